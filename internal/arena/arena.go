@@ -1,0 +1,75 @@
+// Package arena lends scratch memory: slabs that are kept and reused, so that
+// hot paths do not allocate.
+package arena
+
+import (
+	"sync"
+	"unsafe"
+)
+
+// Arena hands out slices from one growing slab. It belongs to one goroutine.
+type Arena struct {
+	slab []float64 // one element type keeps the garbage collector out of it
+	used int
+	over int // what did not fit in the slab since Acquire
+}
+
+const line = 8 // float64s in a cache line of 64 bytes
+
+var pool = sync.Pool{New: func() any { return new(Arena) }}
+
+// Acquire returns an empty arena.
+func Acquire() *Arena { return pool.Get().(*Arena) }
+
+// Release gives the arena back; slices taken from it are no longer valid. A
+// slab that proved too small is replaced, so the next use of this size fits.
+func (a *Arena) Release() {
+	if a.over > 0 {
+		a.slab = make([]float64, (len(a.slab)+a.over)*5/4+line)
+	}
+	poison(a.slab[:a.used])
+	a.used, a.over = 0, 0
+	pool.Put(a)
+}
+
+// Mark returns the present level, for Reset.
+func (a *Arena) Mark() int { return a.used }
+
+// Reset returns the slices taken since Mark.
+func (a *Arena) Reset(mark int) {
+	if mark < a.used {
+		poison(a.slab[mark:a.used])
+		a.used = mark
+	}
+}
+
+// Take returns n elements with undefined contents, aligned to a cache line.
+func Take[T float32 | float64](a *Arena, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	var z T
+	words := (n*int(unsafe.Sizeof(z)) + 7) / 8
+	words = (words + line - 1) &^ (line - 1)
+	if len(a.slab) == 0 {
+		a.slab = make([]float64, max(words+line, 1<<12))
+	}
+	if a.used == 0 {
+		// The slab's own start may be unaligned.
+		a.used = int(-uintptr(unsafe.Pointer(&a.slab[0]))%64) / 8
+	}
+	if a.used+words > len(a.slab) {
+		a.over += words
+		return make([]T, n)
+	}
+	p := unsafe.Pointer(&a.slab[a.used])
+	a.used += words
+	return unsafe.Slice((*T)(p), n)
+}
+
+// Zeros is Take with the elements set to zero.
+func Zeros[T float32 | float64](a *Arena, n int) []T {
+	s := Take[T](a, n)
+	clear(s)
+	return s
+}

@@ -1,0 +1,5 @@
+//go:build !poison
+
+package arena
+
+func poison([]float64) {}

@@ -1,0 +1,2 @@
+// Package cpu tells which instruction set the kernels use and why.
+package cpu

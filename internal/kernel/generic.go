@@ -1,0 +1,239 @@
+package kernel
+
+import "math"
+
+// generic returns the pure Go routines: the fallback of every machine and the
+// reference of every assembly routine.
+func generic[T Float]() *Table[T] {
+	return &Table[T]{
+		Name:  "generic",
+		Block: blockGo[T], Transpose: transposeGo[T],
+		Axpy: axpyGo[T], Scale: scaleGo[T], Add: addGo[T], Mul: mulGo[T],
+		ScaledMul: scaledMulGo[T], MulAdd: mulAddGo[T],
+		Dot: dotGo[T], Sum: sumGo[T], Max: maxGo[T],
+		Exp: expGo[T], Poly: polyGo[T],
+		GELU: geluGo[T], GELUGrad: geluGradGo[T],
+		LayerNorm: layerNormGo[T], LayerNormGrad: layerNormGradGo[T],
+		AdamW: adamWGo[T],
+	}
+}
+
+func blockGo[T Float](m, n, k int, a []T, ars, acs int, b []T, brs int, c []T, crs int, acc bool) {
+	const w = 8
+	var sum [w]T
+	for i := range m {
+		for j := 0; j < n; j += w {
+			sum = [w]T{}
+			for p := range k {
+				x := a[i*ars+p*acs]
+				row := b[p*brs+j:][:w]
+				for l := range w {
+					sum[l] += x * row[l]
+				}
+			}
+			row := c[i*crs+j:][:w]
+			if acc {
+				for l := range w {
+					row[l] += sum[l]
+				}
+			} else {
+				copy(row, sum[:])
+			}
+		}
+	}
+}
+
+func transposeGo[T Float](dst []T, drs int, src []T, srs, rows, cols int) {
+	for i := range rows {
+		for j, x := range src[i*srs:][:cols] {
+			dst[j*drs+i] = x
+		}
+	}
+}
+
+func axpyGo[T Float](dst []T, a T, x []T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] += a * x[i]
+	}
+}
+
+func scaleGo[T Float](dst []T, a T, x []T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		dst[i] = a * x[i]
+	}
+}
+
+func addGo[T Float](dst, x, y []T) {
+	x, y = x[:len(dst)], y[:len(dst)]
+	for i := range dst {
+		dst[i] = x[i] + y[i]
+	}
+}
+
+func mulGo[T Float](dst, x, y []T) {
+	x, y = x[:len(dst)], y[:len(dst)]
+	for i := range dst {
+		dst[i] = x[i] * y[i]
+	}
+}
+
+func scaledMulGo[T Float](dst []T, a T, x, y []T) {
+	x, y = x[:len(dst)], y[:len(dst)]
+	for i := range dst {
+		dst[i] = a * (x[i] * y[i])
+	}
+}
+
+func mulAddGo[T Float](dst, x, y []T) {
+	x, y = x[:len(dst)], y[:len(dst)]
+	for i := range dst {
+		dst[i] += x[i] * y[i]
+	}
+}
+
+func dotGo[T Float](x, y []T) T {
+	y = y[:len(x)]
+	var s0, s1, s2, s3 T
+	i := 0
+	for ; i+4 <= len(x); i += 4 {
+		s0 += x[i] * y[i]
+		s1 += x[i+1] * y[i+1]
+		s2 += x[i+2] * y[i+2]
+		s3 += x[i+3] * y[i+3]
+	}
+	for ; i < len(x); i++ {
+		s0 += x[i] * y[i]
+	}
+	return (s0 + s1) + (s2 + s3)
+}
+
+func sumGo[T Float](x []T) T {
+	var s0, s1, s2, s3 T
+	i := 0
+	for ; i+4 <= len(x); i += 4 {
+		s0 += x[i]
+		s1 += x[i+1]
+		s2 += x[i+2]
+		s3 += x[i+3]
+	}
+	for ; i < len(x); i++ {
+		s0 += x[i]
+	}
+	return (s0 + s1) + (s2 + s3)
+}
+
+func maxGo[T Float](x []T) T {
+	m := T(math.Inf(-1))
+	for _, v := range x {
+		if v > m || v != v {
+			m = v
+		}
+		if m != m {
+			return m
+		}
+	}
+	return m
+}
+
+func expGo[T Float](dst, x []T, shift T) T {
+	x = x[:len(dst)]
+	var s T
+	for i := range dst {
+		dst[i] = T(math.Exp(float64(x[i] - shift)))
+		s += dst[i]
+	}
+	return s
+}
+
+func polyGo[T Float](dst, x []T, coef []T) T {
+	x = x[:len(dst)]
+	var s T
+	for i := range dst {
+		v := x[i]
+		y := coef[len(coef)-1]
+		for l := len(coef) - 2; l >= 0; l-- {
+			y = y*v + coef[l]
+		}
+		dst[i] = y
+		s += y
+	}
+	return s
+}
+
+const (
+	geluA = 0.7978845608028654 // √(2/π)
+	geluB = 0.044715
+)
+
+func geluGo[T Float](dst, x []T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		v := float64(x[i])
+		dst[i] = T(v / (1 + math.Exp(-2*geluA*(v+geluB*v*v*v))))
+	}
+}
+
+func geluGradGo[T Float](dx, dy, x []T) {
+	dy, x = dy[:len(dx)], x[:len(dx)]
+	for i := range dx {
+		v := float64(x[i])
+		s := 1 / (1 + math.Exp(-2*geluA*(v+geluB*v*v*v)))
+		dx[i] = T(float64(dy[i]) * (s + v*s*(1-s)*2*geluA*(1+3*geluB*v*v)))
+	}
+}
+
+func layerNormGo[T Float](dst, x, gain, bias []T, eps T) (mean, rstd T) {
+	x, gain = x[:len(dst)], gain[:len(dst)]
+	n := T(len(dst))
+	mean = sumGo(x) / n
+	var ss T
+	for _, v := range x {
+		ss += (v - mean) * (v - mean)
+	}
+	rstd = T(1 / math.Sqrt(float64(ss/n+eps)))
+	for i := range dst {
+		y := (x[i] - mean) * rstd * gain[i]
+		if bias != nil {
+			y += bias[i]
+		}
+		dst[i] = y
+	}
+	return mean, rstd
+}
+
+func layerNormGradGo[T Float](dx, dgain, dbias, dy, x, gain []T, mean, rstd T) {
+	dy, x, gain = dy[:len(dx)], x[:len(dx)], gain[:len(dx)]
+	var s1, s2 T // Σ dy·gain, Σ dy·gain·x̂
+	for i := range dx {
+		h := (x[i] - mean) * rstd
+		d := dy[i] * gain[i]
+		s1 += d
+		s2 += d * h
+	}
+	n := T(len(dx))
+	s1, s2 = s1/n, s2/n
+	for i := range dx {
+		h := (x[i] - mean) * rstd
+		g := dy[i]
+		if dgain != nil {
+			dgain[i] += g * h
+		}
+		if dbias != nil {
+			dbias[i] += g
+		}
+		dx[i] = rstd * (g*gain[i] - s1 - h*s2)
+	}
+}
+
+func adamWGo[T Float](w, g, m, v []T, s *AdamWStep[T]) {
+	g, m, v = g[:len(w)], m[:len(w)], v[:len(w)]
+	for i := range w {
+		d := s.GradScale * g[i]
+		m[i] = s.Beta1*m[i] + (1-s.Beta1)*d
+		v[i] = s.Beta2*v[i] + (1-s.Beta2)*d*d
+		den := T(math.Sqrt(float64(v[i]*s.Correct2))) + s.Eps
+		w[i] -= s.Rate * (m[i]*s.Correct1/den + s.Decay*w[i])
+	}
+}

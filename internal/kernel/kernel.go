@@ -1,0 +1,83 @@
+// Package kernel holds the numerical routines that everything else is made
+// of: matrix tiles, and row operations such as exp, polynomials, GELU, layer
+// norm and AdamW. There are no goroutines, no allocation and no policy here.
+//
+// A Table is one instruction set's set of routines; Active returns the best
+// that this machine has. Every Table computes each element of a product as one
+// sequence of fused multiply-adds over k (the pure Go one rounds the product),
+// so an element's bits do not depend on where in the matrix it lies, nor on
+// the sizes of the matrix.
+package kernel
+
+// Float is the set of element types: float32 is the fast path, float64 the
+// exact one, served by the pure Go routines.
+type Float interface{ float32 | float64 }
+
+// Lanes is the number of columns that Block works in: its n is a multiple of
+// Lanes on every instruction set, so buffers padded to it suit them all.
+const Lanes = 16
+
+// Pad returns n rounded up to a multiple of Lanes.
+func Pad(n int) int { return (n + Lanes - 1) &^ (Lanes - 1) }
+
+// Table is one instruction set's routines. Vectors of one call have the length
+// of dst (or of x where there is no dst); the others may be longer. Unless a
+// routine says otherwise dst may be x or y itself, but must not overlap them
+// in part. Routines panic with a constant text on slices that are too short.
+type Table[T Float] struct {
+	Name string // "avx512", "avx2" or "generic"
+
+	// Block computes C = A·B, or C += A·B when acc is set, for C [m,n],
+	// A [m,k], B [k,n] and n a multiple of Lanes. Element (i,p) of A is
+	// a[i*ars+p*acs] (so A may be a transpose); rows of B and C are
+	// contiguous with strides brs and crs. C does not overlap A or B.
+	// With acc the product is summed from zero first, then added.
+	Block func(m, n, k int, a []T, ars, acs int, b []T, brs int, c []T, crs int, acc bool)
+
+	// Transpose sets dst[j*drs+i] = src[i*srs+j] for i < rows, j < cols.
+	Transpose func(dst []T, drs int, src []T, srs, rows, cols int)
+
+	Axpy      func(dst []T, a T, x []T)    // dst += a·x
+	Scale     func(dst []T, a T, x []T)    // dst = a·x
+	Add       func(dst, x, y []T)          // dst = x + y
+	Mul       func(dst, x, y []T)          // dst = x∘y
+	ScaledMul func(dst []T, a T, x, y []T) // dst = a·(x∘y)
+	MulAdd    func(dst, x, y []T)          // dst += x∘y
+
+	Dot func(x, y []T) T // Σ x·y
+	Sum func(x []T) T    // Σ x
+	Max func(x []T) T    // max x; -Inf for an empty x, NaN if x holds one
+
+	// Exp sets dst = exp(x - shift) and returns the sum of dst.
+	Exp func(dst, x []T, shift T) T
+	// Poly sets dst = Σ_l coef[l]·x^l and returns the sum of dst.
+	Poly func(dst, x []T, coef []T) T
+
+	// GELU is the tanh form (Hendrycks and Gimpel 2016, section 2):
+	// dst = x/2·(1 + tanh(√(2/π)(x + 0.044715x³))).
+	GELU func(dst, x []T)
+	// GELUGrad sets dx = dy∘GELU'(x).
+	GELUGrad func(dx, dy, x []T)
+
+	// LayerNorm normalises one row: dst = (x - mean)·rstd∘gain + bias with
+	// rstd = 1/√(var + eps) and the population variance. A nil bias is zero.
+	LayerNorm func(dst, x, gain, bias []T, eps T) (mean, rstd T)
+	// LayerNormGrad sets dx and adds to dgain and dbias (nil is skipped).
+	LayerNormGrad func(dx, dgain, dbias, dy, x, gain []T, mean, rstd T)
+
+	// AdamW updates the weights w and moments m, v from the gradient g.
+	AdamW func(w, g, m, v []T, s *AdamWStep[T])
+}
+
+// AdamWStep holds the numbers of one AdamW step (Loshchilov and Hutter 2019,
+// algorithm 2). With g' = GradScale·g:
+//
+//	m = Beta1·m + (1-Beta1)·g'
+//	v = Beta2·v + (1-Beta2)·g'²
+//	w = w - Rate·( (m·Correct1) / (√(v·Correct2) + Eps) + Decay·w )
+//
+// where Correct_i = 1/(1-Beta_i^t).
+type AdamWStep[T Float] struct {
+	Rate, Beta1, Beta2, Eps, Decay T
+	Correct1, Correct2, GradScale  T
+}

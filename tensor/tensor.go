@@ -1,0 +1,99 @@
+// Package tensor holds views: descriptions of matrices and of heads of queries,
+// keys and values over a slice that somebody else owns. There is no arithmetic
+// here and nothing is copied. The last dimension is always contiguous.
+package tensor
+
+import "fmt"
+
+// Float is the set of element types: float32 is the fast path, float64 the
+// exact one.
+type Float interface{ float32 | float64 }
+
+// Mat is a view of Rows×Cols elements: element (i,j) is Data[i*Stride+j].
+type Mat[T Float] struct {
+	Data               []T
+	Rows, Cols, Stride int
+}
+
+// NewMat returns a zeroed matrix.
+func NewMat[T Float](rows, cols int) Mat[T] {
+	return Mat[T]{make([]T, rows*cols), rows, cols, cols}
+}
+
+// Row returns row i.
+func (m Mat[T]) Row(i int) []T { return m.Data[i*m.Stride:][:m.Cols:m.Cols] }
+
+// Slice returns the view of rows i0 ≤ i < i1.
+func (m Mat[T]) Slice(i0, i1 int) Mat[T] {
+	v := Mat[T]{Rows: i1 - i0, Cols: m.Cols, Stride: m.Stride}
+	if v.Rows > 0 {
+		v.Data = m.Data[i0*m.Stride:]
+	}
+	return v
+}
+
+// Heads is a view of B×H×N×D elements: batch row, head, token, channel.
+// Element (b,h,n,d) is Data[b*SB+h*SH+n*SN+d], so a [B·N, H·D] projection is
+// seen by its heads without a transpose.
+type Heads[T Float] struct {
+	Data       []T
+	B, H, N, D int
+	SB, SH, SN int
+}
+
+// NewHeads returns zeroed heads in the order [B,H,N,D].
+func NewHeads[T Float](b, h, n, d int) Heads[T] {
+	return HeadsOf(make([]T, b*h*n*d), b, h, n, d)
+}
+
+// HeadsOf views data as contiguous [B,H,N,D].
+func HeadsOf[T Float](data []T, b, h, n, d int) Heads[T] {
+	return Heads[T]{data, b, h, n, d, h * n * d, n * d, d}
+}
+
+// Split views the columns from col on of a [B·N, width] matrix as H heads of
+// width D: the form in which a projection leaves its result.
+func Split[T Float](data []T, b, n, width, col, h, d int) Heads[T] {
+	if len(data) > 0 {
+		data = data[col:]
+	}
+	return Heads[T]{data, b, h, n, d, n * width, d, width}
+}
+
+// At returns the view of one head of one batch row, [N,D].
+func (x Heads[T]) At(b, h int) Mat[T] {
+	m := Mat[T]{Rows: x.N, Cols: x.D, Stride: x.SN}
+	if x.N > 0 && x.D > 0 {
+		m.Data = x.Data[b*x.SB+h*x.SH:]
+	}
+	return m
+}
+
+// Tokens returns the view of tokens n0 ≤ n < n1 of every head.
+func (x Heads[T]) Tokens(n0, n1 int) Heads[T] {
+	v := x
+	v.N = n1 - n0
+	if v.N > 0 && x.D > 0 {
+		v.Data = x.Data[n0*x.SN:]
+	}
+	return v
+}
+
+// Check reports a shape or stride that does not fit the data. name is the
+// field that the error names.
+func (x Heads[T]) Check(name string) error {
+	if x.B < 0 || x.H < 0 || x.N < 0 || x.D < 0 {
+		return fmt.Errorf("%s: negative dimension in [%d,%d,%d,%d]", name, x.B, x.H, x.N, x.D)
+	}
+	if x.B == 0 || x.H == 0 || x.N == 0 || x.D == 0 {
+		return nil
+	}
+	if x.SB < 0 || x.SH < 0 || x.SN < 0 {
+		return fmt.Errorf("%s: negative stride in [%d,%d,%d]", name, x.SB, x.SH, x.SN)
+	}
+	need := (x.B-1)*x.SB + (x.H-1)*x.SH + (x.N-1)*x.SN + x.D
+	if need > len(x.Data) {
+		return fmt.Errorf("%s: shape [%d,%d,%d,%d] needs %d elements, has %d", name, x.B, x.H, x.N, x.D, need, len(x.Data))
+	}
+	return nil
+}
