@@ -1,0 +1,144 @@
+// Package attention is the contract that every mechanism keeps, and the engines
+// that keep it: the direct form, which computes every weight, and the linear
+// form, which never does. It knows no mechanism by name; package mechanism is
+// the catalogue.
+//
+// Shape letters: B batch, H query heads, Hkv key heads, N queries, M keys, D
+// query and key width per head, Dv value width, F packed features, C tokens of
+// a chunk.
+package attention
+
+import (
+	"errors"
+
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Form is a way to compute the same function.
+type Form int
+
+const (
+	Auto   Form = iota // Plan chooses by the sequence's own shape
+	Direct             // every weight is computed: O(N·M)
+	Linear             // sums of features: O(N+M)
+	Step               // token by token through a State
+)
+
+func (f Form) String() string {
+	switch f {
+	case Direct:
+		return "direct"
+	case Linear:
+		return "linear"
+	case Step:
+		return "step"
+	}
+	return "auto"
+}
+
+// Call is everything that varies from call to call. Nothing in it is written.
+type Call[T tensor.Float] struct {
+	Q tensor.Heads[T] // [B,H,N,D]
+	K tensor.Heads[T] // [B,Hkv,M,D]; Hkv divides H
+	V tensor.Heads[T] // [B,Hkv,M,Dv]
+
+	Causal   bool    // query i sees keys j ≤ i + (M-N)
+	KeyLens  []int64 // [B] valid keys of each batch row; nil: all
+	KeyMask  []bool  // [B·M] keys that exist; nil: all
+	AttnKeep []bool  // [N·M] pairs that see each other; nil: all; direct form only
+
+	// CuQ and CuK pack sequences of different lengths into one batch row:
+	// sequence s is tokens CuQ[s] ≤ n < CuQ[s+1] of Q, likewise K. B is 1.
+	CuQ, CuK []int64
+
+	Rope  *Rope[T] // rotation of rows between normalisation and features; nil: none
+	Form  Form
+	Chunk int // tokens per chunk of the linear form; 0: as planned
+}
+
+// Grads receives gradients. They are overwritten; gradients of the mechanism's
+// parameters are added to its Params.
+type Grads[T tensor.Float] struct {
+	DQ, DK, DV tensor.Heads[T] // shaped as Q, K, V
+}
+
+// Saved is what Forward leaves for Backward, and what it noticed.
+type Saved[T tensor.Float] struct {
+	// Den [B,H,N] holds each query's denominator, for softmax the logarithm of
+	// it. With packed sequences N is the total.
+	Den []T
+
+	Unseen int64 // queries that see no key: their output and gradients are 0
+	// Weak counts queries whose denominator nearly cancels, which only kernels
+	// with negative weights have: |den| < 2⁻¹⁰ × (keys seen) × f̄(max|s|),
+	// where f̄ has the absolute coefficients of f. Ten of the 24 bits of a
+	// float32 may be lost in such a row.
+	Weak   int64
+	WeakAt [3]int // batch row, head and query of the first weak row
+}
+
+// Traits says what a mechanism can honestly do.
+type Traits struct {
+	Name      string
+	Positive  bool // weights are never negative
+	Streaming bool // a State of fixed size exists
+	Linear    bool // the linear form exists
+	MaxScore  float64
+}
+
+// Mechanism is one attention function. Its methods may be called concurrently,
+// except that Backward adds to Params.
+type Mechanism[T tensor.Float] interface {
+	Traits() Traits
+	// Params returns the learned parameters, nil if there are none.
+	Params() *param.Set[T]
+
+	// Forward sets out [B,H,N,Dv]. keep is nil at inference.
+	Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error
+	// Backward sets g from dout and what Forward returned for the same call.
+	Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error
+
+	// NewState returns an empty state. Its size is constant where
+	// Traits().Streaming is set and grows with the tokens otherwise.
+	NewState(s Shape) (State[T], error)
+	// RestoreState reads what State.AppendBinary wrote. A snapshot of another
+	// mechanism, setting, shape or element type is refused with the field named.
+	RestoreState(data []byte) (State[T], error)
+
+	// Plan tells what Forward will do for a shape, and what it costs.
+	Plan(s Shape) Plan
+	// Weights sets dst [i1-i0, M] to rows i0 ≤ i < i1 of the attention matrix of
+	// batch row b and query head h.
+	Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error
+}
+
+// State is what a mechanism remembers of the keys and values it has seen. The
+// heads given to it have the B, H, Hkv, D and Dv that it was made for. Results
+// do not depend on the pieces in which tokens arrive.
+type State[T tensor.Float] interface {
+	// Absorb adds the keys and values of c; its queries are not used.
+	Absorb(c *Call[T]) error
+	// Read sets out for the queries of c, each of which sees every key absorbed.
+	Read(out tensor.Heads[T], c *Call[T]) error
+	// Step absorbs the tokens of c one after another and reads each query after
+	// its own key: the causal form, continued. N is M.
+	Step(out tensor.Heads[T], c *Call[T]) error
+	Clone() State[T]
+	Reset()
+	Tokens() int64 // absorbed so far, excluded ones too
+	Bytes() int64  // memory held
+	AppendBinary(b []byte) ([]byte, error)
+}
+
+// ErrNotStreaming is returned where no honest causal form of fixed size exists.
+var ErrNotStreaming = errors.New("attention: this mechanism has no streaming state")
+
+// Shape is the shape of a call, for planning and for states (which ignore N
+// and M).
+type Shape struct {
+	B, H, Hkv, N, M, D, Dv int
+	Causal                 bool
+	Form                   Form
+	Chunk                  int
+}

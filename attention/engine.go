@@ -1,0 +1,391 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// engine keeps the contract for what a Spec describes.
+type engine[T tensor.Float] struct {
+	spec   Spec[T]
+	params *param.Set[T]
+}
+
+// New returns the mechanism that s describes.
+func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
+	if s.Exp == (len(s.Coef) > 0) {
+		return nil, fmt.Errorf("%s: needs either the exponential or coefficients", s.Name)
+	}
+	if !s.Exp && s.Coef[s.degree()] == 0 {
+		return nil, fmt.Errorf("%s: the highest of %d coefficients is 0", s.Name, len(s.Coef))
+	}
+	e := &engine[T]{spec: s}
+	if s.Tau != nil {
+		e.params = new(param.Set[T])
+		e.params.Add(s.Tau)
+	}
+	return e, nil
+}
+
+func (e *engine[T]) Traits() Traits {
+	return Traits{Name: e.spec.Name, Positive: e.spec.Positive, Streaming: !e.spec.Exp, Linear: !e.spec.Exp}
+}
+
+func (e *engine[T]) Params() *param.Set[T] { return e.params }
+
+// check is Call.check with what the mechanism itself cannot do.
+func (e *engine[T]) check(c *Call[T]) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	if c.Form == Linear || c.Form == Step {
+		if c.AttnKeep != nil {
+			return fmt.Errorf("attn_keep: not defined in the %v form", c.Form)
+		}
+	}
+	if c.Form == Linear && e.spec.Exp {
+		return fmt.Errorf("form: %s has no linear form", e.spec.Name)
+	}
+	return e.checkHeads(c.Q.H)
+}
+
+func (e *engine[T]) checkHeads(h int) error {
+	if t := e.spec.Tau; t != nil && len(t.Data) != 1 && len(t.Data) != h {
+		return fmt.Errorf("%s: has %d heads, q has %d", t.Name, len(t.Data), h)
+	}
+	return nil
+}
+
+func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
+	if err := e.check(c); err != nil {
+		return err
+	}
+	if err := c.checkOut("o", &out); err != nil {
+		return err
+	}
+	if c.Form == Step {
+		if keep != nil {
+			return fmt.Errorf("form: step keeps nothing for the gradient; use another form for it")
+		}
+		return e.forwardStep(out, c)
+	}
+	if keep != nil {
+		if need := c.Q.B * c.Q.H * c.Q.N; cap(keep.Den) >= need {
+			keep.Den = keep.Den[:need]
+		} else {
+			keep.Den = make([]T, need)
+		}
+		keep.Unseen, keep.Weak = 0, 0
+	}
+	seqs := c.sequences()
+	e.each(c, seqs, 1, func(s *sequence, kh int, u *unit[T]) {
+		u.o = headsOf(out, s, u.group(kh))
+		if keep != nil {
+			u.den = denOf(keep.Den, c, s, u.group(kh))
+		} else {
+			for range u.q {
+				u.den = append(u.den, arena.Take[T](u.ar, u.n))
+			}
+		}
+		if e.choose(c, s) == Linear {
+			u.linearForward()
+		} else {
+			u.directForward()
+		}
+	})
+	if keep != nil {
+		e.notice(c, seqs, keep)
+	}
+	return nil
+}
+
+func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
+	if err := e.check(c); err != nil {
+		return err
+	}
+	if err := c.checkOut("o", &out); err != nil {
+		return err
+	}
+	if err := c.checkOut("do", &dout); err != nil {
+		return err
+	}
+	if err := sameShape("dq", &g.DQ, c.Q.B, c.Q.H, c.Q.N, c.Q.D); err != nil {
+		return err
+	}
+	if err := sameShape("dk", &g.DK, c.K.B, c.K.H, c.K.N, c.K.D); err != nil {
+		return err
+	}
+	if err := sameShape("dv", &g.DV, c.V.B, c.V.H, c.V.N, c.V.D); err != nil {
+		return err
+	}
+	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
+		return fmt.Errorf("saved: not what Forward left for this call")
+	}
+	seqs := c.sequences()
+	dscale := make([]float64, len(seqs)*c.Q.H)
+	e.each(c, seqs, 3, func(s *sequence, kh int, u *unit[T]) {
+		heads := u.group(kh)
+		u.o = headsOf(out, s, heads)
+		u.do = headsOf(dout, s, heads)
+		u.dq = headsOf(g.DQ, s, heads)
+		u.dk = g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+		u.dval = g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+		u.den = denOf(keep.Den, c, s, heads)
+		u.dscale = dscale[s.index*c.Q.H+heads.lo:][:heads.n]
+		if e.choose(c, s) == Linear {
+			u.linearBackward()
+		} else {
+			u.directBackward()
+		}
+		// Keys beyond the row's key length take no part.
+		for j := s.k0 + s.m; j < s.k0+s.keys; j++ {
+			clear(g.DK.At(s.b, kh).Row(j))
+			clear(g.DV.At(s.b, kh).Row(j))
+		}
+	})
+	if tau := e.spec.Tau; tau != nil {
+		one := e.spec
+		one.Tau = nil
+		factor := float64(one.scale(c.Q.D, 0))
+		for i, d := range dscale {
+			tau.Grad[e.spec.tauIndex(i%c.Q.H)] += T(factor * d)
+		}
+	}
+	return nil
+}
+
+// headRange is a group of query heads.
+type headRange struct{ lo, n int }
+
+// group returns the query heads that share key head kh.
+func (u *unit[T]) group(kh int) headRange { return headRange{kh * len(u.q), len(u.q)} }
+
+func headsOf[T tensor.Float](x tensor.Heads[T], s *sequence, r headRange) []tensor.Mat[T] {
+	m := make([]tensor.Mat[T], r.n)
+	for g := range m {
+		m[g] = x.At(s.b, r.lo+g).Slice(s.q0, s.q0+s.n)
+	}
+	return m
+}
+
+func denOf[T tensor.Float](den []T, c *Call[T], s *sequence, r headRange) [][]T {
+	d := make([][]T, r.n)
+	for g := range d {
+		d[g] = den[(s.b*c.Q.H+r.lo+g)*c.Q.N+s.q0:][:s.n]
+	}
+	return d
+}
+
+// each runs f once for every key head of every sequence, in parallel. cost is
+// the arithmetic as a multiple of Forward's.
+func (e *engine[T]) each(c *Call[T], seqs []sequence, cost float64, f func(s *sequence, kh int, u *unit[T])) {
+	var work float64
+	for i := range seqs {
+		work += e.flops(c, &seqs[i])
+	}
+	par.Do(len(seqs)*c.K.H, work*cost, func(i int) {
+		s, kh := &seqs[i/c.K.H], i%c.K.H
+		ar := arena.Acquire()
+		defer ar.Release()
+		f(s, kh, e.unit(c, s, kh, ar))
+	})
+}
+
+// unit returns the unit of key head kh of sequence s, ready for Forward but for
+// its outputs.
+func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit[T] {
+	u := &unit[T]{
+		t: kernel.Active[T](), spec: &e.spec, ar: ar,
+		k: c.K.At(s.b, kh).Slice(s.k0, s.k0+s.m),
+		v: c.V.At(s.b, kh).Slice(s.k0, s.k0+s.m),
+		n: s.n, m: s.m, d: c.Q.D, dv: c.V.D, da: e.spec.width(c.Q.D),
+		causal: c.Causal, off: s.off, rope: c.Rope,
+		chunk: e.chunk(c.Q.D, c.Chunk),
+	}
+	u.q = headsOf(c.Q, s, headRange{kh * (c.Q.H / c.K.H), c.Q.H / c.K.H})
+	for g := range u.q {
+		u.scale = append(u.scale, e.spec.scale(u.d, kh*len(u.q)+g))
+	}
+	if c.KeyMask != nil {
+		u.mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
+	}
+	if c.AttnKeep != nil {
+		u.keep, u.keepRow = c.AttnKeep[s.q0*c.K.N+s.k0:], c.K.N
+	}
+	return u
+}
+
+// notice counts the queries that see no key and those whose denominator nearly
+// cancels.
+func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
+	for i := range seqs {
+		s := &seqs[i]
+		var mask []bool
+		if c.KeyMask != nil {
+			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
+		}
+		exist := make([]int, s.m+1) // keys that exist before j
+		for j := range s.m {
+			exist[j+1] = exist[j]
+			if mask == nil || mask[j] {
+				exist[j+1]++
+			}
+		}
+		for i := range s.n {
+			last := s.m
+			if c.Causal {
+				last = min(max(i+s.off+1, 0), s.m)
+			}
+			seen := exist[last]
+			if c.AttnKeep != nil {
+				seen = 0
+				for j := range last {
+					if c.AttnKeep[(s.q0+i)*c.K.N+s.k0+j] && (mask == nil || mask[j]) {
+						seen++
+					}
+				}
+			}
+			if seen == 0 {
+				keep.Unseen += int64(c.Q.H)
+				continue
+			}
+			if e.spec.Positive || e.spec.Exp {
+				continue
+			}
+			for h := range c.Q.H {
+				bound := e.spec.absPoly(e.spec.maxScore(c.Q.D, h)) * float64(seen) / 1024
+				den := float64(keep.Den[(s.b*c.Q.H+h)*c.Q.N+s.q0+i])
+				if math.Abs(den) < bound {
+					if keep.Weak == 0 {
+						keep.WeakAt = [3]int{s.b, h, s.q0 + i}
+					}
+					keep.Weak++
+				}
+			}
+		}
+	}
+}
+
+// forwardStep is Forward token by token through a State.
+func (e *engine[T]) forwardStep(out tensor.Heads[T], c *Call[T]) error {
+	for _, s := range c.sequences() {
+		sh := c.Shape()
+		sh.B = 1
+		st, err := e.NewState(sh)
+		if err != nil {
+			return err
+		}
+		// piece is the call over queries i0 ≤ i < i1 and keys j0 ≤ j < j1.
+		piece := func(i0, i1, j0, j1 int) (tensor.Heads[T], *Call[T]) {
+			p := &Call[T]{
+				Q: row(c.Q, s.b).Tokens(s.q0+i0, s.q0+i1),
+				K: row(c.K, s.b).Tokens(s.k0+j0, s.k0+j1),
+				V: row(c.V, s.b).Tokens(s.k0+j0, s.k0+j1),
+			}
+			if c.KeyMask != nil {
+				p.KeyMask = c.KeyMask[s.b*c.K.N+s.k0+j0:][:j1-j0]
+			}
+			if c.Rope != nil {
+				at := j0
+				if i1 > i0 && j1 == j0 { // queries alone
+					at = i0
+					if c.Causal {
+						at += s.off
+					}
+				}
+				p.Rope = c.Rope.Slice(at)
+			}
+			return row(out, s.b).Tokens(s.q0+i0, s.q0+i1), p
+		}
+		lead, steps := s.m, 0 // keys absorbed first, then stepped
+		unseen := 0
+		if c.Causal {
+			unseen = min(max(-s.off, 0), s.n)
+			lead = min(max(s.off, 0), s.m)
+			steps = max(min(s.n-unseen, s.m-lead), 0)
+		}
+		o, p := piece(0, unseen, 0, lead)
+		for h := range o.H {
+			for i := range o.N {
+				clear(o.At(0, h).Row(i))
+			}
+		}
+		if err := st.Absorb(p); err != nil {
+			return err
+		}
+		if steps > 0 {
+			o, p = piece(unseen, unseen+steps, lead, lead+steps)
+			if err := st.Step(o, p); err != nil {
+				return err
+			}
+		}
+		if rest := unseen + steps; rest < s.n {
+			o, p = piece(rest, s.n, s.m, s.m)
+			if err := st.Read(o, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// row views batch row b alone.
+func row[T tensor.Float](x tensor.Heads[T], b int) tensor.Heads[T] {
+	if len(x.Data) > 0 {
+		x.Data = x.Data[b*x.SB:]
+	}
+	x.B = 1
+	return x
+}
+
+func (e *engine[T]) NewState(s Shape) (State[T], error) {
+	if s.B < 0 || s.H <= 0 || s.Hkv <= 0 || s.H%s.Hkv != 0 || s.D <= 0 || s.Dv <= 0 {
+		return nil, fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d is not possible", s.B, s.H, s.Hkv, s.D, s.Dv)
+	}
+	if err := e.checkHeads(s.H); err != nil {
+		return nil, err
+	}
+	if e.spec.Exp {
+		return newCache(e, s), nil
+	}
+	return newSums(e, s), nil
+}
+
+func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error {
+	if err := e.check(c); err != nil {
+		return err
+	}
+	switch {
+	case b < 0 || b >= c.Q.B:
+		return fmt.Errorf("weights: batch row %d of %d", b, c.Q.B)
+	case h < 0 || h >= c.Q.H:
+		return fmt.Errorf("weights: head %d of %d", h, c.Q.H)
+	case i0 < 0 || i0 > i1 || i1 > c.Q.N:
+		return fmt.Errorf("weights: queries %d to %d of %d", i0, i1, c.Q.N)
+	case dst.Rows != i1-i0 || dst.Cols != c.K.N:
+		return fmt.Errorf("weights: destination is [%d,%d], needs [%d,%d]", dst.Rows, dst.Cols, i1-i0, c.K.N)
+	}
+	for i := range dst.Rows {
+		clear(dst.Row(i))
+	}
+	group := c.Q.H / c.K.H
+	for _, s := range c.sequences() {
+		lo, hi := max(i0, s.q0), min(i1, s.q0+s.n)
+		if s.b != b || lo >= hi {
+			continue
+		}
+		ar := arena.Acquire()
+		u := e.unit(c, &s, h/group, ar)
+		rows := dst.Slice(lo-i0, hi-i0)
+		rows.Data, rows.Cols = rows.Data[s.k0:], s.m
+		u.directWeights(rows, h%group, lo-s.q0, hi-s.q0)
+		ar.Release()
+	}
+	return nil
+}

@@ -1,0 +1,4 @@
+package attention
+
+func (u *unit[T]) linearForward()  {}
+func (u *unit[T]) linearBackward() {}

@@ -1,0 +1,89 @@
+package attention
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Spec says what a mechanism is; New makes one that keeps the contract. Query
+// and key rows go through
+//
+//	normalise → rotate (Rope) → scale (queries only) → feature map
+//
+// and a key's weight is f of the product of the rows that come out.
+type Spec[T tensor.Float] struct {
+	Name string
+	// Setting identifies everything below that changes results; snapshots of
+	// states are bound to it.
+	Setting string
+
+	Norm  Norm
+	Scale float64         // multiplies every query row; 0: 1/√D
+	Tau   *param.Param[T] // [H] or [1], learned factor of each head's query rows; nil: none
+	Map   FeatureMap[T]   // nil: rows as they are
+
+	// Exp makes f the exponential, stabilised by its row maximum; it has the
+	// direct form only. Otherwise f(s) = Σ_l Coef[l]·s^l.
+	Exp  bool
+	Coef []float64
+	Eps  float64 // added to the denominator
+
+	Positive bool // f ≥ 0 wherever scores can lie
+}
+
+// FeatureMap maps single rows. Implementations have no state.
+type FeatureMap[T tensor.Float] interface {
+	Dim(d int) int      // width of the mapped row
+	Map(dst, x []T)     // dst [Dim(len(x))]
+	Grad(dx, dy, x []T) // dx from the gradient dy of the mapped row
+}
+
+// width returns the width of prepared rows.
+func (s *Spec[T]) width(d int) int {
+	if s.Map == nil {
+		return d
+	}
+	return s.Map.Dim(d)
+}
+
+// scale returns the factor of query head h for width d.
+func (s *Spec[T]) scale(d, h int) T {
+	x := T(s.Scale)
+	if s.Scale == 0 {
+		x = T(1 / math.Sqrt(float64(d)))
+	}
+	if s.Tau != nil {
+		x *= s.Tau.Data[s.tauIndex(h)]
+	}
+	return x
+}
+
+func (s *Spec[T]) tauIndex(h int) int {
+	if len(s.Tau.Data) == 1 {
+		return 0
+	}
+	return h
+}
+
+// degree returns the degree of the kernel polynomial.
+func (s *Spec[T]) degree() int { return len(s.Coef) - 1 }
+
+// maxScore bounds |s| by the normalisation; +Inf where nothing does.
+func (s *Spec[T]) maxScore(d, h int) float64 {
+	if s.Map != nil || s.Norm == NoNorm {
+		return math.Inf(1)
+	}
+	l := s.Norm.MaxLen(d)
+	return math.Abs(float64(s.scale(d, h))) * l * l
+}
+
+// absPoly is Σ |Coef[l]|·x^l.
+func (s *Spec[T]) absPoly(x float64) float64 {
+	var y float64
+	for l := len(s.Coef) - 1; l >= 0; l-- {
+		y = y*x + math.Abs(s.Coef[l])
+	}
+	return y
+}

@@ -1,0 +1,65 @@
+package rng
+
+import (
+	"fmt"
+	"math"
+	"testing"
+)
+
+// The known answers of the paper's reference implementation.
+func TestPhilox(t *testing.T) {
+	for _, c := range []struct {
+		ctr    [4]uint32
+		k0, k1 uint32
+		want   [4]uint32
+	}{
+		{[4]uint32{}, 0, 0, [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+		{[4]uint32{^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0)}, ^uint32(0), ^uint32(0),
+			[4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+	} {
+		if got := philox(c.ctr, c.k0, c.k1); got != c.want {
+			t.Errorf("philox(%x) = %x, want %x", c.ctr, got, c.want)
+		}
+	}
+}
+
+func TestMoments(t *testing.T) {
+	const n = 1 << 16
+	k := New(7)
+	var u, s, ss float64
+	for i := range uint64(n) {
+		u += k.Float64(i)
+		x := k.Normal(i)
+		s += x
+		ss += x * x
+	}
+	// Five standard deviations of each mean.
+	sd := 5 / math.Sqrt(n)
+	if d := u/n - 0.5; math.Abs(d) > sd/math.Sqrt(12) {
+		t.Errorf("uniform mean is off by %g", d)
+	}
+	if math.Abs(s/n) > sd || math.Abs(ss/n-1) > sd*math.Sqrt2 {
+		t.Errorf("normal mean %g, second moment %g", s/n, ss/n)
+	}
+}
+
+func TestFoldGivesDistinctStreams(t *testing.T) {
+	seen := map[uint64]bool{}
+	for seed := range uint64(8) {
+		for i := range uint64(8) {
+			for j := range uint64(8) {
+				x := New(seed).Fold(i).Uint64(j)
+				if seen[x] {
+					t.Fatalf("seed %d, fold %d, number %d repeats", seed, i, j)
+				}
+				seen[x] = true
+			}
+		}
+	}
+}
+
+func ExampleKey() {
+	k := New(1).Fold(3)
+	fmt.Println(k.Intn(5, 100) == k.Intn(5, 100), k.Fold(1) == k.Fold(2))
+	// Output: true false
+}
