@@ -1,0 +1,261 @@
+// Package array holds numbered arrays as files carry them, and reads and writes
+// numpy's .npy and .npz. Files come from strangers: every size is checked before
+// it is believed and memory grows only with the bytes that arrive.
+package array
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// DType is the type of an array's elements, named as numpy names it.
+type DType uint8
+
+// The element types that are read and written, all little-endian.
+const (
+	F4   DType = iota + 1 // float32
+	F8                    // float64
+	I4                    // int32
+	I8                    // int64
+	U1                    // uint8
+	Bool                  // one byte, 0 is false
+)
+
+// Size returns the bytes of one element, 0 for a type that does not exist.
+func (t DType) Size() int {
+	switch t {
+	case F8, I8:
+		return 8
+	case F4, I4:
+		return 4
+	case U1, Bool:
+		return 1
+	}
+	return 0
+}
+
+func (t DType) String() string {
+	switch t {
+	case F4:
+		return "f4"
+	case F8:
+		return "f8"
+	case I4:
+		return "i4"
+	case I8:
+		return "i8"
+	case U1:
+		return "u1"
+	case Bool:
+		return "bool"
+	}
+	return "DType(" + strconv.Itoa(int(t)) + ")"
+}
+
+// Element is the set of Go types that arrays are made of.
+type Element interface {
+	float32 | float64 | int32 | int64 | uint8 | bool
+}
+
+// Array is a named array in C order: the last index runs fastest. An empty
+// Shape is a scalar, one element. DType and Shape describe the data and are to
+// be read only; Name may be changed.
+type Array struct {
+	Name  string
+	DType DType
+	Shape []int
+	data  any // []E of the Element type E that DType names
+}
+
+// Source is an open file of arrays, decoded one by one on request.
+type Source interface {
+	// Names lists the arrays in the order of the file, those of types that
+	// cannot be read included.
+	Names() []string
+	// Array reads one array. Errors begin with its name.
+	Array(name string) (*Array, error)
+	Close() error
+}
+
+// New returns the array of that shape over data, which is not copied. No shape
+// at all is a scalar. It is an error if the shape does not hold exactly
+// len(data) elements.
+func New[T Element](name string, data []T, shape ...int) (*Array, error) {
+	a := &Array{Name: name, Shape: append([]int{}, shape...), data: data}
+	a.DType, _ = a.stored()
+	if err := a.check(); err != nil {
+		return nil, a.errorf("%w", err)
+	}
+	return a, nil
+}
+
+// maxDims is numpy's.
+const maxDims = 64
+
+// Count returns the number of elements of a shape, 1 for the empty one. It is
+// an error if a dimension is negative, if there are more than 64, or if the
+// product of those that are not 0 is beyond what memory can address.
+func Count(shape []int) (int, error) {
+	if len(shape) > maxDims {
+		return 0, fmt.Errorf("shape has %d dimensions, at most %d are read", len(shape), maxDims)
+	}
+	// A 0 elsewhere must not hide an overflow: callers multiply some of the
+	// dimensions, too.
+	n, empty := 1, false
+	for _, d := range shape {
+		if d < 0 {
+			return 0, fmt.Errorf("shape %s has a negative dimension", tuple(shape))
+		}
+		if d == 0 {
+			empty = true
+			continue
+		}
+		if n > math.MaxInt/8/d {
+			return 0, fmt.Errorf("shape %s is too large", tuple(shape))
+		}
+		n *= d
+	}
+	if empty {
+		return 0, nil
+	}
+	return n, nil
+}
+
+// tuple writes a shape as Python does: (), (3,) or (3, 4).
+func tuple(shape []int) string {
+	var b strings.Builder
+	b.WriteByte('(')
+	for i, d := range shape {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Itoa(d))
+	}
+	if len(shape) == 1 {
+		b.WriteByte(',')
+	}
+	b.WriteByte(')')
+	return b.String()
+}
+
+// stored returns the type and the number of the elements that a holds.
+func (a *Array) stored() (DType, int) {
+	switch data := a.data.(type) {
+	case []float32:
+		return F4, len(data)
+	case []float64:
+		return F8, len(data)
+	case []int32:
+		return I4, len(data)
+	case []int64:
+		return I8, len(data)
+	case []uint8:
+		return U1, len(data)
+	case []bool:
+		return Bool, len(data)
+	}
+	return 0, 0
+}
+
+// check reports what of a's description does not fit its data.
+func (a *Array) check() error {
+	t, have := a.stored()
+	if t == 0 || t != a.DType {
+		return fmt.Errorf("dtype is %v, the data %v", a.DType, t)
+	}
+	n, err := Count(a.Shape)
+	if err != nil {
+		return err
+	}
+	if n != have {
+		return fmt.Errorf("shape %s has %d elements, the data %d", tuple(a.Shape), n, have)
+	}
+	return nil
+}
+
+// errorf begins an error with the array's name.
+func (a *Array) errorf(format string, args ...any) error {
+	name := a.Name
+	if name == "" {
+		name = "array"
+	}
+	return fmt.Errorf(name+": "+format, args...)
+}
+
+// needs says which types would have done.
+func (a *Array) needs(types string) error {
+	return a.errorf("dtype is %v; %s is needed", a.DType, types)
+}
+
+// Float32 returns the elements of an f4 array, which the array keeps sharing,
+// or those of an f8 array rounded. A finite f8 beyond the range of f4 is an
+// error.
+func (a *Array) Float32() ([]float32, error) {
+	switch data := a.data.(type) {
+	case []float32:
+		return data, nil
+	case []float64:
+		out := make([]float32, len(data))
+		for i, x := range data {
+			out[i] = float32(x)
+			if math.IsInf(float64(out[i]), 0) && !math.IsInf(x, 0) {
+				return nil, a.errorf("element %d is %g, beyond the range of f4", i, x)
+			}
+		}
+		return out, nil
+	}
+	return nil, a.needs("f4 or f8")
+}
+
+// Float64 returns the elements of an f8 array, which the array keeps sharing,
+// or those of an f4 array widened.
+func (a *Array) Float64() ([]float64, error) {
+	switch data := a.data.(type) {
+	case []float64:
+		return data, nil
+	case []float32:
+		return convert[float64](data), nil
+	}
+	return nil, a.needs("f4 or f8")
+}
+
+// Int64 returns the elements of an i8 array, which the array keeps sharing, or
+// those of an i4 or u1 array widened.
+func (a *Array) Int64() ([]int64, error) {
+	switch data := a.data.(type) {
+	case []int64:
+		return data, nil
+	case []int32:
+		return convert[int64](data), nil
+	case []uint8:
+		return convert[int64](data), nil
+	}
+	return nil, a.needs("i4, i8 or u1")
+}
+
+// Bool returns the elements of a bool array, which the array keeps sharing, or
+// for a u1 array which of them are not 0.
+func (a *Array) Bool() ([]bool, error) {
+	switch data := a.data.(type) {
+	case []bool:
+		return data, nil
+	case []uint8:
+		out := make([]bool, len(data))
+		for i, x := range data {
+			out[i] = x != 0
+		}
+		return out, nil
+	}
+	return nil, a.needs("u1 or bool")
+}
+
+// convert widens each element.
+func convert[To float64 | int64, From float32 | int32 | uint8](data []From) []To {
+	out := make([]To, len(data))
+	for i, x := range data {
+		out[i] = To(x)
+	}
+	return out
+}

@@ -1,0 +1,104 @@
+package array
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// chunk is the number of elements that are turned to or from bytes at a time.
+const chunk = 8192
+
+// Decode reads the elements of an array of that type and shape from r: C order,
+// little-endian, nothing between them, which is the body of .npy and of
+// safetensors alike. Memory grows as bytes arrive, so a shape that promises more
+// than r has costs an error, not an allocation. r is left behind the last
+// element.
+func Decode(r io.Reader, t DType, shape []int) (*Array, error) {
+	n, err := Count(shape)
+	if err != nil {
+		return nil, err
+	}
+	a := &Array{DType: t, Shape: append([]int{}, shape...)}
+	switch t {
+	case F4:
+		a.data, err = decode[float32](r, t, n)
+	case F8:
+		a.data, err = decode[float64](r, t, n)
+	case I4:
+		a.data, err = decode[int32](r, t, n)
+	case I8:
+		a.data, err = decode[int64](r, t, n)
+	case U1:
+		a.data, err = decode[uint8](r, t, n)
+	case Bool:
+		a.data, err = decode[bool](r, t, n)
+	default:
+		err = fmt.Errorf("dtype is %v", t)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func decode[T Element](r io.Reader, t DType, n int) ([]T, error) {
+	size := t.Size()
+	buf := make([]byte, min(n, chunk)*size)
+	data := make([]T, 0, min(n, 16*chunk))
+	for len(data) < n {
+		have := len(data)
+		k := min(n-have, chunk)
+		got, err := io.ReadFull(r, buf[:k*size])
+		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("truncated: %d of %d bytes of data", have*size+got, n*size)
+		}
+		if err != nil {
+			return nil, err
+		}
+		data = slices.Grow(data, k)[:have+k]
+		if _, err := binary.Decode(buf[:k*size], binary.LittleEndian, data[have:]); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}
+
+// Encode writes the elements as Decode reads them.
+func (a *Array) Encode(w io.Writer) error {
+	err := a.check()
+	if err != nil {
+		return a.errorf("%w", err)
+	}
+	switch data := a.data.(type) {
+	case []float32:
+		err = encode(w, data)
+	case []float64:
+		err = encode(w, data)
+	case []int32:
+		err = encode(w, data)
+	case []int64:
+		err = encode(w, data)
+	case []uint8:
+		_, err = w.Write(data)
+	case []bool:
+		err = encode(w, data)
+	}
+	return err
+}
+
+func encode[T Element](w io.Writer, data []T) error {
+	var buf []byte
+	for part := range slices.Chunk(data, chunk) {
+		var err error
+		if buf, err = binary.Append(buf[:0], binary.LittleEndian, part); err != nil {
+			return err
+		}
+		if _, err := w.Write(buf); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package array
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// The .npy format is described in NEP 1 and in numpy.lib.format: magic, version,
+// length of the header, header, data. The header is a Python dictionary.
+const (
+	npyMagic  = "\x93NUMPY"
+	npyAlign  = 64
+	maxHeader = 1<<16 - 1 // all that version 1.0 can have
+)
+
+// ReadNPY reads one array in .npy format, version 1.0, 2.0 or 3.0, from r and
+// leaves r behind its last byte. The array has no name. Types other than those of
+// this package, big-endian data, pickled objects and Fortran order (of two and
+// more dimensions) are refused.
+func ReadNPY(r io.Reader) (*Array, error) {
+	t, shape, err := readNPYHeader(r)
+	if err != nil {
+		return nil, err
+	}
+	return Decode(r, t, shape)
+}
+
+func readNPYHeader(r io.Reader) (DType, []int, error) {
+	var start [len(npyMagic) + 2]byte
+	if err := readFull(r, start[:]); err != nil {
+		return 0, nil, err
+	}
+	if string(start[:len(npyMagic)]) != npyMagic {
+		return 0, nil, fmt.Errorf("not in .npy format: it begins with %q", start[:len(npyMagic)])
+	}
+	var size int
+	switch major, minor := start[len(npyMagic)], start[len(npyMagic)+1]; {
+	case major == 1 && minor == 0:
+		var b [2]byte
+		if err := readFull(r, b[:]); err != nil {
+			return 0, nil, err
+		}
+		size = int(binary.LittleEndian.Uint16(b[:]))
+	case (major == 2 || major == 3) && minor == 0:
+		var b [4]byte
+		if err := readFull(r, b[:]); err != nil {
+			return 0, nil, err
+		}
+		n := binary.LittleEndian.Uint32(b[:])
+		if n > maxHeader {
+			return 0, nil, fmt.Errorf("header has %d bytes, at most %d are read", n, maxHeader)
+		}
+		size = int(n)
+	default:
+		return 0, nil, fmt.Errorf(".npy version is %d.%d; 1.0, 2.0 or 3.0 is needed", major, minor)
+	}
+	text := make([]byte, size)
+	if err := readFull(r, text); err != nil {
+		return 0, nil, err
+	}
+	return parseNPYHeader(string(text))
+}
+
+// readFull is io.ReadFull with an error that says which part is missing.
+func readFull(r io.Reader, b []byte) error {
+	_, err := io.ReadFull(r, b)
+	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errors.New("truncated in the .npy header")
+	}
+	return err
+}
+
+// parseNPYHeader reads a dictionary with exactly the keys descr, fortran_order
+// and shape.
+func parseNPYHeader(text string) (DType, []int, error) {
+	bad := func() (DType, []int, error) {
+		return 0, nil, fmt.Errorf("header is not a dictionary of descr, fortran_order and shape: %.100q", text)
+	}
+	var (
+		descr   string
+		fortran bool
+		shape   []int
+		seen    = make(map[string]bool)
+		s       = literals{text}
+	)
+	if !s.eat("{") {
+		return bad()
+	}
+	for !s.eat("}") {
+		key, ok := s.str()
+		if !ok || seen[key] || !s.eat(":") {
+			return bad()
+		}
+		seen[key] = true
+		switch key {
+		case "descr":
+			if s.eat("[") || s.eat("(") {
+				return 0, nil, fmt.Errorf("dtype is structured; %s is needed", readable)
+			}
+			descr, ok = s.str()
+		case "fortran_order":
+			fortran = s.eat("True")
+			ok = fortran || s.eat("False")
+		case "shape":
+			shape, ok = s.ints()
+		default:
+			ok = false
+		}
+		if !ok {
+			return bad()
+		}
+		if !s.eat(",") && !s.more("}") {
+			return bad()
+		}
+	}
+	if len(seen) != 3 || strings.TrimSpace(s.rest) != "" {
+		return bad()
+	}
+	t, err := parseDescr(descr)
+	if err != nil {
+		return 0, nil, err
+	}
+	if fortran && len(shape) > 1 {
+		return 0, nil, fmt.Errorf("shape %s is in Fortran order; C order is needed", tuple(shape))
+	}
+	return t, shape, nil
+}
+
+const readable = "f4, f8, i4, i8, u1 or bool"
+
+// parseDescr reads numpy's name of a type: byte order, kind, size in bytes.
+func parseDescr(descr string) (DType, error) {
+	if len(descr) < 2 {
+		return 0, fmt.Errorf("dtype is %q; %s is needed", descr, readable)
+	}
+	var t DType
+	switch descr[1:] {
+	case "f4":
+		t = F4
+	case "f8":
+		t = F8
+	case "i4":
+		t = I4
+	case "i8":
+		t = I8
+	case "u1":
+		t = U1
+	case "b1":
+		t = Bool
+	case "f2":
+		return 0, fmt.Errorf("dtype %s is float16; f4 or f8 is needed", descr)
+	default:
+		what := "is not read"
+		switch descr[1] {
+		case 'O':
+			what = "is pickled Python objects"
+		case 'c':
+			what = "is complex"
+		case 'S', 'U':
+			what = "is text"
+		case 'V':
+			what = "is structured"
+		}
+		return 0, fmt.Errorf("dtype %s %s; %s is needed", descr, what, readable)
+	}
+	switch order := descr[0]; {
+	case order == '<', t.Size() == 1 && (order == '|' || order == '>'):
+		return t, nil
+	case order == '>':
+		return 0, fmt.Errorf("dtype %s is big-endian; <%s is needed", descr, descr[1:])
+	}
+	return 0, fmt.Errorf("dtype is %q; %s is needed", descr, readable)
+}
+
+// literals reads the few Python literals of a header from the front of rest.
+type literals struct{ rest string }
+
+// more reports whether token comes next, blanks aside.
+func (s *literals) more(token string) bool {
+	s.rest = strings.TrimLeft(s.rest, " \t\r\n")
+	return strings.HasPrefix(s.rest, token)
+}
+
+// eat passes token if it comes next.
+func (s *literals) eat(token string) bool {
+	if !s.more(token) {
+		return false
+	}
+	s.rest = s.rest[len(token):]
+	return true
+}
+
+// str passes a string between single or double quotes.
+func (s *literals) str() (string, bool) {
+	for _, quote := range []string{"'", `"`} {
+		if s.eat(quote) {
+			text, rest, ok := strings.Cut(s.rest, quote)
+			s.rest = rest
+			return text, ok
+		}
+	}
+	return "", false
+}
+
+// ints passes a tuple of integers that are not negative.
+func (s *literals) ints() ([]int, bool) {
+	if !s.eat("(") {
+		return nil, false
+	}
+	list := []int{}
+	for !s.eat(")") {
+		s.more("")
+		digits := s.rest[:len(s.rest)-len(strings.TrimLeft(s.rest, "0123456789"))]
+		d, err := strconv.Atoi(digits)
+		if err != nil {
+			return nil, false
+		}
+		s.rest = s.rest[len(digits):]
+		list = append(list, d)
+		if !s.eat(",") && !s.more(")") {
+			return nil, false
+		}
+	}
+	return list, true
+}
+
+// WriteNPY writes a in .npy format, version 1.0, with the data at a multiple of
+// 64 bytes, as numpy does.
+func WriteNPY(w io.Writer, a *Array) error {
+	if err := a.check(); err != nil {
+		return a.errorf("%w", err)
+	}
+	if _, err := w.Write(npyHeader(a)); err != nil {
+		return err
+	}
+	return a.Encode(w)
+}
+
+// npyHeader needs no check of the header's length: 64 dimensions stay far below
+// what version 1.0 can have.
+func npyHeader(a *Array) []byte {
+	descr := "<" + a.DType.String()
+	switch a.DType {
+	case U1:
+		descr = "|u1"
+	case Bool:
+		descr = "|b1"
+	}
+	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, tuple(a.Shape))
+	before := len(npyMagic) + 4
+	pad := -(before + len(text) + 1) & (npyAlign - 1)
+	text += strings.Repeat(" ", pad) + "\n"
+
+	b := append([]byte(npyMagic), 1, 0)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(text)))
+	return append(b, text...)
+}

@@ -1,0 +1,154 @@
+package array
+
+import (
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// DefaultLimit is the most bytes of data that one array of an .npz may have
+// unless the File says otherwise: a deflated member can promise, and keep, a
+// thousand times the bytes of the file.
+const DefaultLimit = 8 << 30
+
+// File is an open .npz, a zip archive with one .npy a member, stored or
+// deflated. It is a Source. Calls of Array may run at the same time.
+type File struct {
+	// Limit is the most bytes of data that Array reads.
+	Limit int64
+
+	names   []string
+	members map[string]*zip.File
+	file    io.Closer
+}
+
+// OpenNPZ opens the .npz file of that name. Its arrays are read by Array alone.
+func OpenNPZ(path string) (*File, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := r.Stat()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	f, err := NewNPZ(r, info.Size())
+	if err != nil {
+		r.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	f.file = r
+	return f, nil
+}
+
+// NewNPZ returns the .npz of size bytes in r, which the caller closes.
+func NewNPZ(r io.ReaderAt, size int64) (*File, error) {
+	z, err := zip.NewReader(r, size)
+	if err != nil {
+		return nil, fmt.Errorf("not a readable .npz: %w", err)
+	}
+	f := &File{Limit: DefaultLimit, members: make(map[string]*zip.File)}
+	for _, m := range z.File {
+		if strings.HasSuffix(m.Name, "/") {
+			continue
+		}
+		name := strings.TrimSuffix(m.Name, ".npy")
+		if f.members[name] != nil {
+			return nil, fmt.Errorf("%s: two arrays have this name", name)
+		}
+		f.members[name] = m
+		f.names = append(f.names, name)
+	}
+	return f, nil
+}
+
+// Names lists the members in the order of the archive, without ".npy".
+func (f *File) Names() []string { return append([]string{}, f.names...) }
+
+// Array reads one array and checks its checksum. Its member must hold as many
+// bytes as the shape says, and no more than the limit.
+func (f *File) Array(name string) (*Array, error) {
+	m := f.members[name]
+	if m == nil {
+		return nil, fmt.Errorf("%s: no such array in the file", name)
+	}
+	a, err := f.read(m)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	a.Name = name
+	return a, nil
+}
+
+func (f *File) read(m *zip.File) (*Array, error) {
+	r, err := m.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	t, shape, err := readNPYHeader(r)
+	if err != nil {
+		return nil, err
+	}
+	n, err := Count(shape)
+	if err != nil {
+		return nil, err
+	}
+	if size := int64(n) * int64(t.Size()); size > f.Limit {
+		return nil, fmt.Errorf("shape %s has %d bytes of data, the limit is %d", tuple(shape), size, f.Limit)
+	}
+	a, err := Decode(r, t, shape)
+	if err != nil {
+		return nil, err
+	}
+	// The end has to be met: there the checksum is compared.
+	switch k, err := io.ReadFull(r, make([]byte, 1)); {
+	case k > 0:
+		return nil, fmt.Errorf("bytes follow the data of shape %s", tuple(shape))
+	case err != io.EOF:
+		return nil, err
+	}
+	return a, nil
+}
+
+// Close closes the file that OpenNPZ opened.
+func (f *File) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}
+
+// WriteNPZ writes the arrays in their order as an uncompressed .npz. The same
+// arrays give the same bytes at any time of day.
+func WriteNPZ(w io.Writer, arrays []*Array) error {
+	z := zip.NewWriter(w)
+	written := make(map[string]bool)
+	for _, a := range arrays {
+		if a.Name == "" {
+			return errors.New("an array has no name")
+		}
+		if written[a.Name] {
+			return a.errorf("two arrays have this name")
+		}
+		written[a.Name] = true
+		m, err := z.CreateHeader(&zip.FileHeader{
+			Name:   a.Name + ".npy",
+			Method: zip.Store,
+			// The first date that zip can tell, which is numpy's as well.
+			Modified: time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC),
+		})
+		if err != nil {
+			return a.errorf("%w", err)
+		}
+		if err := WriteNPY(m, a); err != nil {
+			return err
+		}
+	}
+	return z.Close()
+}
