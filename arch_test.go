@@ -1,0 +1,191 @@
+package farfield_test
+
+import (
+	"go/build"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/farfield-ml/farfield"
+
+// layers lists every package in the one direction of imports: a package may
+// import only packages of earlier lines. The root package and the commands
+// come last.
+var layers = []string{
+	"internal/cpu",
+	"internal/par",
+	"internal/arena",
+	"internal/kernel",
+	"tensor",
+	"internal/oracle",
+	"internal/check",
+	"internal/atomicfile",
+	"rng",
+	"array",
+	"safetensors",
+	"param",
+	"attention",
+	"mechanism",
+	"internal/golden",
+	"nn",
+	"optim",
+	"token",
+	"task",
+	"model",
+	"train",
+	"generate",
+	"internal/bench",
+	"report",
+	"",
+	"cmd/farfield",
+}
+
+// light packages import nothing outside the standard library but
+// golang.org/x/sys.
+var light = []string{
+	"internal/cpu", "internal/par", "internal/arena", "internal/kernel", "internal/oracle", "internal/check",
+	"internal/atomicfile", "internal/golden", "rng", "array", "safetensors", "tensor", "param", "attention",
+	"mechanism", "nn", "optim", "token", "task", "model", "train", "generate", "",
+}
+
+// testOnly packages may be imported by tests and commands alone.
+var testOnly = []string{"internal/oracle", "internal/check", "internal/golden"}
+
+type pkg struct {
+	dir           string
+	imports, test []string
+	documented    bool
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	var list []pkg
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		base := d.Name()
+		if path != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_") || base == "testdata") {
+			return filepath.SkipDir
+		}
+		if path != "." {
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil {
+				return filepath.SkipDir
+			}
+		}
+		p, err := build.ImportDir(path, 0)
+		if _, none := err.(*build.NoGoError); none {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		dir := filepath.ToSlash(path)
+		if dir == "." {
+			dir = ""
+		}
+		list = append(list, pkg{dir, p.Imports, append(p.TestImports, p.XTestImports...), p.Doc != ""})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	for _, p := range packages(t) {
+		if strings.HasPrefix(p.dir, "examples/") {
+			continue
+		}
+		at := slices.Index(layers, p.dir)
+		if at < 0 {
+			t.Errorf("package %q is not in the list of layers", p.dir)
+			continue
+		}
+		for _, imp := range p.imports {
+			rest, ours := strings.CutPrefix(imp, module)
+			if !ours {
+				continue
+			}
+			rest = strings.TrimPrefix(rest, "/")
+			if on := slices.Index(layers, rest); on >= at {
+				t.Errorf("%q imports %q, which is not below it", p.dir, rest)
+			}
+			if slices.Contains(testOnly, rest) && !slices.Contains(testOnly, p.dir) && !strings.HasPrefix(p.dir, "cmd/") {
+				t.Errorf("%q imports %q, which is for tests and commands", p.dir, rest)
+			}
+		}
+	}
+}
+
+func TestLibraryStaysLight(t *testing.T) {
+	for _, p := range packages(t) {
+		if !slices.Contains(light, p.dir) {
+			continue
+		}
+		for _, imp := range p.imports {
+			first, _, _ := strings.Cut(imp, "/")
+			std := !strings.Contains(first, ".")
+			if !std && !strings.HasPrefix(imp, module) && !strings.HasPrefix(imp, "golang.org/x/sys/") {
+				t.Errorf("%q imports %q", p.dir, imp)
+			}
+		}
+	}
+}
+
+func TestEveryPackageIsDocumented(t *testing.T) {
+	for _, p := range packages(t) {
+		if !p.documented {
+			t.Errorf("package %q has no package comment", p.dir)
+		}
+	}
+}
+
+func TestEveryPublicPackageHasAnExample(t *testing.T) {
+	for _, p := range packages(t) {
+		if strings.HasPrefix(p.dir, "internal/") || strings.HasPrefix(p.dir, "cmd/") || strings.HasPrefix(p.dir, "examples/") {
+			continue
+		}
+		found := false
+		files, _ := filepath.Glob(filepath.Join(".", p.dir, "*_test.go"))
+		for _, f := range files {
+			file, err := parser.ParseFile(token.NewFileSet(), f, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name := range functions(file) {
+				found = found || strings.HasPrefix(name, "Example")
+			}
+		}
+		if !found {
+			t.Errorf("package %q has no Example", p.dir)
+		}
+	}
+}
+
+func TestNamesSaySomething(t *testing.T) {
+	empty := []string{"util", "utils", "helper", "helpers", "common", "misc", "base", "manager"}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != "." {
+			return filepath.SkipDir
+		}
+		name := strings.TrimSuffix(strings.TrimSuffix(d.Name(), ".go"), "_test")
+		if slices.Contains(empty, name) {
+			t.Errorf("%s: the name says nothing", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

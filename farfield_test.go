@@ -1,0 +1,71 @@
+package farfield_test
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield"
+)
+
+// Four tokens of width 2 attend to themselves and to what came before.
+func ExampleAttend() {
+	q := []float32{1, 0, 0, 1, 1, 1, 2, 1}
+	o, err := farfield.Attend("fastmax", q, q, q, farfield.Options{Width: 2, Causal: true})
+	fmt.Println(o[:2], err)
+	// Output: [1 0] <nil>
+}
+
+func TestAttendNamesWhatDoesNotFit(t *testing.T) {
+	x := make([]float32, 12)
+	for _, c := range []struct {
+		name string
+		o    farfield.Options
+		q    []float32
+		want string
+	}{
+		{"fastmax", farfield.Options{}, x, "Width 0"},
+		{"fastmax", farfield.Options{Width: 5}, x, "q has 12 elements"},
+		{"fastmax", farfield.Options{Width: 2, Keys: 4}, x, "k has 12 elements"},
+		{"fastmix", farfield.Options{Width: 2}, x, "fastmix"},
+	} {
+		_, err := farfield.Attend(c.name, c.q, x, x, c.o)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: error %v, want one that says %q", c.o, err, c.want)
+		}
+	}
+}
+
+// Every mechanism's weights sum to one, so equal values come out unchanged,
+// with grouped heads and with more keys than queries.
+func TestAttendAverages(t *testing.T) {
+	const d, h, kv, n, m = 3, 4, 2, 5, 7
+	q, k, v := make([]float32, h*n*d), make([]float32, kv*m*d), make([]float32, kv*m)
+	for i := range q {
+		q[i] = float32(math.Sin(float64(i)))
+	}
+	for i := range k {
+		k[i] = float32(math.Cos(float64(3 * i)))
+	}
+	for i := range v {
+		v[i] = 2
+	}
+	for _, name := range []string{"softmax", "fastmax", "taylorshift", "linear"} {
+		for _, causal := range []bool{false, true} {
+			o, err := farfield.Attend(name, q, k, v, farfield.Options{Width: d, Heads: h, KV: kv, Keys: m, Causal: causal})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(o) != h*n {
+				t.Fatalf("%s: %d outputs, want %d", name, len(o), h*n)
+			}
+			for i, x := range o {
+				// linear adds 1e-6 to a denominator of order one.
+				if math.Abs(float64(x)-2) > 1e-5 {
+					t.Errorf("%s: output %d is %g, want 2", name, i, x)
+				}
+			}
+		}
+	}
+}
