@@ -1,0 +1,150 @@
+// Farfield computes attention whose cost grows linearly with the context, and
+// everything around it: it plans, checks, trains, generates and measures.
+//
+// Each verb is one file. The exit status is 0, 1 for what failed, 2 for bad
+// input, 130 after an interrupt.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"golang.org/x/term"
+
+	"github.com/farfield-ml/farfield/internal/par"
+)
+
+// cli is the table of verbs and the flags that all of them take.
+type cli struct {
+	Threads int              `help:"Threads to compute with; 0 takes what the machine has. Results do not depend on it." default:"0" placeholder:"N"`
+	Version kong.VersionFlag `help:"Print the version and leave."`
+
+	Inspect inspectCmd `cmd:"" help:"Describe the machine, a model or a saved state."`
+}
+
+// env is what a verb may touch of the world around it.
+type env struct {
+	ctx            context.Context // ends on Ctrl-C and SIGTERM
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	tty            bool // stderr is a terminal: progress may be drawn on it
+}
+
+// Exit statuses.
+const (
+	statusFailure     = 1
+	statusInput       = 2
+	statusInterrupted = 130
+)
+
+// inputError is an error in what the user gave.
+type inputError struct{ err error }
+
+func (e inputError) Error() string { return e.err.Error() }
+func (e inputError) Unwrap() error { return e.err }
+
+// input marks err, which may be nil, as an error in what the user gave.
+func input(err error) error {
+	if err == nil {
+		return nil
+	}
+	return inputError{err}
+}
+
+// inputf is input of a formatted error.
+func inputf(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(os.Args[1:], &env{
+		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+		tty: term.IsTerminal(int(os.Stderr.Fd())),
+	})
+	stop()
+	os.Exit(status)
+}
+
+// run is the whole program; it returns the exit status.
+func run(args []string, e *env) int {
+	var c cli
+	left := false
+	parser, err := kong.New(&c,
+		kong.Name("farfield"),
+		kong.Description("Attention whose cost grows linearly with the context, on the CPU."),
+		kong.Writers(e.stdout, e.stderr),
+		kong.Exit(func(int) { left = true }),
+		kong.Help(help),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Vars{"version": version()},
+	)
+	if err != nil {
+		fmt.Fprintln(e.stderr, "farfield:", err)
+		return statusFailure
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if left { // help or version was asked for and given
+		return 0
+	}
+	if err != nil {
+		verb := ""
+		var bad *kong.ParseError
+		if errors.As(err, &bad) && bad.Context.Selected() != nil {
+			verb = bad.Context.Selected().Name + " "
+		}
+		fmt.Fprintf(e.stderr, "farfield: %s (see farfield %s--help)\n", oneLine(err), verb)
+		return statusInput
+	}
+	if c.Threads < 0 {
+		fmt.Fprintf(e.stderr, "farfield: --threads: %d is negative\n", c.Threads)
+		return statusInput
+	}
+	par.SetThreads(c.Threads)
+	if err := parsed.Run(e); err != nil {
+		return report(e, err)
+	}
+	return 0
+}
+
+// report prints err on one line and returns the status that it means.
+func report(e *env, err error) int {
+	var bad inputError
+	switch {
+	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
+		fmt.Fprintln(e.stderr, "farfield: interrupted")
+		return statusInterrupted
+	case errors.As(err, &bad):
+		fmt.Fprintln(e.stderr, "farfield:", oneLine(err))
+		return statusInput
+	}
+	fmt.Fprintln(e.stderr, "farfield:", oneLine(err))
+	return statusFailure
+}
+
+// oneLine is the text of err without its line breaks.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+func help(options kong.HelpOptions, ctx *kong.Context) error {
+	return kong.DefaultHelpPrinter(options, ctx)
+}
+
+// version is what the build recorded: a release, or a commit with its date.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "farfield (version not recorded)\n"
+	}
+	return "farfield " + info.Main.Version + " " + info.GoVersion + "\n"
+}
