@@ -1,0 +1,78 @@
+package arena
+
+import (
+	"testing"
+	"unsafe"
+)
+
+func TestTakeIsAlignedAndDisjoint(t *testing.T) {
+	a := new(Arena)
+	for round := range 3 {
+		a.used, a.over = 0, 0
+		var taken [][]float32
+		for n := 1; n < 500; n += 37 {
+			s := Take[float32](a, n)
+			if len(s) != n {
+				t.Fatalf("asked for %d elements, got %d", n, len(s))
+			}
+			if a.over == 0 && uintptr(unsafe.Pointer(&s[0]))%64 != 0 {
+				t.Errorf("round %d: %d elements are not aligned to a cache line", round, n)
+			}
+			for i := range s {
+				s[i] = float32(n)
+			}
+			taken = append(taken, s)
+		}
+		for _, s := range taken {
+			for i := range s {
+				if s[i] != float32(len(s)) {
+					t.Fatalf("slices of %d elements overlap another", len(s))
+				}
+			}
+		}
+	}
+}
+
+func TestReleaseGrowsTheSlab(t *testing.T) {
+	a := new(Arena)
+	Take[float64](a, 10)
+	Take[float64](a, 1<<16)
+	if a.over == 0 {
+		t.Fatal("a slab of the first size held 64 Ki elements")
+	}
+	a.Release()
+	Take[float64](a, 10)
+	Take[float64](a, 1<<16)
+	if a.over != 0 {
+		t.Errorf("the slab did not grow to what was used: %d words over", a.over)
+	}
+}
+
+func TestResetGivesBack(t *testing.T) {
+	a := new(Arena)
+	Take[float64](a, 8)
+	mark := a.Mark()
+	p := &Take[float64](a, 8)[0]
+	a.Reset(mark)
+	if q := &Take[float64](a, 8)[0]; p != q {
+		t.Error("memory after a mark is not taken again")
+	}
+	if s := Zeros[float64](a, 3); s[0] != 0 || s[1] != 0 || s[2] != 0 {
+		t.Errorf("Zeros gave %v", s)
+	}
+	if Take[float32](a, 0) != nil {
+		t.Error("no elements are not nil")
+	}
+}
+
+func TestTakeDoesNotAllocate(t *testing.T) {
+	a := new(Arena)
+	Take[float32](a, 1000)
+	if n := testing.AllocsPerRun(10, func() {
+		mark := a.Mark()
+		Take[float32](a, 100)
+		a.Reset(mark)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,73 @@
+package par
+
+import (
+	"sync/atomic"
+	"testing"
+)
+
+const much = 10 * MinWork // arithmetic enough to wake workers
+
+func TestDoRunsEachPieceOnce(t *testing.T) {
+	for _, threads := range []int{1, 2, 5} {
+		SetThreads(threads)
+		for _, n := range []int{0, 1, 2, 7, 100} {
+			count := make([]atomic.Int64, n)
+			Do(n, much, func(i int) { count[i].Add(1) })
+			for i := range count {
+				if c := count[i].Load(); c != 1 {
+					t.Errorf("%d threads, n = %d: piece %d ran %d times", threads, n, i, c)
+				}
+			}
+		}
+	}
+	SetThreads(0)
+}
+
+func TestDoInsideDo(t *testing.T) {
+	SetThreads(4)
+	defer SetThreads(0)
+	var sum atomic.Int64
+	Do(9, much, func(i int) {
+		Do(11, much, func(j int) { sum.Add(int64(i * j)) })
+	})
+	if got, want := sum.Load(), int64(36*55); got != want {
+		t.Errorf("sum %d, want %d", got, want)
+	}
+}
+
+func TestDoRaisesPanics(t *testing.T) {
+	SetThreads(3)
+	defer SetThreads(0)
+	var ran atomic.Int64
+	func() {
+		defer func() {
+			if r := recover(); r != "piece 5" {
+				t.Errorf("recovered %v", r)
+			}
+		}()
+		Do(20, much, func(i int) {
+			ran.Add(1)
+			if i == 5 {
+				panic("piece 5")
+			}
+		})
+	}()
+	// The workers survive.
+	ran.Store(0)
+	Do(20, much, func(int) { ran.Add(1) })
+	if ran.Load() != 20 {
+		t.Errorf("%d pieces ran after a panic, want 20", ran.Load())
+	}
+}
+
+func TestLittleWorkStaysSerial(t *testing.T) {
+	SetThreads(8)
+	defer SetThreads(0)
+	last := -1
+	Do(50, MinWork/2, func(i int) { // in order, so on one goroutine
+		if i != last+1 {
+			t.Errorf("piece %d after %d", i, last)
+		}
+		last = i
+	})
+}

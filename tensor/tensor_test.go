@@ -1,0 +1,73 @@
+package tensor_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A projection leaves the queries of two tokens and two heads side by side;
+// Split sees the heads without moving anything.
+func ExampleSplit() {
+	projected := []float64{
+		1, 2, 3, 4, // token 0: head 0, head 1
+		5, 6, 7, 8, // token 1
+	}
+	q := tensor.Split(projected, 1, 2, 4, 0, 2, 2)
+	fmt.Println(q.At(0, 1).Row(0), q.At(0, 1).Row(1))
+	// Output: [3 4] [7 8]
+}
+
+func TestViewsShareData(t *testing.T) {
+	x := tensor.NewHeads[float32](2, 3, 5, 4)
+	for i := range x.Data {
+		x.Data[i] = float32(i)
+	}
+	if got, want := x.At(1, 2).Row(3)[1], float32(((1*3+2)*5+3)*4+1); got != want {
+		t.Errorf("element (1,2,3,1) is %v, want %v", got, want)
+	}
+	part := x.Tokens(2, 5)
+	if got, want := part.At(1, 2).Row(1)[1], x.At(1, 2).Row(3)[1]; got != want || part.N != 3 {
+		t.Errorf("token 1 of the part is %v, want %v", got, want)
+	}
+	m := x.At(0, 1).Slice(1, 4)
+	m.Row(0)[0] = -1
+	if x.At(0, 1).Row(1)[0] != -1 {
+		t.Error("a slice of rows is a copy")
+	}
+	if e := x.At(0, 0).Slice(5, 5); e.Rows != 0 {
+		t.Errorf("the empty slice has %d rows", e.Rows)
+	}
+	if e := x.Tokens(5, 5); e.N != 0 {
+		t.Errorf("no tokens are %d", e.N)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	ok := []tensor.Heads[float32]{
+		tensor.NewHeads[float32](2, 3, 5, 4),
+		tensor.NewHeads[float32](0, 3, 5, 4),
+		tensor.NewHeads[float32](2, 3, 0, 4),
+		tensor.Split(make([]float32, 24), 2, 3, 4, 2, 1, 2),
+	}
+	for _, x := range ok {
+		if err := x.Check("q"); err != nil {
+			t.Errorf("%v: %v", x, err)
+		}
+	}
+	for _, c := range []struct {
+		x    tensor.Heads[float32]
+		want string
+	}{
+		{tensor.Heads[float32]{B: -1, H: 1, N: 1, D: 1}, "negative dimension"},
+		{tensor.Heads[float32]{Data: make([]float32, 9), B: 1, H: 1, N: 2, D: 5, SB: 10, SH: 10, SN: 5}, "needs 10 elements, has 9"},
+		{tensor.Heads[float32]{Data: make([]float32, 9), B: 1, H: 1, N: 2, D: 2, SN: -2}, "negative stride"},
+	} {
+		err := c.x.Check("q")
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "q: ") {
+			t.Errorf("error %v, want one about q that says %q", err, c.want)
+		}
+	}
+}
