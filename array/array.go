@@ -1,4 +1,4 @@
-// Package array holds numbered arrays as files carry them, and reads and writes
+// Package array holds named arrays as files carry them, and reads and writes
 // numpy's .npy and .npz. Files come from strangers: every size is checked before
 // it is believed and memory grows only with the bytes that arrive.
 package array
@@ -181,7 +181,7 @@ func (a *Array) errorf(format string, args ...any) error {
 	if name == "" {
 		name = "array"
 	}
-	return fmt.Errorf(name+": "+format, args...)
+	return fmt.Errorf("%s: %w", name, fmt.Errorf(format, args...))
 }
 
 // needs says which types would have done.

@@ -1,0 +1,210 @@
+package safetensors
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
+
+// readHeader returns the JSON between the length and the data.
+func readHeader(r io.ReaderAt, size int64) ([]byte, error) {
+	if size < 8 {
+		return nil, fmt.Errorf("not a safetensors file: it has %d bytes, at least 8 are needed", size)
+	}
+	var length [8]byte
+	if err := readAt(r, length[:], 0); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint64(length[:])
+	if n > maxHeader {
+		return nil, fmt.Errorf("not a safetensors file: header of %d bytes, at most %d are read", n, maxHeader)
+	}
+	if int64(n) > size-8 {
+		return nil, fmt.Errorf("header of %d bytes is beyond the end of the file, which has %d", n, size)
+	}
+	header := make([]byte, n)
+	if err := readAt(r, header, 8); err != nil {
+		return nil, err
+	}
+	return header, nil
+}
+
+// readAt fills b, as an io.ReaderAt that meets its end may report both.
+func readAt(r io.ReaderAt, b []byte, at int64) error {
+	if n, err := r.ReadAt(b, at); n < len(b) {
+		return fmt.Errorf("truncated in the header: %w", err)
+	}
+	return nil
+}
+
+// parseHeader reads the tensors, in the order of the header, and the metadata.
+// The JSON is read token by token because encoding/json keeps the last of
+// several equal keys, takes null for anything, and ignores case.
+func parseHeader(header []byte) ([]Tensor, map[string]string, error) {
+	if !utf8.Valid(header) {
+		return nil, nil, errors.New("header is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(header))
+	d.UseNumber()
+	var (
+		tensors  []Tensor
+		metadata map[string]string
+	)
+	err := object(d, func(name string) (err error) {
+		if name == "__metadata__" {
+			if metadata, err = texts(d); err != nil {
+				return fmt.Errorf("__metadata__: %w", err)
+			}
+			return nil
+		}
+		t, err := parseTensor(d)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		t.Name = name
+		tensors = append(tensors, t)
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("header: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, nil, errors.New("header: more than one JSON value")
+	}
+	return tensors, metadata, nil
+}
+
+// parseTensor reads {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}.
+func parseTensor(d *json.Decoder) (Tensor, error) {
+	var t Tensor
+	keys := 0
+	err := object(d, func(key string) (err error) {
+		switch key {
+		case "dtype":
+			keys++
+			t.DType, err = text(d)
+		case "shape":
+			keys++
+			t.Shape, err = naturals(d)
+		case "data_offsets":
+			keys++
+			var offsets []int
+			if offsets, err = naturals(d); err != nil {
+				break
+			}
+			if len(offsets) != 2 || offsets[0] > offsets[1] {
+				return fmt.Errorf("begin and end are needed, it is %v", offsets)
+			}
+			t.start, t.Bytes = int64(offsets[0]), int64(offsets[1]-offsets[0])
+		default:
+			// The reference implementation passes over keys that it does not know.
+			var value json.RawMessage
+			err = d.Decode(&value)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
+	})
+	if err == nil && keys != 3 {
+		err = errors.New("dtype, shape and data_offsets are needed")
+	}
+	return t, err
+}
+
+// object reads a JSON object and calls member with each key, to read its value.
+func object(d *json.Decoder, member func(key string) error) error {
+	if err := delimiter(d, '{'); err != nil {
+		return err
+	}
+	seen := make(map[string]bool)
+	for d.More() {
+		key, err := text(d)
+		if err != nil {
+			return err
+		}
+		if seen[key] {
+			return fmt.Errorf("%s: the key appears twice", key)
+		}
+		seen[key] = true
+		if err := member(key); err != nil {
+			return err
+		}
+	}
+	return delimiter(d, '}')
+}
+
+// texts reads a JSON object of strings.
+func texts(d *json.Decoder) (map[string]string, error) {
+	m := make(map[string]string)
+	err := object(d, func(key string) (err error) {
+		if m[key], err = text(d); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
+	})
+	return m, err
+}
+
+// naturals reads a JSON array of integers that are not negative.
+func naturals(d *json.Decoder) ([]int, error) {
+	if err := delimiter(d, '['); err != nil {
+		return nil, err
+	}
+	list := []int{}
+	for d.More() {
+		token, err := next(d)
+		if err != nil {
+			return nil, err
+		}
+		number, ok := token.(json.Number)
+		if !ok {
+			return nil, fmt.Errorf("an integer is needed, it is %v", token)
+		}
+		n, err := strconv.Atoi(number.String())
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("an integer from 0 to %d is needed, it is %s", math.MaxInt, number)
+		}
+		list = append(list, n)
+	}
+	return list, delimiter(d, ']')
+}
+
+// text reads a JSON string.
+func text(d *json.Decoder) (string, error) {
+	token, err := next(d)
+	if err != nil {
+		return "", err
+	}
+	s, ok := token.(string)
+	if !ok {
+		return "", fmt.Errorf("a string is needed, it is %v", token)
+	}
+	return s, nil
+}
+
+func delimiter(d *json.Decoder, want json.Delim) error {
+	token, err := next(d)
+	if err != nil {
+		return err
+	}
+	if token != want {
+		return fmt.Errorf("%v is needed, it is %v", want, token)
+	}
+	return nil
+}
+
+// next returns the next token; there has to be one.
+func next(d *json.Decoder) (json.Token, error) {
+	token, err := d.Token()
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return token, err
+}

@@ -1,0 +1,182 @@
+// Package safetensors reads and writes files of named tensors in the
+// safetensors format: eight bytes with the length of a header, a header in JSON,
+// the elements in little-endian C order. One tensor is read without the others,
+// and a file is believed only after every byte of it is accounted for.
+//
+// The format is described at https://huggingface.co/docs/safetensors.
+package safetensors
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/farfield-ml/farfield/array"
+)
+
+// maxHeader is the bound of the reference implementation, in bytes.
+const maxHeader = 100_000_000
+
+// Tensor describes a tensor of a file.
+type Tensor struct {
+	Name  string
+	DType string // as in the file: "F32", "BF16", ...
+	Shape []int
+	Bytes int64 // of data
+
+	start int64 // from the end of the header
+}
+
+// dtypes are the types that can be read and written.
+var dtypes = map[string]array.DType{
+	"F32":  array.F4,
+	"F64":  array.F8,
+	"I32":  array.I4,
+	"I64":  array.I8,
+	"U8":   array.U1,
+	"BOOL": array.Bool,
+}
+
+// sizes has the bytes of an element of the other types whose elements are whole
+// bytes.
+var sizes = map[string]int{
+	"I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
+	"F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+	"U32": 4,
+	"U64": 8, "C64": 8,
+}
+
+// File is an open safetensors file. It is an array.Source. Calls of Array may
+// run at the same time.
+type File struct {
+	tensors  []Tensor
+	index    map[string]int
+	metadata map[string]string
+	data     *io.SectionReader
+	file     io.Closer
+}
+
+// Open opens the file of that name and reads its header.
+func Open(path string) (*File, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := r.Stat()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	f, err := New(r, info.Size())
+	if err != nil {
+		r.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	f.file = r
+	return f, nil
+}
+
+// New reads the header of the safetensors file of size bytes in r, which the
+// caller closes. Tensors that overlap, leave bytes unused, reach beyond the file
+// or have another number of bytes than their shape are errors.
+func New(r io.ReaderAt, size int64) (*File, error) {
+	header, err := readHeader(r, size)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{index: make(map[string]int)}
+	if f.tensors, f.metadata, err = parseHeader(header); err != nil {
+		return nil, err
+	}
+	start := int64(8 + len(header))
+	f.data = io.NewSectionReader(r, start, size-start)
+
+	// Of tensors at one place the empty come first.
+	slices.SortFunc(f.tensors, func(a, b Tensor) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Name, b.Name))
+	})
+	var end int64
+	for i, t := range f.tensors {
+		if t.start != end {
+			return nil, fmt.Errorf("%s: data begins at %d, the tensor before ends at %d", t.Name, t.start, end)
+		}
+		end += t.Bytes
+		if end > f.data.Size() {
+			return nil, fmt.Errorf("%s: data ends at %d, the file at %d", t.Name, end, f.data.Size())
+		}
+		if err := t.check(); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.Name, err)
+		}
+		f.index[t.Name] = i
+	}
+	if end != f.data.Size() {
+		return nil, fmt.Errorf("tensors end at %d, the file at %d", end, f.data.Size())
+	}
+	return f, nil
+}
+
+// check compares the shape with the bytes, for types whose size is known.
+func (t Tensor) check() error {
+	size := sizes[t.DType]
+	if d, ok := dtypes[t.DType]; ok {
+		size = d.Size()
+	}
+	n, err := array.Count(t.Shape)
+	if err != nil {
+		return err
+	}
+	if size > 0 && int64(n)*int64(size) != t.Bytes {
+		return fmt.Errorf("shape %v of %s has %d bytes, the data %d", t.Shape, t.DType, n*size, t.Bytes)
+	}
+	return nil
+}
+
+// Tensors describes the tensors in the order of their data, also those of types
+// that cannot be read.
+func (f *File) Tensors() []Tensor { return slices.Clone(f.tensors) }
+
+// Names lists the tensors in the order of their data.
+func (f *File) Names() []string {
+	names := make([]string, len(f.tensors))
+	for i, t := range f.tensors {
+		names[i] = t.Name
+	}
+	return names
+}
+
+// Metadata returns the text entries of the file, which may be none.
+func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
+
+// Array reads one tensor and leaves the others where they are. Types other than
+// F32, F64, I32, I64, U8 and BOOL are refused.
+func (f *File) Array(name string) (*array.Array, error) {
+	i, ok := f.index[name]
+	if !ok {
+		return nil, fmt.Errorf("%s: no such tensor in the file", name)
+	}
+	t := f.tensors[i]
+	d, ok := dtypes[t.DType]
+	switch {
+	case t.DType == "F16" || t.DType == "BF16":
+		return nil, fmt.Errorf("%s: dtype %s has 16 bits; F32 or F64 is needed", name, t.DType)
+	case !ok:
+		return nil, fmt.Errorf("%s: dtype is %s; F32, F64, I32, I64, U8 or BOOL is needed", name, t.DType)
+	}
+	a, err := array.Decode(io.NewSectionReader(f.data, t.start, t.Bytes), d, t.Shape)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	a.Name = name
+	return a, nil
+}
+
+// Close closes the file that Open opened.
+func (f *File) Close() error {
+	if f.file == nil {
+		return nil
+	}
+	return f.file.Close()
+}
