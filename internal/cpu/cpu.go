@@ -1,2 +1,93 @@
 // Package cpu tells which instruction set the kernels use and why.
 package cpu
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// The instruction sets that there are kernels for.
+const (
+	AVX512  = "avx512" // AVX-512 F, BW, DQ and VL
+	AVX2    = "avx2"   // AVX2 with FMA
+	Generic = "generic"
+)
+
+// Variable is the environment variable that asks for an instruction set below
+// the best.
+const Variable = "FARFIELD_ISA"
+
+var available, lacking = detect()
+
+var chosen, reason = choose(os.Getenv(Variable))
+
+// Available returns the instruction sets that this machine and build can use,
+// best first and Generic last. The caller does not change it.
+func Available() []string { return available }
+
+// Chosen returns the instruction set in use.
+func Chosen() string { return chosen }
+
+// Reason says in one line what was chosen and why.
+func Reason() string { return reason }
+
+func choose(wish string) (isa, why string) {
+	isa = available[0]
+	why = fmt.Sprintf("%s: the best of %s", isa, strings.Join(available, ", "))
+	if lacking != "" {
+		why += " (" + lacking + ")"
+	}
+	switch {
+	case wish == "":
+	case slices.Contains(available, wish):
+		isa, why = wish, fmt.Sprintf("%s: asked for by %s", wish, Variable)
+	default:
+		why += fmt.Sprintf("; %s=%q is ignored: it is none of these", Variable, wish)
+	}
+	return isa, why
+}
+
+// Info describes the processor as far as the system tells; what it does not
+// tell is zero.
+type Info struct {
+	Model      string // as the maker calls it
+	Arch       string // GOARCH
+	Cores      int    // logical processors that the program may use
+	L1, L2, L3 int    // data cache sizes as one core sees them, in bytes
+}
+
+// Describe returns what is known about the processor.
+func Describe() Info {
+	info := Info{Arch: runtime.GOARCH, Cores: runtime.NumCPU()}
+	info.system()
+	return info
+}
+
+// String is one line, such as "AMD EPYC, 2 cores, caches 32 KiB, 1 MiB, 32 MiB".
+func (i Info) String() string {
+	s := i.Model
+	if s == "" {
+		s = i.Arch
+	}
+	unit := "cores"
+	if i.Cores == 1 {
+		unit = "core"
+	}
+	s += fmt.Sprintf(", %d %s", i.Cores, unit)
+	var caches []string
+	for _, n := range []int{i.L1, i.L2, i.L3} {
+		switch {
+		case n >= 1<<20 && n%(1<<20) == 0:
+			caches = append(caches, fmt.Sprintf("%d MiB", n>>20))
+		case n > 0:
+			caches = append(caches, fmt.Sprintf("%d KiB", n>>10))
+		}
+	}
+	if caches != nil {
+		s += ", caches " + strings.Join(caches, ", ")
+	}
+	return s
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"math"
+
+	"github.com/mmcloughlin/avo/operand"
+)
+
+// exponent holds the constants of exp.
+type exponent struct {
+	log2e, magic, ln2, ln2Rest num
+	coef                       []num // of the powers of r, from the highest down
+	lowest, highest, inf       num
+}
+
+// exponent loads the constants of exp. e^x = 2^n·e^r with n = x·log₂e rounded
+// to an integer and r = x - n·ln 2, |r| ≤ ln(2)/2. The polynomial is
+// 1 + r + r²·q(r), where q is the minimax polynomial of degree 4 of the
+// relative error, which is 3.7e-9 after its coefficients are rounded.
+func (g *gen) exponent() exponent {
+	e := exponent{
+		log2e: g.constant(math.Log2E),
+		// Adding 1.5·2²³ rounds to an integer and leaves that integer in the
+		// low bits of the sum.
+		magic:   g.constant(3 << 22),
+		ln2:     g.constant(0.693147182),
+		ln2Rest: g.constant(-1.904654212e-09),
+		lowest:  g.constant(-87.33654), // e^x is a normal number from here
+		highest: g.constant(88.72283),  // to here
+		inf:     g.constant(float32(math.Inf(1))),
+	}
+	for _, c := range []float32{0.00138145406, 0.00836874545, 0.041668389, 0.166665211, 0.49999994, 1, 1} {
+		e.coef = append(e.coef, g.constant(c))
+	}
+	return e
+}
+
+// exp is e^x: zero where that is below the normal numbers, NaN where x is.
+func (g *gen) exp(e exponent, x vec) vec {
+	t := g.copy(x)
+	g.horner(t, g.get(e.log2e), g.get(e.magic))
+	n := g.sub(t, g.get(e.magic))
+	r := g.copy(x)
+	g.reduce(r, n, g.get(e.ln2))
+	g.reduce(r, n, g.get(e.ln2Rest))
+	p := g.copy(g.get(e.coef[0]))
+	for _, c := range e.coef[1:] {
+		g.horner(p, r, g.get(c))
+	}
+	// Add n to the exponent of p, which is between √½ and √2.
+	for h := range p {
+		g.VPSLLD(operand.Imm(23), t[h], t[h])
+		g.VPADDD(t[h], p[h], p[h])
+	}
+	lowest, highest, inf := g.get(e.lowest), g.get(e.highest), g.get(e.inf)
+	const lessThan, notLessThan, notAtMost = 0x11, 0x15, 0x16 // quiet; not... holds for NaN
+	if g.wide {
+		k := g.K()
+		g.VCMPPS(operand.Imm(notLessThan), lowest[0], x[0], k)
+		g.VMOVAPS_Z(p[0], k, p[0])
+		k = g.K()
+		g.VCMPPS(operand.Imm(notAtMost), highest[0], x[0], k)
+		g.VADDPS(inf[0], x[0], k, p[0])
+		return p
+	}
+	for h := range p {
+		below, above, v := g.YMM(), g.YMM(), g.YMM()
+		g.VCMPPS(operand.Imm(lessThan), lowest[h], x[h], below)
+		g.VANDNPS(p[h], below, p[h])
+		g.VCMPPS(operand.Imm(notAtMost), highest[h], x[h], above)
+		g.VADDPS(inf[h], x[h], v)
+		g.VBLENDVPS(above, v, p[h], p[h])
+	}
+	return p
+}
+
+func (g *gen) expRow() {
+	g.routine("exp", "n int, dst, x *float32, shift float32) float32", "sets dst = exp(x - shift) and returns Σ dst.")
+	n, dst, x := g.integer("n"), g.pointer("dst"), g.pointer("x")
+	shift, e := g.param("shift"), g.exponent()
+	sum := g.zero()
+	g.loop(n, 1, func(int) {
+		y := g.exp(e, g.sub(g.load(x, 0), g.get(shift)))
+		g.store(y, dst, 0)
+		g.addTo(sum, g.valid(y))
+	})
+	g.results(g.total([]vec{sum}))
+}
+
+// The tanh form of GELU is x·σ(z) with z = geluA·x + geluB·x³.
+const (
+	geluA = 2 * 0.7978845608028654 // 2·√(2/π)
+	geluB = geluA * 0.044715
+)
+
+// logit is (a + b·x²)·x.
+func (g *gen) logit(x vec, a, b num) vec {
+	z := g.mul(x, x)
+	g.horner(z, g.get(b), g.get(a))
+	return g.mul(z, x)
+}
+
+func (g *gen) gelu() {
+	g.routine("gelu", "n int, dst, x *float32)", "sets dst to the tanh form of GELU of x.")
+	n, dst, x := g.integer("n"), g.pointer("dst"), g.pointer("x")
+	a, b, one, e := g.constant(-geluA), g.constant(-geluB), g.constant(1), g.exponent()
+	g.loop(n, 1, func(int) {
+		v := g.load(x, 0)
+		y := g.exp(e, g.logit(v, a, b))
+		g.store(g.div(v, g.add(y, g.get(one))), dst, 0)
+	})
+	g.finish()
+}
+
+// geluGrad computes σ + x·σ(1-σ)·z'(x). With w = e^-z, σ = 1/(1+w) and 1-σ is
+// w·σ, which loses no digits. Outside ±10 the derivative is 0 or 1 to all
+// digits; x is clamped to there so that nothing overflows.
+func (g *gen) geluGrad() {
+	g.routine("geluGrad", "n int, dx, dy, x *float32)", "sets dx = dy∘GELU'(x).")
+	n, dx, dy, x := g.integer("n"), g.pointer("dx"), g.pointer("dy"), g.pointer("x")
+	a, b, e := g.constant(-geluA), g.constant(-geluB), g.exponent()
+	one, a1, b1 := g.constant(1), g.constant(geluA), g.constant(3*geluB)
+	low, high := g.constant(-10), g.constant(10)
+	g.loop(n, 1, func(int) {
+		v := g.load(x, 0)
+		v = g.max(g.min(v, g.get(high)), g.get(low))
+		w := g.exp(e, g.logit(v, a, b))
+		s := g.div(g.get(one), g.add(w, g.get(one)))
+		slope := g.mul(v, v)
+		g.horner(slope, g.get(b1), g.get(a1))
+		slope = g.mul(slope, v)
+		slope = g.mul(slope, g.mul(w, s))
+		d := g.copy(s)
+		g.accumulate(d, slope, s)
+		g.store(g.mul(d, g.load(dy, 0)), dx, 0)
+	})
+	g.finish()
+}

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+const lanes = 16
+
+// vec is 16 lanes of float32: one zmm or two ymm registers.
+type vec []reg.VecVirtual
+
+// num is one number in every lane. AVX-512 has the registers to hold it; AVX2
+// has not, and broadcasts it from memory at each use.
+type num struct {
+	held vec
+	mem  operand.Mem
+}
+
+// gen emits the routines of one instruction set.
+type gen struct {
+	*build.Context
+	wide   bool   // a vec is one zmm
+	suffix string // of every routine's name
+
+	labels int
+	consts map[float32]operand.Mem
+	masks  operand.Mem // AVX2: 16 words of ones, 16 of zeros
+
+	i     reg.GPVirtual // index of the element that a loop is at
+	tail  bool          // emitting a loop's last, partial vec
+	kmask reg.OpmaskVirtual
+	ymask vec
+}
+
+// routine starts a routine; its text is name, suffixed.
+func (g *gen) routine(name, signature, doc string) {
+	g.Function(name + g.suffix)
+	g.Attributes(attr.NOSPLIT)
+	g.Pragma("noescape")
+	g.SignatureExpr("func(" + signature)
+	g.Doc(name + g.suffix + " " + doc)
+}
+
+// finish ends a routine that returns nothing.
+func (g *gen) finish() {
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// label returns a name that the current file has not used.
+func (g *gen) label(what string) string {
+	g.labels++
+	return fmt.Sprintf("%s%d", what, g.labels)
+}
+
+// integer and pointer load a parameter into a general register.
+func (g *gen) integer(name string) reg.GPVirtual {
+	r := g.GP64()
+	g.Load(g.Param(name), r)
+	return r
+}
+
+func (g *gen) pointer(name string) reg.GPVirtual { return g.integer(name) }
+
+// address is where a parameter or result lies in the frame.
+func (g *gen) address(name string) operand.Mem {
+	b, err := g.Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return b.Addr
+}
+
+// vec is a fresh vector register set.
+func (g *gen) vec() vec {
+	if g.wide {
+		return vec{g.ZMM()}
+	}
+	return vec{g.YMM(), g.YMM()}
+}
+
+// zero is a vec of zeros.
+func (g *gen) zero() vec {
+	v := g.vec()
+	for _, r := range v {
+		g.clear(r)
+	}
+	return v
+}
+
+func (g *gen) clear(r reg.VecVirtual) {
+	if g.wide {
+		g.VPXORD(r, r, r)
+	} else {
+		g.VPXOR(r, r, r)
+	}
+}
+
+func (g *gen) zeros(n int) []vec {
+	v := make([]vec, n)
+	for i := range v {
+		v[i] = g.zero()
+	}
+	return v
+}
+
+// num is the number at m, in every lane.
+func (g *gen) num(m operand.Mem) num {
+	n := num{mem: m}
+	if g.wide {
+		n.held = g.get(n)
+	}
+	return n
+}
+
+// param is the float parameter of that name, in every lane.
+func (g *gen) param(name string) num { return g.num(g.address(name)) }
+
+// constant is x in every lane.
+func (g *gen) constant(x float32) num {
+	if g.consts == nil {
+		g.consts = map[float32]operand.Mem{}
+	}
+	m, ok := g.consts[x]
+	if !ok {
+		name := fmt.Sprintf("const%08x%s", math.Float32bits(x), g.suffix)
+		m = g.ConstData(name, operand.U32(math.Float32bits(x)))
+		g.consts[x] = m
+	}
+	return g.num(m)
+}
+
+// get is n as a vec, for reading only.
+func (g *gen) get(n num) vec {
+	if n.held != nil {
+		return n.held
+	}
+	if g.wide {
+		z := g.ZMM()
+		g.VBROADCASTSS(n.mem, z)
+		return vec{z}
+	}
+	y := g.YMM()
+	g.VBROADCASTSS(n.mem, y)
+	return vec{y, y}
+}
+
+// hold keeps n in registers over a whole loop, on either instruction set.
+func (g *gen) hold(n num) num {
+	n.held = g.get(n)
+	return n
+}
+
+// size is the number of bytes of one register.
+func (g *gen) size() int {
+	if g.wide {
+		return 64
+	}
+	return 32
+}
+
+// at is the memory of the loop's vec u behind pointer p.
+func (g *gen) at(p reg.Register, u int) operand.Mem {
+	return operand.Mem{Base: p, Index: g.i, Scale: 4, Disp: 4 * lanes * u}
+}
+
+// load reads vec u behind p; lanes past the end are zero.
+func (g *gen) load(p reg.Register, u int) vec {
+	v, m := g.vec(), g.at(p, u)
+	for h, r := range v {
+		switch {
+		case !g.tail:
+			g.VMOVUPS(m, r)
+		case g.wide:
+			g.VMOVUPS_Z(m, g.kmask, r)
+		default:
+			g.VMASKMOVPS(m, g.ymask[h], r)
+		}
+		m = m.Offset(g.size())
+	}
+	return v
+}
+
+// store writes vec u behind p, up to the end.
+func (g *gen) store(v vec, p reg.Register, u int) {
+	m := g.at(p, u)
+	for h, r := range v {
+		switch {
+		case !g.tail:
+			g.VMOVUPS(r, m)
+		case g.wide:
+			g.VMOVUPS(r, g.kmask, m)
+		default:
+			g.VMASKMOVPS(r, g.ymask[h], m)
+		}
+		m = m.Offset(g.size())
+	}
+}
+
+// valid is v with lanes past the end set to zero.
+func (g *gen) valid(v vec) vec {
+	if !g.tail {
+		return v
+	}
+	d := g.vec()
+	for h := range d {
+		if g.wide {
+			g.VMOVAPS_Z(v[h], g.kmask, d[h])
+		} else {
+			g.VANDPS(v[h], g.ymask[h], d[h])
+		}
+	}
+	return d
+}
+
+// loop emits body for unroll vecs at a time, then for one, then for the
+// partial one at the end. It uses up n.
+func (g *gen) loop(n reg.GPVirtual, unroll int, body func(vecs int)) {
+	g.i = g.GP64()
+	g.XORQ(g.i, g.i)
+	part := g.label("part")
+	run := func(vecs int, next string) {
+		again := g.label("loop")
+		g.Label(again)
+		g.CMPQ(n, operand.I32(lanes*vecs))
+		g.JLT(operand.LabelRef(next))
+		body(vecs)
+		g.ADDQ(operand.I32(lanes*vecs), g.i)
+		g.SUBQ(operand.I32(lanes*vecs), n)
+		g.JMP(operand.LabelRef(again))
+	}
+	if unroll > 1 {
+		single := g.label("single")
+		run(unroll, single)
+		g.Label(single)
+	}
+	run(1, part)
+	g.Label(part)
+	done := g.label("done")
+	g.TESTQ(n, n)
+	g.JZ(operand.LabelRef(done))
+	g.mask(n)
+	g.tail = true
+	body(1)
+	g.tail = false
+	g.Label(done)
+}
+
+// mask selects the first n lanes, for 0 < n < 16.
+func (g *gen) mask(n reg.GPVirtual) {
+	if g.wide {
+		bits := g.GP32()
+		g.MOVL(operand.I32(-1), bits)
+		g.BZHIL(n.As32(), bits, bits)
+		g.kmask = g.K().(reg.OpmaskVirtual)
+		g.KMOVW(bits, g.kmask)
+		return
+	}
+	if g.masks.Symbol.Name == "" {
+		g.masks = g.StaticGlobal("masks" + g.suffix)
+		g.DataAttributes(attr.RODATA | attr.NOPTR)
+		for i := range 2 * lanes {
+			g.AddDatum(4*i, operand.I32(-(1 - i/lanes)))
+		}
+	}
+	p, off := g.GP64(), g.GP64()
+	g.LEAQ(g.masks, p)
+	g.MOVQ(n, off)
+	g.NEGQ(off)
+	g.ymask = vec{g.YMM(), g.YMM()}
+	g.VMOVUPS(operand.Mem{Base: p, Index: off, Scale: 4, Disp: 4 * lanes}, g.ymask[0])
+	g.VMOVUPS(operand.Mem{Base: p, Index: off, Scale: 4, Disp: 6 * lanes}, g.ymask[1])
+}
+
+func (g *gen) add(x, y vec) vec { return g.both(g.VADDPS, x, y) }
+func (g *gen) sub(x, y vec) vec { return g.both(g.VSUBPS, x, y) } // x - y
+func (g *gen) mul(x, y vec) vec { return g.both(g.VMULPS, x, y) }
+func (g *gen) div(x, y vec) vec { return g.both(g.VDIVPS, x, y) } // x / y
+
+// min and max return x where it is NaN.
+func (g *gen) min(x, y vec) vec { return g.both(g.VMINPS, y, x) }
+func (g *gen) max(x, y vec) vec { return g.both(g.VMAXPS, y, x) }
+
+// both applies a two-operand instruction; x is its first source.
+func (g *gen) both(op func(...operand.Op), x, y vec) vec {
+	d := g.vec()
+	for h := range d {
+		op(y[h], x[h], d[h])
+	}
+	return d
+}
+
+func (g *gen) copy(x vec) vec {
+	d := g.vec()
+	for h := range d {
+		g.VMOVAPS(x[h], d[h])
+	}
+	return d
+}
+
+func (g *gen) sqrt(x vec) vec {
+	d := g.vec()
+	for h := range d {
+		g.VSQRTPS(x[h], d[h])
+	}
+	return d
+}
+
+// accumulate sets d += x·y, with one rounding.
+func (g *gen) accumulate(d, x, y vec) {
+	for h := range d {
+		g.VFMADD231PS(y[h], x[h], d[h])
+	}
+}
+
+// reduce sets d -= x·y, with one rounding.
+func (g *gen) reduce(d, x, y vec) {
+	for h := range d {
+		g.VFNMADD231PS(y[h], x[h], d[h])
+	}
+}
+
+// horner sets d = d·x + c, with one rounding.
+func (g *gen) horner(d, x, c vec) {
+	for h := range d {
+		g.VFMADD213PS(c[h], x[h], d[h])
+	}
+}
+
+// addTo sets d += x.
+func (g *gen) addTo(d, x vec) {
+	for h := range d {
+		g.VADDPS(x[h], d[h], d[h])
+	}
+}
+
+// fold combines the 16 lanes of v with op, halves first, into one.
+func (g *gen) fold(op func(...operand.Op), v vec) reg.Register {
+	lo, y := g.YMM(), g.YMM()
+	if g.wide {
+		g.VEXTRACTF64X4(operand.Imm(1), v[0], y)
+		op(y, v[0].AsY(), lo)
+	} else {
+		op(v[1], v[0], lo)
+	}
+	x := g.XMM()
+	g.VEXTRACTF128(operand.Imm(1), lo, x)
+	op(x, lo.AsX(), x)
+	s := g.XMM()
+	g.VPERMILPS(operand.Imm(0x4e), x, s)
+	op(s, x, x)
+	g.VPERMILPS(operand.Imm(0xb1), x, s)
+	op(s, x, x)
+	return x
+}
+
+// total is the sum of the lanes of the given sums, added pairwise.
+func (g *gen) total(sums []vec) reg.Register {
+	for len(sums) > 1 {
+		half := len(sums) / 2
+		for i := range half {
+			g.addTo(sums[i], sums[half+i])
+		}
+		sums = sums[:half]
+	}
+	return g.fold(g.VADDPS, sums[0])
+}
+
+// results ends a routine, returning the low lane of each register.
+func (g *gen) results(values ...reg.Register) {
+	g.VZEROUPPER()
+	for i, r := range values {
+		g.Store(r, g.ReturnIndex(i))
+	}
+	g.RET()
+}

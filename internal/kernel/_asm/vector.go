@@ -1,0 +1,205 @@
+package main
+
+import (
+	"math"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// vectors emits the routines over rows of numbers.
+func vectors(g *gen) {
+	g.axpy()
+	g.scale()
+	g.binary("add", "sets dst = x + y.", g.add)
+	g.binary("mul", "sets dst = x∘y.", g.mul)
+	g.scaledMul()
+	g.mulAdd()
+	g.dot()
+	g.sum()
+	g.maximum()
+	g.poly()
+	g.expRow()
+	g.gelu()
+	g.geluGrad()
+	g.layerNorm()
+	g.layerNormGrad()
+	g.adamW()
+	if !g.wide {
+		g.transpose()
+	}
+}
+
+// unroll is the number of vecs that short loop bodies work on at a time.
+const unroll = 4
+
+func (g *gen) axpy() {
+	g.routine("axpy", "n int, dst *float32, a float32, x *float32)", "sets dst += a·x.")
+	n, dst, x := g.integer("n"), g.pointer("dst"), g.pointer("x")
+	a := g.hold(g.param("a"))
+	g.loop(n, unroll, func(vecs int) {
+		for u := range vecs {
+			d := g.load(dst, u)
+			g.accumulate(d, g.load(x, u), g.get(a))
+			g.store(d, dst, u)
+		}
+	})
+	g.finish()
+}
+
+func (g *gen) scale() {
+	g.routine("scale", "n int, dst *float32, a float32, x *float32)", "sets dst = a·x.")
+	n, dst, x := g.integer("n"), g.pointer("dst"), g.pointer("x")
+	a := g.hold(g.param("a"))
+	g.loop(n, unroll, func(vecs int) {
+		for u := range vecs {
+			g.store(g.mul(g.load(x, u), g.get(a)), dst, u)
+		}
+	})
+	g.finish()
+}
+
+// binary emits dst = f(x, y).
+func (g *gen) binary(name, doc string, f func(x, y vec) vec) {
+	g.routine(name, "n int, dst, x, y *float32)", doc)
+	n, dst, x, y := g.integer("n"), g.pointer("dst"), g.pointer("x"), g.pointer("y")
+	g.loop(n, unroll, func(vecs int) {
+		for u := range vecs {
+			g.store(f(g.load(x, u), g.load(y, u)), dst, u)
+		}
+	})
+	g.finish()
+}
+
+func (g *gen) scaledMul() {
+	g.routine("scaledMul", "n int, dst *float32, a float32, x, y *float32)", "sets dst = a·(x∘y).")
+	n, dst, x, y := g.integer("n"), g.pointer("dst"), g.pointer("x"), g.pointer("y")
+	a := g.hold(g.param("a"))
+	g.loop(n, unroll, func(vecs int) {
+		for u := range vecs {
+			d := g.mul(g.load(x, u), g.load(y, u))
+			g.store(g.mul(d, g.get(a)), dst, u)
+		}
+	})
+	g.finish()
+}
+
+func (g *gen) mulAdd() {
+	g.routine("mulAdd", "n int, dst, x, y *float32)", "sets dst += x∘y.")
+	n, dst, x, y := g.integer("n"), g.pointer("dst"), g.pointer("x"), g.pointer("y")
+	g.loop(n, unroll, func(vecs int) {
+		for u := range vecs {
+			d := g.load(dst, u)
+			g.accumulate(d, g.load(x, u), g.load(y, u))
+			g.store(d, dst, u)
+		}
+	})
+	g.finish()
+}
+
+func (g *gen) dot() {
+	g.routine("dot", "n int, x, y *float32) float32", "returns Σ x·y.")
+	n, x, y := g.integer("n"), g.pointer("x"), g.pointer("y")
+	sums := g.zeros(unroll)
+	g.loop(n, unroll, func(vecs int) {
+		for u := range vecs {
+			g.accumulate(sums[u], g.load(x, u), g.load(y, u))
+		}
+	})
+	g.results(g.total(sums))
+}
+
+func (g *gen) sum() {
+	g.routine("sum", "n int, x *float32) float32", "returns Σ x.")
+	n, x := g.integer("n"), g.pointer("x")
+	sums := g.zeros(unroll)
+	g.loop(n, unroll, func(vecs int) {
+		for u := range vecs {
+			g.addTo(sums[u], g.load(x, u))
+		}
+	})
+	g.results(g.total(sums))
+}
+
+// maximum keeps the largest number of each lane, in which NaNs get lost, and
+// beside it the largest magnitude as an integer, in which a NaN is above Inf.
+func (g *gen) maximum() {
+	g.routine("max", "n int, x *float32) float32", "returns max x, or NaN if x holds one.")
+	n, x := g.integer("n"), g.pointer("x")
+	lowest := g.hold(g.constant(float32(math.Inf(-1))))
+	magnitude := g.hold(g.constant(math.Float32frombits(0x7fffffff)))
+	best, size := g.copy(lowest.held), g.zero()
+	g.loop(n, 1, func(int) {
+		v := g.load(x, 0)
+		if g.tail {
+			v = g.pad(v, lowest.held)
+		}
+		m := g.both(g.VANDPS, v, magnitude.held)
+		for h := range v {
+			g.VPMAXSD(m[h], size[h], size[h])
+			g.VMAXPS(best[h], v[h], best[h])
+		}
+	})
+	result, largest := g.fold(g.VMAXPS, best), g.fold(g.VPMAXSD, size)
+	bits := g.GP32()
+	g.VMOVD(largest, bits)
+	number := g.label("number")
+	g.CMPL(bits, operand.U32(math.Float32bits(float32(math.Inf(1)))))
+	g.JLE(operand.LabelRef(number))
+	g.VMOVAPS(largest, result)
+	g.Label(number)
+	g.results(result)
+}
+
+// pad is v with lanes past the end taken from other.
+func (g *gen) pad(v, other vec) vec {
+	d := g.vec()
+	for h := range d {
+		if g.wide {
+			g.VBLENDMPS(v[h], other[h], g.kmask, d[h])
+		} else {
+			g.VBLENDVPS(g.ymask[h], v[h], other[h], d[h])
+		}
+	}
+	return d
+}
+
+// poly has two vecs in flight: more would not fit AVX2's registers.
+func (g *gen) poly() {
+	g.routine("poly", "n int, dst, x *float32, terms int, coef *float32) float32",
+		"sets dst = Σ_l coef[l]·x^l for terms > 0 coefficients and returns Σ dst.")
+	n, dst, x := g.integer("n"), g.pointer("dst"), g.pointer("x")
+	terms, coef := g.integer("terms"), g.pointer("coef")
+	g.DECQ(terms)
+	sums := g.zeros(2)
+	g.loop(n, len(sums), func(vecs int) {
+		at := func(l reg.Register) num {
+			return num{mem: operand.Mem{Base: coef, Index: l, Scale: 4}}
+		}
+		l := g.GP64()
+		g.MOVQ(terms, l)
+		var v, p []vec
+		top := g.get(at(l))
+		for u := range vecs {
+			v = append(v, g.load(x, u))
+			p = append(p, g.copy(top))
+		}
+		power, done := g.label("power"), g.label("done")
+		g.TESTQ(l, l)
+		g.JZ(operand.LabelRef(done))
+		g.Label(power)
+		g.DECQ(l)
+		c := g.get(at(l))
+		for u := range vecs {
+			g.horner(p[u], v[u], c)
+		}
+		g.TESTQ(l, l)
+		g.JNZ(operand.LabelRef(power))
+		g.Label(done)
+		for u := range vecs {
+			g.store(p[u], dst, u)
+			g.addTo(sums[u], g.valid(p[u]))
+		}
+	})
+	g.results(g.total(sums))
+}

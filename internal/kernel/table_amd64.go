@@ -1,0 +1,207 @@
+//go:build !purego
+
+package kernel
+
+import (
+	"math"
+	"slices"
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/internal/cpu"
+)
+
+// assembly returns the tables of assembly routines that this machine can run.
+func assembly() []*Table[float32] {
+	var all []*Table[float32]
+	for _, t := range []*Table[float32]{avx512(), avx2()} {
+		if slices.Contains(cpu.Available(), t.Name) {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func avx512() *Table[float32] {
+	return &Table[float32]{
+		Name: cpu.AVX512,
+		Block: tiling{
+			tall: []tile{
+				{12, 32, tile12x32AVX512}, {8, 32, tile8x32AVX512}, {4, 32, tile4x32AVX512},
+				{2, 32, tile2x32AVX512}, {1, 32, tile1x32AVX512},
+				{12, 16, tile12x16AVX512}, {8, 16, tile8x16AVX512}, {4, 16, tile4x16AVX512},
+				{2, 16, tile2x16AVX512}, {1, 16, tile1x16AVX512},
+			},
+			flat: []tile{
+				{6, 64, tile6x64AVX512}, {4, 64, tile4x64AVX512},
+				{2, 64, tile2x64AVX512}, {1, 64, tile1x64AVX512},
+			},
+		}.block,
+		Transpose: transposeAVX2,
+		Axpy:      scaled(axpyAVX512), Scale: scaled(scaleAVX512),
+		Add: binary(addAVX512), Mul: binary(mulAVX512), MulAdd: binary(mulAddAVX512),
+		ScaledMul: scaledMul(scaledMulAVX512),
+		Dot:       dot(dotAVX512), Sum: reduction(sumAVX512), Max: reduction(maxAVX512),
+		Exp: exp(expAVX512), Poly: poly(polyAVX512),
+		GELU: unary(geluAVX512), GELUGrad: binary(geluGradAVX512),
+		LayerNorm:     layerNorm(sumAVX512, varianceAVX512, normalizeAVX512, normalizeBiasAVX512),
+		LayerNormGrad: layerNormGrad(normSumsAVX512, normGradAVX512, gainGradAVX512, addAVX512),
+		AdamW:         adamW(adamWAVX512),
+	}
+}
+
+func avx2() *Table[float32] {
+	return &Table[float32]{
+		Name: cpu.AVX2,
+		Block: tiling{
+			tall: []tile{
+				{6, 16, tile6x16AVX2}, {4, 16, tile4x16AVX2},
+				{2, 16, tile2x16AVX2}, {1, 16, tile1x16AVX2},
+			},
+			flat: []tile{{2, 32, tile2x32AVX2}, {1, 32, tile1x32AVX2}},
+		}.block,
+		Transpose: transposeAVX2,
+		Axpy:      scaled(axpyAVX2), Scale: scaled(scaleAVX2),
+		Add: binary(addAVX2), Mul: binary(mulAVX2), MulAdd: binary(mulAddAVX2),
+		ScaledMul: scaledMul(scaledMulAVX2),
+		Dot:       dot(dotAVX2), Sum: reduction(sumAVX2), Max: reduction(maxAVX2),
+		Exp: exp(expAVX2), Poly: poly(polyAVX2),
+		GELU: unary(geluAVX2), GELUGrad: binary(geluGradAVX2),
+		LayerNorm:     layerNorm(sumAVX2, varianceAVX2, normalizeAVX2, normalizeBiasAVX2),
+		LayerNormGrad: layerNormGrad(normSumsAVX2, normGradAVX2, gainGradAVX2, addAVX2),
+		AdamW:         adamW(adamWAVX2),
+	}
+}
+
+const (
+	errShort = "kernel: slice too short"
+	errCoef  = "kernel: no coefficients"
+)
+
+// at returns a pointer to the first element of x, which holds at least n.
+func at(x []float32, n int) *float32 {
+	if len(x) < n {
+		panic(errShort)
+	}
+	return unsafe.SliceData(x)
+}
+
+func unary(f func(n int, dst, x *float32)) func(dst, x []float32) {
+	return func(dst, x []float32) {
+		n := len(dst)
+		f(n, at(dst, n), at(x, n))
+	}
+}
+
+func binary(f func(n int, dst, x, y *float32)) func(dst, x, y []float32) {
+	return func(dst, x, y []float32) {
+		n := len(dst)
+		f(n, at(dst, n), at(x, n), at(y, n))
+	}
+}
+
+func scaled(f func(n int, dst *float32, a float32, x *float32)) func(dst []float32, a float32, x []float32) {
+	return func(dst []float32, a float32, x []float32) {
+		n := len(dst)
+		f(n, at(dst, n), a, at(x, n))
+	}
+}
+
+func scaledMul(f func(n int, dst *float32, a float32, x, y *float32)) func(dst []float32, a float32, x, y []float32) {
+	return func(dst []float32, a float32, x, y []float32) {
+		n := len(dst)
+		f(n, at(dst, n), a, at(x, n), at(y, n))
+	}
+}
+
+func dot(f func(n int, x, y *float32) float32) func(x, y []float32) float32 {
+	return func(x, y []float32) float32 {
+		n := len(x)
+		return f(n, at(x, n), at(y, n))
+	}
+}
+
+func reduction(f func(n int, x *float32) float32) func(x []float32) float32 {
+	return func(x []float32) float32 {
+		return f(len(x), at(x, len(x)))
+	}
+}
+
+func exp(f func(n int, dst, x *float32, shift float32) float32) func(dst, x []float32, shift float32) float32 {
+	return func(dst, x []float32, shift float32) float32 {
+		n := len(dst)
+		return f(n, at(dst, n), at(x, n), shift)
+	}
+}
+
+func poly(f func(n int, dst, x *float32, terms int, coef *float32) float32) func(dst, x, coef []float32) float32 {
+	return func(dst, x, coef []float32) float32 {
+		if len(coef) == 0 {
+			panic(errCoef)
+		}
+		n := len(dst)
+		return f(n, at(dst, n), at(x, n), len(coef), at(coef, len(coef)))
+	}
+}
+
+func layerNorm(
+	sum func(n int, x *float32) float32,
+	variance func(n int, x *float32, mean float32) float32,
+	plain func(n int, dst, x, gain *float32, mean, rstd float32),
+	biased func(n int, dst, x, gain, bias *float32, mean, rstd float32),
+) func(dst, x, gain, bias []float32, eps float32) (mean, rstd float32) {
+	return func(dst, x, gain, bias []float32, eps float32) (mean, rstd float32) {
+		n := len(dst)
+		to, from, by := at(dst, n), at(x, n), at(gain, n)
+		mean = sum(n, from) / float32(n)
+		spread := variance(n, from, mean) / float32(n)
+		rstd = 1 / float32(math.Sqrt(float64(spread+eps)))
+		if bias == nil {
+			plain(n, to, from, by, mean, rstd)
+		} else {
+			biased(n, to, from, by, at(bias, n), mean, rstd)
+		}
+		return mean, rstd
+	}
+}
+
+func layerNormGrad(
+	sums func(n int, dy, x, gain *float32, mean, rstd float32) (s1, s2 float32),
+	row func(n int, dx, dy, x, gain *float32, mean, rstd, s1, s2 float32),
+	gainGrad func(n int, dgain, dy, x *float32, mean, rstd float32),
+	add func(n int, dst, x, y *float32),
+) func(dx, dgain, dbias, dy, x, gain []float32, mean, rstd float32) {
+	return func(dx, dgain, dbias, dy, x, gain []float32, mean, rstd float32) {
+		n := len(dx)
+		to, from, in, by := at(dx, n), at(dy, n), at(x, n), at(gain, n)
+		if dgain != nil {
+			gainGrad(n, at(dgain, n), from, in, mean, rstd)
+		}
+		if dbias != nil {
+			add(n, at(dbias, n), at(dbias, n), from)
+		}
+		s1, s2 := sums(n, from, in, by, mean, rstd)
+		row(n, to, from, in, by, mean, rstd, s1/float32(n), s2/float32(n))
+	}
+}
+
+func adamW(f func(n int, w, g, m, v, s *float32)) func(w, g, m, v []float32, s *AdamWStep[float32]) {
+	return func(w, g, m, v []float32, s *AdamWStep[float32]) {
+		n := len(w)
+		f(n, at(w, n), at(g, n), at(m, n), at(v, n), &s.Rate)
+	}
+}
+
+// rounds runs n rounds of multiply-adds and returns how many operations a
+// round has.
+func rounds(isa string, n int) int {
+	const chains = 12
+	switch isa {
+	case cpu.AVX512:
+		peakAVX512(n)
+		return 2 * chains * 16
+	case cpu.AVX2:
+		peakAVX2(n)
+		return 2 * chains * 8
+	}
+	return roundsGo(n)
+}
