@@ -75,7 +75,7 @@ func parseHeader(header []byte) ([]Tensor, map[string]string, error) {
 		return nil, nil, fmt.Errorf("header: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return nil, nil, errors.New("header: more than one JSON value")
+		return nil, nil, errors.New("header: bytes follow the JSON object")
 	}
 	return tensors, metadata, nil
 }
@@ -99,7 +99,7 @@ func parseTensor(d *json.Decoder) (Tensor, error) {
 				break
 			}
 			if len(offsets) != 2 || offsets[0] > offsets[1] {
-				return fmt.Errorf("begin and end are needed, it is %v", offsets)
+				return fmt.Errorf("data_offsets: begin and end are needed, it is %v", offsets)
 			}
 			t.start, t.Bytes = int64(offsets[0]), int64(offsets[1]-offsets[0])
 		default:
