@@ -61,9 +61,10 @@ func rowRoutines[T Float]() []rowRoutine[T] {
 			exact: func(_, _, _ float64) (float64, float64) { return float64(coef[2]), 0 }},
 		{name: "GELU", run: func(k *Table[T], dst, x, _ []T) T { k.GELU(dst, x); return 0 },
 			exact: func(_, x, _ float64) (float64, float64) {
-				v := x / 2 * (1 + math.Tanh(geluA*(x+geluB*x*x*x)))
-				z := 2 * geluA * math.Abs(x+geluB*x*x*x)
-				return v, (8 + 4*z) * math.Max(math.Abs(v), 1e-30)
+				// (1 + tanh z)/2 = σ(2z), which loses no digits.
+				z := 2 * geluA * (x + geluB*x*x*x)
+				v := x / (1 + math.Exp(-z))
+				return v, (8 + 4*math.Abs(z)) * math.Abs(v)
 			}},
 		{name: "GELUGrad", run: func(k *Table[T], dst, x, y []T) T { k.GELUGrad(dst, y, x); return 0 },
 			exact: func(_, x, y float64) (float64, float64) {

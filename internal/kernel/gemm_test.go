@@ -1,0 +1,226 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// matrix is rows of cols elements at a stride, filled with random numbers; the
+// gaps between rows hold NaNs.
+func matrix[T Float](r *rand.Rand, rows, cols, stride int) *guarded[T] {
+	g := guard[T](max(0, (rows-1)*stride+cols), 1)
+	for i := range rows {
+		for j := range cols {
+			g.data[i*stride+j] = T(r.NormFloat64())
+		}
+	}
+	return g
+}
+
+// product is the textbook in float64, and beside it the sum of magnitudes that
+// bounds its error in T.
+func product[T Float](k int, a, b func(p int) T) (sum, size float64) {
+	for p := range k {
+		x := float64(a(p)) * float64(b(p))
+		sum += x
+		size += math.Abs(x)
+	}
+	return sum, size
+}
+
+func TestBlock(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { each(t, testBlock[float32]) })
+	t.Run("float64", func(t *testing.T) { each(t, testBlock[float64]) })
+}
+
+func testBlock[T Float](t *testing.T, tab *Table[T]) {
+	r, u := source(), unit[T]()+unit[float64]()
+	for _, m := range []int{0, 1, 2, 3, 5, 6, 7, 11, 12, 13, 23, 25, 47} {
+		for _, n := range []int{0, 16, 32, 48, 64, 80, 144} {
+			for _, k := range []int{0, 1, 2, 3, 4, 5, 7, 8, 33, 67} {
+				for variant := range 4 {
+					transposed, acc := variant&1 > 0, variant&2 > 0
+					ars, acs := k+3, 1
+					a := matrix[T](r, m, k, ars)
+					if transposed {
+						ars, acs = 1, m+5
+						a = matrix[T](r, k, m, acs)
+					}
+					brs, crs := n+1, n+7
+					b := matrix[T](r, k, n, brs)
+					c := matrix[T](r, m, n, crs)
+					before := slices.Clone(c.data)
+					if !acc {
+						for i := range m {
+							for j := range n {
+								c.data[i*crs+j] = T(math.NaN())
+							}
+						}
+					}
+					tab.Block(m, n, k, a.data, ars, acs, b.data, brs, c.data, crs, acc)
+					name := fmt.Sprintf("m=%d n=%d k=%d transposed=%v acc=%v", m, n, k, transposed, acc)
+					c.intact(t, name)
+					for x, got := range c.data {
+						i, j := x/crs, x%crs
+						if j >= n {
+							if bits(got) != bits(mark[T]()) {
+								t.Fatalf("%s: wrote between rows %d and %d", name, i, i+1)
+							}
+							continue
+						}
+						want, size := product(k, func(p int) T { return a.data[i*ars+p*acs] }, func(p int) T { return b.data[p*brs+j] })
+						if acc {
+							want += float64(before[x])
+							size += math.Abs(float64(before[x]))
+						}
+						if !near(float64(got), want, float64(2*k+1)*u*size) {
+							t.Fatalf("%s: C[%d,%d] = %v, want %v", name, i, j, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestGemm(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { each(t, testGemm[float32]) })
+	t.Run("float64", func(t *testing.T) { each(t, testGemm[float64]) })
+}
+
+func testGemm[T Float](t *testing.T, tab *Table[T]) {
+	r, u := source(), unit[T]()+unit[float64]()
+	shapes := [][3]int{
+		{0, 3, 5}, {3, 0, 5}, {3, 5, 0}, {1, 1, 1}, {1, 16, 9}, {2, 17, 33}, {7, 15, 4}, {12, 32, 16},
+		{13, 33, 31}, {24, 48, 65}, {25, 47, 65}, {31, 97, 129}, {1, 129, 300}, {5, 3, 517},
+		{97, 65, 47}, {33, 31, 257}, {385, 17, 19}, {391, 33, 260},
+	}
+	for _, s := range shapes {
+		m, n, k := s[0], s[1], s[2]
+		for variant := range 8 {
+			ta, tb, acc := variant&1 > 0, variant&2 > 0, variant&4 > 0
+			lda, ldb, ldc := k+3, n+1, n+5
+			a, b := matrix[T](r, m, k, lda), matrix[T](r, k, n, ldb)
+			ars, acs, brs, bcs := lda, 1, ldb, 1
+			if ta {
+				lda = m + 7
+				ars, acs = 1, lda
+				a = matrix[T](r, k, m, lda)
+			}
+			if tb {
+				ldb = k + 11
+				brs, bcs = 1, ldb
+				b = matrix[T](r, n, k, ldb)
+			}
+			c := matrix[T](r, m, n, ldc)
+			before := slices.Clone(c.data)
+			if !acc {
+				for i := range m {
+					for j := range n {
+						c.data[i*ldc+j] = T(math.NaN())
+					}
+				}
+			}
+			scratch := guard[T](GemmScratch(m, n, k), 0)
+			Gemm(tab, ta, tb, m, n, k, a.data, lda, b.data, ldb, acc, c.data, ldc, scratch.data)
+			name := fmt.Sprintf("m=%d n=%d k=%d ta=%v tb=%v acc=%v", m, n, k, ta, tb, acc)
+			scratch.intact(t, name)
+			c.intact(t, name)
+			for x, got := range c.data {
+				i, j := x/ldc, x%ldc
+				if j >= n {
+					if bits(got) != bits(mark[T]()) {
+						t.Fatalf("%s: wrote between rows %d and %d", name, i, i+1)
+					}
+					continue
+				}
+				want, size := product(k, func(p int) T { return a.data[i*ars+p*acs] }, func(p int) T { return b.data[p*brs+j*bcs] })
+				if acc {
+					want += float64(before[x])
+					size += math.Abs(float64(before[x]))
+				}
+				if !near(float64(got), want, float64(2*k+1)*u*size) {
+					t.Fatalf("%s: C[%d,%d] = %v, want %v", name, i, j, got, want)
+				}
+			}
+		}
+	}
+}
+
+// The bits of an element depend on its row of A and column of B alone.
+func TestGemmBits(t *testing.T) { each(t, testGemmBits) }
+
+func testGemmBits(t *testing.T, tab *Table[float32]) {
+	const m, n, k = 101, 83, 300
+	r := source()
+	a, b := matrix[float32](r, m, k, k).data, matrix[float32](r, k, n, n).data
+	bt := make([]float32, n*k)
+	transposeGo(bt, k, b, n, k, n)
+	at := make([]float32, m*k)
+	transposeGo(at, m, a, k, m, k)
+	scratch := make([]float32, GemmScratch(m, n, k))
+	whole := make([]float32, m*n)
+	Gemm(tab, false, false, m, n, k, a, k, b, n, false, whole, n, scratch)
+	part := make([]float32, m*n)
+	for _, rows := range []int{1, 2, 7, 12, 25, m} {
+		for _, cols := range []int{1, 5, 16, 33, 64, n} {
+			for i := 0; i+rows <= m; i += 31 {
+				for j := 0; j+cols <= n; j += 19 {
+					for variant := range 4 {
+						ta, tb := variant&1 > 0, variant&2 > 0
+						x, lda, y, ldb := a[i*k:], k, b[j:], n
+						if ta {
+							x, lda = at[i:], m
+						}
+						if tb {
+							y, ldb = bt[j*k:], k
+						}
+						Gemm(tab, ta, tb, rows, cols, k, x, lda, y, ldb, false, part, cols, scratch)
+						for p := range rows {
+							if !same(part[p*cols:][:cols], whole[(i+p)*n+j:][:cols]) {
+								t.Fatalf("%d×%d at (%d,%d) ta=%v tb=%v: row %d has other bits than in the whole", rows, cols, i, j, ta, tb, p)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// BenchmarkGemm1024 reports the speed of one core and the share of the peak of
+// multiply-adds, measured in turns with it: the machine's speed wanders.
+func BenchmarkGemm1024(b *testing.B) {
+	const n = 1024
+	for _, tab := range Tables[float32]() {
+		b.Run(tab.Name, func(b *testing.B) {
+			if tab.Name == "generic" && testing.Short() {
+				b.Skip("slow")
+			}
+			r := source()
+			x, y := matrix[float32](r, n, n, n).data, matrix[float32](r, n, n, n).data
+			c := make([]float32, n*n)
+			scratch := make([]float32, GemmScratch(n, n, n))
+			var speed, peak []float64
+			b.ResetTimer()
+			for range b.N {
+				b.StopTimer()
+				peak = append(peak, FMAPeak(tab.Name, 5*time.Millisecond))
+				b.StartTimer()
+				start := time.Now()
+				Gemm(tab, false, false, n, n, n, x, n, y, n, false, c, n, scratch)
+				speed = append(speed, 2*n*n*n/time.Since(start).Seconds())
+			}
+			slices.Sort(speed)
+			slices.Sort(peak)
+			s, p := speed[len(speed)/2], peak[len(peak)/2]
+			b.ReportMetric(s/1e9, "GFLOP/s")
+			b.ReportMetric(p/1e9, "peak-GFLOP/s")
+			b.ReportMetric(100*s/p, "%-of-peak")
+		})
+	}
+}
