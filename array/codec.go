@@ -58,7 +58,10 @@ func decode[T Element](r io.Reader, t DType, n int) ([]T, error) {
 		if err != nil {
 			return nil, err
 		}
-		data = slices.Grow(data, k)[:have+k]
+		if have+k > cap(data) {
+			data = append(make([]T, 0, min(n, 2*cap(data))), data...)
+		}
+		data = data[:have+k]
 		if _, err := binary.Decode(buf[:k*size], binary.LittleEndian, data[have:]); err != nil {
 			return nil, err
 		}
