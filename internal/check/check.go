@@ -1,0 +1,105 @@
+// Package check measures errors and says how large they may be. Limits are in
+// units of the rounding u of the element type, as derived in docs/numerics.md.
+package check
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Rounding returns u, the largest relative error of one rounding to T.
+func Rounding[T tensor.Float]() float64 {
+	var x T
+	if _, single := any(x).(float32); single {
+		return 0x1p-24
+	}
+	return 0x1p-53
+}
+
+// Limits are the largest errors that a form may make, as factors of what
+// Output and Gradient measure.
+type Limits struct{ output, gradient float64 }
+
+// limits turns numbers of roundings into factors. In float64 the reference
+// errs as much as what it judges, so its limits have a floor: 1e-14 of outputs
+// and 1e-12 of gradients, about a hundred and ten thousand roundings.
+func limits[T tensor.Float](output, gradient float64) Limits {
+	u := Rounding[T]()
+	if u < 0x1p-24 {
+		return Limits{max(1e-14, output*u), max(1e-12, gradient*u)}
+	}
+	return Limits{output * u, gradient * u}
+}
+
+// Direct returns the limits of a form that sums weights.
+func Direct[T tensor.Float]() Limits { return limits[T](8, 8) }
+
+// Linear returns the limits of a form that sums f packed features over chunks
+// of c tokens, one multiply-add after another.
+func Linear[T tensor.Float](f, c int) Limits {
+	x := 8 + math.Sqrt(float64(f)) + math.Sqrt(float64(c))
+	return limits[T](x, x)
+}
+
+// Softmax returns the limits of softmax, whose weights all have one sign.
+func Softmax[T tensor.Float]() Limits { return limits[T](8, 16) }
+
+// Output is the largest error of an output row: cond is the row's condf (1 for
+// softmax), size the largest value in sight.
+func (l Limits) Output(cond, size float64) float64 { return l.output * cond * size }
+
+// Gradient is the largest error of a gradient array: cond is the largest condf
+// of the call, size the largest gradient in sight.
+func (l Limits) Gradient(cond, size float64) float64 { return l.gradient * cond * size }
+
+// Moment is the largest error of a sum of n products whose absolute values add
+// up to terms.
+func Moment[T tensor.Float](n int, terms float64) float64 {
+	return (8 + math.Sqrt(float64(n))) * Rounding[T]() * terms
+}
+
+// Max returns the largest absolute value of x, NaN if there is one.
+func Max[T tensor.Float](x []T) float64 {
+	var m float64
+	for _, v := range x {
+		m = max(m, math.Abs(float64(v)))
+	}
+	return m
+}
+
+// Ratio returns the largest |got-want| in units of limit. Values that are not
+// finite, and errors where none is allowed, give +Inf.
+func Ratio[T tensor.Float](got []T, want []float64, limit float64) float64 {
+	if len(got) != len(want) {
+		return math.Inf(1)
+	}
+	var worst float64
+	for i, g := range got {
+		d := math.Abs(float64(g) - want[i])
+		switch {
+		case d == 0:
+		case d <= math.MaxFloat64 && limit > 0:
+			worst = max(worst, d/limit)
+		default:
+			return math.Inf(1)
+		}
+	}
+	return worst
+}
+
+// Gradient returns the gradient of f at x by central differences of fourth
+// order. f is called with x changed in place; x is left as it was.
+func Gradient(f func() float64, x []float64) []float64 {
+	g := make([]float64, len(x))
+	for i, at := range x {
+		h := 1e-3 * max(1, math.Abs(at))
+		value := func(step float64) float64 {
+			x[i] = at + step*h
+			return f()
+		}
+		g[i] = (8*(value(1)-value(-1)) - (value(2) - value(-2))) / (12 * h)
+		x[i] = at
+	}
+	return g
+}

@@ -1,0 +1,89 @@
+package oracle
+
+import "github.com/farfield-ml/farfield/tensor"
+
+// Grads are the gradients of Σ o·do by the raw inputs.
+type Grads struct {
+	DQ, DK, DV tensor.Heads[float64]
+	DTau       []float64 // as Tau
+}
+
+// Backward differentiates Forward by hand. With p_ij = w_ij/g_i:
+//
+//	dv_j  = Σ_i p_ij·do_i
+//	dw_ij = do_i·(v_j - o_i)/g_i
+//	ds_ij = f'(s_ij)·dw_ij          (f' = f for the exponential)
+//	da_i  = Σ_j ds_ij·b_j,  db_j = Σ_i ds_ij·a_i
+//
+// and da, db go back through map, factor, rotation and norm.
+func (m *Mechanism) Backward(c *Call, do tensor.Heads[float64]) *Grads {
+	r := &Grads{
+		DQ:   tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+		DK:   tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, c.K.D),
+		DV:   tensor.NewHeads[float64](c.V.B, c.V.H, c.V.N, c.V.D),
+		DTau: make([]float64, len(m.Tau)),
+	}
+	for _, s := range c.sequences() {
+		for h := range c.Q.H {
+			m.backward(c, s, h, do, r)
+		}
+	}
+	return r
+}
+
+func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64], r *Grads) {
+	kh := h / (c.Q.H / c.K.H)
+	x := m.scores(c, s, h)
+	v, dv := c.V.At(s.b, kh), r.DV.At(s.b, kh)
+	factor := m.factor(c.Q.D, h)
+	db := make([][]float64, s.m)
+	for j := range db {
+		db[j] = make([]float64, len(x.b[j]))
+	}
+	for i := range s.n {
+		if x.seen[i] == 0 {
+			continue
+		}
+		doi := do.At(s.b, h).Row(s.q0 + i)
+		o := make([]float64, c.V.D)
+		for j := range s.m {
+			if c.sees(s, i, j) {
+				add(o, x.w[i][j]/x.g[i], v.Row(s.k0+j))
+			}
+		}
+		da := make([]float64, len(x.a[i]))
+		for j := range s.m {
+			if !c.sees(s, i, j) {
+				continue
+			}
+			vj := v.Row(s.k0 + j)
+			add(dv.Row(s.k0+j), x.w[i][j]/x.g[i], doi)
+			dw := (dot(doi, vj) - dot(doi, o)) / x.g[i]
+			f1 := x.w[i][j]
+			if !m.Exp {
+				f1 = slope(m.Coef, x.s[i][j])
+			}
+			add(da, f1*dw, x.b[j])
+			add(db[j], f1*dw, x.a[i])
+		}
+		dq, dfactor := m.prepareGrad(c, c.Q.At(s.b, h).Row(s.q0+i), c.queryPosition(s, i), factor, da)
+		copy(r.DQ.At(s.b, h).Row(s.q0+i), dq)
+		if len(m.Tau) > 0 {
+			plain := Mechanism{Scale: m.Scale}
+			r.DTau[h%len(m.Tau)] += dfactor * plain.factor(c.Q.D, h) // d(scale·τ)/dτ = scale
+		}
+	}
+	for j := range s.m {
+		if c.exists(s, j) {
+			dk, _ := m.prepareGrad(c, c.K.At(s.b, kh).Row(s.k0+j), j, 1, db[j])
+			add(r.DK.At(s.b, kh).Row(s.k0+j), 1, dk)
+		}
+	}
+}
+
+// add is y += f·x.
+func add(y []float64, f float64, x []float64) {
+	for c := range y {
+		y[c] += f * x[c]
+	}
+}

@@ -1,0 +1,266 @@
+// Package oracle is attention as the textbook has it: float64, every weight
+// computed one by one, O(N·M), nothing shared with the engines it judges. Each
+// step names the equation that it is.
+//
+// FAST is arXiv 2402.07901; TaylorShift is arXiv 2403.02920; Linear is
+// Katharopoulos et al., arXiv 2006.16236; RoFormer is arXiv 2104.09864.
+package oracle
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Mechanism describes an attention function. A row goes through
+//
+//	normalise → rotate → scale (queries only) → map
+//
+// and the weight of a key is f of the product of the two rows.
+type Mechanism struct {
+	Norm  Norm
+	Scale float64   // factor of the query row; 0: 1/√D
+	Tau   []float64 // further factor of each query head, [H] or [1]; nil: none
+	Map   *Map      // nil: rows as they are
+
+	Exp  bool      // f is the exponential; otherwise
+	Coef []float64 // f(s) = Σ_l Coef[l]·s^l
+	Eps  float64   // added to the denominator
+}
+
+// Taylor returns the coefficients 1/l! of T_p (FAST, eq. 8 for p = 2).
+func Taylor(p int) []float64 {
+	c := make([]float64, p+1)
+	c[0] = 1
+	for l := 1; l <= p; l++ {
+		c[l] = c[l-1] / float64(l)
+	}
+	return c
+}
+
+// Call is one problem. Masks are those of attention.Call.
+type Call struct {
+	Q tensor.Heads[float64] // [B,H,N,D]
+	K tensor.Heads[float64] // [B,Hkv,M,D]
+	V tensor.Heads[float64] // [B,Hkv,M,Dv]
+
+	Causal   bool
+	KeyLens  []int64 // [B]
+	KeyMask  []bool  // [B·M]
+	AttnKeep []bool  // [N·M]
+	CuQ, CuK []int64
+
+	// Theta is the base of the rotations' frequencies; 0: none. Key j has
+	// position j, query i has i, or i+M-N in a causal call.
+	Theta float64
+}
+
+// Result is what Forward found.
+type Result struct {
+	O tensor.Heads[float64] // [B,H,N,Dv]
+	W tensor.Heads[float64] // [B,H,N,M], weights over their sum and eps
+	// Den [B,H,N] holds the denominators, for the exponential their logarithms.
+	Den []float64
+	// Cond [B,H,N] is condf = Σ_j f̄(|a_i|·|b_j|) / |g_i|, where f̄ has the
+	// absolute coefficients: what a sum of separated terms loses of its
+	// precision. It is 1 for the exponential and 0 where no key is seen.
+	Cond   []float64
+	Unseen int // queries that see no key
+}
+
+// sequence is one independent stretch of tokens.
+type sequence struct {
+	b          int // batch row
+	q0, n      int // its queries
+	k0, m      int // its keys
+	validUntil int // keys from here on are padding
+}
+
+func (c *Call) sequences() []sequence {
+	var list []sequence
+	if c.CuQ != nil {
+		for s := 1; s < len(c.CuQ); s++ {
+			q0, q1, k0, k1 := int(c.CuQ[s-1]), int(c.CuQ[s]), int(c.CuK[s-1]), int(c.CuK[s])
+			list = append(list, sequence{0, q0, q1 - q0, k0, k1 - k0, k1 - k0})
+		}
+		return list
+	}
+	for b := range c.Q.B {
+		s := sequence{b, 0, c.Q.N, 0, c.K.N, c.K.N}
+		if c.KeyLens != nil {
+			s.validUntil = int(c.KeyLens[b])
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// exists reports whether key j of s takes part at all.
+func (c *Call) exists(s sequence, j int) bool {
+	return j < s.validUntil && (c.KeyMask == nil || c.KeyMask[s.b*c.K.N+s.k0+j])
+}
+
+// sees reports whether query i of s sees key j. Causal queries are aligned with
+// the last key: j ≤ i + (M-N).
+func (c *Call) sees(s sequence, i, j int) bool {
+	if !c.exists(s, j) || c.Causal && j > i+s.m-s.n {
+		return false
+	}
+	return c.AttnKeep == nil || c.AttnKeep[(s.q0+i)*c.K.N+s.k0+j]
+}
+
+// queryPosition is the position by which query i of s is rotated.
+func (c *Call) queryPosition(s sequence, i int) int {
+	if c.Causal {
+		return i + s.m - s.n
+	}
+	return i
+}
+
+// factor is what multiplies the query rows of head h.
+func (m *Mechanism) factor(d, h int) float64 {
+	f := m.Scale
+	if f == 0 {
+		f = 1 / math.Sqrt(float64(d))
+	}
+	switch len(m.Tau) {
+	case 0:
+		return f
+	case 1:
+		return f * m.Tau[0]
+	}
+	return f * m.Tau[h]
+}
+
+// scores is everything that one head of one sequence computes on the way.
+type scores struct {
+	a, b [][]float64 // prepared queries and keys
+	s    [][]float64 // a_i·b_j
+	w    [][]float64 // f(s), 0 where unseen; for the exponential over e^shift
+	g    []float64   // Σ_j w_ij + eps
+	seen []int       // keys that query i sees
+	top  []float64   // shift of the exponential: the row's largest score
+}
+
+func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
+	q, k := c.Q.At(s.b, h), c.K.At(s.b, h/(c.Q.H/c.K.H))
+	x := &scores{
+		g: make([]float64, s.n), seen: make([]int, s.n), top: make([]float64, s.n),
+	}
+	for i := range s.n {
+		x.a = append(x.a, m.prepare(c, q.Row(s.q0+i), c.queryPosition(s, i), m.factor(c.Q.D, h)))
+	}
+	for j := range s.m {
+		x.b = append(x.b, m.prepare(c, k.Row(s.k0+j), j, 1))
+	}
+	for i := range s.n {
+		row, w := make([]float64, s.m), make([]float64, s.m)
+		x.top[i] = math.Inf(-1)
+		for j := range s.m {
+			if c.sees(s, i, j) {
+				row[j] = dot(x.a[i], x.b[j])
+				x.top[i] = max(x.top[i], row[j])
+				x.seen[i]++
+			}
+		}
+		for j := range s.m {
+			if c.sees(s, i, j) {
+				if m.Exp {
+					w[j] = math.Exp(row[j] - x.top[i])
+				} else {
+					w[j] = poly(m.Coef, row[j]) // FAST eq. 7-8
+				}
+				x.g[i] += w[j] // FAST eq. 9; Linear eq. 4
+			}
+		}
+		x.g[i] += m.Eps
+		x.s, x.w = append(x.s, row), append(x.w, w)
+	}
+	return x
+}
+
+// Forward computes o_i = Σ_j w_ij·v_j / g_i (FAST, eq. 11-12; Linear, eq. 3).
+// A query that sees no key gives 0.
+func (m *Mechanism) Forward(c *Call) *Result {
+	r := &Result{
+		O:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D),
+		W:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.K.N),
+		Den:  make([]float64, c.Q.B*c.Q.H*c.Q.N),
+		Cond: make([]float64, c.Q.B*c.Q.H*c.Q.N),
+	}
+	for _, s := range c.sequences() {
+		for h := range c.Q.H {
+			x := m.scores(c, s, h)
+			v := c.V.At(s.b, h/(c.Q.H/c.K.H))
+			for i := range s.n {
+				if x.seen[i] == 0 {
+					r.Unseen++
+					continue
+				}
+				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)
+				for j := range s.m {
+					if !c.sees(s, i, j) {
+						continue
+					}
+					w[s.k0+j] = x.w[i][j] / x.g[i]
+					for e, ve := range v.Row(s.k0 + j) {
+						o[e] += w[s.k0+j] * ve
+					}
+				}
+				at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
+				r.Den[at], r.Cond[at] = x.g[i], 1
+				if m.Exp {
+					r.Den[at] = math.Log(x.g[i]) + x.top[i]
+				} else {
+					r.Cond[at] = m.condf(c, s, x, i)
+				}
+			}
+		}
+	}
+	return r
+}
+
+func (m *Mechanism) condf(c *Call, s sequence, x *scores, i int) float64 {
+	bar := make([]float64, len(m.Coef))
+	for l, cl := range m.Coef {
+		bar[l] = math.Abs(cl)
+	}
+	var sum float64
+	for j := range s.m {
+		if !c.sees(s, i, j) {
+			continue
+		}
+		var size float64
+		for e := range x.a[i] {
+			size += math.Abs(x.a[i][e]) * math.Abs(x.b[j][e])
+		}
+		sum += poly(bar, size)
+	}
+	return sum / math.Abs(x.g[i])
+}
+
+// poly is Σ_l c[l]·x^l by Horner's rule.
+func poly(c []float64, x float64) float64 {
+	var y float64
+	for l := len(c) - 1; l >= 0; l-- {
+		y = y*x + c[l]
+	}
+	return y
+}
+
+// slope is the derivative of poly.
+func slope(c []float64, x float64) float64 {
+	var y float64
+	for l := len(c) - 1; l >= 1; l-- {
+		y = y*x + float64(l)*c[l]
+	}
+	return y
+}
+
+func dot(a, b []float64) float64 {
+	var s float64
+	for c := range a {
+		s += a[c] * b[c]
+	}
+	return s
+}

@@ -1,0 +1,153 @@
+package oracle
+
+import "math"
+
+// Norm is what is done to one token's query or key before the product.
+type Norm int
+
+const (
+	NoNorm   Norm = iota
+	Standard      // (x - mean)/STD over the channels, population STD: FAST eq. 5-6
+	Unit          // x/|x|₂: TaylorShift section 3.3, step 1
+	Bounded       // (x - mean)/|x - mean|₂
+)
+
+// Map is an elementwise feature map with its derivative.
+type Map struct{ F, DF func(x float64) float64 }
+
+// EluPlusOne is elu(x) + 1 (Linear, eq. 7).
+var EluPlusOne = &Map{
+	F: func(x float64) float64 {
+		if x > 0 {
+			return x + 1
+		}
+		return math.Exp(x)
+	},
+	DF: func(x float64) float64 {
+		if x > 0 {
+			return 1
+		}
+		return math.Exp(x)
+	},
+}
+
+// centre returns x, less its mean where the norm subtracts it, and the length
+// that divides it. A length of 0 means that the row cannot be normalised: all
+// its channels are equal, or zero, and it becomes zero.
+func (n Norm) centre(x []float64) ([]float64, float64) {
+	y := append([]float64{}, x...)
+	if n == Standard || n == Bounded {
+		var mean float64
+		equal := true
+		for _, v := range x {
+			mean += v / float64(len(x))
+			equal = equal && v == x[0]
+		}
+		for c := range y {
+			y[c] -= mean
+			if equal {
+				y[c] = 0
+			}
+		}
+	}
+	length := math.Sqrt(dot(y, y))
+	if n == Standard {
+		length /= math.Sqrt(float64(len(x)))
+	}
+	return y, length
+}
+
+func (n Norm) apply(x []float64) []float64 {
+	if n == NoNorm {
+		return append([]float64{}, x...)
+	}
+	y, length := n.centre(x)
+	for c := range y {
+		if length != 0 {
+			y[c] /= length
+		}
+	}
+	return y
+}
+
+// grad returns the gradient by x of a function whose gradient by apply(x) is
+// dy: first through the division by the length, whose own derivative is
+// x̂/(its number of shares), then through the mean.
+func (n Norm) grad(x, dy []float64) []float64 {
+	if n == NoNorm {
+		return append([]float64{}, dy...)
+	}
+	dx := make([]float64, len(x))
+	y, length := n.centre(x)
+	if length == 0 {
+		return dx
+	}
+	shares := 1.0 // |x̂|²
+	if n == Standard {
+		shares = float64(len(x))
+	}
+	along := dot(dy, y) / length / shares
+	var mean float64
+	for c := range dx {
+		dx[c] = (dy[c] - y[c]/length*along) / length
+		mean += dx[c] / float64(len(x))
+	}
+	if n != Unit {
+		for c := range dx {
+			dx[c] -= mean
+		}
+	}
+	return dx
+}
+
+// rotate turns the channel pairs (j, j+D/2) by position·theta^(-2j/D)
+// (RoFormer, eq. 34). The last channel of an odd D stays.
+func rotate(x []float64, theta float64, position int) []float64 {
+	y := append([]float64{}, x...)
+	if theta == 0 {
+		return y
+	}
+	half := len(x) / 2
+	for j := range half {
+		sin, cos := math.Sincos(float64(position) * math.Pow(theta, -2*float64(j)/float64(len(x))))
+		y[j] = x[j]*cos - x[j+half]*sin
+		y[j+half] = x[j]*sin + x[j+half]*cos
+	}
+	return y
+}
+
+// linear is the part of a row's way that precedes the map.
+func (m *Mechanism) linear(c *Call, x []float64, position int, factor float64) []float64 {
+	y := rotate(m.Norm.apply(x), c.Theta, position)
+	for e := range y {
+		y[e] *= factor
+	}
+	return y
+}
+
+// prepare takes a raw row to the row of the product.
+func (m *Mechanism) prepare(c *Call, x []float64, position int, factor float64) []float64 {
+	y := m.linear(c, x, position, factor)
+	if m.Map != nil {
+		for e := range y {
+			y[e] = m.Map.F(y[e])
+		}
+	}
+	return y
+}
+
+// prepareGrad takes the gradient da of a prepared row back to the raw row, and
+// returns the derivative by the factor beside it.
+func (m *Mechanism) prepareGrad(c *Call, x []float64, position int, factor float64, da []float64) (dx []float64, dfactor float64) {
+	dy := append([]float64{}, da...)
+	if m.Map != nil {
+		for e, y := range m.linear(c, x, position, factor) {
+			dy[e] *= m.Map.DF(y)
+		}
+	}
+	dfactor = dot(dy, m.linear(c, x, position, 1))
+	for e := range dy {
+		dy[e] *= factor
+	}
+	return m.Norm.grad(x, rotate(dy, c.Theta, -position)), dfactor
+}

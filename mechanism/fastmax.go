@@ -1,0 +1,83 @@
+package mechanism
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var fastmax = Row{
+	Name:   "fastmax",
+	Doc:    "T_p(q̂·k̂) of rows with mean 0 and deviation 1: FAST",
+	Source: "Gerami et al. 2024, FAST, arXiv 2402.07901, eq. 5-12",
+	Traits: "positive weights for even p, for odd p only where bounded; direct and linear forms; state of fixed size",
+	Order:  2,
+	Settings: []Setting{
+		{"scale", "1", "factor of the scores: a number or 1/sqrt(D); the paper has none"},
+		{"bounded", "false", "true: rows have mean 0 and length 1, so that scores stay within ±scale"},
+	},
+	f32: fastmaxSpec[float32],
+	f64: fastmaxSpec[float64],
+}
+
+func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+	p := r.order()
+	scale, err := r.positive("scale", "1/sqrt(D)")
+	if err != nil {
+		return s, err
+	}
+	bounded, err := r.boolean("bounded")
+	if err != nil {
+		return s, err
+	}
+	s = attention.Spec[T]{
+		Name:    r.row.Name,
+		Setting: fmt.Sprintf("fastmax order=%d scale=%s bounded=%t", p, scaleText(scale), bounded),
+		Norm:    attention.Standard,
+		Scale:   scale,
+		Coef:    taylor(p),
+		// T_p of even p has its minimum where T_{p-1} = 0, and there it is
+		// s^p/p!, above 0.
+		Positive: p%2 == 0,
+	}
+	if bounded {
+		s.Norm = attention.Bounded
+		limit := scale
+		if scale == 0 {
+			limit = 1 // 1/√D is at most 1
+		}
+		// T_p of odd p rises everywhere, so its value at the lower end decides.
+		s.Positive = p%2 == 0 || value(s.Coef, -limit) >= 0
+	}
+	return s, nil
+}
+
+// taylor returns the coefficients of T_p: 1/l!, the ½ of FAST's eq. 8 included,
+// which its eq. 20-35 leave out.
+func taylor(p int) []float64 {
+	c := make([]float64, p+1)
+	c[0] = 1
+	for l := 1; l <= p; l++ {
+		c[l] = c[l-1] / float64(l)
+	}
+	return c
+}
+
+// value is Σ c[l]·x^l.
+func value(c []float64, x float64) float64 {
+	var y float64
+	for l := len(c) - 1; l >= 0; l-- {
+		y = y*x + c[l]
+	}
+	return y
+}
+
+// scaleText writes a scale as it is set; 0 stands for 1/√D.
+func scaleText(x float64) string {
+	if x == 0 {
+		return "1/sqrt(D)"
+	}
+	return strconv.FormatFloat(x, 'g', -1, 64)
+}

@@ -1,0 +1,170 @@
+// Package mechanism is the catalogue of attention functions: one file each, and
+// this table.
+//
+//	name         weight of a key (before division by the sum)      normalisation of rows    forms
+//	softmax      exp(q·k/√D)                                       none                     direct
+//	fastmax      T_p(q̂·k̂), T_p(s) = Σ_{l≤p} s^l/l!                 mean 0, deviation 1      direct, linear
+//	taylorshift  T_2(τ q̂·k̂), τ learned per head                    length 1                 direct, linear
+//	linear       φ(q)·φ(k), φ = elu + 1                            none                     direct, linear
+//
+// docs/mechanisms.md says what each does well and badly.
+package mechanism
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Options chooses among what a mechanism offers. The zero value is its default.
+type Options struct {
+	Order int // degree p of the polynomial; 0: the mechanism's default
+	Heads int // query heads, for parameters of each head; 0: one for all heads
+	Width int // D, where a setting is given as a function of it; 0: not known
+	Set   map[string]string
+}
+
+// Row is a mechanism of the catalogue.
+type Row struct {
+	Name, Doc string
+	Source    string // where it is defined
+	Traits    string
+	Order     int // default degree; 0: the mechanism has no order
+	Settings  []Setting
+	Params    []Param
+
+	f32 func(*reader) (attention.Spec[float32], error)
+	f64 func(*reader) (attention.Spec[float64], error)
+}
+
+// Setting is a key that Options.Set may hold.
+type Setting struct{ Name, Default, Doc string }
+
+// Param is a learned parameter, by its name in Params.
+type Param struct{ Name, Shape, Doc string }
+
+var table = []Row{softmax, fastmax, taylorshift, linear}
+
+// Names returns the names of the catalogue in its order.
+func Names() []string {
+	names := make([]string, len(table))
+	for i, r := range table {
+		names[i] = r.Name
+	}
+	return names
+}
+
+// Lookup returns the row of that name. The error for a name that is not there
+// lists the nearest ones.
+func Lookup(name string) (Row, error) {
+	for _, r := range table {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	return Row{}, fmt.Errorf("mechanism %q: unknown; nearest: %s", name, strings.Join(nearest(name, Names()), ", "))
+}
+
+// New returns the mechanism of that name.
+func New[T tensor.Float](name string, o Options) (attention.Mechanism[T], error) {
+	row, err := Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{row: &row, o: &o}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	build, single := any(row.f32).(func(*reader) (attention.Spec[T], error))
+	if !single {
+		build = any(row.f64).(func(*reader) (attention.Spec[T], error))
+	}
+	spec, err := build(r)
+	if err != nil {
+		return nil, err
+	}
+	return attention.New(spec)
+}
+
+// maxOrder is the highest degree p with 1/p! within the normal float32.
+const maxOrder = 33
+
+// reader reads a row's settings out of Options.
+type reader struct {
+	row *Row
+	o   *Options
+}
+
+// check refuses what the row does not have.
+func (r *reader) check() error {
+	if r.o.Order != 0 && r.row.Order == 0 {
+		return fmt.Errorf("%s: order %d: it has no order", r.row.Name, r.o.Order)
+	}
+	if r.o.Order < 0 || r.o.Order > maxOrder {
+		return fmt.Errorf("%s: order %d: needs to be 1 to %d", r.row.Name, r.o.Order, maxOrder)
+	}
+	if r.o.Heads < 0 || r.o.Width < 0 {
+		return fmt.Errorf("%s: %d heads of width %d: not possible", r.row.Name, r.o.Heads, r.o.Width)
+	}
+	var names []string
+	for _, s := range r.row.Settings {
+		names = append(names, s.Name)
+	}
+	for key, value := range r.o.Set {
+		if !slices.Contains(names, key) {
+			return fmt.Errorf("%s: setting %s=%s: unknown; allowed: %s", r.row.Name, key, value, strings.Join(names, ", "))
+		}
+	}
+	return nil
+}
+
+func (r *reader) order() int {
+	if r.o.Order != 0 {
+		return r.o.Order
+	}
+	return r.row.Order
+}
+
+// value returns the text of a setting.
+func (r *reader) value(name string) string {
+	if v, given := r.o.Set[name]; given {
+		return v
+	}
+	for _, s := range r.row.Settings {
+		if s.Name == name {
+			return s.Default
+		}
+	}
+	panic("mechanism: a setting that its row does not list")
+}
+
+func (r *reader) refuse(name, allowed string) error {
+	return fmt.Errorf("%s: setting %s=%s: needs %s", r.row.Name, name, r.value(name), allowed)
+}
+
+// positive returns a finite number above 0, or 0 where the text is word.
+func (r *reader) positive(name, word string) (float64, error) {
+	text := r.value(name)
+	if text == word {
+		return 0, nil
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err == nil && x > 0 && x <= 1e30 {
+		return x, nil
+	}
+	return 0, r.refuse(name, "a number above 0 and at most 1e30, or "+word)
+}
+
+func (r *reader) boolean(name string) (bool, error) {
+	switch r.value(name) {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, r.refuse(name, "true or false")
+}

@@ -1,0 +1,202 @@
+package mechanism
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+)
+
+func TestUnknownNamesGetTheNearest(t *testing.T) {
+	for name, want := range map[string]string{
+		"fastmx":       `mechanism "fastmx": unknown; nearest: fastmax, softmax`,
+		"softmx":       `mechanism "softmx": unknown; nearest: softmax, fastmax`,
+		"taylor-shift": `mechanism "taylor-shift": unknown; nearest: taylorshift`,
+		"Linear":       `mechanism "Linear": unknown; nearest: linear`,
+		"":             `mechanism "": unknown; nearest: linear`,
+	} {
+		if _, err := Lookup(name); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("Lookup(%q): %v, want %s", name, err, want)
+		}
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2}, {"same", "same", 0}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+func TestOptionsThatAreRefused(t *testing.T) {
+	set := func(key, value string) map[string]string { return map[string]string{key: value} }
+	for _, c := range []struct {
+		name string
+		o    Options
+		want string
+	}{
+		{"softmax", Options{Order: 2}, "softmax: order 2: it has no order"},
+		{"linear", Options{Order: 1}, "linear: order 1: it has no order"},
+		{"fastmax", Options{Order: -1}, "fastmax: order -1: needs to be 1 to 33"},
+		{"fastmax", Options{Order: 34}, "fastmax: order 34: needs to be 1 to 33"},
+		{"taylorshift", Options{Order: 3}, "taylorshift: order 3: needs an even order, whose weights are positive for every τ"},
+		{"softmax", Options{Heads: -1}, "softmax: -1 heads of width 0: not possible"},
+		{"softmax", Options{Set: set("bounded", "true")}, "softmax: setting bounded=true: unknown; allowed: scale"},
+		{"fastmax", Options{Set: set("scal", "2")}, "fastmax: setting scal=2: unknown; allowed: scale, bounded"},
+		{"fastmax", Options{Set: set("scale", "banana")}, "fastmax: setting scale=banana: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
+		{"fastmax", Options{Set: set("scale", "0")}, "fastmax: setting scale=0: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
+		{"softmax", Options{Set: set("scale", "NaN")}, "softmax: setting scale=NaN: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
+		{"softmax", Options{Set: set("scale", "Inf")}, "softmax: setting scale=Inf: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
+		{"fastmax", Options{Set: set("bounded", "yes")}, "fastmax: setting bounded=yes: needs true or false"},
+		{"taylorshift", Options{Set: set("tau", "sqrt(D)")}, "taylorshift: setting tau=sqrt(D): the width D is not known"},
+		{"taylorshift", Options{Set: set("tau", "-1")}, "taylorshift: setting tau=-1: needs a number above 0 and at most 1e30, or sqrt(D)"},
+		{"linear", Options{Set: set("eps", "-1")}, "linear: setting eps=-1: needs a number above 0 and at most 1e30, or 0"},
+	} {
+		_, err := New[float32](c.name, c.o)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s %+v: %v, want %s", c.name, c.o, err, c.want)
+		}
+	}
+}
+
+func TestEveryRowIsComplete(t *testing.T) {
+	for _, name := range Names() {
+		row, err := Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row.Doc == "" || row.Source == "" || row.Traits == "" {
+			t.Errorf("%s: a text is missing", name)
+		}
+		m, err := New[float64](name, Options{Heads: 3})
+		if err != nil {
+			t.Fatalf("%s: its defaults are refused: %v", name, err)
+		}
+		params := m.Params().All()
+		if len(params) != len(row.Params) {
+			t.Fatalf("%s: %d parameters, its row lists %d", name, len(params), len(row.Params))
+		}
+		for i, p := range params {
+			if p.Name != row.Params[i].Name {
+				t.Errorf("%s: parameter %q, its row says %q", name, p.Name, row.Params[i].Name)
+			}
+		}
+		// The default that the row states is what an empty Set means.
+		for _, s := range row.Settings {
+			a := setting(t, name, Options{})
+			b := setting(t, name, Options{Set: map[string]string{s.Name: s.Default}})
+			if a != b {
+				t.Errorf("%s: %q by default, %q with %s=%s", name, a, b, s.Name, s.Default)
+			}
+		}
+	}
+}
+
+func setting(t *testing.T, name string, o Options) string {
+	t.Helper()
+	row, err := Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := row.f64(&reader{&row, &o})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Setting
+}
+
+func TestSettingsTellMechanismsApart(t *testing.T) {
+	all := map[string]string{}
+	for _, c := range []struct {
+		name string
+		o    Options
+	}{
+		{"softmax", Options{}},
+		{"softmax", Options{Set: map[string]string{"scale": "1"}}},
+		{"fastmax", Options{}},
+		{"fastmax", Options{Order: 1}},
+		{"fastmax", Options{Set: map[string]string{"scale": "0.5"}}},
+		{"fastmax", Options{Set: map[string]string{"scale": "1/sqrt(D)"}}},
+		{"fastmax", Options{Set: map[string]string{"bounded": "true"}}},
+		{"taylorshift", Options{}},
+		{"taylorshift", Options{Order: 4}},
+		{"linear", Options{}},
+		{"linear", Options{Set: map[string]string{"eps": "0"}}},
+	} {
+		s := setting(t, c.name, c.o)
+		if other, taken := all[s]; taken {
+			t.Errorf("%s %+v and %s have the setting %q", c.name, c.o, other, s)
+		}
+		all[s] = c.name
+	}
+}
+
+func TestTraitsSayWhichKernelsArePositive(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		order   int
+		bounded string
+		scale   string
+		want    bool
+	}{
+		{"softmax", 0, "", "", true},
+		{"linear", 0, "", "", true},
+		{"taylorshift", 4, "", "", true},
+		{"fastmax", 1, "false", "1", false},
+		{"fastmax", 2, "false", "1", true},
+		{"fastmax", 3, "false", "1", false},
+		{"fastmax", 4, "false", "1", true},
+		{"fastmax", 1, "true", "1", true},
+		{"fastmax", 1, "true", "1/sqrt(D)", true},
+		{"fastmax", 1, "true", "1.01", false},
+		{"fastmax", 3, "true", "1.59", true}, // T_3 has its zero at -1.5961
+		{"fastmax", 3, "true", "1.60", false},
+	} {
+		o := Options{Order: c.order}
+		if c.bounded != "" {
+			o.Set = map[string]string{"bounded": c.bounded, "scale": c.scale}
+		}
+		m, err := New[float32](c.name, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Traits().Positive; got != c.want {
+			t.Errorf("%s order %d bounded=%s scale=%s: positive is %t", c.name, c.order, c.bounded, c.scale, got)
+		}
+	}
+}
+
+func TestTemperaturesStartWhereTheyAreSet(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		want []float32
+	}{
+		{Options{}, []float32{1}},
+		{Options{Heads: 2}, []float32{1, 1}},
+		{Options{Heads: 3, Set: map[string]string{"tau": "2.5"}}, []float32{2.5, 2.5, 2.5}},
+		{Options{Heads: 1, Width: 16, Set: map[string]string{"tau": "sqrt(D)"}}, []float32{4}},
+	} {
+		m, err := New[float32]("taylorshift", c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tau, err := m.Params().Get("tau")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(tau.Data) != len(c.want) || len(tau.Grad) != len(c.want) || tau.Shape[0] != len(c.want) {
+			t.Fatalf("%+v: tau has %d elements, want %d", c.o, len(tau.Data), len(c.want))
+		}
+		for h, x := range tau.Data {
+			if x != c.want[h] {
+				t.Errorf("%+v: tau of head %d is %v, want %v", c.o, h, x, c.want[h])
+			}
+		}
+	}
+}
+
+var _ attention.FeatureMap[float32] = eluPlusOne[float32]{}

@@ -1,0 +1,58 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var taylorshift = Row{
+	Name:   "taylorshift",
+	Doc:    "T_2(τ q̂·k̂) of rows of length 1, τ learned per head: TaylorShift",
+	Source: "Nauen et al. 2024, TaylorShift, arXiv 2403.02920, section 3",
+	Traits: "positive weights; direct and linear forms; state of fixed size",
+	Order:  2,
+	Settings: []Setting{
+		{"tau", "1", "what τ starts from: a number or sqrt(D)"},
+	},
+	Params: []Param{
+		{"tau", "(H)", "temperature τ of each query head"},
+	},
+	f32: taylorshiftSpec[float32],
+	f64: taylorshiftSpec[float64],
+}
+
+func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+	p := r.order()
+	if p%2 != 0 {
+		return s, fmt.Errorf("taylorshift: order %d: needs an even order, whose weights are positive for every τ", p)
+	}
+	start, err := r.positive("tau", "sqrt(D)")
+	if err != nil {
+		return s, err
+	}
+	if start == 0 {
+		if r.o.Width == 0 {
+			return s, fmt.Errorf("taylorshift: setting tau=sqrt(D): the width D is not known")
+		}
+		start = math.Sqrt(float64(r.o.Width))
+	}
+	heads := max(r.o.Heads, 1)
+	tau := &param.Param[T]{Name: "tau", Shape: []int{heads}, Data: make([]T, heads), Grad: make([]T, heads)}
+	for h := range tau.Data {
+		tau.Data[h] = T(start)
+	}
+	return attention.Spec[T]{
+		Name: r.row.Name,
+		// τ is not part of it: it multiplies queries, which states do not hold.
+		Setting:  fmt.Sprintf("taylorshift order=%d", p),
+		Norm:     attention.Unit,
+		Scale:    1,
+		Tau:      tau,
+		Coef:     taylor(p),
+		Positive: true,
+	}, nil
+}
