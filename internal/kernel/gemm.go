@@ -1,16 +1,25 @@
 package kernel
 
-// A product is cut into blocks that suit the caches: depth is how much of k
-// one pass takes, rows how many rows of A are held (in the second-level
-// cache) and cols how many columns of B (in the first).
+// A product is cut into blocks that suit the caches. One pass takes gemmDepth
+// of k; a block of gemmRows rows of A and one of gemmCols columns of B stay in
+// the second-level cache, and of the latter a panel of gemmPanel columns in
+// the first.
 const (
 	gemmDepth = 256
-	gemmRows  = 384
-	gemmCols  = 2 * Lanes
-	// gemmFew is the number of rows up to which copying A and B costs more
-	// than reading them where they are.
+	gemmRows  = 192
+	gemmCols  = 1024
+	gemmPanel = 2 * Lanes
+	// gemmFew is the number of rows up to which copying A, and a B that needs
+	// no transposing, costs more than reading them where they are.
 	gemmFew = 24
 )
+
+// GemmScratch is the number of elements that Gemm needs as scratch: blocks of
+// A, B and C, which do not grow with the matrices beyond a limit.
+func GemmScratch(m, n, k int) int {
+	m, n, k = min(m, gemmRows), min(n, gemmCols), min(k, gemmDepth)
+	return Pad(n)*k + m*gemmPanel + max(m*stride(k), k*stride(m))
+}
 
 // stride is the least row stride for n elements that is an odd number of
 // cache lines, so that the lines of a column spread over all sets of a cache.
@@ -19,14 +28,6 @@ func stride(n int) int {
 		n += Lanes
 	}
 	return n
-}
-
-// GemmScratch is the number of elements that Gemm needs as scratch: blocks of
-// A, B and C, whatever the size of the matrices.
-func GemmScratch(m, n, k int) int {
-	m, k = min(m, gemmRows), min(k, gemmDepth)
-	a := max(m*stride(k), k*stride(m))
-	return a + k*gemmCols + m*Lanes
 }
 
 // Gemm computes C = op(A)·op(B), or C += op(A)·op(B) when acc is set, for
@@ -45,94 +46,135 @@ func Gemm[T Float](t *Table[T], ta, tb bool, m, n, k int, a []T, lda int, b []T,
 			clear(c[i*ldc:][:n])
 		}
 	}
-	g := gemm[T]{Table: t, ta: ta, tb: tb, n: n, b: b, ldb: ldb, ldc: ldc}
-	depth, rows := min(k, gemmDepth), min(m, gemmRows)
-	g.panel, scratch = scratch[:depth*gemmCols], scratch[depth*gemmCols:]
-	g.edge, scratch = scratch[:rows*Lanes], scratch[rows*Lanes:]
+	g := gemm[T]{Table: t, ta: ta, tb: tb, lda: lda, ldb: ldb, ldc: ldc}
+	rows, cols, depth := min(m, gemmRows), min(Pad(n), gemmCols), min(k, gemmDepth)
+	g.panels, scratch = scratch[:cols*depth], scratch[cols*depth:]
+	g.edge, g.block = scratch[:rows*gemmPanel], scratch[rows*gemmPanel:]
 	for p := 0; p < k; p += gemmDepth {
-		depth := min(k-p, gemmDepth)
-		for i := 0; i < m; i += gemmRows {
-			rows := min(m-i, gemmRows)
-			x, ars, acs := a, lda, 1
-			if ta {
-				x, ars, acs = x[p*lda+i:], 1, lda
-			} else {
-				x = x[i*lda+p:]
-			}
-			if m > gemmFew {
-				x, ars, acs = copyA(scratch, ta, rows, depth, x, lda)
-			}
-			g.strip(rows, p, depth, x, ars, acs, c[i*ldc:], acc || p > 0)
+		depth := min(gemmDepth, k-p)
+		ap, bp := a[p:], b
+		if ta {
+			ap = a[p*lda:]
+		}
+		if tb {
+			bp = b[p:]
+		} else {
+			bp = b[p*ldb:]
+		}
+		if m <= gemmFew {
+			g.few(m, n, depth, ap, bp, c, acc || p > 0)
+		} else {
+			g.many(m, n, depth, ap, bp, c, acc || p > 0)
 		}
 	}
 }
 
-// copyA copies a block of A, as it is stored, to rows of an odd stride. It
-// returns the block with the strides of op(A).
-func copyA[T Float](dst []T, ta bool, m, k int, a []T, lda int) (block []T, ars, acs int) {
-	rows, cols := m, k
-	if ta {
-		rows, cols = k, m
-	}
-	s := stride(cols)
-	for i := range rows {
-		copy(dst[i*s:][:cols], a[i*lda:])
-	}
-	if ta {
-		return dst, 1, s
-	}
-	return dst, s, 1
-}
-
-// gemm is what all strips of rows of one product share.
+// gemm is what the passes over k of one product share.
 type gemm[T Float] struct {
 	*Table[T]
-	ta, tb      bool
-	n, ldb, ldc int
-	b           []T
-	panel, edge []T // scratch: columns of B, and columns of C beyond the last full Lanes
+	ta, tb        bool
+	lda, ldb, ldc int
+	panels        []T // columns of op(B), a panel after the other
+	edge          []T // a panel of C that ends within Lanes
+	block         []T // rows of A
 }
 
-// strip adds to m rows of C their product with rows p to p+k of op(B), or sets
-// them.
-func (g *gemm[T]) strip(m, p, k int, a []T, ars, acs int, c []T, acc bool) {
-	j, full := 0, g.n&^(Lanes-1)
-	if m <= gemmFew && !g.tb && full > 0 {
-		g.Block(m, full, k, a, ars, acs, g.b[p*g.ldb:], g.ldb, c, g.ldc, acc)
-		j = full
+// few adds to C, or sets it to, op(A)·op(B) for m of at most gemmFew.
+func (g *gemm[T]) few(m, n, k int, a, b, c []T, acc bool) {
+	ars, acs := g.lda, 1
+	if g.ta {
+		ars, acs = 1, g.lda
 	}
-	for ; j < full; j += gemmCols {
-		cols := min(gemmCols, full-j)
-		g.columns(cols, cols, p, k, j)
-		g.Block(m, cols, k, a, ars, acs, g.panel, cols, c[j:], g.ldc, acc)
+	j := 0
+	if !g.tb {
+		j = n &^ (Lanes - 1)
+		g.Block(m, j, k, a, ars, acs, b, g.ldb, c, g.ldc, acc)
 	}
-	rest := g.n - full
-	if rest == 0 {
+	for ; j < n; j += gemmPanel {
+		cols := min(gemmPanel, n-j)
+		g.pack(cols, k, g.columns(b, j))
+		g.panel(m, cols, k, a, ars, acs, g.panels, c[j:], acc)
+	}
+}
+
+// many does the same for any m.
+func (g *gemm[T]) many(m, n, k int, a, b, c []T, acc bool) {
+	for j := 0; j < n; j += gemmCols {
+		cols := min(gemmCols, n-j)
+		g.pack(cols, k, g.columns(b, j))
+		for i := 0; i < m; i += gemmRows {
+			rows := min(gemmRows, m-i)
+			ars, acs := g.copyRows(rows, k, a, i)
+			for l := 0; l < cols; l += gemmPanel {
+				g.panel(rows, min(gemmPanel, cols-l), k, g.block, ars, acs, g.panels[l*k:], c[i*g.ldc+j+l:], acc)
+			}
+		}
+	}
+}
+
+// columns is op(B) from column j on, as it is stored.
+func (g *gemm[T]) columns(b []T, j int) []T {
+	if g.tb {
+		return b[j*g.ldb:]
+	}
+	return b[j:]
+}
+
+// pack copies k rows of n columns of op(B) to the panels; the columns that the
+// last one has beyond n are zero.
+func (g *gemm[T]) pack(n, k int, b []T) {
+	last := (n - 1) &^ (gemmPanel - 1)
+	width := Pad(n - last)
+	if n%Lanes != 0 {
+		clear(g.panels[last*k:][:width*k])
+	}
+	if g.tb {
+		for j := 0; j < last; j += gemmPanel {
+			g.Transpose(g.panels[j*k:], gemmPanel, b[j*g.ldb:], g.ldb, gemmPanel, k)
+		}
+		g.Transpose(g.panels[last*k:], width, b[last*g.ldb:], g.ldb, n-last, k)
 		return
 	}
-	g.columns(rest, Lanes, p, k, full)
-	g.Block(m, Lanes, k, a, ars, acs, g.panel, Lanes, g.edge, Lanes, false)
+	for p := range k {
+		row := b[p*g.ldb:][:n]
+		for j := 0; j < last; j += gemmPanel {
+			copy(g.panels[j*k+p*gemmPanel:][:gemmPanel], row[j:])
+		}
+		copy(g.panels[last*k+p*width:], row[last:])
+	}
+}
+
+// copyRows copies rows i to i+m of op(A), as they are stored, to the block and
+// returns the strides of op(A) there.
+func (g *gemm[T]) copyRows(m, k int, a []T, i int) (ars, acs int) {
+	rows, cols, from := m, k, i*g.lda
+	if g.ta {
+		rows, cols, from = k, m, i
+	}
+	s := stride(cols)
+	for r := range rows {
+		copy(g.block[r*s:][:cols], a[from+r*g.lda:])
+	}
+	if g.ta {
+		return 1, s
+	}
+	return s, 1
+}
+
+// panel multiplies m rows of op(A) with one packed panel of op(B).
+func (g *gemm[T]) panel(m, n, k int, a []T, ars, acs int, panel, c []T, acc bool) {
+	width := Pad(n)
+	if n == width {
+		g.Block(m, n, k, a, ars, acs, panel, n, c, g.ldc, acc)
+		return
+	}
+	g.Block(m, width, k, a, ars, acs, panel, width, g.edge, width, false)
 	for i := range m {
-		row, edge := c[i*g.ldc+full:][:rest], g.edge[i*Lanes:][:rest]
+		row, edge := c[i*g.ldc:][:n], g.edge[i*width:]
 		if acc {
 			g.Add(row, row, edge)
 		} else {
 			copy(row, edge)
 		}
-	}
-}
-
-// columns copies columns j to j+cols of rows p to p+k of op(B) to the panel,
-// whose rows are width long; the rest of them is set to zero.
-func (g *gemm[T]) columns(cols, width, p, k, j int) {
-	if cols < width {
-		clear(g.panel[:k*width])
-	}
-	if g.tb {
-		g.Transpose(g.panel, width, g.b[j*g.ldb+p:], g.ldb, cols, k)
-		return
-	}
-	for i := range k {
-		copy(g.panel[i*width:][:cols], g.b[(p+i)*g.ldb+j:])
 	}
 }

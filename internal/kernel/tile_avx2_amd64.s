@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func tile6x16AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -15,25 +15,40 @@ TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile1:
-	MOVQ  b+40(FP), BX
-	MOVQ  k+8(FP), SI
-	MOVQ  a+16(FP), DI
-	LEAQ  (DI)(AX*2), R8
-	ADDQ  AX, R8
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	VPXOR Y8, Y8, Y8
-	VPXOR Y9, Y9, Y9
-	VPXOR Y10, Y10, Y10
-	VPXOR Y11, Y11, Y11
-	SUBQ  $0x04, SI
-	JLT   one3s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	LEAQ       (DI)(AX*2), R8
+	ADDQ       AX, R8
+	MOVQ       c+56(FP), R9
+	MOVQ       crs+64(FP), R10
+	SHLQ       $0x02, R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	VPXOR      Y0, Y0, Y0
+	VPXOR      Y1, Y1, Y1
+	VPXOR      Y2, Y2, Y2
+	VPXOR      Y3, Y3, Y3
+	VPXOR      Y4, Y4, Y4
+	VPXOR      Y5, Y5, Y5
+	VPXOR      Y6, Y6, Y6
+	VPXOR      Y7, Y7, Y7
+	VPXOR      Y8, Y8, Y8
+	VPXOR      Y9, Y9, Y9
+	VPXOR      Y10, Y10, Y10
+	VPXOR      Y11, Y11, Y11
+	SUBQ       $0x04, SI
+	JLT        one3s
 
 four2:
 	VMOVUPS      (BX), Y12
@@ -236,7 +251,7 @@ stored6:
 	RET
 
 // func tile4x16AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -246,21 +261,32 @@ TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile7:
-	MOVQ  b+40(FP), BX
-	MOVQ  k+8(FP), SI
-	MOVQ  a+16(FP), DI
-	LEAQ  (DI)(AX*2), R8
-	ADDQ  AX, R8
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	SUBQ  $0x04, SI
-	JLT   one9s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	LEAQ       (DI)(AX*2), R8
+	ADDQ       AX, R8
+	MOVQ       c+56(FP), R9
+	MOVQ       crs+64(FP), R10
+	SHLQ       $0x02, R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	VPXOR      Y0, Y0, Y0
+	VPXOR      Y1, Y1, Y1
+	VPXOR      Y2, Y2, Y2
+	VPXOR      Y3, Y3, Y3
+	VPXOR      Y4, Y4, Y4
+	VPXOR      Y5, Y5, Y5
+	VPXOR      Y6, Y6, Y6
+	VPXOR      Y7, Y7, Y7
+	SUBQ       $0x04, SI
+	JLT        one9s
 
 four8:
 	VMOVUPS      (BX), Y8
@@ -415,7 +441,7 @@ stored12:
 	RET
 
 // func tile2x16AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -425,15 +451,22 @@ TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile13:
-	MOVQ  b+40(FP), BX
-	MOVQ  k+8(FP), SI
-	MOVQ  a+16(FP), DI
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	SUBQ  $0x04, SI
-	JLT   one15s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	MOVQ       c+56(FP), R8
+	MOVQ       crs+64(FP), R9
+	SHLQ       $0x02, R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	VPXOR      Y0, Y0, Y0
+	VPXOR      Y1, Y1, Y1
+	VPXOR      Y2, Y2, Y2
+	VPXOR      Y3, Y3, Y3
+	SUBQ       $0x04, SI
+	JLT        one15s
 
 four14:
 	VMOVUPS      (BX), Y4
@@ -535,7 +568,7 @@ stored18:
 	RET
 
 // func tile1x16AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -545,13 +578,18 @@ TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile19:
-	MOVQ  b+40(FP), BX
-	MOVQ  k+8(FP), SI
-	MOVQ  a+16(FP), DI
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	SUBQ  $0x04, SI
-	JLT   one21s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	MOVQ       c+56(FP), R8
+	MOVQ       crs+64(FP), R9
+	SHLQ       $0x02, R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	VPXOR      Y0, Y0, Y0
+	VPXOR      Y1, Y1, Y1
+	SUBQ       $0x04, SI
+	JLT        one21s
 
 four20:
 	VMOVUPS      (BX), Y2
@@ -629,7 +667,7 @@ stored24:
 	RET
 
 // func tile2x32AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tile2x32AVX2(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -639,19 +677,28 @@ TEXT ·tile2x32AVX2(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile25:
-	MOVQ  b+40(FP), BX
-	MOVQ  k+8(FP), SI
-	MOVQ  a+16(FP), DI
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	VPXOR Y4, Y4, Y4
-	VPXOR Y5, Y5, Y5
-	VPXOR Y6, Y6, Y6
-	VPXOR Y7, Y7, Y7
-	SUBQ  $0x04, SI
-	JLT   one27s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	MOVQ       c+56(FP), R8
+	MOVQ       crs+64(FP), R9
+	SHLQ       $0x02, R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	VPXOR      Y0, Y0, Y0
+	VPXOR      Y1, Y1, Y1
+	VPXOR      Y2, Y2, Y2
+	VPXOR      Y3, Y3, Y3
+	VPXOR      Y4, Y4, Y4
+	VPXOR      Y5, Y5, Y5
+	VPXOR      Y6, Y6, Y6
+	VPXOR      Y7, Y7, Y7
+	SUBQ       $0x04, SI
+	JLT        one27s
 
 four26:
 	VMOVUPS      (BX), Y8
@@ -795,7 +842,7 @@ stored30:
 	RET
 
 // func tile1x32AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tile1x32AVX2(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -805,15 +852,21 @@ TEXT ·tile1x32AVX2(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile31:
-	MOVQ  b+40(FP), BX
-	MOVQ  k+8(FP), SI
-	MOVQ  a+16(FP), DI
-	VPXOR Y0, Y0, Y0
-	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	SUBQ  $0x04, SI
-	JLT   one33s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	MOVQ       c+56(FP), R8
+	MOVQ       crs+64(FP), R9
+	SHLQ       $0x02, R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	VPXOR      Y0, Y0, Y0
+	VPXOR      Y1, Y1, Y1
+	VPXOR      Y2, Y2, Y2
+	VPXOR      Y3, Y3, Y3
+	SUBQ       $0x04, SI
+	JLT        one33s
 
 four32:
 	VMOVUPS      (BX), Y4

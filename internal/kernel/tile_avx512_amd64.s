@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func tile12x32AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -15,41 +15,80 @@ TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile1:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	LEAQ   (DI)(AX*2), R8
-	ADDQ   AX, R8
-	LEAQ   (R8)(AX*2), R9
-	ADDQ   AX, R9
-	LEAQ   (R9)(AX*2), R10
-	ADDQ   AX, R10
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	VPXORD Z16, Z16, Z16
-	VPXORD Z17, Z17, Z17
-	VPXORD Z18, Z18, Z18
-	VPXORD Z19, Z19, Z19
-	VPXORD Z20, Z20, Z20
-	VPXORD Z21, Z21, Z21
-	VPXORD Z22, Z22, Z22
-	VPXORD Z23, Z23, Z23
-	SUBQ   $0x04, SI
-	JLT    one3s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	LEAQ       (DI)(AX*2), R8
+	ADDQ       AX, R8
+	LEAQ       (R8)(AX*2), R9
+	ADDQ       AX, R9
+	LEAQ       (R9)(AX*2), R10
+	ADDQ       AX, R10
+	MOVQ       c+56(FP), R11
+	MOVQ       crs+64(FP), R12
+	SHLQ       $0x02, R12
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	PREFETCHT0 64(R11)
+	ADDQ       R12, R11
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	SUBQ       $0x04, SI
+	JLT        one3s
 
 four2:
 	VMOVUPS      (BX), Z24
@@ -406,7 +445,7 @@ stored6:
 	RET
 
 // func tile8x32AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -416,31 +455,58 @@ TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile7:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	LEAQ   (DI)(AX*2), R8
-	ADDQ   AX, R8
-	LEAQ   (R8)(AX*2), R9
-	ADDQ   AX, R9
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	SUBQ   $0x04, SI
-	JLT    one9s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	LEAQ       (DI)(AX*2), R8
+	ADDQ       AX, R8
+	LEAQ       (R8)(AX*2), R9
+	ADDQ       AX, R9
+	MOVQ       c+56(FP), R10
+	MOVQ       crs+64(FP), R11
+	SHLQ       $0x02, R11
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	SUBQ       $0x04, SI
+	JLT        one9s
 
 four8:
 	VMOVUPS      (BX), Z16
@@ -696,7 +762,7 @@ stored12:
 	RET
 
 // func tile4x32AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -706,21 +772,36 @@ TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile13:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	LEAQ   (DI)(AX*2), R8
-	ADDQ   AX, R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	SUBQ   $0x04, SI
-	JLT    one15s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	LEAQ       (DI)(AX*2), R8
+	ADDQ       AX, R8
+	MOVQ       c+56(FP), R9
+	MOVQ       crs+64(FP), R10
+	SHLQ       $0x02, R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	SUBQ       $0x04, SI
+	JLT        one15s
 
 four14:
 	VMOVUPS      (BX), Z8
@@ -875,7 +956,7 @@ stored18:
 	RET
 
 // func tile2x32AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -885,15 +966,24 @@ TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile19:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	SUBQ   $0x04, SI
-	JLT    one21s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	MOVQ       c+56(FP), R8
+	MOVQ       crs+64(FP), R9
+	SHLQ       $0x02, R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	SUBQ       $0x04, SI
+	JLT        one21s
 
 four20:
 	VMOVUPS      (BX), Z4
@@ -995,7 +1085,7 @@ stored24:
 	RET
 
 // func tile1x32AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -1005,13 +1095,19 @@ TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile25:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	SUBQ   $0x04, SI
-	JLT    one27s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	MOVQ       c+56(FP), R8
+	MOVQ       crs+64(FP), R9
+	SHLQ       $0x02, R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	SUBQ       $0x04, SI
+	JLT        one27s
 
 four26:
 	VMOVUPS      (BX), Z2
@@ -1089,7 +1185,7 @@ stored30:
 	RET
 
 // func tile12x16AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -1099,29 +1195,56 @@ TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile31:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	LEAQ   (DI)(AX*2), R8
-	ADDQ   AX, R8
-	LEAQ   (R8)(AX*2), R9
-	ADDQ   AX, R9
-	LEAQ   (R9)(AX*2), R10
-	ADDQ   AX, R10
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	SUBQ   $0x04, SI
-	JLT    one33s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	LEAQ       (DI)(AX*2), R8
+	ADDQ       AX, R8
+	LEAQ       (R8)(AX*2), R9
+	ADDQ       AX, R9
+	LEAQ       (R9)(AX*2), R10
+	ADDQ       AX, R10
+	MOVQ       c+56(FP), R11
+	MOVQ       crs+64(FP), R12
+	SHLQ       $0x02, R12
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	PREFETCHT0 (R11)
+	ADDQ       R12, R11
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	SUBQ       $0x04, SI
+	JLT        one33s
 
 four32:
 	VMOVUPS      (BX), Z12
@@ -1377,7 +1500,7 @@ stored36:
 	RET
 
 // func tile8x16AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -1387,23 +1510,42 @@ TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile37:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	LEAQ   (DI)(AX*2), R8
-	ADDQ   AX, R8
-	LEAQ   (R8)(AX*2), R9
-	ADDQ   AX, R9
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	SUBQ   $0x04, SI
-	JLT    one39s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	LEAQ       (DI)(AX*2), R8
+	ADDQ       AX, R8
+	LEAQ       (R8)(AX*2), R9
+	ADDQ       AX, R9
+	MOVQ       c+56(FP), R10
+	MOVQ       crs+64(FP), R11
+	SHLQ       $0x02, R11
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	SUBQ       $0x04, SI
+	JLT        one39s
 
 four38:
 	VMOVUPS      (BX), Z8
@@ -1590,7 +1732,7 @@ stored42:
 	RET
 
 // func tile4x16AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -1600,17 +1742,28 @@ TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile43:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	LEAQ   (DI)(AX*2), R8
-	ADDQ   AX, R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	SUBQ   $0x04, SI
-	JLT    one45s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	LEAQ       (DI)(AX*2), R8
+	ADDQ       AX, R8
+	MOVQ       c+56(FP), R9
+	MOVQ       crs+64(FP), R10
+	SHLQ       $0x02, R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	SUBQ       $0x04, SI
+	JLT        one45s
 
 four44:
 	VMOVUPS      (BX), Z4
@@ -1728,7 +1881,7 @@ stored48:
 	RET
 
 // func tile2x16AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -1738,13 +1891,20 @@ TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile49:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	SUBQ   $0x04, SI
-	JLT    one51s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	MOVQ       c+56(FP), R8
+	MOVQ       crs+64(FP), R9
+	SHLQ       $0x02, R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	SUBQ       $0x04, SI
+	JLT        one51s
 
 four50:
 	VMOVUPS      (BX), Z2
@@ -1825,7 +1985,7 @@ stored54:
 	RET
 
 // func tile1x16AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -1835,12 +1995,17 @@ TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile55:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	VPXORD Z0, Z0, Z0
-	SUBQ   $0x04, SI
-	JLT    one57s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	MOVQ       c+56(FP), R8
+	MOVQ       crs+64(FP), R9
+	SHLQ       $0x02, R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	VPXORD     Z0, Z0, Z0
+	SUBQ       $0x04, SI
+	JLT        one57s
 
 four56:
 	VMOVUPS      (BX), Z1
@@ -1905,7 +2070,7 @@ stored60:
 	RET
 
 // func tile6x64AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x64AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -1915,37 +2080,70 @@ TEXT ·tile6x64AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile61:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	LEAQ   (DI)(AX*2), R8
-	ADDQ   AX, R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	VPXORD Z16, Z16, Z16
-	VPXORD Z17, Z17, Z17
-	VPXORD Z18, Z18, Z18
-	VPXORD Z19, Z19, Z19
-	VPXORD Z20, Z20, Z20
-	VPXORD Z21, Z21, Z21
-	VPXORD Z22, Z22, Z22
-	VPXORD Z23, Z23, Z23
-	SUBQ   $0x04, SI
-	JLT    one63s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	LEAQ       (DI)(AX*2), R8
+	ADDQ       AX, R8
+	MOVQ       c+56(FP), R9
+	MOVQ       crs+64(FP), R10
+	SHLQ       $0x02, R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	PREFETCHT0 128(R9)
+	PREFETCHT0 192(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	PREFETCHT0 128(R9)
+	PREFETCHT0 192(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	PREFETCHT0 128(R9)
+	PREFETCHT0 192(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	PREFETCHT0 128(R9)
+	PREFETCHT0 192(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	PREFETCHT0 128(R9)
+	PREFETCHT0 192(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	PREFETCHT0 128(R9)
+	PREFETCHT0 192(R9)
+	ADDQ       R10, R9
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	SUBQ       $0x04, SI
+	JLT        one63s
 
 four62:
 	VMOVUPS      (BX), Z24
@@ -2254,7 +2452,7 @@ stored66:
 	RET
 
 // func tile4x64AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x64AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -2264,29 +2462,52 @@ TEXT ·tile4x64AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile67:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	LEAQ   (DI)(AX*2), R8
-	ADDQ   AX, R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	VPXORD Z8, Z8, Z8
-	VPXORD Z9, Z9, Z9
-	VPXORD Z10, Z10, Z10
-	VPXORD Z11, Z11, Z11
-	VPXORD Z12, Z12, Z12
-	VPXORD Z13, Z13, Z13
-	VPXORD Z14, Z14, Z14
-	VPXORD Z15, Z15, Z15
-	SUBQ   $0x04, SI
-	JLT    one69s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	LEAQ       (DI)(AX*2), R8
+	ADDQ       AX, R8
+	MOVQ       c+56(FP), R9
+	MOVQ       crs+64(FP), R10
+	SHLQ       $0x02, R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	PREFETCHT0 128(R9)
+	PREFETCHT0 192(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	PREFETCHT0 128(R9)
+	PREFETCHT0 192(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	PREFETCHT0 128(R9)
+	PREFETCHT0 192(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	PREFETCHT0 128(R9)
+	PREFETCHT0 192(R9)
+	ADDQ       R10, R9
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	SUBQ       $0x04, SI
+	JLT        one69s
 
 four68:
 	VMOVUPS      (BX), Z16
@@ -2515,7 +2736,7 @@ stored72:
 	RET
 
 // func tile2x64AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x64AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -2525,19 +2746,32 @@ TEXT ·tile2x64AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile73:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	SUBQ   $0x04, SI
-	JLT    one75s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	MOVQ       c+56(FP), R8
+	MOVQ       crs+64(FP), R9
+	SHLQ       $0x02, R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	PREFETCHT0 128(R8)
+	PREFETCHT0 192(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	PREFETCHT0 128(R8)
+	PREFETCHT0 192(R8)
+	ADDQ       R9, R8
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	SUBQ       $0x04, SI
+	JLT        one75s
 
 four74:
 	VMOVUPS      (BX), Z8
@@ -2681,7 +2915,7 @@ stored78:
 	RET
 
 // func tile1x64AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x64AVX512(SB), NOSPLIT, $0-73
 	MOVQ ars+24(FP), AX
 	MOVQ acs+32(FP), CX
@@ -2691,15 +2925,23 @@ TEXT ·tile1x64AVX512(SB), NOSPLIT, $0-73
 	SHLQ $0x02, DX
 
 tile79:
-	MOVQ   b+40(FP), BX
-	MOVQ   k+8(FP), SI
-	MOVQ   a+16(FP), DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	SUBQ   $0x04, SI
-	JLT    one81s
+	MOVQ       b+40(FP), BX
+	MOVQ       k+8(FP), SI
+	MOVQ       a+16(FP), DI
+	MOVQ       c+56(FP), R8
+	MOVQ       crs+64(FP), R9
+	SHLQ       $0x02, R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	PREFETCHT0 128(R8)
+	PREFETCHT0 192(R8)
+	ADDQ       R9, R8
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	SUBQ       $0x04, SI
+	JLT        one81s
 
 four80:
 	VMOVUPS      (BX), Z4

@@ -83,6 +83,14 @@ func (g *gen) tile(rows, cols int) {
 		}
 		return m
 	}
+	c, crs := g.pointer("c"), g.integer("crs")
+	g.SHLQ(operand.Imm(2), crs)
+	for range rows {
+		for disp := 0; disp < 4*cols; disp += 64 {
+			g.PREFETCHT0(operand.Mem{Base: c, Disp: disp})
+		}
+		g.ADDQ(crs, c)
+	}
 	for _, row := range acc {
 		for _, r := range row {
 			g.clear(r)
@@ -125,7 +133,7 @@ func (g *gen) tile(rows, cols int) {
 	g.JNZ(operand.LabelRef(one))
 	g.Label(done)
 
-	c, crs := g.pointer("c"), g.integer("crs")
+	c, crs = g.pointer("c"), g.integer("crs")
 	g.SHLQ(operand.Imm(2), crs)
 	flag := g.GP32()
 	g.MOVBLZX(g.address("acc"), flag)
