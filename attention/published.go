@@ -1,0 +1,138 @@
+package attention
+
+import "math"
+
+// Part is one term of a published cost.
+type Part struct {
+	What  string  `json:"what"`
+	Count float64 `json:"count"`
+}
+
+// Parts is a published cost, term by term.
+type Parts []Part
+
+// Total is the sum of the terms.
+func (p Parts) Total() float64 {
+	var sum float64
+	for _, t := range p {
+		sum += t.Count
+	}
+	return sum
+}
+
+// TaylorShift is what Nauen et al. 2024 (TaylorShift, arXiv 2403.02920, section
+// 4) count for one head of width d over n tokens: floating-point operations,
+// numbers held at once, and the lengths from which on the efficient form has
+// fewer of each.
+type TaylorShift struct {
+	OpsDirect, OpsEfficient         Parts
+	EntriesDirect, EntriesEfficient Parts
+
+	N0         float64 // OpsDirect = OpsEfficient
+	N0Bound    float64 // d² + d + ¾, not below N0
+	N0Measured float64 // N0 + 18d, where the paper's own programs cross over
+	N1         float64 // EntriesDirect = EntriesEfficient
+	N1Bound    float64 // d²/2 + 2d + ½, not below N1
+}
+
+// TaylorShiftCost evaluates the published formulas:
+//
+//	ops_dir     = 4N²d + 6N²             ops_eff     = N(4d³ + 10d² + 9d + 4)
+//	entries_dir = dN + 2N²               entries_eff = d²(d+1) + 2dN + (d+1)N + d²N
+//	N0 = (4d³ + 10d² + 9d + 4)/(4d + 6)  N1 = (d² + 2d + 1 + √(d⁴ + 12d³ + 14d² + 4d + 1))/4
+//
+// The paper's table rounds N0 and N1 up; the calculator on its page prints the
+// bounds.
+func TaylorShiftCost(n, d int) TaylorShift {
+	N, D := float64(n), float64(d)
+	return TaylorShift{
+		OpsDirect: Parts{
+			{"QKᵀ", 2 * N * N * D},
+			{"x²/2 + x + 1 of each score", 4 * N * N},
+			{"normalisation", 2 * N * N},
+			{"times V", 2 * N * N * D},
+		},
+		OpsEfficient: Parts{
+			{"K⊠K and Q⊠Q", 2 * N * D * D},
+			{"(K⊠K)ᵀV", 2 * N * D * D * (D + 1)},
+			{"(Q⊠Q)·(K⊠K)ᵀV", 2 * N * D * D * (D + 1)},
+			{"Q(KᵀV)", 4 * N * D * (D + 1)},
+			{"column sums of V", N * (D + 1)},
+			{"sums and factors", 3 * N * (D + 1)},
+			{"normalisation", N * D},
+		},
+		EntriesDirect: Parts{
+			{"V", D * N},
+			{"QKᵀ", N * N},
+			{"result", N * N},
+		},
+		EntriesEfficient: Parts{
+			{"(K⊠K)ᵀV", D * D * (D + 1)},
+			{"Q and K", 2 * D * N},
+			{"V and a column of ones", (D + 1) * N},
+			{"K⊠K", D * D * N},
+		},
+		N0:         taylorShiftN0(D),
+		N0Bound:    D*D + D + 0.75,
+		N0Measured: taylorShiftN0(D) + 18*D,
+		N1:         (D*D + 2*D + 1 + math.Sqrt(D*D*D*D+12*D*D*D+14*D*D+4*D+1)) / 4,
+		N1Bound:    D*D/2 + 2*D + 0.5,
+	}
+}
+
+func taylorShiftN0(d float64) float64 { return (4*d*d*d + 10*d*d + 9*d + 4) / (4*d + 6) }
+
+// TaylorShiftHeads is what the same paper counts for the efficient form of h
+// heads that share a width, each as wide as width/h:
+//
+//	ops     = N(4w³/h² + 10w²/h + 9w + 4h)
+//	entries = w³/h² + (N+1)w²/h + 3Nw + Nh
+//
+// Both fall with every further head up to h = width.
+func TaylorShiftHeads(n, width, h int) (ops, entries float64) {
+	N, w, H := float64(n), float64(width), float64(h)
+	ops = N * (4*w*w*w/(H*H) + 10*w*w/H + 9*w + 4*H)
+	entries = w*w*w/(H*H) + (N+1)*w*w/H + 3*N*w + N*H
+	return ops, entries
+}
+
+// Fast is the order of costs that Gerami et al. 2024 (FAST, arXiv 2402.07901,
+// sections 2.4 and 2.5) state for Fastmax: the leading terms without their
+// constants.
+type Fast struct {
+	Time         float64 // ND^(p+1), causal or not
+	Memory       float64 // ND^p + D^(p+1), unmasked, by automatic differentiation
+	CausalMemory float64 // ND^(p+1): the sums of every prefix are kept
+	// GradientPrinted is ND^(p-1), the memory with hand-written gradients as
+	// section 2.5 ends. What it says must be kept, q̂, k̂, v, F and G, is
+	// GradientMemory: ND for any p, so the two agree for p = 2 alone.
+	GradientPrinted, GradientMemory float64
+}
+
+// FastCost evaluates the stated orders for all of h heads over n tokens of
+// width d and degree p.
+func FastCost(n, d, h, p int) Fast {
+	N, D, H := float64(n), float64(d), float64(h)
+	pow := func(e int) float64 { return math.Pow(D, float64(e)) }
+	return Fast{
+		Time:            H * N * pow(p+1),
+		Memory:          H * (N*pow(p) + pow(p+1)),
+		CausalMemory:    H * N * pow(p+1),
+		GradientPrinted: H * N * pow(p-1),
+		GradientMemory:  H * N * D,
+	}
+}
+
+// TrainingFLOPs is the rule by which Brown et al. 2020 (GPT-3, arXiv
+// 2005.14165, appendix D) count the compute of training: 6 operations a
+// parameter and token, 2 of them forward. Of an encoder-decoder only half of the
+// parameters meet a token, which is 3.
+func TrainingFLOPs(parameters, tokens float64, encoderDecoder bool) float64 {
+	if encoderDecoder {
+		return 3 * parameters * tokens
+	}
+	return 6 * parameters * tokens
+}
+
+// PFDay is the operations of a day at 10¹⁵ a second.
+const PFDay = 1e15 * 24 * 60 * 60
