@@ -57,7 +57,7 @@ func avx2() *Table[float32] {
 				{6, 16, tile6x16AVX2}, {4, 16, tile4x16AVX2},
 				{2, 16, tile2x16AVX2}, {1, 16, tile1x16AVX2},
 			},
-			flat: []tile{{2, 32, tile2x32AVX2}, {1, 32, tile1x32AVX2}},
+			flat: []tile{{1, 64, tile1x64AVX2}},
 		}.block,
 		Transpose: transposeAVX2,
 		Axpy:      scaled(axpyAVX2), Scale: scaled(scaleAVX2),

@@ -24,15 +24,10 @@ func tile2x16AVX2(count int, k int, a *float32, ars int, acs int, b *float32, br
 //go:noescape
 func tile1x16AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 
-// tile2x32AVX2 computes count tiles of 2 rows and 32 columns.
+// tile1x64AVX2 computes count tiles of 1 rows and 64 columns.
 //
 //go:noescape
-func tile2x32AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
-
-// tile1x32AVX2 computes count tiles of 1 rows and 32 columns.
-//
-//go:noescape
-func tile1x32AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
+func tile1x64AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 
 // peakAVX2 does n rounds of 12 independent vector multiply-adds.
 //

@@ -27,9 +27,7 @@ func tiles(g *gen) {
 		for _, rows := range []int{6, 4, 2, 1} {
 			g.tile(rows, 16)
 		}
-		for _, rows := range []int{2, 1} {
-			g.tile(rows, 32)
-		}
+		g.tile(1, 64)
 	}
 	g.peak()
 }
@@ -104,6 +102,11 @@ func (g *gen) tile(rows, cols int) {
 		}
 		g.ADDQ(brs, b)
 		for i := range rows {
+			if g.wide && width == 1 {
+				// One use of the broadcast: have it done by the multiply-add.
+				g.VFMADD231PS_BCST(element(i), row[0], acc[i][0])
+				continue
+			}
 			x := g.register()
 			g.VBROADCASTSS(element(i), x)
 			for j := range row {
