@@ -1,0 +1,206 @@
+package golden
+
+import (
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+)
+
+var long = flag.Bool("long", false, "hold the whole shared folders in float64 too")
+
+// shared is where the whole folders of golden files lie beside a checkout.
+func shared(t *testing.T, folder string) string {
+	t.Helper()
+	dir := filepath.Join("..", "..", "..", "shared", "fixtures", folder)
+	if _, err := os.Stat(dir); err != nil {
+		t.Skip("no folder of golden files beside this checkout")
+	}
+	return dir
+}
+
+// hold runs a folder and fails for every case that does.
+func hold(t *testing.T, dir string, o Options) []Case {
+	t.Helper()
+	var all []Case
+	worst := map[string]float64{}
+	err := Run(dir, o, func(c Case) {
+		all = append(all, c)
+		if c.Failed {
+			t.Errorf("%s %s %s %s: %s %.3g tolerances %s", c.File, c.Name, c.Form, c.Precision, c.Worst, c.Err, c.Problem)
+		}
+		key := c.Mechanism + " " + c.Form + " " + c.Precision
+		worst[key] = max(worst[key], c.Err)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, e := range worst {
+		t.Logf("%s: worst %.3f tolerances", key, e)
+	}
+	return all
+}
+
+func TestCommittedFiles(t *testing.T) {
+	poly := hold(t, filepath.Join("testdata", "poly"), Options{Float64: true})
+	zoo := hold(t, filepath.Join("testdata", "zoo"), Options{Float64: true})
+	compared := map[string]int{}
+	for _, c := range append(poly, zoo...) {
+		if c.Skipped == "" {
+			compared[c.Mechanism+" "+c.Form]++
+		}
+	}
+	// Cases × forms × two precisions: nothing falls out of sight.
+	for key, want := range map[string]int{
+		"fastmax direct":     2 * (8 + 12 + 1), // paper, shapes, state
+		"fastmax linear":     2 * (8 + 12 + 1),
+		"fastmax step":       2 * (8 + 12 + 1),
+		"fastmax state":      2,
+		"taylorshift direct": 2 * 3,
+		"taylorshift linear": 2 * 3,
+		"taylorshift step":   2 * 3,
+		"softmax direct":     2 * (2 + 2), // neighbours, zoo
+		"softmax step":       2 * (2 + 1),
+		"linear direct":      2 * 2,
+		"linear linear":      2 * 2,
+		"linear step":        2 * 2,
+		"linear state":       2,
+	} {
+		if compared[key] != want {
+			t.Errorf("%s: %d cases compared, want %d", key, compared[key], want)
+		}
+	}
+}
+
+func TestSharedPolynomialFiles(t *testing.T) {
+	hold(t, shared(t, "poly"), Options{Float64: *long})
+}
+
+func TestSharedZooFiles(t *testing.T) {
+	all := hold(t, shared(t, "zoo"), Options{Float64: *long})
+	for _, c := range all {
+		ours := strings.HasPrefix(c.File, "softmax_") || strings.HasPrefix(c.File, "linear_")
+		if skipped := c.Skipped != ""; ours == skipped && c.File != "linear_causal_product_raw.npz" {
+			t.Errorf("%s %s: skipped is %q", c.File, c.Name, c.Skipped)
+		}
+	}
+}
+
+// The textbook itself against the files: it must be as exact as they are.
+func TestTextbookAgreesWithGoldenFiles(t *testing.T) {
+	dirs := []string{filepath.Join("testdata", "poly"), filepath.Join("testdata", "zoo")}
+	for _, dir := range dirs {
+		idx, _ := readIndex(filepath.Join(dir, "index.json"))
+		paths, _ := filepath.Glob(filepath.Join(dir, "*.npz"))
+		for _, path := range paths {
+			f, err := open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			problems, _ := polyCases(f)
+			if f.has("out") {
+				problems, _ = zooCases(f, idx)
+			}
+			for _, p := range problems {
+				if p.err != nil {
+					t.Fatalf("%s %s: %v", f.base, p.name, p.err)
+				}
+				agrees(t, f.base, p)
+			}
+			f.src.Close()
+		}
+	}
+}
+
+func agrees(t *testing.T, file string, p *problem) {
+	t.Helper()
+	r := p.solve()
+	got := map[string][]float64{"o": r.O.Data, "den": r.Den}
+	if p.do.Data != nil {
+		var g *oracle.Grads = p.book.Backward(&p.call, p.do)
+		got["dq"], got["dk"], got["dv"], got["dtau"] = g.DQ.Data, g.DK.Data, g.DV.Data, g.DTau
+	}
+	for _, e := range p.want {
+		limit := 1e-13 * check.Max(r.Cond) * (1 + check.Max(e.ref))
+		if e.what != "o" && e.what != "den" {
+			limit *= 1 + check.Max(p.call.V.Data)*check.Max(p.do.Data)
+		}
+		if e.what == "den" {
+			limit = max(limit, p.book.Eps) // unseen rows are stored as eps
+		}
+		if x := check.Ratio(got[e.what], e.ref, limit); x > 1 {
+			t.Errorf("%s %s: %s differs by %.1f limits", file, p.name, e.array, x)
+		}
+	}
+}
+
+func TestBrokenFoldersAndFiles(t *testing.T) {
+	none := func(Case) { t.Error("a case was reported") }
+	if err := Run(t.TempDir(), Options{}, none); err == nil || !strings.Contains(err.Error(), "holds no golden files") {
+		t.Errorf("empty folder: %v", err)
+	}
+	if err := Run(filepath.Join(t.TempDir(), "absent"), Options{}, none); err == nil {
+		t.Error("absent folder: no error")
+	}
+	dir := t.TempDir()
+	data, err := os.ReadFile(filepath.Join("testdata", "poly", "state_p2_N7_D8.npz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{
+		"torn.npz": data[:len(data)/2],
+		"note.txt": []byte("not golden"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var cases []Case
+	if err := Run(dir, Options{}, func(c Case) { cases = append(cases, c) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) != 1 || !cases[0].Failed || cases[0].Problem == "" {
+		t.Errorf("a torn file gives %+v", cases)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "index.json"), []byte(`[{"name":"gone","group":"softmax"}]`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	cases = nil
+	if err := Run(dir, Options{}, func(c Case) { cases = append(cases, c) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(cases) != 2 || cases[1].File != "gone.npz" || !cases[1].Failed {
+		t.Errorf("a listed file that is not there gives %+v", cases)
+	}
+}
+
+// A comparison that cannot fail shows nothing.
+func TestWrongResultsFail(t *testing.T) {
+	f, err := open(filepath.Join("testdata", "poly", "fastmax_paper_N7_D8.npz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.src.Close()
+	p, _ := polyCase(f, "p2_causal")
+	for i := range p.want {
+		good := p.want[i].ref
+		p.want[i].ref = append([]float64{}, good...)
+		p.want[i].ref[len(good)/2] += 1e-4 * check.Max(good)
+		for _, form := range []string{"direct", "linear"} {
+			c := f.outcome(run[float32](p, form))
+			if !c.Failed || c.Worst != p.want[i].array {
+				t.Errorf("%s in the %s form: an error of 1e-4 passes: %+v", p.want[i].array, form, c)
+			}
+		}
+		p.want[i].ref[0] = math.NaN()
+		if c := f.outcome(run[float32](p, "direct")); !c.Failed || c.Err != math.MaxFloat64 {
+			t.Errorf("%s: a NaN passes: %+v", p.want[i].array, c)
+		}
+		p.want[i].ref = good
+	}
+}
