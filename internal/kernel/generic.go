@@ -18,27 +18,37 @@ func generic[T Float]() *Table[T] {
 	}
 }
 
+// blockGo computes tiles of 3 rows and 2 columns: the compiler keeps no more
+// sums in registers. The conversions of the products keep it from fusing them
+// with the sums, so that all rows, on all processors, have the same bits.
 func blockGo[T Float](m, n, k int, a []T, ars, acs int, b []T, brs int, c []T, crs int, acc bool) {
-	const w = 8
-	var sum [w]T
-	for i := range m {
-		for j := 0; j < n; j += w {
-			sum = [w]T{}
-			for p := range k {
-				x := a[i*ars+p*acs]
-				row := b[p*brs+j:][:w]
-				for l := range w {
-					sum[l] += x * row[l]
-				}
+	for i := 0; i < m; i += 3 {
+		// The last tile repeats a row where it has fewer than three.
+		i1, i2 := min(i+1, m-1), min(i+2, m-1)
+		for j := 0; j < n; j += 2 {
+			var s00, s01, s10, s11, s20, s21 T
+			x, x1, x2 := i*ars, (i1-i)*ars, (i2-i)*ars
+			y := j
+			for range k {
+				a0, a1, a2 := a[x], a[x+x1], a[x+x2]
+				b0, b1 := b[y], b[y+1]
+				s00 += T(a0 * b0)
+				s01 += T(a0 * b1)
+				s10 += T(a1 * b0)
+				s11 += T(a1 * b1)
+				s20 += T(a2 * b0)
+				s21 += T(a2 * b1)
+				x += acs
+				y += brs
 			}
-			row := c[i*crs+j:][:w]
 			if acc {
-				for l := range w {
-					row[l] += sum[l]
-				}
-			} else {
-				copy(row, sum[:])
+				s00, s01 = s00+c[i*crs+j], s01+c[i*crs+j+1]
+				s10, s11 = s10+c[i1*crs+j], s11+c[i1*crs+j+1]
+				s20, s21 = s20+c[i2*crs+j], s21+c[i2*crs+j+1]
 			}
+			c[i*crs+j], c[i*crs+j+1] = s00, s01
+			c[i1*crs+j], c[i1*crs+j+1] = s10, s11
+			c[i2*crs+j], c[i2*crs+j+1] = s20, s21
 		}
 	}
 }
@@ -178,7 +188,8 @@ func geluGo[T Float](dst, x []T) {
 func geluGradGo[T Float](dx, dy, x []T) {
 	dy, x = dy[:len(dx)], x[:len(dx)]
 	for i := range dx {
-		v := float64(x[i])
+		// Beyond ±10 the derivative is 0 or 1 to all digits.
+		v := min(max(float64(x[i]), -10), 10)
 		s := 1 / (1 + math.Exp(-2*geluA*(v+geluB*v*v*v)))
 		dx[i] = T(float64(dy[i]) * (s + v*s*(1-s)*2*geluA*(1+3*geluB*v*v)))
 	}
