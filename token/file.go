@@ -1,0 +1,94 @@
+package token
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+)
+
+// format and version name the file of a vocabulary.
+const (
+	format  = "farfield vocabulary"
+	version = 1
+)
+
+// maxFile bounds a vocabulary's file: every code point there is fits.
+const maxFile = 16 << 20
+
+type file struct {
+	Format  string `json:"format"`
+	Version int    `json:"version"`
+	Kind    string `json:"kind"`
+	Chars   string `json:"chars,omitempty"` // in order of code points
+}
+
+// MarshalJSON writes the vocabulary with its format and version.
+func (v *Vocabulary) MarshalJSON() ([]byte, error) {
+	return json.Marshal(file{format, version, v.Kind(), string(v.chars)})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (v *Vocabulary) UnmarshalJSON(data []byte) error {
+	var f file
+	if err := json.Unmarshal(data, &f); err != nil {
+		return fmt.Errorf("vocabulary: %w", err)
+	}
+	switch {
+	case f.Format != format:
+		return fmt.Errorf("vocabulary: format is %q, not %q", f.Format, format)
+	case f.Version != version:
+		return fmt.Errorf("vocabulary: version is %d, this program reads %d", f.Version, version)
+	case f.Kind == KindBytes && f.Chars == "":
+		*v = Vocabulary{}
+		return nil
+	case f.Kind != KindChars:
+		return fmt.Errorf("vocabulary: kind is %q, not %s or %s", f.Kind, KindBytes, KindChars)
+	case f.Chars == "":
+		return fmt.Errorf("vocabulary: there are no characters")
+	}
+	chars := []rune(f.Chars)
+	for i, r := range chars {
+		if i > 0 && r <= chars[i-1] {
+			return fmt.Errorf("vocabulary: character %d is %q, after %q", i, r, chars[i-1])
+		}
+		if !utf8.ValidRune(r) {
+			return fmt.Errorf("vocabulary: character %d is not Unicode", i)
+		}
+	}
+	*v = *newChars(chars)
+	return nil
+}
+
+// Save writes the vocabulary to a file of JSON.
+func (v *Vocabulary) Save(path string) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(v)
+	})
+}
+
+// Load reads what Save wrote.
+func Load(path string) (*Vocabulary, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("%s: has more than %d bytes", path, maxFile)
+	}
+	v := new(Vocabulary)
+	if err := json.Unmarshal(data, v); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return v, nil
+}

@@ -1,0 +1,129 @@
+// Package token turns text into numbers and back. A vocabulary is either the
+// 256 bytes, which fit anything, or the characters of a text.
+package token
+
+import (
+	"fmt"
+	"slices"
+	"unicode/utf8"
+)
+
+// Vocabulary maps text to tokens 0 ≤ t < Size. It does not change, and its
+// methods may be called concurrently.
+type Vocabulary struct {
+	chars []rune // in order of their code points; nil: bytes
+	index map[rune]int32
+}
+
+// Kinds of vocabularies, as Vocabulary.Kind names them.
+const (
+	KindBytes = "bytes"
+	KindChars = "chars"
+)
+
+// Bytes returns the vocabulary whose tokens are the values of bytes.
+func Bytes() *Vocabulary { return &Vocabulary{} }
+
+// Chars returns the vocabulary of the characters of text, numbered by code
+// point. Text that is empty or not UTF-8 is an error.
+func Chars(text []byte) (*Vocabulary, error) {
+	if len(text) == 0 {
+		return nil, fmt.Errorf("characters: the text is empty")
+	}
+	seen := map[rune]struct{}{}
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRune(text[i:])
+		if r == utf8.RuneError && n == 1 {
+			return nil, fmt.Errorf("characters: byte 0x%02x at offset %d is not UTF-8", text[i], i)
+		}
+		seen[r] = struct{}{}
+		i += n
+	}
+	chars := make([]rune, 0, len(seen))
+	for r := range seen {
+		chars = append(chars, r)
+	}
+	slices.Sort(chars)
+	return newChars(chars), nil
+}
+
+// newChars returns the vocabulary of sorted characters.
+func newChars(chars []rune) *Vocabulary {
+	v := &Vocabulary{chars: chars, index: make(map[rune]int32, len(chars))}
+	for i, r := range chars {
+		v.index[r] = int32(i)
+	}
+	return v
+}
+
+// Kind returns KindBytes or KindChars.
+func (v *Vocabulary) Kind() string {
+	if v.chars == nil {
+		return KindBytes
+	}
+	return KindChars
+}
+
+// Size returns the number of tokens.
+func (v *Vocabulary) Size() int {
+	if v.chars == nil {
+		return 256
+	}
+	return len(v.chars)
+}
+
+// Encode appends the tokens of text to dst. A character outside the vocabulary
+// is an error that names it and its offset in text.
+func (v *Vocabulary) Encode(dst []int32, text []byte) ([]int32, error) {
+	dst = slices.Grow(dst, len(text))
+	if v.chars == nil {
+		for _, b := range text {
+			dst = append(dst, int32(b))
+		}
+		return dst, nil
+	}
+	for i := 0; i < len(text); {
+		r, n := utf8.DecodeRune(text[i:])
+		if r == utf8.RuneError && n == 1 {
+			return dst, fmt.Errorf("byte 0x%02x at offset %d is not UTF-8", text[i], i)
+		}
+		t, ok := v.index[r]
+		if !ok {
+			return dst, fmt.Errorf("character %q at offset %d is not in the vocabulary of %d characters", r, i, len(v.chars))
+		}
+		dst = append(dst, t)
+		i += n
+	}
+	return dst, nil
+}
+
+// Decode appends the text of tokens to dst. With a vocabulary of bytes a
+// character may be split between calls; Writer puts such characters together.
+func (v *Vocabulary) Decode(dst []byte, tokens ...int32) ([]byte, error) {
+	for _, t := range tokens {
+		switch {
+		case t < 0 || int(t) >= v.Size():
+			return dst, fmt.Errorf("token %d is not in the vocabulary of %d", t, v.Size())
+		case v.chars == nil:
+			dst = append(dst, byte(t))
+		default:
+			dst = utf8.AppendRune(dst, v.chars[t])
+		}
+	}
+	return dst, nil
+}
+
+// Bytes returns the bytes of text that tokens stand for; those outside the
+// vocabulary count none.
+func (v *Vocabulary) Bytes(tokens []int32) int64 {
+	if v.chars == nil {
+		return int64(len(tokens))
+	}
+	var n int64
+	for _, t := range tokens {
+		if t >= 0 && int(t) < len(v.chars) {
+			n += int64(utf8.RuneLen(v.chars[t]))
+		}
+	}
+	return n
+}

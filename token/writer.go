@@ -1,0 +1,50 @@
+package token
+
+import (
+	"io"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Writer passes text on in whole characters, so that a terminal can show bytes
+// as they come: the beginning of a character waits for its end, and what is not
+// UTF-8 or would control the terminal becomes U+FFFD.
+type Writer struct {
+	w    io.Writer
+	wait []byte // beginning of a character
+	text []byte
+}
+
+// NewWriter returns a Writer that writes to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
+
+// Write takes all of p and writes the characters that are complete.
+func (w *Writer) Write(p []byte) (int, error) {
+	w.wait = append(w.wait, p...)
+	if err := w.write(false); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Flush writes what waits for its end as U+FFFD.
+func (w *Writer) Flush() error { return w.write(true) }
+
+func (w *Writer) write(all bool) error {
+	rest := w.wait
+	w.text = w.text[:0]
+	for len(rest) > 0 && (all || utf8.FullRune(rest)) {
+		r, n := utf8.DecodeRune(rest)
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			r = utf8.RuneError
+		}
+		w.text = utf8.AppendRune(w.text, r)
+		rest = rest[n:]
+	}
+	w.wait = w.wait[:copy(w.wait, rest)]
+	if len(w.text) == 0 {
+		return nil
+	}
+	_, err := w.w.Write(w.text)
+	return err
+}
