@@ -15,11 +15,13 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"text/tabwriter"
 
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
 )
 
 // cli is the table of verbs and the flags that all of them take.
@@ -27,6 +29,7 @@ type cli struct {
 	Threads int              `help:"Threads to compute with; 0 takes what the machine has. Results do not depend on it." default:"0" placeholder:"N"`
 	Version kong.VersionFlag `help:"Print the version and leave."`
 
+	Attend  attendCmd  `cmd:"" help:"Compute attention, and its gradients, on arrays from a file."`
 	Inspect inspectCmd `cmd:"" help:"Describe the machine, a model or a saved state."`
 }
 
@@ -36,6 +39,19 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	tty            bool // stderr is a terminal: progress may be drawn on it
+}
+
+// interruptible calls f and returns what it returns, or the end of e.ctx if
+// that comes first; f is then left alone until the program ends.
+func (e *env) interruptible(f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-e.ctx.Done():
+		return e.ctx.Err()
+	}
 }
 
 // Exit statuses.
@@ -111,13 +127,13 @@ func run(args []string, e *env) int {
 	}
 	par.SetThreads(c.Threads)
 	if err := parsed.Run(e); err != nil {
-		return report(e, err)
+		return fail(e, err)
 	}
 	return 0
 }
 
-// report prints err on one line and returns the status that it means.
-func report(e *env, err error) int {
+// fail prints err on one line and returns the status that it means.
+func fail(e *env, err error) int {
 	var bad inputError
 	switch {
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
@@ -136,8 +152,51 @@ func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }
 
+// help prints the usual text and, for a verb that takes a mechanism, what the
+// one that was named offers, or which there are.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
-	return kong.DefaultHelpPrinter(options, ctx)
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil || ctx.Selected() == nil {
+		return err
+	}
+	for _, flag := range ctx.Selected().Flags {
+		if flag.Name == "mechanism" {
+			name, _ := ctx.FlagValue(flag).(string)
+			return describeMechanism(ctx.Stdout, name)
+		}
+	}
+	return nil
+}
+
+// describeMechanism prints what a mechanism offers; without a name, the
+// catalogue.
+func describeMechanism(w io.Writer, name string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	if name == "" {
+		fmt.Fprintln(table, "\nMechanisms (--mechanism NAME --help tells more):")
+		for _, name := range mechanism.Names() {
+			row, err := mechanism.Lookup(name)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(table, "  %s\t%s\n", name, row.Doc)
+		}
+		return table.Flush()
+	}
+	row, err := mechanism.Lookup(name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(table, "\nMechanism %s: %s\n  source\t%s\n  traits\t%s\n", row.Name, row.Doc, row.Source, row.Traits)
+	if row.Order > 0 {
+		fmt.Fprintf(table, "  --order P\tdegree of the polynomial (default %d)\n", row.Order)
+	}
+	for _, s := range row.Settings {
+		fmt.Fprintf(table, "  --set %s=VALUE\t%s (default %s)\n", s.Name, s.Doc, s.Default)
+	}
+	for _, p := range row.Params {
+		fmt.Fprintf(table, "  parameter %s %s\t%s; its gradient is d_%s\n", p.Name, p.Shape, p.Doc, p.Name)
+	}
+	return table.Flush()
 }
 
 // version is what the build recorded: a release, or a commit with its date.

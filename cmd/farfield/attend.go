@@ -1,0 +1,292 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// attendCmd is the verb attend: attention and its gradients on arrays from a
+// file.
+type attendCmd struct {
+	Mechanism string `required:"" placeholder:"NAME" help:"Attention function; with --help its parameters and settings are listed."`
+	settings
+	Causal         bool   `help:"Query i sees keys j ≤ i + (M-N)."`
+	Form           string `enum:"auto,direct,linear,step" default:"auto" help:"How to compute it: ${enum}."`
+	Grad           bool   `help:"Also write dq, dk, dv and d_PARAMETER for the gradient do (or go) of the output."`
+	Precision      string `enum:"f32,f64" default:"f32" help:"Type of computation and output: ${enum}."`
+	AllowNonfinite bool   `help:"Accept NaN and infinities in the input."`
+	JSON           bool   `name:"json" help:"Print the plan that ran."`
+
+	In  string `arg:"" name:"in" help:"Arrays q, k, v of shape (N,D), (H,N,D) or (B,H,N,D), in .npz or .safetensors. M of k and v, Dv of v and H of k and v may differ. Optional: keymask (B,M) or (M), key_lengths (B), attn_keep (N,M), cu_q and cu_k, do, parameters."`
+	Out string `arg:"" name:"out" help:"Where o and the gradients go, in .npz or .safetensors."`
+}
+
+// settings are the flags that choose among what a mechanism offers.
+type settings struct {
+	Order *int              `placeholder:"P" help:"Degree of the kernel polynomial."`
+	Set   map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"A setting of the mechanism; may be repeated."`
+}
+
+// options returns the mechanism's options for heads of width d.
+func (s settings) options(heads, d int) (mechanism.Options, error) {
+	o := mechanism.Options{Heads: heads, Width: d, Set: s.Set}
+	if s.Order != nil {
+		if o.Order = *s.Order; o.Order < 1 {
+			return o, inputf("--order: %d is less than 1", o.Order)
+		}
+	}
+	return o, nil
+}
+
+func (c *attendCmd) Run(e *env) error {
+	if _, err := mechanism.Lookup(c.Mechanism); err != nil {
+		return input(err)
+	}
+	write, err := writerFor(c.Out)
+	if err != nil {
+		return input(err)
+	}
+	var out []*array.Array
+	var ran *attendReport
+	err = e.interruptible(func() (err error) {
+		if c.Precision == "f64" {
+			out, ran, err = attend[float64](c, e.stderr)
+		} else {
+			out, ran, err = attend[float32](c, e.stderr)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(c.Out, func(w io.Writer) error { return write(w, out) }); err != nil {
+		return err
+	}
+	if ran.Weak > 0 {
+		fmt.Fprintf(e.stderr, "farfield: %d rows have a denominator that nearly cancels, the first is query %d of head %d of batch row %d\n",
+			ran.Weak, ran.WeakAt[2], ran.WeakAt[1], ran.WeakAt[0])
+	}
+	if c.JSON {
+		return printJSON(e.stdout, ran)
+	}
+	return nil
+}
+
+// attendReport is the plan that ran.
+type attendReport struct {
+	Mechanism       string  `json:"mechanism"`
+	Form            string  `json:"form"` // mixed where sequences of one call take different forms
+	Chunk           int     `json:"chunk,omitempty"`
+	Features        int     `json:"features,omitempty"`
+	Why             string  `json:"why,omitempty"`
+	ISA             string  `json:"isa"`
+	Threads         int     `json:"threads"`
+	Precision       string  `json:"precision"`
+	FLOPs           float64 `json:"flops"` // forward
+	Seconds         float64 `json:"seconds"`
+	BackwardSeconds float64 `json:"backward_seconds,omitempty"`
+	PeakBytes       int64   `json:"peak_bytes"` // of the process
+	noticed
+}
+
+// noticed are rows that deserve a word. They are counted by the forms that
+// keep what the gradient needs, so step alone does not count them.
+type noticed struct {
+	Counted bool   `json:"rows_counted"`
+	Unseen  int64  `json:"unseen_rows"`
+	Weak    int64  `json:"weak_rows"`
+	WeakAt  [3]int `json:"first_weak_row"` // batch row, head, query; meaningful where there is one
+}
+
+// attend reads, computes and returns the arrays to write. Unknown arrays are
+// named on notes.
+func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *attendReport, error) {
+	in, err := openArrays(c.In)
+	if err != nil {
+		return nil, nil, input(err)
+	}
+	defer in.Close()
+	p, err := readProblem[T](c, in)
+	if err != nil {
+		return nil, nil, input(err)
+	}
+	if unknown := p.unknown(in.Names()); len(unknown) > 0 {
+		fmt.Fprintf(notes, "farfield: not used: %s\n", strings.Join(unknown, ", "))
+	}
+
+	ran := &attendReport{Mechanism: c.Mechanism, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision}
+	p.plan(ran)
+	q, k, v := p.call.Q, p.call.K, p.call.V
+	out := tensor.NewHeads[T](q.B, q.H, q.N, v.D)
+	var keep *attention.Saved[T]
+	if p.call.Form != attention.Step {
+		keep = new(attention.Saved[T])
+	}
+	start := time.Now()
+	if err := p.mech.Forward(out, &p.call, keep); err != nil {
+		return nil, nil, input(err)
+	}
+	ran.Seconds = time.Since(start).Seconds()
+
+	list := []*array.Array{p.result("o", out)}
+	if c.Grad {
+		start := time.Now()
+		from := out
+		if keep == nil { // the step form keeps nothing: differentiate another
+			p.call.Form, keep = attention.Auto, new(attention.Saved[T])
+			from = tensor.NewHeads[T](q.B, q.H, q.N, v.D)
+			if err := p.mech.Forward(from, &p.call, keep); err != nil {
+				return nil, nil, input(err)
+			}
+		}
+		g := attention.Grads[T]{
+			DQ: tensor.NewHeads[T](q.B, q.H, q.N, q.D),
+			DK: tensor.NewHeads[T](k.B, k.H, k.N, k.D),
+			DV: tensor.NewHeads[T](v.B, v.H, v.N, v.D),
+		}
+		if err := p.mech.Backward(&g, p.dout, from, &p.call, keep); err != nil {
+			return nil, nil, input(err)
+		}
+		ran.BackwardSeconds = time.Since(start).Seconds()
+		list = append(list, p.result("dq", g.DQ), p.result("dk", g.DK), p.result("dv", g.DV))
+		for _, x := range p.mech.Params().All() {
+			list = append(list, newArray("d_"+x.Name, x.Grad, p.shapes[x.Name]))
+		}
+	}
+	if keep != nil {
+		ran.noticed = noticed{true, keep.Unseen, keep.Weak, keep.WeakAt}
+	}
+	ran.PeakBytes = bench.PeakMemory()
+	return list, ran, nil
+}
+
+// plan fills in what will run: the plans of all sequences together.
+func (p *attendProblem[T]) plan(ran *attendReport) {
+	s := p.call.Shape()
+	step := s.Form == attention.Step
+	switch {
+	case p.call.AttnKeep != nil:
+		s.Form = attention.Direct
+	case step:
+		s.Form = attention.Auto
+		if p.mech.Traits().Linear {
+			s.Form = attention.Linear
+		}
+	}
+	add := func(s attention.Shape) {
+		plan := p.mech.Plan(s)
+		ran.FLOPs += plan.FLOPs
+		switch form := plan.Form.String(); {
+		case ran.Form == "":
+			ran.Form, ran.Why = form, plan.Why
+		case ran.Form != form:
+			ran.Form, ran.Why = "mixed", ""
+		}
+		ran.Chunk = max(ran.Chunk, plan.Chunk)
+		ran.Features = plan.F
+	}
+	switch {
+	case p.call.CuQ != nil:
+		for i := range len(p.call.CuQ) - 1 {
+			s.N = int(p.call.CuQ[i+1] - p.call.CuQ[i])
+			s.M = int(p.call.CuK[i+1] - p.call.CuK[i])
+			add(s)
+		}
+	case p.call.KeyLens != nil:
+		s.B = 1
+		for _, n := range p.call.KeyLens {
+			s.M = int(n)
+			add(s)
+		}
+	default:
+		add(s)
+	}
+	if step {
+		ran.Form, ran.Why = attention.Step.String(), ""
+	}
+}
+
+// result is an output array with as many dimensions as the input has.
+func (p *attendProblem[T]) result(name string, x tensor.Heads[T]) *array.Array {
+	shape := []int{x.B, x.H, x.N, x.D}
+	return newArray(name, x.Data, shape[len(shape)-p.rank:])
+}
+
+// newArray is array.New for a shape that is known to fit.
+func newArray[T tensor.Float](name string, data []T, shape []int) *array.Array {
+	var a *array.Array
+	var err error
+	switch data := any(data).(type) {
+	case []float32:
+		a, err = array.New(name, data, shape...)
+	case []float64:
+		a, err = array.New(name, data, shape...)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// openArrays opens a file by its suffix.
+func openArrays(path string) (array.Source, error) {
+	switch filepath.Ext(path) {
+	case ".npz":
+		f, err := array.OpenNPZ(path)
+		if err != nil {
+			return nil, err
+		}
+		return f, nil
+	case ".safetensors":
+		f, err := safetensors.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		return f, nil
+	}
+	return nil, fmt.Errorf("%s: the suffix is %q, needs .npz or .safetensors", path, filepath.Ext(path))
+}
+
+// writerFor returns what writes the format that path's suffix names. It checks
+// at once what would otherwise fail after the work.
+func writerFor(path string) (func(io.Writer, []*array.Array) error, error) {
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("%s: not a folder", dir)
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return nil, fmt.Errorf("%s: is a folder", path)
+	}
+	switch filepath.Ext(path) {
+	case ".npz":
+		return array.WriteNPZ, nil
+	case ".safetensors":
+		return func(w io.Writer, list []*array.Array) error { return safetensors.Write(w, list, nil) }, nil
+	}
+	return nil, fmt.Errorf("%s: the suffix is %q, needs .npz or .safetensors", path, filepath.Ext(path))
+}
+
+// printJSON prints v, indented.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}

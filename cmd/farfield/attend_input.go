@@ -1,0 +1,336 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// attendProblem is what a file of arrays asks for.
+type attendProblem[T tensor.Float] struct {
+	rank   int // dimensions of q: 2, 3 or 4
+	call   attention.Call[T]
+	dout   tensor.Heads[T]
+	mech   attention.Mechanism[T]
+	shapes map[string][]int // of the mechanism's parameters, as they were given
+}
+
+// arrayNames are the arrays that attend knows besides the parameters.
+var arrayNames = []string{"q", "k", "v", "do", "go", "keymask", "key_lengths", "attn_keep", "cu_q", "cu_k"}
+
+// unknown returns those of names that mean nothing.
+func (p *attendProblem[T]) unknown(names []string) []string {
+	var list []string
+	for _, n := range names {
+		if _, parameter := p.shapes[n]; !parameter && !slices.Contains(arrayNames, n) {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// arrayReader reads named arrays of one file as T.
+type arrayReader[T tensor.Float] struct {
+	array.Source
+	path      string
+	nonfinite bool // NaN and Inf are accepted
+}
+
+func (r *arrayReader[T]) has(name string) bool { return slices.Contains(r.Names(), name) }
+
+// data reads an array of numbers.
+func (r *arrayReader[T]) data(name string) ([]T, []int, error) {
+	if !r.has(name) {
+		return nil, nil, fmt.Errorf("%s: missing; %s has %s", name, r.path, strings.Join(r.Names(), ", "))
+	}
+	a, err := r.Array(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	var x []T
+	switch x := any(&x).(type) {
+	case *[]float32:
+		*x, err = a.Float32()
+	case *[]float64:
+		*x, err = a.Float64()
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if !r.nonfinite {
+		for i, v := range x {
+			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+				return nil, nil, fmt.Errorf("%s: element %s is %v (--allow-nonfinite accepts it)", name, position(i, a.Shape), v)
+			}
+		}
+	}
+	return x, a.Shape, nil
+}
+
+// position writes the place of element i in an array of that shape.
+func position(i int, shape []int) string {
+	at := make([]string, len(shape))
+	for d := len(shape) - 1; d >= 0; d-- {
+		at[d] = fmt.Sprint(i % shape[d])
+		i /= shape[d]
+	}
+	return "[" + strings.Join(at, ",") + "]"
+}
+
+// heads reads an array of rank 2 to 4 as heads.
+func (r *arrayReader[T]) heads(name string) (tensor.Heads[T], int, error) {
+	x, shape, err := r.data(name)
+	if err != nil {
+		return tensor.Heads[T]{}, 0, err
+	}
+	if len(shape) < 2 || len(shape) > 4 {
+		return tensor.Heads[T]{}, 0, fmt.Errorf("%s: has %d dimensions, needs (N,D), (H,N,D) or (B,H,N,D)", name, len(shape))
+	}
+	s := [4]int{1, 1, 1, 1}
+	copy(s[4-len(shape):], shape)
+	return tensor.HeadsOf(x, s[0], s[1], s[2], s[3]), len(shape), nil
+}
+
+// mask reads an array that holds one yes or no for each element of a shape,
+// or, where rows is set, of the last dimension of it, repeated.
+func (r *arrayReader[T]) mask(name string, rows bool, dims string, b, n int) ([]bool, error) {
+	a, err := r.Array(name)
+	if err != nil {
+		return nil, err
+	}
+	m, err := a.Bool()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case slices.Equal(a.Shape, []int{b, n}):
+		return m, nil
+	case rows && slices.Equal(a.Shape, []int{n}):
+		return slices.Repeat(m, b), nil
+	}
+	return nil, fmt.Errorf("%s: shape is %v, needs %s = [%d %d]", name, a.Shape, dims, b, n)
+}
+
+// integers reads lengths or offsets.
+func (r *arrayReader[T]) integers(name string) ([]int64, []int, error) {
+	a, err := r.Array(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	x, err := a.Int64()
+	if err == nil && len(a.Shape) > 1 {
+		err = fmt.Errorf("%s: has %d dimensions, needs 1", name, len(a.Shape))
+	}
+	return x, a.Shape, err
+}
+
+// readProblem reads all that the command needs of src, and checks it.
+func readProblem[T tensor.Float](c *attendCmd, src array.Source) (*attendProblem[T], error) {
+	r := &arrayReader[T]{src, c.In, c.AllowNonfinite}
+	p := &attendProblem[T]{shapes: map[string][]int{}}
+	p.call.Causal = c.Causal
+	for _, f := range []attention.Form{attention.Direct, attention.Linear, attention.Step} {
+		if f.String() == c.Form {
+			p.call.Form = f
+		}
+	}
+	if err := p.readHeads(r); err != nil {
+		return nil, err
+	}
+	if err := p.readMasks(r); err != nil {
+		return nil, err
+	}
+	if c.Grad {
+		if err := p.readGradient(r); err != nil {
+			return nil, err
+		}
+	}
+	return p, p.readMechanism(c, r)
+}
+
+func (p *attendProblem[T]) readHeads(r *arrayReader[T]) error {
+	for _, x := range []struct {
+		name string
+		to   *tensor.Heads[T]
+	}{{"q", &p.call.Q}, {"k", &p.call.K}, {"v", &p.call.V}} {
+		var rank int
+		var err error
+		if *x.to, rank, err = r.heads(x.name); err != nil {
+			return err
+		}
+		if p.rank == 0 {
+			p.rank = rank
+		}
+		if rank != p.rank {
+			return fmt.Errorf("%s: has %d dimensions, q has %d", x.name, rank, p.rank)
+		}
+		if x.to.D == 0 {
+			return fmt.Errorf("%s: the last dimension is 0, needs 1 or more", x.name)
+		}
+	}
+	q, k, v := &p.call.Q, &p.call.K, &p.call.V
+	switch {
+	case k.B != q.B:
+		return fmt.Errorf("k: B is %d, q has %d", k.B, q.B)
+	case k.D != q.D:
+		return fmt.Errorf("k: D is %d, q has %d", k.D, q.D)
+	case k.H == 0 && q.H != 0, k.H != 0 && q.H%k.H != 0:
+		return fmt.Errorf("k: H is %d, which does not divide the %d of q", k.H, q.H)
+	case v.B != k.B:
+		return fmt.Errorf("v: B is %d, k has %d", v.B, k.B)
+	case v.H != k.H:
+		return fmt.Errorf("v: H is %d, k has %d", v.H, k.H)
+	case v.N != k.N:
+		return fmt.Errorf("v: M is %d, k has %d", v.N, k.N)
+	}
+	return nil
+}
+
+func (p *attendProblem[T]) readMasks(r *arrayReader[T]) (err error) {
+	c := &p.call
+	if r.has("keymask") {
+		if c.KeyMask, err = r.mask("keymask", true, "(B,M) or (M)", c.K.B, c.K.N); err != nil {
+			return err
+		}
+	}
+	if r.has("attn_keep") {
+		if c.AttnKeep, err = r.mask("attn_keep", false, "(N,M)", c.Q.N, c.K.N); err != nil {
+			return err
+		}
+	}
+	if r.has("key_lengths") {
+		var shape []int
+		if c.KeyLens, shape, err = r.integers("key_lengths"); err != nil {
+			return err
+		}
+		if len(shape) == 0 { // one length for all rows
+			c.KeyLens = slices.Repeat(c.KeyLens, c.K.B)
+		}
+		if len(c.KeyLens) != c.K.B {
+			return fmt.Errorf("key_lengths: has %d elements, B is %d", len(c.KeyLens), c.K.B)
+		}
+		for b, n := range c.KeyLens {
+			if n < 0 || n > int64(c.K.N) {
+				return fmt.Errorf("key_lengths: row %d is %d, M is %d", b, n, c.K.N)
+			}
+		}
+	}
+	for _, x := range []struct {
+		name, other string
+		to          *[]int64
+		tokens      int
+	}{{"cu_q", "cu_k", &c.CuQ, c.Q.N}, {"cu_k", "cu_q", &c.CuK, c.K.N}} {
+		if !r.has(x.name) {
+			continue
+		}
+		if !r.has(x.other) {
+			return fmt.Errorf("%s: missing; %s needs it", x.other, x.name)
+		}
+		if *x.to, _, err = r.integers(x.name); err != nil {
+			return err
+		}
+		if err := checkOffsets(x.name, *x.to, x.tokens); err != nil {
+			return err
+		}
+	}
+	if len(c.CuQ) != len(c.CuK) {
+		return fmt.Errorf("cu_k: has %d offsets, cu_q has %d", len(c.CuK), len(c.CuQ))
+	}
+	return nil
+}
+
+// checkOffsets reports offsets that do not cut the tokens into sequences.
+func checkOffsets(name string, cu []int64, tokens int) error {
+	if len(cu) == 0 {
+		return fmt.Errorf("%s: has 0 offsets, needs 1 or more", name)
+	}
+	if cu[0] != 0 {
+		return fmt.Errorf("%s: offset 0 is %d, needs 0", name, cu[0])
+	}
+	for i, at := range cu[1:] {
+		if at < cu[i] {
+			return fmt.Errorf("%s: offset %d is %d, after %d", name, i+1, at, cu[i])
+		}
+	}
+	if last := cu[len(cu)-1]; last != int64(tokens) {
+		return fmt.Errorf("%s: the last offset is %d, there are %d tokens", name, last, tokens)
+	}
+	return nil
+}
+
+// readGradient reads the gradient of the output, by either of its names.
+func (p *attendProblem[T]) readGradient(r *arrayReader[T]) error {
+	name := "do"
+	if r.has("go") {
+		if r.has("do") {
+			return fmt.Errorf("go: given beside do, which means the same")
+		}
+		name = "go"
+	}
+	x, rank, err := r.heads(name)
+	if err != nil {
+		return err
+	}
+	if rank != p.rank {
+		return fmt.Errorf("%s: has %d dimensions, the output has %d", name, rank, p.rank)
+	}
+	q, v := &p.call.Q, &p.call.V
+	for _, d := range []struct {
+		name      string
+		got, want int
+	}{{"B", x.B, q.B}, {"H", x.H, q.H}, {"N", x.N, q.N}, {"Dv", x.D, v.D}} {
+		if d.got != d.want {
+			return fmt.Errorf("%s: %s is %d, the output has %d", name, d.name, d.got, d.want)
+		}
+	}
+	p.dout = x
+	return nil
+}
+
+// readMechanism makes the mechanism and sets its parameters: one for each head,
+// or one for all heads where that is what the file holds.
+func (p *attendProblem[T]) readMechanism(c *attendCmd, r *arrayReader[T]) error {
+	row, err := mechanism.Lookup(c.Mechanism)
+	if err != nil {
+		return err
+	}
+	heads := p.call.Q.H
+	given := map[string][]T{}
+	for _, x := range row.Params {
+		if !r.has(x.Name) {
+			continue
+		}
+		data, shape, err := r.data(x.Name)
+		if err != nil {
+			return err
+		}
+		if len(shape) > 1 || len(data) != 1 && len(data) != heads {
+			return fmt.Errorf("%s: shape is %v, needs [%d], one for each head of q, or one for all", x.Name, shape, heads)
+		}
+		if len(data) == 1 {
+			heads = 1
+		}
+		given[x.Name], p.shapes[x.Name] = data, shape
+	}
+	o, err := c.options(heads, p.call.Q.D)
+	if err != nil {
+		return err
+	}
+	if p.mech, err = mechanism.New[T](c.Mechanism, o); err != nil {
+		return err
+	}
+	for _, x := range p.mech.Params().All() {
+		if data, ok := given[x.Name]; ok {
+			copy(x.Data, data)
+		} else {
+			p.shapes[x.Name] = x.Shape
+		}
+	}
+	return nil
+}

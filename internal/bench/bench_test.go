@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestDescribe(t *testing.T) {
+	m := Describe(0)
+	for _, want := range []string{m.ISA + " kernels", "threads ", "go1."} {
+		if !strings.Contains(m.String(), want) {
+			t.Errorf("%q does not say %q", m, want)
+		}
+	}
+	if m.Peak != 0 || strings.Contains(m.String(), "peak") {
+		t.Errorf("%q states a peak that was not measured", m)
+	}
+}
+
+func TestPeakMemoryGrows(t *testing.T) {
+	before := PeakMemory()
+	x := make([]byte, 64<<20)
+	for i := range x {
+		x[i] = 1
+	}
+	if after := PeakMemory(); after < before || after < int64(len(x)) {
+		t.Errorf("%d bytes before, %d after using %d more", before, after, len(x))
+	}
+	if x[len(x)-1] != 1 {
+		t.Error("the bytes are gone")
+	}
+}
+
+func TestMediansTakeTurns(t *testing.T) {
+	var order strings.Builder
+	m := Medians(3, func() { order.WriteByte('a') }, func() { order.WriteByte('b') })
+	if order.String() != "ababab" {
+		t.Errorf("called in the order %s", order.String())
+	}
+	if len(m) != 2 || m[0] < 0 || m[1] < 0 {
+		t.Errorf("medians are %v", m)
+	}
+}
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		x    []float64
+		want float64
+	}{{nil, 0}, {[]float64{7}, 7}, {[]float64{9, 1}, 5}, {[]float64{100, 1, 3}, 3}} {
+		if got := median(c.x); got != c.want {
+			t.Errorf("median of %v is %g, want %g", c.x, got, c.want)
+		}
+	}
+}
+
+func TestCrossover(t *testing.T) {
+	n := []float64{100, 1000, 10000}
+	quadratic, linear := make([]float64, 3), make([]float64, 3)
+	for i, x := range n {
+		quadratic[i], linear[i] = x*x, 2000*x
+	}
+	at, found := Crossover(n, quadratic, linear)
+	if !found || math.Abs(at-2000) > 1e-6 {
+		t.Errorf("x² and 2000x cross at %g, %t", at, found)
+	}
+	if at, found := Crossover(n, linear, linear); found {
+		t.Errorf("a line crosses itself at %g", at)
+	}
+	if at, found := Crossover(n, []float64{9, 9, 9}, []float64{1, 1, 1}); found {
+		t.Errorf("lines that do not meet cross at %g", at)
+	}
+	if _, found := Crossover(nil, nil, nil); found {
+		t.Error("no points cross")
+	}
+}

@@ -1,0 +1,69 @@
+// Package bench describes the machine and times work on it.
+package bench
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+)
+
+// Machine is what measurements are to be read with.
+type Machine struct {
+	CPU     cpu.Info
+	ISA     string  // instruction set in use
+	Why     string  // and why it is
+	Threads int     // goroutines that compute
+	Peak    float64 // float32 operations a second of one core; 0: not measured
+	Go      string
+}
+
+// Describe returns the description of this machine. The peak is measured for d;
+// none is if d is 0.
+func Describe(d time.Duration) Machine {
+	m := Machine{
+		CPU:     cpu.Describe(),
+		ISA:     kernel.Active[float32]().Name,
+		Why:     cpu.Reason(),
+		Threads: par.Threads(),
+		Go:      fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH),
+	}
+	if d > 0 {
+		m.Peak = kernel.FMAPeak(m.ISA, d)
+	}
+	return m
+}
+
+// String is one line.
+func (m Machine) String() string {
+	s := fmt.Sprintf("%v; %s kernels; threads %d; %s", m.CPU, m.ISA, m.Threads, m.Go)
+	if m.Peak > 0 {
+		s += fmt.Sprintf("; peak %.0f GFLOP/s a core", m.Peak/1e9)
+	}
+	return s
+}
+
+// PeakMemory returns the most bytes that the process has held: its resident set
+// where the system tells (Linux), else what the Go runtime has asked for.
+func PeakMemory() int64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err == nil {
+		for line := range bytes.Lines(status) {
+			if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
+				kib := bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))
+				if n, err := strconv.ParseInt(string(kib), 10, 64); err == nil {
+					return n << 10
+				}
+			}
+		}
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.Sys)
+}
