@@ -1,0 +1,142 @@
+package kernel
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+// TestSpecial puts NaNs, infinities, zeros and huge numbers at each place of a
+// vector: every implementation agrees with the pure Go one on which elements
+// are NaN, which infinite, and on the sign.
+func TestSpecial(t *testing.T) { each(t, testSpecial) }
+
+func testSpecial(t *testing.T, k *Table[float32]) {
+	inf := float32(math.Inf(1))
+	odd := []float32{float32(math.NaN()), inf, -inf, 0, float32(math.Copysign(0, -1)), 1e30, -1e30, math.MaxFloat32, 200, -200, 1e-38}
+	plain, r := generic[float32](), source()
+	const n = 53
+	for _, f := range rowRoutines[float32]() {
+		for _, a := range odd {
+			for _, b := range append(odd, 0.5) {
+				x, y, d := guard[float32](n, 1).random(r).data, guard[float32](n, 2).random(r).data, guard[float32](n, 3).random(r).data
+				for i := 0; i < n; i += 5 {
+					x[i], y[i] = a, b
+				}
+				want := slices.Clone(d)
+				wantSum := f.run(plain, want, x, y)
+				sum := f.run(k, d, x, y)
+				for i := range want {
+					if !alike(d[i], want[i]) {
+						t.Fatalf("%s(x=%v, y=%v)[%d] = %v, want %v", f.name, x[i], y[i], i, d[i], want[i])
+					}
+				}
+				if !alike(sum, wantSum) && math.Abs(float64(wantSum)) < 1e38 {
+					t.Fatalf("%s with x=%v, y=%v: sum %v, want %v", f.name, a, b, sum, wantSum)
+				}
+			}
+		}
+	}
+}
+
+// alike reports whether x and y are both NaN, or the same infinity, or finite.
+func alike(x, y float32) bool {
+	a, b := float64(x), float64(y)
+	if math.IsNaN(b) || math.IsInf(b, 0) {
+		return math.IsNaN(a) && math.IsNaN(b) || a == b
+	}
+	return !math.IsNaN(a) && !math.IsInf(a, 0)
+}
+
+// NaN and Inf in A and B reach the elements of C that they are part of, and no
+// others.
+func TestGemmSpecial(t *testing.T) { each(t, testGemmSpecial) }
+
+func testGemmSpecial(t *testing.T, tab *Table[float32]) {
+	const m, n, k = 29, 50, 37
+	r := source()
+	for _, bad := range []float32{float32(math.NaN()), float32(math.Inf(-1))} {
+		for _, tb := range []bool{false, true} {
+			a, b := matrix[float32](r, m, k, k).data, matrix[float32](r, k, n, n).data
+			ldb := n
+			if tb {
+				ldb = k
+			}
+			a[5*k+7] = bad
+			b[11*n+3] = bad
+			if tb {
+				b[11*n+3] = 1
+				b[3*k+11] = bad
+			}
+			c := make([]float32, m*n)
+			Gemm(tab, false, tb, m, n, k, a, k, b, ldb, false, c, n, make([]float32, GemmScratch(m, n, k)))
+			for i := range m {
+				for j := range n {
+					x := float64(c[i*n+j])
+					finite := !math.IsNaN(x) && !math.IsInf(x, 0)
+					if finite != (i != 5 && j != 3) {
+						t.Fatalf("bad=%v tb=%v: C[%d,%d] = %v", bad, tb, i, j, x)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestExpAccuracy walks the float32 numbers for which exp is neither 0 nor Inf.
+func TestExpAccuracy(t *testing.T) { each(t, testExpAccuracy) }
+
+func testExpAccuracy(t *testing.T, k *Table[float32]) {
+	stride := uint32(997)
+	if testing.Short() {
+		stride *= 16
+	}
+	const smallest = 0x1p-126 // of the normal numbers; smaller results may be 0
+	x, y := make([]float32, 0, 4096), make([]float32, 4096)
+	worst, worstAt := 0.0, float32(0)
+	check := func() {
+		k.Exp(y[:len(x)], x, 0)
+		for i, v := range x {
+			want := math.Exp(float64(v))
+			got := float64(y[i])
+			switch {
+			case want < smallest:
+				if got < 0 || got > smallest {
+					t.Fatalf("exp(%v) = %v, want %v", v, got, want)
+				}
+			case float32(want) > math.MaxFloat32:
+				if !math.IsInf(got, 1) {
+					t.Fatalf("exp(%v) = %v, want +Inf", v, got)
+				}
+			default:
+				_, e := math.Frexp(want)
+				if err := math.Abs(got-want) / math.Ldexp(1, e-24); err > worst {
+					worst, worstAt = err, v
+				}
+			}
+		}
+		x = x[:0]
+	}
+	end := math.Float32bits(120)
+	for b := uint32(0); b < end; b += stride {
+		v := math.Float32frombits(b)
+		if x = append(x, v, -v); len(x) == cap(x) {
+			check()
+		}
+	}
+	// The edges, number by number.
+	for _, edge := range []float32{88.72283, -87.33654, 0} {
+		b := math.Float32bits(edge)
+		for d := range uint32(100) {
+			if x = append(x, math.Float32frombits(b+d), math.Float32frombits(b-min(d, b))); len(x) == cap(x) {
+				check()
+			}
+		}
+	}
+	x = append(x, float32(math.Inf(1)), float32(math.Inf(-1)))
+	check()
+	t.Logf("worst error %.3f ulp, at %v", worst, worstAt)
+	if worst > 2 {
+		t.Errorf("exp(%v) is off by %.3f ulp", worstAt, worst)
+	}
+}
