@@ -1,0 +1,136 @@
+package task
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// write makes files, and the folders that they need, in a new folder.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestFolderIsReadInOrder(t *testing.T) {
+	dir := write(t, map[string]string{
+		"b.txt":        "B",
+		"a/z.txt":      "A",
+		"a/deep/x":     "X",
+		"c.bin":        "C\x00C",
+		"d.late":       strings.Repeat("d", binaryHead) + "\x00",
+		"e.latin1":     "\xe9",
+		".git/objects": "hidden",
+		".profile":     "hidden",
+		"f.empty":      "",
+	})
+	late := strings.Repeat("d", binaryHead) + "\x00"
+	if err := os.Symlink(filepath.Join(dir, "b.txt"), filepath.Join(dir, "link")); err != nil {
+		t.Log("links not tested:", err)
+	}
+	for _, c := range []struct {
+		utf8           bool
+		text           string
+		files, skipped int
+	}{
+		{false, "XAB" + late + "\xe9", 6, 1},
+		{true, "XAB" + late, 5, 2},
+	} {
+		got, err := ReadCorpus(dir, c.utf8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got.Text) != c.text || got.Files != c.files || got.Skipped != c.skipped {
+			t.Errorf("utf8 only %t: %d bytes, %d files, %d skipped; want %d, %d, %d",
+				c.utf8, len(got.Text), got.Files, got.Skipped, len(c.text), c.files, c.skipped)
+		}
+	}
+}
+
+func TestFolderMayBeALink(t *testing.T) {
+	dir := write(t, map[string]string{"a": "text"})
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Skip(err)
+	}
+	if c, err := ReadCorpus(link, true); err != nil || string(c.Text) != "text" {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
+func TestFileIsReadWhateverItHolds(t *testing.T) {
+	path := filepath.Join(write(t, map[string]string{"a.bin": "\x00\xff"}), "a.bin")
+	if c, err := ReadCorpus(path, true); err != nil || string(c.Text) != "\x00\xff" {
+		t.Errorf("%v, %v", c, err)
+	}
+}
+
+func TestNothingToReadIsAnError(t *testing.T) {
+	for _, c := range []struct {
+		name, path, want string
+	}{
+		{"empty folder", t.TempDir(), "holds no text"},
+		{"only binary", write(t, map[string]string{"x": "\x00"}), "1 skipped"},
+		{"empty file", filepath.Join(write(t, map[string]string{"x": ""}), "x"), "empty"},
+		{"missing", filepath.Join(t.TempDir(), "none"), "none"},
+	} {
+		if _, err := ReadCorpus(c.path, false); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error is %v", c.name, err)
+		}
+	}
+}
+
+func TestGoSourceLeavesOut(t *testing.T) {
+	root := write(t, map[string]string{
+		"src/b/b.go":            "package b\n",
+		"src/a.go":              "package a\n",
+		"src/a_test.go":         "no",
+		"src/cmd/x.go":          "no",
+		"src/b/internal/x.go":   "no",
+		"src/b/testdata/x.go":   "no",
+		"src/b/x.s":             "no",
+		"src/b/tables.go":       strings.Repeat("x", goFileBytes+1),
+		"src/vendor/x/y/z/x.go": "no",
+	})
+	c, err := goSource(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(c.Text); got != "package a\npackage b\n" || c.Files != 2 {
+		t.Errorf("read %q of %d files", got, c.Files)
+	}
+	if _, err := goSource(t.TempDir()); err == nil {
+		t.Error("a folder that is no toolchain was read")
+	}
+}
+
+func TestDefaultCorpusWithoutGo(t *testing.T) {
+	t.Setenv("GOROOT", t.TempDir())
+	c := DefaultCorpus()
+	if !strings.Contains(c.Name, "wrote itself") || c.Files != 0 || len(c.Text) < goSourceBytes {
+		t.Errorf("%s: %d bytes of %d files", c.Name, len(c.Text), c.Files)
+	}
+}
+
+func TestInventedTextRepeats(t *testing.T) {
+	a, b, c := Invent(1, 5000), Invent(1, 5000), Invent(2, 5000)
+	if string(a.Text) != string(b.Text) || string(a.Text) == string(c.Text) {
+		t.Error("the text is not a function of the seed")
+	}
+	for _, want := range []string{" + ", "[", "The "} {
+		if !strings.Contains(string(a.Text), want) {
+			t.Errorf("%q does not appear", want)
+		}
+	}
+}

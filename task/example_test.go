@@ -1,0 +1,22 @@
+package task_test
+
+import (
+	"fmt"
+	"log"
+	"math"
+
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
+)
+
+func Example() {
+	text, err := task.NewText(task.Invent(1, 100_000), token.Bytes())
+	if err != nil {
+		log.Fatal(err)
+	}
+	loss := task.NewNgram(text.Train, text.Vocab.Size()).Loss(text.Valid)
+	fmt.Printf("%.1f bits per byte alone, %.1f after one byte, %.1f after two\n",
+		loss[0]/math.Ln2, loss[1]/math.Ln2, loss[2]/math.Ln2)
+	// Output:
+	// 4.5 bits per byte alone, 2.6 after one byte, 1.6 after two
+}
