@@ -1,0 +1,93 @@
+// Package optim improves weights by their gradients: AdamW, clipping by the
+// global norm, and learning rates by step. Results do not depend on the number
+// of threads.
+package optim
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// AdamW is Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv
+// 1711.05101, algorithm 2; the decay is multiplied by the learning rate, too).
+type AdamW[T tensor.Float] struct {
+	Beta1, Beta2 float64
+	Eps          float64
+	Decay        float64 // of the weights that have Param.Decay set
+
+	params []*param.Param[T]
+	moment []Moment[T]
+	pieces []piece
+	size   int
+	steps  int64
+}
+
+// Moment holds the running means of one weight's gradient and of its square.
+type Moment[T tensor.Float] struct{ M, V []T }
+
+// piece is a stretch of one weight.
+type piece struct{ param, lo, hi int }
+
+// pieceSize is the number of elements that one goroutine updates at a time,
+// stepWork the arithmetic of an element.
+const (
+	pieceSize = 1 << 14
+	stepWork  = 32
+)
+
+// NewAdamW returns the optimizer of a set of weights, with betas 0.9 and 0.99,
+// epsilon 1e-8 and no decay; its fields may be changed.
+func NewAdamW[T tensor.Float](s *param.Set[T]) *AdamW[T] {
+	a := &AdamW[T]{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, params: s.All(), size: s.Size()}
+	for i, p := range a.params {
+		a.moment = append(a.moment, Moment[T]{make([]T, len(p.Data)), make([]T, len(p.Data))})
+		for lo := 0; lo < len(p.Data); lo += pieceSize {
+			a.pieces = append(a.pieces, piece{i, lo, min(lo+pieceSize, len(p.Data))})
+		}
+	}
+	return a
+}
+
+// Step changes the weights by their gradients times gradScale, which clipping
+// gives, at a learning rate. Gradients stay as they are.
+func (a *AdamW[T]) Step(rate, gradScale float64) {
+	a.steps++
+	correct := func(beta float64) T { return T(1 / (1 - math.Pow(beta, float64(a.steps)))) }
+	plain := kernel.AdamWStep[T]{
+		Rate: T(rate), Beta1: T(a.Beta1), Beta2: T(a.Beta2), Eps: T(a.Eps), GradScale: T(gradScale),
+		Correct1: correct(a.Beta1), Correct2: correct(a.Beta2),
+	}
+	decayed := plain
+	decayed.Decay = T(a.Decay)
+	t := kernel.Active[T]()
+	par.Do(len(a.pieces), stepWork*float64(a.size), func(i int) {
+		c := a.pieces[i]
+		p, m, s := a.params[c.param], a.moment[c.param], &plain
+		if p.Decay {
+			s = &decayed
+		}
+		t.AdamW(p.Data[c.lo:c.hi], p.Grad[c.lo:c.hi], m.M[c.lo:c.hi], m.V[c.lo:c.hi], s)
+	})
+}
+
+// Steps returns the number of steps made.
+func (a *AdamW[T]) Steps() int64 { return a.steps }
+
+// Moments returns the moments in the order of the set's weights, for
+// checkpoints. They are not copied.
+func (a *AdamW[T]) Moments() []Moment[T] { return a.moment }
+
+// Restore continues after a number of steps. The caller has filled Moments with
+// those of that time.
+func (a *AdamW[T]) Restore(steps int64) error {
+	if steps < 0 {
+		return fmt.Errorf("steps: %d is negative", steps)
+	}
+	a.steps = steps
+	return nil
+}

@@ -1,0 +1,30 @@
+package optim
+
+import "math"
+
+// Schedule gives the learning rate of a step, counted from 0.
+type Schedule interface{ Rate(step int) float64 }
+
+// Constant is the same rate at every step.
+type Constant float64
+
+func (c Constant) Rate(int) float64 { return float64(c) }
+
+// Cosine rises linearly to Peak over WarmUp steps and falls to Floor along half
+// a cosine until step Steps, where it stays (Loshchilov and Hutter 2017, arXiv
+// 1608.03983, eq. 5, without restarts).
+type Cosine struct {
+	Peak, Floor   float64
+	WarmUp, Steps int
+}
+
+func (c Cosine) Rate(step int) float64 {
+	switch {
+	case step < c.WarmUp:
+		return c.Peak * float64(step+1) / float64(c.WarmUp)
+	case step >= c.Steps:
+		return c.Floor
+	}
+	done := float64(step-c.WarmUp) / float64(c.Steps-c.WarmUp)
+	return c.Floor + (c.Peak-c.Floor)*(1+math.Cos(math.Pi*done))/2
+}
