@@ -9,6 +9,8 @@
 // the sizes of the matrix.
 package kernel
 
+//go:generate go -C _asm run . -dir ..
+
 // Float is the set of element types: float32 is the fast path, float64 the
 // exact one, served by the pure Go routines.
 type Float interface{ float32 | float64 }
@@ -48,7 +50,9 @@ type Table[T Float] struct {
 	Sum func(x []T) T    // Σ x
 	Max func(x []T) T    // max x; -Inf for an empty x, NaN if x holds one
 
-	// Exp sets dst = exp(x - shift) and returns the sum of dst.
+	// Exp sets dst = exp(x - shift), within 2 units in the last place of the
+	// rounded difference's, and returns the sum of dst. Results below the
+	// smallest normal number may be zero.
 	Exp func(dst, x []T, shift T) T
 	// Poly sets dst = Σ_l coef[l]·x^l and returns the sum of dst.
 	Poly func(dst, x []T, coef []T) T

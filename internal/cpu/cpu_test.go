@@ -1,0 +1,64 @@
+package cpu
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestAvailable(t *testing.T) {
+	sets := Available()
+	if len(sets) == 0 || sets[len(sets)-1] != Generic {
+		t.Errorf("Available() = %q, does not end in %q", sets, Generic)
+	}
+	if !slices.Contains(sets, Chosen()) {
+		t.Errorf("Chosen() = %q is not available", Chosen())
+	}
+	if !strings.HasPrefix(Reason(), Chosen()+": ") {
+		t.Errorf("Reason() = %q does not start with what was chosen", Reason())
+	}
+}
+
+func TestChoose(t *testing.T) {
+	defer func(sets []string, why string) { available, lacking = sets, why }(available, lacking)
+	for _, c := range []struct {
+		sets []string
+		wish string
+		isa  string
+		says string
+	}{
+		{[]string{AVX512, AVX2, Generic}, "", AVX512, "the best of avx512, avx2, generic"},
+		{[]string{AVX512, AVX2, Generic}, "avx2", AVX2, "asked for by FARFIELD_ISA"},
+		{[]string{AVX512, AVX2, Generic}, "generic", Generic, "asked for by FARFIELD_ISA"},
+		{[]string{AVX512, AVX2, Generic}, "neon", AVX512, `FARFIELD_ISA="neon" is ignored`},
+		{[]string{AVX2, Generic}, "avx512", AVX2, `FARFIELD_ISA="avx512" is ignored`},
+		{[]string{Generic}, "", Generic, "the reason"},
+	} {
+		available, lacking = c.sets, ""
+		if len(c.sets) == 1 {
+			lacking = "the reason"
+		}
+		isa, why := choose(c.wish)
+		if isa != c.isa || !strings.HasPrefix(why, isa+": ") || !strings.Contains(why, c.says) {
+			t.Errorf("of %q, wishing %q: %q, %q", c.sets, c.wish, isa, why)
+		}
+	}
+}
+
+func TestString(t *testing.T) {
+	for _, c := range []struct {
+		info Info
+		want string
+	}{
+		{Info{Arch: "arm64", Cores: 1}, "arm64, 1 core"},
+		{Info{Model: "Some CPU", Cores: 2, L1: 32 << 10, L2: 1 << 20, L3: 33 << 20}, "Some CPU, 2 cores, caches 32 KiB, 1 MiB, 33 MiB"},
+		{Info{Model: "Some CPU", Cores: 4, L2: 1280 << 10}, "Some CPU, 4 cores, caches 1280 KiB"},
+	} {
+		if got := c.info.String(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+	if Describe().Cores < 1 {
+		t.Error("a machine without a core")
+	}
+}
