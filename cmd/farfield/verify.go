@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/golden"
+)
+
+// verifyCmd is the verb verify: golden files held against this build.
+type verifyCmd struct {
+	Precision string `enum:"f32,f64" default:"f32" help:"${enum}: f64 computes every case in float64, too."`
+	JSON      bool   `name:"json" help:"Print one JSON object instead of lines."`
+
+	Folder string `arg:"" help:"Folder of golden files (.npz)."`
+}
+
+// verdict counts what became of the cases.
+type verdict struct {
+	Compared int `json:"compared"`
+	Skipped  int `json:"skipped"`
+	Failed   int `json:"failed"` // of those compared
+}
+
+func (v *verdict) add(c golden.Case) {
+	switch {
+	case c.Skipped != "":
+		v.Skipped++
+		return
+	case c.Failed:
+		v.Failed++
+	}
+	v.Compared++
+}
+
+func (c *verifyCmd) Run(e *env) error {
+	var total verdict
+	cases := []golden.Case{}
+	err := e.interruptible(func() error {
+		return golden.Run(c.Folder, golden.Options{Float64: c.Precision == "f64"}, func(k golden.Case) {
+			total.add(k)
+			if c.JSON {
+				cases = append(cases, k)
+			} else {
+				printCase(e.stdout, k)
+			}
+		})
+	})
+	if err != nil {
+		if e.ctx.Err() != nil {
+			return err
+		}
+		return input(err)
+	}
+	if c.JSON {
+		err = printJSON(e.stdout, struct {
+			Cases []golden.Case `json:"cases"`
+			Total verdict       `json:"total"`
+		}{cases, total})
+	} else {
+		_, err = fmt.Fprintf(e.stdout, "%d compared, %d failed, %d skipped\n", total.Compared, total.Failed, total.Skipped)
+	}
+	if err == nil && total.Failed > 0 {
+		err = fmt.Errorf("%s: %d of %d compared cases failed", c.Folder, total.Failed, total.Compared)
+	}
+	return err
+}
+
+// printCase is one line: what, in which form, and the largest error in units of
+// its tolerance.
+func printCase(w io.Writer, k golden.Case) {
+	what := k.File
+	if k.Name != "" && k.Name+".npz" != k.File {
+		what += " " + k.Name
+	}
+	switch {
+	case k.Skipped != "":
+		fmt.Fprintf(w, "skip  %s: %s\n", what, k.Skipped)
+		return
+	case k.Problem != "":
+		fmt.Fprintf(w, "FAIL  %s %s %s: %s\n", what, k.Form, k.Precision, k.Problem)
+		return
+	}
+	word := "ok  "
+	if k.Failed {
+		word = "FAIL"
+	}
+	fmt.Fprintf(w, "%s  %s %s %s: error %.3g of its tolerance (%s of %s)\n",
+		word, what, k.Form, k.Precision, k.Err, k.Worst, strings.Join(k.Arrays, ", "))
+}
