@@ -1,0 +1,254 @@
+package attention
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// panelRows is the number of query rows whose weights exist at a time: with
+// the keys of a block they fill the first-level cache, and a panel that ends on
+// the diagonal computes little beyond it.
+const panelRows = 48
+
+// block is a rectangle of the attention matrix: prepared queries against
+// prepared keys. What is not visible has weight exactly 0, and whatever its
+// key and value hold reaches nothing.
+type block[T tensor.Float] struct {
+	a   []T // prepared queries [nq, lda]
+	lda int
+	bt  []T // prepared keys, transposed [da, ldb]
+	ldb int // at least kernel.Pad(nk); columns beyond nk are not used
+
+	nq, nk  int
+	diag    int    // row r sees keys c ≤ r+diag; nk and more: all
+	mask    []bool // [nk] keys that exist; nil: all
+	keep    []bool // pairs: keep[r*keepRow+c]; nil: all
+	keepRow int
+}
+
+// visible returns how many keys row r could see by position alone.
+func (b *block[T]) visible(r int) int { return min(max(r+b.diag+1, 0), b.nk) }
+
+func (b *block[T]) sees(r, c int) bool {
+	return c < b.visible(r) && (b.mask == nil || b.mask[c]) && (b.keep == nil || b.keep[r*b.keepRow+c])
+}
+
+// hide overwrites with x what row r does not see, and reports whether that was
+// anything among the visible keys.
+func (b *block[T]) hide(row []T, r int, x T) bool {
+	n := b.visible(r)
+	if beyond := row[n:]; x == 0 {
+		clear(beyond)
+	} else {
+		for c := range beyond {
+			beyond[c] = x
+		}
+	}
+	hidden := false
+	if b.mask != nil {
+		for c, exists := range b.mask[:n] {
+			if !exists {
+				row[c], hidden = x, true
+			}
+		}
+	}
+	if b.keep != nil {
+		for c, kept := range b.keep[r*b.keepRow:][:n] {
+			if !kept {
+				row[c], hidden = x, true
+			}
+		}
+	}
+	return hidden
+}
+
+// polyBlock adds to o [nq, ldo] the values v [nk, ldv] times their weights, and
+// to den the sums of weights, where weights are the kernel polynomial of
+// scores. Rows of o and v hold kernel.Pad(dv) elements.
+func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T) {
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	coef := u.coef()
+	ld := stride[T](b.nk)
+	w := arena.Take[T](u.ar, min(panelRows, b.nq)*ld)
+	for r0 := 0; r0 < b.nq; r0 += panelRows {
+		rows, cols := u.scores(b, r0, w, ld)
+		for r := r0; r < r0+rows; r++ {
+			row := w[(r-r0)*ld:][:cols]
+			seen := row[:b.visible(r)]
+			sum := u.t.Poly(seen, seen, coef)
+			if b.hide(row, r, 0) {
+				sum = u.t.Sum(seen)
+			}
+			den[r] += sum
+		}
+		u.product(b, r0, rows, cols, w, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
+	}
+}
+
+// softmaxBlock is polyBlock for the exponential, over e^top (Milakov and
+// Gimelshein 2018, online normalizer calculation for softmax, algorithm 3):
+// top [nq] is each row's largest score so far, -Inf where none was seen, and
+// what o and den hold follows when it grows.
+func (u *unit[T]) softmaxBlock(b *block[T], v []T, ldv int, o []T, ldo int, den, top []T) {
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	lowest := T(math.Inf(-1))
+	ld := stride[T](b.nk)
+	w := arena.Take[T](u.ar, min(panelRows, b.nq)*ld)
+	for r0 := 0; r0 < b.nq; r0 += panelRows {
+		rows, cols := u.scores(b, r0, w, ld)
+		for r := r0; r < r0+rows; r++ {
+			row := w[(r-r0)*ld:][:cols]
+			seen := row[:b.visible(r)]
+			b.hide(row, r, lowest)
+			before := top[r]
+			if top[r] = max(before, u.t.Max(seen)); top[r] == lowest {
+				clear(row)
+				continue
+			}
+			if top[r] != before {
+				fade := T(math.Exp(float64(before - top[r])))
+				den[r] *= fade
+				u.t.Scale(o[r*ldo:][:u.dv], fade, o[r*ldo:])
+			}
+			den[r] += u.t.Exp(seen, seen, top[r])
+			b.hide(row, r, 0)
+		}
+		u.product(b, r0, rows, cols, w, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
+	}
+}
+
+// gradient is what goes through a block backwards. Rows of prepared queries
+// and keys and of their gradients have the stride lda of the block's queries,
+// at least kernel.Pad(da), and are zero beyond da.
+type gradient[T tensor.Float] struct {
+	b  []T // prepared keys [nk, lda]
+	vt []T // values, transposed [dv, ldb]
+
+	// For a polynomial do holds do_i/g_i and w -(do_i·o_i)/g_i with the
+	// denominator g_i. For the exponential they hold do_i and -(do_i·o_i), and
+	// lse the logarithms of the denominators. Rows of do are zero beyond dv.
+	do     []T // [nq, ldo]
+	ldo    int // at least kernel.Pad(dv)
+	w, lse []T // [nq]
+
+	da, db []T // [nq, lda], [nk, lda]; added to
+	dv     []T // [nk, ldo]; added to
+}
+
+// blockGrad adds the block's part of the gradients. With weights W = f(S),
+// S = A·Bᵀ, and rows do as above:
+//
+//	dW = do·Vᵀ + w,  dS = f'(S)∘dW,  da += dS·B,  db += dSᵀ·A,  dv += Wᵀ·do
+func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	var coef, slope []T
+	if !u.spec.Exp {
+		coef, slope = u.coef(), u.slope()
+	}
+	ld := stride[T](b.nk)
+	size := min(panelRows, b.nq) * ld
+	s, w, dw := arena.Take[T](u.ar, size), arena.Take[T](u.ar, size), arena.Take[T](u.ar, size)
+	width := kernel.Pad(u.da)
+	for r0 := 0; r0 < b.nq; r0 += panelRows {
+		rows, cols := u.scores(b, r0, s, ld)
+		do := x.do[r0*x.ldo:]
+		u.t.Block(rows, kernel.Pad(cols), u.dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
+		for r := r0; r < r0+rows; r++ {
+			at := (r - r0) * ld
+			s, w, dw := s[at:][:cols], w[at:][:cols], dw[at:][:cols]
+			if u.spec.Exp {
+				u.t.Exp(w, s, x.lse[r])
+				s = w
+			} else {
+				u.t.Poly(w, s, coef)
+				u.t.Poly(s, s, slope)
+			}
+			for c := range dw {
+				dw[c] += x.w[r]
+			}
+			u.t.Mul(dw, dw, s)
+			b.hide(w, r, 0)
+			b.hide(dw, r, 0)
+		}
+		u.product(b, r0, rows, cols, dw, ld, x.b, b.lda, width, x.da, b.lda)
+		u.t.Block(cols, width, rows, dw, 1, ld, b.a[r0*b.lda:], b.lda, x.db, b.lda, true)
+		u.t.Block(cols, kernel.Pad(u.dv), rows, w, 1, ld, do, x.ldo, x.dv, x.ldo, true)
+	}
+}
+
+// scores sets s [rows, ld] to the scores of the panel of rows that begins with
+// r0, as far as its last row could see, and returns its size.
+func (u *unit[T]) scores(b *block[T], r0 int, s []T, ld int) (rows, cols int) {
+	rows = min(panelRows, b.nq-r0)
+	cols = b.visible(r0 + rows - 1)
+	u.t.Block(rows, kernel.Pad(cols), u.da, b.a[r0*b.lda:], b.lda, 1, b.bt, b.ldb, s, ld, false)
+	return rows, cols
+}
+
+// product adds w [rows, cols] times x [cols, ldx], of which n columns, to the
+// rows of o from r0 on. A row of x that is not finite is added only to the
+// rows that see it, since 0·∞ is not 0.
+func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
+	if cols == 0 {
+		return
+	}
+	o = o[r0*ldo:]
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	zero := arena.Zeros[T](u.ar, n)
+	finite := func(c int) bool { return u.t.Dot(zero, x[c*ldx:][:n]) == 0 }
+	// All rows see what comes before this, unless it does not exist and is zero.
+	c0 := b.visible(r0)
+	if b.keep != nil {
+		c0 = 0
+	}
+	for c0 < cols && finite(c0) {
+		c0++
+	}
+	if c0 == cols {
+		u.t.Block(rows, n, cols, w, ld, 1, x, ldx, o, ldo, true)
+		return
+	}
+	tame := arena.Take[T](u.ar, cols*ldx)
+	copy(tame, x)
+	for c := c0; c < cols; c++ {
+		if !finite(c) {
+			clear(tame[c*ldx:][:n])
+		}
+	}
+	u.t.Block(rows, n, cols, w, ld, 1, tame, ldx, o, ldo, true)
+	for c := c0; c < cols; c++ {
+		if finite(c) {
+			continue
+		}
+		for r := range rows {
+			if b.sees(r0+r, c) {
+				u.t.Axpy(o[r*ldo:][:n], w[r*ld+c], x[c*ldx:])
+			}
+		}
+	}
+}
+
+// coef returns the coefficients of the kernel polynomial.
+func (u *unit[T]) coef() []T {
+	c := arena.Take[T](u.ar, len(u.spec.Coef))
+	for l, x := range u.spec.Coef {
+		c[l] = T(x)
+	}
+	return c
+}
+
+// slope returns the coefficients of its derivative.
+func (u *unit[T]) slope() []T {
+	c := arena.Zeros[T](u.ar, max(u.spec.degree(), 1))
+	for l := 1; l <= u.spec.degree(); l++ {
+		c[l-1] = T(float64(l) * u.spec.Coef[l])
+	}
+	return c
+}
