@@ -1,0 +1,394 @@
+package mechanism
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var long = flag.Bool("long", false, "also run the laws over random shapes, and over 65536 tokens")
+
+// subject is a row of the table with settings, beside its textbook.
+type subject struct {
+	label, name string
+	o           Options
+	book        oracle.Mechanism
+}
+
+func subjects() []subject {
+	set := func(pairs ...string) map[string]string {
+		m := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i]] = pairs[i+1]
+		}
+		return m
+	}
+	list := []subject{
+		{"softmax", "softmax", Options{}, oracle.Mechanism{Exp: true}},
+		{"softmax scale=2", "softmax", Options{Set: set("scale", "2")}, oracle.Mechanism{Exp: true, Scale: 2}},
+		{"taylorshift", "taylorshift", Options{}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(2)}},
+		{"taylorshift p=4", "taylorshift", Options{Order: 4}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(4)}},
+		{"linear", "linear", Options{}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6}},
+		{"linear eps=0.5", "linear", Options{Set: set("eps", "0.5")}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 0.5}},
+		{"fastmax p=2 1/sqrt(D)", "fastmax", Options{Set: set("scale", "1/sqrt(D)")}, oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.Taylor(2)}},
+	}
+	for p := 1; p <= 5; p++ {
+		list = append(list, subject{fmt.Sprintf("fastmax p=%d", p), "fastmax", Options{Order: p},
+			oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(p)}})
+	}
+	for p := 1; p <= 2; p++ {
+		list = append(list, subject{fmt.Sprintf("fastmax p=%d bounded", p), "fastmax", Options{Order: p, Set: set("bounded", "true")},
+			oracle.Mechanism{Norm: oracle.Bounded, Scale: 1, Coef: oracle.Taylor(p)}})
+	}
+	return list
+}
+
+func TestEveryRowIsASubject(t *testing.T) {
+	have := map[string]bool{}
+	for _, s := range subjects() {
+		have[s.name] = true
+	}
+	for _, name := range Names() {
+		if !have[name] {
+			t.Errorf("%s: no law is tested on it", name)
+		}
+	}
+}
+
+// build returns the subject for h query heads, with temperatures that differ.
+func build[T tensor.Float](t *testing.T, s subject, h int) (attention.Mechanism[T], *oracle.Mechanism) {
+	t.Helper()
+	s.o.Heads = h
+	m, err := New[T](s.name, s.o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	book := s.book
+	if book.Tau != nil {
+		tau, err := m.Params().Get("tau")
+		if err != nil {
+			t.Fatal(err)
+		}
+		book.Tau = make([]float64, h)
+		for i := range book.Tau {
+			book.Tau[i] = 0.5 + 0.375*float64(i)
+			tau.Data[i] = T(book.Tau[i])
+		}
+	}
+	return m, &book
+}
+
+// shape is a problem to be filled with random numbers.
+type shape struct {
+	name                   string
+	b, h, hkv, n, m, d, dv int
+	causal                 bool
+	lens                   []int64
+	mask, keep             bool // random, about three quarters kept
+	cuQ, cuK               []int64
+	theta                  float64
+}
+
+var shapes = []shape{
+	{name: "full", b: 2, h: 4, hkv: 2, n: 7, m: 5, d: 8, dv: 3},
+	{name: "causal", b: 1, h: 2, hkv: 2, n: 13, m: 13, d: 3, dv: 5, causal: true},
+	{name: "causal, more keys", b: 2, h: 3, hkv: 1, n: 5, m: 12, d: 8, dv: 8, causal: true},
+	{name: "causal, more queries", b: 1, h: 2, hkv: 1, n: 9, m: 6, d: 3, dv: 2, causal: true},
+	{name: "width 1", b: 1, h: 2, hkv: 1, n: 6, m: 6, d: 1, dv: 1, causal: true},
+	{name: "width 17", b: 1, h: 1, hkv: 1, n: 11, m: 11, d: 17, dv: 4, causal: true},
+	{name: "width 2, long", b: 1, h: 1, hkv: 1, n: 150, m: 150, d: 2, dv: 3, causal: true},
+	{name: "key lengths", b: 3, h: 2, hkv: 1, n: 4, m: 9, d: 3, dv: 4, lens: []int64{5, 0, 9}},
+	{name: "causal, key lengths", b: 3, h: 2, hkv: 2, n: 9, m: 9, d: 3, dv: 4, causal: true, lens: []int64{5, 0, 9}},
+	{name: "key mask", b: 2, h: 2, hkv: 1, n: 6, m: 11, d: 3, dv: 4, mask: true},
+	{name: "causal, key mask and lengths", b: 2, h: 2, hkv: 1, n: 11, m: 11, d: 3, dv: 4, causal: true, mask: true, lens: []int64{11, 7}},
+	{name: "pairs", b: 2, h: 2, hkv: 1, n: 6, m: 9, d: 3, dv: 4, keep: true},
+	{name: "causal pairs, key mask", b: 1, h: 2, hkv: 1, n: 9, m: 9, d: 3, dv: 4, causal: true, keep: true, mask: true},
+	{name: "packed", b: 1, h: 2, hkv: 1, n: 9, m: 10, d: 3, dv: 4, cuQ: []int64{0, 2, 2, 9}, cuK: []int64{0, 5, 7, 10}},
+	{name: "packed, causal, key mask", b: 1, h: 2, hkv: 1, n: 12, m: 12, d: 3, dv: 4, causal: true, mask: true,
+		cuQ: []int64{0, 1, 5, 12}, cuK: []int64{0, 4, 8, 12}},
+	{name: "rotated", b: 1, h: 2, hkv: 1, n: 7, m: 9, d: 6, dv: 4, theta: 100},
+	{name: "rotated, causal, odd width", b: 2, h: 2, hkv: 1, n: 6, m: 9, d: 5, dv: 4, causal: true, theta: 100},
+	{name: "no keys", b: 1, h: 2, hkv: 1, n: 3, m: 0, d: 3, dv: 4},
+	{name: "no queries", b: 1, h: 2, hkv: 1, n: 0, m: 3, d: 3, dv: 4},
+}
+
+// heads returns standard normal numbers that float32 holds exactly.
+func heads(k rng.Key, b, h, n, d int) tensor.Heads[float64] {
+	x := tensor.NewHeads[float64](b, h, n, d)
+	for i := range x.Data {
+		x.Data[i] = float64(float32(k.Normal(uint64(i))))
+	}
+	return x
+}
+
+// call fills a shape, and returns the gradient that comes to its output.
+func (s shape) call(seed uint64) (*oracle.Call, tensor.Heads[float64]) {
+	k := rng.New(seed)
+	c := &oracle.Call{
+		Q:      heads(k.Fold(1), s.b, s.h, s.n, s.d),
+		K:      heads(k.Fold(2), s.b, s.hkv, s.m, s.d),
+		V:      heads(k.Fold(3), s.b, s.hkv, s.m, s.dv),
+		Causal: s.causal, KeyLens: s.lens, CuQ: s.cuQ, CuK: s.cuK, Theta: s.theta,
+	}
+	kept := func(k rng.Key, n int) []bool {
+		list := make([]bool, n)
+		for i := range list {
+			list[i] = k.Intn(uint64(i), 4) > 0
+		}
+		return list
+	}
+	if s.mask {
+		c.KeyMask = kept(k.Fold(4), s.b*s.m)
+	}
+	if s.keep {
+		c.AttnKeep = kept(k.Fold(5), s.n*s.m)
+	}
+	return c, heads(k.Fold(6), s.b, s.h, s.n, s.dv)
+}
+
+func in[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
+	y := tensor.NewHeads[T](x.B, x.H, x.N, x.D)
+	for i := range y.Data {
+		y.Data[i] = T(x.Data[i])
+	}
+	return y
+}
+
+func callIn[T tensor.Float](c *oracle.Call) *attention.Call[T] {
+	a := &attention.Call[T]{
+		Q: in[T](c.Q), K: in[T](c.K), V: in[T](c.V), Causal: c.Causal,
+		KeyLens: c.KeyLens, KeyMask: c.KeyMask, AttnKeep: c.AttnKeep, CuQ: c.CuQ, CuK: c.CuK,
+	}
+	if c.Theta != 0 {
+		a.Rope = attention.NewRope[T](c.K.D, c.Theta, 0, max(c.Q.N, c.K.N))
+	}
+	return a
+}
+
+// poisoned returns heads full of NaN: what is not written shows.
+func poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
+	x := tensor.NewHeads[T](b, h, n, d)
+	for i := range x.Data {
+		x.Data[i] = T(math.NaN())
+	}
+	return x
+}
+
+// results is everything that a call gives.
+type results[T tensor.Float] struct {
+	o    tensor.Heads[T]
+	g    attention.Grads[T]
+	tau  []T
+	keep attention.Saved[T]
+}
+
+func forward[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attention.Call[T]) *results[T] {
+	t.Helper()
+	r := &results[T]{o: poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)}
+	keep := &r.keep
+	if c.Form == attention.Step {
+		keep = nil
+	}
+	if err := m.Forward(r.o, c, keep); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func both[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attention.Call[T], do tensor.Heads[T]) *results[T] {
+	t.Helper()
+	r := forward(t, m, c)
+	r.g = attention.Grads[T]{
+		DQ: poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+		DK: poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
+		DV: poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),
+	}
+	m.Params().ZeroGrad()
+	if err := m.Backward(&r.g, do, r.o, c, &r.keep); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range m.Params().All() {
+		r.tau = append(r.tau, p.Grad...)
+	}
+	return r
+}
+
+// form is a way to compute, with its tokens per chunk.
+type form struct {
+	form  attention.Form
+	chunk int
+}
+
+func (f form) String() string {
+	if f.chunk > 0 {
+		return fmt.Sprintf("%v chunk %d", f.form, f.chunk)
+	}
+	return f.form.String()
+}
+
+// forms lists the ways in which a subject computes a call.
+func forms(s subject, c *oracle.Call) []form {
+	list := []form{{attention.Direct, 0}, {attention.Auto, 0}}
+	if c.AttnKeep != nil {
+		return list
+	}
+	list = append(list, form{attention.Step, 0})
+	if !s.book.Exp {
+		for _, chunk := range []int{0, 1, 3, 8} {
+			list = append(list, form{attention.Linear, chunk})
+		}
+	}
+	return list
+}
+
+// limits returns what a form of a call may err.
+func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
+	switch {
+	case s.book.Exp:
+		return check.Softmax[T]()
+	case c.Form == attention.Direct || c.AttnKeep != nil:
+		return check.Direct[T]()
+	}
+	sh := c.Shape()
+	sh.Form = attention.Linear
+	p := m.Plan(sh)
+	return check.Linear[T](p.F, min(p.Chunk, c.K.N))
+}
+
+func TestFormsAgreeWithTheTextbook(t *testing.T) {
+	for _, s := range subjects() {
+		t.Run(s.label, func(t *testing.T) {
+			for i, sh := range shapes {
+				agreeInBoth(t, s, sh, uint64(i))
+			}
+		})
+	}
+}
+
+func TestFormsAgreeOverRandomShapes(t *testing.T) {
+	if !*long {
+		t.Skip("runs with -long")
+	}
+	for _, s := range subjects() {
+		t.Run(s.label, func(t *testing.T) {
+			for seed := range uint64(60) {
+				agreeInBoth(t, s, randomShape(seed), 1000+seed)
+			}
+		})
+	}
+}
+
+func randomShape(seed uint64) shape {
+	k := rng.New(seed).Fold(9)
+	pick := func(i uint64, n int) int { return k.Intn(i, n) }
+	sh := shape{
+		name: fmt.Sprintf("random %d", seed),
+		b:    1 + pick(0, 3), hkv: 1 + pick(1, 2), n: 1 + pick(2, 40), m: 1 + pick(3, 40), d: 1 + pick(4, 12), dv: 1 + pick(5, 9),
+		causal: pick(6, 2) == 0, mask: pick(7, 3) == 0,
+	}
+	sh.h = sh.hkv * (1 + pick(8, 3))
+	if pick(9, 3) == 0 {
+		for b := range sh.b {
+			sh.lens = append(sh.lens, int64(pick(10+uint64(b), sh.m+1)))
+		}
+	}
+	if !sh.causal || sh.m >= sh.n {
+		sh.theta = float64(pick(20, 2)) * 50
+	}
+	return sh
+}
+
+func agreeInBoth(t *testing.T, s subject, sh shape, seed uint64) {
+	t.Run(sh.name+"/float32", func(t *testing.T) { agree[float32](t, s, sh, seed) })
+	t.Run(sh.name+"/float64", func(t *testing.T) { agree[float64](t, s, sh, seed) })
+}
+
+// agree holds every form of a call, outputs, denominators and gradients,
+// against the textbook.
+func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
+	oc, do := sh.call(seed)
+	m, book := build[T](t, s, sh.h)
+	c, doT := callIn[T](oc), in[T](do)
+	want, grads := book.Forward(oc), book.Backward(oc, do)
+	cond, v := max(1, check.Max(want.Cond)), check.Max(oc.V.Data)
+	for _, f := range forms(s, oc) {
+		c.Form, c.Chunk = f.form, f.chunk
+		l := limits(s, m, c)
+		var got *results[T]
+		if f.form == attention.Step {
+			got = forward(t, m, c)
+		} else {
+			got = both(t, m, c, doT)
+		}
+		for i, x := range want.Cond {
+			o, ref := got.o.Data[i*sh.dv:][:sh.dv], want.O.Data[i*sh.dv:][:sh.dv]
+			if e := check.Ratio(o, ref, l.Output(x, v+check.Max(ref))); e > 1 {
+				t.Errorf("%v: o of row %d is off by %.3g limits", f, i, e)
+				break
+			}
+		}
+		if f.form == attention.Step {
+			continue
+		}
+		for i, x := range want.Cond {
+			if x == 0 { // unseen: what a denominator is then is not said
+				continue
+			}
+			if e := check.Ratio(got.keep.Den[i:][:1], want.Den[i:][:1], l.Output(x, 1+math.Abs(want.Den[i]))); e > 1 {
+				t.Errorf("%v: denominator of row %d is off by %.3g limits", f, i, e)
+				break
+			}
+		}
+		if got.keep.Unseen != int64(want.Unseen) {
+			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.Unseen)
+		}
+		for _, x := range []struct {
+			name string
+			got  []T
+			want []float64
+			sum  int // terms that a parameter's gradient adds up
+		}{
+			{"dq", got.g.DQ.Data, grads.DQ.Data, 1},
+			{"dk", got.g.DK.Data, grads.DK.Data, 1},
+			{"dv", got.g.DV.Data, grads.DV.Data, 1},
+			{"dtau", got.tau, grads.DTau, sh.n * sh.b},
+		} {
+			size := max(check.Max(x.want), check.Max(do.Data)*v)
+			if e := check.Ratio(x.got, x.want, l.Gradient(cond, size)*float64(x.sum)); e > 1 {
+				t.Errorf("%v: %s is off by %.3g limits", f, x.name, e)
+			}
+		}
+	}
+}
+
+// A textbook is only as good as its gradients.
+func TestTextbookGradientsAreDerivatives(t *testing.T) {
+	for _, s := range subjects() {
+		oc, do := shape{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true}.call(77)
+		_, book := build[float64](t, s, 2)
+		g := book.Backward(oc, do)
+		loss := func() float64 {
+			var sum float64
+			for i, o := range book.Forward(oc).O.Data {
+				sum += o * do.Data[i]
+			}
+			return sum
+		}
+		for _, x := range []struct {
+			name      string
+			at, grads []float64
+		}{{"dq", oc.Q.Data, g.DQ.Data}, {"dk", oc.K.Data, g.DK.Data}, {"dv", oc.V.Data, g.DV.Data}, {"dtau", book.Tau, g.DTau}} {
+			want := check.Gradient(loss, x.at)
+			if e := check.Ratio(x.grads, want, 1e-6*(1+check.Max(want))); e > 1 {
+				t.Errorf("%s: %s differs from finite differences by %.3g limits", s.label, x.name, e)
+			}
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package mechanism_test
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// One query, two keys. Rows of width 2 normalise to ±(1,-1), so the scores are
+// -2 and 2 and the weights 1-2+2 = 1 and 1+2+2 = 5.
+func ExampleNew() {
+	m, err := mechanism.New[float32]("fastmax", mechanism.Options{})
+	if err != nil {
+		panic(err)
+	}
+	out := tensor.NewHeads[float32](1, 1, 1, 1)
+	err = m.Forward(out, &attention.Call[float32]{
+		Q: tensor.HeadsOf([]float32{3, 7}, 1, 1, 1, 2),
+		K: tensor.HeadsOf([]float32{5, 4, 0, 10}, 1, 1, 2, 2),
+		V: tensor.HeadsOf([]float32{6, 12}, 1, 1, 2, 1),
+	}, nil)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(out.Data)
+	// Output: [11]
+}
+
+func ExampleNames() {
+	for _, name := range mechanism.Names() {
+		row, err := mechanism.Lookup(name)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Printf("%-11s %s\n", row.Name, row.Doc)
+	}
+	// Output:
+	// softmax     exp(q·k/√D), the baseline: quadratic in the tokens
+	// fastmax     T_p(q̂·k̂) of rows with mean 0 and deviation 1: FAST
+	// taylorshift T_2(τ q̂·k̂) of rows of length 1, τ learned per head: TaylorShift
+	// linear      φ(q)·φ(k) with φ = elu + 1: linear attention
+}
+
+func ExampleLookup() {
+	_, err := mechanism.Lookup("fastmx")
+	fmt.Println(err)
+	// Output: mechanism "fastmx": unknown; nearest: fastmax, softmax
+}
+
+// Keys arrive one at a time; the state does not grow.
+func Example_state() {
+	m, err := mechanism.New[float32]("linear", mechanism.Options{})
+	if err != nil {
+		panic(err)
+	}
+	st, err := m.NewState(attention.Shape{B: 1, H: 1, Hkv: 1, D: 1, Dv: 1})
+	if err != nil {
+		panic(err)
+	}
+	out := tensor.NewHeads[float32](1, 1, 1, 1)
+	for _, v := range []float32{2, 4, 6} {
+		token := &attention.Call[float32]{
+			Q: tensor.HeadsOf([]float32{0}, 1, 1, 1, 1),
+			K: tensor.HeadsOf([]float32{0}, 1, 1, 1, 1),
+			V: tensor.HeadsOf([]float32{v}, 1, 1, 1, 1),
+		}
+		if err := st.Step(out, token); err != nil {
+			panic(err)
+		}
+		fmt.Printf("%.3f\n", out.Data[0])
+	}
+	// Output:
+	// 2.000
+	// 3.000
+	// 4.000
+}

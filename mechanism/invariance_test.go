@@ -1,0 +1,361 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// same reports whether two slices have the same bits, NaN included.
+func same[T tensor.Float](a, b []T) bool {
+	return slices.EqualFunc(a, b, func(x, y T) bool {
+		return math.Float64bits(float64(x)) == math.Float64bits(float64(y))
+	})
+}
+
+// sameHeads is same over views of equal shape.
+func sameHeads[T tensor.Float](a, b tensor.Heads[T]) bool {
+	if a.B != b.B || a.H != b.H || a.N != b.N || a.D != b.D {
+		return false
+	}
+	for i := range a.B * a.H {
+		for n := range a.N {
+			if !same(a.At(i/a.H, i%a.H).Row(n), b.At(i/a.H, i%a.H).Row(n)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// each runs f for every subject in every form that it has, in both precisions.
+func each(t *testing.T, single func(*testing.T, subject, form), double func(*testing.T, subject, form)) {
+	for _, s := range subjects() {
+		list := []form{{attention.Direct, 0}, {attention.Step, 0}}
+		if !s.book.Exp {
+			list = append(list, form{attention.Linear, 0}, form{attention.Linear, 4})
+		}
+		for _, f := range list {
+			t.Run(fmt.Sprintf("%s/%v/float32", s.label, f), func(t *testing.T) { single(t, s, f) })
+			t.Run(fmt.Sprintf("%s/%v/float64", s.label, f), func(t *testing.T) { double(t, s, f) })
+		}
+	}
+}
+
+// compute is both, or forward in the form that has no gradients.
+func compute[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attention.Call[T], do tensor.Heads[T]) *results[T] {
+	t.Helper()
+	if c.Form == attention.Step {
+		return forward(t, m, c)
+	}
+	return both(t, m, c, do)
+}
+
+func TestTheFutureChangesNoBitOfThePast(t *testing.T) {
+	each(t, causality[float32], causality[float64])
+}
+
+func causality[T tensor.Float](t *testing.T, s subject, f form) {
+	sh := shape{b: 2, h: 2, hkv: 1, n: 11, m: 11, d: 3, dv: 4, causal: true}
+	oc, do := sh.call(1)
+	m, _ := build[T](t, s, sh.h)
+	c := callIn[T](oc)
+	c.Form, c.Chunk = f.form, f.chunk
+	before := compute(t, m, c, in[T](do))
+	for at := range sh.n {
+		changed := callIn[T](oc)
+		changed.Form, changed.Chunk = f.form, f.chunk
+		for b := range sh.b {
+			for _, x := range []tensor.Mat[T]{changed.Q.At(b, 0), changed.Q.At(b, 1), changed.K.At(b, 0), changed.V.At(b, 0)} {
+				for i := range x.Row(at) {
+					x.Row(at)[i] = x.Row(at)[i]*7 - T(i) + 3
+				}
+			}
+		}
+		after := forward(t, m, changed)
+		if !sameHeads(before.o.Tokens(0, at), after.o.Tokens(0, at)) {
+			t.Fatalf("token %d changed an output before it", at)
+		}
+		if sameHeads(before.o.Tokens(at, at+1), after.o.Tokens(at, at+1)) {
+			t.Fatalf("token %d changed nothing, not even its own output", at)
+		}
+	}
+}
+
+func TestBatchAndHeadsChangeNoBit(t *testing.T) {
+	each(t, independence[float32], independence[float64])
+}
+
+func independence[T tensor.Float](t *testing.T, s subject, f form) {
+	sh := shape{b: 3, h: 4, hkv: 2, n: 9, m: 9, d: 5, dv: 3, causal: true, lens: []int64{9, 6, 8}}
+	oc, do := sh.call(2)
+	m, book := build[T](t, s, sh.h)
+	c, doT := callIn[T](oc), in[T](do)
+	c.Form, c.Chunk = f.form, f.chunk
+	whole := compute(t, m, c, doT)
+	group := sh.h / sh.hkv
+	for b := range sh.b {
+		for kh := range sh.hkv {
+			// One key head of one batch row, with its query heads, alone.
+			one, _ := build[T](t, s, group)
+			for _, p := range one.Params().All() {
+				for h := range p.Data {
+					p.Data[h] = T(book.Tau[kh*group+h])
+				}
+			}
+			part := &attention.Call[T]{
+				Q: slice(c.Q, b, kh*group, group), K: slice(c.K, b, kh, 1), V: slice(c.V, b, kh, 1),
+				Causal: true, KeyLens: sh.lens[b : b+1], Form: f.form, Chunk: f.chunk,
+			}
+			alone := compute(t, one, part, slice(doT, b, kh*group, group))
+			for _, x := range []struct {
+				name       string
+				got, whole tensor.Heads[T]
+			}{
+				{"o", alone.o, slice(whole.o, b, kh*group, group)},
+				{"dq", alone.g.DQ, slice(whole.g.DQ, b, kh*group, group)},
+				{"dk", alone.g.DK, slice(whole.g.DK, b, kh, 1)},
+				{"dv", alone.g.DV, slice(whole.g.DV, b, kh, 1)},
+			} {
+				if (x.name == "o" || f.form != attention.Step) && !sameHeads(x.got, x.whole) {
+					t.Fatalf("%s of batch row %d, key head %d differs when computed alone", x.name, b, kh)
+				}
+			}
+		}
+	}
+}
+
+// slice views n heads of one batch row.
+func slice[T tensor.Float](x tensor.Heads[T], b, h, n int) tensor.Heads[T] {
+	if x.Data == nil {
+		return x
+	}
+	x.Data = x.Data[b*x.SB+h*x.SH:]
+	x.B, x.H = 1, n
+	return x
+}
+
+func TestThreadsChangeNoBit(t *testing.T) {
+	defer par.SetThreads(0)
+	// Enough arithmetic for the workers to be woken.
+	sh := shape{b: 3, h: 4, hkv: 2, n: 160, m: 160, d: 8, dv: 8, causal: true}
+	for _, s := range subjects() {
+		oc, do := sh.call(3)
+		m, _ := build[float32](t, s, sh.h)
+		for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 32}} {
+			if s.book.Exp && f.form == attention.Linear || s.book.Coef != nil && len(s.book.Coef) > 4 {
+				continue
+			}
+			c := callIn[float32](oc)
+			c.Form, c.Chunk = f.form, f.chunk
+			par.SetThreads(1)
+			one := both(t, m, c, in[float32](do))
+			for _, n := range []int{2, 5} {
+				par.SetThreads(n)
+				many := both(t, m, c, in[float32](do))
+				if !same(one.o.Data, many.o.Data) || !same(one.keep.Den, many.keep.Den) || !same(one.tau, many.tau) ||
+					!same(one.g.DQ.Data, many.g.DQ.Data) || !same(one.g.DK.Data, many.g.DK.Data) || !same(one.g.DV.Data, many.g.DV.Data) {
+					t.Errorf("%s, %v: %d threads change bits", s.label, f, n)
+				}
+			}
+		}
+	}
+}
+
+func TestCallsMayRunAtTheSameTime(t *testing.T) {
+	sh := shape{b: 1, h: 2, hkv: 1, n: 20, m: 20, d: 4, dv: 4, causal: true}
+	for _, s := range subjects() {
+		oc, _ := sh.call(4)
+		m, _ := build[float32](t, s, sh.h)
+		c := callIn[float32](oc)
+		want := forward(t, m, c)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				o := tensor.NewHeads[float32](sh.b, sh.h, sh.n, sh.dv)
+				if err := m.Forward(o, c, nil); err != nil || !same(o.Data, want.o.Data) {
+					t.Errorf("%s: a call beside others differs (%v)", s.label, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+func TestPaddingIsAShorterInput(t *testing.T) { each(t, padding[float32], padding[float64]) }
+
+func padding[T tensor.Float](t *testing.T, s subject, f form) {
+	for _, causal := range []bool{false, true} {
+		sh := shape{b: 1, h: 2, hkv: 1, n: 9, m: 9, d: 3, dv: 4, causal: causal, lens: []int64{6}}
+		oc, do := sh.call(5)
+		m, _ := build[T](t, s, sh.h)
+		long, doT := callIn[T](oc), in[T](do)
+		long.Form, long.Chunk = f.form, f.chunk
+		short := *long
+		short.KeyLens = nil
+		short.K, short.V = long.K.Tokens(0, 6), long.V.Tokens(0, 6)
+		n := sh.n
+		if causal { // queries are aligned with the last key
+			n = 6
+			short.Q, doT = long.Q.Tokens(0, 6), doT.Tokens(0, 6)
+			for h := range sh.h { // the rest sends no gradient
+				for i := n; i < sh.n; i++ {
+					clear(do.At(0, h).Row(i))
+				}
+			}
+		}
+		a, b := compute(t, m, long, in[T](do)), compute(t, m, &short, doT)
+		if !sameHeads(a.o.Tokens(0, n), b.o) {
+			t.Errorf("causal %t: padding changes the output", causal)
+		}
+		if f.form == attention.Step {
+			continue
+		}
+		if !sameHeads(a.g.DQ.Tokens(0, n), b.g.DQ) {
+			t.Errorf("causal %t: padding changes dq", causal)
+		}
+		if !sameHeads(a.g.DK.Tokens(0, 6), b.g.DK) || !sameHeads(a.g.DV.Tokens(0, 6), b.g.DV) {
+			t.Errorf("causal %t: padding changes dk or dv", causal)
+		}
+		for _, x := range []tensor.Heads[T]{a.g.DK.Tokens(6, 9), a.g.DV.Tokens(6, 9)} {
+			if !sameHeads(x, tensor.NewHeads[T](1, 1, 3, x.D)) {
+				t.Errorf("causal %t: padding has a gradient", causal)
+			}
+		}
+	}
+}
+
+func TestAMaskedKeyIsAnAbsentOne(t *testing.T) { each(t, removal[float32], removal[float64]) }
+
+func removal[T tensor.Float](t *testing.T, s subject, f form) {
+	sh := shape{b: 1, h: 2, hkv: 1, n: 5, m: 8, d: 3, dv: 4}
+	oc, do := sh.call(6)
+	m, book := build[T](t, s, sh.h)
+	oc.KeyMask = []bool{true, false, true, true, false, false, true, true}
+	c := callIn[T](oc)
+	c.Form, c.Chunk = f.form, f.chunk
+	masked := compute(t, m, c, in[T](do))
+
+	short := *oc
+	short.KeyMask = nil
+	short.K, short.V = tensor.NewHeads[float64](1, 1, 5, 3), tensor.NewHeads[float64](1, 1, 5, 4)
+	to := 0
+	for j, kept := range oc.KeyMask {
+		if kept {
+			copy(short.K.At(0, 0).Row(to), oc.K.At(0, 0).Row(j))
+			copy(short.V.At(0, 0).Row(to), oc.V.At(0, 0).Row(j))
+			to++
+		}
+	}
+	want, v := book.Forward(&short), check.Max(oc.V.Data)
+	l := limits(s, m, c)
+	for i, cond := range want.Cond {
+		ref := want.O.Data[i*sh.dv:][:sh.dv]
+		if e := check.Ratio(masked.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, v+check.Max(ref))); e > 1 {
+			t.Errorf("row %d is off by %.3g limits", i, e)
+		}
+	}
+
+	// What stands at a masked key takes no part, whatever it is.
+	for j, kept := range oc.KeyMask {
+		if kept {
+			continue
+		}
+		for i := range c.K.At(0, 0).Row(j) {
+			c.K.At(0, 0).Row(j)[i] = T(math.NaN())
+		}
+		for i := range c.V.At(0, 0).Row(j) {
+			c.V.At(0, 0).Row(j)[i] = T(math.Inf(1 - 2*(j%2)))
+		}
+	}
+	nan := compute(t, m, c, in[T](do))
+	if !sameHeads(nan.o, masked.o) || !sameHeads(nan.g.DQ, masked.g.DQ) || !sameHeads(nan.g.DK, masked.g.DK) || !sameHeads(nan.g.DV, masked.g.DV) {
+		t.Error("NaN or Inf at a masked key changes results")
+	}
+}
+
+func TestNonFinitePaddingChangesNoBit(t *testing.T) {
+	each(t, nanPadding[float32], nanPadding[float64])
+}
+
+func nanPadding[T tensor.Float](t *testing.T, s subject, f form) {
+	sh := shape{b: 2, h: 2, hkv: 1, n: 7, m: 7, d: 3, dv: 4, causal: true, lens: []int64{4, 6}}
+	oc, do := sh.call(7)
+	m, _ := build[T](t, s, sh.h)
+	c := callIn[T](oc)
+	c.Form, c.Chunk = f.form, f.chunk
+	before := compute(t, m, c, in[T](do))
+	for b, n := range sh.lens {
+		for j := int(n); j < sh.m; j++ {
+			c.K.At(b, 0).Row(j)[0] = T(math.NaN())
+			c.V.At(b, 0).Row(j)[1] = T(math.Inf(1))
+		}
+	}
+	after := compute(t, m, c, in[T](do))
+	if !sameHeads(before.o, after.o) || !sameHeads(before.g.DQ, after.g.DQ) || !sameHeads(before.g.DK, after.g.DK) || !sameHeads(before.g.DV, after.g.DV) {
+		t.Error("NaN or Inf beyond a key length changes results")
+	}
+}
+
+func TestPackedIsSeparate(t *testing.T) { each(t, packing[float32], packing[float64]) }
+
+func packing[T tensor.Float](t *testing.T, s subject, f form) {
+	sh := shape{b: 1, h: 2, hkv: 1, n: 14, m: 16, d: 3, dv: 4, causal: true, theta: 50,
+		cuQ: []int64{0, 3, 3, 9, 14}, cuK: []int64{0, 3, 5, 11, 16}}
+	oc, do := sh.call(8)
+	m, _ := build[T](t, s, sh.h)
+	c, doT := callIn[T](oc), in[T](do)
+	c.Form, c.Chunk = f.form, f.chunk
+	packed := compute(t, m, c, doT)
+	for i := 1; i < len(sh.cuQ); i++ {
+		q0, q1, k0, k1 := int(sh.cuQ[i-1]), int(sh.cuQ[i]), int(sh.cuK[i-1]), int(sh.cuK[i])
+		one := *c
+		one.CuQ, one.CuK = nil, nil
+		one.Q, one.K, one.V = c.Q.Tokens(q0, q1), c.K.Tokens(k0, k1), c.V.Tokens(k0, k1)
+		alone := compute(t, m, &one, doT.Tokens(q0, q1))
+		if !sameHeads(packed.o.Tokens(q0, q1), alone.o) {
+			t.Errorf("sequence %d: o differs from the same sequence alone", i)
+		}
+		if f.form != attention.Step && (!sameHeads(packed.g.DQ.Tokens(q0, q1), alone.g.DQ) ||
+			!sameHeads(packed.g.DK.Tokens(k0, k1), alone.g.DK) || !sameHeads(packed.g.DV.Tokens(k0, k1), alone.g.DV)) {
+			t.Errorf("sequence %d: gradients differ from those of the same sequence alone", i)
+		}
+	}
+}
+
+func TestGroupedIsRepeated(t *testing.T) { each(t, grouping[float32], grouping[float64]) }
+
+func grouping[T tensor.Float](t *testing.T, s subject, f form) {
+	sh := shape{b: 2, h: 6, hkv: 2, n: 9, m: 9, d: 3, dv: 4, causal: true}
+	oc, do := sh.call(9)
+	m, _ := build[T](t, s, sh.h)
+	c, doT := callIn[T](oc), in[T](do)
+	c.Form, c.Chunk = f.form, f.chunk
+	grouped := compute(t, m, c, doT)
+	repeated := *c
+	repeat := func(x tensor.Heads[T]) tensor.Heads[T] {
+		y := tensor.NewHeads[T](x.B, sh.h, x.N, x.D)
+		for b := range x.B {
+			for h := range sh.h {
+				copy(y.At(b, h).Data[:x.N*x.D], x.At(b, h/3).Data[:x.N*x.D])
+			}
+		}
+		return y
+	}
+	repeated.K, repeated.V = repeat(c.K), repeat(c.V)
+	apart := compute(t, m, &repeated, doT)
+	if !sameHeads(grouped.o, apart.o) {
+		t.Error("o differs from that of repeated key heads")
+	}
+	// dk and dv are sums over the group: the textbook judges them.
+	if !sameHeads(grouped.g.DQ, apart.g.DQ) {
+		t.Error("dq differs from that of repeated key heads")
+	}
+}

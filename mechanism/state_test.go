@@ -1,0 +1,285 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// eachState runs f for every subject in both precisions.
+func eachState(t *testing.T, single, double func(*testing.T, subject)) {
+	for _, s := range subjects() {
+		t.Run(s.label+"/float32", func(t *testing.T) { single(t, s) })
+		t.Run(s.label+"/float64", func(t *testing.T) { double(t, s) })
+	}
+}
+
+// streamed is a causal sequence with a key mask, for states.
+var streamed = shape{b: 2, h: 4, hkv: 2, n: 23, m: 23, d: 3, dv: 4, causal: true}
+
+func newState[T tensor.Float](t *testing.T, m attention.Mechanism[T]) attention.State[T] {
+	t.Helper()
+	st, err := m.NewState(attention.Shape{B: streamed.b, H: streamed.h, Hkv: streamed.hkv, D: streamed.d, Dv: streamed.dv, Chunk: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// piece is tokens i0 ≤ i < i1 of a call.
+func piece[T tensor.Float](c *attention.Call[T], i0, i1 int) *attention.Call[T] {
+	p := &attention.Call[T]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1)}
+	if c.KeyMask != nil {
+		for b := range c.K.B {
+			p.KeyMask = append(p.KeyMask, c.KeyMask[b*c.K.N+i0:b*c.K.N+i1]...)
+		}
+	}
+	return p
+}
+
+// step feeds tokens i0 ≤ i < i1 in pieces of the given sizes, round and round.
+func step[T tensor.Float](t *testing.T, st attention.State[T], o tensor.Heads[T], c *attention.Call[T], i0, i1 int, sizes ...int) {
+	t.Helper()
+	for at := 0; i0 < i1; at++ {
+		n := min(sizes[at%len(sizes)], i1-i0)
+		if err := st.Step(o.Tokens(i0, i0+n), piece(c, i0, i0+n)); err != nil {
+			t.Fatal(err)
+		}
+		i0 += n
+	}
+}
+
+func output[T tensor.Float](c *attention.Call[T]) tensor.Heads[T] {
+	return poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+}
+
+func TestPiecesChangeNoBit(t *testing.T) { eachState(t, pieces[float32], pieces[float64]) }
+
+func pieces[T tensor.Float](t *testing.T, s subject) {
+	for _, masked := range []bool{false, true} {
+		sh := streamed
+		sh.mask = masked
+		oc, _ := sh.call(20)
+		m, book := build[T](t, s, sh.h)
+		c := callIn[T](oc)
+		one := output(c)
+		step(t, newState(t, m), one, c, 0, sh.n, 1)
+		for _, sizes := range [][]int{{sh.n}, {2, 3}, {4}, {5, 1, 7}} {
+			o := output(c)
+			st := newState(t, m)
+			step(t, st, o, c, 0, sh.n, sizes...)
+			if !sameHeads(one, o) {
+				t.Errorf("masked %t: steps of %v differ from steps of 1", masked, sizes)
+			}
+			if st.Tokens() != int64(sh.n) {
+				t.Errorf("steps of %v: %d tokens, want %d", sizes, st.Tokens(), sh.n)
+			}
+		}
+		// Absorbing and reading is stepping without the outputs between.
+		for _, sizes := range [][]int{{1}, {3, 8}, {sh.n}} {
+			st := newState(t, m)
+			for at, i := 0, 0; i < sh.n; at++ {
+				n := min(sizes[at%len(sizes)], sh.n-i)
+				if err := st.Absorb(piece(c, i, i+n)); err != nil {
+					t.Fatal(err)
+				}
+				i += n
+			}
+			last := c.Q.Tokens(sh.n-1, sh.n)
+			o := poisoned[T](sh.b, sh.h, 1, sh.dv)
+			if err := st.Read(o, &attention.Call[T]{Q: last, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}); err != nil {
+				t.Fatal(err)
+			}
+			if !sameHeads(o, one.Tokens(sh.n-1, sh.n)) {
+				t.Errorf("masked %t: absorbing in %v and reading differs from stepping", masked, sizes)
+			}
+		}
+		// And it is the causal form.
+		want, v := book.Forward(oc), check.Max(oc.V.Data)
+		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
+		for i, cond := range want.Cond {
+			ref := want.O.Data[i*sh.dv:][:sh.dv]
+			if e := check.Ratio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, v+check.Max(ref))); e > 1 {
+				t.Errorf("masked %t: row %d is off by %.3g limits", masked, i, e)
+			}
+		}
+	}
+}
+
+func TestNaNAtAMaskedTokenStaysOutOfTheState(t *testing.T) {
+	eachState(t, nanState[float32], nanState[float64])
+}
+
+func nanState[T tensor.Float](t *testing.T, s subject) {
+	sh := streamed
+	sh.mask = true
+	oc, _ := sh.call(21)
+	m, _ := build[T](t, s, sh.h)
+	c := callIn[T](oc)
+	clean, dirty := output(c), output(c)
+	step(t, newState(t, m), clean, c, 0, sh.n, 3)
+	for b := range sh.b {
+		for j := range sh.n {
+			if c.KeyMask[b*sh.n+j] {
+				continue
+			}
+			for h := range sh.hkv {
+				c.K.At(b, h).Row(j)[1] = T(math.NaN())
+				c.V.At(b, h).Row(j)[0] = T(math.Inf(-1))
+			}
+		}
+	}
+	step(t, newState(t, m), dirty, c, 0, sh.n, 3)
+	if !sameHeads(clean, dirty) {
+		t.Error("NaN or Inf at a masked token changes outputs")
+	}
+}
+
+func TestSavedAndRestoredMidwayIsUninterrupted(t *testing.T) {
+	eachState(t, restored[float32], restored[float64])
+}
+
+func restored[T tensor.Float](t *testing.T, s subject) {
+	oc, _ := streamed.call(22)
+	m, _ := build[T](t, s, streamed.h)
+	c := callIn[T](oc)
+	whole := output(c)
+	step(t, newState(t, m), whole, c, 0, streamed.n, 1)
+	for _, at := range []int{0, 1, 4, 10, 22} {
+		o, cloned := output(c), output(c)
+		st := newState(t, m)
+		step(t, st, o, c, 0, at, 3)
+		clone := st.Clone()
+		data, err := st.AppendBinary([]byte("kept"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(data[:4]) != "kept" {
+			t.Fatal("AppendBinary overwrote what was there")
+		}
+		back, err := m.RestoreState(data[4:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back.Tokens() != int64(at) || clone.Tokens() != int64(at) {
+			t.Errorf("after %d tokens: restored has %d, cloned %d", at, back.Tokens(), clone.Tokens())
+		}
+		step(t, back, o, c, at, streamed.n, 2)
+		if !sameHeads(o, whole) {
+			t.Errorf("restored after %d tokens, it goes on differently", at)
+		}
+		// The first state moves on; the clone must not notice.
+		step(t, st, output(c), c, at, streamed.n, 1)
+		step(t, clone, cloned, c, at, streamed.n, 5)
+		if !sameHeads(cloned.Tokens(at, streamed.n), whole.Tokens(at, streamed.n)) {
+			t.Errorf("cloned after %d tokens, it goes on differently", at)
+		}
+		st.Reset()
+		again := output(c)
+		step(t, st, again, c, 0, streamed.n, 4)
+		if !sameHeads(again, whole) {
+			t.Error("a state that was reset differs from a fresh one")
+		}
+	}
+}
+
+func TestOnlyStreamingStatesKeepTheirSize(t *testing.T) {
+	for _, s := range subjects() {
+		oc, _ := streamed.call(23)
+		m, _ := build[float32](t, s, streamed.h)
+		c := callIn[float32](oc)
+		st := newState(t, m)
+		step(t, st, output(c), c, 0, 8, 1)
+		before := st.Bytes()
+		for range 20 {
+			step(t, st, output(c), c, 0, streamed.n, 5)
+		}
+		if grown := st.Bytes() > before; grown == m.Traits().Streaming {
+			t.Errorf("%s: %d bytes, then %d; streaming is %t", s.label, before, st.Bytes(), m.Traits().Streaming)
+		}
+	}
+}
+
+func TestAnEmptyStateReadsZero(t *testing.T) {
+	for _, s := range subjects() {
+		oc, _ := streamed.call(24)
+		m, _ := build[float64](t, s, streamed.h)
+		c := callIn[float64](oc)
+		o := output(c)
+		if err := newState(t, m).Read(o, &attention.Call[float64]{Q: c.Q, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}); err != nil {
+			t.Fatal(err)
+		}
+		if !sameHeads(o, tensor.NewHeads[float64](o.B, o.H, o.N, o.D)) {
+			t.Errorf("%s: a query of an empty state is not zero", s.label)
+		}
+	}
+}
+
+func TestForeignSnapshotsAreRefused(t *testing.T) {
+	for _, s := range subjects() {
+		oc, _ := streamed.call(25)
+		m, _ := build[float32](t, s, streamed.h)
+		st := newState(t, m)
+		c := callIn[float32](oc)
+		step(t, st, output(c), c, 0, 9, 1)
+		data, err := st.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, other := range subjects() {
+			o, _ := build[float32](t, other, streamed.h)
+			if _, err := o.RestoreState(data); (err == nil) != (other.label == s.label) {
+				t.Errorf("%s reads a state of %s: %v", other.label, s.label, err)
+			}
+		}
+		double, _ := build[float64](t, s, streamed.h)
+		if _, err := double.RestoreState(data); err == nil {
+			t.Errorf("%s: float64 reads a state of float32", s.label)
+		}
+		for n := range len(data) {
+			if n > 200 && n < len(data)-8 && n%97 != 0 {
+				continue
+			}
+			if _, err := m.RestoreState(data[:n]); err == nil {
+				t.Errorf("%s: a state cut to %d of %d bytes is read", s.label, n, len(data))
+				break
+			}
+		}
+		if _, err := m.RestoreState(append(data[:len(data):len(data)], 0)); err == nil {
+			t.Errorf("%s: a state with a byte more is read", s.label)
+		}
+	}
+}
+
+func TestLongStreamsStayExact(t *testing.T) {
+	n := 4096
+	if *long {
+		n = 65536
+	}
+	const d, dv = 8, 4
+	for _, s := range subjects() {
+		if s.book.Exp || len(s.book.Coef) > 4 { // no state, or one too wide to be quick
+			continue
+		}
+		t.Run(fmt.Sprintf("%s/%d", s.label, n), func(t *testing.T) {
+			oc, _ := shape{b: 1, h: 1, hkv: 1, n: 3, m: n, d: d, dv: dv}.call(26)
+			m, book := build[float32](t, s, 1)
+			c := callIn[float32](oc)
+			want, v := book.Forward(oc), check.Max(oc.V.Data)
+			for _, f := range []attention.Form{attention.Linear, attention.Step} {
+				c.Form = f
+				got, l := forward(t, m, c), limits(s, m, c)
+				for i, cond := range want.Cond {
+					ref := want.O.Data[i*dv:][:dv]
+					if e := check.Ratio(got.o.Data[i*dv:][:dv], ref, l.Output(cond, v+check.Max(ref))); e > 1 {
+						t.Errorf("%v: row %d is off by %.3g limits", f, i, e)
+					}
+				}
+			}
+		})
+	}
+}

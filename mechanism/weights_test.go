@@ -1,0 +1,199 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+func TestWeightsAreThoseOfTheOutput(t *testing.T) {
+	for _, s := range subjects() {
+		for i, sh := range shapes {
+			t.Run(s.label+"/"+sh.name, func(t *testing.T) {
+				weights[float32](t, s, sh, uint64(i))
+				weights[float64](t, s, sh, uint64(i))
+			})
+		}
+	}
+}
+
+func weights[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
+	oc, _ := sh.call(seed)
+	m, book := build[T](t, s, sh.h)
+	c := callIn[T](oc)
+	want := book.Forward(oc)
+	l := check.Direct[T]()
+	if s.book.Exp {
+		l = check.Softmax[T]()
+	}
+	for b := range sh.b {
+		for h := range sh.h {
+			for _, rows := range [][2]int{{0, sh.n}, {sh.n / 3, sh.n / 2}} {
+				dst := tensor.NewMat[T](rows[1]-rows[0], sh.m)
+				for i := range dst.Data {
+					dst.Data[i] = T(math.NaN())
+				}
+				if err := m.Weights(dst, c, b, h, rows[0], rows[1]); err != nil {
+					t.Fatal(err)
+				}
+				for i := range dst.Rows {
+					at := rows[0] + i
+					ref := want.W.At(b, h).Row(at)
+					cond := want.Cond[(b*sh.h+h)*sh.n+at]
+					if e := check.Ratio(dst.Row(i), ref, l.Output(cond, 1+check.Max(ref))); e > 1 {
+						t.Fatalf("weights of query %d are off by %.3g limits", at, e)
+					}
+					checkRow(t, book.Eps == 0 && cond > 0, dst.Row(i), l.Output(cond, 1)*float64(max(1, sh.m)))
+				}
+			}
+		}
+	}
+}
+
+// checkRow reports a row of weights that should sum to one and does not.
+func checkRow[T tensor.Float](t *testing.T, sums bool, row []T, limit float64) {
+	t.Helper()
+	var sum float64
+	for _, w := range row {
+		sum += float64(w)
+	}
+	if sums && math.Abs(sum-1) > limit {
+		t.Errorf("weights sum to %.9g", sum)
+	}
+}
+
+// A token whose channels are all equal normalises to exactly zero: every key
+// then weighs f(0) = 1, and no gradient comes back.
+func TestConstantTokensAreExactlyZero(t *testing.T) {
+	for _, bounded := range []string{"false", "true"} {
+		for d := 1; d <= 130; d++ {
+			o := Options{Set: map[string]string{"bounded": bounded}}
+			constant[float32](t, o, d)
+			constant[float64](t, o, d)
+		}
+	}
+}
+
+func constant[T tensor.Float](t *testing.T, o Options, d int) {
+	t.Helper()
+	m, err := New[T]("fastmax", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	oc, do := shape{b: 1, h: 1, hkv: 1, n: 2, m: 2, d: d, dv: 1}.call(uint64(d))
+	c := callIn[T](oc)
+	for i, x := range []T{0.1, -T(d) / 3} {
+		for e := range c.Q.At(0, 0).Row(i) {
+			c.Q.At(0, 0).Row(i)[e] = x
+		}
+	}
+	for _, form := range []attention.Form{attention.Direct, attention.Linear} {
+		c.Form = form
+		r := both(t, m, c, in[T](do))
+		for i := range 2 {
+			if r.keep.Den[i] != 2 {
+				t.Fatalf("D=%d, %v: the denominator of a constant query over 2 keys is %v, want 2", d, form, r.keep.Den[i])
+			}
+		}
+		for _, x := range r.g.DQ.Data {
+			if x != 0 {
+				t.Fatalf("D=%d, %v: dq of a constant query is %v", d, form, x)
+			}
+		}
+	}
+}
+
+// With D = 2 rows normalise to ±(1,-1), so scores are ±2 and for p = 1 weights
+// are 3 and -1: three keys of the one sign cancel one of the other.
+func TestWeakRowsAreReported(t *testing.T) {
+	oc, _ := shape{b: 2, h: 2, hkv: 1, n: 4, m: 4, d: 2, dv: 3}.call(30)
+	c := callIn[float32](oc)
+	for b := range 2 {
+		for j, x := range [][]float32{{2, 0}, {0, 5}, {0, 1}, {-1, 9}} {
+			copy(c.K.At(b, 0).Row(j), x)
+		}
+		for h := range 2 {
+			for i := range 4 {
+				copy(c.Q.At(b, h).Row(i), []float32{0, 3}) // three weights of 3, one of -1
+			}
+		}
+	}
+	copy(c.Q.At(1, 0).Row(2), []float32{3, 0})
+	copy(c.Q.At(1, 1).Row(3), []float32{7, 0})
+	for _, form := range []attention.Form{attention.Direct, attention.Linear} {
+		for p, want := range map[int]int64{1: 2, 2: 0} {
+			m, err := New[float32]("fastmax", Options{Order: p})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Form = form
+			r := forwardAny(t, m, c)
+			if r.Weak != want {
+				t.Errorf("p=%d, %v: %d weak rows, want %d", p, form, r.Weak, want)
+			}
+			if at := [3]int{1, 0, 2}; want > 0 && r.WeakAt != at {
+				t.Errorf("p=%d, %v: the first weak row is %v, want %v", p, form, r.WeakAt, at)
+			}
+		}
+	}
+}
+
+// forwardAny is forward where outputs may lie beyond all bounds.
+func forwardAny(t *testing.T, m attention.Mechanism[float32], c *attention.Call[float32]) *attention.Saved[float32] {
+	t.Helper()
+	var keep attention.Saved[float32]
+	if err := m.Forward(tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D), c, &keep); err != nil {
+		t.Fatal(err)
+	}
+	return &keep
+}
+
+func TestUnseenQueriesAreCounted(t *testing.T) {
+	sh := shape{b: 1, h: 3, hkv: 1, n: 8, m: 5, d: 3, dv: 2, causal: true}
+	for _, s := range subjects() {
+		oc, _ := sh.call(31)
+		m, _ := build[float32](t, s, sh.h)
+		c := callIn[float32](oc)
+		c.KeyMask = []bool{false, true, true, true, true}
+		r := forward(t, m, c)
+		// Queries 0 to 2 come before every key, query 3 sees the masked one.
+		if r.keep.Unseen != 4*3 {
+			t.Errorf("%s: %d unseen queries, want 4 of each of 3 heads", s.label, r.keep.Unseen)
+		}
+	}
+}
+
+func TestCallsThatDoNotFitAreRefused(t *testing.T) {
+	base := shape{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 3, dv: 2}
+	for i, c := range []struct {
+		name   string
+		change func(*attention.Call[float32])
+		want   string
+	}{
+		{"fastmax", func(c *attention.Call[float32]) { c.K.D = 2 }, "k: D is 2, q has 3"},
+		{"fastmax", func(c *attention.Call[float32]) { c.V.N = 3 }, "v: M is 3, k has 4"},
+		{"fastmax", func(c *attention.Call[float32]) { c.KeyLens = []int64{5} }, "key_lengths: row 0 is 5, M is 4"},
+		{"fastmax", func(c *attention.Call[float32]) {
+			c.AttnKeep, c.Form = make([]bool, 12), attention.Linear
+		}, "attn_keep: not defined in the linear form"},
+		{"softmax", func(c *attention.Call[float32]) { c.Form = attention.Linear }, "form: softmax has no linear form"},
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			oc, _ := base.call(32)
+			m, err := New[float32](c.name, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			call := callIn[float32](oc)
+			c.change(call)
+			err = m.Forward(tensor.NewHeads[float32](1, 2, 3, 2), call, nil)
+			if err == nil || err.Error() != c.want {
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+		})
+	}
+}
