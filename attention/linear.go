@@ -1,4 +1,397 @@
 package attention
 
-func (u *unit[T]) linearForward()  {}
-func (u *unit[T]) linearBackward() {}
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// stream is the linear form of one key head. Keys arrive in order and fill an
+// open chunk, which queries meet pair by pair; a closed chunk has moved into
+// the moments, which queries meet through their features.
+type stream[T tensor.Float] struct {
+	u    *unit[T]
+	m    *monomials[T]
+	past moments[T]
+	c    int // tokens of a chunk
+	ld   int // stride of rows that run over a chunk's tokens
+	lda  int // stride of prepared rows
+
+	// The open chunk.
+	n     int    // tokens in it
+	x     []T    // [da+1, ld] components of the prepared keys, under their ones
+	v     []T    // [c, past.ld] values
+	exist []bool // [c] keys that exist
+	holes bool   // some do not
+	first int    // the first key that exists: -1 before this chunk, unseen nowhere
+}
+
+// unseen is the place of a key that has not come yet.
+const unseen = math.MaxInt
+
+// newStream returns an empty stream for chunks of c tokens, in memory from take.
+func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n int) []T) *stream[T] {
+	s := &stream[T]{u: u, m: m, c: c, ld: stride[T](c), lda: kernel.Pad(u.da), exist: make([]bool, c), first: unseen}
+	s.past.ld = kernel.Pad(u.dv)
+	s.past.s = take(m.count * s.past.ld)
+	s.past.z = take(m.count)
+	s.x = take((u.da + 1) * s.ld)
+	s.v = take(c * s.past.ld)
+	return s
+}
+
+// scratchStream is a stream in the unit's own scratch memory.
+func (u *unit[T]) scratchStream() *stream[T] {
+	c := min(u.chunk, max(u.n, u.m, 1))
+	return newStream(u, newMonomials(u.t, u.spec, u.da), c, func(n int) []T { return arena.Take[T](u.ar, n) })
+}
+
+// take puts keys j0 ≤ j < j1 into the open chunk.
+func (s *stream[T]) take(j0, j1 int) {
+	u, n := s.u, j1-j0
+	if n <= 0 {
+		return
+	}
+	mark := u.ar.Mark()
+	rows := arena.Take[T](u.ar, n*u.da)
+	u.prepareK(rows, u.da, j0, j1)
+	u.t.Transpose(s.x[s.ld+s.n:], s.ld, rows, u.da, n, u.da)
+	u.ar.Reset(mark)
+	u.copyV(s.v[s.n*s.past.ld:], s.past.ld, j0, j1)
+	for j := j0; j < j1; j++ {
+		e := u.exists(j)
+		s.exist[s.n] = e
+		if e {
+			s.x[s.n] = 1
+			s.first = min(s.first, s.n)
+		} else {
+			s.x[s.n] = 0
+			s.holes = true
+		}
+		s.n++
+	}
+}
+
+// close moves the open chunk into the moments.
+func (s *stream[T]) close() {
+	if s.n == 0 {
+		return
+	}
+	s.past.add(s.u.ar, s.m, s.x, s.ld, s.n, s.v, s.x, false)
+	s.drop()
+	if s.first != unseen {
+		s.first = -1
+	}
+}
+
+// drop empties the open chunk.
+func (s *stream[T]) drop() { s.n, s.holes = 0, false }
+
+// pairs describes the weights of n queries, the rows of a, with the open
+// chunk: query r sees its keys up to diag+r.
+func (s *stream[T]) pairs(a []T, n, diag int) block[T] {
+	b := block[T]{a: a, lda: s.lda, bt: s.x[s.ld:], ldb: s.ld, nq: n, nk: s.n, diag: min(diag, s.n)}
+	if s.holes {
+		b.mask = s.exist[:s.n]
+	}
+	return b
+}
+
+// queries returns the prepared queries i0 ≤ i < i1 of head g as rows.
+func (s *stream[T]) queries(g, i0, i1 int) []T {
+	a := arena.Zeros[T](s.u.ar, (i1-i0)*s.lda)
+	s.u.prepareQ(a, s.lda, g, i0, i1)
+	return a
+}
+
+// columns returns n prepared rows as columns under a row of ones.
+func (s *stream[T]) columns(a []T, n int) []T {
+	u := s.u
+	x := arena.Take[T](u.ar, (u.da+1)*s.ld)
+	for i := range n {
+		x[i] = 1
+	}
+	u.t.Transpose(x[s.ld:], s.ld, a, s.lda, n, u.da)
+	return x
+}
+
+// attend returns numerators [n, s.past.ld] and denominators of n queries, the
+// rows of a, of which query r sees keys up to diag+r of the open chunk.
+func (s *stream[T]) attend(a []T, n, diag int) (o, den []T) {
+	u := s.u
+	o = arena.Zeros[T](u.ar, n*s.past.ld)
+	den = arena.Zeros[T](u.ar, kernel.Pad(n))
+	if s.n > 0 {
+		b := s.pairs(a, n, diag)
+		u.polyBlock(&b, s.v, s.past.ld, o, s.past.ld, den)
+	}
+	switch {
+	case !s.past.some:
+	case n <= kernel.Lanes:
+		s.past.readFew(u.ar, s.m, a, s.lda, n, o, den)
+	default:
+		s.past.read(u.ar, s.m, s.columns(a, n), s.ld, n, o, den, true)
+	}
+	return o, den
+}
+
+// read sets the outputs and denominators of queries i0 ≤ i < i1 of every head;
+// query i0+r sees keys up to diag+r of the open chunk.
+func (s *stream[T]) read(i0, i1, diag int) {
+	if i0 >= i1 {
+		return
+	}
+	u := s.u
+	mark := u.ar.Mark()
+	if i1-i0 == 1 {
+		// One token: its heads are rows of one product, so that they share
+		// the reading of the moments.
+		for g := 0; g < len(u.q); g += kernel.Lanes {
+			n := min(kernel.Lanes, len(u.q)-g)
+			a := arena.Zeros[T](u.ar, n*s.lda)
+			for r := range n {
+				u.prepareQ(a[r*s.lda:], s.lda, g+r, i0, i1)
+			}
+			o, den := s.attend(a, n, diag)
+			for r := range n {
+				s.finish(g+r, i0, o[r*s.past.ld:], den[r], s.first <= diag)
+			}
+			u.ar.Reset(mark)
+		}
+		return
+	}
+	for g := range u.q {
+		o, den := s.attend(s.queries(g, i0, i1), i1-i0, diag)
+		for i := i0; i < i1; i++ {
+			r := i - i0
+			s.finish(g, i, o[r*s.past.ld:], den[r], s.first <= diag+r)
+		}
+		u.ar.Reset(mark)
+	}
+}
+
+// finish divides. A query that sees no key has output and denominator 0.
+func (s *stream[T]) finish(g, i int, o []T, den T, sees bool) {
+	row := s.u.o[g].Row(i)
+	if !sees {
+		clear(row)
+		s.u.den[g][i] = 0
+		return
+	}
+	den += T(s.u.spec.Eps)
+	s.u.den[g][i] = den
+	s.u.t.Scale(row, 1/den, o)
+}
+
+// span returns the keys and queries of a causal sequence whose positions are
+// pos ≤ p < pos+c.
+func (u *unit[T]) span(pos, c int) (j0, j1, i0, i1 int) {
+	within := func(i, n int) int { return min(max(i, 0), n) }
+	return min(pos, u.m), min(pos+c, u.m), within(pos-u.off, u.n), within(pos+c-u.off, u.n)
+}
+
+// end is the number of positions of a causal sequence.
+func (u *unit[T]) end() int { return max(u.m, u.n+u.off) }
+
+func (u *unit[T]) linearForward() {
+	s := u.scratchStream()
+	if !u.causal {
+		for j := 0; j < u.m; j += s.c {
+			s.take(j, min(j+s.c, u.m))
+			s.close()
+		}
+		for i := 0; i < u.n; i += s.c {
+			s.read(i, min(i+s.c, u.n), 0)
+		}
+		return
+	}
+	for g := range u.q {
+		for i := range min(-u.off, u.n) {
+			s.finish(g, i, nil, 0, false)
+		}
+	}
+	for pos := 0; pos < u.n+u.off; pos += s.c {
+		j0, j1, i0, i1 := u.span(pos, s.c)
+		s.take(j0, j1)
+		s.read(i0, i1, i0+u.off-pos)
+		if pos+s.c < u.n+u.off {
+			s.close()
+		}
+	}
+}
+
+// outer returns, for queries i0 ≤ i < i1 of head g, the gradients of their
+// numerators, dO/den [n, s.past.ld], and of their denominators, -(dO·o)/den.
+// Both are zero for a query that sees no key.
+func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
+	u, ld := s.u, s.past.ld
+	y = arena.Zeros[T](u.ar, (i1-i0)*ld)
+	w = arena.Zeros[T](u.ar, i1-i0)
+	for i := i0; i < i1; i++ {
+		if den := u.den[g][i]; den != 0 {
+			do, row := u.do[g].Row(i), y[(i-i0)*ld:][:u.dv]
+			u.t.Scale(row, 1/den, do)
+			w[i-i0] = -u.t.Dot(row, u.o[g].Row(i))
+		}
+	}
+	return y, w
+}
+
+// gradPast adds to the prepared rows dx [n, s.lda] the gradient that tokens
+// with components x have through moments p, from rows y and numbers w.
+func (s *stream[T]) gradPast(p *moments[T], dx, x []T, n int, y, w []T, weighted bool) {
+	if !p.some {
+		return
+	}
+	u := s.u
+	mark := u.ar.Mark()
+	yt := arena.Take[T](u.ar, (u.dv+1)*s.ld)
+	u.t.Transpose(yt, s.ld, y, p.ld, n, u.dv)
+	copy(yt[u.dv*s.ld:][:n], w)
+	dxt := arena.Zeros[T](u.ar, (u.da+1)*s.ld)
+	p.grad(u.ar, s.m, dxt, x, yt, s.ld, n, u.dv, weighted)
+	rows := arena.Take[T](u.ar, n*u.da)
+	u.t.Transpose(rows, u.da, dxt[s.ld:], s.ld, u.da, n)
+	for i := range n {
+		row := dx[i*s.lda:][:u.da]
+		u.t.Add(row, row, rows[i*u.da:])
+	}
+	u.ar.Reset(mark)
+}
+
+// linearBackward recomputes the sums of keys for the gradient of the queries,
+// and sums queries, T = Σ φ(q)·[dO/den, -(dO·o)/den], for the gradient of the
+// keys and values. In a causal sequence each meets only its own side: keys
+// before the query going forward, queries after the key going back.
+func (u *unit[T]) linearBackward() {
+	s := u.scratchStream()
+	back := moments[T]{ld: s.past.ld, s: arena.Take[T](u.ar, len(s.past.s)), z: arena.Take[T](u.ar, s.m.count)}
+	db := arena.Zeros[T](u.ar, u.m*s.lda) // of the prepared keys
+	for j := range u.m {
+		clear(u.dval.Row(j))
+	}
+	if !u.causal {
+		for j := 0; j < u.m; j += s.c {
+			s.take(j, min(j+s.c, u.m))
+			s.close()
+		}
+		for i := 0; i < u.n; i += s.c {
+			for g := range u.q {
+				i1 := min(i+s.c, u.n)
+				s.backQueries(g, i, i1, 0, nil)
+				s.sumQueries(&back, g, i, i1)
+			}
+		}
+		for j := 0; j < u.m; j += s.c {
+			s.backKeys(&back, j, min(j+s.c, u.m), db)
+		}
+		return
+	}
+	for g := range u.q {
+		for i := range min(-u.off, u.n) {
+			clear(u.dq[g].Row(i))
+		}
+	}
+	for pos := 0; pos < u.end(); pos += s.c {
+		j0, j1, i0, i1 := u.span(pos, s.c)
+		s.take(j0, j1)
+		s.backChunk(j0, i0, i1, i0+u.off-pos, db)
+		s.close()
+	}
+	for pos := (u.end() - 1) / s.c * s.c; pos >= 0; pos -= s.c {
+		j0, j1, i0, i1 := u.span(pos, s.c)
+		s.backKeys(&back, j0, j1, db)
+		if pos > 0 {
+			for g := range u.q {
+				s.sumQueries(&back, g, i0, i1)
+			}
+		}
+	}
+}
+
+// backChunk sets dq of queries i0 ≤ i < i1 of every head, of which query i0+r
+// sees keys up to diag+r of the open chunk. What they give those keys, the
+// first of which is key j0, is added to db and dV.
+func (s *stream[T]) backChunk(j0, i0, i1, diag int, db []T) {
+	u := s.u
+	mark := u.ar.Mark()
+	x := gradient[T]{db: db[j0*s.lda:], ldo: s.past.ld}
+	if s.n > 0 {
+		x.b = arena.Zeros[T](u.ar, s.n*s.lda)
+		u.t.Transpose(x.b, s.lda, s.x[s.ld:], s.ld, u.da, s.n)
+		x.vt = arena.Take[T](u.ar, u.dv*s.ld)
+		u.t.Transpose(x.vt, s.ld, s.v, s.past.ld, s.n, u.dv)
+		x.dv = arena.Zeros[T](u.ar, s.n*s.past.ld)
+	}
+	for g := range u.q {
+		s.backQueries(g, i0, i1, diag, &x)
+	}
+	s.addValues(j0, x.dv)
+	u.ar.Reset(mark)
+}
+
+// backQueries sets dq of queries i0 ≤ i < i1 of head g and adds to x what they
+// give the open chunk.
+func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T]) {
+	u, n := s.u, i1-i0
+	if n <= 0 {
+		return
+	}
+	mark := u.ar.Mark()
+	a := s.queries(g, i0, i1)
+	y, w := s.outer(g, i0, i1)
+	da := arena.Zeros[T](u.ar, n*s.lda)
+	if s.n > 0 {
+		x.do, x.w, x.da = y, w, da
+		b := s.pairs(a, n, diag)
+		u.blockGrad(&b, x)
+	}
+	s.gradPast(&s.past, da, s.columns(a, n), n, y, w, true)
+	u.gradQ(g, i0, i1, da, s.lda)
+	u.ar.Reset(mark)
+}
+
+// sumQueries adds queries i0 ≤ i < i1 of head g to back.
+func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1 int) {
+	u, n := s.u, i1-i0
+	if n <= 0 {
+		return
+	}
+	mark := u.ar.Mark()
+	y, w := s.outer(g, i0, i1)
+	back.add(u.ar, s.m, s.columns(s.queries(g, i0, i1), n), s.ld, n, y, w, true)
+	u.ar.Reset(mark)
+}
+
+// backKeys sets dk of keys j0 ≤ j < j1 and adds to their dV, from the queries
+// summed in back and the gradient db of the prepared keys so far.
+func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db []T) {
+	u, n := s.u, j1-j0
+	if n <= 0 {
+		return
+	}
+	s.drop()
+	s.take(j0, j1)
+	db = db[j0*s.lda:]
+	if back.some {
+		mark := u.ar.Mark()
+		s.gradPast(back, db, s.x, n, s.v, s.x, false)
+		dv := arena.Zeros[T](u.ar, n*s.past.ld)
+		back.read(u.ar, s.m, s.x, s.ld, n, dv, nil, false)
+		s.addValues(j0, dv)
+		u.ar.Reset(mark)
+	}
+	u.gradK(j0, j1, db, s.lda)
+}
+
+// addValues adds rows dv to dV of the keys of the open chunk.
+func (s *stream[T]) addValues(j0 int, dv []T) {
+	for j := range s.n {
+		if s.exist[j] {
+			row := s.u.dval.Row(j0 + j)
+			s.u.t.Add(row, row, dv[j*s.past.ld:])
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package attention
+
+import (
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// featureBlock is the number of features that exist at a time. Their values
+// for a chunk of tokens stay in the second-level cache.
+const featureBlock = 96
+
+// moments are what the linear form keeps of any number of tokens: for every
+// feature the sum of feature times row, and of feature times number. For keys
+// the rows are values and the numbers are 1; for the gradient of keys both
+// come from the queries that see them.
+type moments[T tensor.Float] struct {
+	s    []T // [F, ld]
+	z    []T // [F]
+	ld   int // a multiple of kernel.Lanes
+	some bool
+}
+
+// stride returns a row stride for n elements: room for whole vectors, and an
+// odd number of cache lines, so that a column of rows spreads over the cache.
+func stride[T tensor.Float](n int) int {
+	var z T
+	line := 64 / int(unsafe.Sizeof(z))
+	n = kernel.Pad(n)
+	if n/line%2 == 0 {
+		n += line
+	}
+	return n
+}
+
+// add adds n tokens, whose components are the columns of x: rows y [n, s.ld]
+// and numbers w [n]. Their sums are taken from zero first.
+func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, w []T, weighted bool) {
+	mark := ar.Mark()
+	phi := arena.Take[T](ar, featureBlock*ld)
+	m.rewind()
+	for f := 0; f < m.count; f += featureBlock {
+		k := min(featureBlock, m.count-f)
+		m.expand(ar, phi, x, ld, n, k, weighted)
+		m.t.Block(k, s.ld, n, phi, ld, 1, y, s.ld, s.s[f*s.ld:], s.ld, s.some)
+		for i := range k {
+			d := m.t.Dot(phi[i*ld:][:n], w)
+			if s.some {
+				d += s.z[f+i]
+			}
+			s.z[f+i] = d
+		}
+	}
+	s.some = true
+	ar.Reset(mark)
+}
+
+// read adds what the moments hold for n tokens, the columns of x, to rows of
+// o [n, s.ld] and, unless it is nil, to den, which has room for whole vectors.
+func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o, den []T, weighted bool) {
+	mark := ar.Mark()
+	phi := arena.Take[T](ar, featureBlock*ld)
+	m.rewind()
+	for f := 0; f < m.count; f += featureBlock {
+		k := min(featureBlock, m.count-f)
+		m.expand(ar, phi, x, ld, n, k, weighted)
+		m.t.Block(n, s.ld, k, phi, 1, ld, s.s[f*s.ld:], s.ld, o, s.ld, true)
+		if den != nil {
+			m.t.Block(1, kernel.Pad(n), k, s.z[f:], 0, 1, phi, ld, den, 0, true)
+		}
+	}
+	ar.Reset(mark)
+}
+
+// readFew is read for at most kernel.Lanes queries, the prepared rows of a.
+// Every sum is the same sequence of operations as in read.
+func (s *moments[T]) readFew(ar *arena.Arena, m *monomials[T], a []T, lda, n int, o, den []T) {
+	mark := ar.Mark()
+	ld := stride[T](featureBlock)
+	phi := arena.Take[T](ar, n*ld)
+	columns := arena.Zeros[T](ar, featureBlock*kernel.Lanes)
+	x := arena.Take[T](ar, n*(m.width+1))
+	for i := range n {
+		row := x[i*(m.width+1):][:m.width+1]
+		row[0] = 1
+		copy(row[1:], a[i*lda:])
+	}
+	m.rewind()
+	for f := 0; f < m.count; f += featureBlock {
+		k := min(featureBlock, m.count-f)
+		copy(m.past, m.at)
+		for i := range n {
+			m.next = f
+			copy(m.at, m.past)
+			m.expandToken(phi[i*ld:], x[i*(m.width+1):], k)
+		}
+		m.t.Block(n, s.ld, k, phi, ld, 1, s.s[f*s.ld:], s.ld, o, s.ld, true)
+		m.t.Transpose(columns, kernel.Lanes, phi, ld, n, k)
+		m.t.Block(1, kernel.Lanes, k, s.z[f:], 0, 1, columns, kernel.Lanes, den, 0, true)
+	}
+	ar.Reset(mark)
+}
+
+// grad adds to the columns of dx the gradient of Σ y·(what read gives for
+// columns x), where yt [dv+1, n] holds the rows y as columns and under them the
+// numbers that go with z.
+func (s *moments[T]) grad(ar *arena.Arena, m *monomials[T], dx, x, yt []T, ld, n, dv int, weighted bool) {
+	mark := ar.Mark()
+	rows := arena.Take[T](ar, featureBlock*(dv+1))
+	dphi := arena.Take[T](ar, featureBlock*ld)
+	m.rewind()
+	for f := 0; f < m.count; f += featureBlock {
+		k := min(featureBlock, m.count-f)
+		for i := range k {
+			row := rows[i*(dv+1):][:dv+1]
+			copy(row, s.s[(f+i)*s.ld:][:dv])
+			row[dv] = s.z[f+i]
+			if weighted {
+				m.t.Scale(row, m.weight[f+i], row)
+			}
+		}
+		m.t.Block(k, kernel.Pad(n), dv+1, rows, dv+1, 1, yt, ld, dphi, ld, false)
+		m.fold(ar, dx, dphi, x, ld, n, k)
+	}
+	ar.Reset(mark)
+}

@@ -1,0 +1,227 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// monomials walks through the packed features of the linear form. With the
+// prepared row augmented to x = (1, x₁ … x_w), a feature is a product
+// x[i₁]·…·x[i_p] with i₁ ≤ … ≤ i_p, and
+//
+//	f(a·b) = Σ weight · a[i₁]…a[i_p] · b[i₁]…b[i_p]
+//
+// where weight is the multinomial coefficient of the nonzero indices times the
+// kernel's coefficient of their number. A kernel of one power needs only the
+// tuples without the index 0. The order is lexicographic, so that features in
+// a row share all factors but the last: a run.
+//
+// Features are made for a stretch of tokens at once, from rows x[i] that hold
+// component i of every token. Row 0 is 1, or 0 for a token to be left out,
+// which then vanishes from every feature.
+type monomials[T tensor.Float] struct {
+	t      *kernel.Table[T]
+	first  int   // smallest index of a tuple
+	width  int   // largest
+	count  int   // number of tuples
+	weight []T   // [count]
+	next   int   // feature that comes next
+	at     []int // its tuple, [p]
+	past   []int // an earlier tuple, [p]
+}
+
+func newMonomials[T tensor.Float](t *kernel.Table[T], s *Spec[T], width int) *monomials[T] {
+	m := &monomials[T]{t: t, width: width, count: s.features(width)}
+	if s.pure() {
+		m.first = 1
+	}
+	m.at = make([]int, s.degree())
+	m.past = make([]int, s.degree())
+	m.weight = make([]T, m.count)
+	m.rewind()
+	for f := range m.weight {
+		m.weight[f] = T(multinomial(m.at) * s.Coef[nonzero(m.at)])
+		m.skip(1)
+	}
+	return m
+}
+
+// share returns another walker through the same features.
+func (m *monomials[T]) share() *monomials[T] {
+	c := *m
+	c.at = make([]int, len(m.at))
+	c.past = make([]int, len(m.at))
+	return &c
+}
+
+func nonzero(tuple []int) int {
+	n := 0
+	for _, i := range tuple {
+		if i > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// multinomial returns in how many orders the nonzero indices of a sorted tuple
+// can stand.
+func multinomial(tuple []int) float64 {
+	c := 1.0
+	n, same := 0, 0
+	for k, i := range tuple {
+		if i == 0 {
+			continue
+		}
+		if k == 0 || tuple[k-1] != i {
+			same = 0
+		}
+		n, same = n+1, same+1
+		c = c * float64(n) / float64(same)
+	}
+	return c
+}
+
+// rewind goes to the first tuple.
+func (m *monomials[T]) rewind() {
+	m.next = 0
+	for l := range m.at {
+		m.at[l] = m.first
+	}
+}
+
+// run returns the last indices lo ≤ i < hi of the features that come next and
+// share their other factors, n at most.
+func (m *monomials[T]) run(n int) (lo, hi int) {
+	lo = m.at[len(m.at)-1]
+	return lo, min(lo+n, m.width+1)
+}
+
+// skip goes n features further within a run and returns the first position in
+// the tuple that changes, -1 after the last tuple.
+func (m *monomials[T]) skip(n int) int {
+	m.next += n
+	l := len(m.at) - 1
+	m.at[l] += n
+	if m.at[l] <= m.width {
+		return l
+	}
+	for l--; l >= 0 && m.at[l] == m.width; l-- {
+	}
+	if l >= 0 {
+		m.at[l]++
+		for k := l + 1; k < len(m.at); k++ {
+			m.at[k] = m.at[l]
+		}
+	}
+	return l
+}
+
+// prefix returns the product of all factors but the last, for n tokens. Rows
+// of tmp keep the products of the first two factors and more; those that
+// position changed and what follows take part in are computed again.
+func (m *monomials[T]) prefix(tmp, x []T, ld, n, changed int) []T {
+	last := len(m.at) - 2
+	if last < 0 {
+		return x[:n]
+	}
+	p := x[m.at[0]*ld:][:n]
+	for l := 1; l <= last; l++ {
+		q := tmp[l*ld:][:n]
+		if l >= changed {
+			m.t.Mul(q, p, x[m.at[l]*ld:])
+		}
+		p = q
+	}
+	return p
+}
+
+// expand sets count rows of dst to the features that come next, for n tokens,
+// from the rows of x; all have stride ld. The features of queries are
+// weighted.
+func (m *monomials[T]) expand(ar *arena.Arena, dst, x []T, ld, n, count int, weighted bool) {
+	mark := ar.Mark()
+	tmp := arena.Take[T](ar, len(m.at)*ld)
+	changed := 0
+	for f := 0; f < count; {
+		p := m.prefix(tmp, x, ld, n, changed)
+		lo, hi := m.run(count - f)
+		for i := lo; i < hi; i++ {
+			if weighted {
+				m.t.ScaledMul(dst[f*ld:][:n], m.weight[m.next+i-lo], p, x[i*ld:])
+			} else {
+				m.t.Mul(dst[f*ld:][:n], p, x[i*ld:])
+			}
+			f++
+		}
+		changed = m.skip(hi - lo)
+	}
+	ar.Reset(mark)
+}
+
+// expandToken sets dst to the weighted features of one token, x[i] being its
+// component i: the products of expand, along the features.
+func (m *monomials[T]) expandToken(dst, x []T, count int) {
+	weight := m.weight[m.next:]
+	for f := 0; f < count; {
+		p := x[0]
+		if last := len(m.at) - 1; last > 0 {
+			p = x[m.at[0]]
+			for _, i := range m.at[1:last] {
+				p *= x[i]
+			}
+		}
+		lo, hi := m.run(count - f)
+		m.t.Scale(dst[f:][:hi-lo], p, x[lo:])
+		f += hi - lo
+		m.skip(hi - lo)
+	}
+	m.t.Mul(dst[:count], dst, weight)
+}
+
+// fold adds to the rows of dx the gradient that dphi, the gradient of the next
+// count features, has through them. A prefix collects the gradient of
+// everything built on it and hands it to its own factors when it is left, so
+// that a feature costs two row operations whatever p is.
+func (m *monomials[T]) fold(ar *arena.Arena, dx, dphi, x []T, ld, n, count int) {
+	mark := ar.Mark()
+	last := len(m.at) - 2 // position of the prefix's last factor
+	tmp := arena.Take[T](ar, len(m.at)*ld)
+	grad := arena.Zeros[T](ar, len(m.at)*ld) // of the prefix up to each position
+	changed := 0
+	for f := 0; f < count; {
+		p := m.prefix(tmp, x, ld, n, changed)
+		lo, hi := m.run(count - f)
+		for i := lo; i < hi; i++ {
+			d := dphi[f*ld:][:n]
+			m.t.MulAdd(dx[i*ld:][:n], d, p)
+			if last >= 0 {
+				m.t.MulAdd(grad[last*ld:][:n], d, x[i*ld:])
+			}
+			f++
+		}
+		copy(m.past, m.at)
+		changed = m.skip(hi - lo)
+		leave := changed
+		if f == count {
+			leave = 0
+		}
+		for l := last; l >= max(leave, 0); l-- {
+			d := grad[l*ld:][:n]
+			xi := m.past[l]
+			if l == 0 {
+				m.t.Add(dx[xi*ld:][:n], dx[xi*ld:], d)
+			} else {
+				before := x[m.past[0]*ld:]
+				if l > 1 {
+					before = tmp[(l-1)*ld:]
+				}
+				m.t.MulAdd(dx[xi*ld:][:n], d, before)
+				m.t.MulAdd(grad[(l-1)*ld:][:n], d, x[xi*ld:])
+			}
+			clear(d)
+		}
+	}
+	ar.Reset(mark)
+}
