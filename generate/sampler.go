@@ -1,0 +1,120 @@
+package generate
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/rng"
+)
+
+// Sampling says how a token is drawn from the logits of a model.
+type Sampling struct {
+	Temperature float64 `json:"temperature"` // divides the logits; 0: the most likely token
+	TopK        int     `json:"top_k"`       // only the k most likely tokens; 0: all
+	TopP        float64 `json:"top_p"`       // then only the fewest most likely that have this much of the probability; 0 or 1: all
+	Seed        uint64  `json:"seed"`
+}
+
+func (s Sampling) check() error {
+	switch {
+	case !(s.Temperature >= 0 && s.Temperature <= math.MaxFloat32):
+		return fmt.Errorf("temperature: %v is not a number of 0 or more", s.Temperature)
+	case s.TopK < 0:
+		return fmt.Errorf("top-k: %d is negative", s.TopK)
+	case !(s.TopP >= 0 && s.TopP <= 1):
+		return fmt.Errorf("top-p: %v is not between 0 and 1", s.TopP)
+	}
+	return nil
+}
+
+// Sampler draws tokens. Its memory is made once, so that drawing allocates
+// nothing.
+type Sampler struct {
+	set    Sampling
+	key    rng.Key
+	order  []int32   // tokens, the most likely first where the choice is limited
+	weight []float64 // of the tokens in that order
+}
+
+// NewSampler returns a sampler for logits of vocab tokens.
+func NewSampler(s Sampling, vocab int) (*Sampler, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	if vocab < 1 {
+		return nil, fmt.Errorf("vocabulary: has %d tokens", vocab)
+	}
+	return &Sampler{set: s, key: rng.New(s.Seed), order: make([]int32, vocab), weight: make([]float64, vocab)}, nil
+}
+
+// Next draws token number i. The same logits, settings and i give the same
+// token. Of equally likely tokens the lower comes first. Logits of another
+// length, or without a finite largest one, are an error.
+func (s *Sampler) Next(logits []float32, i uint64) (int32, error) {
+	if len(logits) != len(s.order) {
+		return 0, fmt.Errorf("logits: there are %d, the vocabulary has %d tokens", len(logits), len(s.order))
+	}
+	best := 0
+	for t, x := range logits {
+		if x != x {
+			return 0, fmt.Errorf("logits: that of token %d is not a number", t)
+		}
+		if x > logits[best] {
+			best = t
+		}
+	}
+	most := float64(logits[best])
+	if math.IsInf(most, 0) {
+		return 0, fmt.Errorf("logits: the largest, that of token %d, is %v", best, most)
+	}
+	if s.set.Temperature == 0 {
+		return int32(best), nil
+	}
+	for t := range s.order {
+		s.order[t] = int32(t)
+	}
+	n := len(logits)
+	limitP := s.set.TopP > 0 && s.set.TopP < 1
+	if limitK := s.set.TopK > 0 && s.set.TopK < n; limitK || limitP {
+		slices.SortFunc(s.order, func(a, b int32) int {
+			return cmp.Or(cmp.Compare(logits[b], logits[a]), cmp.Compare(a, b))
+		})
+		if limitK {
+			n = s.set.TopK
+		}
+	}
+	var sum float64
+	for j, t := range s.order[:n] {
+		s.weight[j] = math.Exp((float64(logits[t]) - most) / s.set.Temperature)
+		sum += s.weight[j]
+	}
+	if limitP {
+		n, sum = s.nucleus(n, sum)
+	}
+	// The last token of any weight also takes what rounding leaves over.
+	u, last := s.key.Float64(i)*sum, s.order[0]
+	for j, t := range s.order[:n] {
+		if s.weight[j] == 0 {
+			continue
+		}
+		last = t
+		if u -= s.weight[j]; u < 0 {
+			break
+		}
+	}
+	return last, nil
+}
+
+// nucleus returns how many of the n first tokens are needed for the share TopP
+// of sum, and their sum (Holtzman et al. 2020, arXiv 1904.09751, section 3.1).
+func (s *Sampler) nucleus(n int, sum float64) (int, float64) {
+	var part float64
+	for j, w := range s.weight[:n] {
+		if part += w; part >= s.set.TopP*sum {
+			return j + 1, part
+		}
+	}
+	return n, sum
+}
