@@ -7,8 +7,8 @@ import "github.com/mmcloughlin/avo/operand"
 func (g *gen) adamW() {
 	g.routine("adamW", "n int, w, dw, m, v, s *float32)",
 		"updates the weights w and moments m, v from the gradient dw with the AdamWStep s.")
-	n, weights, grads := g.integer("n"), g.pointer("w"), g.pointer("dw")
-	first, second, s := g.pointer("m"), g.pointer("v"), g.pointer("s")
+	n, weights, grads := g.arg("n"), g.arg("w"), g.arg("dw")
+	first, second, s := g.arg("m"), g.arg("v"), g.arg("s")
 	field := func(i int) num { return g.num(operand.Mem{Base: s, Disp: 4 * i}) }
 	rate, beta1, beta2, eps, decay := field(0), field(1), field(2), field(3), field(4)
 	correct1, correct2, gradScale := field(5), field(6), field(7)

@@ -76,7 +76,7 @@ func (g *gen) exp(e exponent, x vec) vec {
 
 func (g *gen) expRow() {
 	g.routine("exp", "n int, dst, x *float32, shift float32) float32", "sets dst = exp(x - shift) and returns Σ dst.")
-	n, dst, x := g.integer("n"), g.pointer("dst"), g.pointer("x")
+	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")
 	shift, e := g.param("shift"), g.exponent()
 	sum := g.zero()
 	g.loop(n, 1, func(int) {
@@ -102,7 +102,7 @@ func (g *gen) logit(x vec, a, b num) vec {
 
 func (g *gen) gelu() {
 	g.routine("gelu", "n int, dst, x *float32)", "sets dst to the tanh form of GELU of x.")
-	n, dst, x := g.integer("n"), g.pointer("dst"), g.pointer("x")
+	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")
 	a, b, one, e := g.constant(-geluA), g.constant(-geluB), g.constant(1), g.exponent()
 	g.loop(n, 1, func(int) {
 		v := g.load(x, 0)
@@ -117,7 +117,7 @@ func (g *gen) gelu() {
 // digits; x is clamped to there so that nothing overflows.
 func (g *gen) geluGrad() {
 	g.routine("geluGrad", "n int, dx, dy, x *float32)", "sets dx = dy∘GELU'(x).")
-	n, dx, dy, x := g.integer("n"), g.pointer("dx"), g.pointer("dy"), g.pointer("x")
+	n, dx, dy, x := g.arg("n"), g.arg("dx"), g.arg("dy"), g.arg("x")
 	a, b, e := g.constant(-geluA), g.constant(-geluB), g.exponent()
 	one, a1, b1 := g.constant(1), g.constant(geluA), g.constant(3*geluB)
 	low, high := g.constant(-10), g.constant(10)

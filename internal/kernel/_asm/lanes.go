@@ -53,20 +53,25 @@ func (g *gen) finish() {
 	g.RET()
 }
 
-// label returns a name that the current file has not used.
+// label returns a name that no other label of the file has.
 func (g *gen) label(what string) string {
 	g.labels++
 	return fmt.Sprintf("%s%d", what, g.labels)
 }
 
-// integer and pointer load a parameter into a general register.
-func (g *gen) integer(name string) reg.GPVirtual {
+// arg loads an integer or pointer parameter.
+func (g *gen) arg(name string) reg.GPVirtual {
 	r := g.GP64()
 	g.Load(g.Param(name), r)
 	return r
 }
 
-func (g *gen) pointer(name string) reg.GPVirtual { return g.integer(name) }
+// stride loads a parameter that counts float32, in bytes.
+func (g *gen) stride(name string) reg.GPVirtual {
+	r := g.arg(name)
+	g.SHLQ(operand.Imm(2), r)
+	return r
+}
 
 // address is where a parameter or result lies in the frame.
 func (g *gen) address(name string) operand.Mem {
@@ -136,7 +141,7 @@ func (g *gen) constant(x float32) num {
 	return g.num(m)
 }
 
-// get is n as a vec, for reading only.
+// get is n as a vec, for reading only: its registers may be shared.
 func (g *gen) get(n num) vec {
 	if n.held != nil {
 		return n.held
@@ -258,7 +263,7 @@ func (g *gen) mask(n reg.GPVirtual) {
 		bits := g.GP32()
 		g.MOVL(operand.I32(-1), bits)
 		g.BZHIL(n.As32(), bits, bits)
-		g.kmask = g.K().(reg.OpmaskVirtual)
+		g.kmask = g.K()
 		g.KMOVW(bits, g.kmask)
 		return
 	}
@@ -287,7 +292,7 @@ func (g *gen) div(x, y vec) vec { return g.both(g.VDIVPS, x, y) } // x / y
 func (g *gen) min(x, y vec) vec { return g.both(g.VMINPS, y, x) }
 func (g *gen) max(x, y vec) vec { return g.both(g.VMAXPS, y, x) }
 
-// both applies a two-operand instruction; x is its first source.
+// both is the result of a two-operand instruction; x is its first source.
 func (g *gen) both(op func(...operand.Op), x, y vec) vec {
 	d := g.vec()
 	for h := range d {
@@ -296,6 +301,7 @@ func (g *gen) both(op func(...operand.Op), x, y vec) vec {
 	return d
 }
 
+// copy is x in registers of its own.
 func (g *gen) copy(x vec) vec {
 	d := g.vec()
 	for h := range d {

@@ -3,7 +3,7 @@ package main
 // layerNorm emits the two passes over a row that follow its mean.
 func (g *gen) layerNorm() {
 	g.routine("variance", "n int, x *float32, mean float32) float32", "returns Σ (x - mean)².")
-	n, x := g.integer("n"), g.pointer("x")
+	n, x := g.arg("n"), g.arg("x")
 	mean := g.hold(g.param("mean"))
 	sums := g.zeros(2)
 	g.loop(n, len(sums), func(vecs int) {
@@ -20,10 +20,10 @@ func (g *gen) layerNorm() {
 
 func (g *gen) normalize(name, bias, doc string) {
 	g.routine(name, "n int, dst, x, gain"+bias+" *float32, mean, rstd float32)", doc)
-	n, dst, x, gain := g.integer("n"), g.pointer("dst"), g.pointer("x"), g.pointer("gain")
+	n, dst, x, gain := g.arg("n"), g.arg("dst"), g.arg("x"), g.arg("gain")
 	offset := gain
 	if bias != "" {
-		offset = g.pointer("bias")
+		offset = g.arg("bias")
 	}
 	mean, rstd := g.hold(g.param("mean")), g.hold(g.param("rstd"))
 	g.loop(n, 2, func(vecs int) {
@@ -45,7 +45,7 @@ func (g *gen) normalize(name, bias, doc string) {
 func (g *gen) layerNormGrad() {
 	g.routine("normSums", "n int, dy, x, gain *float32, mean, rstd float32) (s1, s2 float32)",
 		"returns Σ dy∘gain and Σ dy∘gain∘(x - mean)·rstd.")
-	n, dy, x, gain := g.integer("n"), g.pointer("dy"), g.pointer("x"), g.pointer("gain")
+	n, dy, x, gain := g.arg("n"), g.arg("dy"), g.arg("x"), g.arg("gain")
 	mean, rstd := g.param("mean"), g.param("rstd")
 	s1, s2 := g.zero(), g.zero()
 	g.loop(n, 1, func(int) {
@@ -58,8 +58,8 @@ func (g *gen) layerNormGrad() {
 
 	g.routine("normGrad", "n int, dx, dy, x, gain *float32, mean, rstd, s1, s2 float32)",
 		"sets dx = rstd·(dy∘gain - s1 - s2·(x - mean)·rstd).")
-	n, dy, x, gain = g.integer("n"), g.pointer("dy"), g.pointer("x"), g.pointer("gain")
-	dx := g.pointer("dx")
+	n, dy, x, gain = g.arg("n"), g.arg("dy"), g.arg("x"), g.arg("gain")
+	dx := g.arg("dx")
 	mean, rstd = g.param("mean"), g.param("rstd")
 	mean1, mean2 := g.param("s1"), g.param("s2")
 	g.loop(n, 1, func(int) {
@@ -73,8 +73,8 @@ func (g *gen) layerNormGrad() {
 
 	g.routine("gainGrad", "n int, dgain, dy, x *float32, mean, rstd float32)",
 		"sets dgain += dy∘(x - mean)·rstd.")
-	n, dy, x = g.integer("n"), g.pointer("dy"), g.pointer("x")
-	dgain := g.pointer("dgain")
+	n, dy, x = g.arg("n"), g.arg("dy"), g.arg("x")
+	dgain := g.arg("dgain")
 	mean, rstd = g.param("mean"), g.param("rstd")
 	g.loop(n, 1, func(int) {
 		h := g.mul(g.sub(g.load(x, 0), g.get(mean)), g.get(rstd))

@@ -44,56 +44,54 @@ func (g *gen) register() reg.VecVirtual {
 // tile emits the product of count tiles below one another:
 // C [count·rows, cols] = A·B, or C += A·B.
 func (g *gen) tile(rows, cols int) {
-	width := cols * 4 / g.size() // registers per row
 	g.routine(fmt.Sprintf("tile%dx%d", rows, cols),
 		"count, k int, a *float32, ars, acs int, b *float32, brs int, c *float32, crs int, acc bool)",
 		fmt.Sprintf("computes count tiles of %d rows and %d columns.", rows, cols))
-
-	acc := make([][]reg.VecVirtual, rows)
-	for i := range acc {
-		acc[i] = make([]reg.VecVirtual, width)
-		for j := range acc[i] {
-			acc[i][j] = g.register()
+	sums := make([][]reg.VecVirtual, rows)
+	for i := range sums {
+		sums[i] = make([]reg.VecVirtual, cols*4/g.size())
+		for j := range sums[i] {
+			sums[i][j] = g.register()
 		}
 	}
-	ars, acs, brs := g.integer("ars"), g.integer("acs"), g.integer("brs")
-	for _, stride := range []reg.GPVirtual{ars, acs, brs} {
-		g.SHLQ(operand.Imm(2), stride)
-	}
-
+	ars, acs, brs := g.stride("ars"), g.stride("acs"), g.stride("brs")
 	next := g.label("tile")
 	g.Label(next)
-	b := g.pointer("b")
-	k := g.integer("k")
-	// Rows 0, 1 and 2 of each group of three are at p, p+ars and p+2·ars.
-	groups := []reg.GPVirtual{g.pointer("a")}
-	for 3*len(groups) < rows {
-		p := g.GP64()
-		last := groups[len(groups)-1]
-		g.LEAQ(operand.Mem{Base: last, Index: ars, Scale: 2}, p)
-		g.ADDQ(ars, p)
-		groups = append(groups, p)
-	}
-	element := func(i int) operand.Mem {
-		m := operand.Mem{Base: groups[i/3]}
-		if i%3 > 0 {
-			m.Index, m.Scale = ars, uint8(i%3)
-		}
-		return m
-	}
-	c, crs := g.pointer("c"), g.integer("crs")
-	g.SHLQ(operand.Imm(2), crs)
+	a := g.rows(g.arg("a"), ars, rows)
+	b, k := g.arg("b"), g.arg("k")
+
+	// Rows of C may be far apart: fetch them while the sums form.
+	c, crs := g.arg("c"), g.stride("crs")
 	for range rows {
-		for disp := 0; disp < 4*cols; disp += 64 {
-			g.PREFETCHT0(operand.Mem{Base: c, Disp: disp})
+		for j := 0; j < cols; j += 16 {
+			g.PREFETCHT0(operand.Mem{Base: c, Disp: 4 * j})
 		}
 		g.ADDQ(crs, c)
 	}
-	for _, row := range acc {
+	for _, row := range sums {
 		for _, r := range row {
 			g.clear(r)
 		}
 	}
+	g.product(sums, a, acs, b, brs, k)
+	c, crs = g.arg("c"), g.stride("crs")
+	g.write(sums, c, crs)
+
+	g.MOVQ(c, g.address("c"))
+	top := g.arg("a")
+	for range rows {
+		g.ADDQ(ars, top)
+	}
+	g.MOVQ(top, g.address("a"))
+	g.DECQ(g.address("count"))
+	g.JNZ(operand.LabelRef(next))
+	g.finish()
+}
+
+// product adds to the sums of a tile, for each of k columns of A and rows of
+// B, their products.
+func (g *gen) product(sums [][]reg.VecVirtual, a rows, acs, b, brs, k reg.GPVirtual) {
+	width := len(sums[0])
 	step := func() {
 		row := make([]reg.VecVirtual, width)
 		for j := range row {
@@ -101,33 +99,30 @@ func (g *gen) tile(rows, cols int) {
 			g.VMOVUPS(operand.Mem{Base: b, Disp: j * g.size()}, row[j])
 		}
 		g.ADDQ(brs, b)
-		for i := range rows {
+		for i := range sums {
 			if g.wide && width == 1 {
-				// One use of the broadcast: have it done by the multiply-add.
-				g.VFMADD231PS_BCST(element(i), row[0], acc[i][0])
+				// A broadcast that is used once is best left to the multiply-add.
+				g.VFMADD231PS_BCST(a.at(i), row[0], sums[i][0])
 				continue
 			}
 			x := g.register()
-			g.VBROADCASTSS(element(i), x)
+			g.VBROADCASTSS(a.at(i), x)
 			for j := range row {
-				g.VFMADD231PS(row[j], x, acc[i][j])
+				g.VFMADD231PS(row[j], x, sums[i][j])
 			}
 		}
-		for _, p := range groups {
-			g.ADDQ(acs, p)
-		}
+		a.move(acs)
 	}
-	const unroll = 4
-	four, one, done := g.label("four"), g.label("one"), g.label("done")
+	four, rest, one, done := g.label("four"), g.label("rest"), g.label("one"), g.label("done")
 	g.SUBQ(operand.Imm(unroll), k)
-	g.JLT(operand.LabelRef(one + "s"))
+	g.JLT(operand.LabelRef(rest))
 	g.Label(four)
 	for range unroll {
 		step()
 	}
 	g.SUBQ(operand.Imm(unroll), k)
 	g.JGE(operand.LabelRef(four))
-	g.Label(one + "s")
+	g.Label(rest)
 	g.ADDQ(operand.Imm(unroll), k)
 	g.JZ(operand.LabelRef(done))
 	g.Label(one)
@@ -135,19 +130,18 @@ func (g *gen) tile(rows, cols int) {
 	g.DECQ(k)
 	g.JNZ(operand.LabelRef(one))
 	g.Label(done)
+}
 
-	c, crs = g.pointer("c"), g.integer("crs")
-	g.SHLQ(operand.Imm(2), crs)
-	flag := g.GP32()
-	g.MOVBLZX(g.address("acc"), flag)
-	g.TESTL(flag, flag)
-	set, stored := g.label("set"), g.label("stored")
+// write adds the sums to C, or sets it to them, as acc says, and moves c below
+// the tile.
+func (g *gen) write(sums [][]reg.VecVirtual, c, crs reg.GPVirtual) {
+	acc := g.GP32()
+	g.MOVBLZX(g.address("acc"), acc)
+	g.TESTL(acc, acc)
+	set, done := g.label("set"), g.label("written")
 	g.JZ(operand.LabelRef(set))
-	write := func(add bool) {
-		for i, row := range acc {
-			if i > 0 {
-				g.ADDQ(crs, c)
-			}
+	for _, add := range []bool{true, false} {
+		for _, row := range sums {
 			for j, r := range row {
 				m := operand.Mem{Base: c, Disp: j * g.size()}
 				if add {
@@ -155,24 +149,14 @@ func (g *gen) tile(rows, cols int) {
 				}
 				g.VMOVUPS(r, m)
 			}
+			g.ADDQ(crs, c)
+		}
+		if add {
+			g.JMP(operand.LabelRef(done))
+			g.Label(set)
 		}
 	}
-	write(true)
-	g.JMP(operand.LabelRef(stored))
-	g.Label(set)
-	write(false)
-	g.Label(stored)
-
-	g.ADDQ(crs, c)
-	g.MOVQ(c, g.address("c"))
-	a := g.pointer("a")
-	for range rows {
-		g.ADDQ(ars, a)
-	}
-	g.MOVQ(a, g.address("a"))
-	g.DECQ(g.address("count"))
-	g.JNZ(operand.LabelRef(next))
-	g.finish()
+	g.Label(done)
 }
 
 // peakChains is the number of independent multiply-adds in flight: more than
@@ -182,7 +166,7 @@ const peakChains = 12
 // peak emits a loop of multiply-adds that depend on nothing but themselves.
 func (g *gen) peak() {
 	g.routine("peak", "n int)", fmt.Sprintf("does n rounds of %d independent vector multiply-adds.", peakChains))
-	n := g.integer("n")
+	n := g.arg("n")
 	x := g.register()
 	g.clear(x)
 	chains := make([]reg.VecVirtual, peakChains)

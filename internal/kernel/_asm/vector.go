@@ -35,7 +35,7 @@ const unroll = 4
 
 func (g *gen) axpy() {
 	g.routine("axpy", "n int, dst *float32, a float32, x *float32)", "sets dst += a·x.")
-	n, dst, x := g.integer("n"), g.pointer("dst"), g.pointer("x")
+	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")
 	a := g.hold(g.param("a"))
 	g.loop(n, unroll, func(vecs int) {
 		for u := range vecs {
@@ -49,7 +49,7 @@ func (g *gen) axpy() {
 
 func (g *gen) scale() {
 	g.routine("scale", "n int, dst *float32, a float32, x *float32)", "sets dst = a·x.")
-	n, dst, x := g.integer("n"), g.pointer("dst"), g.pointer("x")
+	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")
 	a := g.hold(g.param("a"))
 	g.loop(n, unroll, func(vecs int) {
 		for u := range vecs {
@@ -62,7 +62,7 @@ func (g *gen) scale() {
 // binary emits dst = f(x, y).
 func (g *gen) binary(name, doc string, f func(x, y vec) vec) {
 	g.routine(name, "n int, dst, x, y *float32)", doc)
-	n, dst, x, y := g.integer("n"), g.pointer("dst"), g.pointer("x"), g.pointer("y")
+	n, dst, x, y := g.arg("n"), g.arg("dst"), g.arg("x"), g.arg("y")
 	g.loop(n, unroll, func(vecs int) {
 		for u := range vecs {
 			g.store(f(g.load(x, u), g.load(y, u)), dst, u)
@@ -73,7 +73,7 @@ func (g *gen) binary(name, doc string, f func(x, y vec) vec) {
 
 func (g *gen) scaledMul() {
 	g.routine("scaledMul", "n int, dst *float32, a float32, x, y *float32)", "sets dst = a·(x∘y).")
-	n, dst, x, y := g.integer("n"), g.pointer("dst"), g.pointer("x"), g.pointer("y")
+	n, dst, x, y := g.arg("n"), g.arg("dst"), g.arg("x"), g.arg("y")
 	a := g.hold(g.param("a"))
 	g.loop(n, unroll, func(vecs int) {
 		for u := range vecs {
@@ -86,7 +86,7 @@ func (g *gen) scaledMul() {
 
 func (g *gen) mulAdd() {
 	g.routine("mulAdd", "n int, dst, x, y *float32)", "sets dst += x∘y.")
-	n, dst, x, y := g.integer("n"), g.pointer("dst"), g.pointer("x"), g.pointer("y")
+	n, dst, x, y := g.arg("n"), g.arg("dst"), g.arg("x"), g.arg("y")
 	g.loop(n, unroll, func(vecs int) {
 		for u := range vecs {
 			d := g.load(dst, u)
@@ -99,7 +99,7 @@ func (g *gen) mulAdd() {
 
 func (g *gen) dot() {
 	g.routine("dot", "n int, x, y *float32) float32", "returns Σ x·y.")
-	n, x, y := g.integer("n"), g.pointer("x"), g.pointer("y")
+	n, x, y := g.arg("n"), g.arg("x"), g.arg("y")
 	sums := g.zeros(unroll)
 	g.loop(n, unroll, func(vecs int) {
 		for u := range vecs {
@@ -111,7 +111,7 @@ func (g *gen) dot() {
 
 func (g *gen) sum() {
 	g.routine("sum", "n int, x *float32) float32", "returns Σ x.")
-	n, x := g.integer("n"), g.pointer("x")
+	n, x := g.arg("n"), g.arg("x")
 	sums := g.zeros(unroll)
 	g.loop(n, unroll, func(vecs int) {
 		for u := range vecs {
@@ -125,7 +125,7 @@ func (g *gen) sum() {
 // beside it the largest magnitude as an integer, in which a NaN is above Inf.
 func (g *gen) maximum() {
 	g.routine("max", "n int, x *float32) float32", "returns max x, or NaN if x holds one.")
-	n, x := g.integer("n"), g.pointer("x")
+	n, x := g.arg("n"), g.arg("x")
 	lowest := g.hold(g.constant(float32(math.Inf(-1))))
 	magnitude := g.hold(g.constant(math.Float32frombits(0x7fffffff)))
 	best, size := g.copy(lowest.held), g.zero()
@@ -168,8 +168,8 @@ func (g *gen) pad(v, other vec) vec {
 func (g *gen) poly() {
 	g.routine("poly", "n int, dst, x *float32, terms int, coef *float32) float32",
 		"sets dst = Σ_l coef[l]·x^l for terms > 0 coefficients and returns Σ dst.")
-	n, dst, x := g.integer("n"), g.pointer("dst"), g.pointer("x")
-	terms, coef := g.integer("terms"), g.pointer("coef")
+	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")
+	terms, coef := g.arg("terms"), g.arg("coef")
 	g.DECQ(terms)
 	sums := g.zeros(2)
 	g.loop(n, len(sums), func(vecs int) {

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// rows addresses the rows of a matrix, for which there are too few registers:
+// each third row has one, and the two below it lie one and two strides off.
+type rows struct {
+	g      *gen
+	third  []reg.GPVirtual
+	stride reg.GPVirtual
+}
+
+// rows addresses n rows, the first of them at top. It takes top over.
+func (g *gen) rows(top, stride reg.GPVirtual, n int) rows {
+	r := rows{g, []reg.GPVirtual{top}, stride}
+	for 3*len(r.third) < n {
+		p := g.GP64()
+		g.LEAQ(operand.Mem{Base: r.third[len(r.third)-1], Index: stride, Scale: 2}, p)
+		g.ADDQ(stride, p)
+		r.third = append(r.third, p)
+	}
+	return r
+}
+
+// at is the memory that row i starts with.
+func (r rows) at(i int) operand.Mem {
+	m := operand.Mem{Base: r.third[i/3]}
+	if i%3 > 0 {
+		m.Index, m.Scale = r.stride, uint8(i%3)
+	}
+	return m
+}
+
+// move moves all rows by a number of bytes.
+func (r rows) move(by reg.Register) {
+	for _, p := range r.third {
+		r.g.ADDQ(by, p)
+	}
+}
