@@ -25,14 +25,16 @@ func (p Parts) Total() float64 {
 // numbers held at once, and the lengths from which on the efficient form has
 // fewer of each.
 type TaylorShift struct {
-	OpsDirect, OpsEfficient         Parts
-	EntriesDirect, EntriesEfficient Parts
+	OpsDirect        Parts `json:"ops_dir"`
+	OpsEfficient     Parts `json:"ops_eff"`
+	EntriesDirect    Parts `json:"entries_dir"`
+	EntriesEfficient Parts `json:"entries_eff"`
 
-	N0         float64 // OpsDirect = OpsEfficient
-	N0Bound    float64 // d² + d + ¾, not below N0
-	N0Measured float64 // N0 + 18d, where the paper's own programs cross over
-	N1         float64 // EntriesDirect = EntriesEfficient
-	N1Bound    float64 // d²/2 + 2d + ½, not below N1
+	N0         float64 `json:"n0"`          // OpsDirect = OpsEfficient
+	N0Bound    float64 `json:"n0_bound"`    // d² + d + ¾, not below N0
+	N0Measured float64 `json:"n0_measured"` // N0 + 18d, where the paper's own programs cross over
+	N1         float64 `json:"n1"`          // EntriesDirect = EntriesEfficient
+	N1Bound    float64 `json:"n1_bound"`    // d²/2 + 2d + ½, not below N1
 }
 
 // TaylorShiftCost evaluates the published formulas:
@@ -100,13 +102,14 @@ func TaylorShiftHeads(n, width, h int) (ops, entries float64) {
 // sections 2.4 and 2.5) state for Fastmax: the leading terms without their
 // constants.
 type Fast struct {
-	Time         float64 // ND^(p+1), causal or not
-	Memory       float64 // ND^p + D^(p+1), unmasked, by automatic differentiation
-	CausalMemory float64 // ND^(p+1): the sums of every prefix are kept
+	Time         float64 `json:"time"`          // ND^(p+1), causal or not
+	Memory       float64 `json:"memory"`        // ND^p + D^(p+1), unmasked, by automatic differentiation
+	CausalMemory float64 `json:"causal_memory"` // ND^(p+1): the sums of every prefix are kept
 	// GradientPrinted is ND^(p-1), the memory with hand-written gradients as
 	// section 2.5 ends. What it says must be kept, q̂, k̂, v, F and G, is
 	// GradientMemory: ND for any p, so the two agree for p = 2 alone.
-	GradientPrinted, GradientMemory float64
+	GradientPrinted float64 `json:"gradient_memory_printed"`
+	GradientMemory  float64 `json:"gradient_memory"`
 }
 
 // FastCost evaluates the stated orders for all of h heads over n tokens of

@@ -30,6 +30,7 @@ type cli struct {
 	Version kong.VersionFlag `help:"Print the version and leave."`
 
 	Attend  attendCmd  `cmd:"" help:"Compute attention, and its gradients, on arrays from a file."`
+	Plan    planCmd    `cmd:"" help:"Count operations and bytes, as published and here, and predict times."`
 	Verify  verifyCmd  `cmd:"" help:"Hold a folder of golden files against this build."`
 	Inspect inspectCmd `cmd:"" help:"Describe the machine, a model or a saved state."`
 }

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/attention"
+)
+
+// planCmd is the verb plan: what attention costs, as published and here.
+type planCmd struct {
+	N         count  `default:"4096" placeholder:"N" help:"Queries of a sequence."`
+	M         count  `placeholder:"M" help:"Keys of a sequence; as many as queries if not given."`
+	D         count  `default:"64" placeholder:"D" help:"Width of queries and keys of a head."`
+	Dv        count  `placeholder:"DV" help:"Width of values; D if not given."`
+	Heads     count  `default:"1" placeholder:"H" help:"Query heads."`
+	KVHeads   count  `name:"kv-heads" placeholder:"H" help:"Key heads; as many as query heads if not given."`
+	Batch     count  `default:"1" placeholder:"B" help:"Sequences."`
+	Causal    bool   `help:"Query i sees keys j ≤ i + (M-N)."`
+	Mechanism string `default:"fastmax" placeholder:"NAME" help:"Attention function; with --help its settings are listed."`
+	settings
+	Width count `placeholder:"C" help:"Also sweep over the number of heads that share this width."`
+
+	Parameters     amount `placeholder:"P" help:"Also count the training of a model of P parameters, such as 174.6e9."`
+	Tokens         amount `placeholder:"T" help:"Tokens that it trains on, such as 300e9."`
+	Layers         count  `placeholder:"L" help:"Its layers, each with attention of the shape above, which is then added."`
+	EncoderDecoder bool   `help:"Each token meets half of its parameters: 3PT instead of 6PT."`
+
+	JSON bool `name:"json" help:"Print one JSON object."`
+}
+
+// count is a positive whole number that may be written 1e6.
+type count int
+
+func (c *count) UnmarshalText(text []byte) error {
+	x, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || x != math.Trunc(x) || x < 1 || x > 1e15 {
+		return fmt.Errorf("%q: needs a whole number from 1 to 1e15", text)
+	}
+	*c = count(x)
+	return nil
+}
+
+// amount is a positive finite number.
+type amount float64
+
+func (a *amount) UnmarshalText(text []byte) error {
+	x, err := strconv.ParseFloat(string(text), 64)
+	if err != nil || !(x > 0) || math.IsInf(x, 0) {
+		return fmt.Errorf("%q: needs a number above 0", text)
+	}
+	*a = amount(x)
+	return nil
+}
+
+func (c *planCmd) Run(e *env) error {
+	var r *planReport
+	err := e.interruptible(func() (err error) {
+		r, err = c.report()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.stdout, r)
+	}
+	return r.print(e.stdout)
+}
+
+// planReport is all that plan tells.
+type planReport struct {
+	Machine   string    `json:"machine"`
+	Mechanism string    `json:"mechanism"`
+	Degree    int       `json:"order,omitempty"`
+	Shape     planShape `json:"shape"`
+	Features  int       `json:"features,omitempty"` // F, packed
+
+	Forms  []formCost `json:"forms"`
+	Form   string     `json:"form"` // chosen
+	Chunk  int        `json:"chunk,omitempty"`
+	Why    string     `json:"why,omitempty"`
+	Switch int        `json:"switch_n,omitempty"` // smallest N = M that is linear here
+	State  *stateCost `json:"state,omitempty"`
+
+	TaylorShift attention.TaylorShift `json:"taylorshift"` // one head
+	Totals      taylorShiftTotals     `json:"taylorshift_totals"`
+	Fast        *attention.Fast       `json:"fast,omitempty"`
+
+	Width    int           `json:"width,omitempty"`
+	Sweep    []headsCost   `json:"sweep,omitempty"`
+	Training *trainingCost `json:"training,omitempty"`
+}
+
+// planShape is what of an attention.Shape the costs depend on.
+type planShape struct {
+	B      int  `json:"b"`
+	H      int  `json:"h"`
+	Hkv    int  `json:"hkv"`
+	N      int  `json:"n"`
+	M      int  `json:"m"`
+	D      int  `json:"d"`
+	Dv     int  `json:"dv"`
+	Causal bool `json:"causal"`
+}
+
+// taylorShiftTotals are the sums of the parts.
+type taylorShiftTotals struct {
+	OpsDirect        float64 `json:"ops_dir"`
+	OpsEfficient     float64 `json:"ops_eff"`
+	EntriesDirect    float64 `json:"entries_dir"`
+	EntriesEfficient float64 `json:"entries_eff"`
+}
+
+// formCost is what one form costs here, all heads and sequences.
+type formCost struct {
+	Form            string  `json:"form"`
+	Forward         float64 `json:"forward_flops"`
+	Backward        float64 `json:"backward_flops"`
+	Bytes           float64 `json:"worker_bytes"` // scratch and state of each worker
+	ForwardSeconds  float64 `json:"forward_seconds"`
+	BackwardSeconds float64 `json:"backward_seconds"`
+}
+
+// stateCost is the running state beside a cache of keys and values, all heads
+// of one sequence, in float32.
+type stateCost struct {
+	Bytes      float64 `json:"bytes"`           // F(Dv+1) numbers a key head
+	CacheBytes float64 `json:"kv_token_bytes"`  // D+Dv numbers a key head and token
+	BreakEven  float64 `json:"kv_break_even_n"` // tokens from which on the cache is larger
+	Step       float64 `json:"token_flops"`     // 4F(Dv+1) a head: absorb and read
+}
+
+// headsCost is one row of the sweep over heads that share a width.
+type headsCost struct {
+	Heads   int     `json:"heads"`
+	D       int     `json:"d"`
+	Ops     float64 `json:"ops_eff"`
+	Entries float64 `json:"entries_eff"`
+	Fast    float64 `json:"fast_time,omitempty"`
+	Forward float64 `json:"forward_flops"` // here, in the form chosen
+	Form    string  `json:"form"`
+	Seconds float64 `json:"forward_seconds"`
+}
+
+// trainingCost is what training a model takes.
+type trainingCost struct {
+	Parameters float64 `json:"parameters"`
+	Tokens     float64 `json:"tokens"`
+	Weights    float64 `json:"weights_flops"`
+	PFDays     float64 `json:"weights_pf_days"`
+	Attention  float64 `json:"attention_flops"`
+	Hours      float64 `json:"hours"` // of both, on this machine
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"sort"
+	"time"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/mechanism"
+)
+
+// shape returns the shape that the flags describe.
+func (c *planCmd) shape() attention.Shape {
+	or := func(x, other count) int {
+		if x == 0 {
+			return int(other)
+		}
+		return int(x)
+	}
+	return attention.Shape{
+		B: int(c.Batch), H: int(c.Heads), Hkv: or(c.KVHeads, c.Heads),
+		N: int(c.N), M: or(c.M, c.N), D: int(c.D), Dv: or(c.Dv, c.D), Causal: c.Causal,
+	}
+}
+
+// report counts everything.
+func (c *planCmd) report() (*planReport, error) {
+	s := c.shape()
+	switch {
+	case s.H%s.Hkv != 0:
+		return nil, inputf("--kv-heads: %d do not divide the %d of --heads", s.Hkv, s.H)
+	case (c.Parameters > 0) != (c.Tokens > 0):
+		return nil, inputf("--parameters and --tokens: one is given without the other")
+	case c.Layers > 0 && c.Parameters == 0:
+		return nil, inputf("--layers: needs --parameters and --tokens")
+	case c.EncoderDecoder && c.Parameters == 0:
+		return nil, inputf("--encoder-decoder: needs --parameters and --tokens")
+	}
+	o, err := c.options(s.H, s.D)
+	if err != nil {
+		return nil, err
+	}
+	mech, err := mechanism.New[float32](c.Mechanism, o)
+	if err != nil {
+		return nil, input(err)
+	}
+	row, err := mechanism.Lookup(c.Mechanism)
+	if err != nil {
+		return nil, input(err)
+	}
+	degree := row.Order
+	if o.Order > 0 {
+		degree = o.Order
+	}
+
+	machine := bench.Describe(50 * time.Millisecond)
+	plan := mech.Plan(s)
+	paper := attention.TaylorShiftCost(s.N, s.D)
+	r := &planReport{
+		Machine: machine.String(), Mechanism: c.Mechanism, Degree: degree, Features: plan.F,
+		Shape: planShape{s.B, s.H, s.Hkv, s.N, s.M, s.D, s.Dv, s.Causal},
+		Form:  plan.Form.String(), Chunk: plan.Chunk, Why: plan.Why,
+		TaylorShift: paper,
+		Totals: taylorShiftTotals{paper.OpsDirect.Total(), paper.OpsEfficient.Total(),
+			paper.EntriesDirect.Total(), paper.EntriesEfficient.Total()},
+	}
+	if degree > 0 {
+		fast := attention.FastCost(s.N, s.D, s.H, degree)
+		r.Fast = &fast
+	}
+	r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Direct))
+	if mech.Traits().Linear {
+		r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Linear))
+		r.Switch = switchLength(mech, s)
+		r.State = stateOf(s, plan.F)
+	}
+	if c.Width > 0 {
+		r.Width = int(c.Width)
+		if err := c.sweep(r, machine, s); err != nil {
+			return nil, err
+		}
+	}
+	if c.Parameters > 0 {
+		r.Training = c.training(machine, plan, s)
+	}
+	return r, nil
+}
+
+// costOf is what a form of mech costs for s.
+func costOf(m bench.Machine, mech attention.Mechanism[float32], s attention.Shape, form attention.Form) formCost {
+	s.Form = form
+	p := mech.Plan(s)
+	back := bench.Backward(p.FLOPs)
+	return formCost{
+		Form: form.String(), Forward: p.FLOPs, Backward: back, Bytes: p.Bytes,
+		ForwardSeconds:  m.Seconds(p.FLOPs, form, s.B*s.Hkv),
+		BackwardSeconds: m.Seconds(back, form, s.B*s.Hkv),
+	}
+}
+
+// switchLength is the smallest N = M for which mech chooses its linear form; 0
+// where that is beyond a billion.
+func switchLength(mech attention.Mechanism[float32], s attention.Shape) int {
+	const limit = 1e9
+	n := sort.Search(limit, func(n int) bool {
+		s.N, s.M = n+1, n+1
+		return mech.Plan(s).Form == attention.Linear
+	})
+	if n == limit {
+		return 0
+	}
+	return n + 1
+}
+
+// stateOf is the size of the state of one sequence that has f features a head.
+func stateOf(s attention.Shape, f int) *stateCost {
+	const size = 4 // bytes of a float32
+	state := float64(f) * float64(s.Dv+1)
+	token := float64(s.D + s.Dv)
+	return &stateCost{
+		Bytes:      size * float64(s.Hkv) * state,
+		CacheBytes: size * float64(s.Hkv) * token,
+		BreakEven:  state / token,
+		Step:       2 * state * float64(s.Hkv+s.H),
+	}
+}
+
+// sweep counts heads that share a width, for every number of heads that divides
+// it.
+func (c *planCmd) sweep(r *planReport, m bench.Machine, s attention.Shape) error {
+	width := int(c.Width)
+	for h := 1; h <= width; h++ {
+		if width%h != 0 {
+			continue
+		}
+		d := width / h
+		o, err := c.options(h, d)
+		if err != nil {
+			return err
+		}
+		mech, err := mechanism.New[float32](c.Mechanism, o)
+		if err != nil {
+			return input(err)
+		}
+		s.H, s.Hkv, s.D, s.Dv = h, h, d, d
+		p := mech.Plan(s)
+		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.Seconds(p.FLOPs, p.Form, s.B*h)}
+		row.Ops, row.Entries = attention.TaylorShiftHeads(s.N, width, h)
+		if r.Degree > 0 {
+			row.Fast = attention.FastCost(s.N, d, h, r.Degree).Time
+		}
+		r.Sweep = append(r.Sweep, row)
+	}
+	return nil
+}
+
+// training counts the training of a model whose layers hold attention of the
+// shape s each: forward and backward for every sequence of N tokens.
+func (c *planCmd) training(m bench.Machine, p attention.Plan, s attention.Shape) *trainingCost {
+	t := &trainingCost{Parameters: float64(c.Parameters), Tokens: float64(c.Tokens)}
+	t.Weights = attention.TrainingFLOPs(t.Parameters, t.Tokens, c.EncoderDecoder)
+	t.PFDays = t.Weights / attention.PFDay
+	token := (p.FLOPs + bench.Backward(p.FLOPs)) / float64(s.B*s.N)
+	t.Attention = float64(c.Layers) * token * t.Tokens
+	t.Hours = m.TrainingSeconds(t.Weights+t.Attention) / 3600
+	return t
+}
