@@ -262,7 +262,7 @@ func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Ca
 	return check.Linear[T](p.F, min(p.Chunk, c.K.N))
 }
 
-func TestFormsAgreeWithTheTextbook(t *testing.T) {
+func TestConformance(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.label, func(t *testing.T) {
 			for i, sh := range shapes {

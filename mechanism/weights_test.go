@@ -68,7 +68,7 @@ func checkRow[T tensor.Float](t *testing.T, sums bool, row []T, limit float64) {
 
 // A token whose channels are all equal normalises to exactly zero: every key
 // then weighs f(0) = 1, and no gradient comes back.
-func TestConstantTokensAreExactlyZero(t *testing.T) {
+func TestConstantTokenIsZero(t *testing.T) {
 	for _, bounded := range []string{"false", "true"} {
 		for d := 1; d <= 130; d++ {
 			o := Options{Set: map[string]string{"bounded": bounded}}
@@ -109,7 +109,7 @@ func constant[T tensor.Float](t *testing.T, o Options, d int) {
 
 // With D = 2 rows normalise to ±(1,-1), so scores are ±2 and for p = 1 weights
 // are 3 and -1: three keys of the one sign cancel one of the other.
-func TestWeakRowsAreReported(t *testing.T) {
+func TestWeakRows(t *testing.T) {
 	oc, _ := shape{b: 2, h: 2, hkv: 1, n: 4, m: 4, d: 2, dv: 3}.call(30)
 	c := callIn[float32](oc)
 	for b := range 2 {

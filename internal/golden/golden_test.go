@@ -46,7 +46,7 @@ func hold(t *testing.T, dir string, o Options) []Case {
 	return all
 }
 
-func TestCommittedFiles(t *testing.T) {
+func TestCommitted(t *testing.T) {
 	poly := hold(t, filepath.Join("testdata", "poly"), Options{Float64: true})
 	zoo := hold(t, filepath.Join("testdata", "zoo"), Options{Float64: true})
 	compared := map[string]int{}
@@ -77,18 +77,16 @@ func TestCommittedFiles(t *testing.T) {
 	}
 }
 
-func TestSharedPolynomialFiles(t *testing.T) {
-	hold(t, shared(t, "poly"), Options{Float64: *long})
-}
-
-func TestSharedZooFiles(t *testing.T) {
-	all := hold(t, shared(t, "zoo"), Options{Float64: *long})
-	for _, c := range all {
-		ours := strings.HasPrefix(c.File, "softmax_") || strings.HasPrefix(c.File, "linear_")
-		if skipped := c.Skipped != ""; ours == skipped && c.File != "linear_causal_product_raw.npz" {
-			t.Errorf("%s %s: skipped is %q", c.File, c.Name, c.Skipped)
+func TestShared(t *testing.T) {
+	t.Run("poly", func(t *testing.T) { hold(t, shared(t, "poly"), Options{Float64: *long}) })
+	t.Run("zoo", func(t *testing.T) {
+		for _, c := range hold(t, shared(t, "zoo"), Options{Float64: *long}) {
+			ours := strings.HasPrefix(c.File, "softmax_") || strings.HasPrefix(c.File, "linear_")
+			if skipped := c.Skipped != ""; ours == skipped && c.File != "linear_causal_product_raw.npz" {
+				t.Errorf("%s %s: skipped is %q", c.File, c.Name, c.Skipped)
+			}
 		}
-	}
+	})
 }
 
 // The textbook itself against the files: it must be as exact as they are.
