@@ -1,8 +1,233 @@
 package attention
 
-import "github.com/farfield-ml/farfield/tensor"
+import (
+	"math"
 
-func (u *unit[T]) directForward()  {}
-func (u *unit[T]) directBackward() {}
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
 
-func (u *unit[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {}
+// The attention matrix is computed in blocks of queryBlock rows and keyBlock
+// columns and never kept. Borders lie at multiples of these from the first
+// token on, so what a query sees alone decides the order of its sums. Blocks
+// of both keys and values fit the second-level cache.
+const (
+	keyBlock   = 256
+	queryBlock = 4 * panelRows
+)
+
+// keyRows are the prepared keys of a key head, transposed block by block, and
+// its values.
+type keyRows[T tensor.Float] struct {
+	bt  []T // [⌈m/keyBlock⌉, da, ldb]
+	ldb int
+	v   []T // [m, ldv], zero beyond dv
+	ldv int
+}
+
+// keyRows returns those of all keys, in scratch memory.
+func (u *unit[T]) keyRows() *keyRows[T] {
+	x := &keyRows[T]{ldb: stride[T](min(u.m, keyBlock)), ldv: stride[T](u.dv)}
+	x.bt = arena.Take[T](u.ar, (u.m+keyBlock-1)/keyBlock*u.da*x.ldb)
+	x.v = arena.Take[T](u.ar, u.m*x.ldv)
+	u.copyV(x.v, x.ldv, 0, u.m)
+	mark := u.ar.Mark()
+	rows := arena.Take[T](u.ar, min(u.m, keyBlock)*u.da)
+	for j0 := 0; j0 < u.m; j0 += keyBlock {
+		nk := min(keyBlock, u.m-j0)
+		u.prepareK(rows, u.da, j0, j0+nk)
+		u.t.Transpose(x.blockOf(j0, u.da), x.ldb, rows, u.da, nk, u.da)
+	}
+	u.ar.Reset(mark)
+	return x
+}
+
+// blockOf returns the transposed keys of the block that begins with key j0.
+func (x *keyRows[T]) blockOf(j0, da int) []T { return x.bt[j0/keyBlock*da*x.ldb:] }
+
+// block returns nq queries from i0 on, prepared in a, against nk keys from j0
+// on.
+func (u *unit[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
+	b := block[T]{a: a, lda: lda, bt: bt, ldb: ldb, nq: nq, nk: nk, diag: nk}
+	if u.causal {
+		b.diag = i0 + u.off - j0
+	}
+	if u.mask != nil {
+		b.mask = u.mask[j0:][:nk]
+	}
+	if u.keep != nil {
+		b.keep, b.keepRow = u.keep[i0*u.keepRow+j0:], u.keepRow
+	}
+	return b
+}
+
+// sees reports whether query i sees any key.
+func (u *unit[T]) sees(i int) bool {
+	for j := range u.seen(i) {
+		if u.exists(j) && (u.keep == nil || u.keep[i*u.keepRow+j]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (u *unit[T]) directForward() {
+	x := u.keyRows()
+	lda := stride[T](u.da)
+	a := arena.Take[T](u.ar, min(u.n, queryBlock)*lda)
+	for g := range u.q {
+		for i0 := 0; i0 < u.n; i0 += queryBlock {
+			n := min(queryBlock, u.n-i0)
+			u.prepareQ(a, lda, g, i0, i0+n)
+			u.attend(x, a, lda, g, i0, n)
+		}
+	}
+}
+
+// attend sets the outputs and denominators of n ≤ queryBlock queries of head g
+// from i0 on, prepared in a.
+func (u *unit[T]) attend(x *keyRows[T], a []T, lda, g, i0, n int) {
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	lowest := T(math.Inf(-1))
+	o := arena.Zeros[T](u.ar, n*x.ldv)
+	den := arena.Zeros[T](u.ar, n)
+	top := arena.Take[T](u.ar, n)
+	for r := range top {
+		top[r] = lowest
+	}
+	for j0 := 0; j0 < u.seen(i0+n-1); j0 += keyBlock {
+		b := u.block(a, lda, i0, n, x.blockOf(j0, u.da), x.ldb, j0, min(keyBlock, u.m-j0))
+		if u.spec.Exp {
+			u.softmaxBlock(&b, x.v[j0*x.ldv:], x.ldv, o, x.ldv, den, top)
+		} else {
+			u.polyBlock(&b, x.v[j0*x.ldv:], x.ldv, o, x.ldv, den)
+		}
+	}
+	for r := range n {
+		i, unseen := i0+r, T(0)
+		if u.spec.Exp {
+			unseen = lowest
+			u.den[g][i] = top[r] + T(math.Log(float64(den[r])))
+		} else {
+			den[r] += T(u.spec.Eps)
+			u.den[g][i] = den[r]
+		}
+		if u.sees(i) {
+			u.t.Scale(u.o[g].Row(i), 1/den[r], o[r*x.ldv:])
+		} else {
+			clear(u.o[g].Row(i))
+			u.den[g][i] = unseen
+		}
+	}
+}
+
+func (u *unit[T]) directBackward() {
+	nq, nk := min(u.n, queryBlock), min(u.m, keyBlock)
+	lda, ldb, ldo := stride[T](u.da), stride[T](nk), stride[T](u.dv)
+	keys := arena.Zeros[T](u.ar, u.m*lda)
+	u.prepareK(keys, lda, 0, u.m)
+	values := arena.Take[T](u.ar, u.m*ldo)
+	u.copyV(values, ldo, 0, u.m)
+	dkeys := arena.Zeros[T](u.ar, u.m*lda)
+	dvalues := arena.Zeros[T](u.ar, u.m*ldo)
+
+	a := arena.Zeros[T](u.ar, nq*lda)
+	da := arena.Take[T](u.ar, nq*lda)
+	do := arena.Zeros[T](u.ar, nq*ldo)
+	w, lse := arena.Take[T](u.ar, nq), arena.Take[T](u.ar, nq)
+	bt := arena.Take[T](u.ar, u.da*ldb)
+	vt := arena.Take[T](u.ar, u.dv*ldb)
+	for g := range u.q {
+		for i0 := 0; i0 < u.n; i0 += queryBlock {
+			n := min(queryBlock, u.n-i0)
+			u.prepareQ(a, lda, g, i0, i0+n)
+			u.outputGrad(g, i0, n, do, ldo, w, lse)
+			clear(da)
+			for j0 := 0; j0 < u.seen(i0+n-1); j0 += keyBlock {
+				nk := min(keyBlock, u.m-j0)
+				u.t.Transpose(bt, ldb, keys[j0*lda:], lda, nk, u.da)
+				u.t.Transpose(vt, ldb, values[j0*ldo:], ldo, nk, u.dv)
+				b := u.block(a, lda, i0, n, bt, ldb, j0, nk)
+				u.blockGrad(&b, &gradient[T]{
+					b: keys[j0*lda:], vt: vt, do: do, ldo: ldo, w: w, lse: lse,
+					da: da, db: dkeys[j0*lda:], dv: dvalues[j0*ldo:],
+				})
+			}
+			u.gradQ(g, i0, i0+n, da, lda)
+		}
+	}
+	u.gradK(0, u.m, dkeys, lda)
+	for j := range u.m {
+		if u.exists(j) {
+			copy(u.dval.Row(j), dvalues[j*ldo:])
+		} else {
+			clear(u.dval.Row(j))
+		}
+	}
+}
+
+// outputGrad sets do [n, ldo], w and lse as gradient has them, for queries of
+// head g from i0 on. Queries that see no key have zeros.
+func (u *unit[T]) outputGrad(g, i0, n int, do []T, ldo int, w, lse []T) {
+	for r := range n {
+		i, row := i0+r, do[r*ldo:][:u.dv]
+		if !u.sees(i) {
+			clear(row)
+			w[r], lse[r] = 0, 0
+			continue
+		}
+		delta, factor := u.t.Dot(u.do[g].Row(i), u.o[g].Row(i)), T(1)
+		if u.spec.Exp {
+			lse[r] = u.den[g][i]
+		} else {
+			factor = 1 / u.den[g][i]
+		}
+		u.t.Scale(row, factor, u.do[g].Row(i))
+		w[r] = -delta * factor
+	}
+}
+
+// directWeights sets rows of dst [i1-i0, m] to the weights of queries
+// i0 ≤ i < i1 of head g over their denominators, 0 where they do not see.
+func (u *unit[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
+	x := u.keyRows()
+	lda := stride[T](u.da)
+	nq := min(i1-i0, panelRows)
+	a := arena.Take[T](u.ar, nq*lda)
+	s := arena.Take[T](u.ar, nq*x.ldb)
+	for i := i0; i < i1; i += panelRows {
+		n := min(panelRows, i1-i)
+		u.prepareQ(a, lda, g, i, i+n)
+		for j0 := 0; j0 < u.seen(i+n-1); j0 += keyBlock {
+			b := u.block(a, lda, i, n, x.blockOf(j0, u.da), x.ldb, j0, min(keyBlock, u.m-j0))
+			_, cols := u.scores(&b, 0, s, x.ldb)
+			for r := range n {
+				copy(dst.Row(i - i0 + r)[j0:][:cols], s[r*x.ldb:])
+			}
+		}
+		for r := range n {
+			u.normaliseWeights(dst.Row(i-i0+r), i+r)
+		}
+	}
+}
+
+// normaliseWeights turns the scores of query i into weights.
+func (u *unit[T]) normaliseWeights(row []T, i int) {
+	if !u.sees(i) {
+		clear(row)
+		return
+	}
+	all := u.block(nil, 0, i, 1, nil, 0, 0, u.m)
+	seen := row[:u.seen(i)]
+	if u.spec.Exp {
+		all.hide(row, 0, T(math.Inf(-1)))
+		u.t.Exp(seen, seen, u.t.Max(seen))
+	} else {
+		mark := u.ar.Mark()
+		u.t.Poly(seen, seen, u.coef())
+		u.ar.Reset(mark)
+	}
+	all.hide(row, 0, 0)
+	u.t.Scale(seen, 1/(u.t.Sum(seen)+T(u.spec.Eps)), seen)
+}
