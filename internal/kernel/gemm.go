@@ -11,7 +11,7 @@ const (
 	gemmPanel = 2 * Lanes
 	// gemmFew is the number of rows up to which copying A, and a B that needs
 	// no transposing, costs more than reading them where they are.
-	gemmFew = 64
+	gemmFew = 24
 )
 
 // GemmScratch is the number of elements that Gemm needs as scratch: blocks of

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 )
 
 // matrix is rows of cols elements at a stride, filled with random numbers; the
@@ -189,38 +188,5 @@ func testGemmBits(t *testing.T, tab *Table[float32]) {
 				}
 			}
 		}
-	}
-}
-
-// BenchmarkGemm1024 reports the speed of one core and the share of the peak of
-// multiply-adds, measured in turns with it: the machine's speed wanders.
-func BenchmarkGemm1024(b *testing.B) {
-	const n = 1024
-	for _, tab := range Tables[float32]() {
-		b.Run(tab.Name, func(b *testing.B) {
-			if tab.Name == "generic" && testing.Short() {
-				b.Skip("slow")
-			}
-			r := source()
-			x, y := matrix[float32](r, n, n, n).data, matrix[float32](r, n, n, n).data
-			c := make([]float32, n*n)
-			scratch := make([]float32, GemmScratch(n, n, n))
-			var speed, peak []float64
-			b.ResetTimer()
-			for range b.N {
-				b.StopTimer()
-				peak = append(peak, FMAPeak(tab.Name, 5*time.Millisecond))
-				b.StartTimer()
-				start := time.Now()
-				Gemm(tab, false, false, n, n, n, x, n, y, n, false, c, n, scratch)
-				speed = append(speed, 2*n*n*n/time.Since(start).Seconds())
-			}
-			slices.Sort(speed)
-			slices.Sort(peak)
-			s, p := speed[len(speed)/2], peak[len(peak)/2]
-			b.ReportMetric(s/1e9, "GFLOP/s")
-			b.ReportMetric(p/1e9, "peak-GFLOP/s")
-			b.ReportMetric(100*s/p, "%-of-peak")
-		})
 	}
 }

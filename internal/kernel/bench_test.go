@@ -1,0 +1,131 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// share runs f, which does so many floating-point operations, and reports the
+// speed of one core and its share of the peak of multiply-adds. Both are
+// medians of runs in turns, because the speed of a machine wanders.
+func share(b *testing.B, isa string, operations float64, f func()) {
+	// A sample must be long against the clock.
+	repeat := max(1, int(2e7/operations))
+	var speed, peak []float64
+	for range b.N {
+		if len(peak) <= len(speed)/10 || operations > 1e8 {
+			b.StopTimer()
+			peak = append(peak, FMAPeak(isa, 3*time.Millisecond))
+			b.StartTimer()
+		}
+		start := time.Now()
+		for range repeat {
+			f()
+		}
+		speed = append(speed, float64(repeat)*operations/time.Since(start).Seconds())
+	}
+	slices.Sort(speed)
+	slices.Sort(peak)
+	s, p := speed[len(speed)/2], peak[len(peak)/2]
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(s/1e9, "GFLOP/s")
+	b.ReportMetric(p/1e9, "peak-GFLOP/s")
+	b.ReportMetric(100*s/p, "%-of-peak")
+}
+
+// normal is n random numbers at the start of a cache line.
+func normal(n int) []float32 {
+	r, x := source(), make([]float32, max(n, 1<<14))[:n]
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+func BenchmarkGemm1024(b *testing.B) {
+	const n = 1024
+	x, y := normal(n*n), normal(n*n)
+	c := make([]float32, n*n)
+	scratch := make([]float32, GemmScratch(n, n, n))
+	for _, tab := range Tables[float32]() {
+		b.Run(tab.Name, func(b *testing.B) {
+			share(b, tab.Name, 2*n*n*n, func() {
+				Gemm(tab, false, false, n, n, n, x, n, y, n, false, c, n, scratch)
+			})
+		})
+	}
+}
+
+// BenchmarkGemm runs shapes of models: few rows, and B as it is or transposed.
+func BenchmarkGemm(b *testing.B) {
+	for _, tab := range Tables[float32]() {
+		for _, s := range [][3]int{{1, 1024, 1024}, {12, 1024, 1024}, {64, 1024, 1024}, {768, 128, 128}, {768, 512, 128}, {768, 65, 128}} {
+			for _, tb := range []bool{false, true} {
+				m, n, k := s[0], s[1], s[2]
+				x, y := normal(m*k), normal(k*n)
+				ldb := n
+				if tb {
+					ldb = k
+				}
+				c, scratch := make([]float32, m*n), make([]float32, GemmScratch(m, n, k))
+				b.Run(fmt.Sprintf("%s/%dx%dx%d/tb=%v", tab.Name, m, n, k, tb), func(b *testing.B) {
+					share(b, tab.Name, float64(2*m*n*k), func() {
+						Gemm(tab, false, tb, m, n, k, x, k, y, ldb, false, c, n, scratch)
+					})
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkBlock runs the shapes that attention multiplies.
+func BenchmarkBlock(b *testing.B) {
+	for _, tab := range Tables[float32]() {
+		for _, s := range [][3]int{{96, 16, 256}, {256, 16, 96}, {256, 32, 96}, {96, 64, 256}, {256, 64, 16}, {256, 64, 96}, {512, 128, 512}} {
+			m, n, k := s[0], s[1], s[2]
+			x, y := normal(m*k), normal(k*n)
+			c := make([]float32, m*n)
+			b.Run(fmt.Sprintf("%s/%dx%dx%d", tab.Name, m, n, k), func(b *testing.B) {
+				share(b, tab.Name, float64(2*m*n*k), func() {
+					tab.Block(m, n, k, x, k, 1, y, n, c, n, true)
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkRow reports nanoseconds per 16 numbers of a row in the first-level
+// cache.
+func BenchmarkRow(b *testing.B) {
+	const n = 1024
+	x, y, dst, m, v := normal(n), normal(n), normal(n), normal(n), normal(n)
+	v = slices.Repeat([]float32{1}, len(v))
+	step := &AdamWStep[float32]{Rate: 1e-3, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Correct1: 1, Correct2: 1, GradScale: 1}
+	src, turned := make([]float32, n), make([]float32, n)
+	for _, k := range Tables[float32]() {
+		type routine struct {
+			name string
+			run  func()
+		}
+		var all []routine
+		for _, f := range rowRoutines[float32]() {
+			all = append(all, routine{f.name, func() { f.run(k, dst, x, y) }})
+		}
+		all = append(all,
+			routine{"LayerNorm", func() { k.LayerNorm(dst, x, y, y, 1e-5) }},
+			routine{"LayerNormGrad", func() { k.LayerNormGrad(dst, m, v, x, y, y, 0, 1) }},
+			routine{"AdamW", func() { k.AdamW(dst, x, m, v, step) }},
+			routine{"Transpose", func() { k.Transpose(turned, 32, src, 32, 32, 32) }})
+		for _, f := range all {
+			b.Run(k.Name+"/"+f.name, func(b *testing.B) {
+				for b.Loop() {
+					f.run()
+				}
+				b.ReportMetric(b.Elapsed().Seconds()*1e9*16/n/float64(b.N), "ns/16")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
