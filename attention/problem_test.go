@@ -1,0 +1,212 @@
+package attention
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// textbook are mechanisms as the reference describes them.
+var textbook = map[string]*oracle.Mechanism{
+	"softmax":     {Exp: true},
+	"fastmax1":    {Norm: oracle.Bounded, Scale: 0.7, Coef: oracle.Taylor(1)},
+	"fastmax2":    {Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(2)},
+	"fastmax4":    {Norm: oracle.Standard, Coef: oracle.Taylor(4)},
+	"taylorshift": {Norm: oracle.Unit, Scale: 1, Tau: []float64{0.5, 1.5, 2, 1}, Coef: oracle.Taylor(2)},
+	"linear":      {Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6},
+}
+
+// elementwise is a feature map of the reference.
+type elementwise[T tensor.Float] struct{ of *oracle.Map }
+
+func (e elementwise[T]) Dim(d int) int { return d }
+
+func (e elementwise[T]) Map(dst, x []T) {
+	for c, v := range x {
+		dst[c] = T(e.of.F(float64(v)))
+	}
+}
+
+func (e elementwise[T]) Grad(dx, dy, x []T) {
+	for c, v := range x {
+		dx[c] = dy[c] * T(e.of.DF(float64(v)))
+	}
+}
+
+// mechanismOf returns the engine for what the reference describes.
+func mechanismOf[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism) Mechanism[T] {
+	t.Helper()
+	s := Spec[T]{
+		Name: name, Setting: "test", Norm: Norm(m.Norm), Scale: m.Scale,
+		Exp: m.Exp, Coef: m.Coef, Eps: m.Eps, Positive: name != "fastmax1",
+	}
+	if m.Map != nil {
+		s.Map = elementwise[T]{m.Map}
+	}
+	if m.Tau != nil {
+		s.Tau = &param.Param[T]{Name: "tau", Shape: []int{len(m.Tau)}, Grad: make([]T, len(m.Tau))}
+		for _, x := range m.Tau {
+			s.Tau.Data = append(s.Tau.Data, T(x))
+		}
+	}
+	e, err := New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// callOf returns the reference's call for the engine.
+func callOf[T tensor.Float](c *oracle.Call) *Call[T] {
+	x := &Call[T]{
+		Q: convert[T](c.Q), K: convert[T](c.K), V: convert[T](c.V),
+		Causal: c.Causal, KeyLens: c.KeyLens, KeyMask: c.KeyMask, AttnKeep: c.AttnKeep,
+		CuQ: c.CuQ, CuK: c.CuK,
+	}
+	if c.Theta != 0 {
+		x.Rope = NewRope[T](c.Q.D, c.Theta, 0, max(c.Q.N, c.K.N))
+	}
+	return x
+}
+
+func convert[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
+	y := tensor.NewHeads[T](x.B, x.H, x.N, x.D)
+	for i, v := range x.Data {
+		y.Data[i] = T(v)
+	}
+	return y
+}
+
+// normal returns normally distributed heads whose elements float32 can hold.
+func normal(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
+	x := tensor.NewHeads[float64](b, h, n, d)
+	for i := range x.Data {
+		x.Data[i] = float64(float32(r.NormFloat64()))
+	}
+	return x
+}
+
+func flags(r *rand.Rand, n int) []bool {
+	x := make([]bool, n)
+	for i := range x {
+		x[i] = r.IntN(3) > 0
+	}
+	return x
+}
+
+// problems are calls with every feature, small and of odd sizes.
+func problems() map[string]*oracle.Call {
+	r := rand.New(rand.NewPCG(7, 11))
+	of := func(b, h, hkv, n, m, d, dv int) *oracle.Call {
+		return &oracle.Call{Q: normal(r, b, h, n, d), K: normal(r, b, hkv, m, d), V: normal(r, b, hkv, m, dv)}
+	}
+	with := func(c *oracle.Call, change func(c *oracle.Call)) *oracle.Call { change(c); return c }
+	return map[string]*oracle.Call{
+		"cross":             of(2, 4, 4, 5, 7, 6, 3),
+		"one channel":       of(1, 4, 4, 5, 4, 1, 1),
+		"one key":           of(1, 4, 4, 3, 1, 5, 17),
+		"no key":            of(1, 4, 4, 3, 0, 5, 2),
+		"no query":          of(1, 4, 4, 0, 3, 5, 2),
+		"groups":            of(2, 4, 2, 7, 5, 5, 9),
+		"one group":         of(1, 4, 1, 7, 5, 5, 9),
+		"causal":            with(of(2, 4, 2, 9, 9, 5, 3), func(c *oracle.Call) { c.Causal = true }),
+		"causal, more keys": with(of(1, 4, 4, 3, 8, 5, 3), func(c *oracle.Call) { c.Causal = true }),
+		"causal, fewer keys": with(of(1, 4, 2, 8, 3, 5, 3), func(c *oracle.Call) {
+			c.Causal = true
+		}),
+		"lengths": with(of(3, 4, 2, 4, 6, 5, 3), func(c *oracle.Call) { c.KeyLens = []int64{6, 0, 2} }),
+		"causal lengths": with(of(3, 4, 2, 6, 6, 5, 3), func(c *oracle.Call) {
+			c.Causal, c.KeyLens = true, []int64{6, 0, 2}
+		}),
+		"mask": with(of(3, 4, 2, 4, 7, 5, 3), func(c *oracle.Call) { c.KeyMask = flags(r, 21) }),
+		"causal mask": with(of(2, 4, 2, 7, 7, 5, 3), func(c *oracle.Call) {
+			c.Causal, c.KeyMask = true, flags(r, 14)
+			c.KeyMask[0], c.KeyMask[1] = false, false
+		}),
+		"pairs": with(of(2, 4, 2, 6, 7, 5, 3), func(c *oracle.Call) {
+			c.AttnKeep = flags(r, 42)
+			clear(c.AttnKeep[7:14])
+		}),
+		"causal pairs and mask": with(of(2, 4, 2, 6, 7, 5, 3), func(c *oracle.Call) {
+			c.Causal, c.AttnKeep, c.KeyMask = true, flags(r, 42), flags(r, 14)
+		}),
+		"rope":        with(of(1, 4, 2, 6, 7, 7, 3), func(c *oracle.Call) { c.Theta = 100 }),
+		"causal rope": with(of(2, 4, 2, 4, 7, 6, 3), func(c *oracle.Call) { c.Causal, c.Theta = true, 100 }),
+		"packed": with(of(1, 4, 2, 9, 11, 5, 3), func(c *oracle.Call) {
+			c.CuQ, c.CuK = []int64{0, 2, 2, 6, 9}, []int64{0, 5, 6, 6, 11}
+		}),
+		"packed causal rope": with(of(1, 4, 2, 9, 11, 6, 3), func(c *oracle.Call) {
+			c.Causal, c.Theta, c.CuQ, c.CuK = true, 100, []int64{0, 2, 6, 9}, []int64{0, 3, 7, 11}
+			c.KeyMask = flags(r, 11)
+		}),
+		"below the blocks":  of(1, 4, 4, queryBlock-1, keyBlock-1, 3, 2),
+		"at the blocks":     with(of(1, 4, 2, keyBlock, keyBlock, 5, 3), func(c *oracle.Call) { c.Causal = true }),
+		"beyond the blocks": of(1, 4, 2, queryBlock+1, keyBlock+1, 5, 19),
+		"causal beyond the blocks": with(of(1, 4, 2, 2*panelRows+1, 2*keyBlock+3, 5, 3), func(c *oracle.Call) {
+			c.Causal = true
+		}),
+		"causal masked blocks": with(of(1, 4, 2, keyBlock+37, keyBlock+3, 5, 3), func(c *oracle.Call) {
+			c.Causal, c.KeyMask = true, flags(r, keyBlock+3)
+		}),
+	}
+}
+
+// eachProblem runs f for every mechanism and call.
+func eachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call)) {
+	for what, c := range problems() {
+		for name, m := range textbook {
+			t.Run(name+"/"+what, func(t *testing.T) { f(t, name, m, c) })
+		}
+	}
+}
+
+// judge reports outputs and denominators beyond the limits.
+func judge[T tensor.Float](t *testing.T, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads[T], keep *Saved[T]) {
+	t.Helper()
+	maxV := check.Max(c.V.Data)
+	for b := range out.B {
+		for h := range out.H {
+			for i := range out.N {
+				at := (b*out.H+h)*out.N + i
+				got, w := out.At(b, h).Row(i), want.O.At(b, h).Row(i)
+				size := maxV
+				if !m.Exp {
+					size += check.Max(w)
+				}
+				if ratio := check.Ratio(got, w, l.Output(want.Cond[at], size)); ratio > 1 {
+					t.Fatalf("o[%d,%d,%d] is %v, want %v: %.2g of the limit", b, h, i, got, w, ratio)
+				}
+			}
+		}
+	}
+	if keep != nil && keep.Unseen != int64(want.Unseen) {
+		t.Errorf("%d queries see nothing, want %d", keep.Unseen, want.Unseen)
+	}
+}
+
+// judgeGrads reports gradients beyond the limits.
+func judgeGrads[T tensor.Float](t *testing.T, l check.Limits, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads, g *Grads[T], dtau []T) {
+	t.Helper()
+	cond := check.Max(want.Cond)
+	floor := check.Max(do.Data) * check.Max(c.V.Data)
+	for _, x := range []struct {
+		name      string
+		got       []T
+		want      []float64
+		tolerance float64
+	}{
+		{"dq", g.DQ.Data, grads.DQ.Data, 1},
+		{"dk", g.DK.Data, grads.DK.Data, 1},
+		{"dv", g.DV.Data, grads.DV.Data, 1},
+		{"dtau", dtau, grads.DTau, float64(c.Q.N)},
+	} {
+		limit := l.Gradient(cond, max(check.Max(x.want), floor)) * x.tolerance
+		if ratio := check.Ratio(x.got, x.want, limit); ratio > 1 {
+			t.Errorf("%s is wrong: %.3g of the limit %.3g\n got %.6g\nwant %.6g", x.name, ratio, limit, x.got, x.want)
+		}
+	}
+}
