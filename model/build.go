@@ -1,0 +1,116 @@
+package model
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+const (
+	// deviation is that of the first weights (Radford et al. 2019, GPT-2).
+	deviation = 0.02
+	normEps   = 1e-5
+)
+
+// builder makes the weights of a model. Weight i of the set starts from the
+// stream of numbers that key.Fold(i) names.
+type builder[T tensor.Float] struct {
+	c   Config
+	key rng.Key
+	set param.Set[T]
+	err error
+}
+
+// normal adds a weight from a normal distribution.
+func (b *builder[T]) normal(name string, deviation float64, shape ...int) *param.Param[T] {
+	key := b.key.Fold(uint64(len(b.set.All())))
+	p := b.set.New(name, true, shape...)
+	for i := range p.Data {
+		p.Data[i] = T(deviation * key.Normal(uint64(i)))
+	}
+	return p
+}
+
+// constant adds a vector of equal elements that does not decay.
+func (b *builder[T]) constant(name string, x T, size int) *param.Param[T] {
+	p := b.set.New(name, false, size)
+	for i := range p.Data {
+		p.Data[i] = x
+	}
+	return p
+}
+
+func (b *builder[T]) linear(name string, deviation float64, out, in int) nn.Linear[T] {
+	l := nn.Linear[T]{W: b.normal(name+".weight", deviation, out, in)}
+	if b.c.Bias {
+		l.B = b.constant(name+".bias", 0, out)
+	}
+	return l
+}
+
+func (b *builder[T]) norm(name string) nn.Norm[T] {
+	n := nn.Norm[T]{Gain: b.constant(name+".weight", 1, b.c.Width), Eps: normEps}
+	if b.c.Bias {
+		n.Bias = b.constant(name+".bias", 0, b.c.Width)
+	}
+	return n
+}
+
+// residual is the deviation of projections that add to the residual stream:
+// of its 2·layers terms each gets its share of the variance.
+func (b *builder[T]) residual() float64 { return deviation / math.Sqrt(2*float64(b.c.Layers)) }
+
+func (b *builder[T]) attention(name string) *nn.Attention[T] {
+	w, d := b.c.Width, b.c.headWidth()
+	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
+	a.Q = b.linear(name+".q_proj", deviation, w, w)
+	a.K = b.linear(name+".k_proj", deviation, a.Hkv*d, w)
+	a.V = b.linear(name+".v_proj", deviation, a.Hkv*d, w)
+	a.O = b.linear(name+".o_proj", b.residual(), w, w)
+	m, err := mechanism.New[T](b.c.Mechanism, b.c.options())
+	if err != nil {
+		b.err = err
+		return a
+	}
+	a.Mechanism = m
+	b.set.Join(name+".", m.Params())
+	return a
+}
+
+func (b *builder[T]) mlp(name string) *nn.MLP[T] {
+	return &nn.MLP[T]{
+		Up:   b.linear(name+".up_proj", deviation, b.c.hidden(), b.c.Width),
+		Down: b.linear(name+".down_proj", b.residual(), b.c.Width, b.c.hidden()),
+	}
+}
+
+// stack makes an encoder or a decoder; cross adds attention to a source.
+func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[T] {
+	c := b.c
+	s := &stack[T]{width: c.Width, d: c.headWidth(), causal: causal}
+	s.embed.W = b.normal(prefix+"embed.weight", deviation, vocab, c.Width)
+	switch c.Positions {
+	case Learned:
+		s.position = &nn.Learned[T]{W: b.normal(prefix+"position.weight", deviation, c.Context, c.Width)}
+	case Sinusoidal:
+		// Sines of this amplitude are as large as the first embeddings.
+		s.position = nn.NewSinusoidal[T](c.Width, deviation*math.Sqrt2, c.Context)
+	case Rotary:
+		s.theta = c.theta()
+	}
+	for i := range c.Layers {
+		name := fmt.Sprintf("%slayers.%d.", prefix, i)
+		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "attn_norm"), attn: b.attention(name + "attn")})
+		if cross {
+			s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "cross_norm"), attn: b.attention(name + "cross"), cross: true})
+		}
+		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "mlp_norm"), mlp: b.mlp(name + "mlp")})
+	}
+	s.norm = b.norm(prefix + "norm")
+	return s
+}

@@ -1,0 +1,171 @@
+// Package model puts transformers together: decoders, encoders and
+// encoder-decoders with any attention mechanism of the catalogue, their
+// training passes, their decoding sessions and their files.
+//
+// Blocks are pre-norm: x + f(norm(x)), with f causal or full self-attention,
+// cross-attention, or an MLP with GELU; a last norm; then the head, which may be
+// tied to the embedding.
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// What a model may be.
+const (
+	Decoder        = "decoder"         // causal: predicts the next token
+	Encoder        = "encoder"         // sees all: an output for every token
+	EncoderDecoder = "encoder-decoder" // a decoder that sees an encoded source
+)
+
+// How tokens may learn where they are.
+const (
+	Learned    = "learned"    // a trained table, added to the embeddings
+	Sinusoidal = "sinusoidal" // sines and cosines, added to the embeddings
+	Rotary     = "rope"       // queries and keys are rotated, in self-attention
+	NoPosition = "none"
+)
+
+// Config says what a model is. Its JSON is the content of config.json.
+type Config struct {
+	Kind        string `json:"kind"`
+	Vocab       int    `json:"vocab"`                  // number of different tokens
+	SourceVocab int    `json:"source_vocab,omitempty"` // of an encoder-decoder's source; 0: Vocab
+
+	Layers  int `json:"layers"` // of the encoder and of the decoder, each
+	Heads   int `json:"heads"`
+	KVHeads int `json:"kv_heads,omitempty"` // key heads, each shared by Heads/KVHeads query heads; 0: Heads
+	Width   int `json:"width"`              // Heads·D
+	Hidden  int `json:"hidden,omitempty"`   // units of the MLP; 0: 4·Width
+	Context int `json:"context"`            // tokens that the model is trained on at once
+
+	Positions string  `json:"positions"`
+	RopeTheta float64 `json:"rope_theta,omitempty"` // base of the rotations' frequencies; 0: 10000
+
+	Mechanism string            `json:"mechanism"`
+	Order     int               `json:"order,omitempty"` // 0: the mechanism's default
+	Set       map[string]string `json:"set,omitempty"`
+
+	Bias bool `json:"bias"` // of projections and norms
+	Tied bool `json:"tied"` // the head is the embedding
+}
+
+// ParseConfig reads the JSON of a Config. Fields that it does not know are
+// refused, and so is what Validate refuses.
+func ParseConfig(data []byte) (Config, error) {
+	var c Config
+	if err := decode(data, &c); err != nil {
+		return c, fmt.Errorf("config: %w", err)
+	}
+	return c, c.Validate()
+}
+
+// decode reads one JSON value that has no fields but those of to.
+func decode(data []byte, to any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return fmt.Errorf("more follows the JSON object")
+	}
+	return nil
+}
+
+// maxSize bounds every size of a Config, so that products of two cannot
+// overflow.
+const maxSize = 1 << 30
+
+// Validate reports the first field that is not possible.
+func (c Config) Validate() error {
+	switch c.Kind {
+	case Decoder, Encoder, EncoderDecoder:
+	default:
+		return fmt.Errorf("kind: %q is none of %s, %s, %s", c.Kind, Decoder, Encoder, EncoderDecoder)
+	}
+	switch c.Positions {
+	case Learned, Sinusoidal, Rotary, NoPosition:
+	default:
+		return fmt.Errorf("positions: %q is none of %s, %s, %s, %s", c.Positions, Learned, Sinusoidal, Rotary, NoPosition)
+	}
+	for _, f := range []struct {
+		name string
+		n    int
+		zero bool
+	}{
+		{"vocab", c.Vocab, false}, {"source_vocab", c.SourceVocab, true}, {"layers", c.Layers, false},
+		{"heads", c.Heads, false}, {"kv_heads", c.KVHeads, true}, {"width", c.Width, false},
+		{"hidden", c.Hidden, true}, {"context", c.Context, false},
+	} {
+		if f.n < 0 || f.n == 0 && !f.zero || f.n > maxSize {
+			return fmt.Errorf("%s: %d, needs to be from 1 to %d", f.name, f.n, maxSize)
+		}
+	}
+	switch {
+	case c.Width%c.Heads != 0:
+		return fmt.Errorf("heads: %d do not divide width %d", c.Heads, c.Width)
+	case c.Heads%c.kvHeads() != 0:
+		return fmt.Errorf("kv_heads: %d do not divide heads %d", c.KVHeads, c.Heads)
+	case c.SourceVocab != 0 && c.Kind != EncoderDecoder:
+		return fmt.Errorf("source_vocab: %d, but kind %s has no source", c.SourceVocab, c.Kind)
+	case !(c.RopeTheta >= 0) || c.RopeTheta > 1e30:
+		return fmt.Errorf("rope_theta: %g, needs to be from 0 to 1e30", c.RopeTheta)
+	case c.RopeTheta != 0 && c.Positions != Rotary:
+		return fmt.Errorf("rope_theta: %g, but positions are %s", c.RopeTheta, c.Positions)
+	case c.Positions == Rotary && c.Width/c.Heads == 1:
+		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1", Rotary, c.Width, c.Heads)
+	}
+	_, err := mechanism.New[float32](c.Mechanism, c.options())
+	return err
+}
+
+func (c Config) kvHeads() int {
+	if c.KVHeads == 0 {
+		return c.Heads
+	}
+	return c.KVHeads
+}
+
+func (c Config) hidden() int {
+	if c.Hidden == 0 {
+		return 4 * c.Width
+	}
+	return c.Hidden
+}
+
+func (c Config) sourceVocab() int {
+	if c.SourceVocab == 0 {
+		return c.Vocab
+	}
+	return c.SourceVocab
+}
+
+func (c Config) theta() float64 {
+	if c.RopeTheta == 0 {
+		return 10000
+	}
+	return c.RopeTheta
+}
+
+// headWidth is D.
+func (c Config) headWidth() int { return c.Width / c.Heads }
+
+func (c Config) options() mechanism.Options {
+	return mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.headWidth(), Set: c.Set}
+}
+
+// elementType names T as safetensors does.
+func elementType[T tensor.Float]() string {
+	var z T
+	if _, single := any(z).(float32); single {
+		return "F32"
+	}
+	return "F64"
+}

@@ -1,0 +1,171 @@
+package model
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// The files of a model's folder.
+const (
+	ConfigFile  = "config.json"
+	WeightsFile = "model.safetensors"
+)
+
+// formatVersion is that of both files: the field and the metadata "version".
+const formatVersion = 1
+
+// configFile is the content of config.json.
+type configFile struct {
+	Version int `json:"version"`
+	Config
+}
+
+// Save writes the configuration and the weights to a folder, which is made if
+// there is none. Each file is whole or as it was before; both together are so
+// only in a folder that was empty.
+func (m *Model[T]) Save(dir string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(configFile{formatVersion, m.config}, "", "  ")
+	if err != nil {
+		return err
+	}
+	var weights []*array.Array
+	for _, p := range m.params.All() {
+		a, err := weightArray(p)
+		if err != nil {
+			return err
+		}
+		weights = append(weights, a)
+	}
+	metadata := map[string]string{"format": "farfield model", "version": strconv.Itoa(formatVersion)}
+	err = atomicfile.Write(filepath.Join(dir, WeightsFile), func(w io.Writer) error {
+		return safetensors.Write(w, weights, metadata)
+	})
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(dir, ConfigFile), func(w io.Writer) error {
+		_, err := w.Write(append(text, '\n'))
+		return err
+	})
+}
+
+func weightArray[T tensor.Float](p *param.Param[T]) (*array.Array, error) {
+	if data, single := any(p.Data).([]float32); single {
+		return array.New(p.Name, data, p.Shape...)
+	}
+	return array.New(p.Name, any(p.Data).([]float64), p.Shape...)
+}
+
+// Load reads the model that Save wrote to a folder. Weights of the other element
+// type are converted. A file of another version, and weights that are missing,
+// unknown, misshapen or not finite are errors that name them.
+func Load[T tensor.Float](dir string) (*Model[T], error) {
+	path := filepath.Join(dir, ConfigFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := parseConfigFile(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	m, err := New[T](c, rng.Key{})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	path = filepath.Join(dir, WeightsFile)
+	f, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := m.read(f); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
+}
+
+func parseConfigFile(text []byte) (Config, error) {
+	// The version comes first: fields of a later one need not be known here.
+	var head struct {
+		Version *int `json:"version"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return Config{}, err
+	}
+	if head.Version == nil {
+		return Config{}, fmt.Errorf("version: is missing")
+	}
+	if *head.Version != formatVersion {
+		return Config{}, fmt.Errorf("version: is %d, %d is read", *head.Version, formatVersion)
+	}
+	var c configFile
+	if err := decode(text, &c); err != nil {
+		return Config{}, err
+	}
+	return c.Config, c.Validate()
+}
+
+// read sets the weights to those of f.
+func (m *Model[T]) read(f *safetensors.File) error {
+	if v := f.Metadata()["version"]; v != strconv.Itoa(formatVersion) {
+		return fmt.Errorf("version: is %q, %d is read", v, formatVersion)
+	}
+	for _, name := range f.Names() {
+		if _, err := m.params.Get(name); err != nil {
+			return err
+		}
+	}
+	for _, p := range m.params.All() {
+		a, err := f.Array(p.Name)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(a.Shape, p.Shape) {
+			return fmt.Errorf("%s: shape is %v, the configuration needs %v", p.Name, a.Shape, p.Shape)
+		}
+		if err := readWeight(p, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readWeight sets p to the elements of a.
+func readWeight[T tensor.Float](p *param.Param[T], a *array.Array) error {
+	switch data := any(p.Data).(type) {
+	case []float32:
+		x, err := a.Float32()
+		if err != nil {
+			return err
+		}
+		copy(data, x)
+	case []float64:
+		x, err := a.Float64()
+		if err != nil {
+			return err
+		}
+		copy(data, x)
+	}
+	for i, x := range p.Data {
+		if x-x != 0 {
+			return fmt.Errorf("%s: element %d is %v", p.Name, i, x)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package model
+
+import (
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// head turns outputs into logits. They are made for a stretch of rows at a
+// time, and again for the gradient, so that memory does not grow with rows
+// times vocabulary.
+type head[T tensor.Float] struct {
+	nn.Linear[T] // [vocab,width]
+	logits       []T
+}
+
+// headElements is the number of logits that a stretch has at most, unless that
+// would be less than headRows rows.
+const (
+	headElements = 1 << 22
+	headRows     = 64
+)
+
+// stretches calls f with the rows i0 ≤ i < i1 of x and room for their logits.
+func (h *head[T]) stretches(x tensor.Mat[T], f func(i0, i1 int, x, logits tensor.Mat[T])) {
+	vocab := h.W.Shape[0]
+	size := max(headElements/vocab, headRows)
+	for i0 := 0; i0 < x.Rows; i0 += size {
+		i1 := min(i0+size, x.Rows)
+		f(i0, i1, x.Slice(i0, i1), mat(&h.logits, i1-i0, vocab))
+	}
+}
+
+// losses sets dst [rows] to the nats of each target; 0 where it is negative.
+func (h *head[T]) losses(dst []float64, x tensor.Mat[T], targets []int32) {
+	h.stretches(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
+		h.Forward(logits, x, false)
+		nn.CrossEntropy(dst[i0:i1], logits, targets[i0:i1])
+	})
+}
+
+// backward sets dx [rows,width] to scale times the gradient of the sum of the
+// losses, and adds that of the weights.
+func (h *head[T]) backward(dx, x tensor.Mat[T], targets []int32, scale T) {
+	h.stretches(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
+		h.Forward(logits, x, false)
+		nn.CrossEntropyGrad(logits, targets[i0:i1], scale)
+		h.Backward(dx.Slice(i0, i1), logits, x, false)
+	})
+}

@@ -1,0 +1,143 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Session is a decoder in the middle of sequences: what its attention remembers
+// of the tokens so far. With mechanisms that stream its memory and the time of
+// a token do not grow. Logits do not depend on the pieces in which tokens
+// arrive. A session's methods must not run at the same time.
+type Session[T tensor.Float] struct {
+	model  *Model[T]
+	states []attention.State[T] // of each layer
+	tokens int64
+	batch  int
+
+	rope   *attention.Rope[T] // rotations of the tokens of a piece; nil: none
+	trace  trace[T]
+	piece  []int32
+	logits []T
+}
+
+// stepPiece is the number of tokens of each sequence that a step takes through
+// the layers at a time: it bounds the memory of a long prompt.
+const stepPiece = 256
+
+// NewSession returns a session of batch empty sequences. The model is a decoder.
+func (m *Model[T]) NewSession(batch int) (*Session[T], error) {
+	s, err := m.session(batch)
+	if err != nil {
+		return nil, err
+	}
+	c := m.config
+	shape := attention.Shape{B: batch, H: c.Heads, Hkv: c.kvHeads(), D: c.headWidth(), Dv: c.headWidth(), Causal: true}
+	for i := range m.main.blocks {
+		if a := m.main.blocks[i].attn; a != nil {
+			state, err := a.Mechanism.NewState(shape)
+			if err != nil {
+				return nil, err
+			}
+			s.states = append(s.states, state)
+		}
+	}
+	return s, nil
+}
+
+// session returns a session without states.
+func (m *Model[T]) session(batch int) (*Session[T], error) {
+	if m.config.Kind != Decoder {
+		return nil, fmt.Errorf("session: kind is %s, needs %s", m.config.Kind, Decoder)
+	}
+	if batch < 1 || batch > maxSize {
+		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
+	}
+	s := &Session[T]{model: m, batch: batch}
+	s.trace.blocks = make([]blockTrace[T], 1)
+	return s, nil
+}
+
+// Step adds n tokens to each sequence, tokens [batch·n], and returns the logits
+// [batch,vocab] that follow the last of them, which stay valid until the next
+// call. After an error other than of its arguments the session is to be Reset.
+func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
+	m := s.model
+	if n < 1 {
+		return nil, fmt.Errorf("step: %d tokens, needs at least 1", n)
+	}
+	if err := checkTokens("tokens", tokens, s.batch, n, m.config.Vocab, 0); err != nil {
+		return nil, err
+	}
+	if c := int64(m.config.Context); m.config.Positions == Learned && s.tokens+int64(n) > c {
+		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", s.tokens+int64(n), c)
+	}
+	var y tensor.Mat[T]
+	for i := 0; i < n; i += stepPiece {
+		size := min(stepPiece, n-i)
+		s.piece = s.piece[:0]
+		for b := range s.batch {
+			s.piece = append(s.piece, tokens[b*n+i:][:size]...)
+		}
+		in := input[T]{b: s.batch, n: size, tokens: s.piece}
+		y, err = m.main.step(in, s.tokens, s.states, s.rotations(size), &s.trace)
+		if err != nil {
+			return nil, err
+		}
+		s.tokens += int64(size)
+	}
+	// The last row of each sequence.
+	n = y.Rows / s.batch
+	last := tensor.Mat[T]{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
+	m.head.Forward(mat(&s.logits, s.batch, m.config.Vocab), last, false)
+	return s.logits, nil
+}
+
+// rotations returns those of the next n positions; nil if there are none.
+func (s *Session[T]) rotations(n int) *attention.Rope[T] {
+	m := s.model.main
+	if m.theta == 0 {
+		return nil
+	}
+	if s.rope == nil {
+		s.rope = &attention.Rope[T]{Half: m.d / 2}
+	}
+	size := n * s.rope.Half
+	s.rope.Cos = slices.Grow(s.rope.Cos[:0], size)[:size]
+	s.rope.Sin = slices.Grow(s.rope.Sin[:0], size)[:size]
+	s.rope.Fill(m.d, m.theta, s.tokens)
+	return s.rope
+}
+
+// Tokens returns the number of tokens that each sequence has.
+func (s *Session[T]) Tokens() int64 { return s.tokens }
+
+// Bytes returns the memory that the attention of all layers holds.
+func (s *Session[T]) Bytes() int64 {
+	var n int64
+	for _, state := range s.states {
+		n += state.Bytes()
+	}
+	return n
+}
+
+// Clone returns a session that continues from the same tokens on its own.
+func (s *Session[T]) Clone() *Session[T] {
+	c := &Session[T]{model: s.model, tokens: s.tokens, batch: s.batch}
+	c.trace.blocks = make([]blockTrace[T], 1)
+	for _, state := range s.states {
+		c.states = append(c.states, state.Clone())
+	}
+	return c
+}
+
+// Reset forgets all tokens.
+func (s *Session[T]) Reset() {
+	s.tokens = 0
+	for _, state := range s.states {
+		state.Reset()
+	}
+}

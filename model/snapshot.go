@@ -1,0 +1,125 @@
+package model
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// A snapshot of a session is, in little-endian order:
+//
+//	sessionMagic
+//	uint32   version
+//	[32]byte SHA-256 of the configuration and the element type
+//	uint64   batch
+//	uint64   tokens of each sequence
+//	for each layer: uint64 length, snapshot of its state
+//	uint32   CRC-32C of everything before
+const (
+	sessionMagic   = "farfield session"
+	sessionVersion = 1
+	sessionHeader  = len(sessionMagic) + 4 + sha256.Size + 8 + 8
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// identity is what a snapshot is bound to, besides the weights.
+func (m *Model[T]) identity() ([sha256.Size]byte, error) {
+	text, err := json.Marshal(m.config)
+	return sha256.Sum256(append(text, elementType[T]()...)), err
+}
+
+// AppendBinary appends a snapshot that RestoreSession of the same model reads.
+// The weights are not part of it.
+func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
+	id, err := s.model.identity()
+	if err != nil {
+		return b, err
+	}
+	start := len(b)
+	le := binary.LittleEndian
+	b = append(b, sessionMagic...)
+	b = le.AppendUint32(b, sessionVersion)
+	b = append(b, id[:]...)
+	b = le.AppendUint64(b, uint64(s.batch))
+	b = le.AppendUint64(b, uint64(s.tokens))
+	for i, state := range s.states {
+		at := len(b)
+		b = le.AppendUint64(b, 0)
+		if b, err = state.AppendBinary(b); err != nil {
+			return b[:start], fmt.Errorf("session: layer %d: %w", i, err)
+		}
+		le.PutUint64(b[at:], uint64(len(b)-at-8))
+	}
+	return le.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), nil
+}
+
+// RestoreSession returns the session whose snapshot data is. It is refused if
+// it is damaged, of another version, or of a model of another configuration or
+// element type.
+func (m *Model[T]) RestoreSession(data []byte) (*Session[T], error) {
+	if len(data) < sessionHeader+4 || !bytes.HasPrefix(data, []byte(sessionMagic)) {
+		return nil, errors.New("session: not a snapshot of a session")
+	}
+	le := binary.LittleEndian
+	rest := data[len(sessionMagic):]
+	if v := le.Uint32(rest); v != sessionVersion {
+		return nil, fmt.Errorf("session: version is %d, %d is read", v, sessionVersion)
+	}
+	end := len(data) - 4
+	if got, want := crc32.Checksum(data[:end], castagnoli), le.Uint32(data[end:]); got != want {
+		return nil, fmt.Errorf("session: checksum is %08x, the snapshot says %08x", got, want)
+	}
+	id, err := m.identity()
+	if err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(rest[4:][:len(id)], id[:]) {
+		return nil, errors.New("session: the snapshot is of a model of another configuration or element type")
+	}
+	batch, tokens := le.Uint64(data[sessionHeader-16:]), le.Uint64(data[sessionHeader-8:])
+	if batch > maxSize || int64(tokens) < 0 {
+		return nil, fmt.Errorf("session: batch %d of %d tokens is not possible", batch, tokens)
+	}
+	s, err := m.session(int(batch))
+	if err != nil {
+		return nil, err
+	}
+	s.tokens = int64(tokens)
+	if err := s.restoreStates(data[sessionHeader:end]); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// restoreStates reads the states of all layers, which fill data.
+func (s *Session[T]) restoreStates(data []byte) error {
+	for i := range s.model.main.blocks {
+		a := s.model.main.blocks[i].attn
+		if a == nil {
+			continue
+		}
+		layer := len(s.states)
+		if len(data) < 8 || binary.LittleEndian.Uint64(data) > uint64(len(data)-8) {
+			return fmt.Errorf("session: layer %d: the snapshot ends within it", layer)
+		}
+		n := int(binary.LittleEndian.Uint64(data))
+		state, err := a.Mechanism.RestoreState(data[8:][:n])
+		if err != nil {
+			return fmt.Errorf("session: layer %d: %w", layer, err)
+		}
+		if state.Tokens() != s.tokens {
+			return fmt.Errorf("session: layer %d has %d tokens, the session %d", layer, state.Tokens(), s.tokens)
+		}
+		s.states = append(s.states, state)
+		data = data[8+n:]
+	}
+	if len(data) > 0 {
+		return fmt.Errorf("session: %d bytes follow the last of %d layers", len(data), len(s.states))
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package model
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// stack is an encoder or a decoder without its head.
+type stack[T tensor.Float] struct {
+	embed    nn.Embedding[T]
+	position nn.Position[T] // nil: none, or rotations
+	blocks   []block[T]
+	norm     nn.Norm[T]
+
+	width, d int
+	causal   bool
+	theta    float64            // base of the rotations; 0: none
+	rope     *attention.Rope[T] // rotations of the positions met so far
+}
+
+// block is x + f(norm(x)), with f attention or an MLP.
+type block[T tensor.Float] struct {
+	norm  nn.Norm[T]
+	attn  *nn.Attention[T] // nil: an MLP
+	cross bool             // attention is to the source
+	mlp   *nn.MLP[T]
+}
+
+// input is what a stack reads.
+type input[T tensor.Float] struct {
+	b, n   int
+	tokens []int32 // [b·n]
+	lens   []int64 // [b] valid tokens; nil: all
+
+	source     tensor.Mat[T] // [b·m,width] outputs of the encoder; cross-attention only
+	sourceLens []int64
+}
+
+// trace is what a pass leaves: everything for Backward, or only what the next
+// block needs.
+type trace[T tensor.Float] struct {
+	keep   bool
+	in     input[T]
+	blocks []blockTrace[T] // one for each block; a single one where nothing is kept
+	x, y   []T             // [b·n,width] before and after the last norm
+	stats  []T
+}
+
+type blockTrace[T tensor.Float] struct {
+	x, y  []T // [b·n,width] before and after the norm; x only where it is kept
+	stats []T
+	attn  nn.AttentionTrace[T]
+	mlp   nn.MLPTrace[T]
+}
+
+// scratch is what the gradients of all blocks share.
+type scratch[T tensor.Float] struct {
+	dx, dy  []T // [b·n,width] of the residual stream, and of a normalised row
+	dsource []T // [b·m,width] of the encoder's outputs
+	attn    nn.AttentionScratch[T]
+}
+
+// mat resizes data to a matrix, whose contents are not defined.
+func mat[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
+	*data = slices.Grow((*data)[:0], rows*cols)[:rows*cols]
+	return tensor.Mat[T]{Data: *data, Rows: rows, Cols: cols, Stride: cols}
+}
+
+// block returns the trace of block i.
+func (tr *trace[T]) block(i int) *blockTrace[T] {
+	if tr.keep {
+		return &tr.blocks[i]
+	}
+	return &tr.blocks[0]
+}
+
+// stream returns the residual stream before block i, or after all of them.
+func (tr *trace[T]) stream(i, rows, width int) tensor.Mat[T] {
+	if tr.keep && i < len(tr.blocks) {
+		return mat(&tr.blocks[i].x, rows, width)
+	}
+	return mat(&tr.x, rows, width)
+}
+
+// forward returns the outputs [b·n,width] of the stack, which lie in tr.
+func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
+	rows, w := in.b*in.n, s.width
+	tr.in = in
+	if tr.blocks == nil {
+		if tr.keep {
+			tr.blocks = make([]blockTrace[T], len(s.blocks))
+		} else {
+			tr.blocks = make([]blockTrace[T], 1)
+		}
+	}
+	x := tr.stream(0, rows, w)
+	s.embed.Forward(x, in.tokens)
+	if s.position != nil {
+		if err := s.position.Forward(x, in.b, 0); err != nil {
+			return x, err
+		}
+	}
+	self := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, Rope: s.rotations(in.n)}
+	cross := nn.Scope[T]{B: in.b, KeyLens: in.sourceLens}
+	for i := range s.blocks {
+		b, t := &s.blocks[i], tr.block(i)
+		y := mat(&t.y, rows, w)
+		b.norm.Forward(y, x, mat(&t.stats, rows, 2).Data)
+		next := tr.stream(i+1, rows, w)
+		if tr.keep {
+			copy(next.Data, x.Data)
+		}
+		var err error
+		switch {
+		case b.mlp != nil:
+			b.mlp.Forward(next, y, &t.mlp)
+		case b.cross:
+			err = b.attn.Forward(next, y, in.source, cross, &t.attn, tr.keep)
+		default:
+			err = b.attn.Forward(next, y, y, self, &t.attn, tr.keep)
+		}
+		if err != nil {
+			return x, err
+		}
+		x = next
+	}
+	y := mat(&tr.y, rows, w)
+	s.norm.Forward(y, x, mat(&tr.stats, rows, 2).Data)
+	return y, nil
+}
+
+// rotations returns a table of n positions or more; nil if there are none.
+func (s *stack[T]) rotations(n int) *attention.Rope[T] {
+	if s.theta == 0 {
+		return nil
+	}
+	if s.rope == nil || s.rope.Rows() < n {
+		s.rope = attention.NewRope[T](s.d, s.theta, 0, n)
+	}
+	return s.rope
+}
+
+// backward adds to the gradients of the weights, from dy [b·n,width] of the
+// outputs. With cross-attention it adds to dsource [b·m,width].
+func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch[T]) error {
+	rows, w := dy.Rows, s.width
+	dx := mat(&sc.dx, rows, w)
+	clear(dx.Data)
+	s.norm.Backward(dx, dy, tr.stream(len(s.blocks), rows, w), tr.stats)
+	for i := len(s.blocks) - 1; i >= 0; i-- {
+		b, t := &s.blocks[i], tr.block(i)
+		x, y := tr.stream(i, rows, w), mat(&t.y, rows, w)
+		var err error
+		switch {
+		case b.mlp != nil:
+			b.mlp.Backward(dy, dx, y, &t.mlp)
+		case b.cross:
+			err = b.attn.Backward(dy, dsource, dx, y, tr.in.source, &t.attn, &sc.attn)
+		default:
+			err = b.attn.Backward(dy, dy, dx, y, y, &t.attn, &sc.attn)
+		}
+		if err != nil {
+			return err
+		}
+		b.norm.Backward(dx, dy, x, t.stats)
+	}
+	if s.position != nil {
+		s.position.Backward(dx, tr.in.b)
+	}
+	s.embed.Backward(dx, tr.in.tokens)
+	return nil
+}
+
+// step adds n tokens of each of b sequences, from position start on, to what
+// the states of the self-attentions have seen, and returns the last block's
+// outputs. in.n tokens at a time; tr keeps nothing.
+func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], rope *attention.Rope[T], tr *trace[T]) (tensor.Mat[T], error) {
+	rows, w := in.b*in.n, s.width
+	t := tr.block(0)
+	x := mat(&tr.x, rows, w)
+	s.embed.Forward(x, in.tokens)
+	if s.position != nil {
+		if err := s.position.Forward(x, in.b, start); err != nil {
+			return x, err
+		}
+	}
+	scope := nn.Scope[T]{B: in.b, Causal: true, Rope: rope}
+	y := mat(&t.y, rows, w)
+	stats := mat(&t.stats, rows, 2).Data
+	for i := range s.blocks {
+		b := &s.blocks[i]
+		b.norm.Forward(y, x, stats)
+		if b.mlp != nil {
+			b.mlp.Forward(x, y, &t.mlp)
+			continue
+		}
+		if err := b.attn.Step(x, y, states[i/2], scope, &t.attn); err != nil {
+			return x, err
+		}
+	}
+	s.norm.Forward(y, x, stats)
+	return y, nil
+}

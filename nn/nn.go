@@ -1,0 +1,53 @@
+// Package nn holds the layers of a transformer, each with its Forward beside
+// its Backward, and the loss.
+//
+// A layer is its weights. What Forward leaves for Backward lies in a trace that
+// the caller owns, so that one layer can serve several calls. Matrices have one
+// row for each token: row b·N+n is token n of batch row b. Forward sets its
+// output unless it says that it adds; Backward adds to the gradients of weights.
+//
+// Kept for Backward, in elements a token, with W the width of the model, H
+// heads of width D, Hkv key heads and U hidden units:
+//
+//	Embedding   nothing but the token ids
+//	Norm        2 (mean and reciprocal deviation), and the caller's input, W
+//	Linear      the caller's input
+//	Attention   2·H·D + 2·Hkv·D + H (queries, keys, values, outputs, denominators)
+//	MLP         2·U (before and after GELU)
+//	loss        nothing: logits are computed again
+//
+// A residual block x + f(norm(x)) thus keeps x, norm(x), 2 numbers and what f
+// keeps. With Hkv = H and U = 4·W a layer of attention and MLP keeps
+// 4·W + 4·W + 8·W + H + 4 elements a token, whatever the context.
+//
+// Results do not depend on the number of threads: products are cut into tiles
+// by their sizes alone, no sum is shared between tiles, and a row's output
+// depends on no other row.
+package nn
+
+import (
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// inRows calls f over pieces of at most size rows, in parallel where the work
+// (floating-point operations) is worth it.
+func inRows(rows, size int, work float64, f func(i0, i1 int)) {
+	par.Do((rows+size-1)/size, work, func(p int) {
+		f(p*size, min((p+1)*size, rows))
+	})
+}
+
+// columns views columns j0 ≤ j < j1 of m.
+func columns[T tensor.Float](m tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
+	if m.Rows > 0 {
+		m.Data = m.Data[j0:]
+	}
+	m.Cols = j1 - j0
+	return m
+}
+
+// view returns n rows of a matrix over data.
+func view[T tensor.Float](data []T, rows, cols int) tensor.Mat[T] {
+	return tensor.Mat[T]{Data: data, Rows: rows, Cols: cols, Stride: cols}
+}

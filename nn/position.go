@@ -1,0 +1,103 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Position tells tokens where they are by adding to their embeddings.
+type Position[T tensor.Float] interface {
+	// Forward adds to x [batch·N,width] the rows of positions start to start+N.
+	Forward(x tensor.Mat[T], batch int, start int64) error
+	// Backward adds the gradient of positions from 0 on, dx [batch·N,width], to
+	// those of the weights.
+	Backward(dx tensor.Mat[T], batch int)
+}
+
+// Learned is a table of positions that is trained.
+type Learned[T tensor.Float] struct {
+	W *param.Param[T] // [context,width]
+}
+
+func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
+	if batch == 0 {
+		return nil
+	}
+	n, context := x.Rows/batch, p.W.Shape[0]
+	if start+int64(n) > int64(context) {
+		return fmt.Errorf("positions: %d are needed, the learned table has %d", start+int64(n), context)
+	}
+	k := kernel.Active[T]()
+	for i := range x.Rows {
+		row := x.Row(i)
+		k.Add(row, row, p.W.Data[(int(start)+i%n)*x.Cols:])
+	}
+	return nil
+}
+
+func (p *Learned[T]) Backward(dx tensor.Mat[T], batch int) {
+	k := kernel.Active[T]()
+	for i := range dx.Rows {
+		g := p.W.Grad[i%(dx.Rows/batch)*dx.Cols:][:dx.Cols]
+		k.Add(g, g, dx.Row(i))
+	}
+}
+
+// Sinusoidal adds sines and cosines of the position (Vaswani et al. 2017, arXiv
+// 1706.03762, section 3.5): channel 2i of position t is
+// Amplitude·sin(t/10000^(2i/width)), channel 2i+1 its cosine.
+type Sinusoidal[T tensor.Float] struct {
+	amplitude float64
+	freq      []float64 // of each pair of channels
+	table     []T       // of the first positions
+}
+
+// NewSinusoidal returns the positions of a model of that width. The first rows
+// of them are kept as a table; those beyond are computed when asked for.
+func NewSinusoidal[T tensor.Float](width int, amplitude float64, rows int) *Sinusoidal[T] {
+	s := &Sinusoidal[T]{amplitude: amplitude, freq: make([]float64, (width+1)/2), table: make([]T, rows*width)}
+	for i := range s.freq {
+		s.freq[i] = math.Pow(10000, -2*float64(i)/float64(width))
+	}
+	for t := range rows {
+		s.fill(s.table[t*width:][:width], int64(t))
+	}
+	return s
+}
+
+func (s *Sinusoidal[T]) fill(row []T, t int64) {
+	for i := range row {
+		sin, cos := math.Sincos(float64(t) * s.freq[i/2])
+		if i%2 == 0 {
+			row[i] = T(s.amplitude * sin)
+		} else {
+			row[i] = T(s.amplitude * cos)
+		}
+	}
+}
+
+func (s *Sinusoidal[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
+	k := kernel.Active[T]()
+	var beyond []T
+	for i := range x.Rows {
+		t := start + int64(i%(x.Rows/batch))
+		row := beyond
+		if known := int64(len(s.table) / x.Cols); t < known {
+			row = s.table[int(t)*x.Cols:][:x.Cols]
+		} else {
+			if beyond == nil {
+				beyond = make([]T, x.Cols)
+				row = beyond
+			}
+			s.fill(row, t)
+		}
+		k.Add(x.Row(i), x.Row(i), row)
+	}
+	return nil
+}
+
+func (s *Sinusoidal[T]) Backward(tensor.Mat[T], int) {}
