@@ -116,12 +116,13 @@ func (v *Vocabulary) Decode(dst []byte, tokens ...int32) ([]byte, error) {
 // Bytes returns the bytes of text that tokens stand for; those outside the
 // vocabulary count none.
 func (v *Vocabulary) Bytes(tokens []int32) int64 {
-	if v.chars == nil {
-		return int64(len(tokens))
-	}
 	var n int64
 	for _, t := range tokens {
-		if t >= 0 && int(t) < len(v.chars) {
+		switch {
+		case t < 0 || int(t) >= v.Size():
+		case v.chars == nil:
+			n++
+		default:
 			n += int64(utf8.RuneLen(v.chars[t]))
 		}
 	}
