@@ -22,6 +22,9 @@ func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	if s.Exp == (len(s.Coef) > 0) {
 		return nil, fmt.Errorf("%s: needs either the exponential or coefficients", s.Name)
 	}
+	if len(s.Coef) == 1 {
+		return nil, fmt.Errorf("%s: a constant is no kernel", s.Name)
+	}
 	if !s.Exp && s.Coef[s.degree()] == 0 {
 		return nil, fmt.Errorf("%s: the highest of %d coefficients is 0", s.Name, len(s.Coef))
 	}

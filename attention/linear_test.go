@@ -1,7 +1,6 @@
 package attention
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -189,6 +188,19 @@ func mustNew[T tensor.Float](t *testing.T, s Spec[T]) Mechanism[T] {
 		t.Fatal(err)
 	}
 	return m
+}
+
+func TestNewRefuses(t *testing.T) {
+	for want, s := range map[string]Spec[float64]{
+		"x: needs either the exponential or coefficients": {Name: "x"},
+		"y: needs either the exponential or coefficients": {Name: "y", Exp: true, Coef: []float64{1, 1}},
+		"constant: a constant is no kernel":               {Name: "constant", Coef: []float64{1}},
+		"short: the highest of 3 coefficients is 0":       {Name: "short", Coef: []float64{1, 1, 0}},
+	} {
+		if _, err := New(s); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
 }
 
 // randomHeads holds float32-exact numbers.
@@ -431,5 +443,138 @@ func TestLinearBackward32(t *testing.T) {
 	}
 }
 
-var _ = fmt.Sprint
-var _ = par.Threads
+// TestLinearThreads: any number of threads gives the same bits.
+func TestLinearThreads(t *testing.T) {
+	defer par.SetThreads(0)
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, causal := range []bool{false, true} {
+		c := call32(&Call[float64]{Q: randomHeads(r, 3, 4, 200, 9), K: randomHeads(r, 3, 2, 200, 9), V: randomHeads(r, 3, 2, 200, 11),
+			Causal: causal, Form: Linear, Chunk: 64})
+		dout := heads32(randomHeads(r, 3, 4, 200, 11))
+		m := mustNew(t, as32(linearSpecs[1].Spec))
+		var want tensor.Heads[float32]
+		var grads *Grads[float32]
+		for _, threads := range []int{1, 2, 5} {
+			par.SetThreads(threads)
+			o := poisoned[float32](3, 4, 200, 11)
+			if err := m.Forward(o, c, nil); err != nil {
+				t.Fatal(err)
+			}
+			g := gradients(t, m, c, dout)
+			if threads == 1 {
+				want, grads = o, g
+				continue
+			}
+			if !slices.Equal(o.Data, want.Data) {
+				t.Errorf("causal %v: %d threads give other outputs", causal, threads)
+			}
+			if !slices.Equal(g.DQ.Data, grads.DQ.Data) || !slices.Equal(g.DK.Data, grads.DK.Data) || !slices.Equal(g.DV.Data, grads.DV.Data) {
+				t.Errorf("causal %v: %d threads give other gradients", causal, threads)
+			}
+		}
+	}
+}
+
+// TestLinearIgnoresHiddenKeys: what masked keys, keys beyond the length and
+// keys of the future hold changes no bit of an output.
+func TestLinearIgnoresHiddenKeys(t *testing.T) {
+	for _, s := range linearSpecs {
+		for _, name := range []string{"mask", "causal mask", "lengths", "causal lengths, mask"} {
+			c := call32(linearCalls()[name])
+			m := mustNew(t, as32(s.Spec))
+			dout := heads32(randomHeads(rand.New(rand.NewPCG(11, 12)), c.Q.B, c.Q.H, c.Q.N, c.V.D))
+			run := func() (tensor.Heads[float32], *Grads[float32]) {
+				o := poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+				if err := m.Forward(o, c, nil); err != nil {
+					t.Fatal(err)
+				}
+				return o, gradients(t, m, c, dout)
+			}
+			want, grads := run()
+			for b := range c.K.B {
+				for j := range c.K.N {
+					hidden := c.KeyMask != nil && !c.KeyMask[b*c.K.N+j] || c.KeyLens != nil && j >= int(c.KeyLens[b])
+					for h := range c.K.H {
+						if hidden {
+							c.K.At(b, h).Row(j)[0] = float32(math.NaN())
+							c.V.At(b, h).Row(j)[0] = float32(math.Inf(1))
+						}
+					}
+				}
+			}
+			o, g := run()
+			if !slices.Equal(o.Data, want.Data) {
+				t.Errorf("%s, %s: hidden keys change outputs", s.name, name)
+			}
+			if !slices.Equal(g.DQ.Data, grads.DQ.Data) || !slices.Equal(g.DK.Data, grads.DK.Data) || !slices.Equal(g.DV.Data, grads.DV.Data) {
+				t.Errorf("%s, %s: hidden keys change gradients", s.name, name)
+			}
+		}
+	}
+}
+
+// TestLinearIsCausal: tokens from one on change no bit of the outputs before.
+func TestLinearIsCausal(t *testing.T) {
+	const n = 40
+	for _, s := range linearSpecs {
+		c := stateCall(n, 5, 3, 16)
+		m := mustNew(t, as32(s.Spec))
+		want := poisoned[float32](2, 6, n, 3)
+		if err := m.Forward(want, c, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, from := range []int{1, 15, 16, 23, 39} {
+			d := *c
+			d.K, d.V = heads32(heads64(c.K)), heads32(heads64(c.V))
+			for b := range 2 {
+				for h := range 2 {
+					for j := from; j < n; j++ {
+						d.K.At(b, h).Row(j)[1] = float32(math.NaN())
+						d.V.At(b, h).Row(j)[1] = float32(math.Inf(1))
+					}
+				}
+			}
+			o := poisoned[float32](2, 6, n, 3)
+			if err := m.Forward(o, &d, nil); err != nil {
+				t.Fatal(err)
+			}
+			for b := range 2 {
+				for h := range 6 {
+					for i := range from {
+						if !slices.Equal(o.At(b, h).Row(i), want.At(b, h).Row(i)) {
+							t.Fatalf("%s: token %d changes output %d", s.name, from, i)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestLinearMemory: scratch is lent, and what a call allocates itself does not
+// grow with the features, and hardly with the tokens.
+func TestLinearMemory(t *testing.T) {
+	par.SetThreads(1)
+	defer par.SetThreads(0)
+	m := mustNew(t, as32(linearSpecs[1].Spec))
+	allocations := func(n int) float64 {
+		c := stateCall(n, 6, 5, 16)
+		out := poisoned[float32](2, 6, n, 5)
+		return testing.AllocsPerRun(5, func() {
+			if err := m.Forward(out, c, nil); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	if short, long := allocations(40), allocations(400); long > short {
+		t.Errorf("%g allocations for 40 tokens, %g for 400", short, long)
+	}
+}
+
+func heads64(x tensor.Heads[float32]) tensor.Heads[float64] {
+	y := tensor.NewHeads[float64](x.B, x.H, x.N, x.D)
+	for i, v := range x.Data {
+		y.Data[i] = float64(v)
+	}
+	return y
+}

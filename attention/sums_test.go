@@ -196,14 +196,15 @@ func TestCloneAndReset(t *testing.T) {
 	c := stateCall(60, 4, 3, 16)
 	spec := as32(linearSpecs[1].Spec)
 	st := newState(t, spec, c)
-	out, again := poisoned[float32](2, 6, 60, 3), poisoned[float32](2, 6, 60, 3)
+	out := poisoned[float32](2, 6, 60, 3)
 	steps(t, st, out, c, 0, 37)
+	again := heads32(heads64(out))
 	clone := st.Clone().(*sums[float32])
 	sameBits(t, "clone", clone, st)
 	steps(t, st, out, c, 37, 60)
 	steps(t, clone, again, c, 37, 45, 60)
 	sameBits(t, "continued clone", clone, st)
-	if !slices.Equal(out.Tokens(37, 60).Data[:23*3], again.Tokens(37, 60).Data[:23*3]) {
+	if !slices.Equal(out.Data, again.Data) {
 		t.Error("a clone continues with other bits")
 	}
 	st.Reset()

@@ -1,0 +1,130 @@
+package attention
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+)
+
+// TestMonomials: the weighted features of a times the features of b are the
+// kernel of a·b, for every degree and width, whatever blocks they come in, and
+// the features of one token are those of many, bit by bit.
+func TestMonomials(t *testing.T) {
+	const tokens = 5
+	r := rand.New(rand.NewPCG(1, 1))
+	ar := arena.Acquire()
+	defer ar.Release()
+	for _, coef := range [][]float64{
+		{1, 1}, {0, 1}, {1, 1, 0.5}, {0, 0, 1}, {1, 1, 0.5, 0.25}, {0, 0, 0, 3}, {0, 1, 0, 2, 0.5}, {0, 0, 0, 0, 0, 0, 1},
+	} {
+		for _, w := range []int{1, 2, 3, 5, 8} {
+			s := &Spec[float64]{Coef: coef}
+			m := newMonomials(kernel.Active[float64](), s, w)
+			ld := stride[float64](tokens)
+			x, y := arena.Zeros[float64](ar, (w+1)*ld), arena.Zeros[float64](ar, (w+1)*ld)
+			for c := range w + 1 {
+				for i := range tokens {
+					x[c*ld+i], y[c*ld+i] = r.NormFloat64(), r.NormFloat64()
+					if c == 0 {
+						x[i], y[i] = 1, 1
+					}
+				}
+			}
+			y[2], y[ld+2] = 0, 0 // a token left out
+			for c := range w {
+				y[(c+1)*ld+2] = 0
+			}
+			phi, psi := make([]float64, m.count*ld), make([]float64, m.count*ld)
+			m.rewind()
+			m.expand(ar, phi, x, ld, tokens, m.count, true)
+			if m.next != m.count {
+				t.Fatalf("%v, width %d: %d features, want %d", coef, w, m.next, m.count)
+			}
+			m.rewind()
+			for f := 0; f < m.count; f += 7 {
+				m.expand(ar, psi[f*ld:], y, ld, tokens, min(7, m.count-f), false)
+			}
+			one, row := make([]float64, m.count), make([]float64, w+1)
+			for i := range tokens {
+				var dot, sum, abs float64
+				for c := range w {
+					dot += x[(c+1)*ld+i] * y[(c+1)*ld+i]
+					row[c+1] = x[(c+1)*ld+i]
+				}
+				row[0] = 1
+				for f := range m.count {
+					sum += phi[f*ld+i] * psi[f*ld+i]
+					abs += math.Abs(phi[f*ld+i] * psi[f*ld+i])
+				}
+				var want float64
+				for l, c := range coef {
+					want += c * math.Pow(dot, float64(l))
+				}
+				if i == 2 {
+					want = 0
+				}
+				if math.Abs(sum-want) > 0x1p-48*(1+abs) {
+					t.Errorf("%v, width %d, token %d: features give %g, want %g", coef, w, i, sum, want)
+				}
+				m.rewind()
+				m.expandToken(one, row, m.count)
+				for f := range m.count {
+					if one[f] != phi[f*ld+i] {
+						t.Fatalf("%v, width %d, token %d: feature %d alone is %g, among others %g", coef, w, i, f, one[f], phi[f*ld+i])
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestFold: the gradient through features is that of central differences,
+// whatever blocks it comes in. A feature is a polynomial in each component.
+func TestFold(t *testing.T) {
+	const h = 1e-6
+	r := rand.New(rand.NewPCG(2, 2))
+	ar := arena.Acquire()
+	defer ar.Release()
+	for _, coef := range [][]float64{{1, 1}, {0, 0, 1}, {1, 1, 0.5}, {1, 1, 1, 1}, {0, 0, 0, 0, 1}, {1, 1, 1, 1, 1, 1}} {
+		for _, w := range []int{1, 2, 4} {
+			m := newMonomials(kernel.Active[float64](), &Spec[float64]{Coef: coef}, w)
+			ld := stride[float64](1)
+			x := arena.Zeros[float64](ar, (w+1)*ld)
+			x[0] = 1
+			for c := range w {
+				x[(c+1)*ld] = r.NormFloat64()
+			}
+			phi, dphi := make([]float64, m.count*ld), make([]float64, m.count*ld)
+			for f := range m.count {
+				dphi[f*ld] = r.NormFloat64()
+			}
+			loss := func() (l float64) {
+				m.rewind()
+				m.expand(ar, phi, x, ld, 1, m.count, false)
+				for f := range m.count {
+					l += dphi[f*ld] * phi[f*ld]
+				}
+				return l
+			}
+			dx := make([]float64, (w+1)*ld)
+			m.rewind()
+			for f := 0; f < m.count; f += 3 {
+				m.fold(ar, dx, dphi[f*ld:], x, ld, 1, min(3, m.count-f))
+			}
+			for c := 1; c <= w; c++ {
+				was := x[c*ld]
+				x[c*ld] = was + h
+				up := loss()
+				x[c*ld] = was - h
+				down := loss()
+				x[c*ld] = was
+				if want := (up - down) / (2 * h); math.Abs(dx[c*ld]-want) > 1e-6*(1+math.Abs(want)) {
+					t.Errorf("%v, width %d: component %d has gradient %g, differences give %g", coef, w, c, dx[c*ld], want)
+				}
+			}
+		}
+	}
+}
