@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -119,11 +121,37 @@ func backward[T tensor.Float](t testing.TB, m *Model[T]) {
 	}
 }
 
-// Differences of fourth order with steps of 1e-3 err by about 1e-12 of the
-// derivatives and by the rounding of the loss, 1e-16/1e-3; single derivatives
-// are of order 1, fifth ones up to thousands near a normalisation of small rows.
-const gradientError = 1e-8
+// slope is the derivative of the loss along a direction of p, by a central
+// difference of fourth order. A loss of about 3 is rounded to 2⁻⁵², so the
+// slope is known to about 1e-15/step; its truncation, of order step⁴, is far
+// below.
+func slope(t testing.TB, m *Model[float64], b *Batch, p *param.Param[float64], direction []float64) float64 {
+	const step = 1e-5
+	start := slices.Clone(p.Data)
+	at := func(x float64) float64 {
+		for i, d := range direction {
+			p.Data[i] = start[i] + x*step*d
+		}
+		return loss(t, m, b)
+	}
+	s := (8*(at(1)-at(-1)) - (at(2) - at(-2))) / (12 * step)
+	copy(p.Data, start)
+	return s
+}
 
+// wrong returns the error of a gradient along directions of length 1, in units
+// of what slope leaves room for.
+func wrong(got, want, norm float64) float64 { return math.Abs(got-want) / (1e-9 + 1e-8*norm) }
+
+func dot(x, y []float64) (s float64) {
+	for i := range x {
+		s += x[i] * y[i]
+	}
+	return s
+}
+
+// Every weight's gradient is held against slopes along random directions, in
+// which every element has a part.
 func TestGradients(t *testing.T) {
 	for name, c := range cases() {
 		for _, padded := range []bool{false, true} {
@@ -133,14 +161,44 @@ func TestGradients(t *testing.T) {
 				b := batch(c, 1, 2, 5, padded)
 				loss(t, m, b)
 				backward(t, m)
-				for _, p := range m.Params().All() {
-					want := check.Gradient(func() float64 { return loss(t, m, b) }, p.Data)
-					size := max(check.Max(want), 1e-2)
-					if r := check.Ratio(p.Grad, want, gradientError*size); !(r <= 1) {
-						t.Errorf("%s: gradient errs by %.3g of its largest, %.3g is allowed", p.Name, r*gradientError, gradientError)
+				for i, p := range m.Params().All() {
+					for try := range 2 {
+						direction := make([]float64, len(p.Data))
+						for j := range direction {
+							direction[j] = rng.New(uint64(try)).Fold(uint64(i)).Normal(uint64(j))
+						}
+						length := math.Sqrt(dot(direction, direction))
+						for j := range direction {
+							direction[j] /= length
+						}
+						got, want := dot(p.Grad, direction), slope(t, m, b, p, direction)
+						if r := wrong(got, want, math.Sqrt(dot(p.Grad, p.Grad))); !(r <= 1) {
+							t.Errorf("%s: slope is %v, want %v (%.3g times what is allowed)", p.Name, got, want, r)
+						}
 					}
 				}
 			})
+		}
+	}
+}
+
+// In one model every element is held against its own slope.
+func TestGradientOfEveryElement(t *testing.T) {
+	c := tiny(Decoder, "taylorshift")
+	m := made[float64](t, c)
+	b := batch(c, 1, 2, 5, true)
+	loss(t, m, b)
+	backward(t, m)
+	for _, p := range m.Params().All() {
+		norm := math.Sqrt(dot(p.Grad, p.Grad))
+		direction := make([]float64, len(p.Data))
+		for i, got := range p.Grad {
+			direction[i] = 1
+			want := slope(t, m, b, p, direction)
+			direction[i] = 0
+			if r := wrong(got, want, norm); !(r <= 1) {
+				t.Errorf("%s[%d]: slope is %v, want %v (%.3g times what is allowed)", p.Name, i, got, want, r)
+			}
 		}
 	}
 }
