@@ -1,0 +1,406 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// random returns n numbers that are the same for the same seed.
+func random(seed uint64, n int) []float32 {
+	r := rand.New(rand.NewPCG(seed, 7))
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+func made[T array.Element](t *testing.T, name string, data []T, shape ...int) *array.Array {
+	t.Helper()
+	a, err := array.New(name, data, shape...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// normal is an array of random numbers.
+func normal(t *testing.T, name string, seed uint64, shape ...int) *array.Array {
+	t.Helper()
+	n, err := array.Count(shape)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made(t, name, random(seed, n), shape...)
+}
+
+// written puts arrays into a file in the format of its suffix.
+func written(t *testing.T, name string, list ...*array.Array) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	write, err := writerFor(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := write(&b, list); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// read returns the arrays of a file by their names.
+func read(t *testing.T, path string) map[string]*array.Array {
+	t.Helper()
+	src, err := openArrays(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer src.Close()
+	m := map[string]*array.Array{}
+	for _, n := range src.Names() {
+		if m[n], err = src.Array(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+// near compares an array with the textbook's numbers.
+func near(t *testing.T, what string, got *array.Array, shape []int, want []float64, tolerance float64) {
+	t.Helper()
+	if got == nil {
+		t.Errorf("%s is not written", what)
+		return
+	}
+	if !slices.Equal(got.Shape, shape) {
+		t.Errorf("%s has shape %v, want %v", what, got.Shape, shape)
+		return
+	}
+	x, err := got.Float64()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	for i := range x {
+		if !(math.Abs(x[i]-want[i]) <= tolerance) {
+			t.Errorf("%s: element %d is %g, want %g", what, i, x[i], want[i])
+			return
+		}
+	}
+}
+
+func wide(x []float32) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}
+
+// TestAttend runs a grouped causal problem with M > N, Dv ≠ D and a key mask
+// through every form, precision, format and rank, and compares with the
+// textbook.
+func TestAttend(t *testing.T) {
+	const h, hkv, n, m, d, dv = 4, 2, 5, 7, 3, 6
+	q, k, v, do := random(1, h*n*d), random(2, hkv*m*d), random(3, hkv*m*dv), random(4, h*n*dv)
+	tau := []float32{0.5, 1, 1.5, 2}
+	mask := []uint8{1, 1, 0, 1, 1, 1, 0}
+	book := oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: wide(tau), Coef: oracle.Taylor(2)}
+	call := &oracle.Call{
+		Q: tensor.HeadsOf(wide(q), 1, h, n, d), K: tensor.HeadsOf(wide(k), 1, hkv, m, d), V: tensor.HeadsOf(wide(v), 1, hkv, m, dv),
+		Causal: true,
+	}
+	for _, x := range mask {
+		call.KeyMask = append(call.KeyMask, x != 0)
+	}
+	want := book.Forward(call).O.Data
+	grads := book.Backward(call, tensor.HeadsOf(wide(do), 1, h, n, dv))
+
+	for _, batch := range [][]int{{}, {1}} {
+		shape := func(s ...int) []int { return append(slices.Clone(batch), s...) }
+		in := []*array.Array{
+			made(t, "q", q, shape(h, n, d)...), made(t, "k", k, shape(hkv, m, d)...), made(t, "v", v, shape(hkv, m, dv)...),
+			made(t, "do", do, shape(h, n, dv)...), made(t, "tau", tau, h), made(t, "keymask", mask, m),
+			made(t, "spare", []int32{1}),
+		}
+		for _, suffix := range []string{".npz", ".safetensors"} {
+			file := written(t, "in"+suffix, in...)
+			for _, form := range []string{"auto", "direct", "linear", "step"} {
+				for precision, tolerance := range map[string]float64{"f32": 2e-5, "f64": 1e-12} {
+					name := strings.Join([]string{form, precision, suffix}, " ")
+					out := filepath.Join(t.TempDir(), "out"+suffix)
+					status, _, errs := command(t, "attend", "--mechanism", "taylorshift", "--causal", "--grad",
+						"--form", form, "--precision", precision, file, out)
+					if status != 0 || errs != "farfield: not used: spare\n" {
+						t.Fatalf("%s: status %d, %q", name, status, errs)
+					}
+					got := read(t, out)
+					near(t, name+" o", got["o"], shape(h, n, dv), want, tolerance)
+					near(t, name+" dq", got["dq"], shape(h, n, d), grads.DQ.Data, tolerance)
+					near(t, name+" dk", got["dk"], shape(hkv, m, d), grads.DK.Data, tolerance)
+					near(t, name+" dv", got["dv"], shape(hkv, m, dv), grads.DV.Data, tolerance)
+					near(t, name+" d_tau", got["d_tau"], []int{h}, grads.DTau, tolerance)
+					if len(got) != 5 {
+						t.Errorf("%s: %d arrays are written, want 5", name, len(got))
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestAttendStepUnmasked absorbs all keys, then reads.
+func TestAttendStepUnmasked(t *testing.T) {
+	file := written(t, "in.npz", normal(t, "q", 1, 9, 4), normal(t, "k", 2, 6, 4), normal(t, "v", 3, 6, 4))
+	dir := t.TempDir()
+	direct, step := filepath.Join(dir, "direct.npz"), filepath.Join(dir, "step.npz")
+	works(t, "attend", "--mechanism", "fastmax", "--form", "direct", file, direct)
+	works(t, "attend", "--mechanism", "fastmax", "--form", "step", file, step)
+	want, err := read(t, direct)["o"].Float64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "o", read(t, step)["o"], []int{9, 4}, want, 1e-4)
+}
+
+// TestAttendSequences packs two sequences, and pads them, and gets the same.
+func TestAttendSequences(t *testing.T) {
+	const d = 3
+	q, k, v := random(1, 7*d), random(2, 7*d), random(3, 7*d)
+	dir := t.TempDir()
+	packed := filepath.Join(dir, "packed.npz")
+	works(t, "attend", "--mechanism", "fastmax", "--causal", written(t, "in.npz",
+		made(t, "q", q, 1, 7, d), made(t, "k", k, 1, 7, d), made(t, "v", v, 1, 7, d),
+		made(t, "cu_q", []int32{0, 3, 7}, 3), made(t, "cu_k", []int64{0, 3, 7}, 3)), packed)
+	whole, err := read(t, packed)["o"].Float64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The second sequence alone, behind padding: 4 queries, 4 of 6 keys, which
+	// an unmasked call sees at any place.
+	alone := filepath.Join(dir, "alone.npz")
+	pad := func(x []float32) []float32 { return append(slices.Clone(x[3*d:]), 9, 9, 9, 9, 9, 9) }
+	works(t, "attend", "--mechanism", "fastmax", written(t, "in.npz",
+		made(t, "q", q[6*d:], 1, d), made(t, "k", pad(k), 6, d), made(t, "v", pad(v), 6, d),
+		made(t, "key_lengths", []int64{4})), alone)
+	near(t, "o", read(t, alone)["o"], []int{1, d}, whole[6*d:], 1e-5)
+}
+
+// TestAttendKeep forbids all keys but one, whose value is then the output.
+func TestAttendKeep(t *testing.T) {
+	v := random(3, 5*2)
+	keep := make([]bool, 4*5)
+	for i := range 4 {
+		keep[i*5+i+1] = true
+	}
+	file := written(t, "in.safetensors", normal(t, "q", 1, 4, 3), normal(t, "k", 2, 5, 3), made(t, "v", v, 5, 2), made(t, "attn_keep", keep, 4, 5))
+	for _, name := range []string{"softmax", "fastmax"} {
+		out := filepath.Join(t.TempDir(), "out.npz")
+		works(t, "attend", "--mechanism", name, file, out)
+		near(t, name, read(t, out)["o"], []int{4, 2}, wide(v[2:]), 1e-6)
+	}
+	refuses(t, "attn_keep: not defined in the linear form", "attend", "--mechanism", "fastmax", "--form", "linear", file, filepath.Join(t.TempDir(), "out.npz"))
+}
+
+func TestAttendJSON(t *testing.T) {
+	file := written(t, "in.npz", normal(t, "q", 1, 6, 4), normal(t, "k", 2, 4, 4), normal(t, "v", 3, 4, 4))
+	out := works(t, "attend", "--mechanism", "fastmax", "--causal", "--form", "linear", "--json", file, filepath.Join(t.TempDir(), "o.npz"))
+	var r attendReport
+	d := json.NewDecoder(strings.NewReader(out))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Mechanism != "fastmax" || r.Form != "linear" || r.Chunk == 0 || r.Features != 15 || r.FLOPs <= 0 || r.Seconds <= 0 || r.PeakBytes <= 0 || r.ISA == "" {
+		t.Errorf("%+v", r)
+	}
+	// Two queries come before the first key.
+	if !r.Counted || r.Unseen != 2 {
+		t.Errorf("%d unseen rows, want 2", r.Unseen)
+	}
+}
+
+// TestAttendNonfinite lets NaN pass where it is allowed; a masked key's has no
+// effect.
+func TestAttendNonfinite(t *testing.T) {
+	k := random(2, 3*2)
+	k[4] = float32(math.NaN())
+	file := written(t, "in.npz", normal(t, "q", 1, 3, 2), made(t, "k", k, 3, 2), normal(t, "v", 3, 3, 2), made(t, "keymask", []bool{true, true, false}, 3))
+	out := filepath.Join(t.TempDir(), "out.npz")
+	refuses(t, "k: element [2,0] is NaN", "attend", "--mechanism", "fastmax", file, out)
+	works(t, "attend", "--mechanism", "fastmax", "--allow-nonfinite", file, out)
+	o, err := read(t, out)["o"].Float64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range o {
+		if math.IsNaN(x) {
+			t.Fatalf("o is %v", o)
+		}
+	}
+}
+
+func TestAttendRefuses(t *testing.T) {
+	q, k, v := normal(t, "q", 1, 2, 5, 4), normal(t, "k", 2, 2, 6, 4), normal(t, "v", 3, 2, 6, 3)
+	bad := func(list ...*array.Array) []*array.Array {
+		all := []*array.Array{q, k, v}
+		for _, a := range list {
+			if i := slices.IndexFunc(all, func(b *array.Array) bool { return b.Name == a.Name }); i >= 0 {
+				all[i] = a
+			} else {
+				all = append(all, a)
+			}
+		}
+		return all
+	}
+	inf := random(1, 2*5*4)
+	inf[27] = float32(math.Inf(-1))
+	tests := []struct {
+		name, want string
+		arrays     []*array.Array
+		args       string
+	}{
+		{"missing array", "k: missing; ", []*array.Array{q, v}, ""},
+		{"width", "k: D is 5, q has 4", bad(normal(t, "k", 1, 2, 6, 5)), ""},
+		{"keys", "v: M is 7, k has 6", bad(normal(t, "v", 1, 2, 7, 3)), ""},
+		{"heads", "k: H is 3, which does not divide the 2 of q", bad(normal(t, "k", 1, 3, 6, 4)), ""},
+		{"value heads", "v: H is 1, k has 2", bad(normal(t, "v", 1, 1, 6, 3)), ""},
+		{"dimensions", "k: has 2 dimensions, q has 3", bad(normal(t, "k", 1, 6, 4)), ""},
+		{"five dimensions", "q: has 5 dimensions", bad(normal(t, "q", 1, 1, 1, 2, 5, 4)), ""},
+		{"batch", "k: B is 2, q has 1", []*array.Array{normal(t, "q", 1, 1, 2, 5, 4), normal(t, "k", 1, 2, 2, 6, 4), normal(t, "v", 1, 2, 2, 6, 3)}, ""},
+		{"no width", "q: the last dimension is 0", bad(normal(t, "q", 1, 2, 5, 0)), ""},
+		{"integers", "v: dtype is i4; f4 or f8 is needed", bad(made(t, "v", make([]int32, 36), 2, 6, 3)), ""},
+		{"infinity", "q: element [1,1,3] is -Inf", bad(made(t, "q", inf, 2, 5, 4)), ""},
+		{"beyond float32", "q: element 0 is 1e+300", bad(made(t, "q", slices.Repeat([]float64{1e300}, 40), 2, 5, 4)), ""},
+		{"keymask", "keymask: shape is [5], needs (B,M) or (M) = [1 6]", bad(made(t, "keymask", make([]bool, 5), 5)), ""},
+		{"keymask type", "keymask: dtype is f4; u1 or bool is needed", bad(normal(t, "keymask", 1, 6)), ""},
+		{"attn_keep", "attn_keep: shape is [6 5], needs (N,M) = [5 6]", bad(made(t, "attn_keep", make([]bool, 30), 6, 5)), ""},
+		{"key_lengths", "key_lengths: row 0 is 7, M is 6", bad(made(t, "key_lengths", []int64{7}, 1)), ""},
+		{"key_lengths count", "key_lengths: has 2 elements, B is 1", bad(made(t, "key_lengths", []int64{1, 2}, 2)), ""},
+		{"key_lengths type", "key_lengths: dtype is f4", bad(normal(t, "key_lengths", 1, 1)), ""},
+		{"cu_q alone", "cu_k: missing; cu_q needs it", bad(made(t, "cu_q", []int64{0, 5}, 2)), ""},
+		{"cu_q start", "cu_q: offset 0 is 1, needs 0", bad(made(t, "cu_q", []int64{1, 5}, 2), made(t, "cu_k", []int64{0, 6}, 2)), ""},
+		{"cu_q order", "cu_q: offset 2 is 2, after 3", bad(made(t, "cu_q", []int64{0, 3, 2, 5}, 4), made(t, "cu_k", []int64{0, 2, 4, 6}, 4)), ""},
+		{"cu_k end", "cu_k: the last offset is 5, there are 6 tokens", bad(made(t, "cu_q", []int64{0, 5}, 2), made(t, "cu_k", []int64{0, 5}, 2)), ""},
+		{"cu count", "cu_k: has 2 offsets, cu_q has 3", bad(made(t, "cu_q", []int64{0, 1, 5}, 3), made(t, "cu_k", []int64{0, 6}, 2)), ""},
+		{"cu and lengths", "key_lengths: not defined with packed sequences", bad(made(t, "cu_q", []int64{0, 5}, 2), made(t, "cu_k", []int64{0, 6}, 2), made(t, "key_lengths", []int64{6}, 1)), ""},
+		{"no gradient", "do: missing", bad(), "--grad"},
+		{"gradient", "do: Dv is 4, the output has 3", bad(normal(t, "do", 1, 2, 5, 4)), "--grad"},
+		{"gradient by its other name", "go: N is 6, the output has 5", bad(normal(t, "go", 1, 2, 6, 3)), "--grad"},
+		{"gradient twice", "go: given beside do", bad(normal(t, "go", 1, 2, 5, 3), normal(t, "do", 1, 2, 5, 3)), "--grad"},
+		{"parameter", "tau: shape is [3], needs [2]", bad(normal(t, "tau", 1, 3)), "--mechanism taylorshift"},
+		{"order", "--order: 0 is less than 1", bad(), "--order 0"},
+		{"order of softmax", "softmax: order 2: it has no order", bad(), "--mechanism softmax --order 2"},
+		{"setting", "fastmax: setting colour=red: unknown; allowed: scale, bounded", bad(), "--set colour=red"},
+		{"form", "form: softmax has no linear form", bad(), "--mechanism softmax --form linear"},
+	}
+	for _, c := range tests {
+		t.Run(c.name, func(t *testing.T) {
+			file := written(t, "in.npz", c.arrays...)
+			out := filepath.Join(filepath.Dir(file), "out.npz")
+			args := append([]string{"attend", "--mechanism", "fastmax"}, strings.Fields(c.args)...)
+			if strings.Contains(c.args, "--mechanism") {
+				args = append(args[:1], args[3:]...)
+			}
+			refuses(t, c.want, append(args, file, out)...)
+			if _, err := os.Stat(out); err == nil {
+				t.Error("something is written")
+			}
+		})
+	}
+}
+
+func TestAttendRefusesFiles(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := written(t, "in.npz", normal(t, "q", 1, 3, 2), normal(t, "k", 2, 3, 2), normal(t, "v", 3, 3, 2))
+	content, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first number of q follows its header, which ends with a line.
+	changed := slices.Clone(content)
+	changed[bytes.Index(changed, []byte(" \n"))+2] ^= 1
+	tensors := written(t, "in.safetensors", normal(t, "q", 1, 3, 2))
+	half, err := os.ReadFile(tensors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(dir, "out.npz")
+	for _, c := range []struct{ want, in, out string }{
+		{"none.npz: no such file", filepath.Join(dir, "none.npz"), out},
+		{"the suffix is \".txt\"", put("in.txt", nil), out},
+		{"the suffix is \".npy\"", good, filepath.Join(dir, "out.npy")},
+		{"no such file or directory", good, filepath.Join(dir, "none", "out.npz")},
+		{"not a readable .npz", put("cut.npz", content[:len(content)/2]), out},
+		{"beyond the end", put("cut.safetensors", half[:20]), out},
+		{"data ends at", put("short.safetensors", half[:len(half)-1]), out},
+		{"checksum", put("changed.npz", changed), out},
+		{"q: dtype <f2 is float16", put("half.npz", archive(t, "<f2")), out},
+		{"q: dtype |O is pickled", put("pickled.npz", archive(t, "|O")), out},
+	} {
+		refuses(t, c.want, "attend", "--mechanism", "fastmax", c.in, c.out)
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("something is written")
+	}
+}
+
+// archive is an .npz with one array q of four bytes, of the type that numpy
+// calls descr.
+func archive(t *testing.T, descr string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	w, err := z.Create("q.npy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (1, 1), }\n"
+	if _, err := io.WriteString(w, "\x93NUMPY\x01\x00"+string(rune(len(header)))+"\x00"+header+"1234"); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestAttendFailsToWrite is a failure, not bad input.
+func TestAttendFailsToWrite(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("no /dev/full here")
+	}
+	file := written(t, "in.npz", normal(t, "q", 1, 3, 2), normal(t, "k", 2, 3, 2), normal(t, "v", 3, 3, 2))
+	out := filepath.Join(t.TempDir(), "out.npz")
+	if err := os.Symlink("/dev/full", out); err != nil {
+		t.Skip(err)
+	}
+	status, _, errs := command(t, "attend", "--mechanism", "fastmax", file, out)
+	if status != statusFailure || !strings.Contains(errs, "no space") {
+		t.Errorf("status %d, %q", status, errs)
+	}
+}

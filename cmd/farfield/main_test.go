@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+)
+
+// command runs the program as from a shell, without a terminal.
+func command(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	status = run(args, &env{ctx: context.Background(), stdin: strings.NewReader(""), stdout: &out, stderr: &errs})
+	return status, out.String(), errs.String()
+}
+
+// works runs a command that must succeed, and returns what it prints.
+func works(t *testing.T, args ...string) string {
+	t.Helper()
+	status, out, errs := command(t, args...)
+	if status != 0 {
+		t.Fatalf("farfield %s: status %d: %s", strings.Join(args, " "), status, errs)
+	}
+	return out
+}
+
+// refuses runs a command that must leave with status 2 and one line that holds
+// want, and prints nothing else.
+func refuses(t *testing.T, want string, args ...string) {
+	t.Helper()
+	status, out, errs := command(t, args...)
+	if status != statusInput || out != "" || strings.Count(errs, "\n") != 1 || !strings.HasPrefix(errs, "farfield: ") || !strings.Contains(errs, want) {
+		t.Errorf("farfield %s: status %d\nstdout %q\nstderr %q\nwant %q", strings.Join(args, " "), status, out, errs, want)
+	}
+}
+
+func TestBadCommands(t *testing.T) {
+	for _, c := range []struct{ want, args string }{
+		{"unexpected argument nothing", "nothing"},
+		{"unknown flag --wrong (see farfield plan --help)", "plan --wrong"},
+		{"--threads: -1 is negative", "--threads=-1 plan"},
+		{"missing flags: --mechanism=NAME (see farfield attend --help)", "attend a.npz b.npz"},
+		{`expected "<in> <out>"`, "attend --mechanism fastmax"},
+		{"--form must be one of", "attend --mechanism fastmax --form best a.npz b.npz"},
+		{"--precision must be one of", "attend --mechanism fastmax --precision f16 a.npz b.npz"},
+		{`mechanism "fastmx": unknown; nearest: fastmax, softmax`, "attend --mechanism fastmx a.npz b.npz"},
+		{"no such file", "verify no/such/folder"},
+	} {
+		refuses(t, c.want, strings.Fields(c.args)...)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want []string
+	}{
+		{"", []string{"attend", "plan", "verify", "inspect", "--threads"}},
+		{"--help", []string{"attend", "plan", "verify", "inspect", "--threads"}},
+		{"attend --help", []string{"keymask", "--allow-nonfinite", "taylorshift", "softmax"}},
+		{"attend --mechanism taylorshift --help", []string{"parameter tau (H)", "d_tau", "--set tau=VALUE", "--order P"}},
+		{"plan --mechanism fastmax --help", []string{"--set bounded=VALUE", "--width"}},
+	} {
+		out := works(t, strings.Fields(c.args)...)
+		for _, want := range c.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("farfield %s does not print %q", c.args, want)
+			}
+		}
+	}
+	if out := works(t, "--version"); !strings.HasPrefix(out, "farfield") || !strings.HasSuffix(out, "\n") {
+		t.Errorf("--version prints %q", out)
+	}
+}
+
+func TestInterrupt(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var out, errs bytes.Buffer
+	e := &env{ctx: ctx, stdin: strings.NewReader(""), stdout: &out, stderr: &errs}
+	if err := e.interruptible(func() error { select {} }); err != context.Canceled {
+		t.Errorf("what never ends gives %v", err)
+	}
+	if status := fail(e, ctx.Err()); status != statusInterrupted || errs.String() != "farfield: interrupted\n" {
+		t.Errorf("status %d, %q", status, errs.String())
+	}
+}

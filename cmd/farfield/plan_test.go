@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+)
+
+func planOf(t *testing.T, args string) planReport {
+	t.Helper()
+	var r planReport
+	d := json.NewDecoder(strings.NewReader(works(t, append([]string{"plan", "--json"}, strings.Fields(args)...)...)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestPlan(t *testing.T) {
+	r := planOf(t, "--n 1e5 --d 32 --heads 4 --batch 2")
+	if r.Features != 561 || r.Degree != 2 || r.Form != "linear" || r.Shape.N != 100000 || r.Shape.M != 100000 || r.Shape.Dv != 32 {
+		t.Errorf("%+v", r)
+	}
+	if math.Ceil(r.TaylorShift.N0) != 1057 || math.Ceil(r.TaylorShift.N1) != 574 {
+		t.Errorf("N0 %g, N1 %g", r.TaylorShift.N0, r.TaylorShift.N1)
+	}
+	if r.Totals.OpsEfficient != 1e5*(4*32*32*32+10*32*32+9*32+4) {
+		t.Errorf("ops_eff is %g", r.Totals.OpsEfficient)
+	}
+	// F(Dv+1) numbers a head, and D+Dv of a cache for every token.
+	if r.State == nil || r.State.Bytes != 4*4*561*33 || r.State.CacheBytes != 4*4*64 || math.Floor(r.State.BreakEven) != 289 {
+		t.Errorf("state %+v", r.State)
+	}
+	if len(r.Forms) != 2 || r.Forms[0].Forward < 10*r.Forms[1].Forward || r.Forms[1].ForwardSeconds <= 0 {
+		t.Errorf("forms %+v", r.Forms)
+	}
+	if r.Switch < 500 || r.Switch > 700 { // near F(D+1)/D
+		t.Errorf("linear from N = %d on", r.Switch)
+	}
+	if c := planOf(t, "--n 1e5 --d 32 --causal"); c.Switch <= r.Switch {
+		t.Errorf("causal linear from N = %d on, unmasked %d", c.Switch, r.Switch)
+	}
+}
+
+func TestPlanWithoutLinearForm(t *testing.T) {
+	r := planOf(t, "--mechanism softmax")
+	if r.Form != "direct" || len(r.Forms) != 1 || r.State != nil || r.Switch != 0 || r.Fast != nil {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestPlanSweep(t *testing.T) {
+	r := planOf(t, "--width 24 --n 1000")
+	var heads []int
+	for i, h := range r.Sweep {
+		heads = append(heads, h.Heads)
+		if h.Heads*h.D != 24 {
+			t.Errorf("%d heads of width %d", h.Heads, h.D)
+		}
+		if i > 0 && (h.Ops >= r.Sweep[i-1].Ops || h.Entries >= r.Sweep[i-1].Entries) {
+			t.Errorf("%d heads cost no less than %d", h.Heads, r.Sweep[i-1].Heads)
+		}
+	}
+	if len(heads) != 8 { // 1 2 3 4 6 8 12 24
+		t.Errorf("heads are %v", heads)
+	}
+}
+
+func TestPlanTraining(t *testing.T) {
+	r := planOf(t, "--parameters 174.6e9 --tokens 300e9")
+	if x := r.Training; x == nil || math.Abs(x.Weights-3.14e23) > 0.005e23 || math.Abs(x.PFDays-3640) > 5 || x.Attention != 0 || x.Hours <= 0 {
+		t.Errorf("%+v", r.Training)
+	}
+	with := planOf(t, "--parameters 174.6e9 --tokens 300e9 --layers 96 --heads 96 --d 128 --n 2048 --causal --mechanism softmax")
+	if share := with.Training.Attention / with.Training.Weights; share < 0.005 || share > 0.05 {
+		t.Errorf("attention is %g of the weights", share)
+	}
+	t5 := planOf(t, "--parameters 11e9 --tokens 1e12 --encoder-decoder")
+	if t5.Training.Weights != 3.3e22 {
+		t.Errorf("T5-11B: %g", t5.Training.Weights)
+	}
+}
+
+func TestPlanText(t *testing.T) {
+	out := works(t, "plan", "--d", "8", "--width", "16", "--parameters", "1e9", "--tokens", "2e9")
+	for _, want := range []string{"machine", "N0 ", " 73 (", "N1 ", " 47 (", "72.75", "48.5", "QKᵀ", "O(ND^3)", "F = 45", "HEADS THAT SHARE A WIDTH OF 16", "PF-days", "linear from"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not printed:\n%s", want, out)
+		}
+	}
+}
+
+func TestPlanRefuses(t *testing.T) {
+	for _, c := range []struct{ want, args string }{
+		{`--n: "0": needs a whole number from 1 to 1e15`, "--n 0"},
+		{`"1.5": needs a whole number`, "--d 1.5"},
+		{`"many": needs a whole number`, "--heads many"},
+		{`"1e16": needs a whole number`, "--n 1e16"},
+		{`"-1": needs a number above 0`, "--parameters=-1 --tokens 1"},
+		{`"NaN": needs a number above 0`, "--parameters NaN --tokens 1"},
+		{"--parameters and --tokens: one is given without the other", "--parameters 1e9"},
+		{"--layers: needs --parameters", "--layers 3"},
+		{"--kv-heads: 3 do not divide the 4 of --heads", "--heads 4 --kv-heads 3"},
+		{"softmax: order 2: it has no order", "--mechanism softmax --order 2"},
+		{`mechanism "fast": unknown`, "--mechanism fast"},
+		{"needs true or false", "--set bounded=yes"},
+	} {
+		refuses(t, c.want, append([]string{"plan"}, strings.Fields(c.args)...)...)
+	}
+}
