@@ -30,20 +30,27 @@ func (u *unit[T]) keyRows() *keyRows[T] {
 	x := &keyRows[T]{ldb: stride[T](min(u.m, keyBlock)), ldv: stride[T](u.dv)}
 	x.bt = arena.Take[T](u.ar, (u.m+keyBlock-1)/keyBlock*u.da*x.ldb)
 	x.v = arena.Take[T](u.ar, u.m*x.ldv)
-	u.copyV(x.v, x.ldv, 0, u.m)
-	mark := u.ar.Mark()
-	rows := arena.Take[T](u.ar, min(u.m, keyBlock)*u.da)
-	for j0 := 0; j0 < u.m; j0 += keyBlock {
-		nk := min(keyBlock, u.m-j0)
-		u.prepareK(rows, u.da, j0, j0+nk)
-		u.t.Transpose(x.blockOf(j0, u.da), x.ldb, rows, u.da, nk, u.da)
-	}
-	u.ar.Reset(mark)
+	x.put(u, 0)
 	return x
 }
 
-// blockOf returns the transposed keys of the block that begins with key j0.
-func (x *keyRows[T]) blockOf(j0, da int) []T { return x.bt[j0/keyBlock*da*x.ldb:] }
+// put prepares the keys of u, which follow the first at ones in x.
+func (x *keyRows[T]) put(u *unit[T], at int) {
+	u.copyV(x.v[at*x.ldv:], x.ldv, 0, u.m)
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	rows := arena.Take[T](u.ar, min(u.m, keyBlock)*u.da)
+	for j := 0; j < u.m; {
+		c := (at + j) % keyBlock
+		n := min(keyBlock-c, u.m-j)
+		u.prepareK(rows, u.da, j, j+n)
+		u.t.Transpose(x.blockOf(at+j, u.da)[c:], x.ldb, rows, u.da, n, u.da)
+		j += n
+	}
+}
+
+// blockOf returns the transposed keys of the block that holds key j.
+func (x *keyRows[T]) blockOf(j, da int) []T { return x.bt[j/keyBlock*da*x.ldb:] }
 
 // block returns nq queries from i0 on, prepared in a, against nk keys from j0
 // on.

@@ -1,7 +1,82 @@
 package attention
 
-import "github.com/farfield-ml/farfield/tensor"
+import (
+	"fmt"
 
-func newCache[T tensor.Float](e *engine[T], s Shape) State[T]   { return nil }
-func (e *engine[T]) RestoreState(data []byte) (State[T], error) { return nil, nil }
-func (s *sums[T]) AppendBinary(b []byte) ([]byte, error)        { return b, nil }
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// checkAbsorb reports keys and values that a state of shape s cannot take in.
+func checkAbsorb[T tensor.Float](s *Shape, c *Call[T]) error {
+	if err := checkTokens(s, c, c.K.N); err != nil {
+		return err
+	}
+	if err := c.checkKeys(); err != nil {
+		return err
+	}
+	switch k := &c.K; {
+	case k.B != s.B:
+		return fmt.Errorf("k: B is %d, the state has %d", k.B, s.B)
+	case k.H != s.Hkv:
+		return fmt.Errorf("k: has %d heads, the state has %d", k.H, s.Hkv)
+	case k.D != s.D:
+		return fmt.Errorf("k: D is %d, the state has %d", k.D, s.D)
+	case c.V.D != s.Dv:
+		return fmt.Errorf("v: Dv is %d, the state has %d", c.V.D, s.Dv)
+	}
+	return nil
+}
+
+// checkRead reports queries that a state of shape s cannot answer.
+func checkRead[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error {
+	if err := checkTokens(s, c, c.Q.N); err != nil {
+		return err
+	}
+	q := &c.Q
+	if err := q.Check("q"); err != nil {
+		return err
+	}
+	switch {
+	case q.B != s.B:
+		return fmt.Errorf("q: B is %d, the state has %d", q.B, s.B)
+	case q.H != s.H:
+		return fmt.Errorf("q: has %d heads, the state has %d", q.H, s.H)
+	case q.D != s.D:
+		return fmt.Errorf("q: D is %d, the state has %d", q.D, s.D)
+	}
+	return sameShape("o", out, q.B, q.H, q.N, s.Dv)
+}
+
+// checkStep reports tokens that a state of shape s cannot take in and answer.
+func checkStep[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error {
+	if err := checkAbsorb(s, c); err != nil {
+		return err
+	}
+	if err := checkRead(s, out, c); err != nil {
+		return err
+	}
+	if c.Q.N != c.K.N {
+		return fmt.Errorf("k: M is %d, a step of q has %d", c.K.N, c.Q.N)
+	}
+	return nil
+}
+
+// checkTokens reports what states do not know, and rotations that do not reach
+// over n tokens.
+func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
+	switch r := c.Rope; {
+	case c.KeyLens != nil:
+		return fmt.Errorf("key_lengths: not defined for a state; use keymask")
+	case c.AttnKeep != nil:
+		return fmt.Errorf("attn_keep: not defined for a state")
+	case c.CuQ != nil:
+		return fmt.Errorf("cu_q: not defined for a state")
+	case c.CuK != nil:
+		return fmt.Errorf("cu_k: not defined for a state")
+	case r != nil && r.Half != s.D/2:
+		return fmt.Errorf("rope: rotates %d pairs of channels, D is %d", r.Half, s.D)
+	case r != nil && r.Rows() < n:
+		return fmt.Errorf("rope: has %d rows, the call has %d tokens", r.Rows(), n)
+	}
+	return nil
+}

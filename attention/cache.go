@@ -1,0 +1,226 @@
+package attention
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// cache is the state of softmax: all keys, prepared, and all values. Queries
+// meet them through the direct form, in the blocks that a single call has.
+type cache[T tensor.Float] struct {
+	e      *engine[T]
+	shape  Shape
+	tokens int
+	exist  [][]bool       // [B][tokens]
+	heads  []cacheHead[T] // [B·Hkv]
+}
+
+// cacheHead is one key head, and the unit that works on it.
+type cacheHead[T tensor.Float] struct {
+	unit unit[T]
+	rows keyRows[T]
+}
+
+func newCache[T tensor.Float](e *engine[T], s Shape) *cache[T] {
+	c := &cache[T]{e: e, shape: s, exist: make([][]bool, s.B), heads: make([]cacheHead[T], s.B*s.Hkv)}
+	group := s.H / s.Hkv
+	for i := range c.heads {
+		h := &c.heads[i]
+		h.unit = unit[T]{
+			t: kernel.Active[T](), spec: &e.spec,
+			q: make([]tensor.Mat[T], group), o: make([]tensor.Mat[T], group),
+			den: make([][]T, group), scale: make([]T, group),
+			d: s.D, dv: s.Dv, da: e.spec.width(s.D),
+		}
+		h.rows.ldb, h.rows.ldv = stride[T](keyBlock), stride[T](s.Dv)
+	}
+	return c
+}
+
+func (s *cache[T]) Absorb(c *Call[T]) error {
+	if err := checkAbsorb(&s.shape, c); err != nil {
+		return err
+	}
+	s.run(tensor.Heads[T]{}, c, 0, c.K.N)
+	return nil
+}
+
+func (s *cache[T]) Read(out tensor.Heads[T], c *Call[T]) error {
+	if err := checkRead(&s.shape, &out, c); err != nil {
+		return err
+	}
+	s.run(out, c, c.Q.N, 0)
+	return nil
+}
+
+func (s *cache[T]) Step(out tensor.Heads[T], c *Call[T]) error {
+	if err := checkStep(&s.shape, &out, c); err != nil {
+		return err
+	}
+	s.run(out, c, c.Q.N, c.K.N)
+	return nil
+}
+
+// run takes in m tokens and answers n queries, in every head. With both, query
+// i does not see the tokens after its own.
+func (s *cache[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
+	for b := range s.exist {
+		s.exist[b] = grow(s.exist[b], m)
+		for j := range m {
+			s.exist[b][s.tokens+j] = c.KeyMask == nil || c.KeyMask[b*m+j]
+		}
+	}
+	work, _ := s.e.count(n, s.tokens+m, s.shape.D, s.shape.Dv, false, 1)
+	if work *= float64(s.shape.B * s.shape.H); work < par.MinWork {
+		// Without a function value, so that a token allocates nothing.
+		for i := range s.heads {
+			s.head(i, out, c, n, m)
+		}
+	} else {
+		par.Do(len(s.heads), work, func(i int) { s.head(i, out, c, n, m) })
+	}
+	s.tokens += m
+}
+
+// head is run for key head i.
+func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	h := &s.heads[i]
+	b, kh := i/s.shape.Hkv, i%s.shape.Hkv
+	u := &h.unit
+	u.ar, u.rope, u.n, u.m = ar, c.Rope, n, m
+	if m > 0 {
+		u.k, u.v, u.mask = c.K.At(b, kh), c.V.At(b, kh), s.exist[b][s.tokens:]
+		h.rows.grow(u.da, s.tokens, s.tokens+m)
+		h.rows.put(u, s.tokens)
+	}
+	if n == 0 {
+		return
+	}
+	all := *u
+	all.m, all.mask = s.tokens+m, s.exist[b]
+	all.causal, all.off = m > 0, s.tokens
+	lda := stride[T](u.da)
+	a := arena.Take[T](ar, min(n, queryBlock)*lda)
+	for g := range u.q {
+		hq := kh*len(u.q) + g
+		u.q[g], u.o[g] = c.Q.At(b, hq), out.At(b, hq)
+		u.den[g] = arena.Take[T](ar, n)
+		u.scale[g] = u.spec.scale(u.d, hq)
+		for i0 := 0; i0 < n; i0 += queryBlock {
+			nq := min(queryBlock, n-i0)
+			u.prepareQ(a, lda, g, i0, i0+nq)
+			all.attend(&h.rows, a, lda, g, i0, nq)
+		}
+	}
+}
+
+// grow makes room for keys tokens ≤ j < end.
+func (x *keyRows[T]) grow(da, tokens, end int) {
+	blocks := func(n int) int { return (n + keyBlock - 1) / keyBlock }
+	x.bt = grow(x.bt, (blocks(end)-blocks(tokens))*da*x.ldb)
+	x.v = grow(x.v, (end-tokens)*x.ldv)
+}
+
+// grow appends n elements with undefined contents.
+func grow[E any](x []E, n int) []E { return slices.Grow(x, n)[:len(x)+n] }
+
+func (s *cache[T]) Clone() State[T] {
+	c := newCache(s.e, s.shape)
+	c.tokens = s.tokens
+	for b := range s.exist {
+		c.exist[b] = slices.Clone(s.exist[b])
+	}
+	for i := range s.heads {
+		c.heads[i].rows.bt = slices.Clone(s.heads[i].rows.bt)
+		c.heads[i].rows.v = slices.Clone(s.heads[i].rows.v)
+	}
+	return c
+}
+
+func (s *cache[T]) Reset() {
+	s.tokens = 0
+	for b := range s.exist {
+		s.exist[b] = s.exist[b][:0]
+	}
+	for i := range s.heads {
+		rows := &s.heads[i].rows
+		rows.bt, rows.v = rows.bt[:0], rows.v[:0]
+	}
+}
+
+func (s *cache[T]) Tokens() int64 { return int64(s.tokens) }
+
+func (s *cache[T]) Bytes() int64 {
+	var elements, flags int
+	for b := range s.exist {
+		flags += cap(s.exist[b])
+	}
+	for i := range s.heads {
+		elements += cap(s.heads[i].rows.bt) + cap(s.heads[i].rows.v)
+	}
+	return int64(elements)*elementSize[T]() + int64(flags)
+}
+
+// AppendBinary appends a snapshot: after the header the flags of each batch
+// row, then each head's number of keys, its prepared keys [da, tokens] block by
+// block and its values [tokens, Dv].
+func (s *cache[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := s.e.newSnapshot(b, &s.shape, int64(s.tokens))
+	for _, exist := range s.exist {
+		w.flags(exist)
+	}
+	da := s.e.spec.width(s.shape.D)
+	for i := range s.heads {
+		w.int(int64(s.tokens))
+		rows := &s.heads[i].rows
+		for j0 := 0; j0 < s.tokens; j0 += keyBlock {
+			block := rows.blockOf(j0, da)
+			for c := range da {
+				writeElements(w, block[c*rows.ldb:][:min(keyBlock, s.tokens-j0)])
+			}
+		}
+		for j := range s.tokens {
+			writeElements(w, rows.v[j*rows.ldv:][:s.shape.Dv])
+		}
+	}
+	return w.end(), nil
+}
+
+// restoreCache reads what AppendBinary wrote after the header.
+func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (State[T], error) {
+	da := e.spec.width(s.D)
+	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(elementSize[T]())
+	if err := r.need(float64(s.B) * (float64(tokens) + float64(s.Hkv)*head)); err != nil {
+		return nil, err
+	}
+	c := newCache(e, s)
+	c.tokens = int(tokens)
+	for b := range c.exist {
+		c.exist[b] = make([]bool, tokens)
+		r.flags(c.exist[b])
+	}
+	for i := range c.heads {
+		if n := r.int(); n != tokens {
+			r.fail("head %d has %d keys, the state has %d tokens", i, n, tokens)
+		}
+		rows := &c.heads[i].rows
+		rows.grow(da, 0, c.tokens)
+		for j0 := 0; j0 < c.tokens; j0 += keyBlock {
+			block := rows.blockOf(j0, da)
+			for p := range da {
+				readElements(r, block[p*rows.ldb:][:min(keyBlock, c.tokens-j0)])
+			}
+		}
+		clear(rows.v)
+		for j := range c.tokens {
+			readElements(r, rows.v[j*rows.ldv:][:s.Dv])
+		}
+	}
+	return c, r.err
+}

@@ -1,0 +1,277 @@
+package attention
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A snapshot is a state as bytes, all numbers little-endian:
+//
+//	"FFST"                              magic
+//	uint32                              version
+//	int64                               bytes of an element: 4 or 8
+//	int64 and bytes, three times        kind of state, mechanism, its setting
+//	int64                               CRC-32C of the mechanism's parameters
+//	int64 six times                     B, H, Hkv, D, Dv, tokens of a chunk
+//	int64                               tokens absorbed
+//	…                                   what the kind of state keeps
+//	uint32                              CRC-32C of everything before
+const (
+	snapshotMagic   = "FFST"
+	snapshotVersion = 1
+
+	cacheKind = "keys and values"
+	sumsKind  = "sums"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// kind names the states of the mechanism.
+func (e *engine[T]) kind() string {
+	if e.spec.Exp {
+		return cacheKind
+	}
+	return sumsKind
+}
+
+// parameterSum is the checksum of the learned parameters, in float64.
+func (e *engine[T]) parameterSum() int64 {
+	if e.spec.Tau == nil {
+		return 0
+	}
+	var b []byte
+	for _, x := range e.spec.Tau.Data {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(x)))
+	}
+	return int64(crc32.Checksum(b, castagnoli))
+}
+
+// snapshotWriter appends a snapshot.
+type snapshotWriter struct {
+	b     []byte
+	start int
+}
+
+func (e *engine[T]) newSnapshot(b []byte, s *Shape, tokens int64) *snapshotWriter {
+	w := &snapshotWriter{b, len(b)}
+	w.b = append(w.b, snapshotMagic...)
+	w.b = binary.LittleEndian.AppendUint32(w.b, snapshotVersion)
+	w.int(elementSize[T]())
+	w.string(e.kind())
+	w.string(e.spec.Name)
+	w.string(e.spec.Setting)
+	w.int(e.parameterSum())
+	for _, n := range []int{s.B, s.H, s.Hkv, s.D, s.Dv, s.Chunk} {
+		w.int(int64(n))
+	}
+	w.int(tokens)
+	return w
+}
+
+func elementSize[T tensor.Float]() int64 {
+	var z T
+	return int64(unsafe.Sizeof(z))
+}
+
+func (w *snapshotWriter) int(n int64) {
+	w.b = binary.LittleEndian.AppendUint64(w.b, uint64(n))
+}
+
+func (w *snapshotWriter) string(s string) {
+	w.int(int64(len(s)))
+	w.b = append(w.b, s...)
+}
+
+func (w *snapshotWriter) flags(x []bool) {
+	for _, flag := range x {
+		var c byte
+		if flag {
+			c = 1
+		}
+		w.b = append(w.b, c)
+	}
+}
+
+func writeElements[T tensor.Float](w *snapshotWriter, x []T) {
+	for _, v := range x {
+		switch v := any(v).(type) {
+		case float32:
+			w.b = binary.LittleEndian.AppendUint32(w.b, math.Float32bits(v))
+		case float64:
+			w.b = binary.LittleEndian.AppendUint64(w.b, math.Float64bits(v))
+		}
+	}
+}
+
+// end closes the snapshot and returns it.
+func (w *snapshotWriter) end() []byte {
+	return binary.LittleEndian.AppendUint32(w.b, crc32.Checksum(w.b[w.start:], castagnoli))
+}
+
+// snapshotReader reads a snapshot. After an error it gives zeros.
+type snapshotReader struct {
+	b   []byte // what is left
+	err error  // the first
+}
+
+// openSnapshot checks the frame.
+func openSnapshot(data []byte) (*snapshotReader, error) {
+	const frame = len(snapshotMagic) + 4
+	if len(data) < frame+4 {
+		return nil, fmt.Errorf("snapshot: truncated: %d bytes", len(data))
+	}
+	if magic := string(data[:len(snapshotMagic)]); magic != snapshotMagic {
+		return nil, fmt.Errorf("snapshot: begins with %q, not %q", magic, snapshotMagic)
+	}
+	if v := binary.LittleEndian.Uint32(data[len(snapshotMagic):]); v != snapshotVersion {
+		return nil, fmt.Errorf("snapshot: version is %d, this program reads %d", v, snapshotVersion)
+	}
+	body := data[:len(data)-4]
+	if got, want := crc32.Checksum(body, castagnoli), binary.LittleEndian.Uint32(data[len(body):]); got != want {
+		return nil, fmt.Errorf("snapshot: corrupt or truncated: checksum is %08x, written as %08x", got, want)
+	}
+	return &snapshotReader{b: body[frame:]}, nil
+}
+
+// fail keeps the first error.
+func (r *snapshotReader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = fmt.Errorf("snapshot: "+format, args...)
+	}
+}
+
+// need reports a snapshot that cannot hold n more bytes: to be asked before
+// memory is taken for them. Sizes are float64 because claims may be of any
+// size.
+func (r *snapshotReader) need(n float64) error {
+	if !(n <= float64(len(r.b))) {
+		r.fail("needs %.0f bytes more, has %d", n, len(r.b))
+	}
+	return r.err
+}
+
+// next returns the next n bytes, nil where there are not so many.
+func (r *snapshotReader) next(n int64) []byte {
+	if n < 0 || n > int64(len(r.b)) {
+		r.fail("needs %d bytes more, has %d", n, len(r.b))
+	}
+	if r.err != nil {
+		return nil
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *snapshotReader) int() int64 {
+	if b := r.next(8); b != nil {
+		return int64(binary.LittleEndian.Uint64(b))
+	}
+	return 0
+}
+
+func (r *snapshotReader) string() string { return string(r.next(r.int())) }
+
+func (r *snapshotReader) flags(x []bool) {
+	for i, c := range r.next(int64(len(x))) {
+		x[i] = c == 1
+		if c > 1 {
+			r.fail("a flag is %d, not 0 or 1", c)
+		}
+	}
+}
+
+func readElements[T tensor.Float](r *snapshotReader, x []T) {
+	b := r.next(int64(len(x)) * elementSize[T]())
+	if b == nil {
+		return
+	}
+	for i := range x {
+		switch v := any(&x[i]).(type) {
+		case *float32:
+			*v = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		case *float64:
+			*v = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
+		}
+	}
+}
+
+// end reports bytes that nothing has read.
+func (r *snapshotReader) end() error {
+	if len(r.b) > 0 {
+		r.fail("%d bytes too many", len(r.b))
+	}
+	return r.err
+}
+
+// Bounds of what a snapshot may claim its shape to be.
+const (
+	maxHeads = 1 << 20 // B·H
+	maxWidth = 1 << 14 // D and Dv
+)
+
+// RestoreState reads what State.AppendBinary wrote.
+func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
+	r, err := openSnapshot(data)
+	if err != nil {
+		return nil, err
+	}
+	if got, want := r.int(), elementSize[T](); got != want {
+		r.fail("elements have %d bytes, this mechanism computes with %d", got, want)
+	}
+	for _, x := range []struct{ field, want string }{
+		{"kind of state", e.kind()}, {"mechanism", e.spec.Name}, {"setting", e.spec.Setting},
+	} {
+		if got := r.string(); got != x.want {
+			r.fail("%s is %q, needs %q", x.field, got, x.want)
+		}
+	}
+	if got, want := r.int(), e.parameterSum(); got != want {
+		r.fail("checksum of the parameters is %08x, needs %08x", got, want)
+	}
+	var s Shape
+	for _, x := range []struct {
+		field  string
+		n      *int
+		lo, hi int64
+	}{
+		{"B", &s.B, 0, maxHeads}, {"H", &s.H, 1, maxHeads}, {"Hkv", &s.Hkv, 1, maxHeads},
+		{"D", &s.D, 1, maxWidth}, {"Dv", &s.Dv, 1, maxWidth}, {"chunk", &s.Chunk, 0, math.MaxInt32},
+	} {
+		n := r.int()
+		if n < x.lo || n > x.hi {
+			r.fail("%s is %d, not between %d and %d", x.field, n, x.lo, x.hi)
+		}
+		*x.n = int(n)
+	}
+	tokens := r.int()
+	if tokens < 0 {
+		r.fail("tokens: %d is negative", tokens)
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	if s.B*s.H > maxHeads || s.H%s.Hkv != 0 {
+		return nil, fmt.Errorf("snapshot: B=%d H=%d Hkv=%d is not possible", s.B, s.H, s.Hkv)
+	}
+	if err := e.checkHeads(s.H); err != nil {
+		return nil, err
+	}
+	restore := restoreSums[T]
+	if e.spec.Exp {
+		restore = restoreCache[T]
+	}
+	st, err := restore(e, s, tokens, r)
+	if err == nil {
+		err = r.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
