@@ -1,0 +1,253 @@
+package train
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+)
+
+// Names in a run folder and in a checkpoint; the model names its own files.
+const (
+	configFile   = "config.json"
+	metricsFile  = "metrics.jsonl"
+	folder       = "ckpt"
+	latestFile   = "latest"
+	manifestFile = "checkpoint.json"
+	vocabFile    = "vocab.json"
+	optimFile    = "optim.safetensors"
+
+	stepPrefix = "step-"
+	tempPrefix = "." + stepPrefix
+)
+
+const (
+	checkpointFormat  = "farfield checkpoint"
+	checkpointVersion = 1
+)
+
+// manifest is checkpoint.json.
+type manifest struct {
+	Format  string          `json:"format"`
+	Version int             `json:"version"`
+	Step    int             `json:"step"`          // updates made
+	Elapsed float64         `json:"elapsed_s"`     // seconds of training until then
+	Metrics int64           `json:"metrics_bytes"` // length of metrics.jsonl then
+	Data    string          `json:"data_sha256"`   // of the text
+	Files   map[string]file `json:"files"`
+	Sum     string          `json:"sha256"` // of this text with an empty sum
+}
+
+type file struct {
+	Bytes int64  `json:"bytes"`
+	Sum   string `json:"sha256"`
+}
+
+// sum returns the manifest's own checksum.
+func (m manifest) sum() (string, error) {
+	m.Sum = ""
+	text, err := json.Marshal(m)
+	if err != nil {
+		return "", err
+	}
+	s := sha256.Sum256(text)
+	return hex.EncodeToString(s[:]), nil
+}
+
+func sumFile(path string) (file, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return file{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	return file{n, hex.EncodeToString(h.Sum(nil))}, err
+}
+
+// writeCheckpoint makes the checkpoint of m.Step in the run folder dir out of
+// the files that fill writes into a folder. It appears whole or not at all, and
+// only then does latest name it. The one before it stays, others go.
+func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path string, err error) {
+	all := filepath.Join(dir, folder)
+	if err := os.MkdirAll(all, 0o777); err != nil {
+		return "", err
+	}
+	if err := removeCheckpoints(all, func(name string) bool { return strings.HasPrefix(name, tempPrefix) }); err != nil {
+		return "", err
+	}
+	name := fmt.Sprintf("%s%08d", stepPrefix, m.Step)
+	temp := filepath.Join(all, "."+name)
+	if err := os.Mkdir(temp, 0o777); err != nil {
+		return "", err
+	}
+	// After the rename there is nothing left to remove.
+	defer os.RemoveAll(temp)
+	if err := fill(temp); err != nil {
+		return "", err
+	}
+	if err := m.write(temp); err != nil {
+		return "", err
+	}
+	path = filepath.Join(all, name)
+	// A run that went back to an earlier checkpoint may find it in its way.
+	if err := os.RemoveAll(path); err != nil {
+		return "", err
+	}
+	if err := os.Rename(temp, path); err != nil {
+		return "", err
+	}
+	err = atomicfile.Write(filepath.Join(all, latestFile), func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, name)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	keep := map[string]bool{name: true}
+	if before, ok := checkpointBefore(all, name); ok {
+		keep[before] = true
+	}
+	return path, removeCheckpoints(all, func(name string) bool {
+		return strings.HasPrefix(name, stepPrefix) && !keep[name]
+	})
+}
+
+// write completes m with the files of dir and adds it to them.
+func (m manifest) write(dir string) error {
+	m.Format, m.Version, m.Files = checkpointFormat, checkpointVersion, map[string]file{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if m.Files[e.Name()], err = sumFile(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if m.Sum, err = m.sum(); err != nil {
+		return err
+	}
+	return writeJSON(filepath.Join(dir, manifestFile), m)
+}
+
+func writeJSON(path string, v any) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(v)
+	})
+}
+
+// removeCheckpoints removes those entries of the folder all that are unwanted.
+func removeCheckpoints(all string, unwanted func(name string) bool) error {
+	entries, err := os.ReadDir(all)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if unwanted(e.Name()) {
+			if err := os.RemoveAll(filepath.Join(all, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkpointBefore returns the name of the last checkpoint before name.
+func checkpointBefore(all, name string) (string, bool) {
+	entries, err := os.ReadDir(all) // in the order of their names
+	if err != nil {
+		return "", false
+	}
+	before := ""
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), stepPrefix) && e.Name() < name {
+			before = e.Name()
+		}
+	}
+	return before, before != ""
+}
+
+// errNoCheckpoint is returned for a run folder that has none yet.
+var errNoCheckpoint = errors.New("the run has no checkpoint yet")
+
+// latest returns the checkpoint that a run folder goes on from.
+func latest(dir string) (path string, err error) {
+	pointer := filepath.Join(dir, folder, latestFile)
+	text, err := os.ReadFile(pointer)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s: %w", dir, errNoCheckpoint)
+	}
+	if err != nil {
+		return "", err
+	}
+	name := strings.TrimSpace(string(text))
+	digits, ok := strings.CutPrefix(name, stepPrefix)
+	if _, err := strconv.ParseUint(digits, 10, 63); !ok || err != nil {
+		return "", fmt.Errorf("%s: names %q, which is no checkpoint", pointer, name)
+	}
+	return filepath.Join(dir, folder, name), nil
+}
+
+// readManifest reads the manifest of the checkpoint in path and compares every
+// file with it.
+func readManifest(path string) (manifest, error) {
+	m, err := checkManifest(path)
+	if err == nil {
+		return m, nil
+	}
+	if before, ok := checkpointBefore(filepath.Dir(path), filepath.Base(path)); ok {
+		err = fmt.Errorf("%w; to go back, write %s into %s", err, before, filepath.Join(filepath.Dir(path), latestFile))
+	}
+	return m, err
+}
+
+func checkManifest(path string) (m manifest, err error) {
+	name := filepath.Join(path, manifestFile)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(text, &m); err != nil {
+		return m, fmt.Errorf("%s: damaged: %w", name, err)
+	}
+	if m.Format != checkpointFormat {
+		return m, fmt.Errorf("%s: format is %q, not %q", name, m.Format, checkpointFormat)
+	}
+	if m.Version != checkpointVersion {
+		return m, fmt.Errorf("%s: version is %d, this program reads %d", name, m.Version, checkpointVersion)
+	}
+	sum, err := m.sum()
+	if err != nil {
+		return m, err
+	}
+	if m.Sum != sum {
+		return m, fmt.Errorf("%s: damaged: its SHA-256 is %.12s…, it says %.12s…", name, sum, m.Sum)
+	}
+	for _, n := range slices.Sorted(maps.Keys(m.Files)) {
+		want := m.Files[n]
+		got, err := sumFile(filepath.Join(path, n))
+		switch {
+		case err != nil:
+			return m, err
+		case got.Bytes != want.Bytes:
+			return m, fmt.Errorf("%s: damaged: it has %d bytes, was written with %d", filepath.Join(path, n), got.Bytes, want.Bytes)
+		case got.Sum != want.Sum:
+			return m, fmt.Errorf("%s: damaged: its SHA-256 is %.12s…, was %.12s…", filepath.Join(path, n), got.Sum, want.Sum)
+		}
+	}
+	return m, nil
+}

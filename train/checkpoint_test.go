@@ -1,0 +1,272 @@
+package train
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// names lists a folder.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+// interrupted copies the folder of a run as it is when a step has been made.
+func interrupted(t *testing.T, c Config, step int) string {
+	t.Helper()
+	root := t.TempDir()
+	dir, copied := filepath.Join(root, "run"), filepath.Join(root, "copy")
+	trainer, err := New(c, littleText(t), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer trainer.Close()
+	_, err = trainer.Train(context.Background(), Observer{Step: func(s Step) {
+		if s.Step == step {
+			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+func TestKilledRunContinues(t *testing.T) {
+	c := little("softmax")
+	want, _ := run(t, c)
+	appendTo := func(t *testing.T, path, text string) {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		step   int
+		damage func(t *testing.T, dir string)
+	}{
+		{"between checkpoints", 17, func(*testing.T, string) {}},
+		{"before the first checkpoint", 4, func(*testing.T, string) {}},
+		{"in a line of the metrics", 17, func(t *testing.T, dir string) {
+			appendTo(t, filepath.Join(dir, metricsFile), `{"step":18,"lo`)
+		}},
+		{"in a checkpoint", 25, func(t *testing.T, dir string) {
+			temp := filepath.Join(dir, folder, ".step-00000030")
+			if err := os.Mkdir(temp, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(temp, model.WeightsFile), []byte("half"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"before latest names the checkpoint", 25, func(t *testing.T, dir string) {
+			all := filepath.Join(dir, folder)
+			if err := os.CopyFS(filepath.Join(all, "step-00000030"), os.DirFS(filepath.Join(all, "step-00000020"))); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := interrupted(t, c, tc.step)
+			tc.damage(t, dir)
+			resume(t, dir)
+			same(t, dir, want)
+			if got := names(t, filepath.Join(dir, folder)); !slices.Equal(got, []string{"latest", "step-00000020", "step-00000030"}) {
+				t.Errorf("the folder of checkpoints holds %v", got)
+			}
+		})
+	}
+}
+
+// killedRun is the environment variable that makes TestKill9 the run that is
+// killed.
+const killedRun = "FARFIELD_TEST_KILLED_RUN"
+
+func TestKill9(t *testing.T) {
+	c := little("softmax")
+	c.Steps, c.SaveEvery, c.EvalEvery = 300, 1, 3
+	if dir := os.Getenv(killedRun); dir != "" {
+		if _, err := os.Stat(dir); err == nil {
+			resume(t, dir)
+			return
+		}
+		trainer, err := New(c, littleText(t), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := trainer.Train(context.Background(), Observer{}); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, _ := run(t, c)
+	dir := filepath.Join(t.TempDir(), "run")
+	kills := 0
+	for try := range uint64(100) {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKill9$")
+		cmd.Env = append(os.Environ(), killedRun+"="+dir)
+		var out strings.Builder
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Skip(err)
+		}
+		// Nearly every moment is in the middle of a checkpoint.
+		wait := time.Duration(50+rng.New(1).Intn(try, 300)) * time.Millisecond
+		timer := time.AfterFunc(wait, func() { _ = cmd.Process.Kill() })
+		err := cmd.Wait()
+		if timer.Stop(); err == nil {
+			break
+		}
+		if cmd.ProcessState.Exited() {
+			t.Fatalf("after %d kills the run failed: %s", kills, out.String())
+		}
+		kills++
+	}
+	t.Logf("killed %d times", kills)
+	same(t, dir, want)
+}
+
+func TestDamageIsFound(t *testing.T) {
+	text := littleText(t)
+	change := func(name string, f func([]byte) []byte) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			path := filepath.Join(dir, name)
+			old, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, f(old), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	flip := func(b []byte) []byte { b[len(b)/2] ^= 1; return b }
+	cut := func(b []byte) []byte { return b[:len(b)-1] }
+	replace := func(old, new string) func([]byte) []byte {
+		return func(b []byte) []byte { return []byte(strings.Replace(string(b), old, new, 1)) }
+	}
+	at := filepath.Join(folder, "step-00000030") + string(filepath.Separator)
+	const back = "to go back, write step-00000020 into"
+	for _, tc := range []struct {
+		name   string
+		damage func(*testing.T, string)
+		wants  []string
+		load   bool // Load finds it, too
+	}{
+		{"a bit of the weights", change(at+model.WeightsFile, flip), []string{model.WeightsFile, "damaged", "SHA-256", back}, true},
+		{"a byte less of the optimiser", change(at+optimFile, cut), []string{optimFile, "damaged", "bytes", back}, true},
+		{"a bit of the vocabulary", change(at+vocabFile, flip), []string{vocabFile, "damaged", back}, true},
+		{"the manifest's step", change(at+manifestFile, replace(`"step": 30`, `"step": 29`)), []string{manifestFile, "damaged", back}, true},
+		{"half a manifest", change(at+manifestFile, func(b []byte) []byte { return b[:len(b)/2] }), []string{manifestFile, "damaged", back}, true},
+		{"another version", change(at+manifestFile, replace(`"version": 1`, `"version": 2`)), []string{manifestFile, "version is 2", "reads 1"}, true},
+		{"another format", change(at+manifestFile, replace("farfield", "nearfield")), []string{manifestFile, "nearfield"}, true},
+		{"no weights", func(t *testing.T, dir string) {
+			if err := os.Remove(filepath.Join(dir, at+model.WeightsFile)); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{model.WeightsFile, back}, true},
+		{"latest", change(filepath.Join(folder, latestFile), func([]byte) []byte { return []byte("../../etc") }), []string{"latest", `"../../etc"`}, true},
+		{"the run's version", change(configFile, replace(`"version": 1`, `"version": 9`)), []string{configFile, "version is 9"}, false},
+		{"the run's model", change(configFile, replace(`"layers": 1`, `"layers": 2`)), []string{configFile, "layers"}, false},
+		{"a field that is none", change(configFile, replace(`"seed"`, `"sead"`)), []string{configFile, "sead"}, false},
+		{"metrics cut short", change(metricsFile, func(b []byte) []byte { return b[:100] }), []string{metricsFile, "has 100 bytes"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, _ := run(t, little("softmax"))
+			tc.damage(t, dir)
+			_, err := Resume(text, dir)
+			check := func(err error) {
+				t.Helper()
+				for _, want := range tc.wants {
+					if err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("error is %v, does not say %s", err, want)
+					}
+				}
+			}
+			check(err)
+			if _, _, err := Load(dir); tc.load {
+				check(err)
+			} else if err != nil {
+				t.Errorf("the model does not load: %v", err)
+			}
+		})
+	}
+}
+
+func TestGoingBack(t *testing.T) {
+	want, _ := run(t, little("softmax"))
+	dir, _ := run(t, little("softmax"))
+	pointer := filepath.Join(dir, folder, latestFile)
+	if err := os.WriteFile(pointer, []byte("step-00000020\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	resume(t, dir)
+	same(t, dir, want)
+}
+
+func TestResumeRefusesOtherText(t *testing.T) {
+	dir, _ := run(t, little("softmax"))
+	text, err := task.NewText(task.Invent(2, 3000), token.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Resume(text, dir); err == nil || !strings.Contains(err.Error(), "not the text that the run began with") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestNewRefusesAFolderWithARun(t *testing.T) {
+	dir, _ := run(t, little("softmax"))
+	if _, err := New(little("softmax"), littleText(t), dir); err == nil || !strings.Contains(err.Error(), "holds a run already") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir, score := run(t, little("softmax"))
+	for _, path := range []string{dir, filepath.Join(dir, folder, "step-00000030")} {
+		m, vocab, err := Load(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := Evaluate(context.Background(), m, vocab, littleText(t).Valid, 0)
+		if err != nil || got != score {
+			t.Errorf("%s: score is %+v, %v, want %+v", path, got, err, score)
+		}
+	}
+	for _, tc := range []struct{ path, want string }{
+		{filepath.Join(dir, "none"), "none"},
+		{t.TempDir(), "neither a run nor a checkpoint"},
+		{interrupted(t, little("softmax"), 3), "no checkpoint yet"},
+	} {
+		if _, _, err := Load(tc.path); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: error is %v", tc.path, err)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package train
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestPresetsAreComplete(t *testing.T) {
+	for _, p := range Presets() {
+		got, err := LookupPreset(p.Name)
+		if err != nil || got.Doc == "" {
+			t.Errorf("%s: %+v, %v", p.Name, got, err)
+		}
+		text := littleText(t)
+		for len(text.Train) <= p.Config.Model.Context {
+			text.Train = append(text.Train, text.Train...)
+		}
+		if _, err := p.Config.resolve(text); err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+		}
+	}
+	if p, err := LookupPreset(""); err != nil || p.Name != "default" && p.Name != "small" {
+		t.Errorf("without a name: %s, %v", p.Name, err)
+	}
+	if _, err := LookupPreset("huge"); err == nil || !strings.Contains(err.Error(), "there are: default, small, tiny") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
+	for _, tc := range []struct {
+		mechanism string
+		order     int
+		given     map[string]string
+		want      map[string]string
+	}{
+		{"fastmax", 0, nil, map[string]string{"scale": "1/sqrt(D)"}},
+		{"fastmax", 4, nil, map[string]string{"scale": "1/sqrt(D)"}},
+		{"fastmax", 3, nil, map[string]string{"bounded": "true"}},
+		{"fastmax", 2, map[string]string{"scale": "1"}, map[string]string{"scale": "1"}},
+		{"taylorshift", 0, nil, map[string]string{"tau": "sqrt(D)"}},
+		{"taylorshift", 0, map[string]string{"tau": "1"}, map[string]string{"tau": "1"}},
+		{"softmax", 0, nil, nil},
+	} {
+		c := little(tc.mechanism)
+		c.Model.Order, c.Model.Set = tc.order, tc.given
+		c, err := c.resolve(littleText(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Model.Set) != len(tc.want) {
+			t.Errorf("%s of order %d: settings are %v, want %v", tc.mechanism, tc.order, c.Model.Set, tc.want)
+		}
+		for key, want := range tc.want {
+			if got := c.Model.Set[key]; got != want {
+				t.Errorf("%s of order %d: %s is %q, want %q", tc.mechanism, tc.order, key, got, want)
+			}
+		}
+	}
+}
+
+func TestImpossibleConfigs(t *testing.T) {
+	for _, tc := range []struct {
+		want   string
+		change func(*Config)
+	}{
+		{"fastmax", func(c *Config) { c.Model.Mechanism = "fstmax" }},
+		{"width", func(c *Config) { c.Model.Heads = 5 }},
+		{"kind", func(c *Config) { c.Model.Kind = "encoder" }},
+		{"context: 5000", func(c *Config) { c.Model.Context = 5000 }},
+		{"batch: 0", func(c *Config) { c.Batch = 0 }},
+		{"steps: 0", func(c *Config) { c.Steps = 0 }},
+		{"lr: NaN", func(c *Config) { c.Rate = math.NaN() }},
+		{"min_lr: -1", func(c *Config) { c.MinRate = -1 }},
+		{"warmup: -1", func(c *Config) { c.WarmUp = -1 }},
+		{"beta2: 1", func(c *Config) { c.Beta2 = 1 }},
+		{"clip: -1", func(c *Config) { c.Clip = -1 }},
+		{"eval_tokens: 0", func(c *Config) { c.EvalTokens = 0 }},
+		{"save_every: -1", func(c *Config) { c.SaveEvery = -1 }},
+	} {
+		c := little("softmax")
+		tc.change(&c)
+		if _, err := New(c, littleText(t), ""); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("error is %v, does not say %s", err, tc.want)
+		}
+	}
+	c := little("softmax")
+	c.Task = "txt"
+	if _, err := c.Open(); err == nil || !strings.Contains(err.Error(), `"txt"`) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestReadConfig(t *testing.T) {
+	write := func(text string) string {
+		path := filepath.Join(t.TempDir(), "config.json")
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	c, err := ReadConfig(write(`{"steps": 7, "model": {"layers": 3}}`), little("softmax"))
+	if err != nil || c.Steps != 7 || c.Model.Layers != 3 || c.Batch != 3 || c.Model.Width != 12 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, tc := range []struct{ text, want string }{
+		{`{"step": 7}`, `"step"`},
+		{`{"steps": "7"}`, "steps"},
+		{`{"version": 3}`, "version is 3"},
+		{`{} {}`, "more follows"},
+		{``, "EOF"},
+	} {
+		path := write(tc.text)
+		if _, err := ReadConfig(path, little("softmax")); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: error is %v", tc.text, err)
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package train
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// Load reads the model and the vocabulary of a checkpoint, after comparing every
+// byte with what was written. path is the checkpoint's folder, or a run's, whose
+// latest is then taken.
+func Load(path string) (*model.Model[float32], *token.Vocabulary, error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, nil, err
+	}
+	if _, err := os.Stat(filepath.Join(path, manifestFile)); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
+			return nil, nil, fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s", path, configFile, manifestFile)
+		}
+		if path, err = latest(path); err != nil {
+			return nil, nil, err
+		}
+	}
+	if _, err := readManifest(path); err != nil {
+		return nil, nil, err
+	}
+	m, err := model.Load[float32](path)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err := token.Load(filepath.Join(path, vocabFile))
+	if err != nil {
+		return nil, nil, err
+	}
+	if n := m.Config().Vocab; v.Size() != n {
+		return nil, nil, fmt.Errorf("%s: has %d tokens, the model %d", filepath.Join(path, vocabFile), v.Size(), n)
+	}
+	return m, v, nil
+}
