@@ -1,0 +1,387 @@
+package model
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/optim"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+func logits[T tensor.Float](t testing.TB, m *Model[T], b *Batch) []T {
+	t.Helper()
+	x := make([]T, b.B*b.N*m.Config().Vocab)
+	if err := m.Logits(b, x); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// grads returns the gradients of all weights.
+func grads[T tensor.Float](t testing.TB, m *Model[T], b *Batch) [][]T {
+	t.Helper()
+	m.Params().ZeroGrad()
+	loss(t, m, b)
+	backward(t, m)
+	var all [][]T
+	for _, p := range m.Params().All() {
+		all = append(all, slices.Clone(p.Grad))
+	}
+	return all
+}
+
+func widen[T tensor.Float](x []T) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}
+
+// copyWeights gives a model the weights of one in double precision, rounded,
+// and rounds those as well.
+func copyWeights(to *Model[float32], from *Model[float64]) {
+	for i, p := range from.Params().All() {
+		q := to.Params().All()[i]
+		for j := range p.Data {
+			q.Data[j] = float32(p.Data[j])
+			p.Data[j] = float64(q.Data[j])
+		}
+	}
+}
+
+func TestSinglePrecisionFollowsDouble(t *testing.T) {
+	for name, c := range cases() {
+		m64 := made[float64](t, c)
+		m32, err := New[float32](c, rng.New(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		copyWeights(m32, m64)
+		b := batch(c, 2, 3, 6, true)
+		want, got := loss(t, m64, b), loss(t, m32, b)
+		// Some fifty roundings lie on the longest path, each amplified by norms of
+		// rows that are not small: 2⁻²⁴ times a thousand.
+		const limit = 1000 * 0x1p-24
+		if d := math.Abs(got - want); !(d <= limit*want) {
+			t.Errorf("%s: loss is %v, in double precision %v", name, got, want)
+		}
+		g64, g32 := grads(t, m64, b), grads(t, m32, b)
+		for i, want := range g64 {
+			size := max(check.Max(want), 1e-2)
+			if r := check.Ratio(g32[i], want, limit*size); !(r <= 1) {
+				t.Errorf("%s: gradient of %s errs by %.3g of its largest", name, m64.Params().All()[i].Name, r*limit)
+			}
+		}
+	}
+}
+
+func decoders() map[string]Config {
+	all := cases()
+	for name, c := range all {
+		if c.Kind != Decoder {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+func TestLaterTokensChangeNothing(t *testing.T) {
+	for name, c := range cases() {
+		if c.Kind == Encoder {
+			continue
+		}
+		c.Context = 40
+		m := made[float32](t, c)
+		b := batch(c, 3, 2, 37, false)
+		before := logits(t, m, b)
+		for _, at := range []int{1, 16, 36} {
+			changed := *b
+			changed.Tokens = slices.Clone(b.Tokens)
+			for row := range b.B {
+				id := &changed.Tokens[row*b.N+at]
+				*id = (*id + 1) % int32(c.Vocab)
+			}
+			after := logits(t, m, &changed)
+			for row := range b.B {
+				lo, hi := row*b.N*c.Vocab, (row*b.N+at)*c.Vocab
+				if !slices.Equal(before[lo:hi], after[lo:hi]) {
+					t.Errorf("%s: token %d changes logits before it", name, at)
+				}
+				if slices.Equal(before[hi:hi+c.Vocab], after[hi:hi+c.Vocab]) {
+					t.Errorf("%s: token %d does not change its own logits", name, at)
+				}
+			}
+		}
+	}
+}
+
+func TestSequencesDoNotMeet(t *testing.T) {
+	for name, c := range cases() {
+		m := made[float32](t, c)
+		b := batch(c, 4, 3, 6, true)
+		all := logits(t, m, b)
+		for row := range b.B {
+			one := &Batch{B: 1, N: b.N, Tokens: b.Tokens[row*b.N:][:b.N], Lens: b.Lens[row:][:1]}
+			if b.SourceN > 0 {
+				one.Source, one.SourceN = b.Source[row*b.SourceN:][:b.SourceN], b.SourceN
+				one.SourceLens = b.SourceLens[row:][:1]
+			}
+			if !slices.Equal(logits(t, m, one), all[row*b.N*c.Vocab:][:b.N*c.Vocab]) {
+				t.Errorf("%s: logits of row %d depend on the others", name, row)
+			}
+		}
+	}
+}
+
+// Tokens beyond a row's length are as if they were not there.
+func TestPaddingIsNotSeen(t *testing.T) {
+	for name, c := range cases() {
+		m := made[float64](t, c)
+		b := batch(c, 5, 1, 6, false)
+		b.Lens = []int64{4}
+		short := &Batch{B: 1, N: 4, Tokens: b.Tokens[:4], Targets: b.Targets[:4]}
+		if b.SourceN > 0 {
+			b.SourceLens = []int64{3}
+			short.Source, short.SourceN = b.Source[:3], 3
+		}
+		want, got := loss(t, m, short), loss(t, m, b)
+		// Another length may run in another form, whose bits differ.
+		if d := math.Abs(got - want); !(d <= 1e-11*want) {
+			t.Errorf("%s: loss is %v, without padding %v", name, got, want)
+		}
+	}
+}
+
+func TestThreadsDoNotChangeBits(t *testing.T) {
+	defer par.SetThreads(0)
+	for _, mechanism := range []string{"softmax", "fastmax"} {
+		for _, kind := range []string{Decoder, EncoderDecoder} {
+			c := tiny(kind, mechanism)
+			c.Vocab, c.Width, c.Hidden, c.Context, c.Heads = 67, 60, 0, 70, 4
+			run := func(threads int) (float64, [][]float32) {
+				par.SetThreads(threads)
+				m := made[float32](t, c)
+				b := batch(c, 6, 5, 67, false)
+				l := loss(t, m, b)
+				return l, grads(t, m, b)
+			}
+			l1, g1 := run(1)
+			l2, g2 := run(2)
+			if l1 != l2 {
+				t.Errorf("%s %s: loss is %v with one thread, %v with two", kind, mechanism, l1, l2)
+			}
+			for i := range g1 {
+				if !slices.Equal(g1[i], g2[i]) {
+					t.Errorf("%s %s: gradient %d differs between one and two threads", kind, mechanism, i)
+				}
+			}
+		}
+	}
+}
+
+func TestLossesAreThoseOfTheLogits(t *testing.T) {
+	for name, c := range cases() {
+		m := made[float64](t, c)
+		b := batch(c, 7, 3, 6, true)
+		x := logits(t, m, b)
+		got := make([]float64, b.B*b.N)
+		want := loss(t, m, b)
+		if err := m.Losses(b, got); err != nil {
+			t.Fatal(err)
+		}
+		var sum float64
+		var counted int
+		for i, target := range b.Targets {
+			if target < 0 || int64(i%b.N) >= b.Lens[i/b.N] {
+				if got[i] != 0 {
+					t.Errorf("%s: token %d is not counted, its loss is %v", name, i, got[i])
+				}
+				continue
+			}
+			row := x[i*c.Vocab:][:c.Vocab]
+			var all float64
+			for _, l := range row {
+				all += math.Exp(l)
+			}
+			if l := math.Log(all) - row[target]; !(math.Abs(got[i]-l) <= 1e-13*(1+l)) {
+				t.Errorf("%s: loss of token %d is %v, of its logits %v", name, i, got[i], l)
+			}
+			sum += got[i]
+			counted++
+		}
+		if mean := sum / float64(counted); !(math.Abs(mean-want) <= 1e-14*want) {
+			t.Errorf("%s: mean loss is %v, Forward returned %v", name, mean, want)
+		}
+		// Inference between Forward and Backward leaves no trace.
+		backward(t, m)
+		between := slices.Clone(m.Params().All()[0].Grad)
+		if !slices.Equal(between, grads(t, m, b)[0]) {
+			t.Errorf("%s: inference changes the gradient", name)
+		}
+	}
+}
+
+// A head with logits for more rows than are made at a time.
+func TestLongHead(t *testing.T) {
+	c := tiny(Decoder, "fastmax")
+	c.Vocab, c.Context, c.Positions = headElements/headRows+1, 70, NoPosition
+	m := made[float32](t, c)
+	b := batch(c, 8, 1, headRows+3, false)
+	all := make([]float64, b.N)
+	if err := m.Losses(b, all); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.head.logits) >= b.N*c.Vocab {
+		t.Fatal("logits of all rows are held at once")
+	}
+	first := *b
+	first.N = 10
+	first.Tokens, first.Targets = b.Tokens[:10], b.Targets[:10]
+	few := make([]float64, 10)
+	if err := m.Losses(&first, few); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(few, all[:10]) {
+		t.Error("losses depend on the rows that follow")
+	}
+}
+
+func TestLearnsABatchByHeart(t *testing.T) {
+	for _, c := range []Config{
+		tiny(Decoder, "softmax"), tiny(Decoder, "fastmax"), tiny(Encoder, "taylorshift"), tiny(EncoderDecoder, "linear"),
+	} {
+		m, err := New[float32](c, rng.New(3))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := batch(c, 9, 2, 6, false)
+		adam := optim.NewAdamW(m.Params())
+		first := loss(t, m, b)
+		if d := math.Abs(first - math.Log(float64(c.Vocab))); d > 0.05 {
+			t.Errorf("%s %s: the first loss is %v, of equal chances %v", c.Kind, c.Mechanism, first, math.Log(float64(c.Vocab)))
+		}
+		for range 150 {
+			m.Params().ZeroGrad()
+			loss(t, m, b)
+			backward(t, m)
+			adam.Step(0.01, optim.Clip(optim.GradNorm(m.Params()), 1))
+		}
+		if last := loss(t, m, b); !(last < first/10) {
+			t.Errorf("%s %s: the loss falls from %v to %v only", c.Kind, c.Mechanism, first, last)
+		}
+	}
+}
+
+func TestParamsAreCounted(t *testing.T) {
+	for name, c := range cases() {
+		if got, want := c.Params(), made[float32](t, c).Params().Size(); got != want {
+			t.Errorf("%s: %d weights are counted, the model has %d", name, got, want)
+		}
+	}
+}
+
+// Of a wide model on short sequences nearly all is 6 operations a weight and
+// token.
+func TestTrainFLOPs(t *testing.T) {
+	c := Config{Kind: Decoder, Vocab: 100, Layers: 12, Heads: 16, Width: 1024, Context: 8, Positions: NoPosition, Mechanism: "softmax", Tied: true}
+	rule := 6 * float64(c.Params())
+	if r := c.TrainFLOPs(1) / rule; r < 0.999 || r > 1.01 {
+		t.Errorf("%v of the rule", r)
+	}
+	if one, many := c.TrainFLOPs(1), c.TrainFLOPs(1e12); many != one*1e12 {
+		t.Errorf("a token takes %v, 1e12 take %v", one, many)
+	}
+	e := c
+	e.Kind = EncoderDecoder
+	// Twice the layers, and cross-attention: a third more of those.
+	if r := e.TrainFLOPs(1) / rule; r < 2.32 || r > 2.36 {
+		t.Errorf("encoder-decoder: %v of the decoder's rule", r)
+	}
+	long := c
+	long.Context = 1024
+	if long.TrainFLOPs(1) <= c.TrainFLOPs(1) {
+		t.Error("a longer context costs nothing")
+	}
+}
+
+func TestBatchesAreChecked(t *testing.T) {
+	d, e := tiny(Decoder, "fastmax"), tiny(EncoderDecoder, "fastmax")
+	for _, x := range []struct {
+		c      Config
+		change func(*Batch)
+		want   string
+	}{
+		{d, func(b *Batch) { b.Tokens[6] = 11 }, "tokens: row 1, position 1 is 11, the vocabulary has 11"},
+		{d, func(b *Batch) { b.Tokens[0] = -1 }, "tokens: row 0, position 0 is -1"},
+		{d, func(b *Batch) { b.Targets[9] = 12 }, "targets: row 1, position 4 is 12, the vocabulary has 11"},
+		{d, func(b *Batch) { b.Targets[9] = -2 }, "targets: row 1, position 4 is -2"},
+		{d, func(b *Batch) { b.Tokens = b.Tokens[1:] }, "tokens: has 9 elements, B·N is 2·5"},
+		{d, func(b *Batch) { b.Targets = nil }, "targets: has 0 elements, B·N is 2·5"},
+		{d, func(b *Batch) { b.Lens = []int64{1} }, "lens: has 1 elements, B is 2"},
+		{d, func(b *Batch) { b.Lens = []int64{1, 6} }, "lens: row 1 is 6, N is 5"},
+		{d, func(b *Batch) { b.Lens = []int64{0, 0} }, "targets: none of them is counted"},
+		{d, func(b *Batch) { b.B = 0 }, "batch: 0 sequences of 5 tokens"},
+		{d, func(b *Batch) { b.SourceN = 3 }, "source: 0 tokens, but kind decoder has no source"},
+		{d, func(b *Batch) { *b = *batch(d, 1, 1, 8, false) }, "positions: 8 are needed, the learned table has 7"},
+		{e, func(b *Batch) { b.Source[1] = 11 }, "source: row 0, position 1 is 11, the vocabulary has 11"},
+		{e, func(b *Batch) { b.Source = nil }, "source: has 0 elements, B·N is 2·6"},
+		{e, func(b *Batch) { b.SourceN = 0 }, "source: 2 sequences of 0 tokens"},
+		{e, func(b *Batch) { b.SourceLens = []int64{7, 1} }, "source lens: row 0 is 7, N is 6"},
+		{e, func(b *Batch) { *b = *batch(e, 1, 1, 7, false) }, "source: positions: 8 are needed, the learned table has 7"},
+	} {
+		b := batch(x.c, 1, 2, 5, false)
+		x.change(b)
+		m := made[float32](t, x.c)
+		_, err := m.Forward(b)
+		if err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("error is %v, want one with %q", err, x.want)
+		}
+		if err := m.Backward(1); err == nil {
+			t.Errorf("%s: Backward is accepted all the same", x.want)
+		}
+	}
+}
+
+// Once the buffers are there a step allocates none: what is left is bookkeeping
+// of the calls, which does not grow with the model's width.
+func TestStepsKeepTheirMemory(t *testing.T) {
+	c := tiny(Decoder, "fastmax")
+	c.Vocab, c.Width, c.Context, c.Heads, c.Positions = 67, 60, 256, 4, Rotary
+	m := made[float32](t, c)
+	b := batch(c, 1, 1, c.Context, false)
+	step := func() {
+		m.Params().ZeroGrad()
+		loss(t, m, b)
+		backward(t, m)
+	}
+	step()
+	step()
+	const steps = 5
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range steps {
+		step()
+	}
+	runtime.ReadMemStats(&after)
+	stream := uint64(c.Context * c.Width * 4) // bytes of one residual stream
+	if bytes := (after.TotalAlloc - before.TotalAlloc) / steps; bytes >= stream {
+		t.Errorf("a step allocates %d bytes, a residual stream has %d", bytes, stream)
+	}
+}
+
+func ExampleConfig_Params() {
+	c := Config{
+		Kind: Decoder, Vocab: 65, Layers: 4, Heads: 4, Width: 128, Context: 64,
+		Positions: Learned, Mechanism: "fastmax", Tied: true,
+	}
+	fmt.Println(c.Params())
+	// Output: 804096
+}
