@@ -1,0 +1,226 @@
+package model
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/safetensors"
+)
+
+func TestSaveAndLoad(t *testing.T) {
+	for name, c := range cases() {
+		dir := filepath.Join(t.TempDir(), "deep", "er")
+		m := made[float32](t, c)
+		if err := m.Save(dir); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Load[float32](dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := batch(c, 1, 2, 5, true)
+		if !slices.Equal(logits(t, m, b), logits(t, got, b)) {
+			t.Errorf("%s: a loaded model gives other bits", name)
+		}
+		// To double precision and back nothing is lost.
+		wide, err := Load[float64](dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := wide.Save(dir); err != nil {
+			t.Fatal(err)
+		}
+		if got, err = Load[float32](dir); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(logits(t, m, b), logits(t, got, b)) {
+			t.Errorf("%s: double precision in between gives other bits", name)
+		}
+	}
+}
+
+func TestNamesOfWeights(t *testing.T) {
+	c := with(tiny(EncoderDecoder, "taylorshift"), func(c *Config) { c.Layers, c.Tied = 1, false })
+	var names []string
+	for _, p := range made[float32](t, c).Params().All() {
+		if !strings.HasSuffix(p.Name, ".bias") {
+			names = append(names, p.Name)
+		}
+	}
+	want := []string{
+		"encoder.embed.weight", "encoder.position.weight",
+		"encoder.layers.0.attn_norm.weight",
+		"encoder.layers.0.attn.q_proj.weight", "encoder.layers.0.attn.k_proj.weight",
+		"encoder.layers.0.attn.v_proj.weight", "encoder.layers.0.attn.o_proj.weight", "encoder.layers.0.attn.tau",
+		"encoder.layers.0.mlp_norm.weight",
+		"encoder.layers.0.mlp.up_proj.weight", "encoder.layers.0.mlp.down_proj.weight",
+		"encoder.norm.weight",
+		"embed.weight", "position.weight",
+		"layers.0.attn_norm.weight",
+		"layers.0.attn.q_proj.weight", "layers.0.attn.k_proj.weight",
+		"layers.0.attn.v_proj.weight", "layers.0.attn.o_proj.weight", "layers.0.attn.tau",
+		"layers.0.cross_norm.weight",
+		"layers.0.cross.q_proj.weight", "layers.0.cross.k_proj.weight",
+		"layers.0.cross.v_proj.weight", "layers.0.cross.o_proj.weight", "layers.0.cross.tau",
+		"layers.0.mlp_norm.weight",
+		"layers.0.mlp.up_proj.weight", "layers.0.mlp.down_proj.weight",
+		"norm.weight", "head.weight",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("names are\n%s\nwant\n%s", strings.Join(names, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// rewrite changes the weights file of a folder.
+func rewrite(t *testing.T, dir string, change func(tensors map[string]*array.Array, metadata map[string]string)) {
+	t.Helper()
+	path := filepath.Join(dir, WeightsFile)
+	f, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tensors, metadata := map[string]*array.Array{}, f.Metadata()
+	for _, name := range f.Names() {
+		if tensors[name], err = f.Array(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(tensors, metadata)
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if err := safetensors.Write(out, slices.Collect(maps.Values(tensors)), metadata); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tensorOf(t *testing.T, name string, shape ...int) *array.Array {
+	t.Helper()
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	a, err := array.New(name, make([]float32, n), shape...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestLoadRefuses(t *testing.T) {
+	weights := func(change func(map[string]*array.Array, map[string]string)) func(*testing.T, string) {
+		return func(t *testing.T, dir string) { rewrite(t, dir, change) }
+	}
+	config := func(old, new string) func(*testing.T, string) {
+		return func(t *testing.T, dir string) {
+			path := filepath.Join(dir, ConfigFile)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(string(text), old) {
+				t.Fatalf("config.json has no %s", old)
+			}
+			if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, new, 1)), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, x := range []struct {
+		change func(*testing.T, string)
+		want   string
+	}{
+		{weights(func(a map[string]*array.Array, _ map[string]string) { delete(a, "norm.bias") }), "model.safetensors: norm.bias: no such tensor"},
+		{weights(func(a map[string]*array.Array, _ map[string]string) { a["x"] = tensorOf(t, "x", 1) }), `model.safetensors: parameter "x": not in this model`},
+		{weights(func(a map[string]*array.Array, _ map[string]string) { a["norm.bias"] = tensorOf(t, "norm.bias", 13) }), "norm.bias: shape is [13], the configuration needs [12]"},
+		{weights(func(a map[string]*array.Array, _ map[string]string) {
+			a["norm.bias"], _ = array.New("norm.bias", make([]int32, 12), 12)
+		}), "norm.bias: dtype is i4"},
+		{weights(func(a map[string]*array.Array, _ map[string]string) {
+			x := make([]float32, 12)
+			x[7] /= x[7]
+			a["norm.bias"], _ = array.New("norm.bias", x, 12)
+		}), "norm.bias: element 7 is NaN"},
+		{weights(func(_ map[string]*array.Array, m map[string]string) { m["version"] = "2" }), `version: is "2", 1 is read`},
+		{weights(func(_ map[string]*array.Array, m map[string]string) { delete(m, "version") }), `version: is "", 1 is read`},
+		{config(`"version": 1`, `"version": 2, "gates": 3`), "config.json: version: is 2, 1 is read"},
+		{config(`"version": 1,`, ``), "config.json: version: is missing"},
+		{config(`"width"`, `"breadth"`), `config.json: json: unknown field "breadth"`},
+		{config(`"width": 12`, `"width": 13`), "config.json: heads: 3 do not divide width 13"},
+		{config(`"width": 12`, `"width": 15`), "shape is [11 12], the configuration needs [11 15]"},
+		{config(`fastmax`, `fastmaxx`), `mechanism "fastmaxx": unknown`},
+		{config(`{`, ``), "config.json: "},
+		{func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, ConfigFile)) }, "config.json: no such file"},
+		{func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, WeightsFile)) }, "model.safetensors: no such file"},
+		{func(t *testing.T, dir string) { os.Truncate(filepath.Join(dir, WeightsFile), 5000) }, "model.safetensors: "},
+	} {
+		dir := t.TempDir()
+		if err := made[float32](t, tiny(Decoder, "fastmax")).Save(dir); err != nil {
+			t.Fatal(err)
+		}
+		x.change(t, dir)
+		_, err := Load[float32](dir)
+		if err == nil || !strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("error is %v, want one line with %q", err, x.want)
+		}
+	}
+}
+
+func TestConfigsAreChecked(t *testing.T) {
+	for _, x := range []struct {
+		change func(*Config)
+		want   string
+	}{
+		{func(c *Config) { c.Kind = "autoencoder" }, `kind: "autoencoder" is none of`},
+		{func(c *Config) { c.Vocab = 0 }, "vocab: 0, needs to be from 1"},
+		{func(c *Config) { c.Layers = -1 }, "layers: -1"},
+		{func(c *Config) { c.Hidden = -1 }, "hidden: -1"},
+		{func(c *Config) { c.Width = 1 << 40 }, "width: 1099511627776"},
+		{func(c *Config) { c.Heads = 5 }, "heads: 5 do not divide width 12"},
+		{func(c *Config) { c.KVHeads = 2 }, "kv_heads: 2 do not divide heads 3"},
+		{func(c *Config) { c.Positions = "alibi" }, `positions: "alibi" is none of`},
+		{func(c *Config) { c.RopeTheta = 100 }, "rope_theta: 100, but positions are learned"},
+		{func(c *Config) { c.Positions, c.RopeTheta = Rotary, -1 }, "rope_theta: -1"},
+		{func(c *Config) { c.Positions, c.Heads = Rotary, 12 }, "positions: rope needs heads of width 2"},
+		{func(c *Config) { c.SourceVocab = 3 }, "source_vocab: 3, but kind decoder has no source"},
+		{func(c *Config) { c.Mechanism = "fastmux" }, `mechanism "fastmux": unknown; nearest: fastmax`},
+		{func(c *Config) { c.Order = 99 }, "order 99"},
+		{func(c *Config) { c.Set = map[string]string{"colour": "red"} }, "setting colour=red"},
+	} {
+		err := with(tiny(Decoder, "fastmax"), x.change).Validate()
+		if err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("error is %v, want one with %q", err, x.want)
+		}
+	}
+	for name, c := range cases() {
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestParseConfig(t *testing.T) {
+	const text = `{"kind":"decoder","vocab":65,"layers":4,"heads":4,"width":128,"context":64,
+		"positions":"learned","mechanism":"fastmax","set":{"scale":"1/sqrt(D)"},"bias":false,"tied":true}`
+	c, err := ParseConfig([]byte(text))
+	if err != nil || c.Set["scale"] != "1/sqrt(D)" || c.Params() != 804096 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for _, x := range []struct{ text, want string }{
+		{strings.Replace(text, "heads", "haeds", 1), `unknown field "haeds"`},
+		{text + "{}", "more follows"},
+		{text[:50], "EOF"},
+	} {
+		if _, err := ParseConfig([]byte(x.text)); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("error is %v, want one with %q", err, x.want)
+		}
+	}
+}

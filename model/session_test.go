@@ -1,0 +1,217 @@
+package model
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+func session[T tensor.Float](t testing.TB, m *Model[T], batch int) *Session[T] {
+	t.Helper()
+	s, err := m.NewSession(batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// step feeds tokens n0 ≤ n < n1 of each sequence of b.
+func step[T tensor.Float](t testing.TB, s *Session[T], b *Batch, n0, n1 int) []T {
+	t.Helper()
+	var tokens []int32
+	for row := range b.B {
+		tokens = append(tokens, b.Tokens[row*b.N+n0:row*b.N+n1]...)
+	}
+	logits, err := s.Step(tokens, n1-n0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Clone(logits)
+}
+
+// at returns the logits [B,vocab] of token n of every sequence.
+func at[T tensor.Float](all []T, b *Batch, vocab, n int) []T {
+	var x []T
+	for row := range b.B {
+		x = append(x, all[(row*b.N+n)*vocab:][:vocab]...)
+	}
+	return x
+}
+
+// pieces of a sequence of 37 tokens.
+var pieces = [][]int{{37}, {1, 36}, {20, 1, 1, 15}, slices.Repeat([]int{1}, 37)}
+
+func testStepIsTheSequence[T tensor.Float](t *testing.T, limit float64) {
+	for name, c := range decoders() {
+		c.Context = 40
+		m := made[T](t, c)
+		b := batch(c, 3, 2, 37, false)
+		all := logits(t, m, b)
+		var last []T
+		for _, cut := range pieces {
+			s := session(t, m, b.B)
+			n := 0
+			var got []T
+			for _, size := range cut {
+				got = step(t, s, b, n, n+size)
+				n += size
+				want := widen(at(all, b, c.Vocab, n-1))
+				if r := check.Ratio(got, want, limit*check.Max(want)); !(r <= 1) {
+					t.Errorf("%s, pieces of %v: logits of token %d err by %.3g of the largest, %.3g is allowed", name, cut, n-1, r*limit, limit)
+				}
+			}
+			if s.Tokens() != int64(b.N) {
+				t.Errorf("%s: %d tokens after %d", name, s.Tokens(), b.N)
+			}
+			if last == nil {
+				last = got
+			} else if !slices.Equal(got, last) {
+				t.Errorf("%s: the last logits depend on the pieces %v", name, cut)
+			}
+		}
+	}
+}
+
+// The forms of a layer differ by some roundings, which the two layers and the
+// norms amplify as in TestSinglePrecisionFollowsDouble.
+func TestStepIsTheSequence(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { testStepIsTheSequence[float32](t, 1000*0x1p-24) })
+	t.Run("float64", func(t *testing.T) { testStepIsTheSequence[float64](t, 1000*0x1p-53) })
+}
+
+// A prompt longer than what goes through the layers at a time.
+func TestLongPrompt(t *testing.T) {
+	c := tiny(Decoder, "fastmax")
+	c.Positions = Rotary
+	m := made[float32](t, c)
+	b := batch(c, 3, 2, 2*stepPiece+5, false)
+	whole, parts := session(t, m, 2), session(t, m, 2)
+	want := step(t, whole, b, 0, b.N)
+	step(t, parts, b, 0, 300)
+	if !slices.Equal(want, step(t, parts, b, 300, b.N)) {
+		t.Error("logits depend on the pieces of the prompt")
+	}
+}
+
+func TestMemoryOfStreamsIsConstant(t *testing.T) {
+	c := tiny(Decoder, "fastmax")
+	c.Positions = Sinusoidal // beyond the context, too
+	m := made[float32](t, c)
+	b := batch(c, 3, 1, 300, false)
+	s := session(t, m, 1)
+	step(t, s, b, 0, 1)
+	first := s.Bytes()
+	for n := 1; n < b.N; n++ {
+		step(t, s, b, n, n+1)
+	}
+	if last := s.Bytes(); first == 0 || last != first {
+		t.Errorf("states have %d bytes, %d after the first token", last, first)
+	}
+}
+
+func TestSnapshotsContinue(t *testing.T) {
+	for name, c := range decoders() {
+		c.Context = 40
+		m := made[float32](t, c)
+		b := batch(c, 3, 2, 37, false)
+		s := session(t, m, b.B)
+		step(t, s, b, 0, 19)
+		data, err := s.AppendBinary([]byte("before"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		restored, err := m.RestoreSession(data[len("before"):])
+		if err != nil {
+			t.Fatal(err)
+		}
+		clone := s.Clone()
+		want := step(t, s, b, 19, b.N)
+		for _, c := range []*Session[float32]{restored, clone} {
+			if !slices.Equal(want, step(t, c, b, 19, b.N)) {
+				t.Errorf("%s: a restored or cloned session gives other bits", name)
+			}
+			if c.Tokens() != int64(b.N) {
+				t.Errorf("%s: %d tokens after %d", name, c.Tokens(), b.N)
+			}
+		}
+		again, err := restored.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end, err := s.AppendBinary(nil); err != nil || !bytes.Equal(again, end) {
+			t.Errorf("%s: snapshots of equal sessions differ", name)
+		}
+		s.Reset()
+		if !slices.Equal(step(t, session(t, m, b.B), b, 0, 7), step(t, s, b, 0, 7)) {
+			t.Errorf("%s: a reset session is not as a fresh one", name)
+		}
+	}
+}
+
+func TestSnapshotsAreChecked(t *testing.T) {
+	c := tiny(Decoder, "fastmax")
+	m := made[float32](t, c)
+	s := session(t, m, 2)
+	step(t, s, batch(c, 1, 2, 5, false), 0, 5)
+	data, err := s.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range data {
+		if _, err := m.RestoreSession(data[:n]); err == nil {
+			t.Fatalf("%d of %d bytes are accepted", n, len(data))
+		}
+		damaged := slices.Clone(data)
+		damaged[n] ^= 0x10
+		if _, err := m.RestoreSession(damaged); err == nil {
+			t.Fatalf("a changed byte %d is accepted", n)
+		}
+	}
+	other := made[float32](t, with(c, func(c *Config) { c.Order = 4 }))
+	if _, err := other.RestoreSession(data); err == nil || !strings.Contains(err.Error(), "another configuration") {
+		t.Errorf("a snapshot of another model: %v", err)
+	}
+	if _, err := made[float64](t, c).RestoreSession(data); err == nil || !strings.Contains(err.Error(), "element type") {
+		t.Errorf("a snapshot of another element type: %v", err)
+	}
+	newer := slices.Clone(data)
+	newer[len(sessionMagic)] = 2
+	if _, err := m.RestoreSession(newer); err == nil || !strings.Contains(err.Error(), "version is 2, 1 is read") {
+		t.Errorf("a snapshot of another version: %v", err)
+	}
+}
+
+func TestStepsAreChecked(t *testing.T) {
+	c := tiny(Decoder, "fastmax")
+	m := made[float32](t, c)
+	s := session(t, m, 2)
+	ids := func(n int) []int32 { return make([]int32, n) }
+	bad := ids(4)
+	bad[3] = 11
+	_, encoder := made[float32](t, tiny(Encoder, "fastmax")).NewSession(1)
+	_, none := m.NewSession(0)
+	_, vocab := s.Step(bad, 2)
+	_, count := s.Step(ids(3), 2)
+	_, nothing := s.Step(nil, 0)
+	_, far := s.Step(ids(16), 8)
+	for want, err := range map[string]error{
+		"session: kind is encoder, needs decoder":                encoder,
+		"session: batch 0, needs to be":                          none,
+		"tokens: row 1, position 1 is 11, the vocabulary has 11": vocab,
+		"tokens: has 3 elements, B·N is 2·2":                     count,
+		"step: 0 tokens, needs at least 1":                       nothing,
+		"positions: 8 are needed, the learned table has 7":       far,
+	} {
+		if !strings.Contains(errors.Join(err).Error(), want) {
+			t.Errorf("error is %v, want one with %q", err, want)
+		}
+	}
+	if s.Tokens() != 0 {
+		t.Errorf("refused tokens count: %d", s.Tokens())
+	}
+}
