@@ -1,12 +1,12 @@
 package kernel
 
-// A product is cut into blocks that suit the caches. One pass takes gemmDepth
-// of k; a block of gemmRows rows of A and one of gemmCols columns of B stay in
-// the second-level cache, and of the latter a panel of gemmPanel columns in
-// the first.
+// A product is cut into blocks that suit the caches. One pass takes at most
+// gemmDepth of k. A block of gemmCols columns of B lies in the third-level
+// cache and is gone through in panels of gemmPanel columns, which the first
+// holds; gemmRows rows of A stay in the second.
 const (
-	gemmDepth = 256
-	gemmRows  = 192
+	gemmDepth = 384
+	gemmRows  = 96
 	gemmCols  = 1024
 	gemmPanel = 2 * Lanes
 	// gemmFew is the number of rows up to which copying A, and a B that needs
@@ -15,10 +15,17 @@ const (
 )
 
 // GemmScratch is the number of elements that Gemm needs as scratch: blocks of
-// A, B and C, which do not grow with the matrices beyond a limit.
+// A, B and C, which do not grow with the matrices beyond a limit. It does for
+// any smaller m, n and k too.
 func GemmScratch(m, n, k int) int {
 	m, n, k = min(m, gemmRows), min(n, gemmCols), min(k, gemmDepth)
 	return Pad(n)*k + m*gemmPanel + max(m*stride(k), k*stride(m))
+}
+
+// passDepth is how much of k one pass takes, at most: passes are about equal.
+func passDepth(k int) int {
+	passes := max(1, (k+gemmDepth-1)/gemmDepth)
+	return (k + passes - 1) / passes
 }
 
 // stride is the least row stride for n elements that is an odd number of
@@ -47,11 +54,11 @@ func Gemm[T Float](t *Table[T], ta, tb bool, m, n, k int, a []T, lda int, b []T,
 		}
 	}
 	g := gemm[T]{Table: t, ta: ta, tb: tb, lda: lda, ldb: ldb, ldc: ldc}
-	rows, cols, depth := min(m, gemmRows), min(Pad(n), gemmCols), min(k, gemmDepth)
-	g.panels, scratch = scratch[:cols*depth], scratch[cols*depth:]
+	rows, cols, most := min(m, gemmRows), min(Pad(n), gemmCols), passDepth(k)
+	g.panels, scratch = scratch[:cols*most], scratch[cols*most:]
 	g.edge, g.block = scratch[:rows*gemmPanel], scratch[rows*gemmPanel:]
-	for p := 0; p < k; p += gemmDepth {
-		depth := min(gemmDepth, k-p)
+	for p := 0; p < k; p += most {
+		depth := min(most, k-p)
 		ap, bp := a[p:], b
 		if ta {
 			ap = a[p*lda:]

@@ -96,7 +96,7 @@ func testGemm[T Float](t *testing.T, tab *Table[T]) {
 	shapes := [][3]int{
 		{0, 3, 5}, {3, 0, 5}, {3, 5, 0}, {1, 1, 1}, {1, 16, 9}, {2, 17, 33}, {7, 15, 4}, {12, 32, 16},
 		{13, 33, 31}, {24, 48, 65}, {25, 47, 65}, {31, 97, 129}, {1, 129, 300}, {5, 3, 517},
-		{97, 65, 47}, {33, 31, 257}, {385, 17, 19}, {391, 33, 260},
+		{97, 65, 47}, {33, 31, 257}, {193, 17, 19}, {199, 33, 389}, {27, 1031, 3}, {3, 1027, 5}, {29, 5, 769},
 	}
 	for _, s := range shapes {
 		m, n, k := s[0], s[1], s[2]
@@ -150,11 +150,26 @@ func testGemm[T Float](t *testing.T, tab *Table[T]) {
 	}
 }
 
+// Scratch for a product does for all smaller ones, and has a limit.
+func TestGemmScratch(t *testing.T) {
+	if n := GemmScratch(1<<20, 1<<20, 1<<20); n > 1<<19 {
+		t.Errorf("%d elements for large matrices", n)
+	}
+	for size := 1; size < 1100; size += 3 {
+		all := GemmScratch(size, size, size)
+		for _, s := range [][3]int{{size - 1, size, size}, {size, size - 1, size}, {size, size, size - 1}} {
+			if n := GemmScratch(s[0], s[1], s[2]); n > all {
+				t.Errorf("%v takes %d, more than %d for %d", s, n, all, size)
+			}
+		}
+	}
+}
+
 // The bits of an element depend on its row of A and column of B alone.
 func TestGemmBits(t *testing.T) { each(t, testGemmBits) }
 
 func testGemmBits(t *testing.T, tab *Table[float32]) {
-	const m, n, k = 101, 83, 300
+	const m, n, k = 101, 83, 500
 	r := source()
 	a, b := matrix[float32](r, m, k, k).data, matrix[float32](r, k, n, n).data
 	bt := make([]float32, n*k)
