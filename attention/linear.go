@@ -36,7 +36,7 @@ func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n i
 	s := &stream[T]{u: u, m: m, c: c, ld: stride[T](c), lda: kernel.Pad(u.da), exist: make([]bool, c), first: unseen}
 	s.past.ld = kernel.Pad(u.dv)
 	s.past.s = take(m.count * s.past.ld)
-	s.past.z = take(m.count)
+	s.past.z = take(m.count + kernel.Lanes - 1)
 	s.x = take((u.da + 1) * s.ld)
 	s.v = take(c * s.past.ld)
 	return s
@@ -61,17 +61,21 @@ func (s *stream[T]) take(j0, j1 int) {
 	u.ar.Reset(mark)
 	u.copyV(s.v[s.n*s.past.ld:], s.past.ld, j0, j1)
 	for j := j0; j < j1; j++ {
-		e := u.exists(j)
-		s.exist[s.n] = e
-		if e {
-			s.x[s.n] = 1
-			s.first = min(s.first, s.n)
-		} else {
-			s.x[s.n] = 0
-			s.holes = true
-		}
-		s.n++
+		s.mark(u.exists(j))
 	}
+}
+
+// mark counts the next token of the open chunk as one whose key exists or not.
+func (s *stream[T]) mark(exists bool) {
+	s.exist[s.n] = exists
+	s.x[s.n] = 0
+	if exists {
+		s.x[s.n] = 1
+		s.first = min(s.first, s.n)
+	} else {
+		s.holes = true
+	}
+	s.n++
 }
 
 // close moves the open chunk into the moments.
@@ -267,7 +271,7 @@ func (s *stream[T]) gradPast(p *moments[T], dx, x []T, n int, y, w []T, weighted
 // before the query going forward, queries after the key going back.
 func (u *unit[T]) linearBackward() {
 	s := u.scratchStream()
-	back := moments[T]{ld: s.past.ld, s: arena.Take[T](u.ar, len(s.past.s)), z: arena.Take[T](u.ar, s.m.count)}
+	back := moments[T]{ld: s.past.ld, s: arena.Take[T](u.ar, len(s.past.s)), z: arena.Take[T](u.ar, len(s.past.z))}
 	db := arena.Zeros[T](u.ar, u.m*s.lda) // of the prepared keys
 	for j := range u.m {
 		clear(u.dval.Row(j))

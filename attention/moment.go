@@ -18,7 +18,7 @@ const featureBlock = 96
 // come from the queries that see them.
 type moments[T tensor.Float] struct {
 	s    []T // [F, ld]
-	z    []T // [F]
+	z    []T // [F], and room for a vector from any of them on
 	ld   int // a multiple of kernel.Lanes
 	some bool
 }
@@ -80,7 +80,12 @@ func (s *moments[T]) readFew(ar *arena.Arena, m *monomials[T], a []T, lda, n int
 	mark := ar.Mark()
 	ld := stride[T](featureBlock)
 	phi := arena.Take[T](ar, n*ld)
-	columns := arena.Zeros[T](ar, featureBlock*kernel.Lanes)
+	// Columns are the features from f on, from f+1 on, and so on: the first is
+	// the sum wanted, the others come with whole vectors.
+	sums := arena.Zeros[T](ar, n*kernel.Lanes)
+	for i := range n {
+		sums[i*kernel.Lanes] = den[i]
+	}
 	x := arena.Take[T](ar, n*(m.width+1))
 	for i := range n {
 		row := x[i*(m.width+1):][:m.width+1]
@@ -97,8 +102,10 @@ func (s *moments[T]) readFew(ar *arena.Arena, m *monomials[T], a []T, lda, n int
 			m.expandToken(phi[i*ld:], x[i*(m.width+1):], k)
 		}
 		m.t.Block(n, s.ld, k, phi, ld, 1, s.s[f*s.ld:], s.ld, o, s.ld, true)
-		m.t.Transpose(columns, kernel.Lanes, phi, ld, n, k)
-		m.t.Block(1, kernel.Lanes, k, s.z[f:], 0, 1, columns, kernel.Lanes, den, 0, true)
+		m.t.Block(n, kernel.Lanes, k, phi, ld, 1, s.z[f:], 1, sums, kernel.Lanes, true)
+	}
+	for i := range n {
+		den[i] = sums[i*kernel.Lanes]
 	}
 	ar.Reset(mark)
 }

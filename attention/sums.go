@@ -1,9 +1,6 @@
 package attention
 
 import (
-	"fmt"
-	"unsafe"
-
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -22,6 +19,7 @@ type sums[T tensor.Float] struct {
 }
 
 func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
+	s.Chunk = e.chunk(s.D, s.Chunk)
 	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], s.B*s.Hkv)}
 	t, width, group := kernel.Active[T](), e.spec.width(s.D), s.H/s.Hkv
 	m := newMonomials(t, &e.spec, width)
@@ -32,22 +30,21 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 			den: make([][]T, group), scale: make([]T, group),
 			d: s.D, dv: s.Dv, da: width,
 		}
-		st.heads[i] = newStream(u, m.share(), e.chunk(s.D, s.Chunk), func(n int) []T { return make([]T, n) })
+		st.heads[i] = newStream(u, m.share(), s.Chunk, func(n int) []T { return make([]T, n) })
 	}
 	return st
 }
 
 func (s *sums[T]) Absorb(c *Call[T]) error {
-	if err := s.checkKeys(c); err != nil {
+	if err := checkAbsorb(&s.shape, c); err != nil {
 		return err
 	}
 	s.run(tensor.Heads[T]{}, c, 0, c.K.N)
-	s.tokens += int64(c.K.N)
 	return nil
 }
 
 func (s *sums[T]) Read(out tensor.Heads[T], c *Call[T]) error {
-	if err := s.checkQueries(&out, c); err != nil {
+	if err := checkRead(&s.shape, &out, c); err != nil {
 		return err
 	}
 	s.run(out, c, c.Q.N, 0)
@@ -55,94 +52,26 @@ func (s *sums[T]) Read(out tensor.Heads[T], c *Call[T]) error {
 }
 
 func (s *sums[T]) Step(out tensor.Heads[T], c *Call[T]) error {
-	if err := s.checkKeys(c); err != nil {
+	if err := checkStep(&s.shape, &out, c); err != nil {
 		return err
-	}
-	if err := s.checkQueries(&out, c); err != nil {
-		return err
-	}
-	if c.Q.N != c.K.N {
-		return fmt.Errorf("k: M is %d, a step of q has %d", c.K.N, c.Q.N)
 	}
 	s.run(out, c, c.Q.N, c.K.N)
-	s.tokens += int64(c.K.N)
-	return nil
-}
-
-// checkKeys reports keys and values that the state cannot take in.
-func (s *sums[T]) checkKeys(c *Call[T]) error {
-	if err := s.checkCall(c, c.K.N); err != nil {
-		return err
-	}
-	if err := c.checkKeys(); err != nil {
-		return err
-	}
-	switch k, sh := &c.K, &s.shape; {
-	case k.B != sh.B:
-		return fmt.Errorf("k: B is %d, the state has %d", k.B, sh.B)
-	case k.H != sh.Hkv:
-		return fmt.Errorf("k: has %d heads, the state has %d", k.H, sh.Hkv)
-	case k.D != sh.D:
-		return fmt.Errorf("k: D is %d, the state has %d", k.D, sh.D)
-	case c.V.D != sh.Dv:
-		return fmt.Errorf("v: Dv is %d, the state has %d", c.V.D, sh.Dv)
-	}
-	return nil
-}
-
-// checkQueries reports queries that the state cannot answer.
-func (s *sums[T]) checkQueries(out *tensor.Heads[T], c *Call[T]) error {
-	if err := s.checkCall(c, c.Q.N); err != nil {
-		return err
-	}
-	q, sh := &c.Q, &s.shape
-	if err := q.Check("q"); err != nil {
-		return err
-	}
-	switch {
-	case q.B != sh.B:
-		return fmt.Errorf("q: B is %d, the state has %d", q.B, sh.B)
-	case q.H != sh.H:
-		return fmt.Errorf("q: has %d heads, the state has %d", q.H, sh.H)
-	case q.D != sh.D:
-		return fmt.Errorf("q: D is %d, the state has %d", q.D, sh.D)
-	}
-	return sameShape("o", out, q.B, q.H, q.N, sh.Dv)
-}
-
-// checkCall reports what a state does not know, and rotations that do not
-// reach over n tokens.
-func (s *sums[T]) checkCall(c *Call[T], n int) error {
-	switch r := c.Rope; {
-	case c.KeyLens != nil:
-		return fmt.Errorf("key_lengths: not defined for a state; use keymask")
-	case c.AttnKeep != nil:
-		return fmt.Errorf("attn_keep: not defined for a state")
-	case c.CuQ != nil:
-		return fmt.Errorf("cu_q: not defined for a state")
-	case c.CuK != nil:
-		return fmt.Errorf("cu_k: not defined for a state")
-	case r != nil && r.Half != s.shape.D/2:
-		return fmt.Errorf("rope: rotates %d pairs of channels, D is %d", r.Half, s.shape.D)
-	case r != nil && r.Rows() < n:
-		return fmt.Errorf("rope: has %d rows, the call has %d tokens", r.Rows(), n)
-	}
 	return nil
 }
 
 // run takes in m keys and answers n queries in every head.
 func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	sh := &s.shape
-	_, work := s.e.count(n, m, sh.D, sh.Dv, true, s.e.chunk(sh.D, sh.Chunk))
-	work *= float64(sh.B * sh.H)
-	if work < par.MinWork {
+	_, work := s.e.count(n, m, sh.D, sh.Dv, true, sh.Chunk)
+	if work *= float64(sh.B * sh.H); work < par.MinWork {
 		// Without a function value, so that a token allocates nothing.
 		for i := range s.heads {
 			s.head(i, out, c, n, m)
 		}
-		return
+	} else {
+		par.Do(len(s.heads), work, func(i int) { s.head(i, out, c, n, m) })
 	}
-	par.Do(len(s.heads), work, func(i int) { s.head(i, out, c, n, m) })
+	s.tokens += int64(m)
 }
 
 // head is run for key head i.
@@ -227,6 +156,85 @@ func (s *sums[T]) Bytes() int64 {
 		elements += len(st.past.s) + len(st.past.z) + len(st.x) + len(st.v)
 		flags += len(st.exist)
 	}
-	var z T
-	return int64(elements)*int64(unsafe.Sizeof(z)) + int64(flags)
+	return int64(elements)*elementSize[T]() + int64(flags)
+}
+
+// AppendBinary appends a snapshot, whose size does not depend on the tokens
+// absorbed. After the header it holds for each key head the moments, z [F] and
+// s [F, Dv]; a flag that a key of a closed chunk exists; and of the open chunk
+// the flags of its keys [C], the prepared keys [da, C] and the values [C, Dv].
+// What is not there yet is zero.
+func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := s.e.newSnapshot(b, &s.shape, s.tokens)
+	zeros := make([]T, max(s.shape.Chunk, s.shape.Dv))
+	for _, st := range s.heads {
+		rest := s.shape.Chunk - st.n
+		p := &st.past
+		for f := range st.m.count {
+			if p.some {
+				writeElements(w, p.z[f:][:1])
+				writeElements(w, p.s[f*p.ld:][:s.shape.Dv])
+			} else {
+				writeElements(w, zeros[:1])
+				writeElements(w, zeros[:s.shape.Dv])
+			}
+		}
+		w.flags([]bool{st.first < 0})
+		w.flags(st.exist[:st.n])
+		w.flags(make([]bool, rest))
+		for c := 1; c <= st.u.da; c++ {
+			writeElements(w, st.x[c*st.ld:][:st.n])
+			writeElements(w, zeros[:rest])
+		}
+		for j := range s.shape.Chunk {
+			if j < st.n {
+				writeElements(w, st.v[j*p.ld:][:s.shape.Dv])
+			} else {
+				writeElements(w, zeros[:s.shape.Dv])
+			}
+		}
+	}
+	return w.end(), nil
+}
+
+// restoreSums reads what AppendBinary wrote after the header.
+func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (State[T], error) {
+	width, chunk := float64(e.spec.width(s.D)), float64(s.Chunk)
+	elements := float64(e.spec.features(e.spec.width(s.D)))*float64(s.Dv+1) + chunk*(width+float64(s.Dv))
+	if err := r.need(float64(s.B) * float64(s.Hkv) * (1 + chunk + elements*float64(elementSize[T]()))); err != nil {
+		return nil, err
+	}
+	if s.Chunk == 0 {
+		r.fail("a chunk has no tokens")
+		return nil, r.err
+	}
+	c := newSums(e, s)
+	c.tokens = tokens
+	for _, st := range c.heads {
+		p := &st.past
+		p.some = tokens >= int64(s.Chunk)
+		for f := range st.m.count {
+			readElements(r, p.z[f:][:1])
+			readElements(r, p.s[f*p.ld:][:s.Dv])
+		}
+		var before [1]bool
+		r.flags(before[:])
+		if before[0] {
+			st.first = -1
+			if !p.some {
+				r.fail("a key exists before token 0")
+			}
+		}
+		r.flags(st.exist)
+		for i := 1; i <= st.u.da; i++ {
+			readElements(r, st.x[i*st.ld:][:s.Chunk])
+		}
+		for j := range s.Chunk {
+			readElements(r, st.v[j*p.ld:][:s.Dv])
+		}
+		for _, exists := range st.exist[:tokens%int64(s.Chunk)] {
+			st.mark(exists)
+		}
+	}
+	return c, r.err
 }

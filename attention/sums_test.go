@@ -71,7 +71,7 @@ func sameBits(t *testing.T, what string, a, b *sums[float32]) {
 			t.Errorf("%s, head %d: open chunks differ", what, i)
 			return
 		}
-		if x.past.some && (!slices.Equal(x.past.s, y.past.s) || !slices.Equal(x.past.z, y.past.z)) {
+		if x.past.some && (!slices.Equal(x.past.s, y.past.s) || !slices.Equal(x.past.z[:x.m.count], y.past.z[:x.m.count])) {
 			t.Errorf("%s, head %d: moments differ", what, i)
 		}
 		if !slices.Equal(x.v[:x.n*x.past.ld], y.v[:x.n*x.past.ld]) || !slices.Equal(x.exist[:x.n], y.exist[:x.n]) {
@@ -280,5 +280,56 @@ func TestStateRefuses(t *testing.T) {
 	}
 	if st.Tokens() != 0 {
 		t.Errorf("%d tokens after refusals", st.Tokens())
+	}
+}
+
+// TestSumsSnapshot: a state saved at any token goes on with the same bits, and
+// saves the same bytes again, as many as any other.
+func TestSumsSnapshot(t *testing.T) {
+	const n = 50
+	for _, s := range linearSpecs {
+		c := stateCall(n, 4, 3, 16)
+		spec := as32(s.Spec)
+		m := mustNew(t, spec)
+		want := poisoned[float32](2, 6, n, 3)
+		steps(t, newState(t, spec, c), want, c, 0, n)
+		size := 0
+		for _, cut := range []int{0, 1, 2, 15, 16, 17, 33, 48, 50} {
+			st := newState(t, spec, c)
+			out := poisoned[float32](2, 6, n, 3)
+			steps(t, st, out, c, 0, cut)
+			data, err := st.AppendBinary([]byte("before"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			data = data[len("before"):]
+			if size == 0 {
+				size = len(data)
+			}
+			if len(data) != size {
+				t.Errorf("%s: %d bytes after %d tokens, %d for none", s.name, len(data), cut, size)
+			}
+			restored, err := m.RestoreState(data)
+			if err != nil {
+				t.Fatalf("%s, %d tokens: %v", s.name, cut, err)
+			}
+			sameBits(t, s.name+", restored", restored.(*sums[float32]), st)
+			again, err := restored.AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(again, data) {
+				t.Errorf("%s, %d tokens: saved again, other bytes", s.name, cut)
+			}
+			steps(t, restored, out, c, cut, n)
+			if !slices.Equal(out.Data, want.Data) {
+				t.Errorf("%s: saved after %d tokens, it goes on with other bits", s.name, cut)
+			}
+			for _, short := range []int{1, 40, len(data) / 2, len(data) - 5} {
+				if _, err := m.RestoreState(data[:short]); err == nil {
+					t.Errorf("%s: %d of %d bytes are accepted", s.name, short, len(data))
+				}
+			}
+		}
 	}
 }
