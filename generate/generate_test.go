@@ -1,0 +1,237 @@
+package generate
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+func newModel(t testing.TB, mechanism string, seed uint64) *model.Model[float32] {
+	t.Helper()
+	m, err := model.New[float32](model.Config{
+		Kind: model.Decoder, Vocab: 23, Layers: 2, Heads: 3, KVHeads: 1, Width: 15, Context: 40,
+		Positions: model.Rotary, Mechanism: mechanism, Tied: true,
+	}, rng.New(seed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func newGenerator(t testing.TB, m *model.Model[float32], s Sampling, prompt ...int32) *Generator {
+	t.Helper()
+	g, err := New(m, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Append(prompt...)
+	return g
+}
+
+// next draws n tokens.
+func next(t testing.TB, g *Generator, n int) []int32 {
+	t.Helper()
+	var list []int32
+	err := g.Generate(context.Background(), n, func(k int32) error {
+		list = append(list, k)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+var warm = Sampling{Temperature: 1, TopK: 20, TopP: 0.95, Seed: 7}
+
+func TestPiecesDoNotMatter(t *testing.T) {
+	for _, mechanism := range []string{"softmax", "fastmax", "taylorshift", "linear"} {
+		m := newModel(t, mechanism, 1)
+		want := next(t, newGenerator(t, m, warm, 1, 2, 3), 60)
+		g := newGenerator(t, m, warm, 1)
+		g.Append(2, 3)
+		var got []int32
+		for _, n := range []int{1, 0, 7, 30, 22} {
+			got = append(got, next(t, g, n)...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, in one call %v", mechanism, got, want)
+		}
+		if g.Tokens() != 63 {
+			t.Errorf("%s: the text has %d tokens", mechanism, g.Tokens())
+		}
+	}
+}
+
+func TestGreedyTextIsTheModels(t *testing.T) {
+	m := newModel(t, "fastmax", 2)
+	text := []int32{4, 5}
+	text = append(text, next(t, newGenerator(t, m, Sampling{}, text...), 20)...)
+	// Every drawn token is the most likely one of a whole evaluation.
+	const vocab = 23
+	logits := make([]float32, len(text)*vocab)
+	if err := m.Logits(&model.Batch{B: 1, N: len(text), Tokens: text}, logits); err != nil {
+		t.Fatal(err)
+	}
+	for i := 2; i < len(text); i++ {
+		row := logits[(i-1)*vocab:][:vocab]
+		if best := slices.Index(row, slices.Max(row)); int32(best) != text[i] {
+			t.Errorf("token %d is %d, the model's %d", i, text[i], best)
+		}
+	}
+}
+
+func TestSnapshotContinuesTheText(t *testing.T) {
+	for _, mechanism := range []string{"softmax", "fastmax", "taylorshift", "linear"} {
+		m := newModel(t, mechanism, 1)
+		want := next(t, newGenerator(t, m, warm, 1, 2, 3), 60)
+		for _, at := range []int{0, 1, 33} {
+			path := filepath.Join(t.TempDir(), "snapshot")
+			g := newGenerator(t, m, warm, 1, 2, 3)
+			got := next(t, g, at)
+			if err := g.Save(path); err != nil {
+				t.Fatal(err)
+			}
+			loaded, err := Load(path, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if loaded.Sampling() != warm {
+				t.Errorf("%s: the sampling is %+v", mechanism, loaded.Sampling())
+			}
+			if got = append(got, next(t, loaded, 60-at)...); !slices.Equal(got, want) {
+				t.Errorf("%s: saved after %d: %v, want %v", mechanism, at, got, want)
+			}
+		}
+	}
+}
+
+func TestCloneGoesItsOwnWay(t *testing.T) {
+	m := newModel(t, "fastmax", 1)
+	want := next(t, newGenerator(t, m, warm, 1, 2, 3), 40)
+	g := newGenerator(t, m, warm, 1, 2, 3)
+	got := next(t, g, 20)
+	c, err := g.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Append(9, 9, 9)
+	next(t, c, 10)
+	if got = append(got, next(t, g, 20)...); !slices.Equal(got, want) {
+		t.Errorf("%v, without a clone %v", got, want)
+	}
+}
+
+func TestMemoryIsConstant(t *testing.T) {
+	g := newGenerator(t, newModel(t, "fastmax", 1), warm, 1)
+	next(t, g, 600)
+	before := g.Bytes()
+	next(t, g, 600)
+	if g.Bytes() != before {
+		t.Errorf("%d bytes after 600 tokens, %d after 1200", before, g.Bytes())
+	}
+}
+
+func TestGenerateEnds(t *testing.T) {
+	m := newModel(t, "fastmax", 1)
+	want := next(t, newGenerator(t, m, warm, 1), 10)
+	full := errors.New("full")
+	g := newGenerator(t, m, warm, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	var got []int32
+	if err := g.Generate(ctx, 10, func(k int32) error {
+		if got = append(got, k); len(got) == 3 {
+			cancel()
+		}
+		return nil
+	}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v", err)
+	}
+	if err := g.Generate(context.Background(), 10, func(k int32) error {
+		got = append(got, k)
+		return full
+	}); err != full {
+		t.Errorf("error is %v", err)
+	}
+	if got = append(got, next(t, g, 6)...); !slices.Equal(got, want) {
+		t.Errorf("%v, not interrupted %v", got, want)
+	}
+	if err := newGenerator(t, m, warm).Generate(context.Background(), 1, nil); err == nil || !strings.Contains(err.Error(), "prompt") {
+		t.Errorf("without a prompt: %v", err)
+	}
+	if err := newGenerator(t, m, warm, 23).Generate(context.Background(), 1, nil); err == nil {
+		t.Error("a token outside the vocabulary was taken")
+	}
+	if _, err := New(m, Sampling{TopK: -1}); err == nil {
+		t.Error("an impossible sampling was taken")
+	}
+}
+
+func TestDamagedSnapshots(t *testing.T) {
+	m := newModel(t, "fastmax", 1)
+	g := newGenerator(t, m, warm, 1, 2, 3)
+	next(t, g, 5)
+	data, err := g.appendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed := func(b []byte) []byte { // with a sum that fits
+		b = b[:len(b)-sha256.Size]
+		sum := sha256.Sum256(b)
+		return append(b, sum[:]...)
+	}
+	for _, c := range []struct {
+		name, want string
+		change     func([]byte) []byte
+	}{
+		{"a bit", "damaged", func(b []byte) []byte { b[len(b)/2] ^= 4; return b }},
+		{"a byte less", "damaged", func(b []byte) []byte { return b[:len(b)-1] }},
+		{"nothing", "not a snapshot", func(b []byte) []byte { return nil }},
+		{"only its name", "not a snapshot", func(b []byte) []byte { return b[:len(magic)] }},
+		{"something else", "not a snapshot", func(b []byte) []byte { return append([]byte("PK"), b...) }},
+		{"another version", "version is 2", func(b []byte) []byte { b[len(magic)] = 2; return sealed(b) }},
+		{"a header beyond the end", "header", func(b []byte) []byte {
+			binary.LittleEndian.PutUint64(b[len(magic)+4:], 1<<63)
+			return sealed(b)
+		}},
+		{"more after the session", "session", func(b []byte) []byte { return sealed(append(b, 1, 2, 3)) }},
+	} {
+		path := filepath.Join(t.TempDir(), "snapshot")
+		if err := os.WriteFile(path, c.change(slices.Clone(data)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(path, m); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: error is %v", c.name, err)
+		}
+	}
+	if _, err := restore(data, newModel(t, "fastmax", 2)); err == nil || !strings.Contains(err.Error(), "other weights") {
+		t.Errorf("another model: %v", err)
+	}
+}
+
+func FuzzRestore(f *testing.F) {
+	m := newModel(f, "fastmax", 1)
+	g := newGenerator(f, m, warm, 1, 2, 3)
+	next(f, g, 2)
+	data, err := g.appendBinary(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data[:len(data)-sha256.Size])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		sum := sha256.Sum256(data)
+		g, err := restore(append(data, sum[:]...), m)
+		if err == nil {
+			_ = g.Generate(context.Background(), 3, func(int32) error { return nil })
+		}
+	})
+}
