@@ -169,10 +169,8 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 				u.t.Poly(w, s, coef)
 				u.t.Poly(s, s, slope)
 			}
-			for c := range dw {
-				dw[c] += x.w[r]
-			}
 			u.t.Mul(dw, dw, s)
+			u.t.Axpy(dw, x.w[r], s)
 			b.hide(w, r, 0)
 			b.hide(dw, r, 0)
 		}

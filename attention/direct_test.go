@@ -1,12 +1,15 @@
 package attention
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -14,7 +17,7 @@ import (
 func forward[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], form Form) (tensor.Heads[T], *Saved[T]) {
 	t.Helper()
 	c.Form = form
-	out := unset[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	out := poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
 	keep := new(Saved[T])
 	if err := e.Forward(out, c, keep); err != nil {
 		t.Fatal(err)
@@ -25,9 +28,9 @@ func forward[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], form Form
 func backward[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], do, out tensor.Heads[T], keep *Saved[T]) (*Grads[T], []T) {
 	t.Helper()
 	g := &Grads[T]{
-		DQ: unset[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
-		DK: unset[T](c.K.B, c.K.H, c.K.N, c.K.D),
-		DV: unset[T](c.V.B, c.V.H, c.V.N, c.V.D),
+		DQ: poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+		DK: poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
+		DV: poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),
 	}
 	var dtau []T
 	if tau := e.(*engine[T]).spec.Tau; tau != nil {
@@ -38,15 +41,6 @@ func backward[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], do, out 
 		t.Fatal(err)
 	}
 	return g, dtau
-}
-
-// unset returns heads full of NaN, to see what is not written.
-func unset[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
-	x := tensor.NewHeads[T](b, h, n, d)
-	for i := range x.Data {
-		x.Data[i] = T(math.NaN())
-	}
-	return x
 }
 
 func directLimits[T tensor.Float](m *oracle.Mechanism) check.Limits {
@@ -73,4 +67,275 @@ func directAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechanis
 	judge(t, directLimits[T](m), m, c, want, out, keep)
 	g, dtau := backward(t, e, call, convert[T](do), out, keep)
 	judgeGrads(t, directLimits[T](m), c, do, want, grads, g, dtau)
+}
+
+// Gradients of the whole mechanism by central differences of its own Forward.
+func TestDirectGradientsAreDerivatives(t *testing.T) {
+	all := problems()
+	for _, what := range []string{"groups", "causal, fewer keys", "causal pairs and mask", "causal rope"} {
+		for name, m := range textbook {
+			if m.Map != nil {
+				continue // the slope of elu has a kink, which differences do not follow
+			}
+			c := callOf[float64](all[what])
+			e := mechanismOf[float64](t, name, m)
+			do := normal(rand.New(rand.NewPCG(5, 6)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
+			out, keep := forward(t, e, c, Direct)
+			g, dtau := backward(t, e, c, do, out, keep)
+			loss := func() float64 {
+				var s float64
+				out, _ := forward(t, e, c, Direct)
+				for i, o := range out.Data {
+					s += o * do.Data[i]
+				}
+				return s
+			}
+			for _, x := range []struct {
+				name   string
+				got, x []float64
+			}{{"dq", g.DQ.Data, c.Q.Data}, {"dk", g.DK.Data, c.K.Data}, {"dv", g.DV.Data, c.V.Data}} {
+				want := check.Gradient(loss, x.x)
+				if ratio := check.Ratio(x.got, want, 1e-7*max(1, check.Max(want))); ratio > 1 {
+					t.Errorf("%s, %s: %s is wrong, %.3g of the limit", name, what, x.name, ratio)
+				}
+			}
+			if tau := e.(*engine[float64]).spec.Tau; tau != nil {
+				want := check.Gradient(loss, tau.Data)
+				if ratio := check.Ratio(dtau, want, 1e-7*max(1, check.Max(want))); ratio > 1 {
+					t.Errorf("%s, %s: dtau is %v, want %v", name, what, dtau, want)
+				}
+			}
+		}
+	}
+}
+
+// What a query does not see changes no bit of its output, were it NaN.
+func TestDirectIgnoresWhatIsHidden(t *testing.T) {
+	const n, m = keyBlock + 9, keyBlock + 21
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	r := rand.New(rand.NewPCG(8, 9))
+	for name, mech := range textbook {
+		e := mechanismOf[float32](t, name, mech)
+		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, n, 5), K: normal(r, 1, 2, m, 5), V: normal(r, 1, 2, m, 3)})
+
+		// set overwrites a key and its value in every head.
+		set := func(j int, x float32) {
+			for h := range c.K.H {
+				for _, row := range [][]float32{c.K.At(0, h).Row(j), c.V.At(0, h).Row(j)} {
+					for i := range row {
+						row[i] = x
+					}
+				}
+			}
+		}
+		same := func(what string, a, b tensor.Heads[float32], rows int) {
+			t.Helper()
+			for h := range a.H {
+				for i := range rows {
+					if !slices.Equal(a.At(0, h).Row(i), b.At(0, h).Row(i)) {
+						t.Fatalf("%s: %s changes query %d of head %d", name, what, i, h)
+					}
+				}
+			}
+		}
+
+		c.KeyMask = slices.Repeat([]bool{true}, m)
+		for _, j := range []int{0, 7, keyBlock, m - 1} {
+			c.KeyMask[j] = false
+		}
+		before, keep := forward(t, e, c, Direct)
+		do := convert[float32](normal(r, 1, 4, n, 3))
+		g0, _ := backward(t, e, c, do, before, keep)
+		set(0, nan)
+		set(7, inf)
+		set(keyBlock, -inf)
+		set(m-1, nan)
+		after, keep := forward(t, e, c, Direct)
+		g1, _ := backward(t, e, c, do, after, keep)
+		same("a masked key", before, after, n)
+		if !slices.Equal(g0.DQ.Data, g1.DQ.Data) || !slices.Equal(g0.DK.Data, g1.DK.Data) || !slices.Equal(g0.DV.Data, g1.DV.Data) {
+			t.Errorf("%s: a masked key changes gradients", name)
+		}
+		for _, j := range []int{0, 7, keyBlock, m - 1} {
+			set(j, 1)
+		}
+		c.KeyMask = nil
+
+		c.AttnKeep = slices.Repeat([]bool{true}, n*m)
+		for i := range n {
+			c.AttnKeep[i*m+3] = i%2 == 0
+			c.AttnKeep[i*m+keyBlock+3] = false
+		}
+		before, _ = forward(t, e, c, Direct)
+		set(3, nan)
+		set(keyBlock+3, inf)
+		after, _ = forward(t, e, c, Direct)
+		for h := range before.H {
+			for i := 1; i < n; i += 2 {
+				if !slices.Equal(before.At(0, h).Row(i), after.At(0, h).Row(i)) {
+					t.Fatalf("%s: a pair that is not kept changes query %d", name, i)
+				}
+				if o := after.At(0, h).Row(i - 1)[0]; o == o {
+					t.Fatalf("%s: query %d sees a NaN and gives %v", name, i-1, o)
+				}
+			}
+		}
+		set(3, 1)
+		set(keyBlock+3, 1)
+		c.AttnKeep = nil
+
+		c.Causal = true
+		const at = keyBlock + 5 // query from which on keys change
+		before, _ = forward(t, e, c, Direct)
+		for j := at + m - n; j < m; j++ {
+			set(j, nan)
+		}
+		after, _ = forward(t, e, c, Direct)
+		same("a later key", before, after, at)
+		c.Q, c.K, c.V = c.Q.Tokens(0, at), c.K.Tokens(0, at+m-n), c.V.Tokens(0, at+m-n)
+		shorter, _ := forward(t, e, c, Direct)
+		same("appending tokens", before, shorter, at)
+	}
+}
+
+func TestDirectThreads(t *testing.T) {
+	defer par.SetThreads(0)
+	r := rand.New(rand.NewPCG(10, 11))
+	for name, m := range textbook {
+		e := mechanismOf[float32](t, name, m)
+		c := callOf[float32](&oracle.Call{
+			Q: normal(r, 3, 4, 150, 9), K: normal(r, 3, 2, 161, 9), V: normal(r, 3, 2, 161, 7), Causal: true,
+		})
+		do := convert[float32](normal(r, 3, 4, 150, 7))
+		var first []byte
+		for _, threads := range []int{1, 2, 5} {
+			par.SetThreads(threads)
+			out, keep := forward(t, e, c, Direct)
+			g, dtau := backward(t, e, c, do, out, keep)
+			bits := fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
+			if first == nil {
+				first = bits
+			}
+			if !slices.Equal(first, bits) {
+				t.Errorf("%s: %d threads change bits", name, threads)
+			}
+		}
+	}
+}
+
+// Batch rows do not know of each other.
+func TestDirectBatchPosition(t *testing.T) {
+	r := rand.New(rand.NewPCG(12, 13))
+	for name, m := range textbook {
+		e := mechanismOf[float32](t, name, m)
+		c := callOf[float32](&oracle.Call{Q: normal(r, 3, 4, 50, 9), K: normal(r, 3, 2, 61, 9), V: normal(r, 3, 2, 61, 7)})
+		all, _ := forward(t, e, c, Direct)
+		for b := range 3 {
+			one := *c
+			one.Q, one.K, one.V = row(c.Q, b), row(c.K, b), row(c.V, b)
+			out, _ := forward(t, e, &one, Direct)
+			if !slices.Equal(out.Data, all.Data[b*all.SB:][:all.SB]) {
+				t.Errorf("%s: batch row %d differs alone", name, b)
+			}
+		}
+	}
+}
+
+func TestDirectWeights(t *testing.T) {
+	eachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
+		if c.Q.N == 0 {
+			return
+		}
+		want := m.Forward(c)
+		e := mechanismOf[float64](t, name, m)
+		b, h := c.Q.B-1, c.Q.H-1
+		for _, rows := range [][2]int{{0, c.Q.N}, {c.Q.N / 2, c.Q.N}, {1, 1}} {
+			i0, i1 := rows[0], rows[1]
+			dst := tensor.NewMat[float64](i1-i0, c.K.N)
+			for i := range dst.Data {
+				dst.Data[i] = math.NaN()
+			}
+			if err := e.Weights(dst, callOf[float64](c), b, h, i0, i1); err != nil {
+				t.Fatal(err)
+			}
+			for i := i0; i < i1; i++ {
+				w := want.W.At(b, h).Row(i)
+				limit := 1e-14 * max(want.Cond[(b*c.Q.H+h)*c.Q.N+i], 1)
+				if ratio := check.Ratio(dst.Row(i-i0), w, limit); ratio > 1 {
+					t.Fatalf("weights of query %d are %v, want %v", i, dst.Row(i-i0), w)
+				}
+				for j := range w {
+					if w[j] == 0 && dst.Row(i - i0)[j] != 0 {
+						t.Fatalf("query %d: the weight of key %d is %v, not 0", i, j, dst.Row(i - i0)[j])
+					}
+				}
+			}
+		}
+	})
+}
+
+// Logits of 400 overflow the exponential and underflow it.
+func TestSoftmaxOfLargeLogits(t *testing.T) {
+	e, err := New(Spec[float32]{Name: "softmax", Exp: true, Scale: 1, Positive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const m = keyBlock + 40 // the largest logits come last, in another block
+	c := &Call[float32]{
+		Q: tensor.HeadsOf([]float32{20, -20}, 1, 1, 2, 1),
+		K: tensor.NewHeads[float32](1, 1, m, 1), V: tensor.NewHeads[float32](1, 1, m, 1),
+	}
+	for j := range m {
+		c.K.Data[j] = 40*float32(j)/(m-1) - 20
+		c.V.Data[j] = float32(j)
+	}
+	out, keep := forward(t, e, c, Direct)
+	// Neighbouring logits differ by x = 800/(m-1): the sum is geometric.
+	x := math.Exp(-800 / float64(m-1))
+	for i, want := range []float64{float64(m-1) - x/(1-x), x / (1 - x)} {
+		if got := float64(out.Data[i]); math.Abs(got-want) > 1e-4*max(1, want) {
+			t.Errorf("o[%d] is %v, want %v", i, got, want)
+		}
+		if got, want := float64(keep.Den[i]), 400-math.Log(1-x); math.Abs(got-want) > 1e-4 {
+			t.Errorf("den[%d] is %v, want %v", i, got, want)
+		}
+	}
+	g, _ := backward(t, e, c, tensor.HeadsOf([]float32{1, 1}, 1, 1, 2, 1), out, keep)
+	for _, x := range slices.Concat(g.DQ.Data, g.DK.Data, g.DV.Data) {
+		if x-x != 0 {
+			t.Fatalf("a gradient is %v", x)
+		}
+	}
+	if sum := check.Max(g.DV.Data); sum == 0 {
+		t.Error("no gradient reaches the values")
+	}
+}
+
+// A unit may allocate a handful of small things, its pieces nothing.
+func TestDirectAllocations(t *testing.T) {
+	par.SetThreads(1)
+	defer par.SetThreads(0)
+	r := rand.New(rand.NewPCG(14, 15))
+	for _, name := range []string{"softmax", "fastmax2"} {
+		e := mechanismOf[float32](t, name, textbook[name])
+		var last float64
+		for _, n := range []int{50, 700} {
+			c := callOf[float32](&oracle.Call{Q: normal(r, 1, 2, n, 5), K: normal(r, 1, 1, n, 5), V: normal(r, 1, 1, n, 3), Causal: true})
+			c.Form = Direct
+			out, keep := tensor.NewHeads[float32](1, 2, n, 3), new(Saved[float32])
+			g := &Grads[float32]{DQ: tensor.NewHeads[float32](1, 2, n, 5), DK: tensor.NewHeads[float32](1, 1, n, 5), DV: tensor.NewHeads[float32](1, 1, n, 3)}
+			allocs := testing.AllocsPerRun(5, func() {
+				if err := e.Forward(out, c, keep); err != nil {
+					t.Fatal(err)
+				}
+				if err := e.Backward(g, out, out, c, keep); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if allocs > 24 || last > 0 && allocs != last {
+				t.Errorf("%s: %v allocations for %d tokens, %v for fewer", name, allocs, n, last)
+			}
+			last = allocs
+		}
+	}
 }
