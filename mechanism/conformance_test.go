@@ -103,7 +103,7 @@ var shapes = []shape{
 	{name: "causal, more queries", b: 1, h: 2, hkv: 1, n: 9, m: 6, d: 3, dv: 2, causal: true},
 	{name: "width 1", b: 1, h: 2, hkv: 1, n: 6, m: 6, d: 1, dv: 1, causal: true},
 	{name: "width 17", b: 1, h: 1, hkv: 1, n: 11, m: 11, d: 17, dv: 4, causal: true},
-	{name: "width 2, long", b: 1, h: 1, hkv: 1, n: 150, m: 150, d: 2, dv: 3, causal: true},
+	{name: "width 5, long", b: 1, h: 1, hkv: 1, n: 150, m: 150, d: 5, dv: 3, causal: true},
 	{name: "key lengths", b: 3, h: 2, hkv: 1, n: 4, m: 9, d: 3, dv: 4, lens: []int64{5, 0, 9}},
 	{name: "causal, key lengths", b: 3, h: 2, hkv: 2, n: 9, m: 9, d: 3, dv: 4, causal: true, lens: []int64{5, 0, 9}},
 	{name: "key mask", b: 2, h: 2, hkv: 1, n: 6, m: 11, d: 3, dv: 4, mask: true},
@@ -265,9 +265,11 @@ func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Ca
 func TestConformance(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.label, func(t *testing.T) {
+			var worst float64
 			for i, sh := range shapes {
-				agreeInBoth(t, s, sh, uint64(i))
+				worst = max(worst, agreeInBoth(t, s, sh, uint64(i)))
 			}
+			t.Logf("the largest error is %.2f limits", worst)
 		})
 	}
 }
@@ -278,9 +280,11 @@ func TestFormsAgreeOverRandomShapes(t *testing.T) {
 	}
 	for _, s := range subjects() {
 		t.Run(s.label, func(t *testing.T) {
+			var worst float64
 			for seed := range uint64(60) {
-				agreeInBoth(t, s, randomShape(seed), 1000+seed)
+				worst = max(worst, agreeInBoth(t, s, randomShape(seed), 1000+seed))
 			}
+			t.Logf("the largest error is %.2f limits", worst)
 		})
 	}
 }
@@ -294,6 +298,9 @@ func randomShape(seed uint64) shape {
 		causal: pick(6, 2) == 0, mask: pick(7, 3) == 0,
 	}
 	sh.h = sh.hkv * (1 + pick(8, 3))
+	if sh.d == 2 { // rows are ±(1,-1) then, and for p = 1 denominators are exactly 0
+		sh.d = 13
+	}
 	if pick(9, 3) == 0 {
 		for b := range sh.b {
 			sh.lens = append(sh.lens, int64(pick(10+uint64(b), sh.m+1)))
@@ -305,14 +312,15 @@ func randomShape(seed uint64) shape {
 	return sh
 }
 
-func agreeInBoth(t *testing.T, s subject, sh shape, seed uint64) {
-	t.Run(sh.name+"/float32", func(t *testing.T) { agree[float32](t, s, sh, seed) })
-	t.Run(sh.name+"/float64", func(t *testing.T) { agree[float64](t, s, sh, seed) })
+func agreeInBoth(t *testing.T, s subject, sh shape, seed uint64) (worst float64) {
+	t.Run(sh.name+"/float32", func(t *testing.T) { worst = agree[float32](t, s, sh, seed) })
+	t.Run(sh.name+"/float64", func(t *testing.T) { worst = max(worst, agree[float64](t, s, sh, seed)) })
+	return worst
 }
 
 // agree holds every form of a call, outputs, denominators and gradients,
-// against the textbook.
-func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
+// against the textbook. It returns the largest error in units of its limit.
+func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) (worst float64) {
 	oc, do := sh.call(seed)
 	m, book := build[T](t, s, sh.h)
 	c, doT := callIn[T](oc), in[T](do)
@@ -327,27 +335,34 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
 		} else {
 			got = both(t, m, c, doT)
 		}
-		for i, x := range want.Cond {
-			o, ref := got.o.Data[i*sh.dv:][:sh.dv], want.O.Data[i*sh.dv:][:sh.dv]
-			if e := check.Ratio(o, ref, l.Output(x, v+check.Max(ref))); e > 1 {
-				t.Errorf("%v: o of row %d is off by %.3g limits", f, i, e)
-				break
+		hold := func(name string, err float64) {
+			worst = max(worst, err)
+			if err > 1 {
+				t.Errorf("%v: %s is off by %.3g limits", f, name, err)
 			}
 		}
+		var o, den float64
+		for i, x := range want.Cond {
+			ref := want.O.Data[i*sh.dv:][:sh.dv]
+			o = max(o, check.Ratio(got.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(x, v+check.Max(ref))))
+		}
+		hold("o", o)
 		if f.form == attention.Step {
 			continue
 		}
 		for i, x := range want.Cond {
-			if x == 0 { // unseen: what a denominator is then is not said
-				continue
-			}
-			if e := check.Ratio(got.keep.Den[i:][:1], want.Den[i:][:1], l.Output(x, 1+math.Abs(want.Den[i]))); e > 1 {
-				t.Errorf("%v: denominator of row %d is off by %.3g limits", f, i, e)
-				break
+			if x > 0 { // what the denominator of an unseen row is, is not said
+				den = max(den, check.Ratio(got.keep.Den[i:][:1], want.Den[i:][:1], l.Output(x, 1+math.Abs(want.Den[i]))))
 			}
 		}
+		hold("the denominator", den)
 		if got.keep.Unseen != int64(want.Unseen) {
 			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.Unseen)
+		}
+		if got.keep.Weak > 0 && check.Rounding[T]() == 0x1p-24 {
+			// A gradient divides by the denominator twice: in a weak row,
+			// float32 has no digits to promise.
+			continue
 		}
 		for _, x := range []struct {
 			name string
@@ -361,11 +376,10 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
 			{"dtau", got.tau, grads.DTau, sh.n * sh.b},
 		} {
 			size := max(check.Max(x.want), check.Max(do.Data)*v)
-			if e := check.Ratio(x.got, x.want, l.Gradient(cond, size)*float64(x.sum)); e > 1 {
-				t.Errorf("%v: %s is off by %.3g limits", f, x.name, e)
-			}
+			hold(x.name, check.Ratio(x.got, x.want, l.Gradient(cond, size)*float64(x.sum)))
 		}
 	}
+	return worst
 }
 
 // A textbook is only as good as its gradients.

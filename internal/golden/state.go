@@ -106,8 +106,9 @@ func (x measured) times(f float64) measured {
 //	R(a) = x1 + a·x2 + ½·a·x3·a.
 //
 // k̂ has mean 0, so x2 and x3 vanish along (1,...,1) and the normalised unit
-// vector c·(e_m - 1/D) reads as c·e_m does, c = D/√(D-1); e_m + e_l likewise
-// with c = D/√(2(D-2)). Odd and even parts of R give x2 and x3.
+// vector c·(e_m - 1/D) reads as c·e_m does, with c = D/√(D-1). Its odd and even
+// parts give x2 and the diagonal of x3; e_m - e_l, normalised by c = √(D/2),
+// gives the rest. With D = 1 every k̂ is 0, c is infinite and x2 and x3 are 0.
 func fastmaxMoments(r *reader) *moments {
 	k := r.heads("k")
 	want := map[string][]float64{}
@@ -122,18 +123,19 @@ func fastmaxMoments(r *reader) *moments {
 			r.err = fmt.Errorf("%s: has %d elements, needs %d", name, len(want[name]), n)
 		}
 	}
-	if r.err == nil && (k.B*k.H != 1 || d < 3) {
-		r.err = fmt.Errorf("k: %d heads of width %d; moments need one head of width 3 or more", k.B*k.H, d)
+	if r.err == nil && k.B*k.H != 1 {
+		r.err = fmt.Errorf("k: has %d heads, moments are those of one", k.B*k.H)
 	}
 	if r.err != nil {
 		return nil
 	}
-	// Queries: zero; ±e_m at 1+2m; ±(e_m+e_l), l < m, behind them.
+	// Queries: zero; ±e_m at 1+2m; ±(e_m-e_l), l < m, behind them.
 	queries := [][]float64{make([]float64, d)}
 	add := func(m, l int) {
 		for _, sign := range []float64{1, -1} {
 			row := make([]float64, d)
-			row[m], row[l] = sign, sign
+			row[l] = -sign
+			row[m] = sign
 			queries = append(queries, row)
 		}
 	}
@@ -147,7 +149,7 @@ func fastmaxMoments(r *reader) *moments {
 			add(m, l)
 		}
 	}
-	c1, c2 := float64(d)/math.Sqrt(float64(d-1)), float64(d)/math.Sqrt(2*float64(d-2))
+	c1, c2 := float64(d)/math.Sqrt(float64(d-1)), math.Sqrt(float64(d)/2)
 
 	compare := func(c *Case, _ int, sums tensor.Heads[float64], l check.Limits, _ bool) {
 		size := readSizes(k, queries, check.Max(v.Data))
@@ -156,7 +158,7 @@ func fastmaxMoments(r *reader) *moments {
 		second := func(e, m int) measured {
 			return read(1+2*m, e).plus(read(2+2*m, e).times(-1)).times(1 / (2 * c1))
 		}
-		even := func(e, i int, c float64) measured { // c·a·x3·a from queries ±a at i
+		even := func(e, i int, c float64) measured { // a·x3·a from the queries ±c·a at i
 			return read(i, e).plus(read(i+1, e)).plus(first(e).times(-2)).times(1 / (c * c))
 		}
 		third := func(e, m, n int) measured {
@@ -164,7 +166,7 @@ func fastmaxMoments(r *reader) *moments {
 				return even(e, 1+2*m, c1)
 			}
 			i := pair[[2]int{max(m, n), min(m, n)}]
-			x := even(e, i, c2).plus(even(e, 1+2*m, c1).times(-1)).plus(even(e, 1+2*n, c1).times(-1))
+			x := even(e, 1+2*m, c1).plus(even(e, 1+2*n, c1)).plus(even(e, i, c2).times(-1))
 			return x.times(0.5)
 		}
 		for name, columns := range map[string][2]int{"x": {0, dv}, "y": {dv, dv + 1}} {

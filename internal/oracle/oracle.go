@@ -63,7 +63,9 @@ type Result struct {
 	Den []float64
 	// Cond [B,H,N] is condf = Σ_j f̄(|a_i|·|b_j|) / |g_i|, where f̄ has the
 	// absolute coefficients: what a sum of separated terms loses of its
-	// precision. It is 1 for the exponential and 0 where no key is seen.
+	// precision. For the exponential it is 1 + max_j |a_i|·|b_j|: the absolute
+	// error of a score is the relative one of its weight. It is 0 where no key
+	// is seen.
 	Cond   []float64
 	Unseen int // queries that see no key
 }
@@ -208,11 +210,9 @@ func (m *Mechanism) Forward(c *Call) *Result {
 					}
 				}
 				at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
-				r.Den[at], r.Cond[at] = x.g[i], 1
+				r.Den[at], r.Cond[at] = x.g[i], m.condf(c, s, x, i)
 				if m.Exp {
 					r.Den[at] = math.Log(x.g[i]) + x.top[i]
-				} else {
-					r.Cond[at] = m.condf(c, s, x, i)
 				}
 			}
 		}
@@ -225,7 +225,7 @@ func (m *Mechanism) condf(c *Call, s sequence, x *scores, i int) float64 {
 	for l, cl := range m.Coef {
 		bar[l] = math.Abs(cl)
 	}
-	var sum float64
+	var sum, largest float64
 	for j := range s.m {
 		if !c.sees(s, i, j) {
 			continue
@@ -235,6 +235,10 @@ func (m *Mechanism) condf(c *Call, s sequence, x *scores, i int) float64 {
 			size += math.Abs(x.a[i][e]) * math.Abs(x.b[j][e])
 		}
 		sum += poly(bar, size)
+		largest = max(largest, size)
+	}
+	if m.Exp {
+		return 1 + largest
 	}
 	return sum / math.Abs(x.g[i])
 }
