@@ -25,7 +25,7 @@ func Pad(n int) int { return (n + Lanes - 1) &^ (Lanes - 1) }
 // Table is one instruction set's routines. Vectors of one call have the length
 // of dst (or of x where there is no dst); the others may be longer. Unless a
 // routine says otherwise dst may be x or y itself, but must not overlap them
-// in part. Routines panic with a constant text on slices that are too short.
+// in part. Routines panic on slices that are too short.
 type Table[T Float] struct {
 	Name string // "avx512", "avx2" or "generic"
 
