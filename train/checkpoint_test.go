@@ -110,7 +110,7 @@ const killedRun = "FARFIELD_TEST_KILLED_RUN"
 
 func TestKill9(t *testing.T) {
 	c := little("softmax")
-	c.Steps, c.SaveEvery, c.EvalEvery = 300, 1, 3
+	c.Steps, c.SaveEvery, c.EvalEvery = 100, 1, 3
 	if dir := os.Getenv(killedRun); dir != "" {
 		if _, err := os.Stat(dir); err == nil {
 			resume(t, dir)
@@ -128,7 +128,7 @@ func TestKill9(t *testing.T) {
 	want, _ := run(t, c)
 	dir := filepath.Join(t.TempDir(), "run")
 	kills := 0
-	for try := range uint64(100) {
+	for finished := false; !finished; {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKill9$")
 		cmd.Env = append(os.Environ(), killedRun+"="+dir)
 		var out strings.Builder
@@ -137,16 +137,22 @@ func TestKill9(t *testing.T) {
 			t.Skip(err)
 		}
 		// Nearly every moment is in the middle of a checkpoint.
-		wait := time.Duration(50+rng.New(1).Intn(try, 300)) * time.Millisecond
-		timer := time.AfterFunc(wait, func() { _ = cmd.Process.Kill() })
-		err := cmd.Wait()
-		if timer.Stop(); err == nil {
-			break
+		timer := time.NewTimer(time.Hour)
+		if kills < 8 {
+			timer.Reset(time.Duration(50+rng.New(1).Intn(uint64(kills), 200)) * time.Millisecond)
 		}
-		if cmd.ProcessState.Exited() {
-			t.Fatalf("after %d kills the run failed: %s", kills, out.String())
+		done := make(chan error, 1)
+		go func() { done <- cmd.Wait() }()
+		select {
+		case err := <-done:
+			if finished = true; err != nil {
+				t.Fatalf("after %d kills the run failed: %s", kills, out.String())
+			}
+		case <-timer.C:
+			_ = cmd.Process.Kill()
+			<-done
+			kills++
 		}
-		kills++
 	}
 	t.Logf("killed %d times", kills)
 	same(t, dir, want)
