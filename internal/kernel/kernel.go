@@ -50,9 +50,9 @@ type Table[T Float] struct {
 	Sum func(x []T) T    // Σ x
 	Max func(x []T) T    // max x; -Inf for an empty x, NaN if x holds one
 
-	// Exp sets dst = exp(x - shift), within 2 units in the last place of the
-	// rounded difference's, and returns the sum of dst. Results below the
-	// smallest normal number may be zero.
+	// Exp sets dst = exp(x - shift) and returns the sum of dst. The difference
+	// is rounded; its exp is within 2 units in the last place, and may be zero
+	// where that is below the smallest normal number.
 	Exp func(dst, x []T, shift T) T
 	// Poly sets dst = Σ_l coef[l]·x^l and returns the sum of dst.
 	Poly func(dst, x []T, coef []T) T
