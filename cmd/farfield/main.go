@@ -32,6 +32,7 @@ type cli struct {
 	Attend  attendCmd  `cmd:"" help:"Compute attention, and its gradients, on arrays from a file."`
 	Plan    planCmd    `cmd:"" help:"Count operations and bytes, as published and here, and predict times."`
 	Verify  verifyCmd  `cmd:"" help:"Hold a folder of golden files against this build."`
+	Demo    demoCmd    `cmd:"" help:"Show the claims on this machine: forms agree, time is linear, a model learns."`
 	Inspect inspectCmd `cmd:"" help:"Describe the machine, a model or a saved state."`
 }
 
