@@ -1,36 +1,39 @@
 package attention
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// stateCall is a causal call of n tokens with a mask, two batch rows, and
-// three query heads to each key head.
-func stateCall(n, d, dv, chunk int) *Call[float32] {
+// prompt is a causal, rotated and masked call of n tokens, of two batch rows
+// and two query heads to each key head. Its first two keys do not exist.
+func prompt(n, d, dv, chunk int) *Call[float32] {
 	r := rand.New(rand.NewPCG(uint64(n), uint64(d)))
-	c := &Call[float64]{Q: randomHeads(r, 2, 6, n, d), K: randomHeads(r, 2, 2, n, d), V: randomHeads(r, 2, 2, n, dv),
-		KeyMask: make([]bool, 2*n), Causal: true, Chunk: chunk, Form: Linear}
-	for i := range c.KeyMask {
-		c.KeyMask[i] = i%n > 1 && r.IntN(5) > 0
+	c := callOf[float32](&oracle.Call{
+		Q: normal(r, 2, 4, n, d), K: normal(r, 2, 2, n, d), V: normal(r, 2, 2, n, dv),
+		KeyMask: flags(r, 2*n), Causal: true, Theta: 100,
+	})
+	for b := range 2 {
+		clear(c.KeyMask[b*n:][:min(n, 2)])
 	}
-	c.Rope = NewRope[float64](d, 10000, 0, n)
-	return call32(c)
+	c.Chunk = chunk
+	return c
 }
 
-// tokens returns the part of c with tokens j0 ≤ j < j1.
-func tokens[T tensor.Float](c *Call[T], j0, j1 int) *Call[T] {
+// part returns tokens j0 ≤ j < j1 of c.
+func part[T tensor.Float](c *Call[T], j0, j1 int) *Call[T] {
 	p := *c
 	p.Q, p.K, p.V = c.Q.Tokens(j0, j1), c.K.Tokens(j0, j1), c.V.Tokens(j0, j1)
 	if c.KeyMask != nil {
 		p.KeyMask = nil
 		for b := range c.K.B {
-			p.KeyMask = append(p.KeyMask, c.KeyMask[b*c.K.N+j0:b*c.K.N+j1]...)
+			p.KeyMask = append(p.KeyMask, c.KeyMask[b*c.K.N:][j0:j1]...)
 		}
 	}
 	if c.Rope != nil {
@@ -39,173 +42,136 @@ func tokens[T tensor.Float](c *Call[T], j0, j1 int) *Call[T] {
 	return &p
 }
 
-func newState[T tensor.Float](t *testing.T, s Spec[T], c *Call[T]) *sums[T] {
+func newState[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T]) *sums[T] {
 	t.Helper()
-	st, err := mustNew(t, s).NewState(c.Shape())
+	st, err := e.NewState(c.Shape())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return st.(*sums[T])
 }
 
-// steps feeds tokens from j0 on in pieces that end at cuts.
+// steps steps through tokens from j0 on, in pieces that end at cuts.
 func steps[T tensor.Float](t *testing.T, st State[T], out tensor.Heads[T], c *Call[T], j0 int, cuts ...int) {
 	t.Helper()
 	for _, j1 := range cuts {
-		if err := st.Step(out.Tokens(j0, j1), tokens(c, j0, j1)); err != nil {
+		if err := st.Step(out.Tokens(j0, j1), part(c, j0, j1)); err != nil {
 			t.Fatal(err)
 		}
 		j0 = j1
 	}
 }
 
-// sameBits compares what two states hold of their past and their open chunk.
-func sameBits(t *testing.T, what string, a, b *sums[float32]) {
+// sameState compares the bits of what two states hold.
+func sameState(t *testing.T, what string, a, b State[float32]) {
 	t.Helper()
-	if a.tokens != b.tokens {
-		t.Errorf("%s: %d and %d tokens", what, a.tokens, b.tokens)
+	x, err := a.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i, x := range a.heads {
-		y := b.heads[i]
-		if x.n != y.n || x.first != y.first || x.holes != y.holes || x.past.some != y.past.some {
-			t.Errorf("%s, head %d: open chunks differ", what, i)
-			return
-		}
-		if x.past.some && (!slices.Equal(x.past.s, y.past.s) || !slices.Equal(x.past.z[:x.m.count], y.past.z[:x.m.count])) {
-			t.Errorf("%s, head %d: moments differ", what, i)
-		}
-		if !slices.Equal(x.v[:x.n*x.past.ld], y.v[:x.n*x.past.ld]) || !slices.Equal(x.exist[:x.n], y.exist[:x.n]) {
-			t.Errorf("%s, head %d: values of the open chunk differ", what, i)
-		}
-		for c := range x.u.da + 1 {
-			if !slices.Equal(x.x[c*x.ld:][:x.n], y.x[c*x.ld:][:x.n]) {
-				t.Errorf("%s, head %d: keys of the open chunk differ", what, i)
-				break
-			}
-		}
+	y, err := b.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Tokens() != b.Tokens() || !slices.Equal(x, y) {
+		t.Errorf("%s: states of %d and %d tokens differ", what, a.Tokens(), b.Tokens())
 	}
 }
 
-// TestPieces: the bits of a state and of its answers do not depend on the
-// pieces in which tokens arrive, and are those of the causal linear form.
-func TestPieces(t *testing.T) {
-	const n = 131
-	ones := make([]int, n)
-	for i := range ones {
-		ones[i] = i + 1
+// The bits of a state and of its answers do not depend on the pieces in which
+// tokens arrive, and the answers are those of the causal linear form.
+func TestSumsPieces(t *testing.T) {
+	const n, d, dv = 131, 5, 3
+	tokens := make([]int, n)
+	for i := range tokens {
+		tokens[i] = i + 1
 	}
-	for _, s := range linearSpecs {
-		for _, chunk := range []int{1, 7, 50, 64, 0} {
-			c := stateCall(n, 5, 3, chunk)
-			spec := as32(s.Spec)
-			want := poisoned[float32](2, 6, n, 3)
-			if err := mustNew(t, spec).Forward(want, c, nil); err != nil {
+	ways := map[string][]int{"at once": {n}, "in tokens": tokens, "in pieces": {1, 3, 20, 21, 64, 100, 114, 128, n}}
+	for name, m := range polynomials() {
+		e := mechanismOf[float32](t, name, m)
+		for _, chunk := range chunks {
+			c := prompt(n, d, dv, chunk)
+			want, _ := forward(t, e, c, Linear)
+			whole := newState(t, e, c)
+			if err := whole.Absorb(c); err != nil {
 				t.Fatal(err)
 			}
-			whole := newState(t, spec, c)
-			steps(t, whole, poisoned[float32](2, 6, n, 3), c, 0, n)
-			for name, cuts := range map[string][]int{"whole": {n}, "tokens": ones, "pieces": {1, 3, 20, 21, 64, 100, 114, 128, n}} {
-				st := newState(t, spec, c)
-				out := poisoned[float32](2, 6, n, 3)
-				steps(t, st, out, c, 0, cuts...)
+			for way, cuts := range ways {
+				out := poisoned[float32](2, 4, n, dv)
+				stepped, absorbed := newState(t, e, c), newState(t, e, c)
+				steps(t, stepped, out, c, 0, cuts...)
 				if !slices.Equal(out.Data, want.Data) {
-					t.Errorf("%s, chunk %d, %s: outputs differ from the linear form", s.name, chunk, name)
+					t.Errorf("%s, chunk %d: outputs %s differ from the linear form", name, chunk, way)
 				}
-				sameBits(t, s.name+", "+name, st, whole)
-				absorbed := newState(t, spec, c)
-				j := 0
-				for _, j1 := range cuts {
-					if err := absorbed.Absorb(tokens(c, j, j1)); err != nil {
+				for j := 0; len(cuts) > 0; j, cuts = cuts[0], cuts[1:] {
+					if err := absorbed.Absorb(part(c, j, cuts[0])); err != nil {
 						t.Fatal(err)
 					}
-					j = j1
 				}
-				sameBits(t, s.name+", absorbed "+name, absorbed, whole)
-				if st.Tokens() != n {
-					t.Errorf("%d tokens, want %d", st.Tokens(), n)
-				}
+				sameState(t, name+", stepped "+way, stepped, whole)
+				sameState(t, name+", absorbed "+way, absorbed, whole)
 			}
 		}
 	}
 }
 
-// TestRead: queries asked together or alone get the same bits, and the answer
-// of the textbook.
-func TestRead(t *testing.T) {
+// Read answers as the textbook does, with the same bits for a query alone.
+func TestSumsRead(t *testing.T) {
+	const n, d, dv = 37, 5, 3
 	r := rand.New(rand.NewPCG(7, 8))
-	for _, s := range linearSpecs {
-		for _, m := range []int{0, 1, 40, 64, 100} {
-			c := &Call[float64]{Q: randomHeads(r, 1, 4, 37, 5), K: randomHeads(r, 1, 2, m, 5), V: randomHeads(r, 1, 2, m, 3), Chunk: 32}
-			want := tensor.NewHeads[float64](1, 4, 37, 3)
-			cond := plain{s: s.Spec}.call(want, c)
-			st := newState(t, s.Spec, c)
-			if err := st.Absorb(c); err != nil {
+	for name, m := range polynomials() {
+		e := mechanismOf[float64](t, name, m)
+		for _, keys := range []int{0, 1, 40, 64, 100} {
+			c := &oracle.Call{Q: normal(r, 1, 4, n, d), K: normal(r, 1, 2, keys, d), V: normal(r, 1, 2, keys, dv)}
+			call := callOf[float64](c)
+			call.Chunk = 32
+			st := newState(t, e, call)
+			if err := st.Absorb(call); err != nil {
 				t.Fatal(err)
 			}
-			together, alone := poisoned[float64](1, 4, 37, 3), poisoned[float64](1, 4, 37, 3)
-			if err := st.Read(together, c); err != nil {
+			out, alone := poisoned[float64](1, 4, n, dv), poisoned[float64](1, 4, n, dv)
+			if err := st.Read(out, call); err != nil {
 				t.Fatal(err)
 			}
-			for i := range 37 {
-				q := &Call[float64]{Q: c.Q.Tokens(i, i+1)}
-				if err := st.Read(alone.Tokens(i, i+1), q); err != nil {
+			judge(t, linearLimits(e, d, 32), m, c, m.Forward(c), out, nil)
+			for i := range n {
+				if err := st.Read(alone.Tokens(i, i+1), &Call[float64]{Q: call.Q.Tokens(i, i+1)}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if !slices.Equal(together.Data, alone.Data) {
-				t.Errorf("%s, %d keys: queries alone get other bits", s.name, m)
-			}
-			f := math.Sqrt(float64(s.features(s.width(5))))
-			for i, w := range want.Data {
-				limit := (8 + f + math.Sqrt(32)) * 0x1p-53 * cond[i/3] * (maxAbs(c.V.Data) + maxAbs(want.Data))
-				if d := math.Abs(together.Data[i] - w); !(d <= limit) {
-					t.Fatalf("%s, %d keys: element %d is %g, want %g, limit %g", s.name, m, i, together.Data[i], w, limit)
-				}
+			if !slices.Equal(out.Data, alone.Data) {
+				t.Errorf("%s, %d keys: queries alone get other bits", name, keys)
 			}
 		}
 	}
 }
 
-// TestStepForm: the step form of every call is the linear form within the bound.
-func TestStepForm(t *testing.T) {
-	for _, s := range linearSpecs {
-		for name, c := range linearCalls() {
-			m := mustNew(t, s.Spec)
-			want := poisoned[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D)
-			if err := m.Forward(want, c, nil); err != nil {
-				t.Fatal(err)
-			}
-			cond := plain{s: s.Spec}.call(tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D), c)
-			got := poisoned[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D)
-			c.Form = Step
-			if err := m.Forward(got, c, nil); err != nil {
-				t.Fatalf("%s, %s: %v", s.name, name, err)
-			}
-			f := math.Sqrt(float64(s.features(s.width(c.Q.D))))
-			for i, w := range want.Data {
-				limit := 2 * (24 + f) * 0x1p-53 * cond[i/c.V.D] * (maxAbs(c.V.Data) + maxAbs(want.Data))
-				if d := math.Abs(got.Data[i] - w); !(d <= limit) {
-					t.Fatalf("%s, %s: element %d is %g, linear %g, limit %g", s.name, name, i, got.Data[i], w, limit)
-				}
-			}
+// The step form gives what the textbook gives, for every kind of call.
+func TestSumsStepForm(t *testing.T) {
+	eachPolynomial(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
+		e, call := mechanismOf[float32](t, name, m), callOf[float32](c)
+		call.Form, call.Chunk = Step, 7
+		out := poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		if err := e.Forward(out, call, nil); err != nil {
+			t.Fatal(err)
 		}
-	}
+		judge(t, linearLimits(e, c.Q.D, 7), m, c, m.Forward(c), out, nil)
+	})
 }
 
-func TestCloneAndReset(t *testing.T) {
-	c := stateCall(60, 4, 3, 16)
-	spec := as32(linearSpecs[1].Spec)
-	st := newState(t, spec, c)
-	out := poisoned[float32](2, 6, 60, 3)
+func TestSumsCloneAndReset(t *testing.T) {
+	c := prompt(60, 4, 3, 16)
+	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
+	out := poisoned[float32](2, 4, 60, 3)
 	steps(t, st, out, c, 0, 37)
-	again := heads32(heads64(out))
-	clone := st.Clone().(*sums[float32])
-	sameBits(t, "clone", clone, st)
+	clone, again := st.Clone(), out
+	again.Data = slices.Clone(out.Data)
+	sameState(t, "a clone", clone, st)
 	steps(t, st, out, c, 37, 60)
 	steps(t, clone, again, c, 37, 45, 60)
-	sameBits(t, "continued clone", clone, st)
+	sameState(t, "a clone that goes on", clone, st)
 	if !slices.Equal(out.Data, again.Data) {
-		t.Error("a clone continues with other bits")
+		t.Error("a clone goes on with other bits")
 	}
 	st.Reset()
 	if st.Tokens() != 0 {
@@ -217,33 +183,32 @@ func TestCloneAndReset(t *testing.T) {
 	}
 }
 
-// TestStateIsBounded: neither memory nor the work of a token grows with what
-// was absorbed.
-func TestStateIsBounded(t *testing.T) {
-	c := stateCall(100, 4, 3, 16)
-	c.KeyMask, c.Rope = nil, nil
-	st := newState(t, as32(linearSpecs[1].Spec), c)
+// Neither memory nor the work of a token grows with what was absorbed.
+func TestSumsAreBounded(t *testing.T) {
+	c := prompt(100, 4, 3, 16)
+	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
 	bytes := st.Bytes()
-	out := poisoned[float32](2, 6, 100, 3)
-	steps(t, st, out, c, 0, 100)
-	steps(t, st, out, c, 0, 100)
-	if b := st.Bytes(); b != bytes {
-		t.Errorf("%d bytes after 200 tokens, %d before", b, bytes)
+	out := poisoned[float32](2, 4, 100, 3)
+	for range 3 {
+		steps(t, st, out, c, 0, 100)
 	}
-	token, o := tokens(c, 0, 1), out.Tokens(0, 1)
+	if b := st.Bytes(); b != bytes {
+		t.Errorf("%d bytes after 300 tokens, %d before", b, bytes)
+	}
+	token, o := part(c, 50, 51), out.Tokens(50, 51)
 	if n := testing.AllocsPerRun(100, func() {
 		if err := st.Step(o, token); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
-		t.Errorf("a token allocates %g times", n)
+		t.Errorf("a token allocates %v times", n)
 	}
 }
 
-func TestStateRefuses(t *testing.T) {
-	c := stateCall(6, 4, 3, 16)
-	st := newState(t, as32(linearSpecs[1].Spec), c)
-	out := poisoned[float32](2, 6, 6, 3)
+func TestSumsRefuse(t *testing.T) {
+	c := prompt(6, 4, 3, 16)
+	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
+	heads := tensor.NewHeads[float32]
 	for _, x := range []struct {
 		want   string
 		change func(c *Call[float32])
@@ -252,51 +217,48 @@ func TestStateRefuses(t *testing.T) {
 		{"attn_keep: not defined", func(c *Call[float32]) { c.AttnKeep = make([]bool, 36) }},
 		{"cu_q: not defined", func(c *Call[float32]) { c.CuQ = []int64{0, 6} }},
 		{"cu_k: not defined", func(c *Call[float32]) { c.CuK = []int64{0, 6} }},
-		{"k: D is 5, the state has 4", func(c *Call[float32]) { c.K = tensor.NewHeads[float32](2, 2, 6, 5) }},
-		{"k: has 3 heads, the state has 2", func(c *Call[float32]) {
-			c.K, c.V = tensor.NewHeads[float32](2, 3, 6, 4), tensor.NewHeads[float32](2, 3, 6, 3)
+		{"k: D is 5, the state has 4", func(c *Call[float32]) { c.K, c.Rope = heads(2, 2, 6, 5), nil }},
+		{"k: B is 1, the state has 2", func(c *Call[float32]) {
+			c.K, c.V, c.KeyMask = heads(1, 2, 6, 4), heads(1, 2, 6, 3), nil
 		}},
-		{"v: Dv is 4, the state has 3", func(c *Call[float32]) { c.V = tensor.NewHeads[float32](2, 2, 6, 4) }},
-		{"q: D is 5, the state has 4", func(c *Call[float32]) { c.Q = tensor.NewHeads[float32](2, 6, 6, 5) }},
-		{"q: has 2 heads, the state has 6", func(c *Call[float32]) { c.Q = tensor.NewHeads[float32](2, 2, 6, 4) }},
-		{"q: B is 1, the state has 2", func(c *Call[float32]) { c.Q = tensor.NewHeads[float32](1, 6, 6, 4) }},
-		{"k: M is 6, a step of q has 5", func(c *Call[float32]) { c.Q = tensor.NewHeads[float32](2, 6, 5, 4) }},
+		{"k: has 3 heads, the state has 2", func(c *Call[float32]) { c.K, c.V = heads(2, 3, 6, 4), heads(2, 3, 6, 3) }},
+		{"v: Dv is 4, the state has 3", func(c *Call[float32]) { c.V = heads(2, 2, 6, 4) }},
+		{"q: D is 5, the state has 4", func(c *Call[float32]) { c.Q = heads(2, 4, 6, 5) }},
+		{"q: has 2 heads, the state has 4", func(c *Call[float32]) { c.Q = heads(2, 2, 6, 4) }},
+		{"q: B is 1, the state has 2", func(c *Call[float32]) { c.Q = heads(1, 4, 6, 4) }},
+		{"o: shape is [2,4,6,3], needs [2,4,5,3]", func(c *Call[float32]) { c.Q = heads(2, 4, 5, 4) }},
 		{"keymask: has 3 elements", func(c *Call[float32]) { c.KeyMask = c.KeyMask[:3] }},
-		{"rope: has 2 rows, the call has 6 tokens", func(c *Call[float32]) { c.Rope = NewRope[float32](4, 10000, 0, 2) }},
-		{"rope: rotates 3 pairs of channels, D is 4", func(c *Call[float32]) { c.Rope = NewRope[float32](6, 10000, 0, 9) }},
+		{"rope: has 2 rows, the call has 6 tokens", func(c *Call[float32]) { c.Rope = NewRope[float32](4, 100, 0, 2) }},
+		{"rope: rotates 3 pairs of channels, D is 4", func(c *Call[float32]) { c.Rope = NewRope[float32](6, 100, 0, 9) }},
 	} {
 		call := *c
 		x.change(&call)
-		o := out
-		if call.Q.N == 5 {
-			o = out.Tokens(0, 5)
-		}
-		if err := st.Step(o, &call); err == nil || !strings.Contains(err.Error(), x.want) {
+		if err := st.Step(heads(2, 4, 6, 3), &call); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error %v, want one that says %q", err, x.want)
 		}
 	}
-	if err := st.Step(out.Tokens(0, 5), c); err == nil || !strings.Contains(err.Error(), "o: shape") {
-		t.Errorf("error %v about a short output", err)
+	five := *c
+	five.Q = c.Q.Tokens(0, 5)
+	if err := st.Step(heads(2, 4, 5, 3), &five); err == nil || !strings.Contains(err.Error(), "k: M is 6, a step of q has 5") {
+		t.Errorf("error %v about 5 queries and 6 keys", err)
 	}
 	if st.Tokens() != 0 {
 		t.Errorf("%d tokens after refusals", st.Tokens())
 	}
 }
 
-// TestSumsSnapshot: a state saved at any token goes on with the same bits, and
-// saves the same bytes again, as many as any other.
+// A state saved at any token goes on with the same bits, and its snapshot has
+// the same size as any other.
 func TestSumsSnapshot(t *testing.T) {
 	const n = 50
-	for _, s := range linearSpecs {
-		c := stateCall(n, 4, 3, 16)
-		spec := as32(s.Spec)
-		m := mustNew(t, spec)
-		want := poisoned[float32](2, 6, n, 3)
-		steps(t, newState(t, spec, c), want, c, 0, n)
+	for name, m := range polynomials() {
+		e := mechanismOf[float32](t, name, m)
+		c := prompt(n, 4, 3, 16)
+		want := poisoned[float32](2, 4, n, 3)
+		steps(t, newState(t, e, c), want, c, 0, n)
 		size := 0
 		for _, cut := range []int{0, 1, 2, 15, 16, 17, 33, 48, 50} {
-			st := newState(t, spec, c)
-			out := poisoned[float32](2, 6, n, 3)
+			st, out := newState(t, e, c), poisoned[float32](2, 4, n, 3)
 			steps(t, st, out, c, 0, cut)
 			data, err := st.AppendBinary([]byte("before"))
 			if err != nil {
@@ -307,29 +269,54 @@ func TestSumsSnapshot(t *testing.T) {
 				size = len(data)
 			}
 			if len(data) != size {
-				t.Errorf("%s: %d bytes after %d tokens, %d for none", s.name, len(data), cut, size)
+				t.Errorf("%s: %d bytes after %d tokens, %d after none", name, len(data), cut, size)
 			}
-			restored, err := m.RestoreState(data)
+			restored, err := e.RestoreState(data)
 			if err != nil {
-				t.Fatalf("%s, %d tokens: %v", s.name, cut, err)
+				t.Fatalf("%s, %d tokens: %v", name, cut, err)
 			}
-			sameBits(t, s.name+", restored", restored.(*sums[float32]), st)
-			again, err := restored.AppendBinary(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.Equal(again, data) {
-				t.Errorf("%s, %d tokens: saved again, other bytes", s.name, cut)
-			}
+			sameState(t, name+", restored", restored, st)
 			steps(t, restored, out, c, cut, n)
 			if !slices.Equal(out.Data, want.Data) {
-				t.Errorf("%s: saved after %d tokens, it goes on with other bits", s.name, cut)
+				t.Errorf("%s: saved after %d tokens, it goes on with other bits", name, cut)
 			}
 			for _, short := range []int{1, 40, len(data) / 2, len(data) - 5} {
-				if _, err := m.RestoreState(data[:short]); err == nil {
-					t.Errorf("%s: %d of %d bytes are accepted", s.name, short, len(data))
+				if _, err := e.RestoreState(data[:short]); err == nil {
+					t.Errorf("%s: %d of %d bytes are accepted", name, short, len(data))
 				}
 			}
+		}
+	}
+}
+
+// The moments are plain sums of monomials, without the kernel's coefficients:
+// those of degree 0 count keys, those of degree 1 add them up.
+func TestSumsHoldPlainMoments(t *testing.T) {
+	const n = 32
+	r := rand.New(rand.NewPCG(20, 21))
+	c := &oracle.Call{Q: normal(r, 1, 1, 1, 3), K: normal(r, 1, 1, n, 3), V: normal(r, 1, 1, n, 2)}
+	call := callOf[float64](c)
+	call.Chunk = 8
+	st := newState(t, mechanismOf[float64](t, "taylor", &oracle.Mechanism{Scale: 5, Coef: oracle.Taylor(2)}), call)
+	if err := st.Absorb(call); err != nil {
+		t.Fatal(err)
+	}
+	head := st.heads[0]
+	var z, terms [10]float64 // 1, x1, x2, x3, x1x1, x1x2, x1x3, x2x2, x2x3, x3x3
+	for j := range n {
+		x := append([]float64{1}, c.K.At(0, 0).Row(j)...)
+		f := 0
+		for a := range x {
+			for b := a; b < len(x); b++ {
+				z[f] += x[a] * x[b]
+				terms[f] += max(x[a]*x[b], -x[a]*x[b])
+				f++
+			}
+		}
+	}
+	for f, want := range z {
+		if ratio := check.Ratio(head.past.z[f:][:1], []float64{want}, check.Moment[float64](n, terms[f])); ratio > 1 {
+			t.Errorf("moment %d is %v, want %v", f, head.past.z[f], want)
 		}
 	}
 }
