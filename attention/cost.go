@@ -1,5 +1,7 @@
 package attention
 
+import "math"
+
 // Plan tells what Forward does for a shape, and what it costs.
 type Plan struct {
 	Form  Form
@@ -12,7 +14,8 @@ type Plan struct {
 
 // features is the number of packed symmetric monomials that the linear form of
 // s keeps for prepared rows of width w: all of degree ≤ p, C(w+p, p), or those
-// of degree p alone where only Coef[p] is not zero.
+// of degree p alone where only Coef[p] is not zero. It is math.MaxInt where it
+// would be more.
 func (s *Spec[T]) features(w int) int {
 	if s.Exp {
 		return 0
@@ -22,6 +25,9 @@ func (s *Spec[T]) features(w int) int {
 	}
 	n := 1
 	for l := 1; l <= s.degree(); l++ {
+		if w > 0 && n > math.MaxInt/(w+l) {
+			return math.MaxInt
+		}
 		n = n * (w + l) / l
 	}
 	return n

@@ -98,14 +98,7 @@ func (w *snapshotWriter) flags(x []bool) {
 }
 
 func writeElements[T tensor.Float](w *snapshotWriter, x []T) {
-	for _, v := range x {
-		switch v := any(v).(type) {
-		case float32:
-			w.b = binary.LittleEndian.AppendUint32(w.b, math.Float32bits(v))
-		case float64:
-			w.b = binary.LittleEndian.AppendUint64(w.b, math.Float64bits(v))
-		}
-	}
+	w.b, _ = binary.Append(w.b, binary.LittleEndian, x) // fails for types of no fixed size alone
 }
 
 // end closes the snapshot and returns it.
@@ -187,17 +180,8 @@ func (r *snapshotReader) flags(x []bool) {
 }
 
 func readElements[T tensor.Float](r *snapshotReader, x []T) {
-	b := r.next(int64(len(x)) * elementSize[T]())
-	if b == nil {
-		return
-	}
-	for i := range x {
-		switch v := any(&x[i]).(type) {
-		case *float32:
-			*v = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-		case *float64:
-			*v = math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
-		}
+	if b := r.next(int64(len(x)) * elementSize[T]()); b != nil {
+		binary.Decode(b, binary.LittleEndian, x) // likewise
 	}
 }
 
@@ -240,7 +224,7 @@ func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
 		n      *int
 		lo, hi int64
 	}{
-		{"B", &s.B, 0, maxHeads}, {"H", &s.H, 1, maxHeads}, {"Hkv", &s.Hkv, 1, maxHeads},
+		{"B", &s.B, 1, maxHeads}, {"H", &s.H, 1, maxHeads}, {"Hkv", &s.Hkv, 1, maxHeads},
 		{"D", &s.D, 1, maxWidth}, {"Dv", &s.Dv, 1, maxWidth}, {"chunk", &s.Chunk, 0, math.MaxInt32},
 	} {
 		n := r.int()

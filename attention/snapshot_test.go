@@ -1,0 +1,170 @@
+package attention
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/param"
+)
+
+func TestCacheSnapshot(t *testing.T) {
+	const n = keyBlock + 40
+	c := stateCall(n, 5, 3, 0)
+	for _, cut := range []int{0, 1, 30, keyBlock, keyBlock + 7, n} {
+		e, st := softmaxState(t, c)
+		want, got := poisoned[float32](2, 6, n, 3), poisoned[float32](2, 6, n, 3)
+		steps(t, st, want, c, 0, cut)
+		data, err := st.AppendBinary([]byte("before"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		restored, err := e.RestoreState(data[len("before"):])
+		if err != nil {
+			t.Fatalf("%d tokens: %v", cut, err)
+		}
+		if restored.Tokens() != int64(cut) {
+			t.Errorf("%d tokens restored, want %d", restored.Tokens(), cut)
+		}
+		again, err := restored.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(again, data[len("before"):]) {
+			t.Errorf("%d tokens: saved again, other bytes", cut)
+		}
+		copy(got.Data, want.Data)
+		steps(t, st, want, c, cut, n)
+		steps(t, restored, got, c, cut, n)
+		if !slices.Equal(got.Data, want.Data) {
+			t.Errorf("%d tokens: the restored state goes on with other bits", cut)
+		}
+	}
+}
+
+// seal replaces the checksum of a snapshot by the right one.
+func seal(data []byte) []byte {
+	body := data[:len(data)-4]
+	return binary.LittleEndian.AppendUint32(slices.Clone(body), crc32.Checksum(body, castagnoli))
+}
+
+// snapshots returns a small snapshot of either kind and what restores it.
+func snapshots(t testing.TB) (data [][]byte, restore []func([]byte) (State[float32], error)) {
+	tau := &param.Param[float32]{Name: "tau", Shape: []int{2}, Data: []float32{1, 2}, Grad: make([]float32, 2)}
+	for _, s := range []Spec[float32]{
+		{Name: "softmax", Setting: "a", Exp: true, Positive: true},
+		{Name: "fastmax", Setting: "a", Norm: Standard, Tau: tau, Coef: []float64{1, 1, 0.5}, Positive: true},
+	} {
+		e, err := New(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := callOf[float32](problems()["causal"])
+		c.Q.H, c.K.H, c.V.H = 2, 1, 1
+		shape := c.Shape()
+		shape.Chunk = 4
+		st, err := e.NewState(shape)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := st.Absorb(c); err != nil {
+			t.Fatal(err)
+		}
+		b, err := st.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, restore = append(data, b), append(restore, e.RestoreState)
+	}
+	return data, restore
+}
+
+func TestSnapshotDamage(t *testing.T) {
+	data, restore := snapshots(t)
+	for k, b := range data {
+		for n := range b {
+			if _, err := restore[k](b[:n]); err == nil {
+				t.Fatalf("%d of %d bytes are accepted", n, len(b))
+			}
+			bad := slices.Clone(b)
+			bad[n] ^= 0x10
+			if _, err := restore[k](bad); err == nil {
+				t.Fatalf("a flipped bit in byte %d of %d is accepted", n, len(b))
+			}
+			// With the checksum made to fit, other numbers may pass: nothing panics.
+			if st, err := restore[k](seal(bad)); (st == nil) == (err == nil) {
+				t.Fatalf("byte %d changed: state %v with error %v", n, st, err)
+			}
+		}
+		if _, err := restore[k](seal(append(slices.Clone(b), 0))); err == nil || !strings.Contains(err.Error(), "1 bytes too many") {
+			t.Errorf("error %v about a byte too many", err)
+		}
+	}
+}
+
+func TestSnapshotOfAnother(t *testing.T) {
+	data, restore := snapshots(t)
+	cacheBytes, sumsBytes := data[0], data[1]
+	fastmax := func(change func(s *Spec[float32])) func([]byte) (State[float32], error) {
+		s := Spec[float32]{
+			Name: "fastmax", Setting: "a", Norm: Standard, Coef: []float64{1, 1, 0.5}, Positive: true,
+			Tau: &param.Param[float32]{Name: "tau", Shape: []int{2}, Data: []float32{1, 2}, Grad: make([]float32, 2)},
+		}
+		change(&s)
+		return mustNew(t, s).RestoreState
+	}
+	double, err := New(Spec[float64]{Name: "softmax", Setting: "a", Exp: true, Positive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := slices.Clone(cacheBytes)
+	version[4] = 9
+	for _, c := range []struct {
+		data    []byte
+		restore func([]byte) (State[float32], error)
+		want    string
+	}{
+		{sumsBytes, fastmax(func(s *Spec[float32]) {}), ""},
+		{sumsBytes, restore[0], `kind of state is "sums", needs "keys and values"`},
+		{cacheBytes, restore[1], `kind of state is "keys and values", needs "sums"`},
+		{sumsBytes, fastmax(func(s *Spec[float32]) { s.Name = "other" }), `mechanism is "fastmax", needs "other"`},
+		{sumsBytes, fastmax(func(s *Spec[float32]) { s.Setting = "b" }), `setting is "a", needs "b"`},
+		{sumsBytes, fastmax(func(s *Spec[float32]) { s.Tau.Data[1] = 3 }), "checksum of the parameters is "},
+		{version, restore[0], "version is 9, this program reads 1"},
+		{[]byte("FFXX00000000"), restore[0], `begins with "FFXX", not "FFST"`},
+		{cacheBytes, func(b []byte) (State[float32], error) {
+			_, err := double.RestoreState(b)
+			return nil, err
+		}, "elements have 4 bytes, this mechanism computes with 8"},
+	} {
+		_, err := c.restore(c.data)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("error %v, want %q", err, c.want)
+		}
+	}
+}
+
+// No snapshot, however forged, may panic or take memory that it does not have.
+func FuzzRestoreState(f *testing.F) {
+	data, restore := snapshots(f)
+	for _, b := range data {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < 4 {
+			return
+		}
+		for _, r := range restore {
+			st, err := r(seal(b))
+			if (st == nil) == (err == nil) {
+				t.Fatalf("state %v with error %v", st, err)
+			}
+			if err == nil {
+				st.Clone().Reset()
+			}
+		}
+	})
+}
