@@ -84,18 +84,27 @@ func linearAgainst[T tensor.Float](t *testing.T, name string, chunk int, m *orac
 	judgeGrads(t, limits, c, do, want, grads, g, dtau)
 }
 
-// doubled maps x to x/2 and x²/4: prepared rows are wider than given ones.
-type doubled[T tensor.Float] struct{}
+func mustNew[T tensor.Float](t *testing.T, s Spec[T]) Mechanism[T] {
+	t.Helper()
+	e, err := New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
 
-func (doubled[T]) Dim(d int) int { return 2 * d }
+// squares maps x to x/2 and x²/4: prepared rows are wider than given ones.
+type squares[T tensor.Float] struct{}
 
-func (doubled[T]) Map(dst, x []T) {
+func (squares[T]) Dim(d int) int { return 2 * d }
+
+func (squares[T]) Map(dst, x []T) {
 	for i, v := range x {
 		dst[i], dst[len(x)+i] = v/2, v*v/4
 	}
 }
 
-func (doubled[T]) Grad(dx, dy, x []T) {
+func (squares[T]) Grad(dx, dy, x []T) {
 	for i, v := range x {
 		dx[i] = dy[i]/2 + dy[len(x)+i]*v/2
 	}
@@ -108,7 +117,7 @@ func TestLinearFeatureMapThatWidens(t *testing.T) {
 	widen := func(x tensor.Heads[float64]) tensor.Heads[float64] {
 		y := tensor.NewHeads[float64](x.B, x.H, x.N, 2*x.D)
 		for i := range x.N {
-			doubled[float64]{}.Map(y.At(0, 0).Row(i), x.At(0, 0).Row(i))
+			squares[float64]{}.Map(y.At(0, 0).Row(i), x.At(0, 0).Row(i))
 		}
 		return y
 	}
@@ -121,15 +130,12 @@ func TestLinearFeatureMapThatWidens(t *testing.T) {
 		want, grads := m.Forward(&mapped), m.Backward(&mapped, do)
 		dq, dk := tensor.NewHeads[float64](1, 1, n, d), tensor.NewHeads[float64](1, 1, n, d)
 		for i := range n {
-			doubled[float64]{}.Grad(dq.At(0, 0).Row(i), grads.DQ.At(0, 0).Row(i), c.Q.At(0, 0).Row(i))
-			doubled[float64]{}.Grad(dk.At(0, 0).Row(i), grads.DK.At(0, 0).Row(i), c.K.At(0, 0).Row(i))
+			squares[float64]{}.Grad(dq.At(0, 0).Row(i), grads.DQ.At(0, 0).Row(i), c.Q.At(0, 0).Row(i))
+			squares[float64]{}.Grad(dk.At(0, 0).Row(i), grads.DK.At(0, 0).Row(i), c.K.At(0, 0).Row(i))
 		}
 		grads.DQ, grads.DK = dq, dk
 
-		e, err := New(Spec[float64]{Name: "doubled", Scale: 1, Map: doubled[float64]{}, Coef: m.Coef})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := mustNew(t, Spec[float64]{Name: "squares", Scale: 1, Map: squares[float64]{}, Coef: m.Coef})
 		call := callOf[float64](c)
 		call.Chunk = 16
 		out, keep := forward(t, e, call, Linear)
@@ -142,8 +148,8 @@ func TestLinearFeatureMapThatWidens(t *testing.T) {
 // Gradients are those that central differences of Forward show.
 func TestLinearGradientsAreDerivatives(t *testing.T) {
 	all := problems()
-	for _, what := range []string{"groups", "causal, more keys", "causal mask", "packed causal rope"} {
-		for _, name := range []string{"fastmax2", "fastmax3", "fastmax4", "taylorshift", "square", "fourth power"} {
+	for _, what := range []string{"groups", "causal mask", "packed causal rope"} {
+		for _, name := range []string{"taylorshift", "fastmax3", "square"} {
 			c := callOf[float64](all[what])
 			c.Chunk = 4
 			e := mechanismOf[float64](t, name, polynomials()[name])

@@ -160,8 +160,8 @@ func (s *sums[T]) Bytes() int64 {
 }
 
 // AppendBinary appends a snapshot, whose size does not depend on the tokens
-// absorbed. After the header it holds for each key head the moments, z [F] and
-// s [F, Dv]; a flag that a key of a closed chunk exists; and of the open chunk
+// absorbed. After the header it holds for each key head its number of keys; the
+// moments, z and s [Dv] of every feature; a flag that a key of a closed chunk exists; and of the open chunk
 // the flags of its keys [C], the prepared keys [da, C] and the values [C, Dv].
 // What is not there yet is zero.
 func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
@@ -170,6 +170,7 @@ func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
 	for _, st := range s.heads {
 		rest := s.shape.Chunk - st.n
 		p := &st.past
+		w.int(s.tokens)
 		for f := range st.m.count {
 			if p.some {
 				writeElements(w, p.z[f:][:1])
@@ -201,7 +202,7 @@ func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
 func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (State[T], error) {
 	width, chunk := float64(e.spec.width(s.D)), float64(s.Chunk)
 	elements := float64(e.spec.features(e.spec.width(s.D)))*float64(s.Dv+1) + chunk*(width+float64(s.Dv))
-	if err := r.need(float64(s.B) * float64(s.Hkv) * (1 + chunk + elements*float64(elementSize[T]()))); err != nil {
+	if err := r.need(float64(s.B) * float64(s.Hkv) * (8 + 1 + chunk + elements*float64(elementSize[T]()))); err != nil {
 		return nil, err
 	}
 	if s.Chunk == 0 {
@@ -210,7 +211,10 @@ func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsho
 	}
 	c := newSums(e, s)
 	c.tokens = tokens
-	for _, st := range c.heads {
+	for i, st := range c.heads {
+		if n := r.int(); n != tokens {
+			r.fail("head %d has %d keys, the state has %d tokens", i, n, tokens)
+		}
 		p := &st.past
 		p.some = tokens >= int64(s.Chunk)
 		for f := range st.m.count {
@@ -226,8 +230,8 @@ func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsho
 			}
 		}
 		r.flags(st.exist)
-		for i := 1; i <= st.u.da; i++ {
-			readElements(r, st.x[i*st.ld:][:s.Chunk])
+		for a := 1; a <= st.u.da; a++ {
+			readElements(r, st.x[a*st.ld:][:s.Chunk])
 		}
 		for j := range s.Chunk {
 			readElements(r, st.v[j*p.ld:][:s.Dv])

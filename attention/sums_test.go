@@ -11,12 +11,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// prompt is a causal, rotated and masked call of n tokens, of two batch rows
-// and two query heads to each key head. Its first two keys do not exist.
-func prompt(n, d, dv, chunk int) *Call[float32] {
+// stateCall is a causal, rotated and masked call of n tokens, of two batch rows
+// and three query heads to each key head. Its first two keys do not exist.
+func stateCall(n, d, dv, chunk int) *Call[float32] {
 	r := rand.New(rand.NewPCG(uint64(n), uint64(d)))
 	c := callOf[float32](&oracle.Call{
-		Q: normal(r, 2, 4, n, d), K: normal(r, 2, 2, n, d), V: normal(r, 2, 2, n, dv),
+		Q: normal(r, 2, 6, n, d), K: normal(r, 2, 2, n, d), V: normal(r, 2, 2, n, dv),
 		KeyMask: flags(r, 2*n), Causal: true, Theta: 100,
 	})
 	for b := range 2 {
@@ -26,8 +26,19 @@ func prompt(n, d, dv, chunk int) *Call[float32] {
 	return c
 }
 
-// part returns tokens j0 ≤ j < j1 of c.
-func part[T tensor.Float](c *Call[T], j0, j1 int) *Call[T] {
+// sixHeads returns m with a factor for each head of stateCall, where it has
+// factors.
+func sixHeads(m *oracle.Mechanism) *oracle.Mechanism {
+	if m.Tau == nil {
+		return m
+	}
+	six := *m
+	six.Tau = []float64{0.5, 1.5, 2, 1, 0.7, 1.2}
+	return &six
+}
+
+// tokens returns tokens j0 ≤ j < j1 of c.
+func tokens[T tensor.Float](c *Call[T], j0, j1 int) *Call[T] {
 	p := *c
 	p.Q, p.K, p.V = c.Q.Tokens(j0, j1), c.K.Tokens(j0, j1), c.V.Tokens(j0, j1)
 	if c.KeyMask != nil {
@@ -55,7 +66,7 @@ func newState[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T]) *sums[T]
 func steps[T tensor.Float](t *testing.T, st State[T], out tensor.Heads[T], c *Call[T], j0 int, cuts ...int) {
 	t.Helper()
 	for _, j1 := range cuts {
-		if err := st.Step(out.Tokens(j0, j1), part(c, j0, j1)); err != nil {
+		if err := st.Step(out.Tokens(j0, j1), tokens(c, j0, j1)); err != nil {
 			t.Fatal(err)
 		}
 		j0 = j1
@@ -82,29 +93,29 @@ func sameState(t *testing.T, what string, a, b State[float32]) {
 // tokens arrive, and the answers are those of the causal linear form.
 func TestSumsPieces(t *testing.T) {
 	const n, d, dv = 131, 5, 3
-	tokens := make([]int, n)
-	for i := range tokens {
-		tokens[i] = i + 1
+	single := make([]int, n)
+	for i := range single {
+		single[i] = i + 1
 	}
-	ways := map[string][]int{"at once": {n}, "in tokens": tokens, "in pieces": {1, 3, 20, 21, 64, 100, 114, 128, n}}
+	ways := map[string][]int{"at once": {n}, "one by one": single, "in pieces": {1, 3, 20, 21, 64, 100, 114, 128, n}}
 	for name, m := range polynomials() {
-		e := mechanismOf[float32](t, name, m)
+		e := mechanismOf[float32](t, name, sixHeads(m))
 		for _, chunk := range chunks {
-			c := prompt(n, d, dv, chunk)
+			c := stateCall(n, d, dv, chunk)
 			want, _ := forward(t, e, c, Linear)
 			whole := newState(t, e, c)
 			if err := whole.Absorb(c); err != nil {
 				t.Fatal(err)
 			}
 			for way, cuts := range ways {
-				out := poisoned[float32](2, 4, n, dv)
+				out := poisoned[float32](2, 6, n, dv)
 				stepped, absorbed := newState(t, e, c), newState(t, e, c)
 				steps(t, stepped, out, c, 0, cuts...)
 				if !slices.Equal(out.Data, want.Data) {
 					t.Errorf("%s, chunk %d: outputs %s differ from the linear form", name, chunk, way)
 				}
 				for j := 0; len(cuts) > 0; j, cuts = cuts[0], cuts[1:] {
-					if err := absorbed.Absorb(part(c, j, cuts[0])); err != nil {
+					if err := absorbed.Absorb(tokens(c, j, cuts[0])); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -160,9 +171,9 @@ func TestSumsStepForm(t *testing.T) {
 }
 
 func TestSumsCloneAndReset(t *testing.T) {
-	c := prompt(60, 4, 3, 16)
+	c := stateCall(60, 4, 3, 16)
 	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
-	out := poisoned[float32](2, 4, 60, 3)
+	out := poisoned[float32](2, 6, 60, 3)
 	steps(t, st, out, c, 0, 37)
 	clone, again := st.Clone(), out
 	again.Data = slices.Clone(out.Data)
@@ -185,17 +196,17 @@ func TestSumsCloneAndReset(t *testing.T) {
 
 // Neither memory nor the work of a token grows with what was absorbed.
 func TestSumsAreBounded(t *testing.T) {
-	c := prompt(100, 4, 3, 16)
+	c := stateCall(100, 4, 3, 16)
 	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
 	bytes := st.Bytes()
-	out := poisoned[float32](2, 4, 100, 3)
+	out := poisoned[float32](2, 6, 100, 3)
 	for range 3 {
 		steps(t, st, out, c, 0, 100)
 	}
 	if b := st.Bytes(); b != bytes {
 		t.Errorf("%d bytes after 300 tokens, %d before", b, bytes)
 	}
-	token, o := part(c, 50, 51), out.Tokens(50, 51)
+	token, o := tokens(c, 50, 51), out.Tokens(50, 51)
 	if n := testing.AllocsPerRun(100, func() {
 		if err := st.Step(o, token); err != nil {
 			t.Fatal(err)
@@ -206,7 +217,7 @@ func TestSumsAreBounded(t *testing.T) {
 }
 
 func TestSumsRefuse(t *testing.T) {
-	c := prompt(6, 4, 3, 16)
+	c := stateCall(6, 4, 3, 16)
 	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
 	heads := tensor.NewHeads[float32]
 	for _, x := range []struct {
@@ -223,23 +234,23 @@ func TestSumsRefuse(t *testing.T) {
 		}},
 		{"k: has 3 heads, the state has 2", func(c *Call[float32]) { c.K, c.V = heads(2, 3, 6, 4), heads(2, 3, 6, 3) }},
 		{"v: Dv is 4, the state has 3", func(c *Call[float32]) { c.V = heads(2, 2, 6, 4) }},
-		{"q: D is 5, the state has 4", func(c *Call[float32]) { c.Q = heads(2, 4, 6, 5) }},
-		{"q: has 2 heads, the state has 4", func(c *Call[float32]) { c.Q = heads(2, 2, 6, 4) }},
-		{"q: B is 1, the state has 2", func(c *Call[float32]) { c.Q = heads(1, 4, 6, 4) }},
-		{"o: shape is [2,4,6,3], needs [2,4,5,3]", func(c *Call[float32]) { c.Q = heads(2, 4, 5, 4) }},
+		{"q: D is 5, the state has 4", func(c *Call[float32]) { c.Q = heads(2, 6, 6, 5) }},
+		{"q: has 2 heads, the state has 6", func(c *Call[float32]) { c.Q = heads(2, 2, 6, 4) }},
+		{"q: B is 1, the state has 2", func(c *Call[float32]) { c.Q = heads(1, 6, 6, 4) }},
+		{"o: shape is [2,6,6,3], needs [2,6,5,3]", func(c *Call[float32]) { c.Q = heads(2, 6, 5, 4) }},
 		{"keymask: has 3 elements", func(c *Call[float32]) { c.KeyMask = c.KeyMask[:3] }},
 		{"rope: has 2 rows, the call has 6 tokens", func(c *Call[float32]) { c.Rope = NewRope[float32](4, 100, 0, 2) }},
 		{"rope: rotates 3 pairs of channels, D is 4", func(c *Call[float32]) { c.Rope = NewRope[float32](6, 100, 0, 9) }},
 	} {
 		call := *c
 		x.change(&call)
-		if err := st.Step(heads(2, 4, 6, 3), &call); err == nil || !strings.Contains(err.Error(), x.want) {
+		if err := st.Step(heads(2, 6, 6, 3), &call); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error %v, want one that says %q", err, x.want)
 		}
 	}
 	five := *c
 	five.Q = c.Q.Tokens(0, 5)
-	if err := st.Step(heads(2, 4, 5, 3), &five); err == nil || !strings.Contains(err.Error(), "k: M is 6, a step of q has 5") {
+	if err := st.Step(heads(2, 6, 5, 3), &five); err == nil || !strings.Contains(err.Error(), "k: M is 6, a step of q has 5") {
 		t.Errorf("error %v about 5 queries and 6 keys", err)
 	}
 	if st.Tokens() != 0 {
@@ -252,13 +263,13 @@ func TestSumsRefuse(t *testing.T) {
 func TestSumsSnapshot(t *testing.T) {
 	const n = 50
 	for name, m := range polynomials() {
-		e := mechanismOf[float32](t, name, m)
-		c := prompt(n, 4, 3, 16)
-		want := poisoned[float32](2, 4, n, 3)
+		e := mechanismOf[float32](t, name, sixHeads(m))
+		c := stateCall(n, 4, 3, 16)
+		want := poisoned[float32](2, 6, n, 3)
 		steps(t, newState(t, e, c), want, c, 0, n)
 		size := 0
 		for _, cut := range []int{0, 1, 2, 15, 16, 17, 33, 48, 50} {
-			st, out := newState(t, e, c), poisoned[float32](2, 4, n, 3)
+			st, out := newState(t, e, c), poisoned[float32](2, 6, n, 3)
 			steps(t, st, out, c, 0, cut)
 			data, err := st.AppendBinary([]byte("before"))
 			if err != nil {
