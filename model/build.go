@@ -18,18 +18,21 @@ const (
 )
 
 // builder makes the weights of a model. Weight i of the set starts from the
-// stream of numbers that key.Fold(i) names.
+// stream of numbers that key.Fold(i) names; without a key matrices stay 0.
 type builder[T tensor.Float] struct {
 	c   Config
-	key rng.Key
+	key *rng.Key
 	set param.Set[T]
 	err error
 }
 
 // normal adds a weight from a normal distribution.
 func (b *builder[T]) normal(name string, deviation float64, shape ...int) *param.Param[T] {
-	key := b.key.Fold(uint64(len(b.set.All())))
 	p := b.set.New(name, true, shape...)
+	if b.key == nil {
+		return p
+	}
+	key := b.key.Fold(uint64(len(b.set.All()) - 1))
 	for i := range p.Data {
 		p.Data[i] = T(deviation * key.Normal(uint64(i)))
 	}

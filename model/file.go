@@ -12,7 +12,6 @@ import (
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -84,7 +83,7 @@ func Load[T tensor.Float](dir string) (*Model[T], error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	m, err := New[T](c, rng.Key{})
+	m, err := build[T](c, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -48,6 +48,10 @@ type Batch struct {
 // New returns a model with first weights drawn by key: N(0, 0.02²), projections
 // that add to the residual stream divided by √(2·layers), biases 0, gains 1.
 func New[T tensor.Float](c Config, key rng.Key) (*Model[T], error) {
+	return build[T](c, &key)
+}
+
+func build[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
