@@ -77,7 +77,7 @@ func showScaling(e *env, most int) (*scaling, error) {
 	s.plot(e.stdout)
 	fmt.Fprintln(e.stdout)
 	w := tabwriter.NewWriter(e.stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "   tokens\tfastmax, linear\tsoftmax\tstate\tcache of softmax")
+	fmt.Fprintln(w, "   tokens\tfastmax, linear\tsoftmax\tstate of fastmax\tcache of softmax")
 	for i, n := range s.n {
 		if i%3 != 0 && i != len(s.n)-1 { // powers of ten
 			continue

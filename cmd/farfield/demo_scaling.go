@@ -88,8 +88,11 @@ func measureScaling(most int, watch func(n int)) (*scaling, error) {
 			calls = append(calls, call(fast, attention.Direct))
 			measured = append(measured, &s.direct)
 		}
-		rounds := min(21, 20000/n) | 1
-		bench.Medians(1, calls...) // so that scratch memory is there
+		rounds := max(3, min(21, 20000/n)|1)
+		if n > 20000 && len(calls) > 1 { // seconds each
+			rounds = 1
+		}
+		calls[0]() // so that scratch memory is there
 		for i, t := range bench.Medians(rounds, calls...) {
 			*measured[i] = append(*measured[i], t)
 		}

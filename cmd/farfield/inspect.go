@@ -1,18 +1,147 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
-	"runtime"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
 
-	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/train"
 )
 
 // inspectCmd is the verb inspect.
-type inspectCmd struct{}
+type inspectCmd struct {
+	Model string `placeholder:"DIR" help:"The model that a saved generation belongs to."`
+
+	Path string `arg:"" optional:"" help:"A run, checkpoint or model folder, or with --model a saved generation. The machine if not given."`
+}
 
 func (c *inspectCmd) Run(e *env) error {
-	_, err := fmt.Fprintf(e.stdout, "go        %s %s/%s\nkernels   %s\nthreads   %d\n",
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, kernel.Active[float32]().Name, par.Threads())
-	return err
+	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', 0)
+	var err error
+	switch {
+	case c.Model != "" && c.Path == "":
+		return inputf("--model: needs the path of a saved generation beside it")
+	case c.Model != "":
+		err = input(inspectGeneration(w, c.Path, c.Model))
+	case c.Path != "":
+		err = input(inspectModel(w, c.Path))
+	default:
+		err = inspectMachine(w)
+	}
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// inspectMachine prints what computes here, and which forms it would take.
+func inspectMachine(w io.Writer) error {
+	m := bench.Describe(100 * time.Millisecond)
+	fmt.Fprintf(w, "processor\t%v\n", m.CPU)
+	fmt.Fprintf(w, "kernels\t%s\n", m.Why)
+	fmt.Fprintf(w, "there are\t%s (%s=NAME asks for another)\n", strings.Join(cpu.Available(), ", "), cpu.Variable)
+	fmt.Fprintf(w, "threads\t%d\n", m.Threads)
+	fmt.Fprintf(w, "peak\t%.1f GFLOP/s a core (float32 multiply-adds, measured)\n", m.Peak/1e9)
+	fmt.Fprintf(w, "go\t%s\n", m.Go)
+	fmt.Fprintf(w, "\nmechanism\tD\tfeatures\tchunk\tlinear from N\tcausal from N\n")
+	for _, name := range mechanism.Names() {
+		mech, err := mechanism.New[float32](name, mechanism.Options{})
+		if err != nil {
+			return err
+		}
+		if !mech.Traits().Linear {
+			continue
+		}
+		for _, d := range []int{16, 32, 64, 128} {
+			s := attention.Shape{B: 1, H: 1, Hkv: 1, N: 1, M: 1, D: d, Dv: d, Form: attention.Linear}
+			p := mech.Plan(s)
+			s.Form = attention.Auto
+			full := switchLength(mech, s)
+			s.Causal = true
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", name, d, p.F, p.Chunk, full, switchLength(mech, s))
+		}
+	}
+	return nil
+}
+
+// loadModel reads the model of a run, of a checkpoint, or of a folder that
+// holds nothing but a model.
+func loadModel(path string) (*model.Model[float32], error) {
+	if _, err := os.Stat(filepath.Join(path, model.WeightsFile)); err == nil {
+		return model.Load[float32](path)
+	}
+	m, _, err := train.Load(path)
+	return m, err
+}
+
+// inspectModel prints what a model is and what its attention does.
+func inspectModel(w io.Writer, path string) error {
+	m, err := loadModel(path)
+	if err != nil {
+		return err
+	}
+	c := m.Config()
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "config\t%s\n", text)
+	fmt.Fprintf(w, "parameters\t%d in %d arrays\n", m.Params().Size(), len(m.Params().All()))
+	fmt.Fprintf(w, "training\t%s a token at context %d\n", amountText(c.TrainFLOPs(1), "FLOP"), c.Context)
+	mech, err := mechanism.New[float32](c.Mechanism, mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.Width / c.Heads, Set: c.Set})
+	if err != nil {
+		return err
+	}
+	d := c.Width / c.Heads
+	s := attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.Context, M: c.Context, D: d, Dv: d, Causal: c.Kind != model.Encoder}
+	p := mech.Plan(s)
+	fmt.Fprintf(w, "attention\t%d heads of width %d, %s form at this context", c.Heads, d, p.Form)
+	if mech.Traits().Linear {
+		fmt.Fprintf(w, "; linear from N = %d on", switchLength(mech, s))
+	}
+	fmt.Fprintln(w)
+	if c.Kind == model.Decoder {
+		session, err := m.NewSession(1)
+		if err != nil {
+			return err
+		}
+		grows := "whatever the length"
+		if !mech.Traits().Streaming {
+			grows = "before the first token, and growing"
+		}
+		fmt.Fprintf(w, "decoding\t%s of state, %s\n", bytesText(float64(session.Bytes())), grows)
+	}
+	for _, x := range m.Params().All() {
+		fmt.Fprintf(w, "  %s\t%v\n", x.Name, x.Shape)
+	}
+	return nil
+}
+
+// inspectGeneration prints how far a saved generation is.
+func inspectGeneration(w io.Writer, path, dir string) error {
+	m, err := loadModel(dir)
+	if err != nil {
+		return err
+	}
+	g, err := generate.Load(path, m)
+	if err != nil {
+		return err
+	}
+	sampling, err := json.Marshal(g.Sampling())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "tokens\t%d\nstate\t%s\nsampling\t%s\n", g.Tokens(), bytesText(float64(g.Bytes())), sampling)
+	return nil
 }

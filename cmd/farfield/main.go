@@ -29,11 +29,14 @@ type cli struct {
 	Threads int              `help:"Threads to compute with; 0 takes what the machine has. Results do not depend on it." default:"0" placeholder:"N"`
 	Version kong.VersionFlag `help:"Print the version and leave."`
 
-	Attend  attendCmd  `cmd:"" help:"Compute attention, and its gradients, on arrays from a file."`
-	Plan    planCmd    `cmd:"" help:"Count operations and bytes, as published and here, and predict times."`
-	Verify  verifyCmd  `cmd:"" help:"Hold a folder of golden files against this build."`
-	Demo    demoCmd    `cmd:"" help:"Show the claims on this machine: forms agree, time is linear, a model learns."`
-	Inspect inspectCmd `cmd:"" help:"Describe the machine, a model or a saved state."`
+	Attend   attendCmd   `cmd:"" help:"Compute attention, and its gradients, on arrays from a file."`
+	Plan     planCmd     `cmd:"" help:"Count operations and bytes, as published and here, and predict times."`
+	Verify   verifyCmd   `cmd:"" help:"Hold a folder of golden files against this build."`
+	Demo     demoCmd     `cmd:"" help:"Show the claims on this machine: forms agree, time is linear, a model learns."`
+	Train    trainCmd    `cmd:"" help:"Train a transformer on text."`
+	Eval     evalCmd     `cmd:"" help:"Tell how well a model predicts a text."`
+	Generate generateCmd `cmd:"" help:"Continue a text with a model."`
+	Inspect  inspectCmd  `cmd:"" help:"Describe the machine, a model or a saved state."`
 }
 
 // env is what a verb may touch of the world around it.
@@ -80,6 +83,15 @@ func input(err error) error {
 
 // inputf is input of a formatted error.
 func inputf(format string, args ...any) error { return inputError{fmt.Errorf(format, args...)} }
+
+// interruption is the end of env.ctx, in words that say how to go on.
+type interruption struct {
+	err  error
+	text string
+}
+
+func (i interruption) Error() string { return i.text }
+func (i interruption) Unwrap() error { return i.err }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -140,7 +152,11 @@ func fail(e *env, err error) int {
 	var bad inputError
 	switch {
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
-		fmt.Fprintln(e.stderr, "farfield: interrupted")
+		var how interruption
+		if !errors.As(err, &how) {
+			how.text = "interrupted"
+		}
+		fmt.Fprintln(e.stderr, "farfield:", how.text)
 		return statusInterrupted
 	case errors.As(err, &bad):
 		fmt.Fprintln(e.stderr, "farfield:", oneLine(err))

@@ -92,6 +92,28 @@ func TestPlanText(t *testing.T) {
 	}
 }
 
+func TestTexts(t *testing.T) {
+	for _, c := range []struct{ got, want string }{
+		{amountText(999.4, "FLOP"), "999 FLOP"},
+		{amountText(999.6, "FLOP"), "1 kFLOP"},
+		{amountText(12345, ""), "12.3 k"},
+		{amountText(1e22, ""), "10000 E"},
+		{bytesText(0), "-"},
+		{bytesText(1023), "1023 B"},
+		{bytesText(1536), "1.5 KiB"},
+		{bytesText(1 << 50), "1024 TiB"},
+		{secondsText(0), "-"},
+		{secondsText(1e-3), "1 ms"},
+		{secondsText(1.234e-5), "12.3 µs"},
+		{secondsText(1000), "1000 s"},
+		{secondsText(7200), "2 h"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}
+
 func TestPlanRefuses(t *testing.T) {
 	for _, c := range []struct{ want, args string }{
 		{`--n: "0": needs a whole number from 1 to 1e15`, "--n 0"},

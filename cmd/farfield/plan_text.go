@@ -133,7 +133,7 @@ func amountText(x float64, unit string) string {
 		}
 		x, prefix = x/1000, p
 	}
-	return strings.TrimSpace(fmt.Sprintf("%.3g %s%s", x, prefix, unit))
+	return strings.TrimSpace(threeDigits(x) + " " + prefix + unit)
 }
 
 // bytesText writes a number of bytes; zero is what is not known.
@@ -148,7 +148,7 @@ func bytesText(x float64) string {
 		}
 		x, unit = x/1024, u
 	}
-	return fmt.Sprintf("%.3g %s", x, unit)
+	return threeDigits(x) + " " + unit
 }
 
 // secondsText writes a time; zero is what is not known.
@@ -156,12 +156,20 @@ func secondsText(s float64) string {
 	switch {
 	case s == 0:
 		return "-"
-	case s < 1e-3:
-		return fmt.Sprintf("%.3g µs", s*1e6)
-	case s < 1:
-		return fmt.Sprintf("%.3g ms", s*1e3)
+	case s < 0.9995e-3:
+		return threeDigits(s*1e6) + " µs"
+	case s < 0.9995:
+		return threeDigits(s*1e3) + " ms"
 	case s < 3600:
-		return fmt.Sprintf("%.3g s", s)
+		return threeDigits(s) + " s"
 	}
-	return fmt.Sprintf("%.3g h", s/3600)
+	return threeDigits(s/3600) + " h"
+}
+
+// threeDigits writes x with three digits, or with all before the point.
+func threeDigits(x float64) string {
+	if math.Abs(x) >= 100 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.3g", x)
 }

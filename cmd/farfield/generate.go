@@ -1,0 +1,274 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// generateCmd is the verb generate: a model continues a text.
+type generateCmd struct {
+	Model      string `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
+	Prompt     string `xor:"prompt" placeholder:"TEXT" help:"Text to continue. By default a new line."`
+	PromptFile string `xor:"prompt" placeholder:"FILE" help:"File with the text to continue; - is standard input."`
+	Tokens     int    `placeholder:"N" default:"500" help:"Tokens to generate (${default})."`
+
+	Temperature *float64 `placeholder:"X" help:"Below 1 more likely tokens are preferred, at 0 the most likely is taken (0.8)."`
+	TopK        *int     `placeholder:"K" help:"Only the K most likely tokens; 0 for all (0)."`
+	TopP        *float64 `placeholder:"P" help:"Only the most likely tokens that together have probability P; 1 for all (1)."`
+	Seed        *uint64  `placeholder:"N" help:"The same seed gives the same text (1)."`
+
+	Save   string `placeholder:"FILE" help:"Keep the text in progress in a file."`
+	Resume string `placeholder:"FILE" help:"Continue the text in such a file, to the same bits; a prompt is appended to it."`
+	Time   bool   `help:"Print the time of a token, of the first and of the last thousand, and memory on standard error."`
+	JSON   bool   `name:"json" help:"Print the text and what it took as JSON."`
+}
+
+func (c *generateCmd) Run(e *env) error {
+	if c.Tokens < 0 {
+		return inputf("--tokens: %d is negative", c.Tokens)
+	}
+	m, vocab, err := train.Load(c.Model)
+	if err != nil {
+		return input(err)
+	}
+	prompt, err := c.prompt(e, vocab)
+	if err != nil {
+		return err
+	}
+	g, err := c.start(m)
+	if err != nil {
+		return input(err)
+	}
+	g.Append(prompt...)
+	if n, limit := g.Tokens()+int64(c.Tokens), int64(m.Config().Context); m.Config().Positions == model.Learned && n > limit {
+		return inputf("--tokens: the text would have %d tokens, the model learned %d positions", n, limit)
+	}
+
+	text := newTextOutput(e.stdout, c.JSON)
+	clock := newTokenClock(c.Tokens)
+	var bytes []byte
+	err = g.Generate(e.ctx, c.Tokens, func(t int32) (err error) {
+		clock.tick(g)
+		if bytes, err = vocab.Decode(bytes[:0], t); err != nil {
+			return err
+		}
+		_, err = text.Write(bytes)
+		return err
+	})
+	stopped := e.ctx.Err() != nil && errors.Is(err, e.ctx.Err())
+	if err != nil && !stopped {
+		return err
+	}
+	if err := text.end(); err != nil {
+		return err
+	}
+	if c.Save != "" {
+		if err := g.Save(c.Save); err != nil {
+			return err
+		}
+	}
+	if stopped {
+		if c.Save != "" {
+			err = interruption{err, fmt.Sprintf("stopped; farfield generate --model %s --resume %s continues", c.Model, c.Save)}
+		}
+		return err
+	}
+	times := clock.times(g)
+	if c.Time {
+		times.print(e.stderr)
+	}
+	if c.JSON {
+		return printJSON(e.stdout, generateReport{text.kept(), g.Tokens(), times})
+	}
+	return nil
+}
+
+// prompt returns the tokens to append to the text.
+func (c *generateCmd) prompt(e *env, vocab *token.Vocabulary) ([]int32, error) {
+	text, from := []byte(c.Prompt), "--prompt"
+	var err error
+	switch {
+	case c.PromptFile == "-":
+		from = "standard input"
+		text, err = io.ReadAll(e.stdin)
+	case c.PromptFile != "":
+		from = c.PromptFile
+		text, err = os.ReadFile(c.PromptFile)
+	case c.Prompt == "" && c.Resume == "":
+		return lineBreak(vocab), nil
+	}
+	if err != nil {
+		return nil, input(err)
+	}
+	tokens, err := vocab.Encode(nil, text)
+	if err != nil {
+		return nil, inputf("%s: %w", from, err)
+	}
+	if len(tokens) == 0 && c.Resume == "" {
+		return nil, inputf("%s: is empty, there is nothing to continue", from)
+	}
+	return tokens, nil
+}
+
+// start returns the generator of an empty text, or of one that is resumed.
+func (c *generateCmd) start(m *model.Model[float32]) (*generate.Generator, error) {
+	sampling := generate.Sampling{Temperature: sampleTemperature, Seed: 1}
+	var g *generate.Generator
+	var err error
+	if c.Resume != "" {
+		if g, err = generate.Load(c.Resume, m); err != nil {
+			return nil, err
+		}
+		sampling = g.Sampling()
+	} else if g, err = generate.New(m, sampling); err != nil {
+		return nil, err
+	}
+	var given []string
+	override(&given, "--temperature", &sampling.Temperature, c.Temperature)
+	override(&given, "--top-k", &sampling.TopK, c.TopK)
+	override(&given, "--top-p", &sampling.TopP, c.TopP)
+	override(&given, "--seed", &sampling.Seed, c.Seed)
+	return g, g.SetSampling(sampling)
+}
+
+type generateReport struct {
+	Text   string `json:"text"`    // generated; what is not UTF-8 is U+FFFD
+	Length int64  `json:"context"` // tokens of the whole text
+	tokenTimes
+}
+
+// textOutput is where generated text goes: as it is into files and pipes, so
+// that pieces can be put together, in whole characters to a terminal.
+type textOutput struct {
+	w        io.Writer
+	terminal *token.Writer // nil: not a terminal
+	buffer   []byte        // with --json
+	keep     bool
+}
+
+func newTextOutput(w io.Writer, keep bool) *textOutput {
+	t := &textOutput{w: w, keep: keep}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		t.terminal = token.NewWriter(w)
+	}
+	return t
+}
+
+func (t *textOutput) Write(p []byte) (int, error) {
+	switch {
+	case t.keep:
+		t.buffer = append(t.buffer, p...)
+		return len(p), nil
+	case t.terminal != nil:
+		return t.terminal.Write(p)
+	}
+	return t.w.Write(p)
+}
+
+// end completes a terminal's last line.
+func (t *textOutput) end() error {
+	if t.keep || t.terminal == nil {
+		return nil
+	}
+	if err := t.terminal.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(t.w)
+	return err
+}
+
+func (t *textOutput) kept() string { return string(t.buffer) }
+
+// tokenTimes compares the first tokens with the last.
+type tokenTimes struct {
+	Tokens     int     `json:"tokens"`
+	Seconds    float64 `json:"seconds"`
+	Window     int     `json:"window"`          // tokens that the medians are of
+	First      float64 `json:"first_us"`        // median time of a token among the first, after warm-up
+	Last       float64 `json:"last_us"`         // among the last
+	StateFirst int64   `json:"state_bytes"`     // that the model remembers the text in, after the first
+	StateLast  int64   `json:"state_bytes_end"` // after the last
+	HeapFirst  uint64  `json:"heap_bytes"`      // of the program, after the first
+	HeapLast   uint64  `json:"heap_bytes_end"`  // after the last
+}
+
+// tokenClock takes the time of the first and the last window of tokens.
+type tokenClock struct {
+	skip, window int
+	n            int
+	start, last  time.Time
+	first, ring  []time.Duration
+	state        int64
+	heap         uint64
+}
+
+// newTokenClock expects n tokens. The first hundred warm up, if there are many.
+func newTokenClock(n int) *tokenClock {
+	c := &tokenClock{skip: min(100, n/4), start: time.Now()}
+	c.window = min(1000, (n-c.skip)/2)
+	c.first, c.ring = make([]time.Duration, 0, c.window), make([]time.Duration, c.window)
+	c.last = c.start
+	return c
+}
+
+// tick is called after each token.
+func (c *tokenClock) tick(g *generate.Generator) {
+	now := time.Now()
+	spent := now.Sub(c.last)
+	c.last = now
+	if i := c.n - c.skip; i >= 0 && c.window > 0 {
+		if i < c.window {
+			c.first = append(c.first, spent)
+		}
+		c.ring[i%c.window] = spent
+		if i == c.window-1 {
+			c.state, c.heap = g.Bytes(), heap()
+			c.last = time.Now()
+		}
+	}
+	c.n++
+}
+
+func (c *tokenClock) times(g *generate.Generator) tokenTimes {
+	t := tokenTimes{Tokens: c.n, Seconds: c.last.Sub(c.start).Seconds(), Window: c.window}
+	if c.window > 0 {
+		t.First, t.Last = median(c.first), median(c.ring)
+		t.StateFirst, t.StateLast = c.state, g.Bytes()
+		t.HeapFirst, t.HeapLast = c.heap, heap()
+	}
+	return t
+}
+
+func median(d []time.Duration) float64 {
+	slices.Sort(d)
+	return float64(d[len(d)/2].Nanoseconds()) / 1e3
+}
+
+// heap returns the bytes of the program's objects that are in use.
+func heap() uint64 {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+func (t tokenTimes) print(w io.Writer) {
+	fmt.Fprintf(w, "%d tokens in %.2f s\n", t.Tokens, t.Seconds)
+	if t.Window > 0 {
+		fmt.Fprintf(w, "time of a token   first %d: %.1f µs, last %d: %.1f µs (medians, after warm-up)\n", t.Window, t.First, t.Window, t.Last)
+		fmt.Fprintf(w, "state             %d bytes, %d at the end\n", t.StateFirst, t.StateLast)
+		fmt.Fprintf(w, "heap              %d bytes, %d at the end\n", t.HeapFirst, t.HeapLast)
+	}
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/farfield-ml/farfield/train"
+)
+
+// progress shows on standard error how a training goes: a bar on a terminal,
+// lines every few seconds elsewhere.
+type progress struct {
+	w     io.Writer
+	bar   *progressbar.ProgressBar // nil: lines
+	last  int                      // step
+	first int                      // steps made before
+	start time.Time
+	spoke time.Time
+	speed float64 // tokens a second, smoothed
+}
+
+// lineEvery is the time between two lines where there is no terminal.
+const lineEvery = 5 * time.Second
+
+// newProgress shows the steps from first to last.
+func newProgress(e *env, first, last int) *progress {
+	p := &progress{w: e.stderr, first: first, last: last, start: time.Now()}
+	p.spoke = p.start
+	if e.tty {
+		p.bar = progressbar.NewOptions(last-first,
+			progressbar.OptionSetWriter(e.stderr),
+			progressbar.OptionSetWidth(24),
+			progressbar.OptionShowCount(),
+			progressbar.OptionSetPredictTime(true),
+			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionClearOnFinish(),
+		)
+	}
+	return p
+}
+
+// step is called after every update.
+func (p *progress) step(s train.Step) {
+	if p.speed == 0 {
+		p.speed = s.Speed
+	}
+	p.speed += (s.Speed - p.speed) / 10
+	text := fmt.Sprintf("loss %.3f  %.0f tokens/s", s.Loss, p.speed)
+	if p.bar != nil {
+		// A bar that cannot be drawn is no reason to stop training.
+		p.bar.Describe(text)
+		_ = p.bar.Add(1)
+		return
+	}
+	if now := time.Now(); now.Sub(p.spoke) >= lineEvery || s.Step == p.last {
+		p.spoke = now
+		left := now.Sub(p.start) / time.Duration(s.Step-p.first) * time.Duration(p.last-s.Step)
+		fmt.Fprintf(p.w, "step %d of %d  %s  %s left\n", s.Step, p.last, text, left.Round(time.Second))
+	}
+}
+
+// eval is called after every look at the validation part.
+func (p *progress) eval(v train.Eval) {
+	p.clear()
+	fmt.Fprintf(p.w, "step %d of %d  validation (%s): loss %.3f, %.3f bits per byte\n", v.Step, p.last, v.Eval, v.Loss, v.Bits)
+}
+
+// clear makes room for something else.
+func (p *progress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}
+
+// observer returns the callbacks of p.
+func (p *progress) observer() train.Observer { return train.Observer{Step: p.step, Eval: p.eval} }
