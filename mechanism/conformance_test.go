@@ -352,7 +352,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) (wors
 		}
 		for i, x := range want.Cond {
 			if x > 0 { // what the denominator of an unseen row is, is not said
-				den = max(den, check.Ratio(got.keep.Den[i:][:1], want.Den[i:][:1], l.Output(x, 1+math.Abs(want.Den[i]))))
+				den = max(den, check.Ratio(got.keep.Den[i:][:1], want.Den[i:][:1], l.Sum(sh.m, x*(1+math.Abs(want.Den[i])))))
 			}
 		}
 		hold("the denominator", den)

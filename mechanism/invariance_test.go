@@ -150,7 +150,7 @@ func TestThreadsChangeNoBit(t *testing.T) {
 		oc, do := sh.call(3)
 		m, _ := build[float32](t, s, sh.h)
 		for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 32}} {
-			if s.book.Exp && f.form == attention.Linear || s.book.Coef != nil && len(s.book.Coef) > 4 {
+			if s.book.Exp && f.form == attention.Linear || len(s.book.Coef) > 4 {
 				continue
 			}
 			c := callIn[float32](oc)

@@ -18,8 +18,8 @@ func eachState(t *testing.T, single, double func(*testing.T, subject)) {
 	}
 }
 
-// streamed is a causal sequence with a key mask, for states.
-var streamed = shape{b: 2, h: 4, hkv: 2, n: 23, m: 23, d: 3, dv: 4, causal: true}
+// streamed is the sequence that states are fed with.
+var streamed = shape{b: 2, h: 4, hkv: 2, n: 23, m: 23, d: 3, dv: 4, causal: true, theta: 50}
 
 func newState[T tensor.Float](t *testing.T, m attention.Mechanism[T]) attention.State[T] {
 	t.Helper()
@@ -32,7 +32,7 @@ func newState[T tensor.Float](t *testing.T, m attention.Mechanism[T]) attention.
 
 // piece is tokens i0 ≤ i < i1 of a call.
 func piece[T tensor.Float](c *attention.Call[T], i0, i1 int) *attention.Call[T] {
-	p := &attention.Call[T]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1)}
+	p := &attention.Call[T]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1), Rope: c.Rope.Slice(i0)}
 	if c.KeyMask != nil {
 		for b := range c.K.B {
 			p.KeyMask = append(p.KeyMask, c.KeyMask[b*c.K.N+i0:b*c.K.N+i1]...)
@@ -91,7 +91,8 @@ func pieces[T tensor.Float](t *testing.T, s subject) {
 			}
 			last := c.Q.Tokens(sh.n-1, sh.n)
 			o := poisoned[T](sh.b, sh.h, 1, sh.dv)
-			if err := st.Read(o, &attention.Call[T]{Q: last, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}); err != nil {
+			ask := &attention.Call[T]{Q: last, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0), Rope: c.Rope.Slice(sh.n - 1)}
+			if err := st.Read(o, ask); err != nil {
 				t.Fatal(err)
 			}
 			if !sameHeads(o, one.Tokens(sh.n-1, sh.n)) {

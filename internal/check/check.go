@@ -19,7 +19,7 @@ func Rounding[T tensor.Float]() float64 {
 
 // Limits are the largest errors that a form may make, as factors of what
 // Output and Gradient measure.
-type Limits struct{ output, gradient float64 }
+type Limits struct{ unit, output, gradient float64 }
 
 // limits turns numbers of roundings into factors. In float64 the reference
 // errs as much as what it judges, so its limits have a floor: 1e-14 of outputs
@@ -27,9 +27,9 @@ type Limits struct{ output, gradient float64 }
 func limits[T tensor.Float](output, gradient float64) Limits {
 	u := Rounding[T]()
 	if u < 0x1p-24 {
-		return Limits{max(1e-14, output*u), max(1e-12, gradient*u)}
+		return Limits{u, max(1e-14, output*u), max(1e-12, gradient*u)}
 	}
-	return Limits{output * u, gradient * u}
+	return Limits{u, output * u, gradient * u}
 }
 
 // Direct returns the limits of a form that sums weights.
@@ -53,10 +53,10 @@ func (l Limits) Output(cond, size float64) float64 { return l.output * cond * si
 // of the call, size the largest gradient in sight.
 func (l Limits) Gradient(cond, size float64) float64 { return l.gradient * cond * size }
 
-// Moment is the largest error of a sum of n products whose absolute values add
-// up to terms.
-func Moment[T tensor.Float](n int, terms float64) float64 {
-	return (8 + math.Sqrt(float64(n))) * Rounding[T]() * terms
+// Sum is the largest error of a sum over n keys, as a denominator is, whose
+// absolute terms add up to terms. It may be taken one key after another.
+func (l Limits) Sum(n int, terms float64) float64 {
+	return max(l.output, (8+math.Sqrt(float64(n)))*l.unit) * terms
 }
 
 // Max returns the largest absolute value of x, NaN if there is one.

@@ -39,7 +39,9 @@ func TestLimits(t *testing.T) {
 		{"softmax gradient", Softmax[float32]().Gradient(1, 1), 16 * u},
 		{"float64 output", Linear[float64](9, 16).Output(1, 1), 1e-14},
 		{"float64 gradient", Direct[float64]().Gradient(1, 1), 1e-12},
-		{"moment", Moment[float32](9, 2), 22 * u},
+		{"sum over few keys", Linear[float32](9, 16).Sum(9, 2), 30 * u},
+		{"sum over many keys", Direct[float32]().Sum(100, 2), 36 * u},
+		{"float64 sum", Direct[float64]().Sum(100, 2), 2e-14},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %g, want %g", c.name, c.got, c.want)

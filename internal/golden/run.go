@@ -2,6 +2,7 @@ package golden
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
@@ -225,18 +226,21 @@ func (t byCondition) limits(p *problem, e *expect, l check.Limits, _ bool) []flo
 	r := p.solve()
 	v := check.Max(p.call.V.Data)
 	switch e.what {
-	case "o", "den":
+	case "den":
 		list := make([]float64, len(r.Cond))
 		for i, cond := range r.Cond {
-			n := len(e.ref) / len(list)
-			size := check.Max(e.ref[i*n:][:n])
-			switch {
-			case e.what == "o" && t.plain:
-				cond, size = 1, v
-			case e.what == "o":
-				size += v
+			list[i] = l.Sum(p.call.K.N, cond*math.Abs(e.ref[i]))
+		}
+		return list
+	case "o":
+		list := make([]float64, len(r.Cond))
+		n := p.call.V.D
+		for i, cond := range r.Cond {
+			if t.plain {
+				list[i] = l.Output(1, v)
+			} else {
+				list[i] = l.Output(cond, v+check.Max(e.ref[i*n:][:n]))
 			}
-			list[i] = l.Output(cond, size)
 		}
 		return list
 	}
