@@ -102,21 +102,22 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	if n == 0 {
 		return
 	}
+	// Queries are prepared by their place in the call, and see all keys so far.
 	all := *u
 	all.m, all.mask = s.tokens+m, s.exist[b]
 	all.causal, all.off = m > 0, s.tokens
-	lda := stride[T](u.da)
-	a := arena.Take[T](ar, min(n, queryBlock)*lda)
 	for g := range u.q {
 		hq := kh*len(u.q) + g
 		u.q[g], u.o[g] = c.Q.At(b, hq), out.At(b, hq)
 		u.den[g] = arena.Take[T](ar, n)
 		u.scale[g] = u.spec.scale(u.d, hq)
-		for i0 := 0; i0 < n; i0 += queryBlock {
-			nq := min(queryBlock, n-i0)
-			u.prepareQ(a, lda, g, i0, i0+nq)
-			all.attend(&h.rows, a, lda, g, i0, nq)
-		}
+	}
+	lda := stride[T](u.da)
+	a := arena.Take[T](ar, len(u.q)*min(n, queryBlock)*lda)
+	for i0 := 0; i0 < n; i0 += queryBlock {
+		nq := min(queryBlock, n-i0)
+		u.prepareGroup(a, lda, i0, nq)
+		all.attend(&h.rows, a, lda, i0, nq)
 	}
 }
 

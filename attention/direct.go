@@ -2,6 +2,7 @@ package attention
 
 import (
 	"math"
+	"slices"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
@@ -59,7 +60,7 @@ func (u *unit[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T
 	if u.causal {
 		b.diag = i0 + u.off - j0
 	}
-	if u.mask != nil {
+	if u.mask != nil && slices.Contains(u.mask[j0:][:nk], false) {
 		b.mask = u.mask[j0:][:nk]
 	}
 	if u.keep != nil {
@@ -81,50 +82,67 @@ func (u *unit[T]) sees(i int) bool {
 func (u *unit[T]) directForward() {
 	x := u.keyRows()
 	lda := stride[T](u.da)
-	a := arena.Take[T](u.ar, min(u.n, queryBlock)*lda)
-	for g := range u.q {
-		for i0 := 0; i0 < u.n; i0 += queryBlock {
-			n := min(queryBlock, u.n-i0)
-			u.prepareQ(a, lda, g, i0, i0+n)
-			u.attend(x, a, lda, g, i0, n)
-		}
+	a := arena.Take[T](u.ar, len(u.q)*min(u.n, queryBlock)*lda)
+	for i0 := 0; i0 < u.n; i0 += queryBlock {
+		n := min(queryBlock, u.n-i0)
+		u.prepareGroup(a, lda, i0, n)
+		u.attend(x, a, lda, i0, n)
 	}
 }
 
-// attend sets the outputs and denominators of n ≤ queryBlock queries of head g
-// from i0 on, prepared in a.
-func (u *unit[T]) attend(x *keyRows[T], a []T, lda, g, i0, n int) {
+// prepareGroup sets rows of a [heads·n, lda] to n prepared queries from i0 on of
+// every head.
+func (u *unit[T]) prepareGroup(a []T, lda, i0, n int) {
+	for g := range u.q {
+		u.prepareQ(a[g*n*lda:], lda, g, i0, i0+n)
+	}
+}
+
+// attend sets the outputs and denominators of n ≤ queryBlock queries of every
+// head from i0 on, which prepareGroup has left in a. A block of keys is read
+// once for all heads.
+func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
+	rows := len(u.q) * n
+	o := arena.Zeros[T](u.ar, rows*x.ldv)
+	den := arena.Zeros[T](u.ar, rows)
+	top := arena.Take[T](u.ar, rows)
 	lowest := T(math.Inf(-1))
-	o := arena.Zeros[T](u.ar, n*x.ldv)
-	den := arena.Zeros[T](u.ar, n)
-	top := arena.Take[T](u.ar, n)
 	for r := range top {
 		top[r] = lowest
 	}
 	for j0 := 0; j0 < u.seen(i0+n-1); j0 += keyBlock {
-		b := u.block(a, lda, i0, n, x.blockOf(j0, u.da), x.ldb, j0, min(keyBlock, u.m-j0))
-		if u.spec.Exp {
-			u.softmaxBlock(&b, x.v[j0*x.ldv:], x.ldv, o, x.ldv, den, top)
-		} else {
-			u.polyBlock(&b, x.v[j0*x.ldv:], x.ldv, o, x.ldv, den)
+		nk := min(keyBlock, u.m-j0)
+		v := x.v[j0*x.ldv:]
+		for r := 0; r < rows; r += n {
+			b := u.block(a[r*lda:], lda, i0, n, x.blockOf(j0, u.da), x.ldb, j0, nk)
+			if u.spec.Exp {
+				u.softmaxBlock(&b, v, x.ldv, o[r*x.ldv:], x.ldv, den[r:], top[r:])
+			} else {
+				u.polyBlock(&b, v, x.ldv, o[r*x.ldv:], x.ldv, den[r:])
+			}
 		}
 	}
-	for r := range n {
-		i, unseen := i0+r, T(0)
-		if u.spec.Exp {
-			unseen = lowest
-			u.den[g][i] = top[r] + T(math.Log(float64(den[r])))
-		} else {
+	for r := range rows {
+		g, i := r/n, i0+r%n
+		out, kept := u.o[g].Row(i), &u.den[g][i]
+		seen := u.sees(i)
+		switch {
+		case !seen && u.spec.Exp:
+			*kept = lowest
+		case !seen:
+			*kept = 0
+		case u.spec.Exp:
+			*kept = top[r] + T(math.Log(float64(den[r])))
+		default:
 			den[r] += T(u.spec.Eps)
-			u.den[g][i] = den[r]
+			*kept = den[r]
 		}
-		if u.sees(i) {
-			u.t.Scale(u.o[g].Row(i), 1/den[r], o[r*x.ldv:])
+		if seen {
+			u.t.Scale(out, 1/den[r], o[r*x.ldv:])
 		} else {
-			clear(u.o[g].Row(i))
-			u.den[g][i] = unseen
+			clear(out)
 		}
 	}
 }
