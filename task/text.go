@@ -28,7 +28,7 @@ func OpenText(o Options) (*Text, error) {
 	if o.Vocab != token.KindBytes && o.Vocab != token.KindChars {
 		return nil, fmt.Errorf("vocabulary %q: unknown; there are %s and %s", o.Vocab, token.KindBytes, token.KindChars)
 	}
-	c, err := open(o)
+	c, err := Read(o.Data, o.Vocab)
 	if err != nil {
 		return nil, err
 	}
@@ -41,11 +41,12 @@ func OpenText(o Options) (*Text, error) {
 	return NewText(c, vocab)
 }
 
-func open(o Options) (*Corpus, error) {
-	if o.Data == "" {
+// Read reads a file or a folder for a kind of vocabulary; "" is DefaultCorpus.
+func Read(data, vocab string) (*Corpus, error) {
+	if data == "" {
 		return DefaultCorpus(), nil
 	}
-	return ReadCorpus(o.Data, o.Vocab == token.KindChars)
+	return ReadCorpus(data, vocab == token.KindChars)
 }
 
 // NewText splits the tokens of c: the first nine tenths are to learn from, the

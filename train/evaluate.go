@@ -48,7 +48,7 @@ func Evaluate(ctx context.Context, m *model.Model[float32], vocab *token.Vocabul
 	if limit > 0 {
 		chosen = min(windows, max(1, limit/width))
 	}
-	e := evaluation{sums: make([]float64, bits.Len(uint(width))), counts: make([]int64, bits.Len(uint(width)))}
+	e := evaluation{width: width, sums: make([]float64, bits.Len(uint(width))), counts: make([]int64, bits.Len(uint(width)))}
 	rows := min(chosen, max(1, evalTokens/width))
 	b := model.Batch{N: width}
 	losses := make([]float64, rows*width)
@@ -81,6 +81,7 @@ func Evaluate(ctx context.Context, m *model.Model[float32], vocab *token.Vocabul
 // evaluation adds up losses by position: bucket k is of positions p with
 // 2ᵏ ≤ p+1 < 2ᵏ⁺¹.
 type evaluation struct {
+	width  int
 	sums   []float64
 	counts []int64
 	bytes  int64
@@ -100,7 +101,7 @@ func (e *evaluation) result() (s Score, list []Bucket) {
 	for k, n := range e.counts {
 		s.Loss += e.sums[k]
 		s.Tokens += n
-		list = append(list, Bucket{First: 1<<k - 1, Last: 1<<(k+1) - 2, Loss: e.sums[k] / float64(n), Tokens: n})
+		list = append(list, Bucket{First: 1<<k - 1, Last: min(1<<(k+1)-1, e.width) - 1, Loss: e.sums[k] / float64(n), Tokens: n})
 	}
 	s.Loss /= float64(s.Tokens)
 	s.Bytes = e.bytes

@@ -11,6 +11,20 @@ import (
 	"github.com/farfield-ml/farfield/token"
 )
 
+// RunFolder returns the folder of the run that path, a run's folder or that of a
+// checkpoint, belongs to.
+func RunFolder(path string) string {
+	if isCheckpoint(path) {
+		return filepath.Join(path, "..", "..")
+	}
+	return path
+}
+
+func isCheckpoint(path string) bool {
+	_, err := os.Stat(filepath.Join(path, manifestFile))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 // Load reads the model and the vocabulary of a checkpoint, after comparing every
 // byte with what was written. path is the checkpoint's folder, or a run's, whose
 // latest is then taken.
@@ -18,10 +32,11 @@ func Load(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
 	}
-	if _, err := os.Stat(filepath.Join(path, manifestFile)); errors.Is(err, fs.ErrNotExist) {
+	if !isCheckpoint(path) {
 		if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
 			return nil, nil, fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s", path, configFile, manifestFile)
 		}
+		var err error
 		if path, err = latest(path); err != nil {
 			return nil, nil, err
 		}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/farfield-ml/farfield/generate"
@@ -80,13 +82,9 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--order", &m.Order, t.Order)
 	if len(t.Set) > 0 {
 		given = append(given, "--set")
-		set := map[string]string{}
-		for key, value := range m.Set {
-			set[key] = value
-		}
-		for key, value := range t.Set {
-			set[key] = value
-		}
+		set := map[string]string{} // the preset keeps its own
+		maps.Copy(set, m.Set)
+		maps.Copy(set, t.Set)
 		m.Set = set
 	}
 	override(&given, "--layers", &m.Layers, t.Layers)
@@ -240,7 +238,7 @@ func describeAttention(m model.Config) string {
 	if m.Order > 0 {
 		fmt.Fprintf(&b, " --order %d", m.Order)
 	}
-	for _, key := range sortedKeys(m.Set) {
+	for _, key := range slices.Sorted(maps.Keys(m.Set)) {
 		fmt.Fprintf(&b, " --set %s=%s", key, m.Set[key])
 	}
 	return b.String()
