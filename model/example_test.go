@@ -55,3 +55,13 @@ func Example() {
 	}
 	// Output: 3 4 0 1 2 3 4 0
 }
+
+// The configuration of nanoGPT for a CPU, with attention by Fastmax.
+func ExampleConfig_Params() {
+	c := model.Config{
+		Kind: model.Decoder, Vocab: 65, Layers: 4, Heads: 4, Width: 128, Context: 64,
+		Positions: model.Learned, Mechanism: "fastmax", Tied: true,
+	}
+	fmt.Println(c.Params())
+	// Output: 804096
+}

@@ -122,7 +122,7 @@ func backward[T tensor.Float](t testing.TB, m *Model[T]) {
 }
 
 // slope is the derivative of the loss along a direction of p, by a central
-// difference of fourth order. A loss of about 3 is rounded to 2⁻⁵², so the
+// difference of fourth order. A loss of about 3 is rounded by 2⁻⁵², so the
 // slope is known to about 1e-15/step; its truncation, of order step⁴, is far
 // below.
 func slope(t testing.TB, m *Model[float64], b *Batch, p *param.Param[float64], direction []float64) float64 {
@@ -141,7 +141,7 @@ func slope(t testing.TB, m *Model[float64], b *Batch, p *param.Param[float64], d
 
 // wrong returns the error of a gradient along directions of length 1, in units
 // of what slope leaves room for.
-func wrong(got, want, norm float64) float64 { return math.Abs(got-want) / (1e-9 + 1e-8*norm) }
+func wrong(got, want, norm float64) float64 { return math.Abs(got-want) / (2e-10 + 2e-9*norm) }
 
 func dot(x, y []float64) (s float64) {
 	for i := range x {

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"fmt"
 	"math"
 	"runtime"
 	"runtime/debug"
@@ -68,14 +67,15 @@ func TestSinglePrecisionFollowsDouble(t *testing.T) {
 		copyWeights(m32, m64)
 		b := batch(c, 2, 3, 6, true)
 		want, got := loss(t, m64, b), loss(t, m32, b)
-		// Some fifty roundings lie on the longest path, each amplified by norms of
-		// rows that are not small: 2⁻²⁴ times a thousand.
-		const limit = 1000 * 0x1p-24
-		if d := math.Abs(got - want); !(d <= limit*want) {
+		// The loss is within 10 roundings. A gradient's errors add up along both
+		// ways through every layer, and norms of short rows enlarge them: 330 have
+		// been seen.
+		if d := math.Abs(got - want); !(d <= 16*0x1p-24*want) {
 			t.Errorf("%s: loss is %v, in double precision %v", name, got, want)
 		}
 		g64, g32 := grads(t, m64, b), grads(t, m32, b)
 		for i, want := range g64 {
+			const limit = 512 * 0x1p-24
 			size := max(check.Max(want), 1e-2)
 			if r := check.Ratio(g32[i], want, limit*size); !(r <= 1) {
 				t.Errorf("%s: gradient of %s errs by %.3g of its largest", name, m64.Params().All()[i].Name, r*limit)
@@ -155,7 +155,7 @@ func TestPaddingIsNotSeen(t *testing.T) {
 		}
 		want, got := loss(t, m, short), loss(t, m, b)
 		// Another length may run in another form, whose bits differ.
-		if d := math.Abs(got - want); !(d <= 1e-11*want) {
+		if d := math.Abs(got - want); !(d <= 1e-13*want) {
 			t.Errorf("%s: loss is %v, without padding %v", name, got, want)
 		}
 	}
@@ -383,13 +383,4 @@ func TestStepsKeepTheirMemory(t *testing.T) {
 	if bytes := (after.TotalAlloc - before.TotalAlloc) / steps; bytes >= stream {
 		t.Errorf("a step allocates %d bytes, a residual stream has %d", bytes, stream)
 	}
-}
-
-func ExampleConfig_Params() {
-	c := Config{
-		Kind: Decoder, Vocab: 65, Layers: 4, Heads: 4, Width: 128, Context: 64,
-		Positions: Learned, Mechanism: "fastmax", Tied: true,
-	}
-	fmt.Println(c.Params())
-	// Output: 804096
 }

@@ -24,9 +24,6 @@ type Learned[T tensor.Float] struct {
 }
 
 func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
-	if batch == 0 {
-		return nil
-	}
 	n, context := x.Rows/batch, p.W.Shape[0]
 	if start+int64(n) > int64(context) {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", start+int64(n), context)
