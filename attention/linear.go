@@ -44,8 +44,8 @@ func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n i
 
 // scratchStream is a stream in the unit's own scratch memory.
 func (u *unit[T]) scratchStream() *stream[T] {
-	c := min(u.chunk, max(u.n, u.m, 1))
-	return newStream(u, newMonomials(u.t, u.spec, u.da), c, func(n int) []T { return arena.Take[T](u.ar, n) })
+	take := func(n int) []T { return arena.Take[T](u.ar, n) }
+	return newStream(u, newMonomials(u.t, u.spec, u.da, take), min(u.chunk, max(u.n, u.m, 1)), take)
 }
 
 // take puts keys j0 ≤ j < j1 into the open chunk.
@@ -302,7 +302,9 @@ func (u *unit[T]) linearBackward() {
 		j0, j1, i0, i1 := u.span(pos, s.c)
 		s.take(j0, j1)
 		s.backChunk(j0, i0, i1, i0+u.off-pos, db)
-		s.close()
+		if pos+s.c < u.end() {
+			s.close()
+		}
 	}
 	for pos := (u.end() - 1) / s.c * s.c; pos >= 0; pos -= s.c {
 		j0, j1, i0, i1 := u.span(pos, s.c)

@@ -31,14 +31,16 @@ type monomials[T tensor.Float] struct {
 	past   []int // an earlier tuple, [p]
 }
 
-func newMonomials[T tensor.Float](t *kernel.Table[T], s *Spec[T], width int) *monomials[T] {
+// newMonomials returns the walker for prepared rows of a width, with weights in
+// memory from take.
+func newMonomials[T tensor.Float](t *kernel.Table[T], s *Spec[T], width int, take func(n int) []T) *monomials[T] {
 	m := &monomials[T]{t: t, width: width, count: s.features(width)}
 	if s.pure() {
 		m.first = 1
 	}
 	m.at = make([]int, s.degree())
 	m.past = make([]int, s.degree())
-	m.weight = make([]T, m.count)
+	m.weight = take(m.count)
 	m.rewind()
 	for f := range m.weight {
 		m.weight[f] = T(multinomial(m.at) * s.Coef[nonzero(m.at)])

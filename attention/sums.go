@@ -22,7 +22,8 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	s.Chunk = e.chunk(s.D, s.Chunk)
 	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], s.B*s.Hkv)}
 	t, width, group := kernel.Active[T](), e.spec.width(s.D), s.H/s.Hkv
-	m := newMonomials(t, &e.spec, width)
+	take := func(n int) []T { return make([]T, n) }
+	m := newMonomials(t, &e.spec, width, take)
 	for i := range st.heads {
 		u := &unit[T]{
 			t: t, spec: &e.spec,
@@ -30,7 +31,7 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 			den: make([][]T, group), scale: make([]T, group),
 			d: s.D, dv: s.Dv, da: width,
 		}
-		st.heads[i] = newStream(u, m.share(), s.Chunk, func(n int) []T { return make([]T, n) })
+		st.heads[i] = newStream(u, m.share(), s.Chunk, take)
 	}
 	return st
 }
