@@ -51,6 +51,9 @@ func (e *engine[T]) check(c *Call[T]) error {
 		if c.AttnKeep != nil {
 			return fmt.Errorf("attn_keep: not defined in the %v form", c.Form)
 		}
+		if err := e.checkMoments(c.Q.D, c.V.D); err != nil {
+			return err
+		}
 	}
 	if c.Form == Linear && e.spec.Exp {
 		return fmt.Errorf("form: %s has no linear form", e.spec.Name)
@@ -352,6 +355,9 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 		return nil, fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d is not possible", s.B, s.H, s.Hkv, s.D, s.Dv)
 	}
 	if err := e.checkHeads(s.H); err != nil {
+		return nil, err
+	}
+	if err := e.checkMoments(s.D, s.Dv); err != nil {
 		return nil, err
 	}
 	if e.spec.Exp {

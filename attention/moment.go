@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -21,6 +22,19 @@ type moments[T tensor.Float] struct {
 	z    []T // [F], and room for a vector from any of them on
 	ld   int // a multiple of kernel.Lanes
 	some bool
+}
+
+// maxMoments is the most elements that moments may have. Wider rows or higher
+// degrees are a mistake, and sizes beyond it could overflow.
+const maxMoments = 1 << 36
+
+// checkMoments reports widths for which moments would be beyond any memory.
+func (e *engine[T]) checkMoments(d, dv int) error {
+	f := e.spec.features(e.spec.width(d))
+	if float64(f)*float64(stride[T](dv)) > maxMoments {
+		return fmt.Errorf("%s: the linear form of degree %d has %d features for D = %d, too many for Dv = %d", e.spec.Name, e.spec.degree(), f, d, dv)
+	}
+	return nil
 }
 
 // stride returns a row stride for n elements: room for whole vectors, and an
