@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -21,21 +20,15 @@ type cache[T tensor.Float] struct {
 
 // cacheHead is one key head, and the unit that works on it.
 type cacheHead[T tensor.Float] struct {
-	unit unit[T]
+	unit *unit[T]
 	rows keyRows[T]
 }
 
 func newCache[T tensor.Float](e *engine[T], s Shape) *cache[T] {
 	c := &cache[T]{e: e, shape: s, exist: make([][]bool, s.B), heads: make([]cacheHead[T], s.B*s.Hkv)}
-	group := s.H / s.Hkv
 	for i := range c.heads {
 		h := &c.heads[i]
-		h.unit = unit[T]{
-			t: kernel.Active[T](), spec: &e.spec,
-			q: make([]tensor.Mat[T], group), o: make([]tensor.Mat[T], group),
-			den: make([][]T, group), scale: make([]T, group),
-			d: s.D, dv: s.Dv, da: e.spec.width(s.D),
-		}
+		h.unit = e.stateUnit(&s)
 		h.rows.ldb, h.rows.ldv = stride[T](keyBlock), stride[T](s.Dv)
 	}
 	return c
@@ -91,11 +84,9 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h := &s.heads[i]
-	b, kh := i/s.shape.Hkv, i%s.shape.Hkv
-	u := &h.unit
-	u.ar, u.rope, u.n, u.m = ar, c.Rope, n, m
+	u := h.unit
+	u.bind(ar, &s.shape, i, out, c, n, m)
 	if m > 0 {
-		u.k, u.v, u.mask = c.K.At(b, kh), c.V.At(b, kh), s.exist[b][s.tokens:]
 		h.rows.grow(u.da, s.tokens, s.tokens+m)
 		h.rows.put(u, s.tokens)
 	}
@@ -104,14 +95,8 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	}
 	// Queries are prepared by their place in the call, and see all keys so far.
 	all := *u
-	all.m, all.mask = s.tokens+m, s.exist[b]
+	all.m, all.mask = s.tokens+m, s.exist[i/s.shape.Hkv]
 	all.causal, all.off = m > 0, s.tokens
-	for g := range u.q {
-		hq := kh*len(u.q) + g
-		u.q[g], u.o[g] = c.Q.At(b, hq), out.At(b, hq)
-		u.den[g] = arena.Take[T](ar, n)
-		u.scale[g] = u.spec.scale(u.d, hq)
-	}
 	lda := stride[T](u.da)
 	a := arena.Take[T](ar, len(u.q)*min(n, queryBlock)*lda)
 	for i0 := 0; i0 < n; i0 += queryBlock {

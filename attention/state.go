@@ -3,6 +3,8 @@ package attention
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -79,4 +81,37 @@ func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
 		return fmt.Errorf("rope: has %d rows, the call has %d tokens", r.Rows(), n)
 	}
 	return nil
+}
+
+// stateUnit returns the unit that works on a key head of a state of shape s.
+// bind readies it for a call.
+func (e *engine[T]) stateUnit(s *Shape) *unit[T] {
+	group := s.H / s.Hkv
+	return &unit[T]{
+		t: kernel.Active[T](), spec: &e.spec,
+		q: make([]tensor.Mat[T], group), o: make([]tensor.Mat[T], group),
+		den: make([][]T, group), scale: make([]T, group),
+		d: s.D, dv: s.Dv, da: e.spec.width(s.D),
+	}
+}
+
+// bind points u, of key head i of a state of shape s, at the m keys and values
+// of c and at its n queries and their outputs.
+func (u *unit[T]) bind(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c *Call[T], n, m int) {
+	b, kh := i/s.Hkv, i%s.Hkv
+	u.ar, u.n, u.m, u.rope = ar, n, m, c.Rope
+	if m > 0 {
+		u.k, u.v, u.mask = c.K.At(b, kh), c.V.At(b, kh), nil
+		if c.KeyMask != nil {
+			u.mask = c.KeyMask[b*m:][:m]
+		}
+	}
+	if n > 0 {
+		for g := range u.q {
+			h := kh*len(u.q) + g
+			u.q[g], u.o[g] = c.Q.At(b, h), out.At(b, h)
+			u.den[g] = arena.Take[T](ar, n)
+			u.scale[g] = u.spec.scale(u.d, h)
+		}
+	}
 }

@@ -21,17 +21,10 @@ type sums[T tensor.Float] struct {
 func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	s.Chunk = e.chunk(s.D, s.Chunk)
 	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], s.B*s.Hkv)}
-	t, width, group := kernel.Active[T](), e.spec.width(s.D), s.H/s.Hkv
 	take := func(n int) []T { return make([]T, n) }
-	m := newMonomials(t, &e.spec, width, take)
+	m := newMonomials(kernel.Active[T](), &e.spec, e.spec.width(s.D), take)
 	for i := range st.heads {
-		u := &unit[T]{
-			t: t, spec: &e.spec,
-			q: make([]tensor.Mat[T], group), o: make([]tensor.Mat[T], group),
-			den: make([][]T, group), scale: make([]T, group),
-			d: s.D, dv: s.Dv, da: width,
-		}
-		st.heads[i] = newStream(u, m.share(), s.Chunk, take)
+		st.heads[i] = newStream(e.stateUnit(&s), m.share(), s.Chunk, take)
 	}
 	return st
 }
@@ -80,23 +73,7 @@ func (s *sums[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	st := s.heads[i]
-	u := st.u
-	b, kh := i/s.shape.Hkv, i%s.shape.Hkv
-	u.ar, u.n, u.m, u.rope = ar, n, m, c.Rope
-	if m > 0 {
-		u.k, u.v, u.mask = c.K.At(b, kh), c.V.At(b, kh), nil
-		if c.KeyMask != nil {
-			u.mask = c.KeyMask[b*m:][:m]
-		}
-	}
-	if n > 0 {
-		for g := range u.q {
-			h := kh*len(u.q) + g
-			u.q[g], u.o[g] = c.Q.At(b, h), out.At(b, h)
-			u.den[g] = arena.Take[T](ar, n)
-			u.scale[g] = s.e.spec.scale(u.d, h)
-		}
-	}
+	st.u.bind(ar, &s.shape, i, out, c, n, m)
 	st.run()
 }
 
