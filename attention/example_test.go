@@ -1,0 +1,48 @@
+package attention_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A mechanism with weights 1 + s + s²/2, asked at once and token by token.
+func ExampleNew() {
+	m, err := attention.New(attention.Spec[float64]{
+		Name: "second order", Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// One query and two keys with scores 0 and 2: weights 1 and 5.
+	c := &attention.Call[float64]{
+		Q: tensor.HeadsOf([]float64{1}, 1, 1, 1, 1),
+		K: tensor.HeadsOf([]float64{0, 2}, 1, 1, 2, 1),
+		V: tensor.HeadsOf([]float64{3, 9}, 1, 1, 2, 1),
+	}
+	out := tensor.NewHeads[float64](1, 1, 1, 1)
+	if err := m.Forward(out, c, nil); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(out.Data)
+
+	state, err := m.NewState(c.Shape())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for j := range c.K.N {
+		token := &attention.Call[float64]{K: c.K.Tokens(j, j+1), V: c.V.Tokens(j, j+1)}
+		if err := state.Absorb(token); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := state.Read(out, c); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(out.Data, "after", state.Tokens(), "tokens")
+	// Output:
+	// [8]
+	// [8] after 2 tokens
+}
