@@ -1,15 +1,20 @@
 package golden
 
 import (
+	"bytes"
 	"flag"
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 var long = flag.Bool("long", false, "hold the whole shared folders in float64 too")
@@ -134,6 +139,59 @@ func agrees(t *testing.T, file string, p *problem) {
 		if x := check.Ratio(got[e.what], e.ref, limit); x > 1 {
 			t.Errorf("%s %s: %s differs by %.1f limits", file, p.name, e.array, x)
 		}
+	}
+}
+
+// Files of other seeds, sizes, degrees and layouts are recognised by their
+// arrays alone.
+func TestOtherFilesNeedNoList(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	dir := t.TempDir()
+	random := func(name string, shape ...int) (*array.Array, []float64) {
+		n, _ := array.Count(shape)
+		x, wide := make([]float32, n), make([]float64, n)
+		for i := range x {
+			x[i] = float32(r.NormFloat64())
+			wide[i] = float64(x[i])
+		}
+		a, err := array.New(name, x, shape...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a, wide
+	}
+	for i, shape := range [][]int{{9, 5}, {3, 4, 7}, {2, 2, 5, 1}} {
+		q, qx := random("q", shape...)
+		k, kx := random("k", shape...)
+		v, vx := random("v", shape...)
+		do, dox := random("do", shape...)
+		full := append([]int{1, 1, 1}[:4-len(shape):3], shape...)
+		heads := func(x []float64) tensor.Heads[float64] {
+			return tensor.HeadsOf(x, full[0], full[1], full[2], full[3])
+		}
+		list := []*array.Array{q, k, v, do}
+		for _, p := range []int{2, 6} {
+			book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(p)}
+			c := &oracle.Call{Q: heads(qx), K: heads(kx), V: heads(vx), Causal: true}
+			f, g := book.Forward(c), book.Backward(c, heads(dox))
+			for name, x := range map[string][]float64{"o": f.O.Data, "dq": g.DQ.Data, "dk": g.DK.Data, "dv": g.DV.Data} {
+				a, err := array.New(fmt.Sprintf("%s_p%d_causal", name, p), x, shape...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, a)
+			}
+		}
+		var file bytes.Buffer
+		if err := array.WriteNPZ(&file, list); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("seed%d.npz", i)), file.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(hold(t, dir, Options{Float64: true})); n != 3*2*3*2 {
+		t.Errorf("%d results, want those of 3 files, 2 cases, 3 forms, 2 precisions", n)
 	}
 }
 
