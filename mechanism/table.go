@@ -12,6 +12,7 @@ package mechanism
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,9 +115,9 @@ func (r *reader) check() error {
 	for _, s := range r.row.Settings {
 		names = append(names, s.Name)
 	}
-	for key, value := range r.o.Set {
+	for _, key := range slices.Sorted(maps.Keys(r.o.Set)) {
 		if !slices.Contains(names, key) {
-			return fmt.Errorf("%s: setting %s=%s: unknown; allowed: %s", r.row.Name, key, value, strings.Join(names, ", "))
+			return fmt.Errorf("%s: setting %s=%s: unknown; allowed: %s", r.row.Name, key, r.o.Set[key], strings.Join(names, ", "))
 		}
 	}
 	return nil

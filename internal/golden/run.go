@@ -2,7 +2,6 @@ package golden
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
@@ -33,12 +32,6 @@ type expect struct {
 	array string // its name in the file
 	what  string // o, den, dq, dk, dv or dtau
 	ref   []float64
-}
-
-// tolerance returns the limits of the equal parts into which e is cut. l are
-// those of the form.
-type tolerance interface {
-	limits(p *problem, e *expect, l check.Limits, double bool) []float64
 }
 
 // everyForm returns the forms in which p's mechanism can compute p's call.
@@ -215,59 +208,4 @@ func convert[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
 		}
 	}
 	return y
-}
-
-// byCondition are the limits of the polynomial fixtures: see docs/numerics.md.
-// plain outputs, those of weights whose sum cannot cancel, are measured by
-// max|v| alone.
-type byCondition struct{ plain bool }
-
-func (t byCondition) limits(p *problem, e *expect, l check.Limits, _ bool) []float64 {
-	r := p.solve()
-	v := check.Max(p.call.V.Data)
-	switch e.what {
-	case "den":
-		list := make([]float64, len(r.Cond))
-		for i, cond := range r.Cond {
-			list[i] = l.Sum(p.call.K.N, cond*math.Abs(e.ref[i]))
-		}
-		return list
-	case "o":
-		list := make([]float64, len(r.Cond))
-		n := p.call.V.D
-		for i, cond := range r.Cond {
-			if t.plain {
-				list[i] = l.Output(1, v)
-			} else {
-				list[i] = l.Output(cond, v+check.Max(e.ref[i*n:][:n]))
-			}
-		}
-		return list
-	}
-	if p.book.Exp {
-		return []float64{l.Gradient(1, check.Max(e.ref))}
-	}
-	size := max(check.Max(e.ref), check.Max(p.do.Data)*v)
-	if e.what == "dtau" { // a sum over queries
-		size *= float64(p.call.Q.N)
-	}
-	return []float64{l.Gradient(check.Max(r.Cond), size)}
-}
-
-// relative are tolerances as factors of the largest value of an array.
-type relative struct{ output, gradient float64 }
-
-func (t relative) limits(p *problem, e *expect, _ check.Limits, double bool) []float64 {
-	f := t.gradient
-	if e.what == "o" || e.what == "den" {
-		f = t.output
-	}
-	if double {
-		f = 1e-9
-	}
-	size, do := check.Max(e.ref), check.Max(p.do.Data)
-	if size < 1e-12*do { // nothing but rounding of a zero
-		return []float64{1e-6 * do}
-	}
-	return []float64{f * size}
 }
