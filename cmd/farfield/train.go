@@ -44,7 +44,7 @@ type trainCmd struct {
 	Warmup    *int     `placeholder:"N" help:"Updates until the highest learning rate."`
 
 	WeightDecay *float64 `placeholder:"X" help:"Weight decay of matrices."`
-	Beta2       *float64 `placeholder:"X" help:"Memory of the second moment."`
+	Beta2       *float64 `name:"beta2" placeholder:"X" help:"Memory of the second moment."`
 	Clip        *float64 `placeholder:"X" help:"Largest norm of a gradient; 0 for none."`
 	Seed        *uint64  `placeholder:"N" help:"Of the first weights and of the order of the data."`
 	EvalEvery   *int     `placeholder:"N" help:"Updates between two looks at the validation part; 0 for none but the last."`
@@ -265,7 +265,7 @@ type trainReport struct {
 
 func (r *trainReport) print(e *env) error {
 	fmt.Fprintf(e.stdout, "validation  loss %.4f nats, %.4f bits per byte over %d bytes\n", r.Loss, r.Bits, r.Bytes)
-	fmt.Fprintf(e.stdout, "table       %.4f bits per byte by the two bytes before (order 2), %.4f by one, %.4f by none\n", r.Table[2], r.Table[1], r.Table[0])
+	fmt.Fprintf(e.stdout, "table       %.4f bits per byte from counts of the two tokens before (order 2), %.4f of one, %.4f of none\n", r.Table[2], r.Table[1], r.Table[0])
 	fmt.Fprintf(e.stdout, "more        farfield generate --model %s --prompt TEXT\n", r.Run)
 	if r.Sample == "" {
 		return nil

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// trained returns the folder of a little run.
+func trained(t *testing.T, more ...string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	works(t, littleRun(textFile(t), dir, more...)...)
+	return dir
+}
+
+func TestGeneratedPiecesMakeOneText(t *testing.T) {
+	dir := trained(t)
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	generate := func(args ...string) string {
+		return works(t, append([]string{"generate", "--model", dir}, args...)...)
+	}
+	flags := []string{"--temperature", "1.1", "--top-k", "50", "--top-p", "0.9", "--seed", "5", "--prompt", "The "}
+	want := generate(append(flags, "--tokens", "90")...)
+	if len(want) != 90 {
+		t.Errorf("90 bytes were asked for, %d came", len(want))
+	}
+	got := generate(append(flags, "--tokens", "40", "--save", snapshot)...)
+	got += generate("--resume", snapshot, "--save", snapshot, "--tokens", "0")
+	got += generate("--resume", snapshot, "--tokens", "50")
+	if got != want {
+		t.Errorf("in pieces %q, at once %q", got, want)
+	}
+	if other := generate("--tokens", "90", "--seed", "6", "--prompt", "The "); other == want {
+		t.Error("the seed changes nothing")
+	}
+	if a, b := generate("--resume", snapshot, "--prompt", "lamp"), generate("--resume", snapshot); a == b {
+		t.Error("an appended prompt changes nothing")
+	}
+}
+
+func TestPromptComesFromAnywhere(t *testing.T) {
+	dir := trained(t)
+	file := filepath.Join(t.TempDir(), "prompt")
+	if err := os.WriteFile(file, []byte("12 + 3"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	want := works(t, "generate", "--model", dir, "--tokens", "20", "--prompt", "12 + 3")
+	if got := works(t, "generate", "--model", dir, "--tokens", "20", "--prompt-file", file); got != want {
+		t.Errorf("from a file %q, from the command line %q", got, want)
+	}
+	var out, errs bytes.Buffer
+	status := run([]string{"generate", "--model", dir, "--tokens", "20", "--prompt-file", "-"},
+		&env{ctx: context.Background(), stdin: strings.NewReader("12 + 3"), stdout: &out, stderr: &errs})
+	if status != 0 || out.String() != want {
+		t.Errorf("from standard input %q (%s), from the command line %q", out.String(), errs.String(), want)
+	}
+}
+
+func TestGenerateReports(t *testing.T) {
+	dir := trained(t)
+	var r generateReport
+	if err := json.Unmarshal([]byte(works(t, "generate", "--model", dir, "--tokens", "600", "--json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Tokens != 600 || r.Length != 601 || r.Text == "" || r.Window != 250 || r.First <= 0 || r.Last <= 0 || r.StateFirst == 0 || r.StateFirst != r.StateLast {
+		t.Errorf("the report is %+v", r)
+	}
+	_, out, errs := command(t, "generate", "--model", dir, "--tokens", "600", "--time")
+	for _, want := range []string{"600 tokens in", "first 250:", "last 250:", "state", "heap"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("%q is not in\n%s", want, errs)
+		}
+	}
+	if len(out) != 600 {
+		t.Errorf("%d bytes on standard output", len(out))
+	}
+	// Too few tokens to compare any.
+	for _, n := range []string{"0", "1", "2"} {
+		works(t, "generate", "--model", dir, "--tokens", n, "--time")
+	}
+}
+
+func TestInterruptedGenerationIsSaved(t *testing.T) {
+	dir := trained(t)
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	out := &stopper{stop: cancel} // at the first byte
+	var errs bytes.Buffer
+	status := run([]string{"generate", "--model", dir, "--tokens", "50", "--save", snapshot},
+		&env{ctx: ctx, stdin: strings.NewReader(""), stdout: out, stderr: &errs})
+	if status != statusInterrupted || !strings.Contains(errs.String(), "--resume "+snapshot+" continues") {
+		t.Fatalf("status %d: %s", status, errs.String())
+	}
+	got := out.String() + works(t, "generate", "--model", dir, "--resume", snapshot, "--tokens", "49")
+	if want := works(t, "generate", "--model", dir, "--tokens", "50"); got != want {
+		t.Errorf("%q, not interrupted %q", got, want)
+	}
+}
+
+func TestBadGenerations(t *testing.T) {
+	chars := trained(t, "--vocab", "chars", "--positions", "learned")
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
+	works(t, "generate", "--model", chars, "--tokens", "5", "--save", snapshot)
+	data, err := os.ReadFile(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	if err := os.WriteFile(damaged, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ want, args string }{
+		{`--prompt: character 'ü' at offset 3 is not in the vocabulary`, "--prompt Theü"},
+		{"no such file", "--prompt-file none"},
+		{"standard input: is empty", "--prompt-file -"},
+		{"--tokens: -1", "--tokens=-1"},
+		{"the text would have 21 tokens, the model learned 20 positions", "--tokens 20"},
+		{"temperature: -1", "--temperature=-1"},
+		{"top-k: -2", "--top-k=-2"},
+		{"top-p: 1.5", "--top-p 1.5"},
+		{"damaged", "--resume " + damaged},
+		{"--prompt and --prompt-file can't be used together", "--prompt a --prompt-file b"},
+	} {
+		refuses(t, c.want, append([]string{"generate", "--model", chars}, strings.Fields(c.args)...)...)
+	}
+	refuses(t, "other weights", "generate", "--model", trained(t, "--vocab", "chars", "--positions", "learned", "--seed", "2"), "--resume", snapshot)
+}

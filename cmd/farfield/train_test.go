@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// textFile writes an invented text, of which a model learns something soon.
+func textFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(path, task.Invent(1, 4000).Text[:4000], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// littleRun returns the words of a training of a fraction of a second.
+func littleRun(data, dir string, more ...string) []string {
+	return append([]string{"train", "--data", data, "--out", dir, "--preset", "tiny", "--steps", "8",
+		"--context", "20", "--save-every", "3", "--eval-every", "2", "--sample-tokens", "30"}, more...)
+}
+
+// metrics reads the metrics of a run, without what depends on the time.
+func metrics(t *testing.T, dir string) (rows []map[string]any) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "metrics.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var row map[string]any
+		if err := json.Unmarshal([]byte(line), &row); err != nil {
+			t.Fatal(err)
+		}
+		delete(row, "tokens_per_s")
+		delete(row, "elapsed_s")
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func TestTrainPrintsWhatItDid(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	data := textFile(t)
+	status, out, errs := command(t, littleRun(data, dir)...)
+	if status != 0 {
+		t.Fatal(errs)
+	}
+	for _, want := range []string{
+		data, "3600 bytes to learn from, 400 to validate", "fastmax --order 2 --set scale=1/sqrt(D)",
+		"updates 1 to 8 of 4×20 tokens", "bits per byte over 399 bytes", "(order 2)", "sample", "generate --model " + dir,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	for _, want := range []string{"step 8 of 8  loss", "validation (windows)", "validation (whole)"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("%q is not in\n%s", want, errs)
+		}
+	}
+}
+
+func TestTrainEvaluateAndRepeat(t *testing.T) {
+	root, data := t.TempDir(), textFile(t)
+	first, second := filepath.Join(root, "first"), filepath.Join(root, "second")
+	var trained trainReport
+	if err := json.Unmarshal([]byte(works(t, littleRun(data, first, "--json")...)), &trained); err != nil {
+		t.Fatal(err)
+	}
+	if trained.Run != first || trained.Steps != 8 || trained.Table[2] <= 0 || trained.Table[2] >= trained.Table[0] || trained.Sample == "" {
+		t.Errorf("the report is %+v", trained)
+	}
+
+	for _, model := range []string{first, filepath.Join(first, "ckpt", "step-00000008")} {
+		var evaluated evalReport
+		if err := json.Unmarshal([]byte(works(t, "eval", "--model", model, "--json")), &evaluated); err != nil {
+			t.Fatal(err)
+		}
+		if evaluated.Score != trained.Score || len(evaluated.Positions) != 5 {
+			t.Errorf("%s: evaluated %+v, trained %+v", model, evaluated, trained.Score)
+		}
+	}
+	var all evalReport
+	if err := json.Unmarshal([]byte(works(t, "eval", "--model", first, "--data", data, "--all", "--json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	if all.Tokens != 3999 {
+		t.Errorf("all of the text has %d tokens", all.Tokens)
+	}
+	if out := works(t, "eval", "--model", first, "--tokens", "40"); !strings.Contains(out, "over 40 tokens") || !strings.Contains(out, "15–19") {
+		t.Errorf("eval prints\n%s", out)
+	}
+
+	works(t, "train", "--config", filepath.Join(first, "config.json"), "--out", second)
+	if !reflect.DeepEqual(metrics(t, first), metrics(t, second)) {
+		t.Error("the recorded configuration does not repeat the run")
+	}
+}
+
+// stopper ends a context when a text appears on a writer.
+type stopper struct {
+	text string
+	stop context.CancelFunc
+	bytes.Buffer
+}
+
+func (s *stopper) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), s.text) {
+		s.stop()
+	}
+	return s.Buffer.Write(p)
+}
+
+func TestInterruptedTrainingResumes(t *testing.T) {
+	root, data := t.TempDir(), textFile(t)
+	whole, parts := filepath.Join(root, "whole"), filepath.Join(root, "parts")
+	want := works(t, littleRun(data, whole)...)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	errs := &stopper{text: "step 4 of 8", stop: cancel}
+	status := run(littleRun(data, parts), &env{ctx: ctx, stdin: strings.NewReader(""), stdout: io.Discard, stderr: errs})
+	line := fmt.Sprintf("farfield: stopped after update 4 of 8; farfield train --resume --out %s continues\n", parts)
+	if status != statusInterrupted || !strings.HasSuffix(errs.String(), line) {
+		t.Fatalf("status %d, stderr\n%s", status, errs)
+	}
+	got := works(t, "train", "--resume", "--out", parts, "--sample-tokens", "30")
+	if !reflect.DeepEqual(metrics(t, whole), metrics(t, parts)) {
+		t.Error("the metrics differ")
+	}
+	result := func(out string) string {
+		_, text, _ := strings.Cut(out, "validation")
+		return strings.ReplaceAll(strings.ReplaceAll(text, whole, ""), parts, "")
+	}
+	if result(got) != result(want) {
+		t.Errorf("the result is\n%s\nnot interrupted\n%s", got, want)
+	}
+}
+
+func TestRunsAreNumbered(t *testing.T) {
+	dir := t.TempDir()
+	for _, want := range []string{"001", "002"} {
+		path, err := freeRun(dir)
+		if err != nil || path != filepath.Join(dir, want) {
+			t.Fatalf("the free run is %s, %v", path, err)
+		}
+		if err := os.Mkdir(path, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTrainHelpNamesThePresets(t *testing.T) {
+	out := works(t, "train", "--help")
+	for _, p := range train.Presets() {
+		if !strings.Contains(out, p.Name) {
+			t.Errorf("the help does not name preset %s", p.Name)
+		}
+	}
+}
+
+func TestFlagsChangeTheConfiguration(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	works(t, littleRun(textFile(t), dir, "--mechanism", "taylorshift", "--order", "4", "--set", "tau=2",
+		"--layers", "1", "--heads", "2", "--kv-heads", "1", "--width", "12", "--positions", "learned", "--vocab", "chars",
+		"--batch", "2", "--lr", "0.01", "--warmup", "3", "--weight-decay", "0.2", "--beta2", "0.95", "--clip", "2",
+		"--seed", "9", "--valid-tokens", "100")...)
+	got, err := train.RunConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := got.Model
+	if m.Mechanism != "taylorshift" || m.Order != 4 || m.Set["tau"] != "2" || m.Layers != 1 || m.Heads != 2 ||
+		m.KVHeads != 1 || m.Width != 12 || m.Positions != "learned" || m.Context != 20 || m.Vocab > 100 {
+		t.Errorf("the model is %+v", m)
+	}
+	if got.Vocab != "chars" || got.Batch != 2 || got.Rate != 0.01 || got.MinRate != 0.001 || got.WarmUp != 3 || got.Decay != 0.2 ||
+		got.Beta2 != 0.95 || got.Clip != 2 || got.Seed != 9 || got.ValidTokens != 100 || got.Steps != 8 || !filepath.IsAbs(got.Data) {
+		t.Errorf("the configuration is %+v", got)
+	}
+}
+
+func TestBadTrainings(t *testing.T) {
+	root, data := t.TempDir(), textFile(t)
+	dir := filepath.Join(root, "run")
+	works(t, littleRun(data, dir)...)
+	binary := filepath.Join(root, "binary")
+	if err := os.WriteFile(binary, []byte("\xff\xfe text"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	free := filepath.Join(root, "free")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"the folder holds no text", littleRun(t.TempDir(), free)},
+		{"no such file", littleRun(filepath.Join(root, "none"), free)},
+		{"0xff at offset 0 is not UTF-8", littleRun(binary, free, "--vocab", "chars")},
+		{`vocabulary "words": unknown`, littleRun(data, free, "--vocab", "words")},
+		{`mechanism "fastmx": unknown; nearest: fastmax`, littleRun(data, free, "--mechanism", "fastmx")},
+		{"setting scle=1: unknown; allowed: scale", littleRun(data, free, "--set", "scle=1")},
+		{"5 do not divide width 32", littleRun(data, free, "--heads", "5")},
+		{"do not fit the 3600", littleRun(data, free, "--context", "4000")},
+		{"batch: 0", littleRun(data, free, "--batch", "0")},
+		{"--sample-tokens: -1", littleRun(data, free, "--sample-tokens=-1")},
+		{`preset "huge": unknown`, []string{"train", "--preset", "huge"}},
+		{"no such file", []string{"train", "--config", filepath.Join(root, "none")}},
+		{"holds a run already", littleRun(data, dir)},
+		{"--out has to name", []string{"train", "--resume"}},
+		{"no such file", []string{"train", "--resume", "--out", free}},
+		{"leave out --steps", []string{"train", "--resume", "--out", dir, "--steps", "9"}},
+	} {
+		refuses(t, c.want, c.args...)
+		if _, err := os.Stat(free); err == nil {
+			t.Fatalf("%s: a folder was made", c.want)
+		}
+	}
+}
+
+func TestDamagedModels(t *testing.T) {
+	root, data := t.TempDir(), textFile(t)
+	dir := filepath.Join(root, "run")
+	works(t, littleRun(data, dir)...)
+	checkpoint := filepath.Join(dir, "ckpt", "step-00000008")
+	for _, c := range []struct {
+		file, want string
+		change     func([]byte) []byte
+	}{
+		{"checkpoint.json", "version is 2, this program reads 1", func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"version": 1`), []byte(`"version": 2`), 1)
+		}},
+		{"model.safetensors", "damaged", func(b []byte) []byte { b[len(b)-3] ^= 1; return b }},
+		{"optim.safetensors", "to go back, write step-00000006 into", func(b []byte) []byte { return b[:99] }},
+	} {
+		path := filepath.Join(checkpoint, c.file)
+		old, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, c.change(bytes.Clone(old)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		refuses(t, c.want, "eval", "--model", dir)
+		refuses(t, c.want, "generate", "--model", dir)
+		refuses(t, c.want, "train", "--resume", "--out", dir)
+		if err := os.WriteFile(path, old, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuses(t, "neither a run nor a checkpoint", "eval", "--model", root)
+	refuses(t, "no such file", "eval", "--model", filepath.Join(root, "none"))
+	refuses(t, "--tokens: -1", "eval", "--model", dir, "--tokens=-1")
+	refuses(t, "holds no text", "eval", "--model", dir, "--data", t.TempDir())
+}
