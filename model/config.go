@@ -5,6 +5,18 @@
 // Blocks are pre-norm: x + f(norm(x)), with f causal or full self-attention,
 // cross-attention, or an MLP with GELU; a last norm; then the head, which may be
 // tied to the embedding.
+//
+// Forward keeps, in elements a token, with W the width, H heads of width D, Hkv
+// key heads and U hidden units:
+//
+//	self-attention block    2·W + 2 + 2·H·D + 2·Hkv·D + H
+//	cross-attention block   2·W + 2 + 2·H·D + H, and 2·Hkv·D a token of the source
+//	MLP block               2·W + 2 + 2·U
+//	last norm               2·W + 2
+//
+// A decoder with Hkv = H and U = 4·W thus keeps 16·W + H + 4 a layer. Logits are
+// not kept. Backward works in 2·W more, and in 2·H·D + 2·Hkv·D that all layers
+// share.
 package model
 
 import (

@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/farfield-ml/farfield/param"
@@ -55,6 +56,7 @@ func build[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
+	c.Set = maps.Clone(c.Set)
 	b := &builder[T]{c: c, key: key}
 	m := &Model[T]{config: c, params: &b.set}
 	if c.Kind == EncoderDecoder {
@@ -80,7 +82,7 @@ func (m *Model[T]) Config() Config { return m.config }
 func (m *Model[T]) Params() *param.Set[T] { return m.params }
 
 // Forward returns the mean loss of the counted targets, in nats, and keeps what
-// Backward needs.
+// Backward needs. b stays as it is until then.
 func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	m.ready = false
 	y, err := m.outputs(b, &m.train)

@@ -2,6 +2,7 @@ package model
 
 import (
 	"math"
+	"reflect"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -347,6 +348,48 @@ func TestBatchesAreChecked(t *testing.T) {
 		}
 		if err := m.Backward(1); err == nil {
 			t.Errorf("%s: Backward is accepted all the same", x.want)
+		}
+	}
+}
+
+// elements counts what a trace holds. The views of a call and its input are of
+// memory counted elsewhere.
+func elements(v reflect.Value) (n int) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if name := v.Type().Field(i).Name; name != "call" && name != "in" {
+				n += elements(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Float32 {
+			return v.Len()
+		}
+		for i := range v.Len() {
+			n += elements(v.Index(i))
+		}
+	}
+	return n
+}
+
+// The table of the package's comment.
+func TestEveryActivationIsAccountedFor(t *testing.T) {
+	for name, c := range cases() {
+		m := made[float32](t, c)
+		b := batch(c, 1, 3, 6, false)
+		loss(t, m, b)
+		w, h, kv := c.Width, c.Width+c.Heads, 2*c.kvHeads()*c.headWidth()
+		norm := 2*w + 2
+		layer := norm + w + h + kv + norm + 2*c.hidden()
+		want := b.B * b.N * (c.Layers*layer + norm)
+		if c.Kind == EncoderDecoder {
+			want += b.B * b.N * c.Layers * (norm + w + h)          // cross-attention
+			want += b.B * b.SourceN * (c.Layers*(layer+kv) + norm) // encoder, and keys of the source
+		}
+		got := elements(reflect.ValueOf(m.train.main)) + elements(reflect.ValueOf(m.train.encoder))
+		if got != want {
+			t.Errorf("%s: %d elements are kept, the table has %d", name, got, want)
 		}
 	}
 }

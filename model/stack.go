@@ -174,9 +174,9 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 	return nil
 }
 
-// step adds n tokens of each of b sequences, from position start on, to what
-// the states of the self-attentions have seen, and returns the last block's
-// outputs. in.n tokens at a time; tr keeps nothing.
+// step is forward for the causal self-attentions of a decoder, continued from
+// position start and from what states have seen, one state for each of them in
+// order. tr keeps nothing.
 func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], rope *attention.Rope[T], tr *trace[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	t := tr.block(0)
@@ -197,9 +197,10 @@ func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], r
 			b.mlp.Forward(x, y, &t.mlp)
 			continue
 		}
-		if err := b.attn.Step(x, y, states[i/2], scope, &t.attn); err != nil {
+		if err := b.attn.Step(x, y, states[0], scope, &t.attn); err != nil {
 			return x, err
 		}
+		states = states[1:]
 	}
 	s.norm.Forward(y, x, stats)
 	return y, nil
