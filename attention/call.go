@@ -74,6 +74,10 @@ func (c *Call[T]) checkKeys() error {
 		return err
 	}
 	switch {
+	case k.D == 0:
+		return fmt.Errorf("k: D is 0, needs 1 or more")
+	case v.D == 0:
+		return fmt.Errorf("v: Dv is 0, needs 1 or more")
 	case k.B != v.B:
 		return fmt.Errorf("v: B is %d, k has %d", v.B, k.B)
 	case k.H != v.H:

@@ -45,17 +45,36 @@ func stats[T tensor.Float](n Norm, x []T) (shift, factor float64) {
 		// Deviations from the first channel: the mean of equal channels is then
 		// exact, where rounding would turn a constant row into one of ±1.
 		first := float64(x[0])
-		var s float64
-		for _, v := range x {
-			s += float64(v) - first
+		var s [4]float64
+		i := 0
+		for ; i+4 <= len(x); i += 4 {
+			y := x[i:][:4]
+			s[0] += float64(y[0]) - first
+			s[1] += float64(y[1]) - first
+			s[2] += float64(y[2]) - first
+			s[3] += float64(y[3]) - first
 		}
-		shift = first + s/float64(len(x))
+		for ; i < len(x); i++ {
+			s[0] += float64(x[i]) - first
+		}
+		shift = first + ((s[0]+s[1])+(s[2]+s[3]))/float64(len(x))
 	}
-	var ss float64
-	for _, v := range x {
-		d := float64(v) - shift
-		ss += d * d
+	// Four sums, so that an addition need not wait for the one before.
+	var sq [4]float64
+	i := 0
+	for ; i+4 <= len(x); i += 4 {
+		y := x[i:][:4]
+		a, b, c, d := float64(y[0])-shift, float64(y[1])-shift, float64(y[2])-shift, float64(y[3])-shift
+		sq[0] += a * a
+		sq[1] += b * b
+		sq[2] += c * c
+		sq[3] += d * d
 	}
+	for ; i < len(x); i++ {
+		d := float64(x[i]) - shift
+		sq[0] += d * d
+	}
+	ss := (sq[0] + sq[1]) + (sq[2] + sq[3])
 	if n == Standard {
 		ss /= float64(len(x))
 	}
