@@ -1,6 +1,12 @@
 package attention
 
-import "math"
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/internal/kernel"
+)
 
 // Plan tells what Forward does for a shape, and what it costs.
 type Plan struct {
@@ -8,8 +14,8 @@ type Plan struct {
 	Chunk int     // tokens of a chunk; 0 in the direct form
 	F     int     // packed features of a row; 0 where there is no linear form
 	FLOPs float64 // of Forward, all heads
-	Bytes float64 // of scratch and state, per worker
-	Why   string
+	Bytes float64 // of scratch that one worker's key head takes
+	Why   string  // of this form
 }
 
 // features is the number of packed symmetric monomials that the linear form of
@@ -77,10 +83,11 @@ func (e *engine[T]) choose(c *Call[T], s *sequence) Form {
 // flops is the arithmetic of Forward for one sequence, all heads.
 func (e *engine[T]) flops(c *Call[T], s *sequence) float64 {
 	d, l := e.count(s.n, s.m, c.Q.D, c.V.D, c.Causal, e.chunk(c.Q.D, c.Chunk))
-	if e.choose(c, s) == Linear {
-		d = l
+	if e.choose(c, s) == Direct {
+		return d * float64(c.Q.H)
 	}
-	return d * float64(c.Q.H)
+	// Heads that share a key head share its moments.
+	return l*float64(c.Q.H) - e.summing(s.m, c.Q.D, c.V.D)*float64(c.Q.H-c.K.H)
 }
 
 // count returns the floating-point operations of one head in both forms, for n
@@ -92,12 +99,33 @@ func (e *engine[T]) count(n, m, d, dv int, causal bool, chunk int) (direct, line
 		pairs /= 2
 	}
 	direct = 2 * pairs * (w + float64(dv) + 3)
-	f := float64(e.spec.features(e.spec.width(d)))
-	linear = 2 * f * float64(n+m) * (float64(dv) + 1.5)
+	linear = e.summing(m, d, dv) + e.summing(n, d, dv)
 	if causal {
 		linear += float64(min(n, m)) * float64(chunk) * (w + float64(dv) + 3)
 	}
 	return direct, linear
+}
+
+// summing is the arithmetic of bringing n tokens of one head and its moments
+// together: per feature one product to make it, and multiply-adds with the
+// values and the ones.
+func (e *engine[T]) summing(n, d, dv int) float64 {
+	return 2 * float64(e.spec.features(e.spec.width(d))) * float64(n) * (float64(dv) + 1.5)
+}
+
+// scratch is the number of elements that a key head takes in Forward, as the
+// engines ask for them: in the direct form its prepared keys, its values and a
+// block of queries with their outputs and weights; in the linear form the
+// moments, the open chunk, and a block of features.
+func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
+	w, v := e.spec.width(d), kernel.Pad(dv)
+	if form == Direct {
+		keys := (m + keyBlock - 1) / keyBlock * w * stride[T](min(m, keyBlock))
+		return float64(keys + m*stride[T](dv) + group*queryBlock*(stride[T](w)+stride[T](dv)+2) + panelRows*stride[T](keyBlock))
+	}
+	f := float64(e.spec.features(w))
+	ld := stride[T](chunk)
+	return f*float64(v+2) + float64(2*(w+1)*ld+2*chunk*v+featureBlock*ld+chunk*(w+1)+panelRows*ld)
 }
 
 // Plan tells what Forward does for a shape.
@@ -107,8 +135,22 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
 	seq := &sequence{n: s.N, m: s.M}
 	p := Plan{Form: e.choose(c, seq), F: e.spec.features(e.spec.width(s.D)), FLOPs: e.flops(c, seq) * float64(s.B)}
+	chunk := e.chunk(s.D, s.Chunk)
 	if p.Form == Linear {
-		p.Chunk = e.chunk(s.D, s.Chunk)
+		p.Chunk = chunk
+	}
+	var z T
+	p.Bytes = float64(unsafe.Sizeof(z)) * e.scratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
+	direct, linear := e.count(s.N, s.M, s.D, s.Dv, s.Causal, chunk)
+	switch {
+	case e.spec.Exp:
+		p.Why = "the exponential has no moments to sum"
+	case s.Form == Direct || s.Form == Linear:
+		p.Why = "it was asked for"
+	case p.Form == Linear:
+		p.Why = fmt.Sprintf("the direct form takes %.3g times its operations", direct/linear)
+	default:
+		p.Why = fmt.Sprintf("the linear form takes %.3g times its operations", linear/direct)
 	}
 	return p
 }
