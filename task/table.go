@@ -2,8 +2,8 @@
 // this table. A task reads or makes its data, and says by which simple means a
 // model must do better.
 //
-//	name  data                          judged by               baseline
-//	text  a file, a folder, Go's source bits per byte           Ngram
+//	name  data                              judged by      baseline
+//	text  a file, a folder, or Go's source  bits per byte  Ngram
 package task
 
 import (

@@ -110,7 +110,7 @@ const killedRun = "FARFIELD_TEST_KILLED_RUN"
 
 func TestKill9(t *testing.T) {
 	c := little("softmax")
-	c.Steps, c.SaveEvery, c.EvalEvery = 100, 1, 3
+	c.Steps, c.SaveEvery, c.EvalEvery = 40, 1, 3
 	if dir := os.Getenv(killedRun); dir != "" {
 		if _, err := os.Stat(dir); err == nil {
 			resume(t, dir)
@@ -138,8 +138,8 @@ func TestKill9(t *testing.T) {
 		}
 		// Nearly every moment is in the middle of a checkpoint.
 		timer := time.NewTimer(time.Hour)
-		if kills < 8 {
-			timer.Reset(time.Duration(50+rng.New(1).Intn(uint64(kills), 200)) * time.Millisecond)
+		if kills < 5 {
+			timer.Reset(time.Duration(30+rng.New(1).Intn(uint64(kills), 150)) * time.Millisecond)
 		}
 		done := make(chan error, 1)
 		go func() { done <- cmd.Wait() }()

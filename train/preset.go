@@ -42,6 +42,7 @@ func standard(layers, width, heads, context, batch, steps int) Config {
 func shakespeare() Config {
 	c := standard(4, 128, 4, 64, 12, 2000)
 	c.Vocab = token.KindChars
+	c.Model.Mechanism = "softmax"
 	c.Model.Positions = model.Learned
 	c.Rate, c.MinRate, c.WarmUp = 1e-3, 1e-4, 100
 	return c

@@ -95,6 +95,7 @@ func (i interruption) Unwrap() error { return i.err }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	status := run(os.Args[1:], &env{
 		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		tty: term.IsTerminal(int(os.Stderr.Fd())),
