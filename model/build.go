@@ -15,6 +15,7 @@ const (
 	// deviation is that of the first weights (Radford et al. 2019, GPT-2).
 	deviation = 0.02
 	normEps   = 1e-5
+	sinusoids = 1 << 22 // elements of their table at most
 )
 
 // builder makes the weights of a model. Weight i of the set starts from the
@@ -102,7 +103,7 @@ func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[
 		s.position = &nn.Learned[T]{W: b.normal(prefix+"position.weight", deviation, c.Context, c.Width)}
 	case Sinusoidal:
 		// Sines of this amplitude are as large as the first embeddings.
-		s.position = nn.NewSinusoidal[T](c.Width, deviation*math.Sqrt2, c.Context)
+		s.position = nn.NewSinusoidal[T](c.Width, deviation*math.Sqrt2, min(c.Context, sinusoids/c.Width))
 	case Rotary:
 		s.theta = c.theta()
 	}

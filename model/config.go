@@ -91,9 +91,11 @@ func decode(data []byte, to any) error {
 	return nil
 }
 
-// maxSize bounds every size of a Config, so that products of two cannot
-// overflow.
-const maxSize = 1 << 30
+// maxSize bounds every size of a Config, and maxWeights what they make together.
+const (
+	maxSize    = 1 << 24
+	maxWeights = 1 << 40
+)
 
 // Validate reports the first field that is not possible.
 func (c Config) Validate() error {
@@ -133,6 +135,9 @@ func (c Config) Validate() error {
 		return fmt.Errorf("rope_theta: %g, but positions are %s", c.RopeTheta, c.Positions)
 	case c.Positions == Rotary && c.Width/c.Heads == 1:
 		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1", Rotary, c.Width, c.Heads)
+	}
+	if n := c.size(0); n > maxWeights {
+		return fmt.Errorf("layers: %d of width %d with vocab %d have %.3g weights, at most %.3g are possible", c.Layers, c.Width, c.Vocab, n, float64(maxWeights))
 	}
 	_, err := mechanism.New[float32](c.Mechanism, c.options())
 	return err

@@ -6,27 +6,32 @@ import (
 )
 
 // Params returns the number of weights of a model of a valid configuration.
-func (c Config) Params() int {
-	w, bias := c.Width, 0
+func (c Config) Params() int { return int(c.size(c.mechanismParams())) }
+
+// size is Params with that many weights of a mechanism. It is exact below 2⁵³
+// and does not overflow.
+func (c Config) size(mechanism int) float64 {
+	w, bias := float64(c.Width), 0.0
 	if c.Bias {
 		bias = 1
 	}
-	linear := func(out, in int) int { return out * (in + bias) }
+	linear := func(out, in float64) float64 { return out * (in + bias) }
 	norm := (1 + bias) * w
+	vocab, hidden, layers := float64(c.Vocab), float64(c.hidden()), float64(c.Layers)
 
-	keys := c.kvHeads() * c.headWidth()
-	attention := norm + 2*linear(w, w) + 2*linear(keys, w) + c.mechanismParams()
-	mlp := norm + linear(c.hidden(), w) + linear(w, c.hidden())
-	stack := norm + c.Layers*(attention+mlp)
+	keys := float64(c.kvHeads() * c.headWidth())
+	attention := norm + 2*linear(w, w) + 2*linear(keys, w) + float64(mechanism)
+	mlp := norm + linear(hidden, w) + linear(w, hidden)
+	stack := norm + layers*(attention+mlp)
 	if c.Positions == Learned {
-		stack += c.Context * w
+		stack += float64(c.Context) * w
 	}
-	n := stack + c.Vocab*w + c.Vocab*bias
+	n := stack + vocab*(w+bias)
 	if !c.Tied {
-		n += c.Vocab * w
+		n += vocab * w
 	}
 	if c.Kind == EncoderDecoder {
-		n += stack + c.sourceVocab()*w + c.Layers*attention // cross-attention
+		n += stack + float64(c.sourceVocab())*w + layers*attention // cross-attention
 	}
 	return n
 }

@@ -83,17 +83,14 @@ func Load[T tensor.Float](dir string) (*Model[T], error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	m, err := build[T](c, nil)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
 	path = filepath.Join(dir, WeightsFile)
 	f, err := safetensors.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	if err := m.read(f); err != nil {
+	m, err := read[T](f, c)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return m, nil
@@ -120,29 +117,41 @@ func parseConfigFile(text []byte) (Config, error) {
 	return c.Config, c.Validate()
 }
 
-// read sets the weights to those of f.
-func (m *Model[T]) read(f *safetensors.File) error {
+// read returns the model of that configuration with the weights of f.
+func read[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error) {
 	if v := f.Metadata()["version"]; v != strconv.Itoa(formatVersion) {
-		return fmt.Errorf("version: is %q, %d is read", v, formatVersion)
+		return nil, fmt.Errorf("version: is %q, %d is read", v, formatVersion)
+	}
+	// A wrong configuration may ask for any amount of memory.
+	var bytes int64
+	for _, t := range f.Tensors() {
+		bytes += t.Bytes
+	}
+	if n := int64(c.Params()); n > bytes {
+		return nil, fmt.Errorf("weights: have %d bytes, the configuration needs %d elements", bytes, n)
+	}
+	m, err := build[T](c, nil)
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range f.Names() {
 		if _, err := m.params.Get(name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, p := range m.params.All() {
 		a, err := f.Array(p.Name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !slices.Equal(a.Shape, p.Shape) {
-			return fmt.Errorf("%s: shape is %v, the configuration needs %v", p.Name, a.Shape, p.Shape)
+			return nil, fmt.Errorf("%s: shape is %v, the configuration needs %v", p.Name, a.Shape, p.Shape)
 		}
 		if err := readWeight(p, a); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return m, nil
 }
 
 // readWeight sets p to the elements of a.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
@@ -151,6 +152,32 @@ func TestSnapshotsContinue(t *testing.T) {
 			t.Errorf("%s: a reset session is not as a fresh one", name)
 		}
 	}
+}
+
+func TestSessionsRunAtTheSameTime(t *testing.T) {
+	c := tiny(Decoder, "taylorshift")
+	c.Positions = Rotary
+	m := made[float32](t, c)
+	b := batch(c, 3, 1, 30, false)
+	want := step(t, session(t, m, 1), b, 0, b.N)
+	var group sync.WaitGroup
+	for range 3 {
+		s := session(t, m, 1)
+		group.Go(func() {
+			var got []float32
+			for n := range b.N {
+				var err error
+				if got, err = s.Step(b.Tokens[n:n+1], 1); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Error("a session depends on others")
+			}
+		})
+	}
+	group.Wait()
 }
 
 func TestSnapshotsAreChecked(t *testing.T) {
