@@ -5,7 +5,7 @@ test: # the README's test command
 	go test ./...
 
 long: # checks that take longer
-	go test ./mechanism -long
+	go test ./mechanism ./generate -long
 	go test ./internal/kernel -regenerate
 
 vet:
