@@ -98,7 +98,7 @@ func TestLongText(t *testing.T) {
 		t.Error("the restored text goes on differently")
 	}
 	written = append([]int32{'\n'}, written[:tokens-1]...) // what the model read
-	ms := func(i, j int) float64 { // median of a token
+	ms := func(i, j int) float64 {                         // median of a token
 		var list []float64
 		for ; i < j; i++ {
 			list = append(list, at[i+1].Sub(at[i]).Seconds()*1e3)
