@@ -26,7 +26,14 @@ type Config struct {
 
 	Model model.Config `json:"model"` // Vocab is that of the text
 
-	Batch   int     `json:"batch"` // sequences of an update, each of Model.Context tokens
+	Batch int `json:"batch"` // sequences of an update, each of Model.Context tokens
+	// FirstContext is the number of tokens of a sequence at first. It doubles in
+	// equal parts of the run until it is Model.Context, with as many more
+	// sequences in an update as are shorter: attention that is not sharp learns
+	// what is near sooner where there is less that is far (staged training,
+	// Press et al. 2021, arXiv 2012.15832). 0: always Model.Context.
+	FirstContext int `json:"first_context"`
+
 	Steps   int     `json:"steps"` // updates
 	Rate    float64 `json:"lr"`    // after WarmUp updates; then along a cosine to MinRate
 	MinRate float64 `json:"min_lr"`
@@ -93,6 +100,7 @@ func (c Config) resolve(text *task.Text) (Config, error) {
 		most  float64
 	}{
 		{"batch", float64(c.Batch), 1, 1 << 20},
+		{"first_context", float64(c.FirstContext), 0, 1 << 40},
 		{"steps", float64(c.Steps), 1, 1 << 40},
 		{"lr", c.Rate, 0, 1e6},
 		{"min_lr", c.MinRate, 0, 1e6},
@@ -114,6 +122,22 @@ func (c Config) resolve(text *task.Text) (Config, error) {
 		return c, fmt.Errorf("context: %d tokens do not fit the %d that there are to learn from", c.Model.Context, n)
 	}
 	return c, nil
+}
+
+// shape returns how many sequences of how many tokens update step has, counted
+// from 0.
+func (c *Config) shape(step int) (batch, context int) {
+	last := c.Model.Context
+	first := c.FirstContext
+	if first == 0 || first > last {
+		first = last
+	}
+	stages := 1
+	for n := first; n < last; n *= 2 {
+		stages++
+	}
+	context = min(first<<(step*stages/c.Steps), last)
+	return c.Batch * last / context, context
 }
 
 // settle gives the settings of the mechanism that are left open what trains

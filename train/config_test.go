@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -62,6 +63,32 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 	}
 }
 
+func TestSequencesGrow(t *testing.T) {
+	for _, tc := range []struct {
+		first, context, batch, steps int
+		want                         [][3]int // first step, sequences, tokens of each
+	}{
+		{0, 15, 3, 30, [][3]int{{0, 3, 15}}},
+		{20, 15, 3, 30, [][3]int{{0, 3, 15}}},
+		{4, 15, 3, 30, [][3]int{{0, 11, 4}, {10, 5, 8}, {20, 3, 15}}},
+		{64, 256, 4, 2000, [][3]int{{0, 16, 64}, {667, 8, 128}, {1334, 4, 256}}},
+		{1, 8, 1, 2, [][3]int{{0, 8, 1}, {1, 2, 4}}},
+	} {
+		c := Config{Batch: tc.batch, Steps: tc.steps, FirstContext: tc.first}
+		c.Model.Context = tc.context
+		var got [][3]int
+		for step := range tc.steps {
+			batch, context := c.shape(step)
+			if n := len(got); n == 0 || got[n-1][1] != batch || got[n-1][2] != context {
+				got = append(got, [3]int{step, batch, context})
+			}
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%+v: got %v", tc, got)
+		}
+	}
+}
+
 func TestImpossibleConfigs(t *testing.T) {
 	for _, tc := range []struct {
 		want   string
@@ -72,6 +99,7 @@ func TestImpossibleConfigs(t *testing.T) {
 		{"kind", func(c *Config) { c.Model.Kind = "encoder" }},
 		{"context: 5000", func(c *Config) { c.Model.Context = 5000 }},
 		{"batch: 0", func(c *Config) { c.Batch = 0 }},
+		{"first_context: -1", func(c *Config) { c.FirstContext = -1 }},
 		{"steps: 0", func(c *Config) { c.Steps = 0 }},
 		{"lr: NaN", func(c *Config) { c.Rate = math.NaN() }},
 		{"min_lr: -1", func(c *Config) { c.MinRate = -1 }},

@@ -17,8 +17,8 @@ type Preset struct {
 }
 
 var presets = []Preset{
-	{"default", "two minutes on two cores with AVX2: context 1024, heads of width 16", standard(4, 128, 8, 1024, 4, 1500)},
-	{"small", "the same where there is no AVX2: a smaller model, fewer updates", standard(2, 64, 4, 512, 4, 600)},
+	{"default", "two minutes at most on two cores with AVX2", standard(4, 96, 3, 256, 4, 2000)},
+	{"small", "the same where there is no AVX2: a smaller model, fewer updates", standard(2, 64, 2, 128, 4, 1000)},
 	{"tiny", "seconds: shows that everything works, learns little", standard(2, 32, 2, 64, 4, 100)},
 	{"shakespeare-cpu", "nanoGPT's configuration for the CPU, at the level of characters", shakespeare()},
 }
@@ -31,7 +31,7 @@ func standard(layers, width, heads, context, batch, steps int) Config {
 			Kind: model.Decoder, Layers: layers, Heads: heads, Width: width, Context: context,
 			Positions: model.Rotary, Mechanism: "fastmax", Tied: true,
 		},
-		Batch: batch, Steps: steps, Rate: 2e-3, MinRate: 2e-4, WarmUp: steps / 20,
+		Batch: batch, FirstContext: 64, Steps: steps, Rate: 4e-3, MinRate: 4e-4, WarmUp: steps / 20,
 		Decay: 0.1, Beta1: 0.9, Beta2: 0.99, Clip: 1, Seed: 1,
 		EvalEvery: 250, EvalTokens: 1 << 15, SaveEvery: 250,
 	}
@@ -43,6 +43,7 @@ func shakespeare() Config {
 	c := standard(4, 128, 4, 64, 12, 2000)
 	c.Vocab = token.KindChars
 	c.Model.Mechanism = "softmax"
+	c.FirstContext = 0
 	c.Model.Positions = model.Learned
 	c.Rate, c.MinRate, c.WarmUp = 1e-3, 1e-4, 100
 	return c

@@ -20,6 +20,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/farfield-ml/farfield/model"
@@ -94,11 +95,8 @@ func newTrainer(c Config, text *task.Text, dir string, m *model.Model[float32]) 
 		optim:    optim.NewAdamW(m.Params()),
 		schedule: optim.Cosine{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: c.Steps},
 		order:    rng.New(c.Seed).Fold(streamOrder),
-		batch:    model.Batch{B: c.Batch, N: c.Model.Context},
 	}
 	t.optim.Beta1, t.optim.Beta2, t.optim.Decay = c.Beta1, c.Beta2, c.Decay
-	t.batch.Tokens = make([]int32, c.Batch*c.Model.Context)
-	t.batch.Targets = make([]int32, c.Batch*c.Model.Context)
 	if dir != "" {
 		t.digest = text.Digest()
 	}
@@ -225,6 +223,9 @@ func every(n, step int) bool { return n > 0 && step%n == 0 }
 func (t *Trainer) update(o Observer) error {
 	start := time.Now()
 	c, b := &t.config, &t.batch
+	b.B, b.N = c.shape(t.step)
+	b.Tokens = slices.Grow(b.Tokens[:0], b.B*b.N)[:b.B*b.N]
+	b.Targets = slices.Grow(b.Targets[:0], b.B*b.N)[:b.B*b.N]
 	if err := t.text.Crop(b.Tokens, b.Targets, b.N, t.order, t.step); err != nil {
 		return err
 	}

@@ -53,12 +53,14 @@ func (p *progress) step(s train.Step) {
 		// A bar that cannot be drawn is no reason to stop training.
 		p.bar.Describe(text)
 		_ = p.bar.Add(1)
-		return
-	}
-	if now := time.Now(); now.Sub(p.spoke) >= lineEvery || s.Step == p.last {
+	} else if now := time.Now(); now.Sub(p.spoke) >= lineEvery || s.Step == p.last {
 		p.spoke = now
 		left := now.Sub(p.start) / time.Duration(s.Step-p.first) * time.Duration(p.last-s.Step)
 		fmt.Fprintf(p.w, "step %d of %d  %s  %s left\n", s.Step, p.last, text, left.Round(time.Second))
+	}
+	if s.Step == p.last {
+		p.clear()
+		fmt.Fprintln(p.w, "validating")
 	}
 }
 

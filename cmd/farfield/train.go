@@ -30,18 +30,19 @@ type trainCmd struct {
 
 	Mechanism string `placeholder:"NAME" help:"Attention function; with --help its settings are listed. Fastmax trains with scale=1/sqrt(D), of odd order with bounded=true, taylorshift from tau=sqrt(D), unless set otherwise."`
 	settings
-	Layers    *int     `placeholder:"N" help:"Layers of attention and MLP."`
-	Heads     *int     `placeholder:"N" help:"Query heads of a layer; they divide the width."`
-	KVHeads   *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
-	Width     *int     `placeholder:"N" help:"Width of the model."`
-	Context   *int     `placeholder:"N" help:"Tokens of a sequence."`
-	Positions string   `placeholder:"KIND" help:"How tokens know where they are: rope, learned, sinusoidal, none."`
-	Vocab     string   `placeholder:"KIND" help:"What a token is: bytes or chars."`
-	Batch     *int     `placeholder:"N" help:"Sequences of an update."`
-	Steps     *int     `placeholder:"N" help:"Updates."`
-	LR        *float64 `name:"lr" placeholder:"X" help:"Highest learning rate; --min-lr becomes a tenth of it unless given."`
-	MinLR     *float64 `name:"min-lr" placeholder:"X" help:"Learning rate at the end."`
-	Warmup    *int     `placeholder:"N" help:"Updates until the highest learning rate."`
+	Layers       *int     `placeholder:"N" help:"Layers of attention and MLP."`
+	Heads        *int     `placeholder:"N" help:"Query heads of a layer; they divide the width."`
+	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
+	Width        *int     `placeholder:"N" help:"Width of the model."`
+	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
+	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first, doubled in equal parts of the training until they are --context; 0 for always --context."`
+	Positions    string   `placeholder:"KIND" help:"How tokens know where they are: rope, learned, sinusoidal, none."`
+	Vocab        string   `placeholder:"KIND" help:"What a token is: bytes or chars."`
+	Batch        *int     `placeholder:"N" help:"Sequences of an update."`
+	Steps        *int     `placeholder:"N" help:"Updates."`
+	LR           *float64 `name:"lr" placeholder:"X" help:"Highest learning rate; --min-lr becomes a tenth of it unless given."`
+	MinLR        *float64 `name:"min-lr" placeholder:"X" help:"Learning rate at the end."`
+	Warmup       *int     `placeholder:"N" help:"Updates until the highest learning rate."`
 
 	WeightDecay *float64 `placeholder:"X" help:"Weight decay of matrices."`
 	Beta2       *float64 `name:"beta2" placeholder:"X" help:"Memory of the second moment."`
@@ -92,6 +93,7 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--kv-heads", &m.KVHeads, t.KVHeads)
 	override(&given, "--width", &m.Width, t.Width)
 	override(&given, "--context", &m.Context, t.Context)
+	override(&given, "--first-context", &c.FirstContext, t.FirstContext)
 	override(&given, "--positions", &m.Positions, text(t.Positions))
 	override(&given, "--vocab", &c.Vocab, text(t.Vocab))
 	override(&given, "--batch", &c.Batch, t.Batch)
