@@ -22,7 +22,7 @@ type generateCmd struct {
 	Model      string `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
 	Prompt     string `xor:"prompt" placeholder:"TEXT" help:"Text to continue. By default a new line."`
 	PromptFile string `xor:"prompt" placeholder:"FILE" help:"File with the text to continue; - is standard input."`
-	Tokens     int    `placeholder:"N" default:"500" help:"Tokens to generate (${default})."`
+	Tokens     int    `placeholder:"N" default:"250" help:"Tokens to generate (${default}). Beyond the context that a model was trained on there is no limit, but its text gets worse."`
 
 	Temperature *float64 `placeholder:"X" help:"Below 1 more likely tokens are preferred, at 0 the most likely is taken (0.8)."`
 	TopK        *int     `placeholder:"K" help:"Only the K most likely tokens; 0 for all (0)."`

@@ -52,7 +52,7 @@ type trainCmd struct {
 	ValidTokens *int     `placeholder:"N" help:"Tokens of the last validation; 0 for all."`
 	SaveEvery   *int     `placeholder:"N" help:"Updates between two checkpoints; 0 for none but the last."`
 
-	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text that is generated at the end (${default})."`
+	SampleTokens int  `placeholder:"N" default:"250" help:"Tokens of the text that is generated at the end (${default})."`
 	JSON         bool `name:"json" help:"Print the result as JSON."`
 }
 
@@ -230,7 +230,11 @@ func describeRun(e *env, t *train.Trainer, text *task.Text, dir string) {
 		text.Corpus.Name, from, len(text.Train), text.Vocab.Kind(), len(text.Valid))
 	fmt.Fprintf(e.stdout, "model       %s, %d layers of width %d, %d heads, %s positions, %d parameters\n",
 		describeAttention(m), m.Layers, m.Width, m.Heads, m.Positions, t.Model().Params().Size())
-	fmt.Fprintf(e.stdout, "run         %s: updates %d to %d of %d×%d tokens\n", dir, t.Done()+1, c.Steps, c.Batch, m.Context)
+	grow := ""
+	if c.FirstContext > 0 && c.FirstContext < m.Context {
+		grow = fmt.Sprintf(", in sequences of %d at first", c.FirstContext)
+	}
+	fmt.Fprintf(e.stdout, "run         %s: updates %d to %d of %d×%d tokens%s\n", dir, t.Done()+1, c.Steps, c.Batch, m.Context, grow)
 }
 
 // describeAttention names the mechanism of a model with its settings, as flags.
