@@ -33,9 +33,15 @@ func (c *demoCmd) Run(e *env) error {
 		return err
 	}
 	if c.Out != "" {
-		return s.save(c.Out, machine)
+		if err := s.save(c.Out, machine); err != nil {
+			return err
+		}
 	}
-	return nil
+	name, training, err := demoTraining()
+	if err != nil {
+		return err
+	}
+	return showTraining(e, name, training)
 }
 
 // showForms prints how near every form comes to the textbook.

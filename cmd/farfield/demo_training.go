@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// demoContext is long enough for the linear form to be what runs.
+const demoContext = 4096
+
+// demoTraining returns the training of the demo, by the size of the preset that
+// it begins with: one long sequence an update, in heads of the demo's width.
+func demoTraining() (name string, c train.Config, err error) {
+	p, err := train.LookupPreset("")
+	if err != nil {
+		return "", c, err
+	}
+	c = p.Config
+	c.Model.Context, c.Model.Heads = demoContext, c.Model.Width/demoWidth
+	c.Batch, c.Steps = 1, 700
+	if p.Name != "default" { // no AVX2
+		c.Steps = 80
+	}
+	c.WarmUp = c.Steps / 20
+	c.EvalEvery, c.SaveEvery, c.ValidTokens = 0, 0, 1<<17
+	return p.Name, c, nil
+}
+
+// showTraining trains on the default text, with the speed of the same model
+// with softmax beside, and prints what the model writes.
+func showTraining(e *env, name string, c train.Config) error {
+	fmt.Fprintf(e.stdout, "\n3. A transformer learns a text (size %s: %d layers of width %d, %d heads of width %d, context %d)\n\n",
+		name, c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Width/c.Model.Heads, c.Model.Context)
+	var text *task.Text
+	err := e.interruptible(func() (err error) {
+		text, err = c.Open()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	soft := c
+	soft.Model.Mechanism, soft.Model.Order, soft.Model.Set = "softmax", 0, nil
+	softmax, err := secondsPerStep(e.ctx, soft, text)
+	if err != nil {
+		return err
+	}
+	seconds, err := secondsPerStep(e.ctx, c, text)
+	if err != nil {
+		return err
+	}
+
+	t, err := train.New(c, text, "")
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	fmt.Fprintf(e.stdout, "   %s: %d bytes to learn from; %d updates of %d tokens, %d parameters\n",
+		text.Corpus.Name, len(text.Train), c.Steps, c.Batch*c.Model.Context, t.Model().Params().Size())
+	score, err := t.Train(e.ctx, newProgress(e, 0, c.Steps).observer())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.stdout, "   an update of full length takes %s; with softmax in place of %s, %s: %.1f times\n",
+		secondsText(seconds), c.Model.Mechanism, secondsText(softmax), softmax/seconds)
+	fmt.Fprintf(e.stdout, "   validation: %.3f bits per byte; counts of the two bytes before reach %.3f\n", score.Bits, tableBits(text)[2])
+
+	fmt.Fprint(e.stdout, "\n4. What it writes, from a state that does not grow\n\n")
+	sampled, err := sample(e.ctx, t.Model(), text.Vocab, 400, c.Seed)
+	if err != nil {
+		return err
+	}
+	w := token.NewWriter(e.stdout)
+	if _, err := w.Write([]byte(sampled)); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(e.stdout)
+	return err
+}
+
+// secondsPerStep is the time of an update, the faster of two: the first also
+// fetches memory.
+func secondsPerStep(ctx context.Context, c train.Config, text *task.Text) (float64, error) {
+	c.Steps, c.WarmUp, c.FirstContext = 3, 0, 0
+	t, err := train.New(c, text, "")
+	if err != nil {
+		return 0, err
+	}
+	defer t.Close()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	enough := errors.New("measured")
+	var seconds []float64
+	_, err = t.Train(ctx, train.Observer{Step: func(s train.Step) {
+		seconds = append(seconds, float64(c.Batch*c.Model.Context)/s.Speed)
+		if len(seconds) == 2 {
+			stop(enough)
+		}
+	}})
+	if context.Cause(ctx) == enough {
+		return min(seconds[0], seconds[1]), nil
+	}
+	return 0, err
+}
