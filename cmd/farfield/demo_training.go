@@ -14,7 +14,8 @@ import (
 const demoContext = 4096
 
 // demoTraining returns the training of the demo, by the size of the preset that
-// it begins with: one long sequence an update, in heads of the demo's width.
+// it begins with: as many tokens an update as one long sequence has, in heads of
+// the demo's width.
 func demoTraining() (name string, c train.Config, err error) {
 	p, err := train.LookupPreset("")
 	if err != nil {
@@ -22,7 +23,7 @@ func demoTraining() (name string, c train.Config, err error) {
 	}
 	c = p.Config
 	c.Model.Context, c.Model.Heads = demoContext, c.Model.Width/demoWidth
-	c.Batch, c.Steps = 1, 700
+	c.Batch, c.Steps = 1, 500
 	if p.Name != "default" { // no AVX2
 		c.Steps = 80
 	}

@@ -93,8 +93,8 @@ func costOf(m bench.Machine, mech attention.Mechanism[float32], s attention.Shap
 	back := bench.Backward(p.FLOPs)
 	return formCost{
 		Form: form.String(), Forward: p.FLOPs, Backward: back, Bytes: p.Bytes,
-		ForwardSeconds:  m.Seconds(p.FLOPs, form, s.B*s.Hkv),
-		BackwardSeconds: m.Seconds(back, form, s.B*s.Hkv),
+		ForwardSeconds:  m.Seconds(p.FLOPs, p, s.B*s.Hkv),
+		BackwardSeconds: m.Seconds(back, p, s.B*s.Hkv),
 	}
 }
 
@@ -144,7 +144,7 @@ func (c *planCmd) sweep(r *planReport, m bench.Machine, s attention.Shape) error
 		}
 		s.H, s.Hkv, s.D, s.Dv = h, h, d, d
 		p := mech.Plan(s)
-		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.Seconds(p.FLOPs, p.Form, s.B*h)}
+		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.Seconds(p.FLOPs, p, s.B*h)}
 		row.Ops, row.Entries = attention.TaylorShiftHeads(s.N, width, h)
 		if r.Degree > 0 {
 			row.Fast = attention.FastCost(s.N, d, h, r.Degree).Time
