@@ -27,12 +27,13 @@ type Config struct {
 	Model model.Config `json:"model"` // Vocab is that of the text
 
 	Batch int `json:"batch"` // sequences of an update, each of Model.Context tokens
-	// FirstContext is the number of tokens of a sequence at first. It doubles in
-	// equal parts of the run until it is Model.Context, with as many more
-	// sequences in an update as are shorter: attention that is not sharp learns
-	// what is near sooner where there is less that is far (staged training,
-	// Press et al. 2021, arXiv 2012.15832). 0: always Model.Context.
+	// Sequences begin with FirstContext tokens and double in equal parts of the
+	// run until they have Model.Context; an update begins with FirstBatch of
+	// them, and has half as many each time, but not less than Batch. Attention
+	// that is not sharp learns what is near sooner where there is less that is
+	// far (staged training, Press et al. 2021, arXiv 2012.15832). 0: as at the end.
 	FirstContext int `json:"first_context"`
+	FirstBatch   int `json:"first_batch"`
 
 	Steps   int     `json:"steps"` // updates
 	Rate    float64 `json:"lr"`    // after WarmUp updates; then along a cosine to MinRate
@@ -101,6 +102,7 @@ func (c Config) resolve(text *task.Text) (Config, error) {
 	}{
 		{"batch", float64(c.Batch), 1, 1 << 20},
 		{"first_context", float64(c.FirstContext), 0, 1 << 40},
+		{"first_batch", float64(c.FirstBatch), 0, 1 << 20},
 		{"steps", float64(c.Steps), 1, 1 << 40},
 		{"lr", c.Rate, 0, 1e6},
 		{"min_lr", c.MinRate, 0, 1e6},
@@ -128,16 +130,18 @@ func (c Config) resolve(text *task.Text) (Config, error) {
 // from 0.
 func (c *Config) shape(step int) (batch, context int) {
 	last := c.Model.Context
-	first := c.FirstContext
-	if first == 0 || first > last {
-		first = last
+	if c.FirstContext == 0 || c.FirstContext >= last {
+		return c.Batch, last
 	}
 	stages := 1
-	for n := first; n < last; n *= 2 {
+	for n := c.FirstContext; n < last; n *= 2 {
 		stages++
 	}
-	context = min(first<<(step*stages/c.Steps), last)
-	return c.Batch * last / context, context
+	stage := step * stages / c.Steps
+	if stage == stages-1 {
+		return c.Batch, last
+	}
+	return max(c.Batch, c.FirstBatch>>stage), c.FirstContext << stage
 }
 
 // settle gives the settings of the mechanism that are left open what trains

@@ -65,16 +65,19 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 
 func TestSequencesGrow(t *testing.T) {
 	for _, tc := range []struct {
-		first, context, batch, steps int
-		want                         [][3]int // first step, sequences, tokens of each
+		first, context           int
+		firstBatch, batch, steps int
+		want                     [][3]int // first step, sequences, tokens of each
 	}{
-		{0, 15, 3, 30, [][3]int{{0, 3, 15}}},
-		{20, 15, 3, 30, [][3]int{{0, 3, 15}}},
-		{4, 15, 3, 30, [][3]int{{0, 11, 4}, {10, 5, 8}, {20, 3, 15}}},
-		{64, 256, 4, 2000, [][3]int{{0, 16, 64}, {667, 8, 128}, {1334, 4, 256}}},
-		{1, 8, 1, 2, [][3]int{{0, 8, 1}, {1, 2, 4}}},
+		{0, 15, 9, 3, 30, [][3]int{{0, 3, 15}}},
+		{20, 15, 9, 3, 30, [][3]int{{0, 3, 15}}},
+		{4, 15, 9, 3, 30, [][3]int{{0, 9, 4}, {10, 4, 8}, {20, 3, 15}}},
+		{4, 15, 0, 3, 30, [][3]int{{0, 3, 4}, {10, 3, 8}, {20, 3, 15}}},
+		{4, 8, 9, 3, 30, [][3]int{{0, 9, 4}, {15, 3, 8}}},
+		{64, 256, 16, 4, 2000, [][3]int{{0, 16, 64}, {667, 8, 128}, {1334, 4, 256}}},
+		{1, 8, 8, 1, 2, [][3]int{{0, 8, 1}, {1, 2, 4}}},
 	} {
-		c := Config{Batch: tc.batch, Steps: tc.steps, FirstContext: tc.first}
+		c := Config{Batch: tc.batch, Steps: tc.steps, FirstContext: tc.first, FirstBatch: tc.firstBatch}
 		c.Model.Context = tc.context
 		var got [][3]int
 		for step := range tc.steps {
@@ -100,6 +103,7 @@ func TestImpossibleConfigs(t *testing.T) {
 		{"context: 5000", func(c *Config) { c.Model.Context = 5000 }},
 		{"batch: 0", func(c *Config) { c.Batch = 0 }},
 		{"first_context: -1", func(c *Config) { c.FirstContext = -1 }},
+		{"first_batch: -1", func(c *Config) { c.FirstBatch = -1 }},
 		{"steps: 0", func(c *Config) { c.Steps = 0 }},
 		{"lr: NaN", func(c *Config) { c.Rate = math.NaN() }},
 		{"min_lr: -1", func(c *Config) { c.MinRate = -1 }},

@@ -31,7 +31,7 @@ func standard(layers, width, heads, context, batch, steps int) Config {
 			Kind: model.Decoder, Layers: layers, Heads: heads, Width: width, Context: context,
 			Positions: model.Rotary, Mechanism: "fastmax", Tied: true,
 		},
-		Batch: batch, FirstContext: 64, Steps: steps, Rate: 4e-3, MinRate: 4e-4, WarmUp: steps / 20,
+		Batch: batch, FirstContext: 64, FirstBatch: 16, Steps: steps, Rate: 4e-3, MinRate: 4e-4, WarmUp: steps / 20,
 		Decay: 0.1, Beta1: 0.9, Beta2: 0.99, Clip: 1, Seed: 1,
 		EvalEvery: 250, EvalTokens: 1 << 15, SaveEvery: 250,
 	}
@@ -43,7 +43,7 @@ func shakespeare() Config {
 	c := standard(4, 128, 4, 64, 12, 2000)
 	c.Vocab = token.KindChars
 	c.Model.Mechanism = "softmax"
-	c.FirstContext = 0
+	c.FirstContext, c.FirstBatch = 0, 0
 	c.Model.Positions = model.Learned
 	c.Rate, c.MinRate, c.WarmUp = 1e-3, 1e-4, 100
 	return c

@@ -23,7 +23,7 @@ import (
 func little(mechanism string) Config {
 	c := standard(1, 12, 2, 15, 3, 30)
 	c.Model.Mechanism = mechanism
-	c.FirstContext, c.EvalEvery, c.EvalTokens, c.SaveEvery = 4, 7, 60, 10
+	c.FirstContext, c.FirstBatch, c.EvalEvery, c.EvalTokens, c.SaveEvery = 4, 9, 7, 60, 10
 	return c
 }
 

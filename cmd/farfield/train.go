@@ -35,7 +35,8 @@ type trainCmd struct {
 	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
 	Width        *int     `placeholder:"N" help:"Width of the model."`
 	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
-	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first, doubled in equal parts of the training until they are --context; 0 for always --context."`
+	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first; they double in equal parts of the training until they are --context. 0 for always --context."`
+	FirstBatch   *int     `placeholder:"N" help:"Sequences of an update at first; they halve when sequences double, down to --batch."`
 	Positions    string   `placeholder:"KIND" help:"How tokens know where they are: rope, learned, sinusoidal, none."`
 	Vocab        string   `placeholder:"KIND" help:"What a token is: bytes or chars."`
 	Batch        *int     `placeholder:"N" help:"Sequences of an update."`
@@ -94,6 +95,7 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--width", &m.Width, t.Width)
 	override(&given, "--context", &m.Context, t.Context)
 	override(&given, "--first-context", &c.FirstContext, t.FirstContext)
+	override(&given, "--first-batch", &c.FirstBatch, t.FirstBatch)
 	override(&given, "--positions", &m.Positions, text(t.Positions))
 	override(&given, "--vocab", &c.Vocab, text(t.Vocab))
 	override(&given, "--batch", &c.Batch, t.Batch)
