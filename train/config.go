@@ -27,9 +27,10 @@ type Config struct {
 	Model model.Config `json:"model"` // Vocab is that of the text
 
 	Batch int `json:"batch"` // sequences of an update, each of Model.Context tokens
-	// Sequences begin with FirstContext tokens and double in equal parts of the
-	// run until they have Model.Context; an update begins with FirstBatch of
-	// them, and has half as many each time, but not less than Batch. Attention
+	// Sequences begin with FirstContext tokens and double until they have
+	// Model.Context; an update begins with FirstBatch of them, and has half as
+	// many each time, but not less than Batch. Each length gets the same number
+	// of tokens to learn from. Attention
 	// that is not sharp learns what is near sooner where there is less that is
 	// far (staged training, Press et al. 2021, arXiv 2012.15832). 0: as at the end.
 	FirstContext int `json:"first_context"`
@@ -129,19 +130,36 @@ func (c Config) resolve(text *task.Text) (Config, error) {
 // shape returns how many sequences of how many tokens update step has, counted
 // from 0.
 func (c *Config) shape(step int) (batch, context int) {
-	last := c.Model.Context
-	if c.FirstContext == 0 || c.FirstContext >= last {
-		return c.Batch, last
+	var updates float64 // for one token of each length
+	for stage := range c.stages() {
+		batch, context = c.stage(stage)
+		updates += 1 / float64(batch*context)
 	}
+	var until float64
+	for stage := range c.stages() {
+		batch, context = c.stage(stage)
+		until += 1 / float64(batch*context) / updates
+		if float64(step) < until*float64(c.Steps) {
+			break
+		}
+	}
+	return batch, context
+}
+
+// stages returns the number of lengths that sequences have.
+func (c *Config) stages() int {
 	stages := 1
-	for n := c.FirstContext; n < last; n *= 2 {
+	for n := c.FirstContext; n > 0 && n < c.Model.Context; n *= 2 {
 		stages++
 	}
-	stage := step * stages / c.Steps
-	if stage == stages-1 {
-		return c.Batch, last
+	return stages
+}
+
+func (c *Config) stage(i int) (batch, context int) {
+	if i == c.stages()-1 {
+		return c.Batch, c.Model.Context
 	}
-	return max(c.Batch, c.FirstBatch>>stage), c.FirstContext << stage
+	return max(c.Batch, c.FirstBatch>>i), c.FirstContext << i
 }
 
 // settle gives the settings of the mechanism that are left open what trains

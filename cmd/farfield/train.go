@@ -35,7 +35,7 @@ type trainCmd struct {
 	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
 	Width        *int     `placeholder:"N" help:"Width of the model."`
 	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
-	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first; they double in equal parts of the training until they are --context. 0 for always --context."`
+	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first; they double until they are --context, and each length gets as many tokens to learn from. 0 for always --context."`
 	FirstBatch   *int     `placeholder:"N" help:"Sequences of an update at first; they halve when sequences double, down to --batch."`
 	Positions    string   `placeholder:"KIND" help:"How tokens know where they are: rope, learned, sinusoidal, none."`
 	Vocab        string   `placeholder:"KIND" help:"What a token is: bytes or chars."`
