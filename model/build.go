@@ -93,6 +93,18 @@ func (b *builder[T]) mlp(name string) *nn.MLP[T] {
 	}
 }
 
+// conv starts as the identity; nil if there is none.
+func (b *builder[T]) conv(name string) *nn.Conv[T] {
+	if b.c.Conv == 0 {
+		return nil
+	}
+	p := b.set.New(name+".weight", false, b.c.Conv, b.c.Width)
+	for i := range b.c.Width {
+		p.Data[i] = 1
+	}
+	return &nn.Conv[T]{W: p}
+}
+
 // stack makes an encoder or a decoder; cross adds attention to a source.
 func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[T] {
 	c := b.c
@@ -109,11 +121,11 @@ func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[
 	}
 	for i := range c.Layers {
 		name := fmt.Sprintf("%slayers.%d.", prefix, i)
-		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "attn_norm"), attn: b.attention(name + "attn")})
+		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "attn_norm"), conv: b.conv(name + "attn_conv"), attn: b.attention(name + "attn")})
 		if cross {
 			s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "cross_norm"), attn: b.attention(name + "cross"), cross: true})
 		}
-		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "mlp_norm"), mlp: b.mlp(name + "mlp")})
+		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "mlp_norm"), conv: b.conv(name + "mlp_conv"), mlp: b.mlp(name + "mlp")})
 	}
 	s.norm = b.norm(prefix + "norm")
 	return s

@@ -4,7 +4,8 @@
 //
 // Blocks are pre-norm: x + f(norm(x)), with f causal or full self-attention,
 // cross-attention, or an MLP with GELU; a last norm; then the head, which may be
-// tied to the embedding.
+// tied to the embedding. In a decoder a short causal convolution may stand
+// between norm and f.
 //
 // Forward keeps, in elements a token, with W the width, H heads of width D, Hkv
 // key heads and U hidden units:
@@ -13,6 +14,7 @@
 //	cross-attention block   2·W + 2 + 2·H·D + H, and 2·Hkv·D a token of the source
 //	MLP block               2·W + 2 + 2·U
 //	last norm               2·W + 2
+//	convolution             W
 //
 // A decoder with Hkv = H and U = 4·W thus keeps 16·W + H + 4 a layer. Logits are
 // not kept. Backward works in 2·W more, and in 2·H·D + 2·Hkv·D that all layers
@@ -57,6 +59,8 @@ type Config struct {
 	Hidden  int `json:"hidden,omitempty"`   // units of the MLP; 0: 4·Width
 	Context int `json:"context"`            // tokens that the model is trained on at once
 
+	Conv int `json:"conv,omitempty"` // tokens of the short convolution before attention and MLP of a decoder; 0: none
+
 	Positions string  `json:"positions"`
 	RopeTheta float64 `json:"rope_theta,omitempty"` // base of the rotations' frequencies; 0: 10000
 
@@ -95,6 +99,7 @@ func decode(data []byte, to any) error {
 const (
 	maxSize    = 1 << 24
 	maxWeights = 1 << 40
+	maxConv    = 64
 )
 
 // Validate reports the first field that is not possible.
@@ -127,6 +132,10 @@ func (c Config) Validate() error {
 		return fmt.Errorf("heads: %d do not divide width %d", c.Heads, c.Width)
 	case c.Heads%c.kvHeads() != 0:
 		return fmt.Errorf("kv_heads: %d do not divide heads %d", c.KVHeads, c.Heads)
+	case c.Conv != 0 && c.Kind != Decoder:
+		return fmt.Errorf("conv: %d, but kind %s is not a %s", c.Conv, c.Kind, Decoder)
+	case c.Conv < 0 || c.Conv > maxConv:
+		return fmt.Errorf("conv: %d, needs to be from 0 to %d", c.Conv, maxConv)
 	case c.SourceVocab != 0 && c.Kind != EncoderDecoder:
 		return fmt.Errorf("source_vocab: %d, but kind %s has no source", c.SourceVocab, c.Kind)
 	case !(c.RopeTheta >= 0) || c.RopeTheta > 1e30:

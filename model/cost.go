@@ -20,9 +20,10 @@ func (c Config) size(mechanism int) float64 {
 	vocab, hidden, layers := float64(c.Vocab), float64(c.hidden()), float64(c.Layers)
 
 	keys := float64(c.kvHeads() * c.headWidth())
+	norm += float64(c.Conv) * w // of a block
 	attention := norm + 2*linear(w, w) + 2*linear(keys, w) + float64(mechanism)
 	mlp := norm + linear(hidden, w) + linear(w, hidden)
-	stack := norm + layers*(attention+mlp)
+	stack := norm - float64(c.Conv)*w + layers*(attention+mlp)
 	if c.Positions == Learned {
 		stack += float64(c.Context) * w
 	}
@@ -55,6 +56,7 @@ func (c Config) TrainFLOPs(tokens float64) float64 {
 	projections := 2 * (2*w*w + 2*w*keys)
 	mlp := 2 * 2 * w * float64(c.hidden())
 	layers := float64(c.Layers)
+	projections += 2 * float64(2*c.Conv) * w
 	token := layers*(projections+mlp+c.attentionFLOPs(c.Kind != Encoder)) + 2*w*float64(c.Vocab)
 	if c.Kind == EncoderDecoder {
 		token += layers * (projections + mlp + c.attentionFLOPs(false)) // the encoder

@@ -47,6 +47,8 @@ func cases() map[string]Config {
 		"grouped heads":   with(tiny(Decoder, "taylorshift"), func(c *Config) { c.KVHeads = 1 }),
 		"grouped cross":   with(tiny(EncoderDecoder, "fastmax"), func(c *Config) { c.KVHeads = 1 }),
 		"source vocab":    with(tiny(EncoderDecoder, "linear"), func(c *Config) { c.SourceVocab = 5 }),
+		"conv":            with(d, func(c *Config) { c.Conv, c.Positions = 3, Rotary }),
+		"long conv":       with(tiny(Decoder, "linear"), func(c *Config) { c.Conv = 9 }),
 		"default hidden":  with(d, func(c *Config) { c.Hidden = 0 }),
 		"order and scale": with(d, func(c *Config) { c.Order, c.Set = 4, map[string]string{"scale": "1/sqrt(D)"} }),
 	})

@@ -382,6 +382,9 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 		w, h, kv := c.Width, c.Width+c.Heads, 2*c.kvHeads()*c.headWidth()
 		norm := 2*w + 2
 		layer := norm + w + h + kv + norm + 2*c.hidden()
+		if c.Conv > 0 {
+			layer += 2 * w
+		}
 		want := b.B * b.N * (c.Layers*layer + norm)
 		if c.Kind == EncoderDecoder {
 			want += b.B * b.N * c.Layers * (norm + w + h)          // cross-attention

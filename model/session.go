@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"slices"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/tensor"
@@ -15,6 +16,7 @@ import (
 type Session[T tensor.Float] struct {
 	model  *Model[T]
 	states []attention.State[T] // of each layer
+	past   [][]T                // of each convolution, the rows before the next token
 	tokens int64
 	batch  int
 
@@ -58,6 +60,11 @@ func (m *Model[T]) session(batch int) (*Session[T], error) {
 	}
 	s := &Session[T]{model: m, batch: batch}
 	s.trace.blocks = make([]blockTrace[T], 1)
+	for i := range m.main.blocks {
+		if c := m.main.blocks[i].conv; c != nil {
+			s.past = append(s.past, make([]T, batch*c.Past()))
+		}
+	}
 	return s, nil
 }
 
@@ -83,7 +90,7 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 			s.piece = append(s.piece, tokens[b*n+i:][:size]...)
 		}
 		in := input[T]{b: s.batch, n: size, tokens: s.piece}
-		y, err = m.main.step(in, s.tokens, s.states, s.rotations(size), &s.trace)
+		y, err = m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace)
 		if err != nil {
 			return nil, err
 		}
@@ -115,11 +122,15 @@ func (s *Session[T]) rotations(n int) *attention.Rope[T] {
 // Tokens returns the number of tokens that each sequence has.
 func (s *Session[T]) Tokens() int64 { return s.tokens }
 
-// Bytes returns the memory that the attention of all layers holds.
+// Bytes returns the memory that attention and convolutions of all layers hold.
 func (s *Session[T]) Bytes() int64 {
 	var n int64
 	for _, state := range s.states {
 		n += state.Bytes()
+	}
+	var z T
+	for _, p := range s.past {
+		n += int64(len(p)) * int64(unsafe.Sizeof(z))
 	}
 	return n
 }
@@ -131,6 +142,9 @@ func (s *Session[T]) Clone() *Session[T] {
 	for _, state := range s.states {
 		c.states = append(c.states, state.Clone())
 	}
+	for _, p := range s.past {
+		c.past = append(c.past, slices.Clone(p))
+	}
 	return c
 }
 
@@ -139,5 +153,8 @@ func (s *Session[T]) Reset() {
 	s.tokens = 0
 	for _, state := range s.states {
 		state.Reset()
+	}
+	for _, p := range s.past {
+		clear(p)
 	}
 }

@@ -18,6 +18,7 @@ import (
 //	uint64   batch
 //	uint64   tokens of each sequence
 //	for each layer: uint64 length, snapshot of its state
+//	for each convolution: its rows before the next token
 //	uint32   CRC-32C of everything before
 const (
 	sessionMagic   = "farfield session"
@@ -54,6 +55,11 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 			return b[:start], fmt.Errorf("session: layer %d: %w", i, err)
 		}
 		le.PutUint64(b[at:], uint64(len(b)-at-8))
+	}
+	for _, p := range s.past {
+		if b, err = binary.Append(b, le, p); err != nil {
+			return b[:start], err
+		}
 	}
 	return le.AppendUint32(b, crc32.Checksum(b[start:], castagnoli)), nil
 }
@@ -117,6 +123,13 @@ func (s *Session[T]) restoreStates(data []byte) error {
 		}
 		s.states = append(s.states, state)
 		data = data[8+n:]
+	}
+	for i, p := range s.past {
+		n, err := binary.Decode(data, binary.LittleEndian, p)
+		if err != nil {
+			return fmt.Errorf("session: convolution %d: the snapshot ends within it", i)
+		}
+		data = data[n:]
 	}
 	if len(data) > 0 {
 		return fmt.Errorf("session: %d bytes follow the last of %d layers", len(data), len(s.states))

@@ -21,9 +21,10 @@ type stack[T tensor.Float] struct {
 	rope     *attention.Rope[T] // rotations of the positions met so far
 }
 
-// block is x + f(norm(x)), with f attention or an MLP.
+// block is x + f(norm(x)), or x + f(conv(norm(x))), with f attention or an MLP.
 type block[T tensor.Float] struct {
 	norm  nn.Norm[T]
+	conv  *nn.Conv[T]      // nil: none
 	attn  *nn.Attention[T] // nil: an MLP
 	cross bool             // attention is to the source
 	mlp   *nn.MLP[T]
@@ -51,6 +52,7 @@ type trace[T tensor.Float] struct {
 
 type blockTrace[T tensor.Float] struct {
 	x, y  []T // [b·n,width] before and after the norm; x only where it is kept
+	z     []T // [b·n,width] after the convolution
 	stats []T
 	attn  nn.AttentionTrace[T]
 	mlp   nn.MLPTrace[T]
@@ -59,6 +61,7 @@ type blockTrace[T tensor.Float] struct {
 // scratch is what the gradients of all blocks share.
 type scratch[T tensor.Float] struct {
 	dx, dy  []T // [b·n,width] of the residual stream, and of a normalised row
+	dz      []T // [b·n,width] of a convolution's output
 	dsource []T // [b·m,width] of the encoder's outputs
 	attn    nn.AttentionScratch[T]
 }
@@ -113,6 +116,7 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		if tr.keep {
 			copy(next.Data, x.Data)
 		}
+		y = b.convolve(y, in.b, nil, t)
 		var err error
 		switch {
 		case b.mlp != nil:
@@ -130,6 +134,16 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	y := mat(&tr.y, rows, w)
 	s.norm.Forward(y, x, mat(&tr.stats, rows, 2).Data)
 	return y, nil
+}
+
+// convolve returns what goes into f: y, or its convolution after the rows past.
+func (b *block[T]) convolve(y tensor.Mat[T], batch int, past []T, t *blockTrace[T]) tensor.Mat[T] {
+	if b.conv == nil {
+		return y
+	}
+	z := mat(&t.z, y.Rows, y.Cols)
+	b.conv.Forward(z, y, batch, past)
+	return z
 }
 
 // rotations returns a table of n positions or more; nil if there are none.
@@ -153,17 +167,24 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 	for i := len(s.blocks) - 1; i >= 0; i-- {
 		b, t := &s.blocks[i], tr.block(i)
 		x, y := tr.stream(i, rows, w), mat(&t.y, rows, w)
+		in, din := y, dy // of f
+		if b.conv != nil {
+			in, din = mat(&t.z, rows, w), mat(&sc.dz, rows, w)
+		}
 		var err error
 		switch {
 		case b.mlp != nil:
-			b.mlp.Backward(dy, dx, y, &t.mlp)
+			b.mlp.Backward(din, dx, in, &t.mlp)
 		case b.cross:
-			err = b.attn.Backward(dy, dsource, dx, y, tr.in.source, &t.attn, &sc.attn)
+			err = b.attn.Backward(din, dsource, dx, in, tr.in.source, &t.attn, &sc.attn)
 		default:
-			err = b.attn.Backward(dy, dy, dx, y, y, &t.attn, &sc.attn)
+			err = b.attn.Backward(din, din, dx, in, in, &t.attn, &sc.attn)
 		}
 		if err != nil {
 			return err
+		}
+		if b.conv != nil {
+			b.conv.Backward(dy, din, y, tr.in.b)
 		}
 		b.norm.Backward(dx, dy, x, t.stats)
 	}
@@ -175,9 +196,9 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 }
 
 // step is forward for the causal self-attentions of a decoder, continued from
-// position start and from what states have seen, one state for each of them in
-// order. tr keeps nothing.
-func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], rope *attention.Rope[T], tr *trace[T]) (tensor.Mat[T], error) {
+// position start and from what states and past have seen, in the order of the
+// blocks that have them. tr keeps nothing.
+func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	t := tr.block(0)
 	x := mat(&tr.x, rows, w)
@@ -193,11 +214,15 @@ func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], r
 	for i := range s.blocks {
 		b := &s.blocks[i]
 		b.norm.Forward(y, x, stats)
+		f := y
+		if b.conv != nil {
+			f, past = b.convolve(y, in.b, past[0], t), past[1:]
+		}
 		if b.mlp != nil {
-			b.mlp.Forward(x, y, &t.mlp)
+			b.mlp.Forward(x, f, &t.mlp)
 			continue
 		}
-		if err := b.attn.Step(x, y, states[0], scope, &t.attn); err != nil {
+		if err := b.attn.Step(x, f, states[0], scope, &t.attn); err != nil {
 			return x, err
 		}
 		states = states[1:]

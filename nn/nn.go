@@ -14,6 +14,7 @@
 //	Linear      the caller's input
 //	Attention   2·H·D + 2·Hkv·D + H (queries, keys, values, outputs, denominators)
 //	MLP         2·U (before and after GELU)
+//	Conv        the caller's input
 //	loss        nothing: logits are computed again
 //
 // A residual block x + f(norm(x)) thus keeps x, norm(x), 2 numbers and what f

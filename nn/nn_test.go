@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -112,6 +113,21 @@ func layers(s *source) map[string]layer {
 	return all
 }
 
+// sequenceLayers work along two sequences of an even number of rows, shorter
+// and longer than the convolution.
+func sequenceLayers(s *source) map[string]layer {
+	all := map[string]layer{}
+	for name, taps := range map[string]int{"conv": 2, "long conv": 5} {
+		c := &Conv[float64]{W: weight[float64](s, taps, 6)}
+		all[name] = layer{
+			in: 6, out: 6, weights: []*param.Param[float64]{c.W},
+			forward:  func(y, x tensor.Mat[float64]) { c.Forward(y, x, 2, nil) },
+			backward: func(dx, dy, x tensor.Mat[float64]) { c.Backward(dx, dy, x, 2) },
+		}
+	}
+	return all
+}
+
 // sumOf returns Σ y∘dy.
 func sumOf(y, dy tensor.Mat[float64]) (s float64) {
 	for i := range y.Rows {
@@ -139,7 +155,9 @@ func holds(t *testing.T, what string, got, want []float64) {
 }
 
 func TestGradientsOfLayers(t *testing.T) {
-	for name, l := range layers(&source{key: rng.New(1)}) {
+	all := layers(&source{key: rng.New(1)})
+	maps.Copy(all, sequenceLayers(&source{key: rng.New(6)}))
+	for name, l := range all {
 		s := &source{key: rng.New(2)}
 		const rows = 4
 		x, y, dy := matrix[float64](s, rows, l.in), matrix[float64](s, rows, l.out), matrix[float64](s, rows, l.out)
