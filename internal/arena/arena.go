@@ -4,6 +4,7 @@ package arena
 
 import (
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -12,9 +13,17 @@ type Arena struct {
 	slab []float64 // one element type keeps the garbage collector out of it
 	used int
 	over int // what did not fit in the slab since Acquire
+	most int // highest level since Acquire
 }
 
 const line = 8 // float64s in a cache line of 64 bytes
+
+// highest is the highest level that a released arena had.
+var highest atomic.Int64
+
+// HighWater returns the most bytes that a single arena has lent at one time, of
+// those released since HighWater was called before.
+func HighWater() int64 { return highest.Swap(0) * 8 }
 
 var pool = sync.Pool{New: func() any { return new(Arena) }}
 
@@ -28,7 +37,10 @@ func (a *Arena) Release() {
 		a.slab = make([]float64, (len(a.slab)+a.over)*5/4+line)
 	}
 	poison(a.slab[:a.used])
-	a.used, a.over = 0, 0
+	for m, h := int64(a.most), highest.Load(); m > h && !highest.CompareAndSwap(h, m); {
+		h = highest.Load()
+	}
+	a.used, a.over, a.most = 0, 0, 0
 	pool.Put(a)
 }
 
@@ -60,10 +72,12 @@ func Take[T float32 | float64](a *Arena, n int) []T {
 	}
 	if a.used+words > len(a.slab) {
 		a.over += words
+		a.most = max(a.most, a.used+a.over)
 		return make([]T, n)
 	}
 	p := unsafe.Pointer(&a.slab[a.used])
 	a.used += words
+	a.most = max(a.most, a.used)
 	return unsafe.Slice((*T)(p), n)
 }
 

@@ -65,6 +65,25 @@ func TestResetGivesBack(t *testing.T) {
 	}
 }
 
+func TestHighWater(t *testing.T) {
+	HighWater()
+	a, b := new(Arena), new(Arena)
+	Take[float64](a, 1000)
+	mark := a.Mark()
+	Take[float64](a, 2000)
+	a.Reset(mark)
+	Take[float64](a, 1000)
+	a.Release()
+	Take[float64](b, 100)
+	b.Release()
+	if got := HighWater(); got < 8*3000 || got > 8*(3000+3*line) {
+		t.Errorf("3000 float64s at most have a high water of %d bytes", got)
+	}
+	if got := HighWater(); got != 0 {
+		t.Errorf("%d bytes without a release since", got)
+	}
+}
+
 func TestTakeDoesNotAllocate(t *testing.T) {
 	a := new(Arena)
 	Take[float32](a, 1000)
