@@ -34,6 +34,7 @@ type trainCmd struct {
 	Heads        *int     `placeholder:"N" help:"Query heads of a layer; they divide the width."`
 	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
 	Width        *int     `placeholder:"N" help:"Width of the model."`
+	Conv         *int     `placeholder:"K" help:"Tokens of the short convolution before attention and MLP, which tells neighbours apart; 0 for none."`
 	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
 	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first; they double until they are --context, and each length gets as many tokens to learn from. 0 for always --context."`
 	FirstBatch   *int     `placeholder:"N" help:"Sequences of an update at first; they halve when sequences double, down to --batch."`
@@ -93,6 +94,7 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--heads", &m.Heads, t.Heads)
 	override(&given, "--kv-heads", &m.KVHeads, t.KVHeads)
 	override(&given, "--width", &m.Width, t.Width)
+	override(&given, "--conv", &m.Conv, t.Conv)
 	override(&given, "--context", &m.Context, t.Context)
 	override(&given, "--first-context", &c.FirstContext, t.FirstContext)
 	override(&given, "--first-batch", &c.FirstBatch, t.FirstBatch)
