@@ -14,7 +14,9 @@ func generic[T Float]() *Table[T] {
 		Exp: expGo[T], Poly: polyGo[T],
 		GELU: geluGo[T], GELUGrad: geluGradGo[T],
 		LayerNorm: layerNormGo[T], LayerNormGrad: layerNormGradGo[T],
-		AdamW: adamWGo[T],
+		AdamW:    adamWGo[T],
+		Products: productsGo[T], ProductsGrad: productsGradGo[T], Dots: dotsGo[T],
+		Centre: centreGo[T], Normalise: normaliseGo[T], NormaliseGrad: normaliseGradGo[T],
 	}
 }
 

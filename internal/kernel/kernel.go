@@ -69,6 +69,29 @@ type Table[T Float] struct {
 	// LayerNormGrad sets dx and adds to dgain and dbias (nil is skipped).
 	LayerNormGrad func(dx, dgain, dbias, dy, x, gain []T, mean, rstd T)
 
+	// The columns of the following matrices are tokens; rows of x and dst lie
+	// xrs and drs, or rs, apart. What becomes of a token depends on its column
+	// alone.
+
+	// Products sets rows dst_r = w[r]·(p∘x_r) for r < len(w). Dst does not
+	// overlap the others.
+	Products func(dst []T, drs int, w, p, x []T, xrs int)
+	// ProductsGrad adds d_r∘p to rows dx_r, and Σ_r d_r∘x_r to dp, for r < rows.
+	// Neither overlaps the others.
+	ProductsGrad func(dx, dp, d, p, x []T, rs, rows int)
+	// Dots sets dst[r] = Σ x_r∘w.
+	Dots func(dst, x []T, xrs int, w []T)
+	// Centre subtracts from each of n columns its mean. Equal numbers become
+	// exactly zero.
+	Centre func(x []T, rs, rows, n int)
+	// Normalise gives each of n columns the 2-norm |length|, taken in float64.
+	// A column whose norm is below 2⁻¹²⁶ becomes zero.
+	Normalise func(x []T, rs, rows, n int, length T)
+	// NormaliseGrad turns the gradient of normalised columns into that of the
+	// columns x before, dx = length/|x|·(dx - x·(x·dx)/|x|²), or zero where
+	// Normalise gives zero.
+	NormaliseGrad func(dx, x []T, rs, rows, n int, length T)
+
 	// AdamW updates the weights w and moments m, v from the gradient g.
 	AdamW func(w, g, m, v []T, s *AdamWStep[T])
 }

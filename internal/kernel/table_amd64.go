@@ -46,6 +46,9 @@ func avx512() *Table[float32] {
 		LayerNorm:     layerNorm(sumAVX512, varianceAVX512, normalizeAVX512, normalizeBiasAVX512),
 		LayerNormGrad: layerNormGrad(normSumsAVX512, normGradAVX512, gainGradAVX512, addAVX512),
 		AdamW:         adamW(adamWAVX512),
+		Products:      products(productsAVX512), ProductsGrad: productsGrad(productsGradAVX512),
+		Dots: dots(dotsAVX512), Centre: centre(centreAVX512),
+		Normalise: normalise(normaliseAVX512), NormaliseGrad: normaliseGrad(normaliseGradAVX512),
 	}
 }
 
@@ -69,6 +72,9 @@ func avx2() *Table[float32] {
 		LayerNorm:     layerNorm(sumAVX2, varianceAVX2, normalizeAVX2, normalizeBiasAVX2),
 		LayerNormGrad: layerNormGrad(normSumsAVX2, normGradAVX2, gainGradAVX2, addAVX2),
 		AdamW:         adamW(adamWAVX2),
+		Products:      products(productsAVX2), ProductsGrad: productsGrad(productsGradAVX2),
+		Dots: dots(dotsAVX2), Centre: centre(centreAVX2),
+		Normalise: normalise(normaliseAVX2), NormaliseGrad: normaliseGrad(normaliseGradAVX2),
 	}
 }
 

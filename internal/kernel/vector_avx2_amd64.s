@@ -2179,6 +2179,1034 @@ done91:
 	VZEROUPPER
 	RET
 
+// func productsAVX2(n int, rows int, dst *float32, drs int, w *float32, p *float32, x *float32, xrs int)
+// Requires: AVX
+TEXT ·productsAVX2(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ dst+16(FP), DX
+	MOVQ drs+24(FP), BX
+	SHLQ $0x02, BX
+	MOVQ w+32(FP), SI
+	MOVQ p+40(FP), DI
+	MOVQ x+48(FP), R8
+	MOVQ xrs+56(FP), R9
+	SHLQ $0x02, R9
+	XORQ R10, R10
+
+loop94:
+	CMPQ    AX, $+64
+	JLT     single93
+	VMOVUPS (DI)(R10*4), Y0
+	VMOVUPS 32(DI)(R10*4), Y1
+	VMOVUPS 64(DI)(R10*4), Y2
+	VMOVUPS 96(DI)(R10*4), Y3
+	VMOVUPS 128(DI)(R10*4), Y4
+	VMOVUPS 160(DI)(R10*4), Y5
+	VMOVUPS 192(DI)(R10*4), Y6
+	VMOVUPS 224(DI)(R10*4), Y7
+	MOVQ    SI, R11
+	MOVQ    CX, R12
+	MOVQ    DX, R13
+	MOVQ    R8, R14
+
+row95:
+	VBROADCASTSS (R11), Y8
+	VMOVUPS      (R14)(R10*4), Y9
+	VMOVUPS      32(R14)(R10*4), Y10
+	VMULPS       Y9, Y0, Y9
+	VMULPS       Y10, Y1, Y10
+	VMULPS       Y8, Y9, Y9
+	VMULPS       Y8, Y10, Y10
+	VMOVUPS      Y9, (R13)(R10*4)
+	VMOVUPS      Y10, 32(R13)(R10*4)
+	VMOVUPS      64(R14)(R10*4), Y9
+	VMOVUPS      96(R14)(R10*4), Y10
+	VMULPS       Y9, Y2, Y9
+	VMULPS       Y10, Y3, Y10
+	VMULPS       Y8, Y9, Y9
+	VMULPS       Y8, Y10, Y10
+	VMOVUPS      Y9, 64(R13)(R10*4)
+	VMOVUPS      Y10, 96(R13)(R10*4)
+	VMOVUPS      128(R14)(R10*4), Y9
+	VMOVUPS      160(R14)(R10*4), Y10
+	VMULPS       Y9, Y4, Y9
+	VMULPS       Y10, Y5, Y10
+	VMULPS       Y8, Y9, Y9
+	VMULPS       Y8, Y10, Y10
+	VMOVUPS      Y9, 128(R13)(R10*4)
+	VMOVUPS      Y10, 160(R13)(R10*4)
+	VMOVUPS      192(R14)(R10*4), Y9
+	VMOVUPS      224(R14)(R10*4), Y10
+	VMULPS       Y9, Y6, Y9
+	VMULPS       Y10, Y7, Y10
+	VMULPS       Y8, Y9, Y9
+	VMULPS       Y8, Y10, Y8
+	VMOVUPS      Y9, 192(R13)(R10*4)
+	VMOVUPS      Y8, 224(R13)(R10*4)
+	ADDQ         $0x04, R11
+	ADDQ         BX, R13
+	ADDQ         R9, R14
+	DECQ         R12
+	JNZ          row95
+	ADDQ         $+64, R10
+	SUBQ         $+64, AX
+	JMP          loop94
+
+single93:
+loop96:
+	CMPQ    AX, $+16
+	JLT     part92
+	VMOVUPS (DI)(R10*4), Y0
+	VMOVUPS 32(DI)(R10*4), Y1
+	MOVQ    SI, R11
+	MOVQ    CX, R12
+	MOVQ    DX, R13
+	MOVQ    R8, R14
+
+row97:
+	VBROADCASTSS (R11), Y2
+	VMOVUPS      (R14)(R10*4), Y3
+	VMOVUPS      32(R14)(R10*4), Y4
+	VMULPS       Y3, Y0, Y3
+	VMULPS       Y4, Y1, Y4
+	VMULPS       Y2, Y3, Y3
+	VMULPS       Y2, Y4, Y2
+	VMOVUPS      Y3, (R13)(R10*4)
+	VMOVUPS      Y2, 32(R13)(R10*4)
+	ADDQ         $0x04, R11
+	ADDQ         BX, R13
+	ADDQ         R9, R14
+	DECQ         R12
+	JNZ          row97
+	ADDQ         $+16, R10
+	SUBQ         $+16, AX
+	JMP          loop96
+
+part92:
+	TESTQ      AX, AX
+	JZ         done98
+	LEAQ       masksAVX2<>+0(SB), R11
+	NEGQ       AX
+	VMOVUPS    64(R11)(AX*4), Y0
+	VMOVUPS    96(R11)(AX*4), Y1
+	VMASKMOVPS (DI)(R10*4), Y0, Y2
+	VMASKMOVPS 32(DI)(R10*4), Y1, Y3
+	MOVQ       SI, AX
+	MOVQ       DX, DX
+	MOVQ       R8, SI
+
+row99:
+	VBROADCASTSS (AX), Y4
+	VMASKMOVPS   (SI)(R10*4), Y0, Y5
+	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
+	VMULPS       Y5, Y2, Y5
+	VMULPS       Y6, Y3, Y6
+	VMULPS       Y4, Y5, Y5
+	VMULPS       Y4, Y6, Y4
+	VMASKMOVPS   Y5, Y0, (DX)(R10*4)
+	VMASKMOVPS   Y4, Y1, 32(DX)(R10*4)
+	ADDQ         $0x04, AX
+	ADDQ         BX, DX
+	ADDQ         R9, SI
+	DECQ         CX
+	JNZ          row99
+
+done98:
+	VZEROUPPER
+	RET
+
+// func productsGradAVX2(n int, rows int, dx *float32, dp *float32, d *float32, p *float32, x *float32, rs int)
+// Requires: AVX, FMA3
+TEXT ·productsGradAVX2(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ dx+16(FP), DX
+	MOVQ dp+24(FP), BX
+	MOVQ d+32(FP), SI
+	MOVQ p+40(FP), DI
+	MOVQ x+48(FP), R8
+	MOVQ rs+56(FP), R9
+	SHLQ $0x02, R9
+	XORQ R10, R10
+
+loop102:
+	CMPQ    AX, $+32
+	JLT     single101
+	VMOVUPS (DI)(R10*4), Y0
+	VMOVUPS 32(DI)(R10*4), Y1
+	VMOVUPS (BX)(R10*4), Y2
+	VMOVUPS 32(BX)(R10*4), Y3
+	VMOVUPS 64(DI)(R10*4), Y4
+	VMOVUPS 96(DI)(R10*4), Y5
+	VMOVUPS 64(BX)(R10*4), Y6
+	VMOVUPS 96(BX)(R10*4), Y7
+	MOVQ    CX, R11
+	MOVQ    DX, R12
+	MOVQ    SI, R13
+	MOVQ    R8, R14
+
+row103:
+	VMOVUPS     (R13)(R10*4), Y8
+	VMOVUPS     32(R13)(R10*4), Y9
+	VMOVUPS     (R12)(R10*4), Y10
+	VMOVUPS     32(R12)(R10*4), Y11
+	VFMADD231PS Y0, Y8, Y10
+	VFMADD231PS Y1, Y9, Y11
+	VMOVUPS     Y10, (R12)(R10*4)
+	VMOVUPS     Y11, 32(R12)(R10*4)
+	VMOVUPS     (R14)(R10*4), Y10
+	VMOVUPS     32(R14)(R10*4), Y11
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y11, Y9, Y3
+	VMOVUPS     64(R13)(R10*4), Y8
+	VMOVUPS     96(R13)(R10*4), Y9
+	VMOVUPS     64(R12)(R10*4), Y10
+	VMOVUPS     96(R12)(R10*4), Y11
+	VFMADD231PS Y4, Y8, Y10
+	VFMADD231PS Y5, Y9, Y11
+	VMOVUPS     Y10, 64(R12)(R10*4)
+	VMOVUPS     Y11, 96(R12)(R10*4)
+	VMOVUPS     64(R14)(R10*4), Y10
+	VMOVUPS     96(R14)(R10*4), Y11
+	VFMADD231PS Y10, Y8, Y6
+	VFMADD231PS Y11, Y9, Y7
+	ADDQ        R9, R12
+	ADDQ        R9, R13
+	ADDQ        R9, R14
+	DECQ        R11
+	JNZ         row103
+	VMOVUPS     Y2, (BX)(R10*4)
+	VMOVUPS     Y3, 32(BX)(R10*4)
+	VMOVUPS     Y6, 64(BX)(R10*4)
+	VMOVUPS     Y7, 96(BX)(R10*4)
+	ADDQ        $+32, R10
+	SUBQ        $+32, AX
+	JMP         loop102
+
+single101:
+loop104:
+	CMPQ    AX, $+16
+	JLT     part100
+	VMOVUPS (DI)(R10*4), Y0
+	VMOVUPS 32(DI)(R10*4), Y1
+	VMOVUPS (BX)(R10*4), Y2
+	VMOVUPS 32(BX)(R10*4), Y3
+	MOVQ    CX, R11
+	MOVQ    DX, R12
+	MOVQ    SI, R13
+	MOVQ    R8, R14
+
+row105:
+	VMOVUPS     (R13)(R10*4), Y4
+	VMOVUPS     32(R13)(R10*4), Y5
+	VMOVUPS     (R12)(R10*4), Y6
+	VMOVUPS     32(R12)(R10*4), Y7
+	VFMADD231PS Y0, Y4, Y6
+	VFMADD231PS Y1, Y5, Y7
+	VMOVUPS     Y6, (R12)(R10*4)
+	VMOVUPS     Y7, 32(R12)(R10*4)
+	VMOVUPS     (R14)(R10*4), Y6
+	VMOVUPS     32(R14)(R10*4), Y7
+	VFMADD231PS Y6, Y4, Y2
+	VFMADD231PS Y7, Y5, Y3
+	ADDQ        R9, R12
+	ADDQ        R9, R13
+	ADDQ        R9, R14
+	DECQ        R11
+	JNZ         row105
+	VMOVUPS     Y2, (BX)(R10*4)
+	VMOVUPS     Y3, 32(BX)(R10*4)
+	ADDQ        $+16, R10
+	SUBQ        $+16, AX
+	JMP         loop104
+
+part100:
+	TESTQ      AX, AX
+	JZ         done106
+	LEAQ       masksAVX2<>+0(SB), R11
+	NEGQ       AX
+	VMOVUPS    64(R11)(AX*4), Y0
+	VMOVUPS    96(R11)(AX*4), Y1
+	VMASKMOVPS (DI)(R10*4), Y0, Y2
+	VMASKMOVPS 32(DI)(R10*4), Y1, Y3
+	VMASKMOVPS (BX)(R10*4), Y0, Y4
+	VMASKMOVPS 32(BX)(R10*4), Y1, Y5
+	MOVQ       CX, AX
+	MOVQ       DX, CX
+	MOVQ       SI, DX
+	MOVQ       R8, SI
+
+row107:
+	VMASKMOVPS  (DX)(R10*4), Y0, Y6
+	VMASKMOVPS  32(DX)(R10*4), Y1, Y7
+	VMASKMOVPS  (CX)(R10*4), Y0, Y8
+	VMASKMOVPS  32(CX)(R10*4), Y1, Y9
+	VFMADD231PS Y2, Y6, Y8
+	VFMADD231PS Y3, Y7, Y9
+	VMASKMOVPS  Y8, Y0, (CX)(R10*4)
+	VMASKMOVPS  Y9, Y1, 32(CX)(R10*4)
+	VMASKMOVPS  (SI)(R10*4), Y0, Y8
+	VMASKMOVPS  32(SI)(R10*4), Y1, Y9
+	VFMADD231PS Y8, Y6, Y4
+	VFMADD231PS Y9, Y7, Y5
+	ADDQ        R9, CX
+	ADDQ        R9, DX
+	ADDQ        R9, SI
+	DECQ        AX
+	JNZ         row107
+	VMASKMOVPS  Y4, Y0, (BX)(R10*4)
+	VMASKMOVPS  Y5, Y1, 32(BX)(R10*4)
+
+done106:
+	VZEROUPPER
+	RET
+
+// func dotsAVX2(n int, rows int, dst *float32, x *float32, xrs int, w *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
+	MOVQ rows+8(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ x+24(FP), DX
+	MOVQ xrs+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ w+40(FP), SI
+
+rows110:
+	CMPQ  AX, $0x04
+	JLT   rest108
+	LEAQ  (DX)(BX*1), DI
+	LEAQ  (DI)(BX*1), R8
+	LEAQ  (R8)(BX*1), R9
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  n+0(FP), R10
+	XORQ  R11, R11
+
+loop112:
+	CMPQ        R10, $+16
+	JLT         part111
+	VMOVUPS     (SI)(R11*4), Y8
+	VMOVUPS     32(SI)(R11*4), Y9
+	VMOVUPS     (DX)(R11*4), Y10
+	VMOVUPS     32(DX)(R11*4), Y11
+	VFMADD231PS Y8, Y10, Y0
+	VFMADD231PS Y9, Y11, Y1
+	VMOVUPS     (DI)(R11*4), Y10
+	VMOVUPS     32(DI)(R11*4), Y11
+	VFMADD231PS Y8, Y10, Y2
+	VFMADD231PS Y9, Y11, Y3
+	VMOVUPS     (R8)(R11*4), Y10
+	VMOVUPS     32(R8)(R11*4), Y11
+	VFMADD231PS Y8, Y10, Y4
+	VFMADD231PS Y9, Y11, Y5
+	VMOVUPS     (R9)(R11*4), Y10
+	VMOVUPS     32(R9)(R11*4), Y11
+	VFMADD231PS Y8, Y10, Y6
+	VFMADD231PS Y9, Y11, Y7
+	ADDQ        $+16, R11
+	SUBQ        $+16, R10
+	JMP         loop112
+
+part111:
+	TESTQ       R10, R10
+	JZ          done113
+	LEAQ        masksAVX2<>+0(SB), R12
+	NEGQ        R10
+	VMOVUPS     64(R12)(R10*4), Y8
+	VMOVUPS     96(R12)(R10*4), Y9
+	VMASKMOVPS  (SI)(R11*4), Y8, Y10
+	VMASKMOVPS  32(SI)(R11*4), Y9, Y11
+	VMASKMOVPS  (DX)(R11*4), Y8, Y12
+	VMASKMOVPS  32(DX)(R11*4), Y9, Y13
+	VFMADD231PS Y10, Y12, Y0
+	VFMADD231PS Y11, Y13, Y1
+	VMASKMOVPS  (DI)(R11*4), Y8, Y12
+	VMASKMOVPS  32(DI)(R11*4), Y9, Y13
+	VFMADD231PS Y10, Y12, Y2
+	VFMADD231PS Y11, Y13, Y3
+	VMASKMOVPS  (R8)(R11*4), Y8, Y12
+	VMASKMOVPS  32(R8)(R11*4), Y9, Y13
+	VFMADD231PS Y10, Y12, Y4
+	VFMADD231PS Y11, Y13, Y5
+	VMASKMOVPS  (R9)(R11*4), Y8, Y8
+	VMASKMOVPS  32(R9)(R11*4), Y9, Y9
+	VFMADD231PS Y10, Y8, Y6
+	VFMADD231PS Y11, Y9, Y7
+
+done113:
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y3, Y2, Y1
+	VADDPS       Y5, Y4, Y2
+	VADDPS       Y7, Y6, Y3
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y3, Y2, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VMOVUPS      X1, (CX)
+	LEAQ         (R9)(BX*1), DX
+	ADDQ         $0x10, CX
+	SUBQ         $0x04, AX
+	JMP          rows110
+
+rest108:
+rows114:
+	CMPQ  AX, $0x01
+	JLT   finished109
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  n+0(FP), DI
+	XORQ  R8, R8
+
+loop116:
+	CMPQ        DI, $+16
+	JLT         part115
+	VMOVUPS     (SI)(R8*4), Y2
+	VMOVUPS     32(SI)(R8*4), Y3
+	VMOVUPS     (DX)(R8*4), Y4
+	VMOVUPS     32(DX)(R8*4), Y5
+	VFMADD231PS Y2, Y4, Y0
+	VFMADD231PS Y3, Y5, Y1
+	ADDQ        $+16, R8
+	SUBQ        $+16, DI
+	JMP         loop116
+
+part115:
+	TESTQ       DI, DI
+	JZ          done117
+	LEAQ        masksAVX2<>+0(SB), R9
+	NEGQ        DI
+	VMOVUPS     64(R9)(DI*4), Y2
+	VMOVUPS     96(R9)(DI*4), Y3
+	VMASKMOVPS  (SI)(R8*4), Y2, Y4
+	VMASKMOVPS  32(SI)(R8*4), Y3, Y5
+	VMASKMOVPS  (DX)(R8*4), Y2, Y2
+	VMASKMOVPS  32(DX)(R8*4), Y3, Y3
+	VFMADD231PS Y4, Y2, Y0
+	VFMADD231PS Y5, Y3, Y1
+
+done117:
+	VADDPS       Y1, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VMOVSS       X1, (CX)
+	LEAQ         (DX)(BX*1), DX
+	ADDQ         $0x04, CX
+	SUBQ         $0x01, AX
+	JMP          rows114
+
+finished109:
+	VZEROUPPER
+	RET
+
+// func centreAVX2(n int, rows int, x *float32, rs int, each float32)
+// Requires: AVX, AVX2
+TEXT ·centreAVX2(SB), NOSPLIT, $0-36
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ rs+24(FP), BX
+	SHLQ $0x02, BX
+	XORQ SI, SI
+
+loop119:
+	CMPQ    AX, $+16
+	JLT     part118
+	VMOVUPS (DX)(SI*4), Y0
+	VMOVUPS 32(DX)(SI*4), Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	MOVQ    CX, DI
+	MOVQ    DX, R8
+
+row120:
+	VMOVUPS      (R8)(SI*4), Y6
+	VMOVUPS      32(R8)(SI*4), Y7
+	VSUBPS       Y0, Y6, Y6
+	VSUBPS       Y1, Y7, Y7
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	ADDQ         BX, R8
+	DECQ         DI
+	JNZ          row120
+	VBROADCASTSS each+32(FP), Y6
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y6, Y3, Y3
+	MOVQ         CX, DI
+	MOVQ         DX, R8
+
+row121:
+	VMOVUPS      (R8)(SI*4), Y6
+	VMOVUPS      32(R8)(SI*4), Y7
+	VSUBPS       Y0, Y6, Y6
+	VSUBPS       Y1, Y7, Y7
+	VSUBPS       Y2, Y6, Y6
+	VSUBPS       Y3, Y7, Y7
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y7, Y5, Y5
+	VMOVUPS      Y6, (R8)(SI*4)
+	VMOVUPS      Y7, 32(R8)(SI*4)
+	ADDQ         BX, R8
+	DECQ         DI
+	JNZ          row121
+	VBROADCASTSS each+32(FP), Y0
+	VMULPS       Y0, Y4, Y1
+	VMULPS       Y0, Y5, Y0
+	MOVQ         CX, DI
+	MOVQ         DX, R8
+
+row122:
+	VMOVUPS (R8)(SI*4), Y2
+	VMOVUPS 32(R8)(SI*4), Y3
+	VSUBPS  Y1, Y2, Y2
+	VSUBPS  Y0, Y3, Y3
+	VMOVUPS Y2, (R8)(SI*4)
+	VMOVUPS Y3, 32(R8)(SI*4)
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row122
+	ADDQ    $+16, SI
+	SUBQ    $+16, AX
+	JMP     loop119
+
+part118:
+	TESTQ      AX, AX
+	JZ         done123
+	LEAQ       masksAVX2<>+0(SB), DI
+	NEGQ       AX
+	VMOVUPS    64(DI)(AX*4), Y0
+	VMOVUPS    96(DI)(AX*4), Y1
+	VMASKMOVPS (DX)(SI*4), Y0, Y2
+	VMASKMOVPS 32(DX)(SI*4), Y1, Y3
+	VPXOR      Y4, Y4, Y4
+	VPXOR      Y5, Y5, Y5
+	VPXOR      Y6, Y6, Y6
+	VPXOR      Y7, Y7, Y7
+	MOVQ       CX, AX
+	MOVQ       DX, DI
+
+row124:
+	VMASKMOVPS   (DI)(SI*4), Y0, Y8
+	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
+	VSUBPS       Y2, Y8, Y8
+	VSUBPS       Y3, Y9, Y9
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y9, Y5, Y5
+	ADDQ         BX, DI
+	DECQ         AX
+	JNZ          row124
+	VBROADCASTSS each+32(FP), Y8
+	VMULPS       Y8, Y4, Y4
+	VMULPS       Y8, Y5, Y5
+	MOVQ         CX, AX
+	MOVQ         DX, DI
+
+row125:
+	VMASKMOVPS   (DI)(SI*4), Y0, Y8
+	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
+	VSUBPS       Y2, Y8, Y8
+	VSUBPS       Y3, Y9, Y9
+	VSUBPS       Y4, Y8, Y8
+	VSUBPS       Y5, Y9, Y9
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VMASKMOVPS   Y8, Y0, (DI)(SI*4)
+	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
+	ADDQ         BX, DI
+	DECQ         AX
+	JNZ          row125
+	VBROADCASTSS each+32(FP), Y2
+	VMULPS       Y2, Y6, Y3
+	VMULPS       Y2, Y7, Y2
+	MOVQ         CX, AX
+	MOVQ         DX, CX
+
+row126:
+	VMASKMOVPS (CX)(SI*4), Y0, Y4
+	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
+	VSUBPS     Y3, Y4, Y4
+	VSUBPS     Y2, Y5, Y5
+	VMASKMOVPS Y4, Y0, (CX)(SI*4)
+	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
+	ADDQ       BX, CX
+	DECQ       AX
+	JNZ        row126
+
+done123:
+	VZEROUPPER
+	RET
+
+// func normaliseAVX2(n int, rows int, x *float32, rs int, length float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ rs+24(FP), BX
+	SHLQ $0x02, BX
+	XORQ SI, SI
+
+loop128:
+	CMPQ         AX, $+16
+	JLT          part127
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VCVTPS2PD    X0, Y2
+	VEXTRACTF128 $0x01, Y0, X0
+	VCVTPS2PD    X0, Y0
+	VCVTPS2PD    X1, Y4
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	MOVQ         CX, DI
+	MOVQ         DX, R8
+	MOVQ         DX, R9
+
+row129:
+	VMOVUPS      (R8)(SI*4), Y5
+	VMOVUPS      32(R8)(SI*4), Y6
+	VCVTPS2PD    X5, Y7
+	VFMADD231PD  Y7, Y7, Y2
+	VEXTRACTF128 $0x01, Y5, X3
+	VCVTPS2PD    X3, Y5
+	VFMADD231PD  Y5, Y5, Y0
+	VCVTPS2PD    X6, Y5
+	VFMADD231PD  Y5, Y5, Y4
+	VEXTRACTF128 $0x01, Y6, X3
+	VCVTPS2PD    X3, Y5
+	VFMADD231PD  Y5, Y5, Y1
+	ADDQ         BX, R8
+	ADDQ         BX, R9
+	DECQ         DI
+	JNZ          row129
+	VSQRTPD      Y2, Y2
+	VSQRTPD      Y0, Y0
+	VSQRTPD      Y4, Y4
+	VSQRTPD      Y1, Y1
+	VBROADCASTSS length+32(FP), Y5
+	VCVTPS2PD    X5, Y5
+	VDIVPD       Y2, Y5, Y6
+	VDIVPD       Y0, Y5, Y7
+	VDIVPD       Y4, Y5, Y8
+	VDIVPD       Y1, Y5, Y5
+	VBROADCASTSS const00800000AVX2<>+0(SB), Y9
+	VCVTPS2PD    X9, Y9
+	VCMPPD       $0x05, Y9, Y2, Y2
+	VANDPD       Y2, Y6, Y6
+	VCMPPD       $0x05, Y9, Y0, Y0
+	VANDPD       Y0, Y7, Y7
+	VCMPPD       $0x05, Y9, Y4, Y0
+	VANDPD       Y0, Y8, Y8
+	VCMPPD       $0x05, Y9, Y1, Y0
+	VANDPD       Y0, Y5, Y5
+	VCVTPD2PSY   Y6, X3
+	VCVTPD2PSY   Y7, X0
+	VINSERTF128  $0x01, X0, Y3, Y0
+	VCVTPD2PSY   Y8, X3
+	VCVTPD2PSY   Y5, X1
+	VINSERTF128  $0x01, X1, Y3, Y1
+	MOVQ         CX, DI
+	MOVQ         DX, R8
+
+row130:
+	VMOVUPS (R8)(SI*4), Y2
+	VMOVUPS 32(R8)(SI*4), Y4
+	VMULPS  Y0, Y2, Y2
+	VMULPS  Y1, Y4, Y4
+	VMOVUPS Y2, (R8)(SI*4)
+	VMOVUPS Y4, 32(R8)(SI*4)
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row130
+	ADDQ    $+16, SI
+	SUBQ    $+16, AX
+	JMP     loop128
+
+part127:
+	TESTQ        AX, AX
+	JZ           done131
+	LEAQ         masksAVX2<>+0(SB), DI
+	NEGQ         AX
+	VMOVUPS      64(DI)(AX*4), Y0
+	VMOVUPS      96(DI)(AX*4), Y1
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y4, Y4, Y4
+	VCVTPS2PD    X2, Y5
+	VEXTRACTF128 $0x01, Y2, X2
+	VCVTPS2PD    X2, Y2
+	VCVTPS2PD    X4, Y6
+	VEXTRACTF128 $0x01, Y4, X3
+	VCVTPS2PD    X3, Y4
+	MOVQ         CX, AX
+	MOVQ         DX, DI
+	MOVQ         DX, R8
+
+row132:
+	VMASKMOVPS   (DI)(SI*4), Y0, Y7
+	VMASKMOVPS   32(DI)(SI*4), Y1, Y8
+	VCVTPS2PD    X7, Y9
+	VFMADD231PD  Y9, Y9, Y5
+	VEXTRACTF128 $0x01, Y7, X3
+	VCVTPS2PD    X3, Y7
+	VFMADD231PD  Y7, Y7, Y2
+	VCVTPS2PD    X8, Y7
+	VFMADD231PD  Y7, Y7, Y6
+	VEXTRACTF128 $0x01, Y8, X3
+	VCVTPS2PD    X3, Y7
+	VFMADD231PD  Y7, Y7, Y4
+	ADDQ         BX, DI
+	ADDQ         BX, R8
+	DECQ         AX
+	JNZ          row132
+	VSQRTPD      Y5, Y5
+	VSQRTPD      Y2, Y2
+	VSQRTPD      Y6, Y6
+	VSQRTPD      Y4, Y4
+	VBROADCASTSS length+32(FP), Y7
+	VCVTPS2PD    X7, Y7
+	VDIVPD       Y5, Y7, Y8
+	VDIVPD       Y2, Y7, Y9
+	VDIVPD       Y6, Y7, Y10
+	VDIVPD       Y4, Y7, Y7
+	VBROADCASTSS const00800000AVX2<>+0(SB), Y11
+	VCVTPS2PD    X11, Y11
+	VCMPPD       $0x05, Y11, Y5, Y5
+	VANDPD       Y5, Y8, Y8
+	VCMPPD       $0x05, Y11, Y2, Y2
+	VANDPD       Y2, Y9, Y9
+	VCMPPD       $0x05, Y11, Y6, Y2
+	VANDPD       Y2, Y10, Y10
+	VCMPPD       $0x05, Y11, Y4, Y2
+	VANDPD       Y2, Y7, Y7
+	VCVTPD2PSY   Y8, X3
+	VCVTPD2PSY   Y9, X2
+	VINSERTF128  $0x01, X2, Y3, Y2
+	VCVTPD2PSY   Y10, X3
+	VCVTPD2PSY   Y7, X4
+	VINSERTF128  $0x01, X4, Y3, Y3
+	MOVQ         CX, AX
+	MOVQ         DX, CX
+
+row133:
+	VMASKMOVPS (CX)(SI*4), Y0, Y4
+	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
+	VMULPS     Y2, Y4, Y4
+	VMULPS     Y3, Y5, Y5
+	VMASKMOVPS Y4, Y0, (CX)(SI*4)
+	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
+	ADDQ       BX, CX
+	DECQ       AX
+	JNZ        row133
+
+done131:
+	VZEROUPPER
+	RET
+
+DATA const00800000AVX2<>+0(SB)/4, $0x00800000
+GLOBL const00800000AVX2<>(SB), RODATA|NOPTR, $4
+
+// func normaliseGradAVX2(n int, rows int, dx *float32, x *float32, rs int, length float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ dx+16(FP), DX
+	MOVQ x+24(FP), BX
+	MOVQ rs+32(FP), SI
+	SHLQ $0x02, SI
+	XORQ DI, DI
+
+loop135:
+	CMPQ         AX, $+16
+	JLT          part134
+	VPXOR        Y0, Y0, Y0
+	VPXOR        Y1, Y1, Y1
+	VCVTPS2PD    X0, Y2
+	VEXTRACTF128 $0x01, Y0, X0
+	VCVTPS2PD    X0, Y0
+	VCVTPS2PD    X1, Y4
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	MOVQ         CX, R8
+	MOVQ         BX, R9
+	MOVQ         BX, R10
+
+row136:
+	VMOVUPS      (R9)(DI*4), Y5
+	VMOVUPS      32(R9)(DI*4), Y6
+	VCVTPS2PD    X5, Y7
+	VFMADD231PD  Y7, Y7, Y2
+	VEXTRACTF128 $0x01, Y5, X3
+	VCVTPS2PD    X3, Y5
+	VFMADD231PD  Y5, Y5, Y0
+	VCVTPS2PD    X6, Y5
+	VFMADD231PD  Y5, Y5, Y4
+	VEXTRACTF128 $0x01, Y6, X3
+	VCVTPS2PD    X3, Y5
+	VFMADD231PD  Y5, Y5, Y1
+	ADDQ         SI, R9
+	ADDQ         SI, R10
+	DECQ         R8
+	JNZ          row136
+	VPXOR        Y5, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VCVTPS2PD    X5, Y7
+	VEXTRACTF128 $0x01, Y5, X3
+	VCVTPS2PD    X3, Y5
+	VCVTPS2PD    X6, Y8
+	VEXTRACTF128 $0x01, Y6, X3
+	VCVTPS2PD    X3, Y6
+	MOVQ         CX, R8
+	MOVQ         BX, R9
+	MOVQ         DX, R10
+
+row137:
+	VMOVUPS      (R9)(DI*4), Y9
+	VMOVUPS      32(R9)(DI*4), Y10
+	VMOVUPS      (R10)(DI*4), Y11
+	VMOVUPS      32(R10)(DI*4), Y12
+	VCVTPS2PD    X9, Y13
+	VCVTPS2PD    X11, Y14
+	VFMADD231PD  Y13, Y14, Y7
+	VEXTRACTF128 $0x01, Y9, X3
+	VCVTPS2PD    X3, Y9
+	VEXTRACTF128 $0x01, Y11, X3
+	VCVTPS2PD    X3, Y11
+	VFMADD231PD  Y9, Y11, Y5
+	VCVTPS2PD    X10, Y9
+	VCVTPS2PD    X12, Y11
+	VFMADD231PD  Y9, Y11, Y8
+	VEXTRACTF128 $0x01, Y10, X3
+	VCVTPS2PD    X3, Y9
+	VEXTRACTF128 $0x01, Y12, X3
+	VCVTPS2PD    X3, Y10
+	VFMADD231PD  Y9, Y10, Y6
+	ADDQ         SI, R9
+	ADDQ         SI, R10
+	DECQ         R8
+	JNZ          row137
+	VDIVPD       Y2, Y7, Y7
+	VDIVPD       Y0, Y5, Y5
+	VDIVPD       Y4, Y8, Y8
+	VDIVPD       Y1, Y6, Y6
+	VSQRTPD      Y2, Y2
+	VSQRTPD      Y0, Y0
+	VSQRTPD      Y4, Y4
+	VSQRTPD      Y1, Y1
+	VBROADCASTSS const00800000AVX2<>+0(SB), Y9
+	VCVTPS2PD    X9, Y9
+	VCMPPD       $0x05, Y9, Y2, Y10
+	VANDPD       Y10, Y7, Y7
+	VCMPPD       $0x05, Y9, Y0, Y10
+	VANDPD       Y10, Y5, Y5
+	VCMPPD       $0x05, Y9, Y4, Y10
+	VANDPD       Y10, Y8, Y8
+	VCMPPD       $0x05, Y9, Y1, Y9
+	VANDPD       Y9, Y6, Y6
+	VCVTPD2PSY   Y7, X3
+	VCVTPD2PSY   Y5, X5
+	VINSERTF128  $0x01, X5, Y3, Y5
+	VCVTPD2PSY   Y8, X3
+	VCVTPD2PSY   Y6, X6
+	VINSERTF128  $0x01, X6, Y3, Y6
+	VBROADCASTSS length+40(FP), Y7
+	VCVTPS2PD    X7, Y7
+	VDIVPD       Y2, Y7, Y8
+	VDIVPD       Y0, Y7, Y9
+	VDIVPD       Y4, Y7, Y10
+	VDIVPD       Y1, Y7, Y7
+	VBROADCASTSS const00800000AVX2<>+0(SB), Y11
+	VCVTPS2PD    X11, Y11
+	VCMPPD       $0x05, Y11, Y2, Y2
+	VANDPD       Y2, Y8, Y8
+	VCMPPD       $0x05, Y11, Y0, Y0
+	VANDPD       Y0, Y9, Y9
+	VCMPPD       $0x05, Y11, Y4, Y0
+	VANDPD       Y0, Y10, Y10
+	VCMPPD       $0x05, Y11, Y1, Y0
+	VANDPD       Y0, Y7, Y7
+	VCVTPD2PSY   Y8, X3
+	VCVTPD2PSY   Y9, X0
+	VINSERTF128  $0x01, X0, Y3, Y0
+	VCVTPD2PSY   Y10, X3
+	VCVTPD2PSY   Y7, X1
+	VINSERTF128  $0x01, X1, Y3, Y1
+	MOVQ         CX, R8
+	MOVQ         DX, R9
+	MOVQ         BX, R10
+
+row138:
+	VMOVUPS      (R9)(DI*4), Y2
+	VMOVUPS      32(R9)(DI*4), Y4
+	VMOVUPS      (R10)(DI*4), Y7
+	VMOVUPS      32(R10)(DI*4), Y8
+	VFNMADD231PS Y5, Y7, Y2
+	VFNMADD231PS Y6, Y8, Y4
+	VMULPS       Y0, Y2, Y2
+	VMULPS       Y1, Y4, Y4
+	VMOVUPS      Y2, (R9)(DI*4)
+	VMOVUPS      Y4, 32(R9)(DI*4)
+	ADDQ         SI, R9
+	ADDQ         SI, R10
+	DECQ         R8
+	JNZ          row138
+	ADDQ         $+16, DI
+	SUBQ         $+16, AX
+	JMP          loop135
+
+part134:
+	TESTQ        AX, AX
+	JZ           done139
+	LEAQ         masksAVX2<>+0(SB), R8
+	NEGQ         AX
+	VMOVUPS      64(R8)(AX*4), Y0
+	VMOVUPS      96(R8)(AX*4), Y1
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y4, Y4, Y4
+	VCVTPS2PD    X2, Y5
+	VEXTRACTF128 $0x01, Y2, X2
+	VCVTPS2PD    X2, Y2
+	VCVTPS2PD    X4, Y6
+	VEXTRACTF128 $0x01, Y4, X3
+	VCVTPS2PD    X3, Y4
+	MOVQ         CX, AX
+	MOVQ         BX, R8
+	MOVQ         BX, R9
+
+row140:
+	VMASKMOVPS   (R8)(DI*4), Y0, Y7
+	VMASKMOVPS   32(R8)(DI*4), Y1, Y8
+	VCVTPS2PD    X7, Y9
+	VFMADD231PD  Y9, Y9, Y5
+	VEXTRACTF128 $0x01, Y7, X3
+	VCVTPS2PD    X3, Y7
+	VFMADD231PD  Y7, Y7, Y2
+	VCVTPS2PD    X8, Y7
+	VFMADD231PD  Y7, Y7, Y6
+	VEXTRACTF128 $0x01, Y8, X3
+	VCVTPS2PD    X3, Y7
+	VFMADD231PD  Y7, Y7, Y4
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         AX
+	JNZ          row140
+	VPXOR        Y7, Y7, Y7
+	VPXOR        Y8, Y8, Y8
+	VCVTPS2PD    X7, Y9
+	VEXTRACTF128 $0x01, Y7, X3
+	VCVTPS2PD    X3, Y7
+	VCVTPS2PD    X8, Y10
+	VEXTRACTF128 $0x01, Y8, X3
+	VCVTPS2PD    X3, Y8
+	MOVQ         CX, AX
+	MOVQ         BX, R8
+	MOVQ         DX, R9
+
+row141:
+	VMASKMOVPS   (R8)(DI*4), Y0, Y11
+	VMASKMOVPS   32(R8)(DI*4), Y1, Y12
+	VMASKMOVPS   (R9)(DI*4), Y0, Y13
+	VMASKMOVPS   32(R9)(DI*4), Y1, Y14
+	VCVTPS2PD    X11, Y15
+	VCVTPS2PD    X13, Y16
+	VFMADD231PD  Y15, Y16, Y9
+	VEXTRACTF128 $0x01, Y11, X3
+	VCVTPS2PD    X3, Y11
+	VEXTRACTF128 $0x01, Y13, X3
+	VCVTPS2PD    X3, Y13
+	VFMADD231PD  Y11, Y13, Y7
+	VCVTPS2PD    X12, Y11
+	VCVTPS2PD    X14, Y13
+	VFMADD231PD  Y11, Y13, Y10
+	VEXTRACTF128 $0x01, Y12, X3
+	VCVTPS2PD    X3, Y11
+	VEXTRACTF128 $0x01, Y14, X3
+	VCVTPS2PD    X3, Y12
+	VFMADD231PD  Y11, Y12, Y8
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         AX
+	JNZ          row141
+	VDIVPD       Y5, Y9, Y9
+	VDIVPD       Y2, Y7, Y7
+	VDIVPD       Y6, Y10, Y10
+	VDIVPD       Y4, Y8, Y8
+	VSQRTPD      Y5, Y5
+	VSQRTPD      Y2, Y2
+	VSQRTPD      Y6, Y6
+	VSQRTPD      Y4, Y4
+	VBROADCASTSS const00800000AVX2<>+0(SB), Y11
+	VCVTPS2PD    X11, Y11
+	VCMPPD       $0x05, Y11, Y5, Y12
+	VANDPD       Y12, Y9, Y9
+	VCMPPD       $0x05, Y11, Y2, Y12
+	VANDPD       Y12, Y7, Y7
+	VCMPPD       $0x05, Y11, Y6, Y12
+	VANDPD       Y12, Y10, Y10
+	VCMPPD       $0x05, Y11, Y4, Y11
+	VANDPD       Y11, Y8, Y8
+	VCVTPD2PSY   Y9, X3
+	VCVTPD2PSY   Y7, X7
+	VINSERTF128  $0x01, X7, Y3, Y7
+	VCVTPD2PSY   Y10, X3
+	VCVTPD2PSY   Y8, X8
+	VINSERTF128  $0x01, X8, Y3, Y8
+	VBROADCASTSS length+40(FP), Y9
+	VCVTPS2PD    X9, Y9
+	VDIVPD       Y5, Y9, Y10
+	VDIVPD       Y2, Y9, Y11
+	VDIVPD       Y6, Y9, Y12
+	VDIVPD       Y4, Y9, Y9
+	VBROADCASTSS const00800000AVX2<>+0(SB), Y13
+	VCVTPS2PD    X13, Y13
+	VCMPPD       $0x05, Y13, Y5, Y5
+	VANDPD       Y5, Y10, Y10
+	VCMPPD       $0x05, Y13, Y2, Y2
+	VANDPD       Y2, Y11, Y11
+	VCMPPD       $0x05, Y13, Y6, Y2
+	VANDPD       Y2, Y12, Y12
+	VCMPPD       $0x05, Y13, Y4, Y2
+	VANDPD       Y2, Y9, Y9
+	VCVTPD2PSY   Y10, X3
+	VCVTPD2PSY   Y11, X2
+	VINSERTF128  $0x01, X2, Y3, Y2
+	VCVTPD2PSY   Y12, X3
+	VCVTPD2PSY   Y9, X4
+	VINSERTF128  $0x01, X4, Y3, Y3
+	MOVQ         CX, AX
+	MOVQ         DX, CX
+	MOVQ         BX, DX
+
+row142:
+	VMASKMOVPS   (CX)(DI*4), Y0, Y4
+	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
+	VMASKMOVPS   (DX)(DI*4), Y0, Y6
+	VMASKMOVPS   32(DX)(DI*4), Y1, Y9
+	VFNMADD231PS Y7, Y6, Y4
+	VFNMADD231PS Y8, Y9, Y5
+	VMULPS       Y2, Y4, Y4
+	VMULPS       Y3, Y5, Y5
+	VMASKMOVPS   Y4, Y0, (CX)(DI*4)
+	VMASKMOVPS   Y5, Y1, 32(CX)(DI*4)
+	ADDQ         SI, CX
+	ADDQ         SI, DX
+	DECQ         AX
+	JNZ          row142
+
+done139:
+	VZEROUPPER
+	RET
+
 // func transpose8AVX2(count int, dst *float32, drs int, src *float32, srs int)
 // Requires: AVX
 TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
@@ -2201,7 +3229,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block92:
+block143:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -2249,6 +3277,6 @@ block92:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block92
+	JNZ         block143
 	VZEROUPPER
 	RET

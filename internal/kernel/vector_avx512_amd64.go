@@ -103,3 +103,33 @@ func gainGradAVX512(n int, dgain *float32, dy *float32, x *float32, mean float32
 //
 //go:noescape
 func adamWAVX512(n int, w *float32, dw *float32, m *float32, v *float32, s *float32)
+
+// productsAVX512 sets rows dst_r = w[r]·(p∘x_r) for rows > 0.
+//
+//go:noescape
+func productsAVX512(n int, rows int, dst *float32, drs int, w *float32, p *float32, x *float32, xrs int)
+
+// productsGradAVX512 adds d_r∘p to rows dx_r, and Σ_r d_r∘x_r to dp, for rows > 0.
+//
+//go:noescape
+func productsGradAVX512(n int, rows int, dx *float32, dp *float32, d *float32, p *float32, x *float32, rs int)
+
+// dotsAVX512 sets dst[r] = Σ x_r∘w.
+//
+//go:noescape
+func dotsAVX512(n int, rows int, dst *float32, x *float32, xrs int, w *float32)
+
+// centreAVX512 subtracts from each column its mean, for rows > 0 and each = 1/rows.
+//
+//go:noescape
+func centreAVX512(n int, rows int, x *float32, rs int, each float32)
+
+// normaliseAVX512 gives each column the 2-norm length, or makes it zero, for rows > 0.
+//
+//go:noescape
+func normaliseAVX512(n int, rows int, x *float32, rs int, length float32)
+
+// normaliseGradAVX512 sets dx = length/|x|·(dx - x·(x·dx)/|x|²) in each column, or zero, for rows > 0.
+//
+//go:noescape
+func normaliseGradAVX512(n int, rows int, dx *float32, x *float32, rs int, length float32)

@@ -1467,3 +1467,751 @@ part89:
 done91:
 	VZEROUPPER
 	RET
+
+// func productsAVX512(n int, rows int, dst *float32, drs int, w *float32, p *float32, x *float32, xrs int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·productsAVX512(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ dst+16(FP), DX
+	MOVQ drs+24(FP), BX
+	SHLQ $0x02, BX
+	MOVQ w+32(FP), SI
+	MOVQ p+40(FP), DI
+	MOVQ x+48(FP), R8
+	MOVQ xrs+56(FP), R9
+	SHLQ $0x02, R9
+	XORQ R10, R10
+
+loop94:
+	CMPQ    AX, $+64
+	JLT     single93
+	VMOVUPS (DI)(R10*4), Z0
+	VMOVUPS 64(DI)(R10*4), Z1
+	VMOVUPS 128(DI)(R10*4), Z2
+	VMOVUPS 192(DI)(R10*4), Z3
+	MOVQ    SI, R11
+	MOVQ    CX, R12
+	MOVQ    DX, R13
+	MOVQ    R8, R14
+
+row95:
+	VBROADCASTSS (R11), Z4
+	VMOVUPS      (R14)(R10*4), Z5
+	VMULPS       Z5, Z0, Z5
+	VMULPS       Z4, Z5, Z5
+	VMOVUPS      Z5, (R13)(R10*4)
+	VMOVUPS      64(R14)(R10*4), Z5
+	VMULPS       Z5, Z1, Z5
+	VMULPS       Z4, Z5, Z5
+	VMOVUPS      Z5, 64(R13)(R10*4)
+	VMOVUPS      128(R14)(R10*4), Z5
+	VMULPS       Z5, Z2, Z5
+	VMULPS       Z4, Z5, Z5
+	VMOVUPS      Z5, 128(R13)(R10*4)
+	VMOVUPS      192(R14)(R10*4), Z5
+	VMULPS       Z5, Z3, Z5
+	VMULPS       Z4, Z5, Z4
+	VMOVUPS      Z4, 192(R13)(R10*4)
+	ADDQ         $0x04, R11
+	ADDQ         BX, R13
+	ADDQ         R9, R14
+	DECQ         R12
+	JNZ          row95
+	ADDQ         $+64, R10
+	SUBQ         $+64, AX
+	JMP          loop94
+
+single93:
+loop96:
+	CMPQ    AX, $+16
+	JLT     part92
+	VMOVUPS (DI)(R10*4), Z0
+	MOVQ    SI, R11
+	MOVQ    CX, R12
+	MOVQ    DX, R13
+	MOVQ    R8, R14
+
+row97:
+	VBROADCASTSS (R11), Z1
+	VMOVUPS      (R14)(R10*4), Z2
+	VMULPS       Z2, Z0, Z2
+	VMULPS       Z1, Z2, Z1
+	VMOVUPS      Z1, (R13)(R10*4)
+	ADDQ         $0x04, R11
+	ADDQ         BX, R13
+	ADDQ         R9, R14
+	DECQ         R12
+	JNZ          row97
+	ADDQ         $+16, R10
+	SUBQ         $+16, AX
+	JMP          loop96
+
+part92:
+	TESTQ     AX, AX
+	JZ        done98
+	MOVL      $-1, R11
+	BZHIL     AX, R11, R11
+	KMOVW     R11, K1
+	VMOVUPS.Z (DI)(R10*4), K1, Z0
+	MOVQ      SI, AX
+	MOVQ      DX, DX
+	MOVQ      R8, SI
+
+row99:
+	VBROADCASTSS (AX), Z1
+	VMOVUPS.Z    (SI)(R10*4), K1, Z2
+	VMULPS       Z2, Z0, Z2
+	VMULPS       Z1, Z2, Z1
+	VMOVUPS      Z1, K1, (DX)(R10*4)
+	ADDQ         $0x04, AX
+	ADDQ         BX, DX
+	ADDQ         R9, SI
+	DECQ         CX
+	JNZ          row99
+
+done98:
+	VZEROUPPER
+	RET
+
+// func productsGradAVX512(n int, rows int, dx *float32, dp *float32, d *float32, p *float32, x *float32, rs int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·productsGradAVX512(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ dx+16(FP), DX
+	MOVQ dp+24(FP), BX
+	MOVQ d+32(FP), SI
+	MOVQ p+40(FP), DI
+	MOVQ x+48(FP), R8
+	MOVQ rs+56(FP), R9
+	SHLQ $0x02, R9
+	XORQ R10, R10
+
+loop102:
+	CMPQ    AX, $+32
+	JLT     single101
+	VMOVUPS (DI)(R10*4), Z0
+	VMOVUPS (BX)(R10*4), Z1
+	VMOVUPS 64(DI)(R10*4), Z2
+	VMOVUPS 64(BX)(R10*4), Z3
+	MOVQ    CX, R11
+	MOVQ    DX, R12
+	MOVQ    SI, R13
+	MOVQ    R8, R14
+
+row103:
+	VMOVUPS     (R13)(R10*4), Z4
+	VMOVUPS     (R12)(R10*4), Z5
+	VFMADD231PS Z0, Z4, Z5
+	VMOVUPS     Z5, (R12)(R10*4)
+	VMOVUPS     (R14)(R10*4), Z5
+	VFMADD231PS Z5, Z4, Z1
+	VMOVUPS     64(R13)(R10*4), Z4
+	VMOVUPS     64(R12)(R10*4), Z5
+	VFMADD231PS Z2, Z4, Z5
+	VMOVUPS     Z5, 64(R12)(R10*4)
+	VMOVUPS     64(R14)(R10*4), Z5
+	VFMADD231PS Z5, Z4, Z3
+	ADDQ        R9, R12
+	ADDQ        R9, R13
+	ADDQ        R9, R14
+	DECQ        R11
+	JNZ         row103
+	VMOVUPS     Z1, (BX)(R10*4)
+	VMOVUPS     Z3, 64(BX)(R10*4)
+	ADDQ        $+32, R10
+	SUBQ        $+32, AX
+	JMP         loop102
+
+single101:
+loop104:
+	CMPQ    AX, $+16
+	JLT     part100
+	VMOVUPS (DI)(R10*4), Z0
+	VMOVUPS (BX)(R10*4), Z1
+	MOVQ    CX, R11
+	MOVQ    DX, R12
+	MOVQ    SI, R13
+	MOVQ    R8, R14
+
+row105:
+	VMOVUPS     (R13)(R10*4), Z2
+	VMOVUPS     (R12)(R10*4), Z3
+	VFMADD231PS Z0, Z2, Z3
+	VMOVUPS     Z3, (R12)(R10*4)
+	VMOVUPS     (R14)(R10*4), Z3
+	VFMADD231PS Z3, Z2, Z1
+	ADDQ        R9, R12
+	ADDQ        R9, R13
+	ADDQ        R9, R14
+	DECQ        R11
+	JNZ         row105
+	VMOVUPS     Z1, (BX)(R10*4)
+	ADDQ        $+16, R10
+	SUBQ        $+16, AX
+	JMP         loop104
+
+part100:
+	TESTQ     AX, AX
+	JZ        done106
+	MOVL      $-1, R11
+	BZHIL     AX, R11, R11
+	KMOVW     R11, K1
+	VMOVUPS.Z (DI)(R10*4), K1, Z0
+	VMOVUPS.Z (BX)(R10*4), K1, Z1
+	MOVQ      CX, AX
+	MOVQ      DX, CX
+	MOVQ      SI, DX
+	MOVQ      R8, SI
+
+row107:
+	VMOVUPS.Z   (DX)(R10*4), K1, Z2
+	VMOVUPS.Z   (CX)(R10*4), K1, Z3
+	VFMADD231PS Z0, Z2, Z3
+	VMOVUPS     Z3, K1, (CX)(R10*4)
+	VMOVUPS.Z   (SI)(R10*4), K1, Z3
+	VFMADD231PS Z3, Z2, Z1
+	ADDQ        R9, CX
+	ADDQ        R9, DX
+	ADDQ        R9, SI
+	DECQ        AX
+	JNZ         row107
+	VMOVUPS     Z1, K1, (BX)(R10*4)
+
+done106:
+	VZEROUPPER
+	RET
+
+// func dotsAVX512(n int, rows int, dst *float32, x *float32, xrs int, w *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
+	MOVQ rows+8(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ x+24(FP), DX
+	MOVQ xrs+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ w+40(FP), SI
+
+rows110:
+	CMPQ   AX, $0x04
+	JLT    rest108
+	LEAQ   (DX)(BX*1), DI
+	LEAQ   (DI)(BX*1), R8
+	LEAQ   (R8)(BX*1), R9
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   n+0(FP), R10
+	XORQ   R11, R11
+
+loop112:
+	CMPQ        R10, $+16
+	JLT         part111
+	VMOVUPS     (SI)(R11*4), Z4
+	VMOVUPS     (DX)(R11*4), Z5
+	VFMADD231PS Z4, Z5, Z0
+	VMOVUPS     (DI)(R11*4), Z5
+	VFMADD231PS Z4, Z5, Z1
+	VMOVUPS     (R8)(R11*4), Z5
+	VFMADD231PS Z4, Z5, Z2
+	VMOVUPS     (R9)(R11*4), Z5
+	VFMADD231PS Z4, Z5, Z3
+	ADDQ        $+16, R11
+	SUBQ        $+16, R10
+	JMP         loop112
+
+part111:
+	TESTQ       R10, R10
+	JZ          done113
+	MOVL        $-1, R12
+	BZHIL       R10, R12, R12
+	KMOVW       R12, K1
+	VMOVUPS.Z   (SI)(R11*4), K1, Z4
+	VMOVUPS.Z   (DX)(R11*4), K1, Z5
+	VFMADD231PS Z4, Z5, Z0
+	VMOVUPS.Z   (DI)(R11*4), K1, Z5
+	VFMADD231PS Z4, Z5, Z1
+	VMOVUPS.Z   (R8)(R11*4), K1, Z5
+	VFMADD231PS Z4, Z5, Z2
+	VMOVUPS.Z   (R9)(R11*4), K1, Z5
+	VFMADD231PS Z4, Z5, Z3
+
+done113:
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y4
+	VEXTRACTF64X4 $0x01, Z1, Y5
+	VADDPS        Y5, Y1, Y5
+	VEXTRACTF64X4 $0x01, Z2, Y7
+	VADDPS        Y7, Y2, Y7
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y8, Y3, Y8
+	VHADDPS       Y5, Y4, Y4
+	VHADDPS       Y8, Y7, Y5
+	VHADDPS       Y5, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X5
+	VADDPS        X5, X4, X5
+	VMOVUPS       X5, (CX)
+	LEAQ          (R9)(BX*1), DX
+	ADDQ          $0x10, CX
+	SUBQ          $0x04, AX
+	JMP           rows110
+
+rest108:
+rows114:
+	CMPQ   AX, $0x01
+	JLT    finished109
+	VPXORD Z6, Z6, Z6
+	MOVQ   n+0(FP), DI
+	XORQ   R8, R8
+
+loop116:
+	CMPQ        DI, $+16
+	JLT         part115
+	VMOVUPS     (SI)(R8*4), Z0
+	VMOVUPS     (DX)(R8*4), Z1
+	VFMADD231PS Z0, Z1, Z6
+	ADDQ        $+16, R8
+	SUBQ        $+16, DI
+	JMP         loop116
+
+part115:
+	TESTQ       DI, DI
+	JZ          done117
+	MOVL        $-1, R9
+	BZHIL       DI, R9, R9
+	KMOVW       R9, K1
+	VMOVUPS.Z   (SI)(R8*4), K1, Z0
+	VMOVUPS.Z   (DX)(R8*4), K1, Z1
+	VFMADD231PS Z0, Z1, Z6
+
+done117:
+	VEXTRACTF64X4 $0x01, Z6, Y0
+	VADDPS        Y0, Y6, Y0
+	VHADDPS       Y0, Y0, Y0
+	VHADDPS       Y0, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X1, X0, X1
+	VMOVSS        X1, (CX)
+	LEAQ          (DX)(BX*1), DX
+	ADDQ          $0x04, CX
+	SUBQ          $0x01, AX
+	JMP           rows114
+
+finished109:
+	VZEROUPPER
+	RET
+
+// func centreAVX512(n int, rows int, x *float32, rs int, each float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·centreAVX512(SB), NOSPLIT, $0-36
+	MOVQ         n+0(FP), AX
+	MOVQ         rows+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         rs+24(FP), BX
+	SHLQ         $0x02, BX
+	VBROADCASTSS each+32(FP), Z0
+	XORQ         SI, SI
+
+loop119:
+	CMPQ    AX, $+16
+	JLT     part118
+	VMOVUPS (DX)(SI*4), Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	MOVQ    CX, DI
+	MOVQ    DX, R8
+
+row120:
+	VMOVUPS (R8)(SI*4), Z4
+	VSUBPS  Z1, Z4, Z4
+	VADDPS  Z4, Z2, Z2
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row120
+	VMULPS  Z0, Z2, Z4
+	MOVQ    CX, DI
+	MOVQ    DX, R8
+
+row121:
+	VMOVUPS (R8)(SI*4), Z7
+	VSUBPS  Z1, Z7, Z7
+	VSUBPS  Z4, Z7, Z7
+	VADDPS  Z7, Z3, Z3
+	VMOVUPS Z7, (R8)(SI*4)
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row121
+	VMULPS  Z0, Z3, Z1
+	MOVQ    CX, DI
+	MOVQ    DX, R8
+
+row122:
+	VMOVUPS (R8)(SI*4), Z4
+	VSUBPS  Z1, Z4, Z4
+	VMOVUPS Z4, (R8)(SI*4)
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row122
+	ADDQ    $+16, SI
+	SUBQ    $+16, AX
+	JMP     loop119
+
+part118:
+	TESTQ     AX, AX
+	JZ        done123
+	MOVL      $-1, DI
+	BZHIL     AX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (DX)(SI*4), K1, Z1
+	VPXORD    Z5, Z5, Z5
+	VPXORD    Z6, Z6, Z6
+	MOVQ      CX, AX
+	MOVQ      DX, DI
+
+row124:
+	VMOVUPS.Z (DI)(SI*4), K1, Z2
+	VSUBPS    Z1, Z2, Z2
+	VADDPS    Z2, Z5, Z5
+	ADDQ      BX, DI
+	DECQ      AX
+	JNZ       row124
+	VMULPS    Z0, Z5, Z2
+	MOVQ      CX, AX
+	MOVQ      DX, DI
+
+row125:
+	VMOVUPS.Z (DI)(SI*4), K1, Z3
+	VSUBPS    Z1, Z3, Z3
+	VSUBPS    Z2, Z3, Z3
+	VADDPS    Z3, Z6, Z6
+	VMOVUPS   Z3, K1, (DI)(SI*4)
+	ADDQ      BX, DI
+	DECQ      AX
+	JNZ       row125
+	VMULPS    Z0, Z6, Z0
+	MOVQ      CX, AX
+	MOVQ      DX, CX
+
+row126:
+	VMOVUPS.Z (CX)(SI*4), K1, Z1
+	VSUBPS    Z0, Z1, Z1
+	VMOVUPS   Z1, K1, (CX)(SI*4)
+	ADDQ      BX, CX
+	DECQ      AX
+	JNZ       row126
+
+done123:
+	VZEROUPPER
+	RET
+
+// func normaliseAVX512(n int, rows int, x *float32, rs int, length float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
+	MOVQ         n+0(FP), AX
+	MOVQ         rows+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         rs+24(FP), BX
+	SHLQ         $0x02, BX
+	VBROADCASTSS length+32(FP), Z0
+	XORQ         SI, SI
+
+loop128:
+	CMPQ          AX, $+16
+	JLT           part127
+	VPXORD        Z1, Z1, Z1
+	VCVTPS2PD     Y1, Z2
+	VEXTRACTF64X4 $0x01, Z1, Y3
+	VCVTPS2PD     Y3, Z3
+	MOVQ          CX, DI
+	MOVQ          DX, R8
+	MOVQ          DX, R9
+
+row129:
+	VMOVUPS       (R8)(SI*4), Z4
+	VCVTPS2PD     Y4, Z5
+	VFMADD231PD   Z5, Z5, Z2
+	VEXTRACTF64X4 $0x01, Z4, Y4
+	VCVTPS2PD     Y4, Z4
+	VFMADD231PD   Z4, Z4, Z3
+	ADDQ          BX, R8
+	ADDQ          BX, R9
+	DECQ          DI
+	JNZ           row129
+	VSQRTPD       Z2, Z2
+	VSQRTPD       Z3, Z3
+	VCVTPS2PD     Y0, Z4
+	VDIVPD        Z2, Z4, Z5
+	VDIVPD        Z3, Z4, Z4
+	VBROADCASTSS  const00800000AVX512<>+0(SB), Z8
+	VCVTPS2PD     Y8, Z8
+	VCMPPD        $0x05, Z8, Z2, K1
+	VMOVAPD.Z     Z5, K1, Z5
+	VCMPPD        $0x05, Z8, Z3, K1
+	VMOVAPD.Z     Z4, K1, Z4
+	VCVTPD2PS     Z5, Y6
+	VCVTPD2PS     Z4, Y2
+	VINSERTF64X4  $0x01, Y2, Z6, Z2
+	MOVQ          CX, DI
+	MOVQ          DX, R8
+
+row130:
+	VMOVUPS (R8)(SI*4), Z3
+	VMULPS  Z2, Z3, Z3
+	VMOVUPS Z3, (R8)(SI*4)
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row130
+	ADDQ    $+16, SI
+	SUBQ    $+16, AX
+	JMP     loop128
+
+part127:
+	TESTQ         AX, AX
+	JZ            done131
+	MOVL          $-1, DI
+	BZHIL         AX, DI, DI
+	KMOVW         DI, K1
+	VPXORD        Z7, Z7, Z7
+	VCVTPS2PD     Y7, Z1
+	VEXTRACTF64X4 $0x01, Z7, Y2
+	VCVTPS2PD     Y2, Z2
+	MOVQ          CX, AX
+	MOVQ          DX, DI
+	MOVQ          DX, R8
+
+row132:
+	VMOVUPS.Z     (DI)(SI*4), K1, Z3
+	VCVTPS2PD     Y3, Z4
+	VFMADD231PD   Z4, Z4, Z1
+	VEXTRACTF64X4 $0x01, Z3, Y3
+	VCVTPS2PD     Y3, Z3
+	VFMADD231PD   Z3, Z3, Z2
+	ADDQ          BX, DI
+	ADDQ          BX, R8
+	DECQ          AX
+	JNZ           row132
+	VSQRTPD       Z1, Z1
+	VSQRTPD       Z2, Z2
+	VCVTPS2PD     Y0, Z0
+	VDIVPD        Z1, Z0, Z3
+	VDIVPD        Z2, Z0, Z0
+	VBROADCASTSS  const00800000AVX512<>+0(SB), Z4
+	VCVTPS2PD     Y4, Z4
+	VCMPPD        $0x05, Z4, Z1, K2
+	VMOVAPD.Z     Z3, K2, Z3
+	VCMPPD        $0x05, Z4, Z2, K2
+	VMOVAPD.Z     Z0, K2, Z0
+	VCVTPD2PS     Z3, Y6
+	VCVTPD2PS     Z0, Y0
+	VINSERTF64X4  $0x01, Y0, Z6, Z0
+	MOVQ          CX, AX
+	MOVQ          DX, CX
+
+row133:
+	VMOVUPS.Z (CX)(SI*4), K1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, K1, (CX)(SI*4)
+	ADDQ      BX, CX
+	DECQ      AX
+	JNZ       row133
+
+done131:
+	VZEROUPPER
+	RET
+
+DATA const00800000AVX512<>+0(SB)/4, $0x00800000
+GLOBL const00800000AVX512<>(SB), RODATA|NOPTR, $4
+
+// func normaliseGradAVX512(n int, rows int, dx *float32, x *float32, rs int, length float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
+	MOVQ         n+0(FP), AX
+	MOVQ         rows+8(FP), CX
+	MOVQ         dx+16(FP), DX
+	MOVQ         x+24(FP), BX
+	MOVQ         rs+32(FP), SI
+	SHLQ         $0x02, SI
+	VBROADCASTSS length+40(FP), Z0
+	XORQ         DI, DI
+
+loop135:
+	CMPQ          AX, $+16
+	JLT           part134
+	VPXORD        Z1, Z1, Z1
+	VCVTPS2PD     Y1, Z2
+	VEXTRACTF64X4 $0x01, Z1, Y3
+	VCVTPS2PD     Y3, Z3
+	MOVQ          CX, R8
+	MOVQ          BX, R9
+	MOVQ          BX, R10
+
+row136:
+	VMOVUPS       (R9)(DI*4), Z4
+	VCVTPS2PD     Y4, Z5
+	VFMADD231PD   Z5, Z5, Z2
+	VEXTRACTF64X4 $0x01, Z4, Y4
+	VCVTPS2PD     Y4, Z4
+	VFMADD231PD   Z4, Z4, Z3
+	ADDQ          SI, R9
+	ADDQ          SI, R10
+	DECQ          R8
+	JNZ           row136
+	VPXORD        Z6, Z6, Z6
+	VCVTPS2PD     Y6, Z4
+	VEXTRACTF64X4 $0x01, Z6, Y5
+	VCVTPS2PD     Y5, Z5
+	MOVQ          CX, R8
+	MOVQ          BX, R9
+	MOVQ          DX, R10
+
+row137:
+	VMOVUPS       (R9)(DI*4), Z10
+	VMOVUPS       (R10)(DI*4), Z11
+	VCVTPS2PD     Y10, Z12
+	VCVTPS2PD     Y11, Z13
+	VFMADD231PD   Z12, Z13, Z4
+	VEXTRACTF64X4 $0x01, Z10, Y7
+	VCVTPS2PD     Y7, Z10
+	VEXTRACTF64X4 $0x01, Z11, Y7
+	VCVTPS2PD     Y7, Z11
+	VFMADD231PD   Z10, Z11, Z5
+	ADDQ          SI, R9
+	ADDQ          SI, R10
+	DECQ          R8
+	JNZ           row137
+	VDIVPD        Z2, Z4, Z4
+	VDIVPD        Z3, Z5, Z5
+	VSQRTPD       Z2, Z2
+	VSQRTPD       Z3, Z3
+	VBROADCASTSS  const00800000AVX512<>+0(SB), Z10
+	VCVTPS2PD     Y10, Z10
+	VCMPPD        $0x05, Z10, Z2, K1
+	VMOVAPD.Z     Z4, K1, Z4
+	VCMPPD        $0x05, Z10, Z3, K1
+	VMOVAPD.Z     Z5, K1, Z5
+	VCVTPD2PS     Z4, Y7
+	VCVTPD2PS     Z5, Y4
+	VINSERTF64X4  $0x01, Y4, Z7, Z4
+	VCVTPS2PD     Y0, Z5
+	VDIVPD        Z2, Z5, Z10
+	VDIVPD        Z3, Z5, Z5
+	VBROADCASTSS  const00800000AVX512<>+0(SB), Z11
+	VCVTPS2PD     Y11, Z11
+	VCMPPD        $0x05, Z11, Z2, K1
+	VMOVAPD.Z     Z10, K1, Z10
+	VCMPPD        $0x05, Z11, Z3, K1
+	VMOVAPD.Z     Z5, K1, Z5
+	VCVTPD2PS     Z10, Y7
+	VCVTPD2PS     Z5, Y2
+	VINSERTF64X4  $0x01, Y2, Z7, Z2
+	MOVQ          CX, R8
+	MOVQ          DX, R9
+	MOVQ          BX, R10
+
+row138:
+	VMOVUPS      (R9)(DI*4), Z3
+	VMOVUPS      (R10)(DI*4), Z5
+	VFNMADD231PS Z4, Z5, Z3
+	VMULPS       Z2, Z3, Z3
+	VMOVUPS      Z3, (R9)(DI*4)
+	ADDQ         SI, R9
+	ADDQ         SI, R10
+	DECQ         R8
+	JNZ          row138
+	ADDQ         $+16, DI
+	SUBQ         $+16, AX
+	JMP          loop135
+
+part134:
+	TESTQ         AX, AX
+	JZ            done139
+	MOVL          $-1, R8
+	BZHIL         AX, R8, R8
+	KMOVW         R8, K1
+	VPXORD        Z8, Z8, Z8
+	VCVTPS2PD     Y8, Z1
+	VEXTRACTF64X4 $0x01, Z8, Y2
+	VCVTPS2PD     Y2, Z2
+	MOVQ          CX, AX
+	MOVQ          BX, R8
+	MOVQ          BX, R9
+
+row140:
+	VMOVUPS.Z     (R8)(DI*4), K1, Z3
+	VCVTPS2PD     Y3, Z4
+	VFMADD231PD   Z4, Z4, Z1
+	VEXTRACTF64X4 $0x01, Z3, Y3
+	VCVTPS2PD     Y3, Z3
+	VFMADD231PD   Z3, Z3, Z2
+	ADDQ          SI, R8
+	ADDQ          SI, R9
+	DECQ          AX
+	JNZ           row140
+	VPXORD        Z9, Z9, Z9
+	VCVTPS2PD     Y9, Z3
+	VEXTRACTF64X4 $0x01, Z9, Y4
+	VCVTPS2PD     Y4, Z4
+	MOVQ          CX, AX
+	MOVQ          BX, R8
+	MOVQ          DX, R9
+
+row141:
+	VMOVUPS.Z     (R8)(DI*4), K1, Z5
+	VMOVUPS.Z     (R9)(DI*4), K1, Z6
+	VCVTPS2PD     Y5, Z8
+	VCVTPS2PD     Y6, Z9
+	VFMADD231PD   Z8, Z9, Z3
+	VEXTRACTF64X4 $0x01, Z5, Y5
+	VCVTPS2PD     Y5, Z5
+	VEXTRACTF64X4 $0x01, Z6, Y6
+	VCVTPS2PD     Y6, Z6
+	VFMADD231PD   Z5, Z6, Z4
+	ADDQ          SI, R8
+	ADDQ          SI, R9
+	DECQ          AX
+	JNZ           row141
+	VDIVPD        Z1, Z3, Z3
+	VDIVPD        Z2, Z4, Z4
+	VSQRTPD       Z1, Z1
+	VSQRTPD       Z2, Z2
+	VBROADCASTSS  const00800000AVX512<>+0(SB), Z5
+	VCVTPS2PD     Y5, Z5
+	VCMPPD        $0x05, Z5, Z1, K2
+	VMOVAPD.Z     Z3, K2, Z3
+	VCMPPD        $0x05, Z5, Z2, K2
+	VMOVAPD.Z     Z4, K2, Z4
+	VCVTPD2PS     Z3, Y7
+	VCVTPD2PS     Z4, Y3
+	VINSERTF64X4  $0x01, Y3, Z7, Z3
+	VCVTPS2PD     Y0, Z0
+	VDIVPD        Z1, Z0, Z4
+	VDIVPD        Z2, Z0, Z0
+	VBROADCASTSS  const00800000AVX512<>+0(SB), Z5
+	VCVTPS2PD     Y5, Z5
+	VCMPPD        $0x05, Z5, Z1, K2
+	VMOVAPD.Z     Z4, K2, Z4
+	VCMPPD        $0x05, Z5, Z2, K2
+	VMOVAPD.Z     Z0, K2, Z0
+	VCVTPD2PS     Z4, Y7
+	VCVTPD2PS     Z0, Y0
+	VINSERTF64X4  $0x01, Y0, Z7, Z0
+	MOVQ          CX, AX
+	MOVQ          DX, CX
+	MOVQ          BX, DX
+
+row142:
+	VMOVUPS.Z    (CX)(DI*4), K1, Z1
+	VMOVUPS.Z    (DX)(DI*4), K1, Z2
+	VFNMADD231PS Z3, Z2, Z1
+	VMULPS       Z0, Z1, Z1
+	VMOVUPS      Z1, K1, (CX)(DI*4)
+	ADDQ         SI, CX
+	ADDQ         SI, DX
+	DECQ         AX
+	JNZ          row142
+
+done139:
+	VZEROUPPER
+	RET

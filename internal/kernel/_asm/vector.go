@@ -25,6 +25,7 @@ func vectors(g *gen) {
 	g.layerNorm()
 	g.layerNormGrad()
 	g.adamW()
+	g.columns()
 	if !g.wide {
 		g.transpose()
 	}

@@ -1,0 +1,343 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// columns emits the routines over matrices whose columns are tokens: a vec
+// holds one row of 16 of them, and a loop goes down the rows.
+func (g *gen) columns() {
+	g.products()
+	g.productsGrad()
+	g.dots()
+	g.centre()
+	g.normalise()
+	g.normaliseGrad()
+}
+
+// pointer is a register of its own with the value of r.
+func (g *gen) pointer(r reg.Register) reg.GPVirtual {
+	p := g.GP64()
+	g.MOVQ(r, p)
+	return p
+}
+
+// down emits body for each of count rows, with the pointers moved from row to
+// row by the strides that go with them.
+func (g *gen) down(count reg.Register, pointers, strides []reg.GPVirtual, body func(p []reg.GPVirtual)) {
+	left := g.pointer(count)
+	p := make([]reg.GPVirtual, len(pointers))
+	for i := range p {
+		p[i] = g.pointer(pointers[i])
+	}
+	again := g.label("row")
+	g.Label(again)
+	body(p)
+	for i := range p {
+		g.ADDQ(strides[i], p[i])
+	}
+	g.DECQ(left)
+	g.JNZ(operand.LabelRef(again))
+}
+
+func (g *gen) products() {
+	g.routine("products", "n, rows int, dst *float32, drs int, w, p, x *float32, xrs int)",
+		"sets rows dst_r = w[r]·(p∘x_r) for rows > 0.")
+	n, rows := g.arg("n"), g.arg("rows")
+	dst, drs, w, p, x, xrs := g.arg("dst"), g.stride("drs"), g.arg("w"), g.arg("p"), g.arg("x"), g.stride("xrs")
+	g.loop(n, unroll, func(vecs int) {
+		var prefix []vec
+		for u := range vecs {
+			prefix = append(prefix, g.load(p, u))
+		}
+		weight := g.pointer(w)
+		g.down(rows, []reg.GPVirtual{dst, x}, []reg.GPVirtual{drs, xrs}, func(row []reg.GPVirtual) {
+			a := g.get(num{mem: operand.Mem{Base: weight}})
+			for u := range vecs {
+				d := g.mul(prefix[u], g.load(row[1], u))
+				g.store(g.mul(d, a), row[0], u)
+			}
+			g.ADDQ(operand.Imm(4), weight)
+		})
+	})
+	g.finish()
+}
+
+// productsGrad has two vecs in flight: more would not fit AVX2's registers.
+func (g *gen) productsGrad() {
+	g.routine("productsGrad", "n, rows int, dx, dp, d, p, x *float32, rs int)",
+		"adds d_r∘p to rows dx_r, and Σ_r d_r∘x_r to dp, for rows > 0.")
+	n, rows := g.arg("n"), g.arg("rows")
+	dx, dp, d, p, x, rs := g.arg("dx"), g.arg("dp"), g.arg("d"), g.arg("p"), g.arg("x"), g.stride("rs")
+	g.loop(n, 2, func(vecs int) {
+		var prefix, sum []vec
+		for u := range vecs {
+			prefix = append(prefix, g.load(p, u))
+			sum = append(sum, g.load(dp, u))
+		}
+		g.down(rows, []reg.GPVirtual{dx, d, x}, []reg.GPVirtual{rs, rs, rs}, func(row []reg.GPVirtual) {
+			for u := range vecs {
+				from, to := g.load(row[1], u), g.load(row[0], u)
+				g.accumulate(to, from, prefix[u])
+				g.store(to, row[0], u)
+				g.accumulate(sum[u], from, g.load(row[2], u))
+			}
+		})
+		for u := range vecs {
+			g.store(sum[u], dp, u)
+		}
+	})
+	g.finish()
+}
+
+// dots takes four rows at a time, so that four sums are in flight, and adds up
+// their lanes together.
+func (g *gen) dots() {
+	g.routine("dots", "n, rows int, dst, x *float32, xrs int, w *float32)", "sets dst[r] = Σ x_r∘w.")
+	rows, dst, x, xrs, w := g.arg("rows"), g.arg("dst"), g.arg("x"), g.stride("xrs"), g.arg("w")
+	single, done := g.label("rest"), g.label("finished")
+	for _, count := range []int{4, 1} {
+		next := single
+		if count == 1 {
+			next = done
+		}
+		again := g.label("rows")
+		g.Label(again)
+		g.CMPQ(rows, operand.Imm(uint64(count)))
+		g.JLT(operand.LabelRef(next))
+		row := []reg.GPVirtual{x}
+		for i := 1; i < count; i++ {
+			p := g.GP64()
+			g.LEAQ(operand.Mem{Base: row[i-1], Index: xrs, Scale: 1}, p)
+			row = append(row, p)
+		}
+		sums := g.zeros(count)
+		g.loop(g.arg("n"), 1, func(int) {
+			y := g.load(w, 0)
+			for i, sum := range sums {
+				g.accumulate(sum, g.load(row[i], 0), y)
+			}
+		})
+		total := g.totals(sums)
+		if count == 1 {
+			g.VMOVSS(total, operand.Mem{Base: dst})
+		} else {
+			g.VMOVUPS(total, operand.Mem{Base: dst})
+		}
+		g.LEAQ(operand.Mem{Base: row[count-1], Index: xrs, Scale: 1}, x)
+		g.ADDQ(operand.Imm(uint64(4*count)), dst)
+		g.SUBQ(operand.Imm(uint64(count)), rows)
+		g.JMP(operand.LabelRef(again))
+		g.Label(next)
+	}
+	g.finish()
+}
+
+// totals is the sums of the lanes of four vecs, or of one in its low lane.
+func (g *gen) totals(sums []vec) reg.VecVirtual {
+	half := make([]reg.VecVirtual, len(sums))
+	for i, v := range sums {
+		half[i] = g.YMM()
+		if g.wide {
+			y := g.YMM()
+			g.VEXTRACTF64X4(operand.Imm(1), v[0], y)
+			g.VADDPS(y, v[0].AsY(), half[i])
+		} else {
+			g.VADDPS(v[1], v[0], half[i])
+		}
+	}
+	for len(half) > 1 {
+		for i := 0; i < len(half); i += 2 {
+			g.VHADDPS(half[i+1], half[i], half[i/2])
+		}
+		half = half[:len(half)/2]
+	}
+	s := half[0]
+	if len(sums) == 1 {
+		g.VHADDPS(s, s, s)
+		g.VHADDPS(s, s, s)
+	}
+	x := g.XMM()
+	g.VEXTRACTF128(operand.Imm(1), s, x)
+	g.VADDPS(x, s.AsX(), x)
+	return x
+}
+
+// centre sums deviations from the first row, which are exactly zero in a
+// column of equal numbers, and takes the mean off twice: the second time what
+// the first has left by rounding.
+func (g *gen) centre() {
+	g.routine("centre", "n, rows int, x *float32, rs int, each float32)",
+		"subtracts from each column its mean, for rows > 0 and each = 1/rows.")
+	n, rows, x, rs := g.arg("n"), g.arg("rows"), g.arg("x"), g.stride("rs")
+	each := g.param("each")
+	column, strides := []reg.GPVirtual{x}, []reg.GPVirtual{rs}
+	g.loop(n, 1, func(int) {
+		first, sum, rest := g.load(x, 0), g.zero(), g.zero()
+		g.down(rows, column, strides, func(row []reg.GPVirtual) {
+			g.addTo(sum, g.sub(g.load(row[0], 0), first))
+		})
+		mean := g.mul(sum, g.get(each))
+		g.down(rows, column, strides, func(row []reg.GPVirtual) {
+			d := g.sub(g.sub(g.load(row[0], 0), first), mean)
+			g.addTo(rest, d)
+			g.store(d, row[0], 0)
+		})
+		rest = g.mul(rest, g.get(each))
+		g.down(rows, column, strides, func(row []reg.GPVirtual) {
+			g.store(g.sub(g.load(row[0], 0), rest), row[0], 0)
+		})
+	})
+	g.finish()
+}
+
+// tiny is the smallest normal number.
+const tiny = 0x1p-126
+
+func (g *gen) normalise() {
+	g.routine("normalise", "n, rows int, x *float32, rs int, length float32)",
+		"gives each column the 2-norm length, or makes it zero, for rows > 0.")
+	n, rows, x, rs := g.arg("n"), g.arg("rows"), g.arg("x"), g.stride("rs")
+	length := g.param("length")
+	column, strides := []reg.GPVirtual{x}, []reg.GPVirtual{rs}
+	g.loop(n, 1, func(int) {
+		size := g.inner(rows, x, x, rs)
+		g.each(size, g.VSQRTPD)
+		factor := g.single(g.quotient(g.half(g.get(length), 0), size))
+		g.down(rows, column, strides, func(row []reg.GPVirtual) {
+			g.store(g.mul(g.load(row[0], 0), factor), row[0], 0)
+		})
+	})
+	g.finish()
+}
+
+func (g *gen) normaliseGrad() {
+	g.routine("normaliseGrad", "n, rows int, dx, x *float32, rs int, length float32)",
+		"sets dx = length/|x|·(dx - x·(x·dx)/|x|²) in each column, or zero, for rows > 0.")
+	n, rows, dx, x, rs := g.arg("n"), g.arg("rows"), g.arg("dx"), g.arg("x"), g.stride("rs")
+	length := g.param("length")
+	g.loop(n, 1, func(int) {
+		size := g.inner(rows, x, x, rs)
+		along := g.inner(rows, x, dx, rs)
+		for h := range along {
+			g.VDIVPD(size[h], along[h], along[h])
+		}
+		g.each(size, g.VSQRTPD)
+		slope := g.single(g.unless(along, size))
+		factor := g.single(g.quotient(g.half(g.get(length), 0), size))
+		g.down(rows, []reg.GPVirtual{dx, x}, []reg.GPVirtual{rs, rs}, func(row []reg.GPVirtual) {
+			d := g.load(row[0], 0)
+			g.reduce(d, g.load(row[1], 0), slope)
+			g.store(g.mul(d, factor), row[0], 0)
+		})
+	})
+	g.finish()
+}
+
+// doubles is 16 lanes of float64.
+type doubles []reg.VecVirtual
+
+// double is v in float64.
+func (g *gen) double(v vec) doubles {
+	var d doubles
+	for h := range v {
+		d = append(d, g.half(v, 2*h), g.half(v, 2*h+1))
+	}
+	return d
+}
+
+// half is half i of the registers of v in float64.
+func (g *gen) half(v vec, i int) reg.VecVirtual {
+	d := g.register()
+	switch {
+	case g.wide && i == 0:
+		g.VCVTPS2PD(v[0].AsY(), d)
+	case g.wide:
+		y := g.YMM()
+		g.VEXTRACTF64X4(operand.Imm(1), v[0], y)
+		g.VCVTPS2PD(y, d)
+	case i%2 == 0:
+		g.VCVTPS2PD(v[i/2].AsX(), d)
+	default:
+		x := g.XMM()
+		g.VEXTRACTF128(operand.Imm(1), v[i/2], x)
+		g.VCVTPS2PD(x, d)
+	}
+	return d
+}
+
+// single is d rounded to float32.
+func (g *gen) single(d doubles) vec {
+	v := g.vec()
+	for h := range v {
+		if g.wide {
+			lo, hi := g.YMM(), g.YMM()
+			g.VCVTPD2PS(d[0], lo)
+			g.VCVTPD2PS(d[1], hi)
+			g.VINSERTF64X4(operand.Imm(1), hi, lo.AsZ(), v[h])
+		} else {
+			lo, hi := g.XMM(), g.XMM()
+			g.VCVTPD2PSY(d[2*h], lo)
+			g.VCVTPD2PSY(d[2*h+1], hi)
+			g.VINSERTF128(operand.Imm(1), hi, lo.AsY(), v[h])
+		}
+	}
+	return v
+}
+
+// each applies op to d in place.
+func (g *gen) each(d doubles, op func(...operand.Op)) {
+	for _, r := range d {
+		op(r, r)
+	}
+}
+
+// inner is Σ x_r∘y_r over rows, in float64.
+func (g *gen) inner(rows, x, y, rs reg.GPVirtual) doubles {
+	sum := g.double(g.zero())
+	g.down(rows, []reg.GPVirtual{x, y}, []reg.GPVirtual{rs, rs}, func(row []reg.GPVirtual) {
+		a, b := g.load(row[0], 0), vec(nil)
+		if x != y {
+			b = g.load(row[1], 0)
+		}
+		for i, s := range sum {
+			p := g.half(a, i)
+			q := p
+			if x != y {
+				q = g.half(b, i)
+			}
+			g.VFMADD231PD(p, q, s)
+		}
+	})
+	return sum
+}
+
+// quotient is x/size, with zero in place of lanes where size is below tiny.
+func (g *gen) quotient(x reg.VecVirtual, size doubles) doubles {
+	d := make(doubles, len(size))
+	for h := range d {
+		d[h] = g.register()
+		g.VDIVPD(size[h], x, d[h])
+	}
+	return g.unless(d, size)
+}
+
+// unless is d with zero in place of lanes where size is below tiny. It takes d
+// over.
+func (g *gen) unless(d, size doubles) doubles {
+	const notLess = 5
+	limit := g.half(g.get(g.constant(tiny)), 0)
+	for h := range d {
+		if g.wide {
+			k := g.K()
+			g.VCMPPD(operand.Imm(notLess), limit, size[h], k)
+			g.VMOVAPD_Z(d[h], k, d[h])
+		} else {
+			mask := g.YMM()
+			g.VCMPPD(operand.Imm(notLess), limit, size[h], mask)
+			g.VANDPD(mask, d[h], d[h])
+		}
+	}
+	return d
+}

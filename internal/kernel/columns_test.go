@@ -1,0 +1,329 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+)
+
+// columnRoutine is a routine over columns in the form that the tests run: from
+// x and y [rows, n], both of stride n+5, it changes dst of the same shape.
+type columnRoutine[T Float] struct {
+	name string
+	run  func(k *Table[T], dst, x, y []T, rs, rows, n int)
+	// exact is a column of dst, from columns of dst before, x and y, and the
+	// size of which the tolerance is a multiple of roundings.
+	exact func(d, x, y []float64) (want, size []float64)
+}
+
+const length = 1.75
+
+func columnRoutines[T Float]() []columnRoutine[T] {
+	return []columnRoutine[T]{
+		{"Products", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
+			k.Products(dst, rs, weights[T](rows), y[:n], x, rs)
+		}, func(d, x, y []float64) (want, size []float64) {
+			for r, a := range weights[float64](len(x)) {
+				want = append(want, a*x[r]*y[0])
+				size = append(size, math.Abs(a*x[r]*y[0]))
+			}
+			return want, size
+		}},
+		{"ProductsGrad", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
+			p, dp := slices.Clone(y[:n]), slices.Clone(dst[(rows-1)*rs:][:n])
+			k.ProductsGrad(dst, dp, x, p, y, rs, rows-1)
+			copy(dst[(rows-1)*rs:], dp)
+		}, func(d, x, y []float64) (want, size []float64) {
+			last := len(d) - 1
+			sum, sumSize := d[last], math.Abs(d[last])
+			for r := range last {
+				want = append(want, d[r]+x[r]*y[0])
+				size = append(size, math.Abs(d[r])+math.Abs(x[r]*y[0]))
+				sum += x[r] * y[r]
+				sumSize += math.Abs(x[r] * y[r])
+			}
+			return append(want, sum), append(size, sumSize)
+		}},
+		{"Centre", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
+			k.Centre(dst, rs, rows, n)
+		}, func(d, x, y []float64) (want, size []float64) {
+			mean, spread := centred(d, &want)
+			for range d {
+				size = append(size, spread+math.Abs(d[0]-mean))
+			}
+			return want, size
+		}},
+		{"Normalise", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
+			k.Normalise(dst, rs, rows, n, length)
+		}, func(d, x, y []float64) (want, size []float64) {
+			norm := math.Sqrt(inner(d, d))
+			for _, v := range d {
+				want = append(want, length/norm*v)
+				size = append(size, math.Abs(length/norm*v))
+			}
+			return want, size
+		}},
+		{"NormaliseGrad", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
+			k.NormaliseGrad(dst, x, rs, rows, n, length)
+		}, func(d, x, y []float64) (want, size []float64) {
+			norm, slope := math.Sqrt(inner(x, x)), inner(x, d)/inner(x, x)
+			for r := range d {
+				want = append(want, length/norm*(d[r]-slope*x[r]))
+				size = append(size, length/norm*(math.Abs(d[r])+math.Abs(slope*x[r])))
+			}
+			return want, size
+		}},
+	}
+}
+
+// weights are those of the rows of Products.
+func weights[T Float](rows int) []T {
+	w := make([]T, rows)
+	for r := range w {
+		w[r] = T(r%5) - 1.5
+	}
+	return w
+}
+
+func inner(x, y []float64) (s float64) {
+	for i := range x {
+		s += x[i] * y[i]
+	}
+	return s
+}
+
+// centred sets dst to x less its mean, and returns that and the largest
+// element of dst.
+func centred(x []float64, dst *[]float64) (mean, most float64) {
+	for _, v := range x {
+		mean += (v - x[0]) / float64(len(x))
+	}
+	for _, v := range x {
+		d := v - x[0] - mean
+		*dst = append(*dst, d)
+		most = max(most, math.Abs(d))
+	}
+	return mean + x[0], most
+}
+
+func TestColumns(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { each(t, testColumns[float32]) })
+	t.Run("float64", func(t *testing.T) { each(t, testColumns[float64]) })
+}
+
+// Every column is what the formula gives, and has the same bits alone.
+func testColumns[T Float](t *testing.T, k *Table[T]) {
+	r, u := source(), unit[T]()+unit[float64]()
+	for _, f := range columnRoutines[T]() {
+		for _, rows := range []int{2, 3, 17, 129} {
+			for _, n := range []int{1, 3, 15, 16, 17, 31, 33, 67, 80, 130} {
+				rs := n + 5
+				dst, x, y := matrix[T](r, rows, n, rs), matrix[T](r, rows, n, rs), matrix[T](r, rows, n, rs)
+				for i := range dst.data {
+					dst.data[i] += 3 // a mean that is not 0
+				}
+				before := slices.Clone(dst.data)
+				f.run(k, dst.data, x.data, y.data, rs, rows, n)
+				dst.intact(t, f.name)
+				for i := range n {
+					d0, dc, xc, yc := column(before, rs, rows, i), column(dst.data, rs, rows, i), column(x.data, rs, rows, i), column(y.data, rs, rows, i)
+					want, size := f.exact(wide(d0), wide(xc), wide(yc))
+					for c, got := range dc {
+						// A sum of all rows, and a few operations on it.
+						if !near(float64(got), want[c], float64(rows+6)*u*size[c]) {
+							t.Fatalf("%s rows=%d n=%d: [%d,%d] = %v, want %v", f.name, rows, n, c, i, got, want[c])
+						}
+					}
+					f.run(k, d0, xc, yc, 1, rows, 1)
+					if !same(d0, dc) {
+						t.Fatalf("%s rows=%d n=%d: column %d has other bits alone", f.name, rows, n, i)
+					}
+				}
+				for i, got := range dst.data {
+					if i%rs >= n && bits(got) != bits(before[i]) {
+						t.Fatalf("%s rows=%d n=%d: written beyond row %d", f.name, rows, n, i/rs)
+					}
+				}
+			}
+		}
+	}
+}
+
+func column[T Float](x []T, rs, rows, i int) []T {
+	var c []T
+	for r := range rows {
+		c = append(c, x[r*rs+i])
+	}
+	return c
+}
+
+func wide[T Float](x []T) []float64 {
+	var y []float64
+	for _, v := range x {
+		y = append(y, float64(v))
+	}
+	return y
+}
+
+// Columns that have no direction become exactly zero and have zero gradient,
+// beside others of any size.
+func TestColumnsWithoutDirection(t *testing.T) { each(t, testColumnsWithoutDirection) }
+
+func testColumnsWithoutDirection(t *testing.T, k *Table[float32]) {
+	r := source()
+	const rows, n = 19, 21
+	x, dx := matrix[float32](r, rows, n, n).data, matrix[float32](r, rows, n, n).data
+	sizes := []float32{1e-36, 1e-30, 1, 1e17, 1e30}
+	for i := range n {
+		for c := range rows {
+			switch {
+			case i%3 == 0:
+				x[c*n+i] = 0.1 + 1e4*float32(i)
+			case i%3 == 1:
+				x[c*n+i] *= sizes[i%len(sizes)]
+			}
+		}
+	}
+	k.Centre(x, n, rows, n)
+	k.NormaliseGrad(dx, x, n, rows, n, length)
+	k.Normalise(x, n, rows, n, length)
+	for i := range n {
+		c, d := wide(column(x, n, rows, i)), wide(column(dx, n, rows, i))
+		want := length * length
+		if i%3 == 0 {
+			want = 0
+		}
+		if got := inner(c, c); math.Abs(got-want) > 1e-5 {
+			t.Errorf("column %d has the squared norm %v, want %v", i, got, want)
+		}
+		if got := inner(d, d); i%3 == 0 && got != 0 {
+			t.Errorf("column %d, of equal numbers, has a gradient", i)
+		}
+	}
+}
+
+// The sum of float32 deviations is taken twice, so that a mean far from zero,
+// or a first number far from the others, costs no digits of the rest.
+func TestCentreAccuracy(t *testing.T) { each(t, testCentreAccuracy) }
+
+func testCentreAccuracy(t *testing.T, k *Table[float32]) {
+	r := source()
+	for _, rows := range []int{16, 64, 128, 1024} {
+		for _, c := range []struct{ mean, first float32 }{{0, 0}, {1000, 0}, {0, 50}} {
+			x := guard[float32](rows, 0).random(r).data
+			for i := range x {
+				x[i] += c.mean
+			}
+			x[0] += c.first
+			var want []float64
+			centred(wide(x), &want)
+			spread := math.Sqrt(inner(want, want) / float64(rows))
+			k.Centre(x, 1, rows, 1)
+			for i, got := range x {
+				if e := math.Abs(float64(got) - want[i]); e > 0x1p-23*(math.Abs(want[i])+math.Abs(want[0])+2*spread) {
+					t.Errorf("rows=%d mean=%v first=%v: error %.2g of spread %.2g", rows, c.mean, c.first, e, spread)
+					break
+				}
+			}
+		}
+	}
+}
+
+func TestDots(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { each(t, testDots[float32]) })
+	t.Run("float64", func(t *testing.T) { each(t, testDots[float64]) })
+}
+
+func testDots[T Float](t *testing.T, k *Table[T]) {
+	r, u := source(), unit[T]()
+	for _, rows := range []int{0, 1, 3, 4, 5, 8, 11} {
+		for _, n := range sizes {
+			x, w, dst := matrix[T](r, rows, n, n+3).data, guard[T](n, 1).random(r).data, guard[T](rows, 2)
+			k.Dots(dst.data, x, n+3, w)
+			dst.intact(t, "Dots")
+			for i, got := range dst.data {
+				var want, size float64
+				for c, v := range x[i*(n+3):][:n] {
+					want += float64(v) * float64(w[c])
+					size += math.Abs(float64(v) * float64(w[c]))
+				}
+				if !near(float64(got), want, float64(n+4)*u*size) {
+					t.Fatalf("rows=%d n=%d: [%d] = %v, want %v", rows, n, i, got, want)
+				}
+				var one [1]T
+				if k.Dots(one[:], x[i*(n+3):], n+3, w); one[0] != got {
+					t.Fatalf("rows=%d n=%d: row %d has other bits alone", rows, n, i)
+				}
+			}
+		}
+	}
+}
+
+func TestColumnsAgree(t *testing.T) {
+	all := Tables[float32]()
+	if len(all) < 3 {
+		t.Skipf("this machine has only %d tables", len(all))
+	}
+	r := source()
+	for _, f := range columnRoutines[float32]() {
+		for _, n := range []int{1, 15, 16, 17, 63, 80, 131} {
+			const rows = 23
+			d, x, y := matrix[float32](r, rows, n, n+5).data, matrix[float32](r, rows, n, n+5).data, matrix[float32](r, rows, n, n+5).data
+			other := slices.Clone(d)
+			f.run(all[0], d, x, y, n+5, rows, n)
+			f.run(all[1], other, x, y, n+5, rows, n)
+			if !same(d, other) {
+				t.Errorf("%s differs for %d columns", f.name, n)
+			}
+			d1, d2 := make([]float32, rows), make([]float32, rows)
+			all[0].Dots(d1, x, n+5, y[:n])
+			all[1].Dots(d2, x, n+5, y[:n])
+			if !same(d1, d2) {
+				t.Errorf("Dots differs for %d columns", n)
+			}
+		}
+	}
+}
+
+func TestColumnsShort(t *testing.T) { each(t, testColumnsShort) }
+
+func testColumnsShort(t *testing.T, k *Table[float32]) {
+	const n, rows = 20, 3
+	long, short := make([]float32, n*rows), make([]float32, n*rows-1)
+	for i, f := range []func(){
+		func() { k.Products(long, n, long[:rows], long[:n], short, n) },
+		func() { k.Products(short, n, long[:rows], long[:n], long, n) },
+		func() { k.ProductsGrad(short, long, long, long[:n], long, n, rows) },
+		func() { k.ProductsGrad(long, long[:n-1:n-1], long, long[:n], long, n, rows) },
+		func() { k.Dots(long[:rows], short, n, long[:n]) },
+		func() { k.Centre(short, n, rows, n) },
+		func() { k.Normalise(short, n, rows, n, 1) },
+		func() { k.NormaliseGrad(long, short, n, rows, n, 1) },
+	} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			f()
+		})
+	}
+}
+
+func TestColumnsDoNotAllocate(t *testing.T) { each(t, testColumnsDoNotAllocate) }
+
+func testColumnsDoNotAllocate(t *testing.T, k *Table[float32]) {
+	x, w := make([]float32, 7*77), make([]float32, 77)
+	if count := testing.AllocsPerRun(5, func() {
+		k.Products(x, 77, w[:3], w, x[4*77:], 77)
+		k.ProductsGrad(x, x[77:], x[154:], w, x[308:], 77, 1)
+		k.Dots(w[:7], x, 77, x[:77])
+		k.Centre(x, 77, 7, 77)
+		k.Normalise(x, 77, 7, 77, 1)
+		k.NormaliseGrad(x, w, 1, 7, 1, 1)
+	}); count != 0 {
+		t.Errorf("%v allocations", count)
+	}
+}
