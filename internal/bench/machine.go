@@ -2,11 +2,8 @@
 package bench
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"runtime"
-	"strconv"
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/cpu"
@@ -47,23 +44,4 @@ func (m Machine) String() string {
 		s += fmt.Sprintf("; peak %.0f GFLOP/s a core", m.Peak/1e9)
 	}
 	return s
-}
-
-// PeakMemory returns the most bytes that the process has held: its resident set
-// where the system tells (Linux), else what the Go runtime has asked for.
-func PeakMemory() int64 {
-	status, err := os.ReadFile("/proc/self/status")
-	if err == nil {
-		for line := range bytes.Lines(status) {
-			if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
-				kib := bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte("kB")))
-				if n, err := strconv.ParseInt(string(kib), 10, 64); err == nil {
-					return n << 10
-				}
-			}
-		}
-	}
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.Sys)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"image/png"
 	"io"
 	"math"
 	"strings"
@@ -34,6 +35,7 @@ func TestWriteSVG(t *testing.T) {
 			{Name: "first", X: []float64{1, 10, 100}, Y: []float64{1, 2, 4}},
 			{Name: "second", X: []float64{1, 10, 100}, Y: []float64{1, 100, 1e4}},
 			{Name: "beyond", X: []float64{100, 1000}, Y: []float64{1e4, 1e6}, Dashed: true},
+			{Name: "never", X: []float64{1000}, Y: []float64{1e8}, Crosses: true},
 		},
 	}
 	var a, b bytes.Buffer
@@ -51,12 +53,35 @@ func TestWriteSVG(t *testing.T) {
 			t.Errorf("the figure has no %q", want)
 		}
 	}
+	if strings.Contains(a.String(), "never") {
+		t.Error("crosses have a name in the legend")
+	}
 	for d := xml.NewDecoder(&a); ; {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+func TestWritePNG(t *testing.T) {
+	line := report.Series{Name: "line", X: []float64{1, 10}, Y: []float64{1, 10}}
+	cross := report.Series{X: []float64{100}, Y: []float64{100}, Crosses: true}
+	var plain, crossed bytes.Buffer
+	for b, f := range map[*bytes.Buffer]report.Figure{
+		&plain:   {Series: []report.Series{line}},
+		&crossed: {Series: []report.Series{line, cross}},
+	} {
+		if err := f.WritePNG(b); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := png.Decode(bytes.NewReader(b.Bytes())); err != nil {
+			t.Error(err)
+		}
+	}
+	if bytes.Equal(plain.Bytes(), crossed.Bytes()) {
+		t.Error("a cross changes nothing")
 	}
 }
 

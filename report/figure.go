@@ -17,6 +17,9 @@ type Series struct {
 	Name   string
 	X, Y   []float64
 	Dashed bool // no marks: not measured
+	// Crosses marks the points alone, with crosses: not possible. They follow
+	// the series before and have no name of their own.
+	Crosses bool
 }
 
 // Figure is a plot with logarithmic axes.
@@ -31,11 +34,20 @@ var palette = []color.Color{
 	color.RGBA{0xd5, 0x5e, 0x00, 0xff},
 	color.RGBA{0x00, 0x9e, 0x73, 0xff},
 	color.RGBA{0xcc, 0x79, 0xa7, 0xff},
+	color.RGBA{0xe6, 0x9f, 0x00, 0xff},
+	color.RGBA{0x56, 0xb4, 0xe9, 0xff},
+	color.RGBA{0x00, 0x00, 0x00, 0xff},
 }
 
-// WriteSVG draws the figure. A dashed series has the colour of the one before
-// it, which it continues. The same figure gives the same bytes.
-func (f *Figure) WriteSVG(w io.Writer) error {
+// WriteSVG draws the figure as SVG. A dashed series and one of crosses have the
+// colour of the one before, which they continue. The same figure gives the same
+// bytes.
+func (f *Figure) WriteSVG(w io.Writer) error { return f.write(w, "svg") }
+
+// WritePNG draws the same as PNG.
+func (f *Figure) WritePNG(w io.Writer) error { return f.write(w, "png") }
+
+func (f *Figure) write(w io.Writer, format string) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = f.Title, f.XLabel, f.YLabel
 	p.BackgroundColor = color.White
@@ -63,7 +75,7 @@ func (f *Figure) WriteSVG(w io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
-		if !s.Dashed || colour < 0 {
+		if !s.Dashed && !s.Crosses || colour < 0 {
 			colour++
 		}
 		line.Color, line.Width = palette[colour%len(palette)], vg.Points(1.5)
@@ -78,6 +90,11 @@ func (f *Figure) WriteSVG(w io.Writer) error {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 		marks.Color, marks.Radius, marks.Shape = line.Color, vg.Points(2.5), draw.CircleGlyph{}
+		if s.Crosses {
+			marks.Radius, marks.Shape = vg.Points(4), draw.CrossGlyph{}
+			p.Add(marks)
+			continue
+		}
 		p.Add(line, marks)
 		p.Legend.Add(s.Name, line, marks)
 	}
@@ -86,7 +103,7 @@ func (f *Figure) WriteSVG(w io.Writer) error {
 			a.Min, a.Max = a.Min/2, a.Max*2
 		}
 	}
-	c, err := p.WriterTo(7*vg.Inch, 4.5*vg.Inch, "svg")
+	c, err := p.WriterTo(7*vg.Inch, 4.5*vg.Inch, format)
 	if err != nil {
 		return err
 	}

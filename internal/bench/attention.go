@@ -1,0 +1,114 @@
+package bench
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Attention is a call of a mechanism on random tokens.
+type Attention struct {
+	Mechanism string
+	Options   mechanism.Options
+	Shape     attention.Shape
+	Backward  bool // time the gradients instead of the output
+}
+
+// Case returns the case of the suite attention, or the reason why there is none.
+func (a Attention) Case() (*Case, error) {
+	m, c, err := a.describe()
+	if err != nil {
+		return nil, err
+	}
+	s := a.Shape
+	c.X = float64(s.N)
+	c.Line.Direction = forward
+	if a.Backward {
+		if s.Form == attention.Step {
+			return nil, fmt.Errorf("the form step has no backward pass")
+		}
+		c.Line.Direction = backward
+		c.FLOPs = Backward(c.FLOPs)
+	}
+	tokens := float64(s.B) * (float64(s.H)*float64(s.N) + float64(s.Hkv)*float64(s.M)) * float64(s.D+s.Dv)
+	scratch := m.Plan(s).Bytes * float64(min(par.Threads(), s.B*s.Hkv))
+	c.Need = 4*tokens + scratch
+	if a.Backward {
+		c.Need *= 2 // each input has a gradient, and so has what the scratch holds
+	}
+	c.open = func() (*work, error) { return a.open(m) }
+	return c, nil
+}
+
+// describe returns the mechanism and the case of it, forward.
+func (a Attention) describe() (attention.Mechanism[float32], *Case, error) {
+	row, err := mechanism.Lookup(a.Mechanism)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := mechanism.New[float32](a.Mechanism, a.Options)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := a.Shape
+	if s.Form == attention.Linear && !m.Traits().Linear {
+		return nil, nil, fmt.Errorf("%s has no linear form", a.Mechanism)
+	}
+	plan := m.Plan(s)
+	form := plan.Form
+	c := &Case{Asked: s.Form.String(), Grows: form == attention.Linear}
+	if s.Form == attention.Step {
+		form, c.Grows = attention.Step, m.Traits().Streaming
+	}
+	if c.Grows {
+		c.FLOPs = LinearFLOPs(s, plan.F)
+	} else {
+		c.FLOPs = DirectFLOPs(s)
+	}
+	order := a.Options.Order
+	if order == 0 {
+		order = row.Order
+	}
+	c.Line = Line{
+		Impl: impl, Mechanism: a.Mechanism, Order: order, Form: form.String(), Causal: s.Causal,
+		N: s.N, M: s.M, D: s.D, Dv: s.Dv, Heads: s.H,
+	}
+	return m, c, nil
+}
+
+func (a Attention) open(m attention.Mechanism[float32]) (*work, error) {
+	s := a.Shape
+	key := rng.New(1)
+	c := &attention.Call[float32]{
+		Q: random(key.Fold(1), s.B, s.H, s.N, s.D), K: random(key.Fold(2), s.B, s.Hkv, s.M, s.D),
+		V:      random(key.Fold(3), s.B, s.Hkv, s.M, s.Dv),
+		Causal: s.Causal, Form: s.Form, Chunk: s.Chunk,
+	}
+	out := tensor.NewHeads[float32](s.B, s.H, s.N, s.Dv)
+	if !a.Backward {
+		return &work{call: func() error { return m.Forward(out, c, nil) }}, nil
+	}
+	keep := new(attention.Saved[float32])
+	if err := m.Forward(out, c, keep); err != nil {
+		return nil, err
+	}
+	dout := random(key.Fold(4), s.B, s.H, s.N, s.Dv)
+	g := &attention.Grads[float32]{
+		DQ: tensor.NewHeads[float32](s.B, s.H, s.N, s.D), DK: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.D),
+		DV: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.Dv),
+	}
+	return &work{call: func() error { return m.Backward(g, dout, out, c, keep) }}, nil
+}
+
+// random returns numbers between -1 and 1.
+func random(key rng.Key, b, h, n, d int) tensor.Heads[float32] {
+	x := tensor.NewHeads[float32](b, h, n, d)
+	for i := range x.Data {
+		x.Data[i] = float32(2*key.Float64(uint64(i)) - 1)
+	}
+	return x
+}

@@ -1,0 +1,76 @@
+package bench
+
+import (
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// cacheSteps are the tokens by which a state that grows is allowed to.
+const cacheSteps = 64
+
+// Decode returns the case of the suite decode: a token that a state takes in and
+// answers after it has seen the M tokens of the shape. N and Form of a are not
+// used.
+func (a Attention) Decode() (*Case, error) {
+	a.Shape.N, a.Shape.Form, a.Shape.Causal = 1, attention.Step, true
+	m, c, err := a.describe()
+	if err != nil {
+		return nil, err
+	}
+	s := a.Shape
+	c.Line.Direction = forward
+	c.X = float64(s.M)
+	token := 4 * float64(s.B*s.Hkv) * float64(s.D+s.Dv)
+	if c.Grows {
+		token1 := s
+		token1.M = 1 // is added; the others were
+		c.FLOPs = LinearFLOPs(token1, m.Plan(s).F)
+		c.Need = m.Plan(s).Bytes * float64(s.B*s.Hkv)
+	} else {
+		c.Need = 2 * token * float64(s.M) // the cache, and the copy that grows
+	}
+	c.open = func() (*work, error) { return a.openDecode(m, c.Grows) }
+	return c, nil
+}
+
+func (a Attention) openDecode(m attention.Mechanism[float32], constant bool) (*work, error) {
+	s := a.Shape
+	const most = 1024
+	key := rng.New(1)
+	k, v := random(key.Fold(2), s.B, s.Hkv, most, s.D), random(key.Fold(3), s.B, s.Hkv, most, s.Dv)
+	state, err := m.NewState(s)
+	if err != nil {
+		return nil, err
+	}
+	for n := 0; n < s.M; n += most {
+		l := min(most, s.M-n)
+		if err := state.Absorb(&attention.Call[float32]{K: k.Tokens(0, l), V: v.Tokens(0, l)}); err != nil {
+			return nil, err
+		}
+	}
+	token := &attention.Call[float32]{Q: random(key.Fold(1), s.B, s.H, 1, s.D), K: k.Tokens(0, 1), V: v.Tokens(0, 1)}
+	out := tensor.NewHeads[float32](s.B, s.H, 1, s.Dv)
+	// A round of a state of fixed size is a chunk, which is cheaper to read while
+	// it is young, and closed in the end.
+	at := s
+	at.Form = attention.Linear
+	w := &work{calls: max(m.Plan(at).Chunk, 1), held: state.Bytes()}
+	grown := state
+	if !constant {
+		w.calls = min(cacheSteps, max(s.M/8, 1))
+		w.ready = func() error {
+			grown = state.Clone()
+			return grown.Step(out, token) // makes room for more
+		}
+	}
+	w.call = func() error {
+		for range w.calls {
+			if err := grown.Step(out, token); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return w, nil
+}

@@ -1,0 +1,66 @@
+package bench
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+// Gemm is a product of [N,D] and [D,M], as scores are of queries and keys.
+type Gemm struct {
+	N, M, D int
+	// TransA and TransB say that an operand is stored as its transpose.
+	TransA, TransB bool
+}
+
+// Case returns the case of the suite gemm.
+func (g Gemm) Case() *Case {
+	form := []byte("nn")
+	if g.TransA {
+		form[0] = 't'
+	}
+	if g.TransB {
+		form[1] = 't'
+	}
+	n, m, d := float64(g.N), float64(g.M), float64(g.D)
+	return &Case{
+		Line:  Line{Impl: impl, Mechanism: "gemm", Form: string(form), Direction: forward, N: g.N, M: g.M, D: g.D},
+		Asked: string(form),
+		X:     n,
+		FLOPs: gemmFLOPs(g.N, g.M, g.D),
+		Need:  4 * (n*d + d*m + n*m),
+		open:  g.open,
+	}
+}
+
+func (g Gemm) open() (*work, error) {
+	key := rng.New(1)
+	a, b := random(key.Fold(1), 1, 1, g.N, g.D).Data, random(key.Fold(2), 1, 1, g.D, g.M).Data
+	c := make([]float32, g.N*g.M)
+	lda, ldb := g.D, g.M
+	if g.TransA {
+		lda = g.N
+	}
+	if g.TransB {
+		ldb = g.D
+	}
+	// Each thread has rows of its own.
+	rows := (g.N + par.Threads() - 1) / par.Threads()
+	pieces := (g.N + rows - 1) / rows
+	return &work{call: func() error {
+		par.Do(pieces, gemmFLOPs(g.N, g.M, g.D), func(i int) {
+			i0 := i * rows
+			n := min(rows, g.N-i0)
+			from := a[i0*g.D:]
+			if g.TransA {
+				from = a[i0:]
+			}
+			ar := arena.Acquire()
+			defer ar.Release()
+			scratch := arena.Take[float32](ar, kernel.GemmScratch(n, g.M, g.D))
+			kernel.Gemm(kernel.Active[float32](), g.TransA, g.TransB, n, g.M, g.D, from, lda, b, ldb, false, c[i0*g.M:], g.M, scratch)
+		})
+		return nil
+	}}, nil
+}

@@ -1,0 +1,59 @@
+package bench
+
+// Line is one line of a benchmark: what was measured, and how it went. What a
+// suite does not have is zero.
+type Line struct {
+	Impl      string `json:"impl"`
+	Mechanism string `json:"mechanism"`
+	Order     int    `json:"order"`
+	Form      string `json:"form"` // that ran
+	Causal    bool   `json:"causal"`
+	Direction string `json:"direction"`
+	N         int    `json:"n"`
+	M         int    `json:"m"`
+	D         int    `json:"d"`
+	Dv        int    `json:"dv"`
+	Heads     int    `json:"heads"`
+	Threads   int    `json:"threads"`
+	ISA       string `json:"isa"`
+
+	Ms     float64 `json:"ms"`     // median
+	Spread float64 `json:"spread"` // distance of the quartiles over the median
+	GFLOPS float64 `json:"gflops"` // useful operations, 1e9 a second
+	Peak   float64 `json:"peak_gflops"`
+	Share  float64 `json:"share"` // GFLOPS/Peak
+	// ExtraBytes is the memory beyond inputs and outputs, measured: the scratch
+	// that one worker holds at most, what a call allocates, and what the suite
+	// keeps between calls (the state of decode, the activations of train).
+	ExtraBytes int64   `json:"extra_bytes"`
+	Joules     float64 `json:"joules,omitempty"` // of the processor, a call; 0: the system does not tell
+}
+
+// impl is who computes.
+const impl = "farfield"
+
+// Directions that a Line may have.
+const (
+	forward  = "forward"
+	backward = "backward" // alone, from what forward has kept
+	update   = "update"   // both, and the optimizer's step
+)
+
+// Case is a line that is to be measured.
+type Case struct {
+	Line  Line
+	Asked string  // form that was asked for
+	Grows bool    // linearly with the tokens: no pair of them is looked at
+	X     float64 // place on the axis of a plot
+	FLOPs float64 // useful operations of a call
+	Need  float64 // bytes to run it, estimated: inputs, outputs, scratch of all workers
+	open  func() (*work, error)
+}
+
+// work is a case with its data in place.
+type work struct {
+	ready func() error // before each round, untimed; nil: nothing to do
+	call  func() error
+	calls int   // that call counts for
+	held  int64 // bytes kept between calls
+}

@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Series are the cases of one curve: they differ in their place on the axis
+// alone.
+type Series []*Case
+
+// Gather puts cases into series, in the order in which they come.
+func Gather(cases []*Case) []Series {
+	type curve struct {
+		line  Line
+		asked string
+	}
+	at := map[curve]int{}
+	var list []Series
+	for _, c := range cases {
+		l := &c.Line
+		key := curve{Line{Mechanism: l.Mechanism, Order: l.Order, Causal: l.Causal, Direction: l.Direction,
+			D: l.D, Dv: l.Dv, Heads: l.Heads}, c.Asked}
+		i, seen := at[key]
+		if !seen {
+			i = len(list)
+			at[key] = i
+			list = append(list, nil)
+		}
+		list[i] = append(list[i], c)
+	}
+	return list
+}
+
+// Name says which curve it is.
+func (s Series) Name() string {
+	l := &s[0].Line
+	var b strings.Builder
+	b.WriteString(l.Mechanism)
+	if l.Order > 0 {
+		fmt.Fprintf(&b, " %d", l.Order)
+	}
+	fmt.Fprintf(&b, " %s, D %d", s[0].Asked, l.D)
+	if l.Heads > 1 {
+		fmt.Fprintf(&b, ", %d heads", l.Heads)
+	}
+	if l.Direction == backward {
+		b.WriteString(", backward")
+	}
+	return b.String()
+}
+
+// Points returns the places and seconds of what was measured.
+func (s Series) Points() (x, seconds []float64) {
+	for _, c := range s {
+		if c.Line.Ms > 0 {
+			x, seconds = append(x, c.X), append(seconds, c.Line.Ms/1e3)
+		}
+	}
+	return x, seconds
+}
+
+// Beyond returns the places of what was not measured, and the seconds that it
+// would take at the speed of the last that was. Without one there are none.
+func (s Series) Beyond() (x, seconds []float64) {
+	speed := 0.0
+	for _, c := range s {
+		if c.Line.Ms > 0 {
+			speed = c.Line.GFLOPS * 1e9
+		}
+	}
+	for _, c := range s {
+		if c.Line.Ms == 0 && speed > 0 {
+			x, seconds = append(x, c.X), append(seconds, c.FLOPs/speed)
+		}
+	}
+	return x, seconds
+}
+
+// grows reports whether time grows linearly with the tokens somewhere.
+func (s Series) grows() bool {
+	for _, c := range s {
+		if c.Grows {
+			return true
+		}
+	}
+	return false
+}
+
+// Crossing compares a curve that looks at every pair of tokens with one that
+// does not.
+type Crossing struct {
+	Pairs, Linear Series
+	D             int
+	At            float64 // from here on Linear is faster; if 0, see Always
+	Always        bool    // Linear is faster wherever both were measured; else at the end it is slower
+}
+
+// Crossings returns the crossings of all curves that can be compared: of the
+// same shape and direction, and with two places at least that both were
+// measured at.
+func Crossings(list []Series) []Crossing {
+	var crossings []Crossing
+	for _, linear := range list {
+		for _, pairs := range list {
+			a, b := pairs[0].Line, linear[0].Line
+			if pairs.grows() || !linear.grows() || a.D != b.D || a.Dv != b.Dv || a.Heads != b.Heads ||
+				a.Direction != b.Direction || a.Causal != b.Causal {
+				continue
+			}
+			n, slow, fast := common(pairs, linear)
+			if len(n) < 2 {
+				continue
+			}
+			c := Crossing{Pairs: pairs, Linear: linear, D: a.D, Always: fast[len(n)-1] < slow[len(n)-1]}
+			if at, found := Crossover(n, slow, fast); found {
+				c.At, c.Always = at, false
+			}
+			crossings = append(crossings, c)
+		}
+	}
+	return crossings
+}
+
+// common returns the places at which both were measured, and their seconds.
+func common(a, b Series) (x, ya, yb []float64) {
+	xa, sa := a.Points()
+	xb, sb := b.Points()
+	for i, at := range xa {
+		for j := range xb {
+			if xb[j] == at {
+				x, ya, yb = append(x, at), append(ya, sa[i]), append(yb, sb[j])
+			}
+		}
+	}
+	return x, ya, yb
+}

@@ -1,0 +1,106 @@
+package bench
+
+import (
+	"runtime"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/optim"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+// Training is an update of a model of bytes on random ones.
+type Training struct {
+	Mechanism string
+	Order     int // 0: the mechanism's default
+	Set       map[string]string
+	Layers    int
+	Heads     int
+	D         int // width of a head
+	Context   int // tokens of a sequence
+	Batch     int // sequences
+}
+
+func (t Training) config() model.Config {
+	return model.Config{
+		Kind: model.Decoder, Vocab: 256, Layers: t.Layers, Heads: t.Heads, Width: t.Heads * t.D, Context: t.Context,
+		Positions: model.Rotary, Mechanism: t.Mechanism, Order: t.Order, Set: t.Set, Tied: true,
+	}
+}
+
+// Case returns the case of the suite train, or the reason why there is none.
+// Useful operations are those of its products, three times forward's, and those
+// of attention, forward and backward.
+func (t Training) Case() (*Case, error) {
+	config := t.config()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	a := Attention{
+		Mechanism: t.Mechanism, Options: mechanism.Options{Order: t.Order, Heads: t.Heads, Width: t.D, Set: t.Set},
+		Shape: attention.Shape{B: t.Batch, H: t.Heads, Hkv: t.Heads, N: t.Context, M: t.Context, D: t.D, Dv: t.D, Causal: true},
+	}
+	_, c, err := a.describe()
+	if err != nil {
+		return nil, err
+	}
+	c.X, c.Line.Direction = float64(t.Context), update
+	tokens, layers, w := float64(t.Batch*t.Context), float64(t.Layers), float64(config.Width)
+	layer := c.FLOPs + Backward(c.FLOPs)
+	c.FLOPs = layers*layer + 3*2*tokens*weights(config)
+	// Weights, gradients and two moments; per token what a layer keeps.
+	kept := tokens * (layers*(16*w+float64(t.Heads)+4) + 6*w)
+	c.Need = 4 * (4*float64(config.Params()) + kept)
+	c.open = t.open
+	return c, nil
+}
+
+// weights is the number of weights that every token is multiplied with: four
+// projections, an MLP of four times the width, and the head.
+func weights(c model.Config) float64 {
+	w := float64(c.Width)
+	return float64(c.Layers)*12*w*w + w*float64(c.Vocab)
+}
+
+func (t Training) open() (*work, error) {
+	key := rng.New(1)
+	m, err := model.New[float32](t.config(), key.Fold(0))
+	if err != nil {
+		return nil, err
+	}
+	n := t.Batch * t.Context
+	b := &model.Batch{B: t.Batch, N: t.Context, Tokens: make([]int32, n), Targets: make([]int32, n)}
+	for i := range n {
+		b.Tokens[i] = int32(key.Fold(1).Intn(uint64(i), 256))
+		b.Targets[i] = int32(key.Fold(2).Intn(uint64(i), 256))
+	}
+	o := optim.NewAdamW(m.Params())
+	w := &work{call: func() error {
+		m.Params().ZeroGrad()
+		if _, err := m.Forward(b); err != nil {
+			return err
+		}
+		if err := m.Backward(1); err != nil {
+			return err
+		}
+		o.Step(1e-4, optim.Clip(optim.GradNorm(m.Params()), 1))
+		return nil
+	}}
+	before := live()
+	if err := w.call(); err != nil {
+		return nil, err
+	}
+	w.held = live() - before
+	return w, nil
+}
+
+// live is the memory in use, without the scratch that is only kept for reuse,
+// which takes two collections to let go of.
+func live() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
