@@ -79,3 +79,12 @@ func innerGo[T Float](x, y []T, rs, rows int) float64 {
 	}
 	return s
 }
+
+func rotateGo[T Float](x, y []T, rs int, cos, sin []T, cs, rows, n int) {
+	for r := range rows {
+		x, y, c, s := x[r*rs:][:n], y[r*rs:][:n], cos[r*cs:][:n], sin[r*cs:][:n]
+		for i, a := range x {
+			x[i], y[i] = a*c[i]-y[i]*s[i], y[i]*c[i]+a*s[i]
+		}
+	}
+}

@@ -52,3 +52,11 @@ func normaliseGrad(f func(n, rows int, dx, x *float32, rs int, length float32)) 
 		}
 	}
 }
+
+func rotate(f func(n, rows int, x, y *float32, rs int, cos, sin *float32, cs int)) func(x, y []float32, rs int, cos, sin []float32, cs, rows, n int) {
+	return func(x, y []float32, rs int, cos, sin []float32, cs, rows, n int) {
+		if n > 0 && rows > 0 {
+			f(n, rows, rowsAt(x, rs, rows, n), rowsAt(y, rs, rows, n), rs, rowsAt(cos, cs, rows, n), rowsAt(sin, cs, rows, n), cs)
+		}
+	}
+}

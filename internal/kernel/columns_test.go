@@ -74,6 +74,20 @@ func columnRoutines[T Float]() []columnRoutine[T] {
 			}
 			return want, size
 		}},
+		{"Rotate", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
+			k.Rotate(dst, dst[rows/2*rs:], rs, x, y, rs, rows/2, n)
+		}, func(d, x, y []float64) (want, size []float64) {
+			half := len(d) / 2
+			want = slices.Clone(d)
+			size = make([]float64, len(d))
+			for r := range half {
+				a, b := d[r], d[half+r]
+				want[r], want[half+r] = a*x[r]-b*y[r], b*x[r]+a*y[r]
+				size[r] = math.Abs(a*x[r]) + math.Abs(b*y[r])
+				size[half+r] = math.Abs(b*x[r]) + math.Abs(a*y[r])
+			}
+			return want, size
+		}},
 	}
 }
 
@@ -300,6 +314,7 @@ func testColumnsShort(t *testing.T, k *Table[float32]) {
 		func() { k.Centre(short, n, rows, n) },
 		func() { k.Normalise(short, n, rows, n, 1) },
 		func() { k.NormaliseGrad(long, short, n, rows, n, 1) },
+		func() { k.Rotate(long, short, n, long, long, n, rows, n) },
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			defer func() {
@@ -323,6 +338,7 @@ func testColumnsDoNotAllocate(t *testing.T, k *Table[float32]) {
 		k.Centre(x, 77, 7, 77)
 		k.Normalise(x, 77, 7, 77, 1)
 		k.NormaliseGrad(x, w, 1, 7, 1, 1)
+		k.Rotate(x, x[77:], 77, w, w, 77, 1, 77)
 	}); count != 0 {
 		t.Errorf("%v allocations", count)
 	}

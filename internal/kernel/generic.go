@@ -17,6 +17,7 @@ func generic[T Float]() *Table[T] {
 		AdamW:    adamWGo[T],
 		Products: productsGo[T], ProductsGrad: productsGradGo[T], Dots: dotsGo[T],
 		Centre: centreGo[T], Normalise: normaliseGo[T], NormaliseGrad: normaliseGradGo[T],
+		Rotate: rotateGo[T],
 	}
 }
 

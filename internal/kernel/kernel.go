@@ -91,6 +91,9 @@ type Table[T Float] struct {
 	// columns x before, dx = length/|x|·(dx - x·(x·dx)/|x|²), or zero where
 	// Normalise gives zero.
 	NormaliseGrad func(dx, x []T, rs, rows, n int, length T)
+	// Rotate turns each pair of rows x_r, y_r of n columns, to x∘cos - y∘sin
+	// and y∘cos + x∘sin; rows of cos and sin lie cs apart.
+	Rotate func(x, y []T, rs int, cos, sin []T, cs, rows, n int)
 
 	// AdamW updates the weights w and moments m, v from the gradient g.
 	AdamW func(w, g, m, v []T, s *AdamWStep[T])

@@ -49,6 +49,7 @@ func avx512() *Table[float32] {
 		Products:      products(productsAVX512), ProductsGrad: productsGrad(productsGradAVX512),
 		Dots: dots(dotsAVX512), Centre: centre(centreAVX512),
 		Normalise: normalise(normaliseAVX512), NormaliseGrad: normaliseGrad(normaliseGradAVX512),
+		Rotate: rotate(rotateAVX512),
 	}
 }
 
@@ -75,6 +76,7 @@ func avx2() *Table[float32] {
 		Products:      products(productsAVX2), ProductsGrad: productsGrad(productsGradAVX2),
 		Dots: dots(dotsAVX2), Centre: centre(centreAVX2),
 		Normalise: normalise(normaliseAVX2), NormaliseGrad: normaliseGrad(normaliseGradAVX2),
+		Rotate: rotate(rotateAVX2),
 	}
 }
 

@@ -134,6 +134,11 @@ func normaliseAVX2(n int, rows int, x *float32, rs int, length float32)
 //go:noescape
 func normaliseGradAVX2(n int, rows int, dx *float32, x *float32, rs int, length float32)
 
+// rotateAVX2 sets x = x∘cos - y∘sin and y = y∘cos + x∘sin, for rows > 0.
+//
+//go:noescape
+func rotateAVX2(n int, rows int, x *float32, y *float32, rs int, cos *float32, sin *float32, cs int)
+
 // transpose8AVX2 transposes 8 rows of count·8 columns.
 //
 //go:noescape

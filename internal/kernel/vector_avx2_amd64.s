@@ -3207,6 +3207,106 @@ done139:
 	VZEROUPPER
 	RET
 
+// func rotateAVX2(n int, rows int, x *float32, y *float32, rs int, cos *float32, sin *float32, cs int)
+// Requires: AVX, FMA3
+TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ y+24(FP), BX
+	MOVQ rs+32(FP), SI
+	SHLQ $0x02, SI
+	MOVQ cos+40(FP), DI
+	MOVQ sin+48(FP), R8
+	MOVQ cs+56(FP), R9
+	SHLQ $0x02, R9
+	XORQ R10, R10
+
+loop144:
+	CMPQ AX, $+16
+	JLT  part143
+	MOVQ CX, R11
+	MOVQ DX, R12
+	MOVQ BX, R13
+	MOVQ DI, R14
+	MOVQ R8, R15
+
+row145:
+	VMOVUPS      (R12)(R10*4), Y0
+	VMOVUPS      32(R12)(R10*4), Y1
+	VMOVUPS      (R13)(R10*4), Y2
+	VMOVUPS      32(R13)(R10*4), Y3
+	VMOVUPS      (R14)(R10*4), Y4
+	VMOVUPS      32(R14)(R10*4), Y5
+	VMOVUPS      (R15)(R10*4), Y6
+	VMOVUPS      32(R15)(R10*4), Y7
+	VMULPS       Y4, Y0, Y8
+	VMULPS       Y5, Y1, Y9
+	VFNMADD231PS Y6, Y2, Y8
+	VFNMADD231PS Y7, Y3, Y9
+	VMOVUPS      Y8, (R12)(R10*4)
+	VMOVUPS      Y9, 32(R12)(R10*4)
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y5, Y3, Y3
+	VFMADD231PS  Y6, Y0, Y2
+	VFMADD231PS  Y7, Y1, Y3
+	VMOVUPS      Y2, (R13)(R10*4)
+	VMOVUPS      Y3, 32(R13)(R10*4)
+	ADDQ         SI, R12
+	ADDQ         SI, R13
+	ADDQ         R9, R14
+	ADDQ         R9, R15
+	DECQ         R11
+	JNZ          row145
+	ADDQ         $+16, R10
+	SUBQ         $+16, AX
+	JMP          loop144
+
+part143:
+	TESTQ   AX, AX
+	JZ      done146
+	LEAQ    masksAVX2<>+0(SB), R11
+	NEGQ    AX
+	VMOVUPS 64(R11)(AX*4), Y0
+	VMOVUPS 96(R11)(AX*4), Y1
+	MOVQ    CX, AX
+	MOVQ    DX, CX
+	MOVQ    BX, DX
+	MOVQ    DI, BX
+	MOVQ    R8, DI
+
+row147:
+	VMASKMOVPS   (CX)(R10*4), Y0, Y2
+	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
+	VMASKMOVPS   (DX)(R10*4), Y0, Y4
+	VMASKMOVPS   32(DX)(R10*4), Y1, Y5
+	VMASKMOVPS   (BX)(R10*4), Y0, Y6
+	VMASKMOVPS   32(BX)(R10*4), Y1, Y7
+	VMASKMOVPS   (DI)(R10*4), Y0, Y8
+	VMASKMOVPS   32(DI)(R10*4), Y1, Y9
+	VMULPS       Y6, Y2, Y10
+	VMULPS       Y7, Y3, Y11
+	VFNMADD231PS Y8, Y4, Y10
+	VFNMADD231PS Y9, Y5, Y11
+	VMASKMOVPS   Y10, Y0, (CX)(R10*4)
+	VMASKMOVPS   Y11, Y1, 32(CX)(R10*4)
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y7, Y5, Y5
+	VFMADD231PS  Y8, Y2, Y4
+	VFMADD231PS  Y9, Y3, Y5
+	VMASKMOVPS   Y4, Y0, (DX)(R10*4)
+	VMASKMOVPS   Y5, Y1, 32(DX)(R10*4)
+	ADDQ         SI, CX
+	ADDQ         SI, DX
+	ADDQ         R9, BX
+	ADDQ         R9, DI
+	DECQ         AX
+	JNZ          row147
+
+done146:
+	VZEROUPPER
+	RET
+
 // func transpose8AVX2(count int, dst *float32, drs int, src *float32, srs int)
 // Requires: AVX
 TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
@@ -3229,7 +3329,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block143:
+block148:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -3277,6 +3377,6 @@ block143:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block143
+	JNZ         block148
 	VZEROUPPER
 	RET

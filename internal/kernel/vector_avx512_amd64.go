@@ -133,3 +133,8 @@ func normaliseAVX512(n int, rows int, x *float32, rs int, length float32)
 //
 //go:noescape
 func normaliseGradAVX512(n int, rows int, dx *float32, x *float32, rs int, length float32)
+
+// rotateAVX512 sets x = x∘cos - y∘sin and y = y∘cos + x∘sin, for rows > 0.
+//
+//go:noescape
+func rotateAVX512(n int, rows int, x *float32, y *float32, rs int, cos *float32, sin *float32, cs int)

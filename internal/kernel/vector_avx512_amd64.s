@@ -2215,3 +2215,82 @@ row142:
 done139:
 	VZEROUPPER
 	RET
+
+// func rotateAVX512(n int, rows int, x *float32, y *float32, rs int, cos *float32, sin *float32, cs int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ y+24(FP), BX
+	MOVQ rs+32(FP), SI
+	SHLQ $0x02, SI
+	MOVQ cos+40(FP), DI
+	MOVQ sin+48(FP), R8
+	MOVQ cs+56(FP), R9
+	SHLQ $0x02, R9
+	XORQ R10, R10
+
+loop144:
+	CMPQ AX, $+16
+	JLT  part143
+	MOVQ CX, R11
+	MOVQ DX, R12
+	MOVQ BX, R13
+	MOVQ DI, R14
+	MOVQ R8, R15
+
+row145:
+	VMOVUPS      (R12)(R10*4), Z0
+	VMOVUPS      (R13)(R10*4), Z1
+	VMOVUPS      (R14)(R10*4), Z2
+	VMOVUPS      (R15)(R10*4), Z3
+	VMULPS       Z2, Z0, Z4
+	VFNMADD231PS Z3, Z1, Z4
+	VMOVUPS      Z4, (R12)(R10*4)
+	VMULPS       Z2, Z1, Z1
+	VFMADD231PS  Z3, Z0, Z1
+	VMOVUPS      Z1, (R13)(R10*4)
+	ADDQ         SI, R12
+	ADDQ         SI, R13
+	ADDQ         R9, R14
+	ADDQ         R9, R15
+	DECQ         R11
+	JNZ          row145
+	ADDQ         $+16, R10
+	SUBQ         $+16, AX
+	JMP          loop144
+
+part143:
+	TESTQ AX, AX
+	JZ    done146
+	MOVL  $-1, R11
+	BZHIL AX, R11, R11
+	KMOVW R11, K1
+	MOVQ  CX, AX
+	MOVQ  DX, CX
+	MOVQ  BX, DX
+	MOVQ  DI, BX
+	MOVQ  R8, DI
+
+row147:
+	VMOVUPS.Z    (CX)(R10*4), K1, Z0
+	VMOVUPS.Z    (DX)(R10*4), K1, Z1
+	VMOVUPS.Z    (BX)(R10*4), K1, Z2
+	VMOVUPS.Z    (DI)(R10*4), K1, Z3
+	VMULPS       Z2, Z0, Z4
+	VFNMADD231PS Z3, Z1, Z4
+	VMOVUPS      Z4, K1, (CX)(R10*4)
+	VMULPS       Z2, Z1, Z1
+	VFMADD231PS  Z3, Z0, Z1
+	VMOVUPS      Z1, K1, (DX)(R10*4)
+	ADDQ         SI, CX
+	ADDQ         SI, DX
+	ADDQ         R9, BX
+	ADDQ         R9, DI
+	DECQ         AX
+	JNZ          row147
+
+done146:
+	VZEROUPPER
+	RET

@@ -14,6 +14,7 @@ func (g *gen) columns() {
 	g.centre()
 	g.normalise()
 	g.normaliseGrad()
+	g.rotate()
 }
 
 // pointer is a register of its own with the value of r.
@@ -230,6 +231,25 @@ func (g *gen) normaliseGrad() {
 			d := g.load(row[0], 0)
 			g.reduce(d, g.load(row[1], 0), slope)
 			g.store(g.mul(d, factor), row[0], 0)
+		})
+	})
+	g.finish()
+}
+
+func (g *gen) rotate() {
+	g.routine("rotate", "n, rows int, x, y *float32, rs int, cos, sin *float32, cs int)",
+		"sets x = x∘cos - y∘sin and y = y∘cos + x∘sin, for rows > 0.")
+	n, rows := g.arg("n"), g.arg("rows")
+	x, y, rs, cos, sin, cs := g.arg("x"), g.arg("y"), g.stride("rs"), g.arg("cos"), g.arg("sin"), g.stride("cs")
+	g.loop(n, 1, func(int) {
+		g.down(rows, []reg.GPVirtual{x, y, cos, sin}, []reg.GPVirtual{rs, rs, cs, cs}, func(row []reg.GPVirtual) {
+			a, b, c, s := g.load(row[0], 0), g.load(row[1], 0), g.load(row[2], 0), g.load(row[3], 0)
+			d := g.mul(a, c)
+			g.reduce(d, b, s)
+			g.store(d, row[0], 0)
+			d = g.mul(b, c)
+			g.accumulate(d, a, s)
+			g.store(d, row[1], 0)
 		})
 	})
 	g.finish()
