@@ -13,9 +13,10 @@ import (
 
 const (
 	// deviation is that of the first weights (Radford et al. 2019, GPT-2).
-	deviation = 0.02
-	normEps   = 1e-5
-	sinusoids = 1 << 22 // elements of their table at most
+	deviation     = 0.02
+	convDeviation = 0.3
+	normEps       = 1e-5
+	sinusoids     = 1 << 22 // elements of their table at most
 )
 
 // builder makes the weights of a model. Weight i of the set starts from the
@@ -93,14 +94,16 @@ func (b *builder[T]) mlp(name string) *nn.MLP[T] {
 	}
 }
 
-// conv starts as the identity; nil if there is none.
+// conv starts as the identity with noise: from the identity alone all channels
+// take long to part. It is nil if there is none.
 func (b *builder[T]) conv(name string) *nn.Conv[T] {
 	if b.c.Conv == 0 {
 		return nil
 	}
-	p := b.set.New(name+".weight", false, b.c.Conv, b.c.Width)
+	p := b.normal(name+".weight", convDeviation, b.c.Conv, b.c.Width)
+	p.Decay = false
 	for i := range b.c.Width {
-		p.Data[i] = 1
+		p.Data[i]++
 	}
 	return &nn.Conv[T]{W: p}
 }

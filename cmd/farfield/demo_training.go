@@ -10,23 +10,15 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// demoContext is long enough for the linear form to be what runs.
-const demoContext = 4096
-
-// demoTraining returns the training of the demo, by the size of the preset that
-// it begins with: as many tokens an update as one long sequence has, in heads of
-// the demo's width.
+// demoTraining returns the training of the demo: that of the default preset,
+// which has long sequences and heads of the demo's width, with fewer updates.
 func demoTraining() (name string, c train.Config, err error) {
 	p, err := train.LookupPreset("")
 	if err != nil {
 		return "", c, err
 	}
 	c = p.Config
-	c.Model.Context, c.Model.Heads = demoContext, c.Model.Width/demoWidth
-	c.Batch, c.Steps = 1, 500
-	if p.Name != "default" { // no AVX2
-		c.Steps = 80
-	}
+	c.Steps = 2 * c.Steps / 3
 	c.WarmUp = c.Steps / 20
 	c.EvalEvery, c.SaveEvery, c.ValidTokens = 0, 0, 1<<17
 	return p.Name, c, nil
