@@ -38,14 +38,11 @@ func (u *unit[T]) keyRows() *keyRows[T] {
 // put prepares the keys of u, which follow the first at ones in x.
 func (x *keyRows[T]) put(u *unit[T], at int) {
 	u.copyV(x.v[at*x.ldv:], x.ldv, 0, u.m)
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
-	rows := arena.Take[T](u.ar, min(u.m, keyBlock)*u.da)
+	keys := u.keySide()
 	for j := 0; j < u.m; {
 		c := (at + j) % keyBlock
 		n := min(keyBlock-c, u.m-j)
-		u.prepareK(rows, u.da, j, j+n)
-		u.t.Transpose(x.blockOf(at+j, u.da)[c:], x.ldb, rows, u.da, n, u.da)
+		u.prepare(x.blockOf(at+j, u.da)[c:], x.ldb, &keys, j, j+n)
 		j += n
 	}
 }

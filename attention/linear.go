@@ -54,11 +54,8 @@ func (s *stream[T]) take(j0, j1 int) {
 	if n <= 0 {
 		return
 	}
-	mark := u.ar.Mark()
-	rows := arena.Take[T](u.ar, n*u.da)
-	u.prepareK(rows, u.da, j0, j1)
-	u.t.Transpose(s.x[s.ld+s.n:], s.ld, rows, u.da, n, u.da)
-	u.ar.Reset(mark)
+	keys := u.keySide()
+	u.prepare(s.x[s.ld+s.n:], s.ld, &keys, j0, j1)
 	u.copyV(s.v[s.n*s.past.ld:], s.past.ld, j0, j1)
 	for j := j0; j < j1; j++ {
 		s.mark(u.exists(j))
@@ -83,7 +80,7 @@ func (s *stream[T]) close() {
 	if s.n == 0 {
 		return
 	}
-	s.past.add(s.u.ar, s.m, s.x, s.ld, s.n, s.v, s.x, false)
+	s.past.add(s.u.ar, s.m, s.x, s.ld, s.n, s.v, s.x)
 	s.drop()
 	if s.first != unseen {
 		s.first = -1
@@ -103,40 +100,51 @@ func (s *stream[T]) pairs(a []T, n, diag int) block[T] {
 	return b
 }
 
-// queries returns the prepared queries i0 ≤ i < i1 of head g as rows.
-func (s *stream[T]) queries(g, i0, i1 int) []T {
-	a := arena.Zeros[T](s.u.ar, (i1-i0)*s.lda)
-	s.u.prepareQ(a, s.lda, g, i0, i1)
-	return a
-}
-
-// columns returns n prepared rows as columns under a row of ones.
-func (s *stream[T]) columns(a []T, n int) []T {
-	u := s.u
-	x := arena.Take[T](u.ar, (u.da+1)*s.ld)
+// columns returns n columns of components under a row of ones; the rest is for
+// the caller to set.
+func (s *stream[T]) columns(n int) []T {
+	x := arena.Take[T](s.u.ar, (s.u.da+1)*s.ld)
 	for i := range n {
 		x[i] = 1
 	}
-	u.t.Transpose(x[s.ld:], s.ld, a, s.lda, n, u.da)
 	return x
 }
 
+// queries returns the prepared queries i0 ≤ i < i1 of head g as columns.
+func (s *stream[T]) queries(g, i0, i1 int) []T {
+	x, q := s.columns(i1-i0), s.u.querySide(g)
+	s.u.prepare(x[s.ld:], s.ld, &q, i0, i1)
+	return x
+}
+
+// rows returns n columns of components as rows.
+func (s *stream[T]) rows(x []T, n int) []T {
+	a := arena.Zeros[T](s.u.ar, n*s.lda)
+	s.u.t.Transpose(a, s.lda, x[s.ld:], s.ld, s.u.da, n)
+	return a
+}
+
 // attend returns numerators [n, s.past.ld] and denominators of n queries, the
-// rows of a, of which query r sees keys up to diag+r of the open chunk.
-func (s *stream[T]) attend(a []T, n, diag int) (o, den []T) {
+// columns of x, of which query r sees keys up to diag+r of the open chunk.
+func (s *stream[T]) attend(x []T, n, diag int) (o, den []T) {
 	u := s.u
 	o = arena.Zeros[T](u.ar, n*s.past.ld)
 	den = arena.Zeros[T](u.ar, kernel.Pad(n))
+	few := n <= kernel.Lanes
+	var a []T
+	if s.n > 0 || few {
+		a = s.rows(x, n)
+	}
 	if s.n > 0 {
 		b := s.pairs(a, n, diag)
 		u.polyBlock(&b, s.v, s.past.ld, o, s.past.ld, den)
 	}
 	switch {
 	case !s.past.some:
-	case n <= kernel.Lanes:
+	case few:
 		s.past.readFew(u.ar, s.m, a, s.lda, n, o, den)
 	default:
-		s.past.read(u.ar, s.m, s.columns(a, n), s.ld, n, o, den, true)
+		s.past.read(u.ar, s.m, x, s.ld, n, o, den)
 	}
 	return o, den
 }
@@ -150,15 +158,16 @@ func (s *stream[T]) read(i0, i1, diag int) {
 	u := s.u
 	mark := u.ar.Mark()
 	if i1-i0 == 1 {
-		// One token: its heads are rows of one product, so that they share
+		// One token: its heads are columns of one product, so that they share
 		// the reading of the moments.
 		for g := 0; g < len(u.q); g += kernel.Lanes {
 			n := min(kernel.Lanes, len(u.q)-g)
-			a := arena.Zeros[T](u.ar, n*s.lda)
+			x := s.columns(n)
 			for r := range n {
-				u.prepareQ(a[r*s.lda:], s.lda, g+r, i0, i1)
+				q := u.querySide(g + r)
+				u.prepare(x[s.ld+r:], s.ld, &q, i0, i1)
 			}
-			o, den := s.attend(a, n, diag)
+			o, den := s.attend(x, n, diag)
 			for r := range n {
 				s.finish(g+r, i0, o[r*s.past.ld:], den[r], s.first <= diag)
 			}
@@ -243,26 +252,23 @@ func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
 	return y, w
 }
 
-// gradPast adds to the prepared rows dx [n, s.lda] the gradient that tokens
-// with components x have through moments p, from rows y and numbers w.
-func (s *stream[T]) gradPast(p *moments[T], dx, x []T, n int, y, w []T, weighted bool) {
-	if !p.some {
-		return
-	}
+// gradPast returns the gradient of n tokens with components x, as columns under
+// a row to ignore: dx [n, s.lda], and what they have through moments p from
+// rows y and numbers w.
+func (s *stream[T]) gradPast(p *moments[T], dx, x []T, n int, y, w []T) []T {
 	u := s.u
-	mark := u.ar.Mark()
-	yt := arena.Take[T](u.ar, (u.dv+1)*s.ld)
-	u.t.Transpose(yt, s.ld, y, p.ld, n, u.dv)
-	copy(yt[u.dv*s.ld:][:n], w)
-	dxt := arena.Zeros[T](u.ar, (u.da+1)*s.ld)
-	p.grad(u.ar, s.m, dxt, x, yt, s.ld, n, u.dv, weighted)
-	rows := arena.Take[T](u.ar, n*u.da)
-	u.t.Transpose(rows, u.da, dxt[s.ld:], s.ld, u.da, n)
-	for i := range n {
-		row := dx[i*s.lda:][:u.da]
-		u.t.Add(row, row, rows[i*u.da:])
+	dxt := arena.Take[T](u.ar, (u.da+1)*s.ld)
+	clear(dxt[:n])
+	u.t.Transpose(dxt[s.ld:], s.ld, dx, s.lda, n, u.da)
+	if p.some {
+		mark := u.ar.Mark()
+		yt := arena.Take[T](u.ar, (u.dv+1)*s.ld)
+		u.t.Transpose(yt, s.ld, y, p.ld, n, u.dv)
+		copy(yt[u.dv*s.ld:][:n], w)
+		p.grad(u.ar, s.m, dxt, x, yt, s.ld, n, u.dv)
+		u.ar.Reset(mark)
 	}
-	u.ar.Reset(mark)
+	return dxt
 }
 
 // linearBackward recomputes the sums of keys for the gradient of the queries,
@@ -283,9 +289,7 @@ func (u *unit[T]) linearBackward() {
 		}
 		for i := 0; i < u.n; i += s.c {
 			for g := range u.q {
-				i1 := min(i+s.c, u.n)
-				s.backQueries(g, i, i1, 0, nil)
-				s.sumQueries(&back, g, i, i1)
+				s.backQueries(g, i, min(i+s.c, u.n), 0, nil, &back)
 			}
 		}
 		for j := 0; j < u.m; j += s.c {
@@ -332,30 +336,33 @@ func (s *stream[T]) backChunk(j0, i0, i1, diag int, db []T) {
 		x.dv = arena.Zeros[T](u.ar, s.n*s.past.ld)
 	}
 	for g := range u.q {
-		s.backQueries(g, i0, i1, diag, &x)
+		s.backQueries(g, i0, i1, diag, &x, nil)
 	}
 	s.addValues(j0, x.dv)
 	u.ar.Reset(mark)
 }
 
-// backQueries sets dq of queries i0 ≤ i < i1 of head g and adds to x what they
-// give the open chunk.
-func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T]) {
+// backQueries sets dq of queries i0 ≤ i < i1 of head g, and adds what they give
+// the open chunk to x, and the queries themselves to back unless it is nil.
+func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *moments[T]) {
 	u, n := s.u, i1-i0
 	if n <= 0 {
 		return
 	}
 	mark := u.ar.Mark()
-	a := s.queries(g, i0, i1)
+	q := s.queries(g, i0, i1)
 	y, w := s.outer(g, i0, i1)
 	da := arena.Zeros[T](u.ar, n*s.lda)
 	if s.n > 0 {
 		x.do, x.w, x.da = y, w, da
-		b := s.pairs(a, n, diag)
+		b := s.pairs(s.rows(q, n), n, diag)
 		u.blockGrad(&b, x)
 	}
-	s.gradPast(&s.past, da, s.columns(a, n), n, y, w, true)
-	u.gradQ(g, i0, i1, da, s.lda)
+	dq, from := s.gradPast(&s.past, da, q, n, y, w), u.querySide(g)
+	u.dscale[g] += u.prepareGrad(u.dq[g], dq[s.ld:], s.ld, &from, i0, i1)
+	if back != nil {
+		back.add(u.ar, s.m, q, s.ld, n, y, w)
+	}
 	u.ar.Reset(mark)
 }
 
@@ -367,7 +374,7 @@ func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1 int) {
 	}
 	mark := u.ar.Mark()
 	y, w := s.outer(g, i0, i1)
-	back.add(u.ar, s.m, s.columns(s.queries(g, i0, i1), n), s.ld, n, y, w, true)
+	back.add(u.ar, s.m, s.queries(g, i0, i1), s.ld, n, y, w)
 	u.ar.Reset(mark)
 }
 
@@ -380,16 +387,15 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db []T) {
 	}
 	s.drop()
 	s.take(j0, j1)
-	db = db[j0*s.lda:]
+	mark := u.ar.Mark()
 	if back.some {
-		mark := u.ar.Mark()
-		s.gradPast(back, db, s.x, n, s.v, s.x, false)
 		dv := arena.Zeros[T](u.ar, n*s.past.ld)
-		back.read(u.ar, s.m, s.x, s.ld, n, dv, nil, false)
+		back.read(u.ar, s.m, s.x, s.ld, n, dv, nil)
 		s.addValues(j0, dv)
-		u.ar.Reset(mark)
 	}
-	u.gradK(j0, j1, db, s.lda)
+	dk, from := s.gradPast(back, db[j0*s.lda:], s.x, n, s.v, s.x), u.keySide()
+	u.prepareGrad(u.dk, dk[s.ld:], s.ld, &from, j0, j1)
+	u.ar.Reset(mark)
 }
 
 // addValues adds rows dv to dV of the keys of the open chunk.

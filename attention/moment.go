@@ -51,20 +51,20 @@ func stride[T tensor.Float](n int) int {
 
 // add adds n tokens, whose components are the columns of x: rows y [n, s.ld]
 // and numbers w [n]. Their sums are taken from zero first.
-func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, w []T, weighted bool) {
+func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, w []T) {
 	mark := ar.Mark()
-	phi := arena.Take[T](ar, featureBlock*ld)
+	phi, sums := arena.Take[T](ar, featureBlock*ld), arena.Take[T](ar, featureBlock)
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
-		m.expand(ar, phi, x, ld, n, k, weighted)
+		m.expand(ar, phi, x, ld, n, k, false)
 		m.t.Block(k, s.ld, n, phi, ld, 1, y, s.ld, s.s[f*s.ld:], s.ld, s.some)
-		for i := range k {
-			d := m.t.Dot(phi[i*ld:][:n], w)
-			if s.some {
-				d += s.z[f+i]
-			}
-			s.z[f+i] = d
+		z := s.z[f:][:k]
+		if s.some {
+			m.t.Dots(sums[:k], phi, ld, w[:n])
+			m.t.Add(z, z, sums)
+		} else {
+			m.t.Dots(z, phi, ld, w[:n])
 		}
 	}
 	s.some = true
@@ -73,13 +73,13 @@ func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, 
 
 // read adds what the moments hold for n tokens, the columns of x, to rows of
 // o [n, s.ld] and, unless it is nil, to den, which has room for whole vectors.
-func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o, den []T, weighted bool) {
+func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o, den []T) {
 	mark := ar.Mark()
 	phi := arena.Take[T](ar, featureBlock*ld)
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
-		m.expand(ar, phi, x, ld, n, k, weighted)
+		m.expand(ar, phi, x, ld, n, k, true)
 		m.t.Block(n, s.ld, k, phi, 1, ld, s.s[f*s.ld:], s.ld, o, s.ld, true)
 		if den != nil {
 			m.t.Block(1, kernel.Pad(n), k, s.z[f:], 0, 1, phi, ld, den, 0, true)
@@ -127,20 +127,20 @@ func (s *moments[T]) readFew(ar *arena.Arena, m *monomials[T], a []T, lda, n int
 // grad adds to the columns of dx the gradient of Σ y·(what read gives for
 // columns x), where yt [dv+1, n] holds the rows y as columns and under them the
 // numbers that go with z.
-func (s *moments[T]) grad(ar *arena.Arena, m *monomials[T], dx, x, yt []T, ld, n, dv int, weighted bool) {
+func (s *moments[T]) grad(ar *arena.Arena, m *monomials[T], dx, x, yt []T, ld, n, dv int) {
 	mark := ar.Mark()
-	rows := arena.Take[T](ar, featureBlock*(dv+1))
+	rows, ones := arena.Take[T](ar, featureBlock*(dv+1)), arena.Take[T](ar, dv)
+	for i := range ones {
+		ones[i] = 1
+	}
 	dphi := arena.Take[T](ar, featureBlock*ld)
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
-		for i := range k {
-			row := rows[i*(dv+1):][:dv+1]
-			copy(row, s.s[(f+i)*s.ld:][:dv])
-			row[dv] = s.z[f+i]
-			if weighted {
-				m.t.Scale(row, m.weight[f+i], row)
-			}
+		w := m.weight[f:][:k]
+		m.t.Products(rows, dv+1, w, ones, s.s[f*s.ld:], s.ld)
+		for i, a := range w {
+			rows[i*(dv+1)+dv] = a * s.z[f+i]
 		}
 		m.t.Block(k, kernel.Pad(n), dv+1, rows, dv+1, 1, yt, ld, dphi, ld, false)
 		m.fold(ar, dx, dphi, x, ld, n, k)

@@ -26,6 +26,7 @@ type monomials[T tensor.Float] struct {
 	width  int   // largest
 	count  int   // number of tuples
 	weight []T   // [count]
+	ones   []T   // [width+1]
 	next   int   // feature that comes next
 	at     []int // its tuple, [p]
 	past   []int // an earlier tuple, [p]
@@ -40,7 +41,10 @@ func newMonomials[T tensor.Float](t *kernel.Table[T], s *Spec[T], width int, tak
 	}
 	m.at = make([]int, s.degree())
 	m.past = make([]int, s.degree())
-	m.weight = take(m.count)
+	m.weight, m.ones = take(m.count), take(width+1)
+	for i := range m.ones {
+		m.ones[i] = 1
+	}
 	m.rewind()
 	for f := range m.weight {
 		m.weight[f] = T(multinomial(m.at) * s.Coef[nonzero(m.at)])
@@ -140,8 +144,8 @@ func (m *monomials[T]) prefix(tmp, x []T, ld, n, changed int) []T {
 }
 
 // expand sets count rows of dst to the features that come next, for n tokens,
-// from the rows of x; all have stride ld. The features of queries are
-// weighted.
+// from the rows of x; all have stride ld. Features are weighted where they meet
+// moments, and not where they are summed.
 func (m *monomials[T]) expand(ar *arena.Arena, dst, x []T, ld, n, count int, weighted bool) {
 	mark := ar.Mark()
 	tmp := arena.Take[T](ar, len(m.at)*ld)
@@ -149,14 +153,12 @@ func (m *monomials[T]) expand(ar *arena.Arena, dst, x []T, ld, n, count int, wei
 	for f := 0; f < count; {
 		p := m.prefix(tmp, x, ld, n, changed)
 		lo, hi := m.run(count - f)
-		for i := lo; i < hi; i++ {
-			if weighted {
-				m.t.ScaledMul(dst[f*ld:][:n], m.weight[m.next+i-lo], p, x[i*ld:])
-			} else {
-				m.t.Mul(dst[f*ld:][:n], p, x[i*ld:])
-			}
-			f++
+		w := m.ones
+		if weighted {
+			w = m.weight[m.next:]
 		}
+		m.t.Products(dst[f*ld:], ld, w[:hi-lo], p, x[lo*ld:], ld)
+		f += hi - lo
 		changed = m.skip(hi - lo)
 	}
 	ar.Reset(mark)
@@ -185,7 +187,8 @@ func (m *monomials[T]) expandToken(dst, x []T, count int) {
 // fold adds to the rows of dx the gradient that dphi, the gradient of the next
 // count features, has through them. A prefix collects the gradient of
 // everything built on it and hands it to its own factors when it is left, so
-// that a feature costs two row operations whatever p is.
+// that a feature costs two row operations whatever p is. The prefix of a single
+// factor is the constant, and what it collects is dropped.
 func (m *monomials[T]) fold(ar *arena.Arena, dx, dphi, x []T, ld, n, count int) {
 	mark := ar.Mark()
 	last := len(m.at) - 2 // position of the prefix's last factor
@@ -195,14 +198,8 @@ func (m *monomials[T]) fold(ar *arena.Arena, dx, dphi, x []T, ld, n, count int) 
 	for f := 0; f < count; {
 		p := m.prefix(tmp, x, ld, n, changed)
 		lo, hi := m.run(count - f)
-		for i := lo; i < hi; i++ {
-			d := dphi[f*ld:][:n]
-			m.t.MulAdd(dx[i*ld:][:n], d, p)
-			if last >= 0 {
-				m.t.MulAdd(grad[last*ld:][:n], d, x[i*ld:])
-			}
-			f++
-		}
+		m.t.ProductsGrad(dx[lo*ld:], grad[max(last, 0)*ld:], dphi[f*ld:], p, x[lo*ld:], ld, hi-lo)
+		f += hi - lo
 		copy(m.past, m.at)
 		changed = m.skip(hi - lo)
 		leave := changed

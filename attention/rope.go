@@ -3,6 +3,8 @@ package attention
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -50,15 +52,21 @@ func (r *Rope[T]) Slice(i int) *Rope[T] {
 	return &Rope[T]{r.Half, r.Cos[i*r.Half:], r.Sin[i*r.Half:]}
 }
 
-// turn rotates x in place by row i, or back with sign -1.
-func (r *Rope[T]) turn(x []T, i int, sign T) {
-	h := r.Half
-	c, s := r.Cos[i*h:][:h], r.Sin[i*h:][:h]
-	lo, hi := x[:h], x[h:][:h]
-	for j := range lo {
-		a, b := lo[j], hi[j]
-		sn := sign * s[j]
-		lo[j] = a*c[j] - b*sn
-		hi[j] = b*c[j] + a*sn
+// turn rotates the columns of x [d, ld] by rows i0 and those that follow, one
+// for each of n columns, or back.
+func (r *Rope[T]) turn(t *kernel.Table[T], ar *arena.Arena, x []T, ld, i0, n int, back bool) {
+	if r.Half == 0 {
+		return
 	}
+	mark := ar.Mark()
+	h, lt := r.Half, kernel.Pad(n)
+	c, s := arena.Take[T](ar, h*lt), arena.Take[T](ar, h*lt)
+	t.Transpose(c, lt, r.Cos[i0*h:], h, n, h)
+	t.Transpose(s, lt, r.Sin[i0*h:], h, n, h)
+	lo, hi := x, x[h*ld:]
+	if back {
+		lo, hi = hi, lo
+	}
+	t.Rotate(lo, hi, ld, c, s, lt, h, n)
+	ar.Reset(mark)
 }

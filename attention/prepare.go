@@ -1,0 +1,183 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// side is the queries or the keys of one head as they come.
+type side[T tensor.Float] struct {
+	x     tensor.Mat[T]
+	scale T
+	pos   int    // rotation of the first
+	mask  []bool // tokens that exist; nil: all
+}
+
+// querySide is the queries of head g of the group.
+func (u *unit[T]) querySide(g int) side[T] {
+	s := side[T]{x: u.q[g], scale: u.scale[g]}
+	if u.causal {
+		s.pos = u.off
+	}
+	return s
+}
+
+func (u *unit[T]) keySide() side[T] { return side[T]{x: u.k, scale: 1, mask: u.mask} }
+
+// hides reports whether token i does not exist.
+func (s *side[T]) hides(i int) bool { return s.mask != nil && !s.mask[i] }
+
+// stretch is the number of tokens that are prepared at a time where they are
+// wanted as rows.
+const stretch = 64
+
+// prepare sets columns of dst [da, ld] to the prepared tokens i0 ≤ i < i1. A
+// token that does not exist gives zeros, whatever it holds.
+func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
+	n := i1 - i0
+	if n <= 0 {
+		return
+	}
+	if u.spec.Map != nil {
+		mark := u.ar.Mark()
+		rows := arena.Take[T](u.ar, n*u.da)
+		u.prepareRows(rows, u.da, s, i0, i1)
+		u.t.Transpose(dst, ld, rows, u.da, n, u.da)
+		u.ar.Reset(mark)
+		return
+	}
+	u.unmapped(dst, ld, s, i0, i1)
+	for i := i0; i < i1 && s.mask != nil; i++ {
+		if s.hides(i) {
+			for c := range u.da {
+				dst[c*ld+i-i0] = 0
+			}
+		}
+	}
+}
+
+// prepareRows is prepare for rows of dst (stride ld, width da).
+func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
+	for i := i0; i < i1; i += stretch {
+		n := min(stretch, i1-i)
+		to := dst[(i-i0)*ld:]
+		mark := u.ar.Mark()
+		ldx := stride[T](n)
+		x := arena.Take[T](u.ar, u.d*ldx)
+		u.unmapped(x, ldx, s, i, i+n)
+		if u.spec.Map == nil {
+			u.t.Transpose(to, ld, x, ldx, u.d, n)
+		} else {
+			rows := arena.Take[T](u.ar, n*u.d)
+			u.t.Transpose(rows, u.d, x, ldx, u.d, n)
+			for r := range n {
+				u.spec.Map.Map(to[r*ld:][:u.da], rows[r*u.d:][:u.d])
+			}
+		}
+		for r := range n {
+			if s.hides(i + r) {
+				clear(to[r*ld:][:u.da])
+			}
+		}
+		u.ar.Reset(mark)
+	}
+}
+
+// unmapped sets columns of x [d, ld] to tokens as they are before the feature
+// map.
+func (u *unit[T]) unmapped(x []T, ld int, s *side[T], i0, i1 int) {
+	n := i1 - i0
+	u.t.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.d)
+	normalise(u.t, u.spec.Norm, x, ld, u.d, n, s.scale)
+	if u.rope != nil {
+		u.rope.turn(u.t, u.ar, x, ld, s.pos+i0, n, false)
+	}
+}
+
+// prepareGrad sets rows i0 ≤ i < i1 of dx from columns dy [da, ld], the
+// gradient of the prepared tokens, which it uses up. Rows of tokens that do not
+// exist become zero. It returns the derivative by the scale, where that is
+// learned.
+func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, i1 int) (dscale float64) {
+	n := i1 - i0
+	if n <= 0 {
+		return 0
+	}
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	x := arena.Take[T](u.ar, u.d*ld)
+	if u.spec.Map != nil {
+		u.unmapped(x, ld, s, i0, i1)
+		rows, dmapped, dmap := arena.Take[T](u.ar, n*u.d), arena.Take[T](u.ar, n*u.da), arena.Take[T](u.ar, n*u.d)
+		u.t.Transpose(rows, u.d, x, ld, u.d, n)
+		u.t.Transpose(dmapped, u.da, dy, ld, u.da, n)
+		for r := range n {
+			u.spec.Map.Grad(dmap[r*u.d:][:u.d], dmapped[r*u.da:][:u.da], rows[r*u.d:][:u.d])
+		}
+		dy = arena.Take[T](u.ar, u.d*ld)
+		u.t.Transpose(dy, ld, dmap, u.d, n, u.d)
+	}
+	if u.rope != nil {
+		u.rope.turn(u.t, u.ar, dy, ld, s.pos+i0, n, true)
+	}
+	u.t.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.d)
+	if u.spec.Tau != nil {
+		unscaled := arena.Take[T](u.ar, u.d*ld)
+		copy(unscaled, x)
+		normalise(u.t, u.spec.Norm, unscaled, ld, u.d, n, 1)
+		for c := range u.d {
+			dscale += float64(u.t.Dot(dy[c*ld:][:n], unscaled[c*ld:]))
+		}
+	}
+	normaliseGrad(u.t, u.spec.Norm, dy, x, ld, u.d, n, s.scale)
+	u.t.Transpose(dx.Data[i0*dx.Stride:], dx.Stride, dy, ld, u.d, n)
+	for i := i0; i < i1; i++ {
+		if s.hides(i) {
+			clear(dx.Row(i))
+		}
+	}
+	return dscale
+}
+
+// prepareRowsGrad is prepareGrad from rows dy (stride ld, width da).
+func (u *unit[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, i1 int) (dscale float64) {
+	for i := i0; i < i1; i += stretch {
+		n := min(stretch, i1-i)
+		mark := u.ar.Mark()
+		ldx := stride[T](n)
+		columns := arena.Take[T](u.ar, u.da*ldx)
+		u.t.Transpose(columns, ldx, dy[(i-i0)*ld:], ld, n, u.da)
+		dscale += u.prepareGrad(dx, columns, ldx, s, i, i+n)
+		u.ar.Reset(mark)
+	}
+	return dscale
+}
+
+// The rows that the direct form works on.
+
+// prepareQ sets rows of dst (stride ld, width da) to the prepared queries
+// i0 ≤ i < i1 of head g of the group.
+func (u *unit[T]) prepareQ(dst []T, ld, g, i0, i1 int) {
+	s := u.querySide(g)
+	u.prepareRows(dst, ld, &s, i0, i1)
+}
+
+// prepareK sets rows of dst to the prepared keys j0 ≤ j < j1.
+func (u *unit[T]) prepareK(dst []T, ld, j0, j1 int) {
+	s := u.keySide()
+	u.prepareRows(dst, ld, &s, j0, j1)
+}
+
+// gradQ sets dq of queries i0 ≤ i < i1 of head g from the gradient rows of
+// their prepared form, and adds to dscale.
+func (u *unit[T]) gradQ(g, i0, i1 int, da []T, ld int) {
+	s := u.querySide(g)
+	u.dscale[g] += u.prepareRowsGrad(u.dq[g], da, ld, &s, i0, i1)
+}
+
+// gradK sets dk of keys j0 ≤ j < j1 from the gradient rows of their prepared
+// form.
+func (u *unit[T]) gradK(j0, j1 int, db []T, ld int) {
+	s := u.keySide()
+	u.prepareRowsGrad(u.dk, db, ld, &s, j0, j1)
+}
