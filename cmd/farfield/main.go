@@ -36,6 +36,7 @@ type cli struct {
 	Train    trainCmd    `cmd:"" help:"Train a transformer on text."`
 	Eval     evalCmd     `cmd:"" help:"Tell how well a model predicts a text."`
 	Generate generateCmd `cmd:"" help:"Continue a text with a model."`
+	Bench    benchCmd    `cmd:"" help:"Time attention, decoding, training and matrix products beside the machine's peak."`
 	Inspect  inspectCmd  `cmd:"" help:"Describe the machine, a model or a saved state."`
 }
 
@@ -132,7 +133,7 @@ func run(args []string, e *env) int {
 		verb := ""
 		var bad *kong.ParseError
 		if errors.As(err, &bad) && bad.Context.Selected() != nil {
-			verb = bad.Context.Selected().Name + " "
+			verb = bad.Context.Selected().Path() + " "
 		}
 		fmt.Fprintf(e.stderr, "farfield: %s (see farfield %s--help)\n", oneLine(err), verb)
 		return statusInput

@@ -1,14 +1,18 @@
 package bench
 
 import (
-	"fmt"
-
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
+
+// LackError is the reason why there is no case of what a mechanism does not
+// have.
+type LackError struct{ Mechanism, What string }
+
+func (e *LackError) Error() string { return e.Mechanism + " has no " + e.What }
 
 // Attention is a call of a mechanism on random tokens.
 type Attention struct {
@@ -29,7 +33,7 @@ func (a Attention) Case() (*Case, error) {
 	c.Line.Direction = forward
 	if a.Backward {
 		if s.Form == attention.Step {
-			return nil, fmt.Errorf("the form step has no backward pass")
+			return nil, &LackError{a.Mechanism, "backward pass of the step form"}
 		}
 		c.Line.Direction = backward
 		c.FLOPs = Backward(c.FLOPs)
@@ -56,7 +60,7 @@ func (a Attention) describe() (attention.Mechanism[float32], *Case, error) {
 	}
 	s := a.Shape
 	if s.Form == attention.Linear && !m.Traits().Linear {
-		return nil, nil, fmt.Errorf("%s has no linear form", a.Mechanism)
+		return nil, nil, &LackError{a.Mechanism, "linear form"}
 	}
 	plan := m.Plan(s)
 	form := plan.Form

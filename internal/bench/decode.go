@@ -13,19 +13,19 @@ const cacheSteps = 64
 // answers after it has seen the M tokens of the shape. N and Form of a are not
 // used.
 func (a Attention) Decode() (*Case, error) {
-	a.Shape.N, a.Shape.Form, a.Shape.Causal = 1, attention.Step, true
+	a.Shape.N, a.Shape.Form, a.Shape.Causal = 1, attention.Step, false
 	m, c, err := a.describe()
 	if err != nil {
 		return nil, err
 	}
 	s := a.Shape
-	c.Line.Direction = forward
+	c.Line.Direction, c.Line.Causal = forward, true // nothing follows
 	c.X = float64(s.M)
 	token := 4 * float64(s.B*s.Hkv) * float64(s.D+s.Dv)
 	if c.Grows {
-		token1 := s
-		token1.M = 1 // is added; the others were
-		c.FLOPs = LinearFLOPs(token1, m.Plan(s).F)
+		one := s
+		one.M = 1 // is added; the others were
+		c.FLOPs = LinearFLOPs(one, m.Plan(s).F)
 		c.Need = m.Plan(s).Bytes * float64(s.B*s.Hkv)
 	} else {
 		c.Need = 2 * token * float64(s.M) // the cache, and the copy that grows

@@ -91,7 +91,6 @@ func (s Series) grows() bool {
 // does not.
 type Crossing struct {
 	Pairs, Linear Series
-	D             int
 	At            float64 // from here on Linear is faster; if 0, see Always
 	Always        bool    // Linear is faster wherever both were measured; else at the end it is slower
 }
@@ -112,7 +111,7 @@ func Crossings(list []Series) []Crossing {
 			if len(n) < 2 {
 				continue
 			}
-			c := Crossing{Pairs: pairs, Linear: linear, D: a.D, Always: fast[len(n)-1] < slow[len(n)-1]}
+			c := Crossing{Pairs: pairs, Linear: linear, Always: fast[len(n)-1] < slow[len(n)-1]}
 			if at, found := Crossover(n, slow, fast); found {
 				c.At, c.Always = at, false
 			}

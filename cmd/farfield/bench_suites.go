@@ -1,0 +1,239 @@
+package main
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/mechanism"
+)
+
+// benchAttention is the suite attention.
+type benchAttention struct {
+	variants
+	Form      []string `enum:"auto,direct,linear,step" default:"auto" placeholder:"FORM" help:"How to compute it: ${enum}."`
+	Causal    bool     `help:"Query i sees keys j ≤ i + (M-N)."`
+	Direction []string `enum:"forward,backward" default:"forward" placeholder:"DIR" help:"What to time: ${enum} (alone)."`
+	N         []count  `name:"n" short:"n" default:"256,1024,4096" placeholder:"N" help:"Queries (${default})."`
+	M         count    `name:"m" short:"m" placeholder:"M" help:"Keys; as many as queries if not given."`
+	D         []count  `name:"d" short:"d" default:"16,32,64" placeholder:"D" help:"Width of queries and keys of a head (${default})."`
+	Dv        count    `placeholder:"DV" help:"Width of values; D if not given."`
+	Heads     []count  `default:"1" placeholder:"H" help:"Heads (${default})."`
+	benchFlags
+}
+
+func (c *benchAttention) Run(e *env) error {
+	list, err := c.list()
+	if err != nil {
+		return err
+	}
+	s := &sweep{title: "farfield bench attention", axis: "tokens"}
+	if c.Causal {
+		s.title += ", causal"
+	}
+	var lack *bench.LackError // of a combination that is left out
+	for _, direction := range c.Direction {
+		for _, h := range ascending(c.Heads) {
+			for _, d := range ascending(c.D) {
+				for _, v := range list {
+					for _, form := range c.Form {
+						for _, n := range ascending(c.N) {
+							bc, err := bench.Attention{
+								Mechanism: v.name, Options: v.options(h, d), Backward: direction == "backward",
+								Shape: attention.Shape{B: 1, H: h, Hkv: h, N: n, M: or(c.M, n), D: d, Dv: or(c.Dv, d), Causal: c.Causal, Form: forms[form]},
+							}.Case()
+							switch {
+							case errors.As(err, &lack):
+							case err != nil:
+								return input(err)
+							default:
+								s.cases = append(s.cases, bc)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if len(s.cases) == 0 {
+		return input(lack)
+	}
+	return c.measure(e, s)
+}
+
+// benchDecode is the suite decode.
+type benchDecode struct {
+	variants
+	N     []count `name:"n" short:"n" default:"1024,4096,16384" placeholder:"N" help:"Tokens that the state has seen before (${default}), m of the output."`
+	D     []count `name:"d" short:"d" default:"16,32,64" placeholder:"D" help:"Width of queries and keys of a head (${default})."`
+	Dv    count   `placeholder:"DV" help:"Width of values; D if not given."`
+	Heads []count `default:"1" placeholder:"H" help:"Heads (${default})."`
+	benchFlags
+}
+
+func (c *benchDecode) Run(e *env) error {
+	list, err := c.list()
+	if err != nil {
+		return err
+	}
+	s := &sweep{title: "farfield bench decode: a token", axis: "tokens before it"}
+	for _, h := range ascending(c.Heads) {
+		for _, d := range ascending(c.D) {
+			for _, v := range list {
+				for _, n := range ascending(c.N) {
+					bc, err := bench.Attention{
+						Mechanism: v.name, Options: v.options(h, d),
+						Shape: attention.Shape{B: 1, H: h, Hkv: h, M: n, D: d, Dv: or(c.Dv, d)},
+					}.Decode()
+					if err != nil {
+						return input(err)
+					}
+					s.cases = append(s.cases, bc)
+				}
+			}
+		}
+	}
+	return c.measure(e, s)
+}
+
+// benchGemm is the suite gemm.
+type benchGemm struct {
+	N         []count  `name:"n" short:"n" default:"256,1024" placeholder:"N" help:"Rows of the product (${default})."`
+	M         count    `name:"m" short:"m" placeholder:"M" help:"Columns of the product; as many as rows if not given."`
+	D         []count  `name:"d" short:"d" default:"64,256,1024" placeholder:"D" help:"Terms of an element's sum (${default})."`
+	Transpose []string `enum:"nn,nt,tn,tt" default:"nn" placeholder:"OP" help:"Which operands are stored transposed: ${enum}."`
+	benchFlags
+}
+
+func (c *benchGemm) Run(e *env) error {
+	s := &sweep{title: "farfield bench gemm", axis: "rows"}
+	for _, d := range ascending(c.D) {
+		for _, op := range c.Transpose {
+			for _, n := range ascending(c.N) {
+				s.cases = append(s.cases, bench.Gemm{N: n, M: or(c.M, n), D: d, TransA: op[0] == 't', TransB: op[1] == 't'}.Case())
+			}
+		}
+	}
+	return c.measure(e, s)
+}
+
+// benchTrain is the suite train.
+type benchTrain struct {
+	variants
+	N      []count `name:"n" short:"n" default:"1024" placeholder:"N" help:"Tokens of a sequence (${default})."`
+	D      []count `name:"d" short:"d" default:"32" placeholder:"D" help:"Width of a head (${default})."`
+	Heads  []count `default:"8" placeholder:"H" help:"Heads of a layer (${default})."`
+	Layers count   `default:"6" placeholder:"L" help:"Layers (${default})."`
+	Batch  count   `default:"8" placeholder:"B" help:"Sequences of an update (${default})."`
+	benchFlags
+}
+
+func (c *benchTrain) Run(e *env) error {
+	list, err := c.list()
+	if err != nil {
+		return err
+	}
+	s := &sweep{title: "farfield bench train: an update", axis: "tokens of a sequence"}
+	for _, h := range ascending(c.Heads) {
+		for _, d := range ascending(c.D) {
+			for _, v := range list {
+				for _, n := range ascending(c.N) {
+					bc, err := bench.Training{
+						Mechanism: v.name, Order: v.order, Set: v.set,
+						Layers: int(c.Layers), Heads: h, D: d, Context: n, Batch: int(c.Batch),
+					}.Case()
+					if err != nil {
+						return input(err)
+					}
+					s.cases = append(s.cases, bc)
+				}
+			}
+		}
+	}
+	return c.measure(e, s)
+}
+
+// variants are the flags that choose among mechanisms.
+type variants struct {
+	Mechanism []string          `default:"fastmax,softmax" placeholder:"NAME" help:"Attention functions (${default})."`
+	Order     []int             `placeholder:"P" help:"Degrees of the kernel polynomial, for mechanisms that have one."`
+	Set       map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"A setting, for mechanisms that have it; may be repeated."`
+}
+
+// variant is one mechanism with its order and settings.
+type variant struct {
+	name  string
+	order int // 0: the mechanism's default
+	set   map[string]string
+}
+
+// options returns the mechanism's options for heads of width d.
+func (v variant) options(heads, d int) mechanism.Options {
+	return mechanism.Options{Order: v.order, Heads: heads, Width: d, Set: v.set}
+}
+
+// list returns every combination. What none of the mechanisms has goes to all of
+// them, which refuse it.
+func (c *variants) list() ([]variant, error) {
+	var rows []mechanism.Row
+	for _, name := range c.Mechanism {
+		row, err := mechanism.Lookup(name)
+		if err != nil {
+			return nil, input(err)
+		}
+		rows = append(rows, row)
+	}
+	for _, p := range c.Order {
+		if p < 1 {
+			return nil, inputf("--order: %d is less than 1", p)
+		}
+	}
+	// goes reports whether what some rows have is for this one.
+	goes := func(has func(mechanism.Row) bool, row mechanism.Row) bool {
+		return has(row) || !slices.ContainsFunc(rows, has)
+	}
+	var list []variant
+	for _, row := range rows {
+		set := map[string]string{}
+		for key, value := range c.Set {
+			has := func(r mechanism.Row) bool {
+				return slices.ContainsFunc(r.Settings, func(s mechanism.Setting) bool { return s.Name == key })
+			}
+			if goes(has, row) {
+				set[key] = value
+			}
+		}
+		orders := []int{0}
+		if len(c.Order) > 0 && goes(func(r mechanism.Row) bool { return r.Order > 0 }, row) {
+			orders = c.Order
+		}
+		for _, p := range orders {
+			list = append(list, variant{row.Name, p, set})
+		}
+	}
+	return list, nil
+}
+
+// forms are the forms by name.
+var forms = map[string]attention.Form{
+	"auto": attention.Auto, "direct": attention.Direct, "linear": attention.Linear, "step": attention.Step,
+}
+
+// ascending returns the values of a list, each once, from the smallest on.
+func ascending(list []count) []int {
+	var ints []int
+	for _, x := range list {
+		ints = append(ints, int(x))
+	}
+	slices.Sort(ints)
+	return slices.Compact(ints)
+}
+
+// or is x if it is given, else y.
+func or(x count, y int) int {
+	if x == 0 {
+		return y
+	}
+	return int(x)
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/farfield-ml/farfield/internal/bench"
+)
+
+const benchHeader = "%-15s %-15s %-15s %8s %8s %5s %5s %5s %3s %-8s %10s %7s %10s %9s %9s %6s %10s\n"
+
+// printBenchHeader names the columns of benchRow. Lines are printed as they are
+// measured, so columns have fixed widths.
+func printBenchHeader(w io.Writer) {
+	fmt.Fprintf(w, benchHeader, "mechanism", "form", "direction", "N", "M", "D", "Dv", "heads", "thr", "isa",
+		"ms", "spread", "useful", "GFLOP/s", "peak", "share", "extra")
+}
+
+// benchRow is a line of the table.
+func benchRow(c *bench.Case) string {
+	l := &c.Line
+	form := l.Form
+	if c.Asked == "auto" {
+		form += " (auto)"
+	}
+	direction := l.Direction
+	if l.Causal {
+		direction += " causal"
+	}
+	row := fmt.Sprintf("%-15s %-15s %-15s %8d %8d %5d %5d %5d %3d %-8s %10.4g %7s %10s %9.4g %9.4g %6s %10s",
+		benchMechanism(l), form, direction, l.N, l.M, l.D, l.Dv, l.Heads, l.Threads, l.ISA,
+		l.Ms, percentText(l.Spread), amountText(c.FLOPs, "FLOP"), l.GFLOPS, l.Peak, percentText(l.Share), bytesText(float64(l.ExtraBytes)))
+	if l.Joules > 0 {
+		row += fmt.Sprintf("  %.3g J", l.Joules)
+	}
+	return row
+}
+
+// benchSubject names what a case measures.
+func benchSubject(c *bench.Case) string {
+	l := &c.Line
+	return fmt.Sprintf("%s %s %s, N %d, M %d, D %d", benchMechanism(l), l.Form, l.Direction, l.N, l.M, l.D)
+}
+
+// benchMechanism is the mechanism with its order.
+func benchMechanism(l *bench.Line) string {
+	if l.Order == 0 {
+		return l.Mechanism
+	}
+	return fmt.Sprintf("%s %d", l.Mechanism, l.Order)
+}
+
+func percentText(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
+
+// crossingText says from where on the linear form is the faster one.
+func crossingText(x bench.Crossing) string {
+	from := "at no N measured"
+	switch {
+	case x.At > 0:
+		from = fmt.Sprintf("from N = %s on", crossoverText(x.At))
+	case x.Always:
+		from = "at every N measured"
+	}
+	return fmt.Sprintf("%s: faster than %s %s", x.Linear.Name(), x.Pairs.Name(), from)
+}
