@@ -27,13 +27,9 @@ func (c *Case) Measure(ctx context.Context, budget time.Duration) error {
 	if err != nil {
 		return err
 	}
-	once, err := w.round(1) // fetches memory
+	repeats, err := w.warm()
 	if err != nil {
 		return err
-	}
-	repeats := 1
-	if w.ready == nil && once.seconds < leastRound.Seconds() {
-		repeats = int(math.Ceil(leastRound.Seconds() / max(once.seconds, 1e-7)))
 	}
 	c.Line.ISA, c.Line.Threads = kernel.Active[float32]().Name, par.Threads()
 	var seconds, peaks []float64
@@ -65,8 +61,21 @@ func (c *Case) Measure(ctx context.Context, budget time.Duration) error {
 	return nil
 }
 
+// warm makes the first calls, which fetch memory, and returns how many calls a
+// round has to have.
+func (w *work) warm() (repeats int, err error) {
+	r, err := w.round(1)
+	for repeats = 1; err == nil && w.ready == nil && r.spent < 20*leastRound; repeats *= 2 {
+		if r, err = w.round(repeats); r.spent >= leastRound {
+			break
+		}
+	}
+	return repeats, err
+}
+
 // round is what a few calls took, each.
 type round struct {
+	spent   time.Duration // by all
 	seconds float64
 	joules  float64
 	bytes   int64 // allocated, and scratch of a worker
@@ -88,12 +97,12 @@ func (w *work) round(repeats int) (r round, err error) {
 			return r, err
 		}
 	}
-	spent := time.Since(start).Seconds()
+	r.spent = time.Since(start)
 	r.joules = processor.since(energy)
 	scratch := arena.HighWater()
 	runtime.ReadMemStats(&after)
 	calls := repeats * max(w.calls, 1)
-	r.seconds, r.joules = spent/float64(calls), r.joules/float64(calls)
+	r.seconds, r.joules = r.spent.Seconds()/float64(calls), r.joules/float64(calls)
 	r.bytes = scratch + int64(after.TotalAlloc-before.TotalAlloc)/int64(calls)
 	return r, nil
 }
