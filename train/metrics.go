@@ -21,7 +21,7 @@ type Step struct {
 // Eval is a row of metrics.jsonl: one look at the validation part.
 type Eval struct {
 	Step int    `json:"step"`
-	Eval string `json:"eval"` // which part of it: "windows" or "whole"
+	Eval string `json:"eval"` // how much of it: "windows", the last "part" or the "whole"
 	Score
 	Elapsed float64 `json:"elapsed_s"`
 }

@@ -213,7 +213,10 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 			return Score{}, stop
 		}
 	}
-	return t.evaluate(ctx, "whole", c.ValidTokens, o)
+	if c.ValidTokens > 0 {
+		return t.evaluate(ctx, "part", c.ValidTokens, o)
+	}
+	return t.evaluate(ctx, "whole", 0, o)
 }
 
 // every reports whether step is a multiple of n, which may be 0.
