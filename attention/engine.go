@@ -236,6 +236,18 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 		if c.KeyMask != nil {
 			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
 		}
+		sound := e.spec.Positive || e.spec.Exp // no denominator cancels
+		if sound && mask == nil && c.AttnKeep == nil {
+			unseen := 0
+			switch {
+			case s.m == 0:
+				unseen = s.n
+			case c.Causal:
+				unseen = min(max(-s.off, 0), s.n)
+			}
+			keep.Unseen += int64(unseen * c.Q.H)
+			continue
+		}
 		exist := make([]int, s.m+1) // keys that exist before j
 		for j := range s.m {
 			exist[j+1] = exist[j]
@@ -261,7 +273,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 				keep.Unseen += int64(c.Q.H)
 				continue
 			}
-			if e.spec.Positive || e.spec.Exp {
+			if sound {
 				continue
 			}
 			for h := range c.Q.H {

@@ -169,7 +169,7 @@ func (s *stream[T]) read(i0, i1, diag int) {
 			}
 			o, den := s.attend(x, n, diag)
 			for r := range n {
-				s.finish(g+r, i0, o[r*s.past.ld:], den[r], s.first <= diag)
+				s.finish(g+r, i0, i1, diag, o[r*s.past.ld:], den[r:])
 			}
 			u.ar.Reset(mark)
 		}
@@ -177,25 +177,44 @@ func (s *stream[T]) read(i0, i1, diag int) {
 	}
 	for g := range u.q {
 		o, den := s.attend(s.queries(g, i0, i1), i1-i0, diag)
-		for i := i0; i < i1; i++ {
-			r := i - i0
-			s.finish(g, i, o[r*s.past.ld:], den[r], s.first <= diag+r)
-		}
+		s.finish(g, i0, i1, diag, o, den)
 		u.ar.Reset(mark)
 	}
 }
 
-// finish divides. A query that sees no key has output and denominator 0.
-func (s *stream[T]) finish(g, i int, o []T, den T, sees bool) {
-	row := s.u.o[g].Row(i)
-	if !sees {
-		clear(row)
-		s.u.den[g][i] = 0
-		return
+// finish divides the numerators o of queries i0 ≤ i < i1 of head g, of which
+// query i0+r sees keys up to diag+r of the open chunk, by their denominators.
+func (s *stream[T]) finish(g, i0, i1, diag int, o, den []T) {
+	u := s.u
+	mark := u.ar.Mark()
+	over := arena.Take[T](u.ar, i1-i0)
+	for r := range over {
+		den[r] += T(u.spec.Eps)
+		over[r] = 1 / den[r]
 	}
-	den += T(s.u.spec.Eps)
-	s.u.den[g][i] = den
-	s.u.t.Scale(row, 1/den, o)
+	copy(u.den[g][i0:i1], den)
+	out := &u.o[g]
+	u.t.Products(out.Data[i0*out.Stride:], out.Stride, over, ones[T](u.ar, u.dv), o, s.past.ld)
+	u.ar.Reset(mark)
+	u.unseen(g, i0, i0+min(s.first, diag+i1-i0)-diag)
+}
+
+// ones returns n times 1.
+func ones[T tensor.Float](ar *arena.Arena, n int) []T {
+	x := arena.Take[T](ar, n)
+	for i := range x {
+		x[i] = 1
+	}
+	return x
+}
+
+// unseen sets outputs and denominators of queries i0 ≤ i < i1 of head g, which
+// see no key, to 0.
+func (u *unit[T]) unseen(g, i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		clear(u.o[g].Row(i))
+		u.den[g][i] = 0
+	}
 }
 
 // span returns the keys and queries of a causal sequence whose positions are
@@ -221,9 +240,7 @@ func (u *unit[T]) linearForward() {
 		return
 	}
 	for g := range u.q {
-		for i := range min(-u.off, u.n) {
-			s.finish(g, i, nil, 0, false)
-		}
+		u.unseen(g, 0, min(-u.off, u.n))
 	}
 	for pos := 0; pos < u.n+u.off; pos += s.c {
 		j0, j1, i0, i1 := u.span(pos, s.c)
@@ -241,13 +258,21 @@ func (u *unit[T]) linearForward() {
 func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
 	u, ld := s.u, s.past.ld
 	y = arena.Zeros[T](u.ar, (i1-i0)*ld)
-	w = arena.Zeros[T](u.ar, i1-i0)
-	for i := i0; i < i1; i++ {
-		if den := u.den[g][i]; den != 0 {
-			do, row := u.do[g].Row(i), y[(i-i0)*ld:][:u.dv]
-			u.t.Scale(row, 1/den, do)
-			w[i-i0] = -u.t.Dot(row, u.o[g].Row(i))
+	w = arena.Take[T](u.ar, i1-i0)
+	mark := u.ar.Mark()
+	over := arena.Take[T](u.ar, i1-i0)
+	for r, den := range u.den[g][i0:i1] {
+		over[r] = 1 / den
+	}
+	do := &u.do[g]
+	u.t.Products(y, ld, over, ones[T](u.ar, u.dv), do.Data[i0*do.Stride:], do.Stride)
+	u.ar.Reset(mark)
+	for r := range w {
+		row := y[r*ld:][:u.dv]
+		if u.den[g][i0+r] == 0 {
+			clear(row)
 		}
+		w[r] = -u.t.Dot(row, u.o[g].Row(i0+r))
 	}
 	return y, w
 }

@@ -129,16 +129,13 @@ func (s *moments[T]) readFew(ar *arena.Arena, m *monomials[T], a []T, lda, n int
 // numbers that go with z.
 func (s *moments[T]) grad(ar *arena.Arena, m *monomials[T], dx, x, yt []T, ld, n, dv int) {
 	mark := ar.Mark()
-	rows, ones := arena.Take[T](ar, featureBlock*(dv+1)), arena.Take[T](ar, dv)
-	for i := range ones {
-		ones[i] = 1
-	}
+	rows, same := arena.Take[T](ar, featureBlock*(dv+1)), ones[T](ar, dv)
 	dphi := arena.Take[T](ar, featureBlock*ld)
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
 		w := m.weight[f:][:k]
-		m.t.Products(rows, dv+1, w, ones, s.s[f*s.ld:], s.ld)
+		m.t.Products(rows, dv+1, w, same, s.s[f*s.ld:], s.ld)
 		for i, a := range w {
 			rows[i*(dv+1)+dv] = a * s.z[f+i]
 		}

@@ -53,10 +53,10 @@ func (u *unit[T]) exists(j int) bool { return u.mask == nil || u.mask[j] }
 func (u *unit[T]) copyV(dst []T, ld, j0, j1 int) {
 	for j := j0; j < j1; j++ {
 		row := dst[(j-j0)*ld:][:ld]
-		if !u.exists(j) {
-			clear(row)
-			continue
+		n := 0
+		if u.exists(j) {
+			n = copy(row, u.v.Data[j*u.v.Stride:][:u.dv])
 		}
-		clear(row[copy(row, u.v.Row(j)):])
+		clear(row[n:])
 	}
 }
