@@ -59,7 +59,7 @@ type Config struct {
 	Hidden  int `json:"hidden,omitempty"`   // units of the MLP; 0: 4·Width
 	Context int `json:"context"`            // tokens that the model is trained on at once
 
-	Conv int `json:"conv,omitempty"` // tokens of the short convolution before attention and MLP of a decoder; 0: none
+	Conv int `json:"conv"` // tokens of the short convolution before attention and MLP of a decoder; 0: none
 
 	Positions string  `json:"positions"`
 	RopeTheta float64 `json:"rope_theta,omitempty"` // base of the rotations' frequencies; 0: 10000
