@@ -123,7 +123,7 @@ func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	}
 	f := float64(e.spec.features(w))
 	ld := stride[T](chunk)
-	return f*float64(v+2) + float64(2*(w+1)*ld+2*chunk*v+featureBlock*ld+chunk*(w+1)+panelRows*ld)
+	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+featureBlock*ld+chunk*(w+1)+panelRows*ld)
 }
 
 // Plan tells what Forward does for a shape.

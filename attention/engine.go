@@ -3,6 +3,7 @@ package attention
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -13,8 +14,10 @@ import (
 
 // engine keeps the contract for what a Spec describes.
 type engine[T tensor.Float] struct {
-	spec   Spec[T]
-	params *param.Set[T]
+	spec    Spec[T]
+	params  *param.Set[T]
+	walkers sync.Map  // by width: *monomials[T], whose weights their copies share
+	units   sync.Pool // of *unit[T]
 }
 
 // New returns the mechanism that s describes.
@@ -91,16 +94,16 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 	}
 	seqs := c.sequences()
 	e.each(c, seqs, 1, func(s *sequence, kh int, u *unit[T]) {
-		u.o = headsOf(out, s, u.group(kh))
+		u.o = headsOf(u.o, out, s, u.group(kh))
 		if keep != nil {
-			u.den = denOf(keep.Den, c, s, u.group(kh))
+			u.den = denOf(u.den, keep.Den, c, s, u.group(kh))
 		} else {
 			for range u.q {
 				u.den = append(u.den, arena.Take[T](u.ar, u.n))
 			}
 		}
 		if e.choose(c, s) == Linear {
-			u.linearForward()
+			u.linearForward(e.monomials(u.da))
 		} else {
 			u.directForward()
 		}
@@ -137,15 +140,15 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	dscale := make([]float64, len(seqs)*c.Q.H)
 	e.each(c, seqs, 3, func(s *sequence, kh int, u *unit[T]) {
 		heads := u.group(kh)
-		u.o = headsOf(out, s, heads)
-		u.do = headsOf(dout, s, heads)
-		u.dq = headsOf(g.DQ, s, heads)
+		u.o = headsOf(u.o, out, s, heads)
+		u.do = headsOf(u.do, dout, s, heads)
+		u.dq = headsOf(u.dq, g.DQ, s, heads)
 		u.dk = g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.m)
 		u.dval = g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.m)
-		u.den = denOf(keep.Den, c, s, heads)
+		u.den = denOf(u.den, keep.Den, c, s, heads)
 		u.dscale = dscale[s.index*c.Q.H+heads.lo:][:heads.n]
 		if e.choose(c, s) == Linear {
-			u.linearBackward()
+			u.linearBackward(e.monomials(u.da))
 		} else {
 			u.directBackward()
 		}
@@ -172,18 +175,18 @@ type headRange struct{ lo, n int }
 // group returns the query heads that share key head kh.
 func (u *unit[T]) group(kh int) headRange { return headRange{kh * len(u.q), len(u.q)} }
 
-func headsOf[T tensor.Float](x tensor.Heads[T], s *sequence, r headRange) []tensor.Mat[T] {
-	m := make([]tensor.Mat[T], r.n)
-	for g := range m {
-		m[g] = x.At(s.b, r.lo+g).Slice(s.q0, s.q0+s.n)
+// headsOf appends to m the rows that a sequence has in a range of heads.
+func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *sequence, r headRange) []tensor.Mat[T] {
+	for h := range r.n {
+		m = append(m, x.At(s.b, r.lo+h).Slice(s.q0, s.q0+s.n))
 	}
 	return m
 }
 
-func denOf[T tensor.Float](den []T, c *Call[T], s *sequence, r headRange) [][]T {
-	d := make([][]T, r.n)
-	for g := range d {
-		d[g] = den[(s.b*c.Q.H+r.lo+g)*c.Q.N+s.q0:][:s.n]
+// denOf appends to d the denominators of a sequence in a range of heads.
+func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *sequence, r headRange) [][]T {
+	for h := range r.n {
+		d = append(d, den[(s.b*c.Q.H+r.lo+h)*c.Q.N+s.q0:][:s.n])
 	}
 	return d
 }
@@ -199,14 +202,21 @@ func (e *engine[T]) each(c *Call[T], seqs []sequence, cost float64, f func(s *se
 		s, kh := &seqs[i/c.K.H], i%c.K.H
 		ar := arena.Acquire()
 		defer ar.Release()
-		f(s, kh, e.unit(c, s, kh, ar))
+		u := e.unit(c, s, kh, ar)
+		f(s, kh, u)
+		e.release(u)
 	})
 }
 
 // unit returns the unit of key head kh of sequence s, ready for Forward but for
-// its outputs.
+// its outputs. Release takes it back.
 func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit[T] {
-	u := &unit[T]{
+	u, _ := e.units.Get().(*unit[T])
+	if u == nil {
+		u = new(unit[T])
+	}
+	*u = unit[T]{
+		q: u.q, o: u.o, den: u.den, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
 		t: kernel.Active[T](), spec: &e.spec, ar: ar,
 		k: c.K.At(s.b, kh).Slice(s.k0, s.k0+s.m),
 		v: c.V.At(s.b, kh).Slice(s.k0, s.k0+s.m),
@@ -214,7 +224,7 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 		causal: c.Causal, off: s.off, rope: c.Rope,
 		chunk: e.chunk(c.Q.D, c.Chunk),
 	}
-	u.q = headsOf(c.Q, s, headRange{kh * (c.Q.H / c.K.H), c.Q.H / c.K.H})
+	u.q = headsOf(u.q, c.Q, s, headRange{kh * (c.Q.H / c.K.H), c.Q.H / c.K.H})
 	for g := range u.q {
 		u.scale = append(u.scale, e.spec.scale(u.d, kh*len(u.q)+g))
 	}
@@ -225,6 +235,16 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 		u.keep, u.keepRow = c.AttnKeep[s.q0*c.K.N+s.k0:], c.K.N
 	}
 	return u
+}
+
+// release keeps u for another call, without what it points at.
+func (e *engine[T]) release(u *unit[T]) {
+	for _, m := range [][]tensor.Mat[T]{u.q, u.o, u.do, u.dq} {
+		clear(m)
+	}
+	clear(u.den)
+	*u = unit[T]{q: u.q[:0], o: u.o[:0], den: u.den[:0], scale: u.scale[:0], do: u.do[:0], dq: u.dq[:0]}
+	e.units.Put(u)
 }
 
 // notice counts the queries that see no key and those whose denominator nearly
@@ -406,6 +426,7 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 		rows := dst.Slice(lo-i0, hi-i0)
 		rows.Data, rows.Cols = rows.Data[s.k0:], s.m
 		u.directWeights(rows, h%group, lo-s.q0, hi-s.q0)
+		e.release(u)
 		ar.Release()
 	}
 	return nil

@@ -43,9 +43,9 @@ func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n i
 }
 
 // scratchStream is a stream in the unit's own scratch memory.
-func (u *unit[T]) scratchStream() *stream[T] {
+func (u *unit[T]) scratchStream(m *monomials[T]) *stream[T] {
 	take := func(n int) []T { return arena.Take[T](u.ar, n) }
-	return newStream(u, newMonomials(u.t, u.spec, u.da, take), min(u.chunk, max(u.n, u.m, 1)), take)
+	return newStream(u, m, min(u.chunk, max(u.n, u.m, 1)), take)
 }
 
 // take puts keys j0 ≤ j < j1 into the open chunk.
@@ -227,8 +227,8 @@ func (u *unit[T]) span(pos, c int) (j0, j1, i0, i1 int) {
 // end is the number of positions of a causal sequence.
 func (u *unit[T]) end() int { return max(u.m, u.n+u.off) }
 
-func (u *unit[T]) linearForward() {
-	s := u.scratchStream()
+func (u *unit[T]) linearForward(m *monomials[T]) {
+	s := u.scratchStream(m)
 	if !u.causal {
 		for j := 0; j < u.m; j += s.c {
 			s.take(j, min(j+s.c, u.m))
@@ -278,13 +278,14 @@ func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
 }
 
 // gradPast returns the gradient of n tokens with components x, as columns under
-// a row to ignore: dx [n, s.lda], and what they have through moments p from
-// rows y and numbers w.
+// a row to ignore: dx [n, s.lda] unless it is nil, and what they have through
+// moments p from rows y and numbers w.
 func (s *stream[T]) gradPast(p *moments[T], dx, x []T, n int, y, w []T) []T {
 	u := s.u
-	dxt := arena.Take[T](u.ar, (u.da+1)*s.ld)
-	clear(dxt[:n])
-	u.t.Transpose(dxt[s.ld:], s.ld, dx, s.lda, n, u.da)
+	dxt := arena.Zeros[T](u.ar, (u.da+1)*s.ld)
+	if dx != nil {
+		u.t.Transpose(dxt[s.ld:], s.ld, dx, s.lda, n, u.da)
+	}
 	if p.some {
 		mark := u.ar.Mark()
 		yt := arena.Take[T](u.ar, (u.dv+1)*s.ld)
@@ -300,10 +301,13 @@ func (s *stream[T]) gradPast(p *moments[T], dx, x []T, n int, y, w []T) []T {
 // and sums queries, T = Σ φ(q)·[dO/den, -(dO·o)/den], for the gradient of the
 // keys and values. In a causal sequence each meets only its own side: keys
 // before the query going forward, queries after the key going back.
-func (u *unit[T]) linearBackward() {
-	s := u.scratchStream()
+func (u *unit[T]) linearBackward(m *monomials[T]) {
+	s := u.scratchStream(m)
 	back := moments[T]{ld: s.past.ld, s: arena.Take[T](u.ar, len(s.past.s)), z: arena.Take[T](u.ar, len(s.past.z))}
-	db := arena.Zeros[T](u.ar, u.m*s.lda) // of the prepared keys
+	var db []T // of the prepared keys, from the queries of their chunks
+	if u.causal {
+		db = arena.Zeros[T](u.ar, u.m*s.lda)
+	}
 	for j := range u.m {
 		clear(u.dval.Row(j))
 	}
@@ -377,8 +381,9 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *momen
 	mark := u.ar.Mark()
 	q := s.queries(g, i0, i1)
 	y, w := s.outer(g, i0, i1)
-	da := arena.Zeros[T](u.ar, n*s.lda)
+	var da []T
 	if s.n > 0 {
+		da = arena.Zeros[T](u.ar, n*s.lda)
 		x.do, x.w, x.da = y, w, da
 		b := s.pairs(s.rows(q, n), n, diag)
 		u.blockGrad(&b, x)
@@ -418,7 +423,10 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db []T) {
 		back.read(u.ar, s.m, s.x, s.ld, n, dv, nil)
 		s.addValues(j0, dv)
 	}
-	dk, from := s.gradPast(back, db[j0*s.lda:], s.x, n, s.v, s.x), u.keySide()
+	if db != nil {
+		db = db[j0*s.lda:]
+	}
+	dk, from := s.gradPast(back, db, s.x, n, s.v, s.x), u.keySide()
 	u.prepareGrad(u.dk, dk[s.ld:], s.ld, &from, j0, j1)
 	u.ar.Reset(mark)
 }

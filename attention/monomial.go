@@ -32,16 +32,15 @@ type monomials[T tensor.Float] struct {
 	past   []int // an earlier tuple, [p]
 }
 
-// newMonomials returns the walker for prepared rows of a width, with weights in
-// memory from take.
-func newMonomials[T tensor.Float](t *kernel.Table[T], s *Spec[T], width int, take func(n int) []T) *monomials[T] {
+// newMonomials returns the walker for prepared rows of a width.
+func newMonomials[T tensor.Float](t *kernel.Table[T], s *Spec[T], width int) *monomials[T] {
 	m := &monomials[T]{t: t, width: width, count: s.features(width)}
 	if s.pure() {
 		m.first = 1
 	}
 	m.at = make([]int, s.degree())
 	m.past = make([]int, s.degree())
-	m.weight, m.ones = take(m.count), take(width+1)
+	m.weight, m.ones = make([]T, m.count), make([]T, width+1)
 	for i := range m.ones {
 		m.ones[i] = 1
 	}
@@ -53,12 +52,18 @@ func newMonomials[T tensor.Float](t *kernel.Table[T], s *Spec[T], width int, tak
 	return m
 }
 
-// share returns another walker through the same features.
-func (m *monomials[T]) share() *monomials[T] {
-	c := *m
-	c.at = make([]int, len(m.at))
-	c.past = make([]int, len(m.at))
-	return &c
+// monomials returns a walker for prepared rows of a width. Walkers of one
+// engine share their weights.
+func (e *engine[T]) monomials(width int) *monomials[T] {
+	first, ok := e.walkers.Load(width)
+	if !ok {
+		first, _ = e.walkers.LoadOrStore(width, newMonomials(kernel.Active[T](), &e.spec, width))
+	}
+	m := *first.(*monomials[T])
+	p := len(m.at)
+	tuples := make([]int, 2*p)
+	m.at, m.past = tuples[:p], tuples[p:]
+	return &m
 }
 
 func nonzero(tuple []int) int {

@@ -9,8 +9,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 )
 
-func fresh(n int) []float64 { return make([]float64, n) }
-
 // TestMonomials: the weighted features of a times the features of b are the
 // kernel of a·b, for every degree and width, whatever blocks they come in, and
 // the features of one token are those of many, bit by bit.
@@ -24,7 +22,7 @@ func TestMonomials(t *testing.T) {
 	} {
 		for _, w := range []int{1, 2, 3, 5, 8} {
 			s := &Spec[float64]{Coef: coef}
-			m := newMonomials(kernel.Active[float64](), s, w, fresh)
+			m := newMonomials(kernel.Active[float64](), s, w)
 			ld := stride[float64](tokens)
 			x, y := arena.Zeros[float64](ar, (w+1)*ld), arena.Zeros[float64](ar, (w+1)*ld)
 			for c := range w + 1 {
@@ -92,7 +90,7 @@ func TestFold(t *testing.T) {
 	defer ar.Release()
 	for _, coef := range [][]float64{{1, 1}, {0, 0, 1}, {1, 1, 0.5}, {1, 1, 1, 1}, {0, 0, 0, 0, 1}, {1, 1, 1, 1, 1, 1}} {
 		for _, w := range []int{1, 2, 4} {
-			m := newMonomials(kernel.Active[float64](), &Spec[float64]{Coef: coef}, w, fresh)
+			m := newMonomials(kernel.Active[float64](), &Spec[float64]{Coef: coef}, w)
 			ld := stride[float64](1)
 			x := arena.Zeros[float64](ar, (w+1)*ld)
 			x[0] = 1

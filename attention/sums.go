@@ -2,7 +2,6 @@ package attention
 
 import (
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -22,9 +21,8 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	s.Chunk = e.chunk(s.D, s.Chunk)
 	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], s.B*s.Hkv)}
 	take := func(n int) []T { return make([]T, n) }
-	m := newMonomials(kernel.Active[T](), &e.spec, e.spec.width(s.D), take)
 	for i := range st.heads {
-		st.heads[i] = newStream(e.stateUnit(&s), m.share(), s.Chunk, take)
+		st.heads[i] = newStream(e.stateUnit(&s), e.monomials(e.spec.width(s.D)), s.Chunk, take)
 	}
 	return st
 }
