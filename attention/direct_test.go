@@ -313,6 +313,9 @@ func TestSoftmaxOfLargeLogits(t *testing.T) {
 
 // A unit may allocate a handful of small things, its pieces nothing.
 func TestDirectAllocations(t *testing.T) {
+	if raced {
+		t.Skip("the race detector allocates")
+	}
 	par.SetThreads(1)
 	defer par.SetThreads(0)
 	r := rand.New(rand.NewPCG(14, 15))

@@ -293,6 +293,9 @@ func TestLinearIgnoresWhatIsHidden(t *testing.T) {
 
 // Scratch is lent: what a call allocates does not grow with its tokens.
 func TestLinearAllocations(t *testing.T) {
+	if raced {
+		t.Skip("the race detector allocates")
+	}
 	par.SetThreads(1)
 	defer par.SetThreads(0)
 	r := rand.New(rand.NewPCG(14, 15))

@@ -11,15 +11,13 @@ import (
 )
 
 // demoTraining returns the training of the demo: that of the default preset,
-// which has long sequences and heads of the demo's width, with fewer updates.
+// which has long sequences and heads of the demo's width, with less validation.
 func demoTraining() (name string, c train.Config, err error) {
 	p, err := train.LookupPreset("")
 	if err != nil {
 		return "", c, err
 	}
 	c = p.Config
-	c.Steps = 2 * c.Steps / 3
-	c.WarmUp = c.Steps / 20
 	c.EvalEvery, c.SaveEvery, c.ValidTokens = 0, 0, 1<<17
 	return p.Name, c, nil
 }
