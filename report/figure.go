@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"image/color"
 	"io"
+	"math"
+	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -52,7 +55,7 @@ func (f *Figure) write(w io.Writer, format string) error {
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = f.Title, f.XLabel, f.YLabel
 	p.BackgroundColor = color.White
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.LogTicks{Prec: -1}, plot.LogTicks{Prec: -1}
+	p.X.Tick.Marker, p.Y.Tick.Marker = decades{}, decades{}
 	p.Legend.Top, p.Legend.Left = true, true
 	p.Legend.Padding = vg.Points(2)
 	grid := plotter.NewGrid()
@@ -103,10 +106,44 @@ func (f *Figure) write(w io.Writer, format string) error {
 			a.Min, a.Max = a.Min/2, a.Max*2
 		}
 	}
-	c, err := p.WriterTo(7*vg.Inch, 4.5*vg.Inch, format)
+	c, err := draw.NewFormattedCanvas(7*vg.Inch, 4.5*vg.Inch, format)
 	if err != nil {
 		return err
 	}
+	// The last label of the axis reaches beyond it.
+	p.Draw(draw.Crop(draw.New(c), vg.Points(4), vg.Points(-16), vg.Points(4), vg.Points(-4)))
 	_, err = c.WriteTo(w)
 	return err
+}
+
+// decades labels powers of ten by an exponent where the number itself would be
+// long.
+type decades struct{}
+
+func (decades) Ticks(low, high float64) []plot.Tick {
+	ticks := plot.LogTicks{Prec: -1}.Ticks(low, high)
+	for i, t := range ticks {
+		if t.Label == "" {
+			continue
+		}
+		if e := math.Round(math.Log10(t.Value)); e < -2 || e > 4 {
+			ticks[i].Label = "10" + superscript(int(e))
+		}
+	}
+	return ticks
+}
+
+// superscript writes n in raised digits.
+func superscript(n int) string {
+	const raised = "⁰¹²³⁴⁵⁶⁷⁸⁹"
+	digits := []rune(raised)
+	var b strings.Builder
+	for _, c := range strconv.Itoa(n) {
+		if c == '-' {
+			b.WriteRune('⁻')
+		} else {
+			b.WriteRune(digits[c-'0'])
+		}
+	}
+	return b.String()
 }
