@@ -54,7 +54,7 @@ type trainCmd struct {
 	ValidTokens *int     `placeholder:"N" help:"Tokens of the last validation; 0 for all."`
 	SaveEvery   *int     `placeholder:"N" help:"Updates between two checkpoints; 0 for none but the last."`
 
-	SampleTokens int  `placeholder:"N" default:"250" help:"Tokens of the text that is generated at the end (${default})."`
+	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text that is generated at the end (${default})."`
 	JSON         bool `name:"json" help:"Print the result as JSON."`
 }
 
@@ -293,7 +293,7 @@ func (r *trainReport) print(e *env) error {
 }
 
 // sampleTemperature is a little below 1, which makes short texts more coherent.
-const sampleTemperature = 0.8
+const sampleTemperature = 0.9
 
 // sample returns a text of n tokens that begins a line, or as many as the model
 // has positions for.
