@@ -13,7 +13,7 @@ vet:
 	go vet ./...
 
 generate: # the assembly of internal/kernel
-	cd internal/kernel/_asm && go generate ./...
+	go generate ./internal/kernel
 
 bench: # GEMM against the FMA peak of the same run
 	go test ./internal/kernel -run x -bench Gemm1024
