@@ -84,7 +84,6 @@ type Traits struct {
 	Positive  bool // weights are never negative
 	Streaming bool // a State of fixed size exists
 	Linear    bool // the linear form exists
-	MaxScore  float64
 }
 
 // Mechanism is one attention function. Its methods may be called concurrently,

@@ -107,10 +107,10 @@ type attendReport struct {
 // noticed are rows that deserve a word. They are counted by the forms that
 // keep what the gradient needs, so step alone does not count them.
 type noticed struct {
-	Counted bool   `json:"rows_counted"`
-	Unseen  int64  `json:"unseen_rows"`
-	Weak    int64  `json:"weak_rows"`
-	WeakAt  [3]int `json:"first_weak_row"` // batch row, head, query; meaningful where there is one
+	Counted bool  `json:"rows_counted"`
+	Unseen  int64 `json:"unseen_rows"`
+	Weak    int64 `json:"weak_rows"`
+	WeakAt  []int `json:"first_weak_row,omitempty"` // batch row, head and query, where there is one
 }
 
 // attend reads, computes and returns the arrays to write. Unknown arrays are
@@ -169,7 +169,10 @@ func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *att
 		}
 	}
 	if keep != nil {
-		ran.noticed = noticed{true, keep.Unseen, keep.Weak, keep.WeakAt}
+		ran.noticed = noticed{Counted: true, Unseen: keep.Unseen, Weak: keep.Weak}
+		if keep.Weak > 0 {
+			ran.WeakAt = keep.WeakAt[:]
+		}
 	}
 	ran.PeakBytes = bench.PeakMemory()
 	return list, ran, nil
