@@ -9,8 +9,6 @@
 package attention
 
 import (
-	"errors"
-
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -129,9 +127,6 @@ type State[T tensor.Float] interface {
 	Bytes() int64  // memory held
 	AppendBinary(b []byte) ([]byte, error)
 }
-
-// ErrNotStreaming is returned where no honest causal form of fixed size exists.
-var ErrNotStreaming = errors.New("attention: this mechanism has no streaming state")
 
 // Shape is the shape of a call, for planning and for states (which ignore N
 // and M).

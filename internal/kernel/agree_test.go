@@ -141,7 +141,6 @@ func testShort(t *testing.T, k *Table[float32]) {
 		"Scale":         func() { k.Scale(dst, 1, short) },
 		"Add":           func() { k.Add(dst, dst, short) },
 		"Mul":           func() { k.Mul(dst, short, dst) },
-		"ScaledMul":     func() { k.ScaledMul(dst, 1, dst, short) },
 		"MulAdd":        func() { k.MulAdd(dst, short, dst) },
 		"Dot":           func() { k.Dot(dst, short) },
 		"Exp":           func() { k.Exp(dst, short, 0) },

@@ -7,7 +7,11 @@ const tiny = 0x1p-126
 
 func productsGo[T Float](dst []T, drs int, w, p, x []T, xrs int) {
 	for r, a := range w {
-		scaledMulGo(dst[r*drs:][:len(p)], a, p, x[r*xrs:])
+		row := dst[r*drs:][:len(p)]
+		other := x[r*xrs:][:len(p)]
+		for i := range row {
+			row[i] = a * (p[i] * other[i])
+		}
 	}
 }
 

@@ -9,8 +9,8 @@ func generic[T Float]() *Table[T] {
 		Name:  "generic",
 		Block: blockGo[T], Transpose: transposeGo[T],
 		Axpy: axpyGo[T], Scale: scaleGo[T], Add: addGo[T], Mul: mulGo[T],
-		ScaledMul: scaledMulGo[T], MulAdd: mulAddGo[T],
-		Dot: dotGo[T], Sum: sumGo[T], Max: maxGo[T],
+		MulAdd: mulAddGo[T],
+		Dot:    dotGo[T], Sum: sumGo[T], Max: maxGo[T],
 		Exp: expGo[T], Poly: polyGo[T],
 		GELU: geluGo[T], GELUGrad: geluGradGo[T],
 		LayerNorm: layerNormGo[T], LayerNormGrad: layerNormGradGo[T],
@@ -89,13 +89,6 @@ func mulGo[T Float](dst, x, y []T) {
 	x, y = x[:len(dst)], y[:len(dst)]
 	for i := range dst {
 		dst[i] = x[i] * y[i]
-	}
-}
-
-func scaledMulGo[T Float](dst []T, a T, x, y []T) {
-	x, y = x[:len(dst)], y[:len(dst)]
-	for i := range dst {
-		dst[i] = a * (x[i] * y[i])
 	}
 }
 

@@ -39,12 +39,11 @@ type Table[T Float] struct {
 	// Transpose sets dst[j*drs+i] = src[i*srs+j] for i < rows, j < cols.
 	Transpose func(dst []T, drs int, src []T, srs, rows, cols int)
 
-	Axpy      func(dst []T, a T, x []T)    // dst += a·x
-	Scale     func(dst []T, a T, x []T)    // dst = a·x
-	Add       func(dst, x, y []T)          // dst = x + y
-	Mul       func(dst, x, y []T)          // dst = x∘y
-	ScaledMul func(dst []T, a T, x, y []T) // dst = a·(x∘y)
-	MulAdd    func(dst, x, y []T)          // dst += x∘y
+	Axpy   func(dst []T, a T, x []T) // dst += a·x
+	Scale  func(dst []T, a T, x []T) // dst = a·x
+	Add    func(dst, x, y []T)       // dst = x + y
+	Mul    func(dst, x, y []T)       // dst = x∘y
+	MulAdd func(dst, x, y []T)       // dst += x∘y
 
 	Dot func(x, y []T) T // Σ x·y
 	Sum func(x []T) T    // Σ x

@@ -39,8 +39,7 @@ func avx512() *Table[float32] {
 		Transpose: transposeAVX2,
 		Axpy:      scaled(axpyAVX512), Scale: scaled(scaleAVX512),
 		Add: binary(addAVX512), Mul: binary(mulAVX512), MulAdd: binary(mulAddAVX512),
-		ScaledMul: scaledMul(scaledMulAVX512),
-		Dot:       dot(dotAVX512), Sum: reduction(sumAVX512), Max: reduction(maxAVX512),
+		Dot: dot(dotAVX512), Sum: reduction(sumAVX512), Max: reduction(maxAVX512),
 		Exp: exp(expAVX512), Poly: poly(polyAVX512),
 		GELU: unary(geluAVX512), GELUGrad: binary(geluGradAVX512),
 		LayerNorm:     layerNorm(sumAVX512, varianceAVX512, normalizeAVX512, normalizeBiasAVX512),
@@ -66,8 +65,7 @@ func avx2() *Table[float32] {
 		Transpose: transposeAVX2,
 		Axpy:      scaled(axpyAVX2), Scale: scaled(scaleAVX2),
 		Add: binary(addAVX2), Mul: binary(mulAVX2), MulAdd: binary(mulAddAVX2),
-		ScaledMul: scaledMul(scaledMulAVX2),
-		Dot:       dot(dotAVX2), Sum: reduction(sumAVX2), Max: reduction(maxAVX2),
+		Dot: dot(dotAVX2), Sum: reduction(sumAVX2), Max: reduction(maxAVX2),
 		Exp: exp(expAVX2), Poly: poly(polyAVX2),
 		GELU: unary(geluAVX2), GELUGrad: binary(geluGradAVX2),
 		LayerNorm:     layerNorm(sumAVX2, varianceAVX2, normalizeAVX2, normalizeBiasAVX2),
@@ -111,13 +109,6 @@ func scaled(f func(n int, dst *float32, a float32, x *float32)) func(dst []float
 	return func(dst []float32, a float32, x []float32) {
 		n := len(dst)
 		f(n, at(dst, n), a, at(x, n))
-	}
-}
-
-func scaledMul(f func(n int, dst *float32, a float32, x, y *float32)) func(dst []float32, a float32, x, y []float32) {
-	return func(dst []float32, a float32, x, y []float32) {
-		n := len(dst)
-		f(n, at(dst, n), a, at(x, n), at(y, n))
 	}
 }
 

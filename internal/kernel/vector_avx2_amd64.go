@@ -24,11 +24,6 @@ func addAVX2(n int, dst *float32, x *float32, y *float32)
 //go:noescape
 func mulAVX2(n int, dst *float32, x *float32, y *float32)
 
-// scaledMulAVX2 sets dst = a·(x∘y).
-//
-//go:noescape
-func scaledMulAVX2(n int, dst *float32, a float32, x *float32, y *float32)
-
 // mulAddAVX2 sets dst += x∘y.
 //
 //go:noescape

@@ -362,103 +362,6 @@ done20:
 	VZEROUPPER
 	RET
 
-// func scaledMulAVX2(n int, dst *float32, a float32, x *float32, y *float32)
-// Requires: AVX
-TEXT ·scaledMulAVX2(SB), NOSPLIT, $0-40
-	MOVQ         n+0(FP), AX
-	MOVQ         dst+8(FP), CX
-	MOVQ         x+24(FP), DX
-	MOVQ         y+32(FP), BX
-	VBROADCASTSS a+16(FP), Y0
-	XORQ         SI, SI
-
-loop23:
-	CMPQ    AX, $+64
-	JLT     single22
-	VMOVUPS (DX)(SI*4), Y1
-	VMOVUPS 32(DX)(SI*4), Y2
-	VMOVUPS (BX)(SI*4), Y3
-	VMOVUPS 32(BX)(SI*4), Y4
-	VMULPS  Y3, Y1, Y1
-	VMULPS  Y4, Y2, Y2
-	VMULPS  Y0, Y1, Y1
-	VMULPS  Y0, Y2, Y2
-	VMOVUPS Y1, (CX)(SI*4)
-	VMOVUPS Y2, 32(CX)(SI*4)
-	VMOVUPS 64(DX)(SI*4), Y1
-	VMOVUPS 96(DX)(SI*4), Y2
-	VMOVUPS 64(BX)(SI*4), Y3
-	VMOVUPS 96(BX)(SI*4), Y4
-	VMULPS  Y3, Y1, Y1
-	VMULPS  Y4, Y2, Y2
-	VMULPS  Y0, Y1, Y1
-	VMULPS  Y0, Y2, Y2
-	VMOVUPS Y1, 64(CX)(SI*4)
-	VMOVUPS Y2, 96(CX)(SI*4)
-	VMOVUPS 128(DX)(SI*4), Y1
-	VMOVUPS 160(DX)(SI*4), Y2
-	VMOVUPS 128(BX)(SI*4), Y3
-	VMOVUPS 160(BX)(SI*4), Y4
-	VMULPS  Y3, Y1, Y1
-	VMULPS  Y4, Y2, Y2
-	VMULPS  Y0, Y1, Y1
-	VMULPS  Y0, Y2, Y2
-	VMOVUPS Y1, 128(CX)(SI*4)
-	VMOVUPS Y2, 160(CX)(SI*4)
-	VMOVUPS 192(DX)(SI*4), Y1
-	VMOVUPS 224(DX)(SI*4), Y2
-	VMOVUPS 192(BX)(SI*4), Y3
-	VMOVUPS 224(BX)(SI*4), Y4
-	VMULPS  Y3, Y1, Y1
-	VMULPS  Y4, Y2, Y2
-	VMULPS  Y0, Y1, Y1
-	VMULPS  Y0, Y2, Y2
-	VMOVUPS Y1, 192(CX)(SI*4)
-	VMOVUPS Y2, 224(CX)(SI*4)
-	ADDQ    $+64, SI
-	SUBQ    $+64, AX
-	JMP     loop23
-
-single22:
-loop24:
-	CMPQ    AX, $+16
-	JLT     part21
-	VMOVUPS (DX)(SI*4), Y1
-	VMOVUPS 32(DX)(SI*4), Y2
-	VMOVUPS (BX)(SI*4), Y3
-	VMOVUPS 32(BX)(SI*4), Y4
-	VMULPS  Y3, Y1, Y1
-	VMULPS  Y4, Y2, Y2
-	VMULPS  Y0, Y1, Y1
-	VMULPS  Y0, Y2, Y2
-	VMOVUPS Y1, (CX)(SI*4)
-	VMOVUPS Y2, 32(CX)(SI*4)
-	ADDQ    $+16, SI
-	SUBQ    $+16, AX
-	JMP     loop24
-
-part21:
-	TESTQ      AX, AX
-	JZ         done25
-	LEAQ       masksAVX2<>+0(SB), DI
-	NEGQ       AX
-	VMOVUPS    64(DI)(AX*4), Y1
-	VMOVUPS    96(DI)(AX*4), Y2
-	VMASKMOVPS (DX)(SI*4), Y1, Y3
-	VMASKMOVPS 32(DX)(SI*4), Y2, Y4
-	VMASKMOVPS (BX)(SI*4), Y1, Y5
-	VMASKMOVPS 32(BX)(SI*4), Y2, Y6
-	VMULPS     Y5, Y3, Y3
-	VMULPS     Y6, Y4, Y4
-	VMULPS     Y0, Y3, Y3
-	VMULPS     Y0, Y4, Y0
-	VMASKMOVPS Y3, Y1, (CX)(SI*4)
-	VMASKMOVPS Y0, Y2, 32(CX)(SI*4)
-
-done25:
-	VZEROUPPER
-	RET
-
 // func mulAddAVX2(n int, dst *float32, x *float32, y *float32)
 // Requires: AVX, FMA3
 TEXT ·mulAddAVX2(SB), NOSPLIT, $0-32
@@ -468,9 +371,9 @@ TEXT ·mulAddAVX2(SB), NOSPLIT, $0-32
 	MOVQ y+24(FP), BX
 	XORQ SI, SI
 
-loop28:
+loop23:
 	CMPQ        AX, $+64
-	JLT         single27
+	JLT         single22
 	VMOVUPS     (CX)(SI*4), Y0
 	VMOVUPS     32(CX)(SI*4), Y1
 	VMOVUPS     (DX)(SI*4), Y2
@@ -513,12 +416,12 @@ loop28:
 	VMOVUPS     Y1, 224(CX)(SI*4)
 	ADDQ        $+64, SI
 	SUBQ        $+64, AX
-	JMP         loop28
+	JMP         loop23
 
-single27:
-loop29:
+single22:
+loop24:
 	CMPQ        AX, $+16
-	JLT         part26
+	JLT         part21
 	VMOVUPS     (CX)(SI*4), Y0
 	VMOVUPS     32(CX)(SI*4), Y1
 	VMOVUPS     (DX)(SI*4), Y2
@@ -531,11 +434,11 @@ loop29:
 	VMOVUPS     Y1, 32(CX)(SI*4)
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop29
+	JMP         loop24
 
-part26:
+part21:
 	TESTQ       AX, AX
-	JZ          done30
+	JZ          done25
 	LEAQ        masksAVX2<>+0(SB), DI
 	NEGQ        AX
 	VMOVUPS     64(DI)(AX*4), Y0
@@ -551,7 +454,7 @@ part26:
 	VMASKMOVPS  Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS  Y3, Y1, 32(CX)(SI*4)
 
-done30:
+done25:
 	VZEROUPPER
 	RET
 
@@ -571,9 +474,9 @@ TEXT ·dotAVX2(SB), NOSPLIT, $0-28
 	VPXOR Y7, Y7, Y7
 	XORQ  BX, BX
 
-loop33:
+loop28:
 	CMPQ        AX, $+64
-	JLT         single32
+	JLT         single27
 	VMOVUPS     (CX)(BX*4), Y8
 	VMOVUPS     32(CX)(BX*4), Y9
 	VMOVUPS     (DX)(BX*4), Y10
@@ -600,12 +503,12 @@ loop33:
 	VFMADD231PS Y11, Y9, Y7
 	ADDQ        $+64, BX
 	SUBQ        $+64, AX
-	JMP         loop33
+	JMP         loop28
 
-single32:
-loop34:
+single27:
+loop29:
 	CMPQ        AX, $+16
-	JLT         part31
+	JLT         part26
 	VMOVUPS     (CX)(BX*4), Y8
 	VMOVUPS     32(CX)(BX*4), Y9
 	VMOVUPS     (DX)(BX*4), Y10
@@ -614,11 +517,11 @@ loop34:
 	VFMADD231PS Y11, Y9, Y1
 	ADDQ        $+16, BX
 	SUBQ        $+16, AX
-	JMP         loop34
+	JMP         loop29
 
-part31:
+part26:
 	TESTQ       AX, AX
-	JZ          done35
+	JZ          done30
 	LEAQ        masksAVX2<>+0(SB), SI
 	NEGQ        AX
 	VMOVUPS     64(SI)(AX*4), Y8
@@ -630,7 +533,7 @@ part31:
 	VFMADD231PS Y8, Y10, Y0
 	VFMADD231PS Y9, Y11, Y1
 
-done35:
+done30:
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -663,9 +566,9 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-20
 	VPXOR Y7, Y7, Y7
 	XORQ  DX, DX
 
-loop38:
+loop33:
 	CMPQ    AX, $+64
-	JLT     single37
+	JLT     single32
 	VMOVUPS (CX)(DX*4), Y8
 	VMOVUPS 32(CX)(DX*4), Y9
 	VADDPS  Y8, Y0, Y0
@@ -684,23 +587,23 @@ loop38:
 	VADDPS  Y9, Y7, Y7
 	ADDQ    $+64, DX
 	SUBQ    $+64, AX
-	JMP     loop38
+	JMP     loop33
 
-single37:
-loop39:
+single32:
+loop34:
 	CMPQ    AX, $+16
-	JLT     part36
+	JLT     part31
 	VMOVUPS (CX)(DX*4), Y8
 	VMOVUPS 32(CX)(DX*4), Y9
 	VADDPS  Y8, Y0, Y0
 	VADDPS  Y9, Y1, Y1
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop39
+	JMP     loop34
 
-part36:
+part31:
 	TESTQ      AX, AX
-	JZ         done40
+	JZ         done35
 	LEAQ       masksAVX2<>+0(SB), BX
 	NEGQ       AX
 	VMOVUPS    64(BX)(AX*4), Y8
@@ -710,7 +613,7 @@ part36:
 	VADDPS     Y8, Y0, Y0
 	VADDPS     Y9, Y1, Y1
 
-done40:
+done35:
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -741,9 +644,9 @@ TEXT ·maxAVX2(SB), NOSPLIT, $0-20
 	VPXOR        Y5, Y5, Y5
 	XORQ         DX, DX
 
-loop42:
+loop37:
 	CMPQ    AX, $+16
-	JLT     part41
+	JLT     part36
 	VMOVUPS (CX)(DX*4), Y6
 	VMOVUPS 32(CX)(DX*4), Y7
 	VANDPS  Y1, Y6, Y8
@@ -754,11 +657,11 @@ loop42:
 	VMAXPS  Y3, Y7, Y3
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop42
+	JMP     loop37
 
-part41:
+part36:
 	TESTQ      AX, AX
-	JZ         done43
+	JZ         done38
 	LEAQ       masksAVX2<>+0(SB), BX
 	NEGQ       AX
 	VMOVUPS    64(BX)(AX*4), Y6
@@ -774,7 +677,7 @@ part41:
 	VPMAXSD    Y1, Y5, Y5
 	VMAXPS     Y3, Y0, Y3
 
-done43:
+done38:
 	VMAXPS       Y3, Y2, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VMAXPS       X1, X0, X1
@@ -791,10 +694,10 @@ done43:
 	VPMAXSD      X0, X2, X2
 	VMOVD        X2, AX
 	CMPL         AX, $0x7f800000
-	JLE          number44
+	JLE          number39
 	VMOVAPS      X2, X1
 
-number44:
+number39:
 	VZEROUPPER
 	MOVSS X1, ret+16(FP)
 	RET
@@ -820,9 +723,9 @@ TEXT ·polyAVX2(SB), NOSPLIT, $0-44
 	VPXOR Y3, Y3, Y3
 	XORQ  DI, DI
 
-loop47:
+loop42:
 	CMPQ         AX, $+32
-	JLT          single46
+	JLT          single41
 	MOVQ         BX, R8
 	VBROADCASTSS (SI)(R8*4), Y4
 	VMOVUPS      (DX)(DI*4), Y5
@@ -834,9 +737,9 @@ loop47:
 	VMOVAPS      Y4, Y11
 	VMOVAPS      Y4, Y4
 	TESTQ        R8, R8
-	JZ           done49
+	JZ           done44
 
-power48:
+power43:
 	DECQ         R8
 	VBROADCASTSS (SI)(R8*4), Y12
 	VFMADD213PS  Y12, Y5, Y7
@@ -844,9 +747,9 @@ power48:
 	VFMADD213PS  Y12, Y9, Y11
 	VFMADD213PS  Y12, Y10, Y4
 	TESTQ        R8, R8
-	JNZ          power48
+	JNZ          power43
 
-done49:
+done44:
 	VMOVUPS Y7, (CX)(DI*4)
 	VMOVUPS Y8, 32(CX)(DI*4)
 	VADDPS  Y7, Y0, Y0
@@ -857,12 +760,12 @@ done49:
 	VADDPS  Y4, Y3, Y3
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop47
+	JMP     loop42
 
-single46:
-loop50:
+single41:
+loop45:
 	CMPQ         AX, $+16
-	JLT          part45
+	JLT          part40
 	MOVQ         BX, R8
 	VBROADCASTSS (SI)(R8*4), Y4
 	VMOVUPS      (DX)(DI*4), Y5
@@ -870,28 +773,28 @@ loop50:
 	VMOVAPS      Y4, Y7
 	VMOVAPS      Y4, Y4
 	TESTQ        R8, R8
-	JZ           done52
+	JZ           done47
 
-power51:
+power46:
 	DECQ         R8
 	VBROADCASTSS (SI)(R8*4), Y8
 	VFMADD213PS  Y8, Y5, Y7
 	VFMADD213PS  Y8, Y6, Y4
 	TESTQ        R8, R8
-	JNZ          power51
+	JNZ          power46
 
-done52:
+done47:
 	VMOVUPS Y7, (CX)(DI*4)
 	VMOVUPS Y4, 32(CX)(DI*4)
 	VADDPS  Y7, Y0, Y0
 	VADDPS  Y4, Y1, Y1
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop50
+	JMP     loop45
 
-part45:
+part40:
 	TESTQ        AX, AX
-	JZ           done53
+	JZ           done48
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y4
@@ -903,17 +806,17 @@ part45:
 	VMOVAPS      Y6, Y9
 	VMOVAPS      Y6, Y6
 	TESTQ        AX, AX
-	JZ           done55
+	JZ           done50
 
-power54:
+power49:
 	DECQ         AX
 	VBROADCASTSS (SI)(AX*4), Y10
 	VFMADD213PS  Y10, Y7, Y9
 	VFMADD213PS  Y10, Y8, Y6
 	TESTQ        AX, AX
-	JNZ          power54
+	JNZ          power49
 
-done55:
+done50:
 	VMASKMOVPS Y9, Y4, (CX)(DI*4)
 	VMASKMOVPS Y6, Y5, 32(CX)(DI*4)
 	VANDPS     Y9, Y4, Y4
@@ -921,7 +824,7 @@ done55:
 	VADDPS     Y4, Y0, Y0
 	VADDPS     Y5, Y1, Y1
 
-done53:
+done48:
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y1, Y0, Y0
@@ -945,9 +848,9 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-36
 	VPXOR Y1, Y1, Y1
 	XORQ  BX, BX
 
-loop57:
+loop52:
 	CMPQ         AX, $+16
-	JLT          part56
+	JLT          part51
 	VMOVUPS      (DX)(BX*4), Y2
 	VMOVUPS      32(DX)(BX*4), Y3
 	VBROADCASTSS shift+24(FP), Y4
@@ -1014,11 +917,11 @@ loop57:
 	VADDPS       Y6, Y1, Y1
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop57
+	JMP          loop52
 
-part56:
+part51:
 	TESTQ        AX, AX
-	JZ           done58
+	JZ           done53
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y2
@@ -1090,7 +993,7 @@ part56:
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 
-done58:
+done53:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1149,9 +1052,9 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop60:
+loop55:
 	CMPQ         AX, $+16
-	JLT          part59
+	JLT          part54
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -1226,11 +1129,11 @@ loop60:
 	VMOVUPS      Y1, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop60
+	JMP          loop55
 
-part59:
+part54:
 	TESTQ        AX, AX
-	JZ           done61
+	JZ           done56
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -1308,7 +1211,7 @@ part59:
 	VMASKMOVPS   Y2, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(BX*4)
 
-done61:
+done56:
 	VZEROUPPER
 	RET
 
@@ -1327,9 +1230,9 @@ TEXT ·geluGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop63:
+loop58:
 	CMPQ         AX, $+16
-	JLT          part62
+	JLT          part57
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const41200000AVX2<>+0(SB), Y2
@@ -1431,11 +1334,11 @@ loop63:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop63
+	JMP          loop58
 
-part62:
+part57:
 	TESTQ        AX, AX
-	JZ           done64
+	JZ           done59
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -1540,7 +1443,7 @@ part62:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done64:
+done59:
 	VZEROUPPER
 	RET
 
@@ -1568,9 +1471,9 @@ TEXT ·varianceAVX2(SB), NOSPLIT, $0-28
 	VPXOR        Y4, Y4, Y4
 	XORQ         DX, DX
 
-loop67:
+loop62:
 	CMPQ        AX, $+32
-	JLT         single66
+	JLT         single61
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -1585,12 +1488,12 @@ loop67:
 	VFMADD231PS Y6, Y6, Y4
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop67
+	JMP         loop62
 
-single66:
-loop68:
+single61:
+loop63:
 	CMPQ        AX, $+16
-	JLT         part65
+	JLT         part60
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -1599,11 +1502,11 @@ loop68:
 	VFMADD231PS Y6, Y6, Y2
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop68
+	JMP         loop63
 
-part65:
+part60:
 	TESTQ       AX, AX
-	JZ          done69
+	JZ          done64
 	LEAQ        masksAVX2<>+0(SB), BX
 	NEGQ        AX
 	VMOVUPS     64(BX)(AX*4), Y5
@@ -1617,7 +1520,7 @@ part65:
 	VFMADD231PS Y5, Y5, Y1
 	VFMADD231PS Y0, Y0, Y2
 
-done69:
+done64:
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y0
@@ -1642,9 +1545,9 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Y1
 	XORQ         SI, SI
 
-loop72:
+loop67:
 	CMPQ    AX, $+32
-	JLT     single71
+	JLT     single66
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -1671,12 +1574,12 @@ loop72:
 	VMOVUPS Y3, 96(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop72
+	JMP     loop67
 
-single71:
-loop73:
+single66:
+loop68:
 	CMPQ    AX, $+16
-	JLT     part70
+	JLT     part65
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -1691,11 +1594,11 @@ loop73:
 	VMOVUPS Y3, 32(CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop73
+	JMP     loop68
 
-part70:
+part65:
 	TESTQ      AX, AX
-	JZ         done74
+	JZ         done69
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y2
@@ -1713,7 +1616,7 @@ part70:
 	VMASKMOVPS Y1, Y2, (CX)(SI*4)
 	VMASKMOVPS Y0, Y3, 32(CX)(SI*4)
 
-done74:
+done69:
 	VZEROUPPER
 	RET
 
@@ -1729,9 +1632,9 @@ TEXT ·normalizeBiasAVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Y1
 	XORQ         DI, DI
 
-loop77:
+loop72:
 	CMPQ        AX, $+32
-	JLT         single76
+	JLT         single71
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -1762,12 +1665,12 @@ loop77:
 	VMOVUPS     Y3, 96(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop77
+	JMP         loop72
 
-single76:
-loop78:
+single71:
+loop73:
 	CMPQ        AX, $+16
-	JLT         part75
+	JLT         part70
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -1784,11 +1687,11 @@ loop78:
 	VMOVUPS     Y3, 32(CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop78
+	JMP         loop73
 
-part75:
+part70:
 	TESTQ       AX, AX
-	JZ          done79
+	JZ          done74
 	LEAQ        masksAVX2<>+0(SB), R8
 	NEGQ        AX
 	VMOVUPS     64(R8)(AX*4), Y2
@@ -1808,7 +1711,7 @@ part75:
 	VMASKMOVPS  Y4, Y2, (CX)(DI*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(DI*4)
 
-done79:
+done74:
 	VZEROUPPER
 	RET
 
@@ -1825,9 +1728,9 @@ TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
 	VPXOR Y3, Y3, Y3
 	XORQ  SI, SI
 
-loop81:
+loop76:
 	CMPQ         AX, $+16
-	JLT          part80
+	JLT          part75
 	VMOVUPS      (DX)(SI*4), Y4
 	VMOVUPS      32(DX)(SI*4), Y5
 	VBROADCASTSS mean+32(FP), Y6
@@ -1848,11 +1751,11 @@ loop81:
 	VFMADD231PS  Y5, Y7, Y3
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop81
+	JMP          loop76
 
-part80:
+part75:
 	TESTQ        AX, AX
-	JZ           done82
+	JZ           done77
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y4
@@ -1878,7 +1781,7 @@ part80:
 	VFMADD231PS  Y4, Y8, Y2
 	VFMADD231PS  Y5, Y9, Y3
 
-done82:
+done77:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1908,9 +1811,9 @@ TEXT ·normGradAVX2(SB), NOSPLIT, $0-56
 	MOVQ dx+8(FP), SI
 	XORQ DI, DI
 
-loop84:
+loop79:
 	CMPQ         AX, $+16
-	JLT          part83
+	JLT          part78
 	VMOVUPS      (DX)(DI*4), Y0
 	VMOVUPS      32(DX)(DI*4), Y1
 	VBROADCASTSS mean+40(FP), Y2
@@ -1938,11 +1841,11 @@ loop84:
 	VMOVUPS      Y0, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop84
+	JMP          loop79
 
-part83:
+part78:
 	TESTQ        AX, AX
-	JZ           done85
+	JZ           done80
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -1973,7 +1876,7 @@ part83:
 	VMASKMOVPS   Y3, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y2, Y1, 32(SI)(DI*4)
 
-done85:
+done80:
 	VZEROUPPER
 	RET
 
@@ -1986,9 +1889,9 @@ TEXT ·gainGradAVX2(SB), NOSPLIT, $0-40
 	MOVQ dgain+8(FP), BX
 	XORQ SI, SI
 
-loop87:
+loop82:
 	CMPQ         AX, $+16
-	JLT          part86
+	JLT          part81
 	VMOVUPS      (DX)(SI*4), Y0
 	VMOVUPS      32(DX)(SI*4), Y1
 	VBROADCASTSS mean+32(FP), Y2
@@ -2007,11 +1910,11 @@ loop87:
 	VMOVUPS      Y3, 32(BX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop87
+	JMP          loop82
 
-part86:
+part81:
 	TESTQ        AX, AX
-	JZ           done88
+	JZ           done83
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2033,7 +1936,7 @@ part86:
 	VMASKMOVPS   Y4, Y0, (BX)(SI*4)
 	VMASKMOVPS   Y5, Y1, 32(BX)(SI*4)
 
-done88:
+done83:
 	VZEROUPPER
 	RET
 
@@ -2048,9 +1951,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop90:
+loop85:
 	CMPQ         AX, $+16
-	JLT          part89
+	JLT          part84
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -2109,11 +2012,11 @@ loop90:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop90
+	JMP          loop85
 
-part89:
+part84:
 	TESTQ        AX, AX
-	JZ           done91
+	JZ           done86
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -2175,7 +2078,7 @@ part89:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done91:
+done86:
 	VZEROUPPER
 	RET
 
@@ -2194,9 +2097,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop94:
+loop89:
 	CMPQ    AX, $+64
-	JLT     single93
+	JLT     single88
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -2210,7 +2113,7 @@ loop94:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row95:
+row90:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -2248,15 +2151,15 @@ row95:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row95
+	JNZ          row90
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop94
+	JMP          loop89
 
-single93:
-loop96:
+single88:
+loop91:
 	CMPQ    AX, $+16
-	JLT     part92
+	JLT     part87
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -2264,7 +2167,7 @@ loop96:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row97:
+row92:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -2278,14 +2181,14 @@ row97:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row97
+	JNZ          row92
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop96
+	JMP          loop91
 
-part92:
+part87:
 	TESTQ      AX, AX
-	JZ         done98
+	JZ         done93
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -2296,7 +2199,7 @@ part92:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row99:
+row94:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -2310,9 +2213,9 @@ row99:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row99
+	JNZ          row94
 
-done98:
+done93:
 	VZEROUPPER
 	RET
 
@@ -2330,9 +2233,9 @@ TEXT ·productsGradAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop102:
+loop97:
 	CMPQ    AX, $+32
-	JLT     single101
+	JLT     single96
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS (BX)(R10*4), Y2
@@ -2346,7 +2249,7 @@ loop102:
 	MOVQ    SI, R13
 	MOVQ    R8, R14
 
-row103:
+row98:
 	VMOVUPS     (R13)(R10*4), Y8
 	VMOVUPS     32(R13)(R10*4), Y9
 	VMOVUPS     (R12)(R10*4), Y10
@@ -2375,19 +2278,19 @@ row103:
 	ADDQ        R9, R13
 	ADDQ        R9, R14
 	DECQ        R11
-	JNZ         row103
+	JNZ         row98
 	VMOVUPS     Y2, (BX)(R10*4)
 	VMOVUPS     Y3, 32(BX)(R10*4)
 	VMOVUPS     Y6, 64(BX)(R10*4)
 	VMOVUPS     Y7, 96(BX)(R10*4)
 	ADDQ        $+32, R10
 	SUBQ        $+32, AX
-	JMP         loop102
+	JMP         loop97
 
-single101:
-loop104:
+single96:
+loop99:
 	CMPQ    AX, $+16
-	JLT     part100
+	JLT     part95
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS (BX)(R10*4), Y2
@@ -2397,7 +2300,7 @@ loop104:
 	MOVQ    SI, R13
 	MOVQ    R8, R14
 
-row105:
+row100:
 	VMOVUPS     (R13)(R10*4), Y4
 	VMOVUPS     32(R13)(R10*4), Y5
 	VMOVUPS     (R12)(R10*4), Y6
@@ -2414,16 +2317,16 @@ row105:
 	ADDQ        R9, R13
 	ADDQ        R9, R14
 	DECQ        R11
-	JNZ         row105
+	JNZ         row100
 	VMOVUPS     Y2, (BX)(R10*4)
 	VMOVUPS     Y3, 32(BX)(R10*4)
 	ADDQ        $+16, R10
 	SUBQ        $+16, AX
-	JMP         loop104
+	JMP         loop99
 
-part100:
+part95:
 	TESTQ      AX, AX
-	JZ         done106
+	JZ         done101
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -2437,7 +2340,7 @@ part100:
 	MOVQ       SI, DX
 	MOVQ       R8, SI
 
-row107:
+row102:
 	VMASKMOVPS  (DX)(R10*4), Y0, Y6
 	VMASKMOVPS  32(DX)(R10*4), Y1, Y7
 	VMASKMOVPS  (CX)(R10*4), Y0, Y8
@@ -2454,11 +2357,11 @@ row107:
 	ADDQ        R9, DX
 	ADDQ        R9, SI
 	DECQ        AX
-	JNZ         row107
+	JNZ         row102
 	VMASKMOVPS  Y4, Y0, (BX)(R10*4)
 	VMASKMOVPS  Y5, Y1, 32(BX)(R10*4)
 
-done106:
+done101:
 	VZEROUPPER
 	RET
 
@@ -2472,9 +2375,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows110:
+rows105:
 	CMPQ  AX, $0x04
-	JLT   rest108
+	JLT   rest103
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -2489,9 +2392,9 @@ rows110:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop112:
+loop107:
 	CMPQ        R10, $+16
-	JLT         part111
+	JLT         part106
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -2512,11 +2415,11 @@ loop112:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop112
+	JMP         loop107
 
-part111:
+part106:
 	TESTQ       R10, R10
-	JZ          done113
+	JZ          done108
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -2540,7 +2443,7 @@ part111:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done113:
+done108:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -2554,20 +2457,20 @@ done113:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows110
+	JMP          rows105
 
-rest108:
-rows114:
+rest103:
+rows109:
 	CMPQ  AX, $0x01
-	JLT   finished109
+	JLT   finished104
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop116:
+loop111:
 	CMPQ        DI, $+16
-	JLT         part115
+	JLT         part110
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -2576,11 +2479,11 @@ loop116:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop116
+	JMP         loop111
 
-part115:
+part110:
 	TESTQ       DI, DI
-	JZ          done117
+	JZ          done112
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -2592,7 +2495,7 @@ part115:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done117:
+done112:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -2602,9 +2505,9 @@ done117:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows114
+	JMP          rows109
 
-finished109:
+finished104:
 	VZEROUPPER
 	RET
 
@@ -2618,9 +2521,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop119:
+loop114:
 	CMPQ    AX, $+16
-	JLT     part118
+	JLT     part113
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -2630,7 +2533,7 @@ loop119:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row120:
+row115:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -2639,14 +2542,14 @@ row120:
 	VADDPS       Y7, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row120
+	JNZ          row115
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y2, Y2
 	VMULPS       Y6, Y3, Y3
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row121:
+row116:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -2659,14 +2562,14 @@ row121:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row121
+	JNZ          row116
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y1
 	VMULPS       Y0, Y5, Y0
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row122:
+row117:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y3
 	VSUBPS  Y1, Y2, Y2
@@ -2675,14 +2578,14 @@ row122:
 	VMOVUPS Y3, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row122
+	JNZ     row117
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop119
+	JMP     loop114
 
-part118:
+part113:
 	TESTQ      AX, AX
-	JZ         done123
+	JZ         done118
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -2696,7 +2599,7 @@ part118:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row124:
+row119:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -2705,14 +2608,14 @@ row124:
 	VADDPS       Y9, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row124
+	JNZ          row119
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row125:
+row120:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -2725,14 +2628,14 @@ row125:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row125
+	JNZ          row120
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y3
 	VMULPS       Y2, Y7, Y2
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row126:
+row121:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VSUBPS     Y3, Y4, Y4
@@ -2741,9 +2644,9 @@ row126:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row126
+	JNZ        row121
 
-done123:
+done118:
 	VZEROUPPER
 	RET
 
@@ -2757,9 +2660,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop128:
+loop123:
 	CMPQ         AX, $+16
-	JLT          part127
+	JLT          part122
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -2772,7 +2675,7 @@ loop128:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row129:
+row124:
 	VMOVUPS      (R8)(SI*4), Y5
 	VMOVUPS      32(R8)(SI*4), Y6
 	VCVTPS2PD    X5, Y7
@@ -2788,7 +2691,7 @@ row129:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row129
+	JNZ          row124
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -2818,7 +2721,7 @@ row129:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row130:
+row125:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -2827,14 +2730,14 @@ row130:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row130
+	JNZ     row125
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop128
+	JMP     loop123
 
-part127:
+part122:
 	TESTQ        AX, AX
-	JZ           done131
+	JZ           done126
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2851,7 +2754,7 @@ part127:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row132:
+row127:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y8
 	VCVTPS2PD    X7, Y9
@@ -2867,7 +2770,7 @@ row132:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row132
+	JNZ          row127
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -2897,7 +2800,7 @@ row132:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row133:
+row128:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -2906,9 +2809,9 @@ row133:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row133
+	JNZ        row128
 
-done131:
+done126:
 	VZEROUPPER
 	RET
 
@@ -2926,9 +2829,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop135:
+loop130:
 	CMPQ         AX, $+16
-	JLT          part134
+	JLT          part129
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -2941,7 +2844,7 @@ loop135:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row136:
+row131:
 	VMOVUPS      (R9)(DI*4), Y5
 	VMOVUPS      32(R9)(DI*4), Y6
 	VCVTPS2PD    X5, Y7
@@ -2957,7 +2860,7 @@ row136:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row136
+	JNZ          row131
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -2970,7 +2873,7 @@ row136:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row137:
+row132:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      32(R9)(DI*4), Y10
 	VMOVUPS      (R10)(DI*4), Y11
@@ -2994,7 +2897,7 @@ row137:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row137
+	JNZ          row132
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -3045,7 +2948,7 @@ row137:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row138:
+row133:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -3059,14 +2962,14 @@ row138:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row138
+	JNZ          row133
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop135
+	JMP          loop130
 
-part134:
+part129:
 	TESTQ        AX, AX
-	JZ           done139
+	JZ           done134
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -3083,7 +2986,7 @@ part134:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row140:
+row135:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VMASKMOVPS   32(R8)(DI*4), Y1, Y8
 	VCVTPS2PD    X7, Y9
@@ -3099,7 +3002,7 @@ row140:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row140
+	JNZ          row135
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -3112,7 +3015,7 @@ row140:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row141:
+row136:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   32(R8)(DI*4), Y1, Y12
 	VMASKMOVPS   (R9)(DI*4), Y0, Y13
@@ -3136,7 +3039,7 @@ row141:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row141
+	JNZ          row136
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -3187,7 +3090,7 @@ row141:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row142:
+row137:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -3201,9 +3104,9 @@ row142:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row142
+	JNZ          row137
 
-done139:
+done134:
 	VZEROUPPER
 	RET
 
@@ -3222,16 +3125,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop144:
+loop139:
 	CMPQ AX, $+16
-	JLT  part143
+	JLT  part138
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row145:
+row140:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -3257,14 +3160,14 @@ row145:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row145
+	JNZ          row140
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop144
+	JMP          loop139
 
-part143:
+part138:
 	TESTQ   AX, AX
-	JZ      done146
+	JZ      done141
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -3275,7 +3178,7 @@ part143:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row147:
+row142:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -3301,9 +3204,9 @@ row147:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row147
+	JNZ          row142
 
-done146:
+done141:
 	VZEROUPPER
 	RET
 
@@ -3329,7 +3232,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block148:
+block143:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -3377,6 +3280,6 @@ block148:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block148
+	JNZ         block143
 	VZEROUPPER
 	RET

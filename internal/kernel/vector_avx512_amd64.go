@@ -24,11 +24,6 @@ func addAVX512(n int, dst *float32, x *float32, y *float32)
 //go:noescape
 func mulAVX512(n int, dst *float32, x *float32, y *float32)
 
-// scaledMulAVX512 sets dst = a·(x∘y).
-//
-//go:noescape
-func scaledMulAVX512(n int, dst *float32, a float32, x *float32, y *float32)
-
 // mulAddAVX512 sets dst += x∘y.
 //
 //go:noescape

@@ -234,72 +234,6 @@ done20:
 	VZEROUPPER
 	RET
 
-// func scaledMulAVX512(n int, dst *float32, a float32, x *float32, y *float32)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·scaledMulAVX512(SB), NOSPLIT, $0-40
-	MOVQ         n+0(FP), AX
-	MOVQ         dst+8(FP), CX
-	MOVQ         x+24(FP), DX
-	MOVQ         y+32(FP), BX
-	VBROADCASTSS a+16(FP), Z0
-	XORQ         SI, SI
-
-loop23:
-	CMPQ    AX, $+64
-	JLT     single22
-	VMOVUPS (DX)(SI*4), Z1
-	VMOVUPS (BX)(SI*4), Z2
-	VMULPS  Z2, Z1, Z1
-	VMULPS  Z0, Z1, Z1
-	VMOVUPS Z1, (CX)(SI*4)
-	VMOVUPS 64(DX)(SI*4), Z1
-	VMOVUPS 64(BX)(SI*4), Z2
-	VMULPS  Z2, Z1, Z1
-	VMULPS  Z0, Z1, Z1
-	VMOVUPS Z1, 64(CX)(SI*4)
-	VMOVUPS 128(DX)(SI*4), Z1
-	VMOVUPS 128(BX)(SI*4), Z2
-	VMULPS  Z2, Z1, Z1
-	VMULPS  Z0, Z1, Z1
-	VMOVUPS Z1, 128(CX)(SI*4)
-	VMOVUPS 192(DX)(SI*4), Z1
-	VMOVUPS 192(BX)(SI*4), Z2
-	VMULPS  Z2, Z1, Z1
-	VMULPS  Z0, Z1, Z1
-	VMOVUPS Z1, 192(CX)(SI*4)
-	ADDQ    $+64, SI
-	SUBQ    $+64, AX
-	JMP     loop23
-
-single22:
-loop24:
-	CMPQ    AX, $+16
-	JLT     part21
-	VMOVUPS (DX)(SI*4), Z1
-	VMOVUPS (BX)(SI*4), Z2
-	VMULPS  Z2, Z1, Z1
-	VMULPS  Z0, Z1, Z1
-	VMOVUPS Z1, (CX)(SI*4)
-	ADDQ    $+16, SI
-	SUBQ    $+16, AX
-	JMP     loop24
-
-part21:
-	TESTQ     AX, AX
-	JZ        done25
-	MOVL      $-1, DI
-	BZHIL     AX, DI, DI
-	KMOVW     DI, K1
-	VMOVUPS.Z (DX)(SI*4), K1, Z1
-	VMOVUPS.Z (BX)(SI*4), K1, Z2
-	VMULPS    Z2, Z1, Z1
-	VMULPS    Z0, Z1, Z0
-	VMOVUPS   Z0, K1, (CX)(SI*4)
-
-done25:
-	VZEROUPPER
-	RET
-
 // func mulAddAVX512(n int, dst *float32, x *float32, y *float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·mulAddAVX512(SB), NOSPLIT, $0-32
@@ -309,9 +243,9 @@ TEXT ·mulAddAVX512(SB), NOSPLIT, $0-32
 	MOVQ y+24(FP), BX
 	XORQ SI, SI
 
-loop28:
+loop23:
 	CMPQ        AX, $+64
-	JLT         single27
+	JLT         single22
 	VMOVUPS     (CX)(SI*4), Z0
 	VMOVUPS     (DX)(SI*4), Z1
 	VMOVUPS     (BX)(SI*4), Z2
@@ -334,12 +268,12 @@ loop28:
 	VMOVUPS     Z0, 192(CX)(SI*4)
 	ADDQ        $+64, SI
 	SUBQ        $+64, AX
-	JMP         loop28
+	JMP         loop23
 
-single27:
-loop29:
+single22:
+loop24:
 	CMPQ        AX, $+16
-	JLT         part26
+	JLT         part21
 	VMOVUPS     (CX)(SI*4), Z0
 	VMOVUPS     (DX)(SI*4), Z1
 	VMOVUPS     (BX)(SI*4), Z2
@@ -347,11 +281,11 @@ loop29:
 	VMOVUPS     Z0, (CX)(SI*4)
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop29
+	JMP         loop24
 
-part26:
+part21:
 	TESTQ       AX, AX
-	JZ          done30
+	JZ          done25
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -361,7 +295,7 @@ part26:
 	VFMADD231PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (CX)(SI*4)
 
-done30:
+done25:
 	VZEROUPPER
 	RET
 
@@ -377,9 +311,9 @@ TEXT ·dotAVX512(SB), NOSPLIT, $0-28
 	VPXORD Z3, Z3, Z3
 	XORQ   BX, BX
 
-loop33:
+loop28:
 	CMPQ        AX, $+64
-	JLT         single32
+	JLT         single27
 	VMOVUPS     (CX)(BX*4), Z4
 	VMOVUPS     (DX)(BX*4), Z5
 	VFMADD231PS Z5, Z4, Z0
@@ -394,22 +328,22 @@ loop33:
 	VFMADD231PS Z5, Z4, Z3
 	ADDQ        $+64, BX
 	SUBQ        $+64, AX
-	JMP         loop33
+	JMP         loop28
 
-single32:
-loop34:
+single27:
+loop29:
 	CMPQ        AX, $+16
-	JLT         part31
+	JLT         part26
 	VMOVUPS     (CX)(BX*4), Z4
 	VMOVUPS     (DX)(BX*4), Z5
 	VFMADD231PS Z5, Z4, Z0
 	ADDQ        $+16, BX
 	SUBQ        $+16, AX
-	JMP         loop34
+	JMP         loop29
 
-part31:
+part26:
 	TESTQ       AX, AX
-	JZ          done35
+	JZ          done30
 	MOVL        $-1, SI
 	BZHIL       AX, SI, SI
 	KMOVW       SI, K1
@@ -417,7 +351,7 @@ part31:
 	VMOVUPS.Z   (DX)(BX*4), K1, Z5
 	VFMADD231PS Z5, Z4, Z0
 
-done35:
+done30:
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z3, Z1, Z1
 	VADDPS        Z1, Z0, Z0
@@ -444,9 +378,9 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-20
 	VPXORD Z3, Z3, Z3
 	XORQ   DX, DX
 
-loop38:
+loop33:
 	CMPQ    AX, $+64
-	JLT     single37
+	JLT     single32
 	VMOVUPS (CX)(DX*4), Z4
 	VADDPS  Z4, Z0, Z0
 	VMOVUPS 64(CX)(DX*4), Z4
@@ -457,28 +391,28 @@ loop38:
 	VADDPS  Z4, Z3, Z3
 	ADDQ    $+64, DX
 	SUBQ    $+64, AX
-	JMP     loop38
+	JMP     loop33
 
-single37:
-loop39:
+single32:
+loop34:
 	CMPQ    AX, $+16
-	JLT     part36
+	JLT     part31
 	VMOVUPS (CX)(DX*4), Z4
 	VADDPS  Z4, Z0, Z0
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop39
+	JMP     loop34
 
-part36:
+part31:
 	TESTQ     AX, AX
-	JZ        done40
+	JZ        done35
 	MOVL      $-1, BX
 	BZHIL     AX, BX, BX
 	KMOVW     BX, K1
 	VMOVUPS.Z (CX)(DX*4), K1, Z4
 	VADDPS    Z4, Z0, Z0
 
-done40:
+done35:
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z3, Z1, Z1
 	VADDPS        Z1, Z0, Z0
@@ -505,20 +439,20 @@ TEXT ·maxAVX512(SB), NOSPLIT, $0-20
 	VPXORD       Z3, Z3, Z3
 	XORQ         DX, DX
 
-loop42:
+loop37:
 	CMPQ    AX, $+16
-	JLT     part41
+	JLT     part36
 	VMOVUPS (CX)(DX*4), Z4
 	VANDPS  Z1, Z4, Z5
 	VPMAXSD Z5, Z3, Z3
 	VMAXPS  Z2, Z4, Z2
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop42
+	JMP     loop37
 
-part41:
+part36:
 	TESTQ     AX, AX
-	JZ        done43
+	JZ        done38
 	MOVL      $-1, BX
 	BZHIL     AX, BX, BX
 	KMOVW     BX, K1
@@ -528,7 +462,7 @@ part41:
 	VPMAXSD   Z0, Z3, Z3
 	VMAXPS    Z2, Z6, Z2
 
-done43:
+done38:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VMAXPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -547,10 +481,10 @@ done43:
 	VPMAXSD       X0, X2, X2
 	VMOVD         X2, AX
 	CMPL          AX, $0x7f800000
-	JLE           number44
+	JLE           number39
 	VMOVAPS       X2, X1
 
-number44:
+number39:
 	VZEROUPPER
 	MOVSS X1, ret+16(FP)
 	RET
@@ -574,9 +508,9 @@ TEXT ·polyAVX512(SB), NOSPLIT, $0-44
 	VPXORD Z1, Z1, Z1
 	XORQ   DI, DI
 
-loop47:
+loop42:
 	CMPQ         AX, $+32
-	JLT          single46
+	JLT          single41
 	MOVQ         BX, R8
 	VBROADCASTSS (SI)(R8*4), Z2
 	VMOVUPS      (DX)(DI*4), Z3
@@ -584,53 +518,53 @@ loop47:
 	VMOVUPS      64(DX)(DI*4), Z5
 	VMOVAPS      Z2, Z2
 	TESTQ        R8, R8
-	JZ           done49
+	JZ           done44
 
-power48:
+power43:
 	DECQ         R8
 	VBROADCASTSS (SI)(R8*4), Z6
 	VFMADD213PS  Z6, Z3, Z4
 	VFMADD213PS  Z6, Z5, Z2
 	TESTQ        R8, R8
-	JNZ          power48
+	JNZ          power43
 
-done49:
+done44:
 	VMOVUPS Z4, (CX)(DI*4)
 	VADDPS  Z4, Z0, Z0
 	VMOVUPS Z2, 64(CX)(DI*4)
 	VADDPS  Z2, Z1, Z1
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop47
+	JMP     loop42
 
-single46:
-loop50:
+single41:
+loop45:
 	CMPQ         AX, $+16
-	JLT          part45
+	JLT          part40
 	MOVQ         BX, R8
 	VBROADCASTSS (SI)(R8*4), Z2
 	VMOVUPS      (DX)(DI*4), Z3
 	VMOVAPS      Z2, Z2
 	TESTQ        R8, R8
-	JZ           done52
+	JZ           done47
 
-power51:
+power46:
 	DECQ         R8
 	VBROADCASTSS (SI)(R8*4), Z4
 	VFMADD213PS  Z4, Z3, Z2
 	TESTQ        R8, R8
-	JNZ          power51
+	JNZ          power46
 
-done52:
+done47:
 	VMOVUPS Z2, (CX)(DI*4)
 	VADDPS  Z2, Z0, Z0
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop50
+	JMP     loop45
 
-part45:
+part40:
 	TESTQ        AX, AX
-	JZ           done53
+	JZ           done48
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -639,21 +573,21 @@ part45:
 	VMOVUPS.Z    (DX)(DI*4), K1, Z3
 	VMOVAPS      Z2, Z2
 	TESTQ        AX, AX
-	JZ           done55
+	JZ           done50
 
-power54:
+power49:
 	DECQ         AX
 	VBROADCASTSS (SI)(AX*4), Z4
 	VFMADD213PS  Z4, Z3, Z2
 	TESTQ        AX, AX
-	JNZ          power54
+	JNZ          power49
 
-done55:
+done50:
 	VMOVUPS   Z2, K1, (CX)(DI*4)
 	VMOVAPS.Z Z2, K1, Z2
 	VADDPS    Z2, Z0, Z0
 
-done53:
+done48:
 	VADDPS        Z1, Z0, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y1, Y0, Y0
@@ -691,9 +625,9 @@ TEXT ·expAVX512(SB), NOSPLIT, $0-36
 	VPXORD       Z15, Z15, Z15
 	XORQ         BX, BX
 
-loop57:
+loop52:
 	CMPQ         AX, $+16
-	JLT          part56
+	JLT          part51
 	VMOVUPS      (DX)(BX*4), Z16
 	VSUBPS       Z0, Z16, Z16
 	VMOVAPS      Z16, Z17
@@ -719,11 +653,11 @@ loop57:
 	VADDPS       Z18, Z15, Z15
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop57
+	JMP          loop52
 
-part56:
+part51:
 	TESTQ        AX, AX
-	JZ           done58
+	JZ           done53
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -752,7 +686,7 @@ part56:
 	VMOVAPS.Z    Z1, K1, Z0
 	VADDPS       Z0, Z15, Z15
 
-done58:
+done53:
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -829,9 +763,9 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z16
 	XORQ         BX, BX
 
-loop60:
+loop55:
 	CMPQ         AX, $+16
-	JLT          part59
+	JLT          part54
 	VMOVUPS      (DX)(BX*4), Z17
 	VMULPS       Z17, Z17, Z18
 	VFMADD213PS  Z0, Z1, Z18
@@ -860,11 +794,11 @@ loop60:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop60
+	JMP          loop55
 
-part59:
+part54:
 	TESTQ        AX, AX
-	JZ           done61
+	JZ           done56
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -895,7 +829,7 @@ part59:
 	VDIVPS       Z0, Z17, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done61:
+done56:
 	VZEROUPPER
 	RET
 
@@ -935,9 +869,9 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const41200000AVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop63:
+loop58:
 	CMPQ         AX, $+16
-	JLT          part62
+	JLT          part57
 	VMOVUPS      (BX)(SI*4), Z21
 	VMINPS       Z21, Z20, Z21
 	VMAXPS       Z21, Z19, Z21
@@ -977,11 +911,11 @@ loop63:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop63
+	JMP          loop58
 
-part62:
+part57:
 	TESTQ        AX, AX
-	JZ           done64
+	JZ           done59
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1023,7 +957,7 @@ part62:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done64:
+done59:
 	VZEROUPPER
 	RET
 
@@ -1049,9 +983,9 @@ TEXT ·varianceAVX512(SB), NOSPLIT, $0-28
 	VPXORD       Z2, Z2, Z2
 	XORQ         DX, DX
 
-loop67:
+loop62:
 	CMPQ        AX, $+32
-	JLT         single66
+	JLT         single61
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
@@ -1060,22 +994,22 @@ loop67:
 	VFMADD231PS Z3, Z3, Z2
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop67
+	JMP         loop62
 
-single66:
-loop68:
+single61:
+loop63:
 	CMPQ        AX, $+16
-	JLT         part65
+	JLT         part60
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop68
+	JMP         loop63
 
-part65:
+part60:
 	TESTQ       AX, AX
-	JZ          done69
+	JZ          done64
 	MOVL        $-1, BX
 	BZHIL       AX, BX, BX
 	KMOVW       BX, K1
@@ -1084,7 +1018,7 @@ part65:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z0, Z1
 
-done69:
+done64:
 	VADDPS        Z2, Z1, Z1
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
@@ -1109,9 +1043,9 @@ TEXT ·normalizeAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop72:
+loop67:
 	CMPQ    AX, $+32
-	JLT     single71
+	JLT     single66
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1126,12 +1060,12 @@ loop72:
 	VMOVUPS Z2, 64(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop72
+	JMP     loop67
 
-single71:
-loop73:
+single66:
+loop68:
 	CMPQ    AX, $+16
-	JLT     part70
+	JLT     part65
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1140,11 +1074,11 @@ loop73:
 	VMOVUPS Z2, (CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop73
+	JMP     loop68
 
-part70:
+part65:
 	TESTQ     AX, AX
-	JZ        done74
+	JZ        done69
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -1155,7 +1089,7 @@ part70:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 
-done74:
+done69:
 	VZEROUPPER
 	RET
 
@@ -1171,9 +1105,9 @@ TEXT ·normalizeBiasAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Z1
 	XORQ         DI, DI
 
-loop77:
+loop72:
 	CMPQ        AX, $+32
-	JLT         single76
+	JLT         single71
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1190,12 +1124,12 @@ loop77:
 	VMOVUPS     Z2, 64(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop77
+	JMP         loop72
 
-single76:
-loop78:
+single71:
+loop73:
 	CMPQ        AX, $+16
-	JLT         part75
+	JLT         part70
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1205,11 +1139,11 @@ loop78:
 	VMOVUPS     Z2, (CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop78
+	JMP         loop73
 
-part75:
+part70:
 	TESTQ       AX, AX
-	JZ          done79
+	JZ          done74
 	MOVL        $-1, R8
 	BZHIL       AX, R8, R8
 	KMOVW       R8, K1
@@ -1221,7 +1155,7 @@ part75:
 	VFMADD213PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (CX)(DI*4)
 
-done79:
+done74:
 	VZEROUPPER
 	RET
 
@@ -1238,9 +1172,9 @@ TEXT ·normSumsAVX512(SB), NOSPLIT, $0-48
 	VPXORD       Z3, Z3, Z3
 	XORQ         SI, SI
 
-loop81:
+loop76:
 	CMPQ        AX, $+16
-	JLT         part80
+	JLT         part75
 	VMOVUPS     (DX)(SI*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
@@ -1251,11 +1185,11 @@ loop81:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop81
+	JMP         loop76
 
-part80:
+part75:
 	TESTQ       AX, AX
-	JZ          done82
+	JZ          done77
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1269,7 +1203,7 @@ part80:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z1, Z3
 
-done82:
+done77:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1305,9 +1239,9 @@ TEXT ·normGradAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS s2+52(FP), Z3
 	XORQ         DI, DI
 
-loop84:
+loop79:
 	CMPQ         AX, $+16
-	JLT          part83
+	JLT          part78
 	VMOVUPS      (DX)(DI*4), Z4
 	VSUBPS       Z0, Z4, Z4
 	VMULPS       Z1, Z4, Z4
@@ -1320,11 +1254,11 @@ loop84:
 	VMOVUPS      Z4, (SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop84
+	JMP          loop79
 
-part83:
+part78:
 	TESTQ        AX, AX
-	JZ           done85
+	JZ           done80
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1339,7 +1273,7 @@ part83:
 	VMULPS       Z1, Z2, Z0
 	VMOVUPS      Z0, K1, (SI)(DI*4)
 
-done85:
+done80:
 	VZEROUPPER
 	RET
 
@@ -1354,9 +1288,9 @@ TEXT ·gainGradAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop87:
+loop82:
 	CMPQ        AX, $+16
-	JLT         part86
+	JLT         part81
 	VMOVUPS     (DX)(SI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1366,11 +1300,11 @@ loop87:
 	VMOVUPS     Z3, (BX)(SI*4)
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop87
+	JMP         loop82
 
-part86:
+part81:
 	TESTQ       AX, AX
-	JZ          done88
+	JZ          done83
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1382,7 +1316,7 @@ part86:
 	VFMADD231PS Z2, Z0, Z1
 	VMOVUPS     Z1, K1, (BX)(SI*4)
 
-done88:
+done83:
 	VZEROUPPER
 	RET
 
@@ -1406,9 +1340,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop90:
+loop85:
 	CMPQ         AX, $+16
-	JLT          part89
+	JLT          part84
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -1433,11 +1367,11 @@ loop90:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop90
+	JMP          loop85
 
-part89:
+part84:
 	TESTQ        AX, AX
-	JZ           done91
+	JZ           done86
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1464,7 +1398,7 @@ part89:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done91:
+done86:
 	VZEROUPPER
 	RET
 
@@ -1483,9 +1417,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop94:
+loop89:
 	CMPQ    AX, $+64
-	JLT     single93
+	JLT     single88
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -1495,7 +1429,7 @@ loop94:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row95:
+row90:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -1517,22 +1451,22 @@ row95:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row95
+	JNZ          row90
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop94
+	JMP          loop89
 
-single93:
-loop96:
+single88:
+loop91:
 	CMPQ    AX, $+16
-	JLT     part92
+	JLT     part87
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row97:
+row92:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -1542,14 +1476,14 @@ row97:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row97
+	JNZ          row92
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop96
+	JMP          loop91
 
-part92:
+part87:
 	TESTQ     AX, AX
-	JZ        done98
+	JZ        done93
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -1558,7 +1492,7 @@ part92:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row99:
+row94:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -1568,9 +1502,9 @@ row99:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row99
+	JNZ          row94
 
-done98:
+done93:
 	VZEROUPPER
 	RET
 
@@ -1588,9 +1522,9 @@ TEXT ·productsGradAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop102:
+loop97:
 	CMPQ    AX, $+32
-	JLT     single101
+	JLT     single96
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS (BX)(R10*4), Z1
 	VMOVUPS 64(DI)(R10*4), Z2
@@ -1600,7 +1534,7 @@ loop102:
 	MOVQ    SI, R13
 	MOVQ    R8, R14
 
-row103:
+row98:
 	VMOVUPS     (R13)(R10*4), Z4
 	VMOVUPS     (R12)(R10*4), Z5
 	VFMADD231PS Z0, Z4, Z5
@@ -1617,17 +1551,17 @@ row103:
 	ADDQ        R9, R13
 	ADDQ        R9, R14
 	DECQ        R11
-	JNZ         row103
+	JNZ         row98
 	VMOVUPS     Z1, (BX)(R10*4)
 	VMOVUPS     Z3, 64(BX)(R10*4)
 	ADDQ        $+32, R10
 	SUBQ        $+32, AX
-	JMP         loop102
+	JMP         loop97
 
-single101:
-loop104:
+single96:
+loop99:
 	CMPQ    AX, $+16
-	JLT     part100
+	JLT     part95
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS (BX)(R10*4), Z1
 	MOVQ    CX, R11
@@ -1635,7 +1569,7 @@ loop104:
 	MOVQ    SI, R13
 	MOVQ    R8, R14
 
-row105:
+row100:
 	VMOVUPS     (R13)(R10*4), Z2
 	VMOVUPS     (R12)(R10*4), Z3
 	VFMADD231PS Z0, Z2, Z3
@@ -1646,15 +1580,15 @@ row105:
 	ADDQ        R9, R13
 	ADDQ        R9, R14
 	DECQ        R11
-	JNZ         row105
+	JNZ         row100
 	VMOVUPS     Z1, (BX)(R10*4)
 	ADDQ        $+16, R10
 	SUBQ        $+16, AX
-	JMP         loop104
+	JMP         loop99
 
-part100:
+part95:
 	TESTQ     AX, AX
-	JZ        done106
+	JZ        done101
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -1665,7 +1599,7 @@ part100:
 	MOVQ      SI, DX
 	MOVQ      R8, SI
 
-row107:
+row102:
 	VMOVUPS.Z   (DX)(R10*4), K1, Z2
 	VMOVUPS.Z   (CX)(R10*4), K1, Z3
 	VFMADD231PS Z0, Z2, Z3
@@ -1676,10 +1610,10 @@ row107:
 	ADDQ        R9, DX
 	ADDQ        R9, SI
 	DECQ        AX
-	JNZ         row107
+	JNZ         row102
 	VMOVUPS     Z1, K1, (BX)(R10*4)
 
-done106:
+done101:
 	VZEROUPPER
 	RET
 
@@ -1693,9 +1627,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows110:
+rows105:
 	CMPQ   AX, $0x04
-	JLT    rest108
+	JLT    rest103
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -1706,9 +1640,9 @@ rows110:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop112:
+loop107:
 	CMPQ        R10, $+16
-	JLT         part111
+	JLT         part106
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -1720,11 +1654,11 @@ loop112:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop112
+	JMP         loop107
 
-part111:
+part106:
 	TESTQ       R10, R10
-	JZ          done113
+	JZ          done108
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -1738,7 +1672,7 @@ part111:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done113:
+done108:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -1756,29 +1690,29 @@ done113:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows110
+	JMP           rows105
 
-rest108:
-rows114:
+rest103:
+rows109:
 	CMPQ   AX, $0x01
-	JLT    finished109
+	JLT    finished104
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop116:
+loop111:
 	CMPQ        DI, $+16
-	JLT         part115
+	JLT         part110
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop116
+	JMP         loop111
 
-part115:
+part110:
 	TESTQ       DI, DI
-	JZ          done117
+	JZ          done112
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -1786,7 +1720,7 @@ part115:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done117:
+done112:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -1797,9 +1731,9 @@ done117:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows114
+	JMP           rows109
 
-finished109:
+finished104:
 	VZEROUPPER
 	RET
 
@@ -1814,27 +1748,27 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop119:
+loop114:
 	CMPQ    AX, $+16
-	JLT     part118
+	JLT     part113
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row120:
+row115:
 	VMOVUPS (R8)(SI*4), Z4
 	VSUBPS  Z1, Z4, Z4
 	VADDPS  Z4, Z2, Z2
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row120
+	JNZ     row115
 	VMULPS  Z0, Z2, Z4
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row121:
+row116:
 	VMOVUPS (R8)(SI*4), Z7
 	VSUBPS  Z1, Z7, Z7
 	VSUBPS  Z4, Z7, Z7
@@ -1842,25 +1776,25 @@ row121:
 	VMOVUPS Z7, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row121
+	JNZ     row116
 	VMULPS  Z0, Z3, Z1
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row122:
+row117:
 	VMOVUPS (R8)(SI*4), Z4
 	VSUBPS  Z1, Z4, Z4
 	VMOVUPS Z4, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row122
+	JNZ     row117
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop119
+	JMP     loop114
 
-part118:
+part113:
 	TESTQ     AX, AX
-	JZ        done123
+	JZ        done118
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -1870,18 +1804,18 @@ part118:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row124:
+row119:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z5, Z5
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row124
+	JNZ       row119
 	VMULPS    Z0, Z5, Z2
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row125:
+row120:
 	VMOVUPS.Z (DI)(SI*4), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VSUBPS    Z2, Z3, Z3
@@ -1889,20 +1823,20 @@ row125:
 	VMOVUPS   Z3, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row125
+	JNZ       row120
 	VMULPS    Z0, Z6, Z0
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row126:
+row121:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VSUBPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row126
+	JNZ       row121
 
-done123:
+done118:
 	VZEROUPPER
 	RET
 
@@ -1917,9 +1851,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop128:
+loop123:
 	CMPQ          AX, $+16
-	JLT           part127
+	JLT           part122
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -1928,7 +1862,7 @@ loop128:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row129:
+row124:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -1938,7 +1872,7 @@ row129:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row129
+	JNZ           row124
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -1956,20 +1890,20 @@ row129:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row130:
+row125:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row130
+	JNZ     row125
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop128
+	JMP     loop123
 
-part127:
+part122:
 	TESTQ         AX, AX
-	JZ            done131
+	JZ            done126
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -1981,7 +1915,7 @@ part127:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row132:
+row127:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -1991,7 +1925,7 @@ row132:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row132
+	JNZ           row127
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -2009,15 +1943,15 @@ row132:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row133:
+row128:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row133
+	JNZ       row128
 
-done131:
+done126:
 	VZEROUPPER
 	RET
 
@@ -2036,9 +1970,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop135:
+loop130:
 	CMPQ          AX, $+16
-	JLT           part134
+	JLT           part129
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2047,7 +1981,7 @@ loop135:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row136:
+row131:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2057,7 +1991,7 @@ row136:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row136
+	JNZ           row131
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -2066,7 +2000,7 @@ row136:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row137:
+row132:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -2080,7 +2014,7 @@ row137:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row137
+	JNZ           row132
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -2110,7 +2044,7 @@ row137:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row138:
+row133:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -2119,14 +2053,14 @@ row138:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row138
+	JNZ          row133
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop135
+	JMP          loop130
 
-part134:
+part129:
 	TESTQ         AX, AX
-	JZ            done139
+	JZ            done134
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -2138,7 +2072,7 @@ part134:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row140:
+row135:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2148,7 +2082,7 @@ row140:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row140
+	JNZ           row135
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -2157,7 +2091,7 @@ row140:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row141:
+row136:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -2171,7 +2105,7 @@ row141:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row141
+	JNZ           row136
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -2201,7 +2135,7 @@ row141:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row142:
+row137:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -2210,9 +2144,9 @@ row142:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row142
+	JNZ          row137
 
-done139:
+done134:
 	VZEROUPPER
 	RET
 
@@ -2231,16 +2165,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop144:
+loop139:
 	CMPQ AX, $+16
-	JLT  part143
+	JLT  part138
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row145:
+row140:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -2256,14 +2190,14 @@ row145:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row145
+	JNZ          row140
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop144
+	JMP          loop139
 
-part143:
+part138:
 	TESTQ AX, AX
-	JZ    done146
+	JZ    done141
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -2273,7 +2207,7 @@ part143:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row147:
+row142:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -2289,8 +2223,8 @@ row147:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row147
+	JNZ          row142
 
-done146:
+done141:
 	VZEROUPPER
 	RET

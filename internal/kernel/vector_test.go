@@ -34,11 +34,6 @@ func rowRoutines[T Float]() []rowRoutine[T] {
 			exact: func(_, x, y float64) (float64, float64) { return x + y, math.Abs(x + y) }},
 		{name: "Mul", run: func(k *Table[T], dst, x, y []T) T { k.Mul(dst, x, y); return 0 },
 			exact: func(_, x, y float64) (float64, float64) { return x * y, math.Abs(x * y) }},
-		{name: "ScaledMul", run: func(k *Table[T], dst, x, y []T) T { k.ScaledMul(dst, a, x, y); return 0 },
-			exact: func(_, x, y float64) (float64, float64) {
-				p := float64(a) * x * y
-				return p, 2 * math.Abs(p)
-			}},
 		{name: "MulAdd", run: func(k *Table[T], dst, x, y []T) T { k.MulAdd(dst, x, y); return 0 },
 			exact: func(d, x, y float64) (float64, float64) {
 				return d + x*y, math.Abs(d) + 2*math.Abs(x*y)

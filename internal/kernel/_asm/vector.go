@@ -13,7 +13,6 @@ func vectors(g *gen) {
 	g.scale()
 	g.binary("add", "sets dst = x + y.", g.add)
 	g.binary("mul", "sets dst = x∘y.", g.mul)
-	g.scaledMul()
 	g.mulAdd()
 	g.dot()
 	g.sum()
@@ -67,19 +66,6 @@ func (g *gen) binary(name, doc string, f func(x, y vec) vec) {
 	g.loop(n, unroll, func(vecs int) {
 		for u := range vecs {
 			g.store(f(g.load(x, u), g.load(y, u)), dst, u)
-		}
-	})
-	g.finish()
-}
-
-func (g *gen) scaledMul() {
-	g.routine("scaledMul", "n int, dst *float32, a float32, x, y *float32)", "sets dst = a·(x∘y).")
-	n, dst, x, y := g.arg("n"), g.arg("dst"), g.arg("x"), g.arg("y")
-	a := g.hold(g.param("a"))
-	g.loop(n, unroll, func(vecs int) {
-		for u := range vecs {
-			d := g.mul(g.load(x, u), g.load(y, u))
-			g.store(g.mul(d, g.get(a)), dst, u)
 		}
 	})
 	g.finish()
