@@ -313,21 +313,25 @@ func (g *gen) each(d doubles, op func(...operand.Op)) {
 	}
 }
 
-// inner is Σ x_r∘y_r over rows, in float64.
+// inner is Σ x_r∘y_r over rows, in float64. It takes a register of each at a
+// time: whole vecs would be more than AVX2 has room for.
 func (g *gen) inner(rows, x, y, rs reg.GPVirtual) doubles {
 	sum := g.double(g.zero())
 	g.down(rows, []reg.GPVirtual{x, y}, []reg.GPVirtual{rs, rs}, func(row []reg.GPVirtual) {
-		a, b := g.load(row[0], 0), vec(nil)
-		if x != y {
-			b = g.load(row[1], 0)
-		}
-		for i, s := range sum {
-			p := g.half(a, i)
-			q := p
+		a, b := g.vec(), g.vec()
+		for h := range a {
+			g.loadPart(row[0], 0, h, a[h])
 			if x != y {
-				q = g.half(b, i)
+				g.loadPart(row[1], 0, h, b[h])
 			}
-			g.VFMADD231PD(p, q, s)
+			for i := 2 * h; i < 2*h+2; i++ {
+				p := g.half(a, i)
+				q := p
+				if x != y {
+					q = g.half(b, i)
+				}
+				g.VFMADD231PD(p, q, sum[i])
+			}
 		}
 	})
 	return sum

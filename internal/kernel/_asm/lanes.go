@@ -177,19 +177,24 @@ func (g *gen) at(p reg.Register, u int) operand.Mem {
 
 // load reads vec u behind p; lanes past the end are zero.
 func (g *gen) load(p reg.Register, u int) vec {
-	v, m := g.vec(), g.at(p, u)
-	for h, r := range v {
-		switch {
-		case !g.tail:
-			g.VMOVUPS(m, r)
-		case g.wide:
-			g.VMOVUPS_Z(m, g.kmask, r)
-		default:
-			g.VMASKMOVPS(m, g.ymask[h], r)
-		}
-		m = m.Offset(g.size())
+	v := g.vec()
+	for h := range v {
+		g.loadPart(p, u, h, v[h])
 	}
 	return v
+}
+
+// loadPart reads register h of vec u behind p into r.
+func (g *gen) loadPart(p reg.Register, u, h int, r reg.VecVirtual) {
+	m := g.at(p, u).Offset(h * g.size())
+	switch {
+	case !g.tail:
+		g.VMOVUPS(m, r)
+	case g.wide:
+		g.VMOVUPS_Z(m, g.kmask, r)
+	default:
+		g.VMASKMOVPS(m, g.ymask[h], r)
+	}
 }
 
 // store writes vec u behind p, up to the end.

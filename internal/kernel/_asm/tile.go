@@ -93,6 +93,17 @@ func (g *gen) tile(rows, cols int) {
 func (g *gen) product(sums [][]reg.VecVirtual, a rows, acs, b, brs, k reg.GPVirtual) {
 	width := len(sums[0])
 	step := func() {
+		if len(sums) == 1 {
+			// What is used once needs no register, and AVX2 has none to spare.
+			x := g.register()
+			g.VBROADCASTSS(a.at(0), x)
+			for j := range width {
+				g.VFMADD231PS(operand.Mem{Base: b, Disp: j * g.size()}, x, sums[0][j])
+			}
+			g.ADDQ(brs, b)
+			a.move(acs)
+			return
+		}
 		row := make([]reg.VecVirtual, width)
 		for j := range row {
 			row[j] = g.register()
