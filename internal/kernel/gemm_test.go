@@ -41,13 +41,17 @@ func testBlock[T Float](t *testing.T, tab *Table[T]) {
 	for _, m := range []int{0, 1, 2, 3, 5, 6, 7, 11, 12, 13, 23, 25, 47} {
 		for _, n := range []int{0, 16, 32, 48, 64, 80, 144} {
 			for _, k := range []int{0, 1, 2, 3, 4, 5, 7, 8, 33, 67} {
-				for variant := range 4 {
-					transposed, acc := variant&1 > 0, variant&2 > 0
+				for variant := range 6 {
+					order, acc := variant%3, variant >= 3
 					ars, acs := k+3, 1
 					a := matrix[T](r, m, k, ars)
-					if transposed {
+					switch order {
+					case 1: // transposed
 						ars, acs = 1, m+5
 						a = matrix[T](r, k, m, acs)
+					case 2: // every second element of a row
+						ars, acs = 2*k+3, 2
+						a = matrix[T](r, m, 2*k, ars)
 					}
 					brs, crs := n+1, n+7
 					b := matrix[T](r, k, n, brs)
@@ -61,7 +65,7 @@ func testBlock[T Float](t *testing.T, tab *Table[T]) {
 						}
 					}
 					tab.Block(m, n, k, a.data, ars, acs, b.data, brs, c.data, crs, acc)
-					name := fmt.Sprintf("m=%d n=%d k=%d transposed=%v acc=%v", m, n, k, transposed, acc)
+					name := fmt.Sprintf("m=%d n=%d k=%d order=%d acc=%v", m, n, k, order, acc)
 					c.intact(t, name)
 					for x, got := range c.data {
 						i, j := x/crs, x%crs

@@ -40,3 +40,32 @@ func (r rows) move(by reg.Register) {
 		r.g.ADDQ(by, p)
 	}
 }
+
+// ladder addresses the unroll rows from one pointer on, which moves down them.
+type ladder struct {
+	g                 *gen
+	top, once, thrice reg.GPVirtual
+}
+
+// ladder loads the parameters of that name and stride.
+func (g *gen) ladder(name, stride string) ladder {
+	l := ladder{g, g.arg(name), g.stride(stride), g.GP64()}
+	g.LEAQ(operand.Mem{Base: l.once, Index: l.once, Scale: 2}, l.thrice)
+	return l
+}
+
+// at is the memory that row u < unroll starts with.
+func (l ladder) at(u int) operand.Mem {
+	switch u {
+	case 0:
+		return operand.Mem{Base: l.top}
+	case 3:
+		return operand.Mem{Base: l.top, Index: l.thrice, Scale: 1}
+	}
+	return operand.Mem{Base: l.top, Index: l.once, Scale: uint8(u)}
+}
+
+// move moves the pointer down by n rows, 1 or unroll of them.
+func (l ladder) move(n int) {
+	l.g.LEAQ(operand.Mem{Base: l.top, Index: l.once, Scale: uint8(n)}, l.top)
+}

@@ -54,11 +54,8 @@ func (g *gen) tile(rows, cols int) {
 			sums[i][j] = g.register()
 		}
 	}
-	ars, acs, brs := g.stride("ars"), g.stride("acs"), g.stride("brs")
 	next := g.label("tile")
 	g.Label(next)
-	a := g.rows(g.arg("a"), ars, rows)
-	b, k := g.arg("b"), g.arg("k")
 
 	// Rows of C may be far apart: fetch them while the sums form.
 	c, crs := g.arg("c"), g.stride("crs")
@@ -73,12 +70,12 @@ func (g *gen) tile(rows, cols int) {
 			g.clear(r)
 		}
 	}
-	g.product(sums, a, acs, b, brs, k)
+	g.product(sums)
 	c, crs = g.arg("c"), g.stride("crs")
 	g.write(sums, c, crs)
 
 	g.MOVQ(c, g.address("c"))
-	top := g.arg("a")
+	top, ars := g.arg("a"), g.stride("ars")
 	for range rows {
 		g.ADDQ(ars, top)
 	}
@@ -89,58 +86,101 @@ func (g *gen) tile(rows, cols int) {
 }
 
 // product adds to the sums of a tile, for each of k columns of A and rows of
-// B, their products.
-func (g *gen) product(sums [][]reg.VecVirtual, a rows, acs, b, brs, k reg.GPVirtual) {
-	width := len(sums[0])
-	step := func() {
-		if len(sums) == 1 {
-			// What is used once needs no register, and AVX2 has none to spare.
-			x := g.register()
-			g.VBROADCASTSS(a.at(0), x)
-			for j := range width {
-				g.VFMADD231PS(operand.Mem{Base: b, Disp: j * g.size()}, x, sums[0][j])
-			}
-			g.ADDQ(brs, b)
-			a.move(acs)
-			return
+// B, their products. What is not a multiply-add or a load takes from what the
+// core can start in a cycle, so where a row or a column of A lies in one piece
+// its elements are reached by displacement, and pointers move once in unroll
+// steps.
+func (g *gen) product(sums [][]reg.VecVirtual) {
+	along, across, done := g.label("along"), g.label("across"), g.label("done")
+	g.CMPQ(g.address("k"), operand.Imm(0))
+	g.JE(operand.LabelRef(done))
+	g.CMPQ(g.address("acs"), operand.Imm(1))
+	g.JE(operand.LabelRef(along))
+	g.CMPQ(g.address("ars"), operand.Imm(1))
+	g.JE(operand.LabelRef(across))
+
+	// A without order: one step at a time.
+	a := g.rows(g.arg("a"), g.stride("ars"), len(sums))
+	acs, b, brs, k := g.stride("acs"), g.arg("b"), g.stride("brs"), g.arg("k")
+	again := g.label("one")
+	g.Label(again)
+	g.step(sums, a.at, operand.Mem{Base: b})
+	g.ADDQ(brs, b)
+	a.move(acs)
+	g.DECQ(k)
+	g.JNZ(operand.LabelRef(again))
+	g.JMP(operand.LabelRef(done))
+
+	g.Label(along)
+	a = g.rows(g.arg("a"), g.stride("ars"), len(sums))
+	g.steps(sums, func(u, i int) operand.Mem { return a.at(i).Offset(4 * u) }, func(n int) {
+		for _, p := range a.third {
+			g.ADDQ(operand.Imm(uint64(4*n)), p)
 		}
-		row := make([]reg.VecVirtual, width)
-		for j := range row {
-			row[j] = g.register()
-			g.VMOVUPS(operand.Mem{Base: b, Disp: j * g.size()}, row[j])
-		}
-		g.ADDQ(brs, b)
-		for i := range sums {
-			if g.wide && width == 1 {
-				// A broadcast that is used once is best left to the multiply-add.
-				g.VFMADD231PS_BCST(a.at(i), row[0], sums[i][0])
-				continue
-			}
-			x := g.register()
-			g.VBROADCASTSS(a.at(i), x)
-			for j := range row {
-				g.VFMADD231PS(row[j], x, sums[i][j])
-			}
-		}
-		a.move(acs)
-	}
+	})
+	g.JMP(operand.LabelRef(done))
+
+	g.Label(across)
+	columns := g.ladder("a", "acs")
+	g.steps(sums, func(u, i int) operand.Mem { return columns.at(u).Offset(4 * i) }, columns.move)
+	g.Label(done)
+}
+
+// steps emits the loop over k. Element at(u, i) of A belongs to row i, u steps
+// on; move moves A by n steps.
+func (g *gen) steps(sums [][]reg.VecVirtual, at func(u, i int) operand.Mem, move func(n int)) {
+	b, k := g.ladder("b", "brs"), g.arg("k")
 	four, rest, one, done := g.label("four"), g.label("rest"), g.label("one"), g.label("done")
 	g.SUBQ(operand.Imm(unroll), k)
 	g.JLT(operand.LabelRef(rest))
 	g.Label(four)
-	for range unroll {
-		step()
+	for u := range unroll {
+		g.step(sums, func(i int) operand.Mem { return at(u, i) }, b.at(u))
 	}
+	b.move(unroll)
+	move(unroll)
 	g.SUBQ(operand.Imm(unroll), k)
 	g.JGE(operand.LabelRef(four))
 	g.Label(rest)
 	g.ADDQ(operand.Imm(unroll), k)
 	g.JZ(operand.LabelRef(done))
 	g.Label(one)
-	step()
+	g.step(sums, func(i int) operand.Mem { return at(0, i) }, b.at(0))
+	b.move(1)
+	move(1)
 	g.DECQ(k)
 	g.JNZ(operand.LabelRef(one))
 	g.Label(done)
+}
+
+// step adds the products of one column of A, element i at(i), and the row b
+// of B.
+func (g *gen) step(sums [][]reg.VecVirtual, at func(i int) operand.Mem, b operand.Mem) {
+	width := len(sums[0])
+	row := make([]reg.VecVirtual, width)
+	if len(sums) > 1 {
+		for j := range row {
+			row[j] = g.register()
+			g.VMOVUPS(b.Offset(j*g.size()), row[j])
+		}
+	}
+	for i := range sums {
+		if g.wide && width == 1 && len(sums) > 1 {
+			// A broadcast that is used once is best left to the multiply-add.
+			g.VFMADD231PS_BCST(at(i), row[0], sums[i][0])
+			continue
+		}
+		x := g.register()
+		g.VBROADCASTSS(at(i), x)
+		for j := range row {
+			if len(sums) == 1 {
+				// What is used once needs no register, and AVX2 has none to spare.
+				g.VFMADD231PS(b.Offset(j*g.size()), x, sums[i][j])
+			} else {
+				g.VFMADD231PS(row[j], x, sums[i][j])
+			}
+		}
+	}
 }
 
 // write adds the sums to C, or sets it to them, as acc says, and moves c below
