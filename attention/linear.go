@@ -420,7 +420,7 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db []T) {
 	mark := u.ar.Mark()
 	if back.some {
 		dv := arena.Zeros[T](u.ar, n*s.past.ld)
-		back.read(u.ar, s.m, s.x, s.ld, n, dv, nil)
+		back.read(u.ar, s.m, s.x, s.ld, n, dv, arena.Zeros[T](u.ar, n))
 		s.addValues(j0, dv)
 	}
 	if db != nil {

@@ -57,14 +57,13 @@ func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, 
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
-		m.expand(ar, phi, x, ld, n, k, false)
+		m.expand(ar, phi, x, ld, k, w[:n], sums)
 		m.t.Block(k, s.ld, n, phi, ld, 1, y, s.ld, s.s[f*s.ld:], s.ld, s.some)
 		z := s.z[f:][:k]
 		if s.some {
-			m.t.Dots(sums[:k], phi, ld, w[:n])
 			m.t.Add(z, z, sums)
 		} else {
-			m.t.Dots(z, phi, ld, w[:n])
+			copy(z, sums)
 		}
 	}
 	s.some = true
@@ -72,18 +71,15 @@ func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, 
 }
 
 // read adds what the moments hold for n tokens, the columns of x, to rows of
-// o [n, s.ld] and, unless it is nil, to den, which has room for whole vectors.
+// o [n, s.ld] and to den [n].
 func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o, den []T) {
 	mark := ar.Mark()
 	phi := arena.Take[T](ar, featureBlock*ld)
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
-		m.expand(ar, phi, x, ld, n, k, true)
+		m.expandWeighted(ar, phi, x, ld, k, s.z[f:], den[:n])
 		m.t.Block(n, s.ld, k, phi, 1, ld, s.s[f*s.ld:], s.ld, o, s.ld, true)
-		if den != nil {
-			m.t.Block(1, kernel.Pad(n), k, s.z[f:], 0, 1, phi, ld, den, 0, true)
-		}
 	}
 	ar.Reset(mark)
 }

@@ -26,10 +26,10 @@ type monomials[T tensor.Float] struct {
 	width  int   // largest
 	count  int   // number of tuples
 	weight []T   // [count]
-	ones   []T   // [width+1]
 	next   int   // feature that comes next
 	at     []int // its tuple, [p]
 	past   []int // an earlier tuple, [p]
+	runs   []kernel.Run
 }
 
 // newMonomials returns the walker for prepared rows of a width.
@@ -38,12 +38,8 @@ func newMonomials[T tensor.Float](t *kernel.Table[T], s *Spec[T], width int) *mo
 	if s.pure() {
 		m.first = 1
 	}
-	m.at = make([]int, s.degree())
-	m.past = make([]int, s.degree())
-	m.weight, m.ones = make([]T, m.count), make([]T, width+1)
-	for i := range m.ones {
-		m.ones[i] = 1
-	}
+	m.own(s.degree())
+	m.weight = make([]T, m.count)
 	m.rewind()
 	for f := range m.weight {
 		m.weight[f] = T(multinomial(m.at) * s.Coef[nonzero(m.at)])
@@ -60,10 +56,15 @@ func (e *engine[T]) monomials(width int) *monomials[T] {
 		first, _ = e.walkers.LoadOrStore(width, newMonomials(kernel.Active[T](), &e.spec, width))
 	}
 	m := *first.(*monomials[T])
-	p := len(m.at)
+	m.own(len(m.at))
+	return &m
+}
+
+// own gives the walker tuples of p indices and runs of its own.
+func (m *monomials[T]) own(p int) {
 	tuples := make([]int, 2*p)
 	m.at, m.past = tuples[:p], tuples[p:]
-	return &m
+	m.runs = make([]kernel.Run, 0, featureBlock)
 }
 
 func nonzero(tuple []int) int {
@@ -134,9 +135,6 @@ func (m *monomials[T]) skip(n int) int {
 // position changed and what follows take part in are computed again.
 func (m *monomials[T]) prefix(tmp, x []T, ld, n, changed int) []T {
 	last := len(m.at) - 2
-	if last < 0 {
-		return x[:n]
-	}
 	p := x[m.at[0]*ld:][:n]
 	for l := 1; l <= last; l++ {
 		q := tmp[l*ld:][:n]
@@ -148,24 +146,64 @@ func (m *monomials[T]) prefix(tmp, x []T, ld, n, changed int) []T {
 	return p
 }
 
-// expand sets count rows of dst to the features that come next, for n tokens,
-// from the rows of x; all have stride ld. Features are weighted where they meet
-// moments, and not where they are summed.
-func (m *monomials[T]) expand(ar *arena.Arena, dst, x []T, ld, n, count int, weighted bool) {
+// few reports that no prefix has more than one factor: prefixes are rows of the
+// components themselves.
+func (m *monomials[T]) few() bool { return len(m.at) <= 2 }
+
+// nextRuns returns as many as it can of the next count features, as runs of
+// rows of p and of x, and how many they are. Changed is the first position in
+// the tuple that is not as tmp has it, and then what skip gave.
+func (m *monomials[T]) nextRuns(tmp, x []T, ld, n, count, changed int) (runs []kernel.Run, p []T, features, skipped int) {
+	m.runs = m.runs[:0]
+	if !m.few() {
+		p = m.prefix(tmp, x, ld, n, changed)
+		lo, hi := m.run(count)
+		m.runs = append(m.runs, kernel.Run{X: int32(lo), N: int32(hi - lo)})
+		return m.runs, p, hi - lo, m.skip(hi - lo)
+	}
+	for features < count {
+		var shared int
+		if len(m.at) == 2 {
+			shared = m.at[0]
+		}
+		lo, hi := m.run(count - features)
+		m.runs = append(m.runs, kernel.Run{P: int32(shared), X: int32(lo), N: int32(hi - lo)})
+		features += hi - lo
+		m.skip(hi - lo)
+	}
+	return m.runs, x, features, 0
+}
+
+// expand sets count rows of dst to the features that come next, of the len(y)
+// tokens that are the columns of x, and sums [count] to their sums times y. All
+// rows have stride ld.
+func (m *monomials[T]) expand(ar *arena.Arena, dst, x []T, ld, count int, y, sums []T) {
 	mark := ar.Mark()
 	tmp := arena.Take[T](ar, len(m.at)*ld)
 	changed := 0
 	for f := 0; f < count; {
-		p := m.prefix(tmp, x, ld, n, changed)
-		lo, hi := m.run(count - f)
-		w := m.ones
-		if weighted {
-			w = m.weight[m.next:]
-		}
-		m.t.Products(dst[f*ld:], ld, w[:hi-lo], p, x[lo*ld:], ld)
-		f += hi - lo
-		changed = m.skip(hi - lo)
+		runs, p, k, next := m.nextRuns(tmp, x, ld, len(y), count-f, changed)
+		m.t.FeatureSums(dst[f*ld:], runs, p, x, ld, y, sums[f:])
+		f, changed = f+k, next
 	}
+	ar.Reset(mark)
+}
+
+// expandWeighted sets count rows of dst to the features that come next, each
+// times its weight, of len(sums) tokens, and adds their products with z [count],
+// summed from zero, to sums. Features are weighted where they meet moments, and not where they
+// are summed.
+func (m *monomials[T]) expandWeighted(ar *arena.Arena, dst, x []T, ld, count int, z, sums []T) {
+	mark := ar.Mark()
+	tmp, total := arena.Take[T](ar, len(m.at)*ld), arena.Zeros[T](ar, len(sums))
+	weight := m.weight[m.next:]
+	changed := 0
+	for f := 0; f < count; {
+		runs, p, k, next := m.nextRuns(tmp, x, ld, len(sums), count-f, changed)
+		m.t.FeatureDots(dst[f*ld:], runs, p, x, ld, weight[f:], z[f:], total)
+		f, changed = f+k, next
+	}
+	m.t.Add(sums, sums, total)
 	ar.Reset(mark)
 }
 
@@ -195,18 +233,21 @@ func (m *monomials[T]) expandToken(dst, x []T, count int) {
 // that a feature costs two row operations whatever p is. The prefix of a single
 // factor is the constant, and what it collects is dropped.
 func (m *monomials[T]) fold(ar *arena.Arena, dx, dphi, x []T, ld, n, count int) {
+	if m.few() {
+		runs, _, _, _ := m.nextRuns(nil, x, ld, n, count, 0)
+		m.t.FeatureGrad(dx, dx, dphi, runs, x, x, ld, n)
+		return
+	}
 	mark := ar.Mark()
 	last := len(m.at) - 2 // position of the prefix's last factor
 	tmp := arena.Take[T](ar, len(m.at)*ld)
 	grad := arena.Zeros[T](ar, len(m.at)*ld) // of the prefix up to each position
 	changed := 0
 	for f := 0; f < count; {
-		p := m.prefix(tmp, x, ld, n, changed)
-		lo, hi := m.run(count - f)
-		m.t.ProductsGrad(dx[lo*ld:], grad[max(last, 0)*ld:], dphi[f*ld:], p, x[lo*ld:], ld, hi-lo)
-		f += hi - lo
 		copy(m.past, m.at)
-		changed = m.skip(hi - lo)
+		runs, p, k, next := m.nextRuns(tmp, x, ld, n, count-f, changed)
+		m.t.FeatureGrad(dx, grad[last*ld:], dphi[f*ld:], runs, p, x, ld, n)
+		f, changed = f+k, next
 		leave := changed
 		if f == count {
 			leave = 0

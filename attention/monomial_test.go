@@ -39,17 +39,31 @@ func TestMonomials(t *testing.T) {
 			}
 			phi, psi := make([]float64, m.count*ld), make([]float64, m.count*ld)
 			m.rewind()
-			m.expand(ar, phi, x, ld, tokens, m.count, true)
+			z, den := make([]float64, m.count), make([]float64, tokens)
+			for f := range z {
+				z[f] = r.NormFloat64()
+			}
+			m.expandWeighted(ar, phi, x, ld, m.count, z, den)
 			if m.next != m.count {
 				t.Fatalf("%v, width %d: %d features, want %d", coef, w, m.next, m.count)
 			}
 			m.rewind()
+			number, sums := []float64{1, 2, 3, -1, -2}, make([]float64, m.count)
 			for f := 0; f < m.count; f += 7 {
-				m.expand(ar, psi[f*ld:], y, ld, tokens, min(7, m.count-f), false)
+				m.expand(ar, psi[f*ld:], y, ld, min(7, m.count-f), number, sums[f:])
+			}
+			for f := range m.count {
+				var want float64
+				for i, v := range psi[f*ld:][:tokens] {
+					want += v * number[i]
+				}
+				if math.Abs(sums[f]-want) > 0x1p-48*(1+math.Abs(want)) {
+					t.Errorf("%v, width %d: feature %d sums to %g, want %g", coef, w, f, sums[f], want)
+				}
 			}
 			one, row := make([]float64, m.count), make([]float64, w+1)
 			for i := range tokens {
-				var dot, sum, abs float64
+				var dot, sum, abs, weighted float64
 				for c := range w {
 					dot += x[(c+1)*ld+i] * y[(c+1)*ld+i]
 					row[c+1] = x[(c+1)*ld+i]
@@ -58,6 +72,10 @@ func TestMonomials(t *testing.T) {
 				for f := range m.count {
 					sum += phi[f*ld+i] * psi[f*ld+i]
 					abs += math.Abs(phi[f*ld+i] * psi[f*ld+i])
+					weighted += z[f] * phi[f*ld+i]
+				}
+				if math.Abs(den[i]-weighted) > 0x1p-40*(1+math.Abs(weighted)) {
+					t.Errorf("%v, width %d, token %d: products with z are %g, want %g", coef, w, i, den[i], weighted)
 				}
 				var want float64
 				for l, c := range coef {
@@ -103,7 +121,7 @@ func TestFold(t *testing.T) {
 			}
 			loss := func() (l float64) {
 				m.rewind()
-				m.expand(ar, phi, x, ld, 1, m.count, false)
+				m.expand(ar, phi, x, ld, m.count, []float64{1}, make([]float64, m.count))
 				for f := range m.count {
 					l += dphi[f*ld] * phi[f*ld]
 				}

@@ -15,10 +15,45 @@ func productsGo[T Float](dst []T, drs int, w, p, x []T, xrs int) {
 	}
 }
 
-func productsGradGo[T Float](dx, dp, d, p, x []T, rs, rows int) {
-	for r := range rows {
-		mulAddGo(dx[r*rs:][:len(p)], d[r*rs:], p)
-		mulAddGo(dp[:len(p)], d[r*rs:], x[r*rs:])
+func featureSumsGo[T Float](dst []T, runs []Run, p, x []T, ld int, y, sums []T) {
+	f := 0
+	for _, r := range runs {
+		for i := range r.N {
+			row := dst[f*ld:][:len(y)]
+			mulGo(row, p[int(r.P)*ld:], x[int(r.X+i)*ld:])
+			sums[f] = dotGo(row, y)
+			f++
+		}
+	}
+}
+
+func featureDotsGo[T Float](dst []T, runs []Run, p, x []T, ld int, w, z, sums []T) {
+	f := 0
+	for _, r := range runs {
+		shared := p[int(r.P)*ld:][:len(sums)]
+		for k := range r.N {
+			row, other := dst[f*ld:][:len(sums)], x[int(r.X+k)*ld:][:len(sums)]
+			a, b := w[f], z[f]
+			for i := range sums {
+				d := a * (shared[i] * other[i])
+				row[i] = d
+				sums[i] += T(b * d)
+			}
+			f++
+		}
+	}
+}
+
+func featureGradGo[T Float](dx, dp, d []T, runs []Run, p, x []T, ld, n int) {
+	f := 0
+	for _, r := range runs {
+		at := int(r.P) * ld
+		for i := range r.N {
+			row, from := d[f*ld:][:n], int(r.X+i)*ld
+			mulAddGo(dx[from:][:n], row, p[at:])
+			mulAddGo(dp[at:][:n], row, x[from:])
+			f++
+		}
 	}
 }
 

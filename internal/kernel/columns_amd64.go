@@ -13,10 +13,29 @@ func products(f func(n, rows int, dst *float32, drs int, w, p, x *float32, xrs i
 	}
 }
 
-func productsGrad(f func(n, rows int, dx, dp, d, p, x *float32, rs int)) func(dx, dp, d, p, x []float32, rs, rows int) {
-	return func(dx, dp, d, p, x []float32, rs, rows int) {
-		if n := len(p); n > 0 && rows > 0 {
-			f(n, rows, rowsAt(dx, rs, rows, n), at(dp, n), rowsAt(d, rs, rows, n), at(p, n), rowsAt(x, rs, rows, n), rs)
+func featureSums(f func(n, count int, runs *int32, dst, p, x *float32, ld int, y, sums *float32)) func(dst []float32, runs []Run, p, x []float32, ld int, y, sums []float32) {
+	return func(dst []float32, runs []Run, p, x []float32, ld int, y, sums []float32) {
+		if n := len(y); n > 0 && len(runs) > 0 {
+			count, np, nx := features(runs)
+			f(n, len(runs), &runs[0].P, rowsAt(dst, ld, count, n), rowsAt(p, ld, np, n), rowsAt(x, ld, nx, n), ld, at(y, n), at(sums, count))
+		}
+	}
+}
+
+func featureDots(f func(n, count int, runs *int32, dst, p, x *float32, ld int, w, z, sums *float32)) func(dst []float32, runs []Run, p, x []float32, ld int, w, z, sums []float32) {
+	return func(dst []float32, runs []Run, p, x []float32, ld int, w, z, sums []float32) {
+		if n := len(sums); n > 0 && len(runs) > 0 {
+			count, np, nx := features(runs)
+			f(n, len(runs), &runs[0].P, rowsAt(dst, ld, count, n), rowsAt(p, ld, np, n), rowsAt(x, ld, nx, n), ld, at(w, count), at(z, count), at(sums, n))
+		}
+	}
+}
+
+func featureGrad(f func(n, count int, runs *int32, dx, dp, d, p, x *float32, ld int)) func(dx, dp, d []float32, runs []Run, p, x []float32, ld, n int) {
+	return func(dx, dp, d []float32, runs []Run, p, x []float32, ld, n int) {
+		if n > 0 && len(runs) > 0 {
+			count, np, nx := features(runs)
+			f(n, len(runs), &runs[0].P, rowsAt(dx, ld, nx, n), rowsAt(dp, ld, np, n), rowsAt(d, ld, count, n), rowsAt(p, ld, np, n), rowsAt(x, ld, nx, n), ld)
 		}
 	}
 }

@@ -30,21 +30,6 @@ func columnRoutines[T Float]() []columnRoutine[T] {
 			}
 			return want, size
 		}},
-		{"ProductsGrad", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
-			p, dp := slices.Clone(y[:n]), slices.Clone(dst[(rows-1)*rs:][:n])
-			k.ProductsGrad(dst, dp, x, p, y, rs, rows-1)
-			copy(dst[(rows-1)*rs:], dp)
-		}, func(d, x, y []float64) (want, size []float64) {
-			last := len(d) - 1
-			sum, sumSize := d[last], math.Abs(d[last])
-			for r := range last {
-				want = append(want, d[r]+x[r]*y[0])
-				size = append(size, math.Abs(d[r])+math.Abs(x[r]*y[0]))
-				sum += x[r] * y[r]
-				sumSize += math.Abs(x[r] * y[r])
-			}
-			return append(want, sum), append(size, sumSize)
-		}},
 		{"Centre", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
 			k.Centre(dst, rs, rows, n)
 		}, func(d, x, y []float64) (want, size []float64) {
@@ -308,8 +293,13 @@ func testColumnsShort(t *testing.T, k *Table[float32]) {
 	for i, f := range []func(){
 		func() { k.Products(long, n, long[:rows], long[:n], short, n) },
 		func() { k.Products(short, n, long[:rows], long[:n], long, n) },
-		func() { k.ProductsGrad(short, long, long, long[:n], long, n, rows) },
-		func() { k.ProductsGrad(long, long[:n-1:n-1], long, long[:n], long, n, rows) },
+		func() { k.FeatureSums(short, []Run{{0, 0, rows}}, long, long, n, long[:n], long) },
+		func() { k.FeatureSums(long, []Run{{0, 0, rows}}, long, long, n, long[:n], long[:rows-1:rows-1]) },
+		func() { k.FeatureDots(long, []Run{{rows - 1, 0, 1}}, short, long, n, long, long, long[:n]) },
+		func() { k.FeatureDots(long, []Run{{0, 1, rows - 1}}, long, short, n, long, long, long[:n]) },
+		func() { k.FeatureGrad(long, long, long, []Run{{0, 1, rows}}, long, long, n, n) },
+		func() { k.FeatureGrad(long, short, long, []Run{{rows - 1, 0, 1}}, long, long, n, n) },
+		func() { k.FeatureGrad(long, long, long, []Run{{-1, 0, 1}}, long, long, n, n) },
 		func() { k.Dots(long[:rows], short, n, long[:n]) },
 		func() { k.Centre(short, n, rows, n) },
 		func() { k.Normalise(short, n, rows, n, 1) },
@@ -330,10 +320,13 @@ func testColumnsShort(t *testing.T, k *Table[float32]) {
 func TestColumnsDoNotAllocate(t *testing.T) { each(t, testColumnsDoNotAllocate) }
 
 func testColumnsDoNotAllocate(t *testing.T, k *Table[float32]) {
-	x, w := make([]float32, 7*77), make([]float32, 77)
+	x, w, sums := make([]float32, 7*77), make([]float32, 77), make([]float32, 77)
+	runs := []Run{{0, 0, 2}, {1, 1, 1}}
 	if count := testing.AllocsPerRun(5, func() {
 		k.Products(x, 77, w[:3], w, x[4*77:], 77)
-		k.ProductsGrad(x, x[77:], x[154:], w, x[308:], 77, 1)
+		k.FeatureSums(x, runs, x[4*77:], x[4*77:], 77, w, sums)
+		k.FeatureDots(x, runs, x[4*77:], x[4*77:], 77, w, w, sums)
+		k.FeatureGrad(x, x, x[4*77:], runs, x[4*77:], x[4*77:], 77, 77)
 		k.Dots(w[:7], x, 77, x[:77])
 		k.Centre(x, 77, 7, 77)
 		k.Normalise(x, 77, 7, 77, 1)

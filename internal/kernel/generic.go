@@ -15,7 +15,8 @@ func generic[T Float]() *Table[T] {
 		GELU: geluGo[T], GELUGrad: geluGradGo[T],
 		LayerNorm: layerNormGo[T], LayerNormGrad: layerNormGradGo[T],
 		AdamW:    adamWGo[T],
-		Products: productsGo[T], ProductsGrad: productsGradGo[T], Dots: dotsGo[T],
+		Products: productsGo[T], Dots: dotsGo[T],
+		FeatureSums: featureSumsGo[T], FeatureDots: featureDotsGo[T], FeatureGrad: featureGradGo[T],
 		Centre: centreGo[T], Normalise: normaliseGo[T], NormaliseGrad: normaliseGradGo[T],
 		Rotate: rotateGo[T],
 	}

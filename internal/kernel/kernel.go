@@ -75,9 +75,16 @@ type Table[T Float] struct {
 	// Products sets rows dst_r = w[r]·(p∘x_r) for r < len(w). Dst does not
 	// overlap the others.
 	Products func(dst []T, drs int, w, p, x []T, xrs int)
-	// ProductsGrad adds d_r∘p to rows dx_r, and Σ_r d_r∘x_r to dp, for r < rows.
-	// Neither overlaps the others.
-	ProductsGrad func(dx, dp, d, p, x []T, rs, rows int)
+	// FeatureSums sets rows dst_f to the features of runs, one after another,
+	// and sums[f] = Σ dst_f∘y. All rows of features have the stride ld.
+	FeatureSums func(dst []T, runs []Run, p, x []T, ld int, y, sums []T)
+	// FeatureDots sets rows dst_f to the features times w[f], and adds
+	// z[f]·dst_f to sums, one after another.
+	FeatureDots func(dst []T, runs []Run, p, x []T, ld int, w, z, sums []T)
+	// FeatureGrad turns rows d_f, the gradient of n columns of features, into
+	// that of their factors: it adds d_f∘p_P to dx_X and d_f∘x_X to dp_P. Dx and
+	// dp may be one matrix.
+	FeatureGrad func(dx, dp, d []T, runs []Run, p, x []T, ld, n int)
 	// Dots sets dst[r] = Σ x_r∘w.
 	Dots func(dst, x []T, xrs int, w []T)
 	// Centre subtracts from each of n columns its mean. Equal numbers become
@@ -97,6 +104,25 @@ type Table[T Float] struct {
 	// AdamW updates the weights w and moments m, v from the gradient g.
 	AdamW func(w, g, m, v []T, s *AdamWStep[T])
 }
+
+// Run is a run of features that share a factor: row P of a matrix p times rows
+// X to X+N-1 of a matrix x, N > 0.
+type Run struct{ P, X, N int32 }
+
+// features returns the number of features of runs, and the rows of p and x that
+// they reach.
+func features(runs []Run) (count, p, x int) {
+	for _, r := range runs {
+		if r.N <= 0 || r.P < 0 || r.X < 0 {
+			panic(errRun)
+		}
+		count += int(r.N)
+		p, x = max(p, int(r.P)+1), max(x, int(r.X+r.N))
+	}
+	return count, p, x
+}
+
+const errRun = "kernel: a run without features, or of rows before the first"
 
 // AdamWStep holds the numbers of one AdamW step (Loshchilov and Hutter 2019,
 // algorithm 2). With g' = GradScale·g:

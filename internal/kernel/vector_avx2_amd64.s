@@ -2219,149 +2219,624 @@ done93:
 	VZEROUPPER
 	RET
 
-// func productsGradAVX2(n int, rows int, dx *float32, dp *float32, d *float32, p *float32, x *float32, rs int)
-// Requires: AVX, FMA3
-TEXT ·productsGradAVX2(SB), NOSPLIT, $0-64
-	MOVQ n+0(FP), AX
-	MOVQ rows+8(FP), CX
-	MOVQ dx+16(FP), DX
-	MOVQ dp+24(FP), BX
-	MOVQ d+32(FP), SI
-	MOVQ p+40(FP), DI
-	MOVQ x+48(FP), R8
-	MOVQ rs+56(FP), R9
-	SHLQ $0x02, R9
-	XORQ R10, R10
+// func featureSumsAVX2(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, y *float32, sums *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
+	MOVQ dst+24(FP), AX
+	MOVQ ld+48(FP), CX
+	SHLQ $0x02, CX
+	MOVQ runs+16(FP), DX
+	MOVQ DX, (SP)
+	MOVQ count+8(FP), DX
+	MOVQ DX, 8(SP)
 
-loop97:
-	CMPQ    AX, $+32
-	JLT     single96
-	VMOVUPS (DI)(R10*4), Y0
-	VMOVUPS 32(DI)(R10*4), Y1
-	VMOVUPS (BX)(R10*4), Y2
-	VMOVUPS 32(BX)(R10*4), Y3
-	VMOVUPS 64(DI)(R10*4), Y4
-	VMOVUPS 96(DI)(R10*4), Y5
-	VMOVUPS 64(BX)(R10*4), Y6
-	VMOVUPS 96(BX)(R10*4), Y7
-	MOVQ    CX, R11
-	MOVQ    DX, R12
-	MOVQ    SI, R13
-	MOVQ    R8, R14
+run95:
+	MOVQ    (SP), DX
+	MOVLQSX (DX), BX
+	IMULQ   CX, BX
+	MOVLQSX 4(DX), SI
+	IMULQ   CX, SI
+	ADDQ    p+32(FP), BX
+	ADDQ    x+40(FP), SI
+	MOVLQSX 8(DX), DI
+	MOVQ    DI, 16(SP)
+	ADDQ    $0x0c, DX
+	MOVQ    DX, (SP)
 
-row98:
-	VMOVUPS     (R13)(R10*4), Y8
-	VMOVUPS     32(R13)(R10*4), Y9
-	VMOVUPS     (R12)(R10*4), Y10
-	VMOVUPS     32(R12)(R10*4), Y11
-	VFMADD231PS Y0, Y8, Y10
-	VFMADD231PS Y1, Y9, Y11
-	VMOVUPS     Y10, (R12)(R10*4)
-	VMOVUPS     Y11, 32(R12)(R10*4)
-	VMOVUPS     (R14)(R10*4), Y10
-	VMOVUPS     32(R14)(R10*4), Y11
-	VFMADD231PS Y10, Y8, Y2
-	VFMADD231PS Y11, Y9, Y3
-	VMOVUPS     64(R13)(R10*4), Y8
-	VMOVUPS     96(R13)(R10*4), Y9
-	VMOVUPS     64(R12)(R10*4), Y10
-	VMOVUPS     96(R12)(R10*4), Y11
-	VFMADD231PS Y4, Y8, Y10
-	VFMADD231PS Y5, Y9, Y11
-	VMOVUPS     Y10, 64(R12)(R10*4)
-	VMOVUPS     Y11, 96(R12)(R10*4)
-	VMOVUPS     64(R14)(R10*4), Y10
-	VMOVUPS     96(R14)(R10*4), Y11
-	VFMADD231PS Y10, Y8, Y6
-	VFMADD231PS Y11, Y9, Y7
-	ADDQ        R9, R12
-	ADDQ        R9, R13
-	ADDQ        R9, R14
-	DECQ        R11
-	JNZ         row98
-	VMOVUPS     Y2, (BX)(R10*4)
-	VMOVUPS     Y3, 32(BX)(R10*4)
-	VMOVUPS     Y6, 64(BX)(R10*4)
-	VMOVUPS     Y7, 96(BX)(R10*4)
-	ADDQ        $+32, R10
-	SUBQ        $+32, AX
-	JMP         loop97
+rows98:
+	CMPQ  16(SP), $0x04
+	JLT   rest96
+	LEAQ  (AX)(CX*1), DX
+	LEAQ  (DX)(CX*1), DI
+	LEAQ  (DI)(CX*1), R8
+	LEAQ  (SI)(CX*1), R9
+	LEAQ  (R9)(CX*1), R10
+	LEAQ  (R10)(CX*1), R11
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  y+56(FP), R12
+	MOVQ  n+0(FP), R13
+	XORQ  R14, R14
 
-single96:
-loop99:
-	CMPQ    AX, $+16
-	JLT     part95
-	VMOVUPS (DI)(R10*4), Y0
-	VMOVUPS 32(DI)(R10*4), Y1
-	VMOVUPS (BX)(R10*4), Y2
-	VMOVUPS 32(BX)(R10*4), Y3
-	MOVQ    CX, R11
-	MOVQ    DX, R12
-	MOVQ    SI, R13
-	MOVQ    R8, R14
+loop100:
+	CMPQ        R13, $+16
+	JLT         part99
+	VMOVUPS     (BX)(R14*4), Y8
+	VMOVUPS     32(BX)(R14*4), Y9
+	VMOVUPS     (SI)(R14*4), Y10
+	VMOVUPS     32(SI)(R14*4), Y11
+	VMULPS      Y8, Y10, Y10
+	VMULPS      Y9, Y11, Y11
+	VMOVUPS     Y10, (AX)(R14*4)
+	VMOVUPS     Y11, 32(AX)(R14*4)
+	VMOVUPS     (R12)(R14*4), Y12
+	VMOVUPS     32(R12)(R14*4), Y13
+	VFMADD231PS Y12, Y10, Y0
+	VFMADD231PS Y13, Y11, Y1
+	VMOVUPS     (R9)(R14*4), Y10
+	VMOVUPS     32(R9)(R14*4), Y11
+	VMULPS      Y8, Y10, Y10
+	VMULPS      Y9, Y11, Y11
+	VMOVUPS     Y10, (DX)(R14*4)
+	VMOVUPS     Y11, 32(DX)(R14*4)
+	VMOVUPS     (R12)(R14*4), Y12
+	VMOVUPS     32(R12)(R14*4), Y13
+	VFMADD231PS Y12, Y10, Y2
+	VFMADD231PS Y13, Y11, Y3
+	VMOVUPS     (R10)(R14*4), Y10
+	VMOVUPS     32(R10)(R14*4), Y11
+	VMULPS      Y8, Y10, Y10
+	VMULPS      Y9, Y11, Y11
+	VMOVUPS     Y10, (DI)(R14*4)
+	VMOVUPS     Y11, 32(DI)(R14*4)
+	VMOVUPS     (R12)(R14*4), Y12
+	VMOVUPS     32(R12)(R14*4), Y13
+	VFMADD231PS Y12, Y10, Y4
+	VFMADD231PS Y13, Y11, Y5
+	VMOVUPS     (R11)(R14*4), Y10
+	VMOVUPS     32(R11)(R14*4), Y11
+	VMULPS      Y8, Y10, Y10
+	VMULPS      Y9, Y11, Y11
+	VMOVUPS     Y10, (R8)(R14*4)
+	VMOVUPS     Y11, 32(R8)(R14*4)
+	VMOVUPS     (R12)(R14*4), Y8
+	VMOVUPS     32(R12)(R14*4), Y9
+	VFMADD231PS Y8, Y10, Y6
+	VFMADD231PS Y9, Y11, Y7
+	ADDQ        $+16, R14
+	SUBQ        $+16, R13
+	JMP         loop100
 
-row100:
-	VMOVUPS     (R13)(R10*4), Y4
-	VMOVUPS     32(R13)(R10*4), Y5
-	VMOVUPS     (R12)(R10*4), Y6
-	VMOVUPS     32(R12)(R10*4), Y7
-	VFMADD231PS Y0, Y4, Y6
-	VFMADD231PS Y1, Y5, Y7
-	VMOVUPS     Y6, (R12)(R10*4)
-	VMOVUPS     Y7, 32(R12)(R10*4)
-	VMOVUPS     (R14)(R10*4), Y6
-	VMOVUPS     32(R14)(R10*4), Y7
-	VFMADD231PS Y6, Y4, Y2
-	VFMADD231PS Y7, Y5, Y3
-	ADDQ        R9, R12
-	ADDQ        R9, R13
-	ADDQ        R9, R14
-	DECQ        R11
-	JNZ         row100
-	VMOVUPS     Y2, (BX)(R10*4)
-	VMOVUPS     Y3, 32(BX)(R10*4)
-	ADDQ        $+16, R10
-	SUBQ        $+16, AX
-	JMP         loop99
-
-part95:
-	TESTQ      AX, AX
-	JZ         done101
-	LEAQ       masksAVX2<>+0(SB), R11
-	NEGQ       AX
-	VMOVUPS    64(R11)(AX*4), Y0
-	VMOVUPS    96(R11)(AX*4), Y1
-	VMASKMOVPS (DI)(R10*4), Y0, Y2
-	VMASKMOVPS 32(DI)(R10*4), Y1, Y3
-	VMASKMOVPS (BX)(R10*4), Y0, Y4
-	VMASKMOVPS 32(BX)(R10*4), Y1, Y5
-	MOVQ       CX, AX
-	MOVQ       DX, CX
-	MOVQ       SI, DX
-	MOVQ       R8, SI
-
-row102:
-	VMASKMOVPS  (DX)(R10*4), Y0, Y6
-	VMASKMOVPS  32(DX)(R10*4), Y1, Y7
-	VMASKMOVPS  (CX)(R10*4), Y0, Y8
-	VMASKMOVPS  32(CX)(R10*4), Y1, Y9
-	VFMADD231PS Y2, Y6, Y8
-	VFMADD231PS Y3, Y7, Y9
-	VMASKMOVPS  Y8, Y0, (CX)(R10*4)
-	VMASKMOVPS  Y9, Y1, 32(CX)(R10*4)
-	VMASKMOVPS  (SI)(R10*4), Y0, Y8
-	VMASKMOVPS  32(SI)(R10*4), Y1, Y9
-	VFMADD231PS Y8, Y6, Y4
-	VFMADD231PS Y9, Y7, Y5
-	ADDQ        R9, CX
-	ADDQ        R9, DX
-	ADDQ        R9, SI
-	DECQ        AX
-	JNZ         row102
-	VMASKMOVPS  Y4, Y0, (BX)(R10*4)
-	VMASKMOVPS  Y5, Y1, 32(BX)(R10*4)
+part99:
+	TESTQ       R13, R13
+	JZ          done101
+	LEAQ        masksAVX2<>+0(SB), R15
+	NEGQ        R13
+	VMOVUPS     64(R15)(R13*4), Y8
+	VMOVUPS     96(R15)(R13*4), Y9
+	VMASKMOVPS  (BX)(R14*4), Y8, Y10
+	VMASKMOVPS  32(BX)(R14*4), Y9, Y11
+	VMASKMOVPS  (SI)(R14*4), Y8, Y12
+	VMASKMOVPS  32(SI)(R14*4), Y9, Y13
+	VMULPS      Y10, Y12, Y12
+	VMULPS      Y11, Y13, Y13
+	VMASKMOVPS  Y12, Y8, (AX)(R14*4)
+	VMASKMOVPS  Y13, Y9, 32(AX)(R14*4)
+	VMASKMOVPS  (R12)(R14*4), Y8, Y14
+	VMASKMOVPS  32(R12)(R14*4), Y9, Y15
+	VFMADD231PS Y14, Y12, Y0
+	VFMADD231PS Y15, Y13, Y1
+	VMASKMOVPS  (R9)(R14*4), Y8, Y12
+	VMASKMOVPS  32(R9)(R14*4), Y9, Y13
+	VMULPS      Y10, Y12, Y12
+	VMULPS      Y11, Y13, Y13
+	VMASKMOVPS  Y12, Y8, (DX)(R14*4)
+	VMASKMOVPS  Y13, Y9, 32(DX)(R14*4)
+	VMASKMOVPS  (R12)(R14*4), Y8, Y14
+	VMASKMOVPS  32(R12)(R14*4), Y9, Y15
+	VFMADD231PS Y14, Y12, Y2
+	VFMADD231PS Y15, Y13, Y3
+	VMASKMOVPS  (R10)(R14*4), Y8, Y12
+	VMASKMOVPS  32(R10)(R14*4), Y9, Y13
+	VMULPS      Y10, Y12, Y12
+	VMULPS      Y11, Y13, Y13
+	VMASKMOVPS  Y12, Y8, (DI)(R14*4)
+	VMASKMOVPS  Y13, Y9, 32(DI)(R14*4)
+	VMASKMOVPS  (R12)(R14*4), Y8, Y14
+	VMASKMOVPS  32(R12)(R14*4), Y9, Y15
+	VFMADD231PS Y14, Y12, Y4
+	VFMADD231PS Y15, Y13, Y5
+	VMASKMOVPS  (R11)(R14*4), Y8, Y12
+	VMASKMOVPS  32(R11)(R14*4), Y9, Y13
+	VMULPS      Y10, Y12, Y12
+	VMULPS      Y11, Y13, Y13
+	VMASKMOVPS  Y12, Y8, (R8)(R14*4)
+	VMASKMOVPS  Y13, Y9, 32(R8)(R14*4)
+	VMASKMOVPS  (R12)(R14*4), Y8, Y8
+	VMASKMOVPS  32(R12)(R14*4), Y9, Y9
+	VFMADD231PS Y8, Y12, Y6
+	VFMADD231PS Y9, Y13, Y7
 
 done101:
+	MOVQ         sums+64(FP), AX
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y3, Y2, Y1
+	VADDPS       Y5, Y4, Y2
+	VADDPS       Y7, Y6, Y3
+	VHADDPS      Y1, Y0, Y0
+	VHADDPS      Y3, Y2, Y1
+	VHADDPS      Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VMOVUPS      X1, (AX)
+	ADDQ         $0x10, AX
+	MOVQ         AX, sums+64(FP)
+	LEAQ         (R8)(CX*1), AX
+	LEAQ         (R11)(CX*1), SI
+	SUBQ         $0x04, 16(SP)
+	JMP          rows98
+
+rest96:
+rows102:
+	CMPQ  16(SP), $0x01
+	JLT   finished97
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  y+56(FP), DX
+	MOVQ  n+0(FP), DI
+	XORQ  R8, R8
+
+loop104:
+	CMPQ        DI, $+16
+	JLT         part103
+	VMOVUPS     (BX)(R8*4), Y2
+	VMOVUPS     32(BX)(R8*4), Y3
+	VMOVUPS     (SI)(R8*4), Y4
+	VMOVUPS     32(SI)(R8*4), Y5
+	VMULPS      Y2, Y4, Y4
+	VMULPS      Y3, Y5, Y5
+	VMOVUPS     Y4, (AX)(R8*4)
+	VMOVUPS     Y5, 32(AX)(R8*4)
+	VMOVUPS     (DX)(R8*4), Y2
+	VMOVUPS     32(DX)(R8*4), Y3
+	VFMADD231PS Y2, Y4, Y0
+	VFMADD231PS Y3, Y5, Y1
+	ADDQ        $+16, R8
+	SUBQ        $+16, DI
+	JMP         loop104
+
+part103:
+	TESTQ       DI, DI
+	JZ          done105
+	LEAQ        masksAVX2<>+0(SB), R9
+	NEGQ        DI
+	VMOVUPS     64(R9)(DI*4), Y2
+	VMOVUPS     96(R9)(DI*4), Y3
+	VMASKMOVPS  (BX)(R8*4), Y2, Y4
+	VMASKMOVPS  32(BX)(R8*4), Y3, Y5
+	VMASKMOVPS  (SI)(R8*4), Y2, Y6
+	VMASKMOVPS  32(SI)(R8*4), Y3, Y7
+	VMULPS      Y4, Y6, Y6
+	VMULPS      Y5, Y7, Y7
+	VMASKMOVPS  Y6, Y2, (AX)(R8*4)
+	VMASKMOVPS  Y7, Y3, 32(AX)(R8*4)
+	VMASKMOVPS  (DX)(R8*4), Y2, Y2
+	VMASKMOVPS  32(DX)(R8*4), Y3, Y3
+	VFMADD231PS Y2, Y6, Y0
+	VFMADD231PS Y3, Y7, Y1
+
+done105:
+	MOVQ         sums+64(FP), DX
+	VADDPS       Y1, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VHADDPS      Y0, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VMOVSS       X1, (DX)
+	ADDQ         $0x04, DX
+	MOVQ         DX, sums+64(FP)
+	LEAQ         (AX)(CX*1), AX
+	LEAQ         (SI)(CX*1), SI
+	SUBQ         $0x01, 16(SP)
+	JMP          rows102
+
+finished97:
+	DECQ 8(SP)
+	JNZ  run95
+	VZEROUPPER
+	RET
+
+// func featureDotsAVX2(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, w *float32, z *float32, sums *float32)
+// Requires: AVX, FMA3
+TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), AX
+	MOVQ ld+48(FP), CX
+	SHLQ $0x02, CX
+	MOVQ sums+72(FP), DX
+	XORQ BX, BX
+
+loop108:
+	CMPQ    AX, $+32
+	JLT     single107
+	MOVQ    dst+24(FP), SI
+	MOVQ    w+56(FP), DI
+	MOVQ    z+64(FP), R8
+	VMOVUPS (DX)(BX*4), Y0
+	VMOVUPS 32(DX)(BX*4), Y1
+	VMOVUPS 64(DX)(BX*4), Y2
+	VMOVUPS 96(DX)(BX*4), Y3
+	MOVQ    runs+16(FP), R9
+	MOVQ    count+8(FP), R10
+
+run109:
+	MOVLQSX (R9), R11
+	IMULQ   CX, R11
+	ADDQ    p+32(FP), R11
+	MOVLQSX 4(R9), R12
+	IMULQ   CX, R12
+	ADDQ    x+40(FP), R12
+	MOVLQSX 8(R9), R13
+	ADDQ    $0x0c, R9
+	VMOVUPS (R11)(BX*4), Y4
+	VMOVUPS 32(R11)(BX*4), Y5
+	VMOVUPS 64(R11)(BX*4), Y6
+	VMOVUPS 96(R11)(BX*4), Y7
+
+row110:
+	VBROADCASTSS (DI), Y8
+	VBROADCASTSS (R8), Y9
+	VMOVUPS      (R12)(BX*4), Y10
+	VMOVUPS      32(R12)(BX*4), Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y8, Y11, Y11
+	VMOVUPS      Y10, (SI)(BX*4)
+	VMOVUPS      Y11, 32(SI)(BX*4)
+	VFMADD231PS  Y9, Y10, Y0
+	VFMADD231PS  Y9, Y11, Y1
+	VMOVUPS      64(R12)(BX*4), Y10
+	VMOVUPS      96(R12)(BX*4), Y11
+	VMULPS       Y6, Y10, Y10
+	VMULPS       Y7, Y11, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y8, Y11, Y11
+	VMOVUPS      Y10, 64(SI)(BX*4)
+	VMOVUPS      Y11, 96(SI)(BX*4)
+	VFMADD231PS  Y9, Y10, Y2
+	VFMADD231PS  Y9, Y11, Y3
+	ADDQ         CX, R12
+	ADDQ         CX, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x04, R8
+	DECQ         R13
+	JNZ          row110
+	DECQ         R10
+	JNZ          run109
+	VMOVUPS      Y0, (DX)(BX*4)
+	VMOVUPS      Y1, 32(DX)(BX*4)
+	VMOVUPS      Y2, 64(DX)(BX*4)
+	VMOVUPS      Y3, 96(DX)(BX*4)
+	ADDQ         $+32, BX
+	SUBQ         $+32, AX
+	JMP          loop108
+
+single107:
+loop111:
+	CMPQ    AX, $+16
+	JLT     part106
+	MOVQ    dst+24(FP), SI
+	MOVQ    w+56(FP), DI
+	MOVQ    z+64(FP), R8
+	VMOVUPS (DX)(BX*4), Y0
+	VMOVUPS 32(DX)(BX*4), Y1
+	MOVQ    runs+16(FP), R9
+	MOVQ    count+8(FP), R10
+
+run112:
+	MOVLQSX (R9), R11
+	IMULQ   CX, R11
+	ADDQ    p+32(FP), R11
+	MOVLQSX 4(R9), R12
+	IMULQ   CX, R12
+	ADDQ    x+40(FP), R12
+	MOVLQSX 8(R9), R13
+	ADDQ    $0x0c, R9
+	VMOVUPS (R11)(BX*4), Y2
+	VMOVUPS 32(R11)(BX*4), Y3
+
+row113:
+	VBROADCASTSS (DI), Y4
+	VBROADCASTSS (R8), Y5
+	VMOVUPS      (R12)(BX*4), Y6
+	VMOVUPS      32(R12)(BX*4), Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VMULPS       Y4, Y6, Y6
+	VMULPS       Y4, Y7, Y7
+	VMOVUPS      Y6, (SI)(BX*4)
+	VMOVUPS      Y7, 32(SI)(BX*4)
+	VFMADD231PS  Y5, Y6, Y0
+	VFMADD231PS  Y5, Y7, Y1
+	ADDQ         CX, R12
+	ADDQ         CX, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x04, R8
+	DECQ         R13
+	JNZ          row113
+	DECQ         R10
+	JNZ          run112
+	VMOVUPS      Y0, (DX)(BX*4)
+	VMOVUPS      Y1, 32(DX)(BX*4)
+	ADDQ         $+16, BX
+	SUBQ         $+16, AX
+	JMP          loop111
+
+part106:
+	TESTQ      AX, AX
+	JZ         done114
+	LEAQ       masksAVX2<>+0(SB), SI
+	NEGQ       AX
+	VMOVUPS    64(SI)(AX*4), Y0
+	VMOVUPS    96(SI)(AX*4), Y1
+	MOVQ       dst+24(FP), AX
+	MOVQ       w+56(FP), SI
+	MOVQ       z+64(FP), DI
+	VMASKMOVPS (DX)(BX*4), Y0, Y2
+	VMASKMOVPS 32(DX)(BX*4), Y1, Y3
+	MOVQ       runs+16(FP), R8
+	MOVQ       count+8(FP), R9
+
+run115:
+	MOVLQSX    (R8), R10
+	IMULQ      CX, R10
+	ADDQ       p+32(FP), R10
+	MOVLQSX    4(R8), R11
+	IMULQ      CX, R11
+	ADDQ       x+40(FP), R11
+	MOVLQSX    8(R8), R12
+	ADDQ       $0x0c, R8
+	VMASKMOVPS (R10)(BX*4), Y0, Y4
+	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
+
+row116:
+	VBROADCASTSS (SI), Y6
+	VBROADCASTSS (DI), Y7
+	VMASKMOVPS   (R11)(BX*4), Y0, Y8
+	VMASKMOVPS   32(R11)(BX*4), Y1, Y9
+	VMULPS       Y4, Y8, Y8
+	VMULPS       Y5, Y9, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y6, Y9, Y9
+	VMASKMOVPS   Y8, Y0, (AX)(BX*4)
+	VMASKMOVPS   Y9, Y1, 32(AX)(BX*4)
+	VFMADD231PS  Y7, Y8, Y2
+	VFMADD231PS  Y7, Y9, Y3
+	ADDQ         CX, R11
+	ADDQ         CX, AX
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, DI
+	DECQ         R12
+	JNZ          row116
+	DECQ         R9
+	JNZ          run115
+	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
+	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
+
+done114:
+	VZEROUPPER
+	RET
+
+// func featureGradAVX2(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·featureGradAVX2(SB), NOSPLIT, $0-72
+	MOVQ n+0(FP), AX
+	MOVQ ld+64(FP), CX
+	SHLQ $0x02, CX
+	XORQ DX, DX
+
+loop119:
+	CMPQ AX, $+32
+	JLT  single118
+	MOVQ d+40(FP), BX
+	MOVQ runs+16(FP), SI
+	MOVQ count+8(FP), DI
+
+run120:
+	MOVLQSX (SI), R8
+	IMULQ   CX, R8
+	ADDQ    p+48(FP), R8
+	MOVLQSX 4(SI), R9
+	IMULQ   CX, R9
+	ADDQ    x+56(FP), R9
+	MOVLQSX 8(SI), R10
+	ADDQ    $0x0c, SI
+	MOVQ    R9, R11
+	SUBQ    x+56(FP), R11
+	ADDQ    dx+24(FP), R11
+	MOVQ    R8, R12
+	SUBQ    p+48(FP), R12
+	ADDQ    dp+32(FP), R12
+	VMOVUPS (R8)(DX*4), Y0
+	VMOVUPS 32(R8)(DX*4), Y1
+	VMOVUPS 64(R8)(DX*4), Y2
+	VMOVUPS 96(R8)(DX*4), Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+
+row121:
+	VMOVUPS     (BX)(DX*4), Y8
+	VMOVUPS     32(BX)(DX*4), Y9
+	VMOVUPS     (R11)(DX*4), Y10
+	VMOVUPS     32(R11)(DX*4), Y11
+	VFMADD231PS Y0, Y8, Y10
+	VFMADD231PS Y1, Y9, Y11
+	VMOVUPS     Y10, (R11)(DX*4)
+	VMOVUPS     Y11, 32(R11)(DX*4)
+	VMOVUPS     (R9)(DX*4), Y10
+	VMOVUPS     32(R9)(DX*4), Y11
+	VFMADD231PS Y10, Y8, Y4
+	VFMADD231PS Y11, Y9, Y5
+	VMOVUPS     64(BX)(DX*4), Y8
+	VMOVUPS     96(BX)(DX*4), Y9
+	VMOVUPS     64(R11)(DX*4), Y10
+	VMOVUPS     96(R11)(DX*4), Y11
+	VFMADD231PS Y2, Y8, Y10
+	VFMADD231PS Y3, Y9, Y11
+	VMOVUPS     Y10, 64(R11)(DX*4)
+	VMOVUPS     Y11, 96(R11)(DX*4)
+	VMOVUPS     64(R9)(DX*4), Y10
+	VMOVUPS     96(R9)(DX*4), Y11
+	VFMADD231PS Y10, Y8, Y6
+	VFMADD231PS Y11, Y9, Y7
+	ADDQ        CX, BX
+	ADDQ        CX, R11
+	ADDQ        CX, R9
+	DECQ        R10
+	JNZ         row121
+	VMOVUPS     (R12)(DX*4), Y0
+	VMOVUPS     32(R12)(DX*4), Y1
+	VADDPS      Y4, Y0, Y0
+	VADDPS      Y5, Y1, Y1
+	VMOVUPS     Y0, (R12)(DX*4)
+	VMOVUPS     Y1, 32(R12)(DX*4)
+	VMOVUPS     64(R12)(DX*4), Y0
+	VMOVUPS     96(R12)(DX*4), Y1
+	VADDPS      Y6, Y0, Y0
+	VADDPS      Y7, Y1, Y1
+	VMOVUPS     Y0, 64(R12)(DX*4)
+	VMOVUPS     Y1, 96(R12)(DX*4)
+	DECQ        DI
+	JNZ         run120
+	ADDQ        $+32, DX
+	SUBQ        $+32, AX
+	JMP         loop119
+
+single118:
+loop122:
+	CMPQ AX, $+16
+	JLT  part117
+	MOVQ d+40(FP), BX
+	MOVQ runs+16(FP), SI
+	MOVQ count+8(FP), DI
+
+run123:
+	MOVLQSX (SI), R8
+	IMULQ   CX, R8
+	ADDQ    p+48(FP), R8
+	MOVLQSX 4(SI), R9
+	IMULQ   CX, R9
+	ADDQ    x+56(FP), R9
+	MOVLQSX 8(SI), R10
+	ADDQ    $0x0c, SI
+	MOVQ    R9, R11
+	SUBQ    x+56(FP), R11
+	ADDQ    dx+24(FP), R11
+	MOVQ    R8, R12
+	SUBQ    p+48(FP), R12
+	ADDQ    dp+32(FP), R12
+	VMOVUPS (R8)(DX*4), Y0
+	VMOVUPS 32(R8)(DX*4), Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+
+row124:
+	VMOVUPS     (BX)(DX*4), Y4
+	VMOVUPS     32(BX)(DX*4), Y5
+	VMOVUPS     (R11)(DX*4), Y6
+	VMOVUPS     32(R11)(DX*4), Y7
+	VFMADD231PS Y0, Y4, Y6
+	VFMADD231PS Y1, Y5, Y7
+	VMOVUPS     Y6, (R11)(DX*4)
+	VMOVUPS     Y7, 32(R11)(DX*4)
+	VMOVUPS     (R9)(DX*4), Y6
+	VMOVUPS     32(R9)(DX*4), Y7
+	VFMADD231PS Y6, Y4, Y2
+	VFMADD231PS Y7, Y5, Y3
+	ADDQ        CX, BX
+	ADDQ        CX, R11
+	ADDQ        CX, R9
+	DECQ        R10
+	JNZ         row124
+	VMOVUPS     (R12)(DX*4), Y0
+	VMOVUPS     32(R12)(DX*4), Y1
+	VADDPS      Y2, Y0, Y0
+	VADDPS      Y3, Y1, Y1
+	VMOVUPS     Y0, (R12)(DX*4)
+	VMOVUPS     Y1, 32(R12)(DX*4)
+	DECQ        DI
+	JNZ         run123
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JMP         loop122
+
+part117:
+	TESTQ   AX, AX
+	JZ      done125
+	LEAQ    masksAVX2<>+0(SB), BX
+	NEGQ    AX
+	VMOVUPS 64(BX)(AX*4), Y0
+	VMOVUPS 96(BX)(AX*4), Y1
+	MOVQ    d+40(FP), AX
+	MOVQ    runs+16(FP), BX
+	MOVQ    count+8(FP), SI
+
+run126:
+	MOVLQSX    (BX), DI
+	IMULQ      CX, DI
+	ADDQ       p+48(FP), DI
+	MOVLQSX    4(BX), R8
+	IMULQ      CX, R8
+	ADDQ       x+56(FP), R8
+	MOVLQSX    8(BX), R9
+	ADDQ       $0x0c, BX
+	MOVQ       R8, R10
+	SUBQ       x+56(FP), R10
+	ADDQ       dx+24(FP), R10
+	MOVQ       DI, R11
+	SUBQ       p+48(FP), R11
+	ADDQ       dp+32(FP), R11
+	VMASKMOVPS (DI)(DX*4), Y0, Y2
+	VMASKMOVPS 32(DI)(DX*4), Y1, Y3
+	VPXOR      Y4, Y4, Y4
+	VPXOR      Y5, Y5, Y5
+
+row127:
+	VMASKMOVPS  (AX)(DX*4), Y0, Y6
+	VMASKMOVPS  32(AX)(DX*4), Y1, Y7
+	VMASKMOVPS  (R10)(DX*4), Y0, Y8
+	VMASKMOVPS  32(R10)(DX*4), Y1, Y9
+	VFMADD231PS Y2, Y6, Y8
+	VFMADD231PS Y3, Y7, Y9
+	VMASKMOVPS  Y8, Y0, (R10)(DX*4)
+	VMASKMOVPS  Y9, Y1, 32(R10)(DX*4)
+	VMASKMOVPS  (R8)(DX*4), Y0, Y8
+	VMASKMOVPS  32(R8)(DX*4), Y1, Y9
+	VFMADD231PS Y8, Y6, Y4
+	VFMADD231PS Y9, Y7, Y5
+	ADDQ        CX, AX
+	ADDQ        CX, R10
+	ADDQ        CX, R8
+	DECQ        R9
+	JNZ         row127
+	VMASKMOVPS  (R11)(DX*4), Y0, Y2
+	VMASKMOVPS  32(R11)(DX*4), Y1, Y3
+	VADDPS      Y4, Y2, Y2
+	VADDPS      Y5, Y3, Y3
+	VMASKMOVPS  Y2, Y0, (R11)(DX*4)
+	VMASKMOVPS  Y3, Y1, 32(R11)(DX*4)
+	DECQ        SI
+	JNZ         run126
+
+done125:
 	VZEROUPPER
 	RET
 
@@ -2375,9 +2850,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows105:
+rows130:
 	CMPQ  AX, $0x04
-	JLT   rest103
+	JLT   rest128
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -2392,9 +2867,9 @@ rows105:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop107:
+loop132:
 	CMPQ        R10, $+16
-	JLT         part106
+	JLT         part131
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -2415,11 +2890,11 @@ loop107:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop107
+	JMP         loop132
 
-part106:
+part131:
 	TESTQ       R10, R10
-	JZ          done108
+	JZ          done133
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -2443,7 +2918,7 @@ part106:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done108:
+done133:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -2457,20 +2932,20 @@ done108:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows105
+	JMP          rows130
 
-rest103:
-rows109:
+rest128:
+rows134:
 	CMPQ  AX, $0x01
-	JLT   finished104
+	JLT   finished129
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop111:
+loop136:
 	CMPQ        DI, $+16
-	JLT         part110
+	JLT         part135
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -2479,11 +2954,11 @@ loop111:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop111
+	JMP         loop136
 
-part110:
+part135:
 	TESTQ       DI, DI
-	JZ          done112
+	JZ          done137
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -2495,7 +2970,7 @@ part110:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done112:
+done137:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -2505,9 +2980,9 @@ done112:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows109
+	JMP          rows134
 
-finished104:
+finished129:
 	VZEROUPPER
 	RET
 
@@ -2521,9 +2996,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop114:
+loop139:
 	CMPQ    AX, $+16
-	JLT     part113
+	JLT     part138
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -2533,7 +3008,7 @@ loop114:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row115:
+row140:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -2542,14 +3017,14 @@ row115:
 	VADDPS       Y7, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row115
+	JNZ          row140
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y2, Y2
 	VMULPS       Y6, Y3, Y3
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row116:
+row141:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -2562,14 +3037,14 @@ row116:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row116
+	JNZ          row141
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y1
 	VMULPS       Y0, Y5, Y0
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row117:
+row142:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y3
 	VSUBPS  Y1, Y2, Y2
@@ -2578,14 +3053,14 @@ row117:
 	VMOVUPS Y3, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row117
+	JNZ     row142
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop114
+	JMP     loop139
 
-part113:
+part138:
 	TESTQ      AX, AX
-	JZ         done118
+	JZ         done143
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -2599,7 +3074,7 @@ part113:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row119:
+row144:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -2608,14 +3083,14 @@ row119:
 	VADDPS       Y9, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row119
+	JNZ          row144
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row120:
+row145:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -2628,14 +3103,14 @@ row120:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row120
+	JNZ          row145
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y3
 	VMULPS       Y2, Y7, Y2
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row121:
+row146:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VSUBPS     Y3, Y4, Y4
@@ -2644,9 +3119,9 @@ row121:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row121
+	JNZ        row146
 
-done118:
+done143:
 	VZEROUPPER
 	RET
 
@@ -2660,9 +3135,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop123:
+loop148:
 	CMPQ         AX, $+16
-	JLT          part122
+	JLT          part147
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -2675,7 +3150,7 @@ loop123:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row124:
+row149:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -2691,7 +3166,7 @@ row124:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row124
+	JNZ          row149
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -2721,7 +3196,7 @@ row124:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row125:
+row150:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -2730,14 +3205,14 @@ row125:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row125
+	JNZ     row150
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop123
+	JMP     loop148
 
-part122:
+part147:
 	TESTQ        AX, AX
-	JZ           done126
+	JZ           done151
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2754,7 +3229,7 @@ part122:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row127:
+row152:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -2770,7 +3245,7 @@ row127:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row127
+	JNZ          row152
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -2800,7 +3275,7 @@ row127:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row128:
+row153:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -2809,9 +3284,9 @@ row128:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row128
+	JNZ        row153
 
-done126:
+done151:
 	VZEROUPPER
 	RET
 
@@ -2829,9 +3304,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop130:
+loop155:
 	CMPQ         AX, $+16
-	JLT          part129
+	JLT          part154
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -2844,7 +3319,7 @@ loop130:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row131:
+row156:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -2860,7 +3335,7 @@ row131:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row131
+	JNZ          row156
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -2873,7 +3348,7 @@ row131:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row132:
+row157:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -2897,7 +3372,7 @@ row132:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row132
+	JNZ          row157
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -2948,7 +3423,7 @@ row132:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row133:
+row158:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -2962,14 +3437,14 @@ row133:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row133
+	JNZ          row158
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop130
+	JMP          loop155
 
-part129:
+part154:
 	TESTQ        AX, AX
-	JZ           done134
+	JZ           done159
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -2986,7 +3461,7 @@ part129:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row135:
+row160:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -3002,7 +3477,7 @@ row135:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row135
+	JNZ          row160
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -3015,7 +3490,7 @@ row135:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row136:
+row161:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -3039,7 +3514,7 @@ row136:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row136
+	JNZ          row161
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -3090,7 +3565,7 @@ row136:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row137:
+row162:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -3104,9 +3579,9 @@ row137:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row137
+	JNZ          row162
 
-done134:
+done159:
 	VZEROUPPER
 	RET
 
@@ -3125,16 +3600,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop139:
+loop164:
 	CMPQ AX, $+16
-	JLT  part138
+	JLT  part163
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row140:
+row165:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -3160,14 +3635,14 @@ row140:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row140
+	JNZ          row165
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop139
+	JMP          loop164
 
-part138:
+part163:
 	TESTQ   AX, AX
-	JZ      done141
+	JZ      done166
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -3178,7 +3653,7 @@ part138:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row142:
+row167:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -3204,9 +3679,9 @@ row142:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row142
+	JNZ          row167
 
-done141:
+done166:
 	VZEROUPPER
 	RET
 
@@ -3232,7 +3707,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block143:
+block168:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -3280,6 +3755,6 @@ block143:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block143
+	JNZ         block168
 	VZEROUPPER
 	RET

@@ -104,10 +104,20 @@ func adamWAVX512(n int, w *float32, dw *float32, m *float32, v *float32, s *floa
 //go:noescape
 func productsAVX512(n int, rows int, dst *float32, drs int, w *float32, p *float32, x *float32, xrs int)
 
-// productsGradAVX512 adds d_r∘p to rows dx_r, and Σ_r d_r∘x_r to dp, for rows > 0.
+// featureSumsAVX512 sets dst_f = p_P∘x_X for the features of count > 0 runs, and sums[f] = Σ dst_f∘y, for n > 0.
 //
 //go:noescape
-func productsGradAVX512(n int, rows int, dx *float32, dp *float32, d *float32, p *float32, x *float32, rs int)
+func featureSumsAVX512(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, y *float32, sums *float32)
+
+// featureDotsAVX512 sets dst_f = w[f]·(p_P∘x_X) for the features of count > 0 runs, and adds each z[f]·dst_f to sums.
+//
+//go:noescape
+func featureDotsAVX512(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, w *float32, z *float32, sums *float32)
+
+// featureGradAVX512 adds d_f∘p_P to dx_X and d_f∘x_X to dp_P for the features of count > 0 runs.
+//
+//go:noescape
+func featureGradAVX512(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int)
 
 // dotsAVX512 sets dst[r] = Σ x_r∘w.
 //

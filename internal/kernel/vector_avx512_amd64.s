@@ -1508,112 +1508,490 @@ done93:
 	VZEROUPPER
 	RET
 
-// func productsGradAVX512(n int, rows int, dx *float32, dp *float32, d *float32, p *float32, x *float32, rs int)
+// func featureSumsAVX512(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, y *float32, sums *float32)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·productsGradAVX512(SB), NOSPLIT, $0-64
-	MOVQ n+0(FP), AX
-	MOVQ rows+8(FP), CX
-	MOVQ dx+16(FP), DX
-	MOVQ dp+24(FP), BX
-	MOVQ d+32(FP), SI
-	MOVQ p+40(FP), DI
-	MOVQ x+48(FP), R8
-	MOVQ rs+56(FP), R9
-	SHLQ $0x02, R9
-	XORQ R10, R10
+TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
+	MOVQ dst+24(FP), AX
+	MOVQ ld+48(FP), CX
+	SHLQ $0x02, CX
+	MOVQ runs+16(FP), DX
+	MOVQ DX, (SP)
+	MOVQ count+8(FP), DX
+	MOVQ DX, 8(SP)
 
-loop97:
-	CMPQ    AX, $+32
-	JLT     single96
-	VMOVUPS (DI)(R10*4), Z0
-	VMOVUPS (BX)(R10*4), Z1
-	VMOVUPS 64(DI)(R10*4), Z2
-	VMOVUPS 64(BX)(R10*4), Z3
-	MOVQ    CX, R11
-	MOVQ    DX, R12
-	MOVQ    SI, R13
-	MOVQ    R8, R14
+run95:
+	MOVQ    (SP), DX
+	MOVLQSX (DX), BX
+	IMULQ   CX, BX
+	MOVLQSX 4(DX), SI
+	IMULQ   CX, SI
+	ADDQ    p+32(FP), BX
+	ADDQ    x+40(FP), SI
+	MOVLQSX 8(DX), DI
+	MOVQ    DI, 16(SP)
+	ADDQ    $0x0c, DX
+	MOVQ    DX, (SP)
 
-row98:
-	VMOVUPS     (R13)(R10*4), Z4
-	VMOVUPS     (R12)(R10*4), Z5
-	VFMADD231PS Z0, Z4, Z5
-	VMOVUPS     Z5, (R12)(R10*4)
-	VMOVUPS     (R14)(R10*4), Z5
-	VFMADD231PS Z5, Z4, Z1
-	VMOVUPS     64(R13)(R10*4), Z4
-	VMOVUPS     64(R12)(R10*4), Z5
-	VFMADD231PS Z2, Z4, Z5
-	VMOVUPS     Z5, 64(R12)(R10*4)
-	VMOVUPS     64(R14)(R10*4), Z5
-	VFMADD231PS Z5, Z4, Z3
-	ADDQ        R9, R12
-	ADDQ        R9, R13
-	ADDQ        R9, R14
-	DECQ        R11
-	JNZ         row98
-	VMOVUPS     Z1, (BX)(R10*4)
-	VMOVUPS     Z3, 64(BX)(R10*4)
-	ADDQ        $+32, R10
-	SUBQ        $+32, AX
-	JMP         loop97
+rows98:
+	CMPQ   16(SP), $0x04
+	JLT    rest96
+	LEAQ   (AX)(CX*1), DX
+	LEAQ   (DX)(CX*1), DI
+	LEAQ   (DI)(CX*1), R8
+	LEAQ   (SI)(CX*1), R9
+	LEAQ   (R9)(CX*1), R10
+	LEAQ   (R10)(CX*1), R11
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   y+56(FP), R12
+	MOVQ   n+0(FP), R13
+	XORQ   R14, R14
 
-single96:
-loop99:
-	CMPQ    AX, $+16
-	JLT     part95
-	VMOVUPS (DI)(R10*4), Z0
-	VMOVUPS (BX)(R10*4), Z1
-	MOVQ    CX, R11
-	MOVQ    DX, R12
-	MOVQ    SI, R13
-	MOVQ    R8, R14
+loop100:
+	CMPQ        R13, $+16
+	JLT         part99
+	VMOVUPS     (BX)(R14*4), Z4
+	VMOVUPS     (SI)(R14*4), Z5
+	VMULPS      Z4, Z5, Z5
+	VMOVUPS     Z5, (AX)(R14*4)
+	VMOVUPS     (R12)(R14*4), Z6
+	VFMADD231PS Z6, Z5, Z0
+	VMOVUPS     (R9)(R14*4), Z5
+	VMULPS      Z4, Z5, Z5
+	VMOVUPS     Z5, (DX)(R14*4)
+	VMOVUPS     (R12)(R14*4), Z6
+	VFMADD231PS Z6, Z5, Z1
+	VMOVUPS     (R10)(R14*4), Z5
+	VMULPS      Z4, Z5, Z5
+	VMOVUPS     Z5, (DI)(R14*4)
+	VMOVUPS     (R12)(R14*4), Z6
+	VFMADD231PS Z6, Z5, Z2
+	VMOVUPS     (R11)(R14*4), Z5
+	VMULPS      Z4, Z5, Z5
+	VMOVUPS     Z5, (R8)(R14*4)
+	VMOVUPS     (R12)(R14*4), Z4
+	VFMADD231PS Z4, Z5, Z3
+	ADDQ        $+16, R14
+	SUBQ        $+16, R13
+	JMP         loop100
 
-row100:
-	VMOVUPS     (R13)(R10*4), Z2
-	VMOVUPS     (R12)(R10*4), Z3
-	VFMADD231PS Z0, Z2, Z3
-	VMOVUPS     Z3, (R12)(R10*4)
-	VMOVUPS     (R14)(R10*4), Z3
-	VFMADD231PS Z3, Z2, Z1
-	ADDQ        R9, R12
-	ADDQ        R9, R13
-	ADDQ        R9, R14
-	DECQ        R11
-	JNZ         row100
-	VMOVUPS     Z1, (BX)(R10*4)
-	ADDQ        $+16, R10
-	SUBQ        $+16, AX
-	JMP         loop99
-
-part95:
-	TESTQ     AX, AX
-	JZ        done101
-	MOVL      $-1, R11
-	BZHIL     AX, R11, R11
-	KMOVW     R11, K1
-	VMOVUPS.Z (DI)(R10*4), K1, Z0
-	VMOVUPS.Z (BX)(R10*4), K1, Z1
-	MOVQ      CX, AX
-	MOVQ      DX, CX
-	MOVQ      SI, DX
-	MOVQ      R8, SI
-
-row102:
-	VMOVUPS.Z   (DX)(R10*4), K1, Z2
-	VMOVUPS.Z   (CX)(R10*4), K1, Z3
-	VFMADD231PS Z0, Z2, Z3
-	VMOVUPS     Z3, K1, (CX)(R10*4)
-	VMOVUPS.Z   (SI)(R10*4), K1, Z3
-	VFMADD231PS Z3, Z2, Z1
-	ADDQ        R9, CX
-	ADDQ        R9, DX
-	ADDQ        R9, SI
-	DECQ        AX
-	JNZ         row102
-	VMOVUPS     Z1, K1, (BX)(R10*4)
+part99:
+	TESTQ       R13, R13
+	JZ          done101
+	MOVL        $-1, R15
+	BZHIL       R13, R15, R15
+	KMOVW       R15, K1
+	VMOVUPS.Z   (BX)(R14*4), K1, Z4
+	VMOVUPS.Z   (SI)(R14*4), K1, Z5
+	VMULPS      Z4, Z5, Z5
+	VMOVUPS     Z5, K1, (AX)(R14*4)
+	VMOVUPS.Z   (R12)(R14*4), K1, Z6
+	VFMADD231PS Z6, Z5, Z0
+	VMOVUPS.Z   (R9)(R14*4), K1, Z5
+	VMULPS      Z4, Z5, Z5
+	VMOVUPS     Z5, K1, (DX)(R14*4)
+	VMOVUPS.Z   (R12)(R14*4), K1, Z6
+	VFMADD231PS Z6, Z5, Z1
+	VMOVUPS.Z   (R10)(R14*4), K1, Z5
+	VMULPS      Z4, Z5, Z5
+	VMOVUPS     Z5, K1, (DI)(R14*4)
+	VMOVUPS.Z   (R12)(R14*4), K1, Z6
+	VFMADD231PS Z6, Z5, Z2
+	VMOVUPS.Z   (R11)(R14*4), K1, Z5
+	VMULPS      Z4, Z5, Z5
+	VMOVUPS     Z5, K1, (R8)(R14*4)
+	VMOVUPS.Z   (R12)(R14*4), K1, Z4
+	VFMADD231PS Z4, Z5, Z3
 
 done101:
+	MOVQ          sums+64(FP), AX
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y4
+	VEXTRACTF64X4 $0x01, Z1, Y5
+	VADDPS        Y5, Y1, Y5
+	VEXTRACTF64X4 $0x01, Z2, Y6
+	VADDPS        Y6, Y2, Y6
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y8, Y3, Y8
+	VHADDPS       Y5, Y4, Y4
+	VHADDPS       Y8, Y6, Y5
+	VHADDPS       Y5, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X5
+	VADDPS        X5, X4, X5
+	VMOVUPS       X5, (AX)
+	ADDQ          $0x10, AX
+	MOVQ          AX, sums+64(FP)
+	LEAQ          (R8)(CX*1), AX
+	LEAQ          (R11)(CX*1), SI
+	SUBQ          $0x04, 16(SP)
+	JMP           rows98
+
+rest96:
+rows102:
+	CMPQ   16(SP), $0x01
+	JLT    finished97
+	VPXORD Z7, Z7, Z7
+	MOVQ   y+56(FP), DX
+	MOVQ   n+0(FP), DI
+	XORQ   R8, R8
+
+loop104:
+	CMPQ        DI, $+16
+	JLT         part103
+	VMOVUPS     (BX)(R8*4), Z4
+	VMOVUPS     (SI)(R8*4), Z5
+	VMULPS      Z4, Z5, Z5
+	VMOVUPS     Z5, (AX)(R8*4)
+	VMOVUPS     (DX)(R8*4), Z4
+	VFMADD231PS Z4, Z5, Z7
+	ADDQ        $+16, R8
+	SUBQ        $+16, DI
+	JMP         loop104
+
+part103:
+	TESTQ       DI, DI
+	JZ          done105
+	MOVL        $-1, R9
+	BZHIL       DI, R9, R9
+	KMOVW       R9, K1
+	VMOVUPS.Z   (BX)(R8*4), K1, Z4
+	VMOVUPS.Z   (SI)(R8*4), K1, Z5
+	VMULPS      Z4, Z5, Z5
+	VMOVUPS     Z5, K1, (AX)(R8*4)
+	VMOVUPS.Z   (DX)(R8*4), K1, Z4
+	VFMADD231PS Z4, Z5, Z7
+
+done105:
+	MOVQ          sums+64(FP), DX
+	VEXTRACTF64X4 $0x01, Z7, Y4
+	VADDPS        Y4, Y7, Y4
+	VHADDPS       Y4, Y4, Y4
+	VHADDPS       Y4, Y4, Y4
+	VEXTRACTF128  $0x01, Y4, X5
+	VADDPS        X5, X4, X5
+	VMOVSS        X5, (DX)
+	ADDQ          $0x04, DX
+	MOVQ          DX, sums+64(FP)
+	LEAQ          (AX)(CX*1), AX
+	LEAQ          (SI)(CX*1), SI
+	SUBQ          $0x01, 16(SP)
+	JMP           rows102
+
+finished97:
+	DECQ 8(SP)
+	JNZ  run95
+	VZEROUPPER
+	RET
+
+// func featureDotsAVX512(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, w *float32, z *float32, sums *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
+	MOVQ n+0(FP), AX
+	MOVQ ld+48(FP), CX
+	SHLQ $0x02, CX
+	MOVQ sums+72(FP), DX
+	XORQ BX, BX
+
+loop108:
+	CMPQ    AX, $+32
+	JLT     single107
+	MOVQ    dst+24(FP), SI
+	MOVQ    w+56(FP), DI
+	MOVQ    z+64(FP), R8
+	VMOVUPS (DX)(BX*4), Z0
+	VMOVUPS 64(DX)(BX*4), Z1
+	MOVQ    runs+16(FP), R9
+	MOVQ    count+8(FP), R10
+
+run109:
+	MOVLQSX (R9), R11
+	IMULQ   CX, R11
+	ADDQ    p+32(FP), R11
+	MOVLQSX 4(R9), R12
+	IMULQ   CX, R12
+	ADDQ    x+40(FP), R12
+	MOVLQSX 8(R9), R13
+	ADDQ    $0x0c, R9
+	VMOVUPS (R11)(BX*4), Z2
+	VMOVUPS 64(R11)(BX*4), Z3
+
+row110:
+	VBROADCASTSS (DI), Z4
+	VBROADCASTSS (R8), Z5
+	VMOVUPS      (R12)(BX*4), Z6
+	VMULPS       Z2, Z6, Z6
+	VMULPS       Z4, Z6, Z6
+	VMOVUPS      Z6, (SI)(BX*4)
+	VFMADD231PS  Z5, Z6, Z0
+	VMOVUPS      64(R12)(BX*4), Z6
+	VMULPS       Z3, Z6, Z6
+	VMULPS       Z4, Z6, Z6
+	VMOVUPS      Z6, 64(SI)(BX*4)
+	VFMADD231PS  Z5, Z6, Z1
+	ADDQ         CX, R12
+	ADDQ         CX, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x04, R8
+	DECQ         R13
+	JNZ          row110
+	DECQ         R10
+	JNZ          run109
+	VMOVUPS      Z0, (DX)(BX*4)
+	VMOVUPS      Z1, 64(DX)(BX*4)
+	ADDQ         $+32, BX
+	SUBQ         $+32, AX
+	JMP          loop108
+
+single107:
+loop111:
+	CMPQ    AX, $+16
+	JLT     part106
+	MOVQ    dst+24(FP), SI
+	MOVQ    w+56(FP), DI
+	MOVQ    z+64(FP), R8
+	VMOVUPS (DX)(BX*4), Z0
+	MOVQ    runs+16(FP), R9
+	MOVQ    count+8(FP), R10
+
+run112:
+	MOVLQSX (R9), R11
+	IMULQ   CX, R11
+	ADDQ    p+32(FP), R11
+	MOVLQSX 4(R9), R12
+	IMULQ   CX, R12
+	ADDQ    x+40(FP), R12
+	MOVLQSX 8(R9), R13
+	ADDQ    $0x0c, R9
+	VMOVUPS (R11)(BX*4), Z1
+
+row113:
+	VBROADCASTSS (DI), Z2
+	VBROADCASTSS (R8), Z3
+	VMOVUPS      (R12)(BX*4), Z4
+	VMULPS       Z1, Z4, Z4
+	VMULPS       Z2, Z4, Z4
+	VMOVUPS      Z4, (SI)(BX*4)
+	VFMADD231PS  Z3, Z4, Z0
+	ADDQ         CX, R12
+	ADDQ         CX, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x04, R8
+	DECQ         R13
+	JNZ          row113
+	DECQ         R10
+	JNZ          run112
+	VMOVUPS      Z0, (DX)(BX*4)
+	ADDQ         $+16, BX
+	SUBQ         $+16, AX
+	JMP          loop111
+
+part106:
+	TESTQ     AX, AX
+	JZ        done114
+	MOVL      $-1, SI
+	BZHIL     AX, SI, SI
+	KMOVW     SI, K1
+	MOVQ      dst+24(FP), AX
+	MOVQ      w+56(FP), SI
+	MOVQ      z+64(FP), DI
+	VMOVUPS.Z (DX)(BX*4), K1, Z0
+	MOVQ      runs+16(FP), R8
+	MOVQ      count+8(FP), R9
+
+run115:
+	MOVLQSX   (R8), R10
+	IMULQ     CX, R10
+	ADDQ      p+32(FP), R10
+	MOVLQSX   4(R8), R11
+	IMULQ     CX, R11
+	ADDQ      x+40(FP), R11
+	MOVLQSX   8(R8), R12
+	ADDQ      $0x0c, R8
+	VMOVUPS.Z (R10)(BX*4), K1, Z1
+
+row116:
+	VBROADCASTSS (SI), Z2
+	VBROADCASTSS (DI), Z3
+	VMOVUPS.Z    (R11)(BX*4), K1, Z4
+	VMULPS       Z1, Z4, Z4
+	VMULPS       Z2, Z4, Z4
+	VMOVUPS      Z4, K1, (AX)(BX*4)
+	VFMADD231PS  Z3, Z4, Z0
+	ADDQ         CX, R11
+	ADDQ         CX, AX
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, DI
+	DECQ         R12
+	JNZ          row116
+	DECQ         R9
+	JNZ          run115
+	VMOVUPS      Z0, K1, (DX)(BX*4)
+
+done114:
+	VZEROUPPER
+	RET
+
+// func featureGradAVX512(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·featureGradAVX512(SB), NOSPLIT, $0-72
+	MOVQ n+0(FP), AX
+	MOVQ ld+64(FP), CX
+	SHLQ $0x02, CX
+	XORQ DX, DX
+
+loop119:
+	CMPQ AX, $+32
+	JLT  single118
+	MOVQ d+40(FP), BX
+	MOVQ runs+16(FP), SI
+	MOVQ count+8(FP), DI
+
+run120:
+	MOVLQSX (SI), R8
+	IMULQ   CX, R8
+	ADDQ    p+48(FP), R8
+	MOVLQSX 4(SI), R9
+	IMULQ   CX, R9
+	ADDQ    x+56(FP), R9
+	MOVLQSX 8(SI), R10
+	ADDQ    $0x0c, SI
+	MOVQ    R9, R11
+	SUBQ    x+56(FP), R11
+	ADDQ    dx+24(FP), R11
+	MOVQ    R8, R12
+	SUBQ    p+48(FP), R12
+	ADDQ    dp+32(FP), R12
+	VMOVUPS (R8)(DX*4), Z0
+	VMOVUPS 64(R8)(DX*4), Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+
+row121:
+	VMOVUPS     (BX)(DX*4), Z4
+	VMOVUPS     (R11)(DX*4), Z5
+	VFMADD231PS Z0, Z4, Z5
+	VMOVUPS     Z5, (R11)(DX*4)
+	VMOVUPS     (R9)(DX*4), Z5
+	VFMADD231PS Z5, Z4, Z2
+	VMOVUPS     64(BX)(DX*4), Z4
+	VMOVUPS     64(R11)(DX*4), Z5
+	VFMADD231PS Z1, Z4, Z5
+	VMOVUPS     Z5, 64(R11)(DX*4)
+	VMOVUPS     64(R9)(DX*4), Z5
+	VFMADD231PS Z5, Z4, Z3
+	ADDQ        CX, BX
+	ADDQ        CX, R11
+	ADDQ        CX, R9
+	DECQ        R10
+	JNZ         row121
+	VMOVUPS     (R12)(DX*4), Z0
+	VADDPS      Z2, Z0, Z0
+	VMOVUPS     Z0, (R12)(DX*4)
+	VMOVUPS     64(R12)(DX*4), Z0
+	VADDPS      Z3, Z0, Z0
+	VMOVUPS     Z0, 64(R12)(DX*4)
+	DECQ        DI
+	JNZ         run120
+	ADDQ        $+32, DX
+	SUBQ        $+32, AX
+	JMP         loop119
+
+single118:
+loop122:
+	CMPQ AX, $+16
+	JLT  part117
+	MOVQ d+40(FP), BX
+	MOVQ runs+16(FP), SI
+	MOVQ count+8(FP), DI
+
+run123:
+	MOVLQSX (SI), R8
+	IMULQ   CX, R8
+	ADDQ    p+48(FP), R8
+	MOVLQSX 4(SI), R9
+	IMULQ   CX, R9
+	ADDQ    x+56(FP), R9
+	MOVLQSX 8(SI), R10
+	ADDQ    $0x0c, SI
+	MOVQ    R9, R11
+	SUBQ    x+56(FP), R11
+	ADDQ    dx+24(FP), R11
+	MOVQ    R8, R12
+	SUBQ    p+48(FP), R12
+	ADDQ    dp+32(FP), R12
+	VMOVUPS (R8)(DX*4), Z0
+	VPXORD  Z6, Z6, Z6
+
+row124:
+	VMOVUPS     (BX)(DX*4), Z1
+	VMOVUPS     (R11)(DX*4), Z2
+	VFMADD231PS Z0, Z1, Z2
+	VMOVUPS     Z2, (R11)(DX*4)
+	VMOVUPS     (R9)(DX*4), Z2
+	VFMADD231PS Z2, Z1, Z6
+	ADDQ        CX, BX
+	ADDQ        CX, R11
+	ADDQ        CX, R9
+	DECQ        R10
+	JNZ         row124
+	VMOVUPS     (R12)(DX*4), Z0
+	VADDPS      Z6, Z0, Z0
+	VMOVUPS     Z0, (R12)(DX*4)
+	DECQ        DI
+	JNZ         run123
+	ADDQ        $+16, DX
+	SUBQ        $+16, AX
+	JMP         loop122
+
+part117:
+	TESTQ AX, AX
+	JZ    done125
+	MOVL  $-1, BX
+	BZHIL AX, BX, BX
+	KMOVW BX, K1
+	MOVQ  d+40(FP), AX
+	MOVQ  runs+16(FP), BX
+	MOVQ  count+8(FP), SI
+
+run126:
+	MOVLQSX   (BX), DI
+	IMULQ     CX, DI
+	ADDQ      p+48(FP), DI
+	MOVLQSX   4(BX), R8
+	IMULQ     CX, R8
+	ADDQ      x+56(FP), R8
+	MOVLQSX   8(BX), R9
+	ADDQ      $0x0c, BX
+	MOVQ      R8, R10
+	SUBQ      x+56(FP), R10
+	ADDQ      dx+24(FP), R10
+	MOVQ      DI, R11
+	SUBQ      p+48(FP), R11
+	ADDQ      dp+32(FP), R11
+	VMOVUPS.Z (DI)(DX*4), K1, Z0
+	VPXORD    Z7, Z7, Z7
+
+row127:
+	VMOVUPS.Z   (AX)(DX*4), K1, Z1
+	VMOVUPS.Z   (R10)(DX*4), K1, Z2
+	VFMADD231PS Z0, Z1, Z2
+	VMOVUPS     Z2, K1, (R10)(DX*4)
+	VMOVUPS.Z   (R8)(DX*4), K1, Z2
+	VFMADD231PS Z2, Z1, Z7
+	ADDQ        CX, AX
+	ADDQ        CX, R10
+	ADDQ        CX, R8
+	DECQ        R9
+	JNZ         row127
+	VMOVUPS.Z   (R11)(DX*4), K1, Z0
+	VADDPS      Z7, Z0, Z0
+	VMOVUPS     Z0, K1, (R11)(DX*4)
+	DECQ        SI
+	JNZ         run126
+
+done125:
 	VZEROUPPER
 	RET
 
@@ -1627,9 +2005,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows105:
+rows130:
 	CMPQ   AX, $0x04
-	JLT    rest103
+	JLT    rest128
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -1640,9 +2018,9 @@ rows105:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop107:
+loop132:
 	CMPQ        R10, $+16
-	JLT         part106
+	JLT         part131
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -1654,11 +2032,11 @@ loop107:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop107
+	JMP         loop132
 
-part106:
+part131:
 	TESTQ       R10, R10
-	JZ          done108
+	JZ          done133
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -1672,7 +2050,7 @@ part106:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done108:
+done133:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -1690,29 +2068,29 @@ done108:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows105
+	JMP           rows130
 
-rest103:
-rows109:
+rest128:
+rows134:
 	CMPQ   AX, $0x01
-	JLT    finished104
+	JLT    finished129
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop111:
+loop136:
 	CMPQ        DI, $+16
-	JLT         part110
+	JLT         part135
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop111
+	JMP         loop136
 
-part110:
+part135:
 	TESTQ       DI, DI
-	JZ          done112
+	JZ          done137
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -1720,7 +2098,7 @@ part110:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done112:
+done137:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -1731,9 +2109,9 @@ done112:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows109
+	JMP           rows134
 
-finished104:
+finished129:
 	VZEROUPPER
 	RET
 
@@ -1748,27 +2126,27 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop114:
+loop139:
 	CMPQ    AX, $+16
-	JLT     part113
+	JLT     part138
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row115:
+row140:
 	VMOVUPS (R8)(SI*4), Z4
 	VSUBPS  Z1, Z4, Z4
 	VADDPS  Z4, Z2, Z2
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row115
+	JNZ     row140
 	VMULPS  Z0, Z2, Z4
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row116:
+row141:
 	VMOVUPS (R8)(SI*4), Z7
 	VSUBPS  Z1, Z7, Z7
 	VSUBPS  Z4, Z7, Z7
@@ -1776,25 +2154,25 @@ row116:
 	VMOVUPS Z7, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row116
+	JNZ     row141
 	VMULPS  Z0, Z3, Z1
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row117:
+row142:
 	VMOVUPS (R8)(SI*4), Z4
 	VSUBPS  Z1, Z4, Z4
 	VMOVUPS Z4, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row117
+	JNZ     row142
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop114
+	JMP     loop139
 
-part113:
+part138:
 	TESTQ     AX, AX
-	JZ        done118
+	JZ        done143
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -1804,18 +2182,18 @@ part113:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row119:
+row144:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z5, Z5
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row119
+	JNZ       row144
 	VMULPS    Z0, Z5, Z2
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row120:
+row145:
 	VMOVUPS.Z (DI)(SI*4), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VSUBPS    Z2, Z3, Z3
@@ -1823,20 +2201,20 @@ row120:
 	VMOVUPS   Z3, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row120
+	JNZ       row145
 	VMULPS    Z0, Z6, Z0
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row121:
+row146:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VSUBPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row121
+	JNZ       row146
 
-done118:
+done143:
 	VZEROUPPER
 	RET
 
@@ -1851,9 +2229,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop123:
+loop148:
 	CMPQ          AX, $+16
-	JLT           part122
+	JLT           part147
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -1862,7 +2240,7 @@ loop123:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row124:
+row149:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -1872,7 +2250,7 @@ row124:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row124
+	JNZ           row149
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -1890,20 +2268,20 @@ row124:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row125:
+row150:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row125
+	JNZ     row150
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop123
+	JMP     loop148
 
-part122:
+part147:
 	TESTQ         AX, AX
-	JZ            done126
+	JZ            done151
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -1915,7 +2293,7 @@ part122:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row127:
+row152:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -1925,7 +2303,7 @@ row127:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row127
+	JNZ           row152
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -1943,15 +2321,15 @@ row127:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row128:
+row153:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row128
+	JNZ       row153
 
-done126:
+done151:
 	VZEROUPPER
 	RET
 
@@ -1970,9 +2348,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop130:
+loop155:
 	CMPQ          AX, $+16
-	JLT           part129
+	JLT           part154
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -1981,7 +2359,7 @@ loop130:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row131:
+row156:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -1991,7 +2369,7 @@ row131:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row131
+	JNZ           row156
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -2000,7 +2378,7 @@ row131:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row132:
+row157:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -2014,7 +2392,7 @@ row132:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row132
+	JNZ           row157
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -2044,7 +2422,7 @@ row132:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row133:
+row158:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -2053,14 +2431,14 @@ row133:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row133
+	JNZ          row158
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop130
+	JMP          loop155
 
-part129:
+part154:
 	TESTQ         AX, AX
-	JZ            done134
+	JZ            done159
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -2072,7 +2450,7 @@ part129:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row135:
+row160:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2082,7 +2460,7 @@ row135:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row135
+	JNZ           row160
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -2091,7 +2469,7 @@ row135:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row136:
+row161:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -2105,7 +2483,7 @@ row136:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row136
+	JNZ           row161
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -2135,7 +2513,7 @@ row136:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row137:
+row162:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -2144,9 +2522,9 @@ row137:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row137
+	JNZ          row162
 
-done134:
+done159:
 	VZEROUPPER
 	RET
 
@@ -2165,16 +2543,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop139:
+loop164:
 	CMPQ AX, $+16
-	JLT  part138
+	JLT  part163
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row140:
+row165:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -2190,14 +2568,14 @@ row140:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row140
+	JNZ          row165
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop139
+	JMP          loop164
 
-part138:
+part163:
 	TESTQ AX, AX
-	JZ    done141
+	JZ    done166
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -2207,7 +2585,7 @@ part138:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row142:
+row167:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -2223,8 +2601,8 @@ row142:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row142
+	JNZ          row167
 
-done141:
+done166:
 	VZEROUPPER
 	RET

@@ -9,7 +9,9 @@ import (
 // holds one row of 16 of them, and a loop goes down the rows.
 func (g *gen) columns() {
 	g.products()
-	g.productsGrad()
+	g.featureSums()
+	g.featureDots()
+	g.featureGrad()
 	g.dots()
 	g.centre()
 	g.normalise()
@@ -65,31 +67,201 @@ func (g *gen) products() {
 	g.finish()
 }
 
-// productsGrad has two vecs in flight: more would not fit AVX2's registers.
-func (g *gen) productsGrad() {
-	g.routine("productsGrad", "n, rows int, dx, dp, d, p, x *float32, rs int)",
-		"adds d_r∘p to rows dx_r, and Σ_r d_r∘x_r to dp, for rows > 0.")
-	n, rows := g.arg("n"), g.arg("rows")
-	dx, dp, d, p, x, rs := g.arg("dx"), g.arg("dp"), g.arg("d"), g.arg("p"), g.arg("x"), g.stride("rs")
-	g.loop(n, 2, func(vecs int) {
-		var prefix, sum []vec
-		for u := range vecs {
-			prefix = append(prefix, g.load(p, u))
-			sum = append(sum, g.load(dp, u))
+// runs emits body for each run of the parameters runs and count: runs that the
+// caller has checked. p and x are its rows' addresses, left the number of its
+// features, which body uses up.
+func (g *gen) runs(ld reg.GPVirtual, rowsOf [2]string, body func(p, x, left reg.GPVirtual)) {
+	runs, count := g.arg("runs"), g.arg("count")
+	again := g.label("run")
+	g.Label(again)
+	var row [2]reg.GPVirtual
+	for i := range row {
+		row[i] = g.GP64()
+		g.MOVLQSX(operand.Mem{Base: runs, Disp: 4 * i}, row[i])
+		g.IMULQ(ld, row[i])
+		g.ADDQ(g.address(rowsOf[i]), row[i])
+	}
+	left := g.GP64()
+	g.MOVLQSX(operand.Mem{Base: runs, Disp: 8}, left)
+	g.ADDQ(operand.Imm(12), runs)
+	body(row[0], row[1], left)
+	g.DECQ(count)
+	g.JNZ(operand.LabelRef(again))
+}
+
+// featureSums takes four rows at a time, so that four sums are in flight, and
+// adds up their lanes together.
+func (g *gen) featureSums() {
+	g.routine("featureSums", "n, count int, runs *int32, dst, p, x *float32, ld int, y, sums *float32)",
+		"sets dst_f = p_P∘x_X for the features of count > 0 runs, and sums[f] = Σ dst_f∘y, for n > 0.")
+	frame := g.AllocLocal(24)
+	local := func(i int) operand.Mem { return frame.Offset(8 * i) }
+	runs, rest, left := local(0), local(1), local(2)
+	dst, ld := g.arg("dst"), g.stride("ld")
+	at := g.arg("runs")
+	g.MOVQ(at, runs)
+	n := g.arg("count")
+	g.MOVQ(n, rest)
+
+	again := g.label("run")
+	g.Label(again)
+	at = g.GP64()
+	g.MOVQ(runs, at)
+	p, x := g.GP64(), g.GP64()
+	for i, r := range []reg.GPVirtual{p, x} {
+		g.MOVLQSX(operand.Mem{Base: at, Disp: 4 * i}, r)
+		g.IMULQ(ld, r)
+	}
+	g.ADDQ(g.address("p"), p)
+	g.ADDQ(g.address("x"), x)
+	n = g.GP64()
+	g.MOVLQSX(operand.Mem{Base: at, Disp: 8}, n)
+	g.MOVQ(n, left)
+	g.ADDQ(operand.Imm(12), at)
+	g.MOVQ(at, runs)
+	single, done := g.label("rest"), g.label("finished")
+	for _, count := range []int{4, 1} {
+		next := single
+		if count == 1 {
+			next = done
 		}
-		g.down(rows, []reg.GPVirtual{dx, d, x}, []reg.GPVirtual{rs, rs, rs}, func(row []reg.GPVirtual) {
-			for u := range vecs {
-				from, to := g.load(row[1], u), g.load(row[0], u)
-				g.accumulate(to, from, prefix[u])
-				g.store(to, row[0], u)
-				g.accumulate(sum[u], from, g.load(row[2], u))
+		rows := g.label("rows")
+		g.Label(rows)
+		g.CMPQ(left, operand.Imm(uint64(count)))
+		g.JLT(operand.LabelRef(next))
+		to, from := g.below(dst, ld, count), g.below(x, ld, count)
+		sums, y := g.zeros(count), g.arg("y")
+		g.loop(g.arg("n"), 1, func(int) {
+			prefix := g.load(p, 0)
+			for i, sum := range sums {
+				d := g.load(from[i], 0)
+				g.scaleBy(d, prefix)
+				g.store(d, to[i], 0)
+				g.accumulate(sum, d, g.load(y, 0))
 			}
 		})
+		s, total := g.arg("sums"), g.totals(sums)
+		if count == 1 {
+			g.VMOVSS(total, operand.Mem{Base: s})
+		} else {
+			g.VMOVUPS(total, operand.Mem{Base: s})
+		}
+		g.ADDQ(operand.Imm(uint64(4*count)), s)
+		g.MOVQ(s, g.address("sums"))
+		for _, r := range [][]reg.GPVirtual{to, from} {
+			g.LEAQ(operand.Mem{Base: r[count-1], Index: ld, Scale: 1}, r[0])
+		}
+		g.SUBQ(operand.Imm(uint64(count)), left)
+		g.JMP(operand.LabelRef(rows))
+		g.Label(next)
+	}
+	g.DECQ(rest)
+	g.JNZ(operand.LabelRef(again))
+	g.finish()
+}
+
+// below is row and the rows that follow it, in registers.
+func (g *gen) below(row, stride reg.GPVirtual, count int) []reg.GPVirtual {
+	rows := []reg.GPVirtual{row}
+	for i := 1; i < count; i++ {
+		p := g.GP64()
+		g.LEAQ(operand.Mem{Base: rows[i-1], Index: stride, Scale: 1}, p)
+		rows = append(rows, p)
+	}
+	return rows
+}
+
+// scaleBy sets d = d∘x.
+func (g *gen) scaleBy(d, x vec) {
+	for h := range d {
+		g.VMULPS(x[h], d[h], d[h])
+	}
+}
+
+// featureDots has two vecs in flight: more would not fit AVX2's registers.
+func (g *gen) featureDots() {
+	g.routine("featureDots", "n, count int, runs *int32, dst, p, x *float32, ld int, w, z, sums *float32)",
+		"sets dst_f = w[f]·(p_P∘x_X) for the features of count > 0 runs, and adds each z[f]·dst_f to sums.")
+	n, ld, sums := g.arg("n"), g.stride("ld"), g.arg("sums")
+	g.loop(n, 2, func(vecs int) {
+		dst, w, z := g.arg("dst"), g.arg("w"), g.arg("z")
+		var total []vec
 		for u := range vecs {
-			g.store(sum[u], dp, u)
+			total = append(total, g.load(sums, u))
+		}
+		g.runs(ld, [2]string{"p", "x"}, func(p, x, left reg.GPVirtual) {
+			var prefix []vec
+			for u := range vecs {
+				prefix = append(prefix, g.load(p, u))
+			}
+			again := g.label("row")
+			g.Label(again)
+			a, b := g.get(num{mem: operand.Mem{Base: w}}), g.get(num{mem: operand.Mem{Base: z}})
+			for u := range vecs {
+				d := g.load(x, u)
+				g.scaleBy(d, prefix[u])
+				g.scaleBy(d, a)
+				g.store(d, dst, u)
+				g.accumulate(total[u], d, b)
+			}
+			g.ADDQ(ld, x)
+			g.ADDQ(ld, dst)
+			g.ADDQ(operand.Imm(4), w)
+			g.ADDQ(operand.Imm(4), z)
+			g.DECQ(left)
+			g.JNZ(operand.LabelRef(again))
+		})
+		for u := range vecs {
+			g.store(total[u], sums, u)
 		}
 	})
 	g.finish()
+}
+
+// featureGrad has two vecs in flight: more would not fit AVX2's registers. A
+// run's own row of dp may be among its rows of dx, and is added to when these
+// are done.
+func (g *gen) featureGrad() {
+	g.routine("featureGrad", "n, count int, runs *int32, dx, dp, d, p, x *float32, ld int)",
+		"adds d_f∘p_P to dx_X and d_f∘x_X to dp_P for the features of count > 0 runs.")
+	n, ld := g.arg("n"), g.stride("ld")
+	g.loop(n, 2, func(vecs int) {
+		d := g.arg("d")
+		g.runs(ld, [2]string{"p", "x"}, func(p, x, left reg.GPVirtual) {
+			dx, dp := g.counterpart(x, "x", "dx"), g.counterpart(p, "p", "dp")
+			var prefix []vec
+			for u := range vecs {
+				prefix = append(prefix, g.load(p, u))
+			}
+			sum := g.zeros(vecs)
+			again := g.label("row")
+			g.Label(again)
+			for u := range vecs {
+				from, to := g.load(d, u), g.load(dx, u)
+				g.accumulate(to, from, prefix[u])
+				g.store(to, dx, u)
+				g.accumulate(sum[u], from, g.load(x, u))
+			}
+			g.ADDQ(ld, d)
+			g.ADDQ(ld, dx)
+			g.ADDQ(ld, x)
+			g.DECQ(left)
+			g.JNZ(operand.LabelRef(again))
+			for u := range vecs {
+				g.store(g.add(g.load(dp, u), sum[u]), dp, u)
+			}
+		})
+	})
+	g.finish()
+}
+
+// counterpart is where r, which lies behind the parameter from, lies behind the
+// parameter to.
+func (g *gen) counterpart(r reg.GPVirtual, from, to string) reg.GPVirtual {
+	p := g.pointer(r)
+	g.SUBQ(g.address(from), p)
+	g.ADDQ(g.address(to), p)
+	return p
 }
 
 // dots takes four rows at a time, so that four sums are in flight, and adds up
