@@ -7,27 +7,40 @@ import (
 	"io"
 	"math"
 	"strconv"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Style is how a series is drawn.
+type Style int
+
+const (
+	Solid   Style = iota // a line with a mark at each point
+	Dashed               // a line that continues the series before: not measured
+	Crosses              // crosses alone, of the series before: not possible
+	Rings                // black rings alone: places on other series
 )
 
 // Series is one line of a figure. X and Y are above 0 and as many.
 type Series struct {
-	Name   string
-	X, Y   []float64
-	Dashed bool // no marks: not measured
-	// Crosses marks the points alone, with crosses: not possible. They follow
-	// the series before and have no name of their own.
-	Crosses bool
+	Name  string // in the legend; "": it is not there
+	X, Y  []float64
+	Style Style
+	// Series that are Solid and have the same Colour, whatever it is, have the
+	// same colour; those of the same Mark have the same marks. One that has no
+	// Colour gets a colour of its own.
+	Colour, Mark string
 }
 
 // Figure is a plot with logarithmic axes.
 type Figure struct {
 	Title, XLabel, YLabel string
+	XText, YText          func(float64) string // how a number is written at its axis; nil: in digits
 	Series                []Series
 }
 
@@ -42,108 +55,162 @@ var palette = []color.Color{
 	color.RGBA{0x00, 0x00, 0x00, 0xff},
 }
 
-// WriteSVG draws the figure as SVG. A dashed series and one of crosses have the
-// colour of the one before, which they continue. The same figure gives the same
-// bytes.
-func (f *Figure) WriteSVG(w io.Writer) error { return f.write(w, "svg") }
+var marks = []draw.GlyphDrawer{
+	draw.CircleGlyph{}, draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.SquareGlyph{}, draw.RingGlyph{}, draw.PyramidGlyph{}, draw.PlusGlyph{},
+}
+
+// Sizes of a figure. The legend is beside it.
+const (
+	plotWidth  = 7 * vg.Inch
+	plotHeight = 4.5 * vg.Inch
+	margin     = 4 * vg.Length(1)
+	dotsAnInch = 144 // of a PNG
+)
+
+// WriteSVG draws the figure as SVG. The same figure gives the same bytes.
+func (f *Figure) WriteSVG(w io.Writer) error {
+	return f.write(w, func(width, height vg.Length) vg.CanvasWriterTo { return vgsvg.New(width, height) })
+}
 
 // WritePNG draws the same as PNG.
-func (f *Figure) WritePNG(w io.Writer) error { return f.write(w, "png") }
+func (f *Figure) WritePNG(w io.Writer) error {
+	return f.write(w, func(width, height vg.Length) vg.CanvasWriterTo {
+		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dotsAnInch))}
+	})
+}
 
-func (f *Figure) write(w io.Writer, format string) error {
+func (f *Figure) write(w io.Writer, canvas func(width, height vg.Length) vg.CanvasWriterTo) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = f.Title, f.XLabel, f.YLabel
 	p.BackgroundColor = color.White
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
-	p.X.Tick.Marker, p.Y.Tick.Marker = decades{}, decades{}
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.Padding = vg.Points(2)
+	p.X.Tick.Marker, p.Y.Tick.Marker = ticks(f.XText), ticks(f.YText)
 	grid := plotter.NewGrid()
 	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{0xdd}, color.Gray{0xdd}
 	p.Add(grid)
+	legend := plot.NewLegend()
+	legend.Top, legend.Left, legend.Padding = true, true, vg.Points(2)
 
-	colour := -1
+	names := vg.Length(0) // the widest
+	var colours, shapes places
+	colour := color.Color(color.Black)
 	for _, s := range f.Series {
-		if len(s.X) != len(s.Y) || len(s.X) == 0 {
-			return fmt.Errorf("%s: has %d values of x and %d of y", s.Name, len(s.X), len(s.Y))
-		}
-		points := make(plotter.XYs, len(s.X))
-		for i := range points {
-			if !(s.X[i] > 0 && s.Y[i] > 0) {
-				return fmt.Errorf("%s: point %d is (%g, %g), which logarithmic axes cannot show", s.Name, i, s.X[i], s.Y[i])
-			}
-			points[i] = plotter.XY{X: s.X[i], Y: s.Y[i]}
+		points, err := s.points()
+		if err != nil {
+			return err
 		}
 		line, err := plotter.NewLine(points)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
-		if !s.Dashed && !s.Crosses || colour < 0 {
-			colour++
-		}
-		line.Color, line.Width = palette[colour%len(palette)], vg.Points(1.5)
-		if s.Dashed {
-			line.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
-			p.Add(line)
-			p.Legend.Add(s.Name, line)
-			continue
-		}
-		marks, err := plotter.NewScatter(points)
+		dots, err := plotter.NewScatter(points)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
-		marks.Color, marks.Radius, marks.Shape = line.Color, vg.Points(2.5), draw.CircleGlyph{}
-		if s.Crosses {
-			marks.Radius, marks.Shape = vg.Points(4), draw.CrossGlyph{}
-			p.Add(marks)
-			continue
+		if s.Style == Solid {
+			colour = palette[colours.of(s.Colour, s.Colour == "")%len(palette)]
 		}
-		p.Add(line, marks)
-		p.Legend.Add(s.Name, line, marks)
+		line.Color, line.Width = colour, vg.Points(1.5)
+		dots.Color, dots.Radius = colour, vg.Points(2.5)
+		drawn := []plot.Thumbnailer{line, dots}
+		switch s.Style {
+		case Solid:
+			dots.Shape = marks[shapes.of(s.Mark, false)%len(marks)]
+			p.Add(line, dots)
+		case Dashed:
+			line.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+			drawn = drawn[:1]
+			p.Add(line)
+		case Crosses:
+			dots.Radius, dots.Shape = vg.Points(4), draw.CrossGlyph{}
+			drawn = drawn[1:]
+			p.Add(dots)
+		case Rings:
+			dots.Color, dots.Radius, dots.Shape = color.Black, vg.Points(5), draw.RingGlyph{}
+			drawn = drawn[1:]
+			p.Add(dots)
+		}
+		if s.Name != "" {
+			legend.Add(s.Name, drawn...)
+			names = max(names, legend.TextStyle.Width(s.Name))
+		}
 	}
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		if a.Min == a.Max { // plot would go one below, which may be under 0
-			a.Min, a.Max = a.Min/2, a.Max*2
+		room := math.Pow(a.Max/a.Min, 0.02)
+		if a.Min == a.Max {
+			room = 2
 		}
+		a.Min, a.Max = a.Min/room, a.Max*room
 	}
-	c, err := draw.NewFormattedCanvas(7*vg.Inch, 4.5*vg.Inch, format)
-	if err != nil {
-		return err
-	}
-	// The last label of the axis reaches beyond it.
-	p.Draw(draw.Crop(draw.New(c), vg.Points(4), vg.Points(-16), vg.Points(4), vg.Points(-4)))
-	_, err = c.WriteTo(w)
+
+	beside := names + legend.ThumbnailWidth + 5*margin
+	c := canvas(plotWidth+beside, plotHeight)
+	all := draw.New(c)
+	all.SetColor(color.White)
+	all.Fill(all.Rectangle.Path())
+	// The last label of an axis reaches beyond it.
+	p.Draw(draw.Crop(all, margin, -4*margin-beside, margin, -margin))
+	legend.Draw(draw.Crop(all, plotWidth, -margin, margin, -8*margin))
+	_, err := c.WriteTo(w)
 	return err
 }
 
-// decades labels powers of ten by an exponent where the number itself would be
-// long.
-type decades struct{}
-
-func (decades) Ticks(low, high float64) []plot.Tick {
-	ticks := plot.LogTicks{Prec: -1}.Ticks(low, high)
-	for i, t := range ticks {
-		if t.Label == "" {
-			continue
-		}
-		if e := math.Round(math.Log10(t.Value)); e < -2 || e > 4 {
-			ticks[i].Label = "10" + superscript(int(e))
-		}
+// points returns what is to be drawn, if it can be.
+func (s *Series) points() (plotter.XYs, error) {
+	if len(s.X) != len(s.Y) || len(s.X) == 0 {
+		return nil, fmt.Errorf("%s: has %d values of x and %d of y", s.Name, len(s.X), len(s.Y))
 	}
-	return ticks
+	points := make(plotter.XYs, len(s.X))
+	for i := range points {
+		if !(s.X[i] > 0 && s.Y[i] > 0) {
+			return nil, fmt.Errorf("%s: point %d is (%g, %g), which logarithmic axes cannot show", s.Name, i, s.X[i], s.Y[i])
+		}
+		points[i] = plotter.XY{X: s.X[i], Y: s.Y[i]}
+	}
+	return points, nil
 }
 
-// superscript writes n in raised digits.
-func superscript(n int) string {
-	const raised = "⁰¹²³⁴⁵⁶⁷⁸⁹"
-	digits := []rune(raised)
-	var b strings.Builder
-	for _, c := range strconv.Itoa(n) {
-		if c == '-' {
-			b.WriteRune('⁻')
-		} else {
-			b.WriteRune(digits[c-'0'])
+// places numbers names in the order in which they come.
+type places struct {
+	at   map[string]int
+	next int
+}
+
+// of returns the number of name, a new one if there is none or it is to be
+// alone.
+func (p *places) of(name string, alone bool) int {
+	if i, seen := p.at[name]; seen && !alone {
+		return i
+	}
+	if p.at == nil {
+		p.at = map[string]int{}
+	}
+	i := p.next
+	p.at[name] = i
+	p.next++
+	return i
+}
+
+// ticks marks the axis at 1 to 9 times the powers of ten and writes at these,
+// where they are few at 2 and 5 times too.
+type ticks func(float64) string
+
+func (text ticks) Ticks(low, high float64) []plot.Tick {
+	if text == nil {
+		text = func(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
+	}
+	few := high < 1000*low
+	var list []plot.Tick
+	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
+		for m := 1.0; m < 10; m++ {
+			t := plot.Tick{Value: m * math.Pow(10, e)}
+			if m == 1 || few && (m == 2 || m == 5) {
+				t.Label = text(t.Value)
+			}
+			if low <= t.Value && t.Value <= high {
+				list = append(list, t)
+			}
 		}
 	}
-	return b.String()
+	return list
 }

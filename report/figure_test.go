@@ -8,6 +8,7 @@ import (
 	"image/png"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func ExampleFigure_WriteSVG() {
 		Title: "time of a call", XLabel: "tokens", YLabel: "seconds",
 		Series: []report.Series{
 			{Name: "softmax", X: []float64{100, 1000}, Y: []float64{1e-4, 1e-2}},
-			{Name: "softmax, extrapolated", X: []float64{1000, 10000}, Y: []float64{1e-2, 1}, Dashed: true},
+			{Name: "softmax, extrapolated", X: []float64{1000, 10000}, Y: []float64{1e-2, 1}, Style: report.Dashed},
 		},
 	}
 	var b bytes.Buffer
@@ -31,11 +32,13 @@ func ExampleFigure_WriteSVG() {
 func TestWriteSVG(t *testing.T) {
 	f := report.Figure{
 		Title: "title", XLabel: "across", YLabel: "up",
+		YText: func(y float64) string { return fmt.Sprintf("<%g>", y) },
 		Series: []report.Series{
 			{Name: "first", X: []float64{1, 10, 100}, Y: []float64{1, 2, 4}},
 			{Name: "second", X: []float64{1, 10, 100}, Y: []float64{1, 100, 1e4}},
-			{Name: "beyond", X: []float64{100, 1000}, Y: []float64{1e4, 1e6}, Dashed: true},
-			{Name: "never", X: []float64{1000}, Y: []float64{1e8}, Crosses: true},
+			{Name: "beyond", X: []float64{100, 1000}, Y: []float64{1e4, 1e6}, Style: report.Dashed},
+			{Name: "never", X: []float64{1000}, Y: []float64{1e8}, Style: report.Crosses},
+			{Name: "meeting", X: []float64{1}, Y: []float64{1}, Style: report.Rings},
 		},
 	}
 	var a, b bytes.Buffer
@@ -48,13 +51,10 @@ func TestWriteSVG(t *testing.T) {
 	if !bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Error("the same figure gives other bytes")
 	}
-	for _, want := range []string{"title", "across", "up", "first", "second", "beyond", "stroke-dasharray"} {
+	for _, want := range []string{"title", "across", "up", "first", "second", "beyond", "never", "meeting", "stroke-dasharray", ">100<", "&lt;10000&gt;"} {
 		if !strings.Contains(a.String(), want) {
 			t.Errorf("the figure has no %q", want)
 		}
-	}
-	if strings.Contains(a.String(), "never") {
-		t.Error("crosses have a name in the legend")
 	}
 	for d := xml.NewDecoder(&a); ; {
 		if _, err := d.Token(); errors.Is(err, io.EOF) {
@@ -67,7 +67,7 @@ func TestWriteSVG(t *testing.T) {
 
 func TestWritePNG(t *testing.T) {
 	line := report.Series{Name: "line", X: []float64{1, 10}, Y: []float64{1, 10}}
-	cross := report.Series{X: []float64{100}, Y: []float64{100}, Crosses: true}
+	cross := report.Series{X: []float64{100}, Y: []float64{100}, Style: report.Crosses}
 	var plain, crossed bytes.Buffer
 	for b, f := range map[*bytes.Buffer]report.Figure{
 		&plain:   {Series: []report.Series{line}},
@@ -82,6 +82,56 @@ func TestWritePNG(t *testing.T) {
 	}
 	if bytes.Equal(plain.Bytes(), crossed.Bytes()) {
 		t.Error("a cross changes nothing")
+	}
+}
+
+// svg returns the figure of those series as SVG.
+func svg(t *testing.T, series ...report.Series) string {
+	t.Helper()
+	var b strings.Builder
+	f := report.Figure{Series: series}
+	if err := f.WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestColoursAndMarks(t *testing.T) {
+	line := func(colour, mark string) report.Series {
+		return report.Series{X: []float64{1, 10}, Y: []float64{1, 10}, Colour: colour, Mark: mark}
+	}
+	const blue, red = "#0072B2", "#D55E00"
+	for _, c := range []struct {
+		name string
+		svg  string
+		red  bool
+	}{
+		{"the same", svg(t, line("a", "x"), line("a", "y")), false},
+		{"another", svg(t, line("a", "x"), line("b", "x")), true},
+		{"none", svg(t, line("", ""), line("", "")), true},
+	} {
+		if !strings.Contains(c.svg, blue) || strings.Contains(c.svg, red) != c.red {
+			t.Errorf("%s: blue %t, red %t", c.name, strings.Contains(c.svg, blue), strings.Contains(c.svg, red))
+		}
+	}
+	if svg(t, line("a", "x"), line("a", "x")) == svg(t, line("a", "x"), line("a", "y")) {
+		t.Error("other marks look the same")
+	}
+}
+
+func TestLegendIsBeside(t *testing.T) {
+	width := func(name string) float64 {
+		text := svg(t, report.Series{Name: name, X: []float64{1, 10}, Y: []float64{1, 10}})
+		_, text, _ = strings.Cut(text, `<svg width="`)
+		text, _, _ = strings.Cut(text, "pt")
+		w, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	if short, long := width("a"), width("a long name of a series"); long < short+50 {
+		t.Errorf("%g points wide with a long name, %g with a short one", long, short)
 	}
 }
 

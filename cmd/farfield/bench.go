@@ -1,13 +1,18 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/schollz/progressbar/v3"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
@@ -25,19 +30,21 @@ type benchCmd struct {
 
 // benchFlags are what all suites take.
 type benchFlags struct {
-	Time   time.Duration `default:"500ms" placeholder:"T" help:"Time to spend on a line (${default}); three rounds are made at least."`
-	Memory memory        `placeholder:"SIZE" help:"Do not run but mark what would not fit, such as 48GiB; by default the memory that is free."`
-	JSON   bool          `name:"json" help:"Print an object for each line, the rest on standard error."`
-	Plot   string        `placeholder:"FILE" help:"Draw time over tokens, both logarithmic, as .svg or .png. Crosses mark what would not fit."`
+	Time    time.Duration `default:"500ms" placeholder:"T" help:"Time to spend on a line (${default}); three rounds are made at least."`
+	Memory  memory        `placeholder:"SIZE" help:"Do not run but mark what would not fit, such as 48GiB; what this machine has not free is not run either."`
+	JSON    bool          `name:"json" help:"Print an object for each line, the rest on standard error."`
+	Plot    string        `placeholder:"FILE" help:"Draw time over tokens, both logarithmic, as .svg or .png. Crosses mark what would not fit, rings where a linear form becomes the faster one."`
+	Profile string        `placeholder:"FILE" help:"Write where the processor's time goes, for go tool pprof, and print the routines that take most."`
 }
 
 // Help says what the columns mean.
 func (c *benchFlags) Help() string {
-	return "Flags with dots take lists: -n 256,1024 -d 16,32. " +
+	return "Flags with dots take lists: -n 256,1024 -d 16,32 --threads 1,2. " +
+		"All lines are measured in rounds that take turns, so that lines can be compared even beside other work. " +
 		"A line has the median time of a call and its spread (distance of the quartiles over the median); " +
 		"the useful operations, 4NF(Dv+1) for each head in the linear form with F features, causal too, " +
 		"2N²(D+Dv) in the direct form, half if causal, and 2.5 times as many for a backward pass; " +
-		"the peak, of multiply-adds of one core, measured in turns with the calls, times the threads; " +
+		"the peak, of multiply-adds on as many threads, measured before each round; " +
 		"and the memory beyond inputs and outputs: scratch of one worker, what a call allocates, " +
 		"and what is kept between calls. Joules are those of the whole processor, where the system tells."
 }
@@ -61,62 +68,66 @@ func (m *memory) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// sweep is what a suite is to measure.
-type sweep struct {
-	title string
-	axis  string // what Case.X counts
-	cases []*bench.Case
-}
-
-// measure measures s line by line and prints what comes of it.
+// measure measures s and prints what comes of it, even if it is interrupted.
 func (c *benchFlags) measure(e *env, s *sweep) error {
-	if c.Time <= 0 {
-		return inputf("--time: %v is not above 0", c.Time)
+	if err := c.check(); err != nil {
+		return err
 	}
-	if err := checkPlot(c.Plot); err != nil {
-		return input(err)
-	}
-	if c.Memory == 0 {
-		c.Memory = memory(bench.Memory())
+	if len(s.cases) == 0 {
+		return input(s.lack)
 	}
 	notes := e.stdout // of what is no line
 	if c.JSON {
 		notes = e.stderr
 	}
 	fmt.Fprintf(notes, "%v\n", bench.Describe(0))
-	if !c.JSON {
-		printBenchHeader(e.stdout)
-	}
-	p := sweepProgress{e: e, start: time.Now(), all: len(s.cases)}
-	for i, bc := range s.cases {
-		p.begin(i, bc)
-		if bc.Need > float64(c.Memory) {
-			p.clear()
-			fmt.Fprintf(notes, "%s does not fit: it needs %s\n", benchSubject(bc), bytesText(bc.Need))
+	var fit []*bench.Case
+	for _, bc := range s.cases {
+		if why := c.lacks(bc); why != "" {
+			fmt.Fprintf(notes, "%s does not fit: it needs %s, %s\n", benchSubject(bc), bytesText(bc.Need), why)
 			continue
 		}
-		err := e.interruptible(func() error { return bc.Measure(e.ctx, c.Time) })
-		p.clear()
-		if err != nil {
+		fit = append(fit, bc)
+	}
+	p := newSweepProgress(e)
+	measure := func() error { return bench.Measure(fit, c.Time, e.interruptible, p.next) }
+	var profile bytes.Buffer
+	var routines []bench.Routine
+	var err error
+	if c.Profile != "" {
+		routines, err = bench.Profile(&profile, measure)
+	} else {
+		err = measure()
+	}
+	p.clear()
+	if err := c.print(e.stdout, fit); err != nil {
+		return err
+	}
+	printRoutines(notes, routines)
+	if err != nil {
+		return err
+	}
+	if c.Profile != "" {
+		err := atomicfile.Write(c.Profile, func(w io.Writer) error {
+			_, err := profile.WriteTo(w)
 			return err
-		}
-		if c.JSON {
-			err = json.NewEncoder(e.stdout).Encode(bc.Line)
-		} else {
-			_, err = fmt.Fprintln(e.stdout, benchRow(bc))
-		}
+		})
 		if err != nil {
 			return err
 		}
 	}
 	series := bench.Gather(s.cases)
-	for _, x := range bench.Crossings(series) {
+	crossings := bench.Crossings(series)
+	for _, x := range crossings {
 		fmt.Fprintln(notes, crossingText(x))
 	}
 	if c.Plot == "" {
 		return nil
 	}
-	f := s.figure(series)
+	if !slices.ContainsFunc(s.cases, func(bc *bench.Case) bool { return bc.Rounds > 0 }) {
+		return fmt.Errorf("--plot: nothing was measured")
+	}
+	f := s.figure(series, crossings)
 	write := f.WriteSVG
 	if filepath.Ext(c.Plot) == ".png" {
 		write = f.WritePNG
@@ -124,61 +135,132 @@ func (c *benchFlags) measure(e *env, s *sweep) error {
 	return atomicfile.Write(c.Plot, write)
 }
 
-// checkPlot reports a file that could not be written after the work.
-func checkPlot(path string) error {
-	if path == "" {
-		return nil
+// lacks says which memory a case does not fit in; "" if it does.
+func (c *benchFlags) lacks(bc *bench.Case) string {
+	if c.Memory > 0 && bc.Need > float64(c.Memory) {
+		return "more than " + bytesText(float64(c.Memory))
 	}
-	if ext := filepath.Ext(path); ext != ".svg" && ext != ".png" {
-		return fmt.Errorf("--plot: the suffix of %s is %q, needs .svg or .png", path, ext)
+	if free := bench.Memory(); bc.Need > free {
+		return "and " + bytesText(free) + " are free"
 	}
-	if info, err := os.Stat(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("--plot: %w", err)
-	} else if !info.IsDir() {
-		return fmt.Errorf("--plot: %s is not a folder", filepath.Dir(path))
+	return ""
+}
+
+// print writes the lines that were measured, as far as they were.
+func (c *benchFlags) print(w io.Writer, cases []*bench.Case) error {
+	if !c.JSON {
+		printBenchHeader(w)
+	}
+	for _, bc := range cases {
+		if bc.Rounds == 0 {
+			continue
+		}
+		var err error
+		if c.JSON {
+			err = json.NewEncoder(w).Encode(bc)
+		} else {
+			_, err = fmt.Fprintln(w, benchRow(bc))
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// figure draws the series, with crosses where they would not fit.
-func (s *sweep) figure(series []bench.Series) *report.Figure {
-	f := &report.Figure{Title: s.title, XLabel: s.axis, YLabel: "seconds"}
+// check reports what could not be done after the work.
+func (c *benchFlags) check() error {
+	if c.Time <= 0 {
+		return inputf("--time: %v is not above 0", c.Time)
+	}
+	if ext := filepath.Ext(c.Plot); c.Plot != "" && ext != ".svg" && ext != ".png" {
+		return inputf("--plot: the suffix of %s is %q, needs .svg or .png", c.Plot, ext)
+	}
+	for flag, path := range map[string]string{"--plot": c.Plot, "--profile": c.Profile} {
+		if path == "" {
+			continue
+		}
+		if info, err := os.Stat(filepath.Dir(path)); err != nil {
+			return inputf("%s: %w", flag, err)
+		} else if !info.IsDir() {
+			return inputf("%s: %s is not a folder", flag, filepath.Dir(path))
+		}
+	}
+	return nil
+}
+
+// figure draws the series, with crosses where they would not fit and rings
+// where they cross.
+func (s *sweep) figure(series []bench.Series, crossings []bench.Crossing) *report.Figure {
+	m := bench.Describe(0)
+	f := &report.Figure{
+		Title: fmt.Sprintf("%s\n%v; %s kernels", s.title, m.CPU, m.ISA), XLabel: s.axis, YLabel: "time of a call",
+		XText: func(x float64) string { return amountText(x, "") }, YText: secondsText,
+	}
+	missing := "does not fit"
 	for _, curve := range series {
 		x, y := curve.Points()
 		if len(x) == 0 {
 			continue
 		}
-		f.Series = append(f.Series, report.Series{Name: curve.Name(), X: x, Y: y})
+		f.Series = append(f.Series, report.Series{Name: curve.Name(), X: x, Y: y, Colour: curve.Method(), Mark: curve.Setting()})
 		if x, y := curve.Beyond(); len(x) > 0 {
-			f.Series = append(f.Series, report.Series{Name: curve.Name(), X: x, Y: y, Crosses: true})
+			f.Series = append(f.Series, report.Series{Name: missing, X: x, Y: y, Style: report.Crosses})
+			missing = "" // once in the legend
 		}
+	}
+	rings := report.Series{Name: "linear form faster from here", Style: report.Rings}
+	for _, c := range crossings {
+		if c.At > 0 {
+			rings.X, rings.Y = append(rings.X, c.At), append(rings.Y, c.Seconds)
+		}
+	}
+	if len(rings.X) > 0 {
+		f.Series = append(f.Series, rings)
 	}
 	return f
 }
 
-// sweepProgress says on standard error how far a long sweep is: in place on a
-// terminal, in lines every few seconds elsewhere.
+// sweepProgress says on standard error how far a long sweep is: a bar on a
+// terminal, lines every few seconds elsewhere.
 type sweepProgress struct {
-	e     *env
+	w     io.Writer
+	bar   *progressbar.ProgressBar // nil: lines
 	start time.Time
-	spoke time.Duration // since start
-	all   int
+	spoke time.Time
 }
 
-// begin is called before case i.
-func (p *sweepProgress) begin(i int, c *bench.Case) {
-	text := fmt.Sprintf("%d of %d: %s", i+1, p.all, benchSubject(c))
-	if p.e.tty {
-		fmt.Fprintf(p.e.stderr, "\r\x1b[K%s", text)
-	} else if spent := time.Since(p.start); spent-p.spoke >= lineEvery {
-		p.spoke = spent
-		fmt.Fprintln(p.e.stderr, text)
+func newSweepProgress(e *env) *sweepProgress {
+	p := &sweepProgress{w: e.stderr, start: time.Now()}
+	p.spoke = p.start
+	if e.tty {
+		p.bar = progressbar.NewOptions(1,
+			progressbar.OptionSetWriter(e.stderr),
+			progressbar.OptionSetWidth(24),
+			progressbar.OptionSetPredictTime(true),
+			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionClearOnFinish(),
+		)
+	}
+	return p
+}
+
+// next is called before each round.
+func (p *sweepProgress) next(at bench.Progress) {
+	if p.bar != nil {
+		// A bar that cannot be drawn is no reason to stop measuring.
+		p.bar.ChangeMax64(int64(at.All))
+		p.bar.Describe(fmt.Sprintf("%-50s", benchSubject(at.Case)))
+		_ = p.bar.Set64(int64(at.Done))
+	} else if now := time.Now(); now.Sub(p.spoke) >= lineEvery {
+		p.spoke = now
+		fmt.Fprintf(p.w, "%.0f%%  %s left  %s\n", 100*float64(at.Done)/float64(at.All), (at.All - at.Done).Round(time.Second), benchSubject(at.Case))
 	}
 }
 
 // clear makes room for something else.
 func (p *sweepProgress) clear() {
-	if p.e.tty {
-		fmt.Fprint(p.e.stderr, "\r\x1b[K")
+	if p.bar != nil {
+		_ = p.bar.Clear()
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 )
 
@@ -24,7 +25,7 @@ type benchAttention struct {
 }
 
 func (c *benchAttention) Run(e *env) error {
-	list, err := c.list()
+	list, err := c.list(c.Form...)
 	if err != nil {
 		return err
 	}
@@ -32,32 +33,19 @@ func (c *benchAttention) Run(e *env) error {
 	if c.Causal {
 		s.title += ", causal"
 	}
-	var lack *bench.LackError // of a combination that is left out
 	for _, direction := range c.Direction {
-		for _, h := range ascending(c.Heads) {
-			for _, d := range ascending(c.D) {
-				for _, v := range list {
-					for _, form := range c.Form {
-						for _, n := range ascending(c.N) {
-							bc, err := bench.Attention{
-								Mechanism: v.name, Options: v.options(h, d), Backward: direction == "backward",
-								Shape: attention.Shape{B: 1, H: h, Hkv: h, N: n, M: or(c.M, n), D: d, Dv: or(c.Dv, d), Causal: c.Causal, Form: forms[form]},
-							}.Case()
-							switch {
-							case errors.As(err, &lack):
-							case err != nil:
-								return input(err)
-							default:
-								s.cases = append(s.cases, bc)
-							}
-						}
-					}
-				}
-			}
+		err := s.over(e, grid{c.Heads, c.D, c.N, list}, func(p point) (*bench.Case, error) {
+			return bench.Attention{
+				Mechanism: p.name, Options: p.options(), Backward: direction == "backward",
+				Shape: attention.Shape{
+					B: 1, H: p.heads, Hkv: p.heads, N: p.n, M: or(c.M, p.n), D: p.d, Dv: or(c.Dv, p.d),
+					Causal: c.Causal, Form: forms[p.form],
+				},
+			}.Case()
+		})
+		if err != nil {
+			return err
 		}
-	}
-	if len(s.cases) == 0 {
-		return input(lack)
 	}
 	return c.measure(e, s)
 }
@@ -73,26 +61,19 @@ type benchDecode struct {
 }
 
 func (c *benchDecode) Run(e *env) error {
-	list, err := c.list()
+	list, err := c.list("step")
 	if err != nil {
 		return err
 	}
 	s := &sweep{title: "farfield bench decode: a token", axis: "tokens before it"}
-	for _, h := range ascending(c.Heads) {
-		for _, d := range ascending(c.D) {
-			for _, v := range list {
-				for _, n := range ascending(c.N) {
-					bc, err := bench.Attention{
-						Mechanism: v.name, Options: v.options(h, d),
-						Shape: attention.Shape{B: 1, H: h, Hkv: h, M: n, D: d, Dv: or(c.Dv, d)},
-					}.Decode()
-					if err != nil {
-						return input(err)
-					}
-					s.cases = append(s.cases, bc)
-				}
-			}
-		}
+	err = s.over(e, grid{c.Heads, c.D, c.N, list}, func(p point) (*bench.Case, error) {
+		return bench.Attention{
+			Mechanism: p.name, Options: p.options(),
+			Shape: attention.Shape{B: 1, H: p.heads, Hkv: p.heads, M: p.n, D: p.d, Dv: or(c.Dv, p.d)},
+		}.Decode()
+	})
+	if err != nil {
+		return err
 	}
 	return c.measure(e, s)
 }
@@ -108,12 +89,15 @@ type benchGemm struct {
 
 func (c *benchGemm) Run(e *env) error {
 	s := &sweep{title: "farfield bench gemm", axis: "rows"}
-	for _, d := range ascending(c.D) {
-		for _, op := range c.Transpose {
-			for _, n := range ascending(c.N) {
-				s.cases = append(s.cases, bench.Gemm{N: n, M: or(c.M, n), D: d, TransA: op[0] == 't', TransB: op[1] == 't'}.Case())
-			}
-		}
+	var list []variant
+	for _, op := range c.Transpose {
+		list = append(list, variant{name: "gemm", form: op})
+	}
+	err := s.over(e, grid{[]count{1}, c.D, c.N, list}, func(p point) (*bench.Case, error) {
+		return bench.Gemm{N: p.n, M: or(c.M, p.n), D: p.d, TransA: p.form[0] == 't', TransB: p.form[1] == 't'}.Case(), nil
+	})
+	if err != nil {
+		return err
 	}
 	return c.measure(e, s)
 }
@@ -130,28 +114,73 @@ type benchTrain struct {
 }
 
 func (c *benchTrain) Run(e *env) error {
-	list, err := c.list()
+	list, err := c.list("auto")
 	if err != nil {
 		return err
 	}
 	s := &sweep{title: "farfield bench train: an update", axis: "tokens of a sequence"}
-	for _, h := range ascending(c.Heads) {
-		for _, d := range ascending(c.D) {
-			for _, v := range list {
-				for _, n := range ascending(c.N) {
-					bc, err := bench.Training{
-						Mechanism: v.name, Order: v.order, Set: v.set,
-						Layers: int(c.Layers), Heads: h, D: d, Context: n, Batch: int(c.Batch),
-					}.Case()
-					if err != nil {
-						return input(err)
+	err = s.over(e, grid{c.Heads, c.D, c.N, list}, func(p point) (*bench.Case, error) {
+		return bench.Training{
+			Mechanism: p.name, Order: p.order, Set: p.set,
+			Layers: int(c.Layers), Heads: p.heads, D: p.d, Context: p.n, Batch: int(c.Batch),
+		}.Case()
+	})
+	if err != nil {
+		return err
+	}
+	return c.measure(e, s)
+}
+
+// sweep is what a suite is to measure.
+type sweep struct {
+	title string
+	axis  string // what Case.X counts
+	cases []*bench.Case
+	lack  error // why there is none of what was asked for, if so
+}
+
+// grid is what a sweep goes over.
+type grid struct {
+	heads, d, n []count
+	list        []variant
+}
+
+// point is one of a grid.
+type point struct {
+	variant
+	heads, d, n int
+}
+
+// options returns the mechanism's options for the heads of p.
+func (p *point) options() mechanism.Options {
+	return mechanism.Options{Order: p.order, Heads: p.heads, Width: p.d, Set: p.set}
+}
+
+// over adds a case for each point of g and each number of threads. What a
+// mechanism does not have is left out.
+func (s *sweep) over(e *env, g grid, add func(point) (*bench.Case, error)) error {
+	var lack *bench.LackError
+	for _, threads := range e.threads {
+		par.SetThreads(threads)
+		for _, h := range ascending(g.heads) {
+			for _, d := range ascending(g.d) {
+				for _, v := range g.list {
+					for _, n := range ascending(g.n) {
+						c, err := add(point{v, h, d, n})
+						switch {
+						case errors.As(err, &lack):
+							s.lack = lack
+						case err != nil:
+							return input(err)
+						default:
+							s.cases = append(s.cases, c)
+						}
 					}
-					s.cases = append(s.cases, bc)
 				}
 			}
 		}
 	}
-	return c.measure(e, s)
+	return nil
 }
 
 // variants are the flags that choose among mechanisms.
@@ -161,21 +190,17 @@ type variants struct {
 	Set       map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"A setting, for mechanisms that have it; may be repeated."`
 }
 
-// variant is one mechanism with its order and settings.
+// variant is one mechanism with its order, settings and form.
 type variant struct {
 	name  string
 	order int // 0: the mechanism's default
 	set   map[string]string
+	form  string
 }
 
-// options returns the mechanism's options for heads of width d.
-func (v variant) options(heads, d int) mechanism.Options {
-	return mechanism.Options{Order: v.order, Heads: heads, Width: d, Set: v.set}
-}
-
-// list returns every combination. What none of the mechanisms has goes to all of
-// them, which refuse it.
-func (c *variants) list() ([]variant, error) {
+// list returns every combination with the forms. What none of the mechanisms has
+// goes to all of them, which refuse it.
+func (c *variants) list(forms ...string) ([]variant, error) {
 	var rows []mechanism.Row
 	for _, name := range c.Mechanism {
 		row, err := mechanism.Lookup(name)
@@ -209,7 +234,9 @@ func (c *variants) list() ([]variant, error) {
 			orders = c.Order
 		}
 		for _, p := range orders {
-			list = append(list, variant{row.Name, p, set})
+			for _, form := range forms {
+				list = append(list, variant{row.Name, p, set, form})
+			}
 		}
 	}
 	return list, nil

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/report"
 )
 
 func TestBenchTable(t *testing.T) {
@@ -25,8 +29,46 @@ func TestBenchTable(t *testing.T) {
 			t.Errorf("line %d has no %q: %s", min(i, 2), want, lines[min(i, 2)])
 		}
 	}
-	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "fastmax 2 linear, D 5, backward: faster than softmax direct, D 5, backward ") {
+	if last := lines[len(lines)-1]; !strings.HasPrefix(last, "D 5, backward: fastmax 2 linear is faster than softmax direct ") {
 		t.Errorf("last line: %s", last)
+	}
+}
+
+func TestBenchTakesLists(t *testing.T) {
+	out := works(t, strings.Fields("bench attention --mechanism fastmax --order 1,2 --form auto,direct -n 17 -d 4,5 --heads 1,2 --threads 2,1,2 --direction backward,forward --time 1ns --json")...)
+	seen := map[string]bool{}
+	for line := range strings.Lines(out) {
+		var l struct {
+			bench.Line
+			Asked string
+		}
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		if l.Form == "auto" || l.Asked == "direct" && l.Form != "direct" {
+			t.Errorf("asked for %s, got %s", l.Asked, l.Form)
+		}
+		seen[fmt.Sprint(l.Order, l.Asked, l.D, l.Heads, l.Threads, l.Direction)] = true
+	}
+	if n := strings.Count(out, "\n"); n != 64 || len(seen) != 64 {
+		t.Errorf("%d lines, of which %d are different, want 64", n, len(seen))
+	}
+}
+
+func TestBenchProfiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "profile")
+	out := works(t, strings.Fields("bench gemm -n 64 -d 64 --time 60ms --profile "+file)...)
+	content, err := os.ReadFile(file)
+	if err != nil || !bytes.HasPrefix(content, []byte("\x1f\x8b")) {
+		t.Errorf("the profile begins with %.2q, %v", content, err)
+	}
+	if !strings.Contains(out, "gemm") {
+		t.Errorf("no line in\n%s", out)
+	}
+	var b strings.Builder
+	printRoutines(&b, []bench.Routine{{Name: "kernel.tile", Share: 0.9}, {Name: "kernel.exp", Share: 0.096}, {Name: "main.main", Share: 0.004}})
+	if want := " 90.0%  kernel.tile\n  9.6%  kernel.exp\n"; b.String() != want {
+		t.Errorf("routines are written\n%swant\n%s", b.String(), want)
 	}
 }
 
@@ -57,20 +99,28 @@ func TestBenchJSON(t *testing.T) {
 			continue
 		}
 		for i, line := range lines {
-			var got bench.Line
+			var got struct {
+				bench.Line
+				Asked string
+				FLOPs float64
+			}
 			d := json.NewDecoder(strings.NewReader(line))
 			d.DisallowUnknownFields()
 			if err := d.Decode(&got); err != nil {
 				t.Errorf("%s: %v in %s", c.args, err, line)
 			}
-			if !(got.Ms > 0 && got.Share > 0) || got.ISA == "" || got.Threads != 1 {
+			if !(got.Ms > 0 && got.BestMs > 0 && got.Share > 0 && got.FLOPs > 0) || got.Rounds < 3 ||
+				got.ISA == "" || got.Machine == "" || got.Threads != 1 || got.Asked == "" {
 				t.Errorf("%s: %s", c.args, line)
 			}
+			if !strings.HasPrefix(line, `{"impl":"farfield","mechanism":"`) {
+				t.Errorf("%s begins with %.40s", c.args, line)
+			}
 			said := c.want[i]
-			said.Threads, said.ISA, said.Ms, said.Spread, said.GFLOPS, said.Peak, said.Share, said.ExtraBytes, said.Joules =
-				got.Threads, got.ISA, got.Ms, got.Spread, got.GFLOPS, got.Peak, got.Share, got.ExtraBytes, got.Joules
-			if got != said {
-				t.Errorf("%s: %+v, want %+v", c.args, got, said)
+			had := bench.Line{Impl: got.Impl, Mechanism: got.Mechanism, Order: got.Order, Form: got.Form, Causal: got.Causal,
+				Direction: got.Direction, N: got.N, M: got.M, D: got.D, Dv: got.Dv, Heads: got.Heads}
+			if had != said {
+				t.Errorf("%s: %+v, want %+v", c.args, had, said)
 			}
 		}
 	}
@@ -82,12 +132,21 @@ func TestBenchMarksWhatDoesNotFit(t *testing.T) {
 	if status != 0 || strings.Count(out, "\n") != 1 || !strings.Contains(out, `"n":16,`) {
 		t.Errorf("status %d:\n%s", status, out)
 	}
-	if want := "softmax direct forward, N 1000000000000000, M 1000000000000000, D 4 does not fit: it needs "; !strings.Contains(errs, want) {
-		t.Errorf("no %q in\n%s", want, errs)
+	for _, want := range []string{"softmax direct forward, N 1000000000000000, M 1000000000000000, D 4 does not fit: it needs ", "more than 1 MiB\n"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("no %q in\n%s", want, errs)
+		}
 	}
 	figure, err := os.ReadFile(plot)
-	if err != nil || !bytes.Contains(figure, []byte("softmax auto, D 4")) {
+	if err != nil || !bytes.Contains(figure, []byte("softmax auto, D 4")) || !bytes.Contains(figure, []byte("does not fit")) {
 		t.Errorf("figure of %d bytes, %v", len(figure), err)
+	}
+}
+
+func TestBenchRunsNothingThatIsNotFree(t *testing.T) {
+	out := works(t, strings.Fields("bench attention --mechanism softmax -n 1e12 -d 4 --memory 900TiB")...)
+	if !strings.Contains(out, "does not fit: it needs ") || !strings.Contains(out, " are free\n") {
+		t.Errorf("printed\n%s", out)
 	}
 }
 
@@ -102,18 +161,56 @@ func TestBenchPlotFormats(t *testing.T) {
 	}
 }
 
+func TestBenchPlotIsWholeOrOld(t *testing.T) {
+	plot := filepath.Join(t.TempDir(), "plot.svg")
+	if err := os.WriteFile(plot, []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	status, _, errs := command(t, strings.Fields("bench gemm -n 1e12 -d 4 --plot "+plot)...)
+	if status != statusFailure || !strings.Contains(errs, "nothing was measured") {
+		t.Errorf("a figure of nothing: status %d, %s", status, errs)
+	}
+	if content, _ := os.ReadFile(plot); string(content) != "old" {
+		t.Errorf("the figure of before is now %.20q", content)
+	}
+	works(t, "bench", "gemm", "-n", "4", "-d", "4", "--time", "1ns", "--plot", plot)
+	if list, _ := os.ReadDir(filepath.Dir(plot)); len(list) != 1 {
+		t.Errorf("%d files", len(list))
+	}
+}
+
 func TestBenchFigure(t *testing.T) {
+	at := func(mechanism, form string, grows bool, n int, ms float64) *bench.Case {
+		return &bench.Case{Asked: form, Grows: grows, X: float64(n), FLOPs: float64(n * n),
+			Line: bench.Line{Mechanism: mechanism, D: 8, N: n, Ms: ms, GFLOPS: float64(n*n) / (ms * 1e6)}}
+	}
 	cases := []*bench.Case{
-		{Asked: "direct", X: 10, FLOPs: 100, Line: bench.Line{Mechanism: "a", N: 10, Ms: 1, GFLOPS: 1e-4}},
-		{Asked: "direct", X: 20, FLOPs: 400, Line: bench.Line{Mechanism: "a", N: 20}},
-		{Asked: "direct", X: 20, FLOPs: 400, Line: bench.Line{Mechanism: "b", N: 20}}, // never measured
+		at("a", "direct", false, 10, 1), at("a", "direct", false, 20, 4), at("a", "direct", false, 40, 0),
+		at("b", "direct", false, 20, 0), // never measured
+		at("b", "linear", true, 10, 1.5), at("b", "linear", true, 20, 3),
 	}
-	f := (&sweep{}).figure(bench.Gather(cases))
-	if len(f.Series) != 2 || f.Series[0].Crosses || !f.Series[1].Crosses {
-		t.Fatalf("series %+v", f.Series)
+	series := bench.Gather(cases)
+	f := (&sweep{}).figure(series, bench.Crossings(series))
+	var drawn []string
+	for _, s := range f.Series {
+		drawn = append(drawn, fmt.Sprint(s.Style, s.Name, len(s.X)))
 	}
-	if at := f.Series[1]; at.X[0] != 20 || math.Abs(at.Y[0]-4e-3) > 1e-12 {
-		t.Errorf("cross at %g, %g", at.X[0], at.Y[0])
+	want := []string{
+		fmt.Sprint(report.Solid, "a direct, D 8", 2), fmt.Sprint(report.Crosses, "does not fit", 1),
+		fmt.Sprint(report.Solid, "b linear, D 8", 2), fmt.Sprint(report.Rings, "linear form faster from here", 1),
+	}
+	if !slices.Equal(drawn, want) {
+		t.Fatalf("series %q, want %q", drawn, want)
+	}
+	if x := f.Series[1]; x.X[0] != 40 || math.Abs(x.Y[0]-16e-3) > 1e-12 {
+		t.Errorf("cross at %g, %g", x.X[0], x.Y[0])
+	}
+	// t = n²/100 and 0.15n meet at 15.
+	if x := f.Series[3]; math.Abs(x.X[0]-15) > 1e-9 || math.Abs(x.Y[0]-2.25e-3) > 1e-12 {
+		t.Errorf("ring at %g, %g", x.X[0], x.Y[0])
+	}
+	if a, b := f.Series[0], f.Series[2]; a.Colour == b.Colour || a.Mark != b.Mark {
+		t.Errorf("drawn as %s %s and %s %s", a.Colour, a.Mark, b.Colour, b.Mark)
 	}
 }
 
@@ -135,7 +232,9 @@ func TestBenchRefuses(t *testing.T) {
 		{`"12PiB": needs a number above 0`, "attention --memory 12PiB"},
 		{"--time: 0s is not above 0", "gemm --time 0s"},
 		{`needs .svg or .png`, "gemm --plot a.gif"},
-		{"no such file", "gemm --plot no/such/folder/a.svg"},
+		{"--plot: ", "gemm --plot no/such/folder/a.svg"},
+		{"no such file", "gemm --profile no/such/folder/a"},
+		{"--threads: -1 is negative", "gemm --threads=1,-1"},
 		{"heads of width 2 or more", "train -d 1"},
 	} {
 		refuses(t, c.want, strings.Fields("bench "+c.args)...)
@@ -156,16 +255,70 @@ func TestMemorySizes(t *testing.T) {
 	}
 }
 
+// endsAfter is a context that ends when Done has been called so many times.
+type endsAfter struct {
+	context.Context
+	calls int
+}
+
+func (c *endsAfter) Done() <-chan struct{} {
+	c.calls--
+	done := make(chan struct{})
+	if c.Err() != nil {
+		close(done)
+	}
+	return done
+}
+
+func (c *endsAfter) Err() error {
+	if c.calls < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
 func TestBenchIsInterrupted(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	var out, errs bytes.Buffer
-	plot := filepath.Join(t.TempDir(), "plot.svg")
-	status := run([]string{"bench", "gemm", "-n", "4", "-d", "4", "--json", "--plot", plot}, &env{ctx: ctx, stdin: strings.NewReader(""), stdout: &out, stderr: &errs})
-	if status != statusInterrupted || out.Len() != 0 || !strings.HasSuffix(errs.String(), "farfield: interrupted\n") {
-		t.Errorf("status %d, %q, %q", status, out.String(), errs.String())
+	for _, c := range []struct{ calls, lines int }{{0, 0}, {2, 0}, {3, 1}, {4, 2}, {9, 2}} {
+		var out, errs bytes.Buffer
+		plot := filepath.Join(t.TempDir(), "plot.svg")
+		// Two cases are prepared, then the first has a round, then the second.
+		status := run([]string{"bench", "gemm", "-n", "4,5", "-d", "4", "--time", "1h", "--json", "--plot", plot},
+			&env{ctx: &endsAfter{context.Background(), c.calls}, stdin: strings.NewReader(""), stdout: &out, stderr: &errs})
+		if status != statusInterrupted || strings.Count(out.String(), "\n") != c.lines || !strings.HasSuffix(errs.String(), "farfield: interrupted\n") {
+			t.Errorf("after %d calls: status %d, %q, %q", c.calls, status, out.String(), errs.String())
+		}
+		if c.lines > 0 && !strings.Contains(out.String(), `"n":4`) {
+			t.Errorf("after %d calls: %q", c.calls, out.String())
+		}
+		if _, err := os.Stat(plot); err == nil {
+			t.Error("a figure of a part was written")
+		}
 	}
-	if _, err := os.Stat(plot); err == nil {
-		t.Error("a figure of nothing was written")
+}
+
+func TestSweepProgress(t *testing.T) {
+	var b strings.Builder
+	at := bench.Progress{Case: &bench.Case{Line: bench.Line{Mechanism: "softmax", N: 7}}, Done: time.Second, All: 4 * time.Second}
+	p := newSweepProgress(&env{stderr: &b})
+	p.next(at)
+	if b.Len() != 0 {
+		t.Errorf("said at once: %s", b.String())
 	}
+	p.spoke = p.spoke.Add(-lineEvery)
+	p.next(at)
+	if !strings.HasPrefix(b.String(), "25%  3s left  softmax") {
+		t.Errorf("said %s", b.String())
+	}
+	b.Reset()
+	p = newSweepProgress(&env{stderr: &b, tty: true})
+	p.next(at)
+	p.next(bench.Progress{Case: at.Case, Done: 2 * time.Second, All: 4 * time.Second})
+	if !strings.Contains(b.String(), "softmax") || !strings.Contains(b.String(), "%") {
+		t.Errorf("drawn %q", b.String())
+	}
+}
+
+func TestThreadLists(t *testing.T) {
+	refuses(t, "--threads: a list, [1 2], is for bench alone", "--threads", "1,2", "plan")
+	works(t, "--threads", "1,1", "plan", "--n", "10", "--d", "4")
 }

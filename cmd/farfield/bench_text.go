@@ -61,5 +61,16 @@ func crossingText(x bench.Crossing) string {
 	case x.Always:
 		from = "at every N measured"
 	}
-	return fmt.Sprintf("%s: faster than %s %s", x.Linear.Name(), x.Pairs.Name(), from)
+	return fmt.Sprintf("%s: %s is faster than %s %s", x.Linear.Setting(), x.Linear.Method(), x.Pairs.Method(), from)
+}
+
+// printRoutines writes the routines that take most of the time.
+func printRoutines(w io.Writer, list []bench.Routine) {
+	const most, least = 12, 0.005
+	for i, r := range list {
+		if i == most || r.Share < least {
+			break
+		}
+		fmt.Fprintf(w, "%6s  %s\n", percentText(r.Share), r.Name)
+	}
 }

@@ -65,14 +65,10 @@ func showForms(e *env, n int) error {
 // showScaling plots time over up to most tokens.
 func showScaling(e *env, most int) (*scaling, error) {
 	fmt.Fprintf(e.stdout, "\n2. Time of a forward pass over up to %d tokens, causal, %d heads of width %d\n\n", most, demoHeads, demoWidth)
-	var s *scaling
-	err := e.interruptible(func() (err error) {
-		s, err = measureScaling(most, func(n int) {
-			if e.tty {
-				fmt.Fprintf(e.stderr, "\r   %d tokens ", n)
-			}
-		})
-		return err
+	s, err := measureScaling(most, e.interruptible, func(n int) {
+		if e.tty {
+			fmt.Fprintf(e.stderr, "\r   %d tokens ", n)
+		}
 	})
 	if e.tty {
 		fmt.Fprint(e.stderr, "\r\x1b[K")

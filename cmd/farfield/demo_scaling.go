@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/guptarohit/asciigraph"
 
@@ -14,12 +15,14 @@ import (
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/report"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
-// longest is the most seconds that a measured point may be expected to take
-// where time grows with the square of the tokens.
-const longest = 2.0
+// longest is the most seconds that a call may be expected to take where time
+// grows with the square of the tokens.
+const longest = 1.5
+
+// perPoint is the time to spend on each point.
+const perPoint = 30 * time.Millisecond
 
 // scaling is what was measured at growing numbers of tokens.
 type scaling struct {
@@ -45,71 +48,73 @@ func lengths(most int) []int {
 }
 
 // measureScaling times forward passes over up to most tokens; each point is
-// told to watch.
-func measureScaling(most int, watch func(n int)) (*scaling, error) {
+// told to watch. do makes each call, as bench.Measure says.
+func measureScaling(most int, do func(func() error) error, watch func(n int)) (*scaling, error) {
 	fast, err := mechanism.New[float32](demoMechanism, demoOptions)
 	if err != nil {
 		return nil, err
 	}
-	soft, err := mechanism.New[float32]("softmax", mechanism.Options{})
+	shape := attention.Shape{B: 1, H: demoHeads, Hkv: demoHeads, D: demoWidth, Dv: demoWidth, Causal: true}
+	state, err := fast.NewState(shape)
 	if err != nil {
 		return nil, err
 	}
 	s := &scaling{cache: 4 * demoHeads * 2 * demoWidth}
-	whole := demoCall(most)
-	buffer := tensor.NewHeads[float32](1, demoHeads, most, demoWidth)
-	keep := attention.Saved[float32]{Den: make([]float32, demoHeads*most)}
+	seen := 0
 	for _, n := range lengths(most) {
 		watch(n)
-		c := *whole
-		c.Q, c.K, c.V = c.Q.Tokens(0, n), c.K.Tokens(0, n), c.V.Tokens(0, n)
-		out := buffer.Tokens(0, n)
-		var failed error
-		call := func(m attention.Mechanism[float32], form attention.Form) func() {
-			c := c
-			c.Form = form
-			return func() {
-				if err := m.Forward(out, &c, &keep); err != nil {
-					failed = err
-				}
-			}
+		var cases []*bench.Case
+		add := func(name string, o mechanism.Options, form attention.Form) error {
+			shape := shape
+			shape.N, shape.M, shape.Form = n, n, form
+			c, err := bench.Attention{Mechanism: name, Options: o, Shape: shape}.Case()
+			cases = append(cases, c)
+			return err
 		}
-		calls := []func(){call(fast, attention.Linear)}
 		square := func(x []float64) bool { // the next point is worth measuring
 			i := len(x)
 			return i == len(s.n) && (i == 0 || x[i-1]*math.Pow(float64(n)/s.n[i-1], 2) < longest)
 		}
+		err := add(demoMechanism, demoOptions, attention.Linear)
 		measured := []*[]float64{&s.linear}
-		if square(s.softmax) {
-			calls = append(calls, call(soft, attention.Direct))
+		if err == nil && square(s.softmax) {
+			err = add("softmax", mechanism.Options{}, attention.Direct)
 			measured = append(measured, &s.softmax)
 		}
-		if square(s.direct) {
-			calls = append(calls, call(fast, attention.Direct))
+		if err == nil && square(s.direct) {
+			err = add(demoMechanism, demoOptions, attention.Direct)
 			measured = append(measured, &s.direct)
 		}
-		rounds := max(3, min(21, 20000/n)|1)
-		if n > 20000 && len(calls) > 1 { // seconds each
-			rounds = 1
-		}
-		calls[0]() // so that scratch memory is there
-		for i, t := range bench.Medians(rounds, calls...) {
-			*measured[i] = append(*measured[i], t)
-		}
-		s.n = append(s.n, float64(n))
-		state, err := fast.NewState(c.Shape())
 		if err != nil {
 			return nil, err
 		}
-		if err := state.Absorb(&attention.Call[float32]{K: c.K, V: c.V}); err != nil {
+		if err := bench.Measure(cases, perPoint, do, nil); err != nil {
 			return nil, err
 		}
-		s.state = append(s.state, state.Bytes())
-		if failed != nil {
-			return nil, failed
+		for i, c := range cases {
+			*measured[i] = append(*measured[i], c.Ms/1e3)
 		}
+		s.n = append(s.n, float64(n))
+		if err := absorb(state, n-seen); err != nil {
+			return nil, err
+		}
+		seen = n
+		s.state = append(s.state, state.Bytes())
 	}
 	return s, nil
+}
+
+// absorb lets a state take in n random tokens.
+func absorb(state attention.State[float32], n int) error {
+	const most = 1000
+	c := demoCall(min(n, most))
+	for ; n > 0; n -= most {
+		l := min(n, most)
+		if err := state.Absorb(&attention.Call[float32]{K: c.K.Tokens(0, l), V: c.V.Tokens(0, l)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // softmaxAt is the time of softmax at point i, and whether it was measured;
@@ -135,14 +140,15 @@ func (s *scaling) figure() *report.Figure {
 	last := len(s.softmax) - 1
 	f := &report.Figure{
 		Title:  fmt.Sprintf("Causal attention, %d heads of width %d, forward", demoHeads, demoWidth),
-		XLabel: "tokens", YLabel: "seconds",
+		XLabel: "tokens", YLabel: "time of a call",
+		XText: func(x float64) string { return amountText(x, "") }, YText: secondsText,
 		Series: []report.Series{
 			{Name: "fastmax, linear form", X: s.n, Y: s.linear},
 			{Name: "softmax", X: s.n[:last+1], Y: s.softmax},
 		},
 	}
 	if last+1 < len(s.n) {
-		beyond := report.Series{Name: "softmax, extrapolated", Dashed: true}
+		beyond := report.Series{Name: "softmax, extrapolated", Style: report.Dashed}
 		for i := last; i < len(s.n); i++ {
 			t, _ := s.softmaxAt(i)
 			beyond.X, beyond.Y = append(beyond.X, s.n[i]), append(beyond.Y, t)
@@ -164,9 +170,10 @@ func (s *scaling) plot(w io.Writer) {
 	linear, soft, beyond := make([]float64, width), make([]float64, width), make([]float64, width)
 	for x := range width {
 		at := first + (last-first)*float64(x)/(width-1)
-		linear[x] = interpolate(s.n, s.linear, at)
+		n := math.Pow(10, at)
+		linear[x] = math.Log10(bench.Interpolate(s.n, s.linear, n))
 		soft[x], beyond[x] = math.NaN(), math.NaN()
-		if y := interpolate(s.n, all, at); at <= end+1e-9 {
+		if y := math.Log10(bench.Interpolate(s.n, all, n)); at <= end+1e-9 {
 			soft[x] = y
 		} else {
 			beyond[x] = y
@@ -188,18 +195,6 @@ func (s *scaling) plot(w io.Writer) {
 		asciigraph.XAxisValueFormatter(func(x float64) string { return amountText(math.Pow(10, x), "") }),
 		asciigraph.Caption("tokens    ── fastmax, linear form   oo softmax   ·· softmax, extrapolated"),
 	))
-}
-
-// interpolate returns the decimal logarithm of y at x = 10^at, straight between
-// the points on logarithmic axes.
-func interpolate(x, y []float64, at float64) float64 {
-	i := 1
-	for i < len(x)-1 && math.Log10(x[i]) < at {
-		i++
-	}
-	x0, x1 := math.Log10(x[i-1]), math.Log10(x[i])
-	y0, y1 := math.Log10(y[i-1]), math.Log10(y[i])
-	return y0 + (y1-y0)*(at-x0)/(x1-x0)
 }
 
 // table writes the points as markdown.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -26,7 +27,7 @@ import (
 
 // cli is the table of verbs and the flags that all of them take.
 type cli struct {
-	Threads int              `help:"Threads to compute with; 0 takes what the machine has. Results do not depend on it." default:"0" placeholder:"N"`
+	Threads []int            `help:"Threads to compute with; 0 takes what the machine has. Results do not depend on it. Bench takes a list." default:"0" placeholder:"N"`
 	Version kong.VersionFlag `help:"Print the version and leave."`
 
 	Attend   attendCmd   `cmd:"" help:"Compute attention, and its gradients, on arrays from a file."`
@@ -45,7 +46,8 @@ type env struct {
 	ctx            context.Context // ends on Ctrl-C and SIGTERM
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	tty            bool // stderr is a terminal: progress may be drawn on it
+	tty            bool  // stderr is a terminal: progress may be drawn on it
+	threads        []int // that were asked for, each once; the first are set
 }
 
 // interruptible calls f and returns what it returns, or the end of e.ctx if
@@ -138,15 +140,30 @@ func run(args []string, e *env) int {
 		fmt.Fprintf(e.stderr, "farfield: %s (see farfield %s--help)\n", oneLine(err), verb)
 		return statusInput
 	}
-	if c.Threads < 0 {
-		fmt.Fprintf(e.stderr, "farfield: --threads: %d is negative\n", c.Threads)
-		return statusInput
+	slices.Sort(c.Threads)
+	e.threads = slices.Compact(c.Threads)
+	if err := checkThreads(e.threads, strings.HasPrefix(parsed.Command(), "bench ")); err != nil {
+		return fail(e, err)
 	}
-	par.SetThreads(c.Threads)
+	par.SetThreads(e.threads[0])
 	if err := parsed.Run(e); err != nil {
 		return fail(e, err)
 	}
 	return 0
+}
+
+// checkThreads reports numbers of threads that there cannot be, or more than one
+// where a verb takes no list of them.
+func checkThreads(threads []int, list bool) error {
+	if len(threads) > 1 && !list {
+		return inputf("--threads: a list, %v, is for bench alone", threads)
+	}
+	for _, n := range threads {
+		if n < 0 {
+			return inputf("--threads: %d is negative", n)
+		}
+	}
+	return nil
 }
 
 // fail prints err on one line and returns the status that it means.

@@ -12,7 +12,7 @@ import (
 type Arena struct {
 	slab []float64 // one element type keeps the garbage collector out of it
 	used int
-	over int // what did not fit in the slab since Acquire
+	over int // words taken beyond it
 	most int // highest level since Acquire
 }
 
@@ -33,10 +33,10 @@ func Acquire() *Arena { return pool.Get().(*Arena) }
 // Release gives the arena back; slices taken from it are no longer valid. A
 // slab that proved too small is replaced, so the next use of this size fits.
 func (a *Arena) Release() {
-	if a.over > 0 {
-		a.slab = make([]float64, (len(a.slab)+a.over)*5/4+line)
-	}
 	poison(a.slab[:a.used])
+	if a.most > len(a.slab) {
+		a.slab = make([]float64, a.most*5/4+line)
+	}
 	for m, h := int64(a.most), highest.Load(); m > h && !highest.CompareAndSwap(h, m); {
 		h = highest.Load()
 	}
@@ -45,7 +45,7 @@ func (a *Arena) Release() {
 }
 
 // Mark returns the present level, for Reset.
-func (a *Arena) Mark() int { return a.used }
+func (a *Arena) Mark() int { return a.used + a.over }
 
 // Reset returns the slices taken since Mark.
 func (a *Arena) Reset(mark int) {
@@ -53,6 +53,7 @@ func (a *Arena) Reset(mark int) {
 		poison(a.slab[mark:a.used])
 		a.used = mark
 	}
+	a.over = max(mark-a.used, 0)
 }
 
 // Take returns n elements with undefined contents, aligned to a cache line.
@@ -70,7 +71,7 @@ func Take[T float32 | float64](a *Arena, n int) []T {
 		// The slab's own start may be unaligned.
 		a.used = int(-uintptr(unsafe.Pointer(&a.slab[0]))%64) / 8
 	}
-	if a.used+words > len(a.slab) {
+	if a.over > 0 || a.used+words > len(a.slab) {
 		a.over += words
 		a.most = max(a.most, a.used+a.over)
 		return make([]T, n)

@@ -65,6 +65,25 @@ func TestResetGivesBack(t *testing.T) {
 	}
 }
 
+// What is taken, given back and taken again is room for one.
+func TestTheSlabGrowsToTheMost(t *testing.T) {
+	a := new(Arena)
+	Take[float64](a, 10)
+	for range 100 {
+		mark := a.Mark()
+		Take[float64](a, 1<<16)
+		Take[float64](a, 8) // beyond the slab like all that follows
+		a.Reset(mark)
+	}
+	if a.Mark() != a.used || a.over != 0 {
+		t.Errorf("level %d with %d words used and %d over after all were given back", a.Mark(), a.used, a.over)
+	}
+	a.Release()
+	if n := len(a.slab); n < 1<<16+18 || n > 2<<16 {
+		t.Errorf("the slab has %d words for %d", n, 1<<16+18)
+	}
+}
+
 func TestHighWater(t *testing.T) {
 	HighWater()
 	a, b := new(Arena), new(Arena)

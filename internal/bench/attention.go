@@ -22,7 +22,8 @@ type Attention struct {
 	Backward  bool // time the gradients instead of the output
 }
 
-// Case returns the case of the suite attention, or the reason why there is none.
+// Case returns the case of the suite attention, with the threads that are set,
+// or the reason why there is none.
 func (a Attention) Case() (*Case, error) {
 	m, c, err := a.describe()
 	if err != nil {
@@ -39,7 +40,7 @@ func (a Attention) Case() (*Case, error) {
 		c.FLOPs = Backward(c.FLOPs)
 	}
 	tokens := float64(s.B) * (float64(s.H)*float64(s.N) + float64(s.Hkv)*float64(s.M)) * float64(s.D+s.Dv)
-	scratch := m.Plan(s).Bytes * float64(min(par.Threads(), s.B*s.Hkv))
+	scratch := m.Plan(s).Bytes * float64(min(c.Threads, s.B*s.Hkv))
 	c.Need = 4*tokens + scratch
 	if a.Backward {
 		c.Need *= 2 // each input has a gradient, and so has what the scratch holds
@@ -79,7 +80,7 @@ func (a Attention) describe() (attention.Mechanism[float32], *Case, error) {
 	}
 	c.Line = Line{
 		Impl: impl, Mechanism: a.Mechanism, Order: order, Form: form.String(), Causal: s.Causal,
-		N: s.N, M: s.M, D: s.D, Dv: s.Dv, Heads: s.H,
+		N: s.N, M: s.M, D: s.D, Dv: s.Dv, Heads: s.H, Threads: par.Threads(),
 	}
 	return m, c, nil
 }
@@ -97,15 +98,17 @@ func (a Attention) open(m attention.Mechanism[float32]) (*work, error) {
 		return &work{call: func() error { return m.Forward(out, c, nil) }}, nil
 	}
 	keep := new(attention.Saved[float32])
+	before := live()
 	if err := m.Forward(out, c, keep); err != nil {
 		return nil, err
 	}
+	kept := live() - before
 	dout := random(key.Fold(4), s.B, s.H, s.N, s.Dv)
 	g := &attention.Grads[float32]{
 		DQ: tensor.NewHeads[float32](s.B, s.H, s.N, s.D), DK: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.D),
 		DV: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.Dv),
 	}
-	return &work{call: func() error { return m.Backward(g, dout, out, c, keep) }}, nil
+	return &work{call: func() error { return m.Backward(g, dout, out, c, keep) }, held: kept}, nil
 }
 
 // random returns numbers between -1 and 1.

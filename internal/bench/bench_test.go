@@ -32,17 +32,6 @@ func TestPeakMemoryGrows(t *testing.T) {
 	}
 }
 
-func TestMediansTakeTurns(t *testing.T) {
-	var order strings.Builder
-	m := Medians(3, func() { order.WriteByte('a') }, func() { order.WriteByte('b') })
-	if order.String() != "ababab" {
-		t.Errorf("called in the order %s", order.String())
-	}
-	if len(m) != 2 || m[0] < 0 || m[1] < 0 {
-		t.Errorf("medians are %v", m)
-	}
-}
-
 func TestMedian(t *testing.T) {
 	for _, c := range []struct {
 		x    []float64
@@ -72,5 +61,14 @@ func TestCrossover(t *testing.T) {
 	}
 	if _, found := Crossover(nil, nil, nil); found {
 		t.Error("no points cross")
+	}
+}
+
+func TestInterpolate(t *testing.T) {
+	x, y := []float64{1, 10, 100}, []float64{1, 100, 10}
+	for at, want := range map[float64]float64{1: 1, 2: 4, 10: 100, 1000: 1, 50: 100 * math.Pow(5, -1)} {
+		if got := Interpolate(x, y, at); math.Abs(got/want-1) > 1e-12 {
+			t.Errorf("at %g: %g, want %g", at, got, want)
+		}
 	}
 }

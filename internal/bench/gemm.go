@@ -14,7 +14,7 @@ type Gemm struct {
 	TransA, TransB bool
 }
 
-// Case returns the case of the suite gemm.
+// Case returns the case of the suite gemm, with the threads that are set.
 func (g Gemm) Case() *Case {
 	form := []byte("nn")
 	if g.TransA {
@@ -25,7 +25,10 @@ func (g Gemm) Case() *Case {
 	}
 	n, m, d := float64(g.N), float64(g.M), float64(g.D)
 	return &Case{
-		Line:  Line{Impl: impl, Mechanism: "gemm", Form: string(form), Direction: forward, N: g.N, M: g.M, D: g.D},
+		Line: Line{
+			Impl: impl, Mechanism: "gemm", Form: string(form), Direction: forward,
+			N: g.N, M: g.M, D: g.D, Threads: par.Threads(),
+		},
 		Asked: string(form),
 		X:     n,
 		FLOPs: gemmFLOPs(g.N, g.M, g.D),

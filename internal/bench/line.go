@@ -23,10 +23,15 @@ type Line struct {
 	Peak   float64 `json:"peak_gflops"`
 	Share  float64 `json:"share"` // GFLOPS/Peak
 	// ExtraBytes is the memory beyond inputs and outputs, measured: the scratch
-	// that one worker holds at most, what a call allocates, and what the suite
-	// keeps between calls (the state of decode, the activations of train).
-	ExtraBytes int64   `json:"extra_bytes"`
-	Joules     float64 `json:"joules,omitempty"` // of the processor, a call; 0: the system does not tell
+	// that one worker holds at most, what a call allocates, and what is kept
+	// between calls (forward's notes for backward, the state of decode, the
+	// activations of train).
+	ExtraBytes int64 `json:"extra_bytes"`
+
+	BestMs  float64 `json:"best_ms"` // of the fastest round
+	Rounds  int     `json:"rounds"`
+	Machine string  `json:"machine"`
+	Joules  float64 `json:"joules,omitempty"` // of the processor, a call; 0: the system does not tell
 }
 
 // impl is who computes.
@@ -39,14 +44,15 @@ const (
 	update   = "update"   // both, and the optimizer's step
 )
 
-// Case is a line that is to be measured.
+// Case is a line that is to be measured. As JSON it is the line, followed by
+// what was asked for and counted.
 type Case struct {
-	Line  Line
-	Asked string  // form that was asked for
-	Grows bool    // linearly with the tokens: no pair of them is looked at
-	X     float64 // place on the axis of a plot
-	FLOPs float64 // useful operations of a call
-	Need  float64 // bytes to run it, estimated: inputs, outputs, scratch of all workers
+	Line
+	Asked string  `json:"asked"` // form that was asked for
+	FLOPs float64 `json:"flops"` // useful operations of a call
+	Grows bool    `json:"-"`     // linearly with the tokens: no pair of them is looked at
+	X     float64 `json:"-"`     // place on the axis of a plot
+	Need  float64 `json:"-"`     // bytes to run it, estimated: inputs, outputs, scratch of all workers
 	open  func() (*work, error)
 }
 

@@ -1,13 +1,15 @@
 package bench
 
 import (
-	"context"
+	"cmp"
 	"math"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 )
@@ -15,73 +17,227 @@ import (
 const (
 	leastRounds = 3
 	mostRounds  = 101
-	leastRound  = time.Millisecond     // of calls that are timed together
-	peakTime    = 2 * time.Millisecond // of the peak, before each round
+	leastRound  = time.Millisecond      // of short calls that are timed together
+	shortRound  = 20 * time.Millisecond // below it the first call, which fetches the data, is not timed
+	peakTime    = 2 * time.Millisecond  // of the peak, before each round
 )
 
-// Measure fills in how the case goes, in rounds that take about budget together
-// but are three at least. Each round measures the peak first, so that both meet
-// the same machine. It returns the error of ctx between two calls.
-func (c *Case) Measure(ctx context.Context, budget time.Duration) error {
-	w, err := c.open()
-	if err != nil {
-		return err
-	}
-	repeats, err := w.warm()
-	if err != nil {
-		return err
-	}
-	c.Line.ISA, c.Line.Threads = kernel.Active[float32]().Name, par.Threads()
-	var seconds, peaks []float64
-	var joules float64
-	extra := int64(math.MaxInt64)
-	for start := time.Now(); len(seconds) < leastRounds || len(seconds) < mostRounds && time.Since(start) < budget; {
-		if err := ctx.Err(); err != nil {
+// Progress is how far Measure is.
+type Progress struct {
+	Case      *Case         // that is next
+	Done, All time.Duration // of the time that all takes, estimated
+}
+
+// Measure fills in how the cases go. Their rounds take turns, evenly over the
+// whole time, so that whatever disturbs the machine meets all cases alike: of
+// two lines of one Measure the ratio can be trusted more than either. Each round
+// measures the peak first. A case gets as many rounds as fit in budget, but
+// three at least and 101 at most. The first calls, which fetch memory, do not
+// count, unless one takes longer than the whole budget. Where the cases would
+// not fit in memory together, some are measured after others.
+//
+// do makes each of the calls, and may return an error in place of waiting for
+// one; what was measured until then is filled in. watch, if not nil, is told
+// what is next.
+func Measure(cases []*Case, budget time.Duration, do func(func() error) error, watch func(Progress)) error {
+	defer par.SetThreads(par.Threads())
+	t := turns{budget: budget, do: do, watch: watch, all: time.Duration(len(cases)) * budget}
+	for len(cases) > 0 {
+		n := together(cases, Memory()/2)
+		if err := t.measure(cases[:n]); err != nil {
 			return err
 		}
-		peaks = append(peaks, kernel.FMAPeak(c.Line.ISA, peakTime))
-		r, err := w.round(repeats)
-		if err != nil {
-			return err
-		}
-		seconds = append(seconds, r.seconds)
-		joules += r.joules
-		// Arenas grow, and are lost to the garbage collector, at any time: the
-		// round that saw neither has the least.
-		extra = min(extra, r.bytes)
+		cases = cases[n:]
 	}
-	t := median(seconds)
-	// A core of the same kind for each thread, as far as there are cores.
-	cores := float64(min(c.Line.Threads, runtime.NumCPU()))
-	c.Line.Ms, c.Line.Spread = 1e3*t, spread(seconds)
-	c.Line.GFLOPS, c.Line.Peak = c.FLOPs/t/1e9, median(peaks)*cores/1e9
-	c.Line.Share = c.Line.GFLOPS / c.Line.Peak
-	c.Line.ExtraBytes = w.held + extra
-	c.Line.Joules = joules / float64(len(seconds))
 	return nil
 }
 
-// warm makes the first calls, which fetch memory, and returns how many calls a
-// round has to have.
-func (w *work) warm() (repeats int, err error) {
-	r, err := w.round(1)
-	for repeats = 1; err == nil && w.ready == nil && r.spent < 20*leastRound; repeats *= 2 {
-		if r, err = w.round(repeats); r.spent >= leastRound {
-			break
+// together returns how many of the first cases fit in memory at once, 1 at
+// least.
+func together(cases []*Case, memory float64) int {
+	sum := 0.0
+	for i, c := range cases {
+		if sum += c.Need; i > 0 && sum > memory {
+			return i
 		}
 	}
-	return repeats, err
+	return len(cases)
 }
 
-// round is what a few calls took, each.
-type round struct {
+// turns are the cases that are measured together.
+type turns struct {
+	budget    time.Duration
+	do        func(func() error) error
+	watch     func(Progress)
+	done, all time.Duration
+}
+
+// next tells which case is next.
+func (t *turns) next(c *Case) {
+	if t.watch != nil {
+		t.watch(Progress{c, t.done, t.all})
+	}
+}
+
+// turn is a session whose turn it is again and again.
+type turn struct {
+	*Session
+	planned int // rounds
+}
+
+func (t *turns) measure(cases []*Case) error {
+	var list []*turn
+	for _, c := range cases {
+		t.next(c)
+		var s *Session
+		if err := t.do(func() (err error) {
+			s, err = c.Open(t.budget)
+			return err
+		}); err != nil {
+			return err
+		}
+		r := &turn{s, max(leastRounds, min(mostRounds, int(t.budget/s.each)))}
+		t.all += time.Duration(r.planned)*r.each - t.budget
+		if s.first.spent > t.budget {
+			t.add(r, s.first)
+		}
+		list = append(list, r)
+	}
+	for {
+		r := slices.MinFunc(list, func(a, b *turn) int {
+			return cmp.Compare(a.progress(), b.progress())
+		})
+		if r.progress() >= 1 {
+			return nil
+		}
+		t.next(r.c)
+		var now Round
+		if err := t.do(func() (err error) {
+			now, err = r.Round()
+			return err
+		}); err != nil {
+			return err
+		}
+		t.add(r, now)
+	}
+}
+
+func (t *turns) add(r *turn, now Round) {
+	r.Add(now)
+	t.done += r.each
+}
+
+// progress is the place of the next round in the whole of the measurement; 1 if
+// there is none.
+func (t *turn) progress() float64 {
+	if len(t.rounds) == t.planned {
+		return 1
+	}
+	return (float64(len(t.rounds)) + 0.5) / float64(t.planned)
+}
+
+// Session is a case with its data in place, to be measured again and again.
+type Session struct {
+	c       *Case
+	w       *work
+	peak    time.Duration // of measuring the peak
+	repeats int           // calls of a round
+	hot     bool          // a call that is not timed goes before
+	each    time.Duration // of a round
+	first   Round         // the last that Open made
+	rounds  []Round
+}
+
+// Open fetches the case's data and makes the first rounds, which find out how
+// many calls a round has and how long it takes. The least number of rounds is to
+// take about budget, if a call is that short.
+func (c *Case) Open(budget time.Duration) (*Session, error) {
+	budget /= leastRounds
+	c.ISA, c.Machine = kernel.Active[float32]().Name, cpu.Describe().String()
+	par.SetThreads(c.Threads)
+	w, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{c: c, w: w, peak: min(peakTime, budget), repeats: 1}
+	start := time.Now()
+	s.first, err = s.Round()
+	if s.hot = w.ready == nil && s.first.spent < shortRound; s.hot {
+		for err == nil {
+			start = time.Now()
+			if s.first, err = s.Round(); s.first.spent >= min(leastRound, budget) {
+				break
+			}
+			s.repeats *= 2
+		}
+	}
+	s.each = time.Since(start)
+	return s, err
+}
+
+// Round measures the peak and then the case, in one call or in as many as take a
+// millisecond.
+func (s *Session) Round() (Round, error) {
+	par.SetThreads(s.c.Threads)
+	peak := peak(s.c.ISA, s.c.Threads, s.peak)
+	if s.hot {
+		if err := s.w.call(); err != nil {
+			return Round{}, err
+		}
+	}
+	r, err := s.w.round(s.repeats)
+	r.peak = peak
+	return r, err
+}
+
+// Add brings the case's line up to date with a round that its session made.
+func (s *Session) Add(r Round) {
+	s.rounds = append(s.rounds, r)
+	l := &s.c.Line
+	var seconds, peaks []float64
+	// Arenas grow, and are lost to the garbage collector, at any time: the round
+	// that saw neither has the least.
+	extra := int64(math.MaxInt64)
+	l.Joules = 0
+	for _, r := range s.rounds {
+		seconds, peaks = append(seconds, r.seconds), append(peaks, r.peak)
+		extra = min(extra, r.bytes)
+		l.Joules += r.joules / float64(len(s.rounds))
+	}
+	t := median(seconds)
+	l.Ms, l.Spread, l.BestMs, l.Rounds = 1e3*t, spread(seconds), 1e3*seconds[0], len(seconds)
+	l.GFLOPS, l.Peak = s.c.FLOPs/t/1e9, median(peaks)/1e9
+	l.Share = l.GFLOPS / l.Peak
+	l.ExtraBytes = s.w.held + extra
+}
+
+// peak measures for d the most operations a second of that many threads at once,
+// as far as there are cores for them.
+func peak(isa string, threads int, d time.Duration) float64 {
+	list := make([]float64, min(threads, runtime.GOMAXPROCS(0)))
+	var others sync.WaitGroup
+	for i := range list[1:] {
+		others.Go(func() { list[1+i] = kernel.FMAPeak(isa, d) })
+	}
+	list[0] = kernel.FMAPeak(isa, d)
+	others.Wait()
+	sum := 0.0
+	for _, p := range list {
+		sum += p
+	}
+	return sum
+}
+
+// Round is what a few calls took, each.
+type Round struct {
 	spent   time.Duration // by all
 	seconds float64
+	peak    float64
 	joules  float64
 	bytes   int64 // allocated, and scratch of a worker
 }
 
-func (w *work) round(repeats int) (r round, err error) {
+func (w *work) round(repeats int) (r Round, err error) {
 	if w.ready != nil {
 		if err := w.ready(); err != nil {
 			return r, err
@@ -105,6 +261,16 @@ func (w *work) round(repeats int) (r round, err error) {
 	r.seconds, r.joules = r.spent.Seconds()/float64(calls), r.joules/float64(calls)
 	r.bytes = scratch + int64(after.TotalAlloc-before.TotalAlloc)/int64(calls)
 	return r, nil
+}
+
+// median sorts x. Of an even number it takes the mean of the middle two.
+func median(x []float64) float64 {
+	slices.Sort(x)
+	n := len(x)
+	if n == 0 {
+		return 0
+	}
+	return (x[(n-1)/2] + x[n/2]) / 2
 }
 
 // spread is the distance of the quartiles of x over its median; it sorts x.

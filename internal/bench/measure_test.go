@@ -1,16 +1,18 @@
 package bench
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"math"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/par"
 )
 
 // must returns the case of a suite that there is.
@@ -22,6 +24,21 @@ func must(t *testing.T) func(*Case, error) *Case {
 		}
 		return c
 	}
+}
+
+// measured measures a case in the least rounds there may be.
+func measured(c *Case) error {
+	return Measure([]*Case{c}, time.Nanosecond, at, nil)
+}
+
+// at makes a call at once.
+func at(f func() error) error { return f() }
+
+// fake is a case that calls f.
+func fake(f func() error) *Case {
+	return &Case{FLOPs: 1, Line: Line{Threads: 1}, open: func() (*work, error) {
+		return &work{ready: func() error { return nil }, call: f}, nil
+	}}
 }
 
 func TestEverySuiteMeasures(t *testing.T) {
@@ -40,11 +57,14 @@ func TestEverySuiteMeasures(t *testing.T) {
 		"gemm tt":         Gemm{N: 33, M: 17, D: 9, TransA: true, TransB: true}.Case(),
 		"train":           must(t)(Training{Mechanism: "fastmax", Layers: 1, Heads: 2, D: 4, Context: 16, Batch: 1}.Case()),
 	} {
-		if err := c.Measure(t.Context(), time.Nanosecond); err != nil {
+		if err := measured(c); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
 		l := c.Line
+		if l.Rounds < 3 || !(l.BestMs > 0 && l.BestMs <= l.Ms) || l.Machine == "" {
+			t.Errorf("%s: %+v", name, l)
+		}
 		if !(l.Ms > 0 && l.Spread >= 0 && l.GFLOPS > 0 && l.Peak > 0) || l.ExtraBytes <= 0 || l.ISA == "" || l.Threads < 1 {
 			t.Errorf("%s: %+v", name, l)
 		}
@@ -59,13 +79,13 @@ func TestEverySuiteMeasures(t *testing.T) {
 
 func TestExtraBytesAreMeasured(t *testing.T) {
 	var kept []byte
-	c := &Case{FLOPs: 1, open: func() (*work, error) {
+	c := &Case{FLOPs: 1, Line: Line{Threads: 1}, open: func() (*work, error) {
 		return &work{held: 1 << 20, ready: func() error { return nil }, call: func() error {
 			kept = make([]byte, 1<<16)
 			return nil
 		}}, nil
 	}}
-	if err := c.Measure(t.Context(), time.Nanosecond); err != nil {
+	if err := measured(c); err != nil {
 		t.Fatal(err)
 	}
 	if extra := c.Line.ExtraBytes; extra < 1<<20+1<<16 || extra > 1<<20+1<<17 || len(kept) == 0 {
@@ -73,29 +93,166 @@ func TestExtraBytesAreMeasured(t *testing.T) {
 	}
 }
 
-func TestMeasureStops(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	calls := 0
-	c := &Case{FLOPs: 1, open: func() (*work, error) {
-		return &work{ready: func() error { return nil }, call: func() error {
-			if calls++; calls == 2 {
-				cancel()
+// The heap tells what a call takes: everything that it allocates, the scratch of
+// its worker first of all, when nothing was there before.
+func TestExtraBytesAgreeWithTheHeap(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // scratch is kept for each
+	defer par.SetThreads(0)
+	par.SetThreads(1)
+	for _, c := range []struct {
+		mechanism string
+		form      attention.Form
+		backward  bool
+	}{
+		{"fastmax", attention.Linear, false},
+		{"fastmax", attention.Linear, true},
+		{"softmax", attention.Direct, false},
+		{"softmax", attention.Direct, true},
+	} {
+		a := Attention{Mechanism: c.mechanism, Backward: c.backward,
+			Shape: attention.Shape{B: 1, H: 2, Hkv: 2, N: 300, M: 300, D: 16, Dv: 16, Form: c.form}}
+		one := must(t)(a.Case())
+		if err := measured(one); err != nil {
+			t.Fatal(err)
+		}
+		w, err := one.open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := live()
+		for range 3 {
+			if err := w.call(); err != nil {
+				t.Fatal(err)
 			}
+		}
+		// What is kept for reuse outlives one collection but not two.
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		scratch := int64(m.HeapAlloc) - before
+		said := one.ExtraBytes - w.held
+		// Scratch is a quarter larger than what was taken of it.
+		if float64(said) < 0.6*float64(scratch) || float64(said) > 1.1*float64(scratch) {
+			t.Errorf("%+v: %d extra bytes, the heap has %d more", c, said, scratch)
+		}
+		if c.backward && w.held < 4*2*300 {
+			t.Errorf("%+v: %d bytes are said to be kept, of which the denominators are %d", c, w.held, 4*2*300)
+		}
+	}
+}
+
+func TestRoundsTakeTurns(t *testing.T) {
+	var order strings.Builder
+	var cases []*Case
+	for _, name := range []string{"a", "b"} {
+		cases = append(cases, fake(func() error {
+			order.WriteString(name)
+			time.Sleep(time.Millisecond) // more than the budget
 			return nil
-		}}, nil
-	}}
-	if err := c.Measure(ctx, time.Hour); !errors.Is(err, context.Canceled) || calls != 2 {
+		}))
+	}
+	if err := Measure(cases, time.Nanosecond, at, nil); err != nil {
+		t.Fatal(err)
+	}
+	if order.String() != "ababab" {
+		t.Errorf("called in the order %s", order.String())
+	}
+	if cases[0].Rounds != 3 || cases[1].Rounds != 3 {
+		t.Errorf("%d and %d rounds", cases[0].Rounds, cases[1].Rounds)
+	}
+}
+
+func TestRoundsAreSpread(t *testing.T) {
+	few, many := &turn{new(Session), 3}, &turn{new(Session), 30}
+	for range 33 {
+		next := few
+		if many.progress() < few.progress() {
+			next = many
+		}
+		next.rounds = append(next.rounds, Round{})
+		if d := len(many.rounds) - 10*len(few.rounds); d < -10 || d > 10 {
+			t.Errorf("%d rounds of 30 beside %d of 3", len(many.rounds), len(few.rounds))
+		}
+	}
+	if few.progress() != 1 || many.progress() != 1 {
+		t.Errorf("progress %g and %g at the end", few.progress(), many.progress())
+	}
+}
+
+func TestCasesThatFitTogether(t *testing.T) {
+	list := []*Case{{Need: 5}, {Need: 3}, {Need: 2}, {Need: 9}}
+	for memory, want := range map[float64]int{1: 1, 7: 1, 8: 2, 10: 3, 100: 4} {
+		if got := together(list, memory); got != want {
+			t.Errorf("%d cases fit in %g, want %d", got, memory, want)
+		}
+	}
+}
+
+func TestMeasureStops(t *testing.T) {
+	stop := errors.New("stop")
+	calls := 0
+	do := func(f func() error) error {
+		if calls == 5 {
+			return stop
+		}
+		return f()
+	}
+	call := func() error {
+		calls++
+		return nil
+	}
+	a, b, late := fake(call), fake(call), Case{Need: 1e30}
+	if err := Measure([]*Case{a, b, &late}, time.Hour, do, nil); err != stop || calls != 5 {
 		t.Errorf("%v after %d calls", err, calls)
+	}
+	if a.Rounds != 2 || b.Rounds != 1 || !(a.Ms > 0 && b.Ms > 0) || late.Rounds != 0 {
+		t.Errorf("%d, %d and %d rounds before", a.Rounds, b.Rounds, late.Rounds)
 	}
 }
 
 func TestMeasureReportsFailure(t *testing.T) {
 	failed := errors.New("failed")
-	c := &Case{open: func() (*work, error) {
-		return &work{call: func() error { return failed }}, nil
-	}}
-	if err := c.Measure(t.Context(), time.Second); err != failed {
+	if err := measured(fake(func() error { return failed })); err != failed {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestMeasureTellsProgress(t *testing.T) {
+	var told []Progress
+	c := fake(func() error { return nil })
+	if err := Measure([]*Case{c}, time.Nanosecond, at, func(p Progress) { told = append(told, p) }); err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range told {
+		if p.Case != c || p.Done < 0 || p.Done > p.All || i > 0 && p.Done < told[i-1].Done {
+			t.Errorf("%d: %v of %v", i, p.Done, p.All)
+		}
+	}
+	if len(told) < 3 {
+		t.Errorf("told %d times", len(told))
+	}
+}
+
+func TestThreadsOfACase(t *testing.T) {
+	defer par.SetThreads(0)
+	var had []int
+	cases := []*Case{fake(nil), fake(nil)}
+	for i, c := range cases {
+		c.Threads = i + 1
+		c.open = func() (*work, error) {
+			return &work{ready: func() error { return nil }, call: func() error {
+				had = append(had, par.Threads())
+				return nil
+			}}, nil
+		}
+	}
+	par.SetThreads(3)
+	if err := Measure(cases, time.Nanosecond, at, nil); err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{1, 2, 1, 2, 1, 2}; !slices.Equal(had, want) || par.Threads() != 3 {
+		t.Errorf("called with %v threads, want %v; then there are %d", had, want, par.Threads())
 	}
 }
 
@@ -120,29 +277,29 @@ func TestWhatMechanismsLack(t *testing.T) {
 }
 
 func TestKeysOfALine(t *testing.T) {
-	keys := strings.Split("impl, mechanism, order, form, causal, direction, n, m, d, dv, heads, threads, isa, ms, spread, gflops, peak_gflops, share, extra_bytes", ", ")
-	for _, joules := range []float64{0, 1} {
-		text, err := json.Marshal(Line{Joules: joules})
+	want := strings.Split("impl, mechanism, order, form, causal, direction, n, m, d, dv, heads, threads, isa, ms, spread, gflops, peak_gflops, share, extra_bytes", ", ")
+	text, err := json.Marshal(Case{Line: Line{Joules: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = append(want, "best_ms", "rounds", "machine", "joules", "asked", "flops")
+	var keys []string
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	for {
+		token, err := d.Token()
 		if err != nil {
-			t.Fatal(err)
+			break
 		}
-		var list []string
-		for d := json.NewDecoder(strings.NewReader(string(text))); ; {
-			token, err := d.Token()
-			if err != nil {
-				break
-			}
-			if key, is := token.(string); is && key != "" {
-				list = append(list, key)
-			}
+		if key, is := token.(string); is && key != "" {
+			keys = append(keys, key)
 		}
-		want := keys
-		if joules > 0 {
-			want = append(slices.Clone(keys), "joules")
-		}
-		if !slices.Equal(list, want) {
-			t.Errorf("keys are %v, want %v", list, want)
-		}
+	}
+	if !slices.Equal(keys, want) {
+		t.Errorf("keys are %v, want %v", keys, want)
+	}
+	text, _ = json.Marshal(Case{})
+	if strings.Contains(string(text), "joules") {
+		t.Errorf("joules are told where nothing tells them: %s", text)
 	}
 }
 

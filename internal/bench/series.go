@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"strings"
+
+	"github.com/farfield-ml/farfield/attention"
 )
 
 // Series are the cases of one curve: they differ in their place on the axis
@@ -20,7 +22,7 @@ func Gather(cases []*Case) []Series {
 	for _, c := range cases {
 		l := &c.Line
 		key := curve{Line{Mechanism: l.Mechanism, Order: l.Order, Causal: l.Causal, Direction: l.Direction,
-			D: l.D, Dv: l.Dv, Heads: l.Heads}, c.Asked}
+			D: l.D, Dv: l.Dv, Heads: l.Heads, Threads: l.Threads}, c.Asked}
 		i, seen := at[key]
 		if !seen {
 			i = len(list)
@@ -33,16 +35,30 @@ func Gather(cases []*Case) []Series {
 }
 
 // Name says which curve it is.
-func (s Series) Name() string {
+func (s Series) Name() string { return s.Method() + ", " + s.Setting() }
+
+// Method names what computes: the mechanism, its order and the form asked for.
+func (s Series) Method() string {
+	l := &s[0].Line
+	if l.Order > 0 {
+		return fmt.Sprintf("%s %d %s", l.Mechanism, l.Order, s[0].Asked)
+	}
+	return l.Mechanism + " " + s[0].Asked
+}
+
+// Setting names on what it does, as far as that is not the usual.
+func (s Series) Setting() string {
 	l := &s[0].Line
 	var b strings.Builder
-	b.WriteString(l.Mechanism)
-	if l.Order > 0 {
-		fmt.Fprintf(&b, " %d", l.Order)
+	fmt.Fprintf(&b, "D %d", l.D)
+	if l.Dv != l.D && l.Dv > 0 {
+		fmt.Fprintf(&b, ", Dv %d", l.Dv)
 	}
-	fmt.Fprintf(&b, " %s, D %d", s[0].Asked, l.D)
 	if l.Heads > 1 {
 		fmt.Fprintf(&b, ", %d heads", l.Heads)
+	}
+	if l.Threads > 1 {
+		fmt.Fprintf(&b, ", %d threads", l.Threads)
 	}
 	if l.Direction == backward {
 		b.WriteString(", backward")
@@ -92,19 +108,18 @@ func (s Series) grows() bool {
 type Crossing struct {
 	Pairs, Linear Series
 	At            float64 // from here on Linear is faster; if 0, see Always
+	Seconds       float64 // of both there
 	Always        bool    // Linear is faster wherever both were measured; else at the end it is slower
 }
 
 // Crossings returns the crossings of all curves that can be compared: of the
-// same shape and direction, and with two places at least that both were
-// measured at.
+// same setting, and with two places at least that both were measured at. What
+// chooses between two forms is not compared with one of them.
 func Crossings(list []Series) []Crossing {
 	var crossings []Crossing
 	for _, linear := range list {
 		for _, pairs := range list {
-			a, b := pairs[0].Line, linear[0].Line
-			if pairs.grows() || !linear.grows() || a.D != b.D || a.Dv != b.Dv || a.Heads != b.Heads ||
-				a.Direction != b.Direction || a.Causal != b.Causal {
+			if pairs.grows() || !linear.grows() || pairs.Setting() != linear.Setting() || linear.chooses(pairs) {
 				continue
 			}
 			n, slow, fast := common(pairs, linear)
@@ -113,12 +128,18 @@ func Crossings(list []Series) []Crossing {
 			}
 			c := Crossing{Pairs: pairs, Linear: linear, Always: fast[len(n)-1] < slow[len(n)-1]}
 			if at, found := Crossover(n, slow, fast); found {
-				c.At, c.Always = at, false
+				c.At, c.Seconds, c.Always = at, Interpolate(n, fast, at), false
 			}
 			crossings = append(crossings, c)
 		}
 	}
 	return crossings
+}
+
+// chooses reports that s and t are the same mechanism and one of them is auto.
+func (s Series) chooses(t Series) bool {
+	auto := attention.Auto.String()
+	return s[0].Mechanism == t[0].Mechanism && s[0].Order == t[0].Order && (s[0].Asked == auto || t[0].Asked == auto)
 }
 
 // common returns the places at which both were measured, and their seconds.
