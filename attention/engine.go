@@ -103,7 +103,7 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 			}
 		}
 		if e.choose(c, s) == Linear {
-			u.linearForward(e.monomials(u.da))
+			u.linearForward(e.monomials(u.axes()))
 		} else {
 			u.directForward()
 		}
@@ -148,7 +148,7 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 		u.den = denOf(u.den, keep.Den, c, s, heads)
 		u.dscale = dscale[s.index*c.Q.H+heads.lo:][:heads.n]
 		if e.choose(c, s) == Linear {
-			u.linearBackward(e.monomials(u.da))
+			u.linearBackward(e.monomials(u.axes()))
 		} else {
 			u.directBackward()
 		}

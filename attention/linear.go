@@ -18,6 +18,9 @@ type stream[T tensor.Float] struct {
 	c    int // tokens of a chunk
 	ld   int // stride of rows that run over a chunk's tokens
 	lda  int // stride of prepared rows
+	// Prepared rows of mean 0 are reflected onto their last axis, where they are
+	// 0, and have the features of a channel less.
+	flat bool
 
 	// The open chunk.
 	n     int    // tokens in it
@@ -33,7 +36,7 @@ const unseen = math.MaxInt
 
 // newStream returns an empty stream for chunks of c tokens, in memory from take.
 func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n int) []T) *stream[T] {
-	s := &stream[T]{u: u, m: m, c: c, ld: stride[T](c), lda: kernel.Pad(u.da), exist: make([]bool, c), first: unseen}
+	s := &stream[T]{u: u, m: m, c: c, ld: stride[T](c), lda: kernel.Pad(u.da), flat: m.width < u.da, exist: make([]bool, c), first: unseen}
 	s.past.ld = kernel.Pad(u.dv)
 	s.past.s = take(m.count * s.past.ld)
 	s.past.z = take(m.count + kernel.Lanes - 1)
@@ -55,11 +58,37 @@ func (s *stream[T]) take(j0, j1 int) {
 		return
 	}
 	keys := u.keySide()
-	u.prepare(s.x[s.ld+s.n:], s.ld, &keys, j0, j1)
+	s.prepare(s.x[s.n:], &keys, j0, j1)
 	u.copyV(s.v[s.n*s.past.ld:], s.past.ld, j0, j1)
-	for j := j0; j < j1; j++ {
-		s.mark(u.exists(j))
+	if u.mask != nil {
+		for j := j0; j < j1; j++ {
+			s.mark(u.mask[j])
+		}
+		return
 	}
+	for i := range n {
+		s.x[s.n+i] = 1
+		s.exist[s.n+i] = true
+	}
+	s.first = min(s.first, s.n)
+	s.n += n
+}
+
+// prepare sets columns of x, under a row for the caller to set, to tokens
+// i0 ≤ i < i1.
+func (s *stream[T]) prepare(x []T, from *side[T], i0, i1 int) {
+	s.u.prepare(x[s.ld:], s.ld, from, i0, i1)
+	if s.flat {
+		s.u.t.Reflect(x[s.ld:], s.ld, s.u.da, i1-i0)
+	}
+}
+
+// prepareGrad is the unit's, for columns under a row to ignore.
+func (s *stream[T]) prepareGrad(to tensor.Mat[T], dx []T, from *side[T], i0, i1 int) (dscale float64) {
+	if s.flat {
+		s.u.t.ReflectGrad(dx[s.ld:], s.ld, s.u.da, i1-i0)
+	}
+	return s.u.prepareGrad(to, dx[s.ld:], s.ld, from, i0, i1)
 }
 
 // mark counts the next token of the open chunk as one whose key exists or not.
@@ -113,7 +142,7 @@ func (s *stream[T]) columns(n int) []T {
 // queries returns the prepared queries i0 ≤ i < i1 of head g as columns.
 func (s *stream[T]) queries(g, i0, i1 int) []T {
 	x, q := s.columns(i1-i0), s.u.querySide(g)
-	s.u.prepare(x[s.ld:], s.ld, &q, i0, i1)
+	s.prepare(x, &q, i0, i1)
 	return x
 }
 
@@ -165,7 +194,7 @@ func (s *stream[T]) read(i0, i1, diag int) {
 			x := s.columns(n)
 			for r := range n {
 				q := u.querySide(g + r)
-				u.prepare(x[s.ld+r:], s.ld, &q, i0, i1)
+				s.prepare(x[r:], &q, i0, i1)
 			}
 			o, den := s.attend(x, n, diag)
 			for r := range n {
@@ -389,7 +418,7 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *momen
 		u.blockGrad(&b, x)
 	}
 	dq, from := s.gradPast(&s.past, da, q, n, y, w), u.querySide(g)
-	u.dscale[g] += u.prepareGrad(u.dq[g], dq[s.ld:], s.ld, &from, i0, i1)
+	u.dscale[g] += s.prepareGrad(u.dq[g], dq, &from, i0, i1)
 	if back != nil {
 		back.add(u.ar, s.m, q, s.ld, n, y, w)
 	}
@@ -427,7 +456,7 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db []T) {
 		db = db[j0*s.lda:]
 	}
 	dk, from := s.gradPast(back, db, s.x, n, s.v, s.x), u.keySide()
-	u.prepareGrad(u.dk, dk[s.ld:], s.ld, &from, j0, j1)
+	s.prepareGrad(u.dk, dk, &from, j0, j1)
 	u.ar.Reset(mark)
 }
 

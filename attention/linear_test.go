@@ -322,3 +322,25 @@ func TestLinearAllocations(t *testing.T) {
 		}
 	}
 }
+
+// Rows of mean 0 have the features of a channel less, rotated rows and those of
+// a map have all of theirs.
+func TestRotatedRowsKeepAllChannels(t *testing.T) {
+	rope := NewRope[float32](4, 100, 0, 8)
+	for _, c := range []struct {
+		norm Norm
+		d    int
+		rope *Rope[float32]
+		fm   FeatureMap[float32]
+		want int
+	}{
+		{Standard, 4, nil, nil, 3}, {Bounded, 4, nil, nil, 3}, {Standard, 4, rope, nil, 4}, {Standard, 1, nil, nil, 1},
+		{Standard, 4, nil, squares[float32]{}, 8}, {Unit, 4, nil, nil, 4}, {NoNorm, 4, nil, nil, 4},
+	} {
+		s := &Spec[float32]{Norm: c.norm, Map: c.fm, Coef: []float64{1, 1, 0.5}}
+		u := &unit[float32]{spec: s, d: c.d, da: s.width(c.d), rope: c.rope}
+		if got := u.axes(); got != c.want {
+			t.Errorf("norm %d, D = %d, rope %t, map %t: %d, want %d", c.norm, c.d, c.rope != nil, c.fm != nil, got, c.want)
+		}
+	}
+}

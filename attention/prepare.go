@@ -56,6 +56,15 @@ func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
 	}
 }
 
+// axes returns the width of the features' rows: prepared rows have a dimension
+// less where their mean is 0, which a rotation after that is not sure to leave.
+func (u *unit[T]) axes() int {
+	if u.spec.Norm.centred() && u.spec.Map == nil && u.rope == nil && u.d > 1 {
+		return u.da - 1
+	}
+	return u.da
+}
+
 // prepareRows is prepare for rows of dst (stride ld, width da).
 func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
 	for i := i0; i < i1; i += stretch {

@@ -51,6 +51,10 @@ func (u *unit[T]) exists(j int) bool { return u.mask == nil || u.mask[j] }
 // copyV sets rows of dst (stride ld ≥ Dv) to values j0 ≤ j < j1, zero beyond Dv
 // and where the key does not exist.
 func (u *unit[T]) copyV(dst []T, ld, j0, j1 int) {
+	if u.mask == nil && u.v.Stride == ld && u.dv == ld {
+		copy(dst[:(j1-j0)*ld], u.v.Data[j0*ld:])
+		return
+	}
 	for j := j0; j < j1; j++ {
 		row := dst[(j-j0)*ld:][:ld]
 		n := 0

@@ -119,6 +119,37 @@ func innerGo[T Float](x, y []T, rs, rows int) float64 {
 	return s
 }
 
+// tilt is what the reflection of rows numbers of mean 0 adds of the last one to
+// the others: with w = (1, …, 1)/√rows - e_last, x - 2w(w·x)/|w|² has that in
+// all places but the last.
+func tilt[T Float](rows int) T { return T(1 / (math.Sqrt(float64(rows)) - 1)) }
+
+func reflectGo[T Float](x []T, rs, rows, n int) {
+	if rows < 2 {
+		clear(x[:rows*n])
+		return
+	}
+	last := x[(rows-1)*rs:][:n]
+	scaleGo(last, tilt[T](rows), last)
+	for r := range rows - 1 {
+		row := x[r*rs:][:n]
+		addGo(row, row, last)
+	}
+	clear(last)
+}
+
+func reflectGradGo[T Float](dx []T, rs, rows, n int) {
+	if rows < 2 {
+		return
+	}
+	last := dx[(rows-1)*rs:][:n]
+	clear(last)
+	for r := range rows - 1 {
+		addGo(last, last, dx[r*rs:])
+	}
+	scaleGo(last, tilt[T](rows), last)
+}
+
 func rotateGo[T Float](x, y []T, rs int, cos, sin []T, cs, rows, n int) {
 	for r := range rows {
 		x, y, c, s := x[r*rs:][:n], y[r*rs:][:n], cos[r*cs:][:n], sin[r*cs:][:n]

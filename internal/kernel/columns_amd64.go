@@ -72,6 +72,18 @@ func normaliseGrad(f func(n, rows int, dx, x *float32, rs int, length float32)) 
 	}
 }
 
+// reflection wraps both Reflect and ReflectGrad.
+func reflection(f func(n, rows int, x *float32, rs int, a float32), one func(x []float32, rs, rows, n int)) func(x []float32, rs, rows, n int) {
+	return func(x []float32, rs, rows, n int) {
+		switch {
+		case rows < 2:
+			one(x, rs, rows, n)
+		case n > 0:
+			f(n, rows-1, rowsAt(x, rs, rows, n), rs, tilt[float32](rows))
+		}
+	}
+}
+
 func rotate(f func(n, rows int, x, y *float32, rs int, cos, sin *float32, cs int)) func(x, y []float32, rs int, cos, sin []float32, cs, rows, n int) {
 	return func(x, y []float32, rs int, cos, sin []float32, cs, rows, n int) {
 		if n > 0 && rows > 0 {

@@ -59,6 +59,27 @@ func columnRoutines[T Float]() []columnRoutine[T] {
 			}
 			return want, size
 		}},
+		{"Reflect", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
+			k.Reflect(dst, rs, rows, n)
+		}, func(d, x, y []float64) (want, size []float64) {
+			last, a := d[len(d)-1], 1/(math.Sqrt(float64(len(d)))-1)
+			for _, v := range d[:len(d)-1] {
+				want = append(want, v+a*last)
+				size = append(size, math.Abs(v)+math.Abs(a*last))
+			}
+			return append(want, 0), append(size, 0)
+		}},
+		{"ReflectGrad", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
+			k.ReflectGrad(dst, rs, rows, n)
+		}, func(d, x, y []float64) (want, size []float64) {
+			a := 1 / (math.Sqrt(float64(len(d))) - 1)
+			var sum, abs float64
+			for _, v := range d[:len(d)-1] {
+				want, size = append(want, v), append(size, 0)
+				sum, abs = sum+a*v, abs+math.Abs(a*v)
+			}
+			return append(want, sum), append(size, abs)
+		}},
 		{"Rotate", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
 			k.Rotate(dst, dst[rows/2*rs:], rs, x, y, rs, rows/2, n)
 		}, func(d, x, y []float64) (want, size []float64) {
@@ -202,6 +223,34 @@ func testColumnsWithoutDirection(t *testing.T, k *Table[float32]) {
 	}
 }
 
+// Columns of mean 0 keep their inner products when they are reflected, and
+// gradients go back by the transpose.
+func TestReflectKeepsInnerProducts(t *testing.T) { each(t, testReflectKeepsInnerProducts) }
+
+func testReflectKeepsInnerProducts(t *testing.T, k *Table[float64]) {
+	r := source()
+	for _, rows := range []int{1, 2, 3, 16, 65} {
+		x, y := guard[float64](rows, 0).random(r).data, guard[float64](rows, 0).random(r).data
+		k.Centre(x, 1, rows, 1)
+		k.Centre(y, 1, rows, 1)
+		a, b := slices.Clone(x), slices.Clone(y)
+		k.Reflect(a, 1, rows, 1)
+		k.Reflect(b, 1, rows, 1)
+		if got, want := inner(a, b), inner(x, y); math.Abs(got-want) > 1e-13*float64(rows) || a[rows-1] != 0 {
+			t.Errorf("rows=%d: the product is %v with last numbers %v and %v, was %v", rows, got, a[rows-1], b[rows-1], want)
+		}
+		if rows == 1 {
+			continue
+		}
+		g := guard[float64](rows, 0).random(r).data
+		g[rows-1] = 0
+		want := inner(g, a)
+		if k.ReflectGrad(g, 1, rows, 1); math.Abs(inner(g, x)-want) > 1e-13*float64(rows) {
+			t.Errorf("rows=%d: the gradient gives %v, want %v", rows, inner(g, x), want)
+		}
+	}
+}
+
 // The sum of float32 deviations is taken twice, so that a mean far from zero,
 // or a first number far from the others, costs no digits of the rest.
 func TestCentreAccuracy(t *testing.T) { each(t, testCentreAccuracy) }
@@ -304,6 +353,8 @@ func testColumnsShort(t *testing.T, k *Table[float32]) {
 		func() { k.Centre(short, n, rows, n) },
 		func() { k.Normalise(short, n, rows, n, 1) },
 		func() { k.NormaliseGrad(long, short, n, rows, n, 1) },
+		func() { k.Reflect(short, n, rows, n) },
+		func() { k.ReflectGrad(short, n, rows, n) },
 		func() { k.Rotate(long, short, n, long, long, n, rows, n) },
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -331,6 +382,8 @@ func testColumnsDoNotAllocate(t *testing.T, k *Table[float32]) {
 		k.Centre(x, 77, 7, 77)
 		k.Normalise(x, 77, 7, 77, 1)
 		k.NormaliseGrad(x, w, 1, 7, 1, 1)
+		k.Reflect(x, 77, 7, 77)
+		k.ReflectGrad(x, 77, 7, 77)
 		k.Rotate(x, x[77:], 77, w, w, 77, 1, 77)
 	}); count != 0 {
 		t.Errorf("%v allocations", count)

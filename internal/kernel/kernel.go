@@ -97,6 +97,12 @@ type Table[T Float] struct {
 	// columns x before, dx = length/|x|·(dx - x·(x·dx)/|x|²), or zero where
 	// Normalise gives zero.
 	NormaliseGrad func(dx, x []T, rs, rows, n int, length T)
+	// Reflect turns n columns of mean 0 so that their last number is 0, by the
+	// reflection that takes (1, …, 1) to the last axis. Inner products stay.
+	Reflect func(x []T, rs, rows, n int)
+	// ReflectGrad turns the gradient of reflected columns, but for their last
+	// number, into that of columns before.
+	ReflectGrad func(dx []T, rs, rows, n int)
 	// Rotate turns each pair of rows x_r, y_r of n columns, to x∘cos - y∘sin
 	// and y∘cos + x∘sin; rows of cos and sin lie cs apart.
 	Rotate func(x, y []T, rs int, cos, sin []T, cs, rows, n int)

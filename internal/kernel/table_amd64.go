@@ -50,6 +50,7 @@ func avx512() *Table[float32] {
 		FeatureGrad: featureGrad(featureGradAVX512),
 		Dots:        dots(dotsAVX512), Centre: centre(centreAVX512),
 		Normalise: normalise(normaliseAVX512), NormaliseGrad: normaliseGrad(normaliseGradAVX512),
+		Reflect: reflection(reflectAVX512, reflectGo), ReflectGrad: reflection(reflectGradAVX512, reflectGradGo),
 		Rotate: rotate(rotateAVX512),
 	}
 }
@@ -78,6 +79,7 @@ func avx2() *Table[float32] {
 		FeatureGrad: featureGrad(featureGradAVX2),
 		Dots:        dots(dotsAVX2), Centre: centre(centreAVX2),
 		Normalise: normalise(normaliseAVX2), NormaliseGrad: normaliseGrad(normaliseGradAVX2),
+		Reflect: reflection(reflectAVX2, reflectGo), ReflectGrad: reflection(reflectGradAVX2, reflectGradGo),
 		Rotate: rotate(rotateAVX2),
 	}
 }

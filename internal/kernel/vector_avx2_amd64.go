@@ -139,6 +139,16 @@ func normaliseAVX2(n int, rows int, x *float32, rs int, length float32)
 //go:noescape
 func normaliseGradAVX2(n int, rows int, dx *float32, x *float32, rs int, length float32)
 
+// reflectAVX2 adds a times row rows to rows > 0 rows, and sets it to zero.
+//
+//go:noescape
+func reflectAVX2(n int, rows int, x *float32, rs int, a float32)
+
+// reflectGradAVX2 sets row rows to a times the sum of rows > 0 rows.
+//
+//go:noescape
+func reflectGradAVX2(n int, rows int, x *float32, rs int, a float32)
+
 // rotateAVX2 sets x = x∘cos - y∘sin and y = y∘cos + x∘sin, for rows > 0.
 //
 //go:noescape

@@ -3585,6 +3585,232 @@ done159:
 	VZEROUPPER
 	RET
 
+// func reflectAVX2(n int, rows int, x *float32, rs int, a float32)
+// Requires: AVX, AVX2
+TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
+	MOVQ  n+0(FP), AX
+	MOVQ  rows+8(FP), CX
+	MOVQ  x+16(FP), DX
+	MOVQ  rs+24(FP), BX
+	SHLQ  $0x02, BX
+	MOVQ  BX, SI
+	IMULQ CX, SI
+	ADDQ  DX, SI
+	XORQ  DI, DI
+
+loop165:
+	CMPQ         AX, $+32
+	JLT          single164
+	VMOVUPS      (SI)(DI*4), Y0
+	VMOVUPS      32(SI)(DI*4), Y1
+	VBROADCASTSS a+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VMOVUPS      Y2, (SI)(DI*4)
+	VMOVUPS      Y3, 32(SI)(DI*4)
+	VMOVUPS      64(SI)(DI*4), Y2
+	VMOVUPS      96(SI)(DI*4), Y3
+	VBROADCASTSS a+32(FP), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VMOVUPS      Y4, 64(SI)(DI*4)
+	VMOVUPS      Y5, 96(SI)(DI*4)
+	MOVQ         CX, R8
+	MOVQ         DX, R9
+
+row166:
+	VMOVUPS (R9)(DI*4), Y4
+	VMOVUPS 32(R9)(DI*4), Y5
+	VADDPS  Y0, Y4, Y4
+	VADDPS  Y1, Y5, Y5
+	VMOVUPS Y4, (R9)(DI*4)
+	VMOVUPS Y5, 32(R9)(DI*4)
+	VMOVUPS 64(R9)(DI*4), Y4
+	VMOVUPS 96(R9)(DI*4), Y5
+	VADDPS  Y2, Y4, Y4
+	VADDPS  Y3, Y5, Y5
+	VMOVUPS Y4, 64(R9)(DI*4)
+	VMOVUPS Y5, 96(R9)(DI*4)
+	ADDQ    BX, R9
+	DECQ    R8
+	JNZ     row166
+	ADDQ    $+32, DI
+	SUBQ    $+32, AX
+	JMP     loop165
+
+single164:
+loop167:
+	CMPQ         AX, $+16
+	JLT          part163
+	VMOVUPS      (SI)(DI*4), Y0
+	VMOVUPS      32(SI)(DI*4), Y1
+	VBROADCASTSS a+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VMOVUPS      Y2, (SI)(DI*4)
+	VMOVUPS      Y3, 32(SI)(DI*4)
+	MOVQ         CX, R8
+	MOVQ         DX, R9
+
+row168:
+	VMOVUPS (R9)(DI*4), Y2
+	VMOVUPS 32(R9)(DI*4), Y3
+	VADDPS  Y0, Y2, Y2
+	VADDPS  Y1, Y3, Y3
+	VMOVUPS Y2, (R9)(DI*4)
+	VMOVUPS Y3, 32(R9)(DI*4)
+	ADDQ    BX, R9
+	DECQ    R8
+	JNZ     row168
+	ADDQ    $+16, DI
+	SUBQ    $+16, AX
+	JMP     loop167
+
+part163:
+	TESTQ        AX, AX
+	JZ           done169
+	LEAQ         masksAVX2<>+0(SB), R8
+	NEGQ         AX
+	VMOVUPS      64(R8)(AX*4), Y0
+	VMOVUPS      96(R8)(AX*4), Y1
+	VMASKMOVPS   (SI)(DI*4), Y0, Y2
+	VMASKMOVPS   32(SI)(DI*4), Y1, Y3
+	VBROADCASTSS a+32(FP), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	VMASKMOVPS   Y4, Y0, (SI)(DI*4)
+	VMASKMOVPS   Y5, Y1, 32(SI)(DI*4)
+	MOVQ         CX, AX
+	MOVQ         DX, CX
+
+row170:
+	VMASKMOVPS (CX)(DI*4), Y0, Y4
+	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
+	VADDPS     Y2, Y4, Y4
+	VADDPS     Y3, Y5, Y5
+	VMASKMOVPS Y4, Y0, (CX)(DI*4)
+	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
+	ADDQ       BX, CX
+	DECQ       AX
+	JNZ        row170
+
+done169:
+	VZEROUPPER
+	RET
+
+// func reflectGradAVX2(n int, rows int, x *float32, rs int, a float32)
+// Requires: AVX, AVX2
+TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
+	MOVQ  n+0(FP), AX
+	MOVQ  rows+8(FP), CX
+	MOVQ  x+16(FP), DX
+	MOVQ  rs+24(FP), BX
+	SHLQ  $0x02, BX
+	MOVQ  BX, SI
+	IMULQ CX, SI
+	ADDQ  DX, SI
+	XORQ  DI, DI
+
+loop173:
+	CMPQ  AX, $+32
+	JLT   single172
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	MOVQ  CX, R8
+	MOVQ  DX, R9
+
+row174:
+	VMOVUPS      (R9)(DI*4), Y4
+	VMOVUPS      32(R9)(DI*4), Y5
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VMOVUPS      64(R9)(DI*4), Y4
+	VMOVUPS      96(R9)(DI*4), Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	ADDQ         BX, R9
+	DECQ         R8
+	JNZ          row174
+	VBROADCASTSS a+32(FP), Y4
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y4, Y1, Y1
+	VMOVUPS      Y0, (SI)(DI*4)
+	VMOVUPS      Y1, 32(SI)(DI*4)
+	VBROADCASTSS a+32(FP), Y0
+	VMULPS       Y0, Y2, Y1
+	VMULPS       Y0, Y3, Y0
+	VMOVUPS      Y1, 64(SI)(DI*4)
+	VMOVUPS      Y0, 96(SI)(DI*4)
+	ADDQ         $+32, DI
+	SUBQ         $+32, AX
+	JMP          loop173
+
+single172:
+loop175:
+	CMPQ  AX, $+16
+	JLT   part171
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	MOVQ  CX, R8
+	MOVQ  DX, R9
+
+row176:
+	VMOVUPS      (R9)(DI*4), Y2
+	VMOVUPS      32(R9)(DI*4), Y3
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	ADDQ         BX, R9
+	DECQ         R8
+	JNZ          row176
+	VBROADCASTSS a+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
+	VMOVUPS      Y0, (SI)(DI*4)
+	VMOVUPS      Y1, 32(SI)(DI*4)
+	ADDQ         $+16, DI
+	SUBQ         $+16, AX
+	JMP          loop175
+
+part171:
+	TESTQ   AX, AX
+	JZ      done177
+	LEAQ    masksAVX2<>+0(SB), R8
+	NEGQ    AX
+	VMOVUPS 64(R8)(AX*4), Y0
+	VMOVUPS 96(R8)(AX*4), Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	MOVQ    CX, AX
+	MOVQ    DX, CX
+
+row178:
+	VMASKMOVPS   (CX)(DI*4), Y0, Y4
+	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	ADDQ         BX, CX
+	DECQ         AX
+	JNZ          row178
+	VBROADCASTSS a+32(FP), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
+	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
+
+done177:
+	VZEROUPPER
+	RET
+
 // func rotateAVX2(n int, rows int, x *float32, y *float32, rs int, cos *float32, sin *float32, cs int)
 // Requires: AVX, FMA3
 TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
@@ -3600,16 +3826,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop164:
+loop180:
 	CMPQ AX, $+16
-	JLT  part163
+	JLT  part179
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row165:
+row181:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -3635,14 +3861,14 @@ row165:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row165
+	JNZ          row181
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop164
+	JMP          loop180
 
-part163:
+part179:
 	TESTQ   AX, AX
-	JZ      done166
+	JZ      done182
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -3653,7 +3879,7 @@ part163:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row167:
+row183:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -3679,9 +3905,9 @@ row167:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row167
+	JNZ          row183
 
-done166:
+done182:
 	VZEROUPPER
 	RET
 
@@ -3707,7 +3933,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block168:
+block184:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -3755,6 +3981,6 @@ block168:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block168
+	JNZ         block184
 	VZEROUPPER
 	RET

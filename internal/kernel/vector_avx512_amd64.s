@@ -2528,6 +2528,176 @@ done159:
 	VZEROUPPER
 	RET
 
+// func reflectAVX512(n int, rows int, x *float32, rs int, a float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
+	MOVQ         n+0(FP), AX
+	MOVQ         rows+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         rs+24(FP), BX
+	SHLQ         $0x02, BX
+	VBROADCASTSS a+32(FP), Z0
+	MOVQ         BX, SI
+	IMULQ        CX, SI
+	ADDQ         DX, SI
+	XORQ         DI, DI
+
+loop165:
+	CMPQ    AX, $+32
+	JLT     single164
+	VMOVUPS (SI)(DI*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VMOVUPS Z2, (SI)(DI*4)
+	VMOVUPS 64(SI)(DI*4), Z6
+	VMULPS  Z0, Z6, Z6
+	VPXORD  Z3, Z3, Z3
+	VMOVUPS Z3, 64(SI)(DI*4)
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+
+row166:
+	VMOVUPS (R9)(DI*4), Z7
+	VADDPS  Z1, Z7, Z7
+	VMOVUPS Z7, (R9)(DI*4)
+	VMOVUPS 64(R9)(DI*4), Z7
+	VADDPS  Z6, Z7, Z7
+	VMOVUPS Z7, 64(R9)(DI*4)
+	ADDQ    BX, R9
+	DECQ    R8
+	JNZ     row166
+	ADDQ    $+32, DI
+	SUBQ    $+32, AX
+	JMP     loop165
+
+single164:
+loop167:
+	CMPQ    AX, $+16
+	JLT     part163
+	VMOVUPS (SI)(DI*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VPXORD  Z4, Z4, Z4
+	VMOVUPS Z4, (SI)(DI*4)
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+
+row168:
+	VMOVUPS (R9)(DI*4), Z2
+	VADDPS  Z1, Z2, Z2
+	VMOVUPS Z2, (R9)(DI*4)
+	ADDQ    BX, R9
+	DECQ    R8
+	JNZ     row168
+	ADDQ    $+16, DI
+	SUBQ    $+16, AX
+	JMP     loop167
+
+part163:
+	TESTQ     AX, AX
+	JZ        done169
+	MOVL      $-1, R8
+	BZHIL     AX, R8, R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (SI)(DI*4), K1, Z1
+	VMULPS    Z0, Z1, Z0
+	VPXORD    Z5, Z5, Z5
+	VMOVUPS   Z5, K1, (SI)(DI*4)
+	MOVQ      CX, AX
+	MOVQ      DX, CX
+
+row170:
+	VMOVUPS.Z (CX)(DI*4), K1, Z1
+	VADDPS    Z0, Z1, Z1
+	VMOVUPS   Z1, K1, (CX)(DI*4)
+	ADDQ      BX, CX
+	DECQ      AX
+	JNZ       row170
+
+done169:
+	VZEROUPPER
+	RET
+
+// func reflectGradAVX512(n int, rows int, x *float32, rs int, a float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
+	MOVQ         n+0(FP), AX
+	MOVQ         rows+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         rs+24(FP), BX
+	SHLQ         $0x02, BX
+	VBROADCASTSS a+32(FP), Z0
+	MOVQ         BX, SI
+	IMULQ        CX, SI
+	ADDQ         DX, SI
+	XORQ         DI, DI
+
+loop173:
+	CMPQ   AX, $+32
+	JLT    single172
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	MOVQ   CX, R8
+	MOVQ   DX, R9
+
+row174:
+	VMOVUPS (R9)(DI*4), Z3
+	VADDPS  Z3, Z1, Z1
+	VMOVUPS 64(R9)(DI*4), Z3
+	VADDPS  Z3, Z2, Z2
+	ADDQ    BX, R9
+	DECQ    R8
+	JNZ     row174
+	VMULPS  Z0, Z1, Z3
+	VMOVUPS Z3, (SI)(DI*4)
+	VMULPS  Z0, Z2, Z3
+	VMOVUPS Z3, 64(SI)(DI*4)
+	ADDQ    $+32, DI
+	SUBQ    $+32, AX
+	JMP     loop173
+
+single172:
+loop175:
+	CMPQ   AX, $+16
+	JLT    part171
+	VPXORD Z4, Z4, Z4
+	MOVQ   CX, R8
+	MOVQ   DX, R9
+
+row176:
+	VMOVUPS (R9)(DI*4), Z1
+	VADDPS  Z1, Z4, Z4
+	ADDQ    BX, R9
+	DECQ    R8
+	JNZ     row176
+	VMULPS  Z0, Z4, Z1
+	VMOVUPS Z1, (SI)(DI*4)
+	ADDQ    $+16, DI
+	SUBQ    $+16, AX
+	JMP     loop175
+
+part171:
+	TESTQ  AX, AX
+	JZ     done177
+	MOVL   $-1, R8
+	BZHIL  AX, R8, R8
+	KMOVW  R8, K1
+	VPXORD Z5, Z5, Z5
+	MOVQ   CX, AX
+	MOVQ   DX, CX
+
+row178:
+	VMOVUPS.Z (CX)(DI*4), K1, Z1
+	VADDPS    Z1, Z5, Z5
+	ADDQ      BX, CX
+	DECQ      AX
+	JNZ       row178
+	VMULPS    Z0, Z5, Z0
+	VMOVUPS   Z0, K1, (SI)(DI*4)
+
+done177:
+	VZEROUPPER
+	RET
+
 // func rotateAVX512(n int, rows int, x *float32, y *float32, rs int, cos *float32, sin *float32, cs int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
@@ -2543,16 +2713,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop164:
+loop180:
 	CMPQ AX, $+16
-	JLT  part163
+	JLT  part179
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row165:
+row181:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -2568,14 +2738,14 @@ row165:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row165
+	JNZ          row181
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop164
+	JMP          loop180
 
-part163:
+part179:
 	TESTQ AX, AX
-	JZ    done166
+	JZ    done182
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -2585,7 +2755,7 @@ part163:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row167:
+row183:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -2601,8 +2771,8 @@ row167:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row167
+	JNZ          row183
 
-done166:
+done182:
 	VZEROUPPER
 	RET

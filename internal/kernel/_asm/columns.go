@@ -16,6 +16,8 @@ func (g *gen) columns() {
 	g.centre()
 	g.normalise()
 	g.normaliseGrad()
+	g.reflect()
+	g.reflectGrad()
 	g.rotate()
 }
 
@@ -404,6 +406,51 @@ func (g *gen) normaliseGrad() {
 			g.reduce(d, g.load(row[1], 0), slope)
 			g.store(g.mul(d, factor), row[0], 0)
 		})
+	})
+	g.finish()
+}
+
+func (g *gen) reflect() {
+	g.routine("reflect", "n, rows int, x *float32, rs int, a float32)",
+		"adds a times row rows to rows > 0 rows, and sets it to zero.")
+	n, rows, x, rs := g.arg("n"), g.arg("rows"), g.arg("x"), g.stride("rs")
+	a := g.param("a")
+	last := g.pointer(rs)
+	g.IMULQ(rows, last)
+	g.ADDQ(x, last)
+	g.loop(n, 2, func(vecs int) {
+		var tail []vec
+		for u := range vecs {
+			tail = append(tail, g.mul(g.load(last, u), g.get(a)))
+			g.store(g.zero(), last, u)
+		}
+		g.down(rows, []reg.GPVirtual{x}, []reg.GPVirtual{rs}, func(row []reg.GPVirtual) {
+			for u := range vecs {
+				g.store(g.add(g.load(row[0], u), tail[u]), row[0], u)
+			}
+		})
+	})
+	g.finish()
+}
+
+func (g *gen) reflectGrad() {
+	g.routine("reflectGrad", "n, rows int, x *float32, rs int, a float32)",
+		"sets row rows to a times the sum of rows > 0 rows.")
+	n, rows, x, rs := g.arg("n"), g.arg("rows"), g.arg("x"), g.stride("rs")
+	a := g.param("a")
+	last := g.pointer(rs)
+	g.IMULQ(rows, last)
+	g.ADDQ(x, last)
+	g.loop(n, 2, func(vecs int) {
+		sum := g.zeros(vecs)
+		g.down(rows, []reg.GPVirtual{x}, []reg.GPVirtual{rs}, func(row []reg.GPVirtual) {
+			for u := range vecs {
+				g.addTo(sum[u], g.load(row[0], u))
+			}
+		})
+		for u := range vecs {
+			g.store(g.mul(sum[u], g.get(a)), last, u)
+		}
 	})
 	g.finish()
 }
