@@ -28,6 +28,14 @@ func TestAssemblyAgrees(t *testing.T) {
 			continue
 		}
 		d1, d2 := make([]float32, n), make([]float32, n)
+		copy(d1, x)
+		copy(d2, x)
+		e1, e2, shift := []float32{1}, []float32{1}, []float32{2}
+		wide.ExpRows(d1, n, n, shift, e1)
+		narrow.ExpRows(d2, n, n, shift, e2)
+		if !same(d1, d2) || !same(e1, e2) {
+			t.Errorf("ExpRows(%d) differs", n)
+		}
 		m1, s1 := wide.LayerNorm(d1, x, y, d, 1e-5)
 		m2, s2 := narrow.LayerNorm(d2, x, y, d, 1e-5)
 		if !same(d1, d2) || m1 != m2 || s1 != s2 {
@@ -144,6 +152,8 @@ func testShort(t *testing.T, k *Table[float32]) {
 		"MulAdd":        func() { k.MulAdd(dst, short, dst) },
 		"Dot":           func() { k.Dot(dst, short) },
 		"Exp":           func() { k.Exp(dst, short, 0) },
+		"ExpRows":       func() { k.ExpRows(short, 10, 10, dst[:2], dst[2:]) },
+		"ExpRows sum":   func() { k.ExpRows(dst, 10, 10, short[:2], dst[:1:1]) },
 		"Poly":          func() { k.Poly(dst, short, []float32{1}) },
 		"Poly coef":     func() { k.Poly(dst, dst, nil) },
 		"GELU":          func() { k.GELU(dst, short) },
@@ -190,6 +200,7 @@ func testNoAllocation(t *testing.T, k *Table[float32]) {
 		{"LayerNormGrad", func() { k.LayerNormGrad(d, d, d, x, y, y, 1, 1) }},
 		{"AdamW", func() { k.AdamW(d, x, y, y, step) }},
 		{"Transpose", func() { k.Transpose(c, n, a, n, n, n) }},
+		{"ExpRows", func() { k.ExpRows(c, n, n, x[:3], y) }},
 		{"Block", func() { k.Block(n, 64, n, a, n, 1, b, n, c, n, true) }},
 	}
 	for _, f := range rowRoutines[float32]() {

@@ -11,7 +11,7 @@ func generic[T Float]() *Table[T] {
 		Axpy: axpyGo[T], Scale: scaleGo[T], Add: addGo[T], Mul: mulGo[T],
 		MulAdd: mulAddGo[T],
 		Dot:    dotGo[T], Sum: sumGo[T], Max: maxGo[T],
-		Exp: expGo[T], Poly: polyGo[T],
+		Exp: expGo[T], ExpRows: expRowsGo[T], Poly: polyGo[T],
 		GELU: geluGo[T], GELUGrad: geluGradGo[T],
 		LayerNorm: layerNormGo[T], LayerNormGrad: layerNormGradGo[T],
 		AdamW:    adamWGo[T],
@@ -152,6 +152,22 @@ func expGo[T Float](dst, x []T, shift T) T {
 		s += dst[i]
 	}
 	return s
+}
+
+func expRowsGo[T Float](x []T, xrs, n int, shift, sum []T) {
+	if len(shift) == 0 {
+		return
+	}
+	x, sum = x[:(len(shift)-1)*xrs+n], sum[:len(shift)]
+	for r, by := range shift {
+		row := x[r*xrs:][:n]
+		var s T
+		for i, v := range row {
+			row[i] = T(math.Exp2(float64(v)*math.Log2E - float64(by)))
+			s += row[i]
+		}
+		sum[r] += s
+	}
 }
 
 func polyGo[T Float](dst, x []T, coef []T) T {

@@ -53,6 +53,11 @@ type Table[T Float] struct {
 	// is rounded; its exp is within 2 units in the last place, and may be zero
 	// where that is below the smallest normal number.
 	Exp func(dst, x []T, shift T) T
+	// ExpRows sets the first n elements of rows x_r, which lie xrs apart, to
+	// exp(x)/2^shift[r], for r < len(shift), and adds their sum to sum[r].
+	// x·log₂e - shift is rounded once; 2 to that power is within 2 units in the
+	// last place, and may be zero where that is below the smallest normal number.
+	ExpRows func(x []T, xrs, n int, shift, sum []T)
 	// Poly sets dst = Σ_l coef[l]·x^l and returns the sum of dst.
 	Poly func(dst, x []T, coef []T) T
 

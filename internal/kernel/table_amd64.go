@@ -40,7 +40,7 @@ func avx512() *Table[float32] {
 		Axpy:      scaled(axpyAVX512), Scale: scaled(scaleAVX512),
 		Add: binary(addAVX512), Mul: binary(mulAVX512), MulAdd: binary(mulAddAVX512),
 		Dot: dot(dotAVX512), Sum: reduction(sumAVX512), Max: reduction(maxAVX512),
-		Exp: exp(expAVX512), Poly: poly(polyAVX512),
+		Exp: exp(expAVX512), ExpRows: expRows(expRowsAVX512), Poly: poly(polyAVX512),
 		GELU: unary(geluAVX512), GELUGrad: binary(geluGradAVX512),
 		LayerNorm:     layerNorm(sumAVX512, varianceAVX512, normalizeAVX512, normalizeBiasAVX512),
 		LayerNormGrad: layerNormGrad(normSumsAVX512, normGradAVX512, gainGradAVX512, addAVX512),
@@ -69,7 +69,7 @@ func avx2() *Table[float32] {
 		Axpy:      scaled(axpyAVX2), Scale: scaled(scaleAVX2),
 		Add: binary(addAVX2), Mul: binary(mulAVX2), MulAdd: binary(mulAddAVX2),
 		Dot: dot(dotAVX2), Sum: reduction(sumAVX2), Max: reduction(maxAVX2),
-		Exp: exp(expAVX2), Poly: poly(polyAVX2),
+		Exp: exp(expAVX2), ExpRows: expRows(expRowsAVX2), Poly: poly(polyAVX2),
 		GELU: unary(geluAVX2), GELUGrad: binary(geluGradAVX2),
 		LayerNorm:     layerNorm(sumAVX2, varianceAVX2, normalizeAVX2, normalizeBiasAVX2),
 		LayerNormGrad: layerNormGrad(normSumsAVX2, normGradAVX2, gainGradAVX2, addAVX2),
@@ -135,6 +135,14 @@ func exp(f func(n int, dst, x *float32, shift float32) float32) func(dst, x []fl
 	return func(dst, x []float32, shift float32) float32 {
 		n := len(dst)
 		return f(n, at(dst, n), at(x, n), shift)
+	}
+}
+
+func expRows(f func(rows, n int, x *float32, xrs int, shift, sum *float32)) func(x []float32, xrs, n int, shift, sum []float32) {
+	return func(x []float32, xrs, n int, shift, sum []float32) {
+		if rows := len(shift); rows > 0 {
+			f(rows, n, at(x, (rows-1)*xrs+n), xrs, at(shift, rows), at(sum, rows))
+		}
 	}
 }
 

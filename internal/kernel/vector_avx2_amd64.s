@@ -1044,6 +1044,250 @@ GLOBL const3efffffeAVX2<>(SB), RODATA|NOPTR, $4
 DATA const3f800000AVX2<>+0(SB)/4, $0x3f800000
 GLOBL const3f800000AVX2<>(SB), RODATA|NOPTR, $4
 
+// func expRowsAVX2(rows int, n int, x *float32, xrs int, shift *float32, sum *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·expRowsAVX2(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), AX
+	MOVQ x+16(FP), CX
+	MOVQ xrs+24(FP), DX
+	SHLQ $0x02, DX
+	MOVQ shift+32(FP), BX
+	MOVQ sum+40(FP), SI
+
+row54:
+	MOVQ         n+8(FP), DI
+	VBROADCASTSS (BX), Y0
+	VPXOR        Y1, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	XORQ         R8, R8
+
+loop57:
+	CMPQ         DI, $+32
+	JLT          single56
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y3
+	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
+	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
+	VMOVUPS      (CX)(R8*4), Y6
+	VMOVUPS      32(CX)(R8*4), Y7
+	VFMSUB132PS  Y3, Y0, Y6
+	VFMSUB132PS  Y3, Y0, Y7
+	VMAXPS       Y6, Y4, Y6
+	VMAXPS       Y7, Y4, Y7
+	VMINPS       Y6, Y5, Y6
+	VMINPS       Y7, Y5, Y7
+	VMOVUPS      64(CX)(R8*4), Y8
+	VMOVUPS      96(CX)(R8*4), Y9
+	VFMSUB132PS  Y3, Y0, Y8
+	VFMSUB132PS  Y3, Y0, Y9
+	VMAXPS       Y8, Y4, Y3
+	VMAXPS       Y9, Y4, Y4
+	VMINPS       Y3, Y5, Y3
+	VMINPS       Y4, Y5, Y4
+	VCVTPS2DQ    Y6, Y5
+	VCVTPS2DQ    Y7, Y8
+	VROUNDPS     $0x08, Y6, Y9
+	VROUNDPS     $0x08, Y7, Y10
+	VSUBPS       Y9, Y6, Y6
+	VSUBPS       Y10, Y7, Y7
+	VPSLLD       $0x17, Y5, Y5
+	VPSLLD       $0x17, Y8, Y8
+	VCVTPS2DQ    Y3, Y9
+	VCVTPS2DQ    Y4, Y10
+	VROUNDPS     $0x08, Y3, Y11
+	VROUNDPS     $0x08, Y4, Y12
+	VSUBPS       Y11, Y3, Y3
+	VSUBPS       Y12, Y4, Y4
+	VPSLLD       $0x17, Y9, Y9
+	VPSLLD       $0x17, Y10, Y10
+	VBROADCASTSS const3aae0ad5AVX2<>+0(SB), Y11
+	VMOVAPS      Y11, Y12
+	VMOVAPS      Y11, Y13
+	VMOVAPS      Y11, Y14
+	VMOVAPS      Y11, Y11
+	VBROADCASTSS const3c1e844aAVX2<>+0(SB), Y15
+	VFMADD213PS  Y15, Y6, Y12
+	VFMADD213PS  Y15, Y7, Y13
+	VFMADD213PS  Y15, Y3, Y14
+	VFMADD213PS  Y15, Y4, Y11
+	VBROADCASTSS const3d635cbdAVX2<>+0(SB), Y15
+	VFMADD213PS  Y15, Y6, Y12
+	VFMADD213PS  Y15, Y7, Y13
+	VFMADD213PS  Y15, Y3, Y14
+	VFMADD213PS  Y15, Y4, Y11
+	VBROADCASTSS const3e75fcb5AVX2<>+0(SB), Y15
+	VFMADD213PS  Y15, Y6, Y12
+	VFMADD213PS  Y15, Y7, Y13
+	VFMADD213PS  Y15, Y3, Y14
+	VFMADD213PS  Y15, Y4, Y11
+	VBROADCASTSS const3f317211AVX2<>+0(SB), Y15
+	VFMADD213PS  Y15, Y6, Y12
+	VFMADD213PS  Y15, Y7, Y13
+	VFMADD213PS  Y15, Y3, Y14
+	VFMADD213PS  Y15, Y4, Y11
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y15
+	VFMADD213PS  Y15, Y6, Y12
+	VFMADD213PS  Y15, Y7, Y13
+	VFMADD213PS  Y15, Y3, Y14
+	VFMADD213PS  Y15, Y4, Y11
+	VPADDD       Y5, Y12, Y12
+	VPADDD       Y8, Y13, Y13
+	VMOVUPS      Y12, (CX)(R8*4)
+	VMOVUPS      Y13, 32(CX)(R8*4)
+	VPADDD       Y9, Y14, Y14
+	VPADDD       Y10, Y11, Y11
+	VMOVUPS      Y14, 64(CX)(R8*4)
+	VMOVUPS      Y11, 96(CX)(R8*4)
+	VADDPS       Y14, Y12, Y12
+	VADDPS       Y11, Y13, Y13
+	VADDPS       Y12, Y1, Y1
+	VADDPS       Y13, Y2, Y2
+	ADDQ         $+32, R8
+	SUBQ         $+32, DI
+	JMP          loop57
+
+single56:
+loop58:
+	CMPQ         DI, $+16
+	JLT          part55
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y3
+	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
+	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
+	VMOVUPS      (CX)(R8*4), Y6
+	VMOVUPS      32(CX)(R8*4), Y7
+	VFMSUB132PS  Y3, Y0, Y6
+	VFMSUB132PS  Y3, Y0, Y7
+	VMAXPS       Y6, Y4, Y3
+	VMAXPS       Y7, Y4, Y4
+	VMINPS       Y3, Y5, Y3
+	VMINPS       Y4, Y5, Y4
+	VCVTPS2DQ    Y3, Y5
+	VCVTPS2DQ    Y4, Y6
+	VROUNDPS     $0x08, Y3, Y7
+	VROUNDPS     $0x08, Y4, Y8
+	VSUBPS       Y7, Y3, Y3
+	VSUBPS       Y8, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VPSLLD       $0x17, Y6, Y6
+	VBROADCASTSS const3aae0ad5AVX2<>+0(SB), Y7
+	VMOVAPS      Y7, Y8
+	VMOVAPS      Y7, Y7
+	VBROADCASTSS const3c1e844aAVX2<>+0(SB), Y9
+	VFMADD213PS  Y9, Y3, Y8
+	VFMADD213PS  Y9, Y4, Y7
+	VBROADCASTSS const3d635cbdAVX2<>+0(SB), Y9
+	VFMADD213PS  Y9, Y3, Y8
+	VFMADD213PS  Y9, Y4, Y7
+	VBROADCASTSS const3e75fcb5AVX2<>+0(SB), Y9
+	VFMADD213PS  Y9, Y3, Y8
+	VFMADD213PS  Y9, Y4, Y7
+	VBROADCASTSS const3f317211AVX2<>+0(SB), Y9
+	VFMADD213PS  Y9, Y3, Y8
+	VFMADD213PS  Y9, Y4, Y7
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y9
+	VFMADD213PS  Y9, Y3, Y8
+	VFMADD213PS  Y9, Y4, Y7
+	VPADDD       Y5, Y8, Y8
+	VPADDD       Y6, Y7, Y7
+	VMOVUPS      Y8, (CX)(R8*4)
+	VMOVUPS      Y7, 32(CX)(R8*4)
+	VADDPS       Y8, Y1, Y1
+	VADDPS       Y7, Y2, Y2
+	ADDQ         $+16, R8
+	SUBQ         $+16, DI
+	JMP          loop58
+
+part55:
+	TESTQ        DI, DI
+	JZ           done59
+	LEAQ         masksAVX2<>+0(SB), R9
+	NEGQ         DI
+	VMOVUPS      64(R9)(DI*4), Y3
+	VMOVUPS      96(R9)(DI*4), Y4
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y5
+	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y6
+	VBROADCASTSS const43000000AVX2<>+0(SB), Y7
+	VMASKMOVPS   (CX)(R8*4), Y3, Y8
+	VMASKMOVPS   32(CX)(R8*4), Y4, Y9
+	VFMSUB132PS  Y5, Y0, Y8
+	VFMSUB132PS  Y5, Y0, Y9
+	VMAXPS       Y8, Y6, Y0
+	VMAXPS       Y9, Y6, Y5
+	VMINPS       Y0, Y7, Y0
+	VMINPS       Y5, Y7, Y5
+	VCVTPS2DQ    Y0, Y6
+	VCVTPS2DQ    Y5, Y7
+	VROUNDPS     $0x08, Y0, Y8
+	VROUNDPS     $0x08, Y5, Y9
+	VSUBPS       Y8, Y0, Y0
+	VSUBPS       Y9, Y5, Y5
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VBROADCASTSS const3aae0ad5AVX2<>+0(SB), Y8
+	VMOVAPS      Y8, Y9
+	VMOVAPS      Y8, Y8
+	VBROADCASTSS const3c1e844aAVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y0, Y9
+	VFMADD213PS  Y10, Y5, Y8
+	VBROADCASTSS const3d635cbdAVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y0, Y9
+	VFMADD213PS  Y10, Y5, Y8
+	VBROADCASTSS const3e75fcb5AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y0, Y9
+	VFMADD213PS  Y10, Y5, Y8
+	VBROADCASTSS const3f317211AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y0, Y9
+	VFMADD213PS  Y10, Y5, Y8
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y0, Y9
+	VFMADD213PS  Y10, Y5, Y8
+	VPADDD       Y6, Y9, Y9
+	VPADDD       Y7, Y8, Y8
+	VMASKMOVPS   Y9, Y3, (CX)(R8*4)
+	VMASKMOVPS   Y8, Y4, 32(CX)(R8*4)
+	VANDPS       Y9, Y3, Y0
+	VANDPS       Y8, Y4, Y3
+	VADDPS       Y0, Y1, Y1
+	VADDPS       Y3, Y2, Y2
+
+done59:
+	VADDPS       Y2, Y1, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0xb1, X1, X0
+	VADDPS       X0, X1, X1
+	VADDSS       (SI), X1, X1
+	VMOVSS       X1, (SI)
+	ADDQ         DX, CX
+	ADDQ         $0x04, BX
+	ADDQ         $0x04, SI
+	DECQ         AX
+	JNZ          row54
+	VZEROUPPER
+	RET
+
+DATA constc2fe0000AVX2<>+0(SB)/4, $0xc2fe0000
+GLOBL constc2fe0000AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const43000000AVX2<>+0(SB)/4, $0x43000000
+GLOBL const43000000AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3aae0ad5AVX2<>+0(SB)/4, $0x3aae0ad5
+GLOBL const3aae0ad5AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3c1e844aAVX2<>+0(SB)/4, $0x3c1e844a
+GLOBL const3c1e844aAVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3d635cbdAVX2<>+0(SB)/4, $0x3d635cbd
+GLOBL const3d635cbdAVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3e75fcb5AVX2<>+0(SB)/4, $0x3e75fcb5
+GLOBL const3e75fcb5AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3f317211AVX2<>+0(SB)/4, $0x3f317211
+GLOBL const3f317211AVX2<>(SB), RODATA|NOPTR, $4
+
 // func geluAVX2(n int, dst *float32, x *float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·geluAVX2(SB), NOSPLIT, $0-24
@@ -1052,9 +1296,9 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop55:
+loop61:
 	CMPQ         AX, $+16
-	JLT          part54
+	JLT          part60
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -1129,11 +1373,11 @@ loop55:
 	VMOVUPS      Y1, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop55
+	JMP          loop61
 
-part54:
+part60:
 	TESTQ        AX, AX
-	JZ           done56
+	JZ           done62
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -1211,7 +1455,7 @@ part54:
 	VMASKMOVPS   Y2, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(BX*4)
 
-done56:
+done62:
 	VZEROUPPER
 	RET
 
@@ -1230,9 +1474,9 @@ TEXT ·geluGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop58:
+loop64:
 	CMPQ         AX, $+16
-	JLT          part57
+	JLT          part63
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const41200000AVX2<>+0(SB), Y2
@@ -1334,11 +1578,11 @@ loop58:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop58
+	JMP          loop64
 
-part57:
+part63:
 	TESTQ        AX, AX
-	JZ           done59
+	JZ           done65
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -1443,7 +1687,7 @@ part57:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done59:
+done65:
 	VZEROUPPER
 	RET
 
@@ -1471,9 +1715,9 @@ TEXT ·varianceAVX2(SB), NOSPLIT, $0-28
 	VPXOR        Y4, Y4, Y4
 	XORQ         DX, DX
 
-loop62:
+loop68:
 	CMPQ        AX, $+32
-	JLT         single61
+	JLT         single67
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -1488,12 +1732,12 @@ loop62:
 	VFMADD231PS Y6, Y6, Y4
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop62
+	JMP         loop68
 
-single61:
-loop63:
+single67:
+loop69:
 	CMPQ        AX, $+16
-	JLT         part60
+	JLT         part66
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -1502,11 +1746,11 @@ loop63:
 	VFMADD231PS Y6, Y6, Y2
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop63
+	JMP         loop69
 
-part60:
+part66:
 	TESTQ       AX, AX
-	JZ          done64
+	JZ          done70
 	LEAQ        masksAVX2<>+0(SB), BX
 	NEGQ        AX
 	VMOVUPS     64(BX)(AX*4), Y5
@@ -1520,7 +1764,7 @@ part60:
 	VFMADD231PS Y5, Y5, Y1
 	VFMADD231PS Y0, Y0, Y2
 
-done64:
+done70:
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y0
@@ -1545,9 +1789,9 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Y1
 	XORQ         SI, SI
 
-loop67:
+loop73:
 	CMPQ    AX, $+32
-	JLT     single66
+	JLT     single72
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -1574,12 +1818,12 @@ loop67:
 	VMOVUPS Y3, 96(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop67
+	JMP     loop73
 
-single66:
-loop68:
+single72:
+loop74:
 	CMPQ    AX, $+16
-	JLT     part65
+	JLT     part71
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -1594,11 +1838,11 @@ loop68:
 	VMOVUPS Y3, 32(CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop68
+	JMP     loop74
 
-part65:
+part71:
 	TESTQ      AX, AX
-	JZ         done69
+	JZ         done75
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y2
@@ -1616,7 +1860,7 @@ part65:
 	VMASKMOVPS Y1, Y2, (CX)(SI*4)
 	VMASKMOVPS Y0, Y3, 32(CX)(SI*4)
 
-done69:
+done75:
 	VZEROUPPER
 	RET
 
@@ -1632,9 +1876,9 @@ TEXT ·normalizeBiasAVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Y1
 	XORQ         DI, DI
 
-loop72:
+loop78:
 	CMPQ        AX, $+32
-	JLT         single71
+	JLT         single77
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -1665,12 +1909,12 @@ loop72:
 	VMOVUPS     Y3, 96(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop72
+	JMP         loop78
 
-single71:
-loop73:
+single77:
+loop79:
 	CMPQ        AX, $+16
-	JLT         part70
+	JLT         part76
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -1687,11 +1931,11 @@ loop73:
 	VMOVUPS     Y3, 32(CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop73
+	JMP         loop79
 
-part70:
+part76:
 	TESTQ       AX, AX
-	JZ          done74
+	JZ          done80
 	LEAQ        masksAVX2<>+0(SB), R8
 	NEGQ        AX
 	VMOVUPS     64(R8)(AX*4), Y2
@@ -1711,7 +1955,7 @@ part70:
 	VMASKMOVPS  Y4, Y2, (CX)(DI*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(DI*4)
 
-done74:
+done80:
 	VZEROUPPER
 	RET
 
@@ -1728,9 +1972,9 @@ TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
 	VPXOR Y3, Y3, Y3
 	XORQ  SI, SI
 
-loop76:
+loop82:
 	CMPQ         AX, $+16
-	JLT          part75
+	JLT          part81
 	VMOVUPS      (DX)(SI*4), Y4
 	VMOVUPS      32(DX)(SI*4), Y5
 	VBROADCASTSS mean+32(FP), Y6
@@ -1751,11 +1995,11 @@ loop76:
 	VFMADD231PS  Y5, Y7, Y3
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop76
+	JMP          loop82
 
-part75:
+part81:
 	TESTQ        AX, AX
-	JZ           done77
+	JZ           done83
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y4
@@ -1781,7 +2025,7 @@ part75:
 	VFMADD231PS  Y4, Y8, Y2
 	VFMADD231PS  Y5, Y9, Y3
 
-done77:
+done83:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1811,9 +2055,9 @@ TEXT ·normGradAVX2(SB), NOSPLIT, $0-56
 	MOVQ dx+8(FP), SI
 	XORQ DI, DI
 
-loop79:
+loop85:
 	CMPQ         AX, $+16
-	JLT          part78
+	JLT          part84
 	VMOVUPS      (DX)(DI*4), Y0
 	VMOVUPS      32(DX)(DI*4), Y1
 	VBROADCASTSS mean+40(FP), Y2
@@ -1841,11 +2085,11 @@ loop79:
 	VMOVUPS      Y0, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop79
+	JMP          loop85
 
-part78:
+part84:
 	TESTQ        AX, AX
-	JZ           done80
+	JZ           done86
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -1876,7 +2120,7 @@ part78:
 	VMASKMOVPS   Y3, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y2, Y1, 32(SI)(DI*4)
 
-done80:
+done86:
 	VZEROUPPER
 	RET
 
@@ -1889,9 +2133,9 @@ TEXT ·gainGradAVX2(SB), NOSPLIT, $0-40
 	MOVQ dgain+8(FP), BX
 	XORQ SI, SI
 
-loop82:
+loop88:
 	CMPQ         AX, $+16
-	JLT          part81
+	JLT          part87
 	VMOVUPS      (DX)(SI*4), Y0
 	VMOVUPS      32(DX)(SI*4), Y1
 	VBROADCASTSS mean+32(FP), Y2
@@ -1910,11 +2154,11 @@ loop82:
 	VMOVUPS      Y3, 32(BX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop82
+	JMP          loop88
 
-part81:
+part87:
 	TESTQ        AX, AX
-	JZ           done83
+	JZ           done89
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -1936,7 +2180,7 @@ part81:
 	VMASKMOVPS   Y4, Y0, (BX)(SI*4)
 	VMASKMOVPS   Y5, Y1, 32(BX)(SI*4)
 
-done83:
+done89:
 	VZEROUPPER
 	RET
 
@@ -1951,9 +2195,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop85:
+loop91:
 	CMPQ         AX, $+16
-	JLT          part84
+	JLT          part90
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -2012,11 +2256,11 @@ loop85:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop85
+	JMP          loop91
 
-part84:
+part90:
 	TESTQ        AX, AX
-	JZ           done86
+	JZ           done92
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -2078,7 +2322,7 @@ part84:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done86:
+done92:
 	VZEROUPPER
 	RET
 
@@ -2097,9 +2341,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop89:
+loop95:
 	CMPQ    AX, $+64
-	JLT     single88
+	JLT     single94
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -2113,7 +2357,7 @@ loop89:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row90:
+row96:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -2151,15 +2395,15 @@ row90:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row90
+	JNZ          row96
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop89
+	JMP          loop95
 
-single88:
-loop91:
+single94:
+loop97:
 	CMPQ    AX, $+16
-	JLT     part87
+	JLT     part93
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -2167,7 +2411,7 @@ loop91:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row92:
+row98:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -2181,14 +2425,14 @@ row92:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row92
+	JNZ          row98
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop91
+	JMP          loop97
 
-part87:
+part93:
 	TESTQ      AX, AX
-	JZ         done93
+	JZ         done99
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -2199,7 +2443,7 @@ part87:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row94:
+row100:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -2213,9 +2457,9 @@ row94:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row94
+	JNZ          row100
 
-done93:
+done99:
 	VZEROUPPER
 	RET
 
@@ -2230,7 +2474,7 @@ TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run95:
+run101:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -2243,9 +2487,9 @@ run95:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows98:
+rows104:
 	CMPQ  16(SP), $0x04
-	JLT   rest96
+	JLT   rest102
 	LEAQ  (AX)(CX*1), DX
 	LEAQ  (DX)(CX*1), DI
 	LEAQ  (DI)(CX*1), R8
@@ -2264,9 +2508,9 @@ rows98:
 	MOVQ  n+0(FP), R13
 	XORQ  R14, R14
 
-loop100:
+loop106:
 	CMPQ        R13, $+16
-	JLT         part99
+	JLT         part105
 	VMOVUPS     (BX)(R14*4), Y8
 	VMOVUPS     32(BX)(R14*4), Y9
 	VMOVUPS     (SI)(R14*4), Y10
@@ -2311,11 +2555,11 @@ loop100:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop100
+	JMP         loop106
 
-part99:
+part105:
 	TESTQ       R13, R13
-	JZ          done101
+	JZ          done107
 	LEAQ        masksAVX2<>+0(SB), R15
 	NEGQ        R13
 	VMOVUPS     64(R15)(R13*4), Y8
@@ -2363,7 +2607,7 @@ part99:
 	VFMADD231PS Y8, Y12, Y6
 	VFMADD231PS Y9, Y13, Y7
 
-done101:
+done107:
 	MOVQ         sums+64(FP), AX
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
@@ -2380,21 +2624,21 @@ done101:
 	LEAQ         (R8)(CX*1), AX
 	LEAQ         (R11)(CX*1), SI
 	SUBQ         $0x04, 16(SP)
-	JMP          rows98
+	JMP          rows104
 
-rest96:
-rows102:
+rest102:
+rows108:
 	CMPQ  16(SP), $0x01
-	JLT   finished97
+	JLT   finished103
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  y+56(FP), DX
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop104:
+loop110:
 	CMPQ        DI, $+16
-	JLT         part103
+	JLT         part109
 	VMOVUPS     (BX)(R8*4), Y2
 	VMOVUPS     32(BX)(R8*4), Y3
 	VMOVUPS     (SI)(R8*4), Y4
@@ -2409,11 +2653,11 @@ loop104:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop104
+	JMP         loop110
 
-part103:
+part109:
 	TESTQ       DI, DI
-	JZ          done105
+	JZ          done111
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -2431,7 +2675,7 @@ part103:
 	VFMADD231PS Y2, Y6, Y0
 	VFMADD231PS Y3, Y7, Y1
 
-done105:
+done111:
 	MOVQ         sums+64(FP), DX
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -2444,11 +2688,11 @@ done105:
 	LEAQ         (AX)(CX*1), AX
 	LEAQ         (SI)(CX*1), SI
 	SUBQ         $0x01, 16(SP)
-	JMP          rows102
+	JMP          rows108
 
-finished97:
+finished103:
 	DECQ 8(SP)
-	JNZ  run95
+	JNZ  run101
 	VZEROUPPER
 	RET
 
@@ -2461,9 +2705,9 @@ TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop108:
+loop114:
 	CMPQ    AX, $+32
-	JLT     single107
+	JLT     single113
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2474,7 +2718,7 @@ loop108:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run109:
+run115:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2488,7 +2732,7 @@ run109:
 	VMOVUPS 64(R11)(BX*4), Y6
 	VMOVUPS 96(R11)(BX*4), Y7
 
-row110:
+row116:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (R12)(BX*4), Y10
@@ -2516,21 +2760,21 @@ row110:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row110
+	JNZ          row116
 	DECQ         R10
-	JNZ          run109
+	JNZ          run115
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	VMOVUPS      Y2, 64(DX)(BX*4)
 	VMOVUPS      Y3, 96(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop108
+	JMP          loop114
 
-single107:
-loop111:
+single113:
+loop117:
 	CMPQ    AX, $+16
-	JLT     part106
+	JLT     part112
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2539,7 +2783,7 @@ loop111:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run112:
+run118:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2551,7 +2795,7 @@ run112:
 	VMOVUPS (R11)(BX*4), Y2
 	VMOVUPS 32(R11)(BX*4), Y3
 
-row113:
+row119:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (R12)(BX*4), Y6
@@ -2569,18 +2813,18 @@ row113:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row113
+	JNZ          row119
 	DECQ         R10
-	JNZ          run112
+	JNZ          run118
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop111
+	JMP          loop117
 
-part106:
+part112:
 	TESTQ      AX, AX
-	JZ         done114
+	JZ         done120
 	LEAQ       masksAVX2<>+0(SB), SI
 	NEGQ       AX
 	VMOVUPS    64(SI)(AX*4), Y0
@@ -2593,7 +2837,7 @@ part106:
 	MOVQ       runs+16(FP), R8
 	MOVQ       count+8(FP), R9
 
-run115:
+run121:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+32(FP), R10
@@ -2605,7 +2849,7 @@ run115:
 	VMASKMOVPS (R10)(BX*4), Y0, Y4
 	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
 
-row116:
+row122:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (R11)(BX*4), Y0, Y8
@@ -2623,13 +2867,13 @@ row116:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row116
+	JNZ          row122
 	DECQ         R9
-	JNZ          run115
+	JNZ          run121
 	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
 
-done114:
+done120:
 	VZEROUPPER
 	RET
 
@@ -2641,14 +2885,14 @@ TEXT ·featureGradAVX2(SB), NOSPLIT, $0-72
 	SHLQ $0x02, CX
 	XORQ DX, DX
 
-loop119:
+loop125:
 	CMPQ AX, $+32
-	JLT  single118
+	JLT  single124
 	MOVQ d+40(FP), BX
 	MOVQ runs+16(FP), SI
 	MOVQ count+8(FP), DI
 
-run120:
+run126:
 	MOVLQSX (SI), R8
 	IMULQ   CX, R8
 	ADDQ    p+48(FP), R8
@@ -2672,7 +2916,7 @@ run120:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
-row121:
+row127:
 	VMOVUPS     (BX)(DX*4), Y8
 	VMOVUPS     32(BX)(DX*4), Y9
 	VMOVUPS     (R11)(DX*4), Y10
@@ -2701,7 +2945,7 @@ row121:
 	ADDQ        CX, R11
 	ADDQ        CX, R9
 	DECQ        R10
-	JNZ         row121
+	JNZ         row127
 	VMOVUPS     (R12)(DX*4), Y0
 	VMOVUPS     32(R12)(DX*4), Y1
 	VADDPS      Y4, Y0, Y0
@@ -2715,20 +2959,20 @@ row121:
 	VMOVUPS     Y0, 64(R12)(DX*4)
 	VMOVUPS     Y1, 96(R12)(DX*4)
 	DECQ        DI
-	JNZ         run120
+	JNZ         run126
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop119
+	JMP         loop125
 
-single118:
-loop122:
+single124:
+loop128:
 	CMPQ AX, $+16
-	JLT  part117
+	JLT  part123
 	MOVQ d+40(FP), BX
 	MOVQ runs+16(FP), SI
 	MOVQ count+8(FP), DI
 
-run123:
+run129:
 	MOVLQSX (SI), R8
 	IMULQ   CX, R8
 	ADDQ    p+48(FP), R8
@@ -2748,7 +2992,7 @@ run123:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-row124:
+row130:
 	VMOVUPS     (BX)(DX*4), Y4
 	VMOVUPS     32(BX)(DX*4), Y5
 	VMOVUPS     (R11)(DX*4), Y6
@@ -2765,7 +3009,7 @@ row124:
 	ADDQ        CX, R11
 	ADDQ        CX, R9
 	DECQ        R10
-	JNZ         row124
+	JNZ         row130
 	VMOVUPS     (R12)(DX*4), Y0
 	VMOVUPS     32(R12)(DX*4), Y1
 	VADDPS      Y2, Y0, Y0
@@ -2773,14 +3017,14 @@ row124:
 	VMOVUPS     Y0, (R12)(DX*4)
 	VMOVUPS     Y1, 32(R12)(DX*4)
 	DECQ        DI
-	JNZ         run123
+	JNZ         run129
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop122
+	JMP         loop128
 
-part117:
+part123:
 	TESTQ   AX, AX
-	JZ      done125
+	JZ      done131
 	LEAQ    masksAVX2<>+0(SB), BX
 	NEGQ    AX
 	VMOVUPS 64(BX)(AX*4), Y0
@@ -2789,7 +3033,7 @@ part117:
 	MOVQ    runs+16(FP), BX
 	MOVQ    count+8(FP), SI
 
-run126:
+run132:
 	MOVLQSX    (BX), DI
 	IMULQ      CX, DI
 	ADDQ       p+48(FP), DI
@@ -2809,7 +3053,7 @@ run126:
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
-row127:
+row133:
 	VMASKMOVPS  (AX)(DX*4), Y0, Y6
 	VMASKMOVPS  32(AX)(DX*4), Y1, Y7
 	VMASKMOVPS  (R10)(DX*4), Y0, Y8
@@ -2826,7 +3070,7 @@ row127:
 	ADDQ        CX, R10
 	ADDQ        CX, R8
 	DECQ        R9
-	JNZ         row127
+	JNZ         row133
 	VMASKMOVPS  (R11)(DX*4), Y0, Y2
 	VMASKMOVPS  32(R11)(DX*4), Y1, Y3
 	VADDPS      Y4, Y2, Y2
@@ -2834,9 +3078,9 @@ row127:
 	VMASKMOVPS  Y2, Y0, (R11)(DX*4)
 	VMASKMOVPS  Y3, Y1, 32(R11)(DX*4)
 	DECQ        SI
-	JNZ         run126
+	JNZ         run132
 
-done125:
+done131:
 	VZEROUPPER
 	RET
 
@@ -2850,9 +3094,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows130:
+rows136:
 	CMPQ  AX, $0x04
-	JLT   rest128
+	JLT   rest134
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -2867,9 +3111,9 @@ rows130:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop132:
+loop138:
 	CMPQ        R10, $+16
-	JLT         part131
+	JLT         part137
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -2890,11 +3134,11 @@ loop132:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop132
+	JMP         loop138
 
-part131:
+part137:
 	TESTQ       R10, R10
-	JZ          done133
+	JZ          done139
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -2918,7 +3162,7 @@ part131:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done133:
+done139:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -2932,20 +3176,20 @@ done133:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows130
+	JMP          rows136
 
-rest128:
-rows134:
+rest134:
+rows140:
 	CMPQ  AX, $0x01
-	JLT   finished129
+	JLT   finished135
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop136:
+loop142:
 	CMPQ        DI, $+16
-	JLT         part135
+	JLT         part141
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -2954,11 +3198,11 @@ loop136:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop136
+	JMP         loop142
 
-part135:
+part141:
 	TESTQ       DI, DI
-	JZ          done137
+	JZ          done143
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -2970,7 +3214,7 @@ part135:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done137:
+done143:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -2980,9 +3224,9 @@ done137:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows134
+	JMP          rows140
 
-finished129:
+finished135:
 	VZEROUPPER
 	RET
 
@@ -2996,9 +3240,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop139:
+loop145:
 	CMPQ    AX, $+16
-	JLT     part138
+	JLT     part144
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -3008,7 +3252,7 @@ loop139:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row140:
+row146:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -3017,14 +3261,14 @@ row140:
 	VADDPS       Y7, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row140
+	JNZ          row146
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y2, Y2
 	VMULPS       Y6, Y3, Y3
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row141:
+row147:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -3037,14 +3281,14 @@ row141:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row141
+	JNZ          row147
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y1
 	VMULPS       Y0, Y5, Y0
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row142:
+row148:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y3
 	VSUBPS  Y1, Y2, Y2
@@ -3053,14 +3297,14 @@ row142:
 	VMOVUPS Y3, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row142
+	JNZ     row148
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop139
+	JMP     loop145
 
-part138:
+part144:
 	TESTQ      AX, AX
-	JZ         done143
+	JZ         done149
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -3074,7 +3318,7 @@ part138:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row144:
+row150:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -3083,14 +3327,14 @@ row144:
 	VADDPS       Y9, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row144
+	JNZ          row150
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row145:
+row151:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -3103,14 +3347,14 @@ row145:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row145
+	JNZ          row151
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y3
 	VMULPS       Y2, Y7, Y2
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row146:
+row152:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VSUBPS     Y3, Y4, Y4
@@ -3119,9 +3363,9 @@ row146:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row146
+	JNZ        row152
 
-done143:
+done149:
 	VZEROUPPER
 	RET
 
@@ -3135,9 +3379,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop148:
+loop154:
 	CMPQ         AX, $+16
-	JLT          part147
+	JLT          part153
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -3150,7 +3394,7 @@ loop148:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row149:
+row155:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -3166,7 +3410,7 @@ row149:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row149
+	JNZ          row155
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -3196,7 +3440,7 @@ row149:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row150:
+row156:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -3205,14 +3449,14 @@ row150:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row150
+	JNZ     row156
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop148
+	JMP     loop154
 
-part147:
+part153:
 	TESTQ        AX, AX
-	JZ           done151
+	JZ           done157
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -3229,7 +3473,7 @@ part147:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row152:
+row158:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -3245,7 +3489,7 @@ row152:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row152
+	JNZ          row158
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -3275,7 +3519,7 @@ row152:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row153:
+row159:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -3284,9 +3528,9 @@ row153:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row153
+	JNZ        row159
 
-done151:
+done157:
 	VZEROUPPER
 	RET
 
@@ -3304,9 +3548,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop155:
+loop161:
 	CMPQ         AX, $+16
-	JLT          part154
+	JLT          part160
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -3319,7 +3563,7 @@ loop155:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row156:
+row162:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -3335,7 +3579,7 @@ row156:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row156
+	JNZ          row162
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -3348,7 +3592,7 @@ row156:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row157:
+row163:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -3372,7 +3616,7 @@ row157:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row157
+	JNZ          row163
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -3423,7 +3667,7 @@ row157:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row158:
+row164:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -3437,14 +3681,14 @@ row158:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row158
+	JNZ          row164
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop155
+	JMP          loop161
 
-part154:
+part160:
 	TESTQ        AX, AX
-	JZ           done159
+	JZ           done165
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -3461,7 +3705,7 @@ part154:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row160:
+row166:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -3477,7 +3721,7 @@ row160:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row160
+	JNZ          row166
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -3490,7 +3734,7 @@ row160:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row161:
+row167:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -3514,7 +3758,7 @@ row161:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row161
+	JNZ          row167
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -3565,7 +3809,7 @@ row161:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row162:
+row168:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -3579,9 +3823,9 @@ row162:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row162
+	JNZ          row168
 
-done159:
+done165:
 	VZEROUPPER
 	RET
 
@@ -3598,9 +3842,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop165:
+loop171:
 	CMPQ         AX, $+32
-	JLT          single164
+	JLT          single170
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -3622,7 +3866,7 @@ loop165:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row166:
+row172:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -3637,15 +3881,15 @@ row166:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row166
+	JNZ     row172
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop165
+	JMP     loop171
 
-single164:
-loop167:
+single170:
+loop173:
 	CMPQ         AX, $+16
-	JLT          part163
+	JLT          part169
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -3658,7 +3902,7 @@ loop167:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row168:
+row174:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -3667,14 +3911,14 @@ row168:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row168
+	JNZ     row174
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop167
+	JMP     loop173
 
-part163:
+part169:
 	TESTQ        AX, AX
-	JZ           done169
+	JZ           done175
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -3691,7 +3935,7 @@ part163:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row170:
+row176:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -3700,9 +3944,9 @@ row170:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row170
+	JNZ        row176
 
-done169:
+done175:
 	VZEROUPPER
 	RET
 
@@ -3719,9 +3963,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop173:
+loop179:
 	CMPQ  AX, $+32
-	JLT   single172
+	JLT   single178
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -3729,7 +3973,7 @@ loop173:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row174:
+row180:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -3740,7 +3984,7 @@ row174:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row174
+	JNZ          row180
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -3753,25 +3997,25 @@ row174:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop173
+	JMP          loop179
 
-single172:
-loop175:
+single178:
+loop181:
 	CMPQ  AX, $+16
-	JLT   part171
+	JLT   part177
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row176:
+row182:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row176
+	JNZ          row182
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -3779,11 +4023,11 @@ row176:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop175
+	JMP          loop181
 
-part171:
+part177:
 	TESTQ   AX, AX
-	JZ      done177
+	JZ      done183
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -3793,21 +4037,21 @@ part171:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row178:
+row184:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row178
+	JNZ          row184
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done177:
+done183:
 	VZEROUPPER
 	RET
 
@@ -3826,16 +4070,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop180:
+loop186:
 	CMPQ AX, $+16
-	JLT  part179
+	JLT  part185
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row181:
+row187:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -3861,14 +4105,14 @@ row181:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row181
+	JNZ          row187
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop180
+	JMP          loop186
 
-part179:
+part185:
 	TESTQ   AX, AX
-	JZ      done182
+	JZ      done188
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -3879,7 +4123,7 @@ part179:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row183:
+row189:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -3905,9 +4149,9 @@ row183:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row183
+	JNZ          row189
 
-done182:
+done188:
 	VZEROUPPER
 	RET
 
@@ -3933,7 +4177,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block184:
+block190:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -3981,6 +4225,6 @@ block184:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block184
+	JNZ         block190
 	VZEROUPPER
 	RET

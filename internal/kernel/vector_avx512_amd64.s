@@ -738,6 +738,162 @@ GLOBL const3efffffeAVX512<>(SB), RODATA|NOPTR, $4
 DATA const3f800000AVX512<>+0(SB)/4, $0x3f800000
 GLOBL const3f800000AVX512<>(SB), RODATA|NOPTR, $4
 
+// func expRowsAVX512(rows int, n int, x *float32, xrs int, shift *float32, sum *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·expRowsAVX512(SB), NOSPLIT, $0-48
+	MOVQ         rows+0(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         xrs+24(FP), DX
+	SHLQ         $0x02, DX
+	MOVQ         shift+32(FP), BX
+	MOVQ         sum+40(FP), SI
+	VBROADCASTSS const3fb8aa3bAVX512<>+0(SB), Z0
+	VBROADCASTSS constc2fe0000AVX512<>+0(SB), Z1
+	VBROADCASTSS const43000000AVX512<>+0(SB), Z2
+	VBROADCASTSS const3aae0ad5AVX512<>+0(SB), Z3
+	VBROADCASTSS const3c1e844aAVX512<>+0(SB), Z4
+	VBROADCASTSS const3d635cbdAVX512<>+0(SB), Z5
+	VBROADCASTSS const3e75fcb5AVX512<>+0(SB), Z6
+	VBROADCASTSS const3f317211AVX512<>+0(SB), Z7
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
+
+row54:
+	MOVQ         n+8(FP), DI
+	VBROADCASTSS (BX), Z9
+	VPXORD       Z10, Z10, Z10
+	XORQ         R8, R8
+
+loop57:
+	CMPQ        DI, $+32
+	JLT         single56
+	VMOVUPS     (CX)(R8*4), Z11
+	VFMSUB132PS Z0, Z9, Z11
+	VMAXPS      Z11, Z1, Z11
+	VMINPS      Z11, Z2, Z11
+	VMOVUPS     64(CX)(R8*4), Z12
+	VFMSUB132PS Z0, Z9, Z12
+	VMAXPS      Z12, Z1, Z12
+	VMINPS      Z12, Z2, Z12
+	VCVTPS2DQ   Z11, Z13
+	VRNDSCALEPS $0x08, Z11, Z14
+	VSUBPS      Z14, Z11, Z11
+	VPSLLD      $0x17, Z13, Z13
+	VCVTPS2DQ   Z12, Z14
+	VRNDSCALEPS $0x08, Z12, Z15
+	VSUBPS      Z15, Z12, Z12
+	VPSLLD      $0x17, Z14, Z14
+	VMOVAPS     Z3, Z15
+	VMOVAPS     Z3, Z16
+	VFMADD213PS Z4, Z11, Z15
+	VFMADD213PS Z4, Z12, Z16
+	VFMADD213PS Z5, Z11, Z15
+	VFMADD213PS Z5, Z12, Z16
+	VFMADD213PS Z6, Z11, Z15
+	VFMADD213PS Z6, Z12, Z16
+	VFMADD213PS Z7, Z11, Z15
+	VFMADD213PS Z7, Z12, Z16
+	VFMADD213PS Z8, Z11, Z15
+	VFMADD213PS Z8, Z12, Z16
+	VPADDD      Z13, Z15, Z15
+	VMOVUPS     Z15, (CX)(R8*4)
+	VPADDD      Z14, Z16, Z16
+	VMOVUPS     Z16, 64(CX)(R8*4)
+	VADDPS      Z16, Z15, Z15
+	VADDPS      Z15, Z10, Z10
+	ADDQ        $+32, R8
+	SUBQ        $+32, DI
+	JMP         loop57
+
+single56:
+loop58:
+	CMPQ        DI, $+16
+	JLT         part55
+	VMOVUPS     (CX)(R8*4), Z11
+	VFMSUB132PS Z0, Z9, Z11
+	VMAXPS      Z11, Z1, Z11
+	VMINPS      Z11, Z2, Z11
+	VCVTPS2DQ   Z11, Z12
+	VRNDSCALEPS $0x08, Z11, Z13
+	VSUBPS      Z13, Z11, Z11
+	VPSLLD      $0x17, Z12, Z12
+	VMOVAPS     Z3, Z13
+	VFMADD213PS Z4, Z11, Z13
+	VFMADD213PS Z5, Z11, Z13
+	VFMADD213PS Z6, Z11, Z13
+	VFMADD213PS Z7, Z11, Z13
+	VFMADD213PS Z8, Z11, Z13
+	VPADDD      Z12, Z13, Z13
+	VMOVUPS     Z13, (CX)(R8*4)
+	VADDPS      Z13, Z10, Z10
+	ADDQ        $+16, R8
+	SUBQ        $+16, DI
+	JMP         loop58
+
+part55:
+	TESTQ       DI, DI
+	JZ          done59
+	MOVL        $-1, R9
+	BZHIL       DI, R9, R9
+	KMOVW       R9, K1
+	VMOVUPS.Z   (CX)(R8*4), K1, Z11
+	VFMSUB132PS Z0, Z9, Z11
+	VMAXPS      Z11, Z1, Z9
+	VMINPS      Z9, Z2, Z9
+	VCVTPS2DQ   Z9, Z11
+	VRNDSCALEPS $0x08, Z9, Z12
+	VSUBPS      Z12, Z9, Z9
+	VPSLLD      $0x17, Z11, Z11
+	VMOVAPS     Z3, Z12
+	VFMADD213PS Z4, Z9, Z12
+	VFMADD213PS Z5, Z9, Z12
+	VFMADD213PS Z6, Z9, Z12
+	VFMADD213PS Z7, Z9, Z12
+	VFMADD213PS Z8, Z9, Z12
+	VPADDD      Z11, Z12, Z12
+	VMOVUPS     Z12, K1, (CX)(R8*4)
+	VMOVAPS.Z   Z12, K1, Z9
+	VADDPS      Z9, Z10, Z10
+
+done59:
+	VEXTRACTF64X4 $0x01, Z10, Y9
+	VADDPS        Y9, Y10, Y9
+	VEXTRACTF128  $0x01, Y9, X11
+	VADDPS        X11, X9, X11
+	VPERMILPS     $0x4e, X11, X9
+	VADDPS        X9, X11, X11
+	VPERMILPS     $0xb1, X11, X9
+	VADDPS        X9, X11, X11
+	VADDSS        (SI), X11, X11
+	VMOVSS        X11, (SI)
+	ADDQ          DX, CX
+	ADDQ          $0x04, BX
+	ADDQ          $0x04, SI
+	DECQ          AX
+	JNZ           row54
+	VZEROUPPER
+	RET
+
+DATA constc2fe0000AVX512<>+0(SB)/4, $0xc2fe0000
+GLOBL constc2fe0000AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const43000000AVX512<>+0(SB)/4, $0x43000000
+GLOBL const43000000AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3aae0ad5AVX512<>+0(SB)/4, $0x3aae0ad5
+GLOBL const3aae0ad5AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3c1e844aAVX512<>+0(SB)/4, $0x3c1e844a
+GLOBL const3c1e844aAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3d635cbdAVX512<>+0(SB)/4, $0x3d635cbd
+GLOBL const3d635cbdAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3e75fcb5AVX512<>+0(SB)/4, $0x3e75fcb5
+GLOBL const3e75fcb5AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3f317211AVX512<>+0(SB)/4, $0x3f317211
+GLOBL const3f317211AVX512<>(SB), RODATA|NOPTR, $4
+
 // func geluAVX512(n int, dst *float32, x *float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·geluAVX512(SB), NOSPLIT, $0-24
@@ -763,9 +919,9 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z16
 	XORQ         BX, BX
 
-loop55:
+loop61:
 	CMPQ         AX, $+16
-	JLT          part54
+	JLT          part60
 	VMOVUPS      (DX)(BX*4), Z17
 	VMULPS       Z17, Z17, Z18
 	VFMADD213PS  Z0, Z1, Z18
@@ -794,11 +950,11 @@ loop55:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop55
+	JMP          loop61
 
-part54:
+part60:
 	TESTQ        AX, AX
-	JZ           done56
+	JZ           done62
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -829,7 +985,7 @@ part54:
 	VDIVPS       Z0, Z17, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done56:
+done62:
 	VZEROUPPER
 	RET
 
@@ -869,9 +1025,9 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const41200000AVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop58:
+loop64:
 	CMPQ         AX, $+16
-	JLT          part57
+	JLT          part63
 	VMOVUPS      (BX)(SI*4), Z21
 	VMINPS       Z21, Z20, Z21
 	VMAXPS       Z21, Z19, Z21
@@ -911,11 +1067,11 @@ loop58:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop58
+	JMP          loop64
 
-part57:
+part63:
 	TESTQ        AX, AX
-	JZ           done59
+	JZ           done65
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -957,7 +1113,7 @@ part57:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done59:
+done65:
 	VZEROUPPER
 	RET
 
@@ -983,9 +1139,9 @@ TEXT ·varianceAVX512(SB), NOSPLIT, $0-28
 	VPXORD       Z2, Z2, Z2
 	XORQ         DX, DX
 
-loop62:
+loop68:
 	CMPQ        AX, $+32
-	JLT         single61
+	JLT         single67
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
@@ -994,22 +1150,22 @@ loop62:
 	VFMADD231PS Z3, Z3, Z2
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop62
+	JMP         loop68
 
-single61:
-loop63:
+single67:
+loop69:
 	CMPQ        AX, $+16
-	JLT         part60
+	JLT         part66
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop63
+	JMP         loop69
 
-part60:
+part66:
 	TESTQ       AX, AX
-	JZ          done64
+	JZ          done70
 	MOVL        $-1, BX
 	BZHIL       AX, BX, BX
 	KMOVW       BX, K1
@@ -1018,7 +1174,7 @@ part60:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z0, Z1
 
-done64:
+done70:
 	VADDPS        Z2, Z1, Z1
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
@@ -1043,9 +1199,9 @@ TEXT ·normalizeAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop67:
+loop73:
 	CMPQ    AX, $+32
-	JLT     single66
+	JLT     single72
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1060,12 +1216,12 @@ loop67:
 	VMOVUPS Z2, 64(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop67
+	JMP     loop73
 
-single66:
-loop68:
+single72:
+loop74:
 	CMPQ    AX, $+16
-	JLT     part65
+	JLT     part71
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1074,11 +1230,11 @@ loop68:
 	VMOVUPS Z2, (CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop68
+	JMP     loop74
 
-part65:
+part71:
 	TESTQ     AX, AX
-	JZ        done69
+	JZ        done75
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -1089,7 +1245,7 @@ part65:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 
-done69:
+done75:
 	VZEROUPPER
 	RET
 
@@ -1105,9 +1261,9 @@ TEXT ·normalizeBiasAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Z1
 	XORQ         DI, DI
 
-loop72:
+loop78:
 	CMPQ        AX, $+32
-	JLT         single71
+	JLT         single77
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1124,12 +1280,12 @@ loop72:
 	VMOVUPS     Z2, 64(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop72
+	JMP         loop78
 
-single71:
-loop73:
+single77:
+loop79:
 	CMPQ        AX, $+16
-	JLT         part70
+	JLT         part76
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1139,11 +1295,11 @@ loop73:
 	VMOVUPS     Z2, (CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop73
+	JMP         loop79
 
-part70:
+part76:
 	TESTQ       AX, AX
-	JZ          done74
+	JZ          done80
 	MOVL        $-1, R8
 	BZHIL       AX, R8, R8
 	KMOVW       R8, K1
@@ -1155,7 +1311,7 @@ part70:
 	VFMADD213PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (CX)(DI*4)
 
-done74:
+done80:
 	VZEROUPPER
 	RET
 
@@ -1172,9 +1328,9 @@ TEXT ·normSumsAVX512(SB), NOSPLIT, $0-48
 	VPXORD       Z3, Z3, Z3
 	XORQ         SI, SI
 
-loop76:
+loop82:
 	CMPQ        AX, $+16
-	JLT         part75
+	JLT         part81
 	VMOVUPS     (DX)(SI*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
@@ -1185,11 +1341,11 @@ loop76:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop76
+	JMP         loop82
 
-part75:
+part81:
 	TESTQ       AX, AX
-	JZ          done77
+	JZ          done83
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1203,7 +1359,7 @@ part75:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z1, Z3
 
-done77:
+done83:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1239,9 +1395,9 @@ TEXT ·normGradAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS s2+52(FP), Z3
 	XORQ         DI, DI
 
-loop79:
+loop85:
 	CMPQ         AX, $+16
-	JLT          part78
+	JLT          part84
 	VMOVUPS      (DX)(DI*4), Z4
 	VSUBPS       Z0, Z4, Z4
 	VMULPS       Z1, Z4, Z4
@@ -1254,11 +1410,11 @@ loop79:
 	VMOVUPS      Z4, (SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop79
+	JMP          loop85
 
-part78:
+part84:
 	TESTQ        AX, AX
-	JZ           done80
+	JZ           done86
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1273,7 +1429,7 @@ part78:
 	VMULPS       Z1, Z2, Z0
 	VMOVUPS      Z0, K1, (SI)(DI*4)
 
-done80:
+done86:
 	VZEROUPPER
 	RET
 
@@ -1288,9 +1444,9 @@ TEXT ·gainGradAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop82:
+loop88:
 	CMPQ        AX, $+16
-	JLT         part81
+	JLT         part87
 	VMOVUPS     (DX)(SI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1300,11 +1456,11 @@ loop82:
 	VMOVUPS     Z3, (BX)(SI*4)
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop82
+	JMP         loop88
 
-part81:
+part87:
 	TESTQ       AX, AX
-	JZ          done83
+	JZ          done89
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1316,7 +1472,7 @@ part81:
 	VFMADD231PS Z2, Z0, Z1
 	VMOVUPS     Z1, K1, (BX)(SI*4)
 
-done83:
+done89:
 	VZEROUPPER
 	RET
 
@@ -1340,9 +1496,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop85:
+loop91:
 	CMPQ         AX, $+16
-	JLT          part84
+	JLT          part90
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -1367,11 +1523,11 @@ loop85:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop85
+	JMP          loop91
 
-part84:
+part90:
 	TESTQ        AX, AX
-	JZ           done86
+	JZ           done92
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1398,7 +1554,7 @@ part84:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done86:
+done92:
 	VZEROUPPER
 	RET
 
@@ -1417,9 +1573,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop89:
+loop95:
 	CMPQ    AX, $+64
-	JLT     single88
+	JLT     single94
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -1429,7 +1585,7 @@ loop89:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row90:
+row96:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -1451,22 +1607,22 @@ row90:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row90
+	JNZ          row96
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop89
+	JMP          loop95
 
-single88:
-loop91:
+single94:
+loop97:
 	CMPQ    AX, $+16
-	JLT     part87
+	JLT     part93
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row92:
+row98:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -1476,14 +1632,14 @@ row92:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row92
+	JNZ          row98
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop91
+	JMP          loop97
 
-part87:
+part93:
 	TESTQ     AX, AX
-	JZ        done93
+	JZ        done99
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -1492,7 +1648,7 @@ part87:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row94:
+row100:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -1502,9 +1658,9 @@ row94:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row94
+	JNZ          row100
 
-done93:
+done99:
 	VZEROUPPER
 	RET
 
@@ -1519,7 +1675,7 @@ TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run95:
+run101:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -1532,9 +1688,9 @@ run95:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows98:
+rows104:
 	CMPQ   16(SP), $0x04
-	JLT    rest96
+	JLT    rest102
 	LEAQ   (AX)(CX*1), DX
 	LEAQ   (DX)(CX*1), DI
 	LEAQ   (DI)(CX*1), R8
@@ -1549,9 +1705,9 @@ rows98:
 	MOVQ   n+0(FP), R13
 	XORQ   R14, R14
 
-loop100:
+loop106:
 	CMPQ        R13, $+16
-	JLT         part99
+	JLT         part105
 	VMOVUPS     (BX)(R14*4), Z4
 	VMOVUPS     (SI)(R14*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -1575,11 +1731,11 @@ loop100:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop100
+	JMP         loop106
 
-part99:
+part105:
 	TESTQ       R13, R13
-	JZ          done101
+	JZ          done107
 	MOVL        $-1, R15
 	BZHIL       R13, R15, R15
 	KMOVW       R15, K1
@@ -1605,7 +1761,7 @@ part99:
 	VMOVUPS.Z   (R12)(R14*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done101:
+done107:
 	MOVQ          sums+64(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
@@ -1626,20 +1782,20 @@ done101:
 	LEAQ          (R8)(CX*1), AX
 	LEAQ          (R11)(CX*1), SI
 	SUBQ          $0x04, 16(SP)
-	JMP           rows98
+	JMP           rows104
 
-rest96:
-rows102:
+rest102:
+rows108:
 	CMPQ   16(SP), $0x01
-	JLT    finished97
+	JLT    finished103
 	VPXORD Z7, Z7, Z7
 	MOVQ   y+56(FP), DX
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop104:
+loop110:
 	CMPQ        DI, $+16
-	JLT         part103
+	JLT         part109
 	VMOVUPS     (BX)(R8*4), Z4
 	VMOVUPS     (SI)(R8*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -1648,11 +1804,11 @@ loop104:
 	VFMADD231PS Z4, Z5, Z7
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop104
+	JMP         loop110
 
-part103:
+part109:
 	TESTQ       DI, DI
-	JZ          done105
+	JZ          done111
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -1663,7 +1819,7 @@ part103:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z7
 
-done105:
+done111:
 	MOVQ          sums+64(FP), DX
 	VEXTRACTF64X4 $0x01, Z7, Y4
 	VADDPS        Y4, Y7, Y4
@@ -1677,11 +1833,11 @@ done105:
 	LEAQ          (AX)(CX*1), AX
 	LEAQ          (SI)(CX*1), SI
 	SUBQ          $0x01, 16(SP)
-	JMP           rows102
+	JMP           rows108
 
-finished97:
+finished103:
 	DECQ 8(SP)
-	JNZ  run95
+	JNZ  run101
 	VZEROUPPER
 	RET
 
@@ -1694,9 +1850,9 @@ TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop108:
+loop114:
 	CMPQ    AX, $+32
-	JLT     single107
+	JLT     single113
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -1705,7 +1861,7 @@ loop108:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run109:
+run115:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -1717,7 +1873,7 @@ run109:
 	VMOVUPS (R11)(BX*4), Z2
 	VMOVUPS 64(R11)(BX*4), Z3
 
-row110:
+row116:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (R12)(BX*4), Z6
@@ -1735,19 +1891,19 @@ row110:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row110
+	JNZ          row116
 	DECQ         R10
-	JNZ          run109
+	JNZ          run115
 	VMOVUPS      Z0, (DX)(BX*4)
 	VMOVUPS      Z1, 64(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop108
+	JMP          loop114
 
-single107:
-loop111:
+single113:
+loop117:
 	CMPQ    AX, $+16
-	JLT     part106
+	JLT     part112
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -1755,7 +1911,7 @@ loop111:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run112:
+run118:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -1766,7 +1922,7 @@ run112:
 	ADDQ    $0x0c, R9
 	VMOVUPS (R11)(BX*4), Z1
 
-row113:
+row119:
 	VBROADCASTSS (DI), Z2
 	VBROADCASTSS (R8), Z3
 	VMOVUPS      (R12)(BX*4), Z4
@@ -1779,17 +1935,17 @@ row113:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row113
+	JNZ          row119
 	DECQ         R10
-	JNZ          run112
+	JNZ          run118
 	VMOVUPS      Z0, (DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop111
+	JMP          loop117
 
-part106:
+part112:
 	TESTQ     AX, AX
-	JZ        done114
+	JZ        done120
 	MOVL      $-1, SI
 	BZHIL     AX, SI, SI
 	KMOVW     SI, K1
@@ -1800,7 +1956,7 @@ part106:
 	MOVQ      runs+16(FP), R8
 	MOVQ      count+8(FP), R9
 
-run115:
+run121:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+32(FP), R10
@@ -1811,7 +1967,7 @@ run115:
 	ADDQ      $0x0c, R8
 	VMOVUPS.Z (R10)(BX*4), K1, Z1
 
-row116:
+row122:
 	VBROADCASTSS (SI), Z2
 	VBROADCASTSS (DI), Z3
 	VMOVUPS.Z    (R11)(BX*4), K1, Z4
@@ -1824,12 +1980,12 @@ row116:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row116
+	JNZ          row122
 	DECQ         R9
-	JNZ          run115
+	JNZ          run121
 	VMOVUPS      Z0, K1, (DX)(BX*4)
 
-done114:
+done120:
 	VZEROUPPER
 	RET
 
@@ -1841,14 +1997,14 @@ TEXT ·featureGradAVX512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, CX
 	XORQ DX, DX
 
-loop119:
+loop125:
 	CMPQ AX, $+32
-	JLT  single118
+	JLT  single124
 	MOVQ d+40(FP), BX
 	MOVQ runs+16(FP), SI
 	MOVQ count+8(FP), DI
 
-run120:
+run126:
 	MOVLQSX (SI), R8
 	IMULQ   CX, R8
 	ADDQ    p+48(FP), R8
@@ -1868,7 +2024,7 @@ run120:
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
-row121:
+row127:
 	VMOVUPS     (BX)(DX*4), Z4
 	VMOVUPS     (R11)(DX*4), Z5
 	VFMADD231PS Z0, Z4, Z5
@@ -1885,7 +2041,7 @@ row121:
 	ADDQ        CX, R11
 	ADDQ        CX, R9
 	DECQ        R10
-	JNZ         row121
+	JNZ         row127
 	VMOVUPS     (R12)(DX*4), Z0
 	VADDPS      Z2, Z0, Z0
 	VMOVUPS     Z0, (R12)(DX*4)
@@ -1893,20 +2049,20 @@ row121:
 	VADDPS      Z3, Z0, Z0
 	VMOVUPS     Z0, 64(R12)(DX*4)
 	DECQ        DI
-	JNZ         run120
+	JNZ         run126
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop119
+	JMP         loop125
 
-single118:
-loop122:
+single124:
+loop128:
 	CMPQ AX, $+16
-	JLT  part117
+	JLT  part123
 	MOVQ d+40(FP), BX
 	MOVQ runs+16(FP), SI
 	MOVQ count+8(FP), DI
 
-run123:
+run129:
 	MOVLQSX (SI), R8
 	IMULQ   CX, R8
 	ADDQ    p+48(FP), R8
@@ -1924,7 +2080,7 @@ run123:
 	VMOVUPS (R8)(DX*4), Z0
 	VPXORD  Z6, Z6, Z6
 
-row124:
+row130:
 	VMOVUPS     (BX)(DX*4), Z1
 	VMOVUPS     (R11)(DX*4), Z2
 	VFMADD231PS Z0, Z1, Z2
@@ -1935,19 +2091,19 @@ row124:
 	ADDQ        CX, R11
 	ADDQ        CX, R9
 	DECQ        R10
-	JNZ         row124
+	JNZ         row130
 	VMOVUPS     (R12)(DX*4), Z0
 	VADDPS      Z6, Z0, Z0
 	VMOVUPS     Z0, (R12)(DX*4)
 	DECQ        DI
-	JNZ         run123
+	JNZ         run129
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop122
+	JMP         loop128
 
-part117:
+part123:
 	TESTQ AX, AX
-	JZ    done125
+	JZ    done131
 	MOVL  $-1, BX
 	BZHIL AX, BX, BX
 	KMOVW BX, K1
@@ -1955,7 +2111,7 @@ part117:
 	MOVQ  runs+16(FP), BX
 	MOVQ  count+8(FP), SI
 
-run126:
+run132:
 	MOVLQSX   (BX), DI
 	IMULQ     CX, DI
 	ADDQ      p+48(FP), DI
@@ -1973,7 +2129,7 @@ run126:
 	VMOVUPS.Z (DI)(DX*4), K1, Z0
 	VPXORD    Z7, Z7, Z7
 
-row127:
+row133:
 	VMOVUPS.Z   (AX)(DX*4), K1, Z1
 	VMOVUPS.Z   (R10)(DX*4), K1, Z2
 	VFMADD231PS Z0, Z1, Z2
@@ -1984,14 +2140,14 @@ row127:
 	ADDQ        CX, R10
 	ADDQ        CX, R8
 	DECQ        R9
-	JNZ         row127
+	JNZ         row133
 	VMOVUPS.Z   (R11)(DX*4), K1, Z0
 	VADDPS      Z7, Z0, Z0
 	VMOVUPS     Z0, K1, (R11)(DX*4)
 	DECQ        SI
-	JNZ         run126
+	JNZ         run132
 
-done125:
+done131:
 	VZEROUPPER
 	RET
 
@@ -2005,9 +2161,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows130:
+rows136:
 	CMPQ   AX, $0x04
-	JLT    rest128
+	JLT    rest134
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -2018,9 +2174,9 @@ rows130:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop132:
+loop138:
 	CMPQ        R10, $+16
-	JLT         part131
+	JLT         part137
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -2032,11 +2188,11 @@ loop132:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop132
+	JMP         loop138
 
-part131:
+part137:
 	TESTQ       R10, R10
-	JZ          done133
+	JZ          done139
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -2050,7 +2206,7 @@ part131:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done133:
+done139:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -2068,29 +2224,29 @@ done133:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows130
+	JMP           rows136
 
-rest128:
-rows134:
+rest134:
+rows140:
 	CMPQ   AX, $0x01
-	JLT    finished129
+	JLT    finished135
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop136:
+loop142:
 	CMPQ        DI, $+16
-	JLT         part135
+	JLT         part141
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop136
+	JMP         loop142
 
-part135:
+part141:
 	TESTQ       DI, DI
-	JZ          done137
+	JZ          done143
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2098,7 +2254,7 @@ part135:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done137:
+done143:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -2109,9 +2265,9 @@ done137:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows134
+	JMP           rows140
 
-finished129:
+finished135:
 	VZEROUPPER
 	RET
 
@@ -2126,27 +2282,27 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop139:
+loop145:
 	CMPQ    AX, $+16
-	JLT     part138
+	JLT     part144
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row140:
+row146:
 	VMOVUPS (R8)(SI*4), Z4
 	VSUBPS  Z1, Z4, Z4
 	VADDPS  Z4, Z2, Z2
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row140
+	JNZ     row146
 	VMULPS  Z0, Z2, Z4
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row141:
+row147:
 	VMOVUPS (R8)(SI*4), Z7
 	VSUBPS  Z1, Z7, Z7
 	VSUBPS  Z4, Z7, Z7
@@ -2154,25 +2310,25 @@ row141:
 	VMOVUPS Z7, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row141
+	JNZ     row147
 	VMULPS  Z0, Z3, Z1
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row142:
+row148:
 	VMOVUPS (R8)(SI*4), Z4
 	VSUBPS  Z1, Z4, Z4
 	VMOVUPS Z4, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row142
+	JNZ     row148
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop139
+	JMP     loop145
 
-part138:
+part144:
 	TESTQ     AX, AX
-	JZ        done143
+	JZ        done149
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -2182,18 +2338,18 @@ part138:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row144:
+row150:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z5, Z5
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row144
+	JNZ       row150
 	VMULPS    Z0, Z5, Z2
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row145:
+row151:
 	VMOVUPS.Z (DI)(SI*4), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VSUBPS    Z2, Z3, Z3
@@ -2201,20 +2357,20 @@ row145:
 	VMOVUPS   Z3, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row145
+	JNZ       row151
 	VMULPS    Z0, Z6, Z0
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row146:
+row152:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VSUBPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row146
+	JNZ       row152
 
-done143:
+done149:
 	VZEROUPPER
 	RET
 
@@ -2229,9 +2385,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop148:
+loop154:
 	CMPQ          AX, $+16
-	JLT           part147
+	JLT           part153
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2240,7 +2396,7 @@ loop148:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row149:
+row155:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2250,7 +2406,7 @@ row149:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row149
+	JNZ           row155
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -2268,20 +2424,20 @@ row149:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row150:
+row156:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row150
+	JNZ     row156
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop148
+	JMP     loop154
 
-part147:
+part153:
 	TESTQ         AX, AX
-	JZ            done151
+	JZ            done157
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -2293,7 +2449,7 @@ part147:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row152:
+row158:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2303,7 +2459,7 @@ row152:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row152
+	JNZ           row158
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -2321,15 +2477,15 @@ row152:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row153:
+row159:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row153
+	JNZ       row159
 
-done151:
+done157:
 	VZEROUPPER
 	RET
 
@@ -2348,9 +2504,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop155:
+loop161:
 	CMPQ          AX, $+16
-	JLT           part154
+	JLT           part160
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2359,7 +2515,7 @@ loop155:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row156:
+row162:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2369,7 +2525,7 @@ row156:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row156
+	JNZ           row162
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -2378,7 +2534,7 @@ row156:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row157:
+row163:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -2392,7 +2548,7 @@ row157:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row157
+	JNZ           row163
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -2422,7 +2578,7 @@ row157:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row158:
+row164:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -2431,14 +2587,14 @@ row158:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row158
+	JNZ          row164
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop155
+	JMP          loop161
 
-part154:
+part160:
 	TESTQ         AX, AX
-	JZ            done159
+	JZ            done165
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -2450,7 +2606,7 @@ part154:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row160:
+row166:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2460,7 +2616,7 @@ row160:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row160
+	JNZ           row166
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -2469,7 +2625,7 @@ row160:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row161:
+row167:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -2483,7 +2639,7 @@ row161:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row161
+	JNZ           row167
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -2513,7 +2669,7 @@ row161:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row162:
+row168:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -2522,9 +2678,9 @@ row162:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row162
+	JNZ          row168
 
-done159:
+done165:
 	VZEROUPPER
 	RET
 
@@ -2542,9 +2698,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop165:
+loop171:
 	CMPQ    AX, $+32
-	JLT     single164
+	JLT     single170
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -2556,7 +2712,7 @@ loop165:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row166:
+row172:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -2565,15 +2721,15 @@ row166:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row166
+	JNZ     row172
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop165
+	JMP     loop171
 
-single164:
-loop167:
+single170:
+loop173:
 	CMPQ    AX, $+16
-	JLT     part163
+	JLT     part169
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -2581,20 +2737,20 @@ loop167:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row168:
+row174:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row168
+	JNZ     row174
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop167
+	JMP     loop173
 
-part163:
+part169:
 	TESTQ     AX, AX
-	JZ        done169
+	JZ        done175
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -2605,15 +2761,15 @@ part163:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row170:
+row176:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row170
+	JNZ       row176
 
-done169:
+done175:
 	VZEROUPPER
 	RET
 
@@ -2631,53 +2787,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop173:
+loop179:
 	CMPQ   AX, $+32
-	JLT    single172
+	JLT    single178
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row174:
+row180:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row174
+	JNZ     row180
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop173
+	JMP     loop179
 
-single172:
-loop175:
+single178:
+loop181:
 	CMPQ   AX, $+16
-	JLT    part171
+	JLT    part177
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row176:
+row182:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row176
+	JNZ     row182
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop175
+	JMP     loop181
 
-part171:
+part177:
 	TESTQ  AX, AX
-	JZ     done177
+	JZ     done183
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -2685,16 +2841,16 @@ part171:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row178:
+row184:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row178
+	JNZ       row184
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done177:
+done183:
 	VZEROUPPER
 	RET
 
@@ -2713,16 +2869,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop180:
+loop186:
 	CMPQ AX, $+16
-	JLT  part179
+	JLT  part185
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row181:
+row187:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -2738,14 +2894,14 @@ row181:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row181
+	JNZ          row187
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop180
+	JMP          loop186
 
-part179:
+part185:
 	TESTQ AX, AX
-	JZ    done182
+	JZ    done188
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -2755,7 +2911,7 @@ part179:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row183:
+row189:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -2771,8 +2927,8 @@ row183:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row183
+	JNZ          row189
 
-done182:
+done188:
 	VZEROUPPER
 	RET

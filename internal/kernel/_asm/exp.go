@@ -74,6 +74,74 @@ func (g *gen) exp(e exponent, x vec) vec {
 	return p
 }
 
+// expRows computes 2^t for t = x·log₂e - shift, rounded once. With t = n + f,
+// n an integer and |f| ≤ ½, 2^f is a polynomial of degree 5 that is 1 at 0 and,
+// its rounding included, off by 1.86 units in the last place at most; n is
+// added to its exponent. t is clamped to where that gives exactly 0 and +Inf;
+// a NaN passes. Two vecs go side by side, as each step waits for the one before.
+func (g *gen) expRows() {
+	g.routine("expRows", "rows, n int, x *float32, xrs int, shift, sum *float32)",
+		"sets n numbers of each row to exp(x)/2^shift and adds their sum to sum.")
+	rows, x, xrs := g.arg("rows"), g.arg("x"), g.stride("xrs")
+	shift, sum := g.arg("shift"), g.arg("sum")
+	log2e, lowest, highest := g.constant(math.Log2E), g.constant(-127), g.constant(128)
+	var coef []num
+	for _, c := range []float32{0.00132783747, 0.00967509486, 0.055508364, 0.240221813, 0.693146765, 1} {
+		coef = append(coef, g.constant(c))
+	}
+	row := g.label("row")
+	g.Label(row)
+	n, by, total := g.arg("n"), g.get(num{mem: operand.Mem{Base: shift}}), g.zero()
+	g.loop(n, 2, func(vecs int) {
+		var f, n, p []vec
+		scale, low, high := g.get(log2e), g.get(lowest), g.get(highest)
+		for u := range vecs {
+			t := g.load(x, u)
+			for h := range t {
+				g.VFMSUB132PS(scale[h], by[h], t[h])
+			}
+			f = append(f, g.min(g.max(t, low), high))
+		}
+		for u := range vecs {
+			n = append(n, g.integer(f[u]))
+			f[u] = g.sub(f[u], g.round(f[u]))
+			for _, r := range n[u] {
+				g.VPSLLD(operand.Imm(23), r, r)
+			}
+		}
+		first := g.get(coef[0])
+		for range vecs {
+			p = append(p, g.copy(first))
+		}
+		for _, c := range coef[1:] {
+			c := g.get(c)
+			for u := range vecs {
+				g.horner(p[u], f[u], c)
+			}
+		}
+		for u := range vecs {
+			for h, r := range p[u] {
+				g.VPADDD(n[u][h], r, r)
+			}
+			g.store(p[u], x, u)
+			p[u] = g.valid(p[u])
+		}
+		if vecs == 2 {
+			g.addTo(p[0], p[1])
+		}
+		g.addTo(total, p[0])
+	})
+	all := g.fold(g.VADDPS, total)
+	g.VADDSS(operand.Mem{Base: sum}, all, all)
+	g.VMOVSS(all, operand.Mem{Base: sum})
+	g.ADDQ(xrs, x)
+	g.ADDQ(operand.Imm(4), shift)
+	g.ADDQ(operand.Imm(4), sum)
+	g.DECQ(rows)
+	g.JNZ(operand.LabelRef(row))
+	g.finish()
+}
+
 func (g *gen) expRow() {
 	g.routine("exp", "n int, dst, x *float32, shift float32) float32", "sets dst = exp(x - shift) and returns Σ dst.")
 	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")

@@ -323,6 +323,29 @@ func (g *gen) sqrt(x vec) vec {
 	return d
 }
 
+// round is x rounded to the nearest integers, ties to even.
+func (g *gen) round(x vec) vec {
+	d := g.vec()
+	for h := range d {
+		const nearest = 8 // and no exception where x is no integer
+		if g.wide {
+			g.VRNDSCALEPS(operand.Imm(nearest), x[h], d[h])
+		} else {
+			g.VROUNDPS(operand.Imm(nearest), x[h], d[h])
+		}
+	}
+	return d
+}
+
+// integer is round as integers; that of a NaN has no low bits.
+func (g *gen) integer(x vec) vec {
+	d := g.vec()
+	for h := range d {
+		g.VCVTPS2DQ(x[h], d[h])
+	}
+	return d
+}
+
 // accumulate sets d += x·y, with one rounding.
 func (g *gen) accumulate(d, x, y vec) {
 	for h := range d {

@@ -19,6 +19,7 @@ func vectors(g *gen) {
 	g.maximum()
 	g.poly()
 	g.expRow()
+	g.expRows()
 	g.gelu()
 	g.geluGrad()
 	g.layerNorm()
