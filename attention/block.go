@@ -89,37 +89,90 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 	}
 }
 
-// softmaxBlock is polyBlock for the exponential, over e^top (Milakov and
-// Gimelshein 2018, online normalizer calculation for softmax, algorithm 3):
-// top [nq] is each row's largest score so far, -Inf where none was seen, and
-// what o and den hold follows when it grows.
+// tooLarge is the sum of a row's weights in a block from which on its power is
+// set anew. Below it nothing overflows, and above it weights of before would
+// count for nothing.
+const tooLarge = 1 << 40
+
+// softmaxBlock is polyBlock for the exponential, over 2^top. top [nq] holds
+// each row's power, an integer near its first score in base 2, -Inf where none
+// was seen: any power does that keeps weights within range, and only when they
+// leave it does the power become that of the largest score, and what o and den
+// hold follow (Milakov and Gimelshein 2018, online normalizer calculation for
+// softmax, algorithm 3).
 func (u *unit[T]) softmaxBlock(b *block[T], v []T, ldv int, o []T, ldo int, den, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	lowest := T(math.Inf(-1))
 	ld := stride[T](b.nk)
-	w := arena.Take[T](u.ar, min(panelRows, b.nq)*ld)
+	size := min(panelRows, b.nq)
+	w, sum, shift := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size), arena.Take[T](u.ar, size)
 	for r0 := 0; r0 < b.nq; r0 += panelRows {
 		rows, cols := u.scores(b, r0, w, ld)
-		for r := r0; r < r0+rows; r++ {
-			row := w[(r-r0)*ld:][:cols]
-			seen := row[:b.visible(r)]
-			b.hide(row, r, lowest)
-			before := top[r]
-			if top[r] = max(before, u.t.Max(seen)); top[r] == lowest {
-				clear(row)
-				continue
+		top, shift, sum := top[r0:][:rows], shift[:rows], sum[:rows]
+		for r := range rows {
+			u.power(b, r0+r, w[r*ld:], &top[r], false)
+		}
+		if u.exponentials(b, r0, w, ld, cols, top, shift, sum) {
+			u.scores(b, r0, w, ld)
+			for r := range rows {
+				before := top[r]
+				u.power(b, r0+r, w[r*ld:], &top[r], !(sum[r] < tooLarge))
+				if top[r] != before && before != T(math.Inf(-1)) {
+					fade := T(math.Exp2(float64(before - top[r])))
+					den[r0+r] *= fade
+					u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
+				}
 			}
-			if top[r] != before {
-				fade := T(math.Exp(float64(before - top[r])))
-				den[r] *= fade
-				u.t.Scale(o[r*ldo:][:u.dv], fade, o[r*ldo:])
-			}
-			den[r] += u.t.Exp(seen, seen, top[r])
-			b.hide(row, r, 0)
+			u.exponentials(b, r0, w, ld, cols, top, shift, sum)
+		}
+		for r, s := range sum {
+			den[r0+r] += s
 		}
 		u.product(b, r0, rows, cols, w, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
 	}
+}
+
+// power hides what row r does not see of its scores and sets top where it has
+// none, or to that of the largest score when asked for.
+func (u *unit[T]) power(b *block[T], r int, row []T, top *T, largest bool) {
+	lowest := T(math.Inf(-1))
+	row = row[:b.visible(r)]
+	if b.mask != nil || b.keep != nil {
+		b.hide(row, r, lowest)
+	}
+	if len(row) == 0 || *top != lowest && !largest {
+		return
+	}
+	at := row[0]
+	if largest || at == lowest {
+		at = u.t.Max(row)
+	}
+	*top = T(math.Ceil(float64(at) * math.Log2E))
+}
+
+// exponentials turns the scores of a panel of rows into weights over 2^top,
+// which are 0 where a row does not see, sets sum to their sums and reports
+// whether any of those is too large. It uses shift.
+func (u *unit[T]) exponentials(b *block[T], r0 int, w []T, ld, cols int, top, shift, sum []T) bool {
+	clear(sum)
+	for r, t := range top {
+		shift[r] = max(t, -math.MaxFloat32) // all of a row without a power is -Inf
+	}
+	if b.visible(r0) == cols {
+		u.t.ExpRows(w, ld, cols, shift, sum)
+	} else {
+		for r := range top {
+			n := b.visible(r0 + r)
+			u.t.ExpRows(w[r*ld:], ld, n, shift[r:][:1], sum[r:][:1])
+			clear(w[r*ld:][n:cols])
+		}
+	}
+	for _, s := range sum {
+		if !(s < tooLarge) {
+			return true
+		}
+	}
+	return false
 }
 
 // gradient is what goes through a block backwards. Rows of prepared queries
@@ -131,10 +184,10 @@ type gradient[T tensor.Float] struct {
 
 	// For a polynomial do holds do_i/g_i and w -(do_i·o_i)/g_i with the
 	// denominator g_i. For the exponential they hold do_i and -(do_i·o_i), and
-	// lse the logarithms of the denominators. Rows of do are zero beyond dv.
+	// top the denominators' logarithms to base 2. Rows of do are zero beyond dv.
 	do     []T // [nq, ldo]
 	ldo    int // at least kernel.Pad(dv)
-	w, lse []T // [nq]
+	w, top []T // [nq]
 
 	da, db []T // [nq, lda], [nk, lda]; added to
 	dv     []T // [nk, ldo]; added to
@@ -152,20 +205,22 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 		coef, slope = u.coef(), u.slope()
 	}
 	ld := stride[T](b.nk)
-	size := min(panelRows, b.nq) * ld
-	s, w, dw := arena.Take[T](u.ar, size), arena.Take[T](u.ar, size), arena.Take[T](u.ar, size)
+	most := min(panelRows, b.nq)
+	s, w, dw := arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld)
+	sum := arena.Zeros[T](u.ar, most)
 	width := kernel.Pad(u.da)
 	for r0 := 0; r0 < b.nq; r0 += panelRows {
 		rows, cols := u.scores(b, r0, s, ld)
 		do := x.do[r0*x.ldo:]
 		u.t.Block(rows, kernel.Pad(cols), u.dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
+		if u.spec.Exp {
+			u.t.ExpRows(s, ld, cols, x.top[r0:][:rows], sum)
+			w = s
+		}
 		for r := r0; r < r0+rows; r++ {
 			at := (r - r0) * ld
 			s, w, dw := s[at:][:cols], w[at:][:cols], dw[at:][:cols]
-			if u.spec.Exp {
-				u.t.Exp(w, s, x.lse[r])
-				s = w
-			} else {
+			if !u.spec.Exp {
 				u.t.Poly(w, s, coef)
 				u.t.Poly(s, s, slope)
 			}

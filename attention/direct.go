@@ -131,7 +131,7 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 		case !seen:
 			*kept = 0
 		case u.spec.Exp:
-			*kept = top[r] + T(math.Log(float64(den[r])))
+			*kept = T(float64(top[r])*math.Ln2 + math.Log(float64(den[r])))
 		default:
 			den[r] += T(u.spec.Eps)
 			*kept = den[r]
@@ -157,14 +157,14 @@ func (u *unit[T]) directBackward() {
 	a := arena.Zeros[T](u.ar, nq*lda)
 	da := arena.Take[T](u.ar, nq*lda)
 	do := arena.Zeros[T](u.ar, nq*ldo)
-	w, lse := arena.Take[T](u.ar, nq), arena.Take[T](u.ar, nq)
+	w, top := arena.Take[T](u.ar, nq), arena.Take[T](u.ar, nq)
 	bt := arena.Take[T](u.ar, u.da*ldb)
 	vt := arena.Take[T](u.ar, u.dv*ldb)
 	for g := range u.q {
 		for i0 := 0; i0 < u.n; i0 += queryBlock {
 			n := min(queryBlock, u.n-i0)
 			u.prepareQ(a, lda, g, i0, i0+n)
-			u.outputGrad(g, i0, n, do, ldo, w, lse)
+			u.outputGrad(g, i0, n, do, ldo, w, top)
 			clear(da)
 			for j0 := 0; j0 < u.seen(i0+n-1); j0 += keyBlock {
 				nk := min(keyBlock, u.m-j0)
@@ -172,7 +172,7 @@ func (u *unit[T]) directBackward() {
 				u.t.Transpose(vt, ldb, values[j0*ldo:], ldo, nk, u.dv)
 				b := u.block(a, lda, i0, n, bt, ldb, j0, nk)
 				u.blockGrad(&b, &gradient[T]{
-					b: keys[j0*lda:], vt: vt, do: do, ldo: ldo, w: w, lse: lse,
+					b: keys[j0*lda:], vt: vt, do: do, ldo: ldo, w: w, top: top,
 					da: da, db: dkeys[j0*lda:], dv: dvalues[j0*ldo:],
 				})
 			}
@@ -189,19 +189,19 @@ func (u *unit[T]) directBackward() {
 	}
 }
 
-// outputGrad sets do [n, ldo], w and lse as gradient has them, for queries of
+// outputGrad sets do [n, ldo], w and top as gradient has them, for queries of
 // head g from i0 on. Queries that see no key have zeros.
-func (u *unit[T]) outputGrad(g, i0, n int, do []T, ldo int, w, lse []T) {
+func (u *unit[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 	for r := range n {
 		i, row := i0+r, do[r*ldo:][:u.dv]
 		if !u.sees(i) {
 			clear(row)
-			w[r], lse[r] = 0, 0
+			w[r], top[r] = 0, 0
 			continue
 		}
 		delta, factor := u.t.Dot(u.do[g].Row(i), u.o[g].Row(i)), T(1)
 		if u.spec.Exp {
-			lse[r] = u.den[g][i]
+			top[r] = T(float64(u.den[g][i]) * math.Log2E)
 		} else {
 			factor = 1 / u.den[g][i]
 		}

@@ -342,3 +342,40 @@ func TestDirectAllocations(t *testing.T) {
 		}
 	}
 }
+
+// Scores that grow by hundreds from key to key, here and there, make rows
+// change their power within a block and between blocks.
+func TestSoftmaxOfGrowingLogits(t *testing.T) {
+	r := rand.New(rand.NewPCG(16, 17))
+	const n, m = panelRows + 3, 2*keyBlock + 5
+	c := &oracle.Call{Q: normal(r, 1, 4, n, 3), K: normal(r, 1, 2, m, 3), V: normal(r, 1, 2, m, 3), Causal: true}
+	most := 0.0
+	for i := range c.K.Data {
+		c.K.Data[i] *= float64(1 + 60*(i/3%keyBlock)/keyBlock)
+		most = max(most, math.Abs(c.K.Data[i]))
+	}
+	c.KeyMask = slices.Repeat([]bool{true}, m)
+	c.KeyMask[0], c.KeyMask[keyBlock] = false, false
+	most *= math.Sqrt(3) * check.Max(c.Q.Data) // of |q·k|, the scale being 1/√3
+	mech := textbook["softmax"]
+	want := mech.Forward(c)
+	do := normal(r, 1, 4, n, 3)
+	grads := mech.Backward(c, do)
+	e, call := mechanismOf[float32](t, "softmax", mech), callOf[float32](c)
+	out, keep := forward(t, e, call, Direct)
+	limit := 8 * 0x1p-24 * (1 + most) * check.Max(c.V.Data)
+	if ratio := check.Ratio(out.Data, want.O.Data, limit); ratio > 1 {
+		t.Errorf("outputs are off by %.3g of the limit", ratio)
+	}
+	g, _ := backward(t, e, call, convert[float32](do), out, keep)
+	for _, x := range []struct {
+		name string
+		got  []float32
+		want []float64
+	}{{"dq", g.DQ.Data, grads.DQ.Data}, {"dk", g.DK.Data, grads.DK.Data}, {"dv", g.DV.Data, grads.DV.Data}} {
+		limit := 16 * 0x1p-24 * (1 + most) * max(check.Max(x.want), check.Max(do.Data)*check.Max(c.V.Data))
+		if ratio := check.Ratio(x.got, x.want, limit); ratio > 1 {
+			t.Errorf("%s is off by %.3g of the limit", x.name, ratio)
+		}
+	}
+}
