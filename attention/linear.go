@@ -186,24 +186,6 @@ func (s *stream[T]) read(i0, i1, diag int) {
 	}
 	u := s.u
 	mark := u.ar.Mark()
-	if i1-i0 == 1 {
-		// One token: its heads are columns of one product, so that they share
-		// the reading of the moments.
-		for g := 0; g < len(u.q); g += kernel.Lanes {
-			n := min(kernel.Lanes, len(u.q)-g)
-			x := s.columns(n)
-			for r := range n {
-				q := u.querySide(g + r)
-				s.prepare(x[r:], &q, i0, i1)
-			}
-			o, den := s.attend(x, n, diag)
-			for r := range n {
-				s.finish(g+r, i0, i1, diag, o[r*s.past.ld:], den[r:])
-			}
-			u.ar.Reset(mark)
-		}
-		return
-	}
 	for g := range u.q {
 		o, den := s.attend(s.queries(g, i0, i1), i1-i0, diag)
 		s.finish(g, i0, i1, diag, o, den)

@@ -84,42 +84,6 @@ func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o,
 	ar.Reset(mark)
 }
 
-// readFew is read for at most kernel.Lanes queries, the prepared rows of a.
-// Every sum is the same sequence of operations as in read.
-func (s *moments[T]) readFew(ar *arena.Arena, m *monomials[T], a []T, lda, n int, o, den []T) {
-	mark := ar.Mark()
-	ld := stride[T](featureBlock)
-	phi := arena.Take[T](ar, n*ld)
-	// Columns are the features from f on, from f+1 on, and so on: the first is
-	// the sum wanted, the others come with whole vectors.
-	sums := arena.Zeros[T](ar, n*kernel.Lanes)
-	for i := range n {
-		sums[i*kernel.Lanes] = den[i]
-	}
-	x := arena.Take[T](ar, n*(m.width+1))
-	for i := range n {
-		row := x[i*(m.width+1):][:m.width+1]
-		row[0] = 1
-		copy(row[1:], a[i*lda:])
-	}
-	m.rewind()
-	for f := 0; f < m.count; f += featureBlock {
-		k := min(featureBlock, m.count-f)
-		copy(m.past, m.at)
-		for i := range n {
-			m.next = f
-			copy(m.at, m.past)
-			m.expandToken(phi[i*ld:], x[i*(m.width+1):], k)
-		}
-		m.t.Block(n, s.ld, k, phi, ld, 1, s.s[f*s.ld:], s.ld, o, s.ld, true)
-		m.t.Block(n, kernel.Lanes, k, phi, ld, 1, s.z[f:], 1, sums, kernel.Lanes, true)
-	}
-	for i := range n {
-		den[i] = sums[i*kernel.Lanes]
-	}
-	ar.Reset(mark)
-}
-
 // grad adds to the columns of dx the gradient of Σ y·(what read gives for
 // columns x), where yt [dv+1, n] holds the rows y as columns and under them the
 // numbers that go with z.

@@ -25,7 +25,7 @@ type monomials[T tensor.Float] struct {
 	first  int   // smallest index of a tuple
 	width  int   // largest
 	count  int   // number of tuples
-	weight []T   // [count]
+	weight []T   // [count], and room for a vector
 	next   int   // feature that comes next
 	at     []int // its tuple, [p]
 	past   []int // an earlier tuple, [p]
@@ -39,7 +39,7 @@ func newMonomials[T tensor.Float](t *kernel.Table[T], s *Spec[T], width int) *mo
 		m.first = 1
 	}
 	m.own(s.degree())
-	m.weight = make([]T, m.count)
+	m.weight = make([]T, m.count, m.count+kernel.Lanes)
 	m.rewind()
 	for f := range m.weight {
 		m.weight[f] = T(multinomial(m.at) * s.Coef[nonzero(m.at)])
@@ -205,26 +205,6 @@ func (m *monomials[T]) expandWeighted(ar *arena.Arena, dst, x []T, ld, count int
 	}
 	m.t.Add(sums, sums, total)
 	ar.Reset(mark)
-}
-
-// expandToken sets dst to the weighted features of one token, x[i] being its
-// component i: the products of expand, along the features.
-func (m *monomials[T]) expandToken(dst, x []T, count int) {
-	weight := m.weight[m.next:]
-	for f := 0; f < count; {
-		p := x[0]
-		if last := len(m.at) - 1; last > 0 {
-			p = x[m.at[0]]
-			for _, i := range m.at[1:last] {
-				p *= x[i]
-			}
-		}
-		lo, hi := m.run(count - f)
-		m.t.Scale(dst[f:][:hi-lo], p, x[lo:])
-		f += hi - lo
-		m.skip(hi - lo)
-	}
-	m.t.Mul(dst[:count], dst, weight)
 }
 
 // fold adds to the rows of dx the gradient that dphi, the gradient of the next

@@ -61,7 +61,7 @@ func TestMonomials(t *testing.T) {
 					t.Errorf("%v, width %d: feature %d sums to %g, want %g", coef, w, f, sums[f], want)
 				}
 			}
-			one, row := make([]float64, m.count), make([]float64, w+1)
+			one, row := make([]float64, m.count+kernel.Lanes), make([]float64, w+1, w+1+kernel.Lanes)
 			for i := range tokens {
 				var dot, sum, abs, weighted float64
 				for c := range w {
@@ -88,7 +88,13 @@ func TestMonomials(t *testing.T) {
 					t.Errorf("%v, width %d, token %d: features give %g, want %g", coef, w, i, sum, want)
 				}
 				m.rewind()
-				m.expandToken(one, row, m.count)
+				for m.next < m.count { // in as little room as can be
+					f := m.next
+					dst := one[f : min(f+w+1, m.count)+kernel.Lanes]
+					if n := m.token(dst, row); n == 0 || m.next != f+n {
+						t.Fatalf("%v, width %d: %d features from %d to %d", coef, w, n, f, m.next)
+					}
+				}
 				for f := range m.count {
 					if one[f] != phi[f*ld+i] {
 						t.Fatalf("%v, width %d, token %d: feature %d alone is %g, among others %g", coef, w, i, f, one[f], phi[f*ld+i])

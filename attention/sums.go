@@ -55,24 +55,35 @@ func (s *sums[T]) Step(out tensor.Heads[T], c *Call[T]) error {
 func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	sh := &s.shape
 	_, work := s.e.count(n, m, sh.D, sh.Dv, true, sh.Chunk)
-	if work *= float64(sh.B * sh.H); work < par.MinWork {
+	work *= float64(sh.B * sh.H)
+	ar := arena.Acquire()
+	defer ar.Release()
+	var rows tokenRows[T]
+	if max(n, m) == 1 {
+		rows = s.e.tokenRows(ar, sh, c, n, m)
+	}
+	if work < par.MinWork {
 		// Without a function value, so that a token allocates nothing.
 		for i := range s.heads {
-			s.head(i, out, c, n, m)
+			s.head(i, out, c, n, m, rows)
 		}
 	} else {
-		par.Do(len(s.heads), work, func(i int) { s.head(i, out, c, n, m) })
+		par.Do(len(s.heads), work, func(i int) { s.head(i, out, c, n, m, rows) })
 	}
 	s.tokens += int64(m)
 }
 
-// head is run for key head i.
-func (s *sums[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
+// head is run for key head i; a single token has its prepared rows in rows.
+func (s *sums[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	st := s.heads[i]
 	st.u.bind(ar, &s.shape, i, out, c, n, m)
-	st.run()
+	if rows.x == nil {
+		st.run()
+		return
+	}
+	st.step(rows.key(i*m), rows.query(i*len(st.u.q)*n), rows.ld)
 }
 
 // run takes in the unit's keys, each before the query of its place, where there

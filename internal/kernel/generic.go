@@ -19,6 +19,7 @@ func generic[T Float]() *Table[T] {
 		FeatureSums: featureSumsGo[T], FeatureDots: featureDotsGo[T], FeatureGrad: featureGradGo[T],
 		Centre: centreGo[T], Normalise: normaliseGo[T], NormaliseGrad: normaliseGradGo[T],
 		Reflect: reflectGo[T], ReflectGrad: reflectGradGo[T], Rotate: rotateGo[T],
+		Mix: mixGo[T], FeatureRow: featureRowGo[T],
 	}
 }
 

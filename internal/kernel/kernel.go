@@ -112,6 +112,16 @@ type Table[T Float] struct {
 	// and y∘cos + x∘sin; rows of cos and sin lie cs apart.
 	Rotate func(x, y []T, rs int, cos, sin []T, cs, rows, n int)
 
+	// Mix adds to c the sum of rows b_p, of stride brs, weighted by a[p], and
+	// returns total plus Σ a·z, unless z is nil. Every step rows have sums from
+	// zero, as Block has them over k with acc; c is a multiple of Lanes long.
+	Mix func(c, a []T, step int, b []T, brs int, z []T, total T) T
+	// FeatureRow sets dst to products of the components x of one token, a run
+	// after the other: w∘((s·x[r])·x[r:]) for r < rows, each with the next part
+	// of w. It may write Lanes-1 elements too many to dst, and read as many of w
+	// and behind x. Dst does not overlap the others.
+	FeatureRow func(dst, w []T, s T, x []T, rows int)
+
 	// AdamW updates the weights w and moments m, v from the gradient g.
 	AdamW func(w, g, m, v []T, s *AdamWStep[T])
 }

@@ -33,6 +33,8 @@ func main() {
 		{"tile_avx2", "AVX2", false, tiles},
 		{"vector_avx512", "AVX512", true, vectors},
 		{"vector_avx2", "AVX2", false, vectors},
+		{"token_avx512", "AVX512", true, token},
+		{"token_avx2", "AVX2", false, token},
 	} {
 		g := &gen{Context: build.NewContext(), wide: f.wide, suffix: f.suffix}
 		g.ConstraintExpr("!purego")

@@ -1,0 +1,243 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A single token has forms of its own for what longer pieces do in columns:
+// what it computes has the same bits, but nothing is padded to whole vectors
+// of tokens, and what it reads is read once, in order.
+
+// tokenRows are the prepared queries and keys of one token of every head.
+type tokenRows[T tensor.Float] struct {
+	x       []T // [queries+keys, ld]
+	ld      int
+	queries int
+}
+
+// query returns the rows from query head h of batch row b on, h counted over
+// the whole batch.
+func (r *tokenRows[T]) query(h int) []T { return r.x[h*r.ld:] }
+
+// key returns the row of key head h, counted over the whole batch.
+func (r *tokenRows[T]) key(h int) []T { return r.x[(r.queries+h)*r.ld:] }
+
+// tokenRows prepares n ≤ 1 queries and m ≤ 1 keys of each head of c.
+func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) tokenRows[T] {
+	r := tokenRows[T]{ld: stride[T](e.spec.width(s.D)), queries: n * s.B * s.H}
+	count := r.queries + m*s.B*s.Hkv
+	r.x = arena.Take[T](ar, count*r.ld)
+	// Tokens of one scale are columns that are normalised together.
+	token := func(i int) (x []T, scale T) {
+		if i < r.queries {
+			q := c.Q.At(i/s.H, i%s.H)
+			return q.Row(0), e.spec.scale(s.D, i%s.H)
+		}
+		i -= r.queries
+		k := c.K.At(i/s.Hkv, i%s.Hkv)
+		return k.Row(0), 1
+	}
+	t := kernel.Active[T]()
+	mark := ar.Mark()
+	columns := arena.Take[T](ar, s.D*kernel.Lanes)
+	for i := 0; i < count; {
+		_, scale := token(i)
+		clear(columns)
+		i0 := i
+		for ; i < count && i < i0+kernel.Lanes; i++ {
+			x, own := token(i)
+			if own != scale {
+				break
+			}
+			for c, y := range x {
+				columns[c*kernel.Lanes+i-i0] = y
+			}
+		}
+		normalise(t, e.spec.Norm, columns, kernel.Lanes, s.D, kernel.Lanes, scale)
+		for j := i0; j < i; j++ {
+			row := r.x[j*r.ld:][:s.D]
+			for c := range row {
+				row[c] = columns[c*kernel.Lanes+j-i0]
+			}
+			e.turnAndMap(t, ar, r.x[j*r.ld:][:r.ld], s.D, c.Rope)
+		}
+	}
+	ar.Reset(mark)
+	for b := range s.B {
+		if m > 0 && c.KeyMask != nil && !c.KeyMask[b] {
+			clear(r.x[(r.queries+b*s.Hkv)*r.ld:][:s.Hkv*r.ld])
+		}
+	}
+	return r
+}
+
+// turnAndMap rotates the first d elements of a row by the first position of
+// rope, and then maps them.
+func (e *engine[T]) turnAndMap(t *kernel.Table[T], ar *arena.Arena, row []T, d int, rope *Rope[T]) {
+	if rope != nil && rope.Half > 0 {
+		// Channels are columns of one row each.
+		t.Rotate(row, row[rope.Half:], rope.Half, rope.Cos, rope.Sin, rope.Half, 1, rope.Half)
+	}
+	if e.spec.Map == nil {
+		return
+	}
+	mark := ar.Mark()
+	x := arena.Take[T](ar, d)
+	copy(x, row)
+	e.spec.Map.Map(row[:e.spec.width(d)], x)
+	ar.Reset(mark)
+}
+
+// step takes in the key of one token, if the unit has one, and then answers its
+// queries, if it has any; rows of q lie ldq apart.
+func (s *stream[T]) step(key, q []T, ldq int) {
+	u := s.u
+	if u.m > 0 {
+		for c, y := range key[:u.da] {
+			s.x[(c+1)*s.ld+s.n] = y
+		}
+		u.copyV(s.v[s.n*s.past.ld:], s.past.ld, 0, 1)
+		s.mark(u.exists(0))
+	}
+	for g := 0; g < len(u.q) && u.n > 0; g += kernel.Lanes {
+		s.answer(g, min(kernel.Lanes, len(u.q)-g), q[g*ldq:], ldq)
+	}
+	if s.n == s.c {
+		s.close()
+	}
+}
+
+// answer sets the output of the token of n ≤ kernel.Lanes heads from g on. They
+// share the reading of what is remembered.
+func (s *stream[T]) answer(g, n int, q []T, ldq int) {
+	u := s.u
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	ld := s.past.ld
+	o, den := arena.Zeros[T](u.ar, n*ld), arena.Zeros[T](u.ar, n)
+	if s.n > 0 {
+		b := block[T]{a: q, lda: ldq, bt: s.x[s.ld:], ldb: s.ld, nq: n, nk: s.n, diag: s.n}
+		if s.holes {
+			b.mask = s.exist[:s.n]
+		}
+		u.polyBlock(&b, s.v, ld, o, ld, den)
+	}
+	if s.past.some {
+		s.past.readFew(u.ar, s.m, q, ldq, n, o, den)
+	}
+	for r := range n {
+		if s.first == unseen {
+			u.unseen(g+r, 0, 1)
+			continue
+		}
+		den[r] += T(u.spec.Eps)
+		u.den[g+r][0] = den[r]
+		u.t.Scale(u.o[g+r].Row(0), 1/den[r], o[r*ld:])
+	}
+}
+
+// featureRoom is the number of features of one token that readFew makes at a
+// time, or a few more.
+const featureRoom = 32 * featureBlock
+
+// readFew is read for at most kernel.Lanes queries, the prepared rows of a.
+// Every sum is the same sequence of operations as in read.
+func (s *moments[T]) readFew(ar *arena.Arena, m *monomials[T], a []T, lda, n int, o, den []T) {
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	ldx := m.width + 1 + kernel.Lanes
+	x := arena.Take[T](ar, n*ldx)
+	for i := range n {
+		row := x[i*ldx:][:ldx]
+		row[0] = 1
+		copy(row[1:], a[i*lda:][:m.width])
+	}
+	ld := featureBlock + max(featureRoom, m.width+1) + kernel.Lanes
+	phi := arena.Take[T](ar, n*ld)
+	m.rewind()
+	have := 0 // features that phi holds, from f on
+	for f := 0; f < m.count; {
+		copy(m.past, m.at)
+		made := 0
+		for i := range n {
+			copy(m.at, m.past)
+			m.next = f + have
+			made = m.token(phi[i*ld+have:][:ld-have], x[i*ldx:][:m.width+1])
+		}
+		have += made
+		k := have
+		if m.next < m.count {
+			k -= have % featureBlock
+		}
+		s.mix(ar, m.t, phi, ld, f, k, n, o, den)
+		f, have = f+k, have-k
+		for i := range n {
+			copy(phi[i*ld:][:have], phi[i*ld+k:])
+		}
+	}
+}
+
+// mix adds what the moments hold for k features from f on, a multiple of
+// featureBlock, of n tokens, the rows of phi.
+func (s *moments[T]) mix(ar *arena.Arena, t *kernel.Table[T], phi []T, ld, f, k, n int, o, den []T) {
+	if n == 1 {
+		den[0] = t.Mix(o[:s.ld], phi[:k], featureBlock, s.s[f*s.ld:], s.ld, s.z[f:], den[0])
+		return
+	}
+	mark := ar.Mark()
+	// Columns are the features from f on, from f+1 on, and so on: the first is
+	// the sum wanted, the others come with whole vectors.
+	sums := arena.Zeros[T](ar, n*kernel.Lanes)
+	for i := range n {
+		sums[i*kernel.Lanes] = den[i]
+	}
+	for ; k > 0; k, f, phi = k-featureBlock, f+featureBlock, phi[featureBlock:] {
+		k := min(k, featureBlock)
+		t.Block(n, s.ld, k, phi, ld, 1, s.s[f*s.ld:], s.ld, o, s.ld, true)
+		t.Block(n, kernel.Lanes, k, phi, ld, 1, s.z[f:], 1, sums, kernel.Lanes, true)
+	}
+	for i := range n {
+		den[i] = sums[i*kernel.Lanes]
+	}
+	ar.Reset(mark)
+}
+
+// token sets dst to the weighted features of one token that come next, as many
+// runs as it has room for, and returns their number: the products of expand,
+// along the features. x[i] is component i; kernel.Lanes elements beyond x and
+// what is returned of dst are scratch.
+func (m *monomials[T]) token(dst, x []T) (count int) {
+	weight := m.weight[m.next:]
+	last := len(m.at) - 1
+	if last == 0 {
+		m.t.Mul(dst[:len(weight)], weight, x[m.first:])
+		m.next = m.count
+		return len(weight)
+	}
+	room := len(dst) - kernel.Lanes
+	for m.next < m.count {
+		// Runs that share all but the last two of their factors.
+		p, row := T(1), m.at[last-1]
+		for _, i := range m.at[:last-1] {
+			p *= x[i]
+		}
+		rows, size := 0, 0
+		for row+rows <= m.width && count+size+m.width+1-row-rows <= room {
+			size += m.width + 1 - row - rows
+			rows++
+		}
+		if rows == 0 {
+			break
+		}
+		m.t.FeatureRow(dst[count:], m.weight[m.next:m.count+kernel.Lanes], p, x[row:], rows)
+		count += size
+		m.next += size
+		m.at[last-1] += rows - 1
+		m.at[last] = m.width
+		m.skip(1)
+		m.next--
+	}
+	return count
+}

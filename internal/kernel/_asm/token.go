@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// token emits the routines that serve one token at a time, which are bound by
+// the reading of what they multiply with.
+func token(g *gen) {
+	for _, cols := range []int{64, 32, 16} {
+		g.mix(cols, false)
+		g.mix(cols, true)
+	}
+	g.featureRow()
+}
+
+// mix emits the product of a row and a panel of a matrix. Sums start from zero
+// every step rows, which costs no waiting: the next begin while the last are
+// added. With a total, a single column more has its sums beside those.
+func (g *gen) mix(cols int, total bool) {
+	name, more, result, doc := "mix", ")", "", "."
+	if total {
+		name, more, result = "mixTotal", ", z *float32, total float32)", " float32"
+		doc = ", and returns total with a·z added likewise."
+	}
+	g.routine(fmt.Sprintf("%s%d", name, cols), "k, step int, c, a, b *float32, brs int"+more+result,
+		fmt.Sprintf("adds to c the product of a and the %d columns of b, summed from zero over every step of k > 0 rows%s", cols, doc))
+	k, c, a, b, brs := g.arg("k"), g.arg("c"), g.arg("a"), g.arg("b"), g.stride("brs")
+	sums := make([]reg.VecVirtual, cols*4/g.size())
+	for j := range sums {
+		sums[j] = g.register()
+	}
+	var z reg.GPVirtual
+	all, part := g.XMM(), g.XMM()
+	if total {
+		z = g.arg("z")
+		g.VMOVSS(g.address("total"), all)
+	}
+	row := func(i int) {
+		x := g.register()
+		g.VBROADCASTSS(operand.Mem{Base: a, Disp: 4 * i}, x)
+		for j, s := range sums {
+			g.VFMADD231PS(operand.Mem{Base: b, Disp: j * g.size()}, x, s)
+		}
+		if total {
+			g.VFMADD231SS(operand.Mem{Base: z, Disp: 4 * i}, x.AsX(), part)
+		}
+		g.ADDQ(brs, b)
+	}
+	move := func(n int) {
+		g.ADDQ(operand.Imm(uint64(4*n)), a)
+		if total {
+			g.ADDQ(operand.Imm(uint64(4*n)), z)
+		}
+	}
+	block, four, rest, one, done := g.label("block"), g.label("four"), g.label("rest"), g.label("one"), g.label("done")
+	g.Label(block)
+	left := g.arg("step")
+	g.CMPQ(k, left)
+	g.CMOVQLT(k, left)
+	g.SUBQ(left, k)
+	for _, s := range sums {
+		g.clear(s)
+	}
+	if total {
+		g.VXORPS(part, part, part)
+	}
+	g.SUBQ(operand.Imm(unroll), left)
+	g.JLT(operand.LabelRef(rest))
+	g.Label(four)
+	for i := range unroll {
+		row(i)
+	}
+	move(unroll)
+	g.SUBQ(operand.Imm(unroll), left)
+	g.JGE(operand.LabelRef(four))
+	g.Label(rest)
+	g.ADDQ(operand.Imm(unroll), left)
+	g.JZ(operand.LabelRef(done))
+	g.Label(one)
+	row(0)
+	move(1)
+	g.DECQ(left)
+	g.JNZ(operand.LabelRef(one))
+	g.Label(done)
+	for j, s := range sums {
+		m := operand.Mem{Base: c, Disp: j * g.size()}
+		g.VADDPS(m, s, s)
+		g.VMOVUPS(s, m)
+	}
+	if total {
+		g.VADDSS(part, all, all)
+	}
+	g.TESTQ(k, k)
+	g.JNZ(operand.LabelRef(block))
+	if total {
+		g.results(all)
+		return
+	}
+	g.finish()
+}
+
+// featureRow writes whole vecs: what a run has too much, the next one overwrites.
+func (g *gen) featureRow() {
+	g.routine("featureRow", "rows, n int, dst, w *float32, s float32, x *float32)",
+		"sets dst to the runs w∘((s·x[r])·x[r:n]) of r < rows, one after another, for rows > 0, and writes up to 15 numbers beyond.")
+	rows, n, dst, w, x := g.arg("rows"), g.arg("n"), g.arg("dst"), g.arg("w"), g.arg("x")
+	s := g.XMM()
+	g.VMOVSS(g.address("s"), s)
+	g.i = g.GP64()
+	run, again := g.label("run"), g.label("loop")
+	g.Label(run)
+	first := g.register()
+	g.VMULSS(operand.Mem{Base: x}, s, first.AsX())
+	g.VBROADCASTSS(first.AsX(), first)
+	p := vec{first}
+	if !g.wide {
+		p = vec{first, first}
+	}
+	g.XORQ(g.i, g.i)
+	g.Label(again)
+	g.store(g.mul(g.mul(p, g.load(x, 0)), g.load(w, 0)), dst, 0)
+	g.ADDQ(operand.Imm(lanes), g.i)
+	g.CMPQ(g.i, n)
+	g.JLT(operand.LabelRef(again))
+	for _, p := range []reg.GPVirtual{dst, w} {
+		g.LEAQ(operand.Mem{Base: p, Index: n, Scale: 4}, p)
+	}
+	g.ADDQ(operand.Imm(4), x)
+	g.DECQ(n)
+	g.DECQ(rows)
+	g.JNZ(operand.LabelRef(run))
+	g.finish()
+}

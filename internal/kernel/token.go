@@ -1,0 +1,31 @@
+package kernel
+
+// mixGo sums as Block does, and the last column as Block does too.
+func mixGo[T Float](c, a []T, step int, b []T, brs int, z []T, total T) T {
+	for p := 0; p < len(a); p += step {
+		part := a[p:min(p+step, len(a))]
+		blockGo(1, len(c), len(part), part, 0, 1, b[p*brs:], brs, c, 0, true)
+		if z == nil {
+			continue
+		}
+		var sum T
+		for i, x := range z[p:][:len(part)] {
+			sum += T(part[i] * x)
+		}
+		total += sum
+	}
+	return total
+}
+
+func featureRowGo[T Float](dst, w []T, s T, x []T, rows int) {
+	for r := range rows {
+		f := s * x[r]
+		for i, y := range x[r:] {
+			dst[i] = f * y * w[i]
+		}
+		dst, w = dst[len(x)-r:], w[len(x)-r:]
+	}
+}
+
+// rowFeatures is the number of products of the first rows runs of n numbers.
+func rowFeatures(n, rows int) int { return rows * (2*n - rows + 1) / 2 }

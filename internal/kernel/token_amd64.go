@@ -1,0 +1,48 @@
+//go:build !purego
+
+package kernel
+
+// strips are the routines of Mix, for panels of 64, 32 and 16 columns.
+type strips struct {
+	plain [3]func(k, step int, c, a, b *float32, brs int)
+	total [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32
+}
+
+// mix is Table.Mix. The first panel brings the total with it.
+func (s *strips) mix(c, a []float32, step int, b []float32, brs int, z []float32, total float32) float32 {
+	n, k := len(c), len(a)
+	if n%Lanes != 0 || step <= 0 {
+		panic("kernel: n is not a multiple of Lanes, or no step")
+	}
+	if n == 0 || k == 0 {
+		return total
+	}
+	at(b, (k-1)*brs+n)
+	summed := z == nil
+	if !summed {
+		at(z, k)
+	}
+	for i, cols := 0, 4*Lanes; cols >= Lanes; i, cols = i+1, cols/2 {
+		for ; len(c) >= cols; c, b = c[cols:], b[cols:] {
+			if summed {
+				s.plain[i](k, step, &c[0], &a[0], &b[0], brs)
+			} else {
+				total = s.total[i](k, step, &c[0], &a[0], &b[0], brs, &z[0], total)
+				summed = true
+			}
+		}
+	}
+	return total
+}
+
+func featureRow(f func(rows, n int, dst, w *float32, s float32, x *float32)) func(dst, w []float32, s float32, x []float32, rows int) {
+	return func(dst, w []float32, s float32, x []float32, rows int) {
+		if rows <= 0 {
+			return
+		}
+		n := len(x)
+		at(x, rows)
+		most := rowFeatures(n, rows) + Lanes - 1
+		f(rows, n, at(dst, most), at(w, most), s, at(x[:cap(x)], n+Lanes-1))
+	}
+}
