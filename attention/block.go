@@ -19,8 +19,11 @@ const panelRows = 48
 type block[T tensor.Float] struct {
 	a   []T // prepared queries [nq, lda]
 	lda int
-	bt  []T // prepared keys, transposed [da, ldb]
-	ldb int // at least kernel.Pad(nk); columns beyond nk are not used
+	// across says that a query is a column instead: a is [da, lda]. Gradients
+	// need rows.
+	across bool
+	bt     []T // prepared keys, transposed [da, ldb]
+	ldb    int // at least kernel.Pad(nk); columns beyond nk are not used
 
 	nq, nk  int
 	diag    int    // row r sees keys c ≤ r+diag; nk and more: all
@@ -95,35 +98,40 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 const tooLarge = 1 << 40
 
 // softmaxBlock is polyBlock for the exponential, over 2^top. top [nq] holds
-// each row's power, an integer near its first score in base 2, -Inf where none
-// was seen: any power does that keeps weights within range, and only when they
-// leave it does the power become that of the largest score, and what o and den
-// hold follow (Milakov and Gimelshein 2018, online normalizer calculation for
-// softmax, algorithm 3).
+// each row's power, an integer near its first score in base 2: any power does
+// that keeps weights within range, and only when they leave it does the power
+// become that of the largest score, and what o and den hold follow (Milakov and
+// Gimelshein 2018, online normalizer calculation for softmax, algorithm 3).
+// Where den is 0 there is nothing to follow, and the power is set.
 func (u *unit[T]) softmaxBlock(b *block[T], v []T, ldv int, o []T, ldo int, den, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	ld := stride[T](b.nk)
 	size := min(panelRows, b.nq)
-	w, sum, shift := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size), arena.Take[T](u.ar, size)
+	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
 	for r0 := 0; r0 < b.nq; r0 += panelRows {
 		rows, cols := u.scores(b, r0, w, ld)
-		top, shift, sum := top[r0:][:rows], shift[:rows], sum[:rows]
+		top, sum := top[r0:][:rows], sum[:rows]
 		for r := range rows {
-			u.power(b, r0+r, w[r*ld:], &top[r], false)
+			row := u.conceal(b, r0+r, w[r*ld:])
+			if den[r0+r] == 0 && len(row) > 0 {
+				top[r] = u.power(row, row[0])
+			}
 		}
-		if u.exponentials(b, r0, w, ld, cols, top, shift, sum) {
+		if u.exponentials(b, r0, w, ld, cols, top, sum) {
 			u.scores(b, r0, w, ld)
 			for r := range rows {
-				before := top[r]
-				u.power(b, r0+r, w[r*ld:], &top[r], !(sum[r] < tooLarge))
-				if top[r] != before && before != T(math.Inf(-1)) {
-					fade := T(math.Exp2(float64(before - top[r])))
-					den[r0+r] *= fade
-					u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
+				row := u.conceal(b, r0+r, w[r*ld:])
+				if sum[r] < tooLarge {
+					continue
 				}
+				before := top[r]
+				top[r] = u.power(row, u.t.Max(row))
+				fade := T(math.Exp2(float64(before - top[r])))
+				den[r0+r] *= fade
+				u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
 			}
-			u.exponentials(b, r0, w, ld, cols, top, shift, sum)
+			u.exponentials(b, r0, w, ld, cols, top, sum)
 		}
 		for r, s := range sum {
 			den[r0+r] += s
@@ -132,38 +140,39 @@ func (u *unit[T]) softmaxBlock(b *block[T], v []T, ldv int, o []T, ldo int, den,
 	}
 }
 
-// power hides what row r does not see of its scores and sets top where it has
-// none, or to that of the largest score when asked for.
-func (u *unit[T]) power(b *block[T], r int, row []T, top *T, largest bool) {
-	lowest := T(math.Inf(-1))
+// conceal returns the scores that row r could see by position, -Inf where it
+// does not.
+func (u *unit[T]) conceal(b *block[T], r int, row []T) []T {
 	row = row[:b.visible(r)]
 	if b.mask != nil || b.keep != nil {
-		b.hide(row, r, lowest)
+		b.hide(row, r, T(math.Inf(-1)))
 	}
-	if len(row) == 0 || *top != lowest && !largest {
-		return
+	return row
+}
+
+// power returns the power of a row of scores: that of score x, or of the
+// largest one where x is -Inf; 0 if they all are.
+func (u *unit[T]) power(row []T, x T) T {
+	lowest := T(math.Inf(-1))
+	if x == lowest {
+		if x = u.t.Max(row); x == lowest {
+			return 0
+		}
 	}
-	at := row[0]
-	if largest || at == lowest {
-		at = u.t.Max(row)
-	}
-	*top = T(math.Ceil(float64(at) * math.Log2E))
+	return T(math.Ceil(float64(x) * math.Log2E))
 }
 
 // exponentials turns the scores of a panel of rows into weights over 2^top,
 // which are 0 where a row does not see, sets sum to their sums and reports
-// whether any of those is too large. It uses shift.
-func (u *unit[T]) exponentials(b *block[T], r0 int, w []T, ld, cols int, top, shift, sum []T) bool {
+// whether any of those is too large.
+func (u *unit[T]) exponentials(b *block[T], r0 int, w []T, ld, cols int, top, sum []T) bool {
 	clear(sum)
-	for r, t := range top {
-		shift[r] = max(t, -math.MaxFloat32) // all of a row without a power is -Inf
-	}
 	if b.visible(r0) == cols {
-		u.t.ExpRows(w, ld, cols, shift, sum)
+		u.t.ExpRows(w, ld, cols, top, sum)
 	} else {
 		for r := range top {
 			n := b.visible(r0 + r)
-			u.t.ExpRows(w[r*ld:], ld, n, shift[r:][:1], sum[r:][:1])
+			u.t.ExpRows(w[r*ld:], ld, n, top[r:][:1], sum[r:])
 			clear(w[r*ld:][n:cols])
 		}
 	}
@@ -240,7 +249,11 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 func (u *unit[T]) scores(b *block[T], r0 int, s []T, ld int) (rows, cols int) {
 	rows = min(panelRows, b.nq-r0)
 	cols = b.visible(r0 + rows - 1)
-	u.t.Block(rows, kernel.Pad(cols), u.da, b.a[r0*b.lda:], b.lda, 1, b.bt, b.ldb, s, ld, false)
+	ars, acs := b.lda, 1
+	if b.across {
+		ars, acs = 1, b.lda
+	}
+	u.t.Block(rows, kernel.Pad(cols), u.da, b.a[r0*ars:], ars, acs, b.bt, b.ldb, s, ld, false)
 	return rows, cols
 }
 

@@ -88,6 +88,7 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	u.bind(ar, &s.shape, i, out, c, n, m)
 	if m > 0 {
 		h.rows.grow(u.da, s.tokens, s.tokens+m)
+		u.copyV(h.rows.v[s.tokens*h.rows.ldv:], h.rows.ldv, 0, m)
 		h.rows.put(u, s.tokens)
 	}
 	if n == 0 {
@@ -97,8 +98,8 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	all := *u
 	all.m, all.mask = s.tokens+m, s.exist[i/s.shape.Hkv]
 	all.causal, all.off = m > 0, s.tokens
-	lda := stride[T](u.da)
-	a := arena.Take[T](ar, len(u.q)*min(n, queryBlock)*lda)
+	lda := stride[T](min(n, queryBlock))
+	a := arena.Take[T](ar, len(u.q)*u.da*lda)
 	for i0 := 0; i0 < n; i0 += queryBlock {
 		nq := min(queryBlock, n-i0)
 		u.prepareGroup(a, lda, i0, nq)

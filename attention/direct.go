@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -30,14 +31,28 @@ type keyRows[T tensor.Float] struct {
 func (u *unit[T]) keyRows() *keyRows[T] {
 	x := &keyRows[T]{ldb: stride[T](min(u.m, keyBlock)), ldv: stride[T](u.dv)}
 	x.bt = arena.Take[T](u.ar, (u.m+keyBlock-1)/keyBlock*u.da*x.ldb)
-	x.v = arena.Take[T](u.ar, u.m*x.ldv)
+	if u.valuesInPlace() {
+		x.v, x.ldv = u.v.Data, u.v.Stride
+	} else {
+		x.v = arena.Take[T](u.ar, u.m*x.ldv)
+		u.copyV(x.v, x.ldv, 0, u.m)
+	}
 	x.put(u, 0)
 	return x
 }
 
+// valuesInPlace reports whether the values can be read where they are: they all
+// exist, fill whole vectors, and a column of them does not compete for a few
+// sets of the first-level cache, which has room for cacheLines of them.
+func (u *unit[T]) valuesInPlace() bool {
+	const cacheLines = 512
+	perRow := u.v.Stride / kernel.Lanes
+	return u.mask == nil && u.dv%kernel.Lanes == 0 && u.v.Stride%kernel.Lanes == 0 &&
+		u.m*(perRow&-perRow) <= cacheLines
+}
+
 // put prepares the keys of u, which follow the first at ones in x.
 func (x *keyRows[T]) put(u *unit[T], at int) {
-	u.copyV(x.v[at*x.ldv:], x.ldv, 0, u.m)
 	keys := u.keySide()
 	for j := 0; j < u.m; {
 		c := (at + j) % keyBlock
@@ -78,8 +93,8 @@ func (u *unit[T]) sees(i int) bool {
 
 func (u *unit[T]) directForward() {
 	x := u.keyRows()
-	lda := stride[T](u.da)
-	a := arena.Take[T](u.ar, len(u.q)*min(u.n, queryBlock)*lda)
+	lda := stride[T](min(u.n, queryBlock))
+	a := arena.Take[T](u.ar, len(u.q)*u.da*lda)
 	for i0 := 0; i0 < u.n; i0 += queryBlock {
 		n := min(queryBlock, u.n-i0)
 		u.prepareGroup(a, lda, i0, n)
@@ -87,11 +102,12 @@ func (u *unit[T]) directForward() {
 	}
 }
 
-// prepareGroup sets rows of a [heads·n, lda] to n prepared queries from i0 on of
-// every head.
+// prepareGroup sets a [heads, da, lda] to n prepared queries from i0 on of every
+// head, each a column.
 func (u *unit[T]) prepareGroup(a []T, lda, i0, n int) {
 	for g := range u.q {
-		u.prepareQ(a[g*n*lda:], lda, g, i0, i0+n)
+		s := u.querySide(g)
+		u.prepare(a[g*u.da*lda:], lda, &s, i0, i0+n)
 	}
 }
 
@@ -102,22 +118,19 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	rows := len(u.q) * n
-	o := arena.Zeros[T](u.ar, rows*x.ldv)
-	den := arena.Zeros[T](u.ar, rows)
-	top := arena.Take[T](u.ar, rows)
-	lowest := T(math.Inf(-1))
-	for r := range top {
-		top[r] = lowest
-	}
+	ldo := stride[T](u.dv)
+	o := arena.Zeros[T](u.ar, rows*ldo)
+	den, top := arena.Zeros[T](u.ar, rows), arena.Zeros[T](u.ar, rows)
 	for j0 := 0; j0 < u.seen(i0+n-1); j0 += keyBlock {
 		nk := min(keyBlock, u.m-j0)
 		v := x.v[j0*x.ldv:]
-		for r := 0; r < rows; r += n {
-			b := u.block(a[r*lda:], lda, i0, n, x.blockOf(j0, u.da), x.ldb, j0, nk)
-			if u.spec.Exp {
-				u.softmaxBlock(&b, v, x.ldv, o[r*x.ldv:], x.ldv, den[r:], top[r:])
+		for g := range u.q {
+			b := u.block(a[g*u.da*lda:], lda, i0, n, x.blockOf(j0, u.da), x.ldb, j0, nk)
+			b.across = true
+			if r := g * n; u.spec.Exp {
+				u.softmaxBlock(&b, v, x.ldv, o[r*ldo:], ldo, den[r:], top[r:])
 			} else {
-				u.polyBlock(&b, v, x.ldv, o[r*x.ldv:], x.ldv, den[r:])
+				u.polyBlock(&b, v, x.ldv, o[r*ldo:], ldo, den[r:])
 			}
 		}
 	}
@@ -127,17 +140,17 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 		seen := u.sees(i)
 		switch {
 		case !seen && u.spec.Exp:
-			*kept = lowest
+			*kept = T(math.Inf(-1))
 		case !seen:
 			*kept = 0
-		case u.spec.Exp:
-			*kept = T(float64(top[r])*math.Ln2 + math.Log(float64(den[r])))
-		default:
+		case !u.spec.Exp:
 			den[r] += T(u.spec.Eps)
 			*kept = den[r]
+		case u.kept:
+			*kept = T(float64(top[r])*math.Ln2 + math.Log(float64(den[r])))
 		}
 		if seen {
-			u.t.Scale(out, 1/den[r], o[r*x.ldv:])
+			u.t.Scale(out, 1/den[r], o[r*ldo:])
 		} else {
 			clear(out)
 		}

@@ -95,7 +95,7 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 	seqs := c.sequences()
 	e.each(c, seqs, 1, func(s *sequence, kh int, u *unit[T]) {
 		u.o = headsOf(u.o, out, s, u.group(kh))
-		if keep != nil {
+		if u.kept = keep != nil; u.kept {
 			u.den = denOf(u.den, keep.Den, c, s, u.group(kh))
 		} else {
 			for range u.q {

@@ -17,6 +17,7 @@ type unit[T tensor.Float] struct {
 	q, o   []tensor.Mat[T] // per query head of the group: [n,D], [n,Dv]
 	k, v   tensor.Mat[T]   // [m,D], [m,Dv]
 	den    [][]T           // per query head: denominators [n], in or out
+	kept   bool            // den is wanted as an output
 	scale  []T             // per query head
 	n, m   int
 	d, dv  int
