@@ -1,5 +1,5 @@
 # The same commands as .ci/run, one at a time.
-.PHONY: test long vet generate bench ci demo
+.PHONY: test long vet generate bench peers ci demo
 
 test: # the README's test command
 	go test ./...
@@ -17,6 +17,13 @@ generate: # the assembly of internal/kernel
 
 bench: # GEMM against the FMA peak of the same run
 	go test ./internal/kernel -run x -bench Gemm1024
+
+# Where PyTorch and ONNX Runtime are installed.
+PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/farfield/peers
+
+peers: # farfield beside them, and the table of RESULTS.md
+	bench/peers/install.sh $(PEERS)
+	go run ./bench/peers run -peers $(PEERS) -o $(PEERS)/lines.jsonl -page RESULTS.md $(PEERS_FLAGS)
 
 demo:
 	go run ./cmd/farfield demo

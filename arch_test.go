@@ -44,6 +44,7 @@ var layers = []string{
 	"report",
 	"",
 	"cmd/farfield",
+	"bench/peers",
 }
 
 // light packages import nothing outside the standard library but
@@ -150,7 +151,7 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 
 func TestEveryPublicPackageHasAnExample(t *testing.T) {
 	for _, p := range packages(t) {
-		if strings.HasPrefix(p.dir, "internal/") || strings.HasPrefix(p.dir, "cmd/") || strings.HasPrefix(p.dir, "examples/") {
+		if strings.HasPrefix(p.dir, "internal/") || strings.HasPrefix(p.dir, "cmd/") || strings.HasPrefix(p.dir, "bench/") || strings.HasPrefix(p.dir, "examples/") {
 			continue
 		}
 		found := false

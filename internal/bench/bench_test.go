@@ -37,7 +37,7 @@ func TestMedian(t *testing.T) {
 		x    []float64
 		want float64
 	}{{nil, 0}, {[]float64{7}, 7}, {[]float64{9, 1}, 5}, {[]float64{100, 1, 3}, 3}} {
-		if got := median(c.x); got != c.want {
+		if got := Median(c.x); got != c.want {
 			t.Errorf("median of %v is %g, want %g", c.x, got, c.want)
 		}
 	}

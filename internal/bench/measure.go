@@ -204,12 +204,15 @@ func (s *Session) Add(r Round) {
 		extra = min(extra, r.bytes)
 		l.Joules += r.joules / float64(len(s.rounds))
 	}
-	t := median(seconds)
+	t := Median(seconds)
 	l.Ms, l.Spread, l.BestMs, l.Rounds = 1e3*t, spread(seconds), 1e3*seconds[0], len(seconds)
-	l.GFLOPS, l.Peak = s.c.FLOPs/t/1e9, median(peaks)/1e9
+	l.GFLOPS, l.Peak = s.c.FLOPs/t/1e9, Median(peaks)/1e9
 	l.Share = l.GFLOPS / l.Peak
 	l.ExtraBytes = s.w.held + extra
 }
+
+// Restart forgets the rounds that were added.
+func (s *Session) Restart() { s.rounds = nil }
 
 // peak measures for d the most operations a second of that many threads at once,
 // as far as there are cores for them.
@@ -263,8 +266,8 @@ func (w *work) round(repeats int) (r Round, err error) {
 	return r, nil
 }
 
-// median sorts x. Of an even number it takes the mean of the middle two.
-func median(x []float64) float64 {
+// Median sorts x. Of an even number it takes the mean of the middle two.
+func Median(x []float64) float64 {
 	slices.Sort(x)
 	n := len(x)
 	if n == 0 {
@@ -275,10 +278,10 @@ func median(x []float64) float64 {
 
 // spread is the distance of the quartiles of x over its median; it sorts x.
 func spread(x []float64) float64 {
-	m := median(x)
+	m := Median(x)
 	if m == 0 {
 		return 0
 	}
 	n := len(x)
-	return (median(slices.Clone(x[(n+1)/2:])) - median(slices.Clone(x[:n/2]))) / m
+	return (Median(slices.Clone(x[(n+1)/2:])) - Median(slices.Clone(x[:n/2]))) / m
 }
