@@ -1,25 +1,28 @@
 package kernel
 
 // A product is cut into blocks that suit the caches. One pass takes at most
-// gemmDepth of k. A block of gemmCols columns of B lies in the third-level
-// cache and is gone through in panels of gemmPanel columns, which the first
-// holds; gemmRows rows of A stay in the second.
+// gemmDepth of k. B is copied in panels of PanelColumns, of which the
+// first-level cache holds the columns of one tile after the other; gemmRows
+// rows of A stay in the second. Gemm copies at most gemmCols columns of B at
+// once, which the third-level cache holds.
 const (
-	gemmDepth = 384
-	gemmRows  = 96
-	gemmCols  = 1024
-	gemmPanel = 2 * Lanes
+	PanelColumns = 8 * Lanes
+
+	gemmDepth = 256
+	gemmRows  = 128
+	gemmCols  = 8 * PanelColumns
 	// gemmFew is the number of rows up to which copying A, and a B that needs
-	// no transposing, costs more than reading them where they are.
-	gemmFew = 24
+	// no transposing, costs more than reading them where they are; gemmNarrow
+	// the columns that are then copied at once.
+	gemmFew    = 24
+	gemmNarrow = 2 * Lanes
 )
 
 // GemmScratch is the number of elements that Gemm needs as scratch: blocks of
 // A, B and C, which do not grow with the matrices beyond a limit. It does for
 // any smaller m, n and k too.
 func GemmScratch(m, n, k int) int {
-	m, n, k = min(m, gemmRows), min(n, gemmCols), min(k, gemmDepth)
-	return Pad(n)*k + m*gemmPanel + max(m*stride(k), k*stride(m))
+	return PanelsSize(min(n, gemmCols), min(k, gemmDepth)) + MultiplyScratch(m, k)
 }
 
 // passDepth is how much of k one pass takes, at most: passes are about equal.
@@ -53,133 +56,211 @@ func Gemm[T Float](t *Table[T], ta, tb bool, m, n, k int, a []T, lda int, b []T,
 			clear(c[i*ldc:][:n])
 		}
 	}
-	g := gemm[T]{Table: t, ta: ta, tb: tb, lda: lda, ldb: ldb, ldc: ldc}
-	rows, cols, most := min(m, gemmRows), min(Pad(n), gemmCols), passDepth(k)
-	g.panels, scratch = scratch[:cols*most], scratch[cols*most:]
-	g.edge, g.block = scratch[:rows*gemmPanel], scratch[rows*gemmPanel:]
+	most := passDepth(k)
+	size := PanelsSize(min(n, gemmCols), most)
+	panels, scratch := scratch[:size], scratch[size:]
 	for p := 0; p < k; p += most {
 		depth := min(most, k-p)
-		ap, bp := a[p:], b
-		if ta {
-			ap = a[p*lda:]
-		}
-		if tb {
-			bp = b[p:]
-		} else {
-			bp = b[p*ldb:]
-		}
+		left := operand[T]{Table: t, trans: ta, ld: lda}
+		left.data = left.from(a, 0, p)
+		right := operand[T]{Table: t, trans: tb, ld: ldb}
+		j, step := 0, gemmCols
 		if m <= gemmFew {
-			g.few(m, n, depth, ap, bp, c, acc || p > 0)
-		} else {
-			g.many(m, n, depth, ap, bp, c, acc || p > 0)
-		}
-	}
-}
-
-// gemm is what the passes over k of one product share.
-type gemm[T Float] struct {
-	*Table[T]
-	ta, tb        bool
-	lda, ldb, ldc int
-	panels        []T // columns of op(B), a panel after the other
-	edge          []T // a panel of C that ends within Lanes
-	block         []T // rows of A
-}
-
-// few adds to C, or sets it to, op(A)·op(B) for m of at most gemmFew.
-func (g *gemm[T]) few(m, n, k int, a, b, c []T, acc bool) {
-	ars, acs := g.lda, 1
-	if g.ta {
-		ars, acs = 1, g.lda
-	}
-	j := 0
-	if !g.tb {
-		j = n &^ (Lanes - 1)
-		g.Block(m, j, k, a, ars, acs, b, g.ldb, c, g.ldc, acc)
-	}
-	for ; j < n; j += gemmPanel {
-		cols := min(gemmPanel, n-j)
-		g.pack(cols, k, g.columns(b, j))
-		g.panel(m, cols, k, a, ars, acs, g.panels, c[j:], acc)
-	}
-}
-
-// many does the same for any m.
-func (g *gemm[T]) many(m, n, k int, a, b, c []T, acc bool) {
-	for j := 0; j < n; j += gemmCols {
-		cols := min(gemmCols, n-j)
-		g.pack(cols, k, g.columns(b, j))
-		for i := 0; i < m; i += gemmRows {
-			rows := min(gemmRows, m-i)
-			ars, acs := g.copyRows(rows, k, a, i)
-			for l := 0; l < cols; l += gemmPanel {
-				g.panel(rows, min(gemmPanel, cols-l), k, g.block, ars, acs, g.panels[l*k:], c[i*g.ldc+j+l:], acc)
+			step = gemmNarrow
+			if !tb {
+				// B where it is, as far as its columns are full vectors.
+				j = n &^ (Lanes - 1)
+				ars, acs := left.strides()
+				t.Block(m, j, depth, left.data, ars, acs, right.from(b, p, 0), ldb, c, ldc, acc)
 			}
 		}
-	}
-}
-
-// columns is op(B) from column j on, as it is stored.
-func (g *gemm[T]) columns(b []T, j int) []T {
-	if g.tb {
-		return b[j*g.ldb:]
-	}
-	return b[j:]
-}
-
-// pack copies k rows of n columns of op(B) to the panels; the columns that the
-// last one has beyond n are zero.
-func (g *gemm[T]) pack(n, k int, b []T) {
-	last := (n - 1) &^ (gemmPanel - 1)
-	width := Pad(n - last)
-	if n%Lanes != 0 {
-		clear(g.panels[last*k:][:width*k])
-	}
-	if g.tb {
-		for j := 0; j < last; j += gemmPanel {
-			g.Transpose(g.panels[j*k:], gemmPanel, b[j*g.ldb:], g.ldb, gemmPanel, k)
+		for ; j < n; j += step {
+			cols := min(step, n-j)
+			right.pack(panels, right.from(b, p, j), cols, depth)
+			left.multiply(m, cols, depth, panels, c[j:], ldc, acc, scratch)
 		}
-		g.Transpose(g.panels[last*k:], width, b[last*g.ldb:], g.ldb, n-last, k)
+		acc = true
+	}
+}
+
+// Panels is a matrix op(B) [K,N] rearranged for products with many blocks of
+// rows: K is cut as Gemm cuts it, and each piece into panels of columns.
+type Panels[T Float] struct {
+	table *Table[T]
+	N, K  int
+	data  []T
+}
+
+// PanelsSize is the number of elements that Panels [k,n] take. It does for any
+// smaller n and k too.
+func PanelsSize(n, k int) int { return width(n) * k }
+
+// width is the sum of the strides of the panels of n columns.
+func width(n int) int {
+	w := n / PanelColumns * stride(PanelColumns)
+	if rest := n % PanelColumns; rest > 0 {
+		w += stride(rest)
+	}
+	return w
+}
+
+// NewPanels returns Panels that lie in data, which holds at least
+// PanelsSize(n,k) elements. They are undefined until every piece is packed.
+func NewPanels[T Float](t *Table[T], n, k int, data []T) *Panels[T] {
+	return &Panels[T]{table: t, N: n, K: k, data: data[:PanelsSize(n, k)]}
+}
+
+// Pieces is the number of pieces that Pack is called for, in any order.
+func (p *Panels[T]) Pieces() int {
+	most := passDepth(p.K)
+	if p.K == 0 {
+		return 0
+	}
+	return (p.K + most - 1) / most * ((p.N + PanelColumns - 1) / PanelColumns)
+}
+
+// Pack copies one piece of op(B), where op transposes when trans is set: b is
+// stored [K,N] with row stride ldb, or [N,K].
+func (p *Panels[T]) Pack(piece int, trans bool, b []T, ldb int) {
+	across := (p.N + PanelColumns - 1) / PanelColumns
+	most := passDepth(p.K)
+	k, j := piece/across*most, piece%across*PanelColumns
+	depth := min(most, p.K-k)
+	f := operand[T]{Table: p.table, trans: trans, ld: ldb}
+	f.pack(p.data[k*width(p.N)+width(j)*depth:], f.from(b, k, j), min(PanelColumns, p.N-j), depth)
+}
+
+// MultiplyScratch is the number of elements that Multiply needs as scratch. It
+// does for any smaller m and k too.
+func MultiplyScratch(m, k int) int {
+	m, k = min(m, gemmRows), min(k, gemmDepth)
+	return m * (Lanes + stride(k))
+}
+
+// Multiply computes columns j0 ≤ j < j1 of C = op(A)·op(B), or adds them to C
+// when acc is set, as Gemm does and with the same bits. j0 is a multiple of
+// PanelColumns, j1 too unless it is N; c begins with column j0.
+func (p *Panels[T]) Multiply(ta bool, m int, a []T, lda, j0, j1 int, acc bool, c []T, ldc int, scratch []T) {
+	if m <= 0 || j1 <= j0 {
+		return
+	}
+	if p.K == 0 && !acc {
+		for i := range m {
+			clear(c[i*ldc:][:j1-j0])
+		}
+	}
+	most := passDepth(p.K)
+	f := operand[T]{Table: p.table, trans: ta, ld: lda}
+	for k := 0; k < p.K; k += most {
+		depth := min(most, p.K-k)
+		f.data = f.from(a, 0, k)
+		f.multiply(m, j1-j0, depth, p.data[k*width(p.N)+width(j0)*depth:], c, ldc, acc, scratch)
+		acc = true
+	}
+}
+
+// operand is op(A) or op(B) of a product, as it is stored.
+type operand[T Float] struct {
+	*Table[T]
+	trans bool
+	data  []T
+	ld    int
+}
+
+// from is the stored matrix from element (i,j) of op(data) on.
+func (f *operand[T]) from(data []T, i, j int) []T {
+	if f.trans {
+		i, j = j, i
+	}
+	return data[i*f.ld+j:]
+}
+
+// strides are those of the rows and columns of op(data).
+func (f *operand[T]) strides() (rows, cols int) {
+	if f.trans {
+		return 1, f.ld
+	}
+	return f.ld, 1
+}
+
+// pack copies k rows of n columns of op(b) to panels; the columns that the last
+// one has beyond n are zero.
+func (f *operand[T]) pack(panels, b []T, n, k int) {
+	last := (n - 1) / PanelColumns * PanelColumns
+	full, s := stride(PanelColumns), stride(n-last)
+	rest := panels[last/PanelColumns*full*k:]
+	if n%Lanes != 0 {
+		clear(rest[:s*k])
+	}
+	if f.trans {
+		for j := 0; j < last; j += PanelColumns {
+			f.Transpose(panels[j/PanelColumns*full*k:], full, b[j*f.ld:], f.ld, PanelColumns, k)
+		}
+		f.Transpose(rest, s, b[last*f.ld:], f.ld, n-last, k)
 		return
 	}
 	for p := range k {
-		row := b[p*g.ldb:][:n]
-		for j := 0; j < last; j += gemmPanel {
-			copy(g.panels[j*k+p*gemmPanel:][:gemmPanel], row[j:])
+		row := b[p*f.ld:][:n]
+		for j := 0; j < last; j += PanelColumns {
+			copy(panels[(j/PanelColumns*k+p)*full:][:PanelColumns], row[j:])
 		}
-		copy(g.panels[last*k+p*width:], row[last:])
+		copy(rest[p*s:], row[last:])
 	}
 }
 
-// copyRows copies rows i to i+m of op(A), as they are stored, to the block and
-// returns the strides of op(A) there.
-func (g *gemm[T]) copyRows(m, k int, a []T, i int) (ars, acs int) {
-	rows, cols, from := m, k, i*g.lda
-	if g.ta {
-		rows, cols, from = k, m, i
+// multiply adds to C [m,n], or sets it to, the product of rows of op(data)
+// with n packed columns, over k.
+func (f *operand[T]) multiply(m, n, k int, panels, c []T, ldc int, acc bool, scratch []T) {
+	edge, block := scratch[:min(m, gemmRows)*Lanes], scratch[min(m, gemmRows)*Lanes:]
+	for i := 0; i < m; i += gemmRows {
+		rows := min(gemmRows, m-i)
+		a := f.from(f.data, i, 0)
+		ars, acs := f.strides()
+		if m > gemmFew && !f.suits(k) {
+			a, ars, acs = block, f.copyRows(block, a, rows, k), 1
+		}
+		panel := panels
+		for j := 0; j < n; j += PanelColumns {
+			cols := min(PanelColumns, n-j)
+			f.panel(rows, cols, k, a, ars, acs, panel, c[i*ldc+j:], ldc, acc, edge)
+			panel = panel[stride(cols)*k:]
+		}
 	}
-	s := stride(cols)
-	for r := range rows {
-		copy(g.block[r*s:][:cols], a[from+r*g.lda:])
-	}
-	if g.ta {
-		return 1, s
-	}
-	return s, 1
 }
 
-// panel multiplies m rows of op(A) with one packed panel of op(B).
-func (g *gemm[T]) panel(m, n, k int, a []T, ars, acs int, panel, c []T, acc bool) {
-	width := Pad(n)
-	if n == width {
-		g.Block(m, n, k, a, ars, acs, panel, n, c, g.ldc, acc)
+// suits reports whether the caches hold rows of op(data), of which k elements
+// are read at a time, well where they are: they follow each other closely.
+func (f *operand[T]) suits(k int) bool {
+	return !f.trans && (f.ld <= k+Lanes || f.ld == stride(f.ld))
+}
+
+// copyRows copies m rows of op(a) to block, whose stride it returns. A
+// transposed a is turned, as a tile would use but a few elements of each of its
+// lines.
+func (f *operand[T]) copyRows(block, a []T, m, k int) (ld int) {
+	s := stride(k)
+	if f.trans {
+		f.Transpose(block, s, a, f.ld, k, m)
+		return s
+	}
+	for r := range m {
+		copy(block[r*s:][:k], a[r*f.ld:])
+	}
+	return s
+}
+
+// panel multiplies m rows of A with one packed panel of op(B).
+func (f *operand[T]) panel(m, n, k int, a []T, ars, acs int, panel, c []T, ldc int, acc bool, edge []T) {
+	s, whole := stride(n), n&^(Lanes-1)
+	f.Block(m, whole, k, a, ars, acs, panel, s, c, ldc, acc)
+	if n == whole {
 		return
 	}
-	g.Block(m, width, k, a, ars, acs, panel, width, g.edge, width, false)
+	f.Block(m, Lanes, k, a, ars, acs, panel[whole:], s, edge, Lanes, false)
 	for i := range m {
-		row, edge := c[i*g.ldc:][:n], g.edge[i*width:]
+		row, edge := c[i*ldc+whole:][:n-whole], edge[i*Lanes:]
 		if acc {
-			g.Add(row, row, edge)
+			f.Add(row, row, edge)
 		} else {
 			copy(row, edge)
 		}
