@@ -113,18 +113,15 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		y := mat(&t.y, rows, w)
 		b.norm.Forward(y, x, mat(&t.stats, rows, 2).Data)
 		next := tr.stream(i+1, rows, w)
-		if tr.keep {
-			copy(next.Data, x.Data)
-		}
 		y = b.convolve(y, in.b, nil, t)
 		var err error
 		switch {
 		case b.mlp != nil:
-			b.mlp.Forward(next, y, &t.mlp)
+			b.mlp.Forward(next, x, y, &t.mlp)
 		case b.cross:
-			err = b.attn.Forward(next, y, in.source, cross, &t.attn, tr.keep)
+			err = b.attn.Forward(next, x, y, in.source, cross, &t.attn, tr.keep)
 		default:
-			err = b.attn.Forward(next, y, y, self, &t.attn, tr.keep)
+			err = b.attn.Forward(next, x, y, y, self, &t.attn, tr.keep)
 		}
 		if err != nil {
 			return x, err
@@ -219,7 +216,7 @@ func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], p
 			f, past = b.convolve(y, in.b, past[0], t), past[1:]
 		}
 		if b.mlp != nil {
-			b.mlp.Forward(x, f, &t.mlp)
+			b.mlp.Forward(x, x, f, &t.mlp)
 			continue
 		}
 		if err := b.attn.Step(x, f, states[0], scope, &t.attn); err != nil {

@@ -41,10 +41,10 @@ type AttentionScratch[T tensor.Float] struct {
 	do, dq, dk, dv []T
 }
 
-// Forward adds to y [B·N,width] what the rows of x [B·N,width] see in those of
-// context [B·M,width], which is x in self-attention. keep says that Backward
-// will follow.
-func (a *Attention[T]) Forward(y, x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) error {
+// Forward sets y [B·N,width] to base, which y may be, plus what the rows of x
+// [B·N,width] see in those of context [B·M,width], which is x in
+// self-attention. keep says that Backward will follow.
+func (a *Attention[T]) Forward(y, base, x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) error {
 	out := a.project(x, context, s, tr)
 	saved := &tr.saved
 	if !keep {
@@ -53,7 +53,7 @@ func (a *Attention[T]) Forward(y, x, context tensor.Mat[T], s Scope[T], tr *Atte
 	if err := a.Mechanism.Forward(out, &tr.call, saved); err != nil {
 		return err
 	}
-	a.O.Forward(y, view(tr.o, x.Rows, a.H*a.D), true)
+	multiply(true, rowProduct[T]{layer: &a.O, y: y, x: view(tr.o, x.Rows, a.H*a.D), base: base, acc: true})
 	return nil
 }
 
@@ -76,9 +76,15 @@ func (a *Attention[T]) project(x, context tensor.Mat[T], s Scope[T], tr *Attenti
 	tr.o = slices.Grow(tr.o[:0], x.Rows*wide)[:x.Rows*wide]
 	tr.k = slices.Grow(tr.k[:0], context.Rows*narrow)[:context.Rows*narrow]
 	tr.v = slices.Grow(tr.v[:0], context.Rows*narrow)[:context.Rows*narrow]
-	a.Q.Forward(view(tr.q, x.Rows, wide), x, false)
-	a.K.Forward(view(tr.k, context.Rows, narrow), context, false)
-	a.V.Forward(view(tr.v, context.Rows, narrow), context, false)
+	q := rowProduct[T]{layer: &a.Q, y: view(tr.q, x.Rows, wide), x: x}
+	k := rowProduct[T]{layer: &a.K, y: view(tr.k, context.Rows, narrow), x: context}
+	v := rowProduct[T]{layer: &a.V, y: view(tr.v, context.Rows, narrow), x: context}
+	if same(x, context) {
+		multiply(true, q, k, v)
+	} else {
+		multiply(true, q)
+		multiply(true, k, v)
+	}
 	n, m := x.Rows/s.B, context.Rows/s.B
 	tr.call = attention.Call[T]{
 		Q: a.queries(tr.q, s.B, n), K: a.keys(tr.k, s.B, m), V: a.keys(tr.v, s.B, m),
@@ -98,22 +104,37 @@ func (a *Attention[T]) keys(data []T, b, m int) tensor.Heads[T] {
 }
 
 // Backward sets dx [B·N,width] and then adds to dcontext [B·M,width], which is
-// dx in self-attention. x, context and tr are those of Forward.
+// dx in self-attention. x, context and tr are those of Forward. dx overlaps
+// neither dy nor x.
 func (a *Attention[T]) Backward(dx, dcontext, dy, x, context tensor.Mat[T], tr *AttentionTrace[T], s *AttentionScratch[T]) error {
 	wide, narrow := a.H*a.D, a.Hkv*a.D
 	s.do = slices.Grow(s.do[:0], len(tr.q))[:len(tr.q)]
 	s.dq = slices.Grow(s.dq[:0], len(tr.q))[:len(tr.q)]
 	s.dk = slices.Grow(s.dk[:0], len(tr.k))[:len(tr.k)]
 	s.dv = slices.Grow(s.dv[:0], len(tr.v))[:len(tr.v)]
-	a.O.Backward(view(s.do, x.Rows, wide), dy, view(tr.o, x.Rows, wide), false)
+	do, o := view(s.do, x.Rows, wide), view(tr.o, x.Rows, wide)
+	multiply(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
 	b, n, m := tr.call.Q.B, tr.call.Q.N, tr.call.K.N
 	g := attention.Grads[T]{DQ: a.queries(s.dq, b, n), DK: a.keys(s.dk, b, m), DV: a.keys(s.dv, b, m)}
 	err := a.Mechanism.Backward(&g, a.queries(s.do, b, n), a.queries(tr.o, b, n), &tr.call, &tr.saved)
 	if err != nil {
 		return err
 	}
-	a.Q.Backward(dx, view(s.dq, x.Rows, wide), x, false)
-	a.K.Backward(dcontext, view(s.dk, context.Rows, narrow), context, true)
-	a.V.Backward(dcontext, view(s.dv, context.Rows, narrow), context, true)
+	dq, dk, dv := view(s.dq, x.Rows, wide), view(s.dk, context.Rows, narrow), view(s.dv, context.Rows, narrow)
+	addWeights(weightGrad[T]{&a.Q, dq, x}, weightGrad[T]{&a.K, dk, context}, weightGrad[T]{&a.V, dv, context}, weightGrad[T]{&a.O, dy, o})
+	fromQ := rowProduct[T]{layer: &a.Q, y: dx, x: dq}
+	fromK := rowProduct[T]{layer: &a.K, y: dcontext, x: dk, acc: true}
+	fromV := rowProduct[T]{layer: &a.V, y: dcontext, x: dv, acc: true}
+	if same(dx, dcontext) {
+		multiply(false, fromQ, fromK, fromV)
+	} else {
+		multiply(false, fromQ)
+		multiply(false, fromK, fromV)
+	}
 	return nil
+}
+
+// same reports whether a and b view the same rows.
+func same[T tensor.Float](a, b tensor.Mat[T]) bool {
+	return a.Rows == b.Rows && (a.Rows == 0 || &a.Data[0] == &b.Data[0])
 }

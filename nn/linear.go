@@ -20,33 +20,134 @@ func (l *Linear[T]) weight(data []T) tensor.Mat[T] {
 
 // Forward sets y [rows,out] from x [rows,in], or adds to y where acc is set.
 func (l *Linear[T]) Forward(y, x tensor.Mat[T], acc bool) {
-	p := product[T]{a: x, b: l.weight(l.W.Data), tb: true, c: y, k: x.Cols, acc: acc}
-	if l.B != nil {
-		p.bias = l.B.Data
-	}
-	p.run(rowTile, columnTile)
+	multiply(true, rowProduct[T]{layer: l, y: y, x: x, acc: acc})
 }
 
 // Backward sets dx [rows,in], or adds to it where acc is set, and adds to the
 // gradients of the weights; dy is [rows,out], x what Forward had. dx may be x
 // itself, which is then lost.
 func (l *Linear[T]) Backward(dx, dy, x tensor.Mat[T], acc bool) {
-	// dW [out,in] += dyᵀ·x: the sum over rows stays in one tile.
-	dw := product[T]{a: dy, ta: true, b: x, c: l.weight(l.W.Grad), k: x.Rows, acc: true}
-	dw.run(weightTile, columnTile)
-	if l.B != nil {
-		addRows(l.B.Grad, dy)
-	}
-	p := product[T]{a: dy, b: l.weight(l.W.Data), c: dx, k: dy.Cols, acc: acc}
-	p.run(rowTile, columnTile)
+	addWeights(weightGrad[T]{l, dy, x})
+	multiply(false, rowProduct[T]{layer: l, y: dx, x: dy, acc: acc})
 }
 
 // Tiles of a product. An element's bits do not depend on them.
 const (
-	rowTile    = 192
-	columnTile = 256
-	weightTile = 64
+	rowTile    = 128
+	columnTile = 2 * kernel.PanelColumns
 )
+
+// rowPiece is how many of some rows are multiplied at a time.
+func rowPiece(rows int) int {
+	return max(rowTile/4, min(rowTile, kernel.Pad(rows/8)))
+}
+
+// rowProduct is y = x·Wᵀ + b, or y = x·W for gradients. With acc it is added to
+// y, or to base and y set, if there is one.
+type rowProduct[T tensor.Float] struct {
+	layer      *Linear[T]
+	y, x, base tensor.Mat[T]
+	acc        bool
+}
+
+// multiply computes products that have the same rows, in order for each row.
+// forward says which of the two they are.
+func multiply[T tensor.Float](forward bool, ps ...rowProduct[T]) {
+	rows, work, depth := ps[0].x.Rows, 0.0, 0
+	if rows <= rowTile {
+		// Too few to pack the weights for.
+		for _, p := range ps {
+			q := product[T]{a: p.x, b: p.layer.weight(p.layer.W.Data), tb: forward, c: p.y, k: p.x.Cols, acc: p.acc}
+			if forward && p.layer.B != nil {
+				q.bias = p.layer.B.Data
+			}
+			copyRows(p.y, p.base)
+			run([]product[T]{q})
+		}
+		return
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	ws := make([]packed[T], len(ps))
+	for i, p := range ps {
+		ws[i] = p.layer.pack(ar, forward)
+		work += 2 * float64(rows) * float64(len(p.layer.W.Data))
+		depth = max(depth, p.x.Cols)
+	}
+	inRows(rows, rowPiece(rows), work, func(i0, i1 int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, depth))
+		for i, p := range ps {
+			y := p.y.Slice(i0, i1)
+			if p.base.Rows > 0 {
+				copyRows(y, p.base.Slice(i0, i1))
+			}
+			ws[i].rows(y, p.x.Slice(i0, i1), 0, p.acc, scratch)
+		}
+	})
+}
+
+// packed is what many rows are multiplied with: Wᵀ and the bias, or W.
+type packed[T tensor.Float] struct {
+	panels kernel.Panels[T]
+	bias   []T // nil: none
+}
+
+// packWork is the arithmetic that copying an element is worth.
+const packWork = 8
+
+// pack returns the layer's weights for products forward or for gradients.
+func (l *Linear[T]) pack(ar *arena.Arena, forward bool) packed[T] {
+	out, in := l.W.Shape[0], l.W.Shape[1]
+	n, k := in, out
+	var w packed[T]
+	if forward {
+		n, k = out, in
+		if l.B != nil {
+			w.bias = l.B.Data
+		}
+	}
+	w.panels = kernel.NewPanels(kernel.Active[T](), n, k, arena.Take[T](ar, kernel.PanelsSize(n, k)))
+	par.Do(w.panels.Pieces(), packWork*float64(len(l.W.Data)), func(i int) {
+		w.panels.Pack(i, forward, l.W.Data, in)
+	})
+	return w
+}
+
+// rows computes columns of a product, those from j on that y has, on this
+// goroutine; j is a multiple of kernel.PanelColumns.
+func (w *packed[T]) rows(y, x tensor.Mat[T], j int, acc bool, scratch []T) {
+	w.panels.Multiply(false, y.Rows, x.Data, x.Stride, j, j+y.Cols, acc, y.Data, y.Stride, scratch)
+	if w.bias == nil {
+		return
+	}
+	t := kernel.Active[T]()
+	for i := range y.Rows {
+		t.Add(y.Row(i), y.Row(i), w.bias[j:j+y.Cols])
+	}
+}
+
+// weightGrad is what a layer's weights get from rows: dyᵀ·x.
+type weightGrad[T tensor.Float] struct {
+	layer *Linear[T]
+	dy, x tensor.Mat[T]
+}
+
+// addWeights adds to the gradients of layers. The sum over rows stays in one
+// tile.
+func addWeights[T tensor.Float](gs ...weightGrad[T]) {
+	var ps [4]product[T]
+	for i, g := range gs {
+		ps[i] = product[T]{a: g.dy, ta: true, b: g.x, c: g.layer.weight(g.layer.W.Grad), k: g.x.Rows, acc: true}
+	}
+	run(ps[:len(gs)])
+	for _, g := range gs {
+		if g.layer.B != nil {
+			addRows(g.layer.B.Grad, g.dy)
+		}
+	}
+}
 
 // product is C = op(A)·op(B), or C += op(A)·op(B), plus bias in every row.
 type product[T tensor.Float] struct {
@@ -57,19 +158,36 @@ type product[T tensor.Float] struct {
 	bias    []T
 }
 
-// run computes the product in tiles of the given size.
-func (p *product[T]) run(rows, cols int) {
-	m, n := p.c.Rows, p.c.Cols
-	if m == 0 || n == 0 {
-		return
+// run computes products in tiles.
+func run[T tensor.Float](ps []product[T]) {
+	tiles, work := 0, 0.0
+	for i := range ps {
+		down, across, _, _ := ps[i].tiles()
+		tiles += down * across
+		work += 2 * float64(ps[i].c.Rows) * float64(ps[i].c.Cols) * float64(ps[i].k)
 	}
-	rows, cols = even(m, rows), even(n, cols)
-	across := (n + cols - 1) / cols
-	down := (m + rows - 1) / rows
-	par.Do(down*across, 2*float64(m)*float64(n)*float64(p.k), func(t int) {
-		i, j := t/across*rows, t%across*cols
-		p.tile(i, min(i+rows, m), j, min(j+cols, n))
+	par.Do(tiles, work, func(t int) {
+		for i := range ps {
+			p := &ps[i]
+			down, across, rows, cols := p.tiles()
+			if t < down*across {
+				i, j := t/across*rows, t%across*cols
+				p.tile(i, min(i+rows, p.c.Rows), j, min(j+cols, p.c.Cols))
+				return
+			}
+			t -= down * across
+		}
 	})
+}
+
+// tiles returns how many of them are below and beside one another, and their
+// size.
+func (p *product[T]) tiles() (down, across, rows, cols int) {
+	if p.c.Rows == 0 || p.c.Cols == 0 {
+		return 0, 0, 0, 0
+	}
+	rows, cols = even(p.c.Rows, rowTile), even(p.c.Cols, columnTile)
+	return (p.c.Rows + rows - 1) / rows, (p.c.Cols + cols - 1) / cols, rows, cols
 }
 
 // even returns the size of pieces no larger than most that n is cut into.

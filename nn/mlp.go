@@ -3,6 +3,7 @@ package nn
 import (
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -30,32 +31,76 @@ func (t *MLPTrace[T]) view(rows, hidden int) (pre, act tensor.Mat[T]) {
 	return view(t.pre, rows, hidden), view(t.act, rows, hidden)
 }
 
-// Forward adds to y [rows,width].
-func (m *MLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T]) {
+// Forward sets y [rows,width] to base plus the MLP of x. y may be base, but not x.
+func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], tr *MLPTrace[T]) {
 	hidden := m.Up.W.Shape[0]
 	tr.pre = slices.Grow(tr.pre[:0], x.Rows*hidden)[:x.Rows*hidden]
 	tr.act = slices.Grow(tr.act[:0], x.Rows*hidden)[:x.Rows*hidden]
 	pre, act := tr.view(x.Rows, hidden)
-	m.Up.Forward(pre, x, false)
 	k := kernel.Active[T]()
-	inRows(x.Rows, geluRows, geluWork*float64(len(tr.pre)), func(i0, i1 int) {
-		for i := i0; i < i1; i++ {
-			k.GELU(act.Row(i), pre.Row(i))
+	if x.Rows <= rowTile {
+		m.Up.Forward(pre, x, false)
+		inRows(x.Rows, geluRows, geluWork*float64(len(tr.pre)), func(i0, i1 int) {
+			for i := i0; i < i1; i++ {
+				k.GELU(act.Row(i), pre.Row(i))
+			}
+		})
+		copyRows(y, base)
+		m.Down.Forward(y, act, true)
+		return
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	up, down := m.Up.pack(ar, true), m.Down.pack(ar, true)
+	inRows(x.Rows, rowPiece(x.Rows), m.work(x.Rows), func(i0, i1 int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, x.Cols)))
+		x, y := x.Slice(i0, i1), y.Slice(i0, i1)
+		pre, act := pre.Slice(i0, i1), act.Slice(i0, i1)
+		for j := 0; j < hidden; j += columnTile {
+			j1 := min(j+columnTile, hidden)
+			from, to := columns(pre, j, j1), columns(act, j, j1)
+			up.rows(from, x, j, false, scratch)
+			for i := range from.Rows {
+				k.GELU(to.Row(i), from.Row(i))
+			}
 		}
+		copyRows(y, base.Slice(i0, i1))
+		down.rows(y, act, 0, true, scratch)
 	})
-	m.Down.Forward(y, act, true)
 }
 
-// Backward sets dx [rows,width]. The trace is used up.
+// work is the arithmetic of a pass over rows, once through both layers.
+func (m *MLP[T]) work(rows int) float64 {
+	return 2 * float64(rows) * float64(len(m.Up.W.Data)+len(m.Down.W.Data))
+}
+
+// Backward sets dx [rows,width], which overlaps neither dy nor x. The trace is
+// used up.
 func (m *MLP[T]) Backward(dx, dy, x tensor.Mat[T], tr *MLPTrace[T]) {
 	hidden := m.Up.W.Shape[0]
 	pre, act := tr.view(x.Rows, hidden)
-	m.Down.Backward(act, dy, act, false) // act is its own gradient from here on
 	k := kernel.Active[T]()
-	inRows(x.Rows, geluRows, geluWork*float64(len(tr.pre)), func(i0, i1 int) {
-		for i := i0; i < i1; i++ {
-			k.GELUGrad(act.Row(i), act.Row(i), pre.Row(i))
+	ar := arena.Acquire()
+	defer ar.Release()
+	up, down := m.Up.pack(ar, false), m.Down.pack(ar, false)
+	inRows(x.Rows, rowPiece(x.Rows), m.work(x.Rows), func(i0, i1 int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, x.Cols)))
+		room := view(arena.Take[T](ar, (i1-i0)*columnTile), i1-i0, columnTile)
+		dy, pre := dy.Slice(i0, i1), pre.Slice(i0, i1)
+		for j := 0; j < hidden; j += columnTile {
+			j1 := min(j+columnTile, hidden)
+			dact, dpre := columns(room, 0, j1-j), columns(pre, j, j1)
+			down.rows(dact, dy, j, false, scratch)
+			for i := range dpre.Rows {
+				k.GELUGrad(dpre.Row(i), dact.Row(i), dpre.Row(i))
+			}
 		}
+		up.rows(dx.Slice(i0, i1), pre, 0, false, scratch)
 	})
-	m.Up.Backward(dx, act, x, false)
+	// pre is its own gradient from here on.
+	addWeights(weightGrad[T]{&m.Down, dy, act}, weightGrad[T]{&m.Up, pre, x})
 }

@@ -39,6 +39,13 @@ func inRows(rows, size int, work float64, f func(i0, i1 int)) {
 	})
 }
 
+// copyRows copies the rows of x to y, which may be x.
+func copyRows[T tensor.Float](y, x tensor.Mat[T]) {
+	for i := range x.Rows {
+		copy(y.Row(i), x.Row(i))
+	}
+}
+
 // columns views columns j0 ≤ j < j1 of m.
 func columns[T tensor.Float](m tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
 	if m.Rows > 0 {

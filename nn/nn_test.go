@@ -106,7 +106,7 @@ func layers(s *source) map[string]layer {
 			for i := range y.Rows {
 				clear(y.Row(i))
 			}
-			m.Forward(y, x, &trace)
+			m.Forward(y, y, x, &trace)
 		},
 		backward: func(dx, dy, x tensor.Mat[float64]) { m.Backward(dx, dy, x, &trace) },
 	}
@@ -240,7 +240,7 @@ func TestRowsDoNotMeet(t *testing.T) {
 		y, z := tensor.NewMat[float32](x.Rows, 67), tensor.NewMat[float32](x.Rows, 67)
 		l.Forward(y, x, false)
 		n.Forward(y, y, make([]float32, 2*x.Rows))
-		m.Forward(z, y, new(MLPTrace[float32]))
+		m.Forward(z, z, y, new(MLPTrace[float32]))
 		return z
 	}
 	x := matrix[float32](s, 211, 300)
@@ -268,7 +268,7 @@ func TestThreadsDoNotChangeBits(t *testing.T) {
 		stats := make([]float32, 3000)
 		var trace MLPTrace[float32]
 		n.Forward(y, x, stats)
-		m.Forward(z, y, &trace)
+		m.Forward(z, z, y, &trace)
 		m.Backward(dz, dy, y, &trace)
 		n.Backward(dx, dz, x, stats)
 		return [][]float32{z.Data, dx.Data, m.Up.W.Grad, m.Up.B.Grad, m.Down.W.Grad, m.Down.B.Grad, n.Gain.Grad, n.Bias.Grad}
@@ -439,7 +439,7 @@ func TestGradientsOfAttention(t *testing.T) {
 		var trace AttentionTrace[float64]
 		f := func() float64 {
 			y := tensor.NewMat[float64](6, width)
-			if err := a.Forward(y, x, context, scope, &trace, true); err != nil {
+			if err := a.Forward(y, y, x, context, scope, &trace, true); err != nil {
 				t.Fatal(err)
 			}
 			return sumOf(y, dy)

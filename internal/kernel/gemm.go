@@ -106,8 +106,8 @@ func width(n int) int {
 
 // NewPanels returns Panels that lie in data, which holds at least
 // PanelsSize(n,k) elements. They are undefined until every piece is packed.
-func NewPanels[T Float](t *Table[T], n, k int, data []T) *Panels[T] {
-	return &Panels[T]{table: t, N: n, K: k, data: data[:PanelsSize(n, k)]}
+func NewPanels[T Float](t *Table[T], n, k int, data []T) Panels[T] {
+	return Panels[T]{table: t, N: n, K: k, data: data[:PanelsSize(n, k)]}
 }
 
 // Pieces is the number of pieces that Pack is called for, in any order.

@@ -209,3 +209,54 @@ func testGemmBits(t *testing.T, tab *Table[float32]) {
 		}
 	}
 }
+
+// A B that is packed once gives the bits of Gemm, whichever rows and columns
+// are asked for, and does not depend on the order of its pieces.
+func TestPanels(t *testing.T) { each(t, testPanels) }
+
+func testPanels(t *testing.T, tab *Table[float32]) {
+	for _, s := range [][3]int{{1, 1, 1}, {3, 17, 5}, {31, 130, 300}, {150, 261, 513}, {5, 128, 0}, {40, 259, 257}} {
+		m, n, k := s[0], s[1], s[2]
+		for variant := range 8 {
+			ta, tb, acc := variant&1 > 0, variant&2 > 0, variant&4 > 0
+			r := source()
+			lda, ldb, ldc := k+3, n+2, n+5
+			a, b := matrix[float32](r, m, k, lda), matrix[float32](r, k, n, ldb)
+			if ta {
+				lda = m + 7
+				a = matrix[float32](r, k, m, lda)
+			}
+			if tb {
+				ldb = k + 9
+				b = matrix[float32](r, n, k, ldb)
+			}
+			c := matrix[float32](r, m, n, ldc)
+			want := slices.Clone(c.data)
+			Gemm(tab, ta, tb, m, n, k, a.data, lda, b.data, ldb, acc, want, ldc, make([]float32, GemmScratch(m, n, k)))
+			room, scratch := guard[float32](PanelsSize(n, k), 0), guard[float32](MultiplyScratch(m, k), 0)
+			p := NewPanels(tab, n, k, room.data)
+			for i := range p.Pieces() {
+				p.Pack(p.Pieces()-1-i, tb, b.data, ldb)
+			}
+			half := m / 2 // of the rows, then the others
+			for _, rows := range [][2]int{{0, half}, {half, m}} {
+				x := a.data
+				if k > 0 && ta {
+					x = x[rows[0]:]
+				} else if k > 0 {
+					x = x[rows[0]*lda:]
+				}
+				for j := 0; j < n; j += PanelColumns {
+					p.Multiply(ta, rows[1]-rows[0], x, lda, j, min(j+PanelColumns, n), acc, c.data[rows[0]*ldc+j:], ldc, scratch.data)
+				}
+			}
+			name := fmt.Sprintf("m=%d n=%d k=%d ta=%v tb=%v acc=%v", m, n, k, ta, tb, acc)
+			room.intact(t, name)
+			scratch.intact(t, name)
+			c.intact(t, name)
+			if !same(c.data, want) {
+				t.Fatalf("%s: other bits than Gemm's", name)
+			}
+		}
+	}
+}
