@@ -27,8 +27,16 @@
 package nn
 
 import (
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
+)
+
+// moveWork is the arithmetic that fetching and storing an element is worth
+// where little else is done with it; moveColumns the columns of a piece.
+const (
+	moveWork    = 4
+	moveColumns = 4 * kernel.Lanes
 )
 
 // inRows calls f over pieces of at most size rows, in parallel where the work

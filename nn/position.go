@@ -29,19 +29,26 @@ func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", start+int64(n), context)
 	}
 	k := kernel.Active[T]()
-	for i := range x.Rows {
-		row := x.Row(i)
-		k.Add(row, row, p.W.Data[(int(start)+i%n)*x.Cols:])
-	}
+	inRows(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), func(i0, i1 int) {
+		for i := i0; i < i1; i++ {
+			row := x.Row(i)
+			k.Add(row, row, p.W.Data[(int(start)+i%n)*x.Cols:])
+		}
+	})
 	return nil
 }
 
 func (p *Learned[T]) Backward(dx tensor.Mat[T], batch int) {
 	k := kernel.Active[T]()
-	for i := range dx.Rows {
-		g := p.W.Grad[i%(dx.Rows/batch)*dx.Cols:][:dx.Cols]
-		k.Add(g, g, dx.Row(i))
-	}
+	n := dx.Rows / batch
+	inRows(n, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), func(i0, i1 int) {
+		for i := i0; i < i1; i++ {
+			g := p.W.Grad[i*dx.Cols:][:dx.Cols]
+			for b := range batch {
+				k.Add(g, g, dx.Row(b*n+i))
+			}
+		}
+	})
 }
 
 // Sinusoidal adds sines and cosines of the position (Vaswani et al. 2017, arXiv

@@ -3,29 +3,37 @@ package optim
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// GradNorm returns the 2-norm of all gradients together, summed in float64 in
-// the order of the weights.
+// GradNorm returns the 2-norm of all gradients together. Each weight's is summed
+// in float64, and then those of the weights in their order.
 func GradNorm[T tensor.Float](s *param.Set[T]) float64 {
+	all := s.All()
+	squares := make([]float64, len(all))
+	par.Do(len(all), 2*float64(s.Size()), func(i int) { squares[i] = square(all[i].Grad) })
 	var sum float64
-	for _, p := range s.All() {
-		// Four sums, so that an addition need not wait for the one before.
-		var part [4]float64
-		g := p.Grad
-		for ; len(g) >= 4; g = g[4:] {
-			for l := range part {
-				part[l] += float64(g[l]) * float64(g[l])
-			}
-		}
-		for l, x := range g {
-			part[l] += float64(x) * float64(x)
-		}
-		sum += (part[0] + part[1]) + (part[2] + part[3])
+	for _, x := range squares {
+		sum += x
 	}
 	return math.Sqrt(sum)
+}
+
+// square returns Σ g².
+func square[T tensor.Float](g []T) float64 {
+	// Four sums, so that an addition need not wait for the one before.
+	var part [4]float64
+	for ; len(g) >= 4; g = g[4:] {
+		for l := range part {
+			part[l] += float64(g[l]) * float64(g[l])
+		}
+	}
+	for l, x := range g {
+		part[l] += float64(x) * float64(x)
+	}
+	return (part[0] + part[1]) + (part[2] + part[3])
 }
 
 // Clip returns the factor that brings gradients of that norm to at most limit

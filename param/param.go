@@ -4,6 +4,7 @@ package param
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -88,7 +89,6 @@ func (s *Set[T]) Size() int {
 
 // ZeroGrad sets every gradient to zero.
 func (s *Set[T]) ZeroGrad() {
-	for _, p := range s.All() {
-		clear(p.Grad)
-	}
+	all := s.All()
+	par.Do(len(all), float64(s.Size()), func(i int) { clear(all[i].Grad) })
 }
