@@ -35,6 +35,9 @@ func (l *Linear[T]) Backward(dx, dy, x tensor.Mat[T], acc bool) {
 const (
 	rowTile    = 128
 	columnTile = 2 * kernel.PanelColumns
+	// fewTiles is the number of tiles below which they are made smaller, for
+	// more workers.
+	fewTiles = 8
 )
 
 // rowPiece is how many of some rows are multiplied at a time.
@@ -62,7 +65,7 @@ func multiply[T tensor.Float](forward bool, ps ...rowProduct[T]) {
 				q.bias = p.layer.B.Data
 			}
 			copyRows(p.y, p.base)
-			run([]product[T]{q})
+			run([]product[T]{q}, rowTile)
 		}
 		return
 	}
@@ -141,7 +144,11 @@ func addWeights[T tensor.Float](gs ...weightGrad[T]) {
 	for i, g := range gs {
 		ps[i] = product[T]{a: g.dy, ta: true, b: g.x, c: g.layer.weight(g.layer.W.Grad), k: g.x.Rows, acc: true}
 	}
-	run(ps[:len(gs)])
+	rows := 2 * rowTile
+	if count(ps[:len(gs)], rows) < fewTiles {
+		rows = rowTile
+	}
+	run(ps[:len(gs)], rows)
 	for _, g := range gs {
 		if g.layer.B != nil {
 			addRows(g.layer.B.Grad, g.dy)
@@ -158,19 +165,18 @@ type product[T tensor.Float] struct {
 	bias    []T
 }
 
-// run computes products in tiles.
-func run[T tensor.Float](ps []product[T]) {
-	tiles, work := 0, 0.0
+// run computes products in tiles of at most so many rows.
+func run[T tensor.Float](ps []product[T], rows int) {
+	var work float64
 	for i := range ps {
-		down, across, _, _ := ps[i].tiles()
-		tiles += down * across
 		work += 2 * float64(ps[i].c.Rows) * float64(ps[i].c.Cols) * float64(ps[i].k)
 	}
-	par.Do(tiles, work, func(t int) {
+	par.Do(count(ps, rows), work, func(t int) {
 		for i := range ps {
 			p := &ps[i]
-			down, across, rows, cols := p.tiles()
+			down, across := p.tiles(rows)
 			if t < down*across {
+				rows, cols := even(p.c.Rows, rows), even(p.c.Cols, columnTile)
 				i, j := t/across*rows, t%across*cols
 				p.tile(i, min(i+rows, p.c.Rows), j, min(j+cols, p.c.Cols))
 				return
@@ -180,14 +186,24 @@ func run[T tensor.Float](ps []product[T]) {
 	})
 }
 
-// tiles returns how many of them are below and beside one another, and their
-// size.
-func (p *product[T]) tiles() (down, across, rows, cols int) {
-	if p.c.Rows == 0 || p.c.Cols == 0 {
-		return 0, 0, 0, 0
+// count returns the number of tiles of at most so many rows.
+func count[T tensor.Float](ps []product[T], rows int) (n int) {
+	for i := range ps {
+		down, across := ps[i].tiles(rows)
+		n += down * across
 	}
-	rows, cols = even(p.c.Rows, rowTile), even(p.c.Cols, columnTile)
-	return (p.c.Rows + rows - 1) / rows, (p.c.Cols + cols - 1) / cols, rows, cols
+	return n
+}
+
+// tiles returns how many tiles of at most so many rows are below and beside one
+// another.
+func (p *product[T]) tiles(rows int) (down, across int) {
+	m, n := p.c.Rows, p.c.Cols
+	if m == 0 || n == 0 {
+		return 0, 0
+	}
+	rows, cols := even(m, rows), even(n, columnTile)
+	return (m + rows - 1) / rows, (n + cols - 1) / cols
 }
 
 // even returns the size of pieces no larger than most that n is cut into.
