@@ -126,7 +126,7 @@ func (f *Figure) write(w io.Writer, canvas func(width, height vg.Length) vg.Canv
 			drawn = drawn[1:]
 			p.Add(dots)
 		case Rings:
-			dots.Color, dots.Radius, dots.Shape = color.Black, vg.Points(5), draw.RingGlyph{}
+			dots.Color, dots.Radius, dots.Shape = color.Black, vg.Points(4), draw.RingGlyph{}
 			drawn = drawn[1:]
 			p.Add(dots)
 		}
@@ -191,20 +191,20 @@ func (p *places) of(name string, alone bool) int {
 	return i
 }
 
-// ticks marks the axis at 1 to 9 times the powers of ten and writes at these,
-// where they are few at 2 and 5 times too.
+// ticks marks the axis at 1 to 9 times the powers of ten and writes at these, at
+// every second where they are many, at 2 and 5 times too where they are few.
 type ticks func(float64) string
 
 func (text ticks) Ticks(low, high float64) []plot.Tick {
 	if text == nil {
 		text = func(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
 	}
-	few := high < 1000*low
+	few, many := high < 1000*low, high > 1e9*low
 	var list []plot.Tick
 	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
 		for m := 1.0; m < 10; m++ {
 			t := plot.Tick{Value: m * math.Pow(10, e)}
-			if m == 1 || few && (m == 2 || m == 5) {
+			if m == 1 && !(many && math.Mod(e, 2) != 0) || few && (m == 2 || m == 5) {
 				t.Label = text(t.Value)
 			}
 			if low <= t.Value && t.Value <= high {

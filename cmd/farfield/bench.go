@@ -195,7 +195,7 @@ func (s *sweep) figure(series []bench.Series, crossings []bench.Crossing) *repor
 	m := bench.Describe(0)
 	f := &report.Figure{
 		Title: fmt.Sprintf("%s\n%v; %s kernels", s.title, m.CPU, m.ISA), XLabel: s.axis, YLabel: "time of a call",
-		XText: func(x float64) string { return amountText(x, "") }, YText: secondsText,
+		XText: func(x float64) string { return amountText(x, "") }, YText: tickText,
 	}
 	missing := "does not fit"
 	for _, curve := range series {

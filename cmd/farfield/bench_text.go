@@ -52,6 +52,14 @@ func benchMechanism(l *bench.Line) string {
 
 func percentText(x float64) string { return fmt.Sprintf("%.1f%%", 100*x) }
 
+// tickText writes a time at the axis of a figure.
+func tickText(s float64) string {
+	if s > 1e3 {
+		return fmt.Sprintf("%.0e s", s)
+	}
+	return secondsText(s)
+}
+
 // crossingText says from where on the linear form is the faster one.
 func crossingText(x bench.Crossing) string {
 	from := "at no N measured"

@@ -141,7 +141,7 @@ func (s *scaling) figure() *report.Figure {
 	f := &report.Figure{
 		Title:  fmt.Sprintf("Causal attention, %d heads of width %d, forward", demoHeads, demoWidth),
 		XLabel: "tokens", YLabel: "time of a call",
-		XText: func(x float64) string { return amountText(x, "") }, YText: secondsText,
+		XText: func(x float64) string { return amountText(x, "") }, YText: tickText,
 		Series: []report.Series{
 			{Name: "fastmax, linear form", X: s.n, Y: s.linear},
 			{Name: "softmax", X: s.n[:last+1], Y: s.softmax},

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -114,12 +115,15 @@ type Crossing struct {
 
 // Crossings returns the crossings of all curves that can be compared: of the
 // same setting, and with two places at least that both were measured at. What
-// chooses between two forms is not compared with one of them.
+// chooses between two forms is not compared with one of them, nor does it stand
+// for the direct form where that is in the list itself.
 func Crossings(list []Series) []Crossing {
 	var crossings []Crossing
 	for _, linear := range list {
 		for _, pairs := range list {
-			if pairs.grows() || !linear.grows() || pairs.Setting() != linear.Setting() || linear.chooses(pairs) {
+			stands := slices.ContainsFunc(list, func(s Series) bool { return s.Setting() == pairs.Setting() && pairs.standsFor(s) })
+			if pairs.grows() || !linear.grows() || pairs.Setting() != linear.Setting() ||
+				linear.standsFor(pairs) || pairs.standsFor(linear) || stands {
 				continue
 			}
 			n, slow, fast := common(pairs, linear)
@@ -136,10 +140,10 @@ func Crossings(list []Series) []Crossing {
 	return crossings
 }
 
-// chooses reports that s and t are the same mechanism and one of them is auto.
-func (s Series) chooses(t Series) bool {
+// standsFor reports that s chooses among forms of which t is one.
+func (s Series) standsFor(t Series) bool {
 	auto := attention.Auto.String()
-	return s[0].Mechanism == t[0].Mechanism && s[0].Order == t[0].Order && (s[0].Asked == auto || t[0].Asked == auto)
+	return s[0].Mechanism == t[0].Mechanism && s[0].Order == t[0].Order && s[0].Asked == auto && t[0].Asked != auto
 }
 
 // common returns the places at which both were measured, and their seconds.

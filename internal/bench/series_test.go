@@ -58,6 +58,44 @@ func TestCrossings(t *testing.T) {
 	}
 }
 
+func TestAutoStandsForItsForms(t *testing.T) {
+	n := []float64{100, 1000}
+	of := func(form string, grows bool, mechanism string) []*Case {
+		list := curve(mechanism, grows, 8, n, []float64{1, 100})
+		if grows {
+			list = curve(mechanism, grows, 8, n, []float64{5, 50})
+		}
+		for _, c := range list {
+			c.Asked = form
+		}
+		return list
+	}
+	var all []*Case
+	for _, c := range [][]*Case{
+		of("auto", true, "a"), of("direct", false, "a"), of("linear", true, "a"), of("auto", false, "b"), of("direct", false, "b"), of("auto", false, "c"),
+	} {
+		all = append(all, c...)
+	}
+	var said []string
+	for _, x := range Crossings(Gather(all)) {
+		said = append(said, x.Linear.Method()+" "+x.Pairs.Method())
+		if math.Abs(x.Seconds-Interpolate(n, []float64{5e-3, 50e-3}, x.At)) > 1e-12 {
+			t.Errorf("%s cross at %g s", x.Linear.Method(), x.Seconds)
+		}
+	}
+	want := []string{"a auto b direct", "a auto c auto", "a linear a direct", "a linear b direct", "a linear c auto"}
+	if !slices.Equal(said, want) {
+		t.Errorf("crossings %q, want %q", said, want)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	c := &Case{Asked: "auto", Line: Line{Mechanism: "m", Order: 3, D: 8, Dv: 4, Heads: 2, Threads: 2, Direction: backward}}
+	if got, want := (Series{c}).Name(), "m 3 auto, D 8, Dv 4, 2 heads, 2 threads, backward"; got != want {
+		t.Errorf("name %q, want %q", got, want)
+	}
+}
+
 func TestBeyondKeepsTheSpeed(t *testing.T) {
 	s := Series(curve("a", false, 8, []float64{10, 20, 40}, []float64{1, 4, 0}))
 	x, y := s.Beyond()
