@@ -22,9 +22,10 @@ type block[T tensor.Float] struct {
 	// across says that a query is a column instead: a is [da, lda]. Gradients
 	// need rows.
 	across bool
-	bt     []T // prepared keys, transposed [da, ldb]
-	ldb    int // at least kernel.Pad(nk); columns beyond nk are not used
+	bt     []T // prepared keys, transposed panel by panel [da, ldb]
+	ldb    int // at least kernel.Pad of a panel's keys; what is beyond them is not used
 
+	panel   int // keys of a panel
 	nq, nk  int
 	diag    int    // row r sees keys c ≤ r+diag; nk and more: all
 	mask    []bool // [nk] keys that exist; nil: all
@@ -253,7 +254,10 @@ func (u *unit[T]) scores(b *block[T], r0 int, s []T, ld int) (rows, cols int) {
 	if b.across {
 		ars, acs = 1, b.lda
 	}
-	u.t.Block(rows, kernel.Pad(cols), u.da, b.a[r0*ars:], ars, acs, b.bt, b.ldb, s, ld, false)
+	for c := 0; c < cols; c += b.panel {
+		n := kernel.Pad(min(b.panel, cols-c))
+		u.t.Block(rows, n, u.da, b.a[r0*ars:], ars, acs, b.bt[c/b.panel*u.da*b.ldb:], b.ldb, s[c:], ld, false)
+	}
 	return rows, cols
 }
 
@@ -277,7 +281,12 @@ func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T,
 	for c0 < cols && finite(c0) {
 		c0++
 	}
-	if c0 == cols {
+	switch {
+	case c0 < cols:
+	case rows == 1:
+		u.t.Mix(o[:n], w[:cols], cols, x, ldx, nil, 0)
+		return
+	default:
 		u.t.Block(rows, n, cols, w, ld, 1, x, ldx, o, ldo, true)
 		return
 	}

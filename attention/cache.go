@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -24,12 +25,16 @@ type cacheHead[T tensor.Float] struct {
 	rows keyRows[T]
 }
 
+// cachePanel is the number of keys of a panel of the cache. A token reads the
+// panels, and then the values, from end to end.
+const cachePanel = 64
+
 func newCache[T tensor.Float](e *engine[T], s Shape) *cache[T] {
 	c := &cache[T]{e: e, shape: s, exist: make([][]bool, s.B), heads: make([]cacheHead[T], s.B*s.Hkv)}
 	for i := range c.heads {
 		h := &c.heads[i]
 		h.unit = e.stateUnit(&s)
-		h.rows.ldb, h.rows.ldv = stride[T](keyBlock), stride[T](s.Dv)
+		h.rows.panel, h.rows.ldb, h.rows.ldv = cachePanel, cachePanel, kernel.Pad(s.Dv)
 	}
 	return c
 }
@@ -109,8 +114,8 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
 
 // grow makes room for keys tokens ≤ j < end.
 func (x *keyRows[T]) grow(da, tokens, end int) {
-	blocks := func(n int) int { return (n + keyBlock - 1) / keyBlock }
-	x.bt = grow(x.bt, (blocks(end)-blocks(tokens))*da*x.ldb)
+	panels := func(n int) int { return (n + x.panel - 1) / x.panel }
+	x.bt = grow(x.bt, (panels(end)-panels(tokens))*da*x.ldb)
 	x.v = grow(x.v, (end-tokens)*x.ldv)
 }
 
@@ -166,10 +171,10 @@ func (s *cache[T]) AppendBinary(b []byte) ([]byte, error) {
 	for i := range s.heads {
 		w.int(int64(s.tokens))
 		rows := &s.heads[i].rows
-		for j0 := 0; j0 < s.tokens; j0 += keyBlock {
-			block := rows.blockOf(j0, da)
+		for j0 := 0; j0 < s.tokens; j0 += rows.panel {
+			panel := rows.panelOf(j0, da)
 			for c := range da {
-				writeElements(w, block[c*rows.ldb:][:min(keyBlock, s.tokens-j0)])
+				writeElements(w, panel[c*rows.ldb:][:min(rows.panel, s.tokens-j0)])
 			}
 		}
 		for j := range s.tokens {
@@ -198,10 +203,10 @@ func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsh
 		}
 		rows := &c.heads[i].rows
 		rows.grow(da, 0, c.tokens)
-		for j0 := 0; j0 < c.tokens; j0 += keyBlock {
-			block := rows.blockOf(j0, da)
+		for j0 := 0; j0 < c.tokens; j0 += rows.panel {
+			panel := rows.panelOf(j0, da)
 			for p := range da {
-				readElements(r, block[p*rows.ldb:][:min(keyBlock, c.tokens-j0)])
+				readElements(r, panel[p*rows.ldb:][:min(rows.panel, c.tokens-j0)])
 			}
 		}
 		clear(rows.v)

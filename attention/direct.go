@@ -18,18 +18,19 @@ const (
 	queryBlock = 4 * panelRows
 )
 
-// keyRows are the prepared keys of a key head, transposed block by block, and
+// keyRows are the prepared keys of a key head, transposed panel by panel, and
 // its values.
 type keyRows[T tensor.Float] struct {
-	bt  []T // [⌈m/keyBlock⌉, da, ldb]
-	ldb int
-	v   []T // [m, ldv], zero beyond dv
-	ldv int
+	bt    []T // [⌈m/panel⌉, da, ldb]
+	panel int // keys of a panel; it divides keyBlock
+	ldb   int
+	v     []T // [m, ldv], zero beyond dv
+	ldv   int
 }
 
 // keyRows returns those of all keys, in scratch memory.
 func (u *unit[T]) keyRows() *keyRows[T] {
-	x := &keyRows[T]{ldb: stride[T](min(u.m, keyBlock)), ldv: stride[T](u.dv)}
+	x := &keyRows[T]{panel: keyBlock, ldb: stride[T](min(u.m, keyBlock)), ldv: stride[T](u.dv)}
 	x.bt = arena.Take[T](u.ar, (u.m+keyBlock-1)/keyBlock*u.da*x.ldb)
 	if u.valuesInPlace() {
 		x.v, x.ldv = u.v.Data, u.v.Stride
@@ -55,20 +56,20 @@ func (u *unit[T]) valuesInPlace() bool {
 func (x *keyRows[T]) put(u *unit[T], at int) {
 	keys := u.keySide()
 	for j := 0; j < u.m; {
-		c := (at + j) % keyBlock
-		n := min(keyBlock-c, u.m-j)
-		u.prepare(x.blockOf(at+j, u.da)[c:], x.ldb, &keys, j, j+n)
+		c := (at + j) % x.panel
+		n := min(x.panel-c, u.m-j)
+		u.prepare(x.panelOf(at+j, u.da)[c:], x.ldb, &keys, j, j+n)
 		j += n
 	}
 }
 
-// blockOf returns the transposed keys of the block that holds key j.
-func (x *keyRows[T]) blockOf(j, da int) []T { return x.bt[j/keyBlock*da*x.ldb:] }
+// panelOf returns the transposed keys from the panel on that holds key j.
+func (x *keyRows[T]) panelOf(j, da int) []T { return x.bt[j/x.panel*da*x.ldb:] }
 
 // block returns nq queries from i0 on, prepared in a, against nk keys from j0
 // on.
 func (u *unit[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
-	b := block[T]{a: a, lda: lda, bt: bt, ldb: ldb, nq: nq, nk: nk, diag: nk}
+	b := block[T]{a: a, lda: lda, bt: bt, panel: keyBlock, ldb: ldb, nq: nq, nk: nk, diag: nk}
 	if u.causal {
 		b.diag = i0 + u.off - j0
 	}
@@ -125,8 +126,8 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 		nk := min(keyBlock, u.m-j0)
 		v := x.v[j0*x.ldv:]
 		for g := range u.q {
-			b := u.block(a[g*u.da*lda:], lda, i0, n, x.blockOf(j0, u.da), x.ldb, j0, nk)
-			b.across = true
+			b := u.block(a[g*u.da*lda:], lda, i0, n, x.panelOf(j0, u.da), x.ldb, j0, nk)
+			b.across, b.panel = true, x.panel
 			if r := g * n; u.spec.Exp {
 				u.softmaxBlock(&b, v, x.ldv, o[r*ldo:], ldo, den[r:], top[r:])
 			} else {
@@ -235,7 +236,7 @@ func (u *unit[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
 		n := min(panelRows, i1-i)
 		u.prepareQ(a, lda, g, i, i+n)
 		for j0 := 0; j0 < u.seen(i+n-1); j0 += keyBlock {
-			b := u.block(a, lda, i, n, x.blockOf(j0, u.da), x.ldb, j0, min(keyBlock, u.m-j0))
+			b := u.block(a, lda, i, n, x.panelOf(j0, u.da), x.ldb, j0, min(keyBlock, u.m-j0))
 			_, cols := u.scores(&b, 0, s, x.ldb)
 			for r := range n {
 				copy(dst.Row(i - i0 + r)[j0:][:cols], s[r*x.ldb:])

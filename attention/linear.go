@@ -122,7 +122,7 @@ func (s *stream[T]) drop() { s.n, s.holes = 0, false }
 // pairs describes the weights of n queries, the rows of a, with the open
 // chunk: query r sees its keys up to diag+r.
 func (s *stream[T]) pairs(a []T, n, diag int) block[T] {
-	b := block[T]{a: a, lda: s.lda, bt: s.x[s.ld:], ldb: s.ld, nq: n, nk: s.n, diag: min(diag, s.n)}
+	b := block[T]{a: a, lda: s.lda, bt: s.x[s.ld:], panel: s.c, ldb: s.ld, nq: n, nk: s.n, diag: min(diag, s.n)}
 	if s.holes {
 		b.mask = s.exist[:s.n]
 	}

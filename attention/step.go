@@ -118,7 +118,7 @@ func (s *stream[T]) answer(g, n int, q []T, ldq int) {
 	ld := s.past.ld
 	o, den := arena.Zeros[T](u.ar, n*ld), arena.Zeros[T](u.ar, n)
 	if s.n > 0 {
-		b := block[T]{a: q, lda: ldq, bt: s.x[s.ld:], ldb: s.ld, nq: n, nk: s.n, diag: s.n}
+		b := block[T]{a: q, lda: ldq, bt: s.x[s.ld:], panel: s.c, ldb: s.ld, nq: n, nk: s.n, diag: s.n}
 		if s.holes {
 			b.mask = s.exist[:s.n]
 		}
