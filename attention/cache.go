@@ -16,6 +16,7 @@ type cache[T tensor.Float] struct {
 	shape  Shape
 	tokens int
 	exist  [][]bool       // [B][tokens]
+	holes  bool           // some do not
 	heads  []cacheHead[T] // [B·Hkv]
 }
 
@@ -69,23 +70,31 @@ func (s *cache[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	for b := range s.exist {
 		s.exist[b] = grow(s.exist[b], m)
 		for j := range m {
-			s.exist[b][s.tokens+j] = c.KeyMask == nil || c.KeyMask[b*m+j]
+			exists := c.KeyMask == nil || c.KeyMask[b*m+j]
+			s.exist[b][s.tokens+j] = exists
+			s.holes = s.holes || !exists
 		}
 	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	var rows tokenRows[T]
+	if max(n, m) == 1 {
+		rows = s.e.tokenRows(ar, &s.shape, c, n, m)
+	}
 	work, _ := s.e.count(n, s.tokens+m, s.shape.D, s.shape.Dv, false, 1)
-	if work *= float64(s.shape.B * s.shape.H); work < par.MinWork {
+	if work *= float64(s.shape.B * s.shape.H); work < par.MinWork || len(s.heads) == 1 {
 		// Without a function value, so that a token allocates nothing.
 		for i := range s.heads {
-			s.head(i, out, c, n, m)
+			s.head(i, out, c, n, m, rows)
 		}
 	} else {
-		par.Do(len(s.heads), work, func(i int) { s.head(i, out, c, n, m) })
+		par.Do(len(s.heads), work, func(i int) { s.head(i, out, c, n, m, rows) })
 	}
 	s.tokens += m
 }
 
-// head is run for key head i.
-func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
+// head is run for key head i; a single token has its prepared rows in rows.
+func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h := &s.heads[i]
@@ -94,15 +103,27 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	if m > 0 {
 		h.rows.grow(u.da, s.tokens, s.tokens+m)
 		u.copyV(h.rows.v[s.tokens*h.rows.ldv:], h.rows.ldv, 0, m)
-		h.rows.put(u, s.tokens)
+		if rows.x == nil {
+			h.rows.put(u, s.tokens)
+		} else {
+			h.rows.putToken(u.da, s.tokens, rows.key(i))
+		}
 	}
 	if n == 0 {
 		return
 	}
 	// Queries are prepared by their place in the call, and see all keys so far.
 	all := *u
-	all.m, all.mask = s.tokens+m, s.exist[i/s.shape.Hkv]
+	all.m, all.mask = s.tokens+m, nil
+	if s.holes {
+		all.mask = s.exist[i/s.shape.Hkv]
+	}
 	all.causal, all.off = m > 0, s.tokens
+	if rows.x != nil {
+		// Rows of one token are columns that lie one apart.
+		all.attend(&h.rows, rows.query(i*len(u.q)), 1, 0, 1)
+		return
+	}
 	lda := stride[T](min(n, queryBlock))
 	a := arena.Take[T](ar, len(u.q)*u.da*lda)
 	for i0 := 0; i0 < n; i0 += queryBlock {
@@ -119,12 +140,33 @@ func (x *keyRows[T]) grow(da, tokens, end int) {
 	x.v = grow(x.v, (end-tokens)*x.ldv)
 }
 
+// putToken is put for a single token whose key is prepared.
+func (x *keyRows[T]) putToken(da, at int, key []T) {
+	to := x.panelOf(at, da)[at%x.panel:]
+	for c, y := range key[:da] {
+		to[c*x.ldb] = y
+	}
+}
+
+// each calls f with the prepared keys of the first tokens in the order that
+// snapshots have: blocks of keyBlock keys, in these channel by channel.
+func (x *keyRows[T]) each(tokens, da int, f func(x []T)) {
+	for j0 := 0; j0 < tokens; j0 += keyBlock {
+		j1 := min(j0+keyBlock, tokens)
+		for c := range da {
+			for j := j0; j < j1; j += x.panel {
+				f(x.panelOf(j, da)[c*x.ldb:][:min(x.panel, j1-j)])
+			}
+		}
+	}
+}
+
 // grow appends n elements with undefined contents.
 func grow[E any](x []E, n int) []E { return slices.Grow(x, n)[:len(x)+n] }
 
 func (s *cache[T]) Clone() State[T] {
 	c := newCache(s.e, s.shape)
-	c.tokens = s.tokens
+	c.tokens, c.holes = s.tokens, s.holes
 	for b := range s.exist {
 		c.exist[b] = slices.Clone(s.exist[b])
 	}
@@ -136,7 +178,7 @@ func (s *cache[T]) Clone() State[T] {
 }
 
 func (s *cache[T]) Reset() {
-	s.tokens = 0
+	s.tokens, s.holes = 0, false
 	for b := range s.exist {
 		s.exist[b] = s.exist[b][:0]
 	}
@@ -171,12 +213,7 @@ func (s *cache[T]) AppendBinary(b []byte) ([]byte, error) {
 	for i := range s.heads {
 		w.int(int64(s.tokens))
 		rows := &s.heads[i].rows
-		for j0 := 0; j0 < s.tokens; j0 += rows.panel {
-			panel := rows.panelOf(j0, da)
-			for c := range da {
-				writeElements(w, panel[c*rows.ldb:][:min(rows.panel, s.tokens-j0)])
-			}
-		}
+		rows.each(s.tokens, da, func(x []T) { writeElements(w, x) })
 		for j := range s.tokens {
 			writeElements(w, rows.v[j*rows.ldv:][:s.shape.Dv])
 		}
@@ -196,6 +233,7 @@ func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsh
 	for b := range c.exist {
 		c.exist[b] = make([]bool, tokens)
 		r.flags(c.exist[b])
+		c.holes = c.holes || slices.Contains(c.exist[b], false)
 	}
 	for i := range c.heads {
 		if n := r.int(); n != tokens {
@@ -203,12 +241,7 @@ func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsh
 		}
 		rows := &c.heads[i].rows
 		rows.grow(da, 0, c.tokens)
-		for j0 := 0; j0 < c.tokens; j0 += rows.panel {
-			panel := rows.panelOf(j0, da)
-			for p := range da {
-				readElements(r, panel[p*rows.ldb:][:min(rows.panel, c.tokens-j0)])
-			}
-		}
+		rows.each(c.tokens, da, func(x []T) { readElements(r, x) })
 		clear(rows.v)
 		for j := range c.tokens {
 			readElements(r, rows.v[j*rows.ldv:][:s.Dv])

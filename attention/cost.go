@@ -11,7 +11,7 @@ import (
 // Plan tells what Forward does for a shape, and what it costs.
 type Plan struct {
 	Form  Form
-	Chunk int     // tokens of a chunk; 0 in the direct form
+	Chunk int     // tokens of a chunk, of a state's in the step form; 0 in the direct form
 	F     int     // packed features of a row; 0 where there is no linear form
 	FLOPs float64 // of Forward, all heads
 	Bytes float64 // of scratch that one worker's key head takes
@@ -134,7 +134,11 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	seq := &sequence{n: s.N, m: s.M}
 	p := Plan{Form: e.choose(c, seq), F: e.spec.features(e.spec.width(s.D)), FLOPs: e.flops(c, seq) * float64(s.B)}
 	chunk := e.chunk(s.D, s.Chunk)
-	if p.Form == Linear {
+	switch {
+	case e.spec.Exp:
+	case s.Form == Step:
+		p.Chunk = e.window(s.D, s.Chunk)
+	case p.Form == Linear:
 		p.Chunk = chunk
 	}
 	var z T

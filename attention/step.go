@@ -26,7 +26,7 @@ func (r *tokenRows[T]) key(h int) []T { return r.x[(r.queries+h)*r.ld:] }
 
 // tokenRows prepares n ≤ 1 queries and m ≤ 1 keys of each head of c.
 func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) tokenRows[T] {
-	r := tokenRows[T]{ld: stride[T](e.spec.width(s.D)), queries: n * s.B * s.H}
+	r := tokenRows[T]{ld: e.spec.width(s.D), queries: n * s.B * s.H}
 	count := r.queries + m*s.B*s.Hkv
 	r.x = arena.Take[T](ar, count*r.ld)
 	// Tokens of one scale are columns that are normalised together.
@@ -43,6 +43,13 @@ func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) t
 	mark := ar.Mark()
 	columns := arena.Take[T](ar, s.D*kernel.Lanes)
 	for i := 0; i < count; {
+		if e.spec.Norm == NoNorm {
+			x, scale := token(i)
+			t.Scale(r.x[i*r.ld:][:s.D], scale, x)
+			e.turnAndMap(t, ar, r.x[i*r.ld:][:r.ld], s.D, c.Rope)
+			i++
+			continue
+		}
 		_, scale := token(i)
 		clear(columns)
 		i0 := i

@@ -17,8 +17,18 @@ type sums[T tensor.Float] struct {
 	heads  []*stream[T] // [B·Hkv]
 }
 
+// window returns the tokens of a chunk of a state for width d. Most steps read
+// the moments and only the last of a chunk writes them, so that few tokens are
+// enough; more would be more to read pair by pair.
+func (e *engine[T]) window(d, wish int) int {
+	if wish > 0 {
+		return wish
+	}
+	return min(e.chunk(d, 0), 96)
+}
+
 func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
-	s.Chunk = e.chunk(s.D, s.Chunk)
+	s.Chunk = e.window(s.D, s.Chunk)
 	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], s.B*s.Hkv)}
 	take := func(n int) []T { return make([]T, n) }
 	for i := range st.heads {

@@ -53,9 +53,7 @@ func (a Attention) openDecode(m attention.Mechanism[float32], constant bool) (*w
 	out := tensor.NewHeads[float32](s.B, s.H, 1, s.Dv)
 	// A round of a state of fixed size is a chunk, which is cheaper to read while
 	// it is young, and closed in the end.
-	at := s
-	at.Form = attention.Linear
-	w := &work{calls: max(m.Plan(at).Chunk, 1), held: state.Bytes()}
+	w := &work{calls: max(m.Plan(s).Chunk, 1), held: state.Bytes()}
 	grown := state
 	if !constant {
 		w.calls = min(cacheSteps, max(s.M/8, 1))
