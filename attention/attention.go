@@ -67,6 +67,11 @@ type Saved[T tensor.Float] struct {
 	// it. With packed sequences N is the total.
 	Den []T
 
+	// past holds for each key head of each sequence in the linear form, where it
+	// is not causal, the sums of all its keys: for every feature those of its
+	// products with the values, padded, and after them those of the features.
+	past [][]T
+
 	Unseen int64 // queries that see no key: their output and gradients are 0
 	// Weak counts queries whose denominator nearly cancels, which only kernels
 	// with negative weights have: |den| < 2⁻¹⁰ × (keys seen) × f̄(max|s|),

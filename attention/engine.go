@@ -93,10 +93,19 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		keep.Unseen, keep.Weak = 0, 0
 	}
 	seqs := c.sequences()
+	if keep != nil {
+		if need := len(seqs) * c.K.H; cap(keep.past) >= need {
+			keep.past = keep.past[:need]
+		} else {
+			keep.past = make([][]T, need)
+		}
+	}
 	e.each(c, seqs, 1, func(s *sequence, kh int, u *unit[T]) {
 		u.o = headsOf(u.o, out, s, u.group(kh))
 		if u.kept = keep != nil; u.kept {
 			u.den = denOf(u.den, keep.Den, c, s, u.group(kh))
+			u.kept = &keep.past[s.index*c.K.H+kh]
+			*u.kept = (*u.kept)[:0]
 		} else {
 			for range u.q {
 				u.den = append(u.den, arena.Take[T](u.ar, u.n))
@@ -146,6 +155,9 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 		u.dk = g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.m)
 		u.dval = g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.m)
 		u.den = denOf(u.den, keep.Den, c, s, heads)
+		if len(keep.past) == len(seqs)*c.K.H {
+			u.kept = &keep.past[s.index*c.K.H+kh]
+		}
 		u.dscale = dscale[s.index*c.Q.H+heads.lo:][:heads.n]
 		if e.choose(c, s) == Linear {
 			u.linearBackward(e.monomials(u.axes()))

@@ -37,9 +37,7 @@ const unseen = math.MaxInt
 // newStream returns an empty stream for chunks of c tokens, in memory from take.
 func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n int) []T) *stream[T] {
 	s := &stream[T]{u: u, m: m, c: c, ld: stride[T](c), lda: kernel.Pad(u.da), flat: m.width < u.da, exist: make([]bool, c), first: unseen}
-	s.past.ld = kernel.Pad(u.dv)
-	s.past.s = take(m.count * s.past.ld)
-	s.past.z = take(m.count + kernel.Lanes - 1)
+	s.past = u.moments(m, take)
 	s.x = take((u.da + 1) * s.ld)
 	s.v = take(c * s.past.ld)
 	return s
@@ -47,8 +45,18 @@ func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n i
 
 // scratchStream is a stream in the unit's own scratch memory.
 func (u *unit[T]) scratchStream(m *monomials[T]) *stream[T] {
-	take := func(n int) []T { return arena.Take[T](u.ar, n) }
-	return newStream(u, m, min(u.chunk, max(u.n, u.m, 1)), take)
+	return newStream(u, m, min(u.chunk, max(u.n, u.m, 1)), u.take)
+}
+
+// take returns n elements of the unit's scratch memory.
+func (u *unit[T]) take(n int) []T { return arena.Take[T](u.ar, n) }
+
+// moments returns empty moments for the unit's values.
+func (u *unit[T]) moments(m *monomials[T], take func(n int) []T) moments[T] {
+	ld := kernel.Pad(u.dv)
+	n := m.count * ld
+	all := take(n + m.count + kernel.Lanes - 1)
+	return moments[T]{s: all[:n:n], z: all[n:], ld: ld}
 }
 
 // take puts keys j0 ≤ j < j1 into the open chunk.
@@ -238,12 +246,20 @@ func (u *unit[T]) span(pos, c int) (j0, j1, i0, i1 int) {
 // end is the number of positions of a causal sequence.
 func (u *unit[T]) end() int { return max(u.m, u.n+u.off) }
 
+// takeAll brings all keys into the moments.
+func (s *stream[T]) takeAll() {
+	for j := 0; j < s.u.m; j += s.c {
+		s.take(j, min(j+s.c, s.u.m))
+		s.close()
+	}
+}
+
 func (u *unit[T]) linearForward(m *monomials[T]) {
 	s := u.scratchStream(m)
 	if !u.causal {
-		for j := 0; j < u.m; j += s.c {
-			s.take(j, min(j+s.c, u.m))
-			s.close()
+		s.takeAll()
+		if u.kept != nil {
+			*u.kept = append(append((*u.kept)[:0], s.past.s...), s.past.z[:m.count]...)
 		}
 		for i := 0; i < u.n; i += s.c {
 			s.read(i, min(i+s.c, u.n), 0)
@@ -289,13 +305,13 @@ func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
 }
 
 // gradPast returns the gradient of n tokens with components x, as columns under
-// a row to ignore: dx [n, s.lda] unless it is nil, and what they have through
-// moments p from rows y and numbers w.
-func (s *stream[T]) gradPast(p *moments[T], dx, x []T, n int, y, w []T) []T {
+// a row to ignore: the rows of dx unless there are none, and what they have
+// through moments p from rows y and numbers w.
+func (s *stream[T]) gradPast(p *moments[T], dx tensor.Mat[T], x []T, n int, y, w []T) []T {
 	u := s.u
 	dxt := arena.Zeros[T](u.ar, (u.da+1)*s.ld)
-	if dx != nil {
-		u.t.Transpose(dxt[s.ld:], s.ld, dx, s.lda, n, u.da)
+	if dx.Rows > 0 {
+		u.t.Transpose(dxt[s.ld:], s.ld, dx.Data, dx.Stride, n, u.da)
 	}
 	if p.some {
 		mark := u.ar.Mark()
@@ -308,24 +324,30 @@ func (s *stream[T]) gradPast(p *moments[T], dx, x []T, n int, y, w []T) []T {
 	return dxt
 }
 
-// linearBackward recomputes the sums of keys for the gradient of the queries,
-// and sums queries, T = Σ φ(q)·[dO/den, -(dO·o)/den], for the gradient of the
+// linearBackward takes the sums of keys for the gradient of the queries from
+// Forward, or recomputes them, and sums queries, T = Σ φ(q)·[dO/den, -(dO·o)/den], for the gradient of the
 // keys and values. In a causal sequence each meets only its own side: keys
 // before the query going forward, queries after the key going back.
 func (u *unit[T]) linearBackward(m *monomials[T]) {
 	s := u.scratchStream(m)
-	back := moments[T]{ld: s.past.ld, s: arena.Take[T](u.ar, len(s.past.s)), z: arena.Take[T](u.ar, len(s.past.z))}
-	var db []T // of the prepared keys, from the queries of their chunks
-	if u.causal {
-		db = arena.Zeros[T](u.ar, u.m*s.lda)
+	back := u.moments(m, u.take)
+	// Gradients of the prepared keys from the queries of their chunks. They wait
+	// where those of the keys are wanted in the end.
+	var db tensor.Mat[T]
+	switch {
+	case u.causal && u.da <= u.d:
+		db = u.dk
+	case u.causal:
+		db = tensor.Mat[T]{Data: u.take(u.m * u.da), Rows: u.m, Cols: u.da, Stride: u.da}
 	}
 	for j := range u.m {
 		clear(u.dval.Row(j))
 	}
 	if !u.causal {
-		for j := 0; j < u.m; j += s.c {
-			s.take(j, min(j+s.c, u.m))
-			s.close()
+		if n := m.count * s.past.ld; u.m > 0 && u.kept != nil && len(*u.kept) == n+m.count {
+			s.past.s, s.past.z, s.past.some = (*u.kept)[:n], (*u.kept)[n:], true
+		} else {
+			s.takeAll()
 		}
 		for i := 0; i < u.n; i += s.c {
 			for g := range u.q {
@@ -363,12 +385,13 @@ func (u *unit[T]) linearBackward(m *monomials[T]) {
 
 // backChunk sets dq of queries i0 ≤ i < i1 of every head, of which query i0+r
 // sees keys up to diag+r of the open chunk. What they give those keys, the
-// first of which is key j0, is added to db and dV.
-func (s *stream[T]) backChunk(j0, i0, i1, diag int, db []T) {
+// first of which is key j0, is set in db and added to dV.
+func (s *stream[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 	u := s.u
 	mark := u.ar.Mark()
-	x := gradient[T]{db: db[j0*s.lda:], ldo: s.past.ld}
+	x := gradient[T]{ldo: s.past.ld}
 	if s.n > 0 {
+		x.db = arena.Zeros[T](u.ar, s.n*s.lda)
 		x.b = arena.Zeros[T](u.ar, s.n*s.lda)
 		u.t.Transpose(x.b, s.lda, s.x[s.ld:], s.ld, u.da, s.n)
 		x.vt = arena.Take[T](u.ar, u.dv*s.ld)
@@ -377,6 +400,9 @@ func (s *stream[T]) backChunk(j0, i0, i1, diag int, db []T) {
 	}
 	for g := range u.q {
 		s.backQueries(g, i0, i1, diag, &x, nil)
+	}
+	for j := range s.n {
+		copy(db.Row(j0 + j)[:u.da], x.db[j*s.lda:])
 	}
 	s.addValues(j0, x.dv)
 	u.ar.Reset(mark)
@@ -392,10 +418,10 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *momen
 	mark := u.ar.Mark()
 	q := s.queries(g, i0, i1)
 	y, w := s.outer(g, i0, i1)
-	var da []T
+	var da tensor.Mat[T]
 	if s.n > 0 {
-		da = arena.Zeros[T](u.ar, n*s.lda)
-		x.do, x.w, x.da = y, w, da
+		da = tensor.Mat[T]{Data: arena.Zeros[T](u.ar, n*s.lda), Rows: n, Cols: u.da, Stride: s.lda}
+		x.do, x.w, x.da = y, w, da.Data
 		b := s.pairs(s.rows(q, n), n, diag)
 		u.blockGrad(&b, x)
 	}
@@ -421,7 +447,7 @@ func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1 int) {
 
 // backKeys sets dk of keys j0 ≤ j < j1 and adds to their dV, from the queries
 // summed in back and the gradient db of the prepared keys so far.
-func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db []T) {
+func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 	u, n := s.u, j1-j0
 	if n <= 0 {
 		return
@@ -434,8 +460,8 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db []T) {
 		back.read(u.ar, s.m, s.x, s.ld, n, dv, arena.Zeros[T](u.ar, n))
 		s.addValues(j0, dv)
 	}
-	if db != nil {
-		db = db[j0*s.lda:]
+	if db.Rows > 0 {
+		db = db.Slice(j0, j1)
 	}
 	dk, from := s.gradPast(back, db, s.x, n, s.v, s.x), u.keySide()
 	s.prepareGrad(u.dk, dk, &from, j0, j1)

@@ -344,3 +344,36 @@ func TestRotatedRowsKeepAllChannels(t *testing.T) {
 		}
 	}
 }
+
+// What Forward leaves of the moments is what Backward would sum again, and
+// nothing of it outlasts a call that leaves none.
+func TestMomentsKeptForBackward(t *testing.T) {
+	r := rand.New(rand.NewPCG(16, 17))
+	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	c := callOf[float32](&oracle.Call{Q: normal(r, 2, 2, 40, 6), K: normal(r, 2, 1, 50, 6), V: normal(r, 2, 1, 50, 3)})
+	c.Chunk = 16
+	do := convert[float32](normal(r, 2, 2, 40, 3))
+	out, keep := forward(t, e, c, Linear)
+	with, _ := backward(t, e, c, do, out, keep)
+	alone := &Saved[float32]{Den: keep.Den}
+	without, _ := backward(t, e, c, do, out, alone)
+	if !slices.Equal(with.DQ.Data, without.DQ.Data) || !slices.Equal(with.DK.Data, without.DK.Data) || !slices.Equal(with.DV.Data, without.DV.Data) {
+		t.Error("gradients differ from those without what Forward kept")
+	}
+	for i, past := range keep.past {
+		if len(past) == 0 {
+			t.Errorf("sequence %d keeps no moments", i)
+		}
+	}
+	for _, form := range []Form{Linear, Direct} {
+		c.Causal = form == Linear
+		if c.Form = form; e.Forward(out, c, keep) != nil {
+			t.Fatal("Forward fails")
+		}
+		for i, past := range keep.past {
+			if len(past) != 0 {
+				t.Errorf("sequence %d keeps moments in the form %v, causal %v", i, form, c.Causal)
+			}
+		}
+	}
+}
