@@ -38,7 +38,7 @@ func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
 	if n <= 0 {
 		return
 	}
-	if u.spec.Map != nil {
+	if !u.spec.elementwise() {
 		mark := u.ar.Mark()
 		rows := arena.Take[T](u.ar, n*u.da)
 		u.prepareRows(rows, u.da, s, i0, i1)
@@ -47,6 +47,7 @@ func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
 		return
 	}
 	u.unmapped(dst, ld, s, i0, i1)
+	u.mapColumns(dst, ld, n)
 	for i := i0; i < i1 && s.mask != nil; i++ {
 		if s.hides(i) {
 			for c := range u.da {
@@ -74,7 +75,8 @@ func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
 		ldx := stride[T](n)
 		x := arena.Take[T](u.ar, u.d*ldx)
 		u.unmapped(x, ldx, s, i, i+n)
-		if u.spec.Map == nil {
+		if u.spec.elementwise() {
+			u.mapColumns(x, ldx, n)
 			u.t.Transpose(to, ld, x, ldx, u.d, n)
 		} else {
 			rows := arena.Take[T](u.ar, n*u.d)
@@ -103,6 +105,17 @@ func (u *unit[T]) unmapped(x []T, ld int, s *side[T], i0, i1 int) {
 	}
 }
 
+// mapColumns applies the feature map, which is elementwise, to columns of x.
+func (u *unit[T]) mapColumns(x []T, ld, n int) {
+	if u.spec.Map == nil {
+		return
+	}
+	for c := range u.d {
+		row := x[c*ld:][:n]
+		u.spec.Map.Map(row, row)
+	}
+}
+
 // prepareGrad sets rows i0 ≤ i < i1 of dx from columns dy [da, ld], the
 // gradient of the prepared tokens, which it uses up. Rows of tokens that do not
 // exist become zero. It returns the derivative by the scale, where that is
@@ -115,7 +128,15 @@ func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, 
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	x := arena.Take[T](u.ar, u.d*ld)
-	if u.spec.Map != nil {
+	switch {
+	case u.spec.Map == nil:
+	case u.spec.elementwise():
+		u.unmapped(x, ld, s, i0, i1)
+		for c := range u.d {
+			row := dy[c*ld:][:n]
+			u.spec.Map.Grad(row, row, x[c*ld:][:n])
+		}
+	default:
 		u.unmapped(x, ld, s, i0, i1)
 		rows, dmapped, dmap := arena.Take[T](u.ar, n*u.d), arena.Take[T](u.ar, n*u.da), arena.Take[T](u.ar, n*u.d)
 		u.t.Transpose(rows, u.d, x, ld, u.d, n)

@@ -40,6 +40,16 @@ type FeatureMap[T tensor.Float] interface {
 	Grad(dx, dy, x []T) // dx from the gradient dy of the mapped row
 }
 
+// Elementwise marks a FeatureMap that maps each number by itself, whatever
+// stands beside it. It is given rows or columns, in place.
+type Elementwise interface{ Elementwise() }
+
+// elementwise reports that the map, if there is one, is Elementwise.
+func (s *Spec[T]) elementwise() bool {
+	_, ok := s.Map.(Elementwise)
+	return ok || s.Map == nil
+}
+
 // width returns the width of prepared rows.
 func (s *Spec[T]) width(d int) int {
 	if s.Map == nil {

@@ -1,10 +1,10 @@
 package mechanism
 
 import (
-	"math"
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -38,22 +38,8 @@ type eluPlusOne[T tensor.Float] struct{}
 
 func (eluPlusOne[T]) Dim(d int) int { return d }
 
-func (eluPlusOne[T]) Map(dst, x []T) {
-	for i, v := range x {
-		if v > 0 {
-			dst[i] = v + 1
-		} else {
-			dst[i] = T(math.Exp(float64(v)))
-		}
-	}
-}
+func (eluPlusOne[T]) Elementwise() {}
 
-func (eluPlusOne[T]) Grad(dx, dy, x []T) {
-	for i, v := range x {
-		if v > 0 {
-			dx[i] = dy[i]
-		} else {
-			dx[i] = dy[i] * T(math.Exp(float64(v)))
-		}
-	}
-}
+func (eluPlusOne[T]) Map(dst, x []T) { kernel.Active[T]().EluPlusOne(dst, x[:len(dst)]) }
+
+func (eluPlusOne[T]) Grad(dx, dy, x []T) { kernel.Active[T]().EluPlusOneGrad(dx, dy, x) }

@@ -13,6 +13,7 @@ func generic[T Float]() *Table[T] {
 		Dot:    dotGo[T], Sum: sumGo[T], Max: maxGo[T],
 		Exp: expGo[T], ExpRows: expRowsGo[T], Poly: polyGo[T],
 		GELU: geluGo[T], GELUGrad: geluGradGo[T],
+		EluPlusOne: eluPlusOneGo[T], EluPlusOneGrad: eluPlusOneGradGo[T],
 		LayerNorm: layerNormGo[T], LayerNormGrad: layerNormGradGo[T],
 		AdamW:    adamWGo[T],
 		Products: productsGo[T], Dots: dotsGo[T],
@@ -206,6 +207,28 @@ func geluGradGo[T Float](dx, dy, x []T) {
 		v := min(max(float64(x[i]), -10), 10)
 		s := 1 / (1 + math.Exp(-2*geluA*(v+geluB*v*v*v)))
 		dx[i] = T(float64(dy[i]) * (s + v*s*(1-s)*2*geluA*(1+3*geluB*v*v)))
+	}
+}
+
+func eluPlusOneGo[T Float](dst, x []T) {
+	x = x[:len(dst)]
+	for i, v := range x {
+		if v > 0 {
+			dst[i] = v + 1
+		} else {
+			dst[i] = T(math.Exp(float64(v)))
+		}
+	}
+}
+
+func eluPlusOneGradGo[T Float](dx, dy, x []T) {
+	dy, x = dy[:len(dx)], x[:len(dx)]
+	for i, v := range x {
+		if v > 0 {
+			dx[i] = dy[i]
+		} else {
+			dx[i] = dy[i] * T(math.Exp(float64(v)))
+		}
 	}
 }
 

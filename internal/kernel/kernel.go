@@ -67,6 +67,11 @@ type Table[T Float] struct {
 	// GELUGrad sets dx = dy∘GELU'(x).
 	GELUGrad func(dx, dy, x []T)
 
+	// EluPlusOne sets dst = x + 1 where x > 0, and e^x elsewhere.
+	EluPlusOne func(dst, x []T)
+	// EluPlusOneGrad sets dx = dy where x > 0, and dy∘e^x elsewhere.
+	EluPlusOneGrad func(dx, dy, x []T)
+
 	// LayerNorm normalises one row: dst = (x - mean)·rstd∘gain + bias with
 	// rstd = 1/√(var + eps) and the population variance. A nil bias is zero.
 	LayerNorm func(dst, x, gain, bias []T, eps T) (mean, rstd T)

@@ -69,6 +69,16 @@ func geluAVX2(n int, dst *float32, x *float32)
 //go:noescape
 func geluGradAVX2(n int, dx *float32, dy *float32, x *float32)
 
+// eluPlusOneAVX2 sets dst to x + 1 where x > 0, and e^x elsewhere.
+//
+//go:noescape
+func eluPlusOneAVX2(n int, dst *float32, x *float32)
+
+// eluPlusOneGradAVX2 sets dx to dy where x > 0, and dy∘e^x elsewhere.
+//
+//go:noescape
+func eluPlusOneGradAVX2(n int, dx *float32, dy *float32, x *float32)
+
 // varianceAVX2 returns Σ (x - mean)².
 //
 //go:noescape

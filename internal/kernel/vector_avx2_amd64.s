@@ -1703,6 +1703,334 @@ GLOBL constc1200000AVX2<>(SB), RODATA|NOPTR, $4
 DATA const41200000AVX2<>+0(SB)/4, $0x41200000
 GLOBL const41200000AVX2<>(SB), RODATA|NOPTR, $4
 
+// func eluPlusOneAVX2(n int, dst *float32, x *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ x+16(FP), DX
+	XORQ BX, BX
+
+loop67:
+	CMPQ         AX, $+16
+	JLT          part66
+	VMOVUPS      (DX)(BX*4), Y0
+	VMOVUPS      32(DX)(BX*4), Y1
+	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y1, Y3
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y4
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y5
+	VFMADD213PS  Y5, Y4, Y2
+	VFMADD213PS  Y5, Y4, Y3
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y4
+	VSUBPS       Y4, Y2, Y5
+	VSUBPS       Y4, Y3, Y4
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y1, Y7
+	VBROADCASTSS const3f317218AVX2<>+0(SB), Y8
+	VFNMADD231PS Y8, Y5, Y6
+	VFNMADD231PS Y8, Y4, Y7
+	VBROADCASTSS constb102e308AVX2<>+0(SB), Y8
+	VFNMADD231PS Y8, Y5, Y6
+	VFNMADD231PS Y8, Y4, Y7
+	VBROADCASTSS const3ab511e8AVX2<>+0(SB), Y4
+	VMOVAPS      Y4, Y5
+	VMOVAPS      Y4, Y4
+	VBROADCASTSS const3c091d10AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VBROADCASTSS const3d2aac79AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VBROADCASTSS const3e2aaa49AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VBROADCASTSS const3efffffeAVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       Y2, Y5, Y5
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       Y3, Y4, Y4
+	VBROADCASTSS constc2aeac4fAVX2<>+0(SB), Y2
+	VBROADCASTSS const42b17217AVX2<>+0(SB), Y3
+	VBROADCASTSS const7f800000AVX2<>+0(SB), Y6
+	VCMPPS       $0x11, Y2, Y0, Y7
+	VANDNPS      Y5, Y7, Y5
+	VCMPPS       $0x16, Y3, Y0, Y7
+	VADDPS       Y6, Y0, Y0
+	VBLENDVPS    Y7, Y0, Y5, Y5
+	VCMPPS       $0x11, Y2, Y1, Y0
+	VANDNPS      Y4, Y0, Y4
+	VCMPPS       $0x16, Y3, Y1, Y0
+	VADDPS       Y6, Y1, Y1
+	VBLENDVPS    Y0, Y1, Y4, Y4
+	VMOVUPS      (DX)(BX*4), Y0
+	VMOVUPS      32(DX)(BX*4), Y1
+	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VADDPS       Y0, Y5, Y5
+	VADDPS       Y1, Y4, Y4
+	VMOVUPS      Y5, (CX)(BX*4)
+	VMOVUPS      Y4, 32(CX)(BX*4)
+	ADDQ         $+16, BX
+	SUBQ         $+16, AX
+	JMP          loop67
+
+part66:
+	TESTQ        AX, AX
+	JZ           done68
+	LEAQ         masksAVX2<>+0(SB), SI
+	NEGQ         AX
+	VMOVUPS      64(SI)(AX*4), Y0
+	VMOVUPS      96(SI)(AX*4), Y1
+	VMASKMOVPS   (DX)(BX*4), Y0, Y2
+	VMASKMOVPS   32(DX)(BX*4), Y1, Y3
+	VBROADCASTSS const00000000AVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMINPS       Y3, Y4, Y3
+	VMOVAPS      Y2, Y4
+	VMOVAPS      Y3, Y5
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y6
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y7
+	VFMADD213PS  Y7, Y6, Y4
+	VFMADD213PS  Y7, Y6, Y5
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y6
+	VSUBPS       Y6, Y4, Y7
+	VSUBPS       Y6, Y5, Y6
+	VMOVAPS      Y2, Y8
+	VMOVAPS      Y3, Y9
+	VBROADCASTSS const3f317218AVX2<>+0(SB), Y10
+	VFNMADD231PS Y10, Y7, Y8
+	VFNMADD231PS Y10, Y6, Y9
+	VBROADCASTSS constb102e308AVX2<>+0(SB), Y10
+	VFNMADD231PS Y10, Y7, Y8
+	VFNMADD231PS Y10, Y6, Y9
+	VBROADCASTSS const3ab511e8AVX2<>+0(SB), Y6
+	VMOVAPS      Y6, Y7
+	VMOVAPS      Y6, Y6
+	VBROADCASTSS const3c091d10AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VBROADCASTSS const3d2aac79AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VBROADCASTSS const3e2aaa49AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VBROADCASTSS const3efffffeAVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VBROADCASTSS constc2aeac4fAVX2<>+0(SB), Y4
+	VBROADCASTSS const42b17217AVX2<>+0(SB), Y5
+	VBROADCASTSS const7f800000AVX2<>+0(SB), Y8
+	VCMPPS       $0x11, Y4, Y2, Y9
+	VANDNPS      Y7, Y9, Y7
+	VCMPPS       $0x16, Y5, Y2, Y9
+	VADDPS       Y8, Y2, Y2
+	VBLENDVPS    Y9, Y2, Y7, Y7
+	VCMPPS       $0x11, Y4, Y3, Y2
+	VANDNPS      Y6, Y2, Y6
+	VCMPPS       $0x16, Y5, Y3, Y2
+	VADDPS       Y8, Y3, Y3
+	VBLENDVPS    Y2, Y3, Y6, Y6
+	VMASKMOVPS   (DX)(BX*4), Y0, Y2
+	VMASKMOVPS   32(DX)(BX*4), Y1, Y3
+	VBROADCASTSS const00000000AVX2<>+0(SB), Y4
+	VMAXPS       Y2, Y4, Y2
+	VMAXPS       Y3, Y4, Y3
+	VADDPS       Y2, Y7, Y7
+	VADDPS       Y3, Y6, Y6
+	VMASKMOVPS   Y7, Y0, (CX)(BX*4)
+	VMASKMOVPS   Y6, Y1, 32(CX)(BX*4)
+
+done68:
+	VZEROUPPER
+	RET
+
+DATA const00000000AVX2<>+0(SB)/4, $0x00000000
+GLOBL const00000000AVX2<>(SB), RODATA|NOPTR, $4
+
+// func eluPlusOneGradAVX2(n int, dx *float32, dy *float32, x *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·eluPlusOneGradAVX2(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ dx+8(FP), CX
+	MOVQ dy+16(FP), DX
+	MOVQ x+24(FP), BX
+	XORQ SI, SI
+
+loop70:
+	CMPQ         AX, $+16
+	JLT          part69
+	VMOVUPS      (BX)(SI*4), Y0
+	VMOVUPS      32(BX)(SI*4), Y1
+	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y1, Y3
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y4
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y5
+	VFMADD213PS  Y5, Y4, Y2
+	VFMADD213PS  Y5, Y4, Y3
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y4
+	VSUBPS       Y4, Y2, Y5
+	VSUBPS       Y4, Y3, Y4
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y1, Y7
+	VBROADCASTSS const3f317218AVX2<>+0(SB), Y8
+	VFNMADD231PS Y8, Y5, Y6
+	VFNMADD231PS Y8, Y4, Y7
+	VBROADCASTSS constb102e308AVX2<>+0(SB), Y8
+	VFNMADD231PS Y8, Y5, Y6
+	VFNMADD231PS Y8, Y4, Y7
+	VBROADCASTSS const3ab511e8AVX2<>+0(SB), Y4
+	VMOVAPS      Y4, Y5
+	VMOVAPS      Y4, Y4
+	VBROADCASTSS const3c091d10AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VBROADCASTSS const3d2aac79AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VBROADCASTSS const3e2aaa49AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VBROADCASTSS const3efffffeAVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       Y2, Y5, Y5
+	VPSLLD       $0x17, Y3, Y3
+	VPADDD       Y3, Y4, Y4
+	VBROADCASTSS constc2aeac4fAVX2<>+0(SB), Y2
+	VBROADCASTSS const42b17217AVX2<>+0(SB), Y3
+	VBROADCASTSS const7f800000AVX2<>+0(SB), Y6
+	VCMPPS       $0x11, Y2, Y0, Y7
+	VANDNPS      Y5, Y7, Y5
+	VCMPPS       $0x16, Y3, Y0, Y7
+	VADDPS       Y6, Y0, Y0
+	VBLENDVPS    Y7, Y0, Y5, Y5
+	VCMPPS       $0x11, Y2, Y1, Y0
+	VANDNPS      Y4, Y0, Y4
+	VCMPPS       $0x16, Y3, Y1, Y0
+	VADDPS       Y6, Y1, Y1
+	VBLENDVPS    Y0, Y1, Y4, Y4
+	VMOVUPS      (DX)(SI*4), Y0
+	VMOVUPS      32(DX)(SI*4), Y1
+	VMULPS       Y0, Y5, Y0
+	VMULPS       Y1, Y4, Y1
+	VMOVUPS      Y0, (CX)(SI*4)
+	VMOVUPS      Y1, 32(CX)(SI*4)
+	ADDQ         $+16, SI
+	SUBQ         $+16, AX
+	JMP          loop70
+
+part69:
+	TESTQ        AX, AX
+	JZ           done71
+	LEAQ         masksAVX2<>+0(SB), DI
+	NEGQ         AX
+	VMOVUPS      64(DI)(AX*4), Y0
+	VMOVUPS      96(DI)(AX*4), Y1
+	VMASKMOVPS   (BX)(SI*4), Y0, Y2
+	VMASKMOVPS   32(BX)(SI*4), Y1, Y3
+	VBROADCASTSS const00000000AVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMINPS       Y3, Y4, Y3
+	VMOVAPS      Y2, Y4
+	VMOVAPS      Y3, Y5
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y6
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y7
+	VFMADD213PS  Y7, Y6, Y4
+	VFMADD213PS  Y7, Y6, Y5
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y6
+	VSUBPS       Y6, Y4, Y7
+	VSUBPS       Y6, Y5, Y6
+	VMOVAPS      Y2, Y8
+	VMOVAPS      Y3, Y9
+	VBROADCASTSS const3f317218AVX2<>+0(SB), Y10
+	VFNMADD231PS Y10, Y7, Y8
+	VFNMADD231PS Y10, Y6, Y9
+	VBROADCASTSS constb102e308AVX2<>+0(SB), Y10
+	VFNMADD231PS Y10, Y7, Y8
+	VFNMADD231PS Y10, Y6, Y9
+	VBROADCASTSS const3ab511e8AVX2<>+0(SB), Y6
+	VMOVAPS      Y6, Y7
+	VMOVAPS      Y6, Y6
+	VBROADCASTSS const3c091d10AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VBROADCASTSS const3d2aac79AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VBROADCASTSS const3e2aaa49AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VBROADCASTSS const3efffffeAVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y8, Y7
+	VFMADD213PS  Y10, Y9, Y6
+	VPSLLD       $0x17, Y4, Y4
+	VPADDD       Y4, Y7, Y7
+	VPSLLD       $0x17, Y5, Y5
+	VPADDD       Y5, Y6, Y6
+	VBROADCASTSS constc2aeac4fAVX2<>+0(SB), Y4
+	VBROADCASTSS const42b17217AVX2<>+0(SB), Y5
+	VBROADCASTSS const7f800000AVX2<>+0(SB), Y8
+	VCMPPS       $0x11, Y4, Y2, Y9
+	VANDNPS      Y7, Y9, Y7
+	VCMPPS       $0x16, Y5, Y2, Y9
+	VADDPS       Y8, Y2, Y2
+	VBLENDVPS    Y9, Y2, Y7, Y7
+	VCMPPS       $0x11, Y4, Y3, Y2
+	VANDNPS      Y6, Y2, Y6
+	VCMPPS       $0x16, Y5, Y3, Y2
+	VADDPS       Y8, Y3, Y3
+	VBLENDVPS    Y2, Y3, Y6, Y6
+	VMASKMOVPS   (DX)(SI*4), Y0, Y2
+	VMASKMOVPS   32(DX)(SI*4), Y1, Y3
+	VMULPS       Y2, Y7, Y2
+	VMULPS       Y3, Y6, Y3
+	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
+	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
+
+done71:
+	VZEROUPPER
+	RET
+
 // func varianceAVX2(n int, x *float32, mean float32) float32
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·varianceAVX2(SB), NOSPLIT, $0-28
@@ -1715,9 +2043,9 @@ TEXT ·varianceAVX2(SB), NOSPLIT, $0-28
 	VPXOR        Y4, Y4, Y4
 	XORQ         DX, DX
 
-loop68:
+loop74:
 	CMPQ        AX, $+32
-	JLT         single67
+	JLT         single73
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -1732,12 +2060,12 @@ loop68:
 	VFMADD231PS Y6, Y6, Y4
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop68
+	JMP         loop74
 
-single67:
-loop69:
+single73:
+loop75:
 	CMPQ        AX, $+16
-	JLT         part66
+	JLT         part72
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -1746,11 +2074,11 @@ loop69:
 	VFMADD231PS Y6, Y6, Y2
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop69
+	JMP         loop75
 
-part66:
+part72:
 	TESTQ       AX, AX
-	JZ          done70
+	JZ          done76
 	LEAQ        masksAVX2<>+0(SB), BX
 	NEGQ        AX
 	VMOVUPS     64(BX)(AX*4), Y5
@@ -1764,7 +2092,7 @@ part66:
 	VFMADD231PS Y5, Y5, Y1
 	VFMADD231PS Y0, Y0, Y2
 
-done70:
+done76:
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y0
@@ -1789,9 +2117,9 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Y1
 	XORQ         SI, SI
 
-loop73:
+loop79:
 	CMPQ    AX, $+32
-	JLT     single72
+	JLT     single78
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -1818,12 +2146,12 @@ loop73:
 	VMOVUPS Y3, 96(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop73
+	JMP     loop79
 
-single72:
-loop74:
+single78:
+loop80:
 	CMPQ    AX, $+16
-	JLT     part71
+	JLT     part77
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -1838,11 +2166,11 @@ loop74:
 	VMOVUPS Y3, 32(CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop74
+	JMP     loop80
 
-part71:
+part77:
 	TESTQ      AX, AX
-	JZ         done75
+	JZ         done81
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y2
@@ -1860,7 +2188,7 @@ part71:
 	VMASKMOVPS Y1, Y2, (CX)(SI*4)
 	VMASKMOVPS Y0, Y3, 32(CX)(SI*4)
 
-done75:
+done81:
 	VZEROUPPER
 	RET
 
@@ -1876,9 +2204,9 @@ TEXT ·normalizeBiasAVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Y1
 	XORQ         DI, DI
 
-loop78:
+loop84:
 	CMPQ        AX, $+32
-	JLT         single77
+	JLT         single83
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -1909,12 +2237,12 @@ loop78:
 	VMOVUPS     Y3, 96(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop78
+	JMP         loop84
 
-single77:
-loop79:
+single83:
+loop85:
 	CMPQ        AX, $+16
-	JLT         part76
+	JLT         part82
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -1931,11 +2259,11 @@ loop79:
 	VMOVUPS     Y3, 32(CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop79
+	JMP         loop85
 
-part76:
+part82:
 	TESTQ       AX, AX
-	JZ          done80
+	JZ          done86
 	LEAQ        masksAVX2<>+0(SB), R8
 	NEGQ        AX
 	VMOVUPS     64(R8)(AX*4), Y2
@@ -1955,7 +2283,7 @@ part76:
 	VMASKMOVPS  Y4, Y2, (CX)(DI*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(DI*4)
 
-done80:
+done86:
 	VZEROUPPER
 	RET
 
@@ -1972,9 +2300,9 @@ TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
 	VPXOR Y3, Y3, Y3
 	XORQ  SI, SI
 
-loop82:
+loop88:
 	CMPQ         AX, $+16
-	JLT          part81
+	JLT          part87
 	VMOVUPS      (DX)(SI*4), Y4
 	VMOVUPS      32(DX)(SI*4), Y5
 	VBROADCASTSS mean+32(FP), Y6
@@ -1995,11 +2323,11 @@ loop82:
 	VFMADD231PS  Y5, Y7, Y3
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop82
+	JMP          loop88
 
-part81:
+part87:
 	TESTQ        AX, AX
-	JZ           done83
+	JZ           done89
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y4
@@ -2025,7 +2353,7 @@ part81:
 	VFMADD231PS  Y4, Y8, Y2
 	VFMADD231PS  Y5, Y9, Y3
 
-done83:
+done89:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -2055,9 +2383,9 @@ TEXT ·normGradAVX2(SB), NOSPLIT, $0-56
 	MOVQ dx+8(FP), SI
 	XORQ DI, DI
 
-loop85:
+loop91:
 	CMPQ         AX, $+16
-	JLT          part84
+	JLT          part90
 	VMOVUPS      (DX)(DI*4), Y0
 	VMOVUPS      32(DX)(DI*4), Y1
 	VBROADCASTSS mean+40(FP), Y2
@@ -2085,11 +2413,11 @@ loop85:
 	VMOVUPS      Y0, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop85
+	JMP          loop91
 
-part84:
+part90:
 	TESTQ        AX, AX
-	JZ           done86
+	JZ           done92
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -2120,7 +2448,7 @@ part84:
 	VMASKMOVPS   Y3, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y2, Y1, 32(SI)(DI*4)
 
-done86:
+done92:
 	VZEROUPPER
 	RET
 
@@ -2133,9 +2461,9 @@ TEXT ·gainGradAVX2(SB), NOSPLIT, $0-40
 	MOVQ dgain+8(FP), BX
 	XORQ SI, SI
 
-loop88:
+loop94:
 	CMPQ         AX, $+16
-	JLT          part87
+	JLT          part93
 	VMOVUPS      (DX)(SI*4), Y0
 	VMOVUPS      32(DX)(SI*4), Y1
 	VBROADCASTSS mean+32(FP), Y2
@@ -2154,11 +2482,11 @@ loop88:
 	VMOVUPS      Y3, 32(BX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop88
+	JMP          loop94
 
-part87:
+part93:
 	TESTQ        AX, AX
-	JZ           done89
+	JZ           done95
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2180,7 +2508,7 @@ part87:
 	VMASKMOVPS   Y4, Y0, (BX)(SI*4)
 	VMASKMOVPS   Y5, Y1, 32(BX)(SI*4)
 
-done89:
+done95:
 	VZEROUPPER
 	RET
 
@@ -2195,9 +2523,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop91:
+loop97:
 	CMPQ         AX, $+16
-	JLT          part90
+	JLT          part96
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -2256,11 +2584,11 @@ loop91:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop91
+	JMP          loop97
 
-part90:
+part96:
 	TESTQ        AX, AX
-	JZ           done92
+	JZ           done98
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -2322,7 +2650,7 @@ part90:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done92:
+done98:
 	VZEROUPPER
 	RET
 
@@ -2341,9 +2669,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop95:
+loop101:
 	CMPQ    AX, $+64
-	JLT     single94
+	JLT     single100
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -2357,7 +2685,7 @@ loop95:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row96:
+row102:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -2395,15 +2723,15 @@ row96:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row96
+	JNZ          row102
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop95
+	JMP          loop101
 
-single94:
-loop97:
+single100:
+loop103:
 	CMPQ    AX, $+16
-	JLT     part93
+	JLT     part99
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -2411,7 +2739,7 @@ loop97:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row98:
+row104:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -2425,14 +2753,14 @@ row98:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row98
+	JNZ          row104
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop97
+	JMP          loop103
 
-part93:
+part99:
 	TESTQ      AX, AX
-	JZ         done99
+	JZ         done105
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -2443,7 +2771,7 @@ part93:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row100:
+row106:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -2457,9 +2785,9 @@ row100:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row100
+	JNZ          row106
 
-done99:
+done105:
 	VZEROUPPER
 	RET
 
@@ -2474,7 +2802,7 @@ TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run101:
+run107:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -2487,9 +2815,9 @@ run101:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows104:
+rows110:
 	CMPQ  16(SP), $0x04
-	JLT   rest102
+	JLT   rest108
 	LEAQ  (AX)(CX*1), DX
 	LEAQ  (DX)(CX*1), DI
 	LEAQ  (DI)(CX*1), R8
@@ -2508,9 +2836,9 @@ rows104:
 	MOVQ  n+0(FP), R13
 	XORQ  R14, R14
 
-loop106:
+loop112:
 	CMPQ        R13, $+16
-	JLT         part105
+	JLT         part111
 	VMOVUPS     (BX)(R14*4), Y8
 	VMOVUPS     32(BX)(R14*4), Y9
 	VMOVUPS     (SI)(R14*4), Y10
@@ -2555,11 +2883,11 @@ loop106:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop106
+	JMP         loop112
 
-part105:
+part111:
 	TESTQ       R13, R13
-	JZ          done107
+	JZ          done113
 	LEAQ        masksAVX2<>+0(SB), R15
 	NEGQ        R13
 	VMOVUPS     64(R15)(R13*4), Y8
@@ -2607,7 +2935,7 @@ part105:
 	VFMADD231PS Y8, Y12, Y6
 	VFMADD231PS Y9, Y13, Y7
 
-done107:
+done113:
 	MOVQ         sums+64(FP), AX
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
@@ -2624,21 +2952,21 @@ done107:
 	LEAQ         (R8)(CX*1), AX
 	LEAQ         (R11)(CX*1), SI
 	SUBQ         $0x04, 16(SP)
-	JMP          rows104
+	JMP          rows110
 
-rest102:
-rows108:
+rest108:
+rows114:
 	CMPQ  16(SP), $0x01
-	JLT   finished103
+	JLT   finished109
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  y+56(FP), DX
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop110:
+loop116:
 	CMPQ        DI, $+16
-	JLT         part109
+	JLT         part115
 	VMOVUPS     (BX)(R8*4), Y2
 	VMOVUPS     32(BX)(R8*4), Y3
 	VMOVUPS     (SI)(R8*4), Y4
@@ -2653,11 +2981,11 @@ loop110:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop110
+	JMP         loop116
 
-part109:
+part115:
 	TESTQ       DI, DI
-	JZ          done111
+	JZ          done117
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -2675,7 +3003,7 @@ part109:
 	VFMADD231PS Y2, Y6, Y0
 	VFMADD231PS Y3, Y7, Y1
 
-done111:
+done117:
 	MOVQ         sums+64(FP), DX
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -2688,11 +3016,11 @@ done111:
 	LEAQ         (AX)(CX*1), AX
 	LEAQ         (SI)(CX*1), SI
 	SUBQ         $0x01, 16(SP)
-	JMP          rows108
+	JMP          rows114
 
-finished103:
+finished109:
 	DECQ 8(SP)
-	JNZ  run101
+	JNZ  run107
 	VZEROUPPER
 	RET
 
@@ -2705,9 +3033,9 @@ TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop114:
+loop120:
 	CMPQ    AX, $+32
-	JLT     single113
+	JLT     single119
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2718,7 +3046,7 @@ loop114:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run115:
+run121:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2732,7 +3060,7 @@ run115:
 	VMOVUPS 64(R11)(BX*4), Y6
 	VMOVUPS 96(R11)(BX*4), Y7
 
-row116:
+row122:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (R12)(BX*4), Y10
@@ -2760,21 +3088,21 @@ row116:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row116
+	JNZ          row122
 	DECQ         R10
-	JNZ          run115
+	JNZ          run121
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	VMOVUPS      Y2, 64(DX)(BX*4)
 	VMOVUPS      Y3, 96(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop114
+	JMP          loop120
 
-single113:
-loop117:
+single119:
+loop123:
 	CMPQ    AX, $+16
-	JLT     part112
+	JLT     part118
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2783,7 +3111,7 @@ loop117:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run118:
+run124:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2795,7 +3123,7 @@ run118:
 	VMOVUPS (R11)(BX*4), Y2
 	VMOVUPS 32(R11)(BX*4), Y3
 
-row119:
+row125:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (R12)(BX*4), Y6
@@ -2813,18 +3141,18 @@ row119:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row119
+	JNZ          row125
 	DECQ         R10
-	JNZ          run118
+	JNZ          run124
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop117
+	JMP          loop123
 
-part112:
+part118:
 	TESTQ      AX, AX
-	JZ         done120
+	JZ         done126
 	LEAQ       masksAVX2<>+0(SB), SI
 	NEGQ       AX
 	VMOVUPS    64(SI)(AX*4), Y0
@@ -2837,7 +3165,7 @@ part112:
 	MOVQ       runs+16(FP), R8
 	MOVQ       count+8(FP), R9
 
-run121:
+run127:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+32(FP), R10
@@ -2849,7 +3177,7 @@ run121:
 	VMASKMOVPS (R10)(BX*4), Y0, Y4
 	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
 
-row122:
+row128:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (R11)(BX*4), Y0, Y8
@@ -2867,13 +3195,13 @@ row122:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row122
+	JNZ          row128
 	DECQ         R9
-	JNZ          run121
+	JNZ          run127
 	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
 
-done120:
+done126:
 	VZEROUPPER
 	RET
 
@@ -2885,14 +3213,14 @@ TEXT ·featureGradAVX2(SB), NOSPLIT, $0-72
 	SHLQ $0x02, CX
 	XORQ DX, DX
 
-loop125:
+loop131:
 	CMPQ AX, $+32
-	JLT  single124
+	JLT  single130
 	MOVQ d+40(FP), BX
 	MOVQ runs+16(FP), SI
 	MOVQ count+8(FP), DI
 
-run126:
+run132:
 	MOVLQSX (SI), R8
 	IMULQ   CX, R8
 	ADDQ    p+48(FP), R8
@@ -2916,7 +3244,7 @@ run126:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
-row127:
+row133:
 	VMOVUPS     (BX)(DX*4), Y8
 	VMOVUPS     32(BX)(DX*4), Y9
 	VMOVUPS     (R11)(DX*4), Y10
@@ -2945,7 +3273,7 @@ row127:
 	ADDQ        CX, R11
 	ADDQ        CX, R9
 	DECQ        R10
-	JNZ         row127
+	JNZ         row133
 	VMOVUPS     (R12)(DX*4), Y0
 	VMOVUPS     32(R12)(DX*4), Y1
 	VADDPS      Y4, Y0, Y0
@@ -2959,20 +3287,20 @@ row127:
 	VMOVUPS     Y0, 64(R12)(DX*4)
 	VMOVUPS     Y1, 96(R12)(DX*4)
 	DECQ        DI
-	JNZ         run126
+	JNZ         run132
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop125
+	JMP         loop131
 
-single124:
-loop128:
+single130:
+loop134:
 	CMPQ AX, $+16
-	JLT  part123
+	JLT  part129
 	MOVQ d+40(FP), BX
 	MOVQ runs+16(FP), SI
 	MOVQ count+8(FP), DI
 
-run129:
+run135:
 	MOVLQSX (SI), R8
 	IMULQ   CX, R8
 	ADDQ    p+48(FP), R8
@@ -2992,7 +3320,7 @@ run129:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-row130:
+row136:
 	VMOVUPS     (BX)(DX*4), Y4
 	VMOVUPS     32(BX)(DX*4), Y5
 	VMOVUPS     (R11)(DX*4), Y6
@@ -3009,7 +3337,7 @@ row130:
 	ADDQ        CX, R11
 	ADDQ        CX, R9
 	DECQ        R10
-	JNZ         row130
+	JNZ         row136
 	VMOVUPS     (R12)(DX*4), Y0
 	VMOVUPS     32(R12)(DX*4), Y1
 	VADDPS      Y2, Y0, Y0
@@ -3017,14 +3345,14 @@ row130:
 	VMOVUPS     Y0, (R12)(DX*4)
 	VMOVUPS     Y1, 32(R12)(DX*4)
 	DECQ        DI
-	JNZ         run129
+	JNZ         run135
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop128
+	JMP         loop134
 
-part123:
+part129:
 	TESTQ   AX, AX
-	JZ      done131
+	JZ      done137
 	LEAQ    masksAVX2<>+0(SB), BX
 	NEGQ    AX
 	VMOVUPS 64(BX)(AX*4), Y0
@@ -3033,7 +3361,7 @@ part123:
 	MOVQ    runs+16(FP), BX
 	MOVQ    count+8(FP), SI
 
-run132:
+run138:
 	MOVLQSX    (BX), DI
 	IMULQ      CX, DI
 	ADDQ       p+48(FP), DI
@@ -3053,7 +3381,7 @@ run132:
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
-row133:
+row139:
 	VMASKMOVPS  (AX)(DX*4), Y0, Y6
 	VMASKMOVPS  32(AX)(DX*4), Y1, Y7
 	VMASKMOVPS  (R10)(DX*4), Y0, Y8
@@ -3070,7 +3398,7 @@ row133:
 	ADDQ        CX, R10
 	ADDQ        CX, R8
 	DECQ        R9
-	JNZ         row133
+	JNZ         row139
 	VMASKMOVPS  (R11)(DX*4), Y0, Y2
 	VMASKMOVPS  32(R11)(DX*4), Y1, Y3
 	VADDPS      Y4, Y2, Y2
@@ -3078,9 +3406,9 @@ row133:
 	VMASKMOVPS  Y2, Y0, (R11)(DX*4)
 	VMASKMOVPS  Y3, Y1, 32(R11)(DX*4)
 	DECQ        SI
-	JNZ         run132
+	JNZ         run138
 
-done131:
+done137:
 	VZEROUPPER
 	RET
 
@@ -3094,9 +3422,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows136:
+rows142:
 	CMPQ  AX, $0x04
-	JLT   rest134
+	JLT   rest140
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -3111,9 +3439,9 @@ rows136:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop138:
+loop144:
 	CMPQ        R10, $+16
-	JLT         part137
+	JLT         part143
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -3134,11 +3462,11 @@ loop138:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop138
+	JMP         loop144
 
-part137:
+part143:
 	TESTQ       R10, R10
-	JZ          done139
+	JZ          done145
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -3162,7 +3490,7 @@ part137:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done139:
+done145:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -3176,20 +3504,20 @@ done139:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows136
+	JMP          rows142
 
-rest134:
-rows140:
+rest140:
+rows146:
 	CMPQ  AX, $0x01
-	JLT   finished135
+	JLT   finished141
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop142:
+loop148:
 	CMPQ        DI, $+16
-	JLT         part141
+	JLT         part147
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -3198,11 +3526,11 @@ loop142:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop142
+	JMP         loop148
 
-part141:
+part147:
 	TESTQ       DI, DI
-	JZ          done143
+	JZ          done149
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3214,7 +3542,7 @@ part141:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done143:
+done149:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3224,9 +3552,9 @@ done143:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows140
+	JMP          rows146
 
-finished135:
+finished141:
 	VZEROUPPER
 	RET
 
@@ -3240,9 +3568,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop145:
+loop151:
 	CMPQ    AX, $+16
-	JLT     part144
+	JLT     part150
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -3252,7 +3580,7 @@ loop145:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row146:
+row152:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -3261,14 +3589,14 @@ row146:
 	VADDPS       Y7, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row146
+	JNZ          row152
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y2, Y2
 	VMULPS       Y6, Y3, Y3
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row147:
+row153:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -3281,14 +3609,14 @@ row147:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row147
+	JNZ          row153
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y1
 	VMULPS       Y0, Y5, Y0
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row148:
+row154:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y3
 	VSUBPS  Y1, Y2, Y2
@@ -3297,14 +3625,14 @@ row148:
 	VMOVUPS Y3, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row148
+	JNZ     row154
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop145
+	JMP     loop151
 
-part144:
+part150:
 	TESTQ      AX, AX
-	JZ         done149
+	JZ         done155
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -3318,7 +3646,7 @@ part144:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row150:
+row156:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -3327,14 +3655,14 @@ row150:
 	VADDPS       Y9, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row150
+	JNZ          row156
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row151:
+row157:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -3347,14 +3675,14 @@ row151:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row151
+	JNZ          row157
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y3
 	VMULPS       Y2, Y7, Y2
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row152:
+row158:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VSUBPS     Y3, Y4, Y4
@@ -3363,9 +3691,9 @@ row152:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row152
+	JNZ        row158
 
-done149:
+done155:
 	VZEROUPPER
 	RET
 
@@ -3379,9 +3707,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop154:
+loop160:
 	CMPQ         AX, $+16
-	JLT          part153
+	JLT          part159
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -3394,7 +3722,7 @@ loop154:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row155:
+row161:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -3410,7 +3738,7 @@ row155:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row155
+	JNZ          row161
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -3440,7 +3768,7 @@ row155:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row156:
+row162:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -3449,14 +3777,14 @@ row156:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row156
+	JNZ     row162
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop154
+	JMP     loop160
 
-part153:
+part159:
 	TESTQ        AX, AX
-	JZ           done157
+	JZ           done163
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -3473,7 +3801,7 @@ part153:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row158:
+row164:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -3489,7 +3817,7 @@ row158:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row158
+	JNZ          row164
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -3519,7 +3847,7 @@ row158:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row159:
+row165:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -3528,9 +3856,9 @@ row159:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row159
+	JNZ        row165
 
-done157:
+done163:
 	VZEROUPPER
 	RET
 
@@ -3548,9 +3876,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop161:
+loop167:
 	CMPQ         AX, $+16
-	JLT          part160
+	JLT          part166
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -3563,7 +3891,7 @@ loop161:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row162:
+row168:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -3579,7 +3907,7 @@ row162:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row162
+	JNZ          row168
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -3592,7 +3920,7 @@ row162:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row163:
+row169:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -3616,7 +3944,7 @@ row163:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row163
+	JNZ          row169
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -3667,7 +3995,7 @@ row163:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row164:
+row170:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -3681,14 +4009,14 @@ row164:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row164
+	JNZ          row170
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop161
+	JMP          loop167
 
-part160:
+part166:
 	TESTQ        AX, AX
-	JZ           done165
+	JZ           done171
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -3705,7 +4033,7 @@ part160:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row166:
+row172:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -3721,7 +4049,7 @@ row166:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row166
+	JNZ          row172
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -3734,7 +4062,7 @@ row166:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row167:
+row173:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -3758,7 +4086,7 @@ row167:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row167
+	JNZ          row173
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -3809,7 +4137,7 @@ row167:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row168:
+row174:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -3823,9 +4151,9 @@ row168:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row168
+	JNZ          row174
 
-done165:
+done171:
 	VZEROUPPER
 	RET
 
@@ -3842,9 +4170,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop171:
+loop177:
 	CMPQ         AX, $+32
-	JLT          single170
+	JLT          single176
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -3866,7 +4194,7 @@ loop171:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row172:
+row178:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -3881,15 +4209,15 @@ row172:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row172
+	JNZ     row178
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop171
+	JMP     loop177
 
-single170:
-loop173:
+single176:
+loop179:
 	CMPQ         AX, $+16
-	JLT          part169
+	JLT          part175
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -3902,7 +4230,7 @@ loop173:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row174:
+row180:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -3911,14 +4239,14 @@ row174:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row174
+	JNZ     row180
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop173
+	JMP     loop179
 
-part169:
+part175:
 	TESTQ        AX, AX
-	JZ           done175
+	JZ           done181
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -3935,7 +4263,7 @@ part169:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row176:
+row182:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -3944,9 +4272,9 @@ row176:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row176
+	JNZ        row182
 
-done175:
+done181:
 	VZEROUPPER
 	RET
 
@@ -3963,9 +4291,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop179:
+loop185:
 	CMPQ  AX, $+32
-	JLT   single178
+	JLT   single184
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -3973,7 +4301,7 @@ loop179:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row180:
+row186:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -3984,7 +4312,7 @@ row180:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row180
+	JNZ          row186
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -3997,25 +4325,25 @@ row180:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop179
+	JMP          loop185
 
-single178:
-loop181:
+single184:
+loop187:
 	CMPQ  AX, $+16
-	JLT   part177
+	JLT   part183
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row182:
+row188:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row182
+	JNZ          row188
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -4023,11 +4351,11 @@ row182:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop181
+	JMP          loop187
 
-part177:
+part183:
 	TESTQ   AX, AX
-	JZ      done183
+	JZ      done189
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -4037,21 +4365,21 @@ part177:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row184:
+row190:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row184
+	JNZ          row190
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done183:
+done189:
 	VZEROUPPER
 	RET
 
@@ -4070,16 +4398,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop186:
+loop192:
 	CMPQ AX, $+16
-	JLT  part185
+	JLT  part191
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row187:
+row193:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -4105,14 +4433,14 @@ row187:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row187
+	JNZ          row193
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop186
+	JMP          loop192
 
-part185:
+part191:
 	TESTQ   AX, AX
-	JZ      done188
+	JZ      done194
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -4123,7 +4451,7 @@ part185:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row189:
+row195:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -4149,9 +4477,9 @@ row189:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row189
+	JNZ          row195
 
-done188:
+done194:
 	VZEROUPPER
 	RET
 
@@ -4177,7 +4505,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block190:
+block196:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -4225,6 +4553,6 @@ block190:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block190
+	JNZ         block196
 	VZEROUPPER
 	RET

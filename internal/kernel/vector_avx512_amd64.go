@@ -69,6 +69,16 @@ func geluAVX512(n int, dst *float32, x *float32)
 //go:noescape
 func geluGradAVX512(n int, dx *float32, dy *float32, x *float32)
 
+// eluPlusOneAVX512 sets dst to x + 1 where x > 0, and e^x elsewhere.
+//
+//go:noescape
+func eluPlusOneAVX512(n int, dst *float32, x *float32)
+
+// eluPlusOneGradAVX512 sets dx to dy where x > 0, and dy∘e^x elsewhere.
+//
+//go:noescape
+func eluPlusOneGradAVX512(n int, dx *float32, dy *float32, x *float32)
+
 // varianceAVX512 returns Σ (x - mean)².
 //
 //go:noescape

@@ -1129,6 +1129,190 @@ GLOBL constc1200000AVX512<>(SB), RODATA|NOPTR, $4
 DATA const41200000AVX512<>+0(SB)/4, $0x41200000
 GLOBL const41200000AVX512<>(SB), RODATA|NOPTR, $4
 
+// func eluPlusOneAVX512(n int, dst *float32, x *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·eluPlusOneAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VBROADCASTSS const3fb8aa3bAVX512<>+0(SB), Z0
+	VBROADCASTSS const4b400000AVX512<>+0(SB), Z1
+	VBROADCASTSS const3f317218AVX512<>+0(SB), Z2
+	VBROADCASTSS constb102e308AVX512<>+0(SB), Z3
+	VBROADCASTSS constc2aeac4fAVX512<>+0(SB), Z4
+	VBROADCASTSS const42b17217AVX512<>+0(SB), Z5
+	VBROADCASTSS const7f800000AVX512<>+0(SB), Z6
+	VBROADCASTSS const3ab511e8AVX512<>+0(SB), Z7
+	VBROADCASTSS const3c091d10AVX512<>+0(SB), Z8
+	VBROADCASTSS const3d2aac79AVX512<>+0(SB), Z9
+	VBROADCASTSS const3e2aaa49AVX512<>+0(SB), Z10
+	VBROADCASTSS const3efffffeAVX512<>+0(SB), Z11
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z12
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z13
+	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
+	XORQ         BX, BX
+
+loop67:
+	CMPQ         AX, $+16
+	JLT          part66
+	VMOVUPS      (DX)(BX*4), Z15
+	VMINPS       Z15, Z14, Z15
+	VMOVAPS      Z15, Z16
+	VFMADD213PS  Z1, Z0, Z16
+	VSUBPS       Z1, Z16, Z17
+	VMOVAPS      Z15, Z18
+	VFNMADD231PS Z2, Z17, Z18
+	VFNMADD231PS Z3, Z17, Z18
+	VMOVAPS      Z7, Z17
+	VFMADD213PS  Z8, Z18, Z17
+	VFMADD213PS  Z9, Z18, Z17
+	VFMADD213PS  Z10, Z18, Z17
+	VFMADD213PS  Z11, Z18, Z17
+	VFMADD213PS  Z12, Z18, Z17
+	VFMADD213PS  Z13, Z18, Z17
+	VPSLLD       $0x17, Z16, Z16
+	VPADDD       Z16, Z17, Z17
+	VCMPPS       $0x15, Z4, Z15, K1
+	VMOVAPS.Z    Z17, K1, Z17
+	VCMPPS       $0x16, Z5, Z15, K1
+	VADDPS       Z6, Z15, K1, Z17
+	VMOVUPS      (DX)(BX*4), Z15
+	VMAXPS       Z15, Z14, Z15
+	VADDPS       Z15, Z17, Z17
+	VMOVUPS      Z17, (CX)(BX*4)
+	ADDQ         $+16, BX
+	SUBQ         $+16, AX
+	JMP          loop67
+
+part66:
+	TESTQ        AX, AX
+	JZ           done68
+	MOVL         $-1, SI
+	BZHIL        AX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (DX)(BX*4), K1, Z15
+	VMINPS       Z15, Z14, Z15
+	VMOVAPS      Z15, Z16
+	VFMADD213PS  Z1, Z0, Z16
+	VSUBPS       Z1, Z16, Z0
+	VMOVAPS      Z15, Z1
+	VFNMADD231PS Z2, Z0, Z1
+	VFNMADD231PS Z3, Z0, Z1
+	VMOVAPS      Z7, Z0
+	VFMADD213PS  Z8, Z1, Z0
+	VFMADD213PS  Z9, Z1, Z0
+	VFMADD213PS  Z10, Z1, Z0
+	VFMADD213PS  Z11, Z1, Z0
+	VFMADD213PS  Z12, Z1, Z0
+	VFMADD213PS  Z13, Z1, Z0
+	VPSLLD       $0x17, Z16, Z16
+	VPADDD       Z16, Z0, Z0
+	VCMPPS       $0x15, Z4, Z15, K2
+	VMOVAPS.Z    Z0, K2, Z0
+	VCMPPS       $0x16, Z5, Z15, K2
+	VADDPS       Z6, Z15, K2, Z0
+	VMOVUPS.Z    (DX)(BX*4), K1, Z1
+	VMAXPS       Z1, Z14, Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVUPS      Z0, K1, (CX)(BX*4)
+
+done68:
+	VZEROUPPER
+	RET
+
+DATA const00000000AVX512<>+0(SB)/4, $0x00000000
+GLOBL const00000000AVX512<>(SB), RODATA|NOPTR, $4
+
+// func eluPlusOneGradAVX512(n int, dx *float32, dy *float32, x *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·eluPlusOneGradAVX512(SB), NOSPLIT, $0-32
+	MOVQ         n+0(FP), AX
+	MOVQ         dx+8(FP), CX
+	MOVQ         dy+16(FP), DX
+	MOVQ         x+24(FP), BX
+	VBROADCASTSS const3fb8aa3bAVX512<>+0(SB), Z0
+	VBROADCASTSS const4b400000AVX512<>+0(SB), Z1
+	VBROADCASTSS const3f317218AVX512<>+0(SB), Z2
+	VBROADCASTSS constb102e308AVX512<>+0(SB), Z3
+	VBROADCASTSS constc2aeac4fAVX512<>+0(SB), Z4
+	VBROADCASTSS const42b17217AVX512<>+0(SB), Z5
+	VBROADCASTSS const7f800000AVX512<>+0(SB), Z6
+	VBROADCASTSS const3ab511e8AVX512<>+0(SB), Z7
+	VBROADCASTSS const3c091d10AVX512<>+0(SB), Z8
+	VBROADCASTSS const3d2aac79AVX512<>+0(SB), Z9
+	VBROADCASTSS const3e2aaa49AVX512<>+0(SB), Z10
+	VBROADCASTSS const3efffffeAVX512<>+0(SB), Z11
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z12
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z13
+	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
+	XORQ         SI, SI
+
+loop70:
+	CMPQ         AX, $+16
+	JLT          part69
+	VMOVUPS      (BX)(SI*4), Z15
+	VMINPS       Z15, Z14, Z15
+	VMOVAPS      Z15, Z16
+	VFMADD213PS  Z1, Z0, Z16
+	VSUBPS       Z1, Z16, Z17
+	VMOVAPS      Z15, Z18
+	VFNMADD231PS Z2, Z17, Z18
+	VFNMADD231PS Z3, Z17, Z18
+	VMOVAPS      Z7, Z17
+	VFMADD213PS  Z8, Z18, Z17
+	VFMADD213PS  Z9, Z18, Z17
+	VFMADD213PS  Z10, Z18, Z17
+	VFMADD213PS  Z11, Z18, Z17
+	VFMADD213PS  Z12, Z18, Z17
+	VFMADD213PS  Z13, Z18, Z17
+	VPSLLD       $0x17, Z16, Z16
+	VPADDD       Z16, Z17, Z17
+	VCMPPS       $0x15, Z4, Z15, K1
+	VMOVAPS.Z    Z17, K1, Z17
+	VCMPPS       $0x16, Z5, Z15, K1
+	VADDPS       Z6, Z15, K1, Z17
+	VMOVUPS      (DX)(SI*4), Z15
+	VMULPS       Z15, Z17, Z15
+	VMOVUPS      Z15, (CX)(SI*4)
+	ADDQ         $+16, SI
+	SUBQ         $+16, AX
+	JMP          loop70
+
+part69:
+	TESTQ        AX, AX
+	JZ           done71
+	MOVL         $-1, DI
+	BZHIL        AX, DI, DI
+	KMOVW        DI, K1
+	VMOVUPS.Z    (BX)(SI*4), K1, Z15
+	VMINPS       Z15, Z14, Z14
+	VMOVAPS      Z14, Z15
+	VFMADD213PS  Z1, Z0, Z15
+	VSUBPS       Z1, Z15, Z0
+	VMOVAPS      Z14, Z1
+	VFNMADD231PS Z2, Z0, Z1
+	VFNMADD231PS Z3, Z0, Z1
+	VMOVAPS      Z7, Z0
+	VFMADD213PS  Z8, Z1, Z0
+	VFMADD213PS  Z9, Z1, Z0
+	VFMADD213PS  Z10, Z1, Z0
+	VFMADD213PS  Z11, Z1, Z0
+	VFMADD213PS  Z12, Z1, Z0
+	VFMADD213PS  Z13, Z1, Z0
+	VPSLLD       $0x17, Z15, Z15
+	VPADDD       Z15, Z0, Z0
+	VCMPPS       $0x15, Z4, Z14, K2
+	VMOVAPS.Z    Z0, K2, Z0
+	VCMPPS       $0x16, Z5, Z14, K2
+	VADDPS       Z6, Z14, K2, Z0
+	VMOVUPS.Z    (DX)(SI*4), K1, Z1
+	VMULPS       Z1, Z0, Z0
+	VMOVUPS      Z0, K1, (CX)(SI*4)
+
+done71:
+	VZEROUPPER
+	RET
+
 // func varianceAVX512(n int, x *float32, mean float32) float32
 // Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·varianceAVX512(SB), NOSPLIT, $0-28
@@ -1139,9 +1323,9 @@ TEXT ·varianceAVX512(SB), NOSPLIT, $0-28
 	VPXORD       Z2, Z2, Z2
 	XORQ         DX, DX
 
-loop68:
+loop74:
 	CMPQ        AX, $+32
-	JLT         single67
+	JLT         single73
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
@@ -1150,22 +1334,22 @@ loop68:
 	VFMADD231PS Z3, Z3, Z2
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop68
+	JMP         loop74
 
-single67:
-loop69:
+single73:
+loop75:
 	CMPQ        AX, $+16
-	JLT         part66
+	JLT         part72
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop69
+	JMP         loop75
 
-part66:
+part72:
 	TESTQ       AX, AX
-	JZ          done70
+	JZ          done76
 	MOVL        $-1, BX
 	BZHIL       AX, BX, BX
 	KMOVW       BX, K1
@@ -1174,7 +1358,7 @@ part66:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z0, Z1
 
-done70:
+done76:
 	VADDPS        Z2, Z1, Z1
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
@@ -1199,9 +1383,9 @@ TEXT ·normalizeAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop73:
+loop79:
 	CMPQ    AX, $+32
-	JLT     single72
+	JLT     single78
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1216,12 +1400,12 @@ loop73:
 	VMOVUPS Z2, 64(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop73
+	JMP     loop79
 
-single72:
-loop74:
+single78:
+loop80:
 	CMPQ    AX, $+16
-	JLT     part71
+	JLT     part77
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1230,11 +1414,11 @@ loop74:
 	VMOVUPS Z2, (CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop74
+	JMP     loop80
 
-part71:
+part77:
 	TESTQ     AX, AX
-	JZ        done75
+	JZ        done81
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -1245,7 +1429,7 @@ part71:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 
-done75:
+done81:
 	VZEROUPPER
 	RET
 
@@ -1261,9 +1445,9 @@ TEXT ·normalizeBiasAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Z1
 	XORQ         DI, DI
 
-loop78:
+loop84:
 	CMPQ        AX, $+32
-	JLT         single77
+	JLT         single83
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1280,12 +1464,12 @@ loop78:
 	VMOVUPS     Z2, 64(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop78
+	JMP         loop84
 
-single77:
-loop79:
+single83:
+loop85:
 	CMPQ        AX, $+16
-	JLT         part76
+	JLT         part82
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1295,11 +1479,11 @@ loop79:
 	VMOVUPS     Z2, (CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop79
+	JMP         loop85
 
-part76:
+part82:
 	TESTQ       AX, AX
-	JZ          done80
+	JZ          done86
 	MOVL        $-1, R8
 	BZHIL       AX, R8, R8
 	KMOVW       R8, K1
@@ -1311,7 +1495,7 @@ part76:
 	VFMADD213PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (CX)(DI*4)
 
-done80:
+done86:
 	VZEROUPPER
 	RET
 
@@ -1328,9 +1512,9 @@ TEXT ·normSumsAVX512(SB), NOSPLIT, $0-48
 	VPXORD       Z3, Z3, Z3
 	XORQ         SI, SI
 
-loop82:
+loop88:
 	CMPQ        AX, $+16
-	JLT         part81
+	JLT         part87
 	VMOVUPS     (DX)(SI*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
@@ -1341,11 +1525,11 @@ loop82:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop82
+	JMP         loop88
 
-part81:
+part87:
 	TESTQ       AX, AX
-	JZ          done83
+	JZ          done89
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1359,7 +1543,7 @@ part81:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z1, Z3
 
-done83:
+done89:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1395,9 +1579,9 @@ TEXT ·normGradAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS s2+52(FP), Z3
 	XORQ         DI, DI
 
-loop85:
+loop91:
 	CMPQ         AX, $+16
-	JLT          part84
+	JLT          part90
 	VMOVUPS      (DX)(DI*4), Z4
 	VSUBPS       Z0, Z4, Z4
 	VMULPS       Z1, Z4, Z4
@@ -1410,11 +1594,11 @@ loop85:
 	VMOVUPS      Z4, (SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop85
+	JMP          loop91
 
-part84:
+part90:
 	TESTQ        AX, AX
-	JZ           done86
+	JZ           done92
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1429,7 +1613,7 @@ part84:
 	VMULPS       Z1, Z2, Z0
 	VMOVUPS      Z0, K1, (SI)(DI*4)
 
-done86:
+done92:
 	VZEROUPPER
 	RET
 
@@ -1444,9 +1628,9 @@ TEXT ·gainGradAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop88:
+loop94:
 	CMPQ        AX, $+16
-	JLT         part87
+	JLT         part93
 	VMOVUPS     (DX)(SI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1456,11 +1640,11 @@ loop88:
 	VMOVUPS     Z3, (BX)(SI*4)
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop88
+	JMP         loop94
 
-part87:
+part93:
 	TESTQ       AX, AX
-	JZ          done89
+	JZ          done95
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1472,7 +1656,7 @@ part87:
 	VFMADD231PS Z2, Z0, Z1
 	VMOVUPS     Z1, K1, (BX)(SI*4)
 
-done89:
+done95:
 	VZEROUPPER
 	RET
 
@@ -1496,9 +1680,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop91:
+loop97:
 	CMPQ         AX, $+16
-	JLT          part90
+	JLT          part96
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -1523,11 +1707,11 @@ loop91:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop91
+	JMP          loop97
 
-part90:
+part96:
 	TESTQ        AX, AX
-	JZ           done92
+	JZ           done98
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1554,7 +1738,7 @@ part90:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done92:
+done98:
 	VZEROUPPER
 	RET
 
@@ -1573,9 +1757,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop95:
+loop101:
 	CMPQ    AX, $+64
-	JLT     single94
+	JLT     single100
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -1585,7 +1769,7 @@ loop95:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row96:
+row102:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -1607,22 +1791,22 @@ row96:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row96
+	JNZ          row102
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop95
+	JMP          loop101
 
-single94:
-loop97:
+single100:
+loop103:
 	CMPQ    AX, $+16
-	JLT     part93
+	JLT     part99
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row98:
+row104:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -1632,14 +1816,14 @@ row98:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row98
+	JNZ          row104
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop97
+	JMP          loop103
 
-part93:
+part99:
 	TESTQ     AX, AX
-	JZ        done99
+	JZ        done105
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -1648,7 +1832,7 @@ part93:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row100:
+row106:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -1658,9 +1842,9 @@ row100:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row100
+	JNZ          row106
 
-done99:
+done105:
 	VZEROUPPER
 	RET
 
@@ -1675,7 +1859,7 @@ TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run101:
+run107:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -1688,9 +1872,9 @@ run101:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows104:
+rows110:
 	CMPQ   16(SP), $0x04
-	JLT    rest102
+	JLT    rest108
 	LEAQ   (AX)(CX*1), DX
 	LEAQ   (DX)(CX*1), DI
 	LEAQ   (DI)(CX*1), R8
@@ -1705,9 +1889,9 @@ rows104:
 	MOVQ   n+0(FP), R13
 	XORQ   R14, R14
 
-loop106:
+loop112:
 	CMPQ        R13, $+16
-	JLT         part105
+	JLT         part111
 	VMOVUPS     (BX)(R14*4), Z4
 	VMOVUPS     (SI)(R14*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -1731,11 +1915,11 @@ loop106:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop106
+	JMP         loop112
 
-part105:
+part111:
 	TESTQ       R13, R13
-	JZ          done107
+	JZ          done113
 	MOVL        $-1, R15
 	BZHIL       R13, R15, R15
 	KMOVW       R15, K1
@@ -1761,7 +1945,7 @@ part105:
 	VMOVUPS.Z   (R12)(R14*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done107:
+done113:
 	MOVQ          sums+64(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
@@ -1782,20 +1966,20 @@ done107:
 	LEAQ          (R8)(CX*1), AX
 	LEAQ          (R11)(CX*1), SI
 	SUBQ          $0x04, 16(SP)
-	JMP           rows104
+	JMP           rows110
 
-rest102:
-rows108:
+rest108:
+rows114:
 	CMPQ   16(SP), $0x01
-	JLT    finished103
+	JLT    finished109
 	VPXORD Z7, Z7, Z7
 	MOVQ   y+56(FP), DX
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop110:
+loop116:
 	CMPQ        DI, $+16
-	JLT         part109
+	JLT         part115
 	VMOVUPS     (BX)(R8*4), Z4
 	VMOVUPS     (SI)(R8*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -1804,11 +1988,11 @@ loop110:
 	VFMADD231PS Z4, Z5, Z7
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop110
+	JMP         loop116
 
-part109:
+part115:
 	TESTQ       DI, DI
-	JZ          done111
+	JZ          done117
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -1819,7 +2003,7 @@ part109:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z7
 
-done111:
+done117:
 	MOVQ          sums+64(FP), DX
 	VEXTRACTF64X4 $0x01, Z7, Y4
 	VADDPS        Y4, Y7, Y4
@@ -1833,11 +2017,11 @@ done111:
 	LEAQ          (AX)(CX*1), AX
 	LEAQ          (SI)(CX*1), SI
 	SUBQ          $0x01, 16(SP)
-	JMP           rows108
+	JMP           rows114
 
-finished103:
+finished109:
 	DECQ 8(SP)
-	JNZ  run101
+	JNZ  run107
 	VZEROUPPER
 	RET
 
@@ -1850,9 +2034,9 @@ TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop114:
+loop120:
 	CMPQ    AX, $+32
-	JLT     single113
+	JLT     single119
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -1861,7 +2045,7 @@ loop114:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run115:
+run121:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -1873,7 +2057,7 @@ run115:
 	VMOVUPS (R11)(BX*4), Z2
 	VMOVUPS 64(R11)(BX*4), Z3
 
-row116:
+row122:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (R12)(BX*4), Z6
@@ -1891,19 +2075,19 @@ row116:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row116
+	JNZ          row122
 	DECQ         R10
-	JNZ          run115
+	JNZ          run121
 	VMOVUPS      Z0, (DX)(BX*4)
 	VMOVUPS      Z1, 64(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop114
+	JMP          loop120
 
-single113:
-loop117:
+single119:
+loop123:
 	CMPQ    AX, $+16
-	JLT     part112
+	JLT     part118
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -1911,7 +2095,7 @@ loop117:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run118:
+run124:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -1922,7 +2106,7 @@ run118:
 	ADDQ    $0x0c, R9
 	VMOVUPS (R11)(BX*4), Z1
 
-row119:
+row125:
 	VBROADCASTSS (DI), Z2
 	VBROADCASTSS (R8), Z3
 	VMOVUPS      (R12)(BX*4), Z4
@@ -1935,17 +2119,17 @@ row119:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row119
+	JNZ          row125
 	DECQ         R10
-	JNZ          run118
+	JNZ          run124
 	VMOVUPS      Z0, (DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop117
+	JMP          loop123
 
-part112:
+part118:
 	TESTQ     AX, AX
-	JZ        done120
+	JZ        done126
 	MOVL      $-1, SI
 	BZHIL     AX, SI, SI
 	KMOVW     SI, K1
@@ -1956,7 +2140,7 @@ part112:
 	MOVQ      runs+16(FP), R8
 	MOVQ      count+8(FP), R9
 
-run121:
+run127:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+32(FP), R10
@@ -1967,7 +2151,7 @@ run121:
 	ADDQ      $0x0c, R8
 	VMOVUPS.Z (R10)(BX*4), K1, Z1
 
-row122:
+row128:
 	VBROADCASTSS (SI), Z2
 	VBROADCASTSS (DI), Z3
 	VMOVUPS.Z    (R11)(BX*4), K1, Z4
@@ -1980,12 +2164,12 @@ row122:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row122
+	JNZ          row128
 	DECQ         R9
-	JNZ          run121
+	JNZ          run127
 	VMOVUPS      Z0, K1, (DX)(BX*4)
 
-done120:
+done126:
 	VZEROUPPER
 	RET
 
@@ -1997,14 +2181,14 @@ TEXT ·featureGradAVX512(SB), NOSPLIT, $0-72
 	SHLQ $0x02, CX
 	XORQ DX, DX
 
-loop125:
+loop131:
 	CMPQ AX, $+32
-	JLT  single124
+	JLT  single130
 	MOVQ d+40(FP), BX
 	MOVQ runs+16(FP), SI
 	MOVQ count+8(FP), DI
 
-run126:
+run132:
 	MOVLQSX (SI), R8
 	IMULQ   CX, R8
 	ADDQ    p+48(FP), R8
@@ -2024,7 +2208,7 @@ run126:
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
-row127:
+row133:
 	VMOVUPS     (BX)(DX*4), Z4
 	VMOVUPS     (R11)(DX*4), Z5
 	VFMADD231PS Z0, Z4, Z5
@@ -2041,7 +2225,7 @@ row127:
 	ADDQ        CX, R11
 	ADDQ        CX, R9
 	DECQ        R10
-	JNZ         row127
+	JNZ         row133
 	VMOVUPS     (R12)(DX*4), Z0
 	VADDPS      Z2, Z0, Z0
 	VMOVUPS     Z0, (R12)(DX*4)
@@ -2049,20 +2233,20 @@ row127:
 	VADDPS      Z3, Z0, Z0
 	VMOVUPS     Z0, 64(R12)(DX*4)
 	DECQ        DI
-	JNZ         run126
+	JNZ         run132
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop125
+	JMP         loop131
 
-single124:
-loop128:
+single130:
+loop134:
 	CMPQ AX, $+16
-	JLT  part123
+	JLT  part129
 	MOVQ d+40(FP), BX
 	MOVQ runs+16(FP), SI
 	MOVQ count+8(FP), DI
 
-run129:
+run135:
 	MOVLQSX (SI), R8
 	IMULQ   CX, R8
 	ADDQ    p+48(FP), R8
@@ -2080,7 +2264,7 @@ run129:
 	VMOVUPS (R8)(DX*4), Z0
 	VPXORD  Z6, Z6, Z6
 
-row130:
+row136:
 	VMOVUPS     (BX)(DX*4), Z1
 	VMOVUPS     (R11)(DX*4), Z2
 	VFMADD231PS Z0, Z1, Z2
@@ -2091,19 +2275,19 @@ row130:
 	ADDQ        CX, R11
 	ADDQ        CX, R9
 	DECQ        R10
-	JNZ         row130
+	JNZ         row136
 	VMOVUPS     (R12)(DX*4), Z0
 	VADDPS      Z6, Z0, Z0
 	VMOVUPS     Z0, (R12)(DX*4)
 	DECQ        DI
-	JNZ         run129
+	JNZ         run135
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop128
+	JMP         loop134
 
-part123:
+part129:
 	TESTQ AX, AX
-	JZ    done131
+	JZ    done137
 	MOVL  $-1, BX
 	BZHIL AX, BX, BX
 	KMOVW BX, K1
@@ -2111,7 +2295,7 @@ part123:
 	MOVQ  runs+16(FP), BX
 	MOVQ  count+8(FP), SI
 
-run132:
+run138:
 	MOVLQSX   (BX), DI
 	IMULQ     CX, DI
 	ADDQ      p+48(FP), DI
@@ -2129,7 +2313,7 @@ run132:
 	VMOVUPS.Z (DI)(DX*4), K1, Z0
 	VPXORD    Z7, Z7, Z7
 
-row133:
+row139:
 	VMOVUPS.Z   (AX)(DX*4), K1, Z1
 	VMOVUPS.Z   (R10)(DX*4), K1, Z2
 	VFMADD231PS Z0, Z1, Z2
@@ -2140,14 +2324,14 @@ row133:
 	ADDQ        CX, R10
 	ADDQ        CX, R8
 	DECQ        R9
-	JNZ         row133
+	JNZ         row139
 	VMOVUPS.Z   (R11)(DX*4), K1, Z0
 	VADDPS      Z7, Z0, Z0
 	VMOVUPS     Z0, K1, (R11)(DX*4)
 	DECQ        SI
-	JNZ         run132
+	JNZ         run138
 
-done131:
+done137:
 	VZEROUPPER
 	RET
 
@@ -2161,9 +2345,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows136:
+rows142:
 	CMPQ   AX, $0x04
-	JLT    rest134
+	JLT    rest140
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -2174,9 +2358,9 @@ rows136:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop138:
+loop144:
 	CMPQ        R10, $+16
-	JLT         part137
+	JLT         part143
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -2188,11 +2372,11 @@ loop138:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop138
+	JMP         loop144
 
-part137:
+part143:
 	TESTQ       R10, R10
-	JZ          done139
+	JZ          done145
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -2206,7 +2390,7 @@ part137:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done139:
+done145:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -2224,29 +2408,29 @@ done139:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows136
+	JMP           rows142
 
-rest134:
-rows140:
+rest140:
+rows146:
 	CMPQ   AX, $0x01
-	JLT    finished135
+	JLT    finished141
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop142:
+loop148:
 	CMPQ        DI, $+16
-	JLT         part141
+	JLT         part147
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop142
+	JMP         loop148
 
-part141:
+part147:
 	TESTQ       DI, DI
-	JZ          done143
+	JZ          done149
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2254,7 +2438,7 @@ part141:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done143:
+done149:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -2265,9 +2449,9 @@ done143:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows140
+	JMP           rows146
 
-finished135:
+finished141:
 	VZEROUPPER
 	RET
 
@@ -2282,27 +2466,27 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop145:
+loop151:
 	CMPQ    AX, $+16
-	JLT     part144
+	JLT     part150
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row146:
+row152:
 	VMOVUPS (R8)(SI*4), Z4
 	VSUBPS  Z1, Z4, Z4
 	VADDPS  Z4, Z2, Z2
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row146
+	JNZ     row152
 	VMULPS  Z0, Z2, Z4
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row147:
+row153:
 	VMOVUPS (R8)(SI*4), Z7
 	VSUBPS  Z1, Z7, Z7
 	VSUBPS  Z4, Z7, Z7
@@ -2310,25 +2494,25 @@ row147:
 	VMOVUPS Z7, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row147
+	JNZ     row153
 	VMULPS  Z0, Z3, Z1
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row148:
+row154:
 	VMOVUPS (R8)(SI*4), Z4
 	VSUBPS  Z1, Z4, Z4
 	VMOVUPS Z4, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row148
+	JNZ     row154
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop145
+	JMP     loop151
 
-part144:
+part150:
 	TESTQ     AX, AX
-	JZ        done149
+	JZ        done155
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -2338,18 +2522,18 @@ part144:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row150:
+row156:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z5, Z5
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row150
+	JNZ       row156
 	VMULPS    Z0, Z5, Z2
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row151:
+row157:
 	VMOVUPS.Z (DI)(SI*4), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VSUBPS    Z2, Z3, Z3
@@ -2357,20 +2541,20 @@ row151:
 	VMOVUPS   Z3, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row151
+	JNZ       row157
 	VMULPS    Z0, Z6, Z0
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row152:
+row158:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VSUBPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row152
+	JNZ       row158
 
-done149:
+done155:
 	VZEROUPPER
 	RET
 
@@ -2385,9 +2569,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop154:
+loop160:
 	CMPQ          AX, $+16
-	JLT           part153
+	JLT           part159
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2396,7 +2580,7 @@ loop154:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row155:
+row161:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2406,7 +2590,7 @@ row155:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row155
+	JNZ           row161
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -2424,20 +2608,20 @@ row155:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row156:
+row162:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row156
+	JNZ     row162
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop154
+	JMP     loop160
 
-part153:
+part159:
 	TESTQ         AX, AX
-	JZ            done157
+	JZ            done163
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -2449,7 +2633,7 @@ part153:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row158:
+row164:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2459,7 +2643,7 @@ row158:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row158
+	JNZ           row164
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -2477,15 +2661,15 @@ row158:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row159:
+row165:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row159
+	JNZ       row165
 
-done157:
+done163:
 	VZEROUPPER
 	RET
 
@@ -2504,9 +2688,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop161:
+loop167:
 	CMPQ          AX, $+16
-	JLT           part160
+	JLT           part166
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2515,7 +2699,7 @@ loop161:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row162:
+row168:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2525,7 +2709,7 @@ row162:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row162
+	JNZ           row168
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -2534,7 +2718,7 @@ row162:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row163:
+row169:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -2548,7 +2732,7 @@ row163:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row163
+	JNZ           row169
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -2578,7 +2762,7 @@ row163:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row164:
+row170:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -2587,14 +2771,14 @@ row164:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row164
+	JNZ          row170
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop161
+	JMP          loop167
 
-part160:
+part166:
 	TESTQ         AX, AX
-	JZ            done165
+	JZ            done171
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -2606,7 +2790,7 @@ part160:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row166:
+row172:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2616,7 +2800,7 @@ row166:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row166
+	JNZ           row172
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -2625,7 +2809,7 @@ row166:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row167:
+row173:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -2639,7 +2823,7 @@ row167:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row167
+	JNZ           row173
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -2669,7 +2853,7 @@ row167:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row168:
+row174:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -2678,9 +2862,9 @@ row168:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row168
+	JNZ          row174
 
-done165:
+done171:
 	VZEROUPPER
 	RET
 
@@ -2698,9 +2882,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop171:
+loop177:
 	CMPQ    AX, $+32
-	JLT     single170
+	JLT     single176
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -2712,7 +2896,7 @@ loop171:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row172:
+row178:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -2721,15 +2905,15 @@ row172:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row172
+	JNZ     row178
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop171
+	JMP     loop177
 
-single170:
-loop173:
+single176:
+loop179:
 	CMPQ    AX, $+16
-	JLT     part169
+	JLT     part175
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -2737,20 +2921,20 @@ loop173:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row174:
+row180:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row174
+	JNZ     row180
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop173
+	JMP     loop179
 
-part169:
+part175:
 	TESTQ     AX, AX
-	JZ        done175
+	JZ        done181
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -2761,15 +2945,15 @@ part169:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row176:
+row182:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row176
+	JNZ       row182
 
-done175:
+done181:
 	VZEROUPPER
 	RET
 
@@ -2787,53 +2971,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop179:
+loop185:
 	CMPQ   AX, $+32
-	JLT    single178
+	JLT    single184
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row180:
+row186:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row180
+	JNZ     row186
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop179
+	JMP     loop185
 
-single178:
-loop181:
+single184:
+loop187:
 	CMPQ   AX, $+16
-	JLT    part177
+	JLT    part183
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row182:
+row188:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row182
+	JNZ     row188
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop181
+	JMP     loop187
 
-part177:
+part183:
 	TESTQ  AX, AX
-	JZ     done183
+	JZ     done189
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -2841,16 +3025,16 @@ part177:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row184:
+row190:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row184
+	JNZ       row190
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done183:
+done189:
 	VZEROUPPER
 	RET
 
@@ -2869,16 +3053,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop186:
+loop192:
 	CMPQ AX, $+16
-	JLT  part185
+	JLT  part191
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row187:
+row193:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -2894,14 +3078,14 @@ row187:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row187
+	JNZ          row193
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop186
+	JMP          loop192
 
-part185:
+part191:
 	TESTQ AX, AX
-	JZ    done188
+	JZ    done194
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -2911,7 +3095,7 @@ part185:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row189:
+row195:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -2927,8 +3111,8 @@ row189:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row189
+	JNZ          row195
 
-done188:
+done194:
 	VZEROUPPER
 	RET

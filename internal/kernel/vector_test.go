@@ -67,6 +67,16 @@ func rowRoutines[T Float]() []rowRoutine[T] {
 				v := y * ((1+t)/2 + x/2*(1-t*t)*geluA*(1+3*geluB*x*x))
 				return v, 40 * math.Abs(y)
 			}},
+		{name: "EluPlusOne", run: func(k *Table[T], dst, x, _ []T) T { k.EluPlusOne(dst, x); return 0 },
+			exact: func(_, x, _ float64) (float64, float64) {
+				v := math.Exp(min(x, 0)) + max(x, 0)
+				return v, 4 * v
+			}},
+		{name: "EluPlusOneGrad", run: func(k *Table[T], dst, x, y []T) T { k.EluPlusOneGrad(dst, y, x); return 0 },
+			exact: func(_, x, y float64) (float64, float64) {
+				v := y * math.Exp(min(x, 0))
+				return v, 5 * math.Abs(v)
+			}},
 		{name: "Dot", run: func(k *Table[T], _, x, y []T) T { return k.Dot(x, y) }, only: true},
 		{name: "Sum", run: func(k *Table[T], _, x, _ []T) T { return k.Sum(x) }, only: true},
 		{name: "Max", run: func(k *Table[T], _, x, _ []T) T { return k.Max(x) }, only: true},

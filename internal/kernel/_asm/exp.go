@@ -155,6 +155,31 @@ func (g *gen) expRow() {
 	g.results(g.total([]vec{sum}))
 }
 
+// eluPlusOne is e^x of what is below zero plus what is above, where the
+// exponential is exactly 1.
+func (g *gen) eluPlusOne() {
+	g.routine("eluPlusOne", "n int, dst, x *float32)", "sets dst to x + 1 where x > 0, and e^x elsewhere.")
+	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")
+	e, zero := g.exponent(), g.constant(0)
+	g.loop(n, 1, func(int) {
+		y := g.exp(e, g.min(g.load(x, 0), g.get(zero)))
+		g.addTo(y, g.max(g.load(x, 0), g.get(zero)))
+		g.store(y, dst, 0)
+	})
+	g.finish()
+}
+
+func (g *gen) eluPlusOneGrad() {
+	g.routine("eluPlusOneGrad", "n int, dx, dy, x *float32)", "sets dx to dy where x > 0, and dy∘e^x elsewhere.")
+	n, dx, dy, x := g.arg("n"), g.arg("dx"), g.arg("dy"), g.arg("x")
+	e, zero := g.exponent(), g.constant(0)
+	g.loop(n, 1, func(int) {
+		y := g.exp(e, g.min(g.load(x, 0), g.get(zero)))
+		g.store(g.mul(y, g.load(dy, 0)), dx, 0)
+	})
+	g.finish()
+}
+
 // The tanh form of GELU is x·σ(z) with z = geluA·x + geluB·x³.
 const (
 	geluA = 2 * 0.7978845608028654 // 2·√(2/π)

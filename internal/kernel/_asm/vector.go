@@ -22,6 +22,8 @@ func vectors(g *gen) {
 	g.expRows()
 	g.gelu()
 	g.geluGrad()
+	g.eluPlusOne()
+	g.eluPlusOneGrad()
 	g.layerNorm()
 	g.layerNormGrad()
 	g.adamW()
