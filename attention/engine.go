@@ -104,8 +104,8 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		u.o = headsOf(u.o, out, s, u.group(kh))
 		if u.kept = keep != nil; u.kept {
 			u.den = denOf(u.den, keep.Den, c, s, u.group(kh))
-			u.kept = &keep.past[s.index*c.K.H+kh]
-			*u.kept = (*u.kept)[:0]
+			u.past = &keep.past[s.index*c.K.H+kh]
+			*u.past = (*u.past)[:0]
 		} else {
 			for range u.q {
 				u.den = append(u.den, arena.Take[T](u.ar, u.n))
@@ -156,7 +156,7 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 		u.dval = g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.m)
 		u.den = denOf(u.den, keep.Den, c, s, heads)
 		if len(keep.past) == len(seqs)*c.K.H {
-			u.kept = &keep.past[s.index*c.K.H+kh]
+			u.past = &keep.past[s.index*c.K.H+kh]
 		}
 		u.dscale = dscale[s.index*c.Q.H+heads.lo:][:heads.n]
 		if e.choose(c, s) == Linear {

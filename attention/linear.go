@@ -258,8 +258,8 @@ func (u *unit[T]) linearForward(m *monomials[T]) {
 	s := u.scratchStream(m)
 	if !u.causal {
 		s.takeAll()
-		if u.kept != nil {
-			*u.kept = append(append((*u.kept)[:0], s.past.s...), s.past.z[:m.count]...)
+		if u.past != nil {
+			*u.past = append(append((*u.past)[:0], s.past.s...), s.past.z[:m.count]...)
 		}
 		for i := 0; i < u.n; i += s.c {
 			s.read(i, min(i+s.c, u.n), 0)
@@ -344,8 +344,8 @@ func (u *unit[T]) linearBackward(m *monomials[T]) {
 		clear(u.dval.Row(j))
 	}
 	if !u.causal {
-		if n := m.count * s.past.ld; u.m > 0 && u.kept != nil && len(*u.kept) == n+m.count {
-			s.past.s, s.past.z, s.past.some = (*u.kept)[:n], (*u.kept)[n:], true
+		if n := m.count * s.past.ld; u.m > 0 && u.past != nil && len(*u.past) == n+m.count {
+			s.past.s, s.past.z, s.past.some = (*u.past)[:n], (*u.past)[n:], true
 		} else {
 			s.takeAll()
 		}

@@ -31,7 +31,7 @@ type unit[T tensor.Float] struct {
 	keepRow int
 	rope    *Rope[T]
 
-	kept *[]T // what Forward may leave for Backward of the moments; nil: nothing
+	past *[]T // what Forward may leave for Backward of the moments; nil: nothing
 
 	// Backward only.
 	do, dq   []tensor.Mat[T] // per query head: [n,Dv], [n,D]
