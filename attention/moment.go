@@ -84,23 +84,17 @@ func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o,
 	ar.Reset(mark)
 }
 
-// grad adds to the columns of dx the gradient of Σ y·(what read gives for
-// columns x), where yt [dv+1, n] holds the rows y as columns and under them the
+// grad adds to the columns of dx the gradient of Σ y·(what read gives for n
+// columns x), where yt [dv+1, ld] holds the rows y as columns and under them the
 // numbers that go with z.
 func (s *moments[T]) grad(ar *arena.Arena, m *monomials[T], dx, x, yt []T, ld, n, dv int) {
 	mark := ar.Mark()
-	rows, same := arena.Take[T](ar, featureBlock*(dv+1)), ones[T](ar, dv)
 	dphi := arena.Take[T](ar, featureBlock*ld)
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
-		w := m.weight[f:][:k]
-		m.t.Products(rows, dv+1, w, same, s.s[f*s.ld:], s.ld)
-		for i, a := range w {
-			rows[i*(dv+1)+dv] = a * s.z[f+i]
-		}
-		m.t.Block(k, kernel.Pad(n), dv+1, rows, dv+1, 1, yt, ld, dphi, ld, false)
-		m.fold(ar, dx, dphi, x, ld, n, k)
+		m.t.Block(k, kernel.Pad(n), dv, s.s[f*s.ld:], s.ld, 1, yt, ld, dphi, ld, false)
+		m.fold(ar, dx, dphi, x, ld, k, s.z[f:], yt[dv*ld:][:n])
 	}
 	ar.Reset(mark)
 }

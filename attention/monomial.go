@@ -207,15 +207,17 @@ func (m *monomials[T]) expandWeighted(ar *arena.Arena, dst, x []T, ld, count int
 	ar.Reset(mark)
 }
 
-// fold adds to the rows of dx the gradient that dphi, the gradient of the next
-// count features, has through them. A prefix collects the gradient of
+// fold adds to the rows of dx the gradient that the next count features have
+// through them: their weights times dphi + z·y, with z [count] and y a number
+// for each token. A prefix collects the gradient of
 // everything built on it and hands it to its own factors when it is left, so
 // that a feature costs two row operations whatever p is. The prefix of a single
 // factor is the constant, and what it collects is dropped.
-func (m *monomials[T]) fold(ar *arena.Arena, dx, dphi, x []T, ld, n, count int) {
+func (m *monomials[T]) fold(ar *arena.Arena, dx, dphi, x []T, ld, count int, z, y []T) {
+	n, weight := len(y), m.weight[m.next:]
 	if m.few() {
 		runs, _, _, _ := m.nextRuns(nil, x, ld, n, count, 0)
-		m.t.FeatureGrad(dx, dx, dphi, runs, x, x, ld, n)
+		m.t.FeatureGrad(dx, dx, dphi, runs, x, x, ld, weight, z, y)
 		return
 	}
 	mark := ar.Mark()
@@ -226,7 +228,7 @@ func (m *monomials[T]) fold(ar *arena.Arena, dx, dphi, x []T, ld, n, count int) 
 	for f := 0; f < count; {
 		copy(m.past, m.at)
 		runs, p, k, next := m.nextRuns(tmp, x, ld, n, count-f, changed)
-		m.t.FeatureGrad(dx, grad[last*ld:], dphi[f*ld:], runs, p, x, ld, n)
+		m.t.FeatureGrad(dx, grad[last*ld:], dphi[f*ld:], runs, p, x, ld, weight[f:], z[f:], y)
 		f, changed = f+k, next
 		leave := changed
 		if f == count {

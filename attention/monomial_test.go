@@ -122,21 +122,22 @@ func TestFold(t *testing.T) {
 				x[(c+1)*ld] = r.NormFloat64()
 			}
 			phi, dphi := make([]float64, m.count*ld), make([]float64, m.count*ld)
+			z, y := make([]float64, m.count), []float64{r.NormFloat64()}
 			for f := range m.count {
-				dphi[f*ld] = r.NormFloat64()
+				dphi[f*ld], z[f] = r.NormFloat64(), r.NormFloat64()
 			}
 			loss := func() (l float64) {
 				m.rewind()
 				m.expand(ar, phi, x, ld, m.count, []float64{1}, make([]float64, m.count))
 				for f := range m.count {
-					l += dphi[f*ld] * phi[f*ld]
+					l += m.weight[f] * (dphi[f*ld] + z[f]*y[0]) * phi[f*ld]
 				}
 				return l
 			}
 			dx := make([]float64, (w+1)*ld)
 			m.rewind()
 			for f := 0; f < m.count; f += 3 {
-				m.fold(ar, dx, dphi[f*ld:], x, ld, 1, min(3, m.count-f))
+				m.fold(ar, dx, dphi[f*ld:], x, ld, min(3, m.count-f), z[f:], y)
 			}
 			for c := 1; c <= w; c++ {
 				was := x[c*ld]

@@ -44,14 +44,19 @@ func featureDotsGo[T Float](dst []T, runs []Run, p, x []T, ld int, w, z, sums []
 	}
 }
 
-func featureGradGo[T Float](dx, dp, d []T, runs []Run, p, x []T, ld, n int) {
-	f := 0
+func featureGradGo[T Float](dx, dp, d []T, runs []Run, p, x []T, ld int, w, z, y []T) {
+	n, f := len(y), 0
 	for _, r := range runs {
 		at := int(r.P) * ld
 		for i := range r.N {
 			row, from := d[f*ld:][:n], int(r.X+i)*ld
-			mulAddGo(dx[from:][:n], row, p[at:])
-			mulAddGo(dp[at:][:n], row, x[from:])
+			a, b := w[f], z[f]
+			dx, dp, p, x := dx[from:][:n], dp[at:][:n], p[at:][:n], x[from:][:n]
+			for c, v := range row {
+				e := a * (v + b*y[c])
+				dx[c] += e * p[c]
+				dp[c] += e * x[c]
+			}
 			f++
 		}
 	}

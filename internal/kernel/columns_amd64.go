@@ -31,11 +31,11 @@ func featureDots(f func(n, count int, runs *int32, dst, p, x *float32, ld int, w
 	}
 }
 
-func featureGrad(f func(n, count int, runs *int32, dx, dp, d, p, x *float32, ld int)) func(dx, dp, d []float32, runs []Run, p, x []float32, ld, n int) {
-	return func(dx, dp, d []float32, runs []Run, p, x []float32, ld, n int) {
-		if n > 0 && len(runs) > 0 {
+func featureGrad(f func(n, count int, runs *int32, dx, dp, d, p, x *float32, ld int, w, z, y *float32)) func(dx, dp, d []float32, runs []Run, p, x []float32, ld int, w, z, y []float32) {
+	return func(dx, dp, d []float32, runs []Run, p, x []float32, ld int, w, z, y []float32) {
+		if n := len(y); n > 0 && len(runs) > 0 {
 			count, np, nx := features(runs)
-			f(n, len(runs), &runs[0].P, rowsAt(dx, ld, nx, n), rowsAt(dp, ld, np, n), rowsAt(d, ld, count, n), rowsAt(p, ld, np, n), rowsAt(x, ld, nx, n), ld)
+			f(n, len(runs), &runs[0].P, rowsAt(dx, ld, nx, n), rowsAt(dp, ld, np, n), rowsAt(d, ld, count, n), rowsAt(p, ld, np, n), rowsAt(x, ld, nx, n), ld, at(w, count), at(z, count), at(y, n))
 		}
 	}
 }

@@ -346,9 +346,9 @@ func testColumnsShort(t *testing.T, k *Table[float32]) {
 		func() { k.FeatureSums(long, []Run{{0, 0, rows}}, long, long, n, long[:n], long[:rows-1:rows-1]) },
 		func() { k.FeatureDots(long, []Run{{rows - 1, 0, 1}}, short, long, n, long, long, long[:n]) },
 		func() { k.FeatureDots(long, []Run{{0, 1, rows - 1}}, long, short, n, long, long, long[:n]) },
-		func() { k.FeatureGrad(long, long, long, []Run{{0, 1, rows}}, long, long, n, n) },
-		func() { k.FeatureGrad(long, short, long, []Run{{rows - 1, 0, 1}}, long, long, n, n) },
-		func() { k.FeatureGrad(long, long, long, []Run{{-1, 0, 1}}, long, long, n, n) },
+		func() { k.FeatureGrad(long, long, long, []Run{{0, 1, rows}}, long, long, n, long, long, long[:n]) },
+		func() { k.FeatureGrad(long, short, long, []Run{{rows - 1, 0, 1}}, long, long, n, long, long, long[:n]) },
+		func() { k.FeatureGrad(long, long, long, []Run{{-1, 0, 1}}, long, long, n, long, long, long[:n]) },
 		func() { k.Dots(long[:rows], short, n, long[:n]) },
 		func() { k.Centre(short, n, rows, n) },
 		func() { k.Normalise(short, n, rows, n, 1) },
@@ -377,7 +377,7 @@ func testColumnsDoNotAllocate(t *testing.T, k *Table[float32]) {
 		k.Products(x, 77, w[:3], w, x[4*77:], 77)
 		k.FeatureSums(x, runs, x[4*77:], x[4*77:], 77, w, sums)
 		k.FeatureDots(x, runs, x[4*77:], x[4*77:], 77, w, w, sums)
-		k.FeatureGrad(x, x, x[4*77:], runs, x[4*77:], x[4*77:], 77, 77)
+		k.FeatureGrad(x, x, x[4*77:], runs, x[4*77:], x[4*77:], 77, w, w, w)
 		k.Dots(w[:7], x, 77, x[:77])
 		k.Centre(x, 77, 7, 77)
 		k.Normalise(x, 77, 7, 77, 1)

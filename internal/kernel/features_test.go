@@ -45,7 +45,7 @@ func testFeatures[T Float](t *testing.T, k *Table[T]) {
 			// Rows of d are those of features, and dp is not dx.
 			d, dx, dp := matrix[T](r, count, n, ld), matrix[T](r, rows, n, ld), matrix[T](r, rows, n, ld)
 			dx0, dp0 := slices.Clone(dx.data), slices.Clone(dp.data)
-			k.FeatureGrad(dx.data, dp.data, d.data, runs, p.data, x.data, ld, n)
+			k.FeatureGrad(dx.data, dp.data, d.data, runs, p.data, x.data, ld, w, z, y)
 			dx.intact(t, "FeatureGrad")
 			dp.intact(t, "FeatureGrad")
 
@@ -68,10 +68,11 @@ func testFeatures[T Float](t *testing.T, k *Table[T]) {
 						sumSize[f] += math.Abs(float64(a*b) * float64(y[i]))
 						dens += float64(z[f]) * float64(w[f]*(a*b))
 						denSize += math.Abs(float64(z[f]) * float64(w[f]*(a*b)))
-						g := float64(d.data[f*ld+i])
+						g := float64(w[f]) * (float64(d.data[f*ld+i]) + float64(z[f])*float64(y[i]))
+						most := math.Abs(float64(w[f])) * (math.Abs(float64(d.data[f*ld+i])) + math.Abs(float64(z[f])*float64(y[i])))
 						gx[c] += g * float64(a)
 						gp[run.P] += g * float64(b)
-						size += math.Abs(g*float64(a)) + math.Abs(g*float64(b))
+						size += most * (math.Abs(float64(a)) + math.Abs(float64(b)))
 						f++
 					}
 				}
@@ -94,7 +95,7 @@ func testFeatures[T Float](t *testing.T, k *Table[T]) {
 					t.Fatalf("rows=%d n=%d: token %d has other bits alone", rows, n, i)
 				}
 				ex, ep := column(dx0, ld, rows, i), column(dp0, ld, rows, i)
-				k.FeatureGrad(ex, ep, column(d.data, ld, count, i), runs, px, xx, 1, 1)
+				k.FeatureGrad(ex, ep, column(d.data, ld, count, i), runs, px, xx, 1, w, z, y[i:i+1])
 				if !same(ex, column(dx.data, ld, rows, i)) || !same(ep, column(dp.data, ld, rows, i)) {
 					t.Fatalf("rows=%d n=%d: the gradient of token %d has other bits alone", rows, n, i)
 				}
@@ -107,9 +108,9 @@ func testFeatures[T Float](t *testing.T, k *Table[T]) {
 
 			// One matrix takes the gradient of both factors.
 			both := slices.Clone(dx0)
-			k.FeatureGrad(both, both, d.data, runs, x.data, x.data, ld, n)
+			k.FeatureGrad(both, both, d.data, runs, x.data, x.data, ld, w, z, y)
 			dx1, zero := slices.Clone(dx0), make([]T, len(dx0))
-			k.FeatureGrad(dx1, zero, d.data, runs, x.data, x.data, ld, n)
+			k.FeatureGrad(dx1, zero, d.data, runs, x.data, x.data, ld, w, z, y)
 			for i := range n {
 				for c := range rows {
 					want := float64(dx1[c*ld+i]) + float64(zero[c*ld+i])
@@ -141,7 +142,7 @@ func TestFeaturesAgree(t *testing.T) {
 			all[i].FeatureSums(phi, runs, x, x, ld, y, sums)
 			results[i] = slices.Concat(phi, sums)
 			all[i].FeatureDots(phi, runs, x, x, ld, w, w, den)
-			all[i].FeatureGrad(dx, dx, d, runs, x, x, ld, n)
+			all[i].FeatureGrad(dx, dx, d, runs, x, x, ld, w, w, y)
 			results[i] = slices.Concat(results[i], phi, den, dx)
 		}
 		if !same(results[0], results[1]) {

@@ -91,10 +91,10 @@ type Table[T Float] struct {
 	// FeatureDots sets rows dst_f to the features times w[f], and adds
 	// z[f]·dst_f to sums, one after another.
 	FeatureDots func(dst []T, runs []Run, p, x []T, ld int, w, z, sums []T)
-	// FeatureGrad turns rows d_f, the gradient of n columns of features, into
-	// that of their factors: it adds d_f∘p_P to dx_X and d_f∘x_X to dp_P. Dx and
-	// dp may be one matrix.
-	FeatureGrad func(dx, dp, d []T, runs []Run, p, x []T, ld, n int)
+	// FeatureGrad turns e_f = w[f]·(d_f + z[f]·y), the gradient of len(y)
+	// columns of features, into that of their factors: it adds e_f∘p_P to dx_X
+	// and e_f∘x_X to dp_P. Dx and dp may be one matrix.
+	FeatureGrad func(dx, dp, d []T, runs []Run, p, x []T, ld int, w, z, y []T)
 	// Dots sets dst[r] = Σ x_r∘w.
 	Dots func(dst, x []T, xrs int, w []T)
 	// Centre subtracts from each of n columns its mean. Equal numbers become

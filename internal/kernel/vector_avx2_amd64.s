@@ -3205,208 +3205,251 @@ done126:
 	VZEROUPPER
 	RET
 
-// func featureGradAVX2(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int)
+// func featureGradAVX2(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int, w *float32, z *float32, y *float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·featureGradAVX2(SB), NOSPLIT, $0-72
+TEXT ·featureGradAVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ ld+64(FP), CX
 	SHLQ $0x02, CX
-	XORQ DX, DX
+	MOVQ y+88(FP), DX
+	XORQ BX, BX
 
 loop131:
 	CMPQ AX, $+32
 	JLT  single130
-	MOVQ d+40(FP), BX
-	MOVQ runs+16(FP), SI
-	MOVQ count+8(FP), DI
+	MOVQ d+40(FP), SI
+	MOVQ w+72(FP), DI
+	MOVQ z+80(FP), R8
+	MOVQ runs+16(FP), R9
+	MOVQ count+8(FP), R10
 
 run132:
-	MOVLQSX (SI), R8
-	IMULQ   CX, R8
-	ADDQ    p+48(FP), R8
-	MOVLQSX 4(SI), R9
-	IMULQ   CX, R9
-	ADDQ    x+56(FP), R9
-	MOVLQSX 8(SI), R10
-	ADDQ    $0x0c, SI
-	MOVQ    R9, R11
-	SUBQ    x+56(FP), R11
-	ADDQ    dx+24(FP), R11
-	MOVQ    R8, R12
-	SUBQ    p+48(FP), R12
-	ADDQ    dp+32(FP), R12
-	VMOVUPS (R8)(DX*4), Y0
-	VMOVUPS 32(R8)(DX*4), Y1
-	VMOVUPS 64(R8)(DX*4), Y2
-	VMOVUPS 96(R8)(DX*4), Y3
+	MOVLQSX (R9), R11
+	IMULQ   CX, R11
+	ADDQ    p+48(FP), R11
+	MOVLQSX 4(R9), R12
+	IMULQ   CX, R12
+	ADDQ    x+56(FP), R12
+	MOVLQSX 8(R9), R13
+	ADDQ    $0x0c, R9
+	MOVQ    R12, R14
+	SUBQ    x+56(FP), R14
+	ADDQ    dx+24(FP), R14
+	MOVQ    R11, R15
+	SUBQ    p+48(FP), R15
+	ADDQ    dp+32(FP), R15
+	VMOVUPS (R11)(BX*4), Y0
+	VMOVUPS 32(R11)(BX*4), Y1
+	VMOVUPS 64(R11)(BX*4), Y2
+	VMOVUPS 96(R11)(BX*4), Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
 row133:
-	VMOVUPS     (BX)(DX*4), Y8
-	VMOVUPS     32(BX)(DX*4), Y9
-	VMOVUPS     (R11)(DX*4), Y10
-	VMOVUPS     32(R11)(DX*4), Y11
-	VFMADD231PS Y0, Y8, Y10
-	VFMADD231PS Y1, Y9, Y11
-	VMOVUPS     Y10, (R11)(DX*4)
-	VMOVUPS     Y11, 32(R11)(DX*4)
-	VMOVUPS     (R9)(DX*4), Y10
-	VMOVUPS     32(R9)(DX*4), Y11
-	VFMADD231PS Y10, Y8, Y4
-	VFMADD231PS Y11, Y9, Y5
-	VMOVUPS     64(BX)(DX*4), Y8
-	VMOVUPS     96(BX)(DX*4), Y9
-	VMOVUPS     64(R11)(DX*4), Y10
-	VMOVUPS     96(R11)(DX*4), Y11
-	VFMADD231PS Y2, Y8, Y10
-	VFMADD231PS Y3, Y9, Y11
-	VMOVUPS     Y10, 64(R11)(DX*4)
-	VMOVUPS     Y11, 96(R11)(DX*4)
-	VMOVUPS     64(R9)(DX*4), Y10
-	VMOVUPS     96(R9)(DX*4), Y11
-	VFMADD231PS Y10, Y8, Y6
-	VFMADD231PS Y11, Y9, Y7
-	ADDQ        CX, BX
-	ADDQ        CX, R11
-	ADDQ        CX, R9
-	DECQ        R10
-	JNZ         row133
-	VMOVUPS     (R12)(DX*4), Y0
-	VMOVUPS     32(R12)(DX*4), Y1
-	VADDPS      Y4, Y0, Y0
-	VADDPS      Y5, Y1, Y1
-	VMOVUPS     Y0, (R12)(DX*4)
-	VMOVUPS     Y1, 32(R12)(DX*4)
-	VMOVUPS     64(R12)(DX*4), Y0
-	VMOVUPS     96(R12)(DX*4), Y1
-	VADDPS      Y6, Y0, Y0
-	VADDPS      Y7, Y1, Y1
-	VMOVUPS     Y0, 64(R12)(DX*4)
-	VMOVUPS     Y1, 96(R12)(DX*4)
-	DECQ        DI
-	JNZ         run132
-	ADDQ        $+32, DX
-	SUBQ        $+32, AX
-	JMP         loop131
+	VBROADCASTSS (DI), Y8
+	VBROADCASTSS (R8), Y9
+	VMOVUPS      (SI)(BX*4), Y10
+	VMOVUPS      32(SI)(BX*4), Y11
+	VMOVUPS      (DX)(BX*4), Y12
+	VMOVUPS      32(DX)(BX*4), Y13
+	VFMADD231PS  Y9, Y12, Y10
+	VFMADD231PS  Y9, Y13, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y8, Y11, Y11
+	VMOVUPS      (R14)(BX*4), Y12
+	VMOVUPS      32(R14)(BX*4), Y13
+	VFMADD231PS  Y0, Y10, Y12
+	VFMADD231PS  Y1, Y11, Y13
+	VMOVUPS      Y12, (R14)(BX*4)
+	VMOVUPS      Y13, 32(R14)(BX*4)
+	VMOVUPS      (R12)(BX*4), Y12
+	VMOVUPS      32(R12)(BX*4), Y13
+	VFMADD231PS  Y12, Y10, Y4
+	VFMADD231PS  Y13, Y11, Y5
+	VMOVUPS      64(SI)(BX*4), Y10
+	VMOVUPS      96(SI)(BX*4), Y11
+	VMOVUPS      64(DX)(BX*4), Y12
+	VMOVUPS      96(DX)(BX*4), Y13
+	VFMADD231PS  Y9, Y12, Y10
+	VFMADD231PS  Y9, Y13, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y8, Y11, Y11
+	VMOVUPS      64(R14)(BX*4), Y8
+	VMOVUPS      96(R14)(BX*4), Y9
+	VFMADD231PS  Y2, Y10, Y8
+	VFMADD231PS  Y3, Y11, Y9
+	VMOVUPS      Y8, 64(R14)(BX*4)
+	VMOVUPS      Y9, 96(R14)(BX*4)
+	VMOVUPS      64(R12)(BX*4), Y8
+	VMOVUPS      96(R12)(BX*4), Y9
+	VFMADD231PS  Y8, Y10, Y6
+	VFMADD231PS  Y9, Y11, Y7
+	ADDQ         $0x04, DI
+	ADDQ         $0x04, R8
+	ADDQ         CX, SI
+	ADDQ         CX, R14
+	ADDQ         CX, R12
+	DECQ         R13
+	JNZ          row133
+	VMOVUPS      (R15)(BX*4), Y0
+	VMOVUPS      32(R15)(BX*4), Y1
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VMOVUPS      Y0, (R15)(BX*4)
+	VMOVUPS      Y1, 32(R15)(BX*4)
+	VMOVUPS      64(R15)(BX*4), Y0
+	VMOVUPS      96(R15)(BX*4), Y1
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y7, Y1, Y1
+	VMOVUPS      Y0, 64(R15)(BX*4)
+	VMOVUPS      Y1, 96(R15)(BX*4)
+	DECQ         R10
+	JNZ          run132
+	ADDQ         $+32, BX
+	SUBQ         $+32, AX
+	JMP          loop131
 
 single130:
 loop134:
 	CMPQ AX, $+16
 	JLT  part129
-	MOVQ d+40(FP), BX
-	MOVQ runs+16(FP), SI
-	MOVQ count+8(FP), DI
+	MOVQ d+40(FP), SI
+	MOVQ w+72(FP), DI
+	MOVQ z+80(FP), R8
+	MOVQ runs+16(FP), R9
+	MOVQ count+8(FP), R10
 
 run135:
-	MOVLQSX (SI), R8
-	IMULQ   CX, R8
-	ADDQ    p+48(FP), R8
-	MOVLQSX 4(SI), R9
-	IMULQ   CX, R9
-	ADDQ    x+56(FP), R9
-	MOVLQSX 8(SI), R10
-	ADDQ    $0x0c, SI
-	MOVQ    R9, R11
-	SUBQ    x+56(FP), R11
-	ADDQ    dx+24(FP), R11
-	MOVQ    R8, R12
-	SUBQ    p+48(FP), R12
-	ADDQ    dp+32(FP), R12
-	VMOVUPS (R8)(DX*4), Y0
-	VMOVUPS 32(R8)(DX*4), Y1
+	MOVLQSX (R9), R11
+	IMULQ   CX, R11
+	ADDQ    p+48(FP), R11
+	MOVLQSX 4(R9), R12
+	IMULQ   CX, R12
+	ADDQ    x+56(FP), R12
+	MOVLQSX 8(R9), R13
+	ADDQ    $0x0c, R9
+	MOVQ    R12, R14
+	SUBQ    x+56(FP), R14
+	ADDQ    dx+24(FP), R14
+	MOVQ    R11, R15
+	SUBQ    p+48(FP), R15
+	ADDQ    dp+32(FP), R15
+	VMOVUPS (R11)(BX*4), Y0
+	VMOVUPS 32(R11)(BX*4), Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
 row136:
-	VMOVUPS     (BX)(DX*4), Y4
-	VMOVUPS     32(BX)(DX*4), Y5
-	VMOVUPS     (R11)(DX*4), Y6
-	VMOVUPS     32(R11)(DX*4), Y7
-	VFMADD231PS Y0, Y4, Y6
-	VFMADD231PS Y1, Y5, Y7
-	VMOVUPS     Y6, (R11)(DX*4)
-	VMOVUPS     Y7, 32(R11)(DX*4)
-	VMOVUPS     (R9)(DX*4), Y6
-	VMOVUPS     32(R9)(DX*4), Y7
-	VFMADD231PS Y6, Y4, Y2
-	VFMADD231PS Y7, Y5, Y3
-	ADDQ        CX, BX
-	ADDQ        CX, R11
-	ADDQ        CX, R9
-	DECQ        R10
-	JNZ         row136
-	VMOVUPS     (R12)(DX*4), Y0
-	VMOVUPS     32(R12)(DX*4), Y1
-	VADDPS      Y2, Y0, Y0
-	VADDPS      Y3, Y1, Y1
-	VMOVUPS     Y0, (R12)(DX*4)
-	VMOVUPS     Y1, 32(R12)(DX*4)
-	DECQ        DI
-	JNZ         run135
-	ADDQ        $+16, DX
-	SUBQ        $+16, AX
-	JMP         loop134
+	VBROADCASTSS (DI), Y4
+	VBROADCASTSS (R8), Y5
+	VMOVUPS      (SI)(BX*4), Y6
+	VMOVUPS      32(SI)(BX*4), Y7
+	VMOVUPS      (DX)(BX*4), Y8
+	VMOVUPS      32(DX)(BX*4), Y9
+	VFMADD231PS  Y5, Y8, Y6
+	VFMADD231PS  Y5, Y9, Y7
+	VMULPS       Y4, Y6, Y6
+	VMULPS       Y4, Y7, Y7
+	VMOVUPS      (R14)(BX*4), Y4
+	VMOVUPS      32(R14)(BX*4), Y5
+	VFMADD231PS  Y0, Y6, Y4
+	VFMADD231PS  Y1, Y7, Y5
+	VMOVUPS      Y4, (R14)(BX*4)
+	VMOVUPS      Y5, 32(R14)(BX*4)
+	VMOVUPS      (R12)(BX*4), Y4
+	VMOVUPS      32(R12)(BX*4), Y5
+	VFMADD231PS  Y4, Y6, Y2
+	VFMADD231PS  Y5, Y7, Y3
+	ADDQ         $0x04, DI
+	ADDQ         $0x04, R8
+	ADDQ         CX, SI
+	ADDQ         CX, R14
+	ADDQ         CX, R12
+	DECQ         R13
+	JNZ          row136
+	VMOVUPS      (R15)(BX*4), Y0
+	VMOVUPS      32(R15)(BX*4), Y1
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (R15)(BX*4)
+	VMOVUPS      Y1, 32(R15)(BX*4)
+	DECQ         R10
+	JNZ          run135
+	ADDQ         $+16, BX
+	SUBQ         $+16, AX
+	JMP          loop134
 
 part129:
 	TESTQ   AX, AX
 	JZ      done137
-	LEAQ    masksAVX2<>+0(SB), BX
+	LEAQ    masksAVX2<>+0(SB), SI
 	NEGQ    AX
-	VMOVUPS 64(BX)(AX*4), Y0
-	VMOVUPS 96(BX)(AX*4), Y1
+	VMOVUPS 64(SI)(AX*4), Y0
+	VMOVUPS 96(SI)(AX*4), Y1
 	MOVQ    d+40(FP), AX
-	MOVQ    runs+16(FP), BX
-	MOVQ    count+8(FP), SI
+	MOVQ    w+72(FP), SI
+	MOVQ    z+80(FP), DI
+	MOVQ    runs+16(FP), R8
+	MOVQ    count+8(FP), R9
 
 run138:
-	MOVLQSX    (BX), DI
-	IMULQ      CX, DI
-	ADDQ       p+48(FP), DI
-	MOVLQSX    4(BX), R8
-	IMULQ      CX, R8
-	ADDQ       x+56(FP), R8
-	MOVLQSX    8(BX), R9
-	ADDQ       $0x0c, BX
-	MOVQ       R8, R10
-	SUBQ       x+56(FP), R10
-	ADDQ       dx+24(FP), R10
-	MOVQ       DI, R11
-	SUBQ       p+48(FP), R11
-	ADDQ       dp+32(FP), R11
-	VMASKMOVPS (DI)(DX*4), Y0, Y2
-	VMASKMOVPS 32(DI)(DX*4), Y1, Y3
+	MOVLQSX    (R8), R10
+	IMULQ      CX, R10
+	ADDQ       p+48(FP), R10
+	MOVLQSX    4(R8), R11
+	IMULQ      CX, R11
+	ADDQ       x+56(FP), R11
+	MOVLQSX    8(R8), R12
+	ADDQ       $0x0c, R8
+	MOVQ       R11, R13
+	SUBQ       x+56(FP), R13
+	ADDQ       dx+24(FP), R13
+	MOVQ       R10, R14
+	SUBQ       p+48(FP), R14
+	ADDQ       dp+32(FP), R14
+	VMASKMOVPS (R10)(BX*4), Y0, Y2
+	VMASKMOVPS 32(R10)(BX*4), Y1, Y3
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
 row139:
-	VMASKMOVPS  (AX)(DX*4), Y0, Y6
-	VMASKMOVPS  32(AX)(DX*4), Y1, Y7
-	VMASKMOVPS  (R10)(DX*4), Y0, Y8
-	VMASKMOVPS  32(R10)(DX*4), Y1, Y9
-	VFMADD231PS Y2, Y6, Y8
-	VFMADD231PS Y3, Y7, Y9
-	VMASKMOVPS  Y8, Y0, (R10)(DX*4)
-	VMASKMOVPS  Y9, Y1, 32(R10)(DX*4)
-	VMASKMOVPS  (R8)(DX*4), Y0, Y8
-	VMASKMOVPS  32(R8)(DX*4), Y1, Y9
-	VFMADD231PS Y8, Y6, Y4
-	VFMADD231PS Y9, Y7, Y5
-	ADDQ        CX, AX
-	ADDQ        CX, R10
-	ADDQ        CX, R8
-	DECQ        R9
-	JNZ         row139
-	VMASKMOVPS  (R11)(DX*4), Y0, Y2
-	VMASKMOVPS  32(R11)(DX*4), Y1, Y3
-	VADDPS      Y4, Y2, Y2
-	VADDPS      Y5, Y3, Y3
-	VMASKMOVPS  Y2, Y0, (R11)(DX*4)
-	VMASKMOVPS  Y3, Y1, 32(R11)(DX*4)
-	DECQ        SI
-	JNZ         run138
+	VBROADCASTSS (SI), Y6
+	VBROADCASTSS (DI), Y7
+	VMASKMOVPS   (AX)(BX*4), Y0, Y8
+	VMASKMOVPS   32(AX)(BX*4), Y1, Y9
+	VMASKMOVPS   (DX)(BX*4), Y0, Y10
+	VMASKMOVPS   32(DX)(BX*4), Y1, Y11
+	VFMADD231PS  Y7, Y10, Y8
+	VFMADD231PS  Y7, Y11, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y6, Y9, Y9
+	VMASKMOVPS   (R13)(BX*4), Y0, Y6
+	VMASKMOVPS   32(R13)(BX*4), Y1, Y7
+	VFMADD231PS  Y2, Y8, Y6
+	VFMADD231PS  Y3, Y9, Y7
+	VMASKMOVPS   Y6, Y0, (R13)(BX*4)
+	VMASKMOVPS   Y7, Y1, 32(R13)(BX*4)
+	VMASKMOVPS   (R11)(BX*4), Y0, Y6
+	VMASKMOVPS   32(R11)(BX*4), Y1, Y7
+	VFMADD231PS  Y6, Y8, Y4
+	VFMADD231PS  Y7, Y9, Y5
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, DI
+	ADDQ         CX, AX
+	ADDQ         CX, R13
+	ADDQ         CX, R11
+	DECQ         R12
+	JNZ          row139
+	VMASKMOVPS   (R14)(BX*4), Y0, Y2
+	VMASKMOVPS   32(R14)(BX*4), Y1, Y3
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	VMASKMOVPS   Y2, Y0, (R14)(BX*4)
+	VMASKMOVPS   Y3, Y1, 32(R14)(BX*4)
+	DECQ         R9
+	JNZ          run138
 
 done137:
 	VZEROUPPER

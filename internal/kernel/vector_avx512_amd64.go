@@ -129,10 +129,10 @@ func featureSumsAVX512(n int, count int, runs *int32, dst *float32, p *float32, 
 //go:noescape
 func featureDotsAVX512(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, w *float32, z *float32, sums *float32)
 
-// featureGradAVX512 adds d_f∘p_P to dx_X and d_f∘x_X to dp_P for the features of count > 0 runs.
+// featureGradAVX512 adds e∘p_P to dx_X and e∘x_X to dp_P, e = w[f]·(d_f + z[f]·y), for the features of count > 0 runs.
 //
 //go:noescape
-func featureGradAVX512(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int)
+func featureGradAVX512(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int, w *float32, z *float32, y *float32)
 
 // dotsAVX512 sets dst[r] = Σ x_r∘w.
 //

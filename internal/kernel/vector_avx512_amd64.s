@@ -2173,163 +2173,194 @@ done126:
 	VZEROUPPER
 	RET
 
-// func featureGradAVX512(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int)
+// func featureGradAVX512(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int, w *float32, z *float32, y *float32)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·featureGradAVX512(SB), NOSPLIT, $0-72
+TEXT ·featureGradAVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ ld+64(FP), CX
 	SHLQ $0x02, CX
-	XORQ DX, DX
+	MOVQ y+88(FP), DX
+	XORQ BX, BX
 
 loop131:
 	CMPQ AX, $+32
 	JLT  single130
-	MOVQ d+40(FP), BX
-	MOVQ runs+16(FP), SI
-	MOVQ count+8(FP), DI
+	MOVQ d+40(FP), SI
+	MOVQ w+72(FP), DI
+	MOVQ z+80(FP), R8
+	MOVQ runs+16(FP), R9
+	MOVQ count+8(FP), R10
 
 run132:
-	MOVLQSX (SI), R8
-	IMULQ   CX, R8
-	ADDQ    p+48(FP), R8
-	MOVLQSX 4(SI), R9
-	IMULQ   CX, R9
-	ADDQ    x+56(FP), R9
-	MOVLQSX 8(SI), R10
-	ADDQ    $0x0c, SI
-	MOVQ    R9, R11
-	SUBQ    x+56(FP), R11
-	ADDQ    dx+24(FP), R11
-	MOVQ    R8, R12
-	SUBQ    p+48(FP), R12
-	ADDQ    dp+32(FP), R12
-	VMOVUPS (R8)(DX*4), Z0
-	VMOVUPS 64(R8)(DX*4), Z1
+	MOVLQSX (R9), R11
+	IMULQ   CX, R11
+	ADDQ    p+48(FP), R11
+	MOVLQSX 4(R9), R12
+	IMULQ   CX, R12
+	ADDQ    x+56(FP), R12
+	MOVLQSX 8(R9), R13
+	ADDQ    $0x0c, R9
+	MOVQ    R12, R14
+	SUBQ    x+56(FP), R14
+	ADDQ    dx+24(FP), R14
+	MOVQ    R11, R15
+	SUBQ    p+48(FP), R15
+	ADDQ    dp+32(FP), R15
+	VMOVUPS (R11)(BX*4), Z0
+	VMOVUPS 64(R11)(BX*4), Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
 row133:
-	VMOVUPS     (BX)(DX*4), Z4
-	VMOVUPS     (R11)(DX*4), Z5
-	VFMADD231PS Z0, Z4, Z5
-	VMOVUPS     Z5, (R11)(DX*4)
-	VMOVUPS     (R9)(DX*4), Z5
-	VFMADD231PS Z5, Z4, Z2
-	VMOVUPS     64(BX)(DX*4), Z4
-	VMOVUPS     64(R11)(DX*4), Z5
-	VFMADD231PS Z1, Z4, Z5
-	VMOVUPS     Z5, 64(R11)(DX*4)
-	VMOVUPS     64(R9)(DX*4), Z5
-	VFMADD231PS Z5, Z4, Z3
-	ADDQ        CX, BX
-	ADDQ        CX, R11
-	ADDQ        CX, R9
-	DECQ        R10
-	JNZ         row133
-	VMOVUPS     (R12)(DX*4), Z0
-	VADDPS      Z2, Z0, Z0
-	VMOVUPS     Z0, (R12)(DX*4)
-	VMOVUPS     64(R12)(DX*4), Z0
-	VADDPS      Z3, Z0, Z0
-	VMOVUPS     Z0, 64(R12)(DX*4)
-	DECQ        DI
-	JNZ         run132
-	ADDQ        $+32, DX
-	SUBQ        $+32, AX
-	JMP         loop131
+	VBROADCASTSS (DI), Z4
+	VBROADCASTSS (R8), Z5
+	VMOVUPS      (SI)(BX*4), Z6
+	VMOVUPS      (DX)(BX*4), Z7
+	VFMADD231PS  Z5, Z7, Z6
+	VMULPS       Z4, Z6, Z6
+	VMOVUPS      (R14)(BX*4), Z7
+	VFMADD231PS  Z0, Z6, Z7
+	VMOVUPS      Z7, (R14)(BX*4)
+	VMOVUPS      (R12)(BX*4), Z7
+	VFMADD231PS  Z7, Z6, Z2
+	VMOVUPS      64(SI)(BX*4), Z6
+	VMOVUPS      64(DX)(BX*4), Z7
+	VFMADD231PS  Z5, Z7, Z6
+	VMULPS       Z4, Z6, Z6
+	VMOVUPS      64(R14)(BX*4), Z4
+	VFMADD231PS  Z1, Z6, Z4
+	VMOVUPS      Z4, 64(R14)(BX*4)
+	VMOVUPS      64(R12)(BX*4), Z4
+	VFMADD231PS  Z4, Z6, Z3
+	ADDQ         $0x04, DI
+	ADDQ         $0x04, R8
+	ADDQ         CX, SI
+	ADDQ         CX, R14
+	ADDQ         CX, R12
+	DECQ         R13
+	JNZ          row133
+	VMOVUPS      (R15)(BX*4), Z0
+	VADDPS       Z2, Z0, Z0
+	VMOVUPS      Z0, (R15)(BX*4)
+	VMOVUPS      64(R15)(BX*4), Z0
+	VADDPS       Z3, Z0, Z0
+	VMOVUPS      Z0, 64(R15)(BX*4)
+	DECQ         R10
+	JNZ          run132
+	ADDQ         $+32, BX
+	SUBQ         $+32, AX
+	JMP          loop131
 
 single130:
 loop134:
 	CMPQ AX, $+16
 	JLT  part129
-	MOVQ d+40(FP), BX
-	MOVQ runs+16(FP), SI
-	MOVQ count+8(FP), DI
+	MOVQ d+40(FP), SI
+	MOVQ w+72(FP), DI
+	MOVQ z+80(FP), R8
+	MOVQ runs+16(FP), R9
+	MOVQ count+8(FP), R10
 
 run135:
-	MOVLQSX (SI), R8
-	IMULQ   CX, R8
-	ADDQ    p+48(FP), R8
-	MOVLQSX 4(SI), R9
-	IMULQ   CX, R9
-	ADDQ    x+56(FP), R9
-	MOVLQSX 8(SI), R10
-	ADDQ    $0x0c, SI
-	MOVQ    R9, R11
-	SUBQ    x+56(FP), R11
-	ADDQ    dx+24(FP), R11
-	MOVQ    R8, R12
-	SUBQ    p+48(FP), R12
-	ADDQ    dp+32(FP), R12
-	VMOVUPS (R8)(DX*4), Z0
-	VPXORD  Z6, Z6, Z6
+	MOVLQSX (R9), R11
+	IMULQ   CX, R11
+	ADDQ    p+48(FP), R11
+	MOVLQSX 4(R9), R12
+	IMULQ   CX, R12
+	ADDQ    x+56(FP), R12
+	MOVLQSX 8(R9), R13
+	ADDQ    $0x0c, R9
+	MOVQ    R12, R14
+	SUBQ    x+56(FP), R14
+	ADDQ    dx+24(FP), R14
+	MOVQ    R11, R15
+	SUBQ    p+48(FP), R15
+	ADDQ    dp+32(FP), R15
+	VMOVUPS (R11)(BX*4), Z0
+	VPXORD  Z8, Z8, Z8
 
 row136:
-	VMOVUPS     (BX)(DX*4), Z1
-	VMOVUPS     (R11)(DX*4), Z2
-	VFMADD231PS Z0, Z1, Z2
-	VMOVUPS     Z2, (R11)(DX*4)
-	VMOVUPS     (R9)(DX*4), Z2
-	VFMADD231PS Z2, Z1, Z6
-	ADDQ        CX, BX
-	ADDQ        CX, R11
-	ADDQ        CX, R9
-	DECQ        R10
-	JNZ         row136
-	VMOVUPS     (R12)(DX*4), Z0
-	VADDPS      Z6, Z0, Z0
-	VMOVUPS     Z0, (R12)(DX*4)
-	DECQ        DI
-	JNZ         run135
-	ADDQ        $+16, DX
-	SUBQ        $+16, AX
-	JMP         loop134
+	VBROADCASTSS (DI), Z1
+	VBROADCASTSS (R8), Z2
+	VMOVUPS      (SI)(BX*4), Z3
+	VMOVUPS      (DX)(BX*4), Z4
+	VFMADD231PS  Z2, Z4, Z3
+	VMULPS       Z1, Z3, Z3
+	VMOVUPS      (R14)(BX*4), Z1
+	VFMADD231PS  Z0, Z3, Z1
+	VMOVUPS      Z1, (R14)(BX*4)
+	VMOVUPS      (R12)(BX*4), Z1
+	VFMADD231PS  Z1, Z3, Z8
+	ADDQ         $0x04, DI
+	ADDQ         $0x04, R8
+	ADDQ         CX, SI
+	ADDQ         CX, R14
+	ADDQ         CX, R12
+	DECQ         R13
+	JNZ          row136
+	VMOVUPS      (R15)(BX*4), Z0
+	VADDPS       Z8, Z0, Z0
+	VMOVUPS      Z0, (R15)(BX*4)
+	DECQ         R10
+	JNZ          run135
+	ADDQ         $+16, BX
+	SUBQ         $+16, AX
+	JMP          loop134
 
 part129:
 	TESTQ AX, AX
 	JZ    done137
-	MOVL  $-1, BX
-	BZHIL AX, BX, BX
-	KMOVW BX, K1
+	MOVL  $-1, SI
+	BZHIL AX, SI, SI
+	KMOVW SI, K1
 	MOVQ  d+40(FP), AX
-	MOVQ  runs+16(FP), BX
-	MOVQ  count+8(FP), SI
+	MOVQ  w+72(FP), SI
+	MOVQ  z+80(FP), DI
+	MOVQ  runs+16(FP), R8
+	MOVQ  count+8(FP), R9
 
 run138:
-	MOVLQSX   (BX), DI
-	IMULQ     CX, DI
-	ADDQ      p+48(FP), DI
-	MOVLQSX   4(BX), R8
-	IMULQ     CX, R8
-	ADDQ      x+56(FP), R8
-	MOVLQSX   8(BX), R9
-	ADDQ      $0x0c, BX
-	MOVQ      R8, R10
-	SUBQ      x+56(FP), R10
-	ADDQ      dx+24(FP), R10
-	MOVQ      DI, R11
-	SUBQ      p+48(FP), R11
-	ADDQ      dp+32(FP), R11
-	VMOVUPS.Z (DI)(DX*4), K1, Z0
-	VPXORD    Z7, Z7, Z7
+	MOVLQSX   (R8), R10
+	IMULQ     CX, R10
+	ADDQ      p+48(FP), R10
+	MOVLQSX   4(R8), R11
+	IMULQ     CX, R11
+	ADDQ      x+56(FP), R11
+	MOVLQSX   8(R8), R12
+	ADDQ      $0x0c, R8
+	MOVQ      R11, R13
+	SUBQ      x+56(FP), R13
+	ADDQ      dx+24(FP), R13
+	MOVQ      R10, R14
+	SUBQ      p+48(FP), R14
+	ADDQ      dp+32(FP), R14
+	VMOVUPS.Z (R10)(BX*4), K1, Z0
+	VPXORD    Z9, Z9, Z9
 
 row139:
-	VMOVUPS.Z   (AX)(DX*4), K1, Z1
-	VMOVUPS.Z   (R10)(DX*4), K1, Z2
-	VFMADD231PS Z0, Z1, Z2
-	VMOVUPS     Z2, K1, (R10)(DX*4)
-	VMOVUPS.Z   (R8)(DX*4), K1, Z2
-	VFMADD231PS Z2, Z1, Z7
-	ADDQ        CX, AX
-	ADDQ        CX, R10
-	ADDQ        CX, R8
-	DECQ        R9
-	JNZ         row139
-	VMOVUPS.Z   (R11)(DX*4), K1, Z0
-	VADDPS      Z7, Z0, Z0
-	VMOVUPS     Z0, K1, (R11)(DX*4)
-	DECQ        SI
-	JNZ         run138
+	VBROADCASTSS (SI), Z1
+	VBROADCASTSS (DI), Z2
+	VMOVUPS.Z    (AX)(BX*4), K1, Z3
+	VMOVUPS.Z    (DX)(BX*4), K1, Z4
+	VFMADD231PS  Z2, Z4, Z3
+	VMULPS       Z1, Z3, Z3
+	VMOVUPS.Z    (R13)(BX*4), K1, Z1
+	VFMADD231PS  Z0, Z3, Z1
+	VMOVUPS      Z1, K1, (R13)(BX*4)
+	VMOVUPS.Z    (R11)(BX*4), K1, Z1
+	VFMADD231PS  Z1, Z3, Z9
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, DI
+	ADDQ         CX, AX
+	ADDQ         CX, R13
+	ADDQ         CX, R11
+	DECQ         R12
+	JNZ          row139
+	VMOVUPS.Z    (R14)(BX*4), K1, Z0
+	VADDPS       Z9, Z0, Z0
+	VMOVUPS      Z0, K1, (R14)(BX*4)
+	DECQ         R9
+	JNZ          run138
 
 done137:
 	VZEROUPPER

@@ -224,11 +224,11 @@ func (g *gen) featureDots() {
 // run's own row of dp may be among its rows of dx, and is added to when these
 // are done.
 func (g *gen) featureGrad() {
-	g.routine("featureGrad", "n, count int, runs *int32, dx, dp, d, p, x *float32, ld int)",
-		"adds d_f∘p_P to dx_X and d_f∘x_X to dp_P for the features of count > 0 runs.")
-	n, ld := g.arg("n"), g.stride("ld")
+	g.routine("featureGrad", "n, count int, runs *int32, dx, dp, d, p, x *float32, ld int, w, z, y *float32)",
+		"adds e∘p_P to dx_X and e∘x_X to dp_P, e = w[f]·(d_f + z[f]·y), for the features of count > 0 runs.")
+	n, ld, y := g.arg("n"), g.stride("ld"), g.arg("y")
 	g.loop(n, 2, func(vecs int) {
-		d := g.arg("d")
+		d, w, z := g.arg("d"), g.arg("w"), g.arg("z")
 		g.runs(ld, [2]string{"p", "x"}, func(p, x, left reg.GPVirtual) {
 			dx, dp := g.counterpart(x, "x", "dx"), g.counterpart(p, "p", "dp")
 			var prefix []vec
@@ -238,12 +238,18 @@ func (g *gen) featureGrad() {
 			sum := g.zeros(vecs)
 			again := g.label("row")
 			g.Label(again)
+			a, b := g.get(num{mem: operand.Mem{Base: w}}), g.get(num{mem: operand.Mem{Base: z}})
 			for u := range vecs {
-				from, to := g.load(d, u), g.load(dx, u)
+				from := g.load(d, u)
+				g.accumulate(from, g.load(y, u), b)
+				g.scaleBy(from, a)
+				to := g.load(dx, u)
 				g.accumulate(to, from, prefix[u])
 				g.store(to, dx, u)
 				g.accumulate(sum[u], from, g.load(x, u))
 			}
+			g.ADDQ(operand.Imm(4), w)
+			g.ADDQ(operand.Imm(4), z)
 			g.ADDQ(ld, d)
 			g.ADDQ(ld, dx)
 			g.ADDQ(ld, x)
