@@ -227,14 +227,16 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 			u.t.ExpRows(s, ld, cols, x.top[r0:][:rows], sum)
 			w = s
 		}
+		// What lies between the rows is multiplied too, for nobody.
+		all := (rows-1)*ld + cols
+		if !u.spec.Exp {
+			u.t.Poly(w[:all], s, coef)
+			u.t.Poly(s[:all], s, slope)
+		}
+		u.t.Mul(dw[:all], dw, s)
 		for r := r0; r < r0+rows; r++ {
 			at := (r - r0) * ld
 			s, w, dw := s[at:][:cols], w[at:][:cols], dw[at:][:cols]
-			if !u.spec.Exp {
-				u.t.Poly(w, s, coef)
-				u.t.Poly(s, s, slope)
-			}
-			u.t.Mul(dw, dw, s)
 			u.t.Axpy(dw, x.w[r], s)
 			b.hide(w, r, 0)
 			b.hide(dw, r, 0)
@@ -271,13 +273,16 @@ func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T,
 	o = o[r0*ldo:]
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	zero := arena.Zeros[T](u.ar, n)
-	finite := func(c int) bool { return u.t.Dot(zero, x[c*ldx:][:n]) == 0 }
 	// All rows see what comes before this, unless it does not exist and is zero.
-	c0 := b.visible(r0)
+	first := b.visible(r0)
 	if b.keep != nil {
-		c0 = 0
+		first = 0
 	}
+	// A number times zero is zero, if it is finite.
+	zeros, none := arena.Take[T](u.ar, cols), arena.Zeros[T](u.ar, n)
+	u.t.Dots(zeros[first:], x[first*ldx:], ldx, none)
+	finite := func(c int) bool { return zeros[c] == 0 }
+	c0 := first
 	for c0 < cols && finite(c0) {
 		c0++
 	}

@@ -49,12 +49,14 @@ func (s *Spec[T]) pure() bool {
 	return s.degree() > 0
 }
 
-// chunk returns the tokens of a chunk for width d: the caller's wish, or 96 to
+// chunk returns the tokens of a chunk for width d: the caller's wish, or 64 to
 // 256 as the features of a token outnumber the keys of a chunk.
 func (e *engine[T]) chunk(d, wish int) int {
 	switch {
 	case wish > 0:
 		return wish
+	case e.spec.degree() == 1:
+		return 64
 	case d <= 32:
 		return 96
 	}

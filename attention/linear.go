@@ -168,18 +168,15 @@ func (s *stream[T]) attend(x []T, n, diag int) (o, den []T) {
 	o = arena.Zeros[T](u.ar, n*s.past.ld)
 	den = arena.Zeros[T](u.ar, kernel.Pad(n))
 	few := n <= kernel.Lanes
-	var a []T
-	if s.n > 0 || few {
-		a = s.rows(x, n)
-	}
 	if s.n > 0 {
-		b := s.pairs(a, n, diag)
+		b := s.pairs(x[s.ld:], n, diag)
+		b.lda, b.across = s.ld, true
 		u.polyBlock(&b, s.v, s.past.ld, o, s.past.ld, den)
 	}
 	switch {
 	case !s.past.some:
 	case few:
-		s.past.readFew(u.ar, s.m, a, s.lda, n, o, den)
+		s.past.readFew(u.ar, s.m, s.rows(x, n), s.lda, n, o, den)
 	default:
 		s.past.read(u.ar, s.m, x, s.ld, n, o, den)
 	}
@@ -470,6 +467,11 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 
 // addValues adds rows dv to dV of the keys of the open chunk.
 func (s *stream[T]) addValues(j0 int, dv []T) {
+	if to, ld := &s.u.dval, s.past.ld; !s.holes && to.Stride == ld && to.Cols == ld && s.n > 0 {
+		rows := to.Data[j0*ld:][:s.n*ld]
+		s.u.t.Add(rows, rows, dv)
+		return
+	}
 	for j := range s.n {
 		if s.exist[j] {
 			row := s.u.dval.Row(j0 + j)

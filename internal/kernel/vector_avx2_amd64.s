@@ -3611,35 +3611,132 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop151:
+loop152:
+	CMPQ    AX, $+32
+	JLT     single151
+	VMOVUPS (DX)(SI*4), Y0
+	VMOVUPS 32(DX)(SI*4), Y1
+	VMOVUPS 64(DX)(SI*4), Y2
+	VMOVUPS 96(DX)(SI*4), Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	MOVQ    CX, DI
+	MOVQ    DX, R8
+
+row153:
+	VMOVUPS      (R8)(SI*4), Y8
+	VMOVUPS      32(R8)(SI*4), Y9
+	VSUBPS       Y0, Y8, Y8
+	VSUBPS       Y1, Y9, Y9
+	VADDPS       Y8, Y4, Y4
+	VADDPS       Y9, Y5, Y5
+	VMOVUPS      64(R8)(SI*4), Y8
+	VMOVUPS      96(R8)(SI*4), Y9
+	VSUBPS       Y2, Y8, Y8
+	VSUBPS       Y3, Y9, Y9
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	ADDQ         BX, R8
+	DECQ         DI
+	JNZ          row153
+	VBROADCASTSS each+32(FP), Y8
+	VMULPS       Y8, Y4, Y4
+	VMULPS       Y8, Y5, Y5
+	VBROADCASTSS each+32(FP), Y8
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y8, Y7, Y7
+	VPXOR        Y8, Y8, Y8
+	VPXOR        Y9, Y9, Y9
+	VPXOR        Y10, Y10, Y10
+	VPXOR        Y11, Y11, Y11
+	MOVQ         CX, DI
+	MOVQ         DX, R8
+
+row154:
+	VMOVUPS      (R8)(SI*4), Y12
+	VMOVUPS      32(R8)(SI*4), Y13
+	VSUBPS       Y0, Y12, Y12
+	VSUBPS       Y1, Y13, Y13
+	VSUBPS       Y4, Y12, Y12
+	VSUBPS       Y5, Y13, Y13
+	VADDPS       Y12, Y8, Y8
+	VADDPS       Y13, Y9, Y9
+	VMOVUPS      Y12, (R8)(SI*4)
+	VMOVUPS      Y13, 32(R8)(SI*4)
+	VMOVUPS      64(R8)(SI*4), Y12
+	VMOVUPS      96(R8)(SI*4), Y13
+	VSUBPS       Y2, Y12, Y12
+	VSUBPS       Y3, Y13, Y13
+	VSUBPS       Y6, Y12, Y12
+	VSUBPS       Y7, Y13, Y13
+	VADDPS       Y12, Y10, Y10
+	VADDPS       Y13, Y11, Y11
+	VMOVUPS      Y12, 64(R8)(SI*4)
+	VMOVUPS      Y13, 96(R8)(SI*4)
+	ADDQ         BX, R8
+	DECQ         DI
+	JNZ          row154
+	VBROADCASTSS each+32(FP), Y0
+	VMULPS       Y0, Y8, Y8
+	VMULPS       Y0, Y9, Y9
+	VBROADCASTSS each+32(FP), Y0
+	VMULPS       Y0, Y10, Y10
+	VMULPS       Y0, Y11, Y11
+	MOVQ         CX, DI
+	MOVQ         DX, R8
+
+row155:
+	VMOVUPS (R8)(SI*4), Y0
+	VMOVUPS 32(R8)(SI*4), Y1
+	VSUBPS  Y8, Y0, Y0
+	VSUBPS  Y9, Y1, Y1
+	VMOVUPS Y0, (R8)(SI*4)
+	VMOVUPS Y1, 32(R8)(SI*4)
+	VMOVUPS 64(R8)(SI*4), Y0
+	VMOVUPS 96(R8)(SI*4), Y1
+	VSUBPS  Y10, Y0, Y0
+	VSUBPS  Y11, Y1, Y1
+	VMOVUPS Y0, 64(R8)(SI*4)
+	VMOVUPS Y1, 96(R8)(SI*4)
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row155
+	ADDQ    $+32, SI
+	SUBQ    $+32, AX
+	JMP     loop152
+
+single151:
+loop156:
 	CMPQ    AX, $+16
 	JLT     part150
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
-	VPXOR   Y4, Y4, Y4
-	VPXOR   Y5, Y5, Y5
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row152:
-	VMOVUPS      (R8)(SI*4), Y6
-	VMOVUPS      32(R8)(SI*4), Y7
-	VSUBPS       Y0, Y6, Y6
-	VSUBPS       Y1, Y7, Y7
-	VADDPS       Y6, Y2, Y2
-	VADDPS       Y7, Y3, Y3
+row157:
+	VMOVUPS      (R8)(SI*4), Y4
+	VMOVUPS      32(R8)(SI*4), Y5
+	VSUBPS       Y0, Y4, Y4
+	VSUBPS       Y1, Y5, Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row152
-	VBROADCASTSS each+32(FP), Y6
-	VMULPS       Y6, Y2, Y2
-	VMULPS       Y6, Y3, Y3
+	JNZ          row157
+	VBROADCASTSS each+32(FP), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row153:
+row158:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -3652,30 +3749,30 @@ row153:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row153
+	JNZ          row158
 	VBROADCASTSS each+32(FP), Y0
-	VMULPS       Y0, Y4, Y1
-	VMULPS       Y0, Y5, Y0
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row154:
-	VMOVUPS (R8)(SI*4), Y2
-	VMOVUPS 32(R8)(SI*4), Y3
-	VSUBPS  Y1, Y2, Y2
-	VSUBPS  Y0, Y3, Y3
-	VMOVUPS Y2, (R8)(SI*4)
-	VMOVUPS Y3, 32(R8)(SI*4)
+row159:
+	VMOVUPS (R8)(SI*4), Y0
+	VMOVUPS 32(R8)(SI*4), Y1
+	VSUBPS  Y4, Y0, Y0
+	VSUBPS  Y5, Y1, Y1
+	VMOVUPS Y0, (R8)(SI*4)
+	VMOVUPS Y1, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row154
+	JNZ     row159
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop151
+	JMP     loop156
 
 part150:
 	TESTQ      AX, AX
-	JZ         done155
+	JZ         done160
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -3684,28 +3781,28 @@ part150:
 	VMASKMOVPS 32(DX)(SI*4), Y1, Y3
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
-	VPXOR      Y6, Y6, Y6
-	VPXOR      Y7, Y7, Y7
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row156:
-	VMASKMOVPS   (DI)(SI*4), Y0, Y8
-	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
-	VSUBPS       Y2, Y8, Y8
-	VSUBPS       Y3, Y9, Y9
-	VADDPS       Y8, Y4, Y4
-	VADDPS       Y9, Y5, Y5
+row161:
+	VMASKMOVPS   (DI)(SI*4), Y0, Y6
+	VMASKMOVPS   32(DI)(SI*4), Y1, Y7
+	VSUBPS       Y2, Y6, Y6
+	VSUBPS       Y3, Y7, Y7
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y7, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row156
-	VBROADCASTSS each+32(FP), Y8
-	VMULPS       Y8, Y4, Y4
-	VMULPS       Y8, Y5, Y5
+	JNZ          row161
+	VBROADCASTSS each+32(FP), Y6
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y6, Y5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row157:
+row162:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -3718,25 +3815,25 @@ row157:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row157
+	JNZ          row162
 	VBROADCASTSS each+32(FP), Y2
-	VMULPS       Y2, Y6, Y3
-	VMULPS       Y2, Y7, Y2
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y2, Y7, Y7
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row158:
-	VMASKMOVPS (CX)(SI*4), Y0, Y4
-	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
-	VSUBPS     Y3, Y4, Y4
-	VSUBPS     Y2, Y5, Y5
-	VMASKMOVPS Y4, Y0, (CX)(SI*4)
-	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
+row163:
+	VMASKMOVPS (CX)(SI*4), Y0, Y2
+	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
+	VSUBPS     Y6, Y2, Y2
+	VSUBPS     Y7, Y3, Y3
+	VMASKMOVPS Y2, Y0, (CX)(SI*4)
+	VMASKMOVPS Y3, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row158
+	JNZ        row163
 
-done155:
+done160:
 	VZEROUPPER
 	RET
 
@@ -3750,9 +3847,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop160:
+loop165:
 	CMPQ         AX, $+16
-	JLT          part159
+	JLT          part164
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -3765,7 +3862,7 @@ loop160:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row161:
+row166:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -3781,7 +3878,7 @@ row161:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row161
+	JNZ          row166
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -3811,7 +3908,7 @@ row161:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row162:
+row167:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -3820,14 +3917,14 @@ row162:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row162
+	JNZ     row167
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop160
+	JMP     loop165
 
-part159:
+part164:
 	TESTQ        AX, AX
-	JZ           done163
+	JZ           done168
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -3844,7 +3941,7 @@ part159:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row164:
+row169:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -3860,7 +3957,7 @@ row164:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row164
+	JNZ          row169
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -3890,7 +3987,7 @@ row164:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row165:
+row170:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -3899,9 +3996,9 @@ row165:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row165
+	JNZ        row170
 
-done163:
+done168:
 	VZEROUPPER
 	RET
 
@@ -3919,9 +4016,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop167:
+loop172:
 	CMPQ         AX, $+16
-	JLT          part166
+	JLT          part171
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -3934,7 +4031,7 @@ loop167:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row168:
+row173:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -3950,7 +4047,7 @@ row168:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row168
+	JNZ          row173
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -3963,7 +4060,7 @@ row168:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row169:
+row174:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -3987,7 +4084,7 @@ row169:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row169
+	JNZ          row174
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -4038,7 +4135,7 @@ row169:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row170:
+row175:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -4052,14 +4149,14 @@ row170:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row170
+	JNZ          row175
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop167
+	JMP          loop172
 
-part166:
+part171:
 	TESTQ        AX, AX
-	JZ           done171
+	JZ           done176
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -4076,7 +4173,7 @@ part166:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row172:
+row177:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -4092,7 +4189,7 @@ row172:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row172
+	JNZ          row177
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -4105,7 +4202,7 @@ row172:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row173:
+row178:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -4129,7 +4226,7 @@ row173:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row173
+	JNZ          row178
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -4180,7 +4277,7 @@ row173:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row174:
+row179:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -4194,9 +4291,9 @@ row174:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row174
+	JNZ          row179
 
-done171:
+done176:
 	VZEROUPPER
 	RET
 
@@ -4213,9 +4310,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop177:
+loop182:
 	CMPQ         AX, $+32
-	JLT          single176
+	JLT          single181
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -4237,7 +4334,7 @@ loop177:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row178:
+row183:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -4252,15 +4349,15 @@ row178:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row178
+	JNZ     row183
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop177
+	JMP     loop182
 
-single176:
-loop179:
+single181:
+loop184:
 	CMPQ         AX, $+16
-	JLT          part175
+	JLT          part180
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -4273,7 +4370,7 @@ loop179:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row180:
+row185:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -4282,14 +4379,14 @@ row180:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row180
+	JNZ     row185
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop179
+	JMP     loop184
 
-part175:
+part180:
 	TESTQ        AX, AX
-	JZ           done181
+	JZ           done186
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -4306,7 +4403,7 @@ part175:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row182:
+row187:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -4315,9 +4412,9 @@ row182:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row182
+	JNZ        row187
 
-done181:
+done186:
 	VZEROUPPER
 	RET
 
@@ -4334,9 +4431,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop185:
+loop190:
 	CMPQ  AX, $+32
-	JLT   single184
+	JLT   single189
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -4344,7 +4441,7 @@ loop185:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row186:
+row191:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -4355,7 +4452,7 @@ row186:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row186
+	JNZ          row191
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -4368,25 +4465,25 @@ row186:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop185
+	JMP          loop190
 
-single184:
-loop187:
+single189:
+loop192:
 	CMPQ  AX, $+16
-	JLT   part183
+	JLT   part188
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row188:
+row193:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row188
+	JNZ          row193
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -4394,11 +4491,11 @@ row188:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop187
+	JMP          loop192
 
-part183:
+part188:
 	TESTQ   AX, AX
-	JZ      done189
+	JZ      done194
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -4408,21 +4505,21 @@ part183:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row190:
+row195:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row190
+	JNZ          row195
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done189:
+done194:
 	VZEROUPPER
 	RET
 
@@ -4441,16 +4538,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop192:
+loop197:
 	CMPQ AX, $+16
-	JLT  part191
+	JLT  part196
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row193:
+row198:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -4476,14 +4573,14 @@ row193:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row193
+	JNZ          row198
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop192
+	JMP          loop197
 
-part191:
+part196:
 	TESTQ   AX, AX
-	JZ      done194
+	JZ      done199
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -4494,7 +4591,7 @@ part191:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row195:
+row200:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -4520,9 +4617,9 @@ row195:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row195
+	JNZ          row200
 
-done194:
+done199:
 	VZEROUPPER
 	RET
 
@@ -4548,7 +4645,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block196:
+block201:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -4596,6 +4693,6 @@ block196:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block196
+	JNZ         block201
 	VZEROUPPER
 	RET

@@ -2497,95 +2497,156 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop151:
-	CMPQ    AX, $+16
-	JLT     part150
+loop152:
+	CMPQ    AX, $+32
+	JLT     single151
 	VMOVUPS (DX)(SI*4), Z1
-	VPXORD  Z2, Z2, Z2
+	VMOVUPS 64(DX)(SI*4), Z2
 	VPXORD  Z3, Z3, Z3
-	MOVQ    CX, DI
-	MOVQ    DX, R8
-
-row152:
-	VMOVUPS (R8)(SI*4), Z4
-	VSUBPS  Z1, Z4, Z4
-	VADDPS  Z4, Z2, Z2
-	ADDQ    BX, R8
-	DECQ    DI
-	JNZ     row152
-	VMULPS  Z0, Z2, Z4
+	VPXORD  Z4, Z4, Z4
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
 row153:
-	VMOVUPS (R8)(SI*4), Z7
-	VSUBPS  Z1, Z7, Z7
-	VSUBPS  Z4, Z7, Z7
-	VADDPS  Z7, Z3, Z3
-	VMOVUPS Z7, (R8)(SI*4)
+	VMOVUPS (R8)(SI*4), Z5
+	VSUBPS  Z1, Z5, Z5
+	VADDPS  Z5, Z3, Z3
+	VMOVUPS 64(R8)(SI*4), Z5
+	VSUBPS  Z2, Z5, Z5
+	VADDPS  Z5, Z4, Z4
 	ADDQ    BX, R8
 	DECQ    DI
 	JNZ     row153
-	VMULPS  Z0, Z3, Z1
+	VMULPS  Z0, Z3, Z3
+	VMULPS  Z0, Z4, Z4
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
 row154:
-	VMOVUPS (R8)(SI*4), Z4
-	VSUBPS  Z1, Z4, Z4
-	VMOVUPS Z4, (R8)(SI*4)
+	VMOVUPS (R8)(SI*4), Z5
+	VSUBPS  Z1, Z5, Z5
+	VSUBPS  Z3, Z5, Z5
+	VADDPS  Z5, Z6, Z6
+	VMOVUPS Z5, (R8)(SI*4)
+	VMOVUPS 64(R8)(SI*4), Z5
+	VSUBPS  Z2, Z5, Z5
+	VSUBPS  Z4, Z5, Z5
+	VADDPS  Z5, Z7, Z7
+	VMOVUPS Z5, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
 	JNZ     row154
+	VMULPS  Z0, Z6, Z6
+	VMULPS  Z0, Z7, Z7
+	MOVQ    CX, DI
+	MOVQ    DX, R8
+
+row155:
+	VMOVUPS (R8)(SI*4), Z1
+	VSUBPS  Z6, Z1, Z1
+	VMOVUPS Z1, (R8)(SI*4)
+	VMOVUPS 64(R8)(SI*4), Z1
+	VSUBPS  Z7, Z1, Z1
+	VMOVUPS Z1, 64(R8)(SI*4)
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row155
+	ADDQ    $+32, SI
+	SUBQ    $+32, AX
+	JMP     loop152
+
+single151:
+loop156:
+	CMPQ    AX, $+16
+	JLT     part150
+	VMOVUPS (DX)(SI*4), Z1
+	VPXORD  Z8, Z8, Z8
+	MOVQ    CX, DI
+	MOVQ    DX, R8
+
+row157:
+	VMOVUPS (R8)(SI*4), Z2
+	VSUBPS  Z1, Z2, Z2
+	VADDPS  Z2, Z8, Z8
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row157
+	VMULPS  Z0, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	MOVQ    CX, DI
+	MOVQ    DX, R8
+
+row158:
+	VMOVUPS (R8)(SI*4), Z2
+	VSUBPS  Z1, Z2, Z2
+	VSUBPS  Z8, Z2, Z2
+	VADDPS  Z2, Z9, Z9
+	VMOVUPS Z2, (R8)(SI*4)
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row158
+	VMULPS  Z0, Z9, Z9
+	MOVQ    CX, DI
+	MOVQ    DX, R8
+
+row159:
+	VMOVUPS (R8)(SI*4), Z1
+	VSUBPS  Z9, Z1, Z1
+	VMOVUPS Z1, (R8)(SI*4)
+	ADDQ    BX, R8
+	DECQ    DI
+	JNZ     row159
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop151
+	JMP     loop156
 
 part150:
 	TESTQ     AX, AX
-	JZ        done155
+	JZ        done160
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
 	VMOVUPS.Z (DX)(SI*4), K1, Z1
-	VPXORD    Z5, Z5, Z5
-	VPXORD    Z6, Z6, Z6
+	VPXORD    Z10, Z10, Z10
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row156:
+row161:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
-	VADDPS    Z2, Z5, Z5
+	VADDPS    Z2, Z10, Z10
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row156
-	VMULPS    Z0, Z5, Z2
+	JNZ       row161
+	VMULPS    Z0, Z10, Z10
+	VPXORD    Z11, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row157:
-	VMOVUPS.Z (DI)(SI*4), K1, Z3
-	VSUBPS    Z1, Z3, Z3
-	VSUBPS    Z2, Z3, Z3
-	VADDPS    Z3, Z6, Z6
-	VMOVUPS   Z3, K1, (DI)(SI*4)
+row162:
+	VMOVUPS.Z (DI)(SI*4), K1, Z2
+	VSUBPS    Z1, Z2, Z2
+	VSUBPS    Z10, Z2, Z2
+	VADDPS    Z2, Z11, Z11
+	VMOVUPS   Z2, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row157
-	VMULPS    Z0, Z6, Z0
+	JNZ       row162
+	VMULPS    Z0, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row158:
-	VMOVUPS.Z (CX)(SI*4), K1, Z1
-	VSUBPS    Z0, Z1, Z1
-	VMOVUPS   Z1, K1, (CX)(SI*4)
+row163:
+	VMOVUPS.Z (CX)(SI*4), K1, Z0
+	VSUBPS    Z11, Z0, Z0
+	VMOVUPS   Z0, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row158
+	JNZ       row163
 
-done155:
+done160:
 	VZEROUPPER
 	RET
 
@@ -2600,9 +2661,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop160:
+loop165:
 	CMPQ          AX, $+16
-	JLT           part159
+	JLT           part164
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2611,7 +2672,7 @@ loop160:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row161:
+row166:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2621,7 +2682,7 @@ row161:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row161
+	JNZ           row166
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -2639,20 +2700,20 @@ row161:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row162:
+row167:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row162
+	JNZ     row167
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop160
+	JMP     loop165
 
-part159:
+part164:
 	TESTQ         AX, AX
-	JZ            done163
+	JZ            done168
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -2664,7 +2725,7 @@ part159:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row164:
+row169:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2674,7 +2735,7 @@ row164:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row164
+	JNZ           row169
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -2692,15 +2753,15 @@ row164:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row165:
+row170:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row165
+	JNZ       row170
 
-done163:
+done168:
 	VZEROUPPER
 	RET
 
@@ -2719,9 +2780,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop167:
+loop172:
 	CMPQ          AX, $+16
-	JLT           part166
+	JLT           part171
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2730,7 +2791,7 @@ loop167:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row168:
+row173:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2740,7 +2801,7 @@ row168:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row168
+	JNZ           row173
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -2749,7 +2810,7 @@ row168:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row169:
+row174:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -2763,7 +2824,7 @@ row169:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row169
+	JNZ           row174
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -2793,7 +2854,7 @@ row169:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row170:
+row175:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -2802,14 +2863,14 @@ row170:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row170
+	JNZ          row175
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop167
+	JMP          loop172
 
-part166:
+part171:
 	TESTQ         AX, AX
-	JZ            done171
+	JZ            done176
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -2821,7 +2882,7 @@ part166:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row172:
+row177:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2831,7 +2892,7 @@ row172:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row172
+	JNZ           row177
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -2840,7 +2901,7 @@ row172:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row173:
+row178:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -2854,7 +2915,7 @@ row173:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row173
+	JNZ           row178
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -2884,7 +2945,7 @@ row173:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row174:
+row179:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -2893,9 +2954,9 @@ row174:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row174
+	JNZ          row179
 
-done171:
+done176:
 	VZEROUPPER
 	RET
 
@@ -2913,9 +2974,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop177:
+loop182:
 	CMPQ    AX, $+32
-	JLT     single176
+	JLT     single181
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -2927,7 +2988,7 @@ loop177:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row178:
+row183:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -2936,15 +2997,15 @@ row178:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row178
+	JNZ     row183
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop177
+	JMP     loop182
 
-single176:
-loop179:
+single181:
+loop184:
 	CMPQ    AX, $+16
-	JLT     part175
+	JLT     part180
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -2952,20 +3013,20 @@ loop179:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row180:
+row185:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row180
+	JNZ     row185
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop179
+	JMP     loop184
 
-part175:
+part180:
 	TESTQ     AX, AX
-	JZ        done181
+	JZ        done186
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -2976,15 +3037,15 @@ part175:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row182:
+row187:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row182
+	JNZ       row187
 
-done181:
+done186:
 	VZEROUPPER
 	RET
 
@@ -3002,53 +3063,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop185:
+loop190:
 	CMPQ   AX, $+32
-	JLT    single184
+	JLT    single189
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row186:
+row191:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row186
+	JNZ     row191
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop185
+	JMP     loop190
 
-single184:
-loop187:
+single189:
+loop192:
 	CMPQ   AX, $+16
-	JLT    part183
+	JLT    part188
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row188:
+row193:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row188
+	JNZ     row193
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop187
+	JMP     loop192
 
-part183:
+part188:
 	TESTQ  AX, AX
-	JZ     done189
+	JZ     done194
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -3056,16 +3117,16 @@ part183:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row190:
+row195:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row190
+	JNZ       row195
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done189:
+done194:
 	VZEROUPPER
 	RET
 
@@ -3084,16 +3145,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop192:
+loop197:
 	CMPQ AX, $+16
-	JLT  part191
+	JLT  part196
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row193:
+row198:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -3109,14 +3170,14 @@ row193:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row193
+	JNZ          row198
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop192
+	JMP          loop197
 
-part191:
+part196:
 	TESTQ AX, AX
-	JZ    done194
+	JZ    done199
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -3126,7 +3187,7 @@ part191:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row195:
+row200:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -3142,8 +3203,8 @@ row195:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row195
+	JNZ          row200
 
-done194:
+done199:
 	VZEROUPPER
 	RET

@@ -173,6 +173,13 @@ func (g *gen) below(row, stride reg.GPVirtual, count int) []reg.GPVirtual {
 	return rows
 }
 
+// lessen sets d -= x.
+func (g *gen) lessen(d, x vec) {
+	for h := range d {
+		g.VSUBPS(x[h], d[h], d[h])
+	}
+}
+
 // scaleBy sets d = d∘x.
 func (g *gen) scaleBy(d, x vec) {
 	for h := range d {
@@ -354,20 +361,41 @@ func (g *gen) centre() {
 	n, rows, x, rs := g.arg("n"), g.arg("rows"), g.arg("x"), g.stride("rs")
 	each := g.param("each")
 	column, strides := []reg.GPVirtual{x}, []reg.GPVirtual{rs}
-	g.loop(n, 1, func(int) {
-		first, sum, rest := g.load(x, 0), g.zero(), g.zero()
+	g.loop(n, 2, func(vecs int) {
+		var first []vec
+		for u := range vecs {
+			first = append(first, g.load(x, u))
+		}
+		sum := g.zeros(vecs)
 		g.down(rows, column, strides, func(row []reg.GPVirtual) {
-			g.addTo(sum, g.sub(g.load(row[0], 0), first))
+			for u := range vecs {
+				d := g.load(row[0], u)
+				g.lessen(d, first[u])
+				g.addTo(sum[u], d)
+			}
 		})
-		mean := g.mul(sum, g.get(each))
+		for u := range vecs {
+			g.scaleBy(sum[u], g.get(each))
+		}
+		rest := g.zeros(vecs)
 		g.down(rows, column, strides, func(row []reg.GPVirtual) {
-			d := g.sub(g.sub(g.load(row[0], 0), first), mean)
-			g.addTo(rest, d)
-			g.store(d, row[0], 0)
+			for u := range vecs {
+				d := g.load(row[0], u)
+				g.lessen(d, first[u])
+				g.lessen(d, sum[u])
+				g.addTo(rest[u], d)
+				g.store(d, row[0], u)
+			}
 		})
-		rest = g.mul(rest, g.get(each))
+		for u := range vecs {
+			g.scaleBy(rest[u], g.get(each))
+		}
 		g.down(rows, column, strides, func(row []reg.GPVirtual) {
-			g.store(g.sub(g.load(row[0], 0), rest), row[0], 0)
+			for u := range vecs {
+				d := g.load(row[0], u)
+				g.lessen(d, rest[u])
+				g.store(d, row[0], u)
+			}
 		})
 	})
 	g.finish()
