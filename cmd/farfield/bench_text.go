@@ -60,16 +60,21 @@ func tickText(s float64) string {
 	return secondsText(s)
 }
 
-// crossingText says from where on the linear form is the faster one.
+// crossingText says how much faster the linear form is at the longest, and from
+// where on.
 func crossingText(x bench.Crossing) string {
-	from := "at no N measured"
+	text := fmt.Sprintf("%s: %s is %s times as fast as %s at N = %.0f",
+		x.Linear.Setting(), x.Linear.Method(), threeDigits(x.Ratio), x.Pairs.Method(), x.Last)
 	switch {
+	case x.Places == 1:
 	case x.At > 0:
-		from = fmt.Sprintf("from N = %s on", crossoverText(x.At))
+		text += fmt.Sprintf(", faster from N = %s on", crossoverText(x.At))
 	case x.Always:
-		from = "at every N measured"
+		text += ", faster at every N measured"
+	default:
+		text += ", slower there"
 	}
-	return fmt.Sprintf("%s: %s is faster than %s %s", x.Linear.Setting(), x.Linear.Method(), x.Pairs.Method(), from)
+	return text
 }
 
 // printRoutines writes the routines that take most of the time.
