@@ -12,6 +12,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -111,19 +112,29 @@ func runVerb(ctx context.Context, args []string) error {
 		}
 		by[x.name] = peer.measure
 	}
+	var file io.Writer = io.Discard
+	if *output != "" {
+		f, err := os.Create(*output)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		file = f
+	}
+	lines := json.NewEncoder(file)
+	if err := lines.Encode(r); err != nil {
+		return err
+	}
 	for i, c := range cells {
 		tell(fmt.Sprintf("%d of %d: %s", i+1, len(cells), c.name()))
 		records, err := takeTurns(ctx, c, by, p, tell)
 		if err != nil {
 			return err
 		}
-		r.records = append(r.records, records...)
-		we.forget()
-	}
-	if *output != "" {
-		if err := atomicfile.Write(*output, r.write); err != nil {
+		if err := r.add(records, lines); err != nil {
 			return err
 		}
+		we.forget()
 	}
 	return r.show(all, *page)
 }

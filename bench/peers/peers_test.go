@@ -219,7 +219,7 @@ func TestTakeTurns(t *testing.T) {
 func recorded() ([]section, *run) {
 	s := section{
 		name: "s", title: "Title", note: "Note.", keys: []string{"D"},
-		columns: []column{shown("form", "a", form), shown("ms", "a", milliseconds), shown("of peak", "a", share), shown("steps/s", "a", perSecond), ratio("b / a", "b", "a"), ratio("c / a", "c", "a")},
+		columns: []column{shown("form", "a", form), shown("ms", "a", milliseconds), shown("of peak", "a", share), shown("steps/s", "a", perSecond), ratio("b / a", "b", "a"), ratio("c / a", "c", "a"), {title: "most", of: "b", over: "a", most: true}},
 	}
 	r := &run{Machine: "Machine", Date: "2001-02-03", Settings: []string{"b with x=1"}}
 	for _, d := range []string{"1", "2"} {
@@ -247,11 +247,11 @@ const table = `
 
 Note.
 
-| D | form | ms | of peak | steps/s | b / a | c / a |
-|---|---|---|---|---|---|---|
-| 1 | direct | 2.00 | 46 % | 500 | 3.00 | – |
-| 2 | direct | 4.00 | 46 % | 250 | 6.50 | – |
-| least |  |  |  |  | **3.00** |  |
+| D | form | ms | of peak | steps/s | b / a | c / a | most |
+|---|---|---|---|---|---|---|---|
+| 1 | direct | 2.00 | 46 % | 500 | 3.00 | – | 3.00 |
+| 2 | direct | 4.00 | 46 % | 250 | 6.50 | – | 6.50 |
+| worst |  |  |  |  | **3.00** |  | **6.50** |
 `
 
 func TestMarkdown(t *testing.T) {
@@ -271,12 +271,20 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-func TestRunIsReadAsWritten(t *testing.T) {
-	sections, r := recorded()
-	var b bytes.Buffer
-	if err := r.write(&b); err != nil {
+// encoded is the file of a run.
+func encoded(t *testing.T, r *run) *bytes.Buffer {
+	t.Helper()
+	b := new(bytes.Buffer)
+	lines := json.NewEncoder(b)
+	if err := errors.Join(lines.Encode(r), new(run).add(r.records, lines)); err != nil {
 		t.Fatal(err)
 	}
+	return b
+}
+
+func TestRunIsReadAsWritten(t *testing.T) {
+	sections, r := recorded()
+	b := encoded(t, r)
 	if lines := strings.Count(b.String(), "\n"); lines != 1+len(r.records) {
 		t.Errorf("%d lines", lines)
 	}
@@ -337,10 +345,7 @@ func TestVerbs(t *testing.T) {
 	_, r := recorded()
 	dir := t.TempDir()
 	lines, page := filepath.Join(dir, "lines"), filepath.Join(dir, "page.md")
-	var b bytes.Buffer
-	if err := r.write(&b); err != nil {
-		t.Fatal(err)
-	}
+	b := encoded(t, r)
 	for path, text := range map[string][]byte{lines: b.Bytes(), page: []byte("# Page\n")} {
 		if err := os.WriteFile(path, text, 0o666); err != nil {
 			t.Fatal(err)

@@ -29,21 +29,18 @@ type run struct {
 	records  []record
 }
 
-// write writes r as lines of JSON.
-func (r *run) write(w io.Writer) error {
-	e := json.NewEncoder(w)
-	if err := e.Encode(r); err != nil {
-		return err
-	}
-	for _, l := range r.records {
-		if err := e.Encode(l); err != nil {
+// add adds records to r, and to a file that begins with r itself.
+func (r *run) add(records []record, file *json.Encoder) error {
+	r.records = append(r.records, records...)
+	for _, l := range records {
+		if err := file.Encode(l); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// read reads what write wrote.
+// read reads a file that a run was encoded to and its records were added to.
 func read(from io.Reader) (*run, error) {
 	d := json.NewDecoder(bufio.NewReader(from))
 	r := new(run)

@@ -30,6 +30,7 @@ type column struct {
 	of    string // contestant
 	over  string // the one that its time is divided by; "": show says what is shown
 	show  figure
+	most  bool // the largest ratio is the worst, not the least
 }
 
 // figure is what a column shows of a contestant.
@@ -195,9 +196,9 @@ func backward(widths, lengths []int) section {
 		note: "One thread, the gradients alone. Against the backward of PyTorch's SDPA.",
 		columns: []column{
 			shown("fastmax", "fastmax", form), shown("ms", "fastmax", milliseconds), shown("of peak", "fastmax", share),
-			ratio("backward / forward", "fastmax", "fastmax forward"), ratio("SDPA / fastmax", "sdpa", "fastmax"),
+			{title: "backward / forward", of: "fastmax", over: "fastmax forward", most: true}, ratio("SDPA / fastmax", "sdpa", "fastmax"),
 			shown("softmax ms", "softmax", milliseconds), shown("of peak", "softmax", share),
-			ratio("backward / forward", "softmax", "softmax forward"), ratio("SDPA / softmax", "sdpa", "softmax"),
+			{title: "backward / forward", of: "softmax", over: "softmax forward", most: true}, ratio("SDPA / softmax", "sdpa", "softmax"),
 		},
 	}
 	for _, mask := range []string{"all", "causal"} {

@@ -128,9 +128,9 @@ func (r *run) markdown(sections []section) []byte {
 }
 
 func (s section) markdown(b *bytes.Buffer, cells map[string]rows) {
-	least := make([]float64, len(s.columns)) // of ratios
-	for i := range least {
-		least[i] = math.Inf(1)
+	worst := make([]float64, len(s.columns)) // of ratios
+	for i := range worst {
+		worst[i] = math.NaN()
 	}
 	var lines [][]string
 	for _, c := range s.cells {
@@ -141,10 +141,8 @@ func (s section) markdown(b *bytes.Buffer, cells map[string]rows) {
 		line := append([]string{}, c.keys...)
 		for i, k := range s.columns {
 			line = append(line, k.text(x))
-			if k.over != "" {
-				if v := k.value(x); !math.IsNaN(v) {
-					least[i] = min(least[i], v)
-				}
+			if v := k.value(x); k.over != "" && !math.IsNaN(v) && (math.IsNaN(worst[i]) || v > worst[i] == k.most) {
+				worst[i] = v
 			}
 		}
 		lines = append(lines, line)
@@ -167,9 +165,9 @@ func (s section) markdown(b *bytes.Buffer, cells map[string]rows) {
 		return
 	}
 	last := make([]string, len(head))
-	last[0] = "least"
-	for i, x := range least {
-		if !math.IsInf(x, 1) {
+	last[0] = "worst"
+	for i, x := range worst {
+		if !math.IsNaN(x) {
 			last[len(s.keys)+i] = "**" + ratioText(x) + "**"
 		}
 	}

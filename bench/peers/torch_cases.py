@@ -177,7 +177,7 @@ def prepare(case):
 
 def quickest(call):
     """The least time of a few calls."""
-    return min(seconds(call, 1) for _ in range(4))
+    return min(seconds(call, 1) for _ in range(3))
 
 
 def seconds(call, repeats):
