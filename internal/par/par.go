@@ -17,12 +17,18 @@ type job struct {
 	f    func(i int)
 	n    int64
 	next atomic.Int64
-	wg   sync.WaitGroup
+	wg   sync.WaitGroup // of pieces
 	mu   sync.Mutex
 	fail any // first panic of a piece
 }
 
 func (j *job) run() {
+	for i := j.next.Add(1) - 1; i < j.n; i = j.next.Add(1) - 1 {
+		j.piece(int(i))
+	}
+}
+
+func (j *job) piece(i int) {
 	defer j.wg.Done()
 	defer func() {
 		if r := recover(); r != nil {
@@ -33,16 +39,16 @@ func (j *job) run() {
 			j.mu.Unlock()
 		}
 	}()
-	for i := j.next.Add(1) - 1; i < j.n; i = j.next.Add(1) - 1 {
-		j.f(int(i))
-	}
+	j.f(i)
 }
 
 var (
 	limit   atomic.Int64 // 0: GOMAXPROCS
 	mu      sync.Mutex
 	workers int
-	queue   = make(chan *job)
+	// queue holds jobs that wait for a worker. Who comes late finds no piece
+	// left, which does no harm; what does not fit is done by its caller.
+	queue = make(chan *job, 256)
 )
 
 // SetThreads bounds the number of goroutines that Do uses; 0 means GOMAXPROCS.
@@ -58,8 +64,8 @@ func Threads() int {
 
 // Do calls f(0) … f(n-1), each once, in any order and on any worker, and
 // returns when all are done. work is the total arithmetic: little of it runs
-// on the caller's goroutine. Calls of Do inside f are allowed: pieces that find
-// no idle worker run where they are. A panic in f is raised again here.
+// on the caller's goroutine. Calls of Do inside f are allowed: workers join when
+// they have nothing else to do. A panic in f is raised again here.
 func Do(n int, work float64, f func(i int)) {
 	t := min(Threads(), n)
 	if t <= 1 || work < MinWork {
@@ -78,17 +84,13 @@ func Do(n int, work float64, f func(i int)) {
 	}
 	mu.Unlock()
 	j := &job{f: f, n: int64(n)}
+	j.wg.Add(n)
 	for range t - 1 {
-		j.wg.Add(1)
 		select {
 		case queue <- j:
-			continue
 		default:
-			j.wg.Done()
 		}
-		break
 	}
-	j.wg.Add(1)
 	j.run()
 	j.wg.Wait()
 	if j.fail != nil {

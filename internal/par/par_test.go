@@ -35,6 +35,27 @@ func TestDoInsideDo(t *testing.T) {
 	}
 }
 
+// A worker that is busy when Do is called joins as soon as it is free.
+func TestBusyWorkersJoin(t *testing.T) {
+	SetThreads(3)
+	defer SetThreads(0)
+	free, joined := make(chan bool), make(chan bool)
+	Do(3, much, func(i int) {
+		if i > 0 {
+			<-free
+			return
+		}
+		Do(2, much, func(i int) {
+			if i > 0 {
+				close(joined)
+				return
+			}
+			close(free)
+			<-joined // by another goroutine than this one
+		})
+	})
+}
+
 func TestDoRaisesPanics(t *testing.T) {
 	SetThreads(3)
 	defer SetThreads(0)
