@@ -406,34 +406,45 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 }
 
 // Once the buffers are there a step allocates none: what is left is bookkeeping
-// of the calls, which does not grow with the model's width.
+// of the calls, as many pieces of it for a large model as for a small one.
 func TestStepsKeepTheirMemory(t *testing.T) {
 	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("the race detector makes pools forget at random")
 	}
-	c := tiny(Decoder, "fastmax")
-	c.Vocab, c.Width, c.Context, c.Heads, c.Positions = 67, 60, 256, 4, Rotary
-	m := made[float32](t, c)
-	b := batch(c, 1, 1, c.Context, false)
-	step := func() {
-		m.Params().ZeroGrad()
-		loss(t, m, b)
-		backward(t, m)
-	}
 	defer par.SetThreads(0)
 	par.SetThreads(1)
-	// Scratch memory that is lent from a pool grows once, and again after the
-	// collector took it: the best of some steps counts.
-	least := uint64(math.MaxUint64)
-	for range 8 {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		step()
-		runtime.ReadMemStats(&after)
-		least = min(least, after.TotalAlloc-before.TotalAlloc)
-	}
-	stream := uint64(c.Context * c.Width * 4) // bytes of one residual stream
-	if least >= stream {
-		t.Errorf("a step allocates %d bytes, a residual stream has %d", least, stream)
+	for _, mechanism := range []string{"softmax", "fastmax"} {
+		var counts []uint64
+		for _, size := range []int{1, 2} {
+			c := tiny(Decoder, mechanism)
+			c.Vocab, c.Width, c.Context, c.Heads, c.Positions = 67, 60*size, 256*size, 4, Rotary
+			m := made[float32](t, c)
+			b := batch(c, 1, 1, c.Context, false)
+			o := optim.NewAdamW(m.Params())
+			step := func() {
+				m.Params().ZeroGrad()
+				loss(t, m, b)
+				backward(t, m)
+				o.Step(1e-3, optim.Clip(optim.GradNorm(m.Params()), 1))
+			}
+			// Scratch memory that is lent from a pool grows once, and again after
+			// the collector took it: the best of some steps counts.
+			bytes, count := uint64(math.MaxUint64), uint64(math.MaxUint64)
+			for range 8 {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				step()
+				runtime.ReadMemStats(&after)
+				bytes = min(bytes, after.TotalAlloc-before.TotalAlloc)
+				count = min(count, after.Mallocs-before.Mallocs)
+			}
+			if stream := uint64(c.Context * c.Width * 4); bytes >= stream { // bytes of one residual stream
+				t.Errorf("%s: a step allocates %d bytes, a residual stream has %d", mechanism, bytes, stream)
+			}
+			counts = append(counts, count)
+		}
+		if counts[0] != counts[1] {
+			t.Errorf("%s: %d allocations in a step of the small model, %d of the large one", mechanism, counts[0], counts[1])
+		}
 	}
 }
