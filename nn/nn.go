@@ -21,6 +21,9 @@
 // keeps. With Hkv = H and U = 4·W a layer of attention and MLP keeps
 // 4·W + 4·W + 8·W + H + 4 elements a token, whatever the context.
 //
+// Products with more than 128 rows pack the weights of a layer first, once for
+// all rows, which takes as much memory again during the call.
+//
 // Results do not depend on the number of threads: products are cut into tiles
 // by their sizes alone, no sum is shared between tiles, and a row's output
 // depends on no other row.
