@@ -6,19 +6,23 @@ import (
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Session is a decoder in the middle of sequences: what its attention remembers
 // of the tokens so far. With mechanisms that stream its memory and the time of
 // a token do not grow. Logits do not depend on the pieces in which tokens
-// arrive. A session's methods must not run at the same time.
+// arrive. A session keeps the weights a second time, in the order in which a token
+// reads them: those of the model must not change while it is in use. Its methods
+// must not run at the same time.
 type Session[T tensor.Float] struct {
 	model  *Model[T]
 	states []attention.State[T] // of each layer
 	past   [][]T                // of each convolution, the rows before the next token
 	tokens int64
 	batch  int
+	thin   *thinModel[T] // shared with clones
 
 	rope   *attention.Rope[T] // rotations of the tokens of a piece; nil: none
 	trace  trace[T]
@@ -58,7 +62,7 @@ func (m *Model[T]) session(batch int) (*Session[T], error) {
 	if batch < 1 || batch > maxSize {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
 	}
-	s := &Session[T]{model: m, batch: batch}
+	s := &Session[T]{model: m, batch: batch, thin: m.thin()}
 	s.trace.blocks = make([]blockTrace[T], 1)
 	for i := range m.main.blocks {
 		if c := m.main.blocks[i].conv; c != nil {
@@ -90,7 +94,11 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 			s.piece = append(s.piece, tokens[b*n+i:][:size]...)
 		}
 		in := input[T]{b: s.batch, n: size, tokens: s.piece}
-		y, err = m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace)
+		var thin []thinBlock[T]
+		if s.batch*size <= nn.ThinRows {
+			thin = s.thin.blocks
+		}
+		y, err = m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace, thin)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +107,11 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	// The last row of each sequence.
 	n = y.Rows / s.batch
 	last := tensor.Mat[T]{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
-	m.head.Forward(mat(&s.logits, s.batch, m.config.Vocab), last, false)
+	if out := mat(&s.logits, s.batch, m.config.Vocab); s.batch <= nn.ThinRows {
+		s.thin.head.Forward(out, last, false)
+	} else {
+		m.head.Forward(out, last, false)
+	}
 	return s.logits, nil
 }
 
@@ -137,7 +149,7 @@ func (s *Session[T]) Bytes() int64 {
 
 // Clone returns a session that continues from the same tokens on its own.
 func (s *Session[T]) Clone() *Session[T] {
-	c := &Session[T]{model: s.model, tokens: s.tokens, batch: s.batch}
+	c := &Session[T]{model: s.model, tokens: s.tokens, batch: s.batch, thin: s.thin}
 	c.trace.blocks = make([]blockTrace[T], 1)
 	for _, state := range s.states {
 		c.states = append(c.states, state.Clone())

@@ -194,8 +194,9 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 
 // step is forward for the causal self-attentions of a decoder, continued from
 // position start and from what states and past have seen, in the order of the
-// blocks that have them. tr keeps nothing.
-func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T]) (tensor.Mat[T], error) {
+// blocks that have them. tr keeps nothing. With thin, the blocks' layers for a
+// few rows, it takes those.
+func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], thin []thinBlock[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	t := tr.block(0)
 	x := mat(&tr.x, rows, w)
@@ -215,14 +216,23 @@ func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], p
 		if b.conv != nil {
 			f, past = b.convolve(y, in.b, past[0], t), past[1:]
 		}
-		if b.mlp != nil {
+		var err error
+		switch {
+		case b.mlp != nil && thin != nil:
+			thin[i].mlp.Forward(x, f, &t.mlp)
+		case b.mlp != nil:
 			b.mlp.Forward(x, x, f, &t.mlp)
-			continue
+		case thin != nil:
+			err = thin[i].attn.Step(x, f, states[0], scope, &t.attn)
+		default:
+			err = b.attn.Step(x, f, states[0], scope, &t.attn)
 		}
-		if err := b.attn.Step(x, f, states[0], scope, &t.attn); err != nil {
+		if err != nil {
 			return x, err
 		}
-		states = states[1:]
+		if b.attn != nil {
+			states = states[1:]
+		}
 	}
 	s.norm.Forward(y, x, stats)
 	return y, nil

@@ -53,7 +53,7 @@ func avx512() *Table[float32] {
 		Normalise: normalise(normaliseAVX512), NormaliseGrad: normaliseGrad(normaliseGradAVX512),
 		Reflect: reflection(reflectAVX512, reflectGo), ReflectGrad: reflection(reflectGradAVX512, reflectGradGo),
 		Rotate: rotate(rotateAVX512),
-		Mix: (&strips{
+		Mix: (&mixers{
 			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX512, mix32AVX512, mix16AVX512},
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX512, mixTotal32AVX512, mixTotal16AVX512},
 		}).mix,
@@ -88,7 +88,7 @@ func avx2() *Table[float32] {
 		Normalise: normalise(normaliseAVX2), NormaliseGrad: normaliseGrad(normaliseGradAVX2),
 		Reflect: reflection(reflectAVX2, reflectGo), ReflectGrad: reflection(reflectGradAVX2, reflectGradGo),
 		Rotate: rotate(rotateAVX2),
-		Mix: (&strips{
+		Mix: (&mixers{
 			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX2, mix32AVX2, mix16AVX2},
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX2, mixTotal32AVX2, mixTotal16AVX2},
 		}).mix,

@@ -2,14 +2,14 @@
 
 package kernel
 
-// strips are the routines of Mix, for panels of 64, 32 and 16 columns.
-type strips struct {
+// mixers are the routines of Mix, for panels of 64, 32 and 16 columns.
+type mixers struct {
 	plain [3]func(k, step int, c, a, b *float32, brs int)
 	total [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32
 }
 
 // mix is Table.Mix. The first panel brings the total with it.
-func (s *strips) mix(c, a []float32, step int, b []float32, brs int, z []float32, total float32) float32 {
+func (s *mixers) mix(c, a []float32, step int, b []float32, brs int, z []float32, total float32) float32 {
 	n, k := len(c), len(a)
 	if n%Lanes != 0 || step <= 0 {
 		panic("kernel: n is not a multiple of Lanes, or no step")

@@ -1,0 +1,32 @@
+package model
+
+import (
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// thinModel is what a session steps through with a few rows.
+type thinModel[T tensor.Float] struct {
+	blocks []thinBlock[T]
+	head   *nn.Thin[T]
+}
+
+// thinBlock is the layer of a block; the other is nil.
+type thinBlock[T tensor.Float] struct {
+	attn *nn.ThinAttention[T]
+	mlp  *nn.ThinMLP[T]
+}
+
+func (m *Model[T]) thin() *thinModel[T] {
+	t := &thinModel[T]{head: m.head.Thin()}
+	for i := range m.main.blocks {
+		var b thinBlock[T]
+		if layer := &m.main.blocks[i]; layer.mlp != nil {
+			b.mlp = layer.mlp.Thin()
+		} else {
+			b.attn = layer.attn.Thin()
+		}
+		t.blocks = append(t.blocks, b)
+	}
+	return t
+}

@@ -1,0 +1,121 @@
+package nn
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// ThinRows is the number of rows up to which thin layers are worth it: products
+// of so few are bound by reading the weights, which lie there in the order in
+// which they are read. Results have the same bits.
+const ThinRows = 4
+
+// Thin is a Linear for at most ThinRows rows. It has the weights that the layer
+// had when it was made.
+type Thin[T tensor.Float] struct {
+	weight kernel.Strips[T]
+	bias   []T
+	work   float64 // of a row
+}
+
+// Thin returns the layer with its weights rearranged.
+func (l *Linear[T]) Thin() *Thin[T] {
+	out, in := l.W.Shape[0], l.W.Shape[1]
+	w := &Thin[T]{
+		weight: kernel.NewStrips(kernel.Active[T](), out, in, l.W.Data, in),
+		work:   2 * float64(out) * float64(in),
+	}
+	if l.B != nil {
+		w.bias = l.B.Data
+	}
+	return w
+}
+
+// thinStrips is the number of strips that a piece of a product has.
+const thinStrips = 4
+
+// Forward is Linear.Forward.
+func (w *Thin[T]) Forward(y, x tensor.Mat[T], acc bool) {
+	t := kernel.Active[T]()
+	pieces := (w.weight.Count() + thinStrips - 1) / thinStrips
+	if work := w.work * float64(x.Rows); work < par.MinWork {
+		// Without a function value, so that a token allocates nothing.
+		for i := range pieces {
+			w.piece(t, i, y, x, acc)
+		}
+	} else {
+		par.Do(pieces, work, func(i int) { w.piece(t, i, y, x, acc) })
+	}
+	if w.bias != nil {
+		for i := range y.Rows {
+			t.Add(y.Row(i), y.Row(i), w.bias)
+		}
+	}
+}
+
+func (w *Thin[T]) piece(t *kernel.Table[T], i int, y, x tensor.Mat[T], acc bool) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	end := min((i+1)*thinStrips, w.weight.Count())
+	w.weight.Multiply(t, i*thinStrips, end, x.Rows, x.Data, x.Stride, acc, y.Data, y.Stride, arena.Take[T](ar, kernel.StripScratch))
+}
+
+// ThinAttention is an Attention for at most ThinRows rows.
+type ThinAttention[T tensor.Float] struct {
+	layer      *Attention[T]
+	q, k, v, o *Thin[T]
+}
+
+// Thin returns the layer with its weights rearranged.
+func (a *Attention[T]) Thin() *ThinAttention[T] {
+	return &ThinAttention[T]{a, a.Q.Thin(), a.K.Thin(), a.V.Thin(), a.O.Thin()}
+}
+
+// Step is Attention.Step.
+func (a *ThinAttention[T]) Step(y, x tensor.Mat[T], state attention.State[T], s Scope[T], tr *AttentionTrace[T]) error {
+	l := a.layer
+	wide, narrow := l.H*l.D, l.Hkv*l.D
+	q, o := room(&tr.q, x.Rows, wide), room(&tr.o, x.Rows, wide)
+	k, v := room(&tr.k, x.Rows, narrow), room(&tr.v, x.Rows, narrow)
+	a.q.Forward(q, x, false)
+	a.k.Forward(k, x, false)
+	a.v.Forward(v, x, false)
+	n := x.Rows / s.B
+	tr.call = attention.Call[T]{
+		Q: l.queries(tr.q, s.B, n), K: l.keys(tr.k, s.B, n), V: l.keys(tr.v, s.B, n),
+		Causal: s.Causal, Rope: s.Rope,
+	}
+	if err := state.Step(l.queries(tr.o, s.B, n), &tr.call); err != nil {
+		return err
+	}
+	a.o.Forward(y, o, true)
+	return nil
+}
+
+// room resizes data to a matrix, whose contents are not defined.
+func room[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
+	*data = slices.Grow((*data)[:0], rows*cols)[:rows*cols]
+	return view(*data, rows, cols)
+}
+
+// ThinMLP is an MLP for at most ThinRows rows.
+type ThinMLP[T tensor.Float] struct{ up, down *Thin[T] }
+
+// Thin returns the layer with its weights rearranged.
+func (m *MLP[T]) Thin() *ThinMLP[T] { return &ThinMLP[T]{m.Up.Thin(), m.Down.Thin()} }
+
+// Forward adds to y the MLP of x. It leaves nothing for Backward.
+func (m *ThinMLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T]) {
+	hidden := room(&tr.act, x.Rows, m.up.weight.Columns())
+	m.up.Forward(hidden, x, false)
+	t := kernel.Active[T]()
+	for i := range hidden.Rows {
+		t.GELU(hidden.Row(i), hidden.Row(i))
+	}
+	m.down.Forward(y, hidden, true)
+}
