@@ -242,3 +242,28 @@ func TestStepsAreChecked(t *testing.T) {
 		t.Errorf("refused tokens count: %d", s.Tokens())
 	}
 }
+
+// A token allocates nothing once the session has its memory.
+func TestTokensDoNotAllocate(t *testing.T) {
+	if raced {
+		t.Skip("under the race detector")
+	}
+	for _, mechanism := range []string{"fastmax", "linear"} {
+		c := tiny(Decoder, mechanism)
+		c.Positions = Rotary
+		c.Conv = 3
+		s := session(t, made[float32](t, c), 1)
+		token := []int32{1}
+		step := func() {
+			if _, err := s.Step(token, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 200 {
+			step()
+		}
+		if n := testing.AllocsPerRun(100, step); n >= 1 {
+			t.Errorf("%s: a token allocates %v times", mechanism, n)
+		}
+	}
+}

@@ -26,23 +26,14 @@ func (c *Conv[T]) Past() int { return (c.taps() - 1) * c.W.Shape[1] }
 // sequence, the latest last, and is brought up to date; nil means that nothing
 // came before.
 func (c *Conv[T]) Forward(y, x tensor.Mat[T], b int, past []T) {
-	t := kernel.Active[T]()
 	n, k, w := x.Rows/b, c.taps(), x.Cols
-	inRows(x.Rows, normRows, 2*float64(k)*float64(x.Rows)*float64(w), func(i0, i1 int) {
-		for i := i0; i < i1; i++ {
-			row := y.Row(i)
-			t.Mul(row, x.Row(i), c.W.Data)
-			at := i % n // place in the sequence
-			for j := 1; j < k; j++ {
-				switch {
-				case j <= at:
-					t.MulAdd(row, x.Row(i-j), c.W.Data[j*w:])
-				case past != nil:
-					t.MulAdd(row, past[i/n*(k-1)*w+(k-1+at-j)*w:], c.W.Data[j*w:])
-				}
-			}
-		}
-	})
+	if x.Rows <= normRows {
+		c.rows(y, x, n, past, 0, x.Rows) // without a function value, which is allocated
+	} else {
+		inRows(x.Rows, normRows, 2*float64(k)*float64(x.Rows)*float64(w), func(i0, i1 int) {
+			c.rows(y, x, n, past, i0, i1)
+		})
+	}
 	if past == nil {
 		return
 	}
@@ -53,6 +44,25 @@ func (c *Conv[T]) Forward(y, x tensor.Mat[T], b int, past []T) {
 		}
 		for i := max(n-(k-1), 0); i < n; i++ {
 			copy(rows[(k-1-n+i)*w:][:w], x.Row(r*n+i))
+		}
+	}
+}
+
+// rows is Forward for rows i0 ≤ i < i1 of sequences of n.
+func (c *Conv[T]) rows(y, x tensor.Mat[T], n int, past []T, i0, i1 int) {
+	t := kernel.Active[T]()
+	k, w := c.taps(), x.Cols
+	for i := i0; i < i1; i++ {
+		row := y.Row(i)
+		t.Mul(row, x.Row(i), c.W.Data)
+		at := i % n // place in the sequence
+		for j := 1; j < k; j++ {
+			switch {
+			case j <= at:
+				t.MulAdd(row, x.Row(i-j), c.W.Data[j*w:])
+			case past != nil:
+				t.MulAdd(row, past[i/n*(k-1)*w+(k-1+at-j)*w:], c.W.Data[j*w:])
+			}
 		}
 	}
 }

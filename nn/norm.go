@@ -25,16 +25,25 @@ const normWork = 8
 // Forward sets y [rows,width] from x, which it may be. stats [2·rows] receives
 // each row's mean and reciprocal deviation.
 func (n *Norm[T]) Forward(y, x tensor.Mat[T], stats []T) {
+	if x.Rows <= normRows {
+		n.rows(y, x, stats, 0, x.Rows) // without a function value, which is allocated
+		return
+	}
+	inRows(x.Rows, normRows, normWork*float64(x.Rows)*float64(x.Cols), func(i0, i1 int) {
+		n.rows(y, x, stats, i0, i1)
+	})
+}
+
+// rows is Forward for rows i0 ≤ i < i1.
+func (n *Norm[T]) rows(y, x tensor.Mat[T], stats []T, i0, i1 int) {
 	t := kernel.Active[T]()
 	var bias []T
 	if n.Bias != nil {
 		bias = n.Bias.Data
 	}
-	inRows(x.Rows, normRows, normWork*float64(x.Rows)*float64(x.Cols), func(i0, i1 int) {
-		for i := i0; i < i1; i++ {
-			stats[2*i], stats[2*i+1] = t.LayerNorm(y.Row(i), x.Row(i), n.Gain.Data, bias, n.Eps)
-		}
-	})
+	for i := i0; i < i1; i++ {
+		stats[2*i], stats[2*i+1] = t.LayerNorm(y.Row(i), x.Row(i), n.Gain.Data, bias, n.Eps)
+	}
 }
 
 // Backward adds to dx [rows,width]; x and stats are those of Forward.

@@ -1,0 +1,51 @@
+package nn
+
+import (
+	"testing"
+
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A thin layer has the bits of the layer it was made from.
+func TestThinIsTheLayer(t *testing.T) {
+	t.Run("float32", testThin[float32])
+	t.Run("float64", testThin[float64])
+}
+
+func testThin[T tensor.Float](t *testing.T) {
+	s := &source{key: rng.New(4)}
+	fill := func(p *param.Param[T]) *param.Param[T] {
+		for i := range p.Data {
+			p.Data[i] = T(s.normal())
+		}
+		return p
+	}
+	var set param.Set[T]
+	// The last is large enough for several threads.
+	for _, size := range [][2]int{{5, 3}, {64, 401}, {70, 40}, {1100, 1000}} {
+		out, in := size[0], size[1]
+		set = param.Set[T]{}
+		l := Linear[T]{W: fill(set.New("w", true, out, in)), B: fill(set.New("b", false, out))}
+		w := l.Thin()
+		for rows := 1; rows <= ThinRows; rows++ {
+			for _, acc := range []bool{false, true} {
+				x, y := matrix[T](s, rows, in), matrix[T](s, rows, out)
+				want := matrix[T](s, rows, out)
+				for i := range rows {
+					copy(want.Row(i), y.Row(i))
+				}
+				l.Forward(want, x, acc)
+				w.Forward(y, x, acc)
+				for i := range rows {
+					for j, got := range y.Row(i) {
+						if got != want.Row(i)[j] {
+							t.Fatalf("[%d,%d], row %d of %d, acc %t: column %d is %v, not %v", out, in, i, rows, acc, j, got, want.Row(i)[j])
+						}
+					}
+				}
+			}
+		}
+	}
+}
