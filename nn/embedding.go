@@ -14,11 +14,20 @@ type Embedding[T tensor.Float] struct {
 // Forward sets row i of y [rows,width] to the row of token i. It panics on a
 // token outside the vocabulary.
 func (e *Embedding[T]) Forward(y tensor.Mat[T], tokens []int32) {
+	if y.Rows <= normRows {
+		e.rows(y, tokens, 0, y.Rows) // without a function value, which is allocated
+		return
+	}
 	inRows(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), func(i0, i1 int) {
-		for i := i0; i < i1; i++ {
-			copy(y.Row(i), e.W.Data[int(tokens[i])*y.Cols:])
-		}
+		e.rows(y, tokens, i0, i1)
 	})
+}
+
+// rows is Forward for rows i0 ≤ i < i1.
+func (e *Embedding[T]) rows(y tensor.Mat[T], tokens []int32, i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		copy(y.Row(i), e.W.Data[int(tokens[i])*y.Cols:])
+	}
 }
 
 // Backward adds dy to the gradients of the rows, token after token.

@@ -28,14 +28,23 @@ func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 	if start+int64(n) > int64(context) {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", start+int64(n), context)
 	}
-	k := kernel.Active[T]()
+	if x.Rows <= normRows {
+		p.rows(x, n, start, 0, x.Rows) // without a function value, which is allocated
+		return nil
+	}
 	inRows(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), func(i0, i1 int) {
-		for i := i0; i < i1; i++ {
-			row := x.Row(i)
-			k.Add(row, row, p.W.Data[(int(start)+i%n)*x.Cols:])
-		}
+		p.rows(x, n, start, i0, i1)
 	})
 	return nil
+}
+
+// rows is Forward for rows i0 ≤ i < i1 of sequences of n.
+func (p *Learned[T]) rows(x tensor.Mat[T], n int, start int64, i0, i1 int) {
+	k := kernel.Active[T]()
+	for i := i0; i < i1; i++ {
+		row := x.Row(i)
+		k.Add(row, row, p.W.Data[(int(start)+i%n)*x.Cols:])
+	}
 }
 
 func (p *Learned[T]) Backward(dx tensor.Mat[T], batch int) {
