@@ -8,10 +8,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// panelRows is the number of query rows whose weights exist at a time: with
-// the keys of a block they fill the first-level cache, and a panel that ends on
-// the diagonal computes little beyond it.
+// panelRows is the number of query rows whose weights exist at a time.
 const panelRows = 48
+
+// gradRows is the same for gradients, whose products sum over the rows of a
+// panel: away from the diagonal more of them are worth more than the cache.
+const gradRows = 2 * panelRows
+
+// diagonalRows is the same for both on the diagonal, where what a panel computes
+// beyond it counts.
+const diagonalRows = panelRows / 2
 
 // block is a rectangle of the attention matrix: prepared queries against
 // prepared keys. What is not visible has weight exactly 0, and whatever its
@@ -77,21 +83,49 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 	defer u.ar.Reset(mark)
 	coef := u.coef()
 	ld := stride[T](b.nk)
-	w := arena.Take[T](u.ar, min(panelRows, b.nq)*ld)
-	for r0 := 0; r0 < b.nq; r0 += panelRows {
-		rows, cols := u.scores(b, r0, w, ld)
-		for r := r0; r < r0+rows; r++ {
-			row := w[(r-r0)*ld:][:cols]
-			seen := row[:b.visible(r)]
-			sum := u.t.Poly(seen, seen, coef)
-			if b.hide(row, r, 0) {
-				sum = u.t.Sum(seen)
+	panel := b.height(panelRows)
+	size := min(panel, b.nq)
+	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
+	for r0 := 0; r0 < b.nq; r0 += panel {
+		rows, cols := u.scores(b, r0, panel, w, ld)
+		clear(sum)
+		together := b.together(r0, rows, cols)
+		for r := 0; r < rows; r += together {
+			row, n := w[r*ld:], b.visible(r0+r)
+			u.t.PolyRows(row, row, ld, n, coef, sum[r:][:together])
+			clear(row[n:cols])
+		}
+		for r := range rows {
+			if row := w[r*ld:][:b.visible(r0+r)]; b.partial() && b.hide(row, r0+r, 0) {
+				sum[r] = u.t.Sum(row)
 			}
-			den[r] += sum
+			den[r0+r] += sum[r]
 		}
 		u.product(b, r0, rows, cols, w, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
 	}
 }
+
+// height returns how many rows to work on at a time, most of them off the
+// diagonal.
+func (b *block[T]) height(most int) int {
+	if b.visible(0) < b.nk {
+		return diagonalRows
+	}
+	return most
+}
+
+// together returns how many rows of a panel can be worked on at a time: all
+// where they see the same keys, else one.
+func (b *block[T]) together(r0, rows, cols int) int {
+	if b.visible(r0) == cols {
+		return rows
+	}
+	return 1
+}
+
+// partial reports whether some row may not see a key that is visible to it by
+// position.
+func (b *block[T]) partial() bool { return b.mask != nil || b.keep != nil }
 
 // tooLarge is the sum of a row's weights in a block from which on its power is
 // set anew. Below it nothing overflows, and above it weights of before would
@@ -108,10 +142,11 @@ func (u *unit[T]) softmaxBlock(b *block[T], v []T, ldv int, o []T, ldo int, den,
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	ld := stride[T](b.nk)
-	size := min(panelRows, b.nq)
+	panel := b.height(panelRows)
+	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
-	for r0 := 0; r0 < b.nq; r0 += panelRows {
-		rows, cols := u.scores(b, r0, w, ld)
+	for r0 := 0; r0 < b.nq; r0 += panel {
+		rows, cols := u.scores(b, r0, panel, w, ld)
 		top, sum := top[r0:][:rows], sum[:rows]
 		for r := range rows {
 			row := u.conceal(b, r0+r, w[r*ld:])
@@ -120,7 +155,7 @@ func (u *unit[T]) softmaxBlock(b *block[T], v []T, ldv int, o []T, ldo int, den,
 			}
 		}
 		if u.exponentials(b, r0, w, ld, cols, top, sum) {
-			u.scores(b, r0, w, ld)
+			u.scores(b, r0, panel, w, ld)
 			for r := range rows {
 				row := u.conceal(b, r0+r, w[r*ld:])
 				if sum[r] < tooLarge {
@@ -145,7 +180,7 @@ func (u *unit[T]) softmaxBlock(b *block[T], v []T, ldv int, o []T, ldo int, den,
 // does not.
 func (u *unit[T]) conceal(b *block[T], r int, row []T) []T {
 	row = row[:b.visible(r)]
-	if b.mask != nil || b.keep != nil {
+	if b.partial() {
 		b.hide(row, r, T(math.Inf(-1)))
 	}
 	return row
@@ -168,14 +203,11 @@ func (u *unit[T]) power(row []T, x T) T {
 // whether any of those is too large.
 func (u *unit[T]) exponentials(b *block[T], r0 int, w []T, ld, cols int, top, sum []T) bool {
 	clear(sum)
-	if b.visible(r0) == cols {
-		u.t.ExpRows(w, ld, cols, top, sum)
-	} else {
-		for r := range top {
-			n := b.visible(r0 + r)
-			u.t.ExpRows(w[r*ld:], ld, n, top[r:][:1], sum[r:])
-			clear(w[r*ld:][n:cols])
-		}
+	together := b.together(r0, len(top), cols)
+	for r := 0; r < len(top); r += together {
+		row, n := w[r*ld:], b.visible(r0+r)
+		u.t.ExpRows(row, ld, n, top[r:][:together], sum[r:])
+		clear(row[n:cols])
 	}
 	for _, s := range sum {
 		if !(s < tooLarge) {
@@ -215,31 +247,28 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 		coef, slope = u.coef(), u.slope()
 	}
 	ld := stride[T](b.nk)
-	most := min(panelRows, b.nq)
+	panel := b.height(gradRows)
+	most := min(panel, b.nq)
 	s, w, dw := arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld)
 	sum := arena.Zeros[T](u.ar, most)
 	width := kernel.Pad(u.da)
-	for r0 := 0; r0 < b.nq; r0 += panelRows {
-		rows, cols := u.scores(b, r0, s, ld)
+	for r0 := 0; r0 < b.nq; r0 += panel {
+		rows, cols := u.scores(b, r0, panel, s, ld)
 		do := x.do[r0*x.ldo:]
 		u.t.Block(rows, kernel.Pad(cols), u.dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
 		if u.spec.Exp {
 			u.t.ExpRows(s, ld, cols, x.top[r0:][:rows], sum)
 			w = s
+		} else {
+			u.t.PolyRows(w, s, ld, cols, coef, sum[:rows])
+			u.t.PolyRows(s, s, ld, cols, slope, sum[:rows])
 		}
-		// What lies between the rows is multiplied too, for nobody.
-		all := (rows-1)*ld + cols
-		if !u.spec.Exp {
-			u.t.Poly(w[:all], s, coef)
-			u.t.Poly(s[:all], s, slope)
-		}
-		u.t.Mul(dw[:all], dw, s)
-		for r := r0; r < r0+rows; r++ {
-			at := (r - r0) * ld
-			s, w, dw := s[at:][:cols], w[at:][:cols], dw[at:][:cols]
-			u.t.Axpy(dw, x.w[r], s)
-			b.hide(w, r, 0)
-			b.hide(dw, r, 0)
+		u.t.MulRows(dw, s, ld, cols, x.w[r0:][:rows])
+		if b.partial() || b.visible(r0) < cols {
+			for r := range rows {
+				b.hide(w[r*ld:][:cols], r0+r, 0)
+				b.hide(dw[r*ld:][:cols], r0+r, 0)
+			}
 		}
 		u.product(b, r0, rows, cols, dw, ld, x.b, b.lda, width, x.da, b.lda)
 		u.t.Block(cols, width, rows, dw, 1, ld, b.a[r0*b.lda:], b.lda, x.db, b.lda, true)
@@ -247,10 +276,10 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 	}
 }
 
-// scores sets s [rows, ld] to the scores of the panel of rows that begins with
-// r0, as far as its last row could see, and returns its size.
-func (u *unit[T]) scores(b *block[T], r0 int, s []T, ld int) (rows, cols int) {
-	rows = min(panelRows, b.nq-r0)
+// scores sets s [rows, ld] to the scores of the panel of at most so many rows
+// that begins with r0, as far as its last row could see, and returns its size.
+func (u *unit[T]) scores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
+	rows = min(most, b.nq-r0)
 	cols = b.visible(r0 + rows - 1)
 	ars, acs := b.lda, 1
 	if b.across {

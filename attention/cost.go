@@ -121,7 +121,8 @@ func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	w, v := e.spec.width(d), kernel.Pad(dv)
 	if form == Direct {
 		keys := (m + keyBlock - 1) / keyBlock * w * stride[T](min(m, keyBlock))
-		return float64(keys + m*stride[T](dv) + group*queryBlock*(stride[T](w)+stride[T](dv)+2) + panelRows*stride[T](keyBlock))
+		rows := group * (w*stride[T](queryBlock) + queryBlock*(stride[T](dv)+2))
+		return float64(keys + m*stride[T](dv) + rows + panelRows*stride[T](keyBlock))
 	}
 	f := float64(e.spec.features(w))
 	ld := stride[T](chunk)

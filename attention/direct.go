@@ -16,6 +16,8 @@ import (
 const (
 	keyBlock   = 256
 	queryBlock = 4 * panelRows
+	// The backward pass transposes a block of keys for each block of queries.
+	gradQueries = 4 * gradRows
 )
 
 // keyRows are the prepared keys of a key head, transposed panel by panel, and
@@ -135,31 +137,38 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 			}
 		}
 	}
-	for r := range rows {
-		g, i := r/n, i0+r%n
+	for g := range u.q {
+		u.finish(g, i0, o[g*n*ldo:], ldo, den[g*n:][:n], top[g*n:])
+	}
+}
+
+// finish sets the outputs and denominators of the queries of head g from i0 on
+// to what attend has summed.
+func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
+	for r, sum := range den {
+		i := i0 + r
 		out, kept := u.o[g].Row(i), &u.den[g][i]
-		seen := u.sees(i)
-		switch {
-		case !seen && u.spec.Exp:
-			*kept = T(math.Inf(-1))
-		case !seen:
-			*kept = 0
-		case !u.spec.Exp:
-			den[r] += T(u.spec.Eps)
-			*kept = den[r]
-		case u.kept:
-			*kept = T(float64(top[r])*math.Ln2 + math.Log(float64(den[r])))
-		}
-		if seen {
-			u.t.Scale(out, 1/den[r], o[r*ldo:])
-		} else {
+		if !u.sees(i) {
 			clear(out)
+			*kept = 0
+			if u.spec.Exp {
+				*kept = T(math.Inf(-1))
+			}
+			continue
 		}
+		switch {
+		case !u.spec.Exp:
+			sum += T(u.spec.Eps)
+			*kept = sum
+		case u.kept:
+			*kept = T(float64(top[r])*math.Ln2 + math.Log(float64(sum)))
+		}
+		u.t.Scale(out, 1/sum, o[r*ldo:])
 	}
 }
 
 func (u *unit[T]) directBackward() {
-	nq, nk := min(u.n, queryBlock), min(u.m, keyBlock)
+	nq, nk := min(u.n, gradQueries), min(u.m, keyBlock)
 	lda, ldb, ldo := stride[T](u.da), stride[T](nk), stride[T](u.dv)
 	keys := arena.Zeros[T](u.ar, u.m*lda)
 	u.prepareK(keys, lda, 0, u.m)
@@ -175,8 +184,8 @@ func (u *unit[T]) directBackward() {
 	bt := arena.Take[T](u.ar, u.da*ldb)
 	vt := arena.Take[T](u.ar, u.dv*ldb)
 	for g := range u.q {
-		for i0 := 0; i0 < u.n; i0 += queryBlock {
-			n := min(queryBlock, u.n-i0)
+		for i0 := 0; i0 < u.n; i0 += gradQueries {
+			n := min(gradQueries, u.n-i0)
 			u.prepareQ(a, lda, g, i0, i0+n)
 			u.outputGrad(g, i0, n, do, ldo, w, top)
 			clear(da)
@@ -237,7 +246,7 @@ func (u *unit[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
 		u.prepareQ(a, lda, g, i, i+n)
 		for j0 := 0; j0 < u.seen(i+n-1); j0 += keyBlock {
 			b := u.block(a, lda, i, n, x.panelOf(j0, u.da), x.ldb, j0, min(keyBlock, u.m-j0))
-			_, cols := u.scores(&b, 0, s, x.ldb)
+			_, cols := u.scores(&b, 0, panelRows, s, x.ldb)
 			for r := range n {
 				copy(dst.Row(i - i0 + r)[j0:][:cols], s[r*x.ldb:])
 			}
@@ -261,7 +270,7 @@ func (u *unit[T]) normaliseWeights(row []T, i int) {
 		u.t.Exp(seen, seen, u.t.Max(seen))
 	} else {
 		mark := u.ar.Mark()
-		u.t.Poly(seen, seen, u.coef())
+		u.t.PolyRows(seen, seen, 0, len(seen), u.coef(), arena.Zeros[T](u.ar, 1))
 		u.ar.Reset(mark)
 	}
 	all.hide(row, 0, 0)

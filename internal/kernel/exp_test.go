@@ -109,3 +109,34 @@ func testExpRowsSpecial(t *testing.T, k *Table[float32]) {
 		}
 	}
 }
+
+// The rows of a panel have the bits that each has alone.
+func TestRowsTogether(t *testing.T) { each(t, testRowsTogether) }
+
+func testRowsTogether(t *testing.T, k *Table[float32]) {
+	r := source()
+	const rows = 3
+	for name, f := range map[string]func(dst, x []float32, rs, n int, a, sum []float32){
+		"ExpRows": func(dst, _ []float32, rs, n int, a, sum []float32) { k.ExpRows(dst, rs, n, a, sum) },
+		"PolyRows": func(dst, x []float32, rs, n int, _, sum []float32) {
+			k.PolyRows(dst, x, rs, n, []float32{1, 1, 0.5}, sum)
+		},
+		"MulRows": func(dst, x []float32, rs, n int, a, _ []float32) { k.MulRows(dst, x, rs, n, a) },
+	} {
+		for _, n := range sizes {
+			rs := n + 5
+			dst, x := matrix[float32](r, rows, n, rs), matrix[float32](r, rows, n, rs).data
+			a, sum := guard[float32](rows, 1).random(r).data, guard[float32](rows, 2).random(r)
+			want, wantSum := slices.Clone(dst.data), slices.Clone(sum.data)
+			for i := range rows {
+				f(want[i*rs:], x[i*rs:], rs, n, a[i:][:1], wantSum[i:][:1])
+			}
+			f(dst.data, x, rs, n, a, sum.data)
+			dst.intact(t, name)
+			sum.intact(t, name)
+			if !same(dst.data, want) || !same(sum.data, wantSum) {
+				t.Errorf("%s(%d): rows together differ from rows alone", name, n)
+			}
+		}
+	}
+}

@@ -11,7 +11,7 @@ func generic[T Float]() *Table[T] {
 		Axpy: axpyGo[T], Scale: scaleGo[T], Add: addGo[T], Mul: mulGo[T],
 		MulAdd: mulAddGo[T],
 		Dot:    dotGo[T], Sum: sumGo[T], Max: maxGo[T],
-		Exp: expGo[T], ExpRows: expRowsGo[T], Poly: polyGo[T],
+		Exp: expGo[T], ExpRows: expRowsGo[T], PolyRows: polyRowsGo[T], MulRows: mulRowsGo[T],
 		GELU: geluGo[T], GELUGrad: geluGradGo[T],
 		EluPlusOne: eluPlusOneGo[T], EluPlusOneGrad: eluPlusOneGradGo[T],
 		LayerNorm: layerNormGo[T], LayerNormGrad: layerNormGradGo[T],
@@ -172,19 +172,36 @@ func expRowsGo[T Float](x []T, xrs, n int, shift, sum []T) {
 	}
 }
 
-func polyGo[T Float](dst, x []T, coef []T) T {
-	x = x[:len(dst)]
-	var s T
-	for i := range dst {
-		v := x[i]
-		y := coef[len(coef)-1]
-		for l := len(coef) - 2; l >= 0; l-- {
-			y = y*v + coef[l]
-		}
-		dst[i] = y
-		s += y
+func polyRowsGo[T Float](dst, x []T, rs, n int, coef, sum []T) {
+	if len(sum) == 0 {
+		return
 	}
-	return s
+	top, rest := coef[len(coef)-1], coef[:len(coef)-1]
+	dst, x = dst[:(len(sum)-1)*rs+n], x[:(len(sum)-1)*rs+n]
+	for r := range sum {
+		var s T
+		for i := r * rs; i < r*rs+n; i++ {
+			v, y := x[i], top
+			for l := len(rest) - 1; l >= 0; l-- {
+				y = y*v + rest[l]
+			}
+			dst[i] = y
+			s += y
+		}
+		sum[r] += s
+	}
+}
+
+func mulRowsGo[T Float](dst, x []T, rs, n int, a []T) {
+	if len(a) == 0 {
+		return
+	}
+	dst, x = dst[:(len(a)-1)*rs+n], x[:(len(a)-1)*rs+n]
+	for r, v := range a {
+		for i := r * rs; i < r*rs+n; i++ {
+			dst[i] = (dst[i] + v) * x[i]
+		}
+	}
 }
 
 const (

@@ -58,8 +58,12 @@ type Table[T Float] struct {
 	// x·log₂e - shift is rounded once; 2 to that power is within 2 units in the
 	// last place, and may be zero where that is below the smallest normal number.
 	ExpRows func(x []T, xrs, n int, shift, sum []T)
-	// Poly sets dst = Σ_l coef[l]·x^l and returns the sum of dst.
-	Poly func(dst, x []T, coef []T) T
+	// PolyRows sets the first n elements of rows dst_r to Σ_l coef[l]·x^l, for
+	// r < len(sum), and adds their sum to sum[r]; rows of dst and x lie rs apart.
+	PolyRows func(dst, x []T, rs, n int, coef, sum []T)
+	// MulRows sets the first n elements of rows dst_r to (dst_r + a[r])∘x_r, for
+	// r < len(a).
+	MulRows func(dst, x []T, rs, n int, a []T)
 
 	// GELU is the tanh form (Hendrycks and Gimpel 2016, section 2):
 	// dst = x/2·(1 + tanh(√(2/π)(x + 0.044715x³))).

@@ -40,7 +40,8 @@ func avx512() *Table[float32] {
 		Axpy:      scaled(axpyAVX512), Scale: scaled(scaleAVX512),
 		Add: binary(addAVX512), Mul: binary(mulAVX512), MulAdd: binary(mulAddAVX512),
 		Dot: dot(dotAVX512), Sum: reduction(sumAVX512), Max: reduction(maxAVX512),
-		Exp: exp(expAVX512), ExpRows: expRows(expRowsAVX512), Poly: poly(polyAVX512),
+		Exp: exp(expAVX512), ExpRows: expRows(expRowsAVX512),
+		PolyRows: polyRows(polyRowsAVX512), MulRows: mulRows(mulRowsAVX512),
 		GELU: unary(geluAVX512), GELUGrad: binary(geluGradAVX512),
 		EluPlusOne: unary(eluPlusOneAVX512), EluPlusOneGrad: binary(eluPlusOneGradAVX512),
 		LayerNorm:     layerNorm(sumAVX512, varianceAVX512, normalizeAVX512, normalizeBiasAVX512),
@@ -75,7 +76,8 @@ func avx2() *Table[float32] {
 		Axpy:      scaled(axpyAVX2), Scale: scaled(scaleAVX2),
 		Add: binary(addAVX2), Mul: binary(mulAVX2), MulAdd: binary(mulAddAVX2),
 		Dot: dot(dotAVX2), Sum: reduction(sumAVX2), Max: reduction(maxAVX2),
-		Exp: exp(expAVX2), ExpRows: expRows(expRowsAVX2), Poly: poly(polyAVX2),
+		Exp: exp(expAVX2), ExpRows: expRows(expRowsAVX2),
+		PolyRows: polyRows(polyRowsAVX2), MulRows: mulRows(mulRowsAVX2),
 		GELU: unary(geluAVX2), GELUGrad: binary(geluGradAVX2),
 		EluPlusOne: unary(eluPlusOneAVX2), EluPlusOneGrad: binary(eluPlusOneGradAVX2),
 		LayerNorm:     layerNorm(sumAVX2, varianceAVX2, normalizeAVX2, normalizeBiasAVX2),
@@ -158,13 +160,24 @@ func expRows(f func(rows, n int, x *float32, xrs int, shift, sum *float32)) func
 	}
 }
 
-func poly(f func(n int, dst, x *float32, terms int, coef *float32) float32) func(dst, x, coef []float32) float32 {
-	return func(dst, x, coef []float32) float32 {
+func polyRows(f func(rows, n int, dst, x *float32, rs, terms int, coef, sum *float32)) func(dst, x []float32, rs, n int, coef, sum []float32) {
+	return func(dst, x []float32, rs, n int, coef, sum []float32) {
 		if len(coef) == 0 {
 			panic(errCoef)
 		}
-		n := len(dst)
-		return f(n, at(dst, n), at(x, n), len(coef), at(coef, len(coef)))
+		if rows := len(sum); rows > 0 {
+			all := (rows-1)*rs + n
+			f(rows, n, at(dst, all), at(x, all), rs, len(coef), at(coef, len(coef)), at(sum, rows))
+		}
+	}
+}
+
+func mulRows(f func(rows, n int, dst, x *float32, rs int, a *float32)) func(dst, x []float32, rs, n int, a []float32) {
+	return func(dst, x []float32, rs, n int, a []float32) {
+		if rows := len(a); rows > 0 {
+			all := (rows-1)*rs + n
+			f(rows, n, at(dst, all), at(x, all), rs, at(a, rows))
+		}
 	}
 }
 

@@ -708,125 +708,139 @@ GLOBL constff800000AVX2<>(SB), RODATA|NOPTR, $4
 DATA const7fffffffAVX2<>+0(SB)/4, $0x7fffffff
 GLOBL const7fffffffAVX2<>(SB), RODATA|NOPTR, $4
 
-// func polyAVX2(n int, dst *float32, x *float32, terms int, coef *float32) float32
-// Requires: AVX, AVX2, FMA3, SSE
-TEXT ·polyAVX2(SB), NOSPLIT, $0-44
-	MOVQ  n+0(FP), AX
-	MOVQ  dst+8(FP), CX
-	MOVQ  x+16(FP), DX
-	MOVQ  terms+24(FP), BX
-	MOVQ  coef+32(FP), SI
-	DECQ  BX
+// func polyRowsAVX2(rows int, n int, dst *float32, x *float32, rs int, terms int, coef *float32, sum *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·polyRowsAVX2(SB), NOSPLIT, $0-64
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ x+24(FP), DX
+	MOVQ rs+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ terms+40(FP), SI
+	MOVQ coef+48(FP), DI
+	MOVQ sum+56(FP), R8
+	DECQ SI
+
+row40:
+	MOVQ  n+8(FP), R9
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
-	VPXOR Y2, Y2, Y2
-	VPXOR Y3, Y3, Y3
-	XORQ  DI, DI
+	XORQ  R10, R10
 
-loop42:
-	CMPQ         AX, $+32
-	JLT          single41
-	MOVQ         BX, R8
-	VBROADCASTSS (SI)(R8*4), Y4
-	VMOVUPS      (DX)(DI*4), Y5
-	VMOVUPS      32(DX)(DI*4), Y6
-	VMOVAPS      Y4, Y7
-	VMOVAPS      Y4, Y8
-	VMOVUPS      64(DX)(DI*4), Y9
-	VMOVUPS      96(DX)(DI*4), Y10
-	VMOVAPS      Y4, Y11
-	VMOVAPS      Y4, Y4
-	TESTQ        R8, R8
-	JZ           done44
+loop43:
+	CMPQ         R9, $+64
+	JLT          single42
+	MOVQ         SI, R11
+	VBROADCASTSS (DI)(R11*4), Y2
+	VMOVAPS      Y2, Y3
+	VMOVAPS      Y2, Y4
+	VMOVAPS      Y2, Y5
+	VMOVAPS      Y2, Y6
+	VMOVAPS      Y2, Y7
+	VMOVAPS      Y2, Y8
+	VMOVAPS      Y2, Y9
+	VMOVAPS      Y2, Y2
+	TESTQ        R11, R11
+	JZ           done45
 
-power43:
-	DECQ         R8
-	VBROADCASTSS (SI)(R8*4), Y12
-	VFMADD213PS  Y12, Y5, Y7
-	VFMADD213PS  Y12, Y6, Y8
-	VFMADD213PS  Y12, Y9, Y11
-	VFMADD213PS  Y12, Y10, Y4
-	TESTQ        R8, R8
-	JNZ          power43
+power44:
+	DECQ         R11
+	VBROADCASTSS (DI)(R11*4), Y10
+	VFMADD132PS  (DX)(R10*4), Y10, Y3
+	VFMADD132PS  32(DX)(R10*4), Y10, Y4
+	VFMADD132PS  64(DX)(R10*4), Y10, Y5
+	VFMADD132PS  96(DX)(R10*4), Y10, Y6
+	VFMADD132PS  128(DX)(R10*4), Y10, Y7
+	VFMADD132PS  160(DX)(R10*4), Y10, Y8
+	VFMADD132PS  192(DX)(R10*4), Y10, Y9
+	VFMADD132PS  224(DX)(R10*4), Y10, Y2
+	TESTQ        R11, R11
+	JNZ          power44
 
-done44:
-	VMOVUPS Y7, (CX)(DI*4)
-	VMOVUPS Y8, 32(CX)(DI*4)
-	VADDPS  Y7, Y0, Y0
-	VADDPS  Y8, Y1, Y1
-	VMOVUPS Y11, 64(CX)(DI*4)
-	VMOVUPS Y4, 96(CX)(DI*4)
-	VADDPS  Y11, Y2, Y2
-	VADDPS  Y4, Y3, Y3
-	ADDQ    $+32, DI
-	SUBQ    $+32, AX
-	JMP     loop42
-
-single41:
-loop45:
-	CMPQ         AX, $+16
-	JLT          part40
-	MOVQ         BX, R8
-	VBROADCASTSS (SI)(R8*4), Y4
-	VMOVUPS      (DX)(DI*4), Y5
-	VMOVUPS      32(DX)(DI*4), Y6
-	VMOVAPS      Y4, Y7
-	VMOVAPS      Y4, Y4
-	TESTQ        R8, R8
-	JZ           done47
-
-power46:
-	DECQ         R8
-	VBROADCASTSS (SI)(R8*4), Y8
-	VFMADD213PS  Y8, Y5, Y7
-	VFMADD213PS  Y8, Y6, Y4
-	TESTQ        R8, R8
-	JNZ          power46
-
-done47:
-	VMOVUPS Y7, (CX)(DI*4)
-	VMOVUPS Y4, 32(CX)(DI*4)
-	VADDPS  Y7, Y0, Y0
+done45:
+	VMOVUPS Y3, (CX)(R10*4)
+	VMOVUPS Y4, 32(CX)(R10*4)
+	VMOVUPS Y5, 64(CX)(R10*4)
+	VMOVUPS Y6, 96(CX)(R10*4)
+	VMOVUPS Y7, 128(CX)(R10*4)
+	VMOVUPS Y8, 160(CX)(R10*4)
+	VMOVUPS Y9, 192(CX)(R10*4)
+	VMOVUPS Y2, 224(CX)(R10*4)
+	VADDPS  Y7, Y3, Y3
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y2, Y6, Y6
+	VADDPS  Y5, Y3, Y3
+	VADDPS  Y6, Y4, Y4
+	VADDPS  Y3, Y0, Y0
 	VADDPS  Y4, Y1, Y1
-	ADDQ    $+16, DI
-	SUBQ    $+16, AX
-	JMP     loop45
+	ADDQ    $+64, R10
+	SUBQ    $+64, R9
+	JMP     loop43
 
-part40:
-	TESTQ        AX, AX
+single42:
+loop46:
+	CMPQ         R9, $+16
+	JLT          part41
+	MOVQ         SI, R11
+	VBROADCASTSS (DI)(R11*4), Y2
+	VMOVAPS      Y2, Y3
+	VMOVAPS      Y2, Y2
+	VMOVUPS      (DX)(R10*4), Y4
+	VMOVUPS      32(DX)(R10*4), Y5
+	TESTQ        R11, R11
 	JZ           done48
-	LEAQ         masksAVX2<>+0(SB), R8
-	NEGQ         AX
-	VMOVUPS      64(R8)(AX*4), Y4
-	VMOVUPS      96(R8)(AX*4), Y5
-	MOVQ         BX, AX
-	VBROADCASTSS (SI)(AX*4), Y6
-	VMASKMOVPS   (DX)(DI*4), Y4, Y7
-	VMASKMOVPS   32(DX)(DI*4), Y5, Y8
-	VMOVAPS      Y6, Y9
-	VMOVAPS      Y6, Y6
-	TESTQ        AX, AX
-	JZ           done50
 
-power49:
-	DECQ         AX
-	VBROADCASTSS (SI)(AX*4), Y10
-	VFMADD213PS  Y10, Y7, Y9
-	VFMADD213PS  Y10, Y8, Y6
-	TESTQ        AX, AX
-	JNZ          power49
-
-done50:
-	VMASKMOVPS Y9, Y4, (CX)(DI*4)
-	VMASKMOVPS Y6, Y5, 32(CX)(DI*4)
-	VANDPS     Y9, Y4, Y4
-	VANDPS     Y6, Y5, Y5
-	VADDPS     Y4, Y0, Y0
-	VADDPS     Y5, Y1, Y1
+power47:
+	DECQ         R11
+	VBROADCASTSS (DI)(R11*4), Y6
+	VFMADD213PS  Y6, Y4, Y3
+	VFMADD213PS  Y6, Y5, Y2
+	TESTQ        R11, R11
+	JNZ          power47
 
 done48:
-	VADDPS       Y2, Y0, Y0
-	VADDPS       Y3, Y1, Y1
+	VMOVUPS Y3, (CX)(R10*4)
+	VMOVUPS Y2, 32(CX)(R10*4)
+	VADDPS  Y3, Y0, Y0
+	VADDPS  Y2, Y1, Y1
+	ADDQ    $+16, R10
+	SUBQ    $+16, R9
+	JMP     loop46
+
+part41:
+	TESTQ        R9, R9
+	JZ           done49
+	LEAQ         masksAVX2<>+0(SB), R11
+	NEGQ         R9
+	VMOVUPS      64(R11)(R9*4), Y2
+	VMOVUPS      96(R11)(R9*4), Y3
+	MOVQ         SI, R9
+	VBROADCASTSS (DI)(R9*4), Y4
+	VMOVAPS      Y4, Y5
+	VMOVAPS      Y4, Y4
+	VMASKMOVPS   (DX)(R10*4), Y2, Y6
+	VMASKMOVPS   32(DX)(R10*4), Y3, Y7
+	TESTQ        R9, R9
+	JZ           done51
+
+power50:
+	DECQ         R9
+	VBROADCASTSS (DI)(R9*4), Y8
+	VFMADD213PS  Y8, Y6, Y5
+	VFMADD213PS  Y8, Y7, Y4
+	TESTQ        R9, R9
+	JNZ          power50
+
+done51:
+	VMASKMOVPS Y5, Y2, (CX)(R10*4)
+	VMASKMOVPS Y4, Y3, 32(CX)(R10*4)
+	VANDPS     Y5, Y2, Y2
+	VANDPS     Y4, Y3, Y3
+	VADDPS     Y2, Y0, Y0
+	VADDPS     Y3, Y1, Y1
+
+done49:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -834,8 +848,121 @@ done48:
 	VADDPS       X0, X1, X1
 	VPERMILPS    $0xb1, X1, X0
 	VADDPS       X0, X1, X1
+	VADDSS       (R8), X1, X1
+	VMOVSS       X1, (R8)
+	ADDQ         BX, CX
+	ADDQ         BX, DX
+	ADDQ         $0x04, R8
+	DECQ         AX
+	JNZ          row40
 	VZEROUPPER
-	MOVSS        X1, ret+40(FP)
+	RET
+
+// func mulRowsAVX2(rows int, n int, dst *float32, x *float32, rs int, a *float32)
+// Requires: AVX
+TEXT ·mulRowsAVX2(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ x+24(FP), DX
+	MOVQ rs+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ a+40(FP), SI
+
+row52:
+	MOVQ         n+8(FP), DI
+	VBROADCASTSS (SI), Y0
+	XORQ         R8, R8
+
+loop55:
+	CMPQ    DI, $+64
+	JLT     single54
+	VMOVUPS (CX)(R8*4), Y1
+	VMOVUPS 32(CX)(R8*4), Y2
+	VADDPS  Y0, Y1, Y1
+	VADDPS  Y0, Y2, Y2
+	VMOVUPS (DX)(R8*4), Y3
+	VMOVUPS 32(DX)(R8*4), Y4
+	VMULPS  Y3, Y1, Y1
+	VMULPS  Y4, Y2, Y2
+	VMOVUPS Y1, (CX)(R8*4)
+	VMOVUPS Y2, 32(CX)(R8*4)
+	VMOVUPS 64(CX)(R8*4), Y1
+	VMOVUPS 96(CX)(R8*4), Y2
+	VADDPS  Y0, Y1, Y1
+	VADDPS  Y0, Y2, Y2
+	VMOVUPS 64(DX)(R8*4), Y3
+	VMOVUPS 96(DX)(R8*4), Y4
+	VMULPS  Y3, Y1, Y1
+	VMULPS  Y4, Y2, Y2
+	VMOVUPS Y1, 64(CX)(R8*4)
+	VMOVUPS Y2, 96(CX)(R8*4)
+	VMOVUPS 128(CX)(R8*4), Y1
+	VMOVUPS 160(CX)(R8*4), Y2
+	VADDPS  Y0, Y1, Y1
+	VADDPS  Y0, Y2, Y2
+	VMOVUPS 128(DX)(R8*4), Y3
+	VMOVUPS 160(DX)(R8*4), Y4
+	VMULPS  Y3, Y1, Y1
+	VMULPS  Y4, Y2, Y2
+	VMOVUPS Y1, 128(CX)(R8*4)
+	VMOVUPS Y2, 160(CX)(R8*4)
+	VMOVUPS 192(CX)(R8*4), Y1
+	VMOVUPS 224(CX)(R8*4), Y2
+	VADDPS  Y0, Y1, Y1
+	VADDPS  Y0, Y2, Y2
+	VMOVUPS 192(DX)(R8*4), Y3
+	VMOVUPS 224(DX)(R8*4), Y4
+	VMULPS  Y3, Y1, Y1
+	VMULPS  Y4, Y2, Y2
+	VMOVUPS Y1, 192(CX)(R8*4)
+	VMOVUPS Y2, 224(CX)(R8*4)
+	ADDQ    $+64, R8
+	SUBQ    $+64, DI
+	JMP     loop55
+
+single54:
+loop56:
+	CMPQ    DI, $+16
+	JLT     part53
+	VMOVUPS (CX)(R8*4), Y1
+	VMOVUPS 32(CX)(R8*4), Y2
+	VADDPS  Y0, Y1, Y1
+	VADDPS  Y0, Y2, Y2
+	VMOVUPS (DX)(R8*4), Y3
+	VMOVUPS 32(DX)(R8*4), Y4
+	VMULPS  Y3, Y1, Y1
+	VMULPS  Y4, Y2, Y2
+	VMOVUPS Y1, (CX)(R8*4)
+	VMOVUPS Y2, 32(CX)(R8*4)
+	ADDQ    $+16, R8
+	SUBQ    $+16, DI
+	JMP     loop56
+
+part53:
+	TESTQ      DI, DI
+	JZ         done57
+	LEAQ       masksAVX2<>+0(SB), R9
+	NEGQ       DI
+	VMOVUPS    64(R9)(DI*4), Y1
+	VMOVUPS    96(R9)(DI*4), Y2
+	VMASKMOVPS (CX)(R8*4), Y1, Y3
+	VMASKMOVPS 32(CX)(R8*4), Y2, Y4
+	VADDPS     Y0, Y3, Y3
+	VADDPS     Y0, Y4, Y0
+	VMASKMOVPS (DX)(R8*4), Y1, Y4
+	VMASKMOVPS 32(DX)(R8*4), Y2, Y5
+	VMULPS     Y4, Y3, Y3
+	VMULPS     Y5, Y0, Y0
+	VMASKMOVPS Y3, Y1, (CX)(R8*4)
+	VMASKMOVPS Y0, Y2, 32(CX)(R8*4)
+
+done57:
+	ADDQ BX, CX
+	ADDQ BX, DX
+	ADDQ $0x04, SI
+	DECQ AX
+	JNZ  row52
+	VZEROUPPER
 	RET
 
 // func expAVX2(n int, dst *float32, x *float32, shift float32) float32
@@ -848,9 +975,9 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-36
 	VPXOR Y1, Y1, Y1
 	XORQ  BX, BX
 
-loop52:
+loop59:
 	CMPQ         AX, $+16
-	JLT          part51
+	JLT          part58
 	VMOVUPS      (DX)(BX*4), Y2
 	VMOVUPS      32(DX)(BX*4), Y3
 	VBROADCASTSS shift+24(FP), Y4
@@ -917,11 +1044,11 @@ loop52:
 	VADDPS       Y6, Y1, Y1
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop52
+	JMP          loop59
 
-part51:
+part58:
 	TESTQ        AX, AX
-	JZ           done53
+	JZ           done60
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y2
@@ -993,7 +1120,7 @@ part51:
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 
-done53:
+done60:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1054,16 +1181,16 @@ TEXT ·expRowsAVX2(SB), NOSPLIT, $0-48
 	MOVQ shift+32(FP), BX
 	MOVQ sum+40(FP), SI
 
-row54:
+row61:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Y0
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
 	XORQ         R8, R8
 
-loop57:
+loop64:
 	CMPQ         DI, $+32
-	JLT          single56
+	JLT          single63
 	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1143,12 +1270,12 @@ loop57:
 	VADDPS       Y13, Y2, Y2
 	ADDQ         $+32, R8
 	SUBQ         $+32, DI
-	JMP          loop57
+	JMP          loop64
 
-single56:
-loop58:
+single63:
+loop65:
 	CMPQ         DI, $+16
-	JLT          part55
+	JLT          part62
 	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1194,11 +1321,11 @@ loop58:
 	VADDPS       Y7, Y2, Y2
 	ADDQ         $+16, R8
 	SUBQ         $+16, DI
-	JMP          loop58
+	JMP          loop65
 
-part55:
+part62:
 	TESTQ        DI, DI
-	JZ           done59
+	JZ           done66
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         DI
 	VMOVUPS      64(R9)(DI*4), Y3
@@ -1249,7 +1376,7 @@ part55:
 	VADDPS       Y0, Y1, Y1
 	VADDPS       Y3, Y2, Y2
 
-done59:
+done66:
 	VADDPS       Y2, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1263,7 +1390,7 @@ done59:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, SI
 	DECQ         AX
-	JNZ          row54
+	JNZ          row61
 	VZEROUPPER
 	RET
 
@@ -1296,9 +1423,9 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop61:
+loop68:
 	CMPQ         AX, $+16
-	JLT          part60
+	JLT          part67
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -1373,11 +1500,11 @@ loop61:
 	VMOVUPS      Y1, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop61
+	JMP          loop68
 
-part60:
+part67:
 	TESTQ        AX, AX
-	JZ           done62
+	JZ           done69
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -1455,7 +1582,7 @@ part60:
 	VMASKMOVPS   Y2, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(BX*4)
 
-done62:
+done69:
 	VZEROUPPER
 	RET
 
@@ -1474,9 +1601,9 @@ TEXT ·geluGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop64:
+loop71:
 	CMPQ         AX, $+16
-	JLT          part63
+	JLT          part70
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const41200000AVX2<>+0(SB), Y2
@@ -1578,11 +1705,11 @@ loop64:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop64
+	JMP          loop71
 
-part63:
+part70:
 	TESTQ        AX, AX
-	JZ           done65
+	JZ           done72
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -1687,7 +1814,7 @@ part63:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done65:
+done72:
 	VZEROUPPER
 	RET
 
@@ -1711,9 +1838,9 @@ TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop67:
+loop74:
 	CMPQ         AX, $+16
-	JLT          part66
+	JLT          part73
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -1785,11 +1912,11 @@ loop67:
 	VMOVUPS      Y4, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop67
+	JMP          loop74
 
-part66:
+part73:
 	TESTQ        AX, AX
-	JZ           done68
+	JZ           done75
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -1864,7 +1991,7 @@ part66:
 	VMASKMOVPS   Y7, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y6, Y1, 32(CX)(BX*4)
 
-done68:
+done75:
 	VZEROUPPER
 	RET
 
@@ -1880,9 +2007,9 @@ TEXT ·eluPlusOneGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop70:
+loop77:
 	CMPQ         AX, $+16
-	JLT          part69
+	JLT          part76
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -1951,11 +2078,11 @@ loop70:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop70
+	JMP          loop77
 
-part69:
+part76:
 	TESTQ        AX, AX
-	JZ           done71
+	JZ           done78
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2027,7 +2154,7 @@ part69:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done71:
+done78:
 	VZEROUPPER
 	RET
 
@@ -2043,9 +2170,9 @@ TEXT ·varianceAVX2(SB), NOSPLIT, $0-28
 	VPXOR        Y4, Y4, Y4
 	XORQ         DX, DX
 
-loop74:
+loop81:
 	CMPQ        AX, $+32
-	JLT         single73
+	JLT         single80
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -2060,12 +2187,12 @@ loop74:
 	VFMADD231PS Y6, Y6, Y4
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop74
+	JMP         loop81
 
-single73:
-loop75:
+single80:
+loop82:
 	CMPQ        AX, $+16
-	JLT         part72
+	JLT         part79
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -2074,11 +2201,11 @@ loop75:
 	VFMADD231PS Y6, Y6, Y2
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop75
+	JMP         loop82
 
-part72:
+part79:
 	TESTQ       AX, AX
-	JZ          done76
+	JZ          done83
 	LEAQ        masksAVX2<>+0(SB), BX
 	NEGQ        AX
 	VMOVUPS     64(BX)(AX*4), Y5
@@ -2092,7 +2219,7 @@ part72:
 	VFMADD231PS Y5, Y5, Y1
 	VFMADD231PS Y0, Y0, Y2
 
-done76:
+done83:
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y0
@@ -2117,9 +2244,9 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Y1
 	XORQ         SI, SI
 
-loop79:
+loop86:
 	CMPQ    AX, $+32
-	JLT     single78
+	JLT     single85
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -2146,12 +2273,12 @@ loop79:
 	VMOVUPS Y3, 96(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop79
+	JMP     loop86
 
-single78:
-loop80:
+single85:
+loop87:
 	CMPQ    AX, $+16
-	JLT     part77
+	JLT     part84
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -2166,11 +2293,11 @@ loop80:
 	VMOVUPS Y3, 32(CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop80
+	JMP     loop87
 
-part77:
+part84:
 	TESTQ      AX, AX
-	JZ         done81
+	JZ         done88
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y2
@@ -2188,7 +2315,7 @@ part77:
 	VMASKMOVPS Y1, Y2, (CX)(SI*4)
 	VMASKMOVPS Y0, Y3, 32(CX)(SI*4)
 
-done81:
+done88:
 	VZEROUPPER
 	RET
 
@@ -2204,9 +2331,9 @@ TEXT ·normalizeBiasAVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Y1
 	XORQ         DI, DI
 
-loop84:
+loop91:
 	CMPQ        AX, $+32
-	JLT         single83
+	JLT         single90
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -2237,12 +2364,12 @@ loop84:
 	VMOVUPS     Y3, 96(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop84
+	JMP         loop91
 
-single83:
-loop85:
+single90:
+loop92:
 	CMPQ        AX, $+16
-	JLT         part82
+	JLT         part89
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -2259,11 +2386,11 @@ loop85:
 	VMOVUPS     Y3, 32(CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop85
+	JMP         loop92
 
-part82:
+part89:
 	TESTQ       AX, AX
-	JZ          done86
+	JZ          done93
 	LEAQ        masksAVX2<>+0(SB), R8
 	NEGQ        AX
 	VMOVUPS     64(R8)(AX*4), Y2
@@ -2283,7 +2410,7 @@ part82:
 	VMASKMOVPS  Y4, Y2, (CX)(DI*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(DI*4)
 
-done86:
+done93:
 	VZEROUPPER
 	RET
 
@@ -2300,9 +2427,9 @@ TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
 	VPXOR Y3, Y3, Y3
 	XORQ  SI, SI
 
-loop88:
+loop95:
 	CMPQ         AX, $+16
-	JLT          part87
+	JLT          part94
 	VMOVUPS      (DX)(SI*4), Y4
 	VMOVUPS      32(DX)(SI*4), Y5
 	VBROADCASTSS mean+32(FP), Y6
@@ -2323,11 +2450,11 @@ loop88:
 	VFMADD231PS  Y5, Y7, Y3
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop88
+	JMP          loop95
 
-part87:
+part94:
 	TESTQ        AX, AX
-	JZ           done89
+	JZ           done96
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y4
@@ -2353,7 +2480,7 @@ part87:
 	VFMADD231PS  Y4, Y8, Y2
 	VFMADD231PS  Y5, Y9, Y3
 
-done89:
+done96:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -2383,9 +2510,9 @@ TEXT ·normGradAVX2(SB), NOSPLIT, $0-56
 	MOVQ dx+8(FP), SI
 	XORQ DI, DI
 
-loop91:
+loop98:
 	CMPQ         AX, $+16
-	JLT          part90
+	JLT          part97
 	VMOVUPS      (DX)(DI*4), Y0
 	VMOVUPS      32(DX)(DI*4), Y1
 	VBROADCASTSS mean+40(FP), Y2
@@ -2413,11 +2540,11 @@ loop91:
 	VMOVUPS      Y0, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop91
+	JMP          loop98
 
-part90:
+part97:
 	TESTQ        AX, AX
-	JZ           done92
+	JZ           done99
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -2448,7 +2575,7 @@ part90:
 	VMASKMOVPS   Y3, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y2, Y1, 32(SI)(DI*4)
 
-done92:
+done99:
 	VZEROUPPER
 	RET
 
@@ -2461,9 +2588,9 @@ TEXT ·gainGradAVX2(SB), NOSPLIT, $0-40
 	MOVQ dgain+8(FP), BX
 	XORQ SI, SI
 
-loop94:
+loop101:
 	CMPQ         AX, $+16
-	JLT          part93
+	JLT          part100
 	VMOVUPS      (DX)(SI*4), Y0
 	VMOVUPS      32(DX)(SI*4), Y1
 	VBROADCASTSS mean+32(FP), Y2
@@ -2482,11 +2609,11 @@ loop94:
 	VMOVUPS      Y3, 32(BX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop94
+	JMP          loop101
 
-part93:
+part100:
 	TESTQ        AX, AX
-	JZ           done95
+	JZ           done102
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2508,7 +2635,7 @@ part93:
 	VMASKMOVPS   Y4, Y0, (BX)(SI*4)
 	VMASKMOVPS   Y5, Y1, 32(BX)(SI*4)
 
-done95:
+done102:
 	VZEROUPPER
 	RET
 
@@ -2523,9 +2650,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop97:
+loop104:
 	CMPQ         AX, $+16
-	JLT          part96
+	JLT          part103
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -2584,11 +2711,11 @@ loop97:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop97
+	JMP          loop104
 
-part96:
+part103:
 	TESTQ        AX, AX
-	JZ           done98
+	JZ           done105
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -2650,7 +2777,7 @@ part96:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done98:
+done105:
 	VZEROUPPER
 	RET
 
@@ -2669,9 +2796,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop101:
+loop108:
 	CMPQ    AX, $+64
-	JLT     single100
+	JLT     single107
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -2685,7 +2812,7 @@ loop101:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row102:
+row109:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -2723,15 +2850,15 @@ row102:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row102
+	JNZ          row109
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop101
+	JMP          loop108
 
-single100:
-loop103:
+single107:
+loop110:
 	CMPQ    AX, $+16
-	JLT     part99
+	JLT     part106
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -2739,7 +2866,7 @@ loop103:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row104:
+row111:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -2753,14 +2880,14 @@ row104:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row104
+	JNZ          row111
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop103
+	JMP          loop110
 
-part99:
+part106:
 	TESTQ      AX, AX
-	JZ         done105
+	JZ         done112
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -2771,7 +2898,7 @@ part99:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row106:
+row113:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -2785,9 +2912,9 @@ row106:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row106
+	JNZ          row113
 
-done105:
+done112:
 	VZEROUPPER
 	RET
 
@@ -2802,7 +2929,7 @@ TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run107:
+run114:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -2815,9 +2942,9 @@ run107:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows110:
+rows117:
 	CMPQ  16(SP), $0x04
-	JLT   rest108
+	JLT   rest115
 	LEAQ  (AX)(CX*1), DX
 	LEAQ  (DX)(CX*1), DI
 	LEAQ  (DI)(CX*1), R8
@@ -2836,9 +2963,9 @@ rows110:
 	MOVQ  n+0(FP), R13
 	XORQ  R14, R14
 
-loop112:
+loop119:
 	CMPQ        R13, $+16
-	JLT         part111
+	JLT         part118
 	VMOVUPS     (BX)(R14*4), Y8
 	VMOVUPS     32(BX)(R14*4), Y9
 	VMOVUPS     (SI)(R14*4), Y10
@@ -2883,11 +3010,11 @@ loop112:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop112
+	JMP         loop119
 
-part111:
+part118:
 	TESTQ       R13, R13
-	JZ          done113
+	JZ          done120
 	LEAQ        masksAVX2<>+0(SB), R15
 	NEGQ        R13
 	VMOVUPS     64(R15)(R13*4), Y8
@@ -2935,7 +3062,7 @@ part111:
 	VFMADD231PS Y8, Y12, Y6
 	VFMADD231PS Y9, Y13, Y7
 
-done113:
+done120:
 	MOVQ         sums+64(FP), AX
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
@@ -2952,21 +3079,21 @@ done113:
 	LEAQ         (R8)(CX*1), AX
 	LEAQ         (R11)(CX*1), SI
 	SUBQ         $0x04, 16(SP)
-	JMP          rows110
+	JMP          rows117
 
-rest108:
-rows114:
+rest115:
+rows121:
 	CMPQ  16(SP), $0x01
-	JLT   finished109
+	JLT   finished116
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  y+56(FP), DX
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop116:
+loop123:
 	CMPQ        DI, $+16
-	JLT         part115
+	JLT         part122
 	VMOVUPS     (BX)(R8*4), Y2
 	VMOVUPS     32(BX)(R8*4), Y3
 	VMOVUPS     (SI)(R8*4), Y4
@@ -2981,11 +3108,11 @@ loop116:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop116
+	JMP         loop123
 
-part115:
+part122:
 	TESTQ       DI, DI
-	JZ          done117
+	JZ          done124
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3003,7 +3130,7 @@ part115:
 	VFMADD231PS Y2, Y6, Y0
 	VFMADD231PS Y3, Y7, Y1
 
-done117:
+done124:
 	MOVQ         sums+64(FP), DX
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3016,11 +3143,11 @@ done117:
 	LEAQ         (AX)(CX*1), AX
 	LEAQ         (SI)(CX*1), SI
 	SUBQ         $0x01, 16(SP)
-	JMP          rows114
+	JMP          rows121
 
-finished109:
+finished116:
 	DECQ 8(SP)
-	JNZ  run107
+	JNZ  run114
 	VZEROUPPER
 	RET
 
@@ -3033,9 +3160,9 @@ TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop120:
+loop127:
 	CMPQ    AX, $+32
-	JLT     single119
+	JLT     single126
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3046,7 +3173,7 @@ loop120:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run121:
+run128:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3060,7 +3187,7 @@ run121:
 	VMOVUPS 64(R11)(BX*4), Y6
 	VMOVUPS 96(R11)(BX*4), Y7
 
-row122:
+row129:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (R12)(BX*4), Y10
@@ -3088,21 +3215,21 @@ row122:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row122
+	JNZ          row129
 	DECQ         R10
-	JNZ          run121
+	JNZ          run128
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	VMOVUPS      Y2, 64(DX)(BX*4)
 	VMOVUPS      Y3, 96(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop120
+	JMP          loop127
 
-single119:
-loop123:
+single126:
+loop130:
 	CMPQ    AX, $+16
-	JLT     part118
+	JLT     part125
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3111,7 +3238,7 @@ loop123:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run124:
+run131:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3123,7 +3250,7 @@ run124:
 	VMOVUPS (R11)(BX*4), Y2
 	VMOVUPS 32(R11)(BX*4), Y3
 
-row125:
+row132:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (R12)(BX*4), Y6
@@ -3141,18 +3268,18 @@ row125:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row125
+	JNZ          row132
 	DECQ         R10
-	JNZ          run124
+	JNZ          run131
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop123
+	JMP          loop130
 
-part118:
+part125:
 	TESTQ      AX, AX
-	JZ         done126
+	JZ         done133
 	LEAQ       masksAVX2<>+0(SB), SI
 	NEGQ       AX
 	VMOVUPS    64(SI)(AX*4), Y0
@@ -3165,7 +3292,7 @@ part118:
 	MOVQ       runs+16(FP), R8
 	MOVQ       count+8(FP), R9
 
-run127:
+run134:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+32(FP), R10
@@ -3177,7 +3304,7 @@ run127:
 	VMASKMOVPS (R10)(BX*4), Y0, Y4
 	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
 
-row128:
+row135:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (R11)(BX*4), Y0, Y8
@@ -3195,13 +3322,13 @@ row128:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row128
+	JNZ          row135
 	DECQ         R9
-	JNZ          run127
+	JNZ          run134
 	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
 
-done126:
+done133:
 	VZEROUPPER
 	RET
 
@@ -3214,16 +3341,16 @@ TEXT ·featureGradAVX2(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop131:
+loop138:
 	CMPQ AX, $+32
-	JLT  single130
+	JLT  single137
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run132:
+run139:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3247,7 +3374,7 @@ run132:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
-row133:
+row140:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (SI)(BX*4), Y10
@@ -3292,7 +3419,7 @@ row133:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row133
+	JNZ          row140
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y4, Y0, Y0
@@ -3306,22 +3433,22 @@ row133:
 	VMOVUPS      Y0, 64(R15)(BX*4)
 	VMOVUPS      Y1, 96(R15)(BX*4)
 	DECQ         R10
-	JNZ          run132
+	JNZ          run139
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop131
+	JMP          loop138
 
-single130:
-loop134:
+single137:
+loop141:
 	CMPQ AX, $+16
-	JLT  part129
+	JLT  part136
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run135:
+run142:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3341,7 +3468,7 @@ run135:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-row136:
+row143:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (SI)(BX*4), Y6
@@ -3368,7 +3495,7 @@ row136:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row136
+	JNZ          row143
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y2, Y0, Y0
@@ -3376,14 +3503,14 @@ row136:
 	VMOVUPS      Y0, (R15)(BX*4)
 	VMOVUPS      Y1, 32(R15)(BX*4)
 	DECQ         R10
-	JNZ          run135
+	JNZ          run142
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop134
+	JMP          loop141
 
-part129:
+part136:
 	TESTQ   AX, AX
-	JZ      done137
+	JZ      done144
 	LEAQ    masksAVX2<>+0(SB), SI
 	NEGQ    AX
 	VMOVUPS 64(SI)(AX*4), Y0
@@ -3394,7 +3521,7 @@ part129:
 	MOVQ    runs+16(FP), R8
 	MOVQ    count+8(FP), R9
 
-run138:
+run145:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+48(FP), R10
@@ -3414,7 +3541,7 @@ run138:
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
-row139:
+row146:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (AX)(BX*4), Y0, Y8
@@ -3441,7 +3568,7 @@ row139:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row139
+	JNZ          row146
 	VMASKMOVPS   (R14)(BX*4), Y0, Y2
 	VMASKMOVPS   32(R14)(BX*4), Y1, Y3
 	VADDPS       Y4, Y2, Y2
@@ -3449,9 +3576,9 @@ row139:
 	VMASKMOVPS   Y2, Y0, (R14)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(R14)(BX*4)
 	DECQ         R9
-	JNZ          run138
+	JNZ          run145
 
-done137:
+done144:
 	VZEROUPPER
 	RET
 
@@ -3465,9 +3592,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows142:
+rows149:
 	CMPQ  AX, $0x04
-	JLT   rest140
+	JLT   rest147
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -3482,9 +3609,9 @@ rows142:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop144:
+loop151:
 	CMPQ        R10, $+16
-	JLT         part143
+	JLT         part150
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -3505,11 +3632,11 @@ loop144:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop144
+	JMP         loop151
 
-part143:
+part150:
 	TESTQ       R10, R10
-	JZ          done145
+	JZ          done152
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -3533,7 +3660,7 @@ part143:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done145:
+done152:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -3547,20 +3674,20 @@ done145:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows142
+	JMP          rows149
 
-rest140:
-rows146:
+rest147:
+rows153:
 	CMPQ  AX, $0x01
-	JLT   finished141
+	JLT   finished148
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop148:
+loop155:
 	CMPQ        DI, $+16
-	JLT         part147
+	JLT         part154
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -3569,11 +3696,11 @@ loop148:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop148
+	JMP         loop155
 
-part147:
+part154:
 	TESTQ       DI, DI
-	JZ          done149
+	JZ          done156
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3585,7 +3712,7 @@ part147:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done149:
+done156:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3595,9 +3722,9 @@ done149:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows146
+	JMP          rows153
 
-finished141:
+finished148:
 	VZEROUPPER
 	RET
 
@@ -3611,9 +3738,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop152:
+loop159:
 	CMPQ    AX, $+32
-	JLT     single151
+	JLT     single158
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VMOVUPS 64(DX)(SI*4), Y2
@@ -3625,7 +3752,7 @@ loop152:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row153:
+row160:
 	VMOVUPS      (R8)(SI*4), Y8
 	VMOVUPS      32(R8)(SI*4), Y9
 	VSUBPS       Y0, Y8, Y8
@@ -3640,7 +3767,7 @@ row153:
 	VADDPS       Y9, Y7, Y7
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row153
+	JNZ          row160
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
@@ -3654,7 +3781,7 @@ row153:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row154:
+row161:
 	VMOVUPS      (R8)(SI*4), Y12
 	VMOVUPS      32(R8)(SI*4), Y13
 	VSUBPS       Y0, Y12, Y12
@@ -3677,7 +3804,7 @@ row154:
 	VMOVUPS      Y13, 96(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row154
+	JNZ          row161
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
@@ -3687,7 +3814,7 @@ row154:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row155:
+row162:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y8, Y0, Y0
@@ -3702,15 +3829,15 @@ row155:
 	VMOVUPS Y1, 96(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row155
+	JNZ     row162
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop152
+	JMP     loop159
 
-single151:
-loop156:
+single158:
+loop163:
 	CMPQ    AX, $+16
-	JLT     part150
+	JLT     part157
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -3718,7 +3845,7 @@ loop156:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row157:
+row164:
 	VMOVUPS      (R8)(SI*4), Y4
 	VMOVUPS      32(R8)(SI*4), Y5
 	VSUBPS       Y0, Y4, Y4
@@ -3727,7 +3854,7 @@ row157:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row157
+	JNZ          row164
 	VBROADCASTSS each+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
@@ -3736,7 +3863,7 @@ row157:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row158:
+row165:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -3749,14 +3876,14 @@ row158:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row158
+	JNZ          row165
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row159:
+row166:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y4, Y0, Y0
@@ -3765,14 +3892,14 @@ row159:
 	VMOVUPS Y1, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row159
+	JNZ     row166
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop156
+	JMP     loop163
 
-part150:
+part157:
 	TESTQ      AX, AX
-	JZ         done160
+	JZ         done167
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -3784,7 +3911,7 @@ part150:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row161:
+row168:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y6
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y7
 	VSUBPS       Y2, Y6, Y6
@@ -3793,7 +3920,7 @@ row161:
 	VADDPS       Y7, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row161
+	JNZ          row168
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y4, Y4
 	VMULPS       Y6, Y5, Y5
@@ -3802,7 +3929,7 @@ row161:
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row162:
+row169:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -3815,14 +3942,14 @@ row162:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row162
+	JNZ          row169
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y6
 	VMULPS       Y2, Y7, Y7
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row163:
+row170:
 	VMASKMOVPS (CX)(SI*4), Y0, Y2
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
 	VSUBPS     Y6, Y2, Y2
@@ -3831,9 +3958,9 @@ row163:
 	VMASKMOVPS Y3, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row163
+	JNZ        row170
 
-done160:
+done167:
 	VZEROUPPER
 	RET
 
@@ -3847,9 +3974,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop165:
+loop172:
 	CMPQ         AX, $+16
-	JLT          part164
+	JLT          part171
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -3862,7 +3989,7 @@ loop165:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row166:
+row173:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -3878,7 +4005,7 @@ row166:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row166
+	JNZ          row173
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -3908,7 +4035,7 @@ row166:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row167:
+row174:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -3917,14 +4044,14 @@ row167:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row167
+	JNZ     row174
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop165
+	JMP     loop172
 
-part164:
+part171:
 	TESTQ        AX, AX
-	JZ           done168
+	JZ           done175
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -3941,7 +4068,7 @@ part164:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row169:
+row176:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -3957,7 +4084,7 @@ row169:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row169
+	JNZ          row176
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -3987,7 +4114,7 @@ row169:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row170:
+row177:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -3996,9 +4123,9 @@ row170:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row170
+	JNZ        row177
 
-done168:
+done175:
 	VZEROUPPER
 	RET
 
@@ -4016,9 +4143,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop172:
+loop179:
 	CMPQ         AX, $+16
-	JLT          part171
+	JLT          part178
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -4031,7 +4158,7 @@ loop172:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row173:
+row180:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -4047,7 +4174,7 @@ row173:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row173
+	JNZ          row180
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -4060,7 +4187,7 @@ row173:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row174:
+row181:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -4084,7 +4211,7 @@ row174:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row174
+	JNZ          row181
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -4135,7 +4262,7 @@ row174:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row175:
+row182:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -4149,14 +4276,14 @@ row175:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row175
+	JNZ          row182
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop172
+	JMP          loop179
 
-part171:
+part178:
 	TESTQ        AX, AX
-	JZ           done176
+	JZ           done183
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -4173,7 +4300,7 @@ part171:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row177:
+row184:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -4189,7 +4316,7 @@ row177:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row177
+	JNZ          row184
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -4202,7 +4329,7 @@ row177:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row178:
+row185:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -4226,7 +4353,7 @@ row178:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row178
+	JNZ          row185
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -4277,7 +4404,7 @@ row178:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row179:
+row186:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -4291,9 +4418,9 @@ row179:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row179
+	JNZ          row186
 
-done176:
+done183:
 	VZEROUPPER
 	RET
 
@@ -4310,9 +4437,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop182:
+loop189:
 	CMPQ         AX, $+32
-	JLT          single181
+	JLT          single188
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -4334,7 +4461,7 @@ loop182:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row183:
+row190:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -4349,15 +4476,15 @@ row183:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row183
+	JNZ     row190
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop182
+	JMP     loop189
 
-single181:
-loop184:
+single188:
+loop191:
 	CMPQ         AX, $+16
-	JLT          part180
+	JLT          part187
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -4370,7 +4497,7 @@ loop184:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row185:
+row192:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -4379,14 +4506,14 @@ row185:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row185
+	JNZ     row192
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop184
+	JMP     loop191
 
-part180:
+part187:
 	TESTQ        AX, AX
-	JZ           done186
+	JZ           done193
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -4403,7 +4530,7 @@ part180:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row187:
+row194:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -4412,9 +4539,9 @@ row187:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row187
+	JNZ        row194
 
-done186:
+done193:
 	VZEROUPPER
 	RET
 
@@ -4431,9 +4558,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop190:
+loop197:
 	CMPQ  AX, $+32
-	JLT   single189
+	JLT   single196
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -4441,7 +4568,7 @@ loop190:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row191:
+row198:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -4452,7 +4579,7 @@ row191:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row191
+	JNZ          row198
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -4465,25 +4592,25 @@ row191:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop190
+	JMP          loop197
 
-single189:
-loop192:
+single196:
+loop199:
 	CMPQ  AX, $+16
-	JLT   part188
+	JLT   part195
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row193:
+row200:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row193
+	JNZ          row200
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -4491,11 +4618,11 @@ row193:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop192
+	JMP          loop199
 
-part188:
+part195:
 	TESTQ   AX, AX
-	JZ      done194
+	JZ      done201
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -4505,21 +4632,21 @@ part188:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row195:
+row202:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row195
+	JNZ          row202
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done194:
+done201:
 	VZEROUPPER
 	RET
 
@@ -4538,16 +4665,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop197:
+loop204:
 	CMPQ AX, $+16
-	JLT  part196
+	JLT  part203
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row198:
+row205:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -4573,14 +4700,14 @@ row198:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row198
+	JNZ          row205
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop197
+	JMP          loop204
 
-part196:
+part203:
 	TESTQ   AX, AX
-	JZ      done199
+	JZ      done206
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -4591,7 +4718,7 @@ part196:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row200:
+row207:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -4617,9 +4744,9 @@ row200:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row200
+	JNZ          row207
 
-done199:
+done206:
 	VZEROUPPER
 	RET
 
@@ -4645,7 +4772,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block201:
+block208:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -4693,6 +4820,6 @@ block201:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block201
+	JNZ         block208
 	VZEROUPPER
 	RET

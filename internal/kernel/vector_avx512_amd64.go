@@ -44,10 +44,15 @@ func sumAVX512(n int, x *float32) float32
 //go:noescape
 func maxAVX512(n int, x *float32) float32
 
-// polyAVX512 sets dst = Σ_l coef[l]·x^l for terms > 0 coefficients and returns Σ dst.
+// polyRowsAVX512 sets n numbers of each row of dst to Σ_l coef[l]·x^l for terms > 0 coefficients and adds their sum to sum.
 //
 //go:noescape
-func polyAVX512(n int, dst *float32, x *float32, terms int, coef *float32) float32
+func polyRowsAVX512(rows int, n int, dst *float32, x *float32, rs int, terms int, coef *float32, sum *float32)
+
+// mulRowsAVX512 sets n numbers of each row dst = (dst + a)∘x.
+//
+//go:noescape
+func mulRowsAVX512(rows int, n int, dst *float32, x *float32, rs int, a *float32)
 
 // expAVX512 sets dst = exp(x - shift) and returns Σ dst.
 //

@@ -495,110 +495,202 @@ GLOBL constff800000AVX512<>(SB), RODATA|NOPTR, $4
 DATA const7fffffffAVX512<>+0(SB)/4, $0x7fffffff
 GLOBL const7fffffffAVX512<>(SB), RODATA|NOPTR, $4
 
-// func polyAVX512(n int, dst *float32, x *float32, terms int, coef *float32) float32
-// Requires: AVX, AVX512F, BMI2, SSE
-TEXT ·polyAVX512(SB), NOSPLIT, $0-44
-	MOVQ   n+0(FP), AX
-	MOVQ   dst+8(FP), CX
-	MOVQ   x+16(FP), DX
-	MOVQ   terms+24(FP), BX
-	MOVQ   coef+32(FP), SI
-	DECQ   BX
+// func polyRowsAVX512(rows int, n int, dst *float32, x *float32, rs int, terms int, coef *float32, sum *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·polyRowsAVX512(SB), NOSPLIT, $0-64
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ x+24(FP), DX
+	MOVQ rs+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ terms+40(FP), SI
+	MOVQ coef+48(FP), DI
+	MOVQ sum+56(FP), R8
+	DECQ SI
+
+row40:
+	MOVQ   n+8(FP), R9
 	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	XORQ   DI, DI
+	XORQ   R10, R10
 
-loop42:
-	CMPQ         AX, $+32
-	JLT          single41
-	MOVQ         BX, R8
-	VBROADCASTSS (SI)(R8*4), Z2
-	VMOVUPS      (DX)(DI*4), Z3
-	VMOVAPS      Z2, Z4
-	VMOVUPS      64(DX)(DI*4), Z5
-	VMOVAPS      Z2, Z2
-	TESTQ        R8, R8
-	JZ           done44
+loop43:
+	CMPQ         R9, $+64
+	JLT          single42
+	MOVQ         SI, R11
+	VBROADCASTSS (DI)(R11*4), Z1
+	VMOVAPS      Z1, Z2
+	VMOVAPS      Z1, Z3
+	VMOVAPS      Z1, Z4
+	VMOVAPS      Z1, Z1
+	TESTQ        R11, R11
+	JZ           done45
 
-power43:
-	DECQ         R8
-	VBROADCASTSS (SI)(R8*4), Z6
-	VFMADD213PS  Z6, Z3, Z4
-	VFMADD213PS  Z6, Z5, Z2
-	TESTQ        R8, R8
-	JNZ          power43
+power44:
+	DECQ         R11
+	VBROADCASTSS (DI)(R11*4), Z5
+	VFMADD132PS  (DX)(R10*4), Z5, Z2
+	VFMADD132PS  64(DX)(R10*4), Z5, Z3
+	VFMADD132PS  128(DX)(R10*4), Z5, Z4
+	VFMADD132PS  192(DX)(R10*4), Z5, Z1
+	TESTQ        R11, R11
+	JNZ          power44
 
-done44:
-	VMOVUPS Z4, (CX)(DI*4)
-	VADDPS  Z4, Z0, Z0
-	VMOVUPS Z2, 64(CX)(DI*4)
-	VADDPS  Z2, Z1, Z1
-	ADDQ    $+32, DI
-	SUBQ    $+32, AX
-	JMP     loop42
-
-single41:
-loop45:
-	CMPQ         AX, $+16
-	JLT          part40
-	MOVQ         BX, R8
-	VBROADCASTSS (SI)(R8*4), Z2
-	VMOVUPS      (DX)(DI*4), Z3
-	VMOVAPS      Z2, Z2
-	TESTQ        R8, R8
-	JZ           done47
-
-power46:
-	DECQ         R8
-	VBROADCASTSS (SI)(R8*4), Z4
-	VFMADD213PS  Z4, Z3, Z2
-	TESTQ        R8, R8
-	JNZ          power46
-
-done47:
-	VMOVUPS Z2, (CX)(DI*4)
+done45:
+	VMOVUPS Z2, (CX)(R10*4)
+	VMOVUPS Z3, 64(CX)(R10*4)
+	VMOVUPS Z4, 128(CX)(R10*4)
+	VMOVUPS Z1, 192(CX)(R10*4)
+	VADDPS  Z4, Z2, Z2
+	VADDPS  Z1, Z3, Z3
+	VADDPS  Z3, Z2, Z2
 	VADDPS  Z2, Z0, Z0
-	ADDQ    $+16, DI
-	SUBQ    $+16, AX
-	JMP     loop45
+	ADDQ    $+64, R10
+	SUBQ    $+64, R9
+	JMP     loop43
 
-part40:
-	TESTQ        AX, AX
+single42:
+loop46:
+	CMPQ         R9, $+16
+	JLT          part41
+	MOVQ         SI, R11
+	VBROADCASTSS (DI)(R11*4), Z1
+	VMOVAPS      Z1, Z1
+	VMOVUPS      (DX)(R10*4), Z2
+	TESTQ        R11, R11
 	JZ           done48
-	MOVL         $-1, R8
-	BZHIL        AX, R8, R8
-	KMOVW        R8, K1
-	MOVQ         BX, AX
-	VBROADCASTSS (SI)(AX*4), Z2
-	VMOVUPS.Z    (DX)(DI*4), K1, Z3
-	VMOVAPS      Z2, Z2
-	TESTQ        AX, AX
-	JZ           done50
 
-power49:
-	DECQ         AX
-	VBROADCASTSS (SI)(AX*4), Z4
-	VFMADD213PS  Z4, Z3, Z2
-	TESTQ        AX, AX
-	JNZ          power49
-
-done50:
-	VMOVUPS   Z2, K1, (CX)(DI*4)
-	VMOVAPS.Z Z2, K1, Z2
-	VADDPS    Z2, Z0, Z0
+power47:
+	DECQ         R11
+	VBROADCASTSS (DI)(R11*4), Z3
+	VFMADD213PS  Z3, Z2, Z1
+	TESTQ        R11, R11
+	JNZ          power47
 
 done48:
-	VADDPS        Z1, Z0, Z0
+	VMOVUPS Z1, (CX)(R10*4)
+	VADDPS  Z1, Z0, Z0
+	ADDQ    $+16, R10
+	SUBQ    $+16, R9
+	JMP     loop46
+
+part41:
+	TESTQ        R9, R9
+	JZ           done49
+	MOVL         $-1, R11
+	BZHIL        R9, R11, R11
+	KMOVW        R11, K1
+	MOVQ         SI, R9
+	VBROADCASTSS (DI)(R9*4), Z1
+	VMOVAPS      Z1, Z1
+	VMOVUPS.Z    (DX)(R10*4), K1, Z2
+	TESTQ        R9, R9
+	JZ           done51
+
+power50:
+	DECQ         R9
+	VBROADCASTSS (DI)(R9*4), Z3
+	VFMADD213PS  Z3, Z2, Z1
+	TESTQ        R9, R9
+	JNZ          power50
+
+done51:
+	VMOVUPS   Z1, K1, (CX)(R10*4)
+	VMOVAPS.Z Z1, K1, Z1
+	VADDPS    Z1, Z0, Z0
+
+done49:
 	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y1, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X1, X0, X1
-	VPERMILPS     $0x4e, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0xb1, X1, X0
-	VADDPS        X0, X1, X1
+	VADDPS        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X2
+	VADDPS        X2, X1, X2
+	VPERMILPS     $0x4e, X2, X1
+	VADDPS        X1, X2, X2
+	VPERMILPS     $0xb1, X2, X1
+	VADDPS        X1, X2, X2
+	VADDSS        (R8), X2, X2
+	VMOVSS        X2, (R8)
+	ADDQ          BX, CX
+	ADDQ          BX, DX
+	ADDQ          $0x04, R8
+	DECQ          AX
+	JNZ           row40
 	VZEROUPPER
-	MOVSS         X1, ret+40(FP)
+	RET
+
+// func mulRowsAVX512(rows int, n int, dst *float32, x *float32, rs int, a *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·mulRowsAVX512(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ x+24(FP), DX
+	MOVQ rs+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ a+40(FP), SI
+
+row52:
+	MOVQ         n+8(FP), DI
+	VBROADCASTSS (SI), Z0
+	XORQ         R8, R8
+
+loop55:
+	CMPQ    DI, $+64
+	JLT     single54
+	VMOVUPS (CX)(R8*4), Z1
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS (DX)(R8*4), Z2
+	VMULPS  Z2, Z1, Z1
+	VMOVUPS Z1, (CX)(R8*4)
+	VMOVUPS 64(CX)(R8*4), Z1
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS 64(DX)(R8*4), Z2
+	VMULPS  Z2, Z1, Z1
+	VMOVUPS Z1, 64(CX)(R8*4)
+	VMOVUPS 128(CX)(R8*4), Z1
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS 128(DX)(R8*4), Z2
+	VMULPS  Z2, Z1, Z1
+	VMOVUPS Z1, 128(CX)(R8*4)
+	VMOVUPS 192(CX)(R8*4), Z1
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS 192(DX)(R8*4), Z2
+	VMULPS  Z2, Z1, Z1
+	VMOVUPS Z1, 192(CX)(R8*4)
+	ADDQ    $+64, R8
+	SUBQ    $+64, DI
+	JMP     loop55
+
+single54:
+loop56:
+	CMPQ    DI, $+16
+	JLT     part53
+	VMOVUPS (CX)(R8*4), Z1
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS (DX)(R8*4), Z2
+	VMULPS  Z2, Z1, Z1
+	VMOVUPS Z1, (CX)(R8*4)
+	ADDQ    $+16, R8
+	SUBQ    $+16, DI
+	JMP     loop56
+
+part53:
+	TESTQ     DI, DI
+	JZ        done57
+	MOVL      $-1, R9
+	BZHIL     DI, R9, R9
+	KMOVW     R9, K1
+	VMOVUPS.Z (CX)(R8*4), K1, Z1
+	VADDPS    Z0, Z1, Z0
+	VMOVUPS.Z (DX)(R8*4), K1, Z1
+	VMULPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (CX)(R8*4)
+
+done57:
+	ADDQ BX, CX
+	ADDQ BX, DX
+	ADDQ $0x04, SI
+	DECQ AX
+	JNZ  row52
+	VZEROUPPER
 	RET
 
 // func expAVX512(n int, dst *float32, x *float32, shift float32) float32
@@ -625,9 +717,9 @@ TEXT ·expAVX512(SB), NOSPLIT, $0-36
 	VPXORD       Z15, Z15, Z15
 	XORQ         BX, BX
 
-loop52:
+loop59:
 	CMPQ         AX, $+16
-	JLT          part51
+	JLT          part58
 	VMOVUPS      (DX)(BX*4), Z16
 	VSUBPS       Z0, Z16, Z16
 	VMOVAPS      Z16, Z17
@@ -653,11 +745,11 @@ loop52:
 	VADDPS       Z18, Z15, Z15
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop52
+	JMP          loop59
 
-part51:
+part58:
 	TESTQ        AX, AX
-	JZ           done53
+	JZ           done60
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -686,7 +778,7 @@ part51:
 	VMOVAPS.Z    Z1, K1, Z0
 	VADDPS       Z0, Z15, Z15
 
-done53:
+done60:
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -757,15 +849,15 @@ TEXT ·expRowsAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f317211AVX512<>+0(SB), Z7
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 
-row54:
+row61:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Z9
 	VPXORD       Z10, Z10, Z10
 	XORQ         R8, R8
 
-loop57:
+loop64:
 	CMPQ        DI, $+32
-	JLT         single56
+	JLT         single63
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -802,12 +894,12 @@ loop57:
 	VADDPS      Z15, Z10, Z10
 	ADDQ        $+32, R8
 	SUBQ        $+32, DI
-	JMP         loop57
+	JMP         loop64
 
-single56:
-loop58:
+single63:
+loop65:
 	CMPQ        DI, $+16
-	JLT         part55
+	JLT         part62
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -827,11 +919,11 @@ loop58:
 	VADDPS      Z13, Z10, Z10
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop58
+	JMP         loop65
 
-part55:
+part62:
 	TESTQ       DI, DI
-	JZ          done59
+	JZ          done66
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -854,7 +946,7 @@ part55:
 	VMOVAPS.Z   Z12, K1, Z9
 	VADDPS      Z9, Z10, Z10
 
-done59:
+done66:
 	VEXTRACTF64X4 $0x01, Z10, Y9
 	VADDPS        Y9, Y10, Y9
 	VEXTRACTF128  $0x01, Y9, X11
@@ -869,7 +961,7 @@ done59:
 	ADDQ          $0x04, BX
 	ADDQ          $0x04, SI
 	DECQ          AX
-	JNZ           row54
+	JNZ           row61
 	VZEROUPPER
 	RET
 
@@ -919,9 +1011,9 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z16
 	XORQ         BX, BX
 
-loop61:
+loop68:
 	CMPQ         AX, $+16
-	JLT          part60
+	JLT          part67
 	VMOVUPS      (DX)(BX*4), Z17
 	VMULPS       Z17, Z17, Z18
 	VFMADD213PS  Z0, Z1, Z18
@@ -950,11 +1042,11 @@ loop61:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop61
+	JMP          loop68
 
-part60:
+part67:
 	TESTQ        AX, AX
-	JZ           done62
+	JZ           done69
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -985,7 +1077,7 @@ part60:
 	VDIVPS       Z0, Z17, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done62:
+done69:
 	VZEROUPPER
 	RET
 
@@ -1025,9 +1117,9 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const41200000AVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop64:
+loop71:
 	CMPQ         AX, $+16
-	JLT          part63
+	JLT          part70
 	VMOVUPS      (BX)(SI*4), Z21
 	VMINPS       Z21, Z20, Z21
 	VMAXPS       Z21, Z19, Z21
@@ -1067,11 +1159,11 @@ loop64:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop64
+	JMP          loop71
 
-part63:
+part70:
 	TESTQ        AX, AX
-	JZ           done65
+	JZ           done72
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1113,7 +1205,7 @@ part63:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done65:
+done72:
 	VZEROUPPER
 	RET
 
@@ -1152,9 +1244,9 @@ TEXT ·eluPlusOneAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         BX, BX
 
-loop67:
+loop74:
 	CMPQ         AX, $+16
-	JLT          part66
+	JLT          part73
 	VMOVUPS      (DX)(BX*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1182,11 +1274,11 @@ loop67:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop67
+	JMP          loop74
 
-part66:
+part73:
 	TESTQ        AX, AX
-	JZ           done68
+	JZ           done75
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1216,7 +1308,7 @@ part66:
 	VADDPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done68:
+done75:
 	VZEROUPPER
 	RET
 
@@ -1247,9 +1339,9 @@ TEXT ·eluPlusOneGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         SI, SI
 
-loop70:
+loop77:
 	CMPQ         AX, $+16
-	JLT          part69
+	JLT          part76
 	VMOVUPS      (BX)(SI*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1276,11 +1368,11 @@ loop70:
 	VMOVUPS      Z15, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop70
+	JMP          loop77
 
-part69:
+part76:
 	TESTQ        AX, AX
-	JZ           done71
+	JZ           done78
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1309,7 +1401,7 @@ part69:
 	VMULPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done71:
+done78:
 	VZEROUPPER
 	RET
 
@@ -1323,9 +1415,9 @@ TEXT ·varianceAVX512(SB), NOSPLIT, $0-28
 	VPXORD       Z2, Z2, Z2
 	XORQ         DX, DX
 
-loop74:
+loop81:
 	CMPQ        AX, $+32
-	JLT         single73
+	JLT         single80
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
@@ -1334,22 +1426,22 @@ loop74:
 	VFMADD231PS Z3, Z3, Z2
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop74
+	JMP         loop81
 
-single73:
-loop75:
+single80:
+loop82:
 	CMPQ        AX, $+16
-	JLT         part72
+	JLT         part79
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop75
+	JMP         loop82
 
-part72:
+part79:
 	TESTQ       AX, AX
-	JZ          done76
+	JZ          done83
 	MOVL        $-1, BX
 	BZHIL       AX, BX, BX
 	KMOVW       BX, K1
@@ -1358,7 +1450,7 @@ part72:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z0, Z1
 
-done76:
+done83:
 	VADDPS        Z2, Z1, Z1
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
@@ -1383,9 +1475,9 @@ TEXT ·normalizeAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop79:
+loop86:
 	CMPQ    AX, $+32
-	JLT     single78
+	JLT     single85
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1400,12 +1492,12 @@ loop79:
 	VMOVUPS Z2, 64(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop79
+	JMP     loop86
 
-single78:
-loop80:
+single85:
+loop87:
 	CMPQ    AX, $+16
-	JLT     part77
+	JLT     part84
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1414,11 +1506,11 @@ loop80:
 	VMOVUPS Z2, (CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop80
+	JMP     loop87
 
-part77:
+part84:
 	TESTQ     AX, AX
-	JZ        done81
+	JZ        done88
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -1429,7 +1521,7 @@ part77:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 
-done81:
+done88:
 	VZEROUPPER
 	RET
 
@@ -1445,9 +1537,9 @@ TEXT ·normalizeBiasAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Z1
 	XORQ         DI, DI
 
-loop84:
+loop91:
 	CMPQ        AX, $+32
-	JLT         single83
+	JLT         single90
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1464,12 +1556,12 @@ loop84:
 	VMOVUPS     Z2, 64(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop84
+	JMP         loop91
 
-single83:
-loop85:
+single90:
+loop92:
 	CMPQ        AX, $+16
-	JLT         part82
+	JLT         part89
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1479,11 +1571,11 @@ loop85:
 	VMOVUPS     Z2, (CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop85
+	JMP         loop92
 
-part82:
+part89:
 	TESTQ       AX, AX
-	JZ          done86
+	JZ          done93
 	MOVL        $-1, R8
 	BZHIL       AX, R8, R8
 	KMOVW       R8, K1
@@ -1495,7 +1587,7 @@ part82:
 	VFMADD213PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (CX)(DI*4)
 
-done86:
+done93:
 	VZEROUPPER
 	RET
 
@@ -1512,9 +1604,9 @@ TEXT ·normSumsAVX512(SB), NOSPLIT, $0-48
 	VPXORD       Z3, Z3, Z3
 	XORQ         SI, SI
 
-loop88:
+loop95:
 	CMPQ        AX, $+16
-	JLT         part87
+	JLT         part94
 	VMOVUPS     (DX)(SI*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
@@ -1525,11 +1617,11 @@ loop88:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop88
+	JMP         loop95
 
-part87:
+part94:
 	TESTQ       AX, AX
-	JZ          done89
+	JZ          done96
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1543,7 +1635,7 @@ part87:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z1, Z3
 
-done89:
+done96:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1579,9 +1671,9 @@ TEXT ·normGradAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS s2+52(FP), Z3
 	XORQ         DI, DI
 
-loop91:
+loop98:
 	CMPQ         AX, $+16
-	JLT          part90
+	JLT          part97
 	VMOVUPS      (DX)(DI*4), Z4
 	VSUBPS       Z0, Z4, Z4
 	VMULPS       Z1, Z4, Z4
@@ -1594,11 +1686,11 @@ loop91:
 	VMOVUPS      Z4, (SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop91
+	JMP          loop98
 
-part90:
+part97:
 	TESTQ        AX, AX
-	JZ           done92
+	JZ           done99
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1613,7 +1705,7 @@ part90:
 	VMULPS       Z1, Z2, Z0
 	VMOVUPS      Z0, K1, (SI)(DI*4)
 
-done92:
+done99:
 	VZEROUPPER
 	RET
 
@@ -1628,9 +1720,9 @@ TEXT ·gainGradAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop94:
+loop101:
 	CMPQ        AX, $+16
-	JLT         part93
+	JLT         part100
 	VMOVUPS     (DX)(SI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1640,11 +1732,11 @@ loop94:
 	VMOVUPS     Z3, (BX)(SI*4)
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop94
+	JMP         loop101
 
-part93:
+part100:
 	TESTQ       AX, AX
-	JZ          done95
+	JZ          done102
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1656,7 +1748,7 @@ part93:
 	VFMADD231PS Z2, Z0, Z1
 	VMOVUPS     Z1, K1, (BX)(SI*4)
 
-done95:
+done102:
 	VZEROUPPER
 	RET
 
@@ -1680,9 +1772,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop97:
+loop104:
 	CMPQ         AX, $+16
-	JLT          part96
+	JLT          part103
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -1707,11 +1799,11 @@ loop97:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop97
+	JMP          loop104
 
-part96:
+part103:
 	TESTQ        AX, AX
-	JZ           done98
+	JZ           done105
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1738,7 +1830,7 @@ part96:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done98:
+done105:
 	VZEROUPPER
 	RET
 
@@ -1757,9 +1849,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop101:
+loop108:
 	CMPQ    AX, $+64
-	JLT     single100
+	JLT     single107
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -1769,7 +1861,7 @@ loop101:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row102:
+row109:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -1791,22 +1883,22 @@ row102:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row102
+	JNZ          row109
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop101
+	JMP          loop108
 
-single100:
-loop103:
+single107:
+loop110:
 	CMPQ    AX, $+16
-	JLT     part99
+	JLT     part106
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row104:
+row111:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -1816,14 +1908,14 @@ row104:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row104
+	JNZ          row111
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop103
+	JMP          loop110
 
-part99:
+part106:
 	TESTQ     AX, AX
-	JZ        done105
+	JZ        done112
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -1832,7 +1924,7 @@ part99:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row106:
+row113:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -1842,9 +1934,9 @@ row106:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row106
+	JNZ          row113
 
-done105:
+done112:
 	VZEROUPPER
 	RET
 
@@ -1859,7 +1951,7 @@ TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run107:
+run114:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -1872,9 +1964,9 @@ run107:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows110:
+rows117:
 	CMPQ   16(SP), $0x04
-	JLT    rest108
+	JLT    rest115
 	LEAQ   (AX)(CX*1), DX
 	LEAQ   (DX)(CX*1), DI
 	LEAQ   (DI)(CX*1), R8
@@ -1889,9 +1981,9 @@ rows110:
 	MOVQ   n+0(FP), R13
 	XORQ   R14, R14
 
-loop112:
+loop119:
 	CMPQ        R13, $+16
-	JLT         part111
+	JLT         part118
 	VMOVUPS     (BX)(R14*4), Z4
 	VMOVUPS     (SI)(R14*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -1915,11 +2007,11 @@ loop112:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop112
+	JMP         loop119
 
-part111:
+part118:
 	TESTQ       R13, R13
-	JZ          done113
+	JZ          done120
 	MOVL        $-1, R15
 	BZHIL       R13, R15, R15
 	KMOVW       R15, K1
@@ -1945,7 +2037,7 @@ part111:
 	VMOVUPS.Z   (R12)(R14*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done113:
+done120:
 	MOVQ          sums+64(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
@@ -1966,20 +2058,20 @@ done113:
 	LEAQ          (R8)(CX*1), AX
 	LEAQ          (R11)(CX*1), SI
 	SUBQ          $0x04, 16(SP)
-	JMP           rows110
+	JMP           rows117
 
-rest108:
-rows114:
+rest115:
+rows121:
 	CMPQ   16(SP), $0x01
-	JLT    finished109
+	JLT    finished116
 	VPXORD Z7, Z7, Z7
 	MOVQ   y+56(FP), DX
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop116:
+loop123:
 	CMPQ        DI, $+16
-	JLT         part115
+	JLT         part122
 	VMOVUPS     (BX)(R8*4), Z4
 	VMOVUPS     (SI)(R8*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -1988,11 +2080,11 @@ loop116:
 	VFMADD231PS Z4, Z5, Z7
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop116
+	JMP         loop123
 
-part115:
+part122:
 	TESTQ       DI, DI
-	JZ          done117
+	JZ          done124
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2003,7 +2095,7 @@ part115:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z7
 
-done117:
+done124:
 	MOVQ          sums+64(FP), DX
 	VEXTRACTF64X4 $0x01, Z7, Y4
 	VADDPS        Y4, Y7, Y4
@@ -2017,11 +2109,11 @@ done117:
 	LEAQ          (AX)(CX*1), AX
 	LEAQ          (SI)(CX*1), SI
 	SUBQ          $0x01, 16(SP)
-	JMP           rows114
+	JMP           rows121
 
-finished109:
+finished116:
 	DECQ 8(SP)
-	JNZ  run107
+	JNZ  run114
 	VZEROUPPER
 	RET
 
@@ -2034,9 +2126,9 @@ TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop120:
+loop127:
 	CMPQ    AX, $+32
-	JLT     single119
+	JLT     single126
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2045,7 +2137,7 @@ loop120:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run121:
+run128:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2057,7 +2149,7 @@ run121:
 	VMOVUPS (R11)(BX*4), Z2
 	VMOVUPS 64(R11)(BX*4), Z3
 
-row122:
+row129:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (R12)(BX*4), Z6
@@ -2075,19 +2167,19 @@ row122:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row122
+	JNZ          row129
 	DECQ         R10
-	JNZ          run121
+	JNZ          run128
 	VMOVUPS      Z0, (DX)(BX*4)
 	VMOVUPS      Z1, 64(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop120
+	JMP          loop127
 
-single119:
-loop123:
+single126:
+loop130:
 	CMPQ    AX, $+16
-	JLT     part118
+	JLT     part125
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2095,7 +2187,7 @@ loop123:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run124:
+run131:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2106,7 +2198,7 @@ run124:
 	ADDQ    $0x0c, R9
 	VMOVUPS (R11)(BX*4), Z1
 
-row125:
+row132:
 	VBROADCASTSS (DI), Z2
 	VBROADCASTSS (R8), Z3
 	VMOVUPS      (R12)(BX*4), Z4
@@ -2119,17 +2211,17 @@ row125:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row125
+	JNZ          row132
 	DECQ         R10
-	JNZ          run124
+	JNZ          run131
 	VMOVUPS      Z0, (DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop123
+	JMP          loop130
 
-part118:
+part125:
 	TESTQ     AX, AX
-	JZ        done126
+	JZ        done133
 	MOVL      $-1, SI
 	BZHIL     AX, SI, SI
 	KMOVW     SI, K1
@@ -2140,7 +2232,7 @@ part118:
 	MOVQ      runs+16(FP), R8
 	MOVQ      count+8(FP), R9
 
-run127:
+run134:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+32(FP), R10
@@ -2151,7 +2243,7 @@ run127:
 	ADDQ      $0x0c, R8
 	VMOVUPS.Z (R10)(BX*4), K1, Z1
 
-row128:
+row135:
 	VBROADCASTSS (SI), Z2
 	VBROADCASTSS (DI), Z3
 	VMOVUPS.Z    (R11)(BX*4), K1, Z4
@@ -2164,12 +2256,12 @@ row128:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row128
+	JNZ          row135
 	DECQ         R9
-	JNZ          run127
+	JNZ          run134
 	VMOVUPS      Z0, K1, (DX)(BX*4)
 
-done126:
+done133:
 	VZEROUPPER
 	RET
 
@@ -2182,16 +2274,16 @@ TEXT ·featureGradAVX512(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop131:
+loop138:
 	CMPQ AX, $+32
-	JLT  single130
+	JLT  single137
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run132:
+run139:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2211,7 +2303,7 @@ run132:
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
-row133:
+row140:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (SI)(BX*4), Z6
@@ -2238,7 +2330,7 @@ row133:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row133
+	JNZ          row140
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z2, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
@@ -2246,22 +2338,22 @@ row133:
 	VADDPS       Z3, Z0, Z0
 	VMOVUPS      Z0, 64(R15)(BX*4)
 	DECQ         R10
-	JNZ          run132
+	JNZ          run139
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop131
+	JMP          loop138
 
-single130:
-loop134:
+single137:
+loop141:
 	CMPQ AX, $+16
-	JLT  part129
+	JLT  part136
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run135:
+run142:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2279,7 +2371,7 @@ run135:
 	VMOVUPS (R11)(BX*4), Z0
 	VPXORD  Z8, Z8, Z8
 
-row136:
+row143:
 	VBROADCASTSS (DI), Z1
 	VBROADCASTSS (R8), Z2
 	VMOVUPS      (SI)(BX*4), Z3
@@ -2297,19 +2389,19 @@ row136:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row136
+	JNZ          row143
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z8, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
 	DECQ         R10
-	JNZ          run135
+	JNZ          run142
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop134
+	JMP          loop141
 
-part129:
+part136:
 	TESTQ AX, AX
-	JZ    done137
+	JZ    done144
 	MOVL  $-1, SI
 	BZHIL AX, SI, SI
 	KMOVW SI, K1
@@ -2319,7 +2411,7 @@ part129:
 	MOVQ  runs+16(FP), R8
 	MOVQ  count+8(FP), R9
 
-run138:
+run145:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+48(FP), R10
@@ -2337,7 +2429,7 @@ run138:
 	VMOVUPS.Z (R10)(BX*4), K1, Z0
 	VPXORD    Z9, Z9, Z9
 
-row139:
+row146:
 	VBROADCASTSS (SI), Z1
 	VBROADCASTSS (DI), Z2
 	VMOVUPS.Z    (AX)(BX*4), K1, Z3
@@ -2355,14 +2447,14 @@ row139:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row139
+	JNZ          row146
 	VMOVUPS.Z    (R14)(BX*4), K1, Z0
 	VADDPS       Z9, Z0, Z0
 	VMOVUPS      Z0, K1, (R14)(BX*4)
 	DECQ         R9
-	JNZ          run138
+	JNZ          run145
 
-done137:
+done144:
 	VZEROUPPER
 	RET
 
@@ -2376,9 +2468,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows142:
+rows149:
 	CMPQ   AX, $0x04
-	JLT    rest140
+	JLT    rest147
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -2389,9 +2481,9 @@ rows142:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop144:
+loop151:
 	CMPQ        R10, $+16
-	JLT         part143
+	JLT         part150
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -2403,11 +2495,11 @@ loop144:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop144
+	JMP         loop151
 
-part143:
+part150:
 	TESTQ       R10, R10
-	JZ          done145
+	JZ          done152
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -2421,7 +2513,7 @@ part143:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done145:
+done152:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -2439,29 +2531,29 @@ done145:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows142
+	JMP           rows149
 
-rest140:
-rows146:
+rest147:
+rows153:
 	CMPQ   AX, $0x01
-	JLT    finished141
+	JLT    finished148
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop148:
+loop155:
 	CMPQ        DI, $+16
-	JLT         part147
+	JLT         part154
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop148
+	JMP         loop155
 
-part147:
+part154:
 	TESTQ       DI, DI
-	JZ          done149
+	JZ          done156
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2469,7 +2561,7 @@ part147:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done149:
+done156:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -2480,9 +2572,9 @@ done149:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows146
+	JMP           rows153
 
-finished141:
+finished148:
 	VZEROUPPER
 	RET
 
@@ -2497,9 +2589,9 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop152:
+loop159:
 	CMPQ    AX, $+32
-	JLT     single151
+	JLT     single158
 	VMOVUPS (DX)(SI*4), Z1
 	VMOVUPS 64(DX)(SI*4), Z2
 	VPXORD  Z3, Z3, Z3
@@ -2507,7 +2599,7 @@ loop152:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row153:
+row160:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VADDPS  Z5, Z3, Z3
@@ -2516,7 +2608,7 @@ row153:
 	VADDPS  Z5, Z4, Z4
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row153
+	JNZ     row160
 	VMULPS  Z0, Z3, Z3
 	VMULPS  Z0, Z4, Z4
 	VPXORD  Z6, Z6, Z6
@@ -2524,7 +2616,7 @@ row153:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row154:
+row161:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VSUBPS  Z3, Z5, Z5
@@ -2537,13 +2629,13 @@ row154:
 	VMOVUPS Z5, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row154
+	JNZ     row161
 	VMULPS  Z0, Z6, Z6
 	VMULPS  Z0, Z7, Z7
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row155:
+row162:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z6, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
@@ -2552,33 +2644,33 @@ row155:
 	VMOVUPS Z1, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row155
+	JNZ     row162
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop152
+	JMP     loop159
 
-single151:
-loop156:
+single158:
+loop163:
 	CMPQ    AX, $+16
-	JLT     part150
+	JLT     part157
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z8, Z8, Z8
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row157:
+row164:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VADDPS  Z2, Z8, Z8
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row157
+	JNZ     row164
 	VMULPS  Z0, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row158:
+row165:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VSUBPS  Z8, Z2, Z2
@@ -2586,25 +2678,25 @@ row158:
 	VMOVUPS Z2, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row158
+	JNZ     row165
 	VMULPS  Z0, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row159:
+row166:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z9, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row159
+	JNZ     row166
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop156
+	JMP     loop163
 
-part150:
+part157:
 	TESTQ     AX, AX
-	JZ        done160
+	JZ        done167
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -2613,19 +2705,19 @@ part150:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row161:
+row168:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z10, Z10
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row161
+	JNZ       row168
 	VMULPS    Z0, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row162:
+row169:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VSUBPS    Z10, Z2, Z2
@@ -2633,20 +2725,20 @@ row162:
 	VMOVUPS   Z2, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row162
+	JNZ       row169
 	VMULPS    Z0, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row163:
+row170:
 	VMOVUPS.Z (CX)(SI*4), K1, Z0
 	VSUBPS    Z11, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row163
+	JNZ       row170
 
-done160:
+done167:
 	VZEROUPPER
 	RET
 
@@ -2661,9 +2753,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop165:
+loop172:
 	CMPQ          AX, $+16
-	JLT           part164
+	JLT           part171
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2672,7 +2764,7 @@ loop165:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row166:
+row173:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2682,7 +2774,7 @@ row166:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row166
+	JNZ           row173
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -2700,20 +2792,20 @@ row166:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row167:
+row174:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row167
+	JNZ     row174
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop165
+	JMP     loop172
 
-part164:
+part171:
 	TESTQ         AX, AX
-	JZ            done168
+	JZ            done175
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -2725,7 +2817,7 @@ part164:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row169:
+row176:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2735,7 +2827,7 @@ row169:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row169
+	JNZ           row176
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -2753,15 +2845,15 @@ row169:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row170:
+row177:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row170
+	JNZ       row177
 
-done168:
+done175:
 	VZEROUPPER
 	RET
 
@@ -2780,9 +2872,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop172:
+loop179:
 	CMPQ          AX, $+16
-	JLT           part171
+	JLT           part178
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2791,7 +2883,7 @@ loop172:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row173:
+row180:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2801,7 +2893,7 @@ row173:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row173
+	JNZ           row180
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -2810,7 +2902,7 @@ row173:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row174:
+row181:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -2824,7 +2916,7 @@ row174:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row174
+	JNZ           row181
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -2854,7 +2946,7 @@ row174:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row175:
+row182:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -2863,14 +2955,14 @@ row175:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row175
+	JNZ          row182
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop172
+	JMP          loop179
 
-part171:
+part178:
 	TESTQ         AX, AX
-	JZ            done176
+	JZ            done183
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -2882,7 +2974,7 @@ part171:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row177:
+row184:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2892,7 +2984,7 @@ row177:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row177
+	JNZ           row184
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -2901,7 +2993,7 @@ row177:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row178:
+row185:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -2915,7 +3007,7 @@ row178:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row178
+	JNZ           row185
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -2945,7 +3037,7 @@ row178:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row179:
+row186:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -2954,9 +3046,9 @@ row179:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row179
+	JNZ          row186
 
-done176:
+done183:
 	VZEROUPPER
 	RET
 
@@ -2974,9 +3066,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop182:
+loop189:
 	CMPQ    AX, $+32
-	JLT     single181
+	JLT     single188
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -2988,7 +3080,7 @@ loop182:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row183:
+row190:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -2997,15 +3089,15 @@ row183:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row183
+	JNZ     row190
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop182
+	JMP     loop189
 
-single181:
-loop184:
+single188:
+loop191:
 	CMPQ    AX, $+16
-	JLT     part180
+	JLT     part187
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -3013,20 +3105,20 @@ loop184:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row185:
+row192:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row185
+	JNZ     row192
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop184
+	JMP     loop191
 
-part180:
+part187:
 	TESTQ     AX, AX
-	JZ        done186
+	JZ        done193
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -3037,15 +3129,15 @@ part180:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row187:
+row194:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row187
+	JNZ       row194
 
-done186:
+done193:
 	VZEROUPPER
 	RET
 
@@ -3063,53 +3155,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop190:
+loop197:
 	CMPQ   AX, $+32
-	JLT    single189
+	JLT    single196
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row191:
+row198:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row191
+	JNZ     row198
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop190
+	JMP     loop197
 
-single189:
-loop192:
+single196:
+loop199:
 	CMPQ   AX, $+16
-	JLT    part188
+	JLT    part195
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row193:
+row200:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row193
+	JNZ     row200
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop192
+	JMP     loop199
 
-part188:
+part195:
 	TESTQ  AX, AX
-	JZ     done194
+	JZ     done201
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -3117,16 +3209,16 @@ part188:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row195:
+row202:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row195
+	JNZ       row202
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done194:
+done201:
 	VZEROUPPER
 	RET
 
@@ -3145,16 +3237,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop197:
+loop204:
 	CMPQ AX, $+16
-	JLT  part196
+	JLT  part203
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row198:
+row205:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -3170,14 +3262,14 @@ row198:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row198
+	JNZ          row205
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop197
+	JMP          loop204
 
-part196:
+part203:
 	TESTQ AX, AX
-	JZ    done199
+	JZ    done206
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -3187,7 +3279,7 @@ part196:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row200:
+row207:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -3203,8 +3295,8 @@ row200:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row200
+	JNZ          row207
 
-done199:
+done206:
 	VZEROUPPER
 	RET

@@ -22,6 +22,13 @@ const factor = 0.7
 func rowRoutines[T Float]() []rowRoutine[T] {
 	a := T(factor)
 	coef := []T{1, 1, 0.5, -0.25, 0.125}
+	// of is what a routine over several rows adds to the sum of the only one.
+	only := make([]T, 1)
+	of := func(f func(sum []T)) T {
+		only[0] = 0
+		f(only)
+		return only[0]
+	}
 	return []rowRoutine[T]{
 		{name: "Axpy", run: func(k *Table[T], dst, x, _ []T) T { k.Axpy(dst, a, x); return 0 },
 			exact: func(d, x, _ float64) (float64, float64) {
@@ -44,7 +51,9 @@ func rowRoutines[T Float]() []rowRoutine[T] {
 				d := x - float64(a)
 				return math.Exp(d), (4 + math.Abs(d)) * math.Exp(d)
 			}},
-		{name: "Poly", run: func(k *Table[T], dst, x, _ []T) T { return k.Poly(dst, x, coef) }, sum: true,
+		{name: "Poly", run: func(k *Table[T], dst, x, _ []T) T {
+			return of(func(sum []T) { k.PolyRows(dst, x, len(dst), len(dst), coef, sum) })
+		}, sum: true,
 			exact: func(_, x, _ float64) (value, size float64) {
 				for l := len(coef) - 1; l >= 0; l-- {
 					value = value*x + float64(coef[l])
@@ -52,8 +61,16 @@ func rowRoutines[T Float]() []rowRoutine[T] {
 				}
 				return value, 2 * float64(len(coef)) * size
 			}},
-		{name: "Poly of one term", run: func(k *Table[T], dst, x, _ []T) T { return k.Poly(dst, x, coef[2:3]) }, sum: true,
+		{name: "Poly of one term", run: func(k *Table[T], dst, x, _ []T) T {
+			return of(func(sum []T) { k.PolyRows(dst, x, len(dst), len(dst), coef[2:3], sum) })
+		}, sum: true,
 			exact: func(_, _, _ float64) (float64, float64) { return float64(coef[2]), 0 }},
+		{name: "MulRows", run: func(k *Table[T], dst, x, _ []T) T {
+			only[0] = a
+			k.MulRows(dst, x, len(dst), len(dst), only)
+			return 0
+		},
+			exact: func(d, x, _ float64) (float64, float64) { return (d + float64(a)) * x, 2 * math.Abs((d+float64(a))*x) }},
 		{name: "GELU", run: func(k *Table[T], dst, x, _ []T) T { k.GELU(dst, x); return 0 },
 			exact: func(_, x, _ float64) (float64, float64) {
 				// (1 + tanh z)/2 = σ(2z), which loses no digits.

@@ -131,9 +131,7 @@ func (g *gen) expRows() {
 		}
 		g.addTo(total, p[0])
 	})
-	all := g.fold(g.VADDPS, total)
-	g.VADDSS(operand.Mem{Base: sum}, all, all)
-	g.VMOVSS(all, operand.Mem{Base: sum})
+	g.enter(total, sum)
 	g.ADDQ(xrs, x)
 	g.ADDQ(operand.Imm(4), shift)
 	g.ADDQ(operand.Imm(4), sum)

@@ -17,7 +17,8 @@ func vectors(g *gen) {
 	g.dot()
 	g.sum()
 	g.maximum()
-	g.poly()
+	g.polyRows()
+	g.mulRows()
 	g.expRow()
 	g.expRows()
 	g.gelu()
@@ -154,25 +155,31 @@ func (g *gen) pad(v, other vec) vec {
 	return d
 }
 
-// poly has two vecs in flight: more would not fit AVX2's registers.
-func (g *gen) poly() {
-	g.routine("poly", "n int, dst, x *float32, terms int, coef *float32) float32",
-		"sets dst = Σ_l coef[l]·x^l for terms > 0 coefficients and returns Σ dst.")
-	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")
-	terms, coef := g.arg("terms"), g.arg("coef")
+// polyRows has four vecs in flight and reads x again at every power, so that
+// AVX2's registers hold them.
+func (g *gen) polyRows() {
+	g.routine("polyRows", "rows, n int, dst, x *float32, rs, terms int, coef, sum *float32)",
+		"sets n numbers of each row of dst to Σ_l coef[l]·x^l for terms > 0 coefficients and adds their sum to sum.")
+	rows, dst, x, rs := g.arg("rows"), g.arg("dst"), g.arg("x"), g.stride("rs")
+	terms, coef, sum := g.arg("terms"), g.arg("coef"), g.arg("sum")
 	g.DECQ(terms)
-	sums := g.zeros(2)
-	g.loop(n, len(sums), func(vecs int) {
+	row := g.label("row")
+	g.Label(row)
+	n, total := g.arg("n"), g.zero()
+	g.loop(n, unroll, func(vecs int) {
 		at := func(l reg.Register) num {
 			return num{mem: operand.Mem{Base: coef, Index: l, Scale: 4}}
 		}
 		l := g.GP64()
 		g.MOVQ(terms, l)
-		var v, p []vec
+		var p []vec
 		top := g.get(at(l))
-		for u := range vecs {
-			v = append(v, g.load(x, u))
+		for range vecs {
 			p = append(p, g.copy(top))
+		}
+		var v vec
+		if vecs == 1 {
+			v = g.load(x, 0)
 		}
 		power, done := g.label("power"), g.label("done")
 		g.TESTQ(l, l)
@@ -181,15 +188,60 @@ func (g *gen) poly() {
 		g.DECQ(l)
 		c := g.get(at(l))
 		for u := range vecs {
-			g.horner(p[u], v[u], c)
+			if vecs == 1 {
+				g.horner(p[u], v, c)
+				continue
+			}
+			for h, r := range p[u] {
+				g.VFMADD132PS(g.at(x, u).Offset(h*g.size()), c[h], r)
+			}
 		}
 		g.TESTQ(l, l)
 		g.JNZ(operand.LabelRef(power))
 		g.Label(done)
 		for u := range vecs {
 			g.store(p[u], dst, u)
-			g.addTo(sums[u], g.valid(p[u]))
+			p[u] = g.valid(p[u])
+		}
+		for ; len(p) > 1; p = p[:len(p)/2] {
+			for u := range len(p) / 2 {
+				g.addTo(p[u], p[len(p)/2+u])
+			}
+		}
+		g.addTo(total, p[0])
+	})
+	g.enter(total, sum)
+	g.ADDQ(rs, dst)
+	g.ADDQ(rs, x)
+	g.ADDQ(operand.Imm(4), sum)
+	g.DECQ(rows)
+	g.JNZ(operand.LabelRef(row))
+	g.finish()
+}
+
+// enter adds the lanes of v to the number at p.
+func (g *gen) enter(v vec, p reg.Register) {
+	m := operand.Mem{Base: p}
+	all := g.fold(g.VADDPS, v)
+	g.VADDSS(m, all, all)
+	g.VMOVSS(all, m)
+}
+
+func (g *gen) mulRows() {
+	g.routine("mulRows", "rows, n int, dst, x *float32, rs int, a *float32)", "sets n numbers of each row dst = (dst + a)∘x.")
+	rows, dst, x, rs, a := g.arg("rows"), g.arg("dst"), g.arg("x"), g.stride("rs"), g.arg("a")
+	row := g.label("row")
+	g.Label(row)
+	n, by := g.arg("n"), g.get(num{mem: operand.Mem{Base: a}})
+	g.loop(n, unroll, func(vecs int) {
+		for u := range vecs {
+			g.store(g.mul(g.add(g.load(dst, u), by), g.load(x, u)), dst, u)
 		}
 	})
-	g.results(g.total(sums))
+	g.ADDQ(rs, dst)
+	g.ADDQ(rs, x)
+	g.ADDQ(operand.Imm(4), a)
+	g.DECQ(rows)
+	g.JNZ(operand.LabelRef(row))
+	g.finish()
 }
