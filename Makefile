@@ -1,5 +1,5 @@
 # The same commands as .ci/run, one at a time.
-.PHONY: test long vet generate bench peers ci demo
+.PHONY: test long vet generate calibrate bench peers ci demo
 
 test: # the README's test command
 	go test ./...
@@ -14,6 +14,11 @@ vet:
 
 generate: # the assembly of internal/kernel
 	go generate ./internal/kernel
+
+calibrate: # the tables by which forms are chosen, and their drawing; minutes, on an idle machine
+	go test ./attention -run Calibrate -calibrate -timeout 30m
+	FARFIELD_ISA=generic go test ./attention -run Calibrate -calibrate -timeout 60m
+	go run ./cmd/farfield plan --plot docs/crossover.svg >/dev/null
 
 bench: # GEMM against the FMA peak of the same run
 	go test ./internal/kernel -run x -bench Gemm1024

@@ -146,12 +146,13 @@ type sequence struct {
 	keys  int // keys it holds
 	k0, m int // keys that count: those within the row's key length
 	off   int // query i sees keys j ≤ i + off, where causal
+	form  Form
 }
 
 func (c *Call[T]) sequences() []sequence {
 	var list []sequence
 	add := func(b, q0, n, k0, keys, m int) {
-		list = append(list, sequence{len(list), b, q0, n, keys, k0, m, keys - n})
+		list = append(list, sequence{len(list), b, q0, n, keys, k0, m, keys - n, Auto})
 	}
 	if c.CuQ != nil {
 		for s := range len(c.CuQ) - 1 {

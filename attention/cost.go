@@ -8,14 +8,22 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 )
 
-// Plan tells what Forward does for a shape, and what it costs.
+// Plan tells what Forward and Backward do for a shape, and what it costs.
 type Plan struct {
-	Form  Form
+	Form  Form    // of Forward
 	Chunk int     // tokens of a chunk, of a state's in the step form; 0 in the direct form
 	F     int     // packed features of a row; 0 where there is no linear form
 	FLOPs float64 // of Forward, all heads
 	Bytes float64 // of scratch that one worker's key head takes
 	Why   string  // of this form
+
+	Back    Form // of Backward
+	BackWhy string
+
+	// Cost is what Forward is expected to take, and BackCost Backward, all
+	// heads: in operations at the peak of multiply-adds of one core, so that
+	// over that peak it is seconds. 0 where the table has no such mechanism.
+	Cost, BackCost float64
 }
 
 // features is the number of packed symmetric monomials that the linear form of
@@ -63,18 +71,18 @@ func (e *engine[T]) chunk(d, wish int) int {
 	return 256
 }
 
-// choose returns the form that sequence s runs in. It depends on the
-// mechanism and on the sequence's own shape alone: threads, batch, padding or a
-// wish for gradients would change bits.
-func (e *engine[T]) choose(c *Call[T], s *sequence) Form {
+// choose returns the form that sequence s runs in, forward or backward: the one
+// that costs less by the table. It depends on the mechanism, the instruction
+// set and the sequence's own shape alone: threads, batch, padding or a wish for
+// gradients would change bits.
+func (e *engine[T]) choose(c *Call[T], s *sequence, back bool) Form {
 	if e.spec.Exp || c.AttnKeep != nil || c.Form == Direct {
 		return Direct
 	}
 	if c.Form == Linear {
 		return Linear
 	}
-	d, l := e.count(s.n, s.m, c.Q.D, c.V.D, c.Causal, e.chunk(c.Q.D, c.Chunk))
-	if l < d {
+	if direct, linear := e.costs(c, s, back); linear < direct {
 		return Linear
 	}
 	return Direct
@@ -83,7 +91,7 @@ func (e *engine[T]) choose(c *Call[T], s *sequence) Form {
 // flops is the arithmetic of Forward for one sequence, all heads.
 func (e *engine[T]) flops(c *Call[T], s *sequence) float64 {
 	d, l := e.count(s.n, s.m, c.Q.D, c.V.D, c.Causal, e.chunk(c.Q.D, c.Chunk))
-	if e.choose(c, s) == Direct {
+	if s.form == Direct {
 		return d * float64(c.Q.H)
 	}
 	// Heads that share a key head share its moments.
@@ -129,13 +137,19 @@ func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+featureBlock*ld+chunk*(w+1)+panelRows*ld)
 }
 
-// Plan tells what Forward does for a shape.
+// Plan tells what Forward and Backward do for a shape.
 func (e *engine[T]) Plan(s Shape) Plan {
 	c := &Call[T]{Causal: s.Causal, Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
-	seq := &sequence{n: s.N, m: s.M}
-	p := Plan{Form: e.choose(c, seq), F: e.spec.features(e.spec.width(s.D)), FLOPs: e.flops(c, seq) * float64(s.B)}
+	seq := &sequence{n: s.N, m: s.M, keys: s.M, off: s.M - s.N}
+	p := Plan{F: e.spec.features(e.spec.width(s.D))}
+	all := float64(s.B * s.Hkv)
+	p.Back, p.BackCost, p.BackWhy = e.reason(c, seq, true)
+	p.Form, p.Cost, p.Why = e.reason(c, seq, false)
+	p.Cost, p.BackCost = all*p.Cost, all*p.BackCost
+	seq.form = p.Form
+	p.FLOPs = e.flops(c, seq) * float64(s.B)
 	chunk := e.chunk(s.D, s.Chunk)
 	switch {
 	case e.spec.Exp:
@@ -146,16 +160,26 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	}
 	var z T
 	p.Bytes = float64(unsafe.Sizeof(z)) * e.scratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
-	direct, linear := e.count(s.N, s.M, s.D, s.Dv, s.Causal, chunk)
+	return p
+}
+
+// reason is choose with the cost of a key head and the reason.
+func (e *engine[T]) reason(c *Call[T], s *sequence, back bool) (form Form, cost float64, why string) {
+	form = e.choose(c, s, back)
+	direct, linear := e.costs(c, s, back)
+	cost = direct
+	if form == Linear {
+		cost = linear
+	}
 	switch {
 	case e.spec.Exp:
-		p.Why = "the exponential has no moments to sum"
-	case s.Form == Direct || s.Form == Linear:
-		p.Why = "it was asked for"
-	case p.Form == Linear:
-		p.Why = fmt.Sprintf("the direct form takes %.3g times its operations", direct/linear)
+		why = "the exponential has no moments to sum"
+	case c.Form == Direct || c.Form == Linear:
+		why = "it was asked for"
+	case form == Linear:
+		why = fmt.Sprintf("the direct form takes %.3g times as long", direct/linear)
 	default:
-		p.Why = fmt.Sprintf("the linear form takes %.3g times its operations", linear/direct)
+		why = fmt.Sprintf("the linear form takes %.3g times as long", linear/direct)
 	}
-	return p
+	return form, cost, why
 }

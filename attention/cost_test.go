@@ -1,50 +1,212 @@
 package attention
 
 import (
+	"math"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/tensor"
 )
 
-// The form changes where the counted operations cross, and depends on nothing
-// but the mechanism and the sequence's own shape.
+// poly2 is Fastmax of degree 2 as the tables measure it.
+func poly2(t *testing.T) *engine[float32] {
+	t.Helper()
+	m, err := New(Spec[float32]{Name: "poly", Norm: Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.(*engine[float32])
+}
+
+// The form depends on nothing but the mechanism and the sequence's own shape,
+// and from somewhere on it is linear.
 func TestChoice(t *testing.T) {
-	fast, err := New(Spec[float32]{Name: "poly", Norm: Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	soft, err := New(Spec[float32]{Name: "exp", Exp: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, d := range []int{8, 16, 32, 64, 128} {
-		f := float64((d + 1) * (d + 2) / 2)
+	fast := poly2(t)
+	for _, d := range []int{5, 8, 16, 20, 32, 64, 100, 128, 200} {
 		for _, causal := range []bool{false, true} {
-			first := 0
-			for n := 1; first == 0; n++ {
-				p := fast.Plan(Shape{B: 1, H: 1, Hkv: 1, N: n, M: n, D: d, Dv: d, Causal: causal})
-				if p.Form == Linear {
-					first = n
-				}
+			one := Shape{B: 1, H: 1, Hkv: 1, D: d, Dv: d, Causal: causal}
+			forms := func(n int) [2]Form {
+				one.N, one.M = n, n
+				p := fast.Plan(one)
+				return [2]Form{p.Form, p.Back}
 			}
-			// 2n²(2D+3) = 4Fn(D+1.5) at n = 2F(D+1.5)/(2D+3); causal pays for
-			// its chunks as well, and saves half of the direct form.
-			want := f
-			if causal {
-				want = 2*f + float64(fast.Plan(Shape{B: 1, H: 1, Hkv: 1, N: 1 << 20, M: 1 << 20, D: d, Dv: d, Causal: true}).Chunk)
+			f := float64((d + 1) * (d + 2) / 2)
+			if got := forms(int(20*f) + 1000); got != [2]Form{Linear, Linear} {
+				t.Errorf("D = %d, causal %v: %v of many tokens", d, causal, got)
 			}
-			if got := float64(first); got < want || got > want+2 {
-				t.Errorf("D = %d, causal %v: linear from %v on, want %v", d, causal, got, want)
+			if got := forms(int(f / 20)); d >= 32 && !causal && got != [2]Form{Direct, Direct} {
+				t.Errorf("D = %d: %v of few tokens", d, got)
 			}
 		}
 	}
 	one := Shape{B: 1, H: 2, Hkv: 2, N: 300, M: 300, D: 16, Dv: 16}
 	many := one
-	many.B, many.H, many.Hkv = 64, 8, 2
-	if a, b := fast.Plan(one), fast.Plan(many); a.Form != b.Form || a.Chunk != b.Chunk || b.FLOPs >= 256*a.FLOPs || b.FLOPs <= 128*a.FLOPs {
+	many.B, many.H, many.Hkv = 64, 8, 8
+	a, b := fast.Plan(one), fast.Plan(many)
+	if a.Form != b.Form || a.Back != b.Back || a.Chunk != b.Chunk || b.Cost != 256*a.Cost || b.BackCost != 256*a.BackCost {
 		t.Errorf("batch and heads change the plan from %+v to %+v", a, b)
 	}
+	soft, err := New(Spec[float32]{Name: "exp", Exp: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := soft.Plan(Shape{B: 1, H: 1, Hkv: 1, N: 1 << 20, M: 1 << 20, D: 16, Dv: 16})
-	if p.Form != Direct || p.F != 0 || !strings.Contains(p.Why, "exponential") {
+	if p.Form != Direct || p.Back != Direct || p.F != 0 || !strings.Contains(p.Why, "exponential") || !(p.Cost > p.FLOPs) {
 		t.Errorf("softmax over 2²⁰ tokens: %+v", p)
+	}
+}
+
+// What is chosen costs no more than what is not.
+func TestChoiceIsTheCheaper(t *testing.T) {
+	fast := poly2(t)
+	for _, s := range []Shape{
+		{N: 100, M: 100, D: 16, Dv: 16}, {N: 1000, M: 1000, D: 16, Dv: 16}, {N: 3, M: 5000, D: 8, Dv: 40},
+		{N: 5000, M: 7, D: 8, Dv: 8}, {N: 1, M: 1, D: 1, Dv: 1}, {N: 500, M: 700, D: 24, Dv: 24}, {N: 700, M: 500, D: 24, Dv: 24},
+		{N: 40, M: 40, D: 64, Dv: 64}, {N: 0, M: 10, D: 8, Dv: 8}, {N: 10, M: 0, D: 8, Dv: 8},
+	} {
+		for _, s.Causal = range []bool{false, true} {
+			for _, s.H = range []int{1, 4} {
+				s.B, s.Hkv = 1, 1
+				asked := func(f Form) Plan {
+					s := s
+					s.Form = f
+					return fast.Plan(s)
+				}
+				auto, direct, linear := asked(Auto), asked(Direct), asked(Linear)
+				back := min(direct.BackCost, linear.BackCost)
+				if auto.Form == Direct && auto.Back == Direct && !s.Causal {
+					back = direct.BackCost // the linear form would miss what Forward did not keep
+				}
+				if auto.Cost != min(direct.Cost, linear.Cost) || auto.BackCost < back || auto.Form == Linear && auto.BackCost != back {
+					t.Errorf("%+v: cost %g of %g and %g, backward %g of %g and %g", s, auto.Cost, direct.Cost, linear.Cost,
+						auto.BackCost, direct.BackCost, linear.BackCost)
+				}
+				if direct.Form != Direct || direct.Back != Direct || linear.Form != Linear || linear.Back != Linear {
+					t.Errorf("%+v: the form asked for is not planned", s)
+				}
+				if !(direct.Cost >= 0 && direct.Cost < math.MaxFloat64 && linear.Cost >= 0 && linear.Cost < math.MaxFloat64) {
+					t.Errorf("%+v: costs %g, %g", s, direct.Cost, linear.Cost)
+				}
+			}
+		}
+	}
+}
+
+// Query heads that share a key head share its moments but not its weights.
+func TestSharedMomentsPullToTheLinearForm(t *testing.T) {
+	fast := poly2(t)
+	ratio := func(h int) float64 {
+		s := Shape{B: 1, H: h, Hkv: 1, N: 500, M: 500, D: 32, Dv: 32, Form: Linear}
+		linear := fast.Plan(s).Cost
+		s.Form = Direct
+		return linear / fast.Plan(s).Cost
+	}
+	if one, four := ratio(1), ratio(4); four > 0.75*one {
+		t.Errorf("linear over direct is %g with one query head, %g with four", one, four)
+	}
+}
+
+// Forward and Backward run in the forms of the plan, each in its own.
+func TestPlannedFormsRun(t *testing.T) {
+	fast := poly2(t)
+	const d = 8
+	mixed := false
+	for _, n := range []int{20, 64, 150, 700} {
+		for _, causal := range []bool{false, true} {
+			in := random32(1, n, d)
+			c := &Call[float32]{Q: in, K: in, V: in, Causal: causal}
+			p := fast.Plan(c.Shape())
+			mixed = mixed || p.Form == Linear
+			run := func(form, back Form) (out tensor.Heads[float32], g Grads[float32]) {
+				c := *c
+				c.Form = form
+				var keep Saved[float32]
+				out = tensor.NewHeads[float32](1, 1, n, d)
+				g = Grads[float32]{tensor.NewHeads[float32](1, 1, n, d), tensor.NewHeads[float32](1, 1, n, d), tensor.NewHeads[float32](1, 1, n, d)}
+				if err := fast.Forward(out, &c, &keep); err != nil {
+					t.Fatal(err)
+				}
+				c.Form = back
+				if err := fast.Backward(&g, in, out, &c, &keep); err != nil {
+					t.Fatal(err)
+				}
+				return out, g
+			}
+			out, g := run(Auto, Auto)
+			want, grads := run(p.Form, p.Back)
+			if !slices.Equal(out.Data, want.Data) || !slices.Equal(g.DQ.Data, grads.DQ.Data) ||
+				!slices.Equal(g.DK.Data, grads.DK.Data) || !slices.Equal(g.DV.Data, grads.DV.Data) {
+				t.Errorf("N = %d, causal %v: not what forward %v, backward %v gives", n, causal, p.Form, p.Back)
+			}
+		}
+	}
+	if !mixed {
+		t.Error("no length runs in the linear form")
+	}
+}
+
+func random32(key uint64, n, d int) tensor.Heads[float32] {
+	x := tensor.NewHeads[float32](1, 1, n, d)
+	for i := range x.Data {
+		key = key*6364136223846793005 + 1442695040888963407
+		x.Data[i] = float32(int64(key)) / (1 << 63)
+	}
+	return x
+}
+
+// Every table has every speed.
+func TestTables(t *testing.T) {
+	for isa, table := range speedTables {
+		for i := range 4 {
+			back, causal := i/2 == 1, i%2 == 1
+			for kind := range kinds {
+				for d := 1; d < 160; d++ {
+					s := table.at(kind, d, causal, back)
+					if !(s.Token >= 0 && s.Direct > 0 && s.Direct < 5 && s.Open > 0.4 && s.Open < 2.5 && s.Linear > 0 && s.Linear < 5) {
+						t.Fatalf("%s, back %v, causal %v, kind %d, D = %d: %+v", isa, back, causal, kind, d, s)
+					}
+				}
+			}
+		}
+	}
+}
+
+// The pairs that a tally counts are those that there are.
+func TestTally(t *testing.T) {
+	for n := range 30 {
+		for m := range 30 {
+			count := 0
+			for i := range n {
+				count += min(i+1, m)
+			}
+			if got := triangle(n, m); got != float64(count) {
+				t.Errorf("triangle(%d, %d) = %g, want %d", n, m, got, count)
+			}
+		}
+		for chunk := 1; chunk < 12; chunk++ {
+			count := 0
+			for i := range n {
+				count += i%chunk + 1
+			}
+			if got := staircase(n, chunk); got != float64(count) {
+				t.Errorf("staircase(%d, %d) = %g, want %d", n, chunk, got, count)
+			}
+		}
+	}
+	fast := poly2(t)
+	c := &Call[float32]{Causal: true, Chunk: 10}
+	c.Q.H, c.Q.D, c.K.H, c.V.D = 1, 8, 1, 16
+	for _, x := range []struct{ n, m, keys, queries int }{
+		{10, 10, 0, 0}, {11, 11, 10, 1}, {35, 35, 30, 25}, {5, 35, 30, 5}, {35, 5, 5, 0},
+	} {
+		tally := fast.tally(c, &sequence{n: x.n, m: x.m, off: x.m - x.n}, false)
+		each := 2 * 36 * 17.5 // (7+1)(7+2)/2 features: rows have mean 0
+		if want := each * float64(x.keys+x.queries); x.n <= x.m && tally.moments != want {
+			t.Errorf("N = %d, M = %d: %g operations with moments, want %g", x.n, x.m, tally.moments, want)
+		}
+		if tally.open > tally.pairs {
+			t.Errorf("N = %d, M = %d: %g operations within chunks of %g", x.n, x.m, tally.open, tally.pairs)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 type engine[T tensor.Float] struct {
 	spec    Spec[T]
 	params  *param.Set[T]
+	table   *speedTable
 	walkers sync.Map  // by width: *monomials[T], whose weights their copies share
 	units   sync.Pool // of *unit[T]
 }
@@ -31,7 +32,7 @@ func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	if !s.Exp && s.Coef[s.degree()] == 0 {
 		return nil, fmt.Errorf("%s: the highest of %d coefficients is 0", s.Name, len(s.Coef))
 	}
-	e := &engine[T]{spec: s}
+	e := &engine[T]{spec: s, table: speedTables[kernel.Active[T]().Name]}
 	if s.Tau != nil {
 		e.params = new(param.Set[T])
 		e.params.Add(s.Tau)
@@ -100,7 +101,7 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 			keep.past = make([][]T, need)
 		}
 	}
-	e.each(c, seqs, 1, func(s *sequence, kh int, u *unit[T]) {
+	e.each(c, seqs, false, func(s *sequence, kh int, u *unit[T]) {
 		u.o = headsOf(u.o, out, s, u.group(kh))
 		if u.kept = keep != nil; u.kept {
 			u.den = denOf(u.den, keep.Den, c, s, u.group(kh))
@@ -111,7 +112,7 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 				u.den = append(u.den, arena.Take[T](u.ar, u.n))
 			}
 		}
-		if e.choose(c, s) == Linear {
+		if s.form == Linear {
 			u.linearForward(e.monomials(u.axes()))
 		} else {
 			u.directForward()
@@ -147,7 +148,7 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	}
 	seqs := c.sequences()
 	dscale := make([]float64, len(seqs)*c.Q.H)
-	e.each(c, seqs, 3, func(s *sequence, kh int, u *unit[T]) {
+	e.each(c, seqs, true, func(s *sequence, kh int, u *unit[T]) {
 		heads := u.group(kh)
 		u.o = headsOf(u.o, out, s, heads)
 		u.do = headsOf(u.do, dout, s, heads)
@@ -159,7 +160,7 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 			u.past = &keep.past[s.index*c.K.H+kh]
 		}
 		u.dscale = dscale[s.index*c.Q.H+heads.lo:][:heads.n]
-		if e.choose(c, s) == Linear {
+		if s.form == Linear {
 			u.linearBackward(e.monomials(u.axes()))
 		} else {
 			u.directBackward()
@@ -203,14 +204,19 @@ func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *sequence, r headRang
 	return d
 }
 
-// each runs f once for every key head of every sequence, in parallel. cost is
-// the arithmetic as a multiple of Forward's.
-func (e *engine[T]) each(c *Call[T], seqs []sequence, cost float64, f func(s *sequence, kh int, u *unit[T])) {
+// each chooses the form of every sequence, forward or backward, and runs f once
+// for each of its key heads, in parallel.
+func (e *engine[T]) each(c *Call[T], seqs []sequence, back bool, f func(s *sequence, kh int, u *unit[T])) {
 	var work float64
 	for i := range seqs {
-		work += e.flops(c, &seqs[i])
+		s := &seqs[i]
+		s.form = e.choose(c, s, back)
+		work += e.flops(c, s)
 	}
-	par.Do(len(seqs)*c.K.H, work*cost, func(i int) {
+	if back {
+		work *= 3
+	}
+	par.Do(len(seqs)*c.K.H, work, func(i int) {
 		s, kh := &seqs[i/c.K.H], i%c.K.H
 		ar := arena.Acquire()
 		defer ar.Release()

@@ -59,11 +59,13 @@ func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
 
 // axes returns the width of the features' rows: prepared rows have a dimension
 // less where their mean is 0, which a rotation after that is not sure to leave.
-func (u *unit[T]) axes() int {
-	if u.spec.Norm.centred() && u.spec.Map == nil && u.rope == nil && u.d > 1 {
-		return u.da - 1
+func (u *unit[T]) axes() int { return u.spec.axes(u.d, u.rope != nil) }
+
+func (s *Spec[T]) axes(d int, rotated bool) int {
+	if s.Norm.centred() && s.Map == nil && !rotated && d > 1 {
+		return d - 1
 	}
-	return u.da
+	return s.width(d)
 }
 
 // prepareRows is prepare for rows of dst (stride ld, width da).

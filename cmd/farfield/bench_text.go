@@ -60,21 +60,16 @@ func tickText(s float64) string {
 	return secondsText(s)
 }
 
-// crossingText says how much faster the linear form is at the longest, and from
-// where on.
+// crossingText says from where on the linear form is the faster one.
 func crossingText(x bench.Crossing) string {
-	text := fmt.Sprintf("%s: %s is %s times as fast as %s at N = %.0f",
-		x.Linear.Setting(), x.Linear.Method(), threeDigits(x.Ratio), x.Pairs.Method(), x.Last)
+	from := "at no N measured"
 	switch {
-	case x.Places == 1:
 	case x.At > 0:
-		text += fmt.Sprintf(", faster from N = %s on", crossoverText(x.At))
+		from = fmt.Sprintf("from N = %s on", crossoverText(x.At))
 	case x.Always:
-		text += ", faster at every N measured"
-	default:
-		text += ", slower there"
+		from = "at every N measured"
 	}
-	return text
+	return fmt.Sprintf("%s: %s is faster than %s %s", x.Linear.Setting(), x.Linear.Method(), x.Pairs.Method(), from)
 }
 
 // printRoutines writes the routines that take most of the time.

@@ -67,9 +67,9 @@ func inspectMachine(w io.Writer) error {
 			s := attention.Shape{B: 1, H: 1, Hkv: 1, N: 1, M: 1, D: d, Dv: d, Form: attention.Linear}
 			p := mech.Plan(s)
 			s.Form = attention.Auto
-			full := switchLength(mech, s)
+			full := switchLengths(mech, s).Forward
 			s.Causal = true
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", name, d, p.F, p.Chunk, full, switchLength(mech, s))
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", name, d, p.F, p.Chunk, full, switchLengths(mech, s).Forward)
 		}
 	}
 	return nil
@@ -108,7 +108,7 @@ func inspectModel(w io.Writer, path string) error {
 	p := mech.Plan(s)
 	fmt.Fprintf(w, "attention\t%d heads of width %d, %s form at this context", c.Heads, d, p.Form)
 	if mech.Traits().Linear {
-		fmt.Fprintf(w, "; linear from N = %d on", switchLength(mech, s))
+		fmt.Fprintf(w, "; linear from N = %d on", switchLengths(mech, s).Forward)
 	}
 	fmt.Fprintln(w)
 	if c.Kind == model.Decoder {

@@ -27,7 +27,8 @@ type planCmd struct {
 	Layers         count  `placeholder:"L" help:"Its layers, each with attention of the shape above, which is then added."`
 	EncoderDecoder bool   `help:"Each token meets half of its parameters: 3PT instead of 6PT."`
 
-	JSON bool `name:"json" help:"Print one JSON object."`
+	JSON bool   `name:"json" help:"Print one JSON object."`
+	Plot string `placeholder:"FILE" help:"Also draw, over D from 8 to 128, the N from which on the linear form is chosen and where counted operations cross, as .svg or .png."`
 }
 
 // count is a positive whole number that may be written 1e6.
@@ -63,6 +64,11 @@ func (c *planCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	if c.Plot != "" {
+		if err := c.plot(); err != nil {
+			return err
+		}
+	}
 	if c.JSON {
 		return printJSON(e.stdout, r)
 	}
@@ -77,12 +83,14 @@ type planReport struct {
 	Shape     planShape `json:"shape"`
 	Features  int       `json:"features,omitempty"` // F, packed
 
-	Forms  []formCost `json:"forms"`
-	Form   string     `json:"form"` // chosen
-	Chunk  int        `json:"chunk,omitempty"`
-	Why    string     `json:"why,omitempty"`
-	Switch int        `json:"switch_n,omitempty"` // smallest N = M that is linear here
-	State  *stateCost `json:"state,omitempty"`
+	Forms       []formCost `json:"forms"`
+	Form        string     `json:"form"` // chosen
+	Chunk       int        `json:"chunk,omitempty"`
+	Why         string     `json:"why,omitempty"`
+	Backward    string     `json:"backward_form"` // chosen
+	BackwardWhy string     `json:"backward_why,omitempty"`
+	Switch      *switches  `json:"switch_n,omitempty"`
+	State       *stateCost `json:"state,omitempty"`
 
 	TaylorShift attention.TaylorShift `json:"taylorshift"` // one head
 	Totals      taylorShiftTotals     `json:"taylorshift_totals"`
@@ -91,6 +99,14 @@ type planReport struct {
 	Width    int           `json:"width,omitempty"`
 	Sweep    []headsCost   `json:"sweep,omitempty"`
 	Training *trainingCost `json:"training,omitempty"`
+}
+
+// switches are lengths N = M from which on the linear form is the better one; 0
+// where that is beyond a billion.
+type switches struct {
+	Forward  int `json:"forward"`  // it is chosen
+	Backward int `json:"backward"` // likewise
+	Counted  int `json:"counted"`  // it takes fewer operations, forward
 }
 
 // planShape is what of an attention.Shape the costs depend on.

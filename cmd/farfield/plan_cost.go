@@ -60,6 +60,7 @@ func (c *planCmd) report() (*planReport, error) {
 		Machine: machine.String(), Mechanism: c.Mechanism, Degree: degree, Features: plan.F,
 		Shape: planShape{s.B, s.H, s.Hkv, s.N, s.M, s.D, s.Dv, s.Causal},
 		Form:  plan.Form.String(), Chunk: plan.Chunk, Why: plan.Why,
+		Backward: plan.Back.String(), BackwardWhy: plan.BackWhy,
 		TaylorShift: paper,
 		Totals: taylorShiftTotals{paper.OpsDirect.Total(), paper.OpsEfficient.Total(),
 			paper.EntriesDirect.Total(), paper.EntriesEfficient.Total()},
@@ -71,7 +72,7 @@ func (c *planCmd) report() (*planReport, error) {
 	r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Direct))
 	if mech.Traits().Linear {
 		r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Linear))
-		r.Switch = switchLength(mech, s)
+		r.Switch = switchLengths(mech, s)
 		r.State = stateOf(s, plan.F)
 	}
 	if c.Width > 0 {
@@ -90,26 +91,38 @@ func (c *planCmd) report() (*planReport, error) {
 func costOf(m bench.Machine, mech attention.Mechanism[float32], s attention.Shape, form attention.Form) formCost {
 	s.Form = form
 	p := mech.Plan(s)
-	back := bench.Backward(p.FLOPs)
 	return formCost{
-		Form: form.String(), Forward: p.FLOPs, Backward: back, Bytes: p.Bytes,
-		ForwardSeconds:  m.Seconds(p.FLOPs, p, s.B*s.Hkv),
-		BackwardSeconds: m.Seconds(back, p, s.B*s.Hkv),
+		Form: form.String(), Forward: p.FLOPs, Backward: bench.Backward(p.FLOPs), Bytes: p.Bytes,
+		ForwardSeconds:  m.Seconds(p.Cost, s.B*s.Hkv),
+		BackwardSeconds: m.Seconds(p.BackCost, s.B*s.Hkv),
 	}
 }
 
-// switchLength is the smallest N = M for which mech chooses its linear form; 0
-// where that is beyond a billion.
-func switchLength(mech attention.Mechanism[float32], s attention.Shape) int {
-	const limit = 1e9
-	n := sort.Search(limit, func(n int) bool {
-		s.N, s.M = n+1, n+1
-		return mech.Plan(s).Form == attention.Linear
-	})
-	if n == limit {
-		return 0
+// switchLengths are those of mech for shapes as s but for N and M.
+func switchLengths(mech attention.Mechanism[float32], s attention.Shape) *switches {
+	form := func(n int, form attention.Form) attention.Plan {
+		s.N, s.M, s.Form = n, n, form
+		return mech.Plan(s)
 	}
-	return n + 1
+	least := 0
+	if s.Causal { // within a chunk both forms are the direct one
+		least = form(1, attention.Linear).Chunk
+	}
+	search := func(linear func(n int) bool) int {
+		const limit = 1e9
+		n := least + 1 + sort.Search(limit-least, func(n int) bool { return linear(least + 1 + n) })
+		if n > limit {
+			return 0
+		}
+		return n
+	}
+	return &switches{
+		Forward:  search(func(n int) bool { return form(n, attention.Auto).Form == attention.Linear }),
+		Backward: search(func(n int) bool { return form(n, attention.Auto).Back == attention.Linear }),
+		Counted: search(func(n int) bool {
+			return form(n, attention.Linear).FLOPs < form(n, attention.Direct).FLOPs
+		}),
+	}
 }
 
 // stateOf is the size of the state of one sequence that has f features a head.
@@ -144,7 +157,7 @@ func (c *planCmd) sweep(r *planReport, m bench.Machine, s attention.Shape) error
 		}
 		s.H, s.Hkv, s.D, s.Dv = h, h, d, d
 		p := mech.Plan(s)
-		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.Seconds(p.FLOPs, p, s.B*h)}
+		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.Seconds(p.Cost, s.B*h)}
 		row.Ops, row.Entries = attention.TaylorShiftHeads(s.N, width, h)
 		if r.Degree > 0 {
 			row.Fast = attention.FastCost(s.N, d, h, r.Degree).Time

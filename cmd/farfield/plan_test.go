@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -36,17 +38,42 @@ func TestPlan(t *testing.T) {
 	if len(r.Forms) != 2 || r.Forms[0].Forward < 10*r.Forms[1].Forward || r.Forms[1].ForwardSeconds <= 0 {
 		t.Errorf("forms %+v", r.Forms)
 	}
-	if r.Switch < 500 || r.Switch > 700 { // near F(D+1)/D
-		t.Errorf("linear from N = %d on", r.Switch)
+	if x := r.Switch; x == nil || x.Counted != 562 || !around(x.Forward, x.Counted) || !around(x.Backward, x.Counted) {
+		t.Errorf("linear from %+v on", x)
 	}
-	if c := planOf(t, "--n 1e5 --d 32 --causal"); c.Switch <= r.Switch {
-		t.Errorf("causal linear from N = %d on, unmasked %d", c.Switch, r.Switch)
+	if r.Backward != "linear" || !strings.Contains(r.Why, "times as long") || !strings.Contains(r.BackwardWhy, "times as long") {
+		t.Errorf("forward %s: %s; backward %s: %s", r.Form, r.Why, r.Backward, r.BackwardWhy)
+	}
+	for _, f := range r.Forms {
+		if f.BackwardSeconds < f.ForwardSeconds {
+			t.Errorf("%s backward takes %g s, forward %g s", f.Form, f.BackwardSeconds, f.ForwardSeconds)
+		}
+	}
+	if c := planOf(t, "--n 1e5 --d 32 --causal").Switch; c.Forward <= r.Switch.Forward || c.Backward <= r.Switch.Backward || c.Counted <= r.Switch.Counted {
+		t.Errorf("causal linear from %+v on, unmasked %+v", c, r.Switch)
+	}
+}
+
+// around reports whether a is within a factor of two of b.
+func around(a, b int) bool { return b < 2*a && a < 2*b }
+
+func TestPlanPlot(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "crossover.svg")
+	works(t, "plan", "--plot", file, "--set", "scale=1/sqrt(D)")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"fastmax of order 2", "unmasked, forward", "causal, backward", "operations counted"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("%q is not drawn", want)
+		}
 	}
 }
 
 func TestPlanWithoutLinearForm(t *testing.T) {
 	r := planOf(t, "--mechanism softmax")
-	if r.Form != "direct" || len(r.Forms) != 1 || r.State != nil || r.Switch != 0 || r.Fast != nil {
+	if r.Form != "direct" || len(r.Forms) != 1 || r.State != nil || r.Switch != nil || r.Fast != nil {
 		t.Errorf("%+v", r)
 	}
 }
@@ -121,6 +148,8 @@ func TestPlanRefuses(t *testing.T) {
 		{`"many": needs a whole number`, "--heads many"},
 		{`"1e16": needs a whole number`, "--n 1e16"},
 		{`"-1": needs a number above 0`, "--parameters=-1 --tokens 1"},
+		{`--plot: the suffix of a.pdf is ".pdf"`, "--plot a.pdf"},
+		{`--plot: softmax has no linear form`, "--plot a.svg --mechanism softmax"},
 		{`"NaN": needs a number above 0`, "--parameters NaN --tokens 1"},
 		{"--parameters and --tokens: one is given without the other", "--parameters 1e9"},
 		{"--layers: needs --parameters", "--layers 3"},

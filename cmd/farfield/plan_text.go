@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -42,16 +43,14 @@ func (r *planReport) printHere(w io.Writer) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", f.Form, amountText(f.Forward, "FLOP"), amountText(f.Backward, "FLOP"),
 			bytesText(f.Bytes), secondsText(f.ForwardSeconds), secondsText(f.BackwardSeconds))
 	}
-	fmt.Fprintf(w, "chosen\t%s", r.Form)
+	fmt.Fprintf(w, "chosen\tforward %s", r.Form)
 	if r.Chunk > 0 {
 		fmt.Fprintf(w, ", chunks of %d tokens", r.Chunk)
 	}
-	if r.Why != "" {
-		fmt.Fprintf(w, ": %s", r.Why)
-	}
-	fmt.Fprintln(w)
-	if r.Switch > 0 {
-		fmt.Fprintf(w, "linear from\tN = M = %d on\n", r.Switch)
+	fmt.Fprintf(w, ": %s\n\tbackward %s: %s\n", r.Why, r.Backward, r.BackwardWhy)
+	if x := r.Switch; x != nil {
+		fmt.Fprintf(w, "linear from\tN = M = %s on forward, %s backward; by counted operations %s\n",
+			lengthText(x.Forward), lengthText(x.Backward), lengthText(x.Counted))
 	}
 	if st := r.State; st != nil {
 		fmt.Fprintf(w, "state\t%s at any length; a cache of keys and values grows by %s a token and is larger from N = %.0f on\n",
@@ -114,6 +113,14 @@ func (r *planReport) printTraining(w io.Writer) {
 		fmt.Fprint(w, "attention\tnot counted: --layers adds that of the shape above\n")
 	}
 	fmt.Fprintf(w, "here\t%s hours (predicted)\n", amountText(t.Hours, ""))
+}
+
+// lengthText writes a number of tokens; 0 is one beyond all that are looked at.
+func lengthText(n int) string {
+	if n == 0 {
+		return "1e9 and more"
+	}
+	return strconv.Itoa(n)
 }
 
 func partsText(parts attention.Parts) string {

@@ -49,7 +49,7 @@ func (a Attention) Case() (*Case, error) {
 	return c, nil
 }
 
-// describe returns the mechanism and the case of it, forward.
+// describe returns the mechanism and the case of it, as if it were forward.
 func (a Attention) describe() (attention.Mechanism[float32], *Case, error) {
 	row, err := mechanism.Lookup(a.Mechanism)
 	if err != nil {
@@ -65,6 +65,9 @@ func (a Attention) describe() (attention.Mechanism[float32], *Case, error) {
 	}
 	plan := m.Plan(s)
 	form := plan.Form
+	if a.Backward {
+		form = plan.Back
+	}
 	c := &Case{Asked: s.Form.String(), Grows: form == attention.Linear}
 	if s.Form == attention.Step {
 		form, c.Grows = attention.Step, m.Traits().Streaming

@@ -1,17 +1,7 @@
 package bench
 
-import "github.com/farfield-ml/farfield/attention"
-
-// Shares of the peak that sustained work reaches, for predictions: measured
-// with AVX-512 on one core at D = 16 to 128. The linear form makes features for
-// each token before it can multiply, which weighs less the more there are: the
-// share is linearShare·F/(F+halfFeatures).
-const (
-	directShare   = 0.75
-	linearShare   = 0.93
-	halfFeatures  = 250
-	trainingShare = 0.5 // assumed
-)
+// trainingShare is the share of the peak that training is assumed to reach.
+const trainingShare = 0.5
 
 // backwardCost is the arithmetic of a backward pass over that of a forward one.
 // Both forms have five products where forward has two: the direct form
@@ -22,26 +12,21 @@ const backwardCost = 2.5
 // Backward returns the operations of a backward pass, from those of forward.
 func Backward(flops float64) float64 { return backwardCost * flops }
 
-// Seconds predicts how long the operations of attention in p's form take, of
+// Seconds predicts how long attention of a cost takes, see attention.Plan, in
 // units that can run side by side: one for each key head of each sequence. It is
 // 0 where the peak was not measured.
-func (m Machine) Seconds(flops float64, p attention.Plan, units int) float64 {
-	share := directShare
-	if p.Form == attention.Linear {
-		f := float64(p.F)
-		share = linearShare * f / (f + halfFeatures)
-	}
-	return m.seconds(flops, share, max(1, min(m.Threads, units)))
+func (m Machine) Seconds(cost float64, units int) float64 {
+	return m.seconds(cost, max(1, min(m.Threads, units)))
 }
 
 // TrainingSeconds predicts how long the operations of training take.
 func (m Machine) TrainingSeconds(flops float64) float64 {
-	return m.seconds(flops, trainingShare, m.Threads)
+	return m.seconds(flops/trainingShare, m.Threads)
 }
 
-func (m Machine) seconds(flops, share float64, threads int) float64 {
+func (m Machine) seconds(cost float64, threads int) float64 {
 	if m.Peak == 0 {
 		return 0
 	}
-	return flops / (m.Peak * share * float64(threads))
+	return cost / (m.Peak * float64(threads))
 }

@@ -108,17 +108,15 @@ func (s Series) grows() bool {
 // does not.
 type Crossing struct {
 	Pairs, Linear Series
-	Places        int     // at which both were measured
-	Last, Ratio   float64 // the last of them, and there the time of Pairs over that of Linear
 	At            float64 // from here on Linear is faster; if 0, see Always
 	Seconds       float64 // of both there
 	Always        bool    // Linear is faster wherever both were measured; else at the end it is slower
 }
 
 // Crossings returns the crossings of all curves that can be compared: of the
-// same setting, and with a place that both were measured at. What chooses between
-// two forms is not compared with one of them, nor does it stand for the direct
-// form where that is in the list itself.
+// same setting, and with two places at least that both were measured at. What
+// chooses between two forms is not compared with one of them, nor does it stand
+// for the direct form where that is in the list itself.
 func Crossings(list []Series) []Crossing {
 	var crossings []Crossing
 	for _, linear := range list {
@@ -129,12 +127,10 @@ func Crossings(list []Series) []Crossing {
 				continue
 			}
 			n, slow, fast := common(pairs, linear)
-			last := len(n) - 1
-			if last < 0 {
+			if len(n) < 2 {
 				continue
 			}
-			c := Crossing{Pairs: pairs, Linear: linear, Places: len(n), Last: n[last], Ratio: slow[last] / fast[last]}
-			c.Always = c.Ratio > 1
+			c := Crossing{Pairs: pairs, Linear: linear, Always: fast[len(n)-1] < slow[len(n)-1]}
 			if at, found := Crossover(n, slow, fast); found {
 				c.At, c.Seconds, c.Always = at, Interpolate(n, fast, at), false
 			}

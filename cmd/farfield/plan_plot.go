@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/report"
+)
+
+// plotWidths are the widths D of the figure.
+var plotWidths = []int{8, 12, 16, 24, 32, 48, 64, 96, 128}
+
+// plot draws the lengths from which on the linear form is chosen, of one head.
+func (c *planCmd) plot() error {
+	ext := filepath.Ext(c.Plot)
+	if ext != ".svg" && ext != ".png" {
+		return inputf("--plot: the suffix of %s is %q, needs .svg or .png", c.Plot, ext)
+	}
+	f, err := c.figure()
+	if err != nil {
+		return err
+	}
+	write := f.WriteSVG
+	if ext == ".png" {
+		write = f.WritePNG
+	}
+	return atomicfile.Write(c.Plot, write)
+}
+
+func (c *planCmd) figure() (*report.Figure, error) {
+	row, err := mechanism.Lookup(c.Mechanism)
+	if err != nil {
+		return nil, input(err)
+	}
+	title := row.Name
+	if c.Order != nil {
+		title += fmt.Sprintf(" of order %d", *c.Order)
+	} else if row.Order > 0 {
+		title += fmt.Sprintf(" of order %d", row.Order)
+	}
+	f := &report.Figure{
+		Title:  fmt.Sprintf("Tokens from which on the linear form is chosen: %s, %s kernels", title, kernel.Active[float32]().Name),
+		XLabel: "D", YLabel: "N",
+	}
+	for _, causal := range []bool{false, true} {
+		mask := "unmasked"
+		if causal {
+			mask = "causal"
+		}
+		var forward, backward, counted report.Series
+		add := func(s *report.Series, d, n int) {
+			if n > 0 {
+				s.X, s.Y = append(s.X, float64(d)), append(s.Y, float64(n))
+			}
+		}
+		for _, d := range plotWidths {
+			o, err := c.options(1, d)
+			if err != nil {
+				return nil, err
+			}
+			mech, err := mechanism.New[float32](c.Mechanism, o)
+			if err != nil {
+				return nil, input(err)
+			}
+			if !mech.Traits().Linear {
+				return nil, inputf("--plot: %s has no linear form", c.Mechanism)
+			}
+			s := c.shape()
+			s.B, s.H, s.Hkv, s.D, s.Dv, s.Causal = 1, 1, 1, d, d, causal
+			x := switchLengths(mech, s)
+			add(&forward, d, x.Forward)
+			add(&backward, d, x.Backward)
+			add(&counted, d, x.Counted)
+		}
+		forward.Name, backward.Name, counted.Name = mask+", forward", mask+", backward", mask+", operations counted"
+		counted.Style = report.Dashed
+		for _, s := range []report.Series{forward, counted, backward} {
+			if len(s.X) > 0 {
+				f.Series = append(f.Series, s)
+			}
+		}
+	}
+	return f, nil
+}
