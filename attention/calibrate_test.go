@@ -435,6 +435,9 @@ func TestJudge(t *testing.T) {
 			})
 		})
 	}
+	if len(losses) == 0 {
+		t.Skip("no place is asked for")
+	}
 	slices.Sort(losses)
 	for _, q := range []float64{0.5, 0.9, 0.95, 0.99, 1} {
 		t.Logf("auto/best of %d: %.3f at quantile %g", len(losses), losses[int(q*float64(len(losses)-1))], q)
