@@ -24,8 +24,8 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(out.Data)
-	// Output: [11]
+	fmt.Printf("%.4f\n", out.Data)
+	// Output: [11.0000]
 }
 
 func ExampleNames() {
