@@ -191,8 +191,8 @@ func (m *monomials[T]) expand(ar *arena.Arena, dst, x []T, ld, count int, y, sum
 
 // expandWeighted sets count rows of dst to the features that come next, each
 // times its weight, of len(sums) tokens, and adds their products with z [count],
-// summed from zero, to sums. Features are weighted where they meet moments, and not where they
-// are summed.
+// summed from zero, to sums. Features are weighted where they meet moments, and
+// not where they are summed.
 func (m *monomials[T]) expandWeighted(ar *arena.Arena, dst, x []T, ld, count int, z, sums []T) {
 	mark := ar.Mark()
 	tmp, total := arena.Take[T](ar, len(m.at)*ld), arena.Zeros[T](ar, len(sums))
