@@ -322,9 +322,10 @@ func (s *stream[T]) gradPast(p *moments[T], dx tensor.Mat[T], x []T, n int, y, w
 }
 
 // linearBackward takes the sums of keys for the gradient of the queries from
-// Forward, or recomputes them, and sums queries, T = Σ φ(q)·[dO/den, -(dO·o)/den], for the gradient of the
-// keys and values. In a causal sequence each meets only its own side: keys
-// before the query going forward, queries after the key going back.
+// Forward, or recomputes them, and sums queries, T = Σ φ(q)·[dO/den,
+// -(dO·o)/den], for the gradient of the keys and values. In a causal sequence
+// each meets only its own side: keys before the query going forward, queries
+// after the key going back.
 func (u *unit[T]) linearBackward(m *monomials[T]) {
 	s := u.scratchStream(m)
 	back := u.moments(m, u.take)
