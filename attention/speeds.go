@@ -150,8 +150,12 @@ func staircase(n, chunk int) float64 {
 // direct returns the cost of the direct form.
 func (x *tally) direct(s speed) float64 { return x.tokens*s.Token + x.pairs/s.Direct }
 
-// linear returns the cost of the linear form.
+// linear returns the cost of the linear form. A single chunk is the same work
+// in both forms, and what the linear one has about it has no use.
 func (x *tally) linear(s speed) float64 {
+	if x.causal && x.moments == 0 {
+		return x.direct(s)
+	}
 	cost := x.moments / s.Linear
 	if x.causal {
 		cost += s.Open * (x.tokens*s.Token + x.open/s.Direct)
