@@ -253,7 +253,7 @@ func (c *cell) costs(t *testing.T, n int, budget time.Duration, auto bool) (dire
 // Where the forms cross beyond all lengths that are measured, or the linear one
 // takes too long, it has the share of the width before.
 func (c *cell) calibrate(t *testing.T, s, before attention.Speed, peak float64) attention.Speed {
-	const short, middle, long = 64, 512, 768 // tokens
+	const short, long = 64, 768 // tokens
 	const most = 1 << 14
 	const budget = 150 * time.Millisecond
 	costs := map[int]float64{} // of the direct form
@@ -265,15 +265,17 @@ func (c *cell) calibrate(t *testing.T, s, before attention.Speed, peak float64) 
 		}
 		return costs[n]
 	}
-	// line sets what the direct form costs by n tokens and far fewer or more.
+	// line sets what the direct form costs by n tokens and far fewer or more;
+	// no more than half of what n tokens cost is by the token.
 	line := func(n int) {
 		far := long
-		if n >= middle {
+		if n*n >= short*long {
 			far = short
 		}
 		x, pairs, _, _ := c.tally(n).Parts()
 		y, others, _, _ := c.tally(far).Parts()
-		s.Token = max((direct(far)*pairs-direct(n)*others)/(y*pairs-x*others), 0)
+		s.Token = (direct(far)*pairs - direct(n)*others) / (y*pairs - x*others)
+		s.Token = min(max(s.Token, 0), direct(n)/(2*x))
 		s.Direct = pairs / (direct(n) - x*s.Token)
 	}
 	if !c.m.Traits().Linear {
@@ -282,7 +284,7 @@ func (c *cell) calibrate(t *testing.T, s, before attention.Speed, peak float64) 
 		t.Logf("token %.0f, direct %.3f", s.Token, s.Direct)
 		return s
 	}
-	line(middle)
+	line(long)
 	s.Open = 1
 	least := short
 	if c.causal {
@@ -402,7 +404,7 @@ func TestJudge(t *testing.T) {
 	peak := kernel.FMAPeak(isa, 50*time.Millisecond)
 	table := attention.SpeedTables[isa]
 	var losses []float64
-	for i, c := range cells(t, 8, 12, 16, 20, 32, 40, 64, 80, 100, 128) {
+	for i, c := range cells(t, 8, 10, 14, 16, 18, 28, 32, 56, 64, 80, 128) {
 		if !c.m.Traits().Linear {
 			continue
 		}

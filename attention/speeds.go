@@ -22,7 +22,7 @@ type speed struct {
 type speedTable [2][2][kinds][len(speedWidths)]speed
 
 // speedWidths are the widths D that speeds are measured at.
-var speedWidths = [...]int{8, 16, 24, 32, 48, 64, 96, 128}
+var speedWidths = [...]int{8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128}
 
 // Kinds of mechanisms, as far as their speeds differ.
 const (

@@ -11,7 +11,7 @@ import (
 )
 
 // plotWidths are the widths D of the figure.
-var plotWidths = []int{8, 12, 16, 24, 32, 48, 64, 96, 128}
+var plotWidths = []int{8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128}
 
 // plot draws the lengths from which on the linear form is chosen, of one head.
 func (c *planCmd) plot() error {
