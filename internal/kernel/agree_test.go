@@ -150,6 +150,8 @@ func testShort(t *testing.T, k *Table[float32]) {
 		"Add":            func() { k.Add(dst, dst, short) },
 		"Mul":            func() { k.Mul(dst, short, dst) },
 		"MulAdd":         func() { k.MulAdd(dst, short, dst) },
+		"AddCarry":       func() { k.AddCarry(dst, dst, short) },
+		"AddCarry lo":    func() { k.AddCarry(dst, short, dst) },
 		"Dot":            func() { k.Dot(dst, short) },
 		"Exp":            func() { k.Exp(dst, short, 0) },
 		"ExpRows":        func() { k.ExpRows(short, 10, 10, dst[:2], dst[2:]) },
@@ -204,6 +206,7 @@ func testNoAllocation(t *testing.T, k *Table[float32]) {
 		{"LayerNormGrad", func() { k.LayerNormGrad(d, d, d, x, y, y, 1, 1) }},
 		{"AdamW", func() { k.AdamW(d, x, y, y, step) }},
 		{"Transpose", func() { k.Transpose(c, n, a, n, n, n) }},
+		{"AddCarry", func() { k.AddCarry(d, x, y) }},
 		{"ExpRows", func() { k.ExpRows(c, n, n, x[:3], y) }},
 		{"Block", func() { k.Block(n, 64, n, a, n, 1, b, n, c, n, true) }},
 	}

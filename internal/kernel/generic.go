@@ -9,8 +9,8 @@ func generic[T Float]() *Table[T] {
 		Name:  "generic",
 		Block: blockGo[T], Transpose: transposeGo[T],
 		Axpy: axpyGo[T], Scale: scaleGo[T], Add: addGo[T], Mul: mulGo[T],
-		MulAdd: mulAddGo[T],
-		Dot:    dotGo[T], Sum: sumGo[T], Max: maxGo[T],
+		MulAdd: mulAddGo[T], AddCarry: addCarryGo[T],
+		Dot: dotGo[T], Sum: sumGo[T], Max: maxGo[T],
 		Exp: expGo[T], ExpRows: expRowsGo[T], PolyRows: polyRowsGo[T], MulRows: mulRowsGo[T],
 		GELU: geluGo[T], GELUGrad: geluGradGo[T],
 		EluPlusOne: eluPlusOneGo[T], EluPlusOneGrad: eluPlusOneGradGo[T],
@@ -99,6 +99,18 @@ func mulAddGo[T Float](dst, x, y []T) {
 	x, y = x[:len(dst)], y[:len(dst)]
 	for i := range dst {
 		dst[i] += x[i] * y[i]
+	}
+}
+
+func addCarryGo[T Float](hi, lo, x []T) {
+	lo, x = lo[:len(hi)], x[:len(hi)]
+	for i, a := range hi {
+		s := a + x[i]
+		part := s - a
+		rest := (a - (s - part)) + (x[i] - part)
+		rest += lo[i]
+		hi[i] = s + rest
+		lo[i] = rest - (hi[i] - s)
 	}
 }
 

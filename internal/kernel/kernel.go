@@ -44,6 +44,10 @@ type Table[T Float] struct {
 	Add    func(dst, x, y []T)       // dst = x + y
 	Mul    func(dst, x, y []T)       // dst = x∘y
 	MulAdd func(dst, x, y []T)       // dst += x∘y
+	// AddCarry adds x to the sums hi + lo and leaves in hi their roundings, in lo
+	// what those leave out. A sum that is not finite becomes NaN. The three do
+	// not overlap.
+	AddCarry func(hi, lo, x []T)
 
 	Dot func(x, y []T) T // Σ x·y
 	Sum func(x []T) T    // Σ x

@@ -29,6 +29,11 @@ func mulAVX2(n int, dst *float32, x *float32, y *float32)
 //go:noescape
 func mulAddAVX2(n int, dst *float32, x *float32, y *float32)
 
+// addCarryAVX2 adds x to hi + lo.
+//
+//go:noescape
+func addCarryAVX2(n int, hi *float32, lo *float32, x *float32)
+
 // dotAVX2 returns Σ x·y.
 //
 //go:noescape

@@ -458,6 +458,94 @@ done25:
 	VZEROUPPER
 	RET
 
+// func addCarryAVX2(n int, hi *float32, lo *float32, x *float32)
+// Requires: AVX
+TEXT ·addCarryAVX2(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ hi+8(FP), CX
+	MOVQ lo+16(FP), DX
+	MOVQ x+24(FP), BX
+	XORQ SI, SI
+
+loop27:
+	CMPQ    AX, $+16
+	JLT     part26
+	VMOVUPS (CX)(SI*4), Y0
+	VMOVUPS 32(CX)(SI*4), Y1
+	VMOVUPS (BX)(SI*4), Y2
+	VMOVUPS 32(BX)(SI*4), Y3
+	VADDPS  Y2, Y0, Y4
+	VADDPS  Y3, Y1, Y5
+	VSUBPS  Y0, Y4, Y6
+	VSUBPS  Y1, Y5, Y7
+	VSUBPS  Y6, Y4, Y8
+	VSUBPS  Y7, Y5, Y9
+	VSUBPS  Y8, Y0, Y0
+	VSUBPS  Y9, Y1, Y1
+	VSUBPS  Y6, Y2, Y2
+	VSUBPS  Y7, Y3, Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VMOVUPS (DX)(SI*4), Y2
+	VMOVUPS 32(DX)(SI*4), Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VADDPS  Y0, Y4, Y2
+	VADDPS  Y1, Y5, Y3
+	VMOVUPS Y2, (CX)(SI*4)
+	VMOVUPS Y3, 32(CX)(SI*4)
+	VSUBPS  Y4, Y2, Y2
+	VSUBPS  Y5, Y3, Y3
+	VSUBPS  Y2, Y0, Y0
+	VSUBPS  Y3, Y1, Y1
+	VMOVUPS Y0, (DX)(SI*4)
+	VMOVUPS Y1, 32(DX)(SI*4)
+	ADDQ    $+16, SI
+	SUBQ    $+16, AX
+	JMP     loop27
+
+part26:
+	TESTQ      AX, AX
+	JZ         done28
+	LEAQ       masksAVX2<>+0(SB), DI
+	NEGQ       AX
+	VMOVUPS    64(DI)(AX*4), Y0
+	VMOVUPS    96(DI)(AX*4), Y1
+	VMASKMOVPS (CX)(SI*4), Y0, Y2
+	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
+	VMASKMOVPS (BX)(SI*4), Y0, Y4
+	VMASKMOVPS 32(BX)(SI*4), Y1, Y5
+	VADDPS     Y4, Y2, Y6
+	VADDPS     Y5, Y3, Y7
+	VSUBPS     Y2, Y6, Y8
+	VSUBPS     Y3, Y7, Y9
+	VSUBPS     Y8, Y6, Y10
+	VSUBPS     Y9, Y7, Y11
+	VSUBPS     Y10, Y2, Y2
+	VSUBPS     Y11, Y3, Y3
+	VSUBPS     Y8, Y4, Y4
+	VSUBPS     Y9, Y5, Y5
+	VADDPS     Y4, Y2, Y2
+	VADDPS     Y5, Y3, Y3
+	VMASKMOVPS (DX)(SI*4), Y0, Y4
+	VMASKMOVPS 32(DX)(SI*4), Y1, Y5
+	VADDPS     Y4, Y2, Y2
+	VADDPS     Y5, Y3, Y3
+	VADDPS     Y2, Y6, Y4
+	VADDPS     Y3, Y7, Y5
+	VMASKMOVPS Y4, Y0, (CX)(SI*4)
+	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
+	VSUBPS     Y6, Y4, Y4
+	VSUBPS     Y7, Y5, Y5
+	VSUBPS     Y4, Y2, Y2
+	VSUBPS     Y5, Y3, Y3
+	VMASKMOVPS Y2, Y0, (DX)(SI*4)
+	VMASKMOVPS Y3, Y1, 32(DX)(SI*4)
+
+done28:
+	VZEROUPPER
+	RET
+
 // func dotAVX2(n int, x *float32, y *float32) float32
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dotAVX2(SB), NOSPLIT, $0-28
@@ -474,9 +562,9 @@ TEXT ·dotAVX2(SB), NOSPLIT, $0-28
 	VPXOR Y7, Y7, Y7
 	XORQ  BX, BX
 
-loop28:
+loop31:
 	CMPQ        AX, $+64
-	JLT         single27
+	JLT         single30
 	VMOVUPS     (CX)(BX*4), Y8
 	VMOVUPS     32(CX)(BX*4), Y9
 	VMOVUPS     (DX)(BX*4), Y10
@@ -503,12 +591,12 @@ loop28:
 	VFMADD231PS Y11, Y9, Y7
 	ADDQ        $+64, BX
 	SUBQ        $+64, AX
-	JMP         loop28
+	JMP         loop31
 
-single27:
-loop29:
+single30:
+loop32:
 	CMPQ        AX, $+16
-	JLT         part26
+	JLT         part29
 	VMOVUPS     (CX)(BX*4), Y8
 	VMOVUPS     32(CX)(BX*4), Y9
 	VMOVUPS     (DX)(BX*4), Y10
@@ -517,11 +605,11 @@ loop29:
 	VFMADD231PS Y11, Y9, Y1
 	ADDQ        $+16, BX
 	SUBQ        $+16, AX
-	JMP         loop29
+	JMP         loop32
 
-part26:
+part29:
 	TESTQ       AX, AX
-	JZ          done30
+	JZ          done33
 	LEAQ        masksAVX2<>+0(SB), SI
 	NEGQ        AX
 	VMOVUPS     64(SI)(AX*4), Y8
@@ -533,7 +621,7 @@ part26:
 	VFMADD231PS Y8, Y10, Y0
 	VFMADD231PS Y9, Y11, Y1
 
-done30:
+done33:
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -566,9 +654,9 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-20
 	VPXOR Y7, Y7, Y7
 	XORQ  DX, DX
 
-loop33:
+loop36:
 	CMPQ    AX, $+64
-	JLT     single32
+	JLT     single35
 	VMOVUPS (CX)(DX*4), Y8
 	VMOVUPS 32(CX)(DX*4), Y9
 	VADDPS  Y8, Y0, Y0
@@ -587,23 +675,23 @@ loop33:
 	VADDPS  Y9, Y7, Y7
 	ADDQ    $+64, DX
 	SUBQ    $+64, AX
-	JMP     loop33
+	JMP     loop36
 
-single32:
-loop34:
+single35:
+loop37:
 	CMPQ    AX, $+16
-	JLT     part31
+	JLT     part34
 	VMOVUPS (CX)(DX*4), Y8
 	VMOVUPS 32(CX)(DX*4), Y9
 	VADDPS  Y8, Y0, Y0
 	VADDPS  Y9, Y1, Y1
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop34
+	JMP     loop37
 
-part31:
+part34:
 	TESTQ      AX, AX
-	JZ         done35
+	JZ         done38
 	LEAQ       masksAVX2<>+0(SB), BX
 	NEGQ       AX
 	VMOVUPS    64(BX)(AX*4), Y8
@@ -613,7 +701,7 @@ part31:
 	VADDPS     Y8, Y0, Y0
 	VADDPS     Y9, Y1, Y1
 
-done35:
+done38:
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -644,9 +732,9 @@ TEXT ·maxAVX2(SB), NOSPLIT, $0-20
 	VPXOR        Y5, Y5, Y5
 	XORQ         DX, DX
 
-loop37:
+loop40:
 	CMPQ    AX, $+16
-	JLT     part36
+	JLT     part39
 	VMOVUPS (CX)(DX*4), Y6
 	VMOVUPS 32(CX)(DX*4), Y7
 	VANDPS  Y1, Y6, Y8
@@ -657,11 +745,11 @@ loop37:
 	VMAXPS  Y3, Y7, Y3
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop37
+	JMP     loop40
 
-part36:
+part39:
 	TESTQ      AX, AX
-	JZ         done38
+	JZ         done41
 	LEAQ       masksAVX2<>+0(SB), BX
 	NEGQ       AX
 	VMOVUPS    64(BX)(AX*4), Y6
@@ -677,7 +765,7 @@ part36:
 	VPMAXSD    Y1, Y5, Y5
 	VMAXPS     Y3, Y0, Y3
 
-done38:
+done41:
 	VMAXPS       Y3, Y2, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VMAXPS       X1, X0, X1
@@ -694,10 +782,10 @@ done38:
 	VPMAXSD      X0, X2, X2
 	VMOVD        X2, AX
 	CMPL         AX, $0x7f800000
-	JLE          number39
+	JLE          number42
 	VMOVAPS      X2, X1
 
-number39:
+number42:
 	VZEROUPPER
 	MOVSS X1, ret+16(FP)
 	RET
@@ -721,15 +809,15 @@ TEXT ·polyRowsAVX2(SB), NOSPLIT, $0-64
 	MOVQ sum+56(FP), R8
 	DECQ SI
 
-row40:
+row43:
 	MOVQ  n+8(FP), R9
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	XORQ  R10, R10
 
-loop43:
+loop46:
 	CMPQ         R9, $+64
-	JLT          single42
+	JLT          single45
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Y2
 	VMOVAPS      Y2, Y3
@@ -741,9 +829,9 @@ loop43:
 	VMOVAPS      Y2, Y9
 	VMOVAPS      Y2, Y2
 	TESTQ        R11, R11
-	JZ           done45
+	JZ           done48
 
-power44:
+power47:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Y10
 	VFMADD132PS  (DX)(R10*4), Y10, Y3
@@ -755,9 +843,9 @@ power44:
 	VFMADD132PS  192(DX)(R10*4), Y10, Y9
 	VFMADD132PS  224(DX)(R10*4), Y10, Y2
 	TESTQ        R11, R11
-	JNZ          power44
+	JNZ          power47
 
-done45:
+done48:
 	VMOVUPS Y3, (CX)(R10*4)
 	VMOVUPS Y4, 32(CX)(R10*4)
 	VMOVUPS Y5, 64(CX)(R10*4)
@@ -776,12 +864,12 @@ done45:
 	VADDPS  Y4, Y1, Y1
 	ADDQ    $+64, R10
 	SUBQ    $+64, R9
-	JMP     loop43
+	JMP     loop46
 
-single42:
-loop46:
+single45:
+loop49:
 	CMPQ         R9, $+16
-	JLT          part41
+	JLT          part44
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Y2
 	VMOVAPS      Y2, Y3
@@ -789,28 +877,28 @@ loop46:
 	VMOVUPS      (DX)(R10*4), Y4
 	VMOVUPS      32(DX)(R10*4), Y5
 	TESTQ        R11, R11
-	JZ           done48
+	JZ           done51
 
-power47:
+power50:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Y6
 	VFMADD213PS  Y6, Y4, Y3
 	VFMADD213PS  Y6, Y5, Y2
 	TESTQ        R11, R11
-	JNZ          power47
+	JNZ          power50
 
-done48:
+done51:
 	VMOVUPS Y3, (CX)(R10*4)
 	VMOVUPS Y2, 32(CX)(R10*4)
 	VADDPS  Y3, Y0, Y0
 	VADDPS  Y2, Y1, Y1
 	ADDQ    $+16, R10
 	SUBQ    $+16, R9
-	JMP     loop46
+	JMP     loop49
 
-part41:
+part44:
 	TESTQ        R9, R9
-	JZ           done49
+	JZ           done52
 	LEAQ         masksAVX2<>+0(SB), R11
 	NEGQ         R9
 	VMOVUPS      64(R11)(R9*4), Y2
@@ -822,17 +910,17 @@ part41:
 	VMASKMOVPS   (DX)(R10*4), Y2, Y6
 	VMASKMOVPS   32(DX)(R10*4), Y3, Y7
 	TESTQ        R9, R9
-	JZ           done51
+	JZ           done54
 
-power50:
+power53:
 	DECQ         R9
 	VBROADCASTSS (DI)(R9*4), Y8
 	VFMADD213PS  Y8, Y6, Y5
 	VFMADD213PS  Y8, Y7, Y4
 	TESTQ        R9, R9
-	JNZ          power50
+	JNZ          power53
 
-done51:
+done54:
 	VMASKMOVPS Y5, Y2, (CX)(R10*4)
 	VMASKMOVPS Y4, Y3, 32(CX)(R10*4)
 	VANDPS     Y5, Y2, Y2
@@ -840,7 +928,7 @@ done51:
 	VADDPS     Y2, Y0, Y0
 	VADDPS     Y3, Y1, Y1
 
-done49:
+done52:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -854,7 +942,7 @@ done49:
 	ADDQ         BX, DX
 	ADDQ         $0x04, R8
 	DECQ         AX
-	JNZ          row40
+	JNZ          row43
 	VZEROUPPER
 	RET
 
@@ -868,14 +956,14 @@ TEXT ·mulRowsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ a+40(FP), SI
 
-row52:
+row55:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (SI), Y0
 	XORQ         R8, R8
 
-loop55:
+loop58:
 	CMPQ    DI, $+64
-	JLT     single54
+	JLT     single57
 	VMOVUPS (CX)(R8*4), Y1
 	VMOVUPS 32(CX)(R8*4), Y2
 	VADDPS  Y0, Y1, Y1
@@ -918,12 +1006,12 @@ loop55:
 	VMOVUPS Y2, 224(CX)(R8*4)
 	ADDQ    $+64, R8
 	SUBQ    $+64, DI
-	JMP     loop55
+	JMP     loop58
 
-single54:
-loop56:
+single57:
+loop59:
 	CMPQ    DI, $+16
-	JLT     part53
+	JLT     part56
 	VMOVUPS (CX)(R8*4), Y1
 	VMOVUPS 32(CX)(R8*4), Y2
 	VADDPS  Y0, Y1, Y1
@@ -936,11 +1024,11 @@ loop56:
 	VMOVUPS Y2, 32(CX)(R8*4)
 	ADDQ    $+16, R8
 	SUBQ    $+16, DI
-	JMP     loop56
+	JMP     loop59
 
-part53:
+part56:
 	TESTQ      DI, DI
-	JZ         done57
+	JZ         done60
 	LEAQ       masksAVX2<>+0(SB), R9
 	NEGQ       DI
 	VMOVUPS    64(R9)(DI*4), Y1
@@ -956,12 +1044,12 @@ part53:
 	VMASKMOVPS Y3, Y1, (CX)(R8*4)
 	VMASKMOVPS Y0, Y2, 32(CX)(R8*4)
 
-done57:
+done60:
 	ADDQ BX, CX
 	ADDQ BX, DX
 	ADDQ $0x04, SI
 	DECQ AX
-	JNZ  row52
+	JNZ  row55
 	VZEROUPPER
 	RET
 
@@ -975,9 +1063,9 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-36
 	VPXOR Y1, Y1, Y1
 	XORQ  BX, BX
 
-loop59:
+loop62:
 	CMPQ         AX, $+16
-	JLT          part58
+	JLT          part61
 	VMOVUPS      (DX)(BX*4), Y2
 	VMOVUPS      32(DX)(BX*4), Y3
 	VBROADCASTSS shift+24(FP), Y4
@@ -1044,11 +1132,11 @@ loop59:
 	VADDPS       Y6, Y1, Y1
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop59
+	JMP          loop62
 
-part58:
+part61:
 	TESTQ        AX, AX
-	JZ           done60
+	JZ           done63
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y2
@@ -1120,7 +1208,7 @@ part58:
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 
-done60:
+done63:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1181,16 +1269,16 @@ TEXT ·expRowsAVX2(SB), NOSPLIT, $0-48
 	MOVQ shift+32(FP), BX
 	MOVQ sum+40(FP), SI
 
-row61:
+row64:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Y0
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
 	XORQ         R8, R8
 
-loop64:
+loop67:
 	CMPQ         DI, $+32
-	JLT          single63
+	JLT          single66
 	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1270,12 +1358,12 @@ loop64:
 	VADDPS       Y13, Y2, Y2
 	ADDQ         $+32, R8
 	SUBQ         $+32, DI
-	JMP          loop64
+	JMP          loop67
 
-single63:
-loop65:
+single66:
+loop68:
 	CMPQ         DI, $+16
-	JLT          part62
+	JLT          part65
 	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1321,11 +1409,11 @@ loop65:
 	VADDPS       Y7, Y2, Y2
 	ADDQ         $+16, R8
 	SUBQ         $+16, DI
-	JMP          loop65
+	JMP          loop68
 
-part62:
+part65:
 	TESTQ        DI, DI
-	JZ           done66
+	JZ           done69
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         DI
 	VMOVUPS      64(R9)(DI*4), Y3
@@ -1376,7 +1464,7 @@ part62:
 	VADDPS       Y0, Y1, Y1
 	VADDPS       Y3, Y2, Y2
 
-done66:
+done69:
 	VADDPS       Y2, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1390,7 +1478,7 @@ done66:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, SI
 	DECQ         AX
-	JNZ          row61
+	JNZ          row64
 	VZEROUPPER
 	RET
 
@@ -1423,9 +1511,9 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop68:
+loop71:
 	CMPQ         AX, $+16
-	JLT          part67
+	JLT          part70
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -1500,11 +1588,11 @@ loop68:
 	VMOVUPS      Y1, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop68
+	JMP          loop71
 
-part67:
+part70:
 	TESTQ        AX, AX
-	JZ           done69
+	JZ           done72
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -1582,7 +1670,7 @@ part67:
 	VMASKMOVPS   Y2, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(BX*4)
 
-done69:
+done72:
 	VZEROUPPER
 	RET
 
@@ -1601,9 +1689,9 @@ TEXT ·geluGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop71:
+loop74:
 	CMPQ         AX, $+16
-	JLT          part70
+	JLT          part73
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const41200000AVX2<>+0(SB), Y2
@@ -1705,11 +1793,11 @@ loop71:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop71
+	JMP          loop74
 
-part70:
+part73:
 	TESTQ        AX, AX
-	JZ           done72
+	JZ           done75
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -1814,7 +1902,7 @@ part70:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done72:
+done75:
 	VZEROUPPER
 	RET
 
@@ -1838,9 +1926,9 @@ TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop74:
+loop77:
 	CMPQ         AX, $+16
-	JLT          part73
+	JLT          part76
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -1912,11 +2000,11 @@ loop74:
 	VMOVUPS      Y4, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop74
+	JMP          loop77
 
-part73:
+part76:
 	TESTQ        AX, AX
-	JZ           done75
+	JZ           done78
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -1991,7 +2079,7 @@ part73:
 	VMASKMOVPS   Y7, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y6, Y1, 32(CX)(BX*4)
 
-done75:
+done78:
 	VZEROUPPER
 	RET
 
@@ -2007,9 +2095,9 @@ TEXT ·eluPlusOneGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop77:
+loop80:
 	CMPQ         AX, $+16
-	JLT          part76
+	JLT          part79
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -2078,11 +2166,11 @@ loop77:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop77
+	JMP          loop80
 
-part76:
+part79:
 	TESTQ        AX, AX
-	JZ           done78
+	JZ           done81
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2154,7 +2242,7 @@ part76:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done78:
+done81:
 	VZEROUPPER
 	RET
 
@@ -2170,9 +2258,9 @@ TEXT ·varianceAVX2(SB), NOSPLIT, $0-28
 	VPXOR        Y4, Y4, Y4
 	XORQ         DX, DX
 
-loop81:
+loop84:
 	CMPQ        AX, $+32
-	JLT         single80
+	JLT         single83
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -2187,12 +2275,12 @@ loop81:
 	VFMADD231PS Y6, Y6, Y4
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop81
+	JMP         loop84
 
-single80:
-loop82:
+single83:
+loop85:
 	CMPQ        AX, $+16
-	JLT         part79
+	JLT         part82
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -2201,11 +2289,11 @@ loop82:
 	VFMADD231PS Y6, Y6, Y2
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop82
+	JMP         loop85
 
-part79:
+part82:
 	TESTQ       AX, AX
-	JZ          done83
+	JZ          done86
 	LEAQ        masksAVX2<>+0(SB), BX
 	NEGQ        AX
 	VMOVUPS     64(BX)(AX*4), Y5
@@ -2219,7 +2307,7 @@ part79:
 	VFMADD231PS Y5, Y5, Y1
 	VFMADD231PS Y0, Y0, Y2
 
-done83:
+done86:
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y0
@@ -2244,9 +2332,9 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Y1
 	XORQ         SI, SI
 
-loop86:
+loop89:
 	CMPQ    AX, $+32
-	JLT     single85
+	JLT     single88
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -2273,12 +2361,12 @@ loop86:
 	VMOVUPS Y3, 96(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop86
+	JMP     loop89
 
-single85:
-loop87:
+single88:
+loop90:
 	CMPQ    AX, $+16
-	JLT     part84
+	JLT     part87
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -2293,11 +2381,11 @@ loop87:
 	VMOVUPS Y3, 32(CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop87
+	JMP     loop90
 
-part84:
+part87:
 	TESTQ      AX, AX
-	JZ         done88
+	JZ         done91
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y2
@@ -2315,7 +2403,7 @@ part84:
 	VMASKMOVPS Y1, Y2, (CX)(SI*4)
 	VMASKMOVPS Y0, Y3, 32(CX)(SI*4)
 
-done88:
+done91:
 	VZEROUPPER
 	RET
 
@@ -2331,9 +2419,9 @@ TEXT ·normalizeBiasAVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Y1
 	XORQ         DI, DI
 
-loop91:
+loop94:
 	CMPQ        AX, $+32
-	JLT         single90
+	JLT         single93
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -2364,12 +2452,12 @@ loop91:
 	VMOVUPS     Y3, 96(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop91
+	JMP         loop94
 
-single90:
-loop92:
+single93:
+loop95:
 	CMPQ        AX, $+16
-	JLT         part89
+	JLT         part92
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -2386,11 +2474,11 @@ loop92:
 	VMOVUPS     Y3, 32(CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop92
+	JMP         loop95
 
-part89:
+part92:
 	TESTQ       AX, AX
-	JZ          done93
+	JZ          done96
 	LEAQ        masksAVX2<>+0(SB), R8
 	NEGQ        AX
 	VMOVUPS     64(R8)(AX*4), Y2
@@ -2410,7 +2498,7 @@ part89:
 	VMASKMOVPS  Y4, Y2, (CX)(DI*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(DI*4)
 
-done93:
+done96:
 	VZEROUPPER
 	RET
 
@@ -2427,9 +2515,9 @@ TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
 	VPXOR Y3, Y3, Y3
 	XORQ  SI, SI
 
-loop95:
+loop98:
 	CMPQ         AX, $+16
-	JLT          part94
+	JLT          part97
 	VMOVUPS      (DX)(SI*4), Y4
 	VMOVUPS      32(DX)(SI*4), Y5
 	VBROADCASTSS mean+32(FP), Y6
@@ -2450,11 +2538,11 @@ loop95:
 	VFMADD231PS  Y5, Y7, Y3
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop95
+	JMP          loop98
 
-part94:
+part97:
 	TESTQ        AX, AX
-	JZ           done96
+	JZ           done99
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y4
@@ -2480,7 +2568,7 @@ part94:
 	VFMADD231PS  Y4, Y8, Y2
 	VFMADD231PS  Y5, Y9, Y3
 
-done96:
+done99:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -2510,9 +2598,9 @@ TEXT ·normGradAVX2(SB), NOSPLIT, $0-56
 	MOVQ dx+8(FP), SI
 	XORQ DI, DI
 
-loop98:
+loop101:
 	CMPQ         AX, $+16
-	JLT          part97
+	JLT          part100
 	VMOVUPS      (DX)(DI*4), Y0
 	VMOVUPS      32(DX)(DI*4), Y1
 	VBROADCASTSS mean+40(FP), Y2
@@ -2540,11 +2628,11 @@ loop98:
 	VMOVUPS      Y0, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop98
+	JMP          loop101
 
-part97:
+part100:
 	TESTQ        AX, AX
-	JZ           done99
+	JZ           done102
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -2575,7 +2663,7 @@ part97:
 	VMASKMOVPS   Y3, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y2, Y1, 32(SI)(DI*4)
 
-done99:
+done102:
 	VZEROUPPER
 	RET
 
@@ -2588,9 +2676,9 @@ TEXT ·gainGradAVX2(SB), NOSPLIT, $0-40
 	MOVQ dgain+8(FP), BX
 	XORQ SI, SI
 
-loop101:
+loop104:
 	CMPQ         AX, $+16
-	JLT          part100
+	JLT          part103
 	VMOVUPS      (DX)(SI*4), Y0
 	VMOVUPS      32(DX)(SI*4), Y1
 	VBROADCASTSS mean+32(FP), Y2
@@ -2609,11 +2697,11 @@ loop101:
 	VMOVUPS      Y3, 32(BX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop101
+	JMP          loop104
 
-part100:
+part103:
 	TESTQ        AX, AX
-	JZ           done102
+	JZ           done105
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2635,7 +2723,7 @@ part100:
 	VMASKMOVPS   Y4, Y0, (BX)(SI*4)
 	VMASKMOVPS   Y5, Y1, 32(BX)(SI*4)
 
-done102:
+done105:
 	VZEROUPPER
 	RET
 
@@ -2650,9 +2738,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop104:
+loop107:
 	CMPQ         AX, $+16
-	JLT          part103
+	JLT          part106
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -2711,11 +2799,11 @@ loop104:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop104
+	JMP          loop107
 
-part103:
+part106:
 	TESTQ        AX, AX
-	JZ           done105
+	JZ           done108
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -2777,7 +2865,7 @@ part103:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done105:
+done108:
 	VZEROUPPER
 	RET
 
@@ -2796,9 +2884,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop108:
+loop111:
 	CMPQ    AX, $+64
-	JLT     single107
+	JLT     single110
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -2812,7 +2900,7 @@ loop108:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row109:
+row112:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -2850,15 +2938,15 @@ row109:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row109
+	JNZ          row112
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop108
+	JMP          loop111
 
-single107:
-loop110:
+single110:
+loop113:
 	CMPQ    AX, $+16
-	JLT     part106
+	JLT     part109
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -2866,7 +2954,7 @@ loop110:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row111:
+row114:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -2880,14 +2968,14 @@ row111:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row111
+	JNZ          row114
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop110
+	JMP          loop113
 
-part106:
+part109:
 	TESTQ      AX, AX
-	JZ         done112
+	JZ         done115
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -2898,7 +2986,7 @@ part106:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row113:
+row116:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -2912,9 +3000,9 @@ row113:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row113
+	JNZ          row116
 
-done112:
+done115:
 	VZEROUPPER
 	RET
 
@@ -2929,7 +3017,7 @@ TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run114:
+run117:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -2942,9 +3030,9 @@ run114:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows117:
+rows120:
 	CMPQ  16(SP), $0x04
-	JLT   rest115
+	JLT   rest118
 	LEAQ  (AX)(CX*1), DX
 	LEAQ  (DX)(CX*1), DI
 	LEAQ  (DI)(CX*1), R8
@@ -2963,9 +3051,9 @@ rows117:
 	MOVQ  n+0(FP), R13
 	XORQ  R14, R14
 
-loop119:
+loop122:
 	CMPQ        R13, $+16
-	JLT         part118
+	JLT         part121
 	VMOVUPS     (BX)(R14*4), Y8
 	VMOVUPS     32(BX)(R14*4), Y9
 	VMOVUPS     (SI)(R14*4), Y10
@@ -3010,11 +3098,11 @@ loop119:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop119
+	JMP         loop122
 
-part118:
+part121:
 	TESTQ       R13, R13
-	JZ          done120
+	JZ          done123
 	LEAQ        masksAVX2<>+0(SB), R15
 	NEGQ        R13
 	VMOVUPS     64(R15)(R13*4), Y8
@@ -3062,7 +3150,7 @@ part118:
 	VFMADD231PS Y8, Y12, Y6
 	VFMADD231PS Y9, Y13, Y7
 
-done120:
+done123:
 	MOVQ         sums+64(FP), AX
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
@@ -3079,21 +3167,21 @@ done120:
 	LEAQ         (R8)(CX*1), AX
 	LEAQ         (R11)(CX*1), SI
 	SUBQ         $0x04, 16(SP)
-	JMP          rows117
+	JMP          rows120
 
-rest115:
-rows121:
+rest118:
+rows124:
 	CMPQ  16(SP), $0x01
-	JLT   finished116
+	JLT   finished119
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  y+56(FP), DX
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop123:
+loop126:
 	CMPQ        DI, $+16
-	JLT         part122
+	JLT         part125
 	VMOVUPS     (BX)(R8*4), Y2
 	VMOVUPS     32(BX)(R8*4), Y3
 	VMOVUPS     (SI)(R8*4), Y4
@@ -3108,11 +3196,11 @@ loop123:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop123
+	JMP         loop126
 
-part122:
+part125:
 	TESTQ       DI, DI
-	JZ          done124
+	JZ          done127
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3130,7 +3218,7 @@ part122:
 	VFMADD231PS Y2, Y6, Y0
 	VFMADD231PS Y3, Y7, Y1
 
-done124:
+done127:
 	MOVQ         sums+64(FP), DX
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3143,11 +3231,11 @@ done124:
 	LEAQ         (AX)(CX*1), AX
 	LEAQ         (SI)(CX*1), SI
 	SUBQ         $0x01, 16(SP)
-	JMP          rows121
+	JMP          rows124
 
-finished116:
+finished119:
 	DECQ 8(SP)
-	JNZ  run114
+	JNZ  run117
 	VZEROUPPER
 	RET
 
@@ -3160,9 +3248,9 @@ TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop127:
+loop130:
 	CMPQ    AX, $+32
-	JLT     single126
+	JLT     single129
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3173,7 +3261,7 @@ loop127:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run128:
+run131:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3187,7 +3275,7 @@ run128:
 	VMOVUPS 64(R11)(BX*4), Y6
 	VMOVUPS 96(R11)(BX*4), Y7
 
-row129:
+row132:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (R12)(BX*4), Y10
@@ -3215,21 +3303,21 @@ row129:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row129
+	JNZ          row132
 	DECQ         R10
-	JNZ          run128
+	JNZ          run131
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	VMOVUPS      Y2, 64(DX)(BX*4)
 	VMOVUPS      Y3, 96(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop127
+	JMP          loop130
 
-single126:
-loop130:
+single129:
+loop133:
 	CMPQ    AX, $+16
-	JLT     part125
+	JLT     part128
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3238,7 +3326,7 @@ loop130:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run131:
+run134:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3250,7 +3338,7 @@ run131:
 	VMOVUPS (R11)(BX*4), Y2
 	VMOVUPS 32(R11)(BX*4), Y3
 
-row132:
+row135:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (R12)(BX*4), Y6
@@ -3268,18 +3356,18 @@ row132:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row132
+	JNZ          row135
 	DECQ         R10
-	JNZ          run131
+	JNZ          run134
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop130
+	JMP          loop133
 
-part125:
+part128:
 	TESTQ      AX, AX
-	JZ         done133
+	JZ         done136
 	LEAQ       masksAVX2<>+0(SB), SI
 	NEGQ       AX
 	VMOVUPS    64(SI)(AX*4), Y0
@@ -3292,7 +3380,7 @@ part125:
 	MOVQ       runs+16(FP), R8
 	MOVQ       count+8(FP), R9
 
-run134:
+run137:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+32(FP), R10
@@ -3304,7 +3392,7 @@ run134:
 	VMASKMOVPS (R10)(BX*4), Y0, Y4
 	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
 
-row135:
+row138:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (R11)(BX*4), Y0, Y8
@@ -3322,13 +3410,13 @@ row135:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row135
+	JNZ          row138
 	DECQ         R9
-	JNZ          run134
+	JNZ          run137
 	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
 
-done133:
+done136:
 	VZEROUPPER
 	RET
 
@@ -3341,16 +3429,16 @@ TEXT ·featureGradAVX2(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop138:
+loop141:
 	CMPQ AX, $+32
-	JLT  single137
+	JLT  single140
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run139:
+run142:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3374,7 +3462,7 @@ run139:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
-row140:
+row143:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (SI)(BX*4), Y10
@@ -3419,7 +3507,7 @@ row140:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row140
+	JNZ          row143
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y4, Y0, Y0
@@ -3433,22 +3521,22 @@ row140:
 	VMOVUPS      Y0, 64(R15)(BX*4)
 	VMOVUPS      Y1, 96(R15)(BX*4)
 	DECQ         R10
-	JNZ          run139
+	JNZ          run142
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop138
+	JMP          loop141
 
-single137:
-loop141:
+single140:
+loop144:
 	CMPQ AX, $+16
-	JLT  part136
+	JLT  part139
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run142:
+run145:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3468,7 +3556,7 @@ run142:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-row143:
+row146:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (SI)(BX*4), Y6
@@ -3495,7 +3583,7 @@ row143:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row143
+	JNZ          row146
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y2, Y0, Y0
@@ -3503,14 +3591,14 @@ row143:
 	VMOVUPS      Y0, (R15)(BX*4)
 	VMOVUPS      Y1, 32(R15)(BX*4)
 	DECQ         R10
-	JNZ          run142
+	JNZ          run145
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop141
+	JMP          loop144
 
-part136:
+part139:
 	TESTQ   AX, AX
-	JZ      done144
+	JZ      done147
 	LEAQ    masksAVX2<>+0(SB), SI
 	NEGQ    AX
 	VMOVUPS 64(SI)(AX*4), Y0
@@ -3521,7 +3609,7 @@ part136:
 	MOVQ    runs+16(FP), R8
 	MOVQ    count+8(FP), R9
 
-run145:
+run148:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+48(FP), R10
@@ -3541,7 +3629,7 @@ run145:
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
-row146:
+row149:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (AX)(BX*4), Y0, Y8
@@ -3568,7 +3656,7 @@ row146:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row146
+	JNZ          row149
 	VMASKMOVPS   (R14)(BX*4), Y0, Y2
 	VMASKMOVPS   32(R14)(BX*4), Y1, Y3
 	VADDPS       Y4, Y2, Y2
@@ -3576,9 +3664,9 @@ row146:
 	VMASKMOVPS   Y2, Y0, (R14)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(R14)(BX*4)
 	DECQ         R9
-	JNZ          run145
+	JNZ          run148
 
-done144:
+done147:
 	VZEROUPPER
 	RET
 
@@ -3592,9 +3680,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows149:
+rows152:
 	CMPQ  AX, $0x04
-	JLT   rest147
+	JLT   rest150
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -3609,9 +3697,9 @@ rows149:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop151:
+loop154:
 	CMPQ        R10, $+16
-	JLT         part150
+	JLT         part153
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -3632,11 +3720,11 @@ loop151:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop151
+	JMP         loop154
 
-part150:
+part153:
 	TESTQ       R10, R10
-	JZ          done152
+	JZ          done155
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -3660,7 +3748,7 @@ part150:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done152:
+done155:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -3674,20 +3762,20 @@ done152:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows149
+	JMP          rows152
 
-rest147:
-rows153:
+rest150:
+rows156:
 	CMPQ  AX, $0x01
-	JLT   finished148
+	JLT   finished151
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop155:
+loop158:
 	CMPQ        DI, $+16
-	JLT         part154
+	JLT         part157
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -3696,11 +3784,11 @@ loop155:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop155
+	JMP         loop158
 
-part154:
+part157:
 	TESTQ       DI, DI
-	JZ          done156
+	JZ          done159
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3712,7 +3800,7 @@ part154:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done156:
+done159:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3722,9 +3810,9 @@ done156:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows153
+	JMP          rows156
 
-finished148:
+finished151:
 	VZEROUPPER
 	RET
 
@@ -3738,9 +3826,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop159:
+loop162:
 	CMPQ    AX, $+32
-	JLT     single158
+	JLT     single161
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VMOVUPS 64(DX)(SI*4), Y2
@@ -3752,7 +3840,7 @@ loop159:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row160:
+row163:
 	VMOVUPS      (R8)(SI*4), Y8
 	VMOVUPS      32(R8)(SI*4), Y9
 	VSUBPS       Y0, Y8, Y8
@@ -3767,7 +3855,7 @@ row160:
 	VADDPS       Y9, Y7, Y7
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row160
+	JNZ          row163
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
@@ -3781,7 +3869,7 @@ row160:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row161:
+row164:
 	VMOVUPS      (R8)(SI*4), Y12
 	VMOVUPS      32(R8)(SI*4), Y13
 	VSUBPS       Y0, Y12, Y12
@@ -3804,7 +3892,7 @@ row161:
 	VMOVUPS      Y13, 96(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row161
+	JNZ          row164
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
@@ -3814,7 +3902,7 @@ row161:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row162:
+row165:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y8, Y0, Y0
@@ -3829,15 +3917,15 @@ row162:
 	VMOVUPS Y1, 96(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row162
+	JNZ     row165
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop159
+	JMP     loop162
 
-single158:
-loop163:
+single161:
+loop166:
 	CMPQ    AX, $+16
-	JLT     part157
+	JLT     part160
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -3845,7 +3933,7 @@ loop163:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row164:
+row167:
 	VMOVUPS      (R8)(SI*4), Y4
 	VMOVUPS      32(R8)(SI*4), Y5
 	VSUBPS       Y0, Y4, Y4
@@ -3854,7 +3942,7 @@ row164:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row164
+	JNZ          row167
 	VBROADCASTSS each+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
@@ -3863,7 +3951,7 @@ row164:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row165:
+row168:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -3876,14 +3964,14 @@ row165:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row165
+	JNZ          row168
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row166:
+row169:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y4, Y0, Y0
@@ -3892,14 +3980,14 @@ row166:
 	VMOVUPS Y1, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row166
+	JNZ     row169
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop163
+	JMP     loop166
 
-part157:
+part160:
 	TESTQ      AX, AX
-	JZ         done167
+	JZ         done170
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -3911,7 +3999,7 @@ part157:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row168:
+row171:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y6
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y7
 	VSUBPS       Y2, Y6, Y6
@@ -3920,7 +4008,7 @@ row168:
 	VADDPS       Y7, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row168
+	JNZ          row171
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y4, Y4
 	VMULPS       Y6, Y5, Y5
@@ -3929,7 +4017,7 @@ row168:
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row169:
+row172:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -3942,14 +4030,14 @@ row169:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row169
+	JNZ          row172
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y6
 	VMULPS       Y2, Y7, Y7
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row170:
+row173:
 	VMASKMOVPS (CX)(SI*4), Y0, Y2
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
 	VSUBPS     Y6, Y2, Y2
@@ -3958,9 +4046,9 @@ row170:
 	VMASKMOVPS Y3, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row170
+	JNZ        row173
 
-done167:
+done170:
 	VZEROUPPER
 	RET
 
@@ -3974,9 +4062,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop172:
+loop175:
 	CMPQ         AX, $+16
-	JLT          part171
+	JLT          part174
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -3989,7 +4077,7 @@ loop172:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row173:
+row176:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -4005,7 +4093,7 @@ row173:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row173
+	JNZ          row176
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -4035,7 +4123,7 @@ row173:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row174:
+row177:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -4044,14 +4132,14 @@ row174:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row174
+	JNZ     row177
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop172
+	JMP     loop175
 
-part171:
+part174:
 	TESTQ        AX, AX
-	JZ           done175
+	JZ           done178
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -4068,7 +4156,7 @@ part171:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row176:
+row179:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -4084,7 +4172,7 @@ row176:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row176
+	JNZ          row179
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -4114,7 +4202,7 @@ row176:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row177:
+row180:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -4123,9 +4211,9 @@ row177:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row177
+	JNZ        row180
 
-done175:
+done178:
 	VZEROUPPER
 	RET
 
@@ -4143,9 +4231,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop179:
+loop182:
 	CMPQ         AX, $+16
-	JLT          part178
+	JLT          part181
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -4158,7 +4246,7 @@ loop179:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row180:
+row183:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -4174,7 +4262,7 @@ row180:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row180
+	JNZ          row183
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -4187,7 +4275,7 @@ row180:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row181:
+row184:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -4211,7 +4299,7 @@ row181:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row181
+	JNZ          row184
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -4262,7 +4350,7 @@ row181:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row182:
+row185:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -4276,14 +4364,14 @@ row182:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row182
+	JNZ          row185
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop179
+	JMP          loop182
 
-part178:
+part181:
 	TESTQ        AX, AX
-	JZ           done183
+	JZ           done186
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -4300,7 +4388,7 @@ part178:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row184:
+row187:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -4316,7 +4404,7 @@ row184:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row184
+	JNZ          row187
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -4329,7 +4417,7 @@ row184:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row185:
+row188:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -4353,7 +4441,7 @@ row185:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row185
+	JNZ          row188
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -4404,7 +4492,7 @@ row185:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row186:
+row189:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -4418,9 +4506,9 @@ row186:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row186
+	JNZ          row189
 
-done183:
+done186:
 	VZEROUPPER
 	RET
 
@@ -4437,9 +4525,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop189:
+loop192:
 	CMPQ         AX, $+32
-	JLT          single188
+	JLT          single191
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -4461,7 +4549,7 @@ loop189:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row190:
+row193:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -4476,15 +4564,15 @@ row190:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row190
+	JNZ     row193
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop189
+	JMP     loop192
 
-single188:
-loop191:
+single191:
+loop194:
 	CMPQ         AX, $+16
-	JLT          part187
+	JLT          part190
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -4497,7 +4585,7 @@ loop191:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row192:
+row195:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -4506,14 +4594,14 @@ row192:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row192
+	JNZ     row195
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop191
+	JMP     loop194
 
-part187:
+part190:
 	TESTQ        AX, AX
-	JZ           done193
+	JZ           done196
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -4530,7 +4618,7 @@ part187:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row194:
+row197:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -4539,9 +4627,9 @@ row194:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row194
+	JNZ        row197
 
-done193:
+done196:
 	VZEROUPPER
 	RET
 
@@ -4558,9 +4646,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop197:
+loop200:
 	CMPQ  AX, $+32
-	JLT   single196
+	JLT   single199
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -4568,7 +4656,7 @@ loop197:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row198:
+row201:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -4579,7 +4667,7 @@ row198:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row198
+	JNZ          row201
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -4592,25 +4680,25 @@ row198:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop197
+	JMP          loop200
 
-single196:
-loop199:
+single199:
+loop202:
 	CMPQ  AX, $+16
-	JLT   part195
+	JLT   part198
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row200:
+row203:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row200
+	JNZ          row203
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -4618,11 +4706,11 @@ row200:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop199
+	JMP          loop202
 
-part195:
+part198:
 	TESTQ   AX, AX
-	JZ      done201
+	JZ      done204
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -4632,21 +4720,21 @@ part195:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row202:
+row205:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row202
+	JNZ          row205
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done201:
+done204:
 	VZEROUPPER
 	RET
 
@@ -4665,16 +4753,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop204:
+loop207:
 	CMPQ AX, $+16
-	JLT  part203
+	JLT  part206
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row205:
+row208:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -4700,14 +4788,14 @@ row205:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row205
+	JNZ          row208
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop204
+	JMP          loop207
 
-part203:
+part206:
 	TESTQ   AX, AX
-	JZ      done206
+	JZ      done209
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -4718,7 +4806,7 @@ part203:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row207:
+row210:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -4744,9 +4832,9 @@ row207:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row207
+	JNZ          row210
 
-done206:
+done209:
 	VZEROUPPER
 	RET
 
@@ -4772,7 +4860,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block208:
+block211:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -4820,6 +4908,6 @@ block208:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block208
+	JNZ         block211
 	VZEROUPPER
 	RET

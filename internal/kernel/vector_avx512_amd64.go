@@ -29,6 +29,11 @@ func mulAVX512(n int, dst *float32, x *float32, y *float32)
 //go:noescape
 func mulAddAVX512(n int, dst *float32, x *float32, y *float32)
 
+// addCarryAVX512 adds x to hi + lo.
+//
+//go:noescape
+func addCarryAVX512(n int, hi *float32, lo *float32, x *float32)
+
 // dotAVX512 returns Σ x·y.
 //
 //go:noescape

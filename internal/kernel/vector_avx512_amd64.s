@@ -299,6 +299,63 @@ done25:
 	VZEROUPPER
 	RET
 
+// func addCarryAVX512(n int, hi *float32, lo *float32, x *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·addCarryAVX512(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ hi+8(FP), CX
+	MOVQ lo+16(FP), DX
+	MOVQ x+24(FP), BX
+	XORQ SI, SI
+
+loop27:
+	CMPQ    AX, $+16
+	JLT     part26
+	VMOVUPS (CX)(SI*4), Z0
+	VMOVUPS (BX)(SI*4), Z1
+	VADDPS  Z1, Z0, Z2
+	VSUBPS  Z0, Z2, Z3
+	VSUBPS  Z3, Z2, Z4
+	VSUBPS  Z4, Z0, Z0
+	VSUBPS  Z3, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS (DX)(SI*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VADDPS  Z0, Z2, Z1
+	VMOVUPS Z1, (CX)(SI*4)
+	VSUBPS  Z2, Z1, Z1
+	VSUBPS  Z1, Z0, Z0
+	VMOVUPS Z0, (DX)(SI*4)
+	ADDQ    $+16, SI
+	SUBQ    $+16, AX
+	JMP     loop27
+
+part26:
+	TESTQ     AX, AX
+	JZ        done28
+	MOVL      $-1, DI
+	BZHIL     AX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (CX)(SI*4), K1, Z0
+	VMOVUPS.Z (BX)(SI*4), K1, Z1
+	VADDPS    Z1, Z0, Z2
+	VSUBPS    Z0, Z2, Z3
+	VSUBPS    Z3, Z2, Z4
+	VSUBPS    Z4, Z0, Z0
+	VSUBPS    Z3, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS.Z (DX)(SI*4), K1, Z1
+	VADDPS    Z1, Z0, Z0
+	VADDPS    Z0, Z2, Z1
+	VMOVUPS   Z1, K1, (CX)(SI*4)
+	VSUBPS    Z2, Z1, Z1
+	VSUBPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (DX)(SI*4)
+
+done28:
+	VZEROUPPER
+	RET
+
 // func dotAVX512(n int, x *float32, y *float32) float32
 // Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dotAVX512(SB), NOSPLIT, $0-28
@@ -311,9 +368,9 @@ TEXT ·dotAVX512(SB), NOSPLIT, $0-28
 	VPXORD Z3, Z3, Z3
 	XORQ   BX, BX
 
-loop28:
+loop31:
 	CMPQ        AX, $+64
-	JLT         single27
+	JLT         single30
 	VMOVUPS     (CX)(BX*4), Z4
 	VMOVUPS     (DX)(BX*4), Z5
 	VFMADD231PS Z5, Z4, Z0
@@ -328,22 +385,22 @@ loop28:
 	VFMADD231PS Z5, Z4, Z3
 	ADDQ        $+64, BX
 	SUBQ        $+64, AX
-	JMP         loop28
+	JMP         loop31
 
-single27:
-loop29:
+single30:
+loop32:
 	CMPQ        AX, $+16
-	JLT         part26
+	JLT         part29
 	VMOVUPS     (CX)(BX*4), Z4
 	VMOVUPS     (DX)(BX*4), Z5
 	VFMADD231PS Z5, Z4, Z0
 	ADDQ        $+16, BX
 	SUBQ        $+16, AX
-	JMP         loop29
+	JMP         loop32
 
-part26:
+part29:
 	TESTQ       AX, AX
-	JZ          done30
+	JZ          done33
 	MOVL        $-1, SI
 	BZHIL       AX, SI, SI
 	KMOVW       SI, K1
@@ -351,7 +408,7 @@ part26:
 	VMOVUPS.Z   (DX)(BX*4), K1, Z5
 	VFMADD231PS Z5, Z4, Z0
 
-done30:
+done33:
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z3, Z1, Z1
 	VADDPS        Z1, Z0, Z0
@@ -378,9 +435,9 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-20
 	VPXORD Z3, Z3, Z3
 	XORQ   DX, DX
 
-loop33:
+loop36:
 	CMPQ    AX, $+64
-	JLT     single32
+	JLT     single35
 	VMOVUPS (CX)(DX*4), Z4
 	VADDPS  Z4, Z0, Z0
 	VMOVUPS 64(CX)(DX*4), Z4
@@ -391,28 +448,28 @@ loop33:
 	VADDPS  Z4, Z3, Z3
 	ADDQ    $+64, DX
 	SUBQ    $+64, AX
-	JMP     loop33
+	JMP     loop36
 
-single32:
-loop34:
+single35:
+loop37:
 	CMPQ    AX, $+16
-	JLT     part31
+	JLT     part34
 	VMOVUPS (CX)(DX*4), Z4
 	VADDPS  Z4, Z0, Z0
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop34
+	JMP     loop37
 
-part31:
+part34:
 	TESTQ     AX, AX
-	JZ        done35
+	JZ        done38
 	MOVL      $-1, BX
 	BZHIL     AX, BX, BX
 	KMOVW     BX, K1
 	VMOVUPS.Z (CX)(DX*4), K1, Z4
 	VADDPS    Z4, Z0, Z0
 
-done35:
+done38:
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z3, Z1, Z1
 	VADDPS        Z1, Z0, Z0
@@ -439,20 +496,20 @@ TEXT ·maxAVX512(SB), NOSPLIT, $0-20
 	VPXORD       Z3, Z3, Z3
 	XORQ         DX, DX
 
-loop37:
+loop40:
 	CMPQ    AX, $+16
-	JLT     part36
+	JLT     part39
 	VMOVUPS (CX)(DX*4), Z4
 	VANDPS  Z1, Z4, Z5
 	VPMAXSD Z5, Z3, Z3
 	VMAXPS  Z2, Z4, Z2
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop37
+	JMP     loop40
 
-part36:
+part39:
 	TESTQ     AX, AX
-	JZ        done38
+	JZ        done41
 	MOVL      $-1, BX
 	BZHIL     AX, BX, BX
 	KMOVW     BX, K1
@@ -462,7 +519,7 @@ part36:
 	VPMAXSD   Z0, Z3, Z3
 	VMAXPS    Z2, Z6, Z2
 
-done38:
+done41:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VMAXPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -481,10 +538,10 @@ done38:
 	VPMAXSD       X0, X2, X2
 	VMOVD         X2, AX
 	CMPL          AX, $0x7f800000
-	JLE           number39
+	JLE           number42
 	VMOVAPS       X2, X1
 
-number39:
+number42:
 	VZEROUPPER
 	MOVSS X1, ret+16(FP)
 	RET
@@ -508,14 +565,14 @@ TEXT ·polyRowsAVX512(SB), NOSPLIT, $0-64
 	MOVQ sum+56(FP), R8
 	DECQ SI
 
-row40:
+row43:
 	MOVQ   n+8(FP), R9
 	VPXORD Z0, Z0, Z0
 	XORQ   R10, R10
 
-loop43:
+loop46:
 	CMPQ         R9, $+64
-	JLT          single42
+	JLT          single45
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Z1
 	VMOVAPS      Z1, Z2
@@ -523,9 +580,9 @@ loop43:
 	VMOVAPS      Z1, Z4
 	VMOVAPS      Z1, Z1
 	TESTQ        R11, R11
-	JZ           done45
+	JZ           done48
 
-power44:
+power47:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Z5
 	VFMADD132PS  (DX)(R10*4), Z5, Z2
@@ -533,9 +590,9 @@ power44:
 	VFMADD132PS  128(DX)(R10*4), Z5, Z4
 	VFMADD132PS  192(DX)(R10*4), Z5, Z1
 	TESTQ        R11, R11
-	JNZ          power44
+	JNZ          power47
 
-done45:
+done48:
 	VMOVUPS Z2, (CX)(R10*4)
 	VMOVUPS Z3, 64(CX)(R10*4)
 	VMOVUPS Z4, 128(CX)(R10*4)
@@ -546,36 +603,36 @@ done45:
 	VADDPS  Z2, Z0, Z0
 	ADDQ    $+64, R10
 	SUBQ    $+64, R9
-	JMP     loop43
+	JMP     loop46
 
-single42:
-loop46:
+single45:
+loop49:
 	CMPQ         R9, $+16
-	JLT          part41
+	JLT          part44
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Z1
 	VMOVAPS      Z1, Z1
 	VMOVUPS      (DX)(R10*4), Z2
 	TESTQ        R11, R11
-	JZ           done48
+	JZ           done51
 
-power47:
+power50:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Z3
 	VFMADD213PS  Z3, Z2, Z1
 	TESTQ        R11, R11
-	JNZ          power47
+	JNZ          power50
 
-done48:
+done51:
 	VMOVUPS Z1, (CX)(R10*4)
 	VADDPS  Z1, Z0, Z0
 	ADDQ    $+16, R10
 	SUBQ    $+16, R9
-	JMP     loop46
+	JMP     loop49
 
-part41:
+part44:
 	TESTQ        R9, R9
-	JZ           done49
+	JZ           done52
 	MOVL         $-1, R11
 	BZHIL        R9, R11, R11
 	KMOVW        R11, K1
@@ -584,21 +641,21 @@ part41:
 	VMOVAPS      Z1, Z1
 	VMOVUPS.Z    (DX)(R10*4), K1, Z2
 	TESTQ        R9, R9
-	JZ           done51
+	JZ           done54
 
-power50:
+power53:
 	DECQ         R9
 	VBROADCASTSS (DI)(R9*4), Z3
 	VFMADD213PS  Z3, Z2, Z1
 	TESTQ        R9, R9
-	JNZ          power50
+	JNZ          power53
 
-done51:
+done54:
 	VMOVUPS   Z1, K1, (CX)(R10*4)
 	VMOVAPS.Z Z1, K1, Z1
 	VADDPS    Z1, Z0, Z0
 
-done49:
+done52:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y1, Y0, Y1
 	VEXTRACTF128  $0x01, Y1, X2
@@ -613,7 +670,7 @@ done49:
 	ADDQ          BX, DX
 	ADDQ          $0x04, R8
 	DECQ          AX
-	JNZ           row40
+	JNZ           row43
 	VZEROUPPER
 	RET
 
@@ -627,14 +684,14 @@ TEXT ·mulRowsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ a+40(FP), SI
 
-row52:
+row55:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (SI), Z0
 	XORQ         R8, R8
 
-loop55:
+loop58:
 	CMPQ    DI, $+64
-	JLT     single54
+	JLT     single57
 	VMOVUPS (CX)(R8*4), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS (DX)(R8*4), Z2
@@ -657,12 +714,12 @@ loop55:
 	VMOVUPS Z1, 192(CX)(R8*4)
 	ADDQ    $+64, R8
 	SUBQ    $+64, DI
-	JMP     loop55
+	JMP     loop58
 
-single54:
-loop56:
+single57:
+loop59:
 	CMPQ    DI, $+16
-	JLT     part53
+	JLT     part56
 	VMOVUPS (CX)(R8*4), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS (DX)(R8*4), Z2
@@ -670,11 +727,11 @@ loop56:
 	VMOVUPS Z1, (CX)(R8*4)
 	ADDQ    $+16, R8
 	SUBQ    $+16, DI
-	JMP     loop56
+	JMP     loop59
 
-part53:
+part56:
 	TESTQ     DI, DI
-	JZ        done57
+	JZ        done60
 	MOVL      $-1, R9
 	BZHIL     DI, R9, R9
 	KMOVW     R9, K1
@@ -684,12 +741,12 @@ part53:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(R8*4)
 
-done57:
+done60:
 	ADDQ BX, CX
 	ADDQ BX, DX
 	ADDQ $0x04, SI
 	DECQ AX
-	JNZ  row52
+	JNZ  row55
 	VZEROUPPER
 	RET
 
@@ -717,9 +774,9 @@ TEXT ·expAVX512(SB), NOSPLIT, $0-36
 	VPXORD       Z15, Z15, Z15
 	XORQ         BX, BX
 
-loop59:
+loop62:
 	CMPQ         AX, $+16
-	JLT          part58
+	JLT          part61
 	VMOVUPS      (DX)(BX*4), Z16
 	VSUBPS       Z0, Z16, Z16
 	VMOVAPS      Z16, Z17
@@ -745,11 +802,11 @@ loop59:
 	VADDPS       Z18, Z15, Z15
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop59
+	JMP          loop62
 
-part58:
+part61:
 	TESTQ        AX, AX
-	JZ           done60
+	JZ           done63
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -778,7 +835,7 @@ part58:
 	VMOVAPS.Z    Z1, K1, Z0
 	VADDPS       Z0, Z15, Z15
 
-done60:
+done63:
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -849,15 +906,15 @@ TEXT ·expRowsAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f317211AVX512<>+0(SB), Z7
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 
-row61:
+row64:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Z9
 	VPXORD       Z10, Z10, Z10
 	XORQ         R8, R8
 
-loop64:
+loop67:
 	CMPQ        DI, $+32
-	JLT         single63
+	JLT         single66
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -894,12 +951,12 @@ loop64:
 	VADDPS      Z15, Z10, Z10
 	ADDQ        $+32, R8
 	SUBQ        $+32, DI
-	JMP         loop64
+	JMP         loop67
 
-single63:
-loop65:
+single66:
+loop68:
 	CMPQ        DI, $+16
-	JLT         part62
+	JLT         part65
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -919,11 +976,11 @@ loop65:
 	VADDPS      Z13, Z10, Z10
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop65
+	JMP         loop68
 
-part62:
+part65:
 	TESTQ       DI, DI
-	JZ          done66
+	JZ          done69
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -946,7 +1003,7 @@ part62:
 	VMOVAPS.Z   Z12, K1, Z9
 	VADDPS      Z9, Z10, Z10
 
-done66:
+done69:
 	VEXTRACTF64X4 $0x01, Z10, Y9
 	VADDPS        Y9, Y10, Y9
 	VEXTRACTF128  $0x01, Y9, X11
@@ -961,7 +1018,7 @@ done66:
 	ADDQ          $0x04, BX
 	ADDQ          $0x04, SI
 	DECQ          AX
-	JNZ           row61
+	JNZ           row64
 	VZEROUPPER
 	RET
 
@@ -1011,9 +1068,9 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z16
 	XORQ         BX, BX
 
-loop68:
+loop71:
 	CMPQ         AX, $+16
-	JLT          part67
+	JLT          part70
 	VMOVUPS      (DX)(BX*4), Z17
 	VMULPS       Z17, Z17, Z18
 	VFMADD213PS  Z0, Z1, Z18
@@ -1042,11 +1099,11 @@ loop68:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop68
+	JMP          loop71
 
-part67:
+part70:
 	TESTQ        AX, AX
-	JZ           done69
+	JZ           done72
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1077,7 +1134,7 @@ part67:
 	VDIVPS       Z0, Z17, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done69:
+done72:
 	VZEROUPPER
 	RET
 
@@ -1117,9 +1174,9 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const41200000AVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop71:
+loop74:
 	CMPQ         AX, $+16
-	JLT          part70
+	JLT          part73
 	VMOVUPS      (BX)(SI*4), Z21
 	VMINPS       Z21, Z20, Z21
 	VMAXPS       Z21, Z19, Z21
@@ -1159,11 +1216,11 @@ loop71:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop71
+	JMP          loop74
 
-part70:
+part73:
 	TESTQ        AX, AX
-	JZ           done72
+	JZ           done75
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1205,7 +1262,7 @@ part70:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done72:
+done75:
 	VZEROUPPER
 	RET
 
@@ -1244,9 +1301,9 @@ TEXT ·eluPlusOneAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         BX, BX
 
-loop74:
+loop77:
 	CMPQ         AX, $+16
-	JLT          part73
+	JLT          part76
 	VMOVUPS      (DX)(BX*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1274,11 +1331,11 @@ loop74:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop74
+	JMP          loop77
 
-part73:
+part76:
 	TESTQ        AX, AX
-	JZ           done75
+	JZ           done78
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1308,7 +1365,7 @@ part73:
 	VADDPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done75:
+done78:
 	VZEROUPPER
 	RET
 
@@ -1339,9 +1396,9 @@ TEXT ·eluPlusOneGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         SI, SI
 
-loop77:
+loop80:
 	CMPQ         AX, $+16
-	JLT          part76
+	JLT          part79
 	VMOVUPS      (BX)(SI*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1368,11 +1425,11 @@ loop77:
 	VMOVUPS      Z15, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop77
+	JMP          loop80
 
-part76:
+part79:
 	TESTQ        AX, AX
-	JZ           done78
+	JZ           done81
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1401,7 +1458,7 @@ part76:
 	VMULPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done78:
+done81:
 	VZEROUPPER
 	RET
 
@@ -1415,9 +1472,9 @@ TEXT ·varianceAVX512(SB), NOSPLIT, $0-28
 	VPXORD       Z2, Z2, Z2
 	XORQ         DX, DX
 
-loop81:
+loop84:
 	CMPQ        AX, $+32
-	JLT         single80
+	JLT         single83
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
@@ -1426,22 +1483,22 @@ loop81:
 	VFMADD231PS Z3, Z3, Z2
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop81
+	JMP         loop84
 
-single80:
-loop82:
+single83:
+loop85:
 	CMPQ        AX, $+16
-	JLT         part79
+	JLT         part82
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop82
+	JMP         loop85
 
-part79:
+part82:
 	TESTQ       AX, AX
-	JZ          done83
+	JZ          done86
 	MOVL        $-1, BX
 	BZHIL       AX, BX, BX
 	KMOVW       BX, K1
@@ -1450,7 +1507,7 @@ part79:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z0, Z1
 
-done83:
+done86:
 	VADDPS        Z2, Z1, Z1
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
@@ -1475,9 +1532,9 @@ TEXT ·normalizeAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop86:
+loop89:
 	CMPQ    AX, $+32
-	JLT     single85
+	JLT     single88
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1492,12 +1549,12 @@ loop86:
 	VMOVUPS Z2, 64(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop86
+	JMP     loop89
 
-single85:
-loop87:
+single88:
+loop90:
 	CMPQ    AX, $+16
-	JLT     part84
+	JLT     part87
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1506,11 +1563,11 @@ loop87:
 	VMOVUPS Z2, (CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop87
+	JMP     loop90
 
-part84:
+part87:
 	TESTQ     AX, AX
-	JZ        done88
+	JZ        done91
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -1521,7 +1578,7 @@ part84:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 
-done88:
+done91:
 	VZEROUPPER
 	RET
 
@@ -1537,9 +1594,9 @@ TEXT ·normalizeBiasAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Z1
 	XORQ         DI, DI
 
-loop91:
+loop94:
 	CMPQ        AX, $+32
-	JLT         single90
+	JLT         single93
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1556,12 +1613,12 @@ loop91:
 	VMOVUPS     Z2, 64(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop91
+	JMP         loop94
 
-single90:
-loop92:
+single93:
+loop95:
 	CMPQ        AX, $+16
-	JLT         part89
+	JLT         part92
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1571,11 +1628,11 @@ loop92:
 	VMOVUPS     Z2, (CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop92
+	JMP         loop95
 
-part89:
+part92:
 	TESTQ       AX, AX
-	JZ          done93
+	JZ          done96
 	MOVL        $-1, R8
 	BZHIL       AX, R8, R8
 	KMOVW       R8, K1
@@ -1587,7 +1644,7 @@ part89:
 	VFMADD213PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (CX)(DI*4)
 
-done93:
+done96:
 	VZEROUPPER
 	RET
 
@@ -1604,9 +1661,9 @@ TEXT ·normSumsAVX512(SB), NOSPLIT, $0-48
 	VPXORD       Z3, Z3, Z3
 	XORQ         SI, SI
 
-loop95:
+loop98:
 	CMPQ        AX, $+16
-	JLT         part94
+	JLT         part97
 	VMOVUPS     (DX)(SI*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
@@ -1617,11 +1674,11 @@ loop95:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop95
+	JMP         loop98
 
-part94:
+part97:
 	TESTQ       AX, AX
-	JZ          done96
+	JZ          done99
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1635,7 +1692,7 @@ part94:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z1, Z3
 
-done96:
+done99:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1671,9 +1728,9 @@ TEXT ·normGradAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS s2+52(FP), Z3
 	XORQ         DI, DI
 
-loop98:
+loop101:
 	CMPQ         AX, $+16
-	JLT          part97
+	JLT          part100
 	VMOVUPS      (DX)(DI*4), Z4
 	VSUBPS       Z0, Z4, Z4
 	VMULPS       Z1, Z4, Z4
@@ -1686,11 +1743,11 @@ loop98:
 	VMOVUPS      Z4, (SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop98
+	JMP          loop101
 
-part97:
+part100:
 	TESTQ        AX, AX
-	JZ           done99
+	JZ           done102
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1705,7 +1762,7 @@ part97:
 	VMULPS       Z1, Z2, Z0
 	VMOVUPS      Z0, K1, (SI)(DI*4)
 
-done99:
+done102:
 	VZEROUPPER
 	RET
 
@@ -1720,9 +1777,9 @@ TEXT ·gainGradAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop101:
+loop104:
 	CMPQ        AX, $+16
-	JLT         part100
+	JLT         part103
 	VMOVUPS     (DX)(SI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1732,11 +1789,11 @@ loop101:
 	VMOVUPS     Z3, (BX)(SI*4)
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop101
+	JMP         loop104
 
-part100:
+part103:
 	TESTQ       AX, AX
-	JZ          done102
+	JZ          done105
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1748,7 +1805,7 @@ part100:
 	VFMADD231PS Z2, Z0, Z1
 	VMOVUPS     Z1, K1, (BX)(SI*4)
 
-done102:
+done105:
 	VZEROUPPER
 	RET
 
@@ -1772,9 +1829,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop104:
+loop107:
 	CMPQ         AX, $+16
-	JLT          part103
+	JLT          part106
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -1799,11 +1856,11 @@ loop104:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop104
+	JMP          loop107
 
-part103:
+part106:
 	TESTQ        AX, AX
-	JZ           done105
+	JZ           done108
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1830,7 +1887,7 @@ part103:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done105:
+done108:
 	VZEROUPPER
 	RET
 
@@ -1849,9 +1906,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop108:
+loop111:
 	CMPQ    AX, $+64
-	JLT     single107
+	JLT     single110
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -1861,7 +1918,7 @@ loop108:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row109:
+row112:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -1883,22 +1940,22 @@ row109:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row109
+	JNZ          row112
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop108
+	JMP          loop111
 
-single107:
-loop110:
+single110:
+loop113:
 	CMPQ    AX, $+16
-	JLT     part106
+	JLT     part109
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row111:
+row114:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -1908,14 +1965,14 @@ row111:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row111
+	JNZ          row114
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop110
+	JMP          loop113
 
-part106:
+part109:
 	TESTQ     AX, AX
-	JZ        done112
+	JZ        done115
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -1924,7 +1981,7 @@ part106:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row113:
+row116:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -1934,9 +1991,9 @@ row113:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row113
+	JNZ          row116
 
-done112:
+done115:
 	VZEROUPPER
 	RET
 
@@ -1951,7 +2008,7 @@ TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run114:
+run117:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -1964,9 +2021,9 @@ run114:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows117:
+rows120:
 	CMPQ   16(SP), $0x04
-	JLT    rest115
+	JLT    rest118
 	LEAQ   (AX)(CX*1), DX
 	LEAQ   (DX)(CX*1), DI
 	LEAQ   (DI)(CX*1), R8
@@ -1981,9 +2038,9 @@ rows117:
 	MOVQ   n+0(FP), R13
 	XORQ   R14, R14
 
-loop119:
+loop122:
 	CMPQ        R13, $+16
-	JLT         part118
+	JLT         part121
 	VMOVUPS     (BX)(R14*4), Z4
 	VMOVUPS     (SI)(R14*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2007,11 +2064,11 @@ loop119:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop119
+	JMP         loop122
 
-part118:
+part121:
 	TESTQ       R13, R13
-	JZ          done120
+	JZ          done123
 	MOVL        $-1, R15
 	BZHIL       R13, R15, R15
 	KMOVW       R15, K1
@@ -2037,7 +2094,7 @@ part118:
 	VMOVUPS.Z   (R12)(R14*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done120:
+done123:
 	MOVQ          sums+64(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
@@ -2058,20 +2115,20 @@ done120:
 	LEAQ          (R8)(CX*1), AX
 	LEAQ          (R11)(CX*1), SI
 	SUBQ          $0x04, 16(SP)
-	JMP           rows117
+	JMP           rows120
 
-rest115:
-rows121:
+rest118:
+rows124:
 	CMPQ   16(SP), $0x01
-	JLT    finished116
+	JLT    finished119
 	VPXORD Z7, Z7, Z7
 	MOVQ   y+56(FP), DX
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop123:
+loop126:
 	CMPQ        DI, $+16
-	JLT         part122
+	JLT         part125
 	VMOVUPS     (BX)(R8*4), Z4
 	VMOVUPS     (SI)(R8*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2080,11 +2137,11 @@ loop123:
 	VFMADD231PS Z4, Z5, Z7
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop123
+	JMP         loop126
 
-part122:
+part125:
 	TESTQ       DI, DI
-	JZ          done124
+	JZ          done127
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2095,7 +2152,7 @@ part122:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z7
 
-done124:
+done127:
 	MOVQ          sums+64(FP), DX
 	VEXTRACTF64X4 $0x01, Z7, Y4
 	VADDPS        Y4, Y7, Y4
@@ -2109,11 +2166,11 @@ done124:
 	LEAQ          (AX)(CX*1), AX
 	LEAQ          (SI)(CX*1), SI
 	SUBQ          $0x01, 16(SP)
-	JMP           rows121
+	JMP           rows124
 
-finished116:
+finished119:
 	DECQ 8(SP)
-	JNZ  run114
+	JNZ  run117
 	VZEROUPPER
 	RET
 
@@ -2126,9 +2183,9 @@ TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop127:
+loop130:
 	CMPQ    AX, $+32
-	JLT     single126
+	JLT     single129
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2137,7 +2194,7 @@ loop127:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run128:
+run131:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2149,7 +2206,7 @@ run128:
 	VMOVUPS (R11)(BX*4), Z2
 	VMOVUPS 64(R11)(BX*4), Z3
 
-row129:
+row132:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (R12)(BX*4), Z6
@@ -2167,19 +2224,19 @@ row129:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row129
+	JNZ          row132
 	DECQ         R10
-	JNZ          run128
+	JNZ          run131
 	VMOVUPS      Z0, (DX)(BX*4)
 	VMOVUPS      Z1, 64(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop127
+	JMP          loop130
 
-single126:
-loop130:
+single129:
+loop133:
 	CMPQ    AX, $+16
-	JLT     part125
+	JLT     part128
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2187,7 +2244,7 @@ loop130:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run131:
+run134:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2198,7 +2255,7 @@ run131:
 	ADDQ    $0x0c, R9
 	VMOVUPS (R11)(BX*4), Z1
 
-row132:
+row135:
 	VBROADCASTSS (DI), Z2
 	VBROADCASTSS (R8), Z3
 	VMOVUPS      (R12)(BX*4), Z4
@@ -2211,17 +2268,17 @@ row132:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row132
+	JNZ          row135
 	DECQ         R10
-	JNZ          run131
+	JNZ          run134
 	VMOVUPS      Z0, (DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop130
+	JMP          loop133
 
-part125:
+part128:
 	TESTQ     AX, AX
-	JZ        done133
+	JZ        done136
 	MOVL      $-1, SI
 	BZHIL     AX, SI, SI
 	KMOVW     SI, K1
@@ -2232,7 +2289,7 @@ part125:
 	MOVQ      runs+16(FP), R8
 	MOVQ      count+8(FP), R9
 
-run134:
+run137:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+32(FP), R10
@@ -2243,7 +2300,7 @@ run134:
 	ADDQ      $0x0c, R8
 	VMOVUPS.Z (R10)(BX*4), K1, Z1
 
-row135:
+row138:
 	VBROADCASTSS (SI), Z2
 	VBROADCASTSS (DI), Z3
 	VMOVUPS.Z    (R11)(BX*4), K1, Z4
@@ -2256,12 +2313,12 @@ row135:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row135
+	JNZ          row138
 	DECQ         R9
-	JNZ          run134
+	JNZ          run137
 	VMOVUPS      Z0, K1, (DX)(BX*4)
 
-done133:
+done136:
 	VZEROUPPER
 	RET
 
@@ -2274,16 +2331,16 @@ TEXT ·featureGradAVX512(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop138:
+loop141:
 	CMPQ AX, $+32
-	JLT  single137
+	JLT  single140
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run139:
+run142:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2303,7 +2360,7 @@ run139:
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
-row140:
+row143:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (SI)(BX*4), Z6
@@ -2330,7 +2387,7 @@ row140:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row140
+	JNZ          row143
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z2, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
@@ -2338,22 +2395,22 @@ row140:
 	VADDPS       Z3, Z0, Z0
 	VMOVUPS      Z0, 64(R15)(BX*4)
 	DECQ         R10
-	JNZ          run139
+	JNZ          run142
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop138
+	JMP          loop141
 
-single137:
-loop141:
+single140:
+loop144:
 	CMPQ AX, $+16
-	JLT  part136
+	JLT  part139
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run142:
+run145:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2371,7 +2428,7 @@ run142:
 	VMOVUPS (R11)(BX*4), Z0
 	VPXORD  Z8, Z8, Z8
 
-row143:
+row146:
 	VBROADCASTSS (DI), Z1
 	VBROADCASTSS (R8), Z2
 	VMOVUPS      (SI)(BX*4), Z3
@@ -2389,19 +2446,19 @@ row143:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row143
+	JNZ          row146
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z8, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
 	DECQ         R10
-	JNZ          run142
+	JNZ          run145
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop141
+	JMP          loop144
 
-part136:
+part139:
 	TESTQ AX, AX
-	JZ    done144
+	JZ    done147
 	MOVL  $-1, SI
 	BZHIL AX, SI, SI
 	KMOVW SI, K1
@@ -2411,7 +2468,7 @@ part136:
 	MOVQ  runs+16(FP), R8
 	MOVQ  count+8(FP), R9
 
-run145:
+run148:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+48(FP), R10
@@ -2429,7 +2486,7 @@ run145:
 	VMOVUPS.Z (R10)(BX*4), K1, Z0
 	VPXORD    Z9, Z9, Z9
 
-row146:
+row149:
 	VBROADCASTSS (SI), Z1
 	VBROADCASTSS (DI), Z2
 	VMOVUPS.Z    (AX)(BX*4), K1, Z3
@@ -2447,14 +2504,14 @@ row146:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row146
+	JNZ          row149
 	VMOVUPS.Z    (R14)(BX*4), K1, Z0
 	VADDPS       Z9, Z0, Z0
 	VMOVUPS      Z0, K1, (R14)(BX*4)
 	DECQ         R9
-	JNZ          run145
+	JNZ          run148
 
-done144:
+done147:
 	VZEROUPPER
 	RET
 
@@ -2468,9 +2525,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows149:
+rows152:
 	CMPQ   AX, $0x04
-	JLT    rest147
+	JLT    rest150
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -2481,9 +2538,9 @@ rows149:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop151:
+loop154:
 	CMPQ        R10, $+16
-	JLT         part150
+	JLT         part153
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -2495,11 +2552,11 @@ loop151:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop151
+	JMP         loop154
 
-part150:
+part153:
 	TESTQ       R10, R10
-	JZ          done152
+	JZ          done155
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -2513,7 +2570,7 @@ part150:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done152:
+done155:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -2531,29 +2588,29 @@ done152:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows149
+	JMP           rows152
 
-rest147:
-rows153:
+rest150:
+rows156:
 	CMPQ   AX, $0x01
-	JLT    finished148
+	JLT    finished151
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop155:
+loop158:
 	CMPQ        DI, $+16
-	JLT         part154
+	JLT         part157
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop155
+	JMP         loop158
 
-part154:
+part157:
 	TESTQ       DI, DI
-	JZ          done156
+	JZ          done159
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2561,7 +2618,7 @@ part154:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done156:
+done159:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -2572,9 +2629,9 @@ done156:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows153
+	JMP           rows156
 
-finished148:
+finished151:
 	VZEROUPPER
 	RET
 
@@ -2589,9 +2646,9 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop159:
+loop162:
 	CMPQ    AX, $+32
-	JLT     single158
+	JLT     single161
 	VMOVUPS (DX)(SI*4), Z1
 	VMOVUPS 64(DX)(SI*4), Z2
 	VPXORD  Z3, Z3, Z3
@@ -2599,7 +2656,7 @@ loop159:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row160:
+row163:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VADDPS  Z5, Z3, Z3
@@ -2608,7 +2665,7 @@ row160:
 	VADDPS  Z5, Z4, Z4
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row160
+	JNZ     row163
 	VMULPS  Z0, Z3, Z3
 	VMULPS  Z0, Z4, Z4
 	VPXORD  Z6, Z6, Z6
@@ -2616,7 +2673,7 @@ row160:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row161:
+row164:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VSUBPS  Z3, Z5, Z5
@@ -2629,13 +2686,13 @@ row161:
 	VMOVUPS Z5, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row161
+	JNZ     row164
 	VMULPS  Z0, Z6, Z6
 	VMULPS  Z0, Z7, Z7
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row162:
+row165:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z6, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
@@ -2644,33 +2701,33 @@ row162:
 	VMOVUPS Z1, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row162
+	JNZ     row165
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop159
+	JMP     loop162
 
-single158:
-loop163:
+single161:
+loop166:
 	CMPQ    AX, $+16
-	JLT     part157
+	JLT     part160
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z8, Z8, Z8
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row164:
+row167:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VADDPS  Z2, Z8, Z8
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row164
+	JNZ     row167
 	VMULPS  Z0, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row165:
+row168:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VSUBPS  Z8, Z2, Z2
@@ -2678,25 +2735,25 @@ row165:
 	VMOVUPS Z2, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row165
+	JNZ     row168
 	VMULPS  Z0, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row166:
+row169:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z9, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row166
+	JNZ     row169
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop163
+	JMP     loop166
 
-part157:
+part160:
 	TESTQ     AX, AX
-	JZ        done167
+	JZ        done170
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -2705,19 +2762,19 @@ part157:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row168:
+row171:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z10, Z10
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row168
+	JNZ       row171
 	VMULPS    Z0, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row169:
+row172:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VSUBPS    Z10, Z2, Z2
@@ -2725,20 +2782,20 @@ row169:
 	VMOVUPS   Z2, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row169
+	JNZ       row172
 	VMULPS    Z0, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row170:
+row173:
 	VMOVUPS.Z (CX)(SI*4), K1, Z0
 	VSUBPS    Z11, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row170
+	JNZ       row173
 
-done167:
+done170:
 	VZEROUPPER
 	RET
 
@@ -2753,9 +2810,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop172:
+loop175:
 	CMPQ          AX, $+16
-	JLT           part171
+	JLT           part174
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2764,7 +2821,7 @@ loop172:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row173:
+row176:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2774,7 +2831,7 @@ row173:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row173
+	JNZ           row176
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -2792,20 +2849,20 @@ row173:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row174:
+row177:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row174
+	JNZ     row177
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop172
+	JMP     loop175
 
-part171:
+part174:
 	TESTQ         AX, AX
-	JZ            done175
+	JZ            done178
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -2817,7 +2874,7 @@ part171:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row176:
+row179:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2827,7 +2884,7 @@ row176:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row176
+	JNZ           row179
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -2845,15 +2902,15 @@ row176:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row177:
+row180:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row177
+	JNZ       row180
 
-done175:
+done178:
 	VZEROUPPER
 	RET
 
@@ -2872,9 +2929,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop179:
+loop182:
 	CMPQ          AX, $+16
-	JLT           part178
+	JLT           part181
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2883,7 +2940,7 @@ loop179:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row180:
+row183:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2893,7 +2950,7 @@ row180:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row180
+	JNZ           row183
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -2902,7 +2959,7 @@ row180:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row181:
+row184:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -2916,7 +2973,7 @@ row181:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row181
+	JNZ           row184
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -2946,7 +3003,7 @@ row181:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row182:
+row185:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -2955,14 +3012,14 @@ row182:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row182
+	JNZ          row185
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop179
+	JMP          loop182
 
-part178:
+part181:
 	TESTQ         AX, AX
-	JZ            done183
+	JZ            done186
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -2974,7 +3031,7 @@ part178:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row184:
+row187:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2984,7 +3041,7 @@ row184:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row184
+	JNZ           row187
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -2993,7 +3050,7 @@ row184:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row185:
+row188:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -3007,7 +3064,7 @@ row185:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row185
+	JNZ           row188
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -3037,7 +3094,7 @@ row185:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row186:
+row189:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -3046,9 +3103,9 @@ row186:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row186
+	JNZ          row189
 
-done183:
+done186:
 	VZEROUPPER
 	RET
 
@@ -3066,9 +3123,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop189:
+loop192:
 	CMPQ    AX, $+32
-	JLT     single188
+	JLT     single191
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -3080,7 +3137,7 @@ loop189:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row190:
+row193:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -3089,15 +3146,15 @@ row190:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row190
+	JNZ     row193
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop189
+	JMP     loop192
 
-single188:
-loop191:
+single191:
+loop194:
 	CMPQ    AX, $+16
-	JLT     part187
+	JLT     part190
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -3105,20 +3162,20 @@ loop191:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row192:
+row195:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row192
+	JNZ     row195
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop191
+	JMP     loop194
 
-part187:
+part190:
 	TESTQ     AX, AX
-	JZ        done193
+	JZ        done196
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -3129,15 +3186,15 @@ part187:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row194:
+row197:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row194
+	JNZ       row197
 
-done193:
+done196:
 	VZEROUPPER
 	RET
 
@@ -3155,53 +3212,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop197:
+loop200:
 	CMPQ   AX, $+32
-	JLT    single196
+	JLT    single199
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row198:
+row201:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row198
+	JNZ     row201
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop197
+	JMP     loop200
 
-single196:
-loop199:
+single199:
+loop202:
 	CMPQ   AX, $+16
-	JLT    part195
+	JLT    part198
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row200:
+row203:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row200
+	JNZ     row203
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop199
+	JMP     loop202
 
-part195:
+part198:
 	TESTQ  AX, AX
-	JZ     done201
+	JZ     done204
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -3209,16 +3266,16 @@ part195:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row202:
+row205:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row202
+	JNZ       row205
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done201:
+done204:
 	VZEROUPPER
 	RET
 
@@ -3237,16 +3294,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop204:
+loop207:
 	CMPQ AX, $+16
-	JLT  part203
+	JLT  part206
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row205:
+row208:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -3262,14 +3319,14 @@ row205:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row205
+	JNZ          row208
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop204
+	JMP          loop207
 
-part203:
+part206:
 	TESTQ AX, AX
-	JZ    done206
+	JZ    done209
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -3279,7 +3336,7 @@ part203:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row207:
+row210:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -3295,8 +3352,8 @@ row207:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row207
+	JNZ          row210
 
-done206:
+done209:
 	VZEROUPPER
 	RET

@@ -14,6 +14,7 @@ func vectors(g *gen) {
 	g.binary("add", "sets dst = x + y.", g.add)
 	g.binary("mul", "sets dst = x∘y.", g.mul)
 	g.mulAdd()
+	g.addCarry()
 	g.dot()
 	g.sum()
 	g.maximum()
@@ -84,6 +85,24 @@ func (g *gen) mulAdd() {
 			g.accumulate(d, g.load(x, u), g.load(y, u))
 			g.store(d, dst, u)
 		}
+	})
+	g.finish()
+}
+
+// addCarry adds a number to an unevaluated sum of two: Knuth's two-sum, whose
+// error joins lo, and then the fast one, which makes hi the rounding of both.
+func (g *gen) addCarry() {
+	g.routine("addCarry", "n int, hi, lo, x *float32)", "adds x to hi + lo.")
+	n, hi, lo, x := g.arg("n"), g.arg("hi"), g.arg("lo"), g.arg("x")
+	g.loop(n, 1, func(int) {
+		a, b := g.load(hi, 0), g.load(x, 0)
+		s := g.add(a, b)
+		part := g.sub(s, a)
+		rest := g.add(g.sub(a, g.sub(s, part)), g.sub(b, part))
+		rest = g.add(rest, g.load(lo, 0))
+		sum := g.add(s, rest)
+		g.store(sum, hi, 0)
+		g.store(g.sub(rest, g.sub(sum, s)), lo, 0)
 	})
 	g.finish()
 }
