@@ -126,6 +126,13 @@ type State[T tensor.Float] interface {
 	// Step absorbs the tokens of c one after another and reads each query after
 	// its own key: the causal form, continued. N is M.
 	Step(out tensor.Heads[T], c *Call[T]) error
+	// Merge makes it the state of its own tokens followed by those of next, which
+	// stays as it is: both are of the same mechanism, setting, shape, chunk and
+	// carry. A mechanism that rotates rows has fed next with the positions that
+	// follow. Results agree with those of one stream within the bound of the
+	// linear form, not in every bit, since chunks end at other tokens; a state
+	// without tokens changes nothing, and leaves the other's bits.
+	Merge(next State[T]) error
 	Clone() State[T]
 	Reset()
 	Tokens() int64 // absorbed so far, excluded ones too
@@ -140,4 +147,5 @@ type Shape struct {
 	Causal                 bool
 	Form                   Form
 	Chunk                  int
+	Carry                  Carry // of a state's sums
 }

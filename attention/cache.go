@@ -31,6 +31,7 @@ type cacheHead[T tensor.Float] struct {
 const cachePanel = 64
 
 func newCache[T tensor.Float](e *engine[T], s Shape) *cache[T] {
+	s.Carry = Rounded // there are no sums
 	c := &cache[T]{e: e, shape: s, exist: make([][]bool, s.B), heads: make([]cacheHead[T], s.B*s.Hkv)}
 	for i := range c.heads {
 		h := &c.heads[i]

@@ -407,6 +407,9 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 	if err := e.checkHeads(s.H); err != nil {
 		return nil, err
 	}
+	if s.Carry != Rounded && s.Carry != Compensated {
+		return nil, fmt.Errorf("state: carry is %d, not %d or %d", s.Carry, Rounded, Compensated)
+	}
 	if err := e.checkMoments(s.D, s.Dv); err != nil {
 		return nil, err
 	}

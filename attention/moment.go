@@ -22,6 +22,7 @@ type moments[T tensor.Float] struct {
 	z    []T // [F], and room for a vector from any of them on
 	ld   int // a multiple of kernel.Lanes
 	some bool
+	low  *low[T] // what s and z have lost to rounding; nil: it is not kept
 }
 
 // maxMoments is the most elements that moments may have. Wider rows or higher
@@ -54,10 +55,19 @@ func stride[T tensor.Float](n int) int {
 func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, w []T) {
 	mark := ar.Mark()
 	phi, sums := arena.Take[T](ar, featureBlock*ld), arena.Take[T](ar, featureBlock)
+	var rows []T
+	if s.low != nil {
+		rows = arena.Take[T](ar, featureBlock*s.ld)
+	}
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
 		m.expand(ar, phi, x, ld, k, w[:n], sums)
+		if s.low != nil {
+			m.t.Block(k, s.ld, n, phi, ld, 1, y, s.ld, rows, s.ld, false)
+			s.carry(m.t, f, rows[:k*s.ld], sums[:k])
+			continue
+		}
 		m.t.Block(k, s.ld, n, phi, ld, 1, y, s.ld, s.s[f*s.ld:], s.ld, s.some)
 		z := s.z[f:][:k]
 		if s.some {

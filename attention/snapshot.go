@@ -18,12 +18,13 @@ import (
 //	int64 and bytes, three times        kind of state, mechanism, its setting
 //	int64                               CRC-32C of the mechanism's parameters
 //	int64 six times                     B, H, Hkv, D, Dv, tokens of a chunk
+//	int64                               how sums are carried: a Carry
 //	int64                               tokens absorbed
 //	…                                   what the kind of state keeps
 //	uint32                              CRC-32C of everything before
 const (
 	snapshotMagic   = "FFST"
-	snapshotVersion = 1
+	snapshotVersion = 2
 
 	cacheKind = "keys and values"
 	sumsKind  = "sums"
@@ -69,6 +70,7 @@ func (e *engine[T]) newSnapshot(b []byte, s *Shape, tokens int64) *snapshotWrite
 	for _, n := range []int{s.B, s.H, s.Hkv, s.D, s.Dv, s.Chunk} {
 		w.int(int64(n))
 	}
+	w.int(int64(s.Carry))
 	w.int(tokens)
 	return w
 }
@@ -232,6 +234,10 @@ func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
 			r.fail("%s is %d, not between %d and %d", x.field, n, x.lo, x.hi)
 		}
 		*x.n = int(n)
+	}
+	carry := r.int()
+	if s.Carry = Carry(carry); carry != int64(Rounded) && carry != int64(Compensated) {
+		r.fail("carry is %d, not %d or %d", carry, Rounded, Compensated)
 	}
 	tokens := r.int()
 	if tokens < 0 {

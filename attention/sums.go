@@ -33,6 +33,9 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	take := func(n int) []T { return make([]T, n) }
 	for i := range st.heads {
 		st.heads[i] = newStream(e.stateUnit(&s), e.monomials(e.spec.width(s.D)), s.Chunk, take)
+		if s.Carry == Compensated {
+			st.heads[i].past.compensate()
+		}
 	}
 	return st
 }
@@ -130,15 +133,23 @@ func (s *sums[T]) Clone() State[T] {
 	c := newSums(s.e, s.shape)
 	c.tokens = s.tokens
 	for i, from := range s.heads {
-		to := c.heads[i]
-		copy(to.past.s, from.past.s)
-		copy(to.past.z, from.past.z)
-		copy(to.x, from.x)
-		copy(to.v, from.v)
-		copy(to.exist, from.exist)
-		to.past.some, to.n, to.holes, to.first = from.past.some, from.n, from.holes, from.first
+		c.heads[i].set(from)
 	}
 	return c
+}
+
+// set makes the stream hold what from holds, which has the same shape.
+func (s *stream[T]) set(from *stream[T]) {
+	s.past.set(&from.past)
+	s.setOpen(from)
+}
+
+// setOpen makes the open chunk that of from.
+func (s *stream[T]) setOpen(from *stream[T]) {
+	copy(s.x, from.x)
+	copy(s.v[:from.n*from.past.ld], from.v)
+	copy(s.exist, from.exist[:from.n])
+	s.n, s.holes, s.first = from.n, from.holes, from.first
 }
 
 func (s *sums[T]) Reset() {
@@ -159,14 +170,19 @@ func (s *sums[T]) Bytes() int64 {
 			elements = len(st.m.weight) // all heads share them
 		}
 		elements += len(st.past.s) + len(st.past.z) + len(st.x) + len(st.v)
+		if low := st.past.low; low != nil {
+			elements += len(low.s) + len(low.z)
+		}
 		flags += len(st.exist)
 	}
 	return int64(elements)*elementSize[T]() + int64(flags)
 }
 
 // AppendBinary appends a snapshot, whose size does not depend on the tokens
-// absorbed. After the header it holds for each key head its number of keys; the
-// moments, z and s [Dv] of every feature; a flag that a key of a closed chunk exists; and of the open chunk
+// absorbed. After the header it holds for each key head the number of keys of
+// its open chunk; flags that chunks have been closed, and that a key of them
+// exists; the moments, z and s [Dv] of every feature, and where they are
+// compensated as many numbers again, what they leave out; and of the open chunk
 // the flags of its keys [C], the prepared keys [da, C] and the values [C, Dv].
 // What is not there yet is zero.
 func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
@@ -175,17 +191,18 @@ func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
 	for _, st := range s.heads {
 		rest := s.shape.Chunk - st.n
 		p := &st.past
-		w.int(s.tokens)
-		for f := range st.m.count {
-			if p.some {
-				writeElements(w, p.z[f:][:1])
-				writeElements(w, p.s[f*p.ld:][:s.shape.Dv])
-			} else {
-				writeElements(w, zeros[:1])
-				writeElements(w, zeros[:s.shape.Dv])
+		w.int(int64(st.n))
+		w.flags([]bool{p.some, st.first < 0})
+		for _, half := range p.halves() {
+			for f := range st.m.count {
+				z, row := zeros[:1], zeros[:s.shape.Dv]
+				if p.some {
+					z, row = half.z[f:][:1], half.s[f*p.ld:][:s.shape.Dv]
+				}
+				writeElements(w, z)
+				writeElements(w, row)
 			}
 		}
-		w.flags([]bool{st.first < 0})
 		w.flags(st.exist[:st.n])
 		w.flags(make([]bool, rest))
 		for c := 1; c <= st.u.da; c++ {
@@ -206,8 +223,12 @@ func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
 // restoreSums reads what AppendBinary wrote after the header.
 func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (State[T], error) {
 	width, chunk := float64(e.spec.width(s.D)), float64(s.Chunk)
-	elements := float64(e.spec.features(e.spec.width(s.D)))*float64(s.Dv+1) + chunk*(width+float64(s.Dv))
-	if err := r.need(float64(s.B) * float64(s.Hkv) * (8 + 1 + chunk + elements*float64(elementSize[T]()))); err != nil {
+	moments := float64(e.spec.features(e.spec.width(s.D))) * float64(s.Dv+1)
+	if s.Carry == Compensated {
+		moments *= 2
+	}
+	elements := moments + chunk*(width+float64(s.Dv))
+	if err := r.need(float64(s.B) * float64(s.Hkv) * (8 + 2 + chunk + elements*float64(elementSize[T]()))); err != nil {
 		return nil, err
 	}
 	if s.Chunk == 0 {
@@ -217,21 +238,25 @@ func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsho
 	c := newSums(e, s)
 	c.tokens = tokens
 	for i, st := range c.heads {
-		if n := r.int(); n != tokens {
-			r.fail("head %d has %d keys, the state has %d tokens", i, n, tokens)
+		n := r.int()
+		if n < 0 || n >= int64(s.Chunk) || n > tokens {
+			r.fail("head %d has %d keys in its open chunk: chunks have %d, the state has %d tokens", i, n, s.Chunk, tokens)
+			return nil, r.err
 		}
 		p := &st.past
-		p.some = tokens >= int64(s.Chunk)
-		for f := range st.m.count {
-			readElements(r, p.z[f:][:1])
-			readElements(r, p.s[f*p.ld:][:s.Dv])
-		}
-		var before [1]bool
+		var before [2]bool
 		r.flags(before[:])
-		if before[0] {
+		p.some = before[0]
+		if before[1] {
 			st.first = -1
 			if !p.some {
-				r.fail("a key exists before token 0")
+				r.fail("head %d has a key in a closed chunk, and no closed chunk", i)
+			}
+		}
+		for _, half := range p.halves() {
+			for f := range st.m.count {
+				readElements(r, half.z[f:][:1])
+				readElements(r, half.s[f*p.ld:][:s.Dv])
 			}
 		}
 		r.flags(st.exist)
@@ -241,7 +266,7 @@ func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsho
 		for j := range s.Chunk {
 			readElements(r, st.v[j*p.ld:][:s.Dv])
 		}
-		for _, exists := range st.exist[:tokens%int64(s.Chunk)] {
+		for _, exists := range st.exist[:n] {
 			st.mark(exists)
 		}
 	}

@@ -1,0 +1,141 @@
+package attention
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// ErrNotMergeable says that a state cannot be followed by another of its kind.
+var ErrNotMergeable = errors.New("state: not mergeable")
+
+// fits reports what keeps a state of shape s, of engine from, out of the place
+// of one of shape want of e. Learned factors of the queries are no part of it:
+// states hold keys. What names the state.
+func (e *engine[T]) fits(what string, want *Shape, from *engine[T], s *Shape) error {
+	if from.spec.Name != e.spec.Name {
+		return fmt.Errorf("%s: mechanism is %q, needs %q", what, from.spec.Name, e.spec.Name)
+	}
+	if from.spec.Setting != e.spec.Setting {
+		return fmt.Errorf("%s: setting is %q, needs %q", what, from.spec.Setting, e.spec.Setting)
+	}
+	for _, x := range []struct {
+		field     string
+		got, want int
+	}{
+		{"B", s.B, want.B}, {"H", s.H, want.H}, {"Hkv", s.Hkv, want.Hkv}, {"D", s.D, want.D}, {"Dv", s.Dv, want.Dv}, {"chunk", s.Chunk, want.Chunk},
+	} {
+		if x.got != x.want {
+			return fmt.Errorf("%s: %s is %d, needs %d", what, x.field, x.got, x.want)
+		}
+	}
+	if s.Carry != want.Carry {
+		return fmt.Errorf("%s: carry is %v, needs %v", what, s.Carry, want.Carry)
+	}
+	return nil
+}
+
+// mergeable returns next as a state that can follow one of shape s of e.
+func mergeable[S interface {
+	comparable
+	State[T]
+}, T tensor.Float](e *engine[T], s *Shape, next State[T], parts func(S) (*engine[T], *Shape)) (S, error) {
+	n, ok := next.(S)
+	var none S
+	if !ok || n == none {
+		return none, fmt.Errorf("merge: kind of state is %T, needs %T: %w", next, none, ErrNotMergeable)
+	}
+	from, shape := parts(n)
+	return n, e.fits("merge", s, from, shape)
+}
+
+// Merge closes the open chunk of s, so that chunks end elsewhere than if all
+// tokens had come in one stream.
+func (s *sums[T]) Merge(next State[T]) error {
+	n, err := mergeable(s.e, &s.shape, next, func(n *sums[T]) (*engine[T], *Shape) { return n.e, &n.shape })
+	if err != nil || n.tokens == 0 {
+		return err
+	}
+	if n == s {
+		n = s.Clone().(*sums[T])
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	for i, st := range s.heads {
+		if s.tokens == 0 {
+			st.set(n.heads[i])
+			continue
+		}
+		st.u.ar = ar
+		st.append(n.heads[i])
+	}
+	s.tokens += n.tokens
+	return nil
+}
+
+// append closes the open chunk and adds what next holds.
+func (s *stream[T]) append(next *stream[T]) {
+	s.close()
+	seen := s.first != unseen
+	s.past.join(s.u.t, &next.past)
+	s.setOpen(next)
+	if seen {
+		s.first = -1
+	}
+}
+
+// join adds moments of the same shape.
+func (s *moments[T]) join(t *kernel.Table[T], from *moments[T]) {
+	switch {
+	case !from.some:
+	case !s.some:
+		s.set(from)
+	case s.low == nil:
+		t.Add(s.s, s.s, from.s)
+		t.Add(s.z, s.z, from.z)
+	default:
+		for _, half := range from.halves() {
+			t.AddCarry(s.s, s.low.s, half.s)
+			t.AddCarry(s.z, s.low.z, half.z)
+		}
+	}
+}
+
+// Merge puts the keys and values of next behind those of s. Queries get the
+// bits that they would get if all tokens had come in one stream.
+func (s *cache[T]) Merge(next State[T]) error {
+	n, err := mergeable(s.e, &s.shape, next, func(n *cache[T]) (*engine[T], *Shape) { return n.e, &n.shape })
+	if err != nil || n.tokens == 0 {
+		return err
+	}
+	tokens, da := n.tokens, s.e.spec.width(s.shape.D)
+	for b := range s.exist {
+		s.exist[b] = slices.Concat(s.exist[b], n.exist[b][:tokens])
+	}
+	s.holes = s.holes || n.holes
+	for i := range s.heads {
+		s.heads[i].rows.append(s.tokens, &n.heads[i].rows, tokens, da)
+	}
+	s.tokens += tokens
+	return nil
+}
+
+// append copies the first n keys and values of from behind tokens of x. Panels
+// of both have the same size.
+func (x *keyRows[T]) append(tokens int, from *keyRows[T], n, da int) {
+	x.grow(da, tokens, tokens+n)
+	copy(x.v[tokens*x.ldv:], from.v[:n*x.ldv])
+	for j := 0; j < n; {
+		to, at := (tokens+j)%x.panel, j%x.panel
+		k := min(x.panel-max(to, at), n-j)
+		dst, src := x.panelOf(tokens+j, da)[to:], from.panelOf(j, da)[at:]
+		for c := range da {
+			copy(dst[c*x.ldb:][:k], src[c*x.ldb:])
+		}
+		j += k
+	}
+}
