@@ -75,8 +75,11 @@ type Saved[T tensor.Float] struct {
 	Unseen int64 // queries that see no key: their output and gradients are 0
 	// Weak counts queries whose denominator nearly cancels, which only kernels
 	// with negative weights have: |den| < 2⁻¹⁰ × (keys seen) × f̄(max|s|),
-	// where f̄ has the absolute coefficients of f. Ten of the 24 bits of a
-	// float32 may be lost in such a row.
+	// where f̄ has the absolute coefficients of f, and max|s| is what the
+	// normalisation allows or, without one, the lengths of the query and of the
+	// longest key. Ten of the 24 bits of a float32 may be lost in such a row. Of
+	// kernels that are never negative it counts queries whose weights are all 0,
+	// and whose output is 0.
 	Weak   int64
 	WeakAt [3]int // batch row, head and query of the first weak row
 }

@@ -163,7 +163,7 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
 		case u.kept:
 			*kept = T(float64(top[r])*math.Ln2 + math.Log(float64(sum)))
 		}
-		u.t.Scale(out, 1/sum, o[r*ldo:])
+		u.t.Scale(out, u.over(sum), o[r*ldo:])
 	}
 }
 
@@ -226,7 +226,7 @@ func (u *unit[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 		if u.spec.Exp {
 			top[r] = T(float64(u.den[g][i]) * math.Log2E)
 		} else {
-			factor = 1 / u.den[g][i]
+			factor = u.over(u.den[g][i])
 		}
 		u.t.Scale(row, factor, u.do[g].Row(i))
 		w[r] = -delta * factor
@@ -274,5 +274,5 @@ func (u *unit[T]) normaliseWeights(row []T, i int) {
 		u.ar.Reset(mark)
 	}
 	all.hide(row, 0, 0)
-	u.t.Scale(seen, 1/(u.t.Sum(seen)+T(u.spec.Eps)), seen)
+	u.t.Scale(seen, u.over(u.t.Sum(seen)+T(u.spec.Eps)), seen)
 }

@@ -2,7 +2,6 @@ package attention
 
 import (
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -274,7 +273,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 		if c.KeyMask != nil {
 			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
 		}
-		sound := e.spec.Positive || e.spec.Exp // no denominator cancels
+		sound := e.sound() // no denominator cancels
 		if sound && mask == nil && c.AttnKeep == nil {
 			unseen := 0
 			switch {
@@ -293,6 +292,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 				exist[j+1]++
 			}
 		}
+		longest := e.longestKeys(c, s, mask)
 		for i := range s.n {
 			last := s.m
 			if c.Causal {
@@ -315,9 +315,8 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 				continue
 			}
 			for h := range c.Q.H {
-				bound := e.spec.absPoly(e.spec.maxScore(c.Q.D, h)) * float64(seen) / 1024
 				den := float64(keep.Den[(s.b*c.Q.H+h)*c.Q.N+s.q0+i])
-				if math.Abs(den) < bound {
+				if e.weak(den, seen, e.reach(c, s, longest, h, i)) {
 					if keep.Weak == 0 {
 						keep.WeakAt = [3]int{s.b, h, s.q0 + i}
 					}

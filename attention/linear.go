@@ -206,7 +206,7 @@ func (s *stream[T]) finish(g, i0, i1, diag int, o, den []T) {
 	over := arena.Take[T](u.ar, i1-i0)
 	for r := range over {
 		den[r] += T(u.spec.Eps)
-		over[r] = 1 / den[r]
+		over[r] = u.over(den[r])
 	}
 	copy(u.den[g][i0:i1], den)
 	out := &u.o[g]
@@ -286,7 +286,7 @@ func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
 	mark := u.ar.Mark()
 	over := arena.Take[T](u.ar, i1-i0)
 	for r, den := range u.den[g][i0:i1] {
-		over[r] = 1 / den
+		over[r] = u.over(den)
 	}
 	do := &u.do[g]
 	u.t.Products(y, ld, over, ones[T](u.ar, u.dv), do.Data[i0*do.Stride:], do.Stride)

@@ -27,6 +27,19 @@ const (
 	Bounded
 )
 
+var normNames = [...]string{NoNorm: "none", Standard: "standard", Unit: "unit", Bounded: "bounded"}
+
+// Norms lists them all.
+func Norms() []Norm {
+	list := make([]Norm, len(normNames))
+	for i := range list {
+		list[i] = Norm(i)
+	}
+	return list
+}
+
+func (n Norm) String() string { return normNames[n] }
+
 // MaxLen is the largest 2-norm of a normalised row of width d.
 func (n Norm) MaxLen(d int) float64 {
 	switch n {

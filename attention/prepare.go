@@ -59,10 +59,12 @@ func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
 
 // axes returns the width of the features' rows: prepared rows have a dimension
 // less where their mean is 0, which a rotation after that is not sure to leave.
+// A single power has no lower terms beside which the roundings of another basis
+// would be small: it keeps all of them.
 func (u *unit[T]) axes() int { return u.spec.axes(u.d, u.rope != nil) }
 
 func (s *Spec[T]) axes(d int, rotated bool) int {
-	if s.Norm.centred() && s.Map == nil && !rotated && d > 1 {
+	if s.Norm.centred() && s.Map == nil && !rotated && d > 1 && !s.pure() {
 		return d - 1
 	}
 	return s.width(d)

@@ -141,7 +141,7 @@ func (s *stream[T]) answer(g, n int, q []T, ldq int) {
 		}
 		den[r] += T(u.spec.Eps)
 		u.den[g+r][0] = den[r]
-		u.t.Scale(u.o[g+r].Row(0), 1/den[r], o[r*ld:])
+		u.t.Scale(u.o[g+r].Row(0), u.over(den[r]), o[r*ld:])
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -38,6 +39,18 @@ func subjects() []subject {
 		{"linear", "linear", Options{}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6}},
 		{"linear eps=0.5", "linear", Options{Set: set("eps", "0.5")}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 0.5}},
 		{"fastmax p=2 1/sqrt(D)", "fastmax", Options{Set: set("scale", "1/sqrt(D)")}, oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.Taylor(2)}},
+	}
+	for _, s := range []struct {
+		settings []string
+		book     oracle.Mechanism
+	}{
+		{nil, oracle.Mechanism{Coef: oracle.Taylor(2)}},
+		{[]string{"coef", "0,0,1", "eps", "0.25"}, oracle.Mechanism{Coef: []float64{0, 0, 1}, Eps: 0.25}},
+		{[]string{"norm", "bounded", "scale", "2", "coef", "0,0,0,0,1"}, oracle.Mechanism{Norm: oracle.Bounded, Scale: 2, Coef: []float64{0, 0, 0, 0, 1}}},
+		{[]string{"norm", "unit", "tau", "1", "coef", "2,-1,0,1/4"}, oracle.Mechanism{Norm: oracle.Unit, Tau: []float64{}, Coef: []float64{2, -1, 0, 0.25}}},
+		{[]string{"norm", "standard", "coef", "3,0,0.5"}, oracle.Mechanism{Norm: oracle.Standard, Coef: []float64{3, 0, 0.5}}},
+	} {
+		list = append(list, subject{"polynomial " + strings.Join(s.settings, " "), "polynomial", Options{Set: set(s.settings...)}, s.book})
 	}
 	for p := 1; p <= 5; p++ {
 		list = append(list, subject{fmt.Sprintf("fastmax p=%d", p), "fastmax", Options{Order: p},

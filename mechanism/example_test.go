@@ -41,6 +41,7 @@ func ExampleNames() {
 	// fastmax     T_p(q̂·k̂) of rows with mean 0 and deviation 1: FAST
 	// taylorshift T_2(τ q̂·k̂) of rows of length 1, τ learned per head: TaylorShift
 	// linear      φ(q)·φ(k) with φ = elu + 1: linear attention
+	// polynomial  Σ_l c_l·s^l of any coefficients, normalisation and scale: Based, power attention and others
 }
 
 func ExampleLookup() {

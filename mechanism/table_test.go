@@ -1,6 +1,7 @@
 package mechanism
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -54,6 +55,14 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"fastmax", Options{Set: set("bounded", "yes")}, "fastmax: setting bounded=yes: needs true or false"},
 		{"taylorshift", Options{Set: set("tau", "sqrt(D)")}, "taylorshift: setting tau=sqrt(D): the width D is not known"},
 		{"taylorshift", Options{Set: set("tau", "-1")}, "taylorshift: setting tau=-1: needs a number above 0 and at most 1e30, or sqrt(D)"},
+		{"polynomial", Options{Set: set("norm", "layer")}, "polynomial: setting norm=layer: needs one of none, standard, unit, bounded"},
+		{"polynomial", Options{Set: set("coef", "1")}, "polynomial: setting coef=1: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
+		{"polynomial", Options{Set: set("coef", "1,0")}, "polynomial: setting coef=1,0: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
+		{"polynomial", Options{Set: set("coef", "1,1/0")}, "polynomial: setting coef=1,1/0: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
+		{"polynomial", Options{Set: set("coef", "1,Inf")}, "polynomial: setting coef=1,Inf: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
+		{"polynomial", Options{Set: set("coef", "1,1e999999999")}, "polynomial: setting coef=1,1e999999999: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
+		{"polynomial", Options{Set: set("coef", "1,,1")}, "polynomial: setting coef=1,,1: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
+		{"polynomial", Options{Set: set("tau", "sqrt(D)")}, "polynomial: setting tau=sqrt(D): the width D is not known"},
 		{"linear", Options{Set: set("eps", "-1")}, "linear: setting eps=-1: needs a number above 0 and at most 1e30, or 0"},
 	} {
 		_, err := New[float32](c.name, c.o)
@@ -72,7 +81,11 @@ func TestEveryRowIsComplete(t *testing.T) {
 		if row.Doc == "" || row.Source == "" || row.Traits == "" {
 			t.Errorf("%s: a text is missing", name)
 		}
-		m, err := New[float64](name, Options{Heads: 3})
+		o := Options{Heads: 3}
+		if slices.ContainsFunc(row.Settings, func(s Setting) bool { return s.Name == "tau" }) {
+			o.Set = map[string]string{"tau": "1"}
+		}
+		m, err := New[float64](name, o)
 		if err != nil {
 			t.Fatalf("%s: its defaults are refused: %v", name, err)
 		}
@@ -126,6 +139,11 @@ func TestSettingsTellMechanismsApart(t *testing.T) {
 		{"taylorshift", Options{Order: 4}},
 		{"linear", Options{}},
 		{"linear", Options{Set: map[string]string{"eps": "0"}}},
+		{"polynomial", Options{}},
+		{"polynomial", Options{Set: map[string]string{"coef": "1,1,1/6"}}},
+		{"polynomial", Options{Set: map[string]string{"norm": "unit"}}},
+		{"polynomial", Options{Set: map[string]string{"scale": "1"}}},
+		{"polynomial", Options{Set: map[string]string{"eps": "1"}}},
 	} {
 		s := setting(t, c.name, c.o)
 		if other, taken := all[s]; taken {

@@ -30,20 +30,9 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 	if p%2 != 0 {
 		return s, fmt.Errorf("taylorshift: order %d: needs an even order, whose weights are positive for every τ", p)
 	}
-	start, err := r.positive("tau", "sqrt(D)")
+	tau, err := temperatures[T](r)
 	if err != nil {
 		return s, err
-	}
-	if start == 0 {
-		if r.o.Width == 0 {
-			return s, fmt.Errorf("taylorshift: setting tau=sqrt(D): the width D is not known")
-		}
-		start = math.Sqrt(float64(r.o.Width))
-	}
-	heads := max(r.o.Heads, 1)
-	tau := &param.Param[T]{Name: "tau", Shape: []int{heads}, Data: make([]T, heads), Grad: make([]T, heads)}
-	for h := range tau.Data {
-		tau.Data[h] = T(start)
 	}
 	return attention.Spec[T]{
 		Name: r.row.Name,
@@ -55,4 +44,25 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 		Coef:     taylor(p),
 		Positive: true,
 	}, nil
+}
+
+// temperatures returns the parameter tau of each query head, as the setting of
+// that name starts it.
+func temperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
+	start, err := r.positive("tau", "sqrt(D)")
+	if err != nil {
+		return nil, err
+	}
+	if start == 0 {
+		if r.o.Width == 0 {
+			return nil, fmt.Errorf("%s: setting tau=sqrt(D): the width D is not known", r.row.Name)
+		}
+		start = math.Sqrt(float64(r.o.Width))
+	}
+	heads := max(r.o.Heads, 1)
+	tau := &param.Param[T]{Name: "tau", Shape: []int{heads}, Data: make([]T, heads), Grad: make([]T, heads)}
+	for h := range tau.Data {
+		tau.Data[h] = T(start)
+	}
+	return tau, nil
 }

@@ -53,6 +53,9 @@ func polyCase(f *file, key string) (*problem, string) {
 	case key == "softmax_full" || key == "softmax_causal":
 		return softmaxProblem(f, key), ""
 	}
+	if match := kernelCase.FindStringSubmatch(key); match != nil {
+		return kernelProblem(f, key, match), ""
+	}
 	return nil, polyReason(key)
 }
 
@@ -62,13 +65,11 @@ func polyReason(key string) string {
 	switch {
 	case strings.Contains(key, "_decay"):
 		return "no mechanism here has decay"
-	case first == "based", strings.HasPrefix(first, "taylor"):
-		return "no mechanism here has T_p of q·k/√D without normalisation of rows"
-	case strings.HasPrefix(first, "power"):
-		return "no mechanism here has a pure power of q·k/√D"
 	case first == "quadratic", first == "elem", first == "1d":
 		return "no mechanism here has dropout"
-	case strings.Contains(key, "_norm"), strings.Contains(key, "cuda"), strings.Contains(key, "_raw_"):
+	case strings.Contains(key, "_ascoded"):
+		return "a defect of the authors' program, not its formula"
+	case strings.Contains(key, "_norm"), strings.Contains(key, "cuda"):
 		return "what the authors' programs compute, not the paper's formula"
 	}
 	return "no mechanism here computes it"

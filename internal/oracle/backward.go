@@ -41,7 +41,7 @@ func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64
 		db[j] = make([]float64, len(x.b[j]))
 	}
 	for i := range s.n {
-		if x.seen[i] == 0 {
+		if x.seen[i] == 0 || x.weighsNothing(i) {
 			continue
 		}
 		doi := do.At(s.b, h).Row(s.q0 + i)

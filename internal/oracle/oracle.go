@@ -65,7 +65,7 @@ type Result struct {
 	// absolute coefficients: what a sum of separated terms loses of its
 	// precision. For the exponential it is 1 + max_j |a_i|·|b_j|: the absolute
 	// error of a score is the relative one of its weight. It is 0 where no key
-	// is seen.
+	// is seen, or none has any weight.
 	Cond   []float64
 	Unseen int // queries that see no key
 }
@@ -181,8 +181,18 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 	return x
 }
 
+// weighsNothing reports that query i sees keys, but every weight of its is 0.
+func (x *scores) weighsNothing(i int) bool {
+	for _, w := range x.w[i] {
+		if w != 0 {
+			return false
+		}
+	}
+	return x.g[i] == 0
+}
+
 // Forward computes o_i = Σ_j w_ij·v_j / g_i (FAST, eq. 11-12; Linear, eq. 3).
-// A query that sees no key gives 0.
+// A query that sees no key gives 0, and so does one all of whose weights are 0.
 func (m *Mechanism) Forward(c *Call) *Result {
 	r := &Result{
 		O:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D),
@@ -197,6 +207,9 @@ func (m *Mechanism) Forward(c *Call) *Result {
 			for i := range s.n {
 				if x.seen[i] == 0 {
 					r.Unseen++
+					continue
+				}
+				if x.weighsNothing(i) {
 					continue
 				}
 				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)

@@ -1,0 +1,141 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var polynomial = Row{
+	Name:   "polynomial",
+	Doc:    "Σ_l c_l·s^l of any coefficients, normalisation and scale: Based, power attention and others",
+	Source: "the family of FAST, arXiv 2402.07901, eq. 7-12; docs/mechanisms.md says whose each choice is",
+	Traits: "positive weights where the polynomial is, on the scores that the normalisation allows; direct and linear forms; state of fixed size",
+	Settings: []Setting{
+		{"norm", "none", "normalisation of rows: " + strings.Join(normNames(), ", ")},
+		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},
+		{"coef", "1,1,0.5", "c_0,c_1,... of the polynomial: numbers or fractions such as 1/6, the last not 0"},
+		{"tau", "none", "what a learned factor τ of each head's scores starts from: a number, sqrt(D), or none for no such factor"},
+		{"eps", "0", "added to the sum of the weights"},
+	},
+	Params: []Param{
+		{"tau", "(H)", "factor τ of each query head, unless the setting tau is none"},
+	},
+	f32: polynomialSpec[float32],
+	f64: polynomialSpec[float64],
+}
+
+func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+	s.Name = r.row.Name
+	if s.Norm, err = r.norm(); err != nil {
+		return s, err
+	}
+	if s.Scale, err = r.positive("scale", "1/sqrt(D)"); err != nil {
+		return s, err
+	}
+	exact, err := r.coefficients()
+	if err != nil {
+		return s, err
+	}
+	if r.value("tau") != "none" {
+		if s.Tau, err = temperatures[T](r); err != nil {
+			return s, err
+		}
+	}
+	if s.Eps, err = r.positive("eps", "0"); err != nil {
+		return s, err
+	}
+	texts := make([]string, len(exact))
+	for l, c := range exact {
+		x, _ := c.Float64()
+		s.Coef = append(s.Coef, x)
+		texts[l] = strconv.FormatFloat(x, 'g', -1, 64)
+	}
+	s.Setting = fmt.Sprintf("polynomial norm=%v scale=%s coef=%s eps=%s",
+		s.Norm, scaleText(s.Scale), strings.Join(texts, ","), strconv.FormatFloat(s.Eps, 'g', -1, 64))
+	s.Positive = nonNegative(exact, reach(&s, r.o.Width))
+	return s, nil
+}
+
+// reach returns how far from 0 scores can lie, of rows of width d; 0 is not
+// known. A learned factor may take them anywhere.
+func reach[T tensor.Float](s *attention.Spec[T], d int) float64 {
+	if s.Tau != nil || s.Norm == attention.Standard && d == 0 {
+		return math.Inf(1)
+	}
+	d = max(d, 1)
+	scale := s.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(d))
+	}
+	l := s.Norm.MaxLen(d)
+	return scale * l * l
+}
+
+// normNames are the values of the setting norm.
+func normNames() []string {
+	var names []string
+	for _, n := range attention.Norms() {
+		names = append(names, n.String())
+	}
+	return names
+}
+
+func (r *reader) norm() (attention.Norm, error) {
+	for _, n := range attention.Norms() {
+		if n.String() == r.value("norm") {
+			return n, nil
+		}
+	}
+	return 0, r.refuse("norm", "one of "+strings.Join(normNames(), ", "))
+}
+
+// coefficients returns those of the setting coef, exactly as they are written.
+func (r *reader) coefficients() ([]*big.Rat, error) {
+	const allowed = "2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"
+	texts := strings.Split(r.value("coef"), ",")
+	if len(texts) < 2 || len(texts) > maxOrder+1 {
+		return nil, r.refuse("coef", allowed)
+	}
+	list := make([]*big.Rat, len(texts))
+	for l, text := range texts {
+		above, below, fraction := strings.Cut(strings.TrimSpace(text), "/")
+		list[l] = decimal(above)
+		if fraction && list[l] != nil {
+			d := decimal(below)
+			if d == nil || d.Sign() == 0 {
+				return nil, r.refuse("coef", allowed)
+			}
+			list[l].Quo(list[l], d)
+		}
+		if list[l] == nil {
+			return nil, r.refuse("coef", allowed)
+		}
+		if x, _ := list[l].Float64(); math.Abs(x) > 1e30 {
+			return nil, r.refuse("coef", allowed)
+		}
+	}
+	if x, _ := list[len(list)-1].Float64(); math.Abs(x) < 1e-30 {
+		return nil, r.refuse("coef", allowed)
+	}
+	return list, nil
+}
+
+// decimal returns the number that text writes, nil if it writes none or one so
+// long or so far from 1 that exact arithmetic would be out of proportion.
+func decimal(text string) *big.Rat {
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || len(text) > 64 || math.Abs(x) > 1e60 || x != 0 && math.Abs(x) < 1e-60 {
+		return nil
+	}
+	exact, ok := new(big.Rat).SetString(text)
+	if !ok {
+		return nil
+	}
+	return exact
+}

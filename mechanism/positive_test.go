@@ -1,0 +1,158 @@
+package mechanism
+
+import (
+	"math"
+	"math/big"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+func rationals(c ...float64) []*big.Rat {
+	var list []*big.Rat
+	for _, x := range c {
+		list = append(list, new(big.Rat).SetFloat64(x))
+	}
+	return list
+}
+
+func TestNonNegative(t *testing.T) {
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		coef  []float64
+		limit float64
+		want  bool
+	}{
+		{[]float64{1, 1, 0.5}, inf, true},
+		{[]float64{1, 1}, inf, false},
+		{[]float64{1, 1}, 1, true}, // 0 at the end
+		{[]float64{1, 1}, math.Nextafter(1, 2), false},
+		{[]float64{0, 0, 1}, inf, true}, // a double root
+		{[]float64{0, 0, 0, 1}, inf, false},
+		{[]float64{0, 0, 0, 0, 1}, inf, true},
+		{[]float64{1, 2, 1}, inf, true}, // (1+s)²
+		{[]float64{1, 3, 3, 1}, inf, false},
+		{[]float64{1, 3, 3, 1}, 1, true}, // (1+s)³, its root at the end
+		{[]float64{0, 1}, 0, true},
+		{[]float64{-1, 0, 1}, inf, false},
+		{[]float64{-1, 0, 1}, 0.5, false}, // negative throughout
+		{[]float64{1, 0, -1}, 1, true},
+		{[]float64{1, 0, -1}, inf, false},
+		{[]float64{0.25, 0, -1, 0, 1}, inf, true}, // (s²-½)²
+		{[]float64{0.2499, 0, -1, 0, 1}, inf, false},
+		{[]float64{-0.25, 0.25, 1, -1, 0, 0}, 0.4, false}, // trailing zeros
+		{taylor(3), 1.5960716, true},                      // its root is -1.59607164
+		{taylor(3), 1.5960717, false},
+		{taylor(4), inf, true},
+		{taylor(7), inf, false},
+		{taylor(32), inf, true},
+		{taylor(33), inf, false},
+		{[]float64{2, -1, 0, 0.25}, 1, true},
+	} {
+		if got := nonNegative(rationals(c.coef...), c.limit); got != c.want {
+			t.Errorf("%v within %v: %t", c.coef, c.limit, got)
+		}
+	}
+}
+
+// Products of random factors, whose roots are known: no sign changes where none
+// has an odd number of equals within.
+func TestNonNegativeOfKnownRoots(t *testing.T) {
+	k := rng.New(5)
+	for n := range uint64(200) {
+		k := k.Fold(n)
+		f := poly{big.NewRat(1, 3)}
+		odd := map[int]bool{}
+		for i := range uint64(1 + k.Intn(0, 6)) {
+			root := k.Intn(1+i, 9) - 4
+			odd[root] = !odd[root]
+			f = times(f, poly{big.NewRat(int64(-root), 1), big.NewRat(1, 1)})
+		}
+		f = times(f, poly{big.NewRat(2, 1), big.NewRat(1, 1), big.NewRat(1, 1)}) // no root
+		limit := 0.5 + float64(k.Intn(20, 5))
+		want := at(f, new(big.Rat).SetFloat64(limit)).Sign() > 0
+		for root, is := range odd {
+			if is && math.Abs(float64(root)) < limit {
+				want = false
+			}
+		}
+		if got := nonNegative(f, limit); got != want {
+			t.Errorf("%v within %v: %t", f, limit, got)
+		}
+	}
+}
+
+func TestTraitsOfPolynomials(t *testing.T) {
+	for _, c := range []struct {
+		set   map[string]string
+		width int
+		want  bool
+	}{
+		{nil, 0, true},
+		{map[string]string{"coef": "1,1"}, 0, false},
+		{map[string]string{"coef": "1,1", "norm": "unit"}, 0, true},
+		{map[string]string{"coef": "1,1", "norm": "bounded", "scale": "1"}, 0, true},
+		{map[string]string{"coef": "1,1", "norm": "bounded", "scale": "1.5"}, 0, false},
+		{map[string]string{"coef": "1,1", "norm": "unit", "tau": "1"}, 0, false},
+		{map[string]string{"coef": "1,0.25", "norm": "standard"}, 0, false},
+		{map[string]string{"coef": "1,0.25", "norm": "standard"}, 16, true},
+		{map[string]string{"coef": "1,0.25", "norm": "standard"}, 17, false},
+		{map[string]string{"coef": "0.01,0.2,1"}, 0, true}, // as written: (0.1+s)²
+		{map[string]string{"coef": "1/9,2/3,1"}, 0, true},
+		{map[string]string{"coef": "0,0,1"}, 0, true},
+	} {
+		m, err := New[float32]("polynomial", Options{Set: c.set, Width: c.width})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Traits().Positive; got != c.want {
+			t.Errorf("%v of width %d: positive is %t", c.set, c.width, got)
+		}
+	}
+}
+
+// A query of zeros weighs every key with f(0) = 0: it is answered 0, passes no
+// gradient, and is counted.
+func TestAQueryThatWeighsNothingIsZero(t *testing.T) {
+	m, err := New[float32]("polynomial", Options{Set: map[string]string{"coef": "0,0,1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	oc, do := shape{b: 1, h: 2, hkv: 1, n: 6, m: 6, d: 4, dv: 3, causal: true}.call(40)
+	c := callIn[float32](oc)
+	for h := range 2 {
+		clear(c.Q.At(0, h).Row(3))
+	}
+	for _, f := range []attention.Form{attention.Direct, attention.Linear, attention.Step} {
+		c.Form = f
+		r := compute(t, m, c, in[float32](do))
+		for i, x := range append(r.o.Data, append(r.g.DQ.Data, append(r.g.DK.Data, r.g.DV.Data...)...)...) {
+			if x != x {
+				t.Fatalf("%v: element %d is NaN", f, i)
+			}
+		}
+		if !same(r.o.At(0, 1).Row(3), make([]float32, 3)) {
+			t.Errorf("%v: a query that weighs nothing gives %v", f, r.o.At(0, 1).Row(3))
+		}
+		if f != attention.Step && (r.keep.Weak != 2 || r.keep.WeakAt != [3]int{0, 0, 3}) {
+			t.Errorf("%v: %d such rows counted, the first %v", f, r.keep.Weak, r.keep.WeakAt)
+		}
+	}
+}
+
+// Without a normalisation, the lengths of query and keys say what a denominator
+// can lose.
+func TestWeakRowsWithoutNormalisation(t *testing.T) {
+	m, err := New[float32]("polynomial", Options{Set: map[string]string{"coef": "1,1", "scale": "1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 3, m: 2, d: 2, dv: 1}.call(41)
+	c := callIn[float32](oc)
+	copy(c.Q.Data, []float32{1, 0, 4, 0, -100, 0})
+	copy(c.K.Data, []float32{-1.5, 0, 1, 0}) // sums of weights: 2 - q/2 = 1.5, 0, 52
+	if r := forwardAny(t, m, c); r.Weak != 1 || r.WeakAt != [3]int{0, 0, 1} {
+		t.Errorf("%d weak rows, the first %v; want one, query 1", r.Weak, r.WeakAt)
+	}
+}
