@@ -37,6 +37,8 @@ type block[T tensor.Float] struct {
 	mask    []bool // [nk] keys that exist; nil: all
 	keep    []bool // pairs: keep[r*keepRow+c]; nil: all
 	keepRow int
+
+	first bool // the products with values are set, not added to
 }
 
 // visible returns how many keys row r could see by position alone.
@@ -75,9 +77,9 @@ func (b *block[T]) hide(row []T, r int, x T) bool {
 	return hidden
 }
 
-// polyBlock adds to o [nq, ldo] the values v [nk, ldv] times their weights, and
-// to den the sums of weights, where weights are the kernel polynomial of
-// scores. Rows of o and v hold kernel.Pad(dv) elements.
+// polyBlock adds to o [nq, ldo] the values v [nk, ldv] times their weights, or
+// sets it to them where a row of a panel sees any, and adds to den the sums of
+// weights, where weights are the kernel polynomial of scores. Rows of o and v hold kernel.Pad(dv) elements.
 func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
@@ -132,13 +134,14 @@ func (b *block[T]) partial() bool { return b.mask != nil || b.keep != nil }
 // count for nothing.
 const tooLarge = 1 << 40
 
-// softmaxBlock is polyBlock for the exponential, over 2^top. top [nq] holds
+// softmaxBlock is polyBlock for 2 to the power of factor times a score, over
+// 2^top. top [nq] holds
 // each row's power, an integer near its first score in base 2: any power does
 // that keeps weights within range, and only when they leave it does the power
 // become that of the largest score, and what o and den hold follow (Milakov and
 // Gimelshein 2018, online normalizer calculation for softmax, algorithm 3).
 // Where den is 0 there is nothing to follow, and the power is set.
-func (u *unit[T]) softmaxBlock(b *block[T], v []T, ldv int, o []T, ldo int, den, top []T) {
+func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	ld := stride[T](b.nk)
@@ -148,26 +151,27 @@ func (u *unit[T]) softmaxBlock(b *block[T], v []T, ldv int, o []T, ldo int, den,
 	for r0 := 0; r0 < b.nq; r0 += panel {
 		rows, cols := u.scores(b, r0, panel, w, ld)
 		top, sum := top[r0:][:rows], sum[:rows]
+		u.conceal(b, r0, rows, w, ld)
 		for r := range rows {
-			row := u.conceal(b, r0+r, w[r*ld:])
-			if den[r0+r] == 0 && len(row) > 0 {
-				top[r] = u.power(row, row[0])
+			if n := b.visible(r0 + r); n > 0 && den[r0+r] == 0 {
+				top[r] = u.power(w[r*ld:][:n], w[r*ld], factor)
 			}
 		}
-		if u.exponentials(b, r0, w, ld, cols, top, sum) {
+		if u.exponentials(b, factor, r0, w, ld, cols, top, sum) {
 			u.scores(b, r0, panel, w, ld)
+			u.conceal(b, r0, rows, w, ld)
 			for r := range rows {
-				row := u.conceal(b, r0+r, w[r*ld:])
 				if sum[r] < tooLarge {
 					continue
 				}
+				row := w[r*ld:][:b.visible(r0+r)]
 				before := top[r]
-				top[r] = u.power(row, u.t.Max(row))
+				top[r] = u.power(row, u.t.Max(row), factor)
 				fade := T(math.Exp2(float64(before - top[r])))
 				den[r0+r] *= fade
 				u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
 			}
-			u.exponentials(b, r0, w, ld, cols, top, sum)
+			u.exponentials(b, factor, r0, w, ld, cols, top, sum)
 		}
 		for r, s := range sum {
 			den[r0+r] += s
@@ -176,37 +180,37 @@ func (u *unit[T]) softmaxBlock(b *block[T], v []T, ldv int, o []T, ldo int, den,
 	}
 }
 
-// conceal returns the scores that row r could see by position, -Inf where it
-// does not.
-func (u *unit[T]) conceal(b *block[T], r int, row []T) []T {
-	row = row[:b.visible(r)]
-	if b.partial() {
-		b.hide(row, r, T(math.Inf(-1)))
+// conceal overwrites with -Inf the scores of a panel of rows that a row could
+// see by position and does not.
+func (u *unit[T]) conceal(b *block[T], r0, rows int, w []T, ld int) {
+	if !b.partial() {
+		return
 	}
-	return row
+	for r := range rows {
+		b.hide(w[r*ld:][:b.visible(r0+r)], r0+r, T(math.Inf(-1)))
+	}
 }
 
-// power returns the power of a row of scores: that of score x, or of the
-// largest one where x is -Inf; 0 if they all are.
-func (u *unit[T]) power(row []T, x T) T {
-	lowest := T(math.Inf(-1))
-	if x == lowest {
+// power returns the power of a row of scores times factor: that of score x, or
+// of the largest one where x is -Inf; 0 if they all are.
+func (u *unit[T]) power(row []T, x, factor T) T {
+	if lowest := T(math.Inf(-1)); x == lowest {
 		if x = u.t.Max(row); x == lowest {
 			return 0
 		}
 	}
-	return T(math.Ceil(float64(x) * math.Log2E))
+	return T(math.Ceil(float64(x) * float64(factor)))
 }
 
-// exponentials turns the scores of a panel of rows into weights over 2^top,
-// which are 0 where a row does not see, sets sum to their sums and reports
-// whether any of those is too large.
-func (u *unit[T]) exponentials(b *block[T], r0 int, w []T, ld, cols int, top, sum []T) bool {
+// exponentials turns the scores of a panel of rows, times factor, into weights
+// over 2^top, which are 0 where a row does not see, sets sum to their sums and
+// reports whether any of those is too large.
+func (u *unit[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, cols int, top, sum []T) bool {
 	clear(sum)
 	together := b.together(r0, len(top), cols)
 	for r := 0; r < len(top); r += together {
 		row, n := w[r*ld:], b.visible(r0+r)
-		u.t.ExpRows(row, ld, n, top[r:][:together], sum[r:])
+		u.t.ExpRows(row, ld, n, factor, top[r:][:together], sum[r:])
 		clear(row[n:cols])
 	}
 	for _, s := range sum {
@@ -257,7 +261,7 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 		do := x.do[r0*x.ldo:]
 		u.t.Block(rows, kernel.Pad(cols), u.dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
 		if u.spec.Exp {
-			u.t.ExpRows(s, ld, cols, x.top[r0:][:rows], sum)
+			u.t.ExpRows(s, ld, cols, T(math.Log2E), x.top[r0:][:rows], sum)
 			w = s
 		} else {
 			u.t.PolyRows(w, s, ld, cols, coef, sum[:rows])
@@ -293,20 +297,24 @@ func (u *unit[T]) scores(b *block[T], r0, most int, s []T, ld int) (rows, cols i
 }
 
 // product adds w [rows, cols] times x [cols, ldx], of which n columns, to the
-// rows of o from r0 on. A row of x that is not finite is added only to the
-// rows that see it, since 0·∞ is not 0.
+// rows of o from r0 on, or sets them to it in a first block. A row of x that is
+// not finite is added only to the rows that see it, since 0·∞ is not 0.
 func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
 	if cols == 0 {
 		return
 	}
 	o = o[r0*ldo:]
-	mark := u.ar.Mark()
-	defer u.ar.Reset(mark)
 	// All rows see what comes before this, unless it does not exist and is zero.
 	first := b.visible(r0)
 	if b.keep != nil {
 		first = 0
 	}
+	if first >= cols {
+		u.finiteProduct(b, rows, cols, w, ld, x, ldx, n, o, ldo)
+		return
+	}
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
 	// A number times zero is zero, if it is finite.
 	zeros, none := arena.Take[T](u.ar, cols), arena.Zeros[T](u.ar, n)
 	u.t.Dots(zeros[first:], x[first*ldx:], ldx, none)
@@ -315,13 +323,8 @@ func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T,
 	for c0 < cols && finite(c0) {
 		c0++
 	}
-	switch {
-	case c0 < cols:
-	case rows == 1:
-		u.t.Mix(o[:n], w[:cols], cols, x, ldx, nil, 0)
-		return
-	default:
-		u.t.Block(rows, n, cols, w, ld, 1, x, ldx, o, ldo, true)
+	if c0 == cols {
+		u.finiteProduct(b, rows, cols, w, ld, x, ldx, n, o, ldo)
 		return
 	}
 	tame := arena.Take[T](u.ar, cols*ldx)
@@ -331,7 +334,7 @@ func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T,
 			clear(tame[c*ldx:][:n])
 		}
 	}
-	u.t.Block(rows, n, cols, w, ld, 1, tame, ldx, o, ldo, true)
+	u.finiteProduct(b, rows, cols, w, ld, tame, ldx, n, o, ldo)
 	for c := c0; c < cols; c++ {
 		if finite(c) {
 			continue
@@ -342,6 +345,19 @@ func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T,
 			}
 		}
 	}
+}
+
+// finiteProduct is product for finite rows of x, and rows of o from the first of
+// the panel on.
+func (u *unit[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
+	if rows > 1 {
+		u.t.Block(rows, n, cols, w, ld, 1, x, ldx, o, ldo, !b.first)
+		return
+	}
+	if b.first {
+		clear(o[:n])
+	}
+	u.t.Mix(o[:n], w[:cols], cols, x, ldx, nil, 0)
 }
 
 // coef returns the coefficients of the kernel polynomial.

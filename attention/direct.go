@@ -96,6 +96,12 @@ func (u *unit[T]) sees(i int) bool {
 
 func (u *unit[T]) directForward() {
 	x := u.keyRows()
+	if u.queriesInPlace() {
+		for i0 := 0; i0 < u.n; i0 += queryBlock {
+			u.attend(x, nil, 0, i0, min(queryBlock, u.n-i0))
+		}
+		return
+	}
 	lda := stride[T](min(u.n, queryBlock))
 	a := arena.Take[T](u.ar, len(u.q)*u.da*lda)
 	for i0 := 0; i0 < u.n; i0 += queryBlock {
@@ -106,32 +112,59 @@ func (u *unit[T]) directForward() {
 }
 
 // prepareGroup sets a [heads, da, lda] to n prepared queries from i0 on of every
-// head, each a column.
+// head, each a column, without what exponent leaves to the exponential.
 func (u *unit[T]) prepareGroup(a []T, lda, i0, n int) {
 	for g := range u.q {
 		s := u.querySide(g)
+		s.scale, _ = u.spec.exponent(s.scale)
 		u.prepare(a[g*u.da*lda:], lda, &s, i0, i0+n)
 	}
 }
 
+// queriesInPlace reports whether the queries can be read where they are: they
+// need no preparation, and the lines of a column of a few rows fit the
+// first-level cache beside each other.
+func (u *unit[T]) queriesInPlace() bool {
+	if u.spec.Norm != NoNorm || u.spec.Map != nil || u.rope != nil {
+		return false
+	}
+	for g := range u.q {
+		perRow := u.q[g].Stride / kernel.Lanes
+		if rest, _ := u.spec.exponent(u.scale[g]); rest != 1 || perRow&-perRow > maxAlignment {
+			return false
+		}
+	}
+	return true
+}
+
+// maxAlignment is the largest power of two that may divide the cache lines of a
+// row where rows are read in place, a column of a dozen at a time.
+const maxAlignment = 8
+
 // attend sets the outputs and denominators of n ≤ queryBlock queries of every
-// head from i0 on, which prepareGroup has left in a. A block of keys is read
-// once for all heads.
+// head from i0 on, which prepareGroup has left in a; nil: they are in place. A
+// block of keys is read once for all heads.
 func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	rows := len(u.q) * n
 	ldo := stride[T](u.dv)
-	o := arena.Zeros[T](u.ar, rows*ldo)
+	o := arena.Take[T](u.ar, rows*ldo)
 	den, top := arena.Zeros[T](u.ar, rows), arena.Zeros[T](u.ar, rows)
 	for j0 := 0; j0 < u.seen(i0+n-1); j0 += keyBlock {
 		nk := min(keyBlock, u.m-j0)
 		v := x.v[j0*x.ldv:]
 		for g := range u.q {
-			b := u.block(a[g*u.da*lda:], lda, i0, n, x.panelOf(j0, u.da), x.ldb, j0, nk)
-			b.across, b.panel = true, x.panel
+			b := u.block(nil, 0, i0, n, x.panelOf(j0, u.da), x.ldb, j0, nk)
+			b.first, b.panel = j0 == 0, x.panel
+			if a == nil {
+				b.a, b.lda = u.q[g].Data[i0*u.q[g].Stride:], u.q[g].Stride
+			} else {
+				b.a, b.lda, b.across = a[g*u.da*lda:], lda, true
+			}
 			if r := g * n; u.spec.Exp {
-				u.softmaxBlock(&b, v, x.ldv, o[r*ldo:], ldo, den[r:], top[r:])
+				_, factor := u.spec.exponent(u.scale[g])
+				u.softmaxBlock(&b, factor, v, x.ldv, o[r*ldo:], ldo, den[r:], top[r:])
 			} else {
 				u.polyBlock(&b, v, x.ldv, o[r*ldo:], ldo, den[r:])
 			}
@@ -145,25 +178,35 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 // finish sets the outputs and denominators of the queries of head g from i0 on
 // to what attend has summed.
 func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	kept, over := u.den[g][i0:], arena.Take[T](u.ar, len(den))
 	for r, sum := range den {
-		i := i0 + r
-		out, kept := u.o[g].Row(i), &u.den[g][i]
-		if !u.sees(i) {
-			clear(out)
-			*kept = 0
-			if u.spec.Exp {
-				*kept = T(math.Inf(-1))
-			}
+		if !u.spec.Exp {
+			sum += T(u.spec.Eps)
+			kept[r] = sum
+		}
+		over[r] = u.over(sum)
+	}
+	if u.spec.Exp && u.kept {
+		for r, sum := range den {
+			kept[r] = T(float64(top[r])*math.Ln2 + math.Log(float64(sum)))
+		}
+	}
+	out := &u.o[g]
+	u.t.Products(out.Data[i0*out.Stride:], out.Stride, over, ones[T](u.ar, u.dv), o, ldo)
+	if u.mask == nil && u.keep == nil && u.seen(i0) > 0 {
+		return
+	}
+	for r := range den {
+		if u.sees(i0 + r) {
 			continue
 		}
-		switch {
-		case !u.spec.Exp:
-			sum += T(u.spec.Eps)
-			*kept = sum
-		case u.kept:
-			*kept = T(float64(top[r])*math.Ln2 + math.Log(float64(sum)))
+		clear(out.Row(i0 + r))
+		kept[r] = 0
+		if u.spec.Exp {
+			kept[r] = T(math.Inf(-1))
 		}
-		u.t.Scale(out, u.over(sum), o[r*ldo:])
 	}
 }
 

@@ -379,3 +379,29 @@ func TestSoftmaxOfGrowingLogits(t *testing.T) {
 		}
 	}
 }
+
+// Queries that are read where they are give the bits of those that are copied:
+// rows may lie close to each other or far apart, in a multiple of the cache's
+// sets or not.
+func TestQueriesInPlace(t *testing.T) {
+	e, err := New(Spec[float32]{Name: "softmax", Exp: true, Positive: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const h, n, d = 2, queryBlock + 21, 24
+	r := rand.New(rand.NewPCG(8, 1))
+	q := convert[float32](normal(r, 1, h, n, d))
+	c := &Call[float32]{Q: q, K: convert[float32](normal(r, 1, 1, 70, d)), V: convert[float32](normal(r, 1, 1, 70, 8))}
+	want, _ := forward(t, e, c, Direct)
+	for _, width := range []int{h * d, h*d + 1, 64, 256, 1024} {
+		c.Q = tensor.Split(make([]float32, n*width), 1, n, width, 0, h, d)
+		for i := range h {
+			for j := range n {
+				copy(c.Q.At(0, i).Row(j), q.At(0, i).Row(j))
+			}
+		}
+		if got, _ := forward(t, e, c, Direct); !slices.Equal(got.Data, want.Data) {
+			t.Errorf("rows %d apart change bits", width)
+		}
+	}
+}

@@ -77,6 +77,16 @@ func (s *Spec[T]) tauIndex(h int) int {
 	return h
 }
 
+// exponent splits the scale of a query head into what its rows are multiplied
+// by in the direct form and what the exponential, to base 2, multiplies scores
+// by. The latter keeps a score of -Inf what it is.
+func (s *Spec[T]) exponent(scale T) (rows, scores T) {
+	if all := T(math.Log2E * float64(scale)); s.Exp && all > 0 {
+		return 1, all
+	}
+	return scale, T(math.Log2E)
+}
+
 // degree returns the degree of the kernel polynomial.
 func (s *Spec[T]) degree() int { return len(s.Coef) - 1 }
 

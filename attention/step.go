@@ -33,7 +33,8 @@ func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) t
 	token := func(i int) (x []T, scale T) {
 		if i < r.queries {
 			q := c.Q.At(i/s.H, i%s.H)
-			return q.Row(0), e.spec.scale(s.D, i%s.H)
+			scale, _ = e.spec.exponent(e.spec.scale(s.D, i%s.H))
+			return q.Row(0), scale
 		}
 		i -= r.queries
 		k := c.K.At(i/s.Hkv, i%s.Hkv)

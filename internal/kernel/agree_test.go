@@ -31,8 +31,8 @@ func TestAssemblyAgrees(t *testing.T) {
 		copy(d1, x)
 		copy(d2, x)
 		e1, e2, shift := []float32{1}, []float32{1}, []float32{2}
-		wide.ExpRows(d1, n, n, shift, e1)
-		narrow.ExpRows(d2, n, n, shift, e2)
+		wide.ExpRows(d1, n, n, 1.5, shift, e1)
+		narrow.ExpRows(d2, n, n, 1.5, shift, e2)
 		if !same(d1, d2) || !same(e1, e2) {
 			t.Errorf("ExpRows(%d) differs", n)
 		}
@@ -154,8 +154,8 @@ func testShort(t *testing.T, k *Table[float32]) {
 		"AddCarry lo":    func() { k.AddCarry(dst, short, dst) },
 		"Dot":            func() { k.Dot(dst, short) },
 		"Exp":            func() { k.Exp(dst, short, 0) },
-		"ExpRows":        func() { k.ExpRows(short, 10, 10, dst[:2], dst[2:]) },
-		"ExpRows sum":    func() { k.ExpRows(dst, 10, 10, short[:2], dst[:1:1]) },
+		"ExpRows":        func() { k.ExpRows(short, 10, 10, 1, dst[:2], dst[2:]) },
+		"ExpRows sum":    func() { k.ExpRows(dst, 10, 10, 1, short[:2], dst[:1:1]) },
 		"Poly":           func() { k.PolyRows(dst, short, n, n, []float32{1}, []float32{0}) },
 		"Poly coef":      func() { k.PolyRows(dst, dst, n, n, nil, []float32{0}) },
 		"Poly sum":       func() { k.PolyRows(dst, dst[:n:n], 10, 10, []float32{1}, make([]float32, 3)) },
@@ -207,7 +207,7 @@ func testNoAllocation(t *testing.T, k *Table[float32]) {
 		{"AdamW", func() { k.AdamW(d, x, y, y, step) }},
 		{"Transpose", func() { k.Transpose(c, n, a, n, n, n) }},
 		{"AddCarry", func() { k.AddCarry(d, x, y) }},
-		{"ExpRows", func() { k.ExpRows(c, n, n, x[:3], y) }},
+		{"ExpRows", func() { k.ExpRows(c, n, n, 1, x[:3], y) }},
 		{"Block", func() { k.Block(n, 64, n, a, n, 1, b, n, c, n, true) }},
 	}
 	for _, f := range rowRoutines[float32]() {

@@ -168,7 +168,7 @@ func expGo[T Float](dst, x []T, shift T) T {
 	return s
 }
 
-func expRowsGo[T Float](x []T, xrs, n int, shift, sum []T) {
+func expRowsGo[T Float](x []T, xrs, n int, factor T, shift, sum []T) {
 	if len(shift) == 0 {
 		return
 	}
@@ -177,7 +177,7 @@ func expRowsGo[T Float](x []T, xrs, n int, shift, sum []T) {
 		row := x[r*xrs:][:n]
 		var s T
 		for i, v := range row {
-			row[i] = T(math.Exp2(float64(v)*math.Log2E - float64(by)))
+			row[i] = T(math.Exp2(float64(v)*float64(factor) - float64(by)))
 			s += row[i]
 		}
 		sum[r] += s

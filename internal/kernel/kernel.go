@@ -58,10 +58,10 @@ type Table[T Float] struct {
 	// where that is below the smallest normal number.
 	Exp func(dst, x []T, shift T) T
 	// ExpRows sets the first n elements of rows x_r, which lie xrs apart, to
-	// exp(x)/2^shift[r], for r < len(shift), and adds their sum to sum[r].
-	// x·log₂e - shift is rounded once; 2 to that power is within 2 units in the
-	// last place, and may be zero where that is below the smallest normal number.
-	ExpRows func(x []T, xrs, n int, shift, sum []T)
+	// 2^(factor·x - shift[r]), for r < len(shift), and adds their sum to sum[r].
+	// The power is rounded once; 2 to it is within 2 units in the last place, and
+	// may be zero where that is below the smallest normal number.
+	ExpRows func(x []T, xrs, n int, factor T, shift, sum []T)
 	// PolyRows sets the first n elements of rows dst_r to Σ_l coef[l]·x^l, for
 	// r < len(sum), and adds their sum to sum[r]; rows of dst and x lie rs apart.
 	PolyRows func(dst, x []T, rs, n int, coef, sum []T)

@@ -154,10 +154,10 @@ func exp(f func(n int, dst, x *float32, shift float32) float32) func(dst, x []fl
 	}
 }
 
-func expRows(f func(rows, n int, x *float32, xrs int, shift, sum *float32)) func(x []float32, xrs, n int, shift, sum []float32) {
-	return func(x []float32, xrs, n int, shift, sum []float32) {
+func expRows(f func(rows, n int, x *float32, xrs int, factor float32, shift, sum *float32)) func(x []float32, xrs, n int, factor float32, shift, sum []float32) {
+	return func(x []float32, xrs, n int, factor float32, shift, sum []float32) {
 		if rows := len(shift); rows > 0 {
-			f(rows, n, at(x, (rows-1)*xrs+n), xrs, at(shift, rows), at(sum, rows))
+			f(rows, n, at(x, (rows-1)*xrs+n), xrs, factor, at(shift, rows), at(sum, rows))
 		}
 	}
 }

@@ -1259,15 +1259,15 @@ GLOBL const3efffffeAVX2<>(SB), RODATA|NOPTR, $4
 DATA const3f800000AVX2<>+0(SB)/4, $0x3f800000
 GLOBL const3f800000AVX2<>(SB), RODATA|NOPTR, $4
 
-// func expRowsAVX2(rows int, n int, x *float32, xrs int, shift *float32, sum *float32)
+// func expRowsAVX2(rows int, n int, x *float32, xrs int, factor float32, shift *float32, sum *float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·expRowsAVX2(SB), NOSPLIT, $0-48
+TEXT ·expRowsAVX2(SB), NOSPLIT, $0-56
 	MOVQ rows+0(FP), AX
 	MOVQ x+16(FP), CX
 	MOVQ xrs+24(FP), DX
 	SHLQ $0x02, DX
-	MOVQ shift+32(FP), BX
-	MOVQ sum+40(FP), SI
+	MOVQ shift+40(FP), BX
+	MOVQ sum+48(FP), SI
 
 row64:
 	MOVQ         n+8(FP), DI
@@ -1279,7 +1279,7 @@ row64:
 loop67:
 	CMPQ         DI, $+32
 	JLT          single66
-	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y3
+	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
 	VMOVUPS      (CX)(R8*4), Y6
@@ -1364,7 +1364,7 @@ single66:
 loop68:
 	CMPQ         DI, $+16
 	JLT          part65
-	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y3
+	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
 	VMOVUPS      (CX)(R8*4), Y6
@@ -1418,7 +1418,7 @@ part65:
 	NEGQ         DI
 	VMOVUPS      64(R9)(DI*4), Y3
 	VMOVUPS      96(R9)(DI*4), Y4
-	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y5
+	VBROADCASTSS factor+32(FP), Y5
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y6
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y7
 	VMASKMOVPS   (CX)(R8*4), Y3, Y8

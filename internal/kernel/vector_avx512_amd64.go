@@ -64,10 +64,10 @@ func mulRowsAVX512(rows int, n int, dst *float32, x *float32, rs int, a *float32
 //go:noescape
 func expAVX512(n int, dst *float32, x *float32, shift float32) float32
 
-// expRowsAVX512 sets n numbers of each row to exp(x)/2^shift and adds their sum to sum.
+// expRowsAVX512 sets n numbers of each row to 2^(factor·x - shift) and adds their sum to sum.
 //
 //go:noescape
-func expRowsAVX512(rows int, n int, x *float32, xrs int, shift *float32, sum *float32)
+func expRowsAVX512(rows int, n int, x *float32, xrs int, factor float32, shift *float32, sum *float32)
 
 // geluAVX512 sets dst to the tanh form of GELU of x.
 //

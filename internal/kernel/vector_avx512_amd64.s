@@ -887,16 +887,16 @@ GLOBL const3efffffeAVX512<>(SB), RODATA|NOPTR, $4
 DATA const3f800000AVX512<>+0(SB)/4, $0x3f800000
 GLOBL const3f800000AVX512<>(SB), RODATA|NOPTR, $4
 
-// func expRowsAVX512(rows int, n int, x *float32, xrs int, shift *float32, sum *float32)
+// func expRowsAVX512(rows int, n int, x *float32, xrs int, factor float32, shift *float32, sum *float32)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·expRowsAVX512(SB), NOSPLIT, $0-48
+TEXT ·expRowsAVX512(SB), NOSPLIT, $0-56
 	MOVQ         rows+0(FP), AX
 	MOVQ         x+16(FP), CX
 	MOVQ         xrs+24(FP), DX
 	SHLQ         $0x02, DX
-	MOVQ         shift+32(FP), BX
-	MOVQ         sum+40(FP), SI
-	VBROADCASTSS const3fb8aa3bAVX512<>+0(SB), Z0
+	MOVQ         shift+40(FP), BX
+	MOVQ         sum+48(FP), SI
+	VBROADCASTSS factor+32(FP), Z0
 	VBROADCASTSS constc2fe0000AVX512<>+0(SB), Z1
 	VBROADCASTSS const43000000AVX512<>+0(SB), Z2
 	VBROADCASTSS const3aae0ad5AVX512<>+0(SB), Z3

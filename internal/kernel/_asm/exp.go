@@ -74,17 +74,17 @@ func (g *gen) exp(e exponent, x vec) vec {
 	return p
 }
 
-// expRows computes 2^t for t = x·log₂e - shift, rounded once. With t = n + f,
+// expRows computes 2^t for t = factor·x - shift, rounded once. With t = n + f,
 // n an integer and |f| ≤ ½, 2^f is a polynomial of degree 5 that is 1 at 0 and,
 // its rounding included, off by 1.86 units in the last place at most; n is
 // added to its exponent. t is clamped to where that gives exactly 0 and +Inf;
 // a NaN passes. Two vecs go side by side, as each step waits for the one before.
 func (g *gen) expRows() {
-	g.routine("expRows", "rows, n int, x *float32, xrs int, shift, sum *float32)",
-		"sets n numbers of each row to exp(x)/2^shift and adds their sum to sum.")
+	g.routine("expRows", "rows, n int, x *float32, xrs int, factor float32, shift, sum *float32)",
+		"sets n numbers of each row to 2^(factor·x - shift) and adds their sum to sum.")
 	rows, x, xrs := g.arg("rows"), g.arg("x"), g.stride("xrs")
 	shift, sum := g.arg("shift"), g.arg("sum")
-	log2e, lowest, highest := g.constant(math.Log2E), g.constant(-127), g.constant(128)
+	factor, lowest, highest := g.param("factor"), g.constant(-127), g.constant(128)
 	var coef []num
 	for _, c := range []float32{0.00132783747, 0.00967509486, 0.055508364, 0.240221813, 0.693146765, 1} {
 		coef = append(coef, g.constant(c))
@@ -94,7 +94,7 @@ func (g *gen) expRows() {
 	n, by, total := g.arg("n"), g.get(num{mem: operand.Mem{Base: shift}}), g.zero()
 	g.loop(n, 2, func(vecs int) {
 		var f, n, p []vec
-		scale, low, high := g.get(log2e), g.get(lowest), g.get(highest)
+		scale, low, high := g.get(factor), g.get(lowest), g.get(highest)
 		for u := range vecs {
 			t := g.load(x, u)
 			for h := range t {
