@@ -39,6 +39,7 @@ type AttentionTrace[T tensor.Float] struct {
 // AttentionScratch is memory that Backward works in. It may be shared by layers.
 type AttentionScratch[T tensor.Float] struct {
 	do, dq, dk, dv []T
+	grads          attention.Grads[T]
 }
 
 // Forward sets y [B·N,width] to base, which y may be, plus what the rows of x
@@ -115,8 +116,8 @@ func (a *Attention[T]) Backward(dx, dcontext, dy, x, context tensor.Mat[T], tr *
 	do, o := view(s.do, x.Rows, wide), view(tr.o, x.Rows, wide)
 	multiply(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
 	b, n, m := tr.call.Q.B, tr.call.Q.N, tr.call.K.N
-	g := attention.Grads[T]{DQ: a.queries(s.dq, b, n), DK: a.keys(s.dk, b, m), DV: a.keys(s.dv, b, m)}
-	err := a.Mechanism.Backward(&g, a.queries(s.do, b, n), a.queries(tr.o, b, n), &tr.call, &tr.saved)
+	s.grads = attention.Grads[T]{DQ: a.queries(s.dq, b, n), DK: a.keys(s.dk, b, m), DV: a.keys(s.dv, b, m)}
+	err := a.Mechanism.Backward(&s.grads, a.queries(s.do, b, n), a.queries(tr.o, b, n), &tr.call, &tr.saved)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package nn
 import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -27,12 +28,10 @@ func (c *Conv[T]) Past() int { return (c.taps() - 1) * c.W.Shape[1] }
 // came before.
 func (c *Conv[T]) Forward(y, x tensor.Mat[T], b int, past []T) {
 	n, k, w := x.Rows/b, c.taps(), x.Cols
-	if x.Rows <= normRows {
-		c.rows(y, x, n, past, 0, x.Rows) // without a function value, which is allocated
+	if f := (convForward[T]{c, y, x, n, past}); x.Rows <= normRows {
+		f.Piece(0, x.Rows)
 	} else {
-		inRows(x.Rows, normRows, 2*float64(k)*float64(x.Rows)*float64(w), func(i0, i1 int) {
-			c.rows(y, x, n, past, i0, i1)
-		})
+		par.Run(x.Rows, normRows, 2*float64(k)*float64(x.Rows)*float64(w), f)
 	}
 	if past == nil {
 		return
@@ -48,9 +47,17 @@ func (c *Conv[T]) Forward(y, x tensor.Mat[T], b int, past []T) {
 	}
 }
 
-// rows is Forward for rows i0 ≤ i < i1 of sequences of n.
-func (c *Conv[T]) rows(y, x tensor.Mat[T], n int, past []T, i0, i1 int) {
+// convForward is Forward of sequences of n rows.
+type convForward[T tensor.Float] struct {
+	c    *Conv[T]
+	y, x tensor.Mat[T]
+	n    int
+	past []T
+}
+
+func (f *convForward[T]) Piece(i0, i1 int) {
 	t := kernel.Active[T]()
+	c, y, x, n, past := f.c, f.y, f.x, f.n, f.past
 	k, w := c.taps(), x.Cols
 	for i := i0; i < i1; i++ {
 		row := y.Row(i)
@@ -70,25 +77,36 @@ func (c *Conv[T]) rows(y, x tensor.Mat[T], n int, past []T, i0, i1 int) {
 // Backward sets dx [B·N,width] and adds to the gradient of W; x is what Forward
 // had, without rows before it. dx does not overlap dy.
 func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int) {
-	t := kernel.Active[T]()
 	ar := arena.Acquire()
 	defer ar.Release()
-	n, k, w := x.Rows/b, c.taps(), x.Cols
+	k, w := c.taps(), x.Cols
 	pieces := (x.Rows + normRows - 1) / normRows
 	parts := view(arena.Zeros[T](ar, pieces*k*w), pieces, k*w)
-	inRows(x.Rows, normRows, 4*float64(k)*float64(x.Rows)*float64(w), func(i0, i1 int) {
-		part := parts.Row(i0 / normRows)
-		for i := i0; i < i1; i++ {
-			at := i % n
-			for j := range min(k, at+1) {
-				t.MulAdd(part[j*w:][:w], dy.Row(i), x.Row(i-j))
-			}
-			row := dx.Row(i)
-			t.Mul(row, dy.Row(i), c.W.Data)
-			for j := 1; j < min(k, n-at); j++ {
-				t.MulAdd(row, dy.Row(i+j), c.W.Data[j*w:])
-			}
-		}
-	})
+	par.Run(x.Rows, normRows, 4*float64(k)*float64(x.Rows)*float64(w), convBackward[T]{c, dx, dy, x, parts, x.Rows / b})
 	addRows(c.W.Grad, parts)
+}
+
+// convBackward is Backward of sequences of n rows, with the gradient of W in
+// parts, of which every piece has its own.
+type convBackward[T tensor.Float] struct {
+	c                *Conv[T]
+	dx, dy, x, parts tensor.Mat[T]
+	n                int
+}
+
+func (f *convBackward[T]) Piece(i0, i1 int) {
+	t := kernel.Active[T]()
+	k, w, n := f.c.taps(), f.x.Cols, f.n
+	part, weight := f.parts.Row(i0/normRows), f.c.W.Data
+	for i := i0; i < i1; i++ {
+		at := i % n
+		for j := range min(k, at+1) {
+			t.MulAdd(part[j*w:][:w], f.dy.Row(i), f.x.Row(i-j))
+		}
+		row := f.dx.Row(i)
+		t.Mul(row, f.dy.Row(i), weight)
+		for j := 1; j < min(k, n-at); j++ {
+			t.MulAdd(row, f.dy.Row(i+j), weight[j*w:])
+		}
+	}
 }

@@ -53,10 +53,13 @@ type rowProduct[T tensor.Float] struct {
 	acc        bool
 }
 
+// maxProducts is the number of products, and of gradients, that are made together.
+const maxProducts = 4
+
 // multiply computes products that have the same rows, in order for each row.
 // forward says which of the two they are.
 func multiply[T tensor.Float](forward bool, ps ...rowProduct[T]) {
-	rows, work, depth := ps[0].x.Rows, 0.0, 0
+	rows, work := ps[0].x.Rows, 0.0
 	if rows <= rowTile {
 		// Too few to pack the weights for.
 		for _, p := range ps {
@@ -65,30 +68,40 @@ func multiply[T tensor.Float](forward bool, ps ...rowProduct[T]) {
 				q.bias = p.layer.B.Data
 			}
 			copyRows(p.y, p.base)
-			run([]product[T]{q}, rowTile)
+			run(rowTile, q)
 		}
 		return
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	ws := make([]packed[T], len(ps))
+	f := rowProducts[T]{count: len(ps)}
 	for i, p := range ps {
-		ws[i] = p.layer.pack(ar, forward)
+		f.ps[i], f.ws[i] = p, p.layer.pack(ar, forward)
 		work += 2 * float64(rows) * float64(len(p.layer.W.Data))
-		depth = max(depth, p.x.Cols)
+		f.depth = max(f.depth, p.x.Cols)
 	}
-	inRows(rows, rowPiece(rows), work, func(i0, i1 int) {
-		ar := arena.Acquire()
-		defer ar.Release()
-		scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, depth))
-		for i, p := range ps {
-			y := p.y.Slice(i0, i1)
-			if p.base.Rows > 0 {
-				copyRows(y, p.base.Slice(i0, i1))
-			}
-			ws[i].rows(y, p.x.Slice(i0, i1), 0, p.acc, scratch)
+	par.Run(rows, rowPiece(rows), work, f)
+}
+
+// rowProducts computes products with packed weights.
+type rowProducts[T tensor.Float] struct {
+	count, depth int
+	ps           [maxProducts]rowProduct[T]
+	ws           [maxProducts]packed[T]
+}
+
+func (f *rowProducts[T]) Piece(i0, i1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, f.depth))
+	for i := range f.count {
+		p := &f.ps[i]
+		y := p.y.Slice(i0, i1)
+		if p.base.Rows > 0 {
+			copyRows(y, p.base.Slice(i0, i1))
 		}
-	})
+		f.ws[i].rows(y, p.x.Slice(i0, i1), 0, p.acc, scratch)
+	}
 }
 
 // packed is what many rows are multiplied with: Wᵀ and the bias, or W.
@@ -112,10 +125,22 @@ func (l *Linear[T]) pack(ar *arena.Arena, forward bool) packed[T] {
 		}
 	}
 	w.panels = kernel.NewPanels(kernel.Active[T](), n, k, arena.Take[T](ar, kernel.PanelsSize(n, k)))
-	par.Do(w.panels.Pieces(), packWork*float64(len(l.W.Data)), func(i int) {
-		w.panels.Pack(i, forward, l.W.Data, in)
-	})
+	par.Run(w.panels.Pieces(), 1, packWork*float64(len(l.W.Data)), packing[T]{w.panels, forward, l.W.Data, in})
 	return w
+}
+
+// packing copies weights to panels.
+type packing[T tensor.Float] struct {
+	to    kernel.Panels[T]
+	trans bool
+	from  []T
+	ld    int
+}
+
+func (f *packing[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		f.to.Pack(i, f.trans, f.from, f.ld)
+	}
 }
 
 // rows computes columns of a product, those from j on that y has, on this
@@ -140,7 +165,7 @@ type weightGrad[T tensor.Float] struct {
 // addWeights adds to the gradients of layers. The sum over rows stays in one
 // tile.
 func addWeights[T tensor.Float](gs ...weightGrad[T]) {
-	var ps [4]product[T]
+	var ps [maxProducts]product[T]
 	for i, g := range gs {
 		ps[i] = product[T]{a: g.dy, ta: true, b: g.x, c: g.layer.weight(g.layer.W.Grad), k: g.x.Rows, acc: true}
 	}
@@ -148,7 +173,7 @@ func addWeights[T tensor.Float](gs ...weightGrad[T]) {
 	if count(ps[:len(gs)], rows) < fewTiles {
 		rows = rowTile
 	}
-	run(ps[:len(gs)], rows)
+	run(rows, ps[:len(gs)]...)
 	for _, g := range gs {
 		if g.layer.B != nil {
 			addRows(g.layer.B.Grad, g.dy)
@@ -166,24 +191,41 @@ type product[T tensor.Float] struct {
 }
 
 // run computes products in tiles of at most so many rows.
-func run[T tensor.Float](ps []product[T], rows int) {
+func run[T tensor.Float](rows int, ps ...product[T]) {
 	var work float64
+	f := products[T]{count: len(ps), rows: rows}
 	for i := range ps {
+		f.ps[i] = ps[i]
 		work += 2 * float64(ps[i].c.Rows) * float64(ps[i].c.Cols) * float64(ps[i].k)
 	}
-	par.Do(count(ps, rows), work, func(t int) {
-		for i := range ps {
-			p := &ps[i]
-			down, across := p.tiles(rows)
-			if t < down*across {
-				rows, cols := even(p.c.Rows, rows), even(p.c.Cols, columnTile)
-				i, j := t/across*rows, t%across*cols
-				p.tile(i, min(i+rows, p.c.Rows), j, min(j+cols, p.c.Cols))
-				return
-			}
-			t -= down * across
+	par.Run(count(ps, rows), 1, work, f)
+}
+
+// products computes products in tiles.
+type products[T tensor.Float] struct {
+	count, rows int
+	ps          [maxProducts]product[T]
+}
+
+func (f *products[T]) Piece(t0, t1 int) {
+	for t := t0; t < t1; t++ {
+		f.tile(t)
+	}
+}
+
+// tile computes tile t of all products.
+func (f *products[T]) tile(t int) {
+	for i := range f.count {
+		p := &f.ps[i]
+		down, across := p.tiles(f.rows)
+		if t < down*across {
+			rows, cols := even(p.c.Rows, f.rows), even(p.c.Cols, columnTile)
+			i, j := t/across*rows, t%across*cols
+			p.tile(i, min(i+rows, p.c.Rows), j, min(j+cols, p.c.Cols))
+			return
 		}
-	})
+		t -= down * across
+	}
 }
 
 // count returns the number of tiles of at most so many rows.
@@ -242,11 +284,17 @@ func (p *product[T]) tile(i0, i1, j0, j1 int) {
 
 // addRows adds the rows of x to sum, from the first to the last.
 func addRows[T tensor.Float](sum []T, x tensor.Mat[T]) {
-	t := kernel.Active[T]()
-	inRows(x.Cols, columnTile, float64(x.Rows)*float64(x.Cols), func(j0, j1 int) {
-		s := sum[j0:j1]
-		for i := range x.Rows {
-			t.Add(s, s, x.Row(i)[j0:j1])
-		}
-	})
+	par.Run(x.Cols, columnTile, float64(x.Rows)*float64(x.Cols), rowSum[T]{sum, x})
+}
+
+type rowSum[T tensor.Float] struct {
+	sum []T
+	x   tensor.Mat[T]
+}
+
+func (f *rowSum[T]) Piece(j0, j1 int) {
+	t, s := kernel.Active[T](), f.sum[j0:j1]
+	for i := range f.x.Rows {
+		t.Add(s, s, f.x.Row(i)[j0:j1])
+	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -37,38 +38,49 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], tr *MLPTrace[T]) {
 	tr.pre = slices.Grow(tr.pre[:0], x.Rows*hidden)[:x.Rows*hidden]
 	tr.act = slices.Grow(tr.act[:0], x.Rows*hidden)[:x.Rows*hidden]
 	pre, act := tr.view(x.Rows, hidden)
-	k := kernel.Active[T]()
 	if x.Rows <= rowTile {
 		m.Up.Forward(pre, x, false)
-		inRows(x.Rows, geluRows, geluWork*float64(len(tr.pre)), func(i0, i1 int) {
-			for i := i0; i < i1; i++ {
-				k.GELU(act.Row(i), pre.Row(i))
-			}
-		})
+		par.Run(x.Rows, geluRows, geluWork*float64(len(tr.pre)), gelu[T]{act, pre})
 		copyRows(y, base)
 		m.Down.Forward(y, act, true)
 		return
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	up, down := m.Up.pack(ar, true), m.Down.pack(ar, true)
-	inRows(x.Rows, rowPiece(x.Rows), m.work(x.Rows), func(i0, i1 int) {
-		ar := arena.Acquire()
-		defer ar.Release()
-		scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, x.Cols)))
-		x, y := x.Slice(i0, i1), y.Slice(i0, i1)
-		pre, act := pre.Slice(i0, i1), act.Slice(i0, i1)
-		for j := 0; j < hidden; j += columnTile {
-			j1 := min(j+columnTile, hidden)
-			from, to := columns(pre, j, j1), columns(act, j, j1)
-			up.rows(from, x, j, false, scratch)
-			for i := range from.Rows {
-				k.GELU(to.Row(i), from.Row(i))
-			}
+	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpForward[T]{m.Up.pack(ar, true), m.Down.pack(ar, true), y, base, x, pre, act})
+}
+
+type gelu[T tensor.Float] struct{ y, x tensor.Mat[T] }
+
+func (f *gelu[T]) Piece(i0, i1 int) {
+	k := kernel.Active[T]()
+	for i := i0; i < i1; i++ {
+		k.GELU(f.y.Row(i), f.x.Row(i))
+	}
+}
+
+type mlpForward[T tensor.Float] struct {
+	up, down             packed[T]
+	y, base, x, pre, act tensor.Mat[T]
+}
+
+func (f *mlpForward[T]) Piece(i0, i1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	k, hidden := kernel.Active[T](), f.pre.Cols
+	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, f.x.Cols)))
+	x, y := f.x.Slice(i0, i1), f.y.Slice(i0, i1)
+	pre, act := f.pre.Slice(i0, i1), f.act.Slice(i0, i1)
+	for j := 0; j < hidden; j += columnTile {
+		j1 := min(j+columnTile, hidden)
+		from, to := columns(pre, j, j1), columns(act, j, j1)
+		f.up.rows(from, x, j, false, scratch)
+		for i := range from.Rows {
+			k.GELU(to.Row(i), from.Row(i))
 		}
-		copyRows(y, base.Slice(i0, i1))
-		down.rows(y, act, 0, true, scratch)
-	})
+	}
+	copyRows(y, f.base.Slice(i0, i1))
+	f.down.rows(y, act, 0, true, scratch)
 }
 
 // work is the arithmetic of a pass over rows, once through both layers.
@@ -81,26 +93,32 @@ func (m *MLP[T]) work(rows int) float64 {
 func (m *MLP[T]) Backward(dx, dy, x tensor.Mat[T], tr *MLPTrace[T]) {
 	hidden := m.Up.W.Shape[0]
 	pre, act := tr.view(x.Rows, hidden)
-	k := kernel.Active[T]()
 	ar := arena.Acquire()
 	defer ar.Release()
-	up, down := m.Up.pack(ar, false), m.Down.pack(ar, false)
-	inRows(x.Rows, rowPiece(x.Rows), m.work(x.Rows), func(i0, i1 int) {
-		ar := arena.Acquire()
-		defer ar.Release()
-		scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, x.Cols)))
-		room := view(arena.Take[T](ar, (i1-i0)*columnTile), i1-i0, columnTile)
-		dy, pre := dy.Slice(i0, i1), pre.Slice(i0, i1)
-		for j := 0; j < hidden; j += columnTile {
-			j1 := min(j+columnTile, hidden)
-			dact, dpre := columns(room, 0, j1-j), columns(pre, j, j1)
-			down.rows(dact, dy, j, false, scratch)
-			for i := range dpre.Rows {
-				k.GELUGrad(dpre.Row(i), dact.Row(i), dpre.Row(i))
-			}
-		}
-		up.rows(dx.Slice(i0, i1), pre, 0, false, scratch)
-	})
+	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpBackward[T]{m.Up.pack(ar, false), m.Down.pack(ar, false), dx, dy, pre})
 	// pre is its own gradient from here on.
 	addWeights(weightGrad[T]{&m.Down, dy, act}, weightGrad[T]{&m.Up, pre, x})
+}
+
+type mlpBackward[T tensor.Float] struct {
+	up, down    packed[T]
+	dx, dy, pre tensor.Mat[T]
+}
+
+func (f *mlpBackward[T]) Piece(i0, i1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	k, hidden := kernel.Active[T](), f.pre.Cols
+	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, f.dx.Cols)))
+	room := view(arena.Take[T](ar, (i1-i0)*columnTile), i1-i0, columnTile)
+	dy, pre := f.dy.Slice(i0, i1), f.pre.Slice(i0, i1)
+	for j := 0; j < hidden; j += columnTile {
+		j1 := min(j+columnTile, hidden)
+		dact, dpre := columns(room, 0, j1-j), columns(pre, j, j1)
+		f.down.rows(dact, dy, j, false, scratch)
+		for i := range dpre.Rows {
+			k.GELUGrad(dpre.Row(i), dact.Row(i), dpre.Row(i))
+		}
+	}
+	f.up.rows(f.dx.Slice(i0, i1), pre, 0, false, scratch)
 }

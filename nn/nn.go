@@ -31,7 +31,6 @@ package nn
 
 import (
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -41,14 +40,6 @@ const (
 	moveWork    = 4
 	moveColumns = 4 * kernel.Lanes
 )
-
-// inRows calls f over pieces of at most size rows, in parallel where the work
-// (floating-point operations) is worth it.
-func inRows(rows, size int, work float64, f func(i0, i1 int)) {
-	par.Do((rows+size-1)/size, work, func(p int) {
-		f(p*size, min((p+1)*size, rows))
-	})
-}
 
 // copyRows copies the rows of x to y, which may be x.
 func copyRows[T tensor.Float](y, x tensor.Mat[T]) {

@@ -3,6 +3,7 @@ package nn
 import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -25,49 +26,60 @@ const normWork = 8
 // Forward sets y [rows,width] from x, which it may be. stats [2·rows] receives
 // each row's mean and reciprocal deviation.
 func (n *Norm[T]) Forward(y, x tensor.Mat[T], stats []T) {
-	if x.Rows <= normRows {
-		n.rows(y, x, stats, 0, x.Rows) // without a function value, which is allocated
-		return
+	if f := (normForward[T]{n, y, x, stats}); x.Rows <= normRows {
+		f.Piece(0, x.Rows)
+	} else {
+		par.Run(x.Rows, normRows, normWork*float64(x.Rows)*float64(x.Cols), f)
 	}
-	inRows(x.Rows, normRows, normWork*float64(x.Rows)*float64(x.Cols), func(i0, i1 int) {
-		n.rows(y, x, stats, i0, i1)
-	})
 }
 
-// rows is Forward for rows i0 ≤ i < i1.
-func (n *Norm[T]) rows(y, x tensor.Mat[T], stats []T, i0, i1 int) {
-	t := kernel.Active[T]()
+type normForward[T tensor.Float] struct {
+	n     *Norm[T]
+	y, x  tensor.Mat[T]
+	stats []T
+}
+
+func (f *normForward[T]) Piece(i0, i1 int) {
+	t, n := kernel.Active[T](), f.n
 	var bias []T
 	if n.Bias != nil {
 		bias = n.Bias.Data
 	}
 	for i := i0; i < i1; i++ {
-		stats[2*i], stats[2*i+1] = t.LayerNorm(y.Row(i), x.Row(i), n.Gain.Data, bias, n.Eps)
+		f.stats[2*i], f.stats[2*i+1] = t.LayerNorm(f.y.Row(i), f.x.Row(i), n.Gain.Data, bias, n.Eps)
 	}
 }
 
 // Backward adds to dx [rows,width]; x and stats are those of Forward.
 func (n *Norm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
-	t := kernel.Active[T]()
 	w := x.Cols
 	ar := arena.Acquire()
 	defer ar.Release()
 	pieces := (x.Rows + normRows - 1) / normRows
 	// Each piece has a row for itself, and sums of gain and bias.
 	parts := view(arena.Zeros[T](ar, pieces*3*w), pieces, 3*w)
-	inRows(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(w), func(i0, i1 int) {
-		part := parts.Row(i0 / normRows)
-		row, dgain, dbias := part[:w], part[w:2*w], part[2*w:]
-		if n.Bias == nil {
-			dbias = nil
-		}
-		for i := i0; i < i1; i++ {
-			t.LayerNormGrad(row, dgain, dbias, dy.Row(i), x.Row(i), n.Gain.Data, stats[2*i], stats[2*i+1])
-			t.Add(dx.Row(i), dx.Row(i), row)
-		}
-	})
+	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(w), normBackward[T]{n, dx, dy, x, parts, stats})
 	addRows(n.Gain.Grad, columns(parts, w, 2*w))
 	if n.Bias != nil {
 		addRows(n.Bias.Grad, columns(parts, 2*w, 3*w))
+	}
+}
+
+type normBackward[T tensor.Float] struct {
+	n                *Norm[T]
+	dx, dy, x, parts tensor.Mat[T]
+	stats            []T
+}
+
+func (f *normBackward[T]) Piece(i0, i1 int) {
+	t, w := kernel.Active[T](), f.x.Cols
+	part := f.parts.Row(i0 / normRows)
+	row, dgain, dbias := part[:w], part[w:2*w], part[2*w:]
+	if f.n.Bias == nil {
+		dbias = nil
+	}
+	for i := i0; i < i1; i++ {
+		t.LayerNormGrad(row, dgain, dbias, f.dy.Row(i), f.x.Row(i), f.n.Gain.Data, f.stats[2*i], f.stats[2*i+1])
+		t.Add(f.dx.Row(i), f.dx.Row(i), row)
 	}
 }

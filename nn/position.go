@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -28,36 +29,49 @@ func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 	if start+int64(n) > int64(context) {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", start+int64(n), context)
 	}
-	if x.Rows <= normRows {
-		p.rows(x, n, start, 0, x.Rows) // without a function value, which is allocated
-		return nil
+	if f := (positionForward[T]{p, x, n, int(start)}); x.Rows <= normRows {
+		f.Piece(0, x.Rows)
+	} else {
+		par.Run(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), f)
 	}
-	inRows(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), func(i0, i1 int) {
-		p.rows(x, n, start, i0, i1)
-	})
 	return nil
 }
 
-// rows is Forward for rows i0 ≤ i < i1 of sequences of n.
-func (p *Learned[T]) rows(x tensor.Mat[T], n int, start int64, i0, i1 int) {
+// positionForward is Forward of sequences of n rows.
+type positionForward[T tensor.Float] struct {
+	p        *Learned[T]
+	x        tensor.Mat[T]
+	n, start int
+}
+
+func (f *positionForward[T]) Piece(i0, i1 int) {
 	k := kernel.Active[T]()
 	for i := i0; i < i1; i++ {
-		row := x.Row(i)
-		k.Add(row, row, p.W.Data[(int(start)+i%n)*x.Cols:])
+		row := f.x.Row(i)
+		k.Add(row, row, f.p.W.Data[(f.start+i%f.n)*f.x.Cols:])
 	}
 }
 
 func (p *Learned[T]) Backward(dx tensor.Mat[T], batch int) {
+	par.Run(dx.Rows/batch, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), positionBackward[T]{p, dx, batch})
+}
+
+// positionBackward does positions.
+type positionBackward[T tensor.Float] struct {
+	p     *Learned[T]
+	dx    tensor.Mat[T]
+	batch int
+}
+
+func (f *positionBackward[T]) Piece(i0, i1 int) {
 	k := kernel.Active[T]()
-	n := dx.Rows / batch
-	inRows(n, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), func(i0, i1 int) {
-		for i := i0; i < i1; i++ {
-			g := p.W.Grad[i*dx.Cols:][:dx.Cols]
-			for b := range batch {
-				k.Add(g, g, dx.Row(b*n+i))
-			}
+	n, w := f.dx.Rows/f.batch, f.dx.Cols
+	for i := i0; i < i1; i++ {
+		g := f.p.W.Grad[i*w:][:w]
+		for b := range f.batch {
+			k.Add(g, g, f.dx.Row(b*n+i))
 		}
-	})
+	}
 }
 
 // Sinusoidal adds sines and cosines of the position (Vaswani et al. 2017, arXiv

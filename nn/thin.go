@@ -41,28 +41,31 @@ const thinStrips = 4
 
 // Forward is Linear.Forward.
 func (w *Thin[T]) Forward(y, x tensor.Mat[T], acc bool) {
-	t := kernel.Active[T]()
-	pieces := (w.weight.Count() + thinStrips - 1) / thinStrips
-	if work := w.work * float64(x.Rows); work < par.MinWork {
-		// Without a function value, so that a token allocates nothing.
-		for i := range pieces {
-			w.piece(t, i, y, x, acc)
-		}
+	if f, work := (thinForward[T]{w, y, x, acc}), w.work*float64(x.Rows); work < par.MinWork {
+		f.Piece(0, w.weight.Count())
 	} else {
-		par.Do(pieces, work, func(i int) { w.piece(t, i, y, x, acc) })
+		par.Run(w.weight.Count(), thinStrips, work, f)
 	}
 	if w.bias != nil {
+		t := kernel.Active[T]()
 		for i := range y.Rows {
 			t.Add(y.Row(i), y.Row(i), w.bias)
 		}
 	}
 }
 
-func (w *Thin[T]) piece(t *kernel.Table[T], i int, y, x tensor.Mat[T], acc bool) {
+// thinForward does strips.
+type thinForward[T tensor.Float] struct {
+	w    *Thin[T]
+	y, x tensor.Mat[T]
+	acc  bool
+}
+
+func (f *thinForward[T]) Piece(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	end := min((i+1)*thinStrips, w.weight.Count())
-	w.weight.Multiply(t, i*thinStrips, end, x.Rows, x.Data, x.Stride, acc, y.Data, y.Stride, arena.Take[T](ar, kernel.StripScratch))
+	x, y := f.x, f.y
+	f.w.weight.Multiply(kernel.Active[T](), i0, i1, x.Rows, x.Data, x.Stride, f.acc, y.Data, y.Stride, arena.Take[T](ar, kernel.StripScratch))
 }
 
 // ThinAttention is an Attention for at most ThinRows rows.

@@ -64,15 +64,24 @@ func (a *AdamW[T]) Step(rate, gradScale float64) {
 	}
 	decayed := plain
 	decayed.Decay = T(a.Decay)
+	par.Run(len(a.pieces), 1, stepWork*float64(a.size), step[T]{a, plain, decayed})
+}
+
+// step updates pieces.
+type step[T tensor.Float] struct {
+	a              *AdamW[T]
+	plain, decayed kernel.AdamWStep[T]
+}
+
+func (f *step[T]) Piece(i0, i1 int) {
 	t := kernel.Active[T]()
-	par.Do(len(a.pieces), stepWork*float64(a.size), func(i int) {
-		c := a.pieces[i]
-		p, m, s := a.params[c.param], a.moment[c.param], &plain
+	for _, c := range f.a.pieces[i0:i1] {
+		p, m, s := f.a.params[c.param], f.a.moment[c.param], &f.plain
 		if p.Decay {
-			s = &decayed
+			s = &f.decayed
 		}
 		t.AdamW(p.Data[c.lo:c.hi], p.Grad[c.lo:c.hi], m.M[c.lo:c.hi], m.V[c.lo:c.hi], s)
-	})
+	}
 }
 
 // Steps returns the number of steps made.

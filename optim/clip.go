@@ -3,6 +3,7 @@ package optim
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -12,13 +13,27 @@ import (
 // in float64, and then those of the weights in their order.
 func GradNorm[T tensor.Float](s *param.Set[T]) float64 {
 	all := s.All()
-	squares := make([]float64, len(all))
-	par.Do(len(all), 2*float64(s.Size()), func(i int) { squares[i] = square(all[i].Grad) })
+	ar := arena.Acquire()
+	defer ar.Release()
+	squares := arena.Take[float64](ar, len(all))
+	par.Run(len(all), 1, 2*float64(s.Size()), gradSquares[T]{squares, all})
 	var sum float64
 	for _, x := range squares {
 		sum += x
 	}
 	return math.Sqrt(sum)
+}
+
+// gradSquares sets dst to Σ g² of each weight.
+type gradSquares[T tensor.Float] struct {
+	dst []float64
+	all []*param.Param[T]
+}
+
+func (f *gradSquares[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		f.dst[i] = square(f.all[i].Grad)
+	}
 }
 
 // square returns Σ g².

@@ -89,6 +89,14 @@ func (s *Set[T]) Size() int {
 
 // ZeroGrad sets every gradient to zero.
 func (s *Set[T]) ZeroGrad() {
-	all := s.All()
-	par.Do(len(all), float64(s.Size()), func(i int) { clear(all[i].Grad) })
+	par.Run(len(s.All()), 1, float64(s.Size()), zero[T](s.All()))
+}
+
+// zero clears gradients.
+type zero[T tensor.Float] []*Param[T]
+
+func (f *zero[T]) Piece(i0, i1 int) {
+	for _, p := range (*f)[i0:i1] {
+		clear(p.Grad)
+	}
 }
