@@ -48,7 +48,8 @@ func (c *Call[T]) check() error {
 		}
 	}
 	if c.Rope != nil {
-		for _, s := range c.sequences() {
+		var room [8]sequence
+		for _, s := range c.appendSequences(room[:0]) {
 			off := 0
 			if c.Causal {
 				off = s.off
@@ -149,8 +150,9 @@ type sequence struct {
 	form  Form
 }
 
-func (c *Call[T]) sequences() []sequence {
-	var list []sequence
+func (c *Call[T]) sequences() []sequence { return c.appendSequences(nil) }
+
+func (c *Call[T]) appendSequences(list []sequence) []sequence {
 	add := func(b, q0, n, k0, keys, m int) {
 		list = append(list, sequence{len(list), b, q0, n, keys, k0, m, keys - n, Auto})
 	}

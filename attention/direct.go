@@ -32,7 +32,8 @@ type keyRows[T tensor.Float] struct {
 
 // keyRows returns those of all keys, in scratch memory.
 func (u *unit[T]) keyRows() *keyRows[T] {
-	x := &keyRows[T]{panel: keyBlock, ldb: stride[T](min(u.m, keyBlock)), ldv: stride[T](u.dv)}
+	x := &u.keys
+	*x = keyRows[T]{panel: keyBlock, ldb: stride[T](min(u.m, keyBlock)), ldv: stride[T](u.dv)}
 	x.bt = arena.Take[T](u.ar, (u.m+keyBlock-1)/keyBlock*u.da*x.ldb)
 	if u.valuesInPlace() {
 		x.v, x.ldv = u.v.Data, u.v.Stride

@@ -18,6 +18,7 @@ type engine[T tensor.Float] struct {
 	table   *speedTable
 	walkers sync.Map  // by width: *monomials[T], whose weights their copies share
 	units   sync.Pool // of *unit[T]
+	passes  sync.Pool // of *pass[T]
 }
 
 // New returns the mechanism that s describes.
@@ -92,35 +93,40 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		}
 		keep.Unseen, keep.Weak = 0, 0
 	}
-	seqs := c.sequences()
+	p := e.pass(c, out, keep)
+	defer p.release()
 	if keep != nil {
-		if need := len(seqs) * c.K.H; cap(keep.past) >= need {
+		if need := len(p.seqs) * c.K.H; cap(keep.past) >= need {
 			keep.past = keep.past[:need]
 		} else {
 			keep.past = make([][]T, need)
 		}
 	}
-	e.each(c, seqs, false, func(s *sequence, kh int, u *unit[T]) {
-		u.o = headsOf(u.o, out, s, u.group(kh))
-		if u.kept = keep != nil; u.kept {
-			u.den = denOf(u.den, keep.Den, c, s, u.group(kh))
-			u.past = &keep.past[s.index*c.K.H+kh]
-			*u.past = (*u.past)[:0]
-		} else {
-			for range u.q {
-				u.den = append(u.den, arena.Take[T](u.ar, u.n))
-			}
-		}
-		if s.form == Linear {
-			u.linearForward(e.monomials(u.axes()))
-		} else {
-			u.directForward()
-		}
-	})
+	p.run()
 	if keep != nil {
-		e.notice(c, seqs, keep)
+		e.notice(c, p.seqs, keep)
 	}
 	return nil
+}
+
+// forward does a head of Forward.
+func (p *pass[T]) forward(s *sequence, kh int, u *unit[T]) {
+	c, keep := p.c, p.keep
+	u.o = headsOf(u.o, p.out, s, u.group(kh))
+	if u.kept = keep != nil; u.kept {
+		u.den = denOf(u.den, keep.Den, c, s, u.group(kh))
+		u.past = &keep.past[s.index*c.K.H+kh]
+		*u.past = (*u.past)[:0]
+	} else {
+		for range u.q {
+			u.den = append(u.den, arena.Take[T](u.ar, u.n))
+		}
+	}
+	if s.form == Linear {
+		u.linearForward(p.e.walker(u))
+	} else {
+		u.directForward()
+	}
 }
 
 func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
@@ -145,40 +151,45 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
 		return fmt.Errorf("saved: not what Forward left for this call")
 	}
-	seqs := c.sequences()
-	dscale := make([]float64, len(seqs)*c.Q.H)
-	e.each(c, seqs, true, func(s *sequence, kh int, u *unit[T]) {
-		heads := u.group(kh)
-		u.o = headsOf(u.o, out, s, heads)
-		u.do = headsOf(u.do, dout, s, heads)
-		u.dq = headsOf(u.dq, g.DQ, s, heads)
-		u.dk = g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.m)
-		u.dval = g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.m)
-		u.den = denOf(u.den, keep.Den, c, s, heads)
-		if len(keep.past) == len(seqs)*c.K.H {
-			u.past = &keep.past[s.index*c.K.H+kh]
-		}
-		u.dscale = dscale[s.index*c.Q.H+heads.lo:][:heads.n]
-		if s.form == Linear {
-			u.linearBackward(e.monomials(u.axes()))
-		} else {
-			u.directBackward()
-		}
-		// Keys beyond the row's key length take no part.
-		for j := s.k0 + s.m; j < s.k0+s.keys; j++ {
-			clear(g.DK.At(s.b, kh).Row(j))
-			clear(g.DV.At(s.b, kh).Row(j))
-		}
-	})
+	p := e.pass(c, out, keep)
+	defer p.release()
+	p.back, p.g, p.dout = true, *g, dout
+	p.dscale = append(p.dscale, make([]float64, len(p.seqs)*c.Q.H)...)
+	p.run()
 	if tau := e.spec.Tau; tau != nil {
 		one := e.spec
 		one.Tau = nil
 		factor := float64(one.scale(c.Q.D, 0))
-		for i, d := range dscale {
+		for i, d := range p.dscale {
 			tau.Grad[e.spec.tauIndex(i%c.Q.H)] += T(factor * d)
 		}
 	}
 	return nil
+}
+
+// backward does a head of Backward.
+func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
+	c, g, keep, heads := p.c, &p.g, p.keep, u.group(kh)
+	u.o = headsOf(u.o, p.out, s, heads)
+	u.do = headsOf(u.do, p.dout, s, heads)
+	u.dq = headsOf(u.dq, g.DQ, s, heads)
+	u.dk = g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	u.dval = g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	u.den = denOf(u.den, keep.Den, c, s, heads)
+	if len(keep.past) == len(p.seqs)*c.K.H {
+		u.past = &keep.past[s.index*c.K.H+kh]
+	}
+	u.dscale = p.dscale[s.index*c.Q.H+heads.lo:][:heads.n]
+	if s.form == Linear {
+		u.linearBackward(p.e.walker(u))
+	} else {
+		u.directBackward()
+	}
+	// Keys beyond the row's key length take no part.
+	for j := s.k0 + s.m; j < s.k0+s.keys; j++ {
+		clear(g.DK.At(s.b, kh).Row(j))
+		clear(g.DV.At(s.b, kh).Row(j))
+	}
 }
 
 // headRange is a group of query heads.
@@ -203,26 +214,80 @@ func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *sequence, r headRang
 	return d
 }
 
-// each chooses the form of every sequence, forward or backward, and runs f once
-// for each of its key heads, in parallel.
-func (e *engine[T]) each(c *Call[T], seqs []sequence, back bool, f func(s *sequence, kh int, u *unit[T])) {
-	var work float64
-	for i := range seqs {
-		s := &seqs[i]
-		s.form = e.choose(c, s, back)
-		work += e.flops(c, s)
+// pass is Forward or Backward of one call, whose pieces are the key heads of
+// its sequences.
+type pass[T tensor.Float] struct {
+	e    *engine[T]
+	c    *Call[T]
+	seqs []sequence
+	out  tensor.Heads[T]
+	keep *Saved[T]
+
+	back   bool
+	dout   tensor.Heads[T]
+	g      Grads[T]
+	dscale []float64 // [sequences, H]
+}
+
+// pass returns a pass forward. Release takes it back.
+func (e *engine[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *pass[T] {
+	p, _ := e.passes.Get().(*pass[T])
+	if p == nil {
+		p = new(pass[T])
 	}
-	if back {
+	*p = pass[T]{e: e, c: c, seqs: c.appendSequences(p.seqs[:0]), out: out, keep: keep, dscale: p.dscale[:0]}
+	return p
+}
+
+// release keeps p for another call, without what it points at.
+func (p *pass[T]) release() {
+	e := p.e
+	*p = pass[T]{seqs: p.seqs, dscale: p.dscale}
+	e.passes.Put(p)
+}
+
+// run chooses the form of every sequence and does its key heads, in parallel.
+func (p *pass[T]) run() {
+	var work float64
+	for i := range p.seqs {
+		s := &p.seqs[i]
+		s.form = p.e.choose(p.c, s, p.back)
+		work += p.e.flops(p.c, s)
+	}
+	if p.back {
 		work *= 3
 	}
-	par.Do(len(seqs)*c.K.H, work, func(i int) {
-		s, kh := &seqs[i/c.K.H], i%c.K.H
-		ar := arena.Acquire()
-		defer ar.Release()
-		u := e.unit(c, s, kh, ar)
-		f(s, kh, u)
-		e.release(u)
-	})
+	par.Run(len(p.seqs)*p.c.K.H, 1, work, passTask[T]{p})
+}
+
+// passTask is the pass as a task.
+type passTask[T tensor.Float] struct{ *pass[T] }
+
+func (p *pass[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		p.head(&p.seqs[i/p.c.K.H], i%p.c.K.H)
+	}
+}
+
+// head does key head kh of sequence s.
+func (p *pass[T]) head(s *sequence, kh int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	u := p.e.unit(p.c, s, kh, ar)
+	if p.back {
+		p.backward(s, kh, u)
+	} else {
+		p.forward(s, kh, u)
+	}
+	p.e.release(u)
+}
+
+// walker returns the unit's walker for its rows.
+func (e *engine[T]) walker(u *unit[T]) *monomials[T] {
+	if w := u.axes(); u.walker == nil || u.walker.width != w {
+		u.walker = e.monomials(w)
+	}
+	return u.walker
 }
 
 // unit returns the unit of key head kh of sequence s, ready for Forward but for
@@ -234,6 +299,7 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 	}
 	*u = unit[T]{
 		q: u.q, o: u.o, den: u.den, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
+		walker: u.walker, stream: u.stream,
 		t: kernel.Active[T](), spec: &e.spec, ar: ar,
 		k: c.K.At(s.b, kh).Slice(s.k0, s.k0+s.m),
 		v: c.V.At(s.b, kh).Slice(s.k0, s.k0+s.m),
@@ -260,7 +326,10 @@ func (e *engine[T]) release(u *unit[T]) {
 		clear(m)
 	}
 	clear(u.den)
-	*u = unit[T]{q: u.q[:0], o: u.o[:0], den: u.den[:0], scale: u.scale[:0], do: u.do[:0], dq: u.dq[:0]}
+	*u = unit[T]{
+		q: u.q[:0], o: u.o[:0], den: u.den[:0], scale: u.scale[:0], do: u.do[:0], dq: u.dq[:0],
+		walker: u.walker, stream: stream[T]{exist: u.stream.exist},
+	}
 	e.units.Put(u)
 }
 

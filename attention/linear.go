@@ -2,6 +2,7 @@ package attention
 
 import (
 	"math"
+	"slices"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -36,7 +37,12 @@ const unseen = math.MaxInt
 
 // newStream returns an empty stream for chunks of c tokens, in memory from take.
 func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n int) []T) *stream[T] {
-	s := &stream[T]{u: u, m: m, c: c, ld: stride[T](c), lda: kernel.Pad(u.da), flat: m.width < u.da, exist: make([]bool, c), first: unseen}
+	return new(stream[T]).start(u, m, c, take)
+}
+
+// start makes s what newStream returns.
+func (s *stream[T]) start(u *unit[T], m *monomials[T], c int, take func(n int) []T) *stream[T] {
+	*s = stream[T]{u: u, m: m, c: c, ld: stride[T](c), lda: kernel.Pad(u.da), flat: m.width < u.da, exist: slices.Grow(s.exist[:0], c)[:c], first: unseen}
 	s.past = u.moments(m, take)
 	s.x = take((u.da + 1) * s.ld)
 	s.v = take(c * s.past.ld)
@@ -45,7 +51,7 @@ func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n i
 
 // scratchStream is a stream in the unit's own scratch memory.
 func (u *unit[T]) scratchStream(m *monomials[T]) *stream[T] {
-	return newStream(u, m, min(u.chunk, max(u.n, u.m, 1)), u.take)
+	return u.stream.start(u, m, min(u.chunk, max(u.n, u.m, 1)), u.take)
 }
 
 // take returns n elements of the unit's scratch memory.

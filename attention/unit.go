@@ -31,6 +31,12 @@ type unit[T tensor.Float] struct {
 	keepRow int
 	rope    *Rope[T]
 
+	// What the forms work in. The walker and the stream have memory of their own,
+	// which a unit keeps from call to call.
+	keys   keyRows[T]
+	walker *monomials[T]
+	stream stream[T]
+
 	past *[]T // what Forward may leave for Backward of the moments; nil: nothing
 
 	// Backward only.
