@@ -1,0 +1,50 @@
+package train
+
+import (
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// An update allocates next to nothing once its memory has grown: scratch is
+// lent, and so is what carries work to other goroutines. What is left is the row
+// of the metrics; with a second goroutine, lent memory may be out when it is
+// asked for, and then one more of it is made.
+func TestUpdateAllocations(t *testing.T) {
+	if raced {
+		t.Skip("the race detector allocates")
+	}
+	defer par.SetThreads(0)
+	wide := func(mechanism string) Config {
+		c := standard(2, 128, 2, 160, 4, 1000)
+		c.Model.Mechanism = mechanism
+		return c
+	}
+	linear := standard(1, 128, 16, 768, 1, 1000) // the form that the heads' width asks for
+	linear.Model.Conv, linear.Model.Positions, linear.Model.Bias = 4, model.Learned, true
+	for name, c := range map[string]Config{
+		"fastmax": wide("fastmax"), "softmax": wide("softmax"), "taylorshift": wide("taylorshift"), "linear form": linear,
+	} {
+		for threads, most := range []float64{1: 1, 2: 10} {
+			if threads == 0 {
+				continue
+			}
+			par.SetThreads(threads)
+			trainer, err := New(c, littleText(t), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			update := func() {
+				if err := trainer.update(Observer{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			update()
+			update()
+			if n := testing.AllocsPerRun(5, update); n > most {
+				t.Errorf("%s, %d threads: an update allocates %v times, want at most %v", name, threads, n, most)
+			}
+		}
+	}
+}
