@@ -35,7 +35,8 @@ func (f Form) String() string {
 	return "auto"
 }
 
-// Call is everything that varies from call to call. Nothing in it is written.
+// Call is everything that varies from call to call. Nothing in it is written but
+// Final.
 type Call[T tensor.Float] struct {
 	Q tensor.Heads[T] // [B,H,N,D]
 	K tensor.Heads[T] // [B,Hkv,M,D]; Hkv divides H
@@ -50,15 +51,28 @@ type Call[T tensor.Float] struct {
 	// sequence s is tokens CuQ[s] ≤ n < CuQ[s+1] of Q, likewise K. B is 1.
 	CuQ, CuK []int64
 
+	// Init holds keys that come before the call's own: every query sees them.
+	// Final becomes the state after the call, whatever it held. Either may be nil;
+	// their B is the number of sequences, and each sequence has a row of its own
+	// in them. States of sums go by their own chunk and carry, and their calls are
+	// the linear form. Causal sequences have no more queries than keys.
+	Init, Final State[T]
+
 	Rope  *Rope[T] // rotation of rows between normalisation and features; nil: none
 	Form  Form
 	Chunk int // tokens per chunk of the linear form; 0: as planned
 }
 
-// Grads receives gradients. They are overwritten; gradients of the mechanism's
+// Grads receives gradients, except DFinal, which is given. They are overwritten; gradients of the mechanism's
 // parameters are added to its Params.
 type Grads[T tensor.Float] struct {
 	DQ, DK, DV tensor.Heads[T] // shaped as Q, K, V
+
+	// DFinal is the gradient of Call.Final, nil where nothing follows it. DInit
+	// receives that of Call.Init, nil where nobody wants it: it is the DFinal of
+	// the call that Init is the Final of. Init is as it was in Forward; what
+	// Final holds is not used.
+	DFinal, DInit *StateGrad[T]
 }
 
 // Saved is what Forward leaves for Backward, and what it noticed.

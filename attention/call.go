@@ -148,13 +148,15 @@ type sequence struct {
 	k0, m int // keys that count: those within the row's key length
 	off   int // query i sees keys j ≤ i + off, where causal
 	form  Form
+
+	before int64 // keys of the state before it, 0 if none of them exists
 }
 
 func (c *Call[T]) sequences() []sequence { return c.appendSequences(nil) }
 
 func (c *Call[T]) appendSequences(list []sequence) []sequence {
 	add := func(b, q0, n, k0, keys, m int) {
-		list = append(list, sequence{len(list), b, q0, n, keys, k0, m, keys - n, Auto})
+		list = append(list, sequence{index: len(list), b: b, q0: q0, n: n, keys: keys, k0: k0, m: m, off: keys - n})
 	}
 	if c.CuQ != nil {
 		for s := range len(c.CuQ) - 1 {

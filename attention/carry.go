@@ -35,9 +35,9 @@ func (s *moments[T]) halves() []low[T] {
 	return []low[T]{upper, *s.low}
 }
 
-// compensate gives moments a lower half.
-func (s *moments[T]) compensate() {
-	s.low = &low[T]{make([]T, len(s.s)), make([]T, len(s.z))}
+// compensate gives moments a lower half, in memory from take.
+func (s *moments[T]) compensate(take func(n int) []T) {
+	s.low = &low[T]{take(len(s.s)), take(len(s.z))}
 }
 
 // carry adds rows [k, s.ld] and sums [k] to the moments of k features from f

@@ -123,7 +123,7 @@ func TestPlannedFormsRun(t *testing.T) {
 				c.Form = form
 				var keep Saved[float32]
 				out = tensor.NewHeads[float32](1, 1, n, d)
-				g = Grads[float32]{tensor.NewHeads[float32](1, 1, n, d), tensor.NewHeads[float32](1, 1, n, d), tensor.NewHeads[float32](1, 1, n, d)}
+				g = Grads[float32]{DQ: tensor.NewHeads[float32](1, 1, n, d), DK: tensor.NewHeads[float32](1, 1, n, d), DV: tensor.NewHeads[float32](1, 1, n, d)}
 				if err := fast.Forward(out, &c, &keep); err != nil {
 					t.Fatal(err)
 				}

@@ -83,7 +83,15 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		if keep != nil {
 			return fmt.Errorf("form: step keeps nothing for the gradient; use another form for it")
 		}
-		return e.forwardStep(out, c)
+		if !c.segmented() { // a segment has the bits of steps
+			return e.forwardStep(out, c)
+		}
+	}
+	p := e.pass(c, out, keep)
+	defer p.release()
+	var err error
+	if p.seg, err = e.segment(c, p.seqs, keep != nil); err != nil {
+		return err
 	}
 	if keep != nil {
 		if need := c.Q.B * c.Q.H * c.Q.N; cap(keep.Den) >= need {
@@ -92,10 +100,6 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 			keep.Den = make([]T, need)
 		}
 		keep.Unseen, keep.Weak = 0, 0
-	}
-	p := e.pass(c, out, keep)
-	defer p.release()
-	if keep != nil {
 		if need := len(p.seqs) * c.K.H; cap(keep.past) >= need {
 			keep.past = keep.past[:need]
 		} else {
@@ -103,6 +107,9 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		}
 	}
 	p.run()
+	if p.seg != nil {
+		p.seg.end()
+	}
 	if keep != nil {
 		e.notice(c, p.seqs, keep)
 	}
@@ -122,9 +129,12 @@ func (p *pass[T]) forward(s *sequence, kh int, u *unit[T]) {
 			u.den = append(u.den, arena.Take[T](u.ar, u.n))
 		}
 	}
-	if s.form == Linear {
+	switch {
+	case p.seg != nil:
+		p.seg.forward(u, s, kh)
+	case s.form == Linear:
 		u.linearForward(p.e.walker(u))
-	} else {
+	default:
 		u.directForward()
 	}
 }
@@ -154,6 +164,13 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	p := e.pass(c, out, keep)
 	defer p.release()
 	p.back, p.g, p.dout = true, *g, dout
+	var err error
+	if p.seg, err = e.segment(c, p.seqs, true); err != nil {
+		return err
+	}
+	if err := g.check(c, p.seg); err != nil {
+		return err
+	}
 	p.dscale = append(p.dscale, make([]float64, len(p.seqs)*c.Q.H)...)
 	p.run()
 	if tau := e.spec.Tau; tau != nil {
@@ -180,9 +197,12 @@ func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
 		u.past = &keep.past[s.index*c.K.H+kh]
 	}
 	u.dscale = p.dscale[s.index*c.Q.H+heads.lo:][:heads.n]
-	if s.form == Linear {
+	switch {
+	case p.seg != nil:
+		p.seg.backward(u, s, kh, g)
+	case s.form == Linear:
 		u.linearBackward(p.e.walker(u))
-	} else {
+	default:
 		u.directBackward()
 	}
 	// Keys beyond the row's key length take no part.
@@ -222,6 +242,7 @@ type pass[T tensor.Float] struct {
 	seqs []sequence
 	out  tensor.Heads[T]
 	keep *Saved[T]
+	seg  segment[T] // nil where no state comes before or after
 
 	back   bool
 	dout   tensor.Heads[T]
@@ -343,9 +364,10 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
 		}
 		sound := e.sound() // no denominator cancels
-		if sound && mask == nil && c.AttnKeep == nil {
+		if sound && (mask == nil && c.AttnKeep == nil || s.before > 0) {
 			unseen := 0
 			switch {
+			case s.before > 0:
 			case s.m == 0:
 				unseen = s.n
 			case c.Causal:
@@ -367,7 +389,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 			if c.Causal {
 				last = min(max(i+s.off+1, 0), s.m)
 			}
-			seen := exist[last]
+			seen := s.before + int64(exist[last])
 			if c.AttnKeep != nil {
 				seen = 0
 				for j := range last {
@@ -481,6 +503,7 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 	if err := e.checkMoments(s.D, s.Dv); err != nil {
 		return nil, err
 	}
+	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: s.Chunk, Carry: s.Carry}
 	if e.spec.Exp {
 		return newCache(e, s), nil
 	}
@@ -492,6 +515,8 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 		return err
 	}
 	switch {
+	case c.segmented():
+		return fmt.Errorf("weights: not defined with a state before or after the call")
 	case b < 0 || b >= c.Q.B:
 		return fmt.Errorf("weights: batch row %d of %d", b, c.Q.B)
 	case h < 0 || h >= c.Q.H:

@@ -393,6 +393,20 @@ func (u *unit[T]) linearBackward(m *monomials[T]) {
 func (s *stream[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 	u := s.u
 	mark := u.ar.Mark()
+	x := s.openGradient()
+	for g := range u.q {
+		s.backQueries(g, i0, i1, diag, &x, nil)
+	}
+	for j := range s.n {
+		copy(db.Row(j0 + j)[:u.da], x.db[j*s.lda:])
+	}
+	s.addValues(j0, x.dv)
+	u.ar.Reset(mark)
+}
+
+// openGradient returns what gathers the gradients of the open chunk.
+func (s *stream[T]) openGradient() gradient[T] {
+	u := s.u
 	x := gradient[T]{ldo: s.past.ld}
 	if s.n > 0 {
 		x.db = arena.Zeros[T](u.ar, s.n*s.lda)
@@ -402,14 +416,7 @@ func (s *stream[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 		u.t.Transpose(x.vt, s.ld, s.v, s.past.ld, s.n, u.dv)
 		x.dv = arena.Zeros[T](u.ar, s.n*s.past.ld)
 	}
-	for g := range u.q {
-		s.backQueries(g, i0, i1, diag, &x, nil)
-	}
-	for j := range s.n {
-		copy(db.Row(j0 + j)[:u.da], x.db[j*s.lda:])
-	}
-	s.addValues(j0, x.dv)
-	u.ar.Reset(mark)
+	return x
 }
 
 // backQueries sets dq of queries i0 ≤ i < i1 of head g, and adds what they give

@@ -128,6 +128,11 @@ func (s *cache[T]) Merge(next State[T]) error {
 // of both have the same size.
 func (x *keyRows[T]) append(tokens int, from *keyRows[T], n, da int) {
 	x.grow(da, tokens, tokens+n)
+	x.copy(tokens, from, n, da)
+}
+
+// copy is append where there is room.
+func (x *keyRows[T]) copy(tokens int, from *keyRows[T], n, da int) {
 	copy(x.v[tokens*x.ldv:], from.v[:n*x.ldv])
 	for j := 0; j < n; {
 		to, at := (tokens+j)%x.panel, j%x.panel

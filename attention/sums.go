@@ -34,7 +34,7 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	for i := range st.heads {
 		st.heads[i] = newStream(e.stateUnit(&s), e.monomials(e.spec.width(s.D)), s.Chunk, take)
 		if s.Carry == Compensated {
-			st.heads[i].past.compensate()
+			st.heads[i].past.compensate(take)
 		}
 	}
 	return st

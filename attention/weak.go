@@ -16,7 +16,7 @@ func (e *engine[T]) sound() bool {
 // weak reports that a denominator over so many keys nearly cancels, where
 // scores lie within ±reach; see Saved.Weak. Weights that are never negative
 // have nothing to cancel, but may all be 0.
-func (e *engine[T]) weak(den float64, seen int, reach float64) bool {
+func (e *engine[T]) weak(den float64, seen int64, reach float64) bool {
 	if e.spec.Positive {
 		return den == 0
 	}

@@ -1,0 +1,350 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// segment is a call whose sequences begin after a state, end in one, or both.
+type segment[T tensor.Float] interface {
+	// before returns how many keys sequence i has from the state before, 0 if
+	// none of them exists.
+	before(i int) int64
+	// forward runs key head kh of a sequence, as unit u.
+	forward(u *unit[T], s *sequence, kh int)
+	// backward is forward for the gradients g.
+	backward(u *unit[T], s *sequence, kh int, g *Grads[T])
+	// check reports gradients of states that do not fit.
+	check(g *Grads[T]) error
+	// end counts the tokens of the state after the call.
+	end()
+}
+
+// segmented reports whether c has a state before or after it.
+func (c *Call[T]) segmented() bool { return c.Init != nil || c.Final != nil }
+
+// segment returns c as a segment, whose sequences are seqs; nil if it is none.
+// Keep says that Backward will be asked.
+func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T], error) {
+	if !c.segmented() {
+		return nil, nil
+	}
+	switch {
+	case c.AttnKeep != nil:
+		return nil, fmt.Errorf("attn_keep: not defined with a state before or after the call")
+	case c.Form == Direct && !e.spec.Exp:
+		return nil, fmt.Errorf("form: direct needs every key, a state of %s holds sums", e.spec.Name)
+	case keep && c.Init == c.Final:
+		return nil, fmt.Errorf("final: is the initial state itself, which Backward needs")
+	}
+	keys := 0 // of the longest sequence
+	for _, s := range seqs {
+		if c.Causal && s.n > s.keys {
+			return nil, fmt.Errorf("init: a causal sequence has %d queries and only %d keys", s.n, s.keys)
+		}
+		keys = max(keys, s.keys)
+	}
+	if e.spec.Exp {
+		return nil, fmt.Errorf("init: %s has no gradient through a state; step through it", e.spec.Name)
+	}
+	x, err := newSumsSegment(e, c, seqs, keys)
+	if err != nil {
+		return nil, err
+	}
+	for i := range seqs {
+		seqs[i].before = x.before(i)
+	}
+	return x, nil
+}
+
+// ends returns the states before and after c, which are of type S; parts gives
+// what they are made of.
+func ends[S interface {
+	comparable
+	State[T]
+}, T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, parts func(S) (*engine[T], *Shape)) (init, final S, err error) {
+	var none S
+	want := Shape{B: len(seqs), H: c.Q.H, Hkv: c.K.H, D: c.Q.D, Dv: c.V.D}
+	set := false
+	for _, x := range []struct {
+		name string
+		st   State[T]
+		to   *S
+	}{{"init", c.Init, &init}, {"final", c.Final, &final}} {
+		if x.st == nil {
+			continue
+		}
+		st, ok := x.st.(S)
+		if !ok || st == none {
+			return none, none, fmt.Errorf("%s: kind of state is %T, %s has %T", x.name, x.st, e.spec.Name, none)
+		}
+		from, shape := parts(st)
+		if !set {
+			set = true
+			want.Chunk, want.Carry = shape.Chunk, shape.Carry
+			if c.Chunk > 0 && !e.spec.Exp {
+				want.Chunk = c.Chunk
+			}
+		}
+		if err := e.fits(x.name, &want, from, shape); err != nil {
+			return none, none, err
+		}
+		*x.to = st
+	}
+	return init, final, nil
+}
+
+// check reports gradients of states that c does not have, or that do not fit.
+func (g *Grads[T]) check(c *Call[T], seg segment[T]) error {
+	switch {
+	case g.DInit != nil && c.Init == nil:
+		return fmt.Errorf("dinit: the call has no initial state")
+	case g.DFinal != nil && c.Final == nil:
+		return fmt.Errorf("dfinal: the call has no final state")
+	case seg == nil:
+		return nil
+	}
+	return seg.check(g)
+}
+
+// after is the number of keys of the call that come before query 0.
+func (u *unit[T]) after() int {
+	if u.causal {
+		return u.off
+	}
+	return u.m
+}
+
+// sumsSegment is a segment between states that are sums.
+type sumsSegment[T tensor.Float] struct {
+	e           *engine[T]
+	init, final *sums[T]
+	shape       *Shape // of both
+	keys        int    // of the longest sequence
+	seqs        []sequence
+	group       int // key heads of a sequence
+}
+
+func newSumsSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, keys int) (segment[T], error) {
+	init, final, err := ends(e, c, seqs, func(s *sums[T]) (*engine[T], *Shape) { return s.e, &s.shape })
+	if err != nil {
+		return nil, err
+	}
+	x := &sumsSegment[T]{e: e, init: init, final: final, keys: keys, seqs: seqs, group: c.K.H}
+	if x.shape = new(Shape); init != nil {
+		*x.shape = init.shape
+	} else {
+		*x.shape = final.shape
+	}
+	return x, nil
+}
+
+func (x *sumsSegment[T]) before(i int) int64 {
+	if x.init == nil || x.init.heads[i*x.group].first == unseen {
+		return 0
+	}
+	return x.init.tokens
+}
+
+func (x *sumsSegment[T]) end() {
+	if x.final == nil {
+		return
+	}
+	tokens := int64(x.keys)
+	if x.init != nil {
+		tokens += x.init.tokens
+	}
+	x.final.tokens = tokens
+}
+
+// stream returns the stream of a unit, with what the state before holds.
+func (x *sumsSegment[T]) stream(u *unit[T], i int) *stream[T] {
+	s := u.stream.start(u, x.e.monomials(u.da), x.shape.Chunk, u.take)
+	if x.shape.Carry == Compensated {
+		s.past.compensate(u.take)
+	}
+	if x.init != nil {
+		s.set(x.init.heads[i])
+	}
+	return s
+}
+
+// openBefore is the number of tokens in the open chunk of head i of the state
+// before.
+func (x *sumsSegment[T]) openBefore(i int) int {
+	if x.init == nil {
+		return 0
+	}
+	return x.init.heads[i].n
+}
+
+func (x *sumsSegment[T]) check(g *Grads[T]) error {
+	if g.DInit != nil {
+		g.DInit.ready(x.shape)
+	}
+	if g.DFinal == nil {
+		return nil
+	}
+	return g.DFinal.check(x.shape, func(i int) int { return (x.openBefore(i) + x.seqs[i/x.group].m) % x.shape.Chunk })
+}
+
+// stretchOf returns keys and queries of the chunk that begins at key start of
+// the call, which is negative where the chunk was open before it: query i0 sees
+// keys up to diag of the chunk.
+func (s *stream[T]) stretchOf(start int) (j0, j1, i0, i1, diag int) {
+	u, after := s.u, s.u.after()
+	within := func(i int) int { return min(max(i, 0), u.n) }
+	j0, j1 = max(start, 0), min(start+s.c, u.m)
+	i0, i1 = within(j0-after), within(j1-after)
+	return j0, j1, i0, i1, i0 + after - start
+}
+
+// late returns the first query that comes after all keys.
+func (u *unit[T]) late() int { return min(max(u.m-u.after(), 0), u.n) }
+
+func (x *sumsSegment[T]) forward(u *unit[T], q *sequence, kh int) {
+	i := q.index*x.group + kh
+	s := x.stream(u, i)
+	for start := -s.n; ; start += s.c {
+		j0, j1, i0, i1, diag := s.stretchOf(start)
+		s.take(j0, j1)
+		s.read(i0, i1, diag)
+		if s.n < s.c {
+			break
+		}
+		s.close()
+	}
+	for i := u.late(); i < u.n; i += s.c {
+		s.read(i, min(i+s.c, u.n), s.n)
+	}
+	if x.final != nil {
+		x.final.heads[i].set(s)
+	}
+}
+
+// backward goes through the chunks twice, as linearBackward does. The last
+// chunk stays open: what comes later reaches its keys one by one, and those of
+// closed chunks through the gradient of the moments.
+func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) {
+	i := q.index*x.group + kh
+	s := x.stream(u, i)
+	before, ld := s.n, s.past.ld
+	last := (before+u.m)/s.c*s.c - before // where the last chunk begins
+	// Gradients of prepared keys and of values from the queries of their own
+	// chunks, the keys before the call first.
+	db := tensor.Mat[T]{Data: u.take((before + u.m) * u.da), Rows: before + u.m, Cols: u.da, Stride: u.da}
+	dv := u.take((before + u.m) * ld)
+	late := func(f func(i0, i1 int)) {
+		for i := u.late(); i < u.n; i += s.c {
+			f(i, min(i+s.c, u.n))
+		}
+	}
+	for start := -before; start <= last; start += s.c {
+		j0, j1, i0, i1, diag := s.stretchOf(start)
+		s.take(j0, j1)
+		mark := u.ar.Mark()
+		open := s.openGradient()
+		for g := range u.q {
+			s.backQueries(g, i0, i1, diag, &open, nil)
+			if start == last {
+				late(func(i0, i1 int) { s.backQueries(g, i0, i1, s.n, &open, nil) })
+			}
+		}
+		for j := range s.n {
+			copy(db.Row(before+start+j), open.db[j*s.lda:])
+		}
+		copy(dv[(before+start)*ld:][:s.n*ld], open.dv)
+		u.ar.Reset(mark)
+		if start < last {
+			s.close()
+		}
+	}
+
+	back := u.moments(s.m, u.take)
+	var first *headGrad[T]
+	if g.DInit != nil {
+		first = &g.DInit.heads[i]
+		first.past.resemble(&back)
+	}
+	if g.DFinal != nil {
+		after := &g.DFinal.heads[i]
+		back.set(&after.past)
+		for j := range after.n {
+			row := db.Row(before + last + j)
+			u.t.Add(row, row, after.x[j*u.da:])
+			row = dv[(before+last+j)*ld:][:u.dv]
+			u.t.Add(row, row, after.v[j*u.dv:])
+		}
+	}
+	if first != nil {
+		first.open(before, u.da, u.dv)
+	}
+	for start := last; start >= -before; start -= s.c {
+		j0, j1, i0, i1, _ := s.stretchOf(start)
+		s.drop()
+		if start < 0 {
+			s.setOpen(x.init.heads[i])
+		}
+		s.take(j0, j1)
+		past := &back
+		if start == last {
+			past = &moments[T]{ld: ld}
+		}
+		s.giveBack(past, j0, j1, db.Slice(before+start, before+start+s.n), dv[(before+start)*ld:], first)
+		if start == -before && first == nil {
+			continue // no sums before it want their queries
+		}
+		for g := range u.q {
+			s.sumQueries(&back, g, i0, i1)
+			if start == last {
+				late(func(i0, i1 int) { s.sumQueries(&back, g, i0, i1) })
+			}
+		}
+	}
+	if first != nil {
+		first.past.set(&back)
+	}
+}
+
+// giveBack sets dk and dV of the keys of the open chunk, the last of which are
+// the call's j0 ≤ j < j1, from the gradients db and dv that they have of their
+// own chunk, and from moments of the queries that see them summed. Those of
+// keys before the call go to first, unless it is nil.
+func (s *stream[T]) giveBack(back *moments[T], j0, j1 int, db tensor.Mat[T], dv []T, first *headGrad[T]) {
+	u, n, ld := s.u, s.n, s.past.ld
+	if n == 0 {
+		return
+	}
+	mark := u.ar.Mark()
+	if back.some {
+		more := arena.Zeros[T](u.ar, n*ld)
+		back.read(u.ar, s.m, s.x, s.ld, n, more, arena.Zeros[T](u.ar, n))
+		u.t.Add(dv[:n*ld], dv[:n*ld], more)
+	}
+	dx := s.gradPast(back, db, s.x, n, s.v, s.x)
+	for j, exists := range s.exist[:n] {
+		if !exists {
+			clear(dv[j*ld:][:u.dv])
+			for c := 1; c <= u.da; c++ {
+				dx[c*s.ld+j] = 0
+			}
+		}
+	}
+	before := n - (j1 - j0)
+	if first != nil && before > 0 {
+		u.t.Transpose(first.x, u.da, dx[s.ld:], s.ld, u.da, before)
+		for j := range before {
+			copy(first.v[j*u.dv:][:u.dv], dv[j*ld:])
+		}
+	}
+	if j0 < j1 {
+		keys := u.keySide()
+		s.prepareGrad(u.dk, dx[before:], &keys, j0, j1)
+		for j := j0; j < j1; j++ {
+			copy(u.dval.Row(j), dv[(before+j-j0)*ld:])
+		}
+	}
+	u.ar.Reset(mark)
+}

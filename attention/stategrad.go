@@ -1,0 +1,61 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// StateGrad is the gradient of what a State holds: what Backward gives for the
+// state before a call and takes for the state after it. The zero value is ready
+// to be set; memory is used again.
+//
+// It follows the layout of the state. What can still be reached token by token,
+// the open chunk of sums and all of a cache, has gradients of prepared keys and
+// of values; sums have those of their moments, over the weights that the
+// features have where they are read.
+type StateGrad[T tensor.Float] struct {
+	shape Shape
+	heads []headGrad[T] // [B·Hkv]
+}
+
+// headGrad is the gradient of one key head.
+type headGrad[T tensor.Float] struct {
+	past moments[T] // of the closed chunks
+	n    int        // tokens that follow
+	x, v []T        // [n, da] of their prepared keys, [n, dv] of their values
+}
+
+// ready makes room for the gradients of a state of shape s.
+func (g *StateGrad[T]) ready(s *Shape) {
+	if g.shape != *s || len(g.heads) != s.B*s.Hkv {
+		g.shape, g.heads = *s, make([]headGrad[T], s.B*s.Hkv)
+	}
+}
+
+// open sets the tokens that follow the closed chunks to n rows of da and dv,
+// with undefined contents.
+func (h *headGrad[T]) open(n, da, dv int) {
+	h.n = n
+	h.x = grow(h.x[:0], n*da)
+	h.v = grow(h.v[:0], n*dv)
+}
+
+// resemble gives moments the shape of others, with undefined contents.
+func (s *moments[T]) resemble(p *moments[T]) {
+	s.s, s.z, s.ld = grow(s.s[:0], len(p.s)), grow(s.z[:0], len(p.z)), p.ld
+}
+
+// check reports a gradient that is not of a state of shape s whose heads have
+// the given numbers of tokens beside their moments.
+func (g *StateGrad[T]) check(s *Shape, tokens func(i int) int) error {
+	if g.shape != *s {
+		return fmt.Errorf("dfinal: is of a state of shape %v, needs %v", g.shape, *s)
+	}
+	for i := range g.heads {
+		if got, want := g.heads[i].n, tokens(i); got != want {
+			return fmt.Errorf("dfinal: head %d has %d tokens that are not summed, the call leaves %d", i, got, want)
+		}
+	}
+	return nil
+}
