@@ -9,9 +9,9 @@ import (
 
 // Norm normalises one token's query or key over its channels. The mean is
 // subtracted in two rounds, the second for what rounding left of the first;
-// squares are summed in float64. A token that cannot be normalised (all
-// channels equal, or a length below 2⁻¹²⁶) becomes exactly zero and has zero
-// gradient.
+// squares are summed in float64, or sums of a few of them. A token that cannot
+// be normalised (all channels equal, or a length below 2⁻¹²⁶) becomes exactly
+// zero and has zero gradient.
 type Norm int
 
 const (
@@ -60,10 +60,12 @@ func normalise[T tensor.Float](t *kernel.Table[T], norm Norm, x []T, ld, d, n in
 		scaleColumns(t, x, ld, d, n, scale)
 		return
 	}
+	length := scale * T(norm.MaxLen(d))
 	if norm.centred() {
-		t.Centre(x, ld, d, n)
+		t.Standardise(x, ld, d, n, length)
+	} else {
+		t.Normalise(x, ld, d, n, length)
 	}
-	t.Normalise(x, ld, d, n, scale*T(norm.MaxLen(d)))
 }
 
 // normaliseGrad turns dy, the gradient of what normalise makes of the columns

@@ -101,6 +101,11 @@ func normaliseGo[T Float](x []T, rs, rows, n int, length T) {
 	}
 }
 
+func standardiseGo[T Float](x []T, rs, rows, n int, length T) {
+	centreGo(x, rs, rows, n)
+	normaliseGo(x, rs, rows, n, length)
+}
+
 func normaliseGradGo[T Float](dx, x []T, rs, rows, n int, length T) {
 	for i := range n {
 		ss := innerGo(x[i:], x[i:], rs, rows)

@@ -64,6 +64,14 @@ func normalise(f func(n, rows int, x *float32, rs int, length float32)) func(x [
 	}
 }
 
+func standardise(f func(n, rows int, x *float32, rs int, each, length float32)) func(x []float32, rs, rows, n int, length float32) {
+	return func(x []float32, rs, rows, n int, length float32) {
+		if n > 0 && rows > 0 {
+			f(n, rows, rowsAt(x, rs, rows, n), rs, 1/float32(rows), length)
+		}
+	}
+}
+
 func normaliseGrad(f func(n, rows int, dx, x *float32, rs int, length float32)) func(dx, x []float32, rs, rows, n int, length float32) {
 	return func(dx, x []float32, rs, rows, n int, length float32) {
 		if n > 0 && rows > 0 {

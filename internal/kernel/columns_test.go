@@ -49,6 +49,17 @@ func columnRoutines[T Float]() []columnRoutine[T] {
 			}
 			return want, size
 		}},
+		{"Standardise", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
+			k.Standardise(dst, rs, rows, n, length)
+		}, func(d, x, y []float64) (want, size []float64) {
+			mean, spread := centred(d, &want)
+			factor := length / math.Sqrt(inner(want, want))
+			for i := range want {
+				want[i] *= factor
+				size = append(size, factor*(spread+math.Abs(d[0]-mean)))
+			}
+			return want, size
+		}},
 		{"NormaliseGrad", func(k *Table[T], dst, x, y []T, rs, rows, n int) {
 			k.NormaliseGrad(dst, x, rs, rows, n, length)
 		}, func(d, x, y []float64) (want, size []float64) {
@@ -205,6 +216,8 @@ func testColumnsWithoutDirection(t *testing.T, k *Table[float32]) {
 			}
 		}
 	}
+	whole := slices.Clone(x)
+	k.Standardise(whole, n, rows, n, length)
 	k.Centre(x, n, rows, n)
 	k.NormaliseGrad(dx, x, n, rows, n, length)
 	k.Normalise(x, n, rows, n, length)
@@ -216,6 +229,11 @@ func testColumnsWithoutDirection(t *testing.T, k *Table[float32]) {
 		}
 		if got := inner(c, c); math.Abs(got-want) > 1e-5 {
 			t.Errorf("column %d has the squared norm %v, want %v", i, got, want)
+		}
+		for r, got := range column(whole, n, rows, i) {
+			if math.Abs(float64(got)-c[r]) > 0x1p-20 || want == 0 && got != 0 {
+				t.Errorf("column %d standardises to %v in row %d, is %v in two steps", i, got, r, c[r])
+			}
 		}
 		if got := inner(d, d); i%3 == 0 && got != 0 {
 			t.Errorf("column %d, of equal numbers, has a gradient", i)
@@ -352,6 +370,7 @@ func testColumnsShort(t *testing.T, k *Table[float32]) {
 		func() { k.Dots(long[:rows], short, n, long[:n]) },
 		func() { k.Centre(short, n, rows, n) },
 		func() { k.Normalise(short, n, rows, n, 1) },
+		func() { k.Standardise(short, n, rows, n, 1) },
 		func() { k.NormaliseGrad(long, short, n, rows, n, 1) },
 		func() { k.Reflect(short, n, rows, n) },
 		func() { k.ReflectGrad(short, n, rows, n) },
@@ -381,6 +400,7 @@ func testColumnsDoNotAllocate(t *testing.T, k *Table[float32]) {
 		k.Dots(w[:7], x, 77, x[:77])
 		k.Centre(x, 77, 7, 77)
 		k.Normalise(x, 77, 7, 77, 1)
+		k.Standardise(x, 77, 7, 77, 1)
 		k.NormaliseGrad(x, w, 1, 7, 1, 1)
 		k.Reflect(x, 77, 7, 77)
 		k.ReflectGrad(x, 77, 7, 77)

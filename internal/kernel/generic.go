@@ -18,7 +18,7 @@ func generic[T Float]() *Table[T] {
 		AdamW:    adamWGo[T],
 		Products: productsGo[T], Dots: dotsGo[T],
 		FeatureSums: featureSumsGo[T], FeatureDots: featureDotsGo[T], FeatureGrad: featureGradGo[T],
-		Centre: centreGo[T], Normalise: normaliseGo[T], NormaliseGrad: normaliseGradGo[T],
+		Centre: centreGo[T], Normalise: normaliseGo[T], Standardise: standardiseGo[T], NormaliseGrad: normaliseGradGo[T],
 		Reflect: reflectGo[T], ReflectGrad: reflectGradGo[T], Rotate: rotateGo[T],
 		Mix: mixGo[T], FeatureRow: featureRowGo[T],
 	}

@@ -111,6 +111,9 @@ type Table[T Float] struct {
 	// Normalise gives each of n columns the 2-norm |length|, taken in float64.
 	// A column whose norm is below 2⁻¹²⁶ becomes zero.
 	Normalise func(x []T, rs, rows, n int, length T)
+	// Standardise is Centre and then Normalise, but for rounding: it sums squares
+	// in float64 only where float32 does not hold them, and else sums of them.
+	Standardise func(x []T, rs, rows, n int, length T)
 	// NormaliseGrad turns the gradient of normalised columns into that of the
 	// columns x before, dx = length/|x|·(dx - x·(x·dx)/|x|²), or zero where
 	// Normalise gives zero.

@@ -52,8 +52,9 @@ func avx512() *Table[float32] {
 		FeatureSums:   featureSums(featureSumsAVX512), FeatureDots: featureDots(featureDotsAVX512),
 		FeatureGrad: featureGrad(featureGradAVX512),
 		Dots:        dots(dotsAVX512), Centre: centre(centreAVX512),
-		Normalise: normalise(normaliseAVX512), NormaliseGrad: normaliseGrad(normaliseGradAVX512),
-		Reflect: reflection(reflectAVX512, reflectGo), ReflectGrad: reflection(reflectGradAVX512, reflectGradGo),
+		Normalise: normalise(normaliseAVX512), Standardise: standardise(standardiseAVX512),
+		NormaliseGrad: normaliseGrad(normaliseGradAVX512),
+		Reflect:       reflection(reflectAVX512, reflectGo), ReflectGrad: reflection(reflectGradAVX512, reflectGradGo),
 		Rotate: rotate(rotateAVX512),
 		Mix: (&mixers{
 			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX512, mix32AVX512, mix16AVX512},
@@ -89,8 +90,9 @@ func avx2() *Table[float32] {
 		FeatureSums:   featureSums(featureSumsAVX2), FeatureDots: featureDots(featureDotsAVX2),
 		FeatureGrad: featureGrad(featureGradAVX2),
 		Dots:        dots(dotsAVX2), Centre: centre(centreAVX2),
-		Normalise: normalise(normaliseAVX2), NormaliseGrad: normaliseGrad(normaliseGradAVX2),
-		Reflect: reflection(reflectAVX2, reflectGo), ReflectGrad: reflection(reflectGradAVX2, reflectGradGo),
+		Normalise: normalise(normaliseAVX2), Standardise: standardise(standardiseAVX2),
+		NormaliseGrad: normaliseGrad(normaliseGradAVX2),
+		Reflect:       reflection(reflectAVX2, reflectGo), ReflectGrad: reflection(reflectGradAVX2, reflectGradGo),
 		Rotate: rotate(rotateAVX2),
 		Mix: (&mixers{
 			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX2, mix32AVX2, mix16AVX2},

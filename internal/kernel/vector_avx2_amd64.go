@@ -159,6 +159,11 @@ func centreAVX2(n int, rows int, x *float32, rs int, each float32)
 //go:noescape
 func normaliseAVX2(n int, rows int, x *float32, rs int, length float32)
 
+// standardiseAVX2 gives each column the mean 0 and the 2-norm length, or makes it zero, for rows > 0 and each = 1/rows.
+//
+//go:noescape
+func standardiseAVX2(n int, rows int, x *float32, rs int, each float32, length float32)
+
 // normaliseGradAVX2 sets dx = length/|x|·(dx - x·(x·dx)/|x|²) in each column, or zero, for rows > 0.
 //
 //go:noescape

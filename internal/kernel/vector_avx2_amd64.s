@@ -4220,6 +4220,933 @@ done178:
 DATA const00800000AVX2<>+0(SB)/4, $0x00800000
 GLOBL const00800000AVX2<>(SB), RODATA|NOPTR, $4
 
+// func standardiseAVX2(n int, rows int, x *float32, rs int, each float32, length float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·standardiseAVX2(SB), NOSPLIT, $0-40
+	MOVQ  n+0(FP), AX
+	MOVQ  rows+8(FP), CX
+	MOVQ  rs+24(FP), DX
+	SHLQ  $0x02, DX
+	LEAQ  (DX)(DX*2), BX
+	VPXOR Y0, Y0, Y0
+	XORQ  SI, SI
+
+loop182:
+	CMPQ    AX, $+16
+	JLT     part181
+	MOVQ    x+16(FP), DI
+	LEAQ    (DI)(SI*4), DI
+	VMOVUPS (DI), Y1
+	VMOVAPS Y0, Y2
+	VMOVAPS Y0, Y4
+	VMOVAPS Y0, Y5
+	VMOVAPS Y0, Y6
+	MOVQ    DI, R8
+	MOVQ    CX, R9
+	SUBQ    $0x04, R9
+	JLT     rest184
+
+four183:
+	VMOVUPS (R8), Y3
+	VSUBPS  Y1, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS (R8)(DX*1), Y3
+	VSUBPS  Y1, Y3, Y3
+	VADDPS  Y3, Y4, Y4
+	VMOVUPS (R8)(DX*2), Y3
+	VSUBPS  Y1, Y3, Y3
+	VADDPS  Y3, Y5, Y5
+	VMOVUPS (R8)(BX*1), Y3
+	VSUBPS  Y1, Y3, Y3
+	VADDPS  Y3, Y6, Y6
+	LEAQ    (R8)(DX*4), R8
+	SUBQ    $0x04, R9
+	JGE     four183
+
+rest184:
+	ADDQ $0x04, R9
+	JZ   done186
+
+one185:
+	VMOVUPS (R8), Y3
+	VSUBPS  Y1, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	LEAQ    (R8)(DX*1), R8
+	DECQ    R9
+	JNZ     one185
+
+done186:
+	VBROADCASTSS each+32(FP), Y3
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y6, Y5, Y5
+	VADDPS       Y5, Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VMOVAPS      Y0, Y8
+	VMOVAPS      Y0, Y10
+	VMOVAPS      Y0, Y11
+	VMOVAPS      Y0, Y12
+	VMOVAPS      Y0, Y4
+	VMOVAPS      Y0, Y5
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y0, Y7
+	MOVQ         DI, R8
+	MOVQ         CX, R9
+	SUBQ         $0x04, R9
+	JLT          rest188
+
+four187:
+	VMOVUPS     (R8), Y3
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      Y3, Y8, Y8
+	VFMADD231PS Y3, Y3, Y4
+	VMOVUPS     (R8)(DX*1), Y3
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      Y3, Y10, Y10
+	VFMADD231PS Y3, Y3, Y5
+	VMOVUPS     (R8)(DX*2), Y3
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      Y3, Y11, Y11
+	VFMADD231PS Y3, Y3, Y6
+	VMOVUPS     (R8)(BX*1), Y3
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      Y3, Y12, Y12
+	VFMADD231PS Y3, Y3, Y7
+	LEAQ        (R8)(DX*4), R8
+	SUBQ        $0x04, R9
+	JGE         four187
+
+rest188:
+	ADDQ $0x04, R9
+	JZ   done190
+
+one189:
+	VMOVUPS     (R8), Y3
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      Y3, Y8, Y8
+	VFMADD231PS Y3, Y3, Y4
+	LEAQ        (R8)(DX*1), R8
+	DECQ        R9
+	JNZ         one189
+
+done190:
+	VBROADCASTSS each+32(FP), Y3
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y12, Y11, Y11
+	VADDPS       Y11, Y8, Y8
+	VMULPS       Y3, Y8, Y3
+	VCVTPS2PD    X4, Y8
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VCVTPS2PD    X5, Y10
+	VEXTRACTF128 $0x01, Y5, X5
+	VCVTPS2PD    X5, Y5
+	VCVTPS2PD    X6, Y11
+	VEXTRACTF128 $0x01, Y6, X6
+	VCVTPS2PD    X6, Y6
+	VCVTPS2PD    X7, Y12
+	VEXTRACTF128 $0x01, Y7, X7
+	VCVTPS2PD    X7, Y7
+	VADDPD       Y10, Y8, Y8
+	VADDPD       Y12, Y11, Y11
+	VADDPD       Y11, Y8, Y8
+	VADDPD       Y5, Y4, Y4
+	VADDPD       Y7, Y6, Y6
+	VADDPD       Y6, Y4, Y4
+	VBROADCASTSS const21800000AVX2<>+0(SB), Y5
+	VCVTPS2PD    X5, Y5
+	VBROADCASTSS const7b800000AVX2<>+0(SB), Y6
+	VCVTPS2PD    X6, Y6
+	XORL         R8, R8
+	VCMPPD       $0x19, Y5, Y8, Y7
+	VCMPPD       $0x16, Y6, Y8, Y10
+	VORPD        Y10, Y7, Y7
+	VMOVMSKPD    Y7, R9
+	ORL          R9, R8
+	VCMPPD       $0x19, Y5, Y4, Y5
+	VCMPPD       $0x16, Y6, Y4, Y6
+	VORPD        Y6, Y5, Y5
+	VMOVMSKPD    Y5, R9
+	SHLL         $0x04, R9
+	ORL          R9, R8
+	TESTL        R8, R8
+	JZ           sound191
+	VMOVAPD      Y0, Y6
+	VMOVAPD      Y0, Y10
+	MOVQ         CX, R8
+	MOVQ         DI, R9
+
+row192:
+	VMOVUPS      (R9), Y11
+	VSUBPS       Y1, Y11, Y11
+	VSUBPS       Y2, Y11, Y11
+	VCVTPS2PD    X11, Y12
+	VEXTRACTF128 $0x01, Y11, X9
+	VCVTPS2PD    X9, Y11
+	VFMADD231PD  Y12, Y12, Y6
+	VFMADD231PD  Y11, Y11, Y10
+	ADDQ         DX, R9
+	DECQ         R8
+	JNZ          row192
+	VBLENDVPD    Y7, Y6, Y8, Y8
+	VBLENDVPD    Y5, Y10, Y4, Y4
+
+sound191:
+	VSQRTPD      Y8, Y8
+	VSQRTPD      Y4, Y4
+	VBROADCASTSS length+36(FP), Y5
+	VCVTPS2PD    X5, Y5
+	VDIVPD       Y8, Y5, Y6
+	VDIVPD       Y4, Y5, Y5
+	VBROADCASTSS const00800000AVX2<>+0(SB), Y7
+	VCVTPS2PD    X7, Y7
+	VCMPPD       $0x05, Y7, Y8, Y8
+	VANDPD       Y8, Y6, Y6
+	VCMPPD       $0x05, Y7, Y4, Y4
+	VANDPD       Y4, Y5, Y5
+	VCVTPD2PSY   Y6, X9
+	VCVTPD2PSY   Y5, X4
+	VINSERTF128  $0x01, X4, Y9, Y4
+	VMULPS       Y4, Y3, Y3
+	MOVQ         CX, R8
+	SUBQ         $0x04, R8
+	JLT          rest194
+
+four193:
+	VMOVUPS     (DI), Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y2, Y5, Y5
+	VFMSUB213PS Y3, Y4, Y5
+	VMOVUPS     Y5, (DI)
+	VMOVUPS     (DI)(DX*1), Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y2, Y5, Y5
+	VFMSUB213PS Y3, Y4, Y5
+	VMOVUPS     Y5, (DI)(DX*1)
+	VMOVUPS     (DI)(DX*2), Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y2, Y5, Y5
+	VFMSUB213PS Y3, Y4, Y5
+	VMOVUPS     Y5, (DI)(DX*2)
+	VMOVUPS     (DI)(BX*1), Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y2, Y5, Y5
+	VFMSUB213PS Y3, Y4, Y5
+	VMOVUPS     Y5, (DI)(BX*1)
+	LEAQ        (DI)(DX*4), DI
+	SUBQ        $0x04, R8
+	JGE         four193
+
+rest194:
+	ADDQ $0x04, R8
+	JZ   done196
+
+one195:
+	VMOVUPS     (DI), Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y2, Y5, Y5
+	VFMSUB213PS Y3, Y4, Y5
+	VMOVUPS     Y5, (DI)
+	LEAQ        (DI)(DX*1), DI
+	DECQ        R8
+	JNZ         one195
+
+done196:
+	MOVQ    x+16(FP), DI
+	LEAQ    32(DI)(SI*4), DI
+	VMOVUPS (DI), Y1
+	VMOVAPS Y0, Y2
+	VMOVAPS Y0, Y4
+	VMOVAPS Y0, Y5
+	VMOVAPS Y0, Y6
+	MOVQ    DI, R8
+	MOVQ    CX, R9
+	SUBQ    $0x04, R9
+	JLT     rest198
+
+four197:
+	VMOVUPS (R8), Y3
+	VSUBPS  Y1, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS (R8)(DX*1), Y3
+	VSUBPS  Y1, Y3, Y3
+	VADDPS  Y3, Y4, Y4
+	VMOVUPS (R8)(DX*2), Y3
+	VSUBPS  Y1, Y3, Y3
+	VADDPS  Y3, Y5, Y5
+	VMOVUPS (R8)(BX*1), Y3
+	VSUBPS  Y1, Y3, Y3
+	VADDPS  Y3, Y6, Y6
+	LEAQ    (R8)(DX*4), R8
+	SUBQ    $0x04, R9
+	JGE     four197
+
+rest198:
+	ADDQ $0x04, R9
+	JZ   done200
+
+one199:
+	VMOVUPS (R8), Y3
+	VSUBPS  Y1, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	LEAQ    (R8)(DX*1), R8
+	DECQ    R9
+	JNZ     one199
+
+done200:
+	VBROADCASTSS each+32(FP), Y3
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y6, Y5, Y5
+	VADDPS       Y5, Y2, Y2
+	VMULPS       Y3, Y2, Y2
+	VMOVAPS      Y0, Y8
+	VMOVAPS      Y0, Y10
+	VMOVAPS      Y0, Y11
+	VMOVAPS      Y0, Y12
+	VMOVAPS      Y0, Y4
+	VMOVAPS      Y0, Y5
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y0, Y7
+	MOVQ         DI, R8
+	MOVQ         CX, R9
+	SUBQ         $0x04, R9
+	JLT          rest202
+
+four201:
+	VMOVUPS     (R8), Y3
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      Y3, Y8, Y8
+	VFMADD231PS Y3, Y3, Y4
+	VMOVUPS     (R8)(DX*1), Y3
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      Y3, Y10, Y10
+	VFMADD231PS Y3, Y3, Y5
+	VMOVUPS     (R8)(DX*2), Y3
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      Y3, Y11, Y11
+	VFMADD231PS Y3, Y3, Y6
+	VMOVUPS     (R8)(BX*1), Y3
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      Y3, Y12, Y12
+	VFMADD231PS Y3, Y3, Y7
+	LEAQ        (R8)(DX*4), R8
+	SUBQ        $0x04, R9
+	JGE         four201
+
+rest202:
+	ADDQ $0x04, R9
+	JZ   done204
+
+one203:
+	VMOVUPS     (R8), Y3
+	VSUBPS      Y1, Y3, Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      Y3, Y8, Y8
+	VFMADD231PS Y3, Y3, Y4
+	LEAQ        (R8)(DX*1), R8
+	DECQ        R9
+	JNZ         one203
+
+done204:
+	VBROADCASTSS each+32(FP), Y3
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y12, Y11, Y11
+	VADDPS       Y11, Y8, Y8
+	VMULPS       Y3, Y8, Y3
+	VCVTPS2PD    X4, Y8
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VCVTPS2PD    X5, Y10
+	VEXTRACTF128 $0x01, Y5, X5
+	VCVTPS2PD    X5, Y5
+	VCVTPS2PD    X6, Y11
+	VEXTRACTF128 $0x01, Y6, X6
+	VCVTPS2PD    X6, Y6
+	VCVTPS2PD    X7, Y12
+	VEXTRACTF128 $0x01, Y7, X7
+	VCVTPS2PD    X7, Y7
+	VADDPD       Y10, Y8, Y8
+	VADDPD       Y12, Y11, Y11
+	VADDPD       Y11, Y8, Y8
+	VADDPD       Y5, Y4, Y4
+	VADDPD       Y7, Y6, Y6
+	VADDPD       Y6, Y4, Y4
+	VBROADCASTSS const21800000AVX2<>+0(SB), Y5
+	VCVTPS2PD    X5, Y5
+	VBROADCASTSS const7b800000AVX2<>+0(SB), Y6
+	VCVTPS2PD    X6, Y6
+	XORL         R8, R8
+	VCMPPD       $0x19, Y5, Y8, Y7
+	VCMPPD       $0x16, Y6, Y8, Y10
+	VORPD        Y10, Y7, Y7
+	VMOVMSKPD    Y7, R9
+	ORL          R9, R8
+	VCMPPD       $0x19, Y5, Y4, Y5
+	VCMPPD       $0x16, Y6, Y4, Y6
+	VORPD        Y6, Y5, Y5
+	VMOVMSKPD    Y5, R9
+	SHLL         $0x04, R9
+	ORL          R9, R8
+	TESTL        R8, R8
+	JZ           sound205
+	VMOVAPD      Y0, Y6
+	VMOVAPD      Y0, Y10
+	MOVQ         CX, R8
+	MOVQ         DI, R9
+
+row206:
+	VMOVUPS      (R9), Y11
+	VSUBPS       Y1, Y11, Y11
+	VSUBPS       Y2, Y11, Y11
+	VCVTPS2PD    X11, Y12
+	VEXTRACTF128 $0x01, Y11, X9
+	VCVTPS2PD    X9, Y11
+	VFMADD231PD  Y12, Y12, Y6
+	VFMADD231PD  Y11, Y11, Y10
+	ADDQ         DX, R9
+	DECQ         R8
+	JNZ          row206
+	VBLENDVPD    Y7, Y6, Y8, Y8
+	VBLENDVPD    Y5, Y10, Y4, Y4
+
+sound205:
+	VSQRTPD      Y8, Y8
+	VSQRTPD      Y4, Y4
+	VBROADCASTSS length+36(FP), Y5
+	VCVTPS2PD    X5, Y5
+	VDIVPD       Y8, Y5, Y6
+	VDIVPD       Y4, Y5, Y5
+	VBROADCASTSS const00800000AVX2<>+0(SB), Y7
+	VCVTPS2PD    X7, Y7
+	VCMPPD       $0x05, Y7, Y8, Y8
+	VANDPD       Y8, Y6, Y6
+	VCMPPD       $0x05, Y7, Y4, Y4
+	VANDPD       Y4, Y5, Y5
+	VCVTPD2PSY   Y6, X9
+	VCVTPD2PSY   Y5, X4
+	VINSERTF128  $0x01, X4, Y9, Y4
+	VMULPS       Y4, Y3, Y3
+	MOVQ         CX, R8
+	SUBQ         $0x04, R8
+	JLT          rest208
+
+four207:
+	VMOVUPS     (DI), Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y2, Y5, Y5
+	VFMSUB213PS Y3, Y4, Y5
+	VMOVUPS     Y5, (DI)
+	VMOVUPS     (DI)(DX*1), Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y2, Y5, Y5
+	VFMSUB213PS Y3, Y4, Y5
+	VMOVUPS     Y5, (DI)(DX*1)
+	VMOVUPS     (DI)(DX*2), Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y2, Y5, Y5
+	VFMSUB213PS Y3, Y4, Y5
+	VMOVUPS     Y5, (DI)(DX*2)
+	VMOVUPS     (DI)(BX*1), Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y2, Y5, Y5
+	VFMSUB213PS Y3, Y4, Y5
+	VMOVUPS     Y5, (DI)(BX*1)
+	LEAQ        (DI)(DX*4), DI
+	SUBQ        $0x04, R8
+	JGE         four207
+
+rest208:
+	ADDQ $0x04, R8
+	JZ   done210
+
+one209:
+	VMOVUPS     (DI), Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y2, Y5, Y5
+	VFMSUB213PS Y3, Y4, Y5
+	VMOVUPS     Y5, (DI)
+	LEAQ        (DI)(DX*1), DI
+	DECQ        R8
+	JNZ         one209
+
+done210:
+	ADDQ $+16, SI
+	SUBQ $+16, AX
+	JMP  loop182
+
+part181:
+	TESTQ      AX, AX
+	JZ         done211
+	LEAQ       masksAVX2<>+0(SB), DI
+	NEGQ       AX
+	VMOVUPS    64(DI)(AX*4), Y1
+	VMOVUPS    96(DI)(AX*4), Y2
+	MOVQ       x+16(FP), AX
+	LEAQ       (AX)(SI*4), AX
+	VMASKMOVPS (AX), Y1, Y3
+	VMOVAPS    Y0, Y4
+	VMOVAPS    Y0, Y6
+	VMOVAPS    Y0, Y7
+	VMOVAPS    Y0, Y8
+	MOVQ       AX, DI
+	MOVQ       CX, R8
+	SUBQ       $0x04, R8
+	JLT        rest213
+
+four212:
+	VMASKMOVPS (DI), Y1, Y5
+	VSUBPS     Y3, Y5, Y5
+	VADDPS     Y5, Y4, Y4
+	VMASKMOVPS (DI)(DX*1), Y1, Y5
+	VSUBPS     Y3, Y5, Y5
+	VADDPS     Y5, Y6, Y6
+	VMASKMOVPS (DI)(DX*2), Y1, Y5
+	VSUBPS     Y3, Y5, Y5
+	VADDPS     Y5, Y7, Y7
+	VMASKMOVPS (DI)(BX*1), Y1, Y5
+	VSUBPS     Y3, Y5, Y5
+	VADDPS     Y5, Y8, Y8
+	LEAQ       (DI)(DX*4), DI
+	SUBQ       $0x04, R8
+	JGE        four212
+
+rest213:
+	ADDQ $0x04, R8
+	JZ   done215
+
+one214:
+	VMASKMOVPS (DI), Y1, Y5
+	VSUBPS     Y3, Y5, Y5
+	VADDPS     Y5, Y4, Y4
+	LEAQ       (DI)(DX*1), DI
+	DECQ       R8
+	JNZ        one214
+
+done215:
+	VBROADCASTSS each+32(FP), Y5
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y8, Y7, Y7
+	VADDPS       Y7, Y4, Y4
+	VMULPS       Y5, Y4, Y4
+	VMOVAPS      Y0, Y11
+	VMOVAPS      Y0, Y12
+	VMOVAPS      Y0, Y13
+	VMOVAPS      Y0, Y14
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y0, Y7
+	VMOVAPS      Y0, Y8
+	VMOVAPS      Y0, Y10
+	MOVQ         AX, DI
+	MOVQ         CX, R8
+	SUBQ         $0x04, R8
+	JLT          rest217
+
+four216:
+	VMASKMOVPS  (DI), Y1, Y5
+	VSUBPS      Y3, Y5, Y5
+	VSUBPS      Y4, Y5, Y5
+	VADDPS      Y5, Y11, Y11
+	VFMADD231PS Y5, Y5, Y6
+	VMASKMOVPS  (DI)(DX*1), Y1, Y5
+	VSUBPS      Y3, Y5, Y5
+	VSUBPS      Y4, Y5, Y5
+	VADDPS      Y5, Y12, Y12
+	VFMADD231PS Y5, Y5, Y7
+	VMASKMOVPS  (DI)(DX*2), Y1, Y5
+	VSUBPS      Y3, Y5, Y5
+	VSUBPS      Y4, Y5, Y5
+	VADDPS      Y5, Y13, Y13
+	VFMADD231PS Y5, Y5, Y8
+	VMASKMOVPS  (DI)(BX*1), Y1, Y5
+	VSUBPS      Y3, Y5, Y5
+	VSUBPS      Y4, Y5, Y5
+	VADDPS      Y5, Y14, Y14
+	VFMADD231PS Y5, Y5, Y10
+	LEAQ        (DI)(DX*4), DI
+	SUBQ        $0x04, R8
+	JGE         four216
+
+rest217:
+	ADDQ $0x04, R8
+	JZ   done219
+
+one218:
+	VMASKMOVPS  (DI), Y1, Y5
+	VSUBPS      Y3, Y5, Y5
+	VSUBPS      Y4, Y5, Y5
+	VADDPS      Y5, Y11, Y11
+	VFMADD231PS Y5, Y5, Y6
+	LEAQ        (DI)(DX*1), DI
+	DECQ        R8
+	JNZ         one218
+
+done219:
+	VBROADCASTSS each+32(FP), Y5
+	VADDPS       Y12, Y11, Y11
+	VADDPS       Y14, Y13, Y13
+	VADDPS       Y13, Y11, Y11
+	VMULPS       Y5, Y11, Y5
+	VCVTPS2PD    X6, Y11
+	VEXTRACTF128 $0x01, Y6, X6
+	VCVTPS2PD    X6, Y6
+	VCVTPS2PD    X7, Y12
+	VEXTRACTF128 $0x01, Y7, X7
+	VCVTPS2PD    X7, Y7
+	VCVTPS2PD    X8, Y13
+	VEXTRACTF128 $0x01, Y8, X8
+	VCVTPS2PD    X8, Y8
+	VCVTPS2PD    X10, Y14
+	VEXTRACTF128 $0x01, Y10, X9
+	VCVTPS2PD    X9, Y10
+	VADDPD       Y12, Y11, Y11
+	VADDPD       Y14, Y13, Y13
+	VADDPD       Y13, Y11, Y11
+	VADDPD       Y7, Y6, Y6
+	VADDPD       Y10, Y8, Y8
+	VADDPD       Y8, Y6, Y6
+	VBROADCASTSS const21800000AVX2<>+0(SB), Y7
+	VCVTPS2PD    X7, Y7
+	VBROADCASTSS const7b800000AVX2<>+0(SB), Y8
+	VCVTPS2PD    X8, Y8
+	XORL         DI, DI
+	VCMPPD       $0x19, Y7, Y11, Y10
+	VCMPPD       $0x16, Y8, Y11, Y12
+	VORPD        Y12, Y10, Y10
+	VMOVMSKPD    Y10, R8
+	ORL          R8, DI
+	VCMPPD       $0x19, Y7, Y6, Y7
+	VCMPPD       $0x16, Y8, Y6, Y8
+	VORPD        Y8, Y7, Y7
+	VMOVMSKPD    Y7, R8
+	SHLL         $0x04, R8
+	ORL          R8, DI
+	VMOVMSKPS    Y1, R8
+	ANDL         R8, DI
+	TESTL        DI, DI
+	JZ           sound220
+	VMOVAPD      Y0, Y8
+	VMOVAPD      Y0, Y12
+	MOVQ         CX, DI
+	MOVQ         AX, R8
+
+row221:
+	VMASKMOVPS   (R8), Y1, Y13
+	VSUBPS       Y3, Y13, Y13
+	VSUBPS       Y4, Y13, Y13
+	VCVTPS2PD    X13, Y14
+	VEXTRACTF128 $0x01, Y13, X9
+	VCVTPS2PD    X9, Y13
+	VFMADD231PD  Y14, Y14, Y8
+	VFMADD231PD  Y13, Y13, Y12
+	ADDQ         DX, R8
+	DECQ         DI
+	JNZ          row221
+	VBLENDVPD    Y10, Y8, Y11, Y11
+	VBLENDVPD    Y7, Y12, Y6, Y6
+
+sound220:
+	VSQRTPD      Y11, Y11
+	VSQRTPD      Y6, Y6
+	VBROADCASTSS length+36(FP), Y7
+	VCVTPS2PD    X7, Y7
+	VDIVPD       Y11, Y7, Y8
+	VDIVPD       Y6, Y7, Y7
+	VBROADCASTSS const00800000AVX2<>+0(SB), Y10
+	VCVTPS2PD    X10, Y10
+	VCMPPD       $0x05, Y10, Y11, Y11
+	VANDPD       Y11, Y8, Y8
+	VCMPPD       $0x05, Y10, Y6, Y6
+	VANDPD       Y6, Y7, Y7
+	VCVTPD2PSY   Y8, X9
+	VCVTPD2PSY   Y7, X6
+	VINSERTF128  $0x01, X6, Y9, Y6
+	VMULPS       Y6, Y5, Y5
+	MOVQ         CX, DI
+	SUBQ         $0x04, DI
+	JLT          rest223
+
+four222:
+	VMASKMOVPS  (AX), Y1, Y7
+	VSUBPS      Y3, Y7, Y7
+	VSUBPS      Y4, Y7, Y7
+	VFMSUB213PS Y5, Y6, Y7
+	VMASKMOVPS  Y7, Y1, (AX)
+	VMASKMOVPS  (AX)(DX*1), Y1, Y7
+	VSUBPS      Y3, Y7, Y7
+	VSUBPS      Y4, Y7, Y7
+	VFMSUB213PS Y5, Y6, Y7
+	VMASKMOVPS  Y7, Y1, (AX)(DX*1)
+	VMASKMOVPS  (AX)(DX*2), Y1, Y7
+	VSUBPS      Y3, Y7, Y7
+	VSUBPS      Y4, Y7, Y7
+	VFMSUB213PS Y5, Y6, Y7
+	VMASKMOVPS  Y7, Y1, (AX)(DX*2)
+	VMASKMOVPS  (AX)(BX*1), Y1, Y7
+	VSUBPS      Y3, Y7, Y7
+	VSUBPS      Y4, Y7, Y7
+	VFMSUB213PS Y5, Y6, Y7
+	VMASKMOVPS  Y7, Y1, (AX)(BX*1)
+	LEAQ        (AX)(DX*4), AX
+	SUBQ        $0x04, DI
+	JGE         four222
+
+rest223:
+	ADDQ $0x04, DI
+	JZ   done225
+
+one224:
+	VMASKMOVPS  (AX), Y1, Y7
+	VSUBPS      Y3, Y7, Y7
+	VSUBPS      Y4, Y7, Y7
+	VFMSUB213PS Y5, Y6, Y7
+	VMASKMOVPS  Y7, Y1, (AX)
+	LEAQ        (AX)(DX*1), AX
+	DECQ        DI
+	JNZ         one224
+
+done225:
+	MOVQ       x+16(FP), AX
+	LEAQ       32(AX)(SI*4), AX
+	VMASKMOVPS (AX), Y2, Y1
+	VMOVAPS    Y0, Y3
+	VMOVAPS    Y0, Y5
+	VMOVAPS    Y0, Y6
+	VMOVAPS    Y0, Y7
+	MOVQ       AX, SI
+	MOVQ       CX, DI
+	SUBQ       $0x04, DI
+	JLT        rest227
+
+four226:
+	VMASKMOVPS (SI), Y2, Y4
+	VSUBPS     Y1, Y4, Y4
+	VADDPS     Y4, Y3, Y3
+	VMASKMOVPS (SI)(DX*1), Y2, Y4
+	VSUBPS     Y1, Y4, Y4
+	VADDPS     Y4, Y5, Y5
+	VMASKMOVPS (SI)(DX*2), Y2, Y4
+	VSUBPS     Y1, Y4, Y4
+	VADDPS     Y4, Y6, Y6
+	VMASKMOVPS (SI)(BX*1), Y2, Y4
+	VSUBPS     Y1, Y4, Y4
+	VADDPS     Y4, Y7, Y7
+	LEAQ       (SI)(DX*4), SI
+	SUBQ       $0x04, DI
+	JGE        four226
+
+rest227:
+	ADDQ $0x04, DI
+	JZ   done229
+
+one228:
+	VMASKMOVPS (SI), Y2, Y4
+	VSUBPS     Y1, Y4, Y4
+	VADDPS     Y4, Y3, Y3
+	LEAQ       (SI)(DX*1), SI
+	DECQ       DI
+	JNZ        one228
+
+done229:
+	VBROADCASTSS each+32(FP), Y4
+	VADDPS       Y5, Y3, Y3
+	VADDPS       Y7, Y6, Y6
+	VADDPS       Y6, Y3, Y3
+	VMULPS       Y4, Y3, Y3
+	VMOVAPS      Y0, Y10
+	VMOVAPS      Y0, Y11
+	VMOVAPS      Y0, Y12
+	VMOVAPS      Y0, Y13
+	VMOVAPS      Y0, Y5
+	VMOVAPS      Y0, Y6
+	VMOVAPS      Y0, Y7
+	VMOVAPS      Y0, Y8
+	MOVQ         AX, SI
+	MOVQ         CX, DI
+	SUBQ         $0x04, DI
+	JLT          rest231
+
+four230:
+	VMASKMOVPS  (SI), Y2, Y4
+	VSUBPS      Y1, Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VADDPS      Y4, Y10, Y10
+	VFMADD231PS Y4, Y4, Y5
+	VMASKMOVPS  (SI)(DX*1), Y2, Y4
+	VSUBPS      Y1, Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VADDPS      Y4, Y11, Y11
+	VFMADD231PS Y4, Y4, Y6
+	VMASKMOVPS  (SI)(DX*2), Y2, Y4
+	VSUBPS      Y1, Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VADDPS      Y4, Y12, Y12
+	VFMADD231PS Y4, Y4, Y7
+	VMASKMOVPS  (SI)(BX*1), Y2, Y4
+	VSUBPS      Y1, Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VADDPS      Y4, Y13, Y13
+	VFMADD231PS Y4, Y4, Y8
+	LEAQ        (SI)(DX*4), SI
+	SUBQ        $0x04, DI
+	JGE         four230
+
+rest231:
+	ADDQ $0x04, DI
+	JZ   done233
+
+one232:
+	VMASKMOVPS  (SI), Y2, Y4
+	VSUBPS      Y1, Y4, Y4
+	VSUBPS      Y3, Y4, Y4
+	VADDPS      Y4, Y10, Y10
+	VFMADD231PS Y4, Y4, Y5
+	LEAQ        (SI)(DX*1), SI
+	DECQ        DI
+	JNZ         one232
+
+done233:
+	VBROADCASTSS each+32(FP), Y4
+	VADDPS       Y11, Y10, Y10
+	VADDPS       Y13, Y12, Y12
+	VADDPS       Y12, Y10, Y10
+	VMULPS       Y4, Y10, Y4
+	VCVTPS2PD    X5, Y10
+	VEXTRACTF128 $0x01, Y5, X5
+	VCVTPS2PD    X5, Y5
+	VCVTPS2PD    X6, Y11
+	VEXTRACTF128 $0x01, Y6, X6
+	VCVTPS2PD    X6, Y6
+	VCVTPS2PD    X7, Y12
+	VEXTRACTF128 $0x01, Y7, X7
+	VCVTPS2PD    X7, Y7
+	VCVTPS2PD    X8, Y13
+	VEXTRACTF128 $0x01, Y8, X8
+	VCVTPS2PD    X8, Y8
+	VADDPD       Y11, Y10, Y10
+	VADDPD       Y13, Y12, Y12
+	VADDPD       Y12, Y10, Y10
+	VADDPD       Y6, Y5, Y5
+	VADDPD       Y8, Y7, Y7
+	VADDPD       Y7, Y5, Y5
+	VBROADCASTSS const21800000AVX2<>+0(SB), Y6
+	VCVTPS2PD    X6, Y6
+	VBROADCASTSS const7b800000AVX2<>+0(SB), Y7
+	VCVTPS2PD    X7, Y7
+	XORL         SI, SI
+	VCMPPD       $0x19, Y6, Y10, Y8
+	VCMPPD       $0x16, Y7, Y10, Y11
+	VORPD        Y11, Y8, Y8
+	VMOVMSKPD    Y8, DI
+	ORL          DI, SI
+	VCMPPD       $0x19, Y6, Y5, Y6
+	VCMPPD       $0x16, Y7, Y5, Y7
+	VORPD        Y7, Y6, Y6
+	VMOVMSKPD    Y6, DI
+	SHLL         $0x04, DI
+	ORL          DI, SI
+	VMOVMSKPS    Y2, DI
+	ANDL         DI, SI
+	TESTL        SI, SI
+	JZ           sound234
+	VMOVAPD      Y0, Y7
+	VMOVAPD      Y0, Y0
+	MOVQ         CX, SI
+	MOVQ         AX, DI
+
+row235:
+	VMASKMOVPS   (DI), Y2, Y11
+	VSUBPS       Y1, Y11, Y11
+	VSUBPS       Y3, Y11, Y11
+	VCVTPS2PD    X11, Y12
+	VEXTRACTF128 $0x01, Y11, X9
+	VCVTPS2PD    X9, Y11
+	VFMADD231PD  Y12, Y12, Y7
+	VFMADD231PD  Y11, Y11, Y0
+	ADDQ         DX, DI
+	DECQ         SI
+	JNZ          row235
+	VBLENDVPD    Y8, Y7, Y10, Y10
+	VBLENDVPD    Y6, Y0, Y5, Y5
+
+sound234:
+	VSQRTPD      Y10, Y10
+	VSQRTPD      Y5, Y5
+	VBROADCASTSS length+36(FP), Y0
+	VCVTPS2PD    X0, Y0
+	VDIVPD       Y10, Y0, Y6
+	VDIVPD       Y5, Y0, Y0
+	VBROADCASTSS const00800000AVX2<>+0(SB), Y7
+	VCVTPS2PD    X7, Y7
+	VCMPPD       $0x05, Y7, Y10, Y8
+	VANDPD       Y8, Y6, Y6
+	VCMPPD       $0x05, Y7, Y5, Y5
+	VANDPD       Y5, Y0, Y0
+	VCVTPD2PSY   Y6, X9
+	VCVTPD2PSY   Y0, X0
+	VINSERTF128  $0x01, X0, Y9, Y0
+	VMULPS       Y0, Y4, Y4
+	MOVQ         CX, CX
+	SUBQ         $0x04, CX
+	JLT          rest237
+
+four236:
+	VMASKMOVPS  (AX), Y2, Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y3, Y5, Y5
+	VFMSUB213PS Y4, Y0, Y5
+	VMASKMOVPS  Y5, Y2, (AX)
+	VMASKMOVPS  (AX)(DX*1), Y2, Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y3, Y5, Y5
+	VFMSUB213PS Y4, Y0, Y5
+	VMASKMOVPS  Y5, Y2, (AX)(DX*1)
+	VMASKMOVPS  (AX)(DX*2), Y2, Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y3, Y5, Y5
+	VFMSUB213PS Y4, Y0, Y5
+	VMASKMOVPS  Y5, Y2, (AX)(DX*2)
+	VMASKMOVPS  (AX)(BX*1), Y2, Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y3, Y5, Y5
+	VFMSUB213PS Y4, Y0, Y5
+	VMASKMOVPS  Y5, Y2, (AX)(BX*1)
+	LEAQ        (AX)(DX*4), AX
+	SUBQ        $0x04, CX
+	JGE         four236
+
+rest237:
+	ADDQ $0x04, CX
+	JZ   done239
+
+one238:
+	VMASKMOVPS  (AX), Y2, Y5
+	VSUBPS      Y1, Y5, Y5
+	VSUBPS      Y3, Y5, Y5
+	VFMSUB213PS Y4, Y0, Y5
+	VMASKMOVPS  Y5, Y2, (AX)
+	LEAQ        (AX)(DX*1), AX
+	DECQ        CX
+	JNZ         one238
+
+done239:
+done211:
+	VZEROUPPER
+	RET
+
+DATA const21800000AVX2<>+0(SB)/4, $0x21800000
+GLOBL const21800000AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const7b800000AVX2<>+0(SB)/4, $0x7b800000
+GLOBL const7b800000AVX2<>(SB), RODATA|NOPTR, $4
+
 // func normaliseGradAVX2(n int, rows int, dx *float32, x *float32, rs int, length float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
@@ -4231,9 +5158,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop182:
+loop241:
 	CMPQ         AX, $+16
-	JLT          part181
+	JLT          part240
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -4246,7 +5173,7 @@ loop182:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row183:
+row242:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -4262,7 +5189,7 @@ row183:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row183
+	JNZ          row242
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -4275,7 +5202,7 @@ row183:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row184:
+row243:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -4299,7 +5226,7 @@ row184:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row184
+	JNZ          row243
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -4350,7 +5277,7 @@ row184:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row185:
+row244:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -4364,14 +5291,14 @@ row185:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row185
+	JNZ          row244
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop182
+	JMP          loop241
 
-part181:
+part240:
 	TESTQ        AX, AX
-	JZ           done186
+	JZ           done245
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -4388,7 +5315,7 @@ part181:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row187:
+row246:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -4404,7 +5331,7 @@ row187:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row187
+	JNZ          row246
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -4417,7 +5344,7 @@ row187:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row188:
+row247:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -4441,7 +5368,7 @@ row188:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row188
+	JNZ          row247
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -4492,7 +5419,7 @@ row188:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row189:
+row248:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -4506,9 +5433,9 @@ row189:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row189
+	JNZ          row248
 
-done186:
+done245:
 	VZEROUPPER
 	RET
 
@@ -4525,9 +5452,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop192:
+loop251:
 	CMPQ         AX, $+32
-	JLT          single191
+	JLT          single250
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -4549,7 +5476,7 @@ loop192:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row193:
+row252:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -4564,15 +5491,15 @@ row193:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row193
+	JNZ     row252
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop192
+	JMP     loop251
 
-single191:
-loop194:
+single250:
+loop253:
 	CMPQ         AX, $+16
-	JLT          part190
+	JLT          part249
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -4585,7 +5512,7 @@ loop194:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row195:
+row254:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -4594,14 +5521,14 @@ row195:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row195
+	JNZ     row254
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop194
+	JMP     loop253
 
-part190:
+part249:
 	TESTQ        AX, AX
-	JZ           done196
+	JZ           done255
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -4618,7 +5545,7 @@ part190:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row197:
+row256:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -4627,9 +5554,9 @@ row197:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row197
+	JNZ        row256
 
-done196:
+done255:
 	VZEROUPPER
 	RET
 
@@ -4646,9 +5573,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop200:
+loop259:
 	CMPQ  AX, $+32
-	JLT   single199
+	JLT   single258
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -4656,7 +5583,7 @@ loop200:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row201:
+row260:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -4667,7 +5594,7 @@ row201:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row201
+	JNZ          row260
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -4680,25 +5607,25 @@ row201:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop200
+	JMP          loop259
 
-single199:
-loop202:
+single258:
+loop261:
 	CMPQ  AX, $+16
-	JLT   part198
+	JLT   part257
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row203:
+row262:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row203
+	JNZ          row262
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -4706,11 +5633,11 @@ row203:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop202
+	JMP          loop261
 
-part198:
+part257:
 	TESTQ   AX, AX
-	JZ      done204
+	JZ      done263
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -4720,21 +5647,21 @@ part198:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row205:
+row264:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row205
+	JNZ          row264
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done204:
+done263:
 	VZEROUPPER
 	RET
 
@@ -4753,16 +5680,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop207:
+loop266:
 	CMPQ AX, $+16
-	JLT  part206
+	JLT  part265
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row208:
+row267:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -4788,14 +5715,14 @@ row208:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row208
+	JNZ          row267
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop207
+	JMP          loop266
 
-part206:
+part265:
 	TESTQ   AX, AX
-	JZ      done209
+	JZ      done268
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -4806,7 +5733,7 @@ part206:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row210:
+row269:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -4832,9 +5759,9 @@ row210:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row210
+	JNZ          row269
 
-done209:
+done268:
 	VZEROUPPER
 	RET
 
@@ -4860,7 +5787,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block211:
+block270:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -4908,6 +5835,6 @@ block211:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block211
+	JNZ         block270
 	VZEROUPPER
 	RET

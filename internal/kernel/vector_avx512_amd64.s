@@ -2917,6 +2917,486 @@ done178:
 DATA const00800000AVX512<>+0(SB)/4, $0x00800000
 GLOBL const00800000AVX512<>(SB), RODATA|NOPTR, $4
 
+// func standardiseAVX512(n int, rows int, x *float32, rs int, each float32, length float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·standardiseAVX512(SB), NOSPLIT, $0-40
+	MOVQ   n+0(FP), AX
+	MOVQ   rows+8(FP), CX
+	MOVQ   rs+24(FP), DX
+	SHLQ   $0x02, DX
+	LEAQ   (DX)(DX*2), BX
+	VPXORD Z0, Z0, Z0
+	XORQ   SI, SI
+
+loop182:
+	CMPQ    AX, $+16
+	JLT     part181
+	MOVQ    x+16(FP), DI
+	LEAQ    (DI)(SI*4), DI
+	VMOVUPS (DI), Z1
+	VMOVAPS Z0, Z2
+	VMOVAPS Z0, Z4
+	VMOVAPS Z0, Z5
+	VMOVAPS Z0, Z6
+	MOVQ    DI, R8
+	MOVQ    CX, R9
+	SUBQ    $0x04, R9
+	JLT     rest184
+
+four183:
+	VMOVUPS (R8), Z3
+	VSUBPS  Z1, Z3, Z3
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS (R8)(DX*1), Z3
+	VSUBPS  Z1, Z3, Z3
+	VADDPS  Z3, Z4, Z4
+	VMOVUPS (R8)(DX*2), Z3
+	VSUBPS  Z1, Z3, Z3
+	VADDPS  Z3, Z5, Z5
+	VMOVUPS (R8)(BX*1), Z3
+	VSUBPS  Z1, Z3, Z3
+	VADDPS  Z3, Z6, Z6
+	LEAQ    (R8)(DX*4), R8
+	SUBQ    $0x04, R9
+	JGE     four183
+
+rest184:
+	ADDQ $0x04, R9
+	JZ   done186
+
+one185:
+	VMOVUPS (R8), Z3
+	VSUBPS  Z1, Z3, Z3
+	VADDPS  Z3, Z2, Z2
+	LEAQ    (R8)(DX*1), R8
+	DECQ    R9
+	JNZ     one185
+
+done186:
+	VBROADCASTSS each+32(FP), Z3
+	VADDPS       Z4, Z2, Z2
+	VADDPS       Z6, Z5, Z5
+	VADDPS       Z5, Z2, Z2
+	VMULPS       Z3, Z2, Z2
+	VMOVAPS      Z0, Z8
+	VMOVAPS      Z0, Z10
+	VMOVAPS      Z0, Z11
+	VMOVAPS      Z0, Z12
+	VMOVAPS      Z0, Z4
+	VMOVAPS      Z0, Z5
+	VMOVAPS      Z0, Z6
+	VMOVAPS      Z0, Z7
+	MOVQ         DI, R8
+	MOVQ         CX, R9
+	SUBQ         $0x04, R9
+	JLT          rest188
+
+four187:
+	VMOVUPS     (R8), Z3
+	VSUBPS      Z1, Z3, Z3
+	VSUBPS      Z2, Z3, Z3
+	VADDPS      Z3, Z8, Z8
+	VFMADD231PS Z3, Z3, Z4
+	VMOVUPS     (R8)(DX*1), Z3
+	VSUBPS      Z1, Z3, Z3
+	VSUBPS      Z2, Z3, Z3
+	VADDPS      Z3, Z10, Z10
+	VFMADD231PS Z3, Z3, Z5
+	VMOVUPS     (R8)(DX*2), Z3
+	VSUBPS      Z1, Z3, Z3
+	VSUBPS      Z2, Z3, Z3
+	VADDPS      Z3, Z11, Z11
+	VFMADD231PS Z3, Z3, Z6
+	VMOVUPS     (R8)(BX*1), Z3
+	VSUBPS      Z1, Z3, Z3
+	VSUBPS      Z2, Z3, Z3
+	VADDPS      Z3, Z12, Z12
+	VFMADD231PS Z3, Z3, Z7
+	LEAQ        (R8)(DX*4), R8
+	SUBQ        $0x04, R9
+	JGE         four187
+
+rest188:
+	ADDQ $0x04, R9
+	JZ   done190
+
+one189:
+	VMOVUPS     (R8), Z3
+	VSUBPS      Z1, Z3, Z3
+	VSUBPS      Z2, Z3, Z3
+	VADDPS      Z3, Z8, Z8
+	VFMADD231PS Z3, Z3, Z4
+	LEAQ        (R8)(DX*1), R8
+	DECQ        R9
+	JNZ         one189
+
+done190:
+	VBROADCASTSS  each+32(FP), Z3
+	VADDPS        Z10, Z8, Z8
+	VADDPS        Z12, Z11, Z11
+	VADDPS        Z11, Z8, Z8
+	VMULPS        Z3, Z8, Z3
+	VCVTPS2PD     Y4, Z8
+	VEXTRACTF64X4 $0x01, Z4, Y4
+	VCVTPS2PD     Y4, Z4
+	VCVTPS2PD     Y5, Z10
+	VEXTRACTF64X4 $0x01, Z5, Y5
+	VCVTPS2PD     Y5, Z5
+	VCVTPS2PD     Y6, Z11
+	VEXTRACTF64X4 $0x01, Z6, Y6
+	VCVTPS2PD     Y6, Z6
+	VCVTPS2PD     Y7, Z12
+	VEXTRACTF64X4 $0x01, Z7, Y7
+	VCVTPS2PD     Y7, Z7
+	VADDPD        Z10, Z8, Z8
+	VADDPD        Z12, Z11, Z11
+	VADDPD        Z11, Z8, Z8
+	VADDPD        Z5, Z4, Z4
+	VADDPD        Z7, Z6, Z6
+	VADDPD        Z6, Z4, Z4
+	VBROADCASTSS  const21800000AVX512<>+0(SB), Z5
+	VCVTPS2PD     Y5, Z5
+	VBROADCASTSS  const7b800000AVX512<>+0(SB), Z6
+	VCVTPS2PD     Y6, Z6
+	XORL          R8, R8
+	VCMPPD        $0x19, Z5, Z8, K1
+	VCMPPD        $0x16, Z6, Z8, K2
+	KORW          K2, K1, K1
+	KMOVW         K1, R9
+	ORL           R9, R8
+	VCMPPD        $0x19, Z5, Z4, K2
+	VCMPPD        $0x16, Z6, Z4, K3
+	KORW          K3, K2, K2
+	KMOVW         K2, R9
+	SHLL          $0x08, R9
+	ORL           R9, R8
+	TESTL         R8, R8
+	JZ            sound191
+	VMOVAPD       Z0, Z5
+	VMOVAPD       Z0, Z6
+	MOVQ          CX, R8
+	MOVQ          DI, R9
+
+row192:
+	VMOVUPS       (R9), Z7
+	VSUBPS        Z1, Z7, Z7
+	VSUBPS        Z2, Z7, Z7
+	VCVTPS2PD     Y7, Z10
+	VEXTRACTF64X4 $0x01, Z7, Y7
+	VCVTPS2PD     Y7, Z7
+	VFMADD231PD   Z10, Z10, Z5
+	VFMADD231PD   Z7, Z7, Z6
+	ADDQ          DX, R9
+	DECQ          R8
+	JNZ           row192
+	VMOVAPD       Z5, K1, Z8
+	VMOVAPD       Z6, K2, Z4
+
+sound191:
+	VSQRTPD      Z8, Z8
+	VSQRTPD      Z4, Z4
+	VBROADCASTSS length+36(FP), Z5
+	VCVTPS2PD    Y5, Z5
+	VDIVPD       Z8, Z5, Z6
+	VDIVPD       Z4, Z5, Z5
+	VBROADCASTSS const00800000AVX512<>+0(SB), Z7
+	VCVTPS2PD    Y7, Z7
+	VCMPPD       $0x05, Z7, Z8, K1
+	VMOVAPD.Z    Z6, K1, Z6
+	VCMPPD       $0x05, Z7, Z4, K1
+	VMOVAPD.Z    Z5, K1, Z5
+	VCVTPD2PS    Z6, Y9
+	VCVTPD2PS    Z5, Y4
+	VINSERTF64X4 $0x01, Y4, Z9, Z4
+	VMULPS       Z4, Z3, Z3
+	MOVQ         CX, R8
+	SUBQ         $0x04, R8
+	JLT          rest194
+
+four193:
+	VMOVUPS     (DI), Z5
+	VSUBPS      Z1, Z5, Z5
+	VSUBPS      Z2, Z5, Z5
+	VFMSUB213PS Z3, Z4, Z5
+	VMOVUPS     Z5, (DI)
+	VMOVUPS     (DI)(DX*1), Z5
+	VSUBPS      Z1, Z5, Z5
+	VSUBPS      Z2, Z5, Z5
+	VFMSUB213PS Z3, Z4, Z5
+	VMOVUPS     Z5, (DI)(DX*1)
+	VMOVUPS     (DI)(DX*2), Z5
+	VSUBPS      Z1, Z5, Z5
+	VSUBPS      Z2, Z5, Z5
+	VFMSUB213PS Z3, Z4, Z5
+	VMOVUPS     Z5, (DI)(DX*2)
+	VMOVUPS     (DI)(BX*1), Z5
+	VSUBPS      Z1, Z5, Z5
+	VSUBPS      Z2, Z5, Z5
+	VFMSUB213PS Z3, Z4, Z5
+	VMOVUPS     Z5, (DI)(BX*1)
+	LEAQ        (DI)(DX*4), DI
+	SUBQ        $0x04, R8
+	JGE         four193
+
+rest194:
+	ADDQ $0x04, R8
+	JZ   done196
+
+one195:
+	VMOVUPS     (DI), Z5
+	VSUBPS      Z1, Z5, Z5
+	VSUBPS      Z2, Z5, Z5
+	VFMSUB213PS Z3, Z4, Z5
+	VMOVUPS     Z5, (DI)
+	LEAQ        (DI)(DX*1), DI
+	DECQ        R8
+	JNZ         one195
+
+done196:
+	ADDQ $+16, SI
+	SUBQ $+16, AX
+	JMP  loop182
+
+part181:
+	TESTQ     AX, AX
+	JZ        done197
+	MOVL      $-1, DI
+	BZHIL     AX, DI, DI
+	KMOVW     DI, K1
+	MOVQ      x+16(FP), AX
+	LEAQ      (AX)(SI*4), AX
+	VMOVUPS.Z (AX), K1, Z1
+	VMOVAPS   Z0, Z2
+	VMOVAPS   Z0, Z4
+	VMOVAPS   Z0, Z5
+	VMOVAPS   Z0, Z6
+	MOVQ      AX, SI
+	MOVQ      CX, DI
+	SUBQ      $0x04, DI
+	JLT       rest199
+
+four198:
+	VMOVUPS.Z (SI), K1, Z3
+	VSUBPS    Z1, Z3, Z3
+	VADDPS    Z3, Z2, Z2
+	VMOVUPS.Z (SI)(DX*1), K1, Z3
+	VSUBPS    Z1, Z3, Z3
+	VADDPS    Z3, Z4, Z4
+	VMOVUPS.Z (SI)(DX*2), K1, Z3
+	VSUBPS    Z1, Z3, Z3
+	VADDPS    Z3, Z5, Z5
+	VMOVUPS.Z (SI)(BX*1), K1, Z3
+	VSUBPS    Z1, Z3, Z3
+	VADDPS    Z3, Z6, Z6
+	LEAQ      (SI)(DX*4), SI
+	SUBQ      $0x04, DI
+	JGE       four198
+
+rest199:
+	ADDQ $0x04, DI
+	JZ   done201
+
+one200:
+	VMOVUPS.Z (SI), K1, Z3
+	VSUBPS    Z1, Z3, Z3
+	VADDPS    Z3, Z2, Z2
+	LEAQ      (SI)(DX*1), SI
+	DECQ      DI
+	JNZ       one200
+
+done201:
+	VBROADCASTSS each+32(FP), Z3
+	VADDPS       Z4, Z2, Z2
+	VADDPS       Z6, Z5, Z5
+	VADDPS       Z5, Z2, Z2
+	VMULPS       Z3, Z2, Z2
+	VMOVAPS      Z0, Z8
+	VMOVAPS      Z0, Z10
+	VMOVAPS      Z0, Z11
+	VMOVAPS      Z0, Z12
+	VMOVAPS      Z0, Z4
+	VMOVAPS      Z0, Z5
+	VMOVAPS      Z0, Z6
+	VMOVAPS      Z0, Z7
+	MOVQ         AX, SI
+	MOVQ         CX, DI
+	SUBQ         $0x04, DI
+	JLT          rest203
+
+four202:
+	VMOVUPS.Z   (SI), K1, Z3
+	VSUBPS      Z1, Z3, Z3
+	VSUBPS      Z2, Z3, Z3
+	VADDPS      Z3, Z8, Z8
+	VFMADD231PS Z3, Z3, Z4
+	VMOVUPS.Z   (SI)(DX*1), K1, Z3
+	VSUBPS      Z1, Z3, Z3
+	VSUBPS      Z2, Z3, Z3
+	VADDPS      Z3, Z10, Z10
+	VFMADD231PS Z3, Z3, Z5
+	VMOVUPS.Z   (SI)(DX*2), K1, Z3
+	VSUBPS      Z1, Z3, Z3
+	VSUBPS      Z2, Z3, Z3
+	VADDPS      Z3, Z11, Z11
+	VFMADD231PS Z3, Z3, Z6
+	VMOVUPS.Z   (SI)(BX*1), K1, Z3
+	VSUBPS      Z1, Z3, Z3
+	VSUBPS      Z2, Z3, Z3
+	VADDPS      Z3, Z12, Z12
+	VFMADD231PS Z3, Z3, Z7
+	LEAQ        (SI)(DX*4), SI
+	SUBQ        $0x04, DI
+	JGE         four202
+
+rest203:
+	ADDQ $0x04, DI
+	JZ   done205
+
+one204:
+	VMOVUPS.Z   (SI), K1, Z3
+	VSUBPS      Z1, Z3, Z3
+	VSUBPS      Z2, Z3, Z3
+	VADDPS      Z3, Z8, Z8
+	VFMADD231PS Z3, Z3, Z4
+	LEAQ        (SI)(DX*1), SI
+	DECQ        DI
+	JNZ         one204
+
+done205:
+	VBROADCASTSS  each+32(FP), Z3
+	VADDPS        Z10, Z8, Z8
+	VADDPS        Z12, Z11, Z11
+	VADDPS        Z11, Z8, Z8
+	VMULPS        Z3, Z8, Z3
+	VCVTPS2PD     Y4, Z8
+	VEXTRACTF64X4 $0x01, Z4, Y4
+	VCVTPS2PD     Y4, Z4
+	VCVTPS2PD     Y5, Z10
+	VEXTRACTF64X4 $0x01, Z5, Y5
+	VCVTPS2PD     Y5, Z5
+	VCVTPS2PD     Y6, Z11
+	VEXTRACTF64X4 $0x01, Z6, Y6
+	VCVTPS2PD     Y6, Z6
+	VCVTPS2PD     Y7, Z12
+	VEXTRACTF64X4 $0x01, Z7, Y7
+	VCVTPS2PD     Y7, Z7
+	VADDPD        Z10, Z8, Z8
+	VADDPD        Z12, Z11, Z11
+	VADDPD        Z11, Z8, Z8
+	VADDPD        Z5, Z4, Z4
+	VADDPD        Z7, Z6, Z6
+	VADDPD        Z6, Z4, Z4
+	VBROADCASTSS  const21800000AVX512<>+0(SB), Z5
+	VCVTPS2PD     Y5, Z5
+	VBROADCASTSS  const7b800000AVX512<>+0(SB), Z6
+	VCVTPS2PD     Y6, Z6
+	XORL          SI, SI
+	VCMPPD        $0x19, Z5, Z8, K2
+	VCMPPD        $0x16, Z6, Z8, K3
+	KORW          K3, K2, K2
+	KMOVW         K2, DI
+	ORL           DI, SI
+	VCMPPD        $0x19, Z5, Z4, K3
+	VCMPPD        $0x16, Z6, Z4, K4
+	KORW          K4, K3, K3
+	KMOVW         K3, DI
+	SHLL          $0x08, DI
+	ORL           DI, SI
+	KMOVW         K1, DI
+	ANDL          DI, SI
+	TESTL         SI, SI
+	JZ            sound206
+	VMOVAPD       Z0, Z5
+	VMOVAPD       Z0, Z0
+	MOVQ          CX, SI
+	MOVQ          AX, DI
+
+row207:
+	VMOVUPS.Z     (DI), K1, Z6
+	VSUBPS        Z1, Z6, Z6
+	VSUBPS        Z2, Z6, Z6
+	VCVTPS2PD     Y6, Z7
+	VEXTRACTF64X4 $0x01, Z6, Y6
+	VCVTPS2PD     Y6, Z6
+	VFMADD231PD   Z7, Z7, Z5
+	VFMADD231PD   Z6, Z6, Z0
+	ADDQ          DX, DI
+	DECQ          SI
+	JNZ           row207
+	VMOVAPD       Z5, K2, Z8
+	VMOVAPD       Z0, K3, Z4
+
+sound206:
+	VSQRTPD      Z8, Z8
+	VSQRTPD      Z4, Z4
+	VBROADCASTSS length+36(FP), Z0
+	VCVTPS2PD    Y0, Z0
+	VDIVPD       Z8, Z0, Z5
+	VDIVPD       Z4, Z0, Z0
+	VBROADCASTSS const00800000AVX512<>+0(SB), Z6
+	VCVTPS2PD    Y6, Z6
+	VCMPPD       $0x05, Z6, Z8, K2
+	VMOVAPD.Z    Z5, K2, Z5
+	VCMPPD       $0x05, Z6, Z4, K2
+	VMOVAPD.Z    Z0, K2, Z0
+	VCVTPD2PS    Z5, Y9
+	VCVTPD2PS    Z0, Y0
+	VINSERTF64X4 $0x01, Y0, Z9, Z0
+	VMULPS       Z0, Z3, Z3
+	MOVQ         CX, CX
+	SUBQ         $0x04, CX
+	JLT          rest209
+
+four208:
+	VMOVUPS.Z   (AX), K1, Z4
+	VSUBPS      Z1, Z4, Z4
+	VSUBPS      Z2, Z4, Z4
+	VFMSUB213PS Z3, Z0, Z4
+	VMOVUPS     Z4, K1, (AX)
+	VMOVUPS.Z   (AX)(DX*1), K1, Z4
+	VSUBPS      Z1, Z4, Z4
+	VSUBPS      Z2, Z4, Z4
+	VFMSUB213PS Z3, Z0, Z4
+	VMOVUPS     Z4, K1, (AX)(DX*1)
+	VMOVUPS.Z   (AX)(DX*2), K1, Z4
+	VSUBPS      Z1, Z4, Z4
+	VSUBPS      Z2, Z4, Z4
+	VFMSUB213PS Z3, Z0, Z4
+	VMOVUPS     Z4, K1, (AX)(DX*2)
+	VMOVUPS.Z   (AX)(BX*1), K1, Z4
+	VSUBPS      Z1, Z4, Z4
+	VSUBPS      Z2, Z4, Z4
+	VFMSUB213PS Z3, Z0, Z4
+	VMOVUPS     Z4, K1, (AX)(BX*1)
+	LEAQ        (AX)(DX*4), AX
+	SUBQ        $0x04, CX
+	JGE         four208
+
+rest209:
+	ADDQ $0x04, CX
+	JZ   done211
+
+one210:
+	VMOVUPS.Z   (AX), K1, Z4
+	VSUBPS      Z1, Z4, Z4
+	VSUBPS      Z2, Z4, Z4
+	VFMSUB213PS Z3, Z0, Z4
+	VMOVUPS     Z4, K1, (AX)
+	LEAQ        (AX)(DX*1), AX
+	DECQ        CX
+	JNZ         one210
+
+done211:
+done197:
+	VZEROUPPER
+	RET
+
+DATA const21800000AVX512<>+0(SB)/4, $0x21800000
+GLOBL const21800000AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const7b800000AVX512<>+0(SB)/4, $0x7b800000
+GLOBL const7b800000AVX512<>(SB), RODATA|NOPTR, $4
+
 // func normaliseGradAVX512(n int, rows int, dx *float32, x *float32, rs int, length float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
@@ -2929,9 +3409,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop182:
+loop213:
 	CMPQ          AX, $+16
-	JLT           part181
+	JLT           part212
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2940,7 +3420,7 @@ loop182:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row183:
+row214:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2950,7 +3430,7 @@ row183:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row183
+	JNZ           row214
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -2959,7 +3439,7 @@ row183:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row184:
+row215:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -2973,7 +3453,7 @@ row184:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row184
+	JNZ           row215
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -3003,7 +3483,7 @@ row184:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row185:
+row216:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -3012,14 +3492,14 @@ row185:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row185
+	JNZ          row216
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop182
+	JMP          loop213
 
-part181:
+part212:
 	TESTQ         AX, AX
-	JZ            done186
+	JZ            done217
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -3031,7 +3511,7 @@ part181:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row187:
+row218:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -3041,7 +3521,7 @@ row187:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row187
+	JNZ           row218
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -3050,7 +3530,7 @@ row187:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row188:
+row219:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -3064,7 +3544,7 @@ row188:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row188
+	JNZ           row219
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -3094,7 +3574,7 @@ row188:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row189:
+row220:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -3103,9 +3583,9 @@ row189:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row189
+	JNZ          row220
 
-done186:
+done217:
 	VZEROUPPER
 	RET
 
@@ -3123,9 +3603,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop192:
+loop223:
 	CMPQ    AX, $+32
-	JLT     single191
+	JLT     single222
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -3137,7 +3617,7 @@ loop192:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row193:
+row224:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -3146,15 +3626,15 @@ row193:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row193
+	JNZ     row224
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop192
+	JMP     loop223
 
-single191:
-loop194:
+single222:
+loop225:
 	CMPQ    AX, $+16
-	JLT     part190
+	JLT     part221
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -3162,20 +3642,20 @@ loop194:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row195:
+row226:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row195
+	JNZ     row226
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop194
+	JMP     loop225
 
-part190:
+part221:
 	TESTQ     AX, AX
-	JZ        done196
+	JZ        done227
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -3186,15 +3666,15 @@ part190:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row197:
+row228:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row197
+	JNZ       row228
 
-done196:
+done227:
 	VZEROUPPER
 	RET
 
@@ -3212,53 +3692,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop200:
+loop231:
 	CMPQ   AX, $+32
-	JLT    single199
+	JLT    single230
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row201:
+row232:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row201
+	JNZ     row232
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop200
+	JMP     loop231
 
-single199:
-loop202:
+single230:
+loop233:
 	CMPQ   AX, $+16
-	JLT    part198
+	JLT    part229
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row203:
+row234:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row203
+	JNZ     row234
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop202
+	JMP     loop233
 
-part198:
+part229:
 	TESTQ  AX, AX
-	JZ     done204
+	JZ     done235
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -3266,16 +3746,16 @@ part198:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row205:
+row236:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row205
+	JNZ       row236
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done204:
+done235:
 	VZEROUPPER
 	RET
 
@@ -3294,16 +3774,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop207:
+loop238:
 	CMPQ AX, $+16
-	JLT  part206
+	JLT  part237
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row208:
+row239:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -3319,14 +3799,14 @@ row208:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row208
+	JNZ          row239
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop207
+	JMP          loop238
 
-part206:
+part237:
 	TESTQ AX, AX
-	JZ    done209
+	JZ    done240
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -3336,7 +3816,7 @@ part206:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row210:
+row241:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -3352,8 +3832,8 @@ row210:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row210
+	JNZ          row241
 
-done209:
+done240:
 	VZEROUPPER
 	RET

@@ -15,6 +15,7 @@ func (g *gen) columns() {
 	g.dots()
 	g.centre()
 	g.normalise()
+	g.standardise()
 	g.normaliseGrad()
 	g.reflect()
 	g.reflectGrad()

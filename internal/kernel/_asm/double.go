@@ -19,19 +19,33 @@ func (g *gen) double(v vec) doubles {
 
 // half is half i of the registers of v in float64.
 func (g *gen) half(v vec, i int) reg.VecVirtual {
+	if i%2 == 0 {
+		return g.lower(v[i/2])
+	}
+	return g.upper(v[i/2])
+}
+
+// lower is the lower half of r in float64.
+func (g *gen) lower(r reg.VecVirtual) reg.VecVirtual {
 	d := g.register()
-	switch {
-	case g.wide && i == 0:
-		g.VCVTPS2PD(v[0].AsY(), d)
-	case g.wide:
+	if g.wide {
+		g.VCVTPS2PD(r.AsY(), d)
+	} else {
+		g.VCVTPS2PD(r.AsX(), d)
+	}
+	return d
+}
+
+// upper is the upper half of r in float64.
+func (g *gen) upper(r reg.VecVirtual) reg.VecVirtual {
+	d := g.register()
+	if g.wide {
 		y := g.YMM()
-		g.VEXTRACTF64X4(operand.Imm(1), v[0], y)
+		g.VEXTRACTF64X4(operand.Imm(1), r, y)
 		g.VCVTPS2PD(y, d)
-	case i%2 == 0:
-		g.VCVTPS2PD(v[i/2].AsX(), d)
-	default:
+	} else {
 		x := g.XMM()
-		g.VEXTRACTF128(operand.Imm(1), v[i/2], x)
+		g.VEXTRACTF128(operand.Imm(1), r, x)
 		g.VCVTPS2PD(x, d)
 	}
 	return d
@@ -39,21 +53,28 @@ func (g *gen) half(v vec, i int) reg.VecVirtual {
 
 // single is d rounded to float32.
 func (g *gen) single(d doubles) vec {
-	v := g.vec()
-	for h := range v {
-		if g.wide {
-			lo, hi := g.YMM(), g.YMM()
-			g.VCVTPD2PS(d[0], lo)
-			g.VCVTPD2PS(d[1], hi)
-			g.VINSERTF64X4(operand.Imm(1), hi, lo.AsZ(), v[h])
-		} else {
-			lo, hi := g.XMM(), g.XMM()
-			g.VCVTPD2PSY(d[2*h], lo)
-			g.VCVTPD2PSY(d[2*h+1], hi)
-			g.VINSERTF128(operand.Imm(1), hi, lo.AsY(), v[h])
-		}
+	var v vec
+	for h := 0; h < len(d); h += 2 {
+		v = append(v, g.narrow(d[h:]))
 	}
 	return v
+}
+
+// narrow is the first two registers of d rounded to one of float32.
+func (g *gen) narrow(d doubles) reg.VecVirtual {
+	r := g.register()
+	if g.wide {
+		lo, hi := g.YMM(), g.YMM()
+		g.VCVTPD2PS(d[0], lo)
+		g.VCVTPD2PS(d[1], hi)
+		g.VINSERTF64X4(operand.Imm(1), hi, lo.AsZ(), r)
+	} else {
+		lo, hi := g.XMM(), g.XMM()
+		g.VCVTPD2PSY(d[0], lo)
+		g.VCVTPD2PSY(d[1], hi)
+		g.VINSERTF128(operand.Imm(1), hi, lo.AsY(), r)
+	}
+	return r
 }
 
 // each applies op to d in place.

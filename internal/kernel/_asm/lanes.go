@@ -186,7 +186,11 @@ func (g *gen) load(p reg.Register, u int) vec {
 
 // loadPart reads register h of vec u behind p into r.
 func (g *gen) loadPart(p reg.Register, u, h int, r reg.VecVirtual) {
-	m := g.at(p, u).Offset(h * g.size())
+	g.fetch(g.at(p, u).Offset(h*g.size()), h, r)
+}
+
+// fetch reads register h of a vec at m into r.
+func (g *gen) fetch(m operand.Mem, h int, r reg.VecVirtual) {
 	switch {
 	case !g.tail:
 		g.VMOVUPS(m, r)
@@ -199,17 +203,20 @@ func (g *gen) loadPart(p reg.Register, u, h int, r reg.VecVirtual) {
 
 // store writes vec u behind p, up to the end.
 func (g *gen) store(v vec, p reg.Register, u int) {
-	m := g.at(p, u)
 	for h, r := range v {
-		switch {
-		case !g.tail:
-			g.VMOVUPS(r, m)
-		case g.wide:
-			g.VMOVUPS(r, g.kmask, m)
-		default:
-			g.VMASKMOVPS(r, g.ymask[h], m)
-		}
-		m = m.Offset(g.size())
+		g.put(r, h, g.at(p, u).Offset(h*g.size()))
+	}
+}
+
+// put writes register h of a vec to m.
+func (g *gen) put(r reg.VecVirtual, h int, m operand.Mem) {
+	switch {
+	case !g.tail:
+		g.VMOVUPS(r, m)
+	case g.wide:
+		g.VMOVUPS(r, g.kmask, m)
+	default:
+		g.VMASKMOVPS(r, g.ymask[h], m)
 	}
 }
 
