@@ -102,6 +102,7 @@ type Saved[T tensor.Float] struct {
 type Traits struct {
 	Name      string
 	Positive  bool // weights are never negative
+	Causal    bool // an output may be kept from later tokens: causal calls, and states
 	Streaming bool // a State of fixed size exists
 	Linear    bool // the linear form exists
 }

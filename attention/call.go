@@ -149,7 +149,8 @@ type sequence struct {
 	off   int // query i sees keys j ≤ i + off, where causal
 	form  Form
 
-	before int64 // keys of the state before it, 0 if none of them exists
+	before int64        // keys of the state before it, 0 if none of them exists
+	stats  []statistics // of the queries of every head, then of the keys; nil: none
 }
 
 func (c *Call[T]) sequences() []sequence { return c.appendSequences(nil) }

@@ -41,7 +41,10 @@ func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 }
 
 func (e *engine[T]) Traits() Traits {
-	return Traits{Name: e.spec.Name, Positive: e.spec.Positive, Streaming: !e.spec.Exp, Linear: !e.spec.Exp}
+	return Traits{
+		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !e.spec.Norm.wide(),
+		Streaming: !e.spec.Exp && !e.spec.Norm.wide(), Linear: !e.spec.Exp,
+	}
 }
 
 func (e *engine[T]) Params() *param.Set[T] { return e.params }
@@ -61,6 +64,11 @@ func (e *engine[T]) check(c *Call[T]) error {
 	}
 	if c.Form == Linear && e.spec.Exp {
 		return fmt.Errorf("form: %s has no linear form", e.spec.Name)
+	}
+	if c.Causal {
+		if err := e.refuseFuture("causal"); err != nil {
+			return err
+		}
 	}
 	return e.checkHeads(c.Q.H)
 }
@@ -269,6 +277,7 @@ func (p *pass[T]) release() {
 
 // run chooses the form of every sequence and does its key heads, in parallel.
 func (p *pass[T]) run() {
+	p.e.measure(p.c, p.seqs)
 	var work float64
 	for i := range p.seqs {
 		s := &p.seqs[i]
@@ -279,6 +288,9 @@ func (p *pass[T]) run() {
 		work *= 3
 	}
 	par.Run(len(p.seqs)*p.c.K.H, 1, work, passTask[T]{p})
+	if p.back {
+		p.e.wideGrad(p.c, p.seqs, &p.g)
+	}
 }
 
 // passTask is the pass as a task.
@@ -331,6 +343,9 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 	u.q = headsOf(u.q, c.Q, s, headRange{kh * (c.Q.H / c.K.H), c.Q.H / c.K.H})
 	for g := range u.q {
 		u.scale = append(u.scale, e.spec.scale(u.d, kh*len(u.q)+g))
+	}
+	if s.stats != nil {
+		u.stats, u.keyStats = s.stats[kh*len(u.q):][:len(u.q)], &s.stats[c.Q.H+kh]
 	}
 	if c.KeyMask != nil {
 		u.mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
@@ -491,6 +506,9 @@ func row[T tensor.Float](x tensor.Heads[T], b int) tensor.Heads[T] {
 }
 
 func (e *engine[T]) NewState(s Shape) (State[T], error) {
+	if err := e.refuseFuture("state"); err != nil {
+		return nil, err
+	}
 	if s.B < 0 || s.H <= 0 || s.Hkv <= 0 || s.H%s.Hkv != 0 || s.D <= 0 || s.Dv <= 0 {
 		return nil, fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d is not possible", s.B, s.H, s.Hkv, s.D, s.Dv)
 	}
@@ -530,7 +548,9 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 		clear(dst.Row(i))
 	}
 	group := c.Q.H / c.K.H
-	for _, s := range c.sequences() {
+	seqs := c.sequences()
+	e.measure(c, seqs)
+	for _, s := range seqs {
 		lo, hi := max(i0, s.q0), min(i1, s.q0+s.n)
 		if s.b != b || lo >= hi {
 			continue

@@ -25,9 +25,32 @@ const (
 	// Bounded subtracts the mean and divides by the 2-norm, so that scores
 	// stay in [-1, 1].
 	Bounded
+
+	// What the programs of FAST's authors divide by is the greatest 2-norm over
+	// all tokens of a sequence and head, M; what some subtract first is a mean.
+	// A call with one of these is never causal, and has no state.
+
+	// MaxNorm divides by M (example.py of armingerami/fastmax).
+	MaxNorm
+	// TokenCentred subtracts of each channel the mean over the tokens, and
+	// divides by M (score_function.py of armingerami/reproducing_fastmax_results).
+	TokenCentred
+	// ChannelCentred subtracts of each token the mean over its channels, and
+	// divides by M (score_function_2.py there).
+	ChannelCentred
+	// GlobalCentred subtracts one mean over the tokens, channels and heads of a
+	// sequence, and divides by the M of each head (score_function_JAX.py there):
+	// the only one by which a head depends on others.
+	GlobalCentred
+	// MaxSquared divides by M², but by no less than 0.1 (armingerami/Fastmax, as
+	// its kernels are meant).
+	MaxSquared
 )
 
-var normNames = [...]string{NoNorm: "none", Standard: "standard", Unit: "unit", Bounded: "bounded"}
+var normNames = [...]string{
+	NoNorm: "none", Standard: "standard", Unit: "unit", Bounded: "bounded",
+	MaxNorm: "max", TokenCentred: "token-centred", ChannelCentred: "channel-centred", GlobalCentred: "global-centred", MaxSquared: "max-squared",
+}
 
 // Norms lists them all.
 func Norms() []Norm {
@@ -45,14 +68,16 @@ func (n Norm) MaxLen(d int) float64 {
 	switch n {
 	case Standard:
 		return math.Sqrt(float64(d))
-	case Unit, Bounded:
-		return 1
+	case NoNorm:
+		return math.Inf(1)
+	case MaxSquared: // M/M² where M² is least
+		return 1 / math.Sqrt(leastSquare)
 	}
-	return math.Inf(1)
+	return 1
 }
 
-// centred reports whether the mean is subtracted.
-func (n Norm) centred() bool { return n == Standard || n == Bounded }
+// centred reports whether the mean of a token's channels is subtracted.
+func (n Norm) centred() bool { return n == Standard || n == Bounded || n == ChannelCentred }
 
 // normalise normalises the columns of x [d, ld] and multiplies them by scale.
 func normalise[T tensor.Float](t *kernel.Table[T], norm Norm, x []T, ld, d, n int, scale T) {

@@ -9,8 +9,9 @@ import (
 type side[T tensor.Float] struct {
 	x     tensor.Mat[T]
 	scale T
-	pos   int    // rotation of the first
-	mask  []bool // tokens that exist; nil: all
+	pos   int         // rotation of the first
+	mask  []bool      // tokens that exist; nil: all
+	stats *statistics // of a normalisation over all tokens
 }
 
 // querySide is the queries of head g of the group.
@@ -19,10 +20,24 @@ func (u *unit[T]) querySide(g int) side[T] {
 	if u.causal {
 		s.pos = u.off
 	}
+	if u.stats != nil {
+		s.stats = &u.stats[g]
+	}
 	return s
 }
 
-func (u *unit[T]) keySide() side[T] { return side[T]{x: u.k, scale: 1, mask: u.mask} }
+func (u *unit[T]) keySide() side[T] {
+	return side[T]{x: u.k, scale: 1, mask: u.mask, stats: u.keyStats}
+}
+
+// normalise normalises columns of x and multiplies them by scale.
+func (u *unit[T]) normalise(x []T, ld, n int, s *side[T], scale T) {
+	if s.stats != nil {
+		normaliseWide(u.t, u.spec.Norm, s.stats, x, ld, u.d, n, scale)
+		return
+	}
+	normalise(u.t, u.spec.Norm, x, ld, u.d, n, scale)
+}
 
 // hides reports whether token i does not exist.
 func (s *side[T]) hides(i int) bool { return s.mask != nil && !s.mask[i] }
@@ -103,7 +118,7 @@ func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
 func (u *unit[T]) unmapped(x []T, ld int, s *side[T], i0, i1 int) {
 	n := i1 - i0
 	u.t.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.d)
-	normalise(u.t, u.spec.Norm, x, ld, u.d, n, s.scale)
+	u.normalise(x, ld, n, s, s.scale)
 	if u.rope != nil {
 		u.rope.turn(u.t, u.ar, x, ld, s.pos+i0, n, false)
 	}
@@ -158,12 +173,17 @@ func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, 
 	if u.spec.Tau != nil {
 		unscaled := arena.Take[T](u.ar, u.d*ld)
 		copy(unscaled, x)
-		normalise(u.t, u.spec.Norm, unscaled, ld, u.d, n, 1)
+		u.normalise(unscaled, ld, n, s, 1)
 		for c := range u.d {
 			dscale += float64(u.t.Dot(dy[c*ld:][:n], unscaled[c*ld:]))
 		}
 	}
-	normaliseGrad(u.t, u.spec.Norm, dy, x, ld, u.d, n, s.scale)
+	if s.stats != nil {
+		factor, _ := u.spec.Norm.over(s.stats.length) // wideGrad does the rest
+		scaleColumns(u.t, dy, ld, u.d, n, T(factor)*s.scale)
+	} else {
+		normaliseGrad(u.t, u.spec.Norm, dy, x, ld, u.d, n, s.scale)
+	}
 	u.t.Transpose(dx.Data[i0*dx.Stride:], dx.Stride, dy, ld, u.d, n)
 	for i := i0; i < i1; i++ {
 		if s.hides(i) {

@@ -31,6 +31,9 @@ func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T],
 	if !c.segmented() {
 		return nil, nil
 	}
+	if err := e.refuseFuture("init"); err != nil {
+		return nil, err
+	}
 	switch {
 	case c.AttnKeep != nil:
 		return nil, fmt.Errorf("attn_keep: not defined with a state before or after the call")

@@ -203,6 +203,9 @@ const (
 
 // RestoreState reads what State.AppendBinary wrote.
 func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
+	if err := e.refuseFuture("snapshot"); err != nil {
+		return nil, err
+	}
 	r, err := openSnapshot(data)
 	if err != nil {
 		return nil, err

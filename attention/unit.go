@@ -37,6 +37,10 @@ type unit[T tensor.Float] struct {
 	walker *monomials[T]
 	stream stream[T]
 
+	// Of a normalisation over all tokens, else nil.
+	stats    []statistics // per query head
+	keyStats *statistics
+
 	past *[]T // what Forward may leave for Backward of the moments; nil: nothing
 
 	// Backward only.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -38,7 +39,10 @@ func sameHeads[T tensor.Float](a, b tensor.Heads[T]) bool {
 // each runs f for every subject in every form that it has, in both precisions.
 func each(t *testing.T, single func(*testing.T, subject, form), double func(*testing.T, subject, form)) {
 	for _, s := range subjects() {
-		list := []form{{attention.Direct, 0}, {attention.Step, 0}}
+		list := []form{{attention.Direct, 0}}
+		if s.causal() {
+			list = append(list, form{attention.Step, 0})
+		}
 		if !s.book.Exp {
 			list = append(list, form{attention.Linear, 0}, form{attention.Linear, 4})
 		}
@@ -63,6 +67,9 @@ func TestTheFutureChangesNoBitOfThePast(t *testing.T) {
 }
 
 func causality[T tensor.Float](t *testing.T, s subject, f form) {
+	if !s.causal() {
+		return
+	}
 	sh := shape{b: 2, h: 2, hkv: 1, n: 11, m: 11, d: 3, dv: 4, causal: true}
 	oc, do := sh.call(1)
 	m, _ := build[T](t, s, sh.h)
@@ -94,7 +101,10 @@ func TestBatchAndHeadsChangeNoBit(t *testing.T) {
 }
 
 func independence[T tensor.Float](t *testing.T, s subject, f form) {
-	sh := shape{b: 3, h: 4, hkv: 2, n: 9, m: 9, d: 5, dv: 3, causal: true, lens: []int64{9, 6, 8}}
+	if s.book.Norm == oracle.GlobalCentred {
+		return // the one that takes a mean over heads
+	}
+	sh := s.fit(shape{b: 3, h: 4, hkv: 2, n: 9, m: 9, d: 5, dv: 3, causal: true, lens: []int64{9, 6, 8}})
 	oc, do := sh.call(2)
 	m, book := build[T](t, s, sh.h)
 	c, doT := callIn[T](oc), in[T](do)
@@ -112,7 +122,7 @@ func independence[T tensor.Float](t *testing.T, s subject, f form) {
 			}
 			part := &attention.Call[T]{
 				Q: slice(c.Q, b, kh*group, group), K: slice(c.K, b, kh, 1), V: slice(c.V, b, kh, 1),
-				Causal: true, KeyLens: sh.lens[b : b+1], Form: f.form, Chunk: f.chunk,
+				Causal: sh.causal, KeyLens: sh.lens[b : b+1], Form: f.form, Chunk: f.chunk,
 			}
 			alone := compute(t, one, part, slice(doT, b, kh*group, group))
 			for _, x := range []struct {
@@ -147,7 +157,7 @@ func TestThreadsChangeNoBit(t *testing.T) {
 	// Enough arithmetic for the workers to be woken.
 	sh := shape{b: 3, h: 4, hkv: 2, n: 160, m: 160, d: 8, dv: 8, causal: true}
 	for _, s := range subjects() {
-		oc, do := sh.call(3)
+		oc, do := s.fit(sh).call(3)
 		m, _ := build[float32](t, s, sh.h)
 		for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 32}} {
 			if s.book.Exp && f.form == attention.Linear || len(s.book.Coef) > 4 {
@@ -172,7 +182,7 @@ func TestThreadsChangeNoBit(t *testing.T) {
 func TestCallsMayRunAtTheSameTime(t *testing.T) {
 	sh := shape{b: 1, h: 2, hkv: 1, n: 20, m: 20, d: 4, dv: 4, causal: true}
 	for _, s := range subjects() {
-		oc, _ := sh.call(4)
+		oc, _ := s.fit(sh).call(4)
 		m, _ := build[float32](t, s, sh.h)
 		c := callIn[float32](oc)
 		want := forward(t, m, c)
@@ -192,7 +202,7 @@ func TestCallsMayRunAtTheSameTime(t *testing.T) {
 func TestPaddingIsAShorterInput(t *testing.T) { each(t, padding[float32], padding[float64]) }
 
 func padding[T tensor.Float](t *testing.T, s subject, f form) {
-	for _, causal := range []bool{false, true} {
+	for _, causal := range []bool{false, s.causal()} {
 		sh := shape{b: 1, h: 2, hkv: 1, n: 9, m: 9, d: 3, dv: 4, causal: causal, lens: []int64{6}}
 		oc, do := sh.call(5)
 		m, _ := build[T](t, s, sh.h)
@@ -286,7 +296,7 @@ func TestNonFinitePaddingChangesNoBit(t *testing.T) {
 }
 
 func nanPadding[T tensor.Float](t *testing.T, s subject, f form) {
-	sh := shape{b: 2, h: 2, hkv: 1, n: 7, m: 7, d: 3, dv: 4, causal: true, lens: []int64{4, 6}}
+	sh := s.fit(shape{b: 2, h: 2, hkv: 1, n: 7, m: 7, d: 3, dv: 4, causal: true, lens: []int64{4, 6}})
 	oc, do := sh.call(7)
 	m, _ := build[T](t, s, sh.h)
 	c := callIn[T](oc)
@@ -307,8 +317,8 @@ func nanPadding[T tensor.Float](t *testing.T, s subject, f form) {
 func TestPackedIsSeparate(t *testing.T) { each(t, packing[float32], packing[float64]) }
 
 func packing[T tensor.Float](t *testing.T, s subject, f form) {
-	sh := shape{b: 1, h: 2, hkv: 1, n: 14, m: 16, d: 3, dv: 4, causal: true, theta: 50,
-		cuQ: []int64{0, 3, 3, 9, 14}, cuK: []int64{0, 3, 5, 11, 16}}
+	sh := s.fit(shape{b: 1, h: 2, hkv: 1, n: 14, m: 16, d: 3, dv: 4, causal: true, theta: 50,
+		cuQ: []int64{0, 3, 3, 9, 14}, cuK: []int64{0, 3, 5, 11, 16}})
 	oc, do := sh.call(8)
 	m, _ := build[T](t, s, sh.h)
 	c, doT := callIn[T](oc), in[T](do)
@@ -333,7 +343,10 @@ func packing[T tensor.Float](t *testing.T, s subject, f form) {
 func TestGroupedIsRepeated(t *testing.T) { each(t, grouping[float32], grouping[float64]) }
 
 func grouping[T tensor.Float](t *testing.T, s subject, f form) {
-	sh := shape{b: 2, h: 6, hkv: 2, n: 9, m: 9, d: 3, dv: 4, causal: true}
+	if s.book.Norm == oracle.GlobalCentred {
+		return // its mean has other roundings over repeated heads
+	}
+	sh := s.fit(shape{b: 2, h: 6, hkv: 2, n: 9, m: 9, d: 3, dv: 4, causal: true})
 	oc, do := sh.call(9)
 	m, _ := build[T](t, s, sh.h)
 	c, doT := callIn[T](oc), in[T](do)

@@ -13,7 +13,7 @@ import (
 
 // eachState runs f for every subject in both precisions.
 func eachState(t *testing.T, single, double func(*testing.T, subject)) {
-	for _, s := range subjects() {
+	for _, s := range causalSubjects() {
 		t.Run(s.label+"/float32", func(t *testing.T) { single(t, s) })
 		t.Run(s.label+"/float64", func(t *testing.T) { double(t, s) })
 	}
@@ -190,7 +190,7 @@ func restored[T tensor.Float](t *testing.T, s subject) {
 }
 
 func TestOnlyStreamingStatesKeepTheirSize(t *testing.T) {
-	for _, s := range subjects() {
+	for _, s := range causalSubjects() {
 		oc, _ := streamed.call(23)
 		m, _ := build[float32](t, s, streamed.h)
 		c := callIn[float32](oc)
@@ -207,7 +207,7 @@ func TestOnlyStreamingStatesKeepTheirSize(t *testing.T) {
 }
 
 func TestAnEmptyStateReadsZero(t *testing.T) {
-	for _, s := range subjects() {
+	for _, s := range causalSubjects() {
 		oc, _ := streamed.call(24)
 		m, _ := build[float64](t, s, streamed.h)
 		c := callIn[float64](oc)
@@ -222,7 +222,7 @@ func TestAnEmptyStateReadsZero(t *testing.T) {
 }
 
 func TestForeignSnapshotsAreRefused(t *testing.T) {
-	for _, s := range subjects() {
+	for _, s := range causalSubjects() {
 		oc, _ := streamed.call(25)
 		m, _ := build[float32](t, s, streamed.h)
 		st := newState(t, m)
@@ -232,7 +232,7 @@ func TestForeignSnapshotsAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, other := range subjects() {
+		for _, other := range causalSubjects() {
 			o, _ := build[float32](t, other, streamed.h)
 			if _, err := o.RestoreState(data); (err == nil) != (other.label == s.label) {
 				t.Errorf("%s reads a state of %s: %v", other.label, s.label, err)
@@ -267,7 +267,7 @@ func TestLongStreamsStayExact(t *testing.T) {
 		n = 65536
 	}
 	sh := shape{b: 1, h: 1, hkv: 1, n: 3, m: n, d: 8, dv: 4}
-	for _, s := range subjects() {
+	for _, s := range causalSubjects() {
 		if s.book.Exp || len(s.book.Coef) > 4 { // no sums, or too many to be quick
 			continue
 		}

@@ -55,7 +55,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"fastmax", Options{Set: set("bounded", "yes")}, "fastmax: setting bounded=yes: needs true or false"},
 		{"taylorshift", Options{Set: set("tau", "sqrt(D)")}, "taylorshift: setting tau=sqrt(D): the width D is not known"},
 		{"taylorshift", Options{Set: set("tau", "-1")}, "taylorshift: setting tau=-1: needs a number above 0 and at most 1e30, or sqrt(D)"},
-		{"polynomial", Options{Set: set("norm", "layer")}, "polynomial: setting norm=layer: needs one of none, standard, unit, bounded"},
+		{"polynomial", Options{Set: set("norm", "layer")}, "polynomial: setting norm=layer: needs one of none, standard, unit, bounded, max, token-centred, channel-centred, global-centred, max-squared"},
 		{"polynomial", Options{Set: set("coef", "1")}, "polynomial: setting coef=1: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
 		{"polynomial", Options{Set: set("coef", "1,0")}, "polynomial: setting coef=1,0: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
 		{"polynomial", Options{Set: set("coef", "1,1/0")}, "polynomial: setting coef=1,1/0: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},

@@ -148,7 +148,10 @@ func (c Config) Validate() error {
 	if n := c.size(0); n > maxWeights {
 		return fmt.Errorf("layers: %d of width %d with vocab %d have %.3g weights, at most %.3g are possible", c.Layers, c.Width, c.Vocab, n, float64(maxWeights))
 	}
-	_, err := mechanism.New[float32](c.Mechanism, c.options())
+	m, err := mechanism.New[float32](c.Mechanism, c.options())
+	if err == nil && c.Kind != Encoder && !m.Traits().Causal {
+		err = fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs", c.Mechanism, c.Kind)
+	}
 	return err
 }
 

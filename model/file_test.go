@@ -196,6 +196,8 @@ func TestConfigsAreChecked(t *testing.T) {
 		{func(c *Config) { c.Mechanism = "fastmux" }, `mechanism "fastmux": unknown; nearest: fastmax`},
 		{func(c *Config) { c.Order = 99 }, "order 99"},
 		{func(c *Config) { c.Set = map[string]string{"colour": "red"} }, "setting colour=red"},
+		{func(c *Config) { c.Mechanism, c.Set = "polynomial", map[string]string{"norm": "max"} },
+			"mechanism: polynomial with these settings is not causal, which kind decoder needs"},
 	} {
 		err := with(tiny(Decoder, "fastmax"), x.change).Validate()
 		if err == nil || !strings.Contains(err.Error(), x.want) {

@@ -309,6 +309,8 @@ func TestAttendRefuses(t *testing.T) {
 		{"order", "--order: 0 is less than 1", bad(), "--order 0"},
 		{"order of softmax", "softmax: order 2: it has no order", bad(), "--mechanism softmax --order 2"},
 		{"setting", "fastmax: setting colour=red: unknown; allowed: scale, bounded", bad(), "--set colour=red"},
+		{"future", "causal: polynomial with norm max is not causal", bad(), "--mechanism polynomial --set norm=max --causal"},
+		{"coefficients", "polynomial: setting coef=1,x: needs 2 to 34 numbers", bad(), "--mechanism polynomial --set coef=1,x"},
 		{"form", "form: softmax has no linear form", bad(), "--mechanism softmax --form linear"},
 	}
 	for _, c := range tests {

@@ -75,6 +75,9 @@ func TestCommitted(t *testing.T) {
 		"linear linear":      2 * 2,
 		"linear step":        2 * 2,
 		"linear state":       2,
+		"polynomial direct":  2 * (7 + 8 + 2*9), // neighbours; authors of rows alone, and over all tokens
+		"polynomial linear":  2 * (7 + 8 + 9),
+		"polynomial step":    2 * (7 + 8),
 	} {
 		if compared[key] != want {
 			t.Errorf("%s: %d cases compared, want %d", key, compared[key], want)

@@ -12,7 +12,23 @@ import (
 
 // kernelCase are the cases of the mechanism polynomial: what they are called,
 // the degree where it is part of the name, and the mask.
-var kernelCase = regexp.MustCompile(`^(based|power|taylor|reproducing_score_function_norm0_p|reproducing_einops_raw_p)([1-9])?_(full|causal)$`)
+var kernelCase = regexp.MustCompile(`^(based|power|taylor|reproducing_\w+_p|fastmax_example_\w+_p|Fastmax_cuda_intended_p)([1-9])?_(full|causal)$`)
+
+// authors are the normalisations of FAST's authors' programs, by case; see the
+// constants of attention.
+var authors = map[string]struct {
+	norm  string
+	book  oracle.Norm
+	scale float64
+	coef  []float64 // nil: Taylor
+}{
+	"reproducing_score_function_norm1_p":   {"token-centred", oracle.TokenCentred, 1, nil},
+	"reproducing_score_function_2_norm1_p": {"channel-centred", oracle.ChannelCentred, 1, nil},
+	"reproducing_JAX_norm1_p":              {"global-centred", oracle.GlobalCentred, 1, nil},
+	"fastmax_example_norm1_lim1_p":         {"max", oracle.Max, 1, nil},
+	"fastmax_example_norm1_lim2_abc_p":     {"max", oracle.Max, 4, []float64{1, 1.166666, 0.145833}},
+	"Fastmax_cuda_intended_p":              {"max-squared", oracle.MaxSquared, 1, nil},
+}
 
 // kernelProblem is the case of output o_key, whose name kernelCase has matched.
 func kernelProblem(f *file, key string, match []string) *problem {
@@ -23,7 +39,7 @@ func kernelProblem(f *file, key string, match []string) *problem {
 		degree, _ = strconv.Atoi(match[2]) // a digit
 	}
 	p.call.Causal = match[3] == "causal"
-	coef := oracle.Taylor(degree)
+	coef, norm := oracle.Taylor(degree), "none"
 	scale := 1 / math.Sqrt(float64(max(p.call.Q.D, 1)))
 	switch match[1] {
 	case "power":
@@ -34,11 +50,36 @@ func kernelProblem(f *file, key string, match []string) *problem {
 	case "reproducing_einops_raw_p":
 		scale = 1
 	}
-	p.mechanism, p.options = "polynomial", mechanism.Options{Set: map[string]string{"coef": numbers(coef), "scale": number(scale)}}
-	p.book = oracle.Mechanism{Scale: scale, Coef: coef}
+	if a, wide := authors[match[1]]; wide {
+		norm, p.book.Norm, scale = a.norm, a.book, a.scale
+		if a.coef != nil {
+			coef = a.coef
+		}
+		if p.call.Causal {
+			// Their statistics see the future, which a causal call does not: what
+			// they compute is a mask of pairs.
+			p.call.Causal, p.call.AttnKeep = false, lowerTriangle(p.call.Q.N, p.call.K.N)
+		}
+		if p.forms = p.everyForm(); p.call.AttnKeep == nil {
+			p.forms = []string{"direct", "linear"} // no state
+		}
+	}
+	p.mechanism, p.options = "polynomial", mechanism.Options{Set: map[string]string{"norm": norm, "coef": numbers(coef), "scale": number(scale)}}
+	p.book.Scale, p.book.Coef = scale, coef
 	p.result(r, "o", "o_"+key)
 	p.gradients(r, "do", map[string]string{"dq": "dq_" + key, "dk": "dk_" + key, "dv": "dv_" + key})
 	return p.done(r)
+}
+
+// lowerTriangle lets query i see keys j ≤ i + (m-n).
+func lowerTriangle(n, m int) []bool {
+	keep := make([]bool, n*m)
+	for i := range n {
+		for j := range min(max(i+m-n+1, 0), m) {
+			keep[i*m+j] = true
+		}
+	}
+	return keep
 }
 
 // numbers writes a list as settings have it.

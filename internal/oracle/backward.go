@@ -27,6 +27,10 @@ func (m *Mechanism) Backward(c *Call, do tensor.Heads[float64]) *Grads {
 		for h := range c.Q.H {
 			m.backward(c, s, h, do, r)
 		}
+		// DQ and DK hold gradients by the normalised rows until here.
+		queries, keys := c.querySide(s), c.keySide(s)
+		queries.normalisedGrad(m.Norm, r.DQ)
+		keys.normalisedGrad(m.Norm, r.DK)
 	}
 	return r
 }
@@ -66,7 +70,7 @@ func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64
 			add(da, f1*dw, x.b[j])
 			add(db[j], f1*dw, x.a[i])
 		}
-		dq, dfactor := m.prepareGrad(c, c.Q.At(s.b, h).Row(s.q0+i), c.queryPosition(s, i), factor, da)
+		dq, dfactor := m.prepareGrad(c, x.q[i], c.queryPosition(s, i), factor, da)
 		copy(r.DQ.At(s.b, h).Row(s.q0+i), dq)
 		if len(m.Tau) > 0 {
 			plain := Mechanism{Scale: m.Scale}
@@ -75,7 +79,7 @@ func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64
 	}
 	for j := range s.m {
 		if c.exists(s, j) {
-			dk, _ := m.prepareGrad(c, c.K.At(s.b, kh).Row(s.k0+j), j, 1, db[j])
+			dk, _ := m.prepareGrad(c, x.k[j], j, 1, db[j])
 			add(r.DK.At(s.b, kh).Row(s.k0+j), 1, dk)
 		}
 	}

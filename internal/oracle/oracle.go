@@ -61,8 +61,8 @@ type Result struct {
 	W tensor.Heads[float64] // [B,H,N,M], weights over their sum and eps
 	// Den [B,H,N] holds the denominators, for the exponential their logarithms.
 	Den []float64
-	// Cond [B,H,N] is condf = Σ_j f̄(|a_i|·|b_j|) / |g_i|, where f̄ has the
-	// absolute coefficients: what a sum of separated terms loses of its
+	// Cond [B,H,N] is condf = (Σ_j f̄(|a_i|·|b_j|) + eps) / |g_i|, where f̄ has
+	// the absolute coefficients: what a sum of separated terms loses of its
 	// precision. For the exponential it is 1 + max_j |a_i|·|b_j|: the absolute
 	// error of a score is the relative one of its weight. It is 0 where no key
 	// is seen, or none has any weight.
@@ -136,7 +136,8 @@ func (m *Mechanism) factor(d, h int) float64 {
 
 // scores is everything that one head of one sequence computes on the way.
 type scores struct {
-	a, b [][]float64 // prepared queries and keys
+	q, k [][]float64 // normalised queries and keys
+	a, b [][]float64 // prepared ones
 	s    [][]float64 // a_i·b_j
 	w    [][]float64 // f(s), 0 where unseen; for the exponential over e^shift
 	g    []float64   // Σ_j w_ij + eps
@@ -145,15 +146,16 @@ type scores struct {
 }
 
 func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
-	q, k := c.Q.At(s.b, h), c.K.At(s.b, h/(c.Q.H/c.K.H))
+	queries, keys := c.querySide(s), c.keySide(s)
 	x := &scores{
+		q: queries.normalised(m.Norm, h), k: keys.normalised(m.Norm, h/(c.Q.H/c.K.H)),
 		g: make([]float64, s.n), seen: make([]int, s.n), top: make([]float64, s.n),
 	}
 	for i := range s.n {
-		x.a = append(x.a, m.prepare(c, q.Row(s.q0+i), c.queryPosition(s, i), m.factor(c.Q.D, h)))
+		x.a = append(x.a, m.prepare(c, x.q[i], c.queryPosition(s, i), m.factor(c.Q.D, h)))
 	}
 	for j := range s.m {
-		x.b = append(x.b, m.prepare(c, k.Row(s.k0+j), j, 1))
+		x.b = append(x.b, m.prepare(c, x.k[j], j, 1))
 	}
 	for i := range s.n {
 		row, w := make([]float64, s.m), make([]float64, s.m)
@@ -253,7 +255,7 @@ func (m *Mechanism) condf(c *Call, s sequence, x *scores, i int) float64 {
 	if m.Exp {
 		return 1 + largest
 	}
-	return sum / math.Abs(x.g[i])
+	return (sum + m.Eps) / math.Abs(x.g[i])
 }
 
 // poly is Σ_l c[l]·x^l by Horner's rule.

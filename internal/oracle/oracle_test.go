@@ -70,6 +70,12 @@ func TestGradientsAreDerivatives(t *testing.T) {
 		"fastmax4":    {Norm: Standard, Coef: Taylor(4)},
 		"taylorshift": {Norm: Unit, Scale: 1, Tau: []float64{0.5, 1.5, -2, 0}, Coef: Taylor(2)},
 		"one tau":     {Norm: Unit, Tau: []float64{1.5}, Coef: Taylor(2)},
+		"max":         {Norm: Max, Scale: 1.5, Coef: Taylor(2)},
+		"tokens":      {Norm: TokenCentred, Scale: 1, Coef: Taylor(2)},
+		"channels":    {Norm: ChannelCentred, Scale: 2, Tau: []float64{0.5, 1.5, -2, 0}, Coef: Taylor(2)},
+		"global":      {Norm: GlobalCentred, Scale: 1, Coef: Taylor(3)},
+		"squared":     {Norm: MaxSquared, Scale: 1, Coef: Taylor(2)},
+		"power":       {Coef: []float64{0, 0, 1}},
 		"linear":      {Scale: 1, Map: EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6},
 	}
 	r := rand.New(rand.NewPCG(1, 2))

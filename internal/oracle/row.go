@@ -116,16 +116,16 @@ func rotate(x []float64, theta float64, position int) []float64 {
 	return y
 }
 
-// linear is the part of a row's way that precedes the map.
+// linear is the part of a normalised row's way that precedes the map.
 func (m *Mechanism) linear(c *Call, x []float64, position int, factor float64) []float64 {
-	y := rotate(m.Norm.apply(x), c.Theta, position)
+	y := rotate(x, c.Theta, position)
 	for e := range y {
 		y[e] *= factor
 	}
 	return y
 }
 
-// prepare takes a raw row to the row of the product.
+// prepare takes a normalised row to the row of the product.
 func (m *Mechanism) prepare(c *Call, x []float64, position int, factor float64) []float64 {
 	y := m.linear(c, x, position, factor)
 	if m.Map != nil {
@@ -136,8 +136,8 @@ func (m *Mechanism) prepare(c *Call, x []float64, position int, factor float64) 
 	return y
 }
 
-// prepareGrad takes the gradient da of a prepared row back to the raw row, and
-// returns the derivative by the factor beside it.
+// prepareGrad takes the gradient da of a prepared row back to the normalised
+// row, and returns the derivative by the factor beside it.
 func (m *Mechanism) prepareGrad(c *Call, x []float64, position int, factor float64, da []float64) (dx []float64, dfactor float64) {
 	dy := append([]float64{}, da...)
 	if m.Map != nil {
@@ -149,5 +149,5 @@ func (m *Mechanism) prepareGrad(c *Call, x []float64, position int, factor float
 	for e := range dy {
 		dy[e] *= factor
 	}
-	return m.Norm.grad(x, rotate(dy, c.Theta, -position)), dfactor
+	return rotate(dy, c.Theta, -position), dfactor
 }
