@@ -31,7 +31,7 @@ type cacheHead[T tensor.Float] struct {
 const cachePanel = 64
 
 func newCache[T tensor.Float](e *engine[T], s Shape) *cache[T] {
-	s.Carry = Rounded // there are no sums
+	s.Chunk, s.Carry = 0, Rounded // there are no sums
 	c := &cache[T]{e: e, shape: s, exist: make([][]bool, s.B), heads: make([]cacheHead[T], s.B*s.Hkv)}
 	for i := range c.heads {
 		h := &c.heads[i]
@@ -125,13 +125,7 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows t
 		all.attend(&h.rows, rows.query(i*len(u.q)), 1, 0, 1)
 		return
 	}
-	lda := stride[T](min(n, queryBlock))
-	a := arena.Take[T](ar, len(u.q)*u.da*lda)
-	for i0 := 0; i0 < n; i0 += queryBlock {
-		nq := min(queryBlock, n-i0)
-		u.prepareGroup(a, lda, i0, nq)
-		all.attend(&h.rows, a, lda, i0, nq)
-	}
+	u.attendAs(&all, &h.rows)
 }
 
 // grow makes room for keys tokens ≤ j < end.

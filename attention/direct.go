@@ -103,12 +103,17 @@ func (u *unit[T]) directForward() {
 		}
 		return
 	}
+	u.attendAs(u, x)
+}
+
+// attendAs answers the queries of u, which see keys as all does.
+func (u *unit[T]) attendAs(all *unit[T], x *keyRows[T]) {
 	lda := stride[T](min(u.n, queryBlock))
 	a := arena.Take[T](u.ar, len(u.q)*u.da*lda)
 	for i0 := 0; i0 < u.n; i0 += queryBlock {
 		n := min(queryBlock, u.n-i0)
 		u.prepareGroup(a, lda, i0, n)
-		u.attend(x, a, lda, i0, n)
+		all.attend(x, a, lda, i0, n)
 	}
 }
 
@@ -212,14 +217,36 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
 }
 
 func (u *unit[T]) directBackward() {
-	nq, nk := min(u.n, gradQueries), min(u.m, keyBlock)
-	lda, ldb, ldo := stride[T](u.da), stride[T](nk), stride[T](u.dv)
+	lda, ldo := stride[T](u.da), stride[T](u.dv)
 	keys := arena.Zeros[T](u.ar, u.m*lda)
 	u.prepareK(keys, lda, 0, u.m)
 	values := arena.Take[T](u.ar, u.m*ldo)
 	u.copyV(values, ldo, 0, u.m)
-	dkeys := arena.Zeros[T](u.ar, u.m*lda)
-	dvalues := arena.Zeros[T](u.ar, u.m*ldo)
+	dkeys, dvalues := u.backPairs(u, keys, values)
+	u.gradK(0, u.m, dkeys, lda)
+	u.setValuesGrad(dvalues)
+}
+
+// setValuesGrad sets dV to rows of stride(dv).
+func (u *unit[T]) setValuesGrad(dvalues []T) {
+	ldo := stride[T](u.dv)
+	for j := range u.m {
+		if u.exists(j) {
+			copy(u.dval.Row(j), dvalues[j*ldo:])
+		} else {
+			clear(u.dval.Row(j))
+		}
+	}
+}
+
+// backPairs sets dq of the unit's queries and returns the gradients of the
+// prepared keys [all.m, stride(da)] and the values [all.m, stride(dv)] that they
+// see, as all says.
+func (u *unit[T]) backPairs(all *unit[T], keys, values []T) (dkeys, dvalues []T) {
+	nq, nk := min(u.n, gradQueries), min(all.m, keyBlock)
+	lda, ldb, ldo := stride[T](u.da), stride[T](nk), stride[T](u.dv)
+	dkeys = arena.Zeros[T](u.ar, all.m*lda)
+	dvalues = arena.Zeros[T](u.ar, all.m*ldo)
 
 	a := arena.Zeros[T](u.ar, nq*lda)
 	da := arena.Take[T](u.ar, nq*lda)
@@ -231,13 +258,13 @@ func (u *unit[T]) directBackward() {
 		for i0 := 0; i0 < u.n; i0 += gradQueries {
 			n := min(gradQueries, u.n-i0)
 			u.prepareQ(a, lda, g, i0, i0+n)
-			u.outputGrad(g, i0, n, do, ldo, w, top)
+			all.outputGrad(g, i0, n, do, ldo, w, top)
 			clear(da)
-			for j0 := 0; j0 < u.seen(i0+n-1); j0 += keyBlock {
-				nk := min(keyBlock, u.m-j0)
+			for j0 := 0; j0 < all.seen(i0+n-1); j0 += keyBlock {
+				nk := min(keyBlock, all.m-j0)
 				u.t.Transpose(bt, ldb, keys[j0*lda:], lda, nk, u.da)
 				u.t.Transpose(vt, ldb, values[j0*ldo:], ldo, nk, u.dv)
-				b := u.block(a, lda, i0, n, bt, ldb, j0, nk)
+				b := all.block(a, lda, i0, n, bt, ldb, j0, nk)
 				u.blockGrad(&b, &gradient[T]{
 					b: keys[j0*lda:], vt: vt, do: do, ldo: ldo, w: w, top: top,
 					da: da, db: dkeys[j0*lda:], dv: dvalues[j0*ldo:],
@@ -246,14 +273,7 @@ func (u *unit[T]) directBackward() {
 			u.gradQ(g, i0, i0+n, da, lda)
 		}
 	}
-	u.gradK(0, u.m, dkeys, lda)
-	for j := range u.m {
-		if u.exists(j) {
-			copy(u.dval.Row(j), dvalues[j*ldo:])
-		} else {
-			clear(u.dval.Row(j))
-		}
-	}
+	return dkeys, dvalues
 }
 
 // outputGrad sets do [n, ldo], w and top as gradient has them, for queries of

@@ -49,10 +49,11 @@ func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T],
 		}
 		keys = max(keys, s.keys)
 	}
+	start := newSumsSegment[T]
 	if e.spec.Exp {
-		return nil, fmt.Errorf("init: %s has no gradient through a state; step through it", e.spec.Name)
+		start = newCacheSegment[T]
 	}
-	x, err := newSumsSegment(e, c, seqs, keys)
+	x, err := start(e, c, seqs, keys)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -73,6 +74,21 @@ func fill[T tensor.Float](to tensor.Heads[T], n0 int, from tensor.Heads[T]) {
 	}
 }
 
+// allKinds are mechanisms of every kind of state.
+func allKinds() map[string]*oracle.Mechanism {
+	all := polynomials()
+	all["softmax"] = textbook["softmax"]
+	return all
+}
+
+// segmentForm is the form whose bits segments have, and its limits.
+func segmentForm[T tensor.Float](e Mechanism[T], d, chunk int) (Form, check.Limits) {
+	if e.Traits().Linear {
+		return Linear, linearLimits(e, d, chunk)
+	}
+	return Direct, check.Softmax[T]()
+}
+
 // A causal sequence in segments is the sequence: the same bits forward, where
 // chunks are the same, and the same gradients. It leaves the state that feeding
 // leaves.
@@ -85,7 +101,7 @@ func TestSegmentsAreOneSequence(t *testing.T) {
 	}
 	clear(oc.KeyMask[:2])
 	do := normal(r, 2, 6, n, dv)
-	for name, m := range polynomials() {
+	for name, m := range allKinds() {
 		m = sixHeads(m)
 		want, grads := m.Forward(oc), m.Backward(oc, do)
 		for _, carry := range []Carry{Rounded, Compensated} {
@@ -101,7 +117,8 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 	n := oc.Q.N
 	e, c := mechanismOf[T](t, name, m), callOf[T](oc)
 	c.Chunk = chunk
-	whole, _ := forward(t, e, c, Linear)
+	form, l := segmentForm(e, c.Q.D, chunk)
+	whole, _ := forward(t, e, c, form)
 	c.Form = Auto
 	for _, cuts := range [][]int{{n}, {64, n}, {3, 20, 21, 64, 100, 128, n}} {
 		var calls []*Call[T]
@@ -127,7 +144,6 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 		if carry == Rounded && !slices.Equal(out.Data, whole.Data) {
 			t.Errorf("%s, cut at %v: outputs have other bits than one call", name, cuts)
 		}
-		l := linearLimits(e, c.Q.D, chunk)
 		judge(t, l, m, oc, want, out, keep)
 		var dtau []T
 		if tau := e.(*engine[T]).spec.Tau; tau != nil {
@@ -160,7 +176,7 @@ func TestSegmentsAfterKeys(t *testing.T) {
 		if c.AttnKeep != nil || !c.Causal && c.Theta != 0 {
 			continue
 		}
-		for name, m := range polynomials() {
+		for name, m := range allKinds() {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				want := m.Forward(c)
 				do := normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
@@ -202,7 +218,7 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 			from[part] += n
 		}
 	}
-	l := linearLimits(e, c.Q.D, chunk)
+	_, l := segmentForm(e, c.Q.D, chunk)
 	judge(t, l, m, oc, want, outs[1], keeps[1])
 	var dtau []T
 	if tau := e.(*engine[T]).spec.Tau; tau != nil {
@@ -418,21 +434,24 @@ func TestSegmentsRefuse(t *testing.T) {
 
 // A state may be extended in place where no gradient is wanted, in any form.
 func TestSegmentInPlace(t *testing.T) {
-	const n = 50
+	const n = 150
 	c := stateCall(n, 4, 3, 16)
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
-	fed, run := newState(t, e, c), newState(t, e, c)
-	want, got := poisoned[float32](2, 6, n, 3), poisoned[float32](2, 6, n, 3)
-	steps(t, fed, want, c, 0, 20, n)
-	for _, cut := range [][2]int{{0, 20}, {20, 23}, {23, n}} {
-		p := tokens(c, cut[0], cut[1])
-		p.Init, p.Final, p.Form = run, run, Step
-		if err := e.Forward(got.Tokens(cut[0], cut[1]), p, nil); err != nil {
-			t.Fatal(err)
+	for _, name := range []string{"fastmax2", "softmax"} {
+		e := mechanismOf[float32](t, name, textbook[name])
+		states := statesOf(t, e, c, 2, Rounded)
+		fed, run := states[0], states[1]
+		want, got := poisoned[float32](2, 6, n, 3), poisoned[float32](2, 6, n, 3)
+		steps(t, fed, want, c, 0, 20, n)
+		for _, cut := range [][2]int{{0, 20}, {20, 23}, {23, n}} {
+			p := tokens(c, cut[0], cut[1])
+			p.Init, p.Final, p.Form = run, run, Step
+			if err := e.Forward(got.Tokens(cut[0], cut[1]), p, nil); err != nil {
+				t.Fatal(err)
+			}
 		}
+		if !slices.Equal(got.Data, want.Data) {
+			t.Errorf("%s: a state that is extended in place gives other bits than steps", name)
+		}
+		sameState(t, name+" in place", run, fed)
 	}
-	if !slices.Equal(got.Data, want.Data) {
-		t.Error("a state that is extended in place gives other bits than steps")
-	}
-	sameState(t, "in place", run, fed)
 }

@@ -1,0 +1,147 @@
+package attention
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// cacheSegment is a segment between states that keep keys and values. Rows of
+// the state after the call are as long as its longest sequence; what a shorter
+// one has not does not exist.
+type cacheSegment[T tensor.Float] struct {
+	init, final *cache[T]
+	shape       *Shape // of both
+	tokens      int    // of the state before
+	keys        int    // of the longest sequence
+	seqs        []sequence
+	group       int      // key heads of a sequence
+	exist       [][]bool // of each sequence: which keys exist, of those before the call and then its own
+}
+
+func newCacheSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, keys int) (segment[T], error) {
+	init, final, err := ends(e, c, seqs, func(s *cache[T]) (*engine[T], *Shape) { return s.e, &s.shape })
+	if err != nil {
+		return nil, err
+	}
+	x := &cacheSegment[T]{init: init, final: final, keys: keys, seqs: seqs, group: c.K.H}
+	if init != nil {
+		x.shape, x.tokens = &init.shape, init.tokens
+	} else {
+		x.shape = &final.shape
+	}
+	for i := range seqs {
+		s := &seqs[i]
+		exist := make([]bool, x.tokens+s.m)
+		if init != nil {
+			copy(exist, init.exist[i])
+		}
+		for j := range s.m {
+			exist[x.tokens+j] = c.KeyMask == nil || c.KeyMask[s.b*c.K.N+s.k0+j]
+		}
+		x.exist = append(x.exist, exist)
+	}
+	return x, nil
+}
+
+func (x *cacheSegment[T]) before(i int) (count int64) {
+	for _, exists := range x.exist[i][:x.tokens] {
+		if exists {
+			count++
+		}
+	}
+	return count
+}
+
+func (x *cacheSegment[T]) check(g *Grads[T]) error {
+	if g.DInit != nil {
+		g.DInit.ready(x.shape)
+	}
+	if g.DFinal == nil {
+		return nil
+	}
+	return g.DFinal.check(x.shape, func(int) int { return x.tokens + x.keys })
+}
+
+func (x *cacheSegment[T]) end() {
+	f := x.final
+	if f == nil {
+		return
+	}
+	f.tokens, f.holes = x.tokens+x.keys, false
+	for i, exist := range x.exist {
+		f.exist[i] = append(exist, make([]bool, f.tokens-len(exist))...)
+		f.holes = f.holes || slices.Contains(f.exist[i], false)
+	}
+}
+
+// all returns the unit that sees the keys before the call too.
+func (x *cacheSegment[T]) all(u *unit[T], q *sequence) *unit[T] {
+	all := *u
+	all.m, all.off, all.mask = x.tokens+u.m, x.tokens+u.off, nil
+	if exist := x.exist[q.index]; slices.Contains(exist, false) {
+		all.mask = exist
+	}
+	return &all
+}
+
+func (x *cacheSegment[T]) forward(u *unit[T], q *sequence, kh int) {
+	i, all := q.index*x.group+kh, x.all(u, q)
+	rows := &keyRows[T]{panel: cachePanel, ldb: cachePanel, ldv: kernel.Pad(u.dv)}
+	rows.bt = u.take((all.m + cachePanel - 1) / cachePanel * u.da * rows.ldb)
+	rows.v = u.take(all.m * rows.ldv)
+	if x.init != nil {
+		rows.copy(0, &x.init.heads[i].rows, x.tokens, u.da)
+	}
+	rows.put(u, x.tokens)
+	u.copyV(rows.v[x.tokens*rows.ldv:], rows.ldv, 0, u.m)
+	u.attendAs(all, rows)
+	if x.final == nil {
+		return
+	}
+	to := &x.final.heads[i].rows
+	to.bt, to.v = to.bt[:0], to.v[:0]
+	to.grow(u.da, 0, x.tokens+x.keys)
+	clear(to.bt)
+	clear(to.v)
+	to.copy(0, rows, all.m, u.da)
+}
+
+func (x *cacheSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) {
+	i, all, n := q.index*x.group+kh, x.all(u, q), x.tokens
+	lda, ldo := stride[T](u.da), stride[T](u.dv)
+	keys, values := arena.Zeros[T](u.ar, all.m*lda), arena.Zeros[T](u.ar, all.m*ldo)
+	if x.init != nil {
+		rows := &x.init.heads[i].rows
+		for j := 0; j < n; j += rows.panel {
+			u.t.Transpose(keys[j*lda:], lda, rows.panelOf(j, u.da), rows.ldb, u.da, min(rows.panel, n-j))
+		}
+		for j := range n {
+			copy(values[j*ldo:], rows.v[j*rows.ldv:][:u.dv])
+		}
+	}
+	u.prepareK(keys[n*lda:], lda, 0, u.m)
+	u.copyV(values[n*ldo:], ldo, 0, u.m)
+	dkeys, dvalues := u.backPairs(all, keys, values)
+	if g.DFinal != nil {
+		after := &g.DFinal.heads[i]
+		for j := range all.m {
+			row := dkeys[j*lda:][:u.da]
+			u.t.Add(row, row, after.x[j*u.da:])
+			row = dvalues[j*ldo:][:u.dv]
+			u.t.Add(row, row, after.v[j*u.dv:])
+		}
+	}
+	if g.DInit != nil {
+		first := &g.DInit.heads[i]
+		first.open(n, u.da, u.dv)
+		for j := range n {
+			copy(first.x[j*u.da:][:u.da], dkeys[j*lda:])
+			copy(first.v[j*u.dv:][:u.dv], dvalues[j*ldo:])
+		}
+	}
+	u.gradK(0, u.m, dkeys[n*lda:], lda)
+	u.setValuesGrad(dvalues[n*ldo:])
+}
