@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
@@ -76,11 +75,6 @@ func (s *subject) causal() bool { return s.book.Norm < oracle.Max }
 func (s *subject) fit(sh shape) shape {
 	sh.causal = sh.causal && s.causal()
 	return sh
-}
-
-// causalSubjects are those that have states.
-func causalSubjects() []subject {
-	return slices.DeleteFunc(subjects(), func(s subject) bool { return !s.causal() })
 }
 
 func TestEveryRowIsASubject(t *testing.T) {
@@ -266,21 +260,19 @@ func (f form) String() string {
 	return f.form.String()
 }
 
-// forms lists the ways in which a subject computes a call.
-func forms(s subject, c *oracle.Call) []form {
-	list := []form{{attention.Direct, 0}, {attention.Auto, 0}}
-	if c.AttnKeep != nil {
-		return list
+// everyForm is a form of each kind, and several sizes of chunks.
+var everyForm = []form{{attention.Direct, 0}, {attention.Auto, 0}, {attention.Step, 0},
+	{attention.Linear, 0}, {attention.Linear, 1}, {attention.Linear, 3}, {attention.Linear, 8}}
+
+// computes reports whether a subject has form f for a call.
+func (f form) computes(s subject, c *oracle.Call) bool {
+	switch f.form {
+	case attention.Step:
+		return c.AttnKeep == nil && s.causal()
+	case attention.Linear:
+		return c.AttnKeep == nil && !s.book.Exp
 	}
-	if s.causal() {
-		list = append(list, form{attention.Step, 0})
-	}
-	if !s.book.Exp {
-		for _, chunk := range []int{0, 1, 3, 8} {
-			list = append(list, form{attention.Linear, chunk})
-		}
-	}
-	return list
+	return true
 }
 
 // limits returns what a form of a call may err.
@@ -297,18 +289,6 @@ func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Ca
 	return check.Linear[T](p.F, min(p.Chunk, c.K.N))
 }
 
-func TestConformance(t *testing.T) {
-	for _, s := range subjects() {
-		t.Run(s.label, func(t *testing.T) {
-			var worst float64
-			for i, sh := range shapes {
-				worst = max(worst, agreeInBoth(t, s, sh, uint64(i)))
-			}
-			t.Logf("the largest error is %.2f limits", worst)
-		})
-	}
-}
-
 func TestFormsAgreeOverRandomShapes(t *testing.T) {
 	if !*long {
 		t.Skip("runs with -long")
@@ -317,7 +297,7 @@ func TestFormsAgreeOverRandomShapes(t *testing.T) {
 		t.Run(s.label, func(t *testing.T) {
 			var worst float64
 			for seed := range uint64(60) {
-				worst = max(worst, agreeInBoth(t, s, randomShape(seed), 1000+seed))
+				worst = max(worst, agreeInBoth(t, s, randomShape(seed), 1000+seed, everyForm))
 			}
 			t.Logf("the largest error is %.2f limits", worst)
 		})
@@ -347,22 +327,25 @@ func randomShape(seed uint64) shape {
 	return sh
 }
 
-func agreeInBoth(t *testing.T, s subject, sh shape, seed uint64) (worst float64) {
-	t.Run(sh.name+"/float32", func(t *testing.T) { worst = agree[float32](t, s, sh, seed) })
-	t.Run(sh.name+"/float64", func(t *testing.T) { worst = max(worst, agree[float64](t, s, sh, seed)) })
+func agreeInBoth(t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
+	t.Run(sh.name+"/float32", func(t *testing.T) { worst = agree[float32](t, s, sh, seed, list) })
+	t.Run(sh.name+"/float64", func(t *testing.T) { worst = max(worst, agree[float64](t, s, sh, seed, list)) })
 	return worst
 }
 
-// agree holds every form of a call, outputs, denominators and gradients,
-// against the textbook. It returns the largest error in units of its limit.
-func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) (worst float64) {
+// agree holds forms of a call, outputs, denominators and gradients, against the
+// textbook. It returns the largest error in units of its limit.
+func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
 	sh = s.fit(sh)
 	oc, do := sh.call(seed)
 	m, book := build[T](t, s, sh.h)
 	c, doT := callIn[T](oc), in[T](do)
 	want, grads := book.Forward(oc), book.Backward(oc, do)
 	cond, v := max(1, check.Max(want.Cond)), check.Max(oc.V.Data)
-	for _, f := range forms(s, oc) {
+	for _, f := range list {
+		if !f.computes(s, oc) {
+			continue
+		}
 		c.Form, c.Chunk = f.form, f.chunk
 		l := limits(s, m, c)
 		var got *results[T]
@@ -430,27 +413,45 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) (wors
 	return worst
 }
 
-// A textbook is only as good as its gradients.
-func TestTextbookGradientsAreDerivatives(t *testing.T) {
-	for _, s := range subjects() {
-		oc, do := s.fit(shape{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true}).call(77)
-		_, book := build[float64](t, s, 2)
-		g := book.Backward(oc, do)
+// derivatives holds gradients against finite differences: those of the
+// textbook, which is only as good as they are, and those of the engine.
+func derivatives(t *testing.T, s subject) {
+	oc, do := s.fit(shape{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true}).call(77)
+	m, book := build[float64](t, s, 2)
+	var tau []float64 // of the engine
+	for _, p := range m.Params().All() {
+		tau = p.Data
+	}
+	type point struct {
+		name      string
+		at, grads []float64
+	}
+	against := func(name string, o func() []float64, points ...point) {
 		loss := func() float64 {
 			var sum float64
-			for i, o := range book.Forward(oc).O.Data {
-				sum += o * do.Data[i]
+			for i, x := range o() {
+				sum += x * do.Data[i]
 			}
 			return sum
 		}
-		for _, x := range []struct {
-			name      string
-			at, grads []float64
-		}{{"dq", oc.Q.Data, g.DQ.Data}, {"dk", oc.K.Data, g.DK.Data}, {"dv", oc.V.Data, g.DV.Data}, {"dtau", book.Tau, g.DTau}} {
+		for _, x := range points {
 			want := check.Gradient(loss, x.at)
 			if e := check.Ratio(x.grads, want, 1e-6*(1+check.Max(want))); e > 1 {
-				t.Errorf("%s: %s differs from finite differences by %.3g limits", s.label, x.name, e)
+				t.Errorf("%s: %s differs from finite differences by %.3g limits", name, x.name, e)
 			}
 		}
+	}
+	g := book.Backward(oc, do)
+	against("textbook", func() []float64 { return book.Forward(oc).O.Data },
+		point{"dq", oc.Q.Data, g.DQ.Data}, point{"dk", oc.K.Data, g.DK.Data}, point{"dv", oc.V.Data, g.DV.Data}, point{"dtau", book.Tau, g.DTau})
+	for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 2}} {
+		if !f.computes(s, oc) {
+			continue
+		}
+		c := callIn[float64](oc)
+		c.Form, c.Chunk = f.form, f.chunk
+		r := both(t, m, c, do)
+		against(f.String(), func() []float64 { return forward(t, m, c).o.Data },
+			point{"dq", c.Q.Data, r.g.DQ.Data}, point{"dk", c.K.Data, r.g.DK.Data}, point{"dv", c.V.Data, r.g.DV.Data}, point{"dtau", tau, r.tau})
 	}
 }

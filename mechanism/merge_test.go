@@ -38,8 +38,6 @@ func merge[T tensor.Float](t *testing.T, st, next attention.State[T]) {
 	}
 }
 
-func TestMergedIsOneStream(t *testing.T) { eachState(t, merged[float32], merged[float64]) }
-
 func merged[T tensor.Float](t *testing.T, s subject) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, masked := range []bool{false, true} {
@@ -95,10 +93,6 @@ func merged[T tensor.Float](t *testing.T, s subject) {
 			}
 		}
 	}
-}
-
-func TestMergingNothingChangesNothing(t *testing.T) {
-	eachState(t, mergedNothing[float32], mergedNothing[float64])
 }
 
 func mergedNothing[T tensor.Float](t *testing.T, s subject) {

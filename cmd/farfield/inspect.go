@@ -23,7 +23,7 @@ import (
 type inspectCmd struct {
 	Model string `placeholder:"DIR" help:"The model that a saved generation belongs to."`
 
-	Path string `arg:"" optional:"" help:"A run, checkpoint or model folder, or with --model a saved generation. The machine if not given."`
+	Path string `arg:"" optional:"" help:"A run, checkpoint or model folder, with --model a saved generation, or the word mechanisms. The machine if not given."`
 }
 
 func (c *inspectCmd) Run(e *env) error {
@@ -34,6 +34,8 @@ func (c *inspectCmd) Run(e *env) error {
 		return inputf("--model: needs the path of a saved generation beside it")
 	case c.Model != "":
 		err = input(inspectGeneration(w, c.Path, c.Model))
+	case c.Path == "mechanisms":
+		err = inspectMechanisms(w)
 	case c.Path != "":
 		err = input(inspectModel(w, c.Path))
 	default:
@@ -72,6 +74,20 @@ func inspectMachine(w io.Writer) error {
 			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", name, d, p.F, p.Chunk, full, switchLengths(mech, s).Forward)
 		}
 	}
+	return nil
+}
+
+// inspectMechanisms prints the catalogue, and which laws its mechanisms were
+// held to.
+func inspectMechanisms(w io.Writer) error {
+	for _, name := range mechanism.Names() {
+		row, err := mechanism.Lookup(name)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s\t%s\n\t%s\n", row.Name, row.Doc, row.Traits)
+	}
+	fmt.Fprintf(w, "\nHeld in float32 and float64 by go test ./mechanism -run TestLaws:\n\n%v", mechanism.Conformance())
 	return nil
 }
 

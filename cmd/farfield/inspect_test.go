@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 )
@@ -31,6 +32,15 @@ func smallModel(t *testing.T) (*model.Model[float32], string) {
 func TestInspectMachine(t *testing.T) {
 	out := works(t, "inspect")
 	for _, want := range []string{cpu.Chosen(), cpu.Variable, "GFLOP/s", "threads", "fastmax", "2145"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not printed:\n%s", want, out)
+		}
+	}
+}
+
+func TestInspectMechanisms(t *testing.T) {
+	out := works(t, "inspect", "mechanisms")
+	for _, want := range append(mechanism.Names(), "causal", "\nfastmax p=2 ", "it has no linear form (softmax") {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not printed:\n%s", want, out)
 		}

@@ -1,0 +1,263 @@
+package mechanism
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/format"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/oracle"
+)
+
+var write = flag.Bool("write", false, "write what TestLaws finds to laws_found.go and docs/laws.md")
+
+// law is a promise with the check that holds a subject to it. To add one,
+// append it to laws; to add a subject, append it to subjects. Then run
+//
+//	go test ./mechanism -run TestLaws -write
+type law struct {
+	name, says string
+	// exempt returns why the law does not speak of a subject, "" where it does;
+	// nil: it speaks of all.
+	exempt func(s subject, t attention.Traits) string
+	check  func(t *testing.T, s subject)
+}
+
+var laws = []law{
+	{"direct", "The direct form is the textbook: outputs, denominators, gradients of inputs and parameters.",
+		nil, agreement(form{attention.Direct, 0})},
+	{"linear", "The linear form is the textbook, in the chunks that are planned.",
+		noLinear, agreement(form{attention.Linear, 0})},
+	{"chunks", "The linear form is the textbook in chunks of 1, 3 and 8 tokens.",
+		noLinear, agreement(form{attention.Linear, 1}, form{attention.Linear, 3}, form{attention.Linear, 8})},
+	{"auto", "The form that is chosen is the textbook.",
+		nil, agreement(form{attention.Auto, 0})},
+	{"steps", "A state stepped token by token is the textbook.",
+		noState, agreement(form{attention.Step, 0})},
+	{"gradients", "Gradients of inputs and parameters are finite differences, in float64: the engine's and the textbook's.",
+		nil, derivatives},
+	{"causal", "No bit of a causal output depends on a later token.",
+		notCausal, inEveryForm(causality[float32], causality[float64])},
+	{"batch", "No bit depends on the other rows of the batch, nor on the place in it.",
+		nil, inEveryForm(batchAlone[float32], batchAlone[float64])},
+	{"heads", "No bit depends on the other heads.",
+		overHeads, inEveryForm(headAlone[float32], headAlone[float64])},
+	{"threads", "No bit depends on the number of threads.",
+		nil, threads},
+	{"calls", "No bit depends on calls that run at the same time.",
+		nil, sameTime},
+	{"pieces", "No bit depends on the pieces in which a state is fed; absorbing and reading is stepping.",
+		noState, inBoth(pieces[float32], pieces[float64])},
+	{"snapshot", "A state that is saved and restored half-way, cloned or reset gives the bits of one that is not.",
+		noState, inBoth(restored[float32], restored[float64])},
+	{"merge", "A state merged behind another is the one that saw both, however it is split; merging nothing changes no bit.",
+		noState, every(inBoth(merged[float32], merged[float64]), inBoth(mergedNothing[float32], mergedNothing[float64]))},
+	{"padding", "Keys beyond a key length are no keys: bits are those of the shorter input.",
+		nil, inEveryForm(padding[float32], padding[float64])},
+	{"masked", "A masked key is an absent one, whatever stands there.",
+		nil, inEveryForm(removal[float32], removal[float64])},
+	{"nan", "NaN and Inf beyond a key length or at a masked token of a state change no bit.",
+		nil, every(inEveryForm(nanPadding[float32], nanPadding[float64]), inBoth(nanState[float32], nanState[float64]))},
+	{"packed", "Packed sequences have the bits of the same sequences apart.",
+		nil, inEveryForm(packing[float32], packing[float64])},
+	{"grouped", "Query heads that share a key head have the bits of the key head repeated.",
+		overHeads, inEveryForm(grouping[float32], grouping[float64])},
+	{"written", "Every element of every result is written.",
+		nil, inEveryForm(written[float32], written[float64])},
+	{"views", "In strided views bits are those of contiguous ones, and what lies between and around is neither read nor written.",
+		nil, inEveryForm(views[float32], views[float64])},
+	{"inputs", "Inputs, masks and parameters are not changed.",
+		nil, inEveryForm(unchanged[float32], unchanged[float64])},
+	{"again", "Saved and Grads that were used before give the same bits; gradients of parameters are added.",
+		nil, inEveryForm(again[float32], again[float64])},
+	{"weights", "Rows of A on request are the textbook's, and sum to one where no eps is added.",
+		nil, inBoth(weights[float32], weights[float64])},
+	{"unseen", "A query that sees no key gives 0 and is counted, and so does one that asks an empty state.",
+		noState, every(unseen, emptyState)},
+	{"size", "A state keeps its size where the traits say that it streams, and only there.",
+		noState, stateSize},
+	{"foreign", "Snapshots of another mechanism, setting or precision, and damaged ones, are refused.",
+		noState, foreign},
+	{"long", "Streams of 4096 tokens stay within the limits, random or one token repeated.",
+		longExempt, longStream},
+}
+
+func notCausal(_ subject, t attention.Traits) string {
+	if !t.Causal {
+		return "it is not causal: rows are normalised over all tokens"
+	}
+	return ""
+}
+
+func noState(s subject, t attention.Traits) string {
+	if !t.Causal {
+		return "it has no states: rows are normalised over all tokens"
+	}
+	return ""
+}
+
+func overHeads(s subject, _ attention.Traits) string {
+	if s.book.Norm == oracle.GlobalCentred {
+		return "rows are normalised over heads too"
+	}
+	return ""
+}
+
+func noLinear(_ subject, t attention.Traits) string {
+	if !t.Linear {
+		return "it has no linear form"
+	}
+	return ""
+}
+
+// agreement is the law that some forms are the textbook over all shapes.
+func agreement(list ...form) func(*testing.T, subject) {
+	return func(t *testing.T, s subject) {
+		var worst float64
+		for i, sh := range shapes {
+			worst = max(worst, agreeInBoth(t, s, sh, uint64(i), list))
+		}
+		t.Logf("the largest error is %.2f limits", worst)
+	}
+}
+
+// inBoth runs a check in both precisions.
+func inBoth(single, double func(*testing.T, subject)) func(*testing.T, subject) {
+	return func(t *testing.T, s subject) {
+		t.Run("float32", func(t *testing.T) { single(t, s) })
+		t.Run("float64", func(t *testing.T) { double(t, s) })
+	}
+}
+
+// inEveryForm runs a check in both precisions and in every form that the
+// subject has.
+func inEveryForm(single, double func(*testing.T, subject, form)) func(*testing.T, subject) {
+	return func(t *testing.T, s subject) {
+		list := []form{{attention.Direct, 0}}
+		if s.causal() {
+			list = append(list, form{attention.Step, 0})
+		}
+		if !s.book.Exp {
+			list = append(list, form{attention.Linear, 0}, form{attention.Linear, 4})
+		}
+		for _, f := range list {
+			t.Run(f.String()+"/float32", func(t *testing.T) { single(t, s, f) })
+			t.Run(f.String()+"/float64", func(t *testing.T) { double(t, s, f) })
+		}
+	}
+}
+
+// every runs several checks.
+func every(list ...func(*testing.T, subject)) func(*testing.T, subject) {
+	return func(t *testing.T, s subject) {
+		for _, check := range list {
+			check(t, s)
+		}
+	}
+}
+
+// TestLaws holds every subject to every law, and the committed matrix to what
+// it finds.
+func TestLaws(t *testing.T) {
+	all := subjects()
+	var found Matrix
+	for _, s := range all {
+		found.Subjects = append(found.Subjects, s.label)
+	}
+	held := 0 // cells that hold, or that a law exempts
+	for _, l := range laws {
+		row := Law{Name: l.name, Says: l.says}
+		t.Run(l.name, func(t *testing.T) {
+			for _, s := range all {
+				m, _ := build[float32](t, s, 1)
+				if l.exempt != nil {
+					if why := l.exempt(s, m.Traits()); why != "" {
+						if row.Exempt == nil {
+							row.Exempt = map[string]string{}
+						}
+						row.Exempt[s.label] = why
+						held++
+						continue
+					}
+				}
+				ran := false // -run may leave it out
+				if t.Run(s.label, func(t *testing.T) { ran = true; l.check(t, s) }) && ran {
+					held++
+				}
+			}
+		})
+		found.Laws = append(found.Laws, row)
+	}
+	if held != len(laws)*len(all) {
+		t.Skip("not every law was held for every subject: the matrix is not compared")
+	}
+	if testing.Verbose() {
+		t.Logf("\n%v", found)
+	}
+	if *write {
+		found.write(t)
+	} else if !reflect.DeepEqual(found, Conformance()) {
+		t.Error("laws_found.go is not what was found: run go test ./mechanism -run TestLaws -write")
+	}
+	if page := found.page(t); !bytes.Contains(page, []byte(found.String())) {
+		t.Error("docs/laws.md is not what was found: run go test ./mechanism -run TestLaws -write")
+	}
+}
+
+var lawsPage = filepath.Join("..", "docs", "laws.md")
+
+func (m Matrix) page(t *testing.T) []byte {
+	t.Helper()
+	page, err := os.ReadFile(lawsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page
+}
+
+// write writes laws_found.go, and the part of docs/laws.md between its fences.
+func (m Matrix) write(t *testing.T) {
+	t.Helper()
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "// Code generated by go test ./mechanism -run TestLaws -write. DO NOT EDIT.\n\npackage mechanism\n\n")
+	fmt.Fprintf(&b, "var conformance = Matrix{\nLaws: []Law{\n")
+	for _, l := range m.Laws {
+		fmt.Fprintf(&b, "{Name: %q,\nSays: %q", l.Name, l.Says)
+		if l.Exempt != nil {
+			fmt.Fprintf(&b, ",\nExempt: map[string]string{\n")
+			for _, s := range slices.Sorted(maps.Keys(l.Exempt)) {
+				fmt.Fprintf(&b, "%q: %q,\n", s, l.Exempt[s])
+			}
+			fmt.Fprint(&b, "}")
+		}
+		fmt.Fprint(&b, "},\n")
+	}
+	fmt.Fprintf(&b, "},\nSubjects: []string{\n")
+	for _, s := range m.Subjects {
+		fmt.Fprintf(&b, "%q,\n", s)
+	}
+	fmt.Fprintf(&b, "},\n}\n")
+	code, err := format.Source(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("laws_found.go", code, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(m.page(t)), "```text\n")
+	_, after, closed := strings.Cut(rest, "```")
+	if !ok || !closed {
+		t.Fatal("docs/laws.md has no block of text")
+	}
+	if err := os.WriteFile(lawsPage, []byte(before+"```text\n"+m.String()+"```"+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

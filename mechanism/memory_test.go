@@ -1,0 +1,273 @@
+package mechanism
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// The laws of this file say which memory a mechanism reads and writes.
+
+// crowded are shapes in which some elements are easily forgotten: queries
+// without keys, masked and padded keys, empty sequences.
+var crowded = []shape{
+	{b: 2, h: 4, hkv: 2, n: 7, m: 5, d: 5, dv: 3, causal: true, mask: true, lens: []int64{5, 0}},
+	{b: 2, h: 2, hkv: 1, n: 6, m: 9, d: 3, dv: 4, mask: true, lens: []int64{0, 7}},
+	{b: 1, h: 2, hkv: 1, n: 9, m: 10, d: 3, dv: 4, cuQ: []int64{0, 2, 4, 9}, cuK: []int64{0, 5, 5, 10}, mask: true},
+	{b: 1, h: 2, hkv: 2, n: 9, m: 9, d: 4, dv: 2, causal: true},
+}
+
+// untouched is a number that no arithmetic gives: a NaN with a payload.
+func untouched[T tensor.Float]() T {
+	var x T
+	switch p := any(&x).(type) {
+	case *float32:
+		*p = math.Float32frombits(0x7fc0dead)
+	case *float64:
+		*p = math.Float64frombits(0x7ff8_0000_dead_beef)
+	}
+	return x
+}
+
+func isUntouched[T tensor.Float](x T) bool {
+	return same([]T{x}, []T{untouched[T]()})
+}
+
+// spread returns a copy of x that lies in a larger piece of memory: with room
+// before and after it, and between its rows, heads and batch rows. Everything
+// that is not an element of x is untouched.
+func spread[T tensor.Float](x tensor.Heads[T]) (view tensor.Heads[T], memory []T) {
+	const before, between, after = 7, 5, 11
+	view = tensor.Heads[T]{B: x.B, H: x.H, N: x.N, D: x.D}
+	view.SN = x.D + between
+	view.SH = x.N*view.SN + between
+	view.SB = x.H*view.SH + between
+	memory = make([]T, before+x.B*view.SB+after)
+	for i := range memory {
+		memory[i] = untouched[T]()
+	}
+	view.Data = memory[before:]
+	for b := range x.B {
+		for h := range x.H {
+			for n := range x.N {
+				copy(view.At(b, h).Row(n), x.At(b, h).Row(n))
+			}
+		}
+	}
+	return view, memory
+}
+
+// blank is spread with untouched elements too.
+func blank[T tensor.Float](b, h, n, d int) (view tensor.Heads[T], memory []T) {
+	x := tensor.NewHeads[T](b, h, n, d)
+	for i := range x.Data {
+		x.Data[i] = untouched[T]()
+	}
+	return spread(x)
+}
+
+// written starts from results that are untouched everywhere.
+func written[T tensor.Float](t *testing.T, s subject, f form) {
+	for i, sh := range crowded {
+		sh = s.fit(sh)
+		oc, do := sh.call(40 + uint64(i))
+		m, _ := build[T](t, s, sh.h)
+		c := callIn[T](oc)
+		c.Form, c.Chunk = f.form, f.chunk
+		o, _ := blank[T](sh.b, sh.h, sh.n, sh.dv)
+		dq, _ := blank[T](sh.b, sh.h, sh.n, sh.d)
+		dk, _ := blank[T](sh.b, sh.hkv, sh.m, sh.d)
+		dv, _ := blank[T](sh.b, sh.hkv, sh.m, sh.dv)
+		a, _ := blank[T](1, 1, sh.n, sh.m)
+		g := &attention.Grads[T]{DQ: dq, DK: dk, DV: dv}
+		keep := &attention.Saved[T]{Den: make([]T, 0, sh.b*sh.h*sh.n)}
+		for i := range keep.Den[:cap(keep.Den)] {
+			keep.Den[:cap(keep.Den)][i] = untouched[T]()
+		}
+		run(t, m, c, o, in[T](do), g, keep)
+		if err := m.Weights(a.At(0, 0), c, sh.b-1, sh.h-1, 0, sh.n); err != nil {
+			t.Fatal(err)
+		}
+		results := []struct {
+			name string
+			x    tensor.Heads[T]
+		}{{"o", o}, {"weights", a}}
+		if f.form != attention.Step {
+			results = append(results, []struct {
+				name string
+				x    tensor.Heads[T]
+			}{{"dq", dq}, {"dk", dk}, {"dv", dv}, {"the denominators", tensor.HeadsOf(keep.Den, sh.b, sh.h, sh.n, 1)}}...)
+		}
+		for _, r := range results {
+			for b := range r.x.B {
+				for h := range r.x.H {
+					for n := range r.x.N {
+						if slices.ContainsFunc(r.x.At(b, h).Row(n), isUntouched[T]) {
+							t.Fatalf("shape %d: %s of batch row %d, head %d, token %d is not written", i, r.name, b, h, n)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// run is Forward and, in the forms that have it, Backward.
+func run[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attention.Call[T], o, do tensor.Heads[T], g *attention.Grads[T], keep *attention.Saved[T]) {
+	t.Helper()
+	if c.Form == attention.Step {
+		keep = nil
+	}
+	if err := m.Forward(o, c, keep); err != nil {
+		t.Fatal(err)
+	}
+	if keep == nil {
+		return
+	}
+	if err := m.Backward(g, do, o, c, keep); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// views computes in memory with room around every row, which holds NaN.
+func views[T tensor.Float](t *testing.T, s subject, f form) {
+	for i, sh := range crowded {
+		sh = s.fit(sh)
+		oc, do := sh.call(50 + uint64(i))
+		m, _ := build[T](t, s, sh.h)
+		c := callIn[T](oc)
+		c.Form, c.Chunk = f.form, f.chunk
+		doT := in[T](do)
+		want := compute(t, m, c, doT)
+		wide := *c
+		wide.Q, _ = spread(c.Q)
+		wide.K, _ = spread(c.K)
+		wide.V, _ = spread(c.V)
+		doWide, _ := spread(doT)
+		var g attention.Grads[T]
+		o, oAll := blank[T](sh.b, sh.h, sh.n, sh.dv)
+		dq, dqAll := blank[T](sh.b, sh.h, sh.n, sh.d)
+		dk, dkAll := blank[T](sh.b, sh.hkv, sh.m, sh.d)
+		dv, dvAll := blank[T](sh.b, sh.hkv, sh.m, sh.dv)
+		g.DQ, g.DK, g.DV = dq, dk, dv
+		run(t, m, &wide, o, doWide, &g, &attention.Saved[T]{})
+		a, aAll := blank[T](1, 1, sh.n, sh.m)
+		aWant := tensor.NewHeads[T](1, 1, sh.n, sh.m)
+		for _, x := range []struct {
+			c   *attention.Call[T]
+			dst tensor.Heads[T]
+		}{{c, aWant}, {&wide, a}} {
+			if err := m.Weights(x.dst.At(0, 0), x.c, 0, sh.h-1, 0, sh.n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, x := range []struct {
+			name      string
+			got, want tensor.Heads[T]
+			memory    []T
+		}{{"o", o, want.o, oAll}, {"dq", dq, want.g.DQ, dqAll}, {"dk", dk, want.g.DK, dkAll}, {"dv", dv, want.g.DV, dvAll}, {"weights", a, aWant, aAll}} {
+			if f.form == attention.Step && x.name[0] == 'd' {
+				continue
+			}
+			if !sameHeads(x.got, x.want) {
+				t.Errorf("shape %d: %s in a view differs", i, x.name)
+			}
+			// What is an element is as wanted; the rest must be untouched.
+			_, expected := spread(x.want)
+			if !same(x.memory, expected) {
+				t.Errorf("shape %d: memory around %s is written", i, x.name)
+			}
+		}
+	}
+}
+
+// unchanged compares what a call is given before and after.
+func unchanged[T tensor.Float](t *testing.T, s subject, f form) {
+	for i, sh := range crowded {
+		sh = s.fit(sh)
+		oc, do := sh.call(60 + uint64(i))
+		m, _ := build[T](t, s, sh.h)
+		c, doT := callIn[T](oc), in[T](do)
+		c.Form, c.Chunk = f.form, f.chunk
+		var params [][]T
+		for _, p := range m.Params().All() {
+			params = append(params, slices.Clone(p.Data))
+		}
+		r := compute(t, m, c, doT)
+		if f.form != attention.Step {
+			o := slices.Clone(r.o.Data)
+			den := slices.Clone(r.keep.Den)
+			if err := m.Backward(&r.g, doT, r.o, c, &r.keep); err != nil {
+				t.Fatal(err)
+			}
+			if !same(o, r.o.Data) || !same(den, r.keep.Den) {
+				t.Errorf("shape %d: Backward changes what Forward returned", i)
+			}
+		}
+		if err := m.Weights(tensor.NewMat[T](sh.n, sh.m), c, 0, 0, 0, sh.n); err != nil {
+			t.Fatal(err)
+		}
+		before := callIn[T](oc)
+		if !same(c.Q.Data, before.Q.Data) || !same(c.K.Data, before.K.Data) || !same(c.V.Data, before.V.Data) || !same(doT.Data, in[T](do).Data) {
+			t.Errorf("shape %d: q, k, v or do is changed", i)
+		}
+		again, _ := sh.call(60 + uint64(i))
+		if !slices.Equal(c.KeyMask, again.KeyMask) || !slices.Equal(c.KeyLens, again.KeyLens) || !slices.Equal(c.CuQ, again.CuQ) || !slices.Equal(c.CuK, again.CuK) {
+			t.Errorf("shape %d: a mask, a length or an offset is changed", i)
+		}
+		for j, p := range m.Params().All() {
+			if !same(p.Data, params[j]) {
+				t.Errorf("shape %d: %s is changed", i, p.Name)
+			}
+		}
+	}
+}
+
+// again runs a call of another shape first, and then twice into what that left.
+func again[T tensor.Float](t *testing.T, s subject, f form) {
+	sh := s.fit(crowded[0])
+	oc, do := sh.call(70)
+	m, _ := build[T](t, s, sh.h)
+	c, doT := callIn[T](oc), in[T](do)
+	c.Form, c.Chunk = f.form, f.chunk
+	want := compute(t, m, c, doT)
+	larger := sh
+	larger.n, larger.m, larger.lens = 17, 19, nil
+	lc, ldo := larger.call(71)
+	big := callIn[T](lc)
+	big.Form, big.Chunk = f.form, f.chunk
+	used := compute(t, m, big, in[T](ldo))
+	r := &results[T]{o: output(c), g: want.g, keep: used.keep}
+	r.g.DQ, r.g.DK, r.g.DV = poisoned[T](sh.b, sh.h, sh.n, sh.d), poisoned[T](sh.b, sh.hkv, sh.m, sh.d), poisoned[T](sh.b, sh.hkv, sh.m, sh.dv)
+	m.Params().ZeroGrad()
+	for range 2 {
+		run(t, m, c, r.o, doT, &r.g, &r.keep)
+		if !sameHeads(r.o, want.o) {
+			t.Error("o differs where Saved was used before")
+		}
+		if f.form == attention.Step {
+			continue
+		}
+		if !same(r.keep.Den, want.keep.Den) || r.keep.Unseen != want.keep.Unseen || r.keep.Weak != want.keep.Weak {
+			t.Error("what Forward saves differs where Saved was used before")
+		}
+		if !sameHeads(r.g.DQ, want.g.DQ) || !sameHeads(r.g.DK, want.g.DK) || !sameHeads(r.g.DV, want.g.DV) {
+			t.Error("gradients differ where Grads was used before")
+		}
+	}
+	if f.form == attention.Step {
+		return
+	}
+	at := 0
+	for _, p := range m.Params().All() {
+		for i, g := range p.Grad {
+			if g != 2*want.tau[at] {
+				t.Errorf("the gradient of %s[%d] is %v after two runs of %v", p.Name, i, g, want.tau[at])
+			}
+			at++
+		}
+	}
+}
