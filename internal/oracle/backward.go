@@ -63,6 +63,11 @@ func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64
 			vj := v.Row(s.k0 + j)
 			add(dv.Row(s.k0+j), x.w[i][j]/x.g[i], doi)
 			dw := (dot(doi, vj) - dot(doi, o)) / x.g[i]
+			if pairs := c.pairs(s, h, i, j); pairs != nil {
+				pairSlope(da, dw, m.Coef, x.a[i], x.b[j], pairs)
+				pairSlope(db[j], dw, m.Coef, x.b[j], x.a[i], pairs)
+				continue
+			}
 			f1 := x.w[i][j]
 			if !m.Exp {
 				f1 = slope(m.Coef, x.s[i][j])
@@ -70,7 +75,7 @@ func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64
 			add(da, f1*dw, x.b[j])
 			add(db[j], f1*dw, x.a[i])
 		}
-		dq, dfactor := m.prepareGrad(c, x.q[i], c.queryPosition(s, i), factor, da)
+		dq, dfactor := m.prepareGrad(c, x.q[i], c.queryPosition(s, i), factor, c.keptQuery(s, h, i), da)
 		copy(r.DQ.At(s.b, h).Row(s.q0+i), dq)
 		if len(m.Tau) > 0 {
 			plain := Mechanism{Scale: m.Scale}
@@ -79,7 +84,7 @@ func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64
 	}
 	for j := range s.m {
 		if c.exists(s, j) {
-			dk, _ := m.prepareGrad(c, x.k[j], j, 1, db[j])
+			dk, _ := m.prepareGrad(c, x.k[j], j, 1, c.keptKey(s, kh, j), db[j])
 			add(r.DK.At(s.b, kh).Row(s.k0+j), 1, dk)
 		}
 	}

@@ -53,6 +53,8 @@ type Call struct {
 	// Theta is the base of the rotations' frequencies; 0: none. Key j has
 	// position j, query i has i, or i+M-N in a causal call.
 	Theta float64
+
+	Drop *Drop // nil: none
 }
 
 // Result is what Forward found.
@@ -152,10 +154,10 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 		g: make([]float64, s.n), seen: make([]int, s.n), top: make([]float64, s.n),
 	}
 	for i := range s.n {
-		x.a = append(x.a, m.prepare(c, x.q[i], c.queryPosition(s, i), m.factor(c.Q.D, h)))
+		x.a = append(x.a, m.prepare(c, x.q[i], c.queryPosition(s, i), m.factor(c.Q.D, h), c.keptQuery(s, h, i)))
 	}
 	for j := range s.m {
-		x.b = append(x.b, m.prepare(c, x.k[j], j, 1))
+		x.b = append(x.b, m.prepare(c, x.k[j], j, 1, c.keptKey(s, h/(c.Q.H/c.K.H), j)))
 	}
 	for i := range s.n {
 		row, w := make([]float64, s.m), make([]float64, s.m)
@@ -173,6 +175,9 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 					w[j] = math.Exp(row[j] - x.top[i])
 				} else {
 					w[j] = poly(m.Coef, row[j]) // FAST eq. 7-8
+				}
+				if pairs := c.pairs(s, h, i, j); pairs != nil {
+					w[j] = pairWeight(m.Coef, x.a[i], x.b[j], pairs)
 				}
 				x.g[i] += w[j] // FAST eq. 9; Linear eq. 4
 			}
@@ -225,7 +230,7 @@ func (m *Mechanism) Forward(c *Call) *Result {
 					}
 				}
 				at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
-				r.Den[at], r.Cond[at] = x.g[i], m.condf(c, s, x, i)
+				r.Den[at], r.Cond[at] = x.g[i], m.condf(c, s, h, x, i)
 				if m.Exp {
 					r.Den[at] = math.Log(x.g[i]) + x.top[i]
 				}
@@ -235,7 +240,7 @@ func (m *Mechanism) Forward(c *Call) *Result {
 	return r
 }
 
-func (m *Mechanism) condf(c *Call, s sequence, x *scores, i int) float64 {
+func (m *Mechanism) condf(c *Call, s sequence, h int, x *scores, i int) float64 {
 	bar := make([]float64, len(m.Coef))
 	for l, cl := range m.Coef {
 		bar[l] = math.Abs(cl)
@@ -249,13 +254,25 @@ func (m *Mechanism) condf(c *Call, s sequence, x *scores, i int) float64 {
 		for e := range x.a[i] {
 			size += math.Abs(x.a[i][e]) * math.Abs(x.b[j][e])
 		}
-		sum += poly(bar, size)
+		if pairs := c.pairs(s, h, i, j); pairs != nil {
+			sum += pairWeight(bar, sizes(x.a[i]), sizes(x.b[j]), pairs)
+		} else {
+			sum += poly(bar, size)
+		}
 		largest = max(largest, size)
 	}
 	if m.Exp {
 		return 1 + largest
 	}
 	return (sum + m.Eps) / math.Abs(x.g[i])
+}
+
+func sizes(x []float64) []float64 {
+	y := make([]float64, len(x))
+	for c := range x {
+		y[c] = math.Abs(x[c])
+	}
+	return y
 }
 
 // poly is Σ_l c[l]·x^l by Horner's rule.

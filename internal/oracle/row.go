@@ -117,17 +117,18 @@ func rotate(x []float64, theta float64, position int) []float64 {
 }
 
 // linear is the part of a normalised row's way that precedes the map.
-func (m *Mechanism) linear(c *Call, x []float64, position int, factor float64) []float64 {
+func (m *Mechanism) linear(c *Call, x []float64, position int, factor float64, kept []float64) []float64 {
 	y := rotate(x, c.Theta, position)
 	for e := range y {
 		y[e] *= factor
 	}
-	return y
+	return scaled(y, kept)
 }
 
-// prepare takes a normalised row to the row of the product.
-func (m *Mechanism) prepare(c *Call, x []float64, position int, factor float64) []float64 {
-	y := m.linear(c, x, position, factor)
+// prepare takes a normalised row to the row of the product. kept are the factors
+// of its channels by dropout; nil: none.
+func (m *Mechanism) prepare(c *Call, x []float64, position int, factor float64, kept []float64) []float64 {
+	y := m.linear(c, x, position, factor, kept)
 	if m.Map != nil {
 		for e := range y {
 			y[e] = m.Map.F(y[e])
@@ -138,14 +139,14 @@ func (m *Mechanism) prepare(c *Call, x []float64, position int, factor float64) 
 
 // prepareGrad takes the gradient da of a prepared row back to the normalised
 // row, and returns the derivative by the factor beside it.
-func (m *Mechanism) prepareGrad(c *Call, x []float64, position int, factor float64, da []float64) (dx []float64, dfactor float64) {
+func (m *Mechanism) prepareGrad(c *Call, x []float64, position int, factor float64, kept, da []float64) (dx []float64, dfactor float64) {
 	dy := append([]float64{}, da...)
 	if m.Map != nil {
-		for e, y := range m.linear(c, x, position, factor) {
+		for e, y := range m.linear(c, x, position, factor, kept) {
 			dy[e] *= m.Map.DF(y)
 		}
 	}
-	dfactor = dot(dy, m.linear(c, x, position, 1))
+	dfactor = dot(scaled(dy, kept), m.linear(c, x, position, 1, nil))
 	for e := range dy {
 		dy[e] *= factor
 	}

@@ -1,0 +1,76 @@
+package oracle
+
+// Drop is what dropout makes of the masks: factors 0 or 1/(1-rate). Nil ones
+// are 1.
+type Drop struct {
+	Q, K []float64 // [B·H·N·D], [B·Hkv·M·D] of the channels of prepared rows, before the map
+	// QQ [B·H·N·D·D] and KK [B·Hkv·M·D·D] are those of the products of two
+	// channels in the term of degree 2: "quadratic" of FAST, figure 2.
+	QQ, KK []float64
+}
+
+// at returns the factors of one token, width of them; nil where there are none.
+func (c *Call) at(of func(d *Drop) []float64, token, width int) []float64 {
+	if c.Drop == nil || of(c.Drop) == nil {
+		return nil
+	}
+	return of(c.Drop)[token*width:][:width]
+}
+
+func (c *Call) query(s sequence, h, i int) int { return (s.b*c.Q.H+h)*c.Q.N + s.q0 + i }
+func (c *Call) key(s sequence, kh, j int) int  { return (s.b*c.K.H+kh)*c.K.N + s.k0 + j }
+
+func (c *Call) keptQuery(s sequence, h, i int) []float64 {
+	return c.at(func(d *Drop) []float64 { return d.Q }, c.query(s, h, i), c.Q.D)
+}
+
+func (c *Call) keptKey(s sequence, kh, j int) []float64 {
+	return c.at(func(d *Drop) []float64 { return d.K }, c.key(s, kh, j), c.K.D)
+}
+
+// pairs returns the factors that the products of channels of query i and key j
+// have together, [D·D]; nil where there are none.
+func (c *Call) pairs(s sequence, h, i, j int) []float64 {
+	if c.Drop == nil || c.Drop.QQ == nil {
+		return nil
+	}
+	d := c.Q.D
+	q := c.Drop.QQ[c.query(s, h, i)*d*d:][:d*d]
+	k := c.Drop.KK[c.key(s, h/(c.Q.H/c.K.H), j)*d*d:][:d*d]
+	m := make([]float64, d*d)
+	for x := range m {
+		m[x] = q[x] * k[x]
+	}
+	return m
+}
+
+// pairWeight is Σ_l c_l·s^l, l ≤ 2, with s² = Σ_{m,l} a_m·a_l·b_m·b_l each times
+// its factor.
+func pairWeight(coef, a, b, pairs []float64) float64 {
+	var square float64
+	for m := range a {
+		for l := range a {
+			square += a[m] * a[l] * b[m] * b[l] * pairs[m*len(a)+l]
+		}
+	}
+	return coef[0] + coef[1]*dot(a, b) + coef[2]*square
+}
+
+// pairSlope adds to da the derivative of pairWeight by a, times dw.
+func pairSlope(da []float64, dw float64, coef, a, b, pairs []float64) {
+	for m := range a {
+		sum := coef[1] * b[m]
+		for l := range a {
+			sum += coef[2] * a[l] * b[m] * b[l] * (pairs[m*len(a)+l] + pairs[l*len(a)+m])
+		}
+		da[m] += dw * sum
+	}
+}
+
+// scaled is y times factors, in place; nil ones are 1.
+func scaled(y, factors []float64) []float64 {
+	for e, f := range factors {
+		y[e] *= f
+	}
+	return y
+}
