@@ -59,6 +59,7 @@ type Call[T tensor.Float] struct {
 	Init, Final State[T]
 
 	Rope  *Rope[T] // rotation of rows between normalisation and features; nil: none
+	Drop  *Drop    // dropout, for training; nil: none
 	Form  Form
 	Chunk int // tokens per chunk of the linear form; 0: as planned
 }

@@ -47,6 +47,9 @@ func (c *Call[T]) check() error {
 			return err
 		}
 	}
+	if err := c.Drop.check(c.Shape()); err != nil {
+		return err
+	}
 	if c.Rope != nil {
 		var room [8]sequence
 		for _, s := range c.appendSequences(room[:0]) {

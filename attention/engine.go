@@ -353,6 +353,10 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 	if c.AttnKeep != nil {
 		u.keep, u.keepRow = c.AttnKeep[s.q0*c.K.N+s.k0:], c.K.N
 	}
+	if c.Drop.some() {
+		u.drop, u.kh, u.hkv = c.Drop, kh, c.K.H
+		u.place = place{s.index, c.Drop.Start, s.b, s.q0, s.k0, c.Q.N, c.K.N}
+	}
 	return u
 }
 
@@ -452,16 +456,17 @@ func (e *engine[T]) forwardStep(out tensor.Heads[T], c *Call[T]) error {
 			if c.KeyMask != nil {
 				p.KeyMask = c.KeyMask[s.b*c.K.N+s.k0+j0:][:j1-j0]
 			}
-			if c.Rope != nil {
-				at := j0
-				if i1 > i0 && j1 == j0 { // queries alone
-					at = i0
-					if c.Causal {
-						at += s.off
-					}
+			at := j0
+			if i1 > i0 && j1 == j0 { // queries alone
+				at = i0
+				if c.Causal {
+					at += s.off
 				}
+			}
+			if c.Rope != nil {
 				p.Rope = c.Rope.Slice(at)
 			}
+			p.Drop = c.Drop.piece(&s, i0, j0, c.Q.N, c.K.N, at)
 			return row(out, s.b).Tokens(s.q0+i0, s.q0+i1), p
 		}
 		lead, steps := s.m, 0 // keys absorbed first, then stepped

@@ -12,6 +12,7 @@ type side[T tensor.Float] struct {
 	pos   int         // rotation of the first
 	mask  []bool      // tokens that exist; nil: all
 	stats *statistics // of a normalisation over all tokens
+	drop  dropping
 }
 
 // querySide is the queries of head g of the group.
@@ -23,11 +24,18 @@ func (u *unit[T]) querySide(g int) side[T] {
 	if u.stats != nil {
 		s.stats = &u.stats[g]
 	}
+	if u.drop != nil {
+		s.drop = u.drop.of(&u.place, false, u.kh*len(u.q)+g, u.hkv*len(u.q), u.d, s.pos)
+	}
 	return s
 }
 
 func (u *unit[T]) keySide() side[T] {
-	return side[T]{x: u.k, scale: 1, mask: u.mask, stats: u.keyStats}
+	s := side[T]{x: u.k, scale: 1, mask: u.mask, stats: u.keyStats}
+	if u.drop != nil {
+		s.drop = u.drop.of(&u.place, true, u.kh, u.hkv, u.d, 0)
+	}
+	return s
 }
 
 // normalise normalises columns of x and multiplies them by scale.
@@ -73,13 +81,16 @@ func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
 }
 
 // axes returns the width of the features' rows: prepared rows have a dimension
-// less where their mean is 0, which a rotation after that is not sure to leave.
+// less where their mean is 0, which a rotation after that, or the loss of
+// channels, is not sure to leave.
 // A single power has no lower terms beside which the roundings of another basis
 // would be small: it keeps all of them.
-func (u *unit[T]) axes() int { return u.spec.axes(u.d, u.rope != nil) }
+func (u *unit[T]) axes() int {
+	return u.spec.axes(u.d, u.rope != nil || u.drop != nil && u.drop.Kind != TokenDrop)
+}
 
-func (s *Spec[T]) axes(d int, rotated bool) int {
-	if s.Norm.centred() && s.Map == nil && !rotated && d > 1 && !s.pure() {
+func (s *Spec[T]) axes(d int, moved bool) int {
+	if s.Norm.centred() && s.Map == nil && !moved && d > 1 && !s.pure() {
 		return d - 1
 	}
 	return s.width(d)
@@ -121,6 +132,9 @@ func (u *unit[T]) unmapped(x []T, ld int, s *side[T], i0, i1 int) {
 	u.normalise(x, ld, n, s, s.scale)
 	if u.rope != nil {
 		u.rope.turn(u.t, u.ar, x, ld, s.pos+i0, n, false)
+	}
+	if s.drop.Drop != nil {
+		dropOut(&s.drop, x, ld, 1, u.d, i0, n)
 	}
 }
 
@@ -165,6 +179,9 @@ func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, 
 		}
 		dy = arena.Take[T](u.ar, u.d*ld)
 		u.t.Transpose(dy, ld, dmap, u.d, n, u.d)
+	}
+	if s.drop.Drop != nil {
+		dropOut(&s.drop, dy, ld, 1, u.d, i0, n)
 	}
 	if u.rope != nil {
 		u.rope.turn(u.t, u.ar, dy, ld, s.pos+i0, n, true)

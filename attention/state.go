@@ -66,6 +66,11 @@ func checkStep[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error
 // checkTokens reports what states do not know, and rotations that do not reach
 // over n tokens.
 func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
+	calls := *s
+	calls.N, calls.M = c.Q.N, c.K.N
+	if err := c.Drop.check(calls); err != nil {
+		return err
+	}
 	switch r := c.Rope; {
 	case c.KeyLens != nil:
 		return fmt.Errorf("key_lengths: not defined for a state; use keymask")
@@ -99,7 +104,10 @@ func (e *engine[T]) stateUnit(s *Shape) *unit[T] {
 // of c and at its n queries and their outputs.
 func (u *unit[T]) bind(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	b, kh := i/s.Hkv, i%s.Hkv
-	u.ar, u.n, u.m, u.rope = ar, n, m, c.Rope
+	u.ar, u.n, u.m, u.rope, u.drop = ar, n, m, c.Rope, nil
+	if c.Drop.some() {
+		u.drop, u.place, u.kh, u.hkv = c.Drop, c.statePlace(b), kh, s.Hkv
+	}
 	if m > 0 {
 		u.k, u.v, u.mask = c.K.At(b, kh), c.V.At(b, kh), nil
 		if c.KeyMask != nil {

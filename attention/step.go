@@ -40,6 +40,18 @@ func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) t
 		k := c.K.At(i/s.Hkv, i%s.Hkv)
 		return k.Row(0), 1
 	}
+	var lost func(i int) dropping
+	if c.Drop.some() {
+		lost = func(i int) dropping {
+			if i < r.queries {
+				p := c.statePlace(i / s.H)
+				return c.Drop.of(&p, false, i%s.H, s.H, s.D, 0)
+			}
+			i -= r.queries
+			p := c.statePlace(i / s.Hkv)
+			return c.Drop.of(&p, true, i%s.Hkv, s.Hkv, s.D, 0)
+		}
+	}
 	t := kernel.Active[T]()
 	mark := ar.Mark()
 	columns := arena.Take[T](ar, s.D*kernel.Lanes)
@@ -47,7 +59,7 @@ func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) t
 		if e.spec.Norm == NoNorm {
 			x, scale := token(i)
 			t.Scale(r.x[i*r.ld:][:s.D], scale, x)
-			e.turnAndMap(t, ar, r.x[i*r.ld:][:r.ld], s.D, c.Rope)
+			e.turnAndMap(t, ar, r.x[i*r.ld:][:r.ld], s.D, c.Rope, lost, i)
 			i++
 			continue
 		}
@@ -69,7 +81,7 @@ func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) t
 			for c := range row {
 				row[c] = columns[c*kernel.Lanes+j-i0]
 			}
-			e.turnAndMap(t, ar, r.x[j*r.ld:][:r.ld], s.D, c.Rope)
+			e.turnAndMap(t, ar, r.x[j*r.ld:][:r.ld], s.D, c.Rope, lost, j)
 		}
 	}
 	ar.Reset(mark)
@@ -81,12 +93,16 @@ func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) t
 	return r
 }
 
-// turnAndMap rotates the first d elements of a row by the first position of
-// rope, and then maps them.
-func (e *engine[T]) turnAndMap(t *kernel.Table[T], ar *arena.Arena, row []T, d int, rope *Rope[T]) {
+// turnAndMap rotates the first d elements of row i by the first position of
+// rope, leaves out what is lost, and then maps them.
+func (e *engine[T]) turnAndMap(t *kernel.Table[T], ar *arena.Arena, row []T, d int, rope *Rope[T], lost func(i int) dropping, i int) {
 	if rope != nil && rope.Half > 0 {
 		// Channels are columns of one row each.
 		t.Rotate(row, row[rope.Half:], rope.Half, rope.Cos, rope.Sin, rope.Half, 1, rope.Half)
+	}
+	if lost != nil {
+		m := lost(i)
+		dropOut(&m, row, 1, 0, d, 0, 1)
 	}
 	if e.spec.Map == nil {
 		return

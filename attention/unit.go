@@ -31,6 +31,10 @@ type unit[T tensor.Float] struct {
 	keepRow int
 	rope    *Rope[T]
 
+	drop    *Drop // nil: none, and none of what follows
+	place   place
+	kh, hkv int // key head, of so many
+
 	// What the forms work in. The walker and the stream have memory of their own,
 	// which a unit keeps from call to call.
 	keys   keyRows[T]

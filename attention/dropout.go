@@ -1,0 +1,226 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// DropKind says what Drop leaves out (FAST, figure 2).
+type DropKind int
+
+const (
+	// TokenDrop leaves out whole tokens of the queries and of the keys ("1d").
+	// A key left out is not hidden: its score is 0, its weight f(0).
+	TokenDrop DropKind = iota
+	// ElementDrop leaves out channels of each query and key ("standard"), and so
+	// whatever of any order has them as a factor.
+	ElementDrop
+)
+
+var dropNames = []string{TokenDrop: "1d", ElementDrop: "standard"}
+
+func (k DropKind) String() string {
+	if k < 0 || int(k) >= len(dropNames) {
+		return fmt.Sprintf("DropKind(%d)", int(k))
+	}
+	return dropNames[k]
+}
+
+// ParseDropKind returns the kind of that name in the paper.
+func ParseDropKind(name string) (DropKind, error) {
+	for k, n := range dropNames {
+		if n == name {
+			return DropKind(k), nil
+		}
+	}
+	return 0, fmt.Errorf("dropout: kind is %q, needs one of %q", name, dropNames)
+}
+
+// Drop is the dropout of one call, for training. Prepared queries and keys,
+// normalised, rotated and scaled, but before any feature map, lose what a mask
+// leaves out, and what it keeps is divided by 1-Rate: in the mean nothing
+// changes. The weights themselves are not touched, neither those of softmax.
+//
+// Masks are drawn by Key, or given. What is drawn depends on the key, the batch
+// row or the packed sequence, the head, the position and the channel alone:
+// every form, chunk and number of threads has the same. The position of a key is
+// its place in the sequence, that of a query too, or the place of the last key
+// that it sees where the call is causal, as for Rope. Queries and keys have
+// masks of their own, and heads of queries that share keys share their masks.
+type Drop struct {
+	Kind DropKind
+	Rate float64 // 0 ≤ Rate < 1; 0 without given masks: none
+	Key  rng.Key
+	// Start is the position of the first token, for calls that continue a state.
+	Start int64
+
+	// Masks of what is kept. Where one of them is given, that of the other side
+	// is, too, and nothing is drawn.
+	QTok, KTok []bool // [B·H·N], [B·Hkv·M] of TokenDrop
+	Q1, K1     []bool // [B·H·N·D], [B·Hkv·M·D] of ElementDrop
+
+	from *place // of a piece of another call; nil: the call's own
+}
+
+// some reports whether anything may be left out.
+func (d *Drop) some() bool {
+	return d != nil && (d.Rate > 0 || d.QTok != nil || d.KTok != nil || d.Q1 != nil || d.K1 != nil)
+}
+
+// check reports the first thing that does not fit heads of shape s.
+func (d *Drop) check(s Shape) error {
+	if d == nil {
+		return nil
+	}
+	if d.Kind < 0 || int(d.Kind) >= len(dropNames) {
+		return fmt.Errorf("dropout: kind is %v, needs one of %q", d.Kind, dropNames)
+	}
+	if !(d.Rate >= 0 && d.Rate < 1) {
+		return fmt.Errorf("dropout: rate is %v, needs 0 ≤ rate < 1", d.Rate)
+	}
+	if d.from != nil {
+		return nil // checked with the call
+	}
+	queries, keys := s.B*s.H*s.N, s.B*s.Hkv*s.M
+	given := false
+	for _, m := range []struct {
+		name string
+		mask []bool
+		kind DropKind
+		need int
+	}{
+		{"mask_qtok", d.QTok, TokenDrop, queries}, {"mask_ktok", d.KTok, TokenDrop, keys},
+		{"mask_q1", d.Q1, ElementDrop, queries * s.D}, {"mask_k1", d.K1, ElementDrop, keys * s.D},
+	} {
+		switch {
+		case m.mask == nil:
+		case m.kind != d.Kind:
+			return fmt.Errorf("%s: is for dropout %v, the call has %v", m.name, m.kind, d.Kind)
+		case len(m.mask) != m.need:
+			return fmt.Errorf("%s: has %d elements, needs %d", m.name, len(m.mask), m.need)
+		default:
+			given = true
+		}
+	}
+	q, k := d.given(false), d.given(true)
+	if given && (q == nil && queries > 0 || k == nil && keys > 0) {
+		return fmt.Errorf("dropout: the mask of one side is given without the other's")
+	}
+	return nil
+}
+
+// given returns the mask that is given for the keys, or for the queries.
+func (d *Drop) given(keys bool) []bool {
+	switch {
+	case d.Kind == TokenDrop && keys:
+		return d.KTok
+	case d.Kind == TokenDrop:
+		return d.QTok
+	case keys:
+		return d.K1
+	}
+	return d.Q1
+}
+
+// place is where the tokens of a unit stand.
+type place struct {
+	row    int   // sequence, by which what is drawn differs
+	start  int64 // position of the first key
+	b      int   // batch row of the given masks
+	q0, k0 int   // first query and key there
+	n, m   int   // queries and keys of a head there
+}
+
+// statePlace is the place of batch row b of a call to a state.
+func (c *Call[T]) statePlace(b int) place {
+	if c.Drop.from != nil {
+		return *c.Drop.from
+	}
+	return place{row: b, start: c.Drop.Start, b: b, n: c.Q.N, m: c.K.N}
+}
+
+// piece returns d for tokens of sequence s of c, from query q0 and key k0 on,
+// which stand at position start and those that follow.
+func (d *Drop) piece(s *sequence, q0, k0, n, m, start int) *Drop {
+	if !d.some() {
+		return nil
+	}
+	p := *d
+	p.from = &place{s.index, d.Start + int64(start), s.b, s.q0 + q0, s.k0 + k0, n, m}
+	return &p
+}
+
+// dropping is a Drop as one side of one head has it.
+type dropping struct {
+	*Drop         // nil: nothing is left out
+	key   rng.Key // of the side and head
+	first int64   // position of token 0
+	mask  []bool  // given, from token 0 on; nil: drawn
+	least uint32  // numbers below it are left out
+	kept  float64 // factor of what is kept
+}
+
+// of returns what query head or key head h of so many loses. pos is the position
+// of token 0 in its sequence.
+func (d *Drop) of(p *place, keys bool, h, heads, width, pos int) dropping {
+	side, tokens, token0 := uint64(0), p.n, p.q0
+	if keys {
+		side, tokens, token0 = 1, p.m, p.k0
+	}
+	x := dropping{
+		Drop: d, key: d.Key.Fold(side).Fold(uint64(p.row)).Fold(uint64(h)), first: p.start + int64(pos),
+		least: uint32(d.Rate * 0x1p32), kept: 1 / (1 - d.Rate),
+	}
+	if x.mask = d.given(keys); x.mask != nil {
+		if d.Kind == TokenDrop {
+			width = 1
+		}
+		x.mask = x.mask[((p.b*heads+h)*tokens+token0)*width:]
+	}
+	return x
+}
+
+// dropOut multiplies the masks into n tokens from i on with d channels, where
+// channel c of token i+r is x[c·cs+r·ts].
+func dropOut[T tensor.Float](m *dropping, x []T, cs, ts, d, i, n int) {
+	for r := range n {
+		at := i + r
+		if m.Kind == TokenDrop {
+			f := T(0)
+			if m.mask != nil && m.mask[at] || m.mask == nil && m.key.Uint64(uint64(m.first+int64(at)))>>32 >= uint64(m.least) {
+				f = T(m.kept)
+			}
+			for c := range d {
+				x[c*cs+r*ts] *= f
+			}
+			continue
+		}
+		if m.mask != nil {
+			for c, keep := range m.mask[at*d:][:d] {
+				f := T(0)
+				if keep {
+					f = T(m.kept)
+				}
+				x[c*cs+r*ts] *= f
+			}
+			continue
+		}
+		// A number has the bits for two channels.
+		words := uint64(d+1) / 2
+		word := uint64(m.first+int64(at)) * words
+		for c := 0; c < d; c += 2 {
+			bits := m.key.Uint64(word)
+			word++
+			for l := c; l < min(c+2, d); l++ {
+				f := T(0)
+				if uint32(bits) >= m.least {
+					f = T(m.kept)
+				}
+				x[l*cs+r*ts] *= f
+				bits >>= 32
+			}
+		}
+	}
+}

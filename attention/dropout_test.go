@@ -1,0 +1,296 @@
+package attention
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// givenDrop returns a Drop with masks and what the reference makes of it.
+func givenDrop(r *rand.Rand, kind DropKind, rate float64, c *oracle.Call) (*Drop, *oracle.Drop) {
+	d := &Drop{Kind: kind, Rate: rate}
+	width := 1
+	q, k := &d.QTok, &d.KTok
+	if kind == ElementDrop {
+		width, q, k = c.Q.D, &d.Q1, &d.K1
+	}
+	*q, *k = flags(r, c.Q.B*c.Q.H*c.Q.N*width), flags(r, c.K.B*c.K.H*c.K.N*width)
+	factors := func(mask []bool) []float64 {
+		list := []float64{}
+		for _, keep := range mask {
+			f := 0.0
+			if keep {
+				f = 1 / (1 - rate)
+			}
+			list = append(list, slices.Repeat([]float64{f}, c.Q.D/width)...)
+		}
+		return list
+	}
+	return d, &oracle.Drop{Q: factors(*q), K: factors(*k)}
+}
+
+func TestDropoutAgainstTextbook(t *testing.T) {
+	for _, kind := range []DropKind{TokenDrop, ElementDrop} {
+		t.Run(kind.String(), func(t *testing.T) {
+			eachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
+				r := rand.New(rand.NewPCG(20, 21))
+				d, book := givenDrop(r, kind, 0.3, c)
+				c.Drop = book
+				want := m.Forward(c)
+				do := normal(r, c.Q.B, c.Q.H, c.Q.N, c.V.D)
+				grads := m.Backward(c, do)
+				droppedAgainst[float64](t, name, m, c, d, do, want, grads)
+				droppedAgainst[float32](t, name, m, c, d, do, want, grads)
+			})
+		})
+	}
+}
+
+// droppedAgainst holds every form of a call with masks against the reference.
+func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call, d *Drop, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
+	t.Helper()
+	e, call := mechanismOf[T](t, name, m), callOf[T](c)
+	call.Drop = d
+	for _, form := range []Form{Direct, Linear} {
+		if form == Linear && (m.Exp || c.AttnKeep != nil) {
+			continue
+		}
+		call.Chunk = 3
+		limits := directLimits[T](m)
+		if form == Linear {
+			limits = linearLimits[T](e, c.Q.D, call.Chunk)
+		}
+		out, keep := forward(t, e, call, form)
+		judge(t, limits, m, c, want, out, keep)
+		g, dtau := backward(t, e, call, convert[T](do), out, keep)
+		judgeGrads(t, limits, c, do, want, grads, g, dtau)
+	}
+	if c.AttnKeep != nil {
+		return
+	}
+	call.Form = Step
+	out := poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	if err := e.Forward(out, call, nil); err != nil {
+		t.Fatal(err)
+	}
+	limits := directLimits[T](m)
+	if !m.Exp {
+		limits = linearLimits[T](e, c.Q.D, call.Chunk)
+	}
+	judge(t, limits, m, c, want, out, nil)
+}
+
+// drawn returns the masks that d draws for c, number by number, as its comment
+// says.
+func drawn[T tensor.Float](c *Call[T], d *Drop) *Drop {
+	width := 1
+	if d.Kind == ElementDrop {
+		width = c.Q.D
+	}
+	q, k := make([]bool, c.Q.B*c.Q.H*c.Q.N*width), make([]bool, c.K.B*c.K.H*c.K.N*width)
+	fill := func(to []bool, key rng.Key, position int64) {
+		for x := range to {
+			at := uint64(position)
+			half := 1
+			if d.Kind == ElementDrop {
+				at, half = at*uint64((width+1)/2)+uint64(x/2), x%2
+			}
+			number := key.Uint64(at) >> (32 * half) & math.MaxUint32
+			to[x] = float64(number) >= d.Rate*0x1p32-1
+		}
+	}
+	for _, s := range c.sequences() {
+		off := int64(0)
+		if c.Causal {
+			off = int64(s.off)
+		}
+		for h := range c.Q.H {
+			key := d.Key.Fold(0).Fold(uint64(s.index)).Fold(uint64(h))
+			for i := range s.n {
+				fill(q[((s.b*c.Q.H+h)*c.Q.N+s.q0+i)*width:][:width], key, d.Start+int64(i)+off)
+			}
+		}
+		for h := range c.K.H {
+			key := d.Key.Fold(1).Fold(uint64(s.index)).Fold(uint64(h))
+			for j := range s.keys {
+				fill(k[((s.b*c.K.H+h)*c.K.N+s.k0+j)*width:][:width], key, d.Start+int64(j))
+			}
+		}
+	}
+	given := &Drop{Kind: d.Kind, Rate: d.Rate, QTok: q, KTok: k}
+	if d.Kind == ElementDrop {
+		given = &Drop{Kind: d.Kind, Rate: d.Rate, Q1: q, K1: k}
+	}
+	return given
+}
+
+// What is drawn is what the key says for the row, head, position and channel,
+// in every form and in packed sequences.
+func TestDrawnMasks(t *testing.T) {
+	all := problems()
+	for _, what := range []string{"groups", "causal", "causal, more keys", "causal, fewer keys", "causal rope", "packed", "packed causal rope", "causal beyond the blocks", "lengths"} {
+		for _, name := range []string{"fastmax2", "linear", "softmax"} {
+			for _, kind := range []DropKind{TokenDrop, ElementDrop} {
+				e, c := mechanismOf[float32](t, name, textbook[name]), callOf[float32](all[what])
+				d := &Drop{Kind: kind, Rate: 0.25, Key: rng.New(7), Start: 1 << 33}
+				given := drawn(c, d)
+				for _, form := range []Form{Direct, Linear, Step} {
+					if form == Linear && name == "softmax" {
+						continue
+					}
+					var outs [2]tensor.Heads[float32]
+					for i, d := range []*Drop{d, given} {
+						c.Drop, c.Form = d, form
+						outs[i] = poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+						if err := e.Forward(outs[i], c, nil); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if !slices.Equal(outs[0].Data, outs[1].Data) {
+						t.Errorf("%s, %s, %v, %v: outputs differ from those with the masks given", name, what, kind, form)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Neither threads nor the pieces in which a state is fed change a bit, and
+// packed sequences have the masks of batch rows.
+func TestDropoutInvariance(t *testing.T) {
+	r := rand.New(rand.NewPCG(22, 23))
+	const b, n, d = 3, 40, 6
+	for _, kind := range []DropKind{TokenDrop, ElementDrop} {
+		for _, name := range []string{"fastmax2", "softmax"} {
+			e := mechanismOf[float32](t, name, textbook[name])
+			c := callOf[float32](&oracle.Call{Q: normal(r, b, 4, n, d), K: normal(r, b, 2, n, d), V: normal(r, b, 2, n, 5), Causal: true})
+			c.Drop = &Drop{Kind: kind, Rate: 0.5, Key: rng.New(3)}
+			out, _ := forward(t, e, c, Auto)
+			par.SetThreads(3)
+			if again, _ := forward(t, e, c, Auto); !slices.Equal(out.Data, again.Data) {
+				t.Errorf("%s, %v: three threads change the outputs", name, kind)
+			}
+			par.SetThreads(0)
+
+			packed := *c
+			packed.Q, packed.K, packed.V = inOneRow(c.Q), inOneRow(c.K), inOneRow(c.V)
+			packed.CuQ = []int64{0, n, 2 * n, 3 * n}
+			packed.CuK = packed.CuQ
+			got, _ := forward(t, e, &packed, Auto)
+			if !slices.Equal(got.Data, inOneRow(out).Data) {
+				t.Errorf("%s, %v: packed sequences differ from batch rows", name, kind)
+			}
+
+			var first tensor.Heads[float32]
+			for _, step := range []int{n, 1, 7} {
+				st, err := e.NewState(c.Shape())
+				if err != nil {
+					t.Fatal(err)
+				}
+				all := poisoned[float32](b, 4, n, 5)
+				for i := 0; i < n; i += step {
+					j := min(i+step, n)
+					drop := *c.Drop
+					drop.Start = int64(i)
+					piece := &Call[float32]{Q: c.Q.Tokens(i, j), K: c.K.Tokens(i, j), V: c.V.Tokens(i, j), Drop: &drop}
+					if err := st.Step(all.Tokens(i, j), piece); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if first.Data == nil {
+					first = all
+				} else if !slices.Equal(first.Data, all.Data) {
+					t.Errorf("%s, %v: pieces of %d tokens change the outputs", name, kind, step)
+				}
+			}
+		}
+	}
+}
+
+// inOneRow packs batch rows.
+func inOneRow(x tensor.Heads[float32]) tensor.Heads[float32] {
+	y := tensor.NewHeads[float32](1, x.H, x.B*x.N, x.D)
+	for b := range x.B {
+		for h := range x.H {
+			for i := range x.N {
+				copy(y.At(0, h).Row(b*x.N+i), x.At(b, h).Row(i))
+			}
+		}
+	}
+	return y
+}
+
+// In the mean over keys nothing changes: n draws of rate r have a deviation of
+// √(r/((1-r)·n)).
+func TestDropoutExpectation(t *testing.T) {
+	const draws, d = 20000, 5
+	for _, kind := range []DropKind{TokenDrop, ElementDrop} {
+		for _, rate := range []float64{0.1, 0.75} {
+			sum := make([]float64, d)
+			for seed := range draws {
+				x := []float64{1, 1, 1, 1, 1}
+				drop := &Drop{Kind: kind, Rate: rate, Key: rng.New(uint64(seed))}
+				m := drop.of(&place{}, true, 0, 1, d, 11)
+				dropOut(&m, x, 1, d, d, 0, 1)
+				for c, y := range x {
+					sum[c] += y
+				}
+			}
+			for c, s := range sum {
+				if off := math.Abs(s/draws-1) / math.Sqrt(rate/(1-rate)/draws); off > 4.5 {
+					t.Errorf("%v, rate %v: channel %d is off by %.1f deviations", kind, rate, c, off)
+				}
+			}
+		}
+	}
+}
+
+func TestNoDropout(t *testing.T) {
+	r := rand.New(rand.NewPCG(24, 25))
+	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	c := callOf[float32](&oracle.Call{Q: normal(r, 1, 2, 30, 6), K: normal(r, 1, 1, 30, 6), V: normal(r, 1, 1, 30, 5), Causal: true})
+	for _, form := range []Form{Direct, Linear} {
+		c.Drop = nil
+		want, _ := forward(t, e, c, form)
+		c.Drop = &Drop{Kind: ElementDrop, Key: rng.New(1)}
+		if got, _ := forward(t, e, c, form); !slices.Equal(got.Data, want.Data) {
+			t.Errorf("%v: rate 0 changes the outputs", form)
+		}
+	}
+}
+
+func TestDropoutErrors(t *testing.T) {
+	r := rand.New(rand.NewPCG(26, 27))
+	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	c := callOf[float32](&oracle.Call{Q: normal(r, 1, 2, 3, 4), K: normal(r, 1, 1, 5, 4), V: normal(r, 1, 1, 5, 2)})
+	out := tensor.NewHeads[float32](1, 2, 3, 2)
+	for _, x := range []struct {
+		drop Drop
+		want string
+	}{
+		{Drop{Rate: 1}, "dropout: rate is 1, needs 0 ≤ rate < 1"},
+		{Drop{Rate: -0.1}, "dropout: rate is -0.1, needs"},
+		{Drop{Rate: math.NaN()}, "dropout: rate is NaN, needs"},
+		{Drop{Kind: -1}, "dropout: kind is DropKind(-1), needs one of"},
+		{Drop{QTok: make([]bool, 6)}, "dropout: the mask of one side is given without the other's"},
+		{Drop{QTok: make([]bool, 6), KTok: make([]bool, 4)}, "mask_ktok: has 4 elements, needs 5"},
+		{Drop{Kind: ElementDrop, QTok: make([]bool, 6)}, "mask_qtok: is for dropout 1d, the call has standard"},
+		{Drop{Kind: ElementDrop, Q1: make([]bool, 24), K1: make([]bool, 5)}, "mask_k1: has 5 elements, needs 20"},
+	} {
+		c.Drop = &x.drop
+		if err := e.Forward(out, c, nil); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("error is %v, want %q", err, x.want)
+		}
+		st, _ := e.NewState(c.Shape())
+		if err := st.Absorb(c); err == nil || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("of a state: error is %v, want %q", err, x.want)
+		}
+	}
+}
