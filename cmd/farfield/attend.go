@@ -25,12 +25,15 @@ import (
 type attendCmd struct {
 	Mechanism string `required:"" placeholder:"NAME" help:"Attention function; with --help its parameters and settings are listed."`
 	settings
-	Causal         bool   `help:"Query i sees keys j ≤ i + (M-N)."`
-	Form           string `enum:"auto,direct,linear,step" default:"auto" help:"How to compute it: ${enum}."`
-	Grad           bool   `help:"Also write dq, dk, dv and d_PARAMETER for the gradient do (or go) of the output."`
-	Precision      string `enum:"f32,f64" default:"f32" help:"Type of computation and output: ${enum}."`
-	AllowNonfinite bool   `help:"Accept NaN and infinities in the input."`
-	JSON           bool   `name:"json" help:"Print the plan that ran."`
+	Causal         bool     `help:"Query i sees keys j ≤ i + (M-N)."`
+	Form           string   `enum:"auto,direct,linear,step" default:"auto" help:"How to compute it: ${enum}."`
+	Dropout        string   `placeholder:"KIND" help:"Dropout, as in training: 1d leaves out whole tokens of the prepared q and k, standard channels of them. Masks of what is kept are read, mask_qtok (B,H,N) and mask_ktok (B,H,M) or mask_q1 and mask_k1 of the shapes of q and k, or drawn if there are none."`
+	Rate           *float64 `placeholder:"R" help:"Share that dropout leaves out, below 1; by default what the array rate says."`
+	Seed           uint64   `placeholder:"N" default:"1" help:"Of the masks that are drawn (${default})."`
+	Grad           bool     `help:"Also write dq, dk, dv and d_PARAMETER for the gradient do (or go) of the output."`
+	Precision      string   `enum:"f32,f64" default:"f32" help:"Type of computation and output: ${enum}."`
+	AllowNonfinite bool     `help:"Accept NaN and infinities in the input."`
+	JSON           bool     `name:"json" help:"Print the plan that ran."`
 
 	In  string `arg:"" name:"in" help:"Arrays q, k, v of shape (N,D), (H,N,D) or (B,H,N,D), in .npz or .safetensors. M of k and v, Dv of v and H of k and v may differ. Optional: keymask (B,M) or (M), key_lengths (B), attn_keep (N,M), cu_q and cu_k, do, parameters."`
 	Out string `arg:"" name:"out" help:"Where o and the gradients go, in .npz or .safetensors."`

@@ -19,6 +19,7 @@ type attendProblem[T tensor.Float] struct {
 	dout   tensor.Heads[T]
 	mech   attention.Mechanism[T]
 	shapes map[string][]int // of the mechanism's parameters, as they were given
+	used   []string         // further arrays that were read
 }
 
 // arrayNames are the arrays that attend knows besides the parameters.
@@ -28,7 +29,7 @@ var arrayNames = []string{"q", "k", "v", "do", "go", "keymask", "key_lengths", "
 func (p *attendProblem[T]) unknown(names []string) []string {
 	var list []string
 	for _, n := range names {
-		if _, parameter := p.shapes[n]; !parameter && !slices.Contains(arrayNames, n) {
+		if _, parameter := p.shapes[n]; !parameter && !slices.Contains(arrayNames, n) && !slices.Contains(p.used, n) {
 			list = append(list, n)
 		}
 	}
@@ -144,6 +145,9 @@ func readProblem[T tensor.Float](c *attendCmd, src array.Source) (*attendProblem
 		return nil, err
 	}
 	if err := p.readMasks(r); err != nil {
+		return nil, err
+	}
+	if err := p.readDropout(c, r); err != nil {
 		return nil, err
 	}
 	if c.Grad {

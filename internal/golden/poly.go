@@ -53,6 +53,9 @@ func polyCase(f *file, key string) (*problem, string) {
 	case key == "softmax_full" || key == "softmax_causal":
 		return softmaxProblem(f, key), ""
 	}
+	if match := dropCase.FindStringSubmatch(key); match != nil {
+		return dropoutProblem(f, match), ""
+	}
 	if match := kernelCase.FindStringSubmatch(key); match != nil && !strings.Contains(key, "_ascoded") {
 		return kernelProblem(f, key, match), ""
 	}
@@ -65,8 +68,8 @@ func polyReason(key string) string {
 	switch {
 	case strings.Contains(key, "_decay"):
 		return "no mechanism here has decay"
-	case first == "quadratic", first == "elem", first == "1d":
-		return "no mechanism here has dropout"
+	case first == "quadratic":
+		return "no dropout here masks products of channels"
 	case strings.Contains(key, "_ascoded"):
 		return "a defect of the authors' program, not its formula"
 	}

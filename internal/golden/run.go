@@ -17,6 +17,7 @@ type problem struct {
 	options   mechanism.Options
 	book      oracle.Mechanism // the same mechanism
 	call      oracle.Call
+	drop      *attention.Drop       // that of call
 	do        tensor.Heads[float64] // empty: no gradients
 	want      []expect
 	forms     []string
@@ -164,6 +165,7 @@ func prepare[T tensor.Float](p *problem) (attention.Mechanism[T], *attention.Cal
 	return m, &attention.Call[T]{
 		Q: convert[T](p.call.Q), K: convert[T](p.call.K), V: convert[T](p.call.V),
 		Causal: p.call.Causal, KeyLens: p.call.KeyLens, KeyMask: p.call.KeyMask, AttnKeep: p.call.AttnKeep,
+		Drop: p.drop,
 	}, nil
 }
 

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+// readDropout reads what the flags say of dropout, and its masks if the file has
+// them.
+func (p *attendProblem[T]) readDropout(c *attendCmd, r *arrayReader[T]) error {
+	if c.Dropout == "" {
+		if c.Rate != nil {
+			return fmt.Errorf("--rate: needs --dropout")
+		}
+		return nil
+	}
+	kind, err := attention.ParseDropKind(c.Dropout)
+	if err != nil {
+		return fmt.Errorf("--dropout: %w", err)
+	}
+	d := &attention.Drop{Kind: kind, Key: rng.New(c.Seed)}
+	q, k := &p.call.Q, &p.call.K
+	queries, keys := []int{q.B, q.H, q.N}, []int{k.B, k.H, k.N}
+	names, masks, per := []string{"mask_qtok", "mask_ktok"}, []*[]bool{&d.QTok, &d.KTok}, 1
+	if kind == attention.ElementDrop {
+		names, masks, per = []string{"mask_q1", "mask_k1"}, []*[]bool{&d.Q1, &d.K1}, q.D
+	}
+	for i, shape := range [][]int{queries, keys} {
+		if !r.has(names[i]) {
+			continue
+		}
+		if *masks[i], err = r.dropMask(names[i], append(shape, per)); err != nil {
+			return err
+		}
+		p.used = append(p.used, names[i])
+	}
+	switch {
+	case c.Rate != nil:
+		d.Rate = *c.Rate
+	case r.has("rate"):
+		a, err := r.Array("rate")
+		if err != nil {
+			return err
+		}
+		x, err := a.Float64()
+		if err != nil {
+			return err
+		}
+		if len(x) != 1 {
+			return fmt.Errorf("rate: has %d elements, needs 1", len(x))
+		}
+		d.Rate = x[0]
+		p.used = append(p.used, "rate")
+	default:
+		return fmt.Errorf("--dropout: needs --rate, or an array rate")
+	}
+	if !(d.Rate >= 0 && d.Rate < 1) {
+		return fmt.Errorf("dropout: rate is %v, needs 0 ≤ rate < 1", d.Rate)
+	}
+	p.call.Drop = d
+	return nil
+}
+
+// dropMask reads a mask of a shape, of which the leading dimensions that are 1
+// may be missing, and so may the last if it is.
+func (r *arrayReader[T]) dropMask(name string, shape []int) ([]bool, error) {
+	a, err := r.Array(name)
+	if err != nil {
+		return nil, err
+	}
+	got, want := a.Shape, slices.Clone(shape)
+	if want[3] == 1 && len(got) > 0 && got[len(got)-1] != 1 {
+		want = want[:3]
+	}
+	for len(want) > len(got) && want[0] == 1 {
+		want = want[1:]
+	}
+	if !slices.Equal(got, want) {
+		return nil, fmt.Errorf("%s: shape is %v, needs %v", name, got, shape)
+	}
+	return a.Bool()
+}
