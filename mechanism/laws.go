@@ -3,6 +3,7 @@ package mechanism
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -57,22 +58,43 @@ func (m Matrix) String() string {
 		b.WriteByte('\n')
 	}
 	b.WriteByte('\n')
-	for i, l := range m.Laws {
-		var reasons []string
-		for _, s := range m.Subjects {
-			if r := l.Exempt[s]; r != "" && !slices.Contains(reasons, r) {
-				reasons = append(reasons, r)
-			}
-		}
-		for _, r := range reasons {
-			var who []string
-			for _, s := range m.Subjects {
-				if l.Exempt[s] == r {
-					who = append(who, s)
-				}
-			}
-			fmt.Fprintf(&b, " –  %d %s: %s (%s)\n", i+1, l.Name, r, strings.Join(who, ", "))
-		}
+	for _, e := range m.exemptions() {
+		fmt.Fprintf(&b, "–  in %s: %s\n   %s\n", strings.Join(e.laws, ", "), e.why, strings.Join(e.subjects, "\n   "))
 	}
 	return b.String()
+}
+
+// exemption is a reason for which laws do not speak of subjects.
+type exemption struct {
+	why            string
+	laws, subjects []string
+}
+
+func (m Matrix) exemptions() []*exemption {
+	var list []*exemption
+	for i, l := range m.Laws {
+		byReason := map[string]*exemption{}
+		var own []*exemption
+		for _, s := range m.Subjects {
+			why := l.Exempt[s]
+			if why == "" {
+				continue
+			}
+			if byReason[why] == nil {
+				byReason[why] = &exemption{why: why}
+				own = append(own, byReason[why])
+			}
+			byReason[why].subjects = append(byReason[why].subjects, s)
+		}
+		for _, e := range own {
+			like := func(o *exemption) bool { return o.why == e.why && slices.Equal(o.subjects, e.subjects) }
+			if at := slices.IndexFunc(list, like); at >= 0 {
+				e = list[at]
+			} else {
+				list = append(list, e)
+			}
+			e.laws = append(e.laws, strconv.Itoa(i+1))
+		}
+	}
+	return list
 }

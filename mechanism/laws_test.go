@@ -41,7 +41,7 @@ var laws = []law{
 	{"auto", "The form that is chosen is the textbook.",
 		nil, agreement(form{attention.Auto, 0})},
 	{"steps", "A state stepped token by token is the textbook.",
-		noState, agreement(form{attention.Step, 0})},
+		notCausal, agreement(form{attention.Step, 0})},
 	{"gradients", "Gradients of inputs and parameters are finite differences, in float64: the engine's and the textbook's.",
 		nil, derivatives},
 	{"causal", "No bit of a causal output depends on a later token.",
@@ -55,11 +55,11 @@ var laws = []law{
 	{"calls", "No bit depends on calls that run at the same time.",
 		nil, sameTime},
 	{"pieces", "No bit depends on the pieces in which a state is fed; absorbing and reading is stepping.",
-		noState, inBoth(pieces[float32], pieces[float64])},
+		notCausal, inBoth(pieces[float32], pieces[float64])},
 	{"snapshot", "A state that is saved and restored half-way, cloned or reset gives the bits of one that is not.",
-		noState, inBoth(restored[float32], restored[float64])},
+		notCausal, inBoth(restored[float32], restored[float64])},
 	{"merge", "A state merged behind another is the one that saw both, however it is split; merging nothing changes no bit.",
-		noState, every(inBoth(merged[float32], merged[float64]), inBoth(mergedNothing[float32], mergedNothing[float64]))},
+		notCausal, every(inBoth(merged[float32], merged[float64]), inBoth(mergedNothing[float32], mergedNothing[float64]))},
 	{"padding", "Keys beyond a key length are no keys: bits are those of the shorter input.",
 		nil, inEveryForm(padding[float32], padding[float64])},
 	{"masked", "A masked key is an absent one, whatever stands there.",
@@ -81,25 +81,20 @@ var laws = []law{
 	{"weights", "Rows of A on request are the textbook's, and sum to one where no eps is added.",
 		nil, inBoth(weights[float32], weights[float64])},
 	{"unseen", "A query that sees no key gives 0 and is counted, and so does one that asks an empty state.",
-		noState, every(unseen, emptyState)},
+		notCausal, every(unseen, emptyState)},
 	{"size", "A state keeps its size where the traits say that it streams, and only there.",
-		noState, stateSize},
+		notCausal, stateSize},
 	{"foreign", "Snapshots of another mechanism, setting or precision, and damaged ones, are refused.",
-		noState, foreign},
+		notCausal, foreign},
 	{"long", "Streams of 4096 tokens stay within the limits, random or one token repeated.",
 		longExempt, longStream},
 }
 
+const overTokens = "rows are normalised over all tokens: there is no causal form and no state"
+
 func notCausal(_ subject, t attention.Traits) string {
 	if !t.Causal {
-		return "it is not causal: rows are normalised over all tokens"
-	}
-	return ""
-}
-
-func noState(s subject, t attention.Traits) string {
-	if !t.Causal {
-		return "it has no states: rows are normalised over all tokens"
+		return overTokens
 	}
 	return ""
 }

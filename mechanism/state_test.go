@@ -248,7 +248,7 @@ func longExempt(s subject, t attention.Traits) string {
 	case s.book.Exp:
 		return noLinear(s, t)
 	case !t.Causal:
-		return noState(s, t)
+		return notCausal(s, t)
 	case len(s.book.Coef) > 4:
 		return "features of degrees above 3 are too many to be quick"
 	}

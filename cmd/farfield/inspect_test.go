@@ -40,7 +40,7 @@ func TestInspectMachine(t *testing.T) {
 
 func TestInspectMechanisms(t *testing.T) {
 	out := works(t, "inspect", "mechanisms")
-	for _, want := range append(mechanism.Names(), "causal", "\nfastmax p=2 ", "it has no linear form (softmax") {
+	for _, want := range append(mechanism.Names(), "causal", "\nfastmax p=2 ", "it has no linear form\n   softmax\n") {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not printed:\n%s", want, out)
 		}
