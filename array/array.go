@@ -21,6 +21,11 @@ const (
 	I8                    // int64
 	U1                    // uint8
 	Bool                  // one byte, 0 is false
+
+	// Types that Decode reads and widens, exactly: their arrays are F4. They
+	// are not written.
+	F2   // float16, IEEE 754 binary16
+	BF16 // bfloat16, which numpy does not have
 )
 
 // Size returns the bytes of one element, 0 for a type that does not exist.
@@ -30,6 +35,8 @@ func (t DType) Size() int {
 		return 8
 	case F4, I4:
 		return 4
+	case F2, BF16:
+		return 2
 	case U1, Bool:
 		return 1
 	}
@@ -50,6 +57,10 @@ func (t DType) String() string {
 		return "u1"
 	case Bool:
 		return "bool"
+	case F2:
+		return "f2"
+	case BF16:
+		return "bf16"
 	}
 	return "DType(" + strconv.Itoa(int(t)) + ")"
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // chunk is the number of elements that are turned to or from bytes at a time.
@@ -13,7 +15,7 @@ const chunk = 8192
 
 // Decode reads the elements of an array of that type and shape from r: C order,
 // little-endian, nothing between them, which is the body of .npy and of
-// safetensors alike. Memory grows as bytes arrive, so a shape that promises more
+// safetensors alike. F2 and BF16 become F4. Memory grows as bytes arrive, so a shape that promises more
 // than r has costs an error, not an allocation. r is left behind the last
 // element.
 func Decode(r io.Reader, t DType, shape []int) (*Array, error) {
@@ -35,6 +37,12 @@ func Decode(r io.Reader, t DType, shape []int) (*Array, error) {
 		a.data, err = decode[uint8](r, t, n)
 	case Bool:
 		a.data, err = decode[bool](r, t, n)
+	case F2:
+		a.DType = F4
+		a.data, err = decodeHalf(r, t, n, tensor.WidenFloat16)
+	case BF16:
+		a.DType = F4
+		a.data, err = decodeHalf(r, t, n, tensor.WidenBFloat16)
 	default:
 		err = fmt.Errorf("dtype is %v", t)
 	}
@@ -45,6 +53,24 @@ func Decode(r io.Reader, t DType, shape []int) (*Array, error) {
 }
 
 func decode[T Element](r io.Reader, t DType, n int) ([]T, error) {
+	return decodeAs(r, t, n, func(data []T, b []byte) error {
+		_, err := binary.Decode(b, binary.LittleEndian, data)
+		return err
+	})
+}
+
+// decodeHalf decodes elements of 16 bits.
+func decodeHalf(r io.Reader, t DType, n int, widen func([]float32, []uint16)) ([]float32, error) {
+	bits := make([]uint16, min(n, chunk))
+	return decodeAs(r, t, n, func(data []float32, b []byte) error {
+		_, err := binary.Decode(b, binary.LittleEndian, bits[:len(data)])
+		widen(data, bits[:len(data)])
+		return err
+	})
+}
+
+// decodeAs reads n elements of type t; turn makes elements of their bytes.
+func decodeAs[T Element](r io.Reader, t DType, n int, turn func([]T, []byte) error) ([]T, error) {
 	size := t.Size()
 	buf := make([]byte, min(n, chunk)*size)
 	data := make([]T, 0, min(n, 16*chunk))
@@ -62,7 +88,7 @@ func decode[T Element](r io.Reader, t DType, n int) ([]T, error) {
 			data = append(make([]T, 0, min(n, 2*cap(data))), data...)
 		}
 		data = data[:have+k]
-		if _, err := binary.Decode(buf[:k*size], binary.LittleEndian, data[have:]); err != nil {
+		if err := turn(data[have:], buf[:k*size]); err != nil {
 			return nil, err
 		}
 	}

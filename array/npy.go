@@ -130,7 +130,7 @@ func parseNPYHeader(text string) (DType, []int, error) {
 	return t, shape, nil
 }
 
-const readable = "f4, f8, i4, i8, u1 or bool"
+const readable = "f2, f4, f8, i4, i8, u1 or bool"
 
 // parseDescr reads numpy's name of a type: byte order, kind, size in bytes.
 func parseDescr(descr string) (DType, error) {
@@ -152,7 +152,7 @@ func parseDescr(descr string) (DType, error) {
 	case "b1":
 		t = Bool
 	case "f2":
-		return 0, fmt.Errorf("dtype %s is float16; f4 or f8 is needed", descr)
+		t = F2
 	default:
 		what := "is not read"
 		switch descr[1] {

@@ -30,8 +30,11 @@ type Tensor struct {
 	start int64 // from the end of the header
 }
 
-// dtypes are the types that can be read and written.
+// dtypes are the types that can be read; those that array widens are not
+// written.
 var dtypes = map[string]array.DType{
+	"F16":  array.F2,
+	"BF16": array.BF16,
 	"F32":  array.F4,
 	"F64":  array.F8,
 	"I32":  array.I4,
@@ -44,7 +47,7 @@ var dtypes = map[string]array.DType{
 // bytes.
 var sizes = map[string]int{
 	"I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
-	"F16": 2, "BF16": 2, "I16": 2, "U16": 2,
+	"I16": 2, "U16": 2,
 	"U32": 4,
 	"U64": 8, "C64": 8,
 }
@@ -150,8 +153,9 @@ func (f *File) Names() []string {
 // Metadata returns the text entries of the file, which may be none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
-// Array reads one tensor and leaves the others where they are. Types other than
-// F32, F64, I32, I64, U8 and BOOL are refused.
+// Array reads one tensor and leaves the others where they are. F16 and BF16 are
+// widened, exactly, to arrays of float32. Types other than these, F32, F64, I32,
+// I64, U8 and BOOL are refused.
 func (f *File) Array(name string) (*array.Array, error) {
 	i, ok := f.index[name]
 	if !ok {
@@ -159,11 +163,8 @@ func (f *File) Array(name string) (*array.Array, error) {
 	}
 	t := f.tensors[i]
 	d, ok := dtypes[t.DType]
-	switch {
-	case t.DType == "F16" || t.DType == "BF16":
-		return nil, fmt.Errorf("%s: dtype %s has 16 bits; F32 or F64 is needed", name, t.DType)
-	case !ok:
-		return nil, fmt.Errorf("%s: dtype is %s; F32, F64, I32, I64, U8 or BOOL is needed", name, t.DType)
+	if !ok {
+		return nil, fmt.Errorf("%s: dtype is %s; F16, BF16, F32, F64, I32, I64, U8 or BOOL is needed", name, t.DType)
 	}
 	a, err := array.Decode(io.NewSectionReader(f.data, t.start, t.Bytes), d, t.Shape)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"io"
 	"math"
@@ -361,13 +362,54 @@ func TestAttendRefusesFiles(t *testing.T) {
 		{"beyond the end", put("cut.safetensors", half[:20]), out},
 		{"data ends at", put("short.safetensors", half[:len(half)-1]), out},
 		{"checksum", put("changed.npz", changed), out},
-		{"q: dtype <f2 is float16", put("half.npz", archive(t, "<f2")), out},
+		{"q: dtype >f2 is big-endian", put("half.npz", archive(t, ">f2")), out},
 		{"q: dtype |O is pickled", put("pickled.npz", archive(t, "|O")), out},
 	} {
 		refuses(t, c.want, "attend", "--mechanism", "fastmax", c.in, c.out)
 	}
 	if _, err := os.Stat(out); err == nil {
 		t.Error("something is written")
+	}
+}
+
+// Inputs of 16 bits are those of 32 bits that they stand for.
+func TestAttendWidens(t *testing.T) {
+	const n, d = 5, 4
+	for _, dtype := range []string{"BF16", "F16"} {
+		header, data := map[string]any{}, []byte{}
+		var same []*array.Array
+		for i, name := range []string{"q", "k", "v"} {
+			x := make([]float32, n*d)
+			for j := range x {
+				bits := uint16(0x3c00 + 401*i + 97*j*(1-2*(j%2))) // between 2⁻⁴ and 4 in either format
+				data = binary.LittleEndian.AppendUint16(data, bits)
+				if x[j] = tensor.BFloat16(bits); dtype == "F16" {
+					x[j] = tensor.Float16(bits)
+				}
+			}
+			header[name] = map[string]any{"dtype": dtype, "shape": []int{n, d}, "data_offsets": []int{2 * i * n * d, 2 * (i + 1) * n * d}}
+			same = append(same, newArray(name, x, []int{n, d}))
+		}
+		text, err := json.Marshal(header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "in.safetensors")
+		file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), append(text, data...)...)
+		if err := os.WriteFile(path, file, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		var got [2][]byte
+		for i, in := range []string{path, written(t, "in.safetensors", same...)} {
+			out := filepath.Join(t.TempDir(), "out.safetensors")
+			works(t, "attend", "--mechanism", "fastmax", "--causal", in, out)
+			if got[i], err = os.ReadFile(out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(got[0], got[1]) {
+			t.Errorf("%s: the output differs from that of the same numbers in F32", dtype)
+		}
 	}
 }
 
