@@ -8,8 +8,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// panelRows is the number of query rows whose weights exist at a time.
+// panelRows is the number of query rows whose weights exist at a time against a
+// whole block of keys; against fewer keys there may be more.
 const panelRows = 48
+
+// tallest is the number of rows whose weights may exist at a time against n
+// keys.
+func tallest(n int) int { return panelRows * max(1, keyBlock/kernel.Pad(max(n, 1))) }
 
 // gradRows is the same for gradients, whose products sum over the rows of a
 // panel: away from the diagonal more of them are worth more than the cache.
@@ -85,7 +90,7 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 	defer u.ar.Reset(mark)
 	coef := u.coef()
 	ld := stride[T](b.nk)
-	panel := b.height(panelRows)
+	panel := b.height(tallest(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
 	for r0 := 0; r0 < b.nq; r0 += panel {
@@ -145,7 +150,7 @@ func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	ld := stride[T](b.nk)
-	panel := b.height(panelRows)
+	panel := b.height(tallest(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
 	for r0 := 0; r0 < b.nq; r0 += panel {

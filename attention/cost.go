@@ -130,11 +130,11 @@ func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	if form == Direct {
 		keys := (m + keyBlock - 1) / keyBlock * w * stride[T](min(m, keyBlock))
 		rows := group * (w*stride[T](queryBlock) + queryBlock*(stride[T](dv)+2))
-		return float64(keys + m*stride[T](dv) + rows + panelRows*stride[T](keyBlock))
+		return float64(keys + m*stride[T](dv) + rows + min(queryBlock, tallest(m))*stride[T](min(m, keyBlock)))
 	}
 	f := float64(e.spec.features(w))
 	ld := stride[T](chunk)
-	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+featureBlock*ld+chunk*(w+1)+panelRows*ld)
+	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+featureBlock*ld+chunk*(w+1)+min(chunk, tallest(chunk))*ld)
 }
 
 // Plan tells what Forward and Backward do for a shape.

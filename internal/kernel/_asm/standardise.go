@@ -13,8 +13,9 @@ const (
 )
 
 // standardise takes the mean off twice, as centre does, but keeps the numbers
-// as they are until the last of three passes, when both means and the length
-// are known. It works on a register of columns at a time, in as many chains of
+// as they are until the last of three passes, when all is known. The first mean
+// is rounded, and what that leaves belongs to the second; the squares are of
+// numbers less the first mean and have the second taken off. It works on a register of columns at a time, in as many chains of
 // sums as a pass has rows in flight. Squares are summed in float32 and those
 // sums in float64; a column whose squares float32 cannot hold has them summed
 // again in float64.
@@ -39,9 +40,8 @@ func (g *gen) standardise() {
 // standardColumns is standardise for register h of a vec, whose first row is at
 // the ladder's top. The register none holds zeros.
 func (g *gen) standardColumns(rows reg.GPVirtual, x ladder, h int, none reg.VecVirtual) {
-	first, mean, rest := g.register(), g.register(), g.register()
+	first, middle, rest, each := g.register(), g.register(), g.register(), g.register()
 	g.fetch(operand.Mem{Base: x.top}, h, first)
-	each := g.register()
 
 	sums := g.chains(none)
 	g.fours(rows, x, func(m operand.Mem, u int) {
@@ -51,13 +51,13 @@ func (g *gen) standardColumns(rows reg.GPVirtual, x ladder, h int, none reg.VecV
 		g.VADDPS(d, sums[u], sums[u])
 	})
 	g.VBROADCASTSS(g.address("each"), each)
-	g.VMULPS(each, g.pairwise(g.VADDPS, sums), mean)
+	g.VMULPS(each, g.pairwise(g.VADDPS, sums), middle)
+	g.VADDPS(first, middle, middle)
 
 	left := func(m operand.Mem) reg.VecVirtual {
 		d := g.register()
 		g.fetch(m, h, d)
-		g.VSUBPS(first, d, d)
-		g.VSUBPS(mean, d, d)
+		g.VSUBPS(middle, d, d)
 		return d
 	}
 	sums, squares := g.chains(none), g.chains(none)
@@ -67,8 +67,15 @@ func (g *gen) standardColumns(rows reg.GPVirtual, x ladder, h int, none reg.VecV
 		g.VFMADD231PS(d, d, squares[u])
 	})
 	g.VBROADCASTSS(g.address("each"), each)
-	g.VMULPS(each, g.pairwise(g.VADDPS, sums), rest)
-	size := g.norms(rows, x, h, squares, none, left)
+	sum := g.pairwise(g.VADDPS, sums)
+	g.VMULPS(each, sum, rest)
+	size := g.squares(rows, x, h, squares, none, left)
+	for i, half := range []func(reg.VecVirtual) reg.VecVirtual{g.lower, g.upper} {
+		g.VFNMADD231PD(half(sum), half(rest), size[i])
+		// A NaN stays.
+		g.VMAXPD(size[i], none, size[i])
+		g.VSQRTPD(size[i], size[i])
+	}
 
 	factor := g.narrow(g.quotient(g.lower(g.hold(g.param("length")).held[0]), size))
 	g.VMULPS(factor, rest, rest)
@@ -79,11 +86,11 @@ func (g *gen) standardColumns(rows reg.GPVirtual, x ladder, h int, none reg.VecV
 	})
 }
 
-// norms is the 2-norm of columns, from four sums of their squares where float32
+// squares is the sum of the squares of columns, from four sums where float32
 // holds these, else from what left gives of each row.
-func (g *gen) norms(rows reg.GPVirtual, x ladder, h int, squares []reg.VecVirtual, none reg.VecVirtual, left func(operand.Mem) reg.VecVirtual) doubles {
+func (g *gen) squares(rows reg.GPVirtual, x ladder, h int, sums []reg.VecVirtual, none reg.VecVirtual, left func(operand.Mem) reg.VecVirtual) doubles {
 	var quarters []doubles
-	for _, s := range squares {
+	for _, s := range sums {
 		quarters = append(quarters, doubles{g.lower(s), g.upper(s)})
 	}
 	for i := range 2 {
@@ -153,7 +160,6 @@ func (g *gen) norms(rows reg.GPVirtual, x ladder, h int, squares []reg.VecVirtua
 		}
 	}
 	g.Label(sound)
-	g.each(size, g.VSQRTPD)
 	return size
 }
 
