@@ -105,7 +105,7 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows t
 		h.rows.grow(u.da, s.tokens, s.tokens+m)
 		u.copyV(h.rows.v[s.tokens*h.rows.ldv:], h.rows.ldv, 0, m)
 		if rows.x == nil {
-			h.rows.put(u, s.tokens)
+			h.rows.put(u, s.tokens, 0, m)
 		} else {
 			h.rows.putToken(u.da, s.tokens, rows.key(i))
 		}
@@ -125,7 +125,8 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows t
 		all.attend(&h.rows, rows.query(i*len(u.q)), 1, 0, 1)
 		return
 	}
-	u.attendAs(&all, &h.rows)
+	long := all // a copy that may leave this goroutine, where a token's stays
+	u.attendAs(&long, &h.rows)
 }
 
 // grow makes room for keys tokens ≤ j < end.

@@ -151,6 +151,7 @@ type sequence struct {
 	k0, m int // keys that count: those within the row's key length
 	off   int // query i sees keys j ≤ i + off, where causal
 	form  Form
+	work  float64 // arithmetic of all heads
 
 	before int64        // keys of the state before it, 0 if none of them exists
 	stats  []statistics // of the queries of every head, then of the keys; nil: none

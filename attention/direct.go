@@ -39,10 +39,21 @@ func (u *unit[T]) keyRows() *keyRows[T] {
 		x.v, x.ldv = u.v.Data, u.v.Stride
 	} else {
 		x.v = arena.Take[T](u.ar, u.m*x.ldv)
-		u.copyV(x.v, x.ldv, 0, u.m)
 	}
-	x.put(u, 0)
+	if u.workers > 1 {
+		u.keysTogether(u.m, x.fill)
+	} else {
+		x.fill(u, 0, u.m)
+	}
 	return x
+}
+
+// fill brings keys j0 ≤ j < j1 of u, and their values, to their place.
+func (x *keyRows[T]) fill(u *unit[T], j0, j1 int) {
+	if !u.valuesInPlace() {
+		u.copyV(x.v[j0*x.ldv:], x.ldv, j0, j1)
+	}
+	x.put(u, 0, j0, j1)
 }
 
 // valuesInPlace reports whether the values can be read where they are: they all
@@ -55,12 +66,12 @@ func (u *unit[T]) valuesInPlace() bool {
 		u.m*(perRow&-perRow) <= cacheLines
 }
 
-// put prepares the keys of u, which follow the first at ones in x.
-func (x *keyRows[T]) put(u *unit[T], at int) {
+// put prepares keys j0 ≤ j < j1 of u, whose keys follow the first at ones in x.
+func (x *keyRows[T]) put(u *unit[T], at, j0, j1 int) {
 	keys := u.keySide()
-	for j := 0; j < u.m; {
+	for j := j0; j < j1; {
 		c := (at + j) % x.panel
-		n := min(x.panel-c, u.m-j)
+		n := min(x.panel-c, j1-j)
 		u.prepare(x.panelOf(at+j, u.da)[c:], x.ldb, &keys, j, j+n)
 		j += n
 	}
@@ -98,6 +109,10 @@ func (u *unit[T]) sees(i int) bool {
 func (u *unit[T]) directForward() {
 	x := u.keyRows()
 	if u.queriesInPlace() {
+		if u.workers > 1 {
+			u.attendTogether(u, x, true)
+			return
+		}
 		for i0 := 0; i0 < u.n; i0 += queryBlock {
 			u.attend(x, nil, 0, i0, min(queryBlock, u.n-i0))
 		}
@@ -108,6 +123,10 @@ func (u *unit[T]) directForward() {
 
 // attendAs answers the queries of u, which see keys as all does.
 func (u *unit[T]) attendAs(all *unit[T], x *keyRows[T]) {
+	if u.workers > 1 {
+		u.attendTogether(all, x, false)
+		return
+	}
 	lda := stride[T](min(u.n, queryBlock))
 	a := arena.Take[T](u.ar, len(u.q)*u.da*lda)
 	for i0 := 0; i0 < u.n; i0 += queryBlock {
@@ -217,6 +236,10 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
 }
 
 func (u *unit[T]) directBackward() {
+	if u.workers > 1 {
+		u.directBackwardTogether()
+		return
+	}
 	lda, ldo := stride[T](u.da), stride[T](u.dv)
 	keys := arena.Zeros[T](u.ar, u.m*lda)
 	u.prepareK(keys, lda, 0, u.m)
@@ -224,13 +247,13 @@ func (u *unit[T]) directBackward() {
 	u.copyV(values, ldo, 0, u.m)
 	dkeys, dvalues := u.backPairs(u, keys, values)
 	u.gradK(0, u.m, dkeys, lda)
-	u.setValuesGrad(dvalues)
+	u.setValuesGrad(dvalues, 0, u.m)
 }
 
-// setValuesGrad sets dV to rows of stride(dv).
-func (u *unit[T]) setValuesGrad(dvalues []T) {
+// setValuesGrad sets dV of keys j0 ≤ j < j1 from rows of stride(dv).
+func (u *unit[T]) setValuesGrad(dvalues []T, j0, j1 int) {
 	ldo := stride[T](u.dv)
-	for j := range u.m {
+	for j := j0; j < j1; j++ {
 		if u.exists(j) {
 			copy(u.dval.Row(j), dvalues[j*ldo:])
 		} else {
@@ -243,37 +266,72 @@ func (u *unit[T]) setValuesGrad(dvalues []T) {
 // prepared keys [all.m, stride(da)] and the values [all.m, stride(dv)] that they
 // see, as all says.
 func (u *unit[T]) backPairs(all *unit[T], keys, values []T) (dkeys, dvalues []T) {
-	nq, nk := min(u.n, gradQueries), min(all.m, keyBlock)
-	lda, ldb, ldo := stride[T](u.da), stride[T](nk), stride[T](u.dv)
-	dkeys = arena.Zeros[T](u.ar, all.m*lda)
-	dvalues = arena.Zeros[T](u.ar, all.m*ldo)
-
-	a := arena.Zeros[T](u.ar, nq*lda)
-	da := arena.Take[T](u.ar, nq*lda)
-	do := arena.Zeros[T](u.ar, nq*ldo)
-	w, top := arena.Take[T](u.ar, nq), arena.Take[T](u.ar, nq)
-	bt := arena.Take[T](u.ar, u.da*ldb)
-	vt := arena.Take[T](u.ar, u.dv*ldb)
+	dkeys = arena.Zeros[T](u.ar, all.m*stride[T](u.da))
+	dvalues = arena.Zeros[T](u.ar, all.m*stride[T](u.dv))
+	if u.workers > 1 {
+		u.backPairsTogether(all, keys, values, dkeys, dvalues)
+		return dkeys, dvalues
+	}
+	mark := u.ar.Mark()
+	r := u.newBackRow(all, keys, values, dkeys, dvalues)
 	for g := range u.q {
-		for i0 := 0; i0 < u.n; i0 += gradQueries {
-			n := min(gradQueries, u.n-i0)
-			u.prepareQ(a, lda, g, i0, i0+n)
-			all.outputGrad(g, i0, n, do, ldo, w, top)
-			clear(da)
-			for j0 := 0; j0 < all.seen(i0+n-1); j0 += keyBlock {
-				nk := min(keyBlock, all.m-j0)
-				u.t.Transpose(bt, ldb, keys[j0*lda:], lda, nk, u.da)
-				u.t.Transpose(vt, ldb, values[j0*ldo:], ldo, nk, u.dv)
-				b := all.block(a, lda, i0, n, bt, ldb, j0, nk)
-				u.blockGrad(&b, &gradient[T]{
-					b: keys[j0*lda:], vt: vt, do: do, ldo: ldo, w: w, top: top,
-					da: da, db: dkeys[j0*lda:], dv: dvalues[j0*ldo:],
-				})
-			}
-			u.gradQ(g, i0, i0+n, da, lda)
+		for i := range pieces(u.n, gradQueries) {
+			r.run(nil, g, i)
 		}
 	}
+	u.ar.Reset(mark)
 	return dkeys, dvalues
+}
+
+// backRow is what backPairs works in.
+type backRow[T tensor.Float] struct {
+	u, all                       *unit[T]
+	lda, ldb, ldo                int
+	keys, values, dkeys, dvalues []T
+
+	a, da, do, w, top []T // gradQueries queries
+	bt, vt            []T // a block of keys and values, transposed
+}
+
+func (u *unit[T]) newBackRow(all *unit[T], keys, values, dkeys, dvalues []T) backRow[T] {
+	n := min(u.n, gradQueries)
+	r := backRow[T]{u: u, all: all, keys: keys, values: values, dkeys: dkeys, dvalues: dvalues}
+	r.lda, r.ldb, r.ldo = stride[T](u.da), stride[T](min(all.m, keyBlock)), stride[T](u.dv)
+	r.a = arena.Zeros[T](u.ar, n*r.lda)
+	r.da = u.take(n * r.lda)
+	r.do = arena.Zeros[T](u.ar, n*r.ldo)
+	r.w, r.top = u.take(n), u.take(n)
+	r.bt, r.vt = u.take(u.da*r.ldb), u.take(u.dv*r.ldb)
+	return r
+}
+
+// run does row i of blocks of head g, as a member of t unless that is nil.
+func (r *backRow[T]) run(t *team, g, i int) {
+	u, all := r.u, r.all
+	i0 := i * gradQueries
+	n := min(gradQueries, u.n-i0)
+	u.prepareQ(r.a, r.lda, g, i0, i0+n)
+	all.outputGrad(g, i0, n, r.do, r.ldo, r.w, r.top)
+	clear(r.da)
+	for c := range pieces(all.seen(i0+n-1), keyBlock) {
+		j0 := c * keyBlock
+		nk := min(keyBlock, all.m-j0)
+		keys, values := r.keys[j0*r.lda:], r.values[j0*r.ldo:]
+		u.t.Transpose(r.bt, r.ldb, keys, r.lda, nk, u.da)
+		u.t.Transpose(r.vt, r.ldb, values, r.ldo, nk, u.dv)
+		b := all.block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
+		if t != nil {
+			t.wait(c, all.rowsBefore(j0, g, i))
+		}
+		u.blockGrad(&b, &gradient[T]{
+			b: keys, vt: r.vt, do: r.do, ldo: r.ldo, w: r.w, top: r.top,
+			da: r.da, db: r.dkeys[j0*r.lda:], dv: r.dvalues[j0*r.ldo:],
+		})
+		if t != nil {
+			t.pass(c)
+		}
+	}
+	u.gradQ(g, i0, i0+n, r.da, r.lda)
 }
 
 // outputGrad sets do [n, ldo], w and top as gradient has them, for queries of

@@ -256,6 +256,8 @@ type pass[T tensor.Float] struct {
 	dout   tensor.Heads[T]
 	g      Grads[T]
 	dscale []float64 // [sequences, H]
+
+	work float64 // arithmetic of all sequences
 }
 
 // pass returns a pass forward. Release takes it back.
@@ -278,16 +280,16 @@ func (p *pass[T]) release() {
 // run chooses the form of every sequence and does its key heads, in parallel.
 func (p *pass[T]) run() {
 	p.e.measure(p.c, p.seqs)
-	var work float64
 	for i := range p.seqs {
 		s := &p.seqs[i]
 		s.form = p.e.choose(p.c, s, p.back)
-		work += p.e.flops(p.c, s)
+		s.work = p.e.flops(p.c, s)
+		if p.back {
+			s.work *= 3
+		}
+		p.work += s.work
 	}
-	if p.back {
-		work *= 3
-	}
-	par.Run(len(p.seqs)*p.c.K.H, 1, work, passTask[T]{p})
+	par.Run(len(p.seqs)*p.c.K.H, 1, p.work, passTask[T]{p})
 	if p.back {
 		p.e.wideGrad(p.c, p.seqs, &p.g)
 	}
@@ -307,6 +309,7 @@ func (p *pass[T]) head(s *sequence, kh int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u := p.e.unit(p.c, s, kh, ar)
+	u.workers = s.workers(p.c.K.H, p.work)
 	if p.back {
 		p.backward(s, kh, u)
 	} else {

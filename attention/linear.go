@@ -30,6 +30,8 @@ type stream[T tensor.Float] struct {
 	exist []bool // [c] keys that exist
 	holes bool   // some do not
 	first int    // the first key that exists: -1 before this chunk, unseen nowhere
+
+	lead int // of a member of a team: the first of the unit's keys that exists, -1 if none does
 }
 
 // unseen is the place of a key that has not come yet.
@@ -258,6 +260,10 @@ func (s *stream[T]) takeAll() {
 }
 
 func (u *unit[T]) linearForward(m *monomials[T]) {
+	if u.workers > 1 {
+		u.linearForwardTogether()
+		return
+	}
 	s := u.scratchStream(m)
 	if !u.causal {
 		s.takeAll()
@@ -333,20 +339,17 @@ func (s *stream[T]) gradPast(p *moments[T], dx tensor.Mat[T], x []T, n int, y, w
 // each meets only its own side: keys before the query going forward, queries
 // after the key going back.
 func (u *unit[T]) linearBackward(m *monomials[T]) {
+	if u.workers > 1 {
+		u.linearBackwardTogether()
+		return
+	}
 	s := u.scratchStream(m)
 	back := u.moments(m, u.take)
-	// Gradients of the prepared keys from the queries of their chunks. They wait
-	// where those of the keys are wanted in the end.
 	var db tensor.Mat[T]
-	switch {
-	case u.causal && u.da <= u.d:
-		db = u.dk
-	case u.causal:
-		db = tensor.Mat[T]{Data: u.take(u.m * u.da), Rows: u.m, Cols: u.da, Stride: u.da}
+	if u.causal {
+		db = u.waiting()
 	}
-	for j := range u.m {
-		clear(u.dval.Row(j))
-	}
+	u.clearValues(0, u.m)
 	if !u.causal {
 		if n := m.count * s.past.ld; u.m > 0 && u.past != nil && len(*u.past) == n+m.count {
 			s.past.s, s.past.z, s.past.some = (*u.past)[:n], (*u.past)[n:], true
@@ -384,6 +387,23 @@ func (u *unit[T]) linearBackward(m *monomials[T]) {
 				s.sumQueries(&back, g, i0, i1)
 			}
 		}
+	}
+}
+
+// waiting returns room for the gradients that prepared keys have from the
+// queries of their chunks. They wait where those of the keys are wanted in the
+// end, if they fit.
+func (u *unit[T]) waiting() tensor.Mat[T] {
+	if u.da <= u.d {
+		return u.dk
+	}
+	return tensor.Mat[T]{Data: u.take(u.m * u.da), Rows: u.m, Cols: u.da, Stride: u.da}
+}
+
+// clearValues sets dV of keys j0 ≤ j < j1 to 0.
+func (u *unit[T]) clearValues(j0, j1 int) {
+	for j := j0; j < j1; j++ {
+		clear(u.dval.Row(j))
 	}
 }
 

@@ -55,9 +55,14 @@ func (e *engine[T]) monomials(width int) *monomials[T] {
 	if !ok {
 		first, _ = e.walkers.LoadOrStore(width, newMonomials(kernel.Active[T](), &e.spec, width))
 	}
-	m := *first.(*monomials[T])
-	m.own(len(m.at))
-	return &m
+	return first.(*monomials[T]).copy()
+}
+
+// copy returns another walker, which shares the weights.
+func (m *monomials[T]) copy() *monomials[T] {
+	c := *m
+	c.own(len(c.at))
+	return &c
 }
 
 // own gives the walker tuples of p indices and runs of its own.

@@ -95,7 +95,7 @@ func (x *cacheSegment[T]) forward(u *unit[T], q *sequence, kh int) {
 	if x.init != nil {
 		rows.copy(0, &x.init.heads[i].rows, x.tokens, u.da)
 	}
-	rows.put(u, x.tokens)
+	rows.put(u, x.tokens, 0, u.m)
 	u.copyV(rows.v[x.tokens*rows.ldv:], rows.ldv, 0, u.m)
 	u.attendAs(all, rows)
 	if x.final == nil {
@@ -143,5 +143,5 @@ func (x *cacheSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T])
 		}
 	}
 	u.gradK(0, u.m, dkeys[n*lda:], lda)
-	u.setValuesGrad(dvalues[n*ldo:])
+	u.setValuesGrad(dvalues[n*ldo:], 0, u.m)
 }

@@ -6,13 +6,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// unit is the piece of work that one goroutine does: one key head of one
-// sequence, with the group of query heads that share it. Its results depend on
-// nothing outside it.
+// unit is one key head of one sequence, with the group of query heads that
+// share it. Its results depend on nothing outside it. A goroutine does it alone,
+// or several do its tokens together, each with a copy of the unit.
 type unit[T tensor.Float] struct {
 	t    *kernel.Table[T]
 	spec *Spec[T]
 	ar   *arena.Arena
+
+	workers int // how many goroutines may do its tokens; 0: one
 
 	q, o   []tensor.Mat[T] // per query head of the group: [n,D], [n,Dv]
 	k, v   tensor.Mat[T]   // [m,D], [m,Dv]

@@ -1,0 +1,105 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// chain is a sum of moments that a team extends part by part. Members sum parts
+// from zero at the same time and add them when their turn has come. These are
+// the operations of one worker, who adds each part to the sum at once, since
+// moments.add takes sums from zero first.
+type chain[T tensor.Float] struct{ sum moments[T] }
+
+// part is what goes into a chain between two sights of the sum.
+type part[T tensor.Float] struct {
+	add  func(s *stream[T], i int, m *moments[T]) // adds part i to m
+	read func(s *stream[T], i int, m *moments[T]) // sees in m what came before it; nil: nobody looks
+}
+
+// Members of a team sum so many parts that their moments have chainSums
+// elements, and then add about chainBlock elements of all of them before the
+// next member may follow, chainMove at a time, which stay in the first-level
+// cache.
+const (
+	chainSums  = 1 << 16
+	chainBlock = 1 << 14
+	chainMove  = 1 << 10
+)
+
+// extend brings parts 0 ≤ i < n into the sum, in order. Functions of p get a
+// stream whose unit is the member's.
+func (c *chain[T]) extend(u *unit[T], n int, p part[T]) {
+	count := len(c.sum.s) / c.sum.ld
+	many := min(max(chainSums/len(c.sum.s), 1), 8) // parts of a piece
+	rows := max(chainBlock/c.sum.ld, 1)            // features of a block
+	u.together(pieces(n, many), pieces(count, rows), func(u *unit[T], t *team) {
+		links := make([]link[T], min(many, n))
+		for k := range links {
+			s := u.memberStream()
+			links[k] = link[T]{s: s, own: s.past}
+		}
+		for piece := t.take(); piece < t.n; piece = t.take() {
+			i0 := piece * many
+			links := links[:min(many, n-i0)]
+			for k := range links {
+				l := &links[k]
+				l.own.some = false
+				p.add(l.s, i0+k, &l.own)
+			}
+			for stage := range t.passed {
+				t.wait(stage, piece)
+				for k := 0; k < len(links) && stage == 0; k++ {
+					links[k].past = c.sum.some
+					c.sum.some = c.sum.some || links[k].own.some
+				}
+				f := stage * rows
+				for k := range links {
+					links[k].add(u, &c.sum, f, min(f+rows, count), p.read != nil)
+				}
+				t.pass(stage)
+			}
+			for k := 0; k < len(links) && p.read != nil; k++ {
+				l := &links[k]
+				l.own.some = l.past
+				p.read(l.s, i0+k, &l.own)
+			}
+		}
+	})
+}
+
+// link is a member's end of a chain, for one part.
+type link[T tensor.Float] struct {
+	s    *stream[T]
+	own  moments[T] // of the part, and then of what came before it
+	past bool       // something did
+}
+
+// add adds features f0 ≤ f < f1 of the part to the sum. If that is asked for,
+// those of what came before take their place.
+func (l *link[T]) add(u *unit[T], sum *moments[T], f0, f1 int, before bool) {
+	l.move(u, sum.s[f0*sum.ld:f1*sum.ld], l.own.s[f0*sum.ld:], before)
+	l.move(u, sum.z[f0:f1], l.own.z[f0:], before)
+}
+
+func (l *link[T]) move(u *unit[T], sum, own []T, before bool) {
+	mark := u.ar.Mark()
+	tmp := arena.Take[T](u.ar, min(chainMove, len(sum)))
+	for len(sum) > 0 {
+		n := min(len(sum), chainMove)
+		switch s, o := sum[:n], own[:n]; {
+		case !l.past && l.own.some:
+			copy(s, o)
+		case l.past && !l.own.some && before:
+			copy(o, s)
+		case l.past && l.own.some && before:
+			copy(tmp, s)
+			u.t.Add(s, s, o)
+			copy(o, tmp)
+		case l.past && l.own.some:
+			u.t.Add(s, s, o)
+		}
+		sum, own = sum[n:], own[n:]
+	}
+	u.ar.Reset(mark)
+}

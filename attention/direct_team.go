@@ -1,0 +1,77 @@
+package attention
+
+// The direct form of a unit that several workers do together.
+
+// keysTogether calls f for blocks of so many keys, j0 ≤ j < j1.
+func (u *unit[T]) keysTogether(keys int, f func(u *unit[T], j0, j1 int)) {
+	u.together(pieces(keys, keyBlock), 0, func(u *unit[T], t *team) {
+		for i := t.take(); i < t.n; i = t.take() {
+			f(u, i*keyBlock, min((i+1)*keyBlock, keys))
+		}
+	})
+}
+
+// attendTogether is attendAs, or for queries that are in place attend.
+func (u *unit[T]) attendTogether(all *unit[T], x *keyRows[T], inPlace bool) {
+	u.together(pieces(u.n, queryBlock), 0, func(u *unit[T], t *team) {
+		all := *all
+		all.ar = u.ar
+		var a []T
+		var lda int
+		if !inPlace {
+			lda = stride[T](min(u.n, queryBlock))
+			a = u.take(len(u.q) * u.da * lda)
+		}
+		for i := t.take(); i < t.n; i = t.take() {
+			i0 := (t.n - 1 - i) * queryBlock // those that see the most keys come first
+			n := min(queryBlock, u.n-i0)
+			if !inPlace {
+				u.prepareGroup(a, lda, i0, n)
+			}
+			all.attend(x, a, lda, i0, n)
+		}
+	})
+}
+
+func (u *unit[T]) directBackwardTogether() {
+	lda, ldo := stride[T](u.da), stride[T](u.dv)
+	keys, values := u.take(u.m*lda), u.take(u.m*ldo)
+	u.keysTogether(u.m, func(u *unit[T], j0, j1 int) {
+		clear(keys[j0*lda : j1*lda])
+		u.prepareK(keys[j0*lda:], lda, j0, j1)
+		u.copyV(values[j0*ldo:], ldo, j0, j1)
+	})
+	dkeys, dvalues := u.backPairs(u, keys, values)
+	u.keysTogether(u.m, func(u *unit[T], j0, j1 int) {
+		u.gradK(j0, j1, dkeys[j0*lda:], lda)
+		u.setValuesGrad(dvalues, j0, j1)
+	})
+}
+
+// backPairsTogether is backPairs. What a block of keys gets from those who see
+// it is added in the order of the rows of blocks, so a worker enters a column
+// when all rows before its own have left it.
+func (u *unit[T]) backPairsTogether(all *unit[T], keys, values, dkeys, dvalues []T) {
+	rows := pieces(u.n, gradQueries)
+	parts := u.scaleParts(rows)
+	u.together(len(u.q)*rows, pieces(all.m, keyBlock), func(u *unit[T], t *team) {
+		all := *all
+		all.ar = u.ar
+		r := u.newBackRow(&all, keys, values, dkeys, dvalues)
+		for p := t.take(); p < t.n; p = t.take() {
+			u.scalePart(parts, p%rows)
+			r.run(t, p/rows, p%rows)
+		}
+	})
+	u.sumScale(parts)
+}
+
+// rowsBefore returns how many rows of blocks that have a query which could see
+// key j come before row i of head g.
+func (u *unit[T]) rowsBefore(j, g, i int) int {
+	first := 0
+	if u.causal {
+		first = max(j-u.off, 0) / gradQueries
+	}
+	return g*(pieces(u.n, gradQueries)-first) + i - first
+}

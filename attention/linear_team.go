@@ -1,0 +1,166 @@
+package attention
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// The linear form of a unit that several workers do together: the chunks of
+// linearForward and linearBackward, each with the same operations.
+
+// tokens returns the tokens of a chunk.
+func (u *unit[T]) tokens() int { return min(u.chunk, max(u.n, u.m, 1)) }
+
+// memberStream returns a stream for chunks of its unit anywhere.
+func (u *unit[T]) memberStream() *stream[T] {
+	s := newStream(u, u.walker, u.tokens(), u.take)
+	if u.mask != nil {
+		s.lead = slices.Index(u.mask, true)
+	}
+	return s
+}
+
+// begin opens a chunk after j keys of the unit.
+func (s *stream[T]) begin(j int) {
+	s.drop()
+	s.first = unseen
+	if 0 <= s.lead && s.lead < j {
+		s.first = -1
+	}
+}
+
+// open opens chunk i of a causal sequence.
+func (s *stream[T]) open(i int) {
+	j0, j1, _, _ := s.u.span(i*s.c, s.c)
+	s.begin(j0)
+	s.take(j0, j1)
+}
+
+// enter adds the open chunk to m.
+func (s *stream[T]) enter(m *moments[T]) {
+	if s.n > 0 {
+		m.add(s.u.ar, s.m, s.x, s.ld, s.n, s.v, s.x)
+	}
+}
+
+// sumKeysTogether brings all keys into the sum of c.
+func (u *unit[T]) sumKeysTogether(c *chain[T]) {
+	c.extend(u, pieces(u.m, u.tokens()), part[T]{add: func(s *stream[T], i int, m *moments[T]) {
+		s.drop()
+		s.take(i*s.c, min((i+1)*s.c, s.u.m))
+		s.enter(m)
+	}})
+}
+
+func (u *unit[T]) linearForwardTogether() {
+	c := &chain[T]{u.moments(u.walker, u.take)}
+	if u.causal {
+		for g := range u.q {
+			u.unseen(g, 0, min(-u.off, u.n))
+		}
+		n := pieces(u.n+u.off, u.tokens())
+		c.extend(u, n, part[T]{
+			add: func(s *stream[T], i int, m *moments[T]) {
+				if s.open(i); i < n-1 {
+					s.enter(m)
+				}
+			},
+			read: func(s *stream[T], i int, m *moments[T]) {
+				_, _, i0, i1 := s.u.span(i*s.c, s.c)
+				s.past = *m
+				s.read(i0, i1, i0+s.u.off-i*s.c)
+			},
+		})
+		return
+	}
+	u.sumKeysTogether(c)
+	if u.past != nil {
+		*u.past = append(append((*u.past)[:0], c.sum.s...), c.sum.z[:u.walker.count]...)
+	}
+	u.together(pieces(u.n, u.tokens()), 0, func(u *unit[T], t *team) {
+		s := u.memberStream()
+		s.begin(u.m)
+		s.past = c.sum
+		for i := t.take(); i < t.n; i = t.take() {
+			s.read(i*s.c, min((i+1)*s.c, u.n), 0)
+		}
+	})
+}
+
+func (u *unit[T]) linearBackwardTogether() {
+	sums := &chain[T]{u.moments(u.walker, u.take)}
+	back := &chain[T]{u.moments(u.walker, u.take)}
+	if u.causal {
+		u.causalBackwardTogether(sums, back)
+		return
+	}
+	if n := len(sums.sum.s); u.m > 0 && u.past != nil && len(*u.past) == n+u.walker.count {
+		sums.sum.s, sums.sum.z, sums.sum.some = (*u.past)[:n], (*u.past)[n:], true
+	} else {
+		u.sumKeysTogether(sums)
+	}
+	group, n := len(u.q), pieces(u.n, u.tokens())
+	parts := u.scaleParts(n)
+	back.extend(u, n*group, part[T]{add: func(s *stream[T], i int, m *moments[T]) {
+		i, g := i/group, i%group
+		s.past = sums.sum
+		s.u.scalePart(parts, i)
+		s.backQueries(g, i*s.c, min((i+1)*s.c, s.u.n), 0, nil, m)
+	}})
+	u.sumScale(parts)
+	u.together(pieces(u.m, u.tokens()), 0, func(u *unit[T], t *team) {
+		s := u.memberStream()
+		for i := t.take(); i < t.n; i = t.take() {
+			j0, j1 := i*s.c, min((i+1)*s.c, u.m)
+			u.clearValues(j0, j1)
+			s.backKeys(&back.sum, j0, j1, tensor.Mat[T]{})
+		}
+	})
+}
+
+func (u *unit[T]) causalBackwardTogether(sums, back *chain[T]) {
+	for g := range u.q {
+		for i := range min(-u.off, u.n) {
+			clear(u.dq[g].Row(i))
+		}
+	}
+	n := pieces(u.end(), u.tokens())
+	if n == 0 {
+		return
+	}
+	db := u.waiting()
+	parts := u.scaleParts(n)
+	sums.extend(u, n, part[T]{
+		add: func(s *stream[T], i int, m *moments[T]) {
+			if s.open(i); i < n-1 {
+				s.enter(m)
+			}
+		},
+		read: func(s *stream[T], i int, m *moments[T]) {
+			j0, j1, i0, i1 := s.u.span(i*s.c, s.c)
+			s.past = *m
+			s.u.scalePart(parts, i)
+			s.u.clearValues(j0, j1)
+			s.backChunk(j0, i0, i1, i0+s.u.off-i*s.c, db)
+		},
+	})
+	u.sumScale(parts)
+	// Going back, a chunk's keys meet the queries after it, and then its own
+	// become such, head by head. Those of the first chunk have no use.
+	group := len(u.q)
+	back.extend(u, (n-1)*group+1, part[T]{
+		add: func(s *stream[T], i int, m *moments[T]) {
+			if c := n - 1 - i/group; c > 0 {
+				_, _, i0, i1 := s.u.span(c*s.c, s.c)
+				s.sumQueries(m, i%group, i0, i1)
+			}
+		},
+		read: func(s *stream[T], i int, m *moments[T]) {
+			if i%group == 0 {
+				j0, j1, _, _ := s.u.span((n-1-i/group)*s.c, s.c)
+				s.backKeys(m, j0, j1, db)
+			}
+		},
+	})
+}

@@ -1,0 +1,128 @@
+package attention
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/par"
+)
+
+// team is the workers that do the tokens of one unit together. They take its
+// pieces, which the data alone decides, in order. Where a piece goes on from
+// what those before it have left, it does so in stages and waits for its turn
+// at each: pieces pass a stage in order, and which worker does them, or when,
+// changes no bit.
+type team struct {
+	n    int // pieces
+	next atomic.Int64
+
+	mu     sync.Mutex
+	moved  sync.Cond // a piece has passed
+	passed []int     // pieces that have passed each stage
+	failed bool      // a worker has panicked, and nobody waits for it
+}
+
+// splitWork is the arithmetic of a unit under which its tokens are not worth
+// more than one worker. Tests have less.
+var splitWork float64 = 2 * par.MinWork
+
+// workers returns how many goroutines may do the tokens of a unit of s, of a
+// call whose work is all: several only where the unit is more than a worker's
+// share.
+func (s *sequence) workers(units int, all float64) int {
+	threads := par.Threads()
+	if n := float64(units); s.work <= splitWork*n || s.work*float64(threads) <= all*n {
+		return 1
+	}
+	return threads
+}
+
+// together runs f on the unit's workers, each with a unit of its own whose
+// scratch memory is the worker's. They take n pieces, which pass so many stages.
+func (u *unit[T]) together(n, stages int, f func(u *unit[T], t *team)) {
+	if n <= 0 {
+		return
+	}
+	t := &team{n: n, passed: make([]int, stages)}
+	t.moved.L = &t.mu
+	par.Do(min(u.workers, n), splitWork+par.MinWork, func(worker int) {
+		if t.next.Load() >= int64(n) {
+			return // all pieces are taken
+		}
+		mine := *u
+		if worker == 0 { // whoever began the unit, or has it now
+			defer mine.ar.Reset(mine.ar.Mark())
+		} else {
+			mine.ar = arena.Acquire()
+			defer mine.ar.Release()
+		}
+		if u.walker != nil {
+			mine.walker = u.walker.copy()
+		}
+		mine.stream = stream[T]{}
+		done := false
+		defer func() {
+			if !done {
+				t.fail()
+			}
+		}()
+		f(&mine, t)
+		done = true
+	})
+}
+
+// take returns the next piece, t.n or more when none is left.
+func (t *team) take() int { return int(t.next.Add(1) - 1) }
+
+// wait returns when so many pieces have passed a stage.
+func (t *team) wait(stage, pieces int) {
+	t.mu.Lock()
+	for t.passed[stage] < pieces && !t.failed {
+		t.moved.Wait()
+	}
+	t.mu.Unlock()
+}
+
+// pass lets the next piece into a stage.
+func (t *team) pass(stage int) {
+	t.mu.Lock()
+	t.passed[stage]++
+	t.mu.Unlock()
+	t.moved.Broadcast()
+}
+
+// fail lets everybody pass.
+func (t *team) fail() {
+	t.mu.Lock()
+	t.failed = true
+	t.mu.Unlock()
+	t.moved.Broadcast()
+}
+
+// pieces returns how many pieces of a size n tokens have.
+func pieces(n, size int) int { return (max(n, 0) + size - 1) / size }
+
+// The derivatives by the scale that each piece and head has are added in order.
+
+// scaleParts returns room for those of n pieces, if the scale is learned.
+func (u *unit[T]) scaleParts(n int) []float64 {
+	if u.spec.Tau == nil {
+		n = 1
+	}
+	return arena.Zeros[float64](u.ar, n*len(u.q))
+}
+
+// scalePart has the unit add to the part of piece i.
+func (u *unit[T]) scalePart(parts []float64, i int) {
+	if u.spec.Tau != nil {
+		u.dscale = parts[i*len(u.q):][:len(u.q)]
+	}
+}
+
+// sumScale adds the parts up.
+func (u *unit[T]) sumScale(parts []float64) {
+	for i, d := range parts {
+		u.dscale[i%len(u.q)] += d
+	}
+}

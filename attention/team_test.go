@@ -1,0 +1,228 @@
+package attention
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// divide has the tokens of every unit divided, however few they are, until the
+// test ends.
+func divide(t *testing.T) {
+	before := splitWork
+	splitWork = 0
+	t.Cleanup(func() {
+		splitWork = before
+		par.SetThreads(0)
+	})
+}
+
+// sameForAnyTeam compares the bits of both directions for several numbers of
+// workers.
+func sameForAnyTeam(t *testing.T, e Mechanism[float32], c *Call[float32], form Form) {
+	t.Helper()
+	do := convert[float32](normal(rand.New(rand.NewPCG(30, 31)), c.Q.B, c.Q.H, c.Q.N, c.V.D))
+	var want [6][]float32
+	workers := []int{1, 2, 3, 5}
+	if testing.Short() {
+		workers = []int{1, 3}
+	}
+	for _, threads := range workers {
+		par.SetThreads(threads)
+		out, keep := forward(t, e, c, form)
+		g, dtau := backward(t, e, c, do, out, keep)
+		got := [...][]float32{out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau}
+		if threads == 1 {
+			want = got
+			continue
+		}
+		for i, name := range []string{"o", "denominators", "dq", "dk", "dv", "dtau"} {
+			for j, x := range got[i] {
+				if math.Float32bits(x) != math.Float32bits(want[i][j]) {
+					t.Fatalf("%v: %d workers change %s[%d] from %v to %v", form, threads, name, j, want[i][j], x)
+				}
+			}
+		}
+	}
+}
+
+// Any number of workers on the tokens of one key head gives the same bits.
+func TestTeamOnProblems(t *testing.T) {
+	divide(t)
+	mechanisms := polynomials()
+	maps.Copy(mechanisms, textbook)
+	for what, c := range problems() {
+		for name, m := range mechanisms {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				e, call := mechanismOf[float32](t, name, m), callOf[float32](c)
+				for _, chunk := range []int{1, 4, 0} {
+					if call.Chunk = chunk; !m.Exp && c.AttnKeep == nil {
+						sameForAnyTeam(t, e, call, Linear)
+					}
+				}
+				sameForAnyTeam(t, e, call, Direct)
+			})
+		}
+	}
+}
+
+// The same at widths and lengths of several chunks and blocks, none of them
+// whole at the end.
+func TestTeamOnLongSequences(t *testing.T) {
+	divide(t)
+	for _, d := range []int{3, 16, 33, 64} {
+		n, m := 2*gradQueries+45, 3*keyBlock+5
+		if testing.Short() {
+			n = gradQueries + 45
+		}
+		r := rand.New(rand.NewPCG(32, uint64(d)))
+		of := func(h, hkv int) *oracle.Call {
+			return &oracle.Call{Q: normal(r, 1, h, n, d), K: normal(r, 1, hkv, m, d), V: normal(r, 1, hkv, m, d+1)}
+		}
+		one, group, masked, packed, rotated := of(1, 1), of(3, 1), of(2, 2), of(2, 1), of(1, 1)
+		masked.KeyMask = flags(r, m)
+		clear(masked.KeyMask[:300])
+		packed.CuQ, packed.CuK = []int64{0, 7, 9, int64(n) - 3, int64(n)}, []int64{0, 11, 11, int64(m) - 5, int64(m)}
+		rotated.Theta = 100
+		rotated.Q = normal(r, 1, 1, m-20, d)
+		rotated.KeyMask = make([]bool, m) // no key at all
+		for what, c := range map[string]*oracle.Call{"one": one, "group": group, "masked": masked, "packed": packed, "unseen": rotated} {
+			for _, name := range []string{"softmax", "fastmax2", "taylorshift"} {
+				mechanism := *textbook[name]
+				if mechanism.Tau != nil {
+					mechanism.Tau = mechanism.Tau[:c.Q.H]
+				}
+				e := mechanismOf[float32](t, name, &mechanism)
+				for _, causal := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/%s/%d/%v", name, what, d, causal), func(t *testing.T) {
+						call := callOf[float32](c)
+						call.Causal = causal
+						if name != "softmax" {
+							sameForAnyTeam(t, e, call, Linear)
+						}
+						sameForAnyTeam(t, e, call, Direct)
+					})
+				}
+			}
+		}
+	}
+}
+
+// hook is a feature map that calls f first.
+type hook struct{ f func() }
+
+func (hook) Dim(d int) int { return d }
+
+func (h hook) Map(dst, x []float32) {
+	h.f()
+	copy(dst, x)
+}
+
+func (h hook) Grad(dx, dy, x []float32) { copy(dx, dy) }
+
+// longCall is one head of many tokens.
+func longCall(causal bool) (*Call[float32], tensor.Heads[float32]) {
+	r := rand.New(rand.NewPCG(34, 35))
+	c := callOf[float32](&oracle.Call{Q: normal(r, 1, 1, 2000, 4), K: normal(r, 1, 1, 2000, 4), V: normal(r, 1, 1, 2000, 4), Causal: causal})
+	return c, tensor.NewHeads[float32](1, 1, 2000, 4)
+}
+
+// One key head is work for more than one worker.
+func TestTeamWorksAtTheSameTime(t *testing.T) {
+	divide(t)
+	par.SetThreads(2)
+	for _, form := range []Form{Linear, Direct} {
+		for _, causal := range []bool{false, true} {
+			var once sync.Once
+			var mu sync.Mutex
+			inside, met := 0, make(chan bool)
+			e := mustNew(t, Spec[float32]{Name: "hook", Scale: 1, Coef: oracle.Taylor(2), Map: hook{func() {
+				mu.Lock()
+				inside++
+				if inside == 2 {
+					once.Do(func() { close(met) })
+				}
+				mu.Unlock()
+				select { // until somebody else is here too
+				case <-met:
+				case <-time.After(20 * time.Second):
+					t.Errorf("%v, causal %v: one worker is alone", form, causal)
+					once.Do(func() { close(met) })
+				}
+				mu.Lock()
+				inside--
+				mu.Unlock()
+			}}})
+			c, out := longCall(causal)
+			c.Form = form
+			if err := e.Forward(out, c, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A worker that panics leaves nobody waiting for it.
+func TestTeamRaisesPanics(t *testing.T) {
+	divide(t)
+	par.SetThreads(3)
+	for _, form := range []Form{Linear, Direct} {
+		c, out := longCall(true)
+		c.Form = form
+		var mu sync.Mutex
+		calls := 0
+		e := mustNew(t, Spec[float32]{Name: "hook", Scale: 1, Coef: oracle.Taylor(2), Map: hook{func() {
+			mu.Lock()
+			defer mu.Unlock()
+			if calls++; calls == 17 {
+				panic("17")
+			}
+		}}})
+		func() {
+			defer func() {
+				if x := recover(); x != "17" {
+					t.Errorf("%v: recovered %v", form, x)
+				}
+			}()
+			e.Forward(out, c, nil)
+		}()
+	}
+}
+
+// A team allocates for its members, and nothing for a piece once their scratch
+// memory has grown.
+func TestTeamAllocations(t *testing.T) {
+	if raced {
+		t.Skip("the race detector allocates")
+	}
+	divide(t)
+	par.SetThreads(2)
+	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	for _, form := range []Form{Linear, Direct} {
+		for _, causal := range []bool{false, true} {
+			c, out := longCall(causal)
+			c.Form, c.Chunk = form, 4
+			keep := new(Saved[float32])
+			g := &Grads[float32]{DQ: convert[float32](normal(rand.New(rand.NewPCG(1, 1)), 1, 1, 2000, 4)), DK: tensor.NewHeads[float32](1, 1, 2000, 4), DV: tensor.NewHeads[float32](1, 1, 2000, 4)}
+			allocs := math.Inf(1)
+			for range 10 {
+				allocs = min(allocs, testing.AllocsPerRun(1, func() {
+					if e.Forward(out, c, keep) != nil || e.Backward(g, out, out, c, keep) != nil {
+						t.Fatal("fails")
+					}
+				}))
+			}
+			if allocs > 150 { // there are 500 chunks
+				t.Errorf("%v, causal %v: %v allocations", form, causal, allocs)
+			}
+		}
+	}
+}
