@@ -29,7 +29,7 @@ func (c *Call[T]) check() error {
 		return fmt.Errorf("k: D is %d, q has %d", k.D, q.D)
 	case k.H == 0 && q.H != 0, k.H != 0 && q.H%k.H != 0:
 		return fmt.Errorf("k: %d heads do not divide the %d heads of q", k.H, q.H)
-	case c.AttnKeep != nil && len(c.AttnKeep) != q.N*k.N:
+	case c.AttnKeep != nil && len(c.AttnKeep) != tensor.Size(q.N, k.N):
 		return fmt.Errorf("attn_keep: has %d elements, N·M is %d·%d", len(c.AttnKeep), q.N, k.N)
 	case c.AttnKeep != nil && c.CuQ != nil:
 		return fmt.Errorf("attn_keep: not defined with packed sequences (cu_q)")
@@ -92,7 +92,7 @@ func (c *Call[T]) checkKeys() error {
 		return fmt.Errorf("key_lengths: has %d elements, B is %d", len(c.KeyLens), k.B)
 	case c.KeyLens != nil && c.CuQ != nil:
 		return fmt.Errorf("key_lengths: not defined with packed sequences (cu_q)")
-	case c.KeyMask != nil && len(c.KeyMask) != k.B*k.N:
+	case c.KeyMask != nil && len(c.KeyMask) != tensor.Size(k.B, k.N):
 		return fmt.Errorf("keymask: has %d elements, B·M is %d·%d", len(c.KeyMask), k.B, k.N)
 	case c.Chunk < 0:
 		return fmt.Errorf("chunk: %d is negative", c.Chunk)

@@ -128,9 +128,9 @@ func (e *engine[T]) summing(n, d, dv int) float64 {
 func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	w, v := e.spec.width(d), kernel.Pad(dv)
 	if form == Direct {
-		keys := (m + keyBlock - 1) / keyBlock * w * stride[T](min(m, keyBlock))
+		keys := math.Ceil(float64(m)/keyBlock) * float64(w*stride[T](min(m, keyBlock)))
 		rows := group * (w*stride[T](queryBlock) + queryBlock*(stride[T](dv)+2))
-		return float64(keys + m*stride[T](dv) + rows + min(queryBlock, tallest(m))*stride[T](min(m, keyBlock)))
+		return keys + float64(m)*float64(stride[T](dv)) + float64(rows+min(queryBlock, tallest(m))*stride[T](min(m, keyBlock)))
 	}
 	f := float64(e.spec.features(w))
 	ld := stride[T](chunk)

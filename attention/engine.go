@@ -395,7 +395,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 			case c.Causal:
 				unseen = min(max(-s.off, 0), s.n)
 			}
-			keep.Unseen += int64(unseen * c.Q.H)
+			keep.Unseen += int64(unseen) * int64(c.Q.H)
 			continue
 		}
 		exist := make([]int, s.m+1) // keys that exist before j

@@ -2,6 +2,7 @@ package attention
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -27,7 +28,7 @@ type moments[T tensor.Float] struct {
 
 // maxMoments is the most elements that moments may have. Wider rows or higher
 // degrees are a mistake, and sizes beyond it could overflow.
-const maxMoments = 1 << 36
+const maxMoments = min(1<<36, math.MaxInt>>4)
 
 // checkMoments reports widths for which moments would be beyond any memory.
 func (e *engine[T]) checkMoments(d, dv int) error {

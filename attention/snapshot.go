@@ -249,7 +249,7 @@ func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	if s.B*s.H > maxHeads || s.H%s.Hkv != 0 {
+	if tensor.Size(s.B, s.H) > maxHeads || s.H%s.Hkv != 0 {
 		return nil, fmt.Errorf("snapshot: B=%d H=%d Hkv=%d is not possible", s.B, s.H, s.Hkv)
 	}
 	if err := e.checkHeads(s.H); err != nil {

@@ -3,7 +3,10 @@
 // here and nothing is copied. The last dimension is always contiguous.
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Float is the set of element types: float32 is the fast path, float64 the
 // exact one.
@@ -15,9 +18,26 @@ type Mat[T Float] struct {
 	Rows, Cols, Stride int
 }
 
+// Size is the product of dimensions, math.MaxInt where an int cannot hold it:
+// more than there is memory for.
+func Size(dims ...int) int {
+	n := 1
+	for _, d := range dims {
+		if d == 0 {
+			return 0
+		}
+		if n > math.MaxInt/d {
+			n = math.MaxInt
+		} else {
+			n *= d
+		}
+	}
+	return n
+}
+
 // NewMat returns a zeroed matrix.
 func NewMat[T Float](rows, cols int) Mat[T] {
-	return Mat[T]{make([]T, rows*cols), rows, cols, cols}
+	return Mat[T]{make([]T, Size(rows, cols)), rows, cols, cols}
 }
 
 // Row returns row i.
@@ -43,7 +63,7 @@ type Heads[T Float] struct {
 
 // NewHeads returns zeroed heads in the order [B,H,N,D].
 func NewHeads[T Float](b, h, n, d int) Heads[T] {
-	return HeadsOf(make([]T, b*h*n*d), b, h, n, d)
+	return HeadsOf(make([]T, Size(b, h, n, d)), b, h, n, d)
 }
 
 // HeadsOf views data as contiguous [B,H,N,D].
@@ -85,13 +105,20 @@ func (x Heads[T]) Check(name string) error {
 	if x.B < 0 || x.H < 0 || x.N < 0 || x.D < 0 {
 		return fmt.Errorf("%s: negative dimension in [%d,%d,%d,%d]", name, x.B, x.H, x.N, x.D)
 	}
+	// Products of some of the dimensions are numbers of rows and the like.
+	if Size(max(x.B, 1), max(x.H, 1), max(x.N, 1), max(x.D, 1)) == math.MaxInt {
+		return fmt.Errorf("%s: shape [%d,%d,%d,%d] is beyond any memory", name, x.B, x.H, x.N, x.D)
+	}
 	if x.B == 0 || x.H == 0 || x.N == 0 || x.D == 0 {
 		return nil
 	}
 	if x.SB < 0 || x.SH < 0 || x.SN < 0 {
 		return fmt.Errorf("%s: negative stride in [%d,%d,%d]", name, x.SB, x.SH, x.SN)
 	}
-	need := (x.B-1)*x.SB + (x.H-1)*x.SH + (x.N-1)*x.SN + x.D
+	need := x.D
+	for _, last := range [3]int{Size(x.B-1, x.SB), Size(x.H-1, x.SH), Size(x.N-1, x.SN)} {
+		need += min(last, math.MaxInt-need)
+	}
 	if need > len(x.Data) {
 		return fmt.Errorf("%s: shape [%d,%d,%d,%d] needs %d elements, has %d", name, x.B, x.H, x.N, x.D, need, len(x.Data))
 	}

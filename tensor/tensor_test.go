@@ -2,6 +2,7 @@ package tensor_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -70,4 +71,36 @@ func TestCheck(t *testing.T) {
 			t.Errorf("error %v, want one about q that says %q", err, c.want)
 		}
 	}
+}
+
+func TestSizesBeyondIntegers(t *testing.T) {
+	for _, x := range []struct {
+		dims []int
+		want int
+	}{
+		{nil, 1}, {[]int{3, 5, 0}, 0}, {[]int{3, 5, 7}, 105}, {[]int{math.MaxInt, 1}, math.MaxInt},
+		{[]int{math.MaxInt, 2}, math.MaxInt}, {[]int{math.MaxInt, math.MaxInt, 0}, 0}, {[]int{1 << 20, 1 << 20, 1 << 20, 1 << 20}, math.MaxInt},
+	} {
+		if got := tensor.Size(x.dims...); got != x.want {
+			t.Errorf("size of %v is %d, want %d", x.dims, got, x.want)
+		}
+	}
+	x := tensor.NewHeads[float32](2, 2, 2, 2)
+	for want, change := range map[string]func(x *tensor.Heads[float32]){
+		"beyond any memory":                             func(x *tensor.Heads[float32]) { x.B, x.SB = math.MaxInt/4, 0 },
+		fmt.Sprintf("needs %d elements", math.MaxInt):   func(x *tensor.Heads[float32]) { x.SN = math.MaxInt },
+		fmt.Sprintf("%d elements, has 16", math.MaxInt): func(x *tensor.Heads[float32]) { x.N, x.SN = 3, math.MaxInt/2+1 },
+	} {
+		y := x
+		change(&y)
+		if err := y.Check("x"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("heads beyond any memory are made")
+		}
+	}()
+	tensor.NewHeads[float32](1<<20, 1<<20, 1<<20, 1<<20)
 }
