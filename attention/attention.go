@@ -132,6 +132,10 @@ type Mechanism[T tensor.Float] interface {
 	// Weights sets dst [i1-i0, M] to rows i0 ≤ i < i1 of the attention matrix of
 	// batch row b and query head h.
 	Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error
+	// Diagnose tells how the weights of each query head of each batch row lie:
+	// head h of row b is element b·H+h. It takes O(N·M) time, and memory for a
+	// block of the matrix.
+	Diagnose(c *Call[T]) ([]Diagnosis, error)
 }
 
 // State is what a mechanism remembers of the keys and values it has seen. The

@@ -101,6 +101,8 @@ var conformance = Matrix{
 			Says: "Saved and Grads that were used before give the same bits; gradients of parameters are added."},
 		{Name: "weights",
 			Says: "Rows of A on request are the textbook's, and sum to one where no eps is added."},
+		{Name: "diagnosis",
+			Says: "Entropy, condition, smallest denominator and doubtful rows of each head are the textbook's."},
 		{Name: "unseen",
 			Says: "A query that sees no key gives 0 and is counted, and so does one that asks an empty state.",
 			Exempt: map[string]string{

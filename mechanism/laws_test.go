@@ -80,6 +80,8 @@ var laws = []law{
 		nil, inEveryForm(again[float32], again[float64])},
 	{"weights", "Rows of A on request are the textbook's, and sum to one where no eps is added.",
 		nil, inBoth(weights[float32], weights[float64])},
+	{"diagnosis", "Entropy, condition, smallest denominator and doubtful rows of each head are the textbook's.",
+		nil, inBoth(diagnoses[float32], diagnoses[float64])},
 	{"unseen", "A query that sees no key gives 0 and is counted, and so does one that asks an empty state.",
 		notCausal, every(unseen, emptyState)},
 	{"size", "A state keeps its size where the traits say that it streams, and only there.",

@@ -34,6 +34,7 @@ type attendCmd struct {
 	Precision      string   `enum:"f32,f64" default:"f32" help:"Type of computation and output: ${enum}."`
 	AllowNonfinite bool     `help:"Accept NaN and infinities in the input."`
 	JSON           bool     `name:"json" help:"Print the plan that ran."`
+	Diagnose       bool     `help:"Print how the weights of each head lie: over how many keys they spread, how much they cancel, the smallest denominator. Takes time with N times M."`
 
 	In  string `arg:"" name:"in" help:"Arrays q, k, v of shape (N,D), (H,N,D) or (B,H,N,D), in .npz or .safetensors. M of k and v, Dv of v and H of k and v may differ. Optional: keymask (B,M) or (M), key_lengths (B), attn_keep (N,M), cu_q and cu_k, do, parameters."`
 	Out string `arg:"" name:"out" help:"Where o and the gradients go, in .npz or .safetensors."`
@@ -87,6 +88,9 @@ func (c *attendCmd) Run(e *env) error {
 	if c.JSON {
 		return printJSON(e.stdout, ran)
 	}
+	if c.Diagnose {
+		return printDiagnosis(e.stdout, ran.Diagnosis)
+	}
 	return nil
 }
 
@@ -105,6 +109,7 @@ type attendReport struct {
 	BackwardSeconds float64 `json:"backward_seconds,omitempty"`
 	PeakBytes       int64   `json:"peak_bytes"` // of the process
 	noticed
+	Diagnosis []diagnosed `json:"diagnosis,omitempty"` // of each head of each batch row
 }
 
 // noticed are rows that deserve a word. They are counted by the forms that
@@ -176,6 +181,13 @@ func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *att
 		if keep.Weak > 0 {
 			ran.WeakAt = keep.WeakAt[:]
 		}
+	}
+	if c.Diagnose {
+		heads, err := p.mech.Diagnose(&p.call)
+		if err != nil {
+			return nil, nil, input(err)
+		}
+		ran.Diagnosis = diagnosis(heads, q.H)
 	}
 	ran.PeakBytes = bench.PeakMemory()
 	return list, ran, nil

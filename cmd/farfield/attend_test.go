@@ -413,6 +413,43 @@ func TestAttendWidens(t *testing.T) {
 	}
 }
 
+func TestAttendDiagnoses(t *testing.T) {
+	in := written(t, "in.npz", normal(t, "q", 1, 2, 9, 4), normal(t, "k", 2, 2, 9, 4), normal(t, "v", 3, 2, 9, 4))
+	out := filepath.Join(t.TempDir(), "out.npz")
+	text := works(t, "attend", "--mechanism", "fastmax", "--order", "1", "--causal", "--diagnose", in, out)
+	if lines := strings.Split(strings.TrimSpace(text), "\n"); len(lines) != 3 || !strings.Contains(lines[0], "smallest denominator") {
+		t.Errorf("printed:\n%s", text)
+	}
+	var report struct {
+		Form      string
+		Weak      int64 `json:"weak_rows"`
+		Diagnosis []struct {
+			Head      int
+			Queries   int64
+			Weak      int64 `json:"weak_rows"`
+			Condition float64
+			Least     float64 `json:"least_entropy"`
+		}
+	}
+	text = works(t, "attend", "--mechanism", "fastmax", "--order", "1", "--causal", "--diagnose", "--json", in, out)
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Diagnosis) != 2 || report.Form == "" {
+		t.Fatalf("reported: %+v", report)
+	}
+	var weak int64
+	for h, d := range report.Diagnosis {
+		weak += d.Weak
+		if d.Head != h || d.Queries != 9 || !(d.Condition > 1) || d.Least > 1e-12 { // the first query sees one key
+			t.Errorf("head %d: %+v", h, d)
+		}
+	}
+	if weak != report.Weak {
+		t.Errorf("%d doubtful rows in heads, %d in all", weak, report.Weak)
+	}
+}
+
 // archive is an .npz with one array q of four bytes, of the type that numpy
 // calls descr.
 func archive(t *testing.T, descr string) []byte {

@@ -1,0 +1,231 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/par"
+)
+
+// Diagnosis tells how the weights of one query head of one batch row lie. Rows
+// are queries; those that see no key are counted and left out of all the rest.
+// A row's weights are w_j, before any division. They are computed as
+// the direct form does, and their sums are taken in float64.
+type Diagnosis struct {
+	Rows   int64 // queries that see a key
+	Unseen int64 // queries that see none
+	Weak   int64 // rows with a doubtful denominator, as in Saved.Weak
+
+	// Entropy is the mean over rows of -Σ p_j ln p_j with p_j = |w_j| / Σ|w|, in
+	// nats: e to this power is the number of keys that a row spreads over. Where
+	// weights are negative, p is how much each of them moves the output.
+	Entropy      float64
+	MinEntropy   float64 // of the row that is most concentrated
+	MinEntropyAt int     // query
+
+	// Condition is the mean over rows of Σ|w| / |Σw + eps|, 1 where no weight is
+	// negative and no eps is added: how much larger the output may be than any
+	// value, and by how much a relative error of weights grows. It is +Inf where
+	// a denominator is 0.
+	Condition      float64
+	MaxCondition   float64
+	MaxConditionAt int // query
+
+	// MinDen is the denominator of least absolute value, of the exponential the
+	// least logarithm of one, as in Saved.Den.
+	MinDen   float64
+	MinDenAt int // query
+}
+
+// diagnosedRows is the number of queries that are looked at as one piece of
+// work. Pieces are joined in order, so that sums do not depend on threads.
+const diagnosedRows = 16 * panelRows
+
+// stretchOfRows is what one piece of the work looks at: some queries of one head
+// of one sequence.
+type stretchOfRows struct {
+	s         *sequence
+	longest   []float64 // see longestKeys
+	h, i0, i1 int
+	found     Diagnosis // of queries counted from the sequence's first
+}
+
+func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
+	if err := e.check(c); err != nil {
+		return nil, err
+	}
+	if c.segmented() {
+		return nil, fmt.Errorf("diagnosis: not defined with a state before or after the call")
+	}
+	seqs := c.sequences()
+	e.measure(c, seqs)
+	var pieces []stretchOfRows
+	var work float64
+	for i := range seqs {
+		s := &seqs[i]
+		var mask []bool
+		if c.KeyMask != nil {
+			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
+		}
+		longest := e.longestKeys(c, s, mask)
+		for h := range c.Q.H {
+			for i0 := 0; i0 < s.n; i0 += diagnosedRows {
+				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.n)})
+			}
+		}
+		direct, _ := e.count(s.n, s.m, c.Q.D, c.V.D, c.Causal, 1)
+		work += direct * float64(c.Q.H)
+	}
+	par.Do(len(pieces), work, func(i int) { e.diagnose(c, &pieces[i]) })
+	list := make([]Diagnosis, c.Q.B*c.Q.H)
+	for i := range pieces {
+		p := &pieces[i]
+		list[p.s.b*c.Q.H+p.h].add(&p.found, p.s.q0, e.spec.Exp)
+	}
+	for i := range list {
+		if n := float64(list[i].Rows); n > 0 {
+			list[i].Entropy /= n
+			list[i].Condition /= n
+		}
+	}
+	return list, nil
+}
+
+// diagnose looks at the rows of a piece, whose means it leaves as sums. Blocks
+// of the matrix go by from left to right and are not kept.
+func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	group := c.Q.H / c.K.H
+	u := e.unit(c, p.s, p.h/group, ar)
+	defer e.release(u)
+	n := p.i1 - p.i0
+	lda, ld := stride[T](u.da), stride[T](min(u.m, keyBlock))
+	a := arena.Take[T](ar, n*lda)
+	u.prepareQ(a, lda, p.h%group, p.i0, p.i1)
+	bt, s := arena.Take[T](ar, u.da*ld), arena.Take[T](ar, panelRows*ld)
+	sum := arena.Take[T](ar, 1) // of the kernel; the diagnosis sums in float64
+	keys := u.keySide()
+	rows := make([]diagnosedRow, n)
+	for i := range rows {
+		rows[i].top = math.Inf(-1)
+	}
+	var coef []T
+	if !e.spec.Exp {
+		coef = u.coef()
+	}
+	for j0 := 0; j0 < u.seen(p.i1-1); j0 += keyBlock {
+		nk := min(keyBlock, u.m-j0)
+		u.prepare(bt, ld, &keys, j0, j0+nk)
+		for i := 0; i < n; i += panelRows {
+			b := u.block(a[i*lda:], lda, p.i0+i, min(panelRows, n-i), bt, ld, j0, nk)
+			u.scores(&b, 0, panelRows, s, ld)
+			for r := range b.nq {
+				row := s[r*ld:][:b.visible(r)]
+				if len(row) > 0 && !e.spec.Exp {
+					u.t.PolyRows(row, row, 0, len(row), coef, sum)
+				}
+				for k, w := range row {
+					switch {
+					case b.partial() && !b.sees(r, k):
+					case e.spec.Exp:
+						rows[i+r].exponential(float64(w))
+					default:
+						rows[i+r].weight(float64(w))
+					}
+				}
+			}
+		}
+	}
+	for i := range rows {
+		r := &rows[i]
+		if r.seen == 0 {
+			p.found.Unseen++
+			continue
+		}
+		one := Diagnosis{Rows: 1, Entropy: r.entropy()}
+		if e.spec.Exp {
+			one.Condition, one.MinDen = 1, math.Log(r.size)+r.top
+		} else {
+			one.MinDen = r.sum + e.spec.Eps
+			one.Condition = math.Inf(1)
+			if one.MinDen != 0 {
+				one.Condition = r.size / math.Abs(one.MinDen)
+			}
+			if !e.sound() && e.weak(one.MinDen, r.seen, e.reach(c, p.s, p.longest, p.h, p.i0+i)) {
+				one.Weak = 1
+			}
+		}
+		one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
+		p.found.add(&one, p.i0+i, e.spec.Exp)
+	}
+}
+
+// diagnosedRow sums what a row's weights tell, one after another. Those of the
+// exponential are over e^top, the largest so far.
+type diagnosedRow struct {
+	seen      int64
+	sum, size float64 // Σw, Σ|w|
+	log       float64 // Σ|w|·ln|w|
+	top       float64
+}
+
+func (r *diagnosedRow) weight(w float64) {
+	r.seen++
+	r.sum += w
+	if w = math.Abs(w); w > 0 {
+		r.size += w
+		r.log += w * math.Log(w)
+	}
+}
+
+// exponential is weight for e^s.
+func (r *diagnosedRow) exponential(s float64) {
+	r.seen++
+	if s > r.top {
+		// e^(x-top) becomes e^(x-s), and so do the factors of its logarithm.
+		if fade := math.Exp(r.top - s); r.size > 0 {
+			r.log = fade * (r.log + (r.top-s)*r.size)
+			r.size *= fade
+		}
+		r.top = s
+	}
+	if w := math.Exp(s - r.top); w > 0 {
+		r.size += w
+		r.log += w * (s - r.top)
+	}
+}
+
+// entropy is -Σ p ln p with p = |w|/Σ|w|: ln Σ|w| - Σ|w|ln|w| / Σ|w|.
+func (r *diagnosedRow) entropy() float64 {
+	if r.size == 0 {
+		return 0
+	}
+	return max(0, math.Log(r.size)-r.log/r.size)
+}
+
+// add joins to d the rows of x, which come after its own: their queries are
+// counted from query at on. Denominators are logarithms or not.
+func (d *Diagnosis) add(x *Diagnosis, at int, logarithms bool) {
+	if x.Rows > 0 {
+		if d.Rows == 0 || x.MinEntropy < d.MinEntropy {
+			d.MinEntropy, d.MinEntropyAt = x.MinEntropy, at+x.MinEntropyAt
+		}
+		if d.Rows == 0 || x.MaxCondition > d.MaxCondition {
+			d.MaxCondition, d.MaxConditionAt = x.MaxCondition, at+x.MaxConditionAt
+		}
+		smaller := math.Abs(x.MinDen) < math.Abs(d.MinDen)
+		if logarithms {
+			smaller = x.MinDen < d.MinDen
+		}
+		if d.Rows == 0 || smaller {
+			d.MinDen, d.MinDenAt = x.MinDen, at+x.MinDenAt
+		}
+	}
+	d.Rows += x.Rows
+	d.Unseen += x.Unseen
+	d.Weak += x.Weak
+	d.Entropy += x.Entropy
+	d.Condition += x.Condition
+}
