@@ -154,17 +154,31 @@ func (u *unit[T]) queriesInPlace() bool {
 		return false
 	}
 	for g := range u.q {
-		perRow := u.q[g].Stride / kernel.Lanes
-		if rest, _ := u.spec.exponent(u.scale[g]); rest != 1 || perRow&-perRow > maxAlignment {
+		if rest, _ := u.spec.exponent(u.scale[g]); rest != 1 || !spread(u.q[g].Stride) {
 			return false
 		}
 	}
 	return true
 }
 
-// maxAlignment is the largest power of two that may divide the cache lines of a
-// row where rows are read in place, a column of a dozen at a time.
-const maxAlignment = 8
+// sumsInPlace reports whether numerators can be summed where the outputs will
+// be.
+func (u *unit[T]) sumsInPlace() bool {
+	for g := range u.o {
+		if s := u.o[g].Stride; s%kernel.Lanes != 0 || !spread(s) {
+			return false
+		}
+	}
+	return u.dv%kernel.Lanes == 0
+}
+
+// spread reports whether a column of a dozen rows finds room in the first-level
+// cache: the lines of a row are no multiple of too large a power of two.
+func spread(stride int) bool {
+	const largest = 8
+	lines := stride / kernel.Lanes
+	return lines&-lines <= largest
+}
 
 // attend sets the outputs and denominators of n ≤ queryBlock queries of every
 // head from i0 on, which prepareGroup has left in a; nil: they are in place. A
@@ -173,8 +187,18 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	rows := len(u.q) * n
+	var o []T
 	ldo := stride[T](u.dv)
-	o := arena.Take[T](u.ar, rows*ldo)
+	if !u.sumsInPlace() {
+		o = arena.Take[T](u.ar, rows*ldo)
+	}
+	// sums are the numerators of head g.
+	sums := func(g int) ([]T, int) {
+		if o == nil {
+			return u.o[g].Data[i0*u.o[g].Stride:], u.o[g].Stride
+		}
+		return o[g*n*ldo:], ldo
+	}
 	den, top := arena.Zeros[T](u.ar, rows), arena.Zeros[T](u.ar, rows)
 	for j0 := 0; j0 < u.seen(i0+n-1); j0 += keyBlock {
 		nk := min(keyBlock, u.m-j0)
@@ -187,16 +211,18 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 			} else {
 				b.a, b.lda, b.across = a[g*u.da*lda:], lda, true
 			}
+			o, ldo := sums(g)
 			if r := g * n; u.spec.Exp {
 				_, factor := u.spec.exponent(u.scale[g])
-				u.softmaxBlock(&b, factor, v, x.ldv, o[r*ldo:], ldo, den[r:], top[r:])
+				u.softmaxBlock(&b, factor, v, x.ldv, o, ldo, den[r:], top[r:])
 			} else {
-				u.polyBlock(&b, v, x.ldv, o[r*ldo:], ldo, den[r:])
+				u.polyBlock(&b, v, x.ldv, o, ldo, den[r:])
 			}
 		}
 	}
 	for g := range u.q {
-		u.finish(g, i0, o[g*n*ldo:], ldo, den[g*n:][:n], top[g*n:])
+		o, ldo := sums(g)
+		u.finish(g, i0, o, ldo, den[g*n:][:n], top[g*n:])
 	}
 }
 
@@ -219,7 +245,7 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
 		}
 	}
 	out := &u.o[g]
-	u.t.Products(out.Data[i0*out.Stride:], out.Stride, over, ones[T](u.ar, u.dv), o, ldo)
+	u.t.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, ldo, u.dv, over)
 	if u.mask == nil && u.keep == nil && u.seen(i0) > 0 {
 		return
 	}

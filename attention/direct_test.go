@@ -380,10 +380,10 @@ func TestSoftmaxOfGrowingLogits(t *testing.T) {
 	}
 }
 
-// Queries that are read where they are give the bits of those that are copied:
-// rows may lie close to each other or far apart, in a multiple of the cache's
-// sets or not.
-func TestQueriesInPlace(t *testing.T) {
+// Queries that are read where they are, and numerators that are summed where
+// the outputs will be, give the bits of those that are copied: rows may lie
+// close to each other or far apart, in a multiple of the cache's sets or not.
+func TestInPlace(t *testing.T) {
 	e, err := New(Spec[float32]{Name: "softmax", Exp: true, Positive: true})
 	if err != nil {
 		t.Fatal(err)
@@ -391,7 +391,8 @@ func TestQueriesInPlace(t *testing.T) {
 	const h, n, d = 2, queryBlock + 21, 24
 	r := rand.New(rand.NewPCG(8, 1))
 	q := convert[float32](normal(r, 1, h, n, d))
-	c := &Call[float32]{Q: q, K: convert[float32](normal(r, 1, 1, 70, d)), V: convert[float32](normal(r, 1, 1, 70, 8))}
+	const m, dv = keyBlock + 7, 16
+	c := &Call[float32]{Q: q, K: convert[float32](normal(r, 1, 1, m, d)), V: convert[float32](normal(r, 1, 1, m, dv))}
 	want, _ := forward(t, e, c, Direct)
 	for _, width := range []int{h * d, h*d + 1, 64, 256, 1024} {
 		c.Q = tensor.Split(make([]float32, n*width), 1, n, width, 0, h, d)
@@ -400,8 +401,16 @@ func TestQueriesInPlace(t *testing.T) {
 				copy(c.Q.At(0, i).Row(j), q.At(0, i).Row(j))
 			}
 		}
-		if got, _ := forward(t, e, c, Direct); !slices.Equal(got.Data, want.Data) {
-			t.Errorf("rows %d apart change bits", width)
+		out := tensor.Split(make([]float32, n*width), 1, n, width, 0, h, dv)
+		if err := e.Forward(out, c, nil); err != nil {
+			t.Fatal(err)
+		}
+		for i := range h {
+			for j := range n {
+				if !slices.Equal(out.At(0, i).Row(j), want.At(0, i).Row(j)) {
+					t.Fatalf("rows %d apart change the bits of query %d of head %d", width, j, i)
+				}
+			}
 		}
 	}
 }

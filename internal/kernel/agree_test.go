@@ -160,6 +160,7 @@ func testShort(t *testing.T, k *Table[float32]) {
 		"Poly coef":      func() { k.PolyRows(dst, dst, n, n, nil, []float32{0}) },
 		"Poly sum":       func() { k.PolyRows(dst, dst[:n:n], 10, 10, []float32{1}, make([]float32, 3)) },
 		"MulRows":        func() { k.MulRows(short, dst, 10, 10, []float32{1, 1}) },
+		"ScaleRows":      func() { k.ScaleRows(dst, 10, short, 10, 10, []float32{1, 1}) },
 		"GELU":           func() { k.GELU(dst, short) },
 		"GELUGrad":       func() { k.GELUGrad(dst, short, dst) },
 		"EluPlusOne":     func() { k.EluPlusOne(dst, short) },

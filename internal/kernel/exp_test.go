@@ -122,7 +122,8 @@ func testRowsTogether(t *testing.T, k *Table[float32]) {
 		"PolyRows": func(dst, x []float32, rs, n int, _, sum []float32) {
 			k.PolyRows(dst, x, rs, n, []float32{1, 1, 0.5}, sum)
 		},
-		"MulRows": func(dst, x []float32, rs, n int, a, _ []float32) { k.MulRows(dst, x, rs, n, a) },
+		"MulRows":   func(dst, x []float32, rs, n int, a, _ []float32) { k.MulRows(dst, x, rs, n, a) },
+		"ScaleRows": func(dst, x []float32, rs, n int, a, _ []float32) { k.ScaleRows(dst, rs, x, rs, n, a) },
 	} {
 		for _, n := range sizes {
 			rs := n + 5

@@ -12,7 +12,8 @@ func generic[T Float]() *Table[T] {
 		MulAdd: mulAddGo[T], AddCarry: addCarryGo[T],
 		Dot: dotGo[T], Sum: sumGo[T], Max: maxGo[T],
 		Exp: expGo[T], ExpRows: expRowsGo[T], PolyRows: polyRowsGo[T], MulRows: mulRowsGo[T],
-		GELU: geluGo[T], GELUGrad: geluGradGo[T],
+		ScaleRows: scaleRowsGo[T],
+		GELU:      geluGo[T], GELUGrad: geluGradGo[T],
 		EluPlusOne: eluPlusOneGo[T], EluPlusOneGrad: eluPlusOneGradGo[T],
 		LayerNorm: layerNormGo[T], LayerNormGrad: layerNormGradGo[T],
 		AdamW:    adamWGo[T],
@@ -213,6 +214,12 @@ func mulRowsGo[T Float](dst, x []T, rs, n int, a []T) {
 		for i := r * rs; i < r*rs+n; i++ {
 			dst[i] = (dst[i] + v) * x[i]
 		}
+	}
+}
+
+func scaleRowsGo[T Float](dst []T, drs int, x []T, xrs, n int, a []T) {
+	for r, v := range a {
+		scaleGo(dst[r*drs:][:n], v, x[r*xrs:])
 	}
 }
 

@@ -68,6 +68,9 @@ type Table[T Float] struct {
 	// MulRows sets the first n elements of rows dst_r to (dst_r + a[r])∘x_r, for
 	// r < len(a).
 	MulRows func(dst, x []T, rs, n int, a []T)
+	// ScaleRows sets the first n elements of rows dst_r to a[r]·x_r, for
+	// r < len(a); rows lie drs and xrs apart.
+	ScaleRows func(dst []T, drs int, x []T, xrs, n int, a []T)
 
 	// GELU is the tanh form (Hendrycks and Gimpel 2016, section 2):
 	// dst = x/2·(1 + tanh(√(2/π)(x + 0.044715x³))).

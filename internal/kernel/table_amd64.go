@@ -43,7 +43,8 @@ func avx512() *Table[float32] {
 		Dot:      dot(dotAVX512), Sum: reduction(sumAVX512), Max: reduction(maxAVX512),
 		Exp: exp(expAVX512), ExpRows: expRows(expRowsAVX512),
 		PolyRows: polyRows(polyRowsAVX512), MulRows: mulRows(mulRowsAVX512),
-		GELU: unary(geluAVX512), GELUGrad: binary(geluGradAVX512),
+		ScaleRows: scaleRows(scaleRowsAVX512),
+		GELU:      unary(geluAVX512), GELUGrad: binary(geluGradAVX512),
 		EluPlusOne: unary(eluPlusOneAVX512), EluPlusOneGrad: binary(eluPlusOneGradAVX512),
 		LayerNorm:     layerNorm(sumAVX512, varianceAVX512, normalizeAVX512, normalizeBiasAVX512),
 		LayerNormGrad: layerNormGrad(normSumsAVX512, normGradAVX512, gainGradAVX512, addAVX512),
@@ -81,7 +82,8 @@ func avx2() *Table[float32] {
 		Dot:      dot(dotAVX2), Sum: reduction(sumAVX2), Max: reduction(maxAVX2),
 		Exp: exp(expAVX2), ExpRows: expRows(expRowsAVX2),
 		PolyRows: polyRows(polyRowsAVX2), MulRows: mulRows(mulRowsAVX2),
-		GELU: unary(geluAVX2), GELUGrad: binary(geluGradAVX2),
+		ScaleRows: scaleRows(scaleRowsAVX2),
+		GELU:      unary(geluAVX2), GELUGrad: binary(geluGradAVX2),
 		EluPlusOne: unary(eluPlusOneAVX2), EluPlusOneGrad: binary(eluPlusOneGradAVX2),
 		LayerNorm:     layerNorm(sumAVX2, varianceAVX2, normalizeAVX2, normalizeBiasAVX2),
 		LayerNormGrad: layerNormGrad(normSumsAVX2, normGradAVX2, gainGradAVX2, addAVX2),
@@ -181,6 +183,14 @@ func mulRows(f func(rows, n int, dst, x *float32, rs int, a *float32)) func(dst,
 		if rows := len(a); rows > 0 {
 			all := (rows-1)*rs + n
 			f(rows, n, at(dst, all), at(x, all), rs, at(a, rows))
+		}
+	}
+}
+
+func scaleRows(f func(rows, n int, dst *float32, drs int, x *float32, xrs int, a *float32)) func(dst []float32, drs int, x []float32, xrs, n int, a []float32) {
+	return func(dst []float32, drs int, x []float32, xrs, n int, a []float32) {
+		if rows := len(a); rows > 0 {
+			f(rows, n, rowsAt(dst, drs, rows, n), drs, rowsAt(x, xrs, rows, n), xrs, at(a, rows))
 		}
 	}
 }

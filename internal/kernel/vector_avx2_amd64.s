@@ -1053,6 +1053,91 @@ done60:
 	VZEROUPPER
 	RET
 
+// func scaleRowsAVX2(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32)
+// Requires: AVX
+TEXT ·scaleRowsAVX2(SB), NOSPLIT, $0-56
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ drs+24(FP), DX
+	SHLQ $0x02, DX
+	MOVQ x+32(FP), BX
+	MOVQ xrs+40(FP), SI
+	SHLQ $0x02, SI
+	MOVQ a+48(FP), DI
+
+row61:
+	MOVQ         n+8(FP), R8
+	VBROADCASTSS (DI), Y0
+	XORQ         R9, R9
+
+loop64:
+	CMPQ    R8, $+64
+	JLT     single63
+	VMOVUPS (BX)(R9*4), Y1
+	VMOVUPS 32(BX)(R9*4), Y2
+	VMULPS  Y0, Y1, Y1
+	VMULPS  Y0, Y2, Y2
+	VMOVUPS Y1, (CX)(R9*4)
+	VMOVUPS Y2, 32(CX)(R9*4)
+	VMOVUPS 64(BX)(R9*4), Y1
+	VMOVUPS 96(BX)(R9*4), Y2
+	VMULPS  Y0, Y1, Y1
+	VMULPS  Y0, Y2, Y2
+	VMOVUPS Y1, 64(CX)(R9*4)
+	VMOVUPS Y2, 96(CX)(R9*4)
+	VMOVUPS 128(BX)(R9*4), Y1
+	VMOVUPS 160(BX)(R9*4), Y2
+	VMULPS  Y0, Y1, Y1
+	VMULPS  Y0, Y2, Y2
+	VMOVUPS Y1, 128(CX)(R9*4)
+	VMOVUPS Y2, 160(CX)(R9*4)
+	VMOVUPS 192(BX)(R9*4), Y1
+	VMOVUPS 224(BX)(R9*4), Y2
+	VMULPS  Y0, Y1, Y1
+	VMULPS  Y0, Y2, Y2
+	VMOVUPS Y1, 192(CX)(R9*4)
+	VMOVUPS Y2, 224(CX)(R9*4)
+	ADDQ    $+64, R9
+	SUBQ    $+64, R8
+	JMP     loop64
+
+single63:
+loop65:
+	CMPQ    R8, $+16
+	JLT     part62
+	VMOVUPS (BX)(R9*4), Y1
+	VMOVUPS 32(BX)(R9*4), Y2
+	VMULPS  Y0, Y1, Y1
+	VMULPS  Y0, Y2, Y2
+	VMOVUPS Y1, (CX)(R9*4)
+	VMOVUPS Y2, 32(CX)(R9*4)
+	ADDQ    $+16, R9
+	SUBQ    $+16, R8
+	JMP     loop65
+
+part62:
+	TESTQ      R8, R8
+	JZ         done66
+	LEAQ       masksAVX2<>+0(SB), R10
+	NEGQ       R8
+	VMOVUPS    64(R10)(R8*4), Y1
+	VMOVUPS    96(R10)(R8*4), Y2
+	VMASKMOVPS (BX)(R9*4), Y1, Y3
+	VMASKMOVPS 32(BX)(R9*4), Y2, Y4
+	VMULPS     Y0, Y3, Y3
+	VMULPS     Y0, Y4, Y0
+	VMASKMOVPS Y3, Y1, (CX)(R9*4)
+	VMASKMOVPS Y0, Y2, 32(CX)(R9*4)
+
+done66:
+	ADDQ DX, CX
+	ADDQ SI, BX
+	ADDQ $0x04, DI
+	DECQ AX
+	JNZ  row61
+	VZEROUPPER
+	RET
+
 // func expAVX2(n int, dst *float32, x *float32, shift float32) float32
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·expAVX2(SB), NOSPLIT, $0-36
@@ -1063,9 +1148,9 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-36
 	VPXOR Y1, Y1, Y1
 	XORQ  BX, BX
 
-loop62:
+loop68:
 	CMPQ         AX, $+16
-	JLT          part61
+	JLT          part67
 	VMOVUPS      (DX)(BX*4), Y2
 	VMOVUPS      32(DX)(BX*4), Y3
 	VBROADCASTSS shift+24(FP), Y4
@@ -1132,11 +1217,11 @@ loop62:
 	VADDPS       Y6, Y1, Y1
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop62
+	JMP          loop68
 
-part61:
+part67:
 	TESTQ        AX, AX
-	JZ           done63
+	JZ           done69
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y2
@@ -1208,7 +1293,7 @@ part61:
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 
-done63:
+done69:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1269,16 +1354,16 @@ TEXT ·expRowsAVX2(SB), NOSPLIT, $0-56
 	MOVQ shift+40(FP), BX
 	MOVQ sum+48(FP), SI
 
-row64:
+row70:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Y0
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
 	XORQ         R8, R8
 
-loop67:
+loop73:
 	CMPQ         DI, $+32
-	JLT          single66
+	JLT          single72
 	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1358,12 +1443,12 @@ loop67:
 	VADDPS       Y13, Y2, Y2
 	ADDQ         $+32, R8
 	SUBQ         $+32, DI
-	JMP          loop67
+	JMP          loop73
 
-single66:
-loop68:
+single72:
+loop74:
 	CMPQ         DI, $+16
-	JLT          part65
+	JLT          part71
 	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1409,11 +1494,11 @@ loop68:
 	VADDPS       Y7, Y2, Y2
 	ADDQ         $+16, R8
 	SUBQ         $+16, DI
-	JMP          loop68
+	JMP          loop74
 
-part65:
+part71:
 	TESTQ        DI, DI
-	JZ           done69
+	JZ           done75
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         DI
 	VMOVUPS      64(R9)(DI*4), Y3
@@ -1464,7 +1549,7 @@ part65:
 	VADDPS       Y0, Y1, Y1
 	VADDPS       Y3, Y2, Y2
 
-done69:
+done75:
 	VADDPS       Y2, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1478,7 +1563,7 @@ done69:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, SI
 	DECQ         AX
-	JNZ          row64
+	JNZ          row70
 	VZEROUPPER
 	RET
 
@@ -1511,9 +1596,9 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop71:
+loop77:
 	CMPQ         AX, $+16
-	JLT          part70
+	JLT          part76
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -1588,11 +1673,11 @@ loop71:
 	VMOVUPS      Y1, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop71
+	JMP          loop77
 
-part70:
+part76:
 	TESTQ        AX, AX
-	JZ           done72
+	JZ           done78
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -1670,7 +1755,7 @@ part70:
 	VMASKMOVPS   Y2, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(BX*4)
 
-done72:
+done78:
 	VZEROUPPER
 	RET
 
@@ -1689,9 +1774,9 @@ TEXT ·geluGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop74:
+loop80:
 	CMPQ         AX, $+16
-	JLT          part73
+	JLT          part79
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const41200000AVX2<>+0(SB), Y2
@@ -1793,11 +1878,11 @@ loop74:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop74
+	JMP          loop80
 
-part73:
+part79:
 	TESTQ        AX, AX
-	JZ           done75
+	JZ           done81
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -1902,7 +1987,7 @@ part73:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done75:
+done81:
 	VZEROUPPER
 	RET
 
@@ -1926,9 +2011,9 @@ TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop77:
+loop83:
 	CMPQ         AX, $+16
-	JLT          part76
+	JLT          part82
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -2000,11 +2085,11 @@ loop77:
 	VMOVUPS      Y4, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop77
+	JMP          loop83
 
-part76:
+part82:
 	TESTQ        AX, AX
-	JZ           done78
+	JZ           done84
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -2079,7 +2164,7 @@ part76:
 	VMASKMOVPS   Y7, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y6, Y1, 32(CX)(BX*4)
 
-done78:
+done84:
 	VZEROUPPER
 	RET
 
@@ -2095,9 +2180,9 @@ TEXT ·eluPlusOneGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop80:
+loop86:
 	CMPQ         AX, $+16
-	JLT          part79
+	JLT          part85
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -2166,11 +2251,11 @@ loop80:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop80
+	JMP          loop86
 
-part79:
+part85:
 	TESTQ        AX, AX
-	JZ           done81
+	JZ           done87
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2242,7 +2327,7 @@ part79:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done81:
+done87:
 	VZEROUPPER
 	RET
 
@@ -2258,9 +2343,9 @@ TEXT ·varianceAVX2(SB), NOSPLIT, $0-28
 	VPXOR        Y4, Y4, Y4
 	XORQ         DX, DX
 
-loop84:
+loop90:
 	CMPQ        AX, $+32
-	JLT         single83
+	JLT         single89
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -2275,12 +2360,12 @@ loop84:
 	VFMADD231PS Y6, Y6, Y4
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop84
+	JMP         loop90
 
-single83:
-loop85:
+single89:
+loop91:
 	CMPQ        AX, $+16
-	JLT         part82
+	JLT         part88
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -2289,11 +2374,11 @@ loop85:
 	VFMADD231PS Y6, Y6, Y2
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop85
+	JMP         loop91
 
-part82:
+part88:
 	TESTQ       AX, AX
-	JZ          done86
+	JZ          done92
 	LEAQ        masksAVX2<>+0(SB), BX
 	NEGQ        AX
 	VMOVUPS     64(BX)(AX*4), Y5
@@ -2307,7 +2392,7 @@ part82:
 	VFMADD231PS Y5, Y5, Y1
 	VFMADD231PS Y0, Y0, Y2
 
-done86:
+done92:
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y0
@@ -2332,9 +2417,9 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Y1
 	XORQ         SI, SI
 
-loop89:
+loop95:
 	CMPQ    AX, $+32
-	JLT     single88
+	JLT     single94
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -2361,12 +2446,12 @@ loop89:
 	VMOVUPS Y3, 96(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop89
+	JMP     loop95
 
-single88:
-loop90:
+single94:
+loop96:
 	CMPQ    AX, $+16
-	JLT     part87
+	JLT     part93
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -2381,11 +2466,11 @@ loop90:
 	VMOVUPS Y3, 32(CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop90
+	JMP     loop96
 
-part87:
+part93:
 	TESTQ      AX, AX
-	JZ         done91
+	JZ         done97
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y2
@@ -2403,7 +2488,7 @@ part87:
 	VMASKMOVPS Y1, Y2, (CX)(SI*4)
 	VMASKMOVPS Y0, Y3, 32(CX)(SI*4)
 
-done91:
+done97:
 	VZEROUPPER
 	RET
 
@@ -2419,9 +2504,9 @@ TEXT ·normalizeBiasAVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Y1
 	XORQ         DI, DI
 
-loop94:
+loop100:
 	CMPQ        AX, $+32
-	JLT         single93
+	JLT         single99
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -2452,12 +2537,12 @@ loop94:
 	VMOVUPS     Y3, 96(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop94
+	JMP         loop100
 
-single93:
-loop95:
+single99:
+loop101:
 	CMPQ        AX, $+16
-	JLT         part92
+	JLT         part98
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -2474,11 +2559,11 @@ loop95:
 	VMOVUPS     Y3, 32(CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop95
+	JMP         loop101
 
-part92:
+part98:
 	TESTQ       AX, AX
-	JZ          done96
+	JZ          done102
 	LEAQ        masksAVX2<>+0(SB), R8
 	NEGQ        AX
 	VMOVUPS     64(R8)(AX*4), Y2
@@ -2498,7 +2583,7 @@ part92:
 	VMASKMOVPS  Y4, Y2, (CX)(DI*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(DI*4)
 
-done96:
+done102:
 	VZEROUPPER
 	RET
 
@@ -2515,9 +2600,9 @@ TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
 	VPXOR Y3, Y3, Y3
 	XORQ  SI, SI
 
-loop98:
+loop104:
 	CMPQ         AX, $+16
-	JLT          part97
+	JLT          part103
 	VMOVUPS      (DX)(SI*4), Y4
 	VMOVUPS      32(DX)(SI*4), Y5
 	VBROADCASTSS mean+32(FP), Y6
@@ -2538,11 +2623,11 @@ loop98:
 	VFMADD231PS  Y5, Y7, Y3
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop98
+	JMP          loop104
 
-part97:
+part103:
 	TESTQ        AX, AX
-	JZ           done99
+	JZ           done105
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y4
@@ -2568,7 +2653,7 @@ part97:
 	VFMADD231PS  Y4, Y8, Y2
 	VFMADD231PS  Y5, Y9, Y3
 
-done99:
+done105:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -2598,9 +2683,9 @@ TEXT ·normGradAVX2(SB), NOSPLIT, $0-56
 	MOVQ dx+8(FP), SI
 	XORQ DI, DI
 
-loop101:
+loop107:
 	CMPQ         AX, $+16
-	JLT          part100
+	JLT          part106
 	VMOVUPS      (DX)(DI*4), Y0
 	VMOVUPS      32(DX)(DI*4), Y1
 	VBROADCASTSS mean+40(FP), Y2
@@ -2628,11 +2713,11 @@ loop101:
 	VMOVUPS      Y0, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop101
+	JMP          loop107
 
-part100:
+part106:
 	TESTQ        AX, AX
-	JZ           done102
+	JZ           done108
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -2663,7 +2748,7 @@ part100:
 	VMASKMOVPS   Y3, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y2, Y1, 32(SI)(DI*4)
 
-done102:
+done108:
 	VZEROUPPER
 	RET
 
@@ -2676,9 +2761,9 @@ TEXT ·gainGradAVX2(SB), NOSPLIT, $0-40
 	MOVQ dgain+8(FP), BX
 	XORQ SI, SI
 
-loop104:
+loop110:
 	CMPQ         AX, $+16
-	JLT          part103
+	JLT          part109
 	VMOVUPS      (DX)(SI*4), Y0
 	VMOVUPS      32(DX)(SI*4), Y1
 	VBROADCASTSS mean+32(FP), Y2
@@ -2697,11 +2782,11 @@ loop104:
 	VMOVUPS      Y3, 32(BX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop104
+	JMP          loop110
 
-part103:
+part109:
 	TESTQ        AX, AX
-	JZ           done105
+	JZ           done111
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2723,7 +2808,7 @@ part103:
 	VMASKMOVPS   Y4, Y0, (BX)(SI*4)
 	VMASKMOVPS   Y5, Y1, 32(BX)(SI*4)
 
-done105:
+done111:
 	VZEROUPPER
 	RET
 
@@ -2738,9 +2823,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop107:
+loop113:
 	CMPQ         AX, $+16
-	JLT          part106
+	JLT          part112
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -2799,11 +2884,11 @@ loop107:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop107
+	JMP          loop113
 
-part106:
+part112:
 	TESTQ        AX, AX
-	JZ           done108
+	JZ           done114
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -2865,7 +2950,7 @@ part106:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done108:
+done114:
 	VZEROUPPER
 	RET
 
@@ -2884,9 +2969,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop111:
+loop117:
 	CMPQ    AX, $+64
-	JLT     single110
+	JLT     single116
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -2900,7 +2985,7 @@ loop111:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row112:
+row118:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -2938,15 +3023,15 @@ row112:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row112
+	JNZ          row118
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop111
+	JMP          loop117
 
-single110:
-loop113:
+single116:
+loop119:
 	CMPQ    AX, $+16
-	JLT     part109
+	JLT     part115
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -2954,7 +3039,7 @@ loop113:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row114:
+row120:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -2968,14 +3053,14 @@ row114:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row114
+	JNZ          row120
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop113
+	JMP          loop119
 
-part109:
+part115:
 	TESTQ      AX, AX
-	JZ         done115
+	JZ         done121
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -2986,7 +3071,7 @@ part109:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row116:
+row122:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -3000,9 +3085,9 @@ row116:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row116
+	JNZ          row122
 
-done115:
+done121:
 	VZEROUPPER
 	RET
 
@@ -3017,7 +3102,7 @@ TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run117:
+run123:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -3030,9 +3115,9 @@ run117:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows120:
+rows126:
 	CMPQ  16(SP), $0x04
-	JLT   rest118
+	JLT   rest124
 	LEAQ  (AX)(CX*1), DX
 	LEAQ  (DX)(CX*1), DI
 	LEAQ  (DI)(CX*1), R8
@@ -3051,9 +3136,9 @@ rows120:
 	MOVQ  n+0(FP), R13
 	XORQ  R14, R14
 
-loop122:
+loop128:
 	CMPQ        R13, $+16
-	JLT         part121
+	JLT         part127
 	VMOVUPS     (BX)(R14*4), Y8
 	VMOVUPS     32(BX)(R14*4), Y9
 	VMOVUPS     (SI)(R14*4), Y10
@@ -3098,11 +3183,11 @@ loop122:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop122
+	JMP         loop128
 
-part121:
+part127:
 	TESTQ       R13, R13
-	JZ          done123
+	JZ          done129
 	LEAQ        masksAVX2<>+0(SB), R15
 	NEGQ        R13
 	VMOVUPS     64(R15)(R13*4), Y8
@@ -3150,7 +3235,7 @@ part121:
 	VFMADD231PS Y8, Y12, Y6
 	VFMADD231PS Y9, Y13, Y7
 
-done123:
+done129:
 	MOVQ         sums+64(FP), AX
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
@@ -3167,21 +3252,21 @@ done123:
 	LEAQ         (R8)(CX*1), AX
 	LEAQ         (R11)(CX*1), SI
 	SUBQ         $0x04, 16(SP)
-	JMP          rows120
+	JMP          rows126
 
-rest118:
-rows124:
+rest124:
+rows130:
 	CMPQ  16(SP), $0x01
-	JLT   finished119
+	JLT   finished125
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  y+56(FP), DX
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop126:
+loop132:
 	CMPQ        DI, $+16
-	JLT         part125
+	JLT         part131
 	VMOVUPS     (BX)(R8*4), Y2
 	VMOVUPS     32(BX)(R8*4), Y3
 	VMOVUPS     (SI)(R8*4), Y4
@@ -3196,11 +3281,11 @@ loop126:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop126
+	JMP         loop132
 
-part125:
+part131:
 	TESTQ       DI, DI
-	JZ          done127
+	JZ          done133
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3218,7 +3303,7 @@ part125:
 	VFMADD231PS Y2, Y6, Y0
 	VFMADD231PS Y3, Y7, Y1
 
-done127:
+done133:
 	MOVQ         sums+64(FP), DX
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3231,11 +3316,11 @@ done127:
 	LEAQ         (AX)(CX*1), AX
 	LEAQ         (SI)(CX*1), SI
 	SUBQ         $0x01, 16(SP)
-	JMP          rows124
+	JMP          rows130
 
-finished119:
+finished125:
 	DECQ 8(SP)
-	JNZ  run117
+	JNZ  run123
 	VZEROUPPER
 	RET
 
@@ -3248,9 +3333,9 @@ TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop130:
+loop136:
 	CMPQ    AX, $+32
-	JLT     single129
+	JLT     single135
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3261,7 +3346,7 @@ loop130:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run131:
+run137:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3275,7 +3360,7 @@ run131:
 	VMOVUPS 64(R11)(BX*4), Y6
 	VMOVUPS 96(R11)(BX*4), Y7
 
-row132:
+row138:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (R12)(BX*4), Y10
@@ -3303,21 +3388,21 @@ row132:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row132
+	JNZ          row138
 	DECQ         R10
-	JNZ          run131
+	JNZ          run137
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	VMOVUPS      Y2, 64(DX)(BX*4)
 	VMOVUPS      Y3, 96(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop130
+	JMP          loop136
 
-single129:
-loop133:
+single135:
+loop139:
 	CMPQ    AX, $+16
-	JLT     part128
+	JLT     part134
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3326,7 +3411,7 @@ loop133:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run134:
+run140:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3338,7 +3423,7 @@ run134:
 	VMOVUPS (R11)(BX*4), Y2
 	VMOVUPS 32(R11)(BX*4), Y3
 
-row135:
+row141:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (R12)(BX*4), Y6
@@ -3356,18 +3441,18 @@ row135:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row135
+	JNZ          row141
 	DECQ         R10
-	JNZ          run134
+	JNZ          run140
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop133
+	JMP          loop139
 
-part128:
+part134:
 	TESTQ      AX, AX
-	JZ         done136
+	JZ         done142
 	LEAQ       masksAVX2<>+0(SB), SI
 	NEGQ       AX
 	VMOVUPS    64(SI)(AX*4), Y0
@@ -3380,7 +3465,7 @@ part128:
 	MOVQ       runs+16(FP), R8
 	MOVQ       count+8(FP), R9
 
-run137:
+run143:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+32(FP), R10
@@ -3392,7 +3477,7 @@ run137:
 	VMASKMOVPS (R10)(BX*4), Y0, Y4
 	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
 
-row138:
+row144:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (R11)(BX*4), Y0, Y8
@@ -3410,13 +3495,13 @@ row138:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row138
+	JNZ          row144
 	DECQ         R9
-	JNZ          run137
+	JNZ          run143
 	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
 
-done136:
+done142:
 	VZEROUPPER
 	RET
 
@@ -3429,16 +3514,16 @@ TEXT ·featureGradAVX2(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop141:
+loop147:
 	CMPQ AX, $+32
-	JLT  single140
+	JLT  single146
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run142:
+run148:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3462,7 +3547,7 @@ run142:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
-row143:
+row149:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (SI)(BX*4), Y10
@@ -3507,7 +3592,7 @@ row143:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row143
+	JNZ          row149
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y4, Y0, Y0
@@ -3521,22 +3606,22 @@ row143:
 	VMOVUPS      Y0, 64(R15)(BX*4)
 	VMOVUPS      Y1, 96(R15)(BX*4)
 	DECQ         R10
-	JNZ          run142
+	JNZ          run148
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop141
+	JMP          loop147
 
-single140:
-loop144:
+single146:
+loop150:
 	CMPQ AX, $+16
-	JLT  part139
+	JLT  part145
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run145:
+run151:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3556,7 +3641,7 @@ run145:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-row146:
+row152:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (SI)(BX*4), Y6
@@ -3583,7 +3668,7 @@ row146:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row146
+	JNZ          row152
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y2, Y0, Y0
@@ -3591,14 +3676,14 @@ row146:
 	VMOVUPS      Y0, (R15)(BX*4)
 	VMOVUPS      Y1, 32(R15)(BX*4)
 	DECQ         R10
-	JNZ          run145
+	JNZ          run151
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop144
+	JMP          loop150
 
-part139:
+part145:
 	TESTQ   AX, AX
-	JZ      done147
+	JZ      done153
 	LEAQ    masksAVX2<>+0(SB), SI
 	NEGQ    AX
 	VMOVUPS 64(SI)(AX*4), Y0
@@ -3609,7 +3694,7 @@ part139:
 	MOVQ    runs+16(FP), R8
 	MOVQ    count+8(FP), R9
 
-run148:
+run154:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+48(FP), R10
@@ -3629,7 +3714,7 @@ run148:
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
-row149:
+row155:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (AX)(BX*4), Y0, Y8
@@ -3656,7 +3741,7 @@ row149:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row149
+	JNZ          row155
 	VMASKMOVPS   (R14)(BX*4), Y0, Y2
 	VMASKMOVPS   32(R14)(BX*4), Y1, Y3
 	VADDPS       Y4, Y2, Y2
@@ -3664,9 +3749,9 @@ row149:
 	VMASKMOVPS   Y2, Y0, (R14)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(R14)(BX*4)
 	DECQ         R9
-	JNZ          run148
+	JNZ          run154
 
-done147:
+done153:
 	VZEROUPPER
 	RET
 
@@ -3680,9 +3765,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows152:
+rows158:
 	CMPQ  AX, $0x04
-	JLT   rest150
+	JLT   rest156
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -3697,9 +3782,9 @@ rows152:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop154:
+loop160:
 	CMPQ        R10, $+16
-	JLT         part153
+	JLT         part159
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -3720,11 +3805,11 @@ loop154:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop154
+	JMP         loop160
 
-part153:
+part159:
 	TESTQ       R10, R10
-	JZ          done155
+	JZ          done161
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -3748,7 +3833,7 @@ part153:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done155:
+done161:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -3762,20 +3847,20 @@ done155:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows152
+	JMP          rows158
 
-rest150:
-rows156:
+rest156:
+rows162:
 	CMPQ  AX, $0x01
-	JLT   finished151
+	JLT   finished157
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop158:
+loop164:
 	CMPQ        DI, $+16
-	JLT         part157
+	JLT         part163
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -3784,11 +3869,11 @@ loop158:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop158
+	JMP         loop164
 
-part157:
+part163:
 	TESTQ       DI, DI
-	JZ          done159
+	JZ          done165
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3800,7 +3885,7 @@ part157:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done159:
+done165:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3810,9 +3895,9 @@ done159:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows156
+	JMP          rows162
 
-finished151:
+finished157:
 	VZEROUPPER
 	RET
 
@@ -3826,9 +3911,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop162:
+loop168:
 	CMPQ    AX, $+32
-	JLT     single161
+	JLT     single167
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VMOVUPS 64(DX)(SI*4), Y2
@@ -3840,7 +3925,7 @@ loop162:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row163:
+row169:
 	VMOVUPS      (R8)(SI*4), Y8
 	VMOVUPS      32(R8)(SI*4), Y9
 	VSUBPS       Y0, Y8, Y8
@@ -3855,7 +3940,7 @@ row163:
 	VADDPS       Y9, Y7, Y7
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row163
+	JNZ          row169
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
@@ -3869,7 +3954,7 @@ row163:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row164:
+row170:
 	VMOVUPS      (R8)(SI*4), Y12
 	VMOVUPS      32(R8)(SI*4), Y13
 	VSUBPS       Y0, Y12, Y12
@@ -3892,7 +3977,7 @@ row164:
 	VMOVUPS      Y13, 96(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row164
+	JNZ          row170
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
@@ -3902,7 +3987,7 @@ row164:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row165:
+row171:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y8, Y0, Y0
@@ -3917,15 +4002,15 @@ row165:
 	VMOVUPS Y1, 96(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row165
+	JNZ     row171
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop162
+	JMP     loop168
 
-single161:
-loop166:
+single167:
+loop172:
 	CMPQ    AX, $+16
-	JLT     part160
+	JLT     part166
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -3933,7 +4018,7 @@ loop166:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row167:
+row173:
 	VMOVUPS      (R8)(SI*4), Y4
 	VMOVUPS      32(R8)(SI*4), Y5
 	VSUBPS       Y0, Y4, Y4
@@ -3942,7 +4027,7 @@ row167:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row167
+	JNZ          row173
 	VBROADCASTSS each+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
@@ -3951,7 +4036,7 @@ row167:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row168:
+row174:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -3964,14 +4049,14 @@ row168:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row168
+	JNZ          row174
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row169:
+row175:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y4, Y0, Y0
@@ -3980,14 +4065,14 @@ row169:
 	VMOVUPS Y1, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row169
+	JNZ     row175
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop166
+	JMP     loop172
 
-part160:
+part166:
 	TESTQ      AX, AX
-	JZ         done170
+	JZ         done176
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -3999,7 +4084,7 @@ part160:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row171:
+row177:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y6
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y7
 	VSUBPS       Y2, Y6, Y6
@@ -4008,7 +4093,7 @@ row171:
 	VADDPS       Y7, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row171
+	JNZ          row177
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y4, Y4
 	VMULPS       Y6, Y5, Y5
@@ -4017,7 +4102,7 @@ row171:
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row172:
+row178:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -4030,14 +4115,14 @@ row172:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row172
+	JNZ          row178
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y6
 	VMULPS       Y2, Y7, Y7
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row173:
+row179:
 	VMASKMOVPS (CX)(SI*4), Y0, Y2
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
 	VSUBPS     Y6, Y2, Y2
@@ -4046,9 +4131,9 @@ row173:
 	VMASKMOVPS Y3, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row173
+	JNZ        row179
 
-done170:
+done176:
 	VZEROUPPER
 	RET
 
@@ -4062,9 +4147,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop175:
+loop181:
 	CMPQ         AX, $+16
-	JLT          part174
+	JLT          part180
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -4077,7 +4162,7 @@ loop175:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row176:
+row182:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -4093,7 +4178,7 @@ row176:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row176
+	JNZ          row182
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -4123,7 +4208,7 @@ row176:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row177:
+row183:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -4132,14 +4217,14 @@ row177:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row177
+	JNZ     row183
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop175
+	JMP     loop181
 
-part174:
+part180:
 	TESTQ        AX, AX
-	JZ           done178
+	JZ           done184
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -4156,7 +4241,7 @@ part174:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row179:
+row185:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -4172,7 +4257,7 @@ row179:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row179
+	JNZ          row185
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -4202,7 +4287,7 @@ row179:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row180:
+row186:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -4211,9 +4296,9 @@ row180:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row180
+	JNZ        row186
 
-done178:
+done184:
 	VZEROUPPER
 	RET
 
@@ -4231,9 +4316,9 @@ TEXT ·standardiseAVX2(SB), NOSPLIT, $0-40
 	VPXOR Y0, Y0, Y0
 	XORQ  SI, SI
 
-loop182:
+loop188:
 	CMPQ    AX, $+16
-	JLT     part181
+	JLT     part187
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -4244,9 +4329,9 @@ loop182:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest184
+	JLT     rest190
 
-four183:
+four189:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -4261,21 +4346,21 @@ four183:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four183
+	JGE     four189
 
-rest184:
+rest190:
 	ADDQ $0x04, R9
-	JZ   done186
+	JZ   done192
 
-one185:
+one191:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one185
+	JNZ     one191
 
-done186:
+done192:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -4293,9 +4378,9 @@ done186:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest188
+	JLT          rest194
 
-four187:
+four193:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -4314,22 +4399,22 @@ four187:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four187
+	JGE         four193
 
-rest188:
+rest194:
 	ADDQ $0x04, R9
-	JZ   done190
+	JZ   done196
 
-one189:
+one195:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one189
+	JNZ         one195
 
-done190:
+done196:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -4370,13 +4455,13 @@ done190:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound191
+	JZ           sound197
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row192:
+row198:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -4386,11 +4471,11 @@ row192:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row192
+	JNZ          row198
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound191:
+sound197:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -4419,9 +4504,9 @@ sound191:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest194
+	JLT          rest200
 
-four193:
+four199:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -4440,22 +4525,22 @@ four193:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four193
+	JGE         four199
 
-rest194:
+rest200:
 	ADDQ $0x04, R8
-	JZ   done196
+	JZ   done202
 
-one195:
+one201:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one195
+	JNZ         one201
 
-done196:
+done202:
 	MOVQ    x+16(FP), DI
 	LEAQ    32(DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -4466,9 +4551,9 @@ done196:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest198
+	JLT     rest204
 
-four197:
+four203:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -4483,21 +4568,21 @@ four197:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four197
+	JGE     four203
 
-rest198:
+rest204:
 	ADDQ $0x04, R9
-	JZ   done200
+	JZ   done206
 
-one199:
+one205:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one199
+	JNZ     one205
 
-done200:
+done206:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -4515,9 +4600,9 @@ done200:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest202
+	JLT          rest208
 
-four201:
+four207:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -4536,22 +4621,22 @@ four201:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four201
+	JGE         four207
 
-rest202:
+rest208:
 	ADDQ $0x04, R9
-	JZ   done204
+	JZ   done210
 
-one203:
+one209:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one203
+	JNZ         one209
 
-done204:
+done210:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -4592,13 +4677,13 @@ done204:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound205
+	JZ           sound211
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row206:
+row212:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -4608,11 +4693,11 @@ row206:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row206
+	JNZ          row212
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound205:
+sound211:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -4641,9 +4726,9 @@ sound205:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest208
+	JLT          rest214
 
-four207:
+four213:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -4662,29 +4747,29 @@ four207:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four207
+	JGE         four213
 
-rest208:
+rest214:
 	ADDQ $0x04, R8
-	JZ   done210
+	JZ   done216
 
-one209:
+one215:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one209
+	JNZ         one215
 
-done210:
+done216:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop182
+	JMP  loop188
 
-part181:
+part187:
 	TESTQ      AX, AX
-	JZ         done211
+	JZ         done217
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y1
@@ -4699,9 +4784,9 @@ part181:
 	MOVQ       AX, DI
 	MOVQ       CX, R8
 	SUBQ       $0x04, R8
-	JLT        rest213
+	JLT        rest219
 
-four212:
+four218:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
@@ -4716,21 +4801,21 @@ four212:
 	VADDPS     Y6, Y9, Y9
 	LEAQ       (DI)(DX*4), DI
 	SUBQ       $0x04, R8
-	JGE        four212
+	JGE        four218
 
-rest213:
+rest219:
 	ADDQ $0x04, R8
-	JZ   done215
+	JZ   done221
 
-one214:
+one220:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
 	LEAQ       (DI)(DX*1), DI
 	DECQ       R8
-	JNZ        one214
+	JNZ        one220
 
-done215:
+done221:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y5, Y5
 	VADDPS       Y9, Y8, Y8
@@ -4748,9 +4833,9 @@ done215:
 	MOVQ         AX, DI
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest217
+	JLT          rest223
 
-four216:
+four222:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
@@ -4769,22 +4854,22 @@ four216:
 	VFMADD231PS Y6, Y6, Y13
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four216
+	JGE         four222
 
-rest217:
+rest223:
 	ADDQ $0x04, R8
-	JZ   done219
+	JZ   done225
 
-one218:
+one224:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
 	VFMADD231PS Y6, Y6, Y10
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one218
+	JNZ         one224
 
-done219:
+done225:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y3, Y3
 	VADDPS       Y9, Y8, Y8
@@ -4827,13 +4912,13 @@ done219:
 	VMOVMSKPS    Y1, R8
 	ANDL         R8, DI
 	TESTL        DI, DI
-	JZ           sound220
+	JZ           sound226
 	VMOVAPD      Y0, Y10
 	VMOVAPD      Y0, Y12
 	MOVQ         CX, DI
 	MOVQ         AX, R8
 
-row221:
+row227:
 	VMASKMOVPS   (R8), Y1, Y13
 	VSUBPS       Y5, Y13, Y13
 	VCVTPS2PD    X13, Y14
@@ -4843,11 +4928,11 @@ row221:
 	VFMADD231PD  Y13, Y13, Y12
 	ADDQ         DX, R8
 	DECQ         DI
-	JNZ          row221
+	JNZ          row227
 	VBLENDVPD    Y11, Y10, Y7, Y7
 	VBLENDVPD    Y9, Y12, Y8, Y8
 
-sound220:
+sound226:
 	VCVTPS2PD    X3, Y9
 	VCVTPS2PD    X6, Y10
 	VFNMADD231PD Y9, Y10, Y7
@@ -4876,9 +4961,9 @@ sound220:
 	VMULPS       Y3, Y6, Y6
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest223
+	JLT          rest229
 
-four222:
+four228:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
@@ -4897,22 +4982,22 @@ four222:
 	VMASKMOVPS  Y7, Y1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, DI
-	JGE         four222
+	JGE         four228
 
-rest223:
+rest229:
 	ADDQ $0x04, DI
-	JZ   done225
+	JZ   done231
 
-one224:
+one230:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
 	VMASKMOVPS  Y7, Y1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        DI
-	JNZ         one224
+	JNZ         one230
 
-done225:
+done231:
 	MOVQ       x+16(FP), AX
 	LEAQ       32(AX)(SI*4), AX
 	VMASKMOVPS (AX), Y2, Y1
@@ -4923,9 +5008,9 @@ done225:
 	MOVQ       AX, SI
 	MOVQ       CX, DI
 	SUBQ       $0x04, DI
-	JLT        rest227
+	JLT        rest233
 
-four226:
+four232:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
@@ -4940,21 +5025,21 @@ four226:
 	VADDPS     Y5, Y8, Y8
 	LEAQ       (SI)(DX*4), SI
 	SUBQ       $0x04, DI
-	JGE        four226
+	JGE        four232
 
-rest227:
+rest233:
 	ADDQ $0x04, DI
-	JZ   done229
+	JZ   done235
 
-one228:
+one234:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
 	LEAQ       (SI)(DX*1), SI
 	DECQ       DI
-	JNZ        one228
+	JNZ        one234
 
-done229:
+done235:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y3, Y3
 	VADDPS       Y8, Y7, Y7
@@ -4972,9 +5057,9 @@ done229:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest231
+	JLT          rest237
 
-four230:
+four236:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
@@ -4993,22 +5078,22 @@ four230:
 	VFMADD231PS Y5, Y5, Y12
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four230
+	JGE         four236
 
-rest231:
+rest237:
 	ADDQ $0x04, DI
-	JZ   done233
+	JZ   done239
 
-one232:
+one238:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
 	VFMADD231PS Y5, Y5, Y9
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one232
+	JNZ         one238
 
-done233:
+done239:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y1, Y1
 	VADDPS       Y8, Y7, Y7
@@ -5051,13 +5136,13 @@ done233:
 	VMOVMSKPS    Y2, DI
 	ANDL         DI, SI
 	TESTL        SI, SI
-	JZ           sound234
+	JZ           sound240
 	VMOVAPD      Y0, Y9
 	VMOVAPD      Y0, Y11
 	MOVQ         CX, SI
 	MOVQ         AX, DI
 
-row235:
+row241:
 	VMASKMOVPS   (DI), Y2, Y12
 	VSUBPS       Y3, Y12, Y12
 	VCVTPS2PD    X12, Y13
@@ -5067,11 +5152,11 @@ row235:
 	VFMADD231PD  Y12, Y12, Y11
 	ADDQ         DX, DI
 	DECQ         SI
-	JNZ          row235
+	JNZ          row241
 	VBLENDVPD    Y10, Y9, Y6, Y6
 	VBLENDVPD    Y8, Y11, Y7, Y7
 
-sound234:
+sound240:
 	VCVTPS2PD    X1, Y8
 	VCVTPS2PD    X5, Y9
 	VFNMADD231PD Y8, Y9, Y6
@@ -5100,9 +5185,9 @@ sound234:
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, CX
 	SUBQ         $0x04, CX
-	JLT          rest237
+	JLT          rest243
 
-four236:
+four242:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
@@ -5121,23 +5206,23 @@ four236:
 	VMASKMOVPS  Y1, Y2, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four236
+	JGE         four242
 
-rest237:
+rest243:
 	ADDQ $0x04, CX
-	JZ   done239
+	JZ   done245
 
-one238:
+one244:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
 	VMASKMOVPS  Y1, Y2, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one238
+	JNZ         one244
 
-done239:
-done211:
+done245:
+done217:
 	VZEROUPPER
 	RET
 
@@ -5158,9 +5243,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop241:
+loop247:
 	CMPQ         AX, $+16
-	JLT          part240
+	JLT          part246
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -5173,7 +5258,7 @@ loop241:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row242:
+row248:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -5189,7 +5274,7 @@ row242:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row242
+	JNZ          row248
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -5202,7 +5287,7 @@ row242:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row243:
+row249:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -5226,7 +5311,7 @@ row243:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row243
+	JNZ          row249
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -5277,7 +5362,7 @@ row243:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row244:
+row250:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -5291,14 +5376,14 @@ row244:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row244
+	JNZ          row250
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop241
+	JMP          loop247
 
-part240:
+part246:
 	TESTQ        AX, AX
-	JZ           done245
+	JZ           done251
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -5315,7 +5400,7 @@ part240:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row246:
+row252:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -5331,7 +5416,7 @@ row246:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row246
+	JNZ          row252
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -5344,7 +5429,7 @@ row246:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row247:
+row253:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -5368,7 +5453,7 @@ row247:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row247
+	JNZ          row253
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -5419,7 +5504,7 @@ row247:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row248:
+row254:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -5433,9 +5518,9 @@ row248:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row248
+	JNZ          row254
 
-done245:
+done251:
 	VZEROUPPER
 	RET
 
@@ -5452,9 +5537,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop251:
+loop257:
 	CMPQ         AX, $+32
-	JLT          single250
+	JLT          single256
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -5476,7 +5561,7 @@ loop251:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row252:
+row258:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -5491,15 +5576,15 @@ row252:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row252
+	JNZ     row258
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop251
+	JMP     loop257
 
-single250:
-loop253:
+single256:
+loop259:
 	CMPQ         AX, $+16
-	JLT          part249
+	JLT          part255
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -5512,7 +5597,7 @@ loop253:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row254:
+row260:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -5521,14 +5606,14 @@ row254:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row254
+	JNZ     row260
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop253
+	JMP     loop259
 
-part249:
+part255:
 	TESTQ        AX, AX
-	JZ           done255
+	JZ           done261
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -5545,7 +5630,7 @@ part249:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row256:
+row262:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -5554,9 +5639,9 @@ row256:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row256
+	JNZ        row262
 
-done255:
+done261:
 	VZEROUPPER
 	RET
 
@@ -5573,9 +5658,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop259:
+loop265:
 	CMPQ  AX, $+32
-	JLT   single258
+	JLT   single264
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -5583,7 +5668,7 @@ loop259:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row260:
+row266:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -5594,7 +5679,7 @@ row260:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row260
+	JNZ          row266
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -5607,25 +5692,25 @@ row260:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop259
+	JMP          loop265
 
-single258:
-loop261:
+single264:
+loop267:
 	CMPQ  AX, $+16
-	JLT   part257
+	JLT   part263
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row262:
+row268:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row262
+	JNZ          row268
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -5633,11 +5718,11 @@ row262:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop261
+	JMP          loop267
 
-part257:
+part263:
 	TESTQ   AX, AX
-	JZ      done263
+	JZ      done269
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -5647,21 +5732,21 @@ part257:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row264:
+row270:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row264
+	JNZ          row270
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done263:
+done269:
 	VZEROUPPER
 	RET
 
@@ -5680,16 +5765,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop266:
+loop272:
 	CMPQ AX, $+16
-	JLT  part265
+	JLT  part271
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row267:
+row273:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -5715,14 +5800,14 @@ row267:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row267
+	JNZ          row273
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop266
+	JMP          loop272
 
-part265:
+part271:
 	TESTQ   AX, AX
-	JZ      done268
+	JZ      done274
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -5733,7 +5818,7 @@ part265:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row269:
+row275:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -5759,9 +5844,9 @@ row269:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row269
+	JNZ          row275
 
-done268:
+done274:
 	VZEROUPPER
 	RET
 
@@ -5787,7 +5872,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block270:
+block276:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -5835,6 +5920,6 @@ block270:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block270
+	JNZ         block276
 	VZEROUPPER
 	RET

@@ -59,6 +59,11 @@ func polyRowsAVX512(rows int, n int, dst *float32, x *float32, rs int, terms int
 //go:noescape
 func mulRowsAVX512(rows int, n int, dst *float32, x *float32, rs int, a *float32)
 
+// scaleRowsAVX512 sets n numbers of each row dst = a·x.
+//
+//go:noescape
+func scaleRowsAVX512(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32)
+
 // expAVX512 sets dst = exp(x - shift) and returns Σ dst.
 //
 //go:noescape

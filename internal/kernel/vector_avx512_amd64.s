@@ -750,6 +750,72 @@ done60:
 	VZEROUPPER
 	RET
 
+// func scaleRowsAVX512(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·scaleRowsAVX512(SB), NOSPLIT, $0-56
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ drs+24(FP), DX
+	SHLQ $0x02, DX
+	MOVQ x+32(FP), BX
+	MOVQ xrs+40(FP), SI
+	SHLQ $0x02, SI
+	MOVQ a+48(FP), DI
+
+row61:
+	MOVQ         n+8(FP), R8
+	VBROADCASTSS (DI), Z0
+	XORQ         R9, R9
+
+loop64:
+	CMPQ    R8, $+64
+	JLT     single63
+	VMOVUPS (BX)(R9*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, (CX)(R9*4)
+	VMOVUPS 64(BX)(R9*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 64(CX)(R9*4)
+	VMOVUPS 128(BX)(R9*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 128(CX)(R9*4)
+	VMOVUPS 192(BX)(R9*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 192(CX)(R9*4)
+	ADDQ    $+64, R9
+	SUBQ    $+64, R8
+	JMP     loop64
+
+single63:
+loop65:
+	CMPQ    R8, $+16
+	JLT     part62
+	VMOVUPS (BX)(R9*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, (CX)(R9*4)
+	ADDQ    $+16, R9
+	SUBQ    $+16, R8
+	JMP     loop65
+
+part62:
+	TESTQ     R8, R8
+	JZ        done66
+	MOVL      $-1, R10
+	BZHIL     R8, R10, R10
+	KMOVW     R10, K1
+	VMOVUPS.Z (BX)(R9*4), K1, Z1
+	VMULPS    Z0, Z1, Z0
+	VMOVUPS   Z0, K1, (CX)(R9*4)
+
+done66:
+	ADDQ DX, CX
+	ADDQ SI, BX
+	ADDQ $0x04, DI
+	DECQ AX
+	JNZ  row61
+	VZEROUPPER
+	RET
+
 // func expAVX512(n int, dst *float32, x *float32, shift float32) float32
 // Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·expAVX512(SB), NOSPLIT, $0-36
@@ -774,9 +840,9 @@ TEXT ·expAVX512(SB), NOSPLIT, $0-36
 	VPXORD       Z15, Z15, Z15
 	XORQ         BX, BX
 
-loop62:
+loop68:
 	CMPQ         AX, $+16
-	JLT          part61
+	JLT          part67
 	VMOVUPS      (DX)(BX*4), Z16
 	VSUBPS       Z0, Z16, Z16
 	VMOVAPS      Z16, Z17
@@ -802,11 +868,11 @@ loop62:
 	VADDPS       Z18, Z15, Z15
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop62
+	JMP          loop68
 
-part61:
+part67:
 	TESTQ        AX, AX
-	JZ           done63
+	JZ           done69
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -835,7 +901,7 @@ part61:
 	VMOVAPS.Z    Z1, K1, Z0
 	VADDPS       Z0, Z15, Z15
 
-done63:
+done69:
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -906,15 +972,15 @@ TEXT ·expRowsAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS const3f317211AVX512<>+0(SB), Z7
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 
-row64:
+row70:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Z9
 	VPXORD       Z10, Z10, Z10
 	XORQ         R8, R8
 
-loop67:
+loop73:
 	CMPQ        DI, $+32
-	JLT         single66
+	JLT         single72
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -951,12 +1017,12 @@ loop67:
 	VADDPS      Z15, Z10, Z10
 	ADDQ        $+32, R8
 	SUBQ        $+32, DI
-	JMP         loop67
+	JMP         loop73
 
-single66:
-loop68:
+single72:
+loop74:
 	CMPQ        DI, $+16
-	JLT         part65
+	JLT         part71
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -976,11 +1042,11 @@ loop68:
 	VADDPS      Z13, Z10, Z10
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop68
+	JMP         loop74
 
-part65:
+part71:
 	TESTQ       DI, DI
-	JZ          done69
+	JZ          done75
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -1003,7 +1069,7 @@ part65:
 	VMOVAPS.Z   Z12, K1, Z9
 	VADDPS      Z9, Z10, Z10
 
-done69:
+done75:
 	VEXTRACTF64X4 $0x01, Z10, Y9
 	VADDPS        Y9, Y10, Y9
 	VEXTRACTF128  $0x01, Y9, X11
@@ -1018,7 +1084,7 @@ done69:
 	ADDQ          $0x04, BX
 	ADDQ          $0x04, SI
 	DECQ          AX
-	JNZ           row64
+	JNZ           row70
 	VZEROUPPER
 	RET
 
@@ -1068,9 +1134,9 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z16
 	XORQ         BX, BX
 
-loop71:
+loop77:
 	CMPQ         AX, $+16
-	JLT          part70
+	JLT          part76
 	VMOVUPS      (DX)(BX*4), Z17
 	VMULPS       Z17, Z17, Z18
 	VFMADD213PS  Z0, Z1, Z18
@@ -1099,11 +1165,11 @@ loop71:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop71
+	JMP          loop77
 
-part70:
+part76:
 	TESTQ        AX, AX
-	JZ           done72
+	JZ           done78
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1134,7 +1200,7 @@ part70:
 	VDIVPS       Z0, Z17, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done72:
+done78:
 	VZEROUPPER
 	RET
 
@@ -1174,9 +1240,9 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const41200000AVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop74:
+loop80:
 	CMPQ         AX, $+16
-	JLT          part73
+	JLT          part79
 	VMOVUPS      (BX)(SI*4), Z21
 	VMINPS       Z21, Z20, Z21
 	VMAXPS       Z21, Z19, Z21
@@ -1216,11 +1282,11 @@ loop74:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop74
+	JMP          loop80
 
-part73:
+part79:
 	TESTQ        AX, AX
-	JZ           done75
+	JZ           done81
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1262,7 +1328,7 @@ part73:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done75:
+done81:
 	VZEROUPPER
 	RET
 
@@ -1301,9 +1367,9 @@ TEXT ·eluPlusOneAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         BX, BX
 
-loop77:
+loop83:
 	CMPQ         AX, $+16
-	JLT          part76
+	JLT          part82
 	VMOVUPS      (DX)(BX*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1331,11 +1397,11 @@ loop77:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop77
+	JMP          loop83
 
-part76:
+part82:
 	TESTQ        AX, AX
-	JZ           done78
+	JZ           done84
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1365,7 +1431,7 @@ part76:
 	VADDPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done78:
+done84:
 	VZEROUPPER
 	RET
 
@@ -1396,9 +1462,9 @@ TEXT ·eluPlusOneGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         SI, SI
 
-loop80:
+loop86:
 	CMPQ         AX, $+16
-	JLT          part79
+	JLT          part85
 	VMOVUPS      (BX)(SI*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1425,11 +1491,11 @@ loop80:
 	VMOVUPS      Z15, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop80
+	JMP          loop86
 
-part79:
+part85:
 	TESTQ        AX, AX
-	JZ           done81
+	JZ           done87
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1458,7 +1524,7 @@ part79:
 	VMULPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done81:
+done87:
 	VZEROUPPER
 	RET
 
@@ -1472,9 +1538,9 @@ TEXT ·varianceAVX512(SB), NOSPLIT, $0-28
 	VPXORD       Z2, Z2, Z2
 	XORQ         DX, DX
 
-loop84:
+loop90:
 	CMPQ        AX, $+32
-	JLT         single83
+	JLT         single89
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
@@ -1483,22 +1549,22 @@ loop84:
 	VFMADD231PS Z3, Z3, Z2
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop84
+	JMP         loop90
 
-single83:
-loop85:
+single89:
+loop91:
 	CMPQ        AX, $+16
-	JLT         part82
+	JLT         part88
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop85
+	JMP         loop91
 
-part82:
+part88:
 	TESTQ       AX, AX
-	JZ          done86
+	JZ          done92
 	MOVL        $-1, BX
 	BZHIL       AX, BX, BX
 	KMOVW       BX, K1
@@ -1507,7 +1573,7 @@ part82:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z0, Z1
 
-done86:
+done92:
 	VADDPS        Z2, Z1, Z1
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
@@ -1532,9 +1598,9 @@ TEXT ·normalizeAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop89:
+loop95:
 	CMPQ    AX, $+32
-	JLT     single88
+	JLT     single94
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1549,12 +1615,12 @@ loop89:
 	VMOVUPS Z2, 64(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop89
+	JMP     loop95
 
-single88:
-loop90:
+single94:
+loop96:
 	CMPQ    AX, $+16
-	JLT     part87
+	JLT     part93
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1563,11 +1629,11 @@ loop90:
 	VMOVUPS Z2, (CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop90
+	JMP     loop96
 
-part87:
+part93:
 	TESTQ     AX, AX
-	JZ        done91
+	JZ        done97
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -1578,7 +1644,7 @@ part87:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 
-done91:
+done97:
 	VZEROUPPER
 	RET
 
@@ -1594,9 +1660,9 @@ TEXT ·normalizeBiasAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Z1
 	XORQ         DI, DI
 
-loop94:
+loop100:
 	CMPQ        AX, $+32
-	JLT         single93
+	JLT         single99
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1613,12 +1679,12 @@ loop94:
 	VMOVUPS     Z2, 64(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop94
+	JMP         loop100
 
-single93:
-loop95:
+single99:
+loop101:
 	CMPQ        AX, $+16
-	JLT         part92
+	JLT         part98
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1628,11 +1694,11 @@ loop95:
 	VMOVUPS     Z2, (CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop95
+	JMP         loop101
 
-part92:
+part98:
 	TESTQ       AX, AX
-	JZ          done96
+	JZ          done102
 	MOVL        $-1, R8
 	BZHIL       AX, R8, R8
 	KMOVW       R8, K1
@@ -1644,7 +1710,7 @@ part92:
 	VFMADD213PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (CX)(DI*4)
 
-done96:
+done102:
 	VZEROUPPER
 	RET
 
@@ -1661,9 +1727,9 @@ TEXT ·normSumsAVX512(SB), NOSPLIT, $0-48
 	VPXORD       Z3, Z3, Z3
 	XORQ         SI, SI
 
-loop98:
+loop104:
 	CMPQ        AX, $+16
-	JLT         part97
+	JLT         part103
 	VMOVUPS     (DX)(SI*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
@@ -1674,11 +1740,11 @@ loop98:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop98
+	JMP         loop104
 
-part97:
+part103:
 	TESTQ       AX, AX
-	JZ          done99
+	JZ          done105
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1692,7 +1758,7 @@ part97:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z1, Z3
 
-done99:
+done105:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1728,9 +1794,9 @@ TEXT ·normGradAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS s2+52(FP), Z3
 	XORQ         DI, DI
 
-loop101:
+loop107:
 	CMPQ         AX, $+16
-	JLT          part100
+	JLT          part106
 	VMOVUPS      (DX)(DI*4), Z4
 	VSUBPS       Z0, Z4, Z4
 	VMULPS       Z1, Z4, Z4
@@ -1743,11 +1809,11 @@ loop101:
 	VMOVUPS      Z4, (SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop101
+	JMP          loop107
 
-part100:
+part106:
 	TESTQ        AX, AX
-	JZ           done102
+	JZ           done108
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1762,7 +1828,7 @@ part100:
 	VMULPS       Z1, Z2, Z0
 	VMOVUPS      Z0, K1, (SI)(DI*4)
 
-done102:
+done108:
 	VZEROUPPER
 	RET
 
@@ -1777,9 +1843,9 @@ TEXT ·gainGradAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop104:
+loop110:
 	CMPQ        AX, $+16
-	JLT         part103
+	JLT         part109
 	VMOVUPS     (DX)(SI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1789,11 +1855,11 @@ loop104:
 	VMOVUPS     Z3, (BX)(SI*4)
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop104
+	JMP         loop110
 
-part103:
+part109:
 	TESTQ       AX, AX
-	JZ          done105
+	JZ          done111
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1805,7 +1871,7 @@ part103:
 	VFMADD231PS Z2, Z0, Z1
 	VMOVUPS     Z1, K1, (BX)(SI*4)
 
-done105:
+done111:
 	VZEROUPPER
 	RET
 
@@ -1829,9 +1895,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop107:
+loop113:
 	CMPQ         AX, $+16
-	JLT          part106
+	JLT          part112
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -1856,11 +1922,11 @@ loop107:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop107
+	JMP          loop113
 
-part106:
+part112:
 	TESTQ        AX, AX
-	JZ           done108
+	JZ           done114
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1887,7 +1953,7 @@ part106:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done108:
+done114:
 	VZEROUPPER
 	RET
 
@@ -1906,9 +1972,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop111:
+loop117:
 	CMPQ    AX, $+64
-	JLT     single110
+	JLT     single116
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -1918,7 +1984,7 @@ loop111:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row112:
+row118:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -1940,22 +2006,22 @@ row112:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row112
+	JNZ          row118
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop111
+	JMP          loop117
 
-single110:
-loop113:
+single116:
+loop119:
 	CMPQ    AX, $+16
-	JLT     part109
+	JLT     part115
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row114:
+row120:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -1965,14 +2031,14 @@ row114:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row114
+	JNZ          row120
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop113
+	JMP          loop119
 
-part109:
+part115:
 	TESTQ     AX, AX
-	JZ        done115
+	JZ        done121
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -1981,7 +2047,7 @@ part109:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row116:
+row122:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -1991,9 +2057,9 @@ row116:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row116
+	JNZ          row122
 
-done115:
+done121:
 	VZEROUPPER
 	RET
 
@@ -2008,7 +2074,7 @@ TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run117:
+run123:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -2021,9 +2087,9 @@ run117:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows120:
+rows126:
 	CMPQ   16(SP), $0x04
-	JLT    rest118
+	JLT    rest124
 	LEAQ   (AX)(CX*1), DX
 	LEAQ   (DX)(CX*1), DI
 	LEAQ   (DI)(CX*1), R8
@@ -2038,9 +2104,9 @@ rows120:
 	MOVQ   n+0(FP), R13
 	XORQ   R14, R14
 
-loop122:
+loop128:
 	CMPQ        R13, $+16
-	JLT         part121
+	JLT         part127
 	VMOVUPS     (BX)(R14*4), Z4
 	VMOVUPS     (SI)(R14*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2064,11 +2130,11 @@ loop122:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop122
+	JMP         loop128
 
-part121:
+part127:
 	TESTQ       R13, R13
-	JZ          done123
+	JZ          done129
 	MOVL        $-1, R15
 	BZHIL       R13, R15, R15
 	KMOVW       R15, K1
@@ -2094,7 +2160,7 @@ part121:
 	VMOVUPS.Z   (R12)(R14*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done123:
+done129:
 	MOVQ          sums+64(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
@@ -2115,20 +2181,20 @@ done123:
 	LEAQ          (R8)(CX*1), AX
 	LEAQ          (R11)(CX*1), SI
 	SUBQ          $0x04, 16(SP)
-	JMP           rows120
+	JMP           rows126
 
-rest118:
-rows124:
+rest124:
+rows130:
 	CMPQ   16(SP), $0x01
-	JLT    finished119
+	JLT    finished125
 	VPXORD Z7, Z7, Z7
 	MOVQ   y+56(FP), DX
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop126:
+loop132:
 	CMPQ        DI, $+16
-	JLT         part125
+	JLT         part131
 	VMOVUPS     (BX)(R8*4), Z4
 	VMOVUPS     (SI)(R8*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2137,11 +2203,11 @@ loop126:
 	VFMADD231PS Z4, Z5, Z7
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop126
+	JMP         loop132
 
-part125:
+part131:
 	TESTQ       DI, DI
-	JZ          done127
+	JZ          done133
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2152,7 +2218,7 @@ part125:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z7
 
-done127:
+done133:
 	MOVQ          sums+64(FP), DX
 	VEXTRACTF64X4 $0x01, Z7, Y4
 	VADDPS        Y4, Y7, Y4
@@ -2166,11 +2232,11 @@ done127:
 	LEAQ          (AX)(CX*1), AX
 	LEAQ          (SI)(CX*1), SI
 	SUBQ          $0x01, 16(SP)
-	JMP           rows124
+	JMP           rows130
 
-finished119:
+finished125:
 	DECQ 8(SP)
-	JNZ  run117
+	JNZ  run123
 	VZEROUPPER
 	RET
 
@@ -2183,9 +2249,9 @@ TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop130:
+loop136:
 	CMPQ    AX, $+32
-	JLT     single129
+	JLT     single135
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2194,7 +2260,7 @@ loop130:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run131:
+run137:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2206,7 +2272,7 @@ run131:
 	VMOVUPS (R11)(BX*4), Z2
 	VMOVUPS 64(R11)(BX*4), Z3
 
-row132:
+row138:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (R12)(BX*4), Z6
@@ -2224,19 +2290,19 @@ row132:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row132
+	JNZ          row138
 	DECQ         R10
-	JNZ          run131
+	JNZ          run137
 	VMOVUPS      Z0, (DX)(BX*4)
 	VMOVUPS      Z1, 64(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop130
+	JMP          loop136
 
-single129:
-loop133:
+single135:
+loop139:
 	CMPQ    AX, $+16
-	JLT     part128
+	JLT     part134
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2244,7 +2310,7 @@ loop133:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run134:
+run140:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2255,7 +2321,7 @@ run134:
 	ADDQ    $0x0c, R9
 	VMOVUPS (R11)(BX*4), Z1
 
-row135:
+row141:
 	VBROADCASTSS (DI), Z2
 	VBROADCASTSS (R8), Z3
 	VMOVUPS      (R12)(BX*4), Z4
@@ -2268,17 +2334,17 @@ row135:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row135
+	JNZ          row141
 	DECQ         R10
-	JNZ          run134
+	JNZ          run140
 	VMOVUPS      Z0, (DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop133
+	JMP          loop139
 
-part128:
+part134:
 	TESTQ     AX, AX
-	JZ        done136
+	JZ        done142
 	MOVL      $-1, SI
 	BZHIL     AX, SI, SI
 	KMOVW     SI, K1
@@ -2289,7 +2355,7 @@ part128:
 	MOVQ      runs+16(FP), R8
 	MOVQ      count+8(FP), R9
 
-run137:
+run143:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+32(FP), R10
@@ -2300,7 +2366,7 @@ run137:
 	ADDQ      $0x0c, R8
 	VMOVUPS.Z (R10)(BX*4), K1, Z1
 
-row138:
+row144:
 	VBROADCASTSS (SI), Z2
 	VBROADCASTSS (DI), Z3
 	VMOVUPS.Z    (R11)(BX*4), K1, Z4
@@ -2313,12 +2379,12 @@ row138:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row138
+	JNZ          row144
 	DECQ         R9
-	JNZ          run137
+	JNZ          run143
 	VMOVUPS      Z0, K1, (DX)(BX*4)
 
-done136:
+done142:
 	VZEROUPPER
 	RET
 
@@ -2331,16 +2397,16 @@ TEXT ·featureGradAVX512(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop141:
+loop147:
 	CMPQ AX, $+32
-	JLT  single140
+	JLT  single146
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run142:
+run148:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2360,7 +2426,7 @@ run142:
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
-row143:
+row149:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (SI)(BX*4), Z6
@@ -2387,7 +2453,7 @@ row143:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row143
+	JNZ          row149
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z2, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
@@ -2395,22 +2461,22 @@ row143:
 	VADDPS       Z3, Z0, Z0
 	VMOVUPS      Z0, 64(R15)(BX*4)
 	DECQ         R10
-	JNZ          run142
+	JNZ          run148
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop141
+	JMP          loop147
 
-single140:
-loop144:
+single146:
+loop150:
 	CMPQ AX, $+16
-	JLT  part139
+	JLT  part145
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run145:
+run151:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2428,7 +2494,7 @@ run145:
 	VMOVUPS (R11)(BX*4), Z0
 	VPXORD  Z8, Z8, Z8
 
-row146:
+row152:
 	VBROADCASTSS (DI), Z1
 	VBROADCASTSS (R8), Z2
 	VMOVUPS      (SI)(BX*4), Z3
@@ -2446,19 +2512,19 @@ row146:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row146
+	JNZ          row152
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z8, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
 	DECQ         R10
-	JNZ          run145
+	JNZ          run151
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop144
+	JMP          loop150
 
-part139:
+part145:
 	TESTQ AX, AX
-	JZ    done147
+	JZ    done153
 	MOVL  $-1, SI
 	BZHIL AX, SI, SI
 	KMOVW SI, K1
@@ -2468,7 +2534,7 @@ part139:
 	MOVQ  runs+16(FP), R8
 	MOVQ  count+8(FP), R9
 
-run148:
+run154:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+48(FP), R10
@@ -2486,7 +2552,7 @@ run148:
 	VMOVUPS.Z (R10)(BX*4), K1, Z0
 	VPXORD    Z9, Z9, Z9
 
-row149:
+row155:
 	VBROADCASTSS (SI), Z1
 	VBROADCASTSS (DI), Z2
 	VMOVUPS.Z    (AX)(BX*4), K1, Z3
@@ -2504,14 +2570,14 @@ row149:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row149
+	JNZ          row155
 	VMOVUPS.Z    (R14)(BX*4), K1, Z0
 	VADDPS       Z9, Z0, Z0
 	VMOVUPS      Z0, K1, (R14)(BX*4)
 	DECQ         R9
-	JNZ          run148
+	JNZ          run154
 
-done147:
+done153:
 	VZEROUPPER
 	RET
 
@@ -2525,9 +2591,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows152:
+rows158:
 	CMPQ   AX, $0x04
-	JLT    rest150
+	JLT    rest156
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -2538,9 +2604,9 @@ rows152:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop154:
+loop160:
 	CMPQ        R10, $+16
-	JLT         part153
+	JLT         part159
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -2552,11 +2618,11 @@ loop154:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop154
+	JMP         loop160
 
-part153:
+part159:
 	TESTQ       R10, R10
-	JZ          done155
+	JZ          done161
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -2570,7 +2636,7 @@ part153:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done155:
+done161:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -2588,29 +2654,29 @@ done155:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows152
+	JMP           rows158
 
-rest150:
-rows156:
+rest156:
+rows162:
 	CMPQ   AX, $0x01
-	JLT    finished151
+	JLT    finished157
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop158:
+loop164:
 	CMPQ        DI, $+16
-	JLT         part157
+	JLT         part163
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop158
+	JMP         loop164
 
-part157:
+part163:
 	TESTQ       DI, DI
-	JZ          done159
+	JZ          done165
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2618,7 +2684,7 @@ part157:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done159:
+done165:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -2629,9 +2695,9 @@ done159:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows156
+	JMP           rows162
 
-finished151:
+finished157:
 	VZEROUPPER
 	RET
 
@@ -2646,9 +2712,9 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop162:
+loop168:
 	CMPQ    AX, $+32
-	JLT     single161
+	JLT     single167
 	VMOVUPS (DX)(SI*4), Z1
 	VMOVUPS 64(DX)(SI*4), Z2
 	VPXORD  Z3, Z3, Z3
@@ -2656,7 +2722,7 @@ loop162:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row163:
+row169:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VADDPS  Z5, Z3, Z3
@@ -2665,7 +2731,7 @@ row163:
 	VADDPS  Z5, Z4, Z4
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row163
+	JNZ     row169
 	VMULPS  Z0, Z3, Z3
 	VMULPS  Z0, Z4, Z4
 	VPXORD  Z6, Z6, Z6
@@ -2673,7 +2739,7 @@ row163:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row164:
+row170:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VSUBPS  Z3, Z5, Z5
@@ -2686,13 +2752,13 @@ row164:
 	VMOVUPS Z5, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row164
+	JNZ     row170
 	VMULPS  Z0, Z6, Z6
 	VMULPS  Z0, Z7, Z7
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row165:
+row171:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z6, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
@@ -2701,33 +2767,33 @@ row165:
 	VMOVUPS Z1, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row165
+	JNZ     row171
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop162
+	JMP     loop168
 
-single161:
-loop166:
+single167:
+loop172:
 	CMPQ    AX, $+16
-	JLT     part160
+	JLT     part166
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z8, Z8, Z8
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row167:
+row173:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VADDPS  Z2, Z8, Z8
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row167
+	JNZ     row173
 	VMULPS  Z0, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row168:
+row174:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VSUBPS  Z8, Z2, Z2
@@ -2735,25 +2801,25 @@ row168:
 	VMOVUPS Z2, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row168
+	JNZ     row174
 	VMULPS  Z0, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row169:
+row175:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z9, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row169
+	JNZ     row175
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop166
+	JMP     loop172
 
-part160:
+part166:
 	TESTQ     AX, AX
-	JZ        done170
+	JZ        done176
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -2762,19 +2828,19 @@ part160:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row171:
+row177:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z10, Z10
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row171
+	JNZ       row177
 	VMULPS    Z0, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row172:
+row178:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VSUBPS    Z10, Z2, Z2
@@ -2782,20 +2848,20 @@ row172:
 	VMOVUPS   Z2, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row172
+	JNZ       row178
 	VMULPS    Z0, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row173:
+row179:
 	VMOVUPS.Z (CX)(SI*4), K1, Z0
 	VSUBPS    Z11, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row173
+	JNZ       row179
 
-done170:
+done176:
 	VZEROUPPER
 	RET
 
@@ -2810,9 +2876,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop175:
+loop181:
 	CMPQ          AX, $+16
-	JLT           part174
+	JLT           part180
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2821,7 +2887,7 @@ loop175:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row176:
+row182:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2831,7 +2897,7 @@ row176:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row176
+	JNZ           row182
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -2849,20 +2915,20 @@ row176:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row177:
+row183:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row177
+	JNZ     row183
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop175
+	JMP     loop181
 
-part174:
+part180:
 	TESTQ         AX, AX
-	JZ            done178
+	JZ            done184
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -2874,7 +2940,7 @@ part174:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row179:
+row185:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2884,7 +2950,7 @@ row179:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row179
+	JNZ           row185
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -2902,15 +2968,15 @@ row179:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row180:
+row186:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row180
+	JNZ       row186
 
-done178:
+done184:
 	VZEROUPPER
 	RET
 
@@ -2928,9 +2994,9 @@ TEXT ·standardiseAVX512(SB), NOSPLIT, $0-40
 	VPXORD Z0, Z0, Z0
 	XORQ   SI, SI
 
-loop182:
+loop188:
 	CMPQ    AX, $+16
-	JLT     part181
+	JLT     part187
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Z1
@@ -2941,9 +3007,9 @@ loop182:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest184
+	JLT     rest190
 
-four183:
+four189:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
@@ -2958,21 +3024,21 @@ four183:
 	VADDPS  Z3, Z7, Z7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four183
+	JGE     four189
 
-rest184:
+rest190:
 	ADDQ $0x04, R9
-	JZ   done186
+	JZ   done192
 
-one185:
+one191:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one185
+	JNZ     one191
 
-done186:
+done192:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -2990,9 +3056,9 @@ done186:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest188
+	JLT          rest194
 
-four187:
+four193:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -3011,22 +3077,22 @@ four187:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four187
+	JGE         four193
 
-rest188:
+rest194:
 	ADDQ $0x04, R9
-	JZ   done190
+	JZ   done196
 
-one189:
+one195:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one189
+	JNZ         one195
 
-done190:
+done196:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -3067,13 +3133,13 @@ done190:
 	SHLL          $0x08, R9
 	ORL           R9, R8
 	TESTL         R8, R8
-	JZ            sound191
+	JZ            sound197
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, R8
 	MOVQ          DI, R9
 
-row192:
+row198:
 	VMOVUPS       (R9), Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -3083,11 +3149,11 @@ row192:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, R9
 	DECQ          R8
-	JNZ           row192
+	JNZ           row198
 	VMOVAPD       Z7, K1, Z5
 	VMOVAPD       Z8, K2, Z6
 
-sound191:
+sound197:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -3116,9 +3182,9 @@ sound191:
 	VMULPS        Z1, Z3, Z3
 	MOVQ          CX, R8
 	SUBQ          $0x04, R8
-	JLT           rest194
+	JLT           rest200
 
-four193:
+four199:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
@@ -3137,29 +3203,29 @@ four193:
 	VMOVUPS     Z5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four193
+	JGE         four199
 
-rest194:
+rest200:
 	ADDQ $0x04, R8
-	JZ   done196
+	JZ   done202
 
-one195:
+one201:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
 	VMOVUPS     Z5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one195
+	JNZ         one201
 
-done196:
+done202:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop182
+	JMP  loop188
 
-part181:
+part187:
 	TESTQ     AX, AX
-	JZ        done197
+	JZ        done203
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -3173,9 +3239,9 @@ part181:
 	MOVQ      AX, SI
 	MOVQ      CX, DI
 	SUBQ      $0x04, DI
-	JLT       rest199
+	JLT       rest205
 
-four198:
+four204:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
@@ -3190,21 +3256,21 @@ four198:
 	VADDPS    Z3, Z7, Z7
 	LEAQ      (SI)(DX*4), SI
 	SUBQ      $0x04, DI
-	JGE       four198
+	JGE       four204
 
-rest199:
+rest205:
 	ADDQ $0x04, DI
-	JZ   done201
+	JZ   done207
 
-one200:
+one206:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
 	LEAQ      (SI)(DX*1), SI
 	DECQ      DI
-	JNZ       one200
+	JNZ       one206
 
-done201:
+done207:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -3222,9 +3288,9 @@ done201:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest203
+	JLT          rest209
 
-four202:
+four208:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -3243,22 +3309,22 @@ four202:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four202
+	JGE         four208
 
-rest203:
+rest209:
 	ADDQ $0x04, DI
-	JZ   done205
+	JZ   done211
 
-one204:
+one210:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one204
+	JNZ         one210
 
-done205:
+done211:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -3301,13 +3367,13 @@ done205:
 	KMOVW         K1, DI
 	ANDL          DI, SI
 	TESTL         SI, SI
-	JZ            sound206
+	JZ            sound212
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, SI
 	MOVQ          AX, DI
 
-row207:
+row213:
 	VMOVUPS.Z     (DI), K1, Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -3317,11 +3383,11 @@ row207:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, DI
 	DECQ          SI
-	JNZ           row207
+	JNZ           row213
 	VMOVAPD       Z7, K2, Z5
 	VMOVAPD       Z8, K3, Z6
 
-sound206:
+sound212:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -3350,9 +3416,9 @@ sound206:
 	VMULPS        Z0, Z3, Z3
 	MOVQ          CX, CX
 	SUBQ          $0x04, CX
-	JLT           rest209
+	JLT           rest215
 
-four208:
+four214:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
@@ -3371,23 +3437,23 @@ four208:
 	VMOVUPS     Z1, K1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four208
+	JGE         four214
 
-rest209:
+rest215:
 	ADDQ $0x04, CX
-	JZ   done211
+	JZ   done217
 
-one210:
+one216:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
 	VMOVUPS     Z1, K1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one210
+	JNZ         one216
 
-done211:
-done197:
+done217:
+done203:
 	VZEROUPPER
 	RET
 
@@ -3409,9 +3475,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop213:
+loop219:
 	CMPQ          AX, $+16
-	JLT           part212
+	JLT           part218
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -3420,7 +3486,7 @@ loop213:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row214:
+row220:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -3430,7 +3496,7 @@ row214:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row214
+	JNZ           row220
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -3439,7 +3505,7 @@ row214:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row215:
+row221:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -3453,7 +3519,7 @@ row215:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row215
+	JNZ           row221
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -3483,7 +3549,7 @@ row215:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row216:
+row222:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -3492,14 +3558,14 @@ row216:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row216
+	JNZ          row222
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop213
+	JMP          loop219
 
-part212:
+part218:
 	TESTQ         AX, AX
-	JZ            done217
+	JZ            done223
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -3511,7 +3577,7 @@ part212:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row218:
+row224:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -3521,7 +3587,7 @@ row218:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row218
+	JNZ           row224
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -3530,7 +3596,7 @@ row218:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row219:
+row225:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -3544,7 +3610,7 @@ row219:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row219
+	JNZ           row225
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -3574,7 +3640,7 @@ row219:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row220:
+row226:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -3583,9 +3649,9 @@ row220:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row220
+	JNZ          row226
 
-done217:
+done223:
 	VZEROUPPER
 	RET
 
@@ -3603,9 +3669,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop223:
+loop229:
 	CMPQ    AX, $+32
-	JLT     single222
+	JLT     single228
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -3617,7 +3683,7 @@ loop223:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row224:
+row230:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -3626,15 +3692,15 @@ row224:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row224
+	JNZ     row230
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop223
+	JMP     loop229
 
-single222:
-loop225:
+single228:
+loop231:
 	CMPQ    AX, $+16
-	JLT     part221
+	JLT     part227
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -3642,20 +3708,20 @@ loop225:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row226:
+row232:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row226
+	JNZ     row232
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop225
+	JMP     loop231
 
-part221:
+part227:
 	TESTQ     AX, AX
-	JZ        done227
+	JZ        done233
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -3666,15 +3732,15 @@ part221:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row228:
+row234:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row228
+	JNZ       row234
 
-done227:
+done233:
 	VZEROUPPER
 	RET
 
@@ -3692,53 +3758,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop231:
+loop237:
 	CMPQ   AX, $+32
-	JLT    single230
+	JLT    single236
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row232:
+row238:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row232
+	JNZ     row238
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop231
+	JMP     loop237
 
-single230:
-loop233:
+single236:
+loop239:
 	CMPQ   AX, $+16
-	JLT    part229
+	JLT    part235
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row234:
+row240:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row234
+	JNZ     row240
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop233
+	JMP     loop239
 
-part229:
+part235:
 	TESTQ  AX, AX
-	JZ     done235
+	JZ     done241
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -3746,16 +3812,16 @@ part229:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row236:
+row242:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row236
+	JNZ       row242
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done235:
+done241:
 	VZEROUPPER
 	RET
 
@@ -3774,16 +3840,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop238:
+loop244:
 	CMPQ AX, $+16
-	JLT  part237
+	JLT  part243
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row239:
+row245:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -3799,14 +3865,14 @@ row239:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row239
+	JNZ          row245
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop238
+	JMP          loop244
 
-part237:
+part243:
 	TESTQ AX, AX
-	JZ    done240
+	JZ    done246
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -3816,7 +3882,7 @@ part237:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row241:
+row247:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -3832,8 +3898,8 @@ row241:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row241
+	JNZ          row247
 
-done240:
+done246:
 	VZEROUPPER
 	RET

@@ -71,6 +71,12 @@ func rowRoutines[T Float]() []rowRoutine[T] {
 			return 0
 		},
 			exact: func(d, x, _ float64) (float64, float64) { return (d + float64(a)) * x, 2 * math.Abs((d+float64(a))*x) }},
+		{name: "ScaleRows", run: func(k *Table[T], dst, x, _ []T) T {
+			only[0] = a
+			k.ScaleRows(dst, len(dst), x, len(x), len(dst), only)
+			return 0
+		},
+			exact: func(_, x, _ float64) (float64, float64) { return float64(a) * x, math.Abs(float64(a) * x) }},
 		{name: "GELU", run: func(k *Table[T], dst, x, _ []T) T { k.GELU(dst, x); return 0 },
 			exact: func(_, x, _ float64) (float64, float64) {
 				// (1 + tanh z)/2 = σ(2z), which loses no digits.

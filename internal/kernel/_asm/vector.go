@@ -20,6 +20,7 @@ func vectors(g *gen) {
 	g.maximum()
 	g.polyRows()
 	g.mulRows()
+	g.scaleRows()
 	g.expRow()
 	g.expRows()
 	g.gelu()
@@ -259,6 +260,26 @@ func (g *gen) mulRows() {
 	})
 	g.ADDQ(rs, dst)
 	g.ADDQ(rs, x)
+	g.ADDQ(operand.Imm(4), a)
+	g.DECQ(rows)
+	g.JNZ(operand.LabelRef(row))
+	g.finish()
+}
+
+func (g *gen) scaleRows() {
+	g.routine("scaleRows", "rows, n int, dst *float32, drs int, x *float32, xrs int, a *float32)", "sets n numbers of each row dst = a·x.")
+	rows, dst, drs := g.arg("rows"), g.arg("dst"), g.stride("drs")
+	x, xrs, a := g.arg("x"), g.stride("xrs"), g.arg("a")
+	row := g.label("row")
+	g.Label(row)
+	n, by := g.arg("n"), g.get(num{mem: operand.Mem{Base: a}})
+	g.loop(n, unroll, func(vecs int) {
+		for u := range vecs {
+			g.store(g.mul(g.load(x, u), by), dst, u)
+		}
+	})
+	g.ADDQ(drs, dst)
+	g.ADDQ(xrs, x)
 	g.ADDQ(operand.Imm(4), a)
 	g.DECQ(rows)
 	g.JNZ(operand.LabelRef(row))
