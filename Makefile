@@ -1,5 +1,5 @@
 # The same commands as .ci/run, one at a time.
-.PHONY: test long vet generate calibrate bench peers ci demo
+.PHONY: test long fuzz vet generate calibrate bench peers ci demo
 
 test: # the README's test command
 	go test ./...
@@ -7,6 +7,16 @@ test: # the README's test command
 long: # checks that take longer
 	go test ./mechanism ./generate -long
 	go test ./internal/kernel -regenerate
+
+FUZZTIME ?= 1m
+
+fuzz: # every fuzz target for FUZZTIME: the forms against the textbook, and whatever reads files
+	@set -e; for file in $$(grep -rl '^func Fuzz' --include='*_test.go' .); do \
+		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\).*/\1/p' $$file); do \
+			echo "== $$(dirname $$file) $$name"; \
+			go test $$(dirname $$file) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME); \
+		done; \
+	done
 
 vet:
 	gofmt -l .

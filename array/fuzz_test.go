@@ -4,6 +4,8 @@ import (
 	"archive/zip"
 	"bytes"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/check"
 )
 
 // Whatever ReadNPY accepts has to survive being written and read again.
@@ -14,7 +16,11 @@ func FuzzReadNPY(f *testing.F) {
 	f.Add([]byte(npy(1, dict("[('a', '<f4')]", "False", "(1,)"), "1234")))
 	f.Add([]byte(npy(1, dict("'<f8'", "False", "(4294967296, 4294967296)"), "1234")))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		a, err := ReadNPY(bytes.NewReader(b))
+		var a *Array
+		var err error
+		if n := check.Allocated(func() { a, err = ReadNPY(bytes.NewReader(b)) }); n > 4<<20+16*int64(len(b)) {
+			t.Errorf("%d bytes are read in %d bytes of memory", len(b), n)
+		}
 		if err != nil {
 			return
 		}
@@ -34,7 +40,12 @@ func FuzzNPZ(f *testing.F) {
 		}
 		z.Limit = 1 << 20
 		for _, name := range z.Names() {
-			if a, err := z.Array(name); err == nil {
+			var a *Array
+			var err error
+			if n := check.Allocated(func() { a, err = z.Array(name) }); n > 32<<20 {
+				t.Errorf("%s takes %d bytes of memory, %d are allowed to it", name, n, z.Limit)
+			}
+			if err == nil {
 				comesBack(t, a)
 			}
 		}

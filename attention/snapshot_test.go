@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/check"
+
 	"github.com/farfield-ml/farfield/param"
 )
 
@@ -161,7 +163,11 @@ func FuzzRestoreState(f *testing.F) {
 			return
 		}
 		for _, r := range restore {
-			st, err := r(seal(b))
+			var st State[float32]
+			var err error
+			if n := check.Allocated(func() { st, err = r(seal(b)) }); n > 16<<20+64*int64(len(b)) {
+				t.Errorf("a snapshot of %d bytes takes %d bytes of memory", len(b), n)
+			}
 			if (st == nil) == (err == nil) {
 				t.Fatalf("state %v with error %v", st, err)
 			}

@@ -25,7 +25,10 @@ func newState[T tensor.Float](t *testing.T, m attention.Mechanism[T]) attention.
 
 // piece is tokens i0 ≤ i < i1 of a call.
 func piece[T tensor.Float](c *attention.Call[T], i0, i1 int) *attention.Call[T] {
-	p := &attention.Call[T]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1), Rope: c.Rope.Slice(i0)}
+	p := &attention.Call[T]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1)}
+	if c.Rope != nil {
+		p.Rope = c.Rope.Slice(i0)
+	}
 	if c.KeyMask != nil {
 		for b := range c.K.B {
 			p.KeyMask = append(p.KeyMask, c.KeyMask[b*c.K.N+i0:b*c.K.N+i1]...)

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/check"
 )
 
 var _ array.Source = (*File)(nil)
@@ -346,7 +347,11 @@ func FuzzNew(f *testing.F) {
 	}
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		in, err := New(bytes.NewReader(b), int64(len(b)))
+		var in *File
+		var err error
+		if n := check.Allocated(func() { in, err = New(bytes.NewReader(b), int64(len(b))) }); n > 4<<20+400*int64(len(b)) {
+			t.Errorf("the header of %d bytes takes %d bytes of memory", len(b), n)
+		}
 		if err != nil {
 			return
 		}

@@ -4,6 +4,7 @@ package check
 
 import (
 	"math"
+	"runtime"
 
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -102,4 +103,13 @@ func Gradient(f func() float64, x []float64) []float64 {
 		x[i] = at
 	}
 	return g
+}
+
+// Allocated returns the bytes that f allocates, and whatever else runs beside it.
+func Allocated(f func()) int64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int64(after.TotalAlloc - before.TotalAlloc)
 }
