@@ -61,6 +61,7 @@ func (u *unit[T]) together(n, stages int, f func(u *unit[T], t *team)) {
 			mine.walker = u.walker.copy()
 		}
 		mine.stream = stream[T]{}
+		mine.dscale = arena.Zeros[float64](mine.ar, len(u.q))
 		done := false
 		defer func() {
 			if !done {
@@ -108,14 +109,14 @@ func pieces(n, size int) int { return (max(n, 0) + size - 1) / size }
 // scaleParts returns room for those of n pieces, if the scale is learned.
 func (u *unit[T]) scaleParts(n int) []float64 {
 	if u.spec.Tau == nil {
-		n = 1
+		return nil
 	}
 	return arena.Zeros[float64](u.ar, n*len(u.q))
 }
 
 // scalePart has the unit add to the part of piece i.
 func (u *unit[T]) scalePart(parts []float64, i int) {
-	if u.spec.Tau != nil {
+	if parts != nil {
 		u.dscale = parts[i*len(u.q):][:len(u.q)]
 	}
 }
