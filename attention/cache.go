@@ -83,7 +83,11 @@ func (s *cache[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 		rows = s.e.tokenRows(ar, &s.shape, c, n, m)
 	}
 	work, _ := s.e.count(n, s.tokens+m, s.shape.D, s.shape.Dv, false, 1)
-	if work *= float64(s.shape.B * s.shape.H); work < par.MinWork || len(s.heads) == 1 {
+	work *= float64(s.shape.B * s.shape.H)
+	for i := 0; i < len(s.heads) && rows.x == nil; i++ {
+		s.heads[i].unit.workers = workers(len(s.heads), work, work)
+	}
+	if work < par.MinWork || len(s.heads) == 1 {
 		// Without a function value, so that a token allocates nothing.
 		for i := range s.heads {
 			s.head(i, out, c, n, m, rows)

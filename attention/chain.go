@@ -78,28 +78,44 @@ type link[T tensor.Float] struct {
 // add adds features f0 ≤ f < f1 of the part to the sum. If that is asked for,
 // those of what came before take their place.
 func (l *link[T]) add(u *unit[T], sum *moments[T], f0, f1 int, before bool) {
-	l.move(u, sum.s[f0*sum.ld:f1*sum.ld], l.own.s[f0*sum.ld:], before)
-	l.move(u, sum.z[f0:f1], l.own.z[f0:], before)
+	var lows, lowz []T // what roundings left out
+	if sum.low != nil {
+		lows, lowz = sum.low.s[f0*sum.ld:f1*sum.ld], sum.low.z[f0:f1]
+	}
+	l.move(u, sum.s[f0*sum.ld:f1*sum.ld], lows, l.own.s[f0*sum.ld:], before)
+	l.move(u, sum.z[f0:f1], lowz, l.own.z[f0:], before)
 }
 
-func (l *link[T]) move(u *unit[T], sum, own []T, before bool) {
+func (l *link[T]) move(u *unit[T], sum, low, own []T, before bool) {
 	mark := u.ar.Mark()
 	tmp := arena.Take[T](u.ar, min(chainMove, len(sum)))
 	for len(sum) > 0 {
 		n := min(len(sum), chainMove)
-		switch s, o := sum[:n], own[:n]; {
-		case !l.past && l.own.some:
-			copy(s, o)
-		case l.past && !l.own.some && before:
-			copy(o, s)
-		case l.past && l.own.some && before:
-			copy(tmp, s)
-			u.t.Add(s, s, o)
-			copy(o, tmp)
-		case l.past && l.own.some:
-			u.t.Add(s, s, o)
+		s, o := sum[:n], own[:n]
+		var lo []T
+		if low != nil {
+			lo, low = low[:n], low[n:]
 		}
 		sum, own = sum[n:], own[n:]
+		switch {
+		case !l.past && l.own.some:
+			copy(s, o)
+			clear(lo)
+		case l.past && !l.own.some && before:
+			copy(o, s)
+		case l.past && l.own.some:
+			if before {
+				copy(tmp, s)
+			}
+			if lo != nil {
+				u.t.AddCarry(s, lo, o)
+			} else {
+				u.t.Add(s, s, o)
+			}
+			if before {
+				copy(o, tmp)
+			}
+		}
 	}
 	u.ar.Reset(mark)
 }

@@ -309,7 +309,7 @@ func (p *pass[T]) head(s *sequence, kh int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u := p.e.unit(p.c, s, kh, ar)
-	u.workers = s.workers(p.c.K.H, p.work)
+	u.workers = workers(p.c.K.H, s.work, p.work)
 	if p.back {
 		p.backward(s, kh, u)
 	} else {

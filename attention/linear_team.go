@@ -164,3 +164,31 @@ func (u *unit[T]) causalBackwardTogether(sums, back *chain[T]) {
 		},
 	})
 }
+
+// runTogether is run for the whole chunks of keys from key j on, where none is
+// open. It returns the key after them.
+func (s *stream[T]) runTogether(j int) int {
+	u, c := s.u, &chain[T]{s.past}
+	n := (u.m - j) / s.c
+	p := part[T]{add: func(t *stream[T], i int, m *moments[T]) {
+		j0 := j + i*t.c
+		if t.begin(j0); s.first != unseen {
+			t.first = -1
+		}
+		t.take(j0, j0+t.c)
+		t.enter(m)
+	}}
+	if u.n > 0 {
+		p.read = func(t *stream[T], i int, m *moments[T]) {
+			t.past = *m
+			t.read(j+i*t.c, j+(i+1)*t.c, 0)
+		}
+	}
+	c.extend(u, n, p)
+	s.past = c.sum
+	end := j + n*s.c
+	if u.mask == nil || slices.Contains(u.mask[j:end], true) {
+		s.first = -1
+	}
+	return end
+}

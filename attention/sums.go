@@ -32,7 +32,9 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], s.B*s.Hkv)}
 	take := func(n int) []T { return make([]T, n) }
 	for i := range st.heads {
-		st.heads[i] = newStream(e.stateUnit(&s), e.monomials(e.spec.width(s.D)), s.Chunk, take)
+		u := e.stateUnit(&s)
+		u.walker, u.chunk = e.monomials(e.spec.width(s.D)), s.Chunk
+		st.heads[i] = newStream(u, u.walker, s.Chunk, take)
 		if s.Carry == Compensated {
 			st.heads[i].past.compensate(take)
 		}
@@ -82,6 +84,10 @@ func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	var rows tokenRows[T]
 	if max(n, m) == 1 {
 		rows = s.e.tokenRows(ar, sh, c, n, m)
+	} else {
+		for _, st := range s.heads {
+			st.u.workers = workers(len(s.heads), work, work)
+		}
 	}
 	if work < par.MinWork {
 		// Without a function value, so that a token allocates nothing.
@@ -112,6 +118,10 @@ func (s *sums[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows to
 func (s *stream[T]) run() {
 	u := s.u
 	for j := 0; j < u.m; {
+		if u.workers > 1 && s.n == 0 && u.m-j >= 2*s.c {
+			j = s.runTogether(j)
+			continue
+		}
 		j1, diag := min(j+s.c-s.n, u.m), s.n
 		s.take(j, j1)
 		if u.n > 0 {

@@ -27,12 +27,12 @@ type team struct {
 // more than one worker. Tests have less.
 var splitWork float64 = 2 * par.MinWork
 
-// workers returns how many goroutines may do the tokens of a unit of s, of a
-// call whose work is all: several only where the unit is more than a worker's
-// share.
-func (s *sequence) workers(units int, all float64) int {
+// workers returns how many goroutines may do the tokens of a unit, where as many
+// units have so much work and the call has it all: several only where the unit
+// is more than a worker's share.
+func workers(units int, work, all float64) int {
 	threads := par.Threads()
-	if n := float64(units); s.work <= splitWork*n || s.work*float64(threads) <= all*n {
+	if n := float64(units); work <= splitWork*n || work*float64(threads) <= all*n {
 		return 1
 	}
 	return threads

@@ -226,3 +226,59 @@ func TestTeamAllocations(t *testing.T) {
 		}
 	}
 }
+
+// States take in long pieces, and answer them, with the same bits too.
+func TestTeamOnStates(t *testing.T) {
+	divide(t)
+	r := rand.New(rand.NewPCG(36, 37))
+	for _, d := range []int{3, 33} {
+		const n = 700
+		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 2, n, d), K: normal(r, 1, 1, n, d), V: normal(r, 1, 1, n, d+1)})
+		for _, masked := range []bool{false, true} {
+			if c.KeyMask = nil; masked {
+				c.KeyMask = flags(r, n)
+				clear(c.KeyMask[:200])
+			}
+			for _, carry := range []Carry{Rounded, Compensated} {
+				for _, name := range []string{"fastmax2", "linear", "softmax"} {
+					e := mechanismOf[float32](t, name, textbook[name])
+					sh := c.Shape()
+					sh.Carry = carry
+					var want State[float32]
+					var first []float32
+					for _, threads := range []int{1, 2, 5} {
+						par.SetThreads(threads)
+						st, err := e.NewState(sh)
+						if err != nil {
+							t.Fatal(err)
+						}
+						out := poisoned[float32](1, 2, n, d+1)
+						for _, f := range []func() error{
+							func() error { return st.Absorb(tokens(c, 0, 5)) },
+							func() error { return st.Step(out.Tokens(5, 600), tokens(c, 5, 600)) },
+							func() error { return st.Absorb(tokens(c, 600, n)) },
+							func() error { return st.Read(out.Tokens(600, n), &Call[float32]{Q: c.Q.Tokens(600, n)}) },
+							func() error { return st.Absorb(c) },
+						} {
+							if err := f(); err != nil {
+								t.Fatal(err)
+							}
+						}
+						answers := append([]float32(nil), out.Tokens(5, n).Data...)
+						if threads == 1 {
+							want, first = st, answers
+							continue
+						}
+						what := fmt.Sprintf("%s, D = %d, masked %v, carry %v, %d workers", name, d, masked, carry, threads)
+						sameState(t, what, st, want)
+						for i := range answers {
+							if math.Float32bits(answers[i]) != math.Float32bits(first[i]) && !(answers[i] != answers[i] && first[i] != first[i]) {
+								t.Fatalf("%s: answer %d is %v, want %v", what, i, answers[i], first[i])
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
