@@ -1,0 +1,95 @@
+package mechanism
+
+import (
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// put copies x to the tokens of to from n0 on.
+func put[T tensor.Float](to tensor.Heads[T], n0 int, x tensor.Heads[T]) {
+	for b := range x.B {
+		for h := range x.H {
+			for n := range x.N {
+				copy(to.At(b, h).Row(n0+n), x.At(b, h).Row(n))
+			}
+		}
+	}
+}
+
+func segments[T tensor.Float](t *testing.T, s subject) {
+	for _, masked := range []bool{false, true} {
+		sh := streamed
+		sh.mask = masked
+		oc, do := sh.call(40)
+		m, book := build[T](t, s, sh.h)
+		c, doT := callIn[T](oc), in[T](do)
+		want, grads, v := book.Forward(oc), book.Backward(oc, do), check.Max(oc.V.Data)
+		stepped := output(c)
+		step(t, newState(t, m), stepped, c, 0, sh.n, 1)
+
+		cuts := []int{0, 3, 8, 9, 17, sh.n}
+		got := &results[T]{o: output(c)}
+		got.g = attention.Grads[T]{DQ: poisoned[T](sh.b, sh.h, sh.n, sh.d), DK: poisoned[T](sh.b, sh.hkv, sh.n, sh.d), DV: poisoned[T](sh.b, sh.hkv, sh.n, sh.dv)}
+		var calls []*attention.Call[T]
+		var parts []*results[T]
+		for i, j0 := range cuts[:len(cuts)-1] {
+			p := piece(c, j0, cuts[i+1])
+			p.Causal, p.Final = true, newState(t, m)
+			if i > 0 {
+				p.Init = calls[i-1].Final
+			}
+			r := forward(t, m, p)
+			put(got.o, j0, r.o)
+			got.keep.Unseen += r.keep.Unseen
+			got.keep.Weak += r.keep.Weak
+			calls, parts = append(calls, p), append(parts, r)
+		}
+		if !sameHeads(got.o, stepped) {
+			t.Errorf("masked %t: segments have other bits than steps", masked)
+		}
+		if got.keep.Unseen != int64(want.Unseen) {
+			t.Errorf("masked %t: %d queries see no key, want %d", masked, got.keep.Unseen, want.Unseen)
+		}
+		m.Params().ZeroGrad()
+		var after *attention.StateGrad[T]
+		for i := len(calls) - 1; i >= 0; i-- {
+			j0, n := cuts[i], cuts[i+1]-cuts[i]
+			g := attention.Grads[T]{DQ: poisoned[T](sh.b, sh.h, n, sh.d), DK: poisoned[T](sh.b, sh.hkv, n, sh.d), DV: poisoned[T](sh.b, sh.hkv, n, sh.dv), DFinal: after}
+			if after = nil; i > 0 {
+				after = new(attention.StateGrad[T])
+				g.DInit = after
+			}
+			if err := m.Backward(&g, doT.Tokens(j0, j0+n), parts[i].o, calls[i], &parts[i].keep); err != nil {
+				t.Fatal(err)
+			}
+			put(got.g.DQ, j0, g.DQ)
+			put(got.g.DK, j0, g.DK)
+			put(got.g.DV, j0, g.DV)
+		}
+		for _, p := range m.Params().All() {
+			got.tau = append(got.tau, p.Grad...)
+		}
+		if got.keep.Weak > 0 && check.Rounding[T]() == 0x1p-24 {
+			continue // float32 promises nothing there
+		}
+		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
+		cond := max(1, check.Max(want.Cond))
+		for _, x := range []struct {
+			name string
+			got  []T
+			want []float64
+			sum  int
+		}{
+			{"dq", got.g.DQ.Data, grads.DQ.Data, 1}, {"dk", got.g.DK.Data, grads.DK.Data, 1}, {"dv", got.g.DV.Data, grads.DV.Data, 1},
+			{"dtau", got.tau, grads.DTau, sh.n * sh.b},
+		} {
+			limit := l.Gradient(cond, max(check.Max(x.want), check.Max(do.Data)*v)) * float64(x.sum)
+			if e := check.Ratio(x.got, x.want, limit); e > 1 {
+				t.Errorf("masked %t: %s in segments is off by %.3g limits", masked, x.name, e)
+			}
+		}
+	}
+}
