@@ -26,6 +26,12 @@ func (k Key) Uint64(i uint64) uint64 {
 	return uint64(x[1])<<32 | uint64(x[0])
 }
 
+// Uint32s returns number i and 64 bits more: 4·32 uniform bits for the work of
+// one number, of which the first two words are those of Uint64.
+func (k Key) Uint32s(i uint64) [4]uint32 {
+	return philox([4]uint32{uint32(i), uint32(i >> 32), k.stream, 0}, k.k0, k.k1)
+}
+
 // Float64 returns number i, uniform in [0, 1).
 func (k Key) Float64(i uint64) float64 { return float64(k.Uint64(i)>>11) * 0x1p-53 }
 

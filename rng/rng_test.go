@@ -64,3 +64,16 @@ func ExampleKey() {
 	fmt.Println(backwards[2] == k.Intn(0, 100), k.Fold(1) == k.Fold(2))
 	// Output: true false
 }
+
+func TestUint32sBeginAsUint64(t *testing.T) {
+	k := New(5).Fold(3)
+	for i := range uint64(100) {
+		x := k.Uint32s(i)
+		if k.Uint64(i) != uint64(x[1])<<32|uint64(x[0]) {
+			t.Fatalf("number %d: words %x are not those of Uint64", i, x)
+		}
+		if x[0] == x[2] || x[1] == x[3] {
+			t.Fatalf("number %d: words %x repeat", i, x)
+		}
+	}
+}
