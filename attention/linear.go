@@ -392,12 +392,13 @@ func (u *unit[T]) linearBackward(m *monomials[T]) {
 
 // waiting returns room for the gradients that prepared keys have from the
 // queries of their chunks. They wait where those of the keys are wanted in the
-// end, if they fit.
+// end, if they fit; there is no room for wider ones, which go the way to the
+// keys at once.
 func (u *unit[T]) waiting() tensor.Mat[T] {
 	if u.da <= u.d {
 		return u.dk
 	}
-	return tensor.Mat[T]{Data: u.take(u.m * u.da), Rows: u.m, Cols: u.da, Stride: u.da}
+	return tensor.Mat[T]{}
 }
 
 // clearValues sets dV of keys j0 ≤ j < j1 to 0.
@@ -409,7 +410,8 @@ func (u *unit[T]) clearValues(j0, j1 int) {
 
 // backChunk sets dq of queries i0 ≤ i < i1 of every head, of which query i0+r
 // sees keys up to diag+r of the open chunk. What they give those keys, the
-// first of which is key j0, is set in db and added to dV.
+// first of which is key j0, is set in db, or in dK if that has no rows, and added
+// to dV.
 func (s *stream[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 	u := s.u
 	mark := u.ar.Mark()
@@ -417,8 +419,14 @@ func (s *stream[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 	for g := range u.q {
 		s.backQueries(g, i0, i1, diag, &x, nil)
 	}
-	for j := range s.n {
-		copy(db.Row(j0 + j)[:u.da], x.db[j*s.lda:])
+	if db.Rows > 0 {
+		for j := range s.n {
+			copy(db.Row(j0 + j)[:u.da], x.db[j*s.lda:])
+		}
+	} else if s.n > 0 {
+		dk, from := arena.Take[T](u.ar, (u.da+1)*s.ld), u.keySide()
+		u.t.Transpose(dk[s.ld:], s.ld, x.db, s.lda, s.n, u.da)
+		s.prepareGrad(u.dk, dk, &from, j0, j0+s.n)
 	}
 	s.addValues(j0, x.dv)
 	u.ar.Reset(mark)
@@ -494,8 +502,19 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 	if db.Rows > 0 {
 		db = db.Slice(j0, j1)
 	}
+	var own []T // what their own chunk's queries gave wide rows
+	if u.causal && db.Rows == 0 {
+		own = arena.Take[T](u.ar, n*u.d)
+		for j := range n {
+			copy(own[j*u.d:][:u.d], u.dk.Row(j0+j))
+		}
+	}
 	dk, from := s.gradPast(back, db, s.x, n, s.v, s.x), u.keySide()
 	s.prepareGrad(u.dk, dk, &from, j0, j1)
+	for j := 0; own != nil && j < n; j++ {
+		row := u.dk.Row(j0 + j)
+		u.t.Add(row, row, own[j*u.d:])
+	}
 	u.ar.Reset(mark)
 }
 
