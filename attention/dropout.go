@@ -17,9 +17,16 @@ const (
 	// ElementDrop leaves out channels of each query and key ("standard"), and so
 	// whatever of any order has them as a factor.
 	ElementDrop
+	// ProductDrop leaves out products of two channels of one query, or of one
+	// key, in the term of degree 2 alone ("quadratic"): its square of the score is
+	// Σ_ml (q_m·q_l)(k_m·k_l) over products that both sides keep. Only kernels of
+	// degree 2 without a feature map have it. A product and its mirror image are
+	// left out independently, so that features cannot be packed: rows have
+	// D²+D+1 of them.
+	ProductDrop
 )
 
-var dropNames = []string{TokenDrop: "1d", ElementDrop: "standard"}
+var dropNames = []string{TokenDrop: "1d", ElementDrop: "standard", ProductDrop: "quadratic"}
 
 func (k DropKind) String() string {
 	if k < 0 || int(k) >= len(dropNames) {
@@ -39,9 +46,9 @@ func ParseDropKind(name string) (DropKind, error) {
 }
 
 // Drop is the dropout of one call, for training. Prepared queries and keys,
-// normalised, rotated and scaled, but before any feature map, lose what a mask
-// leaves out, and what it keeps is divided by 1-Rate: in the mean nothing
-// changes. The weights themselves are not touched, neither those of softmax.
+// normalised, rotated and scaled, but before any feature map, or products of
+// their channels, lose what a mask leaves out, and what it keeps is divided by
+// 1-Rate: in the mean nothing changes. The weights themselves are not touched, neither those of softmax.
 //
 // Masks are drawn by Key, or given. What is drawn depends on the key, the batch
 // row or the packed sequence, the head, the position and the channel alone:
@@ -60,13 +67,14 @@ type Drop struct {
 	// is, too, and nothing is drawn.
 	QTok, KTok []bool // [B·H·N], [B·Hkv·M] of TokenDrop
 	Q1, K1     []bool // [B·H·N·D], [B·Hkv·M·D] of ElementDrop
+	Q2, K2     []bool // [B·H·N·D·D], [B·Hkv·M·D·D] of ProductDrop
 
 	from *place // of a piece of another call; nil: the call's own
 }
 
 // some reports whether anything may be left out.
 func (d *Drop) some() bool {
-	return d != nil && (d.Rate > 0 || d.QTok != nil || d.KTok != nil || d.Q1 != nil || d.K1 != nil)
+	return d != nil && (d.Rate > 0 || d.given(false) != nil || d.given(true) != nil)
 }
 
 // check reports the first thing that does not fit heads of shape s.
@@ -93,6 +101,7 @@ func (d *Drop) check(s Shape) error {
 	}{
 		{"mask_qtok", d.QTok, TokenDrop, queries}, {"mask_ktok", d.KTok, TokenDrop, keys},
 		{"mask_q1", d.Q1, ElementDrop, queries * s.D}, {"mask_k1", d.K1, ElementDrop, keys * s.D},
+		{"mask_q2", d.Q2, ProductDrop, queries * s.D * s.D}, {"mask_k2", d.K2, ProductDrop, keys * s.D * s.D},
 	} {
 		switch {
 		case m.mask == nil:
@@ -113,15 +122,28 @@ func (d *Drop) check(s Shape) error {
 
 // given returns the mask that is given for the keys, or for the queries.
 func (d *Drop) given(keys bool) []bool {
-	switch {
-	case d.Kind == TokenDrop && keys:
-		return d.KTok
-	case d.Kind == TokenDrop:
-		return d.QTok
-	case keys:
-		return d.K1
+	q, k := d.QTok, d.KTok
+	switch d.Kind {
+	case ElementDrop:
+		q, k = d.Q1, d.K1
+	case ProductDrop:
+		q, k = d.Q2, d.K2
 	}
-	return d.Q1
+	if keys {
+		return k
+	}
+	return q
+}
+
+// width returns the bits of a token of d channels.
+func (k DropKind) width(d int) int {
+	switch k {
+	case TokenDrop:
+		return 1
+	case ElementDrop:
+		return d
+	}
+	return d * d
 }
 
 // place is where the tokens of a unit stand.
@@ -154,12 +176,13 @@ func (d *Drop) piece(s *sequence, q0, k0, n, m, start int) *Drop {
 
 // dropping is a Drop as one side of one head has it.
 type dropping struct {
-	*Drop         // nil: nothing is left out
-	key   rng.Key // of the side and head
-	first int64   // position of token 0
-	mask  []bool  // given, from token 0 on; nil: drawn
-	least uint32  // numbers below it are left out
-	kept  float64 // factor of what is kept
+	*Drop            // nil: nothing is left out
+	key   rng.Key    // of the side and head
+	first int64      // position of token 0
+	mask  []bool     // given, from token 0 on; nil: drawn
+	least uint32     // numbers below it are left out
+	kept  float64    // factor of what is kept
+	coef  [3]float64 // of ProductDrop: what else the rows of queries are multiplied with
 }
 
 // of returns what query head or key head h of so many loses. pos is the position
@@ -171,55 +194,69 @@ func (d *Drop) of(p *place, keys bool, h, heads, width, pos int) dropping {
 	}
 	x := dropping{
 		Drop: d, key: d.Key.Fold(side).Fold(uint64(p.row)).Fold(uint64(h)), first: p.start + int64(pos),
-		least: uint32(d.Rate * 0x1p32), kept: 1 / (1 - d.Rate),
+		least: uint32(d.Rate * 0x1p32), kept: 1 / (1 - d.Rate), coef: [3]float64{1, 1, 1},
 	}
 	if x.mask = d.given(keys); x.mask != nil {
-		if d.Kind == TokenDrop {
-			width = 1
-		}
-		x.mask = x.mask[((p.b*heads+h)*tokens+token0)*width:]
+		x.mask = x.mask[((p.b*heads+h)*tokens+token0)*d.Kind.width(width):]
 	}
 	return x
 }
 
-// dropOut multiplies the masks into n tokens from i on with d channels, where
-// channel c of token i+r is x[c·cs+r·ts].
+// draws are the bits of one token, in order.
+type draws struct {
+	*dropping
+	given  []bool // nil: from numbers
+	number uint64 // the next one
+	words  [4]uint32
+	used   int // of words
+}
+
+// token returns the bits of token i, so many of them.
+func (m *dropping) token(i, width int) draws {
+	if m.mask != nil {
+		return draws{dropping: m, given: m.mask[i*width:][:width]}
+	}
+	// A number decides four times.
+	return draws{dropping: m, number: uint64(m.first+int64(i)) * (uint64(width+3) / 4), used: 4}
+}
+
+// next returns 0 for what is left out and otherwise the factor of what is kept.
+func (d *draws) next() float64 {
+	if d.given != nil {
+		keep := d.given[0]
+		d.given = d.given[1:]
+		if keep {
+			return d.kept
+		}
+		return 0
+	}
+	if d.used == 4 {
+		d.words, d.used = d.key.Uint32s(d.number), 0
+		d.number++
+	}
+	word := d.words[d.used&3]
+	d.used++
+	if word >= d.least {
+		return d.kept
+	}
+	return 0
+}
+
+// dropOut multiplies masks of tokens or channels into n tokens from i on with d
+// channels, where channel c of token i+r is x[c·cs+r·ts].
 func dropOut[T tensor.Float](m *dropping, x []T, cs, ts, d, i, n int) {
 	for r := range n {
-		at := i + r
-		if m.Kind == TokenDrop {
-			f := T(0)
-			if m.mask != nil && m.mask[at] || m.mask == nil && m.key.Uint64(uint64(m.first+int64(at)))>>32 >= uint64(m.least) {
-				f = T(m.kept)
-			}
+		switch x := x[r*ts:]; m.Kind {
+		case TokenDrop:
+			bits := m.token(i+r, 1)
+			f := T(bits.next())
 			for c := range d {
-				x[c*cs+r*ts] *= f
+				x[c*cs] *= f
 			}
-			continue
-		}
-		if m.mask != nil {
-			for c, keep := range m.mask[at*d:][:d] {
-				f := T(0)
-				if keep {
-					f = T(m.kept)
-				}
-				x[c*cs+r*ts] *= f
-			}
-			continue
-		}
-		// A number has the bits for two channels.
-		words := uint64(d+1) / 2
-		word := uint64(m.first+int64(at)) * words
-		for c := 0; c < d; c += 2 {
-			bits := m.key.Uint64(word)
-			word++
-			for l := c; l < min(c+2, d); l++ {
-				f := T(0)
-				if uint32(bits) >= m.least {
-					f = T(m.kept)
-				}
-				x[l*cs+r*ts] *= f
-				bits >>= 32
+		case ElementDrop:
+			bits := m.token(i+r, d)
+			for c := range d {
+				x[c*cs] *= T(bits.next())
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/rng"
@@ -16,11 +18,14 @@ import (
 // givenDrop returns a Drop with masks and what the reference makes of it.
 func givenDrop(r *rand.Rand, kind DropKind, rate float64, c *oracle.Call) (*Drop, *oracle.Drop) {
 	d := &Drop{Kind: kind, Rate: rate}
-	width := 1
 	q, k := &d.QTok, &d.KTok
-	if kind == ElementDrop {
-		width, q, k = c.Q.D, &d.Q1, &d.K1
+	switch kind {
+	case ElementDrop:
+		q, k = &d.Q1, &d.K1
+	case ProductDrop:
+		q, k = &d.Q2, &d.K2
 	}
+	width := kind.width(c.Q.D)
 	*q, *k = flags(r, c.Q.B*c.Q.H*c.Q.N*width), flags(r, c.K.B*c.K.H*c.K.N*width)
 	factors := func(mask []bool) []float64 {
 		list := []float64{}
@@ -29,17 +34,23 @@ func givenDrop(r *rand.Rand, kind DropKind, rate float64, c *oracle.Call) (*Drop
 			if keep {
 				f = 1 / (1 - rate)
 			}
-			list = append(list, slices.Repeat([]float64{f}, c.Q.D/width)...)
+			list = append(list, slices.Repeat([]float64{f}, max(c.Q.D/width, 1))...)
 		}
 		return list
+	}
+	if kind == ProductDrop {
+		return d, &oracle.Drop{QQ: factors(*q), KK: factors(*k)}
 	}
 	return d, &oracle.Drop{Q: factors(*q), K: factors(*k)}
 }
 
 func TestDropoutAgainstTextbook(t *testing.T) {
-	for _, kind := range []DropKind{TokenDrop, ElementDrop} {
+	for _, kind := range []DropKind{TokenDrop, ElementDrop, ProductDrop} {
 		t.Run(kind.String(), func(t *testing.T) {
 			eachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
+				if kind == ProductDrop && (len(m.Coef) != 3 || m.Map != nil) {
+					return
+				}
 				r := rand.New(rand.NewPCG(20, 21))
 				d, book := givenDrop(r, kind, 0.3, c)
 				c.Drop = book
@@ -67,12 +78,15 @@ func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechani
 		if form == Linear {
 			limits = linearLimits[T](e, c.Q.D, call.Chunk)
 		}
+		if d.Kind == ProductDrop {
+			limits = check.Linear[T](products[T]{}.Dim(c.Q.D), call.Chunk)
+		}
 		out, keep := forward(t, e, call, form)
 		judge(t, limits, m, c, want, out, keep)
 		g, dtau := backward(t, e, call, convert[T](do), out, keep)
 		judgeGrads(t, limits, c, do, want, grads, g, dtau)
 	}
-	if c.AttnKeep != nil {
+	if c.AttnKeep != nil || d.Kind == ProductDrop {
 		return
 	}
 	call.Form = Step
@@ -90,20 +104,12 @@ func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechani
 // drawn returns the masks that d draws for c, number by number, as its comment
 // says.
 func drawn[T tensor.Float](c *Call[T], d *Drop) *Drop {
-	width := 1
-	if d.Kind == ElementDrop {
-		width = c.Q.D
-	}
+	width := d.Kind.width(c.Q.D)
 	q, k := make([]bool, c.Q.B*c.Q.H*c.Q.N*width), make([]bool, c.K.B*c.K.H*c.K.N*width)
 	fill := func(to []bool, key rng.Key, position int64) {
 		for x := range to {
-			at := uint64(position)
-			half := 1
-			if d.Kind == ElementDrop {
-				at, half = at*uint64((width+1)/2)+uint64(x/2), x%2
-			}
-			number := key.Uint64(at) >> (32 * half) & math.MaxUint32
-			to[x] = float64(number) >= d.Rate*0x1p32-1
+			at := uint64(position)*uint64((width+3)/4) + uint64(x/4)
+			to[x] = float64(key.Uint32s(at)[x%4]) >= d.Rate*0x1p32-1
 		}
 	}
 	for _, s := range c.sequences() {
@@ -124,9 +130,14 @@ func drawn[T tensor.Float](c *Call[T], d *Drop) *Drop {
 			}
 		}
 	}
-	given := &Drop{Kind: d.Kind, Rate: d.Rate, QTok: q, KTok: k}
-	if d.Kind == ElementDrop {
-		given = &Drop{Kind: d.Kind, Rate: d.Rate, Q1: q, K1: k}
+	given := &Drop{Kind: d.Kind, Rate: d.Rate}
+	switch d.Kind {
+	case TokenDrop:
+		given.QTok, given.KTok = q, k
+	case ElementDrop:
+		given.Q1, given.K1 = q, k
+	case ProductDrop:
+		given.Q2, given.K2 = q, k
 	}
 	return given
 }
@@ -137,12 +148,15 @@ func TestDrawnMasks(t *testing.T) {
 	all := problems()
 	for _, what := range []string{"groups", "causal", "causal, more keys", "causal, fewer keys", "causal rope", "packed", "packed causal rope", "causal beyond the blocks", "lengths"} {
 		for _, name := range []string{"fastmax2", "linear", "softmax"} {
-			for _, kind := range []DropKind{TokenDrop, ElementDrop} {
+			for _, kind := range []DropKind{TokenDrop, ElementDrop, ProductDrop} {
+				if kind == ProductDrop && name != "fastmax2" {
+					continue
+				}
 				e, c := mechanismOf[float32](t, name, textbook[name]), callOf[float32](all[what])
 				d := &Drop{Kind: kind, Rate: 0.25, Key: rng.New(7), Start: 1 << 33}
 				given := drawn(c, d)
 				for _, form := range []Form{Direct, Linear, Step} {
-					if form == Linear && name == "softmax" {
+					if form == Linear && name == "softmax" || form == Step && kind == ProductDrop {
 						continue
 					}
 					var outs [2]tensor.Heads[float32]
@@ -167,8 +181,11 @@ func TestDrawnMasks(t *testing.T) {
 func TestDropoutInvariance(t *testing.T) {
 	r := rand.New(rand.NewPCG(22, 23))
 	const b, n, d = 3, 40, 6
-	for _, kind := range []DropKind{TokenDrop, ElementDrop} {
+	for _, kind := range []DropKind{TokenDrop, ElementDrop, ProductDrop} {
 		for _, name := range []string{"fastmax2", "softmax"} {
+			if kind == ProductDrop && name == "softmax" {
+				continue
+			}
 			e := mechanismOf[float32](t, name, textbook[name])
 			c := callOf[float32](&oracle.Call{Q: normal(r, b, 4, n, d), K: normal(r, b, 2, n, d), V: normal(r, b, 2, n, 5), Causal: true})
 			c.Drop = &Drop{Kind: kind, Rate: 0.5, Key: rng.New(3)}
@@ -188,6 +205,9 @@ func TestDropoutInvariance(t *testing.T) {
 				t.Errorf("%s, %v: packed sequences differ from batch rows", name, kind)
 			}
 
+			if kind == ProductDrop {
+				continue // states have none
+			}
 			var first tensor.Heads[float32]
 			for _, step := range []int{n, 1, 7} {
 				st, err := e.NewState(c.Shape())
@@ -231,15 +251,23 @@ func inOneRow(x tensor.Heads[float32]) tensor.Heads[float32] {
 // √(r/((1-r)·n)).
 func TestDropoutExpectation(t *testing.T) {
 	const draws, d = 20000, 5
-	for _, kind := range []DropKind{TokenDrop, ElementDrop} {
+	for _, kind := range []DropKind{TokenDrop, ElementDrop, ProductDrop} {
 		for _, rate := range []float64{0.1, 0.75} {
 			sum := make([]float64, d)
 			for seed := range draws {
 				x := []float64{1, 1, 1, 1, 1}
+				if kind == ProductDrop {
+					x = append(x, make([]float64, 1+d*d)...)
+					products[float64]{}.Map(x, slices.Repeat([]float64{1}, d))
+				}
 				drop := &Drop{Kind: kind, Rate: rate, Key: rng.New(uint64(seed))}
 				m := drop.of(&place{}, true, 0, 1, d, 11)
-				dropOut(&m, x, 1, d, d, 0, 1)
-				for c, y := range x {
+				if kind == ProductDrop {
+					dropProducts(&m, x, d, 0)
+				} else {
+					dropOut(&m, x, 1, d, d, 0, 1)
+				}
+				for c, y := range x[len(x)-d:] {
 					sum[c] += y
 				}
 			}
@@ -292,5 +320,50 @@ func TestDropoutErrors(t *testing.T) {
 		if err := st.Absorb(c); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("of a state: error is %v, want %q", err, x.want)
 		}
+	}
+}
+
+// Dropout of products needs a kernel of degree 2, and neither states nor steps
+// have it.
+func TestProductDropErrors(t *testing.T) {
+	r := rand.New(rand.NewPCG(28, 29))
+	c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, 3, 4), K: normal(r, 1, 1, 3, 4), V: normal(r, 1, 1, 3, 2)})
+	out := tensor.NewHeads[float32](1, 4, 3, 2)
+	c.Drop = &Drop{Kind: ProductDrop, Rate: 0.5}
+	for _, name := range []string{"softmax", "fastmax1", "fastmax4", "linear"} {
+		err := mechanismOf[float32](t, name, textbook[name]).Forward(out, c, nil)
+		if want := "dropout: quadratic needs a kernel of degree 2 without a feature map, which " + name; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	c.Form = Step
+	if err := e.Forward(out, c, nil); err == nil || !strings.Contains(err.Error(), "not defined in the step form") {
+		t.Errorf("step: error is %v", err)
+	}
+	st, _ := e.NewState(c.Shape())
+	if err := st.Absorb(c); err == nil || !strings.Contains(err.Error(), "not defined for a state") {
+		t.Errorf("state: error is %v", err)
+	}
+}
+
+// Rows of products are as wide as D², but no more of them are held than of a
+// chunk: twice the tokens take no more scratch.
+func TestProductDropMemory(t *testing.T) {
+	par.SetThreads(1)
+	defer par.SetThreads(0)
+	r := rand.New(rand.NewPCG(30, 31))
+	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	var need [2]int64
+	for i, n := range []int{300, 600} {
+		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 1, n, 12), K: normal(r, 1, 1, n, 12), V: normal(r, 1, 1, n, 4), Causal: true})
+		c.Drop = &Drop{Kind: ProductDrop, Rate: 0.1}
+		out, keep := forward(t, e, c, Auto)
+		arena.HighWater()
+		backward(t, e, c, out, out, keep)
+		need[i] = arena.HighWater()
+	}
+	if need[1] > need[0] {
+		t.Errorf("scratch grows from %d to %d bytes", need[0], need[1])
 	}
 }

@@ -3,6 +3,7 @@ package attention
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -19,6 +20,8 @@ type engine[T tensor.Float] struct {
 	walkers sync.Map  // by width: *monomials[T], whose weights their copies share
 	units   sync.Pool // of *unit[T]
 	passes  sync.Pool // of *pass[T]
+
+	products atomic.Pointer[engine[T]] // for ProductDrop; made when first needed
 }
 
 // New returns the mechanism that s describes.
@@ -70,6 +73,9 @@ func (e *engine[T]) check(c *Call[T]) error {
 			return err
 		}
 	}
+	if err := e.checkProducts(c); err != nil {
+		return err
+	}
 	return e.checkHeads(c.Q.H)
 }
 
@@ -83,6 +89,9 @@ func (e *engine[T]) checkHeads(h int) error {
 func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
 	if err := e.check(c); err != nil {
 		return err
+	}
+	if p, x := e.onProducts(c); p != nil {
+		return p.Forward(out, x, keep)
 	}
 	if err := c.checkOut("o", &out); err != nil {
 		return err
@@ -150,6 +159,9 @@ func (p *pass[T]) forward(s *sequence, kh int, u *unit[T]) {
 func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
 	if err := e.check(c); err != nil {
 		return err
+	}
+	if p, x := e.onProducts(c); p != nil {
+		return p.Backward(g, dout, out, x, keep)
 	}
 	if err := c.checkOut("o", &out); err != nil {
 		return err
@@ -539,6 +551,9 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error {
 	if err := e.check(c); err != nil {
 		return err
+	}
+	if p, x := e.onProducts(c); p != nil {
+		return p.Weights(dst, x, b, h, i0, i1)
 	}
 	switch {
 	case c.segmented():

@@ -26,6 +26,9 @@ func (u *unit[T]) querySide(g int) side[T] {
 	}
 	if u.drop != nil {
 		s.drop = u.drop.of(&u.place, false, u.kh*len(u.q)+g, u.hkv*len(u.q), u.d, s.pos)
+		if p, ok := u.spec.Map.(products[T]); ok {
+			s.drop.coef = p.coef
+		}
 	}
 	return s
 }
@@ -113,6 +116,9 @@ func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
 			u.t.Transpose(rows, u.d, x, ldx, u.d, n)
 			for r := range n {
 				u.spec.Map.Map(to[r*ld:][:u.da], rows[r*u.d:][:u.d])
+				if s.drop.Drop != nil && s.drop.Kind == ProductDrop {
+					dropProducts(&s.drop, to[r*ld:][:u.da], u.d, i+r)
+				}
 			}
 		}
 		for r := range n {
@@ -175,6 +181,9 @@ func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, 
 		u.t.Transpose(rows, u.d, x, ld, u.d, n)
 		u.t.Transpose(dmapped, u.da, dy, ld, u.da, n)
 		for r := range n {
+			if s.drop.Drop != nil && s.drop.Kind == ProductDrop {
+				dropProducts(&s.drop, dmapped[r*u.da:][:u.da], u.d, i0+r)
+			}
 			u.spec.Map.Grad(dmap[r*u.d:][:u.d], dmapped[r*u.da:][:u.da], rows[r*u.d:][:u.d])
 		}
 		dy = arena.Take[T](u.ar, u.d*ld)

@@ -71,6 +71,9 @@ func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
 	if err := c.Drop.check(calls); err != nil {
 		return err
 	}
+	if c.Drop != nil && c.Drop.Kind == ProductDrop {
+		return fmt.Errorf("dropout: %v is not defined for a state", c.Drop.Kind)
+	}
 	switch r := c.Rope; {
 	case c.KeyLens != nil:
 		return fmt.Errorf("key_lengths: not defined for a state; use keymask")

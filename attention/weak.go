@@ -35,11 +35,14 @@ func (u *unit[T]) over(den T) T {
 // reach bounds |s| for query i of head h of a sequence: by the normalisation,
 // or, where that does not, by the length of the query and of the longest key.
 func (e *engine[T]) reach(c *Call[T], s *sequence, longest []float64, h, i int) float64 {
+	if p, ok := e.spec.Map.(products[T]); ok {
+		return c.Drop.gain() * e.spec.productReach(p.coef, c.Q.D, h)
+	}
 	if longest == nil {
-		return e.spec.maxScore(c.Q.D, h)
+		return c.Drop.gain() * e.spec.maxScore(c.Q.D, h)
 	}
 	x := length(c.Q.At(s.b, h).Row(s.q0 + i))
-	return math.Abs(float64(e.spec.scale(c.Q.D, h))) * x * longest[h/(c.Q.H/c.K.H)]
+	return math.Abs(float64(e.spec.scale(c.Q.D, h))) * x * longest[h/(c.Q.H/c.K.H)] * c.Drop.gain()
 }
 
 // longestKeys returns the length of the longest key of each key head of a

@@ -27,7 +27,7 @@ type attendCmd struct {
 	settings
 	Causal         bool     `help:"Query i sees keys j ≤ i + (M-N)."`
 	Form           string   `enum:"auto,direct,linear,step" default:"auto" help:"How to compute it: ${enum}."`
-	Dropout        string   `placeholder:"KIND" help:"Dropout, as in training: 1d leaves out whole tokens of the prepared q and k, standard channels of them. Masks of what is kept are read, mask_qtok (B,H,N) and mask_ktok (B,H,M) or mask_q1 and mask_k1 of the shapes of q and k, or drawn if there are none."`
+	Dropout        string   `placeholder:"KIND" help:"Dropout, as in training: 1d leaves out whole tokens of the prepared q and k, standard channels of them, quadratic products of two channels. Masks of what is kept are read, mask_qtok (B,H,N) and mask_ktok (B,H,M), mask_q1 and mask_k1 of the shapes of q and k, or mask_q2 (B,H,N,D,D) and mask_k2, or drawn if there are none."`
 	Rate           *float64 `placeholder:"R" help:"Share that dropout leaves out, below 1; by default what the array rate says."`
 	Seed           uint64   `placeholder:"N" default:"1" help:"Of the masks that are drawn (${default})."`
 	Grad           bool     `help:"Also write dq, dk, dv and d_PARAMETER for the gradient do (or go) of the output."`

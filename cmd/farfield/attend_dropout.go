@@ -24,15 +24,22 @@ func (p *attendProblem[T]) readDropout(c *attendCmd, r *arrayReader[T]) error {
 	d := &attention.Drop{Kind: kind, Key: rng.New(c.Seed)}
 	q, k := &p.call.Q, &p.call.K
 	queries, keys := []int{q.B, q.H, q.N}, []int{k.B, k.H, k.N}
-	names, masks, per := []string{"mask_qtok", "mask_ktok"}, []*[]bool{&d.QTok, &d.KTok}, 1
-	if kind == attention.ElementDrop {
-		names, masks, per = []string{"mask_q1", "mask_k1"}, []*[]bool{&d.Q1, &d.K1}, q.D
+	var names []string
+	var masks []*[]bool
+	var per []int // of a token
+	switch kind {
+	case attention.TokenDrop:
+		names, masks, per = []string{"mask_qtok", "mask_ktok"}, []*[]bool{&d.QTok, &d.KTok}, []int{1}
+	case attention.ElementDrop:
+		names, masks, per = []string{"mask_q1", "mask_k1"}, []*[]bool{&d.Q1, &d.K1}, []int{q.D}
+	case attention.ProductDrop:
+		names, masks, per = []string{"mask_q2", "mask_k2"}, []*[]bool{&d.Q2, &d.K2}, []int{q.D, q.D}
 	}
 	for i, shape := range [][]int{queries, keys} {
 		if !r.has(names[i]) {
 			continue
 		}
-		if *masks[i], err = r.dropMask(names[i], append(shape, per)); err != nil {
+		if *masks[i], err = r.dropMask(names[i], append(shape, per...), kind == attention.TokenDrop); err != nil {
 			return err
 		}
 		p.used = append(p.used, names[i])
@@ -64,16 +71,16 @@ func (p *attendProblem[T]) readDropout(c *attendCmd, r *arrayReader[T]) error {
 	return nil
 }
 
-// dropMask reads a mask of a shape, of which the leading dimensions that are 1
-// may be missing, and so may the last if it is.
-func (r *arrayReader[T]) dropMask(name string, shape []int) ([]bool, error) {
+// dropMask reads a mask of a shape, of which leading dimensions that are 1 may be
+// missing, and the last if open is set.
+func (r *arrayReader[T]) dropMask(name string, shape []int, open bool) ([]bool, error) {
 	a, err := r.Array(name)
 	if err != nil {
 		return nil, err
 	}
 	got, want := a.Shape, slices.Clone(shape)
-	if want[3] == 1 && len(got) > 0 && got[len(got)-1] != 1 {
-		want = want[:3]
+	if open && (len(got) == 0 || got[len(got)-1] != 1) {
+		want = want[:len(want)-1]
 	}
 	for len(want) > len(got) && want[0] == 1 {
 		want = want[1:]

@@ -11,7 +11,7 @@ import (
 )
 
 // dropCase is fastmax of some order with masks, which the file holds.
-var dropCase = regexp.MustCompile(`^(elem|1d)_p([1-9])_(full|causal)$`)
+var dropCase = regexp.MustCompile(`^(elem|1d|quadratic)_p([1-9])_(full|causal)$`)
 
 func dropoutProblem(f *file, match []string) *problem {
 	key := match[0]
@@ -31,8 +31,16 @@ func dropoutProblem(f *file, match []string) *problem {
 	case "1d":
 		d.Kind, d.QTok, d.KTok = attention.TokenDrop, r.bools("mask_qtok"), r.bools("mask_ktok")
 		p.call.Drop.Q, p.call.Drop.K = factors(d.Rate, width, d.QTok), factors(d.Rate, width, d.KTok)
+	case "quadratic":
+		d.Kind, d.Q2, d.K2 = attention.ProductDrop, r.bools("mask_q2"), r.bools("mask_k2")
+		p.call.Drop.QQ, p.call.Drop.KK = factors(d.Rate, 1, d.Q2), factors(d.Rate, 1, d.K2)
+		p.forms = []string{"direct", "linear"}
 	}
-	if tokens := len(p.call.Q.Data); r.err == nil && (len(p.call.Drop.Q) != tokens || len(p.call.Drop.K) != len(p.call.K.Data)) {
+	q, k := len(p.call.Q.Data), len(p.call.K.Data)
+	if d.Kind == attention.ProductDrop {
+		q, k = q*width, k*width
+	}
+	if x := p.call.Drop; r.err == nil && (max(len(x.Q), len(x.QQ)) != q || max(len(x.K), len(x.KK)) != k) {
 		r.err = fmt.Errorf("masks of %s: do not fit q and k", key)
 	}
 	p.result(r, "o", "o_"+key)

@@ -62,8 +62,8 @@ func TestCommitted(t *testing.T) {
 	}
 	// Cases × forms × two precisions: nothing falls out of sight.
 	for key, want := range map[string]int{
-		"fastmax direct":     2 * (8 + 12 + 1 + 4), // paper, shapes, state, dropout
-		"fastmax linear":     2 * (8 + 12 + 1 + 4),
+		"fastmax direct":     2 * (8 + 12 + 1 + 6), // paper, shapes, state, dropout
+		"fastmax linear":     2 * (8 + 12 + 1 + 6),
 		"fastmax step":       2 * (8 + 12 + 1 + 4),
 		"fastmax state":      2,
 		"taylorshift direct": 2 * 3,

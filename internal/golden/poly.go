@@ -64,12 +64,9 @@ func polyCase(f *file, key string) (*problem, string) {
 
 // polyReason says why no mechanism here computes the case.
 func polyReason(key string) string {
-	first, _, _ := strings.Cut(key, "_")
 	switch {
 	case strings.Contains(key, "_decay"):
 		return "no mechanism here has decay"
-	case first == "quadratic":
-		return "no dropout here masks products of channels"
 	case strings.Contains(key, "_ascoded"):
 		return "a defect of the authors' program, not its formula"
 	}
