@@ -106,6 +106,7 @@ type Traits struct {
 	Causal    bool // an output may be kept from later tokens: causal calls, and states
 	Streaming bool // a State of fixed size exists
 	Linear    bool // the linear form exists
+	Products  bool // dropout may leave out products of channels (ProductDrop)
 }
 
 // Mechanism is one attention function. Its methods may be called concurrently,

@@ -45,6 +45,8 @@ func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 
 func (e *engine[T]) Traits() Traits {
 	return Traits{
+		Products: e.hasProducts(),
+
 		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !e.spec.Norm.wide(),
 		Streaming: !e.spec.Exp && !e.spec.Norm.wide(), Linear: !e.spec.Exp,
 	}

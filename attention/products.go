@@ -57,6 +57,11 @@ func dropProducts[T tensor.Float](m *dropping, row []T, d, i int) {
 	}
 }
 
+// hasProducts reports whether the mechanism can leave out products.
+func (e *engine[T]) hasProducts() bool {
+	return !e.spec.Exp && e.spec.Map == nil && e.spec.degree() == 2
+}
+
 // checkProducts reports a call whose dropout of products the mechanism cannot
 // do.
 func (e *engine[T]) checkProducts(c *Call[T]) error {
@@ -65,7 +70,7 @@ func (e *engine[T]) checkProducts(c *Call[T]) error {
 	}
 	_, mapped := e.spec.Map.(products[T])
 	switch {
-	case !mapped && (e.spec.Exp || e.spec.Map != nil || e.spec.degree() != 2):
+	case !mapped && !e.hasProducts():
 		return fmt.Errorf("dropout: %v needs a kernel of degree 2 without a feature map, which %s does not have", c.Drop.Kind, e.spec.Name)
 	case c.Form == Step:
 		return fmt.Errorf("dropout: %v is not defined in the step form", c.Drop.Kind)

@@ -112,6 +112,8 @@ func (b *builder[T]) conv(name string) *nn.Conv[T] {
 func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[T] {
 	c := b.c
 	s := &stack[T]{width: c.Width, d: c.headWidth(), causal: causal}
+	s.drop.Rate = c.AttentionDropout
+	s.drop.Kind, _ = c.dropKind() // validated
 	s.embed.W = b.normal(prefix+"embed.weight", deviation, vocab, c.Width)
 	switch c.Positions {
 	case Learned:

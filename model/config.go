@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -67,6 +68,12 @@ type Config struct {
 	Mechanism string            `json:"mechanism"`
 	Order     int               `json:"order,omitempty"` // 0: the mechanism's default
 	Set       map[string]string `json:"set,omitempty"`
+
+	// AttentionDropout is the rate at which Forward leaves out parts of queries and
+	// keys, and AttentionDropoutKind a name of attention.DropKind; "": 1d. Losses,
+	// Logits and sessions leave out nothing.
+	AttentionDropout     float64 `json:"attention_dropout,omitempty"`
+	AttentionDropoutKind string  `json:"attention_dropout_kind,omitempty"`
 
 	Bias bool `json:"bias"` // of projections and norms
 	Tied bool `json:"tied"` // the head is the embedding
@@ -142,17 +149,35 @@ func (c Config) Validate() error {
 		return fmt.Errorf("rope_theta: %g, needs to be from 0 to 1e30", c.RopeTheta)
 	case c.RopeTheta != 0 && c.Positions != Rotary:
 		return fmt.Errorf("rope_theta: %g, but positions are %s", c.RopeTheta, c.Positions)
+	case !(c.AttentionDropout >= 0 && c.AttentionDropout < 1):
+		return fmt.Errorf("attention_dropout: %g, needs 0 ≤ rate < 1", c.AttentionDropout)
+	case c.AttentionDropoutKind != "" && c.AttentionDropout == 0:
+		return fmt.Errorf("attention_dropout_kind: %q, but attention_dropout is 0", c.AttentionDropoutKind)
 	case c.Positions == Rotary && c.Width/c.Heads == 1:
 		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1", Rotary, c.Width, c.Heads)
 	}
 	if n := c.size(0); n > maxWeights {
 		return fmt.Errorf("layers: %d of width %d with vocab %d have %.3g weights, at most %.3g are possible", c.Layers, c.Width, c.Vocab, n, float64(maxWeights))
 	}
+	kind, err := c.dropKind()
+	if err != nil {
+		return fmt.Errorf("attention_dropout_kind: %w", err)
+	}
 	m, err := mechanism.New[float32](c.Mechanism, c.options())
+	if err == nil && c.AttentionDropout > 0 && kind == attention.ProductDrop && !m.Traits().Products {
+		err = fmt.Errorf("attention_dropout_kind: %s with these settings has no %v", c.Mechanism, kind)
+	}
 	if err == nil && c.Kind != Encoder && !m.Traits().Causal {
 		err = fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs", c.Mechanism, c.Kind)
 	}
 	return err
+}
+
+func (c Config) dropKind() (attention.DropKind, error) {
+	if c.AttentionDropoutKind == "" {
+		return attention.TokenDrop, nil
+	}
+	return attention.ParseDropKind(c.AttentionDropoutKind)
 }
 
 func (c Config) kvHeads() int {

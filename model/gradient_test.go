@@ -152,33 +152,36 @@ func dot(x, y []float64) (s float64) {
 	return s
 }
 
-// Every weight's gradient is held against slopes along random directions, in
-// which every element has a part.
+// againstSlopes holds every weight's gradient against slopes along random
+// directions, in which every element has a part.
+func againstSlopes(t *testing.T, m *Model[float64], b *Batch) {
+	t.Helper()
+	loss(t, m, b)
+	backward(t, m)
+	for i, p := range m.Params().All() {
+		for try := range 2 {
+			direction := make([]float64, len(p.Data))
+			for j := range direction {
+				direction[j] = rng.New(uint64(try)).Fold(uint64(i)).Normal(uint64(j))
+			}
+			length := math.Sqrt(dot(direction, direction))
+			for j := range direction {
+				direction[j] /= length
+			}
+			got, want := dot(p.Grad, direction), slope(t, m, b, p, direction)
+			if r := wrong(got, want, math.Sqrt(dot(p.Grad, p.Grad))); !(r <= 1) {
+				t.Errorf("%s: slope is %v, want %v (%.3g times what is allowed)", p.Name, got, want, r)
+			}
+		}
+	}
+}
+
 func TestGradients(t *testing.T) {
 	for name, c := range cases() {
 		for _, padded := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s padded=%t", name, padded), func(t *testing.T) {
 				t.Parallel()
-				m := made[float64](t, c)
-				b := batch(c, 1, 2, 5, padded)
-				loss(t, m, b)
-				backward(t, m)
-				for i, p := range m.Params().All() {
-					for try := range 2 {
-						direction := make([]float64, len(p.Data))
-						for j := range direction {
-							direction[j] = rng.New(uint64(try)).Fold(uint64(i)).Normal(uint64(j))
-						}
-						length := math.Sqrt(dot(direction, direction))
-						for j := range direction {
-							direction[j] /= length
-						}
-						got, want := dot(p.Grad, direction), slope(t, m, b, p, direction)
-						if r := wrong(got, want, math.Sqrt(dot(p.Grad, p.Grad))); !(r <= 1) {
-							t.Errorf("%s: slope is %v, want %v (%.3g times what is allowed)", p.Name, got, want, r)
-						}
-					}
-				}
+				againstSlopes(t, made[float64](t, c), batch(c, 1, 2, 5, padded))
 			})
 		}
 	}

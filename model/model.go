@@ -44,6 +44,10 @@ type Batch struct {
 	Source     []int32 // [B·SourceN]
 	SourceN    int
 	SourceLens []int64 // [B]; nil: all are valid
+
+	// Key draws what Forward leaves out, if the model has dropout: another for
+	// every update.
+	Key rng.Key
 }
 
 // New returns a model with first weights drawn by key: N(0, 0.02²), projections
@@ -166,9 +170,9 @@ func (m *Model[T]) outputs(b *Batch, p *passes[T]) (tensor.Mat[T], error) {
 	if err := m.check(b); err != nil {
 		return tensor.Mat[T]{}, err
 	}
-	in := input[T]{b: b.B, n: b.N, tokens: b.Tokens, lens: b.Lens}
+	in := input[T]{b: b.B, n: b.N, tokens: b.Tokens, lens: b.Lens, key: b.Key.Fold(0)}
 	if m.encoder != nil {
-		source, err := m.encoder.forward(input[T]{b: b.B, n: b.SourceN, tokens: b.Source, lens: b.SourceLens}, &p.encoder)
+		source, err := m.encoder.forward(input[T]{b: b.B, n: b.SourceN, tokens: b.Source, lens: b.SourceLens, key: b.Key.Fold(1)}, &p.encoder)
 		if err != nil {
 			return source, fmt.Errorf("source: %w", err)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -19,6 +20,7 @@ type stack[T tensor.Float] struct {
 	causal   bool
 	theta    float64            // base of the rotations; 0: none
 	rope     *attention.Rope[T] // rotations of the positions met so far
+	drop     attention.Drop     // of passes that are kept, without its key
 }
 
 // block is x + f(norm(x)), or x + f(conv(norm(x))), with f attention or an MLP.
@@ -35,6 +37,7 @@ type input[T tensor.Float] struct {
 	b, n   int
 	tokens []int32 // [b·n]
 	lens   []int64 // [b] valid tokens; nil: all
+	key    rng.Key // of dropout
 
 	source     tensor.Mat[T] // [b·m,width] outputs of the encoder; cross-attention only
 	sourceLens []int64
@@ -54,6 +57,7 @@ type blockTrace[T tensor.Float] struct {
 	x, y  []T // [b·n,width] before and after the norm; x only where it is kept
 	z     []T // [b·n,width] after the convolution
 	stats []T
+	drop  attention.Drop
 	attn  nn.AttentionTrace[T]
 	mlp   nn.MLPTrace[T]
 }
@@ -114,6 +118,11 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		b.norm.Forward(y, x, mat(&t.stats, rows, 2).Data)
 		next := tr.stream(i+1, rows, w)
 		y = b.convolve(y, in.b, nil, t)
+		if tr.keep && s.drop.Rate > 0 {
+			t.drop = s.drop
+			t.drop.Key = in.key.Fold(uint64(i))
+			self.Drop, cross.Drop = &t.drop, &t.drop
+		}
 		var err error
 		switch {
 		case b.mlp != nil:

@@ -26,6 +26,7 @@ type Scope[T tensor.Float] struct {
 	Causal  bool
 	KeyLens []int64            // [B] valid keys of each batch row; nil: all
 	Rope    *attention.Rope[T] // nil: none
+	Drop    *attention.Drop    // nil: none; stays as it is until Backward
 }
 
 // AttentionTrace is what Attention.Forward leaves for Backward.
@@ -89,7 +90,7 @@ func (a *Attention[T]) project(x, context tensor.Mat[T], s Scope[T], tr *Attenti
 	n, m := x.Rows/s.B, context.Rows/s.B
 	tr.call = attention.Call[T]{
 		Q: a.queries(tr.q, s.B, n), K: a.keys(tr.k, s.B, m), V: a.keys(tr.v, s.B, m),
-		Causal: s.Causal, KeyLens: s.KeyLens, Rope: s.Rope,
+		Causal: s.Causal, KeyLens: s.KeyLens, Rope: s.Rope, Drop: s.Drop,
 	}
 	return a.queries(tr.o, s.B, n)
 }

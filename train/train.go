@@ -41,6 +41,7 @@ type Trainer struct {
 	metrics  *metrics
 
 	order   rng.Key // of the data
+	masks   rng.Key // of dropout
 	batch   model.Batch
 	step    int
 	elapsed time.Duration
@@ -57,6 +58,7 @@ type Observer struct {
 const (
 	streamWeights = iota
 	streamOrder
+	streamMasks
 )
 
 // New starts a run on text in the folder dir, which is made; "" keeps nothing.
@@ -95,6 +97,7 @@ func newTrainer(c Config, text *task.Text, dir string, m *model.Model[float32]) 
 		optim:    optim.NewAdamW(m.Params()),
 		schedule: optim.Cosine{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: c.Steps},
 		order:    rng.New(c.Seed).Fold(streamOrder),
+		masks:    rng.New(c.Seed).Fold(streamMasks),
 	}
 	t.optim.Beta1, t.optim.Beta2, t.optim.Decay = c.Beta1, c.Beta2, c.Decay
 	if dir != "" {
@@ -227,6 +230,7 @@ func (t *Trainer) update(o Observer) error {
 	start := time.Now()
 	c, b := &t.config, &t.batch
 	b.B, b.N = c.shape(t.step)
+	b.Key = t.masks.Fold(uint64(t.step))
 	b.Tokens = slices.Grow(b.Tokens[:0], b.B*b.N)[:b.B*b.N]
 	b.Targets = slices.Grow(b.Targets[:0], b.B*b.N)[:b.B*b.N]
 	if err := t.text.Crop(b.Tokens, b.Targets, b.N, t.order, t.step); err != nil {

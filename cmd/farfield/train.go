@@ -46,6 +46,9 @@ type trainCmd struct {
 	MinLR        *float64 `name:"min-lr" placeholder:"X" help:"Learning rate at the end."`
 	Warmup       *int     `placeholder:"N" help:"Updates until the highest learning rate."`
 
+	AttentionDropout     *float64 `placeholder:"R" help:"Share of queries and keys that attention leaves out in training, below 1."`
+	AttentionDropoutKind string   `placeholder:"KIND" help:"What it leaves out: 1d whole tokens, standard channels, quadratic products of two channels. 1d by default."`
+
 	WeightDecay *float64 `placeholder:"X" help:"Weight decay of matrices."`
 	Beta2       *float64 `name:"beta2" placeholder:"X" help:"Memory of the second moment."`
 	Clip        *float64 `placeholder:"X" help:"Largest norm of a gradient; 0 for none."`
@@ -98,6 +101,8 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--context", &m.Context, t.Context)
 	override(&given, "--first-context", &c.FirstContext, t.FirstContext)
 	override(&given, "--first-batch", &c.FirstBatch, t.FirstBatch)
+	override(&given, "--attention-dropout", &m.AttentionDropout, t.AttentionDropout)
+	override(&given, "--attention-dropout-kind", &m.AttentionDropoutKind, text(t.AttentionDropoutKind))
 	override(&given, "--positions", &m.Positions, text(t.Positions))
 	override(&given, "--vocab", &c.Vocab, text(t.Vocab))
 	override(&given, "--batch", &c.Batch, t.Batch)
