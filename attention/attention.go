@@ -58,8 +58,16 @@ type Call[T tensor.Float] struct {
 	// the linear form. Causal sequences have no more queries than keys.
 	Init, Final State[T]
 
-	Rope  *Rope[T] // rotation of rows between normalisation and features; nil: none
-	Drop  *Drop    // dropout, for training; nil: none
+	Rope *Rope[T] // rotation of rows between normalisation and features; nil: none
+	Drop *Drop    // dropout, for training; nil: none
+
+	// LogG [B,Hkv,M,1] holds the natural logarithm of each token's factor of
+	// decay, finite and 0 or less: the weight of key j for query i, which stands
+	// at the place of key i + (M-N), is f(s_ij)·exp(Σ_{j<t≤i} LogG_t). Empty:
+	// none. Only causal calls and states have it. A key that does not exist
+	// weighs nothing, but the time of its token passes.
+	LogG tensor.Heads[T]
+
 	Form  Form
 	Chunk int // tokens per chunk of the linear form; 0: as planned
 }
@@ -68,6 +76,7 @@ type Call[T tensor.Float] struct {
 // parameters are added to its Params.
 type Grads[T tensor.Float] struct {
 	DQ, DK, DV tensor.Heads[T] // shaped as Q, K, V
+	DLogG      tensor.Heads[T] // as LogG; empty: not wanted
 
 	// DFinal is the gradient of Call.Final, nil where nothing follows it. DInit
 	// receives that of Call.Init, nil where nobody wants it: it is the DFinal of
@@ -79,7 +88,8 @@ type Grads[T tensor.Float] struct {
 // Saved is what Forward leaves for Backward, and what it noticed.
 type Saved[T tensor.Float] struct {
 	// Den [B,H,N] holds each query's denominator, for softmax the logarithm of
-	// it. With packed sequences N is the total.
+	// it. With packed sequences N is the total. With decay it is that of weights
+	// relative to the last key that the query sees, and eps is relative to it too.
 	Den []T
 
 	// past holds for each key head of each sequence in the linear form, where it

@@ -44,6 +44,13 @@ type block[T tensor.Float] struct {
 	keepRow int
 
 	first bool // the products with values are set, not added to
+
+	// With decay row r stands at at+r among the ages, at most at the last, or at
+	// places[r], and key c at key+c.
+	ages    *ages // nil: no decay
+	at, key int
+	places  []int
+	log     float64 // what 1 is in scores of the exponential
 }
 
 // visible returns how many keys row r could see by position alone.
@@ -93,6 +100,7 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 	panel := b.height(tallest(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
+	decay := u.fader(b)
 	for r0 := 0; r0 < b.nq; r0 += panel {
 		rows, cols := u.scores(b, r0, panel, w, ld)
 		clear(sum)
@@ -103,7 +111,13 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 			clear(row[n:cols])
 		}
 		for r := range rows {
-			if row := w[r*ld:][:b.visible(r0+r)]; b.partial() && b.hide(row, r0+r, 0) {
+			row := w[r*ld:][:b.visible(r0+r)]
+			changed := b.partial() && b.hide(row, r0+r, 0)
+			if b.ages != nil {
+				decay.fade(b, r0+r, row)
+				changed = true
+			}
+			if changed {
 				sum[r] = u.t.Sum(row)
 			}
 			den[r0+r] += sum[r]
@@ -240,6 +254,8 @@ type gradient[T tensor.Float] struct {
 	ldo    int // at least kernel.Pad(dv)
 	w, top []T // [nq]
 
+	age []T // [kernel.Pad(nk)] sums of weights times w; added to; nil: not wanted
+
 	da, db []T // [nq, lda], [nk, lda]; added to
 	dv     []T // [nk, ldo]; added to
 }
@@ -261,6 +277,7 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 	s, w, dw := arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld)
 	sum := arena.Zeros[T](u.ar, most)
 	width := kernel.Pad(u.da)
+	decay := u.fader(b)
 	for r0 := 0; r0 < b.nq; r0 += panel {
 		rows, cols := u.scores(b, r0, panel, s, ld)
 		do := x.do[r0*x.ldo:]
@@ -271,6 +288,11 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 		} else {
 			u.t.PolyRows(w, s, ld, cols, coef, sum[:rows])
 			u.t.PolyRows(s, s, ld, cols, slope, sum[:rows])
+			for r := 0; r < rows && b.ages != nil; r++ {
+				f := decay.factors(b, r0+r)
+				u.t.Mul(w[r*ld:][:len(f)], w[r*ld:], f)
+				u.t.Mul(s[r*ld:][:len(f)], s[r*ld:], f)
+			}
 		}
 		u.t.MulRows(dw, s, ld, cols, x.w[r0:][:rows])
 		if b.partial() || b.visible(r0) < cols {
@@ -279,6 +301,7 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 				b.hide(dw[r*ld:][:cols], r0+r, 0)
 			}
 		}
+		u.sumWeights(x, r0, rows, cols, w, ld)
 		u.product(b, r0, rows, cols, dw, ld, x.b, b.lda, width, x.da, b.lda)
 		u.t.Block(cols, width, rows, dw, 1, ld, b.a[r0*b.lda:], b.lda, x.db, b.lda, true)
 		u.t.Block(cols, kernel.Pad(u.dv), rows, w, 1, ld, do, x.ldo, x.dv, x.ldo, true)
@@ -287,6 +310,7 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 
 // scores sets s [rows, ld] to the scores of the panel of at most so many rows
 // that begins with r0, as far as its last row could see, and returns its size.
+// Those of the exponential have the logarithm of their decay in them.
 func (u *unit[T]) scores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
 	rows = min(most, b.nq-r0)
 	cols = b.visible(r0 + rows - 1)
@@ -297,6 +321,9 @@ func (u *unit[T]) scores(b *block[T], r0, most int, s []T, ld int) (rows, cols i
 	for c := 0; c < cols; c += b.panel {
 		n := kernel.Pad(min(b.panel, cols-c))
 		u.t.Block(rows, n, u.da, b.a[r0*ars:], ars, acs, b.bt[c/b.panel*u.da*b.ldb:], b.ldb, s[c:], ld, false)
+	}
+	if b.ages != nil && u.spec.Exp {
+		u.ageScores(b, r0, rows, s, ld)
 	}
 	return rows, cols
 }

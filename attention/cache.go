@@ -24,6 +24,7 @@ type cache[T tensor.Float] struct {
 type cacheHead[T tensor.Float] struct {
 	unit *unit[T]
 	rows keyRows[T]
+	ages *ages // nil: no decay
 }
 
 // cachePanel is the number of keys of a panel of the cache. A token reads the
@@ -76,6 +77,9 @@ func (s *cache[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 			s.holes = s.holes || !exists
 		}
 	}
+	if c.decays() {
+		s.startAges()
+	}
 	ar := arena.Acquire()
 	defer ar.Release()
 	var rows tokenRows[T]
@@ -98,6 +102,18 @@ func (s *cache[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	s.tokens += m
 }
 
+// startAges has the state count ages from now on.
+func (s *cache[T]) startAges() {
+	for i := range s.heads {
+		if h := &s.heads[i]; h.ages == nil {
+			h.ages = lateAges(s.tokens, s.exist[i/s.shape.Hkv][:s.tokens])
+		}
+	}
+}
+
+// decays reports that the state has met a decay.
+func (s *cache[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
+
 // head is run for key head i; a single token has its prepared rows in rows.
 func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
@@ -114,12 +130,15 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows t
 			h.rows.putToken(u.da, s.tokens, rows.key(i))
 		}
 	}
+	for j := 0; j < m && h.ages != nil; j++ {
+		h.ages.add(u.rate(j), u.exists(j))
+	}
 	if n == 0 {
 		return
 	}
 	// Queries are prepared by their place in the call, and see all keys so far.
 	all := *u
-	all.m, all.mask = s.tokens+m, nil
+	all.m, all.mask, all.ages = s.tokens+m, nil, h.ages
 	if s.holes {
 		all.mask = s.exist[i/s.shape.Hkv]
 	}
@@ -173,6 +192,7 @@ func (s *cache[T]) Clone() State[T] {
 	for i := range s.heads {
 		c.heads[i].rows.bt = slices.Clone(s.heads[i].rows.bt)
 		c.heads[i].rows.v = slices.Clone(s.heads[i].rows.v)
+		c.heads[i].ages = s.heads[i].ages.clone(0)
 	}
 	return c
 }
@@ -185,6 +205,7 @@ func (s *cache[T]) Reset() {
 	for i := range s.heads {
 		rows := &s.heads[i].rows
 		rows.bt, rows.v = rows.bt[:0], rows.v[:0]
+		s.heads[i].ages = nil
 	}
 }
 
@@ -192,20 +213,22 @@ func (s *cache[T]) Tokens() int64 { return int64(s.tokens) }
 
 func (s *cache[T]) Bytes() int64 {
 	var elements, flags int
+	var ages int64
 	for b := range s.exist {
 		flags += cap(s.exist[b])
 	}
 	for i := range s.heads {
 		elements += cap(s.heads[i].rows.bt) + cap(s.heads[i].rows.v)
+		ages += s.heads[i].ages.bytes()
 	}
-	return int64(elements)*elementSize[T]() + int64(flags)
+	return int64(elements)*elementSize[T]() + int64(flags) + ages
 }
 
 // AppendBinary appends a snapshot: after the header the flags of each batch
 // row, then each head's number of keys, its prepared keys [da, tokens] block by
-// block and its values [tokens, Dv].
+// block, its values [tokens, Dv] and with decay their ages.
 func (s *cache[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := s.e.newSnapshot(b, &s.shape, int64(s.tokens))
+	w := s.e.newSnapshot(b, &s.shape, int64(s.tokens), s.decays())
 	for _, exist := range s.exist {
 		w.flags(exist)
 	}
@@ -217,6 +240,9 @@ func (s *cache[T]) AppendBinary(b []byte) ([]byte, error) {
 		for j := range s.tokens {
 			writeElements(w, rows.v[j*rows.ldv:][:s.shape.Dv])
 		}
+		if ages := s.heads[i].ages; ages != nil {
+			ages.write(w, s.tokens)
+		}
 	}
 	return w.end(), nil
 }
@@ -225,6 +251,9 @@ func (s *cache[T]) AppendBinary(b []byte) ([]byte, error) {
 func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (State[T], error) {
 	da := e.spec.width(s.D)
 	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(elementSize[T]())
+	if r.decay {
+		head += agesBytes(float64(tokens))
+	}
 	if err := r.need(float64(s.B) * (float64(tokens) + float64(s.Hkv)*head)); err != nil {
 		return nil, err
 	}
@@ -245,6 +274,9 @@ func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsh
 		clear(rows.v)
 		for j := range c.tokens {
 			readElements(r, rows.v[j*rows.ldv:][:s.Dv])
+		}
+		if r.decay {
+			c.heads[i].ages = readAges(r, c.tokens, c.tokens)
 		}
 	}
 	return c, r.err

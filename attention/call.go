@@ -23,6 +23,8 @@ func (c *Call[T]) check() error {
 		return err
 	}
 	switch {
+	case c.decays() && !c.Causal:
+		return fmt.Errorf("log_g: decay needs a causal call, whose queries have a place among the keys")
 	case q.B != k.B:
 		return fmt.Errorf("k: B is %d, q has %d", k.B, q.B)
 	case q.D != k.D:
@@ -105,7 +107,7 @@ func (c *Call[T]) checkKeys() error {
 	if c.Rope != nil && c.Rope.Half != k.D/2 {
 		return fmt.Errorf("rope: rotates %d pairs of channels, D is %d", c.Rope.Half, k.D)
 	}
-	return nil
+	return c.checkDecay()
 }
 
 func checkOffsets(name string, cu []int64, b, n int) error {

@@ -100,6 +100,7 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	group := c.Q.H / c.K.H
 	u := e.unit(c, p.s, p.h/group, ar)
 	defer e.release(u)
+	u.age()
 	n := p.i1 - p.i0
 	lda, ld := stride[T](u.da), stride[T](min(u.m, keyBlock))
 	a := arena.Take[T](ar, n*lda)
@@ -121,21 +122,31 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 		for i := 0; i < n; i += panelRows {
 			b := u.block(a[i*lda:], lda, p.i0+i, min(panelRows, n-i), bt, ld, j0, nk)
 			u.scores(&b, 0, panelRows, s, ld)
+			mark := ar.Mark()
+			decay := u.fader(&b)
 			for r := range b.nq {
 				row := s[r*ld:][:b.visible(r)]
+				var left []T // of each key; nil: all
 				if len(row) > 0 && !e.spec.Exp {
 					u.t.PolyRows(row, row, 0, len(row), coef, sum)
+					if b.ages != nil {
+						left = decay.factors(&b, r)
+						u.t.Mul(row, row, left)
+					}
 				}
 				for k, w := range row {
 					switch {
 					case b.partial() && !b.sees(r, k):
 					case e.spec.Exp:
 						rows[i+r].exponential(float64(w))
+					case left == nil:
+						rows[i+r].weight(float64(w), 1)
 					default:
-						rows[i+r].weight(float64(w))
+						rows[i+r].weight(float64(w), float64(left[k]))
 					}
 				}
 			}
+			ar.Reset(mark)
 		}
 	}
 	for i := range rows {
@@ -148,12 +159,12 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 		if e.spec.Exp {
 			one.Condition, one.MinDen = 1, math.Log(r.size)+r.top
 		} else {
-			one.MinDen = r.sum + e.spec.Eps
+			one.MinDen = r.sum + float64(u.eps(u.waits(p.i0+i)))
 			one.Condition = math.Inf(1)
 			if one.MinDen != 0 {
 				one.Condition = r.size / math.Abs(one.MinDen)
 			}
-			if !e.sound() && e.weak(one.MinDen, r.seen, e.reach(c, p.s, p.longest, p.h, p.i0+i)) {
+			if !e.sound() && e.weak(one.MinDen, r.left, e.reach(c, p.s, p.longest, p.h, p.i0+i)) {
 				one.Weak = 1
 			}
 		}
@@ -166,13 +177,16 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 // exponential are over e^top, the largest so far.
 type diagnosedRow struct {
 	seen      int64
+	left      float64 // of the keys seen, after their decay
 	sum, size float64 // Σw, Σ|w|
 	log       float64 // Σ|w|·ln|w|
 	top       float64
 }
 
-func (r *diagnosedRow) weight(w float64) {
+// weight counts the weight of a key of which so much is left.
+func (r *diagnosedRow) weight(w, left float64) {
 	r.seen++
+	r.left += left
 	r.sum += w
 	if w = math.Abs(w); w > 0 {
 		r.size += w

@@ -87,6 +87,15 @@ func (u *unit[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T
 	if u.causal {
 		b.diag = i0 + u.off - j0
 	}
+	if u.ages != nil {
+		b.ages, b.key, b.at, b.log = u.ages, j0, u.m-1, 1
+		if u.causal {
+			b.at = i0 + u.off
+		}
+		if u.places != nil {
+			b.places = u.places[i0:]
+		}
+	}
 	if u.mask != nil && slices.Contains(u.mask[j0:][:nk], false) {
 		b.mask = u.mask[j0:][:nk]
 	}
@@ -107,6 +116,7 @@ func (u *unit[T]) sees(i int) bool {
 }
 
 func (u *unit[T]) directForward() {
+	u.age()
 	x := u.keyRows()
 	if u.queriesInPlace() {
 		if u.workers > 1 {
@@ -214,6 +224,7 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 			o, ldo := sums(g)
 			if r := g * n; u.spec.Exp {
 				_, factor := u.spec.exponent(u.scale[g])
+				b.log = math.Log2E / float64(factor)
 				u.softmaxBlock(&b, factor, v, x.ldv, o, ldo, den[r:], top[r:])
 			} else {
 				u.polyBlock(&b, v, x.ldv, o, ldo, den[r:])
@@ -234,7 +245,7 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
 	kept, over := u.den[g][i0:], arena.Take[T](u.ar, len(den))
 	for r, sum := range den {
 		if !u.spec.Exp {
-			sum += T(u.spec.Eps)
+			sum += u.eps(u.waits(i0 + r))
 			kept[r] = sum
 		}
 		over[r] = u.over(sum)
@@ -266,6 +277,7 @@ func (u *unit[T]) directBackward() {
 		u.directBackwardTogether()
 		return
 	}
+	u.age()
 	lda, ldo := stride[T](u.da), stride[T](u.dv)
 	keys := arena.Zeros[T](u.ar, u.m*lda)
 	u.prepareK(keys, lda, 0, u.m)
@@ -300,10 +312,16 @@ func (u *unit[T]) backPairs(all *unit[T], keys, values []T) (dkeys, dvalues []T)
 	}
 	mark := u.ar.Mark()
 	r := u.newBackRow(all, keys, values, dkeys, dvalues)
+	if all.dage != nil {
+		r.age = arena.Zeros[T](u.ar, kernel.Pad(all.m))
+	}
 	for g := range u.q {
 		for i := range pieces(u.n, gradQueries) {
 			r.run(nil, g, i)
 		}
+	}
+	if r.age != nil {
+		all.ageKeys(0, r.age[:all.m])
 	}
 	u.ar.Reset(mark)
 	return dkeys, dvalues
@@ -317,6 +335,7 @@ type backRow[T tensor.Float] struct {
 
 	a, da, do, w, top []T // gradQueries queries
 	bt, vt            []T // a block of keys and values, transposed
+	age               []T // [kernel.Pad(all.m)] what gradient.age has of all keys; nil: not wanted
 }
 
 func (u *unit[T]) newBackRow(all *unit[T], keys, values, dkeys, dvalues []T) backRow[T] {
@@ -338,6 +357,9 @@ func (r *backRow[T]) run(t *team, g, i int) {
 	n := min(gradQueries, u.n-i0)
 	u.prepareQ(r.a, r.lda, g, i0, i0+n)
 	all.outputGrad(g, i0, n, r.do, r.ldo, r.w, r.top)
+	if r.age != nil {
+		all.ageQueries(i0, r.w[:n], all.waits)
+	}
 	clear(r.da)
 	for c := range pieces(all.seen(i0+n-1), keyBlock) {
 		j0 := c * keyBlock
@@ -349,10 +371,14 @@ func (r *backRow[T]) run(t *team, g, i int) {
 		if t != nil {
 			t.wait(c, all.rowsBefore(j0, g, i))
 		}
-		u.blockGrad(&b, &gradient[T]{
+		x := gradient[T]{
 			b: keys, vt: r.vt, do: r.do, ldo: r.ldo, w: r.w, top: r.top,
 			da: r.da, db: r.dkeys[j0*r.lda:], dv: r.dvalues[j0*r.ldo:],
-		})
+		}
+		if r.age != nil {
+			x.age = r.age[j0:]
+		}
+		u.blockGrad(&b, &x)
 		if t != nil {
 			t.pass(c)
 		}
@@ -384,6 +410,7 @@ func (u *unit[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 // directWeights sets rows of dst [i1-i0, m] to the weights of queries
 // i0 ≤ i < i1 of head g over their denominators, 0 where they do not see.
 func (u *unit[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
+	u.age()
 	x := u.keyRows()
 	lda := stride[T](u.da)
 	nq := min(i1-i0, panelRows)
@@ -419,8 +446,12 @@ func (u *unit[T]) normaliseWeights(row []T, i int) {
 	} else {
 		mark := u.ar.Mark()
 		u.t.PolyRows(seen, seen, 0, len(seen), u.coef(), arena.Zeros[T](u.ar, 1))
+		if all.ages != nil {
+			decay := u.fader(&all)
+			decay.fade(&all, 0, seen)
+		}
 		u.ar.Reset(mark)
 	}
 	all.hide(row, 0, 0)
-	u.t.Scale(seen, u.over(u.t.Sum(seen)+T(u.spec.Eps)), seen)
+	u.t.Scale(seen, u.over(u.t.Sum(seen)+u.eps(u.waits(i))), seen)
 }

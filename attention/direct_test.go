@@ -32,6 +32,9 @@ func backward[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], do, out 
 		DK: poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
 		DV: poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),
 	}
+	if c.decays() {
+		g.DLogG = poisoned[T](c.K.B, c.K.H, c.K.N, 1)
+	}
 	var dtau []T
 	if tau := e.(*engine[T]).spec.Tau; tau != nil {
 		clear(tau.Grad)

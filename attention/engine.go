@@ -180,6 +180,11 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if err := sameShape("dv", &g.DV, c.V.B, c.V.H, c.V.N, c.V.D); err != nil {
 		return err
 	}
+	if c.decays() && g.DLogG.D != 0 {
+		if err := sameShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1); err != nil {
+			return err
+		}
+	}
 	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
 		return fmt.Errorf("saved: not what Forward left for this call")
 	}
@@ -219,6 +224,11 @@ func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
 		u.past = &keep.past[s.index*c.K.H+kh]
 	}
 	u.dscale = p.dscale[s.index*c.Q.H+heads.lo:][:heads.n]
+	decays := c.decays() && g.DLogG.D != 0
+	if decays {
+		u.dlogG = g.DLogG.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+		u.dage = arena.Zeros[float64](u.ar, max(u.end(), u.m))
+	}
 	switch {
 	case p.seg != nil:
 		p.seg.backward(u, s, kh, g)
@@ -227,10 +237,16 @@ func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
 	default:
 		u.directBackward()
 	}
+	if decays {
+		u.ageGrad()
+	}
 	// Keys beyond the row's key length take no part.
 	for j := s.k0 + s.m; j < s.k0+s.keys; j++ {
 		clear(g.DK.At(s.b, kh).Row(j))
 		clear(g.DV.At(s.b, kh).Row(j))
+		if decays {
+			clear(g.DLogG.At(s.b, kh).Row(j))
+		}
 	}
 }
 
@@ -323,7 +339,9 @@ func (p *pass[T]) head(s *sequence, kh int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u := p.e.unit(p.c, s, kh, ar)
-	u.workers = workers(p.c.K.H, s.work, p.work)
+	if u.workers = workers(p.c.K.H, s.work, p.work); p.c.decays() {
+		u.workers = 1 // ages and their gradient are summed in the order of the tokens
+	}
 	if p.back {
 		p.backward(s, kh, u)
 	} else {
@@ -374,6 +392,9 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 		u.drop, u.kh, u.hkv = c.Drop, kh, c.K.H
 		u.place = place{s.index, c.Drop.Start, s.b, s.q0, s.k0, c.Q.N, c.K.N}
 	}
+	if c.decays() {
+		u.logG = c.LogG.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	}
 	return u
 }
 
@@ -420,6 +441,10 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 			}
 		}
 		longest := e.longestKeys(c, s, mask)
+		var left [][]float64
+		if c.decays() && !sound {
+			left = c.left(s, mask)
+		}
 		for i := range s.n {
 			last := s.m
 			if c.Causal {
@@ -443,7 +468,11 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 			}
 			for h := range c.Q.H {
 				den := float64(keep.Den[(s.b*c.Q.H+h)*c.Q.N+s.q0+i])
-				if e.weak(den, seen, e.reach(c, s, longest, h, i)) {
+				keys := float64(seen)
+				if left != nil {
+					keys = left[h/(c.Q.H/c.K.H)][i]
+				}
+				if e.weak(den, keys, e.reach(c, s, longest, h, i)) {
 					if keep.Weak == 0 {
 						keep.WeakAt = [3]int{s.b, h, s.q0 + i}
 					}
@@ -472,6 +501,9 @@ func (e *engine[T]) forwardStep(out tensor.Heads[T], c *Call[T]) error {
 			}
 			if c.KeyMask != nil {
 				p.KeyMask = c.KeyMask[s.b*c.K.N+s.k0+j0:][:j1-j0]
+			}
+			if c.decays() {
+				p.LogG = row(c.LogG, s.b).Tokens(s.k0+j0, s.k0+j1)
 			}
 			at := j0
 			if i1 > i0 && j1 == j0 { // queries alone

@@ -30,6 +30,7 @@ type stream[T tensor.Float] struct {
 	exist []bool // [c] keys that exist
 	holes bool   // some do not
 	first int    // the first key that exists: -1 before this chunk, unseen nowhere
+	ages  *ages  // of its keys; nil: no decay
 
 	lead int // of a member of a team: the first of the unit's keys that exists, -1 if none does
 }
@@ -53,7 +54,11 @@ func (s *stream[T]) start(u *unit[T], m *monomials[T], c int, take func(n int) [
 
 // scratchStream is a stream in the unit's own scratch memory.
 func (u *unit[T]) scratchStream(m *monomials[T]) *stream[T] {
-	return u.stream.start(u, m, min(u.chunk, max(u.n, u.m, 1)), u.take)
+	s := u.stream.start(u, m, min(u.chunk, max(u.n, u.m, 1)), u.take)
+	if len(u.logG.Data) > 0 {
+		s.ages = u.takeAges(s.c)
+	}
+	return s
 }
 
 // take returns n elements of the unit's scratch memory.
@@ -73,6 +78,7 @@ func (s *stream[T]) take(j0, j1 int) {
 	if n <= 0 {
 		return
 	}
+	s.age(j0, j1)
 	keys := u.keySide()
 	s.prepare(s.x[s.n:], &keys, j0, j1)
 	u.copyV(s.v[s.n*s.past.ld:], s.past.ld, j0, j1)
@@ -125,20 +131,36 @@ func (s *stream[T]) close() {
 	if s.n == 0 {
 		return
 	}
-	s.past.add(s.u.ar, s.m, s.x, s.ld, s.n, s.v, s.x)
+	s.settle()
 	s.drop()
 	if s.first != unseen {
 		s.first = -1
 	}
 }
 
+// settle adds the open chunk to the moments, which decay by it.
+func (s *stream[T]) settle() {
+	mark := s.u.ar.Mark()
+	if s.ages != nil {
+		s.past.fade(s.u.t, s.left())
+	}
+	v, w := s.agedKeys()
+	s.past.add(s.u.ar, s.m, s.x, s.ld, s.n, v, w)
+	s.u.ar.Reset(mark)
+}
+
 // drop empties the open chunk.
-func (s *stream[T]) drop() { s.n, s.holes = 0, false }
+func (s *stream[T]) drop() {
+	s.n, s.holes = 0, false
+	if s.ages != nil {
+		s.ages.clear()
+	}
+}
 
 // pairs describes the weights of n queries, the rows of a, with the open
 // chunk: query r sees its keys up to diag+r.
 func (s *stream[T]) pairs(a []T, n, diag int) block[T] {
-	b := block[T]{a: a, lda: s.lda, bt: s.x[s.ld:], panel: s.c, ldb: s.ld, nq: n, nk: s.n, diag: min(diag, s.n)}
+	b := block[T]{a: a, lda: s.lda, bt: s.x[s.ld:], panel: s.c, ldb: s.ld, nq: n, nk: s.n, diag: min(diag, s.n), ages: s.ages, at: diag}
 	if s.holes {
 		b.mask = s.exist[:s.n]
 	}
@@ -175,20 +197,30 @@ func (s *stream[T]) attend(x []T, n, diag int) (o, den []T) {
 	u := s.u
 	o = arena.Zeros[T](u.ar, n*s.past.ld)
 	den = arena.Zeros[T](u.ar, kernel.Pad(n))
-	few := n <= kernel.Lanes
+	if s.ages != nil {
+		s.recall(x, n, o, den)
+		s.fadeRows(o, den, n, diag)
+	}
 	if s.n > 0 {
 		b := s.pairs(x[s.ld:], n, diag)
 		b.lda, b.across = s.ld, true
 		u.polyBlock(&b, s.v, s.past.ld, o, s.past.ld, den)
 	}
-	switch {
-	case !s.past.some:
-	case few:
-		s.past.readFew(u.ar, s.m, s.rows(x, n), s.lda, n, o, den)
-	default:
-		s.past.read(u.ar, s.m, x, s.ld, n, o, den)
+	if s.ages == nil {
+		s.recall(x, n, o, den)
 	}
 	return o, den
+}
+
+// recall adds what the moments hold for n queries, the columns of x.
+func (s *stream[T]) recall(x []T, n int, o, den []T) {
+	switch {
+	case !s.past.some:
+	case n <= kernel.Lanes:
+		s.past.readFew(s.u.ar, s.m, s.rows(x, n), s.lda, n, o, den)
+	default:
+		s.past.read(s.u.ar, s.m, x, s.ld, n, o, den)
+	}
 }
 
 // read sets the outputs and denominators of queries i0 ≤ i < i1 of every head;
@@ -213,7 +245,7 @@ func (s *stream[T]) finish(g, i0, i1, diag int, o, den []T) {
 	mark := u.ar.Mark()
 	over := arena.Take[T](u.ar, i1-i0)
 	for r := range over {
-		den[r] += T(u.spec.Eps)
+		den[r] += s.eps(diag + r)
 		over[r] = u.over(den[r])
 	}
 	copy(u.den[g][i0:i1], den)
@@ -383,8 +415,11 @@ func (u *unit[T]) linearBackward(m *monomials[T]) {
 		j0, j1, i0, i1 := u.span(pos, s.c)
 		s.backKeys(&back, j0, j1, db)
 		if pos > 0 {
+			if s.ages != nil {
+				back.fade(u.t, s.left())
+			}
 			for g := range u.q {
-				s.sumQueries(&back, g, i0, i1)
+				s.sumQueries(&back, g, i0, i1, i0+u.off-pos)
 			}
 		}
 	}
@@ -429,6 +464,9 @@ func (s *stream[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 		s.prepareGrad(u.dk, dk, &from, j0, j0+s.n)
 	}
 	s.addValues(j0, x.dv)
+	if x.age != nil {
+		u.ageKeys(j0, x.age[:s.n])
+	}
 	u.ar.Reset(mark)
 }
 
@@ -443,6 +481,9 @@ func (s *stream[T]) openGradient() gradient[T] {
 		x.vt = arena.Take[T](u.ar, u.dv*s.ld)
 		u.t.Transpose(x.vt, s.ld, s.v, s.past.ld, s.n, u.dv)
 		x.dv = arena.Zeros[T](u.ar, s.n*s.past.ld)
+		if u.dage != nil {
+			x.age = arena.Zeros[T](u.ar, kernel.Pad(s.n))
+		}
 	}
 	return x
 }
@@ -464,7 +505,11 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *momen
 		b := s.pairs(s.rows(q, n), n, diag)
 		u.blockGrad(&b, x)
 	}
-	dq, from := s.gradPast(&s.past, da, q, n, y, w), u.querySide(g)
+	if u.dage != nil {
+		u.ageQueries(i0, w, func(i int) float64 { return s.ages.waits(s.place(diag + i - i0)) })
+	}
+	ya, wa := s.agedQueries(y, w, n, diag)
+	dq, from := s.gradPast(&s.past, da, q, n, ya, wa), u.querySide(g)
 	u.dscale[g] += s.prepareGrad(u.dq[g], dq, &from, i0, i1)
 	if back != nil {
 		back.add(u.ar, s.m, q, s.ld, n, y, w)
@@ -472,14 +517,16 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *momen
 	u.ar.Reset(mark)
 }
 
-// sumQueries adds queries i0 ≤ i < i1 of head g to back.
-func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1 int) {
+// sumQueries adds queries i0 ≤ i < i1 of head g, of which query i0+r sees keys
+// up to diag+r of the open chunk, to back.
+func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1, diag int) {
 	u, n := s.u, i1-i0
 	if n <= 0 {
 		return
 	}
 	mark := u.ar.Mark()
 	y, w := s.outer(g, i0, i1)
+	y, w = s.agedQueries(y, w, n, diag)
 	back.add(u.ar, s.m, s.queries(g, i0, i1), s.ld, n, y, w)
 	u.ar.Reset(mark)
 }
@@ -488,15 +535,20 @@ func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1 int) {
 // summed in back and the gradient db of the prepared keys so far.
 func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 	u, n := s.u, j1-j0
+	s.drop()
 	if n <= 0 {
 		return
 	}
-	s.drop()
+	s.recede(j0)
 	s.take(j0, j1)
 	mark := u.ar.Mark()
+	v, w := s.agedKeys()
 	if back.some {
-		dv := arena.Zeros[T](u.ar, n*s.past.ld)
-		back.read(u.ar, s.m, s.x, s.ld, n, dv, arena.Zeros[T](u.ar, n))
+		dv, ones := arena.Zeros[T](u.ar, n*s.past.ld), arena.Zeros[T](u.ar, n)
+		back.read(u.ar, s.m, s.x, s.ld, n, dv, ones)
+		if s.ages != nil {
+			dv = s.agedValues(j0, dv, ones, w)
+		}
 		s.addValues(j0, dv)
 	}
 	if db.Rows > 0 {
@@ -509,7 +561,7 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 			copy(own[j*u.d:][:u.d], u.dk.Row(j0+j))
 		}
 	}
-	dk, from := s.gradPast(back, db, s.x, n, s.v, s.x), u.keySide()
+	dk, from := s.gradPast(back, db, s.x, n, v, w), u.keySide()
 	s.prepareGrad(u.dk, dk, &from, j0, j1)
 	for j := 0; own != nil && j < n; j++ {
 		row := u.dk.Row(j0 + j)

@@ -153,7 +153,7 @@ func (u *unit[T]) causalBackwardTogether(sums, back *chain[T]) {
 		add: func(s *stream[T], i int, m *moments[T]) {
 			if c := n - 1 - i/group; c > 0 {
 				_, _, i0, i1 := s.u.span(c*s.c, s.c)
-				s.sumQueries(m, i%group, i0, i1)
+				s.sumQueries(m, i%group, i0, i1, 0)
 			}
 		},
 		read: func(s *stream[T], i int, m *moments[T]) {

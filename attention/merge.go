@@ -81,6 +81,7 @@ func (s *sums[T]) Merge(next State[T]) error {
 func (s *stream[T]) append(next *stream[T]) {
 	s.close()
 	seen := s.first != unseen
+	s.follow(next)
 	s.past.join(s.u.t, &next.past)
 	s.setOpen(next)
 	if seen {
@@ -106,7 +107,8 @@ func (s *moments[T]) join(t *kernel.Table[T], from *moments[T]) {
 }
 
 // Merge puts the keys and values of next behind those of s. Queries get the
-// bits that they would get if all tokens had come in one stream.
+// bits that they would get if all tokens had come in one stream; with decay they
+// agree within the bound.
 func (s *cache[T]) Merge(next State[T]) error {
 	n, err := mergeable(s.e, &s.shape, next, func(n *cache[T]) (*engine[T], *Shape) { return n.e, &n.shape })
 	if err != nil || n.tokens == 0 {
@@ -117,8 +119,14 @@ func (s *cache[T]) Merge(next State[T]) error {
 		s.exist[b] = slices.Concat(s.exist[b], n.exist[b][:tokens])
 	}
 	s.holes = s.holes || n.holes
+	if n.decays() {
+		s.startAges()
+	}
 	for i := range s.heads {
 		s.heads[i].rows.append(s.tokens, &n.heads[i].rows, tokens, da)
+		if s.decays() {
+			s.heads[i].ages.follow(n.heads[i].ages, n.exist[i/s.shape.Hkv][:tokens])
+		}
 	}
 	s.tokens += tokens
 	return nil

@@ -1,7 +1,9 @@
 package attention
 
 import (
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
@@ -67,6 +69,9 @@ func callOf[T tensor.Float](c *oracle.Call) *Call[T] {
 		Causal: c.Causal, KeyLens: c.KeyLens, KeyMask: c.KeyMask, AttnKeep: c.AttnKeep,
 		CuQ: c.CuQ, CuK: c.CuK,
 	}
+	if c.LogG.D > 0 {
+		x.LogG = convert[T](c.LogG)
+	}
 	if c.Theta != 0 {
 		x.Rope = NewRope[T](c.Q.D, c.Theta, 0, max(c.Q.N, c.K.N))
 	}
@@ -98,6 +103,17 @@ func flags(r *rand.Rand, n int) []bool {
 	return x
 }
 
+// fade gives c a decay of every kind of speed: none, slow, fast and so fast that
+// nothing is left of what was before.
+func fade(r *rand.Rand, c *oracle.Call) {
+	c.Causal = true
+	c.LogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
+	for i := range c.LogG.Data {
+		speed := []float64{0, 0.01, 0.3, 0.3, 5, 200}[r.IntN(6)]
+		c.LogG.Data[i] = float64(float32(-speed * r.Float64()))
+	}
+}
+
 // problems are calls with every feature, small and of odd sizes.
 func problems() map[string]*oracle.Call {
 	r := rand.New(rand.NewPCG(7, 11))
@@ -105,7 +121,7 @@ func problems() map[string]*oracle.Call {
 		return &oracle.Call{Q: normal(r, b, h, n, d), K: normal(r, b, hkv, m, d), V: normal(r, b, hkv, m, dv)}
 	}
 	with := func(c *oracle.Call, change func(c *oracle.Call)) *oracle.Call { change(c); return c }
-	return map[string]*oracle.Call{
+	all := map[string]*oracle.Call{
 		"cross":             of(2, 4, 4, 5, 7, 6, 3),
 		"one channel":       of(1, 4, 4, 5, 4, 1, 1),
 		"one key":           of(1, 4, 4, 3, 1, 5, 17),
@@ -153,6 +169,27 @@ func problems() map[string]*oracle.Call {
 			c.Causal, c.KeyMask = true, flags(r, keyBlock+3)
 		}),
 	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if c := *all[name]; c.Causal && c.K.N < keyBlock {
+			fade(r, &c)
+			all[name+", decay"] = &c
+		}
+	}
+	all["slow decay"] = with(of(1, 4, 2, keyBlock+37, keyBlock+40, 5, 16), func(c *oracle.Call) {
+		fade(r, c)
+		for i := range c.LogG.Data {
+			c.LogG.Data[i] = -0x1p-8
+		}
+	})
+	all["fast decay, mask"] = with(of(1, 4, 2, 40, 50, 5, 3), func(c *oracle.Call) {
+		fade(r, c)
+		c.KeyMask = slices.Repeat([]bool{true}, 50)
+		clear(c.KeyMask[20:33])
+		for i := range c.LogG.Data {
+			c.LogG.Data[i] = -200
+		}
+	})
+	return all
 }
 
 // eachProblem runs f for every mechanism and call.
@@ -203,6 +240,7 @@ func judgeGrads[T tensor.Float](t *testing.T, l check.Limits, c *oracle.Call, do
 		{"dk", g.DK.Data, grads.DK.Data, 1},
 		{"dv", g.DV.Data, grads.DV.Data, 1},
 		{"dtau", dtau, grads.DTau, float64(c.Q.N)},
+		{"dlog_g", g.DLogG.Data, grads.DLogG.Data, float64(c.Q.N)},
 	} {
 		limit := l.Gradient(cond, max(check.Max(x.want), floor)) * x.tolerance
 		if ratio := check.Ratio(x.got, x.want, limit); ratio > 1 {

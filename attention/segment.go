@@ -37,6 +37,10 @@ func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T],
 	switch {
 	case c.AttnKeep != nil:
 		return nil, fmt.Errorf("attn_keep: not defined with a state before or after the call")
+	case c.decays():
+		return nil, fmt.Errorf("log_g: not defined with a state before or after the call; a state itself takes it")
+	case decaying(c.Init):
+		return nil, fmt.Errorf("init: holds keys with decay; a state itself goes on with them")
 	case c.Form == Direct && !e.spec.Exp:
 		return nil, fmt.Errorf("form: direct needs every key, a state of %s holds sums", e.spec.Name)
 	case keep && c.Init == c.Final:
@@ -301,9 +305,9 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) 
 			continue // no sums before it want their queries
 		}
 		for g := range u.q {
-			s.sumQueries(&back, g, i0, i1)
+			s.sumQueries(&back, g, i0, i1, 0)
 			if start == last {
-				late(func(i0, i1 int) { s.sumQueries(&back, g, i0, i1) })
+				late(func(i0, i1 int) { s.sumQueries(&back, g, i0, i1, 0) })
 			}
 		}
 	}

@@ -101,6 +101,7 @@ func (x *cacheSegment[T]) forward(u *unit[T], q *sequence, kh int) {
 	if x.final == nil {
 		return
 	}
+	x.final.heads[i].ages = nil
 	to := &x.final.heads[i].rows
 	to.bt, to.v = to.bt[:0], to.v[:0]
 	to.grow(u.da, 0, x.tokens+x.keys)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"strings"
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/tensor"
@@ -15,7 +16,8 @@ import (
 //	"FFST"                              magic
 //	uint32                              version
 //	int64                               bytes of an element: 4 or 8
-//	int64 and bytes, three times        kind of state, mechanism, its setting
+//	int64 and bytes, three times        kind of state, with decay or without,
+//	                                    mechanism, its setting
 //	int64                               CRC-32C of the mechanism's parameters
 //	int64 six times                     B, H, Hkv, D, Dv, tokens of a chunk
 //	int64                               how sums are carried: a Carry
@@ -58,12 +60,16 @@ type snapshotWriter struct {
 	start int
 }
 
-func (e *engine[T]) newSnapshot(b []byte, s *Shape, tokens int64) *snapshotWriter {
+func (e *engine[T]) newSnapshot(b []byte, s *Shape, tokens int64, decay bool) *snapshotWriter {
 	w := &snapshotWriter{b, len(b)}
 	w.b = append(w.b, snapshotMagic...)
 	w.b = binary.LittleEndian.AppendUint32(w.b, snapshotVersion)
 	w.int(elementSize[T]())
-	w.string(e.kind())
+	kind := e.kind()
+	if decay {
+		kind += decayKind
+	}
+	w.string(kind)
 	w.string(e.spec.Name)
 	w.string(e.spec.Setting)
 	w.int(e.parameterSum())
@@ -110,8 +116,9 @@ func (w *snapshotWriter) end() []byte {
 
 // snapshotReader reads a snapshot. After an error it gives zeros.
 type snapshotReader struct {
-	b   []byte // what is left
-	err error  // the first
+	b     []byte // what is left
+	err   error  // the first
+	decay bool   // the state has met a decay
 }
 
 // openSnapshot checks the frame.
@@ -216,7 +223,11 @@ func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
 	for _, x := range []struct{ field, want string }{
 		{"kind of state", e.kind()}, {"mechanism", e.spec.Name}, {"setting", e.spec.Setting},
 	} {
-		if got := r.string(); got != x.want {
+		got := r.string()
+		if kind, decay := strings.CutSuffix(got, decayKind); decay && kind == e.kind() {
+			got, r.decay = kind, true
+		}
+		if got != x.want {
 			r.fail("%s is %q, needs %q", x.field, got, x.want)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 
 	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 func TestCacheSnapshot(t *testing.T) {
@@ -53,19 +54,22 @@ func seal(data []byte) []byte {
 	return binary.LittleEndian.AppendUint32(slices.Clone(body), crc32.Checksum(body, castagnoli))
 }
 
-// snapshots returns small snapshots, of either kind and of compensated sums, and
-// what restores them.
+// snapshots returns small snapshots, of either kind, of compensated sums and with
+// decay, and what restores them.
 func snapshots(t testing.TB) (data [][]byte, restore []func([]byte) (State[float32], error)) {
 	tau := &param.Param[float32]{Name: "tau", Shape: []int{2}, Data: []float32{1, 2}, Grad: make([]float32, 2)}
 	softmax := Spec[float32]{Name: "softmax", Setting: "a", Exp: true, Positive: true}
 	fastmax := Spec[float32]{Name: "fastmax", Setting: "a", Norm: Standard, Tau: tau, Coef: []float64{1, 1, 0.5}, Positive: true}
-	for i, s := range []Spec[float32]{softmax, fastmax, fastmax} {
+	for i, s := range []Spec[float32]{softmax, fastmax, fastmax, softmax, fastmax} {
 		e, err := New(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := callOf[float32](problems()["causal"])
-		c.Q.H, c.K.H, c.V.H = 2, 1, 1
+		c := callOf[float32](problems()["causal, decay"])
+		c.Q.H, c.K.H, c.V.H, c.LogG.H = 2, 1, 1, 1
+		if i < 3 {
+			c.LogG = tensor.Heads[float32]{}
+		}
 		shape := c.Shape()
 		shape.Chunk = 4
 		if i == 2 {

@@ -111,7 +111,11 @@ func (u *unit[T]) bind(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c 
 	if c.Drop.some() {
 		u.drop, u.place, u.kh, u.hkv = c.Drop, c.statePlace(b), kh, s.Hkv
 	}
+	u.logG = tensor.Mat[T]{}
 	if m > 0 {
+		if c.decays() {
+			u.logG = c.LogG.At(b, kh)
+		}
 		u.k, u.v, u.mask = c.K.At(b, kh), c.V.At(b, kh), nil
 		if c.KeyMask != nil {
 			u.mask = c.KeyMask[b*m:][:m]

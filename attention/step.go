@@ -123,6 +123,7 @@ func (s *stream[T]) step(key, q []T, ldq int) {
 			s.x[(c+1)*s.ld+s.n] = y
 		}
 		u.copyV(s.v[s.n*s.past.ld:], s.past.ld, 0, 1)
+		s.age(0, 1)
 		s.mark(u.exists(0))
 	}
 	for g := 0; g < len(u.q) && u.n > 0; g += kernel.Lanes {
@@ -141,24 +142,36 @@ func (s *stream[T]) answer(g, n int, q []T, ldq int) {
 	defer u.ar.Reset(mark)
 	ld := s.past.ld
 	o, den := arena.Zeros[T](u.ar, n*ld), arena.Zeros[T](u.ar, n)
+	if s.ages != nil {
+		s.recallFew(q, ldq, n, o, den)
+		s.fadeRows(o, den, n, s.n-1)
+	}
 	if s.n > 0 {
-		b := block[T]{a: q, lda: ldq, bt: s.x[s.ld:], panel: s.c, ldb: s.ld, nq: n, nk: s.n, diag: s.n}
+		b := block[T]{a: q, lda: ldq, bt: s.x[s.ld:], panel: s.c, ldb: s.ld, nq: n, nk: s.n, diag: s.n, ages: s.ages, at: s.n}
 		if s.holes {
 			b.mask = s.exist[:s.n]
 		}
 		u.polyBlock(&b, s.v, ld, o, ld, den)
 	}
-	if s.past.some {
-		s.past.readFew(u.ar, s.m, q, ldq, n, o, den)
+	if s.ages == nil {
+		s.recallFew(q, ldq, n, o, den)
 	}
 	for r := range n {
 		if s.first == unseen {
 			u.unseen(g+r, 0, 1)
 			continue
 		}
-		den[r] += T(u.spec.Eps)
+		den[r] += s.eps(s.n - 1)
 		u.den[g+r][0] = den[r]
 		u.t.Scale(u.o[g+r].Row(0), u.over(den[r]), o[r*ld:])
+	}
+}
+
+// recallFew adds what the moments hold for n ≤ kernel.Lanes queries, the rows of
+// q.
+func (s *stream[T]) recallFew(q []T, ldq, n int, o, den []T) {
+	if s.past.some {
+		s.past.readFew(s.u.ar, s.m, q, ldq, n, o, den)
 	}
 }
 

@@ -79,6 +79,9 @@ func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 		}
 	}
 	work *= float64(sh.B * sh.H)
+	if c.decays() {
+		s.startAges()
+	}
 	ar := arena.Acquire()
 	defer ar.Release()
 	var rows tokenRows[T]
@@ -100,6 +103,18 @@ func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	s.tokens += int64(m)
 }
 
+// startAges has the state count ages from now on.
+func (s *sums[T]) startAges() {
+	for _, st := range s.heads {
+		if st.ages == nil {
+			st.ages = lateAges(st.c, st.exist[:st.n])
+		}
+	}
+}
+
+// decays reports that the state has met a decay.
+func (s *sums[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
+
 // head is run for key head i; a single token has its prepared rows in rows.
 func (s *sums[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
@@ -118,7 +133,7 @@ func (s *sums[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows to
 func (s *stream[T]) run() {
 	u := s.u
 	for j := 0; j < u.m; {
-		if u.workers > 1 && s.n == 0 && u.m-j >= 2*s.c {
+		if u.workers > 1 && s.ages == nil && s.n == 0 && u.m-j >= 2*s.c {
 			j = s.runTogether(j)
 			continue
 		}
@@ -152,6 +167,7 @@ func (s *sums[T]) Clone() State[T] {
 func (s *stream[T]) set(from *stream[T]) {
 	s.past.set(&from.past)
 	s.setOpen(from)
+	s.ages = from.ages.clone(s.c)
 }
 
 // setOpen makes the open chunk that of from.
@@ -166,7 +182,7 @@ func (s *sums[T]) Reset() {
 	s.tokens = 0
 	for _, st := range s.heads {
 		st.past.some = false
-		st.first = unseen
+		st.first, st.ages = unseen, nil
 		st.drop()
 	}
 }
@@ -175,7 +191,9 @@ func (s *sums[T]) Tokens() int64 { return s.tokens }
 
 func (s *sums[T]) Bytes() int64 {
 	var elements, flags int
+	var ages int64
 	for i, st := range s.heads {
+		ages += st.ages.bytes()
 		if i == 0 {
 			elements = len(st.m.weight) // all heads share them
 		}
@@ -185,7 +203,7 @@ func (s *sums[T]) Bytes() int64 {
 		}
 		flags += len(st.exist)
 	}
-	return int64(elements)*elementSize[T]() + int64(flags)
+	return int64(elements)*elementSize[T]() + int64(flags) + ages
 }
 
 // AppendBinary appends a snapshot, whose size does not depend on the tokens
@@ -194,9 +212,9 @@ func (s *sums[T]) Bytes() int64 {
 // exists; the moments, z and s [Dv] of every feature, and where they are
 // compensated as many numbers again, what they leave out; and of the open chunk
 // the flags of its keys [C], the prepared keys [da, C] and the values [C, Dv].
-// What is not there yet is zero.
+// What is not there yet is zero. With decay the ages of the open chunk follow.
 func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := s.e.newSnapshot(b, &s.shape, s.tokens)
+	w := s.e.newSnapshot(b, &s.shape, s.tokens, s.decays())
 	zeros := make([]T, max(s.shape.Chunk, s.shape.Dv))
 	for _, st := range s.heads {
 		rest := s.shape.Chunk - st.n
@@ -226,6 +244,9 @@ func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
 				writeElements(w, zeros[:s.shape.Dv])
 			}
 		}
+		if st.ages != nil {
+			st.ages.write(w, st.c)
+		}
 	}
 	return w.end(), nil
 }
@@ -237,8 +258,11 @@ func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsho
 	if s.Carry == Compensated {
 		moments *= 2
 	}
-	elements := moments + chunk*(width+float64(s.Dv))
-	if err := r.need(float64(s.B) * float64(s.Hkv) * (8 + 2 + chunk + elements*float64(elementSize[T]()))); err != nil {
+	head := 8 + 2 + chunk + (moments+chunk*(width+float64(s.Dv)))*float64(elementSize[T]())
+	if r.decay {
+		head += agesBytes(chunk)
+	}
+	if err := r.need(float64(s.B) * float64(s.Hkv) * head); err != nil {
 		return nil, err
 	}
 	if s.Chunk == 0 {
@@ -278,6 +302,9 @@ func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapsho
 		}
 		for _, exists := range st.exist[:n] {
 			st.mark(exists)
+		}
+		if r.decay {
+			st.ages = readAges(r, st.n, st.c)
 		}
 	}
 	return c, r.err

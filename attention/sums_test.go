@@ -51,6 +51,9 @@ func tokens[T tensor.Float](c *Call[T], j0, j1 int) *Call[T] {
 	if c.Rope != nil {
 		p.Rope = c.Rope.Slice(j0)
 	}
+	if c.decays() {
+		p.LogG = c.LogG.Tokens(j0, j1)
+	}
 	return &p
 }
 

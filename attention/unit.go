@@ -47,12 +47,18 @@ type unit[T tensor.Float] struct {
 	stats    []statistics // per query head
 	keyStats *statistics
 
+	logG   tensor.Mat[T] // [m,1] decay of the keys; no Data: none
+	ages   *ages         // of all of them, in the direct form
+	places []int         // [n] the last key that each query sees, where that is not told by position
+
 	past *[]T // what Forward may leave for Backward of the moments; nil: nothing
 
 	// Backward only.
 	do, dq   []tensor.Mat[T] // per query head: [n,Dv], [n,D]
 	dk, dval tensor.Mat[T]   // [m,D], [m,Dv]
 	dscale   []float64       // per query head: Σ dq'·q' before the scale
+	dlogG    tensor.Mat[T]   // [m,1]
+	dage     []float64       // [places] gradient of the sums of log_g; nil: not wanted
 }
 
 // seen returns how many keys query i could see by position alone: keys

@@ -13,14 +13,14 @@ func (e *engine[T]) sound() bool {
 	return s.Exp || s.Positive && (s.Map != nil || s.Coef[0] > 0)
 }
 
-// weak reports that a denominator over so many keys nearly cancels, where
-// scores lie within ±reach; see Saved.Weak. Weights that are never negative
+// weak reports that a denominator over so many keys, or what is left of them,
+// nearly cancels, where scores lie within ±reach; see Saved.Weak. Weights that are never negative
 // have nothing to cancel, but may all be 0.
-func (e *engine[T]) weak(den float64, seen int64, reach float64) bool {
+func (e *engine[T]) weak(den, seen, reach float64) bool {
 	if e.spec.Positive {
 		return den == 0
 	}
-	return math.Abs(den) < e.spec.absPoly(reach)*float64(seen)/1024
+	return math.Abs(den) < e.spec.absPoly(reach)*seen/1024
 }
 
 // over returns 1/den, or 0 where weights that are never negative are all 0: a

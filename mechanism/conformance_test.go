@@ -74,6 +74,9 @@ func (s *subject) causal() bool { return s.book.Norm < oracle.Max }
 // fit takes from a shape what the subject does not have.
 func (s *subject) fit(sh shape) shape {
 	sh.causal = sh.causal && s.causal()
+	if !sh.causal {
+		sh.decay = 0
+	}
 	return sh
 }
 
@@ -121,6 +124,7 @@ type shape struct {
 	mask, keep             bool // random, about three quarters kept
 	cuQ, cuK               []int64
 	theta                  float64
+	decay                  float64 // log_g is 0 to -decay
 }
 
 var shapes = []shape{
@@ -142,6 +146,11 @@ var shapes = []shape{
 		cuQ: []int64{0, 1, 5, 12}, cuK: []int64{0, 4, 8, 12}},
 	{name: "rotated", b: 1, h: 2, hkv: 1, n: 7, m: 9, d: 6, dv: 4, theta: 100},
 	{name: "rotated, causal, odd width", b: 2, h: 2, hkv: 1, n: 6, m: 9, d: 5, dv: 4, causal: true, theta: 100},
+	{name: "causal, decay", b: 2, h: 4, hkv: 2, n: 13, m: 13, d: 3, dv: 5, causal: true, decay: 1},
+	{name: "causal, fast decay, key mask and lengths", b: 2, h: 2, hkv: 1, n: 11, m: 11, d: 3, dv: 4, causal: true, mask: true, lens: []int64{11, 7}, decay: 40},
+	{name: "causal pairs, decay", b: 1, h: 2, hkv: 1, n: 9, m: 9, d: 3, dv: 4, causal: true, keep: true, decay: 3},
+	{name: "packed, causal, decay", b: 1, h: 2, hkv: 1, n: 12, m: 12, d: 3, dv: 4, causal: true, cuQ: []int64{0, 1, 5, 12}, cuK: []int64{0, 4, 8, 12}, decay: 1},
+	{name: "rotated, causal, slow decay, long", b: 1, h: 2, hkv: 1, n: 110, m: 150, d: 5, dv: 3, causal: true, theta: 100, decay: 0.02},
 	{name: "no keys", b: 1, h: 2, hkv: 1, n: 3, m: 0, d: 3, dv: 4},
 	{name: "no queries", b: 1, h: 2, hkv: 1, n: 0, m: 3, d: 3, dv: 4},
 }
@@ -177,6 +186,12 @@ func (s shape) call(seed uint64) (*oracle.Call, tensor.Heads[float64]) {
 	if s.keep {
 		c.AttnKeep = kept(k.Fold(5), s.n*s.m)
 	}
+	if s.decay > 0 {
+		c.LogG = tensor.NewHeads[float64](s.b, s.hkv, s.m, 1)
+		for i := range c.LogG.Data {
+			c.LogG.Data[i] = float64(float32(-s.decay * k.Fold(7).Float64(uint64(i))))
+		}
+	}
 	return c, heads(k.Fold(6), s.b, s.h, s.n, s.dv)
 }
 
@@ -192,6 +207,9 @@ func callIn[T tensor.Float](c *oracle.Call) *attention.Call[T] {
 	a := &attention.Call[T]{
 		Q: in[T](c.Q), K: in[T](c.K), V: in[T](c.V), Causal: c.Causal,
 		KeyLens: c.KeyLens, KeyMask: c.KeyMask, AttnKeep: c.AttnKeep, CuQ: c.CuQ, CuK: c.CuK,
+	}
+	if c.LogG.D > 0 {
+		a.LogG = in[T](c.LogG)
 	}
 	if c.Theta != 0 {
 		a.Rope = attention.NewRope[T](c.K.D, c.Theta, 0, max(c.Q.N, c.K.N))
@@ -236,6 +254,9 @@ func both[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attention.C
 		DQ: poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
 		DK: poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
 		DV: poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),
+	}
+	if c.LogG.D > 0 {
+		r.g.DLogG = poisoned[T](c.K.B, c.K.H, c.K.N, 1)
 	}
 	m.Params().ZeroGrad()
 	if err := m.Backward(&r.g, do, r.o, c, &r.keep); err != nil {
@@ -407,6 +428,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 			{"dk", got.g.DK.Data, grads.DK.Data, oc.K.Data, 1},
 			{"dv", got.g.DV.Data, grads.DV.Data, nil, 1},
 			{"dtau", got.tau, grads.DTau, nil, sh.n * sh.b},
+			{"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, nil, sh.n},
 		} {
 			size := max(check.Max(x.want), check.Max(do.Data)*v)
 			limit := l.Gradient(cond, size) * float64(x.sum)

@@ -36,7 +36,7 @@ type attendCmd struct {
 	JSON           bool     `name:"json" help:"Print the plan that ran."`
 	Diagnose       bool     `help:"Print how the weights of each head lie: over how many keys they spread, how much they cancel, the smallest denominator. Takes time with N times M."`
 
-	In  string `arg:"" name:"in" help:"Arrays q, k, v of shape (N,D), (H,N,D) or (B,H,N,D), in .npz or .safetensors. M of k and v, Dv of v and H of k and v may differ. Optional: keymask (B,M) or (M), key_lengths (B), attn_keep (N,M), cu_q and cu_k, do, parameters."`
+	In  string `arg:"" name:"in" help:"Arrays q, k, v of shape (N,D), (H,N,D) or (B,H,N,D), in .npz or .safetensors. M of k and v, Dv of v and H of k and v may differ. Optional: keymask (B,M) or (M), key_lengths (B), attn_keep (N,M), cu_q and cu_k, log_g (M), (H,M) or (B,H,M) with H of k, do, parameters."`
 	Out string `arg:"" name:"out" help:"Where o and the gradients go, in .npz or .safetensors."`
 }
 
@@ -167,6 +167,9 @@ func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *att
 			DK: tensor.NewHeads[T](k.B, k.H, k.N, k.D),
 			DV: tensor.NewHeads[T](v.B, v.H, v.N, v.D),
 		}
+		if p.decay != nil {
+			g.DLogG = tensor.NewHeads[T](k.B, k.H, k.N, 1)
+		}
 		if err := p.mech.Backward(&g, p.dout, from, &p.call, keep); err != nil {
 			return nil, nil, input(err)
 		}
@@ -174,6 +177,9 @@ func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *att
 		list = append(list, p.result("dq", g.DQ), p.result("dk", g.DK), p.result("dv", g.DV))
 		for _, x := range p.mech.Params().All() {
 			list = append(list, newArray("d_"+x.Name, x.Grad, p.shapes[x.Name]))
+		}
+		if p.decay != nil {
+			list = append(list, newArray("d_log_g", p.decayGrad(g.DLogG.Data), p.decay))
 		}
 	}
 	if keep != nil {

@@ -20,10 +20,11 @@ type attendProblem[T tensor.Float] struct {
 	mech   attention.Mechanism[T]
 	shapes map[string][]int // of the mechanism's parameters, as they were given
 	used   []string         // further arrays that were read
+	decay  []int            // shape of log_g; nil: none
 }
 
 // arrayNames are the arrays that attend knows besides the parameters.
-var arrayNames = []string{"q", "k", "v", "do", "go", "keymask", "key_lengths", "attn_keep", "cu_q", "cu_k"}
+var arrayNames = []string{"q", "k", "v", "do", "go", "keymask", "key_lengths", "attn_keep", "cu_q", "cu_k", "log_g"}
 
 // unknown returns those of names that mean nothing.
 func (p *attendProblem[T]) unknown(names []string) []string {
@@ -246,7 +247,48 @@ func (p *attendProblem[T]) readMasks(r *arrayReader[T]) (err error) {
 	if len(c.CuQ) != len(c.CuK) {
 		return fmt.Errorf("cu_k: has %d offsets, cu_q has %d", len(c.CuK), len(c.CuQ))
 	}
+	return p.readDecay(r)
+}
+
+// readDecay reads the decay of each token: of each key head, or one for all, or
+// one for all batch rows too.
+func (p *attendProblem[T]) readDecay(r *arrayReader[T]) error {
+	if !r.has("log_g") {
+		return nil
+	}
+	x, shape, err := r.data("log_g")
+	if err != nil {
+		return err
+	}
+	k := &p.call.K
+	want := []int{k.B, k.H, k.N}
+	if len(shape) < 1 || len(shape) > 3 || !slices.Equal(shape, want[3-len(shape):]) {
+		return fmt.Errorf("log_g: shape is %v, needs (B,H,M), (H,M) or (M) of k = %v", shape, want)
+	}
+	p.decay = shape
+	all := k.B * k.H * k.N
+	if len(x) > 0 {
+		x = slices.Repeat(x, all/len(x))
+	}
+	p.call.LogG = tensor.HeadsOf(x, k.B, k.H, k.N, 1)
 	return nil
+}
+
+// decayGrad adds up the gradients of one decay that many rows or heads share.
+func (p *attendProblem[T]) decayGrad(all []T) []T {
+	n := 1
+	for _, d := range p.decay {
+		n *= d
+	}
+	sums := make([]float64, n)
+	for i, x := range all {
+		sums[i%n] += float64(x)
+	}
+	g := make([]T, n)
+	for i, x := range sums {
+		g[i] = T(x)
+	}
+	return g
 }
 
 // checkOffsets reports offsets that do not cut the tokens into sequences.

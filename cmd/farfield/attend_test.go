@@ -167,6 +167,51 @@ func TestAttend(t *testing.T) {
 	}
 }
 
+// TestAttendDecay has a decay of each key head, or one that all of them share,
+// whose gradient is the sum of theirs.
+func TestAttendDecay(t *testing.T) {
+	const h, hkv, n, d, dv = 4, 2, 9, 3, 2
+	q, k, v, do := random(1, h*n*d), random(2, hkv*n*d), random(3, hkv*n*dv), random(4, h*n*dv)
+	logG := random(5, hkv*n)
+	for i, x := range logG {
+		logG[i] = -x * x
+	}
+	for _, shared := range []bool{false, true} {
+		g, shape := logG, []int{hkv, n}
+		if shared {
+			g, shape = logG[:n], []int{n}
+		}
+		call := &oracle.Call{
+			Q: tensor.HeadsOf(wide(q), 1, h, n, d), K: tensor.HeadsOf(wide(k), 1, hkv, n, d), V: tensor.HeadsOf(wide(v), 1, hkv, n, dv),
+			LogG: tensor.HeadsOf(slices.Repeat(wide(g), hkv*n/len(g)), 1, hkv, n, 1), Causal: true,
+		}
+		file := written(t, "in.npz", made(t, "q", q, h, n, d), made(t, "k", k, hkv, n, d), made(t, "v", v, hkv, n, dv),
+			made(t, "do", do, h, n, dv), made(t, "log_g", g, shape...))
+		for name, book := range map[string]oracle.Mechanism{
+			"fastmax": {Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(2)}, "softmax": {Exp: true},
+		} {
+			want := book.Forward(call).O.Data
+			grads := book.Backward(call, tensor.HeadsOf(wide(do), 1, h, n, dv))
+			sum := make([]float64, len(g))
+			for i, x := range grads.DLogG.Data {
+				sum[i%len(sum)] += x
+			}
+			for _, form := range []string{"auto", "direct", "linear", "step"} {
+				if form == "linear" && book.Exp {
+					continue
+				}
+				out := filepath.Join(t.TempDir(), "out.npz")
+				works(t, "attend", "--mechanism", name, "--causal", "--grad", "--form", form, "--precision", "f64", file, out)
+				got := read(t, out)
+				near(t, name+" "+form+" o", got["o"], []int{h, n, dv}, want, 1e-11)
+				near(t, name+" "+form+" dv", got["dv"], []int{hkv, n, dv}, grads.DV.Data, 1e-11)
+				near(t, name+" "+form+" d_log_g", got["d_log_g"], shape, sum, 1e-11)
+			}
+		}
+		refuses(t, "log_g: decay needs a causal call", "attend", "--mechanism", "fastmax", file, filepath.Join(t.TempDir(), "out.npz"))
+	}
+}
+
 // TestAttendStepUnmasked absorbs all keys, then reads.
 func TestAttendStepUnmasked(t *testing.T) {
 	file := written(t, "in.npz", normal(t, "q", 1, 9, 4), normal(t, "k", 2, 6, 4), normal(t, "v", 3, 6, 4))
@@ -293,6 +338,9 @@ func TestAttendRefuses(t *testing.T) {
 		{"keymask", "keymask: shape is [5], needs (B,M) or (M) = [1 6]", bad(made(t, "keymask", make([]bool, 5), 5)), ""},
 		{"keymask type", "keymask: dtype is f4; u1 or bool is needed", bad(normal(t, "keymask", 1, 6)), ""},
 		{"attn_keep", "attn_keep: shape is [6 5], needs (N,M) = [5 6]", bad(made(t, "attn_keep", make([]bool, 30), 6, 5)), ""},
+		{"log_g", "log_g: shape is [2 5], needs (B,H,M), (H,M) or (M) of k = [1 2 6]", bad(normal(t, "log_g", 1, 2, 5)), "--causal"},
+		{"growth", "log_g: row 0, head 0, token 1 is 0.5, needs to be finite and 0 or less",
+			bad(made(t, "log_g", []float32{0, 0.5, 0, 0, 0, 0}, 6)), "--causal"},
 		{"key_lengths", "key_lengths: row 0 is 7, M is 6", bad(made(t, "key_lengths", []int64{7}, 1)), ""},
 		{"key_lengths count", "key_lengths: has 2 elements, B is 1", bad(made(t, "key_lengths", []int64{1, 2}, 2)), ""},
 		{"key_lengths type", "key_lengths: dtype is f4", bad(normal(t, "key_lengths", 1, 1)), ""},

@@ -75,9 +75,9 @@ func TestCommitted(t *testing.T) {
 		"linear linear":      2 * 2,
 		"linear step":        2 * 2,
 		"linear state":       2,
-		"polynomial direct":  2 * (7 + 8 + 2*9), // neighbours; authors of rows alone, and over all tokens
-		"polynomial linear":  2 * (7 + 8 + 9),
-		"polynomial step":    2 * (7 + 8),
+		"polynomial direct":  2 * (9 + 8 + 2*9), // neighbours, two with decay; authors of rows alone, and over all tokens
+		"polynomial linear":  2 * (9 + 8 + 9),
+		"polynomial step":    2 * (9 + 8),
 	} {
 		if compared[key] != want {
 			t.Errorf("%s: %d cases compared, want %d", key, compared[key], want)
@@ -129,7 +129,7 @@ func agrees(t *testing.T, file string, p *problem) {
 	got := map[string][]float64{"o": r.O.Data, "den": r.Den}
 	if p.do.Data != nil {
 		var g *oracle.Grads = p.book.Backward(&p.call, p.do)
-		got["dq"], got["dk"], got["dv"], got["dtau"] = g.DQ.Data, g.DK.Data, g.DV.Data, g.DTau
+		got["dq"], got["dk"], got["dv"], got["dtau"], got["dlog_g"] = g.DQ.Data, g.DK.Data, g.DV.Data, g.DTau, g.DLogG.Data
 	}
 	for _, e := range p.want {
 		limit := 1e-13 * check.Max(r.Cond) * (1 + check.Max(e.ref))

@@ -11,8 +11,9 @@ import (
 )
 
 // kernelCase are the cases of the mechanism polynomial: what they are called,
-// the degree where it is part of the name, and the mask.
-var kernelCase = regexp.MustCompile(`^(based|power|taylor|reproducing_\w+_p|fastmax_example_\w+_p|Fastmax_cuda_intended_p)([1-9])?_(full|causal)$`)
+// the degree where it is part of the name, and the mask, with decay or
+// without.
+var kernelCase = regexp.MustCompile(`^(based|power|taylor|reproducing_\w+_p|fastmax_example_\w+_p|Fastmax_cuda_intended_p)([1-9])?_(full|causal|decay_causal)$`)
 
 // authors are the normalisations of FAST's authors' programs, by case; see the
 // constants of attention.
@@ -38,7 +39,10 @@ func kernelProblem(f *file, key string, match []string) *problem {
 	if match[2] != "" {
 		degree, _ = strconv.Atoi(match[2]) // a digit
 	}
-	p.call.Causal = match[3] == "causal"
+	p.call.Causal = match[3] != "full"
+	if match[3] == "decay_causal" {
+		p.call.LogG = r.perToken("log_g")
+	}
 	coef, norm := oracle.Taylor(degree), "none"
 	scale := 1 / math.Sqrt(float64(max(p.call.Q.D, 1)))
 	switch match[1] {
@@ -67,7 +71,7 @@ func kernelProblem(f *file, key string, match []string) *problem {
 	p.mechanism, p.options = "polynomial", mechanism.Options{Set: map[string]string{"norm": norm, "coef": numbers(coef), "scale": number(scale)}}
 	p.book.Scale, p.book.Coef = scale, coef
 	p.result(r, "o", "o_"+key)
-	p.gradients(r, "do", map[string]string{"dq": "dq_" + key, "dk": "dk_" + key, "dv": "dv_" + key})
+	p.gradients(r, "do", map[string]string{"dq": "dq_" + key, "dk": "dk_" + key, "dv": "dv_" + key, "dlog_g": "dlog_g_" + key})
 	return p.done(r)
 }
 

@@ -65,8 +65,6 @@ func polyCase(f *file, key string) (*problem, string) {
 // polyReason says why no mechanism here computes the case.
 func polyReason(key string) string {
 	switch {
-	case strings.Contains(key, "_decay"):
-		return "no mechanism here has decay"
 	case strings.Contains(key, "_ascoded"):
 		return "a defect of the authors' program, not its formula"
 	}
@@ -87,7 +85,7 @@ func (p *problem) gradients(r *reader, do string, arrays map[string]string) {
 	if !r.f.has(do) {
 		return
 	}
-	for _, what := range []string{"dq", "dk", "dv", "dtau"} {
+	for _, what := range []string{"dq", "dk", "dv", "dtau", "dlog_g"} {
 		if name, named := arrays[what]; named && r.f.has(name) {
 			p.want = append(p.want, expect{name, what, r.floats(name)})
 			if p.do.Data == nil {

@@ -93,3 +93,22 @@ func (r *reader) heads(name string) tensor.Heads[float64] {
 	s := append([]int{1, 1}[:4-n:4-n], a.Shape...)
 	return tensor.HeadsOf(x, s[0], s[1], s[2], s[3])
 }
+
+// perToken returns an array of shape (N), (H,N) or (B,H,N) as heads of width 1.
+func (r *reader) perToken(name string) tensor.Heads[float64] {
+	a := r.array(name)
+	if r.err != nil {
+		return tensor.Heads[float64]{}
+	}
+	x, err := a.Float64()
+	n := len(a.Shape)
+	if err == nil && (n < 1 || n > 3) {
+		err = fmt.Errorf("%s: has %d dimensions, needs 1 to 3", name, n)
+	}
+	if r.err = err; err != nil {
+		return tensor.Heads[float64]{}
+	}
+	s := [3]int{1, 1, 1}
+	copy(s[3-n:], a.Shape)
+	return tensor.HeadsOf(x, s[0], s[1], s[2], 1)
+}

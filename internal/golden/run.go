@@ -31,7 +31,7 @@ type problem struct {
 // expect is a result that the file holds.
 type expect struct {
 	array string // its name in the file
-	what  string // o, den, dq, dk, dv or dtau
+	what  string // o, den, dq, dk, dv, dtau or dlog_g
 	ref   []float64
 }
 
@@ -165,7 +165,7 @@ func prepare[T tensor.Float](p *problem) (attention.Mechanism[T], *attention.Cal
 	return m, &attention.Call[T]{
 		Q: convert[T](p.call.Q), K: convert[T](p.call.K), V: convert[T](p.call.V),
 		Causal: p.call.Causal, KeyLens: p.call.KeyLens, KeyMask: p.call.KeyMask, AttnKeep: p.call.AttnKeep,
-		Drop: p.drop,
+		Drop: p.drop, LogG: convert[T](p.call.LogG),
 	}, nil
 }
 
@@ -190,11 +190,14 @@ func results[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], do 
 		DK: tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D),
 		DV: tensor.NewHeads[T](c.V.B, c.V.H, c.V.N, c.V.D),
 	}
+	if c.LogG.D > 0 {
+		g.DLogG = tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, 1)
+	}
 	m.Params().ZeroGrad()
 	if err := m.Backward(&g, do, out, c, &keep); err != nil {
 		return nil, err
 	}
-	got["dq"], got["dk"], got["dv"] = g.DQ.Data, g.DK.Data, g.DV.Data
+	got["dq"], got["dk"], got["dv"], got["dlog_g"] = g.DQ.Data, g.DK.Data, g.DV.Data, g.DLogG.Data
 	for _, x := range m.Params().All() {
 		got["d"+x.Name] = x.Grad
 	}

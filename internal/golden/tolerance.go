@@ -43,7 +43,7 @@ func (t byCondition) limits(p *problem, e *expect, l check.Limits, _ bool) []flo
 		return []float64{l.Gradient(1, check.Max(e.ref))}
 	}
 	size := max(check.Max(e.ref), check.Max(p.do.Data)*v)
-	if e.what == "dtau" { // a sum over queries
+	if e.what == "dtau" || e.what == "dlog_g" { // a sum over queries
 		size *= float64(p.call.Q.N)
 	}
 	return []float64{l.Gradient(check.Max(r.Cond), size)}

@@ -1,11 +1,16 @@
 package oracle
 
-import "github.com/farfield-ml/farfield/tensor"
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
 
 // Grads are the gradients of Σ o·do by the raw inputs.
 type Grads struct {
 	DQ, DK, DV tensor.Heads[float64]
 	DTau       []float64 // as Tau
+	DLogG      tensor.Heads[float64]
 }
 
 // Backward differentiates Forward by hand. With p_ij = w_ij/g_i:
@@ -22,6 +27,9 @@ func (m *Mechanism) Backward(c *Call, do tensor.Heads[float64]) *Grads {
 		DK:   tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, c.K.D),
 		DV:   tensor.NewHeads[float64](c.V.B, c.V.H, c.V.N, c.V.D),
 		DTau: make([]float64, len(m.Tau)),
+	}
+	if c.LogG.D > 0 {
+		r.DLogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
 	}
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {
@@ -63,14 +71,16 @@ func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64
 			vj := v.Row(s.k0 + j)
 			add(dv.Row(s.k0+j), x.w[i][j]/x.g[i], doi)
 			dw := (dot(doi, vj) - dot(doi, o)) / x.g[i]
+			c.addAge(s, kh, i, j, x.w[i][j]*dw, r)
+			left := math.Exp(x.e[i][j])
 			if pairs := c.pairs(s, h, i, j); pairs != nil {
-				pairSlope(da, dw, m.Coef, x.a[i], x.b[j], pairs)
-				pairSlope(db[j], dw, m.Coef, x.b[j], x.a[i], pairs)
+				pairSlope(da, left*dw, m.Coef, x.a[i], x.b[j], pairs)
+				pairSlope(db[j], left*dw, m.Coef, x.b[j], x.a[i], pairs)
 				continue
 			}
 			f1 := x.w[i][j]
 			if !m.Exp {
-				f1 = slope(m.Coef, x.s[i][j])
+				f1 = slope(m.Coef, x.s[i][j]) * left
 			}
 			add(da, f1*dw, x.b[j])
 			add(db[j], f1*dw, x.a[i])

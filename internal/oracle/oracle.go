@@ -50,6 +50,10 @@ type Call struct {
 	AttnKeep []bool  // [N·M]
 	CuQ, CuK []int64
 
+	// LogG [B,Hkv,M,1] is the logarithm of each token's decay, in a causal call;
+	// empty: none.
+	LogG tensor.Heads[float64]
+
 	// Theta is the base of the rotations' frequencies; 0: none. Key j has
 	// position j, query i has i, or i+M-N in a causal call.
 	Theta float64
@@ -61,7 +65,8 @@ type Call struct {
 type Result struct {
 	O tensor.Heads[float64] // [B,H,N,Dv]
 	W tensor.Heads[float64] // [B,H,N,M], weights over their sum and eps
-	// Den [B,H,N] holds the denominators, for the exponential their logarithms.
+	// Den [B,H,N] holds the denominators, for the exponential their logarithms;
+	// with decay those of weights relative to the last key seen.
 	Den []float64
 	// Cond [B,H,N] is condf = (Σ_j f̄(|a_i|·|b_j|) + eps) / |g_i|, where f̄ has
 	// the absolute coefficients: what a sum of separated terms loses of its
@@ -142,6 +147,8 @@ type scores struct {
 	a, b [][]float64 // prepared ones
 	s    [][]float64 // a_i·b_j
 	w    [][]float64 // f(s), 0 where unseen; for the exponential over e^shift
+	e    [][]float64 // logarithms of the decay of w
+	eps  []float64   // on the scale of w
 	g    []float64   // Σ_j w_ij + eps
 	seen []int       // keys that query i sees
 	top  []float64   // shift of the exponential: the row's largest score
@@ -149,6 +156,7 @@ type scores struct {
 
 func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 	queries, keys := c.querySide(s), c.keySide(s)
+	kh := h / (c.Q.H / c.K.H)
 	x := &scores{
 		q: queries.normalised(m.Norm, h), k: keys.normalised(m.Norm, h/(c.Q.H/c.K.H)),
 		g: make([]float64, s.n), seen: make([]int, s.n), top: make([]float64, s.n),
@@ -161,29 +169,34 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 	}
 	for i := range s.n {
 		row, w := make([]float64, s.m), make([]float64, s.m)
+		ages, left := c.ages(s, kh, i)
 		x.top[i] = math.Inf(-1)
 		for j := range s.m {
 			if c.sees(s, i, j) {
 				row[j] = dot(x.a[i], x.b[j])
-				x.top[i] = max(x.top[i], row[j])
+				x.top[i] = max(x.top[i], row[j]+ages[j])
 				x.seen[i]++
 			}
 		}
 		for j := range s.m {
 			if c.sees(s, i, j) {
 				if m.Exp {
-					w[j] = math.Exp(row[j] - x.top[i])
+					w[j] = math.Exp(row[j] + ages[j] - x.top[i])
 				} else {
-					w[j] = poly(m.Coef, row[j]) // FAST eq. 7-8
+					w[j] = poly(m.Coef, row[j]) * math.Exp(ages[j]) // FAST eq. 7-8
 				}
 				if pairs := c.pairs(s, h, i, j); pairs != nil {
-					w[j] = pairWeight(m.Coef, x.a[i], x.b[j], pairs)
+					w[j] = pairWeight(m.Coef, x.a[i], x.b[j], pairs) * math.Exp(ages[j])
 				}
 				x.g[i] += w[j] // FAST eq. 9; Linear eq. 4
 			}
 		}
-		x.g[i] += m.Eps
-		x.s, x.w = append(x.s, row), append(x.w, w)
+		eps := 0.0
+		if m.Eps != 0 {
+			eps = m.Eps / left
+		}
+		x.g[i] += eps
+		x.s, x.w, x.e, x.eps = append(x.s, row), append(x.w, w), append(x.e, ages), append(x.eps, eps)
 	}
 	return x
 }
@@ -254,17 +267,21 @@ func (m *Mechanism) condf(c *Call, s sequence, h int, x *scores, i int) float64 
 		for e := range x.a[i] {
 			size += math.Abs(x.a[i][e]) * math.Abs(x.b[j][e])
 		}
+		left := math.Exp(x.e[i][j])
 		if pairs := c.pairs(s, h, i, j); pairs != nil {
-			sum += pairWeight(bar, sizes(x.a[i]), sizes(x.b[j]), pairs)
+			sum += left * pairWeight(bar, sizes(x.a[i]), sizes(x.b[j]), pairs)
 		} else {
-			sum += poly(bar, size)
+			sum += left * poly(bar, size)
 		}
 		largest = max(largest, size)
 	}
 	if m.Exp {
 		return 1 + largest
 	}
-	return (sum + m.Eps) / math.Abs(x.g[i])
+	if math.IsInf(x.eps[i], 1) {
+		return 1 // nothing but eps is left
+	}
+	return (sum + x.eps[i]) / math.Abs(x.g[i])
 }
 
 func sizes(x []float64) []float64 {

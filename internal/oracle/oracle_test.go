@@ -89,7 +89,21 @@ func TestGradientsAreDerivatives(t *testing.T) {
 	masked.AttnKeep = []bool{true, true, true, false, false, false, false, false, true, true, true, true}
 	packed.Q.B, packed.K.B, packed.V.B = 1, 1, 1
 	packed.CuQ, packed.CuK, packed.Causal = []int64{0, 2, 2, 5}, []int64{0, 1, 3, 6}, true
-	for call, c := range map[string]*Call{"full": full, "causal": causal, "masked": masked, "packed": packed} {
+	decay := func(c *Call) {
+		c.Causal = true
+		c.LogG = random(r, c.K.B, c.K.H, c.K.N, 1)
+		for i, x := range c.LogG.Data {
+			c.LogG.Data[i] = -math.Abs(x)
+		}
+	}
+	faded, holes, parts := plain(5, 5), *masked, *packed
+	decay(faded)
+	decay(&holes)
+	decay(&parts)
+	for call, c := range map[string]*Call{
+		"full": full, "causal": causal, "masked": masked, "packed": packed,
+		"decay": faded, "decay, masked": &holes, "decay, packed": &parts,
+	} {
 		for name, m := range mechanisms {
 			t.Run(fmt.Sprintf("%s/%s", name, call), func(t *testing.T) {
 				do := random(r, c.Q.B, c.Q.H, c.Q.N, c.V.D)
@@ -103,6 +117,7 @@ func TestGradientsAreDerivatives(t *testing.T) {
 					{"dk", c.K.Data[:len(g.DK.Data)], g.DK.Data},
 					{"dv", c.V.Data[:len(g.DV.Data)], g.DV.Data},
 					{"dtau", m.Tau, g.DTau},
+					{"dlog_g", c.LogG.Data, g.DLogG.Data},
 				} {
 					want := check.Gradient(loss, x.at)
 					if e := check.Ratio(x.grads, want, 1e-8*(1+check.Max(want))); e > 1 {

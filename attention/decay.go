@@ -1,0 +1,588 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Decay multiplies the weight of key j for query i by exp(Σ_{j<t≤i} log_g_t),
+// where query i stands at the place of key i + (M-N). It never touches the rows
+// of keys, of which a polynomial takes powers: pairs have the factor on their
+// weight; in the linear form it is on the values, the ones under them and the
+// moments. All factors are exponentials of sums that are 0 or less, so that
+// nothing overflows however fast the decay is.
+
+// decays reports whether keys lose weight with time.
+func (c *Call[T]) decays() bool { return c.LogG.D != 0 || len(c.LogG.Data) > 0 }
+
+// checkDecay reports a decay that does not fit the keys. What stands beyond a
+// row's key length does not count.
+func (c *Call[T]) checkDecay() error {
+	if !c.decays() {
+		return nil
+	}
+	if err := sameShape("log_g", &c.LogG, c.K.B, c.K.H, c.K.N, 1); err != nil {
+		return err
+	}
+	for i := range c.K.B * c.K.H {
+		b, h := i/c.K.H, i%c.K.H
+		rows, n := c.LogG.At(b, h), c.K.N
+		if c.KeyLens != nil {
+			n = int(c.KeyLens[b])
+		}
+		for j := range n {
+			if x := float64(rows.Row(j)[0]); !(x <= 0) || math.IsInf(x, 0) {
+				return fmt.Errorf("log_g: row %d, head %d, token %d is %v, needs to be finite and 0 or less", b, h, j, x)
+			}
+		}
+	}
+	return nil
+}
+
+// ages are sums of log_g from some token on, up to and with each that follows.
+// A key that does not exist has no weight to lose, and what its token takes
+// from the keys before it, it takes from all of them: that waits for the next
+// key that exists. A query's weights are thus relative to that of the last key
+// it sees, and do not vanish all together.
+type ages struct {
+	// [tokens+1] the sums before the first token and after each, and what their
+	// roundings leave out.
+	hi, lo []float64
+	owed   []float64 // [tokens] what waits after each token
+	owes   float64   // what waits
+	gone   float64   // the sum over tokens that have been forgotten
+}
+
+// newAges returns room for n tokens.
+func newAges(n int, take func(n int) []float64) *ages {
+	a := &ages{hi: take(n + 1)[:1], lo: take(n + 1)[:1], owed: take(n)[:0]}
+	a.hi[0], a.lo[0] = 0, 0
+	return a
+}
+
+// tokens is the number of tokens.
+func (a *ages) tokens() int { return len(a.owed) }
+
+// clear forgets the tokens, but not what waits.
+func (a *ages) clear() {
+	a.gone += a.between(-1, a.tokens()-1)
+	a.hi, a.lo, a.owed = a.hi[:1], a.lo[:1], a.owed[:0]
+}
+
+// slowest is the smallest log_g that sums hold; its factor is 0 by far.
+const slowest = -1e280
+
+// add appends a token.
+func (a *ages) add(g float64, exists bool) {
+	a.owes = max(a.owes+g, slowest)
+	n := len(a.owed)
+	hi, lo := a.hi[n], a.lo[n]
+	if exists {
+		sum := hi + a.owes
+		part := sum - hi
+		lo += (hi - (sum - part)) + (a.owes - part)
+		hi, a.owes = sum, 0
+	}
+	a.hi, a.lo, a.owed = append(a.hi, hi), append(a.lo, lo), append(a.owed, a.owes)
+}
+
+// between returns the sum over tokens j < t ≤ i, where -1 is before the first.
+func (a *ages) between(j, i int) float64 {
+	return (a.hi[i+1] - a.hi[j+1]) + (a.lo[i+1] - a.lo[j+1])
+}
+
+// waits returns what waits after token i.
+func (a *ages) waits(i int) float64 {
+	if i < 0 {
+		return a.owes
+	}
+	return a.owed[i]
+}
+
+// rate returns log_g of token j.
+func (u *unit[T]) rate(j int) float64 {
+	if len(u.logG.Data) == 0 {
+		return 0
+	}
+	return float64(u.logG.Row(j)[0])
+}
+
+// takeAges returns room for n tokens in scratch memory.
+func (u *unit[T]) takeAges(n int) *ages {
+	return newAges(n, func(n int) []float64 { return arena.Take[float64](u.ar, n) })
+}
+
+// age takes in all keys, for the direct form.
+func (u *unit[T]) age() {
+	if len(u.logG.Data) == 0 {
+		return
+	}
+	u.ages = u.takeAges(u.m)
+	for j := range u.m {
+		u.ages.add(u.rate(j), u.exists(j))
+	}
+	if u.keep == nil {
+		return
+	}
+	u.places = make([]int, u.n)
+	for i := range u.places {
+		last := u.at(i)
+		for j := last; j >= 0; j-- {
+			if u.exists(j) && u.keep[i*u.keepRow+j] {
+				last = j
+				break
+			}
+		}
+		u.places[i] = last
+	}
+}
+
+// at returns where query i stands among the keys, at most at the last.
+func (u *unit[T]) at(i int) int { return min(u.seen(i), u.m) - 1 }
+
+// waits returns what query i has waiting after the last key that it sees.
+func (u *unit[T]) waits(i int) float64 {
+	if u.ages == nil {
+		return 0
+	}
+	at := u.at(i)
+	w := u.ages.waits(at)
+	if u.places != nil {
+		w += u.ages.between(u.places[i], at)
+	}
+	return w
+}
+
+// eps returns what is added to a denominator that is relative to the last key
+// seen, after which so much waits. It may be infinite, and the output then is 0.
+func (u *unit[T]) eps(waits float64) T {
+	if waits == 0 || u.spec.Eps == 0 {
+		return T(u.spec.Eps)
+	}
+	return T(u.spec.Eps * math.Exp(-waits))
+}
+
+// left returns for each key head of s, and each query, the sum of the factors of
+// the keys that it sees.
+func (c *Call[T]) left(s *sequence, mask []bool) [][]float64 {
+	left := make([][]float64, c.K.H)
+	for h := range left {
+		a, g := heapAges(s.m), c.LogG.At(s.b, h)
+		keys := make([]float64, s.m+1) // those before each, where all pairs are kept
+		for j := range s.m {
+			exists := mask == nil || mask[j]
+			a.add(float64(g.Row(s.k0 + j)[0]), exists)
+			if keys[j+1] = keys[j]; exists {
+				keys[j+1] = 1 + keys[j]*math.Exp(a.between(j-1, j))
+			}
+		}
+		left[h] = make([]float64, s.n)
+		for i := range left[h] {
+			end := min(max(i+s.off+1, 0), s.m)
+			if c.AttnKeep == nil {
+				left[h][i] = keys[end]
+				continue
+			}
+			last := -1
+			for j := end - 1; j >= 0; j-- {
+				if !c.AttnKeep[(s.q0+i)*c.K.N+s.k0+j] || mask != nil && !mask[j] {
+					continue
+				}
+				last = max(last, j)
+				left[h][i] += math.Exp(a.between(j, last))
+			}
+		}
+	}
+	return left
+}
+
+// ageBorder is the distance between places by way of which factors go.
+const ageBorder = 16
+
+// fader makes the factors by which weights of a block have decayed, or their
+// logarithms for the exponential. The factor of a pair is that from the key to
+// the last border before the query times that from there on; for keys behind
+// the border it is one exponential. It depends on the two places alone.
+type fader[T tensor.Float] struct {
+	t           *kernel.Table[T]
+	log         bool
+	border      int // which columns go to
+	column, row []T // [nk]
+}
+
+func (u *unit[T]) fader(b *block[T]) (f fader[T]) {
+	if b.ages != nil {
+		f = fader[T]{u.t, u.spec.Exp, -1, arena.Take[T](u.ar, b.nk), arena.Take[T](u.ar, b.nk)}
+	}
+	return f
+}
+
+// place returns where row r stands.
+func (b *block[T]) place(r int) int {
+	if b.places != nil {
+		return b.places[r]
+	}
+	return min(b.at+r, b.ages.tokens()-1)
+}
+
+// factors returns those of row r and the keys that are visible to it.
+func (f *fader[T]) factors(b *block[T], r int) []T {
+	row, at := f.row[:b.visible(r)], b.place(r)
+	border := at &^ (ageBorder - 1)
+	near, unit := min(max(border-b.key, 0), len(row)), 1.0
+	if f.log {
+		unit = b.log
+	}
+	if near > 0 {
+		if f.border != border {
+			f.border = border
+			column := f.column[:min(border-b.key, b.nk)]
+			for c := range column {
+				column[c] = T(b.ages.between(b.key+c, border-1) * unit)
+			}
+			if !f.log {
+				f.t.Exp(column, column, 0)
+			}
+		}
+		if since := b.ages.between(border-1, at) * unit; f.log {
+			for c, x := range f.column[:near] {
+				row[c] = x + T(since)
+			}
+		} else {
+			f.t.Scale(row[:near], T(math.Exp(since)), f.column)
+		}
+	}
+	for c := near; c < len(row); c++ {
+		row[c] = T(math.Inf(-1))
+		if b.key+c <= at {
+			row[c] = T(b.ages.between(b.key+c, at) * unit)
+		}
+	}
+	if !f.log {
+		f.t.Exp(row[near:], row[near:], 0)
+	}
+	return row
+}
+
+// fade multiplies the weights of row r by its factors.
+func (f *fader[T]) fade(b *block[T], r int, weights []T) {
+	x := f.factors(b, r)
+	f.t.Mul(weights[:len(x)], weights, x)
+}
+
+// ageScores adds the logarithms of their decay to scores of rows from r0 on.
+func (u *unit[T]) ageScores(b *block[T], r0, rows int, s []T, ld int) {
+	mark := u.ar.Mark()
+	decay := u.fader(b)
+	for r := range rows {
+		x := decay.factors(b, r0+r)
+		u.t.Add(s[r*ld:][:len(x)], s[r*ld:], x)
+	}
+	u.ar.Reset(mark)
+}
+
+// sumWeights adds to x.age the sums over rows from r0 on of their weights, the
+// rows of w, times x.w.
+func (u *unit[T]) sumWeights(x *gradient[T], r0, rows, cols int, w []T, ld int) {
+	if x.age == nil || cols == 0 {
+		return
+	}
+	for r := range rows {
+		clear(w[r*ld+cols : r*ld+kernel.Pad(cols)])
+	}
+	u.t.Mix(x.age[:kernel.Pad(cols)], x.w[r0:][:rows], rows, w, ld, nil, 0)
+}
+
+// The gradient of log_g. Place i has the sum G_i, and w_ij goes with
+// exp(G_i - G_j). With dw_ij = do_i·(v_j - o_i)/g_i,
+//
+//	dG_i = Σ_j w_ij·dw_ij - Σ_l w_li·dw_li,  dlog_g_t = Σ_{i≥t} dG_i.
+//
+// The first sum is do_i·o_i·eps/g_i, for g_i = Σ_j w_ij + eps. The second is
+// v_i·dv_i + Σ_l w_li·(-do_l·o_l)/g_l, where dv has been summed already.
+
+// ageQueries adds to dG what comes of eps, for len(w) queries from i0 on.
+func (u *unit[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
+	if u.spec.Exp || u.spec.Eps == 0 {
+		return
+	}
+	for r, x := range w {
+		if x != 0 {
+			u.dage[i0+r+u.off] -= float64(x) * float64(u.eps(waits(i0+r)))
+		}
+	}
+}
+
+// ageKeys adds to dG the sums x of keys from j0 on.
+func (u *unit[T]) ageKeys(j0 int, x []T) {
+	for j, y := range x {
+		u.dage[j0+j] -= float64(y)
+	}
+}
+
+// ageGrad sets dlog_g, when dV is complete. The tokens up to the first key that
+// exists let nothing decay.
+func (u *unit[T]) ageGrad() {
+	first := 0
+	for first < u.m && !u.exists(first) {
+		first++
+	}
+	var sum float64
+	for j := len(u.dage) - 1; j >= 0; j-- {
+		sum += u.dage[j]
+		if j >= u.m {
+			continue
+		}
+		if u.exists(j) {
+			v := u.v.Row(j)
+			for c, d := range u.dval.Row(j) {
+				if d != 0 { // no query has met the value otherwise
+					sum -= float64(d) * float64(v[c])
+				}
+			}
+		}
+		u.dlogG.Row(j)[0] = 0
+		if j > first {
+			u.dlogG.Row(j)[0] = T(sum)
+		}
+	}
+}
+
+// fade multiplies the moments.
+func (s *moments[T]) fade(t *kernel.Table[T], by T) {
+	if !s.some || by == 1 {
+		return
+	}
+	t.Scale(s.s, by, s.s)
+	t.Scale(s.z, by, s.z)
+	if s.low != nil {
+		t.Scale(s.low.s, by, s.low.s)
+		t.Scale(s.low.z, by, s.low.z)
+	}
+}
+
+// The moments of a stream are relative to the last token before the open chunk.
+
+// age counts keys j0 ≤ j < j1 of the unit into the open chunk.
+func (s *stream[T]) age(j0, j1 int) {
+	if s.ages == nil {
+		return
+	}
+	for j := j0; j < j1; j++ {
+		s.ages.add(s.u.rate(j), s.u.exists(j))
+	}
+}
+
+// left returns the factor of the whole open chunk.
+func (s *stream[T]) left() T {
+	return T(math.Exp(s.ages.between(-1, s.ages.tokens()-1)))
+}
+
+// place returns where in the open chunk a query stands that sees its keys up to
+// i: -1 if it has none.
+func (s *stream[T]) place(i int) int { return min(i, s.n-1) }
+
+// eps is the unit's, for a query that sees keys of the open chunk up to i.
+func (s *stream[T]) eps(i int) T {
+	if s.ages == nil {
+		return T(s.u.spec.Eps)
+	}
+	return s.u.eps(s.ages.waits(s.place(i)))
+}
+
+// agedKeys returns the values of the open chunk, and ones, as they are at its
+// end.
+func (s *stream[T]) agedKeys() (v, w []T) {
+	if s.ages == nil {
+		return s.v, s.x
+	}
+	w = arena.Take[T](s.u.ar, s.n)
+	for j := range w {
+		w[j] = T(s.ages.between(j, s.n-1))
+	}
+	s.u.t.Exp(w, w, 0)
+	return s.scaleRows(s.v, w), w
+}
+
+// scaleRows returns rows of the moments' stride, each times its factor.
+func (s *stream[T]) scaleRows(rows, factors []T) []T {
+	u, ld := s.u, s.past.ld
+	y := arena.Take[T](u.ar, len(factors)*ld)
+	u.t.Products(y, ld, factors, ones[T](u.ar, ld), rows, ld)
+	return y
+}
+
+// since returns for n queries, the first of which sees keys of the open chunk
+// up to diag, what is left of the moments before it.
+func (s *stream[T]) since(n, diag int) []T {
+	f := arena.Take[T](s.u.ar, n)
+	for r := range f {
+		f[r] = T(math.Exp(s.ages.between(-1, s.place(diag+r))))
+	}
+	return f
+}
+
+// agedQueries returns rows y and numbers w of n queries as the moments before
+// the open chunk see them.
+func (s *stream[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
+	if s.ages == nil {
+		return y, w
+	}
+	f := s.since(n, diag)
+	wa = arena.Take[T](s.u.ar, n)
+	s.u.t.Mul(wa, w, f)
+	return s.scaleRows(y, f), wa
+}
+
+// recede goes back to before key j0 of the unit.
+func (s *stream[T]) recede(j0 int) {
+	if s.ages == nil {
+		return
+	}
+	u, j := s.u, j0
+	for j > 0 && !u.exists(j-1) {
+		j--
+	}
+	s.ages.owes = 0
+	for ; j < j0; j++ {
+		s.ages.owes = max(s.ages.owes+u.rate(j), slowest)
+	}
+}
+
+// agedValues returns the gradient of the values of the open chunk from that of
+// what agedKeys gives with factors w, and counts that of the ones as ages.
+func (s *stream[T]) agedValues(j0 int, dv, ones, w []T) []T {
+	u := s.u
+	if u.dage != nil {
+		u.t.Mul(ones, ones, w)
+		u.ageKeys(j0, ones)
+	}
+	return s.scaleRows(dv, w)
+}
+
+// fadeRows multiplies numerators and denominators that n queries have from the
+// moments.
+func (s *stream[T]) fadeRows(o, den []T, n, diag int) {
+	mark := s.u.ar.Mark()
+	for r, f := range s.since(n, diag) {
+		row := o[r*s.past.ld:][:s.past.ld]
+		s.u.t.Scale(row, f, row)
+		den[r] *= f
+	}
+	s.u.ar.Reset(mark)
+}
+
+// States. One that has met a decay once goes on with it: tokens without have
+// that of 1.
+
+const decayKind = " with decay"
+
+// decaying reports that a state has met a decay.
+func decaying[T tensor.Float](st State[T]) bool {
+	s, ok := st.(interface{ decays() bool })
+	return ok && s.decays()
+}
+
+// clone returns a copy with room for n tokens.
+func (a *ages) clone(n int) *ages {
+	if a == nil {
+		return nil
+	}
+	c := heapAges(max(n, a.tokens()))
+	c.hi, c.lo, c.owed = append(c.hi, a.hi[1:]...), append(c.lo, a.lo[1:]...), append(c.owed, a.owed...)
+	c.owes, c.gone = a.owes, a.gone
+	return c
+}
+
+func heapAges(n int) *ages {
+	return newAges(n, func(n int) []float64 { return make([]float64, n) })
+}
+
+// lateAges returns ages of tokens that came before the first decay.
+func lateAges(n int, exist []bool) *ages {
+	a := heapAges(n)
+	for _, exists := range exist {
+		a.add(0, exists)
+	}
+	return a
+}
+
+// follow makes the ages those of the tokens of next, which come after what the
+// stream holds, and has its moments decay by what these take from them.
+func (s *stream[T]) follow(next *stream[T]) {
+	if s.ages == nil && next.ages == nil {
+		return
+	}
+	before, after := s.ages, next.ages.clone(next.c)
+	if before == nil {
+		before = lateAges(s.c, nil)
+	}
+	if after == nil {
+		after = lateAges(next.c, next.exist[:next.n])
+	}
+	if next.first == unseen {
+		after.owes += before.owes
+		after.gone = before.gone
+		if n := after.tokens(); n > 0 {
+			after.owed[n-1] = after.owes
+		}
+	} else {
+		s.past.fade(s.u.t, T(math.Exp(before.owes+after.gone)))
+		after.gone += before.gone + before.owes
+	}
+	s.ages = after
+}
+
+// follow appends those of the tokens of next; nil: without decay.
+func (a *ages) follow(next *ages, exist []bool) {
+	if next = next.clone(0); next == nil {
+		next = lateAges(len(exist), exist)
+	}
+	for j, exists := range exist {
+		a.add(next.between(j-1, j), exists)
+	}
+	a.owes += next.owes
+}
+
+// bytes is the memory held.
+func (a *ages) bytes() int64 {
+	if a == nil {
+		return 0
+	}
+	return int64(cap(a.hi)+cap(a.lo)+cap(a.owed)) * 8
+}
+
+// write appends what waits, the sum over tokens that have been forgotten, the
+// sums after each of n tokens and what their roundings leave out. Those of tokens
+// that are not there yet are zero.
+func (a *ages) write(w *snapshotWriter, n int) {
+	rest := make([]float64, n-a.tokens())
+	writeElements(w, []float64{a.owes, a.gone})
+	for _, sums := range [][]float64{a.hi, a.lo} {
+		writeElements(w, sums[1:])
+		writeElements(w, rest)
+	}
+}
+
+// agesBytes is what write takes for n tokens.
+func agesBytes(n float64) float64 { return 8 * (2 + 2*n) }
+
+// readAges reads what write wrote for room tokens, of which there are n.
+func readAges(r *snapshotReader, n, room int) *ages {
+	a := heapAges(room)
+	var rest [2]float64
+	readElements(r, rest[:])
+	for _, sums := range []*[]float64{&a.hi, &a.lo} {
+		readElements(r, (*sums)[1:room+1])
+		*sums = (*sums)[:n+1]
+	}
+	a.owed, a.owes, a.gone = a.owed[:n], rest[0], rest[1]
+	if n > 0 {
+		a.owed[n-1] = a.owes // those before have been answered
+	}
+	return a
+}

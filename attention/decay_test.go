@@ -1,0 +1,387 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// fadingCall is a stateCall of n tokens with decay, and what the textbook has
+// of it.
+func fadingCall(n, d, dv, chunk int) (*Call[float32], *oracle.Call) {
+	r := rand.New(rand.NewPCG(uint64(n), 5))
+	c := &oracle.Call{
+		Q: normal(r, 2, 6, n, d), K: normal(r, 2, 2, n, d), V: normal(r, 2, 2, n, dv), KeyMask: flags(r, 2*n), Theta: 100,
+	}
+	fade(r, c)
+	call := callOf[float32](c)
+	call.Chunk = chunk
+	return call, c
+}
+
+// all are the mechanisms that the tests know, softmax too.
+func all() map[string]*oracle.Mechanism {
+	list := polynomials()
+	list["softmax"] = textbook["softmax"]
+	return list
+}
+
+// The bits of a state with decay do not depend on the pieces in which tokens
+// arrive, nor on being saved and restored between, and its answers are those of
+// the causal form.
+func TestDecayPieces(t *testing.T) {
+	const n = 131
+	single := make([]int, n)
+	for i := range single {
+		single[i] = i + 1
+	}
+	for name, m := range all() {
+		e := mechanismOf[float32](t, name, sixHeads(m))
+		for _, chunk := range []int{1, 7, 64, 0} {
+			c, _ := fadingCall(n, 5, 3, chunk)
+			form := Linear
+			if m.Exp {
+				form = Direct
+			}
+			want, _ := forward(t, e, c, form)
+			whole := mustState(t, e, c)
+			if err := whole.Absorb(c); err != nil {
+				t.Fatal(err)
+			}
+			for way, cuts := range map[string][]int{"at once": {n}, "one by one": single, "in pieces": {1, 3, 20, 21, 64, 100, 114, 128, n}} {
+				out := poisoned[float32](2, 6, n, 3)
+				st := mustState(t, e, c)
+				for j, at := range cuts {
+					from := 0
+					if j > 0 {
+						from = cuts[j-1]
+					}
+					steps(t, st, out, c, from, at)
+					if j%7 == 3 {
+						st = restored(t, e, st)
+					}
+					if j%7 == 5 {
+						st = st.Clone()
+					}
+				}
+				if !slices.Equal(out.Data, want.Data) {
+					t.Errorf("%s, chunk %d: outputs %s differ from the causal form", name, chunk, way)
+				}
+				sameState(t, name+", "+way, st, whole)
+			}
+		}
+	}
+}
+
+func mustState[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T]) State[T] {
+	t.Helper()
+	st, err := e.NewState(c.Shape())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+func restored(t *testing.T, e Mechanism[float32], st State[float32]) State[float32] {
+	t.Helper()
+	data, err := st.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err = e.RestoreState(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// Merged states are the state of one stream within the bound, with decay in
+// both, in the first or in the second alone.
+func TestDecayMerge(t *testing.T) {
+	const n, cut = 50, 23
+	for name, m := range all() {
+		m := sixHeads(m)
+		e := mechanismOf[float32](t, name, m)
+		for _, chunk := range []int{4, 64} {
+			for _, without := range [][2]int{{0, 0}, {0, cut}, {cut, n}} {
+				c, book := fadingCall(n, 5, 3, chunk)
+				book.Theta, c.Rope = 0, nil
+				clear(book.KeyMask[cut:][:9]) // what waits goes from one to the other
+				call := callOf[float32](book)
+				call.Chunk = chunk
+				for h := range 4 {
+					clear(book.LogG.At(h/2, h%2).Data[without[0]:without[1]])
+				}
+				first, second := mustState(t, e, call), mustState(t, e, call)
+				parts := []*Call[float32]{tokens(call, 0, cut-5), tokens(call, cut-5, n-8)}
+				for i, st := range []State[float32]{first, second} {
+					for j := range parts[i].K.N {
+						p := tokens(parts[i], j, j+1)
+						if at := j + i*(cut-5); at >= without[0] && at < without[1] {
+							p.LogG = tensor.Heads[float32]{}
+						}
+						if err := st.Absorb(p); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				if err := first.Merge(second); err != nil {
+					t.Fatal(err)
+				}
+				first = restored(t, e, first)
+				out := poisoned[float32](2, 6, 8, 3)
+				last := tokens(call, n-8, n)
+				if without[1] == n {
+					last.LogG = tensor.Heads[float32]{}
+				}
+				if err := first.Step(out, last); err != nil {
+					t.Fatal(err)
+				}
+				book.Q = book.Q.Tokens(n-8, n)
+				l := directLimits[float32](m)
+				if !m.Exp {
+					l = linearLimits(e, 5, chunk)
+				}
+				judge(t, l, m, book, m.Forward(book), out, nil)
+			}
+		}
+	}
+}
+
+// Gradients are those that central differences of Forward show.
+func TestDecayGradientsAreDerivatives(t *testing.T) {
+	all := problems()
+	for _, what := range []string{"causal mask, decay", "packed causal rope, decay", "causal, more keys, decay", "causal pairs and mask, decay"} {
+		for _, name := range []string{"taylorshift", "softmax", "square"} {
+			m := polynomials()[name]
+			if m == nil {
+				m = textbook[name]
+			}
+			for _, form := range []Form{Direct, Linear} {
+				c := callOf[float64](all[what])
+				if form == Linear && (m.Exp || c.AttnKeep != nil) {
+					continue
+				}
+				// Differences reach to both sides of 0.
+				for i, x := range c.LogG.Data {
+					c.LogG.Data[i] = max(x, -3) - 0.1
+				}
+				c.Chunk = 4
+				e := mechanismOf[float64](t, name, m)
+				do := normal(rand.New(rand.NewPCG(5, 6)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
+				out, keep := forward(t, e, c, form)
+				g, _ := backward(t, e, c, do, out, keep)
+				want := check.Gradient(func() float64 {
+					var s float64
+					out, _ := forward(t, e, c, form)
+					for i, o := range out.Data {
+						s += o * do.Data[i]
+					}
+					return s
+				}, c.LogG.Data)
+				if ratio := check.Ratio(g.DLogG.Data, want, 1e-7*max(1, check.Max(want))); ratio > 1 {
+					t.Errorf("%s, %s, %v: dlog_g is %v, want %v", name, what, form, g.DLogG.Data, want)
+				}
+			}
+		}
+	}
+}
+
+// However fast keys lose weight, the last one is left: outputs are finite, and
+// the value of that key where nothing of the others is.
+func TestDecayToNothing(t *testing.T) {
+	const n = 300
+	r := rand.New(rand.NewPCG(1, 9))
+	for name, m := range all() {
+		e := mechanismOf[float32](t, name, m)
+		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, n, 5), K: normal(r, 1, 2, n, 5), V: normal(r, 1, 2, n, 3), Causal: true})
+		c.LogG = tensor.NewHeads[float32](1, 2, n, 1)
+		for i := range c.LogG.Data {
+			c.LogG.Data[i] = -3e38
+		}
+		if m.Eps > 0.01 || name == "linear" {
+			continue // what is left of the sum is not much more than eps
+		}
+		for _, form := range []Form{Direct, Linear, Step} {
+			if c.Form = form; form == Linear && m.Exp {
+				continue
+			}
+			out := poisoned[float32](1, 4, n, 3)
+			if err := e.Forward(out, c, nil); err != nil {
+				t.Fatal(err)
+			}
+			for h := range 4 {
+				for i := range n {
+					for x, v := range c.V.At(0, h/2).Row(i) {
+						if o := out.At(0, h).Row(i)[x]; math.Abs(float64(o-v)) > 1e-5*math.Abs(float64(v)) {
+							t.Fatalf("%s, %v: query %d gives %v, its value is %v", name, form, i, o, v)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Neither threads nor what stands at a key that does not exist, or at one that
+// comes later, change a bit.
+func TestDecayIgnoresWhatIsHidden(t *testing.T) {
+	defer par.SetThreads(0)
+	const n = 40
+	nan := float32(math.NaN())
+	for name, m := range all() {
+		e := mechanismOf[float32](t, name, sixHeads(m))
+		for _, form := range []Form{Direct, Linear} {
+			if form == Linear && m.Exp {
+				continue
+			}
+			c, _ := fadingCall(n, 5, 3, 16)
+			do := convert[float32](normal(rand.New(rand.NewPCG(5, 6)), 2, 6, n, 3))
+			bits := func(threads int) []byte {
+				par.SetThreads(threads)
+				out, keep := forward(t, e, c, form)
+				g, dtau := backward(t, e, c, do, out, keep)
+				return fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, g.DLogG.Data, dtau)
+			}
+			before := bits(1)
+			if !slices.Equal(before, bits(5)) {
+				t.Errorf("%s, %v: 5 threads change bits", name, form)
+			}
+			for i, exists := range c.KeyMask {
+				for h := 0; h < 2 && !exists; h++ {
+					c.K.At(i/n, h).Row(i % n)[0], c.V.At(i/n, h).Row(i % n)[1] = nan, nan
+				}
+			}
+			if !slices.Equal(before, bits(1)) {
+				t.Errorf("%s, %v: a masked key changes bits", name, form)
+			}
+			first, _ := forward(t, e, c, form)
+			for h := range 4 {
+				g := c.LogG.At(h/2, h%2)
+				for j := 30; j < n; j++ {
+					g.Row(j)[0] = -1
+				}
+			}
+			then, _ := forward(t, e, c, form)
+			for h := range 12 {
+				for i := range 30 {
+					if !slices.Equal(first.At(h/6, h%6).Row(i), then.At(h/6, h%6).Row(i)) {
+						t.Fatalf("%s, %v: a later decay changes query %d", name, form, i)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestDecayRefuses(t *testing.T) {
+	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	for want, change := range map[string]func(c *Call[float32]){
+		"log_g: decay needs a causal call, whose queries have a place among the keys": func(c *Call[float32]) { c.Causal = false },
+		"log_g: shape is [1,2,4,1], needs [1,2,5,1]":                                  func(c *Call[float32]) { c.LogG = c.LogG.Tokens(0, 4) },
+		"log_g: shape is [1,4,5,1], needs [1,2,5,1]":                                  func(c *Call[float32]) { c.LogG = tensor.NewHeads[float32](1, 4, 5, 1) },
+		"log_g: row 0, head 1, token 3 is 0.5, needs to be finite and 0 or less":      func(c *Call[float32]) { c.LogG.At(0, 1).Row(3)[0] = 0.5 },
+		"log_g: row 0, head 0, token 2 is NaN, needs to be finite and 0 or less":      func(c *Call[float32]) { c.LogG.At(0, 0).Row(2)[0] = float32(math.NaN()) },
+		"log_g: row 0, head 0, token 4 is -Inf, needs to be finite and 0 or less":     func(c *Call[float32]) { c.LogG.At(0, 0).Row(4)[0] = float32(math.Inf(-1)) },
+	} {
+		r := rand.New(rand.NewPCG(1, 1))
+		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 4, 5, 3), K: normal(r, 1, 2, 5, 3), V: normal(r, 1, 2, 5, 3), Causal: true})
+		c.LogG = tensor.NewHeads[float32](1, 2, 5, 1)
+		change(c)
+		if err := e.Forward(tensor.NewHeads[float32](1, 4, 5, 3), c, nil); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %q", err, want)
+		}
+		if st := mustState(t, e, c); c.Causal && st.Absorb(c) == nil {
+			t.Errorf("a state accepts %q", want)
+		}
+	}
+}
+
+// A call between states has no decay, and a state after it none that it had.
+func TestDecayBetweenStates(t *testing.T) {
+	for _, name := range []string{"fastmax2", "softmax"} {
+		e := mechanismOf[float32](t, name, textbook[name])
+		c, _ := fadingCall(20, 4, 3, 8)
+		c.Causal = true
+		faded, plain := mustState(t, e, c), mustState(t, e, c)
+		if err := faded.Absorb(c); err != nil {
+			t.Fatal(err)
+		}
+		out := poisoned[float32](2, 6, 20, 3)
+		c.Final = faded
+		if err := e.Forward(out, c, nil); err == nil || err.Error() != "log_g: not defined with a state before or after the call; a state itself takes it" {
+			t.Errorf("%s: error %v", name, err)
+		}
+		c.LogG, c.Init, c.Final = tensor.Heads[float32]{}, faded, plain
+		if err := e.Forward(out, c, nil); err == nil || err.Error() != "init: holds keys with decay; a state itself goes on with them" {
+			t.Errorf("%s: error %v", name, err)
+		}
+		c.Init, c.Final = nil, faded
+		if err := e.Forward(out, c, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := plain.Absorb(c); err != nil {
+			t.Fatal(err)
+		}
+		sameState(t, name, faded, plain)
+	}
+}
+
+// A token with decay allocates nothing, and a state does not grow by it.
+func TestDecayedTokensAllocateNothing(t *testing.T) {
+	if raced {
+		t.Skip("the race detector allocates")
+	}
+	c, _ := fadingCall(100, 4, 3, 16)
+	st := mustState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
+	out := poisoned[float32](2, 6, 100, 3)
+	steps(t, st, out, c, 0, 100)
+	bytes := st.Bytes()
+	token, o := tokens(c, 50, 51), out.Tokens(50, 51)
+	if n := testing.AllocsPerRun(100, func() {
+		if err := st.Step(o, token); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a token allocates %v times", n)
+	}
+	if b := st.Bytes(); b != bytes {
+		t.Errorf("%d bytes, %d before", b, bytes)
+	}
+}
+
+// Rows whose weights nearly cancel are judged by what is left of their keys.
+func TestDecayedWeakRows(t *testing.T) {
+	c, book := fadingCall(60, 5, 3, 16)
+	m := textbook["fastmax1"]
+	_, keep := forward(t, mechanismOf[float32](t, "fastmax1", m), c, Linear)
+	want := m.Forward(book)
+	var weak int64
+	for i, den := range want.Den {
+		b, h, at := i/360, i/60%6, i%60
+		var left float64
+		sum := 0.0
+		for j := at; j >= 0; j-- {
+			if book.KeyMask[b*60+j] {
+				if left == 0 {
+					sum = 0
+				}
+				left += math.Exp(sum)
+			}
+			sum += book.LogG.At(b, h/3).Row(j)[0]
+		}
+		if left > 0 && math.Abs(den) < 1.7*left/1024 {
+			weak++
+		}
+	}
+	if keep.Weak != weak {
+		t.Errorf("%d weak rows, want %d", keep.Weak, weak)
+	}
+}

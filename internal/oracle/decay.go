@@ -1,0 +1,65 @@
+package oracle
+
+import "math"
+
+// Retentive networks (arXiv 2307.08621, eq. 5-7) multiply the weight of key j
+// for query i by γ^(i-j); with a factor of its own for each token (gated
+// retention, arXiv 2405.05254, eq. 3) it is exp(Σ_{j<t≤i} log_g_t). A query has
+// the place i + (M-N) among the keys.
+
+// place returns where query i of s stands among the keys that count.
+func (c *Call) place(s sequence, i int) int { return min(i+s.m-s.n, s.validUntil-1) }
+
+// age returns Σ_{j<t≤i} log_g_t over the tokens of key head kh, those whose keys
+// do not exist too.
+func (c *Call) age(s sequence, kh, j, i int) float64 {
+	g := c.LogG.At(s.b, kh)
+	var sum float64
+	for t := j + 1; t <= i; t++ {
+		sum += g.Row(s.k0 + t)[0]
+	}
+	return sum
+}
+
+// last returns the last key that query i of s sees, -1 if there is none. Weights
+// are relative to that key's, which changes no quotient but keeps them from
+// vanishing all together.
+func (c *Call) last(s sequence, i int) int {
+	for j := s.m - 1; j >= 0; j-- {
+		if c.sees(s, i, j) {
+			return j
+		}
+	}
+	return -1
+}
+
+// ages returns for query i of s the sums from each key to the last that it sees,
+// and the factor by which that has decayed itself.
+func (c *Call) ages(s sequence, kh, i int) (ages []float64, left float64) {
+	ages = make([]float64, s.m)
+	if c.LogG.D == 0 {
+		return ages, 1
+	}
+	last := c.last(s, i)
+	if last < 0 {
+		return ages, 1
+	}
+	var sum float64
+	for j := last; j >= 0; j-- {
+		ages[j] = sum
+		sum += c.LogG.At(s.b, kh).Row(s.k0 + j)[0]
+	}
+	return ages, math.Exp(c.age(s, kh, last, c.place(s, i)))
+}
+
+// addAge adds to the gradient of log_g that of one pair's weight, times it:
+// every token after the key, up to the query's place, has the same.
+func (c *Call) addAge(s sequence, kh, i, j int, x float64, r *Grads) {
+	if c.LogG.D == 0 {
+		return
+	}
+	g := r.DLogG.At(s.b, kh)
+	for t := j + 1; t <= c.place(s, i); t++ {
+		g.Row(s.k0 + t)[0] += x
+	}
+}
