@@ -47,8 +47,12 @@ func (s *Spec[T]) features(w int) int {
 	return n
 }
 
-// pure reports that the kernel is a single power.
-func (s *Spec[T]) pure() bool {
+// pure reports that the features are those of a single power. Where outputs are
+// multiplied by the number of keys, the constant feature counts them.
+func (s *Spec[T]) pure() bool { return s.power() && !s.OutputNorm }
+
+// power reports that the kernel is a single power.
+func (s *Spec[T]) power() bool {
 	for _, c := range s.Coef[:s.degree()] {
 		if c != 0 {
 			return false

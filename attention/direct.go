@@ -248,7 +248,9 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
 			sum += u.eps(u.waits(i0 + r))
 			kept[r] = sum
 		}
-		over[r] = u.over(sum)
+		if over[r] = u.over(sum); u.spec.OutputNorm {
+			over[r] *= u.outputFactor(float64(u.countSeen(i0 + r)))
+		}
 	}
 	if u.spec.Exp && u.kept {
 		for r, sum := range den {

@@ -224,6 +224,9 @@ func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
 		u.past = &keep.past[s.index*c.K.H+kh]
 	}
 	u.dscale = p.dscale[s.index*c.Q.H+heads.lo:][:heads.n]
+	if p.e.spec.OutputNorm {
+		u.withoutOutputNorm(p.before(s, kh))
+	}
 	decays := c.decays() && g.DLogG.D != 0
 	if decays {
 		u.dlogG = g.DLogG.At(s.b, kh).Slice(s.k0, s.k0+s.m)

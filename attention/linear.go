@@ -248,6 +248,9 @@ func (s *stream[T]) finish(g, i0, i1, diag int, o, den []T) {
 		den[r] += s.eps(diag + r)
 		over[r] = u.over(den[r])
 	}
+	if u.spec.OutputNorm {
+		s.normaliseOver(over, diag)
+	}
 	copy(u.den[g][i0:i1], den)
 	out := &u.o[g]
 	u.t.Products(out.Data[i0*out.Stride:], out.Stride, over, ones[T](u.ar, u.dv), o, s.past.ld)

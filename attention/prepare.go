@@ -93,7 +93,7 @@ func (u *unit[T]) axes() int {
 }
 
 func (s *Spec[T]) axes(d int, moved bool) int {
-	if s.Norm.centred() && s.Map == nil && !moved && d > 1 && !s.pure() {
+	if s.Norm.centred() && s.Map == nil && !moved && d > 1 && !s.power() {
 		return d - 1
 	}
 	return s.width(d)

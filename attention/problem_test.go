@@ -20,6 +20,8 @@ var textbook = map[string]*oracle.Mechanism{
 	"fastmax4":    {Norm: oracle.Standard, Coef: oracle.Taylor(4)},
 	"taylorshift": {Norm: oracle.Unit, Scale: 1, Tau: []float64{0.5, 1.5, 2, 1}, Coef: oracle.Taylor(2)},
 	"linear":      {Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6},
+	"outputs":     {Norm: oracle.Unit, Coef: oracle.Taylor(2), OutputNorm: true},
+	"power":       {Coef: []float64{0, 0, 1}, Eps: 1, OutputNorm: true},
 }
 
 // elementwise is a feature map of the reference.
@@ -44,7 +46,7 @@ func mechanismOf[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism)
 	t.Helper()
 	s := Spec[T]{
 		Name: name, Setting: "test", Norm: Norm(m.Norm), Scale: m.Scale,
-		Exp: m.Exp, Coef: m.Coef, Eps: m.Eps, Positive: name != "fastmax1",
+		Exp: m.Exp, Coef: m.Coef, Eps: m.Eps, OutputNorm: m.OutputNorm, Positive: name != "fastmax1",
 	}
 	if m.Map != nil {
 		s.Map = elementwise[T]{m.Map}

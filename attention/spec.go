@@ -30,6 +30,11 @@ type Spec[T tensor.Float] struct {
 	Coef []float64
 	Eps  float64 // added to the denominator
 
+	// OutputNorm multiplies the output of a query that sees n keys by √(n/D), D
+	// the width of queries, which brings outputs to the size of values
+	// (TaylorShift, normalisation 3, whose n is N). Weights are as without it.
+	OutputNorm bool
+
 	Positive bool // f ≥ 0 wherever scores can lie
 }
 

@@ -163,7 +163,11 @@ func (s *stream[T]) answer(g, n int, q []T, ldq int) {
 		}
 		den[r] += s.eps(s.n - 1)
 		u.den[g+r][0] = den[r]
-		u.t.Scale(u.o[g+r].Row(0), u.over(den[r]), o[r*ld:])
+		over := u.over(den[r])
+		if u.spec.OutputNorm {
+			over *= u.outputFactor(s.closed() + float64(s.openKeys(s.n)))
+		}
+		u.t.Scale(u.o[g+r].Row(0), over, o[r*ld:])
 	}
 }
 

@@ -36,6 +36,7 @@ func subjects() []subject {
 		{"softmax scale=2", "softmax", Options{Set: set("scale", "2")}, oracle.Mechanism{Exp: true, Scale: 2}},
 		{"taylorshift", "taylorshift", Options{}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(2)}},
 		{"taylorshift p=4", "taylorshift", Options{Order: 4}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(4)}},
+		{"taylorshift output_norm", "taylorshift", Options{Set: set("output_norm", "true")}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(2), OutputNorm: true}},
 		{"linear", "linear", Options{}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6}},
 		{"linear eps=0.5", "linear", Options{Set: set("eps", "0.5")}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 0.5}},
 		{"fastmax p=2 1/sqrt(D)", "fastmax", Options{Set: set("scale", "1/sqrt(D)")}, oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.Taylor(2)}},
@@ -49,6 +50,8 @@ func subjects() []subject {
 		{[]string{"norm", "bounded", "scale", "2", "coef", "0,0,0,0,1"}, oracle.Mechanism{Norm: oracle.Bounded, Scale: 2, Coef: []float64{0, 0, 0, 0, 1}}},
 		{[]string{"norm", "unit", "tau", "1", "coef", "2,-1,0,1/4"}, oracle.Mechanism{Norm: oracle.Unit, Tau: []float64{}, Coef: []float64{2, -1, 0, 0.25}}},
 		{[]string{"norm", "max", "scale", "4", "coef", "1,1.166666,0.145833"}, oracle.Mechanism{Norm: oracle.Max, Scale: 4, Coef: []float64{1, 1.166666, 0.145833}}},
+		{[]string{"coef", "0,0,1", "eps", "1", "output_norm", "true"}, oracle.Mechanism{Coef: []float64{0, 0, 1}, Eps: 1, OutputNorm: true}},
+		{[]string{"norm", "max", "output_norm", "true"}, oracle.Mechanism{Norm: oracle.Max, Coef: oracle.Taylor(2), OutputNorm: true}},
 		{[]string{"norm", "token-centred", "scale", "1", "tau", "1"}, oracle.Mechanism{Norm: oracle.TokenCentred, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(2)}},
 		{[]string{"norm", "channel-centred", "scale", "1", "coef", "1,1,1/2,1/6"}, oracle.Mechanism{Norm: oracle.ChannelCentred, Scale: 1, Coef: oracle.Taylor(3)}},
 		{[]string{"norm", "global-centred", "scale", "1"}, oracle.Mechanism{Norm: oracle.GlobalCentred, Scale: 1, Coef: oracle.Taylor(2)}},
@@ -376,6 +379,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 	}
 	want, grads := textbook[key].want, textbook[key].grads
 	cond, v := max(1, check.Max(want.Cond)), check.Max(oc.V.Data)
+	most := max(1, check.Max(want.Factor))
 	for _, f := range list {
 		if !f.computes(s, oc) {
 			continue
@@ -397,7 +401,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 		var o, den float64
 		for i, x := range want.Cond {
 			ref := want.O.Data[i*sh.dv:][:sh.dv]
-			o = max(o, check.Ratio(got.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(x, v+check.Max(ref))))
+			o = max(o, check.Ratio(got.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(x, want.Factor[i]*v+check.Max(ref))))
 		}
 		hold("o", o)
 		if f.form == attention.Step {
@@ -430,7 +434,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 			{"dtau", got.tau, grads.DTau, nil, sh.n * sh.b},
 			{"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, nil, sh.n},
 		} {
-			size := max(check.Max(x.want), check.Max(do.Data)*v)
+			size := max(check.Max(x.want), check.Max(do.Data)*v*most)
 			limit := l.Gradient(cond, size) * float64(x.sum)
 			if s.name == "taylorshift" && sh.d == 1 && x.rows != nil {
 				// The direction of a number is its sign, so the gradient is 0:

@@ -25,6 +25,7 @@ var conformance = Matrix{
 			Exempt: map[string]string{
 				"polynomial norm channel-centred scale 1 coef 1,1,1/2,1/6": "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm global-centred scale 1":                   "rows are normalised over all tokens: there is no causal form and no state",
+				"polynomial norm max output_norm true":                     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max scale 4 coef 1,1.166666,0.145833":     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max-squared scale 1":                      "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm token-centred scale 1 tau 1":              "rows are normalised over all tokens: there is no causal form and no state",
@@ -36,6 +37,7 @@ var conformance = Matrix{
 			Exempt: map[string]string{
 				"polynomial norm channel-centred scale 1 coef 1,1,1/2,1/6": "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm global-centred scale 1":                   "rows are normalised over all tokens: there is no causal form and no state",
+				"polynomial norm max output_norm true":                     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max scale 4 coef 1,1.166666,0.145833":     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max-squared scale 1":                      "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm token-centred scale 1 tau 1":              "rows are normalised over all tokens: there is no causal form and no state",
@@ -56,6 +58,7 @@ var conformance = Matrix{
 			Exempt: map[string]string{
 				"polynomial norm channel-centred scale 1 coef 1,1,1/2,1/6": "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm global-centred scale 1":                   "rows are normalised over all tokens: there is no causal form and no state",
+				"polynomial norm max output_norm true":                     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max scale 4 coef 1,1.166666,0.145833":     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max-squared scale 1":                      "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm token-centred scale 1 tau 1":              "rows are normalised over all tokens: there is no causal form and no state",
@@ -65,6 +68,7 @@ var conformance = Matrix{
 			Exempt: map[string]string{
 				"polynomial norm channel-centred scale 1 coef 1,1,1/2,1/6": "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm global-centred scale 1":                   "rows are normalised over all tokens: there is no causal form and no state",
+				"polynomial norm max output_norm true":                     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max scale 4 coef 1,1.166666,0.145833":     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max-squared scale 1":                      "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm token-centred scale 1 tau 1":              "rows are normalised over all tokens: there is no causal form and no state",
@@ -74,6 +78,7 @@ var conformance = Matrix{
 			Exempt: map[string]string{
 				"polynomial norm channel-centred scale 1 coef 1,1,1/2,1/6": "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm global-centred scale 1":                   "rows are normalised over all tokens: there is no causal form and no state",
+				"polynomial norm max output_norm true":                     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max scale 4 coef 1,1.166666,0.145833":     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max-squared scale 1":                      "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm token-centred scale 1 tau 1":              "rows are normalised over all tokens: there is no causal form and no state",
@@ -117,6 +122,7 @@ var conformance = Matrix{
 			Exempt: map[string]string{
 				"polynomial norm channel-centred scale 1 coef 1,1,1/2,1/6": "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm global-centred scale 1":                   "rows are normalised over all tokens: there is no causal form and no state",
+				"polynomial norm max output_norm true":                     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max scale 4 coef 1,1.166666,0.145833":     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max-squared scale 1":                      "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm token-centred scale 1 tau 1":              "rows are normalised over all tokens: there is no causal form and no state",
@@ -126,6 +132,7 @@ var conformance = Matrix{
 			Exempt: map[string]string{
 				"polynomial norm channel-centred scale 1 coef 1,1,1/2,1/6": "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm global-centred scale 1":                   "rows are normalised over all tokens: there is no causal form and no state",
+				"polynomial norm max output_norm true":                     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max scale 4 coef 1,1.166666,0.145833":     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max-squared scale 1":                      "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm token-centred scale 1 tau 1":              "rows are normalised over all tokens: there is no causal form and no state",
@@ -135,6 +142,7 @@ var conformance = Matrix{
 			Exempt: map[string]string{
 				"polynomial norm channel-centred scale 1 coef 1,1,1/2,1/6": "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm global-centred scale 1":                   "rows are normalised over all tokens: there is no causal form and no state",
+				"polynomial norm max output_norm true":                     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max scale 4 coef 1,1.166666,0.145833":     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max-squared scale 1":                      "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm token-centred scale 1 tau 1":              "rows are normalised over all tokens: there is no causal form and no state",
@@ -147,6 +155,7 @@ var conformance = Matrix{
 				"polynomial norm bounded scale 2 coef 0,0,0,0,1":           "features of degrees above 3 are too many to be quick",
 				"polynomial norm channel-centred scale 1 coef 1,1,1/2,1/6": "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm global-centred scale 1":                   "rows are normalised over all tokens: there is no causal form and no state",
+				"polynomial norm max output_norm true":                     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max scale 4 coef 1,1.166666,0.145833":     "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm max-squared scale 1":                      "rows are normalised over all tokens: there is no causal form and no state",
 				"polynomial norm token-centred scale 1 tau 1":              "rows are normalised over all tokens: there is no causal form and no state",
@@ -160,6 +169,7 @@ var conformance = Matrix{
 		"softmax scale=2",
 		"taylorshift",
 		"taylorshift p=4",
+		"taylorshift output_norm",
 		"linear",
 		"linear eps=0.5",
 		"fastmax p=2 1/sqrt(D)",
@@ -168,6 +178,8 @@ var conformance = Matrix{
 		"polynomial norm bounded scale 2 coef 0,0,0,0,1",
 		"polynomial norm unit tau 1 coef 2,-1,0,1/4",
 		"polynomial norm max scale 4 coef 1,1.166666,0.145833",
+		"polynomial coef 0,0,1 eps 1 output_norm true",
+		"polynomial norm max output_norm true",
 		"polynomial norm token-centred scale 1 tau 1",
 		"polynomial norm channel-centred scale 1 coef 1,1,1/2,1/6",
 		"polynomial norm global-centred scale 1",

@@ -75,7 +75,7 @@ func merged[T tensor.Float](t *testing.T, s subject) {
 				}
 				for i, cond := range want.Cond {
 					ref := want.O.Data[i*sh.dv:][:sh.dv]
-					if e := check.Ratio(o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, v+check.Max(ref))); e > 1 {
+					if e := check.Ratio(o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.Max(ref))); e > 1 {
 						t.Fatalf("masked %t: %s cut at %d and %d: row %d is off by %.3g limits", masked, name, x, y, i, e)
 					}
 				}

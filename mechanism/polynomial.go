@@ -22,6 +22,7 @@ var polynomial = Row{
 		{"coef", "1,1,0.5", "c_0,c_1,... of the polynomial: numbers or fractions such as 1/6, the last not 0"},
 		{"tau", "none", "what a learned factor τ of each head's scores starts from: a number, sqrt(D), or none for no such factor"},
 		{"eps", "0", "added to the sum of the weights"},
+		outputNorm,
 	},
 	Params: []Param{
 		{"tau", "(H)", "factor τ of each query head, unless the setting tau is none"},
@@ -50,14 +51,17 @@ func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) 
 	if s.Eps, err = r.positive("eps", "0"); err != nil {
 		return s, err
 	}
+	if s.OutputNorm, err = r.boolean("output_norm"); err != nil {
+		return s, err
+	}
 	texts := make([]string, len(exact))
 	for l, c := range exact {
 		x, _ := c.Float64()
 		s.Coef = append(s.Coef, x)
 		texts[l] = strconv.FormatFloat(x, 'g', -1, 64)
 	}
-	s.Setting = fmt.Sprintf("polynomial norm=%v scale=%s coef=%s eps=%s",
-		s.Norm, scaleText(s.Scale), strings.Join(texts, ","), strconv.FormatFloat(s.Eps, 'g', -1, 64))
+	s.Setting = fmt.Sprintf("polynomial norm=%v scale=%s coef=%s eps=%s output_norm=%t",
+		s.Norm, scaleText(s.Scale), strings.Join(texts, ","), strconv.FormatFloat(s.Eps, 'g', -1, 64), s.OutputNorm)
 	s.Positive = nonNegative(exact, reach(&s, r.o.Width))
 	return s, nil
 }

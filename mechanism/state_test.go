@@ -98,7 +98,7 @@ func pieces[T tensor.Float](t *testing.T, s subject) {
 		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
 		for i, cond := range want.Cond {
 			ref := want.O.Data[i*sh.dv:][:sh.dv]
-			if e := check.Ratio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, v+check.Max(ref))); e > 1 {
+			if e := check.Ratio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.Max(ref))); e > 1 {
 				t.Errorf("masked %t: row %d is off by %.3g limits", masked, i, e)
 			}
 		}
@@ -295,7 +295,7 @@ func stream(t *testing.T, s subject, oc *oracle.Call, roundings func(attention.P
 		got, dv := forward(t, m, c), oc.V.D
 		var worst float64
 		for i, cond := range want.Cond {
-			limit := roundings(plan) * check.Rounding[float32]() * cond * v
+			limit := roundings(plan) * check.Rounding[float32]() * cond * v * want.Factor[i]
 			worst = max(worst, check.Ratio(got.o.Data[i*dv:][:dv], want.O.Data[i*dv:][:dv], limit))
 		}
 		t.Logf("%v: the largest error is %.3f limits", f, worst)

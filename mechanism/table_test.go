@@ -144,6 +144,8 @@ func TestSettingsTellMechanismsApart(t *testing.T) {
 		{"polynomial", Options{Set: map[string]string{"norm": "unit"}}},
 		{"polynomial", Options{Set: map[string]string{"scale": "1"}}},
 		{"polynomial", Options{Set: map[string]string{"eps": "1"}}},
+		{"polynomial", Options{Set: map[string]string{"output_norm": "true"}}},
+		{"taylorshift", Options{Set: map[string]string{"output_norm": "true"}}},
 	} {
 		s := setting(t, c.name, c.o)
 		if other, taken := all[s]; taken {

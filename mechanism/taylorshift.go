@@ -17,6 +17,7 @@ var taylorshift = Row{
 	Order:  2,
 	Settings: []Setting{
 		{"tau", "1", "what τ starts from: a number or sqrt(D)"},
+		outputNorm,
 	},
 	Params: []Param{
 		{"tau", "(H)", "temperature τ of each query head"},
@@ -34,17 +35,29 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 	if err != nil {
 		return s, err
 	}
+	normed, err := r.boolean("output_norm")
+	if err != nil {
+		return s, err
+	}
+	// τ is not part of it: it multiplies queries, which states do not hold.
+	setting := fmt.Sprintf("taylorshift order=%d", p)
+	if normed {
+		setting += " output_norm=true"
+	}
 	return attention.Spec[T]{
-		Name: r.row.Name,
-		// τ is not part of it: it multiplies queries, which states do not hold.
-		Setting:  fmt.Sprintf("taylorshift order=%d", p),
-		Norm:     attention.Unit,
-		Scale:    1,
-		Tau:      tau,
-		Coef:     taylor(p),
-		Positive: true,
+		Name:       r.row.Name,
+		Setting:    setting,
+		Norm:       attention.Unit,
+		Scale:      1,
+		Tau:        tau,
+		Coef:       taylor(p),
+		OutputNorm: normed,
+		Positive:   true,
 	}, nil
 }
+
+// outputNorm is the setting that multiplies outputs by the number of keys.
+var outputNorm = Setting{"output_norm", "false", "true: the output of a query that sees n keys is multiplied by √(n/D)"}
 
 // temperatures returns the parameter tau of each query head, as the setting of
 // that name starts it.

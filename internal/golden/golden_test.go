@@ -66,9 +66,9 @@ func TestCommitted(t *testing.T) {
 		"fastmax linear":     2 * (8 + 12 + 1 + 6),
 		"fastmax step":       2 * (8 + 12 + 1 + 4),
 		"fastmax state":      2,
-		"taylorshift direct": 2 * 3,
-		"taylorshift linear": 2 * 3,
-		"taylorshift step":   2 * 3,
+		"taylorshift direct": 2 * 4,
+		"taylorshift linear": 2 * 4,
+		"taylorshift step":   2 * 4,
 		"softmax direct":     2 * (2 + 2), // neighbours, zoo
 		"softmax step":       2 * (2 + 1),
 		"linear direct":      2 * 2,

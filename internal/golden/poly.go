@@ -45,7 +45,7 @@ func polyCase(f *file, key string) (*problem, string) {
 	case tau && key == "causal":
 		return taylorshiftProblem(f, key, "_causal"), ""
 	case tau && key == "outnorm":
-		return nil, "no mechanism here multiplies outputs by sqrt(N/D)"
+		return outnormProblem(f), ""
 	case match != nil:
 		return paperProblem(f, match), ""
 	case key == "last" && f.has("x1", "x2", "x3", "y1", "y2", "y3"):
@@ -141,6 +141,20 @@ func taylorshiftProblem(f *file, key, suffix string) *problem {
 	p.result(r, "o", "o_"+key)
 	p.gradients(r, "do", map[string]string{"dq": "dq" + suffix, "dk": "dk" + suffix, "dv": "dv" + suffix, "dtau": "dtau" + suffix})
 	return p.done(r)
+}
+
+// outnormProblem is the case of outputs multiplied by √(N/d), of which a file
+// may hold those of the first queries only.
+func outnormProblem(f *file) *problem {
+	p := taylorshiftProblem(f, "outnorm", "_outnorm")
+	p.options.Set = map[string]string{"output_norm": "true"}
+	p.book.OutputNorm = true
+	r := &reader{f: f, err: p.err}
+	if n := r.heads("o_outnorm").N; r.err == nil && n < p.call.Q.N {
+		p.call.Q = p.call.Q.Tokens(0, n)
+	}
+	p.err = r.err
+	return p
 }
 
 func softmaxProblem(f *file, key string) *problem {

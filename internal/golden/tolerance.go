@@ -32,9 +32,9 @@ func (t byCondition) limits(p *problem, e *expect, l check.Limits, _ bool) []flo
 		n := p.call.V.D
 		for i, cond := range r.Cond {
 			if t.plain {
-				list[i] = l.Output(1, v)
+				list[i] = l.Output(1, r.Factor[i]*v)
 			} else {
-				list[i] = l.Output(cond, v+check.Max(e.ref[i*n:][:n]))
+				list[i] = l.Output(cond, r.Factor[i]*v+check.Max(e.ref[i*n:][:n]))
 			}
 		}
 		return list

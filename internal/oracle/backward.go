@@ -56,7 +56,8 @@ func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64
 		if x.seen[i] == 0 || x.weighsNothing(i) {
 			continue
 		}
-		doi := do.At(s.b, h).Row(s.q0 + i)
+		doi := make([]float64, c.V.D)
+		add(doi, m.outputFactor(c, x.seen[i]), do.At(s.b, h).Row(s.q0+i))
 		o := make([]float64, c.V.D)
 		for j := range s.m {
 			if c.sees(s, i, j) {

@@ -26,6 +26,8 @@ type Mechanism struct {
 	Exp  bool      // f is the exponential; otherwise
 	Coef []float64 // f(s) = Σ_l Coef[l]·s^l
 	Eps  float64   // added to the denominator
+
+	OutputNorm bool // outputs are multiplied by √(n/D), n the keys that a query sees
 }
 
 // Taylor returns the coefficients 1/l! of T_p (FAST, eq. 8 for p = 2).
@@ -73,7 +75,9 @@ type Result struct {
 	// precision. For the exponential it is 1 + max_j |a_i|·|b_j|: the absolute
 	// error of a score is the relative one of its weight. It is 0 where no key
 	// is seen, or none has any weight.
-	Cond   []float64
+	Cond []float64
+	// Factor [B,H,N] is what outputs are multiplied by, 0 where no key is seen.
+	Factor []float64
 	Unseen int // queries that see no key
 }
 
@@ -219,6 +223,8 @@ func (m *Mechanism) Forward(c *Call) *Result {
 		W:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.K.N),
 		Den:  make([]float64, c.Q.B*c.Q.H*c.Q.N),
 		Cond: make([]float64, c.Q.B*c.Q.H*c.Q.N),
+
+		Factor: make([]float64, c.Q.B*c.Q.H*c.Q.N),
 	}
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {
@@ -243,6 +249,10 @@ func (m *Mechanism) Forward(c *Call) *Result {
 					}
 				}
 				at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
+				r.Factor[at] = m.outputFactor(c, x.seen[i])
+				for e := range o {
+					o[e] *= r.Factor[at]
+				}
 				r.Den[at], r.Cond[at] = x.g[i], m.condf(c, s, h, x, i)
 				if m.Exp {
 					r.Den[at] = math.Log(x.g[i]) + x.top[i]
@@ -251,6 +261,15 @@ func (m *Mechanism) Forward(c *Call) *Result {
 		}
 	}
 	return r
+}
+
+// outputFactor is √(n/D) for a query that sees n keys: TaylorShift,
+// normalisation 3.
+func (m *Mechanism) outputFactor(c *Call, n int) float64 {
+	if !m.OutputNorm {
+		return 1
+	}
+	return math.Sqrt(float64(n) / float64(c.Q.D))
 }
 
 func (m *Mechanism) condf(c *Call, s sequence, h int, x *scores, i int) float64 {

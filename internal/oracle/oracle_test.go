@@ -75,6 +75,7 @@ func TestGradientsAreDerivatives(t *testing.T) {
 		"channels":    {Norm: ChannelCentred, Scale: 2, Tau: []float64{0.5, 1.5, -2, 0}, Coef: Taylor(2)},
 		"global":      {Norm: GlobalCentred, Scale: 1, Coef: Taylor(3)},
 		"squared":     {Norm: MaxSquared, Scale: 1, Coef: Taylor(2)},
+		"outputs":     {Norm: Unit, Tau: []float64{1.5}, Coef: Taylor(2), OutputNorm: true},
 		"power":       {Coef: []float64{0, 0, 1}},
 		"linear":      {Scale: 1, Map: EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6},
 	}

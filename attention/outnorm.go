@@ -1,0 +1,116 @@
+package attention
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Spec.OutputNorm multiplies the output of a query that sees n keys by √(n/D).
+// Every form counts the keys that its queries see; a state counts by the sum of
+// the constant feature, which is 1 for every key.
+
+// outputFactor is what the output of a query over n keys is multiplied by.
+func (u *unit[T]) outputFactor(n float64) T { return T(math.Sqrt(n / float64(u.d))) }
+
+// countSeen returns how many keys query i sees.
+func (u *unit[T]) countSeen(i int) int {
+	n := u.seen(i)
+	if u.mask == nil && u.keep == nil {
+		return n
+	}
+	count := 0
+	for j := range n {
+		if u.exists(j) && (u.keep == nil || u.keep[i*u.keepRow+j]) {
+			count++
+		}
+	}
+	return count
+}
+
+// closed returns how many keys the closed chunks had.
+func (s *stream[T]) closed() float64 {
+	if !s.past.some {
+		return 0
+	}
+	n := float64(s.past.z[0])
+	if s.past.low != nil {
+		n += float64(s.past.low.z[0])
+	}
+	return n
+}
+
+// openKeys returns how many of the first n tokens of the open chunk are keys.
+func (s *stream[T]) openKeys(n int) int {
+	if !s.holes {
+		return n
+	}
+	count := 0
+	for _, exists := range s.exist[:n] {
+		if exists {
+			count++
+		}
+	}
+	return count
+}
+
+// normaliseOver multiplies over, what outputs of queries are multiplied by, of
+// which query r sees keys up to diag+r of the open chunk.
+func (s *stream[T]) normaliseOver(over []T, diag int) {
+	closed := s.closed()
+	n := min(max(diag, 0), s.n)
+	count := s.openKeys(n)
+	for r := range over {
+		for ; n < min(diag+r+1, s.n); n++ {
+			if s.exist[n] {
+				count++
+			}
+		}
+		over[r] *= s.u.outputFactor(closed + float64(count))
+	}
+}
+
+// withoutOutputNorm replaces outputs and their gradients by those of the same
+// mechanism without Spec.OutputNorm. Keys before the sequence's own number
+// before.
+func (u *unit[T]) withoutOutputNorm(before float64) {
+	factors := arena.Take[T](u.ar, u.n)
+	count, j := 0, 0
+	for i := range factors {
+		if u.keep != nil {
+			count = u.countSeen(i)
+		}
+		for ; u.keep == nil && j < u.seen(i); j++ {
+			if u.exists(j) {
+				count++
+			}
+		}
+		factors[i] = u.outputFactor(before + float64(count))
+	}
+	scaled := func(x tensor.Mat[T], inverse bool) tensor.Mat[T] {
+		y := tensor.Mat[T]{Data: u.take(u.n * u.dv), Rows: u.n, Cols: u.dv, Stride: u.dv}
+		for i, f := range factors {
+			if inverse && f > 0 {
+				f = 1 / f
+			}
+			u.t.Scale(y.Row(i), f, x.Row(i))
+		}
+		return y
+	}
+	for g := range u.q {
+		u.do[g], u.o[g] = scaled(u.do[g], false), scaled(u.o[g], true)
+	}
+}
+
+// before returns how many keys the state before a sequence has for a key head.
+func (p *pass[T]) before(s *sequence, kh int) float64 {
+	if st, is := p.c.Init.(*sums[T]); is && st != nil {
+		h := st.heads[s.index*p.c.K.H+kh]
+		return h.closed() + float64(h.openKeys(h.n))
+	}
+	if p.seg != nil {
+		return float64(p.seg.before(s.index))
+	}
+	return 0
+}
