@@ -107,7 +107,7 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 		together := b.together(r0, rows, cols)
 		for r := 0; r < rows; r += together {
 			row, n := w[r*ld:], b.visible(r0+r)
-			u.t.PolyRows(row, row, ld, n, coef, sum[r:][:together])
+			u.weigh(row, row, ld, n, coef, sum[r:][:together])
 			clear(row[n:cols])
 		}
 		for r := range rows {
@@ -286,8 +286,8 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 			u.t.ExpRows(s, ld, cols, T(math.Log2E), x.top[r0:][:rows], sum)
 			w = s
 		} else {
-			u.t.PolyRows(w, s, ld, cols, coef, sum[:rows])
-			u.t.PolyRows(s, s, ld, cols, slope, sum[:rows])
+			u.weigh(w, s, ld, cols, coef, sum[:rows])
+			u.slopes(s, s, ld, cols, slope, sum[:rows])
 			for r := 0; r < rows && b.ages != nil; r++ {
 				f := decay.factors(b, r0+r)
 				u.t.Mul(w[r*ld:][:len(f)], w[r*ld:], f)

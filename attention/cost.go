@@ -31,7 +31,7 @@ type Plan struct {
 // of degree p alone where only Coef[p] is not zero. It is math.MaxInt where it
 // would be more.
 func (s *Spec[T]) features(w int) int {
-	if s.Exp {
+	if s.pairwise() {
 		return 0
 	}
 	if s.pure() {
@@ -53,12 +53,15 @@ func (s *Spec[T]) pure() bool { return s.power() && !s.OutputNorm }
 
 // power reports that the kernel is a single power.
 func (s *Spec[T]) power() bool {
+	if s.degree() < 1 {
+		return false
+	}
 	for _, c := range s.Coef[:s.degree()] {
 		if c != 0 {
 			return false
 		}
 	}
-	return s.degree() > 0
+	return true
 }
 
 // chunk returns the tokens of a chunk for width d: the caller's wish, or 64 to
@@ -80,7 +83,7 @@ func (e *engine[T]) chunk(d, wish int) int {
 // set and the sequence's own shape alone: threads, batch, padding or a wish for
 // gradients would change bits.
 func (e *engine[T]) choose(c *Call[T], s *sequence, back bool) Form {
-	if e.spec.Exp || c.AttnKeep != nil || c.Form == Direct {
+	if e.spec.pairwise() || c.AttnKeep != nil || c.Form == Direct {
 		return Direct
 	}
 	if c.Form == Linear {
@@ -156,7 +159,7 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	p.FLOPs = e.flops(c, seq) * float64(s.B)
 	chunk := e.chunk(s.D, s.Chunk)
 	switch {
-	case e.spec.Exp:
+	case e.spec.pairwise():
 	case s.Form == Step:
 		p.Chunk = e.window(s.D, s.Chunk)
 	case p.Form == Linear:
@@ -178,6 +181,8 @@ func (e *engine[T]) reason(c *Call[T], s *sequence, back bool) (form Form, cost 
 	switch {
 	case e.spec.Exp:
 		why = "the exponential has no moments to sum"
+	case e.spec.pairwise():
+		why = "a similarity has no moments to sum"
 	case c.Form == Direct || c.Form == Linear:
 		why = "it was asked for"
 	case form == Linear:

@@ -447,7 +447,7 @@ func (u *unit[T]) normaliseWeights(row []T, i int) {
 		u.t.Exp(seen, seen, u.t.Max(seen))
 	} else {
 		mark := u.ar.Mark()
-		u.t.PolyRows(seen, seen, 0, len(seen), u.coef(), arena.Zeros[T](u.ar, 1))
+		u.weigh(seen, seen, 0, len(seen), u.coef(), arena.Zeros[T](u.ar, 1))
 		if all.ages != nil {
 			decay := u.fader(&all)
 			decay.fade(&all, 0, seen)

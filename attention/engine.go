@@ -26,13 +26,22 @@ type engine[T tensor.Float] struct {
 
 // New returns the mechanism that s describes.
 func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
-	if s.Exp == (len(s.Coef) > 0) {
-		return nil, fmt.Errorf("%s: needs either the exponential or coefficients", s.Name)
+	kernels := 0
+	for _, is := range []bool{s.Exp, s.Similarity != nil, len(s.Coef) > 0} {
+		if is {
+			kernels++
+		}
+	}
+	if kernels != 1 {
+		return nil, fmt.Errorf("%s: needs one of the exponential, a similarity and coefficients", s.Name)
+	}
+	if f := s.Similarity; f != nil && (f.F == nil || f.Slope == nil) {
+		return nil, fmt.Errorf("%s: a similarity needs F and Slope", s.Name)
 	}
 	if len(s.Coef) == 1 {
 		return nil, fmt.Errorf("%s: a constant is no kernel", s.Name)
 	}
-	if !s.Exp && s.Coef[s.degree()] == 0 {
+	if len(s.Coef) > 0 && s.Coef[s.degree()] == 0 {
 		return nil, fmt.Errorf("%s: the highest of %d coefficients is 0", s.Name, len(s.Coef))
 	}
 	e := &engine[T]{spec: s, table: speedTables[kernel.Active[T]().Name]}
@@ -48,7 +57,7 @@ func (e *engine[T]) Traits() Traits {
 		Products: e.hasProducts(),
 
 		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !e.spec.Norm.wide(),
-		Streaming: !e.spec.Exp && !e.spec.Norm.wide(), Linear: !e.spec.Exp,
+		Streaming: !e.spec.pairwise() && !e.spec.Norm.wide(), Linear: !e.spec.pairwise(),
 	}
 }
 
@@ -67,7 +76,7 @@ func (e *engine[T]) check(c *Call[T]) error {
 			return err
 		}
 	}
-	if c.Form == Linear && e.spec.Exp {
+	if c.Form == Linear && e.spec.pairwise() {
 		return fmt.Errorf("form: %s has no linear form", e.spec.Name)
 	}
 	if c.Causal {
@@ -579,7 +588,7 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 		return nil, err
 	}
 	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: s.Chunk, Carry: s.Carry}
-	if e.spec.Exp {
+	if e.spec.pairwise() {
 		return newCache(e, s), nil
 	}
 	return newSums(e, s), nil

@@ -46,3 +46,39 @@ func ExampleNew() {
 	// [8]
 	// [8] after 2 tokens
 }
+
+// Weights may be any function of the score: here its square above zero, which
+// no sums stand for, so that every pair is computed.
+func ExampleSimilarity() {
+	above := func(s float64) float64 { return max(s, 0) }
+	m, err := attention.New(attention.Spec[float64]{
+		Name: "squared relu", Scale: 1, Positive: true,
+		Similarity: &attention.Similarity[float64]{
+			F: func(dst, s []float64) {
+				for i, x := range s {
+					dst[i] = above(x) * above(x)
+				}
+			},
+			Slope: func(dst, s []float64) {
+				for i, x := range s {
+					dst[i] = 2 * above(x)
+				}
+			},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Scores -1, 1 and 2: weights 0, 1 and 4.
+	c := &attention.Call[float64]{
+		Q: tensor.HeadsOf([]float64{1}, 1, 1, 1, 1),
+		K: tensor.HeadsOf([]float64{-1, 1, 2}, 1, 1, 3, 1),
+		V: tensor.HeadsOf([]float64{100, 10, 20}, 1, 1, 3, 1),
+	}
+	out := tensor.NewHeads[float64](1, 1, 1, 1)
+	if err := m.Forward(out, c, nil); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(out.Data, "linear form:", m.Traits().Linear)
+	// Output: [18] linear form: false
+}

@@ -186,8 +186,8 @@ func TestLinearGradientsAreDerivatives(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for want, s := range map[string]Spec[float64]{
-		"x: needs either the exponential or coefficients": {Name: "x"},
-		"y: needs either the exponential or coefficients": {Name: "y", Exp: true, Coef: []float64{1, 1}},
+		"x: needs one of the exponential, a similarity and coefficients": {Name: "x"},
+		"y: needs one of the exponential, a similarity and coefficients": {Name: "y", Exp: true, Coef: []float64{1, 1}},
 		"constant: a constant is no kernel":               {Name: "constant", Coef: []float64{1}},
 		"short: the highest of 3 coefficients is 0":       {Name: "short", Coef: []float64{1, 1, 0}},
 	} {

@@ -41,7 +41,7 @@ func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T],
 		return nil, fmt.Errorf("log_g: not defined with a state before or after the call; a state itself takes it")
 	case decaying(c.Init):
 		return nil, fmt.Errorf("init: holds keys with decay; a state itself goes on with them")
-	case c.Form == Direct && !e.spec.Exp:
+	case c.Form == Direct && !e.spec.pairwise():
 		return nil, fmt.Errorf("form: direct needs every key, a state of %s holds sums", e.spec.Name)
 	case keep && c.Init == c.Final:
 		return nil, fmt.Errorf("final: is the initial state itself, which Backward needs")
@@ -54,7 +54,7 @@ func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T],
 		keys = max(keys, s.keys)
 	}
 	start := newSumsSegment[T]
-	if e.spec.Exp {
+	if e.spec.pairwise() {
 		start = newCacheSegment[T]
 	}
 	x, err := start(e, c, seqs, keys)
@@ -92,7 +92,7 @@ func ends[S interface {
 		if !set {
 			set = true
 			want.Chunk, want.Carry = shape.Chunk, shape.Carry
-			if c.Chunk > 0 && !e.spec.Exp {
+			if c.Chunk > 0 && !e.spec.pairwise() {
 				want.Chunk = c.Chunk
 			}
 		}

@@ -36,7 +36,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // kind names the states of the mechanism.
 func (e *engine[T]) kind() string {
-	if e.spec.Exp {
+	if e.spec.pairwise() {
 		return cacheKind
 	}
 	return sumsKind
@@ -267,7 +267,7 @@ func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
 		return nil, err
 	}
 	restore := restoreSums[T]
-	if e.spec.Exp {
+	if e.spec.pairwise() {
 		restore = restoreCache[T]
 	}
 	st, err := restore(e, s, tokens, r)

@@ -24,11 +24,13 @@ type Spec[T tensor.Float] struct {
 	Tau   *param.Param[T] // [H] or [1], learned factor of each head's query rows; nil: none
 	Map   FeatureMap[T]   // nil: rows as they are
 
-	// Exp makes f the exponential, stabilised by its row maximum; it has the
-	// direct form only. Otherwise f(s) = Σ_l Coef[l]·s^l.
-	Exp  bool
-	Coef []float64
-	Eps  float64 // added to the denominator
+	// f is one of three. Exp makes it the exponential, stabilised by its row
+	// maximum; Similarity is any function; both have the direct form only. Coef
+	// makes it f(s) = Σ_l Coef[l]·s^l.
+	Exp        bool
+	Similarity *Similarity[T]
+	Coef       []float64
+	Eps        float64 // added to the denominator
 
 	// OutputNorm multiplies the output of a query that sees n keys by √(n/D), D
 	// the width of queries, which brings outputs to the size of values
@@ -104,9 +106,15 @@ func (s *Spec[T]) maxScore(d, h int) float64 {
 	return math.Abs(float64(s.scale(d, h))) * l * l
 }
 
-// absPoly is Σ |Coef[l]|·x^l.
+// absPoly is the f̄ of Saved.Weak: Σ |Coef[l]|·x^l, or what a similarity has at
+// ±x.
 func (s *Spec[T]) absPoly(x float64) float64 {
 	var y float64
+	if s.Similarity != nil {
+		f := []T{T(x), T(-x)}
+		s.Similarity.F(f, f)
+		return max(math.Abs(float64(f[0])), math.Abs(float64(f[1])))
+	}
 	for l := len(s.Coef) - 1; l >= 0; l-- {
 		y = y*x + math.Abs(s.Coef[l])
 	}

@@ -44,7 +44,7 @@ var speedTables = map[string]*speedTable{
 // kind returns the kind of the mechanism.
 func (s *Spec[T]) kind() int {
 	switch {
-	case s.Exp:
+	case s.pairwise():
 		return softmaxKind
 	case s.Map != nil:
 		return mappedKind

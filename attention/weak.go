@@ -10,7 +10,13 @@ import (
 // weights are never negative, and that of a query of zeros is not 0.
 func (e *engine[T]) sound() bool {
 	s := &e.spec
-	return s.Exp || s.Positive && (s.Map != nil || s.Coef[0] > 0)
+	if s.Exp || !s.Positive || s.Map != nil {
+		return s.Exp || s.Positive
+	}
+	if s.Similarity != nil {
+		return s.absPoly(0) > 0
+	}
+	return s.Coef[0] > 0
 }
 
 // weak reports that a denominator over so many keys, or what is left of them,
