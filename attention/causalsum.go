@@ -1,0 +1,216 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// WeightedCausal sets out [B,H,N,Dv] to the weighted causal function
+//
+//	ξ_w(Q,K,V)_i = w_i · q_iᵀ Σ_{j≤i} k_j v_jᵀ
+//
+// (the survey page "Approximated Attention", definition 2) of q [B,H,N,D],
+// k [B,Hkv,N,D] and v [B,Hkv,N,Dv], where Hkv divides H. It is what stands for
+// the causal mask where products are taken in the order that costs O(N): with
+// w = 1 the numerator of causal linear attention, and of v = 1 its denominator;
+// with w_i = 1/i a running mean. w is [N], nil for ones. Arguments are finite.
+func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
+	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: out}
+	if err := x.check("out", &out); err != nil {
+		return err
+	}
+	x.each(x.forward)
+	return nil
+}
+
+// WeightedCausalGrad sets dq, dk, dv and adds to dw, which may be nil, the
+// gradients of WeightedCausal for the gradient dout of its output:
+//
+//	dq_i = w_i·S_i·dout_i,  dw_i = q_i·S_i·dout_i,  S_i = Σ_{j≤i} k_j v_jᵀ,
+//	dk_j = R_j·v_j,  dv_j = R_jᵀ·k_j,  R_j = Σ_{i≥j} w_i q_i dout_iᵀ.
+func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
+	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: dout, dq: dq, dk: dk, dv: dv}
+	if err := x.check("dout", &dout); err != nil {
+		return err
+	}
+	for _, y := range []struct {
+		name string
+		d    *tensor.Heads[T]
+		of   *tensor.Heads[T]
+	}{{"dq", &dq, &q}, {"dk", &dk, &k}, {"dv", &dv, &v}} {
+		if err := sameShape(y.name, y.d, y.of.B, y.of.H, y.of.N, y.of.D); err != nil {
+			return err
+		}
+	}
+	if dw != nil && len(dw) != q.N {
+		return fmt.Errorf("dw: has %d elements, N is %d", len(dw), q.N)
+	}
+	if dw != nil {
+		x.dw = make([]float64, q.B*q.H*q.N) // summed in one order, whatever the threads
+	}
+	x.each(x.backward)
+	for at, d := range x.dw {
+		dw[at%q.N] += T(d)
+	}
+	return nil
+}
+
+// sumChunk is the number of tokens that meet pair by pair.
+const sumChunk = 64
+
+// causalSum is a call of WeightedCausal or of its gradient.
+type causalSum[T tensor.Float] struct {
+	w          []T
+	q, k, v    tensor.Heads[T]
+	out        tensor.Heads[T] // backward: its gradient
+	dq, dk, dv tensor.Heads[T]
+	dw         []float64 // [B·H·N]
+}
+
+func (x *causalSum[T]) check(name string, out *tensor.Heads[T]) error {
+	c := &Call[T]{Q: x.q, K: x.k, V: x.v}
+	if err := c.check(); err != nil {
+		return err
+	}
+	switch {
+	case x.k.N != x.q.N:
+		return fmt.Errorf("k: N is %d, q has %d", x.k.N, x.q.N)
+	case x.w != nil && len(x.w) != x.q.N:
+		return fmt.Errorf("w: has %d elements, N is %d", len(x.w), x.q.N)
+	}
+	return c.checkOut(name, out)
+}
+
+// each calls f for every key head, in parallel.
+func (x *causalSum[T]) each(f func(s *causalHead[T], b, kh int)) {
+	q := &x.q
+	work := 2 * float64(q.B*q.H) * float64(q.N) * float64(q.D*x.v.D+sumChunk*(q.D+x.v.D))
+	par.Do(q.B*x.k.H, work, func(i int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		s := &causalHead[T]{t: kernel.Active[T](), ar: ar, d: q.D, dv: x.v.D, ldd: kernel.Pad(q.D), ldv: kernel.Pad(x.v.D)}
+		f(s, i/x.k.H, i%x.k.H)
+	})
+}
+
+// causalHead is one key head. Rows of width D and Dv are padded with zeros to
+// strides ldd and ldv.
+type causalHead[T tensor.Float] struct {
+	t               *kernel.Table[T]
+	ar              *arena.Arena
+	d, dv, ldd, ldv int
+}
+
+// rows returns rows i0 ≤ i < i1 of x with stride ld, row i times w[i] unless w
+// is nil.
+func (s *causalHead[T]) rows(x tensor.Mat[T], ld, i0, i1 int, w []T) []T {
+	y := arena.Zeros[T](s.ar, (i1-i0)*ld)
+	for i := i0; i < i1; i++ {
+		to := y[(i-i0)*ld:][:x.Cols]
+		if copy(to, x.Row(i)); w != nil {
+			s.t.Scale(to, w[i], to)
+		}
+	}
+	return y
+}
+
+// pairs returns the products of rows a and b, [n, sumChunk], 0 where the row of
+// a comes before that of b.
+func (s *causalHead[T]) pairs(a, b []T, ld, width, n int) []T {
+	bt := arena.Zeros[T](s.ar, width*sumChunk)
+	s.t.Transpose(bt, sumChunk, b, ld, n, width)
+	p := arena.Take[T](s.ar, n*sumChunk)
+	s.t.Block(n, kernel.Pad(n), width, a, ld, 1, bt, sumChunk, p, sumChunk, false)
+	for i := range n {
+		clear(p[i*sumChunk:][i+1 : sumChunk])
+	}
+	return p
+}
+
+func (x *causalSum[T]) forward(s *causalHead[T], b, kh int) {
+	group := x.q.H / x.k.H
+	k, v := x.k.At(b, kh), x.v.At(b, kh)
+	sum := arena.Zeros[T](s.ar, s.d*s.ldv) // Σ k vᵀ of the chunks before
+	for i0 := 0; i0 < k.Rows; i0 += sumChunk {
+		i1 := min(i0+sumChunk, k.Rows)
+		n, mark := i1-i0, s.ar.Mark()
+		kr, vr := s.rows(k, s.ldd, i0, i1, nil), s.rows(v, s.ldv, i0, i1, nil)
+		o := arena.Take[T](s.ar, n*s.ldv)
+		for h := kh * group; h < (kh+1)*group; h++ {
+			mark := s.ar.Mark()
+			qr := s.rows(x.q.At(b, h), s.ldd, i0, i1, x.w)
+			s.t.Block(n, s.ldv, n, s.pairs(qr, kr, s.ldd, s.d, n), sumChunk, 1, vr, s.ldv, o, s.ldv, false)
+			s.t.Block(n, s.ldv, s.d, qr, s.ldd, 1, sum, s.ldv, o, s.ldv, true)
+			out := x.out.At(b, h)
+			for i := range n {
+				copy(out.Row(i0+i), o[i*s.ldv:])
+			}
+			s.ar.Reset(mark)
+		}
+		s.t.Block(s.d, s.ldv, n, kr, 1, s.ldd, vr, s.ldv, sum, s.ldv, true)
+		s.ar.Reset(mark)
+	}
+}
+
+// backward goes through the chunks forwards for dq and dw, with the sum of keys,
+// and backwards for dk and dv, with that of queries.
+func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
+	group, n := x.q.H/x.k.H, x.k.N
+	k, v, dk, dv := x.k.At(b, kh), x.v.At(b, kh), x.dk.At(b, kh), x.dv.At(b, kh)
+	sum := arena.Zeros[T](s.ar, s.dv*s.ldd) // Σ v kᵀ of the chunks before
+	for i0 := 0; i0 < n; i0 += sumChunk {
+		i1 := min(i0+sumChunk, n)
+		n, mark := i1-i0, s.ar.Mark()
+		kr, vr := s.rows(k, s.ldd, i0, i1, nil), s.rows(v, s.ldv, i0, i1, nil)
+		dqr := arena.Take[T](s.ar, n*s.ldd)
+		for h := kh * group; h < (kh+1)*group; h++ {
+			mark := s.ar.Mark()
+			do := s.rows(x.out.At(b, h), s.ldv, i0, i1, nil)
+			s.t.Block(n, s.ldd, n, s.pairs(do, vr, s.ldv, s.dv, n), sumChunk, 1, kr, s.ldd, dqr, s.ldd, false)
+			s.t.Block(n, s.ldd, s.dv, do, s.ldv, 1, sum, s.ldd, dqr, s.ldd, true)
+			q, dq := x.q.At(b, h), x.dq.At(b, h)
+			for i := range n {
+				row := dqr[i*s.ldd:][:s.d]
+				if x.dw != nil {
+					x.dw[(b*x.q.H+h)*x.q.N+i0+i] = float64(s.t.Dot(row, q.Row(i0+i)))
+				}
+				if x.w != nil {
+					s.t.Scale(row, x.w[i0+i], row)
+				}
+				copy(dq.Row(i0+i), row)
+			}
+			s.ar.Reset(mark)
+		}
+		s.t.Block(s.dv, s.ldd, n, vr, 1, s.ldv, kr, s.ldd, sum, s.ldd, true)
+		s.ar.Reset(mark)
+	}
+	later := arena.Zeros[T](s.ar, s.d*s.ldv)   // Σ w q doutᵀ of the chunks after
+	laterT := arena.Zeros[T](s.ar, s.dv*s.ldd) // transposed
+	for i0 := (n - 1) / sumChunk * sumChunk; i0 >= 0 && n > 0; i0 -= sumChunk {
+		i1 := min(i0+sumChunk, n)
+		n, mark := i1-i0, s.ar.Mark()
+		kr, vr := s.rows(k, s.ldd, i0, i1, nil), s.rows(v, s.ldv, i0, i1, nil)
+		dkr, dvr := arena.Take[T](s.ar, n*s.ldd), arena.Take[T](s.ar, n*s.ldv)
+		s.t.Block(n, s.ldd, s.dv, vr, s.ldv, 1, laterT, s.ldd, dkr, s.ldd, false)
+		s.t.Block(n, s.ldv, s.d, kr, s.ldd, 1, later, s.ldv, dvr, s.ldv, false)
+		for h := kh * group; h < (kh+1)*group; h++ {
+			mark := s.ar.Mark()
+			qr := s.rows(x.q.At(b, h), s.ldd, i0, i1, x.w)
+			do := s.rows(x.out.At(b, h), s.ldv, i0, i1, nil)
+			s.t.Block(n, s.ldd, n, s.pairs(do, vr, s.ldv, s.dv, n), 1, sumChunk, qr, s.ldd, dkr, s.ldd, true)
+			s.t.Block(n, s.ldv, n, s.pairs(qr, kr, s.ldd, s.d, n), 1, sumChunk, do, s.ldv, dvr, s.ldv, true)
+			s.t.Block(s.d, s.ldv, n, qr, 1, s.ldd, do, s.ldv, later, s.ldv, true)
+			s.t.Block(s.dv, s.ldd, n, do, 1, s.ldv, qr, s.ldd, laterT, s.ldd, true)
+			s.ar.Reset(mark)
+		}
+		for i := range n {
+			copy(dk.Row(i0+i), dkr[i*s.ldd:])
+			copy(dv.Row(i0+i), dvr[i*s.ldv:])
+		}
+		s.ar.Reset(mark)
+	}
+}
