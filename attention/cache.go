@@ -46,6 +46,9 @@ func (s *cache[T]) Absorb(c *Call[T]) error {
 	if err := checkAbsorb(&s.shape, c); err != nil {
 		return err
 	}
+	if err := s.e.refuseFading(c); err != nil {
+		return err
+	}
 	s.run(tensor.Heads[T]{}, c, 0, c.K.N)
 	return nil
 }
@@ -60,6 +63,9 @@ func (s *cache[T]) Read(out tensor.Heads[T], c *Call[T]) error {
 
 func (s *cache[T]) Step(out tensor.Heads[T], c *Call[T]) error {
 	if err := checkStep(&s.shape, &out, c); err != nil {
+		return err
+	}
+	if err := s.e.refuseFading(c); err != nil {
 		return err
 	}
 	s.run(out, c, c.Q.N, c.K.N)

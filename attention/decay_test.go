@@ -2,6 +2,7 @@ package attention
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -26,10 +27,11 @@ func fadingCall(n, d, dv, chunk int) (*Call[float32], *oracle.Call) {
 	return call, c
 }
 
-// all are the mechanisms that the tests know, softmax too.
+// all are the mechanisms that the tests know and that take a decay, softmax too.
 func all() map[string]*oracle.Mechanism {
 	list := polynomials()
 	list["softmax"] = textbook["softmax"]
+	maps.DeleteFunc(list, func(_ string, m *oracle.Mechanism) bool { return m.OutputNorm })
 	return list
 }
 

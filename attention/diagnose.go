@@ -128,7 +128,7 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 				row := s[r*ld:][:b.visible(r)]
 				var left []T // of each key; nil: all
 				if len(row) > 0 && !e.spec.Exp {
-					u.t.PolyRows(row, row, 0, len(row), coef, sum)
+					u.weigh(row, row, 0, len(row), coef, sum)
 					if b.ages != nil {
 						left = decay.factors(&b, r)
 						u.t.Mul(row, row, left)

@@ -84,6 +84,9 @@ func (e *engine[T]) check(c *Call[T]) error {
 			return err
 		}
 	}
+	if err := e.refuseFading(c); err != nil {
+		return err
+	}
 	if err := e.checkProducts(c); err != nil {
 		return err
 	}

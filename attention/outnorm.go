@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -10,6 +11,15 @@ import (
 // Spec.OutputNorm multiplies the output of a query that sees n keys by √(n/D).
 // Every form counts the keys that its queries see; a state counts by the sum of
 // the constant feature, which is 1 for every key.
+
+// refuseFading reports a decay where outputs are multiplied by a number of keys:
+// with a decay, a state holds what is left of its keys, not how many they were.
+func (e *engine[T]) refuseFading(c *Call[T]) error {
+	if !e.spec.OutputNorm || !c.decays() {
+		return nil
+	}
+	return fmt.Errorf("log_g: %s with output_norm counts keys, which sums that lose weight do not tell", e.spec.Name)
+}
 
 // outputFactor is what the output of a query over n keys is multiplied by.
 func (u *unit[T]) outputFactor(n float64) T { return T(math.Sqrt(n / float64(u.d))) }

@@ -27,19 +27,21 @@ func similarityOf[T tensor.Float](f, slope func(float64) float64) *Similarity[T]
 func TestSimilarityAgainstTextbook(t *testing.T) {
 	m := &oracle.Mechanism{Norm: oracle.Bounded, Scale: 1.5, Coef: oracle.Taylor(3), Eps: 0.5, OutputNorm: true}
 	for what, c := range problems() {
+		m := *m
+		m.OutputNorm = c.LogG.D == 0 // refused together
 		t.Run(what, func(t *testing.T) {
 			want := m.Forward(c)
 			do := normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 			grads := m.Backward(c, do)
-			similarityAgainst[float64](t, m, c, do, want, grads)
-			similarityAgainst[float32](t, m, c, do, want, grads)
+			similarityAgainst[float64](t, &m, c, do, want, grads)
+			similarityAgainst[float32](t, &m, c, do, want, grads)
 		})
 	}
 }
 
 func similarityAgainst[T tensor.Float](t *testing.T, m *oracle.Mechanism, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
 	e := mustNew(t, Spec[T]{
-		Name: "third order", Norm: Bounded, Scale: 1.5, Eps: 0.5, OutputNorm: true, Positive: true,
+		Name: "third order", Norm: Bounded, Scale: 1.5, Eps: 0.5, OutputNorm: m.OutputNorm, Positive: true,
 		Similarity: similarityOf[T](
 			func(x float64) float64 { return 1 + x + x*x/2 + x*x*x/6 },
 			func(x float64) float64 { return 1 + x + x*x/2 }),
@@ -130,4 +132,23 @@ func TestExponentialOfCentredRows(t *testing.T) {
 	e, call := mustNew(t, Spec[float32]{Name: "exp", Norm: Standard, Exp: true, Positive: true}), callOf[float32](c)
 	out, keep := forward(t, e, call, Auto)
 	judge(t, check.Softmax[float32](), m, c, m.Forward(c), out, keep)
+}
+
+func TestOutputNormRefusesDecay(t *testing.T) {
+	const want = "log_g: counted with output_norm counts keys, which sums that lose weight do not tell"
+	e := mustNew(t, Spec[float32]{Name: "counted", Coef: []float64{1, 1, 0.5}, OutputNorm: true, Positive: true})
+	c := callOf[float32](problems()["causal mask, decay"])
+	for _, form := range []Form{Auto, Direct, Linear, Step} {
+		c.Form = form
+		if err := e.Forward(tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D), c, nil); err == nil || err.Error() != want {
+			t.Errorf("%v: %v", form, err)
+		}
+	}
+	st, err := e.NewState(c.Shape())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Absorb(&Call[float32]{K: c.K, V: c.V, LogG: c.LogG}); err == nil || err.Error() != want {
+		t.Errorf("a state absorbs: %v", err)
+	}
 }

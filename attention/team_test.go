@@ -61,6 +61,9 @@ func TestTeamOnProblems(t *testing.T) {
 	maps.Copy(mechanisms, textbook)
 	for what, c := range problems() {
 		for name, m := range mechanisms {
+			if m.OutputNorm && c.LogG.D > 0 {
+				continue // refused: see TestOutputNormRefusesDecay
+			}
 			t.Run(name+"/"+what, func(t *testing.T) {
 				e, call := mechanismOf[float32](t, name, m), callOf[float32](c)
 				for _, chunk := range []int{1, 4, 0} {

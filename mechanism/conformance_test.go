@@ -77,7 +77,7 @@ func (s *subject) causal() bool { return s.book.Norm < oracle.Max }
 // fit takes from a shape what the subject does not have.
 func (s *subject) fit(sh shape) shape {
 	sh.causal = sh.causal && s.causal()
-	if !sh.causal {
+	if !sh.causal || s.book.OutputNorm {
 		sh.decay = 0
 	}
 	return sh
