@@ -416,9 +416,10 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 		if got.keep.Unseen != int64(want.Unseen) {
 			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.Unseen)
 		}
-		if got.keep.Weak > 0 && check.Rounding[T]() == 0x1p-24 {
-			// A gradient divides by the denominator twice: in a weak row,
-			// float32 has no digits to promise.
+		if check.Rounding[T]() == 0x1p-24 && (got.keep.Weak > 0 || l.Output(cond, 1) > 1./8) {
+			// A gradient divides by the denominator twice: in a weak row, and in
+			// one whose denominator may be off by a good part of itself, float32
+			// has no digits to promise.
 			continue
 		}
 		for _, x := range []struct {
