@@ -24,6 +24,19 @@ type Plan struct {
 	// heads: in operations at the peak of multiply-adds of one core, so that
 	// over that peak it is seconds. 0 where the table has no such mechanism.
 	Cost, BackCost float64
+
+	// Bound is rigorous. Where no number overflows or underflows, an output o_i of
+	// Forward differs from that of exact arithmetic by no more than
+	//
+	//	Bound · κ_i · (max|v| + max|o_i|),  κ_i = (Σ_j f̄(|a_i|·|b_j|) + eps) / |g_i|
+	//
+	// as long as Bound·κ_i ≤ 1/6, with the 2-norms of prepared rows, f̄ the kernel
+	// with absolute coefficients, j over the keys that i sees and the denominator
+	// g_i. Where rows are normalised |a_i|·|b_j| may be max|s|. For the exponential
+	// κ_i is 1 + max_j |a_i|·|b_j|. It is 0 where nothing is derived: for
+	// normalisations over all tokens, and feature maps that are not Accurate.
+	// Gradients have none.
+	Bound float64
 }
 
 // features is the number of packed symmetric monomials that the linear form of
@@ -165,6 +178,11 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	case p.Form == Linear:
 		p.Chunk = chunk
 	}
+	form := p.Form
+	if s.Form == Step && !e.spec.Exp {
+		form = Step
+	}
+	p.Bound = e.bound(s, form, p.Chunk, p.F)
 	var z T
 	p.Bytes = float64(unsafe.Sizeof(z)) * e.scratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
 	return p

@@ -51,6 +51,10 @@ type FeatureMap[T tensor.Float] interface {
 // stands beside it. It is given rows or columns, in place.
 type Elementwise interface{ Elementwise() }
 
+// Accurate marks a FeatureMap whose numbers are within so many roundings of those
+// of exact arithmetic.
+type Accurate interface{ Roundings() float64 }
+
 // elementwise reports that the map, if there is one, is Elementwise.
 func (s *Spec[T]) elementwise() bool {
 	_, ok := s.Map.(Elementwise)

@@ -40,6 +40,10 @@ func (eluPlusOne[T]) Dim(d int) int { return d }
 
 func (eluPlusOne[T]) Elementwise() {}
 
+// Roundings has those of the exponential, by kernel.TestExpAccuracy; the sum has
+// one.
+func (eluPlusOne[T]) Roundings() float64 { return 8 }
+
 func (eluPlusOne[T]) Map(dst, x []T) { kernel.Active[T]().EluPlusOne(dst, x[:len(dst)]) }
 
 func (eluPlusOne[T]) Grad(dx, dy, x []T) { kernel.Active[T]().EluPlusOneGrad(dx, dy, x) }

@@ -137,6 +137,7 @@ type formCost struct {
 	Bytes           float64 `json:"worker_bytes"` // scratch and state of each worker
 	ForwardSeconds  float64 `json:"forward_seconds"`
 	BackwardSeconds float64 `json:"backward_seconds"`
+	Bound           number  `json:"bound"` // of errors in float32, as attention.Plan.Bound; null: none
 }
 
 // stateCost is the running state beside a cache of keys and values, all heads

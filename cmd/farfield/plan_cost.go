@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"sort"
 	"time"
 
@@ -95,7 +96,16 @@ func costOf(m bench.Machine, mech attention.Mechanism[float32], s attention.Shap
 		Form: form.String(), Forward: p.FLOPs, Backward: bench.Backward(p.FLOPs), Bytes: p.Bytes,
 		ForwardSeconds:  m.Seconds(p.Cost, s.B*s.Hkv),
 		BackwardSeconds: m.Seconds(p.BackCost, s.B*s.Hkv),
+		Bound:           number(errorBound(p)),
 	}
+}
+
+// errorBound is the bound of a plan, infinite where it has none.
+func errorBound(p attention.Plan) float64 {
+	if p.Bound == 0 {
+		return math.Inf(1)
+	}
+	return p.Bound
 }
 
 // switchLengths are those of mech for shapes as s but for N and M.

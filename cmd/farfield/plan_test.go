@@ -38,6 +38,10 @@ func TestPlan(t *testing.T) {
 	if len(r.Forms) != 2 || r.Forms[0].Forward < 10*r.Forms[1].Forward || r.Forms[1].ForwardSeconds <= 0 {
 		t.Errorf("forms %+v", r.Forms)
 	}
+	// The direct form adds 1e5 keys one after another, the linear one far fewer numbers.
+	if d, l := r.Forms[0].Bound, r.Forms[1].Bound; !(d > 1e5*0x1p-24) || !(l > 561*0x1p-24) || l > d/10 {
+		t.Errorf("errors up to %g and %g", d, l)
+	}
 	if x := r.Switch; x == nil || x.Counted != 562 || !around(x.Forward, x.Counted) || !around(x.Backward, x.Counted) {
 		t.Errorf("linear from %+v on", x)
 	}

@@ -38,11 +38,12 @@ func (r *planReport) print(out io.Writer) error {
 
 func (r *planReport) printHere(w io.Writer) {
 	fmt.Fprint(w, "\nHERE (all heads; a multiply-add is two operations)\n")
-	fmt.Fprint(w, "form\tforward\tbackward\tbytes a worker\tpredicted forward\tbackward\n")
+	fmt.Fprint(w, "form\tforward\tbackward\tbytes a worker\tpredicted forward\tbackward\terror up to\n")
 	for _, f := range r.Forms {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", f.Form, amountText(f.Forward, "FLOP"), amountText(f.Backward, "FLOP"),
-			bytesText(f.Bytes), secondsText(f.ForwardSeconds), secondsText(f.BackwardSeconds))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Form, amountText(f.Forward, "FLOP"), amountText(f.Backward, "FLOP"),
+			bytesText(f.Bytes), secondsText(f.ForwardSeconds), secondsText(f.BackwardSeconds), boundText(f.Bound))
 	}
+	fmt.Fprint(w, "errors\tin float32, of an output over κ (max|v| + max|o|), κ = Σ f̄(|a|·|b|) / |g| (docs/numerics.md, the bound)\n")
 	fmt.Fprintf(w, "chosen\tforward %s", r.Form)
 	if r.Chunk > 0 {
 		fmt.Fprintf(w, ", chunks of %d tokens", r.Chunk)
@@ -57,6 +58,14 @@ func (r *planReport) printHere(w io.Writer) {
 			bytesText(st.Bytes), bytesText(st.CacheBytes), math.Ceil(st.BreakEven))
 		fmt.Fprintf(w, "a token\t%s with the state\n", amountText(st.Step, "FLOP"))
 	}
+}
+
+// boundText writes a bound of errors, a dash where there is none.
+func boundText(x number) string {
+	if math.IsInf(float64(x), 1) {
+		return "–"
+	}
+	return fmt.Sprintf("%.1e", float64(x))
 }
 
 func (r *planReport) printTaylorShift(w io.Writer) {

@@ -1,0 +1,257 @@
+package mechanism
+
+import (
+	"math"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// adversary turns random inputs into some that round badly.
+type adversary struct {
+	name string
+	turn func(c *oracle.Call)
+}
+
+// eachRow calls f for the rows of x.
+func eachRow(x tensor.Heads[float64], f func(i int, row []float64)) {
+	for b := range x.B {
+		for h := range x.H {
+			for i := range x.N {
+				f(i, x.At(b, h).Row(i))
+			}
+		}
+	}
+}
+
+// rounded makes every number one that float32 has.
+func rounded(c *oracle.Call) {
+	for _, x := range [][]float64{c.Q.Data, c.K.Data, c.V.Data} {
+		for i := range x {
+			x[i] = float64(float32(x[i]))
+		}
+	}
+}
+
+var adversaries = []adversary{
+	{"random", func(*oracle.Call) {}},
+	{"values that cancel", func(c *oracle.Call) {
+		eachRow(c.V, func(j int, row []float64) {
+			for e := range row {
+				row[e] = float64(1-2*(j%2)) * (1 + row[e]/1e4)
+			}
+		})
+	}},
+	{"one token repeated", func(c *oracle.Call) {
+		for b := range c.K.B {
+			for h := range c.K.H {
+				for j := 1; j < c.K.N; j++ {
+					copy(c.K.At(b, h).Row(j), c.K.At(b, h).Row(0))
+					copy(c.V.At(b, h).Row(j), c.V.At(b, h).Row(0))
+				}
+			}
+		}
+	}},
+	{"aligned and opposed", func(c *oracle.Call) {
+		at := append([]float64{}, c.Q.At(0, 0).Row(0)...)
+		for _, x := range []tensor.Heads[float64]{c.Q, c.K} {
+			eachRow(x, func(i int, row []float64) {
+				for e := range row {
+					row[e] = at[e]*float64(1-2*(i%2)) + row[e]*1e-4
+				}
+			})
+		}
+	}},
+	{"means far from 0", func(c *oracle.Call) {
+		for _, x := range []tensor.Heads[float64]{c.Q, c.K} {
+			eachRow(x, func(i int, row []float64) {
+				for e := range row {
+					row[e] += 3
+				}
+				row[0] += 20
+			})
+		}
+	}},
+	{"large", func(c *oracle.Call) {
+		for _, x := range [][]float64{c.Q.Data, c.K.Data} {
+			for i := range x {
+				x[i] *= 0x1p10
+			}
+		}
+	}},
+	{"small", func(c *oracle.Call) {
+		for _, x := range [][]float64{c.Q.Data, c.K.Data} {
+			for i := range x {
+				x[i] *= 0x1p-12
+			}
+		}
+	}},
+}
+
+// TestErrorsStayWithinTheBound holds the forms against Plan.Bound, which is an
+// inequality and not a limit of tests.
+func TestErrorsStayWithinTheBound(t *testing.T) {
+	none := 0
+	for _, s := range subjects() {
+		m, _ := build[float32](t, s, 1)
+		if m.Plan(attention.Shape{B: 1, H: 1, Hkv: 1, N: 8, M: 8, D: 5, Dv: 3}).Bound == 0 {
+			none++
+			continue
+		}
+		t.Run(s.label, func(t *testing.T) { bounded(t, s) })
+	}
+	t.Logf("%d of %d have no bound", none, len(subjects()))
+}
+
+func bounded(t *testing.T, s subject) {
+	var worst float64
+	held := 0
+	for i, a := range adversaries {
+		for k, sh := range []shape{
+			{b: 1, h: 2, hkv: 1, n: 40, m: 40, d: 5, dv: 3, causal: true},
+			{b: 1, h: 1, hkv: 1, n: 5, m: 200, d: 16, dv: 2},
+			{b: 1, h: 1, hkv: 1, n: 1, m: 2048, d: 5, dv: 2},
+		} {
+			if sh.m > 1000 && a.name != "one token repeated" {
+				continue
+			}
+			if len(s.book.Coef) > 4 {
+				sh.d = 4
+			}
+			oc, _ := s.fit(sh).call(uint64(100*i + k))
+			a.turn(oc)
+			rounded(oc)
+			for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 0}, {attention.Linear, 7}, {attention.Step, 8}} {
+				if !f.computes(s, oc) {
+					continue
+				}
+				x, n := withinBound[float32](t, s, oc, f, a.name)
+				withinBound[float64](t, s, oc, f, a.name) // the textbook errs as much
+				worst = max(worst, x)
+				held += n
+			}
+		}
+	}
+	if held == 0 {
+		t.Error("no row is held")
+	}
+	t.Logf("%d rows; the largest error is %.3f of its bound", held, worst)
+}
+
+// withinBound returns the largest error of a form in parts of its bound, and how
+// many rows have one.
+func withinBound[T tensor.Float](t *testing.T, s subject, oc *oracle.Call, f form, name string) (worst float64, held int) {
+	t.Helper()
+	m, book := build[T](t, s, oc.Q.H)
+	c := callIn[T](oc)
+	c.Form, c.Chunk = f.form, f.chunk
+	want := book.Forward(oc)
+	bound := m.Plan(c.Shape()).Bound
+	if !(bound > 0) {
+		t.Fatalf("%v: the bound is %v", f, bound)
+	}
+	o := output(c)
+	if err := m.Forward(o, c, nil); err != nil {
+		t.Fatal(err)
+	}
+	v := check.Max(oc.V.Data)
+	group := oc.Q.H / oc.K.H
+	for b := range oc.Q.B {
+		for h := range oc.Q.H {
+			for i := range oc.Q.N {
+				at := (b*oc.Q.H+h)*oc.Q.N + i
+				var seen []int
+				for j, w := range want.W.At(b, h).Row(i) {
+					if w != 0 || !oc.Causal || j <= i+oc.K.N-oc.Q.N {
+						seen = append(seen, j)
+					}
+				}
+				if len(seen) == 0 {
+					continue
+				}
+				kappa := conditionOf(book, oc, want.Den[at], b, h, h/group, i, seen)
+				if bound*kappa > 1./6 {
+					continue
+				}
+				held++
+				ref := want.O.Data[at*oc.V.D:][:oc.V.D]
+				// The textbook errs too, by as much in float64.
+				own := kappa * 0x1p-53 * float64(50+len(seen)) * (v + check.Max(ref))
+				limit := bound*kappa*(v+check.Max(ref)) + own
+				e := check.Ratio(o.At(b, h).Row(i), ref, limit)
+				worst = max(worst, e)
+				if e > 1 {
+					t.Errorf("%s, %v: row %d of head %d errs by %.3g of its bound", name, f, i, h, e)
+				}
+			}
+		}
+	}
+	return worst, held
+}
+
+// conditionOf is what Plan.Bound multiplies, for a query and the keys it sees.
+func conditionOf(book *oracle.Mechanism, c *oracle.Call, den float64, b, h, kh, i int, seen []int) float64 {
+	length := func(x []float64) float64 {
+		var sum float64
+		for _, y := range x {
+			if book.Map != nil {
+				y = book.Map.F(y)
+			}
+			sum += y * y
+		}
+		return math.Sqrt(sum)
+	}
+	factor := book.Scale
+	if factor == 0 {
+		factor = 1 / math.Sqrt(float64(c.Q.D))
+	}
+	if len(book.Tau) > 0 {
+		factor *= book.Tau[h]
+	}
+	var sum, largest float64
+	for _, j := range seen {
+		var rho float64
+		switch book.Norm {
+		case oracle.Standard:
+			rho = float64(c.Q.D)
+		case oracle.NoNorm:
+			rho = length(c.Q.At(b, h).Row(i)) * length(c.K.At(b, kh).Row(j))
+		default:
+			rho = 1
+		}
+		rho *= math.Abs(factor)
+		largest = max(largest, rho)
+		x := 0.0
+		for l := len(book.Coef) - 1; l >= 0; l-- {
+			x = x*rho + math.Abs(book.Coef[l])
+		}
+		sum += x
+	}
+	if book.Exp {
+		return 1 + largest
+	}
+	return (sum + book.Eps) / math.Abs(den)
+}
+
+// The bound of long streams is one rounding for each feature, token of a chunk
+// and chunk, and a little.
+func TestBoundOfAPlan(t *testing.T) {
+	m, err := New[float32]("taylorshift", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1 << 12, 1 << 16, 1 << 20} {
+		s := attention.Shape{B: 1, H: 1, Hkv: 1, N: n, M: n, D: 16, Dv: 16, Causal: true, Form: attention.Linear}
+		p := m.Plan(s)
+		roundings := float64(p.F) + float64(p.Chunk) + float64(n/p.Chunk)
+		if got := p.Bound / 0x1p-24; got < roundings || got > 2*roundings+400 {
+			t.Errorf("N = %d: the bound is %.0f roundings, the sums take %.0f", n, got, roundings)
+		}
+	}
+	if p := m.Plan(attention.Shape{B: 1, H: 1, Hkv: 1, N: 1 << 40, M: 1 << 40, D: 16, Dv: 16, Form: attention.Direct}); !math.IsInf(p.Bound, 1) {
+		t.Errorf("2⁴⁰ keys one after another: the bound is %v", p.Bound)
+	}
+}
