@@ -72,8 +72,8 @@ type Call[T tensor.Float] struct {
 	Chunk int // tokens per chunk of the linear form; 0: as planned
 }
 
-// Grads receives gradients, except DFinal, which is given. They are overwritten; gradients of the mechanism's
-// parameters are added to its Params.
+// Grads receives gradients, except DFinal, which is given. They are
+// overwritten; gradients of the mechanism's parameters are added to its Params.
 type Grads[T tensor.Float] struct {
 	DQ, DK, DV tensor.Heads[T] // shaped as Q, K, V
 	DLogG      tensor.Heads[T] // as LogG; empty: not wanted
