@@ -161,12 +161,12 @@ func maxGo[T Float](x []T) T {
 
 func expGo[T Float](dst, x []T, shift T) T {
 	x = x[:len(dst)]
-	var s T
+	var s float64 // a vocabulary's row is long
 	for i := range dst {
 		dst[i] = T(math.Exp(float64(x[i] - shift)))
-		s += dst[i]
+		s += float64(dst[i])
 	}
-	return s
+	return T(s)
 }
 
 func expRowsGo[T Float](x []T, xrs, n int, factor T, shift, sum []T) {
@@ -176,12 +176,12 @@ func expRowsGo[T Float](x []T, xrs, n int, factor T, shift, sum []T) {
 	x, sum = x[:(len(shift)-1)*xrs+n], sum[:len(shift)]
 	for r, by := range shift {
 		row := x[r*xrs:][:n]
-		var s T
+		var s float64
 		for i, v := range row {
 			row[i] = T(math.Exp2(float64(v)*float64(factor) - float64(by)))
-			s += row[i]
+			s += float64(row[i])
 		}
-		sum[r] += s
+		sum[r] += T(s)
 	}
 }
 
