@@ -97,13 +97,10 @@ func (s *cache[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	for i := 0; i < len(s.heads) && rows.x == nil; i++ {
 		s.heads[i].unit.workers = workers(len(s.heads), work, work)
 	}
-	if work < par.MinWork || len(s.heads) == 1 {
-		// Without a function value, so that a token allocates nothing.
-		for i := range s.heads {
-			s.head(i, out, c, n, m, rows)
-		}
+	if all := (cacheHeads[T]{s, out, c, n, m, rows}); work < par.MinWork {
+		all.Piece(0, len(s.heads))
 	} else {
-		par.Do(len(s.heads), work, func(i int) { s.head(i, out, c, n, m, rows) })
+		par.Run(len(s.heads), 1, work, all)
 	}
 	s.tokens += m
 }
@@ -119,6 +116,21 @@ func (s *cache[T]) startAges() {
 
 // decays reports that the state has met a decay.
 func (s *cache[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
+
+// cacheHeads does key heads of a call.
+type cacheHeads[T tensor.Float] struct {
+	s    *cache[T]
+	out  tensor.Heads[T]
+	c    *Call[T]
+	n, m int
+	rows tokenRows[T]
+}
+
+func (h *cacheHeads[T]) Piece(lo, hi int) {
+	for i := lo; i < hi; i++ {
+		h.s.head(i, h.out, h.c, h.n, h.m, h.rows)
+	}
+}
 
 // head is run for key head i; a single token has its prepared rows in rows.
 func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {

@@ -24,8 +24,8 @@ type team struct {
 }
 
 // splitWork is the arithmetic of a unit under which its tokens are not worth
-// more than one worker. Tests have less.
-var splitWork float64 = 2 * par.MinWork
+// more than one worker, who waits for nobody. Tests have less.
+var splitWork float64 = 1 << 23
 
 // workers returns how many goroutines may do the tokens of a unit, where as many
 // units have so much work and the call has it all: several only where the unit

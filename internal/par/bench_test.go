@@ -34,7 +34,7 @@ func (f *tiles) Piece(i0, i1 int) {
 func BenchmarkCrossover(b *testing.B) {
 	par.SetThreads(2)
 	defer par.SetThreads(0)
-	const most = 1 << 24 / tileFLOPs
+	const most = 1 << 27 / tileFLOPs
 	f := tiles{make([]float32, tileSide*tileSide), make([]float32, tileSide*tileSide), make([]float32, most*tileSide*tileSide)}
 	took := func(n int, work float64) float64 {
 		start := time.Now()
