@@ -64,7 +64,8 @@ type Call[T tensor.Float] struct {
 	// LogG [B,Hkv,M,1] holds the natural logarithm of each token's factor of
 	// decay, finite and 0 or less: the weight of key j for query i, which stands
 	// at the place of key i + (M-N), is f(s_ij)·exp(Σ_{j<t≤i} LogG_t). Empty:
-	// none. Only causal calls and states have it. A key that does not exist
+	// none. Only causal calls and states have it; a state that has met it goes on
+	// with it, and tokens without have the factor 1. A key that does not exist
 	// weighs nothing, but the time of its token passes.
 	LogG tensor.Heads[T]
 

@@ -312,7 +312,11 @@ func (u *unit[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 	}
 	for r, x := range w {
 		if x != 0 {
-			u.dage[i0+r+u.off] -= float64(x) * float64(u.eps(waits(i0+r)))
+			place := u.m // behind all keys
+			if u.causal {
+				place = i0 + r + u.off
+			}
+			u.dage[place] -= float64(x) * float64(u.eps(waits(i0+r)))
 		}
 	}
 }
@@ -324,14 +328,17 @@ func (u *unit[T]) ageKeys(j0 int, x []T) {
 	}
 }
 
-// ageGrad sets dlog_g, when dV is complete. The tokens up to the first key that
-// exists let nothing decay.
-func (u *unit[T]) ageGrad() {
-	first := 0
-	for first < u.m && !u.exists(first) {
+// ageGrad sets dlog_g, unless it is not wanted, when dV is complete. After is
+// the sum of dG over what comes after the call; it returns that over the call
+// too. The tokens up to the first key that exists let nothing decay; seen says
+// that there is one before the call.
+func (u *unit[T]) ageGrad(after float64, seen bool) (sum float64) {
+	first := -1
+	for first < u.m && !seen {
 		first++
+		seen = first < u.m && u.exists(first)
 	}
-	var sum float64
+	sum = after
 	for j := len(u.dage) - 1; j >= 0; j-- {
 		sum += u.dage[j]
 		if j >= u.m {
@@ -345,11 +352,15 @@ func (u *unit[T]) ageGrad() {
 				}
 			}
 		}
+		if u.dlogG.Rows == 0 {
+			continue
+		}
 		u.dlogG.Row(j)[0] = 0
 		if j > first {
 			u.dlogG.Row(j)[0] = T(sum)
 		}
 	}
+	return sum
 }
 
 // fade multiplies the moments.
@@ -438,6 +449,13 @@ func (s *stream[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
 	return s.scaleRows(y, f), wa
 }
 
+// startAges has the stream count ages from now on.
+func (s *stream[T]) startAges() {
+	if s.ages == nil {
+		s.ages = lateAges(s.c, s.exist[:s.n])
+	}
+}
+
 // recede goes back to before key j0 of the unit.
 func (s *stream[T]) recede(j0 int) {
 	if s.ages == nil {
@@ -447,21 +465,19 @@ func (s *stream[T]) recede(j0 int) {
 	for j > 0 && !u.exists(j-1) {
 		j--
 	}
-	s.ages.owes = 0
+	if s.ages.owes = 0; j == 0 {
+		s.ages.owes = s.owed
+	}
 	for ; j < j0; j++ {
 		s.ages.owes = max(s.ages.owes+u.rate(j), slowest)
 	}
 }
 
-// agedValues returns the gradient of the values of the open chunk from that of
-// what agedKeys gives with factors w, and counts that of the ones as ages.
-func (s *stream[T]) agedValues(j0 int, dv, ones, w []T) []T {
-	u := s.u
-	if u.dage != nil {
-		u.t.Mul(ones, ones, w)
-		u.ageKeys(j0, ones)
-	}
-	return s.scaleRows(dv, w)
+// agedValues returns the gradients of the values of the open chunk, and of the
+// ones under them, from those of what agedKeys gives with factors w.
+func (s *stream[T]) agedValues(dv, ones, w []T) (values, keys []T) {
+	s.u.t.Mul(ones, ones, w)
+	return s.scaleRows(dv, w), ones
 }
 
 // fadeRows multiplies numerators and denominators that n queries have from the
@@ -585,4 +601,29 @@ func readAges(r *snapshotReader, n, room int) *ages {
 		a.owed[n-1] = a.owes // those before have been answered
 	}
 	return a
+}
+
+// Segments. A call after a state sees the factors of tokens before it through
+// the state alone, and the sum that dlog_g is goes on across the border: with
+// dG of all places, also those of later calls,
+//
+//	dlog_g_t = Σ_{t≤i, i in the call} dG_i + Σ_{i after the call} dG_i.
+//
+// The second sum is one number for each key head, which goes backward with the
+// gradient of the state. In the first, what later queries take from dG of a key
+// comes by the ways on which they reach the key: where it is in the moments, by
+// v·dv and the ones that their gradient gives back as between chunks; where it
+// is in the open chunk or in a cache, by the gradients that the state's gradient
+// has of its value and of the one under it. What is owed needs none of its own:
+// its tokens are before all those places.
+
+// fades reports whether the keys that queries see have lost weight with time.
+func (c *Call[T]) fades() bool { return c.decays() || decaying(c.Init) }
+
+// ageAfter returns the sum of dG over what comes after the call, for key head i.
+func (g *Grads[T]) ageAfter(i int) float64 {
+	if g.DFinal == nil {
+		return 0
+	}
+	return g.DFinal.heads[i].age
 }

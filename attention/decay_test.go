@@ -306,8 +306,9 @@ func TestDecayRefuses(t *testing.T) {
 	}
 }
 
-// A call between states has no decay, and a state after it none that it had.
-func TestDecayBetweenStates(t *testing.T) {
+// The state after a call has no decay where neither the call nor the state
+// before it has one, whatever it held.
+func TestDecayIsForgotten(t *testing.T) {
 	for _, name := range []string{"fastmax2", "softmax"} {
 		e := mechanismOf[float32](t, name, textbook[name])
 		c, _ := fadingCall(20, 4, 3, 8)
@@ -316,23 +317,74 @@ func TestDecayBetweenStates(t *testing.T) {
 		if err := faded.Absorb(c); err != nil {
 			t.Fatal(err)
 		}
-		out := poisoned[float32](2, 6, 20, 3)
-		c.Final = faded
-		if err := e.Forward(out, c, nil); err == nil || err.Error() != "log_g: not defined with a state before or after the call; a state itself takes it" {
-			t.Errorf("%s: error %v", name, err)
-		}
-		c.LogG, c.Init, c.Final = tensor.Heads[float32]{}, faded, plain
-		if err := e.Forward(out, c, nil); err == nil || err.Error() != "init: holds keys with decay; a state itself goes on with them" {
-			t.Errorf("%s: error %v", name, err)
-		}
-		c.Init, c.Final = nil, faded
-		if err := e.Forward(out, c, nil); err != nil {
+		c.LogG, c.Final = tensor.Heads[float32]{}, faded
+		if err := e.Forward(poisoned[float32](2, 6, 20, 3), c, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := plain.Absorb(c); err != nil {
 			t.Fatal(err)
 		}
 		sameState(t, name, faded, plain)
+	}
+}
+
+// Queries that are not causal read a state with decay as State.Read does, and
+// their gradient by what the state has summed is the quotient of differences.
+func TestDecayBeforeUnmaskedCalls(t *testing.T) {
+	const n, chunk = 9, 4
+	r := rand.New(rand.NewPCG(8, 9))
+	for name, m := range all() {
+		if m.Tau != nil {
+			continue
+		}
+		e := mechanismOf[float64](t, name, m)
+		before := callOf[float64](&oracle.Call{Q: normal(r, 1, 4, 0, 5), K: normal(r, 1, 2, n, 5), V: normal(r, 1, 2, n, 3), Causal: true})
+		before.LogG = tensor.NewHeads[float64](1, 2, n, 1)
+		for i := range before.LogG.Data {
+			before.LogG.Data[i] = -0.05 - 0.4*r.Float64()
+		}
+		c := callOf[float64](&oracle.Call{Q: normal(r, 1, 4, 6, 5), K: normal(r, 1, 2, 2, 5), V: normal(r, 1, 2, 2, 3)})
+		do, out := normal(r, 1, 4, 6, 3), tensor.NewHeads[float64](1, 4, 6, 3)
+		before.Chunk, c.Chunk = chunk, chunk
+		st := statesOf(t, e, c, 2, Rounded)
+		before.Final, c.Init = st[0], st[0]
+		run := func() (loss float64, keep [2]Saved[float64]) {
+			if err := e.Forward(tensor.NewHeads[float64](1, 4, 0, 3), before, &keep[0]); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Forward(out, c, &keep[1]); err != nil {
+				t.Fatal(err)
+			}
+			for i, o := range out.Data {
+				loss += o * do.Data[i]
+			}
+			return loss, keep
+		}
+		_, keep := run()
+		st[1].Absorb(before)
+		st[1].Absorb(c)
+		read := tensor.NewHeads[float64](1, 4, 6, 3)
+		if err := st[1].Read(read, c); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(out.Data, read.Data) {
+			t.Errorf("%s: the outputs are not those of reading", name)
+		}
+		var dinit StateGrad[float64]
+		heads := func(h, n, d int) tensor.Heads[float64] { return tensor.NewHeads[float64](1, h, n, d) }
+		g := &Grads[float64]{DQ: heads(4, 6, 5), DK: heads(2, 2, 5), DV: heads(2, 2, 3), DInit: &dinit}
+		if err := e.Backward(g, do, out, c, &keep[1]); err != nil {
+			t.Fatal(err)
+		}
+		none := heads(4, 0, 3)
+		g = &Grads[float64]{DQ: heads(4, 0, 5), DK: heads(2, n, 5), DV: heads(2, n, 3), DLogG: heads(2, n, 1), DFinal: &dinit}
+		if err := e.Backward(g, none, none, before, &keep[0]); err != nil {
+			t.Fatal(err)
+		}
+		want := check.Gradient(func() float64 { loss, _ := run(); return loss }, before.LogG.Data)
+		if ratio := check.Ratio(g.DLogG.Data, want, 1e-7*max(1, check.Max(want))); ratio > 1 {
+			t.Errorf("%s: dlog_g is %v, want %v", name, g.DLogG.Data, want)
+		}
 	}
 }
 

@@ -242,8 +242,11 @@ func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
 	decays := c.decays() && g.DLogG.D != 0
 	if decays {
 		u.dlogG = g.DLogG.At(s.b, kh).Slice(s.k0, s.k0+s.m)
-		u.dage = arena.Zeros[float64](u.ar, max(u.end(), u.m))
 	}
+	if decays || g.DInit != nil && c.fades() {
+		u.dage = arena.Zeros[float64](u.ar, max(u.end(), u.m+1))
+	}
+	after := g.ageAfter(s.index*c.K.H + kh)
 	switch {
 	case p.seg != nil:
 		p.seg.backward(u, s, kh, g)
@@ -252,8 +255,11 @@ func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
 	default:
 		u.directBackward()
 	}
-	if decays {
-		u.ageGrad()
+	if u.dage != nil {
+		sum := u.ageGrad(after, s.before > 0)
+		if g.DInit != nil {
+			g.DInit.heads[s.index*c.K.H+kh].age = sum
+		}
 	}
 	// Keys beyond the row's key length take no part.
 	for j := s.k0 + s.m; j < s.k0+s.keys; j++ {

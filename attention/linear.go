@@ -32,6 +32,8 @@ type stream[T tensor.Float] struct {
 	first int    // the first key that exists: -1 before this chunk, unseen nowhere
 	ages  *ages  // of its keys; nil: no decay
 
+	owed float64 // what waits before the unit's first key
+
 	lead int // of a member of a team: the first of the unit's keys that exists, -1 if none does
 }
 
@@ -550,7 +552,10 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 		dv, ones := arena.Zeros[T](u.ar, n*s.past.ld), arena.Zeros[T](u.ar, n)
 		back.read(u.ar, s.m, s.x, s.ld, n, dv, ones)
 		if s.ages != nil {
-			dv = s.agedValues(j0, dv, ones, w)
+			dv, ones = s.agedValues(dv, ones, w)
+			if u.dage != nil {
+				u.ageKeys(j0, ones)
+			}
 		}
 		s.addValues(j0, dv)
 	}

@@ -37,10 +37,6 @@ func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T],
 	switch {
 	case c.AttnKeep != nil:
 		return nil, fmt.Errorf("attn_keep: not defined with a state before or after the call")
-	case c.decays():
-		return nil, fmt.Errorf("log_g: not defined with a state before or after the call; a state itself takes it")
-	case decaying(c.Init):
-		return nil, fmt.Errorf("init: holds keys with decay; a state itself goes on with them")
 	case c.Form == Direct && !e.spec.pairwise():
 		return nil, fmt.Errorf("form: direct needs every key, a state of %s holds sums", e.spec.Name)
 	case keep && c.Init == c.Final:
@@ -133,6 +129,7 @@ type sumsSegment[T tensor.Float] struct {
 	keys        int    // of the longest sequence
 	seqs        []sequence
 	group       int // key heads of a sequence
+	fades       bool
 }
 
 func newSumsSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, keys int) (segment[T], error) {
@@ -140,7 +137,7 @@ func newSumsSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, k
 	if err != nil {
 		return nil, err
 	}
-	x := &sumsSegment[T]{e: e, init: init, final: final, keys: keys, seqs: seqs, group: c.K.H}
+	x := &sumsSegment[T]{e: e, init: init, final: final, keys: keys, seqs: seqs, group: c.K.H, fades: c.fades()}
 	if x.shape = new(Shape); init != nil {
 		*x.shape = init.shape
 	} else {
@@ -176,7 +173,20 @@ func (x *sumsSegment[T]) stream(u *unit[T], i int) *stream[T] {
 	if x.init != nil {
 		s.set(x.init.heads[i])
 	}
+	if x.fades {
+		s.startAges()
+		s.owed = s.ages.owes
+	}
 	return s
+}
+
+// reopen makes the open chunk of s that of head i of the state before.
+func (x *sumsSegment[T]) reopen(s *stream[T], i int) {
+	s.setOpen(x.init.heads[i])
+	if x.fades {
+		s.ages = x.init.heads[i].ages.clone(s.c)
+		s.startAges()
+	}
 }
 
 // openBefore is the number of tokens in the open chunk of head i of the state
@@ -244,6 +254,10 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) 
 	// chunks, the keys before the call first.
 	db := tensor.Mat[T]{Data: u.take((before + u.m) * u.da), Rows: before + u.m, Cols: u.da, Stride: u.da}
 	dv := u.take((before + u.m) * ld)
+	var ones []T // likewise of the ones under the values; nil: not wanted
+	if u.dage != nil {
+		ones = u.take(before + u.m)
+	}
 	late := func(f func(i0, i1 int)) {
 		for i := u.late(); i < u.n; i += s.c {
 			f(i, min(i+s.c, u.n))
@@ -264,6 +278,9 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) 
 			copy(db.Row(before+start+j), open.db[j*s.lda:])
 		}
 		copy(dv[(before+start)*ld:][:s.n*ld], open.dv)
+		if ones != nil {
+			copy(ones[before+start:][:s.n], open.age)
+		}
 		u.ar.Reset(mark)
 		if start < last {
 			s.close()
@@ -285,53 +302,76 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) 
 			row = dv[(before+last+j)*ld:][:u.dv]
 			u.t.Add(row, row, after.v[j*u.dv:])
 		}
+		if ones != nil {
+			row := ones[before+last:]
+			u.t.Add(row, row, after.w)
+		}
 	}
 	if first != nil {
 		first.open(before, u.da, u.dv)
 	}
 	for start := last; start >= -before; start -= s.c {
-		j0, j1, i0, i1, _ := s.stretchOf(start)
+		j0, j1, i0, i1, diag := s.stretchOf(start)
 		s.drop()
 		if start < 0 {
-			s.setOpen(x.init.heads[i])
+			x.reopen(s, i)
+		} else {
+			s.recede(j0)
 		}
 		s.take(j0, j1)
 		past := &back
 		if start == last {
 			past = &moments[T]{ld: ld}
 		}
-		s.giveBack(past, j0, j1, db.Slice(before+start, before+start+s.n), dv[(before+start)*ld:], first)
+		var own []T
+		if ones != nil {
+			own = ones[before+start:][:s.n]
+		}
+		s.giveBack(past, j0, j1, db.Slice(before+start, before+start+s.n), dv[(before+start)*ld:], own, first)
 		if start == -before && first == nil {
 			continue // no sums before it want their queries
 		}
+		if s.ages != nil && start < last {
+			back.fade(u.t, s.left())
+		}
 		for g := range u.q {
-			s.sumQueries(&back, g, i0, i1, 0)
+			s.sumQueries(&back, g, i0, i1, diag)
 			if start == last {
-				late(func(i0, i1 int) { s.sumQueries(&back, g, i0, i1, 0) })
+				late(func(i0, i1 int) { s.sumQueries(&back, g, i0, i1, s.n) })
 			}
 		}
 	}
 	if first != nil {
 		first.past.set(&back)
+		copy(first.w, ones)
+	}
+	if ones != nil {
+		u.ageKeys(0, ones[before:])
 	}
 }
 
 // giveBack sets dk and dV of the keys of the open chunk, the last of which are
 // the call's j0 ≤ j < j1, from the gradients db and dv that they have of their
 // own chunk, and from moments of the queries that see them summed. Those of
-// keys before the call go to first, unless it is nil.
-func (s *stream[T]) giveBack(back *moments[T], j0, j1 int, db tensor.Mat[T], dv []T, first *headGrad[T]) {
+// keys before the call go to first, unless it is nil. It adds to own, unless
+// that is nil, the gradients of the ones under the values.
+func (s *stream[T]) giveBack(back *moments[T], j0, j1 int, db tensor.Mat[T], dv, own []T, first *headGrad[T]) {
 	u, n, ld := s.u, s.n, s.past.ld
 	if n == 0 {
 		return
 	}
 	mark := u.ar.Mark()
+	v, w := s.agedKeys()
 	if back.some {
-		more := arena.Zeros[T](u.ar, n*ld)
-		back.read(u.ar, s.m, s.x, s.ld, n, more, arena.Zeros[T](u.ar, n))
+		more, ones := arena.Zeros[T](u.ar, n*ld), arena.Zeros[T](u.ar, n)
+		back.read(u.ar, s.m, s.x, s.ld, n, more, ones)
+		if s.ages != nil {
+			more, ones = s.agedValues(more, ones, w)
+		}
 		u.t.Add(dv[:n*ld], dv[:n*ld], more)
+		u.t.Add(own, own, ones)
 	}
-	dx := s.gradPast(back, db, s.x, n, s.v, s.x)
+	dx := s.gradPast(back, db, s.x, n, v, w)
 	for j, exists := range s.exist[:n] {
 		if !exists {
 			clear(dv[j*ld:][:u.dv])

@@ -19,6 +19,7 @@ type cacheSegment[T tensor.Float] struct {
 	seqs        []sequence
 	group       int      // key heads of a sequence
 	exist       [][]bool // of each sequence: which keys exist, of those before the call and then its own
+	fades       bool
 }
 
 func newCacheSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, keys int) (segment[T], error) {
@@ -26,7 +27,7 @@ func newCacheSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, 
 	if err != nil {
 		return nil, err
 	}
-	x := &cacheSegment[T]{init: init, final: final, keys: keys, seqs: seqs, group: c.K.H}
+	x := &cacheSegment[T]{init: init, final: final, keys: keys, seqs: seqs, group: c.K.H, fades: c.fades()}
 	if init != nil {
 		x.shape, x.tokens = &init.shape, init.tokens
 	} else {
@@ -77,18 +78,32 @@ func (x *cacheSegment[T]) end() {
 	}
 }
 
-// all returns the unit that sees the keys before the call too.
-func (x *cacheSegment[T]) all(u *unit[T], q *sequence) *unit[T] {
+// all returns the unit, of head i, that sees the keys before the call too.
+func (x *cacheSegment[T]) all(u *unit[T], q *sequence, i int) *unit[T] {
 	all := *u
 	all.m, all.off, all.mask = x.tokens+u.m, x.tokens+u.off, nil
-	if exist := x.exist[q.index]; slices.Contains(exist, false) {
+	exist := x.exist[q.index]
+	if slices.Contains(exist, false) {
 		all.mask = exist
+	}
+	if !x.fades {
+		return &all
+	}
+	if x.init != nil {
+		all.ages = x.init.heads[i].ages.clone(x.tokens + x.keys)
+	}
+	if all.ages == nil {
+		all.ages = lateAges(x.tokens+x.keys, exist[:x.tokens])
+	}
+	for j := range u.m {
+		all.ages.add(u.rate(j), u.exists(j))
 	}
 	return &all
 }
 
 func (x *cacheSegment[T]) forward(u *unit[T], q *sequence, kh int) {
-	i, all := q.index*x.group+kh, x.all(u, q)
+	i := q.index*x.group + kh
+	all := x.all(u, q, i)
 	rows := &keyRows[T]{panel: cachePanel, ldb: cachePanel, ldv: kernel.Pad(u.dv)}
 	rows.bt = u.take((all.m + cachePanel - 1) / cachePanel * u.da * rows.ldb)
 	rows.v = u.take(all.m * rows.ldv)
@@ -101,7 +116,10 @@ func (x *cacheSegment[T]) forward(u *unit[T], q *sequence, kh int) {
 	if x.final == nil {
 		return
 	}
-	x.final.heads[i].ages = nil
+	for j := u.m; j < x.keys && x.fades; j++ {
+		all.ages.add(0, false)
+	}
+	x.final.heads[i].ages = all.ages
 	to := &x.final.heads[i].rows
 	to.bt, to.v = to.bt[:0], to.v[:0]
 	to.grow(u.da, 0, x.tokens+x.keys)
@@ -111,7 +129,12 @@ func (x *cacheSegment[T]) forward(u *unit[T], q *sequence, kh int) {
 }
 
 func (x *cacheSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) {
-	i, all, n := q.index*x.group+kh, x.all(u, q), x.tokens
+	i, n := q.index*x.group+kh, x.tokens
+	all := x.all(u, q, i)
+	if u.dage != nil {
+		all.dage = arena.Zeros[float64](u.ar, n+len(u.dage))
+		u.dage = all.dage[n:]
+	}
 	lda, ldo := stride[T](u.da), stride[T](u.dv)
 	keys, values := arena.Zeros[T](u.ar, all.m*lda), arena.Zeros[T](u.ar, all.m*ldo)
 	if x.init != nil {
@@ -134,6 +157,9 @@ func (x *cacheSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T])
 			row = dvalues[j*ldo:][:u.dv]
 			u.t.Add(row, row, after.v[j*u.dv:])
 		}
+		if all.dage != nil {
+			all.ageKeys(0, after.w[:all.m])
+		}
 	}
 	if g.DInit != nil {
 		first := &g.DInit.heads[i]
@@ -141,6 +167,9 @@ func (x *cacheSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T])
 		for j := range n {
 			copy(first.x[j*u.da:][:u.da], dkeys[j*lda:])
 			copy(first.v[j*u.dv:][:u.dv], dvalues[j*ldo:])
+		}
+		for j := 0; j < n && all.dage != nil; j++ {
+			first.w[j] = T(-all.dage[j]) // no query stands there
 		}
 	}
 	u.gradK(0, u.m, dkeys[n*lda:], lda)

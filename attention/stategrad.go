@@ -13,7 +13,8 @@ import (
 // It follows the layout of the state. What can still be reached token by token,
 // the open chunk of sums and all of a cache, has gradients of prepared keys and
 // of values; sums have those of their moments, over the weights that the
-// features have where they are read.
+// features have where they are read. Decay adds what the log_g of tokens before
+// need of those after: see ageAfter.
 type StateGrad[T tensor.Float] struct {
 	shape Shape
 	heads []headGrad[T] // [B·Hkv]
@@ -24,6 +25,8 @@ type headGrad[T tensor.Float] struct {
 	past moments[T] // of the closed chunks
 	n    int        // tokens that follow
 	x, v []T        // [n, da] of their prepared keys, [n, dv] of their values
+	w    []T        // [n] of the ones under their values; 0 without decay
+	age  float64    // Σ dG over the places that follow; 0 without decay
 }
 
 // ready makes room for the gradients of a state of shape s.
@@ -34,11 +37,13 @@ func (g *StateGrad[T]) ready(s *Shape) {
 }
 
 // open sets the tokens that follow the closed chunks to n rows of da and dv,
-// with undefined contents.
+// with undefined contents, and what comes of decay to 0.
 func (h *headGrad[T]) open(n, da, dv int) {
-	h.n = n
+	h.n, h.age = n, 0
 	h.x = grow(h.x[:0], n*da)
 	h.v = grow(h.v[:0], n*dv)
+	h.w = grow(h.w[:0], n)
+	clear(h.w)
 }
 
 // resemble gives moments the shape of others, with undefined contents.

@@ -109,9 +109,7 @@ func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 // startAges has the state count ages from now on.
 func (s *sums[T]) startAges() {
 	for _, st := range s.heads {
-		if st.ages == nil {
-			st.ages = lateAges(st.c, st.exist[:st.n])
-		}
+		st.startAges()
 	}
 }
 

@@ -59,7 +59,7 @@ var laws = []law{
 	{"snapshot", "A state that is saved and restored half-way, cloned or reset gives the bits of one that is not.",
 		notCausal, inBoth(restored[float32], restored[float64])},
 	{"merge", "A state merged behind another is the one that saw both, however it is split; merging nothing changes no bit.",
-		notCausal, every(inBoth(merged[float32], merged[float64]), inBoth(mergedNothing[float32], mergedNothing[float64]))},
+		notCausal, every(inBoth(merged[float32], merged[float64]), inBoth(mergedFading[float32], mergedFading[float64]), inBoth(mergedNothing[float32], mergedNothing[float64]))},
 	{"segments", "A sequence cut into calls that go on from each other's state has the bits of steps, and the textbook's gradients.",
 		notCausal, inBoth(segments[float32], segments[float64])},
 	{"padding", "Keys beyond a key length are no keys: bits are those of the shorter input.",

@@ -95,6 +95,52 @@ func merged[T tensor.Float](t *testing.T, s subject) {
 	}
 }
 
+// mergedFading is merged where keys lose weight, which queries after the states
+// see.
+func mergedFading[T tensor.Float](t *testing.T, s subject) {
+	const last = 5
+	for i, sh := range streams(s) {
+		if sh.decay == 0 {
+			continue
+		}
+		oc, _ := sh.call(uint64(32 + i))
+		m, book := build[T](t, s, sh.h)
+		c := callIn[T](oc)
+		want, v := book.Forward(oc), check.Max(oc.V.Data)
+		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
+		for _, carry := range []attention.Carry{attention.Rounded, attention.Compensated} {
+			for _, cuts := range [][2]int{{0, 3}, {4, 4}, {1, 8}, {7, 13}, {9, sh.n - last}} {
+				state := func(i0, i1 int) attention.State[T] {
+					st := carrying(t, m, carry)
+					if err := st.Absorb(piece(c, i0, i1)); err != nil {
+						t.Fatal(err)
+					}
+					return st
+				}
+				x, y := cuts[0], cuts[1]
+				left, right, middle, tail := state(0, x), state(0, x), state(x, y), state(y, sh.n-last)
+				merge(t, left, middle)
+				merge(t, left, tail)
+				merge(t, middle, tail)
+				merge(t, right, middle)
+				for name, st := range map[string]attention.State[T]{"(a‖b)‖c": left, "a‖(b‖c)": right} {
+					o := output(c)
+					step(t, st, o, c, sh.n-last, sh.n, 2)
+					for i, cond := range want.Cond {
+						if i%sh.n < sh.n-last {
+							continue
+						}
+						ref := want.O.Data[i*sh.dv:][:sh.dv]
+						if e := check.Ratio(o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.Max(ref))); e > 1 {
+							t.Fatalf("%s: %s cut at %d and %d, %v: row %d is off by %.3g limits", sh.name, name, x, y, carry, i, e)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
 func mergedNothing[T tensor.Float](t *testing.T, s subject) {
 	oc, _ := streamed.call(31)
 	m, _ := build[T](t, s, streamed.h)

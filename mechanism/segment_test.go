@@ -20,9 +20,7 @@ func put[T tensor.Float](to tensor.Heads[T], n0 int, x tensor.Heads[T]) {
 }
 
 func segments[T tensor.Float](t *testing.T, s subject) {
-	for _, masked := range []bool{false, true} {
-		sh := streamed
-		sh.mask = masked
+	for _, sh := range streams(s) {
 		oc, do := sh.call(40)
 		m, book := build[T](t, s, sh.h)
 		c, doT := callIn[T](oc), in[T](do)
@@ -33,6 +31,9 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 		cuts := []int{0, 3, 8, 9, 17, sh.n}
 		got := &results[T]{o: output(c)}
 		got.g = attention.Grads[T]{DQ: poisoned[T](sh.b, sh.h, sh.n, sh.d), DK: poisoned[T](sh.b, sh.hkv, sh.n, sh.d), DV: poisoned[T](sh.b, sh.hkv, sh.n, sh.dv)}
+		if sh.decay > 0 {
+			got.g.DLogG = poisoned[T](sh.b, sh.hkv, sh.n, 1)
+		}
 		var calls []*attention.Call[T]
 		var parts []*results[T]
 		for i, j0 := range cuts[:len(cuts)-1] {
@@ -48,16 +49,19 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 			calls, parts = append(calls, p), append(parts, r)
 		}
 		if !sameHeads(got.o, stepped) {
-			t.Errorf("masked %t: segments have other bits than steps", masked)
+			t.Errorf("%s: segments have other bits than steps", sh.name)
 		}
 		if got.keep.Unseen != int64(want.Unseen) {
-			t.Errorf("masked %t: %d queries see no key, want %d", masked, got.keep.Unseen, want.Unseen)
+			t.Errorf("%s: %d queries see no key, want %d", sh.name, got.keep.Unseen, want.Unseen)
 		}
 		m.Params().ZeroGrad()
 		var after *attention.StateGrad[T]
 		for i := len(calls) - 1; i >= 0; i-- {
 			j0, n := cuts[i], cuts[i+1]-cuts[i]
 			g := attention.Grads[T]{DQ: poisoned[T](sh.b, sh.h, n, sh.d), DK: poisoned[T](sh.b, sh.hkv, n, sh.d), DV: poisoned[T](sh.b, sh.hkv, n, sh.dv), DFinal: after}
+			if sh.decay > 0 {
+				g.DLogG = poisoned[T](sh.b, sh.hkv, n, 1)
+			}
 			if after = nil; i > 0 {
 				after = new(attention.StateGrad[T])
 				g.DInit = after
@@ -68,6 +72,7 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 			put(got.g.DQ, j0, g.DQ)
 			put(got.g.DK, j0, g.DK)
 			put(got.g.DV, j0, g.DV)
+			put(got.g.DLogG, j0, g.DLogG)
 		}
 		for _, p := range m.Params().All() {
 			got.tau = append(got.tau, p.Grad...)
@@ -84,11 +89,11 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 			sum  int
 		}{
 			{"dq", got.g.DQ.Data, grads.DQ.Data, 1}, {"dk", got.g.DK.Data, grads.DK.Data, 1}, {"dv", got.g.DV.Data, grads.DV.Data, 1},
-			{"dtau", got.tau, grads.DTau, sh.n * sh.b},
+			{"dtau", got.tau, grads.DTau, sh.n * sh.b}, {"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, sh.n},
 		} {
 			limit := l.Gradient(cond, max(check.Max(x.want), check.Max(do.Data)*v)) * float64(x.sum)
 			if e := check.Ratio(x.got, x.want, limit); e > 1 {
-				t.Errorf("masked %t: %s in segments is off by %.3g limits", masked, x.name, e)
+				t.Errorf("%s: %s in segments is off by %.3g limits", sh.name, x.name, e)
 			}
 		}
 	}

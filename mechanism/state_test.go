@@ -14,9 +14,30 @@ import (
 // streamed is the sequence that states are fed with.
 var streamed = shape{b: 2, h: 4, hkv: 2, n: 23, m: 23, d: 3, dv: 4, causal: true, theta: 50}
 
+// streams are variants of it, with a mask or not, and where the subject takes it
+// with decay or not.
+func streams(s subject) []shape {
+	var list []shape
+	for _, decay := range []float64{0, 1} {
+		for _, masked := range []bool{false, true} {
+			sh := streamed
+			sh.name, sh.mask, sh.decay = fmt.Sprintf("masked %t, decay %v", masked, decay), masked, decay
+			if s.fit(sh).decay == decay {
+				list = append(list, sh)
+			}
+		}
+	}
+	return list
+}
+
 func newState[T tensor.Float](t *testing.T, m attention.Mechanism[T]) attention.State[T] {
 	t.Helper()
-	st, err := m.NewState(attention.Shape{B: streamed.b, H: streamed.h, Hkv: streamed.hkv, D: streamed.d, Dv: streamed.dv, Chunk: 4})
+	return carrying(t, m, attention.Rounded)
+}
+
+func carrying[T tensor.Float](t *testing.T, m attention.Mechanism[T], carry attention.Carry) attention.State[T] {
+	t.Helper()
+	st, err := m.NewState(attention.Shape{B: streamed.b, H: streamed.h, Hkv: streamed.hkv, D: streamed.d, Dv: streamed.dv, Chunk: 4, Carry: carry})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +54,9 @@ func piece[T tensor.Float](c *attention.Call[T], i0, i1 int) *attention.Call[T] 
 		for b := range c.K.B {
 			p.KeyMask = append(p.KeyMask, c.KeyMask[b*c.K.N+i0:b*c.K.N+i1]...)
 		}
+	}
+	if c.LogG.D > 0 {
+		p.LogG = c.LogG.Tokens(i0, i1)
 	}
 	return p
 }
@@ -54,9 +78,7 @@ func output[T tensor.Float](c *attention.Call[T]) tensor.Heads[T] {
 }
 
 func pieces[T tensor.Float](t *testing.T, s subject) {
-	for _, masked := range []bool{false, true} {
-		sh := streamed
-		sh.mask = masked
+	for _, sh := range streams(s) {
 		oc, _ := sh.call(20)
 		m, book := build[T](t, s, sh.h)
 		c := callIn[T](oc)
@@ -67,10 +89,10 @@ func pieces[T tensor.Float](t *testing.T, s subject) {
 			st := newState(t, m)
 			step(t, st, o, c, 0, sh.n, sizes...)
 			if !sameHeads(one, o) {
-				t.Errorf("masked %t: steps of %v differ from steps of 1", masked, sizes)
+				t.Errorf("%s: steps of %v differ from steps of 1", sh.name, sizes)
 			}
 			if st.Tokens() != int64(sh.n) {
-				t.Errorf("steps of %v: %d tokens, want %d", sizes, st.Tokens(), sh.n)
+				t.Errorf("%s: steps of %v: %d tokens, want %d", sh.name, sizes, st.Tokens(), sh.n)
 			}
 		}
 		// Absorbing and reading is stepping without the outputs between.
@@ -90,7 +112,7 @@ func pieces[T tensor.Float](t *testing.T, s subject) {
 				t.Fatal(err)
 			}
 			if !sameHeads(o, one.Tokens(sh.n-1, sh.n)) {
-				t.Errorf("masked %t: absorbing in %v and reading differs from stepping", masked, sizes)
+				t.Errorf("%s: absorbing in %v and reading differs from stepping", sh.name, sizes)
 			}
 		}
 		// And it is the causal form.
@@ -99,7 +121,7 @@ func pieces[T tensor.Float](t *testing.T, s subject) {
 		for i, cond := range want.Cond {
 			ref := want.O.Data[i*sh.dv:][:sh.dv]
 			if e := check.Ratio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.Max(ref))); e > 1 {
-				t.Errorf("masked %t: row %d is off by %.3g limits", masked, i, e)
+				t.Errorf("%s: row %d is off by %.3g limits", sh.name, i, e)
 			}
 		}
 	}
@@ -134,11 +156,17 @@ func nanState[T tensor.Float](t *testing.T, s subject) {
 }
 
 func restored[T tensor.Float](t *testing.T, s subject) {
-	oc, _ := streamed.call(22)
-	m, _ := build[T](t, s, streamed.h)
+	for _, sh := range streams(s) {
+		restoredStream[T](t, s, sh)
+	}
+}
+
+func restoredStream[T tensor.Float](t *testing.T, s subject, sh shape) {
+	oc, _ := sh.call(22)
+	m, _ := build[T](t, s, sh.h)
 	c := callIn[T](oc)
 	whole := output(c)
-	step(t, newState(t, m), whole, c, 0, streamed.n, 1)
+	step(t, newState(t, m), whole, c, 0, sh.n, 1)
 	for _, at := range []int{0, 1, 4, 10, 22} {
 		o, cloned := output(c), output(c)
 		st := newState(t, m)
@@ -156,23 +184,23 @@ func restored[T tensor.Float](t *testing.T, s subject) {
 			t.Fatal(err)
 		}
 		if back.Tokens() != int64(at) || clone.Tokens() != int64(at) {
-			t.Errorf("after %d tokens: restored has %d, cloned %d", at, back.Tokens(), clone.Tokens())
+			t.Errorf("%s: after %d tokens: restored has %d, cloned %d", sh.name, at, back.Tokens(), clone.Tokens())
 		}
-		step(t, back, o, c, at, streamed.n, 2)
+		step(t, back, o, c, at, sh.n, 2)
 		if !sameHeads(o, whole) {
-			t.Errorf("restored after %d tokens, it goes on differently", at)
+			t.Errorf("%s: restored after %d tokens, it goes on differently", sh.name, at)
 		}
 		// The first state moves on; the clone must not notice.
-		step(t, st, output(c), c, at, streamed.n, 1)
-		step(t, clone, cloned, c, at, streamed.n, 5)
-		if !sameHeads(cloned.Tokens(at, streamed.n), whole.Tokens(at, streamed.n)) {
-			t.Errorf("cloned after %d tokens, it goes on differently", at)
+		step(t, st, output(c), c, at, sh.n, 1)
+		step(t, clone, cloned, c, at, sh.n, 5)
+		if !sameHeads(cloned.Tokens(at, sh.n), whole.Tokens(at, sh.n)) {
+			t.Errorf("%s: cloned after %d tokens, it goes on differently", sh.name, at)
 		}
 		st.Reset()
 		again := output(c)
-		step(t, st, again, c, 0, streamed.n, 4)
+		step(t, st, again, c, 0, sh.n, 4)
 		if !sameHeads(again, whole) {
-			t.Error("a state that was reset differs from a fresh one")
+			t.Errorf("%s: a state that was reset differs from a fresh one", sh.name)
 		}
 	}
 }
