@@ -14,6 +14,7 @@ type chain[T tensor.Float] struct{ sum moments[T] }
 // part is what goes into a chain between two sights of the sum.
 type part[T tensor.Float] struct {
 	add  func(s *stream[T], i int, m *moments[T]) // adds part i to m
+	fade func(s *stream[T]) T                     // factor of what came before the part last added; nil: 1
 	read func(s *stream[T], i int, m *moments[T]) // sees in m what came before it; nil: nobody looks
 }
 
@@ -46,6 +47,9 @@ func (c *chain[T]) extend(u *unit[T], n int, p part[T]) {
 				l := &links[k]
 				l.own.some = false
 				p.add(l.s, i0+k, &l.own)
+				if l.fade = 1; p.fade != nil {
+					l.fade = p.fade(l.s)
+				}
 			}
 			for stage := range t.passed {
 				t.wait(stage, piece)
@@ -73,6 +77,7 @@ type link[T tensor.Float] struct {
 	s    *stream[T]
 	own  moments[T] // of the part, and then of what came before it
 	past bool       // something did
+	fade T          // its factor, once it has been seen
 }
 
 // add adds features f0 ≤ f < f1 of the part to the sum. If that is asked for,
@@ -101,12 +106,16 @@ func (l *link[T]) move(u *unit[T], sum, low, own []T, before bool) {
 		case !l.past && l.own.some:
 			copy(s, o)
 			clear(lo)
-		case l.past && !l.own.some && before:
-			copy(o, s)
+		case l.past && !l.own.some:
+			if before {
+				copy(o, s)
+			}
+			l.age(u, s, lo)
 		case l.past && l.own.some:
 			if before {
 				copy(tmp, s)
 			}
+			l.age(u, s, lo)
 			if lo != nil {
 				u.t.AddCarry(s, lo, o)
 			} else {
@@ -118,4 +127,12 @@ func (l *link[T]) move(u *unit[T], sum, low, own []T, before bool) {
 		}
 	}
 	u.ar.Reset(mark)
+}
+
+// age multiplies sums, and what their roundings left out, by the part's factor.
+func (l *link[T]) age(u *unit[T], sum, low []T) {
+	if l.fade != 1 {
+		u.t.Scale(sum, l.fade, sum)
+		u.t.Scale(low, l.fade, low)
+	}
 }

@@ -390,6 +390,9 @@ func (s *stream[T]) age(j0, j1 int) {
 
 // left returns the factor of the whole open chunk.
 func (s *stream[T]) left() T {
+	if s.ages == nil {
+		return 1
+	}
 	return T(math.Exp(s.ages.between(-1, s.ages.tokens()-1)))
 }
 

@@ -275,11 +275,11 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
 }
 
 func (u *unit[T]) directBackward() {
+	u.age()
 	if u.workers > 1 {
 		u.directBackwardTogether()
 		return
 	}
-	u.age()
 	lda, ldo := stride[T](u.da), stride[T](u.dv)
 	keys := arena.Zeros[T](u.ar, u.m*lda)
 	u.prepareK(keys, lda, 0, u.m)
@@ -308,18 +308,19 @@ func (u *unit[T]) setValuesGrad(dvalues []T, j0, j1 int) {
 func (u *unit[T]) backPairs(all *unit[T], keys, values []T) (dkeys, dvalues []T) {
 	dkeys = arena.Zeros[T](u.ar, all.m*stride[T](u.da))
 	dvalues = arena.Zeros[T](u.ar, all.m*stride[T](u.dv))
-	if u.workers > 1 {
-		u.backPairsTogether(all, keys, values, dkeys, dvalues)
-		return dkeys, dvalues
-	}
 	mark := u.ar.Mark()
-	r := u.newBackRow(all, keys, values, dkeys, dvalues)
+	r := backRow[T]{all: all, keys: keys, values: values, dkeys: dkeys, dvalues: dvalues}
 	if all.dage != nil {
 		r.age = arena.Zeros[T](u.ar, kernel.Pad(all.m))
 	}
-	for g := range u.q {
-		for i := range pieces(u.n, gradQueries) {
-			r.run(nil, g, i)
+	if u.workers > 1 {
+		u.backPairsTogether(r)
+	} else {
+		r.start(u, all)
+		for g := range u.q {
+			for i := range pieces(u.n, gradQueries) {
+				r.run(nil, g, i)
+			}
 		}
 	}
 	if r.age != nil {
@@ -340,16 +341,16 @@ type backRow[T tensor.Float] struct {
 	age               []T // [kernel.Pad(all.m)] what gradient.age has of all keys; nil: not wanted
 }
 
-func (u *unit[T]) newBackRow(all *unit[T], keys, values, dkeys, dvalues []T) backRow[T] {
+// start gives r a unit to work for, and its scratch memory.
+func (r *backRow[T]) start(u, all *unit[T]) {
 	n := min(u.n, gradQueries)
-	r := backRow[T]{u: u, all: all, keys: keys, values: values, dkeys: dkeys, dvalues: dvalues}
+	r.u, r.all = u, all
 	r.lda, r.ldb, r.ldo = stride[T](u.da), stride[T](min(all.m, keyBlock)), stride[T](u.dv)
 	r.a = arena.Zeros[T](u.ar, n*r.lda)
 	r.da = u.take(n * r.lda)
 	r.do = arena.Zeros[T](u.ar, n*r.ldo)
 	r.w, r.top = u.take(n), u.take(n)
 	r.bt, r.vt = u.take(u.da*r.ldb), u.take(u.dv*r.ldb)
-	return r
 }
 
 // run does row i of blocks of head g, as a member of t unless that is nil.

@@ -1,5 +1,7 @@
 package attention
 
+import "github.com/farfield-ml/farfield/internal/arena"
+
 // The direct form of a unit that several workers do together.
 
 // keysTogether calls f for blocks of so many keys, j0 ≤ j < j1.
@@ -51,19 +53,26 @@ func (u *unit[T]) directBackwardTogether() {
 // backPairsTogether is backPairs. What a block of keys gets from those who see
 // it is added in the order of the rows of blocks, so a worker enters a column
 // when all rows before its own have left it.
-func (u *unit[T]) backPairsTogether(all *unit[T], keys, values, dkeys, dvalues []T) {
-	rows := pieces(u.n, gradQueries)
-	parts := u.scaleParts(rows)
-	u.together(len(u.q)*rows, pieces(all.m, keyBlock), func(u *unit[T], t *team) {
-		all := *all
+func (u *unit[T]) backPairsTogether(x backRow[T]) {
+	rows, places := pieces(u.n, gradQueries), len(x.all.dage)
+	parts, dage := u.scaleParts(rows), arena.Zeros[float64](u.ar, len(u.q)*places)
+	u.together(len(u.q)*rows, pieces(x.all.m, keyBlock), func(u *unit[T], t *team) {
+		r, all := x, *x.all
 		all.ar = u.ar
-		r := u.newBackRow(&all, keys, values, dkeys, dvalues)
+		r.start(u, &all)
 		for p := t.take(); p < t.n; p = t.take() {
-			u.scalePart(parts, p%rows)
-			r.run(t, p/rows, p%rows)
+			g, i := p/rows, p%rows
+			u.scalePart(parts, i)
+			if places > 0 {
+				all.dage = dage[g*places:][:places] // heads have the places in common
+			}
+			r.run(t, g, i)
 		}
 	})
 	u.sumScale(parts)
+	for i, d := range dage {
+		x.all.dage[i%places] += d
+	}
 }
 
 // rowsBefore returns how many rows of blocks that have a query which could see

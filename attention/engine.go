@@ -360,9 +360,7 @@ func (p *pass[T]) head(s *sequence, kh int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u := p.e.unit(p.c, s, kh, ar)
-	if u.workers = workers(p.c.K.H, s.work, p.work); p.c.decays() {
-		u.workers = 1 // ages and their gradient are summed in the order of the tokens
-	}
+	u.workers = workers(p.c.K.H, s.work, p.work)
 	if p.back {
 		p.backward(s, kh, u)
 	} else {

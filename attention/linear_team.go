@@ -3,6 +3,7 @@ package attention
 import (
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -18,6 +19,9 @@ func (u *unit[T]) memberStream() *stream[T] {
 	if u.mask != nil {
 		s.lead = slices.Index(u.mask, true)
 	}
+	if len(u.logG.Data) > 0 {
+		s.ages = u.takeAges(s.c)
+	}
 	return s
 }
 
@@ -28,6 +32,7 @@ func (s *stream[T]) begin(j int) {
 	if 0 <= s.lead && s.lead < j {
 		s.first = -1
 	}
+	s.recede(j)
 }
 
 // open opens chunk i of a causal sequence.
@@ -37,11 +42,26 @@ func (s *stream[T]) open(i int) {
 	s.take(j0, j1)
 }
 
+// openAges is open for the ages of a chunk alone.
+func (s *stream[T]) openAges(i int) {
+	if s.ages == nil {
+		return
+	}
+	j0, j1, _, _ := s.u.span(i*s.c, s.c)
+	s.begin(j0)
+	s.age(j0, j1)
+	s.n = j1 - j0
+}
+
 // enter adds the open chunk to m.
 func (s *stream[T]) enter(m *moments[T]) {
-	if s.n > 0 {
-		m.add(s.u.ar, s.m, s.x, s.ld, s.n, s.v, s.x)
+	if s.n == 0 {
+		return
 	}
+	mark := s.u.ar.Mark()
+	v, w := s.agedKeys()
+	m.add(s.u.ar, s.m, s.x, s.ld, s.n, v, w)
+	s.u.ar.Reset(mark)
 }
 
 // sumKeysTogether brings all keys into the sum of c.
@@ -66,6 +86,7 @@ func (u *unit[T]) linearForwardTogether() {
 					s.enter(m)
 				}
 			},
+			fade: (*stream[T]).left,
 			read: func(s *stream[T], i int, m *moments[T]) {
 				_, _, i0, i1 := s.u.span(i*s.c, s.c)
 				s.past = *m
@@ -137,6 +158,7 @@ func (u *unit[T]) causalBackwardTogether(sums, back *chain[T]) {
 				s.enter(m)
 			}
 		},
+		fade: (*stream[T]).left,
 		read: func(s *stream[T], i int, m *moments[T]) {
 			j0, j1, i0, i1 := s.u.span(i*s.c, s.c)
 			s.past = *m
@@ -153,9 +175,14 @@ func (u *unit[T]) causalBackwardTogether(sums, back *chain[T]) {
 		add: func(s *stream[T], i int, m *moments[T]) {
 			if c := n - 1 - i/group; c > 0 {
 				_, _, i0, i1 := s.u.span(c*s.c, s.c)
-				s.sumQueries(m, i%group, i0, i1, 0)
+				s.openAges(c)
+				s.sumQueries(m, i%group, i0, i1, i0+s.u.off-c*s.c)
+			}
+			if i%group > 0 || i/group == n-1 {
+				s.drop() // its chunk ages what comes before once
 			}
 		},
+		fade: (*stream[T]).left,
 		read: func(s *stream[T], i int, m *moments[T]) {
 			if i%group == 0 {
 				j0, j1, _, _ := s.u.span((n-1-i/group)*s.c, s.c)
@@ -170,13 +197,24 @@ func (u *unit[T]) causalBackwardTogether(sums, back *chain[T]) {
 func (s *stream[T]) runTogether(j int) int {
 	u, c := s.u, &chain[T]{s.past}
 	n := (u.m - j) / s.c
-	p := part[T]{add: func(t *stream[T], i int, m *moments[T]) {
+	var gone []float64 // over each chunk
+	if s.ages != nil {
+		gone = arena.Take[float64](u.ar, n)
+	}
+	p := part[T]{fade: (*stream[T]).left, add: func(t *stream[T], i int, m *moments[T]) {
 		j0 := j + i*t.c
+		if s.ages != nil && t.ages == nil {
+			t.ages = t.u.takeAges(t.c)
+		}
+		t.owed = s.owed
 		if t.begin(j0); s.first != unseen {
 			t.first = -1
 		}
 		t.take(j0, j0+t.c)
 		t.enter(m)
+		if gone != nil {
+			gone[i] = t.ages.between(-1, t.c-1)
+		}
 	}}
 	if u.n > 0 {
 		p.read = func(t *stream[T], i int, m *moments[T]) {
@@ -187,6 +225,10 @@ func (s *stream[T]) runTogether(j int) int {
 	c.extend(u, n, p)
 	s.past = c.sum
 	end := j + n*s.c
+	for _, sum := range gone {
+		s.ages.gone += sum
+	}
+	s.recede(end)
 	if u.mask == nil || slices.Contains(u.mask[j:end], true) {
 		s.first = -1
 	}

@@ -148,8 +148,11 @@ func (s *sums[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows to
 // are both.
 func (s *stream[T]) run() {
 	u := s.u
+	if s.ages != nil {
+		s.owed = s.ages.owes
+	}
 	for j := 0; j < u.m; {
-		if u.workers > 1 && s.ages == nil && s.n == 0 && u.m-j >= 2*s.c {
+		if u.workers > 1 && s.n == 0 && u.m-j >= 2*s.c {
 			j = s.runTogether(j)
 			continue
 		}

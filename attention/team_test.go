@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func divide(t *testing.T) {
 func sameForAnyTeam(t *testing.T, e Mechanism[float32], c *Call[float32], form Form) {
 	t.Helper()
 	do := convert[float32](normal(rand.New(rand.NewPCG(30, 31)), c.Q.B, c.Q.H, c.Q.N, c.V.D))
-	var want [6][]float32
+	var want [7][]float32
 	workers := []int{1, 2, 3, 5}
 	if testing.Short() {
 		workers = []int{1, 3}
@@ -39,12 +40,12 @@ func sameForAnyTeam(t *testing.T, e Mechanism[float32], c *Call[float32], form F
 		par.SetThreads(threads)
 		out, keep := forward(t, e, c, form)
 		g, dtau := backward(t, e, c, do, out, keep)
-		got := [...][]float32{out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau}
+		got := [...][]float32{out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau, g.DLogG.Data}
 		if threads == 1 {
 			want = got
 			continue
 		}
-		for i, name := range []string{"o", "denominators", "dq", "dk", "dv", "dtau"} {
+		for i, name := range []string{"o", "denominators", "dq", "dk", "dv", "dtau", "dlog_g"} {
 			for j, x := range got[i] {
 				if math.Float32bits(x) != math.Float32bits(want[i][j]) {
 					t.Fatalf("%v: %d workers change %s[%d] from %v to %v", form, threads, name, j, want[i][j], x)
@@ -91,20 +92,31 @@ func TestTeamOnLongSequences(t *testing.T) {
 			return &oracle.Call{Q: normal(r, 1, h, n, d), K: normal(r, 1, hkv, m, d), V: normal(r, 1, hkv, m, d+1)}
 		}
 		one, group, masked, packed, rotated := of(1, 1), of(3, 1), of(2, 2), of(2, 1), of(1, 1)
+		faded, late := *group, *masked
+		fade(r, &faded)
+		fade(r, &late)
 		masked.KeyMask = flags(r, m)
 		clear(masked.KeyMask[:300])
 		packed.CuQ, packed.CuK = []int64{0, 7, 9, int64(n) - 3, int64(n)}, []int64{0, 11, 11, int64(m) - 5, int64(m)}
 		rotated.Theta = 100
 		rotated.Q = normal(r, 1, 1, m-20, d)
 		rotated.KeyMask = make([]bool, m) // no key at all
-		for what, c := range map[string]*oracle.Call{"one": one, "group": group, "masked": masked, "packed": packed, "unseen": rotated} {
-			for _, name := range []string{"softmax", "fastmax2", "taylorshift"} {
+		late.KeyMask = slices.Clone(masked.KeyMask)
+		clear(late.KeyMask[500:])
+		for what, c := range map[string]*oracle.Call{"one": one, "group": group, "masked": masked, "packed": packed, "unseen": rotated, "decay": &faded, "decay, masked": &late} {
+			for _, name := range []string{"softmax", "fastmax2", "taylorshift", "linear"} {
+				if name == "linear" && c.LogG.D == 0 {
+					continue
+				}
 				mechanism := *textbook[name]
 				if mechanism.Tau != nil {
 					mechanism.Tau = mechanism.Tau[:c.Q.H]
 				}
 				e := mechanismOf[float32](t, name, &mechanism)
 				for _, causal := range []bool{false, true} {
+					if c.LogG.D > 0 && !causal {
+						continue
+					}
 					t.Run(fmt.Sprintf("%s/%s/%d/%v", name, what, d, causal), func(t *testing.T) {
 						call := callOf[float32](c)
 						call.Causal = causal
@@ -237,10 +249,18 @@ func TestTeamOnStates(t *testing.T) {
 	for _, d := range []int{3, 33} {
 		const n = 700
 		c := callOf[float32](&oracle.Call{Q: normal(r, 1, 2, n, d), K: normal(r, 1, 1, n, d), V: normal(r, 1, 1, n, d+1)})
-		for _, masked := range []bool{false, true} {
+		for variant := range 4 {
+			masked, decay := variant&1 > 0, variant&2 > 0
 			if c.KeyMask = nil; masked {
 				c.KeyMask = flags(r, n)
 				clear(c.KeyMask[:200])
+				clear(c.KeyMask[300:420])
+			}
+			if c.LogG = (tensor.Heads[float32]{}); decay {
+				c.LogG = tensor.NewHeads[float32](1, 1, n, 1)
+				for i := range c.LogG.Data {
+					c.LogG.Data[i] = -float32(r.ExpFloat64()) / 10
+				}
 			}
 			for _, carry := range []Carry{Rounded, Compensated} {
 				for _, name := range []string{"fastmax2", "linear", "softmax"} {
@@ -272,7 +292,7 @@ func TestTeamOnStates(t *testing.T) {
 							want, first = st, answers
 							continue
 						}
-						what := fmt.Sprintf("%s, D = %d, masked %v, carry %v, %d workers", name, d, masked, carry, threads)
+						what := fmt.Sprintf("%s, D = %d, masked %v, decay %v, carry %v, %d workers", name, d, masked, decay, carry, threads)
 						sameState(t, what, st, want)
 						for i := range answers {
 							if math.Float32bits(answers[i]) != math.Float32bits(first[i]) && !(answers[i] != answers[i] && first[i] != first[i]) {
