@@ -21,8 +21,8 @@ type Options struct {
 
 // Attend computes attention over slices: q is [H,N,D], k [Hkv,M,D] and v
 // [Hkv,M,Dv], each contiguous. It returns o, [H,N,Dv], and chooses the direct
-// or the linear form by the shape. mechanism is a name of the catalogue:
-// "softmax", "fastmax", "taylorshift", "linear" or "polynomial".
+// or the linear form by the shape. name is one of the catalogue,
+// mechanism.Names().
 func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 	h := max(o.Heads, 1)
 	kv := o.KV

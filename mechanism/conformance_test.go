@@ -39,6 +39,12 @@ func subjects() []subject {
 		{"taylorshift output_norm", "taylorshift", Options{Set: set("output_norm", "true")}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(2), OutputNorm: true}},
 		{"linear", "linear", Options{}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6}},
 		{"linear eps=0.5", "linear", Options{Set: set("eps", "0.5")}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 0.5}},
+		{"based", "based", Options{}, oracle.Mechanism{Coef: oracle.Taylor(2)}},
+		{"based eps=0.5", "based", Options{Set: set("eps", "0.5")}, oracle.Mechanism{Coef: oracle.Taylor(2), Eps: 0.5}},
+		{"power eps=0.25", "power", Options{Set: set("eps", "0.25")}, oracle.Mechanism{Coef: []float64{0, 0, 1}, Eps: 0.25}},
+		{"power p=4 scale=1 eps=1", "power", Options{Order: 4, Set: set("scale", "1", "eps", "1")}, oracle.Mechanism{Scale: 1, Coef: []float64{0, 0, 0, 0, 1}, Eps: 1}},
+		{"sata", "sata", Options{}, oracle.Mechanism{Coef: oracle.Taylor(3)}},
+		{"sata p=4", "sata", Options{Order: 4}, oracle.Mechanism{Coef: oracle.Taylor(4)}},
 		{"fastmax p=2 1/sqrt(D)", "fastmax", Options{Set: set("scale", "1/sqrt(D)")}, oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.Taylor(2)}},
 	}
 	for _, s := range []struct {

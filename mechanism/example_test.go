@@ -43,13 +43,16 @@ func ExampleNames() {
 	// fastmax     T_p(q̂·k̂) of rows with mean 0 and deviation 1: FAST
 	// taylorshift T_2(τ q̂·k̂) of rows of length 1, τ learned per head: TaylorShift
 	// linear      φ(q)·φ(k) with φ = elu + 1: linear attention
+	// based       T_2(q·k/√D) of rows as they are: the linear attention of Based
+	// power       (q·k/√D)^p for even p: symmetric power attention
+	// sata        T_p(q·k/√D) of rows as they are, any p: SATA
 	// polynomial  Σ_l c_l·s^l of any coefficients, normalisation and scale: Based, power attention and others
 }
 
 func ExampleLookup() {
 	_, err := mechanism.Lookup("fastmx")
 	fmt.Println(err)
-	// Output: mechanism "fastmx": unknown; nearest: fastmax, softmax
+	// Output: mechanism "fastmx": unknown; nearest: fastmax, softmax, based
 }
 
 // Keys arrive one at a time; the state does not grow.

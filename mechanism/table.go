@@ -6,6 +6,9 @@
 //	fastmax      T_p(q̂·k̂), T_p(s) = Σ_{l≤p} s^l/l!                 mean 0, deviation 1      direct, linear
 //	taylorshift  T_2(τ q̂·k̂), τ learned per head                    length 1                 direct, linear
 //	linear       φ(q)·φ(k), φ = elu + 1                            none                     direct, linear
+//	based        T_2(q·k/√D)                                       none                     direct, linear
+//	power        (q·k/√D)^p, p even                                none                     direct, linear
+//	sata         T_p(q·k/√D)                                       none                     direct, linear
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
 //
 // docs/mechanisms.md says what each does well and badly.
@@ -49,7 +52,7 @@ type Setting struct{ Name, Default, Doc string }
 // Param is a learned parameter, by its name in Params.
 type Param struct{ Name, Shape, Doc string }
 
-var table = []Row{softmax, fastmax, taylorshift, linear, polynomial}
+var table = []Row{softmax, fastmax, taylorshift, linear, based, power, sata, polynomial}
 
 // Names returns the names of the catalogue in its order.
 func Names() []string {

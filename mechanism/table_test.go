@@ -14,7 +14,7 @@ func TestUnknownNamesGetTheNearest(t *testing.T) {
 		"softmx":       `mechanism "softmx": unknown; nearest: softmax, fastmax`,
 		"taylor-shift": `mechanism "taylor-shift": unknown; nearest: taylorshift`,
 		"Linear":       `mechanism "Linear": unknown; nearest: linear`,
-		"":             `mechanism "": unknown; nearest: linear`,
+		"":             `mechanism "": unknown; nearest: sata`,
 	} {
 		if _, err := Lookup(name); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Lookup(%q): %v, want %s", name, err, want)
@@ -63,6 +63,8 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"polynomial", Options{Set: set("coef", "1,1e999999999")}, "polynomial: setting coef=1,1e999999999: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
 		{"polynomial", Options{Set: set("coef", "1,,1")}, "polynomial: setting coef=1,,1: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
 		{"polynomial", Options{Set: set("tau", "sqrt(D)")}, "polynomial: setting tau=sqrt(D): the width D is not known"},
+		{"power", Options{Order: 3}, "power: order 3: needs an even order, whose weights are never negative"},
+		{"based", Options{Order: 2}, "based: order 2: it has no order"},
 		{"linear", Options{Set: set("eps", "-1")}, "linear: setting eps=-1: needs a number above 0 and at most 1e30, or 0"},
 	} {
 		_, err := New[float32](c.name, c.o)
@@ -139,6 +141,14 @@ func TestSettingsTellMechanismsApart(t *testing.T) {
 		{"taylorshift", Options{Order: 4}},
 		{"linear", Options{}},
 		{"linear", Options{Set: map[string]string{"eps": "0"}}},
+		{"based", Options{}},
+		{"based", Options{Set: map[string]string{"eps": "1e-12"}}},
+		{"power", Options{}},
+		{"power", Options{Order: 4}},
+		{"power", Options{Set: map[string]string{"scale": "1"}}},
+		{"power", Options{Set: map[string]string{"eps": "1"}}},
+		{"sata", Options{}},
+		{"sata", Options{Order: 4}},
 		{"polynomial", Options{}},
 		{"polynomial", Options{Set: map[string]string{"coef": "1,1,1/6"}}},
 		{"polynomial", Options{Set: map[string]string{"norm": "unit"}}},
@@ -166,6 +176,10 @@ func TestTraitsSayWhichKernelsArePositive(t *testing.T) {
 		{"softmax", 0, "", "", true},
 		{"linear", 0, "", "", true},
 		{"taylorshift", 4, "", "", true},
+		{"based", 0, "", "", true},
+		{"power", 0, "", "", true},
+		{"sata", 0, "", "", false},
+		{"sata", 4, "", "", true},
 		{"fastmax", 1, "false", "1", false},
 		{"fastmax", 2, "false", "1", true},
 		{"fastmax", 3, "false", "1", false},

@@ -75,9 +75,18 @@ func TestCommitted(t *testing.T) {
 		"linear linear":      2 * 2,
 		"linear step":        2 * 2,
 		"linear state":       2,
-		"polynomial direct":  2 * (9 + 8 + 2*9), // neighbours, two with decay; authors of rows alone, and over all tokens
-		"polynomial linear":  2 * (9 + 8 + 9),
-		"polynomial step":    2 * (9 + 8),
+		"based direct":       2 * 3, // neighbours, one with decay
+		"based linear":       2 * 3,
+		"based step":         2 * 3,
+		"power direct":       2 * 3, // one with decay
+		"power linear":       2 * 3,
+		"power step":         2 * 3,
+		"sata direct":        2 * 3,
+		"sata linear":        2 * 3,
+		"sata step":          2 * 3,
+		"polynomial direct":  2 * (8 + 2*9), // authors of rows alone, and over all tokens
+		"polynomial linear":  2 * (8 + 9),
+		"polynomial step":    2 * 8,
 	} {
 		if compared[key] != want {
 			t.Errorf("%s: %d cases compared, want %d", key, compared[key], want)

@@ -10,9 +10,8 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 )
 
-// kernelCase are the cases of the mechanism polynomial: what they are called,
-// the degree where it is part of the name, and the mask, with decay or
-// without.
+// kernelCase are the cases of kernel polynomials: what they are called, the
+// degree where it is part of the name, and the mask, with decay or without.
 var kernelCase = regexp.MustCompile(`^(based|power|taylor|reproducing_\w+_p|fastmax_example_\w+_p|Fastmax_cuda_intended_p)([1-9])?_(full|causal|decay_causal)$`)
 
 // authors are the normalisations of FAST's authors' programs, by case; see the
@@ -68,7 +67,16 @@ func kernelProblem(f *file, key string, match []string) *problem {
 			p.forms = []string{"direct", "linear"} // no state
 		}
 	}
-	p.mechanism, p.options = "polynomial", mechanism.Options{Set: map[string]string{"norm": norm, "coef": numbers(coef), "scale": number(scale)}}
+	switch match[1] {
+	case "based":
+		p.mechanism = "based"
+	case "power":
+		p.mechanism, p.options = "power", mechanism.Options{Order: degree}
+	case "taylor":
+		p.mechanism, p.options = "sata", mechanism.Options{Order: degree}
+	default:
+		p.mechanism, p.options = "polynomial", mechanism.Options{Set: map[string]string{"norm": norm, "coef": numbers(coef), "scale": number(scale)}}
+	}
 	p.book.Scale, p.book.Coef = scale, coef
 	p.result(r, "o", "o_"+key)
 	p.gradients(r, "do", map[string]string{"dq": "dq_" + key, "dk": "dk_" + key, "dv": "dv_" + key, "dlog_g": "dlog_g_" + key})

@@ -1,0 +1,31 @@
+package mechanism
+
+import (
+	"strconv"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var based = Row{
+	Name:   "based",
+	Doc:    "T_2(q·k/√D) of rows as they are: the linear attention of Based",
+	Source: "Arora et al. 2024, Based, arXiv 2402.18668, section 4.1",
+	Traits: "positive weights; direct and linear forms; state of fixed size",
+	Settings: []Setting{
+		{"eps", "0", "added to the sum of the weights; the authors' programs have 1e-12, flash-linear-attention 1e-6"},
+	},
+	f32: basedSpec[float32],
+	f64: basedSpec[float64],
+}
+
+func basedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+	eps, err := r.positive("eps", "0")
+	return attention.Spec[T]{
+		Name:     r.row.Name,
+		Setting:  "based eps=" + strconv.FormatFloat(eps, 'g', -1, 64),
+		Coef:     taylor(2),
+		Eps:      eps,
+		Positive: true,
+	}, err
+}

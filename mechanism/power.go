@@ -1,0 +1,45 @@
+package mechanism
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var power = Row{
+	Name:   "power",
+	Doc:    "(q·k/√D)^p for even p: symmetric power attention",
+	Source: "Buckman et al. 2024, Symmetric Power Transformers, Manifest AI; arXiv 2507.04239",
+	Traits: "weights never negative; direct and linear forms; state of fixed size",
+	Order:  2,
+	Settings: []Setting{
+		{"scale", "1/sqrt(D)", "factor of the scores, which cancels but for eps and the range of numbers: a number or 1/sqrt(D)"},
+		{"eps", "0", "added to the sum of the weights; the authors' programs have 1e-6"},
+	},
+	f32: powerSpec[float32],
+	f64: powerSpec[float64],
+}
+
+func powerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+	p := r.order()
+	if p%2 != 0 {
+		return s, fmt.Errorf("power: order %d: needs an even order, whose weights are never negative", p)
+	}
+	scale, err := r.positive("scale", "1/sqrt(D)")
+	if err != nil {
+		return s, err
+	}
+	eps, err := r.positive("eps", "0")
+	coef := make([]float64, p+1)
+	coef[p] = 1
+	return attention.Spec[T]{
+		Name:     r.row.Name,
+		Setting:  fmt.Sprintf("power order=%d scale=%s eps=%s", p, scaleText(scale), strconv.FormatFloat(eps, 'g', -1, 64)),
+		Scale:    scale,
+		Coef:     coef,
+		Eps:      eps,
+		Positive: true,
+	}, err
+}

@@ -1,0 +1,28 @@
+package mechanism
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var sata = Row{
+	Name:   "sata",
+	Doc:    "T_p(q·k/√D) of rows as they are, any p: SATA",
+	Source: "Heinsen and Kozachkov 2026, SATA, arXiv 2602.00294",
+	Traits: "positive weights for even p only, which the authors' default p = 3 is not; direct and linear forms; state of fixed size",
+	Order:  3,
+	f32:    sataSpec[float32],
+	f64:    sataSpec[float64],
+}
+
+func sataSpec[T tensor.Float](r *reader) (attention.Spec[T], error) {
+	p := r.order()
+	return attention.Spec[T]{
+		Name:     r.row.Name,
+		Setting:  fmt.Sprintf("sata order=%d", p),
+		Coef:     taylor(p),
+		Positive: p%2 == 0,
+	}, nil
+}
