@@ -79,6 +79,9 @@ type Grads[T tensor.Float] struct {
 	DQ, DK, DV tensor.Heads[T] // shaped as Q, K, V
 	DLogG      tensor.Heads[T] // as LogG; empty: not wanted
 
+	// DAux is the gradient of Saved.Aux, given: 0 where that is in no loss.
+	DAux T
+
 	// DFinal is the gradient of Call.Final, nil where nothing follows it. DInit
 	// receives that of Call.Init, nil where nobody wants it: it is the DFinal of
 	// the call that Init is the Final of. Init is as it was in Forward; what
@@ -89,7 +92,7 @@ type Grads[T tensor.Float] struct {
 // Saved is what Forward leaves for Backward, and what it noticed.
 type Saved[T tensor.Float] struct {
 	// Den [B,H,N] holds each query's denominator, for softmax the logarithm of
-	// it. With packed sequences N is the total. With decay it is that of weights
+	// it. Headwise mechanisms leave it empty. With packed sequences N is the total. With decay it is that of weights
 	// relative to the last key that the query sees, and eps is relative to it too.
 	Den []T
 
@@ -97,6 +100,13 @@ type Saved[T tensor.Float] struct {
 	// is not causal, the sums of all its keys: for every feature those of its
 	// products with the values, padded, and after them those of the features.
 	past [][]T
+
+	// heads holds for each query head of each sequence what a headwise mechanism
+	// keeps.
+	heads [][]T
+
+	// Aux is a loss of the mechanism's own, summed over the heads; most have none.
+	Aux float64
 
 	Unseen int64 // queries that see no key: their output and gradients are 0
 	// Weak counts queries whose denominator nearly cancels, which only kernels
@@ -118,14 +128,23 @@ type Traits struct {
 	Streaming bool // a State of fixed size exists
 	Linear    bool // the linear form exists
 	Products  bool // dropout may leave out products of channels (ProductDrop)
+
+	NoCausal string // a sentence that says why, where Causal is not set
 }
 
 // Mechanism is one attention function. Its methods may be called concurrently,
 // except that Backward adds to Params.
 type Mechanism[T tensor.Float] interface {
 	Traits() Traits
+	// Setting tells apart mechanisms of a name that compute different things from
+	// the same parameters.
+	Setting() string
 	// Params returns the learned parameters, nil if there are none.
 	Params() *param.Set[T]
+	// Constants returns what was drawn once and is not learned, such as random
+	// features, nil if there is nothing. They are saved beside the parameters;
+	// whoever has other ones writes them to Data.
+	Constants() *param.Set[T]
 
 	// Forward sets out [B,H,N,Dv]. keep is nil at inference.
 	Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error

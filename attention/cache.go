@@ -246,7 +246,7 @@ func (s *cache[T]) Bytes() int64 {
 // row, then each head's number of keys, its prepared keys [da, tokens] block by
 // block, its values [tokens, Dv] and with decay their ages.
 func (s *cache[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := s.e.newSnapshot(b, &s.shape, int64(s.tokens), s.decays())
+	w := newSnapshot[T](b, s.e.identity(), s.e.parameterSum(), &s.shape, int64(s.tokens), s.decays())
 	for _, exist := range s.exist {
 		w.flags(exist)
 	}

@@ -133,6 +133,23 @@ func (c *Call[T]) checkOut(name string, o *tensor.Heads[T]) error {
 	return sameShape(name, o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 }
 
+// checkShapes reports gradients, among them the given dout, whose shapes are not
+// those of what they are gradients of.
+func (g *Grads[T]) checkShapes(dout *tensor.Heads[T], c *Call[T]) error {
+	if err := c.checkOut("do", dout); err != nil {
+		return err
+	}
+	for _, x := range []struct {
+		name  string
+		d, of *tensor.Heads[T]
+	}{{"dq", &g.DQ, &c.Q}, {"dk", &g.DK, &c.K}, {"dv", &g.DV, &c.V}} {
+		if err := sameShape(x.name, x.d, x.of.B, x.of.H, x.of.N, x.of.D); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func sameShape[T tensor.Float](name string, x *tensor.Heads[T], b, h, n, d int) error {
 	if err := x.Check(name); err != nil {
 		return err

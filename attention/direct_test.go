@@ -36,7 +36,7 @@ func backward[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], do, out 
 		g.DLogG = poisoned[T](c.K.B, c.K.H, c.K.N, 1)
 	}
 	var dtau []T
-	if tau := e.(*engine[T]).spec.Tau; tau != nil {
+	for _, tau := range e.Params().All() {
 		clear(tau.Grad)
 		dtau = tau.Grad
 	}

@@ -53,15 +53,23 @@ func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 }
 
 func (e *engine[T]) Traits() Traits {
-	return Traits{
+	t := Traits{
 		Products: e.hasProducts(),
 
 		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !e.spec.Norm.wide(),
 		Streaming: !e.spec.pairwise() && !e.spec.Norm.wide(), Linear: !e.spec.pairwise(),
 	}
+	if !t.Causal {
+		t.NoCausal = overTokens
+	}
+	return t
 }
 
+func (e *engine[T]) Setting() string { return e.spec.Setting }
+
 func (e *engine[T]) Params() *param.Set[T] { return e.params }
+
+func (e *engine[T]) Constants() *param.Set[T] { return nil }
 
 // check is Call.check with what the mechanism itself cannot do.
 func (e *engine[T]) check(c *Call[T]) error {
@@ -180,16 +188,7 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if err := c.checkOut("o", &out); err != nil {
 		return err
 	}
-	if err := c.checkOut("do", &dout); err != nil {
-		return err
-	}
-	if err := sameShape("dq", &g.DQ, c.Q.B, c.Q.H, c.Q.N, c.Q.D); err != nil {
-		return err
-	}
-	if err := sameShape("dk", &g.DK, c.K.B, c.K.H, c.K.N, c.K.D); err != nil {
-		return err
-	}
-	if err := sameShape("dv", &g.DV, c.V.B, c.V.H, c.V.N, c.V.D); err != nil {
+	if err := g.checkShapes(&dout, c); err != nil {
 		return err
 	}
 	if c.decays() && g.DLogG.D != 0 {
@@ -582,8 +581,8 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 	if err := e.refuseFuture("state"); err != nil {
 		return nil, err
 	}
-	if s.B < 0 || s.H <= 0 || s.Hkv <= 0 || s.H%s.Hkv != 0 || s.D <= 0 || s.Dv <= 0 {
-		return nil, fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d is not possible", s.B, s.H, s.Hkv, s.D, s.Dv)
+	if err := s.checkState(); err != nil {
+		return nil, err
 	}
 	if err := e.checkHeads(s.H); err != nil {
 		return nil, err
@@ -608,21 +607,10 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 	if p, x := e.onProducts(c); p != nil {
 		return p.Weights(dst, x, b, h, i0, i1)
 	}
-	switch {
-	case c.segmented():
-		return fmt.Errorf("weights: not defined with a state before or after the call")
-	case b < 0 || b >= c.Q.B:
-		return fmt.Errorf("weights: batch row %d of %d", b, c.Q.B)
-	case h < 0 || h >= c.Q.H:
-		return fmt.Errorf("weights: head %d of %d", h, c.Q.H)
-	case i0 < 0 || i0 > i1 || i1 > c.Q.N:
-		return fmt.Errorf("weights: queries %d to %d of %d", i0, i1, c.Q.N)
-	case dst.Rows != i1-i0 || dst.Cols != c.K.N:
-		return fmt.Errorf("weights: destination is [%d,%d], needs [%d,%d]", dst.Rows, dst.Cols, i1-i0, c.K.N)
+	if err := c.checkRows(dst, b, h, i0, i1); err != nil {
+		return err
 	}
-	for i := range dst.Rows {
-		clear(dst.Row(i))
-	}
+	clearRows(dst, 0, dst.Rows)
 	group := c.Q.H / c.K.H
 	seqs := c.sequences()
 	e.measure(c, seqs)

@@ -13,15 +13,15 @@ import (
 // ErrNotMergeable says that a state cannot be followed by another of its kind.
 var ErrNotMergeable = errors.New("state: not mergeable")
 
-// fits reports what keeps a state of shape s, of engine from, out of the place
-// of one of shape want of e. Learned factors of the queries are no part of it:
-// states hold keys. What names the state.
-func (e *engine[T]) fits(what string, want *Shape, from *engine[T], s *Shape) error {
-	if from.spec.Name != e.spec.Name {
-		return fmt.Errorf("%s: mechanism is %q, needs %q", what, from.spec.Name, e.spec.Name)
+// fits reports what keeps a state of shape s, of mechanism from, out of the place
+// of one of shape want of mechanism id. Learned parameters are no part of it.
+// What names the state.
+func (id identity) fits(what string, want *Shape, from identity, s *Shape) error {
+	if from.name != id.name {
+		return fmt.Errorf("%s: mechanism is %q, needs %q", what, from.name, id.name)
 	}
-	if from.spec.Setting != e.spec.Setting {
-		return fmt.Errorf("%s: setting is %q, needs %q", what, from.spec.Setting, e.spec.Setting)
+	if from.setting != id.setting {
+		return fmt.Errorf("%s: setting is %q, needs %q", what, from.setting, id.setting)
 	}
 	for _, x := range []struct {
 		field     string
@@ -39,24 +39,25 @@ func (e *engine[T]) fits(what string, want *Shape, from *engine[T], s *Shape) er
 	return nil
 }
 
-// mergeable returns next as a state that can follow one of shape s of e.
+// mergeable returns next as a state that can follow one of shape s of id; parts
+// gives what it is made of.
 func mergeable[S interface {
 	comparable
 	State[T]
-}, T tensor.Float](e *engine[T], s *Shape, next State[T], parts func(S) (*engine[T], *Shape)) (S, error) {
+}, T tensor.Float](id identity, s *Shape, next State[T], parts func(S) (identity, *Shape)) (S, error) {
 	n, ok := next.(S)
 	var none S
 	if !ok || n == none {
 		return none, fmt.Errorf("merge: kind of state is %T, needs %T: %w", next, none, ErrNotMergeable)
 	}
 	from, shape := parts(n)
-	return n, e.fits("merge", s, from, shape)
+	return n, id.fits("merge", s, from, shape)
 }
 
 // Merge closes the open chunk of s, so that chunks end elsewhere than if all
 // tokens had come in one stream.
 func (s *sums[T]) Merge(next State[T]) error {
-	n, err := mergeable(s.e, &s.shape, next, func(n *sums[T]) (*engine[T], *Shape) { return n.e, &n.shape })
+	n, err := mergeable(s.e.identity(), &s.shape, next, func(n *sums[T]) (identity, *Shape) { return n.e.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
@@ -110,7 +111,7 @@ func (s *moments[T]) join(t *kernel.Table[T], from *moments[T]) {
 // bits that they would get if all tokens had come in one stream; with decay they
 // agree within the bound.
 func (s *cache[T]) Merge(next State[T]) error {
-	n, err := mergeable(s.e, &s.shape, next, func(n *cache[T]) (*engine[T], *Shape) { return n.e, &n.shape })
+	n, err := mergeable(s.e.identity(), &s.shape, next, func(n *cache[T]) (identity, *Shape) { return n.e.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}

@@ -92,7 +92,7 @@ func ends[S interface {
 				want.Chunk = c.Chunk
 			}
 		}
-		if err := e.fits(x.name, &want, from, shape); err != nil {
+		if err := e.identity().fits(x.name, &want, from.identity(), shape); err != nil {
 			return none, none, err
 		}
 		*x.to = st

@@ -42,16 +42,28 @@ func (e *engine[T]) kind() string {
 	return sumsKind
 }
 
-// parameterSum is the checksum of the learned parameters, in float64.
-func (e *engine[T]) parameterSum() int64 {
+// identity is whose states a snapshot may be.
+type identity struct{ kind, name, setting string }
+
+func (e *engine[T]) identity() identity { return identity{e.kind(), e.spec.Name, e.spec.Setting} }
+
+func (e *engine[T]) parameterSum() parameterSum {
 	if e.spec.Tau == nil {
 		return 0
 	}
+	return addParameters(0, e.spec.Tau.Data)
+}
+
+// parameterSum is a checksum of parameters, in float64; 0 where there are none.
+type parameterSum int64
+
+// addParameters returns sum with x behind what it is of.
+func addParameters[T tensor.Float](sum parameterSum, x []T) parameterSum {
 	var b []byte
-	for _, x := range e.spec.Tau.Data {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(x)))
+	for _, v := range x {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v)))
 	}
-	return int64(crc32.Checksum(b, castagnoli))
+	return parameterSum(crc32.Update(uint32(sum), castagnoli, b))
 }
 
 // snapshotWriter appends a snapshot.
@@ -60,19 +72,20 @@ type snapshotWriter struct {
 	start int
 }
 
-func (e *engine[T]) newSnapshot(b []byte, s *Shape, tokens int64, decay bool) *snapshotWriter {
+// newSnapshot appends the header of a state of shape s to b.
+func newSnapshot[T tensor.Float](b []byte, id identity, sum parameterSum, s *Shape, tokens int64, decay bool) *snapshotWriter {
 	w := &snapshotWriter{b, len(b)}
 	w.b = append(w.b, snapshotMagic...)
 	w.b = binary.LittleEndian.AppendUint32(w.b, snapshotVersion)
 	w.int(elementSize[T]())
-	kind := e.kind()
+	kind := id.kind
 	if decay {
 		kind += decayKind
 	}
 	w.string(kind)
-	w.string(e.spec.Name)
-	w.string(e.spec.Setting)
-	w.int(e.parameterSum())
+	w.string(id.name)
+	w.string(id.setting)
+	w.int(int64(sum))
 	for _, n := range []int{s.B, s.H, s.Hkv, s.D, s.Dv, s.Chunk} {
 		w.int(int64(n))
 	}
@@ -213,28 +226,50 @@ func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
 	if err := e.refuseFuture("snapshot"); err != nil {
 		return nil, err
 	}
-	r, err := openSnapshot(data)
+	s, tokens, r, err := readSnapshot[T](data, e.identity(), e.parameterSum())
 	if err != nil {
 		return nil, err
+	}
+	if err := e.checkHeads(s.H); err != nil {
+		return nil, err
+	}
+	restore := restoreSums[T]
+	if e.spec.pairwise() {
+		restore = restoreCache[T]
+	}
+	st, err := restore(e, s, tokens, r)
+	if err == nil {
+		err = r.end()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+// readSnapshot reads the header of a snapshot, which is one of id with parameters of that sum. What the kind
+// of state keeps is left in r.
+func readSnapshot[T tensor.Float](data []byte, id identity, sum parameterSum) (s Shape, tokens int64, r *snapshotReader, err error) {
+	if r, err = openSnapshot(data); err != nil {
+		return s, 0, nil, err
 	}
 	if got, want := r.int(), elementSize[T](); got != want {
 		r.fail("elements have %d bytes, this mechanism computes with %d", got, want)
 	}
 	for _, x := range []struct{ field, want string }{
-		{"kind of state", e.kind()}, {"mechanism", e.spec.Name}, {"setting", e.spec.Setting},
+		{"kind of state", id.kind}, {"mechanism", id.name}, {"setting", id.setting},
 	} {
 		got := r.string()
-		if kind, decay := strings.CutSuffix(got, decayKind); decay && kind == e.kind() {
+		if kind, decay := strings.CutSuffix(got, decayKind); decay && kind == id.kind {
 			got, r.decay = kind, true
 		}
 		if got != x.want {
 			r.fail("%s is %q, needs %q", x.field, got, x.want)
 		}
 	}
-	if got, want := r.int(), e.parameterSum(); got != want {
+	if got, want := r.int(), int64(sum); got != want {
 		r.fail("checksum of the parameters is %08x, needs %08x", got, want)
 	}
-	var s Shape
 	for _, x := range []struct {
 		field  string
 		n      *int
@@ -253,29 +288,11 @@ func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
 	if s.Carry = Carry(carry); carry != int64(Rounded) && carry != int64(Compensated) {
 		r.fail("carry is %d, not %d or %d", carry, Rounded, Compensated)
 	}
-	tokens := r.int()
-	if tokens < 0 {
+	if tokens = r.int(); tokens < 0 {
 		r.fail("tokens: %d is negative", tokens)
 	}
-	if r.err != nil {
-		return nil, r.err
+	if r.err == nil && (tensor.Size(s.B, s.H) > maxHeads || s.H%s.Hkv != 0) {
+		r.fail("B=%d H=%d Hkv=%d is not possible", s.B, s.H, s.Hkv)
 	}
-	if tensor.Size(s.B, s.H) > maxHeads || s.H%s.Hkv != 0 {
-		return nil, fmt.Errorf("snapshot: B=%d H=%d Hkv=%d is not possible", s.B, s.H, s.Hkv)
-	}
-	if err := e.checkHeads(s.H); err != nil {
-		return nil, err
-	}
-	restore := restoreSums[T]
-	if e.spec.pairwise() {
-		restore = restoreCache[T]
-	}
-	st, err := restore(e, s, tokens, r)
-	if err == nil {
-		err = r.end()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return st, nil
+	return s, tokens, r, r.err
 }

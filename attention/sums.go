@@ -233,7 +233,7 @@ func (s *sums[T]) Bytes() int64 {
 // the flags of its keys [C], the prepared keys [da, C] and the values [C, Dv].
 // What is not there yet is zero. With decay the ages of the open chunk follow.
 func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := s.e.newSnapshot(b, &s.shape, s.tokens, s.decays())
+	w := newSnapshot[T](b, s.e.identity(), s.e.parameterSum(), &s.shape, s.tokens, s.decays())
 	zeros := make([]T, max(s.shape.Chunk, s.shape.Dv))
 	for _, st := range s.heads {
 		rest := s.shape.Chunk - st.n

@@ -42,13 +42,15 @@ func (n Norm) over(length float64) (factor float64, power int) {
 	return 1 / length, 1
 }
 
+const overTokens = "its statistics are taken over all tokens, later ones too"
+
 // refuseFuture reports a normalisation over all tokens where later ones must
 // not count.
 func (e *engine[T]) refuseFuture(what string) error {
 	if !e.spec.Norm.wide() {
 		return nil
 	}
-	return fmt.Errorf("%s: %s with norm %v is not causal: its statistics are taken over all tokens, later ones too", what, e.spec.Name, e.spec.Norm)
+	return fmt.Errorf("%s: %s with norm %v is not causal: %s", what, e.spec.Name, e.spec.Norm, overTokens)
 }
 
 // rowsOf are the queries or keys of one head of a sequence, and their

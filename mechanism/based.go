@@ -15,8 +15,8 @@ var based = Row{
 	Settings: []Setting{
 		{"eps", "0", "added to the sum of the weights; the authors' programs have 1e-12, flash-linear-attention 1e-6"},
 	},
-	f32: basedSpec[float32],
-	f64: basedSpec[float64],
+	f32: spec(basedSpec[float32]),
+	f64: spec(basedSpec[float64]),
 }
 
 func basedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {

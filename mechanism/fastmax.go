@@ -18,8 +18,8 @@ var fastmax = Row{
 		{"scale", "1", "factor of the scores: a number or 1/sqrt(D); the paper has none"},
 		{"bounded", "false", "true: rows have mean 0 and length 1, so that scores stay within ±scale"},
 	},
-	f32: fastmaxSpec[float32],
-	f64: fastmaxSpec[float64],
+	f32: spec(fastmaxSpec[float32]),
+	f64: spec(fastmaxSpec[float64]),
 }
 
 func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {

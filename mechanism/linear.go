@@ -16,8 +16,8 @@ var linear = Row{
 	Settings: []Setting{
 		{"eps", "1e-6", "added to the sum of the weights, which falls short of 1 where they are tiny"},
 	},
-	f32: linearSpec[float32],
-	f64: linearSpec[float64],
+	f32: spec(linearSpec[float32]),
+	f64: spec(linearSpec[float64]),
 }
 
 func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {

@@ -27,8 +27,8 @@ var polynomial = Row{
 	Params: []Param{
 		{"tau", "(H)", "factor τ of each query head, unless the setting tau is none"},
 	},
-	f32: polynomialSpec[float32],
-	f64: polynomialSpec[float64],
+	f32: spec(polynomialSpec[float32]),
+	f64: spec(polynomialSpec[float64]),
 }
 
 func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {

@@ -18,8 +18,8 @@ var power = Row{
 		{"scale", "1/sqrt(D)", "factor of the scores, which cancels but for eps and the range of numbers: a number or 1/sqrt(D)"},
 		{"eps", "0", "added to the sum of the weights; the authors' programs have 1e-6"},
 	},
-	f32: powerSpec[float32],
-	f64: powerSpec[float64],
+	f32: spec(powerSpec[float32]),
+	f64: spec(powerSpec[float64]),
 }
 
 func powerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {

@@ -13,8 +13,8 @@ var sata = Row{
 	Source: "Heinsen and Kozachkov 2026, SATA, arXiv 2602.00294",
 	Traits: "positive weights for even p only, which the authors' default p = 3 is not; direct and linear forms; state of fixed size",
 	Order:  3,
-	f32:    sataSpec[float32],
-	f64:    sataSpec[float64],
+	f32:    spec(sataSpec[float32]),
+	f64:    spec(sataSpec[float64]),
 }
 
 func sataSpec[T tensor.Float](r *reader) (attention.Spec[T], error) {

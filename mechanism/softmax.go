@@ -15,8 +15,8 @@ var softmax = Row{
 	Settings: []Setting{
 		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},
 	},
-	f32: softmaxSpec[float32],
-	f64: softmaxSpec[float64],
+	f32: spec(softmaxSpec[float32]),
+	f64: spec(softmaxSpec[float64]),
 }
 
 func softmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {

@@ -22,6 +22,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -30,7 +31,13 @@ type Options struct {
 	Order int // degree p of the polynomial; 0: the mechanism's default
 	Heads int // query heads, for parameters of each head; 0: one for all heads
 	Width int // D, where a setting is given as a function of it; 0: not known
-	Set   map[string]string
+	// Length is the largest number of tokens of a sequence, for parameters of each
+	// token; 0: not known.
+	Length int
+	// Seed makes what is drawn differ, beside the setting seed, such as from layer
+	// to layer.
+	Seed uint64
+	Set  map[string]string
 }
 
 // Row is a mechanism of the catalogue.
@@ -41,15 +48,42 @@ type Row struct {
 	Order     int // default degree; 0: the mechanism has no order
 	Settings  []Setting
 	Params    []Param
+	Constants []Param // drawn numbers, by their names in Constants
 
-	f32 func(*reader) (attention.Spec[float32], error)
-	f64 func(*reader) (attention.Spec[float64], error)
+	f32 builder[float32]
+	f64 builder[float64]
+}
+
+// builder makes a mechanism from the settings of its row.
+type builder[T tensor.Float] func(*reader) (attention.Mechanism[T], error)
+
+// spec is the builder of what package attention's engine computes.
+func spec[T tensor.Float](f func(*reader) (attention.Spec[T], error)) builder[T] {
+	return func(r *reader) (attention.Mechanism[T], error) {
+		s, err := f(r)
+		if err != nil {
+			return nil, err
+		}
+		return attention.New(s)
+	}
+}
+
+// headwise is the builder of what computes whole heads.
+func headwise[T tensor.Float](f func(*reader) (attention.Headwise[T], error)) builder[T] {
+	return func(r *reader) (attention.Mechanism[T], error) {
+		h, err := f(r)
+		if err != nil {
+			return nil, err
+		}
+		return attention.NewHeadwise(h), nil
+	}
 }
 
 // Setting is a key that Options.Set may hold.
 type Setting struct{ Name, Default, Doc string }
 
-// Param is a learned parameter, by its name in Params.
+// Param is a learned parameter, or a constant, by its name and with its shape in
+// letters: H heads, D and Dv widths, L the largest number of tokens, and settings.
 type Param struct{ Name, Shape, Doc string }
 
 var table = []Row{softmax, fastmax, taylorshift, linear, based, power, sata, polynomial}
@@ -84,15 +118,11 @@ func New[T tensor.Float](name string, o Options) (attention.Mechanism[T], error)
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	build, single := any(row.f32).(func(*reader) (attention.Spec[T], error))
+	build, single := any(row.f32).(builder[T])
 	if !single {
-		build = any(row.f64).(func(*reader) (attention.Spec[T], error))
+		build = any(row.f64).(builder[T])
 	}
-	spec, err := build(r)
-	if err != nil {
-		return nil, err
-	}
-	return attention.New(spec)
+	return build(r)
 }
 
 // maxOrder is the highest degree p with 1/p! within the normal float32.
@@ -112,8 +142,8 @@ func (r *reader) check() error {
 	if r.o.Order < 0 || r.o.Order > maxOrder {
 		return fmt.Errorf("%s: order %d: needs to be 1 to %d", r.row.Name, r.o.Order, maxOrder)
 	}
-	if r.o.Heads < 0 || r.o.Width < 0 {
-		return fmt.Errorf("%s: %d heads of width %d: not possible", r.row.Name, r.o.Heads, r.o.Width)
+	if r.o.Heads < 0 || r.o.Width < 0 || r.o.Length < 0 {
+		return fmt.Errorf("%s: %d heads of width %d for %d tokens: not possible", r.row.Name, r.o.Heads, r.o.Width, r.o.Length)
 	}
 	var names []string
 	for _, s := range r.row.Settings {
@@ -162,6 +192,35 @@ func (r *reader) positive(name, word string) (float64, error) {
 		return x, nil
 	}
 	return 0, r.refuse(name, "a number above 0 and at most 1e30, or "+word)
+}
+
+// whole returns an integer between lo and hi.
+func (r *reader) whole(name string, lo, hi int) (int, error) {
+	n, err := strconv.Atoi(r.value(name))
+	if err != nil || n < lo || n > hi {
+		return 0, r.refuse(name, fmt.Sprintf("a whole number from %d to %d", lo, hi))
+	}
+	return n, nil
+}
+
+// choice returns the text of a setting, which is one of names.
+func (r *reader) choice(name string, names ...string) (string, error) {
+	if text := r.value(name); slices.Contains(names, text) {
+		return text, nil
+	}
+	return "", r.refuse(name, "one of "+strings.Join(names, ", "))
+}
+
+// seed is the setting of rows that draw numbers.
+var seed = Setting{"seed", "0", "of the numbers drawn, a whole number from 0 to 2^64-1"}
+
+// key returns what numbers are drawn by: the setting seed, and Options.Seed.
+func (r *reader) key() (rng.Key, error) {
+	n, err := strconv.ParseUint(r.value(seed.Name), 10, 64)
+	if err != nil {
+		return rng.Key{}, r.refuse(seed.Name, "a whole number from 0 to 2^64-1")
+	}
+	return rng.New(n).Fold(r.o.Seed), nil
 }
 
 func (r *reader) boolean(name string) (bool, error) {

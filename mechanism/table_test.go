@@ -45,7 +45,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"fastmax", Options{Order: -1}, "fastmax: order -1: needs to be 1 to 33"},
 		{"fastmax", Options{Order: 34}, "fastmax: order 34: needs to be 1 to 33"},
 		{"taylorshift", Options{Order: 3}, "taylorshift: order 3: needs an even order, whose weights are positive for every τ"},
-		{"softmax", Options{Heads: -1}, "softmax: -1 heads of width 0: not possible"},
+		{"softmax", Options{Heads: -1}, "softmax: -1 heads of width 0 for 0 tokens: not possible"},
 		{"softmax", Options{Set: set("bounded", "true")}, "softmax: setting bounded=true: unknown; allowed: scale"},
 		{"fastmax", Options{Set: set("scal", "2")}, "fastmax: setting scal=2: unknown; allowed: scale, bounded"},
 		{"fastmax", Options{Set: set("scale", "banana")}, "fastmax: setting scale=banana: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
@@ -113,15 +113,11 @@ func TestEveryRowIsComplete(t *testing.T) {
 
 func setting(t *testing.T, name string, o Options) string {
 	t.Helper()
-	row, err := Lookup(name)
+	m, err := New[float64](name, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := row.f64(&reader{&row, &o})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Setting
+	return m.Setting()
 }
 
 func TestSettingsTellMechanismsApart(t *testing.T) {

@@ -22,8 +22,8 @@ var taylorshift = Row{
 	Params: []Param{
 		{"tau", "(H)", "temperature τ of each query head"},
 	},
-	f32: taylorshiftSpec[float32],
-	f64: taylorshiftSpec[float64],
+	f32: spec(taylorshiftSpec[float32]),
+	f64: spec(taylorshiftSpec[float64]),
 }
 
 func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {

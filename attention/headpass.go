@@ -1,0 +1,406 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// headPass is Forward or Backward of one call of a headwise mechanism. Its units
+// are the query heads of its sequences: unit i is head i mod H of sequence i/H.
+type headPass[T tensor.Float] struct {
+	w     *headwise[T]
+	c     *Call[T]
+	seqs  []sequence
+	units int
+	out   tensor.Heads[T]
+	keep  *Saved[T]
+
+	unseen []int     // of each unit
+	aux    []float64 // of each unit
+
+	dout tensor.Heads[T]
+	g    Grads[T]
+	// Where query heads share a key head, each has gradients of keys and values of
+	// its own, which are then added in the order of query heads: those of unit i
+	// begin at shared[at[i]:].
+	shared []T
+	at     []int
+	// Gradients of parameters, likewise, of the units from first on that are done
+	// at a time.
+	params []T
+	first  int
+	wave   int
+
+	work float64 // arithmetic of all units
+}
+
+func (w *headwise[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *headPass[T] {
+	p, _ := w.passes.Get().(*headPass[T])
+	if p == nil {
+		p = new(headPass[T])
+	}
+	*p = headPass[T]{
+		w: w, c: c, seqs: c.appendSequences(p.seqs[:0]), out: out, keep: keep,
+		unseen: p.unseen, aux: p.aux, shared: p.shared[:0], at: p.at[:0], params: p.params[:0],
+	}
+	p.units = len(p.seqs) * c.Q.H
+	p.unseen, p.aux = resize(p.unseen, p.units), resize(p.aux, p.units)
+	s := c.Shape()
+	for i := range p.seqs {
+		s.N, s.M = p.seqs[i].n, p.seqs[i].m
+		p.work += float64(c.Q.H) * w.Cost(s).FLOPs
+	}
+	return p
+}
+
+// release keeps p for another call, without what it points at.
+func (p *headPass[T]) release() {
+	w := p.w
+	*p = headPass[T]{seqs: p.seqs, unseen: p.unseen, aux: p.aux, shared: p.shared, at: p.at, params: p.params}
+	w.passes.Put(p)
+}
+
+func (p *headPass[T]) sequence(i int) (*sequence, int) { return &p.seqs[i/p.c.Q.H], i % p.c.Q.H }
+
+// mask returns the keys of s that exist, nil if all do.
+func (c *Call[T]) mask(s *sequence) []bool {
+	if c.KeyMask == nil {
+		return nil
+	}
+	mask := c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
+	for _, exists := range mask {
+		if !exists {
+			return mask
+		}
+	}
+	return nil
+}
+
+// unseenBefore returns how many queries of s come before the first that sees a
+// key: all of them, if no key exists.
+func (c *Call[T]) unseenBefore(s *sequence, mask []bool) int {
+	first := 0
+	for first < s.m && mask != nil && !mask[first] {
+		first++
+	}
+	switch {
+	case first == s.m:
+		return s.n
+	case c.Causal:
+		return min(max(first-s.off, 0), s.n)
+	}
+	return 0
+}
+
+// contiguous reports whether the rows of x follow each other.
+func contiguous[T tensor.Float](x tensor.Mat[T]) bool { return x.Stride == x.Cols || x.Rows <= 1 }
+
+// closed returns x with its rows following each other: x itself or a copy in
+// scratch memory.
+func closed[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
+	if contiguous(x) {
+		x.Stride = x.Cols
+		return x
+	}
+	y := scratchMat[T](ar, x.Rows, x.Cols)
+	copyMat(y, x)
+	return y
+}
+
+// room is closed for a matrix that is to be written.
+func room[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
+	if contiguous(x) {
+		x.Stride = x.Cols
+		return x
+	}
+	return scratchMat[T](ar, x.Rows, x.Cols)
+}
+
+func scratchMat[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
+	return tensor.Mat[T]{Data: arena.Take[T](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
+}
+
+// copyMat sets dst to x, of the same shape, unless it is x.
+func copyMat[T tensor.Float](dst, x tensor.Mat[T]) {
+	if len(dst.Data) == 0 || &dst.Data[0] == &x.Data[0] {
+		return
+	}
+	for i := range x.Rows {
+		copy(dst.Row(i), x.Row(i))
+	}
+}
+
+func clearRows[T tensor.Float](x tensor.Mat[T], i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		clear(x.Row(i))
+	}
+}
+
+// open sets h to head number head of sequence s, without its output and what is
+// saved. It returns how many queries are left out because they see no key; if
+// that is all of them, nothing is set.
+func (w *headwise[T]) open(h *Head[T], c *Call[T], s *sequence, head int, ar *arena.Arena) (left int) {
+	mask := c.mask(s)
+	left = c.unseenBefore(s, mask)
+	if left == s.n {
+		return left
+	}
+	kh := head / (c.Q.H / c.K.H)
+	*h = Head[T]{Mask: mask, Causal: c.Causal, Head: head, Scratch: ar, Table: kernel.Active[T]()}
+	at := 0 // position of the first query
+	if c.Causal {
+		h.Off = s.off + left
+		at = h.Off
+	}
+	h.Q = turned(ar, c.Q.At(s.b, head).Slice(s.q0+left, s.q0+s.n), nil, c.Rope, at)
+	h.K = turned(ar, c.K.At(s.b, kh).Slice(s.k0, s.k0+s.m), mask, c.Rope, 0)
+	h.V = turned(ar, c.V.At(s.b, kh).Slice(s.k0, s.k0+s.m), mask, nil, 0)
+	return left
+}
+
+// turned returns x contiguous, rotated from position at on, with zeros for rows
+// that do not exist: x itself or a copy.
+func turned[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], mask []bool, rope *Rope[T], at int) tensor.Mat[T] {
+	if mask == nil && rope == nil {
+		return closed(ar, x)
+	}
+	y := scratchMat[T](ar, x.Rows, x.Cols)
+	for i := range x.Rows {
+		if mask == nil || mask[i] {
+			copy(y.Row(i), x.Row(i))
+		} else {
+			clear(y.Row(i))
+		}
+	}
+	if rope != nil {
+		rope.turnRows(y, at, false)
+	}
+	return y
+}
+
+// turnRows rotates the rows of x by the rows of the table from at on, or back.
+func (r *Rope[T]) turnRows(x tensor.Mat[T], at int, back bool) {
+	for i := range x.Rows {
+		lo, hi := x.Row(i)[:r.Half], x.Row(i)[r.Half:]
+		cos, sin := r.Cos[(at+i)*r.Half:][:r.Half], r.Sin[(at+i)*r.Half:][:r.Half]
+		for j, c := range cos {
+			s := sin[j]
+			if back {
+				s = -s
+			}
+			a, b := lo[j], hi[j]
+			lo[j] = T(a*c) - T(b*s)
+			hi[j] = T(a*s) + T(b*c)
+		}
+	}
+}
+
+// forwardTask is the units of a pass forward as a task.
+type forwardTask[T tensor.Float] struct{ *headPass[T] }
+
+func (p *headPass[T]) forward() { par.Run(p.units, 1, p.work, forwardTask[T]{p}) }
+
+func (p *forwardTask[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		p.forwardUnit(i)
+	}
+}
+
+func (w *headwise[T]) head() *Head[T] {
+	h, _ := w.heads.Get().(*Head[T])
+	if h == nil {
+		h = new(Head[T])
+	}
+	return h
+}
+
+func (w *headwise[T]) putHead(h *Head[T]) {
+	*h = Head[T]{}
+	w.heads.Put(h)
+}
+
+func (p *headPass[T]) forwardUnit(i int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	s, head := p.sequence(i)
+	h := p.w.head()
+	defer p.w.putHead(h)
+	out := p.out.At(s.b, head).Slice(s.q0, s.q0+s.n)
+	left := p.w.open(h, p.c, s, head, ar)
+	clearRows(out, 0, left)
+	p.unseen[i], p.aux[i] = left, 0
+	if p.keep != nil {
+		p.keep.heads[i] = p.keep.heads[i][:0]
+	}
+	if left == s.n {
+		return
+	}
+	out = out.Slice(left, s.n)
+	h.Out = room(ar, out)
+	if h.Keep = p.keep != nil; h.Keep {
+		h.Saved = p.keep.heads[i]
+	}
+	p.w.Headwise.Forward(h)
+	if h.Keep {
+		p.keep.heads[i] = h.Saved
+	}
+	copyMat(out, h.Out)
+	p.unseen[i] += h.Unseen
+	p.aux[i] = h.Aux
+}
+
+// mostParams is the number of elements that the gradients of parameters of all
+// units in work may have together, beyond those of as many units as there are
+// threads.
+const mostParams = 1 << 23
+
+func (p *headPass[T]) backward() {
+	w, c := p.w, p.c
+	group := 1
+	if c.K.H > 0 {
+		group = c.Q.H / c.K.H
+	}
+	if group > 1 {
+		n := 0
+		for i := range p.units {
+			s, _ := p.sequence(i)
+			p.at = append(p.at, n)
+			n += s.m * (c.K.D + c.V.D)
+		}
+		p.shared = resize(p.shared, n)
+	}
+	p.wave = max(p.units, 1)
+	if w.size > 0 {
+		p.wave = min(p.wave, max(par.Threads(), mostParams/w.size))
+		p.params = resize(p.params, p.wave*w.size)
+	}
+	for p.first = 0; p.first < p.units; p.first += p.wave {
+		n := min(p.wave, p.units-p.first)
+		par.Run(n, 1, 3*p.work*float64(n)/float64(p.units), backwardTask[T]{p})
+		p.addParams(n)
+	}
+	if group > 1 {
+		for i := range p.seqs {
+			for kh := range c.K.H {
+				p.addShared(&p.seqs[i], kh, group)
+			}
+		}
+	}
+}
+
+// addParams adds the gradients of the parameters of n units, in their order.
+func (p *headPass[T]) addParams(n int) {
+	t, at := kernel.Active[T](), 0
+	for _, x := range p.w.Params().All() {
+		for u := range n {
+			t.Add(x.Grad, x.Grad, p.params[u*p.w.size+at:][:len(x.Data)])
+		}
+		at += len(x.Data)
+	}
+}
+
+// addShared sets the gradients of key head kh to the sum of what its query heads
+// have.
+func (p *headPass[T]) addShared(s *sequence, kh, group int) {
+	c, t := p.c, kernel.Active[T]()
+	dk := p.g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	dv := p.g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	for g := range group {
+		from := p.shared[p.at[s.index*c.Q.H+kh*group+g]:]
+		for _, x := range []tensor.Mat[T]{dk, dv} {
+			for j := range x.Rows {
+				if row := from[j*x.Cols:][:x.Cols]; g == 0 {
+					copy(x.Row(j), row)
+				} else {
+					t.Add(x.Row(j), x.Row(j), row)
+				}
+			}
+			from = from[x.Rows*x.Cols:]
+		}
+	}
+}
+
+// backwardTask is the units from first on as a task.
+type backwardTask[T tensor.Float] struct{ *headPass[T] }
+
+func (p *backwardTask[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		p.backwardUnit(p.first+i, i)
+	}
+}
+
+// backwardUnit does unit i, whose gradients of parameters have the given place
+// among those in work.
+func (p *headPass[T]) backwardUnit(i, place int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	w, c := p.w, p.c
+	s, head := p.sequence(i)
+	kh := head / (c.Q.H / c.K.H)
+	h := w.head()
+	defer w.putHead(h)
+	params := p.params[:0]
+	if w.size > 0 {
+		params = p.params[place*w.size:][:w.size]
+		clear(params)
+	}
+	dq := p.g.DQ.At(s.b, head).Slice(s.q0, s.q0+s.n)
+	dk := p.g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.keys)
+	dv := p.g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.keys)
+	if len(p.at) > 0 { // shared by heads
+		if head%(c.Q.H/c.K.H) == 0 {
+			clearRows(dk, s.m, s.keys)
+			clearRows(dv, s.m, s.keys)
+		}
+		own := p.shared[p.at[i]:]
+		dk = tensor.Mat[T]{Data: own[:s.m*c.K.D], Rows: s.m, Cols: c.K.D, Stride: c.K.D}
+		dv = tensor.Mat[T]{Data: own[s.m*c.K.D:][:s.m*c.V.D], Rows: s.m, Cols: c.V.D, Stride: c.V.D}
+	} else {
+		clearRows(dk, s.m, s.keys)
+		clearRows(dv, s.m, s.keys)
+		dk, dv = dk.Slice(0, s.m), dv.Slice(0, s.m)
+	}
+	left := w.open(h, c, s, head, ar)
+	clearRows(dq, 0, left)
+	if left == s.n {
+		clearRows(dk, 0, s.m)
+		clearRows(dv, 0, s.m)
+		return
+	}
+	dq = dq.Slice(left, s.n)
+	rows := func(x tensor.Heads[T]) tensor.Mat[T] {
+		return closed(ar, x.At(s.b, head).Slice(s.q0+left, s.q0+s.n))
+	}
+	h.Out, h.Keep, h.Saved = rows(p.out), true, p.keep.heads[i]
+	g, _ := w.grads.Get().(*HeadGrads[T])
+	if g == nil {
+		g = new(HeadGrads[T])
+	}
+	*g = HeadGrads[T]{
+		DOut: rows(p.dout), DAux: p.g.DAux,
+		DQ: room(ar, dq), DK: room(ar, dk), DV: room(ar, dv), Params: g.Params[:0],
+	}
+	for _, x := range w.Params().All() {
+		g.Params = append(g.Params, params[:len(x.Data):len(x.Data)])
+		params = params[len(x.Data):]
+	}
+	w.Headwise.Backward(h, g)
+	if c.Rope != nil {
+		c.Rope.turnRows(g.DQ, h.Off, true)
+		c.Rope.turnRows(g.DK, 0, true)
+	}
+	for j := range h.Mask {
+		if !h.Mask[j] {
+			clear(g.DK.Row(j))
+			clear(g.DV.Row(j))
+		}
+	}
+	copyMat(dq, g.DQ)
+	copyMat(dk, g.DK)
+	copyMat(dv, g.DV)
+	clear(g.Params)
+	*g = HeadGrads[T]{Params: g.Params[:0]}
+	w.grads.Put(g)
+}

@@ -1,0 +1,98 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Stateful is a Headwise with states of its own, where what it remembers is less
+// than all keys and values, or more. Causal mechanisms without have a state that
+// remembers these.
+type Stateful[T tensor.Float] interface {
+	NewState(s Shape) (State[T], error)
+	RestoreState(data []byte) (State[T], error)
+}
+
+// forwardStep is Forward token by token through a State.
+func (w *headwise[T]) forwardStep(out tensor.Heads[T], c *Call[T]) error {
+	if err := w.refuseFuture("form"); err != nil {
+		return err
+	}
+	if !c.Causal {
+		return fmt.Errorf("form: step of %s needs a causal call: its queries have a place among the keys", w.name())
+	}
+	for _, s := range c.sequences() {
+		sh := c.Shape()
+		sh.B = 1
+		st, err := w.NewState(sh)
+		if err != nil {
+			return err
+		}
+		// Keys beyond the row's key length are tokens that do not exist.
+		exist := make([]bool, s.keys)
+		for j := range s.m {
+			exist[j] = c.KeyMask == nil || c.KeyMask[s.b*c.K.N+s.k0+j]
+		}
+		piece := func(i0, i1, j0, j1 int) (tensor.Heads[T], *Call[T]) {
+			p := &Call[T]{
+				Q:       row(c.Q, s.b).Tokens(s.q0+i0, s.q0+i1),
+				K:       row(c.K, s.b).Tokens(s.k0+j0, s.k0+j1),
+				V:       row(c.V, s.b).Tokens(s.k0+j0, s.k0+j1),
+				KeyMask: exist[j0:j1],
+			}
+			if c.Rope != nil {
+				p.Rope = c.Rope.Slice(j0)
+			}
+			return row(out, s.b).Tokens(s.q0+i0, s.q0+i1), p
+		}
+		unseen := min(max(-s.off, 0), s.n) // queries before the first key
+		lead := max(s.off, 0)              // keys before the first query's own
+		o, p := piece(0, unseen, 0, lead)
+		for h := range o.H {
+			clearRows(o.At(0, h), 0, o.N)
+		}
+		if err := st.Absorb(p); err != nil {
+			return err
+		}
+		if unseen == s.n {
+			continue
+		}
+		o, p = piece(unseen, s.n, lead, s.keys)
+		if err := st.Step(o, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *headwise[T]) NewState(s Shape) (State[T], error) {
+	if err := w.refuseFuture("state"); err != nil {
+		return nil, err
+	}
+	if err := s.checkState(); err != nil {
+		return nil, err
+	}
+	if own, ok := w.Headwise.(Stateful[T]); ok {
+		return own.NewState(s)
+	}
+	return newHeadState(w, s), nil
+}
+
+// checkState reports a shape that no state can have.
+func (s *Shape) checkState() error {
+	if s.B < 0 || s.H <= 0 || s.Hkv <= 0 || s.H%s.Hkv != 0 || s.D <= 0 || s.Dv <= 0 {
+		return fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d is not possible", s.B, s.H, s.Hkv, s.D, s.Dv)
+	}
+	return nil
+}
+
+func (w *headwise[T]) RestoreState(data []byte) (State[T], error) {
+	if err := w.refuseFuture("snapshot"); err != nil {
+		return nil, err
+	}
+	if own, ok := w.Headwise.(Stateful[T]); ok {
+		return own.RestoreState(data)
+	}
+	return restoreHeadState(w, data)
+}

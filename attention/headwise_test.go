@@ -1,0 +1,479 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// plain is softmax of whole heads with a factor τ of each, in obvious loops.
+type plain[T tensor.Float] struct {
+	tau    *param.Set[T]
+	traits Traits
+}
+
+var plainTau = []float64{0.5, 1.5, 2, 1}
+
+func newPlain[T tensor.Float]() *plain[T] {
+	p := &plain[T]{new(param.Set[T]), Traits{Name: "plain", Positive: true, Causal: true}}
+	tau := p.tau.New("tau", false, len(plainTau))
+	for h, x := range plainTau {
+		tau.Data[h] = T(x)
+	}
+	return p
+}
+
+func (p *plain[T]) Traits() Traits           { return p.traits }
+func (p *plain[T]) Setting() string          { return "plain" }
+func (p *plain[T]) Params() *param.Set[T]    { return p.tau }
+func (p *plain[T]) Constants() *param.Set[T] { return nil }
+func (p *plain[T]) Cost(s Shape) Cost        { return Cost{FLOPs: 2 * float64(s.N*s.M*(s.D+s.Dv)), Bytes: 64} }
+func (p *plain[T]) scale(h *Head[T]) float64 { return 1 / math.Sqrt(float64(h.Q.Cols)) }
+func (p *plain[T]) factor(h *Head[T]) float64 {
+	return float64(p.tau.All()[0].Data[h.Head]) * p.scale(h)
+}
+
+func (p *plain[T]) Check(c *Call[T]) error {
+	if c.Q.H > len(plainTau) {
+		return fmt.Errorf("q: has %d heads, plain has factors for %d", c.Q.H, len(plainTau))
+	}
+	return nil
+}
+
+// weights are those of query i, and the scores before the factor.
+func (p *plain[T]) weights(h *Head[T], i int) (w, scores []float64) {
+	w, scores = make([]float64, h.K.Rows), make([]float64, h.K.Rows)
+	top, sum := math.Inf(-1), 0.0
+	for j := range h.Seen(i) {
+		if h.Exists(j) {
+			for e, x := range h.Q.Row(i) {
+				scores[j] += float64(x) * float64(h.K.Row(j)[e])
+			}
+			top = max(top, p.factor(h)*scores[j])
+		}
+	}
+	for j := range h.Seen(i) {
+		if h.Exists(j) {
+			w[j] = math.Exp(p.factor(h)*scores[j] - top)
+			sum += w[j]
+		}
+	}
+	for j := range w {
+		w[j] /= sum
+	}
+	return w, scores
+}
+
+func (p *plain[T]) Forward(h *Head[T]) {
+	saved := h.Save(h.Q.Rows)
+	for i := range h.Q.Rows {
+		w, _ := p.weights(h, i)
+		o := make([]float64, h.V.Cols)
+		for j := range w {
+			for e := range o {
+				o[e] += w[j] * float64(h.V.Row(j)[e])
+			}
+		}
+		for e := range o {
+			h.Out.Row(i)[e] = T(o[e])
+		}
+		saved[i] = T(i)
+	}
+	h.Aux = float64(h.Q.Rows)
+}
+
+func (p *plain[T]) Backward(h *Head[T], g *HeadGrads[T]) {
+	if len(h.Saved) != h.Q.Rows || h.Saved[h.Q.Rows-1] != T(h.Q.Rows-1) {
+		panic("plain: what Forward saved is not there")
+	}
+	sums := func(x tensor.Mat[T]) [][]float64 {
+		s := make([][]float64, x.Rows)
+		for i := range s {
+			s[i] = make([]float64, x.Cols)
+		}
+		return s
+	}
+	dq, dk, dv, dtau := sums(g.DQ), sums(g.DK), sums(g.DV), 0.0
+	for i := range h.Q.Rows {
+		w, scores := p.weights(h, i)
+		dw, along := make([]float64, len(w)), 0.0
+		for j := range w {
+			for e, x := range g.DOut.Row(i) {
+				dw[j] += float64(x) * float64(h.V.Row(j)[e])
+				dv[j][e] += w[j] * float64(x)
+			}
+			along += w[j] * dw[j]
+		}
+		for j := range w {
+			ds := w[j] * (dw[j] - along)
+			dtau += ds * scores[j] * p.scale(h)
+			for e := range dq[i] {
+				dq[i][e] += ds * p.factor(h) * float64(h.K.Row(j)[e])
+				dk[j][e] += ds * p.factor(h) * float64(h.Q.Row(i)[e])
+			}
+		}
+	}
+	for _, x := range []struct {
+		to  tensor.Mat[T]
+		sum [][]float64
+	}{{g.DQ, dq}, {g.DK, dk}, {g.DV, dv}} {
+		for i := range x.sum {
+			for e, y := range x.sum[i] {
+				x.to.Row(i)[e] = T(y)
+			}
+		}
+	}
+	g.Params[0][h.Head] += T(dtau)
+}
+
+// plainProblems are the problems that have no pairs and no decay.
+func plainProblems() map[string]*oracle.Call {
+	all := problems()
+	for name, c := range all {
+		if c.AttnKeep != nil || c.LogG.D > 0 {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+func TestHeadwise(t *testing.T) {
+	for name, c := range plainProblems() {
+		t.Run(name+"/float32", func(t *testing.T) { headwiseProblem[float32](t, c) })
+		t.Run(name+"/float64", func(t *testing.T) { headwiseProblem[float64](t, c) })
+	}
+}
+
+func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
+	book := &oracle.Mechanism{Exp: true, Tau: plainTau}
+	r := rand.New(rand.NewPCG(12, 13))
+	do := normal(r, oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D)
+	want, grads := book.Forward(oc), book.Backward(oc, do)
+	m, c := NewHeadwise(newPlain[T]()), callOf[T](oc)
+	out, keep := forward(t, m, c, Auto)
+	g, dtau := backward(t, m, c, convert[T](do), out, keep)
+	judge(t, check.Softmax[T](), book, oc, want, out, keep)
+	judgeGrads(t, check.Softmax[T](), oc, do, want, grads, g, dtau)
+	if seen := float64(oc.Q.H*oc.Q.B*oc.Q.N - want.Unseen); keep.Aux != seen {
+		t.Errorf("aux is %v, its heads have %v", keep.Aux, seen)
+	}
+	if oc.Q.N*oc.K.N > keyBlock*keyBlock/2 && oc.Causal {
+		return // the plain loops take long, and again for every block of columns
+	}
+	for b := range oc.Q.B {
+		for h := range oc.Q.H {
+			dst := tensor.NewMat[T](oc.Q.N, oc.K.N)
+			for i := range dst.Data {
+				dst.Data[i] = T(math.NaN())
+			}
+			if err := m.Weights(dst, c, b, h, 0, oc.Q.N); err != nil {
+				t.Fatal(err)
+			}
+			if e := check.Ratio(dst.Data, want.W.At(b, h).Data[:len(dst.Data)], check.Softmax[T]().Output(check.Max(want.Cond), 1)); e > 1 {
+				t.Fatalf("weights are off by %.2g limits", e)
+			}
+		}
+	}
+	found, err := m.Diagnose(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var unseen int64
+	for _, d := range found {
+		unseen += d.Unseen
+		if d.Rows > 0 && (math.Abs(d.MinDen-1) > 1e-5 || math.Abs(d.MaxCondition-1) > 1e-5 || d.MinEntropy < 0) {
+			t.Errorf("diagnosis of averages is %+v", d)
+		}
+	}
+	if unseen != int64(want.Unseen) {
+		t.Errorf("the diagnosis finds %d unseen queries, there are %d", unseen, want.Unseen)
+	}
+	if c.Causal {
+		c.Form = Step
+		stepped := poisoned[T](oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D)
+		if err := m.Forward(stepped, c, nil); err != nil {
+			t.Fatal(err)
+		}
+		judge(t, check.Softmax[T](), book, oc, want, stepped, nil)
+	}
+}
+
+// Strided views, several threads, several units of parameters at a time and
+// memory that was used before change no bit.
+func TestHeadwiseBits(t *testing.T) {
+	defer par.SetThreads(0)
+	for name, oc := range plainProblems() {
+		if oc.K.N > 64 || oc.K.N == 0 || oc.Q.N == 0 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			do := convert[float32](normal(rand.New(rand.NewPCG(14, 15)), oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D))
+			m, c := NewHeadwise(newPlain[float32]()), callOf[float32](oc)
+			out, keep := forward(t, m, c, Auto)
+			g, dtau := backward(t, m, c, do, out, keep)
+
+			wide := *c
+			wide.Q, wide.K, wide.V = spacious(c.Q), spacious(c.K), spacious(c.V)
+			par.SetThreads(3)
+			out2, keep2 := spacious(poisoned[float32](out.B, out.H, out.N, out.D)), keep
+			if err := m.Forward(out2, &wide, keep2); err != nil {
+				t.Fatal(err)
+			}
+			g2 := &Grads[float32]{DQ: spacious(poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.Q.D)),
+				DK: spacious(poisoned[float32](c.K.B, c.K.H, c.K.N, c.K.D)), DV: spacious(poisoned[float32](c.V.B, c.V.H, c.V.N, c.V.D))}
+			m.Params().ZeroGrad()
+			if err := m.Backward(g2, spacious(do), out2, &wide, keep2); err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range []struct {
+				name      string
+				got, want tensor.Heads[float32]
+			}{{"o", out2, out}, {"dq", g2.DQ, g.DQ}, {"dk", g2.DK, g.DK}, {"dv", g2.DV, g.DV}} {
+				for i := range x.want.B * x.want.H {
+					for n := range x.want.N {
+						if !slices.Equal(x.got.At(i/x.want.H, i%x.want.H).Row(n), x.want.At(i/x.want.H, i%x.want.H).Row(n)) {
+							t.Fatalf("%s of a strided view differs", x.name)
+						}
+					}
+				}
+			}
+			if got := m.Params().All()[0].Grad; !slices.Equal(got, dtau) {
+				t.Errorf("dtau is %v, was %v", got, dtau)
+			}
+		})
+	}
+}
+
+// spacious returns x with room between rows and heads, which holds NaN.
+func spacious[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
+	y := poisoned[T](x.B, x.H+1, x.N+2, x.D+3)
+	y.H, y.N, y.D = x.H, x.N, x.D
+	for b := range x.B {
+		for h := range x.H {
+			copyMat(y.At(b, h), x.At(b, h))
+		}
+	}
+	return y
+}
+
+func TestHeadwiseRefuses(t *testing.T) {
+	base := func() *Call[float32] { return callOf[float32](problems()["causal"]) }
+	decaying := callOf[float32](problems()["causal, decay"])
+	noncausal := newPlain[float32]()
+	noncausal.traits.Causal, noncausal.traits.NoCausal = false, "it looks at all tokens"
+	for _, x := range []struct {
+		p      *plain[float32]
+		c      *Call[float32]
+		change func(c *Call[float32])
+		want   string
+	}{
+		{newPlain[float32](), base(), func(c *Call[float32]) { c.K.D = 4 }, "k: D is 4, q has 5"},
+		{newPlain[float32](), base(), func(c *Call[float32]) { c.Form = Linear }, "form: plain has no linear form"},
+		{newPlain[float32](), base(), func(c *Call[float32]) { c.AttnKeep = make([]bool, 81) }, "attn_keep: plain"},
+		{newPlain[float32](), base(), func(c *Call[float32]) { c.Drop = &Drop{Rate: 0.5} }, "dropout: plain"},
+		{newPlain[float32](), base(), func(c *Call[float32]) { c.Form, c.Causal = Step, false }, "form: step of plain needs a causal call"},
+		{newPlain[float32](), decaying, func(c *Call[float32]) {}, "log_g: plain"},
+		{noncausal, base(), func(c *Call[float32]) {}, "causal: plain has no causal form: it looks at all tokens"},
+	} {
+		x.change(x.c)
+		err := NewHeadwise(x.p).Forward(poisoned[float32](2, 4, 9, 3), x.c, nil)
+		if err == nil || !strings.HasPrefix(err.Error(), x.want) {
+			t.Errorf("error %v, want %s", err, x.want)
+		}
+	}
+	if _, err := NewHeadwise(noncausal).NewState(Shape{B: 1, H: 1, Hkv: 1, D: 1, Dv: 1}); err == nil {
+		t.Error("a mechanism without causal form has a state")
+	}
+	m := NewHeadwise(newPlain[float32]())
+	if err := m.Backward(&Grads[float32]{DQ: base().Q, DK: base().K, DV: base().V}, poisoned[float32](2, 4, 9, 3), poisoned[float32](2, 4, 9, 3), base(), &Saved[float32]{}); err == nil {
+		t.Error("Backward without Forward is not refused")
+	}
+}
+
+// A state that is cut, merged, cloned, saved and restored gives the bits of one
+// that is not.
+func TestHeadState(t *testing.T) {
+	oc := problems()["causal mask"]
+	m, c := NewHeadwise(newPlain[float32]()), callOf[float32](oc)
+	piece := func(i0, i1 int) *Call[float32] {
+		p := &Call[float32]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1)}
+		for b := range oc.Q.B {
+			p.KeyMask = append(p.KeyMask, c.KeyMask[b*oc.K.N:][i0:i1]...)
+		}
+		return p
+	}
+	start := func() State[float32] {
+		st, err := m.NewState(c.Shape())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := oc.Q.N
+	want := poisoned[float32](oc.Q.B, oc.Q.H, n, oc.V.D)
+	must(start().Step(want, piece(0, n)))
+
+	a, b := start(), start()
+	must(a.Absorb(piece(0, 2)))
+	must(b.Absorb(piece(2, 4)))
+	must(a.Merge(b))
+	data, err := a.AppendBinary(nil)
+	must(err)
+	a.Reset()
+	a, err = m.RestoreState(data)
+	must(err)
+	got := poisoned[float32](oc.Q.B, oc.Q.H, n-4, oc.V.D)
+	clone := a.Clone()
+	must(clone.Step(got.Tokens(0, 1), piece(4, 5)))
+	must(clone.Step(got.Tokens(1, n-4), piece(5, n)))
+	for i := range oc.Q.B * oc.Q.H {
+		for r := range n - 4 {
+			if x, y := got.At(i/oc.Q.H, i%oc.Q.H).Row(r), want.At(i/oc.Q.H, i%oc.Q.H).Row(4+r); !slices.Equal(x, y) {
+				t.Fatalf("token %d of head %d is %v, want %v", r, i, x, y)
+			}
+		}
+	}
+	if clone.Tokens() != int64(n) || a.Tokens() != 4 || clone.Bytes() <= 0 {
+		t.Errorf("%d and %d tokens", clone.Tokens(), a.Tokens())
+	}
+	m.Params().All()[0].Data[0]++
+	if _, err := m.RestoreState(data); err == nil || !strings.Contains(err.Error(), "parameters") {
+		t.Errorf("a snapshot of other parameters: %v", err)
+	}
+}
+
+// The softmax that headwise mechanisms are made of is the textbook's, with a
+// bias and with chosen keys too.
+func TestSoftmaxOfRows(t *testing.T) {
+	t.Run("float32", softmaxOfRows[float32])
+	t.Run("float64", softmaxOfRows[float64])
+}
+
+func softmaxOfRows[T tensor.Float](t *testing.T) {
+	r := rand.New(rand.NewPCG(16, 17))
+	for name, oc := range plainProblems() {
+		if oc.Q.B > 1 || oc.CuQ != nil || oc.Theta != 0 || oc.K.N > 64 {
+			continue
+		}
+		do := normal(r, 1, oc.Q.H, oc.Q.N, oc.V.D)
+		for _, chosen := range []bool{false, true} {
+			for _, biased := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%t/%t", name, chosen, biased), func(t *testing.T) {
+					rowsProblem[T](t, r, oc, do, chosen, biased)
+				})
+			}
+		}
+	}
+}
+
+func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do tensor.Heads[float64], chosen, biased bool) {
+	d, m := oc.K.D, oc.K.N
+	scale := 1 / math.Sqrt(float64(d))
+	// A bias is a channel more, and so is what it is multiplied by.
+	one := &oracle.Call{Causal: oc.Causal, KeyMask: oc.KeyMask,
+		Q: tensor.NewHeads[float64](1, 1, oc.Q.N, d+1), K: tensor.NewHeads[float64](1, 1, m, d+1), V: tensor.NewHeads[float64](1, 1, m, oc.V.D)}
+	x := &Rows[T]{
+		Q: convert[T](oc.Q).At(0, 0), K: convert[T](oc.K).At(0, 0), V: convert[T](oc.V).At(0, 0),
+		Causal: oc.Causal, Off: m - oc.Q.N, Mask: oc.KeyMask,
+	}
+	for i := range oc.Q.N {
+		copy(one.Q.At(0, 0).Row(i), oc.Q.At(0, 0).Row(i))
+		one.Q.At(0, 0).Row(i)[d] = 1 / scale
+	}
+	if biased {
+		x.Bias = make([]T, m)
+	}
+	order := r.Perm(m)
+	if oc.KeyMask != nil || oc.Causal {
+		slices.Sort(order)
+	}
+	for j, at := range order {
+		copy(one.K.At(0, 0).Row(j), oc.K.At(0, 0).Row(at))
+		copy(one.V.At(0, 0).Row(j), oc.V.At(0, 0).Row(at))
+		if biased {
+			x.Bias[at] = T(r.NormFloat64())
+			one.K.At(0, 0).Row(j)[d] = float64(x.Bias[at])
+		}
+	}
+	place := func(j int) int { return j }
+	if chosen {
+		if oc.KeyMask != nil {
+			return
+		}
+		for _, at := range order {
+			x.Keys = append(x.Keys, int32(at))
+		}
+		place = func(j int) int { return order[j] }
+	} else if !slices.IsSorted(order) {
+		slices.Sort(order)
+		for j := range order {
+			copy(one.K.At(0, 0).Row(j), oc.K.At(0, 0).Row(j))
+			copy(one.V.At(0, 0).Row(j), oc.V.At(0, 0).Row(j))
+			if biased {
+				one.K.At(0, 0).Row(j)[d] = float64(x.Bias[j])
+			}
+		}
+	}
+	if m == 0 && chosen {
+		x.Keys = []int32{}
+	}
+	book := &oracle.Mechanism{Exp: true, Scale: scale}
+	if one.Q.N == 0 || m == 0 {
+		book.Scale = 1
+	}
+	first := tensor.NewHeads[float64](1, 1, one.Q.N, oc.V.D)
+	copy(first.Data, do.Data)
+	want, grads := book.Forward(one), book.Backward(one, first)
+	ar := arena.Acquire()
+	defer ar.Release()
+	s := NewSoftmax[T](0)
+	out, lse := tensor.NewMat[T](one.Q.N, oc.V.D), make([]T, one.Q.N)
+	s.Forward(ar, out, lse, x)
+	l := check.Softmax[T]()
+	cond := max(1, check.Max(want.Cond))
+	if e := check.Ratio(out.Data, want.O.Data, l.Output(cond, check.Max(oc.V.Data))); e > 1 {
+		t.Errorf("outputs are off by %.3g limits", e)
+	}
+	g := &RowsGrad[T]{DOut: convert[T](first).At(0, 0),
+		DQ: tensor.NewMat[T](one.Q.N, d), DK: tensor.NewMat[T](m, d), DV: tensor.NewMat[T](m, oc.V.D)}
+	if biased {
+		g.DBias = make([]T, m)
+	}
+	s.Backward(ar, g, out, lse, x)
+	size := max(check.Max(grads.DQ.Data), check.Max(grads.DK.Data), check.Max(grads.DV.Data), check.Max(first.Data)*check.Max(oc.V.Data))
+	limit := l.Gradient(cond, size)
+	for i := range one.Q.N {
+		if e := check.Ratio(g.DQ.Row(i), grads.DQ.At(0, 0).Row(i)[:d], limit); e > 1 {
+			t.Fatalf("dq is off by %.3g limits", e)
+		}
+	}
+	for j := range m {
+		if e := check.Ratio(g.DK.Row(place(j)), grads.DK.At(0, 0).Row(j)[:d], limit); e > 1 {
+			t.Fatalf("dk is off by %.3g limits", e)
+		}
+		if e := check.Ratio(g.DV.Row(place(j)), grads.DV.At(0, 0).Row(j), limit); e > 1 {
+			t.Fatalf("dv is off by %.3g limits", e)
+		}
+		if biased {
+			if e := check.Ratio(g.DBias[place(j):][:1], grads.DK.At(0, 0).Row(j)[d:], limit); e > 1 {
+				t.Fatalf("dbias is off by %.3g limits", e)
+			}
+		}
+	}
+}
