@@ -51,6 +51,9 @@ type FeatureMap[T tensor.Float] interface {
 // stands beside it. It is given rows or columns, in place.
 type Elementwise interface{ Elementwise() }
 
+// Sparse marks a FeatureMap that may map a row to zeros.
+type Sparse interface{ Sparse() }
+
 // Accurate marks a FeatureMap whose numbers are within so many roundings of those
 // of exact arithmetic.
 type Accurate interface{ Roundings() float64 }

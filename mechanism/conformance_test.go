@@ -39,6 +39,8 @@ func subjects() []subject {
 		{"taylorshift output_norm", "taylorshift", Options{Set: set("output_norm", "true")}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(2), OutputNorm: true}},
 		{"linear", "linear", Options{}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6}},
 		{"linear eps=0.5", "linear", Options{Set: set("eps", "0.5")}, oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 0.5}},
+		{"linear map=relu", "linear", Options{Set: set("map", "relu")}, oracle.Mechanism{Scale: 1, Map: oracle.ReLU, Coef: []float64{0, 1}, Eps: 1e-6}},
+		{"linear map=squared-relu eps=0", "linear", Options{Set: set("map", "squared-relu", "eps", "0")}, oracle.Mechanism{Scale: 1, Map: oracle.SquaredReLU, Coef: []float64{0, 1}}},
 		{"based", "based", Options{}, oracle.Mechanism{Coef: oracle.Taylor(2)}},
 		{"based eps=0.5", "based", Options{Set: set("eps", "0.5")}, oracle.Mechanism{Coef: oracle.Taylor(2), Eps: 0.5}},
 		{"power eps=0.25", "power", Options{Set: set("eps", "0.25")}, oracle.Mechanism{Coef: []float64{0, 0, 1}, Eps: 0.25}},

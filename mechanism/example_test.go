@@ -42,7 +42,7 @@ func ExampleNames() {
 	// softmax     exp(q·k/√D), the baseline: quadratic in the tokens
 	// fastmax     T_p(q̂·k̂) of rows with mean 0 and deviation 1: FAST
 	// taylorshift T_2(τ q̂·k̂) of rows of length 1, τ learned per head: TaylorShift
-	// linear      φ(q)·φ(k) with φ = elu + 1: linear attention
+	// linear      φ(q)·φ(k) with φ = elu + 1, or another feature map: linear attention
 	// based       T_2(q·k/√D) of rows as they are: the linear attention of Based
 	// power       (q·k/√D)^p for even p: symmetric power attention
 	// sata        T_p(q·k/√D) of rows as they are, any p: SATA

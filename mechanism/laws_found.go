@@ -175,6 +175,8 @@ var conformance = Matrix{
 		"taylorshift output_norm",
 		"linear",
 		"linear eps=0.5",
+		"linear map=relu",
+		"linear map=squared-relu eps=0",
 		"based",
 		"based eps=0.5",
 		"power eps=0.25",

@@ -10,11 +10,12 @@ import (
 
 var linear = Row{
 	Name:   "linear",
-	Doc:    "φ(q)·φ(k) with φ = elu + 1: linear attention",
-	Source: "Katharopoulos et al. 2020, arXiv 2006.16236, eq. 4-7",
-	Traits: "positive weights; direct and linear forms; state of fixed size",
+	Doc:    "φ(q)·φ(k) with φ = elu + 1, or another feature map: linear attention",
+	Source: "Katharopoulos et al. 2020, arXiv 2006.16236, eq. 4-7; squared-relu: So et al. 2021, arXiv 2109.08668",
+	Traits: "weights never negative; direct and linear forms; state of fixed size",
 	Settings: []Setting{
 		{"eps", "1e-6", "added to the sum of the weights, which falls short of 1 where they are tiny"},
+		{"map", "elu+1", "φ of each number: elu+1, relu or squared-relu"},
 	},
 	f32: spec(linearSpec[float32]),
 	f64: spec(linearSpec[float64]),
@@ -22,7 +23,7 @@ var linear = Row{
 
 func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	eps, err := r.positive("eps", "0")
-	return attention.Spec[T]{
+	s = attention.Spec[T]{
 		Name:     r.row.Name,
 		Setting:  "linear eps=" + strconv.FormatFloat(eps, 'g', -1, 64),
 		Scale:    1,
@@ -30,7 +31,16 @@ func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		Coef:     []float64{0, 1},
 		Eps:      eps,
 		Positive: true,
-	}, err
+	}
+	switch name := r.value("map"); name {
+	case "elu+1":
+	case "relu", "squared-relu":
+		s.Map = rectified[T]{squared: name == "squared-relu"}
+		s.Setting += " map=" + name
+	default:
+		return s, r.refuse("map", "elu+1, relu or squared-relu")
+	}
+	return s, err
 }
 
 // eluPlusOne is elu(x) + 1: x + 1 above 0, exp(x) below.
@@ -47,3 +57,38 @@ func (eluPlusOne[T]) Roundings() float64 { return 8 }
 func (eluPlusOne[T]) Map(dst, x []T) { kernel.Active[T]().EluPlusOne(dst, x[:len(dst)]) }
 
 func (eluPlusOne[T]) Grad(dx, dy, x []T) { kernel.Active[T]().EluPlusOneGrad(dx, dy, x) }
+
+// rectified is max(x, 0), or its square.
+type rectified[T tensor.Float] struct{ squared bool }
+
+func (rectified[T]) Dim(d int) int { return d }
+
+func (rectified[T]) Elementwise() {}
+
+// Sparse: a row without a positive number has no weight with any key.
+func (rectified[T]) Sparse() {}
+
+// Roundings has that of the square.
+func (rectified[T]) Roundings() float64 { return 1 }
+
+func (f rectified[T]) Map(dst, x []T) {
+	for c, v := range x[:len(dst)] {
+		dst[c] = max(v, 0)
+	}
+	if f.squared {
+		kernel.Active[T]().Mul(dst, dst, dst)
+	}
+}
+
+func (f rectified[T]) Grad(dx, dy, x []T) {
+	for c, v := range x[:len(dx)] {
+		switch {
+		case !(v > 0):
+			dx[c] = 0
+		case f.squared:
+			dx[c] = 2 * v * dy[c]
+		default:
+			dx[c] = dy[c]
+		}
+	}
+}

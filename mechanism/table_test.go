@@ -65,6 +65,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"polynomial", Options{Set: set("tau", "sqrt(D)")}, "polynomial: setting tau=sqrt(D): the width D is not known"},
 		{"power", Options{Order: 3}, "power: order 3: needs an even order, whose weights are never negative"},
 		{"based", Options{Order: 2}, "based: order 2: it has no order"},
+		{"linear", Options{Set: set("map", "gelu")}, "linear: setting map=gelu: needs elu+1, relu or squared-relu"},
 		{"linear", Options{Set: set("eps", "-1")}, "linear: setting eps=-1: needs a number above 0 and at most 1e30, or 0"},
 	} {
 		_, err := New[float32](c.name, c.o)
@@ -137,6 +138,8 @@ func TestSettingsTellMechanismsApart(t *testing.T) {
 		{"taylorshift", Options{Order: 4}},
 		{"linear", Options{}},
 		{"linear", Options{Set: map[string]string{"eps": "0"}}},
+		{"linear", Options{Set: map[string]string{"map": "relu"}}},
+		{"linear", Options{Set: map[string]string{"map": "squared-relu"}}},
 		{"based", Options{}},
 		{"based", Options{Set: map[string]string{"eps": "1e-12"}}},
 		{"power", Options{}},

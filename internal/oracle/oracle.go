@@ -147,15 +147,16 @@ func (m *Mechanism) factor(d, h int) float64 {
 
 // scores is everything that one head of one sequence computes on the way.
 type scores struct {
-	q, k [][]float64 // normalised queries and keys
-	a, b [][]float64 // prepared ones
-	s    [][]float64 // a_i·b_j
-	w    [][]float64 // f(s), 0 where unseen; for the exponential over e^shift
-	e    [][]float64 // logarithms of the decay of w
-	eps  []float64   // on the scale of w
-	g    []float64   // Σ_j w_ij + eps
-	seen []int       // keys that query i sees
-	top  []float64   // shift of the exponential: the row's largest score
+	q, k         [][]float64 // normalised queries and keys
+	a, b         [][]float64 // prepared ones
+	aSize, bSize [][]float64 // their absolute values, as conditions have them
+	s            [][]float64 // a_i·b_j
+	w            [][]float64 // f(s), 0 where unseen; for the exponential over e^shift
+	e            [][]float64 // logarithms of the decay of w
+	eps          []float64   // on the scale of w
+	g            []float64   // Σ_j w_ij + eps
+	seen         []int       // keys that query i sees
+	top          []float64   // shift of the exponential: the row's largest score
 }
 
 func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
@@ -166,10 +167,14 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 		g: make([]float64, s.n), seen: make([]int, s.n), top: make([]float64, s.n),
 	}
 	for i := range s.n {
-		x.a = append(x.a, m.prepare(c, x.q[i], c.queryPosition(s, i), m.factor(c.Q.D, h), c.keptQuery(s, h, i)))
+		at, factor, kept := c.queryPosition(s, i), m.factor(c.Q.D, h), c.keptQuery(s, h, i)
+		x.a = append(x.a, m.prepare(c, x.q[i], at, factor, kept))
+		x.aSize = append(x.aSize, m.size(c, x.q[i], at, factor, kept, x.a[i]))
 	}
 	for j := range s.m {
-		x.b = append(x.b, m.prepare(c, x.k[j], j, 1, c.keptKey(s, h/(c.Q.H/c.K.H), j)))
+		kept := c.keptKey(s, kh, j)
+		x.b = append(x.b, m.prepare(c, x.k[j], j, 1, kept))
+		x.bSize = append(x.bSize, m.size(c, x.k[j], j, 1, kept, x.b[j]))
 	}
 	for i := range s.n {
 		row, w := make([]float64, s.m), make([]float64, s.m)
@@ -283,8 +288,8 @@ func (m *Mechanism) condf(c *Call, s sequence, h int, x *scores, i int) float64 
 			continue
 		}
 		var size float64
-		for e := range x.a[i] {
-			size += math.Abs(x.a[i][e]) * math.Abs(x.b[j][e])
+		for e := range x.aSize[i] {
+			size += x.aSize[i][e] * x.bSize[j][e]
 		}
 		left := math.Exp(x.e[i][j])
 		if pairs := c.pairs(s, h, i, j); pairs != nil {

@@ -13,7 +13,21 @@ const (
 )
 
 // Map is an elementwise feature map with its derivative.
-type Map struct{ F, DF func(x float64) float64 }
+type Map struct {
+	F, DF func(x float64) float64
+
+	// Size is what the rounding of x is measured by, where F cuts off: a number
+	// near the edge errs as much as one of its size. nil: |F|.
+	Size func(x float64) float64
+}
+
+// size is the absolute value of a mapped number as conditions have it.
+func (m *Map) size(x, mapped float64) float64 {
+	if m == nil || m.Size == nil {
+		return math.Abs(mapped)
+	}
+	return m.Size(x)
+}
 
 // EluPlusOne is elu(x) + 1 (Linear, eq. 7).
 var EluPlusOne = &Map{
@@ -29,6 +43,26 @@ var EluPlusOne = &Map{
 		}
 		return math.Exp(x)
 	},
+}
+
+// ReLU is max(x, 0).
+var ReLU = &Map{
+	F: func(x float64) float64 { return math.Max(x, 0) },
+	DF: func(x float64) float64 {
+		if x > 0 {
+			return 1
+		}
+		return 0
+	},
+	Size: math.Abs,
+}
+
+// SquaredReLU is max(x, 0)² (So et al. 2021, Primer, section 3.1).
+var SquaredReLU = &Map{
+	F:  func(x float64) float64 { return math.Max(x, 0) * math.Max(x, 0) },
+	DF: func(x float64) float64 { return 2 * math.Max(x, 0) },
+
+	Size: func(x float64) float64 { return x * x },
 }
 
 // centre returns x, less its mean where the norm subtracts it, and the length
@@ -133,6 +167,16 @@ func (m *Mechanism) prepare(c *Call, x []float64, position int, factor float64, 
 		for e := range y {
 			y[e] = m.Map.F(y[e])
 		}
+	}
+	return y
+}
+
+// size returns the absolute values of what prepare gives, a, as conditions have
+// them.
+func (m *Mechanism) size(c *Call, x []float64, position int, factor float64, kept, a []float64) []float64 {
+	y := m.linear(c, x, position, factor, kept)
+	for e := range y {
+		y[e] = m.Map.size(y[e], a[e])
 	}
 	return y
 }
