@@ -100,7 +100,10 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 	panel := b.height(tallest(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
-	decay := u.fader(b)
+	decay, left := u.fader(b), w // what is left of weights
+	if b.ages != nil {
+		left = arena.Take[T](u.ar, size*ld)
+	}
 	for r0 := 0; r0 < b.nq; r0 += panel {
 		rows, cols := u.scores(b, r0, panel, w, ld)
 		clear(sum)
@@ -114,15 +117,17 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 			row := w[r*ld:][:b.visible(r0+r)]
 			changed := b.partial() && b.hide(row, r0+r, 0)
 			if b.ages != nil {
-				decay.fade(b, r0+r, row)
-				changed = true
+				to := left[r*ld:]
+				decay.fade(b, r0+r, to, row)
+				clear(to[len(row):cols])
+				row, changed = to[:len(row)], true
 			}
 			if changed {
 				sum[r] = u.t.Sum(row)
 			}
 			den[r0+r] += sum[r]
 		}
-		u.product(b, r0, rows, cols, w, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
+		u.product(b, r0, rows, cols, left, ld, v, ldv, kernel.Pad(u.dv), o, ldo)
 	}
 }
 
@@ -167,17 +172,21 @@ func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo
 	panel := b.height(tallest(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
+	decay := u.fader(b)
+	since, room := b.sinks(u.ar, size)
 	for r0 := 0; r0 < b.nq; r0 += panel {
 		rows, cols := u.scores(b, r0, panel, w, ld)
+		u.ageScores(&decay, b, r0, rows, w, ld, since)
 		top, sum := top[r0:][:rows], sum[:rows]
 		u.conceal(b, r0, rows, w, ld)
 		for r := range rows {
 			if n := b.visible(r0 + r); n > 0 && den[r0+r] == 0 {
-				top[r] = u.power(w[r*ld:][:n], w[r*ld], factor)
+				top[r] = u.power(w[r*ld:][:n], b.likely(w[r*ld:][:n]), factor, since, r)
 			}
 		}
-		if u.exponentials(b, factor, r0, w, ld, cols, top, sum) {
+		if u.exponentials(b, factor, r0, w, ld, cols, less(top, since, room), sum) {
 			u.scores(b, r0, panel, w, ld)
+			u.ageScores(&decay, b, r0, rows, w, ld, since)
 			u.conceal(b, r0, rows, w, ld)
 			for r := range rows {
 				if sum[r] < tooLarge {
@@ -185,12 +194,12 @@ func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo
 				}
 				row := w[r*ld:][:b.visible(r0+r)]
 				before := top[r]
-				top[r] = u.power(row, u.t.Max(row), factor)
+				top[r] = u.power(row, u.t.Max(row), factor, since, r)
 				fade := T(math.Exp2(float64(before - top[r])))
 				den[r0+r] *= fade
 				u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
 			}
-			u.exponentials(b, factor, r0, w, ld, cols, top, sum)
+			u.exponentials(b, factor, r0, w, ld, cols, less(top, since, room), sum)
 		}
 		for r, s := range sum {
 			den[r0+r] += s
@@ -210,15 +219,31 @@ func (u *unit[T]) conceal(b *block[T], r0, rows int, w []T, ld int) {
 	}
 }
 
-// power returns the power of a row of scores times factor: that of score x, or
-// of the largest one where x is -Inf; 0 if they all are.
-func (u *unit[T]) power(row []T, x, factor T) T {
+// likely returns a score of a row that is seldom far below the largest: with
+// decay the last, which loses least.
+func (b *block[T]) likely(row []T) T {
+	if b.ages != nil {
+		return row[len(row)-1]
+	}
+	return row[0]
+}
+
+// power returns the power of row r of scores times factor, from all of which
+// decay has taken since[r]: that of score x, or of the largest one where x is
+// -Inf; 0 if they all are.
+func (u *unit[T]) power(row []T, x, factor T, since []T, r int) T {
 	if lowest := T(math.Inf(-1)); x == lowest {
 		if x = u.t.Max(row); x == lowest {
 			return 0
 		}
 	}
-	return T(math.Ceil(float64(x) * float64(factor)))
+	y := float64(x) * float64(factor)
+	if since != nil {
+		if y += float64(since[r]); math.IsInf(y, -1) {
+			return 0
+		}
+	}
+	return T(math.Ceil(y))
 }
 
 // exponentials turns the scores of a panel of rows, times factor, into weights
@@ -278,12 +303,14 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 	sum := arena.Zeros[T](u.ar, most)
 	width := kernel.Pad(u.da)
 	decay := u.fader(b)
+	since, room := b.sinks(u.ar, most)
 	for r0 := 0; r0 < b.nq; r0 += panel {
 		rows, cols := u.scores(b, r0, panel, s, ld)
 		do := x.do[r0*x.ldo:]
 		u.t.Block(rows, kernel.Pad(cols), u.dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
 		if u.spec.Exp {
-			u.t.ExpRows(s, ld, cols, T(math.Log2E), x.top[r0:][:rows], sum)
+			u.ageScores(&decay, b, r0, rows, s, ld, since)
+			u.t.ExpRows(s, ld, cols, T(math.Log2E), less(x.top[r0:][:rows], since, room), sum)
 			w = s
 		} else {
 			u.weigh(w, s, ld, cols, coef, sum[:rows])
@@ -310,7 +337,6 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 
 // scores sets s [rows, ld] to the scores of the panel of at most so many rows
 // that begins with r0, as far as its last row could see, and returns its size.
-// Those of the exponential have the logarithm of their decay in them.
 func (u *unit[T]) scores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
 	rows = min(most, b.nq-r0)
 	cols = b.visible(r0 + rows - 1)
@@ -321,9 +347,6 @@ func (u *unit[T]) scores(b *block[T], r0, most int, s []T, ld int) (rows, cols i
 	for c := 0; c < cols; c += b.panel {
 		n := kernel.Pad(min(b.panel, cols-c))
 		u.t.Block(rows, n, u.da, b.a[r0*ars:], ars, acs, b.bt[c/b.panel*u.da*b.ldb:], b.ldb, s[c:], ld, false)
-	}
-	if b.ages != nil && u.spec.Exp {
-		u.ageScores(b, r0, rows, s, ld)
 	}
 	return rows, cols
 }

@@ -124,6 +124,9 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 			u.scores(&b, 0, panelRows, s, ld)
 			mark := ar.Mark()
 			decay := u.fader(&b)
+			if e.spec.Exp {
+				u.ageScores(&decay, &b, 0, b.nq, s, ld, nil)
+			}
 			for r := range b.nq {
 				row := s[r*ld:][:b.visible(r)]
 				var left []T // of each key; nil: all

@@ -210,12 +210,24 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 		return o[g*n*ldo:], ldo
 	}
 	den, top := arena.Zeros[T](u.ar, rows), arena.Zeros[T](u.ar, rows)
-	for j0 := 0; j0 < u.seen(i0+n-1); j0 += keyBlock {
+	blocks := pieces(u.seen(i0+n-1), keyBlock)
+	// With decay the keys that weigh most come last, and an exponential begins
+	// with them: the powers of rows then need not follow.
+	backward := u.ages != nil && u.spec.Exp
+	for r := 0; r < rows && backward; r++ {
+		o, ldo := sums(r / n)
+		clear(o[r%n*ldo:][:kernel.Pad(u.dv)])
+	}
+	for c := range blocks {
+		j0 := c * keyBlock
+		if backward {
+			j0 = (blocks - 1 - c) * keyBlock
+		}
 		nk := min(keyBlock, u.m-j0)
 		v := x.v[j0*x.ldv:]
 		for g := range u.q {
 			b := u.block(nil, 0, i0, n, x.panelOf(j0, u.da), x.ldb, j0, nk)
-			b.first, b.panel = j0 == 0, x.panel
+			b.first, b.panel = j0 == 0 && !backward, x.panel
 			if a == nil {
 				b.a, b.lda = u.q[g].Data[i0*u.q[g].Stride:], u.q[g].Stride
 			} else {
@@ -425,6 +437,12 @@ func (u *unit[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
 		for j0 := 0; j0 < u.seen(i+n-1); j0 += keyBlock {
 			b := u.block(a, lda, i, n, x.panelOf(j0, u.da), x.ldb, j0, min(keyBlock, u.m-j0))
 			_, cols := u.scores(&b, 0, panelRows, s, x.ldb)
+			if u.spec.Exp {
+				mark := u.ar.Mark()
+				decay := u.fader(&b)
+				u.ageScores(&decay, &b, 0, n, s, x.ldb, nil)
+				u.ar.Reset(mark)
+			}
 			for r := range n {
 				copy(dst.Row(i - i0 + r)[j0:][:cols], s[r*x.ldb:])
 			}
@@ -451,7 +469,9 @@ func (u *unit[T]) normaliseWeights(row []T, i int) {
 		u.weigh(seen, seen, 0, len(seen), u.coef(), arena.Zeros[T](u.ar, 1))
 		if all.ages != nil {
 			decay := u.fader(&all)
-			decay.fade(&all, 0, seen)
+			weights := u.take(len(seen))
+			copy(weights, seen)
+			decay.fade(&all, 0, seen, weights)
 		}
 		u.ar.Reset(mark)
 	}
