@@ -110,10 +110,13 @@ type Saved[T tensor.Float] struct {
 
 	Unseen int64 // queries that see no key: their output and gradients are 0
 	// Weak counts queries whose denominator nearly cancels, which only kernels
-	// with negative weights have: |den| < 2⁻¹⁰ × (keys seen) × f̄(max|s|),
-	// where f̄ has the absolute coefficients of f, and max|s| is what the
-	// normalisation allows or, without one, the lengths of the query and of the
-	// longest key. Ten of the 24 bits of a float32 may be lost in such a row. Of
+	// with negative weights have: den < 2⁻¹⁰ × (keys seen) × f̄(max|s|), where f̄
+	// has the absolute coefficients of f, and max|s| is what the normalisation
+	// allows or, without one, the lengths of the query and of the longest key. Ten
+	// of the 24 bits of a float32 may be lost in such a row, or the negative
+	// weights outweigh the others. Keys of a state before the call count, with
+	// decay by what is left of them; sums do not know how long those of their closed
+	// chunks were, and of single powers not how many. Of
 	// kernels that are never negative it counts queries whose weights are all 0,
 	// and whose output is 0.
 	Weak   int64

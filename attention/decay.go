@@ -166,40 +166,6 @@ func (u *unit[T]) eps(waits float64) T {
 	return T(u.spec.Eps * math.Exp(-waits))
 }
 
-// left returns for each key head of s, and each query, the sum of the factors of
-// the keys that it sees.
-func (c *Call[T]) left(s *sequence, mask []bool) [][]float64 {
-	left := make([][]float64, c.K.H)
-	for h := range left {
-		a, g := heapAges(s.m), c.LogG.At(s.b, h)
-		keys := make([]float64, s.m+1) // those before each, where all pairs are kept
-		for j := range s.m {
-			exists := mask == nil || mask[j]
-			a.add(float64(g.Row(s.k0 + j)[0]), exists)
-			if keys[j+1] = keys[j]; exists {
-				keys[j+1] = 1 + keys[j]*math.Exp(a.between(j-1, j))
-			}
-		}
-		left[h] = make([]float64, s.n)
-		for i := range left[h] {
-			end := min(max(i+s.off+1, 0), s.m)
-			if c.AttnKeep == nil {
-				left[h][i] = keys[end]
-				continue
-			}
-			last := -1
-			for j := end - 1; j >= 0; j-- {
-				if !c.AttnKeep[(s.q0+i)*c.K.N+s.k0+j] || mask != nil && !mask[j] {
-					continue
-				}
-				last = max(last, j)
-				left[h][i] += math.Exp(a.between(j, last))
-			}
-		}
-	}
-	return left
-}
-
 // ageBorder is the distance between places by way of which factors go within
 // a block of keys.
 const ageBorder = 16

@@ -431,7 +431,7 @@ func TestDecayedWeakRows(t *testing.T) {
 			}
 			sum += book.LogG.At(b, h/3).Row(j)[0]
 		}
-		if left > 0 && math.Abs(den) < 1.7*left/1024 {
+		if left > 0 && den < 1.7*left/1024 {
 			weak++
 		}
 	}

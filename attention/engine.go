@@ -150,7 +150,7 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		p.seg.end()
 	}
 	if keep != nil {
-		e.notice(c, p.seqs, keep)
+		e.notice(c, p.seqs, p.seg, keep)
 	}
 	return nil
 }
@@ -431,7 +431,7 @@ func (e *engine[T]) release(u *unit[T]) {
 
 // notice counts the queries that see no key and those whose denominator nearly
 // cancels.
-func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
+func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Saved[T]) {
 	for i := range seqs {
 		s := &seqs[i]
 		var mask []bool
@@ -460,8 +460,18 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, keep *Saved[T]) {
 		}
 		longest := e.longestKeys(c, s, mask)
 		var left [][]float64
-		if c.decays() && !sound {
-			left = c.left(s, mask)
+		if (c.fades() || c.Init != nil) && !sound {
+			before := make([]earlier, c.K.H)
+			for h := range before {
+				if seg == nil {
+					break
+				}
+				before[h] = seg.earlier(i*c.K.H + h)
+				if longest != nil {
+					longest[h] = max(longest[h], before[h].longest)
+				}
+			}
+			left = c.left(s, mask, before)
 		}
 		for i := range s.n {
 			last := s.m

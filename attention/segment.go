@@ -2,6 +2,7 @@ package attention
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
@@ -12,6 +13,8 @@ type segment[T tensor.Float] interface {
 	// before returns how many keys sequence i has from the state before, 0 if
 	// none of them exists.
 	before(i int) int64
+	// earlier tells of the keys of head i of the state before.
+	earlier(i int) earlier
 	// forward runs key head kh of a sequence, as unit u.
 	forward(u *unit[T], s *sequence, kh int)
 	// backward is forward for the gradients g.
@@ -151,6 +154,37 @@ func (x *sumsSegment[T]) before(i int) int64 {
 		return 0
 	}
 	return x.init.tokens
+}
+
+// earlier counts the keys of closed chunks by the sum of the constant, which
+// single powers do not have, and knows no lengths of theirs.
+func (x *sumsSegment[T]) earlier(i int) (e earlier) {
+	if x.init == nil {
+		return e
+	}
+	s := x.init.heads[i]
+	if !x.e.spec.pure() {
+		e.keys = s.closed()
+	}
+	for j, exists := range s.exist[:s.n] {
+		if !exists {
+			continue
+		}
+		var gone, square float64
+		if s.ages != nil {
+			gone = s.ages.between(j-1, j)
+		}
+		e.add(gone)
+		for c := 1; c <= s.u.da; c++ {
+			y := float64(s.x[c*s.ld+j])
+			square += y * y
+		}
+		e.longest = max(e.longest, math.Sqrt(square))
+	}
+	if s.ages != nil {
+		e.owes = s.ages.owes
+	}
+	return e
 }
 
 func (x *sumsSegment[T]) end() {

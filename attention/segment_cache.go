@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"math"
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -54,6 +55,34 @@ func (x *cacheSegment[T]) before(i int) (count int64) {
 		}
 	}
 	return count
+}
+
+func (x *cacheSegment[T]) earlier(i int) (e earlier) {
+	if x.init == nil {
+		return e
+	}
+	h := &x.init.heads[i]
+	da := h.unit.da
+	for j, exists := range x.exist[i/x.group][:x.tokens] {
+		if !exists {
+			continue
+		}
+		var gone, square float64
+		if h.ages != nil {
+			gone = h.ages.between(j-1, j)
+		}
+		e.add(gone)
+		key := h.rows.panelOf(j, da)[j%h.rows.panel:]
+		for c := range da {
+			y := float64(key[c*h.rows.ldb])
+			square += y * y
+		}
+		e.longest = max(e.longest, math.Sqrt(square))
+	}
+	if h.ages != nil {
+		e.owes = h.ages.owes
+	}
+	return e
 }
 
 func (x *cacheSegment[T]) check(g *Grads[T]) error {

@@ -137,7 +137,7 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 	e, c := mechanismOf[T](t, name, m), callOf[T](oc)
 	c.Chunk = chunk
 	form, l := segmentForm(e, c.Q.D, chunk)
-	whole, _ := forward(t, e, c, form)
+	whole, wholeKeep := forward(t, e, c, form)
 	c.Form = Auto
 	for _, cuts := range [][]int{{n}, {64, n}, {3, 20, 21, 64, 100, 128, n}} {
 		var calls []*Call[T]
@@ -167,6 +167,10 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 			fill(g.DK, j0, gs[i].DK)
 			fill(g.DV, j0, gs[i].DV)
 			keep.Unseen += keeps[i].Unseen
+			keep.Weak += keeps[i].Weak
+		}
+		if keep.Weak != wholeKeep.Weak {
+			t.Errorf("%s, cut at %v: %d weak rows, one call has %d", name, cuts, keep.Weak, wholeKeep.Weak)
 		}
 		if carry == Rounded && !mixed && !slices.Equal(out.Data, whole.Data) {
 			t.Errorf("%s, cut at %v: outputs have other bits than one call", name, cuts)

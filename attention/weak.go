@@ -24,12 +24,16 @@ func (e *engine[T]) sound() bool {
 
 // weak reports that a denominator over so many keys, or what is left of them,
 // nearly cancels, where scores lie within ±reach; see Saved.Weak. Weights that are never negative
-// have nothing to cancel, but may all be 0.
+// have nothing to cancel, but may all be 0. Where others do not add up to more
+// than 0, the negative ones outweigh the rest.
 func (e *engine[T]) weak(den, seen, reach float64) bool {
 	if e.spec.Positive {
 		return den == 0
 	}
-	return math.Abs(den) < e.spec.absPoly(reach)*seen/1024
+	if math.IsInf(reach, 1) {
+		reach = 0 // nothing bounds the scores of mapped rows
+	}
+	return den <= 0 || den < e.spec.absPoly(reach)*seen/1024
 }
 
 // over returns 1/den, or 0 where weights that are never negative are all 0: a
@@ -80,4 +84,59 @@ func length[T tensor.Float](x []T) float64 {
 		sum += float64(y) * float64(y)
 	}
 	return math.Sqrt(sum)
+}
+
+// earlier is what a state before a call tells of the keys of one key head.
+type earlier struct {
+	keys    float64 // their number, with decay the sum of their factors up to the last one
+	owes    float64 // the decay that waits for the next
+	longest float64 // of the prepared keys that it has one by one
+}
+
+// add counts a key that exists, gone being the decay since the one before.
+func (x *earlier) add(gone float64) { x.keys = 1 + x.keys*math.Exp(gone) }
+
+// left returns for each key head of s, and each query, the number of keys that
+// it sees, with decay the sum of their factors; before is what the state before
+// tells of each key head.
+func (c *Call[T]) left(s *sequence, mask []bool, before []earlier) [][]float64 {
+	left := make([][]float64, c.K.H)
+	for h := range left {
+		a, x := heapAges(s.m), before[h]
+		a.owes = x.owes
+		rate := func(j int) float64 { return 0 }
+		if c.decays() {
+			g := c.LogG.At(s.b, h)
+			rate = func(j int) float64 { return float64(g.Row(s.k0 + j)[0]) }
+		}
+		keys := make([]float64, s.m+1) // those before each, where all pairs are kept
+		for j := range s.m {
+			exists := mask == nil || mask[j]
+			keys[j] = x.keys
+			if a.add(rate(j), exists); exists {
+				x.add(a.between(j-1, j))
+			}
+		}
+		keys[s.m] = x.keys
+		left[h] = make([]float64, s.n)
+		for i := range left[h] {
+			end := s.m
+			if c.Causal {
+				end = min(max(i+s.off+1, 0), s.m)
+			}
+			if c.AttnKeep == nil {
+				left[h][i] = keys[end]
+				continue
+			}
+			last := -1
+			for j := end - 1; j >= 0; j-- {
+				if !c.AttnKeep[(s.q0+i)*c.K.N+s.k0+j] || mask != nil && !mask[j] {
+					continue
+				}
+				last = max(last, j)
+				left[h][i] += math.Exp(a.between(j, last))
+			}
+		}
+	}
+	return left
 }
