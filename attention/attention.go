@@ -92,8 +92,9 @@ type Grads[T tensor.Float] struct {
 // Saved is what Forward leaves for Backward, and what it noticed.
 type Saved[T tensor.Float] struct {
 	// Den [B,H,N] holds each query's denominator, for softmax the logarithm of
-	// it. Headwise mechanisms leave it empty. With packed sequences N is the total. With decay it is that of weights
-	// relative to the last key that the query sees, and eps is relative to it too.
+	// it, for Spec.Raw 1. Headwise mechanisms leave it empty. With packed sequences
+	// N is the total. With decay it is that of weights relative to the last key that
+	// the query sees, and eps, or that 1, is relative to it too.
 	Den []T
 
 	// past holds for each key head of each sequence in the linear form, where it

@@ -24,7 +24,7 @@ func (e *engine[T]) bound(s Shape, form Form, chunk, features int) float64 {
 	}
 	d, m := float64(e.spec.width(s.D)), float64(s.M)
 	rows, known := e.rowError(s.D, u)
-	if !known || e.spec.OutputNorm || e.spec.Similarity != nil {
+	if !known || e.spec.Raw || e.spec.OutputNorm || e.spec.Similarity != nil {
 		return 0
 	}
 	if e.spec.Exp {

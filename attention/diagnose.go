@@ -58,6 +58,11 @@ func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	if c.segmented() {
 		return nil, fmt.Errorf("diagnosis: not defined with a state before or after the call")
 	}
+	if e.spec.Forget != nil {
+		ar := arena.Acquire()
+		defer ar.Release()
+		c = e.forgetting(ar, c)
+	}
 	seqs := c.sequences()
 	e.measure(c, seqs)
 	var pieces []stretchOfRows
@@ -162,7 +167,10 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 		if e.spec.Exp {
 			one.Condition, one.MinDen = 1, math.Log(r.size)+r.top
 		} else {
-			one.MinDen = r.sum + float64(u.eps(u.waits(p.i0+i)))
+			eps := float64(u.eps(u.waits(p.i0 + i)))
+			if one.MinDen = eps; !e.spec.Raw {
+				one.MinDen += r.sum
+			}
 			one.Condition = math.Inf(1)
 			if one.MinDen != 0 {
 				one.Condition = r.size / math.Abs(one.MinDen)

@@ -257,7 +257,7 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
 	kept, over := u.den[g][i0:], arena.Take[T](u.ar, len(den))
 	for r, sum := range den {
 		if !u.spec.Exp {
-			sum += u.eps(u.waits(i0 + r))
+			sum = u.spec.total(sum, u.eps(u.waits(i0+r)))
 			kept[r] = sum
 		}
 		if over[r] = u.over(sum); u.spec.OutputNorm {
@@ -375,6 +375,7 @@ func (r *backRow[T]) run(t *team, g, i int) {
 	if r.age != nil {
 		all.ageQueries(i0, r.w[:n], all.waits)
 	}
+	all.spec.keepOff(r.w[:n])
 	clear(r.da)
 	for c := range pieces(all.seen(i0+n-1), keyBlock) {
 		j0 := c * keyBlock
@@ -476,5 +477,5 @@ func (u *unit[T]) normaliseWeights(row []T, i int) {
 		u.ar.Reset(mark)
 	}
 	all.hide(row, 0, 0)
-	u.t.Scale(seen, u.over(u.t.Sum(seen)+u.eps(u.waits(i))), seen)
+	u.t.Scale(seen, u.over(u.spec.total(u.t.Sum(seen), u.eps(u.waits(i)))), seen)
 }

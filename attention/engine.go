@@ -44,6 +44,15 @@ func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 	if len(s.Coef) > 0 && s.Coef[s.degree()] == 0 {
 		return nil, fmt.Errorf("%s: the highest of %d coefficients is 0", s.Name, len(s.Coef))
 	}
+	if s.pairwise() && (s.Raw || s.Forget != nil) {
+		return nil, fmt.Errorf("%s: only polynomials can do without a denominator, or forget", s.Name)
+	}
+	if s.Raw {
+		if s.Eps != 0 || s.OutputNorm {
+			return nil, fmt.Errorf("%s: without a denominator there is no eps and no norm of outputs", s.Name)
+		}
+		s.Eps = 1
+	}
 	e := &engine[T]{spec: s, table: speedTables[kernel.Active[T]().Name]}
 	if s.Tau != nil {
 		e.params = new(param.Set[T])
@@ -95,6 +104,9 @@ func (e *engine[T]) check(c *Call[T]) error {
 	if err := e.refuseFading(c); err != nil {
 		return err
 	}
+	if err := e.checkForgetting(c); err != nil {
+		return err
+	}
 	if err := e.checkProducts(c); err != nil {
 		return err
 	}
@@ -125,6 +137,11 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		if !c.segmented() { // a segment has the bits of steps
 			return e.forwardStep(out, c)
 		}
+	}
+	if e.spec.Forget != nil {
+		ar := arena.Acquire()
+		defer ar.Release()
+		c = e.forgetting(ar, c)
 	}
 	p := e.pass(c, out, keep)
 	defer p.release()
@@ -198,6 +215,11 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	}
 	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
 		return fmt.Errorf("saved: not what Forward left for this call")
+	}
+	if e.spec.Forget != nil {
+		ar := arena.Acquire()
+		defer ar.Release()
+		c = e.forgetting(ar, c)
 	}
 	p := e.pass(c, out, keep)
 	defer p.release()
@@ -597,6 +619,9 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 	if err := e.checkHeads(s.H); err != nil {
 		return nil, err
 	}
+	if err := e.checkForgettingHeads(s.Hkv); err != nil {
+		return nil, err
+	}
 	if s.Carry != Rounded && s.Carry != Compensated {
 		return nil, fmt.Errorf("state: carry is %d, not %d or %d", s.Carry, Rounded, Compensated)
 	}
@@ -621,6 +646,11 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 		return err
 	}
 	clearRows(dst, 0, dst.Rows)
+	if e.spec.Forget != nil {
+		ar := arena.Acquire()
+		defer ar.Release()
+		c = e.forgetting(ar, c)
+	}
 	group := c.Q.H / c.K.H
 	seqs := c.sequences()
 	e.measure(c, seqs)

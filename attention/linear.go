@@ -247,7 +247,7 @@ func (s *stream[T]) finish(g, i0, i1, diag int, o, den []T) {
 	mark := u.ar.Mark()
 	over := arena.Take[T](u.ar, i1-i0)
 	for r := range over {
-		den[r] += s.eps(diag + r)
+		den[r] = u.spec.total(den[r], s.eps(diag+r))
 		over[r] = u.over(den[r])
 	}
 	if u.spec.OutputNorm {
@@ -503,15 +503,16 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *momen
 	mark := u.ar.Mark()
 	q := s.queries(g, i0, i1)
 	y, w := s.outer(g, i0, i1)
+	if u.dage != nil {
+		u.ageQueries(i0, w, func(i int) float64 { return s.ages.waits(s.place(diag + i - i0)) })
+	}
+	u.spec.keepOff(w)
 	var da tensor.Mat[T]
 	if s.n > 0 {
 		da = tensor.Mat[T]{Data: arena.Zeros[T](u.ar, n*s.lda), Rows: n, Cols: u.da, Stride: s.lda}
 		x.do, x.w, x.da = y, w, da.Data
 		b := s.pairs(s.rows(q, n), n, diag)
 		u.blockGrad(&b, x)
-	}
-	if u.dage != nil {
-		u.ageQueries(i0, w, func(i int) float64 { return s.ages.waits(s.place(diag + i - i0)) })
 	}
 	ya, wa := s.agedQueries(y, w, n, diag)
 	dq, from := s.gradPast(&s.past, da, q, n, ya, wa), u.querySide(g)
@@ -531,6 +532,7 @@ func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1, diag int) {
 	}
 	mark := u.ar.Mark()
 	y, w := s.outer(g, i0, i1)
+	u.spec.keepOff(w)
 	y, w = s.agedQueries(y, w, n, diag)
 	back.add(u.ar, s.m, s.queries(g, i0, i1), s.ld, n, y, w)
 	u.ar.Reset(mark)

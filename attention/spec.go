@@ -32,6 +32,12 @@ type Spec[T tensor.Float] struct {
 	Coef       []float64
 	Eps        float64 // added to the denominator
 
+	// Raw leaves out the denominator: outputs are Σ_j w_ij·v_j. Eps is 0 then.
+	Raw bool
+	// Forget is a decay that the mechanism brings along, and for which its calls
+	// are causal; nil: none.
+	Forget *Forgetting
+
 	// OutputNorm multiplies the output of a query that sees n keys by √(n/D), D
 	// the width of queries, which brings outputs to the size of values
 	// (TaylorShift, normalisation 3, whose n is N). Weights are as without it.

@@ -161,7 +161,7 @@ func (s *stream[T]) answer(g, n int, q []T, ldq int) {
 			u.unseen(g+r, 0, 1)
 			continue
 		}
-		den[r] += s.eps(s.n - 1)
+		den[r] = u.spec.total(den[r], s.eps(s.n-1))
 		u.den[g+r][0] = den[r]
 		over := u.over(den[r])
 		if u.spec.OutputNorm {

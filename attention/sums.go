@@ -85,11 +85,14 @@ func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 		}
 	}
 	work *= float64(sh.B * sh.H)
+	ar := arena.Acquire()
+	defer ar.Release()
+	if s.e.spec.Forget != nil && m > 0 {
+		c = s.e.forgetting(ar, c)
+	}
 	if c.decays() {
 		s.startAges()
 	}
-	ar := arena.Acquire()
-	defer ar.Release()
 	var rows tokenRows[T]
 	if max(n, m) == 1 {
 		rows = s.e.tokenRows(ar, sh, c, n, m)

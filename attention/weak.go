@@ -10,6 +10,9 @@ import (
 // weights are never negative, and that of a query of zeros is not 0.
 func (e *engine[T]) sound() bool {
 	s := &e.spec
+	if s.Raw {
+		return true
+	}
 	if _, sparse := s.Map.(Sparse); sparse {
 		return s.Positive && s.Eps > 0
 	}

@@ -47,6 +47,8 @@ func subjects() []subject {
 		{"power p=4 scale=1 eps=1", "power", Options{Order: 4, Set: set("scale", "1", "eps", "1")}, oracle.Mechanism{Scale: 1, Coef: []float64{0, 0, 0, 0, 1}, Eps: 1}},
 		{"sata", "sata", Options{}, oracle.Mechanism{Coef: oracle.Taylor(3)}},
 		{"sata p=4", "sata", Options{Order: 4}, oracle.Mechanism{Coef: oracle.Taylor(4)}},
+		{"retention", "retention", Options{}, oracle.Mechanism{Coef: []float64{0, 1}, Raw: true, Forget: retnet}},
+		{"retention scale=1", "retention", Options{Set: set("scale", "1")}, oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Raw: true, Forget: retnet}},
 		{"fastmax p=2 1/sqrt(D)", "fastmax", Options{Set: set("scale", "1/sqrt(D)")}, oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.Taylor(2)}},
 	}
 	for _, s := range []struct {
@@ -79,12 +81,18 @@ func subjects() []subject {
 	return list
 }
 
+// retnet is log γ_h (RetNet, eq. 8).
+func retnet(h int) float64 { return math.Log(1 - math.Pow(2, float64(-5-h))) }
+
 // causal reports that the subject's outputs may be kept from later tokens.
 func (s *subject) causal() bool { return s.book.Norm < oracle.Max }
 
 // fit takes from a shape what the subject does not have.
 func (s *subject) fit(sh shape) shape {
-	sh.causal = sh.causal && s.causal()
+	sh.causal = sh.causal && s.causal() || s.book.Forget != nil
+	if sh.causal && sh.theta != 0 && sh.m < sh.n {
+		sh.theta = 0
+	}
 	if !sh.causal || s.book.OutputNorm {
 		sh.decay = 0
 	}
@@ -423,7 +431,11 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 		}
 		for i, x := range want.Cond {
 			if x > 0 { // what the denominator of an unseen row is, is not said
-				den = max(den, check.Ratio(got.keep.Den[i:][:1], want.Den[i:][:1], l.Sum(sh.m, x*(1+math.Abs(want.Den[i])))))
+				size := 1 + math.Abs(want.Den[i])
+				if book.Raw {
+					size *= 1 + math.Log(size) // the power of an exponential, whose rounding is in parts of itself
+				}
+				den = max(den, check.Ratio(got.keep.Den[i:][:1], want.Den[i:][:1], l.Sum(sh.m, x*size)))
 			}
 		}
 		hold("the denominator", den)

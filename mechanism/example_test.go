@@ -46,6 +46,7 @@ func ExampleNames() {
 	// based       T_2(q·k/√D) of rows as they are: the linear attention of Based
 	// power       (q·k/√D)^p for even p: symmetric power attention
 	// sata        T_p(q·k/√D) of rows as they are, any p: SATA
+	// retention   γ_h^(i-j)·q·k/√D without a denominator: the retention of RetNet
 	// polynomial  Σ_l c_l·s^l of any coefficients, normalisation and scale: Based, power attention and others
 }
 

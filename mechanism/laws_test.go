@@ -65,7 +65,7 @@ var laws = []law{
 	{"padding", "Keys beyond a key length are no keys: bits are those of the shorter input.",
 		nil, inEveryForm(padding[float32], padding[float64])},
 	{"masked", "A masked key is an absent one, whatever stands there.",
-		nil, inEveryForm(removal[float32], removal[float64])},
+		timePasses, inEveryForm(removal[float32], removal[float64])},
 	{"nan", "NaN and Inf beyond a key length or at a masked token of a state change no bit.",
 		nil, every(inEveryForm(nanPadding[float32], nanPadding[float64]), inBoth(nanState[float32], nanState[float64]))},
 	{"packed", "Packed sequences have the bits of the same sequences apart.",
@@ -104,8 +104,19 @@ func notCausal(_ subject, t attention.Traits) string {
 }
 
 func overHeads(s subject, _ attention.Traits) string {
+	if s.book.Forget != nil {
+		return "its decay is that of the key head's number"
+	}
 	if s.book.Norm == oracle.GlobalCentred {
 		return "rows are normalised over heads too"
+	}
+	return ""
+}
+
+// timePasses exempts what a masked key's token changes by being there.
+func timePasses(s subject, _ attention.Traits) string {
+	if s.book.Forget != nil {
+		return "with decay the time of a masked key's token passes: laws 1 to 5 hold that against the textbook"
 	}
 	return ""
 }

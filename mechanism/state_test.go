@@ -280,6 +280,8 @@ func longExempt(s subject, t attention.Traits) string {
 		return noLinear(s, t)
 	case !t.Causal:
 		return notCausal(s, t)
+	case s.book.Forget != nil:
+		return "what its sums hold does not grow with the stream"
 	case len(s.book.Coef) > 4:
 		return "features of degrees above 3 are too many to be quick"
 	}

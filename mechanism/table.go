@@ -9,6 +9,7 @@
 //	based        T_2(q·k/√D)                                       none                     direct, linear
 //	power        (q·k/√D)^p, p even                                none                     direct, linear
 //	sata         T_p(q·k/√D)                                       none                     direct, linear
+//	retention    γ_h^(i-j)·q·k/√D, not divided                       none                     direct, linear
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
 //
 // docs/mechanisms.md says what each does well and badly.
@@ -86,7 +87,7 @@ type Setting struct{ Name, Default, Doc string }
 // letters: H heads, D and Dv widths, L the largest number of tokens, and settings.
 type Param struct{ Name, Shape, Doc string }
 
-var table = []Row{softmax, fastmax, taylorshift, linear, based, power, sata, polynomial}
+var table = []Row{softmax, fastmax, taylorshift, linear, based, power, sata, retention, polynomial}
 
 // Names returns the names of the catalogue in its order.
 func Names() []string {

@@ -34,7 +34,11 @@ func compareMoments[T tensor.Float](p *problem, c *Case, double bool) error {
 		if n < 0 || n > call.K.N {
 			return fmt.Errorf("state: after %d tokens, the file has %d", n, call.K.N)
 		}
-		sums, err := readSums(m, call, n, p.moments.queries)
+		read := readSums[T]
+		if p.book.Raw {
+			read = readRaw[T]
+		}
+		sums, err := read(m, call, n, p.moments.queries)
 		if err != nil {
 			return err
 		}
@@ -88,6 +92,39 @@ func readSums[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], n 
 			to[e] = float64(from[e]) / last
 		}
 		to[dv] = 1/last - 1
+	}
+	return sums, nil
+}
+
+// readRaw is readSums for outputs that are such sums, beside which there is a 1.
+func readRaw[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], n int, queries [][]float64) (tensor.Heads[float64], error) {
+	b, h, dv := c.K.B, c.K.H, c.V.D
+	var none tensor.Heads[float64]
+	st, err := m.NewState(attention.Shape{B: b, H: h, Hkv: h, D: c.K.D, Dv: dv})
+	if err != nil {
+		return none, err
+	}
+	if err := st.Absorb(&attention.Call[T]{K: c.K.Tokens(0, n), V: c.V.Tokens(0, n)}); err != nil {
+		return none, err
+	}
+	q, o := tensor.NewHeads[T](b, h, len(queries), c.K.D), tensor.NewHeads[T](b, h, len(queries), dv)
+	sums := tensor.NewHeads[float64](b, h, len(queries), dv+1)
+	for x := range b * h {
+		for i, row := range queries {
+			for e, y := range row {
+				q.At(x/h, x%h).Row(i)[e] = T(y)
+			}
+		}
+	}
+	if err := st.Read(o, &attention.Call[T]{Q: q, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}); err != nil {
+		return none, err
+	}
+	for i := range b * h * len(queries) {
+		to := sums.Data[i*(dv+1):][:dv+1]
+		for e, y := range o.Data[i*dv:][:dv] {
+			to[e] = float64(y)
+		}
+		to[dv] = 1
 	}
 	return sums, nil
 }

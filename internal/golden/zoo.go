@@ -84,6 +84,8 @@ func zooCase(f *file, group string, t relative) (*problem, string) {
 	softmax := append([]string{"scale", "lse"}, known...)
 	linear := append([]string{"eps", "den", "state_steps", "state_S", "state_Z"}, known...)
 	switch {
+	case isRetention(f):
+		return retentionZoo(f, t), ""
 	case group != "" && group != "softmax" && group != "linear":
 		return nil, "no mechanism here computes it"
 	case !f.has("q", "k", "v", "out"):

@@ -31,6 +31,7 @@ func (m *Mechanism) Backward(c *Call, do tensor.Heads[float64]) *Grads {
 	if c.LogG.D > 0 {
 		r.DLogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
 	}
+	c = m.forgetting(c)
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {
 			m.backward(c, s, h, do, r)
@@ -72,6 +73,9 @@ func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64
 			vj := v.Row(s.k0 + j)
 			add(dv.Row(s.k0+j), x.w[i][j]/x.g[i], doi)
 			dw := (dot(doi, vj) - dot(doi, o)) / x.g[i]
+			if m.Raw {
+				dw = dot(doi, vj) / x.g[i]
+			}
 			c.addAge(s, kh, i, j, x.w[i][j]*dw, r)
 			left := math.Exp(x.e[i][j])
 			if pairs := c.pairs(s, h, i, j); pairs != nil {

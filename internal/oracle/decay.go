@@ -1,6 +1,10 @@
 package oracle
 
-import "math"
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
 
 // Retentive networks (arXiv 2307.08621, eq. 5-7) multiply the weight of key j
 // for query i by γ^(i-j); with a factor of its own for each token (gated
@@ -55,11 +59,33 @@ func (c *Call) ages(s sequence, kh, i int) (ages []float64, left float64) {
 // addAge adds to the gradient of log_g that of one pair's weight, times it:
 // every token after the key, up to the query's place, has the same.
 func (c *Call) addAge(s sequence, kh, i, j int, x float64, r *Grads) {
-	if c.LogG.D == 0 {
+	if r.DLogG.D == 0 {
 		return
 	}
 	g := r.DLogG.At(s.b, kh)
 	for t := j + 1; t <= c.place(s, i); t++ {
 		g.Row(s.k0 + t)[0] += x
 	}
+}
+
+// forgetting returns c with the decay of the mechanism's own beside that of the
+// call: RetNet, eq. 5, has γ_h of each head.
+func (m *Mechanism) forgetting(c *Call) *Call {
+	if m.Forget == nil {
+		return c
+	}
+	x := *c
+	x.LogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
+	for b := range c.K.B {
+		for h := range c.K.H {
+			for j := range c.K.N {
+				g := m.Forget(h)
+				if c.LogG.D > 0 {
+					g += c.LogG.At(b, h).Row(j)[0]
+				}
+				x.LogG.At(b, h).Row(j)[0] = g
+			}
+		}
+	}
+	return &x
 }

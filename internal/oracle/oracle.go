@@ -27,6 +27,9 @@ type Mechanism struct {
 	Coef []float64 // f(s) = Σ_l Coef[l]·s^l
 	Eps  float64   // added to the denominator
 
+	Raw    bool                   // outputs are Σ_j w_ij·v_j, without a denominator
+	Forget func(head int) float64 // log_g of every token of a key head, beside the call's; nil: none
+
 	OutputNorm bool // outputs are multiplied by √(n/D), n the keys that a query sees
 }
 
@@ -205,6 +208,10 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 			eps = m.Eps / left
 		}
 		x.g[i] += eps
+		if m.Raw {
+			eps = 1 / left
+			x.g[i] = eps
+		}
 		x.s, x.w, x.e, x.eps = append(x.s, row), append(x.w, w), append(x.e, ages), append(x.eps, eps)
 	}
 	return x
@@ -223,6 +230,7 @@ func (x *scores) weighsNothing(i int) bool {
 // Forward computes o_i = Σ_j w_ij·v_j / g_i (FAST, eq. 11-12; Linear, eq. 3).
 // A query that sees no key gives 0, and so does one all of whose weights are 0.
 func (m *Mechanism) Forward(c *Call) *Result {
+	c = m.forgetting(c)
 	r := &Result{
 		O:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D),
 		W:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.K.N),

@@ -1,0 +1,76 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Raw mechanisms have sums for outputs. What stands in place of a denominator is
+// 1, on the scale of weights relative to the last key that a query sees: what
+// their eps alone would be if it were 1.
+
+// total returns the denominator from the sum of the weights and eps.
+func (s *Spec[T]) total(sum, eps T) T {
+	if s.Raw {
+		return eps
+	}
+	return sum + eps
+}
+
+// keepOff clears the gradients w of denominators that are none.
+func (s *Spec[T]) keepOff(w []T) {
+	if s.Raw {
+		clear(w)
+	}
+}
+
+// Forgetting is a decay of a mechanism's own: the same for every token of a key
+// head, beside that of the call.
+type Forgetting struct {
+	Name  string                 // for errors
+	Log   func(head int) float64 // finite and 0 or less
+	Heads int                    // key heads that Log knows; 0: any
+}
+
+// checkForgetting reports a call whose keys a decay of the mechanism's own does
+// not fit.
+func (e *engine[T]) checkForgetting(c *Call[T]) error {
+	switch f := e.spec.Forget; {
+	case f == nil:
+		return nil
+	case !c.Causal:
+		return fmt.Errorf("causal: %s has decay, which needs a causal call, whose queries have a place among the keys", e.spec.Name)
+	default:
+		return e.checkForgettingHeads(c.K.H)
+	}
+}
+
+func (e *engine[T]) checkForgettingHeads(heads int) error {
+	if f := e.spec.Forget; f != nil && f.Heads != 0 && f.Heads != heads {
+		return fmt.Errorf("%s: has %d numbers, k has %d heads", f.Name, f.Heads, heads)
+	}
+	return nil
+}
+
+// forgetting returns c with the decay of the mechanism's own in that of the
+// call, in scratch memory.
+func (e *engine[T]) forgetting(ar *arena.Arena, c *Call[T]) *Call[T] {
+	x := *c
+	k := &c.K
+	x.LogG = tensor.Heads[T]{Data: arena.Take[T](ar, k.B*k.H*k.N), B: k.B, H: k.H, N: k.N, D: 1, SB: k.H * k.N, SH: k.N, SN: 1}
+	for i := range k.B * k.H {
+		b, h := i/k.H, i%k.H
+		own, to := e.spec.Forget.Log(h), x.LogG.At(b, h)
+		for j := range k.N {
+			g := own
+			if c.decays() {
+				g += float64(c.LogG.At(b, h).Row(j)[0])
+			}
+			to.Row(j)[0] = T(max(g, -math.MaxFloat32))
+		}
+	}
+	return &x
+}
