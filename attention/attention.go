@@ -132,6 +132,7 @@ type Traits struct {
 	Streaming bool // a State of fixed size exists
 	Linear    bool // the linear form exists
 	Products  bool // dropout may leave out products of channels (ProductDrop)
+	Decay     bool // causal calls and states take a decay (Call.LogG)
 
 	NoCausal string // a sentence that says why, where Causal is not set
 }

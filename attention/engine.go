@@ -63,7 +63,7 @@ func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 
 func (e *engine[T]) Traits() Traits {
 	t := Traits{
-		Products: e.hasProducts(),
+		Products: e.hasProducts(), Decay: !e.spec.Norm.wide() && !e.spec.OutputNorm,
 
 		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !e.spec.Norm.wide(),
 		Streaming: !e.spec.pairwise() && !e.spec.Norm.wide(), Linear: !e.spec.pairwise(),

@@ -70,13 +70,37 @@ func (b *builder[T]) norm(name string) nn.Norm[T] {
 // of its 2·layers terms each gets its share of the variance.
 func (b *builder[T]) residual() float64 { return deviation / math.Sqrt(2*float64(b.c.Layers)) }
 
-func (b *builder[T]) attention(name string) *nn.Attention[T] {
+// decay is nil if there is none. A gate has a bias of its own.
+func (b *builder[T]) decay(name string) *nn.Decay[T] {
+	hkv := b.c.kvHeads()
+	switch b.c.Decay {
+	case FixedDecay:
+		d := &nn.Decay[T]{Fixed: make([]T, hkv)}
+		for h := range d.Fixed {
+			d.Fixed[h] = T(nn.Retention(h))
+		}
+		return d
+	case LearnedDecay:
+		d := &nn.Decay[T]{Gate: nn.Linear[T]{W: b.normal(name+".weight", deviation, hkv, b.c.Width), B: b.constant(name+".bias", 0, hkv)}}
+		for h := range hkv {
+			d.Gate.B.Data[h] = T(nn.RetentionGate(h))
+		}
+		return d
+	}
+	return nil
+}
+
+// attention makes a layer; causal says that it is self-attention which is.
+func (b *builder[T]) attention(name string, causal bool) *nn.Attention[T] {
 	w, d := b.c.Width, b.c.headWidth()
 	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
 	a.Q = b.linear(name+".q_proj", deviation, w, w)
 	a.K = b.linear(name+".k_proj", deviation, a.Hkv*d, w)
 	a.V = b.linear(name+".v_proj", deviation, a.Hkv*d, w)
 	a.O = b.linear(name+".o_proj", b.residual(), w, w)
+	if causal {
+		a.Decay = b.decay(name + ".decay")
+	}
 	m, err := mechanism.New[T](b.c.Mechanism, b.c.options())
 	if err != nil {
 		b.err = err
@@ -126,9 +150,9 @@ func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[
 	}
 	for i := range c.Layers {
 		name := fmt.Sprintf("%slayers.%d.", prefix, i)
-		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "attn_norm"), conv: b.conv(name + "attn_conv"), attn: b.attention(name + "attn")})
+		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "attn_norm"), conv: b.conv(name + "attn_conv"), attn: b.attention(name+"attn", causal)})
 		if cross {
-			s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "cross_norm"), attn: b.attention(name + "cross"), cross: true})
+			s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "cross_norm"), attn: b.attention(name+"cross", false), cross: true})
 		}
 		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "mlp_norm"), conv: b.conv(name + "mlp_conv"), mlp: b.mlp(name + "mlp")})
 	}

@@ -15,6 +15,7 @@
 //	MLP block               2·W + 2 + 2·U
 //	last norm               2·W + 2
 //	convolution             W
+//	decay                   Hkv
 //
 // A decoder with Hkv = H and U = 4·W thus keeps 16·W + H + 4 a layer. Logits are
 // not kept. Backward works in 2·W more, and in 2·H·D + 2·Hkv·D that all layers
@@ -47,6 +48,13 @@ const (
 	NoPosition = "none"
 )
 
+// How the keys of causal self-attention may lose weight with time.
+const (
+	NoDecay      = "none"
+	FixedDecay   = "fixed"   // by nn.Retention of the key head, for each token
+	LearnedDecay = "learned" // by a gate, which begins there
+)
+
 // Config says what a model is. Its JSON is the content of config.json.
 type Config struct {
 	Kind        string `json:"kind"`
@@ -74,6 +82,9 @@ type Config struct {
 	// Logits and sessions leave out nothing.
 	AttentionDropout     float64 `json:"attention_dropout,omitempty"`
 	AttentionDropoutKind string  `json:"attention_dropout_kind,omitempty"`
+
+	// Decay is one of the above; "": none. Factors are of each key head.
+	Decay string `json:"decay,omitempty"`
 
 	Bias bool `json:"bias"` // of projections and norms
 	Tied bool `json:"tied"` // the head is the embedding
@@ -121,6 +132,11 @@ func (c Config) Validate() error {
 	default:
 		return fmt.Errorf("positions: %q is none of %s, %s, %s, %s", c.Positions, Learned, Sinusoidal, Rotary, NoPosition)
 	}
+	switch c.Decay {
+	case "", NoDecay, FixedDecay, LearnedDecay:
+	default:
+		return fmt.Errorf("decay: %q is none of %s, %s, %s", c.Decay, NoDecay, FixedDecay, LearnedDecay)
+	}
 	for _, f := range []struct {
 		name string
 		n    int
@@ -153,6 +169,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("attention_dropout: %g, needs 0 ≤ rate < 1", c.AttentionDropout)
 	case c.AttentionDropoutKind != "" && c.AttentionDropout == 0:
 		return fmt.Errorf("attention_dropout_kind: %q, but attention_dropout is 0", c.AttentionDropoutKind)
+	case c.decays() && c.Kind == Encoder:
+		return fmt.Errorf("decay: %s, but kind %s has no causal attention", c.Decay, c.Kind)
 	case c.Positions == Rotary && c.Width/c.Heads == 1:
 		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1", Rotary, c.Width, c.Heads)
 	}
@@ -167,6 +185,9 @@ func (c Config) Validate() error {
 	if err == nil && c.AttentionDropout > 0 && kind == attention.ProductDrop && !m.Traits().Products {
 		err = fmt.Errorf("attention_dropout_kind: %s with these settings has no %v", c.Mechanism, kind)
 	}
+	if err == nil && c.decays() && !m.Traits().Decay {
+		err = fmt.Errorf("decay: %s, which %s with these settings does not take", c.Decay, c.Mechanism)
+	}
 	if err == nil && c.Kind != Encoder && !m.Traits().Causal {
 		err = fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs", c.Mechanism, c.Kind)
 	}
@@ -179,6 +200,8 @@ func (c Config) dropKind() (attention.DropKind, error) {
 	}
 	return attention.ParseDropKind(c.AttentionDropoutKind)
 }
+
+func (c Config) decays() bool { return c.Decay == FixedDecay || c.Decay == LearnedDecay }
 
 func (c Config) kvHeads() int {
 	if c.KVHeads == 0 {

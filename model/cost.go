@@ -28,6 +28,9 @@ func (c Config) size(mechanism int) float64 {
 		stack += float64(c.Context) * w
 	}
 	n := stack + vocab*(w+bias)
+	if c.Decay == LearnedDecay {
+		n += layers * float64(c.kvHeads()) * (w + 1)
+	}
 	if !c.Tied {
 		n += vocab * w
 	}
@@ -58,6 +61,9 @@ func (c Config) TrainFLOPs(tokens float64) float64 {
 	layers := float64(c.Layers)
 	projections += 2 * float64(2*c.Conv) * w
 	token := layers*(projections+mlp+c.attentionFLOPs(c.Kind != Encoder)) + 2*w*float64(c.Vocab)
+	if c.Decay == LearnedDecay {
+		token += layers * 2 * w * float64(c.kvHeads())
+	}
 	if c.Kind == EncoderDecoder {
 		token += layers * (projections + mlp + c.attentionFLOPs(false)) // the encoder
 		token += layers * (projections + c.attentionFLOPs(false))       // cross-attention

@@ -45,7 +45,7 @@ func TestSaveAndLoad(t *testing.T) {
 }
 
 func TestNamesOfWeights(t *testing.T) {
-	c := with(tiny(EncoderDecoder, "taylorshift"), func(c *Config) { c.Layers, c.Tied = 1, false })
+	c := with(tiny(EncoderDecoder, "taylorshift"), func(c *Config) { c.Layers, c.Tied, c.Decay = 1, false, LearnedDecay })
 	var names []string
 	for _, p := range made[float32](t, c).Params().All() {
 		if !strings.HasSuffix(p.Name, ".bias") {
@@ -63,7 +63,7 @@ func TestNamesOfWeights(t *testing.T) {
 		"embed.weight", "position.weight",
 		"layers.0.attn_norm.weight",
 		"layers.0.attn.q_proj.weight", "layers.0.attn.k_proj.weight",
-		"layers.0.attn.v_proj.weight", "layers.0.attn.o_proj.weight", "layers.0.attn.tau",
+		"layers.0.attn.v_proj.weight", "layers.0.attn.o_proj.weight", "layers.0.attn.decay.weight", "layers.0.attn.tau",
 		"layers.0.cross_norm.weight",
 		"layers.0.cross.q_proj.weight", "layers.0.cross.k_proj.weight",
 		"layers.0.cross.v_proj.weight", "layers.0.cross.o_proj.weight", "layers.0.cross.tau",
@@ -196,6 +196,11 @@ func TestConfigsAreChecked(t *testing.T) {
 		{func(c *Config) { c.Mechanism = "fastmux" }, `mechanism "fastmux": unknown; nearest: fastmax`},
 		{func(c *Config) { c.Order = 99 }, "order 99"},
 		{func(c *Config) { c.Set = map[string]string{"colour": "red"} }, "setting colour=red"},
+		{func(c *Config) { c.Decay = "slow" }, `decay: "slow" is none of none, fixed, learned`},
+		{func(c *Config) { c.Decay, c.Kind = FixedDecay, Encoder }, "decay: fixed, but kind encoder has no causal attention"},
+		{func(c *Config) {
+			c.Decay, c.Mechanism, c.Set = LearnedDecay, "taylorshift", map[string]string{"output_norm": "true"}
+		}, "decay: learned, which taylorshift with these settings does not take"},
 		{func(c *Config) { c.Mechanism, c.Set = "polynomial", map[string]string{"norm": "max"} },
 			"mechanism: polynomial with these settings is not causal, which kind decoder needs"},
 	} {

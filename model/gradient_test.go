@@ -49,6 +49,11 @@ func cases() map[string]Config {
 		"source vocab":    with(tiny(EncoderDecoder, "linear"), func(c *Config) { c.SourceVocab = 5 }),
 		"conv":            with(d, func(c *Config) { c.Conv, c.Positions = 3, Rotary }),
 		"long conv":       with(tiny(Decoder, "linear"), func(c *Config) { c.Conv = 9 }),
+		"fixed decay":     with(tiny(Decoder, "softmax"), func(c *Config) { c.Decay, c.Positions = FixedDecay, NoPosition }),
+		"learned decay":   with(d, func(c *Config) { c.Decay, c.KVHeads, c.Bias = LearnedDecay, 1, false }),
+		"decay and rope":  with(tiny(Decoder, "softmax"), func(c *Config) { c.Decay, c.Positions = LearnedDecay, Rotary }),
+		"decay and eps":   with(tiny(Decoder, "linear"), func(c *Config) { c.Decay = LearnedDecay }),
+		"decay and cross": with(tiny(EncoderDecoder, "taylorshift"), func(c *Config) { c.Decay = LearnedDecay }),
 		"default hidden":  with(d, func(c *Config) { c.Hidden = 0 }),
 		"order and scale": with(d, func(c *Config) { c.Order, c.Set = 4, map[string]string{"scale": "1/sqrt(D)"} }),
 	})

@@ -52,7 +52,8 @@ type Batch struct {
 
 // New returns a model with first weights drawn by key: N(0, 0.02²), projections
 // that add to the residual stream divided by √(2·layers), biases 0, gains 1,
-// convolutions 1 for the token itself plus N(0, 0.3²).
+// convolutions 1 for the token itself plus N(0, 0.3²), biases of the gates of a
+// learned decay nn.RetentionGate.
 func New[T tensor.Float](c Config, key rng.Key) (*Model[T], error) {
 	return build[T](c, &key)
 }

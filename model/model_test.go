@@ -387,6 +387,9 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 			layer += 2 * w
 		}
 		want := b.B * b.N * (c.Layers*layer + norm)
+		if c.decays() {
+			want += b.B * b.N * c.Layers * c.kvHeads()
+		}
 		if c.Kind == EncoderDecoder {
 			want += b.B * b.N * c.Layers * (norm + w + h)          // cross-attention
 			want += b.B * b.SourceN * (c.Layers*(layer+kv) + norm) // encoder, and keys of the source

@@ -251,7 +251,7 @@ func TestTokensDoNotAllocate(t *testing.T) {
 	for _, mechanism := range []string{"fastmax", "linear"} {
 		c := tiny(Decoder, mechanism)
 		c.Positions = Rotary
-		c.Conv = 3
+		c.Conv, c.Decay = 3, LearnedDecay
 		s := session(t, made[float32](t, c), 1)
 		token := []int32{1}
 		step := func() {

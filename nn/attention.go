@@ -16,6 +16,8 @@ type Attention[T tensor.Float] struct {
 	V Linear[T] // [Hkv·D,width]
 	O Linear[T] // [width,H·D]
 
+	Decay *Decay[T] // of the keys, where calls are causal; nil: none
+
 	Mechanism attention.Mechanism[T]
 	H, Hkv, D int
 }
@@ -33,14 +35,15 @@ type Scope[T tensor.Float] struct {
 type AttentionTrace[T tensor.Float] struct {
 	q, o  []T // [rows,H·D]
 	k, v  []T // [context rows,Hkv·D]
+	g     []T // [context rows,Hkv] log_g; empty without decay
 	call  attention.Call[T]
 	saved attention.Saved[T]
 }
 
 // AttentionScratch is memory that Backward works in. It may be shared by layers.
 type AttentionScratch[T tensor.Float] struct {
-	do, dq, dk, dv []T
-	grads          attention.Grads[T]
+	do, dq, dk, dv, dg []T
+	grads              attention.Grads[T]
 }
 
 // Forward sets y [B·N,width] to base, which y may be, plus what the rows of x
@@ -92,7 +95,23 @@ func (a *Attention[T]) project(x, context tensor.Mat[T], s Scope[T], tr *Attenti
 		Q: a.queries(tr.q, s.B, n), K: a.keys(tr.k, s.B, m), V: a.keys(tr.v, s.B, m),
 		Causal: s.Causal, KeyLens: s.KeyLens, Rope: s.Rope, Drop: s.Drop,
 	}
+	a.fade(tr, context, s.B, nil)
 	return a.queries(tr.o, s.B, n)
+}
+
+// fade gives the call of tr the decay of keys that are made of the rows of
+// context, if there is one; thin is the gate for a few rows.
+func (a *Attention[T]) fade(tr *AttentionTrace[T], context tensor.Mat[T], b int, thin *Thin[T]) {
+	if a.Decay == nil {
+		return
+	}
+	a.Decay.forward(room(&tr.g, context.Rows, a.Hkv), context, thin)
+	tr.call.LogG = a.rates(tr.g, b, context.Rows/b)
+}
+
+// rates views a [B·M, Hkv] matrix by its heads.
+func (a *Attention[T]) rates(data []T, b, m int) tensor.Heads[T] {
+	return tensor.Split(data, b, m, a.Hkv, 0, a.Hkv, 1)
 }
 
 // queries views a [B·N, H·D] projection by its heads.
@@ -118,6 +137,9 @@ func (a *Attention[T]) Backward(dx, dcontext, dy, x, context tensor.Mat[T], tr *
 	multiply(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
 	b, n, m := tr.call.Q.B, tr.call.Q.N, tr.call.K.N
 	s.grads = attention.Grads[T]{DQ: a.queries(s.dq, b, n), DK: a.keys(s.dk, b, m), DV: a.keys(s.dv, b, m)}
+	if a.Decay.learned() {
+		s.grads.DLogG = a.rates(room(&s.dg, context.Rows, a.Hkv).Data, b, m)
+	}
 	err := a.Mechanism.Backward(&s.grads, a.queries(s.do, b, n), a.queries(tr.o, b, n), &tr.call, &tr.saved)
 	if err != nil {
 		return err
@@ -132,6 +154,9 @@ func (a *Attention[T]) Backward(dx, dcontext, dy, x, context tensor.Mat[T], tr *
 	} else {
 		multiply(false, fromQ)
 		multiply(false, fromK, fromV)
+	}
+	if a.Decay.learned() {
+		a.Decay.backward(dcontext, view(s.dg, context.Rows, a.Hkv), view(tr.g, context.Rows, a.Hkv), context)
 	}
 	return nil
 }

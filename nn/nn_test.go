@@ -413,7 +413,8 @@ func TestCrossEntropyOfLargeLogits(t *testing.T) {
 // Self-attention and attention to a context of another length, with grouped
 // heads.
 func TestGradientsOfAttention(t *testing.T) {
-	for _, cross := range []bool{false, true} {
+	for variant := range 3 {
+		cross, decay := variant == 1, variant == 2
 		s := &source{key: rng.New(10)}
 		mechanism, err := attention.New(attention.Spec[float64]{Name: "test", Norm: attention.Standard, Coef: []float64{1, 1, 0.5}})
 		if err != nil {
@@ -427,6 +428,11 @@ func TestGradientsOfAttention(t *testing.T) {
 			O: Linear[float64]{W: weight[float64](s, width, heads*d), B: weight[float64](s, width)},
 
 			Mechanism: mechanism, H: heads, Hkv: keyHeads, D: d,
+		}
+		layers := map[string]*Linear[float64]{"q": &a.Q, "k": &a.K, "v": &a.V, "o": &a.O}
+		if decay {
+			a.Decay = &Decay[float64]{Gate: Linear[float64]{W: weight[float64](s, keyHeads, width), B: weight[float64](s, keyHeads)}}
+			layers["gate"] = &a.Decay.Gate
 		}
 		x, dy := matrix[float64](s, 6, width), matrix[float64](s, 6, width)
 		dx := matrix[float64](s, 6, width)
@@ -452,7 +458,7 @@ func TestGradientsOfAttention(t *testing.T) {
 		near := func(what string, got, want []float64) {
 			t.Helper()
 			if r := check.Ratio(got, want, 1e-6*max(1, check.Max(want))); !(r <= 1) {
-				t.Errorf("cross=%t %s: gradient errs by %.3g of its largest", cross, what, r*1e-6)
+				t.Errorf("cross=%t decay=%t %s: gradient errs by %.3g of its largest", cross, decay, what, r*1e-6)
 			}
 		}
 		for i := range x.Rows {
@@ -463,7 +469,7 @@ func TestGradientsOfAttention(t *testing.T) {
 				near("dcontext", dcontext.Row(i), check.Gradient(f, context.Row(i)))
 			}
 		}
-		for name, l := range map[string]*Linear[float64]{"q": &a.Q, "k": &a.K, "v": &a.V, "o": &a.O} {
+		for name, l := range layers {
 			for _, p := range []*param.Param[float64]{l.W, l.B} {
 				want := check.Gradient(f, p.Data)
 				for j := range want {

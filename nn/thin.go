@@ -72,11 +72,16 @@ func (f *thinForward[T]) Piece(i0, i1 int) {
 type ThinAttention[T tensor.Float] struct {
 	layer      *Attention[T]
 	q, k, v, o *Thin[T]
+	gate       *Thin[T] // of the decay; nil: none
 }
 
 // Thin returns the layer with its weights rearranged.
 func (a *Attention[T]) Thin() *ThinAttention[T] {
-	return &ThinAttention[T]{a, a.Q.Thin(), a.K.Thin(), a.V.Thin(), a.O.Thin()}
+	t := &ThinAttention[T]{a, a.Q.Thin(), a.K.Thin(), a.V.Thin(), a.O.Thin(), nil}
+	if a.Decay.learned() {
+		t.gate = a.Decay.Gate.Thin()
+	}
+	return t
 }
 
 // Step is Attention.Step.
@@ -93,6 +98,7 @@ func (a *ThinAttention[T]) Step(y, x tensor.Mat[T], state attention.State[T], s 
 		Q: l.queries(tr.q, s.B, n), K: l.keys(tr.k, s.B, n), V: l.keys(tr.v, s.B, n),
 		Causal: s.Causal, Rope: s.Rope,
 	}
+	l.fade(tr, x, s.B, a.gate)
 	if err := state.Step(l.queries(tr.o, s.B, n), &tr.call); err != nil {
 		return err
 	}

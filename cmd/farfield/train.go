@@ -35,6 +35,7 @@ type trainCmd struct {
 	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
 	Width        *int     `placeholder:"N" help:"Width of the model."`
 	Conv         *int     `placeholder:"K" help:"Tokens of the short convolution before attention and MLP, which tells neighbours apart; 0 for none."`
+	Decay        string   `placeholder:"KIND" help:"How keys of attention lose weight with time: none, fixed by RetNet's factor of each key head, or learned by a gate of each that begins there."`
 	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
 	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first; they double until they are --context, and each length gets as many tokens to learn from. 0 for always --context."`
 	FirstBatch   *int     `placeholder:"N" help:"Sequences of an update at first; they halve when sequences double, down to --batch."`
@@ -98,6 +99,7 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--kv-heads", &m.KVHeads, t.KVHeads)
 	override(&given, "--width", &m.Width, t.Width)
 	override(&given, "--conv", &m.Conv, t.Conv)
+	override(&given, "--decay", &m.Decay, text(t.Decay))
 	override(&given, "--context", &m.Context, t.Context)
 	override(&given, "--first-context", &c.FirstContext, t.FirstContext)
 	override(&given, "--first-batch", &c.FirstBatch, t.FirstBatch)
@@ -255,6 +257,9 @@ func describeAttention(m model.Config) string {
 	}
 	for _, key := range slices.Sorted(maps.Keys(m.Set)) {
 		fmt.Fprintf(&b, " --set %s=%s", key, m.Set[key])
+	}
+	if m.Decay != "" && m.Decay != model.NoDecay {
+		fmt.Fprintf(&b, " --decay %s", m.Decay)
 	}
 	return b.String()
 }

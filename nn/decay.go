@@ -1,0 +1,85 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Decay is how fast the keys of an Attention lose weight with time: log_g of
+// attention.Call for each token and key head. With a gate it is log σ(x·Wᵀ + b),
+// where x is the row that the key is made of; without one it is Fixed for all
+// tokens.
+type Decay[T tensor.Float] struct {
+	Gate  Linear[T] // [Hkv,width]; W nil: none
+	Fixed []T       // [Hkv], each 0 or less
+}
+
+// Retention is log γ_h with γ_h = 1 - 2^(-5-h), the decay of head h of RetNet
+// (Sun et al. 2023, arXiv 2307.08621, section 2.3).
+func Retention(h int) float64 { return math.Log1p(-math.Exp2(-5 - float64(h))) }
+
+// RetentionGate is the bias with which a gate whose weights are 0 gives
+// Retention(h): log γ_h/(1 - γ_h).
+func RetentionGate(h int) float64 { return math.Log(math.Exp2(5+float64(h)) - 1) }
+
+// learned reports that there is a gate.
+func (d *Decay[T]) learned() bool { return d != nil && d.Gate.W != nil }
+
+// forward sets g [rows,Hkv] from the rows of x; thin is the gate for a few rows,
+// nil where there are many.
+func (d *Decay[T]) forward(g, x tensor.Mat[T], thin *Thin[T]) {
+	switch {
+	case !d.learned():
+		for i := range g.Rows {
+			copy(g.Row(i), d.Fixed)
+		}
+		return
+	case thin != nil:
+		thin.Forward(g, x, false)
+	default:
+		d.Gate.Forward(g, x, false)
+	}
+	if f, work := (logSigmoid[T]{g}), gateWork*float64(len(g.Data)); work < par.MinWork {
+		f.Piece(0, g.Rows)
+	} else {
+		par.Run(g.Rows, rowTile, work, f)
+	}
+}
+
+// backward adds to dx and to the gradients of the gate, from dg of what forward
+// has set, g, from x. It uses up dg.
+func (d *Decay[T]) backward(dx, dg, g, x tensor.Mat[T]) {
+	par.Run(g.Rows, rowTile, gateWork*float64(len(g.Data)), logSigmoidGrad[T]{dg, g})
+	d.Gate.Backward(dx, dg, x, true)
+}
+
+// gateWork is the arithmetic that an element of a gate is worth.
+const gateWork = 100
+
+// logSigmoid replaces rows by log σ of them.
+type logSigmoid[T tensor.Float] struct{ g tensor.Mat[T] }
+
+func (f logSigmoid[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		row := f.g.Row(i)
+		for h, x := range row {
+			y := float64(x)
+			row[h] = T(min(y, 0) - math.Log1p(math.Exp(-math.Abs(y))))
+		}
+	}
+}
+
+// logSigmoidGrad turns gradients of g = log σ(y) into those of y: 1 - σ(y) is
+// 1 - e^g.
+type logSigmoidGrad[T tensor.Float] struct{ dg, g tensor.Mat[T] }
+
+func (f logSigmoidGrad[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		d := f.dg.Row(i)
+		for h, g := range f.g.Row(i) {
+			d[h] *= T(-math.Expm1(float64(g)))
+		}
+	}
+}

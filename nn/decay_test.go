@@ -1,0 +1,39 @@
+package nn
+
+import (
+	"math"
+	"testing"
+
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A gate begins with the fixed factors, and stays finite and 0 or less however
+// large its row is.
+func TestGatesBeginAsRetention(t *testing.T) {
+	const heads = 12
+	d := Decay[float64]{Gate: Linear[float64]{
+		W: &param.Param[float64]{Shape: []int{heads, 1}, Data: make([]float64, heads)},
+		B: &param.Param[float64]{Shape: []int{heads}, Data: make([]float64, heads)},
+	}}
+	fixed := Decay[float64]{Fixed: make([]float64, heads)}
+	for h := range heads {
+		d.Gate.B.Data[h], fixed.Fixed[h] = RetentionGate(h), Retention(h)
+	}
+	x, g, want := tensor.NewMat[float64](3, 1), tensor.NewMat[float64](3, heads), tensor.NewMat[float64](3, heads)
+	d.forward(g, x, nil)
+	fixed.forward(want, x, nil)
+	for h, got := range g.Row(2) {
+		if w := want.Row(2)[h]; math.Abs(got-w) > 1e-12*math.Abs(w) || math.Abs(math.Exp(w)-(1-math.Exp2(-5-float64(h)))) > 1e-15 {
+			t.Errorf("head %d begins with %v, the fixed one is %v", h, got, w)
+		}
+	}
+	for h := range heads {
+		d.Gate.W.Data[h] = 1
+	}
+	copy(x.Data, []float64{-1e30, 0, 1e30})
+	d.forward(g, x, nil)
+	if g.Row(0)[0] != -1e30 || g.Row(2)[0] != 0 {
+		t.Errorf("far from 0 a gate gives %v and %v", g.Row(0)[0], g.Row(2)[0])
+	}
+}
