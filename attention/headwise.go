@@ -114,6 +114,13 @@ type HeadGrads[T tensor.Float] struct {
 	Params [][]T
 }
 
+// Clear sets DQ, DK and DV to zero.
+func (g *HeadGrads[T]) Clear() {
+	for _, x := range [3]tensor.Mat[T]{g.DQ, g.DK, g.DV} {
+		clearRows(x, 0, x.Rows)
+	}
+}
+
 // headwise keeps the contract for a Headwise.
 type headwise[T tensor.Float] struct {
 	Headwise[T]

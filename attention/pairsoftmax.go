@@ -1,0 +1,410 @@
+package attention
+
+import (
+	"math"
+	"sync"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// PairSoftmax is softmax over chosen pairs, with the weights exp(scale·q·k + bias)
+// over their sum: the part that patterns are made of. The pairs are computed in
+// tiles of up to pairQueries rows and pairKeys columns, of which only what
+// some row sees is computed, and which are not kept. Their borders lie at
+// multiples of pairKeys among the keys of a part, so that what a query sees
+// alone decides the order of its sums. It may be used concurrently.
+type PairSoftmax[T tensor.Float] struct {
+	Scale float64     // 0: 1/√D
+	Bias  PairBias[T] // nil: none
+
+	passes sync.Pool // of *pairPass[T]
+}
+
+// PairBias is what is added to the scores of pairs.
+type PairBias[T tensor.Float] interface {
+	// Add adds the bias to the scores of a tile.
+	Add(t *PairTile[T])
+	// Grad takes the gradients of the scores, which t holds in their place, and
+	// adds to those in g what comes from the bias.
+	Grad(t *PairTile[T], g *HeadGrads[T])
+}
+
+const (
+	pairQueries = 64
+	pairKeys    = 128
+)
+
+// PairTile is some queries of a part against a stretch of its keys.
+type PairTile[T tensor.Float] struct {
+	Head *Head[T]
+	// Scale is the factor of products of queries and keys. In Add the scores are
+	// yet to be multiplied by it.
+	Scale             T
+	S                 []T // scores [Rows, LD]
+	Rows, Columns, LD int
+
+	queries, keys *Places
+	query, key    int     // numbers of the first
+	lo, hi        []int32 // of all queries
+	border        int     // of tiles, at or before the first key
+	end           int     // of the keys that some row sees
+}
+
+// Query returns the place of row r among the head's queries.
+func (t *PairTile[T]) Query(r int) int { return t.queries.At(t.query + r) }
+
+// Key returns the place of column c among the head's keys.
+func (t *PairTile[T]) Key(c int) int { return t.keys.At(t.key + c) }
+
+// Visible returns the columns that row r sees, but for the mask.
+func (t *PairTile[T]) Visible(r int) (from, end int) {
+	from = min(max(int(t.lo[t.query+r])-t.key, 0), t.Columns)
+	return from, max(min(int(t.hi[t.query+r])-t.key, t.Columns), from)
+}
+
+// begin sets t before the first tile of n queries of a part from number a on.
+func (t *PairTile[T]) begin(p *Pairs, x *patch, a, n int) {
+	t.queries, t.keys, t.query, t.Rows = &x.queries, &x.keys, a, n
+	t.lo, t.hi = p.of(x)
+	from, end := x.keys.N, 0
+	for r := a; r < a+n; r++ {
+		if lo, hi := max(int(t.lo[r]), 0), min(int(t.hi[r]), x.keys.N); lo < hi {
+			from, end = min(from, lo), max(end, hi)
+		}
+	}
+	t.key, t.end, t.Columns = from-from%kernel.Lanes, end, 0
+	t.border = t.key - t.key%pairKeys - pairKeys
+}
+
+// next goes on to the next tile, if there is one.
+func (t *PairTile[T]) next() bool {
+	t.border += pairKeys
+	t.key = max(t.key, t.border)
+	t.Columns = min(t.border+pairKeys, t.end) - t.key
+	return t.Columns > 0
+}
+
+// pairPass is Forward or Backward of a head over its pairs.
+type pairPass[T tensor.Float] struct {
+	PairTile[T]
+	h     *Head[T]
+	t     *kernel.Table[T]
+	bias  PairBias[T]
+	log   T // what turns scores into powers of 2
+	d, dv int
+	pad   int // elements of a padded key
+	padv  int // and value
+	bt    []T // keys, transposed [d, LD]
+	// Of the queries of a tile: the powers of 2 that weights are over, sums of
+	// weights, and outputs [Rows, padv].
+	top, den, o []T
+}
+
+func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
+	scale := s.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(h.Q.Cols))
+	}
+	p, _ := s.passes.Get().(*pairPass[T])
+	if p == nil {
+		p = new(pairPass[T])
+	}
+	ar, ld := h.Scratch, stride[T](pairKeys)
+	*p = pairPass[T]{
+		PairTile: PairTile[T]{Head: h, Scale: T(scale), S: arena.Take[T](ar, pairQueries*ld), LD: ld},
+		h:        h, t: h.Table, bias: s.Bias, log: T(scale * math.Log2E),
+		d: h.Q.Cols, dv: h.V.Cols, pad: kernel.Pad(h.Q.Cols), padv: kernel.Pad(h.V.Cols),
+	}
+	p.bt = arena.Take[T](ar, p.d*ld)
+	p.top, p.den, p.o = arena.Take[T](ar, pairQueries), arena.Take[T](ar, pairQueries), arena.Take[T](ar, pairQueries*p.padv)
+	return p
+}
+
+func (s *PairSoftmax[T]) release(p *pairPass[T]) {
+	*p = pairPass[T]{}
+	s.passes.Put(p)
+}
+
+// Forward sets h.Out and h.Unseen, and lse [n] to the logarithms to base 2 of
+// the sums of weights, which Backward needs; they are -Inf where a query sees
+// nothing.
+func (s *PairSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pairs) {
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	p := s.pass(h)
+	defer s.release(p)
+	n := h.Q.Rows
+	den, top := arena.Zeros[T](h.Scratch, n), arena.Zeros[T](h.Scratch, n)
+	for i := range pairs.patches {
+		x := &pairs.patches[i]
+		for a := 0; a < x.queries.N; a += pairQueries {
+			p.begin(pairs, x, a, min(pairQueries, x.queries.N-a))
+			p.attend()
+			p.gather(den, top)
+		}
+	}
+	h.Unseen = 0
+	for i, sum := range den {
+		row := h.Out.Row(i)
+		if sum == 0 {
+			clear(row)
+			lse[i] = T(math.Inf(-1))
+			h.Unseen++
+			continue
+		}
+		h.Table.Scale(row, T(1/float64(sum)), row)
+		lse[i] = T(float64(top[i]) + math.Log2(float64(sum)))
+	}
+}
+
+// attend sets o, den and top to what the queries of a part see of its keys.
+func (p *pairPass[T]) attend() {
+	ar := p.h.Scratch
+	clear(p.den[:p.Rows])
+	clear(p.top[:p.Rows])
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	q, ldq := p.rowsOf(p.h.Q, p.queries, p.query, p.Rows)
+	for first := true; p.next(); first = false {
+		mark := ar.Mark()
+		p.scores(q, ldq)
+		for r := range p.Rows {
+			p.weigh(r)
+		}
+		v, ldv := p.padded(p.h.V, p.keys, p.key, p.Columns)
+		p.product(p.S, v, ldv, p.padv, p.o, !first)
+		ar.Reset(mark)
+	}
+}
+
+// rowsOf returns n rows of x from number i on, where they are or copied.
+func (p *pairPass[T]) rowsOf(x tensor.Mat[T], at *Places, i, n int) (rows []T, ld int) {
+	if step, even := at.step(); even {
+		return x.Data[at.At(i)*x.Stride:], step * x.Stride
+	}
+	return p.padded(x, at, i, n)
+}
+
+// padded is rowsOf for products, which need rows of whole vectors.
+func (p *pairPass[T]) padded(x tensor.Mat[T], at *Places, i, n int) (rows []T, ld int) {
+	ld = kernel.Pad(x.Cols)
+	if step, even := at.step(); even && ld == x.Cols {
+		return x.Data[at.At(i)*x.Stride:], step * x.Stride
+	}
+	rows = arena.Take[T](p.h.Scratch, n*ld)
+	for r := range n {
+		row := rows[r*ld:][:ld]
+		clear(row[copy(row, x.Row(at.At(i+r))):])
+	}
+	return rows, ld
+}
+
+// scores sets S to the scores of queries q.
+func (p *pairPass[T]) scores(q []T, ldq int) {
+	k, ldk := p.rowsOf(p.h.K, p.keys, p.key, p.Columns)
+	p.t.Transpose(p.bt, p.LD, k, ldk, p.Columns, p.d)
+	p.t.Block(p.Rows, kernel.Pad(p.Columns), p.d, q, ldq, 1, p.bt, p.LD, p.S, p.LD, false)
+	if p.bias != nil {
+		p.bias.Add(&p.PairTile)
+	}
+}
+
+// hide overwrites with x the columns of a row from start on that it does not
+// see.
+func (p *pairPass[T]) hide(row []T, start, from, end int, x T) {
+	for c := start; c < from; c++ {
+		row[c] = x
+	}
+	if p.h.Mask == nil {
+		return
+	}
+	for c := from; c < end; c++ {
+		if !p.h.Mask[p.Key(c)] {
+			row[c] = x
+		}
+	}
+}
+
+// weigh turns the scores of row r into weights over 2^top, which is 0 or the
+// largest power so far, rounded up, and adds them to den. What the row has in o
+// follows.
+func (p *pairPass[T]) weigh(r int) {
+	row := p.S[r*p.LD:][:p.Columns]
+	from, end := p.Visible(r)
+	if from == end {
+		clear(row)
+		return
+	}
+	// The sum begins at a multiple of Lanes, wherever the tile does.
+	start := from - from%kernel.Lanes
+	least := T(math.Inf(-1))
+	p.hide(row, start, from, end, least)
+	clear(row[:start])
+	clear(row[end:])
+	most := p.t.Max(row[from:end])
+	if most == least {
+		clear(row)
+		return
+	}
+	power := T(math.Ceil(float64(most) * float64(p.log)))
+	switch {
+	case p.den[r] == 0:
+		p.top[r] = power
+	case !(power <= p.top[r]):
+		fade := T(math.Exp2(float64(p.top[r] - power)))
+		p.den[r] *= fade
+		out := p.o[r*p.padv:][:p.padv]
+		p.t.Scale(out, fade, out)
+		p.top[r] = power
+	}
+	var sum [1]T
+	p.t.ExpRows(row[start:], p.LD, end-start, p.log, p.top[r:][:1], sum[:])
+	p.den[r] += sum[0]
+}
+
+// product adds w [Rows, Columns], in rows of S, times x to o, or sets o to it.
+// A row of x that is not finite is added only to the rows that see it, since
+// 0·∞ is not 0.
+func (p *pairPass[T]) product(w, x []T, ldx, width int, o []T, acc bool) {
+	ar := p.h.Scratch
+	zeros, none := arena.Take[T](ar, p.Columns), arena.Zeros[T](ar, width)
+	p.t.Dots(zeros, x, ldx, none)
+	finite := true
+	for _, z := range zeros {
+		finite = finite && z == 0
+	}
+	if finite {
+		p.t.Block(p.Rows, width, p.Columns, w, p.LD, 1, x, ldx, o, width, acc)
+		return
+	}
+	tame := arena.Take[T](ar, p.Columns*width)
+	for c, z := range zeros {
+		row := tame[c*width:][:width]
+		if clear(row); z == 0 {
+			copy(row, x[c*ldx:])
+		}
+	}
+	p.t.Block(p.Rows, width, p.Columns, w, p.LD, 1, tame, width, o, width, acc)
+	for r := range p.Rows {
+		from, end := p.Visible(r)
+		for c := from; c < end; c++ {
+			if zeros[c] != 0 {
+				p.t.Axpy(o[r*width:][:width], w[r*p.LD+c], x[c*ldx:])
+			}
+		}
+	}
+}
+
+// gather adds what the queries of a part have seen to the head's outputs, yet
+// without their denominators, and to den over 2^top.
+func (p *pairPass[T]) gather(den, top []T) {
+	for r := range p.Rows {
+		sum := p.den[r]
+		if sum == 0 {
+			continue
+		}
+		i := p.Query(r)
+		row, o := p.h.Out.Row(i), p.o[r*p.padv:][:p.dv]
+		switch power := p.top[r]; {
+		case den[i] == 0:
+			copy(row, o)
+			den[i], top[i] = sum, power
+		case power <= top[i]:
+			fade := T(math.Exp2(float64(power - top[i])))
+			p.t.Axpy(row, fade, o)
+			den[i] += fade * sum
+		default:
+			fade := T(math.Exp2(float64(top[i] - power)))
+			p.t.Scale(row, fade, row)
+			p.t.Add(row, row, o)
+			den[i], top[i] = fade*den[i]+sum, power
+		}
+	}
+}
+
+// Backward adds the gradients that come through the pairs to g.DQ, g.DK and
+// g.DV. Lse is what Forward has set, out the outputs of the pairs, and dout what
+// comes to them.
+func (s *PairSoftmax[T]) Backward(h *Head[T], g *HeadGrads[T], out, dout tensor.Mat[T], lse []T, pairs *Pairs) {
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	p := s.pass(h)
+	defer s.release(p)
+	delta := arena.Take[T](h.Scratch, out.Rows)
+	for i := range delta {
+		delta[i] = -h.Table.Dot(dout.Row(i), out.Row(i))
+	}
+	for i := range pairs.patches {
+		x := &pairs.patches[i]
+		for a := 0; a < x.queries.N; a += pairQueries {
+			p.begin(pairs, x, a, min(pairQueries, x.queries.N-a))
+			p.attendGrad(g, dout, lse, delta)
+		}
+	}
+}
+
+// attendGrad adds the gradients of the queries of a part. With weights W over
+// their sum and W' = do·Vᵀ: dS = W∘(W' - do·o), dq += scale·dS·K,
+// dk += scale·dSᵀ·Q, dv += Wᵀ·do.
+func (p *pairPass[T]) attendGrad(g *HeadGrads[T], dout tensor.Mat[T], lse, delta []T) {
+	ar := p.h.Scratch
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	q, ldq := p.padded(p.h.Q, p.queries, p.query, p.Rows)
+	do, ldo := p.padded(dout, p.queries, p.query, p.Rows)
+	top, add := arena.Take[T](ar, p.Rows), arena.Take[T](ar, p.Rows)
+	sum := arena.Zeros[T](ar, p.Rows)
+	for r := range p.Rows {
+		// What sees nothing has no weights, over whatever power of 2.
+		top[r], add[r] = max(lse[p.Query(r)], -math.MaxFloat32), delta[p.Query(r)]
+	}
+	vt, ds := arena.Take[T](ar, p.dv*p.LD), arena.Take[T](ar, pairQueries*p.LD)
+	dq := arena.Take[T](ar, p.Rows*p.pad)
+	dk, dv := arena.Take[T](ar, pairKeys*p.pad), arena.Take[T](ar, pairKeys*p.padv)
+	first := true
+	for ; p.next(); first = false {
+		mark := ar.Mark()
+		p.scores(q, ldq)
+		least := T(math.Inf(-1))
+		for r := range p.Rows {
+			row := p.S[r*p.LD:][:p.Columns]
+			from, end := p.Visible(r)
+			p.hide(row, 0, from, end, least)
+			for c := end; c < p.Columns; c++ {
+				row[c] = least
+			}
+		}
+		p.t.ExpRows(p.S, p.LD, p.Columns, p.log, top, sum)
+		v, ldv := p.rowsOf(p.h.V, p.keys, p.key, p.Columns)
+		p.t.Transpose(vt, p.LD, v, ldv, p.Columns, p.dv)
+		p.t.Block(p.Rows, kernel.Pad(p.Columns), p.dv, do, ldo, 1, vt, p.LD, ds, p.LD, false)
+		p.t.MulRows(ds, p.S, p.LD, p.Columns, add)
+		for r := range p.Rows {
+			row := ds[r*p.LD:][:p.Columns]
+			from, end := p.Visible(r)
+			p.hide(row, 0, from, end, 0)
+			clear(row[end:])
+		}
+		p.t.Block(p.Columns, p.padv, p.Rows, p.S, 1, p.LD, do, ldo, dv, p.padv, false)
+		p.t.Block(p.Columns, p.pad, p.Rows, ds, 1, p.LD, q, ldq, dk, p.pad, false)
+		for c := range p.Columns {
+			j := p.Key(c)
+			p.t.Add(g.DV.Row(j), g.DV.Row(j), dv[c*p.padv:])
+			p.t.Axpy(g.DK.Row(j), p.Scale, dk[c*p.pad:])
+		}
+		k, ldk := p.padded(p.h.K, p.keys, p.key, p.Columns)
+		p.product(ds, k, ldk, p.pad, dq, !first)
+		if p.bias != nil {
+			s := p.S
+			p.S = ds
+			p.bias.Grad(&p.PairTile, g)
+			p.S = s
+		}
+		ar.Reset(mark)
+	}
+	for r := 0; r < p.Rows && !first; r++ {
+		p.t.Axpy(g.DQ.Row(p.Query(r)), p.Scale, dq[r*p.pad:])
+	}
+}
