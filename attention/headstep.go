@@ -8,7 +8,7 @@ import (
 
 // Stateful is a Headwise with states of its own, where what it remembers is less
 // than all keys and values, or more. Causal mechanisms without have a state that
-// remembers these.
+// remembers these, or as much of them as is Windowed.
 type Stateful[T tensor.Float] interface {
 	NewState(s Shape) (State[T], error)
 	RestoreState(data []byte) (State[T], error)
@@ -76,6 +76,9 @@ func (w *headwise[T]) NewState(s Shape) (State[T], error) {
 	if own, ok := w.Headwise.(Stateful[T]); ok {
 		return own.NewState(s)
 	}
+	if keys, _ := w.window(); keys > 0 {
+		return newHeadRing(w, s), nil
+	}
 	return newHeadState(w, s), nil
 }
 
@@ -93,6 +96,9 @@ func (w *headwise[T]) RestoreState(data []byte) (State[T], error) {
 	}
 	if own, ok := w.Headwise.(Stateful[T]); ok {
 		return own.RestoreState(data)
+	}
+	if keys, _ := w.window(); keys > 0 {
+		return restoreHeadRing(w, data)
 	}
 	return restoreHeadState(w, data)
 }

@@ -1,0 +1,290 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Windowed is a causal Headwise whose queries see no further back than a window.
+// Its states keep that much.
+type Windowed interface {
+	// Window returns how many keys up to its own a query may see, and how many
+	// tokens places may be shifted by without changing anything. keys is 0 where
+	// there is no bound.
+	Window() (keys, period int)
+}
+
+const windowKind = "window of keys and values"
+
+// headRing is the state of a headwise mechanism with a window: the last keys,
+// rotated, and their values. A query meets those from a multiple of the period
+// on, so that the token's place alone decides its bits.
+type headRing[T tensor.Float] struct {
+	w            *headwise[T]
+	shape        Shape
+	tokens       int
+	keys, period int
+	keep         int // tokens that are remembered: enough to see them behind others, too
+	// Of the last tokens, keep of them if there were as many, and at most twice
+	// that: where they begin, whether they exist, their keys and values.
+	start int
+	exist [][]bool // [B][2·keep]
+	k, v  [][]T    // [B·Hkv][2·keep, D] and [2·keep, Dv]
+}
+
+// window returns the bounds of w's states, 0 where they grow.
+func (w *headwise[T]) window() (keys, period int) {
+	if x, ok := w.Headwise.(Windowed); ok {
+		return x.Window()
+	}
+	return 0, 0
+}
+
+func newHeadRing[T tensor.Float](w *headwise[T], s Shape) *headRing[T] {
+	r := &headRing[T]{w: w, shape: Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}}
+	r.keys, r.period = w.window()
+	r.keep = r.keys + r.period - 1
+	n := s.B * s.Hkv
+	r.exist, r.k, r.v = make([][]bool, s.B), make([][]T, n), make([][]T, n)
+	for b := range r.exist {
+		r.exist[b] = make([]bool, 2*r.keep)
+	}
+	for i := range r.k {
+		r.k[i], r.v[i] = make([]T, 2*r.keep*s.D), make([]T, 2*r.keep*s.Dv)
+	}
+	return r
+}
+
+func (r *headRing[T]) Absorb(c *Call[T]) error {
+	if err := checkAbsorb(&r.shape, c); err != nil {
+		return err
+	}
+	if err := r.w.refuse(c); err != nil {
+		return err
+	}
+	for j := 0; j < c.K.N; j += r.keep {
+		r.absorb(c, j, min(j+r.keep, c.K.N))
+	}
+	return nil
+}
+
+func (r *headRing[T]) Read(out tensor.Heads[T], c *Call[T]) error {
+	if err := checkRead(&r.shape, &out, c); err != nil {
+		return err
+	}
+	if err := r.w.refuse(c); err != nil {
+		return err
+	}
+	r.answer(out, c, 0, c.Q.N, func(int) int { return r.tokens })
+	return nil
+}
+
+func (r *headRing[T]) Step(out tensor.Heads[T], c *Call[T]) error {
+	if err := checkStep(&r.shape, &out, c); err != nil {
+		return err
+	}
+	if err := r.w.refuse(c); err != nil {
+		return err
+	}
+	for j := 0; j < c.K.N; j += r.keep {
+		past := r.tokens
+		end := min(j+r.keep, c.K.N)
+		r.absorb(c, j, end)
+		r.answer(out, c, j, end, func(i int) int { return past + i - j + 1 })
+	}
+	return nil
+}
+
+// room makes room for n ≤ keep more tokens and returns the place of the first.
+func (r *headRing[T]) room(n int) int {
+	have := r.tokens - r.start
+	if have+n <= 2*r.keep {
+		return have
+	}
+	drop := have - min(have, r.keep)
+	for b := range r.exist {
+		copy(r.exist[b], r.exist[b][drop:have])
+	}
+	for i := range r.k {
+		copy(r.k[i], r.k[i][drop*r.shape.D:have*r.shape.D])
+		copy(r.v[i], r.v[i][drop*r.shape.Dv:have*r.shape.Dv])
+	}
+	r.start += drop
+	return have - drop
+}
+
+// absorb takes in tokens j0 ≤ j < j1 of c, at most keep of them.
+func (r *headRing[T]) absorb(c *Call[T], j0, j1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	n := j1 - j0
+	at := r.room(n)
+	for b := range r.exist {
+		for j := range n {
+			r.exist[b][at+j] = c.KeyMask == nil || c.KeyMask[b*c.K.N+j0+j]
+		}
+	}
+	var rope *Rope[T]
+	if c.Rope != nil {
+		rope = c.Rope.Slice(j0)
+	}
+	for i := range r.k {
+		mark := ar.Mark()
+		b, kh := i/r.shape.Hkv, i%r.shape.Hkv
+		mask := r.exist[b][at:][:n]
+		k := turned(ar, c.K.At(b, kh).Slice(j0, j1), mask, rope, 0)
+		v := turned(ar, c.V.At(b, kh).Slice(j0, j1), mask, nil, 0)
+		copy(r.k[i][at*r.shape.D:], k.Data[:n*r.shape.D])
+		copy(r.v[i][at*r.shape.Dv:], v.Data[:n*r.shape.Dv])
+		ar.Reset(mark)
+	}
+	r.tokens += n
+}
+
+// answer sets out for queries i0 ≤ i < i1 of c, of which number i stands at the
+// last of the first seen(i) tokens.
+func (r *headRing[T]) answer(out tensor.Heads[T], c *Call[T], i0, i1 int, seen func(i int) int) {
+	one := r.shape
+	one.N, one.M, one.Causal = 1, r.keys, true
+	units := r.shape.B * r.shape.H
+	work := float64(units*(i1-i0)) * r.w.Cost(one).FLOPs
+	par.Do(units, work, func(u int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		b, head := u/r.shape.H, u%r.shape.H
+		kv := b*r.shape.Hkv + head/(r.shape.H/r.shape.Hkv)
+		h := r.w.head()
+		defer r.w.putHead(h)
+		for i := i0; i < i1; i++ {
+			mark := ar.Mark()
+			row, end := out.At(b, head).Slice(i, i+1), seen(i)
+			first := max(end-r.keys, 0) / r.period * r.period
+			at, m := first-r.start, end-first
+			exist := r.exist[b][at:][:m]
+			if !slices.Contains(exist, true) {
+				clear(row.Row(0))
+				continue
+			}
+			*h = Head[T]{
+				Q: turned(ar, c.Q.At(b, head).Slice(i, i+1), nil, c.Rope, i),
+				K: tensor.Mat[T]{Data: r.k[kv][at*r.shape.D:], Rows: m, Cols: r.shape.D, Stride: r.shape.D},
+				V: tensor.Mat[T]{Data: r.v[kv][at*r.shape.Dv:], Rows: m, Cols: r.shape.Dv, Stride: r.shape.Dv},
+
+				Causal: true, Off: m - 1, Head: head, Scratch: ar, Table: kernel.Active[T](),
+			}
+			if slices.Contains(exist, false) {
+				h.Mask = exist
+			}
+			h.Out = room(ar, row)
+			r.w.Headwise.Forward(h)
+			copyMat(row, h.Out)
+			ar.Reset(mark)
+		}
+	})
+}
+
+// Merge puts the tokens of next behind those of r, with the bits of one stream.
+func (r *headRing[T]) Merge(next State[T]) error {
+	n, err := mergeable(r.w.ringIdentity(), &r.shape, next, func(n *headRing[T]) (identity, *Shape) { return n.w.ringIdentity(), &n.shape })
+	if err != nil {
+		return err
+	}
+	if n.tokens > math.MaxInt-r.tokens {
+		return fmt.Errorf("merge: %d and %d tokens are more than can be counted", r.tokens, n.tokens)
+	}
+	if n == r {
+		n = r.Clone().(*headRing[T])
+	}
+	last := min(n.tokens, r.keep)
+	from := n.tokens - n.start - last
+	at := r.room(last)
+	for b := range r.exist {
+		copy(r.exist[b][at:], n.exist[b][from:][:last])
+	}
+	for i := range r.k {
+		copy(r.k[i][at*r.shape.D:], n.k[i][from*r.shape.D:][:last*r.shape.D])
+		copy(r.v[i][at*r.shape.Dv:], n.v[i][from*r.shape.Dv:][:last*r.shape.Dv])
+	}
+	// Where next has let go of tokens, none of those before it will be seen.
+	r.start += n.tokens - last
+	r.tokens += n.tokens
+	return nil
+}
+
+func (r *headRing[T]) Clone() State[T] {
+	c := *r
+	c.exist, c.k, c.v = slices.Clone(r.exist), slices.Clone(r.k), slices.Clone(r.v)
+	for b := range c.exist {
+		c.exist[b] = slices.Clone(r.exist[b])
+	}
+	for i := range c.k {
+		c.k[i], c.v[i] = slices.Clone(r.k[i]), slices.Clone(r.v[i])
+	}
+	return &c
+}
+
+func (r *headRing[T]) Reset() { r.tokens, r.start = 0, 0 }
+
+func (r *headRing[T]) Tokens() int64 { return int64(r.tokens) }
+
+func (r *headRing[T]) Bytes() int64 {
+	s := &r.shape
+	return int64(2*r.keep) * (int64(s.B) + int64(s.B*s.Hkv)*int64(s.D+s.Dv)*elementSize[T]())
+}
+
+// AppendBinary appends a snapshot: after the header, of the last keep tokens, the
+// flags of each batch row, then the keys and the values of each key head. Where
+// there were fewer tokens, zeros follow.
+func (r *headRing[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := newSnapshot[T](b, r.w.ringIdentity(), r.w.parameterSum(), &r.shape, int64(r.tokens), false)
+	last := min(r.tokens, r.keep)
+	from := r.tokens - r.start - last
+	for _, exist := range r.exist {
+		w.flags(exist[from:][:last])
+		w.flags(make([]bool, r.keep-last))
+	}
+	none := make([]T, (r.keep-last)*max(r.shape.D, r.shape.Dv))
+	for i := range r.k {
+		writeElements(w, r.k[i][from*r.shape.D:][:last*r.shape.D])
+		writeElements(w, none[:(r.keep-last)*r.shape.D])
+		writeElements(w, r.v[i][from*r.shape.Dv:][:last*r.shape.Dv])
+		writeElements(w, none[:(r.keep-last)*r.shape.Dv])
+	}
+	return w.end(), nil
+}
+
+func restoreHeadRing[T tensor.Float](w *headwise[T], data []byte) (State[T], error) {
+	sh, tokens, s, err := readSnapshot[T](data, w.ringIdentity(), w.parameterSum())
+	if err != nil {
+		return nil, err
+	}
+	keys, period := w.window()
+	keep := keys + period - 1
+	one := float64(keep) * float64(sh.D+sh.Dv) * float64(elementSize[T]())
+	if err := s.need(float64(sh.B) * (float64(keep) + float64(sh.Hkv)*one)); err != nil {
+		return nil, err
+	}
+	r := newHeadRing(w, sh)
+	r.tokens = int(tokens)
+	r.start = max(r.tokens-keep, 0)
+	for b := range r.exist {
+		s.flags(r.exist[b][:keep])
+	}
+	for i := range r.k {
+		readElements(s, r.k[i][:keep*sh.D])
+		readElements(s, r.v[i][:keep*sh.Dv])
+	}
+	if err := s.end(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// ringIdentity is that of w's states.
+func (w *headwise[T]) ringIdentity() identity { return identity{windowKind, w.name(), w.Setting()} }
