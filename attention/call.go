@@ -12,6 +12,16 @@ func (c *Call[T]) Shape() Shape {
 		Causal: c.Causal, Form: c.Form, Chunk: c.Chunk}
 }
 
+// LongestKeys returns the number of keys that count of the sequence that has most.
+func (c *Call[T]) LongestKeys() int {
+	var room [8]sequence
+	most := 0
+	for _, s := range c.appendSequences(room[:0]) {
+		most = max(most, s.m)
+	}
+	return most
+}
+
 // check reports the first thing in c that does not fit, naming the field and
 // both values.
 func (c *Call[T]) check() error {

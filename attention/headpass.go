@@ -28,7 +28,7 @@ type headPass[T tensor.Float] struct {
 	shared []T
 	at     []int
 	// Gradients of parameters, likewise, of the units from first on that are done
-	// at a time.
+	// at a time, and of all those before.
 	params []T
 	first  int
 	wave   int
@@ -274,13 +274,18 @@ func (p *headPass[T]) backward() {
 	p.wave = max(p.units, 1)
 	if w.size > 0 {
 		p.wave = min(p.wave, max(par.Threads(), mostParams/w.size))
-		p.params = resize(p.params, p.wave*w.size)
+		p.params = resize(p.params, (p.wave+1)*w.size)
+		clear(p.sum())
 	}
 	for p.first = 0; p.first < p.units; p.first += p.wave {
 		n := min(p.wave, p.units-p.first)
 		par.Run(n, 1, 3*p.work*float64(n)/float64(p.units), backwardTask[T]{p})
-		p.addParams(n)
+		t := kernel.Active[T]()
+		for u := 0; u < n && w.size > 0; u++ {
+			t.Add(p.sum(), p.sum(), p.params[u*w.size:][:w.size])
+		}
 	}
+	p.addParams()
 	if group > 1 {
 		for i := range p.seqs {
 			for kh := range c.K.H {
@@ -290,13 +295,15 @@ func (p *headPass[T]) backward() {
 	}
 }
 
-// addParams adds the gradients of the parameters of n units, in their order.
-func (p *headPass[T]) addParams(n int) {
+// sum is the sum of the gradients of the parameters of all units done, in their
+// order.
+func (p *headPass[T]) sum() []T { return p.params[p.wave*p.w.size:] }
+
+// addParams adds it to the gradients of the parameters.
+func (p *headPass[T]) addParams() {
 	t, at := kernel.Active[T](), 0
 	for _, x := range p.w.Params().All() {
-		for u := range n {
-			t.Add(x.Grad, x.Grad, p.params[u*p.w.size+at:][:len(x.Data)])
-		}
+		t.Add(x.Grad, x.Grad, p.sum()[at:][:len(x.Data)])
 		at += len(x.Data)
 	}
 }

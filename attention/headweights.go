@@ -2,7 +2,6 @@ package attention
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -85,9 +84,8 @@ func (w *headwise[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) e
 	return nil
 }
 
-// Diagnose tells how rows of the attention matrix lie. There are no weights
-// before a division: the denominator of a row is its sum, 1 where the row is an
-// average.
+// Diagnose tells how rows of the attention matrix lie, which are weights after any
+// division. The denominator of a row is its sum, 1 where the row is an average.
 func (w *headwise[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	if err := w.check(c); err != nil {
 		return nil, err
@@ -111,10 +109,7 @@ func (w *headwise[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 				found[i].Unseen++
 				continue
 			}
-			one := Diagnosis{Rows: 1, Entropy: x.entropy(), Condition: math.Inf(1), MinDen: x.sum}
-			if x.sum != 0 {
-				one.Condition = x.size / math.Abs(x.sum)
-			}
+			one := Diagnosis{Rows: 1, Entropy: x.entropy(), Condition: x.size, MinDen: x.sum}
 			one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
 			found[i].add(&one, r, false)
 		}

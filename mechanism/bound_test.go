@@ -172,7 +172,7 @@ func withinBound[T tensor.Float](t *testing.T, s subject, oc *oracle.Call, f for
 				if len(seen) == 0 {
 					continue
 				}
-				kappa := conditionOf(book, oc, want.Den[at], b, h, h/group, i, seen)
+				kappa := conditionOf(book.Mechanism, oc, want.Den[at], b, h, h/group, i, seen)
 				if bound*kappa > 1./6 {
 					continue
 				}

@@ -21,6 +21,25 @@ type subject struct {
 	label, name string
 	o           Options
 	book        oracle.Mechanism
+
+	// whole is the textbook of a mechanism that computes whole heads, nil of
+	// others, which have book. It gives A from the numbers of parameters and
+	// constants, which it is given again whenever they change.
+	whole func(p numbers) oracle.Whole
+	// places is why a masked key is more than an absent one, "" where it is not.
+	places string
+	// average says that rows of A sum to one; those of book do without an eps.
+	average bool
+}
+
+// numbers are those of parameters and constants by their names.
+type numbers map[string][]float64
+
+// described is a subject that an engine computes.
+type described struct {
+	label, name string
+	o           Options
+	book        oracle.Mechanism
 }
 
 func subjects() []subject {
@@ -31,7 +50,7 @@ func subjects() []subject {
 		}
 		return m
 	}
-	list := []subject{
+	list := []described{
 		{"softmax", "softmax", Options{}, oracle.Mechanism{Exp: true}},
 		{"softmax scale=2", "softmax", Options{Set: set("scale", "2")}, oracle.Mechanism{Exp: true, Scale: 2}},
 		{"taylorshift", "taylorshift", Options{}, oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: []float64{}, Coef: oracle.Taylor(2)}},
@@ -68,24 +87,47 @@ func subjects() []subject {
 		{[]string{"norm", "max-squared", "scale", "1"}, oracle.Mechanism{Norm: oracle.MaxSquared, Scale: 1, Coef: oracle.Taylor(2)}},
 		{[]string{"norm", "standard", "coef", "3,0,0.5"}, oracle.Mechanism{Norm: oracle.Standard, Coef: []float64{3, 0, 0.5}}},
 	} {
-		list = append(list, subject{"polynomial " + strings.Join(s.settings, " "), "polynomial", Options{Set: set(s.settings...)}, s.book})
+		list = append(list, described{"polynomial " + strings.Join(s.settings, " "), "polynomial", Options{Set: set(s.settings...)}, s.book})
 	}
 	for p := 1; p <= 5; p++ {
-		list = append(list, subject{fmt.Sprintf("fastmax p=%d", p), "fastmax", Options{Order: p},
+		list = append(list, described{fmt.Sprintf("fastmax p=%d", p), "fastmax", Options{Order: p},
 			oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.Taylor(p)}})
 	}
 	for p := 1; p <= 2; p++ {
-		list = append(list, subject{fmt.Sprintf("fastmax p=%d bounded", p), "fastmax", Options{Order: p, Set: set("bounded", "true")},
+		list = append(list, described{fmt.Sprintf("fastmax p=%d bounded", p), "fastmax", Options{Order: p, Set: set("bounded", "true")},
 			oracle.Mechanism{Norm: oracle.Bounded, Scale: 1, Coef: oracle.Taylor(p)}})
 	}
-	return list
+	var all []subject
+	for _, x := range list {
+		all = append(all, subject{label: x.label, name: x.name, o: x.o, book: x.book})
+	}
+	return append(all, wholeSubjects()...)
 }
 
 // retnet is log γ_h (RetNet, eq. 8).
 func retnet(h int) float64 { return math.Log(1 - math.Pow(2, float64(-5-h))) }
 
 // causal reports that the subject's outputs may be kept from later tokens.
-func (s *subject) causal() bool { return s.book.Norm < oracle.Max }
+func (s *subject) causal() bool {
+	if s.whole != nil {
+		o := s.o
+		o.Heads = 1
+		m, err := New[float32](s.name, o)
+		return err == nil && m.Traits().Causal
+	}
+	return s.book.Norm < oracle.Max
+}
+
+// linear reports that the subject has a linear form.
+func (s *subject) linear() bool { return s.whole == nil && !s.book.Exp }
+
+// sums reports that rows of A sum to one.
+func (s *subject) sums() bool {
+	if s.whole != nil {
+		return s.average
+	}
+	return s.book.Eps == 0 && !s.book.Raw
+}
 
 // fit takes from a shape what the subject does not have.
 func (s *subject) fit(sh shape) shape {
@@ -93,9 +135,10 @@ func (s *subject) fit(sh shape) shape {
 	if sh.causal && sh.theta != 0 && sh.m < sh.n {
 		sh.theta = 0
 	}
-	if !sh.causal || s.book.OutputNorm {
+	if !sh.causal || s.book.OutputNorm || s.whole != nil {
 		sh.decay = 0
 	}
+	sh.keep = sh.keep && s.whole == nil
 	return sh
 }
 
@@ -112,7 +155,7 @@ func TestEveryRowIsASubject(t *testing.T) {
 }
 
 // build returns the subject for h query heads, with temperatures that differ.
-func build[T tensor.Float](t *testing.T, s subject, h int) (attention.Mechanism[T], *oracle.Mechanism) {
+func build[T tensor.Float](t *testing.T, s subject, h int) (attention.Mechanism[T], *textbookOf) {
 	t.Helper()
 	s.o.Heads = h
 	m, err := New[T](s.name, s.o)
@@ -120,6 +163,9 @@ func build[T tensor.Float](t *testing.T, s subject, h int) (attention.Mechanism[
 		t.Fatal(err)
 	}
 	book := s.book
+	if s.whole != nil {
+		return m, wholeTextbook(s, m)
+	}
 	if book.Tau != nil {
 		tau, err := m.Params().Get("tau")
 		if err != nil {
@@ -131,7 +177,7 @@ func build[T tensor.Float](t *testing.T, s subject, h int) (attention.Mechanism[
 			tau.Data[i] = T(book.Tau[i])
 		}
 	}
-	return m, &book
+	return m, &textbookOf{Mechanism: &book}
 }
 
 // shape is a problem to be filled with random numbers.
@@ -308,9 +354,9 @@ var everyForm = []form{{attention.Direct, 0}, {attention.Auto, 0}, {attention.St
 func (f form) computes(s subject, c *oracle.Call) bool {
 	switch f.form {
 	case attention.Step:
-		return c.AttnKeep == nil && s.causal()
+		return c.AttnKeep == nil && s.causal() && (c.Causal || s.whole == nil)
 	case attention.Linear:
-		return c.AttnKeep == nil && !s.book.Exp
+		return c.AttnKeep == nil && s.linear()
 	}
 	return true
 }
@@ -318,6 +364,8 @@ func (f form) computes(s subject, c *oracle.Call) bool {
 // limits returns what a form of a call may err.
 func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
 	switch {
+	case s.whole != nil:
+		return wholeLimits[T](m, c)
 	case s.book.Exp:
 		return check.Softmax[T]()
 	case c.Form == attention.Direct || c.AttnKeep != nil:
@@ -391,6 +439,9 @@ var textbook = map[string]*answers{}
 // agree holds forms of a call, outputs, denominators and gradients, against the
 // textbook. It returns the largest error in units of its limit.
 func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
+	if s.whole != nil {
+		return agreeWhole[T](t, s, sh, seed, list)
+	}
 	sh = s.fit(sh)
 	oc, do := sh.call(seed)
 	m, book := build[T](t, s, sh.h)
@@ -485,6 +536,10 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 // derivatives holds gradients against finite differences: those of the
 // textbook, which is only as good as they are, and those of the engine.
 func derivatives(t *testing.T, s subject) {
+	if s.whole != nil {
+		wholeDerivatives(t, s)
+		return
+	}
 	oc, do := s.fit(shape{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true}).call(77)
 	m, book := build[float64](t, s, 2)
 	var tau []float64 // of the engine

@@ -35,10 +35,7 @@ func diagnosisOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64)
 		t.Fatal(err)
 	}
 	want := book.Forward(oc)
-	l := check.Direct[T]()
-	if s.book.Exp {
-		l = check.Softmax[T]()
-	}
+	l := limitsOfWeights(s, m, c)
 	var unseen, weak int64
 	for b := range sh.b {
 		for h := range sh.h {

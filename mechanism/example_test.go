@@ -48,6 +48,8 @@ func ExampleNames() {
 	// sata        T_p(q·k/√D) of rows as they are, any p: SATA
 	// retention   γ_h^(i-j)·q·k/√D without a denominator: the retention of RetNet
 	// polynomial  Σ_l c_l·s^l of any coefficients, normalisation and scale: Based, power attention and others
+	// linformer   softmax over r learned mixtures of keys: softmax(q·(EᵀK)ᵀ/√D)·FᵀV
+	// fourier     Π_d sinc(R(q_d-k_d))⁴: the Fourier integral estimator of FourierFormer, quadratic in the tokens
 }
 
 func ExampleLookup() {

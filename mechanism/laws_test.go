@@ -61,11 +61,11 @@ var laws = []law{
 	{"merge", "A state merged behind another is the one that saw both, however it is split; merging nothing changes no bit.",
 		notCausal, every(inBoth(merged[float32], merged[float64]), inBoth(mergedFading[float32], mergedFading[float64]), inBoth(mergedNothing[float32], mergedNothing[float64]))},
 	{"segments", "A sequence cut into calls that go on from each other's state has the bits of steps, and the textbook's gradients.",
-		notCausal, inBoth(segments[float32], segments[float64])},
+		noSegments, inBoth(segments[float32], segments[float64])},
 	{"padding", "Keys beyond a key length are no keys: bits are those of the shorter input.",
 		nil, inEveryForm(padding[float32], padding[float64])},
 	{"masked", "A masked key is an absent one, whatever stands there.",
-		timePasses, inEveryForm(removal[float32], removal[float64])},
+		masksCount, inEveryForm(removal[float32], removal[float64])},
 	{"nan", "NaN and Inf beyond a key length or at a masked token of a state change no bit.",
 		nil, every(inEveryForm(nanPadding[float32], nanPadding[float64]), inBoth(nanState[float32], nanState[float64]))},
 	{"packed", "Packed sequences have the bits of the same sequences apart.",
@@ -94,13 +94,27 @@ var laws = []law{
 		longExempt, longStream},
 }
 
-const overTokens = "rows are normalised over all tokens: there is no causal form and no state"
-
 func notCausal(_ subject, t attention.Traits) string {
 	if !t.Causal {
-		return overTokens
+		return "there is no causal form and no state: " + t.NoCausal
 	}
 	return ""
+}
+
+// noSegments exempts what a call cannot go on with from a state.
+func noSegments(s subject, t attention.Traits) string {
+	if s.whole != nil && t.Causal {
+		return "whole heads are computed: a call cannot go on from a state, only a state itself can"
+	}
+	return notCausal(s, t)
+}
+
+// masksCount exempts what a masked key does not leave as if it were absent.
+func masksCount(s subject, t attention.Traits) string {
+	if s.places != "" {
+		return s.places
+	}
+	return timePasses(s, t)
 }
 
 func overHeads(s subject, _ attention.Traits) string {
@@ -155,7 +169,7 @@ func inEveryForm(single, double func(*testing.T, subject, form)) func(*testing.T
 		if s.causal() {
 			list = append(list, form{attention.Step, 0})
 		}
-		if !s.book.Exp {
+		if s.linear() {
 			list = append(list, form{attention.Linear, 0}, form{attention.Linear, 4})
 		}
 		for _, f := range list {

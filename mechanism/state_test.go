@@ -276,7 +276,7 @@ func foreign(t *testing.T, s subject) {
 // chunk and chunk.
 func longExempt(s subject, t attention.Traits) string {
 	switch {
-	case s.book.Exp:
+	case !t.Linear:
 		return noLinear(s, t)
 	case !t.Causal:
 		return notCausal(s, t)

@@ -10,6 +10,8 @@
 //	power        (q·k/√D)^p, p even                                none                     direct, linear
 //	sata         T_p(q·k/√D)                                       none                     direct, linear
 //	retention    γ_h^(i-j)·q·k/√D, not divided                       none                     direct, linear
+//	linformer    softmax(q·(EᵀK)ᵀ/√D)·Fᵀ, E and F learned                none                     whole heads
+//	fourier      Π_d sinc(R(q_d-k_d))⁴, R learned                        none                     whole heads
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
 //
 // docs/mechanisms.md says what each does well and badly.
@@ -33,7 +35,7 @@ type Options struct {
 	Heads int // query heads, for parameters of each head; 0: one for all heads
 	Width int // D, where a setting is given as a function of it; 0: not known
 	// Length is the largest number of tokens of a sequence, for parameters of each
-	// token; 0: not known.
+	// token; 0: the mechanism's own.
 	Length int
 	// Seed makes what is drawn differ, beside the setting seed, such as from layer
 	// to layer.
@@ -87,7 +89,7 @@ type Setting struct{ Name, Default, Doc string }
 // letters: H heads, D and Dv widths, L the largest number of tokens, and settings.
 type Param struct{ Name, Shape, Doc string }
 
-var table = []Row{softmax, fastmax, taylorshift, linear, based, power, sata, retention, polynomial}
+var table = []Row{softmax, fastmax, taylorshift, linear, based, power, sata, retention, polynomial, linformer, fourier}
 
 // Names returns the names of the catalogue in its order.
 func Names() []string {

@@ -22,10 +22,7 @@ func weightsOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
 	m, book := build[T](t, s, sh.h)
 	c := callIn[T](oc)
 	want := book.Forward(oc)
-	l := check.Direct[T]()
-	if s.book.Exp {
-		l = check.Softmax[T]()
-	}
+	l := limitsOfWeights(s, m, c)
 	for b := range sh.b {
 		for h := range sh.h {
 			for _, rows := range [][2]int{{0, sh.n}, {sh.n / 3, sh.n / 2}} {
@@ -43,11 +40,22 @@ func weightsOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
 					if e := check.Ratio(dst.Row(i), ref, l.Output(cond, 1+check.Max(ref))); e > 1 {
 						t.Fatalf("weights of query %d are off by %.3g limits", at, e)
 					}
-					checkRow(t, book.Eps == 0 && !book.Raw && cond > 0, dst.Row(i), l.Output(cond, 1)*float64(max(1, sh.m)))
+					checkRow(t, s.sums() && cond > 0, dst.Row(i), l.Output(cond, 1)*float64(max(1, sh.m)))
 				}
 			}
 		}
 	}
+}
+
+// limitsOfWeights are those of rows of A.
+func limitsOfWeights[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
+	switch {
+	case s.whole != nil:
+		return wholeLimits(m, c)
+	case s.book.Exp:
+		return check.Softmax[T]()
+	}
+	return check.Direct[T]()
 }
 
 // checkRow reports a row of weights that should sum to one and does not.

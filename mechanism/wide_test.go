@@ -46,8 +46,8 @@ func TestNormsOverAllTokensAreNotCausal(t *testing.T) {
 // Small tokens are divided by the least that max-squared divides by, which has
 // no gradient.
 func TestMaxSquaredHasAFloor(t *testing.T) {
-	s := subject{"", "polynomial", Options{Set: map[string]string{"norm": "max-squared", "scale": "1"}},
-		oracle.Mechanism{Norm: oracle.MaxSquared, Scale: 1, Coef: oracle.Taylor(2)}}
+	s := subject{name: "polynomial", o: Options{Set: map[string]string{"norm": "max-squared", "scale": "1"}},
+		book: oracle.Mechanism{Norm: oracle.MaxSquared, Scale: 1, Coef: oracle.Taylor(2)}}
 	oc, do := shape{b: 1, h: 2, hkv: 1, n: 5, m: 6, d: 3, dv: 2}.call(51)
 	for i := range oc.K.Data {
 		oc.K.Data[i] /= 32

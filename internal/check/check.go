@@ -46,6 +46,14 @@ func Linear[T tensor.Float](f, c int) Limits {
 // Softmax returns the limits of softmax, whose weights all have one sign.
 func Softmax[T tensor.Float]() Limits { return limits[T](8, 16) }
 
+// Whole returns the limits of a mechanism of whole heads, whose longest sums have
+// so many terms; what its steps lose of their precision is measured and counts as
+// the condition.
+func Whole[T tensor.Float](terms int) Limits {
+	x := 8 + math.Sqrt(float64(terms))
+	return limits[T](x, x)
+}
+
 // Output is the largest error of an output row: cond is the row's condf (1 for
 // softmax), size the largest value in sight.
 func (l Limits) Output(cond, size float64) float64 { return l.output * cond * size }
@@ -91,10 +99,15 @@ func Ratio[T tensor.Float](got []T, want []float64, limit float64) float64 {
 
 // Gradient returns the gradient of f at x by central differences of fourth
 // order. f is called with x changed in place; x is left as it was.
-func Gradient(f func() float64, x []float64) []float64 {
+func Gradient(f func() float64, x []float64) []float64 { return GradientBy(1e-3, f, x) }
+
+// GradientBy is Gradient with steps of the given size, relative to elements
+// beyond 1. Larger ones see less of the roundings of f, smaller ones less of its
+// higher derivatives.
+func GradientBy(step float64, f func() float64, x []float64) []float64 {
 	g := make([]float64, len(x))
 	for i, at := range x {
-		h := 1e-3 * max(1, math.Abs(at))
+		h := step * max(1, math.Abs(at))
 		value := func(step float64) float64 {
 			x[i] = at + step*h
 			return f()

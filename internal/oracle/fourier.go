@@ -1,0 +1,48 @@
+package oracle
+
+import "math"
+
+// Fourier is Σ w v / (Σ w + eps) with w = (Π_d sin(R_d(q_d-k_d))/(R_d(q_d-k_d)))⁴
+// (Nguyen et al. 2022, FourierFormer, eq. 13 with φ the fourth power), for R of
+// one element or D. Scaled says that scores are multiplied by Π R_d, so that eps
+// counts relative to its fourth power.
+func Fourier(r []float64, eps float64, scaled bool) Whole {
+	return func(h *Head) [][]float64 {
+		a := make([][]float64, len(h.Q))
+		for i, q := range h.Q {
+			a[i] = make([]float64, len(h.K))
+			logs := make([]float64, len(h.K))
+			top := math.Inf(-1)
+			whole := 0.0
+			for d := range q {
+				whole += math.Log(math.Abs(r[d%len(r)]))
+			}
+			for j, k := range h.K {
+				for d := range q {
+					if x := r[d%len(r)] * (q[d] - k[d]); x != 0 {
+						logs[j] += 4 * math.Log(math.Abs(math.Sin(x)/x))
+					}
+				}
+				if h.Sees(i, j) {
+					top = max(top, logs[j])
+				}
+			}
+			small := math.Log(eps)
+			if scaled {
+				small -= 4 * whole
+			}
+			sum := math.Exp(small - top)
+			for j := range h.K {
+				if h.Sees(i, j) {
+					sum += math.Exp(logs[j] - top)
+				}
+			}
+			for j := range h.K {
+				if h.Sees(i, j) {
+					a[i][j] = math.Exp(logs[j]-top) / sum
+				}
+			}
+		}
+		return a
+	}
+}

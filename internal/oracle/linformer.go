@@ -1,0 +1,49 @@
+package oracle
+
+import "math"
+
+// Linformer is softmax(s q (EᵀK)ᵀ) FᵀV (Wang et al. 2020, Linformer, eq. 7), with
+// E and F of shape [L][r], or [H][L][r] where each head has its own. Columns that
+// no existing key reaches take no part, unless all do.
+func Linformer(e, f []float64, length, rank int, perHead, all bool) Whole {
+	return func(h *Head) [][]float64 {
+		at := func(x []float64, j, c int) float64 {
+			if perHead {
+				x = x[h.Head*length*rank:]
+			}
+			if !h.Exist[j] {
+				return 0
+			}
+			return x[j*rank+c]
+		}
+		a := make([][]float64, len(h.Q))
+		for i, q := range h.Q {
+			a[i] = make([]float64, len(h.K))
+			scores, reached := make([]float64, rank), make([]bool, rank)
+			top, sum := math.Inf(-1), 0.0
+			for c := range rank {
+				reached[c] = all
+				for j, k := range h.K {
+					scores[c] += at(e, j, c) * dot(q, k) / math.Sqrt(float64(len(q)))
+					reached[c] = reached[c] || at(e, j, c) != 0 || at(f, j, c) != 0
+				}
+				if reached[c] {
+					top = max(top, scores[c])
+				}
+			}
+			for c := range rank {
+				if reached[c] {
+					sum += math.Exp(scores[c] - top)
+				}
+			}
+			for c := range rank {
+				for j := range h.K {
+					if reached[c] {
+						a[i][j] += math.Exp(scores[c]-top) / sum * at(f, j, c)
+					}
+				}
+			}
+		}
+		return a
+	}
+}

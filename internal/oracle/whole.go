@@ -1,0 +1,130 @@
+package oracle
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Head is one query head of one sequence, with rotated rows. Those of keys that
+// do not exist are zeros.
+type Head struct {
+	Q, K   [][]float64 // [n][D], [m][D]
+	Exist  []bool      // [m]
+	Causal bool
+	Off    int // where Causal, query i sees keys j ≤ i+Off
+	Head   int
+}
+
+// Sees reports whether query i sees key j.
+func (h *Head) Sees(i, j int) bool { return h.Exist[j] && (!h.Causal || j <= i+h.Off) }
+
+// SeesAny reports whether query i sees any key.
+func (h *Head) SeesAny(i int) bool {
+	for j := range h.Exist {
+		if h.Sees(i, j) {
+			return true
+		}
+	}
+	return false
+}
+
+// Whole is a mechanism that sees a head as a whole and is linear in its values:
+// it returns the attention matrix [n][m]. A row may be nil where the mechanism
+// leaves its query no key. Rows of queries that see none are not used.
+type Whole func(h *Head) [][]float64
+
+// Forward computes O = A·V. Den holds the sums of the rows of A, and Cond is 1
+// where a key is seen.
+func (f Whole) Forward(c *Call) *Result {
+	n := c.Q.B * c.Q.H * c.Q.N
+	r := &Result{
+		O: tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D),
+		W: tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.K.N), Den: make([]float64, n), Cond: make([]float64, n),
+		Factor: make([]float64, n),
+	}
+	for _, s := range c.sequences() {
+		for h := range c.Q.H {
+			x, v := c.head(s, h), c.V.At(s.b, h/(c.Q.H/c.K.H))
+			var a [][]float64
+			if x.some() {
+				a = f(x)
+			}
+			for i := range s.n {
+				if a == nil || a[i] == nil || !x.SeesAny(i) {
+					r.Unseen++
+					continue
+				}
+				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)
+				at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
+				r.Cond[at], r.Factor[at] = 1, 1
+				for j, exists := range x.Exist {
+					if !exists {
+						continue
+					}
+					w[s.k0+j] = a[i][j]
+					r.Den[at] += a[i][j]
+					for e, y := range v.Row(s.k0 + j) {
+						o[e] += a[i][j] * y
+					}
+				}
+			}
+		}
+	}
+	return r
+}
+
+// some reports that a key exists.
+func (h *Head) some() bool {
+	for _, exists := range h.Exist {
+		if exists {
+			return true
+		}
+	}
+	return false
+}
+
+// head returns head h of s, whose keys end where the padding begins.
+func (c *Call) head(s sequence, h int) *Head {
+	x := &Head{Causal: c.Causal, Head: h}
+	if c.Causal {
+		x.Off = s.m - s.n
+	}
+	q, k := c.Q.At(s.b, h), c.K.At(s.b, h/(c.Q.H/c.K.H))
+	for i := range s.n {
+		x.Q = append(x.Q, rotate(q.Row(s.q0+i), c.Theta, c.queryPosition(s, i)))
+	}
+	for j := range s.validUntil {
+		row := make([]float64, c.K.D)
+		if c.exists(s, j) {
+			row = rotate(k.Row(s.k0+j), c.Theta, j)
+		}
+		x.K, x.Exist = append(x.K, row), append(x.Exist, c.exists(s, j))
+	}
+	return x
+}
+
+// Softmax returns the rows exp(s[i][j]) over their sums, of the pairs that see
+// each other.
+func (h *Head) Softmax(s [][]float64) [][]float64 {
+	w := make([][]float64, len(s))
+	for i := range s {
+		w[i] = make([]float64, len(s[i]))
+		top, sum := math.Inf(-1), 0.0
+		for j := range s[i] {
+			if h.Sees(i, j) {
+				top = max(top, s[i][j])
+			}
+		}
+		for j := range s[i] {
+			if h.Sees(i, j) {
+				w[i][j] = math.Exp(s[i][j] - top)
+				sum += w[i][j]
+			}
+		}
+		for j := range w[i] {
+			w[i][j] /= sum
+		}
+	}
+	return w
+}

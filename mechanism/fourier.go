@@ -1,0 +1,298 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var fourier = Row{
+	Name:   "fourier",
+	Doc:    "Π_d sinc(R(q_d-k_d))⁴: the Fourier integral estimator of FourierFormer, quadratic in the tokens",
+	Source: "Nguyen et al. 2022, FourierFormer, arXiv 2206.00206, eq. 13",
+	Traits: "weights never negative; direct form only; the state is a cache that grows",
+	Settings: []Setting{
+		{"R", "1", "what R starts from; the paper has 1 for images and 2 for text"},
+		{"channels", "false", "true: each channel has an R of its own"},
+		{"eps", "0", "added to the sum of the weights; the programs have 1e-6, beside which weights vanish from D = 32 on"},
+		{"scaled", "false", "true: scores are multiplied by R^D, as the program for CPUs does, so that eps counts relative to R^(4D)"},
+	},
+	Params: []Param{
+		{"R", "(1)", "inverse width of the kernel; (D) for channels=true"},
+	},
+	f32: headwise(newFourier[float32]),
+	f64: headwise(newFourier[float64]),
+}
+
+// fourierHeads computes heads of fourier. The product of D factors below 1 is far
+// below any number that could be added to: weights are made from the sum of
+// logarithms, less the largest of their row. All of it is float64, since near the
+// zeros of the sine a float32 has no digits.
+type fourierHeads[T tensor.Float] struct {
+	setting string
+	eps     float64
+	scaled  bool
+	params  param.Set[T]
+	r       *param.Param[T] // [1] or [D]
+}
+
+func newFourier[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	start, err := r.positive("R", "1")
+	if err != nil {
+		return nil, err
+	}
+	if start == 0 {
+		start = 1
+	}
+	channels, err := r.boolean("channels")
+	if err != nil {
+		return nil, err
+	}
+	eps, err := r.positive("eps", "0")
+	if err != nil {
+		return nil, err
+	}
+	scaled, err := r.boolean("scaled")
+	if err != nil {
+		return nil, err
+	}
+	n := 1
+	if channels {
+		if n = r.o.Width; n == 0 {
+			return nil, fmt.Errorf("fourier: setting channels=true: needs the width of heads")
+		}
+	}
+	f := &fourierHeads[T]{
+		setting: fmt.Sprintf("fourier channels=%t eps=%s scaled=%t", channels, strconv.FormatFloat(eps, 'g', -1, 64), scaled),
+		eps:     eps, scaled: scaled,
+	}
+	f.r = f.params.New("R", false, n)
+	for i := range f.r.Data {
+		f.r.Data[i] = T(start)
+	}
+	return f, nil
+}
+
+func (f *fourierHeads[T]) Traits() attention.Traits {
+	return attention.Traits{Name: "fourier", Positive: true, Causal: true}
+}
+
+func (f *fourierHeads[T]) Setting() string          { return f.setting }
+func (f *fourierHeads[T]) Params() *param.Set[T]    { return &f.params }
+func (f *fourierHeads[T]) Constants() *param.Set[T] { return nil }
+
+func (f *fourierHeads[T]) Check(c *attention.Call[T]) error {
+	if n := len(f.r.Data); n > 1 && n != c.Q.D {
+		return fmt.Errorf("R: has %d elements, D is %d", n, c.Q.D)
+	}
+	return nil
+}
+
+// rate returns R of channel d.
+func (f *fourierHeads[T]) rate(d int) float64 { return float64(f.r.Data[d%len(f.r.Data)]) }
+
+// waves are the rows of x times R, with their sines and cosines.
+type waves struct {
+	x, sin, cos []float64 // [rows·D]
+	d           int
+}
+
+func (f *fourierHeads[T]) waves(ar *arena.Arena, x tensor.Mat[T]) waves {
+	n := x.Rows * x.Cols
+	w := waves{arena.Take[float64](ar, n), arena.Take[float64](ar, n), arena.Take[float64](ar, n), x.Cols}
+	for i := range x.Rows {
+		for d, y := range x.Row(i) {
+			at := i*x.Cols + d
+			w.x[at] = f.rate(d) * float64(y)
+			w.sin[at], w.cos[at] = math.Sincos(w.x[at])
+		}
+	}
+	return w
+}
+
+func (w *waves) row(i int) (x, sin, cos []float64) {
+	at := i * w.d
+	return w.x[at:][:w.d], w.sin[at:][:w.d], w.cos[at:][:w.d]
+}
+
+// near is the distance below which the sine of a difference has no digits left
+// from sines and cosines of its ends, and five terms of sin(x)/x are exact.
+const near = 0x1p-3
+
+// factors is the number of ratios sin(x)/x that are multiplied before their
+// logarithm is taken: so few do not underflow.
+const factors = 4
+
+// logarithms sets row to those of the weights of query i for the keys that it
+// sees, and returns the largest; others are left.
+func (f *fourierHeads[T]) logarithms(h *attention.Head[T], q, k *waves, i int, row []float64) float64 {
+	top := math.Inf(-1)
+	qx, qs, qc := q.row(i)
+	for j := range h.Seen(i) {
+		if !h.Exists(j) {
+			continue
+		}
+		kx, ks, kc := k.row(j)
+		var sum float64
+		product := 1.0
+		for d, a := range qx {
+			x := a - kx[d]
+			if math.Abs(x) < near {
+				y := x * x
+				product *= 1 - y/6*(1-y/20*(1-y/42*(1-y/72)))
+			} else {
+				product *= (qs[d]*kc[d] - qc[d]*ks[d]) / x
+			}
+			if d%factors == factors-1 {
+				sum += math.Log(math.Abs(product))
+				product = 1
+			}
+		}
+		row[j] = 4 * (sum + math.Log(math.Abs(product)))
+		top = max(top, row[j])
+	}
+	return top
+}
+
+// weights turns logarithms into weights over their sum and eps, and returns the
+// share of eps. There is no weight where all are 0.
+func (f *fourierHeads[T]) weights(h *attention.Head[T], i int, row []float64, top float64) (small float64, some bool) {
+	if f.eps > 0 {
+		small = math.Log(f.eps)
+		for d := 0; f.scaled && d < h.Q.Cols; d++ {
+			small -= 4 * math.Log(math.Abs(f.rate(d)))
+		}
+		// What is relative to the larger of weights and eps overflows nowhere.
+		top = max(top, small)
+		small = math.Exp(small - top)
+	}
+	sum := small
+	for j := range h.Seen(i) {
+		if h.Exists(j) {
+			row[j] = math.Exp(row[j] - top)
+			sum += row[j]
+		}
+	}
+	if math.IsInf(top, -1) {
+		return 0, false
+	}
+	for j := range h.Seen(i) {
+		row[j] /= sum
+	}
+	return small / sum, true
+}
+
+func (f *fourierHeads[T]) Forward(h *attention.Head[T]) {
+	ar := h.Scratch
+	q, k := f.waves(ar, h.Q), f.waves(ar, h.K)
+	row, o := arena.Take[float64](ar, h.K.Rows), arena.Take[float64](ar, h.V.Cols)
+	for i := range h.Q.Rows {
+		top := f.logarithms(h, &q, &k, i, row)
+		out := h.Out.Row(i)
+		if _, some := f.weights(h, i, row, top); !some {
+			clear(out)
+			h.Unseen++
+			continue
+		}
+		clear(o)
+		for j := range h.Seen(i) {
+			if !h.Exists(j) {
+				continue
+			}
+			for e, y := range h.V.Row(j) {
+				o[e] += row[j] * float64(y)
+			}
+		}
+		for e := range o {
+			out[e] = T(o[e])
+		}
+	}
+}
+
+func (f *fourierHeads[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	ar := h.Scratch
+	n, m, d := h.Q.Rows, h.K.Rows, h.Q.Cols
+	q, k := f.waves(ar, h.Q), f.waves(ar, h.K)
+	row, dw, dx := arena.Take[float64](ar, m), arena.Take[float64](ar, m), arena.Take[float64](ar, d)
+	dk, dv := arena.Zeros[float64](ar, m*d), arena.Zeros[float64](ar, m*h.V.Cols)
+	dr := arena.Zeros[float64](ar, d)
+	for i := range n {
+		clear(dx)
+		top := f.logarithms(h, &q, &k, i, row)
+		small, some := f.weights(h, i, row, top)
+		do := g.DOut.Row(i)
+		var along float64
+		for j := 0; j < h.Seen(i) && some; j++ {
+			if !h.Exists(j) {
+				continue
+			}
+			var sum float64
+			for e, y := range do {
+				sum += float64(y) * float64(h.V.Row(j)[e])
+				dv[j*len(do)+e] += row[j] * float64(y)
+			}
+			dw[j] = sum
+			along += row[j] * sum
+		}
+		qx, qs, qc := q.row(i)
+		for j := 0; j < h.Seen(i) && some; j++ {
+			dlog := row[j] * (dw[j] - along)
+			if !h.Exists(j) || dlog == 0 {
+				continue
+			}
+			kx, ks, kc := k.row(j)
+			for c, a := range qx {
+				// The derivative of 4·ln|sin(x)/x|, x = R(q-k), is 4·(cot(x) - 1/x).
+				x := a - kx[c]
+				var slope float64
+				if math.Abs(x) < near {
+					y := x * x
+					slope = -x / 3 * (1 + y/15*(1+y*2/21*(1+y/10*(1+y*10/99))))
+				} else {
+					slope = (qc[c]*kc[c]+qs[c]*ks[c])/(qs[c]*kc[c]-qc[c]*ks[c]) - 1/x
+				}
+				slope *= 4 * dlog
+				dx[c] += slope
+				dk[j*d+c] -= slope
+				dr[c] += slope * x
+			}
+		}
+		for c := range dx {
+			g.DQ.Row(i)[c] = T(f.rate(c) * dx[c])
+			if f.scaled {
+				// ln of eps over R^(4D) has the derivative -4/R in each channel, where
+				// slopes are still to be divided by R.
+				dr[c] += 4 * small * along
+			}
+		}
+	}
+	for j := range m {
+		for c := range d {
+			g.DK.Row(j)[c] = T(f.rate(c) * dk[j*d+c])
+		}
+		for e := range h.V.Cols {
+			g.DV.Row(j)[e] = T(dv[j*h.V.Cols+e])
+		}
+	}
+	for c := range d {
+		if r := f.rate(c); r != 0 {
+			g.Params[0][c%len(f.r.Data)] += T(dr[c] / r)
+		}
+	}
+}
+
+func (f *fourierHeads[T]) Cost(s attention.Shape) attention.Cost {
+	pairs := float64(s.N) * float64(s.M)
+	if s.Causal {
+		pairs /= 2
+	}
+	return attention.Cost{
+		FLOPs: pairs * float64(6*s.D+2*s.Dv+40),
+		Bytes: 8 * float64(3*(s.N+s.M)*s.D+s.M),
+	}
+}

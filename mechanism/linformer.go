@@ -1,0 +1,185 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var linformer = Row{
+	Name:   "linformer",
+	Doc:    "softmax over r learned mixtures of keys: softmax(q·(EᵀK)ᵀ/√D)·FᵀV",
+	Source: "Wang et al. 2020, Linformer, arXiv 2006.04768, eq. 7",
+	Traits: "weights of both signs, whose rows do not sum to one; linear in the tokens; not causal, no state",
+	Settings: []Setting{
+		{"rank", "256", "r, the number of mixtures"},
+		{"share", "heads", "heads: one E and one F for all heads; kv: F is E, too; none: each head has its own"},
+		{"columns", "reached", "reached: a mixture that no key reaches takes no part; all: it has the weight exp(0), as in the programs"},
+		seed,
+	},
+	Params: []Param{
+		{"E", "(L,r)", "projection of keys, by their place; (H,L,r) for share=none"},
+		{"F", "(L,r)", "projection of values; not for share=kv"},
+	},
+	f32: headwise(newLinformer[float32]),
+	f64: headwise(newLinformer[float64]),
+}
+
+// linformerHeads computes heads of linformer. Of a sequence shorter than L the
+// first rows of E and F are used; keys that do not exist are rows of zeros.
+type linformerHeads[T tensor.Float] struct {
+	setting      string
+	length, rank int
+	heads        int // that have projections of their own; 0: all share one
+	all          bool
+	params       param.Set[T]
+	e, f         *param.Param[T] // may be the same
+	softmax      *attention.Softmax[T]
+}
+
+func newLinformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	rank, err := r.whole("rank", 1, 1<<16)
+	if err != nil {
+		return nil, err
+	}
+	share, err := r.choice("share", "heads", "kv", "none")
+	if err != nil {
+		return nil, err
+	}
+	columns, err := r.choice("columns", "reached", "all")
+	if err != nil {
+		return nil, err
+	}
+	key, err := r.key()
+	if err != nil {
+		return nil, err
+	}
+	length := r.o.Length
+	if length == 0 {
+		length = 512 // the paper's
+	}
+	l := &linformerHeads[T]{
+		setting: fmt.Sprintf("linformer length=%d rank=%d share=%s columns=%s", length, rank, share, columns),
+		length:  length, rank: rank, all: columns == "all",
+		softmax: attention.NewSoftmax[T](0),
+	}
+	shape := []int{l.length, rank}
+	if share == "none" {
+		l.heads = max(r.o.Heads, 1)
+		shape = []int{l.heads, l.length, rank}
+	}
+	// Elements start with variance 1/r, as in the paper's theorem 2.
+	add := func(name string, stream uint64) *param.Param[T] {
+		p, key := l.params.New(name, true, shape...), key.Fold(stream)
+		for i := range p.Data {
+			p.Data[i] = T(key.Normal(uint64(i)) / math.Sqrt(float64(rank)))
+		}
+		return p
+	}
+	l.e = add("E", 1)
+	if l.f = l.e; share != "kv" {
+		l.f = add("F", 2)
+	}
+	return l, nil
+}
+
+func (l *linformerHeads[T]) Traits() attention.Traits {
+	return attention.Traits{Name: "linformer", NoCausal: "its projections mix all tokens of a sequence, later ones too"}
+}
+
+func (l *linformerHeads[T]) Setting() string          { return l.setting }
+func (l *linformerHeads[T]) Params() *param.Set[T]    { return &l.params }
+func (l *linformerHeads[T]) Constants() *param.Set[T] { return nil }
+
+func (l *linformerHeads[T]) Check(c *attention.Call[T]) error {
+	if l.heads > 0 && c.Q.H != l.heads {
+		return fmt.Errorf("E: has %d heads, q has %d", l.heads, c.Q.H)
+	}
+	if n := c.LongestKeys(); n > l.length {
+		return fmt.Errorf("k: a sequence has %d tokens, E has rows for %d", n, l.length)
+	}
+	return nil
+}
+
+// rows views the first m rows of a projection, or of its gradient, for a head.
+func (l *linformerHeads[T]) rows(x []T, head, m int) tensor.Mat[T] {
+	if l.heads > 0 {
+		x = x[head*l.length*l.rank:]
+	}
+	return tensor.Mat[T]{Data: x, Rows: m, Cols: l.rank, Stride: l.rank}
+}
+
+// reached returns which mixtures take part, nil if all do.
+func (l *linformerHeads[T]) reached(h *attention.Head[T]) []bool {
+	if l.all {
+		return nil
+	}
+	missing := l.rank
+	reached := make([]bool, l.rank)
+	e, f := l.rows(l.e.Data, h.Head, h.K.Rows), l.rows(l.f.Data, h.Head, h.K.Rows)
+	for j := 0; j < h.K.Rows && missing > 0; j++ {
+		if !h.Exists(j) {
+			continue
+		}
+		for c, x := range e.Row(j) {
+			if !reached[c] && (x != 0 || f.Row(j)[c] != 0) {
+				reached[c] = true
+				missing--
+			}
+		}
+	}
+	if missing == 0 {
+		return nil
+	}
+	return reached
+}
+
+// mixtures are the projected keys and values of a head, its logarithms of sums,
+// and the softmax over them.
+func (l *linformerHeads[T]) mixtures(h *attention.Head[T], saved []T) (x attention.Rows[T], lse []T) {
+	d, dv := h.K.Cols, h.V.Cols
+	k, rest := saved[:l.rank*d], saved[l.rank*d:]
+	return attention.Rows[T]{
+		Q: h.Q, Mask: l.reached(h),
+		K: tensor.Mat[T]{Data: k, Rows: l.rank, Cols: d, Stride: d},
+		V: tensor.Mat[T]{Data: rest[:l.rank*dv], Rows: l.rank, Cols: dv, Stride: dv},
+	}, rest[l.rank*dv:]
+}
+
+func (l *linformerHeads[T]) Forward(h *attention.Head[T]) {
+	x, lse := l.mixtures(h, h.Save(l.rank*(h.K.Cols+h.V.Cols)+h.Q.Rows))
+	h.Product(x.K, l.rows(l.e.Data, h.Head, h.K.Rows), h.K, true, false, false)
+	h.Product(x.V, l.rows(l.f.Data, h.Head, h.K.Rows), h.V, true, false, false)
+	l.softmax.Forward(h.Scratch, h.Out, lse, &x)
+}
+
+func (l *linformerHeads[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	x, lse := l.mixtures(h, h.Saved)
+	m := h.K.Rows
+	dk, dv := h.Take(l.rank, h.K.Cols), h.Take(l.rank, h.V.Cols)
+	l.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, &x)
+	h.Product(g.DK, l.rows(l.e.Data, h.Head, m), dk, false, false, false)
+	h.Product(g.DV, l.rows(l.f.Data, h.Head, m), dv, false, false, false)
+	h.Product(l.rows(g.Params[0], h.Head, m), h.K, dk, false, true, true)
+	h.Product(l.rows(g.Params[len(g.Params)-1], h.Head, m), h.V, dv, false, true, true)
+}
+
+func (l *linformerHeads[T]) Cost(s attention.Shape) attention.Cost {
+	w, n := float64(s.D+s.Dv), float64(l.rank)
+	return attention.Cost{
+		FLOPs: 2 * n * w * float64(s.N+s.M),
+		Bytes: sizeOf[T]() * (2*n*w + float64(s.N)),
+	}
+}
+
+// sizeOf is the number of bytes of an element.
+func sizeOf[T tensor.Float]() float64 {
+	var z T
+	if _, single := any(z).(float32); single {
+		return 4
+	}
+	return 8
+}

@@ -1,0 +1,289 @@
+package mechanism
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// wholeSubjects are those whose textbook gives the attention matrix of a head.
+// Sequences of laws have up to 160 tokens.
+func wholeSubjects() []subject {
+	list := []subject{}
+	for _, x := range []struct{ share, columns string }{{"heads", "reached"}, {"kv", "all"}, {"none", "reached"}} {
+		list = append(list, subject{
+			label: "linformer share=" + x.share + " columns=" + x.columns, name: "linformer",
+			o: Options{Length: 160, Set: map[string]string{"rank": "6", "share": x.share, "columns": x.columns}},
+			whole: func(p numbers) oracle.Whole {
+				f := p["F"]
+				if f == nil {
+					f = p["E"]
+				}
+				return oracle.Linformer(p["E"], f, 160, 6, x.share == "none", x.columns == "all")
+			},
+			places: "projections go by the places of keys",
+		})
+	}
+	for _, x := range []struct{ r, eps, scaled string }{{"1", "0", "false"}, {"2", "1e-6", "false"}, {"2", "1e-3", "true"}} {
+		list = append(list, subject{
+			label: "fourier R=" + x.r + " eps=" + x.eps + " scaled=" + x.scaled, name: "fourier",
+			o: Options{Set: map[string]string{"R": x.r, "eps": x.eps, "scaled": x.scaled}},
+			whole: func(p numbers) oracle.Whole {
+				return oracle.Fourier(p["R"], map[string]float64{"0": 0, "1e-6": 1e-6, "1e-3": 1e-3}[x.eps], x.scaled == "true")
+			},
+			average: x.eps == "0",
+		})
+	}
+	return list
+}
+
+// textbookOf is the textbook of a subject.
+type textbookOf struct {
+	*oracle.Mechanism // of what an engine computes
+
+	// Of what computes whole heads:
+	whole   func(p numbers) oracle.Whole
+	numbers numbers
+	params  []string // of numbers those that are learned, in their order
+}
+
+// wholeTextbook returns that of s with the numbers of m, whose parameters it
+// moves away from where they start. All are numbers that float32 has.
+func wholeTextbook[T tensor.Float](s subject, m attention.Mechanism[T]) *textbookOf {
+	b := &textbookOf{&oracle.Mechanism{}, s.whole, numbers{}, nil}
+	key := rng.New(17)
+	for i, p := range m.Params().All() {
+		for j := range p.Data {
+			p.Data[j] = T(float32(p.Data[j]) * float32(1+0.1*key.Fold(uint64(i)).Normal(uint64(j))))
+		}
+		b.params = append(b.params, p.Name)
+	}
+	for _, p := range m.Constants().All() {
+		for j, x := range p.Data {
+			p.Data[j] = T(float32(x))
+		}
+	}
+	readNumbers(b.numbers, m.Params())
+	readNumbers(b.numbers, m.Constants())
+	return b
+}
+
+func readNumbers[T tensor.Float](to numbers, s *param.Set[T]) {
+	for _, p := range s.All() {
+		to[p.Name] = make([]float64, len(p.Data))
+		for i, x := range p.Data {
+			to[p.Name][i] = float64(x)
+		}
+	}
+}
+
+// nudge is by how much inputs are moved, relatively, to see what depends on them.
+// Squares of it are nothing beside it, and what a float64 rounds neither.
+const nudge = 0x1p-24
+
+// nudges is the number of times that it is done.
+const nudges = 3
+
+// nudged calls f with every number of x moved by up to nudge of itself, some
+// times, and then puts back what was there.
+func nudged(x [][]float64, f func()) {
+	for n := range uint64(nudges) {
+		var before [][]float64
+		for i, list := range x {
+			before = append(before, slices.Clone(list))
+			key := rng.New(n).Fold(uint64(i))
+			for j := range list {
+				list[j] *= 1 + nudge*(2*float64(key.Uint64(uint64(j))&1)-1)
+			}
+		}
+		f()
+		for i := range x {
+			copy(x[i], before[i])
+		}
+	}
+}
+
+// inputs are the numbers that outputs depend on.
+func (b *textbookOf) inputs(c *oracle.Call) [][]float64 {
+	list := [][]float64{c.Q.Data, c.K.Data, c.V.Data}
+	for _, name := range slices.Sorted(maps.Keys(b.numbers)) {
+		list = append(list, b.numbers[name])
+	}
+	return list
+}
+
+// Forward has in Cond, of whole heads, by how many times more than its own size
+// the output moves when all numbers move by so much of theirs (docs/numerics.md).
+func (b *textbookOf) Forward(c *oracle.Call) *oracle.Result {
+	if b.whole == nil {
+		return b.Mechanism.Forward(c)
+	}
+	r := b.whole(b.numbers).Forward(c)
+	size := check.Max(r.O.Data) + check.Max(c.V.Data)
+	var most float64
+	nudged(b.inputs(c), func() {
+		most = max(most, apart(b.whole(b.numbers).Forward(c).O.Data, r.O.Data))
+	})
+	for i := range r.Cond {
+		if size > 0 {
+			r.Cond[i] *= 1 + most/nudge/size
+		}
+	}
+	return r
+}
+
+// apart returns the largest difference.
+func apart(a, b []float64) float64 {
+	var most float64
+	for i := range a {
+		most = max(most, math.Abs(a[i]-b[i]))
+	}
+	return most
+}
+
+// wholeLimits are those of sums over queries, keys and channels, or over the
+// elements of a parameter.
+func wholeLimits[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
+	return check.Whole[T](c.Q.N + c.K.N + c.Q.D)
+}
+
+// chosen is the number of elements of each array whose derivative is compared
+// with finite differences in larger calls.
+const chosen = 3
+
+// wholeAnswers are what the textbook says of a call, and the gradients that
+// finite differences of it confirm.
+type wholeAnswers struct {
+	want  *oracle.Result
+	grads map[string][]float64
+	moved map[string]float64 // by nudges, over nudge
+}
+
+var wholeTextbooks = map[string]*wholeAnswers{}
+
+// gradients returns those of every input of the engine in float64.
+func gradients(t *testing.T, m attention.Mechanism[float64], b *textbookOf, oc *oracle.Call, do tensor.Heads[float64]) map[string][]float64 {
+	for _, p := range slices.Concat(m.Params().All(), m.Constants().All()) {
+		copy(p.Data, b.numbers[p.Name])
+	}
+	r := both(t, m, callIn[float64](oc), do)
+	g := map[string][]float64{"dq": r.g.DQ.Data, "dk": r.g.DK.Data, "dv": r.g.DV.Data}
+	for _, p := range m.Params().All() {
+		g["d"+p.Name] = slices.Clone(p.Grad)
+	}
+	return g
+}
+
+// loss is Σ do·o by the textbook.
+func (b *textbookOf) loss(c *oracle.Call, do tensor.Heads[float64]) float64 {
+	var sum float64
+	for i, x := range b.whole(b.numbers).Forward(c).O.Data {
+		sum += x * do.Data[i]
+	}
+	return sum
+}
+
+// differences holds gradients against finite differences of the textbook, of at
+// most so many elements of each array.
+func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do tensor.Heads[float64], grads map[string][]float64, most int) {
+	t.Helper()
+	at := map[string][]float64{"dq": oc.Q.Data, "dk": oc.K.Data, "dv": oc.V.Data}
+	for _, name := range b.params {
+		at["d"+name] = b.numbers[name]
+	}
+	for name, x := range at {
+		step := max(1, len(x)/most)
+		var got, want []float64
+		for i := step / 2; i < len(x); i += step {
+			want = append(want, check.GradientBy(3e-5, func() float64 { return b.loss(oc, do) }, x[i:][:1])...)
+			got = append(got, grads[name][i])
+		}
+		if e := check.Ratio(got, want, 1e-6*(1+check.Max(grads[name]))); e > 1 {
+			t.Errorf("%s differs from finite differences by %.3g limits:\n got %.6g\nwant %.6g", name, e, got, want)
+		}
+	}
+}
+
+func answersOf(t *testing.T, s subject, sh shape, seed uint64, b *textbookOf, oc *oracle.Call, do tensor.Heads[float64]) *wholeAnswers {
+	t.Helper()
+	key := fmt.Sprint(s.label, "/", sh.name, "/", seed)
+	if a := wholeTextbooks[key]; a != nil {
+		return a
+	}
+	m, _ := build[float64](t, s, sh.h)
+	a := &wholeAnswers{want: b.Forward(oc), grads: gradients(t, m, b, oc, do), moved: map[string]float64{}}
+	differences(t, b, oc, do, a.grads, chosen)
+	nudged(append(b.inputs(oc), do.Data), func() {
+		for name, x := range gradients(t, m, b, oc, do) {
+			a.moved[name] = max(a.moved[name], apart(x, a.grads[name])/nudge)
+		}
+	})
+	wholeTextbooks[key] = a
+	return a
+}
+
+// agreeWhole is agree for a mechanism that computes whole heads.
+func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
+	sh = s.fit(sh)
+	oc, do := sh.call(seed)
+	m, book := build[T](t, s, sh.h)
+	c, doT := callIn[T](oc), in[T](do)
+	a := answersOf(t, s, sh, seed, book, oc, do)
+	v := check.Max(oc.V.Data)
+	for _, f := range list {
+		if !f.computes(s, oc) {
+			continue
+		}
+		c.Form, c.Chunk = f.form, f.chunk
+		l := limits(s, m, c)
+		hold := func(name string, err float64) {
+			worst = max(worst, err)
+			if err > 1 {
+				t.Errorf("%v: %s is off by %.3g limits", f, name, err)
+			}
+		}
+		cond := max(1, check.Max(a.want.Cond))
+		if f.form == attention.Step {
+			hold("o", check.Ratio(forward(t, m, c).o.Data, a.want.O.Data, l.Output(cond, v+check.Max(a.want.O.Data))))
+			continue
+		}
+		got := both(t, m, c, doT)
+		hold("o", check.Ratio(got.o.Data, a.want.O.Data, l.Output(cond, v+check.Max(a.want.O.Data))))
+		if got.keep.Unseen != int64(a.want.Unseen) {
+			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, a.want.Unseen)
+		}
+		of := map[string][]T{"dq": got.g.DQ.Data, "dk": got.g.DK.Data, "dv": got.g.DV.Data}
+		at := 0
+		for _, p := range m.Params().All() {
+			of["d"+p.Name] = got.tau[at:][:len(p.Data)]
+			at += len(p.Data)
+		}
+		for name, x := range of {
+			size := max(check.Max(a.grads[name]), check.Max(do.Data)*v)
+			hold(name, check.Ratio(x, a.grads[name], l.Gradient(1, size+a.moved[name])))
+		}
+	}
+	return worst
+}
+
+// wholeDerivatives is derivatives for a mechanism that computes whole heads: of
+// every element, with heads that share keys and keys that do not exist.
+func wholeDerivatives(t *testing.T, s subject) {
+	for i, sh := range []shape{
+		{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true},
+		{b: 2, h: 2, hkv: 2, n: 5, m: 6, d: 3, dv: 2, mask: true},
+	} {
+		oc, do := s.fit(sh).call(77 + uint64(i))
+		m, book := build[float64](t, s, 2)
+		differences(t, book, oc, do, gradients(t, m, book, oc, do), math.MaxInt)
+	}
+}
