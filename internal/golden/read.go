@@ -112,3 +112,12 @@ func (r *reader) perToken(name string) tensor.Heads[float64] {
 	copy(s[3-n:], a.Shape)
 	return tensor.HeadsOf(x, s[0], s[1], s[2], 1)
 }
+
+// shape returns the dimensions of an array.
+func (r *reader) shape(name string) []int {
+	a := r.array(name)
+	if r.err != nil {
+		return nil
+	}
+	return a.Shape
+}

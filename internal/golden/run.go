@@ -2,6 +2,7 @@ package golden
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
@@ -16,12 +17,18 @@ type problem struct {
 	mechanism string
 	options   mechanism.Options
 	book      oracle.Mechanism // the same mechanism
+	whole     oracle.Whole     // instead of book, of one that computes whole heads
 	call      oracle.Call
 	drop      *attention.Drop       // that of call
 	do        tensor.Heads[float64] // empty: no gradients
 	want      []expect
 	forms     []string
 	moments   *moments // of the form state
+	// numbers are those of parameters and constants, by the names of the mechanism.
+	numbers map[string][]float64
+	// compute gives all results of a module, by the names of their arrays, in
+	// float32 or float64; nil: the mechanism is asked.
+	compute   func(double bool) (map[string][]float64, error)
 	tolerance tolerance
 	err       error // met while reading
 
@@ -31,7 +38,7 @@ type problem struct {
 // expect is a result that the file holds.
 type expect struct {
 	array string // its name in the file
-	what  string // o, den, dq, dk, dv, dtau or dlog_g
+	what  string // o, den, dq, dk, dv, dlog_g, or d and the name of a parameter
 	ref   []float64
 }
 
@@ -49,7 +56,11 @@ func (p *problem) everyForm() []string {
 // solve returns the textbook's result.
 func (p *problem) solve() *oracle.Result {
 	if p.solution == nil {
-		p.solution = p.book.Forward(&p.call)
+		if p.whole != nil {
+			p.solution = p.whole.Forward(&p.call)
+		} else {
+			p.solution = p.book.Forward(&p.call)
+		}
 	}
 	return p.solution
 }
@@ -61,7 +72,9 @@ func run[T tensor.Float](p *problem, form string) Case {
 		c.Precision = "float64"
 	}
 	err := p.err
-	if err == nil && form == "state" {
+	if err == nil && p.compute != nil {
+		err = compareModule(p, &c, double)
+	} else if err == nil && form == "state" {
 		err = compareMoments[T](p, &c, double)
 	} else if err == nil {
 		err = compare[T](p, &c, double)
@@ -113,6 +126,23 @@ func compare[T tensor.Float](p *problem, c *Case, double bool) error {
 	return nil
 }
 
+// compareModule holds what a module computes against the file.
+func compareModule(p *problem, c *Case, double bool) error {
+	got, err := p.compute(double)
+	if err != nil {
+		return err
+	}
+	for i := range p.want {
+		e := &p.want[i]
+		x := got[e.array]
+		if len(x) != len(e.ref) {
+			return fmt.Errorf("%s: has %d elements, needs %d", e.array, len(e.ref), len(x))
+		}
+		c.add(e.array, worst(x, e.ref, p.tolerance.limits(p, e, check.Direct[float32](), double)))
+	}
+	return nil
+}
+
 // add notes the error of one array.
 func (c *Case) add(name string, err float64) {
 	if len(c.Arrays) == 0 || err > c.Err {
@@ -139,7 +169,7 @@ func limits[T tensor.Float](p *problem, m attention.Mechanism[T], call *attentio
 	switch {
 	case p.book.Exp:
 		return check.Softmax[T]()
-	case call.Form == attention.Direct:
+	case call.Form == attention.Direct || !m.Traits().Linear:
 		return check.Direct[T]()
 	}
 	s := call.Shape()
@@ -154,12 +184,16 @@ func prepare[T tensor.Float](p *problem) (attention.Mechanism[T], *attention.Cal
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, x := range m.Params().All() { // tau, the only one there is
-		if len(p.book.Tau) != len(x.Data) {
-			return nil, nil, fmt.Errorf("%s: has %d elements, needs %d", x.Name, len(p.book.Tau), len(x.Data))
+	for _, x := range slices.Concat(m.Params().All(), m.Constants().All()) {
+		data, given := p.numbers[x.Name]
+		if !given && x.Name == "tau" {
+			data = p.book.Tau
 		}
-		for h, v := range p.book.Tau {
-			x.Data[h] = T(v)
+		if len(data) != len(x.Data) {
+			return nil, nil, fmt.Errorf("%s: has %d elements, needs %d", x.Name, len(data), len(x.Data))
+		}
+		for i, v := range data {
+			x.Data[i] = T(v)
 		}
 	}
 	return m, &attention.Call[T]{

@@ -79,29 +79,51 @@ func zooCases(f *file, idx index) ([]*problem, []skip) {
 	return []*problem{p}, nil
 }
 
-func zooCase(f *file, group string, t relative) (*problem, string) {
-	known := []string{"q", "k", "v", "causal", "key_lengths", "attn_keep", "out", "go", "d_q", "d_k", "d_v"}
-	softmax := append([]string{"scale", "lse"}, known...)
-	linear := append([]string{"eps", "den", "state_steps", "state_S", "state_Z"}, known...)
-	switch {
-	case isRetention(f):
-		return retentionZoo(f, t), ""
-	case group != "" && group != "softmax" && group != "linear":
-		return nil, "no mechanism here computes it"
-	case !f.has("q", "k", "v", "out"):
-		return nil, "no q, k, v and out"
-	case f.has("scale") && f.only(softmax):
-		return softmaxZoo(f, t), ""
-	case f.has("eps") && f.only(linear):
-		return linearZoo(f, t), ""
-	case f.only(known):
-		return nil, "no mechanism here sums without feature map and denominator"
-	}
-	return nil, "arrays that no mechanism here has: " + strings.Join(f.beyond(softmax, linear), ", ")
+// zooGroup reads the files of a group. To add one, write zoo_GROUP.go and list it
+// in zooGroups.
+type zooGroup struct {
+	name   string
+	needs  []string // arrays that tell its files from those of other groups
+	arrays []string // that they may have beside these and those of all files
+	// read completes p, which has what files of all groups share, and returns why
+	// it is not compared, if so.
+	read func(r *reader, p *problem) string
+	// cases reads files that are not of q, k and v, such as those of modules; nil:
+	// read does.
+	cases func(f *file, t relative) (*problem, string)
 }
 
-// only reports whether every array of f is among names.
-func (f *file) only(names []string) bool { return len(f.beyond(names)) == 0 }
+var zooGroups = []zooGroup{softmaxGroup, linearGroup, retentionGroup, linformerGroup, fourierGroup}
+
+// common are the arrays that files of every group may have.
+var common = []string{"q", "k", "v", "causal", "key_lengths", "attn_keep", "out", "go", "d_q", "d_k", "d_v"}
+
+func zooCase(f *file, group string, t relative) (*problem, string) {
+	reason := "no mechanism here computes it"
+	for _, g := range zooGroups {
+		if group != "" && group != g.name || !f.has(g.needs...) {
+			continue
+		}
+		if !f.has("q", "k", "v", "out") {
+			if g.cases != nil {
+				return g.cases(f, t)
+			}
+			reason = "no q, k, v and out"
+			continue
+		}
+		if rest := f.beyond(common, g.needs, g.arrays); len(rest) > 0 {
+			reason = "arrays that no mechanism here has: " + strings.Join(rest, ", ")
+			continue
+		}
+		r := &reader{f: f}
+		p := newZoo(r, t)
+		if reason := g.read(r, p); reason != "" {
+			return nil, reason
+		}
+		return p.done(r), ""
+	}
+	return nil, reason
+}
 
 // beyond returns the arrays of f that are in none of the lists.
 func (f *file) beyond(lists ...[]string) []string {
@@ -133,29 +155,55 @@ func newZoo(r *reader, t relative) *problem {
 	return p
 }
 
-func softmaxZoo(f *file, t relative) *problem {
-	r := &reader{f: f}
-	p := newZoo(r, t)
+// parameters reads learned parameters under the names of their arrays, which are
+// those of the mechanism, and what is to be compared of their gradients.
+func (p *problem) parameters(r *reader, names ...string) {
+	for _, name := range names {
+		p.constants(r, name)
+		p.result(r, "d"+name, "d_"+name)
+	}
+}
+
+// constants reads numbers that are not learned.
+func (p *problem) constants(r *reader, names ...string) {
+	if p.numbers == nil {
+		p.numbers = map[string][]float64{}
+	}
+	for _, name := range names {
+		p.numbers[name] = r.floats(name)
+	}
+}
+
+// wholeForms are those of mechanisms that compute whole heads.
+func (p *problem) wholeForms() []string {
+	if p.call.Causal {
+		return []string{"direct", "step"}
+	}
+	return []string{"direct"}
+}
+
+var softmaxGroup = zooGroup{name: "softmax", needs: []string{"scale"}, arrays: []string{"lse"}, read: func(r *reader, p *problem) string {
 	scale := r.scalar("scale")
 	p.mechanism, p.options = "softmax", mechanism.Options{Set: map[string]string{"scale": number(scale)}}
 	p.book = oracle.Mechanism{Scale: scale, Exp: true}
 	p.result(r, "den", "lse")
-	return p.done(r)
-}
+	return ""
+}}
 
-func linearZoo(f *file, t relative) *problem {
-	r := &reader{f: f}
-	p := newZoo(r, t)
+var linearGroup = zooGroup{name: "linear", arrays: []string{"eps", "den", "state_steps", "state_S", "state_Z"}, read: func(r *reader, p *problem) string {
+	if !r.f.has("eps") {
+		return productZoo(r, p)
+	}
 	eps := r.scalar("eps")
 	p.mechanism, p.options = "linear", mechanism.Options{Set: map[string]string{"eps": number(eps)}}
 	p.book = oracle.Mechanism{Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: eps}
 	p.result(r, "den", "den")
 	p.forms = p.everyForm()
-	if f.has("state_steps", "state_S", "state_Z") {
-		p.moments = linearMoments(r, t)
+	if r.f.has("state_steps", "state_S", "state_Z") {
+		p.moments = linearMoments(r, p.tolerance.(relative))
 		p.forms = append(p.forms, "state")
 	}
-	return p.done(r)
-}
+	return ""
+}}
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }

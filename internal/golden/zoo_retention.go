@@ -9,25 +9,23 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// isRetention reports whether a file holds causal sums q_i·Σ_{j≤i} γ^(i-j)·k_j·v_jᵀ
-// without a denominator: those of retention with γ for each head, or the causal
-// product of fast-transformers, whose γ is 1, with nothing but inputs.
-func isRetention(f *file) bool {
-	bare := []string{"q", "k", "v", "out", "go", "d_q", "d_k", "d_v"}
-	return f.has("q", "k", "v", "out") && (f.only(bare) || f.has("gamma") && f.only(append(bare, "gamma", "chunk", "state")))
-}
+// retentionGroup are causal sums q_i·Σ_{j≤i} γ^(i-j)·k_j·v_jᵀ without a
+// denominator, with γ for each head.
+var retentionGroup = zooGroup{name: "retnet", needs: []string{"gamma"}, arrays: []string{"chunk", "state"}, read: func(r *reader, p *problem) string {
+	return retentionZoo(r, p, r.floats("gamma"))
+}}
 
-func retentionZoo(f *file, t relative) *problem {
-	r := &reader{f: f}
-	p := newZoo(r, t)
-	p.call.Causal = true
+// productZoo is the causal product of fast-transformers, whose γ is 1.
+func productZoo(r *reader, p *problem) string {
 	gamma := make([]float64, p.call.K.H)
 	for h := range gamma {
 		gamma[h] = 1
 	}
-	if f.has("gamma") {
-		gamma = r.floats("gamma")
-	}
+	return retentionZoo(r, p, gamma)
+}
+
+func retentionZoo(r *reader, p *problem, gamma []float64) string {
+	p.call.Causal = true
 	p.mechanism, p.options = "retention", mechanism.Options{Set: map[string]string{"scale": "1", "gamma": numbers(gamma)}}
 	p.book = oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Raw: true, Forget: func(h int) float64 {
 		if h >= len(gamma) {
@@ -36,11 +34,11 @@ func retentionZoo(f *file, t relative) *problem {
 		return math.Log(gamma[h])
 	}}
 	p.forms = p.everyForm()
-	if f.has("state") {
-		p.moments = retentionMoments(r, t)
+	if r.f.has("state") {
+		p.moments = retentionMoments(r, p.tolerance.(relative))
 		p.forms = append(p.forms, "state")
 	}
-	return p.done(r)
+	return ""
 }
 
 // retentionMoments are Σ_j γ^(N-1-j)·k_j·v_jᵀ, which unit vectors read row by
