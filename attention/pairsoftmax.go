@@ -98,8 +98,8 @@ type pairPass[T tensor.Float] struct {
 	padv  int // and value
 	bt    []T // keys, transposed [d, LD]
 	// Of the queries of a tile: the powers of 2 that weights are over, sums of
-	// weights, and outputs [Rows, padv].
-	top, den, o []T
+	// weights, in the tile and so far, and outputs [Rows, padv].
+	top, sum, den, o []T
 }
 
 func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
@@ -118,7 +118,8 @@ func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
 		d: h.Q.Cols, dv: h.V.Cols, pad: kernel.Pad(h.Q.Cols), padv: kernel.Pad(h.V.Cols),
 	}
 	p.bt = arena.Take[T](ar, p.d*ld)
-	p.top, p.den, p.o = arena.Take[T](ar, pairQueries), arena.Take[T](ar, pairQueries), arena.Take[T](ar, pairQueries*p.padv)
+	p.top, p.sum, p.den = arena.Take[T](ar, pairQueries), arena.Take[T](ar, pairQueries), arena.Take[T](ar, pairQueries)
+	p.o = arena.Take[T](ar, pairQueries*p.padv)
 	return p
 }
 
@@ -259,8 +260,9 @@ func (p *pairPass[T]) weigh(r int) {
 		p.t.Scale(out, fade, out)
 		p.top[r] = power
 	}
-	var sum [1]T
-	p.t.ExpRows(row[start:], p.LD, end-start, p.log, p.top[r:][:1], sum[:])
+	sum := p.sum[r : r+1]
+	clear(sum)
+	p.t.ExpRows(row[start:], p.LD, end-start, p.log, p.top[r:][:1], sum)
 	p.den[r] += sum[0]
 }
 
