@@ -50,6 +50,12 @@ func ExampleNames() {
 	// polynomial  Σ_l c_l·s^l of any coefficients, normalisation and scale: Based, power attention and others
 	// linformer   softmax over r learned mixtures of keys: softmax(q·(EᵀK)ᵀ/√D)·FᵀV
 	// fourier     Π_d sinc(R(q_d-k_d))⁴: the Fourier integral estimator of FourierFormer, quadratic in the tokens
+	// local       softmax over a window of keys around the query
+	// longformer  softmax over a window, and global tokens that see all and are seen by all
+	// longnet     softmax within segments of several lengths, of the longer ones every second token and fewer
+	// sparse-strided softmax over the last tokens, and every so many of those before
+	// sparse-fixed softmax over the query's block, and the last tokens of every block before
+	// adaptive-span softmax with a span that each head learns: keys fade out over a ramp beyond it
 }
 
 func ExampleLookup() {

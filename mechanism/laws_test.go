@@ -121,6 +121,9 @@ func overHeads(s subject, _ attention.Traits) string {
 	if s.book.Forget != nil {
 		return "its decay is that of the key head's number"
 	}
+	if s.name == "longnet" {
+		return "which tokens a head keeps goes by its number"
+	}
 	if s.book.Norm == oracle.GlobalCentred {
 		return "rows are normalised over heads too"
 	}

@@ -42,6 +42,10 @@ func merged[T tensor.Float](t *testing.T, s subject) {
 	if s.book.Forget != nil {
 		return // mergedFading, since queries do not all stand behind the last key
 	}
+	if s.places != "" {
+		mergedPlaces[T](t, s) // queries have places, and do not all stand behind the last key
+		return
+	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, masked := range []bool{false, true} {
 		sh := streamed
@@ -216,6 +220,47 @@ func TestOnlyLikeStatesMerge(t *testing.T) {
 		}
 		if errors.Is(err, attention.ErrNotMergeable) != (x.want == "not mergeable") {
 			t.Errorf("error %v is ErrNotMergeable or is not", err)
+		}
+	}
+}
+
+// mergedPlaces is merged where keys are seen by their places: queries after the
+// states see what those of one stream see.
+func mergedPlaces[T tensor.Float](t *testing.T, s subject) {
+	const last = 5
+	for _, masked := range []bool{false, true} {
+		sh := streamed
+		sh.mask = masked
+		oc, _ := sh.call(34)
+		m, _ := build[T](t, s, sh.h)
+		c := callIn[T](oc)
+		want := output(c)
+		step(t, newState(t, m), want, c, 0, sh.n, 3)
+		for _, cuts := range [][2]int{{0, 3}, {4, 4}, {1, 8}, {7, 13}, {9, sh.n - last}} {
+			state := func(i0, i1 int) attention.State[T] {
+				st := newState(t, m)
+				if err := st.Absorb(piece(c, i0, i1)); err != nil {
+					t.Fatal(err)
+				}
+				return st
+			}
+			x, y := cuts[0], cuts[1]
+			left, right, middle, tail := state(0, x), state(0, x), state(x, y), state(y, sh.n-last)
+			merge(t, left, middle)
+			merge(t, left, tail)
+			merge(t, middle, tail)
+			merge(t, right, middle)
+			back, err := m.RestoreState(bytesOf(t, right))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, st := range map[string]attention.State[T]{"(a‖b)‖c": left, "a‖(b‖c)": right, "restored": back} {
+				o := output(c)
+				step(t, st, o, c, sh.n-last, sh.n, 2)
+				if !sameHeads(o.Tokens(sh.n-last, sh.n), want.Tokens(sh.n-last, sh.n)) {
+					t.Errorf("masked %t: %s cut at %d and %d has other bits than one stream", masked, name, x, y)
+				}
+			}
 		}
 	}
 }

@@ -12,6 +12,11 @@
 //	retention    γ_h^(i-j)·q·k/√D, not divided                       none                     direct, linear
 //	linformer    softmax(q·(EᵀK)ᵀ/√D)·Fᵀ, E and F learned                none                     whole heads
 //	fourier      Π_d sinc(R(q_d-k_d))⁴, R learned                        none                     whole heads
+//	local        exp(q·k/√D), in a window                          none                     whole heads
+//	longformer   exp(q·k/√D), in a window and of global tokens     none                     whole heads
+//	longnet      exp(q·k/√D), in dilated segments                  none                     whole heads
+//	sparse-…     exp(q·k/√D), by strides or blocks                 none                     whole heads
+//	adaptive-span exp(q·k/√D), fading beyond a learned span        none                     whole heads
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
 //
 // docs/mechanisms.md says what each does well and badly.
@@ -89,7 +94,8 @@ type Setting struct{ Name, Default, Doc string }
 // letters: H heads, D and Dv widths, L the largest number of tokens, and settings.
 type Param struct{ Name, Shape, Doc string }
 
-var table = []Row{softmax, fastmax, taylorshift, linear, based, power, sata, retention, polynomial, linformer, fourier}
+var table = []Row{softmax, fastmax, taylorshift, linear, based, power, sata, retention, polynomial, linformer, fourier,
+	local, longformer, longnet, sparseStrided, sparseFixed, adaptiveSpan}
 
 // Names returns the names of the catalogue in its order.
 func Names() []string {
@@ -184,17 +190,21 @@ func (r *reader) refuse(name, allowed string) error {
 	return fmt.Errorf("%s: setting %s=%s: needs %s", r.row.Name, name, r.value(name), allowed)
 }
 
-// positive returns a finite number above 0, or 0 where the text is word.
+// positive returns a finite number above 0, or 0 where the text is word, unless
+// that is "".
 func (r *reader) positive(name, word string) (float64, error) {
-	text := r.value(name)
-	if text == word {
-		return 0, nil
+	text, allowed := r.value(name), "a number above 0 and at most 1e30"
+	if word != "" {
+		if text == word {
+			return 0, nil
+		}
+		allowed += ", or " + word
 	}
 	x, err := strconv.ParseFloat(text, 64)
 	if err == nil && x > 0 && x <= 1e30 {
 		return x, nil
 	}
-	return 0, r.refuse(name, "a number above 0 and at most 1e30, or "+word)
+	return 0, r.refuse(name, allowed)
 }
 
 // whole returns an integer between lo and hi.

@@ -43,7 +43,7 @@ func wholeSubjects() []subject {
 			average: x.eps == "0",
 		})
 	}
-	return list
+	return append(list, patternSubjects()...)
 }
 
 // textbookOf is the textbook of a subject.

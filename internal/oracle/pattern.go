@@ -1,0 +1,130 @@
+package oracle
+
+import "math"
+
+// Pattern is softmax over pairs that are told by their places: query i stands at
+// place i+Off.
+type Pattern struct {
+	Scale float64 // 0: 1/√D
+	// Times returns how often a query of head h at place at sees key j.
+	Times func(h, at, j int, causal bool) float64
+	// Score returns what is added to scale·q·k; nil: nothing.
+	Score func(h int, q []float64, at, j int, scale float64) float64
+}
+
+// Whole gives the weights n·exp(s) over their sums, n how often the query sees
+// the key. A query that sees none has no row.
+func (p *Pattern) Whole() Whole {
+	return func(h *Head) [][]float64 {
+		a := make([][]float64, len(h.Q))
+		for i, q := range h.Q {
+			scale := p.Scale
+			if scale == 0 {
+				scale = 1 / math.Sqrt(float64(len(q)))
+			}
+			at := i + h.Off
+			w, top, sum := make([]float64, len(h.K)), math.Inf(-1), 0.0
+			for j, k := range h.K {
+				w[j] = math.Inf(-1)
+				if n := p.Times(h.Head, at, j, h.Causal); n > 0 && h.Sees(i, j) {
+					if w[j] = math.Log(n) + scale*dot(q, k); p.Score != nil {
+						w[j] += p.Score(h.Head, q, at, j, scale)
+					}
+					top = max(top, w[j])
+				}
+			}
+			if math.IsInf(top, -1) {
+				continue
+			}
+			for j := range w {
+				w[j] = math.Exp(w[j] - top)
+				sum += w[j]
+			}
+			for j := range w {
+				w[j] /= sum
+			}
+			a[i] = w
+		}
+		return a
+	}
+}
+
+// within reports whether a condition holds, as a number.
+func within(ok bool) float64 {
+	if ok {
+		return 1
+	}
+	return 0
+}
+
+// Local sees -⌊w/2⌋ ≤ j-i < ⌈w/2⌉.
+func Local(w int, scale float64) Whole {
+	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
+		return within(-(w/2) <= j-at && j-at < (w+1)/2)
+	}}).Whole()
+}
+
+// LocalBlocks sees blocks of w tokens, from so many before the query's own to so
+// many after it, exactly as far as these reach from the query if exact is set.
+func LocalBlocks(w, back, forward int, exact bool, scale float64) Whole {
+	return (&Pattern{Scale: scale, Times: func(_, at, j int, causal bool) float64 {
+		far := exact && (at-j > back*w || !causal && j-at > forward*w)
+		return within(!far && at/w-back <= j/w && (causal || j/w <= at/w+forward))
+	}}).Whole()
+}
+
+// Longformer sees |i-j| ≤ ⌊w/2⌋, and pairs of which one is a global token
+// (Beltagy et al. 2020, section 3.1).
+func Longformer(w int, globals []int, scale float64) Whole {
+	is := map[int]bool{}
+	for _, g := range globals {
+		is[g] = true
+	}
+	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
+		return within(max(at-j, j-at) <= w/2 || is[at] || is[j])
+	}}).Whole()
+}
+
+// SparseStrided sees |i-j| < s and i-j that are multiples of s (Child et al.
+// 2019, section 4.2).
+func SparseStrided(s int, scale float64) Whole {
+	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
+		return within(max(at-j, j-at) < s || (at-j)%s == 0)
+	}}).Whole()
+}
+
+// SparseFixed sees the query's block of s tokens and the last c of every block
+// (Child et al. 2019, section 4.2).
+func SparseFixed(s, c int, scale float64) Whole {
+	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
+		return within(at/s == j/s || j%s >= s-c)
+	}}).Whole()
+}
+
+// LongNet sees, in each branch of segments of w tokens and ratio r, the tokens of
+// the query's segment that are o modulo r, if the query is: o is h mod r, or with
+// the number of heads given ⌊h/⌈H/r⌉⌋ (Ding et al. 2023, section 3). That branches
+// are mixed by their log-sum-exp makes it one softmax.
+func LongNet(segments, ratios []int, heads int, scale float64) Whole {
+	return (&Pattern{Scale: scale, Times: func(h, at, j int, _ bool) (n float64) {
+		for b, w := range segments {
+			r := ratios[b]
+			o := h % r
+			if heads > 0 {
+				o = h / ((heads + r - 1) / r) % r
+			}
+			n += within(at/w == j/w && at%w%r == o && j%w%r == o)
+		}
+		return n
+	}}).Whole()
+}
+
+// AdaptiveSpan multiplies weights by the clamp of (R+z-|i-j|)/R between 0 and 1,
+// with z of each head or of all, itself between 0 and the limit (Sukhbaatar et
+// al. 2019, eq. 5-7).
+func AdaptiveSpan(z []float64, ramp, limit, scale float64) Whole {
+	return (&Pattern{Scale: scale, Times: func(h, at, j int, _ bool) float64 {
+		span := min(max(z[min(h, len(z)-1)], 0), limit)
+		return min(max((ramp+span-math.Abs(float64(at-j)))/ramp, 0), 1)
+	}}).Whole()
+}

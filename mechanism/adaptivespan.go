@@ -1,0 +1,168 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var adaptiveSpan = Row{
+	Name:   "adaptive-span",
+	Doc:    "softmax with a span that each head learns: keys fade out over a ramp beyond it",
+	Source: "Sukhbaatar et al. 2019, Adaptive Attention Span in Transformers, arXiv 1905.07799, section 2.2",
+	Traits: "positive weights; cost in proportion to the spans; a state of fixed size",
+	Settings: []Setting{
+		{"span", "32", "what z starts from, in tokens"},
+		{"ramp", "32", "R: tokens over which weights fade, a number above 0"},
+		{"limit", "1024", "S: z counts as no less than 0 and no more than this"},
+		{"penalty", "1e-6", "λ: factor of Σ z, the loss of the mechanism's own"},
+		softmaxScale,
+	},
+	Params: []Param{
+		{"span", "(H)", "z of each query head, in tokens"},
+	},
+	f32: headwise(newSpans[float32]),
+	f64: headwise(newSpans[float64]),
+}
+
+// spans are softmax with the weights m(i-j)·exp(scale·q·k), m(x) the clamp of
+// (R+z-|x|)/R between 0 and 1.
+type spans[T tensor.Float] struct {
+	name, setting string
+	params        *param.Set[T]
+	span          *param.Param[T]
+	ramp, penalty float64
+	limit         int
+	softmax       *attention.PairSoftmax[T]
+}
+
+func newSpans[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	scale, err := r.softmaxScale()
+	if err != nil {
+		return nil, err
+	}
+	limit, err := r.whole("limit", 1, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	start, err := r.positive("span", "0")
+	if err != nil {
+		return nil, err
+	}
+	ramp, err := r.positive("ramp", "")
+	if err != nil {
+		return nil, err
+	}
+	if ramp > 1<<20 {
+		return nil, r.refuse("ramp", "a number above 0 and at most 1048576")
+	}
+	penalty, err := r.positive("penalty", "0")
+	if err != nil {
+		return nil, err
+	}
+	s := &spans[T]{
+		name: r.row.Name, setting: fmt.Sprintf("adaptive-span ramp=%v limit=%d scale=%s", ramp, limit, scaleText(scale)),
+		params: new(param.Set[T]), ramp: ramp, penalty: penalty, limit: limit,
+	}
+	s.span = s.params.New("span", false, max(r.o.Heads, 1))
+	for h := range s.span.Data {
+		s.span.Data[h] = T(start)
+	}
+	s.softmax = &attention.PairSoftmax[T]{Scale: scale, Bias: s}
+	return s, nil
+}
+
+func (s *spans[T]) Traits() attention.Traits {
+	return attention.Traits{Name: s.name, Positive: true, Causal: true, Streaming: true}
+}
+
+func (s *spans[T]) Setting() string          { return s.setting }
+func (s *spans[T]) Params() *param.Set[T]    { return s.params }
+func (s *spans[T]) Constants() *param.Set[T] { return nil }
+
+// Window is that of the longest span that a head may learn.
+func (s *spans[T]) Window() (keys, period int) { return s.limit + int(math.Ceil(s.ramp)), 1 }
+
+func (s *spans[T]) Check(c *attention.Call[T]) error {
+	if n := len(s.span.Data); n > 1 && c.Q.H > n {
+		return fmt.Errorf("q: has %d heads, span has %d", c.Q.H, n)
+	}
+	return nil
+}
+
+// place returns the number of a head's span.
+func (s *spans[T]) place(head int) int { return min(head, len(s.span.Data)-1) }
+
+// length is the span of a head as it counts.
+func (s *spans[T]) length(head int) float64 {
+	return min(max(float64(s.span.Data[s.place(head)]), 0), float64(s.limit))
+}
+
+func (s *spans[T]) pairs(p *attention.Pairs, x *span) {
+	reach := int(math.Ceil(s.length(x.head)+s.ramp)) - 1 // beyond it weights are 0
+	near := band{reach, reach}
+	near.pairs(p, x)
+}
+
+func (s *spans[T]) Cost(x attention.Shape) attention.Cost { return pairsCost[T](s, x) }
+
+func (s *spans[T]) Forward(h *attention.Head[T]) {
+	pairs := pairsOf[T](s, h)
+	defer pairs.Release()
+	s.softmax.Forward(h, h.Save(h.Q.Rows), pairs)
+	h.Aux = s.penalty * s.length(h.Head)
+}
+
+func (s *spans[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	pairs := pairsOf[T](s, h)
+	defer pairs.Release()
+	g.Clear()
+	s.softmax.Backward(h, g, h.Out, g.DOut, h.Saved, pairs)
+	if s.learns(h.Head) {
+		g.Params[0][s.place(h.Head)] += T(s.penalty) * g.DAux
+	}
+}
+
+// learns reports whether a head's span counts as it is.
+func (s *spans[T]) learns(head int) bool {
+	z := float64(s.span.Data[s.place(head)])
+	return z >= 0 && z <= float64(s.limit)
+}
+
+// fading calls f for the pairs of a tile in which a key fades, with its place
+// among the scores and m.
+func (s *spans[T]) fading(t *attention.PairTile[T], f func(at int, m float64)) {
+	z, off := s.length(t.Head.Head), t.Head.Off
+	for r := range t.Rows {
+		at := t.Query(r) + off
+		from, end := t.Visible(r)
+		for c := from; c < end; c++ {
+			x := math.Abs(float64(at - t.Key(c)))
+			if x <= z {
+				// The next keys are within the span, too, up to that far behind.
+				c = max(c, min(end, at+int(z)+1-t.Key(0))-1)
+				continue
+			}
+			f(r*t.LD+c, (s.ramp+z-x)/s.ramp)
+		}
+	}
+}
+
+// Add adds ln m.
+func (s *spans[T]) Add(t *attention.PairTile[T]) {
+	over := 1 / float64(t.Scale)
+	s.fading(t, func(at int, m float64) { t.S[at] += T(math.Log(m) * over) })
+}
+
+// Grad adds the gradient of z, Σ ds/m·dm/dz.
+func (s *spans[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T]) {
+	if !s.learns(t.Head.Head) {
+		return
+	}
+	var dz float64
+	s.fading(t, func(at int, m float64) { dz += float64(t.S[at]) / (m * s.ramp) })
+	g.Params[0][s.place(t.Head.Head)] += T(dz)
+}

@@ -1,0 +1,102 @@
+package mechanism
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var local = Row{
+	Name:   "local",
+	Doc:    "softmax over a window of keys around the query",
+	Source: "form=window: fast-transformers' LocalAttention; form=block: lucidrains/local-attention",
+	Traits: "positive weights; cost in proportion to the window; a state of fixed size",
+	Settings: []Setting{
+		{"window", "128", "w: a query sees keys -⌊w/2⌋ ≤ j-i < ⌈w/2⌉, of which a causal one has the left half; with form=block the tokens of a block"},
+		{"form", "window", "window, or block: a query sees whole blocks around its own"},
+		{"back", "1", "form=block: blocks seen before its own"},
+		{"forward", "1", "form=block: blocks seen after its own; a causal query sees none"},
+		{"exact", "false", "form=block: true: no further than back or forward times the window"},
+		softmaxScale,
+	},
+	f32: headwise(localPattern[float32]),
+	f64: headwise(localPattern[float64]),
+}
+
+func localPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	scale, err := r.softmaxScale()
+	if err != nil {
+		return nil, err
+	}
+	w, err := r.whole("window", 1, largest)
+	if err != nil {
+		return nil, err
+	}
+	form, err := r.choice("form", "window", "block")
+	if err != nil {
+		return nil, err
+	}
+	back, err := r.whole("back", 0, largest/w)
+	if err != nil {
+		return nil, err
+	}
+	forward, err := r.whole("forward", 0, largest/w)
+	if err != nil {
+		return nil, err
+	}
+	exact, err := r.boolean("exact")
+	if err != nil {
+		return nil, err
+	}
+	p := &pattern[T]{name: r.row.Name, softmax: &attention.PairSoftmax[T]{Scale: scale}, period: 1}
+	if form == "window" {
+		p.setting = fmt.Sprintf("local window=%d scale=%s", w, scaleText(scale))
+		p.sees, p.window = &band{w / 2, (w+1)/2 - 1}, w/2+1
+		return p, nil
+	}
+	p.setting = fmt.Sprintf("local form=block window=%d back=%d forward=%d exact=%t scale=%s", w, back, forward, exact, scaleText(scale))
+	p.sees, p.window, p.period = &blocks{w, back, forward, exact}, (back+1)*w, w
+	if exact {
+		p.window, p.period = back*w+1, 1
+	}
+	return p, nil
+}
+
+// band is the sight of the keys that are at most left tokens before the query,
+// and at most right after it.
+type band struct{ left, right int }
+
+func (b *band) pairs(p *attention.Pairs, s *span) {
+	right := b.right
+	if s.causal {
+		right = 0
+	}
+	lo, hi := p.Add(attention.Stretch(0, s.n), attention.Stretch(0, s.m))
+	for i := range lo {
+		at := s.off + i
+		lo[i], hi[i] = int32(at-b.left), int32(min(at+right+1, s.m))
+	}
+}
+
+// blocks is the sight of whole blocks of w tokens around the query's own.
+type blocks struct {
+	w, back, forward int
+	exact            bool
+}
+
+func (b *blocks) pairs(p *attention.Pairs, s *span) {
+	lo, hi := p.Add(attention.Stretch(0, s.n), attention.Stretch(0, s.m))
+	for i := range lo {
+		at := s.off + i
+		own := at / b.w * b.w
+		from, end := own-b.back*b.w, own+(b.forward+1)*b.w
+		if b.exact {
+			from, end = max(from, at-b.back*b.w), min(end, at+b.forward*b.w+1)
+		}
+		if s.causal {
+			end = at + 1
+		}
+		lo[i], hi[i] = int32(from), int32(min(end, s.m))
+	}
+}

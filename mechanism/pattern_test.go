@@ -1,0 +1,33 @@
+package mechanism
+
+import (
+	"github.com/farfield-ml/farfield/internal/oracle"
+)
+
+// patternSubjects are those whose queries see keys by their places.
+func patternSubjects() []subject {
+	list := []subject{}
+	add := func(name string, whole func(p numbers) oracle.Whole, settings ...string) {
+		s := subject{label: name, name: name, o: Options{Set: map[string]string{}}, whole: whole, average: true,
+			places: "what a query sees goes by the places of keys"}
+		for i := 0; i < len(settings); i += 2 {
+			s.o.Set[settings[i]] = settings[i+1]
+			s.label += " " + settings[i] + "=" + settings[i+1]
+		}
+		list = append(list, s)
+	}
+	fixed := func(f oracle.Whole) func(numbers) oracle.Whole { return func(numbers) oracle.Whole { return f } }
+	add("local", fixed(oracle.Local(5, 0)), "window", "5")
+	add("local", fixed(oracle.Local(40, 2)), "window", "40", "scale", "2")
+	add("local", fixed(oracle.LocalBlocks(4, 1, 1, false, 0)), "window", "4", "form", "block")
+	add("local", fixed(oracle.LocalBlocks(3, 2, 0, true, 0)), "window", "3", "form", "block", "back", "2", "forward", "0", "exact", "true")
+	add("longformer", fixed(oracle.Longformer(4, []int{0, 6, 7}, 0)), "window", "4", "global", "6,0,7")
+	add("longformer", fixed(oracle.Longformer(7, nil, 0)), "window", "7", "global", "none")
+	add("longnet", fixed(oracle.LongNet([]int{4, 8, 64}, []int{1, 2, 3}, 0, 0)), "segments", "4,8,64", "ratios", "1,2,3")
+	add("sparse-strided", fixed(oracle.SparseStrided(3, 0)), "stride", "3")
+	add("sparse-strided", fixed(oracle.SparseStrided(12, 0)), "stride", "12")
+	add("sparse-fixed", fixed(oracle.SparseFixed(4, 2, 0)), "stride", "4", "c", "2")
+	add("sparse-fixed", fixed(oracle.SparseFixed(11, 1, 0)), "stride", "11", "c", "1")
+	add("adaptive-span", func(p numbers) oracle.Whole { return oracle.AdaptiveSpan(p["span"], 3.5, 9, 0) }, "span", "4", "ramp", "3.5", "limit", "9")
+	return list
+}

@@ -1,0 +1,119 @@
+package mechanism
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var sparseStrided = Row{
+	Name:   "sparse-strided",
+	Doc:    "softmax over the last tokens, and every so many of those before",
+	Source: "Child et al. 2019, Sparse Transformers, arXiv 1904.10509, section 4.2, both factors in one head",
+	Traits: "positive weights; cost N·(stride + N/stride), of N^1.5 with stride √N; the state is a cache that grows",
+	Settings: []Setting{
+		{"stride", "128", "s: a query sees |i-j| < s, and i-j that are multiples of s"},
+		softmaxScale,
+	},
+	f32: headwise(sparseStridedPattern[float32]),
+	f64: headwise(sparseStridedPattern[float64]),
+}
+
+var sparseFixed = Row{
+	Name:   "sparse-fixed",
+	Doc:    "softmax over the query's block, and the last tokens of every block before",
+	Source: "Child et al. 2019, Sparse Transformers, arXiv 1904.10509, section 4.2, both factors in one head",
+	Traits: "positive weights; cost N·(stride + c·N/stride); the state is a cache that grows",
+	Settings: []Setting{
+		{"stride", "128", "s: tokens of a block"},
+		{"c", "8", "tokens at the end of a block that queries of other blocks see"},
+		softmaxScale,
+	},
+	f32: headwise(sparseFixedPattern[float32]),
+	f64: headwise(sparseFixedPattern[float64]),
+}
+
+func sparseStridedPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	scale, err := r.softmaxScale()
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.whole("stride", 1, largest)
+	return &pattern[T]{
+		name: r.row.Name, setting: fmt.Sprintf("sparse-strided stride=%d scale=%s", s, scaleText(scale)),
+		softmax: &attention.PairSoftmax[T]{Scale: scale}, sees: &strides{s},
+	}, err
+}
+
+func sparseFixedPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	scale, err := r.softmaxScale()
+	if err != nil {
+		return nil, err
+	}
+	s, err := r.whole("stride", 1, largest)
+	if err != nil {
+		return nil, err
+	}
+	c, err := r.whole("c", 0, largest)
+	if err != nil {
+		return nil, err
+	}
+	if c > s {
+		return nil, r.refuse("c", fmt.Sprintf("no more than stride=%d", s))
+	}
+	return &pattern[T]{
+		name: r.row.Name, setting: fmt.Sprintf("sparse-fixed stride=%d c=%d scale=%s", s, c, scaleText(scale)),
+		softmax: &attention.PairSoftmax[T]{Scale: scale}, sees: &ends{s, c},
+	}, nil
+}
+
+// strides is the sight of the tokens less than s away, and of those that are
+// multiples of s away.
+type strides struct{ s int }
+
+func (x *strides) pairs(p *attention.Pairs, s *span) {
+	near := band{x.s - 1, x.s - 1}
+	near.pairs(p, s)
+	// Queries and keys whose places are equal modulo s meet each other alone.
+	for i := range min(x.s, s.n) {
+		at := s.off + i
+		queries, keys := attention.Every(x.s, i, s.n), attention.Every(x.s, at%x.s, s.m)
+		lo, hi := p.Add(queries, keys)
+		for a := range lo {
+			lo[a], hi[a] = 0, int32(min(at/x.s+a, keys.N))
+		}
+		if s.causal {
+			continue
+		}
+		lo, hi = p.Add(queries, keys)
+		for a := range lo {
+			lo[a], hi[a] = int32(min(at/x.s+a+1, keys.N)), int32(keys.N)
+		}
+	}
+}
+
+// ends is the sight of the query's block of s tokens, and of the last c tokens
+// of the other blocks.
+type ends struct{ s, c int }
+
+func (x *ends) pairs(p *attention.Pairs, s *span) {
+	own := blocks{w: x.s}
+	own.pairs(p, s)
+	keys := attention.Places{First: x.s - x.c, Run: x.c, Step: x.s}
+	keys.N = s.m/x.s*x.c + max(s.m%x.s-(x.s-x.c), 0)
+	if keys.N == 0 {
+		return
+	}
+	lo, hi := p.Add(attention.Stretch(0, s.n), keys)
+	for i := range lo {
+		lo[i], hi[i] = 0, int32(min((s.off+i)/x.s*x.c, keys.N))
+	}
+	if s.causal {
+		return
+	}
+	lo, hi = p.Add(attention.Stretch(0, s.n), keys)
+	for i := range lo {
+		lo[i], hi[i] = int32(min(((s.off+i)/x.s+1)*x.c, keys.N)), int32(keys.N)
+	}
+}
