@@ -106,6 +106,8 @@ type Saved[T tensor.Float] struct {
 	// keeps.
 	heads [][]T
 
+	window *windowSaved[T] // of a mechanism with a window
+
 	// Aux is a loss of the mechanism's own, summed over the heads; most have none.
 	Aux float64
 
@@ -135,6 +137,8 @@ type Traits struct {
 	Decay     bool // causal calls and states take a decay (Call.LogG)
 
 	NoCausal string // a sentence that says why, where Causal is not set
+	// CausalOnly: calls must be causal, since queries need a place among the keys.
+	CausalOnly bool
 }
 
 // Mechanism is one attention function. Its methods may be called concurrently,

@@ -42,6 +42,8 @@ type block[T tensor.Float] struct {
 	mask    []bool // [nk] keys that exist; nil: all
 	keep    []bool // pairs: keep[r*keepRow+c]; nil: all
 	keepRow int
+	band    int // a row sees the last so many of its visible keys; 0: all
+	rates   []T // [nk] log_g of the keys of a band; nil: no decay
 
 	first bool // the products with values are set, not added to
 
@@ -56,8 +58,16 @@ type block[T tensor.Float] struct {
 // visible returns how many keys row r could see by position alone.
 func (b *block[T]) visible(r int) int { return min(max(r+b.diag+1, 0), b.nk) }
 
+// lowest returns the first key that row r could see by position.
+func (b *block[T]) lowest(r int) int {
+	if b.band == 0 {
+		return 0
+	}
+	return max(b.visible(r)-b.band, 0)
+}
+
 func (b *block[T]) sees(r, c int) bool {
-	return c < b.visible(r) && (b.mask == nil || b.mask[c]) && (b.keep == nil || b.keep[r*b.keepRow+c])
+	return c < b.visible(r) && c >= b.lowest(r) && (b.mask == nil || b.mask[c]) && (b.keep == nil || b.keep[r*b.keepRow+c])
 }
 
 // hide overwrites with x what row r does not see, and reports whether that was
@@ -72,6 +82,9 @@ func (b *block[T]) hide(row []T, r int, x T) bool {
 		}
 	}
 	hidden := false
+	for c := range row[:b.lowest(r)] {
+		row[c], hidden = x, true
+	}
 	if b.mask != nil {
 		for c, exists := range b.mask[:n] {
 			if !exists {
@@ -151,7 +164,7 @@ func (b *block[T]) together(r0, rows, cols int) int {
 
 // partial reports whether some row may not see a key that is visible to it by
 // position.
-func (b *block[T]) partial() bool { return b.mask != nil || b.keep != nil }
+func (b *block[T]) partial() bool { return b.mask != nil || b.keep != nil || b.band > 0 }
 
 // tooLarge is the sum of a row's weights in a block from which on its power is
 // set anew. Below it nothing overflows, and above it weights of before would
@@ -348,6 +361,9 @@ func (u *unit[T]) scores(b *block[T], r0, most int, s []T, ld int) (rows, cols i
 		n := kernel.Pad(min(b.panel, cols-c))
 		u.t.Block(rows, n, u.da, b.a[r0*ars:], ars, acs, b.bt[c/b.panel*u.da*b.ldb:], b.ldb, s[c:], ld, false)
 	}
+	if b.rates != nil {
+		u.fadeBand(b, r0, rows, s, ld)
+	}
 	return rows, cols
 }
 
@@ -361,7 +377,7 @@ func (u *unit[T]) product(b *block[T], r0, rows, cols int, w []T, ld int, x []T,
 	o = o[r0*ldo:]
 	// All rows see what comes before this, unless it does not exist and is zero.
 	first := b.visible(r0)
-	if b.keep != nil {
+	if b.keep != nil || b.band > 0 {
 		first = 0
 	}
 	if first >= cols {

@@ -266,7 +266,7 @@ func (s *cache[T]) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // restoreCache reads what AppendBinary wrote after the header.
-func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (State[T], error) {
+func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (*cache[T], error) {
 	da := e.spec.width(s.D)
 	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(elementSize[T]())
 	if r.decay {

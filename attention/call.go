@@ -208,3 +208,11 @@ func (c *Call[T]) appendSequences(list []sequence) []sequence {
 	}
 	return list
 }
+
+// maskOf returns which keys of s exist; nil: all.
+func (c *Call[T]) maskOf(s *sequence) []bool {
+	if c.KeyMask == nil {
+		return nil
+	}
+	return c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
+}

@@ -17,6 +17,10 @@ type Plan struct {
 	Bytes float64 // of scratch that one worker's key head takes
 	Why   string  // of this form
 
+	// Window is the number of elements that a state keeps of a key head's window,
+	// and WindowFLOPs what a token of a query head takes with it.
+	Window, WindowFLOPs float64
+
 	Back    Form // of Backward
 	BackWhy string
 
@@ -124,7 +128,10 @@ func (e *engine[T]) flops(c *Call[T], s *sequence) float64 {
 func (e *engine[T]) count(n, m, d, dv int, causal bool, chunk int) (direct, linear float64) {
 	w := float64(e.spec.width(d))
 	pairs := float64(n) * float64(m)
-	if causal {
+	switch {
+	case e.spec.band > 0:
+		pairs = float64(n) * float64(min(e.spec.band, m))
+	case causal:
 		pairs /= 2
 	}
 	direct = 2 * pairs * (w + float64(dv) + 3)
@@ -148,6 +155,11 @@ func (e *engine[T]) summing(n, d, dv int) float64 {
 // moments, the open chunk, and a block of features.
 func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	w, v := e.spec.width(d), kernel.Pad(dv)
+	if e.spec.band > 0 {
+		rows := (&unit[T]{spec: &e.spec}).bandRows()
+		nk := min(e.spec.band+rows-1, m)
+		return float64((w+rows)*stride[T](nk) + (nk+rows)*stride[T](dv) + rows*stride[T](w))
+	}
 	if form == Direct {
 		keys := math.Ceil(float64(m)/keyBlock) * float64(w*stride[T](min(m, keyBlock)))
 		rows := group * (w*stride[T](queryBlock) + queryBlock*(stride[T](dv)+2))

@@ -1,7 +1,7 @@
 package attention
 
 import (
-	"fmt"
+	"errors"
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -51,29 +51,27 @@ type stretchOfRows struct {
 	found     Diagnosis // of queries counted from the sequence's first
 }
 
+var errSegmentedDiagnosis = errors.New("diagnosis: not defined with a state before or after the call")
+
 func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	if err := e.check(c); err != nil {
 		return nil, err
 	}
 	if c.segmented() {
-		return nil, fmt.Errorf("diagnosis: not defined with a state before or after the call")
+		return nil, errSegmentedDiagnosis
 	}
 	if e.spec.Forget != nil {
 		ar := arena.Acquire()
 		defer ar.Release()
 		c = e.forgetting(ar, c)
 	}
-	seqs := c.sequences()
+	seqs := e.sequences(nil, c)
 	e.measure(c, seqs)
 	var pieces []stretchOfRows
 	var work float64
 	for i := range seqs {
 		s := &seqs[i]
-		var mask []bool
-		if c.KeyMask != nil {
-			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
-		}
-		longest := e.longestKeys(c, s, mask)
+		longest := e.longestKeys(c, s, c.maskOf(s))
 		for h := range c.Q.H {
 			for i0 := 0; i0 < s.n; i0 += diagnosedRows {
 				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.n)})

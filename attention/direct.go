@@ -102,12 +102,13 @@ func (u *unit[T]) block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T
 	if u.keep != nil {
 		b.keep, b.keepRow = u.keep[i0*u.keepRow+j0:], u.keepRow
 	}
+	b.band = u.spec.band
 	return b
 }
 
 // sees reports whether query i sees any key.
 func (u *unit[T]) sees(i int) bool {
-	for j := range u.seen(i) {
+	for j := u.lowest(i); j < u.seen(i); j++ {
 		if u.exists(j) && (u.keep == nil || u.keep[i*u.keepRow+j]) {
 			return true
 		}

@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,17 @@ type engine[T tensor.Float] struct {
 
 // New returns the mechanism that s describes.
 func New[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
+	if s.Window != nil {
+		return newWindowed(s)
+	}
+	e, err := newEngine(s)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
 	kernels := 0
 	for _, is := range []bool{s.Exp, s.Similarity != nil, len(s.Coef) > 0} {
 		if is {
@@ -71,6 +83,7 @@ func (e *engine[T]) Traits() Traits {
 	if !t.Causal {
 		t.NoCausal = overTokens
 	}
+	t.CausalOnly = e.spec.Forget != nil
 	return t
 }
 
@@ -132,10 +145,10 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 	}
 	if c.Form == Step {
 		if keep != nil {
-			return fmt.Errorf("form: step keeps nothing for the gradient; use another form for it")
+			return errStepKeeps
 		}
 		if !c.segmented() { // a segment has the bits of steps
-			return e.forwardStep(out, c)
+			return forwardStep(e, out, c)
 		}
 	}
 	if e.spec.Forget != nil {
@@ -172,6 +185,8 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 	return nil
 }
 
+var errStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")
+
 // forward does a head of Forward.
 func (p *pass[T]) forward(s *sequence, kh int, u *unit[T]) {
 	c, keep := p.c, p.keep
@@ -190,6 +205,8 @@ func (p *pass[T]) forward(s *sequence, kh int, u *unit[T]) {
 		p.seg.forward(u, s, kh)
 	case s.form == Linear:
 		u.linearForward(p.e.walker(u))
+	case p.e.spec.band > 0:
+		u.bandForward()
 	default:
 		u.directForward()
 	}
@@ -208,10 +225,8 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if err := g.checkShapes(&dout, c); err != nil {
 		return err
 	}
-	if c.decays() && g.DLogG.D != 0 {
-		if err := sameShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1); err != nil {
-			return err
-		}
+	if err := g.checkAge(c); err != nil {
+		return err
 	}
 	if keep == nil || len(keep.Den) != c.Q.B*c.Q.H*c.Q.N {
 		return fmt.Errorf("saved: not what Forward left for this call")
@@ -233,15 +248,28 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	}
 	p.dscale = append(p.dscale, make([]float64, len(p.seqs)*c.Q.H)...)
 	p.run()
+	e.addTau(p.dscale, c)
+	return nil
+}
+
+// checkAge reports a gradient of log_g that is not shaped as it is.
+func (g *Grads[T]) checkAge(c *Call[T]) error {
+	if !c.decays() || g.DLogG.D == 0 {
+		return nil
+	}
+	return sameShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1)
+}
+
+// addTau adds to the gradient of tau what it has from each head of each sequence.
+func (e *engine[T]) addTau(dscale []float64, c *Call[T]) {
 	if tau := e.spec.Tau; tau != nil {
 		one := e.spec
 		one.Tau = nil
 		factor := float64(one.scale(c.Q.D, 0))
-		for i, d := range p.dscale {
+		for i, d := range dscale {
 			tau.Grad[e.spec.tauIndex(i%c.Q.H)] += T(factor * d)
 		}
 	}
-	return nil
 }
 
 // backward does a head of Backward.
@@ -273,6 +301,8 @@ func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
 		p.seg.backward(u, s, kh, g)
 	case s.form == Linear:
 		u.linearBackward(p.e.walker(u))
+	case p.e.spec.band > 0:
+		u.bandBackward()
 	default:
 		u.directBackward()
 	}
@@ -338,8 +368,19 @@ func (e *engine[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *pass[
 	if p == nil {
 		p = new(pass[T])
 	}
-	*p = pass[T]{e: e, c: c, seqs: c.appendSequences(p.seqs[:0]), out: out, keep: keep, dscale: p.dscale[:0]}
+	*p = pass[T]{e: e, c: c, seqs: e.sequences(p.seqs[:0], c), out: out, keep: keep, dscale: p.dscale[:0]}
 	return p
+}
+
+// sequences appends to list the sequences of c as the mechanism sees them. A key
+// that a lag leaves out is one beyond the key length of a shorter input.
+func (e *engine[T]) sequences(list []sequence, c *Call[T]) []sequence {
+	list = c.appendSequences(list)
+	for i := range list {
+		list[i].m = max(list[i].m-e.spec.lag, 0)
+		list[i].off -= e.spec.lag
+	}
+	return list
 }
 
 // release keeps p for another call, without what it points at.
@@ -414,6 +455,9 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 		n: s.n, m: s.m, d: c.Q.D, dv: c.V.D, da: e.spec.width(c.Q.D),
 		causal: c.Causal, off: s.off, rope: c.Rope,
 		chunk: e.chunk(c.Q.D, c.Chunk),
+	}
+	if c.Causal {
+		u.pos = s.off + e.spec.lag
 	}
 	u.q = headsOf(u.q, c.Q, s, headRange{kh * (c.Q.H / c.K.H), c.Q.H / c.K.H})
 	for g := range u.q {
@@ -534,11 +578,11 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 }
 
 // forwardStep is Forward token by token through a State.
-func (e *engine[T]) forwardStep(out tensor.Heads[T], c *Call[T]) error {
+func forwardStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[T]) error {
 	for _, s := range c.sequences() {
 		sh := c.Shape()
 		sh.B = 1
-		st, err := e.NewState(sh)
+		st, err := m.NewState(sh)
 		if err != nil {
 			return err
 		}
@@ -652,7 +696,7 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 		c = e.forgetting(ar, c)
 	}
 	group := c.Q.H / c.K.H
-	seqs := c.sequences()
+	seqs := e.sequences(nil, c)
 	e.measure(c, seqs)
 	for _, s := range seqs {
 		lo, hi := max(i0, s.q0), min(i1, s.q0+s.n)

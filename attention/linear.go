@@ -342,7 +342,7 @@ func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
 	u.ar.Reset(mark)
 	for r := range w {
 		row := y[r*ld:][:u.dv]
-		if u.den[g][i0+r] == 0 {
+		if u.den[g][i0+r] == 0 && !u.spec.undivided {
 			clear(row)
 		}
 		w[r] = -u.t.Dot(row, u.o[g].Row(i0+r))

@@ -11,16 +11,14 @@ type side[T tensor.Float] struct {
 	scale T
 	pos   int         // rotation of the first
 	mask  []bool      // tokens that exist; nil: all
+	ready bool        // they are prepared
 	stats *statistics // of a normalisation over all tokens
 	drop  dropping
 }
 
 // querySide is the queries of head g of the group.
 func (u *unit[T]) querySide(g int) side[T] {
-	s := side[T]{x: u.q[g], scale: u.scale[g]}
-	if u.causal {
-		s.pos = u.off
-	}
+	s := side[T]{x: u.q[g], scale: u.scale[g], pos: u.pos}
 	if u.stats != nil {
 		s.stats = &u.stats[g]
 	}
@@ -34,7 +32,7 @@ func (u *unit[T]) querySide(g int) side[T] {
 }
 
 func (u *unit[T]) keySide() side[T] {
-	s := side[T]{x: u.k, scale: 1, mask: u.mask, stats: u.keyStats}
+	s := side[T]{x: u.k, scale: 1, mask: u.mask, ready: u.ready, stats: u.keyStats}
 	if u.drop != nil {
 		s.drop = u.drop.of(&u.place, true, u.kh, u.hkv, u.d, 0)
 	}
@@ -62,6 +60,10 @@ const stretch = 64
 func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
 	n := i1 - i0
 	if n <= 0 {
+		return
+	}
+	if s.ready {
+		u.t.Transpose(dst, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.da)
 		return
 	}
 	if !u.spec.elementwise() {
@@ -101,6 +103,12 @@ func (s *Spec[T]) axes(d int, moved bool) int {
 
 // prepareRows is prepare for rows of dst (stride ld, width da).
 func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
+	for i := i0; i < i1 && s.ready; i++ {
+		copy(dst[(i-i0)*ld:][:u.da], s.x.Row(i))
+	}
+	if s.ready {
+		return
+	}
 	for i := i0; i < i1; i += stretch {
 		n := min(stretch, i1-i)
 		to := dst[(i-i0)*ld:]
@@ -162,6 +170,10 @@ func (u *unit[T]) mapColumns(x []T, ld, n int) {
 func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, i1 int) (dscale float64) {
 	n := i1 - i0
 	if n <= 0 {
+		return 0
+	}
+	if s.ready {
+		u.t.Transpose(dx.Data[i0*dx.Stride:], dx.Stride, dy, ld, u.da, n)
 		return 0
 	}
 	mark := u.ar.Mark()

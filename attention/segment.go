@@ -34,23 +34,9 @@ func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T],
 	if !c.segmented() {
 		return nil, nil
 	}
-	if err := e.refuseFuture("init"); err != nil {
+	keys, err := e.checkSegment(c, seqs, keep)
+	if err != nil {
 		return nil, err
-	}
-	switch {
-	case c.AttnKeep != nil:
-		return nil, fmt.Errorf("attn_keep: not defined with a state before or after the call")
-	case c.Form == Direct && !e.spec.pairwise():
-		return nil, fmt.Errorf("form: direct needs every key, a state of %s holds sums", e.spec.Name)
-	case keep && c.Init == c.Final:
-		return nil, fmt.Errorf("final: is the initial state itself, which Backward needs")
-	}
-	keys := 0 // of the longest sequence
-	for _, s := range seqs {
-		if c.Causal && s.n > s.keys {
-			return nil, fmt.Errorf("init: a causal sequence has %d queries and only %d keys", s.n, s.keys)
-		}
-		keys = max(keys, s.keys)
 	}
 	start := newSumsSegment[T]
 	if e.spec.pairwise() {
@@ -64,6 +50,29 @@ func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T],
 		seqs[i].before = x.before(i)
 	}
 	return x, nil
+}
+
+// checkSegment reports what a call with a state before or after it may not have,
+// and returns the number of keys of its longest sequence.
+func (e *engine[T]) checkSegment(c *Call[T], seqs []sequence, keep bool) (keys int, err error) {
+	if err := e.refuseFuture("init"); err != nil {
+		return 0, err
+	}
+	switch {
+	case c.AttnKeep != nil:
+		return 0, fmt.Errorf("attn_keep: not defined with a state before or after the call")
+	case c.Form == Direct && !e.spec.pairwise():
+		return 0, fmt.Errorf("form: direct needs every key, a state of %s holds sums", e.spec.Name)
+	case keep && c.Init == c.Final:
+		return 0, fmt.Errorf("final: is the initial state itself, which Backward needs")
+	}
+	for _, s := range seqs {
+		if c.Causal && s.n > s.keys {
+			return 0, fmt.Errorf("init: a causal sequence has %d queries and only %d keys", s.n, s.keys)
+		}
+		keys = max(keys, s.keys)
+	}
+	return keys, nil
 }
 
 // ends returns the states before and after c, which are of type S; parts gives

@@ -233,11 +233,12 @@ func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
 	if err := e.checkHeads(s.H); err != nil {
 		return nil, err
 	}
-	restore := restoreSums[T]
+	var st State[T]
 	if e.spec.pairwise() {
-		restore = restoreCache[T]
+		st, err = restoreCache(e, s, tokens, r)
+	} else {
+		st, err = restoreSums(e, s, tokens, r)
 	}
-	st, err := restore(e, s, tokens, r)
 	if err == nil {
 		err = r.end()
 	}

@@ -44,6 +44,17 @@ type Spec[T tensor.Float] struct {
 	OutputNorm bool
 
 	Positive bool // f ≥ 0 wherever scores can lie
+
+	// Window joins a window of exact weights to the mechanism, which is then the
+	// tail; nil: none. Only kernel polynomials have one.
+	Window *Window[T]
+
+	// What the two parts of a mechanism with a window are told. Of a causal call
+	// the tail leaves the last lag keys that a query could see to the window, and
+	// if it is undivided its outputs are numerators. The window sees the last band
+	// keys alone, 0: all of them.
+	lag, band int
+	undivided bool
 }
 
 // FeatureMap maps single rows. Implementations have no state.

@@ -119,7 +119,11 @@ func (e *engine[T]) tally(c *Call[T], s *sequence, back bool) tally {
 	pair *= 2 * group
 	x := tally{tokens: float64(s.m) + group*float64(s.n), causal: c.Causal}
 	closed, late := s.m, s.n // keys that enter the moments, queries that meet them
-	if c.Causal {
+	if e.spec.band > 0 {
+		// A piece of the queries meets the keys of all their bands.
+		rows := (&unit[T]{spec: &e.spec}).bandRows()
+		x.pairs = pair * float64(s.n) * float64(min(e.spec.band+min(s.n, rows)-1, s.m))
+	} else if c.Causal {
 		// A panel sees what its last query sees.
 		beyond := float64(min(s.n, panelRows)-1) / 2 * float64(s.n)
 		x.pairs = pair * (triangle(s.n+s.off, s.m) - triangle(s.off, s.m) + beyond)

@@ -18,6 +18,7 @@ import (
 type StateGrad[T tensor.Float] struct {
 	shape Shape
 	heads []headGrad[T] // [B·Hkv]
+	late  []lateGrad[T] // [B·Hkv] of a window; else nil
 }
 
 // headGrad is the gradient of one key head.
@@ -34,6 +35,20 @@ func (g *StateGrad[T]) ready(s *Shape) {
 	if g.shape != *s || len(g.heads) != s.B*s.Hkv {
 		g.shape, g.heads = *s, make([]headGrad[T], s.B*s.Hkv)
 	}
+}
+
+// checkLate reports a gradient whose windows do not have the given numbers of
+// tokens.
+func (g *StateGrad[T]) checkLate(tokens func(i int) int) error {
+	if len(g.late) != len(g.heads) {
+		return fmt.Errorf("dfinal: is of a state without a window")
+	}
+	for i := range g.late {
+		if got, want := g.late[i].n, tokens(i); got != want {
+			return fmt.Errorf("dfinal: head %d has %d tokens in its window, the call leaves %d", i, got, want)
+		}
+	}
+	return nil
 }
 
 // open sets the tokens that follow the closed chunks to n rows of da and dv,

@@ -237,6 +237,12 @@ func (s *sums[T]) Bytes() int64 {
 // What is not there yet is zero. With decay the ages of the open chunk follow.
 func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := newSnapshot[T](b, s.e.identity(), s.e.parameterSum(), &s.shape, s.tokens, s.decays())
+	s.write(w)
+	return w.end(), nil
+}
+
+// write appends what follows the header.
+func (s *sums[T]) write(w *snapshotWriter) {
 	zeros := make([]T, max(s.shape.Chunk, s.shape.Dv))
 	for _, st := range s.heads {
 		rest := s.shape.Chunk - st.n
@@ -270,11 +276,10 @@ func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
 			st.ages.write(w, st.c)
 		}
 	}
-	return w.end(), nil
 }
 
-// restoreSums reads what AppendBinary wrote after the header.
-func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (State[T], error) {
+// restoreSums reads what write wrote.
+func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (*sums[T], error) {
 	width, chunk := float64(e.spec.width(s.D)), float64(s.Chunk)
 	moments := float64(e.spec.features(e.spec.width(s.D))) * float64(s.Dv+1)
 	if s.Carry == Compensated {

@@ -25,8 +25,10 @@ type unit[T tensor.Float] struct {
 	d, dv  int
 	da     int // width of prepared rows
 	causal bool
-	off    int // query i sees keys j ≤ i+off, where causal
-	chunk  int // tokens of a chunk, at least 1
+	off    int  // query i sees keys j ≤ i+off, where causal
+	pos    int  // rotation of query 0
+	ready  bool // keys are prepared
+	chunk  int  // tokens of a chunk, at least 1
 
 	mask    []bool // [m] keys that exist; nil: all
 	keep    []bool // pairs: keep[i*keepRow+j]; nil: all; direct form only

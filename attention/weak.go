@@ -42,6 +42,9 @@ func (e *engine[T]) weak(den, seen, reach float64) bool {
 // over returns 1/den, or 0 where weights that are never negative are all 0: a
 // query that weighs nothing is answered as one that sees nothing.
 func (u *unit[T]) over(den T) T {
+	if u.spec.undivided {
+		return 1
+	}
 	if den == 0 && u.spec.Positive {
 		return 0
 	}

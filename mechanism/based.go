@@ -14,18 +14,25 @@ var based = Row{
 	Traits: "positive weights; direct and linear forms; state of fixed size",
 	Settings: []Setting{
 		{"eps", "0", "added to the sum of the weights; the authors' programs have 1e-12, flash-linear-attention 1e-6"},
+		windowSetting, joinSetting, gammaSetting,
 	},
-	f32: spec(basedSpec[float32]),
-	f64: spec(basedSpec[float64]),
+	Params: []Param{logGamma},
+	f32:    spec(basedSpec[float32]),
+	f64:    spec(basedSpec[float64]),
 }
 
 func basedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	eps, err := r.positive("eps", "0")
-	return attention.Spec[T]{
+	if err != nil {
+		return s, err
+	}
+	s = attention.Spec[T]{
 		Name:     r.row.Name,
 		Setting:  "based eps=" + strconv.FormatFloat(eps, 'g', -1, 64),
 		Coef:     taylor(2),
 		Eps:      eps,
 		Positive: true,
-	}, err
+	}
+	err = window(r, &s)
+	return s, err
 }

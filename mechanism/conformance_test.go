@@ -3,7 +3,10 @@ package mechanism
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -97,6 +100,7 @@ func subjects() []subject {
 		list = append(list, described{fmt.Sprintf("fastmax p=%d bounded", p), "fastmax", Options{Order: p, Set: set("bounded", "true")},
 			oracle.Mechanism{Norm: oracle.Bounded, Scale: 1, Coef: oracle.Taylor(p)}})
 	}
+	list = withWindows(list)
 	var all []subject
 	for _, x := range list {
 		all = append(all, subject{label: x.label, name: x.name, o: x.o, book: x.book})
@@ -106,6 +110,40 @@ func subjects() []subject {
 
 // retnet is log γ_h (RetNet, eq. 8).
 func retnet(h int) float64 { return math.Log(1 - math.Pow(2, float64(-5-h))) }
+
+// windows are joined to some of the subjects.
+var windows = []struct {
+	of       string
+	width    int
+	separate bool
+}{
+	{"fastmax p=2", 1, false}, {"fastmax p=2", 4, false}, {"fastmax p=2", 200, false}, {"fastmax p=2", 4, true},
+	{"fastmax p=1", 6, false}, {"fastmax p=1", 2, true},
+	{"taylorshift", 4, false}, {"taylorshift", 5, true}, {"taylorshift", 200, true},
+	{"linear", 6, false}, {"linear", 1, true}, {"linear eps=0.5", 5, false},
+	{"based", 64, true}, {"polynomial ", 64, false}, {"polynomial coef 0,0,1 eps 0.25", 2, false},
+}
+
+// withWindows returns list with those subjects before the first of fastmax.
+func withWindows(list []described) []described {
+	var more []described
+	for _, x := range windows {
+		s := list[slices.IndexFunc(list, func(s described) bool { return s.label == x.of })]
+		join := "denominator"
+		if x.separate {
+			join = "separate"
+		}
+		s.o.Set = maps.Clone(s.o.Set)
+		if s.o.Set == nil {
+			s.o.Set = map[string]string{}
+		}
+		s.o.Set["window"], s.o.Set["join"] = strconv.Itoa(x.width), join
+		s.label += fmt.Sprintf(" window %d %s", x.width, join)
+		s.book.Window = &oracle.Window{Width: x.width, Separate: x.separate}
+		more = append(more, s)
+	}
+	return slices.Insert(list, slices.IndexFunc(list, func(s described) bool { return s.label == "fastmax p=1" }), more...)
+}
 
 // causal reports that the subject's outputs may be kept from later tokens.
 func (s *subject) causal() bool {
@@ -131,7 +169,7 @@ func (s *subject) sums() bool {
 
 // fit takes from a shape what the subject does not have.
 func (s *subject) fit(sh shape) shape {
-	sh.causal = sh.causal && s.causal() || s.book.Forget != nil
+	sh.causal = sh.causal && s.causal() || s.book.Forget != nil || s.book.Window != nil
 	if sh.causal && sh.theta != 0 && sh.m < sh.n {
 		sh.theta = 0
 	}
@@ -176,6 +214,19 @@ func build[T tensor.Float](t *testing.T, s subject, h int) (attention.Mechanism[
 			book.Tau[i] = 0.5 + 0.375*float64(i)
 			tau.Data[i] = T(book.Tau[i])
 		}
+	}
+	if book.Window != nil {
+		window := *book.Window
+		gamma, err := m.Params().Get("log_gamma")
+		if err != nil {
+			t.Fatal(err)
+		}
+		window.Gamma = make([]float64, h)
+		for i := range window.Gamma {
+			gamma.Data[i] = T(0.5*float64(i) - 0.75)
+			window.Gamma[i] = math.Exp(float64(gamma.Data[i]))
+		}
+		book.Window = &window
 	}
 	return m, &textbookOf{Mechanism: &book}
 }
@@ -295,7 +346,7 @@ func poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
 type results[T tensor.Float] struct {
 	o    tensor.Heads[T]
 	g    attention.Grads[T]
-	tau  []T
+	tau  []T // gradients of the parameters
 	keep attention.Saved[T]
 }
 
@@ -436,6 +487,9 @@ type answers struct {
 
 var textbook = map[string]*answers{}
 
+// parameters are the gradients of all parameters, one after another.
+func parameters(g *oracle.Grads) []float64 { return slices.Concat(g.DTau, g.DLogGamma) }
+
 // agree holds forms of a call, outputs, denominators and gradients, against the
 // textbook. It returns the largest error in units of its limit.
 func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
@@ -512,7 +566,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 			{"dq", got.g.DQ.Data, grads.DQ.Data, oc.Q.Data, 1},
 			{"dk", got.g.DK.Data, grads.DK.Data, oc.K.Data, crowd},
 			{"dv", got.g.DV.Data, grads.DV.Data, nil, 1},
-			{"dtau", got.tau, grads.DTau, nil, float64(sh.n * sh.b)},
+			{"dtau", got.tau, parameters(grads), nil, float64(sh.n * sh.b)},
 			{"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, nil, float64(sh.n)},
 		} {
 			size := max(check.Max(x.want), check.Max(do.Data)*v*most)
@@ -542,10 +596,6 @@ func derivatives(t *testing.T, s subject) {
 	}
 	oc, do := s.fit(shape{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true}).call(77)
 	m, book := build[float64](t, s, 2)
-	var tau []float64 // of the engine
-	for _, p := range m.Params().All() {
-		tau = p.Data
-	}
 	type point struct {
 		name      string
 		at, grads []float64
@@ -566,8 +616,15 @@ func derivatives(t *testing.T, s subject) {
 		}
 	}
 	g := book.Backward(oc, do)
-	against("textbook", func() []float64 { return book.Forward(oc).O.Data },
-		point{"dq", oc.Q.Data, g.DQ.Data}, point{"dk", oc.K.Data, g.DK.Data}, point{"dv", oc.V.Data, g.DV.Data}, point{"dtau", book.Tau, g.DTau})
+	points := []point{{"dq", oc.Q.Data, g.DQ.Data}, {"dk", oc.K.Data, g.DK.Data}, {"dv", oc.V.Data, g.DV.Data}, {"dtau", book.Tau, g.DTau}}
+	if w := book.Window; w != nil {
+		dgamma := make([]float64, len(w.Gamma))
+		for i := range dgamma {
+			dgamma[i] = g.DLogGamma[i] / w.Gamma[i]
+		}
+		points = append(points, point{"dgamma", w.Gamma, dgamma})
+	}
+	against("textbook", func() []float64 { return book.Forward(oc).O.Data }, points...)
 	for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 2}} {
 		if !f.computes(s, oc) {
 			continue
@@ -575,7 +632,12 @@ func derivatives(t *testing.T, s subject) {
 		c := callIn[float64](oc)
 		c.Form, c.Chunk = f.form, f.chunk
 		r := both(t, m, c, do)
-		against(f.String(), func() []float64 { return forward(t, m, c).o.Data },
-			point{"dq", c.Q.Data, r.g.DQ.Data}, point{"dk", c.K.Data, r.g.DK.Data}, point{"dv", c.V.Data, r.g.DV.Data}, point{"dtau", tau, r.tau})
+		points := []point{{"dq", c.Q.Data, r.g.DQ.Data}, {"dk", c.K.Data, r.g.DK.Data}, {"dv", c.V.Data, r.g.DV.Data}}
+		rest := r.tau
+		for _, p := range m.Params().All() {
+			points = append(points, point{"d" + p.Name, p.Data, rest[:len(p.Data)]})
+			rest = rest[len(p.Data):]
+		}
+		against(f.String(), func() []float64 { return forward(t, m, c).o.Data }, points...)
 	}
 }

@@ -49,8 +49,8 @@ func diagnosisOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64)
 			var meanEntropy, meanCondition, offEntropy, offCondition, offDen float64
 			lowEntropy, highCondition, lowDen := math.Inf(1), 0.0, math.Inf(1)
 			size := func(den float64) float64 {
-				if s.book.Exp {
-					return den
+				if s.book.Exp || s.book.Window != nil && !s.book.Window.Separate {
+					return den // a logarithm
 				}
 				return math.Abs(den)
 			}
@@ -69,7 +69,7 @@ func diagnosisOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64)
 						entropy[i] -= p * math.Log(p)
 					}
 				}
-				condition[i] = sum
+				condition[i] = sum / total(book.Mechanism, h)
 				off := float64(sh.m) * l.Output(want.Cond[at], 1+check.Max(row))
 				moved := min(2*off/sum, 1/math.E)
 				offEntropy += moved*math.Log(float64(sh.m)) - moved*math.Log(moved)

@@ -17,9 +17,11 @@ var fastmax = Row{
 	Settings: []Setting{
 		{"scale", "1", "factor of the scores: a number or 1/sqrt(D); the paper has none"},
 		{"bounded", "false", "true: rows have mean 0 and length 1, so that scores stay within ±scale"},
+		windowSetting, joinSetting, gammaSetting,
 	},
-	f32: spec(fastmaxSpec[float32]),
-	f64: spec(fastmaxSpec[float64]),
+	Params: []Param{logGamma},
+	f32:    spec(fastmaxSpec[float32]),
+	f64:    spec(fastmaxSpec[float64]),
 }
 
 func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -51,7 +53,8 @@ func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		// T_p of odd p rises everywhere, so its value at the lower end decides.
 		s.Positive = p%2 == 0 || value(s.Coef, -limit) >= 0
 	}
-	return s, nil
+	err = window(r, &s)
+	return s, err
 }
 
 // taylor returns the coefficients of T_p: 1/l!, the ½ of FAST's eq. 8 included,

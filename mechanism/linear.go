@@ -16,13 +16,18 @@ var linear = Row{
 	Settings: []Setting{
 		{"eps", "1e-6", "added to the sum of the weights, which falls short of 1 where they are tiny"},
 		{"map", "elu+1", "φ of each number: elu+1, relu or squared-relu"},
+		windowSetting, joinSetting, gammaSetting,
 	},
-	f32: spec(linearSpec[float32]),
-	f64: spec(linearSpec[float64]),
+	Params: []Param{logGamma},
+	f32:    spec(linearSpec[float32]),
+	f64:    spec(linearSpec[float64]),
 }
 
 func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	eps, err := r.positive("eps", "0")
+	if err != nil {
+		return s, err
+	}
 	s = attention.Spec[T]{
 		Name:     r.row.Name,
 		Setting:  "linear eps=" + strconv.FormatFloat(eps, 'g', -1, 64),
@@ -40,6 +45,7 @@ func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	default:
 		return s, r.refuse("map", "elu+1, relu or squared-relu")
 	}
+	err = window(r, &s)
 	return s, err
 }
 

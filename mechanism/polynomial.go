@@ -22,10 +22,11 @@ var polynomial = Row{
 		{"coef", "1,1,0.5", "c_0,c_1,... of the polynomial: numbers or fractions such as 1/6, the last not 0"},
 		{"tau", "none", "what a learned factor τ of each head's scores starts from: a number, sqrt(D), or none for no such factor"},
 		{"eps", "0", "added to the sum of the weights"},
-		outputNorm,
+		outputNorm, windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{
 		{"tau", "(H)", "factor τ of each query head, unless the setting tau is none"},
+		logGamma,
 	},
 	f32: spec(polynomialSpec[float32]),
 	f64: spec(polynomialSpec[float64]),
@@ -63,7 +64,8 @@ func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) 
 	s.Setting = fmt.Sprintf("polynomial norm=%v scale=%s coef=%s eps=%s output_norm=%t",
 		s.Norm, scaleText(s.Scale), strings.Join(texts, ","), strconv.FormatFloat(s.Eps, 'g', -1, 64), s.OutputNorm)
 	s.Positive = nonNegative(exact, reach(&s, r.o.Width))
-	return s, nil
+	err = window(r, &s)
+	return s, err
 }
 
 // reach returns how far from 0 scores can lie, of rows of width d; 0 is not

@@ -17,9 +17,11 @@ var power = Row{
 	Settings: []Setting{
 		{"scale", "1/sqrt(D)", "factor of the scores, which cancels but for eps and the range of numbers: a number or 1/sqrt(D)"},
 		{"eps", "0", "added to the sum of the weights; the authors' programs have 1e-6"},
+		windowSetting, joinSetting, gammaSetting,
 	},
-	f32: spec(powerSpec[float32]),
-	f64: spec(powerSpec[float64]),
+	Params: []Param{logGamma},
+	f32:    spec(powerSpec[float32]),
+	f64:    spec(powerSpec[float64]),
 }
 
 func powerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -32,14 +34,19 @@ func powerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		return s, err
 	}
 	eps, err := r.positive("eps", "0")
+	if err != nil {
+		return s, err
+	}
 	coef := make([]float64, p+1)
 	coef[p] = 1
-	return attention.Spec[T]{
+	s = attention.Spec[T]{
 		Name:     r.row.Name,
 		Setting:  fmt.Sprintf("power order=%d scale=%s eps=%s", p, scaleText(scale), strconv.FormatFloat(eps, 'g', -1, 64)),
 		Scale:    scale,
 		Coef:     coef,
 		Eps:      eps,
 		Positive: true,
-	}, err
+	}
+	err = window(r, &s)
+	return s, err
 }

@@ -13,16 +13,22 @@ var sata = Row{
 	Source: "Heinsen and Kozachkov 2026, SATA, arXiv 2602.00294",
 	Traits: "positive weights for even p only, which the authors' default p = 3 is not; direct and linear forms; state of fixed size",
 	Order:  3,
+	Settings: []Setting{
+		windowSetting, joinSetting, gammaSetting,
+	},
+	Params: []Param{logGamma},
 	f32:    spec(sataSpec[float32]),
 	f64:    spec(sataSpec[float64]),
 }
 
-func sataSpec[T tensor.Float](r *reader) (attention.Spec[T], error) {
+func sataSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	p := r.order()
-	return attention.Spec[T]{
+	s = attention.Spec[T]{
 		Name:     r.row.Name,
 		Setting:  fmt.Sprintf("sata order=%d", p),
 		Coef:     taylor(p),
 		Positive: p%2 == 0,
-	}, nil
+	}
+	err = window(r, &s)
+	return s, err
 }

@@ -293,7 +293,7 @@ func longStream(t *testing.T, s subject) {
 	if *long {
 		n = 65536
 	}
-	sh := shape{b: 1, h: 1, hkv: 1, n: 3, m: n, d: 8, dv: 4}
+	sh := s.fit(shape{b: 1, h: 1, hkv: 1, n: 3, m: n, d: 8, dv: 4})
 	oc, _ := sh.call(26)
 	for i, v := range oc.V.Data {
 		oc.V.Data[i] = float64(float32(1 + v/4))

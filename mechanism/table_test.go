@@ -34,7 +34,13 @@ func TestDistance(t *testing.T) {
 }
 
 func TestOptionsThatAreRefused(t *testing.T) {
-	set := func(key, value string) map[string]string { return map[string]string{key: value} }
+	set := func(pairs ...string) map[string]string {
+		m := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i]] = pairs[i+1]
+		}
+		return m
+	}
 	for _, c := range []struct {
 		name string
 		o    Options
@@ -47,7 +53,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"taylorshift", Options{Order: 3}, "taylorshift: order 3: needs an even order, whose weights are positive for every τ"},
 		{"softmax", Options{Heads: -1}, "softmax: -1 heads of width 0 for 0 tokens: not possible"},
 		{"softmax", Options{Set: set("bounded", "true")}, "softmax: setting bounded=true: unknown; allowed: scale"},
-		{"fastmax", Options{Set: set("scal", "2")}, "fastmax: setting scal=2: unknown; allowed: scale, bounded"},
+		{"fastmax", Options{Set: set("scal", "2")}, "fastmax: setting scal=2: unknown; allowed: scale, bounded, window, join, gamma"},
 		{"fastmax", Options{Set: set("scale", "banana")}, "fastmax: setting scale=banana: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
 		{"fastmax", Options{Set: set("scale", "0")}, "fastmax: setting scale=0: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
 		{"softmax", Options{Set: set("scale", "NaN")}, "softmax: setting scale=NaN: needs a number above 0 and at most 1e30, or 1/sqrt(D)"},
@@ -72,6 +78,13 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"sparse-fixed", Options{Set: map[string]string{"stride": "4", "c": "5"}}, "sparse-fixed: setting c=5: needs no more than stride=4"},
 		{"adaptive-span", Options{Set: set("ramp", "0")}, "adaptive-span: setting ramp=0: needs a number above 0 and at most 1e30"},
 		{"linear", Options{Set: set("map", "gelu")}, "linear: setting map=gelu: needs elu+1, relu or squared-relu"},
+		{"fastmax", Options{Set: set("window", "-1")}, "fastmax: setting window=-1: needs a number of tokens from 0 to 1048576"},
+		{"fastmax", Options{Set: set("window", "4", "join", "both")}, "fastmax: setting join=both: needs one of denominator, separate"},
+		{"fastmax", Options{Set: set("window", "4", "gamma", "0")}, "fastmax: setting gamma=0: needs a number from 1e-30 to 1e30"},
+		{"fastmax", Options{Set: set("gamma", "2")}, "fastmax: setting gamma=2: needs a window, and the setting window is 0"},
+		{"taylorshift", Options{Set: set("window", "4", "output_norm", "true")}, "taylorshift: window: not defined with output_norm"},
+		{"polynomial", Options{Set: set("window", "4", "norm", "max")}, "polynomial: window: norm max is taken over all tokens, a window needs causal calls"},
+		{"softmax", Options{Set: set("window", "4")}, "softmax: setting window=4: unknown; allowed: scale"},
 		{"linear", Options{Set: set("eps", "-1")}, "linear: setting eps=-1: needs a number above 0 and at most 1e30, or 0"},
 	} {
 		_, err := New[float32](c.name, c.o)
@@ -90,9 +103,11 @@ func TestEveryRowIsComplete(t *testing.T) {
 		if row.Doc == "" || row.Source == "" || row.Traits == "" {
 			t.Errorf("%s: a text is missing", name)
 		}
-		o := Options{Heads: 3}
-		if slices.ContainsFunc(row.Settings, func(s Setting) bool { return s.Name == "tau" }) {
-			o.Set = map[string]string{"tau": "1"}
+		o := Options{Heads: 3, Set: map[string]string{}}
+		for _, name := range []string{"tau", "window"} { // they have parameters
+			if slices.ContainsFunc(row.Settings, func(s Setting) bool { return s.Name == name }) {
+				o.Set[name] = "1"
+			}
 		}
 		m, err := New[float64](name, o)
 		if err != nil {
@@ -110,7 +125,12 @@ func TestEveryRowIsComplete(t *testing.T) {
 		// The default that the row states is what an empty Set means.
 		for _, s := range row.Settings {
 			a := setting(t, name, Options{})
-			b := setting(t, name, Options{Set: map[string]string{s.Name: s.Default}})
+			of := map[string]string{s.Name: s.Default}
+			if s.Name == "join" || s.Name == gammaSetting.Name && s == gammaSetting {
+				of["window"] = "3"
+				a = setting(t, name, Options{Set: map[string]string{"window": "3"}})
+			}
+			b := setting(t, name, Options{Set: of})
 			if a != b {
 				t.Errorf("%s: %q by default, %q with %s=%s", name, a, b, s.Name, s.Default)
 			}
@@ -176,6 +196,9 @@ func TestSettingsTellMechanismsApart(t *testing.T) {
 		{"polynomial", Options{Set: map[string]string{"eps": "1"}}},
 		{"polynomial", Options{Set: map[string]string{"output_norm": "true"}}},
 		{"taylorshift", Options{Set: map[string]string{"output_norm": "true"}}},
+		{"fastmax", Options{Set: map[string]string{"window": "4"}}},
+		{"fastmax", Options{Set: map[string]string{"window": "5"}}},
+		{"fastmax", Options{Set: map[string]string{"window": "5", "join": "separate"}}},
 	} {
 		s := setting(t, c.name, c.o)
 		if other, taken := all[s]; taken {

@@ -17,10 +17,11 @@ var taylorshift = Row{
 	Order:  2,
 	Settings: []Setting{
 		{"tau", "1", "what τ starts from: a number or sqrt(D)"},
-		outputNorm,
+		outputNorm, windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{
 		{"tau", "(H)", "temperature τ of each query head"},
+		logGamma,
 	},
 	f32: spec(taylorshiftSpec[float32]),
 	f64: spec(taylorshiftSpec[float64]),
@@ -44,7 +45,7 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 	if normed {
 		setting += " output_norm=true"
 	}
-	return attention.Spec[T]{
+	s = attention.Spec[T]{
 		Name:       r.row.Name,
 		Setting:    setting,
 		Norm:       attention.Unit,
@@ -53,7 +54,9 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 		Coef:       taylor(p),
 		OutputNorm: normed,
 		Positive:   true,
-	}, nil
+	}
+	err = window(r, &s)
+	return s, err
 }
 
 // outputNorm is the setting that multiplies outputs by the number of keys.

@@ -188,6 +188,9 @@ func (c Config) Validate() error {
 	if err == nil && c.decays() && !m.Traits().Decay {
 		err = fmt.Errorf("decay: %s, which %s with these settings does not take", c.Decay, c.Mechanism)
 	}
+	if err == nil && c.Kind != Decoder && m.Traits().CausalOnly {
+		err = fmt.Errorf("mechanism: %s with these settings is causal alone, kind %s is not", c.Mechanism, c.Kind)
+	}
 	if err == nil && c.Kind != Encoder && !m.Traits().Causal {
 		err = fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs", c.Mechanism, c.Kind)
 	}

@@ -45,6 +45,9 @@ func (c *planCmd) report() (*planReport, error) {
 	if err != nil {
 		return nil, input(err)
 	}
+	if mech.Traits().CausalOnly && !s.Causal {
+		return nil, inputf("--causal: %s with a window needs it", c.Mechanism)
+	}
 	row, err := mechanism.Lookup(c.Mechanism)
 	if err != nil {
 		return nil, input(err)
@@ -74,7 +77,7 @@ func (c *planCmd) report() (*planReport, error) {
 	if mech.Traits().Linear {
 		r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Linear))
 		r.Switch = switchLengths(mech, s)
-		r.State = stateOf(s, plan.F)
+		r.State = stateOf(s, plan)
 	}
 	if c.Width > 0 {
 		r.Width = int(c.Width)
@@ -135,16 +138,17 @@ func switchLengths(mech attention.Mechanism[float32], s attention.Shape) *switch
 	}
 }
 
-// stateOf is the size of the state of one sequence that has f features a head.
-func stateOf(s attention.Shape, f int) *stateCost {
+// stateOf is the size of the state of one sequence.
+func stateOf(s attention.Shape, p attention.Plan) *stateCost {
 	const size = 4 // bytes of a float32
-	state := float64(f) * float64(s.Dv+1)
+	sums := float64(p.F) * float64(s.Dv+1)
+	state := sums + p.Window
 	token := float64(s.D + s.Dv)
 	return &stateCost{
 		Bytes:      size * float64(s.Hkv) * state,
 		CacheBytes: size * float64(s.Hkv) * token,
 		BreakEven:  state / token,
-		Step:       2 * state * float64(s.Hkv+s.H),
+		Step:       2*sums*float64(s.Hkv+s.H) + p.WindowFLOPs*float64(s.H),
 	}
 }
 

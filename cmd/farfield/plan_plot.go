@@ -65,6 +65,9 @@ func (c *planCmd) figure() (*report.Figure, error) {
 			if err != nil {
 				return nil, input(err)
 			}
+			if mech.Traits().CausalOnly && !causal {
+				break
+			}
 			if !mech.Traits().Linear {
 				return nil, inputf("--plot: %s has no linear form", c.Mechanism)
 			}

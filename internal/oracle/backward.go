@@ -11,6 +11,7 @@ type Grads struct {
 	DQ, DK, DV tensor.Heads[float64]
 	DTau       []float64 // as Tau
 	DLogG      tensor.Heads[float64]
+	DLogGamma  []float64 // by log γ, as Window.Gamma
 }
 
 // Backward differentiates Forward by hand. With p_ij = w_ij/g_i:
@@ -22,6 +23,21 @@ type Grads struct {
 //
 // and da, db go back through map, factor, rotation and norm.
 func (m *Mechanism) Backward(c *Call, do tensor.Heads[float64]) *Grads {
+	if m.Window != nil {
+		return m.backwardWindow(c, do)
+	}
+	r := newGrads(m, c)
+	c = m.forgetting(c)
+	for _, s := range c.sequences() {
+		for h := range c.Q.H {
+			m.backwardScores(c, s, h, m.scores(c, s, h), do, r)
+		}
+		m.finish(c, s, r)
+	}
+	return r
+}
+
+func newGrads(m *Mechanism, c *Call) *Grads {
 	r := &Grads{
 		DQ:   tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
 		DK:   tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, c.K.D),
@@ -31,22 +47,19 @@ func (m *Mechanism) Backward(c *Call, do tensor.Heads[float64]) *Grads {
 	if c.LogG.D > 0 {
 		r.DLogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
 	}
-	c = m.forgetting(c)
-	for _, s := range c.sequences() {
-		for h := range c.Q.H {
-			m.backward(c, s, h, do, r)
-		}
-		// DQ and DK hold gradients by the normalised rows until here.
-		queries, keys := c.querySide(s), c.keySide(s)
-		queries.normalisedGrad(m.Norm, r.DQ)
-		keys.normalisedGrad(m.Norm, r.DK)
-	}
 	return r
 }
 
-func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64], r *Grads) {
+// finish turns gradients by the normalised rows of s, which DQ and DK hold until
+// here, into those by the raw ones.
+func (m *Mechanism) finish(c *Call, s sequence, r *Grads) {
+	queries, keys := c.querySide(s), c.keySide(s)
+	queries.normalisedGrad(m.Norm, r.DQ)
+	keys.normalisedGrad(m.Norm, r.DK)
+}
+
+func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do tensor.Heads[float64], r *Grads) {
 	kh := h / (c.Q.H / c.K.H)
-	x := m.scores(c, s, h)
 	v, dv := c.V.At(s.b, kh), r.DV.At(s.b, kh)
 	factor := m.factor(c.Q.D, h)
 	db := make([][]float64, s.m)
@@ -61,9 +74,12 @@ func (m *Mechanism) backward(c *Call, s sequence, h int, do tensor.Heads[float64
 		add(doi, m.outputFactor(c, x.seen[i]), do.At(s.b, h).Row(s.q0+i))
 		o := make([]float64, c.V.D)
 		for j := range s.m {
-			if c.sees(s, i, j) {
+			if c.sees(s, i, j) && x.o == nil {
 				add(o, x.w[i][j]/x.g[i], v.Row(s.k0+j))
 			}
+		}
+		if x.o != nil {
+			o = x.o[i]
 		}
 		da := make([]float64, len(x.a[i]))
 		for j := range s.m {

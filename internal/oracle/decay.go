@@ -11,8 +11,14 @@ import (
 // retention, arXiv 2405.05254, eq. 3) it is exp(Σ_{j<t≤i} log_g_t). A query has
 // the place i + (M-N) among the keys.
 
-// place returns where query i of s stands among the keys that count.
-func (c *Call) place(s sequence, i int) int { return min(i+s.m-s.n, s.validUntil-1) }
+// place returns where query i of s stands among the keys that count: after all of
+// them where the call is not causal, as one does that reads a state.
+func (c *Call) place(s sequence, i int) int {
+	if !c.Causal {
+		return s.validUntil - 1
+	}
+	return min(i+s.m-s.n, s.validUntil-1)
+}
 
 // age returns Σ_{j<t≤i} log_g_t over the tokens of key head kh, those whose keys
 // do not exist too.

@@ -31,6 +31,8 @@ type Mechanism struct {
 	Forget func(head int) float64 // log_g of every token of a key head, beside the call's; nil: none
 
 	OutputNorm bool // outputs are multiplied by √(n/D), n the keys that a query sees
+
+	Window *Window // nil: none
 }
 
 // Taylor returns the coefficients 1/l! of T_p (FAST, eq. 8 for p = 2).
@@ -64,6 +66,8 @@ type Call struct {
 	Theta float64
 
 	Drop *Drop // nil: none
+
+	only func(s sequence, i, j int) bool // further pairs that see each other; nil: all
 }
 
 // Result is what Forward found.
@@ -122,6 +126,9 @@ func (c *Call) sees(s sequence, i, j int) bool {
 	if !c.exists(s, j) || c.Causal && j > i+s.m-s.n {
 		return false
 	}
+	if c.only != nil && !c.only(s, i, j) {
+		return false
+	}
 	return c.AttnKeep == nil || c.AttnKeep[(s.q0+i)*c.K.N+s.k0+j]
 }
 
@@ -160,6 +167,7 @@ type scores struct {
 	g            []float64   // Σ_j w_ij + eps
 	seen         []int       // keys that query i sees
 	top          []float64   // shift of the exponential: the row's largest score
+	o            [][]float64 // outputs, where they are not those of w and g
 }
 
 func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
@@ -231,14 +239,10 @@ func (x *scores) weighsNothing(i int) bool {
 // A query that sees no key gives 0, and so does one all of whose weights are 0.
 func (m *Mechanism) Forward(c *Call) *Result {
 	c = m.forgetting(c)
-	r := &Result{
-		O:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D),
-		W:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.K.N),
-		Den:  make([]float64, c.Q.B*c.Q.H*c.Q.N),
-		Cond: make([]float64, c.Q.B*c.Q.H*c.Q.N),
-
-		Factor: make([]float64, c.Q.B*c.Q.H*c.Q.N),
+	if m.Window != nil {
+		return m.forwardWindow(c)
 	}
+	r := newResult(c)
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {
 			x := m.scores(c, s, h)
@@ -276,6 +280,17 @@ func (m *Mechanism) Forward(c *Call) *Result {
 	return r
 }
 
+func newResult(c *Call) *Result {
+	return &Result{
+		O:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D),
+		W:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.K.N),
+		Den:  make([]float64, c.Q.B*c.Q.H*c.Q.N),
+		Cond: make([]float64, c.Q.B*c.Q.H*c.Q.N),
+
+		Factor: make([]float64, c.Q.B*c.Q.H*c.Q.N),
+	}
+}
+
 // outputFactor is √(n/D) for a query that sees n keys: TaylorShift,
 // normalisation 3.
 func (m *Mechanism) outputFactor(c *Call, n int) float64 {
@@ -286,11 +301,23 @@ func (m *Mechanism) outputFactor(c *Call, n int) float64 {
 }
 
 func (m *Mechanism) condf(c *Call, s sequence, h int, x *scores, i int) float64 {
+	sum, largest := m.sizes(c, s, h, x, i)
+	if m.Exp {
+		return 1 + largest
+	}
+	if math.IsInf(x.eps[i], 1) {
+		return 1 // nothing but eps is left
+	}
+	return (sum + x.eps[i]) / math.Abs(x.g[i])
+}
+
+// sizes returns Σ_j f̄(|a_i|·|b_j|) of what is left of the keys, and the largest
+// |a_i|·|b_j|.
+func (m *Mechanism) sizes(c *Call, s sequence, h int, x *scores, i int) (sum, largest float64) {
 	bar := make([]float64, len(m.Coef))
 	for l, cl := range m.Coef {
 		bar[l] = math.Abs(cl)
 	}
-	var sum, largest float64
 	for j := range s.m {
 		if !c.sees(s, i, j) {
 			continue
@@ -307,13 +334,7 @@ func (m *Mechanism) condf(c *Call, s sequence, h int, x *scores, i int) float64 
 		}
 		largest = max(largest, size)
 	}
-	if m.Exp {
-		return 1 + largest
-	}
-	if math.IsInf(x.eps[i], 1) {
-		return 1 // nothing but eps is left
-	}
-	return (sum + x.eps[i]) / math.Abs(x.g[i])
+	return sum, largest
 }
 
 func sizes(x []float64) []float64 {

@@ -1,0 +1,325 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Join is how a window of exact weights and its tail make one output. With
+// γ = exp(LogGamma) of the query head, query i at place p, which is the last key
+// that it sees by position, and sums over the window p-Width < j ≤ p:
+type Join int
+
+const (
+	// OneDenominator has the tail weigh the keys j ≤ p-Width that the window
+	// leaves (LoLCATs, arXiv 2410.10254):
+	//
+	//	o_i = (Σ_tail f(a_i·b_j)·v_j + γ·Σ_window exp(s_ij)·v_j) / (Σ_tail f(a_i·b_j) + γ·Σ_window exp(s_ij) + eps)
+	OneDenominator Join = iota
+	// Separate adds to the mechanism over all keys γ times the softmax of the
+	// window (Based, arXiv 2402.18668).
+	Separate
+)
+
+var joinNames = []string{OneDenominator: "denominator", Separate: "separate"}
+
+func (j Join) String() string { return joinNames[j] }
+
+// Joins lists them all.
+func Joins() []Join { return []Join{OneDenominator, Separate} }
+
+// Window is a window of exact weights over the last keys of a query, those that
+// do not exist counted. Its scores s_ij are products of the rows as they come,
+// rotated, times 1/√D, whatever the mechanism does to rows. A window needs
+// causal calls, whose queries have a place among the keys; a query that reads a
+// state stands at the state's last token. A decay weighs both parts alike.
+type Window[T tensor.Float] struct {
+	Width    int
+	Join     Join
+	LogGamma *param.Param[T] // [H] or [1], learned; nil: γ is 1
+}
+
+// windowed is a mechanism with a window: two engines that do not know of each
+// other, and what joins the rows that they give. With one denominator the tail
+// gives numerators and denominators, the window means and logarithms of its
+// denominators; going back both have the output and the denominator of the
+// joined row in place of their own.
+type windowed[T tensor.Float] struct {
+	window     Window[T]
+	eps        float64
+	tail, near *engine[T]
+	params     *param.Set[T]
+	scratch    sync.Pool // of *windowScratch[T]
+}
+
+// newWindowed returns the mechanism that s describes.
+func newWindowed[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
+	w := *s.Window
+	switch {
+	case w.Width < 1:
+		return nil, fmt.Errorf("%s: window: %d tokens, needs 1 or more", s.Name, w.Width)
+	case w.Join != OneDenominator && w.Join != Separate:
+		return nil, fmt.Errorf("%s: window: join is %d, not %d or %d", s.Name, int(w.Join), OneDenominator, Separate)
+	case s.pairwise():
+		return nil, fmt.Errorf("%s: window: needs a linear tail, a kernel polynomial", s.Name)
+	case s.Norm.wide():
+		return nil, fmt.Errorf("%s: window: norm %v is taken over all tokens, a window needs causal calls", s.Name, s.Norm)
+	case s.Raw, s.Forget != nil:
+		return nil, fmt.Errorf("%s: window: not defined without a denominator, or with a decay of the mechanism's own", s.Name)
+	case s.OutputNorm:
+		return nil, fmt.Errorf("%s: window: not defined with output_norm", s.Name)
+	}
+	x := &windowed[T]{window: w, eps: s.Eps}
+	s.Window = nil
+	near := Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true, band: w.Width}
+	if w.Join == OneDenominator {
+		s.lag, s.undivided, s.Eps = w.Width, true, 0
+	}
+	var err error
+	if x.tail, err = newEngine(s); err != nil {
+		return nil, err
+	}
+	if x.near, err = newEngine(near); err != nil {
+		return nil, err
+	}
+	x.params = x.tail.params
+	if w.LogGamma != nil {
+		x.params = new(param.Set[T])
+		x.params.Join("", x.tail.params)
+		x.params.Add(w.LogGamma)
+	}
+	return x, nil
+}
+
+func (w *windowed[T]) Traits() Traits {
+	t := w.tail.Traits()
+	t.Products, t.CausalOnly = false, true
+	return t
+}
+
+func (w *windowed[T]) Setting() string { return w.tail.Setting() }
+
+func (w *windowed[T]) Params() *param.Set[T] { return w.params }
+
+func (w *windowed[T]) Constants() *param.Set[T] { return nil }
+
+// logGamma is that of query head h.
+func (w *windowed[T]) logGamma(h int) float64 {
+	if p := w.window.LogGamma; p != nil {
+		return float64(p.Data[w.gammaIndex(h)])
+	}
+	return 0
+}
+
+func (w *windowed[T]) gammaIndex(h int) int {
+	if len(w.window.LogGamma.Data) == 1 {
+		return 0
+	}
+	return h
+}
+
+func (w *windowed[T]) oneDenominator() bool { return w.window.Join == OneDenominator }
+
+// check is the tail's, with what a window asks for.
+func (w *windowed[T]) check(c *Call[T]) error {
+	if err := w.tail.check(c); err != nil {
+		return err
+	}
+	if !c.Causal {
+		return fmt.Errorf("causal: %s with a window needs a causal call, whose queries have a place among the keys", w.tail.spec.Name)
+	}
+	if c.Drop.some() && c.Drop.Kind == ProductDrop {
+		return fmt.Errorf("dropout: %v is not defined with a window", c.Drop.Kind)
+	}
+	return w.checkHeads(c.Q.H)
+}
+
+func (w *windowed[T]) checkHeads(h int) error {
+	if g := w.window.LogGamma; g != nil && len(g.Data) != 1 && len(g.Data) != h {
+		return fmt.Errorf("%s: has %d heads, q has %d", g.Name, len(g.Data), h)
+	}
+	return nil
+}
+
+// windowSaved is what a window leaves for Backward.
+type windowSaved[T tensor.Float] struct {
+	tail, near Saved[T]
+	o          []T         // [B,H,N,Dv] of the window alone
+	rows       []joinedRow // [B,H,N]
+}
+
+// windowScratch is what Forward and Backward work in.
+type windowScratch[T tensor.Float] struct {
+	saved             windowSaved[T]
+	tailDo, nearDo, o []T // [B,H,N,Dv]
+	den               []T // [B,H,N] of the window
+	dq, dk, dv, dlogG []T
+	dgamma            []float64 // [sequences, H]
+}
+
+func (w *windowed[T]) take() *windowScratch[T] {
+	if x, _ := w.scratch.Get().(*windowScratch[T]); x != nil {
+		return x
+	}
+	return new(windowScratch[T])
+}
+
+// headsIn returns heads in memory that is kept.
+func headsIn[T tensor.Float](memory *[]T, b, h, n, d int) tensor.Heads[T] {
+	*memory = grow((*memory)[:0], b*h*n*d)
+	return tensor.HeadsOf(*memory, b, h, n, d)
+}
+
+// likeOutput is headsIn for the outputs of c.
+func likeOutput[T tensor.Float](memory *[]T, c *Call[T]) tensor.Heads[T] {
+	return headsIn(memory, c.Q.B, c.Q.H, c.Q.N, c.V.D)
+}
+
+// nearCall is c as the window has it.
+func nearCall[T tensor.Float](c *Call[T]) *Call[T] {
+	x := *c
+	x.Form, x.Chunk = Auto, 0
+	return &x
+}
+
+func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
+	if err := w.check(c); err != nil {
+		return err
+	}
+	if err := c.checkOut("o", &out); err != nil {
+		return err
+	}
+	if c.Form == Step {
+		if keep != nil {
+			return errStepKeeps
+		}
+		if !c.segmented() {
+			return forwardStep(w, out, c)
+		}
+	}
+	scratch := w.take()
+	defer w.scratch.Put(scratch)
+	saved := &scratch.saved
+	if keep != nil {
+		if keep.window == nil {
+			keep.window = new(windowSaved[T])
+		}
+		saved = keep.window
+	}
+	if c.segmented() {
+		return w.segmentForward(out, c, saved, keep)
+	}
+	near := likeOutput(&saved.o, c)
+	if err := w.near.Forward(near, nearCall(c), &saved.near); err != nil {
+		return err
+	}
+	if w.oneDenominator() {
+		if err := w.tail.Forward(out, c, &saved.tail); err != nil {
+			return err
+		}
+		w.join(out, c, saved, keep)
+		return nil
+	}
+	if err := w.tail.Forward(out, c, keep); err != nil {
+		return err
+	}
+	for i := range out.B * out.H {
+		w.addRows(out.At(i/out.H, i%out.H), near.At(i/out.H, i%out.H), i%out.H)
+	}
+	return nil
+}
+
+// addRows adds the window's part of query head h to the tail's.
+func (w *windowed[T]) addRows(o, near tensor.Mat[T], h int) {
+	t, gamma := kernel.Active[T](), T(math.Exp(w.logGamma(h)))
+	for i := range o.Rows {
+		t.Axpy(o.Row(i), gamma, near.Row(i))
+	}
+}
+
+func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
+	if err := w.check(c); err != nil {
+		return err
+	}
+	if err := c.checkOut("o", &out); err != nil {
+		return err
+	}
+	if err := c.checkOut("do", &dout); err != nil {
+		return err
+	}
+	if n := c.Q.B * c.Q.H * c.Q.N; keep == nil || keep.window == nil || len(keep.Den) != n || len(keep.window.near.Den) != n {
+		return fmt.Errorf("saved: not what Forward left for this call")
+	}
+	scratch := w.take()
+	defer w.scratch.Put(scratch)
+	seqs := c.sequences()
+	if c.segmented() {
+		return w.segmentBackward(g, dout, out, c, keep, scratch)
+	}
+	x := w.part(dout, out, c, len(seqs), keep, scratch)
+	w.partAll(x, c, seqs)
+	if err := w.tail.Backward(g, x.tailDo, x.tailO, c, x.tail); err != nil {
+		return err
+	}
+	near := Grads[T]{
+		DQ: headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+		DK: headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D),
+		DV: headsIn(&scratch.dv, c.V.B, c.V.H, c.V.N, c.V.D),
+	}
+	if c.decays() && g.DLogG.D != 0 {
+		near.DLogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
+	}
+	if err := w.near.Backward(&near, x.nearDo, x.nearO, nearCall(c), &Saved[T]{Den: scratch.den}); err != nil {
+		return err
+	}
+	addHeads(g.DQ, near.DQ)
+	addHeads(g.DK, near.DK)
+	addHeads(g.DV, near.DV)
+	if near.DLogG.D != 0 {
+		addHeads(g.DLogG, near.DLogG)
+		w.addEpsAges(g.DLogG, dout, out, c, seqs, keep)
+	}
+	w.addGamma(scratch.dgamma, c.Q.H)
+	return nil
+}
+
+// addHeads adds x to y.
+func addHeads[T tensor.Float](y, x tensor.Heads[T]) {
+	t := kernel.Active[T]()
+	for i := range y.B * y.H {
+		to, from := y.At(i/y.H, i%y.H), x.At(i/y.H, i%y.H)
+		for r := range to.Rows {
+			t.Add(to.Row(r), to.Row(r), from.Row(r))
+		}
+	}
+}
+
+// addGamma adds the derivatives by log γ, of each head of each sequence.
+func (w *windowed[T]) addGamma(d []float64, heads int) {
+	p := w.window.LogGamma
+	for i := range d {
+		if p != nil {
+			p.Grad[w.gammaIndex(i%heads)] += T(d[i])
+		}
+	}
+}
+
+func (w *windowed[T]) Plan(s Shape) Plan {
+	p, near := w.tail.Plan(s), w.near.Plan(Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: s.Causal})
+	p.FLOPs += near.FLOPs
+	p.Bytes = max(p.Bytes, near.Bytes)
+	p.Cost += near.Cost
+	p.BackCost += near.BackCost
+	p.Bound = 0
+	width := float64(w.window.Width)
+	if p.Window = width * float64(s.D+s.Dv); w.oneDenominator() {
+		p.Window += width * float64(w.tail.spec.width(s.D))
+	}
+	p.WindowFLOPs = 2 * width * float64(s.D+s.Dv+3)
+	return p
+}

@@ -1,0 +1,383 @@
+package attention
+
+import (
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Rows of one denominator. What the tail has summed, and the mean of the window
+// times what its weights add up to, are taken over the largest of the parts of
+// the denominator, numerators and denominators alike: nothing overflows, and
+// the function is the same.
+
+// joinedRow says what a joined row is like.
+type joinedRow uint8
+
+const (
+	negativeRow joinedRow = 1 << iota // its denominator is below 0
+	taillessRow                       // nothing comes from the tail
+	unseenRow
+	weakRow
+)
+
+// joint is a key head of a sequence whose parts are to be joined.
+type joint[T tensor.Float] struct {
+	near *unit[T]        // with the outputs of the window, and the logarithms of its denominators
+	o    []tensor.Mat[T] // numerators of the tail, and then outputs
+	tail [][]T           // denominators of the tail
+	ages *bandAges       // nil: no decay
+
+	den   [][]T                  // logarithms of the joined denominators; nil: nothing of what follows is kept
+	rows  [][]joinedRow          // what the rows are like
+	left  []float64              // how many keys the tail has, or what is left of them
+	reach func(g, i int) float64 // bounds the scores of the tail; nil: no row is weak
+}
+
+// join makes outputs of numerators out.
+func (w *windowed[T]) join(out tensor.Heads[T], c *Call[T], saved *windowSaved[T], keep *Saved[T]) {
+	seqs, group := c.sequences(), c.Q.H/max(c.K.H, 1)
+	if keep != nil {
+		keep.ready(c)
+		saved.rows = grow(saved.rows[:0], len(keep.Den))
+	}
+	par.Do(len(seqs)*c.K.H, w.joining(c), func(i int) {
+		s, kh := &seqs[i/c.K.H], i%c.K.H
+		ar := arena.Acquire()
+		defer ar.Release()
+		u := w.near.unit(c, s, kh, ar)
+		defer w.near.release(u)
+		heads := u.group(kh)
+		u.o = headsOf(u.o, tensor.HeadsOf(saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
+		u.den = denOf(u.den, saved.near.Den, c, s, heads)
+		x := &joint[T]{near: u, ages: u.bandAges(0), o: headsOf(nil, out, s, heads), tail: denOf(nil, saved.tail.Den, c, s, heads)}
+		if keep != nil {
+			w.keepRows(x, c, s, kh, earlier{}, saved, keep)
+		}
+		for g := range group {
+			w.joinRows(x, g, kh*group+g)
+		}
+	})
+	if keep != nil {
+		saved.count(c, seqs, keep)
+	}
+}
+
+// joining is the arithmetic of join.
+func (w *windowed[T]) joining(c *Call[T]) float64 {
+	return 4 * float64(c.Q.B) * float64(c.Q.H) * float64(c.Q.N) * float64(c.V.D+16)
+}
+
+// ready makes room for denominators, and nothing has been noticed.
+func (k *Saved[T]) ready(c *Call[T]) {
+	k.Den = grow(k.Den[:0], c.Q.B*c.Q.H*c.Q.N)
+	k.Unseen, k.Weak = 0, 0
+}
+
+// keepRows has x keep what Backward needs, and tell which rows see nothing or are
+// weak. Before is what the state before the sequence tells of the tail's keys.
+func (w *windowed[T]) keepRows(x *joint[T], c *Call[T], s *sequence, kh int, before earlier, saved *windowSaved[T], keep *Saved[T]) {
+	group := len(x.o)
+	x.den = denOf(nil, keep.Den, c, s, headRange{kh * group, group})
+	for g := range group {
+		x.rows = append(x.rows, saved.rows[(s.b*c.Q.H+kh*group+g)*c.Q.N+s.q0:][:s.n])
+	}
+	x.left = x.near.bandLeft(before)
+	if !w.tail.sound() {
+		longest := w.tail.longestKeys(c, s, c.maskOf(s))
+		if longest != nil {
+			longest[kh] = max(longest[kh], before.longest)
+		}
+		x.reach = func(g, i int) float64 { return w.tail.reach(c, s, longest, kh*group+g, i) }
+	}
+}
+
+// count counts the rows that see nothing and those that are weak.
+func (saved *windowSaved[T]) count(c *Call[T], seqs []sequence, keep *Saved[T]) {
+	for i := range seqs {
+		s := &seqs[i]
+		for r := range s.n {
+			for h := range c.Q.H {
+				row := saved.rows[(s.b*c.Q.H+h)*c.Q.N+s.q0+r]
+				if row&unseenRow != 0 {
+					keep.Unseen++
+				}
+				if row&weakRow != 0 {
+					if keep.Weak == 0 {
+						keep.WeakAt = [3]int{s.b, h, s.q0 + r}
+					}
+					keep.Weak++
+				}
+			}
+		}
+	}
+}
+
+// joinedSums are the parts of a joined denominator over e^top.
+type joinedSums struct{ top, one, window, sum float64 } // one: what a weight of 1 in the tail is
+
+// sums returns those of query i, of which the tail has a denominator, and the
+// window the logarithm of one, γ with it.
+func (w *windowed[T]) sums(tail, near float64, ages *bandAges, i int) (p joinedSums) {
+	fade, eps := 0.0, math.Log(w.eps)
+	if ages != nil {
+		fade, eps = ages.fade[i], eps-ages.waits[i]
+	}
+	if p.top = max(math.Log(math.Abs(tail))+fade, near, eps); p.none() {
+		return p
+	}
+	p.one, p.window = math.Exp(fade-p.top), math.Exp(near-p.top)
+	p.sum = tail*p.one + p.window + math.Exp(eps-p.top)
+	return p
+}
+
+// none reports that nothing has any weight.
+func (p *joinedSums) none() bool { return math.IsInf(p.top, -1) }
+
+// log is the logarithm of the denominator's size.
+func (p *joinedSums) log() float64 { return p.top + math.Log(math.Abs(p.sum)) }
+
+// weak reports that the denominator nearly cancels, whose tail has so many keys
+// left with scores within ±reach; see Saved.Weak.
+func (w *windowed[T]) weak(p *joinedSums, left, reach float64) bool {
+	if w.tail.spec.Positive {
+		return p.none()
+	}
+	if math.IsInf(reach, 1) {
+		reach = 0 // nothing bounds the scores of mapped rows
+	}
+	return !(p.sum >= (w.tail.spec.absPoly(reach)*left*p.one+p.window)/1024) || p.sum <= 0
+}
+
+// joinRows joins the rows of head g of the group, which is query head h.
+func (w *windowed[T]) joinRows(x *joint[T], g, h int) {
+	t, gamma := x.near.t, w.logGamma(h)
+	for i := range x.near.n {
+		o, tail, near := x.o[g].Row(i), float64(x.tail[g][i]), gamma+float64(x.near.den[g][i])
+		p := w.sums(tail, near, x.ages, i)
+		if x.den != nil {
+			w.keepRow(x, g, i, &p, tail, near)
+		}
+		if p.none() {
+			clear(o)
+			continue
+		}
+		t.Scale(o, T(p.one/p.sum), o)
+		if p.window != 0 {
+			t.Axpy(o, T(p.window/p.sum), x.near.o[g].Row(i))
+		}
+	}
+}
+
+// keepRow keeps what is known of a row before it is joined.
+func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, near float64) {
+	var row joinedRow
+	if p.sum < 0 {
+		row |= negativeRow
+	}
+	if tail == 0 && !slices.ContainsFunc(x.o[g].Row(i), func(y T) bool { return y != 0 }) {
+		row |= taillessRow
+	}
+	x.den[g][i] = T(p.log())
+	switch {
+	case math.IsInf(near, -1) && x.left[i] == 0:
+		row |= unseenRow
+		x.den[g][i] = T(math.Inf(-1))
+	case x.reach != nil && w.weak(p, x.left[i], x.reach(g, i)):
+		row |= weakRow
+	}
+	x.rows[g][i] = row
+}
+
+// bandLeft returns for each query how many keys come before its band, or with a
+// decay what is left of them at the last one. Before is what comes before the first
+// key.
+func (u *unit[T]) bandLeft(before earlier) []float64 {
+	left := make([]float64, u.n)
+	next := 0
+	for i := range left {
+		lo := u.lowest(i)
+		if u.keep == nil {
+			for ; next < lo; next++ {
+				if before.owes += u.rate(next); u.exists(next) {
+					before.add(before.owes)
+					before.owes = 0
+				}
+			}
+			left[i] = before.keys
+			continue
+		}
+		var age float64
+		for j := lo - 1; j >= 0; j-- {
+			if u.exists(j) && u.keep[i*u.keepRow+j] {
+				left[i] += math.Exp(age)
+			}
+			if left[i] > 0 {
+				age += u.rate(j)
+			}
+		}
+	}
+	return left
+}
+
+// parted is what the two parts have in place of the output, its gradient and the
+// denominators. Over one denominator g the tail has
+//
+//	[do, -(do·o)]/g
+//
+// for its numerators and denominators, and a weight of the window is
+// γ·exp(s)/g, of which the logarithm of g/γ makes what it is for a softmax. Where
+// g is negative the sign goes to do.
+type parted[T tensor.Float] struct {
+	dout, out tensor.Heads[T]
+	own       tensor.Heads[T] // outputs of the window alone
+	keep      *Saved[T]
+
+	tailDo, tailO, nearDo, nearO tensor.Heads[T]
+	tail                         *Saved[T] // of the tail
+	den                          []T       // [B,H,N] logarithms of the window's denominators
+	dgamma                       []float64 // [sequences, H] derivatives by log γ
+}
+
+// part returns room for it.
+func (w *windowed[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int, keep *Saved[T], scratch *windowScratch[T]) *parted[T] {
+	own := tensor.HeadsOf(keep.window.o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	x := &parted[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&scratch.nearDo, c), nearO: own, tail: keep}
+	if w.oneDenominator() {
+		x.tailDo, x.nearO, x.tail = likeOutput(&scratch.tailDo, c), out, &keep.window.tail
+	} else {
+		x.tailO = likeOutput(&scratch.o, c)
+	}
+	scratch.den = grow(scratch.den[:0], c.Q.B*c.Q.H*c.Q.N)
+	scratch.dgamma = grow(scratch.dgamma[:0], sequences*c.Q.H)
+	x.den, x.dgamma = scratch.den, scratch.dgamma
+	return x
+}
+
+// partAll parts the rows of all heads.
+func (w *windowed[T]) partAll(x *parted[T], c *Call[T], seqs []sequence) {
+	par.Do(len(seqs)*c.K.H, w.joining(c), func(i int) {
+		s, kh := &seqs[i/c.K.H], i%c.K.H
+		ar := arena.Acquire()
+		defer ar.Release()
+		u := w.near.unit(c, s, kh, ar)
+		defer w.near.release(u)
+		w.partHeads(x, c, s, u.group(kh), u.bandAges(0))
+	})
+}
+
+// partHeads parts the rows of some heads of a sequence.
+func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *sequence, heads headRange, ages *bandAges) {
+	for h := heads.lo; h < heads.lo+heads.n; h++ {
+		at := (s.b*c.Q.H+h)*c.Q.N + s.q0
+		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.b, h).Slice(s.q0, s.q0+s.n) }
+		rows := partedRows[T]{
+			do: of(x.dout), o: of(x.out), own: of(x.own), near: x.keep.window.near.Den[at:][:s.n], ages: ages,
+			tailDo: of(x.tailDo), tailO: of(x.tailO), nearDo: of(x.nearDo), den: x.den[at:][:s.n],
+		}
+		if w.oneDenominator() {
+			rows.joined, rows.rows = x.keep.Den[at:][:s.n], x.keep.window.rows[at:][:s.n]
+		}
+		x.dgamma[s.index*c.Q.H+h] = w.partRows(&rows, h)
+	}
+}
+
+// partedRows are the rows of a head that are parted: do and o, and with one
+// denominator its logarithm joined and what the rows are like, give the others.
+type partedRows[T tensor.Float] struct {
+	do, o, own            tensor.Mat[T] // own is of the window alone
+	near, joined          []T
+	rows                  []joinedRow
+	ages                  *bandAges
+	tailDo, tailO, nearDo tensor.Mat[T]
+	den                   []T
+}
+
+// partRows is part for query head h. It returns the derivative by log γ.
+func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
+	t, gamma := kernel.Active[T](), w.logGamma(h)
+	factor := T(math.Exp(gamma))
+	for i := range x.do.Rows {
+		do := x.do.Row(i)
+		if !w.oneDenominator() {
+			copy(x.tailO.Row(i), x.o.Row(i))
+			t.Axpy(x.tailO.Row(i), -factor, x.own.Row(i))
+			t.Scale(x.nearDo.Row(i), factor, do)
+			x.den[i] = x.near[i]
+			if !math.IsInf(float64(x.near[i]), -1) {
+				dgamma += float64(factor) * float64(t.Dot(do, x.own.Row(i)))
+			}
+			continue
+		}
+		den, sign, fade := float64(x.joined[i]), 1.0, 0.0
+		if x.rows[i]&negativeRow != 0 {
+			sign = -1
+		}
+		if x.ages != nil {
+			fade = x.ages.fade[i]
+		}
+		x.den[i] = T(den - gamma)
+		if x.rows[i]&taillessRow != 0 || math.IsInf(den, -1) {
+			clear(x.tailDo.Row(i))
+		} else {
+			t.Scale(x.tailDo.Row(i), T(sign*math.Exp(fade-den)), do)
+		}
+		if math.IsInf(float64(x.near[i]), -1) {
+			clear(x.nearDo.Row(i))
+			continue
+		}
+		t.Scale(x.nearDo.Row(i), T(sign), do)
+		share := sign * math.Exp(gamma+float64(x.near[i])-den)
+		dgamma += share * (float64(t.Dot(do, x.own.Row(i))) - float64(t.Dot(do, x.o.Row(i))))
+	}
+	return dgamma
+}
+
+// addEpsAges adds to the gradient of log_g what it has through an eps beside one
+// denominator; see ageQueries.
+func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs []sequence, keep *Saved[T]) {
+	if w.eps == 0 || !w.oneDenominator() {
+		return
+	}
+	par.Do(len(seqs)*c.K.H, w.joining(c), func(i int) {
+		s, kh := &seqs[i/c.K.H], i%c.K.H
+		ar := arena.Acquire()
+		defer ar.Release()
+		u := w.near.unit(c, s, kh, ar)
+		defer w.near.release(u)
+		u.dage = arena.Zeros[float64](ar, max(u.end(), u.m+1))
+		w.ageEps(u, u.bandAges(0), dout, out, c, s, u.group(kh), keep)
+		first := 0
+		for first < u.m && !u.exists(first) {
+			first++
+		}
+		var sum float64
+		to := d.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+		for j := len(u.dage) - 1; j > first; j-- {
+			if sum += u.dage[j]; j < u.m {
+				to.Row(j)[0] += T(sum)
+			}
+		}
+	})
+}
+
+// ageEps adds to dG of the unit's places what comes of eps; see ageQueries.
+func (w *windowed[T]) ageEps(u *unit[T], ages *bandAges, dout, out tensor.Heads[T], c *Call[T], s *sequence, heads headRange, keep *Saved[T]) {
+	for h := heads.lo; h < heads.lo+heads.n && w.eps != 0; h++ {
+		for i := range s.n {
+			at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
+			if keep.window.rows[at]&unseenRow != 0 {
+				continue
+			}
+			x := math.Exp(math.Log(w.eps) - ages.waits[i] - float64(keep.Den[at]))
+			if keep.window.rows[at]&negativeRow != 0 {
+				x = -x
+			}
+			u.dage[i+u.off] += x * float64(u.t.Dot(dout.At(s.b, h).Row(s.q0+i), out.At(s.b, h).Row(s.q0+i)))
+		}
+	}
+}

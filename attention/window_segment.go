@@ -1,0 +1,463 @@
+package attention
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// windowSegment is a call between states of a mechanism with a window. The tail
+// is a segment of its own: with one denominator its keys are those that leave the
+// window, prepared already, and otherwise the call's.
+type windowSegment[T tensor.Float] struct {
+	w           *windowed[T]
+	init, final *windowState[T]
+	shape       Shape // of both
+	seqs        []sequence
+	group       int // key heads of a sequence
+	keys        int // of the longest sequence
+	fades       bool
+}
+
+func (w *windowed[T]) segment(c *Call[T], keep bool) (*windowSegment[T], error) {
+	x := &windowSegment[T]{w: w, seqs: c.sequences(), group: c.K.H, fades: c.fades()}
+	var err error
+	if x.keys, err = w.tail.checkSegment(c, x.seqs, keep); err != nil {
+		return nil, err
+	}
+	x.init, x.final, err = ends(w.tail, c, x.seqs, func(s *windowState[T]) (*engine[T], *Shape) { return s.w.tail, &s.shape })
+	if err != nil {
+		return nil, err
+	}
+	if x.init != nil {
+		x.shape = x.init.shape
+	} else {
+		x.shape = x.final.shape
+	}
+	return x, nil
+}
+
+// tails returns the tails of the states before and after.
+func (x *windowSegment[T]) tails() (init, final *sums[T]) {
+	if x.init != nil {
+		init = x.init.tail
+	}
+	if x.final != nil {
+		final = x.final.tail
+	}
+	return init, final
+}
+
+// tailCall is c as a tail that sees all keys has it.
+func (x *windowSegment[T]) tailCall(c *Call[T]) *Call[T] {
+	t := *c
+	t.Init, t.Final = nil, nil
+	if x.init != nil {
+		t.Init = x.init.tail
+	}
+	if x.final != nil {
+		t.Final = x.final.tail
+	}
+	return &t
+}
+
+// windowHead is a key head of a sequence of the segment.
+type windowHead[T tensor.Float] struct {
+	s         *sequence
+	i, kh     int
+	heads     headRange
+	near, far *unit[T]   // as they see tokens
+	own       [2]unit[T] // both as they see the call's own keys
+	x         lately[T]
+	before    int // tokens of the window before the call
+	end       int // and with those of the call
+	ages      *bandAges
+}
+
+// each calls f for every key head.
+func (x *windowSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.Arena)) {
+	w := x.w
+	par.Do(len(x.seqs)*x.group, 3*w.joining(c)+w.Plan(c.Shape()).FLOPs, func(i int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		h := &windowHead[T]{s: &x.seqs[i/x.group], i: i, kh: i % x.group}
+		h.near, h.far = w.near.unit(c, h.s, h.kh, ar), w.tail.unit(c, h.s, h.kh, ar)
+		defer w.near.release(h.near)
+		defer w.tail.release(h.far)
+		h.heads = h.near.group(h.kh)
+		h.far.pos = h.s.off
+		h.own = [2]unit[T]{*h.near, *h.far}
+		take := func(n int) []T { return arena.Take[T](ar, n) }
+		m := h.near.m
+		if x.init != nil {
+			h.before = x.init.rings[i].n
+		}
+		h.end = h.before + m
+		h.x = w.room(&x.shape, h.end, x.fades, take, make([]bool, h.end))
+		if x.init != nil {
+			r := &x.init.rings[i]
+			h.x.copy(w, &x.shape, 0, &r.lately, r.at, r.n)
+		}
+		w.enter(h.near, h.far, &x.shape, &h.x, h.before, m)
+		w.seeAll(h.near, &x.shape, &h.x, h.end)
+		h.near.off = h.before + h.s.off
+		var behind float64
+		if x.init != nil && x.fades {
+			if ages := x.init.tail.heads[i].ages; ages != nil {
+				behind = ages.owes
+			}
+		}
+		h.ages = h.near.bandAges(behind)
+		if w.oneDenominator() {
+			w.seeLeft(h.far, &x.shape, &h.x, h.end)
+			h.far.off = h.before + h.s.off - w.window.Width
+		}
+		f(h, ar)
+	})
+}
+
+// sums is the segment of a tail that sees what leaves the window.
+func (x *windowSegment[T]) sums() *sumsSegment[T] {
+	init, final := x.tails()
+	return &sumsSegment[T]{e: x.w.tail, init: init, final: final, shape: &x.shape, keys: x.keys, seqs: x.seqs, group: x.group, fades: x.fades}
+}
+
+func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *windowSaved[T], keep *Saved[T]) error {
+	x, err := w.segment(c, keep != nil)
+	if err != nil {
+		return err
+	}
+	own := likeOutput(&saved.o, c)
+	saved.near.Den = grow(saved.near.Den[:0], c.Q.B*c.Q.H*c.Q.N)
+	saved.tail.Den = grow(saved.tail.Den[:0], len(saved.near.Den))
+	if w.oneDenominator() {
+		if keep != nil {
+			keep.ready(c)
+			saved.rows = grow(saved.rows[:0], len(keep.Den))
+		}
+	} else {
+		// States may be one and the same: their windows are not looked at by the tail.
+		if err := w.tail.Forward(out, x.tailCall(c), keep); err != nil {
+			return err
+		}
+	}
+	tail := x.sums()
+	x.each(c, func(h *windowHead[T], _ *arena.Arena) {
+		near, far := h.near, h.far
+		near.o, near.den = headsOf(near.o, own, h.s, h.heads), denOf(near.den, saved.near.Den, c, h.s, h.heads)
+		far.o, far.den = headsOf(far.o, out, h.s, h.heads), denOf(far.den, saved.tail.Den, c, h.s, h.heads)
+		near.bandForward()
+		if w.oneDenominator() {
+			for g := range far.q {
+				far.unseen(g, 0, min(-far.off, far.n))
+			}
+			tail.forward(far, h.s, h.kh)
+		}
+		j := &joint[T]{near: near, o: far.o, tail: far.den, ages: h.ages}
+		if keep != nil && w.oneDenominator() {
+			before := tail.earlier(h.i)
+			for i := range h.before {
+				before.longest = max(before.longest, length(h.x.far[i*far.da:][:far.da]))
+			}
+			w.keepRows(j, c, h.s, h.kh, before, saved, keep)
+		}
+		for g := range near.q {
+			if q := h.heads.lo + g; w.oneDenominator() {
+				w.joinRows(j, g, q)
+			} else {
+				w.addRows(far.o[g], near.o[g], q)
+			}
+		}
+		if x.final != nil {
+			r := &x.final.rings[h.i]
+			n := min(h.end, w.window.Width)
+			if r.at, r.n, r.rates = 0, n, nil; x.fades {
+				r.rates = make([]T, len(r.exist))
+			}
+			r.lately.copy(w, &x.shape, 0, &h.x, h.end-n, n)
+		}
+	})
+	if x.final != nil {
+		tokens := int64(x.keys)
+		if x.init != nil {
+			tokens += x.init.tokens
+		}
+		x.final.tokens = tokens
+		if w.oneDenominator() {
+			x.final.tail.tokens = max(tokens-int64(w.window.Width), 0)
+		}
+	}
+	if keep != nil && w.oneDenominator() {
+		saved.count(c, x.seqs, keep)
+	}
+	return nil
+}
+
+// lateGrad is the gradient of the last n tokens of a key head.
+type lateGrad[T tensor.Float] struct {
+	n            int
+	far, near, v []T     // [n, da], [n, D], [n, Dv]; far where there is one denominator
+	w            []T     // [n] of the ones under the values, as headGrad has them
+	age          float64 // as headGrad has it, of the window or with one denominator of both parts
+}
+
+// open makes room for n tokens, with undefined contents.
+func (l *lateGrad[T]) open(n, da, d, dv int) {
+	l.n = n
+	l.far, l.near, l.v, l.w = grow(l.far[:0], n*da), grow(l.near[:0], n*d), grow(l.v[:0], n*dv), grow(l.w[:0], n)
+}
+
+// checkGrads reports gradients of states that do not fit, and makes room for
+// that of the state before.
+func (x *windowSegment[T]) checkGrads(g *Grads[T], c *Call[T]) error {
+	if err := g.check(c, nil); err != nil {
+		return err
+	}
+	width := x.w.window.Width
+	if d := g.DInit; d != nil {
+		d.ready(&x.shape)
+		d.late = grow(d.late[:0], len(d.heads))
+	}
+	if g.DFinal == nil {
+		return nil
+	}
+	// ends returns the tokens of the window, and those that are new to the tail.
+	ends := func(i int) (last, left int) {
+		m := x.seqs[i/x.group].m
+		if !x.w.oneDenominator() {
+			left = m
+		}
+		if x.init != nil {
+			m += x.init.rings[i].n
+		}
+		if x.w.oneDenominator() {
+			left = max(m-width, 0)
+		}
+		return min(m, width), left
+	}
+	open := x.sums().openBefore
+	err := g.DFinal.check(&x.shape, func(i int) int { _, left := ends(i); return (open(i) + left) % x.shape.Chunk })
+	if err != nil {
+		return err
+	}
+	return g.DFinal.checkLate(func(i int) int { last, _ := ends(i); return last })
+}
+
+func (w *windowed[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T], scratch *windowScratch[T]) error {
+	x, err := w.segment(c, true)
+	if err != nil {
+		return err
+	}
+	if err := g.checkShapes(&dout, c); err != nil {
+		return err
+	}
+	if err := g.checkAge(c); err != nil {
+		return err
+	}
+	if err := x.checkGrads(g, c); err != nil {
+		return err
+	}
+	p := w.part(dout, out, c, len(x.seqs), keep, scratch)
+	if !w.oneDenominator() {
+		w.partAll(p, c, x.seqs)
+		if err := w.tail.Backward(g, p.tailDo, p.tailO, x.tailCall(c), p.tail); err != nil {
+			return err
+		}
+	}
+	b := &windowBack[T]{windowSegment: x, parted: p, c: c, g: g, tail: x.sums()}
+	b.dscale = make([]float64, len(x.seqs)*c.Q.H)
+	b.dq = headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D)
+	b.dk = headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D)
+	if b.ageWanted = c.decays() && g.DLogG.D != 0; b.ageWanted {
+		b.dlogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
+	}
+	x.each(c, b.head)
+	addHeads(g.DQ, b.dq)
+	w.tail.addTau(b.dscale, c)
+	w.addGamma(p.dgamma, c.Q.H)
+	return nil
+}
+
+// windowBack is Backward of a segment.
+type windowBack[T tensor.Float] struct {
+	*windowSegment[T]
+	*parted[T]
+	c         *Call[T]
+	g         *Grads[T]
+	tail      *sumsSegment[T] // with one denominator
+	dscale    []float64       // [sequences, H]
+	ageWanted bool
+
+	// What the window gives the call's queries and keys.
+	dq, dk, dlogG tensor.Heads[T]
+}
+
+// lately are gradients of tokens of a head: rows of both parts, of values, and
+// what ageKeys has.
+type latelyGrad[T tensor.Float] struct {
+	near, far, v  []T
+	ldn, ldf, ldv int
+}
+
+// head does a key head. Gradients of all tokens that the window sees come first:
+// then those before the call go to the state, and the call's own to its keys.
+func (b *windowBack[T]) head(h *windowHead[T], ar *arena.Arena) {
+	near, s, c := h.near, h.s, b.c
+	joined := b.w.oneDenominator()
+	if joined {
+		b.w.partHeads(b.parted, c, s, h.heads, h.ages)
+	}
+	near.o, near.do, near.dq = headsOf(near.o, b.nearO, s, h.heads), headsOf(near.do, b.nearDo, s, h.heads), headsOf(near.dq, b.dq, s, h.heads)
+	near.den = denOf(near.den, b.den, c, s, h.heads)
+	near.dscale = make([]float64, len(near.q))
+	ages := b.ageWanted || b.g.DInit != nil && b.fades
+	if ages {
+		near.dage = arena.Zeros[float64](ar, h.end)
+	}
+	d := &latelyGrad[T]{ldn: stride[T](near.da), ldv: stride[T](near.dv), ldf: stride[T](h.far.da)}
+	d.near, d.v = near.bandPairs()
+	if joined {
+		b.backTail(h, ar, d)
+	}
+	b.addLate(h, d)
+	own := &h.own[0]
+	var sum float64
+	if ages {
+		own.dage = arena.Zeros[float64](ar, max(own.end(), own.m+1))
+		for j := range own.m {
+			own.dage[j] = near.dage[h.before+j]
+		}
+		if joined {
+			b.w.ageEps(own, h.ages, b.dout, b.out, c, s, h.heads, b.keep)
+		}
+		own.dval = tensor.Mat[T]{Data: d.v[h.before*d.ldv:], Rows: own.m, Cols: own.dv, Stride: d.ldv}
+		if b.ageWanted {
+			own.dlogG = b.dlogG.At(s.b, h.kh).Slice(s.k0, s.k0+s.m)
+		}
+		var after float64
+		if b.g.DFinal != nil {
+			after = b.g.DFinal.late[h.i].age
+		}
+		sum = own.ageGrad(after, b.seenBefore(h))
+	}
+	if b.g.DInit != nil {
+		b.toState(h, d, sum)
+	}
+	b.toKeys(h, d)
+}
+
+// backTail goes back through the tail, of a joint denominator, and adds what that
+// gives to d.
+func (b *windowBack[T]) backTail(h *windowHead[T], ar *arena.Arena, d *latelyGrad[T]) {
+	far, s, c := h.far, h.s, b.c
+	d.far = arena.Zeros[T](ar, h.end*d.ldf)
+	far.o, far.do, far.dq = headsOf(far.o, b.tailO, s, h.heads), headsOf(far.do, b.tailDo, s, h.heads), headsOf(far.dq, b.g.DQ, s, h.heads)
+	far.den = denOf(far.den, b.parted.tail.Den, c, s, h.heads)
+	far.dscale = b.dscale[s.index*c.Q.H+h.heads.lo:][:h.heads.n]
+	far.dk = tensor.Mat[T]{Data: d.far, Rows: far.m, Cols: far.da, Stride: d.ldf}
+	far.dval = tensor.Mat[T]{Data: arena.Zeros[T](ar, far.m*far.dv), Rows: far.m, Cols: far.dv, Stride: far.dv}
+	if h.near.dage != nil {
+		far.dage = h.near.dage // of the same tokens
+	}
+	for g := range far.q {
+		for i := range min(-far.off, far.n) {
+			clear(far.dq[g].Row(i))
+		}
+	}
+	b.tail.backward(far, s, h.kh, b.g)
+	for j := range far.m {
+		far.t.Add(d.v[j*d.ldv:][:far.dv], d.v[j*d.ldv:], far.dval.Row(j))
+	}
+}
+
+// addLate adds the gradient of the window after the call to that of its tokens.
+func (b *windowBack[T]) addLate(h *windowHead[T], d *latelyGrad[T]) {
+	if b.g.DFinal == nil {
+		return
+	}
+	l := &b.g.DFinal.late[h.i]
+	add := func(to, from []T) { h.near.t.Add(to[:len(from)], to, from) }
+	for k := range l.n {
+		j := h.end - l.n + k
+		add(d.near[j*d.ldn:], l.near[k*h.near.da:][:h.near.da])
+		add(d.v[j*d.ldv:], l.v[k*h.near.dv:][:h.near.dv])
+		if d.far != nil {
+			add(d.far[j*d.ldf:], l.far[k*h.far.da:][:h.far.da])
+		}
+		if h.near.dage != nil {
+			h.near.dage[j] -= float64(l.w[k])
+		}
+	}
+}
+
+// seenBefore reports whether a key exists before the call.
+func (b *windowBack[T]) seenBefore(h *windowHead[T]) bool {
+	return b.init != nil && b.init.tail.heads[h.i].first != unseen || slices.Contains(h.x.exist[:h.before], true)
+}
+
+// toState sets the gradient of the window before the call; age is the sum of dG
+// from the call on.
+func (b *windowBack[T]) toState(h *windowHead[T], d *latelyGrad[T], age float64) {
+	l, dn, df, dv := &b.g.DInit.late[h.i], h.near.da, h.far.da, h.near.dv
+	if d.far == nil {
+		df = 0
+	}
+	l.open(h.before, df, dn, dv)
+	l.age = age
+	clear(l.far)
+	clear(l.near)
+	clear(l.v)
+	clear(l.w)
+	for j, exists := range h.x.exist[:h.before] {
+		if h.near.dage != nil {
+			l.w[j] = T(-h.near.dage[j])
+		}
+		if !exists {
+			continue
+		}
+		copy(l.near[j*dn:][:dn], d.near[j*d.ldn:])
+		copy(l.v[j*dv:][:dv], d.v[j*d.ldv:])
+		if df > 0 {
+			copy(l.far[j*df:][:df], d.far[j*d.ldf:])
+		}
+	}
+}
+
+// toKeys sets dk, dV and dlog_g of the call's own keys.
+func (b *windowBack[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
+	s, near, far := h.s, &h.own[0], &h.own[1]
+	near.dk = b.dk.At(s.b, h.kh).Slice(s.k0, s.k0+s.m)
+	near.gradK(0, s.m, d.near[h.before*d.ldn:], d.ldn)
+	of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.b, h.kh).Slice(s.k0, s.k0+s.keys) }
+	dk, dv := of(b.g.DK), of(b.g.DV)
+	if d.far != nil {
+		far.dk = dk.Slice(0, s.m)
+		far.gradK(0, s.m, d.far[h.before*d.ldf:], d.ldf)
+		for j := range s.keys {
+			clear(dv.Row(j))
+			if j >= s.m {
+				clear(dk.Row(j))
+			}
+		}
+	}
+	for j := range s.m {
+		near.t.Add(dk.Row(j), dk.Row(j), near.dk.Row(j))
+		if near.exists(j) {
+			near.t.Add(dv.Row(j), dv.Row(j), d.v[(h.before+j)*d.ldv:])
+		}
+	}
+	if !b.ageWanted {
+		return
+	}
+	to := of(b.g.DLogG)
+	for j := range s.keys {
+		if d.far != nil {
+			to.Row(j)[0] = 0
+		}
+		if j < s.m {
+			to.Row(j)[0] += near.dlogG.Row(j)[0]
+		}
+	}
+}

@@ -1,0 +1,514 @@
+package attention
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// windowState is the state of a mechanism with a window: that of the tail, and
+// the last Width tokens of each key head. With one denominator a token enters
+// the tail when it leaves the window, with the rows that it had when it came.
+type windowState[T tensor.Float] struct {
+	w      *windowed[T]
+	shape  Shape
+	tokens int64
+	tail   *sums[T]
+	units  []*unit[T] // of the window, [B·Hkv]
+	rings  []ring[T]  // [B·Hkv]
+	joints []joint[T] // [B·Hkv] what a call works in
+}
+
+// ring is the last n ≤ Width tokens of a key head. They lie one after another in
+// memory for twice as many, and move to its front when its end is reached.
+type ring[T tensor.Float] struct {
+	lately[T]
+	at, n int
+}
+
+// lately are tokens of a key head: their prepared rows for both parts, values,
+// and which of them exist.
+type lately[T tensor.Float] struct {
+	far, near, v []T // [room, da], [room, D], [room, kernel.Pad(Dv)]; far is nil where the tail has seen the tokens
+	exist        []bool
+	rates        []T // [room] log_g; nil: no decay
+}
+
+// room returns memory for n tokens of a head of shape s, from take.
+func (w *windowed[T]) room(s *Shape, n int, decay bool, take func(n int) []T, exist []bool) lately[T] {
+	x := lately[T]{near: take(n * s.D), v: take(n * kernel.Pad(s.Dv)), exist: exist}
+	if w.oneDenominator() {
+		x.far = take(n * w.tail.spec.width(s.D))
+	}
+	if decay {
+		x.rates = take(n)
+	}
+	return x
+}
+
+// parts calls f with each kind of numbers, of which a token has count, stride
+// apart.
+func (x *lately[T]) parts(s *Shape, da int, f func(x []T, count, stride int)) {
+	if x.far != nil {
+		f(x.far, da, da)
+	}
+	f(x.near, s.D, s.D)
+	f(x.v, s.Dv, kernel.Pad(s.Dv))
+	if x.rates != nil {
+		f(x.rates, 1, 1)
+	}
+}
+
+// copy copies n tokens of from, from its token j on, to token i on.
+func (x *lately[T]) copy(w *windowed[T], s *Shape, i int, from *lately[T], j, n int) {
+	da, dv := w.tail.spec.width(s.D), kernel.Pad(s.Dv)
+	if x.far != nil {
+		copy(x.far[i*da:], from.far[j*da:][:n*da])
+	}
+	copy(x.near[i*s.D:], from.near[j*s.D:][:n*s.D])
+	copy(x.v[i*dv:], from.v[j*dv:][:n*dv])
+	copy(x.exist[i:], from.exist[j:][:n])
+	switch {
+	case x.rates == nil:
+	case from.rates == nil:
+		clear(x.rates[i:][:n])
+	default:
+		copy(x.rates[i:], from.rates[j:][:n])
+	}
+}
+
+// from views the tokens from i on.
+func (x lately[T]) from(w *windowed[T], s *Shape, i int) lately[T] {
+	if x.far != nil {
+		x.far = x.far[i*w.tail.spec.width(s.D):]
+	}
+	x.near, x.v, x.exist = x.near[i*s.D:], x.v[i*kernel.Pad(s.Dv):], x.exist[i:]
+	if x.rates != nil {
+		x.rates = x.rates[i:]
+	}
+	return x
+}
+
+func (w *windowed[T]) NewState(s Shape) (State[T], error) {
+	tail, err := w.tail.NewState(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.checkHeads(s.H); err != nil {
+		return nil, err
+	}
+	return w.newState(tail.(*sums[T])), nil
+}
+
+// newState returns a state without tokens around that of the tail.
+func (w *windowed[T]) newState(tail *sums[T]) *windowState[T] {
+	st := &windowState[T]{w: w, shape: tail.shape, tail: tail}
+	s := &st.shape
+	take := func(n int) []T { return make([]T, n) }
+	for range s.B * s.Hkv {
+		u := w.near.stateUnit(s)
+		u.causal = true
+		st.units = append(st.units, u)
+		st.joints = append(st.joints, joint[T]{near: u})
+		room := 2 * w.window.Width
+		st.rings = append(st.rings, ring[T]{lately: w.room(s, room, false, take, make([]bool, room))})
+	}
+	return st
+}
+
+func (s *windowState[T]) Absorb(c *Call[T]) error {
+	if err := checkAbsorb(&s.shape, c); err != nil {
+		return err
+	}
+	s.run(tensor.Heads[T]{}, c, 0, c.K.N)
+	return nil
+}
+
+func (s *windowState[T]) Read(out tensor.Heads[T], c *Call[T]) error {
+	if err := checkRead(&s.shape, &out, c); err != nil {
+		return err
+	}
+	s.run(out, c, c.Q.N, 0)
+	return nil
+}
+
+func (s *windowState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
+	if err := checkStep(&s.shape, &out, c); err != nil {
+		return err
+	}
+	s.run(out, c, c.Q.N, c.K.N)
+	return nil
+}
+
+// run takes in m tokens and answers n queries in every head: after its own token
+// each where there are both, else after all.
+func (s *windowState[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
+	sh := &s.shape
+	if c.decays() {
+		s.startAges()
+	}
+	if !s.w.oneDenominator() {
+		s.tail.run(out, c, n, m)
+	}
+	_, work := s.w.tail.count(n, m, sh.D, sh.Dv, true, sh.Chunk)
+	work += 4 * float64(n) * float64(s.w.window.Width) * float64(sh.D+sh.Dv)
+	work *= float64(sh.B * sh.H)
+	threads := workers(len(s.rings), work, work)
+	for i, st := range s.tail.heads {
+		st.u.workers, s.units[i].workers = 1, 1
+		if max(n, m) > 1 {
+			st.u.workers, s.units[i].workers = threads, threads
+		}
+	}
+	if work < par.MinWork {
+		// Without a function value, so that a token allocates little.
+		for i := range s.rings {
+			s.head(i, out, c, n, m)
+		}
+	} else {
+		par.Do(len(s.rings), work, func(i int) { s.head(i, out, c, n, m) })
+	}
+	s.tokens += int64(m)
+	if s.w.oneDenominator() {
+		s.tail.tokens = max(s.tokens-int64(s.w.window.Width), 0)
+	}
+}
+
+// head is run for key head i.
+func (s *windowState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	w, sh, r, st := s.w, &s.shape, &s.rings[i], s.tail.heads[i]
+	near, far := s.units[i], st.u
+	near.bind(ar, sh, i, out, c, n, m)
+	if w.oneDenominator() {
+		far.bind(ar, sh, i, out, c, n, m)
+	}
+	x, end := r.open(w, sh, ar, m), r.n+m
+	w.enter(near, far, sh, &x, r.n, m)
+	w.seeAll(near, sh, &x, end)
+	near.off = r.n
+	if m == 0 {
+		near.off = end // queries come after all tokens
+	}
+	j := &s.joints[i]
+	j.o, j.tail = append(j.o[:0], near.o...), append(j.tail[:0], far.den...)
+	if w.oneDenominator() {
+		var behind float64
+		if st.ages != nil {
+			behind = st.ages.owes
+		}
+		j.ages = near.bandAges(behind)
+		w.seeLeft(far, sh, &x, end)
+		if m > 0 {
+			far.skip(w.window.Width - r.n)
+		}
+		st.run()
+		far.ready, far.pos = false, 0
+	}
+	if n > 0 {
+		w.answer(j, i%sh.Hkv)
+	}
+	near.ready, j.ages = false, nil
+	r.close(w, sh, &x, end)
+}
+
+// open returns the ring's tokens with room for m more behind them: in its own
+// memory if that has it, else in scratch memory.
+func (r *ring[T]) open(w *windowed[T], s *Shape, ar *arena.Arena, m int) lately[T] {
+	room := len(r.exist)
+	if r.n+m > room {
+		take := func(n int) []T { return arena.Take[T](ar, n) }
+		x := w.room(s, r.n+m, r.rates != nil, take, make([]bool, r.n+m))
+		x.copy(w, s, 0, &r.lately, r.at, r.n)
+		return x
+	}
+	if r.at+r.n+m > room {
+		r.lately.copy(w, s, 0, &r.lately, r.at, r.n)
+		r.at = 0
+	}
+	return r.from(w, s, r.at)
+}
+
+// close keeps the last of end tokens, which open gave.
+func (r *ring[T]) close(w *windowed[T], s *Shape, x *lately[T], end int) {
+	n := min(end, w.window.Width)
+	if end > len(r.exist) {
+		r.lately.copy(w, s, 0, x, end-n, n)
+		r.at = 0
+	} else {
+		r.at += end - n
+	}
+	r.n = n
+}
+
+// enter puts the m keys of both units behind n tokens of x.
+func (w *windowed[T]) enter(near, far *unit[T], s *Shape, x *lately[T], n, m int) {
+	if m == 0 {
+		return
+	}
+	to := x.from(w, s, n)
+	near.prepareK(to.near, s.D, 0, m)
+	near.copyV(to.v, kernel.Pad(s.Dv), 0, m)
+	if to.far != nil {
+		far.prepareK(to.far, far.da, 0, m)
+	}
+	for j := range m {
+		to.exist[j] = near.exists(j)
+	}
+	for j := 0; j < m && to.rates != nil; j++ {
+		to.rates[j] = T(near.rate(j))
+	}
+}
+
+// see has the keys of a unit be n tokens, whose prepared rows of width da are
+// given.
+func (x *lately[T]) see(u *unit[T], rows []T, da, n int) {
+	mat := func(data []T, cols, stride int) tensor.Mat[T] {
+		return tensor.Mat[T]{Data: data, Rows: n, Cols: cols, Stride: stride}
+	}
+	u.k, u.v, u.m, u.ready = mat(rows, da, da), mat(x.v, u.dv, kernel.Pad(u.dv)), n, true
+	u.mask, u.logG = nil, tensor.Mat[T]{}
+	if slices.Contains(x.exist[:n], false) {
+		u.mask = x.exist[:n]
+	}
+	if x.rates != nil {
+		u.logG = mat(x.rates, 1, 1)
+	}
+}
+
+// seeAll has the unit of the window see end tokens of x.
+func (w *windowed[T]) seeAll(near *unit[T], s *Shape, x *lately[T], end int) {
+	x.see(near, x.near, s.D, end)
+}
+
+// seeLeft has the unit of the tail see those of end tokens of x that have left
+// the window at the end.
+func (w *windowed[T]) seeLeft(far *unit[T], s *Shape, x *lately[T], end int) {
+	x.see(far, x.far, far.da, max(end-w.window.Width, 0))
+}
+
+// skip answers the first queries, no more than there are, as those that see no
+// key, and leaves the others.
+func (u *unit[T]) skip(n int) {
+	if n = min(n, u.n); n <= 0 {
+		return
+	}
+	for g := range u.q {
+		u.unseen(g, 0, n)
+		u.q[g], u.o[g], u.den[g] = u.q[g].Slice(n, u.n), u.o[g].Slice(n, u.n), u.den[g][n:]
+	}
+	u.n, u.pos, u.place.q0 = u.n-n, n, u.place.q0+n
+}
+
+// answer sets the outputs of j, whose tail is done, of the heads that share key
+// head kh.
+func (w *windowed[T]) answer(j *joint[T], kh int) {
+	near := j.near
+	for g := range near.o {
+		near.o[g] = tensor.Mat[T]{Data: near.take(near.n * near.dv), Rows: near.n, Cols: near.dv, Stride: near.dv}
+	}
+	near.bandForward()
+	for g := range near.q {
+		if h := kh*len(near.q) + g; w.oneDenominator() {
+			w.joinRows(j, g, h)
+		} else {
+			w.addRows(j.o[g], near.o[g], h)
+		}
+	}
+}
+
+// startAges has the state count ages from now on.
+func (s *windowState[T]) startAges() {
+	s.tail.startAges()
+	for i := range s.rings {
+		if r := &s.rings[i]; r.rates == nil {
+			r.rates = make([]T, len(r.exist))
+		}
+	}
+}
+
+// decays reports that the state has met a decay.
+func (s *windowState[T]) decays() bool { return s.tail.decays() }
+
+// set makes the ring hold what from holds, which has the same shape.
+func (r *ring[T]) set(w *windowed[T], s *Shape, from *ring[T]) {
+	if r.rates = nil; from.rates != nil {
+		r.rates = make([]T, len(r.exist))
+	}
+	r.at, r.n = 0, from.n
+	r.lately.copy(w, s, 0, &from.lately, from.at, from.n)
+}
+
+func (s *windowState[T]) Clone() State[T] {
+	c := s.w.newState(s.tail.Clone().(*sums[T]))
+	c.tokens = s.tokens
+	for i := range s.rings {
+		c.rings[i].set(s.w, &s.shape, &s.rings[i])
+	}
+	return c
+}
+
+func (s *windowState[T]) Reset() {
+	s.tokens = 0
+	s.tail.Reset()
+	for i := range s.rings {
+		r := &s.rings[i]
+		r.at, r.n, r.rates = 0, 0, nil
+	}
+}
+
+func (s *windowState[T]) Tokens() int64 { return s.tokens }
+
+func (s *windowState[T]) Bytes() int64 {
+	n := s.tail.Bytes()
+	for i := range s.rings {
+		r := &s.rings[i]
+		n += int64(len(r.far)+len(r.near)+len(r.v)+len(r.rates))*elementSize[T]() + int64(len(r.exist))
+	}
+	return n
+}
+
+// Merge has the tokens of s that are no longer among the last enter its tail,
+// and then what the tail of next holds.
+func (s *windowState[T]) Merge(next State[T]) error {
+	n, err := mergeable(s.w.identity(), &s.shape, next, func(n *windowState[T]) (identity, *Shape) { return n.w.identity(), &n.shape })
+	if err != nil || n.tokens == 0 {
+		return err
+	}
+	if n == s {
+		n = s.Clone().(*windowState[T])
+	}
+	if n.decays() || s.decays() {
+		s.startAges()
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	w, sh := s.w, &s.shape
+	if !w.oneDenominator() {
+		if err := s.tail.Merge(n.tail); err != nil {
+			return err
+		}
+	}
+	for i := range s.rings {
+		r, from, st := &s.rings[i], &n.rings[i], s.tail.heads[i]
+		x, end := r.open(w, sh, ar, from.n), r.n+from.n
+		x.copy(w, sh, r.n, &from.lately, from.at, from.n)
+		if w.oneDenominator() {
+			st.u.ar, st.u.n, st.u.workers = ar, 0, 1
+			w.seeLeft(st.u, sh, &x, end)
+			st.run()
+			st.u.ready = false
+			// A tail that holds nothing leaves the open chunk as it is.
+			if tail := n.tail.heads[i]; tail.past.some || tail.n > 0 {
+				st.append(tail)
+			}
+		}
+		r.close(w, sh, &x, end)
+	}
+	s.tokens += n.tokens
+	return nil
+}
+
+const windowSumsKind = sumsKind + " and a window"
+
+func (w *windowed[T]) identity() identity {
+	return identity{windowSumsKind, w.tail.spec.Name, w.tail.spec.Setting}
+}
+
+func (w *windowed[T]) parameterSum() parameterSum {
+	sum := w.tail.parameterSum()
+	if g := w.window.LogGamma; g != nil {
+		sum = addParameters(sum, g.Data)
+	}
+	return sum
+}
+
+// AppendBinary appends a snapshot, whose size does not depend on the tokens
+// absorbed. After what sums have there are of each key head the number of tokens
+// in its window, the flags of those that exist [Width] and, oldest first, all
+// their prepared rows of the tail [Width, da], where there is one denominator,
+// those of the window [Width, D], their values [Width, Dv] and with decay their
+// log_g [Width]. What is not there yet is zero.
+func (s *windowState[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := newSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.decays())
+	s.tail.write(w)
+	width, sh := s.w.window.Width, &s.shape
+	for i := range s.rings {
+		r := &s.rings[i]
+		w.int(int64(r.n))
+		w.flags(r.exist[r.at:][:r.n])
+		w.flags(make([]bool, width-r.n))
+		x := r.from(s.w, sh, r.at)
+		x.parts(sh, s.w.tail.spec.width(sh.D), func(x []T, count, stride int) {
+			for j := range r.n {
+				writeElements(w, x[j*stride:][:count])
+			}
+			writeElements(w, make([]T, (width-r.n)*count))
+		})
+	}
+	return w.end(), nil
+}
+
+func (w *windowed[T]) RestoreState(data []byte) (State[T], error) {
+	s, tokens, r, err := readSnapshot[T](data, w.identity(), w.parameterSum())
+	if err != nil {
+		return nil, err
+	}
+	if err := w.tail.checkHeads(s.H); err != nil {
+		return nil, err
+	}
+	if err := w.checkHeads(s.H); err != nil {
+		return nil, err
+	}
+	da, width := w.tail.spec.width(s.D), w.window.Width
+	elements := s.D + s.Dv
+	if w.oneDenominator() {
+		elements += da
+	}
+	if r.decay {
+		elements++
+	}
+	heads := float64(s.B) * float64(s.Hkv)
+	if err := r.need(heads * (8 + float64(width)*(1+float64(elements)*float64(elementSize[T]())))); err != nil {
+		return nil, err
+	}
+	tail, err := restoreSums(w.tail, s, tokens, r)
+	if err != nil {
+		return nil, err
+	}
+	st := w.newState(tail)
+	st.tokens = tokens
+	if w.oneDenominator() {
+		tail.tokens = max(tokens-int64(width), 0)
+	}
+	for i := range st.rings {
+		g, sums := &st.rings[i], tail.heads[i]
+		if r.decay {
+			g.rates = make([]T, len(g.exist))
+		}
+		n := r.int()
+		if n < 0 || n > int64(width) || n > tokens {
+			r.fail("head %d has %d keys in its window: it is %d wide, the state has %d tokens", i, n, width, tokens)
+			return nil, r.err
+		}
+		if w.oneDenominator() && n < int64(width) && (sums.past.some || sums.n > 0) {
+			r.fail("head %d has %d keys in a window of %d, and some that have left it", i, n, width)
+			return nil, r.err
+		}
+		g.n = int(n)
+		r.flags(g.exist[:width])
+		g.parts(&s, da, func(x []T, count, stride int) {
+			for j := range width {
+				readElements(r, x[j*stride:][:count])
+			}
+		})
+	}
+	if err := r.end(); err != nil {
+		return nil, err
+	}
+	return st, nil
+}

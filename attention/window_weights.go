@@ -1,0 +1,195 @@
+package attention
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Rows of A: with one denominator the weights of both parts over it, and of
+// separate terms the sum of both matrices, the window's times γ, whose rows sum
+// to 1 + γ. Outputs are their products with the values either way.
+
+func (w *windowed[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error {
+	if err := w.check(c); err != nil {
+		return err
+	}
+	if err := c.checkRows(dst, b, h, i0, i1); err != nil {
+		return err
+	}
+	clearRows(dst, 0, dst.Rows)
+	for _, s := range c.sequences() {
+		lo, hi := max(i0, s.q0), min(i1, s.q0+s.n)
+		if s.b != b || lo >= hi {
+			continue
+		}
+		ar := arena.Acquire()
+		x := w.matrix(c, &s, h, ar)
+		rows := dst.Slice(lo-i0, hi-i0)
+		rows.Data, rows.Cols = rows.Data[s.k0:], s.m
+		x.rows(rows, lo-s.q0)
+		x.release()
+		ar.Release()
+	}
+	return nil
+}
+
+// windowMatrix gives rows of A of query head h of a sequence.
+type windowMatrix[T tensor.Float] struct {
+	w         *windowed[T]
+	near, far *unit[T]
+	g, h      int
+	ages      *bandAges
+}
+
+func (w *windowed[T]) matrix(c *Call[T], s *sequence, h int, ar *arena.Arena) *windowMatrix[T] {
+	group := c.Q.H / c.K.H
+	x := &windowMatrix[T]{w: w, near: w.near.unit(c, s, h/group, ar), g: h % group, h: h}
+	x.far = w.tail.unit(c, &w.tail.sequences(nil, c)[s.index], h/group, ar)
+	x.ages = x.near.bandAges(0)
+	return x
+}
+
+func (x *windowMatrix[T]) release() {
+	x.w.near.release(x.near)
+	x.w.tail.release(x.far)
+}
+
+// rows sets rows of dst to those of queries i0 and the ones that follow, and
+// returns for one denominator what makes each of them.
+func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
+	near, far := x.near, x.far
+	mark := near.ar.Mark()
+	defer near.ar.Reset(mark)
+	tail := dst
+	tail.Cols = far.m
+	far.directWeights(tail, x.g, i0, i0+dst.Rows)
+	sums := make([]joinedSums, dst.Rows)
+	size := near.bandRows()
+	for r := 0; r < dst.Rows; r += size {
+		x.joinBand(dst.Slice(r, min(r+size, dst.Rows)), i0+r, sums[r:])
+	}
+	return sums
+}
+
+// joinBand adds the window's part to a few rows that hold the tail's.
+func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums) {
+	u, n := x.near, dst.Rows
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	lo := u.lowest(i0)
+	nk := u.seen(i0+n-1) - lo
+	ld, lda := stride[T](nk), stride[T](u.da)
+	bt, a, s, den, over := u.take(u.da*ld), u.take(n*lda), u.take(n*ld), u.take(n), u.take(n)
+	keys := u.keySide()
+	u.prepare(bt, ld, &keys, lo, lo+nk)
+	u.prepareQ(a, lda, x.g, i0, i0+n)
+	b := u.bandBlock(a, lda, i0, n, bt, ld, lo, nk)
+	u.bandWeights(&b, s, ld, den, over)
+	gamma := x.w.logGamma(x.h)
+	for r := range n {
+		i, row := i0+r, dst.Row(r)
+		band := row[u.lowest(i):u.seen(i)]
+		window := s[r*ld+u.lowest(i)-lo:][:len(band)]
+		if !x.w.oneDenominator() {
+			u.t.Axpy(band, over[r]*T(math.Exp(gamma)), window)
+			continue
+		}
+		tail := row[:u.lowest(i)]
+		sums[r] = x.w.sums(float64(u.t.Sum(tail)), gamma+float64(den[r]), x.ages, i)
+		if p := &sums[r]; p.none() {
+			clear(row)
+		} else {
+			u.t.Scale(tail, T(p.one/p.sum), tail)
+			u.t.Scale(band, over[r]*T(p.window/p.sum), window)
+		}
+	}
+}
+
+// Diagnose tells of one denominator what it is of any mechanism, but for MinDen,
+// which is the least logarithm of a denominator's size. Of separate terms the
+// entropy and the condition are those of rows of A, the latter over 1 + γ, and
+// the rest is the tail's.
+func (w *windowed[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
+	if err := w.check(c); err != nil {
+		return nil, err
+	}
+	if c.segmented() {
+		return nil, errSegmentedDiagnosis
+	}
+	seqs := c.sequences()
+	var pieces []stretchOfRows
+	for i := range seqs {
+		s := &seqs[i]
+		longest := w.tail.longestKeys(c, s, c.maskOf(s))
+		for h := range c.Q.H {
+			for i0 := 0; i0 < s.n; i0 += diagnosedRows {
+				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.n)})
+			}
+		}
+	}
+	par.Do(len(pieces), w.Plan(c.Shape()).FLOPs, func(i int) { w.diagnose(c, &pieces[i]) })
+	list := make([]Diagnosis, c.Q.B*c.Q.H)
+	for i := range pieces {
+		p := &pieces[i]
+		list[p.s.b*c.Q.H+p.h].add(&p.found, p.s.q0, true)
+	}
+	for i := range list {
+		if n := float64(list[i].Rows); n > 0 {
+			list[i].Entropy /= n
+			list[i].Condition /= n
+		}
+	}
+	if w.oneDenominator() {
+		return list, nil
+	}
+	tail, err := w.tail.Diagnose(c)
+	for i := range tail {
+		d, a := &tail[i], &list[i]
+		d.Entropy, d.MinEntropy, d.MinEntropyAt = a.Entropy, a.MinEntropy, a.MinEntropyAt
+		d.Condition, d.MaxCondition, d.MaxConditionAt = a.Condition, a.MaxCondition, a.MaxConditionAt
+	}
+	return tail, err
+}
+
+// diagnose looks at the rows of a piece, a few of them at a time.
+func (w *windowed[T]) diagnose(c *Call[T], p *stretchOfRows) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	x := w.matrix(c, p.s, p.h, ar)
+	defer x.release()
+	left, m := x.near.bandLeft(earlier{}), x.near.m
+	rows := tensor.Mat[T]{Data: arena.Take[T](ar, panelRows*m), Cols: m, Stride: m}
+	whole := 1.0
+	if !w.oneDenominator() {
+		whole += math.Exp(w.logGamma(p.h))
+	}
+	for i0 := p.i0; i0 < p.i1; i0 += panelRows {
+		rows.Rows = min(panelRows, p.i1-i0)
+		clear(rows.Data)
+		sums := x.rows(rows, i0)
+		for r := range rows.Rows {
+			i := i0 + r
+			if !x.near.sees(i) && !x.far.sees(i) {
+				p.found.Unseen++
+				continue
+			}
+			var row diagnosedRow
+			for _, y := range rows.Row(r) {
+				row.weight(float64(y), 1)
+			}
+			one := Diagnosis{Rows: 1, Entropy: row.entropy(), Condition: row.size / whole}
+			if w.oneDenominator() {
+				one.MinDen = sums[r].log()
+				reach := w.tail.reach(c, p.s, p.longest, p.h, i)
+				if !w.tail.sound() && w.weak(&sums[r], left[i], reach) {
+					one.Weak = 1
+				}
+			}
+			one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
+			p.found.add(&one, i, true)
+		}
+	}
+}

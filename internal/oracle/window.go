@@ -1,0 +1,187 @@
+package oracle
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Window joins the softmax of the last Width keys of a causal query, of scores
+// q·k/√D of the rows as they come, to a mechanism. LoLCATs (arXiv 2410.10254)
+// have one denominator, under which the mechanism weighs the keys before
+// the window; Based (arXiv 2402.18668) has a term of its own for each, and the
+// mechanism weighs all keys.
+type Window struct {
+	Width    int
+	Separate bool
+	Gamma    []float64 // γ of each query head, [H] or [1]
+}
+
+// gamma returns γ of head h.
+func (w *Window) gamma(h int) float64 { return w.Gamma[h%len(w.Gamma)] }
+
+// inside reports whether key j of s is in the window of query i.
+func (m *Mechanism) inside(c *Call, s sequence, i, j int) bool {
+	return j > c.place(s, i)-m.Window.Width
+}
+
+// windowParts returns the mechanism without its window and the softmax of the
+// window, and the calls that they have.
+func (m *Mechanism) windowParts(c *Call) (tail, near *Mechanism, tailCall, nearCall *Call) {
+	plain := *m
+	plain.Window = nil
+	tail, near = &plain, &Mechanism{Exp: true}
+	t, n := *c, *c
+	n.only = func(s sequence, i, j int) bool { return m.inside(c, s, i, j) }
+	if !m.Window.Separate {
+		tail.Eps = 0 // of the joined denominator
+		t.only = func(s sequence, i, j int) bool { return !m.inside(c, s, i, j) }
+	}
+	return tail, near, &t, &n
+}
+
+// joined are the rows of one head of a sequence under one denominator.
+type joined struct {
+	tail, near *scores
+	// A weight of either part times its factor is one of the row, relative to the
+	// last key that the query sees.
+	fade, whole []float64
+	eps, g      []float64
+}
+
+func (m *Mechanism) joined(c *Call, s sequence, h int) *joined {
+	tail, near, tc, nc := m.windowParts(c)
+	kh := h / (c.Q.H / c.K.H)
+	x := &joined{tail: tail.scores(tc, s, h), near: near.scores(nc, s, h)}
+	for i := range s.n {
+		fade, whole, eps := 1.0, 0.0, m.Eps
+		if x.near.seen[i] > 0 {
+			whole = m.Window.gamma(h) * math.Exp(x.near.top[i])
+		}
+		if last := c.last(s, i); c.LogG.D > 0 && last >= 0 {
+			if before := tc.last(s, i); before >= 0 {
+				fade = math.Exp(c.age(s, kh, before, last))
+			}
+			if eps != 0 {
+				eps /= math.Exp(c.age(s, kh, last, c.place(s, i)))
+			}
+		}
+		x.fade, x.whole, x.eps = append(x.fade, fade), append(x.whole, whole), append(x.eps, eps)
+		x.g = append(x.g, fade*x.tail.g[i]+whole*x.near.g[i]+eps)
+	}
+	return x
+}
+
+// nothing reports that query i sees nothing, or nothing of any weight.
+func (x *joined) nothing(i int) bool {
+	return x.near.seen[i] == 0 && (x.tail.seen[i] == 0 || x.tail.weighsNothing(i))
+}
+
+func (m *Mechanism) forwardWindow(c *Call) *Result {
+	tail, near, tc, nc := m.windowParts(c)
+	if m.Window.Separate {
+		r, n := tail.Forward(tc), near.Forward(nc)
+		each(r.O, n.O, m.Window.gamma)
+		each(r.W, n.W, m.Window.gamma)
+		for at := range r.Cond {
+			r.Cond[at] += m.Window.gamma(at/c.Q.N%c.Q.H) * n.Cond[at]
+		}
+		return r
+	}
+	r := newResult(c)
+	for _, s := range c.sequences() {
+		for h := range c.Q.H {
+			x := m.joined(c, s, h)
+			v := c.V.At(s.b, h/(c.Q.H/c.K.H))
+			for i := range s.n {
+				if x.near.seen[i]+x.tail.seen[i] == 0 {
+					r.Unseen++
+				}
+				if x.nothing(i) {
+					continue
+				}
+				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)
+				for j := range s.m {
+					if c.sees(s, i, j) {
+						w[s.k0+j] = (x.fade[i]*x.tail.w[i][j] + x.whole[i]*x.near.w[i][j]) / x.g[i]
+						add(o, w[s.k0+j], v.Row(s.k0+j))
+					}
+				}
+				at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
+				size, _ := tail.sizes(tc, s, h, x.tail, i)
+				_, largest := near.sizes(nc, s, h, x.near, i)
+				r.Cond[at] = (x.fade[i]*size + x.eps[i] + x.whole[i]*x.near.g[i]*(1+largest)) / math.Abs(x.g[i])
+				r.Den[at], r.Factor[at] = math.Log(math.Abs(x.g[i])), 1
+			}
+		}
+	}
+	return r
+}
+
+// each adds to y the heads of x times their factors.
+func each(y, x tensor.Heads[float64], factor func(h int) float64) {
+	for b := range y.B {
+		for h := range y.H {
+			for i := range y.N {
+				add(y.At(b, h).Row(i), factor(h), x.At(b, h).Row(i))
+			}
+		}
+	}
+}
+
+// backwardWindow gives both parts, as mechanisms of their own, the output and
+// the denominator of the row:
+//
+//	dw_ij = do_i·(v_j - o_i)/g_i,  dγ = Σ_i Σ_window exp(s_ij)·dw_ij
+func (m *Mechanism) backwardWindow(c *Call, do tensor.Heads[float64]) *Grads {
+	tail, near, tc, nc := m.windowParts(c)
+	dgamma := make([]float64, len(m.Window.Gamma)) // by log γ
+	var r, n *Grads
+	if m.Window.Separate {
+		own := near.Forward(nc)
+		scaled := tensor.NewHeads[float64](do.B, do.H, do.N, do.D)
+		each(scaled, do, m.Window.gamma)
+		for b := range do.B {
+			for h := range do.H {
+				for i := range do.N {
+					dgamma[h%len(dgamma)] += dot(scaled.At(b, h).Row(i), own.O.At(b, h).Row(i))
+				}
+			}
+		}
+		r, n = tail.Backward(tc, do), near.Backward(nc, scaled)
+	} else {
+		out := m.forwardWindow(c)
+		r, n = newGrads(tail, c), newGrads(near, c)
+		for _, s := range c.sequences() {
+			for h := range c.Q.H {
+				x := m.joined(c, s, h)
+				o := out.O.At(s.b, h)
+				for i := range s.n {
+					row, doi := o.Row(s.q0+i), do.At(s.b, h).Row(s.q0+i)
+					for j := range s.m {
+						if w := x.whole[i] * x.near.w[i][j]; w != 0 {
+							w /= x.g[i]
+							v := c.V.At(s.b, h/(c.Q.H/c.K.H)).Row(s.k0 + j)
+							dgamma[h%len(dgamma)] += w * (dot(doi, v) - dot(doi, row))
+						}
+					}
+					x.tail.o, x.near.o = append(x.tail.o, row), append(x.near.o, row)
+					x.tail.g[i], x.near.g[i] = x.g[i]/x.fade[i], x.g[i]/x.whole[i]
+				}
+				tail.backwardScores(tc, s, h, x.tail, do, r)
+				near.backwardScores(nc, s, h, x.near, do, n)
+			}
+			tail.finish(c, s, r)
+			near.finish(c, s, n)
+		}
+	}
+	one := func(int) float64 { return 1 }
+	each(r.DQ, n.DQ, one)
+	each(r.DK, n.DK, one)
+	each(r.DV, n.DV, one)
+	if r.DLogG.D > 0 {
+		each(r.DLogG, n.DLogG, one)
+	}
+	r.DLogGamma = dgamma
+	return r
+}
