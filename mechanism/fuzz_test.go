@@ -18,6 +18,7 @@ const (
 	fuzzLens
 	fuzzPacked
 	fuzzRotated
+	fuzzDecay
 )
 
 // drawn is the shape that a fuzzer's numbers stand for.
@@ -57,6 +58,10 @@ func drawn(s subject, seed uint64, b, group, hkv, n, m, d, dv, flags uint8) shap
 	sh.keep = flags&fuzzKeep != 0 && sh.cuQ == nil
 	if flags&fuzzRotated != 0 && (!sh.causal || sh.m >= sh.n) {
 		sh.theta = 50
+	}
+	if flags&fuzzDecay != 0 {
+		// No faster: eps, which does not decay with masked keys, would overflow.
+		sh.decay = []float64{0.02, 0.3, 1}[k.Intn(200, 3)]
 	}
 	return s.fit(sh)
 }
