@@ -136,6 +136,7 @@ type Traits struct {
 	Products  bool // dropout may leave out products of channels (ProductDrop)
 	Decay     bool // causal calls and states take a decay (Call.LogG)
 
+	Dropout  bool   // calls may have dropout
 	NoCausal string // a sentence that says why, where Causal is not set
 	// CausalOnly: calls must be causal, since queries need a place among the keys.
 	CausalOnly bool

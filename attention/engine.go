@@ -75,7 +75,7 @@ func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
 
 func (e *engine[T]) Traits() Traits {
 	t := Traits{
-		Products: e.hasProducts(), Decay: !e.spec.Norm.wide() && !e.spec.OutputNorm,
+		Dropout: true, Products: e.hasProducts(), Decay: !e.spec.Norm.wide() && !e.spec.OutputNorm,
 
 		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !e.spec.Norm.wide(),
 		Streaming: !e.spec.pairwise() && !e.spec.Norm.wide(), Linear: !e.spec.pairwise(),

@@ -28,6 +28,10 @@ var linformer = Row{
 	f64: headwise(newLinformer[float64]),
 }
 
+// maxProjection is the number of elements of a projection, of all heads that
+// share it, at most.
+const maxProjection = 1 << 24
+
 // linformerHeads computes heads of linformer. Of a sequence shorter than L the
 // first rows of E and F are used; keys that do not exist are rows of zeros.
 type linformerHeads[T tensor.Float] struct {
@@ -41,7 +45,7 @@ type linformerHeads[T tensor.Float] struct {
 }
 
 func newLinformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
-	rank, err := r.whole("rank", 1, 1<<16)
+	rank, err := r.whole("rank", 1, 1<<12)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +64,9 @@ func newLinformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	length := r.o.Length
 	if length == 0 {
 		length = 512 // the paper's
+	}
+	if n := length * rank; n > maxProjection {
+		return nil, fmt.Errorf("linformer: %d tokens by rank %d are %d weights, at most %d are possible", length, rank, n, maxProjection)
 	}
 	l := &linformerHeads[T]{
 		setting: fmt.Sprintf("linformer length=%d rank=%d share=%s columns=%s", length, rank, share, columns),

@@ -25,7 +25,9 @@ type builder[T tensor.Float] struct {
 	c   Config
 	key *rng.Key
 	set param.Set[T]
-	err error
+	// constants are the numbers that mechanisms have drawn.
+	constants param.Set[T]
+	err       error
 }
 
 // normal adds a weight from a normal distribution.
@@ -101,13 +103,18 @@ func (b *builder[T]) attention(name string, causal bool) *nn.Attention[T] {
 	if causal {
 		a.Decay = b.decay(name + ".decay")
 	}
-	m, err := mechanism.New[T](b.c.Mechanism, b.c.options())
+	o := b.c.options()
+	if b.key != nil {
+		o.Seed = b.key.Fold(uint64(len(b.set.All()))).Uint64(0) // of the next weight
+	}
+	m, err := mechanism.New[T](b.c.Mechanism, o)
 	if err != nil {
 		b.err = err
 		return a
 	}
 	a.Mechanism = m
 	b.set.Join(name+".", m.Params())
+	b.constants.Join(name+".", m.Constants())
 	return a
 }
 

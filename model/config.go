@@ -17,6 +17,9 @@
 //	convolution             W
 //	decay                   Hkv
 //
+// Mechanisms that compute whole heads keep what they need in place of H: linformer
+// 2·r·D + N numbers a head of N tokens, fourier none.
+//
 // A decoder with Hkv = H and U = 4·W thus keeps 16·W + H + 4 a layer. Logits are
 // not kept. Backward works in 2·W more, and in 2·H·D + 2·Hkv·D that all layers
 // share.
@@ -182,6 +185,9 @@ func (c Config) Validate() error {
 		return fmt.Errorf("attention_dropout_kind: %w", err)
 	}
 	m, err := mechanism.New[float32](c.Mechanism, c.options())
+	if err == nil && c.AttentionDropout > 0 && !m.Traits().Dropout {
+		err = fmt.Errorf("attention_dropout: %g, which %s does not take", c.AttentionDropout, c.Mechanism)
+	}
 	if err == nil && c.AttentionDropout > 0 && kind == attention.ProductDrop && !m.Traits().Products {
 		err = fmt.Errorf("attention_dropout_kind: %s with these settings has no %v", c.Mechanism, kind)
 	}
@@ -192,7 +198,7 @@ func (c Config) Validate() error {
 		err = fmt.Errorf("mechanism: %s with these settings is causal alone, kind %s is not", c.Mechanism, c.Kind)
 	}
 	if err == nil && c.Kind != Encoder && !m.Traits().Causal {
-		err = fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs", c.Mechanism, c.Kind)
+		err = fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs: %s", c.Mechanism, c.Kind, m.Traits().NoCausal)
 	}
 	return err
 }
@@ -238,7 +244,7 @@ func (c Config) theta() float64 {
 func (c Config) headWidth() int { return c.Width / c.Heads }
 
 func (c Config) options() mechanism.Options {
-	return mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.headWidth(), Set: c.Set}
+	return mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.headWidth(), Length: c.Context, Set: c.Set}
 }
 
 // elementType names T as safetensors does.

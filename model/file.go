@@ -43,7 +43,7 @@ func (m *Model[T]) Save(dir string) error {
 		return err
 	}
 	var weights []*array.Array
-	for _, p := range m.params.All() {
+	for _, p := range m.stored() {
 		a, err := weightArray(p)
 		if err != nil {
 			return err
@@ -61,6 +61,11 @@ func (m *Model[T]) Save(dir string) error {
 		_, err := w.Write(append(text, '\n'))
 		return err
 	})
+}
+
+// stored are the weights, and then the constants.
+func (m *Model[T]) stored() []*param.Param[T] {
+	return slices.Concat(m.params.All(), m.constants.All())
 }
 
 func weightArray[T tensor.Float](p *param.Param[T]) (*array.Array, error) {
@@ -136,10 +141,12 @@ func read[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error) {
 	}
 	for _, name := range f.Names() {
 		if _, err := m.params.Get(name); err != nil {
-			return nil, err
+			if _, constant := m.constants.Get(name); constant != nil {
+				return nil, err
+			}
 		}
 	}
-	for _, p := range m.params.All() {
+	for _, p := range m.stored() {
 		a, err := f.Array(p.Name)
 		if err != nil {
 			return nil, err

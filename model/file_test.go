@@ -202,7 +202,7 @@ func TestConfigsAreChecked(t *testing.T) {
 			c.Decay, c.Mechanism, c.Set = LearnedDecay, "taylorshift", map[string]string{"output_norm": "true"}
 		}, "decay: learned, which taylorshift with these settings does not take"},
 		{func(c *Config) { c.Mechanism, c.Set = "polynomial", map[string]string{"norm": "max"} },
-			"mechanism: polynomial with these settings is not causal, which kind decoder needs"},
+			"mechanism: polynomial with these settings is not causal, which kind decoder needs: its statistics are taken over all tokens, later ones too"},
 	} {
 		err := with(tiny(Decoder, "fastmax"), x.change).Validate()
 		if err == nil || !strings.Contains(err.Error(), x.want) {

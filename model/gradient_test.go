@@ -46,6 +46,8 @@ func cases() map[string]Config {
 		"untied no bias":  with(d, func(c *Config) { c.Tied, c.Bias = false, false }),
 		"grouped heads":   with(tiny(Decoder, "taylorshift"), func(c *Config) { c.KVHeads = 1 }),
 		"grouped cross":   with(tiny(EncoderDecoder, "fastmax"), func(c *Config) { c.KVHeads = 1 }),
+		"linformer":       with(tiny(Encoder, "linformer"), func(c *Config) { c.Set = map[string]string{"rank": "3", "share": "none"} }),
+		"fourier":         tiny(Decoder, "fourier"),
 		"source vocab":    with(tiny(EncoderDecoder, "linear"), func(c *Config) { c.SourceVocab = 5 }),
 		"conv":            with(d, func(c *Config) { c.Conv, c.Positions = 3, Rotary }),
 		"long conv":       with(tiny(Decoder, "linear"), func(c *Config) { c.Conv = 9 }),

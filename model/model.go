@@ -17,6 +17,8 @@ import (
 type Model[T tensor.Float] struct {
 	config Config
 	params *param.Set[T]
+	// constants are drawn by mechanisms and not learned; files have them.
+	constants *param.Set[T]
 
 	encoder *stack[T] // of an encoder-decoder; nil otherwise
 	main    *stack[T]
@@ -64,7 +66,7 @@ func build[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	}
 	c.Set = maps.Clone(c.Set)
 	b := &builder[T]{c: c, key: key}
-	m := &Model[T]{config: c, params: &b.set}
+	m := &Model[T]{config: c, params: &b.set, constants: &b.constants}
 	if c.Kind == EncoderDecoder {
 		m.encoder = b.stack("encoder.", c.sourceVocab(), false, false)
 	}
@@ -86,6 +88,14 @@ func (m *Model[T]) Config() Config { return m.config }
 
 // Params returns the weights.
 func (m *Model[T]) Params() *param.Set[T] { return m.params }
+
+// Constants returns what mechanisms have drawn and do not learn, such as random
+// features.
+func (m *Model[T]) Constants() *param.Set[T] { return m.constants }
+
+// Aux returns what mechanisms have to lose of their own, in the mean of the
+// sequences of the last Forward: 0 for most. Backward follows its gradient too.
+func (m *Model[T]) Aux() float64 { return m.train.main.aux() + m.train.encoder.aux() }
 
 // Forward returns the mean loss of the counted targets, in nats, and keeps what
 // Backward needs. b stays as it is until then.
@@ -122,6 +132,7 @@ func (m *Model[T]) Backward(scale T) error {
 	y := tensor.Mat[T]{Data: tr.main.y, Rows: rows, Cols: m.config.Width, Stride: m.config.Width}
 	dy := mat(&sc.dy, rows, m.config.Width)
 	m.head.backward(dy, y, m.targets, scale/T(m.counted))
+	sc.attn.Aux = scale / T(tr.main.in.b)
 	source := tr.main.in.source
 	dsource := mat(&sc.dsource, source.Rows, source.Cols)
 	clear(dsource.Data)

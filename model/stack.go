@@ -76,6 +76,15 @@ func mat[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
 	return tensor.Mat[T]{Data: *data, Rows: rows, Cols: cols, Stride: cols}
 }
 
+// aux is what the mechanisms of a pass that is kept lose, in the mean of its
+// sequences.
+func (tr *trace[T]) aux() (loss float64) {
+	for i := range tr.blocks {
+		loss += tr.blocks[i].attn.Aux() / float64(tr.in.b)
+	}
+	return loss
+}
+
 // block returns the trace of block i.
 func (tr *trace[T]) block(i int) *blockTrace[T] {
 	if tr.keep {

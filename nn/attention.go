@@ -40,8 +40,15 @@ type AttentionTrace[T tensor.Float] struct {
 	saved attention.Saved[T]
 }
 
+// Aux returns what the mechanism loses of its own, in a pass that is kept.
+func (tr *AttentionTrace[T]) Aux() float64 { return tr.saved.Aux }
+
 // AttentionScratch is memory that Backward works in. It may be shared by layers.
 type AttentionScratch[T tensor.Float] struct {
+	// Aux is the gradient of the mechanism's own loss, which is added to the
+	// others: 0 where it is in no loss.
+	Aux T
+
 	do, dq, dk, dv, dg []T
 	grads              attention.Grads[T]
 }
@@ -136,7 +143,7 @@ func (a *Attention[T]) Backward(dx, dcontext, dy, x, context tensor.Mat[T], tr *
 	do, o := view(s.do, x.Rows, wide), view(tr.o, x.Rows, wide)
 	multiply(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
 	b, n, m := tr.call.Q.B, tr.call.Q.N, tr.call.K.N
-	s.grads = attention.Grads[T]{DQ: a.queries(s.dq, b, n), DK: a.keys(s.dk, b, m), DV: a.keys(s.dv, b, m)}
+	s.grads = attention.Grads[T]{DAux: s.Aux, DQ: a.queries(s.dq, b, n), DK: a.keys(s.dk, b, m), DV: a.keys(s.dv, b, m)}
 	if a.Decay.learned() {
 		s.grads.DLogG = a.rates(room(&s.dg, context.Rows, a.Hkv).Data, b, m)
 	}

@@ -12,6 +12,7 @@ type Step struct {
 	Step     int     `json:"step"`          // counted from 1
 	Loss     float64 `json:"loss"`          // nats per token, before the update
 	Bits     float64 `json:"bits_per_byte"` // the same
+	Aux      float64 `json:"aux,omitempty"` // what mechanisms lose of their own, beside Loss
 	Rate     float64 `json:"lr"`
 	GradNorm float64 `json:"grad_norm"`    // before clipping
 	Speed    float64 `json:"tokens_per_s"` // of this step

@@ -245,7 +245,8 @@ func (t *Trainer) update(o Observer) error {
 		return err
 	}
 	norm := optim.GradNorm(t.model.Params())
-	if x := loss + norm; math.IsNaN(x) || math.IsInf(x, 0) {
+	aux := t.model.Aux()
+	if x := loss + aux + norm; math.IsNaN(x) || math.IsInf(x, 0) {
 		return fmt.Errorf("step %d: the run diverged: loss is %v, the norm of the gradient %v", t.step+1, loss, norm)
 	}
 	rate := t.schedule.Rate(t.step)
@@ -256,7 +257,7 @@ func (t *Trainer) update(o Observer) error {
 	tokens := int64(len(b.Tokens))
 	row := Step{
 		Step: t.step, Loss: loss, Bits: perByte(loss, tokens, t.text.Vocab.Bytes(b.Targets)),
-		Rate: rate, GradNorm: norm,
+		Aux: aux, Rate: rate, GradNorm: norm,
 		Speed: float64(tokens) / spent.Seconds(), Elapsed: t.elapsed.Seconds(),
 	}
 	if err := t.metrics.add(row); err != nil {
