@@ -50,7 +50,7 @@ func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 		}
 		dv = len(v) / (kv * m)
 	}
-	mech, err := mechanism.New[float32](name, mechanism.Options{Order: o.Order, Heads: h, Width: o.Width, Set: o.Set})
+	mech, err := mechanism.New[float32](name, mechanism.Options{Order: o.Order, Heads: h, Width: o.Width, Length: m, Set: o.Set})
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,11 @@ var fourier = Row{
 	Params: []Param{
 		{"R", "(1)", "inverse width of the kernel; (D) for channels=true"},
 	},
+	fit: func(o *Options, shapes map[string][]int) {
+		if shape, given := shapes["R"]; given && tensor.Size(shape...) > 1 {
+			o.say("channels", "true")
+		}
+	},
 	f32: headwise(newFourier[float32]),
 	f64: headwise(newFourier[float64]),
 }

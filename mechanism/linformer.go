@@ -3,6 +3,7 @@ package mechanism
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/param"
@@ -24,8 +25,26 @@ var linformer = Row{
 		{"E", "(L,r)", "projection of keys, by their place; (H,L,r) for share=none"},
 		{"F", "(L,r)", "projection of values; not for share=kv"},
 	},
+	fit: fitLinformer,
 	f32: headwise(newLinformer[float32]),
 	f64: headwise(newLinformer[float64]),
+}
+
+// fitLinformer takes from E the number of tokens and the rank, and whether heads
+// have projections of their own.
+func fitLinformer(o *Options, shapes map[string][]int) {
+	e := shapes["E"]
+	switch _, values := shapes["F"]; {
+	case len(e) == 3:
+		o.say("share", "none")
+		o.Heads, e = e[0], e[1:]
+	case len(e) == 2 && !values:
+		o.say("share", "kv")
+	}
+	if len(e) == 2 {
+		o.Length = e[0]
+		o.say("rank", strconv.Itoa(e[1]))
+	}
 }
 
 // maxProjection is the number of elements of a projection, of all heads that

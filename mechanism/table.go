@@ -58,6 +58,10 @@ type Row struct {
 	Params    []Param
 	Constants []Param // drawn numbers, by their names in Constants
 
+	// fit sets what options do not say to what arrays of those shapes need; nil:
+	// there is nothing to set.
+	fit func(o *Options, shapes map[string][]int)
+
 	f32 builder[float32]
 	f64 builder[float64]
 }
@@ -115,6 +119,32 @@ func Lookup(name string) (Row, error) {
 		}
 	}
 	return Row{}, fmt.Errorf("mechanism %q: unknown; nearest: %s", name, strings.Join(nearest(name, Names()), ", "))
+}
+
+// Fit returns o with what it does not say set to what parameters and constants of
+// those shapes need, which stand under their names: the number of tokens that a
+// projection has rows for, or one number for all heads.
+func (r Row) Fit(o Options, shapes map[string][]int) Options {
+	o.Set = maps.Clone(o.Set)
+	if o.Set == nil {
+		o.Set = map[string]string{}
+	}
+	for _, p := range r.Params {
+		if shape, given := shapes[p.Name]; given && p.Shape == "(H)" && tensor.Size(shape...) == 1 {
+			o.Heads = 1
+		}
+	}
+	if r.fit != nil {
+		r.fit(&o, shapes)
+	}
+	return o
+}
+
+// say sets a setting that is not set.
+func (o *Options) say(name, value string) {
+	if _, given := o.Set[name]; !given {
+		o.Set[name] = value
+	}
 }
 
 // New returns the mechanism of that name.

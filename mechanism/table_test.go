@@ -122,6 +122,15 @@ func TestEveryRowIsComplete(t *testing.T) {
 				t.Errorf("%s: parameter %q, its row says %q", name, p.Name, row.Params[i].Name)
 			}
 		}
+		constants := m.Constants().All()
+		if len(constants) != len(row.Constants) {
+			t.Fatalf("%s: %d constants, its row lists %d", name, len(constants), len(row.Constants))
+		}
+		for i, p := range constants {
+			if p.Name != row.Constants[i].Name {
+				t.Errorf("%s: constant %q, its row says %q", name, p.Name, row.Constants[i].Name)
+			}
+		}
 		// The default that the row states is what an empty Set means.
 		for _, s := range row.Settings {
 			a := setting(t, name, Options{})

@@ -46,9 +46,10 @@ type settings struct {
 	Set   map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"A setting of the mechanism; may be repeated."`
 }
 
-// options returns the mechanism's options for heads of width d.
-func (s settings) options(heads, d int) (mechanism.Options, error) {
-	o := mechanism.Options{Heads: heads, Width: d, Set: s.Set}
+// options returns the mechanism's options for heads of width d and sequences of at
+// most so many tokens.
+func (s settings) options(heads, d, tokens int) (mechanism.Options, error) {
+	o := mechanism.Options{Heads: heads, Width: d, Length: tokens, Set: s.Set}
 	if s.Order != nil {
 		if o.Order = *s.Order; o.Order < 1 {
 			return o, inputf("--order: %d is less than 1", o.Order)

@@ -339,44 +339,48 @@ func (p *attendProblem[T]) readGradient(r *arrayReader[T]) error {
 	return nil
 }
 
-// readMechanism makes the mechanism and sets its parameters: one for each head,
-// or one for all heads where that is what the file holds.
+// readMechanism makes the mechanism and sets its parameters and constants to what
+// the file holds of them, which also says what the flags do not.
 func (p *attendProblem[T]) readMechanism(c *attendCmd, r *arrayReader[T]) error {
 	row, err := mechanism.Lookup(c.Mechanism)
 	if err != nil {
 		return err
 	}
-	heads := p.call.Q.H
 	given := map[string][]T{}
-	for _, x := range row.Params {
+	for _, x := range slices.Concat(row.Params, row.Constants) {
 		if !r.has(x.Name) {
 			continue
 		}
-		data, shape, err := r.data(x.Name)
-		if err != nil {
+		if given[x.Name], p.shapes[x.Name], err = r.data(x.Name); err != nil {
 			return err
 		}
-		if len(shape) > 1 || len(data) != 1 && len(data) != heads {
-			return fmt.Errorf("%s: shape is %v, needs [%d], one for each head of q, or one for all", x.Name, shape, heads)
-		}
-		if len(data) == 1 {
-			heads = 1
-		}
-		given[x.Name], p.shapes[x.Name] = data, shape
 	}
-	o, err := c.options(heads, p.call.Q.D)
+	o, err := c.options(p.call.Q.H, p.call.Q.D, p.call.K.N)
 	if err != nil {
 		return err
 	}
-	if p.mech, err = mechanism.New[T](c.Mechanism, o); err != nil {
+	if p.mech, err = mechanism.New[T](c.Mechanism, row.Fit(o, p.shapes)); err != nil {
 		return err
 	}
-	for _, x := range p.mech.Params().All() {
-		if data, ok := given[x.Name]; ok {
-			copy(x.Data, data)
-		} else {
+	for _, x := range slices.Concat(p.mech.Params().All(), p.mech.Constants().All()) {
+		data, ok := given[x.Name]
+		switch {
+		case !ok:
 			p.shapes[x.Name] = x.Shape
+		case len(data) != len(x.Data) || len(data) > 1 && !slices.Equal(long(p.shapes[x.Name]), long(x.Shape)):
+			return fmt.Errorf("%s: shape is %v, needs %v", x.Name, p.shapes[x.Name], x.Shape)
+		default:
+			copy(x.Data, data)
 		}
+		delete(given, x.Name)
+	}
+	for name := range given { // with these settings it means nothing
+		delete(p.shapes, name)
 	}
 	return nil
+}
+
+// long returns the dimensions that are not 1.
+func long(shape []int) []int {
+	return slices.DeleteFunc(slices.Clone(shape), func(n int) bool { return n == 1 })
 }

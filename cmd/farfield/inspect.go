@@ -115,7 +115,7 @@ func inspectModel(w io.Writer, path string) error {
 	fmt.Fprintf(w, "config\t%s\n", text)
 	fmt.Fprintf(w, "parameters\t%d in %d arrays\n", m.Params().Size(), len(m.Params().All()))
 	fmt.Fprintf(w, "training\t%s a token at context %d\n", amountText(c.TrainFLOPs(1), "FLOP"), c.Context)
-	mech, err := mechanism.New[float32](c.Mechanism, mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.Width / c.Heads, Set: c.Set})
+	mech, err := mechanism.New[float32](c.Mechanism, mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.Width / c.Heads, Length: c.Context, Set: c.Set})
 	if err != nil {
 		return err
 	}

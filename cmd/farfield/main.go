@@ -234,6 +234,9 @@ func describeMechanism(w io.Writer, name string) error {
 	for _, p := range row.Params {
 		fmt.Fprintf(table, "  parameter %s %s\t%s; its gradient is d_%s\n", p.Name, p.Shape, p.Doc, p.Name)
 	}
+	for _, p := range row.Constants {
+		fmt.Fprintf(table, "  constant %s %s\t%s\n", p.Name, p.Shape, p.Doc)
+	}
 	return table.Flush()
 }
 

@@ -37,7 +37,7 @@ func (c *planCmd) report() (*planReport, error) {
 	case c.EncoderDecoder && c.Parameters == 0:
 		return nil, inputf("--encoder-decoder: needs --parameters and --tokens")
 	}
-	o, err := c.options(s.H, s.D)
+	o, err := c.options(s.H, s.D, s.M)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (c *planCmd) sweep(r *planReport, m bench.Machine, s attention.Shape) error
 			continue
 		}
 		d := width / h
-		o, err := c.options(h, d)
+		o, err := c.options(h, d, s.M)
 		if err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func (c *planCmd) figure() (*report.Figure, error) {
 			}
 		}
 		for _, d := range plotWidths {
-			o, err := c.options(1, d)
+			o, err := c.options(1, d, 0)
 			if err != nil {
 				return nil, err
 			}

@@ -55,7 +55,11 @@ func (a Attention) describe() (attention.Mechanism[float32], *Case, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := mechanism.New[float32](a.Mechanism, a.Options)
+	o := a.Options
+	if o.Length == 0 {
+		o.Length = a.Shape.M
+	}
+	m, err := mechanism.New[float32](a.Mechanism, o)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// TestAttendWhole has mechanisms that compute whole heads take their parameters,
+// and what these say of settings, from the file.
+func TestAttendWhole(t *testing.T) {
+	const h, n, m, d, dv, rows, rank = 2, 4, 7, 3, 2, 9, 5
+	q, k, v, do := random(1, h*n*d), random(2, h*m*d), random(3, h*m*dv), random(4, h*n*dv)
+	e, f, r := random(5, rows*rank), random(6, rows*rank), random(7, d)
+	call := &oracle.Call{
+		Q: tensor.HeadsOf(wide(q), 1, h, n, d), K: tensor.HeadsOf(wide(k), 1, h, m, d), V: tensor.HeadsOf(wide(v), 1, h, m, dv),
+	}
+	for _, x := range []struct {
+		name  string
+		given []*array.Array
+		whole oracle.Whole
+	}{
+		{"linformer", []*array.Array{made(t, "E", e, rows, rank), made(t, "F", f, rows, rank)}, oracle.Linformer(wide(e), wide(f), rows, rank, false, true)},
+		{"linformer", []*array.Array{made(t, "E", e, rows, rank)}, oracle.Linformer(wide(e), wide(e), rows, rank, false, true)},
+		{"fourier", []*array.Array{made(t, "R", r, d)}, oracle.Fourier(wide(r), 0, false)},
+		{"fourier", []*array.Array{made(t, "R", r[:1])}, oracle.Fourier(wide(r[:1]), 0, false)},
+	} {
+		in := append([]*array.Array{made(t, "q", q, h, n, d), made(t, "k", k, h, m, d), made(t, "v", v, h, m, dv), made(t, "do", do, h, n, dv)}, x.given...)
+		out := filepath.Join(t.TempDir(), "out.npz")
+		works(t, "attend", "--mechanism", x.name, "--grad", "--precision", "f64", written(t, "in.npz", in...), out)
+		got := read(t, out)
+		near(t, x.name+" o", got["o"], []int{h, n, dv}, x.whole.Forward(call).O.Data, 1e-9)
+		for _, p := range x.given {
+			if g := got["d_"+p.Name]; g == nil || len(g.Shape) != len(p.Shape) {
+				t.Errorf("%s: d_%s is %v, its parameter has shape %v", x.name, p.Name, g, p.Shape)
+			}
+		}
+		if len(got) != 4+len(x.given) {
+			t.Errorf("%s: %d arrays are written", x.name, len(got))
+		}
+	}
+	file := written(t, "in.npz", made(t, "q", q, h, n, d), made(t, "k", k, h, m, d), made(t, "v", v, h, m, dv), made(t, "E", e[:25], 5, 5))
+	refuses(t, "k: a sequence has 7 tokens, E has rows for 5", "attend", "--mechanism", "linformer", file, filepath.Join(t.TempDir(), "out.npz"))
+	refuses(t, "causal: linformer has no causal form", "attend", "--mechanism", "linformer", "--causal", file, filepath.Join(t.TempDir(), "out.npz"))
+	_, text, _ := command(t, "attend", "--mechanism", "linformer", "--help")
+	if !strings.Contains(text, "parameter E (L,r)") {
+		t.Errorf("the help does not list the parameters:\n%s", text)
+	}
+}
