@@ -144,21 +144,22 @@ func (f *fourierHeads[T]) logarithms(h *attention.Head[T], q, k *waves, i int, r
 		}
 		kx, ks, kc := k.row(j)
 		var sum float64
-		product := 1.0
+		sines, arcs := 1.0, 1.0
 		for d, a := range qx {
 			x := a - kx[d]
 			if math.Abs(x) < near {
 				y := x * x
-				product *= 1 - y/6*(1-y/20*(1-y/42*(1-y/72)))
+				sines *= 1 - y/6*(1-y/20*(1-y/42*(1-y/72)))
 			} else {
-				product *= (qs[d]*kc[d] - qc[d]*ks[d]) / x
+				sines *= qs[d]*kc[d] - qc[d]*ks[d]
+				arcs *= x
 			}
 			if d%factors == factors-1 {
-				sum += math.Log(math.Abs(product))
-				product = 1
+				sum += math.Log(math.Abs(sines / arcs))
+				sines, arcs = 1, 1
 			}
 		}
-		row[j] = 4 * (sum + math.Log(math.Abs(product)))
+		row[j] = 4 * (sum + math.Log(math.Abs(sines/arcs)))
 		top = max(top, row[j])
 	}
 	return top

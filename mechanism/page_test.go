@@ -1,0 +1,132 @@
+package mechanism
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/param"
+)
+
+const (
+	pageBegin = "<!-- catalogue: go test ./mechanism -run TestPage -write -->\n"
+	pageEnd   = "<!-- end of catalogue -->\n"
+)
+
+var page = filepath.Join("..", "docs", "mechanisms.md")
+
+// growth is by how much the planned operations of one head grow from 4096 to 8192
+// tokens, in the linear form where there is one.
+func growth(m attention.Mechanism[float32]) float64 {
+	form := attention.Auto
+	if m.Traits().Linear {
+		form = attention.Linear
+	}
+	flops := func(n int) float64 {
+		return m.Plan(attention.Shape{B: 1, H: 1, Hkv: 1, N: n, M: n, D: 32, Dv: 32, Causal: m.Traits().Causal, Form: form}).FLOPs
+	}
+	return flops(8192) / flops(4096)
+}
+
+// names lists parameters or constants.
+func names(s *param.Set[float32], shapes []Param) string {
+	var list []string
+	for i := range s.All() {
+		list = append(list, "`"+shapes[i].Name+"` "+shapes[i].Shape)
+	}
+	if list == nil {
+		return "–"
+	}
+	return strings.Join(list, ", ")
+}
+
+// entry is what the page says of a row, generated from it and from what it makes.
+func entry(t *testing.T, name string) string {
+	t.Helper()
+	row, err := Lookup(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := New[float32](name, Options{Heads: 1, Width: 32, Length: 8192})
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := m.Traits()
+	sign, causal, state := "any", "no: "+x.NoCausal, "none"
+	if x.Positive {
+		sign = "≥ 0"
+	}
+	if x.Causal {
+		causal, state = "yes", "grows with the tokens"
+	}
+	if x.Streaming {
+		state = "fixed size"
+	}
+	cost := "linear"
+	if g := growth(m); g > 2.1 {
+		cost = fmt.Sprintf("×%.2g for twice the tokens", g)
+	}
+	text := fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s | %s | %s | %s |\n", name,
+		strings.ReplaceAll(row.Doc, "|", "\\|"), row.Source, cost, sign, causal, state, names(m.Params(), row.Params), names(m.Constants(), row.Constants))
+	return text
+}
+
+// TestPage holds the table of docs/mechanisms.md to the catalogue. A row that it
+// does not have yet is said, and an error with -long.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(text), pageBegin)
+	table, after, ends := strings.Cut(rest, pageEnd)
+	if !begins || !ends {
+		t.Fatal("docs/mechanisms.md has no place for the catalogue")
+	}
+	want := "| name | weights | source | operations | sign | causal | state | learned | drawn |\n|---|---|---|---|---|---|---|---|---|\n"
+	var missing []string
+	for _, name := range Names() {
+		line := entry(t, name)
+		want += line
+		if !strings.Contains(table, "| `"+name+"` |") {
+			missing = append(missing, name)
+		} else if !strings.Contains(table, line) && !*write {
+			t.Errorf("the line of %s is not\n%s", name, line)
+		}
+		if !strings.Contains(before+after, "\n## "+name+"\n") {
+			missing = append(missing, name+" (its section)")
+		}
+	}
+	if *write {
+		if err := os.WriteFile(page, []byte(before+pageBegin+want+pageEnd+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if len(missing) > 0 {
+		say := t.Skipf
+		if *long {
+			say = t.Errorf
+		}
+		say("docs/mechanisms.md lacks %s: run go test ./mechanism -run TestPage -write", strings.Join(missing, ", "))
+	}
+}
+
+// What calls itself linear plans no more than 2.1 times the operations for twice
+// the tokens.
+func TestLinearIsLinear(t *testing.T) {
+	for _, name := range Names() {
+		m, err := New[float32](name, Options{Heads: 1, Width: 32, Length: 8192})
+		if err != nil {
+			t.Fatal(err)
+		}
+		row, _ := Lookup(name)
+		claims := m.Traits().Linear || strings.Contains(row.Traits, "linear in the tokens")
+		if g := growth(m); claims && g > 2.1 {
+			t.Errorf("%s: %.3g times the operations", name, g)
+		}
+	}
+}
