@@ -63,7 +63,7 @@ func (e *engine[T]) rowError(d int, u float64) (err float64, known bool) {
 	default:
 		return 0, false
 	}
-	if e.spec.Map != nil {
+	if e.spec.mapped() {
 		// What a map does to an error is its own affair.
 		r, ok := e.spec.Map.(Accurate)
 		if !ok || e.spec.Norm != NoNorm || e.spec.Scale != 1 || e.spec.Tau != nil {

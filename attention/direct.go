@@ -161,7 +161,7 @@ func (u *unit[T]) prepareGroup(a []T, lda, i0, n int) {
 // need no preparation, and the lines of a column of a few rows fit the
 // first-level cache beside each other.
 func (u *unit[T]) queriesInPlace() bool {
-	if u.spec.Norm != NoNorm || u.spec.Map != nil || u.rope != nil || u.drop != nil {
+	if u.spec.Norm != NoNorm || u.spec.mapped() || u.rope != nil || u.drop != nil {
 		return false
 	}
 	for g := range u.q {

@@ -66,9 +66,14 @@ func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
 		s.Eps = 1
 	}
 	e := &engine[T]{spec: s, table: speedTables[kernel.Active[T]().Name]}
-	if s.Tau != nil {
+	if s.Tau != nil || s.learnsFeatures() {
 		e.params = new(param.Set[T])
+	}
+	if s.Tau != nil {
 		e.params.Add(s.Tau)
+	}
+	if s.learnsFeatures() {
+		e.params.Join("", s.Features.Params())
 	}
 	return e, nil
 }
@@ -91,7 +96,12 @@ func (e *engine[T]) Setting() string { return e.spec.Setting }
 
 func (e *engine[T]) Params() *param.Set[T] { return e.params }
 
-func (e *engine[T]) Constants() *param.Set[T] { return nil }
+func (e *engine[T]) Constants() *param.Set[T] {
+	if e.spec.Features == nil {
+		return nil
+	}
+	return e.spec.Features.Constants()
+}
 
 // check is Call.check with what the mechanism itself cannot do.
 func (e *engine[T]) check(c *Call[T]) error {
@@ -123,12 +133,15 @@ func (e *engine[T]) check(c *Call[T]) error {
 	if err := e.checkProducts(c); err != nil {
 		return err
 	}
-	return e.checkHeads(c.Q.H)
+	return e.checkHeads(c.Q.H, c.K.H, c.Q.D)
 }
 
-func (e *engine[T]) checkHeads(h int) error {
-	if t := e.spec.Tau; t != nil && len(t.Data) != 1 && len(t.Data) != h {
-		return fmt.Errorf("%s: has %d heads, q has %d", t.Name, len(t.Data), h)
+func (e *engine[T]) checkHeads(heads, keyHeads, d int) error {
+	if t := e.spec.Tau; t != nil && len(t.Data) != 1 && len(t.Data) != heads {
+		return fmt.Errorf("%s: has %d heads, q has %d", t.Name, len(t.Data), heads)
+	}
+	if e.spec.Features != nil {
+		return e.spec.Features.Check(heads, keyHeads, d)
 	}
 	return nil
 }
@@ -247,7 +260,11 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 		return err
 	}
 	p.dscale = append(p.dscale, make([]float64, len(p.seqs)*c.Q.H)...)
+	if e.spec.learnsFeatures() {
+		p.dparams = append(p.dparams, make([]T, len(p.seqs)*c.K.H*e.spec.Features.Params().Size())...)
+	}
 	p.run()
+	p.addParts()
 	e.addTau(p.dscale, c)
 	return nil
 }
@@ -359,6 +376,8 @@ type pass[T tensor.Float] struct {
 	g      Grads[T]
 	dscale []float64 // [sequences, H]
 
+	dparams []T // [sequences, Hkv] gradients of the features' parameters
+
 	work float64 // arithmetic of all sequences
 }
 
@@ -368,7 +387,7 @@ func (e *engine[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *pass[
 	if p == nil {
 		p = new(pass[T])
 	}
-	*p = pass[T]{e: e, c: c, seqs: e.sequences(p.seqs[:0], c), out: out, keep: keep, dscale: p.dscale[:0]}
+	*p = pass[T]{e: e, c: c, seqs: e.sequences(p.seqs[:0], c), out: out, keep: keep, dscale: p.dscale[:0], dparams: p.dparams[:0]}
 	return p
 }
 
@@ -386,7 +405,7 @@ func (e *engine[T]) sequences(list []sequence, c *Call[T]) []sequence {
 // release keeps p for another call, without what it points at.
 func (p *pass[T]) release() {
 	e := p.e
-	*p = pass[T]{seqs: p.seqs, dscale: p.dscale}
+	*p = pass[T]{seqs: p.seqs, dscale: p.dscale, dparams: p.dparams}
 	e.passes.Put(p)
 }
 
@@ -423,6 +442,10 @@ func (p *pass[T]) head(s *sequence, kh int) {
 	defer ar.Release()
 	u := p.e.unit(p.c, s, kh, ar)
 	u.workers = workers(p.c.K.H, s.work, p.work)
+	if p.back && p.e.spec.learnsFeatures() {
+		u.workers = 1 // what tokens give the parameters is summed in their order
+		u.dparams = p.partsOf(s.index*p.c.K.H + kh)
+	}
 	if p.back {
 		p.backward(s, kh, u)
 	} else {
@@ -450,9 +473,10 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 		q: u.q, o: u.o, den: u.den, scale: u.scale, do: u.do, dq: u.dq, // empty, with room
 		walker: u.walker, stream: u.stream,
 		t: kernel.Active[T](), spec: &e.spec, ar: ar,
-		k: c.K.At(s.b, kh).Slice(s.k0, s.k0+s.m),
-		v: c.V.At(s.b, kh).Slice(s.k0, s.k0+s.m),
-		n: s.n, m: s.m, d: c.Q.D, dv: c.V.D, da: e.spec.width(c.Q.D),
+		kh: kh,
+		k:  c.K.At(s.b, kh).Slice(s.k0, s.k0+s.m),
+		v:  c.V.At(s.b, kh).Slice(s.k0, s.k0+s.m),
+		n:  s.n, m: s.m, d: c.Q.D, dv: c.V.D, da: e.spec.width(c.Q.D),
 		causal: c.Causal, off: s.off, rope: c.Rope,
 		chunk: e.chunk(c.Q.D, c.Chunk),
 	}
@@ -473,7 +497,7 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 		u.keep, u.keepRow = c.AttnKeep[s.q0*c.K.N+s.k0:], c.K.N
 	}
 	if c.Drop.some() {
-		u.drop, u.kh, u.hkv = c.Drop, kh, c.K.H
+		u.drop, u.hkv = c.Drop, c.K.H
 		u.place = place{s.index, c.Drop.Start, s.b, s.q0, s.k0, c.Q.N, c.K.N}
 	}
 	if c.decays() {
@@ -660,7 +684,7 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 	if err := s.checkState(); err != nil {
 		return nil, err
 	}
-	if err := e.checkHeads(s.H); err != nil {
+	if err := e.checkHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
 	if err := e.checkForgettingHeads(s.Hkv); err != nil {

@@ -14,11 +14,14 @@ type side[T tensor.Float] struct {
 	ready bool        // they are prepared
 	stats *statistics // of a normalisation over all tokens
 	drop  dropping
+
+	keys bool
+	head int // query head, for keys the first of those that share them
 }
 
 // querySide is the queries of head g of the group.
 func (u *unit[T]) querySide(g int) side[T] {
-	s := side[T]{x: u.q[g], scale: u.scale[g], pos: u.pos}
+	s := side[T]{x: u.q[g], scale: u.scale[g], pos: u.pos, head: u.kh*len(u.q) + g}
 	if u.stats != nil {
 		s.stats = &u.stats[g]
 	}
@@ -32,7 +35,7 @@ func (u *unit[T]) querySide(g int) side[T] {
 }
 
 func (u *unit[T]) keySide() side[T] {
-	s := side[T]{x: u.k, scale: 1, mask: u.mask, ready: u.ready, stats: u.keyStats}
+	s := side[T]{x: u.k, scale: 1, mask: u.mask, ready: u.ready, stats: u.keyStats, keys: true, head: u.kh * len(u.q)}
 	if u.drop != nil {
 		s.drop = u.drop.of(&u.place, true, u.kh, u.hkv, u.d, 0)
 	}
@@ -66,6 +69,10 @@ func (u *unit[T]) prepare(dst []T, ld int, s *side[T], i0, i1 int) {
 		u.t.Transpose(dst, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.da)
 		return
 	}
+	if u.spec.Features != nil {
+		u.mapTokens(dst, ld, s, i0, i1)
+		return
+	}
 	if !u.spec.elementwise() {
 		mark := u.ar.Mark()
 		rows := arena.Take[T](u.ar, n*u.da)
@@ -95,7 +102,7 @@ func (u *unit[T]) axes() int {
 }
 
 func (s *Spec[T]) axes(d int, moved bool) int {
-	if s.Norm.centred() && s.Map == nil && !moved && d > 1 && !s.power() {
+	if s.Norm.centred() && !s.mapped() && !moved && d > 1 && !s.power() {
 		return d - 1
 	}
 	return s.width(d)
@@ -114,6 +121,13 @@ func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
 		to := dst[(i-i0)*ld:]
 		mark := u.ar.Mark()
 		ldx := stride[T](n)
+		if u.spec.Features != nil {
+			y := arena.Take[T](u.ar, u.da*ldx)
+			u.mapTokens(y, ldx, s, i, i+n)
+			u.t.Transpose(to, ld, y, ldx, u.da, n)
+			u.ar.Reset(mark)
+			continue
+		}
 		x := arena.Take[T](u.ar, u.d*ldx)
 		u.unmapped(x, ldx, s, i, i+n)
 		if u.spec.elementwise() {
@@ -180,6 +194,10 @@ func (u *unit[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], i0, 
 	defer u.ar.Reset(mark)
 	x := arena.Take[T](u.ar, u.d*ld)
 	switch {
+	case u.spec.Features != nil:
+		mapped := dy
+		dy = arena.Take[T](u.ar, u.d*ld)
+		u.mapTokensGrad(dy, mapped, ld, s, i0, i1)
 	case u.spec.Map == nil:
 	case u.spec.elementwise():
 		u.unmapped(x, ld, s, i0, i1)

@@ -59,7 +59,7 @@ func dropProducts[T tensor.Float](m *dropping, row []T, d, i int) {
 
 // hasProducts reports whether the mechanism can leave out products.
 func (e *engine[T]) hasProducts() bool {
-	return !e.spec.Exp && e.spec.Map == nil && e.spec.degree() == 2
+	return !e.spec.Exp && !e.spec.mapped() && e.spec.degree() == 2
 }
 
 // checkProducts reports a call whose dropout of products the mechanism cannot

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -48,10 +49,11 @@ type identity struct{ kind, name, setting string }
 func (e *engine[T]) identity() identity { return identity{e.kind(), e.spec.Name, e.spec.Setting} }
 
 func (e *engine[T]) parameterSum() parameterSum {
-	if e.spec.Tau == nil {
-		return 0
+	var sum parameterSum
+	for _, p := range slices.Concat(e.params.All(), e.Constants().All()) {
+		sum = addParameters(sum, p.Data)
 	}
-	return addParameters(0, e.spec.Tau.Data)
+	return sum
 }
 
 // parameterSum is a checksum of parameters, in float64; 0 where there are none.
@@ -230,7 +232,7 @@ func (e *engine[T]) RestoreState(data []byte) (State[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.checkHeads(s.H); err != nil {
+	if err := e.checkHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
 	var st State[T]

@@ -23,6 +23,8 @@ type Spec[T tensor.Float] struct {
 	Scale float64         // multiplies every query row; 0: 1/√D
 	Tau   *param.Param[T] // [H] or [1], learned factor of each head's query rows; nil: none
 	Map   FeatureMap[T]   // nil: rows as they are
+	// Features maps whole blocks of rows instead, where Map is nil.
+	Features Features[T]
 
 	// f is one of three. Exp makes it the exponential, stabilised by its row
 	// maximum; Similarity is any function; both have the direct form only. Coef
@@ -68,7 +70,7 @@ type FeatureMap[T tensor.Float] interface {
 // stands beside it. It is given rows or columns, in place.
 type Elementwise interface{ Elementwise() }
 
-// Sparse marks a FeatureMap that may map a row to zeros.
+// Sparse marks a FeatureMap, or Features, that may map a row to zeros.
 type Sparse interface{ Sparse() }
 
 // Accurate marks a FeatureMap whose numbers are within so many roundings of those
@@ -78,15 +80,18 @@ type Accurate interface{ Roundings() float64 }
 // elementwise reports that the map, if there is one, is Elementwise.
 func (s *Spec[T]) elementwise() bool {
 	_, ok := s.Map.(Elementwise)
-	return ok || s.Map == nil
+	return ok || !s.mapped()
 }
 
 // width returns the width of prepared rows.
 func (s *Spec[T]) width(d int) int {
-	if s.Map == nil {
-		return d
+	switch {
+	case s.Features != nil:
+		return s.Features.Dim(d)
+	case s.Map != nil:
+		return s.Map.Dim(d)
 	}
-	return s.Map.Dim(d)
+	return d
 }
 
 // scale returns the factor of query head h for width d.
@@ -123,7 +128,7 @@ func (s *Spec[T]) degree() int { return len(s.Coef) - 1 }
 
 // maxScore bounds |s| by the normalisation; +Inf where nothing does.
 func (s *Spec[T]) maxScore(d, h int) float64 {
-	if s.Map != nil || s.Norm == NoNorm {
+	if s.mapped() || s.Norm == NoNorm {
 		return math.Inf(1)
 	}
 	l := s.Norm.MaxLen(d)

@@ -46,7 +46,7 @@ func (s *Spec[T]) kind() int {
 	switch {
 	case s.pairwise():
 		return softmaxKind
-	case s.Map != nil:
+	case s.mapped():
 		return mappedKind
 	case s.degree() == 1:
 		return firstKind

@@ -107,9 +107,9 @@ func (e *engine[T]) stateUnit(s *Shape) *unit[T] {
 // of c and at its n queries and their outputs.
 func (u *unit[T]) bind(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	b, kh := i/s.Hkv, i%s.Hkv
-	u.ar, u.n, u.m, u.rope, u.drop = ar, n, m, c.Rope, nil
+	u.ar, u.n, u.m, u.rope, u.drop, u.kh = ar, n, m, c.Rope, nil, kh
 	if c.Drop.some() {
-		u.drop, u.place, u.kh, u.hkv = c.Drop, c.statePlace(b), kh, s.Hkv
+		u.drop, u.place, u.hkv = c.Drop, c.statePlace(b), s.Hkv
 	}
 	u.logG = tensor.Mat[T]{}
 	if m > 0 {

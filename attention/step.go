@@ -60,6 +60,9 @@ func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) t
 			x, scale := token(i)
 			t.Scale(r.x[i*r.ld:][:s.D], scale, x)
 			e.turnAndMap(t, ar, r.x[i*r.ld:][:r.ld], s.D, c.Rope, lost, i)
+			if e.spec.Features != nil {
+				r.mapToken(e, ar, s, i)
+			}
 			i++
 			continue
 		}
@@ -82,6 +85,9 @@ func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) t
 				row[c] = columns[c*kernel.Lanes+j-i0]
 			}
 			e.turnAndMap(t, ar, r.x[j*r.ld:][:r.ld], s.D, c.Rope, lost, j)
+			if e.spec.Features != nil {
+				r.mapToken(e, ar, s, j)
+			}
 		}
 	}
 	ar.Reset(mark)

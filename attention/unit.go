@@ -58,6 +58,7 @@ type unit[T tensor.Float] struct {
 	// Backward only.
 	do, dq   []tensor.Mat[T] // per query head: [n,Dv], [n,D]
 	dk, dval tensor.Mat[T]   // [m,D], [m,Dv]
+	dparams  [][]T           // gradients of the features' parameters, added to
 	dscale   []float64       // per query head: Σ dq'·q' before the scale
 	dlogG    tensor.Mat[T]   // [m,1]
 	dage     []float64       // [places] gradient of the sums of log_g; nil: not wanted

@@ -13,16 +13,23 @@ func (e *engine[T]) sound() bool {
 	if s.Raw {
 		return true
 	}
-	if _, sparse := s.Map.(Sparse); sparse {
+	if s.sparse() {
 		return s.Positive && s.Eps > 0
 	}
-	if s.Exp || !s.Positive || s.Map != nil {
+	if s.Exp || !s.Positive || s.mapped() {
 		return s.Exp || s.Positive
 	}
 	if s.Similarity != nil {
 		return s.absPoly(0) > 0
 	}
 	return s.Coef[0] > 0
+}
+
+// sparse reports that mapped rows may be zero.
+func (s *Spec[T]) sparse() bool {
+	_, row := s.Map.(Sparse)
+	_, block := s.Features.(Sparse)
+	return row || block
 }
 
 // weak reports that a denominator over so many keys, or what is left of them,
@@ -68,7 +75,7 @@ func (e *engine[T]) reach(c *Call[T], s *sequence, longest []float64, h, i int) 
 // sequence that exists, nil where the normalisation bounds them or a feature
 // map comes after it.
 func (e *engine[T]) longestKeys(c *Call[T], s *sequence, mask []bool) []float64 {
-	if e.spec.Norm != NoNorm || e.spec.Map != nil || e.spec.Positive {
+	if e.spec.Norm != NoNorm || e.spec.mapped() || e.spec.Positive {
 		return nil
 	}
 	longest := make([]float64, c.K.H)

@@ -71,6 +71,8 @@ func newWindowed[T tensor.Float](s Spec[T]) (Mechanism[T], error) {
 		return nil, fmt.Errorf("%s: window: norm %v is taken over all tokens, a window needs causal calls", s.Name, s.Norm)
 	case s.Raw, s.Forget != nil:
 		return nil, fmt.Errorf("%s: window: not defined without a denominator, or with a decay of the mechanism's own", s.Name)
+	case s.Features != nil:
+		return nil, fmt.Errorf("%s: window: not defined beside features with numbers of their own", s.Name)
 	case s.OutputNorm:
 		return nil, fmt.Errorf("%s: window: not defined with output_norm", s.Name)
 	}

@@ -458,7 +458,7 @@ func (w *windowed[T]) RestoreState(data []byte) (State[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.tail.checkHeads(s.H); err != nil {
+	if err := w.tail.checkHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
 	if err := w.checkHeads(s.H); err != nil {

@@ -106,7 +106,7 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 			add(da, f1*dw, x.b[j])
 			add(db[j], f1*dw, x.a[i])
 		}
-		dq, dfactor := m.prepareGrad(c, x.q[i], c.queryPosition(s, i), factor, c.keptQuery(s, h, i), da)
+		dq, dfactor := m.prepareGrad(c, c.placeOf(h, false), x.q[i], c.queryPosition(s, i), factor, c.keptQuery(s, h, i), da)
 		copy(r.DQ.At(s.b, h).Row(s.q0+i), dq)
 		if len(m.Tau) > 0 {
 			plain := Mechanism{Scale: m.Scale}
@@ -115,7 +115,7 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 	}
 	for j := range s.m {
 		if c.exists(s, j) {
-			dk, _ := m.prepareGrad(c, x.k[j], j, 1, c.keptKey(s, kh, j), db[j])
+			dk, _ := m.prepareGrad(c, c.placeOf(h, true), x.k[j], j, 1, c.keptKey(s, kh, j), db[j])
 			add(r.DK.At(s.b, kh).Row(s.k0+j), 1, dk)
 		}
 	}

@@ -23,6 +23,8 @@ type Mechanism struct {
 	Tau   []float64 // further factor of each query head, [H] or [1]; nil: none
 	Map   *Map      // nil: rows as they are
 
+	Features Features // instead of Map; nil: none
+
 	Exp  bool      // f is the exponential; otherwise
 	Coef []float64 // f(s) = Σ_l Coef[l]·s^l
 	Eps  float64   // added to the denominator
@@ -179,12 +181,12 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 	}
 	for i := range s.n {
 		at, factor, kept := c.queryPosition(s, i), m.factor(c.Q.D, h), c.keptQuery(s, h, i)
-		x.a = append(x.a, m.prepare(c, x.q[i], at, factor, kept))
+		x.a = append(x.a, m.prepare(c, c.placeOf(h, false), x.q[i], at, factor, kept))
 		x.aSize = append(x.aSize, m.size(c, x.q[i], at, factor, kept, x.a[i]))
 	}
 	for j := range s.m {
 		kept := c.keptKey(s, kh, j)
-		x.b = append(x.b, m.prepare(c, x.k[j], j, 1, kept))
+		x.b = append(x.b, m.prepare(c, c.placeOf(h, true), x.k[j], j, 1, kept))
 		x.bSize = append(x.bSize, m.size(c, x.k[j], j, 1, kept, x.b[j]))
 	}
 	for i := range s.n {

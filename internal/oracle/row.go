@@ -21,9 +21,34 @@ type Map struct {
 	Size func(x float64) float64
 }
 
+// Features is a feature map of whole rows, by what it is told of them, with its
+// derivative.
+type Features interface {
+	Map(at Place, x []float64) []float64
+	// Grad returns the gradient by x from that of Map's result.
+	Grad(at Place, x, dy []float64) []float64
+}
+
+// Place is where a row stands: on which side, under which query head. Of keys
+// that is the first one that shares them.
+type Place struct {
+	Keys        bool
+	Head, First int
+}
+
+// place is that of query head h, or of its keys.
+func (c *Call) placeOf(h int, keys bool) Place {
+	group := c.Q.H / c.K.H
+	p := Place{keys, h, h / group * group}
+	if keys {
+		p.Head = p.First
+	}
+	return p
+}
+
 // size is the absolute value of a mapped number as conditions have it.
 func (m *Map) size(x, mapped float64) float64 {
-	if m == nil || m.Size == nil {
+	if m.Size == nil {
 		return math.Abs(mapped)
 	}
 	return m.Size(x)
@@ -161,8 +186,11 @@ func (m *Mechanism) linear(c *Call, x []float64, position int, factor float64, k
 
 // prepare takes a normalised row to the row of the product. kept are the factors
 // of its channels by dropout; nil: none.
-func (m *Mechanism) prepare(c *Call, x []float64, position int, factor float64, kept []float64) []float64 {
+func (m *Mechanism) prepare(c *Call, at Place, x []float64, position int, factor float64, kept []float64) []float64 {
 	y := m.linear(c, x, position, factor, kept)
+	if m.Features != nil {
+		return m.Features.Map(at, y)
+	}
 	if m.Map != nil {
 		for e := range y {
 			y[e] = m.Map.F(y[e])
@@ -174,6 +202,9 @@ func (m *Mechanism) prepare(c *Call, x []float64, position int, factor float64, 
 // size returns the absolute values of what prepare gives, a, as conditions have
 // them.
 func (m *Mechanism) size(c *Call, x []float64, position int, factor float64, kept, a []float64) []float64 {
+	if m.Map == nil {
+		return sizes(a)
+	}
 	y := m.linear(c, x, position, factor, kept)
 	for e := range y {
 		y[e] = m.Map.size(y[e], a[e])
@@ -183,8 +214,11 @@ func (m *Mechanism) size(c *Call, x []float64, position int, factor float64, kep
 
 // prepareGrad takes the gradient da of a prepared row back to the normalised
 // row, and returns the derivative by the factor beside it.
-func (m *Mechanism) prepareGrad(c *Call, x []float64, position int, factor float64, kept, da []float64) (dx []float64, dfactor float64) {
+func (m *Mechanism) prepareGrad(c *Call, at Place, x []float64, position int, factor float64, kept, da []float64) (dx []float64, dfactor float64) {
 	dy := append([]float64{}, da...)
+	if m.Features != nil {
+		dy = m.Features.Grad(at, m.linear(c, x, position, factor, kept), da)
+	}
 	if m.Map != nil {
 		for e, y := range m.linear(c, x, position, factor, kept) {
 			dy[e] *= m.Map.DF(y)

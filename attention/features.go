@@ -1,0 +1,162 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Features is a feature map that knows the head and the side that it maps, and
+// may have numbers of its own: learned ones, or drawn ones. It is given tokens a
+// block at a time, so that products with such numbers are products of matrices.
+// What becomes of a token depends on nothing but the token, its head and side.
+type Features[T tensor.Float] interface {
+	Dim(d int) int
+	Params() *param.Set[T]    // learned; nil: none
+	Constants() *param.Set[T] // drawn; nil: none
+	// Check reports heads and a width that the numbers do not fit.
+	Check(heads, keyHeads, d int) error
+	// Map sets b.Y from b.X.
+	Map(b *FeatureBlock[T])
+	// Grad sets b.DX from b.X and the gradient b.Y of the features, which it may
+	// use up, and adds to b.DParams.
+	Grad(b *FeatureBlock[T])
+}
+
+// FeatureBlock is some tokens of one head, which are columns: rows of X, Y and
+// DX lie Stride apart, and what is behind the N tokens, up to kernel.Pad(N), is
+// to be neither looked at nor kept.
+type FeatureBlock[T tensor.Float] struct {
+	Table   *kernel.Table[T]
+	Scratch *arena.Arena
+
+	Keys        bool
+	Head, First int // query head, for keys First: the first of those that share them
+
+	D, N, Stride int
+	X            []T   // [D, Stride] normalised, rotated, scaled
+	Y            []T   // [Dim, Stride]
+	DX           []T   // [D, Stride]
+	DParams      [][]T // one as long as each of Params
+}
+
+// Take returns scratch memory with undefined contents.
+func (b *FeatureBlock[T]) Take(n int) []T { return arena.Take[T](b.Scratch, n) }
+
+// mapped reports that prepared rows are not as normalisation, rotation and scale
+// leave them.
+func (s *Spec[T]) mapped() bool { return s.Map != nil || s.Features != nil }
+
+// featureBlock returns tokens i0 ≤ i < i1 of a side, ready for Map. Those that do
+// not exist are zero, whatever they hold.
+func (u *unit[T]) featureBlock(s *side[T], i0, i1 int) FeatureBlock[T] {
+	n := i1 - i0
+	b := FeatureBlock[T]{Table: u.t, Scratch: u.ar, Keys: s.keys, Head: s.head, First: u.kh * len(u.q), D: u.d, N: n, Stride: stride[T](n)}
+	b.X, b.Y = u.take(u.d*b.Stride), u.take(u.da*b.Stride)
+	u.unmapped(b.X, b.Stride, s, i0, i1)
+	for i := i0; i < i1 && s.mask != nil; i++ {
+		if s.hides(i) {
+			for c := range u.d {
+				b.X[c*b.Stride+i-i0] = 0
+			}
+		}
+	}
+	return b
+}
+
+// mapTokens sets columns of dst [da, ld] to the features of tokens i0 ≤ i < i1.
+func (u *unit[T]) mapTokens(dst []T, ld int, s *side[T], i0, i1 int) {
+	mark := u.ar.Mark()
+	b := u.featureBlock(s, i0, i1)
+	u.spec.Features.Map(&b)
+	for f := range u.da {
+		copy(dst[f*ld:][:b.N], b.Y[f*b.Stride:])
+	}
+	for i := i0; i < i1 && s.mask != nil; i++ {
+		if s.hides(i) {
+			for f := range u.da {
+				dst[f*ld+i-i0] = 0
+			}
+		}
+	}
+	u.ar.Reset(mark)
+}
+
+// mapTokensGrad sets columns of dx [d, ld] from columns dy [da, ld], the gradient
+// of the features of tokens i0 ≤ i < i1.
+func (u *unit[T]) mapTokensGrad(dx, dy []T, ld int, s *side[T], i0, i1 int) {
+	mark := u.ar.Mark()
+	b := u.featureBlock(s, i0, i1)
+	b.DX, b.DParams = u.take(u.d*b.Stride), u.dparams
+	for f := range u.da {
+		copy(b.Y[f*b.Stride:][:b.N], dy[f*ld:])
+	}
+	for i := i0; i < i1 && s.mask != nil; i++ {
+		if s.hides(i) {
+			for f := range u.da {
+				b.Y[f*b.Stride+i-i0] = 0
+			}
+		}
+	}
+	u.spec.Features.Grad(&b)
+	for c := range u.d {
+		copy(dx[c*ld:][:b.N], b.DX[c*b.Stride:])
+	}
+	u.ar.Reset(mark)
+}
+
+// mapToken maps row i of tokens of a state, whose d numbers have been prepared.
+func (r *tokenRows[T]) mapToken(e *engine[T], ar *arena.Arena, s *Shape, i int) {
+	mark := ar.Mark()
+	row, group := r.x[i*r.ld:][:r.ld], s.H/s.Hkv
+	b := FeatureBlock[T]{Table: kernel.Active[T](), Scratch: ar, D: s.D, N: 1, Stride: kernel.Lanes}
+	if b.Keys = i >= r.queries; b.Keys {
+		b.First = (i - r.queries) % s.Hkv * group
+		b.Head = b.First
+	} else {
+		b.Head = i % s.H
+		b.First = b.Head / group * group
+	}
+	b.X, b.Y = arena.Zeros[T](ar, s.D*b.Stride), b.Take(r.ld*b.Stride)
+	for c := range s.D {
+		b.X[c*b.Stride] = row[c]
+	}
+	e.spec.Features.Map(&b)
+	for f := range row {
+		row[f] = b.Y[f*b.Stride]
+	}
+	ar.Reset(mark)
+}
+
+// Gradients of the numbers of features: each key head of each sequence has all
+// of them for itself, and they are added in that order.
+
+// partsOf returns the parts of dparams that are those of unit i.
+func (p *pass[T]) partsOf(i int) (parts [][]T) {
+	all := p.e.spec.Features.Params().All()
+	size := p.e.spec.Features.Params().Size()
+	from := p.dparams[i*size:][:size]
+	for _, x := range all {
+		parts = append(parts, from[:len(x.Data)])
+		from = from[len(x.Data):]
+	}
+	return parts
+}
+
+// learnsFeatures reports that features have learned numbers.
+func (s *Spec[T]) learnsFeatures() bool {
+	return s.Features != nil && s.Features.Params().Size() > 0
+}
+
+// addParts adds the gradients of all units to the parameters'.
+func (p *pass[T]) addParts() {
+	t := kernel.Active[T]()
+	from := p.dparams
+	for len(from) > 0 {
+		for _, x := range p.e.spec.Features.Params().All() {
+			t.Add(x.Grad, x.Grad, from[:len(x.Grad)])
+			from = from[len(x.Grad):]
+		}
+	}
+}
