@@ -31,6 +31,9 @@ type subject struct {
 	whole func(p numbers) oracle.Whole
 	// places is why a masked key is more than an absent one, "" where it is not.
 	places string
+	// features is the textbook of the features of a mechanism with book, from what
+	// it has drawn for rows of width d; nil: it has none.
+	features func(p numbers, d int) oracle.Features
 	// average says that rows of A sum to one; those of book do without an eps.
 	average bool
 }
@@ -105,6 +108,7 @@ func subjects() []subject {
 	for _, x := range list {
 		all = append(all, subject{label: x.label, name: x.name, o: x.o, book: x.book})
 	}
+	all = append(all, performers()...)
 	return append(all, wholeSubjects()...)
 }
 
@@ -196,6 +200,9 @@ func TestEveryRowIsASubject(t *testing.T) {
 func build[T tensor.Float](t *testing.T, s subject, h int) (attention.Mechanism[T], *textbookOf) {
 	t.Helper()
 	s.o.Heads = h
+	if s.features != nil {
+		return drawnFeatures[T](s)
+	}
 	m, err := New[T](s.name, s.o)
 	if err != nil {
 		t.Fatal(err)

@@ -43,6 +43,7 @@ func ExampleNames() {
 	// fastmax     T_p(q̂·k̂) of rows with mean 0 and deviation 1: FAST
 	// taylorshift T_2(τ q̂·k̂) of rows of length 1, τ learned per head: TaylorShift
 	// linear      φ(q)·φ(k) with φ = elu + 1, or another feature map: linear attention
+	// performer   φ(q)·φ(k) of random features whose mean is exp(q·k/√D): Performer, FAVOR+
 	// based       T_2(q·k/√D) of rows as they are: the linear attention of Based
 	// power       (q·k/√D)^p for even p: symmetric power attention
 	// sata        T_p(q·k/√D) of rows as they are, any p: SATA

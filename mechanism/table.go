@@ -6,6 +6,7 @@
 //	fastmax      T_p(q̂·k̂), T_p(s) = Σ_{l≤p} s^l/l!                 mean 0, deviation 1      direct, linear
 //	taylorshift  T_2(τ q̂·k̂), τ learned per head                    length 1                 direct, linear
 //	linear       φ(q)·φ(k), φ = elu + 1                            none                     direct, linear
+//	performer    φ(q)·φ(k), random features of exp(q·k/√D)          none                     direct, linear
 //	based        T_2(q·k/√D)                                       none                     direct, linear
 //	power        (q·k/√D)^p, p even                                none                     direct, linear
 //	sata         T_p(q·k/√D)                                       none                     direct, linear
@@ -98,7 +99,7 @@ type Setting struct{ Name, Default, Doc string }
 // letters: H heads, D and Dv widths, L the largest number of tokens, and settings.
 type Param struct{ Name, Shape, Doc string }
 
-var table = []Row{softmax, fastmax, taylorshift, linear, based, power, sata, retention, polynomial, linformer, fourier,
+var table = []Row{softmax, fastmax, taylorshift, linear, performer, based, power, sata, retention, polynomial, linformer, fourier,
 	local, longformer, longnet, sparseStrided, sparseFixed, adaptiveSpan}
 
 // Names returns the names of the catalogue in its order.

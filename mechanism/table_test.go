@@ -70,6 +70,9 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"polynomial", Options{Set: set("coef", "1,,1")}, "polynomial: setting coef=1,,1: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
 		{"polynomial", Options{Set: set("tau", "sqrt(D)")}, "polynomial: setting tau=sqrt(D): the width D is not known"},
 		{"power", Options{Order: 3}, "power: order 3: needs an even order, whose weights are never negative"},
+		{"performer", Options{}, "performer: the width D is not known"},
+		{"performer", Options{Width: 4, Set: set("features", "0")}, "performer: setting features=0: needs a whole number from 1 to 16384"},
+		{"performer", Options{Width: 4, Set: set("feature_eps", "1e-4")}, "performer: setting feature_eps=1e-4: kernel=softmax has none, since it would need a maximum over all keys"},
 		{"retention", Options{Set: set("gamma", "0.5,2")}, "retention: setting gamma=0.5,2: needs numbers above 0 and at most 1, or 1-2^(-5-h)"},
 		{"based", Options{Order: 2}, "based: order 2: it has no order"},
 		{"local", Options{Set: set("window", "0")}, "local: setting window=0: needs a whole number from 1 to 1073741824"},
@@ -103,7 +106,7 @@ func TestEveryRowIsComplete(t *testing.T) {
 		if row.Doc == "" || row.Source == "" || row.Traits == "" {
 			t.Errorf("%s: a text is missing", name)
 		}
-		o := Options{Heads: 3, Set: map[string]string{}}
+		o := Options{Heads: 3, Width: 4, Set: map[string]string{}}
 		for _, name := range []string{"tau", "window"} { // they have parameters
 			if slices.ContainsFunc(row.Settings, func(s Setting) bool { return s.Name == name }) {
 				o.Set[name] = "1"
@@ -133,13 +136,13 @@ func TestEveryRowIsComplete(t *testing.T) {
 		}
 		// The default that the row states is what an empty Set means.
 		for _, s := range row.Settings {
-			a := setting(t, name, Options{})
+			a := setting(t, name, Options{Width: 4})
 			of := map[string]string{s.Name: s.Default}
 			if s.Name == "join" || s.Name == gammaSetting.Name && s == gammaSetting {
 				of["window"] = "3"
-				a = setting(t, name, Options{Set: map[string]string{"window": "3"}})
+				a = setting(t, name, Options{Width: 4, Set: map[string]string{"window": "3"}})
 			}
-			b := setting(t, name, Options{Set: of})
+			b := setting(t, name, Options{Width: 4, Set: of})
 			if a != b {
 				t.Errorf("%s: %q by default, %q with %s=%s", name, a, b, s.Name, s.Default)
 			}

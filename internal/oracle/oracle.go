@@ -182,12 +182,12 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 	for i := range s.n {
 		at, factor, kept := c.queryPosition(s, i), m.factor(c.Q.D, h), c.keptQuery(s, h, i)
 		x.a = append(x.a, m.prepare(c, c.placeOf(h, false), x.q[i], at, factor, kept))
-		x.aSize = append(x.aSize, m.size(c, x.q[i], at, factor, kept, x.a[i]))
+		x.aSize = append(x.aSize, m.size(c, c.placeOf(h, false), x.q[i], at, factor, kept, x.a[i]))
 	}
 	for j := range s.m {
 		kept := c.keptKey(s, kh, j)
 		x.b = append(x.b, m.prepare(c, c.placeOf(h, true), x.k[j], j, 1, kept))
-		x.bSize = append(x.bSize, m.size(c, x.k[j], j, 1, kept, x.b[j]))
+		x.bSize = append(x.bSize, m.size(c, c.placeOf(h, true), x.k[j], j, 1, kept, x.b[j]))
 	}
 	for i := range s.n {
 		row, w := make([]float64, s.m), make([]float64, s.m)

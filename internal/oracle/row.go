@@ -25,6 +25,8 @@ type Map struct {
 // derivative.
 type Features interface {
 	Map(at Place, x []float64) []float64
+	// Size returns what the roundings of Map's result are measured by, as Map.Size.
+	Size(at Place, x []float64) []float64
 	// Grad returns the gradient by x from that of Map's result.
 	Grad(at Place, x, dy []float64) []float64
 }
@@ -201,11 +203,14 @@ func (m *Mechanism) prepare(c *Call, at Place, x []float64, position int, factor
 
 // size returns the absolute values of what prepare gives, a, as conditions have
 // them.
-func (m *Mechanism) size(c *Call, x []float64, position int, factor float64, kept, a []float64) []float64 {
-	if m.Map == nil {
+func (m *Mechanism) size(c *Call, at Place, x []float64, position int, factor float64, kept, a []float64) []float64 {
+	if m.Map == nil && m.Features == nil {
 		return sizes(a)
 	}
 	y := m.linear(c, x, position, factor, kept)
+	if m.Features != nil {
+		return m.Features.Size(at, y)
+	}
 	for e := range y {
 		y[e] = m.Map.size(y[e], a[e])
 	}

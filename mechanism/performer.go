@@ -1,0 +1,301 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var performer = Row{
+	Name:   "performer",
+	Doc:    "φ(q)·φ(k) of random features whose mean is exp(q·k/√D): Performer, FAVOR+",
+	Source: "Choromanski et al. 2021, Performer, arXiv 2009.14794, lemma 1 and section 2.4",
+	Traits: "positive weights; direct and linear forms; state of fixed size",
+	Settings: []Setting{
+		{"kernel", "softmax", "what the features stand for: softmax, hyperbolic (softmax by features of ±w, less variance) or relu"},
+		{"features", "D·ln(D)", "rows w of the projection: a whole number, or D·ln(D)"},
+		{"projection", "orthogonal", "rows within a block of D: orthogonal, or iid"},
+		{"norms", "chi", "lengths of orthogonal rows: chi, as those of iid ones, or sqrt(D)"},
+		{"scale", "1/sqrt(D)", "factor of the scores that the features stand for: a number or 1/sqrt(D)"},
+		{"feature_eps", "0", "added to every feature of kernel=relu; the authors' program has 1e-3"},
+		{"eps", "0", "added to the sum of the weights"},
+		seed,
+	},
+	Constants: []Param{
+		{"projection", "(M, D)", "rows w of the projection, the same for all heads"},
+	},
+	f32: spec(performerSpec[float32]),
+	f64: spec(performerSpec[float64]),
+}
+
+func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+	d := r.o.Width
+	if d == 0 {
+		return s, fmt.Errorf("%s: the width D is not known", r.row.Name)
+	}
+	f := &favor[T]{d: d}
+	if f.kernel, err = r.choice("kernel", "softmax", "hyperbolic", "relu"); err != nil {
+		return s, err
+	}
+	f.rows = max(1, int(float64(d)*math.Log(float64(d))))
+	if r.value("features") != "D·ln(D)" {
+		if f.rows, err = r.whole("features", 1, 1<<14); err != nil {
+			return s, err
+		}
+	}
+	projection, err := r.choice("projection", "orthogonal", "iid")
+	if err != nil {
+		return s, err
+	}
+	norms, err := r.choice("norms", "chi", "sqrt(D)")
+	if err != nil {
+		return s, err
+	}
+	scale, err := r.positive("scale", "1/sqrt(D)")
+	if err != nil {
+		return s, err
+	}
+	featureEps, err := r.positive("feature_eps", "0")
+	if err != nil {
+		return s, err
+	}
+	if featureEps != 0 && f.kernel != "relu" {
+		return s, fmt.Errorf("performer: setting feature_eps=%s: kernel=%s has none, since it would need a maximum over all keys", r.value("feature_eps"), f.kernel)
+	}
+	if s.Eps, err = r.positive("eps", "0"); err != nil {
+		return s, err
+	}
+	key, err := r.key()
+	if err != nil {
+		return s, err
+	}
+	f.featureEps, f.exact = T(featureEps), s.Eps > 0
+	f.root = math.Sqrt(scale)
+	if scale == 0 {
+		f.root = math.Pow(float64(d), -0.25)
+	}
+	f.w = f.constants.New("projection", false, f.rows, d)
+	drawProjection(f.w.Data, f.rows, d, projection == "orthogonal", norms == "sqrt(D)", key)
+	s.Name = r.row.Name
+	s.Setting = fmt.Sprintf("performer kernel=%s scale=%s feature_eps=%s eps=%s",
+		f.kernel, scaleText(scale), r.value("feature_eps"), strconv.FormatFloat(s.Eps, 'g', -1, 64))
+	s.Scale, s.Coef, s.Features, s.Positive = 1, []float64{0, 1}, f, true
+	return s, nil
+}
+
+// drawProjection sets w [rows, d] to standard normal rows. Orthogonal ones are,
+// block by block, those of a random rotation, of the lengths that normal ones
+// have, or of √d.
+func drawProjection[T tensor.Float](w []T, rows, d int, orthogonal, even bool, key rng.Key) {
+	for i := range w {
+		w[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions
+	}
+	if !orthogonal {
+		return
+	}
+	for r0 := 0; r0 < rows; r0 += d {
+		g := make([]float64, d*d)
+		for i := range g {
+			g[i] = key.Fold(1 + uint64(r0/d)).Normal(uint64(i))
+		}
+		q := rotation(g, d)
+		for r := r0; r < min(r0+d, rows); r++ {
+			row := w[r*d:][:d]
+			length := math.Sqrt(float64(d))
+			if !even {
+				length = norm(row)
+			}
+			for c := range row {
+				row[c] = T(float32(length * q[(r-r0)*d+c]))
+			}
+		}
+	}
+}
+
+func norm[T tensor.Float](x []T) float64 {
+	var sum float64
+	for _, v := range x {
+		sum += float64(v) * float64(v)
+	}
+	return math.Sqrt(sum)
+}
+
+// rotation returns the rows of Qᵀ where g = Q·R, column by column, and the
+// diagonal of R is positive: with normal g every rotation is as likely (Mezzadri
+// 2007, How to generate random matrices from the classical compact groups).
+func rotation(g []float64, d int) []float64 {
+	q := make([]float64, d*d)
+	for c := range d {
+		row := q[c*d:][:d]
+		for i := range row {
+			row[i] = g[i*d+c]
+		}
+		for range 2 { // once more, for what the first leaves by its roundings
+			for b := range c {
+				before := q[b*d:][:d]
+				var along float64
+				for i, x := range before {
+					along += x * row[i]
+				}
+				for i, x := range before {
+					row[i] -= along * x
+				}
+			}
+		}
+		length := norm(row)
+		for i := range row {
+			row[i] /= length
+		}
+	}
+	return q
+}
+
+// favor are the features
+//
+//	softmax     exp(w·x - |x|²/2)/√m
+//	hyperbolic  [exp(w·x - |x|²/2), exp(-w·x - |x|²/2)]/√(2m)
+//	relu        max(w·x, 0) + eps
+//
+// of rows x times √scale. What a query's features have in common cancels, so that
+// their largest exponent is 0. Exponents of keys are as they are: at most |w|²/2
+// whatever x is, and around 0 for rows of usual length, with nothing to be taken
+// from a maximum over keys. So none depends on another token.
+type favor[T tensor.Float] struct {
+	kernel     string
+	d, rows    int
+	root       float64
+	featureEps T
+	exact      bool // no factors cancel, since eps is added to the sum
+	w          *param.Param[T]
+	constants  param.Set[T]
+}
+
+func (f *favor[T]) Dim(int) int {
+	if f.kernel == "hyperbolic" {
+		return 2 * f.rows
+	}
+	return f.rows
+}
+
+func (f *favor[T]) Params() *param.Set[T] { return nil }
+
+func (f *favor[T]) Constants() *param.Set[T] { return &f.constants }
+
+func (f *favor[T]) Check(_, _, d int) error {
+	if d != f.d {
+		return fmt.Errorf("projection: has rows of width %d, q has %d", f.d, d)
+	}
+	return nil
+}
+
+// Sparse: relu features may all be 0, and others too small to be told from 0.
+func (f *favor[T]) Sparse() {}
+
+func (f *favor[T]) Map(b *attention.FeatureBlock[T]) {
+	mark := b.Scratch.Mark()
+	f.features(b, b.Y)
+	b.Scratch.Reset(mark)
+}
+
+// features sets y to the features of b.
+func (f *favor[T]) features(b *attention.FeatureBlock[T], y []T) {
+	u := project(b, f.w.Data, f.rows)
+	root := T(f.root)
+	if f.kernel == "relu" {
+		for r := range f.rows {
+			row := y[r*b.Stride:][:b.N]
+			for c, v := range u[r*b.Stride:][:b.N] {
+				row[c] = max(root*v, 0) + f.featureEps
+			}
+		}
+		return
+	}
+	off := b.Take(b.N)
+	clear(off)
+	if b.Keys || f.exact {
+		for c := range b.D {
+			row := b.X[c*b.Stride:][:b.N]
+			b.Table.MulAdd(off, row, row)
+		}
+		least := T(math.Log(float64(f.Dim(0))) / 2)
+		for c, square := range off {
+			off[c] = root*root/2*square + least
+		}
+	} else {
+		f.largest(off, u, b, root)
+	}
+	for r := range f.rows {
+		row := y[r*b.Stride:][:b.N]
+		b.Table.Scale(row, root, u[r*b.Stride:])
+		if f.kernel == "hyperbolic" {
+			minus := y[(f.rows+r)*b.Stride:][:b.N]
+			b.Table.Scale(minus, -1, row)
+			b.Table.Axpy(minus, -1, off)
+			b.Table.Exp(minus, minus, 0)
+		}
+		b.Table.Axpy(row, -1, off)
+		b.Table.Exp(row, row, 0)
+	}
+}
+
+// largest sets off to the largest exponent of each token.
+func (f *favor[T]) largest(off, u []T, b *attention.FeatureBlock[T], root T) {
+	for r := range f.rows {
+		for c, v := range u[r*b.Stride:][:b.N] {
+			v *= root
+			if f.kernel == "hyperbolic" && v < 0 {
+				v = -v
+			}
+			if r == 0 || v > off[c] {
+				off[c] = v
+			}
+		}
+	}
+}
+
+func (f *favor[T]) Grad(b *attention.FeatureBlock[T]) {
+	mark := b.Scratch.Mark()
+	defer b.Scratch.Reset(mark)
+	if f.kernel == "relu" {
+		u := project(b, f.w.Data, f.rows)
+		for r := range f.rows {
+			row := b.Y[r*b.Stride:][:b.N]
+			for c, v := range u[r*b.Stride:][:b.N] {
+				if row[c] *= T(f.root); !(v > 0) {
+					row[c] = 0
+				}
+			}
+		}
+		projectGrad(b, f.w.Data, f.rows, b.Y)
+		return
+	}
+	y := b.Take(f.Dim(0) * b.Stride)
+	f.features(b, y)
+	du, sum := b.Y, b.Take(b.N)
+	clear(sum)
+	for r := range f.rows {
+		row := du[r*b.Stride:][:b.N]
+		b.Table.Mul(row, row, y[r*b.Stride:])
+		b.Table.Add(sum, sum, row)
+		if f.kernel == "hyperbolic" {
+			minus := du[(f.rows+r)*b.Stride:][:b.N]
+			b.Table.Mul(minus, minus, y[(f.rows+r)*b.Stride:])
+			b.Table.Add(sum, sum, minus)
+			b.Table.Axpy(row, -1, minus)
+		}
+		b.Table.Scale(row, T(f.root), row)
+	}
+	projectGrad(b, f.w.Data, f.rows, du)
+	if !b.Keys && !f.exact {
+		return // a query's own factor cancels, and so does its gradient
+	}
+	b.Table.Scale(sum, T(-f.root*f.root), sum)
+	for c := range b.D {
+		b.Table.MulAdd(b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:], sum)
+	}
+}

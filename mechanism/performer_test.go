@@ -1,0 +1,174 @@
+package mechanism
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// The reference program takes the largest exponent of the whole sequence from
+// keys before a floor of 1e-4 is added, so a key scaled by 4 moves outputs before
+// it, by 1.92 where that was measured. Here it moves no bit of them.
+func TestPerformerDoesNotLeak(t *testing.T) {
+	sh := shape{b: 1, h: 2, hkv: 2, n: 24, m: 24, d: 8, dv: 6, causal: true}
+	oc, _ := sh.call(60)
+	for _, kernel := range []string{"softmax", "hyperbolic", "relu"} {
+		m, err := New[float32]("performer", Options{Width: sh.d, Set: map[string]string{"kernel": kernel}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 5}, {attention.Step, 5}} {
+			c := callIn[float32](oc)
+			c.Form, c.Chunk = f.form, f.chunk
+			before, after := output(c), output(c)
+			if err := m.Forward(before, c, nil); err != nil {
+				t.Fatal(err)
+			}
+			for h := range sh.h {
+				for i, x := range c.K.At(0, h).Row(sh.n - 1) {
+					c.K.At(0, h).Row(sh.n - 1)[i] = 4 * x
+				}
+			}
+			if err := m.Forward(after, c, nil); err != nil {
+				t.Fatal(err)
+			}
+			if !sameHeads(before.Tokens(0, sh.n-1), after.Tokens(0, sh.n-1)) {
+				t.Errorf("%s, %v: the last key moves outputs before it", kernel, f)
+			}
+		}
+	}
+}
+
+// The mean of the features' products is exp(q·k/√D).
+func TestPerformerApproachesSoftmax(t *testing.T) {
+	sh := shape{b: 1, h: 1, hkv: 1, n: 6, m: 12, d: 4, dv: 2}
+	oc, _ := sh.call(61)
+	c := callIn[float64](oc)
+	for i := range c.Q.Data {
+		c.Q.Data[i] /= 2 // products vary as the exponential of the rows' lengths
+	}
+	soft, err := New[float64]("softmax", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := tensor.NewMat[float64](sh.n, sh.m), tensor.NewMat[float64](sh.n, sh.m)
+	if err := soft.Weights(want, c, 0, 0, 0, sh.n); err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range []map[string]string{
+		{"features": "16384"}, {"features": "8192", "kernel": "hyperbolic"}, {"features": "16384", "projection": "iid", "seed": "1"},
+	} {
+		m, err := New[float64]("performer", Options{Width: sh.d, Set: set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Weights(got, c, 0, 0, 0, sh.n); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range got.Data {
+			if math.Abs(x-want.Data[i]) > 0.04 {
+				t.Errorf("%v: weight %d is %.3f, softmax has %.3f", set, i, x, want.Data[i])
+			}
+		}
+	}
+}
+
+// Rows of any width, and of some times the usual length, give numbers: features
+// never overflow, and wide rows do not vanish.
+func TestPerformerStaysWithinRange(t *testing.T) {
+	for _, d := range []int{64, 128, 256} {
+		for _, size := range []float32{1e-3, 1, 2} {
+			sh := shape{b: 1, h: 1, hkv: 1, n: 5, m: 5, d: d, dv: 2, causal: true}
+			oc, do := sh.call(uint64(62 + d))
+			c := callIn[float32](oc)
+			for i := range c.K.Data {
+				c.K.Data[i] *= size
+				c.Q.Data[i] *= size
+			}
+			m, err := New[float32]("performer", Options{Width: d})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := both(t, m, c, in[float32](do))
+			for _, x := range [][]float32{r.o.Data, r.keep.Den, r.g.DQ.Data, r.g.DK.Data, r.g.DV.Data} {
+				for _, y := range x {
+					if math.IsNaN(float64(y)) || math.IsInf(float64(y), 0) {
+						t.Fatalf("D = %d, rows times %v: a number is %v", d, size, y)
+					}
+				}
+			}
+			if r.keep.Weak > 0 {
+				t.Errorf("D = %d, rows times %v: %d queries weigh nothing", d, size, r.keep.Weak)
+			}
+		}
+	}
+}
+
+func TestProjections(t *testing.T) {
+	const d, rows = 6, 15
+	for _, even := range []bool{false, true} {
+		w := make([]float64, rows*d)
+		drawProjection(w, rows, d, true, even, rng.New(3))
+		normal := make([]float64, rows*d)
+		drawProjection(normal, rows, d, false, false, rng.New(3))
+		for i := range rows {
+			length := math.Sqrt(d)
+			if !even {
+				length = norm(normal[i*d:][:d])
+			}
+			if got := norm(w[i*d:][:d]); math.Abs(got-length) > 1e-6*length {
+				t.Errorf("row %d is %v long, want %v", i, got, length)
+			}
+			for j := i/d*d + 0; j < i; j++ {
+				var along float64
+				for c := range d {
+					along += w[i*d+c] * w[j*d+c]
+				}
+				if math.Abs(along) > 1e-5 {
+					t.Errorf("rows %d and %d of a block have the product %v", i, j, along)
+				}
+			}
+		}
+	}
+}
+
+// TestOrthogonalFeatures compares with HazyResearch/fly, which makes the diagonal
+// of R positive; performer-pytorch does not.
+func TestOrthogonalFeatures(t *testing.T) {
+	path := filepath.Join("..", "..", "shared", "fixtures", "zoo", "performer_orthogonal_features.npz")
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("no folder of golden files beside this checkout")
+	}
+	f, err := array.OpenNPZ(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	read := func(name string) []float64 {
+		a, err := f.Array(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := a.Float64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	g, x, want := read("G"), read("X"), read("out")
+	const d = 8
+	for r := range len(x) / d {
+		q := rotation(g[r/d*d*d:][:d*d], d)
+		for c := range d {
+			if got := norm(x[r*d:][:d]) * q[r%d*d+c]; math.Abs(got-want[r*d+c]) > 1e-12 {
+				t.Fatalf("row %d, channel %d is %v, want %v", r, c, got, want[r*d+c])
+			}
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// widths is a mechanism whose numbers go by the width of rows: one for each.
+type widths[T tensor.Float] struct {
+	s   subject
+	has []attention.Mechanism[T] // by width
+}
+
+func newWidths[T tensor.Float](s subject) *widths[T] {
+	w := &widths[T]{s: s}
+	for d := range 25 {
+		o := s.o
+		o.Width = max(d, 1)
+		m, err := New[T](s.name, o)
+		if err != nil {
+			panic(err)
+		}
+		w.has = append(w.has, m)
+	}
+	return w
+}
+
+func (w *widths[T]) of(d int) attention.Mechanism[T] { return w.has[d] }
+
+func (w *widths[T]) Traits() attention.Traits { return w.of(1).Traits() }
+
+func (w *widths[T]) Setting() string { return w.of(1).Setting() }
+
+func (w *widths[T]) Params() *param.Set[T] { return nil }
+
+func (w *widths[T]) Constants() *param.Set[T] { return nil }
+
+func (w *widths[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+	return w.of(c.Q.D).Forward(out, c, keep)
+}
+
+func (w *widths[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+	return w.of(c.Q.D).Backward(g, dout, out, c, keep)
+}
+
+func (w *widths[T]) NewState(s attention.Shape) (attention.State[T], error) {
+	return w.of(s.D).NewState(s)
+}
+
+func (w *widths[T]) RestoreState(data []byte) (st attention.State[T], err error) {
+	for _, m := range w.has {
+		if st, err = m.RestoreState(data); err == nil {
+			return st, nil
+		}
+	}
+	return nil, err
+}
+
+func (w *widths[T]) Plan(s attention.Shape) attention.Plan { return w.of(s.D).Plan(s) }
+
+func (w *widths[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i1 int) error {
+	return w.of(c.Q.D).Weights(dst, c, b, h, i0, i1)
+}
+
+func (w *widths[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
+	return w.of(c.Q.D).Diagnose(c)
+}
+
+// featuresOf is the textbook of a subject's features, from the numbers that a
+// mechanism for rows of a width has drawn.
+type featuresOf struct {
+	of    func(p numbers, d int) oracle.Features
+	known map[int]oracle.Features
+	draw  func(d int) numbers
+}
+
+func (f *featuresOf) at(d int) oracle.Features {
+	if f.known[d] == nil {
+		f.known[d] = f.of(f.draw(d), d)
+	}
+	return f.known[d]
+}
+
+func (f *featuresOf) Map(at oracle.Place, x []float64) []float64 { return f.at(len(x)).Map(at, x) }
+
+func (f *featuresOf) Size(at oracle.Place, x []float64) []float64 { return f.at(len(x)).Size(at, x) }
+
+func (f *featuresOf) Grad(at oracle.Place, x, dy []float64) []float64 {
+	return f.at(len(x)).Grad(at, x, dy)
+}
+
+// drawnFeatures returns the subject for rows of any width, beside its textbook.
+func drawnFeatures[T tensor.Float](s subject) (attention.Mechanism[T], *textbookOf) {
+	w := newWidths[T](s)
+	book := s.book
+	book.Features = &featuresOf{of: s.features, known: map[int]oracle.Features{}, draw: func(d int) numbers {
+		p := numbers{}
+		readNumbers(p, w.of(d).Constants())
+		return p
+	}}
+	return w, &textbookOf{Mechanism: &book}
+}
+
+// rowsOf cuts x into rows of width d.
+func rowsOf(x []float64, d int) (rows [][]float64) {
+	for i := 0; i < len(x); i += d {
+		rows = append(rows, x[i:][:d])
+	}
+	return rows
+}
+
+// performers are the subjects of performer.
+func performers() (list []subject) {
+	for _, set := range []map[string]string{
+		{},
+		{"kernel": "hyperbolic", "features": "6", "projection": "iid", "eps": "1e-3"},
+		{"kernel": "relu", "features": "7", "norms": "sqrt(D)", "feature_eps": "1e-3"},
+	} {
+		label := "performer"
+		for _, key := range []string{"kernel", "features", "projection", "norms", "feature_eps", "eps"} {
+			if v := set[key]; v != "" {
+				label += fmt.Sprintf(" %s=%s", key, v)
+			}
+		}
+		s := subject{label: label, name: "performer", o: Options{Width: streamed.d, Set: set}, book: oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}}}
+		if set["eps"] != "" {
+			s.book.Eps = 1e-3
+		}
+		s.features = func(p numbers, d int) oracle.Features {
+			f := &oracle.Favor{Kernel: "softmax", W: rowsOf(p["projection"], d), Root: fourthRoot(d), Exact: s.book.Eps > 0}
+			if set["kernel"] != "" {
+				f.Kernel = set["kernel"]
+			}
+			if set["feature_eps"] != "" {
+				f.FeatureEps = 1e-3
+			}
+			return f
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+func fourthRoot(d int) float64 { return math.Pow(float64(d), -0.25) }
