@@ -34,6 +34,7 @@ type subject struct {
 	// features is the textbook of the features of a mechanism with book, from what
 	// it has drawn for rows of width d; nil: it has none.
 	features func(p numbers, d int) oracle.Features
+	learns   bool // features have parameters
 	// average says that rows of A sum to one; those of book do without an eps.
 	average bool
 }
@@ -109,6 +110,7 @@ func subjects() []subject {
 		all = append(all, subject{label: x.label, name: x.name, o: x.o, book: x.book})
 	}
 	all = append(all, performers()...)
+	all = append(all, hedgehogs()...)
 	return append(all, wholeSubjects()...)
 }
 
@@ -495,7 +497,7 @@ type answers struct {
 var textbook = map[string]*answers{}
 
 // parameters are the gradients of all parameters, one after another.
-func parameters(g *oracle.Grads) []float64 { return slices.Concat(g.DTau, g.DLogGamma) }
+func parameters(g *oracle.Grads) []float64 { return slices.Concat(g.DTau, g.DFeatures, g.DLogGamma) }
 
 // agree holds forms of a call, outputs, denominators and gradients, against the
 // textbook. It returns the largest error in units of its limit.
@@ -573,7 +575,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 			{"dq", got.g.DQ.Data, grads.DQ.Data, oc.Q.Data, 1},
 			{"dk", got.g.DK.Data, grads.DK.Data, oc.K.Data, crowd},
 			{"dv", got.g.DV.Data, grads.DV.Data, nil, 1},
-			{"dtau", got.tau, parameters(grads), nil, float64(sh.n * sh.b)},
+			{"parameters", got.tau, parameters(grads), nil, float64(sh.n * sh.b)},
 			{"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, nil, float64(sh.n)},
 		} {
 			size := max(check.Max(x.want), check.Max(do.Data)*v*most)
@@ -630,6 +632,9 @@ func derivatives(t *testing.T, s subject) {
 			dgamma[i] = g.DLogGamma[i] / w.Gamma[i]
 		}
 		points = append(points, point{"dgamma", w.Gamma, dgamma})
+	}
+	if book.Features != nil {
+		points = append(points, point{"the gradient of features", book.Features.Learned(oc.Q.D), g.DFeatures})
 	}
 	against("textbook", func() []float64 { return book.Forward(oc).O.Data }, points...)
 	for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 2}} {

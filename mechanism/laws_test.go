@@ -124,6 +124,9 @@ func overHeads(s subject, _ attention.Traits) string {
 	if s.name == "longnet" {
 		return "which tokens a head keeps goes by its number"
 	}
+	if s.learns {
+		return "keys have the features of the first query head that shares them"
+	}
 	if s.book.Norm == oracle.GlobalCentred {
 		return "rows are normalised over heads too"
 	}

@@ -15,12 +15,18 @@ var linear = Row{
 	Traits: "weights never negative; direct and linear forms; state of fixed size",
 	Settings: []Setting{
 		{"eps", "1e-6", "added to the sum of the weights, which falls short of 1 where they are tiny"},
-		{"map", "elu+1", "φ of each number: elu+1, relu or squared-relu"},
+		{"map", "elu+1", "φ of each number: elu+1, relu or squared-relu; or of a row, learned for each head: hedgehog"},
 		windowSetting, joinSetting, gammaSetting,
 	},
-	Params: []Param{logGamma},
-	f32:    spec(linearSpec[float32]),
-	f64:    spec(linearSpec[float64]),
+	Params: []Param{
+		{"map.q.weight", "(H, D, D)", "rows w of the features of queries, where the map is hedgehog"},
+		{"map.q.bias", "(H, D)", "numbers b of them"},
+		{"map.k.weight", "(H, D, D)", "those of keys, of the first head that shares them"},
+		{"map.k.bias", "(H, D)", "likewise"},
+		logGamma,
+	},
+	f32: spec(linearSpec[float32]),
+	f64: spec(linearSpec[float64]),
 }
 
 func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -42,8 +48,15 @@ func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	case "relu", "squared-relu":
 		s.Map = rectified[T]{squared: name == "squared-relu"}
 		s.Setting += " map=" + name
+	case "hedgehog":
+		features, err := newHedgehog[T](r)
+		if err != nil {
+			return s, err
+		}
+		s.Map, s.Features = nil, features
+		s.Setting += " map=" + name
 	default:
-		return s, r.refuse("map", "elu+1, relu or squared-relu")
+		return s, r.refuse("map", "elu+1, relu, squared-relu or hedgehog")
 	}
 	err = window(r, &s)
 	return s, err

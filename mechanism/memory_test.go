@@ -205,6 +205,9 @@ func unchanged[T tensor.Float](t *testing.T, s subject, f form) {
 		m, _ := build[T](t, s, sh.h)
 		c, doT := callIn[T](oc), in[T](do)
 		c.Form, c.Chunk = f.form, f.chunk
+		if w, ok := m.(*widths[T]); ok {
+			w.last.Store(int64(sh.d))
+		}
 		var params [][]T
 		for _, p := range m.Params().All() {
 			params = append(params, slices.Clone(p.Data))

@@ -89,7 +89,7 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 			sum  int
 		}{
 			{"dq", got.g.DQ.Data, grads.DQ.Data, 1}, {"dk", got.g.DK.Data, grads.DK.Data, 1}, {"dv", got.g.DV.Data, grads.DV.Data, 1},
-			{"dtau", got.tau, parameters(grads), sh.n * sh.b}, {"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, sh.n},
+			{"parameters", got.tau, parameters(grads), sh.n * sh.b}, {"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, sh.n},
 		} {
 			limit := l.Gradient(cond, max(check.Max(x.want), check.Max(do.Data)*v)) * float64(x.sum)
 			if e := check.Ratio(x.got, x.want, limit); e > 1 {

@@ -70,6 +70,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"polynomial", Options{Set: set("coef", "1,,1")}, "polynomial: setting coef=1,,1: needs 2 to 34 numbers or fractions, none beyond 1e30, the last not below 1e-30"},
 		{"polynomial", Options{Set: set("tau", "sqrt(D)")}, "polynomial: setting tau=sqrt(D): the width D is not known"},
 		{"power", Options{Order: 3}, "power: order 3: needs an even order, whose weights are never negative"},
+		{"linear", Options{Set: set("map", "hedgehog")}, "linear: setting map=hedgehog: the width D is not known"},
 		{"performer", Options{}, "performer: the width D is not known"},
 		{"performer", Options{Width: 4, Set: set("features", "0")}, "performer: setting features=0: needs a whole number from 1 to 16384"},
 		{"performer", Options{Width: 4, Set: set("feature_eps", "1e-4")}, "performer: setting feature_eps=1e-4: kernel=softmax has none, since it would need a maximum over all keys"},
@@ -80,7 +81,7 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		{"longnet", Options{Set: set("ratios", "1,2")}, "longnet: setting ratios=1,2: has 2 numbers, segments has 5"},
 		{"sparse-fixed", Options{Set: map[string]string{"stride": "4", "c": "5"}}, "sparse-fixed: setting c=5: needs no more than stride=4"},
 		{"adaptive-span", Options{Set: set("ramp", "0")}, "adaptive-span: setting ramp=0: needs a number above 0 and at most 1e30"},
-		{"linear", Options{Set: set("map", "gelu")}, "linear: setting map=gelu: needs elu+1, relu or squared-relu"},
+		{"linear", Options{Set: set("map", "gelu")}, "linear: setting map=gelu: needs elu+1, relu, squared-relu or hedgehog"},
 		{"fastmax", Options{Set: set("window", "-1")}, "fastmax: setting window=-1: needs a number of tokens from 0 to 1048576"},
 		{"fastmax", Options{Set: set("window", "4", "join", "both")}, "fastmax: setting join=both: needs one of denominator, separate"},
 		{"fastmax", Options{Set: set("window", "4", "gamma", "0")}, "fastmax: setting gamma=0: needs a number from 1e-30 to 1e30"},
@@ -106,24 +107,32 @@ func TestEveryRowIsComplete(t *testing.T) {
 		if row.Doc == "" || row.Source == "" || row.Traits == "" {
 			t.Errorf("%s: a text is missing", name)
 		}
-		o := Options{Heads: 3, Width: 4, Set: map[string]string{}}
-		for _, name := range []string{"tau", "window"} { // they have parameters
-			if slices.ContainsFunc(row.Settings, func(s Setting) bool { return s.Name == name }) {
-				o.Set[name] = "1"
+		var params []string
+		for _, of := range [][2]string{{"map", "hedgehog"}, {"tau", "1"}, {"window", "1"}, {}} { // settings with parameters
+			o := Options{Heads: 3, Width: 4}
+			if slices.ContainsFunc(row.Settings, func(s Setting) bool { return s.Name == of[0] }) {
+				o.Set = map[string]string{of[0]: of[1]}
+			}
+			m, err := New[float64](name, o)
+			if err != nil {
+				t.Fatalf("%s: its defaults are refused: %v", name, err)
+			}
+			for _, p := range m.Params().All() {
+				if !slices.Contains(params, p.Name) {
+					params = append(params, p.Name)
+				}
 			}
 		}
-		m, err := New[float64](name, o)
+		var listed []string
+		for _, p := range row.Params {
+			listed = append(listed, p.Name)
+		}
+		if !slices.Equal(params, listed) {
+			t.Errorf("%s: parameters %q, its row says %q", name, params, listed)
+		}
+		m, err := New[float64](name, Options{Heads: 3, Width: 4})
 		if err != nil {
-			t.Fatalf("%s: its defaults are refused: %v", name, err)
-		}
-		params := m.Params().All()
-		if len(params) != len(row.Params) {
-			t.Fatalf("%s: %d parameters, its row lists %d", name, len(params), len(row.Params))
-		}
-		for i, p := range params {
-			if p.Name != row.Params[i].Name {
-				t.Errorf("%s: parameter %q, its row says %q", name, p.Name, row.Params[i].Name)
-			}
+			t.Fatal(err)
 		}
 		constants := m.Constants().All()
 		if len(constants) != len(row.Constants) {

@@ -3,10 +3,13 @@ package mechanism
 import (
 	"fmt"
 	"math"
+	"slices"
+	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -14,16 +17,24 @@ import (
 type widths[T tensor.Float] struct {
 	s   subject
 	has []attention.Mechanism[T] // by width
+
+	last atomic.Int64 // width of the call before
 }
 
 func newWidths[T tensor.Float](s subject) *widths[T] {
 	w := &widths[T]{s: s}
+	w.last.Store(5) // as the law of heads has it
 	for d := range 25 {
 		o := s.o
 		o.Width = max(d, 1)
 		m, err := New[T](s.name, o)
 		if err != nil {
 			panic(err)
+		}
+		for i, p := range m.Params().All() {
+			for j, x := range p.Data {
+				p.Data[j] = T(float32(x) + float32(0.2*rng.New(18).Fold(uint64(i)).Normal(uint64(j))))
+			}
 		}
 		w.has = append(w.has, m)
 	}
@@ -36,11 +47,15 @@ func (w *widths[T]) Traits() attention.Traits { return w.of(1).Traits() }
 
 func (w *widths[T]) Setting() string { return w.of(1).Setting() }
 
-func (w *widths[T]) Params() *param.Set[T] { return nil }
+// Params are those of the last call.
+func (w *widths[T]) Params() *param.Set[T] { return w.of(int(w.last.Load())).Params() }
 
 func (w *widths[T]) Constants() *param.Set[T] { return nil }
 
 func (w *widths[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+	if w.s.learns {
+		w.last.Store(int64(c.Q.D))
+	}
 	return w.of(c.Q.D).Forward(out, c, keep)
 }
 
@@ -90,8 +105,8 @@ func (f *featuresOf) Map(at oracle.Place, x []float64) []float64 { return f.at(l
 
 func (f *featuresOf) Size(at oracle.Place, x []float64) []float64 { return f.at(len(x)).Size(at, x) }
 
-func (f *featuresOf) Grad(at oracle.Place, x, dy []float64) []float64 {
-	return f.at(len(x)).Grad(at, x, dy)
+func (f *featuresOf) Grad(at oracle.Place, x, dy, dp []float64) []float64 {
+	return f.at(len(x)).Grad(at, x, dy, dp)
 }
 
 // drawnFeatures returns the subject for rows of any width, beside its textbook.
@@ -100,11 +115,14 @@ func drawnFeatures[T tensor.Float](s subject) (attention.Mechanism[T], *textbook
 	book := s.book
 	book.Features = &featuresOf{of: s.features, known: map[int]oracle.Features{}, draw: func(d int) numbers {
 		p := numbers{}
+		readNumbers(p, w.of(d).Params())
 		readNumbers(p, w.of(d).Constants())
 		return p
 	}}
 	return w, &textbookOf{Mechanism: &book}
 }
+
+func (f *featuresOf) Learned(d int) []float64 { return f.at(d).Learned(d) }
 
 // rowsOf cuts x into rows of width d.
 func rowsOf(x []float64, d int) (rows [][]float64) {
@@ -147,3 +165,14 @@ func performers() (list []subject) {
 }
 
 func fourthRoot(d int) float64 { return math.Pow(float64(d), -0.25) }
+
+// hedgehogs are the subjects of linear with learned features.
+func hedgehogs() []subject {
+	s := subject{label: "linear map=hedgehog", name: "linear", learns: true, o: Options{Width: streamed.d, Set: map[string]string{"map": "hedgehog"}},
+		book: oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Eps: 1e-6}}
+	s.features = func(p numbers, d int) oracle.Features {
+		all := slices.Concat(p["map.q.weight"], p["map.q.bias"], p["map.k.weight"], p["map.k.bias"])
+		return &oracle.Hedgehog{P: all, Heads: len(p["map.q.bias"]) / d, D: d}
+	}
+	return []subject{s}
+}

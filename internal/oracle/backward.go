@@ -10,6 +10,7 @@ import (
 type Grads struct {
 	DQ, DK, DV tensor.Heads[float64]
 	DTau       []float64 // as Tau
+	DFeatures  []float64 // as Features.Learned
 	DLogG      tensor.Heads[float64]
 	DLogGamma  []float64 // by log γ, as Window.Gamma
 }
@@ -43,6 +44,9 @@ func newGrads(m *Mechanism, c *Call) *Grads {
 		DK:   tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, c.K.D),
 		DV:   tensor.NewHeads[float64](c.V.B, c.V.H, c.V.N, c.V.D),
 		DTau: make([]float64, len(m.Tau)),
+	}
+	if m.Features != nil {
+		r.DFeatures = make([]float64, len(m.Features.Learned(c.Q.D)))
 	}
 	if c.LogG.D > 0 {
 		r.DLogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
@@ -106,7 +110,7 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 			add(da, f1*dw, x.b[j])
 			add(db[j], f1*dw, x.a[i])
 		}
-		dq, dfactor := m.prepareGrad(c, c.placeOf(h, false), x.q[i], c.queryPosition(s, i), factor, c.keptQuery(s, h, i), da)
+		dq, dfactor := m.prepareGrad(c, c.placeOf(h, false), x.q[i], c.queryPosition(s, i), factor, c.keptQuery(s, h, i), da, r.DFeatures)
 		copy(r.DQ.At(s.b, h).Row(s.q0+i), dq)
 		if len(m.Tau) > 0 {
 			plain := Mechanism{Scale: m.Scale}
@@ -115,7 +119,7 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 	}
 	for j := range s.m {
 		if c.exists(s, j) {
-			dk, _ := m.prepareGrad(c, c.placeOf(h, true), x.k[j], j, 1, c.keptKey(s, kh, j), db[j])
+			dk, _ := m.prepareGrad(c, c.placeOf(h, true), x.k[j], j, 1, c.keptKey(s, kh, j), db[j], r.DFeatures)
 			add(r.DK.At(s.b, kh).Row(s.k0+j), 1, dk)
 		}
 	}

@@ -68,7 +68,9 @@ func (f *Favor) Size(at Place, x []float64) []float64 {
 	return y
 }
 
-func (f *Favor) Grad(at Place, x, dy []float64) []float64 {
+func (f *Favor) Learned(int) []float64 { return nil }
+
+func (f *Favor) Grad(at Place, x, dy, _ []float64) []float64 {
 	dx := make([]float64, len(x))
 	if f.Kernel == "relu" {
 		for r, w := range f.W {

@@ -27,8 +27,11 @@ type Features interface {
 	Map(at Place, x []float64) []float64
 	// Size returns what the roundings of Map's result are measured by, as Map.Size.
 	Size(at Place, x []float64) []float64
-	// Grad returns the gradient by x from that of Map's result.
-	Grad(at Place, x, dy []float64) []float64
+	// Grad returns the gradient by x from that of Map's result, and adds to dp that
+	// of what it has learned.
+	Grad(at Place, x, dy, dp []float64) []float64
+	// Learned returns the numbers that are learned, for rows of width d.
+	Learned(d int) []float64
 }
 
 // Place is where a row stands: on which side, under which query head. Of keys
@@ -219,10 +222,10 @@ func (m *Mechanism) size(c *Call, at Place, x []float64, position int, factor fl
 
 // prepareGrad takes the gradient da of a prepared row back to the normalised
 // row, and returns the derivative by the factor beside it.
-func (m *Mechanism) prepareGrad(c *Call, at Place, x []float64, position int, factor float64, kept, da []float64) (dx []float64, dfactor float64) {
+func (m *Mechanism) prepareGrad(c *Call, at Place, x []float64, position int, factor float64, kept, da, dp []float64) (dx []float64, dfactor float64) {
 	dy := append([]float64{}, da...)
 	if m.Features != nil {
-		dy = m.Features.Grad(at, m.linear(c, x, position, factor, kept), da)
+		dy = m.Features.Grad(at, m.linear(c, x, position, factor, kept), da, dp)
 	}
 	if m.Map != nil {
 		for e, y := range m.linear(c, x, position, factor, kept) {

@@ -1,0 +1,115 @@
+package mechanism
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// hedgehog are the learned features [exp(w·x + b), exp(-w·x - b)] of every head,
+// of its queries and of its keys, with D rows w (Zhang et al. 2024, Hedgehog,
+// arXiv 2402.04347, section 4.2). They start from w = 1, b = 0.
+type hedgehog[T tensor.Float] struct {
+	d, heads int
+	params   param.Set[T]
+	sides    [2]struct{ w, b *param.Param[T] } // of queries, of keys
+}
+
+func newHedgehog[T tensor.Float](r *reader) (*hedgehog[T], error) {
+	if r.o.Width == 0 {
+		return nil, fmt.Errorf("%s: setting map=hedgehog: the width D is not known", r.row.Name)
+	}
+	f := &hedgehog[T]{d: r.o.Width, heads: max(r.o.Heads, 1)}
+	for i, side := range []string{"q", "k"} {
+		s := &f.sides[i]
+		s.w = f.params.New("map."+side+".weight", true, f.heads, f.d, f.d)
+		s.b = f.params.New("map."+side+".bias", false, f.heads, f.d)
+		for j := range f.heads * f.d {
+			s.w.Data[j*f.d+j%f.d] = 1
+		}
+	}
+	return f, nil
+}
+
+func (f *hedgehog[T]) Dim(d int) int { return 2 * d }
+
+func (f *hedgehog[T]) Params() *param.Set[T] { return &f.params }
+
+func (f *hedgehog[T]) Constants() *param.Set[T] { return nil }
+
+func (f *hedgehog[T]) Check(heads, _, d int) error {
+	switch {
+	case heads != f.heads:
+		return fmt.Errorf("map.q.weight: has %d heads, q has %d", f.heads, heads)
+	case d != f.d:
+		return fmt.Errorf("map.q.weight: is of width %d, q has %d", f.d, d)
+	}
+	return nil
+}
+
+// numbers returns the rows w and the numbers b of a block, and which of the
+// parameters they are.
+func (f *hedgehog[T]) numbers(b *attention.FeatureBlock[T]) (w, bias []T, at int) {
+	if b.Keys {
+		at = 1
+	}
+	s := &f.sides[at]
+	return s.w.Data[b.Head*f.d*f.d:][:f.d*f.d], s.b.Data[b.Head*f.d:][:f.d], 2 * at
+}
+
+func (f *hedgehog[T]) Map(b *attention.FeatureBlock[T]) {
+	mark := b.Scratch.Mark()
+	f.features(b, b.Y)
+	b.Scratch.Reset(mark)
+}
+
+func (f *hedgehog[T]) features(b *attention.FeatureBlock[T], y []T) {
+	w, bias, _ := f.numbers(b)
+	u := project(b, w, f.d)
+	for r, add := range bias {
+		row, plus, minus := u[r*b.Stride:][:b.N], y[r*b.Stride:][:b.N], y[(f.d+r)*b.Stride:][:b.N]
+		for c := range row {
+			row[c] += add
+		}
+		b.Table.Scale(minus, -1, row)
+		b.Table.Exp(minus, minus, 0)
+		b.Table.Exp(plus, row, 0)
+	}
+}
+
+func (f *hedgehog[T]) Grad(b *attention.FeatureBlock[T]) {
+	mark := b.Scratch.Mark()
+	defer b.Scratch.Reset(mark)
+	y := b.Take(f.Dim(f.d) * b.Stride)
+	f.features(b, y)
+	w, _, at := f.numbers(b)
+	dbias := b.DParams[at+1][b.Head*f.d:]
+	for r := range f.d {
+		plus, minus := b.Y[r*b.Stride:][:b.N], b.Y[(f.d+r)*b.Stride:][:b.N]
+		b.Table.Mul(plus, plus, y[r*b.Stride:])
+		b.Table.Mul(minus, minus, y[(f.d+r)*b.Stride:])
+		b.Table.Axpy(plus, -1, minus)
+		dbias[r] += b.Table.Sum(plus)
+	}
+	projectGrad(b, w, f.d, b.Y)
+	rowsGrad(b, b.DParams[at][b.Head*f.d*f.d:], f.d, b.Y)
+}
+
+// rowsGrad adds to dw [rows, D] the gradient of the rows that project had, from
+// that of its result.
+func rowsGrad[T tensor.Float](b *attention.FeatureBlock[T], dw []T, rows int, du []T) {
+	mark := b.Scratch.Mark()
+	ld := kernel.Pad(b.D)
+	x, sum := b.Take(b.N*ld), b.Take(rows*ld)
+	clear(x)
+	b.Table.Transpose(x, ld, b.X, b.Stride, b.D, b.N)
+	b.Table.Block(rows, ld, b.N, du, b.Stride, 1, x, ld, sum, ld, false)
+	for r := range rows {
+		row := dw[r*b.D:][:b.D]
+		b.Table.Add(row, row, sum[r*ld:])
+	}
+	b.Scratch.Reset(mark)
+}
