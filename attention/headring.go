@@ -264,6 +264,9 @@ func restoreHeadRing[T tensor.Float](w *headwise[T], data []byte) (State[T], err
 	if err != nil {
 		return nil, err
 	}
+	if err := w.checkShape(&sh); err != nil {
+		return nil, err
+	}
 	keys, period := w.window()
 	keep := keys + period - 1
 	one := float64(keep) * float64(sh.D+sh.Dv) * float64(elementSize[T]())

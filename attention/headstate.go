@@ -194,6 +194,9 @@ func restoreHeadState[T tensor.Float](w *headwise[T], data []byte) (State[T], er
 	if err != nil {
 		return nil, err
 	}
+	if err := w.checkShape(&sh); err != nil {
+		return nil, err
+	}
 	one := float64(tokens) * float64(sh.D+sh.Dv) * float64(elementSize[T]())
 	if err := r.need(float64(sh.B) * (float64(tokens) + float64(sh.Hkv)*one)); err != nil {
 		return nil, err

@@ -73,6 +73,9 @@ func (w *headwise[T]) NewState(s Shape) (State[T], error) {
 	if err := s.checkState(); err != nil {
 		return nil, err
 	}
+	if err := w.checkShape(&s); err != nil {
+		return nil, err
+	}
 	if own, ok := w.Headwise.(Stateful[T]); ok {
 		return own.NewState(s)
 	}
@@ -80,6 +83,15 @@ func (w *headwise[T]) NewState(s Shape) (State[T], error) {
 		return newHeadRing(w, s), nil
 	}
 	return newHeadState(w, s), nil
+}
+
+// checkShape reports a shape of states whose calls the mechanism refuses.
+func (w *headwise[T]) checkShape(s *Shape) error {
+	c := &Call[T]{Causal: true}
+	c.Q.B, c.Q.H, c.Q.D = s.B, s.H, s.D
+	c.K.B, c.K.H, c.K.D = s.B, s.Hkv, s.D
+	c.V.B, c.V.H, c.V.D = s.B, s.Hkv, s.Dv
+	return w.Headwise.Check(c)
 }
 
 // checkState reports a shape that no state can have.

@@ -57,6 +57,7 @@ func ExampleNames() {
 	// sparse-strided softmax over the last tokens, and every so many of those before
 	// sparse-fixed softmax over the query's block, and the last tokens of every block before
 	// adaptive-span softmax with a span that each head learns: keys fade out over a ramp beyond it
+	// transformer-xl softmax of what keys hold and how far back they lie, over a memory of tokens
 }
 
 func ExampleLookup() {

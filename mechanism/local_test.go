@@ -15,7 +15,7 @@ import (
 // mechanismOf returns the mechanism of a row with settings.
 func mechanismOf[T tensor.Float](t *testing.T, name string, heads int, settings ...string) attention.Mechanism[T] {
 	t.Helper()
-	o := Options{Heads: heads, Set: map[string]string{}}
+	o := Options{Heads: heads, Width: 32, Set: map[string]string{}}
 	for i := 0; i < len(settings); i += 2 {
 		o.Set[settings[i]] = settings[i+1]
 	}
@@ -112,7 +112,7 @@ func TestPatternsAreNotQuadratic(t *testing.T) {
 		most     float64
 	}{
 		{"local", nil, 2.1}, {"local", []string{"form", "block"}, 2.1}, {"longformer", nil, 2.1},
-		{"longnet", []string{"segments", "128,512,2048", "ratios", "1,4,16"}, 2.1}, {"adaptive-span", nil, 2.1},
+		{"longnet", []string{"segments", "128,512,2048", "ratios", "1,4,16"}, 2.1}, {"adaptive-span", nil, 2.1}, {"transformer-xl", nil, 2.1},
 		{"sparse-strided", []string{"stride", "64"}, 3.9}, {"sparse-fixed", nil, 3.9},
 	} {
 		for _, causal := range []bool{false, true} {
@@ -140,7 +140,7 @@ func TestPatternsAreNotQuadratic(t *testing.T) {
 func TestPatternsDoNotAllocate(t *testing.T) {
 	defer par.SetThreads(0)
 	par.SetThreads(1)
-	for _, name := range []string{"local", "longformer", "longnet", "sparse-strided", "sparse-fixed", "adaptive-span"} {
+	for _, name := range []string{"local", "longformer", "longnet", "sparse-strided", "sparse-fixed", "adaptive-span", "transformer-xl"} {
 		m := mechanismOf[float32](t, name, 2)
 		few := func(n int) float64 {
 			oc, do := shape{b: 1, h: 2, hkv: 2, n: n, m: n, d: 16, dv: 16, causal: true}.call(94)
@@ -160,6 +160,23 @@ func TestPatternsDoNotAllocate(t *testing.T) {
 		} else if one > 8 {
 			t.Errorf("%s allocates %v times", name, one)
 		}
+	}
+}
+
+// Rows that are wider than the parameters are refused, in states too.
+func TestTransformerXLRefusesWiderRows(t *testing.T) {
+	m, err := New[float32]("transformer-xl", Options{Heads: 2, Width: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	oc, _ := shape{b: 1, h: 2, hkv: 1, n: 3, m: 3, d: 5, dv: 2, causal: true}.call(96)
+	c := callIn[float32](oc)
+	const want = "q: D is 5, r has 4"
+	if err := m.Forward(output(c), c, nil); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if _, err := m.NewState(c.Shape()); err == nil || err.Error() != want {
+		t.Errorf("a state: %v, want %s", err, want)
 	}
 }
 

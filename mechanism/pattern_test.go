@@ -29,5 +29,12 @@ func patternSubjects() []subject {
 	add("sparse-fixed", fixed(oracle.SparseFixed(4, 2, 0)), "stride", "4", "c", "2")
 	add("sparse-fixed", fixed(oracle.SparseFixed(11, 1, 0)), "stride", "11", "c", "1")
 	add("adaptive-span", func(p numbers) oracle.Whole { return oracle.AdaptiveSpan(p["span"], 3.5, 9, 0) }, "span", "4", "ramp", "3.5", "limit", "9")
+	add("transformer-xl", func(p numbers) oracle.Whole {
+		return oracle.TransformerXL(p["r"], p["u"], p["vb"], len(p["u"])/widest, 6, widest, 0)
+	}, "memory", "6")
+	list[len(list)-1].o.Width = widest
 	return list
 }
+
+// widest is the width of parameters, for rows of all widths that laws have.
+const widest = 24

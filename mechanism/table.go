@@ -18,6 +18,7 @@
 //	longnet      exp(q·k/√D), in dilated segments                  none                     whole heads
 //	sparse-…     exp(q·k/√D), by strides or blocks                 none                     whole heads
 //	adaptive-span exp(q·k/√D), fading beyond a learned span        none                     whole heads
+//	transformer-xl exp of q·k and of q·r_(i-j), r learned               none                     whole heads
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
 //
 // docs/mechanisms.md says what each does well and badly.
@@ -100,7 +101,7 @@ type Setting struct{ Name, Default, Doc string }
 type Param struct{ Name, Shape, Doc string }
 
 var table = []Row{softmax, fastmax, taylorshift, linear, performer, based, power, sata, retention, polynomial, linformer, fourier,
-	local, longformer, longnet, sparseStrided, sparseFixed, adaptiveSpan}
+	local, longformer, longnet, sparseStrided, sparseFixed, adaptiveSpan, transformerXL}
 
 // Names returns the names of the catalogue in its order.
 func Names() []string {

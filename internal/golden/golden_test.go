@@ -127,7 +127,6 @@ func TestShared(t *testing.T) {
 // notCompared are files of our groups that are not compared, and why.
 var notCompared = map[string]string{
 	"linformer_module.npz":                 "group linformer: no q, k, v and out",
-	"pattern_transformer_xl.npz":           "group patterns: no mechanism here computes it",
 	"retnet_module_chunk.npz":              "group retnet: no mechanism here computes it",
 	"retnet_module_parallel.npz":           "group retnet: no mechanism here computes it",
 	"retnet_module_recurrent.npz":          "group retnet: no mechanism here computes it",

@@ -53,6 +53,15 @@ var patternsGroup = zooGroup{name: "patterns", needs: []string{"scale"},
 			set["stride"], p.call.Causal = strconv.Itoa(r.whole("stride")), true
 			p.whole = oracle.SparseStrided(r.whole("stride"), scale)
 			p.pattern("sparse-strided", set)
+		case f.has("r", "u", "vb"):
+			shape := r.shape("r")
+			if len(shape) != 3 {
+				return fmt.Sprintf("r has shape %v, needs [heads, distances, width]", shape)
+			}
+			p.parameters(r, "r", "u", "vb")
+			set["memory"], p.call.Causal = strconv.Itoa(shape[1]), true
+			p.whole = oracle.TransformerXL(p.numbers["r"], p.numbers["u"], p.numbers["vb"], shape[0], shape[1], shape[2], scale)
+			p.pattern("transformer-xl", set)
 		default:
 			return "no mechanism here computes it"
 		}

@@ -8,8 +8,8 @@ type Pattern struct {
 	Scale float64 // 0: 1/√D
 	// Times returns how often a query of head h at place at sees key j.
 	Times func(h, at, j int, causal bool) float64
-	// Score returns what is added to scale·q·k; nil: nothing.
-	Score func(h int, q []float64, at, j int, scale float64) float64
+	// Score returns the score of a pair; nil: scale·q·k.
+	Score func(h int, q, k []float64, at, j int, scale float64) float64
 }
 
 // Whole gives the weights n·exp(s) over their sums, n how often the query sees
@@ -27,9 +27,11 @@ func (p *Pattern) Whole() Whole {
 			for j, k := range h.K {
 				w[j] = math.Inf(-1)
 				if n := p.Times(h.Head, at, j, h.Causal); n > 0 && h.Sees(i, j) {
-					if w[j] = math.Log(n) + scale*dot(q, k); p.Score != nil {
-						w[j] += p.Score(h.Head, q, at, j, scale)
+					score := scale * dot(q, k)
+					if p.Score != nil {
+						score = p.Score(h.Head, q, k, at, j, scale)
 					}
+					w[j] = math.Log(n) + score
 					top = max(top, w[j])
 				}
 			}
@@ -127,4 +129,26 @@ func AdaptiveSpan(z []float64, ramp, limit, scale float64) Whole {
 		span := min(max(z[min(h, len(z)-1)], 0), limit)
 		return min(max((ramp+span-math.Abs(float64(at-j)))/ramp, 0), 1)
 	}}).Whole()
+}
+
+// TransformerXL sees the n tokens up to the query's own with the scores
+// scale·((q+u)·k + (q+v)·r_x), x = i-j (Dai et al. 2019, section 3.3), for r
+// [heads, n, width], u and v [heads, width], of whose rows the first channels
+// are used.
+func TransformerXL(r, u, v []float64, heads, n, width int, scale float64) Whole {
+	row := func(x []float64, h, rows, i, d int) []float64 {
+		return x[(min(h, heads-1)*rows+i)*width:][:d]
+	}
+	return (&Pattern{
+		Scale: scale,
+		Times: func(_, at, j int, _ bool) float64 { return within(0 <= at-j && at-j < n) },
+		Score: func(h int, q, k []float64, at, j int, scale float64) float64 {
+			var s float64
+			u, v, r := row(u, h, 1, 0, len(q)), row(v, h, 1, 0, len(q)), row(r, h, n, at-j, len(q))
+			for e := range q {
+				s += (q[e]+u[e])*k[e] + (q[e]+v[e])*r[e]
+			}
+			return scale * s
+		},
+	}).Whole()
 }
