@@ -111,6 +111,11 @@ type Saved[T tensor.Float] struct {
 	// Aux is a loss of the mechanism's own, summed over the heads; most have none.
 	Aux float64
 
+	// Residual is how far iterations of the mechanism's own were from their end,
+	// at the head of the call where they were farthest: of nystrom the largest
+	// element of AZA - A, where Z has become the pseudo-inverse of A when it is 0.
+	Residual float64
+
 	Unseen int64 // queries that see no key: their output and gradients are 0
 	// Weak counts queries whose denominator nearly cancels, which only kernels
 	// with negative weights have: den < 2⁻¹⁰ × (keys seen) × f̄(max|s|), where f̄

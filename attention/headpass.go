@@ -17,8 +17,8 @@ type headPass[T tensor.Float] struct {
 	out   tensor.Heads[T]
 	keep  *Saved[T]
 
-	unseen []int     // of each unit
-	aux    []float64 // of each unit
+	unseen        []int     // of each unit
+	aux, residual []float64 // of each unit
 
 	dout tensor.Heads[T]
 	g    Grads[T]
@@ -43,10 +43,10 @@ func (w *headwise[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *hea
 	}
 	*p = headPass[T]{
 		w: w, c: c, seqs: c.appendSequences(p.seqs[:0]), out: out, keep: keep,
-		unseen: p.unseen, aux: p.aux, shared: p.shared[:0], at: p.at[:0], params: p.params[:0],
+		unseen: p.unseen, aux: p.aux, residual: p.residual, shared: p.shared[:0], at: p.at[:0], params: p.params[:0],
 	}
 	p.units = len(p.seqs) * c.Q.H
-	p.unseen, p.aux = resize(p.unseen, p.units), resize(p.aux, p.units)
+	p.unseen, p.aux, p.residual = resize(p.unseen, p.units), resize(p.aux, p.units), resize(p.residual, p.units)
 	s := c.Shape()
 	for i := range p.seqs {
 		s.N, s.M = p.seqs[i].n, p.seqs[i].m
@@ -58,7 +58,7 @@ func (w *headwise[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *hea
 // release keeps p for another call, without what it points at.
 func (p *headPass[T]) release() {
 	w := p.w
-	*p = headPass[T]{seqs: p.seqs, unseen: p.unseen, aux: p.aux, shared: p.shared, at: p.at, params: p.params}
+	*p = headPass[T]{seqs: p.seqs, unseen: p.unseen, aux: p.aux, residual: p.residual, shared: p.shared, at: p.at, params: p.params}
 	w.passes.Put(p)
 }
 
@@ -230,7 +230,7 @@ func (p *headPass[T]) forwardUnit(i int) {
 	out := p.out.At(s.b, head).Slice(s.q0, s.q0+s.n)
 	left := p.w.open(h, p.c, s, head, ar)
 	clearRows(out, 0, left)
-	p.unseen[i], p.aux[i] = left, 0
+	p.unseen[i], p.aux[i], p.residual[i] = left, 0, 0
 	if p.keep != nil {
 		p.keep.heads[i] = p.keep.heads[i][:0]
 	}
@@ -248,7 +248,7 @@ func (p *headPass[T]) forwardUnit(i int) {
 	}
 	copyMat(out, h.Out)
 	p.unseen[i] += h.Unseen
-	p.aux[i] = h.Aux
+	p.aux[i], p.residual[i] = h.Aux, h.Residual
 }
 
 // mostParams is the number of elements that the gradients of parameters of all

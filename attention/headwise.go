@@ -72,6 +72,8 @@ type Head[T tensor.Float] struct {
 	// Unseen is set by Forward to the number of queries for which the mechanism
 	// itself leaves no key; their outputs are 0.
 	Unseen int
+	// Residual is set by Forward where the mechanism iterates (Saved.Residual).
+	Residual float64
 	// Aux is set by Forward to what the head adds to a loss of the mechanism's
 	// own (Saved.Aux).
 	Aux float64
@@ -153,19 +155,21 @@ func (w *headwise[T]) check(c *Call[T]) error {
 	return w.Headwise.Check(c)
 }
 
-// refuse reports what no headwise mechanism can do.
-func (w *headwise[T]) refuse(c *Call[T]) error {
+func (w *headwise[T]) refuse(c *Call[T]) error { return refuseOfHeads(w.name(), c) }
+
+// refuseOfHeads reports what no headwise mechanism can do, as that of the name.
+func refuseOfHeads[T tensor.Float](name string, c *Call[T]) error {
 	switch {
 	case c.AttnKeep != nil:
-		return fmt.Errorf("attn_keep: %s computes whole heads: it has no place for a choice of pairs", w.name())
+		return fmt.Errorf("attn_keep: %s computes whole heads: it has no place for a choice of pairs", name)
 	case c.decays():
-		return fmt.Errorf("log_g: %s computes whole heads: it has no weights that could decay", w.name())
+		return fmt.Errorf("log_g: %s computes whole heads: it has no weights that could decay", name)
 	case c.Drop.some():
-		return fmt.Errorf("dropout: %s has none of its own", w.name())
+		return fmt.Errorf("dropout: %s has none of its own", name)
 	case c.segmented():
-		return fmt.Errorf("init: %s computes whole heads: a call cannot go on from a state", w.name())
+		return fmt.Errorf("init: %s computes whole heads: a call cannot go on from a state", name)
 	case c.Form == Linear:
-		return fmt.Errorf("form: %s has no linear form, but one of its own", w.name())
+		return fmt.Errorf("form: %s has no linear form, but one of its own", name)
 	}
 	return nil
 }
@@ -197,13 +201,14 @@ func (w *headwise[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 	if keep != nil {
 		keep.Den, keep.past = keep.Den[:0], keep.past[:0]
 		keep.heads = resize(keep.heads, p.units)
-		keep.Unseen, keep.Weak, keep.Aux = 0, 0, 0
+		keep.Unseen, keep.Weak, keep.Aux, keep.Residual = 0, 0, 0, 0
 	}
 	p.forward()
 	if keep != nil {
 		for i := range p.units {
 			keep.Unseen += int64(p.unseen[i])
 			keep.Aux += p.aux[i]
+			keep.Residual = max(keep.Residual, p.residual[i])
 		}
 	}
 	return nil

@@ -183,6 +183,9 @@ func (s *subject) fit(sh shape) shape {
 		sh.decay = 0
 	}
 	sh.keep = sh.keep && s.whole == nil
+	if s.o.Width > 0 { // its parameters are of that width
+		sh.d = s.o.Width
+	}
 	return sh
 }
 

@@ -58,6 +58,10 @@ func ExampleNames() {
 	// sparse-fixed softmax over the query's block, and the last tokens of every block before
 	// adaptive-span softmax with a span that each head learns: keys fade out over a ramp beyond it
 	// transformer-xl softmax of what keys hold and how far back they lie, over a memory of tokens
+	// nystrom     softmax by way of landmarks, the means of neighbours, and a pseudo-inverse: Nyströmformer
+	// informer    softmax of the queries whose scores differ most, the mean of the values for all others: ProbSparse
+	// luna        softmax over a short sequence into which the tokens are packed by learned queries: Luna
+	// eva         softmax over the keys of a window and one summary of each chunk of all tokens, with control variates: EVA
 }
 
 func ExampleLookup() {

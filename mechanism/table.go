@@ -19,6 +19,10 @@
 //	sparse-…     exp(q·k/√D), by strides or blocks                 none                     whole heads
 //	adaptive-span exp(q·k/√D), fading beyond a learned span        none                     whole heads
 //	transformer-xl exp of q·k and of q·r_(i-j), r learned               none                     whole heads
+//	nystrom      softmax by way of means of neighbours                  none                     whole heads
+//	informer     softmax for some queries, a mean for the others        none                     whole heads
+//	luna         softmax over tokens packed by learned queries          none                     whole heads
+//	eva          softmax over a window and summaries of chunks          none                     whole heads
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
 //
 // docs/mechanisms.md says what each does well and badly.
@@ -40,7 +44,9 @@ import (
 type Options struct {
 	Order int // degree p of the polynomial; 0: the mechanism's default
 	Heads int // query heads, for parameters of each head; 0: one for all heads
-	Width int // D, where a setting is given as a function of it; 0: not known
+	// Width is D, where a setting is given as a function of it, and for parameters
+	// of that width; 0: not known, these are 64 wide.
+	Width int
 	// Length is the largest number of tokens of a sequence, for parameters of each
 	// token; 0: the mechanism's own.
 	Length int
@@ -101,7 +107,8 @@ type Setting struct{ Name, Default, Doc string }
 type Param struct{ Name, Shape, Doc string }
 
 var table = []Row{softmax, fastmax, taylorshift, linear, performer, based, power, sata, retention, polynomial, linformer, fourier,
-	local, longformer, longnet, sparseStrided, sparseFixed, adaptiveSpan, transformerXL}
+	local, longformer, longnet, sparseStrided, sparseFixed, adaptiveSpan, transformerXL,
+	nystrom, informer, luna, eva}
 
 // Names returns the names of the catalogue in its order.
 func Names() []string {
@@ -196,6 +203,14 @@ func (r *reader) check() error {
 		}
 	}
 	return nil
+}
+
+// width is that of parameters.
+func (r *reader) width() int {
+	if r.o.Width == 0 {
+		return 64
+	}
+	return r.o.Width
 }
 
 func (r *reader) order() int {

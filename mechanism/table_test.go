@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/param"
 )
 
 func TestUnknownNamesGetTheNearest(t *testing.T) {
@@ -14,7 +15,7 @@ func TestUnknownNamesGetTheNearest(t *testing.T) {
 		"softmx":       `mechanism "softmx": unknown; nearest: softmax, fastmax`,
 		"taylor-shift": `mechanism "taylor-shift": unknown; nearest: taylorshift`,
 		"Linear":       `mechanism "Linear": unknown; nearest: linear`,
-		"":             `mechanism "": unknown; nearest: sata`,
+		"":             `mechanism "": unknown; nearest: eva`,
 	} {
 		if _, err := Lookup(name); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Lookup(%q): %v, want %s", name, err, want)
@@ -99,6 +100,23 @@ func TestOptionsThatAreRefused(t *testing.T) {
 	}
 }
 
+// numbersOf are the names of a set's numbers.
+func numbersOf(s *param.Set[float64]) (list []string) {
+	for _, p := range s.All() {
+		list = append(list, p.Name)
+	}
+	return list
+}
+
+// namesOf are those that a row lists, sorted.
+func namesOf(params []Param) (list []string) {
+	for _, p := range params {
+		list = append(list, p.Name)
+	}
+	slices.Sort(list)
+	return list
+}
+
 func TestEveryRowIsComplete(t *testing.T) {
 	for _, name := range Names() {
 		row, err := Lookup(name)
@@ -108,40 +126,29 @@ func TestEveryRowIsComplete(t *testing.T) {
 		if row.Doc == "" || row.Source == "" || row.Traits == "" {
 			t.Errorf("%s: a text is missing", name)
 		}
-		var params []string
-		for _, of := range [][2]string{{"map", "hedgehog"}, {"tau", "1"}, {"window", "1"}, {}} { // settings with parameters
-			o := Options{Heads: 3, Width: 4}
+		// Some numbers are there with a setting alone.
+		var params, constants []string
+		for _, of := range [][2]string{{}, {"tau", "1"}, {"window", "1"}, {"map", "hedgehog"}, {"conv", "3"}, {"rpe", "true"}, {"noise", "normal"}, {"sample", "stored"}} {
+			o := Options{Heads: 3, Width: 4, Length: 64}
 			if slices.ContainsFunc(row.Settings, func(s Setting) bool { return s.Name == of[0] }) {
 				o.Set = map[string]string{of[0]: of[1]}
 			}
 			m, err := New[float64](name, o)
 			if err != nil {
-				t.Fatalf("%s: its defaults are refused: %v", name, err)
+				t.Fatalf("%s: %v is refused: %v", name, of, err)
 			}
-			for _, p := range m.Params().All() {
-				if !slices.Contains(params, p.Name) {
-					params = append(params, p.Name)
-				}
-			}
+			params, constants = append(params, numbersOf(m.Params())...), append(constants, numbersOf(m.Constants())...)
 		}
-		var listed []string
-		for _, p := range row.Params {
-			listed = append(listed, p.Name)
-		}
-		if !slices.Equal(params, listed) {
-			t.Errorf("%s: parameters %q, its row says %q", name, params, listed)
-		}
-		m, err := New[float64](name, Options{Heads: 3, Width: 4})
-		if err != nil {
-			t.Fatal(err)
-		}
-		constants := m.Constants().All()
-		if len(constants) != len(row.Constants) {
-			t.Fatalf("%s: %d constants, its row lists %d", name, len(constants), len(row.Constants))
-		}
-		for i, p := range constants {
-			if p.Name != row.Constants[i].Name {
-				t.Errorf("%s: constant %q, its row says %q", name, p.Name, row.Constants[i].Name)
+		for _, x := range []struct {
+			what        string
+			have, lists []string
+		}{
+			{"parameters", params, namesOf(row.Params)},
+			{"constants", constants, namesOf(row.Constants)},
+		} {
+			slices.Sort(x.have)
+			if x.have = slices.Compact(x.have); !slices.Equal(x.have, x.lists) {
+				t.Errorf("%s: %s %q, its row says %q", name, x.what, x.have, x.lists)
 			}
 		}
 		// The default that the row states is what an empty Set means.

@@ -98,6 +98,10 @@ func TestCommitted(t *testing.T) {
 		"polynomial direct": 2 * (8 + 2*9), // authors of rows alone, and over all tokens
 		"polynomial linear": 2 * (8 + 9),
 		"polynomial step":   2 * 8,
+		"nystrom direct":    2,
+		"informer direct":   2,
+		"luna direct":       2,
+		"eva direct":        2,
 	} {
 		if compared[key] != want {
 			t.Errorf("%s: %d cases compared, want %d", key, compared[key], want)
@@ -135,6 +139,13 @@ var notCompared = map[string]string{
 	"performer_softmax_causal.npz":         "group performer: eps is added to sums of features, not to the denominator",
 	"performer_softmax_plain.npz":          "group performer: its features are relative to the largest of all keys, so that one key moves the part of eps in all others",
 	"performer_softmax_valuepad_quirk.npz": "group performer: a defect of the authors' program: keys beyond the length stay in the denominator",
+	"nystrom_global_init.npz":              "group nystrom: " + couples,
+	"nystrom_module_mask.npz":              "group nystrom: " + couples,
+	"nystrom_module_nomask.npz":            "group nystrom: " + couples,
+	"informer_prob_causal.npz":             "group informer: it is not causal: which queries are computed depends on later tokens",
+	"luna_encoder_tied.npz":                "group luna: the heads of its packed tokens are mixed before they are read: this is no function of single heads",
+	"eva_causal_ext0.npz":                  "group eva: its causal form is not built here",
+	"eva_causal_extw.npz":                  "group eva: its causal form is not built here",
 }
 
 // The textbook itself against the files: it must be as exact as they are.
@@ -155,6 +166,9 @@ func TestTextbookAgreesWithGoldenFiles(t *testing.T) {
 			for _, p := range problems {
 				if p.err != nil {
 					t.Fatalf("%s %s: %v", f.base, p.name, p.err)
+				}
+				if p.compute != nil && p.whole == nil {
+					continue // of modules there is no textbook
 				}
 				agrees(t, f.base, p)
 			}

@@ -47,7 +47,7 @@ func (f Whole) Forward(c *Call) *Result {
 		for h := range c.Q.H {
 			x, v := c.head(s, h), c.V.At(s.b, h/(c.Q.H/c.K.H))
 			var a [][]float64
-			if x.some() {
+			if x.some() && s.n > 0 {
 				a = f(x)
 			}
 			for i := range s.n {

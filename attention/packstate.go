@@ -1,0 +1,270 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// packState holds, for each query head of each batch row, sums of k⊗a and of
+// a⊗v over the keys absorbed, with what their roundings leave out.
+type packState[T tensor.Float] struct {
+	p      *Pack[T]
+	shape  Shape
+	tokens int64
+	exist  []int64 // tokens of each batch row that exist
+	hi, lo [][]T   // [B·H][D·L + L·Dv]
+}
+
+func (p *Pack[T]) NewState(s Shape) (State[T], error) {
+	if err := p.fits(s.H, s.D); err != nil {
+		return nil, err
+	}
+	st := p.newState(s)
+	st.Reset()
+	return st, nil
+}
+
+func (p *Pack[T]) newState(s Shape) *packState[T] {
+	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
+	st := &packState[T]{p: p, shape: s, exist: make([]int64, s.B), hi: make([][]T, s.B*s.H), lo: make([][]T, s.B*s.H)}
+	for i := range st.hi {
+		n := p.p.Shape[1] * (s.D + s.Dv)
+		st.hi[i], st.lo[i] = make([]T, n), make([]T, n)
+	}
+	return st
+}
+
+func (s *packState[T]) Absorb(c *Call[T]) error {
+	if err := checkAbsorb(&s.shape, c); err != nil {
+		return err
+	}
+	if err := refuseOfHeads(s.p.name, c); err != nil {
+		return err
+	}
+	s.run(tensor.Heads[T]{}, c, true, false)
+	return nil
+}
+
+func (s *packState[T]) Read(out tensor.Heads[T], c *Call[T]) error {
+	if err := checkRead(&s.shape, &out, c); err != nil {
+		return err
+	}
+	if err := refuseOfHeads(s.p.name, c); err != nil {
+		return err
+	}
+	s.run(out, c, false, true)
+	return nil
+}
+
+func (s *packState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
+	if err := checkStep(&s.shape, &out, c); err != nil {
+		return err
+	}
+	if err := refuseOfHeads(s.p.name, c); err != nil {
+		return err
+	}
+	s.run(out, c, true, true)
+	return nil
+}
+
+// run takes the tokens of c one after another: their keys into the sums, their
+// queries to outputs, or both.
+func (s *packState[T]) run(out tensor.Heads[T], c *Call[T], absorb, read bool) {
+	n := c.Q.N
+	if absorb {
+		n = c.K.N
+	}
+	l := s.p.p.Shape[1]
+	work := 4 * float64(s.shape.B*s.shape.H*n*l*(s.shape.D+s.shape.Dv))
+	par.Do(s.shape.B*s.shape.H, work, func(i int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		b, head := i/s.shape.H, i%s.shape.H
+		kh := head / (s.shape.H / s.shape.Hkv)
+		t := kernel.Active[T]()
+		var mask []bool
+		if absorb && c.KeyMask != nil {
+			mask = c.KeyMask[b*n:][:n]
+		}
+		var q, k, v tensor.Mat[T]
+		if absorb {
+			k, v = turned(ar, c.K.At(b, kh), mask, c.Rope, 0), turned(ar, c.V.At(b, kh), mask, nil, 0)
+		}
+		if read {
+			q = turned(ar, c.Q.At(b, head), nil, c.Rope, 0)
+		}
+		exist := s.exist[b]
+		for j := range n {
+			if absorb && (mask == nil || mask[j]) {
+				s.take(ar, t, i, head, k.Row(j), v.Row(j))
+				exist++
+			}
+			if read {
+				s.answer(ar, t, i, out.At(b, head).Row(j), q.Row(j), exist)
+			}
+		}
+	})
+	if !absorb {
+		return
+	}
+	for b := range s.exist {
+		for j := range n {
+			if c.KeyMask == nil || c.KeyMask[b*n+j] {
+				s.exist[b]++
+			}
+		}
+	}
+	s.tokens += int64(n)
+}
+
+// take adds a key and its value to the sums of head i of the state.
+func (s *packState[T]) take(ar *arena.Arena, t *kernel.Table[T], i, head int, k, v []T) {
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	rows, _ := s.p.learned(head)
+	l := rows.Rows
+	a := arena.Take[T](ar, l)
+	for r := range a {
+		a[r] = s.p.factor() * t.Dot(k, rows.Row(r))
+	}
+	s.p.omega.Map(a, a)
+	one := arena.Take[T](ar, len(s.hi[i]))
+	sums := one
+	for _, x := range k {
+		t.Scale(sums[:l], x, a)
+		sums = sums[l:]
+	}
+	for _, x := range a {
+		t.Scale(sums[:len(v)], x, v)
+		sums = sums[len(v):]
+	}
+	t.AddCarry(s.hi[i], s.lo[i], one)
+}
+
+// answer sets out to what a query reads from the sums of head i, which are of so
+// many keys.
+func (s *packState[T]) answer(ar *arena.Arena, t *kernel.Table[T], i int, out, q []T, exist int64) {
+	clear(out)
+	if exist == 0 {
+		return
+	}
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	l := s.p.p.Shape[1]
+	u := arena.Zeros[T](ar, l)
+	sums := s.hi[i]
+	for _, x := range q {
+		t.Axpy(u, x, sums[:l])
+		sums = sums[l:]
+	}
+	t.Scale(u, s.p.factor()/T(exist), u)
+	t.Scale(u, 1/(t.Exp(u, u, t.Max(u))*T(exist)), u)
+	for _, x := range u {
+		t.Axpy(out, x, sums[:len(out)])
+		sums = sums[len(out):]
+	}
+}
+
+func (s *packState[T]) identity() identity { return identity{packKind, s.p.name, s.p.setting} }
+
+// Merge adds the sums of next.
+func (s *packState[T]) Merge(next State[T]) error {
+	n, err := mergeable(s.identity(), &s.shape, next, func(n *packState[T]) (identity, *Shape) { return n.identity(), &n.shape })
+	if err != nil || n.tokens == 0 {
+		return err
+	}
+	if s.tokens == 0 {
+		*s = *n.Clone().(*packState[T])
+		return nil
+	}
+	if n == s {
+		n = s.Clone().(*packState[T])
+	}
+	t := kernel.Active[T]()
+	for i := range s.hi {
+		t.AddCarry(s.hi[i], s.lo[i], n.hi[i])
+		t.AddCarry(s.hi[i], s.lo[i], n.lo[i])
+	}
+	for b := range s.exist {
+		s.exist[b] += n.exist[b]
+	}
+	s.tokens += n.tokens
+	return nil
+}
+
+func (s *packState[T]) Clone() State[T] {
+	c := s.p.newState(s.shape)
+	c.tokens = s.tokens
+	copy(c.exist, s.exist)
+	for i := range s.hi {
+		copy(c.hi[i], s.hi[i])
+		copy(c.lo[i], s.lo[i])
+	}
+	return c
+}
+
+func (s *packState[T]) Reset() {
+	s.tokens = 0
+	clear(s.exist)
+	for i := range s.hi {
+		clear(s.hi[i])
+		clear(s.lo[i])
+	}
+}
+
+func (s *packState[T]) Tokens() int64 { return s.tokens }
+
+func (s *packState[T]) Bytes() int64 {
+	n := 8 * int64(len(s.exist))
+	for i := range s.hi {
+		n += 2 * elementSize[T]() * int64(len(s.hi[i]))
+	}
+	return n
+}
+
+// AppendBinary appends a snapshot: after the header the tokens of each batch row
+// that exist, then the sums of each head and what their roundings leave out.
+func (s *packState[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := newSnapshot[T](b, s.identity(), addParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
+	for _, n := range s.exist {
+		w.int(n)
+	}
+	for i := range s.hi {
+		writeElements(w, s.hi[i])
+		writeElements(w, s.lo[i])
+	}
+	return w.end(), nil
+}
+
+const packKind = "packed sums"
+
+func (p *Pack[T]) RestoreState(data []byte) (State[T], error) {
+	sh, tokens, r, err := readSnapshot[T](data, identity{packKind, p.name, p.setting}, addParameters(0, p.p.Data))
+	if err != nil {
+		return nil, err
+	}
+	if err := p.fits(sh.H, sh.D); err != nil {
+		return nil, err
+	}
+	one := 2 * float64(p.p.Shape[1]) * float64(sh.D+sh.Dv) * float64(elementSize[T]())
+	if err := r.need(float64(sh.B) * (8 + float64(sh.H)*one)); err != nil {
+		return nil, err
+	}
+	s := p.newState(sh)
+	s.tokens = tokens
+	for b := range s.exist {
+		if s.exist[b] = r.int(); s.exist[b] < 0 || s.exist[b] > tokens {
+			r.fail("%d tokens of row %d exist, of %d", s.exist[b], b, tokens)
+		}
+	}
+	for i := range s.hi {
+		readElements(r, s.hi[i])
+		readElements(r, s.lo[i])
+	}
+	if err := r.end(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}

@@ -1,0 +1,142 @@
+package attention
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// pseudoInverse is the chain of products by which a square matrix A of weights
+// is inverted as far as it goes (Razavi et al. 2014, as in Xiong et al. 2021):
+// steps
+//
+//	P = AZ   X = 7I - P   Y = 15I - PX   W = 13I - PY   Z ← ZW/4
+//
+// from Z = Aᵀ/c, c the largest sum of a column of A. Rows of A sum to 1, so this
+// is the start for which the chain is known to go to the pseudo-inverse, taken
+// from A alone.
+type pseudoInverse[T tensor.Float] struct {
+	h          *Head[T]
+	a          tensor.Mat[T]
+	p, x, y, w tensor.Mat[T]
+}
+
+func newPseudoInverse[T tensor.Float](h *Head[T], a tensor.Mat[T]) pseudoInverse[T] {
+	l := a.Rows
+	return pseudoInverse[T]{h, a, h.Take(l, l), h.Take(l, l), h.Take(l, l), h.Take(l, l)}
+}
+
+// start sets z to that from which the chain begins, and returns c with its
+// column.
+func (s *pseudoInverse[T]) start(z tensor.Mat[T]) (c T, column int) {
+	sums := arena.Zeros[T](s.h.Scratch, s.a.Cols)
+	for i := range s.a.Rows {
+		s.h.Table.Add(sums, sums, s.a.Row(i))
+	}
+	for j, x := range sums {
+		if x > c {
+			c, column = x, j
+		}
+	}
+	s.h.Table.Transpose(z.Data, z.Stride, s.a.Data, s.a.Stride, s.a.Rows, s.a.Cols)
+	s.h.Table.Scale(z.Data, 1/c, z.Data)
+	return c, column
+}
+
+// factors sets P, X, Y and W of the step from z.
+func (s *pseudoInverse[T]) factors(z tensor.Mat[T]) {
+	s.h.Product(s.p, s.a, z, false, false, false)
+	fromIdentity(s.x, s.p, 7)
+	s.h.Product(s.y, s.p, s.x, false, false, false)
+	fromIdentity(s.y, s.y, 15)
+	s.h.Product(s.w, s.p, s.y, false, false, false)
+	fromIdentity(s.w, s.w, 13)
+}
+
+// fromIdentity sets dst to c·I - x.
+func fromIdentity[T tensor.Float](dst, x tensor.Mat[T], c T) {
+	for i := range x.Rows {
+		row := dst.Row(i)
+		for j, v := range x.Row(i) {
+			row[j] = -v
+		}
+		row[i] += c
+	}
+}
+
+// step sets next to Z after the step from z.
+func (s *pseudoInverse[T]) step(next, z tensor.Mat[T]) {
+	s.factors(z)
+	s.h.Product(next, z, s.w, false, false, false)
+	s.h.Table.Scale(next.Data, 0.25, next.Data)
+}
+
+// PseudoInverse sets z to what so many steps make of the square matrix a, whose
+// rows are averages, on the way to its pseudo-inverse. It returns the largest
+// element of AZA - A, which is 0 at the end of the way. All three matrices are
+// contiguous.
+func (h *Head[T]) PseudoInverse(z, a tensor.Mat[T], steps int) (residual float64) {
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	s := newPseudoInverse(h, a)
+	next := h.Take(a.Rows, a.Cols)
+	s.start(z)
+	for range steps {
+		s.step(next, z)
+		copy(z.Data, next.Data)
+	}
+	h.Product(s.p, a, z, false, false, false)
+	h.Product(s.x, s.p, a, false, false, false)
+	for i, x := range s.x.Data {
+		residual = max(residual, math.Abs(float64(x-a.Data[i])))
+	}
+	return residual
+}
+
+// PseudoInverseGrad adds to da the gradient of a, of what PseudoInverse made of
+// it in so many steps: of the steps themselves and of c, however far they came.
+// It uses dz up.
+func (h *Head[T]) PseudoInverseGrad(da, dz, a tensor.Mat[T], steps int) {
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	s := newPseudoInverse(h, a)
+	l := a.Rows
+	all := h.Take((steps+1)*l, l) // Z before each step, and after the last
+	at := func(i int) tensor.Mat[T] { return all.Slice(i*l, (i+1)*l) }
+	c, column := s.start(at(0))
+	for i := range steps {
+		s.step(at(i+1), at(i))
+	}
+	dp, dw, dy, dx, next := h.Take(l, l), h.Take(l, l), h.Take(l, l), h.Take(l, l), h.Take(l, l)
+	negate := func(x tensor.Mat[T]) { h.Table.Scale(x.Data, -1, x.Data) }
+	for i := steps - 1; i >= 0; i-- {
+		z := at(i)
+		s.factors(z)
+		h.Table.Scale(dz.Data, 0.25, dz.Data)
+		h.Product(next, dz, s.w, false, true, false)
+		h.Product(dw, z, dz, true, false, false)
+		negate(dw) // of PY
+		h.Product(dp, dw, s.y, false, true, false)
+		h.Product(dy, s.p, dw, true, false, false)
+		negate(dy) // of PX
+		h.Product(dp, dy, s.x, false, true, true)
+		h.Product(dx, s.p, dy, true, false, false)
+		h.Table.Axpy(dp.Data, -1, dx.Data)
+		h.Product(da, dp, z, false, true, true)
+		h.Product(next, a, dp, true, false, true)
+		copy(dz.Data, next.Data)
+	}
+	// Z = Aᵀ/c: 1/c of the transpose, and -Σ dZ∘Z/c of the column's sum.
+	var along T
+	for i := range l {
+		along += h.Table.Dot(dz.Row(i), at(0).Row(i))
+	}
+	for i := range l {
+		row := da.Row(i)
+		for j := range row {
+			row[j] += dz.Row(j)[i] / c
+		}
+		row[column] -= along / c
+	}
+}

@@ -1,0 +1,87 @@
+package oracle
+
+import "math"
+
+// Nystrom is Nyströmformer (Xiong et al. 2021, arXiv 2102.03902), eq. 13 with the
+// means of eq. 15 and the iteration of eq. 14 from Aᵀ over the largest sum of a
+// column. Conv [H][width], or [width] for all heads, are the weights of a
+// convolution of values, width 0: none. Keys that do not exist are zeros in the
+// means, or are absent.
+func Nystrom(landmarks, iterations int, conv []float64, width int, zeros bool) Whole {
+	return func(h *Head) [][]float64 {
+		keys := h.K
+		if !zeros {
+			keys = h.existing()
+		}
+		scale := 1 / math.Sqrt(float64(len(h.Q[0])))
+		l := min(landmarks, len(h.Q), len(keys))
+		ql, kl := means(h.Q, l), means(keys, l)
+		a := softmaxOf(productsOf(scale, ql, kl))
+		z := inverse(a, iterations)
+		f := softmaxOf(productsOf(scale, h.Q, kl))
+		near := &Head{Q: ql, K: h.K, Exist: h.Exist}
+		w := product(product(f, z), near.Softmax(productsOf(scale, ql, h.K)))
+		for i := range w {
+			for t := range width {
+				at := t
+				if len(conv) > width {
+					at += h.Head * width
+				}
+				if j := i + t - width/2; j >= 0 && j < len(h.K) && h.Exist[j] {
+					w[i][j] += conv[at]
+				}
+			}
+		}
+		return w
+	}
+}
+
+// inverse is eq. 14.
+func inverse(a [][]float64, iterations int) [][]float64 {
+	var most float64
+	z := make([][]float64, len(a))
+	for j := range a {
+		var sum float64
+		for i := range a {
+			sum += a[i][j]
+			z[j] = append(z[j], a[i][j])
+		}
+		most = max(most, sum)
+	}
+	z = combine(1/most, z, 0)
+	for range iterations {
+		az := product(a, z)
+		x := combine(-1, az, 7)
+		x = combine(-1, product(az, x), 15)
+		x = combine(-1, product(az, x), 13)
+		z = combine(0.25, product(z, x), 0)
+	}
+	return z
+}
+
+// combine is f·x + d·I.
+func combine(f float64, x [][]float64, d float64) [][]float64 {
+	y := make([][]float64, len(x))
+	for i := range x {
+		for j, v := range x[i] {
+			y[i] = append(y[i], f*v)
+			if i == j {
+				y[i][j] += d
+			}
+		}
+	}
+	return y
+}
+
+func product(a, b [][]float64) [][]float64 {
+	c := make([][]float64, len(a))
+	for i := range a {
+		c[i] = make([]float64, len(b[0]))
+		for l, x := range a[i] {
+			for j, y := range b[l] {
+				c[i][j] += x * y
+			}
+		}
+	}
+	return c
+}

@@ -1,0 +1,422 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var eva = Row{
+	Name:   "eva",
+	Doc:    "softmax over the keys of a window and one summary of each chunk of all tokens, with control variates: EVA",
+	Source: "Zheng et al. 2023, Efficient Attention via Control Variates, arXiv 2302.04542, section 4; 1-D",
+	Traits: "positive weights; linear in the tokens; not causal here",
+	Settings: []Setting{
+		{"window", "32", "queries of a window, which see each other's keys, 1 to 4096"},
+		{"overlap", "0", "keys by which windows and chunks reach beyond both their ends, 0 to 4096"},
+		{"landmarks", "49", "chunks into which all tokens are cut, 1 to 4096"},
+		{"rpe", "false", "true: a learned bias of each pair of places in a window"},
+		{"noise", "none", "none, or normal: the constant noise is added to the means μ, as in training"},
+		{"form", "paper", "paper: means are of the tokens that exist; code: absent tokens are zeros in them, as in the authors' program"},
+		seed,
+	},
+	Params: []Param{
+		{"mq", "(D,D)", "map of the mean query of a chunk"}, {"mq_bias", "(D)", ""},
+		{"lnq", "(D)", "gain of its layer norm"}, {"lnq_bias", "(D)", ""},
+		{"mk", "(D,D)", "map of the mean key of a chunk"}, {"mk_bias", "(D)", ""},
+		{"lnk", "(D)", "gain of its layer norm"}, {"lnk_bias", "(D)", ""},
+		{"rpe", "(H,window,window+2·overlap)", "with rpe=true: the bias"},
+	},
+	Constants: []Param{
+		{"noise", "(H,landmarks,D)", "with noise=normal"},
+	},
+	f32: headwise(evaHead[float32]),
+	f64: headwise(evaHead[float64]),
+}
+
+// controlVariates is EVA: chunk c has a key k̄_c, learned from the mean of its
+// keys, and a value β_c, the mean of its values under weights of keys about μ_c.
+type controlVariates[T tensor.Float] struct {
+	window, overlap, landmarks int
+	zeros                      bool // absent tokens are zeros in means
+	setting                    string
+	params, constants          *param.Set[T]
+	q, k                       evaMap[T]
+	rpe, noise                 *param.Param[T]
+}
+
+// evaMap is a linear map with a layer norm behind it, and its place among the
+// parameters.
+type evaMap[T tensor.Float] struct {
+	w, b, gain, bias *param.Param[T]
+	at               int
+}
+
+func evaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	x := new(controlVariates[T])
+	var err error
+	for _, s := range []struct {
+		name string
+		to   *int
+		lo   int
+	}{{"window", &x.window, 1}, {"overlap", &x.overlap, 0}, {"landmarks", &x.landmarks, 1}} {
+		if *s.to, err = r.whole(s.name, s.lo, 4096); err != nil {
+			return nil, err
+		}
+	}
+	rpe, err := r.boolean("rpe")
+	if err != nil {
+		return nil, err
+	}
+	noise, err := r.choice("noise", "none", "normal")
+	if err != nil {
+		return nil, err
+	}
+	form, err := r.choice("form", "paper", "code")
+	if err != nil {
+		return nil, err
+	}
+	key, err := r.key()
+	if err != nil {
+		return nil, err
+	}
+	d := r.width()
+	x.zeros = form == "code"
+	x.setting = fmt.Sprintf("eva window=%d overlap=%d landmarks=%d rpe=%t noise=%s form=%s", x.window, x.overlap, x.landmarks, rpe, noise, form)
+	x.params = new(param.Set[T])
+	one := func(side string, stream uint64) evaMap[T] {
+		m := evaMap[T]{at: len(x.params.All())}
+		m.w, m.b = x.params.New("m"+side, true, d, d), x.params.New("m"+side+"_bias", false, d)
+		m.gain, m.bias = x.params.New("ln"+side, false, d), x.params.New("ln"+side+"_bias", false, d)
+		for i := range m.w.Data {
+			m.w.Data[i] = T((2*key.Fold(stream).Float64(uint64(i)) - 1) * math.Sqrt(3/float64(2*d)))
+		}
+		for i := range m.gain.Data {
+			m.gain.Data[i] = 1
+		}
+		return m
+	}
+	x.q, x.k = one("q", 1), one("k", 2)
+	heads := max(r.o.Heads, 1)
+	if rpe {
+		x.rpe = x.params.New("rpe", false, heads, x.window, x.window+2*x.overlap)
+	}
+	if noise == "normal" {
+		x.constants = new(param.Set[T])
+		x.noise = x.constants.New("noise", false, heads, x.landmarks, d)
+		for i := range x.noise.Data {
+			x.noise.Data[i] = T(key.Fold(3).Normal(uint64(i)))
+		}
+	}
+	return x, nil
+}
+
+func (x *controlVariates[T]) Traits() attention.Traits {
+	return attention.Traits{Name: eva.Name, Positive: true,
+		NoCausal: "every query sees the summaries of all chunks, later ones too; the authors' causal variant is not built here"}
+}
+
+func (x *controlVariates[T]) Setting() string          { return x.setting }
+func (x *controlVariates[T]) Params() *param.Set[T]    { return x.params }
+func (x *controlVariates[T]) Constants() *param.Set[T] { return x.constants }
+
+func (x *controlVariates[T]) Check(c *attention.Call[T]) error {
+	if d := x.q.b.Shape[0]; c.Q.D != d {
+		return fmt.Errorf("q: D is %d, the parameters of eva are of %d", c.Q.D, d)
+	}
+	if x.rpe != nil {
+		if err := checkHeads("rpe of eva", x.rpe.Shape[0], c.Q.H); err != nil {
+			return err
+		}
+	}
+	if x.noise != nil {
+		return checkHeads("noise of eva", x.noise.Shape[0], c.Q.H)
+	}
+	return nil
+}
+
+// evaPass is a head on its way. Token i has query i and key i, as far as there
+// are so many.
+type evaPass[T tensor.Float] struct {
+	*controlVariates[T]
+	h              *attention.Head[T]
+	tokens, chunks int
+	scale          T
+	count, size    []T              // keys of each chunk, and what their sum is divided by
+	mean, y        [2]tensor.Mat[T] // of queries and keys of each chunk; what LayerNorm takes
+	bar            [2]tensor.Mat[T] // and gives: q̄ and k̄
+	mu, rstd       [2][]T
+	about          tensor.Mat[T] // μ
+	p              tensor.Mat[T] // of each chunk, weights of its keys
+	beta           tensor.Mat[T]
+	s              tensor.Mat[T] // scores of a window
+}
+
+// reach returns the keys of chunk c.
+func (x *evaPass[T]) reach(c int) (j0, j1 int) {
+	j0, j1 = segment(c, x.chunks, x.tokens)
+	return min(max(j0-x.overlap, 0), x.h.K.Rows), min(j1+x.overlap, x.h.K.Rows)
+}
+
+func (x *controlVariates[T]) maps() [2]evaMap[T] { return [2]evaMap[T]{x.q, x.k} }
+
+func (v *controlVariates[T]) open(h *attention.Head[T]) evaPass[T] {
+	d := h.Q.Cols
+	x := evaPass[T]{controlVariates: v, h: h, tokens: max(h.Q.Rows, h.K.Rows), scale: T(1 / math.Sqrt(float64(d)))}
+	x.chunks = min(v.landmarks, x.tokens)
+	x.count, x.size = arena.Zeros[T](h.Scratch, x.chunks), arena.Take[T](h.Scratch, x.chunks)
+	x.p = h.Take(x.chunks, (x.tokens+x.chunks-1)/x.chunks+2*v.overlap)
+	for side := range x.mean {
+		x.mean[side], x.y[side], x.bar[side] = h.Take(x.chunks, d), h.Take(x.chunks, d), h.Take(x.chunks, d)
+		clear(x.mean[side].Data)
+		x.mu[side], x.rstd[side] = arena.Take[T](h.Scratch, x.chunks), arena.Take[T](h.Scratch, x.chunks)
+	}
+	for c := range x.chunks {
+		x.sum(c)
+	}
+	for side, m := range v.maps() {
+		y := x.y[side]
+		for c := range x.chunks {
+			copy(y.Row(c), m.b.Data)
+		}
+		h.Product(y, x.mean[side], tensor.Mat[T]{Data: m.w.Data, Rows: d, Cols: d, Stride: d}, false, true, true)
+		for c := range x.chunks {
+			x.mu[side][c], x.rstd[side][c] = h.Table.LayerNorm(x.bar[side].Row(c), y.Row(c), m.gain.Data, m.bias.Data, 1e-5)
+		}
+	}
+	x.about, x.beta = h.Take(x.chunks, d), h.Take(x.chunks, h.V.Cols)
+	for c := range x.chunks {
+		x.summarise(c)
+	}
+	x.s = h.Take(min(v.window, h.Q.Rows), v.window+2*v.overlap+x.chunks)
+	return x
+}
+
+// sum sets the means of chunk c.
+func (x *evaPass[T]) sum(c int) {
+	h := x.h
+	j0, j1 := x.reach(c)
+	for j := j0; j < j1; j++ {
+		if !h.Exists(j) {
+			continue
+		}
+		x.count[c]++
+		h.Table.Add(x.mean[1].Row(c), x.mean[1].Row(c), h.K.Row(j))
+		if j < h.Q.Rows {
+			h.Table.Add(x.mean[0].Row(c), x.mean[0].Row(c), h.Q.Row(j))
+		}
+	}
+	x.size[c] = max(x.count[c], 1)
+	if x.zeros {
+		i0, i1 := segment(c, x.chunks, x.tokens)
+		x.size[c] = T(i1 - i0 + 2*x.overlap)
+	}
+	for side := range x.mean {
+		h.Table.Scale(x.mean[side].Row(c), 1/x.size[c], x.mean[side].Row(c))
+	}
+}
+
+// summarise sets μ, the weights and β of chunk c.
+func (x *evaPass[T]) summarise(c int) {
+	h := x.h
+	mu := x.about.Row(c)
+	h.Table.Add(mu, x.bar[0].Row(c), x.bar[1].Row(c))
+	h.Table.Scale(mu, 0.5, mu)
+	if x.noise != nil {
+		l, d := x.noise.Shape[1], x.noise.Shape[2]
+		h.Table.Add(mu, mu, x.noise.Data[(min(h.Head, x.noise.Shape[0]-1)*l+c)*d:][:d])
+	}
+	clear(x.beta.Row(c))
+	if x.count[c] == 0 {
+		return
+	}
+	j0, j1 := x.reach(c)
+	p := x.p.Row(c)[:j1-j0]
+	for j := range p {
+		if p[j] = absent; h.Exists(j0 + j) {
+			k := h.K.Row(j0 + j)
+			p[j] = x.scale * (h.Table.Dot(k, mu) - h.Table.Dot(k, k)/2)
+		}
+	}
+	h.Softmax(tensor.Mat[T]{Data: p, Rows: 1, Cols: len(p), Stride: len(p)})
+	for j, w := range p {
+		if w != 0 {
+			h.Table.Axpy(x.beta.Row(c), w, h.V.Row(j0+j))
+		}
+	}
+}
+
+// absent is the score of what does not exist: its exponential is 0.
+const absent = -1e30
+
+// evaWindow is the queries i0 ≤ i < i1 with the keys j0 ≤ j < j1 that they see.
+type evaWindow[T tensor.Float] struct {
+	i0, i1, j0, j1 int
+	near, far      tensor.Mat[T] // scores of keys, and of chunks, side by side
+	all            tensor.Mat[T]
+}
+
+// weigh returns the window that begins with query i0, with its weights.
+func (x *evaPass[T]) weigh(i0 int) evaWindow[T] {
+	h := x.h
+	w := evaWindow[T]{i0: i0, i1: min(i0+x.window, h.Q.Rows), j0: min(max(i0-x.overlap, 0), h.K.Rows), j1: min(i0+x.window+x.overlap, h.K.Rows)}
+	n, keys := w.i1-w.i0, w.j1-w.j0
+	w.all = tensor.Mat[T]{Data: x.s.Data, Rows: n, Cols: keys + x.chunks, Stride: keys + x.chunks}
+	w.near, w.far = columns(w.all, 0, keys), columns(w.all, keys, w.all.Cols)
+	q := h.Q.Slice(w.i0, w.i1)
+	if keys > 0 {
+		h.Product(w.near, q, h.K.Slice(w.j0, w.j1), false, true, false)
+	}
+	h.Product(w.far, q, x.bar[1], false, true, false)
+	for i := range n {
+		row := w.all.Row(i)
+		h.Table.Scale(row, x.scale, row)
+		if x.rpe != nil && keys > 0 {
+			bias := x.biases(x.rpe.Data, i, w)
+			h.Table.Add(row[:keys], row, bias)
+		}
+		for j := range keys {
+			if !h.Exists(w.j0 + j) {
+				row[j] = absent
+			}
+		}
+		for c, n := range x.count {
+			if n == 0 {
+				row[keys+c] = absent
+			}
+		}
+	}
+	h.Softmax(w.all)
+	return w
+}
+
+// biases returns those of the keys of a window for its query i, in what is laid
+// out as the parameter.
+func (x *evaPass[T]) biases(of []T, i int, w evaWindow[T]) []T {
+	cols := x.rpe.Shape[2]
+	at := (min(x.h.Head, x.rpe.Shape[0]-1)*x.window+i)*cols + w.j0 - (w.i0 - x.overlap)
+	return of[at:][:w.j1-w.j0]
+}
+
+func (v *controlVariates[T]) Forward(h *attention.Head[T]) {
+	h.Save(0)
+	x := v.open(h)
+	for i0 := 0; i0 < h.Q.Rows; i0 += v.window {
+		w := x.weigh(i0)
+		out := h.Out.Slice(w.i0, w.i1)
+		h.Product(out, w.far, x.beta, false, false, false)
+		if w.j1 > w.j0 {
+			h.Product(out, w.near, h.V.Slice(w.j0, w.j1), false, false, true)
+		}
+	}
+}
+
+func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	x := v.open(h)
+	d := h.Q.Cols
+	clear(g.DK.Data[:h.K.Rows*d])
+	clear(g.DV.Data[:h.V.Rows*h.V.Cols])
+	dbeta, dmu := h.Take(x.chunks, h.V.Cols), h.Take(x.chunks, d)
+	dbar := [2]tensor.Mat[T]{h.Take(x.chunks, d), h.Take(x.chunks, d)}
+	clear(dbeta.Data)
+	clear(dbar[1].Data)
+	room := h.Take(x.s.Rows, x.s.Cols)
+	for i0 := 0; i0 < h.Q.Rows; i0 += v.window {
+		w := x.weigh(i0)
+		keys := w.j1 - w.j0
+		ds := tensor.Mat[T]{Data: room.Data, Rows: w.all.Rows, Cols: w.all.Cols, Stride: w.all.Stride}
+		near, far := columns(ds, 0, keys), columns(ds, keys, ds.Cols)
+		do, q, dq := g.DOut.Slice(w.i0, w.i1), h.Q.Slice(w.i0, w.i1), g.DQ.Slice(w.i0, w.i1)
+		h.Product(far, do, x.beta, false, true, false)
+		h.Product(dbeta, w.far, do, true, false, true)
+		if keys > 0 {
+			h.Product(near, do, h.V.Slice(w.j0, w.j1), false, true, false)
+			h.Product(g.DV.Slice(w.j0, w.j1), w.near, do, true, false, true)
+		}
+		h.SoftmaxGrad(ds, w.all)
+		if x.rpe != nil && keys > 0 {
+			for i := range near.Rows {
+				bias := x.biases(g.Params[len(g.Params)-1], i, w)
+				h.Table.Add(bias, bias, near.Row(i))
+			}
+		}
+		for i := range ds.Rows {
+			h.Table.Scale(ds.Row(i), x.scale, ds.Row(i))
+		}
+		h.Product(dq, far, x.bar[1], false, false, false)
+		h.Product(dbar[1], far, q, true, false, true)
+		if keys > 0 {
+			h.Product(dq, near, h.K.Slice(w.j0, w.j1), false, false, true)
+			h.Product(g.DK.Slice(w.j0, w.j1), near, q, true, false, true)
+		}
+	}
+	for c := range x.chunks {
+		x.summariseGrad(c, dmu.Row(c), dbeta.Row(c), g)
+	}
+	h.Table.Scale(dmu.Data, 0.5, dmu.Data)
+	copy(dbar[0].Data, dmu.Data)
+	h.Table.Add(dbar[1].Data, dbar[1].Data, dmu.Data)
+
+	dy, dmean := h.Take(x.chunks, d), h.Take(x.chunks, d)
+	for side, m := range v.maps() {
+		p := g.Params[m.at:][:4]
+		for c := range x.chunks {
+			row := dy.Row(c)
+			h.Table.LayerNormGrad(row, p[2], p[3], dbar[side].Row(c), x.y[side].Row(c), m.gain.Data, x.mu[side][c], x.rstd[side][c])
+			h.Table.Add(p[1], p[1], row)
+		}
+		square := func(data []T) tensor.Mat[T] { return tensor.Mat[T]{Data: data, Rows: d, Cols: d, Stride: d} }
+		h.Product(square(p[0]), dy, x.mean[side], true, false, true)
+		h.Product(dmean, dy, square(m.w.Data), false, false, false)
+		to := []tensor.Mat[T]{g.DQ, g.DK}[side]
+		for c := range x.chunks {
+			j0, j1 := x.reach(c)
+			for j := j0; j < min(j1, to.Rows); j++ {
+				if h.Exists(j) {
+					h.Table.Axpy(to.Row(j), 1/x.size[c], dmean.Row(c))
+				}
+			}
+		}
+	}
+}
+
+// summariseGrad sets dmu, and adds what reaches the keys and values of chunk c.
+func (x *evaPass[T]) summariseGrad(c int, dmu, dbeta []T, g *attention.HeadGrads[T]) {
+	clear(dmu)
+	if x.count[c] == 0 {
+		return
+	}
+	h := x.h
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	j0, j1 := x.reach(c)
+	p := tensor.Mat[T]{Data: x.p.Row(c)[:j1-j0], Rows: 1, Cols: j1 - j0, Stride: j1 - j0}
+	dp := h.Take(1, j1-j0)
+	for j := range dp.Data {
+		dp.Data[j] = h.Table.Dot(dbeta, h.V.Row(j0+j))
+		h.Table.Axpy(g.DV.Row(j0+j), p.Data[j], dbeta)
+	}
+	h.SoftmaxGrad(dp, p)
+	for j, y := range dp.Data { // of s(k·μ - k·k/2)
+		if h.Exists(j0 + j) {
+			k, dk := h.K.Row(j0+j), g.DK.Row(j0+j)
+			h.Table.Axpy(dmu, x.scale*y, k)
+			h.Table.Axpy(dk, x.scale*y, x.about.Row(c))
+			h.Table.Axpy(dk, -x.scale*y, k)
+		}
+	}
+}
+
+func (x *controlVariates[T]) Cost(s attention.Shape) attention.Cost {
+	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
+	c, near := float64(min(x.landmarks, max(s.N, s.M))), float64(min(x.window+2*x.overlap, s.M))
+	reached := m + 2*c*float64(x.overlap)
+	return attention.Cost{
+		FLOPs: 2 * (n*(near+c)*(d+dv) + reached*(2*d+dv) + 2*c*d*d),
+		Bytes: sizeOf[T]() * (c*(7*d+dv) + reached + float64(x.window)*(near+c)),
+	}
+}

@@ -1,0 +1,250 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var informer = Row{
+	Name:   "informer",
+	Doc:    "softmax of the queries whose scores differ most, the mean of the values for all others: ProbSparse",
+	Source: "Zhou et al. 2021, Informer, arXiv 2012.07436, section 3, eq. 4 and 6",
+	Traits: "positive weights; N·ln M in time; no causal form",
+	Settings: []Setting{
+		{"factor", "5", "c: of ⌈ln M⌉ keys a query is measured by, and of ⌈ln N⌉ queries that are computed, 1 to 1024"},
+		{"form", "paper", "paper: the measure takes the mean of the scores sampled; code: their sum over M, as in the authors' program"},
+		{"sample", "drawn", "drawn: places of keys are drawn as they are needed; stored: they are a constant, to be written by others"},
+		seed,
+	},
+	Constants: []Param{
+		{"sample", "(L,factor·⌈ln L⌉)", "with sample=stored: token i is measured by the keys at ⌊M·sample⌋ of M"},
+	},
+	f32: headwise(informerHead[float32]),
+	f64: headwise(informerHead[float64]),
+}
+
+// probSparse gives its queries softmax, or the mean of all values.
+type probSparse[T tensor.Float] struct {
+	factor  int
+	whole   bool // the measure divides by the number of keys
+	key     rng.Key
+	stored  *param.Set[T] // nil: drawn
+	softmax *attention.Softmax[T]
+}
+
+func informerHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	x := &probSparse[T]{softmax: attention.NewSoftmax[T](0)}
+	var err error
+	if x.factor, err = r.whole("factor", 1, 1024); err != nil {
+		return nil, err
+	}
+	form, err := r.choice("form", "paper", "code")
+	if err != nil {
+		return nil, err
+	}
+	x.whole = form == "code"
+	if x.key, err = r.key(); err != nil {
+		return nil, err
+	}
+	sample, err := r.choice("sample", "drawn", "stored")
+	if err != nil || sample == "drawn" {
+		return x, err
+	}
+	if r.o.Length == 0 {
+		return nil, fmt.Errorf("informer: setting sample=stored: the largest number of tokens is not known")
+	}
+	x.stored = new(param.Set[T])
+	places := x.stored.New("sample", false, r.o.Length, x.logarithm(r.o.Length))
+	for i := range places.Data {
+		n := places.Shape[1]
+		places.Data[i] = T(x.draw(i/n, i%n))
+	}
+	return x, nil
+}
+
+func (x *probSparse[T]) Traits() attention.Traits {
+	return attention.Traits{Name: informer.Name, Positive: true,
+		NoCausal: "which queries are computed depends on all of them, and on keys after them"}
+}
+
+func (x *probSparse[T]) Setting() string {
+	form := "paper"
+	if x.whole {
+		form = "code"
+	}
+	return fmt.Sprintf("informer factor=%d form=%s sample=%v", x.factor, form, x.key)
+}
+
+func (x *probSparse[T]) Params() *param.Set[T]    { return nil }
+func (x *probSparse[T]) Constants() *param.Set[T] { return x.stored }
+
+func (x *probSparse[T]) Check(c *attention.Call[T]) error {
+	if x.stored == nil {
+		return nil
+	}
+	most := x.stored.All()[0].Shape[0]
+	switch {
+	case c.Q.N > most:
+		return fmt.Errorf("q: N is %d, informer has samples for %d tokens", c.Q.N, most)
+	case c.K.N > most:
+		return fmt.Errorf("k: M is %d, informer has samples for %d tokens", c.K.N, most)
+	}
+	return nil
+}
+
+// logarithm is factor·⌈ln n⌉, from 1 to n.
+func (x *probSparse[T]) logarithm(n int) int {
+	return min(n, max(1, x.factor*int(math.Ceil(math.Log(float64(n))))))
+}
+
+// draw is sample s of token i, the same in every precision.
+func (x *probSparse[T]) draw(i, s int) float32 {
+	return float32(x.key.Fold(uint64(i)).Float64(uint64(s)))
+}
+
+// place returns which of m keys sample s of token i is.
+func (x *probSparse[T]) place(i, s, m int) int {
+	at := float64(x.draw(i, s))
+	if x.stored != nil {
+		places := x.stored.All()[0]
+		at = float64(places.Data[i*places.Shape[1]+s])
+	}
+	return min(int(at*float64(m)), m-1)
+}
+
+// measure sets dst to that of each query: by how much the largest of its scores
+// sampled is above the others.
+func (x *probSparse[T]) measure(h *attention.Head[T], dst []T, k tensor.Mat[T]) {
+	samples := x.logarithm(k.Rows)
+	scores := arena.Take[T](h.Scratch, samples)
+	for i := range dst {
+		q := h.Q.Row(i)
+		for s := range scores {
+			scores[s] = h.Table.Dot(q, k.Row(x.place(i, s, k.Rows)))
+		}
+		top := slices.Max(scores)
+		var sum T
+		if x.whole {
+			for _, s := range scores {
+				sum += s
+			}
+			dst[i] = top - sum/T(k.Rows)
+			continue
+		}
+		for _, s := range scores { // equal scores give exactly 0
+			sum += top - s
+		}
+		dst[i] = sum / T(samples)
+	}
+}
+
+// choose sets chosen to 1 for the n queries of the largest measure, the first
+// ones of those that are equal, to 0 for others.
+func choose[T tensor.Float](h *attention.Head[T], chosen, measure []T, n int) {
+	sorted := arena.Take[T](h.Scratch, len(measure))
+	copy(sorted, measure)
+	slices.Sort(sorted)
+	least := sorted[len(sorted)-n]
+	ties := n
+	for _, x := range measure {
+		if x > least {
+			ties--
+		}
+	}
+	for i, x := range measure {
+		chosen[i] = 0
+		if x > least || x == least && ties > 0 {
+			if x == least {
+				ties--
+			}
+			chosen[i] = 1
+		}
+	}
+}
+
+// gather returns the rows of x that are chosen, n at most.
+func gather[T tensor.Float](h *attention.Head[T], x tensor.Mat[T], chosen []T, n int) tensor.Mat[T] {
+	y := h.Take(n, x.Cols)
+	at := 0
+	for i, c := range chosen {
+		if c != 0 {
+			copy(y.Row(at), x.Row(i))
+			at++
+		}
+	}
+	return y.Slice(0, at)
+}
+
+// Forward keeps which queries are chosen, and the logarithms of their sums.
+func (x *probSparse[T]) Forward(h *attention.Head[T]) {
+	k, v := h.Compact(h.K), h.Compact(h.V)
+	n, u := h.Q.Rows, x.logarithm(h.Q.Rows)
+	saved := h.Save(n + u)
+	chosen, lse := saved[:n], saved[n:]
+	measure := arena.Take[T](h.Scratch, n)
+	x.measure(h, measure, k)
+	choose(h, chosen, measure, u)
+	q := gather(h, h.Q, chosen, u)
+	out := h.Take(q.Rows, v.Cols)
+	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], &attention.Rows[T]{Q: q, K: k, V: v})
+
+	mean := arena.Zeros[T](h.Scratch, v.Cols)
+	for j := range v.Rows {
+		h.Table.Add(mean, mean, v.Row(j))
+	}
+	h.Table.Scale(mean, 1/T(v.Rows), mean)
+	at := 0
+	for i, c := range chosen {
+		row := mean
+		if c != 0 {
+			row = out.Row(at)
+			at++
+		}
+		copy(h.Out.Row(i), row)
+	}
+}
+
+func (x *probSparse[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	k, v := h.Compact(h.K), h.Compact(h.V)
+	n, u := h.Q.Rows, x.logarithm(h.Q.Rows)
+	chosen, lse := h.Saved[:n], h.Saved[n:]
+	q, do, out := gather(h, h.Q, chosen, u), gather(h, g.DOut, chosen, u), gather(h, h.Out, chosen, u)
+	dq, dk, dv := h.Take(q.Rows, q.Cols), h.Compacted(g.DK, k.Rows), h.Compacted(g.DV, v.Rows)
+	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
+		&attention.Rows[T]{Q: q, K: k, V: v})
+
+	mean := arena.Zeros[T](h.Scratch, v.Cols)
+	at := 0
+	for i, c := range chosen {
+		row := g.DQ.Row(i)
+		if c != 0 {
+			copy(row, dq.Row(at))
+			at++
+			continue
+		}
+		clear(row)
+		h.Table.Add(mean, mean, g.DOut.Row(i))
+	}
+	h.Table.Scale(mean, 1/T(v.Rows), mean)
+	for j := range dv.Rows {
+		h.Table.Add(dv.Row(j), dv.Row(j), mean)
+	}
+	h.Spread(g.DK, dk)
+	h.Spread(g.DV, dv)
+}
+
+func (x *probSparse[T]) Cost(s attention.Shape) attention.Cost {
+	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
+	samples, u := float64(x.logarithm(s.M)), float64(x.logarithm(s.N))
+	return attention.Cost{
+		FLOPs: 2*n*samples*d + 2*u*m*(d+dv) + m*dv,
+		Bytes: sizeOf[T]() * (3*n + u*(d+dv+1) + samples + dv),
+	}
+}

@@ -1,0 +1,43 @@
+package mechanism
+
+import (
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// What goes by way of landmarks takes all its memory from scratch, and what it
+// keeps for the gradient from Saved.
+func TestLandmarksDoNotAllocate(t *testing.T) {
+	par.SetThreads(1)
+	defer par.SetThreads(0)
+	oc, do := shape{b: 1, h: 2, hkv: 2, n: 100, m: 100, d: 8, dv: 8}.call(104)
+	c, dout := callIn[float32](oc), in[float32](do)
+	heads := func() tensor.Heads[float32] { return tensor.NewHeads[float32](1, 2, 100, 8) }
+	for _, x := range []struct{ name, key, value string }{
+		{"nystrom", "conv", "5"},
+		{"informer", "factor", "5"},
+		{"luna", "form", "encoder"},
+		{"luna", "form", "causal"},
+		{"eva", "rpe", "true"},
+	} {
+		m, err := New[float32](x.name, Options{Width: 8, Set: map[string]string{x.key: x.value}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, keep := heads(), new(attention.Saved[float32])
+		g := &attention.Grads[float32]{DQ: heads(), DK: heads(), DV: heads()}
+		if n := testing.AllocsPerRun(20, func() {
+			if err := m.Forward(out, c, keep); err != nil {
+				t.Fatal(err)
+			}
+			if err := m.Backward(g, dout, out, c, keep); err != nil {
+				t.Fatal(err)
+			}
+		}); n > 0 {
+			t.Errorf("%s %s=%s: %.0f allocations a call", x.name, x.key, x.value, n)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var luna = Row{
+	Name:   "luna",
+	Doc:    "softmax over a short sequence into which the tokens are packed by learned queries: Luna",
+	Source: "Ma et al. 2021, Luna, arXiv 2106.01540, eq. 7-8 and section 3.3",
+	Traits: "linear in the tokens; positive weights; form=causal is causal, with a state of fixed size",
+	Settings: []Setting{
+		{"length", "16", "of the packed sequence, 1 to 4096"},
+		{"form", "encoder", "encoder: two softmax attentions, not causal; causal: the causal one, which is another function"},
+		{"omega", "elu+1", "of form=causal: elu+1, softplus (log2(1+2^x), as in the authors' program) or elu, whose weights may be negative"},
+		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},
+		seed,
+	},
+	Params: []Param{
+		{"p", "(H,length,D)", "queries of the packed sequence"},
+	},
+	f32: headwise(lunaHead[float32]),
+	f64: headwise(lunaHead[float64]),
+}
+
+func lunaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	length, err := r.whole("length", 1, 4096)
+	if err != nil {
+		return nil, err
+	}
+	form, err := r.choice("form", "encoder", "causal")
+	if err != nil {
+		return nil, err
+	}
+	omega, err := r.choice("omega", "elu+1", "softplus", "elu")
+	if err != nil {
+		return nil, err
+	}
+	scale, err := r.positive("scale", "1/sqrt(D)")
+	if err != nil {
+		return nil, err
+	}
+	key, err := r.key()
+	if err != nil {
+		return nil, err
+	}
+	p := &param.Param[T]{Name: "p", Shape: []int{max(r.o.Heads, 1), length, r.width()}, Decay: true}
+	p.Data = make([]T, p.Shape[0]*p.Shape[1]*p.Shape[2])
+	p.Grad = make([]T, len(p.Data))
+	for i := range p.Data {
+		p.Data[i] = T(key.Normal(uint64(i)))
+	}
+	setting := fmt.Sprintf("luna form=%s length=%d scale=%s", form, length, scaleText(scale))
+	if form == "causal" {
+		omegas := map[string]attention.PackMap[T]{"elu+1": eluPlusOne[T]{}, "softplus": softplus[T]{}, "elu": elu[T]{}}
+		return attention.NewPack(r.row.Name, setting+" omega="+omega, p, omegas[omega], scale), nil
+	}
+	set := new(param.Set[T])
+	set.Add(p)
+	return &lunaEncoder[T]{setting, set, attention.NewSoftmax[T](scale)}, nil
+}
+
+// lunaEncoder packs keys and values by softmax attention of learned queries, and
+// attends to what came out.
+type lunaEncoder[T tensor.Float] struct {
+	setting string
+	params  *param.Set[T]
+	softmax *attention.Softmax[T]
+}
+
+func (x *lunaEncoder[T]) Traits() attention.Traits {
+	return attention.Traits{Name: luna.Name, Positive: true,
+		NoCausal: "every packed token is an average of all tokens; form=causal is another function, which is causal"}
+}
+
+func (x *lunaEncoder[T]) Setting() string          { return x.setting }
+func (x *lunaEncoder[T]) Params() *param.Set[T]    { return x.params }
+func (x *lunaEncoder[T]) Constants() *param.Set[T] { return nil }
+
+func (x *lunaEncoder[T]) Check(c *attention.Call[T]) error {
+	p := x.params.All()[0]
+	if err := checkHeads("p of luna", p.Shape[0], c.Q.H); err != nil {
+		return err
+	}
+	if c.Q.D != p.Shape[2] {
+		return fmt.Errorf("q: D is %d, p of luna is of %d", c.Q.D, p.Shape[2])
+	}
+	return nil
+}
+
+// lunaPass is a head on its way. The packed keys and values lie side by side, as
+// the keys and values that are packed do.
+type lunaPass[T tensor.Float] struct {
+	kv, packed tensor.Mat[T]
+	lse, under []T // of the packed queries, and of the queries
+	p          tensor.Mat[T]
+	at         int // of p among the parameters
+}
+
+func (x *lunaEncoder[T]) open(h *attention.Head[T], saved []T) lunaPass[T] {
+	all := x.params.All()[0]
+	l, d, w := all.Shape[1], h.K.Cols, h.K.Cols+h.V.Cols
+	p := lunaPass[T]{kv: h.Take(h.K.Rows, w), at: min(h.Head, all.Shape[0]-1) * l * d}
+	for j := range p.kv.Rows {
+		copy(p.kv.Row(j), h.K.Row(j))
+		copy(p.kv.Row(j)[d:], h.V.Row(j))
+	}
+	p.p = tensor.Mat[T]{Data: all.Data[p.at:][:l*d], Rows: l, Cols: d, Stride: d}
+	p.packed = tensor.Mat[T]{Data: saved[:l*w], Rows: l, Cols: w, Stride: w}
+	p.lse, p.under = saved[l*w:][:l], saved[l*w+l:]
+	return p
+}
+
+func (p *lunaPass[T]) pack(h *attention.Head[T]) *attention.Rows[T] {
+	return &attention.Rows[T]{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
+}
+
+func (p *lunaPass[T]) unpack(h *attention.Head[T]) *attention.Rows[T] {
+	d := h.K.Cols
+	return &attention.Rows[T]{Q: h.Q, K: columns(p.packed, 0, d), V: columns(p.packed, d, p.packed.Cols)}
+}
+
+// columns returns columns j0 to j1 of x.
+func columns[T tensor.Float](x tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
+	return tensor.Mat[T]{Data: x.Data[j0:], Rows: x.Rows, Cols: j1 - j0, Stride: x.Stride}
+}
+
+func (x *lunaEncoder[T]) Forward(h *attention.Head[T]) {
+	l := x.params.All()[0].Shape[1]
+	p := x.open(h, h.Save(l*(h.K.Cols+h.V.Cols+1)+h.Q.Rows))
+	x.softmax.Forward(h.Scratch, p.packed, p.lse, p.pack(h))
+	x.softmax.Forward(h.Scratch, h.Out, p.under, p.unpack(h))
+}
+
+func (x *lunaEncoder[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	p := x.open(h, h.Saved)
+	d, w := h.K.Cols, p.kv.Cols
+	dpacked, dkv, dp := h.Take(p.packed.Rows, w), h.Take(h.K.Rows, w), h.Take(p.p.Rows, d)
+	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{
+		DOut: g.DOut, DQ: g.DQ, DK: columns(dpacked, 0, d), DV: columns(dpacked, d, w),
+	}, h.Out, p.under, p.unpack(h))
+	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.lse, p.pack(h))
+	for j := range dkv.Rows {
+		h.Table.Add(g.DK.Row(j), g.DK.Row(j), dkv.Row(j)[:d])
+		copy(g.DV.Row(j), dkv.Row(j)[d:])
+	}
+	h.Table.Add(g.Params[0][p.at:][:len(dp.Data)], g.Params[0][p.at:], dp.Data)
+}
+
+func (x *lunaEncoder[T]) Cost(s attention.Shape) attention.Cost {
+	n, m, d, dv, l := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv), float64(x.params.All()[0].Shape[1])
+	return attention.Cost{
+		FLOPs: 2 * l * (m*(2*d+dv) + n*(d+dv)),
+		Bytes: sizeOf[T]() * (m*(d+dv) + l*(d+dv+1) + n),
+	}
+}
+
+// elu is x above 0, exp(x) - 1 below.
+type elu[T tensor.Float] struct{ eluPlusOne[T] }
+
+func (elu[T]) Positive() bool { return false }
+
+func (elu[T]) Map(dst, x []T) {
+	kernel.Active[T]().EluPlusOne(dst, x[:len(dst)])
+	for i := range dst {
+		dst[i]--
+	}
+}
+
+func (eluPlusOne[T]) Positive() bool { return true }
+
+// softplus is log2(1 + 2^x).
+type softplus[T tensor.Float] struct{}
+
+func (softplus[T]) Positive() bool { return true }
+
+func (softplus[T]) Map(dst, x []T) {
+	for i, v := range x[:len(dst)] {
+		dst[i] = T(max(float64(v), 0) + math.Log1p(math.Exp2(-math.Abs(float64(v))))/math.Ln2)
+	}
+}
+
+func (softplus[T]) Grad(dx, dy, x []T) {
+	for i, v := range x[:len(dx)] {
+		dx[i] = dy[i] * T(1/(1+math.Exp2(-float64(v))))
+	}
+}

@@ -1,0 +1,260 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var nystrom = Row{
+	Name:   "nystrom",
+	Doc:    "softmax by way of landmarks, the means of neighbours, and a pseudo-inverse: Nyströmformer",
+	Source: "Xiong et al. 2021, Nyströmformer, arXiv 2102.03902, eq. 13-15",
+	Traits: "weights may be negative; linear in the tokens; no causal form",
+	Settings: []Setting{
+		{"landmarks", "64", "of queries and of keys, 1 to 4096; fewer where there are fewer tokens"},
+		{"iterations", "6", "towards the pseudo-inverse, 0 to 64; Saved.Residual tells how near they came"},
+		{"conv", "0", "tokens of a convolution of the values that is added to the output, an odd number; 0: none"},
+		{"form", "paper", "paper: masked keys are absent; code: masked keys are zeros in the means, as in the authors' program"},
+		seed,
+	},
+	Params: []Param{
+		{"conv", "(H,conv)", "weights of the convolution, where there is one"},
+	},
+	f32: headwise(nystromHead[float32]),
+	f64: headwise(nystromHead[float64]),
+}
+
+// nystromAttention is o = F·Z·(B·v) with the softmax F of queries and landmarks
+// of keys, B of landmarks of queries and keys, and Z the pseudo-inverse of A,
+// that of landmarks and landmarks.
+type nystromAttention[T tensor.Float] struct {
+	landmarks, iterations, width int
+	zeros                        bool // masked keys are zeros, not absent
+	params                       *param.Set[T]
+	softmax                      *attention.Softmax[T]
+}
+
+func nystromHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	x := &nystromAttention[T]{softmax: attention.NewSoftmax[T](0)}
+	var err error
+	if x.landmarks, err = r.whole("landmarks", 1, 4096); err != nil {
+		return nil, err
+	}
+	if x.iterations, err = r.whole("iterations", 0, 64); err != nil {
+		return nil, err
+	}
+	if x.width, err = r.whole("conv", 0, 4097); err != nil || x.width > 0 && x.width%2 == 0 {
+		return nil, r.refuse("conv", "an odd number up to 4097, or 0")
+	}
+	form, err := r.choice("form", "paper", "code")
+	if err != nil {
+		return nil, err
+	}
+	x.zeros = form == "code"
+	key, err := r.key()
+	if err != nil {
+		return nil, err
+	}
+	if x.width > 0 {
+		x.params = new(param.Set[T])
+		conv := x.params.New("conv", true, max(r.o.Heads, 1), x.width)
+		for i := range conv.Data {
+			conv.Data[i] = T((2*key.Float64(uint64(i)) - 1) / math.Sqrt(float64(x.width)))
+		}
+	}
+	return x, nil
+}
+
+func (x *nystromAttention[T]) Traits() attention.Traits {
+	return attention.Traits{Name: nystrom.Name, NoCausal: "a landmark is a mean of tokens, later ones too"}
+}
+
+func (x *nystromAttention[T]) Setting() string {
+	form := "paper"
+	if x.zeros {
+		form = "code"
+	}
+	return fmt.Sprintf("nystrom landmarks=%d iterations=%d conv=%d form=%s", x.landmarks, x.iterations, x.width, form)
+}
+
+func (x *nystromAttention[T]) Params() *param.Set[T]    { return x.params }
+func (x *nystromAttention[T]) Constants() *param.Set[T] { return nil }
+
+func (x *nystromAttention[T]) Check(c *attention.Call[T]) error {
+	if x.width == 0 {
+		return nil
+	}
+	return checkHeads("conv of nystrom", x.params.All()[0].Shape[0], c.Q.H)
+}
+
+// nystromPass is what a head has on the way forward.
+type nystromPass[T tensor.Float] struct {
+	q, k, v tensor.Mat[T] // keys and values that take part
+	mask    []bool        // of k
+	ql, kl  tensor.Mat[T] // landmarks
+	a, z    tensor.Mat[T]
+	u, w    tensor.Mat[T] // B·v, and Z times it
+	f, b    []T           // logarithms of the sums of F and B
+	o       tensor.Mat[T] // output before the convolution
+}
+
+// open sets what follows from the inputs, and the room of the rest.
+func (x *nystromAttention[T]) open(h *attention.Head[T], saved []T) nystromPass[T] {
+	p := nystromPass[T]{q: h.Q, k: h.K, v: h.V, mask: h.Mask}
+	if !x.zeros {
+		p.k, p.v, p.mask = h.Compact(h.K), h.Compact(h.V), nil
+	}
+	l := x.count(p.q.Rows, p.k.Rows)
+	p.ql, p.kl = h.Take(l, p.q.Cols), h.Take(l, p.k.Cols)
+	segmentMeans(h, p.ql, p.q)
+	segmentMeans(h, p.kl, p.k)
+	p.a, p.z = h.Take(l, l), h.Take(l, l)
+	h.Product(p.a, p.ql, p.kl, false, true, false)
+	h.Table.Scale(p.a.Data, T(1/math.Sqrt(float64(p.q.Cols))), p.a.Data)
+	h.Softmax(p.a)
+
+	dv, n := p.v.Cols, p.q.Rows
+	next := func(n int) []T {
+		x := saved[:n:n]
+		saved = saved[n:]
+		return x
+	}
+	matrix := func(rows, cols int) tensor.Mat[T] {
+		return tensor.Mat[T]{Data: next(rows * cols), Rows: rows, Cols: cols, Stride: cols}
+	}
+	p.f, p.b = next(n), next(l)
+	p.u, p.w, p.z = matrix(l, dv), matrix(l, dv), matrix(l, l)
+	p.o = h.Out
+	if x.width > 0 {
+		p.o = matrix(n, dv)
+	}
+	return p
+}
+
+// count is the number of landmarks.
+func (x *nystromAttention[T]) count(n, m int) int { return min(x.landmarks, n, m) }
+
+// saved is the number of elements that Forward keeps.
+func (x *nystromAttention[T]) saved(n, m, dv int) int {
+	l := x.count(n, m)
+	size := n + l + 2*l*dv + l*l
+	if x.width > 0 {
+		size += n * dv
+	}
+	return size
+}
+
+func (x *nystromAttention[T]) Forward(h *attention.Head[T]) {
+	m := h.K.Rows
+	if !x.zeros {
+		m = h.Existing()
+	}
+	p := x.open(h, h.Save(x.saved(h.Q.Rows, m, h.V.Cols)))
+	h.Residual = h.PseudoInverse(p.z, p.a, x.iterations)
+	x.softmax.Forward(h.Scratch, p.u, p.b, p.near())
+	h.Product(p.w, p.z, p.u, false, false, false)
+	x.softmax.Forward(h.Scratch, p.o, p.f, p.far())
+	if x.width > 0 {
+		for i := range p.o.Rows {
+			copy(h.Out.Row(i), p.o.Row(i))
+		}
+		x.convolve(h)
+	}
+}
+
+// near is the softmax B of landmarks of queries over keys, far F of queries over
+// landmarks of keys.
+func (p *nystromPass[T]) near() *attention.Rows[T] {
+	return &attention.Rows[T]{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
+}
+
+func (p *nystromPass[T]) far() *attention.Rows[T] {
+	return &attention.Rows[T]{Q: p.q, K: p.kl, V: p.w}
+}
+
+func (x *nystromAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	p := x.open(h, h.Saved)
+	l := p.a.Rows
+	dkl, dw := h.Take(l, p.k.Cols), h.Take(l, p.v.Cols)
+	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.far())
+
+	dz, du := h.Take(l, l), h.Take(l, p.v.Cols)
+	h.Product(dz, dw, p.u, false, true, false)
+	h.Product(du, p.z, dw, true, false, false)
+
+	dql := h.Take(l, p.q.Cols)
+	dk, dv := g.DK, g.DV
+	if !x.zeros {
+		dk, dv = h.Compacted(dk, p.k.Rows), h.Compacted(dv, p.k.Rows)
+	}
+	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.near())
+
+	da := h.Take(l, l)
+	clear(da.Data)
+	h.PseudoInverseGrad(da, dz, p.a, x.iterations)
+	h.SoftmaxGrad(da, p.a)
+	h.Table.Scale(da.Data, T(1/math.Sqrt(float64(p.q.Cols))), da.Data)
+	h.Product(dql, da, p.kl, false, false, true)
+	h.Product(dkl, da, p.ql, true, false, true)
+	segmentMeansGrad(h, g.DQ, dql)
+	segmentMeansGrad(h, dk, dkl)
+	if !x.zeros {
+		h.Spread(g.DK, dk)
+		h.Spread(g.DV, dv)
+	}
+	if x.width > 0 {
+		x.convolveGrad(h, g)
+	}
+}
+
+// weights are those of the head's convolution, as is their place among all.
+func (x *nystromAttention[T]) weights(h *attention.Head[T]) (w []T, at int) {
+	p := x.params.All()[0]
+	at = min(h.Head, p.Shape[0]-1) * x.width
+	return p.Data[at:][:x.width], at
+}
+
+// tap returns the tokens j0 ≤ j < j1 whose values weight t of the convolution
+// takes to outputs j - shift.
+func (x *nystromAttention[T]) tap(h *attention.Head[T], t int) (j0, j1, shift int) {
+	shift = t - x.width/2
+	return max(0, shift), min(h.V.Rows, h.Out.Rows+shift), shift
+}
+
+// convolve adds the convolution of the values, beyond whose ends there are
+// zeros, each channel by itself.
+func (x *nystromAttention[T]) convolve(h *attention.Head[T]) {
+	w, _ := x.weights(h)
+	for t, y := range w {
+		j0, j1, shift := x.tap(h, t)
+		for j := j0; j < j1; j++ {
+			h.Table.Axpy(h.Out.Row(j-shift), y, h.V.Row(j))
+		}
+	}
+}
+
+func (x *nystromAttention[T]) convolveGrad(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	w, at := x.weights(h)
+	for t, y := range w {
+		j0, j1, shift := x.tap(h, t)
+		for j := j0; j < j1; j++ {
+			if h.Exists(j) {
+				do := g.DOut.Row(j - shift)
+				h.Table.Axpy(g.DV.Row(j), y, do)
+				g.Params[0][at+t] += h.Table.Dot(h.V.Row(j), do)
+			}
+		}
+	}
+}
+
+func (x *nystromAttention[T]) Cost(s attention.Shape) attention.Cost {
+	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
+	l := float64(x.count(s.N, s.M))
+	products := float64(4*x.iterations+3)*l*l*l + l*l*dv + (n+m)*l*(d+dv) + l*l*d + float64(x.width)*n*dv
+	kept := float64(x.saved(s.N, s.M, s.Dv)) + 7*l*l + 2*l*d
+	return attention.Cost{FLOPs: 2 * products, Bytes: sizeOf[T]() * kept}
+}

@@ -1,0 +1,101 @@
+package mechanism
+
+import (
+	"math"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// nystromOf returns the mechanism of some landmarks and iterations.
+func nystromOf(t *testing.T, landmarks, iterations string) attention.Mechanism[float64] {
+	t.Helper()
+	m, err := New[float64]("nystrom", Options{Set: map[string]string{"landmarks": landmarks, "iterations": iterations}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// What is iterated tells how near its end it came, and rows of A sum to one as
+// far as it did.
+func TestNystromTellsItsResidual(t *testing.T) {
+	oc, _ := shape{b: 2, h: 2, hkv: 2, n: 40, m: 40, d: 4, dv: 3}.call(93)
+	before := math.Inf(1)
+	for _, iterations := range []string{"0", "3", "6", "12", "40"} {
+		m := nystromOf(t, "5", iterations)
+		r := forward(t, m, callIn[float64](oc))
+		if r.keep.Residual >= before {
+			t.Errorf("after %s iterations the residual is %g, before it was %g", iterations, r.keep.Residual, before)
+		}
+		before = r.keep.Residual
+		found, err := m.Diagnose(callIn[float64](oc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range found {
+			if off := math.Abs(d.MinDen - 1); off > 30*before+1e-12 {
+				t.Errorf("after %s iterations a row sums to %v, the residual is %g", iterations, d.MinDen, before)
+			}
+		}
+	}
+	if before > 1e-9 {
+		t.Errorf("40 iterations leave a residual of %g", before)
+	}
+}
+
+// The pseudo-inverse of a head starts from its own matrix: a row of the batch
+// that is scaled changes no bit of another.
+func TestNystromStartsFromItsOwnMatrix(t *testing.T) {
+	oc, _ := shape{b: 2, h: 2, hkv: 1, n: 30, m: 30, d: 8, dv: 3}.call(94)
+	m := nystromOf(t, "6", "6")
+	c := callIn[float64](oc)
+	before := forward(t, m, c)
+	for _, x := range []tensor.Heads[float64]{c.Q, c.K} {
+		for i := x.SB; i < len(x.Data); i++ {
+			x.Data[i] *= 4
+		}
+	}
+	after := forward(t, m, c)
+	n := before.o.SB
+	if !same(before.o.Data[:n], after.o.Data[:n]) || same(before.o.Data[n:], after.o.Data[n:]) {
+		t.Error("a row of the batch depends on another, or not on itself")
+	}
+}
+
+// With a landmark for each token it is softmax, whatever the number of tokens.
+func TestNystromOfAllTokensIsSoftmax(t *testing.T) {
+	for _, n := range []int{1, 7} {
+		oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: 4, dv: 3}.call(95)
+		want := (&oracle.Mechanism{Exp: true}).Forward(oc)
+		got := forward(t, nystromOf(t, "64", "64"), callIn[float64](oc))
+		if e := check.Ratio(got.o.Data, want.O.Data, 1e-9); e > 1 {
+			t.Errorf("%d tokens: off by %g limits", n, e)
+		}
+	}
+}
+
+// A landmark is the mean of keys that exist; the authors' program counts zeros
+// for others (form=code).
+func TestNystromLandmarksLeaveMaskedKeysOut(t *testing.T) {
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 12, m: 12, d: 4, dv: 3}.call(96)
+	oc.KeyMask = []bool{true, true, false, false, true, true, true, true, false, true, false, true}
+	short := *oc
+	short.KeyMask = nil
+	short.K, short.V = tensor.NewHeads[float64](1, 1, 8, 4), tensor.NewHeads[float64](1, 1, 8, 3)
+	at := 0
+	for j, exists := range oc.KeyMask {
+		if exists {
+			copy(short.K.At(0, 0).Row(at), oc.K.At(0, 0).Row(j))
+			copy(short.V.At(0, 0).Row(at), oc.V.At(0, 0).Row(j))
+			at++
+		}
+	}
+	m := nystromOf(t, "4", "6")
+	if !same(forward(t, m, callIn[float64](oc)).o.Data, forward(t, m, callIn[float64](&short)).o.Data) {
+		t.Error("masked keys count in the landmarks")
+	}
+}
