@@ -38,7 +38,7 @@ type Plan struct {
 	// with absolute coefficients, j over the keys that i sees and the denominator
 	// g_i. Where rows are normalised |a_i|·|b_j| may be max|s|. For the exponential
 	// κ_i is 1 + max_j |a_i|·|b_j|. It is 0 where nothing is derived: for
-	// normalisations over all tokens, feature maps that are not Accurate, outputs
+	// normalisations over all tokens, windows, feature maps that are not Accurate, outputs
 	// with a factor of their own and a Similarity. It does not hold for calls with
 	// decay or dropout, and gradients have none.
 	Bound float64

@@ -294,7 +294,7 @@ type windowBack[T tensor.Float] struct {
 	dq, dk, dlogG tensor.Heads[T]
 }
 
-// lately are gradients of tokens of a head: rows of both parts, of values, and
+// latelyGrad are gradients of tokens of a head: rows of both parts, of values, and
 // what ageKeys has.
 type latelyGrad[T tensor.Float] struct {
 	near, far, v  []T
