@@ -58,14 +58,14 @@ func inspectMachine(w io.Writer) error {
 	fmt.Fprintf(w, "go\t%s\n", m.Go)
 	fmt.Fprintf(w, "\nmechanism\tD\tfeatures\tchunk\tlinear from N\tcausal from N\n")
 	for _, name := range mechanism.Names() {
-		mech, err := mechanism.New[float32](name, mechanism.Options{})
-		if err != nil {
-			return err
-		}
-		if !mech.Traits().Linear {
-			continue
-		}
 		for _, d := range []int{16, 32, 64, 128} {
+			mech, err := mechanism.New[float32](name, mechanism.Options{Width: d})
+			if err != nil {
+				return err
+			}
+			if !mech.Traits().Linear {
+				continue
+			}
 			s := attention.Shape{B: 1, H: 1, Hkv: 1, N: 1, M: 1, D: d, Dv: d, Form: attention.Linear}
 			p := mech.Plan(s)
 			s.Form = attention.Auto
