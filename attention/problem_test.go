@@ -194,6 +194,13 @@ func problems() map[string]*oracle.Call {
 	return all
 }
 
+// inShort reports whether a call that takes long, of a mechanism by its name, is
+// tried with -short too: one of each kind is.
+func inShort(name string, c *oracle.Call) bool {
+	const long = 4096 // pairs
+	return !testing.Short() || c.Q.N*c.K.N < long || name == "softmax" || name == "fastmax2" || name == "linear"
+}
+
 // eachProblem runs f for every mechanism and call.
 func eachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call)) {
 	for what, c := range problems() {
@@ -201,7 +208,9 @@ func eachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mecha
 			if m.OutputNorm && c.LogG.D > 0 {
 				continue // refused: see TestOutputNormRefusesDecay
 			}
-			t.Run(name+"/"+what, func(t *testing.T) { f(t, name, m, c) })
+			if inShort(name, c) {
+				t.Run(name+"/"+what, func(t *testing.T) { f(t, name, m, c) })
+			}
 		}
 	}
 }

@@ -198,6 +198,14 @@ func every(list ...func(*testing.T, subject)) func(*testing.T, subject) {
 // it finds.
 func TestLaws(t *testing.T) {
 	all := subjects()
+	if testing.Short() { // one of each row
+		rows := map[string]bool{}
+		all = slices.DeleteFunc(all, func(s subject) bool {
+			another := rows[s.name]
+			rows[s.name] = true
+			return another
+		})
+	}
 	var found Matrix
 	for _, s := range all {
 		found.Subjects = append(found.Subjects, s.label)
@@ -226,7 +234,7 @@ func TestLaws(t *testing.T) {
 		})
 		found.Laws = append(found.Laws, row)
 	}
-	if held != len(laws)*len(all) {
+	if held != len(laws)*len(all) || testing.Short() {
 		t.Skip("not every law was held for every subject: the matrix is not compared")
 	}
 	if testing.Verbose() {
