@@ -50,7 +50,7 @@ func directLimits[T tensor.Float](m *oracle.Mechanism) check.Limits {
 	if m.Exp {
 		return check.Softmax[T]()
 	}
-	return check.Direct[T]()
+	return check.Direct[T](len(m.Coef) - 1)
 }
 
 func TestDirectAgainstTextbook(t *testing.T) {

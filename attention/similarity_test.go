@@ -48,7 +48,7 @@ func similarityAgainst[T tensor.Float](t *testing.T, m *oracle.Mechanism, c *ora
 	})
 	call := callOf[T](c)
 	// Outputs are multiplied by up to √(M/D), gradients as well.
-	l, wide := check.Direct[T](), *c
+	l, wide := check.Direct[T](2), *c
 	wide.V = tensor.NewHeads[float64](1, 1, 1, 1)
 	wide.V.Data[0] = check.Max(c.V.Data) * max(1, check.Max(want.Factor))
 	for _, form := range []Form{Auto, Direct} {

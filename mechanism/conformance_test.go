@@ -432,7 +432,7 @@ func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Ca
 	case s.book.Exp:
 		return check.Softmax[T]()
 	case c.Form == attention.Direct || c.AttnKeep != nil:
-		return check.Direct[T]()
+		return check.Direct[T](len(s.book.Coef) - 1)
 	}
 	sh := c.Shape()
 	sh.Form = attention.Linear

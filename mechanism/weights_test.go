@@ -60,7 +60,7 @@ func limitsOfWeights[T tensor.Float](s subject, m attention.Mechanism[T], c *att
 	case s.book.Exp:
 		return check.Softmax[T]()
 	}
-	return check.Direct[T]()
+	return check.Direct[T](len(s.book.Coef) - 1)
 }
 
 // total is what a row of weights of head h sums to: 1, or 1 + γ where a window has

@@ -33,8 +33,13 @@ func limits[T tensor.Float](output, gradient float64) Limits {
 	return Limits{u, output * u, gradient * u}
 }
 
-// Direct returns the limits of a form that sums weights.
-func Direct[T tensor.Float]() Limits { return limits[T](8, 8) }
+// Direct returns the limits of a form that sums weights, which are polynomials of
+// degree p of products of rows: a rounding of a product counts p times in its
+// p-th power, and Horner's rule has one for each degree. Of other weights p is 2.
+func Direct[T tensor.Float](p int) Limits {
+	x := max(8, 4+2*float64(p))
+	return limits[T](x, x)
+}
 
 // Linear returns the limits of a form that sums f packed features over chunks
 // of c tokens, one multiply-add after another.

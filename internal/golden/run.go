@@ -138,7 +138,7 @@ func compareModule(p *problem, c *Case, double bool) error {
 		if len(x) != len(e.ref) {
 			return fmt.Errorf("%s: has %d elements, needs %d", e.array, len(e.ref), len(x))
 		}
-		c.add(e.array, worst(x, e.ref, p.tolerance.limits(p, e, check.Direct[float32](), double)))
+		c.add(e.array, worst(x, e.ref, p.tolerance.limits(p, e, check.Direct[float32](2), double)))
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func limits[T tensor.Float](p *problem, m attention.Mechanism[T], call *attentio
 	case p.book.Exp:
 		return check.Softmax[T]()
 	case call.Form == attention.Direct || !m.Traits().Linear:
-		return check.Direct[T]()
+		return check.Direct[T](2)
 	}
 	s := call.Shape()
 	s.Form = attention.Linear // a state works through the same chunks
