@@ -33,15 +33,15 @@ func TestLimits(t *testing.T) {
 		name      string
 		got, want float64
 	}{
-		{"direct output", Direct[float32]().Output(3, 2), 8 * u * 3 * 2},
+		{"direct output", Direct[float32](2).Output(3, 2), 8 * u * 3 * 2},
 		{"linear output", Linear[float32](9, 16).Output(1, 1), 15 * u},
 		{"linear gradient", Linear[float32](9, 16).Gradient(2, 1), 30 * u},
 		{"softmax gradient", Softmax[float32]().Gradient(1, 1), 16 * u},
 		{"float64 output", Linear[float64](9, 16).Output(1, 1), 1e-14},
-		{"float64 gradient", Direct[float64]().Gradient(1, 1), 1e-12},
+		{"float64 gradient", Direct[float64](2).Gradient(1, 1), 1e-12},
 		{"sum over few keys", Linear[float32](9, 16).Sum(9, 2), 30 * u},
-		{"sum over many keys", Direct[float32]().Sum(100, 2), 36 * u},
-		{"float64 sum", Direct[float64]().Sum(100, 2), 2e-14},
+		{"sum over many keys", Direct[float32](2).Sum(100, 2), 36 * u},
+		{"float64 sum", Direct[float64](2).Sum(100, 2), 2e-14},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %g, want %g", c.name, c.got, c.want)
