@@ -79,6 +79,7 @@ func FuzzTextbook(f *testing.F) {
 		sh := drawn(s, seed, b, group, hkv, n, m, d, dv, flags)
 		list := []form{{attention.Direct, 0}, {attention.Auto, 0}, {attention.Linear, int(chunk) % 80}, {attention.Step, int(chunk) % 20}}
 		clear(textbook) // calls do not come twice
+		clear(wholeTextbooks)
 		agree[float32](t, s, sh, seed, list)
 		agree[float64](t, s, sh, seed, list)
 		if s.causal() && sh.cuQ == nil && !sh.keep && sh.lens == nil {
