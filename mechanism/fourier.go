@@ -93,7 +93,7 @@ func (f *fourierHeads[T]) Constants() *param.Set[T] { return nil }
 
 func (f *fourierHeads[T]) Check(c *attention.Call[T]) error {
 	if n := len(f.r.Data); n > 1 && n != c.Q.D {
-		return fmt.Errorf("R: has %d elements, D is %d", n, c.Q.D)
+		return fmt.Errorf("%s: has %d elements, D is %d", f.r.Name, n, c.Q.D)
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func (l *linformerHeads[T]) Constants() *param.Set[T] { return nil }
 
 func (l *linformerHeads[T]) Check(c *attention.Call[T]) error {
 	if l.heads > 0 && c.Q.H != l.heads {
-		return fmt.Errorf("E: has %d heads, q has %d", l.heads, c.Q.H)
+		return fmt.Errorf("%s: has %d heads, q has %d", l.e.Name, l.heads, c.Q.H)
 	}
 	if n := c.LongestKeys(); n > l.length {
 		return fmt.Errorf("k: a sequence has %d tokens, E has rows for %d", n, l.length)
