@@ -220,7 +220,10 @@ func (r *snapshotReader) end() error {
 // Bounds of what a snapshot may claim its shape to be.
 const (
 	maxHeads = 1 << 20 // B·H
-	maxWidth = 1 << 14 // D and Dv
+	// freeHeads of them may be there without a byte of their own each: what they
+	// hold may be nothing, but the state has room for it.
+	freeHeads = 1 << 14
+	maxWidth  = 1 << 14 // D and Dv
 )
 
 // RestoreState reads what State.AppendBinary wrote.
@@ -296,6 +299,9 @@ func readSnapshot[T tensor.Float](data []byte, id identity, sum parameterSum) (s
 	}
 	if r.err == nil && (tensor.Size(s.B, s.H) > maxHeads || s.H%s.Hkv != 0) {
 		r.fail("B=%d H=%d Hkv=%d is not possible", s.B, s.H, s.Hkv)
+	}
+	if n := s.B * s.H; r.err == nil && n > freeHeads+len(data) {
+		r.fail("B=%d H=%d: %d bytes are too few for so many heads", s.B, s.H, len(data))
 	}
 	return s, tokens, r, r.err
 }
