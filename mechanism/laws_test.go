@@ -54,7 +54,7 @@ var laws = []law{
 		nil, threads},
 	{"calls", "No bit depends on calls that run at the same time.",
 		nil, sameTime},
-	{"pieces", "No bit depends on the pieces in which a state is fed; absorbing and reading is stepping.",
+	{"pieces", "No bit depends on the pieces in which a state is fed; absorbing and reading is stepping, except where a chunk has just closed.",
 		notCausal, inBoth(pieces[float32], pieces[float64])},
 	{"snapshot", "A state that is saved and restored half-way, cloned or reset gives the bits of one that is not.",
 		notCausal, inBoth(restored[float32], restored[float64])},
