@@ -533,7 +533,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 		}
 		hold := func(name string, err float64) {
 			worst = max(worst, err)
-			if err > 1 {
+			if err > allowance {
 				t.Errorf("%v: %s is off by %.3g limits", f, name, err)
 			}
 		}

@@ -66,6 +66,12 @@ func drawn(s subject, seed uint64, b, group, hkv, n, m, d, dv, flags uint8) shap
 	return s.fit(sh)
 }
 
+// allowance is how many limits an error may have. They are statistical: roundings
+// that go both ways keep within them in thousands of draws, but one of the
+// millions that a fuzzer makes does not. Its errors are √(ln 10⁷/ln 10³) = 1.5 times
+// as far out.
+var allowance = 1.0
+
 // FuzzTextbook draws a mechanism, a call and a way to compute it, and holds
 // outputs, denominators and gradients against the textbook; states are fed in
 // pieces that are drawn too.
@@ -78,6 +84,8 @@ func FuzzTextbook(f *testing.F) {
 		s := all[int(which)%len(all)]
 		sh := drawn(s, seed, b, group, hkv, n, m, d, dv, flags)
 		list := []form{{attention.Direct, 0}, {attention.Auto, 0}, {attention.Linear, int(chunk) % 80}, {attention.Step, int(chunk) % 20}}
+		allowance = 2
+		defer func() { allowance = 1 }()
 		clear(textbook) // calls do not come twice
 		clear(wholeTextbooks)
 		agree[float32](t, s, sh, seed, list)
@@ -128,7 +136,7 @@ func fed[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, chunk i
 	l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: chunk, Form: attention.Step})
 	for i, cond := range want.Cond {
 		ref := want.O.Data[i*sh.dv:][:sh.dv]
-		if e := check.Ratio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, v+check.Max(ref))); e > 1 {
+		if e := check.Ratio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, v+check.Max(ref))); e > allowance {
 			t.Errorf("row %d of a state is off by %.3g limits", i, e)
 		}
 	}
