@@ -502,6 +502,13 @@ var textbook = map[string]*answers{}
 // parameters are the gradients of all parameters, one after another.
 func parameters(g *oracle.Grads) []float64 { return slices.Concat(g.DTau, g.DFeatures, g.DLogGamma) }
 
+// crowd is by how much the limit of a key's gradient grows with the queries of
+// each key. Keys share the weights of all queries that see them: what they get
+// from each may cancel, its roundings are independent.
+func crowd(sh shape) float64 {
+	return math.Sqrt(max(1, float64(sh.n*sh.h)/float64(max(sh.hkv*sh.m, 1))))
+}
+
 // agree holds forms of a call, outputs, denominators and gradients, against the
 // textbook. It returns the largest error in units of its limit.
 func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
@@ -565,9 +572,6 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 			// has no digits to promise.
 			continue
 		}
-		// Keys share the weights of all queries that see them. What they get
-		// from each may cancel, its roundings are independent.
-		crowd := math.Sqrt(max(1, float64(sh.n*sh.h)/float64(max(sh.hkv*sh.m, 1))))
 		for _, x := range []struct {
 			name string
 			got  []T
@@ -576,7 +580,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 			sum  float64   // terms that cancel in it
 		}{
 			{"dq", got.g.DQ.Data, grads.DQ.Data, oc.Q.Data, 1},
-			{"dk", got.g.DK.Data, grads.DK.Data, oc.K.Data, crowd},
+			{"dk", got.g.DK.Data, grads.DK.Data, oc.K.Data, crowd(sh)},
 			{"dv", got.g.DV.Data, grads.DV.Data, nil, 1},
 			{"parameters", got.tau, parameters(grads), nil, float64(sh.n * sh.b)},
 			{"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, nil, float64(sh.n)},

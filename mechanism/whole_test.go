@@ -269,6 +269,9 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 		}
 		for name, x := range of {
 			size := max(check.Max(a.grads[name]), check.Max(do.Data)*v)
+			if name == "dk" {
+				size *= crowd(sh)
+			}
 			hold(name, check.Ratio(x, a.grads[name], l.Gradient(1, size+a.moved[name])))
 		}
 	}
