@@ -153,3 +153,85 @@ func (c *Call[T]) left(s *sequence, mask []bool, before []earlier) [][]float64 {
 	}
 	return left
 }
+
+// notice counts the queries that see no key and those whose denominator nearly
+// cancels.
+func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Saved[T]) {
+	for i := range seqs {
+		s := &seqs[i]
+		var mask []bool
+		if c.KeyMask != nil {
+			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
+		}
+		sound := e.sound() // no denominator cancels
+		if sound && (mask == nil && c.AttnKeep == nil || s.before > 0) {
+			unseen := 0
+			switch {
+			case s.before > 0:
+			case s.m == 0:
+				unseen = s.n
+			case c.Causal:
+				unseen = min(max(-s.off, 0), s.n)
+			}
+			keep.Unseen += int64(unseen) * int64(c.Q.H)
+			continue
+		}
+		exist := make([]int, s.m+1) // keys that exist before j
+		for j := range s.m {
+			exist[j+1] = exist[j]
+			if mask == nil || mask[j] {
+				exist[j+1]++
+			}
+		}
+		longest := e.longestKeys(c, s, mask)
+		var left [][]float64
+		if (c.fades() || c.Init != nil) && !sound {
+			before := make([]earlier, c.K.H)
+			for h := range before {
+				if seg == nil {
+					break
+				}
+				before[h] = seg.earlier(i*c.K.H + h)
+				if longest != nil {
+					longest[h] = max(longest[h], before[h].longest)
+				}
+			}
+			left = c.left(s, mask, before)
+		}
+		for i := range s.n {
+			last := s.m
+			if c.Causal {
+				last = min(max(i+s.off+1, 0), s.m)
+			}
+			seen := s.before + int64(exist[last])
+			if c.AttnKeep != nil {
+				seen = 0
+				for j := range last {
+					if c.AttnKeep[(s.q0+i)*c.K.N+s.k0+j] && (mask == nil || mask[j]) {
+						seen++
+					}
+				}
+			}
+			if seen == 0 {
+				keep.Unseen += int64(c.Q.H)
+				continue
+			}
+			if sound {
+				continue
+			}
+			for h := range c.Q.H {
+				den := float64(keep.Den[(s.b*c.Q.H+h)*c.Q.N+s.q0+i])
+				keys := float64(seen)
+				if left != nil {
+					keys = left[h/(c.Q.H/c.K.H)][i]
+				}
+				if e.weak(den, keys, e.reach(c, s, longest, h, i)) {
+					if keep.Weak == 0 {
+						keep.WeakAt = [3]int{s.b, h, s.q0 + i}
+					}
+					keep.Weak++
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,170 @@
+package attention
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// ageBorder is the distance between places by way of which factors go within
+// a block of keys.
+const ageBorder = 16
+
+// fader makes the factors by which weights of a block have decayed, or adds
+// their logarithms to the scores of the exponential. The factor of a pair is
+// that from the key to a border before the query times that from there on; for
+// keys behind the border it is one exponential. Queries behind a whole block of
+// keys have its end as border, so that columns have their part once. A factor
+// depends on the two places alone.
+type fader[T tensor.Float] struct {
+	t           *kernel.Table[T]
+	log         bool
+	border      int // which columns go to
+	column, row []T // [nk]; of logarithms a row of ones
+	since       []T // [1]
+}
+
+func (u *unit[T]) fader(b *block[T]) (f fader[T]) {
+	if b.ages == nil {
+		return f
+	}
+	f = fader[T]{u.t, u.spec.Exp, -1, arena.Take[T](u.ar, b.nk), nil, arena.Take[T](u.ar, 1)}
+	if f.log {
+		f.row = ones[T](u.ar, b.nk)
+	} else {
+		f.row = arena.Take[T](u.ar, b.nk)
+	}
+	return f
+}
+
+// place returns where row r stands.
+func (b *block[T]) place(r int) int {
+	if b.places != nil {
+		return b.places[r]
+	}
+	return min(b.at+r, b.ages.tokens()-1)
+}
+
+// near returns for a row that stands at a place, and sees n keys, how many of
+// them are before its border, sets their columns and returns the sum of log_g
+// from the border on.
+func (f *fader[T]) near(b *block[T], at, n int) (near int, since float64) {
+	border := at &^ (ageBorder - 1)
+	if end := b.key + keyBlock; at >= end && b.nk <= keyBlock {
+		border = end
+	}
+	if near = min(max(border-b.key, 0), n); near == 0 {
+		return 0, 0
+	}
+	if f.border != border {
+		f.border = border
+		column, unit := f.column[:min(border-b.key, b.nk)], 1.0
+		if f.log {
+			unit = b.log
+		}
+		for c := range column {
+			column[c] = T(b.ages.between(b.key+c, border-1) * unit)
+		}
+		if !f.log {
+			f.t.Exp(column, column, 0)
+		}
+	}
+	return near, b.ages.between(border-1, at)
+}
+
+// factors returns those of row r and the keys that are visible to it.
+func (f *fader[T]) factors(b *block[T], r int) []T {
+	row, at := f.row[:b.visible(r)], b.place(r)
+	near, since := f.near(b, at, len(row))
+	if near > 0 {
+		f.t.Scale(row[:near], T(math.Exp(since)), f.column)
+	}
+	for c := near; c < len(row); c++ {
+		row[c] = T(math.Inf(-1))
+		if b.key+c <= at {
+			row[c] = T(b.ages.between(b.key+c, at))
+		}
+	}
+	if near < len(row) {
+		f.t.Exp(row[near:], row[near:], 0)
+	}
+	return row
+}
+
+// fade sets dst to the weights of row r times its factors. They do not overlap.
+func (f *fader[T]) fade(b *block[T], r int, dst, weights []T) {
+	n := b.visible(r)
+	near, since := f.near(b, b.place(r), n)
+	if near < n {
+		f.t.Mul(dst[:n], weights, f.factors(b, r))
+		return
+	}
+	f.since[0] = T(math.Exp(since))
+	f.t.Products(dst, n, f.since, f.column[:n], weights, n)
+}
+
+// ageScores adds the logarithms of their decay to scores of rows from r0 on.
+// Where since is not nil it leaves out what all keys of a row have in common, and
+// sets since to that, to base 2.
+func (u *unit[T]) ageScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
+	if b.ages == nil {
+		return
+	}
+	for r := range rows {
+		row, at := s[r*ld:][:b.visible(r0+r)], b.place(r0+r)
+		near, gone := f.near(b, at, len(row))
+		f.t.Add(row[:near], row, f.column)
+		switch {
+		case since != nil && near == len(row):
+			since[r] = T(gone * math.Log2E)
+			continue
+		case since != nil:
+			since[r] = 0
+		}
+		if near > 0 {
+			f.since[0] = T(gone * b.log)
+			f.t.MulRows(row, f.row, near, near, f.since)
+		}
+		for c := near; c < len(row); c++ {
+			if b.key+c <= at {
+				row[c] += T(b.ages.between(b.key+c, at) * b.log)
+			} else {
+				row[c] = T(math.Inf(-1))
+			}
+		}
+	}
+}
+
+// sinks returns room for what ageScores leaves out of rows, and for powers less
+// that.
+func (b *block[T]) sinks(ar *arena.Arena, rows int) (since, less []T) {
+	if b.ages == nil {
+		return nil, nil
+	}
+	return arena.Take[T](ar, rows), arena.Take[T](ar, rows)
+}
+
+// less returns powers less since, in room for them; without decay the powers.
+func less[T tensor.Float](top, since, room []T) []T {
+	if since == nil {
+		return top
+	}
+	for r, x := range top {
+		room[r] = x - since[r]
+	}
+	return room[:len(top)]
+}
+
+// sumWeights adds to x.age the sums over rows from r0 on of their weights, the
+// rows of w, times x.w.
+func (u *unit[T]) sumWeights(x *gradient[T], r0, rows, cols int, w []T, ld int) {
+	if x.age == nil || cols == 0 {
+		return
+	}
+	for r := range rows {
+		clear(w[r*ld+cols : r*ld+kernel.Pad(cols)])
+	}
+	u.t.Mix(x.age[:kernel.Pad(cols)], x.w[r0:][:rows], rows, w, ld, nil, 0)
+}

@@ -1,0 +1,166 @@
+package attention
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+)
+
+// fade multiplies the moments.
+func (s *moments[T]) fade(t *kernel.Table[T], by T) {
+	if !s.some || by == 1 {
+		return
+	}
+	t.Scale(s.s, by, s.s)
+	t.Scale(s.z, by, s.z)
+	if s.low != nil {
+		t.Scale(s.low.s, by, s.low.s)
+		t.Scale(s.low.z, by, s.low.z)
+	}
+}
+
+// The moments of a stream are relative to the last token before the open chunk.
+
+// age counts keys j0 ≤ j < j1 of the unit into the open chunk.
+func (s *stream[T]) age(j0, j1 int) {
+	if s.ages == nil {
+		return
+	}
+	for j := j0; j < j1; j++ {
+		s.ages.add(s.u.rate(j), s.u.exists(j))
+	}
+}
+
+// left returns the factor of the whole open chunk.
+func (s *stream[T]) left() T {
+	if s.ages == nil {
+		return 1
+	}
+	return T(math.Exp(s.ages.between(-1, s.ages.tokens()-1)))
+}
+
+// place returns where in the open chunk a query stands that sees its keys up to
+// i: -1 if it has none.
+func (s *stream[T]) place(i int) int { return min(i, s.n-1) }
+
+// eps is the unit's, for a query that sees keys of the open chunk up to i.
+func (s *stream[T]) eps(i int) T {
+	if s.ages == nil {
+		return T(s.u.spec.Eps)
+	}
+	return s.u.eps(s.ages.waits(s.place(i)))
+}
+
+// agedKeys returns the values of the open chunk, and ones, as they are at its
+// end.
+func (s *stream[T]) agedKeys() (v, w []T) {
+	if s.ages == nil {
+		return s.v, s.x
+	}
+	w = arena.Take[T](s.u.ar, s.n)
+	for j := range w {
+		w[j] = T(s.ages.between(j, s.n-1))
+	}
+	s.u.t.Exp(w, w, 0)
+	return s.scaleRows(s.v, w), w
+}
+
+// scaleRows returns rows of the moments' stride, each times its factor.
+func (s *stream[T]) scaleRows(rows, factors []T) []T {
+	u, ld := s.u, s.past.ld
+	y := arena.Take[T](u.ar, len(factors)*ld)
+	u.t.Products(y, ld, factors, ones[T](u.ar, ld), rows, ld)
+	return y
+}
+
+// since returns for n queries, the first of which sees keys of the open chunk
+// up to diag, what is left of the moments before it.
+func (s *stream[T]) since(n, diag int) []T {
+	f := arena.Take[T](s.u.ar, n)
+	for r := range f {
+		f[r] = T(math.Exp(s.ages.between(-1, s.place(diag+r))))
+	}
+	return f
+}
+
+// agedQueries returns rows y and numbers w of n queries as the moments before
+// the open chunk see them.
+func (s *stream[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
+	if s.ages == nil {
+		return y, w
+	}
+	f := s.since(n, diag)
+	wa = arena.Take[T](s.u.ar, n)
+	s.u.t.Mul(wa, w, f)
+	return s.scaleRows(y, f), wa
+}
+
+// startAges has the stream count ages from now on.
+func (s *stream[T]) startAges() {
+	if s.ages == nil {
+		s.ages = lateAges(s.c, s.exist[:s.n])
+	}
+}
+
+// recede goes back to before key j0 of the unit.
+func (s *stream[T]) recede(j0 int) {
+	if s.ages == nil {
+		return
+	}
+	u, j := s.u, j0
+	for j > 0 && !u.exists(j-1) {
+		j--
+	}
+	if s.ages.owes = 0; j == 0 {
+		s.ages.owes = s.owed
+	}
+	for ; j < j0; j++ {
+		s.ages.owes = max(s.ages.owes+u.rate(j), slowest)
+	}
+}
+
+// agedValues returns the gradients of the values of the open chunk, and of the
+// ones under them, from those of what agedKeys gives with factors w.
+func (s *stream[T]) agedValues(dv, ones, w []T) (values, keys []T) {
+	s.u.t.Mul(ones, ones, w)
+	return s.scaleRows(dv, w), ones
+}
+
+// fadeRows multiplies numerators and denominators that n queries have from the
+// moments.
+func (s *stream[T]) fadeRows(o, den []T, n, diag int) {
+	mark := s.u.ar.Mark()
+	for r, f := range s.since(n, diag) {
+		row := o[r*s.past.ld:][:s.past.ld]
+		s.u.t.Scale(row, f, row)
+		den[r] *= f
+	}
+	s.u.ar.Reset(mark)
+}
+
+// follow makes the ages those of the tokens of next, which come after what the
+// stream holds, and has its moments decay by what these take from them.
+func (s *stream[T]) follow(next *stream[T]) {
+	if s.ages == nil && next.ages == nil {
+		return
+	}
+	before, after := s.ages, next.ages.clone(next.c)
+	if before == nil {
+		before = lateAges(s.c, nil)
+	}
+	if after == nil {
+		after = lateAges(next.c, next.exist[:next.n])
+	}
+	if next.first == unseen {
+		after.owes += before.owes
+		after.gone = before.gone
+		if n := after.tokens(); n > 0 {
+			after.owed[n-1] = after.owes
+		}
+	} else {
+		s.past.fade(s.u.t, T(math.Exp(before.owes+after.gone)))
+		after.gone += before.gone + before.owes
+	}
+	s.ages = after
+}

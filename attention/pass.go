@@ -1,0 +1,197 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// forward does a head of Forward.
+func (p *pass[T]) forward(s *sequence, kh int, u *unit[T]) {
+	c, keep := p.c, p.keep
+	u.o = headsOf(u.o, p.out, s, u.group(kh))
+	if u.kept = keep != nil; u.kept {
+		u.den = denOf(u.den, keep.Den, c, s, u.group(kh))
+		u.past = &keep.past[s.index*c.K.H+kh]
+		*u.past = (*u.past)[:0]
+	} else {
+		for range u.q {
+			u.den = append(u.den, arena.Take[T](u.ar, u.n))
+		}
+	}
+	switch {
+	case p.seg != nil:
+		p.seg.forward(u, s, kh)
+	case s.form == Linear:
+		u.linearForward(p.e.walker(u))
+	case p.e.spec.band > 0:
+		u.bandForward()
+	default:
+		u.directForward()
+	}
+}
+
+// backward does a head of Backward.
+func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
+	c, g, keep, heads := p.c, &p.g, p.keep, u.group(kh)
+	u.o = headsOf(u.o, p.out, s, heads)
+	u.do = headsOf(u.do, p.dout, s, heads)
+	u.dq = headsOf(u.dq, g.DQ, s, heads)
+	u.dk = g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	u.dval = g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	u.den = denOf(u.den, keep.Den, c, s, heads)
+	if len(keep.past) == len(p.seqs)*c.K.H {
+		u.past = &keep.past[s.index*c.K.H+kh]
+	}
+	u.dscale = p.dscale[s.index*c.Q.H+heads.lo:][:heads.n]
+	if p.e.spec.OutputNorm {
+		u.withoutOutputNorm(p.before(s, kh))
+	}
+	decays := c.decays() && g.DLogG.D != 0
+	if decays {
+		u.dlogG = g.DLogG.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	}
+	if decays || g.DInit != nil && c.fades() {
+		u.dage = arena.Zeros[float64](u.ar, max(u.end(), u.m+1))
+	}
+	after := g.ageAfter(s.index*c.K.H + kh)
+	switch {
+	case p.seg != nil:
+		p.seg.backward(u, s, kh, g)
+	case s.form == Linear:
+		u.linearBackward(p.e.walker(u))
+	case p.e.spec.band > 0:
+		u.bandBackward()
+	default:
+		u.directBackward()
+	}
+	if u.dage != nil {
+		sum := u.ageGrad(after, s.before > 0)
+		if g.DInit != nil {
+			g.DInit.heads[s.index*c.K.H+kh].age = sum
+		}
+	}
+	// Keys beyond the row's key length take no part.
+	for j := s.k0 + s.m; j < s.k0+s.keys; j++ {
+		clear(g.DK.At(s.b, kh).Row(j))
+		clear(g.DV.At(s.b, kh).Row(j))
+		if decays {
+			clear(g.DLogG.At(s.b, kh).Row(j))
+		}
+	}
+}
+
+// headRange is a group of query heads.
+type headRange struct{ lo, n int }
+
+// group returns the query heads that share key head kh.
+func (u *unit[T]) group(kh int) headRange { return headRange{kh * len(u.q), len(u.q)} }
+
+// headsOf appends to m the rows that a sequence has in a range of heads.
+func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *sequence, r headRange) []tensor.Mat[T] {
+	for h := range r.n {
+		m = append(m, x.At(s.b, r.lo+h).Slice(s.q0, s.q0+s.n))
+	}
+	return m
+}
+
+// denOf appends to d the denominators of a sequence in a range of heads.
+func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *sequence, r headRange) [][]T {
+	for h := range r.n {
+		d = append(d, den[(s.b*c.Q.H+r.lo+h)*c.Q.N+s.q0:][:s.n])
+	}
+	return d
+}
+
+// pass is Forward or Backward of one call, whose pieces are the key heads of
+// its sequences.
+type pass[T tensor.Float] struct {
+	e    *engine[T]
+	c    *Call[T]
+	seqs []sequence
+	out  tensor.Heads[T]
+	keep *Saved[T]
+	seg  segment[T] // nil where no state comes before or after
+
+	back   bool
+	dout   tensor.Heads[T]
+	g      Grads[T]
+	dscale []float64 // [sequences, H]
+
+	dparams []T // [sequences, Hkv] gradients of the features' parameters
+
+	work float64 // arithmetic of all sequences
+}
+
+// pass returns a pass forward. Release takes it back.
+func (e *engine[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *pass[T] {
+	p, _ := e.passes.Get().(*pass[T])
+	if p == nil {
+		p = new(pass[T])
+	}
+	*p = pass[T]{e: e, c: c, seqs: e.sequences(p.seqs[:0], c), out: out, keep: keep, dscale: p.dscale[:0], dparams: p.dparams[:0]}
+	return p
+}
+
+// sequences appends to list the sequences of c as the mechanism sees them. A key
+// that a lag leaves out is one beyond the key length of a shorter input.
+func (e *engine[T]) sequences(list []sequence, c *Call[T]) []sequence {
+	list = c.appendSequences(list)
+	for i := range list {
+		list[i].m = max(list[i].m-e.spec.lag, 0)
+		list[i].off -= e.spec.lag
+	}
+	return list
+}
+
+// release keeps p for another call, without what it points at.
+func (p *pass[T]) release() {
+	e := p.e
+	*p = pass[T]{seqs: p.seqs, dscale: p.dscale, dparams: p.dparams}
+	e.passes.Put(p)
+}
+
+// run chooses the form of every sequence and does its key heads, in parallel.
+func (p *pass[T]) run() {
+	p.e.measure(p.c, p.seqs)
+	for i := range p.seqs {
+		s := &p.seqs[i]
+		s.form = p.e.choose(p.c, s, p.back)
+		s.work = p.e.flops(p.c, s)
+		if p.back {
+			s.work *= 3
+		}
+		p.work += s.work
+	}
+	par.Run(len(p.seqs)*p.c.K.H, 1, p.work, passTask[T]{p})
+	if p.back {
+		p.e.wideGrad(p.c, p.seqs, &p.g)
+	}
+}
+
+// passTask is the pass as a task.
+type passTask[T tensor.Float] struct{ *pass[T] }
+
+func (p *pass[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		p.head(&p.seqs[i/p.c.K.H], i%p.c.K.H)
+	}
+}
+
+// head does key head kh of sequence s.
+func (p *pass[T]) head(s *sequence, kh int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	u := p.e.unit(p.c, s, kh, ar)
+	u.workers = workers(p.c.K.H, s.work, p.work)
+	if p.back && p.e.spec.learnsFeatures() {
+		u.workers = 1 // what tokens give the parameters is summed in their order
+		u.dparams = p.partsOf(s.index*p.c.K.H + kh)
+	}
+	if p.back {
+		p.backward(s, kh, u)
+	} else {
+		p.forward(s, kh, u)
+	}
+	p.e.release(u)
+}
