@@ -5,7 +5,6 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -97,11 +96,7 @@ func (s *cache[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	for i := 0; i < len(s.heads) && rows.x == nil; i++ {
 		s.heads[i].unit.workers = workers(len(s.heads), work, work)
 	}
-	if all := (cacheHeads[T]{s, out, c, n, m, rows}); work < par.MinWork {
-		all.Piece(0, len(s.heads))
-	} else {
-		par.Run(len(s.heads), 1, work, all)
-	}
+	runHeads(len(s.heads), work, stateHeads[T]{s, out, c, n, m, rows})
 	s.tokens += m
 }
 
@@ -116,21 +111,6 @@ func (s *cache[T]) startAges() {
 
 // decays reports that the state has met a decay.
 func (s *cache[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
-
-// cacheHeads does key heads of a call.
-type cacheHeads[T tensor.Float] struct {
-	s    *cache[T]
-	out  tensor.Heads[T]
-	c    *Call[T]
-	n, m int
-	rows tokenRows[T]
-}
-
-func (h *cacheHeads[T]) Piece(lo, hi int) {
-	for i := lo; i < hi; i++ {
-		h.s.head(i, h.out, h.c, h.n, h.m, h.rows)
-	}
-}
 
 // head is run for key head i; a single token has its prepared rows in rows.
 func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {

@@ -192,7 +192,7 @@ func (w *headwise[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 	}
 	if c.Form == Step {
 		if keep != nil {
-			return fmt.Errorf("form: step keeps nothing for the gradient; use another form for it")
+			return errStepKeeps
 		}
 		return w.forwardStep(out, c)
 	}

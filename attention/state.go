@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -128,5 +129,33 @@ func (u *unit[T]) bind(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c 
 			u.den[g] = arena.Take[T](ar, n)
 			u.scale[g] = u.spec.scale(u.d, h)
 		}
+	}
+}
+
+// stateHeads does key heads of a state's call: m keys and n queries each, of which
+// a single token has its prepared rows in rows.
+type stateHeads[T tensor.Float] struct {
+	s interface {
+		head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T])
+	}
+	out  tensor.Heads[T]
+	c    *Call[T]
+	n, m int
+	rows tokenRows[T]
+}
+
+func (h *stateHeads[T]) Piece(lo, hi int) {
+	for i := lo; i < hi; i++ {
+		h.s.head(i, h.out, h.c, h.n, h.m, h.rows)
+	}
+}
+
+// runHeads does all n key heads. Little work does not look for memory to carry it
+// in.
+func runHeads[T tensor.Float](n int, work float64, h stateHeads[T]) {
+	if work < par.MinWork {
+		h.Piece(0, n)
+	} else {
+		par.Run(n, 1, work, h)
 	}
 }

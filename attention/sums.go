@@ -2,7 +2,6 @@ package attention
 
 import (
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -101,11 +100,7 @@ func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 			st.u.workers = workers(len(s.heads), work, work)
 		}
 	}
-	if all := (sumsHeads[T]{s, out, c, n, m, rows}); work < par.MinWork {
-		all.Piece(0, len(s.heads))
-	} else {
-		par.Run(len(s.heads), 1, work, all)
-	}
+	runHeads(len(s.heads), work, stateHeads[T]{s, out, c, n, m, rows})
 	s.tokens += int64(m)
 }
 
@@ -118,21 +113,6 @@ func (s *sums[T]) startAges() {
 
 // decays reports that the state has met a decay.
 func (s *sums[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
-
-// sumsHeads does key heads of a call.
-type sumsHeads[T tensor.Float] struct {
-	s    *sums[T]
-	out  tensor.Heads[T]
-	c    *Call[T]
-	n, m int
-	rows tokenRows[T]
-}
-
-func (h *sumsHeads[T]) Piece(lo, hi int) {
-	for i := lo; i < hi; i++ {
-		h.s.head(i, h.out, h.c, h.n, h.m, h.rows)
-	}
-}
 
 // head is run for key head i; a single token has its prepared rows in rows.
 func (s *sums[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {

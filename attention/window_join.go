@@ -38,6 +38,19 @@ type joint[T tensor.Float] struct {
 	reach func(g, i int) float64 // bounds the scores of the tail; nil: no row is weak
 }
 
+// eachHead calls f with the unit of the window for each key head of each
+// sequence.
+func (w *windowed[T]) eachHead(c *Call[T], seqs []sequence, f func(u *unit[T], s *sequence, kh int)) {
+	par.Do(len(seqs)*c.K.H, w.joining(c), func(i int) {
+		s, kh := &seqs[i/c.K.H], i%c.K.H
+		ar := arena.Acquire()
+		defer ar.Release()
+		u := w.near.unit(c, s, kh, ar)
+		defer w.near.release(u)
+		f(u, s, kh)
+	})
+}
+
 // join makes outputs of numerators out.
 func (w *windowed[T]) join(out tensor.Heads[T], c *Call[T], saved *windowSaved[T], keep *Saved[T]) {
 	seqs, group := c.sequences(), c.Q.H/max(c.K.H, 1)
@@ -45,12 +58,7 @@ func (w *windowed[T]) join(out tensor.Heads[T], c *Call[T], saved *windowSaved[T
 		keep.ready(c)
 		saved.rows = grow(saved.rows[:0], len(keep.Den))
 	}
-	par.Do(len(seqs)*c.K.H, w.joining(c), func(i int) {
-		s, kh := &seqs[i/c.K.H], i%c.K.H
-		ar := arena.Acquire()
-		defer ar.Release()
-		u := w.near.unit(c, s, kh, ar)
-		defer w.near.release(u)
+	w.eachHead(c, seqs, func(u *unit[T], s *sequence, kh int) {
 		heads := u.group(kh)
 		u.o = headsOf(u.o, tensor.HeadsOf(saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
 		u.den = denOf(u.den, saved.near.Den, c, s, heads)
@@ -260,12 +268,7 @@ func (w *windowed[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int,
 
 // partAll parts the rows of all heads.
 func (w *windowed[T]) partAll(x *parted[T], c *Call[T], seqs []sequence) {
-	par.Do(len(seqs)*c.K.H, w.joining(c), func(i int) {
-		s, kh := &seqs[i/c.K.H], i%c.K.H
-		ar := arena.Acquire()
-		defer ar.Release()
-		u := w.near.unit(c, s, kh, ar)
-		defer w.near.release(u)
+	w.eachHead(c, seqs, func(u *unit[T], s *sequence, kh int) {
 		w.partHeads(x, c, s, u.group(kh), u.bandAges(0))
 	})
 }
@@ -343,13 +346,8 @@ func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs 
 	if w.eps == 0 || !w.oneDenominator() {
 		return
 	}
-	par.Do(len(seqs)*c.K.H, w.joining(c), func(i int) {
-		s, kh := &seqs[i/c.K.H], i%c.K.H
-		ar := arena.Acquire()
-		defer ar.Release()
-		u := w.near.unit(c, s, kh, ar)
-		defer w.near.release(u)
-		u.dage = arena.Zeros[float64](ar, max(u.end(), u.m+1))
+	w.eachHead(c, seqs, func(u *unit[T], s *sequence, kh int) {
+		u.dage = arena.Zeros[float64](u.ar, max(u.end(), u.m+1))
 		w.ageEps(u, u.bandAges(0), dout, out, c, s, u.group(kh), keep)
 		first := 0
 		for first < u.m && !u.exists(first) {
