@@ -116,6 +116,47 @@ func (s *side) normalised(n Norm, h int) [][]float64 {
 	return rows
 }
 
+// Lengths returns what the normalisation divides each query and each key by, 1
+// where there is nothing to divide, in the order of their rows.
+func (m *Mechanism) Lengths(c *Call) (q, k []float64) {
+	one := func(x tensor.Heads[float64]) tensor.Heads[float64] {
+		l := tensor.NewHeads[float64](x.B, x.H, x.N, 1)
+		for i := range l.Data {
+			l.Data[i] = 1
+		}
+		return l
+	}
+	lq, lk := one(c.Q), one(c.K)
+	for _, s := range c.sequences() {
+		queries, keys := c.querySide(s), c.keySide(s)
+		queries.lengths(m.Norm, lq)
+		keys.lengths(m.Norm, lk)
+	}
+	return lq.Data, lk.Data
+}
+
+// lengths puts what norm n divides the rows of s by where it is not 0.
+func (s *side) lengths(n Norm, to tensor.Heads[float64]) {
+	if n == NoNorm {
+		return
+	}
+	for h := range s.x.H {
+		longest, _ := longest(s.centred(n, h))
+		for t := range s.n {
+			over := longest
+			switch {
+			case n < Max:
+				_, over = n.centre(s.row(h, t))
+			case n == MaxSquared:
+				over = max(0.1, longest*longest)
+			}
+			if over != 0 {
+				to.At(s.b, h).Row(s.t0 + t)[0] = over
+			}
+		}
+	}
+}
+
 // normalisedGrad turns d, the gradients by normalised rows, into those by the
 // raw ones. They lie as the rows of s do.
 func (s *side) normalisedGrad(n Norm, d tensor.Heads[float64]) {
