@@ -3,6 +3,8 @@ package attention
 import (
 	"math"
 	"unsafe"
+
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // accumulated is γ_n = n·u/(1-n·u): n roundings one after another change a
@@ -15,14 +17,22 @@ func accumulated(n, u float64) float64 {
 	return n * u / (1 - n*u)
 }
 
+// rounding is u, the largest relative error of one rounding to T.
+func rounding[T tensor.Float]() float64 {
+	var z T
+	if unsafe.Sizeof(z) == 8 {
+		return math.Ldexp(1, -53)
+	}
+	return math.Ldexp(1, -24)
+}
+
 // bound is Plan.Bound of a form, derived in docs/numerics.md.
 func (e *engine[T]) bound(s Shape, form Form, chunk, features int) float64 {
-	var z T
-	u := math.Ldexp(1, -24)
-	if unsafe.Sizeof(z) == 8 {
-		u = math.Ldexp(1, -53)
-	}
+	u := rounding[T]()
 	d, m := float64(e.spec.width(s.D)), float64(s.M)
+	if e.spec.band > 0 {
+		m = min(m, float64(e.spec.band))
+	}
 	rows, known := e.rowError(s.D, u)
 	if !known || e.spec.Raw || e.spec.OutputNorm || e.spec.Similarity != nil {
 		return 0
@@ -72,4 +82,14 @@ func (e *engine[T]) rowError(d int, u float64) (err float64, known bool) {
 		err = accumulated(r.Roundings(), u)
 	}
 	return err + accumulated(5, u), true // rotation
+}
+
+// bound is Plan.Bound of a window and its tail, of those of the two; 0 where the
+// tail has none. The mean of the window errs twice, above and below its fraction
+// line, and so does what is made of both.
+func (w *windowed[T]) bound(tail, near float64) float64 {
+	if tail == 0 {
+		return 0
+	}
+	return 4. / 3 * (max(tail, 2*near) + accumulated(64, rounding[T]()))
 }

@@ -317,7 +317,7 @@ func (w *windowed[T]) Plan(s Shape) Plan {
 	p.Bytes = max(p.Bytes, near.Bytes)
 	p.Cost += near.Cost
 	p.BackCost += near.BackCost
-	p.Bound = 0
+	p.Bound = w.bound(p.Bound, near.Bound)
 	width := float64(w.window.Width)
 	if p.Window = width * float64(s.D+s.Dv); w.oneDenominator() {
 		p.Window += width * float64(w.tail.spec.width(s.D))
