@@ -74,6 +74,10 @@ func (u *unit[T]) eachBand(stages int, f func(u *unit[T], t *team, piece, i0, n 
 }
 
 func (u *unit[T]) bandForward() {
+	if u.n == 1 {
+		u.bandAttend(0, 1) // without a function value, so that a token allocates nothing
+		return
+	}
 	u.eachBand(0, func(u *unit[T], _ *team, _, i0, n int) { u.bandAttend(i0, n) })
 }
 
@@ -114,14 +118,16 @@ func (u *unit[T]) bandWeights(b *block[T], s []T, ld int, den, over []T) (cols i
 		return 0
 	}
 	_, cols = u.scores(b, 0, b.nq, s, ld)
+	mark := u.ar.Mark()
+	top, sum := u.take(1), u.take(1)
 	for r := range den {
 		row := s[r*ld:][:cols]
 		b.hide(row, r, T(math.Inf(-1)))
 		band := row[b.lowest(r):b.visible(r)]
-		top, sum := [1]T{}, [1]T{}
+		top[0], sum[0] = 0, 0
 		if len(band) > 0 {
 			top[0] = u.power(band, u.t.Max(band), math.Log2E, nil, 0)
-			u.t.ExpRows(band, ld, len(band), math.Log2E, top[:], sum[:])
+			u.t.ExpRows(band, ld, len(band), math.Log2E, top, sum)
 		}
 		b.hide(row, r, 0)
 		if over[r] = 0; sum[0] != 0 {
@@ -129,6 +135,7 @@ func (u *unit[T]) bandWeights(b *block[T], s []T, ld int, den, over []T) (cols i
 		}
 		den[r] = T(float64(top[0])*math.Ln2 + math.Log(float64(sum[0])))
 	}
+	u.ar.Reset(mark)
 	return cols
 }
 
@@ -216,13 +223,13 @@ type bandAges struct {
 	waits []float64 // what waits after the last key seen
 }
 
-// bandAges returns those of the queries; behind is what waits before the first
-// key. Nil: no decay.
-func (u *unit[T]) bandAges(behind float64) *bandAges {
+// bandAges returns those of the queries, none where there is no decay; behind is
+// what waits before the first key.
+func (u *unit[T]) bandAges(behind float64) (x bandAges) {
 	if len(u.logG.Data) == 0 {
-		return nil
+		return x
 	}
-	x := &bandAges{make([]float64, u.n), make([]float64, u.n)}
+	x.fade, x.waits = arena.Zeros[float64](u.ar, u.n), arena.Zeros[float64](u.ar, u.n)
 	owes, next := behind, 0
 	for i := range u.n {
 		lo, end := u.lowest(i), u.seen(i)

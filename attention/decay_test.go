@@ -388,26 +388,43 @@ func TestDecayBeforeUnmaskedCalls(t *testing.T) {
 	}
 }
 
-// A token with decay allocates nothing, and a state does not grow by it.
-func TestDecayedTokensAllocateNothing(t *testing.T) {
+// A token's step finds all its memory in place, whatever the state is of.
+func TestTokensAllocateNothing(t *testing.T) {
 	if raced {
 		t.Skip("the race detector allocates")
 	}
-	c, _ := fadingCall(100, 4, 3, 16)
-	st := mustState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
-	out := poisoned[float32](2, 6, 100, 3)
-	steps(t, st, out, c, 0, 100)
-	bytes := st.Bytes()
-	token, o := tokens(c, 50, 51), out.Tokens(50, 51)
-	if n := testing.AllocsPerRun(100, func() {
-		if err := st.Step(o, token); err != nil {
+	fades, _ := fadingCall(200, 4, 3, 16)
+	stays := *fades
+	stays.LogG = tensor.Heads[float32]{}
+	fastmax := func(w *Window[float32]) Mechanism[float32] {
+		m, err := New(Spec[float32]{Name: "fastmax2", Norm: Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Window: w})
+		if err != nil {
 			t.Fatal(err)
 		}
-	}); n != 0 {
-		t.Errorf("a token allocates %v times", n)
+		return m
 	}
-	if b := st.Bytes(); b != bytes {
-		t.Errorf("%d bytes, %d before", b, bytes)
+	for name, m := range map[string]Mechanism[float32]{
+		"sums":            fastmax(nil),
+		"one denominator": fastmax(&Window[float32]{Width: 7}), "separate": fastmax(&Window[float32]{Width: 7, Join: Separate}),
+	} {
+		for _, c := range []*Call[float32]{fades, &stays} {
+			st := mustState(t, m, c)
+			out := poisoned[float32](2, 6, 200, 3)
+			steps(t, st, out, c, 0, 200)
+			bytes := st.Bytes()
+			token, o := tokens(c, 50, 51), out.Tokens(50, 51)
+			n := testing.AllocsPerRun(100, func() {
+				if err := st.Step(o, token); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if n != 0 {
+				t.Errorf("%s, decay %v: a token allocates %v times", name, c == fades, n)
+			}
+			if b := st.Bytes(); b != bytes {
+				t.Errorf("%s, decay %v: %d bytes, %d before", name, c == fades, b, bytes)
+			}
+		}
 	}
 }
 

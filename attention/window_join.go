@@ -30,7 +30,7 @@ type joint[T tensor.Float] struct {
 	near *unit[T]        // with the outputs of the window, and the logarithms of its denominators
 	o    []tensor.Mat[T] // numerators of the tail, and then outputs
 	tail [][]T           // denominators of the tail
-	ages *bandAges       // nil: no decay
+	ages bandAges
 
 	den   [][]T                  // logarithms of the joined denominators; nil: nothing of what follows is kept
 	rows  [][]joinedRow          // what the rows are like
@@ -130,9 +130,9 @@ type joinedSums struct{ top, one, window, sum float64 } // one: what a weight of
 
 // sums returns those of query i, of which the tail has a denominator, and the
 // window the logarithm of one, γ with it.
-func (w *windowed[T]) sums(tail, near float64, ages *bandAges, i int) (p joinedSums) {
+func (w *windowed[T]) sums(tail, near float64, ages bandAges, i int) (p joinedSums) {
 	fade, eps := 0.0, math.Log(w.eps)
-	if ages != nil {
+	if ages.fade != nil {
 		fade, eps = ages.fade[i], eps-ages.waits[i]
 	}
 	if p.top = max(math.Log(math.Abs(tail))+fade, near, eps); p.none() {
@@ -274,7 +274,7 @@ func (w *windowed[T]) partAll(x *parted[T], c *Call[T], seqs []sequence) {
 }
 
 // partHeads parts the rows of some heads of a sequence.
-func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *sequence, heads headRange, ages *bandAges) {
+func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *sequence, heads headRange, ages bandAges) {
 	for h := heads.lo; h < heads.lo+heads.n; h++ {
 		at := (s.b*c.Q.H+h)*c.Q.N + s.q0
 		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.b, h).Slice(s.q0, s.q0+s.n) }
@@ -295,7 +295,7 @@ type partedRows[T tensor.Float] struct {
 	do, o, own            tensor.Mat[T] // own is of the window alone
 	near, joined          []T
 	rows                  []joinedRow
-	ages                  *bandAges
+	ages                  bandAges
 	tailDo, tailO, nearDo tensor.Mat[T]
 	den                   []T
 }
@@ -320,7 +320,7 @@ func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 		if x.rows[i]&negativeRow != 0 {
 			sign = -1
 		}
-		if x.ages != nil {
+		if x.ages.fade != nil {
 			fade = x.ages.fade[i]
 		}
 		x.den[i] = T(den - gamma)
@@ -364,7 +364,7 @@ func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs 
 }
 
 // ageEps adds to dG of the unit's places what comes of eps; see ageQueries.
-func (w *windowed[T]) ageEps(u *unit[T], ages *bandAges, dout, out tensor.Heads[T], c *Call[T], s *sequence, heads headRange, keep *Saved[T]) {
+func (w *windowed[T]) ageEps(u *unit[T], ages bandAges, dout, out tensor.Heads[T], c *Call[T], s *sequence, heads headRange, keep *Saved[T]) {
 	for h := heads.lo; h < heads.lo+heads.n && w.eps != 0; h++ {
 		for i := range s.n {
 			at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i

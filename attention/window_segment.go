@@ -73,7 +73,7 @@ type windowHead[T tensor.Float] struct {
 	x         lately[T]
 	before    int // tokens of the window before the call
 	end       int // and with those of the call
-	ages      *bandAges
+	ages      bandAges
 }
 
 // each calls f for every key head.

@@ -164,7 +164,7 @@ func (s *windowState[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 		}
 	}
 	if work < par.MinWork {
-		// Without a function value, so that a token allocates little.
+		// Without a function value, so that a token allocates nothing.
 		for i := range s.rings {
 			s.head(i, out, c, n, m)
 		}
@@ -212,7 +212,7 @@ func (s *windowState[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int) 
 	if n > 0 {
 		w.answer(j, i%sh.Hkv)
 	}
-	near.ready, j.ages = false, nil
+	near.ready, j.ages = false, bandAges{}
 	r.close(w, sh, &x, end)
 }
 

@@ -41,7 +41,7 @@ type windowMatrix[T tensor.Float] struct {
 	w         *windowed[T]
 	near, far *unit[T]
 	g, h      int
-	ages      *bandAges
+	ages      bandAges
 }
 
 func (w *windowed[T]) matrix(c *Call[T], s *sequence, h int, ar *arena.Arena) *windowMatrix[T] {
