@@ -193,7 +193,9 @@ func (b *textbookOf) loss(c *oracle.Call, do tensor.Heads[float64]) float64 {
 }
 
 // differences holds gradients against finite differences of the textbook, of at
-// most so many elements of each array.
+// most so many elements of each array. A choice that the mechanism makes, of
+// queries or of clusters, may change within a step; what is no derivative then
+// is one over a step that is shorter than the way to the change.
 func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do tensor.Heads[float64], grads map[string][]float64, most int) {
 	t.Helper()
 	at := map[string][]float64{"dq": oc.Q.Data, "dk": oc.K.Data, "dv": oc.V.Data}
@@ -202,13 +204,19 @@ func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do tensor.Heads[f
 	}
 	for name, x := range at {
 		step := max(1, len(x)/most)
-		var got, want []float64
+		limit := 1e-6 * (1 + check.Max(grads[name]))
 		for i := step / 2; i < len(x); i += step {
-			want = append(want, check.GradientBy(3e-5, func() float64 { return b.loss(oc, do) }, x[i:][:1])...)
-			got = append(got, grads[name][i])
-		}
-		if e := check.Ratio(got, want, 1e-6*(1+check.Max(grads[name]))); e > 1 {
-			t.Errorf("%s differs from finite differences by %.3g limits:\n got %.6g\nwant %.6g", name, e, got, want)
+			by := func(step float64) (want []float64, e float64) {
+				want = check.GradientBy(step, func() float64 { return b.loss(oc, do) }, x[i:][:1])
+				return want, check.Ratio(grads[name][i:][:1], want, limit)
+			}
+			want, e := by(3e-5)
+			if e > 1 {
+				want, e = by(3e-7)
+			}
+			if e > 1 {
+				t.Errorf("%s[%d] is %.6g, by finite differences %.6g, which is %.3g limits away", name, i, grads[name][i], want[0], e)
+			}
 		}
 	}
 }
