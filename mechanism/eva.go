@@ -3,6 +3,7 @@ package mechanism
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -34,8 +35,25 @@ var eva = Row{
 	Constants: []Param{
 		{"noise", "(H,landmarks,D)", "with noise=normal"},
 	},
+	fit: fitEVA,
 	f32: headwise(evaHead[float32]),
 	f64: headwise(evaHead[float64]),
+}
+
+// fitEVA takes the window from the bias of its places, and the chunks from the
+// noise of each.
+func fitEVA(o *Options, shapes map[string][]int) {
+	if rpe := shapes["rpe"]; len(rpe) == 3 && rpe[2] >= rpe[1] {
+		o.Heads = rpe[0]
+		o.say("rpe", "true")
+		o.say("window", strconv.Itoa(rpe[1]))
+		o.say("overlap", strconv.Itoa((rpe[2]-rpe[1])/2))
+	}
+	if noise := shapes["noise"]; len(noise) == 3 {
+		o.Heads = noise[0]
+		o.say("noise", "normal")
+		o.say("landmarks", strconv.Itoa(noise[1]))
+	}
 }
 
 // controlVariates is EVA: chunk c has a key k̄_c, learned from the mean of its

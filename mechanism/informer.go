@@ -26,6 +26,12 @@ var informer = Row{
 	Constants: []Param{
 		{"sample", "(L,factor·⌈ln L⌉)", "with sample=stored: token i is measured by the keys at ⌊M·sample⌋ of M"},
 	},
+	fit: func(o *Options, shapes map[string][]int) {
+		if sample := shapes["sample"]; len(sample) == 2 {
+			o.Length = sample[0]
+			o.say("sample", "stored")
+		}
+	},
 	f32: headwise(informerHead[float32]),
 	f64: headwise(informerHead[float64]),
 }

@@ -3,6 +3,7 @@ package mechanism
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -24,6 +25,12 @@ var luna = Row{
 	},
 	Params: []Param{
 		{"p", "(H,length,D)", "queries of the packed sequence"},
+	},
+	fit: func(o *Options, shapes map[string][]int) {
+		if p := shapes["p"]; len(p) == 3 {
+			o.Heads = p[0]
+			o.say("length", strconv.Itoa(p[1]))
+		}
 	},
 	f32: headwise(lunaHead[float32]),
 	f64: headwise(lunaHead[float64]),

@@ -3,6 +3,7 @@ package mechanism
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/param"
@@ -23,6 +24,12 @@ var nystrom = Row{
 	},
 	Params: []Param{
 		{"conv", "(H,conv)", "weights of the convolution, where there is one"},
+	},
+	fit: func(o *Options, shapes map[string][]int) {
+		if conv := shapes["conv"]; len(conv) == 2 {
+			o.Heads = conv[0]
+			o.say("conv", strconv.Itoa(conv[1]))
+		}
 	},
 	f32: headwise(nystromHead[float32]),
 	f64: headwise(nystromHead[float64]),

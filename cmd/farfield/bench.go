@@ -24,6 +24,7 @@ import (
 type benchCmd struct {
 	Attention benchAttention `cmd:"" help:"Time attention over whole sequences, forward or backward."`
 	Decode    benchDecode    `cmd:"" help:"Time a token after many, through a state."`
+	Zoo       benchZoo       `cmd:"" help:"Time every mechanism of the catalogue, in one table."`
 	Gemm      benchGemm      `cmd:"" help:"Time products of matrices."`
 	Train     benchTrain     `cmd:"" help:"Time an update of a model of bytes."`
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/report"
 )
 
@@ -216,7 +217,7 @@ func TestBenchFigure(t *testing.T) {
 
 func TestBenchRefuses(t *testing.T) {
 	for _, c := range []struct{ want, args string }{
-		{`expected one of "attention", "decode", "gemm", "train"`, ""},
+		{`expected one of "attention", "decode", "zoo", "gemm", "train"`, ""},
 		{"unexpected argument conv", "conv"},
 		{"(see farfield bench attention --help)", "attention --wrong"},
 		{"--form must be one of", "attention --form best"},
@@ -321,4 +322,38 @@ func TestSweepProgress(t *testing.T) {
 func TestThreadLists(t *testing.T) {
 	refuses(t, "--threads: a list, [1 2], is for bench alone", "--threads", "1,2", "plan")
 	works(t, "--threads", "1,1", "plan", "--n", "10", "--d", "4")
+}
+
+func TestBenchZoo(t *testing.T) {
+	out := works(t, strings.Fields("--threads 1 bench zoo -n 24 -d 4 --heads 2 --time 1ns")...)
+	for _, name := range mechanism.Names() {
+		if !strings.Contains(out, "\n"+name+" ") {
+			t.Errorf("%s is not in\n%s", name, out)
+		}
+	}
+	if last := out[strings.LastIndex(strings.TrimSpace(out), "\n")+1:]; !strings.Contains(last, "claim") {
+		t.Errorf("the last line is %s", last)
+	}
+}
+
+func TestBenchZooJSON(t *testing.T) {
+	out := works(t, strings.Fields("--threads 1 bench zoo --mechanism fastmax,luna -n 9,17 -d 4 --heads 2 --measure forward,decode --time 1ns --json")...)
+	seen := map[string]bool{}
+	for line := range strings.Lines(out) {
+		var l bench.Line
+		if err := json.Unmarshal([]byte(line), &l); err != nil {
+			t.Fatal(err)
+		}
+		seen[fmt.Sprint(l.Mechanism, " ", l.N, " of ", l.M)] = true
+	}
+	for _, want := range []string{"fastmax 9 of 9", "fastmax 17 of 17", "fastmax 1 of 9", "fastmax 1 of 17", "luna 9 of 9", "luna 17 of 17"} {
+		if !seen[want] {
+			t.Errorf("no line of %s in\n%s", want, out)
+		}
+	}
+	if len(seen) != 6 {
+		t.Errorf("%d lines, want 6", len(seen))
+	}
+	refuses(t, "ring", strings.Fields("bench zoo --mechanism ring")...)
+	refuses(t, "linformer has no causal form", strings.Fields("bench zoo --mechanism linformer --causal")...)
 }

@@ -20,6 +20,7 @@ type Attention struct {
 	Options   mechanism.Options
 	Shape     attention.Shape
 	Backward  bool // time the gradients instead of the output
+	Both      bool // time the output and then the gradients
 }
 
 // Case returns the case of the suite attention, with the threads that are set,
@@ -32,17 +33,19 @@ func (a Attention) Case() (*Case, error) {
 	s := a.Shape
 	c.X = float64(s.N)
 	c.Line.Direction = forward
-	if a.Backward {
+	if a.Backward || a.Both {
 		if s.Form == attention.Step {
 			return nil, &LackError{a.Mechanism, "backward pass of the step form"}
 		}
-		c.Line.Direction = backward
-		c.FLOPs = Backward(c.FLOPs)
+		useful := c.FLOPs
+		if c.Line.Direction, c.FLOPs = backward, Backward(useful); a.Both {
+			c.Line.Direction, c.FLOPs = both, useful+c.FLOPs
+		}
 	}
 	tokens := float64(s.B) * (float64(s.H)*float64(s.N) + float64(s.Hkv)*float64(s.M)) * float64(s.D+s.Dv)
 	scratch := m.Plan(s).Bytes * float64(min(c.Threads, s.B*s.Hkv))
 	c.Need = 4*tokens + scratch
-	if a.Backward {
+	if a.Backward || a.Both {
 		c.Need *= 2 // each input has a gradient, and so has what the scratch holds
 	}
 	c.open = func() (*work, error) { return a.open(m) }
@@ -72,13 +75,16 @@ func (a Attention) describe() (attention.Mechanism[float32], *Case, error) {
 	if a.Backward {
 		form = plan.Back
 	}
-	c := &Case{Asked: s.Form.String(), Grows: form == attention.Linear}
+	c := &Case{Asked: s.Form.String(), Grows: form == attention.Linear, planned: plan.FLOPs}
 	if s.Form == attention.Step {
 		form, c.Grows = attention.Step, m.Traits().Streaming
 	}
-	if c.Grows {
+	switch {
+	case c.Grows && plan.F > 0:
 		c.FLOPs = LinearFLOPs(s, plan.F)
-	} else {
+	case plan.Cost == 0 && s.Form != attention.Step:
+		c.FLOPs = plan.FLOPs // whole heads: neither form's
+	default:
 		c.FLOPs = DirectFLOPs(s)
 	}
 	order := a.Options.Order
@@ -101,7 +107,7 @@ func (a Attention) open(m attention.Mechanism[float32]) (*work, error) {
 		Causal: s.Causal, Form: s.Form, Chunk: s.Chunk,
 	}
 	out := tensor.NewHeads[float32](s.B, s.H, s.N, s.Dv)
-	if !a.Backward {
+	if !a.Backward && !a.Both {
 		return &work{call: func() error { return m.Forward(out, c, nil) }}, nil
 	}
 	keep := new(attention.Saved[float32])
@@ -115,7 +121,16 @@ func (a Attention) open(m attention.Mechanism[float32]) (*work, error) {
 		DQ: tensor.NewHeads[float32](s.B, s.H, s.N, s.D), DK: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.D),
 		DV: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.Dv),
 	}
-	return &work{call: func() error { return m.Backward(g, dout, out, c, keep) }, held: kept}, nil
+	back := func() error { return m.Backward(g, dout, out, c, keep) }
+	if !a.Both {
+		return &work{call: back, held: kept}, nil
+	}
+	return &work{call: func() error {
+		if err := m.Forward(out, c, keep); err != nil {
+			return err
+		}
+		return back()
+	}, held: kept}, nil
 }
 
 // random returns numbers between -1 and 1.

@@ -41,6 +41,7 @@ const impl = "farfield"
 const (
 	forward  = "forward"
 	backward = "backward" // alone, from what forward has kept
+	both     = "both"     // forward, then backward
 	update   = "update"   // both, and the optimizer's step
 )
 
@@ -48,12 +49,14 @@ const (
 // what was asked for and counted.
 type Case struct {
 	Line
-	Asked string  `json:"asked"` // form that was asked for
-	FLOPs float64 `json:"flops"` // useful operations of a call
-	Grows bool    `json:"-"`     // linearly with the tokens: no pair of them is looked at
-	X     float64 `json:"-"`     // place on the axis of a plot
-	Need  float64 `json:"-"`     // bytes to run it, estimated: inputs, outputs, scratch of all workers
-	open  func() (*work, error)
+	Asked   string  `json:"asked"`              // form that was asked for
+	FLOPs   float64 `json:"flops"`              // useful operations of a call, planned ones in the suite zoo
+	Guess   float64 `json:"guess_ms,omitempty"` // milliseconds of a call that was not made, since it would take too long
+	Grows   bool    `json:"-"`                  // linearly with the tokens: no pair of them is looked at
+	X       float64 `json:"-"`                  // place on the axis of a plot
+	Need    float64 `json:"-"`                  // bytes to run it, estimated: inputs, outputs, scratch of all workers
+	planned float64 // operations of the output that the mechanism plans
+	open    func() (*work, error)
 }
 
 // work is a case with its data in place.

@@ -1,0 +1,196 @@
+package bench
+
+import (
+	"time"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
+)
+
+// MaxTimeGrowth is the most by which the time of what claims a linear cost may
+// grow for twice the tokens: more than mechanism.MaxGrowth, since caches end.
+const MaxTimeGrowth = 2.4
+
+// Zoo asks for every row of the catalogue with its default settings.
+type Zoo struct {
+	Heads, N, D int
+	Causal      bool
+	Rows        []string // names; nil: all
+
+	// What to measure of each.
+	Forward, Training, Decode, Doubling bool
+}
+
+// Entry is a row of the catalogue in the cases that show its cost. What it does
+// not have, or was not asked for, is nil.
+type Entry struct {
+	Row      mechanism.Row
+	N        int
+	Threads  int
+	Causal   bool
+	Traits   attention.Traits
+	Plan     attention.Plan // of Forward
+	Forward  *Case          // all heads, the form that is chosen
+	Training *Case          // forward and backward of it
+	Decode   *Case          // a token after N, all heads
+	// One head over N and over 2N tokens, in the linear form where there is one.
+	Single, Double *Case
+	probe          *Case
+}
+
+// Entries returns the rows that were asked for, with the number of threads that
+// is set, and the names of those that are asked for what they do not have. Rows
+// whose calls must be causal are so in any case.
+func (z Zoo) Entries() (list []*Entry, lack []error, err error) {
+	names := z.Rows
+	if names == nil {
+		names = mechanism.Names()
+	}
+	for _, name := range names {
+		e, err := z.entry(name)
+		if l, none := err.(*LackError); none {
+			lack = append(lack, l)
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		list = append(list, e)
+	}
+	return list, lack, nil
+}
+
+func (z Zoo) entry(name string) (*Entry, error) {
+	row, err := mechanism.Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	m, err := mechanism.New[float32](name, mechanism.Options{Heads: z.Heads, Width: z.D, Length: z.N})
+	if err != nil {
+		return nil, err
+	}
+	e := &Entry{Row: row, N: z.N, Threads: par.Threads(), Traits: m.Traits()}
+	causal := z.Causal || e.Traits.CausalOnly
+	e.Causal = causal
+	if causal && !e.Traits.Causal {
+		return nil, &LackError{name, "causal form: " + e.Traits.NoCausal}
+	}
+	shape := func(heads, n int, form attention.Form) attention.Shape {
+		return attention.Shape{B: 1, H: heads, Hkv: heads, N: n, M: n, D: z.D, Dv: z.D, Causal: causal, Form: form}
+	}
+	e.Plan = m.Plan(shape(z.Heads, z.N, attention.Auto))
+	// planned is a case whose operations are those that are planned: rows with a
+	// form of their own have no others, and beside them all count in the same way.
+	planned := func(s attention.Shape, both bool) (*Case, error) {
+		a := Attention{Mechanism: name, Options: mechanism.Options{Heads: s.H, Width: s.D}, Shape: s, Both: both}
+		c, err := a.Case()
+		if err != nil {
+			return nil, err
+		}
+		c.FLOPs = c.planned
+		if both {
+			c.FLOPs += Backward(c.planned)
+		}
+		return c, nil
+	}
+	form := attention.Auto
+	if e.Traits.Linear {
+		form = attention.Linear
+	}
+	for _, x := range []struct {
+		wanted bool
+		to     **Case
+		s      attention.Shape
+		both   bool
+	}{
+		{true, &e.probe, shape(1, min(z.N, probeTokens), form), false},
+		{z.Forward, &e.Forward, shape(z.Heads, z.N, attention.Auto), false},
+		{z.Training, &e.Training, shape(z.Heads, z.N, attention.Auto), true},
+		{z.Doubling, &e.Single, shape(1, z.N, form), false},
+		{z.Doubling, &e.Double, shape(1, 2*z.N, form), false},
+	} {
+		if x.wanted {
+			if *x.to, err = planned(x.s, x.both); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if z.Decode && e.Traits.Causal {
+		s := shape(z.Heads, z.N, attention.Auto)
+		e.Decode, err = Attention{Mechanism: name, Options: mechanism.Options{Heads: z.Heads, Width: z.D, Length: z.N + mostSteps}, Shape: s}.Decode()
+	}
+	return e, err
+}
+
+// Cases are those of e in the order of the table.
+func (e *Entry) Cases() (list []*Case) {
+	for _, c := range []*Case{e.Forward, e.Training, e.Decode, e.Single, e.Double} {
+		if c != nil {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// PlannedGrowth is by how much the planned operations of one head grow for twice
+// the tokens; 0 where that was not asked for.
+func (e *Entry) PlannedGrowth() float64 {
+	if e.Single == nil {
+		return 0
+	}
+	return e.Double.FLOPs / e.Single.FLOPs
+}
+
+// TimeGrowth is by how much its time grows, between the fastest rounds of each; 0
+// where that was not measured.
+func (e *Entry) TimeGrowth() float64 {
+	if e.Single == nil || e.Single.Rounds == 0 || e.Double.Rounds == 0 {
+		return 0
+	}
+	return e.Double.BestMs / e.Single.BestMs
+}
+
+const (
+	probeTokens = 512  // of the call that tells what others may take
+	mostSteps   = 4096 // of a state that is measured
+)
+
+// Within sets Guess of the cases that would take more than limit a call, judged
+// by their planned operations and the time that a short call takes for its own,
+// and returns the others.
+func Within(list []*Entry, limit time.Duration) (cases []*Case, err error) {
+	defer par.SetThreads(par.Threads())
+	for _, e := range list {
+		par.SetThreads(1)
+		w, err := e.probe.open()
+		if err != nil {
+			return nil, err
+		}
+		best := 0.0
+		for i := range 3 {
+			start := time.Now()
+			if err := w.call(); err != nil {
+				return nil, err
+			}
+			if s := time.Since(start).Seconds(); i == 0 || s < best {
+				best = s
+			}
+			if best > limit.Seconds() {
+				break
+			}
+		}
+		for _, c := range e.Cases() {
+			seconds := 0.0
+			if c != e.Decode {
+				seconds = best * c.FLOPs / e.probe.FLOPs / float64(min(c.Threads, c.Heads))
+			}
+			if seconds > limit.Seconds() {
+				c.Guess = 1e3 * seconds
+				continue
+			}
+			cases = append(cases, c)
+		}
+	}
+	return cases, nil
+}

@@ -1,0 +1,44 @@
+package mechanism
+
+import (
+	"slices"
+	"testing"
+)
+
+// Arrays of parameters and constants say what settings made them.
+func TestFitReadsShapes(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		set  map[string]string
+	}{
+		{"nystrom", map[string]string{"conv": "5"}},
+		{"luna", map[string]string{"length": "7"}},
+		{"informer", map[string]string{"sample": "stored"}},
+		{"eva", map[string]string{"rpe": "true", "window": "6", "overlap": "2"}},
+		{"eva", map[string]string{"noise": "normal", "landmarks": "3"}},
+		{"linformer", map[string]string{"rank": "4"}},
+		{"fourier", map[string]string{"channels": "true"}},
+	} {
+		made, err := New[float32](c.name, Options{Heads: 3, Width: 4, Length: 9, Set: c.set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shapes := map[string][]int{}
+		for _, p := range slices.Concat(made.Params().All(), made.Constants().All()) {
+			shapes[p.Name] = p.Shape
+		}
+		row, err := Lookup(c.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fitted, err := New[float32](c.name, row.Fit(Options{Heads: 8, Width: 4, Length: 20}, shapes))
+		if err != nil {
+			t.Fatalf("%s %v: %v", c.name, c.set, err)
+		}
+		for _, p := range slices.Concat(fitted.Params().All(), fitted.Constants().All()) {
+			if !slices.Equal(p.Shape, shapes[p.Name]) {
+				t.Errorf("%s %v: %s is %v, the array %v", c.name, c.set, p.Name, p.Shape, shapes[p.Name])
+			}
+		}
+	}
+}
