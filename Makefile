@@ -1,5 +1,5 @@
 # The same commands as .ci/run, one at a time.
-.PHONY: test long fuzz vet generate calibrate bench peers ci demo
+.PHONY: test long fuzz vet generate calibrate bench zoo peers ci demo
 
 test: # the README's test command
 	go test ./...
@@ -32,6 +32,11 @@ calibrate: # the tables by which forms are chosen, and their drawing; minutes, o
 
 bench: # GEMM against the FMA peak of the same run
 	go test ./internal/kernel -run x -bench Gemm1024
+
+zoo: # speed and memory of every mechanism, and their tables in docs/mechanisms.md; minutes, on an idle machine
+	go run ./cmd/farfield bench zoo -n 1024,4096,16384 --measure forward,decode --json >docs/zoo.jsonl.part
+	mv docs/zoo.jsonl.part docs/zoo.jsonl
+	go test ./mechanism -run TestPage -write
 
 # Where PyTorch and ONNX Runtime are installed.
 PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/farfield/peers

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 )
@@ -186,7 +188,7 @@ func Within(list []*Entry, limit time.Duration) (cases []*Case, err error) {
 				seconds = best * c.FLOPs / e.probe.FLOPs / float64(min(c.Threads, c.Heads))
 			}
 			if seconds > limit.Seconds() {
-				c.Guess = 1e3 * seconds
+				c.Guess, c.ISA, c.Machine = 1e3*seconds, kernel.Active[float32]().Name, cpu.Describe().String()
 				continue
 			}
 			cases = append(cases, c)
