@@ -29,6 +29,7 @@ var layers = []string{
 	"rng",
 	"array",
 	"safetensors",
+	"dataset",
 	"param",
 	"attention",
 	"mechanism",
@@ -51,7 +52,7 @@ var layers = []string{
 // golang.org/x/sys.
 var light = []string{
 	"internal/cpu", "internal/par", "internal/arena", "internal/kernel", "internal/oracle", "internal/check",
-	"internal/atomicfile", "internal/golden", "rng", "array", "safetensors", "tensor", "param", "attention",
+	"internal/atomicfile", "internal/golden", "rng", "array", "safetensors", "dataset", "tensor", "param", "attention",
 	"mechanism", "nn", "optim", "token", "task", "model", "train", "generate", "",
 }
 

@@ -1,0 +1,440 @@
+package dataset
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"image/png"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// shared is a file of the real data sets: of the folder that FARFIELD_DATA names,
+// or of the one beside a checkout.
+func shared(t testing.TB, parts ...string) string {
+	t.Helper()
+	root := os.Getenv("FARFIELD_DATA")
+	if root == "" {
+		root = filepath.Join("..", "..", "shared", "data")
+	}
+	path := filepath.Join(append([]string{root}, parts...)...)
+	if _, err := os.Stat(path); err != nil {
+		t.Skip("no data sets beside this checkout, and FARFIELD_DATA names none")
+	}
+	return path
+}
+
+// refused checks that err says each part of want.
+func refused(t *testing.T, err error, want ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", want)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+// refusals feeds a reader what it must refuse.
+func refusals[T any](t *testing.T, read func(io.Reader) (T, error), cases [][2]string) {
+	t.Helper()
+	for _, c := range cases {
+		if _, err := read(strings.NewReader(c[0])); err == nil || !strings.Contains(err.Error(), c[1]) {
+			t.Errorf("%.60q: error is %v, want %q", c[0], err, c[1])
+		}
+	}
+}
+
+func packed(t testing.TB, b []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := z.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+const smallIDX = "\x00\x00\x08\x02\x00\x00\x00\x02\x00\x00\x00\x03abcdef"
+
+func TestFile(t *testing.T) {
+	dir := t.TempDir()
+	for name, b := range map[string][]byte{
+		"plain":  []byte(smallIDX),
+		"gz":     packed(t, []byte(smallIDX)),
+		"broken": packed(t, []byte(smallIDX))[:20],
+		"bomb":   packed(t, append([]byte("\x00\x00\x08\x01\x04\x00\x00\x00"), make([]byte, 8<<20)...)),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"plain", "gz"} {
+		a, err := File(filepath.Join(dir, name), ReadIDX)
+		if err != nil || !reflect.DeepEqual(a, &IDX{[]int{2, 3}, []byte("abcdef")}) {
+			t.Errorf("%s: %v, %v", name, a, err)
+		}
+	}
+	_, err := File(filepath.Join(dir, "broken"), ReadIDX)
+	refused(t, err, filepath.Join(dir, "broken"), "EOF")
+	_, err = File(filepath.Join(dir, "bomb"), ReadIDX)
+	refused(t, err, "bomb: data: gzip: ", "at most 128 times as many are read")
+	if _, err = File(filepath.Join(dir, "none"), ReadIDX); !os.IsNotExist(err) {
+		t.Error(err)
+	}
+}
+
+func TestIDXRefuses(t *testing.T) {
+	refusals(t, ReadIDX, [][2]string{
+		{"", "magic: truncated: 0 of 4 bytes"},
+		{"\x01\x00\x08\x01", "magic: it begins with 0x0100"},
+		{"\x00\x00\x0d\x01\x00\x00\x00\x00", "type: it is 0x0d"},
+		{"\x00\x00\x08\x00", "dimensions: there are 0, 1 to 8"},
+		{"\x00\x00\x08\x09", "dimensions: there are 9"},
+		{"\x00\x00\x08\x02\x00\x00\x00\x01", "dimensions: truncated: 4 of 8 bytes"},
+		{"\x00\x00\x08\x02\xff\xff\xff\xff\xff\xff\xff\xff", "too large"},
+		{"\x00\x00\x08\x01\xff\xff\xff\xffab", "data: truncated: 2 of 4294967295 bytes"},
+		{smallIDX + "x", "of shape [2 3]: bytes follow"},
+	})
+}
+
+func TestCIFAR10(t *testing.T) {
+	record := func(label byte) []byte {
+		b := []byte{label}
+		for c := range 3 {
+			for p := range 1024 {
+				b = append(b, byte(p+50*c))
+			}
+		}
+		return b
+	}
+	m, err := ReadCIFAR10(bytes.NewReader(append(record(3), record(9)...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.N() != 2 || !bytes.Equal(m.Labels, []byte{3, 9}) || !bytes.Equal(m.At(1)[:6], []byte{0, 50, 100, 1, 51, 101}) {
+		t.Errorf("%d images, labels %v, %v", m.N(), m.Labels, m.At(1)[:6])
+	}
+	refusals(t, ReadCIFAR10, [][2]string{
+		{"", "records: there is none"},
+		{string(record(1)) + "\x01\x02", "record 1: truncated: 2 of 3073 bytes"},
+		{string(record(10)), "record 0: class is 10, there are 10"},
+	})
+}
+
+func TestImageRecords(t *testing.T) {
+	m, err := ReadImageRecords(1, 2, 2)(strings.NewReader("\x01ab\x00cd"))
+	if err != nil || m.N() != 2 || string(m.At(1)) != "cd" || m.Labels[0] != 1 {
+		t.Errorf("%v, %v", m, err)
+	}
+	if err := m.Append(&Images{Height: 1, Width: 2, Channels: 1, Pixels: []byte("ef"), Labels: []byte{1}}); err != nil || m.N() != 3 {
+		t.Error(m.N(), err)
+	}
+	refused(t, m.Append(&Images{Height: 2, Width: 1, Channels: 1}), "2×1×1", "1×2×1")
+	refused(t, m.Append(&Images{Height: 1, Width: 2, Channels: 1, Pixels: []byte("gh")}), "labels: there are 3 for 3 images, and 0 for 1")
+}
+
+func pictureOf(t testing.TB, w, h int, asJPEG bool) []byte {
+	t.Helper()
+	m := image.NewNRGBA(image.Rect(0, 0, w, h))
+	for i := range w * h {
+		m.Set(i%w, i/w, color.NRGBA{byte(i), byte(i >> 8), 77, 255})
+	}
+	var b bytes.Buffer
+	var err error
+	if asJPEG {
+		err = jpeg.Encode(&b, m, nil)
+	} else {
+		err = png.Encode(&b, m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestPicture(t *testing.T) {
+	p, err := ReadPicture(bytes.NewReader(pictureOf(t, 7, 5, false)))
+	if err != nil || p.Width != 7 || p.Height != 5 || !bytes.Equal(p.Pixels[34*3:], []byte{34, 0, 77}) || len(p.Pixels) != 105 {
+		t.Errorf("%v, %v", p, err)
+	}
+	if p, err := ReadPicture(bytes.NewReader(pictureOf(t, 9, 4, true))); err != nil || p.Width != 9 || p.Height != 4 || len(p.Pixels) != 108 {
+		t.Errorf("%v, %v", p, err)
+	}
+	// A header that promises 60000×60000, and one of 8000×8000 for 100 bytes.
+	for _, c := range []struct {
+		w, h uint32
+		want string
+	}{{60000, 60000, "at most"}, {8000, 8000, "do not fit a file of"}} {
+		b := pictureOf(t, 7, 5, false)
+		binary.BigEndian.PutUint32(b[16:], c.w)
+		binary.BigEndian.PutUint32(b[20:], c.h)
+		binary.BigEndian.PutUint32(b[29:], crc(b[12:29]))
+		_, err := ReadPicture(bytes.NewReader(b))
+		refused(t, err, c.want)
+	}
+	refusals(t, ReadPicture, [][2]string{{"", "picture"}, {"GIF89a", "picture"}, {string(pictureOf(t, 7, 5, false)[:60]), "png"}})
+	refusals(t, ReadSheet, [][2]string{{string(pictureOf(t, 7, 5, false)), "width: it is 7"}})
+	s, err := ReadSheet(bytes.NewReader(pictureOf(t, 1024, 3, false)))
+	if err != nil || s.N() != 3 || !bytes.Equal(s.At(2)[:3], []byte{0, 8, 77}) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTable(t *testing.T) {
+	got, err := ReadTable(strings.NewReader("date,a,\"b, c\"\r\n\"1 May\",1,2.5\r\n2 May,-3e2,4\r\n"))
+	want := &Table{"date", []string{"1 May", "2 May"}, []string{"a", "b, c"}, []float64{1, 2.5, -300, 4}}
+	if err != nil || !reflect.DeepEqual(got, want) || got.Rows() != 2 || got.Row(1)[0] != -300 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := ReadTable(strings.NewReader("a,b\n1,2\n")); err != nil || got.Labels != nil || got.Rows() != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := ReadTable(strings.NewReader(",b\nx,2\n")); err != nil || got.Labels[0] != "x" || got.Values[0] != 2 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	refusals(t, ReadTable, [][2]string{
+		{"", "header: there is none"},
+		{"a,b\n", "rows: there is none"},
+		{"a,b\n1,2\n3\n", "line 3: it has 1 fields, the first has 2"},
+		{"a,b\n1,2\n3,x\n", `line 3: b: "x" is no finite number`},
+		{"a,b\n1,2\ny,2\n", `line 3: a: "y" is no finite number`},
+		{"a,b\n1,NaN\n", "no finite number"},
+		{"a\nx\n", "the only column is no number"},
+	})
+}
+
+func TestFields(t *testing.T) {
+	f, err := ReadFields('\t')(strings.NewReader("a\tb\n\"x\ty\"\t\"1\n2\"\nno\"quote\tz\n"))
+	if err != nil || !reflect.DeepEqual(f.Rows, [][]string{{"x\ty", "1\n2"}, {`no"quote`, "z"}}) {
+		t.Errorf("%q, %v", f, err)
+	}
+	if i, err := f.Column("b"); i != 1 || err != nil {
+		t.Error(i, err)
+	}
+	_, err = f.Column("c")
+	refused(t, err, `column "c": there is none; there are ["a" "b"]`)
+}
+
+func TestExpressions(t *testing.T) {
+	list, err := ReadExpressions(strings.NewReader("Source\tTarget\r\n( ( [MAX 2 ) ] )\t2\r\n"))
+	if err != nil || len(list) != 1 || list[0] != (Expression{"( ( [MAX 2 ) ] )", 2}) {
+		t.Errorf("%v, %v", list, err)
+	}
+	refusals(t, ReadExpressions, [][2]string{
+		{"Source\tGoal\n1\t1\n", `column "Target"`},
+		{"Source\tTarget\n1\t12\n", `row 0: Target is "12"`},
+	})
+}
+
+func TestReviews(t *testing.T) {
+	list, err := ReadReviews(strings.NewReader("1\t0_9\ttt1\tgood\tfilm\n0\t1_2\ttt2\tb\xe9d\n"))
+	want := []Review{{true, "0_9", "tt1", []byte("good\tfilm")}, {false, "1_2", "tt2", []byte("b\xe9d")}}
+	if err != nil || !reflect.DeepEqual(list, want) {
+		t.Errorf("%v, %v", list, err)
+	}
+	refusals(t, ReadReviews, [][2]string{
+		{"1\ta\tb\n", "line 1: it has 3 fields, 4 are needed"},
+		{"1\ta\tb\tc\n2\ta\tb\tc\n", `line 2: label: it is "2"`},
+		{"1\ta\tb\t\n", "text: it is empty"},
+		{strings.Repeat("x", lineLimit+1), "line 1: it has more than"},
+	})
+}
+
+func TestPairs(t *testing.T) {
+	list, err := ReadPairs(strings.NewReader("1.0\ta\tb\tone\ttwo\n0\tc\td\t\tx\n"))
+	want := []Pair{{true, [2]string{"a", "b"}, [2][]byte{[]byte("one"), []byte("two")}}, {false, [2]string{"c", "d"}, [2][]byte{{}, []byte("x")}}}
+	if err != nil || !reflect.DeepEqual(list, want) {
+		t.Errorf("%v, %v", list, err)
+	}
+	refusals(t, ReadPairs, [][2]string{{"1\ta\tb\tx\n", "it has 4 fields"}, {"0.5\ta\tb\tx\ty\n", `label: it is "0.5"`}})
+}
+
+func TestSeries(t *testing.T) {
+	const head = "# about\n@problemName P Q\n@timeStamps false\n@classLabel true no yes\n@data\n"
+	s, err := ReadSeries(strings.NewReader(head + "1,2:3,?,-4:yes\n\n5:6:no\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Name != "P Q" || len(s.Cases) != 2 || s.Cases[0].Class != 1 || !math.IsNaN(s.Cases[0].Channels[1][1]) || s.Cases[1].Channels[1][0] != 6 {
+		t.Errorf("%+v", s)
+	}
+	refusals(t, ReadSeries, [][2]string{
+		{"@data\n", "no @classLabel"},
+		{"1,2:a\n", "does not begin with @"},
+		{"@timeStamps true\n", "@timeStamps"},
+		{"@classLabel false\n", "@classLabel"},
+		{head, "there is no case"},
+		{head + "1:yes\n1:2:yes\n", "line 7: channels: there are 2, in the first case 1"},
+		{head + "yes\n", "channels: there are 0"},
+		{head + "1:maybe\n", `class: it is "maybe", there are ["no" "yes"]`},
+		{head + "1,,2:yes\n", `channel 0: value 1: "" is no finite number`},
+	})
+}
+
+func TestFASTA(t *testing.T) {
+	list, err := ReadFASTA(strings.NewReader(">a one two\nACG\r\nTn\n>b\n\n"))
+	want := []Record{{"a", "one two", []byte("ACGTn")}, {"b", "", nil}}
+	if err != nil || !reflect.DeepEqual(list, want) {
+		t.Errorf("%q, %v", list, err)
+	}
+	refusals(t, ReadFASTA, [][2]string{
+		{"", "records: there is none"},
+		{"ACGT\n", "line 1: sequence: no header"},
+		{">a\nAC GT\n", "line 2: sequence: byte 0x20 is no letter"},
+	})
+}
+
+// wav builds a file of one format and its samples.
+func wav(code, channels, bits int, data string) string {
+	le := binary.LittleEndian
+	f := le.AppendUint16(nil, uint16(code))
+	f = le.AppendUint16(f, uint16(channels))
+	f = le.AppendUint32(f, 8000)
+	f = le.AppendUint32(f, uint32(8000*channels*bits/8))
+	f = le.AppendUint16(f, uint16(channels*bits/8))
+	f = le.AppendUint16(f, uint16(bits))
+	size := func(n int) string { return string(le.AppendUint32(nil, uint32(n))) }
+	return "RIFF" + size(36+len(data)) + "WAVE" + "LIST" + size(3) + "abc\x00" + "fmt " + size(16) + string(f) + "data" + size(len(data)) + data
+}
+
+func TestWAV(t *testing.T) {
+	for _, c := range []struct {
+		file string
+		want Audio
+	}{
+		{wav(1, 2, 8, "\x00\x80\xc0\x40"), Audio{8000, 2, []float32{-1, 0, 0.5, -0.5}}},
+		{wav(1, 1, 16, "\x00\x80\x00\x40"), Audio{8000, 1, []float32{-1, 0.5}}},
+		{wav(1, 1, 24, "\x00\x00\x80\x00\x00\x40"), Audio{8000, 1, []float32{-1, 0.5}}},
+		{wav(1, 1, 32, "\x00\x00\x00\x80"), Audio{8000, 1, []float32{-1}}},
+		{wav(3, 1, 32, "\x00\x00\x20\xc0"), Audio{8000, 1, []float32{-2.5}}},
+		{wav(3, 1, 64, "\x00\x00\x00\x00\x00\x00\xf0\x3f"), Audio{8000, 1, []float32{1}}},
+	} {
+		if got, err := ReadWAV(strings.NewReader(c.file)); err != nil || !reflect.DeepEqual(*got, c.want) {
+			t.Errorf("%v, %v, want %v", got, err, c.want)
+		}
+	}
+	good := wav(1, 2, 16, "abcd")
+	refusals(t, ReadWAV, [][2]string{
+		{"RIFX", "header: truncated: 4 of 12"},
+		{"RIFX    WAVE", "header: it is \"RIFX\""},
+		{good[:len(good)-2], "data: truncated: 2 of 4 bytes"},
+		{good[:12], "there is none"},
+		{wav(1, 2, 16, "abc"), "3 bytes are not a multiple of a frame's 4"},
+		{wav(1, 0, 16, ""), "channels: there are 0"},
+		{wav(1, 1, 12, ""), "code 1 with 12 bits"},
+		{wav(6, 1, 8, ""), "code 6 with 8 bits"},
+		{wav(3, 1, 32, "\x00\x00\xc0\x7f"), "sample 0 is NaN"},
+		{"RIFF    WAVEdata\x00\x00\x00\x00", "no chunk fmt before it"},
+		{"RIFF    WAVEfmt \xff\xff\xff\xff", "fmt: it has 4294967295 bytes"},
+		{"RIFF    WAVELIST\xff\xff\xff\xff", "chunk \"LIST\": of 4294967295 bytes"},
+	})
+}
+
+const header = "# note\nr 2 360 4\n\nr.dat 212 200(3)/mV 11 1024 1 10 0 MLII\nr.dat 212 100 12 0 -1 -2 0 V5 x\n# end\n"
+
+func TestHeader(t *testing.T) {
+	h, err := ReadHeader(strings.NewReader(header))
+	want := &Header{"r", 360, 4, []Signal{
+		{"r.dat", 212, 200, 3, "mV", 1, 10, true, "MLII"},
+		{"r.dat", 212, 100, 0, "mV", -1, -2, true, "V5 x"},
+	}}
+	if err != nil || !reflect.DeepEqual(h, want) {
+		t.Errorf("%+v, %v", h, err)
+	}
+	refusals(t, ReadHeader, [][2]string{
+		{"", "there is no record line"},
+		{"r/2 1\n", "several segments"},
+		{"r\n", "number of signals is missing"},
+		{"r 9999\n", "signals: there are \"9999\", 1 to 1024"},
+		{"r 2\nr.dat 16\n", "says 2, 1 are described"},
+		{"r 1 x\n", "rate: it is"},
+		{"r 1 1 -1\n", "samples: there are"},
+		{"r 1\n../r.dat 16\n", "is not the name of a file beside the header"},
+		{"r 1\n.. 16\n", "is not the name of a file beside the header"},
+		{"r 1\nr.dat 310\n", `format: it is "310"`},
+		{"r 1\nr.dat 16 x\n", "gain: it is"},
+		{"r 1\nr.dat 16 200(z)\n", "baseline: it is"},
+		{"r 1\nr.dat 16 200 11 0 0 0 7\n", "block size"},
+	})
+}
+
+func TestRecording(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// 1 -1, 2 -2, 3 2047, 4 -2048 and a pair that the header does not count.
+	samples := "\x01\xf0\xff\x02\xf0\xfe\x03\x70\xff\x04\x80\x00\x00\x00\x00"
+	put("r.hea", header)
+	put("r.dat", samples)
+	r, err := ReadRecording(filepath.Join(dir, "r.hea"))
+	refused(t, err, "r.dat: signal 1: its checksum is -4, the header says -2")
+	put("r.hea", strings.Replace(header, "-1 -2", "-1 -4", 1))
+	if r, err = ReadRecording(filepath.Join(dir, "r.hea")); err != nil {
+		t.Fatal(err)
+	}
+	if want := [][]int16{{1, 2, 3, 4}, {-1, -2, 2047, -2048}}; !reflect.DeepEqual(r.Samples, want) {
+		t.Errorf("samples %v", r.Samples)
+	}
+	if r.Length != 4 || r.Value(0, 3) != (4-3)/200. {
+		t.Errorf("length %d, value %g", r.Length, r.Value(0, 3))
+	}
+	put("r.dat", samples[:8])
+	_, err = ReadRecording(filepath.Join(dir, "r.hea"))
+	refused(t, err, "r.dat: samples: truncated: 5 of 2 signals of 4")
+	put("r.dat", "\x02"+samples[1:])
+	_, err = ReadRecording(filepath.Join(dir, "r.hea"))
+	refused(t, err, "signal 0: its first value is 2, the header says 1")
+
+	for _, c := range []struct {
+		format int
+		file   string
+		want   []int16
+	}{{16, "\x00\x80\x01\x00", []int16{-32768, 1}}, {80, "\x00\xff", []int16{-128, 127}}} {
+		got, err := ReadSignals(strings.NewReader(c.file), []Signal{{Format: c.format}}, 0)
+		if err != nil || !reflect.DeepEqual(got[0], c.want) {
+			t.Errorf("format %d: %v, %v", c.format, got, err)
+		}
+	}
+}
+
+func TestAnnotations(t *testing.T) {
+	file := "\x12\x70" + "\x03\xfc" + "(N\x00\x00" + "\x00\xec\x01\x00\x00\x00" + "\x05\x04" + "\x02\xf4" + "\x00\x00"
+	list, err := ReadAnnotations(strings.NewReader(file))
+	want := []Annotation{{Sample: 18, Code: 28, Aux: "(N"}, {Sample: 18 + 65536 + 5, Code: 1, Sub: 2}}
+	if err != nil || !reflect.DeepEqual(list, want) {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if letter, ok := list[1].Beat(); !ok || letter != 'N' {
+		t.Errorf("beat %q, %t", letter, ok)
+	}
+	if _, ok := list[0].Beat(); ok {
+		t.Error("a change of rhythm is a beat")
+	}
+	refusals(t, ReadAnnotations, [][2]string{
+		{"", "no end"},
+		{"\x01\x04", "word 1: the annotations have no end"},
+		{"\x02\xf4\x00\x00", "code is 61, and no annotation before it"},
+		{"\x12\x70\x03\xfc(N", "note: truncated: 2 of 4"},
+		{"\x05\x04\x00\xec\xff\xff\x00\x00\x05\x04", "comes after one that is later"},
+	})
+}

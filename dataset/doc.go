@@ -1,0 +1,25 @@
+// Package dataset reads the files that data sets come in. Readers take a stream
+// of plain bytes; File opens a path, undoes gzip and says in its errors which file
+// it was.
+//
+//	reader            format                                   gives
+//	ReadIDX           idx of bytes (MNIST)                     shape and bytes
+//	ReadCIFAR10       CIFAR-10, binary version                 Images
+//	ReadSheet         PNG with an image of 32×32 in each row   Images
+//	ReadImageRecords  a label and the grey pixels of an image  Images
+//	ReadPicture       PNG, JPEG                                Picture
+//	ReadTable         CSV, numbers under a header              Table
+//	ReadFields        CSV and TSV, text under a header         Fields
+//	ReadExpressions   ListOps of LRA, TSV                      Expression
+//	ReadReviews       IMDB reviews, one in a line              Review
+//	ReadPairs         AAN pairs of LRA, one in a line          Pair
+//	ReadSeries        .ts of aeon: series with a class         SeriesSet
+//	ReadFASTA         FASTA                                    Record
+//	ReadWAV           WAV, PCM and floats                      Audio
+//	ReadHeader        WFDB header                              Header
+//	ReadAnnotations   WFDB annotations                         Annotation
+//
+// Files come from strangers: every size is checked before it is believed, memory
+// grows only with the bytes that arrive, and what does not fit its format is
+// refused with the field and both values. Nothing here panics on data.
+package dataset

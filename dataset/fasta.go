@@ -1,0 +1,50 @@
+package dataset
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Record is a sequence of a FASTA file.
+type Record struct {
+	Name  string // the first word of its header
+	About string // the rest of the header
+	Bases []byte // letters as the file has them, '-' and '*'
+}
+
+// ReadFASTA reads the records of a FASTA file.
+func ReadFASTA(r io.Reader) ([]Record, error) {
+	var list []Record
+	err := lines(r, func(_ int, line []byte) error {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && line[0] == '>' {
+			name, about, _ := bytes.Cut(line[1:], []byte(" "))
+			list = append(list, Record{Name: string(name), About: string(about)})
+			return nil
+		}
+		for _, c := range line {
+			if c|0x20 < 'a' || c|0x20 > 'z' {
+				if c != '-' && c != '*' {
+					return fmt.Errorf("sequence: byte 0x%02x is no letter", c)
+				}
+			}
+		}
+		if len(line) > 0 {
+			if len(list) == 0 {
+				return errors.New("sequence: no header with > before it")
+			}
+			last := &list[len(list)-1]
+			last.Bases = append(last.Bases, line...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, errors.New("records: there is none")
+	}
+	return list, nil
+}

@@ -1,0 +1,135 @@
+package dataset
+
+import (
+	"bytes"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/check"
+)
+
+func crc(b []byte) uint32 { return crc32.ChecksumIEEE(b) }
+
+// readers are all readers, each with a file that it takes and the bytes of memory
+// that a byte of a file may cost. Fields of text are the dearest: a comma makes
+// one, of 16 bytes, and slices double as they grow.
+var readers = []struct {
+	name string
+	good string
+	cost int64
+	read func(io.Reader) (any, error)
+}{
+	{"idx", smallIDX, 8, boxed(ReadIDX)},
+	{"cifar10", string(make([]byte, 3073)), 16, boxed(ReadCIFAR10)},
+	{"records", "\x01ab\x00cd", 64, boxed(ReadImageRecords(1, 2, 2))},
+	{"table", "date,a\nx,1\ny,2\n", 256, boxed(ReadTable)},
+	{"fields", "a\tb\n\"x\"\ty\n", 256, boxed(ReadFields('\t'))},
+	{"expressions", "Source\tTarget\n( [MAX 1 ) ]\t1\n", 256, boxed(ReadExpressions)},
+	{"reviews", "1\t0_9\ttt1\tgood\n", 256, boxed(ReadReviews)},
+	{"pairs", "1\ta\tb\tx\ty\n", 256, boxed(ReadPairs)},
+	{"series", "@classLabel true a b\n@data\n1,2:a\n", 256, boxed(ReadSeries)},
+	{"fasta", ">a b\nACGT\n>c\nNN\n", 256, boxed(ReadFASTA)},
+	{"wav", wav(1, 1, 16, "abcd"), 16, boxed(ReadWAV)},
+	{"header", header, 256, boxed(ReadHeader)},
+	{"annotations", "\x12\x70\x03\xfc(N\x00\x00\x05\x04\x00\x00", 512, boxed(ReadAnnotations)},
+}
+
+func boxed[T any](read func(io.Reader) (T, error)) func(io.Reader) (any, error) {
+	return func(r io.Reader) (any, error) { return read(r) }
+}
+
+// free is memory that a reader may take whatever it reads.
+const free = 256 << 10
+
+// Every reader takes or refuses any bytes without a panic and in memory that they
+// warrant.
+func FuzzReaders(f *testing.F) {
+	for i, r := range readers {
+		f.Add(uint8(i), []byte(r.good))
+		f.Add(uint8(i), []byte(r.good[:len(r.good)/2]))
+		f.Add(uint8(i), []byte(strings.Repeat(r.good, 3)))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, b []byte) {
+		r := readers[int(which)%len(readers)]
+		n := check.Allocated(func() { _, _ = r.read(bytes.NewReader(b)) })
+		if n > free+r.cost*int64(len(b)) {
+			t.Errorf("%s: %d bytes are read in %d bytes of memory", r.name, len(b), n)
+		}
+	})
+}
+
+func TestReadersTakeWhatIsGood(t *testing.T) {
+	for _, r := range readers {
+		if _, err := r.read(strings.NewReader(r.good)); err != nil {
+			t.Errorf("%s: %v", r.name, err)
+		}
+	}
+}
+
+func FuzzPicture(f *testing.F) {
+	f.Add(pictureOf(f, 7, 5, false))
+	f.Add(pictureOf(f, 9, 4, true))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var p *Picture
+		var err error
+		// A pixel may take 16 bytes while it is decoded, and 4 after that.
+		n := check.Allocated(func() { p, err = ReadPicture(bytes.NewReader(b)) })
+		if n > 32*(inflateFree+inflateFactor*int64(len(b))) {
+			t.Errorf("%d bytes are read in %d bytes of memory", len(b), n)
+		}
+		if err == nil && len(p.Pixels) != 3*p.Width*p.Height {
+			t.Errorf("%d×%d pixels have %d bytes", p.Width, p.Height, len(p.Pixels))
+		}
+	})
+}
+
+func FuzzInflate(f *testing.F) {
+	f.Add(packed(f, []byte(smallIDX)))
+	f.Add(packed(f, make([]byte, 3<<20)))
+	f.Add([]byte("\x1f\x8b"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := Inflate(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		n, _ := io.Copy(io.Discard, r)
+		if most := int64(inflateFree + inflateFactor*len(b) + 1<<16); n > most {
+			t.Errorf("%d bytes become %d", len(b), n)
+		}
+	})
+}
+
+func FuzzRecording(f *testing.F) {
+	f.Add([]byte(header), []byte("\x01\xf0\xff\x02\xf0\xfe\x03\x70\xff\x04\x80\x00"))
+	f.Add([]byte("r 1 360 0\nr.dat 16\n"), []byte("abcd"))
+	f.Fuzz(func(t *testing.T, hea, dat []byte) {
+		h, err := ReadHeader(bytes.NewReader(hea))
+		if err != nil {
+			return
+		}
+		for _, s := range h.Signals {
+			if s.File != filepath.Base(s.File) || s.File == ".." {
+				t.Fatalf("file %q", s.File)
+			}
+		}
+		samples, err := ReadSignals(bytes.NewReader(dat), h.Signals[:1], h.Length)
+		if err == nil && len(samples[0]) > len(dat) {
+			t.Errorf("%d samples in %d bytes", len(samples[0]), len(dat))
+		}
+	})
+}
+
+// The file of a gzip member may be followed by another.
+func TestInflateJoinsMembers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "two.gz")
+	if err := os.WriteFile(path, append(packed(t, []byte("one ")), packed(t, []byte("two"))...), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := File(path, io.ReadAll); err != nil || string(b) != "one two" {
+		t.Errorf("%q, %v", b, err)
+	}
+}

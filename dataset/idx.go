@@ -1,0 +1,54 @@
+package dataset
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/farfield-ml/farfield/array"
+)
+
+// IDX is an array of bytes in C order, as the files of MNIST hold it.
+type IDX struct {
+	Shape []int
+	Data  []byte
+}
+
+// idxDims is the largest number of dimensions that is read.
+const idxDims = 8
+
+// ReadIDX reads an idx file of unsigned bytes to its end.
+func ReadIDX(r io.Reader) (*IDX, error) {
+	head, err := exactly(r, "magic", 4)
+	if err != nil {
+		return nil, err
+	}
+	if head[0] != 0 || head[1] != 0 {
+		return nil, fmt.Errorf("magic: it begins with 0x%02x%02x, 0x0000 is needed", head[0], head[1])
+	}
+	if head[2] != 8 {
+		return nil, fmt.Errorf("type: it is 0x%02x, 0x08 (unsigned bytes) is needed", head[2])
+	}
+	if head[3] < 1 || head[3] > idxDims {
+		return nil, fmt.Errorf("dimensions: there are %d, 1 to %d are read", head[3], idxDims)
+	}
+	sizes, err := exactly(r, "dimensions", 4*int(head[3]))
+	if err != nil {
+		return nil, err
+	}
+	a := &IDX{Shape: make([]int, head[3])}
+	for i := range a.Shape {
+		a.Shape[i] = int(binary.BigEndian.Uint32(sizes[4*i:]))
+	}
+	n, err := array.Count(a.Shape)
+	if err != nil {
+		return nil, fmt.Errorf("dimensions: %w", err)
+	}
+	if a.Data, err = exactly(r, "data", n); err != nil {
+		return nil, err
+	}
+	if err := end(r); err != nil {
+		return nil, fmt.Errorf("data: of shape %v: %w", a.Shape, err)
+	}
+	return a, nil
+}

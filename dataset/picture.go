@@ -1,0 +1,61 @@
+package dataset
+
+import (
+	"bytes"
+	"fmt"
+	"image"
+	"image/draw"
+	_ "image/jpeg" // format of ReadPicture
+	_ "image/png"  // format of ReadPicture
+	"io"
+)
+
+// Picture is an image of any size.
+type Picture struct {
+	Height, Width int
+	Pixels        []byte // [Height, Width, 3]: red, green, blue
+}
+
+// Limits of a picture: the bytes of its file, and its pixels; besides these, a
+// byte stands for no more of them than a byte of gzip for bytes.
+const (
+	pictureBytes  = 256 << 20
+	picturePixels = 64 << 20
+)
+
+// ReadPicture reads a PNG or JPEG to the end of r. What is transparent lies on
+// black; 16 bits become 8.
+func ReadPicture(r io.Reader) (*Picture, error) {
+	file, err := io.ReadAll(io.LimitReader(r, pictureBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(file) > pictureBytes {
+		return nil, fmt.Errorf("picture: more than %d bytes", pictureBytes)
+	}
+	c, kind, err := image.DecodeConfig(bytes.NewReader(file))
+	if err != nil {
+		return nil, fmt.Errorf("picture: %w", err)
+	}
+	switch pixels := int64(c.Width) * int64(c.Height); {
+	case c.Width < 1 || c.Height < 1:
+		return nil, fmt.Errorf("picture: it is %d wide and %d high", c.Width, c.Height)
+	case pixels > picturePixels:
+		return nil, fmt.Errorf("picture: %d×%d pixels, at most %d are read", c.Width, c.Height, picturePixels)
+	case pixels > inflateFree+inflateFactor*int64(len(file)):
+		return nil, fmt.Errorf("picture: %d×%d pixels do not fit a file of %d bytes", c.Width, c.Height, len(file))
+	}
+	m, _, err := image.Decode(bytes.NewReader(file))
+	if err != nil {
+		return nil, fmt.Errorf("picture: %s: %w", kind, err)
+	}
+	b := m.Bounds()
+	rgba := image.NewRGBA(image.Rect(0, 0, b.Dx(), b.Dy()))
+	draw.Draw(rgba, rgba.Bounds(), m, b.Min, draw.Src)
+	p := &Picture{Height: b.Dy(), Width: b.Dx(), Pixels: rgba.Pix[:0]}
+	// Each pixel moves towards the front, over what has been read.
+	for i := 0; i < len(rgba.Pix); i += 4 {
+		p.Pixels = append(p.Pixels, rgba.Pix[i], rgba.Pix[i+1], rgba.Pix[i+2])
+	}
+	return p, nil
+}

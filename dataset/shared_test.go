@@ -1,0 +1,143 @@
+package dataset
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"testing"
+)
+
+// The real files hold what their READMEs say.
+
+func TestSharedMNIST(t *testing.T) {
+	for name, want := range map[string]string{
+		"train-images-idx3-ubyte.gz": "[60000 28 28]", "train-labels-idx1-ubyte.gz": "[60000]",
+		"t10k-images-idx3-ubyte.gz": "[10000 28 28]", "t10k-labels-idx1-ubyte.gz": "[10000]",
+	} {
+		a, err := File(shared(t, "mnist", name), ReadIDX)
+		if err != nil || fmt.Sprint(a.Shape) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSharedCIFAR10(t *testing.T) {
+	for _, sheet := range []int{0, 50} {
+		m, err := File(shared(t, "cifar10", fmt.Sprintf("cifar10_batch_%d.png", sheet)), ReadSheet)
+		if err != nil || m.N() != 1000 {
+			t.Errorf("sheet %d: %v", sheet, err)
+		}
+	}
+}
+
+func TestSharedPathfinder(t *testing.T) {
+	for name, want := range map[string]struct {
+		n     int
+		share float64
+	}{"hard_contour14_4000.bin.gz": {4000, 0.5015}, "easy_contour6_2000.bin.gz": {2000, 0.5195}} {
+		m, err := File(shared(t, "pathfinder32", name), ReadImageRecords(32, 32, 2))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0
+		for _, l := range m.Labels {
+			sum += int(l)
+		}
+		if m.N() != want.n || float64(sum)/float64(m.N()) != want.share {
+			t.Errorf("%s: %d images, %d positive", name, m.N(), sum)
+		}
+	}
+}
+
+func TestSharedReviews(t *testing.T) {
+	list, err := File(shared(t, "imdb", "imdb_train_10000.tsv.gz"), ReadReviews)
+	if err != nil {
+		t.Fatal(err)
+	}
+	films := map[string]int{}
+	bytes, longest, pairs := 0, 0, 0
+	for _, r := range list {
+		bytes += len(r.Text)
+		longest = max(longest, len(r.Text))
+		pairs += films[r.Film]
+		films[r.Film]++
+	}
+	if len(list) != 10000 || len(films) != 2944 || pairs != 27913 || longest != 13704 || (bytes+5000)/10000 != 1322 {
+		t.Errorf("%d reviews of %d films, %d pairs, longest %d, mean %d", len(list), len(films), pairs, longest, (bytes+5000)/10000)
+	}
+}
+
+func TestSharedListOps(t *testing.T) {
+	for name, n := range map[string]int{"train": 1000, "val": 500, "test": 500} {
+		list, err := File(shared(t, "listops", "basic_"+name+".tsv.gz"), ReadExpressions)
+		if err != nil || len(list) != n {
+			t.Errorf("%s: %d rows, %v", name, len(list), err)
+		}
+	}
+}
+
+func TestSharedGenome(t *testing.T) {
+	for name, want := range map[string][2]int{
+		"GCF_000005845.2_ASM584v2_genomic.fna.gz": {1, 4641652},
+		"C.elegans.fa.gz":                         {7, 1002861},
+		"D.melanogaster.fa.gz":                    {7, 1375477},
+		"A.thaliana.fa.gz":                        {7, 1196674},
+		"lambda_virus.fa":                         {1, 48502},
+	} {
+		list, err := File(shared(t, "genome", name), ReadFASTA)
+		n := 0
+		for _, r := range list {
+			n += len(r.Bases)
+		}
+		if err != nil || len(list) != want[0] || n != want[1] {
+			t.Errorf("%s: %d records of %d bases, %v", name, len(list), n, err)
+		}
+	}
+}
+
+func TestSharedECG(t *testing.T) {
+	r, err := ReadRecording(shared(t, "ecg", "100.hea"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Length != 650000 || len(r.Samples) != 2 || r.Rate != 360 || r.Value(0, 0) != (995-1024)/200. {
+		t.Errorf("%d samples of %d signals, first %g", r.Length, len(r.Samples), r.Value(0, 0))
+	}
+	list, err := File(shared(t, "ecg", "100.atr"), ReadAnnotations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beats := map[rune]int{}
+	for _, a := range list {
+		if letter, ok := a.Beat(); ok {
+			beats[letter]++
+		}
+	}
+	// The database's directory: 2239 N, 33 A, 1 V.
+	if beats['N'] != 2239 || beats['A'] != 33 || beats['V'] != 1 || len(beats) != 3 {
+		t.Errorf("beats %v", beats)
+	}
+}
+
+func TestSharedSeries(t *testing.T) {
+	for _, part := range []string{"TRAIN", "TEST"} {
+		s, err := File(shared(t, "acsf1", "ACSF1_"+part+".ts.gz"), ReadSeries)
+		if err != nil || len(s.Cases) != 100 || len(s.Classes) != 10 || len(s.Cases[7].Channels[0]) != 1460 {
+			t.Errorf("%s: %v", part, err)
+		}
+	}
+}
+
+func TestSharedETT(t *testing.T) {
+	s, err := File(shared(t, "ett", "ETTh1.csv.gz"), ReadTable)
+	if err != nil || s.Rows() != 17420 || len(s.Names) != 7 || s.Index != "date" || math.Abs(s.Row(0)[6]-30.531) > 1e-6 {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSharedText(t *testing.T) {
+	b, err := File(shared(t, "enwik8", "enwik8-first-4000000.gz"), io.ReadAll)
+	if err != nil || len(b) != 4000000 {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+}
