@@ -28,24 +28,44 @@ type builder[T tensor.Float] struct {
 	// constants are the numbers that mechanisms have drawn.
 	constants param.Set[T]
 	err       error
+
+	bare bool    // weights are only counted: they have no elements
+	size float64 // of bare weights
 }
 
-// normal adds a weight from a normal distribution.
-func (b *builder[T]) normal(name string, deviation float64, shape ...int) *param.Param[T] {
-	p := b.set.New(name, true, shape...)
-	if b.key == nil {
+// weight adds one.
+func (b *builder[T]) weight(name string, decay bool, first nn.First, shape ...int) *param.Param[T] {
+	p := b.add(name, decay, shape...)
+	if b.key == nil || b.bare {
 		return p
 	}
 	key := b.key.Fold(uint64(len(b.set.All()) - 1))
 	for i := range p.Data {
-		p.Data[i] = T(deviation * key.Normal(uint64(i)))
+		p.Data[i] = T(first(key, uint64(i)))
 	}
 	return p
 }
 
+func (b *builder[T]) add(name string, decay bool, shape ...int) *param.Param[T] {
+	if !b.bare {
+		return b.set.New(name, decay, shape...)
+	}
+	size := 1.0
+	for _, n := range shape {
+		size *= float64(n)
+	}
+	b.size += size
+	return &param.Param[T]{Name: name, Shape: shape}
+}
+
+// normal adds a weight from a normal distribution.
+func (b *builder[T]) normal(name string, deviation float64, shape ...int) *param.Param[T] {
+	return b.weight(name, true, nn.Normal(deviation), shape...)
+}
+
 // constant adds a vector of equal elements that does not decay.
 func (b *builder[T]) constant(name string, x T, size int) *param.Param[T] {
-	p := b.set.New(name, false, size)
+	p := b.add(name, false, size)
 	for i := range p.Data {
 		p.Data[i] = x
 	}
@@ -84,12 +104,30 @@ func (b *builder[T]) decay(name string) *nn.Decay[T] {
 		return d
 	case LearnedDecay:
 		d := &nn.Decay[T]{Gate: nn.Linear[T]{W: b.normal(name+".weight", deviation, hkv, b.c.Width), B: b.constant(name+".bias", 0, hkv)}}
-		for h := range hkv {
+		for h := range d.Gate.B.Data {
 			d.Gate.B.Data[h] = T(nn.RetentionGate(h))
 		}
 		return d
 	}
 	return nil
+}
+
+// mixer makes the mixer of a block; causal says that it is.
+func (b *builder[T]) mixer(name string, causal bool) nn.Mixer[T] {
+	row, owns := nn.LookupMixer(b.c.Mechanism)
+	if !owns {
+		return b.attention(name, causal)
+	}
+	m, err := nn.NewMixer(row, b.c.Width, b.c.options(), &nn.Weights[T]{
+		New: func(part string, decay bool, first nn.First, shape ...int) *param.Param[T] {
+			return b.weight(name+"."+part, decay, first, shape...)
+		},
+		Bias: b.c.Bias, Deviation: deviation, Residual: b.residual(),
+	})
+	if err != nil {
+		b.err = err
+	}
+	return m
 }
 
 // attention makes a layer; causal says that it is self-attention which is.
@@ -113,6 +151,10 @@ func (b *builder[T]) attention(name string, causal bool) *nn.Attention[T] {
 		return a
 	}
 	a.Mechanism = m
+	if b.bare {
+		b.size += float64(m.Params().Size())
+		return a
+	}
 	b.set.Join(name+".", m.Params())
 	b.constants.Join(name+".", m.Constants())
 	return a
@@ -157,9 +199,9 @@ func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[
 	}
 	for i := range c.Layers {
 		name := fmt.Sprintf("%slayers.%d.", prefix, i)
-		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "attn_norm"), conv: b.conv(name + "attn_conv"), attn: b.attention(name+"attn", causal)})
+		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "attn_norm"), conv: b.conv(name + "attn_conv"), mixer: b.mixer(name+"attn", causal)})
 		if cross {
-			s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "cross_norm"), attn: b.attention(name+"cross", false), cross: true})
+			s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "cross_norm"), cross: b.attention(name+"cross", false)})
 		}
 		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "mlp_norm"), conv: b.conv(name + "mlp_conv"), mlp: b.mlp(name + "mlp")})
 	}

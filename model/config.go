@@ -33,6 +33,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -76,6 +77,8 @@ type Config struct {
 	Positions string  `json:"positions"`
 	RopeTheta float64 `json:"rope_theta,omitempty"` // base of the rotations' frequencies; 0: 10000
 
+	// Mechanism names a row of package mechanism, or a mixer of package nn that
+	// takes the place of attention: Heads are its own then.
 	Mechanism string            `json:"mechanism"`
 	Order     int               `json:"order,omitempty"` // 0: the mechanism's default
 	Set       map[string]string `json:"set,omitempty"`
@@ -177,30 +180,63 @@ func (c Config) Validate() error {
 	case c.Positions == Rotary && c.Width/c.Heads == 1:
 		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1", Rotary, c.Width, c.Heads)
 	}
-	if n := c.size(0); n > maxWeights {
+	if err := c.checkSize(0); err != nil {
+		return err
+	}
+	if err := c.checkOwner(); err != nil {
+		return err
+	}
+	m, size, err := c.mixer(c.Kind != Encoder)
+	if err != nil {
+		return err
+	}
+	if err := c.checkSize(size); err != nil {
+		return err
+	}
+	return c.checkTraits(m.Traits())
+}
+
+// checkSize reports too many weights, where a mixer has that many.
+func (c Config) checkSize(mixer float64) error {
+	if n := c.size(mixer); n > maxWeights {
 		return fmt.Errorf("layers: %d of width %d with vocab %d have %.3g weights, at most %.3g are possible", c.Layers, c.Width, c.Vocab, n, float64(maxWeights))
 	}
+	return nil
+}
+
+// checkOwner reports what a mixer that owns its projections has no place for.
+func (c Config) checkOwner() error {
+	row, owns := nn.LookupMixer(c.Mechanism)
+	switch {
+	case !owns:
+	case c.Kind == EncoderDecoder:
+		return fmt.Errorf("kind: %s, but %s owns its projections and has no cross-attention", c.Kind, row.Name)
+	case c.Positions == Rotary && !row.Rope:
+		return fmt.Errorf("positions: %s, but %s owns its projections and has no queries and keys to rotate", Rotary, row.Name)
+	case c.kvHeads() != c.Heads:
+		return fmt.Errorf("kv_heads: %d, but %s owns its projections and has no key heads to share", c.KVHeads, row.Name)
+	}
+	return nil
+}
+
+// checkTraits reports what a mixer of those traits cannot do.
+func (c Config) checkTraits(x attention.Traits) error {
 	kind, err := c.dropKind()
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("attention_dropout_kind: %w", err)
+	case c.AttentionDropout > 0 && !x.Dropout:
+		return fmt.Errorf("attention_dropout: %g, which %s does not take", c.AttentionDropout, c.Mechanism)
+	case c.AttentionDropout > 0 && kind == attention.ProductDrop && !x.Products:
+		return fmt.Errorf("attention_dropout_kind: %s with these settings has no %v", c.Mechanism, kind)
+	case c.decays() && !x.Decay:
+		return fmt.Errorf("decay: %s, which %s with these settings does not take", c.Decay, c.Mechanism)
+	case c.Kind != Decoder && x.CausalOnly:
+		return fmt.Errorf("mechanism: %s with these settings is causal alone, kind %s is not", c.Mechanism, c.Kind)
+	case c.Kind != Encoder && !x.Causal:
+		return fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs: %s", c.Mechanism, c.Kind, x.NoCausal)
 	}
-	m, err := mechanism.New[float32](c.Mechanism, c.options())
-	if err == nil && c.AttentionDropout > 0 && !m.Traits().Dropout {
-		err = fmt.Errorf("attention_dropout: %g, which %s does not take", c.AttentionDropout, c.Mechanism)
-	}
-	if err == nil && c.AttentionDropout > 0 && kind == attention.ProductDrop && !m.Traits().Products {
-		err = fmt.Errorf("attention_dropout_kind: %s with these settings has no %v", c.Mechanism, kind)
-	}
-	if err == nil && c.decays() && !m.Traits().Decay {
-		err = fmt.Errorf("decay: %s, which %s with these settings does not take", c.Decay, c.Mechanism)
-	}
-	if err == nil && c.Kind != Decoder && m.Traits().CausalOnly {
-		err = fmt.Errorf("mechanism: %s with these settings is causal alone, kind %s is not", c.Mechanism, c.Kind)
-	}
-	if err == nil && c.Kind != Encoder && !m.Traits().Causal {
-		err = fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs: %s", c.Mechanism, c.Kind, m.Traits().NoCausal)
-	}
-	return err
+	return nil
 }
 
 func (c Config) dropKind() (attention.DropKind, error) {

@@ -132,7 +132,7 @@ func (m *Model[T]) Backward(scale T) error {
 	y := tensor.Mat[T]{Data: tr.main.y, Rows: rows, Cols: m.config.Width, Stride: m.config.Width}
 	dy := mat(&sc.dy, rows, m.config.Width)
 	m.head.backward(dy, y, m.targets, scale/T(m.counted))
-	sc.attn.Aux = scale / T(tr.main.in.b)
+	sc.mix.Aux = scale / T(tr.main.in.b)
 	source := tr.main.in.source
 	dsource := mat(&sc.dsource, source.Rows, source.Cols)
 	clear(dsource.Data)

@@ -352,14 +352,18 @@ func TestBatchesAreChecked(t *testing.T) {
 	}
 }
 
-// elements counts what a trace holds. The views of a call and its input are of
-// memory counted elsewhere; the sums of keys that attention.Saved holds in its
+// elements counts what a trace holds. The views of a call, of its gradients and
+// its input are of memory counted elsewhere; the sums of keys that attention.Saved holds in its
 // field past depend on the form that is chosen, not on the tokens.
 func elements(v reflect.Value) (n int) {
 	switch v.Kind() {
+	case reflect.Interface:
+		if !v.IsNil() {
+			return elements(v.Elem().Elem()) // a trace, by its pointer
+		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if name := v.Type().Field(i).Name; name != "call" && name != "in" && name != "past" {
+			if name := v.Type().Field(i).Name; name != "call" && name != "grads" && name != "in" && name != "past" {
 				n += elements(v.Field(i))
 			}
 		}

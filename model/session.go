@@ -10,16 +10,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Session is a decoder in the middle of sequences: what its attention remembers
-// of the tokens so far. With mechanisms that stream its memory and the time of
+// Session is a decoder in the middle of sequences: what its mixers remember of
+// the tokens so far. With those that stream its memory and the time of
 // a token do not grow. Logits do not depend on the pieces in which tokens
 // arrive. A session keeps the weights a second time, in the order in which a token
 // reads them: those of the model must not change while it is in use. Its methods
 // must not run at the same time.
 type Session[T tensor.Float] struct {
 	model  *Model[T]
-	states []attention.State[T] // of each layer
-	past   [][]T                // of each convolution, the rows before the next token
+	states []nn.State[T] // of each layer
+	past   [][]T         // of each convolution, the rows before the next token
 	tokens int64
 	batch  int
 	thin   *thinModel[T] // shared with clones
@@ -40,11 +40,9 @@ func (m *Model[T]) NewSession(batch int) (*Session[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	c := m.config
-	shape := attention.Shape{B: batch, H: c.Heads, Hkv: c.kvHeads(), D: c.headWidth(), Dv: c.headWidth(), Causal: true}
 	for i := range m.main.blocks {
-		if a := m.main.blocks[i].attn; a != nil {
-			state, err := a.Mechanism.NewState(shape)
+		if x := m.main.blocks[i].mixer; x != nil {
+			state, err := x.NewState(batch)
 			if err != nil {
 				return nil, err
 			}
@@ -134,7 +132,7 @@ func (s *Session[T]) rotations(n int) *attention.Rope[T] {
 // Tokens returns the number of tokens that each sequence has.
 func (s *Session[T]) Tokens() int64 { return s.tokens }
 
-// Bytes returns the memory that attention and convolutions of all layers hold.
+// Bytes returns the memory that mixers and convolutions of all layers hold.
 func (s *Session[T]) Bytes() int64 {
 	var n int64
 	for _, state := range s.states {

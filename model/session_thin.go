@@ -13,8 +13,8 @@ type thinModel[T tensor.Float] struct {
 
 // thinBlock is the layer of a block; the other is nil.
 type thinBlock[T tensor.Float] struct {
-	attn *nn.ThinAttention[T]
-	mlp  *nn.ThinMLP[T]
+	mixer nn.Stepper[T]
+	mlp   *nn.ThinMLP[T]
 }
 
 func (m *Model[T]) thin() *thinModel[T] {
@@ -24,7 +24,7 @@ func (m *Model[T]) thin() *thinModel[T] {
 		if layer := &m.main.blocks[i]; layer.mlp != nil {
 			b.mlp = layer.mlp.Thin()
 		} else {
-			b.attn = layer.attn.Thin()
+			b.mixer = layer.mixer.Thin()
 		}
 		t.blocks = append(t.blocks, b)
 	}

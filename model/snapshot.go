@@ -105,8 +105,8 @@ func (m *Model[T]) RestoreSession(data []byte) (*Session[T], error) {
 // restoreStates reads the states of all layers, which fill data.
 func (s *Session[T]) restoreStates(data []byte) error {
 	for i := range s.model.main.blocks {
-		a := s.model.main.blocks[i].attn
-		if a == nil {
+		x := s.model.main.blocks[i].mixer
+		if x == nil {
 			continue
 		}
 		layer := len(s.states)
@@ -114,7 +114,7 @@ func (s *Session[T]) restoreStates(data []byte) error {
 			return fmt.Errorf("session: layer %d: the snapshot ends within it", layer)
 		}
 		n := int(binary.LittleEndian.Uint64(data))
-		state, err := a.Mechanism.RestoreState(data[8:][:n])
+		state, err := x.RestoreState(s.batch, data[8:][:n])
 		if err != nil {
 			return fmt.Errorf("session: layer %d: %w", layer, err)
 		}

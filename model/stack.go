@@ -23,12 +23,12 @@ type stack[T tensor.Float] struct {
 	drop     attention.Drop     // of passes that are kept, without its key
 }
 
-// block is x + f(norm(x)), or x + f(conv(norm(x))), with f attention or an MLP.
+// block is x + f(norm(x)), or x + f(conv(norm(x))), where f is one of three.
 type block[T tensor.Float] struct {
 	norm  nn.Norm[T]
-	conv  *nn.Conv[T]      // nil: none
-	attn  *nn.Attention[T] // nil: an MLP
-	cross bool             // attention is to the source
+	conv  *nn.Conv[T] // nil: none
+	mixer nn.Mixer[T]
+	cross *nn.Attention[T] // to the source
 	mlp   *nn.MLP[T]
 }
 
@@ -58,7 +58,7 @@ type blockTrace[T tensor.Float] struct {
 	z     []T // [b·n,width] after the convolution
 	stats []T
 	drop  attention.Drop
-	attn  nn.AttentionTrace[T]
+	mix   nn.Trace[T] // of mixers and cross-attention; nil: none yet
 	mlp   nn.MLPTrace[T]
 }
 
@@ -67,7 +67,7 @@ type scratch[T tensor.Float] struct {
 	dx, dy  []T // [b·n,width] of the residual stream, and of a normalised row
 	dz      []T // [b·n,width] of a convolution's output
 	dsource []T // [b·m,width] of the encoder's outputs
-	attn    nn.AttentionScratch[T]
+	mix     nn.Scratch[T]
 }
 
 // mat resizes data to a matrix, whose contents are not defined.
@@ -80,7 +80,9 @@ func mat[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
 // sequences.
 func (tr *trace[T]) aux() (loss float64) {
 	for i := range tr.blocks {
-		loss += tr.blocks[i].attn.Aux() / float64(tr.in.b)
+		if mix := tr.blocks[i].mix; mix != nil {
+			loss += mix.Aux() / float64(tr.in.b)
+		}
 	}
 	return loss
 }
@@ -136,10 +138,10 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		switch {
 		case b.mlp != nil:
 			b.mlp.Forward(next, x, y, &t.mlp)
-		case b.cross:
-			err = b.attn.Forward(next, x, y, in.source, cross, &t.attn, tr.keep)
+		case b.cross != nil:
+			err = b.cross.ForwardTo(next, x, y, in.source, cross, t.mixing(b), tr.keep)
 		default:
-			err = b.attn.Forward(next, x, y, y, self, &t.attn, tr.keep)
+			err = b.mixer.Forward(next, x, y, self, t.mixing(b), tr.keep)
 		}
 		if err != nil {
 			return x, err
@@ -149,6 +151,18 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	y := mat(&tr.y, rows, w)
 	s.norm.Forward(y, x, mat(&tr.stats, rows, 2).Data)
 	return y, nil
+}
+
+// mixing returns the trace of the block's mixer, or of its cross-attention.
+func (t *blockTrace[T]) mixing(b *block[T]) nn.Trace[T] {
+	switch {
+	case t.mix != nil:
+	case b.cross != nil:
+		t.mix = b.cross.NewTrace()
+	default:
+		t.mix = b.mixer.NewTrace()
+	}
+	return t.mix
 }
 
 // convolve returns what goes into f: y, or its convolution after the rows past.
@@ -190,10 +204,10 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 		switch {
 		case b.mlp != nil:
 			b.mlp.Backward(din, dx, in, &t.mlp)
-		case b.cross:
-			err = b.attn.Backward(din, dsource, dx, in, tr.in.source, &t.attn, &sc.attn)
+		case b.cross != nil:
+			err = b.cross.BackwardTo(din, dsource, dx, in, tr.in.source, t.mix, &sc.mix)
 		default:
-			err = b.attn.Backward(din, din, dx, in, in, &t.attn, &sc.attn)
+			err = b.mixer.Backward(din, dx, in, t.mix, &sc.mix)
 		}
 		if err != nil {
 			return err
@@ -210,11 +224,11 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 	return nil
 }
 
-// step is forward for the causal self-attentions of a decoder, continued from
-// position start and from what states and past have seen, in the order of the
-// blocks that have them. tr keeps nothing. With thin, the blocks' layers for a
-// few rows, it takes those.
-func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], thin []thinBlock[T]) (tensor.Mat[T], error) {
+// step is forward for the causal mixers of a decoder, continued from position
+// start and from what states and past have seen, in the order of the blocks that
+// have them. tr keeps nothing. With thin, the blocks' layers for a few rows, it
+// takes those.
+func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], thin []thinBlock[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	t := tr.block(0)
 	x := mat(&tr.x, rows, w)
@@ -241,14 +255,14 @@ func (s *stack[T]) step(in input[T], start int64, states []attention.State[T], p
 		case b.mlp != nil:
 			b.mlp.Forward(x, x, f, &t.mlp)
 		case thin != nil:
-			err = thin[i].attn.Step(x, f, states[0], scope, &t.attn)
+			err = thin[i].mixer.Step(x, f, states[0], scope, t.mixing(b))
 		default:
-			err = b.attn.Step(x, f, states[0], scope, &t.attn)
+			err = b.mixer.Step(x, f, states[0], scope, t.mixing(b))
 		}
 		if err != nil {
 			return x, err
 		}
-		if b.attn != nil {
+		if b.mixer != nil {
 			states = states[1:]
 		}
 	}

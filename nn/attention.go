@@ -22,15 +22,6 @@ type Attention[T tensor.Float] struct {
 	H, Hkv, D int
 }
 
-// Scope is who sees whom in a call of Attention.
-type Scope[T tensor.Float] struct {
-	B       int // batch rows
-	Causal  bool
-	KeyLens []int64            // [B] valid keys of each batch row; nil: all
-	Rope    *attention.Rope[T] // nil: none
-	Drop    *attention.Drop    // nil: none; stays as it is until Backward
-}
-
 // AttentionTrace is what Attention.Forward leaves for Backward.
 type AttentionTrace[T tensor.Float] struct {
 	q, o  []T // [rows,H·D]
@@ -38,25 +29,43 @@ type AttentionTrace[T tensor.Float] struct {
 	g     []T // [context rows,Hkv] log_g; empty without decay
 	call  attention.Call[T]
 	saved attention.Saved[T]
+	grads attention.Grads[T]
 }
 
 // Aux returns what the mechanism loses of its own, in a pass that is kept.
 func (tr *AttentionTrace[T]) Aux() float64 { return tr.saved.Aux }
 
-// AttentionScratch is memory that Backward works in. It may be shared by layers.
-type AttentionScratch[T tensor.Float] struct {
-	// Aux is the gradient of the mechanism's own loss, which is added to the
-	// others: 0 where it is in no loss.
-	Aux T
+// Traits are those of the mechanism.
+func (a *Attention[T]) Traits() attention.Traits { return a.Mechanism.Traits() }
 
-	do, dq, dk, dv, dg []T
-	grads              attention.Grads[T]
+// FLOPs counts projections, the gate of a decay and the mechanism.
+func (a *Attention[T]) FLOPs(n int, causal bool) float64 {
+	shape := a.shape(1, causal)
+	shape.N, shape.M = n, n
+	weights := a.Q.size() + a.K.size() + a.V.size() + a.O.size()
+	if a.Decay.learned() {
+		weights += a.Decay.Gate.size()
+	}
+	return 2*float64(n)*weights + a.Mechanism.Plan(shape).FLOPs
 }
 
-// Forward sets y [B·N,width] to base, which y may be, plus what the rows of x
+func (a *Attention[T]) shape(batch int, causal bool) attention.Shape {
+	return attention.Shape{B: batch, H: a.H, Hkv: a.Hkv, D: a.D, Dv: a.D, Causal: causal}
+}
+
+// NewTrace returns an empty AttentionTrace.
+func (a *Attention[T]) NewTrace() Trace[T] { return new(AttentionTrace[T]) }
+
+// Forward is self-attention.
+func (a *Attention[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T], keep bool) error {
+	return a.ForwardTo(y, base, x, x, s, tr, keep)
+}
+
+// ForwardTo sets y [B·N,width] to base, which y may be, plus what the rows of x
 // [B·N,width] see in those of context [B·M,width], which is x in
 // self-attention. keep says that Backward will follow.
-func (a *Attention[T]) Forward(y, base, x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) error {
+func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
+	tr := trace.(*AttentionTrace[T])
 	out := a.project(x, context, s, tr)
 	saved := &tr.saved
 	if !keep {
@@ -69,16 +78,32 @@ func (a *Attention[T]) Forward(y, base, x, context tensor.Mat[T], s Scope[T], tr
 	return nil
 }
 
-// Step is the causal self-attention of x [B·N,width], continued from what
-// state has seen. It adds to y. The rotations of s start at the position of the
-// first new token.
-func (a *Attention[T]) Step(y, x tensor.Mat[T], state attention.State[T], s Scope[T], tr *AttentionTrace[T]) error {
+// Step is the causal self-attention of x [B·N,width].
+func (a *Attention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	tr := trace.(*AttentionTrace[T])
 	out := a.project(x, x, s, tr)
-	if err := state.Step(out, &tr.call); err != nil {
+	if err := state.(attentionState[T]).State.Step(out, &tr.call); err != nil {
 		return err
 	}
 	a.O.Forward(y, view(tr.o, x.Rows, a.H*a.D), true)
 	return nil
+}
+
+// attentionState is the state of the mechanism.
+type attentionState[T tensor.Float] struct{ attention.State[T] }
+
+func (s attentionState[T]) Clone() State[T] { return attentionState[T]{s.State.Clone()} }
+
+// NewState returns an empty state of the mechanism.
+func (a *Attention[T]) NewState(batch int) (State[T], error) {
+	state, err := a.Mechanism.NewState(a.shape(batch, true))
+	return attentionState[T]{state}, err
+}
+
+// RestoreState reads a state of the mechanism.
+func (a *Attention[T]) RestoreState(_ int, data []byte) (State[T], error) {
+	state, err := a.Mechanism.RestoreState(data)
+	return attentionState[T]{state}, err
 }
 
 // project sets the call of tr and returns the view of its output.
@@ -131,27 +156,33 @@ func (a *Attention[T]) keys(data []T, b, m int) tensor.Heads[T] {
 	return tensor.Split(data, b, m, a.Hkv*a.D, 0, a.Hkv, a.D)
 }
 
-// Backward sets dx [B·N,width] and then adds to dcontext [B·M,width], which is
-// dx in self-attention. x, context and tr are those of Forward. dx overlaps
-// neither dy nor x.
-func (a *Attention[T]) Backward(dx, dcontext, dy, x, context tensor.Mat[T], tr *AttentionTrace[T], s *AttentionScratch[T]) error {
+// Backward is that of self-attention.
+func (a *Attention[T]) Backward(dx, dy, x tensor.Mat[T], tr Trace[T], s *Scratch[T]) error {
+	return a.BackwardTo(dx, dx, dy, x, x, tr, s)
+}
+
+// BackwardTo sets dx [B·N,width] and then adds to dcontext [B·M,width], which is
+// dx in self-attention. x, context and the trace are those of ForwardTo. dx
+// overlaps neither dy nor x.
+func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
+	tr := trace.(*AttentionTrace[T])
 	wide, narrow := a.H*a.D, a.Hkv*a.D
-	s.do = slices.Grow(s.do[:0], len(tr.q))[:len(tr.q)]
-	s.dq = slices.Grow(s.dq[:0], len(tr.q))[:len(tr.q)]
-	s.dk = slices.Grow(s.dk[:0], len(tr.k))[:len(tr.k)]
-	s.dv = slices.Grow(s.dv[:0], len(tr.v))[:len(tr.v)]
-	do, o := view(s.do, x.Rows, wide), view(tr.o, x.Rows, wide)
+	s.empty()
+	do, dq := s.room(x.Rows, wide), s.room(x.Rows, wide)
+	dk, dv := s.room(context.Rows, narrow), s.room(context.Rows, narrow)
+	o := view(tr.o, x.Rows, wide)
 	multiply(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
 	b, n, m := tr.call.Q.B, tr.call.Q.N, tr.call.K.N
-	s.grads = attention.Grads[T]{DAux: s.Aux, DQ: a.queries(s.dq, b, n), DK: a.keys(s.dk, b, m), DV: a.keys(s.dv, b, m)}
+	tr.grads = attention.Grads[T]{DAux: s.Aux, DQ: a.queries(dq.Data, b, n), DK: a.keys(dk.Data, b, m), DV: a.keys(dv.Data, b, m)}
+	var dg tensor.Mat[T]
 	if a.Decay.learned() {
-		s.grads.DLogG = a.rates(room(&s.dg, context.Rows, a.Hkv).Data, b, m)
+		dg = s.room(context.Rows, a.Hkv)
+		tr.grads.DLogG = a.rates(dg.Data, b, m)
 	}
-	err := a.Mechanism.Backward(&s.grads, a.queries(s.do, b, n), a.queries(tr.o, b, n), &tr.call, &tr.saved)
+	err := a.Mechanism.Backward(&tr.grads, a.queries(do.Data, b, n), a.queries(tr.o, b, n), &tr.call, &tr.saved)
 	if err != nil {
 		return err
 	}
-	dq, dk, dv := view(s.dq, x.Rows, wide), view(s.dk, context.Rows, narrow), view(s.dv, context.Rows, narrow)
 	addWeights(weightGrad[T]{&a.Q, dq, x}, weightGrad[T]{&a.K, dk, context}, weightGrad[T]{&a.V, dv, context}, weightGrad[T]{&a.O, dy, o})
 	fromQ := rowProduct[T]{layer: &a.Q, y: dx, x: dq}
 	fromK := rowProduct[T]{layer: &a.K, y: dcontext, x: dk, acc: true}
@@ -163,7 +194,7 @@ func (a *Attention[T]) Backward(dx, dcontext, dy, x, context tensor.Mat[T], tr *
 		multiply(false, fromK, fromV)
 	}
 	if a.Decay.learned() {
-		a.Decay.backward(dcontext, view(s.dg, context.Rows, a.Hkv), view(tr.g, context.Rows, a.Hkv), context)
+		a.Decay.backward(dcontext, dg, view(tr.g, context.Rows, a.Hkv), context)
 	}
 	return nil
 }

@@ -74,13 +74,13 @@ func TestGradientOfAnAuxiliaryLoss(t *testing.T) {
 	var trace AttentionTrace[float64]
 	f := func() float64 {
 		y := tensor.NewMat[float64](6, width)
-		if err := a.Forward(y, y, x, x, Scope[float64]{B: 2}, &trace, true); err != nil {
+		if err := a.Forward(y, y, x, Scope[float64]{B: 2}, &trace, true); err != nil {
 			t.Fatal(err)
 		}
 		return sumOf(y, dy) + weighs*trace.Aux()
 	}
 	f()
-	if err := a.Backward(dx, dx, dy, x, x, &trace, &AttentionScratch[float64]{Aux: weighs}); err != nil {
+	if err := a.Backward(dx, dy, x, &trace, &Scratch[float64]{Aux: weighs}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range x.Rows {

@@ -14,6 +14,9 @@ type Linear[T tensor.Float] struct {
 	B *param.Param[T] // [out]; nil: none
 }
 
+// size is the number of elements of W, which need not be there.
+func (l *Linear[T]) size() float64 { return float64(l.W.Shape[0]) * float64(l.W.Shape[1]) }
+
 func (l *Linear[T]) weight(data []T) tensor.Mat[T] {
 	return view(data, l.W.Shape[0], l.W.Shape[1])
 }

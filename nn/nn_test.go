@@ -445,13 +445,13 @@ func TestGradientsOfAttention(t *testing.T) {
 		var trace AttentionTrace[float64]
 		f := func() float64 {
 			y := tensor.NewMat[float64](6, width)
-			if err := a.Forward(y, y, x, context, scope, &trace, true); err != nil {
+			if err := a.ForwardTo(y, y, x, context, scope, &trace, true); err != nil {
 				t.Fatal(err)
 			}
 			return sumOf(y, dy)
 		}
 		f()
-		if err := a.Backward(dx, dcontext, dy, x, context, &trace, new(AttentionScratch[float64])); err != nil {
+		if err := a.BackwardTo(dx, dcontext, dy, x, context, &trace, new(Scratch[float64])); err != nil {
 			t.Fatal(err)
 		}
 		// Differences are less exact behind the normalisation of short rows.

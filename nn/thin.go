@@ -76,7 +76,7 @@ type ThinAttention[T tensor.Float] struct {
 }
 
 // Thin returns the layer with its weights rearranged.
-func (a *Attention[T]) Thin() *ThinAttention[T] {
+func (a *Attention[T]) Thin() Stepper[T] {
 	t := &ThinAttention[T]{a, a.Q.Thin(), a.K.Thin(), a.V.Thin(), a.O.Thin(), nil}
 	if a.Decay.learned() {
 		t.gate = a.Decay.Gate.Thin()
@@ -85,8 +85,8 @@ func (a *Attention[T]) Thin() *ThinAttention[T] {
 }
 
 // Step is Attention.Step.
-func (a *ThinAttention[T]) Step(y, x tensor.Mat[T], state attention.State[T], s Scope[T], tr *AttentionTrace[T]) error {
-	l := a.layer
+func (a *ThinAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	l, tr := a.layer, trace.(*AttentionTrace[T])
 	wide, narrow := l.H*l.D, l.Hkv*l.D
 	q, o := room(&tr.q, x.Rows, wide), room(&tr.o, x.Rows, wide)
 	k, v := room(&tr.k, x.Rows, narrow), room(&tr.v, x.Rows, narrow)
@@ -99,7 +99,7 @@ func (a *ThinAttention[T]) Step(y, x tensor.Mat[T], state attention.State[T], s 
 		Causal: s.Causal, Rope: s.Rope,
 	}
 	l.fade(tr, x, s.B, a.gate)
-	if err := state.Step(l.queries(tr.o, s.B, n), &tr.call); err != nil {
+	if err := state.(attentionState[T]).State.Step(l.queries(tr.o, s.B, n), &tr.call); err != nil {
 		return err
 	}
 	a.o.Forward(y, o, true)

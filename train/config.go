@@ -11,6 +11,7 @@ import (
 
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -127,6 +128,26 @@ func (c Config) resolve(text *task.Text) (Config, error) {
 	return c, nil
 }
 
+// SetMechanism makes the mechanism that of the name. Of another one it leaves out
+// what was chosen for the one before: order and settings, and where it owns its
+// projections rotations, a decay and shared key heads, which it has no place for.
+func (c *Config) SetMechanism(name string) {
+	m := &c.Model
+	if name == m.Mechanism {
+		return
+	}
+	m.Mechanism, m.Order, m.Set = name, 0, nil
+	row, owns := nn.LookupMixer(name)
+	if !owns {
+		return
+	}
+	m.Decay, m.KVHeads = "", 0
+	m.AttentionDropout, m.AttentionDropoutKind = 0, ""
+	if m.Positions == model.Rotary && !row.Rope {
+		m.Positions, m.RopeTheta = model.NoPosition, 0
+	}
+}
+
 // shape returns how many sequences of how many tokens update step has, counted
 // from 0.
 func (c *Config) shape(step int) (batch, context int) {
@@ -167,6 +188,9 @@ func (c *Config) stage(i int) (batch, context int) {
 // and both then learn worse; the weights of an odd order can be negative and
 // its denominators vanish unless scores are bounded.
 func (c *Config) settle() error {
+	if _, owns := nn.LookupMixer(c.Model.Mechanism); owns {
+		return nil
+	}
 	row, err := mechanism.Lookup(c.Model.Mechanism)
 	if err != nil {
 		return err

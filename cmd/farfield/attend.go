@@ -59,7 +59,7 @@ func (s settings) options(heads, d, tokens int) (mechanism.Options, error) {
 }
 
 func (c *attendCmd) Run(e *env) error {
-	if _, err := mechanism.Lookup(c.Mechanism); err != nil {
+	if _, err := lookupFunction(c.Mechanism); err != nil {
 		return input(err)
 	}
 	write, err := writerFor(c.Out)

@@ -203,7 +203,7 @@ type variant struct {
 func (c *variants) list(forms ...string) ([]variant, error) {
 	var rows []mechanism.Row
 	for _, name := range c.Mechanism {
-		row, err := mechanism.Lookup(name)
+		row, err := lookupFunction(name)
 		if err != nil {
 			return nil, input(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -87,6 +88,11 @@ func inspectMechanisms(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "%s\t%s\n\t%s\n", row.Name, row.Doc, row.Traits)
 	}
+	fmt.Fprintln(w, "\nMixers, which own their projections:")
+	for _, name := range nn.MixerNames() {
+		row, _ := nn.LookupMixer(name)
+		fmt.Fprintf(w, "%s\t%s\n\t%s\n", row.Name, row.Doc, row.Traits)
+	}
 	fmt.Fprintf(w, "\nHeld in float32 and float64 by go test ./mechanism -run TestLaws:\n\n%v", mechanism.Conformance())
 	return nil
 }
@@ -115,32 +121,49 @@ func inspectModel(w io.Writer, path string) error {
 	fmt.Fprintf(w, "config\t%s\n", text)
 	fmt.Fprintf(w, "parameters\t%d in %d arrays\n", m.Params().Size(), len(m.Params().All()))
 	fmt.Fprintf(w, "training\t%s a token at context %d\n", amountText(c.TrainFLOPs(1), "FLOP"), c.Context)
-	mech, err := mechanism.New[float32](c.Mechanism, mechanism.Options{Order: c.Order, Heads: c.Heads, Width: c.Width / c.Heads, Length: c.Context, Set: c.Set})
+	mixer, err := c.Mixer()
 	if err != nil {
 		return err
 	}
-	d := c.Width / c.Heads
-	s := attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.Context, M: c.Context, D: d, Dv: d, Causal: c.Kind != model.Encoder}
-	p := mech.Plan(s)
-	fmt.Fprintf(w, "attention\t%d heads of width %d, %s form at this context", c.Heads, d, p.Form)
-	if mech.Traits().Linear {
-		fmt.Fprintf(w, "; linear from N = %d on", switchLengths(mech, s).Forward)
+	if a, ok := mixer.(*nn.Attention[float32]); ok {
+		inspectAttention(w, a, c)
+	} else {
+		fmt.Fprintf(w, "mixer\t%s, which owns its projections\n", c.Mechanism)
 	}
-	fmt.Fprintln(w)
-	if c.Kind == model.Decoder {
-		session, err := m.NewSession(1)
-		if err != nil {
-			return err
-		}
-		grows := "whatever the length"
-		if !mech.Traits().Streaming {
-			grows = "before the first token, and growing"
-		}
-		fmt.Fprintf(w, "decoding\t%s of state, %s\n", bytesText(float64(session.Bytes())), grows)
+	if err := inspectDecoding(w, m, mixer.Traits()); err != nil {
+		return err
 	}
 	for _, x := range m.Params().All() {
 		fmt.Fprintf(w, "  %s\t%v\n", x.Name, x.Shape)
 	}
+	return nil
+}
+
+// inspectAttention prints how attention runs at the model's context.
+func inspectAttention(w io.Writer, a *nn.Attention[float32], c model.Config) {
+	s := attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.Kind != model.Encoder}
+	p := a.Mechanism.Plan(s)
+	fmt.Fprintf(w, "attention\t%d heads of width %d, %s form at this context", c.Heads, a.D, p.Form)
+	if a.Mechanism.Traits().Linear {
+		fmt.Fprintf(w, "; linear from N = %d on", switchLengths(a.Mechanism, s).Forward)
+	}
+	fmt.Fprintln(w)
+}
+
+// inspectDecoding prints what a decoder remembers.
+func inspectDecoding(w io.Writer, m *model.Model[float32], x attention.Traits) error {
+	if m.Config().Kind != model.Decoder {
+		return nil
+	}
+	session, err := m.NewSession(1)
+	if err != nil {
+		return err
+	}
+	grows := "whatever the length"
+	if !x.Streaming {
+		grows = "before the first token, and growing"
+	}
+	fmt.Fprintf(w, "decoding\t%s of state, %s\n", bytesText(float64(session.Bytes())), grows)
 	return nil
 }
 

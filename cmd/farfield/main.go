@@ -23,6 +23,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/nn"
 )
 
 // cli is the table of verbs and the flags that all of them take.
@@ -218,9 +219,14 @@ func describeMechanism(w io.Writer, name string) error {
 			}
 			fmt.Fprintf(table, "  %s\t%s\n", name, row.Doc)
 		}
+		fmt.Fprintln(table, "\nMixers, which own their projections (farfield train --mechanism NAME):")
+		for _, name := range nn.MixerNames() {
+			row, _ := nn.LookupMixer(name)
+			fmt.Fprintf(table, "  %s\t%s\n", name, row.Doc)
+		}
 		return table.Flush()
 	}
-	row, err := mechanism.Lookup(name)
+	row, err := lookup(name)
 	if err != nil {
 		return err
 	}
@@ -238,6 +244,22 @@ func describeMechanism(w io.Writer, name string) error {
 		fmt.Fprintf(table, "  constant %s %s\t%s\n", p.Name, p.Shape, p.Doc)
 	}
 	return table.Flush()
+}
+
+// lookup returns the row of a mechanism or of a mixer that owns its projections.
+func lookup(name string) (mechanism.Row, error) {
+	if row, owns := nn.LookupMixer(name); owns {
+		return row.Row, nil
+	}
+	return mechanism.Lookup(name)
+}
+
+// lookupFunction returns the row of a function of queries, keys and values.
+func lookupFunction(name string) (mechanism.Row, error) {
+	if err := nn.NotAFunction(name); err != nil {
+		return mechanism.Row{}, err
+	}
+	return mechanism.Lookup(name)
 }
 
 // version is what the build recorded: a release, or a commit with its date.

@@ -41,16 +41,16 @@ func (c *planCmd) report() (*planReport, error) {
 	if err != nil {
 		return nil, err
 	}
+	row, err := lookupFunction(c.Mechanism)
+	if err != nil {
+		return nil, input(err)
+	}
 	mech, err := mechanism.New[float32](c.Mechanism, o)
 	if err != nil {
 		return nil, input(err)
 	}
 	if mech.Traits().CausalOnly && !s.Causal {
 		return nil, inputf("--causal: %s with a window needs it", c.Mechanism)
-	}
-	row, err := mechanism.Lookup(c.Mechanism)
-	if err != nil {
-		return nil, input(err)
 	}
 	degree := row.Order
 	if o.Order > 0 {

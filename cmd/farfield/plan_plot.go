@@ -31,7 +31,7 @@ func (c *planCmd) plot() error {
 }
 
 func (c *planCmd) figure() (*report.Figure, error) {
-	row, err := mechanism.Lookup(c.Mechanism)
+	row, err := lookupFunction(c.Mechanism)
 	if err != nil {
 		return nil, input(err)
 	}

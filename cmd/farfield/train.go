@@ -28,7 +28,7 @@ type trainCmd struct {
 	Config string `placeholder:"FILE" help:"Begin with a configuration, such as the config.json of a run, which repeats it."`
 	Preset string `placeholder:"NAME" help:"Begin with a named configuration: default, small (where there is no AVX2), tiny, shakespeare-cpu (nanoGPT's)."`
 
-	Mechanism string `placeholder:"NAME" help:"Attention function; with --help its settings are listed. Fastmax trains with scale=1/sqrt(D), of odd order with bounded=true, taylorshift from tau=sqrt(D), unless set otherwise."`
+	Mechanism string `placeholder:"NAME" help:"Attention function, or a mixer that takes its place with projections of its own; with --help its settings are listed. Fastmax trains with scale=1/sqrt(D), of odd order with bounded=true, taylorshift from tau=sqrt(D), unless set otherwise."`
 	settings
 	Layers       *int     `placeholder:"N" help:"Layers of attention and MLP."`
 	Heads        *int     `placeholder:"N" help:"Query heads of a layer; they divide the width."`
@@ -81,11 +81,11 @@ func text(flag string) *string {
 // apply changes c by the flags and returns the names of those that are given.
 func (t *trainCmd) apply(c *train.Config) (given []string) {
 	m := &c.Model
-	if t.Mechanism != "" && t.Mechanism != m.Mechanism {
-		m.Order, m.Set = 0, nil // were another mechanism's
+	if t.Mechanism != "" {
+		given = append(given, "--mechanism")
+		c.SetMechanism(t.Mechanism)
 	}
 	override(&given, "--data", &c.Data, text(t.Data))
-	override(&given, "--mechanism", &m.Mechanism, text(t.Mechanism))
 	override(&given, "--order", &m.Order, t.Order)
 	if len(t.Set) > 0 {
 		given = append(given, "--set")
