@@ -2,9 +2,11 @@ package model
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/rng"
 )
@@ -12,17 +14,18 @@ import (
 // small are settings that suit sequences of a few tokens.
 var small = map[string]map[string]string{
 	"linformer": {"rank": "4"},
+	"mamba-2":   {"state": "5"},
 }
 
-// catalogue returns a configuration with each mechanism: a decoder, or an encoder
-// where there is no causal form.
+// catalogue returns a configuration with each mechanism, and with each mixer that
+// owns its projections: a decoder, or an encoder where there is no causal form.
 func catalogue(t *testing.T) map[string]Config {
 	t.Helper()
 	all := map[string]Config{}
-	for _, name := range mechanism.Names() {
+	for _, name := range append(mechanism.Names(), nn.MixerNames()...) {
 		c := tiny(Decoder, name)
 		c.Set = small[name]
-		m, err := mechanism.New[float32](name, c.options())
+		m, err := c.Mixer()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,5 +117,23 @@ func TestEveryMechanismDecodes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What a mixer that owns its projections has no place for is refused.
+func TestMixersRefuse(t *testing.T) {
+	for want, c := range map[string]Config{
+		"mamba-2 with these settings is causal alone, kind encoder is not":      tiny(Encoder, "mamba-2"),
+		"kind: encoder-decoder, but mamba-2 owns its projections and has no cr": tiny(EncoderDecoder, "mamba-2"),
+		"positions: rope, but mamba-2 owns its projections and has no queries":  with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Positions = Rotary }),
+		"kv_heads: 1, but mamba-2 owns its projections and has no key heads":    with(tiny(Decoder, "mamba-2"), func(c *Config) { c.KVHeads = 1 }),
+		"decay: learned, which mamba-2 with these settings does not take":       with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Decay = LearnedDecay }),
+		"attention_dropout: 0.1, which mamba-2 does not take":                   with(tiny(Decoder, "mamba-2"), func(c *Config) { c.AttentionDropout = 0.1 }),
+		"mamba-2: order 2: it has no order":                                     with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Order = 2 }),
+		"weights, at most":                                                      with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Width, c.Heads = 3<<20, 1 }),
+	} {
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want one with %q", err, want)
+		}
 	}
 }

@@ -395,6 +395,13 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 		switch c.Mechanism {
 		case "fourier":
 			want -= b.B * b.N * c.Layers * c.Heads
+		case "mamba-2": // in place of queries, keys, values, outputs and denominators
+			state, groups := 3, 1
+			if c.Set["groups"] != "" {
+				state, groups = 4, 3
+			}
+			inner := 2 * w
+			want += b.B * b.N * c.Layers * (7*inner + 6*groups*state + 4*c.Heads - w - h - kv)
 		case "linformer": // mixtures of keys and values, and a logarithm for each query
 			want += b.B * c.Layers * c.Heads * 3 * 2 * c.headWidth()
 		}

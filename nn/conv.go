@@ -9,11 +9,12 @@ import (
 )
 
 // Conv is a short causal convolution of each channel on its own:
-// y_n = Σ_k W_k∘x_{n-k}, over the token itself and the K-1 before it. It tells
+// y_n = Σ_k W_k∘x_{n-k} + B, over the token itself and the K-1 before it. It tells
 // neighbours apart, which the few features of a linear attention cannot do in
 // a long context.
 type Conv[T tensor.Float] struct {
 	W *param.Param[T] // [K,width]; row k is for the token k places back
+	B *param.Param[T] // [width]; nil: none
 }
 
 // taps returns K.
@@ -71,10 +72,13 @@ func (f *convForward[T]) Piece(i0, i1 int) {
 				t.MulAdd(row, past[i/n*(k-1)*w+(k-1+at-j)*w:], c.W.Data[j*w:])
 			}
 		}
+		if c.B != nil {
+			t.Add(row, row, c.B.Data)
+		}
 	}
 }
 
-// Backward sets dx [B·N,width] and adds to the gradient of W; x is what Forward
+// Backward sets dx [B·N,width] and adds to the gradients of W and B; x is what Forward
 // had, without rows before it. dx does not overlap dy.
 func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int) {
 	ar := arena.Acquire()
@@ -84,6 +88,9 @@ func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int) {
 	parts := view(arena.Zeros[T](ar, pieces*k*w), pieces, k*w)
 	par.Run(x.Rows, normRows, 4*float64(k)*float64(x.Rows)*float64(w), convBackward[T]{c, dx, dy, x, parts, x.Rows / b})
 	addRows(c.W.Grad, parts)
+	if c.B != nil {
+		addRows(c.B.Grad, dy)
+	}
 }
 
 // convBackward is Backward of sequences of n rows, with the gradient of W in

@@ -15,6 +15,8 @@
 //	Attention   2·H·D + 2·Hkv·D + H (queries, keys, values, outputs, denominators)
 //	MLP         2·U (before and after GELU)
 //	Conv        the caller's input
+//	Mamba2      7·H·P + 6·G·S + 4·H (projections, their convolution before and after
+//	            SiLU, steps, decays, values, outputs, what is projected, denominators)
 //	loss        nothing: logits are computed again
 //
 // A residual block x + f(norm(x)) thus keeps x, norm(x), 2 numbers and what f

@@ -1,0 +1,578 @@
+package nn
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var mamba2 = MixerRow{
+	Row: mechanism.Row{
+		Name:   "mamba-2",
+		Doc:    "S_t = a_t·S_{t-1} + Δ_t·x_t B_tᵀ, y_t = S_t C_t + D·x_t, a_t = exp(-Δ_t·e^A), gated and normalised",
+		Source: "Dao and Gu 2024, Transformers are SSMs, arXiv 2405.21060, section 7 and figure 6 (right)",
+		Traits: "causal alone; linear in the tokens; state of fixed size; decay and step of each head learned from the token",
+		Settings: []mechanism.Setting{
+			{Name: "state", Default: "64", Doc: "numbers that the state has for each channel, from 1 to 1024"},
+			{Name: "expand", Default: "2", Doc: "inner width over the model's, from 1 to 8"},
+			{Name: "conv", Default: "4", Doc: "tokens of the convolution before it, from 1 to 64"},
+			{Name: "groups", Default: "1", Doc: "of heads that share B and C; they divide the heads"},
+		},
+	},
+	f32: newMamba2[float32],
+	f64: newMamba2[float64],
+}
+
+// Mamba2 is a selective state-space layer with a scalar decay for each head (Dao
+// and Gu 2024, arXiv 2405.21060). The projections of a row are
+//
+//	z, x [H·P]   gate and values
+//	B, C [G·S]   keys and queries, which H/G heads share
+//	Δ    [H]     the step of each head, by softplus(· + DtBias)
+//
+// x, B and C then pass a short causal convolution and SiLU. Head h keeps a state
+// [P,S] that loses a factor exp(-Δ_t·e^ALog) with each token before it gains
+// Δ_t·x_t B_tᵀ, and gives y_t = S_t C_t + D·x_t: linear attention without a
+// denominator, with queries C, keys B, values Δ·x and log_g = -Δ·e^ALog, which is
+// what computes it. Out projects RMSNorm(y∘SiLU(z)), normalised in each group.
+type Mamba2[T tensor.Float] struct {
+	In   Linear[T]       // [2·H·P+2·G·S+H, width]: z, x, B, C, Δ
+	Conv Conv[T]         // of x, B, C
+	ALog *param.Param[T] // [H]
+	Dt   *param.Param[T] // [H] bias of Δ
+	D    *param.Param[T] // [H]
+	Gain *param.Param[T] // [H·P]
+	Out  Linear[T]       // [width, H·P]
+
+	H, P, G, S int
+	core       attention.Mechanism[T]
+}
+
+// rmsEps is added to the mean square.
+const rmsEps = 1e-5
+
+// Bounds of the first steps Δ and of the first decays e^ALog (arXiv 2405.21060's
+// code, which draws them so).
+const (
+	leastStep, mostStep   = 1e-3, 1e-1
+	leastDecay, mostDecay = 1, 16
+)
+
+func newMamba2[T tensor.Float](m *Making[T]) (Mixer[T], error) {
+	state, err := m.Whole("state", 1, 1024)
+	if err != nil {
+		return nil, err
+	}
+	expand, err := m.Whole("expand", 1, 8)
+	if err != nil {
+		return nil, err
+	}
+	taps, err := m.Whole("conv", 1, 64)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := m.Whole("groups", 1, 1<<20)
+	if err != nil {
+		return nil, err
+	}
+	if m.Heads%groups != 0 {
+		return nil, fmt.Errorf("mamba-2: setting groups=%d: does not divide %d heads", groups, m.Heads)
+	}
+	inner := expand * m.Width
+	x := &Mamba2[T]{H: m.Heads, P: inner / m.Heads, G: groups, S: state}
+	x.core, err = newSSD[T]()
+	uniform := func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(taps)) }
+	x.In = m.Linear("in_proj", m.Deviation, x.total(), m.Width)
+	x.Conv.W = m.New("conv.weight", false, uniform, taps, x.mixed())
+	x.Conv.B = m.New("conv.bias", false, uniform, x.mixed())
+	x.ALog = m.New("A_log", false, func(key rng.Key, i uint64) float64 {
+		return math.Log(leastDecay + (mostDecay-leastDecay)*key.Float64(i))
+	}, x.H)
+	x.Dt = m.New("dt_bias", false, func(key rng.Key, i uint64) float64 {
+		dt := math.Exp(math.Log(leastStep) + math.Log(mostStep/leastStep)*key.Float64(i))
+		return dt + math.Log(-math.Expm1(-dt)) // of which it is the softplus
+	}, x.H)
+	x.D = m.New("D", false, Always(1), x.H)
+	x.Gain = m.New("norm.weight", false, Always(1), inner)
+	x.Out = m.Linear("out_proj", m.Residual, m.Width, inner)
+	return x, err
+}
+
+// newSSD is linear attention whose weights are the products themselves.
+func newSSD[T tensor.Float]() (attention.Mechanism[T], error) {
+	return attention.New(attention.Spec[T]{Name: "mamba-2", Setting: "mamba-2", Scale: 1, Coef: []float64{0, 1}, Raw: true})
+}
+
+func (m *Mamba2[T]) inner() int        { return m.H * m.P }
+func (m *Mamba2[T]) mixed() int        { return m.inner() + 2*m.G*m.S }       // x, B, C
+func (m *Mamba2[T]) total() int        { return m.inner() + m.mixed() + m.H } // z, x, B, C, Δ
+func (m *Mamba2[T]) heads() int        { return m.H / m.G }                   // of a group
+func (m *Mamba2[T]) keyAt(g int) int   { return m.inner() + g*m.S }           // column of B of a group, among x, B, C
+func (m *Mamba2[T]) queryAt(g int) int { return m.keyAt(g) + m.G*m.S }        // of C
+func (m *Mamba2[T]) stepAt() int       { return m.inner() + m.mixed() }       // of Δ, among all
+
+// Traits of it are those of a causal recurrence.
+func (m *Mamba2[T]) Traits() attention.Traits {
+	return attention.Traits{Name: mamba2.Name, Causal: true, Streaming: true, Linear: true, CausalOnly: true}
+}
+
+// FLOPs counts projections, the convolution and the products with the state.
+func (m *Mamba2[T]) FLOPs(n int, _ bool) float64 {
+	s := m.shape(1)
+	s.N, s.M = n, n
+	weights := m.In.size() + m.Out.size() + float64(m.Conv.taps()*m.mixed())
+	return 2*float64(n)*weights + float64(m.G)*m.core.Plan(s).FLOPs
+}
+
+// shape is that of a group's heads.
+func (m *Mamba2[T]) shape(batch int) attention.Shape {
+	return attention.Shape{B: batch, H: m.heads(), Hkv: m.heads(), D: m.S, Dv: m.P, Causal: true}
+}
+
+// Mamba2Trace is what Mamba2.Forward leaves for Backward.
+type Mamba2Trace[T tensor.Float] struct {
+	proj     []T // [rows, total] z, x, B, C, Δ as projected
+	pre, act []T // [rows, mixed] x, B, C after the convolution, and after SiLU
+	dt, g    []T // [rows,H] Δ, and log_g
+	v        []T // [rows,H·P] Δ∘x
+	o, u     []T // [rows,H·P] states times C, and what Out projects
+	groups   []mamba2Group[T]
+}
+
+// mamba2Group is the call of a group.
+type mamba2Group[T tensor.Float] struct {
+	call  attention.Call[T]
+	saved attention.Saved[T]
+	grads attention.Grads[T]
+}
+
+// Aux is 0.
+func (tr *Mamba2Trace[T]) Aux() float64 { return 0 }
+
+// NewTrace returns an empty Mamba2Trace.
+func (m *Mamba2[T]) NewTrace() Trace[T] {
+	return &Mamba2Trace[T]{groups: make([]mamba2Group[T], m.G)}
+}
+
+// Forward sets y to base plus the layer of x. Every token sees those before it,
+// valid or not.
+func (m *Mamba2[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
+	tr := trace.(*Mamba2Trace[T])
+	m.In.Forward(room(&tr.proj, x.Rows, m.total()), x, false)
+	u, err := m.mix(x.Rows, s.B, tr, nil, keep)
+	if err != nil {
+		return err
+	}
+	multiply(true, rowProduct[T]{layer: &m.Out, y: y, x: u, base: base, acc: true})
+	return nil
+}
+
+// mix returns what Out projects, from the projections in tr, after what state
+// has seen, if there is one.
+func (m *Mamba2[T]) mix(rows, b int, tr *Mamba2Trace[T], state *mamba2State[T], keep bool) (tensor.Mat[T], error) {
+	in := view(tr.proj, rows, m.total())
+	pre, act := room(&tr.pre, rows, m.mixed()), room(&tr.act, rows, m.mixed())
+	var past []T
+	if state != nil {
+		past = state.past
+	}
+	m.Conv.Forward(pre, columns(in, m.inner(), m.stepAt()), b, past)
+	dt, g := room(&tr.dt, rows, m.H), room(&tr.g, rows, m.H)
+	v, o, u := room(&tr.v, rows, m.inner()), room(&tr.o, rows, m.inner()), room(&tr.u, rows, m.inner())
+	m.run(rows, mamba2Before[T]{m, in, pre, act, dt, g, v})
+	for i := range m.G {
+		c := &tr.groups[i]
+		out := m.call(i, b, rows/b, tr, &c.call)
+		var err error
+		switch {
+		case state != nil:
+			err = state.core[i].Step(out, &c.call)
+		case keep:
+			err = m.core.Forward(out, &c.call, &c.saved)
+		default:
+			err = m.core.Forward(out, &c.call, nil)
+		}
+		if err != nil {
+			return u, err
+		}
+	}
+	if f := (mamba2After[T]{m, in, act, o, u}); rows <= normRows {
+		f.Piece(0, rows)
+	} else {
+		par.Run(rows, normRows, siluWork*float64(len(tr.u)), f)
+	}
+	return u, nil
+}
+
+// run does f.
+func (m *Mamba2[T]) run(rows int, f mamba2Before[T]) {
+	if rows <= normRows {
+		f.Piece(0, rows)
+	} else {
+		par.Run(rows, normRows, siluWork*float64(len(f.act.Data)), f)
+	}
+}
+
+// call sets c to the call of group i for b sequences of n tokens and returns the
+// view of its output.
+func (m *Mamba2[T]) call(i, b, n int, tr *Mamba2Trace[T], c *attention.Call[T]) tensor.Heads[T] {
+	q := tensor.Split(tr.act, b, n, m.mixed(), m.queryAt(i), m.heads(), m.S)
+	k := tensor.Split(tr.act, b, n, m.mixed(), m.keyAt(i), m.heads(), m.S)
+	q.SH, k.SH = 0, 0 // the heads of a group share them
+	*c = attention.Call[T]{Q: q, K: k, V: m.values(tr.v, i, b, n), LogG: m.steps(tr.g, i, b, n), Causal: true}
+	return m.values(tr.o, i, b, n)
+}
+
+// values views the heads of a group in a [B·N, H·P] matrix, steps in a [B·N, H]
+// matrix.
+func (m *Mamba2[T]) values(data []T, i, b, n int) tensor.Heads[T] {
+	return tensor.Split(data, b, n, m.inner(), i*m.heads()*m.P, m.heads(), m.P)
+}
+
+func (m *Mamba2[T]) steps(data []T, i, b, n int) tensor.Heads[T] {
+	return tensor.Split(data, b, n, m.H, i*m.heads(), m.heads(), 1)
+}
+
+// mamba2Before makes what the states take in of rows: x, B and C after SiLU, Δ,
+// log_g and values.
+type mamba2Before[T tensor.Float] struct {
+	m                      *Mamba2[T]
+	in, pre, act, dt, g, v tensor.Mat[T]
+}
+
+func (f *mamba2Before[T]) Piece(i0, i1 int) {
+	t, m := kernel.Active[T](), f.m
+	for i := i0; i < i1; i++ {
+		act, dt, g := f.act.Row(i), f.dt.Row(i), f.g.Row(i)
+		silu(t, act, f.pre.Row(i))
+		raw, v := f.in.Row(i)[m.stepAt():], f.v.Row(i)
+		for h := range dt {
+			d := softplus(float64(raw[h] + m.Dt.Data[h]))
+			dt[h] = T(d)
+			g[h] = T(max(-d*math.Exp(float64(m.ALog.Data[h])), -math.MaxFloat32))
+			t.Scale(v[h*m.P:][:m.P], dt[h], act[h*m.P:])
+		}
+	}
+}
+
+// mamba2After makes what Out projects: RMSNorm((o + D∘x)∘SiLU(z)).
+type mamba2After[T tensor.Float] struct {
+	m             *Mamba2[T]
+	in, act, o, u tensor.Mat[T]
+}
+
+func (f *mamba2After[T]) Piece(i0, i1 int) {
+	t, m := kernel.Active[T](), f.m
+	ar := arena.Acquire()
+	defer ar.Release()
+	y := arena.Take[T](ar, m.inner())
+	for i := i0; i < i1; i++ {
+		u := f.u.Row(i)
+		silu(t, u, f.in.Row(i)[:m.inner()])
+		m.states(t, y, f.o.Row(i), f.act.Row(i))
+		t.Mul(u, u, y)
+		for at := 0; at < m.inner(); at += m.group() {
+			part := u[at:][:m.group()]
+			t.Scale(part, rms(t, part), part)
+			t.Mul(part, part, m.Gain.Data[at:])
+		}
+	}
+}
+
+// group is the number of channels that are normalised together.
+func (m *Mamba2[T]) group() int { return m.inner() / m.G }
+
+// states sets y = o + D∘x.
+func (m *Mamba2[T]) states(t *kernel.Table[T], y, o, x []T) {
+	copy(y, o)
+	for h := range m.H {
+		t.Axpy(y[h*m.P:][:m.P], m.D.Data[h], x[h*m.P:][:m.P])
+	}
+}
+
+// rms returns 1/√(mean square + eps).
+func rms[T tensor.Float](t *kernel.Table[T], x []T) T {
+	return T(1 / math.Sqrt(float64(t.Dot(x, x))/float64(len(x))+rmsEps))
+}
+
+// Backward sets dx. The trace is used up.
+func (m *Mamba2[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
+	tr := trace.(*Mamba2Trace[T])
+	rows, b := x.Rows, tr.groups[0].call.Q.B
+	n := rows / b
+	s.empty()
+	in, act := view(tr.proj, rows, m.total()), view(tr.act, rows, m.mixed())
+	u := view(tr.u, rows, m.inner())
+	du, do, dv := s.room(rows, m.inner()), s.room(rows, m.inner()), s.room(rows, m.inner())
+	din, dact, dg := s.room(rows, m.total()), s.room(rows, m.mixed()), s.room(rows, m.H)
+	dq, dk := s.room(rows, m.heads()*m.S), s.room(rows, m.heads()*m.S)
+	pieces := (rows + normRows - 1) / normRows
+	parts := s.room(pieces, m.inner()+3*m.H) // of Gain, D, ALog and Dt
+	clear(parts.Data)
+
+	multiply(false, rowProduct[T]{layer: &m.Out, y: du, x: dy})
+	par.Run(rows, normRows, 3*siluWork*float64(len(tr.u)), mamba2AfterGrad[T]{m, in, act, view(tr.o, rows, m.inner()), du, do, din, dact, parts})
+	for i := range m.G {
+		c := &tr.groups[i]
+		c.grads = attention.Grads[T]{
+			DQ: tensor.Split(dq.Data, b, n, dq.Cols, 0, m.heads(), m.S), DK: tensor.Split(dk.Data, b, n, dk.Cols, 0, m.heads(), m.S),
+			DV: m.values(dv.Data, i, b, n), DLogG: m.steps(dg.Data, i, b, n),
+		}
+		if err := m.core.Backward(&c.grads, m.values(do.Data, i, b, n), m.values(tr.o, i, b, n), &c.call, &c.saved); err != nil {
+			return err
+		}
+		sumHeads(columns(dact, m.queryAt(i), m.queryAt(i)+m.S), dq)
+		sumHeads(columns(dact, m.keyAt(i), m.keyAt(i)+m.S), dk)
+	}
+	addWeights(weightGrad[T]{&m.Out, dy, u})
+	// pre is its own gradient from here on.
+	pre := view(tr.pre, rows, m.mixed())
+	par.Run(rows, normRows, 2*siluWork*float64(len(tr.pre)), mamba2BeforeGrad[T]{m, in, act, view(tr.dt, rows, m.H), view(tr.g, rows, m.H), dv, dg, dact, din, pre, parts})
+	m.Conv.Backward(columns(din, m.inner(), m.stepAt()), pre, columns(in, m.inner(), m.stepAt()), b)
+	at := m.inner()
+	addRows(m.Gain.Grad, columns(parts, 0, at))
+	for i, p := range []*param.Param[T]{m.D, m.ALog, m.Dt} {
+		addRows(p.Grad, columns(parts, at+i*m.H, at+(i+1)*m.H))
+	}
+	m.In.Backward(dx, din, x, false)
+	return nil
+}
+
+// sumHeads sets rows of dst to the sums over the heads of x, one after another.
+func sumHeads[T tensor.Float](dst, x tensor.Mat[T]) {
+	par.Run(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), headSum[T]{dst, x})
+}
+
+type headSum[T tensor.Float] struct{ dst, x tensor.Mat[T] }
+
+func (f *headSum[T]) Piece(i0, i1 int) {
+	t := kernel.Active[T]()
+	for i := i0; i < i1; i++ {
+		row, x := f.dst.Row(i), f.x.Row(i)
+		copy(row, x)
+		for at := len(row); at < len(x); at += len(row) {
+			t.Add(row, row, x[at:])
+		}
+	}
+}
+
+// mamba2AfterGrad turns du into do, and into the parts of z in din and of D∘x in
+// dact.
+type mamba2AfterGrad[T tensor.Float] struct {
+	m                                    *Mamba2[T]
+	in, act, o, du, do, din, dact, parts tensor.Mat[T]
+}
+
+func (f *mamba2AfterGrad[T]) Piece(i0, i1 int) {
+	t, m := kernel.Active[T](), f.m
+	ar := arena.Acquire()
+	defer ar.Release()
+	y, gate, s := arena.Take[T](ar, m.inner()), arena.Take[T](ar, m.inner()), arena.Take[T](ar, m.inner())
+	part := f.parts.Row(i0 / normRows)
+	dgain, dd := part[:m.inner()], part[m.inner():][:m.H]
+	for i := i0; i < i1; i++ {
+		z, x, du, do := f.in.Row(i)[:m.inner()], f.act.Row(i), f.du.Row(i), f.do.Row(i)
+		sigmoid(t, s, z)
+		t.Mul(gate, s, z)
+		m.states(t, y, f.o.Row(i), x)
+		// do is the product before the norm, and then its gradient.
+		t.Mul(do, gate, y)
+		for at := 0; at < m.inner(); at += m.group() {
+			r, d, gain := do[at:][:m.group()], du[at:][:m.group()], m.Gain.Data[at:][:m.group()]
+			scale := rms(t, r)
+			t.Scale(r, scale, r) // normalised
+			t.MulAdd(dgain[at:][:m.group()], d, r)
+			t.Mul(d, d, gain)
+			mean := t.Dot(d, r) / T(len(r))
+			for j := range r {
+				r[j] = scale * (d[j] - r[j]*mean)
+			}
+		}
+		dz := f.din.Row(i)[:m.inner()]
+		for j, d := range do {
+			dz[j] = d * y[j] * siluGrad(s[j], z[j])
+		}
+		t.Mul(do, do, gate)
+		dx := f.dact.Row(i)
+		for h := range m.H {
+			d := do[h*m.P:][:m.P]
+			t.Scale(dx[h*m.P:][:m.P], m.D.Data[h], d)
+			dd[h] += t.Dot(d, x[h*m.P:][:m.P])
+		}
+	}
+}
+
+// mamba2BeforeGrad turns the gradients of values, log_g and of x, B, C into those
+// of the projections: pre becomes that of the convolution's output.
+type mamba2BeforeGrad[T tensor.Float] struct {
+	m                                             *Mamba2[T]
+	in, act, dt, g, dv, dg, dact, din, pre, parts tensor.Mat[T]
+}
+
+func (f *mamba2BeforeGrad[T]) Piece(i0, i1 int) {
+	t, m := kernel.Active[T](), f.m
+	ar := arena.Acquire()
+	defer ar.Release()
+	s := arena.Take[T](ar, m.mixed())
+	part := f.parts.Row(i0 / normRows)[m.inner()+m.H:]
+	da, dbias := part[:m.H], part[m.H:][:m.H]
+	for i := i0; i < i1; i++ {
+		x, dt, dv, dact, pre := f.act.Row(i), f.dt.Row(i), f.dv.Row(i), f.dact.Row(i), f.pre.Row(i)
+		raw, draw := f.in.Row(i)[m.stepAt():], f.din.Row(i)[m.stepAt():]
+		for h, dg := range f.dg.Row(i) {
+			at := h * m.P
+			t.Axpy(dact[at:][:m.P], dt[h], dv[at:][:m.P])
+			da[h] += dg * f.g.Row(i)[h]
+			ddt := float64(t.Dot(dv[at:][:m.P], x[at:][:m.P])) - float64(dg)*math.Exp(float64(m.ALog.Data[h]))
+			draw[h] = T(ddt * logistic(float64(raw[h]+m.Dt.Data[h])))
+			dbias[h] += draw[h]
+		}
+		sigmoid(t, s, pre)
+		for j, p := range pre {
+			pre[j] = dact[j] * siluGrad(s[j], p)
+		}
+	}
+}
+
+// mamba2State is the tail of the convolution and the state of each group.
+type mamba2State[T tensor.Float] struct {
+	past []T // [B·Conv.Past()]
+	core []attention.State[T]
+}
+
+// NewState returns a state whose size does not grow.
+func (m *Mamba2[T]) NewState(batch int) (State[T], error) {
+	s := &mamba2State[T]{past: make([]T, batch*m.Conv.Past())}
+	for range m.G {
+		core, err := m.core.NewState(m.shape(batch))
+		if err != nil {
+			return nil, err
+		}
+		s.core = append(s.core, core)
+	}
+	return s, nil
+}
+
+func (s *mamba2State[T]) Clone() State[T] {
+	c := &mamba2State[T]{past: slices.Clone(s.past)}
+	for _, core := range s.core {
+		c.core = append(c.core, core.Clone())
+	}
+	return c
+}
+
+func (s *mamba2State[T]) Reset() {
+	clear(s.past)
+	for _, core := range s.core {
+		core.Reset()
+	}
+}
+
+func (s *mamba2State[T]) Tokens() int64 { return s.core[0].Tokens() }
+
+func (s *mamba2State[T]) Bytes() int64 {
+	n := bytesOf(s.past)
+	for _, core := range s.core {
+		n += core.Bytes()
+	}
+	return n
+}
+
+// bytesOf returns the memory of x.
+func bytesOf[T tensor.Float](x []T) int64 {
+	var z T
+	return int64(len(x)) * int64(unsafe.Sizeof(z))
+}
+
+// AppendBinary appends the tail of the convolution, and for each group the length
+// of the snapshot of its state and that, in little-endian order.
+func (s *mamba2State[T]) AppendBinary(b []byte) ([]byte, error) {
+	le, start := binary.LittleEndian, len(b)
+	b, err := binary.Append(b, le, s.past)
+	if err != nil {
+		return b[:start], err
+	}
+	for _, core := range s.core {
+		at := len(b)
+		b = le.AppendUint64(b, 0)
+		if b, err = core.AppendBinary(b); err != nil {
+			return b[:start], err
+		}
+		le.PutUint64(b[at:], uint64(len(b)-at-8))
+	}
+	return b, nil
+}
+
+// RestoreState reads what AppendBinary wrote.
+func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
+	var z T
+	if need := batch * m.Conv.Past() * int(unsafe.Sizeof(z)); len(data) < need {
+		return nil, fmt.Errorf("mamba-2: the snapshot has %d bytes, its convolution needs %d", len(data), need)
+	}
+	s := &mamba2State[T]{past: make([]T, batch*m.Conv.Past())}
+	n, err := binary.Decode(data, binary.LittleEndian, s.past)
+	if err != nil {
+		return nil, fmt.Errorf("mamba-2: %w", err)
+	}
+	data = data[n:]
+	for i := range m.G {
+		if len(data) < 8 || binary.LittleEndian.Uint64(data) > uint64(len(data)-8) {
+			return nil, fmt.Errorf("mamba-2: the snapshot ends within group %d", i)
+		}
+		n := int(binary.LittleEndian.Uint64(data))
+		core, err := m.core.RestoreState(data[8:][:n])
+		if err != nil {
+			return nil, fmt.Errorf("mamba-2: group %d: %w", i, err)
+		}
+		s.core = append(s.core, core)
+		data = data[8+n:]
+	}
+	if len(data) > 0 {
+		return nil, fmt.Errorf("mamba-2: %d bytes follow the last of %d groups", len(data), m.G)
+	}
+	return s, nil
+}
+
+// Step continues the recurrence.
+func (m *Mamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	tr := trace.(*Mamba2Trace[T])
+	m.In.Forward(room(&tr.proj, x.Rows, m.total()), x, false)
+	u, err := m.mix(x.Rows, s.B, tr, state.(*mamba2State[T]), false)
+	if err != nil {
+		return err
+	}
+	m.Out.Forward(y, u, true)
+	return nil
+}
+
+// thinMamba2 is a Mamba2 for at most ThinRows rows.
+type thinMamba2[T tensor.Float] struct {
+	layer   *Mamba2[T]
+	in, out *Thin[T]
+}
+
+// Thin returns the layer with its weights rearranged.
+func (m *Mamba2[T]) Thin() Stepper[T] { return &thinMamba2[T]{m, m.In.Thin(), m.Out.Thin()} }
+
+// Step is Mamba2.Step.
+func (m *thinMamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	tr := trace.(*Mamba2Trace[T])
+	m.in.Forward(room(&tr.proj, x.Rows, m.layer.total()), x, false)
+	u, err := m.layer.mix(x.Rows, s.B, tr, state.(*mamba2State[T]), false)
+	if err != nil {
+		return err
+	}
+	m.out.Forward(y, u, true)
+	return nil
+}
