@@ -166,10 +166,14 @@ func (u *unit[T]) ageGrad(after float64, seen bool) (sum float64) {
 		if u.dlogG.Rows == 0 {
 			continue
 		}
-		u.dlogG.Row(j)[0] = 0
+		own := 0.0
 		if j > first {
-			u.dlogG.Row(j)[0] = T(sum)
+			own = sum
 		}
+		if u.dgate != nil {
+			own += u.dgate[j]
+		}
+		u.dlogG.Row(j)[0] = T(own)
 	}
 	return sum
 }

@@ -148,7 +148,7 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 					case left == nil:
 						rows[i+r].weight(float64(w), 1)
 					default:
-						rows[i+r].weight(float64(w), float64(left[k]))
+						rows[i+r].weight(float64(w), float64(left[k])*u.enters(j0+k))
 					}
 				}
 			}
@@ -166,7 +166,10 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 			one.Condition, one.MinDen = 1, math.Log(r.size)+r.top
 		} else {
 			eps := float64(u.eps(u.waits(p.i0 + i)))
-			if one.MinDen = eps; !e.spec.Raw {
+			switch one.MinDen = eps; {
+			case e.spec.Floor > 0:
+				one.MinDen = e.spec.floored(r.sum)
+			case !e.spec.Raw:
 				one.MinDen += r.sum
 			}
 			one.Condition = math.Inf(1)

@@ -376,7 +376,7 @@ func (r *backRow[T]) run(t *team, g, i int) {
 	if r.age != nil {
 		all.ageQueries(i0, r.w[:n], all.waits)
 	}
-	all.spec.keepOff(r.w[:n])
+	all.spec.keepOff(r.w[:n], all.den[g][i0:])
 	clear(r.da)
 	for c := range pieces(all.seen(i0+n-1), keyBlock) {
 		j0 := c * keyBlock

@@ -64,6 +64,12 @@ func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
 		}
 		s.Eps = 1
 	}
+	if s.Floor > 0 && (s.pairwise() || s.Raw || s.Eps != 0) {
+		return nil, fmt.Errorf("%s: only polynomials with a denominator, without eps, have a least one", s.Name)
+	}
+	if s.Gated && s.Features == nil {
+		return nil, fmt.Errorf("%s: a gate needs features, which it multiplies", s.Name)
+	}
 	e := &engine[T]{spec: s, table: speedTables[kernel.Active[T]().Name]}
 	if s.Tau != nil || s.learnsFeatures() {
 		e.params = new(param.Set[T])
@@ -79,7 +85,7 @@ func newEngine[T tensor.Float](s Spec[T]) (*engine[T], error) {
 
 func (e *engine[T]) Traits() Traits {
 	t := Traits{
-		Dropout: true, Products: e.hasProducts(), Decay: !e.spec.Norm.wide() && !e.spec.OutputNorm,
+		Dropout: true, Products: e.hasProducts(), Decay: !e.spec.Norm.wide() && !e.spec.OutputNorm && e.spec.Floor == 0,
 
 		Name: e.spec.Name, Positive: e.spec.Positive, Causal: !e.spec.Norm.wide(),
 		Streaming: !e.spec.pairwise() && !e.spec.Norm.wide(), Linear: !e.spec.pairwise(),

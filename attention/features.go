@@ -44,6 +44,10 @@ type FeatureBlock[T tensor.Float] struct {
 // Take returns scratch memory with undefined contents.
 func (b *FeatureBlock[T]) Take(n int) []T { return arena.Take[T](b.Scratch, n) }
 
+// Limited marks Features whose products φ(q)·φ(k) have a largest value, by which
+// denominators that nearly cancel are told.
+type Limited interface{ Bound() float64 }
+
 // mapped reports that prepared rows are not as normalisation, rotation and scale
 // leave them.
 func (s *Spec[T]) mapped() bool { return s.Map != nil || s.Features != nil }
@@ -70,6 +74,9 @@ func (u *unit[T]) mapTokens(dst []T, ld int, s *side[T], i0, i1 int) {
 	mark := u.ar.Mark()
 	b := u.featureBlock(s, i0, i1)
 	u.spec.Features.Map(&b)
+	if u.gated(s) {
+		u.gate(b.Y, b.Stride, i0, i1)
+	}
 	for f := range u.da {
 		copy(dst[f*ld:][:b.N], b.Y[f*b.Stride:])
 	}
@@ -98,6 +105,9 @@ func (u *unit[T]) mapTokensGrad(dx, dy []T, ld int, s *side[T], i0, i1 int) {
 				b.Y[f*b.Stride+i-i0] = 0
 			}
 		}
+	}
+	if u.gated(s) {
+		u.gateGrad(&b, i0)
 	}
 	u.spec.Features.Grad(&b)
 	for c := range u.d {

@@ -506,7 +506,7 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *momen
 	if u.dage != nil {
 		u.ageQueries(i0, w, func(i int) float64 { return s.ages.waits(s.place(diag + i - i0)) })
 	}
-	u.spec.keepOff(w)
+	u.spec.keepOff(w, u.den[g][i0:i1])
 	var da tensor.Mat[T]
 	if s.n > 0 {
 		da = tensor.Mat[T]{Data: arena.Zeros[T](u.ar, n*s.lda), Rows: n, Cols: u.da, Stride: s.lda}
@@ -532,7 +532,7 @@ func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1, diag int) {
 	}
 	mark := u.ar.Mark()
 	y, w := s.outer(g, i0, i1)
-	u.spec.keepOff(w)
+	u.spec.keepOff(w, u.den[g][i0:i1])
 	y, w = s.agedQueries(y, w, n, diag)
 	back.add(u.ar, s.m, s.queries(g, i0, i1), s.ld, n, y, w)
 	u.ar.Reset(mark)

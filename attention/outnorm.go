@@ -15,7 +15,12 @@ import (
 // refuseFading reports a decay where outputs are multiplied by a number of keys:
 // with a decay, a state holds what is left of its keys, not how many they were.
 func (e *engine[T]) refuseFading(c *Call[T]) error {
-	if !e.spec.OutputNorm || !c.decays() {
+	switch {
+	case !c.decays():
+		return nil
+	case e.spec.Floor > 0:
+		return fmt.Errorf("log_g: %s has a least denominator, which does not go with weights that decay", e.spec.Name)
+	case !e.spec.OutputNorm:
 		return nil
 	}
 	return fmt.Errorf("log_g: %s with output_norm counts keys, which sums that lose weight do not tell", e.spec.Name)

@@ -54,6 +54,9 @@ func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
 	if decays || g.DInit != nil && c.fades() {
 		u.dage = arena.Zeros[float64](u.ar, max(u.end(), u.m+1))
 	}
+	if decays && p.e.spec.Gated {
+		u.dgate = arena.Zeros[float64](u.ar, u.m)
+	}
 	after := g.ageAfter(s.index*c.K.H + kh)
 	switch {
 	case p.seg != nil:

@@ -12,18 +12,42 @@ import (
 // 1, on the scale of weights relative to the last key that a query sees: what
 // their eps alone would be if it were 1.
 
-// total returns the denominator from the sum of the weights and eps.
+// total returns the denominator from the sum of the weights and eps. With
+// Spec.FloorSize it may be negative, though what divides is its size.
 func (s *Spec[T]) total(sum, eps T) T {
-	if s.Raw {
+	switch {
+	case s.Raw:
 		return eps
+	case s.Floor > 0:
+		return T(s.floored(float64(sum)))
 	}
 	return sum + eps
 }
 
-// keepOff clears the gradients w of denominators that are none.
-func (s *Spec[T]) keepOff(w []T) {
-	if s.Raw {
+// floored is total where there is a floor.
+func (s *Spec[T]) floored(sum float64) float64 {
+	floor := float64(T(s.Floor))
+	if s.FloorSize && sum < -floor {
+		return sum
+	}
+	return max(sum, floor)
+}
+
+// keepOff turns the gradients w of denominators den into those of the sums of
+// weights: those of denominators that are none, or at their floor, are 0.
+func (s *Spec[T]) keepOff(w, den []T) {
+	switch {
+	case s.Raw:
 		clear(w)
+	case s.Floor > 0:
+		for r, x := range den[:len(w)] {
+			switch {
+			case x == T(s.Floor):
+				w[r] = 0
+			case x < 0:
+				w[r] = -w[r]
+			}
+		}
 	}
 }
 

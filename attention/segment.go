@@ -183,11 +183,11 @@ func (x *sumsSegment[T]) earlier(i int) (e earlier) {
 		if s.ages != nil {
 			gone = s.ages.between(j-1, j)
 		}
-		e.add(gone)
 		for c := 1; c <= s.u.da; c++ {
 			y := float64(s.x[c*s.ld+j])
 			square += y * y
 		}
+		e.add(gone, x.e.factor(math.Sqrt(square)))
 		e.longest = max(e.longest, math.Sqrt(square))
 	}
 	if s.ages != nil {

@@ -71,7 +71,7 @@ func (x *cacheSegment[T]) earlier(i int) (e earlier) {
 		if h.ages != nil {
 			gone = h.ages.between(j-1, j)
 		}
-		e.add(gone)
+		e.add(gone, 1)
 		key := h.rows.panelOf(j, da)[j%h.rows.panel:]
 		for c := range da {
 			y := float64(key[c*h.rows.ldb])

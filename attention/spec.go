@@ -36,6 +36,14 @@ type Spec[T tensor.Float] struct {
 
 	// Raw leaves out the denominator: outputs are Σ_j w_ij·v_j. Eps is 0 then.
 	Raw bool
+	// Floor is the least that a denominator is, where that is above 0: the larger of
+	// it and the sum of the weights, or with FloorSize of it and the sum's size.
+	// Rows at the floor are no averages. Calls have no decay, and Eps is 0.
+	Floor     float64
+	FloorSize bool
+	// Gated lets the key of a token of which Call.LogG is the logarithm of g in with
+	// the factor 1-g; its features are Features.
+	Gated bool
 	// Forget is a decay that the mechanism brings along, and for which its calls
 	// are causal; nil: none.
 	Forget *Forgetting
@@ -128,6 +136,9 @@ func (s *Spec[T]) degree() int { return len(s.Coef) - 1 }
 
 // maxScore bounds |s| by the normalisation; +Inf where nothing does.
 func (s *Spec[T]) maxScore(d, h int) float64 {
+	if b, ok := s.Features.(Limited); ok {
+		return b.Bound()
+	}
 	if s.mapped() || s.Norm == NoNorm {
 		return math.Inf(1)
 	}

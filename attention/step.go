@@ -91,6 +91,9 @@ func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) t
 		}
 	}
 	ar.Reset(mark)
+	if m > 0 {
+		r.enter(e, s, c)
+	}
 	for b := range s.B {
 		if m > 0 && c.KeyMask != nil && !c.KeyMask[b] {
 			clear(r.x[(r.queries+b*s.Hkv)*r.ld:][:s.Hkv*r.ld])

@@ -62,6 +62,7 @@ type unit[T tensor.Float] struct {
 	dscale   []float64       // per query head: Σ dq'·q' before the scale
 	dlogG    tensor.Mat[T]   // [m,1]
 	dage     []float64       // [places] gradient of the sums of log_g; nil: not wanted
+	dgate    []float64       // [m] what log_g has of the factors with which keys enter; nil: there are none
 }
 
 // seen returns how many keys query i could see by position alone: keys

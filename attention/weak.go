@@ -10,7 +10,7 @@ import (
 // weights are never negative, and that of a query of zeros is not 0.
 func (e *engine[T]) sound() bool {
 	s := &e.spec
-	if s.Raw {
+	if s.Raw || s.Floor > 0 {
 		return true
 	}
 	if s.sparse() {
@@ -46,14 +46,18 @@ func (e *engine[T]) weak(den, seen, reach float64) bool {
 	return den <= 0 || den < e.spec.absPoly(reach)*seen/1024
 }
 
-// over returns 1/den, or 0 where weights that are never negative are all 0: a
-// query that weighs nothing is answered as one that sees nothing.
+// over returns 1/den, or 0 where weights are all 0, as those that are never
+// negative and gates that are 1 may be: a query that weighs nothing is answered
+// as one that sees nothing.
 func (u *unit[T]) over(den T) T {
 	if u.spec.undivided {
 		return 1
 	}
-	if den == 0 && u.spec.Positive {
+	switch {
+	case den == 0 && (u.spec.Positive || u.spec.Gated):
 		return 0
+	case den < 0 && u.spec.FloorSize:
+		return -1 / den
 	}
 	return 1 / den
 }
@@ -106,13 +110,14 @@ type earlier struct {
 	longest float64 // of the prepared keys that it has one by one
 }
 
-// add counts a key that exists, gone being the decay since the one before.
-func (x *earlier) add(gone float64) { x.keys = 1 + x.keys*math.Exp(gone) }
+// add counts a key that exists and entered with a factor, gone being the decay
+// since the one before.
+func (x *earlier) add(gone, factor float64) { x.keys = factor + x.keys*math.Exp(gone) }
 
 // left returns for each key head of s, and each query, the number of keys that
 // it sees, with decay the sum of their factors; before is what the state before
 // tells of each key head.
-func (c *Call[T]) left(s *sequence, mask []bool, before []earlier) [][]float64 {
+func (e *engine[T]) left(c *Call[T], s *sequence, mask []bool, before []earlier) [][]float64 {
 	left := make([][]float64, c.K.H)
 	for h := range left {
 		a, x := heapAges(s.m), before[h]
@@ -122,12 +127,16 @@ func (c *Call[T]) left(s *sequence, mask []bool, before []earlier) [][]float64 {
 			g := c.LogG.At(s.b, h)
 			rate = func(j int) float64 { return float64(g.Row(s.k0 + j)[0]) }
 		}
+		enters := func(j int) float64 { return 1 }
+		if c.decays() && e.spec.Gated {
+			enters = func(j int) float64 { return -math.Expm1(rate(j)) }
+		}
 		keys := make([]float64, s.m+1) // those before each, where all pairs are kept
 		for j := range s.m {
 			exists := mask == nil || mask[j]
 			keys[j] = x.keys
 			if a.add(rate(j), exists); exists {
-				x.add(a.between(j-1, j))
+				x.add(a.between(j-1, j), enters(j))
 			}
 		}
 		keys[s.m] = x.keys
@@ -147,7 +156,7 @@ func (c *Call[T]) left(s *sequence, mask []bool, before []earlier) [][]float64 {
 					continue
 				}
 				last = max(last, j)
-				left[h][i] += math.Exp(a.between(j, last))
+				left[h][i] += enters(j) * math.Exp(a.between(j, last))
 			}
 		}
 	}
@@ -196,7 +205,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 					longest[h] = max(longest[h], before[h].longest)
 				}
 			}
-			left = c.left(s, mask, before)
+			left = e.left(c, s, mask, before)
 		}
 		for i := range s.n {
 			last := s.m

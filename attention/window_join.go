@@ -212,7 +212,7 @@ func (u *unit[T]) bandLeft(before earlier) []float64 {
 		if u.keep == nil {
 			for ; next < lo; next++ {
 				if before.owes += u.rate(next); u.exists(next) {
-					before.add(before.owes)
+					before.add(before.owes, 1)
 					before.owes = 0
 				}
 			}

@@ -92,10 +92,7 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 			}
 			vj := v.Row(s.k0 + j)
 			add(dv.Row(s.k0+j), x.w[i][j]/x.g[i], doi)
-			dw := (dot(doi, vj) - dot(doi, o)) / x.g[i]
-			if m.Raw {
-				dw = dot(doi, vj) / x.g[i]
-			}
+			dw := (dot(doi, vj) - x.slope[i]*dot(doi, o)) / x.g[i]
 			c.addAge(s, kh, i, j, x.w[i][j]*dw, r)
 			left := math.Exp(x.e[i][j])
 			if pairs := c.pairs(s, h, i, j); pairs != nil {
@@ -119,7 +116,12 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 	}
 	for j := range s.m {
 		if c.exists(s, j) {
-			dk, _ := m.prepareGrad(c, c.placeOf(h, true), x.k[j], j, 1, c.keptKey(s, kh, j), db[j], r.DFeatures)
+			kept := c.keptKey(s, kh, j)
+			if m.Gated && c.LogG.D > 0 {
+				whole := m.prepare(c, c.placeOf(h, true), x.k[j], j, 1, kept)
+				r.DLogG.At(s.b, kh).Row(s.k0 + j)[0] += (x.enters[j] - 1) * dot(db[j], whole)
+			}
+			dk, _ := m.prepareGrad(c, c.placeOf(h, true), x.k[j], j, 1, kept, scaledBy(x.enters[j], db[j]), r.DFeatures)
 			add(r.DK.At(s.b, kh).Row(s.k0+j), 1, dk)
 		}
 	}

@@ -32,6 +32,11 @@ type Mechanism struct {
 	Raw    bool                   // outputs are Σ_j w_ij·v_j, without a denominator
 	Forget func(head int) float64 // log_g of every token of a key head, beside the call's; nil: none
 
+	// Floor is the least that a denominator is, or with FloorSize its size is, which
+	// then divides; 0: none. Gated has keys enter with the factor 1 - exp(log_g).
+	Floor            float64
+	FloorSize, Gated bool
+
 	OutputNorm bool // outputs are multiplied by √(n/D), n the keys that a query sees
 
 	Window *Window // nil: none
@@ -77,7 +82,8 @@ type Result struct {
 	O tensor.Heads[float64] // [B,H,N,Dv]
 	W tensor.Heads[float64] // [B,H,N,M], weights over their sum and eps
 	// Den [B,H,N] holds the denominators, for the exponential their logarithms;
-	// with decay those of weights relative to the last key seen.
+	// with decay those of weights relative to the last key seen. With FloorSize they
+	// are negative where the sum is.
 	Den []float64
 	// Cond [B,H,N] is condf = (Σ_j f̄(|a_i|·|b_j|) + eps) / |g_i|, where f̄ has
 	// the absolute coefficients: what a sum of separated terms loses of its
@@ -166,7 +172,9 @@ type scores struct {
 	w            [][]float64 // f(s), 0 where unseen; for the exponential over e^shift
 	e            [][]float64 // logarithms of the decay of w
 	eps          []float64   // on the scale of w
-	g            []float64   // Σ_j w_ij + eps
+	g            []float64   // Σ_j w_ij + eps, or what divides in its place
+	slope        []float64   // derivative of g by the sum
+	enters       []float64   // factors of the keys, of gates
 	seen         []int       // keys that query i sees
 	top          []float64   // shift of the exponential: the row's largest score
 	o            [][]float64 // outputs, where they are not those of w and g
@@ -177,7 +185,7 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 	kh := h / (c.Q.H / c.K.H)
 	x := &scores{
 		q: queries.normalised(m.Norm, h), k: keys.normalised(m.Norm, h/(c.Q.H/c.K.H)),
-		g: make([]float64, s.n), seen: make([]int, s.n), top: make([]float64, s.n),
+		g: make([]float64, s.n), slope: make([]float64, s.n), seen: make([]int, s.n), top: make([]float64, s.n),
 	}
 	for i := range s.n {
 		at, factor, kept := c.queryPosition(s, i), m.factor(c.Q.D, h), c.keptQuery(s, h, i)
@@ -188,6 +196,8 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 		kept := c.keptKey(s, kh, j)
 		x.b = append(x.b, m.prepare(c, c.placeOf(h, true), x.k[j], j, 1, kept))
 		x.bSize = append(x.bSize, m.size(c, c.placeOf(h, true), x.k[j], j, 1, kept, x.b[j]))
+		x.enters = append(x.enters, m.enters(c, s, kh, j))
+		x.b[j], x.bSize[j] = scaledBy(x.enters[j], x.b[j]), scaledBy(x.enters[j], x.bSize[j])
 	}
 	for i := range s.n {
 		row, w := make([]float64, s.m), make([]float64, s.m)
@@ -218,9 +228,13 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 			eps = m.Eps / left
 		}
 		x.g[i] += eps
-		if m.Raw {
+		x.slope[i] = 1
+		switch {
+		case m.Raw:
 			eps = 1 / left
-			x.g[i] = eps
+			x.g[i], x.slope[i] = eps, 0
+		case m.Floor > 0:
+			x.g[i], x.slope[i] = m.floored(x.g[i])
 		}
 		x.s, x.w, x.e, x.eps = append(x.s, row), append(x.w, w), append(x.e, ages), append(x.eps, eps)
 	}
@@ -273,6 +287,9 @@ func (m *Mechanism) Forward(c *Call) *Result {
 					o[e] *= r.Factor[at]
 				}
 				r.Den[at], r.Cond[at] = x.g[i], m.condf(c, s, h, x, i)
+				if x.slope[i] < 0 {
+					r.Den[at] = -x.g[i]
+				}
 				if m.Exp {
 					r.Den[at] = math.Log(x.g[i]) + x.top[i]
 				}

@@ -1,0 +1,92 @@
+package attention
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+)
+
+// A gated mechanism (Spec.Gated) lets the key of a token in with the factor
+// 1 - g of the token's decay g: its sums are S_t = g·S_{t-1} + (1-g)·φ(k)·vᵀ, a
+// running mean of what enters (Peng et al. 2021, RFA, arXiv 2103.02143, section
+// 3.2). Tokens of calls without LogG enter whole. The factor is on the features
+// of the key, so that all forms and states have it.
+
+// enters returns the factor with which key j of the unit enters.
+func (u *unit[T]) enters(j int) float64 {
+	if !u.spec.Gated || len(u.logG.Data) == 0 {
+		return 1
+	}
+	return -math.Expm1(u.rate(j))
+}
+
+// gated reports that tokens of a side enter with factors.
+func (u *unit[T]) gated(s *side[T]) bool {
+	return s.keys && u.spec.Gated && len(u.logG.Data) > 0
+}
+
+// gates returns the factors of keys j0 ≤ j < j1.
+func (u *unit[T]) gates(j0, j1 int) []T {
+	f := u.take(j1 - j0)
+	for r := range f {
+		f[r] = T(u.enters(j0 + r))
+	}
+	return f
+}
+
+// gate multiplies columns of y, features of keys j0 ≤ j < j1, by their factors.
+func (u *unit[T]) gate(y []T, ld, j0, j1 int) {
+	mark := u.ar.Mark()
+	factors := u.gates(j0, j1)
+	for f := range u.da {
+		row := y[f*ld:][:j1-j0]
+		u.t.Mul(row, row, factors)
+	}
+	u.ar.Reset(mark)
+}
+
+// gateGrad turns b.Y, the gradient of what gate gives for keys from j0 on, into
+// that of their features, and adds that of their gates:
+// d(1-g)/d log g = -g.
+func (u *unit[T]) gateGrad(b *FeatureBlock[T], j0 int) {
+	mark := u.ar.Mark()
+	if u.dgate != nil {
+		dy := u.take(len(b.Y))
+		copy(dy, b.Y)
+		u.spec.Features.Map(b)
+		along := arena.Zeros[T](u.ar, b.N)
+		for f := range u.da {
+			u.t.MulAdd(along, dy[f*b.Stride:][:b.N], b.Y[f*b.Stride:][:b.N])
+		}
+		copy(b.Y, dy)
+		for r, x := range along {
+			u.dgate[j0+r] -= float64(x) * math.Exp(u.rate(j0+r))
+		}
+	}
+	u.gate(b.Y, b.Stride, j0, j0+b.N)
+	u.ar.Reset(mark)
+}
+
+// enter multiplies the prepared keys of a token by the factors with which they
+// enter.
+func (r *tokenRows[T]) enter(e *engine[T], s *Shape, c *Call[T]) {
+	if !e.spec.Gated || !c.decays() {
+		return
+	}
+	for i := range s.B * s.Hkv {
+		g := c.LogG.At(i/s.Hkv, i%s.Hkv)
+		row, by := r.key(i)[:r.ld], T(-math.Expm1(float64(g.Row(0)[0])))
+		for f := range row {
+			row[f] *= by
+		}
+	}
+}
+
+// factor returns the one with which a key of a state entered, by the length of its
+// features: those of a key that enters whole are as long as their bound allows.
+func (e *engine[T]) factor(length float64) float64 {
+	if b, ok := e.spec.Features.(Limited); ok && e.spec.Gated {
+		return length / math.Sqrt(b.Bound())
+	}
+	return 1
+}
