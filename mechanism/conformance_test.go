@@ -111,6 +111,7 @@ func subjects() []subject {
 	}
 	all = append(all, performers()...)
 	all = append(all, hedgehogs()...)
+	all = append(all, randomFeatures()...)
 	return append(all, wholeSubjects()...)
 }
 
@@ -170,7 +171,7 @@ func (s *subject) sums() bool {
 	if s.whole != nil {
 		return s.average
 	}
-	return s.book.Eps == 0 && !s.book.Raw
+	return s.book.Eps == 0 && !s.book.Raw && s.book.Floor == 0
 }
 
 // fit takes from a shape what the subject does not have.
@@ -179,7 +180,7 @@ func (s *subject) fit(sh shape) shape {
 	if sh.causal && sh.theta != 0 && sh.m < sh.n {
 		sh.theta = 0
 	}
-	if !sh.causal || s.book.OutputNorm || s.whole != nil {
+	if !sh.causal || s.book.OutputNorm || s.book.Floor > 0 || s.whole != nil {
 		sh.decay = 0
 	}
 	sh.keep = sh.keep && s.whole == nil

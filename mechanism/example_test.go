@@ -44,6 +44,7 @@ func ExampleNames() {
 	// taylorshift T_2(τ q̂·k̂) of rows of length 1, τ learned per head: TaylorShift
 	// linear      φ(q)·φ(k) with φ = elu + 1, or another feature map: linear attention
 	// performer   φ(q)·φ(k) of random features whose mean is exp(q·k/√D): Performer, FAVOR+
+	// rfa         φ(q̂)·φ(k̂) of sines and cosines whose mean is a Gaussian of q̂ - k̂, or of relu features: random feature attention
 	// based       T_2(q·k/√D) of rows as they are: the linear attention of Based
 	// power       (q·k/√D)^p for even p: symmetric power attention
 	// sata        T_p(q·k/√D) of rows as they are, any p: SATA

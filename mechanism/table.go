@@ -7,6 +7,7 @@
 //	taylorshift  T_2(τ q̂·k̂), τ learned per head                    length 1                 direct, linear
 //	linear       φ(q)·φ(k), φ = elu + 1                            none                     direct, linear
 //	performer    φ(q)·φ(k), random features of exp(q·k/√D)          none                     direct, linear
+//	rfa          φ(q̂)·φ(k̂), sines and cosines of random products     length 1                 direct, linear
 //	based        T_2(q·k/√D)                                       none                     direct, linear
 //	power        (q·k/√D)^p, p even                                none                     direct, linear
 //	sata         T_p(q·k/√D)                                       none                     direct, linear
@@ -106,7 +107,7 @@ type Setting struct{ Name, Default, Doc string }
 // letters: H heads, D and Dv widths, L the largest number of tokens, and settings.
 type Param struct{ Name, Shape, Doc string }
 
-var table = []Row{softmax, fastmax, taylorshift, linear, performer, based, power, sata, retention, polynomial, linformer, fourier,
+var table = []Row{softmax, fastmax, taylorshift, linear, performer, rfa, based, power, sata, retention, polynomial, linformer, fourier,
 	local, longformer, longnet, sparseStrided, sparseFixed, adaptiveSpan, transformerXL,
 	nystrom, informer, luna, eva}
 

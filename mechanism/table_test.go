@@ -15,7 +15,7 @@ func TestUnknownNamesGetTheNearest(t *testing.T) {
 		"softmx":       `mechanism "softmx": unknown; nearest: softmax, fastmax`,
 		"taylor-shift": `mechanism "taylor-shift": unknown; nearest: taylorshift`,
 		"Linear":       `mechanism "Linear": unknown; nearest: linear`,
-		"":             `mechanism "": unknown; nearest: eva`,
+		"":             `mechanism "": unknown; nearest: rfa, eva`,
 	} {
 		if _, err := Lookup(name); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Lookup(%q): %v, want %s", name, err, want)

@@ -140,7 +140,6 @@ var notCompared = map[string]string{
 	"performer_softmax_plain.npz":          "group performer: its features are relative to the largest of all keys, so that one key moves the part of eps in all others",
 	"performer_softmax_valuepad_quirk.npz": "group performer: a defect of the authors' program: keys beyond the length stay in the denominator",
 	"favor_hyperbolic_stab1.npz":           "group performer: its features are relative to the longest of all rows, which eps then outweighs",
-	"rff_gaussian.npz":                     "group performer: trigonometric features without normalised rows",
 	"nystrom_global_init.npz":              "group nystrom: " + couples,
 	"nystrom_module_mask.npz":              "group nystrom: " + couples,
 	"nystrom_module_nomask.npz":            "group nystrom: " + couples,

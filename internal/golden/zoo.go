@@ -93,7 +93,7 @@ type zooGroup struct {
 	cases func(f *file, t relative) (*problem, string)
 }
 
-var zooGroups = []zooGroup{softmaxGroup, linearGroup, retentionGroup, performerGroup, linformerGroup, fourierGroup, localGroup, patternsGroup,
+var zooGroups = []zooGroup{softmaxGroup, linearGroup, retentionGroup, performerGroup, rfaGroup, linformerGroup, fourierGroup, localGroup, patternsGroup,
 	nystromGroup, informerGroup, lunaGroup, evaGroup}
 
 // common are the arrays that files of every group may have.

@@ -26,7 +26,7 @@ func performerZoo(r *reader, p *problem) string {
 	case !f.has("W") && !f.has("omega"):
 		return "no W or omega"
 	case f.stem() == "rff_gaussian":
-		return "trigonometric features without normalised rows"
+		return fourierZoo(r, p)
 	case f.stem() == "favor_hyperbolic_stab1":
 		return "its features are relative to the longest of all rows, which eps then outweighs"
 	}

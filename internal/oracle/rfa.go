@@ -1,0 +1,105 @@
+package oracle
+
+import "math"
+
+// RandomFeatures are those of random feature attention (arXiv 2103.02143, section
+// 3.1): factor·[sin(u), cos(u)] or factor·max(u, 0) of u = R·(σ∘x)/τ. The first head
+// that shares keys has R and σ for all of them.
+type RandomFeatures struct {
+	R        [][][]float64 // [H][rows][D]
+	Sigma    []float64     // [H·D]
+	Tau      float64
+	Factor   float64
+	Arccos   bool
+	Shortest float64 // x is divided by its length and this; below 0: it is as it comes
+}
+
+func (f *RandomFeatures) head(at Place) int { return at.First % len(f.R) }
+
+// row is x as it is before σ.
+func (f *RandomFeatures) row(x []float64) []float64 {
+	y := append([]float64{}, x...)
+	if f.Shortest >= 0 {
+		for c := range y {
+			y[c] /= math.Sqrt(dot(x, x)) + f.Shortest
+		}
+	}
+	return y
+}
+
+func (f *RandomFeatures) angles(at Place, x []float64) (u, size []float64) {
+	h := f.head(at)
+	y := f.row(x)
+	for c := range y {
+		y[c] *= f.Sigma[h*len(x)+c] / f.Tau
+	}
+	for _, w := range f.R[h] {
+		u = append(u, dot(w, y))
+		size = append(size, dot(sizes(w), sizes(y)))
+	}
+	return u, size
+}
+
+func (f *RandomFeatures) Map(at Place, x []float64) []float64 {
+	var sin, cos []float64
+	u, _ := f.angles(at, x)
+	for _, v := range u {
+		if f.Arccos {
+			sin = append(sin, f.Factor*math.Max(v, 0))
+			continue
+		}
+		sin, cos = append(sin, f.Factor*math.Sin(v)), append(cos, f.Factor*math.Cos(v))
+	}
+	return append(sin, cos...)
+}
+
+// Size counts the roundings of an angle, by the size of its terms: sines and
+// cosines move by no more than it does.
+func (f *RandomFeatures) Size(at Place, x []float64) []float64 {
+	_, size := f.angles(at, x)
+	y := make([]float64, len(f.Map(at, x)))
+	for r := range y {
+		y[r] = f.Factor * size[r%len(size)]
+		if !f.Arccos {
+			y[r] += f.Factor
+		}
+	}
+	return y
+}
+
+func (f *RandomFeatures) Learned(int) []float64 { return f.Sigma }
+
+func (f *RandomFeatures) Grad(at Place, x, dy, dp []float64) []float64 {
+	h := f.head(at)
+	u, _ := f.angles(at, x)
+	by := make([]float64, len(x)) // the gradient of σ∘x/τ
+	for r, w := range f.R[h] {
+		du := f.Factor * dy[r]
+		switch {
+		case !f.Arccos:
+			du = f.Factor * (dy[r]*math.Cos(u[r]) - dy[len(u)+r]*math.Sin(u[r]))
+		case !(u[r] > 0):
+			du = 0
+		}
+		add(by, du, w)
+	}
+	y := f.row(x)
+	dx := make([]float64, len(x))
+	for c := range x {
+		i := h*len(x) + c
+		dp[i] += by[c] * y[c] / f.Tau
+		dx[c] = by[c] * f.Sigma[i] / f.Tau
+	}
+	length := math.Sqrt(dot(x, x))
+	if f.Shortest < 0 {
+		return dx
+	}
+	along := dot(dx, x)
+	for c := range dx {
+		dx[c] /= length + f.Shortest
+		if length > 0 {
+			dx[c] -= along * x[c] / length / (length + f.Shortest) / (length + f.Shortest)
+		}
+	}
+	return dx
+}
