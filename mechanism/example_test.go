@@ -63,6 +63,8 @@ func ExampleNames() {
 	// informer    softmax of the queries whose scores differ most, the mean of the values for all others: ProbSparse
 	// luna        softmax over a short sequence into which the tokens are packed by learned queries: Luna
 	// eva         softmax over the keys of a window and one summary of each chunk of all tokens, with control variates: EVA
+	// clustered   softmax(q̄·k/√D) of the mean q̄ of a cluster of queries, for all of them
+	// improved-clustered clustered, where each query has its own weights for the top keys of its cluster
 }
 
 func ExampleLookup() {

@@ -24,6 +24,8 @@
 //	informer     softmax for some queries, a mean for the others        none                     whole heads
 //	luna         softmax over tokens packed by learned queries          none                     whole heads
 //	eva          softmax over a window and summaries of chunks          none                     whole heads
+//	clustered    softmax of means of clusters of queries               none                     whole heads
+//	improved-…   the same, but for the keys that weigh most           none                     whole heads
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
 //
 // docs/mechanisms.md says what each does well and badly.
@@ -109,7 +111,8 @@ type Param struct{ Name, Shape, Doc string }
 
 var table = []Row{softmax, fastmax, taylorshift, linear, performer, rfa, based, power, sata, retention, polynomial, linformer, fourier,
 	local, longformer, longnet, sparseStrided, sparseFixed, adaptiveSpan, transformerXL,
-	nystrom, informer, luna, eva}
+	nystrom, informer, luna, eva,
+	clustered, improvedClustered}
 
 // Names returns the names of the catalogue in its order.
 func Names() []string {

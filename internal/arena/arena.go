@@ -56,8 +56,13 @@ func (a *Arena) Reset(mark int) {
 	a.over = max(mark-a.used, 0)
 }
 
+// Element is what an arena lends: numbers, places and bits of hashes.
+type Element interface {
+	float32 | float64 | int32 | uint64
+}
+
 // Take returns n elements with undefined contents, aligned to a cache line.
-func Take[T float32 | float64](a *Arena, n int) []T {
+func Take[T Element](a *Arena, n int) []T {
 	if n == 0 {
 		return nil
 	}
@@ -83,7 +88,7 @@ func Take[T float32 | float64](a *Arena, n int) []T {
 }
 
 // Zeros is Take with the elements set to zero.
-func Zeros[T float32 | float64](a *Arena, n int) []T {
+func Zeros[T Element](a *Arena, n int) []T {
 	s := Take[T](a, n)
 	clear(s)
 	return s

@@ -2,6 +2,7 @@ package golden
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 
 	"github.com/farfield-ml/farfield/internal/oracle"
@@ -72,16 +73,9 @@ func apart[T tensor.Float](p *problem, constant string, all []float64) (map[stri
 	byArray := map[string][]float64{}
 	rows := p.call.Q.B
 	for b := range rows {
-		one := *p
-		one.numbers = map[string][]float64{constant: all[b*len(all)/rows : (b+1)*len(all)/rows]}
-		for name, x := range p.numbers {
-			one.numbers[name] = x
-		}
-		one.call.Q, one.call.K, one.call.V, one.do = batchRow(p.call.Q, b), batchRow(p.call.K, b), batchRow(p.call.V, b), batchRow(p.do, b)
-		if p.call.KeyLens != nil {
-			one.call.KeyLens = p.call.KeyLens[b : b+1]
-		}
-		m, c, err := prepare[T](&one)
+		one := p.batchRow(b)
+		one.numbers[constant] = all[b*len(all)/rows : (b+1)*len(all)/rows]
+		m, c, err := prepare[T](one)
 		if err != nil {
 			return nil, err
 		}
@@ -104,6 +98,17 @@ func apart[T tensor.Float](p *problem, constant string, all []float64) (map[stri
 		}
 	}
 	return byArray, nil
+}
+
+// batchRow is the problem of one row of the batch.
+func (p *problem) batchRow(b int) *problem {
+	one := *p
+	one.numbers = maps.Clone(p.numbers)
+	one.call.Q, one.call.K, one.call.V, one.do = batchRow(p.call.Q, b), batchRow(p.call.K, b), batchRow(p.call.V, b), batchRow(p.do, b)
+	if p.call.KeyLens != nil {
+		one.call.KeyLens = p.call.KeyLens[b : b+1]
+	}
+	return &one
 }
 
 // batchRow views a row of a batch.

@@ -1,0 +1,155 @@
+package attention
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// hashRows is the number of rows that are hashed at a time.
+const hashRows = 256
+
+// SignHashes returns a hash of each row x of the head's matrix: bit b is set
+// where x lies above plane b, x·planes[b,:D] > planes[b,D]. There are up to 64
+// planes, of D+1 numbers each.
+func (h *Head[T]) SignHashes(x, planes tensor.Mat[T]) []uint64 {
+	hashes := arena.Zeros[uint64](h.Scratch, x.Rows)
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	along := h.Take(min(hashRows, x.Rows), planes.Rows)
+	normals := planes
+	normals.Cols = x.Cols
+	for i0 := 0; i0 < x.Rows; i0 += hashRows {
+		i1 := min(i0+hashRows, x.Rows)
+		h.Product(along.Slice(0, i1-i0), x.Slice(i0, i1), normals, false, true, false)
+		for i := i0; i < i1; i++ {
+			for b, s := range along.Row(i - i0) {
+				if s > planes.Row(b)[x.Cols] {
+					hashes[i] |= 1 << b
+				}
+			}
+		}
+	}
+	return hashes
+}
+
+// HammingMeans is k-means of hashes under Hamming's distance. It sets groups to
+// the number of the mean that each is nearest to, the first of those that are as
+// near. Means, which it moves, are given as they begin. They move, iterations-1
+// times, to what most of their hashes have, a bit to 0 where half of them have
+// it, and stay where they have none.
+func HammingMeans(ar *arena.Arena, groups []int32, hashes, means []uint64, iterations int) {
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	members := arena.Take[int32](ar, len(means))
+	set := arena.Take[int32](ar, 64*len(means)) // members that have bit b of mean c, at 64·c+b
+	for i := range groups {
+		groups[i] = -1
+	}
+	for moved := true; moved && iterations > 0; iterations-- {
+		moved = assign(groups, hashes, means)
+		if iterations == 1 {
+			return
+		}
+		clear(members)
+		clear(set)
+		for i, c := range groups {
+			members[c]++
+			counts := set[64*c:][:64]
+			for x := hashes[i]; x != 0; x &= x - 1 {
+				counts[bits.TrailingZeros64(x)]++
+			}
+		}
+		for c, n := range members {
+			if n == 0 {
+				continue
+			}
+			means[c] = 0
+			for b, count := range set[64*c:][:64] {
+				if 2*count > n {
+					means[c] |= 1 << b
+				}
+			}
+		}
+	}
+}
+
+// assign sets groups to the nearest means, and reports whether any was another.
+func assign(groups []int32, hashes, means []uint64) (moved bool) {
+	for i, x := range hashes {
+		nearest, least := int32(0), 65
+		for c, m := range means {
+			if d := bits.OnesCount64(x ^ m); d < least {
+				nearest, least = int32(c), d
+			}
+		}
+		moved = moved || groups[i] != nearest
+		groups[i] = nearest
+	}
+	return moved
+}
+
+// SortGroups returns the numbers of the elements of groups, each of which is
+// below n, by group, those of a group in their order, and where each group begins
+// among them and the last one ends.
+func SortGroups(ar *arena.Arena, groups []int32, n int) (order, begin []int32) {
+	order, begin = arena.Take[int32](ar, len(groups)), arena.Zeros[int32](ar, n+1)
+	for _, g := range groups {
+		begin[g+1]++
+	}
+	for g := range n {
+		begin[g+1] += begin[g]
+	}
+	for i, g := range groups {
+		order[begin[g]] = int32(i)
+		begin[g]++
+	}
+	copy(begin[1:], begin[:n])
+	begin[0] = 0
+	return order, begin
+}
+
+// Largest sets places to those of the len(places) largest elements of x that
+// exist, in their order; of equal ones the first are taken. So many must exist;
+// a nil exist says that all do.
+func Largest[T kernel.Float](places []int32, x []T, exist []bool) {
+	if len(places) == 0 {
+		return
+	}
+	// A heap, whose first place is the one to be given up next.
+	before := func(a, b int32) bool { return x[a] < x[b] || x[a] == x[b] && a > b }
+	sink := func(at int) {
+		for {
+			child := 2*at + 1
+			if child+1 < len(places) && before(places[child+1], places[child]) {
+				child++
+			}
+			if child >= len(places) || !before(places[child], places[at]) {
+				return
+			}
+			places[at], places[child] = places[child], places[at]
+			at = child
+		}
+	}
+	have := 0
+	for j := range x {
+		if exist != nil && !exist[j] {
+			continue
+		}
+		if have < len(places) {
+			places[have] = int32(j)
+			if have++; have == len(places) {
+				for at := have/2 - 1; at >= 0; at-- {
+					sink(at)
+				}
+			}
+		} else if x[j] > x[places[0]] {
+			places[0] = int32(j)
+			sink(0)
+		}
+	}
+	slices.Sort(places)
+}

@@ -1,0 +1,365 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// ofClusters are the settings of rows that cluster their queries.
+var ofClusters = []Setting{
+	{"clusters", "100", "C, of the queries, 1 to 4096"},
+	{"bits", "63", "of the hashes that are clustered, 1 to 64"},
+	{"iterations", "10", "of k-means, 1 to 1000; it ends where nothing moves any more"},
+	{"bias", "true", "false: the planes of the hashes go through 0"},
+	softmaxScale,
+	seed,
+}
+
+var clusterConstants = []Param{
+	{"planes", "(bits,D+1)", "bit b of the hash of q is q·planes[b,:D] > planes[b,D]"},
+	{"start", "(C)", "cluster c begins with the hash of query ⌊N·start⌋"},
+}
+
+var clustered = Row{
+	Name:      "clustered",
+	Doc:       "softmax(q̄·k/√D) of the mean q̄ of a cluster of queries, for all of them",
+	Source:    "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, eq. 3-6",
+	Traits:    "positive weights; linear in the tokens; no causal form",
+	Settings:  ofClusters,
+	Constants: clusterConstants,
+	f32:       headwise(clusteredHead[float32]),
+	f64:       headwise(clusteredHead[float64]),
+}
+
+var improvedClustered = Row{
+	Name:   "improved-clustered",
+	Doc:    "clustered, where each query has its own weights for the top keys of its cluster",
+	Source: "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, eq. 9-11",
+	Traits: "positive weights; linear in the tokens; no causal form",
+	Settings: append([]Setting{
+		{"topk", "32", "keys of the largest weights of a cluster, 1 to 4096; fewer where there are fewer keys"},
+	}, ofClusters...),
+	Constants: clusterConstants,
+	f32:       headwise(improvedClusteredHead[float32]),
+	f64:       headwise(improvedClusteredHead[float64]),
+}
+
+// clusterRows is the number of clusters whose weights are computed at a time.
+const clusterRows = 32
+
+// clusteredAttention gives the queries of a cluster the output of their mean, but
+// for the weights of its top keys, which are shared out by each query's own
+// softmax. Which cluster a query is in, and which keys are on top, has no
+// gradient.
+type clusteredAttention[T tensor.Float] struct {
+	name, setting   string
+	iterations, top int
+	scale           float64 // 0: 1/√D
+	planes, start   *param.Param[T]
+	constants       param.Set[T]
+	softmax         *attention.PairSoftmax[T]
+}
+
+func clusteredHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	return newClustered[T](r, 0)
+}
+
+func improvedClusteredHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	top, err := r.whole("topk", 1, 4096)
+	if err != nil {
+		return nil, err
+	}
+	return newClustered[T](r, top)
+}
+
+func newClustered[T tensor.Float](r *reader, top int) (attention.Headwise[T], error) {
+	x := &clusteredAttention[T]{name: r.row.Name, top: top}
+	clusters, err := r.whole("clusters", 1, 4096)
+	if err != nil {
+		return nil, err
+	}
+	bits, err := r.whole("bits", 1, 64)
+	if err != nil {
+		return nil, err
+	}
+	if x.iterations, err = r.whole("iterations", 1, 1000); err != nil {
+		return nil, err
+	}
+	bias, err := r.boolean("bias")
+	if err != nil {
+		return nil, err
+	}
+	if x.scale, err = r.softmaxScale(); err != nil {
+		return nil, err
+	}
+	key, err := r.key()
+	if err != nil {
+		return nil, err
+	}
+	x.setting = fmt.Sprintf("%s clusters=%d bits=%d iterations=%d bias=%t topk=%d scale=%s",
+		x.name, clusters, bits, x.iterations, bias, x.top, scaleText(x.scale))
+	x.softmax = &attention.PairSoftmax[T]{Scale: x.scale}
+	width := r.width() + 1
+	x.planes = x.constants.New("planes", false, bits, width)
+	for i := range x.planes.Data {
+		if bias || i%width < width-1 {
+			x.planes.Data[i] = T(float32(key.Fold(1).Normal(uint64(i)))) // the same in both precisions
+		}
+	}
+	x.start = x.constants.New("start", false, clusters)
+	for c := range x.start.Data { // one in each stretch of queries
+		x.start.Data[c] = T(float32((float64(c) + key.Fold(2).Float64(uint64(c))) / float64(clusters)))
+	}
+	return x, nil
+}
+
+func (x *clusteredAttention[T]) Traits() attention.Traits {
+	return attention.Traits{Name: x.name, Positive: true, NoCausal: "a cluster is made of all its queries, later ones too"}
+}
+
+func (x *clusteredAttention[T]) Setting() string          { return x.setting }
+func (x *clusteredAttention[T]) Params() *param.Set[T]    { return nil }
+func (x *clusteredAttention[T]) Constants() *param.Set[T] { return &x.constants }
+
+func (x *clusteredAttention[T]) Check(c *attention.Call[T]) error {
+	if d := x.planes.Shape[1] - 1; c.Q.D != d {
+		return fmt.Errorf("q: has width %d, planes of %s are for %d", c.Q.D, x.name, d)
+	}
+	return nil
+}
+
+// cluster sets groups to the number of the cluster of each query. Those without
+// queries have none.
+func (x *clusteredAttention[T]) cluster(h *attention.Head[T], groups []T) {
+	ar := h.Scratch
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	hashes := h.SignHashes(h.Q, tensor.Mat[T]{Data: x.planes.Data, Rows: x.planes.Shape[0], Cols: x.planes.Shape[1], Stride: x.planes.Shape[1]})
+	means, of := arena.Take[uint64](ar, len(x.start.Data)), arena.Take[int32](ar, len(hashes))
+	for c, at := range x.start.Data {
+		means[c] = hashes[max(0, min(int(float64(at)*float64(len(hashes))), len(hashes)-1))]
+	}
+	attention.HammingMeans(ar, of, hashes, means, x.iterations)
+	number := arena.Zeros[int32](ar, len(means))
+	for _, c := range of {
+		number[c] = 1
+	}
+	var n int32
+	for c, some := range number {
+		number[c] = n
+		n += some
+	}
+	for i, c := range of {
+		groups[i] = T(number[c])
+	}
+}
+
+// clusters are those of a head, and what its queries have in common by them.
+type clusters[T tensor.Float] struct {
+	order, begin []int32       // queries by cluster, and where each begins
+	means        tensor.Mat[T] // of queries
+	scale        T
+	top          int           // keys of each cluster
+	keys         []int32       // top keys, those of a cluster after those of another
+	mass         []T           // their weights together
+	rest         tensor.Mat[T] // what the other keys give
+}
+
+// members are the queries of cluster c.
+func (p *clusters[T]) members(c int) []int32 { return p.order[p.begin[c]:p.begin[c+1]] }
+
+// open returns the clusters that groups says.
+func (x *clusteredAttention[T]) open(h *attention.Head[T], groups []T) clusters[T] {
+	of, n := arena.Take[int32](h.Scratch, len(groups)), 0
+	for i, g := range groups {
+		of[i] = int32(g)
+		n = max(n, int(g)+1)
+	}
+	p := clusters[T]{scale: T(x.scale), top: min(x.top, h.Existing()), means: h.Take(n, h.Q.Cols)}
+	if x.scale == 0 {
+		p.scale = T(1 / math.Sqrt(float64(h.Q.Cols)))
+	}
+	p.order, p.begin = attention.SortGroups(h.Scratch, of, n)
+	p.keys, p.mass = arena.Take[int32](h.Scratch, n*p.top), arena.Take[T](h.Scratch, n)
+	for c := range n {
+		row := p.means.Row(c)
+		p.sum(h, row, h.Q, c)
+		h.Table.Scale(row, 1/T(len(p.members(c))), row)
+	}
+	return p
+}
+
+// sum sets dst to the sum of the rows of y of the queries of cluster c.
+func (p *clusters[T]) sum(h *attention.Head[T], dst []T, y tensor.Mat[T], c int) {
+	clear(dst)
+	for _, i := range p.members(c) {
+		h.Table.Add(dst, dst, y.Row(int(i)))
+	}
+}
+
+// weights sets w to the weights of clusters c0 and after, and notes their top
+// keys and what these weigh.
+func (p *clusters[T]) weights(h *attention.Head[T], w tensor.Mat[T], c0 int) {
+	h.Product(w, p.means.Slice(c0, c0+w.Rows), h.K, false, true, false)
+	h.Table.Scale(w.Data[:w.Rows*w.Cols], p.scale, w.Data[:w.Rows*w.Cols])
+	for r := range w.Rows {
+		row := w.Row(r)
+		for j := range h.Mask {
+			if !h.Mask[j] {
+				row[j] = T(math.Inf(-1))
+			}
+		}
+		attention.Largest(p.topKeys(c0+r), row, h.Mask)
+	}
+	h.Softmax(w)
+	for r := range w.Rows {
+		p.mass[c0+r] = 0
+		for _, j := range p.topKeys(c0 + r) {
+			p.mass[c0+r] += w.Row(r)[j]
+		}
+	}
+}
+
+func (p *clusters[T]) topKeys(c int) []int32 { return p.keys[c*p.top:][:p.top] }
+
+// takeTop sets the weights of top keys in w to 0.
+func (p *clusters[T]) takeTop(w tensor.Mat[T], c0 int) {
+	for r := range w.Rows {
+		for _, j := range p.topKeys(c0 + r) {
+			w.Row(r)[j] = 0
+		}
+	}
+}
+
+// pairs are the queries of each cluster with its top keys.
+func (p *clusters[T]) pairs() *attention.Pairs {
+	pairs := attention.NewPairs()
+	for c := range p.means.Rows {
+		members := p.members(c)
+		lo, hi := pairs.Add(attention.Places{N: len(members), List: members}, attention.Places{N: p.top, List: p.topKeys(c)})
+		for a := range lo {
+			lo[a], hi[a] = 0, int32(p.top)
+		}
+	}
+	return pairs
+}
+
+// saved are the clusters of queries and, with top keys, the logarithms of the
+// queries' sums and what these keys give them.
+func (x *clusteredAttention[T]) saved(h *attention.Head[T], all []T) (groups, lse []T, own tensor.Mat[T]) {
+	n, dv := h.Q.Rows, h.V.Cols
+	if x.top == 0 {
+		return all, nil, own
+	}
+	return all[:n], all[n : 2*n], tensor.Mat[T]{Data: all[2*n:], Rows: n, Cols: dv, Stride: dv}
+}
+
+func (x *clusteredAttention[T]) Forward(h *attention.Head[T]) {
+	n, dv := h.Q.Rows, h.V.Cols
+	size := n
+	if x.top > 0 {
+		size += n * (1 + dv)
+	}
+	groups, lse, own := x.saved(h, h.Save(size))
+	x.cluster(h, groups)
+	p := x.open(h, groups)
+	rest := h.Take(p.means.Rows, dv)
+	for c0 := 0; c0 < p.means.Rows; c0 += clusterRows {
+		mark := h.Scratch.Mark()
+		c1 := min(c0+clusterRows, p.means.Rows)
+		w := h.Take(c1-c0, h.K.Rows)
+		p.weights(h, w, c0)
+		p.takeTop(w, c0)
+		h.Product(rest.Slice(c0, c1), w, h.V, false, false, false)
+		h.Scratch.Reset(mark)
+	}
+	if p.top > 0 {
+		pairs := p.pairs()
+		x.softmax.Forward(h, lse, pairs)
+		pairs.Release()
+		copy(own.Data, h.Out.Data[:n*dv])
+	}
+	for c := range p.means.Rows {
+		for _, i := range p.members(c) {
+			row := h.Out.Row(int(i))
+			if p.top == 0 {
+				copy(row, rest.Row(c))
+				continue
+			}
+			h.Table.Scale(row, p.mass[c], row)
+			h.Table.Add(row, row, rest.Row(c))
+		}
+	}
+}
+
+func (x *clusteredAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	groups, lse, own := x.saved(h, h.Saved)
+	p := x.open(h, groups)
+	g.Clear()
+	dmeans, dout := h.Take(p.means.Rows, h.Q.Cols), h.Take(p.means.Rows, h.V.Cols)
+	dmass := arena.Zeros[T](h.Scratch, p.means.Rows)
+	for c := range p.means.Rows {
+		p.sum(h, dout.Row(c), g.DOut, c)
+		for _, i := range p.members(c) {
+			if p.top > 0 {
+				dmass[c] += h.Table.Dot(g.DOut.Row(int(i)), own.Row(int(i)))
+			}
+		}
+	}
+	for c0 := 0; c0 < p.means.Rows; c0 += clusterRows {
+		mark := h.Scratch.Mark()
+		c1 := min(c0+clusterRows, p.means.Rows)
+		w, ds := h.Take(c1-c0, h.K.Rows), h.Take(c1-c0, h.K.Rows)
+		do := dout.Slice(c0, c1)
+		p.weights(h, w, c0)
+		h.Product(ds, do, h.V, false, true, false)
+		for c := c0; c < c1; c++ {
+			for _, j := range p.topKeys(c) {
+				ds.Row(c - c0)[j] = dmass[c]
+			}
+		}
+		h.SoftmaxGrad(ds, w)
+		h.Table.Scale(ds.Data, p.scale, ds.Data)
+		h.Product(dmeans.Slice(c0, c1), ds, h.K, false, false, false)
+		h.Product(g.DK, ds, p.means.Slice(c0, c1), true, false, true)
+		p.takeTop(w, c0)
+		h.Product(g.DV, w, do, true, false, true)
+		h.Scratch.Reset(mark)
+	}
+	if p.top > 0 {
+		scaled := h.Take(h.Q.Rows, h.V.Cols)
+		for c := range p.means.Rows {
+			for _, i := range p.members(c) {
+				h.Table.Scale(scaled.Row(int(i)), p.mass[c], g.DOut.Row(int(i)))
+			}
+		}
+		pairs := p.pairs()
+		x.softmax.Backward(h, g, own, scaled, lse, pairs)
+		pairs.Release()
+	}
+	for c := range p.means.Rows {
+		part := 1 / T(len(p.members(c)))
+		for _, i := range p.members(c) {
+			h.Table.Axpy(g.DQ.Row(int(i)), part, dmeans.Row(c))
+		}
+	}
+}
+
+func (x *clusteredAttention[T]) Cost(s attention.Shape) attention.Cost {
+	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
+	c, bits := float64(len(x.start.Data)), float64(x.planes.Shape[0])
+	top, held := min(float64(x.top), m), min(c, n)
+	bytes := n + c*(d+dv+1) + clusterRows*m
+	if x.top > 0 {
+		bytes += n * (1 + dv)
+	}
+	return attention.Cost{
+		FLOPs: 2*n*bits*d + n*c*float64(x.iterations) + 2*held*m*(d+dv) + 2*n*top*(d+dv),
+		Bytes: sizeOf[T]()*bytes + 8*(n+c) + 4*(2*n+c*(top+66)),
+	}
+}
