@@ -109,10 +109,34 @@ type Setting struct{ Name, Default, Doc string }
 // letters: H heads, D and Dv widths, L the largest number of tokens, and settings.
 type Param struct{ Name, Shape, Doc string }
 
-var table = []Row{softmax, fastmax, taylorshift, linear, performer, rfa, based, power, sata, retention, polynomial, linformer, fourier,
-	local, longformer, longnet, sparseStrided, sparseFixed, adaptiveSpan, transformerXL,
-	nystrom, informer, luna, eva,
-	clustered, improvedClustered}
+var table = []Row{
+	softmax,
+	fastmax,
+	taylorshift,
+	linear,
+	performer,
+	rfa,
+	based,
+	power,
+	sata,
+	retention,
+	polynomial,
+	linformer,
+	fourier,
+	local,
+	longformer,
+	longnet,
+	sparseStrided,
+	sparseFixed,
+	adaptiveSpan,
+	transformerXL,
+	nystrom,
+	informer,
+	luna,
+	eva,
+	clustered,
+	improvedClustered,
+}
 
 // Names returns the names of the catalogue in its order.
 func Names() []string {

@@ -93,11 +93,22 @@ type zooGroup struct {
 	cases func(f *file, t relative) (*problem, string)
 }
 
-var zooGroups = []zooGroup{softmaxGroup, linearGroup, retentionGroup, performerGroup, rfaGroup, linformerGroup, fourierGroup, localGroup, patternsGroup,
-	nystromGroup, informerGroup, lunaGroup, evaGroup}
-var zooGroups = []zooGroup{softmaxGroup, linearGroup, retentionGroup, performerGroup, linformerGroup, fourierGroup, localGroup, patternsGroup,
-	nystromGroup, informerGroup, lunaGroup, evaGroup,
-	clusteredGroup}
+var zooGroups = []zooGroup{
+	softmaxGroup,
+	linearGroup,
+	retentionGroup,
+	performerGroup,
+	rfaGroup,
+	linformerGroup,
+	fourierGroup,
+	localGroup,
+	patternsGroup,
+	nystromGroup,
+	informerGroup,
+	lunaGroup,
+	evaGroup,
+	clusteredGroup,
+}
 
 // common are the arrays that files of every group may have.
 var common = []string{"q", "k", "v", "causal", "key_lengths", "attn_keep", "out", "go", "d_q", "d_k", "d_v"}
