@@ -1,9 +1,17 @@
-// Package task is the catalogue of what there is to learn: one file each, and
-// this table. A task reads or makes its data, and says by which simple means a
-// model must do better.
+// Package task is the catalogue of what there is to learn: one file each. A task
+// reads or makes its data, and says by which simple means a model must do better.
 //
-//	name  data                              judged by      baseline
-//	text  a file, a folder, or Go's source  bits per byte  Ngram
+// Lookup has what a language model learns, text of any kind in one piece. Open has
+// sources of samples: their Spec says what a sample holds, and sample i of a split
+// is a function of the seed and i.
+//
+//	name       sample                               target                judged by  baselines
+//	shapes     signal of 100 numbers                signal                MSE        mean, input
+//	listops    expression, 500 to 2000 tokens       its value, 10         accuracy   root operator, its digits
+//	listops6   the same, six operators              its value, 10         accuracy   the same
+//	copy       w, separator, w                      next token            accuracy   commonest
+//	induction  tokens, one special                  what followed it      accuracy   commonest
+//	mqar       keys and values, keys again          their values          accuracy   commonest, last
 package task
 
 import (

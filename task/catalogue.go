@@ -1,0 +1,137 @@
+package task
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// SourceOptions says how a task of the catalogue of sources is opened.
+type SourceOptions struct {
+	Folder string            // where the data sets lie, each in a folder of its name
+	Seed   uint64            // of what is generated or drawn
+	Set    map[string]string // settings by name; others have their defaults
+}
+
+// Setting is what can be set in a task.
+type Setting struct{ Name, Default, Doc string }
+
+// SourceRow is a task of the catalogue of sources.
+type SourceRow struct {
+	Name, Doc string
+	Sets      []string // data sets that it can be made from; none: it is generated, or a setting says from what
+	Settings  []Setting
+	open      func(*opening) (Source, error)
+}
+
+// sources is the catalogue, in the order that it is shown in.
+var sources = []SourceRow{
+	{"shapes", "Fleuret's triangles and rectangles: set both of a kind to their mean height", nil, shapesSettings, openShapes},
+	{"listops", "value of a nested expression, Long Range Arena's distribution", []string{"listops"}, listOpsSettings, openListOps},
+	{"listops6", "the same with FIRST and LAST and exact lengths, TaylorShift's", nil, listOps6Settings, openListOps6},
+	{"copy", "repeat a sequence behind a separator", nil, copySettings, openCopy},
+	{"induction", "say what followed the special token", nil, inductionSettings, openInduction},
+	{"mqar", "recall the values of keys, many in one sequence", nil, mqarSettings, openMQAR},
+}
+
+// Sources returns the rows of the catalogue.
+func Sources() []SourceRow { return slices.Clone(sources) }
+
+// Open returns the task of that name. The error for a name that is not there
+// lists those that are; one for a setting lists those of the task.
+func Open(name string, o SourceOptions) (Source, error) {
+	var names []string
+	for i := range sources {
+		r := &sources[i]
+		if r.Name == name {
+			op := &opening{SourceOptions: o, row: r}
+			op.unknown()
+			var s Source
+			err := op.err
+			if err == nil {
+				s, err = r.open(op)
+			}
+			if op.err != nil {
+				err = op.err // what it led to says less
+			}
+			if err != nil {
+				return nil, fmt.Errorf("task %s: %w", name, err)
+			}
+			return s, nil
+		}
+		names = append(names, r.Name)
+	}
+	return nil, fmt.Errorf("task %q: unknown; there are: %s", name, strings.Join(names, ", "))
+}
+
+// opening reads settings while a task is opened, and keeps the first error.
+type opening struct {
+	SourceOptions
+	row *SourceRow
+	err error
+}
+
+// unknown reports settings that the task does not have.
+func (o *opening) unknown() {
+	for _, name := range slices.Sorted(maps.Keys(o.Set)) {
+		if !slices.ContainsFunc(o.row.Settings, func(s Setting) bool { return s.Name == name }) {
+			var names []string
+			for _, s := range o.row.Settings {
+				names = append(names, s.Name)
+			}
+			o.err = fmt.Errorf("setting %q: unknown; there are: %s", name, strings.Join(names, ", "))
+			return
+		}
+	}
+}
+
+// text returns the value of a setting.
+func (o *opening) text(name string) string {
+	if v, ok := o.Set[name]; ok {
+		return v
+	}
+	for _, s := range o.row.Settings {
+		if s.Name == name {
+			return s.Default
+		}
+	}
+	panic("task: a setting that the row does not have")
+}
+
+// int returns the value of a setting that is a whole number.
+func (o *opening) int(name string) int {
+	v := o.text(name)
+	n, err := strconv.Atoi(v)
+	if err != nil && o.err == nil {
+		o.err = fmt.Errorf("setting %s: %q is no whole number", name, v)
+	}
+	return n
+}
+
+// bool returns the value of a setting that is true or false.
+func (o *opening) bool(name string) bool {
+	v := o.text(name)
+	if v != "true" && v != "false" && o.err == nil {
+		o.err = fmt.Errorf("setting %s: %q is neither true nor false", name, v)
+	}
+	return v == "true"
+}
+
+// oneOf returns the value of a setting that is one of a few words.
+func (o *opening) oneOf(name string, words ...string) string {
+	v := o.text(name)
+	if !slices.Contains(words, v) && o.err == nil {
+		o.err = fmt.Errorf("setting %s: %q is none of %s", name, v, strings.Join(words, ", "))
+	}
+	return v
+}
+
+// between reports a setting outside its range.
+func between(name string, x, lo, hi int) error {
+	if x < lo || x > hi {
+		return fmt.Errorf("%s: it is %d, %d to %d are possible", name, x, lo, hi)
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package task
+
+import (
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestExpression(t *testing.T) {
+	const flat = "[SM 3 [MED 9 4 ] [MAX 1 2 [MIN 7 8 ] ] [MED 1 2 6 9 ] ]"
+	tokens, err := Expression(nil, flat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := value(tokens, false); got != (3+6+7+4)%10 {
+		t.Errorf("value %d", got)
+	}
+	if got := value(tokens, true); got != (3+9+7+6)%10 {
+		t.Errorf("value with the upper median %d", got)
+	}
+	const text = "( ( ( [MAX 2 ) 9 ) ] )"
+	if tokens, err = Expression(nil, text); err != nil || string(WriteExpression(nil, tokens)) != text {
+		t.Errorf("%s: written as %s, %v", text, WriteExpression(nil, tokens), err)
+	}
+	if tokens, err = Expression(nil, "7"); err != nil || value(tokens, false) != 7 {
+		t.Error(err)
+	}
+	for source, want := range map[string]string{
+		"":              "not closed in 0 tokens",
+		"[MAX 1":        "1 operators are not closed",
+		"[MAX ]":        "closes no operator with arguments",
+		"1 ]":           "follows its end",
+		"]":             "closes no operator",
+		"[MAX 1 ] 2":    `"2" follows its end`,
+		"[AVERAGE 1 ]":  "is no digit, operator or ]",
+		"[MAX 1 [MIN ]": "closes no operator",
+	} {
+		if _, err := Expression(nil, source); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error is %v", source, err)
+		}
+	}
+}
+
+// The files that the official generator wrote: every row is worth what it says,
+// and is written as it was.
+func TestOfficialListOps(t *testing.T) {
+	folder := filepath.Join(sharedData(t), "listops")
+	src, err := OpenListOps(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := src.Spec().Count; got != [3]int{1000, 500, 500} {
+		t.Errorf("samples %v", got)
+	}
+	for split, rows := range src.rows {
+		for i, row := range rows {
+			s := take(t, src, Split(split), i)
+			if got := value(s.Tokens, false); got != row.Target {
+				t.Fatalf("%v %d: worth %d, the file says %d", Split(split), i, got, row.Target)
+			}
+			if string(WriteExpression(nil, s.Tokens)) != row.Source {
+				t.Fatalf("%v %d: written otherwise", Split(split), i)
+			}
+		}
+	}
+	holds(t, src)
+	list, err := src.Baselines(2000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("official: %v", list)
+	made, err := NewListOps(ListOps{Above: 500, Below: 2000, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err = made.Baselines(2000); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("own: %v", list)
+}
+
+// The generator has the distribution that 5,000 rows of the official one have:
+// quantiles of the length, classes, root operators.
+func TestListOpsDistribution(t *testing.T) {
+	src, err := NewListOps(ListOps{Above: 500, Below: 2000, Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 4000
+	var lengths []int
+	var classes [10]float64
+	var roots [4]float64
+	mean := 0.
+	err = each(src, Train, n, func(s *Sample) {
+		lengths = append(lengths, len(s.Tokens))
+		mean += float64(len(s.Tokens)) / n
+		classes[s.Class] += 1. / n
+		roots[s.Tokens[0]-listMin] += 1. / n
+		if value(s.Tokens, false) != int(s.Class) {
+			t.Fatal("the class is not the value")
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(lengths)
+	// Five standard errors of both sides: a length has a deviation of about 400.
+	slack := 5 * 400 * math.Sqrt(1./n+1./5000)
+	if math.Abs(mean-1025) > slack {
+		t.Errorf("mean length %.0f, 1025 is needed within %.0f", mean, slack)
+	}
+	for _, q := range []struct{ at, want float64 }{{0.05, 538}, {0.25, 694}, {0.5, 935}, {0.75, 1291}, {0.95, 1806}} {
+		got := float64(lengths[int(q.at*n)])
+		// The density of lengths is above 1/4000 everywhere.
+		if slack := 5 * math.Sqrt(q.at*(1-q.at)*(1./n+1./5000)) * 4000; math.Abs(got-q.want) > slack {
+			t.Errorf("quantile %g: %.0f, %.0f is needed within %.0f", q.at, got, q.want, slack)
+		}
+	}
+	for c, want := range []float64{828, 475, 374, 394, 463, 434, 384, 371, 461, 816} {
+		p := want / 5000
+		if slack := 5 * math.Sqrt(p*(1-p)*(1./n+1./5000)); math.Abs(classes[c]-p) > slack {
+			t.Errorf("class %d: share %.3f, %.3f is needed within %.3f", c, classes[c], p, slack)
+		}
+	}
+	for r, share := range roots {
+		if share < 0.1 || share > 0.45 {
+			t.Errorf("operator %d is the root of %.2f", r, share)
+		}
+	}
+}
+
+func TestListOps6HasItsLength(t *testing.T) {
+	src, err := NewListOps6(ListOps6{Min: 300, Max: 320, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for i := range 300 {
+		s := take(t, src, Train, i)
+		seen[len(s.Tokens)] = true
+		text := WriteExpression(nil, s.Tokens)
+		back, err := Expression(nil, string(text))
+		if err != nil || !slices.Equal(back, s.Tokens) {
+			t.Fatalf("sample %d is no expression: %v", i, err)
+		}
+		depth := 0
+		for _, x := range s.Tokens {
+			if x >= listMin {
+				if depth++; depth > listDepth+1 {
+					t.Fatalf("sample %d has depth %d", i, depth)
+				}
+			} else if x == listEnd {
+				depth--
+			}
+		}
+	}
+	if len(seen) != 21 {
+		t.Errorf("%d different lengths of 21", len(seen))
+	}
+}
+
+func TestCopyRepeats(t *testing.T) {
+	s := take(t, openSource(t, "copy", SourceOptions{}, "length", "7"), Train, 0)
+	if !slices.Equal(s.Labels[7:], s.Tokens[:7]) || s.Tokens[7] != 0 || !slices.Equal(s.Tokens[8:], s.Tokens[:6]) || slices.Max(s.Labels[:7]) != -1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestInductionCanBeAnswered(t *testing.T) {
+	src := openSource(t, "induction", SourceOptions{})
+	for i := range 200 {
+		s := take(t, src, Train, i)
+		at := slices.Index(s.Tokens, 20)
+		if at > len(s.Tokens)-3 || s.Tokens[len(s.Tokens)-1] != 20 || s.Labels[len(s.Tokens)-1] != s.Tokens[at+1] {
+			t.Fatalf("%+v", s)
+		}
+	}
+}
+
+func TestMQARCanBeAnswered(t *testing.T) {
+	src := openSource(t, "mqar", SourceOptions{}, "vocab", "300", "length", "128", "pairs", "32", "random", "false")
+	near, far := 0, 0
+	for i := range 100 {
+		s := take(t, src, Train, i)
+		want := map[int32]int32{}
+		for k := range 32 {
+			key, v := s.Tokens[2*k], s.Tokens[2*k+1]
+			if key < 1 || key >= 150 || v < 150 || want[key] != 0 {
+				t.Fatalf("pair %d %d", key, v)
+			}
+			want[key] = v
+		}
+		asked := 0
+		for at, y := range s.Labels {
+			if y < 0 {
+				continue
+			}
+			asked++
+			if at < 64 || at%2 != 0 || want[s.Tokens[at]] != y {
+				t.Fatalf("position %d asks %d for %d", at, s.Tokens[at], y)
+			}
+		}
+		if asked != 32 {
+			t.Fatalf("%d keys are asked for", asked)
+		}
+	}
+	src = openSource(t, "mqar", SourceOptions{}, "vocab", "300", "length", "256", "pairs", "4")
+	for i := range 300 {
+		for at, y := range take(t, src, Train, i).Labels {
+			if y >= 0 && at < 8+62 {
+				near++
+			} else if y >= 0 {
+				far++
+			}
+		}
+	}
+	if near < 2*far {
+		t.Errorf("%d gaps in the first quarter, %d behind it: short ones are not favoured", near, far)
+	}
+}
+
+// Reference levels that facts of the task give: mean of the targets 32.9, the
+// input itself 6.34; a share of 0.163 of drawings is taken; the signals' mean and
+// deviation are 3.33 and 6.26.
+func TestShapesLevels(t *testing.T) {
+	src := openSource(t, "shapes", SourceOptions{Seed: 5})
+	list, err := src.Baselines(1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 1,000 test sequences: the errors are heavy-tailed, their deviation about 1 and 0.3.
+	if math.Abs(list[0].Score-32.9) > 5 || math.Abs(list[1].Score-6.34) > 1.5 {
+		t.Errorf("baselines %v", list)
+	}
+	sum, squares, n := 0., 0., 0
+	err = each(src, Train, 4000, func(s *Sample) {
+		for _, v := range s.Values {
+			sum, squares, n = sum+float64(v), squares+float64(v)*float64(v), n+1
+		}
+	})
+	mean := sum / float64(n)
+	if deviation := math.Sqrt(squares/float64(n) - mean*mean); err != nil || math.Abs(mean-3.33) > 0.1 || math.Abs(deviation-6.26) > 0.15 {
+		t.Errorf("signals have mean %.3f and deviation %.3f, %v", mean, deviation, err)
+	}
+	t.Logf("baselines %v, mean %.3f", list, mean)
+}
+
+func FuzzExpression(f *testing.F) {
+	f.Add("( ( ( [MAX 2 ) 9 ) ] )")
+	f.Add("[SM 3 [MED 9 4 ] ]")
+	f.Fuzz(func(t *testing.T, source string) {
+		tokens, err := Expression(nil, source)
+		if err != nil {
+			return
+		}
+		if v := value(tokens, true); v < 0 || v > 9 {
+			t.Errorf("worth %d", v)
+		}
+		again, err := Expression(nil, string(WriteExpression(nil, tokens)))
+		if err != nil || !slices.Equal(again, tokens) {
+			t.Errorf("%q comes back as %v, %v", source, again, err)
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package task
+
+// Induction is the task of saying, where a special token appears again at the
+// end, what followed it the first time (Olsson et al. 2022; with these sizes Fu et
+// al. 2023, and Gu and Dao 2023 with length 256 and 16 symbols).
+type Induction struct {
+	Symbols int // tokens 0 ≤ t < Symbols; the special one is Symbols
+	Length  int
+	Seed    uint64
+}
+
+var inductionSettings = []Setting{
+	{"symbols", "20", "symbols besides the special one"},
+	{"length", "30", "tokens of a sequence"},
+}
+
+func openInduction(o *opening) (Source, error) {
+	return NewInduction(Induction{Symbols: o.int("symbols"), Length: o.int("length"), Seed: o.Seed})
+}
+
+// NewInduction returns the generator.
+func NewInduction(t Induction) (*Induction, error) {
+	if err := between("symbols", t.Symbols, 1, 1<<20); err != nil {
+		return nil, err
+	}
+	if err := between("length", t.Length, 3, 1<<24); err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+// Spec returns what the samples are.
+func (t *Induction) Spec() Spec {
+	return Spec{Name: "induction", Kind: Next, Metric: Accuracy, Vocab: t.Symbols + 1, Length: t.Length, Parts: 1,
+		Classes: t.Symbols + 1, Count: [3]int{Endless, Endless, Endless}}
+}
+
+// Sample sets s to a sequence whose last token is the special one; its successor
+// alone is judged.
+func (t *Induction) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	d := drawsOf(t.Seed, split, i)
+	for range t.Length {
+		s.Tokens = append(s.Tokens, int32(d.intn(t.Symbols)))
+		s.Labels = append(s.Labels, -1)
+	}
+	at := d.intn(t.Length - 2)
+	s.Tokens[at] = int32(t.Symbols)
+	s.Tokens[t.Length-1] = int32(t.Symbols)
+	s.Labels[t.Length-1] = s.Tokens[at+1]
+	return nil
+}
+
+// Baselines are the commonest symbol.
+func (t *Induction) Baselines(n int) ([]Baseline, error) {
+	return baselines(func() (Baseline, error) { return majorityLabel(t, n) })
+}

@@ -1,0 +1,315 @@
+package task
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// Tokens of expressions. 0 is left to padding.
+const (
+	listDigit = 1  // of 0; nine follow
+	listEnd   = 11 // ]
+	listMin   = 12
+	listMax   = 13
+	listMed   = 14
+	listSum   = 15 // modulo 10
+	listFirst = 16
+	listLast  = 17
+)
+
+var listNames = [...]string{"", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "]", "[MIN", "[MAX", "[MED", "[SM", "[FIRST", "[LAST"}
+
+// Shape of the trees of both distributions: the root has depth 1.
+const (
+	listDepth = 10
+	listArgs  = 10
+)
+
+// ListOps is the task of saying what a nested expression is worth, of ten
+// classes, as the Long Range Arena makes it (Nangia and Bowman 2018; Tay et al.
+// 2021): down to depth 10 a node is an operator with probability 1/4, or else a
+// digit; operators MIN, MAX, MED (mean of the middle two, truncated) and SM (sum
+// modulo 10) have 2 to 10 arguments; expressions of other lengths are thrown
+// away. A length counts each digit and twice each operator.
+type ListOps struct {
+	Above, Below int // lengths between these, both left out
+	Seed         uint64
+	rows         [3][]dataset.Expression // of files; nil: generated
+}
+
+var listOpsSettings = []Setting{
+	{"from", "generate", "generate, or files: basic_{train,val,test}.tsv of the data set"},
+	{"above", "500", "lengths are above this"},
+	{"below", "2000", "lengths are below this"},
+}
+
+func openListOps(o *opening) (Source, error) {
+	if o.oneOf("from", "generate", "files") == "files" {
+		return OpenListOps(filepath.Join(o.Folder, "listops"))
+	}
+	return NewListOps(ListOps{Above: o.int("above"), Below: o.int("below"), Seed: o.Seed})
+}
+
+// NewListOps returns the generator.
+func NewListOps(t ListOps) (*ListOps, error) {
+	if err := between("below", t.Below, 6, 1<<20); err != nil {
+		return nil, err
+	}
+	if err := between("above", t.Above, 3, t.Below-2); err != nil {
+		return nil, err
+	}
+	return &ListOps{Above: t.Above, Below: t.Below, Seed: t.Seed}, nil
+}
+
+// OpenListOps reads basic_train.tsv, basic_val.tsv and basic_test.tsv, plain or
+// gzip, in a folder.
+func OpenListOps(folder string) (*ListOps, error) {
+	t := &ListOps{Above: 500, Below: 2000}
+	for split, name := range []string{"train", "val", "test"} {
+		path, err := find(folder, "basic_"+name+".tsv", "basic_"+name+".tsv.gz")
+		if err != nil {
+			return nil, err
+		}
+		if t.rows[split], err = dataset.File(path, dataset.ReadExpressions); err != nil {
+			return nil, err
+		}
+		for i, row := range t.rows[split] {
+			tokens, err := Expression(nil, row.Source)
+			if err != nil {
+				return nil, fmt.Errorf("%s: row %d: %w", path, i, err)
+			}
+			if slices.Max(tokens) >= listFirst {
+				return nil, fmt.Errorf("%s: row %d: operators FIRST and LAST are not of this task", path, i)
+			}
+		}
+	}
+	return t, nil
+}
+
+// Spec returns what the samples are. One token of the 17 is LRA's for what is not
+// known, and does not appear.
+func (t *ListOps) Spec() Spec {
+	s := Spec{Name: "listops", Kind: Class, Metric: Accuracy, Vocab: 17, Length: t.Below - 1, Parts: 1, Classes: 10,
+		Count: [3]int{Endless, Endless, Endless}}
+	for split, rows := range t.rows {
+		if rows != nil {
+			s.Count[split] = len(rows)
+		}
+	}
+	return s
+}
+
+// Sample sets s to an expression and its value.
+func (t *ListOps) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	if rows := t.rows[split]; rows != nil {
+		var err error
+		s.Tokens, err = Expression(s.Tokens, rows[i].Source)
+		s.Class = int32(rows[i].Target)
+		return err
+	}
+	d := drawsOf(t.Seed, split, i)
+	for len(s.Tokens) <= t.Above || len(s.Tokens) >= t.Below {
+		s.Tokens = growExpression(s.Tokens[:0], d, 1, t.Below)
+	}
+	s.Class = int32(value(s.Tokens, false))
+	return nil
+}
+
+// growExpression appends an expression, or at least most tokens of it.
+func growExpression(tokens []int32, d *draws, depth, most int) []int32 {
+	if len(tokens) >= most {
+		return tokens
+	}
+	if depth >= listDepth || d.float() >= 0.25 {
+		return append(tokens, listDigit+int32(d.intn(10)))
+	}
+	tokens = append(tokens, listMin+int32(d.intn(4)))
+	for range 2 + d.intn(listArgs-1) {
+		tokens = growExpression(tokens, d, depth+1, most)
+	}
+	return append(tokens, listEnd)
+}
+
+// Baselines are the commonest class, that of the root operator, and that of the
+// root operator with the best of its arguments that are digits.
+func (t *ListOps) Baselines(n int) ([]Baseline, error) { return listBaselines(t, n) }
+
+func listBaselines(src Source, n int) ([]Baseline, error) {
+	return baselines(
+		func() (Baseline, error) { return majority(src, n) },
+		func() (Baseline, error) {
+			return byTable("root operator", src, n, func(s *Sample) int32 { return s.Tokens[0] })
+		},
+		func() (Baseline, error) {
+			return byTable("root operator and its digits", src, n, func(s *Sample) [2]int32 { return rootDigits(s.Tokens) })
+		},
+	)
+}
+
+// rootDigits returns the root operator, and of its arguments that are digits the
+// one that matters to it: the least, the greatest, the first, the last; -1 where
+// there is none, and for the others.
+func rootDigits(tokens []int32) [2]int32 {
+	key := [2]int32{tokens[0], -1}
+	depth := 0
+	for i, t := range tokens {
+		switch {
+		case t == listEnd:
+			depth--
+		case t >= listMin:
+			depth++
+		case depth == 1:
+			digit := t - listDigit
+			switch tokens[0] {
+			case listMin:
+				if key[1] < 0 || digit < key[1] {
+					key[1] = digit
+				}
+			case listMax:
+				key[1] = max(key[1], digit)
+			case listFirst:
+				if i == 1 {
+					key[1] = digit
+				}
+			case listLast:
+				if i == len(tokens)-2 {
+					key[1] = digit
+				}
+			}
+		}
+	}
+	return key
+}
+
+// Expression appends the tokens of a written expression: digits, ], [MIN, [MAX,
+// [MED, [SM, [FIRST, [LAST, with blanks between them. Parentheses are passed over.
+// What is no whole expression is an error.
+func Expression(tokens []int32, source string) ([]int32, error) {
+	from := len(tokens)
+	depth := 0
+	for word := range strings.FieldsSeq(source) {
+		if word == "(" || word == ")" {
+			continue
+		}
+		i := slices.Index(listNames[1:], word) + 1
+		if i == 0 {
+			return nil, fmt.Errorf("expression: %.20q is no digit, operator or ]", word)
+		}
+		if len(tokens) > from && depth == 0 {
+			return nil, fmt.Errorf("expression: %q follows its end", word)
+		}
+		if i == listEnd {
+			if depth--; depth < 0 || tokens[len(tokens)-1] >= listMin {
+				return nil, fmt.Errorf("expression: token %d, ], closes no operator with arguments", len(tokens)-from)
+			}
+		} else if i >= listMin {
+			depth++
+		}
+		tokens = append(tokens, int32(i))
+	}
+	if depth > 0 || len(tokens) == from {
+		return nil, fmt.Errorf("expression: %d operators are not closed in %d tokens", depth, len(tokens)-from)
+	}
+	return tokens, nil
+}
+
+// WriteExpression appends the text of tokens as the files of LRA have it, with a
+// pair of parentheses for each argument and each end.
+func WriteExpression(text []byte, tokens []int32) []byte {
+	// The arguments of each open operator decide how many parentheses open it.
+	args := make([]int, len(tokens))
+	var open []int
+	for i, t := range tokens {
+		if t == listEnd {
+			open = open[:len(open)-1]
+			continue
+		}
+		if len(open) > 0 {
+			args[open[len(open)-1]]++
+		}
+		if t >= listMin {
+			open = append(open, i)
+		}
+	}
+	depth := 0
+	for i, t := range tokens {
+		if i > 0 {
+			text = append(text, ' ')
+		}
+		if t >= listMin {
+			for range args[i] + 1 {
+				text = append(text, "( "...)
+			}
+			depth++
+			text = append(text, listNames[t]...)
+			continue
+		}
+		text = append(text, listNames[t]...)
+		if t == listEnd {
+			text = append(text, " )"...)
+			depth--
+		}
+		if depth > 0 {
+			text = append(text, " )"...)
+		}
+	}
+	return text
+}
+
+// value returns what a whole expression is worth. The median of an even number
+// is the mean of the middle two, truncated, or the upper of them.
+func value(tokens []int32, upper bool) int {
+	var operators []int32
+	var starts []int // of the arguments of each
+	var values []int
+	for _, t := range tokens {
+		switch {
+		case t >= listMin:
+			operators, starts = append(operators, t), append(starts, len(values))
+		case t == listEnd:
+			last := len(operators) - 1
+			args := values[starts[last]:]
+			v := apply(operators[last], args, upper)
+			values = append(values[:starts[last]], v)
+			operators, starts = operators[:last], starts[:last]
+		default:
+			values = append(values, int(t-listDigit))
+		}
+	}
+	return values[0]
+}
+
+// apply returns the value of an operator, and may change the order of args.
+func apply(operator int32, args []int, upper bool) int {
+	switch operator {
+	case listMin:
+		return slices.Min(args)
+	case listMax:
+		return slices.Max(args)
+	case listFirst:
+		return args[0]
+	case listLast:
+		return args[len(args)-1]
+	case listMed:
+		slices.Sort(args)
+		n := len(args)
+		if upper || n%2 == 1 {
+			return args[n/2]
+		}
+		return (args[n/2-1] + args[n/2]) / 2
+	}
+	sum := 0
+	for _, x := range args {
+		sum += x
+	}
+	return sum % 10
+}

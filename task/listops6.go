@@ -1,0 +1,138 @@
+package task
+
+// ListOps6 is the variant of ListOps that TaylorShift reports (Nauen et al. 2024,
+// its code): six operators, FIRST and LAST too; a length, uniform in its range,
+// that the expression has exactly; it grows by digits, each as likely as another,
+// being replaced by operators over digits, none below an operator of depth 10;
+// the median of an even number is the upper of the middle two. Scores cannot be
+// compared with those of ListOps.
+type ListOps6 struct {
+	Min, Max int // lengths
+	Seed     uint64
+}
+
+var listOps6Settings = []Setting{
+	{"min", "500", "least length"},
+	{"max", "2000", "greatest length"},
+}
+
+func openListOps6(o *opening) (Source, error) {
+	return NewListOps6(ListOps6{Min: o.int("min"), Max: o.int("max"), Seed: o.Seed})
+}
+
+// NewListOps6 returns the generator.
+func NewListOps6(t ListOps6) (*ListOps6, error) {
+	if err := between("max", t.Max, 8, 1<<16); err != nil {
+		return nil, err
+	}
+	if err := between("min", t.Min, 8, t.Max); err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+// Spec returns what the samples are.
+func (t *ListOps6) Spec() Spec {
+	return Spec{Name: "listops6", Kind: Class, Metric: Accuracy, Vocab: 18, Length: t.Max, Parts: 1, Classes: 10,
+		Count: [3]int{Endless, Endless, Endless}}
+}
+
+// listNode is an operator; an argument is a digit, or ^i for node i.
+type listNode struct {
+	operator int32
+	depth    int
+	args     []int
+}
+
+// Sample sets s to an expression and its value.
+func (t *ListOps6) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	d := drawsOf(t.Seed, split, i)
+	length := t.Min + d.intn(t.Max-t.Min+1)
+	for {
+		if nodes := growTree(d, length); nodes != nil {
+			s.Tokens = appendNode(s.Tokens, nodes, 0)
+			break
+		}
+	}
+	s.Class = int32(value(s.Tokens, true))
+	return nil
+}
+
+// growTree returns the operators of an expression of that length, the root first,
+// or nil if it could not grow so far.
+func growTree(d *draws, length int) []listNode {
+	type place struct{ node, arg int }
+	var nodes []listNode
+	var digits []place // that may be replaced
+	size := 0
+	// operator adds one over digits, with at most room for its own length.
+	operator := func(depth, room int) {
+		n := listNode{operator: listMin + int32(d.intn(6)), depth: depth}
+		n.args = make([]int, 2+d.intn(min(room-2, listArgs)-1))
+		for k := range n.args {
+			n.args[k] = d.intn(10)
+			if depth <= listDepth {
+				digits = append(digits, place{len(nodes), k})
+			}
+		}
+		nodes = append(nodes, n)
+		size += len(n.args) + 2
+	}
+	operator(1, length-2)
+	for size < length-4 {
+		if len(digits) == 0 {
+			return nil
+		}
+		k := d.intn(len(digits))
+		p := digits[k]
+		digits[k] = digits[len(digits)-1]
+		digits = digits[:len(digits)-1]
+		nodes[p.node].args[p.arg] = ^len(nodes)
+		operator(nodes[p.node].depth+1, length-size)
+		size--
+	}
+	// What is left is filled with digits, each place that is free as likely.
+	for ; size < length; size++ {
+		slots := 0
+		for _, n := range nodes {
+			if n.depth <= listDepth {
+				slots += listArgs - len(n.args)
+			}
+		}
+		if slots == 0 {
+			return nil
+		}
+		at := d.intn(slots)
+		for k := range nodes {
+			n := &nodes[k]
+			if n.depth > listDepth {
+				continue
+			}
+			if at -= listArgs - len(n.args); at < 0 {
+				n.args = append(n.args, d.intn(10))
+				break
+			}
+		}
+	}
+	return nodes
+}
+
+func appendNode(tokens []int32, nodes []listNode, i int) []int32 {
+	tokens = append(tokens, nodes[i].operator)
+	for _, a := range nodes[i].args {
+		if a < 0 {
+			tokens = appendNode(tokens, nodes, ^a)
+		} else {
+			tokens = append(tokens, listDigit+int32(a))
+		}
+	}
+	return append(tokens, listEnd)
+}
+
+// Baselines are those of ListOps.
+func (t *ListOps6) Baselines(n int) ([]Baseline, error) { return listBaselines(t, n) }

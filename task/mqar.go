@@ -1,0 +1,125 @@
+package task
+
+import (
+	"fmt"
+	"math"
+)
+
+// MQAR is multi-query associative recall (Arora et al. 2023, zoology): keys and
+// their values, then every key once more, with gaps between them, after which
+// its value is to be said. Keys are of the lower half of the vocabulary but 0,
+// values of the upper.
+type MQAR struct {
+	Vocab  int
+	Length int     // of a sequence
+	Pairs  int     // of keys and values
+	Power  float64 // of the gaps' distribution: small favours short ones
+	Random bool    // what is no key and no value is random, not 0
+	Seed   uint64
+}
+
+// mqarPower is that of the published figures.
+const mqarPower = 0.01
+
+var mqarSettings = []Setting{
+	{"vocab", "8192", "tokens of the vocabulary"},
+	{"length", "128", "tokens of a sequence"},
+	{"pairs", "8", "keys and values of a sequence"},
+	{"random", "true", "what is no key and no value is random, not 0 (the figure of ICLR 2024 has 0)"},
+}
+
+func openMQAR(o *opening) (Source, error) {
+	return NewMQAR(MQAR{Vocab: o.int("vocab"), Length: o.int("length"), Pairs: o.int("pairs"), Power: mqarPower,
+		Random: o.bool("random"), Seed: o.Seed})
+}
+
+// NewMQAR returns the generator.
+func NewMQAR(t MQAR) (*MQAR, error) {
+	switch {
+	case t.Pairs < 1 || t.Length > 1<<24 || t.Length%2 != 0 || 4*t.Pairs > t.Length:
+		return nil, fmt.Errorf("length: %d tokens for %d pairs; an even number of at least four a pair is needed", t.Length, t.Pairs)
+	case t.Vocab <= t.Length || t.Vocab > 1<<24:
+		return nil, fmt.Errorf("vocab: it is %d, more than the length, %d, is needed", t.Vocab, t.Length)
+	case !(t.Power > 0) || t.Power > 1e3:
+		return nil, fmt.Errorf("power: it is %g, above 0 is needed", t.Power)
+	}
+	return &t, nil
+}
+
+// Spec returns what the samples are.
+func (t *MQAR) Spec() Spec {
+	return Spec{Name: "mqar", Kind: Next, Metric: Accuracy, Vocab: t.Vocab, Length: t.Length, Parts: 1, Classes: t.Vocab,
+		Count: [3]int{Endless, Endless, Endless}}
+}
+
+// Sample sets s to a sequence; labels stand at the keys that are asked for.
+func (t *MQAR) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	d := drawsOf(t.Seed, split, i)
+	half := t.Vocab / 2
+	keys, values := make([]int, t.Pairs), make([]int, t.Pairs)
+	d.choose(keys, half-1)
+	d.choose(values, t.Vocab-half)
+	for k := range keys {
+		s.Tokens = append(s.Tokens, int32(1+keys[k]), int32(half+values[k]))
+	}
+	for range t.Length - 2*t.Pairs {
+		x := int32(0)
+		if t.Random {
+			x = int32(d.intn(t.Vocab))
+		}
+		s.Tokens = append(s.Tokens, x)
+	}
+	for range t.Length {
+		s.Labels = append(s.Labels, -1)
+	}
+	for k, gap := range t.gaps(d) {
+		at := 2*t.Pairs + 2*gap
+		s.Tokens[at] = int32(1 + keys[k])
+		s.Labels[at] = int32(half + values[k])
+	}
+	return nil
+}
+
+// gaps draws a different place for each key, out of those in every second
+// position behind the pairs, gap g with weight (g+1)^(Power-1).
+func (t *MQAR) gaps(d *draws) []int {
+	weights := make([]float64, (t.Length-2*t.Pairs)/2)
+	total := 0.
+	for g := range weights {
+		weights[g] = math.Pow(float64(g+1), t.Power-1)
+		total += weights[g]
+	}
+	gaps := make([]int, t.Pairs)
+	for k := range gaps {
+		x := d.float() * total
+		at := -1
+		for g, w := range weights {
+			if w == 0 {
+				continue
+			}
+			at = g // rounding may leave x above the last
+			if x -= w; x < 0 {
+				break
+			}
+		}
+		gaps[k] = at
+		total -= weights[at]
+		weights[at] = 0
+	}
+	return gaps
+}
+
+// Baselines are the commonest value, and the value of the last pair.
+func (t *MQAR) Baselines(n int) ([]Baseline, error) {
+	return baselines(
+		func() (Baseline, error) { return majorityLabel(t, n) },
+		func() (Baseline, error) {
+			return byRule("value of the last pair", t, n, func(s *Sample, _ int) int32 { return s.Tokens[2*t.Pairs-1] })
+		},
+	)
+}

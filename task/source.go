@@ -1,0 +1,191 @@
+package task
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/rng"
+)
+
+// Source gives the samples of a task. A sample is a function of the task, its
+// seed, the split and its number alone: whatever was asked for before, and by
+// however many goroutines, which may ask at the same time.
+type Source interface {
+	Spec() Spec
+	// Sample sets s to sample i of the split, in the memory that s has. A number
+	// that the split does not have is an error.
+	Sample(s *Sample, split Split, i int) error
+	// Baselines are what simple means score on samples 0 ≤ i < n of the test
+	// split, or of the validation split where there is no other, having seen as
+	// many to learn from; fewer where there are fewer.
+	Baselines(n int) ([]Baseline, error)
+}
+
+// Split is a part of a task's samples.
+type Split int
+
+// The splits: to learn from, to choose by, to be judged by.
+const (
+	Train Split = iota
+	Valid
+	Test
+)
+
+func (s Split) String() string {
+	switch s {
+	case Train:
+		return "train"
+	case Valid:
+		return "valid"
+	case Test:
+		return "test"
+	}
+	return fmt.Sprintf("Split(%d)", int(s))
+}
+
+// Kind is what has to be said about a sample.
+type Kind int
+
+// The kinds of targets.
+const (
+	Class      Kind = iota // one class
+	Regression             // numbers
+	Labels                 // a class for each position, from all positions
+	Next                   // the same from the positions up to it
+	Trace                  // numbers for each position
+)
+
+func (k Kind) String() string {
+	switch k {
+	case Class:
+		return "class"
+	case Regression:
+		return "numbers"
+	case Labels:
+		return "label of each position"
+	case Next:
+		return "next token"
+	case Trace:
+		return "numbers of each position"
+	}
+	return fmt.Sprintf("Kind(%d)", int(k))
+}
+
+// Endless is the number of samples of a split that a generator makes.
+const Endless = -1
+
+// Metric is what a task is judged by.
+type Metric string
+
+// The metrics: the share of positions or samples that are right, the mean of
+// squared differences, the mean of -ln p.
+const (
+	Accuracy Metric = "accuracy"
+	MSE      Metric = "mean squared error"
+	Nats     Metric = "nats per token"
+)
+
+// Spec says what the samples of a task are.
+type Spec struct {
+	Name     string
+	Kind     Kind
+	Metric   Metric
+	Vocab    int    // tokens are 0 ≤ t < Vocab; 0: positions hold numbers
+	Channels int    // numbers of a position where Vocab is 0
+	Length   int    // most positions of a sample, of both parts together
+	Parts    int    // 2: pairs of sequences
+	Classes  int    // labels are 0 ≤ y < Classes
+	Outputs  int    // numbers of a target: of the sample, or of a position
+	Count    [3]int // samples by split: Endless, or how many
+}
+
+// Sample is one sample. What its task has not is empty.
+type Sample struct {
+	Tokens  []int32   // [positions]
+	Cut     int       // Parts is 2: Tokens[:Cut] and Tokens[Cut:]
+	Values  []float32 // [positions, Channels]
+	Class   int32
+	Labels  []int32   // [positions]; -1 where nothing is to be said
+	Targets []float32 // [Outputs], or [positions, Outputs]
+}
+
+// reset empties s and keeps its memory.
+func (s *Sample) reset() {
+	*s = Sample{Tokens: s.Tokens[:0], Values: s.Values[:0], Labels: s.Labels[:0], Targets: s.Targets[:0]}
+}
+
+// Baseline is what a simple means scores by the task's metric.
+type Baseline struct {
+	Name  string
+	Score float64
+}
+
+// within reports a split that there is not, or a number that it does not have.
+func (s *Spec) within(split Split, i int) error {
+	if split < Train || split > Test {
+		return fmt.Errorf("%s: split is %d; there are 0 (train), 1 (valid), 2 (test)", s.Name, int(split))
+	}
+	if n := s.Count[split]; i < 0 || n != Endless && i >= n {
+		return fmt.Errorf("%s: sample is %d, the split %v has %d", s.Name, i, split, n)
+	}
+	return nil
+}
+
+// judged is the split that baselines are scored on.
+func (s *Spec) judged() Split {
+	if s.Count[Test] == 0 {
+		return Valid
+	}
+	return Test
+}
+
+// has returns how many of n samples the split has.
+func (s *Spec) has(split Split, n int) int {
+	if c := s.Count[split]; c != Endless {
+		return min(n, c)
+	}
+	return n
+}
+
+// draws are the random numbers of one sample, in the order they are asked for.
+type draws struct {
+	key rng.Key
+	n   uint64
+}
+
+// drawsOf returns those of sample i of a split.
+func drawsOf(seed uint64, split Split, i int) *draws {
+	return &draws{key: rng.New(seed).Fold(uint64(split)).Fold(uint64(i))}
+}
+
+// intn returns a number 0 ≤ x < n.
+func (d *draws) intn(n int) int {
+	d.n++
+	return d.key.Intn(d.n, n)
+}
+
+// float returns a number 0 ≤ x < 1.
+func (d *draws) float() float64 {
+	d.n++
+	return d.key.Float64(d.n)
+}
+
+// uniform returns a number lo ≤ x < hi.
+func (d *draws) uniform(lo, hi float64) float64 { return lo + (hi-lo)*d.float() }
+
+// choose sets dst to different numbers 0 ≤ x < n in random order (Floyd's
+// algorithm, then a shuffle).
+func (d *draws) choose(dst []int, n int) {
+	seen := make(map[int]struct{}, len(dst))
+	for i := range dst {
+		x := d.intn(n - len(dst) + i + 1)
+		if _, ok := seen[x]; ok {
+			x = n - len(dst) + i
+		}
+		seen[x] = struct{}{}
+		dst[i] = x
+	}
+	for i := len(dst) - 1; i > 0; i-- {
+		j := d.intn(i + 1)
+		dst[i], dst[j] = dst[j], dst[i]
+	}
+}
