@@ -258,12 +258,43 @@ func TestReviews(t *testing.T) {
 }
 
 func TestPairs(t *testing.T) {
-	list, err := ReadPairs(strings.NewReader("1.0\ta\tb\tone\ttwo\n0\tc\td\t\tx\n"))
-	want := []Pair{{true, [2]string{"a", "b"}, [2][]byte{[]byte("one"), []byte("two")}}, {false, [2]string{"c", "d"}, [2][]byte{{}, []byte("x")}}}
+	list, err := ReadPairs(3)(strings.NewReader("1.0\ta\tb\tfour\ttwo\n0\tc\td\tx\ty\n"))
+	want := []Pair{{true, [2]string{"a", "b"}, [2][]byte{[]byte("fou"), []byte("two")}}, {false, [2]string{"c", "d"}, [2][]byte{[]byte("x"), []byte("y")}}}
 	if err != nil || !reflect.DeepEqual(list, want) {
 		t.Errorf("%v, %v", list, err)
 	}
-	refusals(t, ReadPairs, [][2]string{{"1\ta\tb\tx\n", "it has 4 fields"}, {"0.5\ta\tb\tx\ty\n", `label: it is "0.5"`}})
+	refusals(t, ReadPairs(3), [][2]string{{"1\ta\tb\tx\n", "it has 4 fields"}, {"0.5\ta\tb\tx\ty\n", `label: it is "0.5"`}, {"1\ta\tb\tx\t\n", "text 2: it is empty"}})
+}
+
+func TestReviewFolder(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, class := range []string{"pos", "neg"} {
+		put("urls_"+class+".txt", "http://x/title/tt1/user\nhttp://x/title/tt2/user\n")
+		put(class+"/1_9.txt", class+" one")
+		put(class+"/0_3.txt", class+" none")
+	}
+	put("pos/note", "not a review")
+	list, err := ReadReviewFolder(dir)
+	want := []Review{{true, "0_3", "tt1", []byte("pos none")}, {false, "0_3", "tt1", []byte("neg none")},
+		{true, "1_9", "tt2", []byte("pos one")}, {false, "1_9", "tt2", []byte("neg one")}}
+	if err != nil || !reflect.DeepEqual(list, want) {
+		t.Errorf("%v, %v", list, err)
+	}
+	put("neg/2_1.txt", "x")
+	_, err = ReadReviewFolder(dir)
+	refused(t, err, "2_1.txt: its number is 2, urls_neg.txt has 2 films")
+	put("urls_neg.txt", "http://x/")
+	_, err = ReadReviewFolder(dir)
+	refused(t, err, "urls_neg.txt: line 1: address")
 }
 
 func TestSeries(t *testing.T) {

@@ -3,6 +3,7 @@
 // it was.
 //
 //	reader            format                                   gives
+//	ReadBytes         a number of bytes                        bytes
 //	ReadIDX           idx of bytes (MNIST)                     shape and bytes
 //	ReadCIFAR10       CIFAR-10, binary version                 Images
 //	ReadSheet         PNG with an image of 32×32 in each row   Images
@@ -12,6 +13,7 @@
 //	ReadFields        CSV and TSV, text under a header         Fields
 //	ReadExpressions   ListOps of LRA, TSV                      Expression
 //	ReadReviews       IMDB reviews, one in a line              Review
+//	ReadReviewFolder  IMDB reviews, one in a file              Review
 //	ReadPairs         AAN pairs of LRA, one in a line          Pair
 //	ReadSeries        .ts of aeon: series with a class         SeriesSet
 //	ReadFASTA         FASTA                                    Record

@@ -132,3 +132,14 @@ func lines(r io.Reader, each func(n int, line []byte) error) error {
 	}
 	return nil
 }
+
+// ReadBytes returns a reader of exactly n bytes.
+func ReadBytes(n int) func(io.Reader) ([]byte, error) {
+	return func(r io.Reader) ([]byte, error) {
+		b, err := exactly(r, "data", n)
+		if err == nil {
+			err = end(r)
+		}
+		return b, err
+	}
+}

@@ -30,7 +30,7 @@ var readers = []struct {
 	{"fields", "a\tb\n\"x\"\ty\n", 256, boxed(ReadFields('\t'))},
 	{"expressions", "Source\tTarget\n( [MAX 1 ) ]\t1\n", 256, boxed(ReadExpressions)},
 	{"reviews", "1\t0_9\ttt1\tgood\n", 256, boxed(ReadReviews)},
-	{"pairs", "1\ta\tb\tx\ty\n", 256, boxed(ReadPairs)},
+	{"pairs", "1\ta\tb\tx\ty\n", 256, boxed(ReadPairs(100))},
 	{"series", "@classLabel true a b\n@data\n1,2:a\n", 256, boxed(ReadSeries)},
 	{"fasta", ">a b\nACGT\n>c\nNN\n", 256, boxed(ReadFASTA)},
 	{"wav", wav(1, 1, 16, "abcd"), 16, boxed(ReadWAV)},

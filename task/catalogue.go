@@ -34,6 +34,21 @@ var sources = []SourceRow{
 	{"copy", "repeat a sequence behind a separator", nil, copySettings, openCopy},
 	{"induction", "say what followed the special token", nil, inductionSettings, openInduction},
 	{"mqar", "recall the values of keys, many in one sequence", nil, mqarSettings, openMQAR},
+	{"pathfinder", "whether two discs lie on one path, Long Range Arena", []string{"pathfinder32"}, pathfinderSettings, openPathfinder},
+	{"mnist", "handwritten digits as pixels or patches", []string{"mnist"}, mnistSettings, openMNIST},
+	{"image", "CIFAR-10 in grey, pixel by pixel, Long Range Arena", []string{"cifar10"}, nil, openImage},
+	{"text", "whether a film review is positive, byte by byte, Long Range Arena", []string{"imdb"}, reviewSettings, openReviews},
+	{"retrieval", "whether one of two papers cites the other, Long Range Arena", []string{"aan"}, retrievalSettings, openRetrieval},
+	{"films", "whether two reviews are of one film, a substitute for retrieval", []string{"imdb"}, reviewSettings, openFilms},
+	{"genome", "species of a window of DNA", []string{"genome"}, genomeSettings, openGenome},
+	{"ecg", "beat or not for each sample of an electrocardiogram", []string{"ecg"}, ecgSettings, openECG},
+	{"ett", "forecast of electricity transformers, Informer's", []string{"ett"}, ettSettings, openETT},
+	{"acsf1", "household appliance of a series of its power", []string{"acsf1"}, nil, openACSF1},
+	{"charlm", "next character of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, charSettings, openCharLM},
+	{"bytelm", "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, byteSettings, openByteLM},
+	{"wav", "classes of your sounds", nil, soundSettings, openSounds},
+	{"picture", "classes of your pictures", nil, pictureSettings, openPictures},
+	{"file", "classes, numbers or labels of your texts", nil, ownSettings, openOwn},
 }
 
 // Sources returns the rows of the catalogue.

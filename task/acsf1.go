@@ -1,0 +1,118 @@
+package task
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// ACSF1 is the task of telling household appliances apart by the power that they
+// take: 1460 values, 10 classes, 100 series to learn from and 100 to be judged by,
+// none to choose by. Other sets of aeon's format .ts fit as well.
+type ACSF1 struct {
+	channels, length int
+	sets             [3]*dataset.SeriesSet
+}
+
+func openACSF1(o *opening) (Source, error) {
+	return OpenSeries(filepath.Join(o.Folder, "acsf1"), "ACSF1")
+}
+
+// OpenSeries reads NAME_TRAIN.ts and NAME_TEST.ts in a folder, plain or gzip.
+func OpenSeries(folder, name string) (*ACSF1, error) {
+	t := &ACSF1{}
+	for _, split := range []Split{Train, Test} {
+		file := name + map[Split]string{Train: "_TRAIN.ts", Test: "_TEST.ts"}[split]
+		path, err := find(folder, file, file+".gz")
+		if err != nil {
+			return nil, err
+		}
+		set, err := dataset.File(path, dataset.ReadSeries)
+		if err != nil {
+			return nil, err
+		}
+		if train := t.sets[Train]; train != nil && !slices.Equal(train.Classes, set.Classes) {
+			return nil, fmt.Errorf("%s: its classes are %q, those to learn from %q", path, set.Classes, train.Classes)
+		}
+		if t.channels == 0 {
+			t.channels = len(set.Cases[0].Channels)
+		}
+		for i, c := range set.Cases {
+			if len(c.Channels) != t.channels {
+				return nil, fmt.Errorf("%s: case %d has %d channels, the first has %d", path, i, len(c.Channels), t.channels)
+			}
+			for _, values := range c.Channels {
+				if len(values) != len(c.Channels[0]) {
+					return nil, fmt.Errorf("%s: case %d has channels of %d and %d values", path, i, len(c.Channels[0]), len(values))
+				}
+			}
+			t.length = max(t.length, len(c.Channels[0]))
+		}
+		t.sets[split] = set
+	}
+	return t, nil
+}
+
+// Spec returns what the samples are.
+func (t *ACSF1) Spec() Spec {
+	return Spec{Name: "acsf1", Kind: Class, Metric: Accuracy, Channels: t.channels, Length: t.length, Parts: 1,
+		Classes: len(t.sets[Train].Classes), Count: [3]int{len(t.sets[Train].Cases), 0, len(t.sets[Test].Cases)}}
+}
+
+// Sample sets s to a series; values that are missing are 0.
+func (t *ACSF1) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	c := &t.sets[split].Cases[i]
+	s.Class = int32(c.Class)
+	for k := range c.Channels[0] {
+		for _, values := range c.Channels {
+			x := values[k]
+			if math.IsNaN(x) {
+				x = 0
+			}
+			s.Values = append(s.Values, float32(x))
+		}
+	}
+	return nil
+}
+
+// Baselines are the commonest class, and the class of the nearest series.
+func (t *ACSF1) Baselines(n int) ([]Baseline, error) {
+	var known []Sample
+	err := each(t, Train, n, func(s *Sample) {
+		known = append(known, Sample{Values: slices.Clone(s.Values), Class: s.Class})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return baselines(
+		func() (Baseline, error) { return majority(t, n) },
+		func() (Baseline, error) {
+			right, judged := 0, 0
+			err := each(t, Test, n, func(s *Sample) {
+				best, least := int32(-1), math.Inf(1)
+				for _, k := range known {
+					d := 0.
+					for i := range min(len(k.Values), len(s.Values)) {
+						d += float64(k.Values[i]-s.Values[i]) * float64(k.Values[i]-s.Values[i])
+					}
+					if d < least {
+						best, least = k.Class, d
+					}
+				}
+				judged++
+				if best == s.Class {
+					right++
+				}
+			})
+			return Baseline{"nearest series", share(right, judged)}, err
+		},
+	)
+}

@@ -1,0 +1,117 @@
+package task
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// ETT is Informer's task of forecasting electricity transformers by the hour
+// (Zhou et al. 2021): all columns of the next hours from all columns of the hours
+// before. The first 8640 rows are to learn from, 2880 to choose by, 2880 to be
+// judged by; columns are standardised by mean and deviation of the first part.
+type ETT struct {
+	input, horizon int
+	columns        int
+	values         []float32 // [rows, columns]
+}
+
+// ettRows are where the parts end.
+var ettRows = [3]int{8640, 8640 + 2880, 8640 + 2*2880}
+
+var ettSettings = []Setting{
+	{"input", "96", "hours that are seen"},
+	{"horizon", "96", "hours that are forecast"},
+}
+
+func openETT(o *opening) (Source, error) {
+	path, err := find(filepath.Join(o.Folder, "ett"), "ETTh1.csv", "ETTh1.csv.gz")
+	if err != nil {
+		return nil, err
+	}
+	return OpenETT(path, o.int("input"), o.int("horizon"))
+}
+
+// OpenETT reads an hourly file.
+func OpenETT(path string, input, horizon int) (*ETT, error) {
+	if err := between("horizon", horizon, 1, 2880); err != nil {
+		return nil, err
+	}
+	if err := between("input", input, 1, ettRows[Train]-horizon); err != nil {
+		return nil, err
+	}
+	table, err := dataset.File(path, dataset.ReadTable)
+	if err != nil {
+		return nil, err
+	}
+	if table.Rows() < ettRows[Test] {
+		return nil, fmt.Errorf("%s: it has %d rows, %d are needed", path, table.Rows(), ettRows[Test])
+	}
+	t := &ETT{input: input, horizon: horizon, columns: len(table.Names)}
+	t.values = make([]float32, ettRows[Test]*t.columns)
+	for c := range t.columns {
+		sum, squares := 0., 0.
+		for r := range ettRows[Train] {
+			sum += table.Row(r)[c]
+		}
+		mean := sum / float64(ettRows[Train])
+		for r := range ettRows[Train] {
+			squares += (table.Row(r)[c] - mean) * (table.Row(r)[c] - mean)
+		}
+		deviation := math.Sqrt(squares / float64(ettRows[Train]))
+		if deviation == 0 {
+			return nil, fmt.Errorf("%s: %s: it is %g in all of the first %d rows", path, table.Names[c], mean, ettRows[Train])
+		}
+		for r := range ettRows[Test] {
+			t.values[r*t.columns+c] = float32((table.Row(r)[c] - mean) / deviation)
+		}
+	}
+	return t, nil
+}
+
+// Spec returns what the samples are. A target is [horizon, columns]; what is seen
+// may reach back into the part before.
+func (t *ETT) Spec() Spec {
+	s := Spec{Name: "ett", Kind: Regression, Metric: MSE, Channels: t.columns, Length: t.input, Parts: 1, Outputs: t.horizon * t.columns}
+	s.Count[Train] = ettRows[Train] - t.input - t.horizon + 1
+	s.Count[Valid] = ettRows[Valid] - ettRows[Train] - t.horizon + 1
+	s.Count[Test] = ettRows[Test] - ettRows[Valid] - t.horizon + 1
+	return s
+}
+
+// Sample sets s to hours and those that follow.
+func (t *ETT) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	at := i // of the first hour that is seen
+	if split != Train {
+		at += ettRows[split-1] - t.input
+	}
+	s.Values = append(s.Values, t.values[at*t.columns:][:t.input*t.columns]...)
+	s.Targets = append(s.Targets, t.values[(at+t.input)*t.columns:][:t.horizon*t.columns]...)
+	return nil
+}
+
+// Baselines are the mean, the last hour that is seen, and the last day, over and
+// over.
+func (t *ETT) Baselines(n int) ([]Baseline, error) {
+	before := func(period int) func(s *Sample, i int) float64 {
+		return func(s *Sample, i int) float64 {
+			hour, column := i/t.columns, i%t.columns
+			return float64(s.Values[(t.input-period+hour%period)*t.columns+column])
+		}
+	}
+	list := []func() (Baseline, error){
+		func() (Baseline, error) { return meanTarget(t, n) },
+		func() (Baseline, error) { return byNumbers("the last hour", t, n, before(1)) },
+	}
+	if t.input >= 24 {
+		list = append(list, func() (Baseline, error) { return byNumbers("the last day", t, n, before(24)) })
+	}
+	return baselines(list...)
+}

@@ -1,0 +1,307 @@
+package task
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// Own is a task of the user's own texts, as bytes, each one more than its value:
+// to give each a class or a number, or each of its bytes a label.
+type Own struct {
+	kind    Kind
+	length  int
+	classes []string // of texts, or of bytes
+	parts   [3][]ownText
+}
+
+type ownText struct {
+	text   []byte
+	path   string // the text is this file, read when it is asked for
+	class  int32
+	number float32
+	labels string // a byte for each of the text's
+}
+
+// ownBytes is the largest file that is read for a text.
+const ownBytes = 64 << 20
+
+var ownSettings = []Setting{
+	{"data", "", "file .jsonl, .csv or .tsv, plain or gzip, or a folder with a folder of texts for each class (or with such folders train, valid, test)"},
+	{"text", "text", "name of the column, or the key, of the text"},
+	{"label", "label", "name of the column, or the key, of what is to be said"},
+	{"target", "class", "class; number; or bytes: the label has a character for each byte of the text"},
+	{"length", "4096", "bytes of a text that are seen"},
+}
+
+func openOwn(o *opening) (Source, error) {
+	kinds := map[string]Kind{"class": Class, "number": Regression, "bytes": Labels}
+	kind := kinds[o.oneOf("target", "class", "number", "bytes")]
+	return OpenOwn(o.text("data"), kind, o.text("text"), o.text("label"), o.int("length"), o.Seed)
+}
+
+// OpenOwn reads a file, or lists a folder, whose texts have classes only. Kind is
+// Class, Regression or Labels. A tenth of a file's texts is there to choose by and
+// a tenth to be judged by, drawn by the seed and the text's place.
+func OpenOwn(path string, kind Kind, textName, labelName string, length int, seed uint64) (*Own, error) {
+	if err := between("length", length, 1, 1<<24); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	t := &Own{kind: kind, length: length}
+	if info.IsDir() {
+		if kind != Class {
+			return nil, fmt.Errorf("target: a folder says classes, %v is asked for", kind)
+		}
+		c, err := readClassFolder(path, seed)
+		if err != nil {
+			return nil, err
+		}
+		t.classes = c.classes
+		for split, files := range c.files {
+			for _, f := range files {
+				t.parts[split] = append(t.parts[split], ownText{path: f.path, class: f.class})
+			}
+		}
+		return t, nil
+	}
+	read := func(r io.Reader) ([][2]string, error) { return readJSONL(r, textName, labelName) }
+	switch suffix := filepath.Ext(strings.TrimSuffix(path, ".gz")); suffix {
+	case ".jsonl":
+	case ".csv", ".tsv":
+		comma := ','
+		if suffix == ".tsv" {
+			comma = '\t'
+		}
+		read = func(r io.Reader) ([][2]string, error) { return readColumns(r, comma, textName, labelName) }
+	default:
+		return nil, fmt.Errorf("data: %s: its name ends in %q; .jsonl, .csv and .tsv are read, plain or .gz", path, suffix)
+	}
+	rows, err := dataset.File(path, read)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.add(rows, seed); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
+// readColumns reads two columns of a table.
+func readColumns(r io.Reader, comma rune, textName, labelName string) ([][2]string, error) {
+	f, err := dataset.ReadFields(comma)(r)
+	if err != nil {
+		return nil, err
+	}
+	text, err := f.Column(textName)
+	if err != nil {
+		return nil, err
+	}
+	label, err := f.Column(labelName)
+	if err != nil {
+		return nil, err
+	}
+	rows := make([][2]string, len(f.Rows))
+	for i, row := range f.Rows {
+		rows[i] = [2]string{row[text], row[label]}
+	}
+	return rows, nil
+}
+
+// readJSONL reads two keys of the JSON object in each line. A label may be a
+// string, a number or a truth value.
+func readJSONL(r io.Reader, textName, labelName string) ([][2]string, error) {
+	var rows [][2]string
+	s := bufio.NewScanner(r)
+	s.Buffer(nil, ownBytes)
+	for n := 1; s.Scan(); n++ {
+		if len(strings.TrimSpace(s.Text())) == 0 {
+			continue
+		}
+		var object map[string]json.RawMessage
+		if err := json.Unmarshal(s.Bytes(), &object); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		for _, name := range []string{textName, labelName} {
+			if object[name] == nil {
+				return nil, fmt.Errorf("line %d: it has no key %q", n, name)
+			}
+		}
+		var row [2]string
+		if err := json.Unmarshal(object[textName], &row[0]); err != nil {
+			return nil, fmt.Errorf("line %d: %s: a string is needed: %w", n, textName, err)
+		}
+		var label any
+		if err := json.Unmarshal(object[labelName], &label); err != nil {
+			return nil, fmt.Errorf("line %d: %s: %w", n, labelName, err)
+		}
+		switch label := label.(type) {
+		case string:
+			row[1] = label
+		case float64:
+			row[1] = strconv.FormatFloat(label, 'g', -1, 64)
+		case bool:
+			row[1] = strconv.FormatBool(label)
+		default:
+			return nil, fmt.Errorf("line %d: %s: it is %.40s; a string, a number or a truth value is needed", n, labelName, object[labelName])
+		}
+		rows = append(rows, row)
+	}
+	if err := s.Err(); err != nil {
+		return nil, fmt.Errorf("behind line %d: %w", len(rows), err)
+	}
+	return rows, nil
+}
+
+// add divides rows of a text and what is to be said.
+func (t *Own) add(rows [][2]string, seed uint64) error {
+	classes := map[string]bool{}
+	for i, row := range rows {
+		if row[0] == "" {
+			return fmt.Errorf("row %d: the text is empty", i)
+		}
+		switch t.kind {
+		case Class:
+			classes[row[1]] = true
+		case Labels:
+			if len(row[1]) != len(row[0]) {
+				return fmt.Errorf("row %d: the label has %d bytes, the text %d", i, len(row[1]), len(row[0]))
+			}
+			for k := range len(row[1]) {
+				classes[row[1][k:k+1]] = true
+			}
+		}
+	}
+	for c := range classes {
+		t.classes = append(t.classes, c)
+	}
+	slices.Sort(t.classes)
+	if t.kind != Regression && len(t.classes) < 2 {
+		return fmt.Errorf("label: there are %d classes, 2 are needed", len(t.classes))
+	}
+	if len(t.classes) > 1<<16 {
+		return fmt.Errorf("label: there are %d classes, at most %d are read; for numbers set the target", len(t.classes), 1<<16)
+	}
+	for i, row := range rows {
+		own := ownText{text: []byte(row[0])}
+		switch t.kind {
+		case Class:
+			class, _ := slices.BinarySearch(t.classes, row[1])
+			own.class = int32(class)
+		case Labels:
+			own.labels = row[1]
+		default:
+			x, err := strconv.ParseFloat(row[1], 32)
+			if err != nil || x-x != 0 {
+				return fmt.Errorf("row %d: the label is %.40q, a finite number is needed", i, row[1])
+			}
+			own.number = float32(x)
+		}
+		split := splitOf(seed, i)
+		t.parts[split] = append(t.parts[split], own)
+	}
+	if len(t.parts[Train]) == 0 {
+		return errors.New("rows: there is none to learn from")
+	}
+	return nil
+}
+
+// Classes returns the names of the classes.
+func (t *Own) Classes() []string { return slices.Clone(t.classes) }
+
+// Spec returns what the samples are.
+func (t *Own) Spec() Spec {
+	s := Spec{Name: "file", Kind: t.kind, Metric: Accuracy, Vocab: 257, Length: t.length, Parts: 1, Classes: len(t.classes),
+		Count: [3]int{len(t.parts[0]), len(t.parts[1]), len(t.parts[2])}}
+	if t.kind == Regression {
+		s.Metric, s.Classes, s.Outputs = MSE, 0, 1
+	}
+	return s
+}
+
+// Sample sets s to a text.
+func (t *Own) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	own := &t.parts[split][i]
+	text := own.text
+	if own.path != "" {
+		var err error
+		text, err = dataset.File(own.path, func(r io.Reader) ([]byte, error) {
+			return io.ReadAll(io.LimitReader(r, int64(t.length)))
+		})
+		if err != nil {
+			return err
+		}
+		if len(text) == 0 {
+			return fmt.Errorf("%s: it is empty", own.path)
+		}
+	}
+	s.Tokens = appendBytes(s.Tokens, text, t.length)
+	s.Class = own.class
+	switch t.kind {
+	case Regression:
+		s.Targets = append(s.Targets, own.number)
+	case Labels:
+		for k := range s.Tokens {
+			label, _ := slices.BinarySearch(t.classes, own.labels[k:k+1])
+			s.Labels = append(s.Labels, int32(label))
+		}
+	}
+	return nil
+}
+
+// Baselines are the commonest class and naive Bayes over words, the mean, or the
+// commonest label and that of each byte.
+func (t *Own) Baselines(n int) ([]Baseline, error) {
+	switch t.kind {
+	case Regression:
+		return baselines(func() (Baseline, error) { return meanTarget(t, n) })
+	case Labels:
+		return baselines(
+			func() (Baseline, error) { return majorityLabel(t, n) },
+			func() (Baseline, error) { return byToken(t, n) },
+		)
+	}
+	return baselines(
+		func() (Baseline, error) { return majority(t, n) },
+		func() (Baseline, error) {
+			return byBayes("naive Bayes over words", t, n, wordBuckets, func(s *Sample, f func(uint32)) { words(s.Tokens, f) })
+		},
+	)
+}
+
+// byToken is the label that each token mostly has.
+func byToken(src Source, n int) (Baseline, error) {
+	spec := src.Spec()
+	counts := make([][]int, spec.Vocab)
+	for i := range counts {
+		counts[i] = make([]int, spec.Classes)
+	}
+	err := each(src, Train, n, func(s *Sample) {
+		for i, y := range s.Labels {
+			if y >= 0 {
+				counts[s.Tokens[i]][y]++
+			}
+		}
+	})
+	if err != nil {
+		return Baseline{}, err
+	}
+	return byRule("label of the token", src, n, func(s *Sample, i int) int32 { return int32(commonest(counts[s.Tokens[i]])) })
+}

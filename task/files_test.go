@@ -1,0 +1,477 @@
+package task
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// The tasks of files keep their promise on the real data sets, and their baselines
+// score what such means do: known values are those of tables over Tiny Shakespeare
+// (3.347 and 2.484 nats) and of the nearest series of ACSF1 (0.54).
+func TestSharedSources(t *testing.T) {
+	folder := sharedData(t)
+	for _, c := range []struct {
+		args  []string
+		count [3]int
+		n     int // samples of the baselines
+		low   []float64
+		high  []float64
+	}{
+		{[]string{"mnist"}, [3]int{54000, 6000, 10000}, 3000, []float64{0.09, 0.7}, []float64{0.14, 0.86}},
+		{[]string{"mnist", "as", "patches"}, [3]int{54000, 6000, 10000}, 500, nil, nil},
+		{[]string{"image"}, [3]int{7200, 800, 1000}, 8000, []float64{0.08, 0.2}, []float64{0.12, 0.3}},
+		{[]string{"text"}, [3]int{9000, 1000, 2500}, 9000, []float64{0.49, 0.75}, []float64{0.51, 0.9}},
+		{[]string{"films"}, [3]int{Endless, Endless, Endless}, 1000, []float64{0.45, 0.55}, []float64{0.55, 0.95}},
+		{[]string{"genome"}, [3]int{Endless, Endless, Endless}, 500, []float64{0.2, 0.6}, []float64{0.35, 1}},
+		{[]string{"ecg"}, [3]int{Endless, 31, 31}, 31, []float64{0.8, 0.85}, []float64{0.92, 0.99}},
+		{[]string{"ett"}, [3]int{8449, 2785, 2785}, 2785, []float64{1, 1, 0.4}, []float64{2, 1.6, 0.7}},
+		{[]string{"acsf1"}, [3]int{100, 0, 100}, 100, []float64{0.1, 0.535}, []float64{0.1, 0.545}},
+		{[]string{"charlm"}, [3]int{Endless, 435, 0}, 435, []float64{3.342, 2.475, 1.9}, []float64{3.352, 2.495, 2.2}},
+		{[]string{"bytelm"}, [3]int{Endless, 195, 195}, 195, []float64{3, 2, 1.5}, []float64{4, 3, 2.5}},
+		{[]string{"pathfinder"}, [3]int{3200, 400, 400}, 3200, []float64{0.45, 0.45, 0.45}, []float64{0.56, 0.58, 0.58}},
+		{[]string{"pathfinder", "contour", "6"}, [3]int{1600, 200, 200}, 100, nil, nil},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			src := openSource(t, c.args[0], SourceOptions{Folder: folder, Seed: 1}, c.args[1:]...)
+			if spec := src.Spec(); spec.Name != c.args[0] || spec.Count != c.count {
+				t.Errorf("%s has %v samples, want %v", spec.Name, spec.Count, c.count)
+			}
+			holds(t, src)
+			list, err := src.Baselines(c.n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(list)
+			for i := range c.low {
+				if list[i].Score < c.low[i] || list[i].Score > c.high[i] {
+					t.Errorf("%s scores %.3f, %.3f to %.3f is expected", list[i].Name, list[i].Score, c.low[i], c.high[i])
+				}
+			}
+		})
+	}
+}
+
+// folderOf makes files in a new folder.
+func folderOf(t testing.TB, files map[string][]byte) string {
+	t.Helper()
+	text := map[string]string{}
+	for name, b := range files {
+		text[name] = string(b)
+	}
+	dir := t.TempDir()
+	for name, s := range text {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(s), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func idx(shape []int, data []byte) []byte {
+	b := []byte{0, 0, 8, byte(len(shape))}
+	for _, n := range shape {
+		b = binary.BigEndian.AppendUint32(b, uint32(n))
+	}
+	return append(b, data...)
+}
+
+func TestMNISTPatches(t *testing.T) {
+	pixels := make([]byte, 20*784)
+	for i := range pixels {
+		pixels[i] = byte(i)
+	}
+	labels := make([]byte, 20)
+	for i := range labels {
+		labels[i] = byte(i % 10)
+	}
+	files := map[string][]byte{
+		"mnist/train-images-idx3-ubyte": idx([]int{20, 28, 28}, pixels), "mnist/train-labels-idx1-ubyte": idx([]int{20}, labels),
+		"mnist/t10k-images-idx3-ubyte": idx([]int{2, 28, 28}, pixels[:2*784]), "mnist/t10k-labels-idx1-ubyte": idx([]int{2}, labels[:2]),
+	}
+	dir := folderOf(t, files)
+	src := openSource(t, "mnist", SourceOptions{Folder: dir}, "as", "patches", "patch", "7")
+	holds(t, src)
+	if spec := src.Spec(); spec.Length != 16 || spec.Channels != 49 || spec.Count != [3]int{18, 2, 2} {
+		t.Errorf("%+v", spec)
+	}
+	// Patch 5 is the second of the second row: its pixel (1, 2) is (8, 9).
+	s := take(t, src, Valid, 1)
+	if got, want := s.Values[5*49+7+2], float32((19*784+8*28+9)%256)/255; got != want || s.Class != 9 {
+		t.Errorf("%g, want %g; class %d", got, want, s.Class)
+	}
+	files["mnist/t10k-labels-idx1-ubyte"] = idx([]int{3}, labels[:3])
+	if _, err := OpenMNIST(filepath.Join(folderOf(t, files), "mnist"), 0); err == nil || !strings.Contains(err.Error(), "[2 28 28] and labels [3]") {
+		t.Error(err)
+	}
+	files["mnist/t10k-labels-idx1-ubyte"] = idx([]int{2}, []byte{1, 10})
+	if _, err := OpenMNIST(filepath.Join(folderOf(t, files), "mnist"), 0); err == nil || !strings.Contains(err.Error(), "label 1 is 10") {
+		t.Error(err)
+	}
+}
+
+func TestImageOfBatches(t *testing.T) {
+	files := map[string][]byte{}
+	for b := range 6 {
+		var batch []byte
+		for i := range 10 {
+			batch = append(batch, byte(i))
+			for c := range 3 {
+				batch = append(batch, bytes.Repeat([]byte{byte(40*c + 10*b + i)}, 1024)...)
+			}
+		}
+		name := fmt.Sprintf("cifar10/cifar-10-batches-bin/data_batch_%d.bin", b+1)
+		if b == 5 {
+			name = "cifar10/cifar-10-batches-bin/test_batch.bin"
+		}
+		files[name] = batch
+	}
+	src := openSource(t, "image", SourceOptions{Folder: folderOf(t, files)})
+	holds(t, src)
+	if got := src.Spec().Count; got != [3]int{45, 5, 10} {
+		t.Errorf("samples %v", got)
+	}
+	s := take(t, src, Test, 3)
+	want := int32(math.Floor(255.5 / 255 * (0.2989*53 + 0.5870*93 + 0.1140*133)))
+	if s.Tokens[1023] != want || s.Class != 3 {
+		t.Errorf("grey %d, want %d, class %d", s.Tokens[1023], want, s.Class)
+	}
+	// White stays below 256.
+	if greyOf(255, 255, 255) != 255 || greyOf(0, 0, 0) != 0 {
+		t.Error(greyOf(255, 255, 255))
+	}
+}
+
+func TestRetrieval(t *testing.T) {
+	const row = "1.0\ta\tb\tone two three\ttwo one\n0\tc\td\tred\tblue\n"
+	dir := folderOf(t, map[string][]byte{
+		"aan/new_aan_pairs.train.tsv": []byte(row), "aan/new_aan_pairs.eval.tsv": []byte(row), "aan/new_aan_pairs.test.tsv": []byte(row),
+	})
+	src := openSource(t, "retrieval", SourceOptions{Folder: dir}, "length", "7")
+	holds(t, src)
+	s := take(t, src, Test, 0)
+	if s.Cut != 7 || len(s.Tokens) != 14 || s.Class != 1 || s.Tokens[7] != 't'+1 {
+		t.Errorf("%+v", s)
+	}
+	list, err := src.Baselines(2)
+	if err != nil || list[1].Score != 1 {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// Films to learn from are not among those to choose by, and both reviews are of
+// the same film where they should be.
+func TestFilms(t *testing.T) {
+	var train, test strings.Builder
+	for film := range 40 {
+		for r := range 2 {
+			fmt.Fprintf(&train, "%d\t%d_%d\ttt%d\tfilm %02d review %d\n", r, r, r, film, film, r)
+			fmt.Fprintf(&test, "%d\t%d_%d\tte%d\ttest %02d review %d\n", r, r, r, film, film, r)
+		}
+	}
+	dir := folderOf(t, map[string][]byte{"imdb/imdb_train.tsv": []byte(train.String()), "imdb/imdb_test.tsv": []byte(test.String())})
+	src := openSource(t, "films", SourceOptions{Folder: dir})
+	holds(t, src)
+	seen := [3]map[string]bool{{}, {}, {}}
+	match := 0
+	for split := Train; split <= Test; split++ {
+		for i := range 300 {
+			s := take(t, src, split, i)
+			text := func(tokens []int32) string {
+				var b []byte
+				for _, x := range tokens {
+					b = append(b, byte(x-1))
+				}
+				return string(b)
+			}
+			a, b := text(s.Tokens[:s.Cut]), text(s.Tokens[s.Cut:])
+			if a == b || (a[:7] == b[:7]) != (s.Class == 1) {
+				t.Fatalf("%q, %q: class %d", a, b, s.Class)
+			}
+			seen[split][a[:7]], seen[split][b[:7]] = true, true
+			match += int(s.Class)
+		}
+	}
+	for film := range seen[Valid] {
+		if seen[Train][film] {
+			t.Errorf("%s is to learn from and to choose by", film)
+		}
+	}
+	if len(seen[Train]) != 36 || len(seen[Valid]) != 4 || len(seen[Test]) != 40 || match < 380 || match > 520 {
+		t.Errorf("%d, %d and %d films, %d of 900 match", len(seen[0]), len(seen[1]), len(seen[2]), match)
+	}
+}
+
+func TestGenomeHoldsChromosomesOut(t *testing.T) {
+	var one, many strings.Builder
+	one.WriteString(">a\n" + strings.Repeat("A", 80) + strings.Repeat("C", 10) + strings.Repeat("G", 10) + "\n")
+	for i, c := range "ACGT" {
+		fmt.Fprintf(&many, ">%c\n%s\n", c, strings.Repeat(string(c), 50-10*i))
+	}
+	files := map[string][]byte{"genome/" + genomes[0]: []byte(one.String())}
+	for _, name := range genomes[1:] {
+		files["genome/"+name] = []byte(many.String())
+	}
+	src := openSource(t, "genome", SourceOptions{Folder: folderOf(t, files)}, "length", "8")
+	holds(t, src)
+	// Species 0 by place, the others: longest A and shortest T to learn from, G to
+	// choose by, C to be judged by.
+	want := map[Split][2]string{Train: {"A", "AT"}, Valid: {"C", "G"}, Test: {"G", "C"}}
+	for split, letters := range want {
+		var seen [2]map[byte]bool
+		seen[0], seen[1] = map[byte]bool{}, map[byte]bool{}
+		for i := range 200 {
+			s := take(t, src, split, i)
+			for _, x := range s.Tokens {
+				seen[min(s.Class, 1)]["?ACGTN"[x]] = true
+			}
+		}
+		for k, set := range seen {
+			for c := range set {
+				if !strings.ContainsRune(letters[k], rune(c)) || len(set) != len(letters[k]) {
+					t.Errorf("%v: species %d has %c; %s is wanted", split, k, c, letters[k])
+				}
+			}
+		}
+	}
+	files["genome/"+genomes[1]] = []byte(">a\nACGT\n")
+	if _, err := OpenGenome(filepath.Join(folderOf(t, files), "genome"), 8, 0); err == nil || !strings.Contains(err.Error(), genomes[1]) {
+		t.Error(err)
+	}
+}
+
+func TestSounds(t *testing.T) {
+	le := binary.LittleEndian
+	wav := func(channels int, data ...int16) []byte {
+		f := le.AppendUint16([]byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00"), uint16(channels))
+		f = le.AppendUint32(f, 8000)
+		f = le.AppendUint32(f, uint32(16000*channels))
+		f = le.AppendUint16(f, uint16(2*channels))
+		f = append(f, "\x10\x00data"...)
+		f = le.AppendUint32(f, uint32(2*len(data)))
+		for _, x := range data {
+			f = le.AppendUint16(f, uint16(x))
+		}
+		return f
+	}
+	dir := folderOf(t, map[string][]byte{
+		"train/high/a.wav": wav(2, 1<<14, 0, 1<<14, 1<<14, 5, 6), "train/low/b.WAV": wav(1, -1<<14, -1<<13), "train/low/note.txt": []byte("x"),
+		"test/low/c.wav": wav(1, 7), "test/.hidden/d.wav": wav(1, 7),
+	})
+	src, err := OpenSounds(dir, 2, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(t, src)
+	if s := take(t, src, Train, 0); !slices.Equal(s.Values, []float32{0.25, 0.5}) || s.Class != 0 {
+		t.Errorf("%+v", s)
+	}
+	if got := src.Spec().Count; got != [3]int{2, 0, 1} {
+		t.Errorf("samples %v", got)
+	}
+	for want, dir := range map[string]string{
+		"a folder is needed":               "",
+		`class "other" is not among`:       folderOf(t, map[string][]byte{"train/a/x.wav": nil, "train/b/y.wav": nil, "valid/other/z.wav": nil}),
+		"a folder for each of two classes": folderOf(t, map[string][]byte{"a/x.wav": nil}),
+	} {
+		if _, err := OpenSounds(dir, 2, 0); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+}
+
+func pngOf(t testing.TB, w, h int, at func(x, y int) color.Color) []byte {
+	m := image.NewNRGBA(image.Rect(0, 0, w, h))
+	for i := range w * h {
+		m.Set(i%w, i/w, at(i%w, i/w))
+	}
+	var b bytes.Buffer
+	if err := png.Encode(&b, m); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestPictures(t *testing.T) {
+	files := map[string][]byte{}
+	for i := range 40 {
+		for _, class := range []string{"cats", "dogs"} {
+			files[fmt.Sprintf("%s/%d.png", class, i)] = pngOf(t, 3+i, 5, func(x, y int) color.Color {
+				return color.NRGBA{byte(100 + i), byte(20 * len(class)), 60, 255}
+			})
+		}
+	}
+	dir := folderOf(t, files)
+	src := openSource(t, "picture", SourceOptions{Seed: 4}, "data", dir, "side", "4")
+	holds(t, src)
+	count := src.Spec().Count
+	if count[0]+count[1]+count[2] != 80 || count[1] == 0 || count[2] == 0 || count[0] < 50 {
+		t.Errorf("samples %v", count)
+	}
+	src = openSource(t, "picture", SourceOptions{Seed: 4}, "data", dir, "side", "4", "as", "patches", "patch", "2")
+	holds(t, src)
+	s := take(t, src, Train, 0)
+	if len(s.Values) != 48 || s.Values[1] != 80./255 || s.Values[47] != 60./255 {
+		t.Errorf("%v", s.Values)
+	}
+}
+
+func TestScale(t *testing.T) {
+	p := &dataset.Picture{Height: 2, Width: 3, Pixels: []byte{0, 0, 0, 90, 90, 90, 30, 30, 30, 60, 60, 60, 0, 0, 0, 0, 0, 0}}
+	// A square of one pixel is the mean of all; one of two shares the middle column.
+	if got := scale(p, 1); !bytes.Equal(got, []byte{30, 30, 30}) {
+		t.Error(got)
+	}
+	if got := scale(p, 2); got[0] != 30 || got[3] != 50 || got[6] != 40 || got[9] != 0 {
+		t.Error(got)
+	}
+	if got := scale(p, 6); got[0] != 0 || got[3*2] != 90 || got[3*35] != 0 || got[3*18] != 60 {
+		t.Error(got)
+	}
+}
+
+func TestOwnTexts(t *testing.T) {
+	var csv, jsonl, tags strings.Builder
+	csv.WriteString("id,review,stars\n")
+	tags.WriteString("text\tlabel\n")
+	for i := range 60 {
+		fmt.Fprintf(&csv, "%d,\"text, %d\",%d\n", i, i, i%3)
+		fmt.Fprintf(&jsonl, "{\"text\": \"text %d\", \"label\": %t, \"more\": [1]}\n", i, i%2 == 0)
+		fmt.Fprintf(&tags, "ab%d\thc%d\n", i, i)
+	}
+	dir := folderOf(t, map[string][]byte{
+		"a.csv": []byte(csv.String()), "b.jsonl": []byte(jsonl.String()), "c.tsv": []byte(tags.String()),
+		"texts/one/x.txt": []byte("first text"), "texts/two/y": []byte("second"), "texts/two/z": []byte("third"),
+		"bad.jsonl": []byte("{\"text\": \"a\"}\n"), "worse.jsonl": []byte("{\"text\": \"a\", \"label\": [1]}\n"), "d.txt": []byte("x"),
+		"short.csv": []byte("text,label\nabc,ab\n"), "empty.csv": []byte("text,label\n,ab\n"), "word.csv": []byte("text,label\na,b\n"),
+	})
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, c := range []struct {
+		set     []string
+		kind    Kind
+		classes int
+		metric  Metric
+	}{
+		{[]string{"data", at("a.csv"), "text", "review", "label", "stars"}, Class, 3, Accuracy},
+		{[]string{"data", at("a.csv"), "text", "review", "label", "stars", "target", "number"}, Regression, 0, MSE},
+		{[]string{"data", at("b.jsonl")}, Class, 2, Accuracy},
+		{[]string{"data", at("c.tsv"), "target", "bytes", "length", "3"}, Labels, 12, Accuracy},
+		{[]string{"data", at("texts"), "length", "4"}, Class, 2, Accuracy},
+	} {
+		src := openSource(t, "file", SourceOptions{Seed: 3}, c.set...)
+		if spec := src.Spec(); spec.Kind != c.kind || spec.Classes != c.classes || spec.Metric != c.metric {
+			t.Errorf("%v: %+v", c.set, spec)
+		}
+		if src.Spec().Count[Test]+src.Spec().Count[Valid] > 0 {
+			holds(t, src)
+		}
+	}
+	s := take(t, openSource(t, "file", SourceOptions{}, "data", at("texts"), "length", "4"), Train, 0)
+	if len(s.Tokens) > 4 {
+		t.Errorf("%d tokens", len(s.Tokens))
+	}
+	for _, c := range []struct {
+		want string
+		set  []string
+	}{
+		{"no such file", []string{"data", at("none")}},
+		{`line 1: it has no key "label"`, []string{"data", at("bad.jsonl")}},
+		{"a string, a number or a truth value is needed", []string{"data", at("worse.jsonl")}},
+		{`its name ends in ".txt"`, []string{"data", at("d.txt")}},
+		{`column "text": there is none; there are ["id" "review" "stars"]`, []string{"data", at("a.csv")}},
+		{"the label has 2 bytes, the text 3", []string{"data", at("short.csv"), "target", "bytes"}},
+		{"row 0: the text is empty", []string{"data", at("empty.csv")}},
+		{`the label is "b", a finite number is needed`, []string{"data", at("word.csv"), "target", "number"}},
+		{"there are 1 classes, 2 are needed", []string{"data", at("word.csv")}},
+		{"a folder says classes", []string{"data", at("texts"), "target", "number"}},
+	} {
+		o := SourceOptions{Set: map[string]string{}}
+		for i := 0; i < len(c.set); i += 2 {
+			o.Set[c.set[i]] = c.set[i+1]
+		}
+		if _, err := Open("file", o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: error is %v", c.set, err)
+		}
+	}
+}
+
+func TestReleasedPathfinder(t *testing.T) {
+	files := map[string][]byte{}
+	var meta strings.Builder
+	for i := range 30 {
+		fmt.Fprintf(&meta, "imgs/7 sample_%d.png %d %d 1.0 14 4 2 0.5 1 1\n", i, i, i%2)
+		files[fmt.Sprintf("pathfinder32/curv_contour_length_14/imgs/7/sample_%d.png", i)] = pngOf(t, 32, 32, func(x, y int) color.Color {
+			return color.Gray{byte(i + x)}
+		})
+	}
+	files["pathfinder32/curv_contour_length_14/imgs/7/sample_3.png"] = nil // LRA leaves it out
+	files["pathfinder32/curv_contour_length_14/metadata/7.npy"] = []byte(meta.String())
+	dir := folderOf(t, files)
+	src := openSource(t, "pathfinder", SourceOptions{Folder: dir})
+	holds(t, src)
+	if got := src.Spec().Count; got != [3]int{25, 2, 2} {
+		t.Errorf("samples %v", got)
+	}
+	if s := take(t, src, Train, 3); s.Tokens[33] != 5 || s.Class != 0 {
+		t.Errorf("token %d, class %d", s.Tokens[33], s.Class)
+	}
+	for want, text := range map[string]string{
+		"line 1: it has 3 fields": "imgs/7 x.png 0\n", `label is "2"`: "a b 0 2\n", "is not in the folder": "../.. x 0 1\n", "an array of numpy's": "\x93NUMPY",
+	} {
+		path := filepath.Join(dir, "pathfinder32/curv_contour_length_14/metadata/7.npy")
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open("pathfinder", SourceOptions{Folder: dir}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+}
+
+func TestStreamWindows(t *testing.T) {
+	path := filepath.Join(folderOf(t, map[string][]byte{"x.txt": bytes.Repeat([]byte("abcdefghij"), 40)}), "x.txt")
+	for _, name := range []string{"charlm", "bytelm"} {
+		src := openSource(t, name, SourceOptions{}, "of", path, "length", "7")
+		holds(t, src)
+		for split := Train; split <= Valid; split++ {
+			s := take(t, src, split, 1)
+			for i, x := range s.Tokens {
+				if next := s.Labels[i]; next != x+1 && next != x-9 {
+					t.Fatalf("%s: %d after %d", name, next, x)
+				}
+			}
+		}
+	}
+	if _, err := Open("bytelm", SourceOptions{Set: map[string]string{"of": path, "length": "100"}}); err == nil || !strings.Contains(err.Error(), "the part valid has 20 tokens") {
+		t.Error(err)
+	}
+}
+
+func FuzzReadJSONL(f *testing.F) {
+	f.Add("{\"text\": \"a\", \"label\": 1}\n")
+	f.Add("{\"text\": null, \"label\": \"\\ud800\"}\n\n{}")
+	f.Fuzz(func(t *testing.T, s string) {
+		rows, err := readJSONL(strings.NewReader(s), "text", "label")
+		if err != nil {
+			return
+		}
+		for _, kind := range []Kind{Class, Regression, Labels} {
+			_ = (&Own{kind: kind, length: 5}).add(rows, 1)
+		}
+	})
+}

@@ -1,0 +1,154 @@
+package task
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// Genome is the task of telling the species of a window of DNA, of four: E. coli,
+// C. elegans, D. melanogaster, A. thaliana, each as likely as another. Of a
+// species with three records (chromosomes) or more that are longer than a window,
+// the longest but one is there to be judged by, the next to choose by, the others
+// to learn from; of one with fewer the last tenth of each, the tenth before it,
+// and what is before that. It is easy by counting k-mers.
+type Genome struct {
+	length  int
+	seed    uint64
+	regions [3][][][]byte // of each split and species
+}
+
+// genomes are the files of the species.
+var genomes = []string{"GCF_000005845.2_ASM584v2_genomic.fna", "C.elegans.fa", "D.melanogaster.fa", "A.thaliana.fa"}
+
+var genomeSettings = []Setting{{"length", "1024", "bases of a window"}}
+
+func openGenome(o *opening) (Source, error) {
+	return OpenGenome(filepath.Join(o.Folder, "genome"), o.int("length"), o.Seed)
+}
+
+// OpenGenome reads a FASTA file of each species in a folder, plain or gzip.
+func OpenGenome(folder string, length int, seed uint64) (*Genome, error) {
+	if err := between("length", length, 1, 1<<20); err != nil {
+		return nil, err
+	}
+	t := &Genome{length: length, seed: seed}
+	for _, name := range genomes {
+		path, err := find(folder, name, name+".gz")
+		if err != nil {
+			return nil, err
+		}
+		records, err := dataset.File(path, dataset.ReadFASTA)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.add(records); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return t, nil
+}
+
+// add divides the records of a species.
+func (t *Genome) add(records []dataset.Record) error {
+	records = slices.DeleteFunc(records, func(r dataset.Record) bool { return len(r.Bases) < t.length })
+	slices.SortStableFunc(records, func(a, b dataset.Record) int { return len(b.Bases) - len(a.Bases) })
+	var parts [3][][]byte
+	for i, r := range records {
+		n := len(r.Bases)
+		switch {
+		case len(records) < 3:
+			parts[Train] = append(parts[Train], r.Bases[:n*8/10])
+			parts[Valid] = append(parts[Valid], r.Bases[n*8/10:n*9/10])
+			parts[Test] = append(parts[Test], r.Bases[n*9/10:])
+		case i == 1:
+			parts[Test] = append(parts[Test], r.Bases)
+		case i == 2:
+			parts[Valid] = append(parts[Valid], r.Bases)
+		default:
+			parts[Train] = append(parts[Train], r.Bases)
+		}
+	}
+	for split := range parts {
+		parts[split] = slices.DeleteFunc(parts[split], func(b []byte) bool { return len(b) < t.length })
+		if len(parts[split]) == 0 {
+			return fmt.Errorf("length: no %v part has a window of %d bases", Split(split), t.length)
+		}
+		t.regions[split] = append(t.regions[split], parts[split])
+	}
+	return nil
+}
+
+// Spec returns what the samples are: tokens 1 to 4 are A, C, G, T, 5 is another
+// letter, 0 is left to padding.
+func (t *Genome) Spec() Spec {
+	return Spec{Name: "genome", Kind: Class, Metric: Accuracy, Vocab: 6, Length: t.length, Parts: 1, Classes: len(genomes),
+		Count: [3]int{Endless, Endless, Endless}}
+}
+
+// baseTokens are the tokens of letters, of either case.
+var baseTokens = func() (t [256]int32) {
+	for i := range t {
+		t[i] = 5
+	}
+	for i, c := range "ACGT" {
+		t[c], t[c|0x20] = int32(i+1), int32(i+1)
+	}
+	return
+}()
+
+// Sample sets s to a window.
+func (t *Genome) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	d := drawsOf(t.seed, split, i)
+	class := d.intn(len(genomes))
+	s.Class = int32(class)
+	// Every window of the species is as likely as another.
+	windows := 0
+	for _, r := range t.regions[split][class] {
+		windows += len(r) - t.length + 1
+	}
+	at := d.intn(windows)
+	for _, r := range t.regions[split][class] {
+		if n := len(r) - t.length + 1; at >= n {
+			at -= n
+			continue
+		}
+		for _, c := range r[at:][:t.length] {
+			s.Tokens = append(s.Tokens, baseTokens[c])
+		}
+		break
+	}
+	return nil
+}
+
+// kmer is the length of the words that are counted.
+const kmer = 6
+
+// Baselines are the commonest class, and naive Bayes over words of six bases.
+func (t *Genome) Baselines(n int) ([]Baseline, error) {
+	return baselines(
+		func() (Baseline, error) { return majority(t, n) },
+		func() (Baseline, error) {
+			return byBayes("naive Bayes over 6-mers", t, n, 1<<(2*kmer), func(s *Sample, f func(uint32)) {
+				word, have := uint32(0), 0
+				for _, b := range s.Tokens {
+					if b > 4 {
+						have = 0
+						continue
+					}
+					word = (word<<2 | uint32(b-1)) & (1<<(2*kmer) - 1)
+					if have++; have >= kmer {
+						f(word)
+					}
+				}
+			})
+		},
+	)
+}

@@ -1,0 +1,124 @@
+package task
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// Image is the Long Range Arena's task of telling CIFAR-10's images apart by
+// their 1024 grey values, row by row, as tokens. Of the 50,000 images to learn
+// from the last 5,000 are there to choose by; 10,000 to be judged by.
+type Image struct{ images }
+
+func openImage(o *opening) (Source, error) { return OpenImage(filepath.Join(o.Folder, "cifar10")) }
+
+// OpenImage reads the binary batches in a folder, or in its cifar-10-batches-bin,
+// or sheets: cifar10_batch_0.png and on to learn from, cifar10_batch_50.png to be
+// judged by, and labels_51000.bin.
+func OpenImage(folder string) (*Image, error) {
+	t := &Image{}
+	if bin, err := find(folder, "data_batch_1.bin", "cifar-10-batches-bin/data_batch_1.bin"); err == nil {
+		dir := filepath.Dir(bin)
+		for b := 1; b <= 6; b++ {
+			name := fmt.Sprintf("data_batch_%d.bin", b)
+			if b == 6 {
+				name = "test_batch.bin"
+			}
+			m, err := dataset.File(filepath.Join(dir, name), dataset.ReadCIFAR10)
+			if err == nil {
+				err = t.append(b == 6, m)
+			}
+			if err != nil {
+				return nil, err
+			}
+		}
+		return t, nil
+	}
+	labels, err := find(folder, "labels_51000.bin")
+	if err != nil {
+		return nil, fmt.Errorf("%s: it holds neither data_batch_1.bin nor sheets with labels_51000.bin; farfield data fetches CIFAR-10", folder)
+	}
+	classes, err := dataset.File(labels, dataset.ReadBytes(51000))
+	if err != nil {
+		return nil, err
+	}
+	for b := range 51 {
+		path, err := find(folder, fmt.Sprintf("cifar10_batch_%d.png", b))
+		if err != nil {
+			if b == 0 || b == 50 {
+				return nil, err
+			}
+			continue
+		}
+		m, err := dataset.File(path, dataset.ReadSheet)
+		if err != nil {
+			return nil, err
+		}
+		if m.N() != 1000 {
+			return nil, fmt.Errorf("%s: it has %d rows, 1000 are needed", path, m.N())
+		}
+		m.Labels = classes[1000*b:][:1000]
+		for i, y := range m.Labels {
+			if y > 9 {
+				return nil, fmt.Errorf("%s: class of image %d is %d, there are 10", labels, 1000*b+i, y)
+			}
+		}
+		if err := t.append(b == 50, m); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// append puts images behind those of a part, in grey.
+func (t *Image) append(test bool, m *dataset.Images) error {
+	m = grey(m)
+	part := t.train
+	if test {
+		part = t.test
+	}
+	if part == nil {
+		t.add(test, m)
+		return nil
+	}
+	return part.Append(m)
+}
+
+// grey returns images of red, green and blue in the grey of tf.image's
+// rgb_to_grayscale: trunc(255.5·(0.2989 R + 0.5870 G + 0.1140 B)/255).
+func grey(m *dataset.Images) *dataset.Images {
+	g := &dataset.Images{Height: m.Height, Width: m.Width, Channels: 1, Labels: m.Labels, Pixels: make([]byte, len(m.Pixels)/3)}
+	for i := range g.Pixels {
+		g.Pixels[i] = greyOf(m.Pixels[3*i], m.Pixels[3*i+1], m.Pixels[3*i+2])
+	}
+	return g
+}
+
+func greyOf(r, g, b byte) byte {
+	return byte(255.5 / 255 * (0.2989*float64(r) + 0.5870*float64(g) + 0.1140*float64(b)))
+}
+
+// Spec returns what the samples are.
+func (t *Image) Spec() Spec {
+	return Spec{Name: "image", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 1024, Parts: 1, Classes: 10, Count: t.count()}
+}
+
+// Sample sets s to the grey values of an image.
+func (t *Image) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	m, i := t.at(split, i)
+	s.Class = int32(m.Labels[i])
+	for _, p := range m.At(i) {
+		s.Tokens = append(s.Tokens, int32(p))
+	}
+	return nil
+}
+
+// Baselines are the commonest class, and the class whose mean image is nearest.
+func (t *Image) Baselines(n int) ([]Baseline, error) { return imageBaselines(t, n) }

@@ -1,0 +1,99 @@
+package task
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// MNIST is the task of telling handwritten digits apart: 54,000 images to learn
+// from, 6,000 to choose by (the last of the training files), 10,000 to be judged
+// by.
+type MNIST struct {
+	images
+	patch int // side of the patches; 0: pixels
+}
+
+var mnistSettings = []Setting{
+	{"as", "pixels", "pixels: 784 tokens of 256 grey values; patches: values from 0 to 1"},
+	{"patch", "4", "side of a patch, which divides 28 (FAST: 4, 49 patches)"},
+}
+
+func openMNIST(o *opening) (Source, error) {
+	patch := 0
+	if o.oneOf("as", "pixels", "patches") == "patches" {
+		if patch = o.int("patch"); o.err == nil && (patch < 1 || 28%patch != 0) {
+			return nil, fmt.Errorf("patch: it is %d, a divisor of 28 is needed", patch)
+		}
+	}
+	return OpenMNIST(filepath.Join(o.Folder, "mnist"), patch)
+}
+
+// OpenMNIST reads the four files of the original names in a folder, plain or
+// gzip. Samples are pixels if patch is 0, or patches of that side.
+func OpenMNIST(folder string, patch int) (*MNIST, error) {
+	t := &MNIST{patch: patch}
+	for part, name := range []string{"train", "t10k"} {
+		var files [2]*dataset.IDX
+		for k, kind := range []string{"-images-idx3-ubyte", "-labels-idx1-ubyte"} {
+			path, err := find(folder, name+kind, name+kind+".gz")
+			if err != nil {
+				return nil, err
+			}
+			if files[k], err = dataset.File(path, dataset.ReadIDX); err != nil {
+				return nil, err
+			}
+		}
+		pixels, labels := files[0], files[1]
+		if len(pixels.Shape) != 3 || pixels.Shape[1] != 28 || pixels.Shape[2] != 28 || len(labels.Shape) != 1 || labels.Shape[0] != pixels.Shape[0] {
+			return nil, fmt.Errorf("%s: %s: images have shape %v and labels %v; [N 28 28] and [N] are needed", folder, name, pixels.Shape, labels.Shape)
+		}
+		for i, y := range labels.Data {
+			if y > 9 {
+				return nil, fmt.Errorf("%s: %s: label %d is %d, there are 10", folder, name, i, y)
+			}
+		}
+		t.add(part == 1, &dataset.Images{Height: 28, Width: 28, Channels: 1, Pixels: pixels.Data, Labels: labels.Data})
+	}
+	return t, nil
+}
+
+// Spec returns what the samples are.
+func (t *MNIST) Spec() Spec {
+	s := Spec{Name: "mnist", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 784, Parts: 1, Classes: 10, Count: t.count()}
+	if t.patch > 0 {
+		s.Vocab, s.Channels, s.Length = 0, t.patch*t.patch, 784/(t.patch*t.patch)
+	}
+	return s
+}
+
+// Sample sets s to the pixels of an image, row by row, or to its patches, row by
+// row, each with its pixels row by row.
+func (t *MNIST) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	m, i := t.at(split, i)
+	s.Class = int32(m.Labels[i])
+	if t.patch > 0 {
+		s.Values = appendPatches(s.Values, m.At(i), 28, 28, 1, t.patch)
+		return nil
+	}
+	for _, p := range m.At(i) {
+		s.Tokens = append(s.Tokens, int32(p))
+	}
+	return nil
+}
+
+// Baselines are the commonest digit, and the digit whose mean image is nearest.
+func (t *MNIST) Baselines(n int) ([]Baseline, error) { return imageBaselines(t, n) }
+
+func imageBaselines(src Source, n int) ([]Baseline, error) {
+	return baselines(
+		func() (Baseline, error) { return majority(src, n) },
+		func() (Baseline, error) { return byMean(src, n) },
+	)
+}

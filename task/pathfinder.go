@@ -1,0 +1,227 @@
+package task
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// Pathfinder is the Long Range Arena's task of telling whether two discs lie on
+// the same path, from the 1024 grey values of an image of 32×32, row by row, as
+// tokens. Files are divided 80, 10 and 10 of a hundred, in their order.
+type Pathfinder struct {
+	count [3]int
+	image func(split Split, i int) (pixels []byte, label int32, err error)
+}
+
+var pathfinderSettings = []Setting{
+	{"from", "files", "files: records of images, or the released folder curv_contour_length_14 and the like"},
+	{"contour", "14", "paddles of a path: 6 is LRA's easy set, 9 the one between, 14 the hard one"},
+}
+
+func openPathfinder(o *opening) (Source, error) {
+	contour := o.int("contour")
+	if o.err == nil && contour != 6 && contour != 9 && contour != 14 {
+		return nil, fmt.Errorf("contour: it is %d; there are 6, 9 and 14", contour)
+	}
+	o.oneOf("from", "files")
+	return OpenPathfinder(filepath.Join(o.Folder, "pathfinder32"), contour)
+}
+
+// OpenPathfinder reads the images of a length of contour in a folder: records of a
+// label and 1024 bytes in a file named for it, as hard_contour14_4000.bin.gz or
+// contour14.bin, or the folder of the release.
+func OpenPathfinder(folder string, contour int) (*Pathfinder, error) {
+	release := fmt.Sprintf("curv_contour_length_%d", contour)
+	if contour == 6 {
+		release = "curv_baseline"
+	}
+	if dir, err := find(folder, release); err == nil {
+		return openRelease(dir)
+	}
+	known := map[int]string{6: "easy_contour6_2000.bin.gz", 14: "hard_contour14_4000.bin.gz"}
+	names := []string{fmt.Sprintf("contour%d.bin", contour), fmt.Sprintf("contour%d.bin.gz", contour)}
+	if known[contour] != "" {
+		names = append(names, known[contour])
+	}
+	path, err := find(folder, append(names, release)...)
+	if err != nil {
+		return nil, err
+	}
+	m, err := dataset.File(path, dataset.ReadImageRecords(32, 32, 2))
+	if err != nil {
+		return nil, err
+	}
+	t := &Pathfinder{}
+	t.divide(m.N())
+	t.image = func(split Split, i int) ([]byte, int32, error) {
+		i += t.first(split)
+		return m.At(i), int32(m.Labels[i]), nil
+	}
+	return t, nil
+}
+
+// divide sets the number of samples of each split.
+func (t *Pathfinder) divide(n int) { t.count = [3]int{n - 2*(n/10), n / 10, n / 10} }
+
+// first returns the place of the first sample of a split.
+func (t *Pathfinder) first(split Split) int {
+	at := 0
+	for _, n := range t.count[:split] {
+		at += n
+	}
+	return at
+}
+
+// released is an image of the release.
+type released struct {
+	path  string
+	label int32
+}
+
+// openRelease lists the images of a folder of the release: those that the files
+// metadata/B.npy name, lines of text with folder, file, number, label and more.
+// Files that are empty are left out, as LRA does; the others are read when they
+// are asked for.
+func openRelease(dir string) (*Pathfinder, error) {
+	folder := filepath.Join(dir, "metadata")
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int {
+		// By their numbers: 2.npy before 10.npy.
+		if len(a.Name()) != len(b.Name()) {
+			return len(a.Name()) - len(b.Name())
+		}
+		return strings.Compare(a.Name(), b.Name())
+	})
+	var list []released
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) != ".npy" {
+			continue
+		}
+		part, err := dataset.File(filepath.Join(folder, e.Name()), func(r io.Reader) ([]released, error) { return readMetadata(r, dir) })
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, part...)
+	}
+	list = slices.DeleteFunc(list, func(p released) bool {
+		info, err := os.Stat(p.path)
+		return err == nil && info.Size() == 0
+	})
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: its metadata name no images", dir)
+	}
+	t := &Pathfinder{}
+	t.divide(len(list))
+	t.image = func(split Split, i int) ([]byte, int32, error) {
+		r := list[t.first(split)+i]
+		p, err := dataset.File(r.path, dataset.ReadPicture)
+		if err != nil {
+			return nil, 0, err
+		}
+		if p.Width != 32 || p.Height != 32 {
+			return nil, 0, fmt.Errorf("%s: it is %d×%d, 32×32 is needed", r.path, p.Width, p.Height)
+		}
+		// The files are grey: their red is what they hold.
+		pixels := make([]byte, 1024)
+		for k := range pixels {
+			pixels[k] = p.Pixels[3*k]
+		}
+		return pixels, r.label, nil
+	}
+	return t, nil
+}
+
+// readMetadata reads the lines of a file of metadata.
+func readMetadata(r io.Reader, dir string) ([]released, error) {
+	b, err := io.ReadAll(io.LimitReader(r, 64<<20))
+	if err != nil {
+		return nil, err
+	}
+	if bytes.HasPrefix(b, []byte("\x93NUMPY")) {
+		return nil, errors.New("metadata: it is an array of numpy's, the release has lines of text")
+	}
+	var list []released
+	n := 0
+	for line := range strings.Lines(string(b)) {
+		n++
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		if len(f) < 4 {
+			return nil, fmt.Errorf("line %d: it has %d fields, 4 are needed", n, len(f))
+		}
+		label, err := strconv.Atoi(f[3])
+		if err != nil || label != 0 && label != 1 {
+			return nil, fmt.Errorf("line %d: label is %.20q, 0 or 1 is needed", n, f[3])
+		}
+		name := filepath.FromSlash(f[0] + "/" + f[1])
+		if !filepath.IsLocal(name) {
+			return nil, fmt.Errorf("line %d: %q is not in the folder", n, name)
+		}
+		list = append(list, released{filepath.Join(dir, name), int32(label)})
+	}
+	return list, nil
+}
+
+// Spec returns what the samples are.
+func (t *Pathfinder) Spec() Spec {
+	return Spec{Name: "pathfinder", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 1024, Parts: 1, Classes: 2, Count: t.count}
+}
+
+// Sample sets s to the pixels of an image; class 1 is one path.
+func (t *Pathfinder) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	pixels, label, err := t.image(split, i)
+	if err != nil {
+		return err
+	}
+	s.reset()
+	s.Class = label
+	for _, p := range pixels {
+		s.Tokens = append(s.Tokens, int32(p))
+	}
+	return nil
+}
+
+// Baselines are the commonest class, and thresholds of the sum of the pixels and
+// of how many are not black.
+func (t *Pathfinder) Baselines(n int) ([]Baseline, error) {
+	sum := func(s *Sample) float64 {
+		x := 0.
+		for _, p := range s.Tokens {
+			x += float64(p)
+		}
+		return x
+	}
+	lit := func(s *Sample) float64 {
+		x := 0.
+		for _, p := range s.Tokens {
+			if p > 0 {
+				x++
+			}
+		}
+		return x
+	}
+	return baselines(
+		func() (Baseline, error) { return majority(t, n) },
+		func() (Baseline, error) { return byThreshold("threshold of the pixels' sum", t, n, sum) },
+		func() (Baseline, error) { return byThreshold("threshold of the pixels that are not black", t, n, lit) },
+	)
+}

@@ -1,0 +1,132 @@
+package task
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// Pictures is the task of telling the user's pictures apart: a folder of PNG and
+// JPEG files for each class. A picture of any size becomes a square.
+type Pictures struct {
+	side   int // of the square, in pixels
+	patch  int // side of the patches; 0: grey pixels
+	folder *classFolder
+}
+
+var pictureSettings = []Setting{
+	{"data", "", "folder with a folder of PNG or JPEG files for each class, or with such folders train, valid, test"},
+	{"side", "32", "pixels of the sides that pictures are scaled to"},
+	{"as", "pixels", "pixels: tokens of 256 grey values; patches: red, green and blue from 0 to 1"},
+	{"patch", "4", "side of a patch, which divides that of a picture"},
+}
+
+func openPictures(o *opening) (Source, error) {
+	patch := 0
+	if o.oneOf("as", "pixels", "patches") == "patches" {
+		patch = o.int("patch")
+		if o.err == nil && patch < 1 {
+			return nil, fmt.Errorf("patch: it is %d", patch)
+		}
+	}
+	return OpenPictures(o.text("data"), o.int("side"), patch, o.Seed)
+}
+
+// OpenPictures lists the files of a folder; they are read when they are asked for.
+func OpenPictures(folder string, side, patch int, seed uint64) (*Pictures, error) {
+	if folder == "" {
+		return nil, fmt.Errorf("data: a folder is needed")
+	}
+	if err := between("side", side, 1, 4096); err != nil {
+		return nil, err
+	}
+	if patch < 0 || patch > 0 && side%patch != 0 {
+		return nil, fmt.Errorf("patch: it is %d, which does not divide a side of %d", patch, side)
+	}
+	c, err := readClassFolder(folder, seed, ".png", ".jpg", ".jpeg")
+	if err != nil {
+		return nil, err
+	}
+	return &Pictures{side, patch, c}, nil
+}
+
+// Spec returns what the samples are.
+func (t *Pictures) Spec() Spec {
+	s := Spec{Name: "picture", Kind: Class, Metric: Accuracy, Vocab: 256, Length: t.side * t.side, Parts: 1,
+		Classes: len(t.folder.classes), Count: t.folder.count()}
+	if t.patch > 0 {
+		s.Vocab, s.Channels, s.Length = 0, 3*t.patch*t.patch, s.Length/(t.patch*t.patch)
+	}
+	return s
+}
+
+// Sample sets s to a picture: its grey pixels row by row, or its patches.
+func (t *Pictures) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	f := t.folder.files[split][i]
+	p, err := dataset.File(f.path, dataset.ReadPicture)
+	if err != nil {
+		return err
+	}
+	s.Class = f.class
+	square := scale(p, t.side)
+	if t.patch > 0 {
+		s.Values = appendPatches(s.Values, square, t.side, t.side, 3, t.patch)
+		return nil
+	}
+	for i := 0; i < len(square); i += 3 {
+		s.Tokens = append(s.Tokens, int32(greyOf(square[i], square[i+1], square[i+2])))
+	}
+	return nil
+}
+
+// scale returns a picture as a square: each of its pixels is the mean of those it
+// covers, by the share of them that it covers.
+func scale(p *dataset.Picture, side int) []byte {
+	out := make([]byte, 0, 3*side*side)
+	for y := range side {
+		rows := covers(y, side, p.Height)
+		for x := range side {
+			columns := covers(x, side, p.Width)
+			var sum [3]float64
+			total := 0.
+			for _, r := range rows {
+				for _, c := range columns {
+					w := r.weight * c.weight
+					at := p.Pixels[3*(r.at*p.Width+c.at):]
+					for k := range sum {
+						sum[k] += w * float64(at[k])
+					}
+					total += w
+				}
+			}
+			for k := range sum {
+				out = append(out, byte(sum[k]/total+0.5))
+			}
+		}
+	}
+	return out
+}
+
+type cover struct {
+	at     int
+	weight float64
+}
+
+// covers returns which of n pixels lie under pixel i of side, and how much of each.
+func covers(i, side, n int) []cover {
+	// In units of 1/side of a pixel of n: from i·n to (i+1)·n.
+	from, to := i*n, (i+1)*n
+	var list []cover
+	for at := from / side; at*side < to; at++ {
+		list = append(list, cover{at, float64(min(to, (at+1)*side) - max(from, at*side))})
+	}
+	return list
+}
+
+// Baselines are the commonest class, and the class whose mean picture is nearest.
+func (t *Pictures) Baselines(n int) ([]Baseline, error) { return imageBaselines(t, n) }

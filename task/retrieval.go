@@ -1,0 +1,199 @@
+package task
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// Retrieval is the Long Range Arena's task of telling whether two papers of the
+// ACL anthology cite each other, from the first bytes of each. Its texts have to
+// be at hand: new_aan_pairs.{train,eval,test}.tsv.
+type Retrieval struct {
+	length int // of each text
+	pairs  [3][]dataset.Pair
+}
+
+var retrievalSettings = []Setting{{"length", "4000", "bytes of each text that are seen (LRA 4000)"}}
+
+func openRetrieval(o *opening) (Source, error) {
+	length := o.int("length")
+	if err := between("length", length, 1, 1<<20); err != nil {
+		return nil, err
+	}
+	return OpenRetrieval(filepath.Join(o.Folder, "aan"), length)
+}
+
+// OpenRetrieval reads the three files in a folder, plain or gzip, or in its
+// tsv_data.
+func OpenRetrieval(folder string, length int) (*Retrieval, error) {
+	t := &Retrieval{length: length}
+	for split, part := range []string{"train", "eval", "test"} {
+		name := "new_aan_pairs." + part + ".tsv"
+		path, err := find(folder, name, name+".gz", "tsv_data/"+name)
+		if err != nil {
+			return nil, err
+		}
+		if t.pairs[split], err = dataset.File(path, dataset.ReadPairs(length)); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// Spec returns what the samples are.
+func (t *Retrieval) Spec() Spec {
+	return Spec{Name: "retrieval", Kind: Class, Metric: Accuracy, Vocab: 257, Length: 2 * t.length, Parts: 2, Classes: 2,
+		Count: [3]int{len(t.pairs[0]), len(t.pairs[1]), len(t.pairs[2])}}
+}
+
+// Sample sets s to two texts; class 1 are those that belong together.
+func (t *Retrieval) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	p := &t.pairs[split][i]
+	s.pair(p.Text[0], p.Text[1], t.length, p.Match)
+	return nil
+}
+
+// pair sets s to two texts.
+func (s *Sample) pair(a, b []byte, most int, match bool) {
+	s.reset()
+	s.Tokens = appendBytes(s.Tokens, a, most)
+	s.Cut = len(s.Tokens)
+	s.Tokens = appendBytes(s.Tokens, b, most)
+	if match {
+		s.Class = 1
+	}
+}
+
+// Baselines are the commonest class, and a threshold of the words that both have.
+func (t *Retrieval) Baselines(n int) ([]Baseline, error) { return pairBaselines(t, n) }
+
+func pairBaselines(src Source, n int) ([]Baseline, error) {
+	return baselines(
+		func() (Baseline, error) { return majority(src, n) },
+		func() (Baseline, error) { return byThreshold("share of common words", src, n, commonWords) },
+	)
+}
+
+// commonWords is the share of words that both parts have among all that either
+// has.
+func commonWords(s *Sample) float64 {
+	seen := map[uint32]uint8{}
+	words(s.Tokens[:s.Cut], func(w uint32) { seen[w] |= 1 })
+	words(s.Tokens[s.Cut:], func(w uint32) { seen[w] |= 2 })
+	both := 0
+	for _, in := range seen {
+		if in == 3 {
+			both++
+		}
+	}
+	return float64(both) / float64(max(len(seen), 1))
+}
+
+// Films is a substitute for Retrieval with data that anyone can have: whether two
+// reviews of IMDB's are of the same film. It is not the published task. Half of
+// the pairs are of one film; every tenth film of the training part is there to
+// choose by.
+type Films struct {
+	length int
+	seed   uint64
+	films  [3][][][]byte // of each split the films, of each film its reviews
+	pairs  [3][]int      // films with two reviews or more
+}
+
+func openFilms(o *opening) (Source, error) {
+	length := o.int("length")
+	if err := between("length", length, 1, 1<<20); err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(o.Folder, "imdb")
+	train, test, err := readReviews(folder)
+	if err != nil {
+		return nil, err
+	}
+	t := &Films{length: length, seed: o.Seed}
+	number := map[string]int{}
+	for _, r := range train {
+		i, ok := number[r.Film]
+		if !ok {
+			i = len(number)
+			number[r.Film] = i
+		}
+		split, at := Train, i-i/10-1
+		if i%10 == 0 {
+			split, at = Valid, i/10
+		}
+		t.put(split, at, r.Text)
+	}
+	clear(number)
+	for _, r := range test {
+		i, ok := number[r.Film]
+		if !ok {
+			i = len(number)
+			number[r.Film] = i
+		}
+		t.put(Test, i, r.Text)
+	}
+	for split, films := range t.films {
+		for f, reviews := range films {
+			if len(reviews) > 1 {
+				t.pairs[split] = append(t.pairs[split], f)
+			}
+		}
+		if n := len(t.pairs[split]); n < 2 {
+			return nil, fmt.Errorf("%s: %v has %d films with two reviews, 2 are needed", folder, Split(split), n)
+		}
+	}
+	return t, nil
+}
+
+// put gives a film, the next one or one that is there, a review.
+func (t *Films) put(split Split, film int, text []byte) {
+	if film == len(t.films[split]) {
+		t.films[split] = append(t.films[split], nil)
+	}
+	t.films[split][film] = append(t.films[split][film], text)
+}
+
+// Spec returns what the samples are.
+func (t *Films) Spec() Spec {
+	return Spec{Name: "films", Kind: Class, Metric: Accuracy, Vocab: 257, Length: 2 * t.length, Parts: 2, Classes: 2,
+		Count: [3]int{Endless, Endless, Endless}}
+}
+
+// Sample sets s to two reviews; class 1 are those of one film.
+func (t *Films) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	d := drawsOf(t.seed, split, i)
+	films, pairs := t.films[split], t.pairs[split]
+	// Both classes draw each review alike: films with one are not drawn at all.
+	k := d.intn(len(pairs))
+	f := pairs[k]
+	a := d.intn(len(films[f]))
+	if d.intn(2) == 1 {
+		b := d.intn(len(films[f]) - 1)
+		if b >= a {
+			b++
+		}
+		s.pair(films[f][a], films[f][b], t.length, true)
+		return nil
+	}
+	l := d.intn(len(pairs) - 1)
+	if l >= k {
+		l++
+	}
+	g := pairs[l]
+	s.pair(films[f][a], films[g][d.intn(len(films[g]))], t.length, false)
+	return nil
+}
+
+// Baselines are those of Retrieval.
+func (t *Films) Baselines(n int) ([]Baseline, error) { return pairBaselines(t, n) }

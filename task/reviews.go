@@ -1,0 +1,103 @@
+package task
+
+import (
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// Reviews is the Long Range Arena's task text: whether a film review of IMDB's is
+// positive, from its first bytes, each one more than its value (0 is left to
+// padding). LRA chooses by the test part; here the last tenth of the training part
+// is there to choose by.
+type Reviews struct {
+	length      int
+	train, test []dataset.Review
+}
+
+var reviewSettings = []Setting{{"length", "4000", "bytes of a review that are seen (LRA's paper 4000)"}}
+
+func openReviews(o *opening) (Source, error) {
+	length := o.int("length")
+	if err := between("length", length, 1, 1<<20); err != nil {
+		return nil, err
+	}
+	train, test, err := readReviews(filepath.Join(o.Folder, "imdb"))
+	if err != nil {
+		return nil, err
+	}
+	return &Reviews{length, train, test}, nil
+}
+
+// readReviews reads the unpacked archive in a folder, or lists of reviews.
+func readReviews(folder string) (train, test []dataset.Review, err error) {
+	if acl, err := find(folder, "aclImdb", "train/urls_pos.txt"); err == nil {
+		if filepath.Base(acl) != "aclImdb" {
+			acl = folder
+		}
+		if train, err = dataset.ReadReviewFolder(filepath.Join(acl, "train")); err != nil {
+			return nil, nil, err
+		}
+		test, err = dataset.ReadReviewFolder(filepath.Join(acl, "test"))
+		return train, test, err
+	}
+	path, err := find(folder, "imdb_train_10000.tsv.gz", "imdb_train.tsv")
+	if err != nil {
+		return nil, nil, err
+	}
+	if train, err = dataset.File(path, dataset.ReadReviews); err != nil {
+		return nil, nil, err
+	}
+	if path, err = find(folder, "imdb_test_2500.tsv.gz", "imdb_test.tsv"); err != nil {
+		return nil, nil, err
+	}
+	test, err = dataset.File(path, dataset.ReadReviews)
+	return train, test, err
+}
+
+// Spec returns what the samples are.
+func (t *Reviews) Spec() Spec {
+	n := len(t.train)
+	return Spec{Name: "text", Kind: Class, Metric: Accuracy, Vocab: 257, Length: t.length, Parts: 1, Classes: 2,
+		Count: [3]int{n - n/10, n / 10, len(t.test)}}
+}
+
+// Sample sets s to the bytes of a review; class 1 is positive.
+func (t *Reviews) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	list := t.train
+	switch split {
+	case Valid:
+		list = list[spec.Count[Train]:]
+	case Test:
+		list = t.test
+	}
+	s.Tokens = appendBytes(s.Tokens, list[i].Text, t.length)
+	if list[i].Positive {
+		s.Class = 1
+	}
+	return nil
+}
+
+// appendBytes appends the first bytes of a text as tokens above 0.
+func appendBytes(tokens []int32, text []byte, most int) []int32 {
+	for _, b := range text[:min(len(text), most)] {
+		tokens = append(tokens, int32(b)+1)
+	}
+	return tokens
+}
+
+// Baselines are the commonest class, and naive Bayes over words, which the
+// published scores of every mechanism are below.
+func (t *Reviews) Baselines(n int) ([]Baseline, error) {
+	return baselines(
+		func() (Baseline, error) { return majority(t, n) },
+		func() (Baseline, error) {
+			return byBayes("naive Bayes over words", t, n, wordBuckets, func(s *Sample, f func(uint32)) { words(s.Tokens, f) })
+		},
+	)
+}

@@ -1,0 +1,77 @@
+package task
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// Sounds is the task of telling the user's sounds apart: a folder of WAV files
+// for each class. Channels are averaged; of each the first samples are taken, at
+// the rate that they have.
+type Sounds struct {
+	length int
+	folder *classFolder
+}
+
+var soundSettings = []Setting{
+	{"data", "", "folder with a folder of WAV files for each class, or with such folders train, valid, test"},
+	{"length", "16000", "samples of a sound that are heard"},
+}
+
+func openSounds(o *opening) (Source, error) {
+	return OpenSounds(o.text("data"), o.int("length"), o.Seed)
+}
+
+// OpenSounds lists the files of a folder; they are read when they are asked for.
+func OpenSounds(folder string, length int, seed uint64) (*Sounds, error) {
+	if folder == "" {
+		return nil, fmt.Errorf("data: a folder is needed")
+	}
+	if err := between("length", length, 1, 1<<24); err != nil {
+		return nil, err
+	}
+	c, err := readClassFolder(folder, seed, ".wav")
+	if err != nil {
+		return nil, err
+	}
+	return &Sounds{length, c}, nil
+}
+
+// Spec returns what the samples are.
+func (t *Sounds) Spec() Spec {
+	return Spec{Name: "wav", Kind: Class, Metric: Accuracy, Channels: 1, Length: t.length, Parts: 1,
+		Classes: len(t.folder.classes), Count: t.folder.count()}
+}
+
+// Sample sets s to a sound.
+func (t *Sounds) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	f := t.folder.files[split][i]
+	a, err := dataset.File(f.path, dataset.ReadWAV)
+	if err != nil {
+		return err
+	}
+	s.Class = f.class
+	frames := min(len(a.Samples)/a.Channels, t.length)
+	if frames == 0 {
+		return fmt.Errorf("%s: it has no samples", f.path)
+	}
+	for at := range frames {
+		sum := float32(0)
+		for _, x := range a.Samples[at*a.Channels:][:a.Channels] {
+			sum += x
+		}
+		s.Values = append(s.Values, sum/float32(a.Channels))
+	}
+	return nil
+}
+
+// Baselines are the commonest class.
+func (t *Sounds) Baselines(n int) ([]Baseline, error) {
+	return baselines(func() (Baseline, error) { return majority(t, n) })
+}
