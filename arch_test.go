@@ -30,6 +30,7 @@ var layers = []string{
 	"array",
 	"safetensors",
 	"dataset",
+	"fetch",
 	"param",
 	"attention",
 	"mechanism",
@@ -52,7 +53,7 @@ var layers = []string{
 // golang.org/x/sys.
 var light = []string{
 	"internal/cpu", "internal/par", "internal/arena", "internal/kernel", "internal/oracle", "internal/check",
-	"internal/atomicfile", "internal/golden", "rng", "array", "safetensors", "dataset", "tensor", "param", "attention",
+	"internal/atomicfile", "internal/golden", "rng", "array", "safetensors", "dataset", "fetch", "tensor", "param", "attention",
 	"mechanism", "nn", "optim", "token", "task", "model", "train", "generate", "",
 }
 

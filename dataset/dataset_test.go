@@ -417,10 +417,11 @@ func TestRecording(t *testing.T) {
 	samples := "\x01\xf0\xff\x02\xf0\xfe\x03\x70\xff\x04\x80\x00\x00\x00\x00"
 	put("r.hea", header)
 	put("r.dat", samples)
-	r, err := ReadRecording(filepath.Join(dir, "r.hea"))
+	_, err := ReadRecording(filepath.Join(dir, "r.hea"))
 	refused(t, err, "r.dat: signal 1: its checksum is -4, the header says -2")
 	put("r.hea", strings.Replace(header, "-1 -2", "-1 -4", 1))
-	if r, err = ReadRecording(filepath.Join(dir, "r.hea")); err != nil {
+	r, err := ReadRecording(filepath.Join(dir, "r.hea"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	if want := [][]int16{{1, 2, 3, 4}, {-1, -2, 2047, -2048}}; !reflect.DeepEqual(r.Samples, want) {

@@ -14,6 +14,7 @@
 //	ReadExpressions   ListOps of LRA, TSV                      Expression
 //	ReadReviews       IMDB reviews, one in a line              Review
 //	ReadReviewFolder  IMDB reviews, one in a file              Review
+//	ReadReviewArchive IMDB reviews, the tar                    Review
 //	ReadPairs         AAN pairs of LRA, one in a line          Pair
 //	ReadSeries        .ts of aeon: series with a class         SeriesSet
 //	ReadFASTA         FASTA                                    Record

@@ -38,6 +38,7 @@ type cli struct {
 	Train    trainCmd    `cmd:"" help:"Train a transformer on text."`
 	Eval     evalCmd     `cmd:"" help:"Tell how well a model predicts a text."`
 	Generate generateCmd `cmd:"" help:"Continue a text with a model."`
+	Data     dataCmd     `cmd:"" help:"List, fetch, generate and verify data sets."`
 	Bench    benchCmd    `cmd:"" help:"Time attention, decoding, training and matrix products beside the machine's peak."`
 	Inspect  inspectCmd  `cmd:"" help:"Describe the machine, a model or a saved state."`
 }

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/farfield-ml/farfield/fetch"
+	"github.com/farfield-ml/farfield/task"
+)
+
+// dataCmd is the verb data: what there is to learn from, and how it gets here.
+type dataCmd struct {
+	List     dataListCmd     `cmd:"" help:"List the data sets: their size, whether they are at hand, by what they are verified."`
+	Fetch    dataFetchCmd    `cmd:"" help:"Fetch data sets from their canonical addresses, verified; an interrupted download goes on."`
+	Generate dataGenerateCmd `cmd:"" help:"Generate a data set."`
+	Verify   dataVerifyCmd   `cmd:"" help:"Hold the files of data sets against what is known of them."`
+}
+
+// dataFolder is where data sets lie.
+type dataFolder struct {
+	Folder string `placeholder:"DIR" env:"FARFIELD_DATA" help:"Folder of data sets, each in a folder of its name. By default that of the user's data or cache. Also $$FARFIELD_DATA."`
+}
+
+// path returns the folder.
+func (d *dataFolder) path() (string, error) {
+	if d.Folder != "" {
+		return d.Folder, nil
+	}
+	if home := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(home) && runtime.GOOS != "windows" {
+		return filepath.Join(home, "farfield"), nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", inputf("--folder: it is not given, and there is no other: %w", err)
+	}
+	return filepath.Join(cache, "farfield", "data"), nil
+}
+
+type dataListCmd struct {
+	dataFolder
+	JSON bool     `name:"json" help:"Print JSON instead of a table."`
+	Name []string `arg:"" optional:"" help:"Data sets of which everything is told; none for a table of all."`
+}
+
+// listed is what the list says of a set.
+type listed struct {
+	Name      string   `json:"name"`
+	Doc       string   `json:"what"`
+	Bytes     int64    `json:"bytes,omitempty"` // of the files whose size is known
+	All       bool     `json:"bytes_known"`     // of all files
+	State     string   `json:"at_hand"`
+	Ready     bool     `json:"ready"`
+	Folder    string   `json:"folder"`
+	Verified  string   `json:"verified_by"`
+	Terms     string   `json:"terms"`
+	Addresses []string `json:"addresses,omitempty"`
+	Tasks     []string `json:"tasks"`
+}
+
+func describeSet(s *fetch.Set, folder string) listed {
+	l := listed{Name: s.Name, Doc: s.Doc, Verified: s.Verified(), Terms: s.Terms, Folder: filepath.Join(folder, s.Name), Tasks: []string{}}
+	l.Bytes, l.All = s.Size()
+	for _, f := range s.Files {
+		l.Addresses = append(l.Addresses, f.URLs[0])
+	}
+	st := s.State(folder)
+	l.Ready = st.Ready()
+	switch {
+	case st.Whole:
+		l.State = "yes"
+	case st.Part != nil && st.Part.All:
+		l.State = "yes: " + st.Part.Doc
+	case st.Part != nil:
+		l.State = "part: " + st.Part.Doc
+	case st.Partial > 0:
+		l.State = size(st.Partial) + " fetched"
+	default:
+		l.State = "no"
+	}
+	for _, row := range task.Sources() {
+		if slices.Contains(row.Sets, s.Name) {
+			l.Tasks = append(l.Tasks, row.Name)
+		}
+	}
+	return l
+}
+
+// size is a number of bytes in words.
+func size(bytes int64) string {
+	switch {
+	case bytes >= 1e9:
+		return fmt.Sprintf("%.1f GB", float64(bytes)/1e9)
+	case bytes >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(bytes)/1e6)
+	case bytes >= 1e3:
+		return fmt.Sprintf("%.1f kB", float64(bytes)/1e3)
+	}
+	return fmt.Sprintf("%d B", bytes)
+}
+
+// size is what is fetched, in words.
+func (l *listed) size() string {
+	switch {
+	case len(l.Addresses) == 0:
+		return "generated"
+	case l.All:
+		return size(l.Bytes)
+	case l.Bytes > 0:
+		return size(l.Bytes) + " and more"
+	}
+	return "not known"
+}
+
+func (c *dataListCmd) Run(e *env) error {
+	folder, err := c.path()
+	if err != nil {
+		return err
+	}
+	var list []listed
+	if len(c.Name) == 0 {
+		for _, s := range fetch.Sets() {
+			list = append(list, describeSet(&s, folder))
+		}
+	}
+	for _, name := range c.Name {
+		s, err := fetch.Lookup(name)
+		if err != nil {
+			return input(err)
+		}
+		list = append(list, describeSet(s, folder))
+	}
+	switch {
+	case c.JSON:
+		return printJSON(e.stdout, list)
+	case len(c.Name) > 0:
+		return printSets(e, list)
+	}
+	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "name\tsize\tat hand\tverified by\ttasks\twhat")
+	for _, l := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", l.Name, l.size(), l.State, l.Verified, strings.Join(l.Tasks, " "), l.Doc)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.stdout, "in %s\n", folder)
+	return err
+}
+
+// printSets tells everything of a few sets.
+func printSets(e *env, list []listed) error {
+	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', 0)
+	for _, l := range list {
+		fmt.Fprintf(w, "%s\t%s\n  size\t%s\n  at hand\t%s\n  folder\t%s\n  verified by\t%s\n  terms\t%s\n  tasks\t%s\n",
+			l.Name, l.Doc, l.size(), l.State, l.Folder, l.Verified, l.Terms, strings.Join(l.Tasks, " "))
+		for _, a := range l.Addresses {
+			fmt.Fprintf(w, "  from\t%s\n", a)
+		}
+	}
+	return w.Flush()
+}
+
+type dataFetchCmd struct {
+	dataFolder
+	From string   `placeholder:"DIR" help:"Folder where the files are, under the names of their addresses, verified alike; nothing is downloaded."`
+	Name []string `arg:"" help:"Data sets."`
+}
+
+func (c *dataFetchCmd) Run(e *env) error {
+	folder, err := c.path()
+	if err != nil {
+		return err
+	}
+	sets := make([]*fetch.Set, len(c.Name))
+	for i, name := range c.Name {
+		if sets[i], err = fetch.Lookup(name); err != nil {
+			return input(err)
+		}
+		if len(sets[i].Files) == 0 {
+			return inputf("data set %s: it is generated: farfield data generate %s", name, name)
+		}
+	}
+	for _, s := range sets {
+		p := newTransfer(e)
+		err := s.Fetch(e.ctx, fetch.Options{Folder: folder, From: c.From, Progress: p.bytes})
+		p.finish()
+		switch {
+		case e.ctx.Err() != nil:
+			return interruption{e.ctx.Err(), fmt.Sprintf("stopped; farfield data fetch %s goes on with what is there", s.Name)}
+		case errors.Is(err, fetch.ErrOffline):
+			return fmt.Errorf("%w; with the files at hand: farfield data fetch %s --from DIR", err, s.Name)
+		case err != nil && c.From != "":
+			return input(err)
+		case err != nil:
+			return err
+		}
+		l := describeSet(s, folder)
+		fmt.Fprintf(e.stdout, "%s: in %s, verified by: %s\n", s.Name, l.Folder, l.Verified)
+	}
+	return nil
+}
+
+type dataVerifyCmd struct {
+	dataFolder
+	Name []string `arg:"" help:"Data sets."`
+}
+
+func (c *dataVerifyCmd) Run(e *env) error {
+	folder, err := c.path()
+	if err != nil {
+		return err
+	}
+	for _, name := range c.Name {
+		s, err := fetch.Lookup(name)
+		if err != nil {
+			return input(err)
+		}
+		if len(s.Files) == 0 {
+			return inputf("data set %s: it is generated, there is nothing to hold it against", name)
+		}
+		if err := e.interruptible(func() error { return s.Verify(folder) }); err != nil {
+			if e.ctx.Err() != nil {
+				return err
+			}
+			return fmt.Errorf("data set %s: %w", name, err)
+		}
+		fmt.Fprintf(e.stdout, "%s: as known, by: %s\n", name, s.Verified())
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/task"
+)
+
+func TestDataList(t *testing.T) {
+	dir := t.TempDir()
+	out := works(t, "data", "list", "--folder", dir)
+	for _, want := range []string{"mnist", "11.6 MB", "generated", "not verified: no published checksum known", "text films", "in " + dir} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the list does not say %q:\n%s", want, out)
+		}
+	}
+	out = works(t, "data", "list", "cifar10", "--folder", dir)
+	for _, want := range []string{"https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "170.1 MB", "SHA-256", filepath.Join(dir, "cifar10")} {
+		if !strings.Contains(out, want) {
+			t.Errorf("cifar10 does not say %q:\n%s", want, out)
+		}
+	}
+	var list []listed
+	if err := json.Unmarshal([]byte(works(t, "data", "list", "--json", "--folder", dir)), &list); err != nil || len(list) < 10 || list[0].Ready {
+		t.Errorf("%v, %v", list, err)
+	}
+	refuses(t, `data set "mnst": unknown; there are: mnist,`, "data", "list", "mnst")
+}
+
+// The folder is that of the flag, of FARFIELD_DATA, of XDG_DATA_HOME, of the cache.
+func TestDataFolder(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no XDG_DATA_HOME")
+	}
+	a, b := t.TempDir(), t.TempDir()
+	t.Setenv("FARFIELD_DATA", "")
+	t.Setenv("XDG_DATA_HOME", a)
+	if out := works(t, "data", "list"); !strings.Contains(out, "in "+filepath.Join(a, "farfield")) {
+		t.Errorf("XDG_DATA_HOME: %s", out)
+	}
+	t.Setenv("FARFIELD_DATA", b)
+	if out := works(t, "data", "list"); !strings.Contains(out, "in "+b) {
+		t.Errorf("FARFIELD_DATA: %s", out)
+	}
+	if out := works(t, "data", "list", "--folder", a); !strings.Contains(out, "in "+a+"\n") {
+		t.Errorf("--folder: %s", out)
+	}
+}
+
+func TestDataFetchFrom(t *testing.T) {
+	dir, from := t.TempDir(), t.TempDir()
+	refuses(t, "input.txt is not there; its address is https://", "data", "fetch", "tinyshakespeare", "--from", from, "--folder", dir)
+	if err := os.WriteFile(filepath.Join(from, "input.txt"), []byte("To be"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "input.txt: it has 5 bytes, 1115394 are known", "data", "fetch", "tinyshakespeare", "--from", from, "--folder", dir)
+	// Of this one nothing is known.
+	if err := os.WriteFile(filepath.Join(from, "2600-0.txt"), []byte("Well, Prince"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out := works(t, "data", "fetch", "warandpeace", "--from", from, "--folder", dir)
+	if !strings.Contains(out, "verified by: not verified: no published checksum known") {
+		t.Errorf("prints %s", out)
+	}
+	if out := works(t, "data", "verify", "warandpeace", "--folder", dir); !strings.Contains(out, "not verified") {
+		t.Errorf("prints %s", out)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "warandpeace", "2600-0.txt")); err != nil || string(got) != "Well, Prince" {
+		t.Errorf("%q, %v", got, err)
+	}
+	refuses(t, "it is generated: farfield data generate listops", "data", "fetch", "listops", "--folder", dir)
+	if status, _, errs := command(t, "data", "verify", "mnist", "--folder", dir); status != statusFailure || !strings.Contains(errs, "data set mnist") {
+		t.Errorf("status %d, %s", status, errs)
+	}
+}
+
+// What is generated is what the task makes, whatever the number of threads, and is
+// read again.
+func TestDataGenerate(t *testing.T) {
+	dir := t.TempDir()
+	flags := []string{"data", "generate", "listops", "--train", "7", "--valid", "3", "--test", "2", "--seed", "5", "--folder"}
+	works(t, append(flags, dir)...)
+	src, err := task.OpenListOps(filepath.Join(dir, "listops"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := src.Spec().Count; got != [3]int{7, 3, 2} {
+		t.Errorf("samples %v", got)
+	}
+	again := t.TempDir()
+	works(t, append(flags, again, "--threads", "2")...)
+	for _, name := range []string{"basic_train.tsv", "basic_val.tsv", "basic_test.tsv"} {
+		a, err := os.ReadFile(filepath.Join(dir, "listops", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(filepath.Join(again, "listops", name)); err != nil || !bytes.Equal(a, b) {
+			t.Errorf("%s: two runs differ, %v", name, err)
+		}
+	}
+	refuses(t, "--test: it is 0, 1 to", "data", "generate", "listops", "--test", "0", "--folder", dir)
+	refuses(t, "it is not generated: farfield data fetch mnist", "data", "generate", "mnist", "--folder", dir)
+}

@@ -1,0 +1,22 @@
+package fetch_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/farfield-ml/farfield/fetch"
+)
+
+func Example() {
+	set, err := fetch.Lookup("acsf1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(set.Files[0].URLs[0])
+	fmt.Println(set.Verified())
+	fmt.Println(set.State("no/such/folder").Ready())
+	// Output:
+	// https://timeseriesclassification.com/aeon-toolkit/ACSF1.zip
+	// not verified: no published checksum known
+	// false
+}

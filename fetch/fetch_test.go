@@ -1,0 +1,512 @@
+package fetch
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func hex256(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
+func hexMD5(b []byte) string { s := md5.Sum(b); return hex.EncodeToString(s[:]) }
+
+// server gives content, with a tag, and notes what ranges it was asked for.
+type server struct {
+	*httptest.Server
+	content []byte
+	tag     string
+	ranges  []string
+	cut     int // bytes after which the connection breaks; 0: none
+}
+
+func serve(t *testing.T, content []byte) *server {
+	s := &server{content: content, tag: `"one"`}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.ranges = append(s.ranges, r.Header.Get("Range"))
+		w.Header().Set("ETag", s.tag)
+		if s.cut > 0 {
+			w = &cutting{w, s.cut}
+			defer func() {
+				if recover() != nil {
+					panic(http.ErrAbortHandler)
+				}
+			}()
+		}
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(s.content))
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+type cutting struct {
+	http.ResponseWriter
+	left int
+}
+
+func (c *cutting) Write(p []byte) (int, error) {
+	if len(p) > c.left {
+		n, _ := c.ResponseWriter.Write(p[:c.left])
+		c.ResponseWriter.(http.Flusher).Flush()
+		_ = n
+		panic("cut")
+	}
+	c.left -= len(p)
+	return c.ResponseWriter.Write(p)
+}
+
+func content(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i * i >> 3)
+	}
+	return b
+}
+
+// one is a set of one file.
+func one(f File) *Set { return &Set{Name: "set", Files: []File{f}} }
+
+func holdsFile(t *testing.T, path string, want []byte) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s: %d bytes, want %d; %v", path, len(got), len(want), err)
+	}
+}
+
+// names lists what is in a folder.
+func names(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return strings.Join(list, " ")
+}
+
+func refused(t *testing.T, err error, want ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want %q", want)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error is %v, want %q", err, w)
+		}
+	}
+}
+
+func TestFetch(t *testing.T) {
+	b := content(100_000)
+	s := serve(t, b)
+	set := one(File{Name: "x.bin", URLs: []string{s.URL}, Size: int64(len(b)), SHA256: hex256(b)})
+	dir := t.TempDir()
+	var last, total int64
+	o := Options{Folder: dir, Progress: func(name string, done, all int64) { last, total = done, all }}
+	if st := set.State(dir); st.Ready() {
+		t.Error("it is there before it is fetched")
+	}
+	for range 2 { // the second time there is nothing to do
+		if err := set.Fetch(context.Background(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
+	if last != 100_000 || total != 100_000 || len(s.ranges) != 1 || names(t, filepath.Join(dir, "set")) != "x.bin" || !set.State(dir).Whole {
+		t.Errorf("%d of %d bytes, ranges %q, files %s", last, total, s.ranges, names(t, filepath.Join(dir, "set")))
+	}
+	// A file that was damaged is fetched again.
+	if err := os.WriteFile(filepath.Join(dir, "set", "x.bin"), content(100_000)[1:], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, set.Verify(dir), "x.bin: it has 99999 bytes, 100000 are known")
+	if err := set.Fetch(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
+}
+
+func TestFetchGoesOn(t *testing.T) {
+	b := content(300_000)
+	for name, f := range map[string]File{
+		"checksum":   {Size: int64(len(b)), SHA256: hex256(b)},
+		"tag alone":  {},
+		"size alone": {Size: int64(len(b))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, b)
+			s.cut = 120_000
+			f.Name, f.URLs = "x.bin", []string{s.URL}
+			set, dir := one(f), t.TempDir()
+			refused(t, set.Fetch(context.Background(), Options{Folder: dir}), "set", s.URL)
+			st := set.State(dir)
+			if st.Ready() || st.Partial == 0 || st.Partial > 120_000 {
+				t.Errorf("after the break: %+v", st)
+			}
+			s.cut = 0
+			if err := set.Fetch(context.Background(), Options{Folder: dir}); err != nil {
+				t.Fatal(err)
+			}
+			if want := fmt.Sprintf("bytes=%d-", st.Partial); s.ranges[1] != want {
+				t.Errorf("asked for %q, want %q", s.ranges[1], want)
+			}
+			holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
+			if got := names(t, filepath.Join(dir, "set")); got != "x.bin" {
+				t.Errorf("files %s", got)
+			}
+		})
+	}
+}
+
+// A part of an older version is not joined to a newer one.
+func TestFetchOfAnotherVersion(t *testing.T) {
+	s := serve(t, content(300_000))
+	s.cut = 100_000
+	set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}}), t.TempDir()
+	refused(t, set.Fetch(context.Background(), Options{Folder: dir}), s.URL)
+	b := bytes.Repeat([]byte("new "), 50_000)
+	s.content, s.tag, s.cut = b, `"two"`, 0
+	if err := set.Fetch(context.Background(), Options{Folder: dir}); err != nil {
+		t.Fatal(err)
+	}
+	holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
+
+	// Without a tag and without a checksum it begins anew.
+	if err := os.Rename(filepath.Join(dir, "set", "x.bin"), filepath.Join(dir, "set", "x.bin.part")); err != nil {
+		t.Fatal(err)
+	}
+	s.ranges = nil
+	if err := set.Fetch(context.Background(), Options{Folder: dir}); err != nil || s.ranges[0] != "" {
+		t.Errorf("ranges %q, %v", s.ranges, err)
+	}
+}
+
+func TestFetchRefuses(t *testing.T) {
+	b := content(1000)
+	s := serve(t, b)
+	dead := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(dead.Close)
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	for _, c := range []struct {
+		f    File
+		want []string
+	}{
+		{File{URLs: []string{s.URL}, Size: 999}, []string{"the server has 1000 bytes, 999 are known"}},
+		{File{URLs: []string{s.URL}, SHA256: hex256(b[1:])}, []string{"what was fetched is removed", "SHA-256 is " + hex256(b), hex256(b[1:]) + " is known"}},
+		{File{URLs: []string{s.URL}, MD5: hexMD5(b[1:])}, []string{"MD5 is " + hexMD5(b)}},
+		{File{URLs: []string{dead.URL}}, []string{dead.URL, "404"}},
+		{File{URLs: []string{gone.URL, dead.URL}}, []string{"no connection", gone.URL, "404"}},
+	} {
+		c.f.Name = "x.bin"
+		dir := t.TempDir()
+		err := one(c.f).Fetch(context.Background(), Options{Folder: dir})
+		refused(t, err, append(c.want, "data set set")...)
+		if got := names(t, filepath.Join(dir, "set")); got != "" {
+			t.Errorf("files %s", got)
+		}
+	}
+	err := one(File{Name: "x", URLs: []string{gone.URL}}).Fetch(context.Background(), Options{Folder: t.TempDir()})
+	if !errors.Is(err, ErrOffline) {
+		t.Errorf("error is %v", err)
+	}
+	// The second address is taken where the first fails.
+	if err := one(File{Name: "x", URLs: []string{gone.URL, s.URL}, Size: 1000}).Fetch(context.Background(), Options{Folder: t.TempDir()}); err != nil {
+		t.Error(err)
+	}
+	refused(t, (&Set{Name: "own"}).Fetch(context.Background(), Options{Folder: t.TempDir()}), "own: there is nothing to fetch")
+}
+
+func TestFetchStops(t *testing.T) {
+	hang := make(chan struct{})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "1000")
+		w.Write(content(100))
+		w.(http.Flusher).Flush()
+		<-hang
+	}))
+	defer s.Close()
+	defer close(hang)
+	set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}, SHA256: "00"}), t.TempDir()
+	err := set.Fetch(context.Background(), Options{Folder: dir, Stall: 50 * time.Millisecond})
+	refused(t, err, "no byte in 50ms")
+	ctx, cancel := context.WithCancel(context.Background())
+	err = set.Fetch(ctx, Options{Folder: dir, Progress: func(string, int64, int64) { cancel() }})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v", err)
+	}
+	if st := set.State(dir); st.Partial != 100 {
+		t.Errorf("%d bytes are kept", st.Partial)
+	}
+}
+
+func TestFetchFromFolder(t *testing.T) {
+	b := content(5000)
+	from, dir := t.TempDir(), t.TempDir()
+	set := one(File{Name: "x.bin", URLs: []string{"http://address.invalid/x"}, Size: 5000, SHA256: hex256(b)})
+	refused(t, set.Fetch(context.Background(), Options{Folder: dir, From: from}), "x.bin is not there; its address is http://address.invalid/x")
+	path := filepath.Join(from, "x.bin")
+	if err := os.WriteFile(path, append(content(4999), 'x'), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, set.Fetch(context.Background(), Options{Folder: dir, From: from}), "SHA-256 is")
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Fetch(context.Background(), Options{Folder: dir, From: from}); err != nil {
+		t.Fatal(err)
+	}
+	holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
+	holdsFile(t, path, b)
+}
+
+// What was compressed by another program is the same file.
+func TestContentIsVerified(t *testing.T) {
+	b := content(5000)
+	pack := func(level int, b []byte) []byte {
+		var out bytes.Buffer
+		z, _ := gzip.NewWriterLevel(&out, level)
+		z.Write(b)
+		z.Close()
+		return out.Bytes()
+	}
+	published := pack(9, b)
+	from := t.TempDir()
+	path := filepath.Join(from, "x.gz")
+	set := one(File{Name: "x.gz", URLs: []string{""}, Size: int64(len(published)), SHA256: hex256(published), ContentMD5: hexMD5(b)})
+	for _, c := range []struct {
+		file []byte
+		want string
+	}{{published, ""}, {pack(0, b), ""}, {pack(9, b[1:]), "MD5 of its content, 4999 bytes, is"}, {b, "MD5 of its content"}} {
+		if err := os.WriteFile(path, c.file, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		err := set.Fetch(context.Background(), Options{Folder: dir, From: from})
+		if c.want != "" {
+			if !bytes.Equal(c.file, b) {
+				refused(t, err, c.want)
+			} else if err != nil {
+				t.Errorf("the content itself: %v", err)
+			}
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func tarOf(t *testing.T, members ...string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	w := tar.NewWriter(z)
+	for i := 0; i < len(members); i += 2 {
+		if err := w.WriteHeader(&tar.Header{Name: members[i], Size: int64(len(members[i+1])), Mode: 0o666, Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(w, members[i+1])
+	}
+	if err := w.WriteHeader(&tar.Header{Name: "link", Linkname: "/etc/passwd", Typeflag: tar.TypeSymlink}); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	z.Close()
+	return b.Bytes()
+}
+
+func zipOf(t *testing.T, members ...string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for i := 0; i < len(members); i += 2 {
+		w, err := z.Create(members[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(w, members[i+1])
+	}
+	z.Close()
+	return b.Bytes()
+}
+
+func TestUnpack(t *testing.T) {
+	for kind, pack := range map[string]func(*testing.T, ...string) []byte{"tar": tarOf, "zip": zipOf} {
+		t.Run(kind, func(t *testing.T) {
+			a := &Archive{Members: []Member{
+				{Path: "top/a", Name: "in/a", Size: 3, MD5: hexMD5([]byte("abc"))},
+				{Path: "*/b", Name: "b", Size: 10},
+			}}
+			for _, c := range []struct {
+				want    string
+				members []string
+			}{
+				{"", []string{"../../evil", "x", "/evil", "x", "top/a", "abc", "any/where/b", "b b", "other", strings.Repeat("x", 1<<20)}},
+				{"it has no member */b", []string{"top/a", "abc"}},
+				{"MD5 is", []string{"top/a", "abd", "b", "b"}},
+				{"it has 2 bytes or more, 3 are known", []string{"top/a", "ab", "b", "b"}},
+				{"it has 11 bytes or more, 10 are known", []string{"top/a", "abc", "b", strings.Repeat("b", 1<<20)}},
+				{"another one is b, too", []string{"top/a", "abc", "x/b", "b", "y/b", "c"}},
+			} {
+				from, dir := t.TempDir(), t.TempDir()
+				b := pack(t, c.members...)
+				if err := os.WriteFile(filepath.Join(from, "x"), b, 0o666); err != nil {
+					t.Fatal(err)
+				}
+				err := one(File{Name: "x", URLs: []string{""}, SHA256: hex256(b), Unpack: a}).Fetch(context.Background(), Options{Folder: dir, From: from})
+				if c.want != "" {
+					refused(t, err, c.want)
+					continue
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				holdsFile(t, filepath.Join(dir, "set", "in", "a"), []byte("abc"))
+				holdsFile(t, filepath.Join(dir, "set", "b"), []byte("b b"))
+				if got := names(t, dir) + " " + names(t, filepath.Join(dir, "set")); got != "set b in" {
+					t.Errorf("files %s", got)
+				}
+			}
+		})
+	}
+}
+
+func TestReviewsAreConverted(t *testing.T) {
+	var members []string
+	for _, part := range []string{"train", "test"} {
+		members = append(members, "aclImdb/"+part+"/pos/0_9.txt", part+" good\tfilm", "aclImdb/"+part+"/neg/0_1.txt", part+" bad",
+			"aclImdb/"+part+"/unsup/0_0.txt", "no class", "aclImdb/"+part+"/urls_pos.txt", "http://x/title/tt1/y\n",
+			"aclImdb/"+part+"/urls_neg.txt", "http://x/title/tt2/y\n")
+	}
+	imdb, err := Lookup("imdb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := tarOf(t, members...)
+	s := serve(t, b)
+	f := imdb.Files[0]
+	f.Size, f.MD5, f.URLs = int64(len(b)), hexMD5(b), []string{s.URL}
+	dir := t.TempDir()
+	set := &Set{Name: "imdb", Files: []File{f}}
+	if err := set.Fetch(context.Background(), Options{Folder: dir}); err != nil {
+		t.Fatal(err)
+	}
+	holdsFile(t, filepath.Join(dir, "imdb", "imdb_train.tsv"), []byte("1\t0_9\ttt1\ttrain good\tfilm\n0\t0_1\ttt2\ttrain bad\n"))
+	if got := names(t, filepath.Join(dir, "imdb")); got != "imdb_test.tsv imdb_train.tsv" || !set.State(dir).Whole {
+		t.Errorf("files %s", got)
+	}
+}
+
+func TestContentRange(t *testing.T) {
+	for s, want := range map[string][2]int64{"bytes 5-9/10": {5, 10}, "bytes 0-0/*": {0, 0}} {
+		first, total, err := contentRange(s)
+		if err != nil || first != want[0] || total != want[1] {
+			t.Errorf("%s: %d, %d, %v", s, first, total, err)
+		}
+	}
+	for _, s := range []string{"", "bytes", "bytes */10", "bytes 5-4/10", "bytes -1-4/10", "bytes 5-9/9", "bytes 5-9/x", "items 5-9/10", "bytes 5-9"} {
+		if _, _, err := contentRange(s); err == nil {
+			t.Errorf("%q is taken", s)
+		}
+	}
+}
+
+// The catalogue has no holes: every file has an address and a name of its own, and
+// what is said of its verification is so.
+func TestCatalogue(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range Sets() {
+		if seen[s.Name] || s.Doc == "" || s.Terms == "" || len(s.Files) == 0 && !s.Generated || filepath.Base(s.Name) != s.Name {
+			t.Errorf("%+v", s)
+		}
+		seen[s.Name] = true
+		files := map[string]bool{}
+		for _, f := range s.Files {
+			if files[f.Name] || len(f.URLs) == 0 || filepath.Base(f.Name) != f.Name {
+				t.Errorf("%s: %+v", s.Name, f)
+			}
+			files[f.Name] = true
+			for _, sum := range []struct {
+				hex  string
+				size int
+			}{{f.SHA256, 64}, {f.MD5, 32}, {f.ContentMD5, 32}} {
+				if _, err := hex.DecodeString(sum.hex); err != nil || sum.hex != "" && len(sum.hex) != sum.size {
+					t.Errorf("%s: %s: checksum %s", s.Name, f.Name, sum.hex)
+				}
+			}
+			for _, u := range f.URLs {
+				if !strings.HasPrefix(u, "https://") && f.SHA256 == "" || !strings.HasPrefix(u, "http") {
+					t.Errorf("%s: %s: address %s", s.Name, f.Name, u)
+				}
+			}
+			if f.Unpack != nil {
+				for _, m := range f.Unpack.Members {
+					if !filepath.IsLocal(m.Name) || m.Size == 0 && f.Unpack.convert == nil {
+						t.Errorf("%s: %s: %+v", s.Name, f.Name, m)
+					}
+				}
+			}
+		}
+	}
+	for name, want := range map[string]string{"mnist": "SHA-256 or MD5 of the content", "cifar10": "SHA-256", "imdb": "size and MD5", "acsf1": "not verified: no published checksum known",
+		"ecg": "the header's checksums of all samples; header and annotations by their format alone, no published checksum known"} {
+		if s, err := Lookup(name); err != nil || s.Verified() != want {
+			t.Errorf("%s: %s, %v", name, s.Verified(), err)
+		}
+	}
+	if _, err := Lookup("mnst"); err == nil || !strings.Contains(err.Error(), "there are: mnist, cifar10,") {
+		t.Error(err)
+	}
+}
+
+// The real files that lie beside a checkout are what the catalogue knows of them.
+func TestSharedFiles(t *testing.T) {
+	root := os.Getenv("FARFIELD_DATA")
+	if root == "" {
+		root = filepath.Join("..", "..", "shared", "data")
+	}
+	if _, err := os.Stat(root); err != nil {
+		t.Skip("no data sets beside this checkout, and FARFIELD_DATA names none")
+	}
+	for _, name := range []string{"mnist", "tinyshakespeare", "genome", "ecg"} {
+		s, err := Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Verify(root); err != nil {
+			t.Error(err)
+		}
+		dir := t.TempDir()
+		if err := s.Fetch(context.Background(), Options{Folder: dir, From: filepath.Join(root, name)}); err != nil {
+			t.Error(err)
+		}
+		if !s.State(dir).Whole {
+			t.Errorf("%s is not whole", name)
+		}
+	}
+	for _, name := range []string{"cifar10", "imdb", "listops", "enwik8", "warandpeace", "ett", "acsf1"} {
+		s, err := Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st := s.State(root); st.Whole || st.Part == nil {
+			t.Errorf("%s: %+v", name, st)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package fetch
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"compress/gzip"
+	"context"
+	"crypto/md5"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+)
+
+// unpack writes the members of an archive, a zip or a tar of gzip, to the folder
+// of the set. Their names there are those that the set gives, so that the
+// archive's have no say in where anything is written.
+func (a *Archive) unpack(ctx context.Context, archive, dir string) error {
+	if a.convert != nil {
+		return a.convert(archive, dir)
+	}
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var magic [2]byte
+	if _, err := io.ReadFull(f, magic[:]); err != nil {
+		return fmt.Errorf("%s: %w", archive, err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	found := make([]bool, len(a.Members))
+	take := func(name string, r io.Reader) error {
+		i := slices.IndexFunc(a.Members, func(m Member) bool { return m.matches(name) })
+		if i < 0 {
+			return nil
+		}
+		if found[i] {
+			return fmt.Errorf("member %.200q: another one is %s, too", name, a.Members[i].Name)
+		}
+		found[i] = true
+		return a.Members[i].write(ctx, dir, r)
+	}
+	if string(magic[:]) == "PK" {
+		err = eachZip(f, take)
+	} else {
+		err = eachTar(f, take)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", archive, err)
+	}
+	for i, m := range a.Members {
+		if !found[i] {
+			return fmt.Errorf("%s: it has no member %s", archive, m.Path)
+		}
+	}
+	return nil
+}
+
+// matches reports whether m is the member of that name.
+func (m *Member) matches(name string) bool {
+	name = strings.TrimPrefix(name, "./")
+	if suffix, ok := strings.CutPrefix(m.Path, "*"); ok {
+		return strings.HasSuffix("/"+name, suffix)
+	}
+	return name == m.Path
+}
+
+// write gives the member its name in the folder, if it is what is known of it.
+func (m *Member) write(ctx context.Context, dir string, r io.Reader) error {
+	path := filepath.Join(dir, filepath.FromSlash(m.Name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w io.Writer) error {
+		h := md5.New()
+		n, err := io.Copy(io.MultiWriter(w, h), io.LimitReader(&interruptible{ctx, r}, m.Size+1))
+		if err != nil {
+			return fmt.Errorf("member %s: %w", m.Path, err)
+		}
+		if n > m.Size || m.MD5 != "" && n < m.Size {
+			return fmt.Errorf("member %s: it has %d bytes or more, %d are known", m.Path, n, m.Size)
+		}
+		if got := hex.EncodeToString(h.Sum(nil)); m.MD5 != "" && got != m.MD5 {
+			return fmt.Errorf("member %s: MD5 is %s, %s is known", m.Path, got, m.MD5)
+		}
+		return nil
+	})
+}
+
+// interruptible ends with ctx.
+type interruptible struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (i *interruptible) Read(p []byte) (int, error) {
+	if err := i.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return i.r.Read(p)
+}
+
+// zipMembers bounds the directory of a zip.
+const zipMembers = 1 << 16
+
+func eachZip(f *os.File, take func(name string, r io.Reader) error) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	z, err := zip.NewReader(f, info.Size())
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return err
+	}
+	if len(z.File) > zipMembers {
+		return fmt.Errorf("it has %d members, at most %d are read", len(z.File), zipMembers)
+	}
+	for _, m := range z.File {
+		if !m.Mode().IsRegular() {
+			continue
+		}
+		r, err := m.Open()
+		if err != nil {
+			return fmt.Errorf("member %.200q: %w", m.Name, err)
+		}
+		err = take(m.Name, r)
+		r.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachTar(r io.Reader, take func(name string, r io.Reader) error) error {
+	z, err := gzip.NewReader(r)
+	if err != nil {
+		return err
+	}
+	t := tar.NewReader(z)
+	for {
+		h, err := t.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
+			return err
+		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		if err := take(h.Name, t); err != nil {
+			return err
+		}
+	}
+}

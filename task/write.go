@@ -1,0 +1,36 @@
+package task
+
+import (
+	"bufio"
+	"io"
+	"strconv"
+)
+
+// WriteListOps writes the first n samples of a split as the files of the Long
+// Range Arena have them: TSV with the header Source, Target and lines that end in
+// CRLF. It calls each, which may be nil, before every sample, and ends with its
+// error.
+func WriteListOps(w io.Writer, t *ListOps, split Split, n int, each func(i int) error) error {
+	b := bufio.NewWriter(w)
+	b.WriteString("Source\tTarget\r\n")
+	var s Sample
+	var line []byte
+	for i := range n {
+		if each != nil {
+			if err := each(i); err != nil {
+				return err
+			}
+		}
+		if err := t.Sample(&s, split, i); err != nil {
+			return err
+		}
+		line = WriteExpression(line[:0], s.Tokens)
+		line = append(line, '\t')
+		line = strconv.AppendInt(line, int64(s.Class), 10)
+		line = append(line, "\r\n"...)
+		if _, err := b.Write(line); err != nil {
+			return err
+		}
+	}
+	return b.Flush()
+}
