@@ -234,23 +234,24 @@ func WriteNPY(w io.Writer, a *Array) error {
 	if err := a.check(); err != nil {
 		return a.errorf("%w", err)
 	}
-	if _, err := w.Write(npyHeader(a)); err != nil {
+	if _, err := w.Write(NPYHeader(a.DType, a.Shape)); err != nil {
 		return err
 	}
 	return a.Encode(w)
 }
 
-// npyHeader needs no check of the header's length: 64 dimensions stay far below
-// what version 1.0 can have.
-func npyHeader(a *Array) []byte {
-	descr := "<" + a.DType.String()
-	switch a.DType {
+// NPYHeader returns what stands before the elements of an array of that type, one
+// that is written, and shape, of at most 64 dimensions: these stay far below what
+// version 1.0 can have.
+func NPYHeader(t DType, shape []int) []byte {
+	descr := "<" + t.String()
+	switch t {
 	case U1:
 		descr = "|u1"
 	case Bool:
 		descr = "|b1"
 	}
-	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, tuple(a.Shape))
+	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, tuple(shape))
 	before := len(npyMagic) + 4
 	pad := -(before + len(text) + 1) & (npyAlign - 1)
 	text += strings.Repeat(" ", pad) + "\n"

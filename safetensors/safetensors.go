@@ -157,14 +157,9 @@ func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 // widened, exactly, to arrays of float32. Types other than these, F32, F64, I32,
 // I64, U8 and BOOL are refused.
 func (f *File) Array(name string) (*array.Array, error) {
-	i, ok := f.index[name]
-	if !ok {
-		return nil, fmt.Errorf("%s: no such tensor in the file", name)
-	}
-	t := f.tensors[i]
-	d, ok := dtypes[t.DType]
-	if !ok {
-		return nil, fmt.Errorf("%s: dtype is %s; F16, BF16, F32, F64, I32, I64, U8 or BOOL is needed", name, t.DType)
+	t, d, err := f.tensor(name)
+	if err != nil {
+		return nil, err
 	}
 	a, err := array.Decode(io.NewSectionReader(f.data, t.start, t.Bytes), d, t.Shape)
 	if err != nil {
@@ -172,6 +167,31 @@ func (f *File) Array(name string) (*array.Array, error) {
 	}
 	a.Name = name
 	return a, nil
+}
+
+// Stored returns one tensor that stays in the file, to be read in parts. Types are
+// those of Array.
+func (f *File) Stored(name string) (*array.Stored, error) {
+	t, d, err := f.tensor(name)
+	if err != nil {
+		return nil, err
+	}
+	r, start, _ := f.data.Outer()
+	return array.NewStored(name, d, t.Shape, r, start+t.start, t.Bytes)
+}
+
+// tensor returns what the header says of a tensor that can be read.
+func (f *File) tensor(name string) (Tensor, array.DType, error) {
+	i, ok := f.index[name]
+	if !ok {
+		return Tensor{}, 0, fmt.Errorf("%s: no such tensor in the file", name)
+	}
+	t := f.tensors[i]
+	d, ok := dtypes[t.DType]
+	if !ok {
+		return t, 0, fmt.Errorf("%s: dtype is %s; F16, BF16, F32, F64, I32, I64, U8 or BOOL is needed", name, t.DType)
+	}
+	return t, d, nil
 }
 
 // Close closes the file that Open opened.

@@ -376,3 +376,38 @@ func FuzzNew(f *testing.F) {
 		}
 	})
 }
+
+// A tensor that stays in the file is the one that is read out of it.
+func TestStored(t *testing.T) {
+	a, err := array.New("a", []float64{1, 2, 3}, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := array.New("b", []float32{4, 5, 6, 7}, 2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if err := Write(&file, []*array.Array{a, b}, nil); err != nil {
+		t.Fatal(err)
+	}
+	header, err := Header([]*array.Array{{Name: "a", DType: array.F8, Shape: []int{3}}, {Name: "b", DType: array.F4, Shape: []int{2, 2}}}, nil)
+	if err != nil || !bytes.HasPrefix(file.Bytes(), header) {
+		t.Errorf("the header of shapes alone is another: %v", err)
+	}
+	f, err := New(bytes.NewReader(file.Bytes()), int64(file.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := f.Stored("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]float32, 3)
+	if err := array.ReadFloats(s, got, 1); err != nil || got[0] != 5 || got[2] != 7 {
+		t.Errorf("b has %v, %v", got, err)
+	}
+	if _, err := f.Stored("c"); err == nil {
+		t.Error("a tensor that is not there is stored")
+	}
+}

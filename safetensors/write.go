@@ -30,7 +30,7 @@ func Write(w io.Writer, tensors []*array.Array, metadata map[string]string) erro
 	slices.SortFunc(tensors, func(a, b *array.Array) int {
 		return cmp.Or(cmp.Compare(b.DType.Size(), a.DType.Size()), cmp.Compare(a.Name, b.Name))
 	})
-	header, err := makeHeader(tensors, metadata)
+	header, err := Header(tensors, metadata)
 	if err != nil {
 		return err
 	}
@@ -45,8 +45,10 @@ func Write(w io.Writer, tensors []*array.Array, metadata map[string]string) erro
 	return nil
 }
 
-// makeHeader returns all that comes before the data, a multiple of 8 bytes.
-func makeHeader(tensors []*array.Array, metadata map[string]string) ([]byte, error) {
+// Header returns all that comes before the data, a multiple of 8 bytes, of tensors
+// that lie in that order. Their names, types and shapes count, not their elements:
+// whoever writes these elsewhere needs none.
+func Header(tensors []*array.Array, metadata map[string]string) ([]byte, error) {
 	keys := make(map[string]any)
 	if len(metadata) > 0 {
 		for key, value := range metadata {

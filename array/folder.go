@@ -1,0 +1,82 @@
+package array
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Folder is a folder whose .npy files are arrays by their names. It is a Source.
+type Folder struct {
+	path  string
+	names []string
+	files []*os.File
+}
+
+// OpenFolder lists the arrays of a folder. Files are opened as they are asked for.
+func OpenFolder(path string) (*Folder, error) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &Folder{path: path}
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".npy"); ok && !e.IsDir() {
+			f.names = append(f.names, name)
+		}
+	}
+	return f, nil
+}
+
+// Names lists the arrays in the order of their names.
+func (f *Folder) Names() []string { return slices.Clone(f.names) }
+
+func (f *Folder) open(name string) (*os.File, error) {
+	if !slices.Contains(f.names, name) {
+		return nil, fmt.Errorf("%s: no such array in the folder", name)
+	}
+	return os.Open(filepath.Join(f.path, name+".npy"))
+}
+
+// Array reads one array.
+func (f *Folder) Array(name string) (*Array, error) {
+	file, err := f.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	a, err := ReadNPY(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	a.Name = name
+	return a, nil
+}
+
+// Stored returns one array that stays in its file, which is open until Close.
+func (f *Folder) Stored(name string) (*Stored, error) {
+	file, err := f.open(name)
+	if err != nil {
+		return nil, err
+	}
+	f.files = append(f.files, file)
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return StoredNPY(name, file, info.Size())
+}
+
+// Close closes the files that Stored opened.
+func (f *Folder) Close() error {
+	var first error
+	for _, file := range f.files {
+		if err := file.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	f.files = nil
+	return first
+}
