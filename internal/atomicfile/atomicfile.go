@@ -45,10 +45,24 @@ func Write(path string, write func(io.Writer) error) error {
 	if err := fill(f, write, true); err != nil {
 		return err
 	}
+	return rename(temp, path)
+}
+
+// Replace gives the file temp, which is whole and on the disk, the name path in the
+// same folder. A symbolic link stays and the file that it points to is replaced.
+func Replace(temp, path string) error {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
+	}
+	return rename(temp, path)
+}
+
+// rename makes temp the file path.
+func rename(temp, path string) error {
 	if err := os.Rename(temp, path); err != nil {
 		return err
 	}
-	syncDir(dir)
+	syncDir(filepath.Dir(path))
 	return nil
 }
 
