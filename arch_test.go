@@ -35,6 +35,7 @@ var layers = []string{
 	"attention",
 	"mechanism",
 	"internal/golden",
+	"stream",
 	"nn",
 	"optim",
 	"token",
@@ -54,7 +55,7 @@ var layers = []string{
 var light = []string{
 	"internal/cpu", "internal/par", "internal/arena", "internal/kernel", "internal/oracle", "internal/check",
 	"internal/atomicfile", "internal/golden", "rng", "array", "safetensors", "dataset", "fetch", "tensor", "param", "attention",
-	"mechanism", "nn", "optim", "token", "task", "model", "train", "generate", "",
+	"mechanism", "stream", "nn", "optim", "token", "task", "model", "train", "generate", "",
 }
 
 // testOnly packages may be imported by tests and commands alone.

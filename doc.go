@@ -7,6 +7,7 @@
 //
 //   - attention: the contract (calls, gradients, states, plans) and its engines;
 //   - mechanism: the catalogue of attention functions, by name;
+//   - stream: attention over inputs beyond memory;
 //   - nn, optim, model, train, generate: a transformer that learns and writes;
 //   - tensor, param, array, safetensors, rng: views, weights, files, randomness.
 //

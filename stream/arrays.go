@@ -1,0 +1,236 @@
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Files is an open file or folder of arrays that can be read in parts:
+// *safetensors.File and *array.Folder.
+type Files interface {
+	array.Source
+	Stored(name string) (*array.Stored, error)
+}
+
+// Arrays is a Source of arrays in files: q, k and v of shape (N,D), (H,N,D) or
+// (B,H,N,D), and where they are there keymask, (B,M) or (M), 0 for keys that do not
+// exist, and log_g, (B,Hkv,M), (Hkv,M) or (M).
+type Arrays[T tensor.Float] struct {
+	shape   Shape
+	rank    int
+	q, k, v *array.Stored
+	g, mask *array.Stored // nil: none
+	gRows   int           // rows of g; the key heads take them in turn
+	mRows   int
+	ids     []Field
+
+	// AllowNonfinite accepts NaN and infinities.
+	AllowNonfinite bool
+}
+
+// notStreamed are arrays that mean something to calls in memory alone.
+var notStreamed = []string{"key_lengths", "attn_keep", "cu_q", "cu_k"}
+
+// NewArrays returns the source of the arrays of f, which stays open.
+func NewArrays[T tensor.Float](f Files) (*Arrays[T], error) {
+	a := &Arrays[T]{}
+	names := f.Names()
+	for _, name := range notStreamed {
+		if slices.Contains(names, name) {
+			return nil, fmt.Errorf("%s: not defined for a stream; keymask is", name)
+		}
+	}
+	var dims [3][4]int
+	for i, x := range []struct {
+		name string
+		to   **array.Stored
+	}{{"q", &a.q}, {"k", &a.k}, {"v", &a.v}} {
+		if !slices.Contains(names, x.name) {
+			return nil, fmt.Errorf("%s: missing; the input has %s", x.name, strings.Join(names, ", "))
+		}
+		s, err := f.Stored(x.name)
+		if err != nil {
+			return nil, err
+		}
+		rank := len(s.Shape)
+		if rank < 2 || rank > 4 {
+			return nil, fmt.Errorf("%s: has %d dimensions, needs (N,D), (H,N,D) or (B,H,N,D)", x.name, rank)
+		}
+		if i > 0 && rank != a.rank {
+			return nil, fmt.Errorf("%s: has %d dimensions, q has %d", x.name, rank, a.rank)
+		}
+		if err := needs(s, array.F4, array.F8, array.F2, array.BF16); err != nil {
+			return nil, err
+		}
+		dims[i] = [4]int{1, 1, 1, 1}
+		copy(dims[i][4-rank:], s.Shape)
+		*x.to, a.rank = s, rank
+	}
+	q, k, v := dims[0], dims[1], dims[2]
+	switch {
+	case k[0] != q[0]:
+		return nil, fmt.Errorf("k: B is %d, q has %d", k[0], q[0])
+	case k[3] != q[3]:
+		return nil, fmt.Errorf("k: D is %d, q has %d", k[3], q[3])
+	case v[0] != k[0]:
+		return nil, fmt.Errorf("v: B is %d, k has %d", v[0], k[0])
+	case v[1] != k[1]:
+		return nil, fmt.Errorf("v: H is %d, k has %d", v[1], k[1])
+	case v[2] != k[2]:
+		return nil, fmt.Errorf("v: M is %d, k has %d", v[2], k[2])
+	}
+	a.shape = Shape{B: q[0], H: q[1], Hkv: k[1], N: int64(q[2]), M: int64(k[2]), D: q[3], Dv: v[3]}
+	if err := a.shape.check(); err != nil {
+		return nil, err
+	}
+	if err := a.masks(f, names); err != nil {
+		return nil, err
+	}
+	return a, a.identify()
+}
+
+// masks finds the mask and the decay of keys.
+func (a *Arrays[T]) masks(f Files, names []string) (err error) {
+	m := int(a.shape.M)
+	if slices.Contains(names, "keymask") {
+		if a.mask, err = f.Stored("keymask"); err != nil {
+			return err
+		}
+		if err := needs(a.mask, array.U1, array.Bool); err != nil {
+			return err
+		}
+		want := []int{a.shape.B, m}
+		if n := len(a.mask.Shape); n < 1 || n > 2 || !slices.Equal(a.mask.Shape, want[2-n:]) {
+			return fmt.Errorf("keymask: shape is %v, needs (B,M) or (M) of k = %v", a.mask.Shape, want)
+		}
+		a.mRows = rowsOf(a.mask.Shape)
+	}
+	if slices.Contains(names, "log_g") {
+		if a.g, err = f.Stored("log_g"); err != nil {
+			return err
+		}
+		if err := needs(a.g, array.F4, array.F8, array.F2, array.BF16); err != nil {
+			return err
+		}
+		want := []int{a.shape.B, a.shape.Hkv, m}
+		if n := len(a.g.Shape); n < 1 || n > 3 || !slices.Equal(a.g.Shape, want[3-n:]) {
+			return fmt.Errorf("log_g: shape is %v, needs (B,H,M), (H,M) or (M) of k = %v", a.g.Shape, want)
+		}
+		a.gRows = rowsOf(a.g.Shape)
+	}
+	return nil
+}
+
+// rowsOf multiplies all dimensions but the last.
+func rowsOf(shape []int) int { return tensor.Size(shape[:len(shape)-1]...) }
+
+// needs reports an array of other types.
+func needs(s *array.Stored, types ...array.DType) error {
+	if slices.Contains(types, s.DType) {
+		return nil
+	}
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = t.String()
+	}
+	return fmt.Errorf("%s: dtype is %v; %s is needed", s.Name, s.DType, strings.Join(names, ", "))
+}
+
+// identify notes which files these are.
+func (a *Arrays[T]) identify() error {
+	var seen []*os.File
+	for _, s := range []*array.Stored{a.q, a.k, a.v, a.mask, a.g} {
+		if s == nil || s.File() == nil || slices.Contains(seen, s.File()) {
+			continue
+		}
+		seen = append(seen, s.File())
+		fields, err := identity("file of "+s.Name, s.File())
+		if err != nil {
+			return err
+		}
+		a.ids = append(a.ids, fields...)
+	}
+	return nil
+}
+
+// Rank returns the number of dimensions of q, k and v.
+func (a *Arrays[T]) Rank() int { return a.rank }
+
+func (a *Arrays[T]) Shape() Shape      { return a.shape }
+func (a *Arrays[T]) Decays() bool      { return a.g != nil }
+func (a *Arrays[T]) Sequential() bool  { return false }
+func (a *Arrays[T]) Identity() []Field { return a.ids }
+
+func (a *Arrays[T]) Room(n int, want Want) *Window[T] {
+	s, w := &a.shape, &Window[T]{}
+	if want&Queries != 0 {
+		w.q = tensor.NewHeads[T](s.B, s.H, n, s.D)
+	}
+	if want&Keys == 0 {
+		return w
+	}
+	w.k, w.v = tensor.NewHeads[T](s.B, s.Hkv, n, s.D), tensor.NewHeads[T](s.B, s.Hkv, n, s.Dv)
+	if a.g != nil {
+		w.g = tensor.NewHeads[T](s.B, s.Hkv, n, 1)
+	}
+	if a.mask != nil {
+		w.mask = make([]bool, s.B*n)
+	}
+	return w
+}
+
+func (a *Arrays[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
+	s := &a.shape
+	for _, x := range []struct {
+		name string
+		from *array.Stored
+		to   tensor.Heads[T]
+		rows int // that the heads take in turn
+		all  int64
+		at   int64
+	}{
+		{"q", a.q, w.q, s.B * s.H, s.N, query}, {"k", a.k, w.k, s.B * s.Hkv, s.M, key},
+		{"v", a.v, w.v, s.B * s.Hkv, s.M, key}, {"log_g", a.g, w.g, a.gRows, s.M, key},
+	} {
+		if x.to.D == 0 {
+			continue
+		}
+		for i := range x.to.B * x.to.H {
+			row := x.to.At(i/x.to.H, i%x.to.H)
+			at := (int64(i%x.rows)*x.all + x.at) * int64(x.to.D)
+			if err := array.ReadFloats(x.from, row.Data[:n*x.to.D], at); err != nil {
+				return 0, content(err)
+			}
+		}
+		if !a.AllowNonfinite {
+			if err := checkFinite(x.name, x.to.Tokens(0, n), x.at); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if w.mask != nil {
+		for b := range s.B {
+			if err := array.ReadBools(a.mask, w.mask[b*n:][:n], int64(b%a.mRows)*s.M+key); err != nil {
+				return 0, content(err)
+			}
+		}
+	}
+	w.take(n, w.want)
+	return n, nil
+}
+
+// content marks an error that is not one of the file system as bad input.
+func content(err error) error {
+	var failed *fs.PathError
+	if errors.As(err, &failed) {
+		return err
+	}
+	return &BadInput{err}
+}

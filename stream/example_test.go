@@ -1,0 +1,29 @@
+package stream_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/stream"
+)
+
+// Attention of a hundred thousand tokens with each other, of which a window at a
+// time is in memory.
+func Example() {
+	m, err := mechanism.New[float32]("linear", mechanism.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	tokens, err := stream.NewSynthetic[float32](100_000, 4, 1, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	r, err := stream.Run(context.Background(), m, tokens, stream.NewDigest[float32](), stream.Options{Memory: 1 << 20})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Tokens, r.Planned <= 1<<20)
+	// Output: 200000 true
+}

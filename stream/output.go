@@ -1,0 +1,261 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Output is where the rows of o go. Every kind keeps the digest of all rows.
+type Output[T tensor.Float] struct {
+	path string // "": there is no file
+	rank int    // dimensions of the array in it
+	w    io.Writer
+
+	shape   Shape
+	header  []byte
+	file    *os.File
+	digests []uint32 // of each head of each batch row
+	there   bool     // the file has its name
+}
+
+// Suffixes of the names beside an output.
+const (
+	PartialSuffix    = ".partial"
+	CheckpointSuffix = ".checkpoint"
+	rawSuffix        = ".raw"
+)
+
+// NewFile returns an output to a file of that name, which appears when all is
+// written; before, it has another, with PartialSuffix. By its suffix it is .npy or
+// .safetensors with the array o, of rank 2 (N,Dv), 3 (H,N,Dv) or 4 dimensions, or
+// .raw: numbers without a header, token by token, [N,B,H,Dv].
+func NewFile[T tensor.Float](path string, rank int) (*Output[T], error) {
+	switch suffix := filepath.Ext(path); suffix {
+	case ".npy", ".safetensors", rawSuffix:
+	default:
+		return nil, fmt.Errorf("%s: the suffix is %q, needs .npy, .safetensors or .raw", path, suffix)
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("%s: not a folder", dir)
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a file", path)
+	}
+	return &Output[T]{path: path, rank: rank}, nil
+}
+
+// NewWriter returns an output of numbers without a header, token by token.
+func NewWriter[T tensor.Float](w io.Writer) *Output[T] { return &Output[T]{w: w} }
+
+// NewDigest returns an output of which the digest alone is kept.
+func NewDigest[T tensor.Float]() *Output[T] { return &Output[T]{} }
+
+// byToken reports that the heads of a token lie together.
+func (o *Output[T]) byToken() bool { return o.w != nil || filepath.Ext(o.path) == rawSuffix }
+
+// format names the kind of output.
+func (o *Output[T]) format() string {
+	switch {
+	case o.w != nil:
+		return "pipe"
+	case o.path == "":
+		return "digest"
+	}
+	return filepath.Ext(o.path)
+}
+
+// bind readies the output for a shape.
+func (o *Output[T]) bind(s Shape) error {
+	o.shape, o.digests = s, make([]uint32, s.B*s.H)
+	if o.path == "" || o.byToken() {
+		return nil
+	}
+	if s.N < 0 {
+		return fmt.Errorf("%s: the header has the number of tokens, which is not known; needs .raw", o.path)
+	}
+	if o.rank < 4 && s.B != 1 || o.rank < 3 && s.H != 1 || o.rank < 2 || o.rank > 4 {
+		return fmt.Errorf("%s: %d dimensions have no room for B = %d and H = %d", o.path, o.rank, s.B, s.H)
+	}
+	shape := []int{s.B, s.H, int(s.N), s.Dv}[4-o.rank:]
+	t := array.F4
+	if elementSize[T]() == 8 {
+		t = array.F8
+	}
+	if filepath.Ext(o.path) == ".npy" {
+		o.header = array.NPYHeader(t, shape)
+		return nil
+	}
+	var err error
+	o.header, err = safetensors.Header([]*array.Array{{Name: "o", DType: t, Shape: shape}}, nil)
+	return err
+}
+
+// rowBytes is the bytes of a row of one head.
+func (o *Output[T]) rowBytes() int64 { return int64(o.shape.Dv) * elementSize[T]() }
+
+// size returns the bytes of the file with n rows of each head.
+func (o *Output[T]) size(n int64) int64 {
+	return int64(len(o.header)) + n*int64(len(o.digests))*o.rowBytes()
+}
+
+// heads returns room for the outputs of n tokens, in the order of the file.
+func (o *Output[T]) heads(n int, s Shape) tensor.Heads[T] {
+	x := tensor.NewHeads[T](s.B, s.H, n, s.Dv)
+	if o.byToken() {
+		x.SB, x.SH, x.SN = s.H*s.Dv, s.Dv, s.B*s.H*s.Dv
+	}
+	return x
+}
+
+func (o *Output[T]) partial() string { return o.path + PartialSuffix }
+
+// create begins the file.
+func (o *Output[T]) create() error {
+	if o.path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(o.partial(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+	if err != nil {
+		return err
+	}
+	o.file = f
+	if _, err := f.WriteAt(o.header, 0); err != nil {
+		return err
+	}
+	// All places exist from the start; what is not written takes no room.
+	return f.Truncate(o.size(max(o.shape.N, 0)))
+}
+
+// resume goes on with a file that has rows of each head, whose digests those are.
+// Where all was written it may have its name already.
+func (o *Output[T]) resume(rows int64, digests []uint32, whole bool) error {
+	if len(digests) != len(o.digests) {
+		return fmt.Errorf("checkpoint: has %d digests, the output %d heads", len(digests), len(o.digests))
+	}
+	copy(o.digests, digests)
+	if o.path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(o.partial(), os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) && whole {
+		if info, err := os.Stat(o.path); err == nil && info.Size() == o.size(rows) {
+			o.there = true
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	o.file = f
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	switch got, want := info.Size(), o.size(max(o.shape.N, rows)); {
+	case o.shape.N >= 0 && got != want || got < want:
+		return fmt.Errorf("%s: has %d bytes, the checkpoint needs %d", o.partial(), got, want)
+	case o.shape.N < 0:
+		if err := f.Truncate(want); err != nil {
+			return err
+		}
+	}
+	header := make([]byte, len(o.header))
+	if _, err := f.ReadAt(header, 0); err != nil {
+		return err
+	}
+	if !slices.Equal(header, o.header) {
+		return fmt.Errorf("%s: its header is not that of this output", o.partial())
+	}
+	return nil
+}
+
+// write puts rows at their places, from token at on.
+func (o *Output[T]) write(x tensor.Heads[T], at int64) error {
+	if x.N == 0 {
+		return nil
+	}
+	if o.byToken() {
+		b := bytesOf(x.Data[:x.N*x.SN])
+		row := int(o.rowBytes())
+		for i := range o.digests {
+			for j := range x.N {
+				o.digests[i] = crc32.Update(o.digests[i], castagnoli, b[(j*len(o.digests)+i)*row:][:row])
+			}
+		}
+		if o.w != nil {
+			_, err := o.w.Write(b)
+			return err
+		}
+		_, err := o.file.WriteAt(b, o.size(at))
+		return err
+	}
+	for i := range o.digests {
+		b := bytesOf(x.At(i/x.H, i%x.H).Data[:x.N*x.D])
+		o.digests[i] = crc32.Update(o.digests[i], castagnoli, b)
+		if o.file == nil {
+			continue
+		}
+		place := int64(len(o.header)) + (int64(i)*o.shape.N+at)*o.rowBytes()
+		if _, err := o.file.WriteAt(b, place); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bytesOf returns the bytes of x as files have them.
+func bytesOf[T tensor.Float](x []T) []byte {
+	if b := array.Bytes(x); b != nil {
+		return b
+	}
+	b, _ := binary.Append(nil, binary.LittleEndian, x) // fails for types of no fixed size alone
+	return b
+}
+
+// sync brings what was written to the disk.
+func (o *Output[T]) sync() error {
+	if o.file == nil {
+		return nil
+	}
+	return o.file.Sync()
+}
+
+// commit gives the file its name.
+func (o *Output[T]) commit() error {
+	if o.path == "" || o.there {
+		return nil
+	}
+	if err := o.sync(); err != nil {
+		return err
+	}
+	if err := o.file.Close(); err != nil {
+		return err
+	}
+	return atomicfile.Replace(o.partial(), o.path)
+}
+
+// close lets go of the file, and removes it unless it is to stay.
+func (o *Output[T]) close(keep bool) {
+	if o.file == nil {
+		return
+	}
+	o.file.Close()
+	if !keep {
+		os.Remove(o.partial())
+	}
+}

@@ -1,0 +1,177 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Raw is a Source of numbers without a header, token by token: the queries of all
+// heads [H,D], the keys [Hkv,D], the values [Hkv,Dv], little-endian. B is 1 and
+// every token has a query.
+type Raw[T tensor.Float] struct {
+	shape  Shape
+	record int // numbers of a token
+	ids    []Field
+
+	file *os.File
+	pipe io.Reader
+	next int64  // token that the pipe gives next
+	sum  uint32 // checksum of the tokens before
+
+	// AllowNonfinite accepts NaN and infinities.
+	AllowNonfinite bool
+}
+
+func newRaw[T tensor.Float](s Shape) (*Raw[T], error) {
+	if s.B == 0 {
+		s.B = 1
+	}
+	if s.B != 1 {
+		return nil, fmt.Errorf("shape: B is %d, raw numbers have 1", s.B)
+	}
+	r := &Raw[T]{shape: s}
+	r.shape.N, r.shape.M = -1, -1
+	if err := r.shape.check(); err != nil {
+		return nil, err
+	}
+	r.record = s.H*s.D + s.Hkv*(s.D+s.Dv)
+	return r, nil
+}
+
+// NewRawFile returns the source of a file, which stays open. N and M of the shape
+// are those of the file.
+func NewRawFile[T tensor.Float](f *os.File, s Shape) (*Raw[T], error) {
+	r, err := newRaw[T](s)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	token := int64(r.record) * elementSize[T]()
+	if rest := info.Size() % token; rest != 0 {
+		return nil, fmt.Errorf("%s: has %d bytes, %d more than whole tokens of %d", f.Name(), info.Size(), rest, token)
+	}
+	r.file = f
+	r.shape.N = info.Size() / token
+	r.shape.M = r.shape.N
+	r.ids, err = identity("file", f)
+	return r, err
+}
+
+// NewPipe returns the source of a pipe, whose tokens come once. A run that continues
+// needs the same tokens from the first on: it passes over those that it had, and
+// compares their checksum.
+func NewPipe[T tensor.Float](p io.Reader, s Shape) (*Raw[T], error) {
+	r, err := newRaw[T](s)
+	if err != nil {
+		return nil, err
+	}
+	r.pipe = p
+	return r, nil
+}
+
+func (r *Raw[T]) Shape() Shape      { return r.shape }
+func (r *Raw[T]) Decays() bool      { return false }
+func (r *Raw[T]) Sequential() bool  { return r.pipe != nil }
+func (r *Raw[T]) Identity() []Field { return r.ids }
+
+func (r *Raw[T]) Room(n int, want Want) *Window[T] {
+	s, w := &r.shape, &Window[T]{records: make([]T, n*r.record)}
+	w.q = tensor.Split(w.records, 1, n, r.record, 0, s.H, s.D)
+	w.k = tensor.Split(w.records, 1, n, r.record, s.H*s.D, s.Hkv, s.D)
+	w.v = tensor.Split(w.records, 1, n, r.record, s.H*s.D+s.Hkv*s.D, s.Hkv, s.Dv)
+	return w
+}
+
+func (r *Raw[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
+	at := query
+	if w.want == Keys {
+		at = key
+	}
+	records := w.records[:n*r.record]
+	if r.file != nil {
+		b, done := raw(records)
+		if k, err := r.file.ReadAt(b, at*int64(r.record)*elementSize[T]()); k < len(b) {
+			return 0, fmt.Errorf("%s: truncated within tokens %d to %d: %w", r.file.Name(), at, at+int64(n)-1, err)
+		}
+		done()
+	} else {
+		var err error
+		if n, err = r.read(records); err != nil {
+			return 0, err
+		}
+		w.input = r.sum
+	}
+	w.take(n, w.want)
+	if !r.AllowNonfinite {
+		for _, x := range []struct {
+			name string
+			x    tensor.Heads[T]
+		}{{"q", w.q}, {"k", w.k}, {"v", w.v}} {
+			if err := checkFinite(x.name, x.x.Tokens(0, n), at); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return n, nil
+}
+
+// raw returns memory that bytes of x are to be read into, and what is to be called
+// then.
+func raw[T tensor.Float](x []T) ([]byte, func()) {
+	if b := array.Bytes(x); b != nil || len(x) == 0 {
+		return b, func() {}
+	}
+	b := make([]byte, len(x)*int(elementSize[T]()))
+	return b, func() { binary.Decode(b, binary.LittleEndian, x) } // fails for types of no fixed size alone
+}
+
+// read fills records from the pipe and returns how many tokens came.
+func (r *Raw[T]) read(records []T) (int, error) {
+	b, done := raw(records)
+	k, err := io.ReadFull(r.pipe, b)
+	token := r.record * int(elementSize[T]())
+	n := k / token
+	switch {
+	case err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF):
+		if rest := k % token; rest != 0 {
+			return 0, &BadInput{fmt.Errorf("input: ends after %d of the %d bytes of token %d", rest, token, r.next+int64(n))}
+		}
+	case err != nil:
+		return 0, fmt.Errorf("input: token %d: %w", r.next+int64(n), err)
+	}
+	r.sum = crc32.Update(r.sum, castagnoli, b[:n*token])
+	r.next += int64(n)
+	done()
+	return n, nil
+}
+
+func (r *Raw[T]) skip(n int64, sum uint32) error {
+	if r.pipe == nil {
+		return nil
+	}
+	records := make([]T, r.record*256)
+	for r.next < n {
+		want := min(256, n-r.next)
+		got, err := r.read(records[:want*int64(r.record)])
+		if err != nil {
+			return err
+		}
+		if int64(got) < want {
+			return &BadInput{fmt.Errorf("input: has %d tokens, the checkpoint is of %d", r.next, n)}
+		}
+	}
+	if r.sum != sum {
+		return &BadInput{fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x", n, r.sum, sum)}
+	}
+	return nil
+}

@@ -1,0 +1,165 @@
+package stream
+
+import (
+	"fmt"
+	"hash/crc32"
+	"math"
+	"os"
+	"time"
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Shape is the shape of a stream: q [B,H,N,D], k [B,Hkv,M,D] and v [B,Hkv,M,Dv].
+type Shape struct {
+	B, H, Hkv int
+	N, M      int64 // -1 where nobody knows before the end
+	D, Dv     int
+}
+
+// check reports a shape that there cannot be.
+func (s Shape) check() error {
+	for _, x := range []struct {
+		name string
+		n    int
+	}{{"B", s.B}, {"H", s.H}, {"Hkv", s.Hkv}, {"D", s.D}, {"Dv", s.Dv}} {
+		if x.n < 1 {
+			return fmt.Errorf("shape: %s is %d, needs 1 or more", x.name, x.n)
+		}
+	}
+	if s.H%s.Hkv != 0 {
+		return fmt.Errorf("k: %d heads do not divide the %d heads of q", s.Hkv, s.H)
+	}
+	if n := float64(s.B) * (float64(s.H)*float64(s.D+s.Dv) + float64(s.Hkv)*float64(s.D+s.Dv)); n*max(float64(s.N), float64(s.M), 1) > math.MaxInt64/16 {
+		return fmt.Errorf("shape: %+v is beyond 64 bits", s)
+	}
+	return nil
+}
+
+// Want says what of a token is wanted.
+type Want uint8
+
+const (
+	Keys    Want = 1 << iota // keys and values, their mask and decay
+	Queries                  // queries
+)
+
+// Window is some tokens in memory.
+type Window[T tensor.Float] struct {
+	Call attention.Call[T] // of the tokens that were read: as many as there are
+
+	want Want
+	n    int
+	at   int64 // of the first query or key
+	out  tensor.Heads[T]
+
+	q, k, v, g tensor.Heads[T] // room for all tokens
+	mask       []bool          // likewise
+	records    []T             // what they are views of, if they share it
+	input      uint32          // checksum of what was read of a pipe, up to the last of them
+}
+
+// take points the call at the first n tokens of the room.
+func (w *Window[T]) take(n int, want Want) {
+	if want&Queries != 0 {
+		w.Call.Q = w.q.Tokens(0, n)
+	}
+	if want&Keys != 0 {
+		w.Call.K, w.Call.V = w.k.Tokens(0, n), w.v.Tokens(0, n)
+		if w.g.D > 0 {
+			w.Call.LogG = w.g.Tokens(0, n)
+		}
+	}
+	if w.mask != nil {
+		w.Call.KeyMask = w.mask[:w.k.B*n]
+	}
+}
+
+// bytes counts the memory of w.
+func (w *Window[T]) bytes() int64 {
+	elements := len(w.records) + len(w.out.Data)
+	if w.records == nil {
+		elements += len(w.q.Data) + len(w.k.Data) + len(w.v.Data)
+	}
+	elements += len(w.g.Data)
+	return int64(elements)*elementSize[T]() + int64(len(w.mask))
+}
+
+// Source gives the tokens of a stream. Its methods are called by one goroutine at a
+// time.
+type Source[T tensor.Float] interface {
+	Shape() Shape
+	Decays() bool     // keys have a decay
+	Sequential() bool // tokens come once, in order
+	// Identity tells apart inputs, for checkpoints.
+	Identity() []Field
+	// Room returns a window for n tokens of what is wanted.
+	Room(n int, want Want) *Window[T]
+	// Fill sets w, which Room has made, to n tokens: queries from query on and keys
+	// from key on, 0 being the first. It returns fewer where the input ends.
+	Fill(w *Window[T], query, key int64, n int) (int, error)
+}
+
+// skipper is a sequential source.
+type skipper interface {
+	// skip passes over the first n tokens, whose checksum is sum.
+	skip(n int64, sum uint32) error
+}
+
+// Field is something that a checkpoint is bound to.
+type Field struct{ Name, Value string }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func elementSize[T tensor.Float]() int64 {
+	var x T
+	return int64(unsafe.Sizeof(x))
+}
+
+// headBytes is what the identity of a file looks at of its content.
+const headBytes = 1 << 16
+
+// identity tells files apart by size, time of modification and a checksum of their
+// beginning.
+func identity(name string, f *os.File) ([]Field, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	head := make([]byte, min(headBytes, info.Size()))
+	if _, err := f.ReadAt(head, 0); err != nil {
+		return nil, err
+	}
+	return []Field{
+		{name + ": bytes", fmt.Sprint(info.Size())},
+		{name + ": modified", info.ModTime().UTC().Format(time.RFC3339Nano)},
+		{name + ": checksum of its head", fmt.Sprintf("%08x", crc32.Checksum(head, castagnoli))},
+	}, nil
+}
+
+// checkFinite reports the first NaN or infinity of heads whose first token is at.
+func checkFinite[T tensor.Float](name string, x tensor.Heads[T], at int64) error {
+	for b := range x.B {
+		for h := range x.H {
+			m := x.At(b, h)
+			for i := range m.Rows {
+				row := m.Row(i)
+				var zero T
+				for _, y := range row {
+					zero += y * 0
+				}
+				if zero == 0 {
+					continue
+				}
+				for c, y := range row {
+					if y*0 != 0 {
+						return &BadInput{fmt.Errorf("%s: element [%d,%d,%d,%d] is %v", name, b, h, at+int64(i), c, y)}
+					}
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,593 @@
+// Package stream computes attention over inputs that need not fit in memory:
+// files that are read in windows, pipes, and tokens made from a seed. A state of
+// constant size goes along, and outputs are written at their places as they come.
+//
+// Causal attention takes one pass; where there are more keys than queries, those
+// before the first query are absorbed in a pass of their own. Unmasked attention
+// takes two, over the keys and then over the queries. Sums of states are always
+// compensated (attention.Compensated), so that their error does not grow with the
+// tokens.
+//
+// A run that was cut off at any moment goes on from its last checkpoint, to the
+// bits of a run that was not. Bits do not depend on threads, on the size of
+// windows or on interruptions.
+//
+// Shape letters are those of package attention; N and M may be beyond memory.
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Options says how a run goes. The zero value is unmasked, without checkpoints.
+type Options struct {
+	Causal bool  // query i sees keys j ≤ i + (M-N)
+	Memory int64 // bytes for the state, its snapshot and windows; 0: DefaultMemory
+	Window int   // tokens of a window; 0: as many as memory has room for, up to a bound
+
+	// Checkpoint is the file that a run continues from; "": there is none.
+	Checkpoint string
+	Every      time.Duration // between checkpoints; 0: DefaultEvery
+	Fresh      bool          // begin anew, whatever checkpoint there is
+
+	Progress func(Progress) // called after every window; may be nil
+}
+
+const (
+	DefaultMemory = 256 << 20
+	DefaultEvery  = 30 * time.Second
+)
+
+// Progress tells how far a run is.
+type Progress struct {
+	Done, All int64 // tokens of all passes; All is -1 where nobody knows
+	Before    int64 // of Done, tokens of runs before
+}
+
+// Report is what a run was.
+type Report struct {
+	Shape       Shape
+	Tokens      int64   // of all passes, those of runs before included
+	Resumed     int64   // of them, tokens of runs before
+	Window      int     // tokens of a window
+	Chunk       int     // tokens of a chunk of the state; 0 where it has none
+	StateBytes  int64   // of the state
+	Planned     int64   // bytes for the state, its snapshot and windows
+	Seconds     float64 // of this run
+	Computing   float64 // of them, seconds in which the mechanism computed
+	FLOPs       float64 // products of features and values in them, two operations each
+	Checkpoints int     // written
+	Digest      uint32  // CRC-32C of o, [B,H,N,Dv] in C order, little-endian
+}
+
+// pass is one way through the tokens: n of them, which have keys from key0 on; n is
+// -1 where nobody knows.
+type pass struct {
+	want    Want
+	n, key0 int64
+}
+
+// passes returns the passes that a call takes.
+func passes(s Shape, causal bool) []pass {
+	switch {
+	case !causal:
+		return []pass{{Keys, s.M, 0}, {Queries, s.N, 0}}
+	case s.M > s.N:
+		return []pass{{Keys, s.M - s.N, 0}, {Keys | Queries, s.N, s.M - s.N}}
+	}
+	return []pass{{Keys | Queries, s.N, 0}}
+}
+
+// Run computes attention of what src gives and writes it to out, which it closes.
+// After an error, or the end of ctx, what the last checkpoint is of remains, and the
+// same call continues.
+func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*Report, error) {
+	r, err := newRun(m, src, out, o)
+	if err != nil {
+		return nil, &BadInput{err}
+	}
+	whole := false
+	defer func() { out.close(whole || r.kept) }()
+	if err := r.begin(); err != nil {
+		return nil, err
+	}
+	for ; r.pass < len(r.passes); r.pass, r.at = r.pass+1, 0 {
+		if err := r.through(ctx); err != nil {
+			return r.report(), err
+		}
+		if p := &r.passes[r.pass]; p.n < 0 {
+			p.n = r.at
+			r.shape.N, r.shape.M = r.at, r.at
+		}
+	}
+	if err := r.finish(); err != nil {
+		return r.report(), err
+	}
+	whole = true
+	return r.report(), nil
+}
+
+// run is a call of Run.
+type run[T tensor.Float] struct {
+	o       Options
+	m       attention.Mechanism[T]
+	src     Source[T]
+	out     *Output[T]
+	shape   Shape
+	chunk   int
+	flops   float64 // of a key head's key, or of a query head's query
+	passes  []pass
+	bound   []Field
+	window  int
+	planned int64
+
+	state attention.State[T]
+	pass  int    // that goes on
+	at    int64  // tokens of it that the state has met
+	input uint32 // checksum of a pipe's tokens up to there
+	kept  bool   // there is a checkpoint
+
+	resumed     int64
+	started     time.Time
+	saved       time.Time
+	computing   time.Duration
+	operations  float64
+	checkpoints int
+	room        chan []byte // memory for a snapshot, where none is being written
+}
+
+// planLength is the length of the sequences that chunks are chosen for: no bit may
+// depend on how many tokens there are.
+const planLength = 1 << 20
+
+// newRun checks all that can be checked before the first token.
+func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*run[T], error) {
+	s, t := src.Shape(), m.Traits()
+	switch {
+	case !t.Causal:
+		return nil, fmt.Errorf("mechanism: %s has no state: %s", t.Name, t.NoCausal)
+	case !t.Streaming:
+		return nil, fmt.Errorf("mechanism: the state of %s grows with the tokens, a stream needs one of constant size", t.Name)
+	case !o.Causal && src.Sequential():
+		return nil, fmt.Errorf("causal: unmasked attention reads keys and then queries, and a pipe is read once")
+	case !o.Causal && (t.CausalOnly || !t.Linear):
+		return nil, fmt.Errorf("causal: %s streams in causal calls alone", t.Name)
+	case !o.Causal && src.Decays():
+		return nil, fmt.Errorf("log_g: decay needs a causal call, whose queries have a place among the keys")
+	case src.Decays() && !t.Decay:
+		return nil, fmt.Errorf("log_g: %s takes no decay", t.Name)
+	case o.Causal && s.N > s.M:
+		return nil, fmt.Errorf("k: M is %d, fewer than the %d causal queries", s.M, s.N)
+	case o.Window < 0:
+		return nil, fmt.Errorf("window: %d is negative", o.Window)
+	case o.Memory < 0:
+		return nil, fmt.Errorf("memory: %d is negative", o.Memory)
+	case o.Every < 0:
+		return nil, fmt.Errorf("every: %v is negative", o.Every)
+	case o.Checkpoint != "" && out.w != nil:
+		return nil, fmt.Errorf("checkpoint: %s: what was written to a pipe cannot be taken up again", o.Checkpoint)
+	}
+	if o.Memory == 0 {
+		o.Memory = DefaultMemory
+	}
+	if o.Every == 0 {
+		o.Every = DefaultEvery
+	}
+	r := &run[T]{o: o, m: m, src: src, out: out, shape: s, passes: passes(s, o.Causal), room: make(chan []byte, 1)}
+	r.room <- nil
+	plan := m.Plan(attention.Shape{B: 1, H: s.H, Hkv: s.Hkv, N: planLength, M: planLength, D: s.D, Dv: s.Dv, Causal: o.Causal, Form: attention.Linear})
+	r.chunk, r.flops = plan.Chunk, 2*float64(plan.F)*float64(s.Dv+1)
+	var err error
+	r.state, err = m.NewState(attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: r.chunk, Carry: attention.Compensated})
+	if err != nil {
+		return nil, err
+	}
+	if err := r.budget(plan.Bytes * float64(min(par.Threads(), max(s.B*s.Hkv, 1)))); err != nil {
+		return nil, err
+	}
+	if err := out.bind(s); err != nil {
+		return nil, err
+	}
+	r.bound = r.binding()
+	return r, nil
+}
+
+const (
+	windows   = 3       // one being read, one computed with, one written
+	maxWindow = 1 << 14 // tokens: longer ones gain nothing
+)
+
+// budget chooses the tokens of a window by the memory that there is, beside the
+// scratch memory of the mechanism.
+func (r *run[T]) budget(scratch float64) error {
+	var token int64
+	for _, p := range r.passes {
+		token = max(token, r.newWindow(1, p.want).bytes())
+	}
+	fixed := r.state.Bytes() + int64(scratch)
+	if r.o.Checkpoint != "" {
+		fixed += 2 * r.state.Bytes() // the snapshot, in memory that has grown
+	}
+	least := fixed + windows*token
+	if least > r.o.Memory {
+		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %d", r.o.Memory, windows, least)
+	}
+	n := min((r.o.Memory-fixed)/(windows*token), maxWindow)
+	if c := int64(r.chunk); c > 0 && n > c {
+		n -= n % c
+	}
+	if r.o.Window > 0 {
+		if n = int64(r.o.Window); fixed+windows*token*n > r.o.Memory {
+			return fmt.Errorf("window: %d tokens take %d bytes, memory is %d", n, fixed+windows*token*n, r.o.Memory)
+		}
+	}
+	r.window, r.planned = int(n), fixed+windows*token*n
+	return nil
+}
+
+func (r *run[T]) newWindow(n int, want Want) *Window[T] {
+	w := r.src.Room(n, want)
+	w.want = want
+	if want&Queries != 0 {
+		w.out = r.out.heads(n, r.shape)
+	}
+	return w
+}
+
+// begin opens the output and goes on from a checkpoint if there is one.
+func (r *run[T]) begin() error {
+	r.started = time.Now()
+	r.saved = r.started
+	if r.o.Checkpoint == "" {
+		return r.out.create()
+	}
+	if r.o.Fresh {
+		if err := removeCheckpoint(r.o.Checkpoint); err != nil {
+			return err
+		}
+	}
+	c, err := readCheckpoint(r.o.Checkpoint, 1<<20+4*r.state.Bytes())
+	if err != nil {
+		r.kept = true // whatever is wrong, the output stays
+		return &BadInput{err}
+	}
+	if c == nil {
+		return r.out.create()
+	}
+	if err := r.resume(c); err != nil {
+		return &BadInput{fmt.Errorf("%s: %w", r.o.Checkpoint, err)}
+	}
+	return nil
+}
+
+// resume takes up what a checkpoint is of.
+func (r *run[T]) resume(c *checkpoint) (err error) {
+	r.kept = true // likewise
+	if err := c.fits(r.bound, r.passes); err != nil {
+		return err
+	}
+	if r.state, err = r.m.RestoreState(c.state); err != nil {
+		return err
+	}
+	r.pass, r.at, r.input = c.Pass, c.At, c.Input
+	r.resumed = r.done()
+	rows := int64(0)
+	if r.passes[r.pass].want&Queries != 0 {
+		rows = r.at
+	}
+	if err := r.out.resume(rows, c.Digests, c.Whole); err != nil {
+		return err
+	}
+	if s, ok := r.src.(skipper); ok && !c.Whole {
+		return s.skip(r.at, c.Input)
+	}
+	if c.Whole && r.passes[r.pass].n < 0 {
+		r.passes[r.pass].n = r.at
+		r.shape.N, r.shape.M = r.at, r.at
+	}
+	return nil
+}
+
+// done counts tokens of all passes.
+func (r *run[T]) done() int64 {
+	n := r.at
+	for _, p := range r.passes[:r.pass] {
+		n += p.n
+	}
+	return n
+}
+
+// all counts the tokens of all passes, -1 where nobody knows.
+func (r *run[T]) all() int64 {
+	n := int64(0)
+	for _, p := range r.passes {
+		if p.n < 0 {
+			return -1
+		}
+		n += p.n
+	}
+	return n
+}
+
+// work is a window on its way to the output, and the checkpoint behind it; or the
+// error that ended the reading.
+type work[T tensor.Float] struct {
+	w     *Window[T]
+	check *checkpoint
+	err   error
+}
+
+// line is what the three that go at the same time have between them.
+type line[T tensor.Float] struct {
+	free        chan *Window[T]
+	full, ready chan work[T]  // windows to compute with, and to write
+	stop        chan struct{} // nobody waits for further windows
+	failed      chan struct{} // nobody writes further windows
+}
+
+// through makes the pass that is next from token r.at on: one goroutine reads, this
+// one computes, one writes, each a window behind the other.
+func (r *run[T]) through(ctx context.Context) error {
+	p := r.passes[r.pass]
+	if p.n >= 0 && r.at >= p.n {
+		return nil
+	}
+	l := &line[T]{
+		free: make(chan *Window[T], windows), full: make(chan work[T], windows), ready: make(chan work[T], windows+1),
+		stop: make(chan struct{}), failed: make(chan struct{}),
+	}
+	for range windows {
+		l.free <- r.newWindow(r.window, p.want)
+	}
+	read, written := make(chan struct{}), make(chan error, 1)
+	go func() {
+		r.read(l, p, r.at)
+		close(read)
+	}()
+	go func() { written <- r.write(l) }()
+
+	err := r.compute(ctx, l, p)
+	close(l.stop)
+	if err != nil && err == ctx.Err() && r.o.Checkpoint != "" {
+		select {
+		case b := <-r.room:
+			var c *checkpoint
+			if c, err = r.snapshot(b); err == nil {
+				err = ctx.Err()
+				l.ready <- work[T]{check: c}
+			}
+		case <-l.failed:
+		}
+	}
+	close(l.ready)
+	if e := <-written; e != nil {
+		err = e
+	}
+	if !r.src.Sequential() { // a pipe may keep its reader for ever
+		<-read
+	}
+	return err
+}
+
+// read fills windows until the pass ends.
+func (r *run[T]) read(l *line[T], p pass, at int64) {
+	defer close(l.full)
+	for p.n < 0 || at < p.n {
+		var w *Window[T]
+		select {
+		case w = <-l.free:
+		case <-l.stop:
+			return
+		}
+		want := r.window
+		if p.n >= 0 {
+			want = int(min(int64(want), p.n-at))
+		}
+		n, err := r.src.Fill(w, at, p.key0+at, want)
+		if err == nil && n < want && p.n >= 0 {
+			err = fmt.Errorf("input: ends after token %d, it had %d", at+int64(n), p.n)
+		}
+		if err != nil {
+			l.full <- work[T]{err: err}
+			return
+		}
+		if w.n, w.at = n, at; n > 0 {
+			l.full <- work[T]{w: w}
+		}
+		if n < want {
+			return
+		}
+		at += int64(n)
+	}
+}
+
+// compute brings windows through the state in their order.
+func (r *run[T]) compute(ctx context.Context, l *line[T], p pass) error {
+	for {
+		if ctx.Err() != nil { // before whatever else is ready
+			return ctx.Err()
+		}
+		var x work[T]
+		select {
+		case x = <-l.full:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.failed:
+			return nil // its error is the writer's to tell
+		}
+		if x.w == nil {
+			return x.err
+		}
+		if err := r.step(x.w); err != nil {
+			return err
+		}
+		if r.o.Checkpoint != "" && time.Since(r.saved) >= r.o.Every {
+			select {
+			case b := <-r.room:
+				c, err := r.snapshot(b)
+				if err != nil {
+					return err
+				}
+				x.check = c
+			default: // the one before is still on its way
+			}
+		}
+		l.ready <- x
+		if r.o.Progress != nil {
+			r.o.Progress(Progress{Done: r.done(), All: r.all(), Before: r.resumed})
+		}
+	}
+}
+
+// step brings one window through the state.
+func (r *run[T]) step(w *Window[T]) (err error) {
+	start := time.Now()
+	s, n := &r.shape, float64(w.n)
+	switch w.want {
+	case Keys:
+		err = r.state.Absorb(&w.Call)
+		r.operations += r.flops * n * float64(s.B*s.Hkv)
+	case Queries:
+		err = r.state.Read(w.out.Tokens(0, w.n), &w.Call)
+		r.operations += r.flops * n * float64(s.B*s.H)
+	default:
+		err = r.state.Step(w.out.Tokens(0, w.n), &w.Call)
+		r.operations += r.flops * n * float64(s.B*(s.H+s.Hkv))
+	}
+	r.computing += time.Since(start)
+	if err != nil {
+		return &BadInput{fmt.Errorf("tokens %d to %d: %w", w.at, w.at+int64(w.n)-1, err)}
+	}
+	r.at += int64(w.n)
+	r.input = w.input
+	return nil
+}
+
+// snapshot is a checkpoint of this moment, but for what is to be written before it.
+func (r *run[T]) snapshot(b []byte) (*checkpoint, error) {
+	r.saved = time.Now()
+	b, err := r.state.AppendBinary(b[:0])
+	if err != nil {
+		return nil, err
+	}
+	return &checkpoint{Bound: r.bound, Pass: r.pass, At: r.at, Input: r.input, state: b}, nil
+}
+
+// write writes windows and checkpoints in their order.
+func (r *run[T]) write(l *line[T]) (err error) {
+	for x := range l.ready {
+		if err != nil {
+			continue
+		}
+		if x.w != nil {
+			if x.w.want&Queries != 0 {
+				err = r.out.write(x.w.out.Tokens(0, x.w.n), x.w.at)
+			}
+			l.free <- x.w
+		}
+		if x.check != nil && err == nil {
+			err = r.save(x.check)
+			r.room <- x.check.state
+		}
+		if err != nil {
+			close(l.failed)
+		}
+	}
+	return err
+}
+
+// save writes a checkpoint behind the outputs that it is of.
+func (r *run[T]) save(c *checkpoint) error {
+	if err := r.out.sync(); err != nil {
+		return err
+	}
+	c.Digests = r.out.digests
+	if err := c.write(r.o.Checkpoint); err != nil {
+		return err
+	}
+	r.kept = true
+	r.checkpoints++
+	return nil
+}
+
+// finish gives the output its name.
+func (r *run[T]) finish() error {
+	if r.o.Checkpoint != "" {
+		r.pass, r.at = len(r.passes)-1, r.passes[len(r.passes)-1].n
+		c, err := r.snapshot(nil)
+		if err != nil {
+			return err
+		}
+		c.Whole = true
+		if err := r.save(c); err != nil {
+			return err
+		}
+	}
+	if err := r.out.commit(); err != nil {
+		return err
+	}
+	if r.o.Checkpoint == "" {
+		return nil
+	}
+	return removeCheckpoint(r.o.Checkpoint)
+}
+
+func (r *run[T]) report() *Report {
+	pass := min(r.pass, len(r.passes)-1)
+	tokens := int64(0)
+	for i, p := range r.passes {
+		switch {
+		case i < pass:
+			tokens += p.n
+		case i == pass && r.pass < len(r.passes):
+			tokens += r.at
+		case i == pass:
+			tokens += p.n
+		}
+	}
+	rep := &Report{
+		Shape: r.shape, Tokens: tokens, Resumed: r.resumed, Window: r.window, Chunk: r.chunk,
+		StateBytes: r.state.Bytes(), Planned: r.planned, Seconds: time.Since(r.started).Seconds(),
+		Computing: r.computing.Seconds(), FLOPs: r.operations, Checkpoints: r.checkpoints,
+	}
+	if r.shape.N >= 0 {
+		rep.Digest = joinDigests(r.out.digests, r.shape.N*int64(r.shape.Dv)*elementSize[T]())
+	}
+	return rep
+}
+
+// BadInput is an error in what a run is given: its numbers, shapes and options, or a
+// checkpoint of something else.
+type BadInput struct{ Err error }
+
+func (e *BadInput) Error() string { return e.Err.Error() }
+func (e *BadInput) Unwrap() error { return e.Err }
+
+// IsBadInput reports whether err is about what a run is given, rather than about
+// reaching or keeping it.
+func IsBadInput(err error) bool {
+	var bad *BadInput
+	return errors.As(err, &bad)
+}
+
+// binding is what a checkpoint of this run is bound to, beside what the snapshot of
+// the state is.
+func (r *run[T]) binding() []Field {
+	s := &r.shape
+	field := func(name string, value any) Field { return Field{name, fmt.Sprint(value)} }
+	list := []Field{
+		field("mechanism", r.m.Traits().Name), field("setting", r.m.Setting()), field("causal", r.o.Causal),
+		field("bytes of an element", elementSize[T]()), field("instruction set", kernel.Active[T]().Name),
+		field("B", s.B), field("H", s.H), field("Hkv", s.Hkv), field("N", s.N), field("M", s.M), field("D", s.D), field("Dv", s.Dv),
+		field("chunk", r.chunk), field("output", r.out.format()),
+	}
+	return append(list, r.src.Identity()...)
+}

@@ -1,0 +1,895 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// problem is a call in memory, and in files.
+type problem[T tensor.Float] struct {
+	name   string
+	order  int
+	set    map[string]string
+	shape  Shape
+	causal bool
+	mask   bool
+	decay  bool
+}
+
+var problems = []problem[float32]{
+	{name: "fastmax", shape: Shape{2, 4, 2, 331, 331, 6, 5}, causal: true},
+	{name: "fastmax", shape: Shape{1, 2, 2, 77, 331, 6, 5}, causal: true, mask: true},
+	{name: "fastmax", order: 1, set: map[string]string{"bounded": "true"}, shape: Shape{2, 2, 1, 200, 333, 7, 4}, mask: true},
+	{name: "taylorshift", shape: Shape{1, 3, 1, 331, 331, 5, 5}, causal: true, decay: true},
+	{name: "linear", shape: Shape{1, 2, 2, 500, 20, 6, 3}},
+	{name: "retention", shape: Shape{1, 2, 2, 200, 200, 4, 4}, causal: true},
+	{name: "fastmax", set: map[string]string{"window": "7"}, shape: Shape{1, 2, 2, 200, 200, 4, 4}, causal: true},
+	{name: "local", set: map[string]string{"window": "9"}, shape: Shape{1, 2, 2, 200, 200, 4, 4}, causal: true},
+}
+
+func (p *problem[T]) String() string {
+	return fmt.Sprintf("%s/order=%d/causal=%v/N=%d/M=%d%v", p.name, p.order, p.causal, p.shape.N, p.shape.M, p.set)
+}
+
+func (p *problem[T]) mechanism(t *testing.T) attention.Mechanism[T] {
+	t.Helper()
+	m, err := mechanism.New[T](p.name, mechanism.Options{Order: p.order, Heads: p.shape.H, Width: p.shape.D, Set: p.set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// call draws the problem.
+func (p *problem[T]) call() *attention.Call[T] {
+	s, key := &p.shape, rng.New(3)
+	draw := func(i uint64, n int) []T {
+		x := make([]T, n)
+		for j := range x {
+			x[j] = T(key.Fold(i).Normal(uint64(j)))
+		}
+		return x
+	}
+	n, m := int(s.N), int(s.M)
+	c := &attention.Call[T]{
+		Q:      tensor.HeadsOf(draw(0, s.B*s.H*n*s.D), s.B, s.H, n, s.D),
+		K:      tensor.HeadsOf(draw(1, s.B*s.Hkv*m*s.D), s.B, s.Hkv, m, s.D),
+		V:      tensor.HeadsOf(draw(2, s.B*s.Hkv*m*s.Dv), s.B, s.Hkv, m, s.Dv),
+		Causal: p.causal,
+	}
+	if p.mask {
+		c.KeyMask = make([]bool, s.B*m)
+		for j := range c.KeyMask {
+			c.KeyMask[j] = key.Fold(3).Intn(uint64(j), 4) > 0
+		}
+	}
+	if p.decay {
+		g := draw(4, s.B*s.Hkv*m)
+		for j := range g {
+			g[j] = -g[j] * g[j] / 50
+		}
+		c.LogG = tensor.HeadsOf(g, s.B, s.Hkv, m, 1)
+	}
+	return c
+}
+
+// made is array.New for what fits.
+func made[E array.Element](t *testing.T, name string, data []E, shape ...int) *array.Array {
+	t.Helper()
+	a, err := array.New(name, data, shape...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// file writes the problem into a safetensors file.
+func file(t *testing.T, c *attention.Call[float32]) string {
+	t.Helper()
+	list := []*array.Array{
+		made(t, "q", c.Q.Data, c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+		made(t, "k", c.K.Data, c.K.B, c.K.H, c.K.N, c.K.D),
+		made(t, "v", c.V.Data, c.V.B, c.V.H, c.V.N, c.V.D),
+	}
+	if c.KeyMask != nil {
+		list = append(list, made(t, "keymask", c.KeyMask, c.K.B, c.K.N))
+	}
+	if c.LogG.D > 0 {
+		list = append(list, made(t, "log_g", c.LogG.Data, c.K.B, c.K.H, c.K.N))
+	}
+	path := filepath.Join(t.TempDir(), "in.safetensors")
+	var b bytes.Buffer
+	if err := safetensors.Write(&b, list, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// source opens a file.
+func source(t *testing.T, path string) *Arrays[float32] {
+	t.Helper()
+	f, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	a, err := NewArrays[float32](f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// output opens an output file.
+func output(t *testing.T, path string, rank int) *Output[float32] {
+	t.Helper()
+	o, err := NewFile[float32](path, rank)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// read returns o of an output file.
+func read(t *testing.T, path string) []float32 {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	a, err := array.ReadNPY(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := a.Float32()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// steps is what a compensated state gives in as few calls as there can be.
+func (p *problem[T]) steps(t *testing.T, m attention.Mechanism[T], c *attention.Call[T], chunk int) tensor.Heads[T] {
+	t.Helper()
+	s := &p.shape
+	st, err := m.NewState(attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: chunk, Carry: attention.Compensated})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := tensor.NewHeads[T](s.B, s.H, int(s.N), s.Dv)
+	part := func(j0, j1 int) *attention.Call[T] {
+		x := &attention.Call[T]{Q: c.Q, K: c.K.Tokens(j0, j1), V: c.V.Tokens(j0, j1)}
+		if c.KeyMask != nil {
+			for b := range s.B {
+				x.KeyMask = append(x.KeyMask, c.KeyMask[b*c.K.N:][j0:j1]...)
+			}
+		}
+		if c.LogG.D > 0 {
+			x.LogG = c.LogG.Tokens(j0, j1)
+		}
+		return x
+	}
+	lead := c.K.N
+	if p.causal {
+		lead -= c.Q.N
+	}
+	if err := st.Absorb(part(0, lead)); err != nil {
+		t.Fatal(err)
+	}
+	if p.causal {
+		err = st.Step(o, part(lead, c.K.N))
+	} else {
+		err = st.Read(o, &attention.Call[T]{Q: c.Q})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// TestStreams holds streams, whatever their windows and threads, against the steps of
+// a state in every bit, and against the call in memory within what is derived.
+func TestStreams(t *testing.T) {
+	defer par.SetThreads(0)
+	for _, p := range problems {
+		t.Run(p.String(), func(t *testing.T) {
+			m, c := p.mechanism(t), p.call()
+			in := file(t, c)
+			var want []float32
+			for i, x := range []struct{ window, threads int }{{0, 1}, {1, 1}, {17, 2}, {96, 3}, {150, 2}} {
+				par.SetThreads(x.threads)
+				out := filepath.Join(t.TempDir(), "o.npy")
+				r, err := Run(context.Background(), m, source(t, in), output(t, out, 4), Options{Causal: p.causal, Window: x.window})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := read(t, out)
+				if i == 0 {
+					want = p.steps(t, m, c, r.Chunk).Data
+				}
+				if k := differ(got, want); k >= 0 {
+					t.Fatalf("window %d, %d threads: element %d is %v, steps give %v", x.window, x.threads, k, got[k], want[k])
+				}
+				if sum := crc32.Checksum(array.Bytes(want), castagnoli); r.Digest != sum {
+					t.Errorf("digest is %08x, of the output %08x", r.Digest, sum)
+				}
+				if names, _ := os.ReadDir(filepath.Dir(out)); len(names) != 1 {
+					t.Errorf("left behind: %v", names)
+				}
+			}
+			p.near(t, m, c, want)
+		})
+	}
+}
+
+// near holds outputs against the call in memory.
+func (p *problem[T]) near(t *testing.T, m attention.Mechanism[T], c *attention.Call[T], got []T) {
+	t.Helper()
+	o := tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	if err := m.Forward(o, c, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := make([]float64, len(o.Data))
+	for i, x := range o.Data {
+		want[i] = float64(x)
+	}
+	size := check.Max(c.V.Data) + check.Max(want)
+	s := c.Shape()
+	bound := m.Plan(s).Bound
+	s.Form = attention.Step
+	bound += m.Plan(s).Bound
+	if bound == 0 { // softmax in a window, or nothing is derived: both are sums of few numbers
+		if limit := 64 * check.Softmax[T]().Output(1, size); check.Ratio(got, want, limit) > 1 {
+			t.Errorf("off by %.3g limits from the call in memory", check.Ratio(got, want, limit))
+		}
+		return
+	}
+	heads, err := m.Diagnose(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cond float64
+	for _, h := range heads {
+		cond = max(cond, float64(h.MaxCondition))
+	}
+	worst := check.Ratio(got, want, bound*cond*size)
+	t.Logf("off by %.3g limits from the call in memory", worst)
+	if worst > 1 {
+		t.Errorf("off by %.3g limits from the call in memory", worst)
+	}
+}
+
+// differ returns the first element that differs in a bit, -1 where there is none.
+func differ(a, b []float32) int {
+	if len(a) != len(b) {
+		return min(len(a), len(b))
+	}
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			return i
+		}
+	}
+	return -1
+}
+
+// brittle is a source that fails once it has given some tokens.
+type brittle struct {
+	Source[float32]
+	left int64
+}
+
+var errBrittle = errors.New("the input is gone")
+
+func (b *brittle) Fill(w *Window[float32], query, key int64, n int) (int, error) {
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errBrittle
+	}
+	return b.Source.Fill(w, query, key, n)
+}
+
+// TestResume cuts runs off at many places, spoils what was written behind their
+// checkpoints, and has them continue with other windows and threads, to the same
+// bits.
+func TestResume(t *testing.T) {
+	defer par.SetThreads(0)
+	key := rng.New(11)
+	for pi, p := range problems {
+		m, c := p.mechanism(t), p.call()
+		in := file(t, c)
+		want := filepath.Join(t.TempDir(), "o.npy")
+		whole, err := Run(context.Background(), m, source(t, in), output(t, want, 4), Options{Causal: p.causal})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := filepath.Join(t.TempDir(), "o.npy")
+		o := Options{Causal: p.causal, Checkpoint: out + CheckpointSuffix, Every: time.Nanosecond}
+		cuts, resumed := 0, 0
+		for try := uint64(0); ; try++ {
+			draw := key.Fold(uint64(pi))
+			o.Window = 1 + draw.Intn(3*try, 40)
+			par.SetThreads(1 + draw.Intn(3*try+1, 3))
+			src := &brittle{source(t, in), int64(1 + draw.Intn(3*try+2, 80))}
+			r, err := Run(context.Background(), m, src, output(t, out, 4), o)
+			if err == nil {
+				if r.Digest != whole.Digest {
+					t.Errorf("%v: digest is %08x after %d cuts, without %08x", &p, r.Digest, cuts, whole.Digest)
+				}
+				break
+			}
+			if !errors.Is(err, errBrittle) {
+				t.Fatal(err)
+			}
+			if cuts++; r.Resumed > 0 {
+				resumed++
+			}
+			if _, err := os.Stat(out); err == nil {
+				t.Fatalf("%v: the output has its name before it is whole", &p)
+			}
+			spoil(t, &p, out)
+		}
+		if resumed < 2 {
+			t.Errorf("%v: %d of %d runs continued", &p, resumed, cuts)
+		}
+		a, b := read(t, out), read(t, want)
+		if k := differ(a, b); k >= 0 {
+			t.Errorf("%v: after %d cuts element %d is %v, without %v", &p, cuts, k, a[k], b[k])
+		}
+		if names, _ := os.ReadDir(filepath.Dir(out)); len(names) != 1 {
+			t.Errorf("left behind: %v", names)
+		}
+	}
+}
+
+// spoil overwrites the rows of a partial output that its checkpoint does not know.
+func spoil[T tensor.Float](t *testing.T, p *problem[T], out string) {
+	t.Helper()
+	c, err := readCheckpoint(out+CheckpointSuffix, 1<<30)
+	if err != nil || c == nil {
+		if c == nil && err == nil {
+			return
+		}
+		t.Fatal(err)
+	}
+	at := int64(0)
+	if passes(p.shape, p.causal)[c.Pass].want&Queries != 0 {
+		at = c.At
+	}
+	f, err := os.OpenFile(out+PartialSuffix, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, _ := f.Stat()
+	row := int64(p.shape.Dv) * 4
+	head := info.Size() - int64(p.shape.B*p.shape.H)*p.shape.N*row
+	for i := range int64(p.shape.B * p.shape.H) {
+		if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, int((p.shape.N-at)*row)), head+(i*p.shape.N+at)*row); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestStops ends runs by their context: they leave a checkpoint of the last token
+// that they had.
+func TestStops(t *testing.T) {
+	p := problems[0]
+	m, in := p.mechanism(t), file(t, p.call())
+	out := filepath.Join(t.TempDir(), "o.npy")
+	o := Options{Causal: true, Window: 10, Checkpoint: out + CheckpointSuffix, Every: time.Hour}
+	var last int64
+	for range 50 {
+		ctx, cancel := context.WithCancel(context.Background())
+		o.Progress = func(p Progress) {
+			if last = p.Done; p.Done-p.Before >= 50 {
+				cancel()
+			}
+		}
+		before := last
+		r, err := Run(ctx, m, source(t, in), output(t, out, 4), o)
+		cancel()
+		if r.Resumed != before {
+			t.Fatalf("goes on after %d tokens, stopped after %d", r.Resumed, before)
+		}
+		if err == nil {
+			break
+		}
+		if err != context.Canceled {
+			t.Fatal(err)
+		}
+	}
+	if want := p.steps(t, m, p.call(), 96).Data; differ(read(t, out), want) >= 0 {
+		t.Error("the output is not that of one run")
+	}
+}
+
+// TestWholeButForItsName continues runs that ended between two of the last things
+// that they do.
+func TestWholeButForItsName(t *testing.T) {
+	p := problems[0]
+	m, in := p.mechanism(t), file(t, p.call())
+	for _, named := range []bool{false, true} {
+		out := filepath.Join(t.TempDir(), "o.npy")
+		o := Options{Causal: true, Checkpoint: out + CheckpointSuffix}
+		r, err := newRun(m, source(t, in), output(t, out, 4), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.begin(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.through(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		c, err := r.snapshot(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Whole = true
+		if err := r.save(c); err != nil {
+			t.Fatal(err)
+		}
+		if named {
+			if err := r.out.commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.out.close(true)
+		rep, err := Run(context.Background(), m, &brittle{source(t, in), 0}, output(t, out, 4), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rep.Resumed != p.shape.N || rep.Tokens != p.shape.N {
+			t.Errorf("%d tokens, %d of them before; want %d", rep.Tokens, rep.Resumed, p.shape.N)
+		}
+		if differ(read(t, out), p.steps(t, m, p.call(), 96).Data) >= 0 {
+			t.Error("the output is not that of one run")
+		}
+		if names, _ := os.ReadDir(filepath.Dir(out)); len(names) != 1 {
+			t.Errorf("left behind: %v", names)
+		}
+	}
+}
+
+// records puts the tokens of a call behind each other, as raw sources have them.
+func records(c *attention.Call[float32]) []float32 {
+	var x []float32
+	for n := range c.Q.N {
+		for _, h := range []tensor.Heads[float32]{c.Q, c.K, c.V} {
+			for i := range h.H {
+				x = append(x, h.At(0, i).Row(n)...)
+			}
+		}
+	}
+	return x
+}
+
+// TestRaw has raw files and pipes give what arrays give, pipes cut off and
+// continued, too.
+func TestRaw(t *testing.T) {
+	p := problem[float32]{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
+	m, c := p.mechanism(t), p.call()
+	data := array.Bytes(records(c))
+	want := p.steps(t, m, c, 96)
+	var tokens []float32
+	for n := range want.N {
+		for h := range want.H {
+			tokens = append(tokens, want.At(0, h).Row(n)...)
+		}
+	}
+	heads := Shape{H: 4, Hkv: 2, D: 6, Dv: 5}
+	pipe := func(b []byte) *Raw[float32] {
+		t.Helper()
+		r, err := NewPipe[float32](bytes.NewReader(b), heads)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	sum := crc32.Checksum(array.Bytes(want.Data), castagnoli)
+	expect := func(what string, r *Report, err error, got []byte) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if !bytes.Equal(got, array.Bytes(tokens)) {
+			t.Errorf("%s: the output is not that of steps", what)
+		}
+		if r.Digest != sum || r.Shape.N != 301 || r.Tokens != 301 {
+			t.Errorf("%s: digest %08x of %d rows, %d tokens; want %08x", what, r.Digest, r.Shape.N, r.Tokens, sum)
+		}
+	}
+
+	var to bytes.Buffer
+	r, err := Run(context.Background(), m, pipe(data), NewWriter[float32](&to), Options{Causal: true, Window: 7})
+	expect("pipe to pipe", r, err, to.Bytes())
+
+	in, out := filepath.Join(t.TempDir(), "in.raw"), filepath.Join(t.TempDir(), "o.raw")
+	if err := os.WriteFile(in, data, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	src, err := NewRawFile[float32](f, heads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err = Run(context.Background(), m, src, output(t, out, 0), Options{Causal: true, Window: 50})
+	got, _ := os.ReadFile(out)
+	expect("file to file", r, err, got)
+
+	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, Every: time.Nanosecond}
+	if _, err := Run(context.Background(), m, &cut{pipe(data), 150}, output(t, out, 0), o); !errors.Is(err, errBrittle) {
+		t.Fatal(err)
+	}
+	other := bytes.Clone(data)
+	other[17]++
+	_, err = Run(context.Background(), m, pipe(other), output(t, out, 0), o)
+	refused(t, err, "input: checksum of the first", "the checkpoint has")
+	_, err = Run(context.Background(), m, pipe(data[:len(data)/301*20]), output(t, out, 0), o)
+	refused(t, err, "input: has 20 tokens, the checkpoint is of")
+	r, err = Run(context.Background(), m, pipe(data), output(t, out, 0), o)
+	got, _ = os.ReadFile(out)
+	expect("pipe that continues", r, err, got)
+	if r.Resumed < 50 {
+		t.Errorf("goes on after %d tokens", r.Resumed)
+	}
+
+	_, err = Run(context.Background(), m, pipe(data[:len(data)-3]), NewWriter[float32](&to), Options{Causal: true})
+	refused(t, err, "input: ends after 181 of the 184 bytes of token 300")
+	_, err = Run(context.Background(), m, pipe(data), NewWriter[float32](&to), Options{})
+	refused(t, err, "causal: unmasked attention reads keys and then queries, and a pipe is read once")
+	_, err = Run(context.Background(), m, pipe(data), NewWriter[float32](&to), Options{Causal: true, Checkpoint: "x"})
+	refused(t, err, "checkpoint: x: ")
+	_, err = Run(context.Background(), m, pipe(data), output(t, filepath.Join(t.TempDir(), "o.npy"), 3), Options{Causal: true})
+	refused(t, err, "o.npy: the header has the number of tokens")
+}
+
+// cut is a pipe that breaks.
+type cut struct {
+	*Raw[float32]
+	left int64
+}
+
+func (c *cut) Fill(w *Window[float32], query, key int64, n int) (int, error) {
+	if c.left -= int64(n); c.left < 0 {
+		return 0, errBrittle
+	}
+	return c.Raw.Fill(w, query, key, n)
+}
+
+func refused(t *testing.T, err error, want ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", want)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+// TestCheckpointsAreBound refuses checkpoints of something else, with the field
+// named, and leaves them and the partial output as they are.
+func TestCheckpointsAreBound(t *testing.T) {
+	p := problems[0]
+	c := p.call()
+	in := file(t, c)
+	dir := t.TempDir()
+	out := filepath.Join(dir, "o.npy")
+	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, Every: time.Nanosecond}
+	if _, err := Run(context.Background(), p.mechanism(t), &brittle{source(t, in), 120}, output(t, out, 4), o); !errors.Is(err, errBrittle) {
+		t.Fatal(err)
+	}
+	saved, err := os.ReadFile(o.Checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	partial, err := os.ReadFile(out + PartialSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func(p problem[float32], in string, causal bool, want ...string) {
+		t.Helper()
+		o := o
+		o.Causal = causal
+		_, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
+		refused(t, err, want...)
+		if now, _ := os.ReadFile(o.Checkpoint); !bytes.Equal(now, saved) {
+			t.Error("the checkpoint has changed")
+		}
+		if now, _ := os.ReadFile(out + PartialSuffix); !bytes.Equal(now, partial) {
+			t.Error("the partial output has changed")
+		}
+	}
+	other := p
+	other.name = "linear"
+	again(other, in, true, "checkpoint: mechanism is fastmax, this run has linear")
+	other = p
+	other.order = 1
+	again(other, in, true, "checkpoint: setting is ")
+	again(p, in, false, "checkpoint: causal is true, this run has false")
+	other = p
+	other.shape.N, other.shape.M = 330, 330
+	again(p, file(t, other.call()), true, "checkpoint: N is 331, this run has 330")
+	touched := file(t, c)
+	if err := os.Chtimes(touched, time.Time{}, time.Unix(1e9, 0)); err != nil {
+		t.Fatal(err)
+	}
+	again(p, touched, true, "checkpoint: file of q: modified is ", "2001-09-09T01:46:40Z")
+
+	spoiled := bytes.Clone(saved)
+	spoiled[len(spoiled)/2]++
+	for _, x := range []struct {
+		b    []byte
+		want string
+	}{
+		{spoiled, "checkpoint: corrupt or truncated: checksum is "},
+		{saved[:len(saved)-1], "checkpoint: corrupt or truncated"},
+		{[]byte("FFSC\x02\x00\x00\x00________"), "checkpoint: version is 2, this program reads 1"},
+		{[]byte("PK__________"), `checkpoint: begins with "PK__", not "FFSC"`},
+		{nil, "checkpoint: truncated: 0 bytes"},
+	} {
+		if err := os.WriteFile(o.Checkpoint, x.b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
+		refused(t, err, x.want)
+	}
+	if err := os.WriteFile(o.Checkpoint, saved, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(out+PartialSuffix, 1000); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
+	refused(t, err, "o.npy.partial: has 1000 bytes, the checkpoint needs ")
+
+	o.Fresh = true
+	r, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
+	if err != nil || r.Resumed != 0 {
+		t.Fatalf("anew: %v, %d tokens of a run before", err, r.Resumed)
+	}
+}
+
+// Every way to shorten a checkpoint is refused, and so is every flipped bit.
+func TestCheckpointBytes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c")
+	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, At: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
+	if err := c.write(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseCheckpoint(b)
+	if err != nil || got.At != c.At || string(got.state) != "state" || got.Digests[0] != 7 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for n := range b {
+		if _, err := parseCheckpoint(b[:n]); err == nil {
+			t.Errorf("%d of %d bytes are read", n, len(b))
+		}
+		bad := bytes.Clone(b)
+		bad[n] ^= 0x10
+		if _, err := parseCheckpoint(bad); err == nil {
+			t.Errorf("byte %d may be another", n)
+		}
+	}
+	if _, err := readCheckpoint(path, int64(len(b)-1)); err == nil {
+		t.Error("a checkpoint may have any size")
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	nan := float32(math.NaN())
+	p := problems[0]
+	m := p.mechanism(t)
+	out := filepath.Join(t.TempDir(), "o.npy")
+	c := p.call()
+	c.V.At(1, 1).Row(300)[2] = nan
+	_, err := Run(context.Background(), m, source(t, file(t, c)), output(t, out, 4), Options{Causal: true, Window: 64})
+	refused(t, err, "v: element [1,1,300,2] is NaN")
+	if !IsBadInput(err) {
+		t.Error("NaN is not bad input")
+	}
+	if names, _ := os.ReadDir(filepath.Dir(out)); len(names) != 0 {
+		t.Errorf("left behind: %v", names)
+	}
+	c = p.call()
+	src := source(t, file(t, c))
+	for _, x := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{Memory: 1000}, "memory: 1000 bytes; the state and 3 windows of one token take "},
+		{Options{Memory: -1}, "memory: -1 is negative"},
+		{Options{Window: -1}, "window: -1 is negative"},
+		{Options{Window: 1 << 30}, "window: 1073741824 tokens take "},
+	} {
+		_, err := Run(context.Background(), m, src, output(t, out, 4), x.o)
+		refused(t, err, x.want)
+	}
+	_, err = Run(context.Background(), m, src, output(t, out, 3), Options{})
+	refused(t, err, "o.npy: 3 dimensions have no room for B = 2 and H = 4")
+	for name, want := range map[string]string{
+		"softmax":   "mechanism: the state of softmax grows with the tokens",
+		"linformer": "mechanism: linformer has no state: ",
+		"local":     "causal: local streams in causal calls alone",
+		"retention": "causal: retention streams in causal calls alone",
+	} {
+		m, err := mechanism.New[float32](name, mechanism.Options{Heads: 4, Width: 6})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Run(context.Background(), m, src, output(t, out, 4), Options{})
+		refused(t, err, want)
+	}
+}
+
+// TestFarAway reads and writes where offsets have more than 32 bits.
+func TestFarAway(t *testing.T) {
+	const n, d = 1<<28 + 5, 4 // 4 GiB and 80 bytes a head
+	dir := t.TempDir()
+	row := []float32{1, 2, 3, 4}
+	for _, name := range []string{"q", "k", "v"} {
+		f, err := os.Create(filepath.Join(dir, name+".npy"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		head := array.NPYHeader(array.F4, []int{2, n, d})
+		if _, err := f.Write(head); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(array.Bytes(row), int64(len(head))+(2*n-2)*d*4); err != nil {
+			t.Skip(err)
+		}
+		if err := f.Truncate(int64(len(head)) + 2*n*d*4); err != nil {
+			t.Skip(err)
+		}
+	}
+	folder, err := array.OpenFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer folder.Close()
+	a, err := NewArrays[float32](folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := a.Room(3, Keys|Queries)
+	w.want = Keys | Queries
+	if _, err := a.Fill(w, n-3, n-3, 3); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []tensor.Heads[float32]{w.Call.Q, w.Call.K, w.Call.V} {
+		if differ(x.At(0, 1).Row(1), row) >= 0 || x.At(0, 1).Row(2)[0] != 0 || x.At(0, 0).Row(1)[0] != 0 {
+			t.Errorf("the last tokens are %v", x.Data)
+		}
+	}
+	o := output(t, filepath.Join(dir, "o.npy"), 3)
+	if err := o.bind(a.shape); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.create(); err != nil {
+		t.Skip(err)
+	}
+	if err := o.write(w.Call.V, n-3); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]float32, d)
+	if _, err := o.file.ReadAt(array.Bytes(got), int64(len(o.header))+(2*n-2)*d*4); err != nil {
+		t.Fatal(err)
+	}
+	if differ(got, row) >= 0 {
+		t.Errorf("row %d of head 1 is written as %v", n-2, got)
+	}
+	o.close(false)
+}
+
+// TestSynthetic draws the same numbers in any pieces.
+func TestSynthetic(t *testing.T) {
+	defer par.SetThreads(0)
+	s, err := NewSynthetic[float32](1<<40, 21, 2, 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const at, n = 1<<39 + 7, 1000
+	fill := func(at int64, n int) *Window[float32] {
+		w := s.Room(n, Keys|Queries)
+		w.want = Keys | Queries
+		if _, err := s.Fill(w, at, at, n); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	par.SetThreads(1)
+	whole := fill(at, n)
+	par.SetThreads(3)
+	for i0 := 0; i0 < n; {
+		k := min(1+i0/3, n-i0)
+		part := fill(at+int64(i0), k)
+		for h := range 2 {
+			for i := range k {
+				if differ(part.Call.Q.At(0, h).Row(i), whole.Call.Q.At(0, h).Row(i0+i)) >= 0 ||
+					differ(part.Call.K.At(0, h).Row(i), whole.Call.K.At(0, h).Row(i0+i)) >= 0 ||
+					differ(part.Call.V.At(0, h).Row(i), whole.Call.V.At(0, h).Row(i0+i)) >= 0 {
+					t.Fatalf("token %d of head %d depends on where its window begins", i0+i, h)
+				}
+			}
+		}
+		i0 += k
+	}
+	// Five deviations of the mean of independent numbers, and of their squares.
+	for _, x := range [][]float32{whole.Call.Q.Data, whole.Call.K.Data} {
+		var sum, square float64
+		for _, y := range x {
+			sum += float64(y)
+			square += float64(y) * float64(y)
+		}
+		k := float64(len(x))
+		if math.Abs(sum/k) > 5/math.Sqrt(k) || math.Abs(square/k-1) > 5/math.Sqrt(k) {
+			t.Errorf("mean %g, second moment %g of %v numbers", sum/k, square/k, k)
+		}
+	}
+	if differ(whole.Call.Q.At(0, 0).Row(0), whole.Call.Q.At(0, 1).Row(0)) < 0 || differ(whole.Call.Q.At(0, 0).Row(0), whole.Call.K.At(0, 0).Row(0)) < 0 {
+		t.Error("heads or arrays are the same")
+	}
+}
+
+func TestDigestsJoin(t *testing.T) {
+	b := make([]byte, 5000)
+	for i := range b {
+		b[i] = byte(rng.New(5).Uint64(uint64(i)))
+	}
+	for _, n := range []int{0, 1, 7, 64, 1000, 2500} {
+		parts := []uint32{crc32.Checksum(b[:n], castagnoli), crc32.Checksum(b[n:2*n], castagnoli)}
+		if got, want := joinDigests(parts, int64(n)), crc32.Checksum(b[:2*n], castagnoli); got != want {
+			t.Errorf("twice %d bytes: %08x, want %08x", n, got, want)
+		}
+	}
+}
+
+// BenchmarkSynthetic draws tokens of one head of width 32.
+func BenchmarkSynthetic(b *testing.B) {
+	s, err := NewSynthetic[float32](1<<40, 32, 1, 9)
+	if err != nil {
+		b.Fatal(err)
+	}
+	const n = 4096
+	w := s.Room(n, Keys|Queries)
+	w.want = Keys | Queries
+	for i := range b.N {
+		if _, err := s.Fill(w, int64(i)*n, int64(i)*n, n); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/token")
+}
