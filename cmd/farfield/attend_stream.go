@@ -1,0 +1,329 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/stream"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// streamed are the flags of inputs that need not fit in memory.
+type streamed struct {
+	Stream     bool          `help:"Read, compute and write in windows, in constant memory: IN is a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or - for standard input. OUT is .npy, .safetensors, .raw or - (numbers token by token); without it the output's CRC-32C alone is printed. A run that was cut off continues with the same command."`
+	Synthetic  string        `placeholder:"N,D,H" help:"Stream N tokens of H heads of width D made from --seed, in place of IN."`
+	Raw        string        `placeholder:"D,H[,Hkv[,Dv]]" help:"IN has numbers of --precision without a header, for each token q (H,D), k (Hkv,D) and v (Hkv,Dv)."`
+	Memory     string        `placeholder:"BYTES" help:"Memory of a stream for its state, windows and checkpoints, as 64MiB or 2GiB (256MiB)."`
+	Checkpoint string        `placeholder:"FILE" help:"Where a stream keeps what it continues from. By default OUT with .checkpoint behind it, none without a file OUT."`
+	Every      time.Duration `placeholder:"TIME" help:"Between two checkpoints, as 5m (30s): the most that a run loses that is killed."`
+	Fresh      bool          `help:"Begin a stream anew, whatever was done before."`
+}
+
+// refuse reports flags that mean nothing in memory.
+func (s *streamed) refuse() error {
+	for _, x := range []struct {
+		name  string
+		given bool
+	}{
+		{"--raw", s.Raw != ""}, {"--memory", s.Memory != ""}, {"--checkpoint", s.Checkpoint != ""}, {"--every", s.Every != 0}, {"--fresh", s.Fresh},
+	} {
+		if x.given {
+			return inputf("%s: needs --stream", x.name)
+		}
+	}
+	return nil
+}
+
+// Help are examples.
+func (c *attendCmd) Help() string {
+	return `Examples:
+
+    farfield attend --mechanism fastmax --causal --grad in.npz out.npz
+    farfield attend --mechanism fastmax --causal --stream in.safetensors o.npy
+    farfield attend --mechanism linear --stream --memory 64MiB folder o.npy
+    producer | farfield attend --mechanism fastmax --causal --stream --raw 64,8 - o.raw
+    farfield attend --mechanism fastmax --synthetic 1000000,32,1 --seed 7
+`
+}
+
+// programBytes is the memory that the program takes beside what a stream plans.
+const programBytes = 32 << 20
+
+// streamReport is what ran, as printed.
+type streamReport struct {
+	Mechanism   string  `json:"mechanism"`
+	Chunk       int     `json:"chunk,omitempty"`
+	Window      int     `json:"window"`
+	ISA         string  `json:"isa"`
+	Threads     int     `json:"threads"`
+	Precision   string  `json:"precision"`
+	N           int64   `json:"n"`
+	M           int64   `json:"m"`
+	Tokens      int64   `json:"tokens"` // of all passes
+	Resumed     int64   `json:"resumed_tokens"`
+	Seconds     float64 `json:"seconds"`
+	Computing   float64 `json:"computing_seconds"`
+	FLOPs       float64 `json:"flops"`
+	StateBytes  int64   `json:"state_bytes"`
+	Planned     int64   `json:"planned_bytes"`
+	Memory      int64   `json:"memory_bytes"`
+	PeakBytes   int64   `json:"peak_bytes"` // of the process
+	Checkpoints int     `json:"checkpoints"`
+	Digest      string  `json:"crc32c"`
+}
+
+// stream computes attention window by window.
+func (c *attendCmd) stream(e *env) error {
+	in, out := c.In, c.Out
+	if c.Synthetic != "" {
+		if out != "" || c.Raw != "" {
+			return inputf("--synthetic: takes the place of <in>; OUT alone may be given")
+		}
+		in, out = "", c.In
+	} else if in == "" {
+		return inputf(`expected "<in> [<out>]"`)
+	}
+	for _, x := range []struct {
+		name  string
+		given bool
+	}{
+		{"--form", c.Form != "auto"}, {"--dropout", c.Dropout != ""}, {"--rate", c.Rate != nil}, {"--grad", c.Grad}, {"--diagnose", c.Diagnose},
+		{"--json", c.JSON && out == "-"},
+	} {
+		if x.given {
+			return inputf("%s: not with --stream", x.name)
+		}
+	}
+	memory := int64(stream.DefaultMemory)
+	if c.Memory != "" {
+		var err error
+		if memory, err = parseBytes(c.Memory); err != nil {
+			return inputf("--memory: %w", err)
+		}
+	}
+	if c.Precision == "f64" {
+		return streamAs[float64](c, e, in, out, memory)
+	}
+	return streamAs[float32](c, e, in, out, memory)
+}
+
+func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64) error {
+	src, rank, given, err := openStream[T](c, e.stdin, in)
+	if err != nil {
+		return input(err)
+	}
+	defer given.Close()
+	to := stream.NewDigest[T]()
+	checkpoint := c.Checkpoint
+	switch {
+	case out == "-":
+		to = stream.NewWriter[T](e.stdout)
+	case out != "":
+		if to, err = stream.NewFile[T](out, rank); err != nil {
+			return input(err)
+		}
+		if checkpoint == "" {
+			checkpoint = out + stream.CheckpointSuffix
+		}
+	}
+	s := src.Shape()
+	p := &attendProblem[T]{shapes: map[string][]int{}}
+	p.call.Q.H, p.call.Q.D, p.call.K.N = s.H, s.D, int(max(s.M, 0))
+	if err := p.readMechanism(c, &arrayReader[T]{given, in, c.AllowNonfinite}); err != nil {
+		return input(err)
+	}
+	if unknown := p.unknown(given.Names()); len(unknown) > 0 {
+		fmt.Fprintf(e.stderr, "farfield: not used: %s\n", strings.Join(unknown, ", "))
+	}
+	// Garbage is collected before the process has much more than was asked for.
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory + programBytes))
+	bar := newStreamProgress(e)
+	r, err := stream.Run(e.ctx, p.mech, src, to, stream.Options{
+		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, Every: c.Every, Fresh: c.Fresh, Progress: bar.show,
+	})
+	bar.clear()
+	switch {
+	case err == nil:
+	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
+		if checkpoint == "" {
+			return err
+		}
+		return interruption{err, fmt.Sprintf("stopped after token %d%s; the same command continues", r.Tokens, bar.of())}
+	case stream.IsBadInput(err):
+		return input(err)
+	default:
+		return err
+	}
+	report := &streamReport{
+		Mechanism: c.Mechanism, Chunk: r.Chunk, Window: r.Window, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision,
+		N: r.Shape.N, M: r.Shape.M, Tokens: r.Tokens, Resumed: r.Resumed, Seconds: r.Seconds, Computing: r.Computing, FLOPs: r.FLOPs,
+		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, PeakBytes: bench.PeakMemory(), Checkpoints: r.Checkpoints,
+		Digest: fmt.Sprintf("%08x", r.Digest),
+	}
+	if c.JSON {
+		return printJSON(e.stdout, report)
+	}
+	w := e.stderr
+	if out == "" {
+		w = e.stdout
+	}
+	report.print(w)
+	return nil
+}
+
+// print writes the report in words.
+func (r *streamReport) print(w io.Writer) {
+	before := ""
+	if r.Resumed > 0 {
+		before = fmt.Sprintf(", %d of them before", r.Resumed)
+	}
+	fmt.Fprintf(w, "%d tokens%s in %.1f s, %.1f s of it computing at %.1f GFLOP/s\n", r.Tokens, before, r.Seconds, r.Computing, r.FLOPs/max(r.Computing, 1e-9)/1e9)
+	fmt.Fprintf(w, "state %s, windows of %d tokens, %s planned of %s; the process had %s\n", mib(r.StateBytes), r.Window, mib(r.Planned), mib(r.Memory), mib(r.PeakBytes))
+	fmt.Fprintf(w, "o [%d rows a head], CRC-32C %s\n", r.N, r.Digest)
+}
+
+// mib writes a number of bytes.
+func mib(n int64) string { return fmt.Sprintf("%.3g MiB", float64(n)/(1<<20)) }
+
+// openStream opens what a stream reads. Parameters are in given, which is to be
+// closed; outputs have as many dimensions as q.
+func openStream[T tensor.Float](c *attendCmd, stdin io.Reader, in string) (src stream.Source[T], rank int, given array.Source, err error) {
+	given = new(array.Folder) // of nothing
+	switch {
+	case c.Synthetic != "":
+		x, err := numbers("--synthetic", c.Synthetic, 3, 3)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		d, h, err := small("--synthetic", x[1], x[2])
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		src, err = stream.NewSynthetic[T](x[0], d, h, c.Seed)
+		return src, 3, given, err
+	case c.Raw != "":
+		x, err := numbers("--raw", c.Raw, 2, 4)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		if len(x) < 3 {
+			x = append(x, x[1])
+		}
+		if len(x) < 4 {
+			x = append(x, x[0])
+		}
+		s := stream.Shape{B: 1}
+		if s.D, s.H, err = small("--raw", x[0], x[1]); err != nil {
+			return nil, 0, nil, err
+		}
+		if s.Hkv, s.Dv, err = small("--raw", x[2], x[3]); err != nil {
+			return nil, 0, nil, err
+		}
+		if in == "-" {
+			raw, err := stream.NewPipe[T](stdin, s)
+			if err != nil {
+				return nil, 0, nil, err
+			}
+			raw.AllowNonfinite = c.AllowNonfinite
+			return raw, 3, given, nil
+		}
+		f, err := os.Open(in)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		raw, err := stream.NewRawFile[T](f, s)
+		if err != nil {
+			f.Close()
+			return nil, 0, nil, err
+		}
+		raw.AllowNonfinite = c.AllowNonfinite
+		return raw, 3, closing{given, f}, nil
+	case in == "-":
+		return nil, 0, nil, errors.New("--raw: missing; standard input needs the widths and heads of its numbers")
+	}
+	var files stream.Files
+	if info, err := os.Stat(in); err != nil {
+		return nil, 0, nil, err
+	} else if info.IsDir() {
+		files, err = array.OpenFolder(in)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+	} else {
+		if suffix := filepath.Ext(in); suffix != ".safetensors" {
+			return nil, 0, nil, fmt.Errorf("%s: the suffix is %q; a stream needs .safetensors, a folder of .npy, or --raw", in, suffix)
+		}
+		files, err = safetensors.Open(in)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+	}
+	a, err := stream.NewArrays[T](files)
+	if err != nil {
+		files.Close()
+		return nil, 0, nil, err
+	}
+	a.AllowNonfinite = c.AllowNonfinite
+	return a, a.Rank(), files, nil
+}
+
+// closing is a source that has a file to close.
+type closing struct {
+	array.Source
+	file io.Closer
+}
+
+func (c closing) Close() error { return c.file.Close() }
+
+// numbers reads a list of lo to hi whole numbers.
+func numbers(flag, text string, lo, hi int) ([]int64, error) {
+	parts := strings.Split(text, ",")
+	if len(parts) < lo || len(parts) > hi {
+		return nil, fmt.Errorf("%s: %q has %d numbers, needs %d to %d", flag, text, len(parts), lo, hi)
+	}
+	list := make([]int64, len(parts))
+	for i, p := range parts {
+		n, err := strconv.ParseInt(p, 10, 64)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("%s: %q is not a whole number from 0 on", flag, p)
+		}
+		list[i] = n
+	}
+	return list, nil
+}
+
+// small returns widths or numbers of heads.
+func small(flag string, a, b int64) (int, int, error) {
+	if a > math.MaxInt32 || b > math.MaxInt32 {
+		return 0, 0, fmt.Errorf("%s: %d is too large", flag, max(a, b))
+	}
+	return int(a), int(b), nil
+}
+
+// parseBytes reads a number of bytes, which may have a unit.
+func parseBytes(text string) (int64, error) {
+	digits, unit := text, int64(1)
+	for i, suffix := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if d, ok := strings.CutSuffix(text, suffix); ok {
+			digits, unit = d, 1<<(10*(i+1))
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n <= 0 || n > math.MaxInt64/unit {
+		return 0, fmt.Errorf("%q is not a number of bytes, such as 1000000 or 64MiB", text)
+	}
+	return n * unit, nil
+}

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/stream"
+)
+
+// TestMain is the program itself where a test runs it as another process.
+func TestMain(m *testing.M) {
+	if os.Getenv("FARFIELD_AS_PROGRAM") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// npy reads one .npy file.
+func npy(t *testing.T, path string) *array.Array {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	a, err := array.ReadNPY(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// file32 is the bytes of x in a file.
+func file32(x []float32) []byte {
+	b, err := binary.Append(nil, binary.LittleEndian, x)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// TestAttendStream streams one problem from every kind of input to every kind of
+// output, in little memory and in more, and compares with the call in memory.
+func TestAttendStream(t *testing.T) {
+	const h, n, d = 2, 500, 5
+	q, k, v := random(1, h*n*d), random(2, h*n*d), random(3, h*n*d)
+	tau := []float32{2, 3}
+	list := []*array.Array{made(t, "q", q, h, n, d), made(t, "k", k, h, n, d), made(t, "v", v, h, n, d), made(t, "tau", tau, h)}
+	in := written(t, "in.safetensors", list...)
+	folder, raw := t.TempDir(), filepath.Join(t.TempDir(), "in.raw")
+	for _, a := range list {
+		var b bytes.Buffer
+		if err := array.WriteNPY(&b, a); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, a.Name+".npy"), b.Bytes(), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var tokens []float32
+	for i := range n {
+		for _, x := range [][]float32{q, k, v} {
+			for j := range h {
+				tokens = append(tokens, x[(j*n+i)*d:][:d]...)
+			}
+		}
+	}
+	if err := os.WriteFile(raw, file32(tokens), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, causal := range []bool{false, true} {
+		flags := []string{"attend", "--mechanism", "taylorshift"}
+		if causal {
+			flags = append(flags, "--causal")
+		}
+		memory := filepath.Join(t.TempDir(), "o.safetensors")
+		works(t, append(slices.Clone(flags), in, memory)...)
+		want, err := read(t, memory)["o"].Float64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first *array.Array
+		flags = append(flags, "--stream")
+		for _, from := range []string{in, folder} {
+			for _, room := range []string{"320KiB", "2MiB"} {
+				out := filepath.Join(t.TempDir(), "o.npy")
+				works(t, append(slices.Clone(flags), "--memory", room, "--threads", "2", from, out)...)
+				got := npy(t, out)
+				near(t, from, got, []int{h, n, d}, want, check.Linear[float32](21, 96).Output(20, 2*check.Max(v)))
+				if first == nil {
+					first = got
+				}
+				a, _ := got.Float32()
+				b, _ := first.Float32()
+				if !slices.Equal(a, b) {
+					t.Errorf("%s in %s: other bits than before", from, room)
+				}
+			}
+		}
+		out := filepath.Join(t.TempDir(), "o.safetensors")
+		works(t, append(slices.Clone(flags), "--precision", "f64", in, out)...)
+		near(t, "f64", read(t, out)["o"], []int{h, n, d}, want, check.Linear[float32](21, 96).Output(20, 2*check.Max(v)))
+	}
+
+	// Raw numbers bring no parameters.
+	out := filepath.Join(t.TempDir(), "o.raw")
+	works(t, "attend", "--mechanism", "fastmax", "--causal", "--stream", "--raw", "5,2", raw, out)
+	want, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var to, errs bytes.Buffer
+	e := &env{ctx: context.Background(), stdin: bytes.NewReader(file32(tokens)), stdout: &to, stderr: &errs}
+	if status := run([]string{"attend", "--mechanism", "fastmax", "--causal", "--stream", "--raw", "5,2", "-", "-"}, e); status != 0 {
+		t.Fatalf("status %d: %s", status, errs.String())
+	}
+	if !bytes.Equal(to.Bytes(), want) {
+		t.Error("a pipe gives other bits than a file")
+	}
+	plain := filepath.Join(t.TempDir(), "o.npy")
+	works(t, "attend", "--mechanism", "fastmax", "--causal", "--stream", written(t, "in.safetensors", list[:3]...), plain)
+	rows, _ := npy(t, plain).Float32()
+	for i := range n {
+		for j := range h {
+			row := file32(rows[(j*n+i)*d:][:d])
+			if !bytes.Equal(row, want[(i*h+j)*d*4:][:d*4]) {
+				t.Fatalf("row %d of head %d: raw and .npy differ", i, j)
+			}
+		}
+	}
+}
+
+func TestAttendSynthetic(t *testing.T) {
+	report := func(args ...string) (r streamReport) {
+		t.Helper()
+		text := works(t, append([]string{"attend", "--mechanism", "fastmax", "--json", "--synthetic", "3000,8,2"}, args...)...)
+		if err := json.Unmarshal([]byte(text), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	one := report("--seed", "7")
+	if one.N != 3000 || one.Tokens != 6000 || one.Planned > one.Memory {
+		t.Errorf("%+v", one)
+	}
+	if other := report("--seed", "7", "--memory", "300KiB", "--threads", "3"); other.Digest != one.Digest || other.Window >= one.Window {
+		t.Errorf("in less memory the digest is %s, of windows of %d tokens; before %s, %d", other.Digest, other.Window, one.Digest, one.Window)
+	}
+	if other := report("--seed", "8"); other.Digest == one.Digest {
+		t.Error("the seed changes nothing")
+	}
+	out := filepath.Join(t.TempDir(), "o.npy")
+	if r := report("--seed", "7", out); r.Digest != one.Digest {
+		t.Errorf("digest with a file is %s, without %s", r.Digest, one.Digest)
+	}
+	x, _ := npy(t, out).Float32()
+	if m := check.Max(x); len(x) != 2*3000*8 || !(m > 0.5 && m < 3) {
+		t.Errorf("%d outputs of up to %g", len(x), m)
+	}
+}
+
+// TestKilledStream kills the program at many moments and runs it again, until it
+// is done.
+func TestKilledStream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts the program many times")
+	}
+	for _, form := range [][]string{nil, {"--causal"}} {
+		dir := t.TempDir()
+		out := filepath.Join(dir, "o.npy")
+		args := append([]string{"attend", "--mechanism", "fastmax", "--synthetic", "60000,12,2", "--memory", "1MiB", "--every", "1ms"}, form...)
+		works(t, append(slices.Clone(args), out)...)
+		want, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = filepath.Join(t.TempDir(), "o.npy")
+		kills, found := 0, 0
+		for wait := 60 * time.Millisecond; ; wait += wait / 8 {
+			c := exec.Command(os.Args[0], append(slices.Clone(args), out)...)
+			c.Env = append(os.Environ(), "FARFIELD_AS_PROGRAM=1")
+			var errs bytes.Buffer
+			c.Stderr = &errs
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			timer := time.AfterFunc(wait, func() { c.Process.Kill() })
+			err := c.Wait()
+			timer.Stop()
+			if err == nil {
+				if kills > 0 && !strings.Contains(errs.String(), "of them before") {
+					t.Errorf("%v: the last of %d runs began anew: %s", form, kills+1, errs.String())
+				}
+				break
+			}
+			if c.ProcessState.Exited() {
+				t.Fatalf("%v: %s", err, errs.String())
+			}
+			kills++
+			if _, err := os.Stat(out + stream.CheckpointSuffix); err == nil {
+				found++
+			}
+		}
+		got, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%v: after %d kills the output is another", form, kills)
+		}
+		t.Logf("%v: killed %d times, %d times behind a checkpoint", form, kills, found)
+		if _, err := os.Stat(out + stream.CheckpointSuffix); err == nil {
+			t.Error("a checkpoint is left behind")
+		}
+	}
+}
+
+func TestStreamRefusals(t *testing.T) {
+	dir := t.TempDir()
+	q, k := normal(t, "q", 1, 2, 9, 4), normal(t, "k", 2, 2, 9, 4)
+	v := normal(t, "v", 3, 2, 9, 4)
+	in, out := written(t, "in.safetensors", q, k, v), filepath.Join(dir, "o.npy")
+	bad := random(4, 2*9*4)
+	bad[71] = float32(math.Inf(1))
+	for _, x := range []struct {
+		want string
+		args []string
+	}{
+		{"--memory: needs --stream", []string{"--memory", "1MiB", in, out}},
+		{"--grad: not with --stream", []string{"--grad", "--stream", in, out}},
+		{"--form: not with --stream", []string{"--form", "step", "--stream", in, out}},
+		{`--memory: "1MB" is not a number of bytes`, []string{"--memory", "1MB", "--stream", in, out}},
+		{"memory: 1000 bytes; the state and 3 windows of one token take ", []string{"--memory", "1000", "--stream", in, out}},
+		{`expected "<in> [<out>]"`, []string{"--stream"}},
+		{"--synthetic: takes the place of <in>", []string{"--synthetic", "1,2,3", in, out}},
+		{`--synthetic: "1,2" has 2 numbers, needs 3 to 3`, []string{"--synthetic", "1,2"}},
+		{`--synthetic: "x" is not a whole number`, []string{"--synthetic", "1,x,3"}},
+		{"--raw: missing; standard input needs", []string{"--stream", "-", out}},
+		{"causal: unmasked attention reads keys and then queries, and a pipe is read once", []string{"--stream", "--raw", "4,1", "-", "-"}},
+		{"needs .safetensors, a folder of .npy, or --raw", []string{"--stream", written(t, "in.npz", q, k, v), out}},
+		{`the suffix is ".npz", needs .npy, .safetensors or .raw`, []string{"--stream", in, filepath.Join(dir, "o.npz")}},
+		{"k: D is 4, q has 5", []string{"--stream", written(t, "in.safetensors", normal(t, "q", 1, 2, 9, 5), k, v), out}},
+		{"v: M is 8, k has 9", []string{"--stream", written(t, "in.safetensors", q, k, normal(t, "v", 1, 2, 8, 5)), out}},
+		{"k: 2 heads do not divide the 3 heads of q", []string{"--stream", written(t, "in.safetensors", normal(t, "q", 1, 3, 9, 4), k, v), out}},
+		{"v: missing; the input has k, q", []string{"--stream", written(t, "in.safetensors", q, k), out}},
+		{"key_lengths: not defined for a stream; keymask is", []string{"--stream", written(t, "in.safetensors", q, k, v, made(t, "key_lengths", []int64{3})), out}},
+		{"keymask: shape is [8], needs (B,M) or (M)", []string{"--stream", written(t, "in.safetensors", q, k, v, made(t, "keymask", make([]bool, 8), 8)), out}},
+		{"log_g: decay needs a causal call", []string{"--stream", written(t, "in.safetensors", q, k, v, made(t, "log_g", make([]float32, 9), 9)), out}},
+		{"v: element [0,1,8,3] is +Inf", []string{"--stream", written(t, "in.safetensors", q, k, made(t, "v", bad, 2, 9, 4)), out}},
+	} {
+		refuses(t, x.want, append([]string{"attend", "--mechanism", "fastmax"}, x.args...)...)
+	}
+	if names, _ := os.ReadDir(dir); len(names) != 0 {
+		t.Errorf("left behind: %v", names)
+	}
+	status, _, errs := command(t, "attend", "--mechanism", "fastmax", "--stream", in, out)
+	if status != 0 || !strings.Contains(errs, "18 tokens in") || !strings.Contains(errs, "planned of 256 MiB") {
+		t.Errorf("status %d, %q", status, errs)
+	}
+}
+
+// TestInterruptedStream says how to go on.
+func TestInterruptedStream(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "o.npy")
+	args := []string{"attend", "--mechanism", "fastmax", "--synthetic", "2000,4,1", out}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	var to, errs bytes.Buffer
+	e := &env{ctx: ctx, stdin: strings.NewReader(""), stdout: &to, stderr: &errs}
+	if status := run(args, e); status != statusInterrupted || errs.String() != "farfield: stopped after token 0; the same command continues\n" {
+		t.Errorf("status %d, %q", status, errs.String())
+	}
+	works(t, args...)
+}
