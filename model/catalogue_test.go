@@ -15,6 +15,7 @@ import (
 var small = map[string]map[string]string{
 	"linformer": {"rank": "4"},
 	"mamba-2":   {"state": "5"},
+	"hyena":     {"filter": "6", "features": "5", "freq": "1"},
 }
 
 // catalogue returns a configuration with each mechanism, and with each mixer that

@@ -367,7 +367,7 @@ func elements(v reflect.Value) (n int) {
 				n += elements(v.Field(i))
 			}
 		}
-	case reflect.Slice:
+	case reflect.Slice, reflect.Array:
 		if v.Type().Elem().Kind() == reflect.Float32 {
 			return v.Len()
 		}
@@ -402,6 +402,8 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 			}
 			inner := 2 * w
 			want += b.B * b.N * c.Layers * (7*inner + 6*groups*state + 4*c.Heads - w - h - kv)
+		case "hyena": // two long convolutions; filters are of places
+			want += b.B*b.N*c.Layers*(10*w-w-h-kv) + b.N*c.Layers*(3+3*2*4+2*w)
 		case "linformer": // mixtures of keys and values, and a logarithm for each query
 			want += b.B * c.Layers * c.Heads * 3 * 2 * c.headWidth()
 		}

@@ -17,6 +17,8 @@
 //	Conv        the caller's input
 //	Mamba2      7·H·P + 6·G·S + 4·H (projections, their convolution before and after
 //	            SiLU, steps, decays, values, outputs, what is projected, denominators)
+//	Hyena       W·(4·K+2) of K gates, each after a long convolution, and filters for
+//	            each place of a sequence, whatever the batch
 //	loss        nothing: logits are computed again
 //
 // A residual block x + f(norm(x)) thus keeps x, norm(x), 2 numbers and what f

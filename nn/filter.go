@@ -1,0 +1,205 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Filter makes the filters of long convolutions from their places alone (Poli et
+// al. 2023, Hyena, arXiv 2302.10866, section 3.3): an MLP with sines, of features
+// of the place n,
+//
+//	t = n/(Context-1), cos(2πn·f/Context), -sin(2πn·f/Context) for frequencies f
+//
+// times a window e^(-δ_c·t), whose δ lies evenly from slow to fast channels.
+type Filter[T tensor.Float] struct {
+	Hidden []Linear[T]     // the first from the features
+	Freq   *param.Param[T] // [units] of the sines after each of them
+	Out    Linear[T]       // [width·filters, units]
+
+	Context  int
+	Features int // 1 + two for each frequency
+	Falls    []T // [width] -δ of the windows
+}
+
+// Windows fall to filterTarget within these shares of the context.
+const (
+	filterTarget           = 1e-2
+	filterFast, filterSlow = 0.3, 1.5
+)
+
+// filterLayers is the number of layers with sines.
+const filterLayers = 3
+
+// newFilter makes that many filters of every channel.
+func newFilter[T tensor.Float](m *Making[T], filters, features, units int, freq float64) Filter[T] {
+	f := Filter[T]{Context: m.Context, Features: features, Falls: make([]T, m.Width)}
+	for c := range f.Falls {
+		f.Falls[c] = T(fall(c, m.Width))
+	}
+	in := features
+	for _, name := range []string{"filter.0", "filter.1", "filter.2"}[:filterLayers] {
+		f.Hidden = append(f.Hidden, Linear[T]{W: m.New(name+".weight", true, fanIn(in), units, in), B: m.New(name+".bias", false, fanIn(in), units)})
+		in = units
+	}
+	f.Freq = m.New("filter.freq", false, Always(freq), units)
+	f.Out = Linear[T]{W: m.New("filter.out.weight", true, fanIn(units), filters*m.Width, units)}
+	return f
+}
+
+// fanIn are first elements that are uniform within 1/√n.
+func fanIn(n int) First {
+	return func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(n)) }
+}
+
+// FilterTrace is what Filter.Forward leaves for Backward.
+type FilterTrace[T tensor.Float] struct {
+	features []T               // [N,Features]
+	pre, act [filterLayers][]T // [N,units] before and after the sines
+	h        []T               // [N,filters·width]
+}
+
+// Forward returns the filters [N,filters·width] at the places from start on.
+func (f *Filter[T]) Forward(start, n int, tr *FilterTrace[T]) tensor.Mat[T] {
+	x := room(&tr.features, n, f.Features)
+	for i := range n {
+		f.place(x.Row(i), start+i)
+	}
+	for l := range f.Hidden {
+		pre, act := room(&tr.pre[l], n, f.units()), room(&tr.act[l], n, f.units())
+		f.Hidden[l].Forward(pre, x, false)
+		par.Run(n, normRows, sineWork*float64(len(pre.Data)), sines[T]{f, act, pre})
+		x = act
+	}
+	h := room(&tr.h, n, f.Out.W.Shape[0])
+	f.Out.Forward(h, x, false)
+	par.Run(n, normRows, siluWork*float64(n*len(f.Falls)), windows[T]{f, h, start})
+	return h
+}
+
+func (f *Filter[T]) units() int { return f.Hidden[0].W.Shape[0] }
+
+// size is the number of weights that each place is multiplied with.
+func (f *Filter[T]) size() float64 {
+	n := f.Out.size()
+	for i := range f.Hidden {
+		n += f.Hidden[i].size()
+	}
+	return n
+}
+
+// time is the t of a place.
+func (f *Filter[T]) time(n int) float64 { return float64(n) / float64(max(f.Context-1, 1)) }
+
+// place sets the features of place n.
+func (f *Filter[T]) place(x []T, n int) {
+	bands := (f.Features - 1) / 2
+	x[0] = T(f.time(n))
+	for j := range bands {
+		freq := 1e-4
+		if bands > 1 {
+			freq += (float64(bands-1) - 1e-4) * float64(j) / float64(bands-1)
+		}
+		sin, cos := math.Sincos(2 * math.Pi * freq * float64(n) / float64(f.Context))
+		x[1+j], x[1+bands+j] = T(cos), T(-sin)
+	}
+}
+
+// sineWork is the arithmetic that a sine is worth.
+const sineWork = 100
+
+// sines sets y = sin(freq∘x).
+type sines[T tensor.Float] struct {
+	f    *Filter[T]
+	y, x tensor.Mat[T]
+}
+
+func (f *sines[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		y := f.y.Row(i)
+		for j, x := range f.x.Row(i) {
+			y[j] = T(math.Sin(float64(f.f.Freq.Data[j]) * float64(x)))
+		}
+	}
+}
+
+// windows multiplies filters by their windows.
+type windows[T tensor.Float] struct {
+	f     *Filter[T]
+	h     tensor.Mat[T]
+	start int
+}
+
+func (f *windows[T]) Piece(i0, i1 int) {
+	t, falls := kernel.Active[T](), f.f.Falls
+	ar := arena.Acquire()
+	defer ar.Release()
+	window := arena.Take[T](ar, len(falls))
+	for i := i0; i < i1; i++ {
+		row := f.h.Row(i)
+		t.Scale(window, T(f.f.time(f.start+i)), falls)
+		t.Exp(window, window, 0)
+		for at := 0; at < len(row); at += len(window) {
+			t.Mul(row[at:][:len(window)], row[at:], window)
+		}
+	}
+}
+
+// fall is the logarithm of what the window of a channel has lost at t = 1.
+func fall(c, width int) float64 {
+	slow, fast := math.Log(filterTarget)/filterSlow, math.Log(filterTarget)/filterFast
+	if width == 1 {
+		return slow
+	}
+	return slow + (fast-slow)*float64(c)/float64(width-1)
+}
+
+// Backward adds to the gradients of the weights, from dh of the filters at the
+// places from 0 on. It uses up dh.
+func (f *Filter[T]) Backward(dh tensor.Mat[T], tr *FilterTrace[T]) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	n, units := dh.Rows, f.units()
+	par.Run(n, normRows, siluWork*float64(n*len(f.Falls)), windows[T]{f, dh, 0})
+	d := view(arena.Take[T](ar, n*units), n, units)
+	pieces := (n + normRows - 1) / normRows
+	for l := filterLayers - 1; l >= 0; l-- {
+		act, pre := view(tr.act[l], n, units), view(tr.pre[l], n, units)
+		if l == filterLayers-1 {
+			f.Out.Backward(d, dh, act, false)
+		} else {
+			next := view(arena.Take[T](ar, n*units), n, units)
+			f.Hidden[l+1].Backward(next, d, act, false)
+			d = next
+		}
+		parts := view(arena.Zeros[T](ar, pieces*units), pieces, units)
+		par.Run(n, normRows, sineWork*float64(len(pre.Data)), sinesGrad[T]{f, d, pre, parts})
+		addRows(f.Freq.Grad, parts)
+	}
+	addWeights(weightGrad[T]{&f.Hidden[0], d, view(tr.features, n, f.Features)})
+}
+
+// sinesGrad turns d of sines into that of their rows x.
+type sinesGrad[T tensor.Float] struct {
+	f           *Filter[T]
+	d, x, parts tensor.Mat[T]
+}
+
+func (f *sinesGrad[T]) Piece(i0, i1 int) {
+	part := f.parts.Row(i0 / normRows)
+	for i := i0; i < i1; i++ {
+		d := f.d.Row(i)
+		for j, x := range f.x.Row(i) {
+			freq := f.f.Freq.Data[j]
+			c := d[j] * T(math.Cos(float64(freq)*float64(x)))
+			part[j] += c * x
+			d[j] = c * freq
+		}
+	}
+}

@@ -1,0 +1,351 @@
+package nn
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/fourier"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var hyena = MixerRow{
+	Row: mechanism.Row{
+		Name:   "hyena",
+		Doc:    "z¹ = v, zⁿ⁺¹ = xⁿ∘(hⁿ*zⁿ): gates between convolutions as long as the sequence, whose filters are made by an MLP",
+		Source: "Poli et al. 2023, Hyena Hierarchy, arXiv 2302.10866, definition 3.1 and section 3.3",
+		Traits: "causal alone; O(N log N) by Fourier transforms; no state of fixed size: decoding keeps all inputs and sums them for every token",
+		Settings: []mechanism.Setting{
+			{Name: "order", Default: "2", Doc: "number of gates, from 1 to 8"},
+			{Name: "form", Default: "paper", Doc: "paper: a long convolution before each gate; code: none before the first, as in the authors' program"},
+			{Name: "conv", Default: "3", Doc: "tokens of the short convolution of v and x, from 1 to 64"},
+			{Name: "filter", Default: "64", Doc: "units of the filters' MLP, from 1 to 4096"},
+			{Name: "features", Default: "33", Doc: "numbers that tell the MLP a place, odd, from 3 to 1025"},
+			{Name: "freq", Default: "10", Doc: "of its sines at first"},
+		},
+	},
+	f32: newHyena[float32],
+	f64: newHyena[float64],
+}
+
+// Hyena mixes tokens by convolutions as long as the sequence, with gates between
+// them (Poli et al. 2023, arXiv 2302.10866): In makes v and x¹ … xᴺ, which pass a
+// short convolution each; then z¹ = v and zⁿ⁺¹ = xⁿ∘(hⁿ*zⁿ + dⁿ∘zⁿ), and Out
+// projects the last. Filters hⁿ are functions of the place (Filter).
+type Hyena[T tensor.Float] struct {
+	In     Linear[T]       // [width·(Order+1), width]: v, x¹, …
+	Conv   Conv[T]         // of them
+	Filter Filter[T]       // of all long convolutions, one after another
+	D      *param.Param[T] // [convolutions, width]
+	Out    Linear[T]       // [width, width]
+
+	Order  int
+	Direct int // gates before the first long convolution: 0, or 1
+}
+
+func newHyena[T tensor.Float](m *Making[T]) (Mixer[T], error) {
+	x := new(Hyena[T])
+	var taps, units, features int
+	for _, s := range []struct {
+		name   string
+		lo, hi int
+		to     *int
+	}{{"order", 1, 8, &x.Order}, {"conv", 1, 64, &taps}, {"filter", 1, 4096, &units}, {"features", 3, 1025, &features}} {
+		n, err := m.Whole(s.name, s.lo, s.hi)
+		if err != nil {
+			return nil, err
+		}
+		*s.to = n
+	}
+	form, err := m.Choice("form", "paper", "code")
+	if err != nil {
+		return nil, err
+	}
+	freq, err := m.Positive("freq")
+	if err != nil {
+		return nil, err
+	}
+	if form == "code" {
+		x.Direct = 1
+	}
+	switch {
+	case x.convs() < 1:
+		return nil, fmt.Errorf("hyena: setting form=code: has no long convolution with order=%d", x.Order)
+	case features%2 == 0:
+		return nil, fmt.Errorf("hyena: setting features=%d: needs an odd number", features)
+	}
+	w := m.Width
+	x.In = m.Linear("in_proj", m.Deviation, (x.Order+1)*w, w)
+	x.Conv.W = m.New("conv.weight", false, fanIn(taps), taps, (x.Order+1)*w)
+	x.Conv.B = m.New("conv.bias", false, fanIn(taps), (x.Order+1)*w)
+	x.Filter = newFilter(m, x.convs(), features, units, freq)
+	x.D = m.New("D", false, Normal(1), x.convs(), w)
+	x.Out = m.Linear("out_proj", m.Residual, w, w)
+	return x, nil
+}
+
+// convs is the number of long convolutions.
+func (m *Hyena[T]) convs() int { return m.Order - m.Direct }
+
+func (m *Hyena[T]) width() int { return m.Out.W.Shape[0] }
+
+// of returns part i of [rows, parts·width].
+func (m *Hyena[T]) of(x tensor.Mat[T], i int) tensor.Mat[T] {
+	return columns(x, i*m.width(), (i+1)*m.width())
+}
+
+// skip is the d of convolution k, or its gradient.
+func (m *Hyena[T]) skip(data []T, k int) []T { return data[k*m.width():][:m.width()] }
+
+// Traits of it are those of a causal function of all inputs.
+func (m *Hyena[T]) Traits() attention.Traits {
+	return attention.Traits{Name: hyena.Name, Causal: true, CausalOnly: true}
+}
+
+// FLOPs counts projections, convolutions, and the filters, which every call makes
+// again.
+func (m *Hyena[T]) FLOPs(n int, _ bool) float64 {
+	size := fourier.Length(n)
+	weights := m.In.size() + m.Out.size() + m.Filter.size() + float64(m.Conv.taps()*m.In.W.Shape[0])
+	pairs := float64(m.convs() * (m.width() + 1) / 2)
+	return 2*float64(n)*weights + pairs*(3*fourier.Operations(size)+20*float64(size))
+}
+
+// HyenaTrace is what Hyena.Forward leaves for Backward.
+type HyenaTrace[T tensor.Float] struct {
+	proj, mixed []T   // [rows,(Order+1)·width] v, x¹, …, before and after the short convolution
+	z, c        [][]T // of each long convolution [rows,width]: zⁿ but that which is v, and what it gives
+	u           []T   // [rows,width] what Out projects
+	filter      FilterTrace[T]
+	b           int
+}
+
+// Aux is 0.
+func (tr *HyenaTrace[T]) Aux() float64 { return 0 }
+
+// NewTrace returns an empty HyenaTrace.
+func (m *Hyena[T]) NewTrace() Trace[T] {
+	return &HyenaTrace[T]{z: make([][]T, m.convs()), c: make([][]T, m.convs())}
+}
+
+// input returns the matrix of zⁿ that convolution k has.
+func (m *Hyena[T]) input(tr *HyenaTrace[T], rows, k int) tensor.Mat[T] {
+	if k == 0 && m.Direct == 0 {
+		return m.of(view(tr.mixed, rows, m.In.W.Shape[0]), 0)
+	}
+	return room(&tr.z[k], rows, m.width())
+}
+
+// Forward sets y to base plus the layer of x. Every token sees those before it,
+// valid or not.
+func (m *Hyena[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], _ bool) error {
+	tr := trace.(*HyenaTrace[T])
+	tr.b = s.B
+	u := m.mix(x, s.B, tr, nil)
+	multiply(true, rowProduct[T]{layer: &m.Out, y: y, x: u, base: base, acc: true})
+	return nil
+}
+
+// mix returns what Out projects, after what state has seen, if there is one.
+func (m *Hyena[T]) mix(x tensor.Mat[T], b int, tr *HyenaTrace[T], state *hyenaState[T]) tensor.Mat[T] {
+	rows, n := x.Rows, x.Rows/b
+	proj, mixed := room(&tr.proj, rows, m.In.W.Shape[0]), room(&tr.mixed, rows, m.In.W.Shape[0])
+	m.In.Forward(proj, x, false)
+	var h tensor.Mat[T]
+	if state == nil {
+		m.Conv.Forward(mixed, proj, b, nil)
+		h = m.Filter.Forward(0, n, &tr.filter)
+	} else {
+		m.Conv.Forward(mixed, proj, b, state.past)
+		h = state.filters(m, n, tr)
+	}
+	u := room(&tr.u, rows, m.width())
+	if m.Direct > 0 {
+		gate(m.input(tr, rows, 0), m.of(mixed, 0), m.of(mixed, 1))
+	}
+	for k := range m.convs() {
+		z, c, d := m.input(tr, rows, k), room(&tr.c[k], rows, m.width()), m.skip(m.D.Data, k)
+		if state == nil {
+			longConv(c, z, m.of(h, k), d, b)
+		} else {
+			state.convolve(m, c, z, m.of(h, k), d, k, b)
+		}
+		next := u
+		if k+1 < m.convs() {
+			next = m.input(tr, rows, k+1)
+		}
+		gate(next, c, m.of(mixed, 1+m.Direct+k))
+	}
+	return u
+}
+
+// gate sets y = a∘b.
+func gate[T tensor.Float](y, a, b tensor.Mat[T]) {
+	if f := (gating[T]{y, a, b}); y.Rows <= normRows {
+		f.Piece(0, y.Rows)
+	} else {
+		par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), f)
+	}
+}
+
+type gating[T tensor.Float] struct{ y, a, b tensor.Mat[T] }
+
+func (f *gating[T]) Piece(i0, i1 int) {
+	t := kernel.Active[T]()
+	for i := i0; i < i1; i++ {
+		t.Mul(f.y.Row(i), f.a.Row(i), f.b.Row(i))
+	}
+}
+
+// Backward sets dx.
+func (m *Hyena[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
+	tr := trace.(*HyenaTrace[T])
+	rows, w := x.Rows, m.width()
+	n := rows / tr.b
+	s.empty()
+	proj, mixed := view(tr.proj, rows, m.In.W.Shape[0]), view(tr.mixed, rows, m.In.W.Shape[0])
+	h := view(tr.filter.h, n, m.convs()*w)
+	dz, dmixed, dh := s.room(rows, w), s.room(rows, m.In.W.Shape[0]), s.room(n, m.convs()*w)
+	m.Out.Backward(dz, dy, view(tr.u, rows, w), false)
+	for k := m.convs() - 1; k >= 0; k-- {
+		c, at := view(tr.c[k], rows, w), 1+m.Direct+k
+		gate(m.of(dmixed, at), dz, c)
+		gate(dz, dz, m.of(mixed, at))
+		longConvGrad(dz, m.of(dh, k), dz, m.input(tr, rows, k), m.of(h, k), m.skip(m.D.Grad, k), m.skip(m.D.Data, k), tr.b)
+	}
+	if m.Direct > 0 {
+		gate(m.of(dmixed, 1), dz, m.of(mixed, 0))
+		gate(m.of(dmixed, 0), dz, m.of(mixed, 1))
+	} else {
+		copyRows(m.of(dmixed, 0), dz)
+	}
+	m.Filter.Backward(dh, &tr.filter)
+	dproj := s.room(rows, m.In.W.Shape[0])
+	m.Conv.Backward(dproj, dmixed, proj, tr.b)
+	m.In.Backward(dx, dproj, x, false)
+	return nil
+}
+
+// hyenaState keeps the inputs of every long convolution.
+type hyenaState[T tensor.Float] struct {
+	past   []T   // [B·Conv.Past()]
+	inputs [][]T // [convolutions·B] of [tokens,width]
+	h      []T   // [places,convolutions·width] filters made so far
+	tokens int64
+}
+
+// NewState returns a state that grows with the tokens.
+func (m *Hyena[T]) NewState(batch int) (State[T], error) { return m.newState(batch), nil }
+
+func (m *Hyena[T]) newState(batch int) *hyenaState[T] {
+	return &hyenaState[T]{past: make([]T, batch*m.Conv.Past()), inputs: make([][]T, m.convs()*batch)}
+}
+
+// filters returns those of all places until n tokens more.
+func (s *hyenaState[T]) filters(m *Hyena[T], n int, tr *HyenaTrace[T]) tensor.Mat[T] {
+	cols := m.convs() * m.width()
+	have, need := len(s.h)/cols, int(s.tokens)+n
+	if have < need {
+		s.h = append(s.h, m.Filter.Forward(have, need-have, &tr.filter).Data...)
+	}
+	return view(s.h, need, cols)
+}
+
+// convolve takes in the inputs z of convolution k and sets c.
+func (s *hyenaState[T]) convolve(m *Hyena[T], c, z, h tensor.Mat[T], d []T, k, b int) {
+	n := z.Rows / b
+	for r := range b {
+		all := &s.inputs[k*b+r]
+		for i := range n {
+			*all = append(*all, z.Row(r*n+i)...)
+		}
+		longSteps(c.Slice(r*n, (r+1)*n), view(*all, len(*all)/z.Cols, z.Cols), h, d)
+	}
+}
+
+// Clone shares what is there, which neither changes any more.
+func (s *hyenaState[T]) Clone() State[T] {
+	c := &hyenaState[T]{past: slices.Clone(s.past), h: slices.Clip(s.h), tokens: s.tokens}
+	for _, x := range s.inputs {
+		c.inputs = append(c.inputs, slices.Clip(x))
+	}
+	return c
+}
+
+func (s *hyenaState[T]) Reset() {
+	clear(s.past)
+	s.tokens = 0
+	for i := range s.inputs {
+		s.inputs[i] = nil // a clone may have them
+	}
+}
+
+func (s *hyenaState[T]) Tokens() int64 { return s.tokens }
+
+func (s *hyenaState[T]) Bytes() int64 {
+	n := bytesOf(s.past) + bytesOf(s.h)
+	for _, x := range s.inputs {
+		n += bytesOf(x)
+	}
+	return n
+}
+
+// AppendBinary appends, in little-endian order, the number of tokens, the tail of
+// the short convolution, and the inputs of every long convolution and sequence.
+// Filters are made again.
+func (s *hyenaState[T]) AppendBinary(b []byte) ([]byte, error) {
+	start := len(b)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.tokens))
+	var err error
+	for _, x := range append([][]T{s.past}, s.inputs...) {
+		if b, err = binary.Append(b, binary.LittleEndian, x); err != nil {
+			return b[:start], err
+		}
+	}
+	return b, nil
+}
+
+// RestoreState reads what AppendBinary wrote.
+func (m *Hyena[T]) RestoreState(batch int, data []byte) (State[T], error) {
+	if len(data) < 8 {
+		return nil, fmt.Errorf("hyena: the snapshot has %d bytes", len(data))
+	}
+	var z T
+	size := int(unsafe.Sizeof(z))
+	tokens, rest := binary.LittleEndian.Uint64(data), data[8:]
+	past, token := batch*m.Conv.Past()*size, batch*m.convs()*m.width()*size
+	if tokens > uint64(len(rest)/token) || len(rest) != past+int(tokens)*token {
+		return nil, fmt.Errorf("hyena: the snapshot has %d bytes, %d tokens of %d sequences need another number", len(data), tokens, batch)
+	}
+	s := m.newState(batch)
+	s.tokens = int64(tokens)
+	for i := range s.inputs {
+		s.inputs[i] = make([]T, int(tokens)*m.width())
+	}
+	for _, x := range append([][]T{s.past}, s.inputs...) {
+		n, err := binary.Decode(rest, binary.LittleEndian, x)
+		if err != nil {
+			return nil, fmt.Errorf("hyena: %w", err)
+		}
+		rest = rest[n:]
+	}
+	return s, nil
+}
+
+// Step sums the inputs of all tokens so far for each token: O(tokens).
+func (m *Hyena[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	st := state.(*hyenaState[T])
+	u := m.mix(x, s.B, trace.(*HyenaTrace[T]), st)
+	st.tokens += int64(x.Rows / s.B)
+	m.Out.Forward(y, u, true)
+	return nil
+}
+
+// Thin returns the layer itself: its sums, not its weights, take the time.
+func (m *Hyena[T]) Thin() Stepper[T] { return m }

@@ -1,0 +1,215 @@
+package nn
+
+import (
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/fourier"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A long convolution is y_t = Σ_{j≤t} h_j∘x_{t-j} + d∘x_t over all tokens of a
+// sequence, with filters h [N,width] of every channel. By Fourier transforms it
+// takes O(N log N), in float64, two channels at a time as the real and the
+// imaginary part of one sequence: what comes out is rounded once.
+
+// longConv sets y [B·N,width] from x.
+func longConv[T tensor.Float](y, x, h tensor.Mat[T], d []T, b int) {
+	n := x.Rows / b
+	size := fourier.Length(n)
+	pairs := (x.Cols + 1) / 2
+	work := float64(pairs) * float64(1+2*b) * fourier.Operations(size)
+	par.Run(pairs, 1, work, longForward[T]{y, x, h, d, b, n, size})
+}
+
+// longForward does pairs of channels.
+type longForward[T tensor.Float] struct {
+	y, x, h    tensor.Mat[T]
+	d          []T
+	b, n, size int
+}
+
+func (f *longForward[T]) Piece(p0, p1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	h, z := complexes(ar, f.size), complexes(ar, f.size)
+	t := fourier.Of(f.size)
+	for p := p0; p < p1; p++ {
+		c := 2 * p
+		loadPair(h, f.h, 0, f.n, c)
+		t.Forward(h)
+		for r := range f.b {
+			loadPair(z, f.x, r*f.n, f.n, c)
+			t.Forward(z)
+			eachPair(f.size, func(i, j int) {
+				ha, hb := fourier.Pair(h[i], h[j])
+				za, zb := fourier.Pair(z[i], z[j])
+				z[i], z[j] = join(ha*za, hb*zb)
+			})
+			t.Inverse(z)
+			f.store(f.y, f.x, z, r*f.n, c)
+		}
+	}
+}
+
+// store sets channels c and c+1 of y to z over its size, plus d∘x.
+func (f *longForward[T]) store(y, x tensor.Mat[T], z []complex128, row, c int) {
+	scale := 1 / float64(f.size)
+	for i := range f.n {
+		to, from := y.Row(row+i), x.Row(row+i)
+		to[c] = T(real(z[i])*scale + float64(f.d[c])*float64(from[c]))
+		if c+1 < len(to) {
+			to[c+1] = T(imag(z[i])*scale + float64(f.d[c+1])*float64(from[c+1]))
+		}
+	}
+}
+
+// longConvGrad sets dx [B·N,width] and dh [N,width], and adds to dd [width]; dx
+// may be dy.
+func longConvGrad[T tensor.Float](dx, dh, dy, x, h tensor.Mat[T], dd, d []T, b int) {
+	n := x.Rows / b
+	size := fourier.Length(n)
+	pairs := (x.Cols + 1) / 2
+	work := float64(pairs) * float64(2+3*b) * fourier.Operations(size)
+	par.Run(pairs, 1, work, longBackward[T]{longForward[T]{dx, x, h, d, b, n, size}, dh, dy, dd})
+}
+
+// longBackward does pairs of channels: dx_s = Σ_t dy_t∘h_{t-s} + d∘dy_s and
+// dh_j = Σ_t dy_t∘x_{t-j}, the latter summed over the sequences in order.
+type longBackward[T tensor.Float] struct {
+	longForward[T]
+	dh, dy tensor.Mat[T]
+	dd     []T
+}
+
+func (f *longBackward[T]) Piece(p0, p1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	h, z, g, sum := complexes(ar, f.size), complexes(ar, f.size), complexes(ar, f.size), complexes(ar, f.size)
+	t := fourier.Of(f.size)
+	for p := p0; p < p1; p++ {
+		c := 2 * p
+		loadPair(h, f.h, 0, f.n, c)
+		t.Forward(h)
+		clear(sum)
+		var da, db float64
+		for r := range f.b {
+			loadPair(z, f.x, r*f.n, f.n, c)
+			loadPair(g, f.dy, r*f.n, f.n, c)
+			for i := range f.n {
+				da += real(z[i]) * real(g[i])
+				db += imag(z[i]) * imag(g[i])
+			}
+			t.Forward(z)
+			t.Forward(g)
+			eachPair(f.size, func(i, j int) {
+				ha, hb := fourier.Pair(h[i], h[j])
+				za, zb := fourier.Pair(z[i], z[j])
+				ga, gb := fourier.Pair(g[i], g[j])
+				si, sj := join(ga*conjugate(za), gb*conjugate(zb))
+				sum[i] += si
+				if i != j {
+					sum[j] += sj
+				}
+				g[i], g[j] = join(ga*conjugate(ha), gb*conjugate(hb))
+			})
+			t.Inverse(g)
+			f.store(f.y, f.dy, g, r*f.n, c)
+		}
+		t.Inverse(sum)
+		scale := 1 / float64(f.size)
+		f.dd[c] += T(da)
+		if c+1 < f.x.Cols {
+			f.dd[c+1] += T(db)
+		}
+		for i := range f.n {
+			to := f.dh.Row(i)
+			to[c] = T(real(sum[i]) * scale)
+			if c+1 < len(to) {
+				to[c+1] = T(imag(sum[i]) * scale)
+			}
+		}
+	}
+}
+
+// complexes takes n complex numbers from the arena.
+func complexes(ar *arena.Arena, n int) []complex128 {
+	x := arena.Take[float64](ar, 2*n)
+	return unsafe.Slice((*complex128)(unsafe.Pointer(&x[0])), n)
+}
+
+// loadPair sets z to channels c and c+1 of n rows, and zeros behind them.
+func loadPair[T tensor.Float](z []complex128, x tensor.Mat[T], row, n, c int) {
+	for i := range n {
+		from := x.Row(row + i)
+		im := 0.0
+		if c+1 < len(from) {
+			im = float64(from[c+1])
+		}
+		z[i] = complex(float64(from[c]), im)
+	}
+	clear(z[n:])
+}
+
+// eachPair calls f once for the places of every two frequencies f and n-f, which
+// may be one.
+func eachPair(n int, f func(i, j int)) {
+	f(0, 0)
+	if n > 1 {
+		f(1, 1)
+	}
+	for low := 2; low < n; low *= 2 {
+		for i := low; i < low+low/2; i++ {
+			f(i, fourier.Partner(i))
+		}
+	}
+}
+
+// join is what the spectrum of two real sequences, of values a and b at a
+// frequency, has there and at its partner.
+func join(a, b complex128) (f, partner complex128) {
+	a1, b1 := conjugate(a), conjugate(b)
+	return a + complex(-imag(b), real(b)), a1 + complex(-imag(b1), real(b1))
+}
+
+func conjugate(x complex128) complex128 { return complex(real(x), -imag(x)) }
+
+// lagBlock is the number of lags that are summed from zero before they are added
+// to the others.
+const lagBlock = 64
+
+// longSteps sets rows of y [n,width], of the last n tokens of a sequence whose
+// inputs x are all there, to their convolutions, each by itself: O(tokens).
+func longSteps[T tensor.Float](y, x, h tensor.Mat[T], d []T) {
+	work := 2 * float64(y.Rows) * float64(x.Rows) * float64(x.Cols)
+	if f := (longStep[T]{y, x, h, d}); work < par.MinWork {
+		f.Piece(0, y.Rows)
+	} else {
+		par.Run(y.Rows, 1, work, f)
+	}
+}
+
+type longStep[T tensor.Float] struct {
+	y, x, h tensor.Mat[T]
+	d       []T
+}
+
+func (f *longStep[T]) Piece(i0, i1 int) {
+	t := kernel.Active[T]()
+	ar := arena.Acquire()
+	defer ar.Release()
+	part := arena.Take[T](ar, f.x.Cols)
+	for i := i0; i < i1; i++ {
+		at, y := f.x.Rows-f.y.Rows+i, f.y.Row(i)
+		t.Mul(y, f.d, f.x.Row(at))
+		for j := 0; j <= at; j += lagBlock {
+			clear(part)
+			for lag := j; lag <= min(j+lagBlock-1, at); lag++ {
+				t.MulAdd(part, f.h.Row(lag), f.x.Row(at-lag))
+			}
+			t.Add(y, y, part)
+		}
+	}
+}
