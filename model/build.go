@@ -118,16 +118,34 @@ func (b *builder[T]) mixer(name string, causal bool) nn.Mixer[T] {
 	if !owns {
 		return b.attention(name, causal)
 	}
-	m, err := nn.NewMixer(row, b.c.Width, b.c.options(), &nn.Weights[T]{
-		New: func(part string, decay bool, first nn.First, shape ...int) *param.Param[T] {
-			return b.weight(name+"."+part, decay, first, shape...)
-		},
-		Bias: b.c.Bias, Deviation: deviation, Residual: b.residual(),
-	})
+	m, err := nn.NewMixer(row, b.c.Width, b.c.options(), b.weights(name))
 	if err != nil {
 		b.err = err
 	}
 	return m
+}
+
+// weights makes the weights of a layer.
+func (b *builder[T]) weights(layer string) *nn.Weights[T] {
+	return &nn.Weights[T]{
+		New: func(name string, decay bool, first nn.First, shape ...int) *param.Param[T] {
+			return b.weight(layer+"."+name, decay, first, shape...)
+		},
+		Bias: b.c.Bias, Deviation: deviation, Residual: b.residual(),
+	}
+}
+
+// inner makes the block after the mixer: an MLP, or what takes its place.
+func (b *builder[T]) inner(name string) block[T] {
+	x := block[T]{norm: b.norm(name + "mlp_norm"), conv: b.conv(name + "mlp_conv")}
+	if row, _ := nn.LookupMixer(b.c.Mechanism); !row.ISTA {
+		x.mlp = b.mlp(name + "mlp")
+	} else if ista, err := nn.NewISTA(row, b.c.Width, b.c.options(), b.weights(name+"mlp")); err != nil {
+		b.err = err
+	} else {
+		x.ista = ista
+	}
+	return x
 }
 
 // attention makes a layer; causal says that it is self-attention which is.
@@ -203,7 +221,7 @@ func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[
 		if cross {
 			s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "cross_norm"), cross: b.attention(name+"cross", false)})
 		}
-		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "mlp_norm"), conv: b.conv(name + "mlp_conv"), mlp: b.mlp(name + "mlp")})
+		s.blocks = append(s.blocks, b.inner(name))
 	}
 	s.norm = b.norm(prefix + "norm")
 	return s

@@ -26,6 +26,9 @@ func catalogue(t *testing.T) map[string]Config {
 	for _, name := range append(mechanism.Names(), nn.MixerNames()...) {
 		c := tiny(Decoder, name)
 		c.Set = small[name]
+		if c.sparse() {
+			c.Hidden = 0
+		}
 		m, err := c.Mixer()
 		if err != nil {
 			t.Fatal(err)
@@ -124,14 +127,15 @@ func TestEveryMechanismDecodes(t *testing.T) {
 // What a mixer that owns its projections has no place for is refused.
 func TestMixersRefuse(t *testing.T) {
 	for want, c := range map[string]Config{
-		"mamba-2 with these settings is causal alone, kind encoder is not":      tiny(Encoder, "mamba-2"),
-		"kind: encoder-decoder, but mamba-2 owns its projections and has no cr": tiny(EncoderDecoder, "mamba-2"),
-		"positions: rope, but mamba-2 owns its projections and has no queries":  with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Positions = Rotary }),
-		"kv_heads: 1, but mamba-2 owns its projections and has no key heads":    with(tiny(Decoder, "mamba-2"), func(c *Config) { c.KVHeads = 1 }),
-		"decay: learned, which mamba-2 with these settings does not take":       with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Decay = LearnedDecay }),
-		"attention_dropout: 0.1, which mamba-2 does not take":                   with(tiny(Decoder, "mamba-2"), func(c *Config) { c.AttentionDropout = 0.1 }),
-		"mamba-2: order 2: it has no order":                                     with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Order = 2 }),
-		"weights, at most":                                                      with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Width, c.Heads = 3<<20, 1 }),
+		"mamba-2 with these settings is causal alone, kind encoder is not":          tiny(Encoder, "mamba-2"),
+		"kind: encoder-decoder, but mamba-2 owns its projections and has no cr":     tiny(EncoderDecoder, "mamba-2"),
+		"positions: rope, but mamba-2 owns its projections and has no queries":      with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Positions = Rotary }),
+		"kv_heads: 1, but mamba-2 owns its projections and has no key heads":        with(tiny(Decoder, "mamba-2"), func(c *Config) { c.KVHeads = 1 }),
+		"decay: learned, which mamba-2 with these settings does not take":           with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Decay = LearnedDecay }),
+		"attention_dropout: 0.1, which mamba-2 does not take":                       with(tiny(Decoder, "mamba-2"), func(c *Config) { c.AttentionDropout = 0.1 }),
+		"mamba-2: order 2: it has no order":                                         with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Order = 2 }),
+		"hidden: 17, but crate has a step as wide as the model in place of the MLP": tiny(Decoder, "crate"),
+		"weights, at most": with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Width, c.Heads = 3<<20, 1 }),
 	} {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want one with %q", err, want)

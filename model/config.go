@@ -213,6 +213,8 @@ func (c Config) checkOwner() error {
 		return fmt.Errorf("kind: %s, but %s owns its projections and has no cross-attention", c.Kind, row.Name)
 	case c.Positions == Rotary && !row.Rope:
 		return fmt.Errorf("positions: %s, but %s owns its projections and has no queries and keys to rotate", Rotary, row.Name)
+	case c.Hidden != 0 && row.ISTA:
+		return fmt.Errorf("hidden: %d, but %s has a step as wide as the model in place of the MLP", c.Hidden, row.Name)
 	case c.kvHeads() != c.Heads:
 		return fmt.Errorf("kv_heads: %d, but %s owns its projections and has no key heads to share", c.KVHeads, row.Name)
 	}

@@ -40,6 +40,9 @@ func (c Config) size(mixer float64) float64 {
 
 	block := norm + float64(c.Conv)*w
 	mlp := block + linear(hidden, w) + linear(w, hidden)
+	if c.sparse() {
+		mlp = block + w*w
+	}
 	stack := norm + layers*(block+mixer+mlp)
 	if c.Positions == Learned {
 		stack += float64(c.Context) * w
@@ -58,13 +61,23 @@ func (c Config) size(mixer float64) float64 {
 	return n
 }
 
+// sparse reports that an ISTA step takes the place of the MLP.
+func (c Config) sparse() bool {
+	row, _ := nn.LookupMixer(c.Mechanism)
+	return row.ISTA
+}
+
 // TrainFLOPs returns the floating-point operations of training on that many
 // tokens, in sequences as long as the context: forward, and twice as much
 // backward. A multiply-add counts two. Of an encoder-decoder a token is one of
 // the decoder's, and sources are as long as targets.
 func (c Config) TrainFLOPs(tokens float64) float64 {
 	w := float64(c.Width)
-	mlp := 2*2*w*float64(c.hidden()) + 2*float64(2*c.Conv)*w
+	hidden := float64(c.hidden())
+	if c.sparse() {
+		hidden = w
+	}
+	mlp := 2*2*w*hidden + 2*float64(2*c.Conv)*w
 	layers := float64(c.Layers)
 	token := layers*(c.mixerFLOPs(c.Kind != Encoder)+mlp) + 2*w*float64(c.Vocab)
 	if c.Kind == EncoderDecoder {

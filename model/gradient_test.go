@@ -59,6 +59,8 @@ func cases() map[string]Config {
 		"mamba-2":         with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Positions, c.Set = NoPosition, map[string]string{"state": "4", "groups": "3"} }),
 		"mamba-2 no bias": with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Bias, c.Conv, c.Set = false, 2, map[string]string{"state": "3"} }),
 		"hyena":           with(tiny(Decoder, "hyena"), func(c *Config) { c.Set = map[string]string{"filter": "4", "features": "3", "freq": "1"} }),
+		"crate":           with(tiny(Decoder, "crate"), func(c *Config) { c.Hidden, c.Positions, c.Conv = 0, Rotary, 2 }),
+		"crate encoder":   with(tiny(Encoder, "crate"), func(c *Config) { c.Hidden, c.Bias = 0, false }),
 		"default hidden":  with(d, func(c *Config) { c.Hidden = 0 }),
 		"order and scale": with(d, func(c *Config) { c.Order, c.Set = 4, map[string]string{"scale": "1/sqrt(D)"} }),
 	})

@@ -11,7 +11,7 @@ type thinModel[T tensor.Float] struct {
 	head   *nn.Thin[T]
 }
 
-// thinBlock is the layer of a block; the other is nil.
+// thinBlock is the layer of a block; what is nil has none.
 type thinBlock[T tensor.Float] struct {
 	mixer nn.Stepper[T]
 	mlp   *nn.ThinMLP[T]
@@ -21,9 +21,10 @@ func (m *Model[T]) thin() *thinModel[T] {
 	t := &thinModel[T]{head: m.head.Thin()}
 	for i := range m.main.blocks {
 		var b thinBlock[T]
-		if layer := &m.main.blocks[i]; layer.mlp != nil {
+		switch layer := &m.main.blocks[i]; {
+		case layer.mlp != nil:
 			b.mlp = layer.mlp.Thin()
-		} else {
+		case layer.mixer != nil:
 			b.mixer = layer.mixer.Thin()
 		}
 		t.blocks = append(t.blocks, b)

@@ -23,13 +23,15 @@ type stack[T tensor.Float] struct {
 	drop     attention.Drop     // of passes that are kept, without its key
 }
 
-// block is x + f(norm(x)), or x + f(conv(norm(x))), where f is one of three.
+// block is x + f(norm(x)), or x + f(conv(norm(x))), where f is one of three, or
+// an ISTA step of norm(x) or conv(norm(x)) alone.
 type block[T tensor.Float] struct {
 	norm  nn.Norm[T]
 	conv  *nn.Conv[T] // nil: none
 	mixer nn.Mixer[T]
 	cross *nn.Attention[T] // to the source
 	mlp   *nn.MLP[T]
+	ista  *nn.ISTA[T]
 }
 
 // input is what a stack reads.
@@ -60,6 +62,7 @@ type blockTrace[T tensor.Float] struct {
 	drop  attention.Drop
 	mix   nn.Trace[T] // of mixers and cross-attention; nil: none yet
 	mlp   nn.MLPTrace[T]
+	ista  nn.ISTATrace[T]
 }
 
 // scratch is what the gradients of all blocks share.
@@ -138,6 +141,8 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		switch {
 		case b.mlp != nil:
 			b.mlp.Forward(next, x, y, &t.mlp)
+		case b.ista != nil:
+			b.ista.Forward(next, y, &t.ista)
 		case b.cross != nil:
 			err = b.cross.ForwardTo(next, x, y, in.source, cross, t.mixing(b), tr.keep)
 		default:
@@ -204,6 +209,9 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 		switch {
 		case b.mlp != nil:
 			b.mlp.Backward(din, dx, in, &t.mlp)
+		case b.ista != nil:
+			b.ista.Backward(din, dx, in, &t.ista)
+			clear(dx.Data) // nothing goes past it
 		case b.cross != nil:
 			err = b.cross.BackwardTo(din, dsource, dx, in, tr.in.source, t.mix, &sc.mix)
 		default:
@@ -254,6 +262,8 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 			thin[i].mlp.Forward(x, f, &t.mlp)
 		case b.mlp != nil:
 			b.mlp.Forward(x, x, f, &t.mlp)
+		case b.ista != nil:
+			b.ista.Forward(x, f, &t.ista)
 		case thin != nil:
 			err = thin[i].mixer.Step(x, f, states[0], scope, t.mixing(b))
 		default:

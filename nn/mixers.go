@@ -11,7 +11,7 @@ import (
 
 // mixers are the mixers that own their projections. To add one, write a file
 // with its layer and its row, and list the row here.
-var mixers = []MixerRow{mamba2, hyena}
+var mixers = []MixerRow{mamba2, hyena, crate}
 
 // MixerRow is a mixer that owns its projections: a layer from x to y, which is no
 // function of queries, keys and values and thus no row of package mechanism.
@@ -20,6 +20,8 @@ type MixerRow struct {
 
 	// Rope says that it rotates its queries and keys by Scope.Rope.
 	Rope bool
+	// ISTA says that its blocks have an ISTA step in place of the MLP.
+	ISTA bool
 
 	f32 func(*Making[float32]) (Mixer[float32], error)
 	f64 func(*Making[float64]) (Mixer[float64], error)

@@ -19,6 +19,8 @@
 //	            SiLU, steps, decays, values, outputs, what is projected, denominators)
 //	Hyena       W·(4·K+2) of K gates, each after a long convolution, and filters for
 //	            each place of a sequence, whatever the batch
+//	MSSA        2·H·D + H (projections, outputs, denominators)
+//	ISTA        2·W (what the dictionary leaves of the input, and the output)
 //	loss        nothing: logits are computed again
 //
 // A residual block x + f(norm(x)) thus keeps x, norm(x), 2 numbers and what f
@@ -35,6 +37,7 @@ package nn
 
 import (
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -49,6 +52,24 @@ const (
 func copyRows[T tensor.Float](y, x tensor.Mat[T]) {
 	for i := range x.Rows {
 		copy(y.Row(i), x.Row(i))
+	}
+}
+
+// addTo adds the rows of x to y.
+func addTo[T tensor.Float](y, x tensor.Mat[T]) {
+	if f := (rowsAdd[T]{y, x}); y.Rows <= normRows {
+		f.Piece(0, y.Rows)
+	} else {
+		par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), f)
+	}
+}
+
+type rowsAdd[T tensor.Float] struct{ y, x tensor.Mat[T] }
+
+func (f *rowsAdd[T]) Piece(i0, i1 int) {
+	t := kernel.Active[T]()
+	for i := i0; i < i1; i++ {
+		t.Add(f.y.Row(i), f.y.Row(i), f.x.Row(i))
 	}
 }
 

@@ -1,0 +1,192 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var crate = MixerRow{
+	Row: mechanism.Row{
+		Name:   "crate",
+		Doc:    "softmax attention with one projection for queries, keys and values, and a sparse-coding step for the MLP: the white-box block",
+		Source: "Yu et al. 2023, White-Box Transformers via Sparse Rate Reduction, arXiv 2306.01129, sections 2.3 and 2.4",
+		Traits: "quadratic in the tokens; causal if asked, with a state of all projections",
+		Settings: []mechanism.Setting{
+			{Name: "step", Default: "0.1", Doc: "η of the sparse-coding step"},
+			{Name: "lambda", Default: "0.1", Doc: "λ of it: what it subtracts is ηλ"},
+		},
+	},
+	Rope: true,
+	ISTA: true,
+	f32:  newMSSA[float32],
+	f64:  newMSSA[float64],
+}
+
+// MSSA is the multi-head subspace self-attention of CRATE (Yu et al. 2023, arXiv
+// 2306.01129, section 2.3): attention whose heads have one projection U for
+// queries, keys and values, so that tokens move towards those that lie near them in
+// the same subspace. O projects the heads back, which the paper derives as Uᵀ and
+// its program learns.
+type MSSA[T tensor.Float] struct {
+	U Linear[T] // [H·D,width], without bias
+	O Linear[T] // [width,H·D]
+
+	H, D int
+	core attention.Mechanism[T]
+}
+
+func newMSSA[T tensor.Float](m *Making[T]) (Mixer[T], error) {
+	if _, _, err := istaSettings(m.Values); err != nil {
+		return nil, err
+	}
+	core, err := mechanism.New[T]("softmax", mechanism.Options{})
+	x := &MSSA[T]{H: m.Heads, D: m.Width / m.Heads, core: core}
+	x.U = Linear[T]{W: m.New("u_proj.weight", true, Normal(m.Deviation), x.H*x.D, m.Width)}
+	x.O = m.Linear("o_proj", m.Residual, m.Width, x.H*x.D)
+	return x, err
+}
+
+// istaSettings are η and λ.
+func istaSettings(v *mechanism.Values) (step, lambda float64, err error) {
+	if step, err = v.Positive("step"); err == nil {
+		lambda, err = v.Positive("lambda")
+	}
+	return step, lambda, err
+}
+
+// NewISTA makes the layer that takes the place of the MLP in the blocks of a row
+// which has one.
+func NewISTA[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *Weights[T]) (*ISTA[T], error) {
+	values, err := r.Values(&o)
+	if err != nil {
+		return nil, err
+	}
+	step, lambda, err := istaSettings(values)
+	bound := math.Sqrt(6 / float64(width)) // He et al. 2015, arXiv 1502.01852
+	first := func(key rng.Key, i uint64) float64 { return bound * (2*key.Float64(i) - 1) }
+	return &ISTA[T]{D: Linear[T]{W: w.New("dictionary.weight", true, first, width, width)}, Step: T(step), Lambda: T(lambda)}, err
+}
+
+// Traits are those of softmax attention.
+func (m *MSSA[T]) Traits() attention.Traits {
+	return attention.Traits{Name: crate.Name, Positive: true, Causal: true}
+}
+
+// FLOPs counts projections and attention.
+func (m *MSSA[T]) FLOPs(n int, causal bool) float64 {
+	s := m.shape(1, causal)
+	s.N, s.M = n, n
+	return 2*float64(n)*(m.U.size()+m.O.size()) + m.core.Plan(s).FLOPs
+}
+
+func (m *MSSA[T]) shape(batch int, causal bool) attention.Shape {
+	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.D, Causal: causal}
+}
+
+// MSSATrace is what MSSA.Forward leaves for Backward.
+type MSSATrace[T tensor.Float] struct {
+	u, o  []T // [rows,H·D] projections, and what attention makes of them
+	call  attention.Call[T]
+	saved attention.Saved[T]
+	grads attention.Grads[T]
+}
+
+// Aux is 0.
+func (tr *MSSATrace[T]) Aux() float64 { return 0 }
+
+// NewTrace returns an empty MSSATrace.
+func (m *MSSA[T]) NewTrace() Trace[T] { return new(MSSATrace[T]) }
+
+// heads views a [B·N, H·D] matrix by its heads.
+func (m *MSSA[T]) heads(data []T, b int) tensor.Heads[T] {
+	return tensor.Split(data, b, len(data)/(b*m.H*m.D), m.H*m.D, 0, m.H, m.D)
+}
+
+// call sets the call of tr from the projections, and returns the view of its
+// output.
+func (m *MSSA[T]) call(tr *MSSATrace[T], rows int, s Scope[T]) tensor.Heads[T] {
+	room(&tr.o, rows, m.H*m.D)
+	u := m.heads(tr.u, s.B)
+	tr.call = attention.Call[T]{Q: u, K: u, V: u, Causal: s.Causal, KeyLens: s.KeyLens, Rope: s.Rope}
+	return m.heads(tr.o, s.B)
+}
+
+// Forward sets y to base plus the layer of x.
+func (m *MSSA[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
+	tr := trace.(*MSSATrace[T])
+	m.U.Forward(room(&tr.u, x.Rows, m.H*m.D), x, false)
+	out := m.call(tr, x.Rows, s)
+	saved := &tr.saved
+	if !keep {
+		saved = nil
+	}
+	if err := m.core.Forward(out, &tr.call, saved); err != nil {
+		return err
+	}
+	multiply(true, rowProduct[T]{layer: &m.O, y: y, x: view(tr.o, x.Rows, m.H*m.D), base: base, acc: true})
+	return nil
+}
+
+// Backward sets dx: the gradients of queries, keys and values are one.
+func (m *MSSA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
+	tr := trace.(*MSSATrace[T])
+	s.empty()
+	rows, wide, b := x.Rows, m.H*m.D, tr.call.Q.B
+	do, dq, dk, dv := s.room(rows, wide), s.room(rows, wide), s.room(rows, wide), s.room(rows, wide)
+	m.O.Backward(do, dy, view(tr.o, rows, wide), false)
+	tr.grads = attention.Grads[T]{DQ: m.heads(dq.Data, b), DK: m.heads(dk.Data, b), DV: m.heads(dv.Data, b)}
+	if err := m.core.Backward(&tr.grads, m.heads(do.Data, b), m.heads(tr.o, b), &tr.call, &tr.saved); err != nil {
+		return err
+	}
+	addTo(dq, dk)
+	addTo(dq, dv)
+	m.U.Backward(dx, dq, x, false)
+	return nil
+}
+
+// NewState returns a state of all projections.
+func (m *MSSA[T]) NewState(batch int) (State[T], error) {
+	state, err := m.core.NewState(m.shape(batch, true))
+	return attentionState[T]{state}, err
+}
+
+// RestoreState reads a state of all projections.
+func (m *MSSA[T]) RestoreState(_ int, data []byte) (State[T], error) {
+	state, err := m.core.RestoreState(data)
+	return attentionState[T]{state}, err
+}
+
+// Step is the causal form.
+func (m *MSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	tr := trace.(*MSSATrace[T])
+	m.U.Forward(room(&tr.u, x.Rows, m.H*m.D), x, false)
+	if err := state.(attentionState[T]).State.Step(m.call(tr, x.Rows, s), &tr.call); err != nil {
+		return err
+	}
+	m.O.Forward(y, view(tr.o, x.Rows, m.H*m.D), true)
+	return nil
+}
+
+// thinMSSA is an MSSA for at most ThinRows rows.
+type thinMSSA[T tensor.Float] struct {
+	layer *MSSA[T]
+	u, o  *Thin[T]
+}
+
+// Thin returns the layer with its weights rearranged.
+func (m *MSSA[T]) Thin() Stepper[T] { return &thinMSSA[T]{m, m.U.Thin(), m.O.Thin()} }
+
+// Step is MSSA.Step.
+func (m *thinMSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	l, tr := m.layer, trace.(*MSSATrace[T])
+	m.u.Forward(room(&tr.u, x.Rows, l.H*l.D), x, false)
+	if err := state.(attentionState[T]).State.Step(l.call(tr, x.Rows, s), &tr.call); err != nil {
+		return err
+	}
+	m.o.Forward(y, view(tr.o, x.Rows, l.H*l.D), true)
+	return nil
+}
