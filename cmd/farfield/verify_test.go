@@ -64,7 +64,7 @@ func TestVerifyShared(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip(err)
 	}
-	if out := works(t, "verify", dir); !strings.Contains(out, "skip  clustered_plain.npz: group clustered: ") {
+	if out := works(t, "verify", dir); !strings.Contains(out, "skip  improved_clustered_causal.npz: group clustered: ") {
 		t.Errorf("what is not served is not named:\n%s", out)
 	}
 }
