@@ -153,3 +153,31 @@ func Largest[T kernel.Float](places []int32, x []T, exist []bool) {
 	}
 	slices.Sort(places)
 }
+
+// AngularBuckets sets buckets to the number of the largest of the products of
+// each row of x with the rows of axes, and then with their negatives: to which of
+// them it is nearest by its angle. Of equal ones it is the first.
+func (h *Head[T]) AngularBuckets(buckets []int32, x, axes tensor.Mat[T]) {
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	along := h.Take(min(hashRows, x.Rows), axes.Rows)
+	for i0 := 0; i0 < x.Rows; i0 += hashRows {
+		i1 := min(i0+hashRows, x.Rows)
+		h.Product(along.Slice(0, i1-i0), x.Slice(i0, i1), axes, false, true, false)
+		for i := i0; i < i1; i++ {
+			row := along.Row(i - i0)
+			most, least := 0, 0
+			for b, s := range row {
+				if s > row[most] {
+					most = b
+				}
+				if s < row[least] {
+					least = b
+				}
+			}
+			if buckets[i] = int32(most); -row[least] > row[most] {
+				buckets[i] = int32(len(row) + least)
+			}
+		}
+	}
+}

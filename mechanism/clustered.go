@@ -3,6 +3,7 @@ package mechanism
 import (
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -32,6 +33,7 @@ var clustered = Row{
 	Traits:    "positive weights; linear in the tokens; no causal form",
 	Settings:  ofClusters,
 	Constants: clusterConstants,
+	fit:       fitClusters,
 	f32:       headwise(clusteredHead[float32]),
 	f64:       headwise(clusteredHead[float64]),
 }
@@ -45,8 +47,19 @@ var improvedClustered = Row{
 		{"topk", "32", "keys of the largest weights of a cluster, 1 to 4096; fewer where there are fewer keys"},
 	}, ofClusters...),
 	Constants: clusterConstants,
+	fit:       fitClusters,
 	f32:       headwise(improvedClusteredHead[float32]),
 	f64:       headwise(improvedClusteredHead[float64]),
+}
+
+// fitClusters takes from the constants the numbers of bits and clusters.
+func fitClusters(o *Options, shapes map[string][]int) {
+	if planes := shapes["planes"]; len(planes) == 2 {
+		o.say("bits", strconv.Itoa(planes[0]))
+	}
+	if start := shapes["start"]; len(start) == 1 {
+		o.say("clusters", strconv.Itoa(start[0]))
+	}
 }
 
 // clusterRows is the number of clusters whose weights are computed at a time.

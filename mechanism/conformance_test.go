@@ -35,6 +35,8 @@ type subject struct {
 	// it has drawn for rows of width d; nil: it has none.
 	features func(p numbers, d int) oracle.Features
 	learns   bool // features have parameters
+	// shared says that keys are the first queries: no sequence has more.
+	shared bool
 	// average says that rows of A sum to one; those of book do without an eps.
 	average bool
 }
@@ -184,6 +186,16 @@ func (s *subject) fit(sh shape) shape {
 		sh.decay = 0
 	}
 	sh.keep = sh.keep && s.whole == nil
+	if s.shared {
+		sh.m = min(sh.m, sh.n)
+		if sh.cuQ != nil {
+			sh.m, sh.cuK = sh.n, sh.cuQ
+		}
+		sh.lens = slices.Clone(sh.lens)
+		for b := range sh.lens {
+			sh.lens[b] = min(sh.lens[b], int64(sh.m))
+		}
+	}
 	if s.o.Width > 0 { // its parameters are of that width
 		sh.d = s.o.Width
 	}

@@ -65,6 +65,8 @@ func ExampleNames() {
 	// eva         softmax over the keys of a window and one summary of each chunk of all tokens, with control variates: EVA
 	// clustered   softmax(q̄·k/√D) of the mean q̄ of a cluster of queries, for all of them
 	// improved-clustered clustered, where each query has its own weights for the top keys of its cluster
+	// reformer    softmax(q·k/√D) with the keys k = q/|q| of tokens near in angle, by sorted hashes of several rounds: LSH attention
+	// scatterbrain exp(q·k/√D) of near keys, in a window or by hashes, φ(q)·φ(k) of all others: sparse and low-rank attention
 }
 
 func ExampleLookup() {

@@ -16,6 +16,11 @@ func TestFitReadsShapes(t *testing.T) {
 		{"informer", map[string]string{"sample": "stored"}},
 		{"eva", map[string]string{"rpe": "true", "window": "6", "overlap": "2"}},
 		{"eva", map[string]string{"noise": "normal", "landmarks": "3"}},
+		{"clustered", map[string]string{"clusters": "7", "bits": "5"}},
+		{"improved-clustered", map[string]string{"clusters": "3", "bits": "64"}},
+		{"reformer", map[string]string{"rounds": "3", "buckets": "10"}},
+		{"scatterbrain", map[string]string{"features": "7"}},
+		{"scatterbrain", map[string]string{"features": "3", "support": "lsh"}},
 		{"linformer", map[string]string{"rank": "4"}},
 		{"fourier", map[string]string{"channels": "true"}},
 	} {

@@ -255,7 +255,7 @@ func again[T tensor.Float](t *testing.T, s subject, f form) {
 	want := compute(t, m, c, doT)
 	larger := sh
 	larger.n, larger.m, larger.lens = 17, 19, nil
-	lc, ldo := larger.call(71)
+	lc, ldo := s.fit(larger).call(71)
 	big := callIn[T](lc)
 	big.Form, big.Chunk = f.form, f.chunk
 	used := compute(t, m, big, in[T](ldo))

@@ -26,6 +26,8 @@
 //	eva          softmax over a window and summaries of chunks          none                     whole heads
 //	clustered    softmax of means of clusters of queries               none                     whole heads
 //	improved-…   the same, but for the keys that weigh most           none                     whole heads
+//	reformer     exp(q·k/√D), of tokens near in angle               k = q/|q|                whole heads
+//	scatterbrain exp(q·k/√D) of near keys, φ(q)·φ(k) of others       none                     whole heads
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
 //
 // docs/mechanisms.md says what each does well and badly.
@@ -136,6 +138,8 @@ var table = []Row{
 	eva,
 	clustered,
 	improvedClustered,
+	reformer,
+	scatterbrain,
 }
 
 // Names returns the names of the catalogue in its order.

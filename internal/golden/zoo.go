@@ -108,6 +108,10 @@ var zooGroups = []zooGroup{
 	lunaGroup,
 	evaGroup,
 	clusteredGroup,
+	lshGroup,
+	sharedGroup,
+	chunkedGroup,
+	scatterbrainGroup,
 }
 
 // common are the arrays that files of every group may have.

@@ -1,0 +1,115 @@
+package oracle
+
+import (
+	"math"
+	"slices"
+)
+
+// Scatterbrain is sparse and low-rank attention (Chen et al. 2021, arXiv
+// 2110.15343): exact weights where a key is near, products of features elsewhere.
+type Scatterbrain struct {
+	W       []float64 // [rows][D] of the features of ±w
+	Scale   float64   // 0: 1/√D
+	Window  int       // near are keys -⌊w/2⌋ ≤ j-i < ⌈w/2⌉; 0: those of the same block
+	Cluster int       // keys of a block
+	Alpha   []float64 // [D+2] by which tokens are sorted
+}
+
+// Weights is the Whole of s.
+func (s *Scatterbrain) Weights(h *Head) [][]float64 {
+	d := len(h.Q[0])
+	scale := s.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(d))
+	}
+	near := s.near(h)
+	exponents := func(x []float64) (e []float64) {
+		for w := 0; w < len(s.W); w += d {
+			u := math.Sqrt(scale) * dot(x, s.W[w:w+d])
+			off := scale*dot(x, x)/2 + math.Log(float64(2*len(s.W)/d))/2
+			e = append(e, u-off, -u-off)
+		}
+		return e
+	}
+	a := make([][]float64, len(h.Q))
+	for i, q := range h.Q {
+		a[i] = make([]float64, len(h.K))
+		log := make([]float64, len(h.K))
+		top, of := math.Inf(-1), exponents(q)
+		for j, k := range h.K {
+			log[j] = scale * dot(q, k)
+			if !near(i, j) {
+				var sum []float64
+				for f, e := range exponents(k) {
+					sum = append(sum, e+of[f])
+				}
+				most, all := slices.Max(sum), 0.0
+				for _, e := range sum {
+					all += math.Exp(e - most)
+				}
+				log[j] = most + math.Log(all)
+			}
+			if h.Sees(i, j) {
+				top = max(top, log[j])
+			}
+		}
+		var den float64
+		for j := range log {
+			if h.Sees(i, j) {
+				a[i][j] = math.Exp(log[j] - top)
+				den += a[i][j]
+			}
+		}
+		for j := range a[i] {
+			a[i][j] /= den
+		}
+	}
+	return a
+}
+
+func (s *Scatterbrain) near(h *Head) func(i, j int) bool {
+	if s.Window > 0 {
+		return func(i, j int) bool {
+			distance := j - i - h.Off
+			return -(s.Window/2) <= distance && distance < (s.Window+1)/2
+		}
+	}
+	longest := func(rows [][]float64) (most float64) {
+		for _, x := range rows {
+			most = max(most, dot(x, x))
+		}
+		return most
+	}
+	d := len(h.Q[0])
+	square := longest(h.Q) + longest(h.K) // masked keys are zeros
+	// rank returns the place of each row when sorted.
+	rank := func(rows [][]float64, exist []bool, place int) (at []int, n int) {
+		var order []int
+		along := make([]float64, len(rows))
+		for i, x := range rows {
+			along[i] = dot(x, s.Alpha[:d]) + math.Sqrt(max(square-dot(x, x), 0))*s.Alpha[d+place]
+			if exist == nil || exist[i] {
+				order = append(order, i)
+			}
+		}
+		slices.SortStableFunc(order, func(a, b int) int {
+			switch {
+			case along[a] < along[b]:
+				return -1
+			case along[a] > along[b]:
+				return 1
+			}
+			return 0
+		})
+		at = make([]int, len(rows))
+		for r, i := range order {
+			at[i] = r
+		}
+		return at, len(order)
+	}
+	queries, _ := rank(h.Q, nil, 1)
+	keys, m := rank(h.K, h.Exist, 0)
+	blocks := (m + s.Cluster - 1) / s.Cluster
+	each := (len(h.Q) + blocks - 1) / blocks
+	return func(i, j int) bool { return queries[i]/each == keys[j]/s.Cluster }
+}

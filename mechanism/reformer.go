@@ -1,0 +1,451 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"sync"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var reformer = Row{
+	Name:   "reformer",
+	Doc:    "softmax(q·k/√D) with the keys k = q/|q| of tokens near in angle, by sorted hashes of several rounds: LSH attention",
+	Source: "Kitaev et al. 2020, Reformer, arXiv 2001.04451, eq. 3-5 and appendix A",
+	Traits: "positive weights; linear in the tokens; no causal form",
+	Settings: []Setting{
+		{"bucket", "64", "tokens of a chunk of the sorted sequence, which sees itself and the chunk before, 1 to 65536"},
+		{"rounds", "4", "of hashing and sorting, 1 to 32"},
+		{"buckets", "64", "of the hashes, an even number from 2 to 4096; fewer where there are fewer chunks"},
+		{"form", "paper", "paper: softmax over the keys of all rounds; fast-transformers: mean of the rounds, no chunk before the first, always all buckets"},
+		{"repeats", "once", "once: a key that several rounds find counts once; counted: as often as it is found, as in the authors' program"},
+		{"self", "alone", "alone: a token sees itself only if it sees no other; seen: like any other"},
+		{"masks", "absent", "absent: masked keys take no place in chunks; kept: they take one, as in the programs"},
+		softmaxScale,
+		seed,
+	},
+	Constants: []Param{
+		{"rotations", "(rounds,buckets/2,D)", "axes r of the hashes: the bucket of q is the largest of q·r and -q·r"},
+	},
+	fit: func(o *Options, shapes map[string][]int) {
+		if rotations := shapes["rotations"]; len(rotations) == 3 {
+			o.say("rounds", strconv.Itoa(rotations[0]))
+			o.say("buckets", strconv.Itoa(2*rotations[1]))
+		}
+	},
+	f32: headwise(reformerHead[float32]),
+	f64: headwise(reformerHead[float64]),
+}
+
+// lshAttention is softmax over the keys of tokens that sorting by hashes brings
+// near. Keys are the queries of the first tokens, as many as there are keys,
+// scaled to length 1. Where a token is sorted to has no gradient.
+type lshAttention[T tensor.Float] struct {
+	setting                 string
+	bucket, rounds, buckets int
+	apart                   bool // rounds have a softmax each
+	once, alone, kept       bool
+	scale                   float64 // 0: 1/√D
+	rotations               *param.Param[T]
+	constants               param.Set[T]
+	passes                  sync.Pool // of *lshPass[T]
+}
+
+func reformerHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	x := new(lshAttention[T])
+	var err error
+	if x.bucket, err = r.whole("bucket", 1, 1<<16); err != nil {
+		return nil, err
+	}
+	if x.rounds, err = r.whole("rounds", 1, 32); err != nil {
+		return nil, err
+	}
+	if x.buckets, err = r.whole("buckets", 2, 4096); err != nil || x.buckets%2 != 0 {
+		return nil, r.refuse("buckets", "an even number from 2 to 4096")
+	}
+	form, err := r.choice("form", "paper", "fast-transformers")
+	if err != nil {
+		return nil, err
+	}
+	repeats, err := r.choice("repeats", "once", "counted")
+	if err != nil {
+		return nil, err
+	}
+	self, err := r.choice("self", "alone", "seen")
+	if err != nil {
+		return nil, err
+	}
+	masks, err := r.choice("masks", "absent", "kept")
+	if err != nil {
+		return nil, err
+	}
+	if x.scale, err = r.softmaxScale(); err != nil {
+		return nil, err
+	}
+	key, err := r.key()
+	if err != nil {
+		return nil, err
+	}
+	x.apart, x.once, x.alone, x.kept = form == "fast-transformers", repeats == "once", self == "alone", masks == "kept"
+	x.setting = fmt.Sprintf("reformer bucket=%d rounds=%d buckets=%d form=%s repeats=%s self=%s masks=%s scale=%s",
+		x.bucket, x.rounds, x.buckets, form, repeats, self, masks, scaleText(x.scale))
+	x.rotations = x.constants.New("rotations", false, x.rounds, x.buckets/2, r.width())
+	for i := range x.rotations.Data {
+		x.rotations.Data[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions
+	}
+	return x, nil
+}
+
+func (x *lshAttention[T]) Traits() attention.Traits {
+	return attention.Traits{Name: "reformer", Positive: true, NoCausal: "sorting moves the borders of chunks by later tokens, too"}
+}
+
+func (x *lshAttention[T]) Setting() string          { return x.setting }
+func (x *lshAttention[T]) Params() *param.Set[T]    { return nil }
+func (x *lshAttention[T]) Constants() *param.Set[T] { return &x.constants }
+
+func (x *lshAttention[T]) Check(c *attention.Call[T]) error {
+	if d := x.rotations.Shape[2]; c.Q.D != d {
+		return fmt.Errorf("q: has width %d, rotations of reformer are for %d", c.Q.D, d)
+	}
+	refuse := func(m, n int64) error {
+		return fmt.Errorf("k: a sequence has %d tokens, q has %d: the keys of reformer are its queries", m, n)
+	}
+	if c.CuQ == nil && c.K.N > c.Q.N {
+		return refuse(int64(c.K.N), int64(c.Q.N))
+	}
+	for i := 1; i < len(c.CuQ); i++ {
+		if n, m := c.CuQ[i]-c.CuQ[i-1], c.CuK[i]-c.CuK[i-1]; m > n {
+			return refuse(m, n)
+		}
+	}
+	return nil
+}
+
+// lshPass is the sorted tokens of a head. It is the bias of its softmax, that
+// takes from scores what the settings say.
+type lshPass[T tensor.Float] struct {
+	softmax attention.PairSoftmax[T]
+	x       *lshAttention[T]
+
+	rounds, chunks int
+	held           int     // keys that take a place in chunks
+	order          []int32 // tokens of each round, sorted
+	// keys are those of each round, sorted, behind room for a chunk that holds the
+	// last keys of the last round.
+	keys  []int32
+	chunk []int32 // [tokens, rounds] where each token asks, counted over all rounds
+	logs  []T     // what is taken from the score of a key that is found so often
+	tile  []int32 // keys of a tile
+}
+
+// open sorts the tokens of h.
+func (x *lshAttention[T]) open(h *attention.Head[T]) *lshPass[T] {
+	p, _ := x.passes.Get().(*lshPass[T])
+	if p == nil {
+		p = new(lshPass[T])
+		p.softmax.Scale = x.scale
+	}
+	n, m, ar := h.Q.Rows, h.K.Rows, h.Scratch
+	p.x, p.rounds, p.held = x, x.rounds, m
+	if !x.kept {
+		p.held = h.Existing()
+	}
+	if p.chunks = (p.held + x.bucket - 1) / x.bucket; p.chunks == 1 {
+		p.rounds = 1 // all are alike
+	}
+	buckets := x.buckets
+	if !x.apart {
+		buckets = x.count(p.chunks)
+	}
+	p.softmax.Bias = nil
+	if x.alone || p.repeats() {
+		p.softmax.Bias = p
+	}
+	p.order, p.chunk = arena.Take[int32](ar, p.rounds*n), arena.Take[int32](ar, n*p.rounds)
+	p.keys = arena.Take[int32](ar, x.bucket+p.rounds*p.held)
+	p.tile = arena.Take[int32](ar, 128)
+	p.logs = arena.Take[T](ar, 2*p.rounds+1)
+	scale := x.scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(h.Q.Cols))
+	}
+	for times := range p.logs { // scores are multiplied by the scale later
+		p.logs[times] = T(math.Log(max(float64(times), 1)) / scale)
+	}
+
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	groups := arena.Take[int32](ar, n)
+	for r := range p.rounds {
+		axes := tensor.Mat[T]{Data: x.rotations.Data[r*x.buckets/2*h.Q.Cols:], Rows: buckets / 2, Cols: h.Q.Cols, Stride: h.Q.Cols}
+		h.AngularBuckets(groups, h.Q, axes)
+		inner := ar.Mark()
+		order, _ := attention.SortGroups(ar, groups, buckets)
+		copy(p.order[r*n:], order)
+		ar.Reset(inner)
+		keys, before := p.keysOf(r), 0
+		for _, i := range p.order[r*n : (r+1)*n] {
+			p.chunk[int(i)*p.rounds+r] = int32(r*p.chunks + min(before/x.bucket, p.chunks-1))
+			if int(i) < m && (x.kept || h.Exists(int(i))) {
+				keys[before] = i
+				before++
+			}
+		}
+	}
+	last := p.keysOf(p.rounds - 1)[(p.chunks-1)*x.bucket:]
+	copy(p.keys[x.bucket-len(last):x.bucket], last)
+	return p
+}
+
+// count is the number of buckets for so many chunks.
+func (x *lshAttention[T]) count(chunks int) int { return min(x.buckets, max(2, chunks+chunks%2)) }
+
+func (x *lshAttention[T]) release(p *lshPass[T]) {
+	p.order, p.keys, p.chunk, p.logs, p.tile = nil, nil, nil, nil, nil
+	x.passes.Put(p)
+}
+
+// repeats reports that a key may be found several times and is to count once.
+func (p *lshPass[T]) repeats() bool { return p.x.once && !p.x.apart && p.rounds > 1 }
+
+func (p *lshPass[T]) keysOf(round int) []int32 {
+	return p.keys[p.x.bucket+round*p.held:][:p.held]
+}
+
+// pairs are the chunks of rounds r0 ≤ r < r1. Each sees itself and the one
+// before, the first of a round the last of the round before.
+func (p *lshPass[T]) pairs(r0, r1 int) *attention.Pairs {
+	pairs, size := attention.NewPairs(), p.x.bucket
+	n := len(p.order) / p.rounds
+	for r := r0; r < r1; r++ {
+		order, q0 := p.order[r*n:(r+1)*n], 0
+		for c := range p.chunks {
+			q1 := q0
+			for q1 < n && int(p.chunk[int(order[q1])*p.rounds+r]) == r*p.chunks+c {
+				q1++
+			}
+			from, end := size+r*p.held+c*size, size+r*p.held+min((c+1)*size, p.held)
+			switch {
+			case c > 0:
+				from -= size
+			case p.chunks > 1 && !p.x.apart:
+				from -= p.held - (p.chunks-1)*size
+			}
+			lo, hi := pairs.Add(attention.Places{N: q1 - q0, List: order[q0:q1]}, attention.Places{N: end - from, List: p.keys[from:end]})
+			for a := range lo {
+				lo[a], hi[a] = 0, int32(end-from)
+			}
+			q0 = q1
+		}
+	}
+	return pairs
+}
+
+// Add hides a token from itself, and takes from the scores of keys that several
+// rounds find what makes their weights one.
+func (p *lshPass[T]) Add(t *attention.PairTile[T]) {
+	keys := p.tile[:t.Columns]
+	for c := range keys {
+		keys[c] = int32(t.Key(c))
+	}
+	hidden := T(math.Inf(-1))
+	for r := range t.Rows {
+		i, row := int32(t.Query(r)), t.S[r*t.LD:][:t.Columns]
+		if p.repeats() {
+			p.discount(i, keys, row)
+		}
+		for c, j := range keys {
+			if j == i && p.x.alone {
+				row[c] = hidden
+			}
+		}
+	}
+}
+
+// discount takes from the scores of query i the logarithm of how often it finds
+// each key.
+func (p *lshPass[T]) discount(i int32, keys []int32, row []T) {
+	own := p.chunk[int(i)*p.rounds:][:p.rounds]
+	first := false // of a round, whose chunk sees the last of the round before
+	for r, c := range own {
+		first = first || int(c) == r*p.chunks
+	}
+	for c, j := range keys {
+		found := 0
+		of := p.chunk[int(j)*p.rounds:][:len(own)]
+		for r, at := range of {
+			if uint32(own[r]-at) <= 1 {
+				found++
+			}
+		}
+		if first {
+			for r, at := range of {
+				next := (r + 1) % p.rounds
+				if int(own[next]) == next*p.chunks && int(at) == (r+1)*p.chunks-1 {
+					found++
+				}
+			}
+		}
+		row[c] -= p.logs[found]
+	}
+}
+
+// Grad has nothing to add: what Add takes from scores is constant.
+func (p *lshPass[T]) Grad(*attention.PairTile[T], *attention.HeadGrads[T]) {}
+
+// parts is the number of softmaxes.
+func (p *lshPass[T]) parts() int {
+	if p.x.apart {
+		return p.rounds
+	}
+	return 1
+}
+
+// part returns the pairs of softmax number s, the logarithms of its sums, and
+// its output.
+func (p *lshPass[T]) part(h *attention.Head[T], s int, saved []T) (pairs *attention.Pairs, lse []T, out tensor.Mat[T]) {
+	n, dv := h.Q.Rows, h.V.Cols
+	if p.parts() == 1 {
+		return p.pairs(0, p.rounds), saved, h.Out
+	}
+	of := saved[s*n*(1+dv):]
+	return p.pairs(s, s+1), of[:n], tensor.Mat[T]{Data: of[n:], Rows: n, Cols: dv, Stride: dv}
+}
+
+// saved is the number of elements of what parts keep.
+func (p *lshPass[T]) saved(h *attention.Head[T]) int {
+	if n := h.Q.Rows; p.parts() > 1 {
+		return p.parts() * n * (1 + h.V.Cols)
+	}
+	return h.Q.Rows
+}
+
+// alone reports that a query with that logarithm of its sum sees no other key.
+func alone[T tensor.Float](lse T) bool { return math.IsInf(float64(lse), -1) }
+
+// asksItself reports that query i is a key that exists.
+func asksItself[T tensor.Float](h *attention.Head[T], i int) bool {
+	return i < h.K.Rows && h.Exists(i)
+}
+
+// share is the weight of each part in the output of query i: one over the number
+// of those in which it sees a key.
+func (p *lshPass[T]) share(h *attention.Head[T], i int, saved []T) T {
+	n, some := h.Q.Rows, 0
+	for s := range p.parts() {
+		if !alone(saved[s*n*(1+h.V.Cols)+i]) || asksItself(h, i) {
+			some++
+		}
+	}
+	return 1 / T(max(some, 1))
+}
+
+// units returns the first queries, one for each key, scaled to length 1, and
+// what they were scaled by: 0 where they have no length.
+func units[T tensor.Float](h *attention.Head[T]) (k tensor.Mat[T], by []float64) {
+	k, by = h.Take(h.K.Rows, h.Q.Cols), arena.Take[float64](h.Scratch, h.K.Rows)
+	for j := range by {
+		by[j] = 0
+		if length := norm(h.Q.Row(j)); length > 0 && !math.IsInf(length, 1) {
+			by[j] = 1 / length
+		}
+		for c, x := range h.Q.Row(j) {
+			k.Row(j)[c] = T(float64(x) * by[j])
+		}
+	}
+	return k, by
+}
+
+func (x *lshAttention[T]) Forward(h *attention.Head[T]) {
+	p := x.open(h)
+	defer x.release(p)
+	saved, out, keys := h.Save(p.saved(h)), h.Out, h.K
+	h.K, _ = units(h)
+	for s := range p.parts() {
+		pairs, lse, o := p.part(h, s, saved)
+		h.Out = o
+		p.softmax.Forward(h, lse, pairs)
+		pairs.Release()
+		h.Out = out
+		for i, l := range lse {
+			if alone(l) && asksItself(h, i) {
+				copy(o.Row(i), h.V.Row(i))
+			}
+		}
+	}
+	h.K, h.Unseen = keys, 0
+	for i := range h.Q.Rows {
+		if p.parts() == 1 {
+			if alone(saved[i]) && !asksItself(h, i) {
+				h.Unseen++
+			}
+			continue
+		}
+		clear(out.Row(i))
+		share, seen := p.share(h, i, saved), asksItself(h, i)
+		for s := range p.parts() {
+			of := saved[s*h.Q.Rows*(1+h.V.Cols):]
+			seen = seen || !alone(of[i])
+			h.Table.Axpy(out.Row(i), share, of[h.Q.Rows+i*h.V.Cols:][:h.V.Cols])
+		}
+		if !seen {
+			h.Unseen++
+		}
+	}
+}
+
+func (x *lshAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	p := x.open(h)
+	defer x.release(p)
+	g.Clear()
+	keys := h.K
+	var by []float64
+	h.K, by = units(h)
+	dout := g.DOut
+	if p.parts() > 1 {
+		dout = h.Take(dout.Rows, dout.Cols)
+		for i := range dout.Rows {
+			h.Table.Scale(dout.Row(i), p.share(h, i, h.Saved), g.DOut.Row(i))
+		}
+	}
+	for s := range p.parts() {
+		pairs, lse, o := p.part(h, s, h.Saved)
+		p.softmax.Backward(h, g, o, dout, lse, pairs)
+		pairs.Release()
+		for i, l := range lse {
+			if alone(l) && asksItself(h, i) {
+				h.Table.Add(g.DV.Row(i), g.DV.Row(i), dout.Row(i))
+			}
+		}
+	}
+	// With k = q/|q|: dq = (dk - k·(dk·k))/|q|.
+	for j, scale := range by {
+		k, dk := h.K.Row(j), g.DK.Row(j)
+		h.Table.Axpy(dk, -h.Table.Dot(dk, k), k)
+		h.Table.Axpy(g.DQ.Row(j), T(scale), dk)
+		clear(dk)
+	}
+	h.K = keys
+}
+
+func (x *lshAttention[T]) Cost(s attention.Shape) attention.Cost {
+	n, d, dv, rounds := float64(s.N), float64(s.D), float64(s.Dv), float64(x.rounds)
+	buckets := x.buckets
+	if !x.apart {
+		buckets = x.count((s.M + x.bucket - 1) / x.bucket)
+	}
+	seen := min(2*float64(x.bucket), float64(s.M))
+	bytes := n
+	if x.apart {
+		bytes = rounds * n * (1 + dv)
+	}
+	return attention.Cost{
+		FLOPs: rounds * n * (float64(buckets)*d + 2*seen*(d+dv+3)),
+		Bytes: sizeOf[T]()*(bytes+float64(s.M)*d) + 4*rounds*5*n,
+	}
+}

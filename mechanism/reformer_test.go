@@ -1,0 +1,174 @@
+package mechanism
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// reformerSubjects are those that sort by angles.
+func reformerSubjects() (list []subject) {
+	for _, x := range []struct {
+		oracle.Reformer
+		set map[string]string
+	}{
+		{oracle.Reformer{Bucket: 4, Rounds: 4, Buckets: 8}, nil},
+		{oracle.Reformer{Bucket: 3, Rounds: 1, Buckets: 64}, nil},
+		{oracle.Reformer{Bucket: 5, Rounds: 2, Buckets: 4, Counted: true, Self: true}, map[string]string{"repeats": "counted", "self": "seen"}},
+		{oracle.Reformer{Bucket: 2, Rounds: 3, Buckets: 6, Kept: true}, map[string]string{"masks": "kept"}},
+		{oracle.Reformer{Bucket: 4, Rounds: 3, Buckets: 6, Apart: true}, map[string]string{"form": "fast-transformers"}},
+		{oracle.Reformer{Bucket: 3, Rounds: 1, Buckets: 4, Apart: true, Self: true, Kept: true, Scale: 2},
+			map[string]string{"form": "fast-transformers", "self": "seen", "masks": "kept", "scale": "2"}},
+	} {
+		set := map[string]string{"bucket": strconv.Itoa(x.Bucket), "rounds": strconv.Itoa(x.Rounds), "buckets": strconv.Itoa(x.Buckets)}
+		label := "reformer bucket=" + set["bucket"] + " rounds=" + set["rounds"] + " buckets=" + set["buckets"]
+		for _, key := range []string{"form", "repeats", "self", "masks", "scale"} {
+			if v := x.set[key]; v != "" {
+				set[key] = v
+				label += " " + key + "=" + v
+			}
+		}
+		list = append(list, subject{
+			label: label, name: "reformer", o: Options{Width: 3, Set: set}, average: true, shared: true,
+			places: "its keys are its queries: that of a masked key still asks",
+			whole: func(p numbers) oracle.Whole {
+				book := x.Reformer
+				book.Rotations = p["rotations"]
+				return book.Weights
+			},
+		})
+	}
+	return list
+}
+
+func newReformer(t *testing.T, width int, pairs ...string) attention.Mechanism[float64] {
+	t.Helper()
+	set := map[string]string{}
+	for i := 0; i < len(pairs); i += 2 {
+		set[pairs[i]] = pairs[i+1]
+	}
+	m, err := New[float64]("reformer", Options{Width: width, Set: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Why there is no causal form: the last token alone changes here, and with it
+// which of the tokens before it meet each other.
+func TestReformerSortsByLaterTokens(t *testing.T) {
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 36, m: 36, d: 8, dv: 3}.call(121)
+	m := newReformer(t, 8, "bucket", "6", "rounds", "1")
+	c := callIn[float64](oc)
+	before, after := tensor.NewMat[float64](36, 36), tensor.NewMat[float64](36, 36)
+	if err := m.Weights(before, c, 0, 0, 0, 36); err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.Q.At(0, 0).Row(35) {
+		c.Q.At(0, 0).Row(35)[i] *= -1
+	}
+	if err := m.Weights(after, c, 0, 0, 0, 36); err != nil {
+		t.Fatal(err)
+	}
+	moved := 0
+	for i := range 35 {
+		for j := range i {
+			if (before.Row(i)[j] > 0) != (after.Row(i)[j] > 0) {
+				moved++
+			}
+		}
+	}
+	if moved == 0 {
+		t.Error("the last token changes nothing between others")
+	}
+	c.Causal = true
+	err := m.Forward(tensor.NewHeads[float64](1, 1, 36, 3), c, nil)
+	if want := "causal: reformer has no causal form: sorting moves the borders of chunks"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// In two chunks each token meets all others in every round. Once removed, those
+// repeats leave what one round gives, exactly but for rounding; and where all
+// keys are found as often, counting them changes nothing either.
+func TestReformerRemovesRepeats(t *testing.T) {
+	oc, do := shape{b: 1, h: 2, hkv: 1, n: 20, m: 20, d: 8, dv: 3}.call(122)
+	c := callIn[float64](oc)
+	want := both(t, newReformer(t, 8, "bucket", "20", "rounds", "1"), c, do)
+	for _, pairs := range [][]string{
+		{"bucket", "10", "rounds", "1"}, {"bucket", "10", "rounds", "5"}, {"bucket", "13", "rounds", "3"},
+		{"bucket", "7", "rounds", "32"}, // all meet in some round
+		{"bucket", "64", "rounds", "4", "repeats", "counted"},
+	} {
+		got := both(t, newReformer(t, 8, pairs...), c, do)
+		if e := check.Ratio(got.o.Data, want.o.Data, 1e-13); e > 1 {
+			t.Errorf("%v: o is not that of one chunk, by %.3g", pairs, 1e-13*e)
+		}
+		if e := check.Ratio(got.g.DQ.Data, want.g.DQ.Data, 1e-13); e > 1 {
+			t.Errorf("%v: dq is not that of one chunk, by %.3g", pairs, 1e-13*e)
+		}
+	}
+}
+
+// A token by itself gives its own value exactly, and so does one that sees no
+// other key; a token without length is a key like any other.
+func TestReformerTokensAlone(t *testing.T) {
+	for _, form := range []string{"paper", "fast-transformers"} {
+		m := newReformer(t, 4, "bucket", "2", "rounds", "3", "form", form)
+		oc, do := shape{b: 1, h: 1, hkv: 1, n: 1, m: 1, d: 4, dv: 3}.call(123)
+		c := callIn[float64](oc)
+		r := both(t, m, c, do)
+		if e := check.Ratio(r.o.Data, oc.V.Data, 1e-15); e > 1 {
+			t.Errorf("%s: one token gives %v, its value is %v", form, r.o.Data, oc.V.Data)
+		}
+		if e := check.Ratio(r.g.DV.Data, do.Data, 1e-15); e > 1 || check.Max(r.g.DQ.Data) != 0 {
+			t.Errorf("%s: one token has the gradients %v and %v", form, r.g.DQ.Data, r.g.DV.Data)
+		}
+		oc, do = shape{b: 1, h: 1, hkv: 1, n: 9, m: 9, d: 4, dv: 3}.call(124)
+		clear(oc.Q.At(0, 0).Row(4))
+		r = both(t, m, callIn[float64](oc), do)
+		for _, x := range [][]float64{r.o.Data, r.g.DQ.Data, r.g.DV.Data} {
+			if !(check.Max(x) < 100) {
+				t.Errorf("%s: a token of zeros gives %v", form, x)
+			}
+		}
+	}
+}
+
+// What does not fit is refused, with both numbers.
+func TestReformerRefuses(t *testing.T) {
+	m := newReformer(t, 4)
+	heads := func(n, d int) tensor.Heads[float64] { return tensor.NewHeads[float64](1, 1, n, d) }
+	for _, x := range []struct {
+		c    attention.Call[float64]
+		want string
+	}{
+		{attention.Call[float64]{Q: heads(3, 5), K: heads(3, 5), V: heads(3, 2)}, "q: has width 5, rotations of reformer are for 4"},
+		{attention.Call[float64]{Q: heads(3, 4), K: heads(7, 4), V: heads(7, 2)}, "k: a sequence has 7 tokens, q has 3: the keys of reformer are its queries"},
+		{attention.Call[float64]{Q: heads(7, 4), K: heads(7, 4), V: heads(7, 2), CuQ: []int64{0, 3, 7}, CuK: []int64{0, 4, 7}},
+			"k: a sequence has 4 tokens, q has 3: the keys of reformer are its queries"},
+	} {
+		if err := m.Forward(heads(x.c.Q.N, 2), &x.c, nil); err == nil || err.Error() != x.want {
+			t.Errorf("error %v, want %s", err, x.want)
+		}
+	}
+	for key, value := range map[string]string{"buckets": "5", "bucket": "0", "rounds": "33", "form": "code", "repeats": "never", "self": "no", "masks": "zero"} {
+		if _, err := New[float64]("reformer", Options{Width: 4, Set: map[string]string{key: value}}); err == nil {
+			t.Errorf("%s=%s is not refused", key, value)
+		}
+	}
+}
+
+// Hashing and sorting take no memory of their own.
+func TestReformerDoesNotAllocate(t *testing.T) {
+	par.SetThreads(1)
+	defer par.SetThreads(0)
+	doNotAllocate(t, "reformer", map[string]string{"bucket": "8"})
+	doNotAllocate(t, "reformer", map[string]string{"bucket": "8", "form": "fast-transformers"})
+}
