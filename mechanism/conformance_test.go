@@ -37,6 +37,9 @@ type subject struct {
 	learns   bool // features have parameters
 	// shared says that keys are the first queries: no sequence has more.
 	shared bool
+	// constant gives the numbers of a constant, for rows of width d, in place of
+	// those that it starts from; nil: it keeps them.
+	constant func(name string, shape []int, d int) []float64
 	// average says that rows of A sum to one; those of book do without an eps.
 	average bool
 }
@@ -114,6 +117,7 @@ func subjects() []subject {
 	all = append(all, performers()...)
 	all = append(all, hedgehogs()...)
 	all = append(all, randomFeatures()...)
+	all = append(all, truncations()...)
 	return append(all, wholeSubjects()...)
 }
 

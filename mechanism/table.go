@@ -29,6 +29,7 @@
 //	reformer     exp(q·k/√D), of tokens near in angle               k = q/|q|                whole heads
 //	scatterbrain exp(q·k/√D) of near keys, φ(q)·φ(k) of others       none                     whole heads
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
+//	fastmax-tru… the largest monomials of T_4(q̂·k̂)                as fastmax              direct, linear
 //
 // docs/mechanisms.md says what each does well and badly.
 package mechanism
@@ -123,6 +124,7 @@ var table = []Row{
 	sata,
 	retention,
 	polynomial,
+	truncated,
 	linformer,
 	fourier,
 	local,

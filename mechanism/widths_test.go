@@ -36,6 +36,13 @@ func newWidths[T tensor.Float](s subject) *widths[T] {
 				p.Data[j] = T(float32(x) + float32(0.2*rng.New(18).Fold(uint64(i)).Normal(uint64(j))))
 			}
 		}
+		for _, p := range m.Constants().All() {
+			if s.constant != nil {
+				for j, x := range s.constant(p.Name, p.Shape, o.Width) {
+					p.Data[j] = T(float32(x))
+				}
+			}
+		}
 		w.has = append(w.has, m)
 	}
 	return w

@@ -1,0 +1,62 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Prepared returns the rows of a call as they reach the feature map of m:
+// normalised, rotated and, those of queries, scaled; [B,H,N,D] and [B,Hkv,M,D].
+// Keys that do not exist are zeros. It is what constants of a map are fitted to.
+// What computes whole heads, or has a window beside it, has none.
+func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T], err error) {
+	e, ok := m.(*engine[T])
+	if !ok {
+		return q, k, fmt.Errorf("%s: has no single form of prepared rows", m.Traits().Name)
+	}
+	if err := e.check(c); err != nil {
+		return q, k, err
+	}
+	q, k = tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D), tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D)
+	group := c.Q.H / c.K.H
+	seqs := e.sequences(nil, c)
+	e.measure(c, seqs)
+	for _, s := range seqs {
+		for kh := range c.K.H {
+			ar := arena.Acquire()
+			u := e.unit(c, &s, kh, ar)
+			for g := range group {
+				side := u.querySide(g)
+				u.preparedRows(q.At(s.b, kh*group+g), s.q0, s.n, &side)
+			}
+			side := u.keySide()
+			u.preparedRows(k.At(s.b, kh), s.k0, s.m, &side)
+			e.release(u)
+			ar.Release()
+		}
+	}
+	return q, k, nil
+}
+
+// preparedRows sets n rows of dst, from row r0 on, to tokens before the map.
+func (u *unit[T]) preparedRows(dst tensor.Mat[T], r0, n int, s *side[T]) {
+	for i := 0; i < n; i += stretch {
+		l := min(stretch, n-i)
+		mark := u.ar.Mark()
+		ld := stride[T](l)
+		x := arena.Take[T](u.ar, u.d*ld)
+		u.unmapped(x, ld, s, i, i+l)
+		rows := dst.Slice(r0+i, r0+i+l)
+		for r := range l {
+			for c := range u.d {
+				rows.Row(r)[c] = x[c*ld+r]
+			}
+			if s.hides(i + r) {
+				clear(rows.Row(r))
+			}
+		}
+		u.ar.Reset(mark)
+	}
+}
