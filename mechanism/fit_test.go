@@ -22,6 +22,7 @@ func TestFitReadsShapes(t *testing.T) {
 		{"scatterbrain", map[string]string{"features": "7"}},
 		{"scatterbrain", map[string]string{"features": "3", "support": "lsh"}},
 		{"linformer", map[string]string{"rank": "4"}},
+		{"fastmax-truncated", map[string]string{"keep": "7"}},
 		{"fourier", map[string]string{"channels": "true"}},
 	} {
 		made, err := New[float32](c.name, Options{Heads: 3, Width: 4, Length: 9, Set: c.set})

@@ -137,7 +137,7 @@ func setMonomials[T tensor.Float](dst []T, p int, list [][]int) {
 	}
 }
 
-// truncation is the features √… of kept monomials: with rows x = R·row of queries
+// truncation are the features of the monomials kept: with rows x = R·row of queries
 // and y = R·row of keys,
 //
 //	φ(q)·φ(k) = Σ_a x^a·y^a/a!,  a over the monomials kept
@@ -191,19 +191,6 @@ func (f *truncation[T]) monomial(row []T) bool {
 	return true
 }
 
-// walk goes through the monomials of a head. Rows of the rotated tokens, and of
-// products of the factors that the next monomial shares with the last, lie ready.
-type walk[T tensor.Float] struct {
-	f    *truncation[T]
-	b    *attention.FeatureBlock[T]
-	list []T // [keep, degree]
-	u    []T // [D, Stride] rotated
-	tmp  []T // [degree+1, Stride]
-	rows [highestTruncated + 1][]T
-	at   [highestTruncated]int // factors of the last monomial
-	n    int                   // how many
-}
-
 // numbers returns the rotation and the monomials of a block's key head.
 func (f *truncation[T]) numbers(b *attention.FeatureBlock[T]) (rotation, list []T) {
 	h := 0
@@ -213,39 +200,88 @@ func (f *truncation[T]) numbers(b *attention.FeatureBlock[T]) (rotation, list []
 	return f.rotation.Data[h*f.d*f.d:][:f.d*f.d], f.list.Data[h*f.keep*f.degree:][:f.keep*f.degree]
 }
 
+// walk goes through the monomials of a head. Rows of the rotated tokens, and of
+// products of the factors that the next monomial shares with the last, lie ready.
+type walk[T tensor.Float] struct {
+	b      *attention.FeatureBlock[T]
+	list   []T // [keep, degree]
+	degree int
+	u      []T // [D, Stride] rotated
+	tmp    []T // [degree+1, Stride]
+	rows   [highestTruncated + 1][]T
+	monomialAt[T]
+}
+
+// monomialAt are the factors of the monomial that a walk is at.
+type monomialAt[T tensor.Float] struct {
+	at    [highestTruncated]int
+	n     int
+	same  [highestTruncated + 1]int // how many of the first l, from the last on, are the same
+	below [highestTruncated + 1]T   // 1 over the coefficient of the first l
+}
+
+// shared returns how many factors the monomial of row has in common with that
+// before.
+func (f *monomialAt[T]) shared(row []T) (n int) {
+	for n < f.n && int(row[n]) == f.at[n] {
+		n++
+	}
+	return n
+}
+
+// push adds a factor, and tells which it is.
+func (f *monomialAt[T]) push(v T) (i int) {
+	i = int(v)
+	f.at[f.n] = i
+	f.n++
+	f.same[f.n], f.below[f.n] = 1, 1
+	if f.n > 1 {
+		if f.at[f.n-2] == i {
+			f.same[f.n] = f.same[f.n-1] + 1
+		}
+		f.below[f.n] = f.below[f.n-1] * T(f.same[f.n])
+	}
+	return i
+}
+
+// weight is the coefficient 1/a!, which queries have.
+func (f *monomialAt[T]) weight(keys bool) T {
+	if keys || f.n < 2 || f.below[f.n] == 1 {
+		return 1
+	}
+	return 1 / f.below[f.n]
+}
+
 func (f *truncation[T]) walk(b *attention.FeatureBlock[T]) walk[T] {
 	rotation, list := f.numbers(b)
-	return walk[T]{f: f, b: b, list: list, u: project(b, rotation, f.d), tmp: b.Take((f.degree + 1) * b.Stride)}
+	return walk[T]{b: b, list: list, degree: f.degree, u: project(b, rotation, f.d), tmp: b.Take((f.degree + 1) * b.Stride)}
 }
 
 // component is a row of the rotated tokens.
 func (w *walk[T]) component(i int) []T { return w.u[(i-1)*w.b.Stride:][:w.b.N] }
 
-// next makes ready the factors of monomial r, and returns how many it shares with
-// the one before, and its coefficient 1/a!.
-func (w *walk[T]) next(r int, leave func(l int)) (weight T) {
-	row := w.list[r*w.f.degree:][:w.f.degree]
-	shared := 0
-	for shared < w.n && int(row[shared]) == w.at[shared] {
-		shared++
-	}
+// next makes ready the product of the factors of monomial r, in to where it has
+// two at least and none of them is repeated or the tokens are keys. leave, if not
+// nil, is told of products that are not wanted any more.
+func (w *walk[T]) next(r int, to []T, leave func(l int)) {
+	row := w.list[r*w.degree:][:w.degree]
+	shared := w.shared(row)
 	for l := w.n; leave != nil && l > shared; l-- {
 		leave(l)
 	}
 	w.n = shared
 	for w.n < len(row) && row[w.n] > 0 {
-		i := int(row[w.n])
-		w.at[w.n] = i
-		w.n++
-		x := w.component(i)
+		x := w.component(w.push(row[w.n]))
 		if w.n > 1 {
 			y := w.tmp[w.n*w.b.Stride:][:w.b.N]
+			if last := w.n == len(row) || row[w.n] == 0; last && to != nil && w.weight(w.b.Keys) == 1 {
+				y = to
+			}
 			w.b.Table.Mul(y, w.rows[w.n-1], x)
 			x = y
 		}
 		w.rows[w.n] = x
 	}
-	return T(1 / factorials(w.at[:w.n]))
 }
 
 // factorials returns a! of a monomial's exponents, from its ascending factors.
@@ -262,22 +298,52 @@ func factorials(at []int) float64 {
 
 func (f *truncation[T]) Map(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
+	defer b.Scratch.Reset(mark)
+	if b.N == 1 {
+		f.mapToken(b)
+		return
+	}
 	w := f.walk(b)
 	for r := range f.keep {
-		weight := w.next(r, nil)
 		y := b.Y[r*b.Stride:][:b.N]
-		switch {
+		w.next(r, y, nil)
+		switch weight := w.weight(b.Keys); {
 		case w.n == 0:
 			for i := range y {
 				y[i] = 1
 			}
-		case b.Keys || weight == 1:
-			copy(y, w.rows[w.n])
-		default:
+		case weight != 1:
 			b.Table.Scale(y, weight, w.rows[w.n])
+		case w.n == 1:
+			copy(y, w.rows[1])
 		}
 	}
-	b.Scratch.Reset(mark)
+}
+
+// mapToken is Map of a single token, for which a call for each product would cost
+// more than the product. It has the bits of Map.
+func (f *truncation[T]) mapToken(b *attention.FeatureBlock[T]) {
+	rotation, list := f.numbers(b)
+	u := project(b, rotation, f.d)
+	var at monomialAt[T]
+	var products [highestTruncated + 1]T
+	products[0] = 1
+	for r := range f.keep {
+		row := list[r*f.degree:][:f.degree]
+		at.n = at.shared(row)
+		for at.n < len(row) && row[at.n] > 0 {
+			x := u[(at.push(row[at.n])-1)*b.Stride]
+			if at.n > 1 {
+				x *= products[at.n-1]
+			}
+			products[at.n] = x
+		}
+		y := products[at.n]
+		if weight := at.weight(b.Keys); weight != 1 {
+			y *= weight
+		}
+		b.Y[r*b.Stride] = y
+	}
 }
 
 // Grad hands the gradient of a product of factors, which that of all monomials
@@ -306,12 +372,9 @@ func (f *truncation[T]) Grad(b *attention.FeatureBlock[T]) {
 		clear(g)
 	}
 	for r := range f.keep {
-		weight := w.next(r, leave)
-		if b.Keys {
-			weight = 1
-		}
+		w.next(r, nil, leave)
 		if w.n > 0 {
-			b.Table.Axpy(of(w.n), weight, b.Y[r*b.Stride:][:b.N])
+			b.Table.Axpy(of(w.n), w.weight(b.Keys), b.Y[r*b.Stride:][:b.N])
 		}
 	}
 	for l := w.n; l > 1; l-- {

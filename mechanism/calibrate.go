@@ -1,0 +1,189 @@
+package mechanism
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+const (
+	sampleRows   = 1024    // of queries, and of keys, that a head is calibrated by
+	judgedTokens = 512     // of a sequence that a Truncation looks at
+	mostChoices  = 1 << 21 // monomials to choose from
+)
+
+// Calibrate sets the rotation and the monomials of a fastmax-truncated mechanism
+// to what suits the queries and keys of a call, each head by itself where there
+// are numbers for each.
+//
+// The axes are the eigenvectors of the sum of the second moments of queries and of
+// keys, each over its trace, after normalisation, rotation by place and scale. Both
+// sides are turned by the same rotation, which changes no score. Of all monomials
+// up to the order those are kept whose terms |x^a·y^a|/a! are largest, in the mean
+// over all pairs of a query and a key; the constant always is. Rows are taken
+// evenly, 1024 at most of each side.
+func Calibrate[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) error {
+	t, err := truncationOf(m)
+	if err != nil {
+		return err
+	}
+	q, k, err := attention.Prepared(m, c)
+	if err != nil {
+		return err
+	}
+	if n := monomialCount(t.d, t.degree); n > mostChoices {
+		return fmt.Errorf("order: %d has %d monomials of %d components, calibration chooses from %d at most", t.degree, n, t.d, mostChoices)
+	}
+	group := q.H / k.H
+	for h := 0; h < t.heads; h += group {
+		q0, q1, k0, k1 := h, h+group, h/group, h/group+1
+		if t.heads == 1 {
+			q0, q1, k0, k1 = 0, q.H, 0, k.H
+		}
+		x, y := sample(q, q0, q1), sample(k, k0, k1)
+		r := principalAxes(x, y, t.d)
+		list := largestMonomials(turned(r, x, t.d), turned(r, y, t.d), t.d, t.degree, t.keep)
+		for to := h; to < min(h+group, t.heads); to++ {
+			for i, v := range r {
+				t.rotation[to*t.d*t.d+i] = T(v)
+			}
+			setMonomials(t.list[to*t.keep*t.degree:][:t.keep*t.degree], t.degree, list)
+		}
+	}
+	return nil
+}
+
+// truncationNumbers are the constants of a fastmax-truncated mechanism.
+type truncationNumbers[T tensor.Float] struct {
+	heads, d, keep, degree int
+	rotation, list         []T
+}
+
+func truncationOf[T tensor.Float](m attention.Mechanism[T]) (t truncationNumbers[T], err error) {
+	if name := m.Traits().Name; name != truncated.Name {
+		return t, fmt.Errorf("%s: has nothing to calibrate, only %s has", name, truncated.Name)
+	}
+	rotation, err := m.Constants().Get("rotation")
+	if err != nil {
+		return t, err
+	}
+	list, err := m.Constants().Get("monomials")
+	if err != nil {
+		return t, err
+	}
+	return truncationNumbers[T]{
+		heads: list.Shape[0], keep: list.Shape[1], degree: list.Shape[2], d: rotation.Shape[1],
+		rotation: rotation.Data, list: list.Data,
+	}, nil
+}
+
+// sample returns rows of heads h0 ≤ h < h1, sampleRows at most. Rows of zeros, such
+// as keys that do not exist, say nothing and are left out.
+func sample[T tensor.Float](x tensor.Heads[T], h0, h1 int) (rows []float64) {
+	all := x.B * (h1 - h0) * x.N
+	for i := range min(all, sampleRows) {
+		at := i * all / min(all, sampleRows)
+		row := x.At(at/x.N/(h1-h0), h0+at/x.N%(h1-h0)).Row(at % x.N)
+		if norm(row) > 0 {
+			for _, v := range row {
+				rows = append(rows, float64(v))
+			}
+		}
+	}
+	return rows
+}
+
+// principalAxes returns the axes of rows x and y of width d, as rows.
+func principalAxes(x, y []float64, d int) []float64 {
+	sum := make([]float64, d*d)
+	for _, rows := range [][]float64{x, y} {
+		moment, trace := make([]float64, d*d), 0.0
+		for ; len(rows) > 0; rows = rows[d:] {
+			for i, a := range rows[:d] {
+				trace += a * a
+				for j, b := range rows[:d] {
+					moment[i*d+j] += a * b
+				}
+			}
+		}
+		for i := range moment {
+			if trace > 0 {
+				sum[i] += moment[i] / trace
+			}
+		}
+	}
+	return eigenvectors(sum, d)
+}
+
+// turned returns the components of rows of width d along the axes r, those of an
+// axis beside each other: [d, rows].
+func turned(r, rows []float64, d int) []float64 {
+	n := len(rows) / d
+	y := make([]float64, d*n)
+	for c := range d {
+		for i := range n {
+			for j, v := range rows[i*d:][:d] {
+				y[c*n+i] += r[c*d+j] * v
+			}
+		}
+	}
+	return y
+}
+
+// largestMonomials returns the keep monomials up to degree p whose terms are the
+// largest of components x and y.
+func largestMonomials(x, y []float64, d, p, keep int) (list [][]int) {
+	type choice struct {
+		size float64
+		at   []int
+	}
+	var all []choice
+	nx, ny := len(x)/d, len(y)/d
+	for i := range x {
+		x[i] = math.Abs(x[i])
+	}
+	for i := range y {
+		y[i] = math.Abs(y[i])
+	}
+	mean := func(v []float64) (sum float64) {
+		for _, a := range v {
+			sum += a
+		}
+		return sum / float64(max(len(v), 1))
+	}
+	var products func(at []int, px, py []float64)
+	products = func(at []int, px, py []float64) {
+		first := 1
+		if len(at) > 0 {
+			first = at[len(at)-1]
+			all = append(all, choice{mean(px) * mean(py) / factorials(at), slices.Clone(at)})
+		}
+		if len(at) == p {
+			return
+		}
+		qx, qy := make([]float64, nx), make([]float64, ny)
+		for c := first; c <= d; c++ {
+			for i := range qx {
+				qx[i] = px[i] * x[(c-1)*nx+i]
+			}
+			for i := range qy {
+				qy[i] = py[i] * y[(c-1)*ny+i]
+			}
+			products(append(at, c), qx, qy)
+		}
+	}
+	products(nil, slices.Repeat([]float64{1}, nx), slices.Repeat([]float64{1}, ny))
+	// Of equal ones the lower degree comes first.
+	slices.SortStableFunc(all, func(a, b choice) int {
+		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(len(a.at), len(b.at)))
+	})
+	list = append(list, nil)
+	for _, c := range all[:keep-1] {
+		list = append(list, c.at)
+	}
+	return list
+}

@@ -1,0 +1,190 @@
+package mechanism
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Truncation is what a head of fastmax-truncated makes of queries, keys and values.
+// Outputs are compared with those of the exponential of the same scores: errors are
+// ‖o - o'‖/‖o'‖ over the tokens looked at.
+type Truncation struct {
+	Head     int     `json:"head"` // of queries
+	Keep     int     `json:"keep"` // monomials
+	Of       int     `json:"of"`   // as many as T_p has
+	Error    float64 `json:"error"`
+	Plain    float64 `json:"plain_error"`    // of T_2, all of it
+	Whole    float64 `json:"whole_error"`    // of T_p, all of it
+	Negative float64 `json:"negative"`       // share of weights below 0
+	Dropped  float64 `json:"dropped"`        // largest |T_p(s) - weight| of a pair
+	Bound    float64 `json:"bound"`          // that it cannot exceed
+	Largest  float64 `json:"largest_weight"` // largest T_p(s) of a pair, to compare
+}
+
+// Truncations judges a fastmax-truncated mechanism by the first 512 tokens of the
+// first sequence of a call, in float64.
+//
+// With φ of all monomials that were dropped, a pair's dropped part is φ(q)·φ(k),
+// and Bound is max|φ(q)|·max|φ(k)| over queries and keys. |φ(x)|² is T_p(x·x) less
+// the squares of the features kept, so that no dropped monomial is looked at.
+func Truncations[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) (list []Truncation, err error) {
+	t, err := truncationOf(m)
+	if err != nil {
+		return nil, err
+	}
+	q, k, err := attention.Prepared(m, c)
+	if err != nil {
+		return nil, err
+	}
+	off := 0
+	if c.Causal {
+		off = k.N - q.N
+	}
+	nq := min(q.N, judgedTokens)
+	nk := min(k.N, judgedTokens+max(off, 0))
+	group := q.H / k.H
+	for h := range q.H {
+		at := 0
+		if t.heads > 1 {
+			at = h / group * group
+		}
+		r, monomials := make([]float64, t.d*t.d), t.list[at*t.keep*t.degree:][:t.keep*t.degree]
+		for i := range r {
+			r[i] = float64(t.rotation[at*t.d*t.d+i])
+		}
+		x, y := rowsOfHead(q, h, nq), rowsOfHead(k, h/group, nk)
+		balance(x, y)
+		p := &comparison{d: t.d, degree: t.degree, x: x, y: y, values: rowsOfHead(c.V, h/group, nk), dv: c.V.D, causal: c.Causal, off: off}
+		var worst [2]float64
+		p.fx, worst[0] = keptFeatures(turned(r, x, t.d), x, monomials, t.d, t.degree)
+		p.fy, worst[1] = keptFeatures(turned(r, y, t.d), y, monomials, t.d, t.degree)
+		one := p.judge()
+		one.Head, one.Keep, one.Of, one.Bound = h, t.keep, monomialCount(t.d, t.degree), worst[0]*worst[1]
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+func rowsOfHead[T tensor.Float](x tensor.Heads[T], h, n int) (rows []float64) {
+	for i := range n {
+		for _, v := range x.At(0, h).Row(i) {
+			rows = append(rows, float64(v))
+		}
+	}
+	return rows
+}
+
+// balance makes rows x and y as long as each other in the mean, and keeps their
+// products: bounds are the better for it.
+func balance(x, y []float64) {
+	ratio := math.Sqrt(norm(y) * math.Sqrt(float64(len(x))) / (norm(x) * math.Sqrt(float64(len(y)))))
+	if !(ratio > 0) || math.IsInf(ratio, 0) {
+		return
+	}
+	for i := range x {
+		x[i] *= ratio
+	}
+	for i := range y {
+		y[i] /= ratio
+	}
+}
+
+// keptFeatures returns the features of tokens, x^a/√a!, from their components
+// [d, n] along the axes, and the largest norm of those dropped, from their rows.
+func keptFeatures[T tensor.Float](components, rows []float64, monomials []T, d, degree int) (features [][]float64, dropped float64) {
+	n := len(rows) / d
+	for i := range n {
+		var f []float64
+		row := rows[i*d:][:d]
+		rest := value(taylor(degree), norm(row)*norm(row))
+		for at := 0; at < len(monomials); at += degree {
+			x, factors := 1.0, [highestTruncated]int{}
+			l := 0
+			for ; l < degree && monomials[at+l] > 0; l++ {
+				factors[l] = int(monomials[at+l])
+				x *= components[(factors[l]-1)*n+i]
+			}
+			x /= math.Sqrt(factorials(factors[:l]))
+			rest -= x * x
+			f = append(f, x)
+		}
+		features = append(features, f)
+		dropped = max(dropped, math.Sqrt(max(rest, 0)))
+	}
+	return features, dropped
+}
+
+// comparison is of all pairs of queries x and keys y of a head, with their features.
+type comparison struct {
+	d, degree, dv int
+	x, y, values  []float64
+	fx, fy        [][]float64
+	causal        bool
+	off           int
+}
+
+// judge looks at every pair.
+func (p *comparison) judge() (t Truncation) {
+	plain, whole := taylor(2), taylor(p.degree)
+	var pairs, negative, size float64
+	var errors [3]float64
+	for i, f := range p.fx {
+		seen := len(p.fy)
+		if p.causal {
+			seen = min(max(i+p.off+1, 0), seen)
+		}
+		if seen == 0 {
+			continue
+		}
+		var weights, sums [4][]float64
+		var total [4]float64
+		for w := range weights {
+			weights[w], sums[w] = make([]float64, seen), make([]float64, p.dv)
+		}
+		scores, top := make([]float64, seen), math.Inf(-1)
+		for j := range seen {
+			for c, a := range p.x[i*p.d:][:p.d] {
+				scores[j] += a * p.y[j*p.d+c]
+			}
+			top = max(top, scores[j])
+		}
+		for j, s := range scores {
+			kept := 0.0
+			for r, a := range f {
+				kept += a * p.fy[j][r]
+			}
+			all := value(whole, s)
+			weights[0][j], weights[1][j], weights[2][j], weights[3][j] = kept, value(plain, s), all, math.Exp(s-top)
+			pairs++
+			if kept < 0 {
+				negative++
+			}
+			t.Dropped, t.Largest = max(t.Dropped, math.Abs(all-kept)), max(t.Largest, all)
+		}
+		for w := range weights {
+			for j, a := range weights[w] {
+				total[w] += a
+				for c, v := range p.values[j*p.dv:][:p.dv] {
+					sums[w][c] += a * v
+				}
+			}
+		}
+		for c, o := range sums[3] {
+			o /= total[3]
+			size += o * o
+			for w := range errors {
+				e := sums[w][c]/total[w] - o
+				errors[w] += e * e
+			}
+		}
+	}
+	if pairs > 0 {
+		t.Negative = negative / pairs
+	}
+	if size > 0 {
+		t.Error, t.Plain, t.Whole = math.Sqrt(errors[0]/size), math.Sqrt(errors[1]/size), math.Sqrt(errors[2]/size)
+	}
+	return t
+}
