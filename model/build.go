@@ -27,6 +27,7 @@ type builder[T tensor.Float] struct {
 	set param.Set[T]
 	// constants are the numbers that mechanisms have drawn.
 	constants param.Set[T]
+	layers    []layer[T] // of attention
 	err       error
 
 	bare bool    // weights are only counted: they have no elements
@@ -173,6 +174,7 @@ func (b *builder[T]) attention(name string, causal bool) *nn.Attention[T] {
 		b.size += float64(m.Params().Size())
 		return a
 	}
+	b.layers = append(b.layers, layer[T]{name, a})
 	b.set.Join(name+".", m.Params())
 	b.constants.Join(name+".", m.Constants())
 	return a

@@ -19,6 +19,7 @@ type Model[T tensor.Float] struct {
 	params *param.Set[T]
 	// constants are drawn by mechanisms and not learned; files have them.
 	constants *param.Set[T]
+	layers    []layer[T] // of attention, in the order in which they are built
 
 	encoder *stack[T] // of an encoder-decoder; nil otherwise
 	main    *stack[T]
@@ -79,6 +80,7 @@ func build[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	} else {
 		m.head.Linear = b.linear("head", deviation, c.Vocab, c.Width)
 	}
+	m.layers = b.layers
 	m.train.encoder.keep, m.train.main.keep = true, true
 	return m, b.err
 }

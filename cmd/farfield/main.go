@@ -31,16 +31,17 @@ type cli struct {
 	Threads []int            `help:"Threads to compute with; 0 takes what the machine has. Results do not depend on it. Bench takes a list." default:"0" placeholder:"N"`
 	Version kong.VersionFlag `help:"Print the version and leave."`
 
-	Attend   attendCmd   `cmd:"" help:"Compute attention, and its gradients, on arrays from a file."`
-	Plan     planCmd     `cmd:"" help:"Count operations and bytes, as published and here, and predict times."`
-	Verify   verifyCmd   `cmd:"" help:"Hold a folder of golden files against this build."`
-	Demo     demoCmd     `cmd:"" help:"Show the claims on this machine: forms agree, time is linear, a model learns."`
-	Train    trainCmd    `cmd:"" help:"Train a transformer on text."`
-	Eval     evalCmd     `cmd:"" help:"Tell how well a model predicts a text."`
-	Generate generateCmd `cmd:"" help:"Continue a text with a model."`
-	Data     dataCmd     `cmd:"" help:"List, fetch, generate and verify data sets."`
-	Bench    benchCmd    `cmd:"" help:"Time attention, decoding, training and matrix products beside the machine's peak."`
-	Inspect  inspectCmd  `cmd:"" help:"Describe the machine, a model or a saved state."`
+	Attend    attendCmd    `cmd:"" help:"Compute attention, and its gradients, on arrays from a file."`
+	Plan      planCmd      `cmd:"" help:"Count operations and bytes, as published and here, and predict times."`
+	Verify    verifyCmd    `cmd:"" help:"Hold a folder of golden files against this build."`
+	Demo      demoCmd      `cmd:"" help:"Show the claims on this machine: forms agree, time is linear, a model learns."`
+	Train     trainCmd     `cmd:"" help:"Train a transformer on text."`
+	Eval      evalCmd      `cmd:"" help:"Tell how well a model predicts a text."`
+	Generate  generateCmd  `cmd:"" help:"Continue a text with a model."`
+	Data      dataCmd      `cmd:"" help:"List, fetch, generate and verify data sets."`
+	Bench     benchCmd     `cmd:"" help:"Time attention, decoding, training and matrix products beside the machine's peak."`
+	Calibrate calibrateCmd `cmd:"" help:"Fit fastmax-truncated to the queries and keys of a model, or of a file."`
+	Inspect   inspectCmd   `cmd:"" help:"Describe the machine, a model or a saved state."`
 }
 
 // env is what a verb may touch of the world around it.

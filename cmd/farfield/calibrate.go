@@ -1,0 +1,260 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"text/tabwriter"
+
+	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/tensor"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// calibrated is the mechanism that is fitted.
+const calibrated = "fastmax-truncated"
+
+// calibrateCmd is the verb calibrate: the axes and monomials of fastmax-truncated
+// from data.
+type calibrateCmd struct {
+	Model  string `placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint. Its attention becomes fastmax-truncated, with the same weights."`
+	Data   string `placeholder:"FILE|FOLDER" help:"Text that the model reads, by default that of the run: its first nine tenths to calibrate by, the rest to judge by."`
+	Tokens int    `placeholder:"N" default:"8192" help:"Tokens to calibrate by, spread evenly (${default})."`
+	settings
+	Causal bool `help:"Of arrays: query i sees keys j ≤ i + (M-N)."`
+	JSON   bool `name:"json" help:"Print the result as JSON."`
+
+	In  string `arg:"" optional:"" name:"in" help:"Without --model: arrays q, k, v as attend takes them, in .npz or .safetensors."`
+	Out string `arg:"" optional:"" name:"out" help:"Where q, k, v, rotation and monomials go, for attend."`
+	To  string `placeholder:"DIR" help:"With --model: folder to write the calibrated model to, new or empty."`
+}
+
+func (c *calibrateCmd) Help() string {
+	return "Each head gets the axes along which its queries and keys are largest, and of all monomials up to the order those whose terms are largest (--set keep=K). " +
+		"Errors are those of outputs beside the exponential of the same scores, ‖o-o'‖/‖o'‖ over 512 tokens: of the monomials kept, of T_2 with all its monomials, and of T_p with all of its. " +
+		"negative is the share of weights below 0; dropped is the largest part that a weight lacks of T_p(s), bound what it cannot exceed on these tokens, of weights up to largest."
+}
+
+// calibratedHead is a head of the report.
+type calibratedHead struct {
+	Layer string `json:"layer,omitempty"`
+	mechanism.Truncation
+}
+
+type calibrateReport struct {
+	Model string `json:"model,omitempty"`
+	// Losses on the part of the text to judge by, in nats a token.
+	Before  *float64         `json:"loss_before,omitempty"` // of the model as it was
+	Start   *float64         `json:"loss_start,omitempty"`  // of fastmax-truncated as it starts
+	After   *float64         `json:"loss_after,omitempty"`
+	Dropped []string         `json:"weights_dropped,omitempty"` // that it has no place for
+	Heads   []calibratedHead `json:"heads"`
+}
+
+func (c *calibrateCmd) Run(e *env) error {
+	var r *calibrateReport
+	var err error
+	switch {
+	case c.Model != "" && (c.In != "" || c.Out != ""):
+		return inputf("--model: given beside %s", c.In)
+	case c.Model == "" && (c.To != "" || c.Data != ""):
+		return inputf("--to, --data: need --model")
+	case c.Model != "":
+		r, err = c.model(e)
+	case c.In == "" || c.Out == "":
+		return inputf("needs --model, or a file to read and one to write")
+	default:
+		r, err = c.arrays(e)
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.stdout, r)
+	}
+	return r.print(e.stdout)
+}
+
+// arrays calibrates by a file.
+func (c *calibrateCmd) arrays(e *env) (*calibrateReport, error) {
+	write, err := writerFor(c.Out)
+	if err != nil {
+		return nil, input(err)
+	}
+	in, err := openArrays(c.In)
+	if err != nil {
+		return nil, input(err)
+	}
+	defer in.Close()
+	p, err := readProblem[float32](&attendCmd{Mechanism: calibrated, settings: c.settings, Causal: c.Causal, Form: "auto", In: c.In}, in)
+	if err != nil {
+		return nil, input(err)
+	}
+	r := new(calibrateReport)
+	err = e.interruptible(func() error {
+		if err := mechanism.Calibrate(p.mech, &p.call); err != nil {
+			return input(err)
+		}
+		return r.judge("", p.mech, &p.call)
+	})
+	if err != nil {
+		return nil, err
+	}
+	list := []*array.Array{p.result("q", p.call.Q), p.result("k", p.call.K), p.result("v", p.call.V)}
+	for _, x := range p.mech.Constants().All() {
+		list = append(list, newArray(x.Name, x.Data, x.Shape))
+	}
+	return r, atomicfile.Write(c.Out, func(w io.Writer) error { return write(w, list) })
+}
+
+func (r *calibrateReport) judge(layer string, m attention.Mechanism[float32], c *attention.Call[float32]) error {
+	list, err := mechanism.Truncations(m, c)
+	for _, t := range list {
+		r.Heads = append(r.Heads, calibratedHead{layer, t})
+	}
+	return err
+}
+
+// model calibrates the layers of a model one after another, each by what reaches
+// it through those before it, which are calibrated already.
+func (c *calibrateCmd) model(e *env) (*calibrateReport, error) {
+	if c.Tokens < 1 {
+		return nil, inputf("--tokens: %d is less than 1", c.Tokens)
+	}
+	if c.To != "" {
+		if list, err := os.ReadDir(c.To); err == nil && len(list) > 0 {
+			return nil, inputf("--to: %s is not empty", c.To)
+		}
+	}
+	old, vocab, err := train.Load(c.Model)
+	if err != nil {
+		return nil, input(err)
+	}
+	corpus, err := (&evalCmd{Model: c.Model, Data: c.Data}).corpus(vocab)
+	if err != nil {
+		return nil, input(err)
+	}
+	text, err := task.NewText(corpus, vocab)
+	if err != nil {
+		return nil, input(err)
+	}
+	config := old.Config()
+	if config.Kind != model.Decoder {
+		return nil, inputf("--model: %s is no decoder", c.Model)
+	}
+	config.Mechanism, config.Order, config.Set = calibrated, 0, maps.Clone(c.Set)
+	if c.Order != nil {
+		config.Order = *c.Order
+	}
+	m, err := model.New[float32](config, rng.New(0))
+	if err != nil {
+		return nil, input(err)
+	}
+	r := &calibrateReport{Model: c.Model}
+	if r.Dropped, err = copyWeights(m, old); err != nil {
+		return nil, input(err)
+	}
+	score := func(m *model.Model[float32], to **float64) error {
+		s, _, err := train.Evaluate(e.ctx, m, vocab, text.Valid, 0)
+		*to = &s.Loss
+		return err
+	}
+	if err := score(old, &r.Before); err != nil {
+		return nil, err
+	}
+	if err := score(m, &r.Start); err != nil {
+		return nil, err
+	}
+	if err := c.pass(e, m, text.Train, func(of attention.Mechanism[float32], call *attention.Call[float32], _ string) error {
+		return mechanism.Calibrate(of, call)
+	}); err != nil {
+		return nil, err
+	}
+	if err := c.pass(e, m, text.Valid, func(of attention.Mechanism[float32], call *attention.Call[float32], name string) error {
+		return r.judge(name, of, call)
+	}); err != nil {
+		return nil, err
+	}
+	if err := score(m, &r.After); err != nil {
+		return nil, err
+	}
+	if c.To != "" {
+		return r, train.Save(c.To, m, vocab)
+	}
+	return r, nil
+}
+
+// copyWeights gives m the weights of old, and returns the names of those that it
+// has no place for.
+func copyWeights(m, old *model.Model[float32]) (dropped []string, err error) {
+	for _, p := range m.Params().All() {
+		from, err := old.Params().Get(p.Name)
+		if err != nil {
+			return nil, err
+		}
+		copy(p.Data, from.Data)
+	}
+	for _, p := range old.Params().All() {
+		if _, err := m.Params().Get(p.Name); err != nil {
+			dropped = append(dropped, p.Name)
+		}
+	}
+	return dropped, nil
+}
+
+// pass runs the model over so many tokens and does look with each layer's
+// mechanism and call before it.
+func (c *calibrateCmd) pass(e *env, m *model.Model[float32], tokens []int32, look func(of attention.Mechanism[float32], call *attention.Call[float32], name string) error) error {
+	n := min(m.Config().Context, len(tokens))
+	windows := max(1, min(c.Tokens, len(tokens))/n)
+	b := &model.Batch{B: windows, N: n}
+	for i := range windows {
+		at := i * (len(tokens) / n) / windows * n
+		b.Tokens = append(b.Tokens, tokens[at:][:n]...)
+	}
+	b.Targets = b.Tokens // what they are makes no difference here
+	defer m.WrapMechanisms(func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
+		return &watched{of, func(call *attention.Call[float32]) error { return look(of, call, name) }}
+	})()
+	return e.interruptible(func() error { return m.Losses(b, make([]float64, len(b.Tokens))) })
+}
+
+// watched looks at the calls of a mechanism before it does them.
+type watched struct {
+	attention.Mechanism[float32]
+	look func(*attention.Call[float32]) error
+}
+
+func (w *watched) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
+	if err := w.look(c); err != nil {
+		return err
+	}
+	return w.Mechanism.Forward(out, c, keep)
+}
+
+func (r *calibrateReport) print(w io.Writer) error {
+	if r.Before != nil {
+		fmt.Fprintf(w, "loss of the model %.4f nats a token, with the lowest monomials in place of its attention %.4f, calibrated %.4f\n", *r.Before, *r.Start, *r.After)
+	}
+	for _, name := range r.Dropped {
+		fmt.Fprintf(w, "%s: there is no place for it\n", name)
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "layer\thead\tkept\tof\terror\tof T_2\tof T_p\tnegative\tdropped\tbound\tlargest\t")
+	var sum [3]float64
+	for _, h := range r.Heads {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.2g%%\t%.3g\t%.3g\t%.3g\t\n", h.Layer, h.Head, h.Keep, h.Of,
+			h.Error, h.Plain, h.Whole, 100*h.Negative, h.Truncation.Dropped, h.Bound, h.Largest)
+		sum[0], sum[1], sum[2] = sum[0]+h.Error, sum[1]+h.Plain, sum[2]+h.Whole
+	}
+	n := float64(max(len(r.Heads), 1))
+	fmt.Fprintf(t, "mean\t\t\t\t%.4f\t%.4f\t%.4f\t\t\t\t\t\n", sum[0]/n, sum[1]/n, sum[2]/n)
+	return t.Flush()
+}
