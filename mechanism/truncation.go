@@ -17,6 +17,7 @@ type Truncation struct {
 	Error    float64 `json:"error"`
 	Plain    float64 `json:"plain_error"`    // of T_2, all of it
 	Whole    float64 `json:"whole_error"`    // of T_p, all of it
+	Lost     float64 `json:"lost"`           // ‖o - o'‖/‖o'‖ with o' by T_p, all of it
 	Negative float64 `json:"negative"`       // share of weights below 0
 	Dropped  float64 `json:"dropped"`        // largest |T_p(s) - weight| of a pair
 	Bound    float64 `json:"bound"`          // that it cannot exceed
@@ -128,7 +129,7 @@ type comparison struct {
 // judge looks at every pair.
 func (p *comparison) judge() (t Truncation) {
 	plain, whole := taylor(2), taylor(p.degree)
-	var pairs, negative, size float64
+	var pairs, negative, size, lost, wholeSize float64
 	var errors [3]float64
 	for i, f := range p.fx {
 		seen := len(p.fy)
@@ -178,6 +179,9 @@ func (p *comparison) judge() (t Truncation) {
 				e := sums[w][c]/total[w] - o
 				errors[w] += e * e
 			}
+			o := sums[2][c] / total[2]
+			e := sums[0][c]/total[0] - o
+			lost, wholeSize = lost+e*e, wholeSize+o*o
 		}
 	}
 	if pairs > 0 {
@@ -185,6 +189,9 @@ func (p *comparison) judge() (t Truncation) {
 	}
 	if size > 0 {
 		t.Error, t.Plain, t.Whole = math.Sqrt(errors[0]/size), math.Sqrt(errors[1]/size), math.Sqrt(errors[2]/size)
+	}
+	if wholeSize > 0 {
+		t.Lost = math.Sqrt(lost / wholeSize)
 	}
 	return t
 }

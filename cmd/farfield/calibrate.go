@@ -38,7 +38,7 @@ type calibrateCmd struct {
 
 func (c *calibrateCmd) Help() string {
 	return "Each head gets the axes along which its queries and keys are largest, and of all monomials up to the order those whose terms are largest (--set keep=K). " +
-		"Errors are those of outputs beside the exponential of the same scores, ‖o-o'‖/‖o'‖ over 512 tokens: of the monomials kept, of T_2 with all its monomials, and of T_p with all of its. " +
+		"Errors are those of outputs beside the exponential of the same scores, ‖o-o'‖/‖o'‖ over 512 tokens: of the monomials kept, of T_2 with all its monomials, and of T_p with all of its; lost is that of the monomials kept beside T_p. " +
 		"negative is the share of weights below 0; dropped is the largest part that a weight lacks of T_p(s), bound what it cannot exceed on these tokens, of weights up to largest."
 }
 
@@ -247,14 +247,14 @@ func (r *calibrateReport) print(w io.Writer) error {
 		fmt.Fprintf(w, "%s: there is no place for it\n", name)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "layer\thead\tkept\tof\terror\tof T_2\tof T_p\tnegative\tdropped\tbound\tlargest\t")
-	var sum [3]float64
+	fmt.Fprintln(t, "layer\thead\tkept\tof\terror\tof T_2\tof T_p\tlost\tnegative\tdropped\tbound\tlargest\t")
+	var sum [4]float64
 	for _, h := range r.Heads {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.2g%%\t%.3g\t%.3g\t%.3g\t\n", h.Layer, h.Head, h.Keep, h.Of,
-			h.Error, h.Plain, h.Whole, 100*h.Negative, h.Truncation.Dropped, h.Bound, h.Largest)
-		sum[0], sum[1], sum[2] = sum[0]+h.Error, sum[1]+h.Plain, sum[2]+h.Whole
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.2g%%\t%.3g\t%.3g\t%.3g\t\n", h.Layer, h.Head, h.Keep, h.Of,
+			h.Error, h.Plain, h.Whole, h.Lost, 100*h.Negative, h.Truncation.Dropped, h.Bound, h.Largest)
+		sum[0], sum[1], sum[2], sum[3] = sum[0]+h.Error, sum[1]+h.Plain, sum[2]+h.Whole, sum[3]+h.Lost
 	}
 	n := float64(max(len(r.Heads), 1))
-	fmt.Fprintf(t, "mean\t\t\t\t%.4f\t%.4f\t%.4f\t\t\t\t\t\n", sum[0]/n, sum[1]/n, sum[2]/n)
+	fmt.Fprintf(t, "mean\t\t\t\t%.4f\t%.4f\t%.4f\t%.4f\t\t\t\t\t\n", sum[0]/n, sum[1]/n, sum[2]/n, sum[3]/n)
 	return t.Flush()
 }
