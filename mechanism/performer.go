@@ -162,9 +162,11 @@ func rotation(g []float64, d int) []float64 {
 //	relu        max(w·x, 0) + eps
 //
 // of rows x times √scale. What a query's features have in common cancels, so that
-// their largest exponent is 0. Exponents of keys are as they are: at most |w|²/2
-// whatever x is, and around 0 for rows of usual length, with nothing to be taken
-// from a maximum over keys. So none depends on another token.
+// their largest exponent is 0. Exponents of keys are at most |w|²/2 whatever x is,
+// and around 0 for rows of usual length: what of the former is beyond the range of
+// numbers is taken from the keys' feature of w and given to the queries', where it
+// cancels. It is a constant of each w; so nothing is taken from a maximum over
+// keys, and none depends on another token.
 type favor[T tensor.Float] struct {
 	kernel     string
 	d, rows    int
@@ -215,7 +217,7 @@ func (f *favor[T]) features(b *attention.FeatureBlock[T], y []T) {
 		}
 		return
 	}
-	off := b.Take(b.N)
+	off, shift := b.Take(b.N), f.shifts(b)
 	clear(off)
 	if b.Keys || f.exact {
 		for c := range b.D {
@@ -227,7 +229,7 @@ func (f *favor[T]) features(b *attention.FeatureBlock[T], y []T) {
 			off[c] = root*root/2*square + least
 		}
 	} else {
-		f.largest(off, u, b, root)
+		f.largest(off, u, shift, b, root)
 	}
 	for r := range f.rows {
 		row := y[r*b.Stride:][:b.N]
@@ -235,23 +237,89 @@ func (f *favor[T]) features(b *attention.FeatureBlock[T], y []T) {
 		if f.kernel == "hyperbolic" {
 			minus := y[(f.rows+r)*b.Stride:][:b.N]
 			b.Table.Scale(minus, -1, row)
-			b.Table.Axpy(minus, -1, off)
-			b.Table.Exp(minus, minus, 0)
+			f.exponential(b, minus, off, shift[r])
 		}
-		b.Table.Axpy(row, -1, off)
-		b.Table.Exp(row, row, 0)
+		f.exponential(b, row, off, shift[r])
 	}
 }
 
+// exponential sets row to the exponential of row - off and, of keys, less shift.
+func (f *favor[T]) exponential(b *attention.FeatureBlock[T], row, off []T, shift T) {
+	b.Table.Axpy(row, -1, off)
+	if shift != 0 && b.Keys {
+		most := T(highest[T]())
+		for i, e := range row {
+			row[i] = min(e-shift, most)
+		}
+	} else if shift != 0 {
+		for i := range row {
+			row[i] += shift
+		}
+	}
+	b.Table.Exp(row, row, 0)
+}
+
+// stop clears the gradients of features y whose exponents have stopped at the
+// highest.
+func (f *favor[T]) stop(b *attention.FeatureBlock[T], y []T) {
+	if !b.Keys {
+		return
+	}
+	top := b.Take(1)
+	top[0] = T(highest[T]())
+	b.Table.Exp(top, top, 0)
+	for r, shift := range f.shifts(b) {
+		if float64(shift) < highest[T]()*spare {
+			continue
+		}
+		for ; r < f.Dim(0); r += f.rows {
+			for i, x := range y[r*b.Stride:][:b.N] {
+				if x == top[0] {
+					b.Y[r*b.Stride+i] = 0
+				}
+			}
+		}
+	}
+}
+
+// highest is the largest exponent of a key, of which thousands can be summed.
+func highest[T tensor.Float]() float64 {
+	var x T
+	if _, double := any(x).(float64); double {
+		return 640
+	}
+	return 80
+}
+
+// spare is the part of the highest exponent by which those of all keys may be
+// lowered: it leaves keys of twice the usual length their features at a width of
+// 256.
+const spare = 3. / 8
+
+// shifts returns for each w what its exponents are beyond the highest, but no more
+// than can be spared. Where even this leaves more, in float32 for |w|² above 220,
+// exponents stop at the highest.
+func (f *favor[T]) shifts(b *attention.FeatureBlock[T]) []T {
+	shift, most := b.Take(f.rows), highest[T]()
+	clear(shift)
+	for r := range shift {
+		w := f.w.Data[r*f.d:][:f.d]
+		if beyond := float64(b.Table.Dot(w, w))/2 - most; beyond > 0 && !f.exact {
+			shift[r] = T(min(beyond, most*spare))
+		}
+	}
+	return shift
+}
+
 // largest sets off to the largest exponent of each token.
-func (f *favor[T]) largest(off, u []T, b *attention.FeatureBlock[T], root T) {
+func (f *favor[T]) largest(off, u, shift []T, b *attention.FeatureBlock[T], root T) {
 	for r := range f.rows {
 		for c, v := range u[r*b.Stride:][:b.N] {
 			v *= root
 			if f.kernel == "hyperbolic" && v < 0 {
 				v = -v
 			}
-			if r == 0 || v > off[c] {
+			if v += shift[r]; r == 0 || v > off[c] {
 				off[c] = v
 			}
 		}
@@ -276,6 +344,7 @@ func (f *favor[T]) Grad(b *attention.FeatureBlock[T]) {
 	}
 	y := b.Take(f.Dim(0) * b.Stride)
 	f.features(b, y)
+	f.stop(b, y)
 	du, sum := b.Y, b.Take(b.N)
 	clear(sum)
 	for r := range f.rows {

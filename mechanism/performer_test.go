@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -105,6 +106,59 @@ func TestPerformerStaysWithinRange(t *testing.T) {
 			}
 			if r.keep.Weak > 0 {
 				t.Errorf("D = %d, rows times %v: %d queries weigh nothing", d, size, r.keep.Weak)
+			}
+		}
+	}
+}
+
+// A key may lie along a row of the projection, where its exponent is |w|²/2, at its
+// largest: beyond what float32 holds from widths of some 100 on. Such keys are
+// answered as float64 answers them, beside usual ones; for the widest rows, of
+// which exponents stop, with numbers.
+func TestPerformerMeetsKeysAlongItsRows(t *testing.T) {
+	for _, d := range []int{64, 128, 256} {
+		for _, kernel := range []string{"softmax", "hyperbolic"} {
+			o := Options{Width: d, Set: map[string]string{"kernel": kernel, "features": "300"}}
+			single, err := New[float32]("performer", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			double, err := New[float64]("performer", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sh := shape{b: 1, h: 1, hkv: 1, n: 40, m: 40, d: d, dv: 3, causal: true}
+			oc, do := sh.call(uint64(64 + d))
+			w := double.Constants().All()[0].Data
+			for j := 8; j < sh.m; j += 2 {
+				for c := range d { // of length √2, 1 and 1/√2 times that
+					oc.K.At(0, 0).Row(j)[c] = float64(float32(w[j*d+c] * math.Pow(float64(d), 0.25) * math.Pow(2, float64(j%3-1)/2)))
+				}
+			}
+			a, b := callIn[float32](oc), callIn[float64](oc)
+			for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 8}} {
+				a.Form, a.Chunk, b.Form, b.Chunk = f.form, f.chunk, f.form, f.chunk
+				got, want := both(t, single, a, in[float32](do)), both(t, double, b, do)
+				// Exponents have the roundings of terms up to |w|², relative errors of
+				// a feature; a gradient has those of both sides.
+				limit := 8 * 0x1p-24 * 2 * float64(d)
+				for _, x := range []struct {
+					name string
+					got  []float32
+					want []float64
+				}{{"o", got.o.Data, want.o.Data}, {"dq", got.g.DQ.Data, want.g.DQ.Data}, {"dk", got.g.DK.Data, want.g.DK.Data}, {"dv", got.g.DV.Data, want.g.DV.Data}} {
+					if d > 128 {
+						for _, y := range x.got {
+							if math.IsNaN(float64(y)) || math.IsInf(float64(y), 0) {
+								t.Fatalf("D = %d, %s, %v: a number of %s is %v", d, kernel, f, x.name, y)
+							}
+						}
+						continue
+					}
+					if e := check.Ratio(x.got, x.want, limit*(1+check.Max(x.want))); e > 1 {
+						t.Errorf("D = %d, %s, %v: %s is off by %.3g limits", d, kernel, f, x.name, e)
+					}
+				}
 			}
 		}
 	}
