@@ -68,6 +68,7 @@ func ExampleNames() {
 	// improved-clustered clustered, where each query has its own weights for the top keys of its cluster
 	// reformer    softmax(q·k/√D) with the keys k = q/|q| of tokens near in angle, by sorted hashes of several rounds: LSH attention
 	// scatterbrain exp(q·k/√D) of near keys, in a window or by hashes, φ(q)·φ(k) of all others: sparse and low-rank attention
+	// exact-topk  softmax over the k largest scores of each query: what approximations by chosen keys aim at, quadratic in the tokens
 }
 
 func ExampleLookup() {

@@ -28,6 +28,7 @@
 //	improved-…   the same, but for the keys that weigh most           none                     whole heads
 //	reformer     exp(q·k/√D), of tokens near in angle               k = q/|q|                whole heads
 //	scatterbrain exp(q·k/√D) of near keys, φ(q)·φ(k) of others       none                     whole heads
+//	exact-topk   exp(q·k/√D) of the k largest                        none                     whole heads
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
 //	fastmax-tru… the largest monomials of T_4(q̂·k̂)                as fastmax              direct, linear
 //
@@ -142,6 +143,7 @@ var table = []Row{
 	improvedClustered,
 	reformer,
 	scatterbrain,
+	exactTopK,
 }
 
 // Names returns the names of the catalogue in its order.

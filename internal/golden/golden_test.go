@@ -149,7 +149,6 @@ var notCompared = map[string]string{
 	"nystrom_module_mask.npz":              "group nystrom: " + couples,
 	"nystrom_module_nomask.npz":            "group nystrom: " + couples,
 	"informer_prob_causal.npz":             "group informer: it is not causal: which queries are computed depends on later tokens",
-	"exact_topk.npz":                       "group clustered: no mechanism here computes it",
 	"improved_clustered_causal.npz":        "group clustered: it is not causal: clusters are made of later queries, too",
 	"reformer_ft_causal_masked.npz":        "group reformer: " + leaksBorders,
 	"reformer_ft_lengths.npz":              "group reformer: tokens beyond a length are sorted as zeros are, and average over each other",

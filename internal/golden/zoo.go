@@ -108,6 +108,7 @@ var zooGroups = []zooGroup{
 	lunaGroup,
 	evaGroup,
 	clusteredGroup,
+	exactTopKGroup,
 	lshGroup,
 	sharedGroup,
 	chunkedGroup,

@@ -52,6 +52,14 @@ var clusteredGroup = zooGroup{name: "clustered", needs: []string{"planes", "init
 		return ""
 	}}
 
+// exactTopKGroup is what clusters are measured against.
+var exactTopKGroup = zooGroup{name: "clustered", needs: []string{"topk", "scale"}, read: func(r *reader, p *problem) string {
+	k, scale := r.whole("topk"), r.scalar("scale")
+	p.mechanism, p.options = "exact-topk", mechanism.Options{Set: map[string]string{"topk": strconv.Itoa(k), "scale": number(scale)}}
+	p.whole, p.forms = oracle.ExactTopK(k, scale), p.wholeForms()
+	return ""
+}}
+
 // queriesApart computes each batch row by itself, with as many queries as it has.
 // Others have the output 0. A constant depends on their number.
 func (p *problem) queriesApart(lens []int, constant string, of func(queries int) []float64) {

@@ -1,0 +1,128 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var exactTopK = Row{
+	Name:   "exact-topk",
+	Doc:    "softmax over the k largest scores of each query: what approximations by chosen keys aim at, quadratic in the tokens",
+	Source: "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, section 4 (oracle-top)",
+	Traits: "positive weights; quadratic in the tokens; the state is a cache that grows",
+	Settings: []Setting{
+		{"topk", "32", "k, keys of each query, 1 to 65536; fewer where it sees fewer"},
+		softmaxScale,
+	},
+	f32: headwise(exactTopKHead[float32]),
+	f64: headwise(exactTopKHead[float64]),
+}
+
+// topKRows is the number of queries whose scores are there at a time.
+const topKRows = 32
+
+// topKAttention is softmax over the largest scores. Which these are has no
+// gradient.
+type topKAttention[T tensor.Float] struct {
+	k     int
+	scale float64 // 0: 1/√D
+}
+
+func exactTopKHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	x := new(topKAttention[T])
+	var err error
+	if x.k, err = r.whole("topk", 1, 1<<16); err != nil {
+		return nil, err
+	}
+	x.scale, err = r.softmaxScale()
+	return x, err
+}
+
+func (x *topKAttention[T]) Traits() attention.Traits {
+	return attention.Traits{Name: "exact-topk", Positive: true, Causal: true}
+}
+
+func (x *topKAttention[T]) Setting() string {
+	return fmt.Sprintf("exact-topk topk=%d scale=%s", x.k, scaleText(x.scale))
+}
+
+func (x *topKAttention[T]) Params() *param.Set[T]          { return nil }
+func (x *topKAttention[T]) Constants() *param.Set[T]       { return nil }
+func (x *topKAttention[T]) Check(*attention.Call[T]) error { return nil }
+
+// rows calls f with each query, the places of its keys, and their weights.
+func (x *topKAttention[T]) rows(h *attention.Head[T], f func(i int, keys []int32, w []T)) {
+	m := h.K.Rows
+	scale := T(x.scale)
+	if x.scale == 0 {
+		scale = T(1 / math.Sqrt(float64(h.Q.Cols)))
+	}
+	scores, keys, w := h.Take(min(topKRows, h.Q.Rows), m), arena.Take[int32](h.Scratch, min(x.k, m)), arena.Take[T](h.Scratch, min(x.k, m))
+	seen, exist := 0, 0 // of the query before
+	for i0 := 0; i0 < h.Q.Rows; i0 += topKRows {
+		i1 := min(i0+topKRows, h.Q.Rows)
+		h.Product(scores.Slice(0, i1-i0), h.Q.Slice(i0, i1), h.K, false, true, false)
+		for i := i0; i < i1; i++ {
+			for ; seen < h.Seen(i); seen++ {
+				if h.Exists(seen) {
+					exist++
+				}
+			}
+			row, mask := scores.Row(i - i0)[:seen], h.Mask
+			if mask != nil {
+				mask = mask[:seen]
+			}
+			own := keys[:min(x.k, exist)]
+			attention.Largest(own, row, mask)
+			weights := w[:len(own)]
+			for c, j := range own {
+				weights[c] = scale * row[j]
+			}
+			sum := h.Table.Exp(weights, weights, h.Table.Max(weights))
+			h.Table.Scale(weights, T(1/float64(sum)), weights)
+			f(i, own, weights)
+		}
+	}
+}
+
+func (x *topKAttention[T]) Forward(h *attention.Head[T]) {
+	h.Save(0)
+	x.rows(h, func(i int, keys []int32, w []T) {
+		out := h.Out.Row(i)
+		clear(out)
+		for c, j := range keys {
+			h.Table.Axpy(out, w[c], h.V.Row(int(j)))
+		}
+	})
+}
+
+func (x *topKAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	g.Clear()
+	scale := T(x.scale)
+	if x.scale == 0 {
+		scale = T(1 / math.Sqrt(float64(h.Q.Cols)))
+	}
+	x.rows(h, func(i int, keys []int32, w []T) {
+		do := g.DOut.Row(i)
+		along := h.Table.Dot(do, h.Out.Row(i))
+		for c, j := range keys {
+			ds := scale * w[c] * (h.Table.Dot(do, h.V.Row(int(j))) - along)
+			h.Table.Axpy(g.DQ.Row(i), ds, h.K.Row(int(j)))
+			h.Table.Axpy(g.DK.Row(int(j)), ds, h.Q.Row(i))
+			h.Table.Axpy(g.DV.Row(int(j)), w[c], do)
+		}
+	})
+}
+
+func (x *topKAttention[T]) Cost(s attention.Shape) attention.Cost {
+	n, m, k := float64(s.N), float64(s.M), math.Min(float64(x.k), float64(s.M))
+	return attention.Cost{
+		FLOPs: 2*n*m*float64(s.D) + 2*n*k*float64(s.Dv),
+		Bytes: sizeOf[T]()*(topKRows*m+k) + 4*k,
+	}
+}
