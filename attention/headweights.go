@@ -59,8 +59,23 @@ func (c *Call[T]) checkRows(dst tensor.Mat[T], b, h, i0, i1 int) error {
 	return nil
 }
 
+// Unpaired is a Headwise without an attention matrix: its outputs are no sums over
+// keys.
+type Unpaired interface{ Unpaired() string }
+
+// refusePairs reports a mechanism without an attention matrix.
+func (w *headwise[T]) refusePairs(what string) error {
+	if x, is := w.Headwise.(Unpaired); is {
+		return fmt.Errorf("%s: %s has no attention matrix: %s", what, w.name(), x.Unpaired())
+	}
+	return nil
+}
+
 func (w *headwise[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error {
 	if err := w.check(c); err != nil {
+		return err
+	}
+	if err := w.refusePairs("weights"); err != nil {
 		return err
 	}
 	if err := c.checkRows(dst, b, h, i0, i1); err != nil {
@@ -88,6 +103,9 @@ func (w *headwise[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) e
 // division. The denominator of a row is its sum, 1 where the row is an average.
 func (w *headwise[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	if err := w.check(c); err != nil {
+		return nil, err
+	}
+	if err := w.refusePairs("diagnosis"); err != nil {
 		return nil, err
 	}
 	p := w.pass(c, tensor.Heads[T]{}, nil)

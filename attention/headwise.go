@@ -16,7 +16,8 @@ import (
 //
 // It is asked for one query head of one sequence at a time, by several
 // goroutines at once. What it computes depends on the Head alone, and is linear
-// in V: a row of the attention matrix is what it makes of unit vectors.
+// in V: a row of the attention matrix is what it makes of unit vectors. One that is
+// Unpaired has no such matrix, and may do without V.
 type Headwise[T tensor.Float] interface {
 	// Traits has a sentence in NoCausal where Causal is not set.
 	Traits() Traits

@@ -29,6 +29,8 @@ type subject struct {
 	// others, which have book. It gives A from the numbers of parameters and
 	// constants, which it is given again whenever they change.
 	whole func(p numbers) oracle.Whole
+	// outputs is the textbook of one without A, beside whole; nil: there is one.
+	outputs func(p numbers) oracle.Outputs
 	// places is why a masked key is more than an absent one, "" where it is not.
 	places string
 	// features is the textbook of the features of a mechanism with book, from what

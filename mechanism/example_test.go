@@ -69,6 +69,7 @@ func ExampleNames() {
 	// reformer    softmax(q·k/√D) with the keys k = q/|q| of tokens near in angle, by sorted hashes of several rounds: LSH attention
 	// scatterbrain exp(q·k/√D) of near keys, in a window or by hashes, φ(q)·φ(k) of all others: sparse and low-rank attention
 	// exact-topk  softmax over the k largest scores of each query: what approximations by chosen keys aim at, quadratic in the tokens
+	// primal      projections of each query and of the key at its place, with a loss that makes them singular vectors: Primal-Attention
 }
 
 func ExampleLookup() {

@@ -22,6 +22,8 @@ func TestLandmarksDoNotAllocate(t *testing.T) {
 		{"luna", "form", "encoder"},
 		{"luna", "form", "causal"},
 		{"eva", "rpe", "true"},
+		{"primal", "data", "independent"},
+		{"primal", "data", "dependent"},
 	} {
 		m, err := New[float32](x.name, Options{Width: 8, Set: map[string]string{x.key: x.value}})
 		if err != nil {

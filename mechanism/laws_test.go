@@ -55,11 +55,11 @@ var laws = []law{
 	{"calls", "No bit depends on calls that run at the same time.",
 		nil, sameTime},
 	{"pieces", "No bit depends on the pieces in which a state is fed; absorbing and reading is stepping, except where a chunk has just closed.",
-		notCausal, inBoth(pieces[float32], pieces[float64])},
+		noQueriesBefore, inBoth(pieces[float32], pieces[float64])},
 	{"snapshot", "A state that is saved and restored half-way, cloned or reset gives the bits of one that is not.",
 		notCausal, inBoth(restored[float32], restored[float64])},
 	{"merge", "A state merged behind another is the one that saw both, however it is split; merging nothing changes no bit.",
-		notCausal, every(inBoth(merged[float32], merged[float64]), inBoth(mergedFading[float32], mergedFading[float64]), inBoth(mergedNothing[float32], mergedNothing[float64]))},
+		noQueriesBefore, every(inBoth(merged[float32], merged[float64]), inBoth(mergedFading[float32], mergedFading[float64]), inBoth(mergedNothing[float32], mergedNothing[float64]))},
 	{"segments", "A sequence cut into calls that go on from each other's state has the bits of steps, and the textbook's gradients.",
 		noSegments, inBoth(segments[float32], segments[float64])},
 	{"padding", "Keys beyond a key length are no keys: bits are those of the shorter input.",
@@ -81,9 +81,9 @@ var laws = []law{
 	{"again", "Saved and Grads that were used before give the same bits; gradients of parameters are added.",
 		nil, inEveryForm(again[float32], again[float64])},
 	{"weights", "Rows of A on request are the textbook's, and sum to one where no eps is added.",
-		nil, inBoth(weights[float32], weights[float64])},
+		noPairs, inBoth(weights[float32], weights[float64])},
 	{"diagnosis", "Entropy, condition, smallest denominator and doubtful rows of each head are the textbook's.",
-		nil, inBoth(diagnoses[float32], diagnoses[float64])},
+		noPairs, inBoth(diagnoses[float32], diagnoses[float64])},
 	{"unseen", "A query that sees no key gives 0 and is counted, and so does one that asks an empty state.",
 		notCausal, every(unseen, emptyState)},
 	{"size", "A state keeps its size where the traits say that it streams, and only there.",
@@ -97,6 +97,22 @@ var laws = []law{
 func notCausal(_ subject, t attention.Traits) string {
 	if !t.Causal {
 		return "there is no causal form and no state: " + t.NoCausal
+	}
+	return ""
+}
+
+// noQueriesBefore exempts what queries before a query change.
+func noQueriesBefore(s subject, t attention.Traits) string {
+	if s.outputs != nil && t.Causal {
+		return "outputs depend on the queries before, too, which absorbed tokens do not bring"
+	}
+	return notCausal(s, t)
+}
+
+// noPairs exempts what has no attention matrix.
+func noPairs(s subject, _ attention.Traits) string {
+	if s.outputs != nil {
+		return "there is no attention matrix"
 	}
 	return ""
 }

@@ -135,6 +135,16 @@ func rotation(g []float64, d int) []float64 {
 		for i := range row {
 			row[i] = g[i*d+c]
 		}
+	}
+	orthonormalise(q, d)
+	return q
+}
+
+// orthonormalise makes the rows of q, of width d and no more than that,
+// orthogonal and of length 1, each within the space of those up to it.
+func orthonormalise(q []float64, d int) {
+	for c := range len(q) / d {
+		row := q[c*d:][:d]
 		for range 2 { // once more, for what the first leaves by its roundings
 			for b := range c {
 				before := q[b*d:][:d]
@@ -152,7 +162,6 @@ func rotation(g []float64, d int) []float64 {
 			row[i] /= length
 		}
 	}
-	return q
 }
 
 // favor are the features

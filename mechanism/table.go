@@ -29,6 +29,7 @@
 //	reformer     exp(q·k/√D), of tokens near in angle               k = q/|q|                whole heads
 //	scatterbrain exp(q·k/√D) of near keys, φ(q)·φ(k) of others       none                     whole heads
 //	exact-topk   exp(q·k/√D) of the k largest                        none                     whole heads
+//	primal       none: projections of q̂ and k̂                        length 1                 whole heads
 //	polynomial   Σ c_l s^l, s = scale·q̂·k̂, any c_l                 as set                   direct, linear
 //	fastmax-tru… the largest monomials of T_4(q̂·k̂)                as fastmax              direct, linear
 //
@@ -144,6 +145,7 @@ var table = []Row{
 	reformer,
 	scatterbrain,
 	exactTopK,
+	primal,
 }
 
 // Names returns the names of the catalogue in its order.

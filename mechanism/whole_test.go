@@ -43,7 +43,7 @@ func wholeSubjects() []subject {
 			average: x.eps == "0",
 		})
 	}
-	return append(list, patternSubjects()...)
+	return append(append(list, patternSubjects()...), primalSubjects()...)
 }
 
 // textbookOf is the textbook of a subject.
@@ -52,6 +52,7 @@ type textbookOf struct {
 
 	// Of what computes whole heads:
 	whole   func(p numbers) oracle.Whole
+	outputs func(p numbers) oracle.Outputs
 	numbers numbers
 	params  []string // of numbers those that are learned, in their order
 }
@@ -59,7 +60,7 @@ type textbookOf struct {
 // wholeTextbook returns that of s with the numbers of m, whose parameters it
 // moves away from where they start. All are numbers that float32 has.
 func wholeTextbook[T tensor.Float](s subject, m attention.Mechanism[T]) *textbookOf {
-	b := &textbookOf{&oracle.Mechanism{}, s.whole, numbers{}, nil}
+	b := &textbookOf{&oracle.Mechanism{}, s.whole, s.outputs, numbers{}, nil}
 	key := rng.New(17)
 	for i, p := range m.Params().All() {
 		for j := range p.Data {
@@ -127,11 +128,11 @@ func (b *textbookOf) Forward(c *oracle.Call) *oracle.Result {
 	if b.whole == nil {
 		return b.Mechanism.Forward(c)
 	}
-	r := b.whole(b.numbers).Forward(c)
+	r := b.result(c)
 	size := check.Max(r.O.Data) + check.Max(c.V.Data)
 	var most float64
 	nudged(b.inputs(c), func() {
-		most = max(most, apart(b.whole(b.numbers).Forward(c).O.Data, r.O.Data))
+		most = max(most, apart(b.result(c).O.Data, r.O.Data))
 	})
 	for i := range r.Cond {
 		if size > 0 {
@@ -183,10 +184,18 @@ func gradients(t *testing.T, m attention.Mechanism[float64], b *textbookOf, oc *
 	return g
 }
 
+// result is what whole heads give.
+func (b *textbookOf) result(c *oracle.Call) *oracle.Result {
+	if b.outputs != nil {
+		return b.outputs(b.numbers).Forward(c)
+	}
+	return b.whole(b.numbers).Forward(c)
+}
+
 // loss is Σ do·o by the textbook.
 func (b *textbookOf) loss(c *oracle.Call, do tensor.Heads[float64]) float64 {
 	var sum float64
-	for i, x := range b.whole(b.numbers).Forward(c).O.Data {
+	for i, x := range b.result(c).O.Data {
 		sum += x * do.Data[i]
 	}
 	return sum

@@ -113,6 +113,7 @@ var zooGroups = []zooGroup{
 	sharedGroup,
 	chunkedGroup,
 	scatterbrainGroup,
+	primalGroup,
 }
 
 // common are the arrays that files of every group may have.

@@ -128,3 +128,32 @@ func (h *Head) Softmax(s [][]float64) [][]float64 {
 	}
 	return w
 }
+
+// Outputs is a mechanism that sees a head as a whole and makes outputs [n][Dv] that
+// are no sums over keys; v has zeros for values that do not exist.
+type Outputs func(h *Head, v [][]float64, dv int) [][]float64
+
+// Forward has no weights, and leaves out queries that see no key.
+func (f Outputs) Forward(c *Call) *Result {
+	r := Whole(func(h *Head) [][]float64 {
+		a := make([][]float64, len(h.Q))
+		for i := range a {
+			a[i] = make([]float64, len(h.K))
+		}
+		return a
+	}).Forward(c)
+	for _, s := range c.sequences() {
+		for h := range c.Q.H {
+			x := c.head(s, h)
+			if !x.some() || s.n == 0 {
+				continue
+			}
+			for i, row := range f(x, x.values(c, s, h), c.V.D) {
+				if x.SeesAny(i) {
+					copy(r.O.At(s.b, h).Row(s.q0+i), row)
+				}
+			}
+		}
+	}
+	return r
+}

@@ -1,0 +1,464 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Scores are outputs made of the projections of single tokens, without pairs:
+// those of Primal-Attention (Chen et al. 2023, arXiv 2305.19798, eq. 6). With x̂ =
+// x/|x| the query and the key of a place have
+//
+//	e = Wₑᵀ·q̂, r = Wᵣᵀ·k̂       o = Wc·[e; r] + b
+//
+// where Wₑ, Wᵣ [D,R] are learned, or are made of the values of L tokens, evenly
+// spaced, by learned ones [L,R]. Where no key stands at a query's place r is 0.
+//
+// In a causal call a query is the mean of those from the first that sees a key up to
+// its own, and the key the mean of those that it sees. Made projections have no
+// causal form.
+//
+// Heads have a loss of their own, for which Wₑ and Wᵣ are singular vectors of the
+// kernel between q̂ and k̂:
+//
+//	J = ½Σ eᵀΛe + ½Σ rᵀΛr - tr(WₑᵀWᵣ)
+//
+// over the places where a key stands: padding has none.
+type Scores[T tensor.Float] struct {
+	ScoresSpec
+	// [H,D,R], or [H,L,R] with Tokens; [1,...] for all heads. Of narrower rows the
+	// first are those of its channels.
+	We, Wr *param.Param[T]
+	Lambda *param.Param[T] // [H,R]
+	// [W,2R] and [W], for all heads: outputs have at most W channels.
+	Wc, Bias *param.Param[T]
+	params   param.Set[T]
+}
+
+// ScoresSpec says what Scores compute.
+type ScoresSpec struct {
+	Name, Setting string
+	Rank          int
+	Tokens        int // L, the tokens of which projections are made; 0: they are learned
+
+	Weight float64 // of the loss in Head.Aux; 0: there is none
+	// Squared makes it J² of each head and sequence, not J.
+	Squared bool
+	// Means has means over the tokens in J, and Λ² for Λ.
+	Means bool
+	// LearnedTrace is that of the learned matrices, where others are made of them.
+	LearnedTrace bool
+}
+
+// NewScores returns scores for heads of that width, whose numbers are for the
+// caller to set.
+func NewScores[T tensor.Float](s ScoresSpec, heads, width int) *Scores[T] {
+	x := &Scores[T]{ScoresSpec: s}
+	rows := width
+	if s.Tokens > 0 {
+		rows = s.Tokens
+	}
+	x.We = x.params.New("We", true, heads, rows, s.Rank)
+	x.Wr = x.params.New("Wr", true, heads, rows, s.Rank)
+	x.Lambda = x.params.New("Lambda", false, heads, s.Rank)
+	x.Wc = x.params.New("Wc", true, width, 2*s.Rank)
+	x.Bias = x.params.New("Wc_bias", false, width)
+	return x
+}
+
+func (x *Scores[T]) Traits() Traits {
+	t := Traits{Name: x.Name, Causal: x.Tokens == 0, Streaming: x.Tokens == 0}
+	if !t.Causal {
+		t.NoCausal = "its projections are made of tokens of the whole sequence"
+	}
+	return t
+}
+
+func (x *Scores[T]) Setting() string          { return x.ScoresSpec.Setting }
+func (x *Scores[T]) Params() *param.Set[T]    { return &x.params }
+func (x *Scores[T]) Constants() *param.Set[T] { return nil }
+
+// Unpaired says why there is no attention matrix.
+func (x *Scores[T]) Unpaired() string { return "its outputs are not made of pairs of tokens" }
+
+func (x *Scores[T]) Check(c *Call[T]) error {
+	width := x.Wc.Shape[0]
+	switch s := x.We.Shape; {
+	case s[0] != 1 && s[0] != c.Q.H:
+		return fmt.Errorf("q: has %d heads, We of %s is of %d", c.Q.H, x.Name, s[0])
+	case c.Q.D > width:
+		return fmt.Errorf("q: D is %d, %s is of %d", c.Q.D, x.Name, width)
+	case c.V.D > width:
+		return fmt.Errorf("v: Dv is %d, Wc of %s has %d rows", c.V.D, x.Name, width)
+	}
+	return nil
+}
+
+func (x *Scores[T]) Cost(s Shape) Cost {
+	n, rank := float64(s.N), float64(x.Rank)
+	c := Cost{FLOPs: 4 * n * rank * float64(s.D+s.Dv), Bytes: float64(elementSize[T]()) * 2 * n * (float64(s.D) + rank)}
+	if x.Tokens > 0 {
+		c.FLOPs += 4 * rank * float64(s.Dv) * min(n, float64(x.Tokens))
+	}
+	return c
+}
+
+// ofHead views the matrix that a head has in the numbers of a parameter.
+func (x *Scores[T]) ofHead(p *param.Param[T], data []T, head int) tensor.Mat[T] {
+	rows, cols := p.Shape[len(p.Shape)-2], p.Shape[len(p.Shape)-1]
+	if len(p.Shape) == 2 { // a row of each head
+		rows = 1
+	}
+	at := min(head, p.Shape[0]-1) * rows * cols
+	return tensor.Mat[T]{Data: data[at:][:rows*cols], Rows: rows, Cols: cols, Stride: cols}
+}
+
+// matrix views the numbers of Wc.
+func (x *Scores[T]) matrix(data []T, dv int) tensor.Mat[T] {
+	return tensor.Mat[T]{Data: data, Rows: dv, Cols: 2 * x.Rank, Stride: 2 * x.Rank}
+}
+
+// scored is a head on its way.
+type scored[T tensor.Float] struct {
+	q, k   tensor.Mat[T] // [n,D] as they are projected: means, divided by their lengths
+	lq, lk []float64     // those lengths
+	we, wr tensor.Mat[T] // [D,R]
+	both   tensor.Mat[T] // [n,2R] e and r
+	sub    tensor.Mat[T] // [L,min(D,Dv)] values that projections are made of
+	keys   int           // queries at whose place a key stands
+}
+
+func (s *scored[T]) e(rank int) tensor.Mat[T] {
+	return tensor.Mat[T]{Data: s.both.Data, Rows: s.both.Rows, Cols: rank, Stride: s.both.Stride}
+}
+
+func (s *scored[T]) r(rank int) tensor.Mat[T] {
+	m := s.e(rank)
+	if len(m.Data) > 0 {
+		m.Data = m.Data[rank:]
+	}
+	return m
+}
+
+// open projects the tokens of a head.
+func (x *Scores[T]) open(h *Head[T]) (s scored[T]) {
+	n, d := h.Q.Rows, h.Q.Cols
+	s = scored[T]{q: h.Take(n, d), k: h.Take(n, d), both: h.Take(n, 2*x.Rank)}
+	s.lq, s.lk = arena.Take[float64](h.Scratch, n), arena.Take[float64](h.Scratch, n)
+	sum, count := arena.Zeros[float64](h.Scratch, d), 0
+	for i := range n {
+		row := s.q.Row(i)
+		if copy(row, h.Q.Row(i)); h.Causal {
+			meanOf(row, h.Q.Row(i), sum, i+1)
+		}
+		s.lq[i] = toLength1(row)
+	}
+	clear(sum)
+	next := 0
+	for i := range n {
+		row := s.k.Row(i)
+		clear(row)
+		if h.stands(i) {
+			s.keys++
+		}
+		if !h.Causal {
+			if h.stands(i) {
+				copy(row, h.K.Row(i))
+			}
+		} else {
+			for ; next < h.Seen(i); next++ {
+				if h.Exists(next) {
+					count++
+					addTo(sum, h.K.Row(next))
+				}
+			}
+			setMean(row, sum, count)
+		}
+		s.lk[i] = toLength1(row)
+	}
+	s.we, s.wr = x.ofHead(x.We, x.We.Data, h.Head), x.ofHead(x.Wr, x.Wr.Data, h.Head)
+	if x.Tokens > 0 {
+		x.sample(h, &s)
+		l := s.sub.Rows
+		made := func(w tensor.Mat[T]) tensor.Mat[T] {
+			y := tensor.Mat[T]{Data: arena.Zeros[T](h.Scratch, d*x.Rank), Rows: d, Cols: x.Rank, Stride: x.Rank}
+			h.Product(y.Slice(0, s.sub.Cols), s.sub, w.Slice(0, l), true, false, false)
+			return y
+		}
+		s.we, s.wr = made(s.we), made(s.wr)
+	} else {
+		s.we, s.wr = s.we.Slice(0, d), s.wr.Slice(0, d)
+	}
+	h.Product(s.e(x.Rank), s.q, s.we, false, false, false)
+	h.Product(s.r(x.Rank), s.k, s.wr, false, false, false)
+	return s
+}
+
+// stands reports whether a key stands at the place of query i.
+func (h *Head[T]) stands(i int) bool { return i+h.Off < h.K.Rows && h.Exists(i+h.Off) }
+
+// sample sets the values of which projections are made.
+func (x *Scores[T]) sample(h *Head[T], s *scored[T]) {
+	s.sub = h.Take(min(h.Existing(), x.Tokens), min(h.Q.Cols, h.V.Cols))
+	samples(h, s.sub.Rows, func(i, j int) { copy(s.sub.Row(i), h.V.Row(j)) })
+}
+
+// samples calls f with the number and the place of l keys of the m that exist: of
+// these number i·(m-1)/(l-1), rounded down.
+func samples[T tensor.Float](h *Head[T], l int, f func(i, j int)) {
+	m, i, seen := h.Existing(), 0, 0
+	for j := range h.K.Rows {
+		if !h.Exists(j) {
+			continue
+		}
+		if i < l && seen == i*(m-1)/max(l-1, 1) {
+			f(i, j)
+			i++
+		}
+		seen++
+	}
+}
+
+// addTo adds x to a sum.
+func addTo[T tensor.Float](sum []float64, x []T) {
+	for c, v := range x {
+		sum[c] += float64(v)
+	}
+}
+
+// setMean sets row to a sum over n tokens.
+func setMean[T tensor.Float](row []T, sum []float64, n int) {
+	for c, v := range sum {
+		row[c] = T(v / float64(n))
+	}
+}
+
+// meanOf sets row to the mean over n tokens, of which x is the last.
+func meanOf[T tensor.Float](row, x []T, sum []float64, n int) {
+	addTo(sum, x)
+	setMean(row, sum, n)
+}
+
+// toLength1 divides x by its length, which it returns, and leaves zeros what they
+// are.
+func toLength1[T tensor.Float](x []T) float64 {
+	l := length(x)
+	for c := range x {
+		if l > 0 {
+			x[c] = T(float64(x[c]) / l)
+		}
+	}
+	return l
+}
+
+// fromLength1 turns the gradient dy of what toLength1 has made y of into that of
+// what was there.
+func fromLength1[T tensor.Float](dy, y []T, l float64) {
+	var along float64
+	for c, v := range y {
+		along += float64(v) * float64(dy[c])
+	}
+	for c, v := range y {
+		switch {
+		case l > 0:
+			dy[c] = T((float64(dy[c]) - along*float64(v)) / l)
+		default:
+			dy[c] = 0
+		}
+	}
+}
+
+func (x *Scores[T]) Forward(h *Head[T]) {
+	s := x.open(h)
+	h.Product(h.Out, s.both, x.matrix(x.Wc.Data, h.V.Cols), false, true, false)
+	bias := x.Bias.Data[:h.V.Cols]
+	for i := range h.Out.Rows {
+		h.Table.Add(h.Out.Row(i), h.Out.Row(i), bias)
+	}
+	if x.Weight == 0 {
+		return
+	}
+	h.Aux = x.Weight * x.loss(h, &s)
+	if x.Squared {
+		h.Aux *= h.Aux / x.Weight
+	}
+}
+
+// share is what the squares of e and of r count in J.
+func (x *Scores[T]) share(s *scored[T]) float64 {
+	if x.Means {
+		return 0.5 / float64(max(s.keys, 1))
+	}
+	return 0.5
+}
+
+// weigh returns the factor of squares for λ, and its derivative.
+func (x *Scores[T]) weigh(lambda T) (f, slope float64) {
+	if x.Means {
+		return float64(lambda) * float64(lambda), 2 * float64(lambda)
+	}
+	return float64(lambda), 1
+}
+
+// traces returns the matrices whose trace is in J.
+func (x *Scores[T]) traces(h *Head[T], s *scored[T]) (we, wr tensor.Mat[T]) {
+	if x.Tokens > 0 && x.LearnedTrace {
+		return x.ofHead(x.We, x.We.Data, h.Head), x.ofHead(x.Wr, x.Wr.Data, h.Head)
+	}
+	return s.we, s.wr
+}
+
+// loss returns J.
+func (x *Scores[T]) loss(h *Head[T], s *scored[T]) float64 {
+	var j float64
+	lambda := x.ofHead(x.Lambda, x.Lambda.Data, h.Head).Row(0)
+	share := x.share(s)
+	for i := range s.both.Rows {
+		if !h.stands(i) {
+			continue
+		}
+		row := s.both.Row(i)
+		for c, l := range lambda {
+			f, _ := x.weigh(l)
+			e, r := float64(row[c]), float64(row[x.Rank+c])
+			j += f * share * (e*e + r*r)
+		}
+	}
+	we, wr := x.traces(h, s)
+	for i := range we.Rows {
+		a, b := we.Row(i), wr.Row(i)
+		for c := range a {
+			j -= float64(a[c]) * float64(b[c])
+		}
+	}
+	return j
+}
+
+// Backward projects again: nothing is kept.
+func (x *Scores[T]) Backward(h *Head[T], g *HeadGrads[T]) {
+	s := x.open(h)
+	n, d, rank := h.Q.Rows, h.Q.Cols, x.Rank
+	g.Clear()
+	dboth := h.Take(n, 2*rank)
+	h.Product(dboth, g.DOut, x.matrix(x.Wc.Data, h.V.Cols), false, false, false)
+	h.Product(x.matrix(g.Params[3], h.V.Cols), g.DOut, s.both, true, false, true)
+	for i := range n {
+		h.Table.Add(g.Params[4][:h.V.Cols], g.Params[4][:h.V.Cols], g.DOut.Row(i))
+	}
+	dwe := tensor.Mat[T]{Data: arena.Zeros[T](h.Scratch, d*rank), Rows: d, Cols: rank, Stride: rank}
+	dwr := tensor.Mat[T]{Data: arena.Zeros[T](h.Scratch, d*rank), Rows: d, Cols: rank, Stride: rank}
+	if x.Weight != 0 && g.DAux != 0 {
+		x.lossGrad(h, g, &s, dboth, dwe, dwr)
+	}
+	part := func(at int) tensor.Mat[T] {
+		return tensor.Mat[T]{Data: dboth.Data[at:], Rows: n, Cols: rank, Stride: 2 * rank}
+	}
+	h.Product(dwe, s.q, part(0), true, false, true)
+	h.Product(dwr, s.k, part(rank), true, false, true)
+	dk := h.Take(n, d)
+	h.Product(g.DQ, part(0), s.we, false, true, false)
+	h.Product(dk, part(rank), s.wr, false, true, false)
+	for i := range n {
+		fromLength1(g.DQ.Row(i), s.q.Row(i), s.lq[i])
+		fromLength1(dk.Row(i), s.k.Row(i), s.lk[i])
+	}
+	x.tokensGrad(h, g, dk)
+	we, wr := x.ofHead(x.We, g.Params[0], h.Head), x.ofHead(x.Wr, g.Params[1], h.Head)
+	if x.Tokens == 0 {
+		addRows(we, dwe)
+		addRows(wr, dwr)
+		return
+	}
+	l, w := s.sub.Rows, s.sub.Cols
+	h.Product(we.Slice(0, l), s.sub, dwe.Slice(0, w), false, false, true)
+	h.Product(wr.Slice(0, l), s.sub, dwr.Slice(0, w), false, false, true)
+	dsub := h.Take(l, w)
+	h.Product(dsub, x.ofHead(x.We, x.We.Data, h.Head).Slice(0, l), dwe.Slice(0, w), false, true, false)
+	h.Product(dsub, x.ofHead(x.Wr, x.Wr.Data, h.Head).Slice(0, l), dwr.Slice(0, w), false, true, true)
+	samples(h, l, func(i, j int) { copy(g.DV.Row(j)[:w], dsub.Row(i)) })
+}
+
+// lossGrad adds to the gradients of e and r, of Λ and of the matrices.
+func (x *Scores[T]) lossGrad(h *Head[T], g *HeadGrads[T], s *scored[T], dboth, dwe, dwr tensor.Mat[T]) {
+	dj := float64(g.DAux) * x.Weight
+	if x.Squared {
+		dj *= 2 * x.loss(h, s)
+	}
+	lambda, dlambda := x.ofHead(x.Lambda, x.Lambda.Data, h.Head).Row(0), x.ofHead(x.Lambda, g.Params[2], h.Head).Row(0)
+	share := x.share(s)
+	for c, l := range lambda {
+		f, slope := x.weigh(l)
+		var squares float64
+		for i := range s.both.Rows {
+			if !h.stands(i) {
+				continue
+			}
+			row, to := s.both.Row(i), dboth.Row(i)
+			e, r := float64(row[c]), float64(row[x.Rank+c])
+			squares += share * (e*e + r*r)
+			to[c] += T(2 * dj * f * share * e)
+			to[x.Rank+c] += T(2 * dj * f * share * r)
+		}
+		dlambda[c] += T(dj * slope * squares)
+	}
+	we, wr := x.traces(h, s)
+	if x.Tokens > 0 && x.LearnedTrace {
+		dwe, dwr = x.ofHead(x.We, g.Params[0], h.Head), x.ofHead(x.Wr, g.Params[1], h.Head)
+	}
+	for i := range we.Rows {
+		h.Table.Axpy(dwe.Row(i), T(-dj), wr.Row(i))
+		h.Table.Axpy(dwr.Row(i), T(-dj), we.Row(i))
+	}
+}
+
+// tokensGrad takes the gradients of what was projected to those of queries, in
+// g.DQ, and of keys.
+func (x *Scores[T]) tokensGrad(h *Head[T], g *HeadGrads[T], dk tensor.Mat[T]) {
+	n, d := h.Q.Rows, h.Q.Cols
+	if !h.Causal {
+		for i := range n {
+			if at := i + h.Off; at < h.K.Rows {
+				copy(g.DK.Row(at), dk.Row(i))
+			}
+		}
+		return
+	}
+	sum, keys := arena.Zeros[float64](h.Scratch, d), h.Existing()
+	for j := h.Seen(n - 1); j < h.K.Rows; j++ {
+		if h.Exists(j) {
+			keys-- // no query sees it
+		}
+	}
+	sumK := arena.Zeros[float64](h.Scratch, d)
+	for i := n - 1; i >= 0; i-- {
+		for c, v := range g.DQ.Row(i) {
+			sum[c] += float64(v) / float64(i+1)
+			g.DQ.Row(i)[c] = T(sum[c])
+		}
+		for c, v := range dk.Row(i) {
+			sumK[c] += float64(v) / float64(keys)
+		}
+		first := 0 // of the keys that queries from i on see, and none before
+		if i > 0 {
+			first = h.Seen(i - 1)
+		}
+		for j := h.Seen(i) - 1; j >= first; j-- {
+			if h.Exists(j) {
+				setMean(g.DK.Row(j), sumK, 1)
+				keys--
+			}
+		}
+	}
+}
+
+// addRows adds the rows of x to the first of y.
+func addRows[T tensor.Float](y, x tensor.Mat[T]) {
+	for i := range x.Rows {
+		for c, v := range x.Row(i) {
+			y.Row(i)[c] += v
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package attention
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// scoresState holds the sums of the keys and of the queries so far. Absorbed
+// tokens add to those of keys alone, since they bring no queries; a query of Step
+// counts from the first token that exists on. Those of Read follow each other like
+// those of Step, and leave the state as it was.
+type scoresState[T tensor.Float] struct {
+	x      *Scores[T]
+	shape  Shape
+	tokens int64
+	// Of each batch row: the keys that exist, and the queries.
+	keys, queries []int64
+	k, q          [][]float64 // [B·Hkv][D], [B·H][D]
+}
+
+// NewState returns an empty state.
+func (x *Scores[T]) NewState(s Shape) (State[T], error) { return x.newState(s), nil }
+
+func (x *Scores[T]) newState(s Shape) *scoresState[T] {
+	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
+	st := &scoresState[T]{x: x, shape: s, keys: make([]int64, s.B), queries: make([]int64, s.B), k: make([][]float64, s.B*s.Hkv), q: make([][]float64, s.B*s.H)}
+	for _, sums := range [][][]float64{st.k, st.q} {
+		for i := range sums {
+			sums[i] = make([]float64, s.D)
+		}
+	}
+	return st
+}
+
+func (s *scoresState[T]) Absorb(c *Call[T]) error {
+	if err := checkAbsorb(&s.shape, c); err != nil {
+		return err
+	}
+	if err := refuseOfHeads(s.x.Name, c); err != nil {
+		return err
+	}
+	s.run(tensor.Heads[T]{}, c, true, false)
+	return nil
+}
+
+func (s *scoresState[T]) Read(out tensor.Heads[T], c *Call[T]) error {
+	if err := checkRead(&s.shape, &out, c); err != nil {
+		return err
+	}
+	if err := refuseOfHeads(s.x.Name, c); err != nil {
+		return err
+	}
+	s.run(out, c, false, true)
+	return nil
+}
+
+func (s *scoresState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
+	if err := checkStep(&s.shape, &out, c); err != nil {
+		return err
+	}
+	if err := refuseOfHeads(s.x.Name, c); err != nil {
+		return err
+	}
+	s.run(out, c, true, true)
+	return nil
+}
+
+// run takes the tokens of c one after another: their keys into the sums, their
+// queries to outputs, or both.
+func (s *scoresState[T]) run(out tensor.Heads[T], c *Call[T], absorb, read bool) {
+	n, group := c.Q.N, s.shape.H/s.shape.Hkv
+	if absorb {
+		n = c.K.N
+	}
+	work := 4 * float64(s.shape.B*s.shape.H*n*s.x.Rank*(s.shape.D+s.shape.Dv))
+	par.Do(s.shape.B*s.shape.Hkv, work, func(i int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		b, kh := i/s.shape.Hkv, i%s.shape.Hkv
+		var mask []bool
+		if absorb && c.KeyMask != nil {
+			mask = c.KeyMask[b*n:][:n]
+		}
+		var k tensor.Mat[T]
+		if absorb {
+			k = turned(ar, c.K.At(b, kh), mask, c.Rope, 0)
+		}
+		q, sums := make([]tensor.Mat[T], group), make([][]float64, group)
+		for g := range q {
+			if !read {
+				break
+			}
+			head := kh*group + g
+			q[g], sums[g] = turned(ar, c.Q.At(b, head), nil, c.Rope, 0), s.q[b*s.shape.H+head]
+			if !absorb {
+				sums[g] = append(arena.Take[float64](ar, s.shape.D)[:0], sums[g]...)
+			}
+		}
+		keys, queries := s.keys[b], s.queries[b]
+		for j := range n {
+			if absorb && (mask == nil || mask[j]) {
+				addTo(s.k[i], k.Row(j))
+				keys++
+			}
+			if !read {
+				continue
+			}
+			if keys > 0 {
+				queries++
+			}
+			for g := range q {
+				head := kh*group + g
+				s.answer(ar, head, out.At(b, head).Row(j), q[g].Row(j), sums[g], s.k[i], queries, keys)
+			}
+		}
+	})
+	if !absorb {
+		return
+	}
+	for b := range s.keys {
+		for j := range n {
+			if c.KeyMask == nil || c.KeyMask[b*n+j] {
+				s.keys[b]++
+			}
+			if read && s.keys[b] > 0 {
+				s.queries[b]++
+			}
+		}
+	}
+	s.tokens += int64(n)
+}
+
+// answer sets out for a query of a head, from the sums of the queries before it,
+// which it joins, and of the keys.
+func (s *scoresState[T]) answer(ar *arena.Arena, head int, out, q []T, sumQ, sumK []float64, queries, keys int64) {
+	if keys == 0 {
+		clear(out)
+		return
+	}
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	x, t := s.x, kernel.Active[T]()
+	row, both := arena.Take[T](ar, len(q)), arena.Zeros[T](ar, 2*x.Rank)
+	project := func(to []T, w tensor.Mat[T]) {
+		toLength1(row)
+		for c, v := range row {
+			t.Axpy(to, v, w.Row(c))
+		}
+	}
+	meanOf(row, q, sumQ, int(queries))
+	project(both[:x.Rank], x.ofHead(x.We, x.We.Data, head))
+	setMean(row, sumK, int(keys))
+	project(both[x.Rank:], x.ofHead(x.Wr, x.Wr.Data, head))
+	for c := range out {
+		out[c] = t.Dot(both, x.matrix(x.Wc.Data, len(out)).Row(c)) + x.Bias.Data[c]
+	}
+}
+
+const scoresKind = "means of queries and keys"
+
+func (x *Scores[T]) identity() identity { return identity{scoresKind, x.Name, x.ScoresSpec.Setting} }
+
+func (x *Scores[T]) parameterSum() (sum parameterSum) {
+	for _, p := range x.params.All() {
+		sum = addParameters(sum, p.Data)
+	}
+	return sum
+}
+
+// Merge adds the sums of next.
+func (s *scoresState[T]) Merge(next State[T]) error {
+	n, err := mergeable(s.x.identity(), &s.shape, next, func(n *scoresState[T]) (identity, *Shape) { return n.x.identity(), &n.shape })
+	if err != nil {
+		return err
+	}
+	for i := range s.k {
+		addTo(s.k[i], n.k[i])
+	}
+	for i := range s.q {
+		addTo(s.q[i], n.q[i])
+	}
+	for b := range s.keys {
+		s.keys[b] += n.keys[b]
+		s.queries[b] += n.queries[b]
+	}
+	s.tokens += n.tokens
+	return nil
+}
+
+func (s *scoresState[T]) Clone() State[T] {
+	c := s.x.newState(s.shape)
+	c.tokens = s.tokens
+	copy(c.keys, s.keys)
+	copy(c.queries, s.queries)
+	for i := range s.k {
+		copy(c.k[i], s.k[i])
+	}
+	for i := range s.q {
+		copy(c.q[i], s.q[i])
+	}
+	return c
+}
+
+func (s *scoresState[T]) Reset() {
+	s.tokens = 0
+	clear(s.keys)
+	clear(s.queries)
+	for i := range s.k {
+		clear(s.k[i])
+	}
+	for i := range s.q {
+		clear(s.q[i])
+	}
+}
+
+func (s *scoresState[T]) Tokens() int64 { return s.tokens }
+
+func (s *scoresState[T]) Bytes() int64 {
+	return 8 * int64(2*s.shape.B+(s.shape.Hkv+s.shape.H)*s.shape.B*s.shape.D)
+}
+
+// AppendBinary appends a snapshot: after the header the numbers of keys and of
+// queries of each batch row, then the sums of keys, then those of queries.
+func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
+	w := newSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
+	for i := range s.keys {
+		w.int(s.keys[i])
+		w.int(s.queries[i])
+	}
+	for i := range s.k {
+		writeElements(w, s.k[i])
+	}
+	for i := range s.q {
+		writeElements(w, s.q[i])
+	}
+	return w.end(), nil
+}
+
+// RestoreState reads what AppendBinary wrote.
+func (x *Scores[T]) RestoreState(data []byte) (State[T], error) {
+	sh, tokens, r, err := readSnapshot[T](data, x.identity(), x.parameterSum())
+	if err != nil {
+		return nil, err
+	}
+	c := &Call[T]{Causal: true}
+	c.Q.H, c.Q.D, c.V.D = sh.H, sh.D, sh.Dv
+	if err := x.Check(c); err != nil {
+		return nil, err
+	}
+	if err := r.need(float64(sh.B) * (16 + 8*float64(sh.D)*float64(sh.Hkv+sh.H))); err != nil {
+		return nil, err
+	}
+	s := x.newState(sh)
+	s.tokens = tokens
+	for b := range s.keys {
+		s.keys[b], s.queries[b] = r.int(), r.int()
+		if s.keys[b] < 0 || s.keys[b] > tokens || s.queries[b] < 0 || s.queries[b] > tokens {
+			r.fail("row %d has %d keys and %d queries, of %d tokens", b, s.keys[b], s.queries[b], tokens)
+		}
+	}
+	for i := range s.k {
+		readElements(r, s.k[i])
+	}
+	for i := range s.q {
+		readElements(r, s.q[i])
+	}
+	if err := r.end(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}

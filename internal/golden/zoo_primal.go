@@ -1,0 +1,128 @@
+package golden
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Files of primal have no values; x [B,N,H·D], of which projections are made, is
+// what values are here. Their loss is the square of the mean of J over rows and
+// heads.
+var primalGroup = zooGroup{name: "primal", needs: []string{"We", "Wr", "Lambda", "Wc_w", "Wc_b"},
+	read: func(*reader, *problem) string { return "no primal with values" },
+	cases: func(f *file, t relative) (*problem, string) {
+		r := &reader{f: f}
+		p := &problem{name: f.stem(), mechanism: "primal", tolerance: t, do: r.heads("go"), forms: []string{"direct"}}
+		x := &primalModule{loss: r.scalar("go_ksvd_loss")}
+		p.call.Q, p.call.K = r.heads("q"), r.heads("k")
+		we := r.shape("We")
+		if r.err == nil && len(we) != 3 {
+			r.err = fmt.Errorf("We: has %d dimensions, needs 3", len(we))
+		}
+		if r.err != nil {
+			p.err = r.err
+			return p, ""
+		}
+		set := map[string]string{"rank": strconv.Itoa(we[2]), "eta": "1", "square": "false", "loss": "code"}
+		if r.truth("trace_no_x") {
+			set["trace"] = "learned"
+		}
+		q := &p.call.Q
+		p.call.V = tensor.NewHeads[float64](q.B, q.H, q.N, q.D)
+		if f.has("x") {
+			set["data"], set["tokens"] = "dependent", strconv.Itoa(we[1])
+			data := r.floats("x")
+			if len(data) != len(p.call.V.Data) {
+				r.err = fmt.Errorf("x: has %d elements, q has %d", len(data), len(p.call.V.Data))
+			}
+			for i := range min(len(data), len(p.call.V.Data)) {
+				p.call.V.At(i/(q.N*q.H*q.D), i/q.D%q.H).Row(i / (q.H * q.D) % q.N)[i%q.D] = data[i]
+			}
+			for i, at := range r.ints("indices") {
+				if ours := i * (q.N - 1) / max(we[1]-1, 1); int(at) != ours && r.err == nil {
+					r.err = fmt.Errorf("indices: number %d is %d, not evenly spaced, %d", i, at, ours)
+				}
+			}
+		}
+		p.call.Causal = f.has("causal_mean") && r.truth("causal_mean")
+		if f.has("mask") {
+			x.mask = r.floats("mask")
+			for i := range p.do.Data {
+				p.do.Data[i] *= x.of(&p.call.Q, i)
+			}
+		}
+		p.options = mechanism.Options{Width: q.D, Heads: q.H, Set: set}
+		p.constants(r, "We", "Wr", "Lambda", "Wc_w", "Wc_b")
+		p.numbers["Wc"], p.numbers["Wc_bias"] = p.numbers["Wc_w"], p.numbers["Wc_b"]
+		for _, name := range []string{"out", "J", "ksvd_loss", "d_q", "d_k", "d_x", "d_We", "d_Wr", "d_Lambda", "d_Wc_w", "d_Wc_b"} {
+			what := "d"
+			if name[0] != 'd' {
+				what = "o"
+			}
+			p.result(r, what, name)
+		}
+		p.compute = func(double bool) (map[string][]float64, error) {
+			if double {
+				return primalResults[float64](p, x)
+			}
+			return primalResults[float32](p, x)
+		}
+		return p.done(r), ""
+	}}
+
+// primalModule is what a file has beside a call.
+type primalModule struct {
+	loss float64   // gradient of the loss
+	mask []float64 // [B,N], by which outputs are multiplied; nil: none
+}
+
+// of returns the factor of element i of outputs shaped as q.
+func (x *primalModule) of(q *tensor.Heads[float64], i int) float64 {
+	if x.mask == nil {
+		return 1
+	}
+	return x.mask[i/(q.H*q.N*q.D)*q.N+i/q.D%q.N]
+}
+
+func primalResults[T tensor.Float](p *problem, x *primalModule) (map[string][]float64, error) {
+	m, c, err := prepare[T](p)
+	if err != nil {
+		return nil, err
+	}
+	q := &p.call.Q
+	out := tensor.NewHeads[T](q.B, q.H, q.N, q.D)
+	var keep attention.Saved[T]
+	if err := m.Forward(out, c, &keep); err != nil {
+		return nil, err
+	}
+	j := keep.Aux / float64(q.B*q.H)
+	g := attention.Grads[T]{
+		DQ: tensor.NewHeads[T](q.B, q.H, q.N, q.D), DK: tensor.NewHeads[T](q.B, q.H, q.N, q.D), DV: tensor.NewHeads[T](q.B, q.H, q.N, q.D),
+		DAux: T(x.loss * 2 * j / float64(q.B*q.H)),
+	}
+	if err := m.Backward(&g, convert[T](p.do), out, c, &keep); err != nil {
+		return nil, err
+	}
+	got := map[string][]float64{"J": {j}, "ksvd_loss": {j * j}, "out": widened(out.Data), "d_q": widened(g.DQ.Data), "d_k": widened(g.DK.Data)}
+	for i := range got["out"] {
+		got["out"][i] *= x.of(q, i)
+	}
+	dx := make([]float64, len(g.DV.Data))
+	for i := range dx {
+		dx[i] = float64(g.DV.At(i/(q.N*q.H*q.D), i/q.D%q.H).Row(i / (q.H * q.D) % q.N)[i%q.D])
+	}
+	got["d_x"] = dx
+	names := map[string]string{"Wc": "Wc_w", "Wc_bias": "Wc_b"}
+	for _, param := range m.Params().All() {
+		name := param.Name
+		if other := names[name]; other != "" {
+			name = other
+		}
+		got["d_"+name] = widened(param.Grad)
+	}
+	return got, nil
+}

@@ -1,0 +1,157 @@
+package oracle
+
+import "math"
+
+// Primal is Primal-Attention (arXiv 2305.19798, eq. 6): outputs [n][Dv] of a head
+// made of the projections e of each query and r of the key at its place, both
+// divided by their lengths. In a causal call both are the means of those so far.
+type Primal struct {
+	We, Wr  [][][]float64 // [H][D or L][R]
+	Wc      [][]float64   // [Dv][2R]
+	Bias    []float64
+	Tokens  int // L, of which projections are made by way of values; 0: learned ones
+	Lambda  [][]float64
+	Means   bool // J of means, and of Λ²
+	Learned bool // its trace is that of We and Wr, where others are made
+}
+
+func unit(x []float64) []float64 {
+	if l := math.Sqrt(dot(x, x)); l > 0 {
+		return scaledBy(1/l, x)
+	}
+	return make([]float64, len(x))
+}
+
+// made returns the projections of a head.
+func (p *Primal) made(h *Head, w [][]float64, v [][]float64) [][]float64 {
+	if p.Tokens == 0 {
+		return w
+	}
+	var exist []int
+	for j := range h.Exist {
+		if h.Exist[j] {
+			exist = append(exist, j)
+		}
+	}
+	y := make([][]float64, len(h.Q[0]))
+	for c := range y {
+		y[c] = make([]float64, len(w[0]))
+	}
+	l := min(p.Tokens, len(exist))
+	for i := range l {
+		at := 0
+		if l > 1 {
+			at = exist[i*(len(exist)-1)/(l-1)]
+		} else {
+			at = exist[0]
+		}
+		for c := range y {
+			if c < len(v[at]) {
+				add(y[c], v[at][c], w[i])
+			}
+		}
+	}
+	return y
+}
+
+// scores returns the rows e and r, and the projections.
+func (p *Primal) scores(h *Head, v [][]float64) (e, r, we, wr [][]float64) {
+	we, wr = p.made(h, p.We[h.Head%len(p.We)], v), p.made(h, p.Wr[h.Head%len(p.Wr)], v)
+	project := func(x []float64, w [][]float64) []float64 {
+		y := make([]float64, len(w[0]))
+		for c, value := range unit(x) {
+			add(y, value, w[c])
+		}
+		return y
+	}
+	queries := make([]float64, len(h.Q[0]))
+	count := 0.0
+	for i := range h.Q {
+		q, k := h.Q[i], make([]float64, len(h.Q[i]))
+		at := i + h.Off
+		if h.Causal {
+			keys := 0.0
+			for j := range h.Exist {
+				if h.Sees(i, j) {
+					add(k, 1, h.K[j])
+					keys++
+				}
+			}
+			if keys > 0 {
+				add(queries, 1, q)
+				count++
+				q, k = scaledBy(1/count, queries), scaledBy(1/keys, k)
+			}
+		} else if at < len(h.K) && h.Exist[at] {
+			k = h.K[at]
+		}
+		e, r = append(e, project(q, we)), append(r, project(k, wr))
+	}
+	return e, r, we, wr
+}
+
+// Outputs are those of the head's queries, [n][dv].
+func (p *Primal) Outputs(h *Head, v [][]float64, dv int) [][]float64 {
+	e, r, _, _ := p.scores(h, v)
+	o := make([][]float64, len(e))
+	for i := range o {
+		both := append(append([]float64{}, e[i]...), r[i]...)
+		for c := range dv {
+			o[i] = append(o[i], dot(p.Wc[c], both)+p.Bias[c])
+		}
+	}
+	return o
+}
+
+// Loss is J of a head all of whose queries see keys: eq. 10 without its factor, over
+// the places where a key stands.
+func (p *Primal) Loss(h *Head, v [][]float64) float64 {
+	e, r, we, wr := p.scores(h, v)
+	if p.Learned {
+		we, wr = p.We[h.Head%len(p.We)], p.Wr[h.Head%len(p.Wr)]
+	}
+	var counts []int
+	for i := range e {
+		if at := i + h.Off; at < len(h.Exist) && h.Exist[at] {
+			counts = append(counts, i)
+		}
+	}
+	var j float64
+	for c, l := range p.Lambda[h.Head%len(p.Lambda)] {
+		share := 0.5 * l
+		if p.Means {
+			share = 0.5 * l * l / float64(len(counts))
+		}
+		for _, i := range counts {
+			j += share * (e[i][c]*e[i][c] + r[i][c]*r[i][c])
+		}
+	}
+	for c := range we {
+		j -= dot(we[c], wr[c])
+	}
+	return j
+}
+
+// Losses is the sum of f(J) over the heads of all sequences, of which every query
+// sees a key.
+func (p *Primal) Losses(c *Call, f func(j float64) float64) (sum float64) {
+	for _, s := range c.sequences() {
+		for h := range c.Q.H {
+			x := c.head(s, h)
+			sum += f(p.Loss(x, x.values(c, s, h)))
+		}
+	}
+	return sum
+}
+
+// values are those of a head, zeros where a key does not exist.
+func (h *Head) values(c *Call, s sequence, head int) (v [][]float64) {
+	for j, exists := range h.Exist {
+		row := make([]float64, c.V.D)
+		if exists {
+			copy(row, c.V.At(s.b, head/(c.Q.H/c.K.H)).Row(s.k0+j))
+		}
+		v = append(v, row)
+	}
+	return v
+}

@@ -1,0 +1,127 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var primal = Row{
+	Name:   "primal",
+	Doc:    "projections of each query and of the key at its place, with a loss that makes them singular vectors: Primal-Attention",
+	Source: "Chen et al. 2023, Primal-Attention, arXiv 2305.19798, eq. 6-10",
+	Traits: "no attention matrix, no softmax and no values: a token reaches others through means (causal calls) or sampled values (data=dependent) alone; " +
+		"linear in the tokens; a loss of its own; causal with a state of fixed size where data=independent",
+	Settings: []Setting{
+		{"rank", "20", "s, the columns of We and of Wr"},
+		{"data", "independent", "independent: We and Wr are learned; dependent: they are made of the values of tokens, by learned ones, not causal"},
+		{"tokens", "10·rank", "L of data=dependent: the tokens, evenly spaced, of which We and Wr are made, or 10·rank"},
+		{"eta", "0.1", "factor of the loss, or 0: none"},
+		{"square", "true", "the loss is J² of each head and sequence; false: J, whose mean the authors' program squares"},
+		{"loss", "paper", "J of sums, and Λ; code: of means over the tokens, and Λ²"},
+		{"trace", "made", "in J of data=dependent: of the matrices that are made; learned: of those that make them"},
+		seed,
+	},
+	Params: []Param{
+		{"We", "(H, D, s)", "projections of queries; (H, L, s) where data=dependent"},
+		{"Wr", "(H, D, s)", "projections of keys, likewise"},
+		{"Lambda", "(H, s)", "Λ of the loss; starts between 0 and 1"},
+		{"Wc", "(D, 2s)", "what outputs are of both, the same for all heads"},
+		{"Wc_bias", "(D)", "added to them"},
+	},
+	fit: func(o *Options, shapes map[string][]int) {
+		if s := shapes["We"]; len(s) == 3 {
+			o.Heads = s[0]
+			o.say("rank", strconv.Itoa(s[2]))
+			if o.Set["data"] == "dependent" {
+				o.say("tokens", strconv.Itoa(s[1]))
+			}
+		}
+	},
+	f32: headwise(newPrimal[float32]),
+	f64: headwise(newPrimal[float64]),
+}
+
+func newPrimal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	s := attention.ScoresSpec{Name: r.row.Name}
+	var err error
+	if s.Rank, err = r.whole("rank", 1, 1<<12); err != nil {
+		return nil, err
+	}
+	data, err := r.choice("data", "independent", "dependent")
+	if err != nil {
+		return nil, err
+	}
+	tokens := 10 * s.Rank
+	if r.value("tokens") != "10·rank" {
+		if tokens, err = r.whole("tokens", 1, 1<<16); err != nil {
+			return nil, err
+		}
+	}
+	if s.Weight, err = r.positive("eta", "0"); err != nil {
+		return nil, err
+	}
+	if s.Squared, err = r.boolean("square"); err != nil {
+		return nil, err
+	}
+	loss, err := r.choice("loss", "paper", "code")
+	if err != nil {
+		return nil, err
+	}
+	trace, err := r.choice("trace", "made", "learned")
+	if err != nil {
+		return nil, err
+	}
+	key, err := r.key()
+	if err != nil {
+		return nil, err
+	}
+	if data == "dependent" {
+		s.Tokens = tokens
+	}
+	heads, width := max(r.o.Heads, 1), r.width()
+	if n := heads * max(width, s.Tokens) * s.Rank; n > maxProjection {
+		return nil, fmt.Errorf("primal: %d heads of rank %d have %d weights, at most %d are possible", heads, s.Rank, n, maxProjection)
+	}
+	s.Means, s.LearnedTrace = loss == "code", trace == "learned"
+	s.Setting = fmt.Sprintf("primal rank=%d data=%s tokens=%d", s.Rank, data, s.Tokens)
+	x := attention.NewScores[T](s, heads, width)
+	orthogonal(x.We, key.Fold(1))
+	orthogonal(x.Wr, key.Fold(2))
+	for i := range x.Lambda.Data {
+		x.Lambda.Data[i] = T(float32(key.Fold(3).Float64(uint64(i))))
+	}
+	root := T(float32(1 / math.Sqrt(6*float64(s.Rank)))) // deviation 1/√3 over that of 2s inputs
+	for i := range x.Wc.Data {
+		x.Wc.Data[i] = root * T(float32(key.Fold(4).Normal(uint64(i))))
+	}
+	return x, nil
+}
+
+// orthogonal sets each matrix of p [H,rows,cols] to random rows, or columns,
+// whichever are fewer, that are orthogonal and of length 1.
+func orthogonal[T tensor.Float](p *param.Param[T], key rng.Key) {
+	rows, cols := p.Shape[1], p.Shape[2]
+	few, many := min(rows, cols), max(rows, cols)
+	q := make([]float64, few*many)
+	for h := range p.Shape[0] {
+		for i := range q {
+			q[i] = key.Fold(uint64(h)).Normal(uint64(i))
+		}
+		orthonormalise(q, many)
+		for r := range rows {
+			for c := range cols {
+				at := r*many + c
+				if rows > cols {
+					at = c*many + r
+				}
+				p.Data[(h*rows+r)*cols+c] = T(float32(q[at])) // the same in both precisions
+			}
+		}
+	}
+}
