@@ -234,3 +234,16 @@ func (s *stream[T]) runTogether(j int) int {
 	}
 	return end
 }
+
+// readTogether is run for queries alone: members share what the stream remembers,
+// which nobody changes.
+func (s *stream[T]) readTogether() {
+	u := s.u
+	u.together(pieces(u.n, s.c), 0, func(u *unit[T], t *team) {
+		mine := *s
+		mine.u, mine.m = u, u.walker
+		for i := t.take(); i < t.n; i = t.take() {
+			mine.read(i*s.c, min((i+1)*s.c, u.n), s.n)
+		}
+	})
+}

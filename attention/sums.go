@@ -149,10 +149,15 @@ func (s *stream[T]) run() {
 		}
 		j = j1
 	}
-	if u.m == 0 {
-		for i := 0; i < u.n; i += s.c {
-			s.read(i, min(i+s.c, u.n), s.n)
-		}
+	if u.m > 0 {
+		return
+	}
+	if u.workers > 1 && u.n >= 2*s.c {
+		s.readTogether()
+		return
+	}
+	for i := 0; i < u.n; i += s.c {
+		s.read(i, min(i+s.c, u.n), s.n)
 	}
 }
 

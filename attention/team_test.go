@@ -275,19 +275,20 @@ func TestTeamOnStates(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						out := poisoned[float32](1, 2, n, d+1)
+						out, all := poisoned[float32](1, 2, n, d+1), poisoned[float32](1, 2, n, d+1)
 						for _, f := range []func() error{
 							func() error { return st.Absorb(tokens(c, 0, 5)) },
 							func() error { return st.Step(out.Tokens(5, 600), tokens(c, 5, 600)) },
 							func() error { return st.Absorb(tokens(c, 600, n)) },
 							func() error { return st.Read(out.Tokens(600, n), &Call[float32]{Q: c.Q.Tokens(600, n)}) },
+							func() error { return st.Read(all, &Call[float32]{Q: c.Q}) },
 							func() error { return st.Absorb(c) },
 						} {
 							if err := f(); err != nil {
 								t.Fatal(err)
 							}
 						}
-						answers := append([]float32(nil), out.Tokens(5, n).Data...)
+						answers := append(append([]float32(nil), out.Tokens(5, n).Data...), all.Data...)
 						if threads == 1 {
 							want, first = st, answers
 							continue
