@@ -19,6 +19,10 @@ import (
 
 // Output is where the rows of o go. Every kind keeps the digest of all rows.
 type Output[T tensor.Float] struct {
+	// Every has rows 0, Every, 2·Every, … written alone, where it is more than 1; the
+	// array is shorter then.
+	Every int64
+
 	path string // "": there is no file
 	rank int    // dimensions of the array in it
 	w    io.Writer
@@ -75,12 +79,25 @@ func (o *Output[T]) format() string {
 		return "pipe"
 	case o.path == "":
 		return "digest"
+	case o.Every > 1:
+		return fmt.Sprintf("%s of one row in %d", filepath.Ext(o.path), o.Every)
 	}
 	return filepath.Ext(o.path)
 }
 
+// rows returns how many of the first n rows are written.
+func (o *Output[T]) rows(n int64) int64 {
+	if o.Every > 1 {
+		return (n + o.Every - 1) / o.Every
+	}
+	return n
+}
+
 // bind readies the output for a shape.
 func (o *Output[T]) bind(s Shape) error {
+	if o.Every < 0 {
+		return fmt.Errorf("rows: one in %d is written, needs 0 or more", o.Every)
+	}
 	o.shape, o.digests = s, make([]uint32, s.B*s.H)
 	if o.path == "" || o.byToken() {
 		return nil
@@ -91,7 +108,7 @@ func (o *Output[T]) bind(s Shape) error {
 	if o.rank < 4 && s.B != 1 || o.rank < 3 && s.H != 1 || o.rank < 2 || o.rank > 4 {
 		return fmt.Errorf("%s: %d dimensions have no room for B = %d and H = %d", o.path, o.rank, s.B, s.H)
 	}
-	shape := []int{s.B, s.H, int(s.N), s.Dv}[4-o.rank:]
+	shape := []int{s.B, s.H, int(o.rows(s.N)), s.Dv}[4-o.rank:]
 	t := array.F4
 	if elementSize[T]() == 8 {
 		t = array.F8
@@ -108,9 +125,9 @@ func (o *Output[T]) bind(s Shape) error {
 // rowBytes is the bytes of a row of one head.
 func (o *Output[T]) rowBytes() int64 { return int64(o.shape.Dv) * elementSize[T]() }
 
-// size returns the bytes of the file with n rows of each head.
+// size returns the bytes of the file when n rows of each head are done.
 func (o *Output[T]) size(n int64) int64 {
-	return int64(len(o.header)) + n*int64(len(o.digests))*o.rowBytes()
+	return int64(len(o.header)) + o.rows(n)*int64(len(o.digests))*o.rowBytes()
 }
 
 // heads returns room for the outputs of n tokens, in the order of the file.
@@ -184,19 +201,21 @@ func (o *Output[T]) resume(rows int64, digests []uint32, whole bool) error {
 	return nil
 }
 
-// write puts rows at their places, from token at on.
+// write takes rows from token at on, and puts those that are written at their
+// places.
 func (o *Output[T]) write(x tensor.Heads[T], at int64) error {
 	if x.N == 0 {
 		return nil
 	}
+	row := int(o.rowBytes())
 	if o.byToken() {
-		b := bytesOf(x.Data[:x.N*x.SN])
-		row := int(o.rowBytes())
+		b, token := bytesOf(x.Data[:x.N*x.SN]), row*len(o.digests)
 		for i := range o.digests {
 			for j := range x.N {
-				o.digests[i] = crc32.Update(o.digests[i], castagnoli, b[(j*len(o.digests)+i)*row:][:row])
+				o.digests[i] = crc32.Update(o.digests[i], castagnoli, b[j*token+i*row:][:row])
 			}
 		}
+		b = o.thin(b, token, at)
 		if o.w != nil {
 			_, err := o.w.Write(b)
 			return err
@@ -210,12 +229,24 @@ func (o *Output[T]) write(x tensor.Heads[T], at int64) error {
 		if o.file == nil {
 			continue
 		}
-		place := int64(len(o.header)) + (int64(i)*o.shape.N+at)*o.rowBytes()
-		if _, err := o.file.WriteAt(b, place); err != nil {
+		place := int64(len(o.header)) + (int64(i)*o.rows(o.shape.N)+o.rows(at))*int64(row)
+		if _, err := o.file.WriteAt(o.thin(b, row, at), place); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// thin returns what is written of rows of a size, the first of which is row at.
+func (o *Output[T]) thin(b []byte, size int, at int64) []byte {
+	if o.Every <= 1 {
+		return b
+	}
+	var kept []byte
+	for i := o.rows(at)*o.Every - at; i*int64(size) < int64(len(b)); i += o.Every {
+		kept = append(kept, b[i*int64(size):][:size]...)
+	}
+	return kept
 }
 
 // bytesOf returns the bytes of x as files have them.

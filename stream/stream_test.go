@@ -294,6 +294,50 @@ func differ(a, b []float32) int {
 	return -1
 }
 
+// TestThinOutputs holds outputs of some rows against those of all.
+func TestThinOutputs(t *testing.T) {
+	p := problem[float32]{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
+	m, c := p.mechanism(t), p.call()
+	in, all := file(t, c), p.steps(t, m, c, 96)
+	for _, every := range []int64{1, 2, 7, 100, 300, 301, 1000} {
+		for _, window := range []int{1, 13, 200} {
+			var heads, tokens []float32
+			for h := range 4 {
+				for n := 0; n < 301; n += int(every) {
+					heads = append(heads, all.At(0, h).Row(n)...)
+				}
+			}
+			for n := 0; n < 301; n += int(every) {
+				for h := range 4 {
+					tokens = append(tokens, all.At(0, h).Row(n)...)
+				}
+			}
+			for name, want := range map[string][]float32{"o.npy": heads, "o.raw": tokens} {
+				path := filepath.Join(t.TempDir(), name)
+				out := output(t, path, 3)
+				out.Every = every
+				r, err := Run(context.Background(), m, source(t, in), out, Options{Causal: true, Window: window})
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.HasSuffix(b, array.Bytes(want)) || name == "o.raw" && len(b) != 4*len(want) {
+					t.Errorf("%s: every %d of windows of %d: other rows are written", name, every, window)
+				}
+				if name == "o.npy" && len(read(t, path)) != len(want) {
+					t.Errorf("every %d: other rows are written", every)
+				}
+				if sum := crc32.Checksum(array.Bytes(all.Data), castagnoli); r.Digest != sum {
+					t.Errorf("the digest depends on the rows that are written")
+				}
+			}
+		}
+	}
+}
+
 // brittle is a source that fails once it has given some tokens.
 type brittle struct {
 	Source[float32]

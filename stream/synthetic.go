@@ -20,11 +20,12 @@ type Synthetic[T tensor.Float] struct {
 	shape   Shape
 	seed    uint64
 	q, k, u []rng.Key // of each head
+	levels  [256]T
 }
 
 // NewSynthetic returns n tokens of h heads of width d.
 func NewSynthetic[T tensor.Float](n int64, d, h int, seed uint64) (*Synthetic[T], error) {
-	s := &Synthetic[T]{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed}
+	s := &Synthetic[T]{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed, levels: levelsOf[T]()}
 	if n < 0 {
 		return nil, fmt.Errorf("shape: N is %d, needs 0 or more", n)
 	}
@@ -86,25 +87,34 @@ func (s *Synthetic[T]) Fill(w *Window[T], query, key int64, n int) (int, error) 
 	return n, nil
 }
 
-// levels are the numbers that a byte stands for.
-var levels = func() (x [256]float64) {
+// levelsOf returns the numbers that bytes stand for.
+func levelsOf[T tensor.Float]() (x [256]T) {
 	for i := range x {
 		// The deviation of 0 … 255 is √((256²-1)/12).
-		x[i] = (float64(i) - 127.5) / 73.90027063550903
+		x[i] = T((float64(i) - 127.5) / 73.90027063550903)
 	}
 	return x
-}()
+}
 
 // draw sets rows to tokens from position at on: 16 channels for each number of key.
 func (s *Synthetic[T]) draw(rows tensor.Mat[T], key rng.Key, at int64) {
+	levels := &s.levels
 	blocks := uint64(rows.Cols+15) / 16
 	for j := range rows.Rows {
 		row := rows.Row(j)
 		i := uint64(at+int64(j)) * blocks
-		for c := 0; c < len(row); c, i = c+16, i+1 {
+		for ; len(row) >= 16; i++ {
+			x := (*[16]T)(row)
+			for c, w := range key.Uint32s(i) {
+				y := x[4*c&12:][:4]
+				y[0], y[1], y[2], y[3] = levels[w&0xff], levels[w>>8&0xff], levels[w>>16&0xff], levels[w>>24]
+			}
+			row = row[16:]
+		}
+		if len(row) > 0 {
 			words := key.Uint32s(i)
-			for e := range row[c:min(c+16, len(row))] {
-				row[c+e] = T(levels[words[e/4]>>(e%4*8)&0xff])
+			for c := range row {
+				row[c] = levels[words[c/4]>>(c%4*8)&0xff]
 			}
 		}
 	}

@@ -23,13 +23,14 @@ import (
 
 // streamed are the flags of inputs that need not fit in memory.
 type streamed struct {
-	Stream     bool          `help:"Read, compute and write in windows, in constant memory: IN is a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or - for standard input. OUT is .npy, .safetensors, .raw or - (numbers token by token); without it the output's CRC-32C alone is printed. A run that was cut off continues with the same command."`
-	Synthetic  string        `placeholder:"N,D,H" help:"Stream N tokens of H heads of width D made from --seed, in place of IN."`
-	Raw        string        `placeholder:"D,H[,Hkv[,Dv]]" help:"IN has numbers of --precision without a header, for each token q (H,D), k (Hkv,D) and v (Hkv,Dv)."`
-	Memory     string        `placeholder:"BYTES" help:"Memory of a stream for its state, windows and checkpoints, as 64MiB or 2GiB (256MiB)."`
-	Checkpoint string        `placeholder:"FILE" help:"Where a stream keeps what it continues from. By default OUT with .checkpoint behind it, none without a file OUT."`
-	Every      time.Duration `placeholder:"TIME" help:"Between two checkpoints, as 5m (30s): the most that a run loses that is killed."`
-	Fresh      bool          `help:"Begin a stream anew, whatever was done before."`
+	Stream          bool          `help:"Read, compute and write in windows, in constant memory: IN is a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or - for standard input. OUT is .npy, .safetensors, .raw or - (numbers token by token); without it the output's CRC-32C alone is printed. A run that was cut off continues with the same command."`
+	Synthetic       string        `placeholder:"N,D,H" help:"Stream N tokens of H heads of width D made from --seed, in place of IN."`
+	Raw             string        `placeholder:"D,H[,Hkv[,Dv]]" help:"IN has numbers of --precision without a header, for each token q (H,D), k (Hkv,D) and v (Hkv,Dv)."`
+	Memory          string        `placeholder:"BYTES" help:"Memory of a stream for its state, windows and checkpoints, as 64MiB or 2GiB (256MiB)."`
+	Checkpoint      string        `placeholder:"FILE" help:"Where a stream keeps what it continues from. By default OUT with .checkpoint behind it, none without a file OUT."`
+	CheckpointEvery time.Duration `placeholder:"TIME" help:"Between two checkpoints, as 5m (30s): the most that a run loses that is killed."`
+	RowsEvery       int64         `placeholder:"K" help:"Write rows 0, K, 2K, ... of o alone; the CRC-32C is of all."`
+	Fresh           bool          `help:"Begin a stream anew, whatever was done before."`
 }
 
 // refuse reports flags that mean nothing in memory.
@@ -38,7 +39,8 @@ func (s *streamed) refuse() error {
 		name  string
 		given bool
 	}{
-		{"--raw", s.Raw != ""}, {"--memory", s.Memory != ""}, {"--checkpoint", s.Checkpoint != ""}, {"--every", s.Every != 0}, {"--fresh", s.Fresh},
+		{"--raw", s.Raw != ""}, {"--memory", s.Memory != ""}, {"--checkpoint", s.Checkpoint != ""}, {"--checkpoint-every", s.CheckpointEvery != 0},
+		{"--rows-every", s.RowsEvery != 0}, {"--fresh", s.Fresh},
 	} {
 		if x.given {
 			return inputf("%s: needs --stream", x.name)
@@ -55,7 +57,7 @@ func (c *attendCmd) Help() string {
     farfield attend --mechanism fastmax --causal --stream in.safetensors o.npy
     farfield attend --mechanism linear --stream --memory 64MiB folder o.npy
     producer | farfield attend --mechanism fastmax --causal --stream --raw 64,8 - o.raw
-    farfield attend --mechanism fastmax --synthetic 1000000,32,1 --seed 7
+    farfield attend --mechanism fastmax --synthetic 1000000000,32,1 --seed 7 --rows-every 1000000 o.npy
 `
 }
 
@@ -139,6 +141,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 			checkpoint = out + stream.CheckpointSuffix
 		}
 	}
+	to.Every = c.RowsEvery
 	s := src.Shape()
 	p := &attendProblem[T]{shapes: map[string][]int{}}
 	p.call.Q.H, p.call.Q.D, p.call.K.N = s.H, s.D, int(max(s.M, 0))
@@ -152,7 +155,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory + programBytes))
 	bar := newStreamProgress(e)
 	r, err := stream.Run(e.ctx, p.mech, src, to, stream.Options{
-		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, Every: c.Every, Fresh: c.Fresh, Progress: bar.show,
+		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, Every: c.CheckpointEvery, Fresh: c.Fresh, Progress: bar.show,
 	})
 	bar.clear()
 	switch {

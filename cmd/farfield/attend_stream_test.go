@@ -166,6 +166,10 @@ func TestAttendSynthetic(t *testing.T) {
 		t.Errorf("digest with a file is %s, without %s", r.Digest, one.Digest)
 	}
 	x, _ := npy(t, out).Float32()
+	thin := filepath.Join(t.TempDir(), "o.npy")
+	if r := report("--seed", "7", "--rows-every", "1000", thin); r.Digest != one.Digest || !slices.Equal(npy(t, thin).Shape, []int{2, 3, 8}) {
+		t.Errorf("of every thousandth row the digest is %s, before %s", r.Digest, one.Digest)
+	}
 	if m := check.Max(x); len(x) != 2*3000*8 || !(m > 0.5 && m < 3) {
 		t.Errorf("%d outputs of up to %g", len(x), m)
 	}
@@ -180,7 +184,7 @@ func TestKilledStream(t *testing.T) {
 	for _, form := range [][]string{nil, {"--causal"}} {
 		dir := t.TempDir()
 		out := filepath.Join(dir, "o.npy")
-		args := append([]string{"attend", "--mechanism", "fastmax", "--synthetic", "60000,12,2", "--memory", "1MiB", "--every", "1ms"}, form...)
+		args := append([]string{"attend", "--mechanism", "fastmax", "--synthetic", "60000,12,2", "--memory", "1MiB", "--checkpoint-every", "1ms"}, form...)
 		works(t, append(slices.Clone(args), out)...)
 		want, err := os.ReadFile(out)
 		if err != nil {
@@ -239,6 +243,7 @@ func TestStreamRefusals(t *testing.T) {
 		args []string
 	}{
 		{"--memory: needs --stream", []string{"--memory", "1MiB", in, out}},
+		{"rows: one in -1 is written", []string{"--rows-every=-1", "--stream", in, out}},
 		{"--grad: not with --stream", []string{"--grad", "--stream", in, out}},
 		{"--form: not with --stream", []string{"--form", "step", "--stream", in, out}},
 		{`--memory: "1MB" is not a number of bytes`, []string{"--memory", "1MB", "--stream", in, out}},
