@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,6 +109,9 @@ func (o *Output[T]) bind(s Shape) error {
 	if o.rank < 4 && s.B != 1 || o.rank < 3 && s.H != 1 || o.rank < 2 || o.rank > 4 {
 		return fmt.Errorf("%s: %d dimensions have no room for B = %d and H = %d", o.path, o.rank, s.B, s.H)
 	}
+	if s.N > math.MaxInt {
+		return fmt.Errorf("%s: N is %d, an array has at most %d rows here", o.path, s.N, math.MaxInt)
+	}
 	shape := []int{s.B, s.H, int(o.rows(s.N)), s.Dv}[4-o.rank:]
 	t := array.F4
 	if elementSize[T]() == 8 {
@@ -146,11 +150,18 @@ func (o *Output[T]) create() error {
 	if o.path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(o.partial(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+	f, err := os.OpenFile(o.partial(), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return err
 	}
+	if err := lock(f); err != nil {
+		f.Close()
+		return err
+	}
 	o.file = f
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
 	if _, err := f.WriteAt(o.header, 0); err != nil {
 		return err
 	}
@@ -176,6 +187,10 @@ func (o *Output[T]) resume(rows int64, digests []uint32, whole bool) error {
 		}
 	}
 	if err != nil {
+		return err
+	}
+	if err := lock(f); err != nil {
+		f.Close()
 		return err
 	}
 	o.file = f

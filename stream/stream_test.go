@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -464,6 +465,34 @@ func TestStops(t *testing.T) {
 		}
 	}
 	if want := p.steps(t, m, p.call(), 96).Data; differ(read(t, out), want) >= 0 {
+		t.Error("the output is not that of one run")
+	}
+}
+
+// TestTwoRuns has a second run find the output taken.
+func TestTwoRuns(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("not every system has these locks")
+	}
+	p := problems[0]
+	m, in := p.mechanism(t), file(t, p.call())
+	out := filepath.Join(t.TempDir(), "o.npy")
+	o := Options{Causal: true, Window: 10, Checkpoint: out + CheckpointSuffix, Every: time.Nanosecond}
+	tried := false
+	o.Progress = func(Progress) {
+		if tried {
+			return
+		}
+		tried = true
+		again := o
+		again.Progress = nil
+		_, err := Run(context.Background(), m, source(t, in), output(t, out, 4), again)
+		refused(t, err, "o.npy.partial: another run is writing it")
+	}
+	if _, err := Run(context.Background(), m, source(t, in), output(t, out, 4), o); err != nil {
+		t.Fatal(err)
+	}
+	if differ(read(t, out), p.steps(t, m, p.call(), 96).Data) >= 0 {
 		t.Error("the output is not that of one run")
 	}
 }
