@@ -184,6 +184,7 @@ func (b *builder[T]) mlp(name string) *nn.MLP[T] {
 	return &nn.MLP[T]{
 		Up:   b.linear(name+".up_proj", deviation, b.c.hidden(), b.c.Width),
 		Down: b.linear(name+".down_proj", b.residual(), b.c.Width, b.c.hidden()),
+		Act:  activations[b.c.Activation],
 	}
 }
 
@@ -204,7 +205,7 @@ func (b *builder[T]) conv(name string) *nn.Conv[T] {
 // stack makes an encoder or a decoder; cross adds attention to a source.
 func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[T] {
 	c := b.c
-	s := &stack[T]{width: c.Width, d: c.headWidth(), causal: causal}
+	s := &stack[T]{width: c.Width, d: c.headWidth(), causal: causal, post: c.PostNorm}
 	s.drop.Rate = c.AttentionDropout
 	s.drop.Kind, _ = c.dropKind() // validated
 	s.embed.W = b.normal(prefix+"embed.weight", deviation, vocab, c.Width)

@@ -2,8 +2,9 @@
 // encoder-decoders with any attention mechanism of the catalogue, their
 // training passes, their decoding sessions and their files.
 //
-// Blocks are pre-norm: x + f(norm(x)), with f causal or full self-attention,
-// cross-attention, or an MLP with GELU; a last norm; then the head, which may be
+// Blocks are pre-norm: x + f(norm(x)), with f causal or full self-attention, or a
+// mixer that takes its place, cross-attention, or an MLP; or they are post-norm,
+// norm(x + f(x)); a last norm; then the head, which may be
 // tied to the embedding. In a decoder a short causal convolution may stand
 // between norm and f.
 //
@@ -59,6 +60,15 @@ const (
 	LearnedDecay = "learned" // by a gate, which begins there
 )
 
+// What the MLP may do with its units.
+const (
+	TanhGELU = "gelu-tanh"
+	GELU     = "gelu" // exact
+	ReLU     = "relu"
+)
+
+var activations = map[string]nn.Activation{"": nn.TanhGELU, TanhGELU: nn.TanhGELU, GELU: nn.GELU, ReLU: nn.ReLU}
+
 // Config says what a model is. Its JSON is the content of config.json.
 type Config struct {
 	Kind        string `json:"kind"`
@@ -91,6 +101,11 @@ type Config struct {
 
 	// Decay is one of the above; "": none. Factors are of each key head.
 	Decay string `json:"decay,omitempty"`
+
+	// Activation of the MLP is one of the above; "": gelu-tanh.
+	Activation string `json:"activation,omitempty"`
+	// PostNorm has the norm after the sum, norm(x + f(x)), as the first transformers.
+	PostNorm bool `json:"post_norm,omitempty"`
 
 	Bias bool `json:"bias"` // of projections and norms
 	Tied bool `json:"tied"` // the head is the embedding
@@ -137,6 +152,9 @@ func (c Config) Validate() error {
 	case Learned, Sinusoidal, Rotary, NoPosition:
 	default:
 		return fmt.Errorf("positions: %q is none of %s, %s, %s, %s", c.Positions, Learned, Sinusoidal, Rotary, NoPosition)
+	}
+	if _, known := activations[c.Activation]; !known {
+		return fmt.Errorf("activation: %q is none of %s, %s, %s", c.Activation, TanhGELU, GELU, ReLU)
 	}
 	switch c.Decay {
 	case "", NoDecay, FixedDecay, LearnedDecay:
@@ -215,6 +233,10 @@ func (c Config) checkOwner() error {
 		return fmt.Errorf("positions: %s, but %s owns its projections and has no queries and keys to rotate", Rotary, row.Name)
 	case c.Hidden != 0 && row.ISTA:
 		return fmt.Errorf("hidden: %d, but %s has a step as wide as the model in place of the MLP", c.Hidden, row.Name)
+	case c.Activation != "" && row.ISTA:
+		return fmt.Errorf("activation: %s, but %s has a step that thresholds in place of the MLP", c.Activation, row.Name)
+	case c.PostNorm && row.ISTA:
+		return fmt.Errorf("post_norm: %s has a step without a residual in place of the MLP, which needs its norm before it", row.Name)
 	case c.kvHeads() != c.Heads:
 		return fmt.Errorf("kv_heads: %d, but %s owns its projections and has no key heads to share", c.KVHeads, row.Name)
 	}

@@ -61,6 +61,11 @@ func cases() map[string]Config {
 		"hyena":           with(tiny(Decoder, "hyena"), func(c *Config) { c.Set = map[string]string{"filter": "4", "features": "3", "freq": "1"} }),
 		"crate":           with(tiny(Decoder, "crate"), func(c *Config) { c.Hidden, c.Positions, c.Conv = 0, Rotary, 2 }),
 		"crate encoder":   with(tiny(Encoder, "crate"), func(c *Config) { c.Hidden, c.Bias = 0, false }),
+		"post-norm":       with(d, func(c *Config) { c.PostNorm, c.Activation = true, GELU }),
+		"post-norm conv":  with(tiny(Decoder, "linear"), func(c *Config) { c.PostNorm, c.Conv, c.Decay = true, 3, LearnedDecay }),
+		"post-norm cross": with(tiny(EncoderDecoder, "softmax"), func(c *Config) { c.PostNorm = true }),
+		"post-norm mixer": with(tiny(Decoder, "mamba-2"), func(c *Config) { c.PostNorm, c.Set = true, map[string]string{"state": "3"} }),
+		"relu":            with(tiny(Encoder, "softmax"), func(c *Config) { c.PostNorm, c.Activation = true, ReLU }),
 		"default hidden":  with(d, func(c *Config) { c.Hidden = 0 }),
 		"order and scale": with(d, func(c *Config) { c.Order, c.Set = 4, map[string]string{"scale": "1/sqrt(D)"} }),
 	})

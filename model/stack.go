@@ -18,13 +18,15 @@ type stack[T tensor.Float] struct {
 
 	width, d int
 	causal   bool
+	post     bool               // blocks are norm(x + f(x))
 	theta    float64            // base of the rotations; 0: none
 	rope     *attention.Rope[T] // rotations of the positions met so far
 	drop     attention.Drop     // of passes that are kept, without its key
 }
 
 // block is x + f(norm(x)), or x + f(conv(norm(x))), where f is one of three, or
-// an ISTA step of norm(x) or conv(norm(x)) alone.
+// an ISTA step of norm(x) or conv(norm(x)) alone. With post-norm it is
+// norm(x + f(x)), or norm(x + f(conv(x))).
 type block[T tensor.Float] struct {
 	norm  nn.Norm[T]
 	conv  *nn.Conv[T] // nil: none
@@ -56,7 +58,7 @@ type trace[T tensor.Float] struct {
 }
 
 type blockTrace[T tensor.Float] struct {
-	x, y  []T // [b·n,width] before and after the norm; x only where it is kept
+	x, y  []T // [b·n,width] before the block, where that is kept, and after the norm, or before a post-norm
 	z     []T // [b·n,width] after the convolution
 	stats []T
 	drop  attention.Drop
@@ -128,28 +130,35 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	cross := nn.Scope[T]{B: in.b, KeyLens: in.sourceLens}
 	for i := range s.blocks {
 		b, t := &s.blocks[i], tr.block(i)
-		y := mat(&t.y, rows, w)
-		b.norm.Forward(y, x, mat(&t.stats, rows, 2).Data)
-		next := tr.stream(i+1, rows, w)
-		y = b.convolve(y, in.b, nil, t)
+		next, stats := tr.stream(i+1, rows, w), mat(&t.stats, rows, 2).Data
+		in, out := mat(&t.y, rows, w), next
+		if s.post {
+			in, out = x, in
+		} else {
+			b.norm.Forward(in, x, stats)
+		}
+		in = b.convolve(in, tr.in.b, nil, t)
 		if tr.keep && s.drop.Rate > 0 {
 			t.drop = s.drop
-			t.drop.Key = in.key.Fold(uint64(i))
+			t.drop.Key = tr.in.key.Fold(uint64(i))
 			self.Drop, cross.Drop = &t.drop, &t.drop
 		}
 		var err error
 		switch {
 		case b.mlp != nil:
-			b.mlp.Forward(next, x, y, &t.mlp)
+			b.mlp.Forward(out, x, in, &t.mlp)
 		case b.ista != nil:
-			b.ista.Forward(next, y, &t.ista)
+			b.ista.Forward(out, in, &t.ista)
 		case b.cross != nil:
-			err = b.cross.ForwardTo(next, x, y, in.source, cross, t.mixing(b), tr.keep)
+			err = b.cross.ForwardTo(out, x, in, tr.in.source, cross, t.mixing(b), tr.keep)
 		default:
-			err = b.mixer.Forward(next, x, y, self, t.mixing(b), tr.keep)
+			err = b.mixer.Forward(out, x, in, self, t.mixing(b), tr.keep)
 		}
 		if err != nil {
 			return x, err
+		}
+		if s.post {
+			b.norm.Forward(next, out, stats)
 		}
 		x = next
 	}
@@ -201,29 +210,40 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 	for i := len(s.blocks) - 1; i >= 0; i-- {
 		b, t := &s.blocks[i], tr.block(i)
 		x, y := tr.stream(i, rows, w), mat(&t.y, rows, w)
-		in, din := y, dy // of f
+		from, din := y, dy // of f, or of the convolution before it
+		dout := dx         // of x + f
+		if s.post {
+			clear(dy.Data)
+			b.norm.Backward(dy, dx, y, t.stats)
+			from, din, dout = x, dx, dy
+		}
+		in, dfrom := from, din
 		if b.conv != nil {
 			in, din = mat(&t.z, rows, w), mat(&sc.dz, rows, w)
 		}
 		var err error
 		switch {
 		case b.mlp != nil:
-			b.mlp.Backward(din, dx, in, &t.mlp)
+			b.mlp.Backward(din, dout, in, &t.mlp)
 		case b.ista != nil:
-			b.ista.Backward(din, dx, in, &t.ista)
-			clear(dx.Data) // nothing goes past it
+			b.ista.Backward(din, dout, in, &t.ista)
+			clear(dout.Data) // nothing goes past it
 		case b.cross != nil:
-			err = b.cross.BackwardTo(din, dsource, dx, in, tr.in.source, t.mix, &sc.mix)
+			err = b.cross.BackwardTo(din, dsource, dout, in, tr.in.source, t.mix, &sc.mix)
 		default:
-			err = b.mixer.Backward(din, dx, in, t.mix, &sc.mix)
+			err = b.mixer.Backward(din, dout, in, t.mix, &sc.mix)
 		}
 		if err != nil {
 			return err
 		}
 		if b.conv != nil {
-			b.conv.Backward(dy, din, y, tr.in.b)
+			b.conv.Backward(dfrom, din, from, tr.in.b)
 		}
-		b.norm.Backward(dx, dy, x, t.stats)
+		if s.post {
+			nn.AddTo(dx, dy)
+		} else {
+			b.norm.Backward(dx, dy, x, t.stats)
+		}
 	}
 	if s.position != nil {
 		s.position.Backward(dx, tr.in.b)
@@ -251,7 +271,11 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 	stats := mat(&t.stats, rows, 2).Data
 	for i := range s.blocks {
 		b := &s.blocks[i]
-		b.norm.Forward(y, x, stats)
+		if s.post {
+			copy(y.Data, x.Data)
+		} else {
+			b.norm.Forward(y, x, stats)
+		}
 		f := y
 		if b.conv != nil {
 			f, past = b.convolve(y, in.b, past[0], t), past[1:]
@@ -271,6 +295,9 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 		}
 		if err != nil {
 			return x, err
+		}
+		if s.post {
+			b.norm.Forward(x, x, stats)
 		}
 		if b.mixer != nil {
 			states = states[1:]

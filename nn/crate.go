@@ -142,8 +142,8 @@ func (m *MSSA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T
 	if err := m.core.Backward(&tr.grads, m.heads(do.Data, b), m.heads(tr.o, b), &tr.call, &tr.saved); err != nil {
 		return err
 	}
-	addTo(dq, dk)
-	addTo(dq, dv)
+	AddTo(dq, dk)
+	AddTo(dq, dv)
 	m.U.Backward(dx, dq, x, false)
 	return nil
 }

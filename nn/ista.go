@@ -43,8 +43,8 @@ func (m *ISTA[T]) Backward(dx, dy, x tensor.Mat[T], tr *ISTATrace[T]) {
 	m.run(istaRows[T]{m, y, r, istaNegate})
 	addWeights(weightGrad[T]{&m.D, y, x})
 	multiply(false, rowProduct[T]{layer: &m.D, y: dx, x: y})
-	addTo(dx, r)
-	addTo(dx, dy)
+	AddTo(dx, r)
+	AddTo(dx, dy)
 }
 
 func (m *ISTA[T]) run(f istaRows[T]) {

@@ -9,16 +9,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// MLP is Down(GELU(Up(x))), with GELU in its tanh form (Hendrycks and Gimpel
-// 2016, arXiv 1606.08415, section 2).
+// MLP is Down(act(Up(x))).
 type MLP[T tensor.Float] struct {
 	Up   Linear[T] // [hidden,width]
 	Down Linear[T] // [width,hidden]
+	Act  Activation
 }
 
 // MLPTrace is what MLP.Forward leaves for Backward.
 type MLPTrace[T tensor.Float] struct {
-	pre, act []T // [rows,hidden], before and after GELU
+	pre, act []T // [rows,hidden], before and after the activation
 }
 
 // geluRows is the number of rows of a piece, geluWork the arithmetic of an
@@ -40,26 +40,30 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], tr *MLPTrace[T]) {
 	pre, act := tr.view(x.Rows, hidden)
 	if x.Rows <= rowTile {
 		m.Up.Forward(pre, x, false)
-		par.Run(x.Rows, geluRows, geluWork*float64(len(tr.pre)), gelu[T]{act, pre})
+		par.Run(x.Rows, geluRows, geluWork*float64(len(tr.pre)), activation[T]{m.Act, act, pre})
 		copyRows(y, base)
 		m.Down.Forward(y, act, true)
 		return
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpForward[T]{m.Up.pack(ar, true), m.Down.pack(ar, true), y, base, x, pre, act})
+	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpForward[T]{m.Act, m.Up.pack(ar, true), m.Down.pack(ar, true), y, base, x, pre, act})
 }
 
-type gelu[T tensor.Float] struct{ y, x tensor.Mat[T] }
+type activation[T tensor.Float] struct {
+	act  Activation
+	y, x tensor.Mat[T]
+}
 
-func (f *gelu[T]) Piece(i0, i1 int) {
+func (f *activation[T]) Piece(i0, i1 int) {
 	k := kernel.Active[T]()
 	for i := i0; i < i1; i++ {
-		k.GELU(f.y.Row(i), f.x.Row(i))
+		activate(f.act, k, f.y.Row(i), f.x.Row(i))
 	}
 }
 
 type mlpForward[T tensor.Float] struct {
+	of                   Activation
 	up, down             packed[T]
 	y, base, x, pre, act tensor.Mat[T]
 }
@@ -76,7 +80,7 @@ func (f *mlpForward[T]) Piece(i0, i1 int) {
 		from, to := columns(pre, j, j1), columns(act, j, j1)
 		f.up.rows(from, x, j, false, scratch)
 		for i := range from.Rows {
-			k.GELU(to.Row(i), from.Row(i))
+			activate(f.of, k, to.Row(i), from.Row(i))
 		}
 	}
 	copyRows(y, f.base.Slice(i0, i1))
@@ -95,12 +99,13 @@ func (m *MLP[T]) Backward(dx, dy, x tensor.Mat[T], tr *MLPTrace[T]) {
 	pre, act := tr.view(x.Rows, hidden)
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpBackward[T]{m.Up.pack(ar, false), m.Down.pack(ar, false), dx, dy, pre})
+	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpBackward[T]{m.Act, m.Up.pack(ar, false), m.Down.pack(ar, false), dx, dy, pre})
 	// pre is its own gradient from here on.
 	addWeights(weightGrad[T]{&m.Down, dy, act}, weightGrad[T]{&m.Up, pre, x})
 }
 
 type mlpBackward[T tensor.Float] struct {
+	of          Activation
 	up, down    packed[T]
 	dx, dy, pre tensor.Mat[T]
 }
@@ -117,7 +122,7 @@ func (f *mlpBackward[T]) Piece(i0, i1 int) {
 		dact, dpre := columns(room, 0, j1-j), columns(pre, j, j1)
 		f.down.rows(dact, dy, j, false, scratch)
 		for i := range dpre.Rows {
-			k.GELUGrad(dpre.Row(i), dact.Row(i), dpre.Row(i))
+			activateGrad(f.of, k, dpre.Row(i), dact.Row(i), dpre.Row(i))
 		}
 	}
 	f.up.rows(f.dx.Slice(i0, i1), pre, 0, false, scratch)

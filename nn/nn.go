@@ -55,8 +55,8 @@ func copyRows[T tensor.Float](y, x tensor.Mat[T]) {
 	}
 }
 
-// addTo adds the rows of x to y.
-func addTo[T tensor.Float](y, x tensor.Mat[T]) {
+// AddTo adds the rows of x to y.
+func AddTo[T tensor.Float](y, x tensor.Mat[T]) {
 	if f := (rowsAdd[T]{y, x}); y.Rows <= normRows {
 		f.Piece(0, y.Rows)
 	} else {

@@ -113,10 +113,13 @@ func room[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
 }
 
 // ThinMLP is an MLP for at most ThinRows rows.
-type ThinMLP[T tensor.Float] struct{ up, down *Thin[T] }
+type ThinMLP[T tensor.Float] struct {
+	up, down *Thin[T]
+	act      Activation
+}
 
 // Thin returns the layer with its weights rearranged.
-func (m *MLP[T]) Thin() *ThinMLP[T] { return &ThinMLP[T]{m.Up.Thin(), m.Down.Thin()} }
+func (m *MLP[T]) Thin() *ThinMLP[T] { return &ThinMLP[T]{m.Up.Thin(), m.Down.Thin(), m.Act} }
 
 // Forward adds to y the MLP of x. It leaves nothing for Backward.
 func (m *ThinMLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T]) {
@@ -124,7 +127,7 @@ func (m *ThinMLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T]) {
 	m.up.Forward(hidden, x, false)
 	t := kernel.Active[T]()
 	for i := range hidden.Rows {
-		t.GELU(hidden.Row(i), hidden.Row(i))
+		activate(m.act, t, hidden.Row(i), hidden.Row(i))
 	}
 	m.down.Forward(y, hidden, true)
 }
