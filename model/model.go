@@ -30,6 +30,7 @@ type Model[T tensor.Float] struct {
 	losses      []float64
 	counted     int
 	ready       bool // Backward may follow
+	open        bool // BackwardOutputs may follow
 	scratch     scratch[T]
 }
 
@@ -102,7 +103,7 @@ func (m *Model[T]) Aux() float64 { return m.train.main.aux() + m.train.encoder.a
 // Forward returns the mean loss of the counted targets, in nats, and keeps what
 // Backward needs. b stays as it is until then.
 func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
-	m.ready = false
+	m.ready, m.open = false, false
 	y, err := m.outputs(b, &m.train)
 	if err != nil {
 		return 0, err
@@ -134,6 +135,41 @@ func (m *Model[T]) Backward(scale T) error {
 	y := tensor.Mat[T]{Data: tr.main.y, Rows: rows, Cols: m.config.Width, Stride: m.config.Width}
 	dy := mat(&sc.dy, rows, m.config.Width)
 	m.head.backward(dy, y, m.targets, scale/T(m.counted))
+	return m.fromOutputs(dy, scale)
+}
+
+// Outputs returns what the head reads of b, [B·N,width], for another loss than
+// that of targets, and keeps what BackwardOutputs needs. It is valid until the
+// next pass; b stays as it is until then.
+func (m *Model[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
+	m.ready = false
+	y, err := m.outputs(b, &m.train)
+	m.open = err == nil
+	return y, err
+}
+
+// BackwardOutputs adds to the gradients of the weights, from dy [B·N,width] of
+// what Outputs returned; of what mechanisms lose of their own it follows scale
+// times the gradient. It follows one Outputs.
+func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
+	in := &m.train.main.in
+	if !m.open {
+		return errors.New("backward: no outputs precede it")
+	}
+	if dy.Rows != in.b*in.n || dy.Cols != m.config.Width {
+		return fmt.Errorf("backward: dy is [%d,%d], outputs are [%d,%d]", dy.Rows, dy.Cols, in.b*in.n, m.config.Width)
+	}
+	m.open = false
+	kept := mat(&m.scratch.dy, dy.Rows, dy.Cols)
+	for i := range dy.Rows {
+		copy(kept.Row(i), dy.Row(i))
+	}
+	return m.fromOutputs(kept, scale)
+}
+
+// fromOutputs is Backward before the head. It uses up dy.
+func (m *Model[T]) fromOutputs(dy tensor.Mat[T], scale T) error {
+	tr, sc := &m.train, &m.scratch
 	sc.mix.Aux = scale / T(tr.main.in.b)
 	source := tr.main.in.source
 	dsource := mat(&sc.dsource, source.Rows, source.Cols)

@@ -35,6 +35,8 @@ type trainCmd struct {
 	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
 	Width        *int     `placeholder:"N" help:"Width of the model."`
 	Conv         *int     `placeholder:"K" help:"Tokens of the short convolution before attention and MLP, which tells neighbours apart; 0 for none."`
+	Activation   string   `placeholder:"KIND" help:"What the MLP does with its units: gelu-tanh, gelu (exact), relu. gelu-tanh by default."`
+	PostNorm     *bool    `help:"The norm after the sum, norm(x + f(x)), as in the first transformers."`
 	Decay        string   `placeholder:"KIND" help:"How keys of attention lose weight with time: none, fixed by RetNet's factor of each key head, or learned by a gate of each that begins there."`
 	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
 	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first; they double until they are --context, and each length gets as many tokens to learn from. 0 for always --context."`
@@ -99,6 +101,8 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--kv-heads", &m.KVHeads, t.KVHeads)
 	override(&given, "--width", &m.Width, t.Width)
 	override(&given, "--conv", &m.Conv, t.Conv)
+	override(&given, "--activation", &m.Activation, text(t.Activation))
+	override(&given, "--post-norm", &m.PostNorm, t.PostNorm)
 	override(&given, "--decay", &m.Decay, text(t.Decay))
 	override(&given, "--context", &m.Context, t.Context)
 	override(&given, "--first-context", &c.FirstContext, t.FirstContext)

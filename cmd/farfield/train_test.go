@@ -175,7 +175,7 @@ func TestTrainHelpNamesThePresets(t *testing.T) {
 func TestFlagsChangeTheConfiguration(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	works(t, littleRun(textFile(t), dir, "--mechanism", "taylorshift", "--order", "4", "--set", "tau=2",
-		"--layers", "1", "--heads", "2", "--kv-heads", "1", "--width", "12", "--positions", "learned", "--vocab", "chars",
+		"--layers", "1", "--heads", "2", "--kv-heads", "1", "--width", "12", "--activation", "relu", "--post-norm", "--positions", "learned", "--vocab", "chars",
 		"--batch", "2", "--lr", "0.01", "--warmup", "3", "--weight-decay", "0.2", "--beta2", "0.95", "--clip", "2",
 		"--seed", "9", "--valid-tokens", "100")...)
 	got, err := train.RunConfig(dir)
@@ -184,7 +184,7 @@ func TestFlagsChangeTheConfiguration(t *testing.T) {
 	}
 	m := got.Model
 	if m.Mechanism != "taylorshift" || m.Order != 4 || m.Set["tau"] != "2" || m.Layers != 1 || m.Heads != 2 ||
-		m.KVHeads != 1 || m.Width != 12 || m.Positions != "learned" || m.Context != 20 || m.Vocab > 100 {
+		m.KVHeads != 1 || m.Activation != "relu" || !m.PostNorm || m.Width != 12 || m.Positions != "learned" || m.Context != 20 || m.Vocab > 100 {
 		t.Errorf("the model is %+v", m)
 	}
 	if got.Vocab != "chars" || got.Batch != 2 || got.Rate != 0.01 || got.MinRate != 0.001 || got.WarmUp != 3 || got.Decay != 0.2 ||
@@ -212,6 +212,7 @@ func TestBadTrainings(t *testing.T) {
 		{`vocabulary "words": unknown`, littleRun(data, free, "--vocab", "words")},
 		{`mechanism "fastmx": unknown; nearest: fastmax`, littleRun(data, free, "--mechanism", "fastmx")},
 		{"setting scle=1: unknown; allowed: scale", littleRun(data, free, "--set", "scle=1")},
+		{`activation: "tanh" is none of gelu-tanh, gelu, relu`, littleRun(data, free, "--activation", "tanh")},
 		{"5 do not divide width 32", littleRun(data, free, "--heads", "5")},
 		{"do not fit the 3600", littleRun(data, free, "--context", "4000")},
 		{"batch: 0", littleRun(data, free, "--batch", "0")},

@@ -114,6 +114,7 @@ var zooGroups = []zooGroup{
 	chunkedGroup,
 	scatterbrainGroup,
 	primalGroup,
+	modelGroup,
 }
 
 // common are the arrays that files of every group may have.

@@ -1,0 +1,172 @@
+package golden
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Files of models are of whole stacks without embedding and head: blocks of
+// attention and MLP with the norm after the sum, and a last norm. A model of ours
+// reads them as tokens, each of which has an embedding of its own: a row of x. Its
+// head copies, so that a session shows its outputs.
+var modelGroup = zooGroup{name: "model", needs: []string{"x", "heads", "ff", "layers", "kind", "causal", "gelu"},
+	read: func(*reader, *problem) string { return "no stack of q, k and v" },
+	cases: func(f *file, t relative) (*problem, string) {
+		r := &reader{f: f}
+		m := &stackModule{numbers: map[string][]float64{}, shape: r.shape("x")}
+		if r.err == nil && len(m.shape) != 3 {
+			r.err = fmt.Errorf("x: has %d dimensions, needs 3", len(m.shape))
+		}
+		p := &problem{name: f.stem(), mechanism: "softmax", tolerance: t, do: r.heads("go"), forms: []string{"direct"}}
+		if r.err != nil {
+			return p.done(r), ""
+		}
+		if m.shape[0]*m.shape[1] < m.shape[2] {
+			return nil, "fewer tokens than channels, which the head of a model cannot copy"
+		}
+		m.config = model.Config{
+			Kind: model.Encoder, Vocab: m.shape[0] * m.shape[1], Layers: r.whole("layers"), Heads: r.whole("heads"), Width: m.shape[2],
+			Hidden: r.whole("ff"), Context: m.shape[1], Positions: model.NoPosition, Activation: model.ReLU, PostNorm: true, Bias: true,
+		}
+		if r.truth("causal") {
+			m.config.Kind = model.Decoder
+		}
+		if r.truth("gelu") {
+			m.config.Activation = model.GELU
+		}
+		if r.truth("kind") {
+			p.mechanism = "linear"
+		}
+		m.config.Mechanism = p.mechanism
+		if f.has("lengths") {
+			m.lengths = r.ints("lengths")
+		}
+		for _, name := range f.sorted() {
+			if shape := r.shape(name); len(shape) > 0 && name != "lengths" {
+				m.numbers[name] = r.floats(name)
+			}
+			if strings.HasPrefix(name, "d_") {
+				p.result(r, "d", name)
+			}
+		}
+		p.result(r, "o", "out")
+		if m.config.Kind == model.Decoder {
+			p.want = append(p.want, expect{stepped, "o", m.numbers["out"]})
+		}
+		p.compute = func(double bool) (map[string][]float64, error) {
+			if double {
+				return stackResults[float64](m)
+			}
+			return stackResults[float32](m)
+		}
+		return p.done(r), ""
+	}}
+
+// stepped names the outputs of a session that is fed token by token.
+const stepped = "out, step by step"
+
+// stackModule is a file's stack.
+type stackModule struct {
+	config  model.Config
+	shape   []int // of x
+	lengths []int64
+	numbers map[string][]float64
+}
+
+// theirs is the name that the files have for a weight of a model; "" for the head.
+func theirs(name string) string {
+	if strings.HasPrefix(name, "head.") {
+		return ""
+	}
+	return strings.NewReplacer("embed.weight", "x", "attn.q_proj", "attention.query_projection", "attn.k_proj", "attention.key_projection",
+		"attn.v_proj", "attention.value_projection", "attn.o_proj", "attention.out_projection", "attn_norm", "norm1",
+		"mlp.up_proj", "linear1", "mlp.down_proj", "linear2", "mlp_norm", "norm2").Replace(name)
+}
+
+// stackResults runs a model of the file's weights.
+func stackResults[T tensor.Float](s *stackModule) (map[string][]float64, error) {
+	m, err := model.New[T](s.config, rng.New(0))
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range m.Params().All() {
+		name := theirs(p.Name)
+		if name == "" {
+			copyOutputs(p)
+			continue
+		}
+		if len(s.numbers[name]) != len(p.Data) {
+			return nil, fmt.Errorf("%s: has %d elements, needs %d", name, len(s.numbers[name]), len(p.Data))
+		}
+		for i, x := range s.numbers[name] {
+			p.Data[i] = T(x)
+		}
+	}
+	b := &model.Batch{B: s.shape[0], N: s.shape[1], Lens: s.lengths}
+	for i := range b.B * b.N {
+		b.Tokens = append(b.Tokens, int32(i))
+	}
+	got := map[string][]float64{}
+	if s.config.Kind == model.Decoder {
+		if got[stepped], err = stepOutputs(m, b); err != nil {
+			return nil, err
+		}
+	}
+	y, err := m.Outputs(b)
+	if err != nil {
+		return nil, err
+	}
+	got["out"] = widened(y.Data)
+	dy := tensor.NewMat[T](y.Rows, y.Cols)
+	for i, x := range s.numbers["go"] {
+		dy.Data[i] = T(x)
+	}
+	if err := m.BackwardOutputs(dy, 1); err != nil {
+		return nil, err
+	}
+	for _, p := range m.Params().All() {
+		got["d_"+theirs(p.Name)] = widened(p.Grad)
+	}
+	return got, nil
+}
+
+// copyOutputs makes logit i of a head output i.
+func copyOutputs[T tensor.Float](p *param.Param[T]) {
+	clear(p.Data)
+	if len(p.Shape) == 2 {
+		for i := range p.Shape[1] {
+			p.Data[i*p.Shape[1]+i] = 1
+		}
+	}
+}
+
+// stepOutputs returns what a session gives token by token.
+func stepOutputs[T tensor.Float](m *model.Model[T], b *model.Batch) ([]float64, error) {
+	session, err := m.NewSession(b.B)
+	if err != nil {
+		return nil, err
+	}
+	width := m.Config().Width
+	all := make([]float64, b.B*b.N*width)
+	for n := range b.N {
+		var tokens []int32
+		for r := range b.B {
+			tokens = append(tokens, b.Tokens[r*b.N+n])
+		}
+		logits, err := session.Step(tokens, 1)
+		if err != nil {
+			return nil, err
+		}
+		for r := range b.B {
+			for c, x := range logits[r*m.Config().Vocab:][:width] {
+				all[(r*b.N+n)*width+c] = float64(x)
+			}
+		}
+	}
+	return all, nil
+}
