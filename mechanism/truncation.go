@@ -24,8 +24,8 @@ type Truncation struct {
 	Largest  float64 `json:"largest_weight"` // largest T_p(s) of a pair, to compare
 }
 
-// Truncations judges a fastmax-truncated mechanism by the first 512 tokens of the
-// first sequence of a call, in float64.
+// Truncations judges a fastmax-truncated mechanism by the first 512 tokens of a
+// call's sequences, and of as many of these as there are 512 tokens in, in float64.
 //
 // With φ of all monomials that were dropped, a pair's dropped part is φ(q)·φ(k),
 // and Bound is max|φ(q)|·max|φ(k)| over queries and keys. |φ(x)|² is T_p(x·x) less
@@ -55,22 +55,25 @@ func Truncations[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T])
 		for i := range r {
 			r[i] = float64(t.rotation[at*t.d*t.d+i])
 		}
-		x, y := rowsOfHead(q, h, nq), rowsOfHead(k, h/group, nk)
-		balance(x, y)
-		p := &comparison{d: t.d, degree: t.degree, x: x, y: y, values: rowsOfHead(c.V, h/group, nk), dv: c.V.D, causal: c.Causal, off: off}
-		var worst [2]float64
-		p.fx, worst[0] = keptFeatures(turned(r, x, t.d), x, monomials, t.d, t.degree)
-		p.fy, worst[1] = keptFeatures(turned(r, y, t.d), y, monomials, t.d, t.degree)
-		one := p.judge()
-		one.Head, one.Keep, one.Of, one.Bound = h, t.keep, monomialCount(t.d, t.degree), worst[0]*worst[1]
-		list = append(list, one)
+		p := &comparison{d: t.d, degree: t.degree, dv: c.V.D, causal: c.Causal, off: off}
+		p.Head, p.Keep, p.Of = h, t.keep, monomialCount(t.d, t.degree)
+		for b := 0; b < q.B && b*nq < judgedTokens; b++ {
+			p.x, p.y, p.values = rowsOfHead(q, b, h, nq), rowsOfHead(k, b, h/group, nk), rowsOfHead(c.V, b, h/group, nk)
+			balance(p.x, p.y)
+			var worst [2]float64
+			p.fx, worst[0] = keptFeatures(turned(r, p.x, t.d), p.x, monomials, t.d, t.degree)
+			p.fy, worst[1] = keptFeatures(turned(r, p.y, t.d), p.y, monomials, t.d, t.degree)
+			p.Bound = max(p.Bound, worst[0]*worst[1])
+			p.look()
+		}
+		list = append(list, p.judge())
 	}
 	return list, nil
 }
 
-func rowsOfHead[T tensor.Float](x tensor.Heads[T], h, n int) (rows []float64) {
+func rowsOfHead[T tensor.Float](x tensor.Heads[T], b, h, n int) (rows []float64) {
 	for i := range n {
-		for _, v := range x.At(0, h).Row(i) {
+		for _, v := range x.At(b, h).Row(i) {
 			rows = append(rows, float64(v))
 		}
 	}
@@ -124,13 +127,18 @@ type comparison struct {
 	fx, fy        [][]float64
 	causal        bool
 	off           int
+
+	// Sums over all sequences looked at.
+	Truncation
+	pairs, negative float64
+	size, wholeSize float64 // of outputs
+	errors          [3]float64
+	lost            float64
 }
 
-// judge looks at every pair.
-func (p *comparison) judge() (t Truncation) {
+// look adds every pair of a sequence.
+func (p *comparison) look() {
 	plain, whole := taylor(2), taylor(p.degree)
-	var pairs, negative, size, lost, wholeSize float64
-	var errors [3]float64
 	for i, f := range p.fx {
 		seen := len(p.fy)
 		if p.causal {
@@ -158,11 +166,11 @@ func (p *comparison) judge() (t Truncation) {
 			}
 			all := value(whole, s)
 			weights[0][j], weights[1][j], weights[2][j], weights[3][j] = kept, value(plain, s), all, math.Exp(s-top)
-			pairs++
+			p.pairs++
 			if kept < 0 {
-				negative++
+				p.negative++
 			}
-			t.Dropped, t.Largest = max(t.Dropped, math.Abs(all-kept)), max(t.Largest, all)
+			p.Dropped, p.Largest = max(p.Dropped, math.Abs(all-kept)), max(p.Largest, all)
 		}
 		for w := range weights {
 			for j, a := range weights[w] {
@@ -174,24 +182,29 @@ func (p *comparison) judge() (t Truncation) {
 		}
 		for c, o := range sums[3] {
 			o /= total[3]
-			size += o * o
-			for w := range errors {
+			p.size += o * o
+			for w := range p.errors {
 				e := sums[w][c]/total[w] - o
-				errors[w] += e * e
+				p.errors[w] += e * e
 			}
 			o := sums[2][c] / total[2]
 			e := sums[0][c]/total[0] - o
-			lost, wholeSize = lost+e*e, wholeSize+o*o
+			p.lost, p.wholeSize = p.lost+e*e, p.wholeSize+o*o
 		}
 	}
-	if pairs > 0 {
-		t.Negative = negative / pairs
+}
+
+// judge turns the sums into shares.
+func (p *comparison) judge() Truncation {
+	t := p.Truncation
+	if p.pairs > 0 {
+		t.Negative = p.negative / p.pairs
 	}
-	if size > 0 {
-		t.Error, t.Plain, t.Whole = math.Sqrt(errors[0]/size), math.Sqrt(errors[1]/size), math.Sqrt(errors[2]/size)
+	if p.size > 0 {
+		t.Error, t.Plain, t.Whole = math.Sqrt(p.errors[0]/p.size), math.Sqrt(p.errors[1]/p.size), math.Sqrt(p.errors[2]/p.size)
 	}
-	if wholeSize > 0 {
-		t.Lost = math.Sqrt(lost / wholeSize)
+	if p.wholeSize > 0 {
+		t.Lost = math.Sqrt(p.lost / p.wholeSize)
 	}
 	return t
 }
