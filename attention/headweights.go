@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -63,10 +64,13 @@ func (c *Call[T]) checkRows(dst tensor.Mat[T], b, h, i0, i1 int) error {
 // keys.
 type Unpaired interface{ Unpaired() string }
 
+// ErrNoMatrix is of what asks for rows of A where there is no A.
+var ErrNoMatrix = errors.New("no attention matrix")
+
 // refusePairs reports a mechanism without an attention matrix.
 func (w *headwise[T]) refusePairs(what string) error {
 	if x, is := w.Headwise.(Unpaired); is {
-		return fmt.Errorf("%s: %s has no attention matrix: %s", what, w.name(), x.Unpaired())
+		return fmt.Errorf("%s: %s has %w: %s", what, w.name(), ErrNoMatrix, x.Unpaired())
 	}
 	return nil
 }

@@ -120,7 +120,11 @@ func measuredLine(list []figure, name string, streams bool, distances ...float64
 	}
 	fmt.Fprintf(&b, " %s |", token)
 	for _, d := range distances {
-		fmt.Fprintf(&b, " %.2f |", d)
+		if math.IsNaN(d) {
+			b.WriteString(" – |")
+		} else {
+			fmt.Fprintf(&b, " %.2f |", d)
+		}
 	}
 	return b.String() + "\n"
 }
@@ -175,6 +179,10 @@ func fromSoftmax(name string, o Options) (list []float64, err error) {
 			return a, m.Weights(a, c, 0, 0, 0, n)
 		}
 		a, err := rows(name, o)
+		if errors.Is(err, attention.ErrNoMatrix) {
+			list = append(list, math.NaN())
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
