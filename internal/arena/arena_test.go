@@ -8,14 +8,14 @@ import (
 func TestTakeIsAlignedAndDisjoint(t *testing.T) {
 	a := new(Arena)
 	for round := range 3 {
-		a.used, a.over = 0, 0
+		a.Reset(0)
 		var taken [][]float32
 		for n := 1; n < 500; n += 37 {
 			s := Take[float32](a, n)
 			if len(s) != n {
 				t.Fatalf("asked for %d elements, got %d", n, len(s))
 			}
-			if a.over == 0 && uintptr(unsafe.Pointer(&s[0]))%64 != 0 {
+			if uintptr(unsafe.Pointer(&s[0]))%64 != 0 {
 				t.Errorf("round %d: %d elements are not aligned to a cache line", round, n)
 			}
 			for i := range s {
@@ -37,14 +37,14 @@ func TestReleaseGrowsTheSlab(t *testing.T) {
 	a := new(Arena)
 	Take[float64](a, 10)
 	Take[float64](a, 1<<16)
-	if a.over == 0 {
+	if len(a.full) == 0 {
 		t.Fatal("a slab of the first size held 64 Ki elements")
 	}
 	a.Release()
 	Take[float64](a, 10)
 	Take[float64](a, 1<<16)
-	if a.over != 0 {
-		t.Errorf("the slab did not grow to what was used: %d words over", a.over)
+	if len(a.full) != 0 {
+		t.Errorf("the slab did not grow to what was used: %d before it", len(a.full))
 	}
 }
 
@@ -65,22 +65,62 @@ func TestResetGivesBack(t *testing.T) {
 	}
 }
 
-// What is taken, given back and taken again is room for one.
+// What is taken, given back and taken again is room for one, and is not allocated
+// again, though the slab is too small.
 func TestTheSlabGrowsToTheMost(t *testing.T) {
 	a := new(Arena)
 	Take[float64](a, 10)
-	for range 100 {
+	again := func() {
 		mark := a.Mark()
 		Take[float64](a, 1<<16)
-		Take[float64](a, 8) // beyond the slab like all that follows
+		Take[float64](a, 8)
 		a.Reset(mark)
 	}
-	if a.Mark() != a.used || a.over != 0 {
-		t.Errorf("level %d with %d words used and %d over after all were given back", a.Mark(), a.used, a.over)
+	again()
+	if n := testing.AllocsPerRun(100, again); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if a.Mark() != a.used || len(a.full) != 0 {
+		t.Errorf("level %d with %d words used and %d slabs full after all were given back", a.Mark(), a.used, len(a.full))
 	}
 	a.Release()
 	if n := len(a.slab); n < 1<<16+18 || n > 2<<16 {
 		t.Errorf("the slab has %d words for %d", n, 1<<16+18)
+	}
+}
+
+// Levels are right over many slabs, whichever of them a mark lies in.
+func TestResetOverSlabs(t *testing.T) {
+	a := new(Arena)
+	var marks []int
+	var taken [][]float64
+	for i := range 40 {
+		marks = append(marks, a.Mark())
+		s := Take[float64](a, 1000+i)
+		for j := range s {
+			s[j] = float64(i)
+		}
+		taken = append(taken, s)
+	}
+	if len(a.full) < 2 {
+		t.Fatalf("%d slabs are full", len(a.full))
+	}
+	for i := len(marks) - 1; i > 0; i -= 3 {
+		a.Reset(marks[i])
+		if a.Mark() != marks[i] {
+			t.Fatalf("level %d after a reset to %d", a.Mark(), marks[i])
+		}
+		fill := Take[float64](a, 5000)
+		for j := range fill {
+			fill[j] = -1
+		}
+		for k, s := range taken[:i] {
+			for _, x := range s {
+				if x != float64(k) {
+					t.Fatalf("reset to %d: slice %d is lent twice", i, k)
+				}
+			}
+		}
 	}
 }
 
