@@ -14,6 +14,7 @@ var adaptiveSpan = Row{
 	Doc:    "softmax with a span that each head learns: keys fade out over a ramp beyond it",
 	Source: "Sukhbaatar et al. 2019, Adaptive Attention Span in Transformers, arXiv 1905.07799, section 2.2",
 	Traits: "positive weights; cost in proportion to the spans; a state of fixed size",
+	Linear: true,
 	Settings: []Setting{
 		{"span", "32", "what z starts from, in tokens"},
 		{"ramp", "32", "R: tokens over which weights fade, a number above 0"},

@@ -12,6 +12,7 @@ var based = Row{
 	Doc:    "T_2(q·k/√D) of rows as they are: the linear attention of Based",
 	Source: "Arora et al. 2024, Based, arXiv 2402.18668, section 4.1",
 	Traits: "positive weights; direct and linear forms; state of fixed size",
+	Linear: true,
 	Settings: []Setting{
 		{"eps", "0", "added to the sum of the weights; the authors' programs have 1e-12, flash-linear-attention 1e-6"},
 		windowSetting, joinSetting, gammaSetting,

@@ -31,6 +31,7 @@ var clustered = Row{
 	Doc:       "softmax(q̄·k/√D) of the mean q̄ of a cluster of queries, for all of them",
 	Source:    "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, eq. 3-6",
 	Traits:    "positive weights; linear in the tokens; no causal form",
+	Linear:    true,
 	Settings:  ofClusters,
 	Constants: clusterConstants,
 	fit:       fitClusters,
@@ -43,6 +44,7 @@ var improvedClustered = Row{
 	Doc:    "clustered, where each query has its own weights for the top keys of its cluster",
 	Source: "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, eq. 9-11",
 	Traits: "positive weights; linear in the tokens; no causal form",
+	Linear: true,
 	Settings: append([]Setting{
 		{"topk", "32", "keys of the largest weights of a cluster, 1 to 4096; fewer where there are fewer keys"},
 	}, ofClusters...),

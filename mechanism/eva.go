@@ -16,6 +16,7 @@ var eva = Row{
 	Doc:    "softmax over the keys of a window and one summary of each chunk of all tokens, with control variates: EVA",
 	Source: "Zheng et al. 2023, Efficient Attention via Control Variates, arXiv 2302.04542, section 4; 1-D",
 	Traits: "positive weights; linear in the tokens; not causal here",
+	Linear: true,
 	Settings: []Setting{
 		{"window", "32", "queries of a window, which see each other's keys, 1 to 4096"},
 		{"overlap", "0", "keys by which windows and chunks reach beyond both their ends, 0 to 4096"},

@@ -13,6 +13,7 @@ var fastmax = Row{
 	Doc:    "T_p(q̂·k̂) of rows with mean 0 and deviation 1: FAST",
 	Source: "Gerami et al. 2024, FAST, arXiv 2402.07901, eq. 5-12",
 	Traits: "positive weights for even p, for odd p only where bounded; direct and linear forms; state of fixed size",
+	Linear: true,
 	Order:  2,
 	Settings: []Setting{
 		{"scale", "1", "factor of the scores: a number or 1/sqrt(D); the paper has none"},

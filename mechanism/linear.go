@@ -13,6 +13,7 @@ var linear = Row{
 	Doc:    "φ(q)·φ(k) with φ = elu + 1, or another feature map: linear attention",
 	Source: "Katharopoulos et al. 2020, arXiv 2006.16236, eq. 4-7; squared-relu: So et al. 2021, arXiv 2109.08668",
 	Traits: "weights never negative; direct and linear forms; state of fixed size",
+	Linear: true,
 	Settings: []Setting{
 		{"eps", "1e-6", "added to the sum of the weights, which falls short of 1 where they are tiny"},
 		{"map", "elu+1", "φ of each number: elu+1, relu or squared-relu; or of a row, learned for each head: hedgehog"},

@@ -15,6 +15,7 @@ var linformer = Row{
 	Doc:    "softmax over r learned mixtures of keys: softmax(q·(EᵀK)ᵀ/√D)·FᵀV",
 	Source: "Wang et al. 2020, Linformer, arXiv 2006.04768, eq. 7",
 	Traits: "weights of both signs, whose rows do not sum to one; linear in the tokens; not causal, no state",
+	Linear: true,
 	Settings: []Setting{
 		{"rank", "256", "r, the number of mixtures"},
 		{"share", "heads", "heads: one E and one F for all heads; kv: F is E, too; none: each head has its own"},

@@ -12,6 +12,7 @@ var local = Row{
 	Doc:    "softmax over a window of keys around the query",
 	Source: "form=window: fast-transformers' LocalAttention; form=block: lucidrains/local-attention",
 	Traits: "positive weights; cost in proportion to the window; a state of fixed size",
+	Linear: true,
 	Settings: []Setting{
 		{"window", "128", "w: a query sees keys -⌊w/2⌋ ≤ j-i < ⌈w/2⌉, of which a causal one has the left half; with form=block the tokens of a block"},
 		{"form", "window", "window, or block: a query sees whole blocks around its own"},

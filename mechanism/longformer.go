@@ -13,6 +13,7 @@ var longformer = Row{
 	Doc:    "softmax over a window, and global tokens that see all and are seen by all",
 	Source: "Beltagy et al. 2020, Longformer, arXiv 2004.05150, section 3.1",
 	Traits: "positive weights; cost in proportion to the window and the global tokens; the state is a cache that grows",
+	Linear: true,
 	Settings: []Setting{
 		{"window", "512", "w: a query sees keys |j-i| ≤ ⌊w/2⌋, of which a causal one has the left half"},
 		{"global", "0", "places of the global tokens, with commas between them, or none"},

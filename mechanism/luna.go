@@ -16,6 +16,7 @@ var luna = Row{
 	Doc:    "softmax over a short sequence into which the tokens are packed by learned queries: Luna",
 	Source: "Ma et al. 2021, Luna, arXiv 2106.01540, eq. 7-8 and section 3.3",
 	Traits: "linear in the tokens; positive weights; form=causal is causal, with a state of fixed size",
+	Linear: true,
 	Settings: []Setting{
 		{"length", "16", "of the packed sequence, 1 to 4096"},
 		{"form", "encoder", "encoder: two softmax attentions, not causal; causal: the causal one, which is another function"},

@@ -15,6 +15,7 @@ var nystrom = Row{
 	Doc:    "softmax by way of landmarks, the means of neighbours, and a pseudo-inverse: Nyströmformer",
 	Source: "Xiong et al. 2021, Nyströmformer, arXiv 2102.03902, eq. 13-15",
 	Traits: "weights may be negative; linear in the tokens; no causal form",
+	Linear: true,
 	Settings: []Setting{
 		{"landmarks", "64", "of queries and of keys, 1 to 4096; fewer where there are fewer tokens"},
 		{"iterations", "6", "towards the pseudo-inverse, 0 to 64; Saved.Residual tells how near they came"},

@@ -119,14 +119,14 @@ func TestLinearIsLinear(t *testing.T) {
 			t.Fatal(err)
 		}
 		row, _ := Lookup(name)
-		if m.Traits().Linear && !row.ClaimsLinear() {
+		if m.Traits().Linear && !row.Linear {
 			t.Errorf("%s has a linear form and does not say so: %s", name, row.Traits)
 		}
 		for _, causal := range []bool{false, true} {
 			if x := m.Traits(); causal && !x.Causal || !causal && x.CausalOnly {
 				continue
 			}
-			if g := growth(m, causal); row.ClaimsLinear() && !(g <= MaxGrowth) {
+			if g := growth(m, causal); row.Linear && !(g <= MaxGrowth) {
 				t.Errorf("%s, causal %t: %.3g times the operations", name, causal, g)
 			}
 		}

@@ -16,6 +16,7 @@ var performer = Row{
 	Doc:    "φ(q)·φ(k) of random features whose mean is exp(q·k/√D): Performer, FAVOR+",
 	Source: "Choromanski et al. 2021, Performer, arXiv 2009.14794, lemma 1 and section 2.4",
 	Traits: "positive weights; direct and linear forms; state of fixed size",
+	Linear: true,
 	Settings: []Setting{
 		{"kernel", "softmax", "what the features stand for: softmax, hyperbolic (softmax by features of ±w, less variance) or relu"},
 		{"features", "D·ln(D)", "rows w of the projection: a whole number, or D·ln(D)"},

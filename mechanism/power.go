@@ -13,6 +13,7 @@ var power = Row{
 	Doc:    "(q·k/√D)^p for even p: symmetric power attention",
 	Source: "Buckman et al. 2024, Symmetric Power Transformers, Manifest AI; arXiv 2507.04239",
 	Traits: "weights never negative; direct and linear forms; state of fixed size",
+	Linear: true,
 	Order:  2,
 	Settings: []Setting{
 		{"scale", "1/sqrt(D)", "factor of the scores, which cancels but for eps and the range of numbers: a number or 1/sqrt(D)"},

@@ -17,6 +17,7 @@ var primal = Row{
 	Source: "Chen et al. 2023, Primal-Attention, arXiv 2305.19798, eq. 6-10",
 	Traits: "no attention matrix, no softmax and no values: a token reaches others through means (causal calls) or sampled values (data=dependent) alone; " +
 		"linear in the tokens; a loss of its own; causal with a state of fixed size where data=independent",
+	Linear: true,
 	Settings: []Setting{
 		{"rank", "20", "s, the columns of We and of Wr"},
 		{"data", "independent", "independent: We and Wr are learned; dependent: they are made of the values of tokens, by learned ones, not causal"},

@@ -17,6 +17,7 @@ var reformer = Row{
 	Doc:    "softmax(q·k/√D) with the keys k = q/|q| of tokens near in angle, by sorted hashes of several rounds: LSH attention",
 	Source: "Kitaev et al. 2020, Reformer, arXiv 2001.04451, eq. 3-5 and appendix A",
 	Traits: "positive weights; linear in the tokens; no causal form",
+	Linear: true,
 	Settings: []Setting{
 		{"bucket", "64", "tokens of a chunk of the sorted sequence, which sees itself and the chunk before, 1 to 65536"},
 		{"rounds", "4", "of hashing and sorting, 1 to 32"},

@@ -15,6 +15,7 @@ var retention = Row{
 	Doc:    "γ_h^(i-j)·q·k/√D without a denominator: the retention of RetNet",
 	Source: "Sun et al. 2023, Retentive Network, arXiv 2307.08621, eq. 5-8",
 	Traits: "weights of either sign, which are not divided by their sum; causal calls only; direct and linear forms; state of fixed size",
+	Linear: true,
 	Settings: []Setting{
 		{"gamma", "1-2^(-5-h)", "γ of each key head h = 0, 1, …: numbers above 0 and at most 1, or 1-2^(-5-h)"},
 		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},

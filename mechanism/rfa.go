@@ -16,6 +16,7 @@ var rfa = Row{
 	Source: "Peng et al. 2021, Random Feature Attention, arXiv 2103.02143, sections 3.1 and 3.2; kernel=gaussian norm=none: Rahimi and Recht 2007",
 	Traits: "weights of either sign with kernel=gaussian, so that denominators may nearly cancel, which is counted; never negative with kernel=arccos; " +
 		"direct and linear forms; state of fixed size; a gate where the call has log_g",
+	Linear: true,
 	Settings: []Setting{
 		{"kernel", "gaussian", "gaussian: sines and cosines; or arccos: relu"},
 		{"features", "D", "rows w of the projection of each head: a whole number, or D. gaussian has two features for each"},

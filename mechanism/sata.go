@@ -12,6 +12,7 @@ var sata = Row{
 	Doc:    "T_p(q·k/√D) of rows as they are, any p: SATA",
 	Source: "Heinsen and Kozachkov 2026, SATA, arXiv 2602.00294",
 	Traits: "positive weights for even p only, which the authors' default p = 3 is not; direct and linear forms; state of fixed size",
+	Linear: true,
 	Order:  3,
 	Settings: []Setting{
 		windowSetting, joinSetting, gammaSetting,

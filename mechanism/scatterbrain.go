@@ -17,6 +17,7 @@ var scatterbrain = Row{
 	Doc:    "exp(q·k/√D) of near keys, in a window or by hashes, φ(q)·φ(k) of all others: sparse and low-rank attention",
 	Source: "Chen et al. 2021, Scatterbrain, arXiv 2110.15343, section 4",
 	Traits: "positive weights; linear in the tokens; causal with a window, where the state is a cache that grows",
+	Linear: true,
 	Settings: []Setting{
 		{"support", "local", "what is near: local (a window) or lsh (the same block when sorted by a hash)"},
 		{"window", "128", "w of support=local: a query sees keys -⌊w/2⌋ ≤ j-i < ⌈w/2⌉ exactly, of which a causal one has the left half"},

@@ -69,7 +69,8 @@ type Row struct {
 	Name, Doc string
 	Source    string // where it is defined
 	Traits    string
-	Order     int // default degree; 0: the mechanism has no order
+	Linear    bool // the cost grows in proportion to the tokens, in a linear form, as a whole or with a window of fixed size
+	Order     int  // default degree; 0: the mechanism has no order
 	Settings  []Setting
 	Params    []Param
 	Constants []Param // drawn numbers, by their names in Constants
@@ -81,6 +82,11 @@ type Row struct {
 	f32 builder[float32]
 	f64 builder[float64]
 }
+
+// MaxGrowth is the most by which planned operations of a linear row may grow for
+// twice the tokens, from 4096 to 8192 of one head. Costs that do not depend on the
+// tokens make it less than 2, edges of windows more.
+const MaxGrowth = 2.1
 
 // builder makes a mechanism from the settings of its row.
 type builder[T tensor.Float] func(*reader) (attention.Mechanism[T], error)

@@ -14,6 +14,7 @@ var taylorshift = Row{
 	Doc:    "T_2(τ q̂·k̂) of rows of length 1, τ learned per head: TaylorShift",
 	Source: "Nauen et al. 2024, TaylorShift, arXiv 2403.02920, section 3",
 	Traits: "positive weights; direct and linear forms; state of fixed size",
+	Linear: true,
 	Order:  2,
 	Settings: []Setting{
 		{"tau", "1", "what τ starts from: a number or sqrt(D)"},

@@ -15,6 +15,7 @@ var transformerXL = Row{
 	Doc:    "softmax of what keys hold and how far back they lie, over a memory of tokens",
 	Source: "Dai et al. 2019, Transformer-XL, arXiv 1901.02860, section 3.3",
 	Traits: "positive weights; cost in proportion to the memory; a state of fixed size",
+	Linear: true,
 	Settings: []Setting{
 		{"memory", "512", "L: a query sees its own token and the L-1 before it, and none after, in calls that are not causal too"},
 		softmaxScale,

@@ -16,6 +16,7 @@ var truncated = Row{
 	Doc:    "the largest monomials of T_4(q̂·k̂) along axes of the data: the high order that FAST names as its next step",
 	Source: "Gerami et al. 2024, FAST, arXiv 2402.07901, section 5; axes and choice of this project",
 	Traits: "weights of either sign; direct and linear forms; state of fixed size",
+	Linear: true,
 	Order:  4,
 	Settings: []Setting{
 		{"keep", "p=2", "monomials that are kept: a whole number, or p=2 for as many as degree 2 has, (D+1)(D+2)/2"},

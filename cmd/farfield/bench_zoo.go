@@ -175,7 +175,7 @@ func zooVerdict(list []*bench.Entry) (lines []string) {
 	held, timed := 0, 0
 	for _, e := range list {
 		planned, took := e.PlannedGrowth(), e.TimeGrowth()
-		if !e.Row.ClaimsLinear() || planned == 0 {
+		if !e.Row.Linear || planned == 0 {
 			continue
 		}
 		held++
