@@ -179,10 +179,9 @@ type clusters[T tensor.Float] struct {
 	order, begin []int32       // queries by cluster, and where each begins
 	means        tensor.Mat[T] // of queries
 	scale        T
-	top          int           // keys of each cluster
-	keys         []int32       // top keys, those of a cluster after those of another
-	mass         []T           // their weights together
-	rest         tensor.Mat[T] // what the other keys give
+	top          int     // keys of each cluster
+	keys         []int32 // top keys, those of a cluster after those of another
+	mass         []T     // their weights together
 }
 
 // members are the queries of cluster c.

@@ -134,7 +134,7 @@ func (f *projection[T]) Constants() *param.Set[T] { return &f.constants }
 
 func (f *projection[T]) Check(heads, _, d int) error {
 	if d != f.d {
-		return fmt.Errorf("R: has rows of width %d, q has %d", f.d, d)
+		return fmt.Errorf("q: has width %d, rows of R have %d", d, f.d)
 	}
 	return checkHeads("R", f.heads, heads)
 }

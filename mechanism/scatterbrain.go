@@ -133,20 +133,19 @@ type nearBlock struct{ q0, q1, k0, k1 int }
 // scatterPass is a head in the order in which its blocks lie.
 type scatterPass[T tensor.Float] struct {
 	*scatter[T]
-	h              *attention.Head[T]
-	queries, keys  []int32 // places of rows, sorted; nil: as they are
-	q, k, v        tensor.Mat[T]
-	mask           []bool
-	blocks         int
-	perQuery       int // queries that a block of sorted keys has
-	pieces         int // in which these are computed
-	scale          T
-	fq, fk         tensor.Mat[T] // features over the largest of their row
-	gq, gk         []T           // whose logarithms these are; -Inf: no key
-	sum            tensor.Mat[T] // of features and what goes with them
-	sumExp         T             // over e to this
-	room           tensor.Mat[T] // of rows that enter it
-	product, piece tensor.Mat[T]
+	h             *attention.Head[T]
+	queries, keys []int32 // places of rows, sorted; nil: as they are
+	q, k, v       tensor.Mat[T]
+	mask          []bool
+	blocks        int
+	perQuery      int // queries that a block of sorted keys has
+	pieces        int // in which these are computed
+	scale         T
+	fq, fk        tensor.Mat[T] // features over the largest of their row
+	gq, gk        []T           // whose logarithms these are; -Inf: no key
+	sum           tensor.Mat[T] // of features and what goes with them
+	sumExp        T             // over e to this
+	room          tensor.Mat[T] // of rows that enter it
 }
 
 // open sorts and maps the tokens of h.

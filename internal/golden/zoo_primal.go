@@ -21,7 +21,7 @@ var primalGroup = zooGroup{name: "primal", needs: []string{"We", "Wr", "Lambda",
 		p.call.Q, p.call.K = r.heads("q"), r.heads("k")
 		we := r.shape("We")
 		if r.err == nil && len(we) != 3 {
-			r.err = fmt.Errorf("We: has %d dimensions, needs 3", len(we))
+			r.err = fmt.Errorf("array We: has %d dimensions, needs 3", len(we))
 		}
 		if r.err != nil {
 			p.err = r.err
