@@ -9,6 +9,11 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
+// Remembering is a causal Headwise whose outputs depend on the queries of tokens
+// before, too. Its states keep these and give them in Head.Past; a token that was
+// absorbed came without a query.
+type Remembering interface{ RemembersQueries() }
+
 // headState is the state of a causal headwise mechanism that has none of its
 // own: all keys, rotated, and all values. A query meets them alone, from the
 // place of its own key.
@@ -18,12 +23,17 @@ type headState[T tensor.Float] struct {
 	tokens int
 	exist  [][]bool // [B][tokens]
 	k, v   [][]T    // [B·Hkv][tokens, D] and [tokens, Dv]; zeros where a token does not exist
+	q      [][]T    // [B·H][tokens, D] of what remembers them, rotated; nil: it does not
 }
 
 func newHeadState[T tensor.Float](w *headwise[T], s Shape) *headState[T] {
 	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
 	n := s.B * s.Hkv
-	return &headState[T]{w: w, shape: s, exist: make([][]bool, s.B), k: make([][]T, n), v: make([][]T, n)}
+	st := &headState[T]{w: w, shape: s, exist: make([][]bool, s.B), k: make([][]T, n), v: make([][]T, n)}
+	if _, is := w.Headwise.(Remembering); is {
+		st.q = make([][]T, s.B*s.H)
+	}
+	return st
 }
 
 func (s *headState[T]) Absorb(c *Call[T]) error {
@@ -33,7 +43,7 @@ func (s *headState[T]) Absorb(c *Call[T]) error {
 	if err := s.w.refuse(c); err != nil {
 		return err
 	}
-	s.absorb(c)
+	s.absorb(c, false)
 	return nil
 }
 
@@ -56,12 +66,13 @@ func (s *headState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
 		return err
 	}
 	past := s.tokens
-	s.absorb(c)
+	s.absorb(c, true)
 	s.answer(out, c, func(i int) int { return past + i + 1 })
 	return nil
 }
 
-func (s *headState[T]) absorb(c *Call[T]) {
+// absorb takes in keys and values, and with asked queries, too.
+func (s *headState[T]) absorb(c *Call[T], asked bool) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	m := c.K.N
@@ -78,6 +89,16 @@ func (s *headState[T]) absorb(c *Call[T]) {
 		v := turned(ar, c.V.At(b, kh), mask, nil, 0)
 		s.k[i] = append(s.k[i], k.Data[:m*s.shape.D]...)
 		s.v[i] = append(s.v[i], v.Data[:m*s.shape.Dv]...)
+		ar.Reset(mark)
+	}
+	for i := range s.q {
+		if !asked {
+			s.q[i] = append(s.q[i], make([]T, m*s.shape.D)...)
+			continue
+		}
+		mark := ar.Mark()
+		q := turned(ar, c.Q.At(i/s.shape.H, i%s.shape.H), nil, c.Rope, 0)
+		s.q[i] = append(s.q[i], q.Data[:m*s.shape.D]...)
 		ar.Reset(mark)
 	}
 	s.tokens += m
@@ -115,6 +136,9 @@ func (s *headState[T]) answer(out tensor.Heads[T], c *Call[T], seen func(i int) 
 			if slices.Contains(exist, false) {
 				h.Mask = exist
 			}
+			if s.q != nil {
+				h.Past = tensor.Mat[T]{Data: s.q[i], Rows: m - 1, Cols: s.shape.D, Stride: s.shape.D}
+			}
 			h.Out = room(ar, row)
 			s.w.Headwise.Forward(h)
 			copyMat(row, h.Out)
@@ -136,6 +160,9 @@ func (s *headState[T]) Merge(next State[T]) error {
 	for i := range s.k {
 		s.k[i], s.v[i] = append(s.k[i], n.k[i]...), append(s.v[i], n.v[i]...)
 	}
+	for i := range s.q {
+		s.q[i] = append(s.q[i], n.q[i]...)
+	}
 	s.tokens += n.tokens
 	return nil
 }
@@ -149,6 +176,9 @@ func (s *headState[T]) Clone() State[T] {
 	for i := range s.k {
 		c.k[i], c.v[i] = slices.Clone(s.k[i]), slices.Clone(s.v[i])
 	}
+	for i := range s.q {
+		c.q[i] = slices.Clone(s.q[i])
+	}
 	return c
 }
 
@@ -159,6 +189,9 @@ func (s *headState[T]) Reset() {
 	}
 	for i := range s.k {
 		s.k[i], s.v[i] = s.k[i][:0], s.v[i][:0]
+	}
+	for i := range s.q {
+		s.q[i] = s.q[i][:0]
 	}
 }
 
@@ -172,11 +205,14 @@ func (s *headState[T]) Bytes() int64 {
 	for i := range s.k {
 		elements += cap(s.k[i]) + cap(s.v[i])
 	}
+	for i := range s.q {
+		elements += cap(s.q[i])
+	}
 	return int64(elements)*elementSize[T]() + int64(flags)
 }
 
 // AppendBinary appends a snapshot: after the header the flags of each batch row,
-// then the keys and the values of each key head.
+// then the keys and the values of each key head, then the queries that are kept.
 func (s *headState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := newSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
 	for _, exist := range s.exist {
@@ -185,6 +221,9 @@ func (s *headState[T]) AppendBinary(b []byte) ([]byte, error) {
 	for i := range s.k {
 		writeElements(w, s.k[i])
 		writeElements(w, s.v[i])
+	}
+	for i := range s.q {
+		writeElements(w, s.q[i])
 	}
 	return w.end(), nil
 }
@@ -198,7 +237,11 @@ func restoreHeadState[T tensor.Float](w *headwise[T], data []byte) (State[T], er
 		return nil, err
 	}
 	one := float64(tokens) * float64(sh.D+sh.Dv) * float64(elementSize[T]())
-	if err := r.need(float64(sh.B) * (float64(tokens) + float64(sh.Hkv)*one)); err != nil {
+	asked := 0.0
+	if _, is := w.Headwise.(Remembering); is {
+		asked = float64(sh.H) * float64(tokens) * float64(sh.D) * float64(elementSize[T]())
+	}
+	if err := r.need(float64(sh.B) * (float64(tokens) + float64(sh.Hkv)*one + asked)); err != nil {
 		return nil, err
 	}
 	s := newHeadState(w, sh)
@@ -211,6 +254,10 @@ func restoreHeadState[T tensor.Float](w *headwise[T], data []byte) (State[T], er
 		s.k[i], s.v[i] = make([]T, s.tokens*sh.D), make([]T, s.tokens*sh.Dv)
 		readElements(r, s.k[i])
 		readElements(r, s.v[i])
+	}
+	for i := range s.q {
+		s.q[i] = make([]T, s.tokens*sh.D)
+		readElements(r, s.q[i])
 	}
 	if err := r.end(); err != nil {
 		return nil, err

@@ -63,6 +63,10 @@ type Head[T tensor.Float] struct {
 	// is not causal.
 	Off  int
 	Head int // among the query heads, for parameters of each
+	// Past has the queries of the tokens before the first of Q in states of what
+	// RemembersQueries, [Off,D], of zeros where a token came without. It is empty
+	// elsewhere: these tokens have no queries then.
+	Past tensor.Mat[T]
 
 	Scratch *arena.Arena     // released by the driver
 	Table   *kernel.Table[T] // of this machine

@@ -42,6 +42,8 @@ type subject struct {
 	// constant gives the numbers of a constant, for rows of width d, in place of
 	// those that it starts from; nil: it keeps them.
 	constant func(name string, shape []int, d int) []float64
+	// recalls says that outputs depend on the queries before, too.
+	recalls bool
 	// average says that rows of A sum to one; those of book do without an eps.
 	average bool
 }

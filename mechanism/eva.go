@@ -15,14 +15,15 @@ var eva = Row{
 	Name:   "eva",
 	Doc:    "softmax over the keys of a window and one summary of each chunk of all tokens, with control variates: EVA",
 	Source: "Zheng et al. 2023, Efficient Attention via Control Variates, arXiv 2302.04542, section 4; 1-D",
-	Traits: "positive weights; linear in the tokens; not causal here",
+	Traits: "positive weights; linear in the tokens; with a chunk of fixed size it is causal and not linear, and the state is a cache that grows",
 	Linear: true,
 	Settings: []Setting{
 		{"window", "32", "queries of a window, which see each other's keys, 1 to 4096"},
-		{"overlap", "0", "keys by which windows and chunks reach beyond both their ends, 0 to 4096"},
+		{"overlap", "0", "keys by which windows and chunks reach beyond both their ends, causal ones back alone, 0 to 4096"},
 		{"landmarks", "49", "chunks into which all tokens are cut, 1 to 4096"},
+		{"chunk", "none", "none, or tokens of a chunk, which divide window: the causal variant, in which μ is the sum of both means, chunks do not overlap, and landmarks are not used"},
 		{"rpe", "false", "true: a learned bias of each pair of places in a window"},
-		{"noise", "none", "none, or normal: the constant noise is added to the means μ, as in training"},
+		{"noise", "none", "none, or normal: the constant noise is added to the means μ, as in training; not with a chunk"},
 		{"form", "paper", "paper: means are of the tokens that exist; code: absent tokens are zeros in them, as in the authors' program"},
 		seed,
 	},
@@ -61,12 +62,19 @@ func fitEVA(o *Options, shapes map[string][]int) {
 // keys, and a value β_c, the mean of its values under weights of keys about μ_c.
 type controlVariates[T tensor.Float] struct {
 	window, overlap, landmarks int
+	chunk                      int  // tokens of a chunk; 0: there are landmarks
 	zeros                      bool // absent tokens are zeros in means
 	setting                    string
 	params, constants          *param.Set[T]
 	q, k                       evaMap[T]
 	rpe, noise                 *param.Param[T]
 }
+
+// causalVariates are those of chunks that later tokens do not move.
+type causalVariates[T tensor.Float] struct{ *controlVariates[T] }
+
+// RemembersQueries: means of chunks are of queries, too.
+func (causalVariates[T]) RemembersQueries() {}
 
 // evaMap is a linear map with a layer norm behind it, and its place among the
 // parameters.
@@ -87,6 +95,14 @@ func evaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 			return nil, err
 		}
 	}
+	if r.value("chunk") != "none" {
+		if x.chunk, err = r.whole("chunk", 1, 4096); err != nil {
+			return nil, err
+		}
+		if x.window%x.chunk != 0 {
+			return nil, r.refuse("chunk", fmt.Sprintf("a divisor of window=%d", x.window))
+		}
+	}
 	rpe, err := r.boolean("rpe")
 	if err != nil {
 		return nil, err
@@ -94,6 +110,9 @@ func evaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	noise, err := r.choice("noise", "none", "normal")
 	if err != nil {
 		return nil, err
+	}
+	if noise != "none" && x.chunk > 0 {
+		return nil, r.refuse("noise", fmt.Sprintf("none with chunk=%d: it is of each landmark", x.chunk))
 	}
 	form, err := r.choice("form", "paper", "code")
 	if err != nil {
@@ -105,7 +124,7 @@ func evaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	}
 	d := r.width()
 	x.zeros = form == "code"
-	x.setting = fmt.Sprintf("eva window=%d overlap=%d landmarks=%d rpe=%t noise=%s form=%s", x.window, x.overlap, x.landmarks, rpe, noise, form)
+	x.setting = fmt.Sprintf("eva window=%d overlap=%d landmarks=%d chunk=%s rpe=%t noise=%s form=%s", x.window, x.overlap, x.landmarks, r.value("chunk"), rpe, noise, form)
 	x.params = new(param.Set[T])
 	one := func(side string, stream uint64) evaMap[T] {
 		m := evaMap[T]{at: len(x.params.All())}
@@ -131,12 +150,18 @@ func evaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 			x.noise.Data[i] = T(key.Fold(3).Normal(uint64(i)))
 		}
 	}
+	if x.chunk > 0 {
+		return causalVariates[T]{x}, nil
+	}
 	return x, nil
 }
 
 func (x *controlVariates[T]) Traits() attention.Traits {
-	return attention.Traits{Name: eva.Name, Positive: true,
-		NoCausal: "every query sees the summaries of all chunks, later ones too; the authors' causal variant is not built here"}
+	t := attention.Traits{Name: eva.Name, Positive: true, Causal: x.chunk > 0}
+	if !t.Causal {
+		t.NoCausal = "every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal"
+	}
+	return t
 }
 
 func (x *controlVariates[T]) Setting() string          { return x.setting }
@@ -158,8 +183,8 @@ func (x *controlVariates[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// evaPass is a head on its way. Token i has query i and key i, as far as there
-// are so many.
+// evaPass is a head on its way. Token j has key j, and the query that stands
+// there, as far as there are so many.
 type evaPass[T tensor.Float] struct {
 	*controlVariates[T]
 	h              *attention.Head[T]
@@ -177,8 +202,32 @@ type evaPass[T tensor.Float] struct {
 
 // reach returns the keys of chunk c.
 func (x *evaPass[T]) reach(c int) (j0, j1 int) {
+	if x.chunk > 0 {
+		return c * x.chunk, min((c+1)*x.chunk, x.h.K.Rows)
+	}
 	j0, j1 = segment(c, x.chunks, x.tokens)
 	return min(max(j0-x.overlap, 0), x.h.K.Rows), min(j1+x.overlap, x.h.K.Rows)
+}
+
+// places returns the number of places of chunk c, with those without a token.
+func (x *evaPass[T]) places(c int) int {
+	if x.chunk > 0 {
+		return x.chunk
+	}
+	i0, i1 := segment(c, x.chunks, x.tokens)
+	return i1 - i0 + 2*x.overlap
+}
+
+// query returns the query of token j, nil where it has none.
+func (x *evaPass[T]) query(j int) []T {
+	h := x.h
+	switch i := j - h.Off; {
+	case i >= 0 && i < h.Q.Rows:
+		return h.Q.Row(i)
+	case i < 0 && h.Past.Rows > 0:
+		return h.Past.Row(j)
+	}
+	return nil
 }
 
 func (x *controlVariates[T]) maps() [2]evaMap[T] { return [2]evaMap[T]{x.q, x.k} }
@@ -187,8 +236,12 @@ func (v *controlVariates[T]) open(h *attention.Head[T]) evaPass[T] {
 	d := h.Q.Cols
 	x := evaPass[T]{controlVariates: v, h: h, tokens: max(h.Q.Rows, h.K.Rows), scale: T(1 / math.Sqrt(float64(d)))}
 	x.chunks = min(v.landmarks, x.tokens)
+	longest := (x.tokens+x.chunks-1)/x.chunks + 2*v.overlap
+	if v.chunk > 0 {
+		x.chunks, longest = (h.K.Rows+v.chunk-1)/v.chunk, v.chunk
+	}
 	x.count, x.size = arena.Zeros[T](h.Scratch, x.chunks), arena.Take[T](h.Scratch, x.chunks)
-	x.p = h.Take(x.chunks, (x.tokens+x.chunks-1)/x.chunks+2*v.overlap)
+	x.p = h.Take(x.chunks, longest)
 	for side := range x.mean {
 		x.mean[side], x.y[side], x.bar[side] = h.Take(x.chunks, d), h.Take(x.chunks, d), h.Take(x.chunks, d)
 		clear(x.mean[side].Data)
@@ -225,14 +278,13 @@ func (x *evaPass[T]) sum(c int) {
 		}
 		x.count[c]++
 		h.Table.Add(x.mean[1].Row(c), x.mean[1].Row(c), h.K.Row(j))
-		if j < h.Q.Rows {
-			h.Table.Add(x.mean[0].Row(c), x.mean[0].Row(c), h.Q.Row(j))
+		if q := x.query(j); q != nil {
+			h.Table.Add(x.mean[0].Row(c), x.mean[0].Row(c), q)
 		}
 	}
 	x.size[c] = max(x.count[c], 1)
 	if x.zeros {
-		i0, i1 := segment(c, x.chunks, x.tokens)
-		x.size[c] = T(i1 - i0 + 2*x.overlap)
+		x.size[c] = T(x.places(c))
 	}
 	for side := range x.mean {
 		h.Table.Scale(x.mean[side].Row(c), 1/x.size[c], x.mean[side].Row(c))
@@ -244,7 +296,9 @@ func (x *evaPass[T]) summarise(c int) {
 	h := x.h
 	mu := x.about.Row(c)
 	h.Table.Add(mu, x.bar[0].Row(c), x.bar[1].Row(c))
-	h.Table.Scale(mu, 0.5, mu)
+	if x.chunk == 0 {
+		h.Table.Scale(mu, 0.5, mu)
+	}
 	if x.noise != nil {
 		l, d := x.noise.Shape[1], x.noise.Shape[2]
 		h.Table.Add(mu, mu, x.noise.Data[(min(h.Head, x.noise.Shape[0]-1)*l+c)*d:][:d])
@@ -272,39 +326,52 @@ func (x *evaPass[T]) summarise(c int) {
 // absent is the score of what does not exist: its exponential is 0.
 const absent = -1e30
 
-// evaWindow is the queries i0 ≤ i < i1 with the keys j0 ≤ j < j1 that they see.
+// evaWindow is the queries i0 ≤ i < i1 with the keys j0 ≤ j < j1 and the first
+// chunks that they see.
 type evaWindow[T tensor.Float] struct {
-	i0, i1, j0, j1 int
-	near, far      tensor.Mat[T] // scores of keys, and of chunks, side by side
-	all            tensor.Mat[T]
+	first                  int // token of the window
+	i0, i1, j0, j1, chunks int
+	near, far              tensor.Mat[T] // scores of keys, and of chunks, side by side
+	all                    tensor.Mat[T]
 }
 
-// weigh returns the window that begins with query i0, with its weights.
+// weigh returns the window of query i0 from there on, with its weights. Which keys
+// and chunks it has goes by its place, not by the queries that are asked.
 func (x *evaPass[T]) weigh(i0 int) evaWindow[T] {
 	h := x.h
-	w := evaWindow[T]{i0: i0, i1: min(i0+x.window, h.Q.Rows), j0: min(max(i0-x.overlap, 0), h.K.Rows), j1: min(i0+x.window+x.overlap, h.K.Rows)}
+	first := (h.Off + i0) / x.window * x.window
+	end := first + x.window
+	w := evaWindow[T]{first: first, i0: i0, i1: min(end-h.Off, h.Q.Rows), j0: min(max(first-x.overlap, 0), h.K.Rows), j1: min(end+x.overlap, h.K.Rows), chunks: x.chunks}
+	if h.Causal {
+		w.j1 = min(end, h.K.Rows)
+		w.chunks = min(end/x.chunk-1, x.chunks)
+	}
 	n, keys := w.i1-w.i0, w.j1-w.j0
-	w.all = tensor.Mat[T]{Data: x.s.Data, Rows: n, Cols: keys + x.chunks, Stride: keys + x.chunks}
+	w.all = tensor.Mat[T]{Data: x.s.Data, Rows: n, Cols: keys + w.chunks, Stride: keys + w.chunks}
 	w.near, w.far = columns(w.all, 0, keys), columns(w.all, keys, w.all.Cols)
 	q := h.Q.Slice(w.i0, w.i1)
 	if keys > 0 {
 		h.Product(w.near, q, h.K.Slice(w.j0, w.j1), false, true, false)
 	}
-	h.Product(w.far, q, x.bar[1], false, true, false)
+	h.Product(w.far, q, x.bar[1].Slice(0, w.chunks), false, true, false)
 	for i := range n {
 		row := w.all.Row(i)
+		see, chunks := w.j1, w.chunks // the end of the keys and of the chunks of this query
+		if place := h.Off + i0 + i; h.Causal {
+			see, chunks = min(place+1, see), min(place/x.chunk, chunks)
+		}
 		h.Table.Scale(row, x.scale, row)
 		if x.rpe != nil && keys > 0 {
 			bias := x.biases(x.rpe.Data, i, w)
 			h.Table.Add(row[:keys], row, bias)
 		}
 		for j := range keys {
-			if !h.Exists(w.j0 + j) {
+			if w.j0+j >= see || !h.Exists(w.j0+j) {
 				row[j] = absent
 			}
 		}
-		for c, n := range x.count {
-			if n == 0 {
+		for c := range w.chunks {
+			if c >= chunks || x.count[c] == 0 {
 				row[keys+c] = absent
 			}
 		}
@@ -316,18 +383,19 @@ func (x *evaPass[T]) weigh(i0 int) evaWindow[T] {
 // biases returns those of the keys of a window for its query i, in what is laid
 // out as the parameter.
 func (x *evaPass[T]) biases(of []T, i int, w evaWindow[T]) []T {
-	cols := x.rpe.Shape[2]
-	at := (min(x.h.Head, x.rpe.Shape[0]-1)*x.window+i)*cols + w.j0 - (w.i0 - x.overlap)
+	cols, row := x.rpe.Shape[2], x.h.Off+w.i0+i-w.first
+	at := (min(x.h.Head, x.rpe.Shape[0]-1)*x.window+row)*cols + w.j0 - (w.first - x.overlap)
 	return of[at:][:w.j1-w.j0]
 }
 
 func (v *controlVariates[T]) Forward(h *attention.Head[T]) {
 	h.Save(0)
 	x := v.open(h)
-	for i0 := 0; i0 < h.Q.Rows; i0 += v.window {
+	for i0 := 0; i0 < h.Q.Rows; {
 		w := x.weigh(i0)
+		i0 = w.i1
 		out := h.Out.Slice(w.i0, w.i1)
-		h.Product(out, w.far, x.beta, false, false, false)
+		h.Product(out, w.far, x.beta.Slice(0, w.chunks), false, false, false)
 		if w.j1 > w.j0 {
 			h.Product(out, w.near, h.V.Slice(w.j0, w.j1), false, false, true)
 		}
@@ -344,14 +412,15 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 	clear(dbeta.Data)
 	clear(dbar[1].Data)
 	room := h.Take(x.s.Rows, x.s.Cols)
-	for i0 := 0; i0 < h.Q.Rows; i0 += v.window {
+	for i0 := 0; i0 < h.Q.Rows; {
 		w := x.weigh(i0)
+		i0 = w.i1
 		keys := w.j1 - w.j0
 		ds := tensor.Mat[T]{Data: room.Data, Rows: w.all.Rows, Cols: w.all.Cols, Stride: w.all.Stride}
 		near, far := columns(ds, 0, keys), columns(ds, keys, ds.Cols)
 		do, q, dq := g.DOut.Slice(w.i0, w.i1), h.Q.Slice(w.i0, w.i1), g.DQ.Slice(w.i0, w.i1)
-		h.Product(far, do, x.beta, false, true, false)
-		h.Product(dbeta, w.far, do, true, false, true)
+		h.Product(far, do, x.beta.Slice(0, w.chunks), false, true, false)
+		h.Product(dbeta.Slice(0, w.chunks), w.far, do, true, false, true)
 		if keys > 0 {
 			h.Product(near, do, h.V.Slice(w.j0, w.j1), false, true, false)
 			h.Product(g.DV.Slice(w.j0, w.j1), w.near, do, true, false, true)
@@ -366,8 +435,8 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 		for i := range ds.Rows {
 			h.Table.Scale(ds.Row(i), x.scale, ds.Row(i))
 		}
-		h.Product(dq, far, x.bar[1], false, false, false)
-		h.Product(dbar[1], far, q, true, false, true)
+		h.Product(dq, far, x.bar[1].Slice(0, w.chunks), false, false, false)
+		h.Product(dbar[1].Slice(0, w.chunks), far, q, true, false, true)
 		if keys > 0 {
 			h.Product(dq, near, h.K.Slice(w.j0, w.j1), false, false, true)
 			h.Product(g.DK.Slice(w.j0, w.j1), near, q, true, false, true)
@@ -376,7 +445,9 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 	for c := range x.chunks {
 		x.summariseGrad(c, dmu.Row(c), dbeta.Row(c), g)
 	}
-	h.Table.Scale(dmu.Data, 0.5, dmu.Data)
+	if v.chunk == 0 {
+		h.Table.Scale(dmu.Data, 0.5, dmu.Data)
+	}
 	copy(dbar[0].Data, dmu.Data)
 	h.Table.Add(dbar[1].Data, dbar[1].Data, dmu.Data)
 
@@ -391,12 +462,12 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 		square := func(data []T) tensor.Mat[T] { return tensor.Mat[T]{Data: data, Rows: d, Cols: d, Stride: d} }
 		h.Product(square(p[0]), dy, x.mean[side], true, false, true)
 		h.Product(dmean, dy, square(m.w.Data), false, false, false)
-		to := []tensor.Mat[T]{g.DQ, g.DK}[side]
+		to, first := []tensor.Mat[T]{g.DQ, g.DK}[side], []int{h.Off, 0}[side] // token of its first row
 		for c := range x.chunks {
 			j0, j1 := x.reach(c)
-			for j := j0; j < min(j1, to.Rows); j++ {
+			for j := max(j0, first); j < min(j1, first+to.Rows); j++ {
 				if h.Exists(j) {
-					h.Table.Axpy(to.Row(j), 1/x.size[c], dmean.Row(c))
+					h.Table.Axpy(to.Row(j-first), 1/x.size[c], dmean.Row(c))
 				}
 			}
 		}
@@ -434,8 +505,16 @@ func (x *controlVariates[T]) Cost(s attention.Shape) attention.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	c, near := float64(min(x.landmarks, max(s.N, s.M))), float64(min(x.window+2*x.overlap, s.M))
 	reached := m + 2*c*float64(x.overlap)
+	if x.chunk > 0 {
+		c, reached = float64((s.M+x.chunk-1)/x.chunk), m
+	}
+	far := c
+	if s.Causal {
+		near = float64(min(x.window+x.overlap, s.M))
+		far = max(m-n/2, 0) / float64(max(x.chunk, 1)) // of a query, in the mean
+	}
 	return attention.Cost{
-		FLOPs: 2 * (n*(near+c)*(d+dv) + reached*(2*d+dv) + 2*c*d*d),
+		FLOPs: 2 * (n*(near+far)*(d+dv) + reached*(2*d+dv) + 2*c*d*d),
 		Bytes: sizeOf[T]() * (c*(7*d+dv) + reached + float64(x.window)*(near+c)),
 	}
 }

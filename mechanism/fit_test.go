@@ -16,6 +16,7 @@ func TestFitReadsShapes(t *testing.T) {
 		{"informer", map[string]string{"sample": "stored"}},
 		{"eva", map[string]string{"rpe": "true", "window": "6", "overlap": "2"}},
 		{"eva", map[string]string{"noise": "normal", "landmarks": "3"}},
+		{"eva", map[string]string{"rpe": "true", "window": "6", "chunk": "3"}},
 		{"clustered", map[string]string{"clusters": "7", "bits": "5"}},
 		{"improved-clustered", map[string]string{"clusters": "3", "bits": "64"}},
 		{"reformer", map[string]string{"rounds": "3", "buckets": "10"}},

@@ -22,6 +22,7 @@ func TestLandmarksDoNotAllocate(t *testing.T) {
 		{"luna", "form", "encoder"},
 		{"luna", "form", "causal"},
 		{"eva", "rpe", "true"},
+		{"eva", "chunk", "16"},
 		{"primal", "data", "independent"},
 		{"primal", "data", "dependent"},
 	} {

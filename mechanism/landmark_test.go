@@ -11,7 +11,7 @@ import (
 func landmarkSubjects() (list []subject) {
 	add := func(name, places string, average bool, o Options, whole func(p numbers) oracle.Whole) {
 		label := name
-		for _, key := range []string{"landmarks", "iterations", "conv", "factor", "length", "omega", "window", "overlap", "rpe", "noise", "form", "sample"} {
+		for _, key := range []string{"landmarks", "iterations", "conv", "factor", "length", "omega", "window", "overlap", "chunk", "rpe", "noise", "form", "sample"} {
 			if v := o.Set[key]; v != "" {
 				label += " " + key + "=" + v
 			}
@@ -63,6 +63,8 @@ func landmarkSubjects() (list []subject) {
 		{oracle.EVA{Window: 4, Landmarks: 3}, map[string]string{"window": "4", "landmarks": "3"}},
 		{oracle.EVA{Window: 3, Overlap: 2, Landmarks: 4}, map[string]string{"window": "3", "overlap": "2", "landmarks": "4", "rpe": "true", "noise": "normal"}},
 		{oracle.EVA{Window: 2, Overlap: 1, Landmarks: 5, Zeros: true}, map[string]string{"window": "2", "overlap": "1", "landmarks": "5", "form": "code"}},
+		{oracle.EVA{Window: 4, Chunk: 2}, map[string]string{"window": "4", "chunk": "2"}},
+		{oracle.EVA{Window: 6, Overlap: 6, Chunk: 3, Zeros: true}, map[string]string{"window": "6", "overlap": "6", "chunk": "3", "rpe": "true", "form": "code"}},
 	} {
 		add("eva", "windows and chunks go by the places of keys", true, Options{Width: 3, Set: x.set}, func(p numbers) oracle.Whole {
 			book := x.book
@@ -71,6 +73,7 @@ func landmarkSubjects() (list []subject) {
 			book.RPE, book.Noise = p["rpe"], p["noise"]
 			return book.Weights
 		})
+		list[len(list)-1].recalls = x.book.Chunk > 0
 	}
 	return list
 }

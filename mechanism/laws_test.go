@@ -103,7 +103,7 @@ func notCausal(_ subject, t attention.Traits) string {
 
 // noQueriesBefore exempts what queries before a query change.
 func noQueriesBefore(s subject, t attention.Traits) string {
-	if s.outputs != nil && t.Causal {
+	if (s.outputs != nil || s.recalls) && t.Causal {
 		return "outputs depend on the queries before, too, which absorbed tokens do not bring"
 	}
 	return notCausal(s, t)

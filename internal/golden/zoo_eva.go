@@ -21,15 +21,20 @@ var evaGroup = zooGroup{name: "eva",
 	arrays: []string{"rf_window", "chunk", "lengths", "rpe", "noise", "beta", "k_bar",
 		"d_Wmq_w", "d_Wmq_b", "d_lnq_w", "d_lnq_b", "d_Wmk_w", "d_Wmk_b", "d_lnk_w", "d_lnk_b", "d_rpe"},
 	read: func(r *reader, p *problem) string {
-		if !r.f.has("rf_window") {
-			return "its causal form is not built here"
+		window, overlap := r.whole("window"), r.whole("ext")
+		book := &oracle.EVA{Window: window, Overlap: overlap, Zeros: true}
+		set := map[string]string{"window": strconv.Itoa(window), "overlap": strconv.Itoa(overlap), "form": "code"}
+		if r.f.has("rf_window") {
+			size := r.whole("rf_window")
+			if p.call.Q.N%max(size, 1) != 0 {
+				return fmt.Sprintf("%d tokens are not chunks of %d", p.call.Q.N, size)
+			}
+			book.Landmarks = p.call.Q.N / max(size, 1)
+			set["landmarks"] = strconv.Itoa(book.Landmarks)
+		} else {
+			p.call.Causal, book.Chunk = true, r.whole("chunk")
+			set["chunk"] = strconv.Itoa(book.Chunk)
 		}
-		size, window, overlap := r.whole("rf_window"), r.whole("window"), r.whole("ext")
-		if p.call.Q.N%max(size, 1) != 0 {
-			return fmt.Sprintf("%d tokens are not chunks of %d", p.call.Q.N, size)
-		}
-		landmarks := p.call.Q.N / max(size, 1)
-		set := map[string]string{"window": strconv.Itoa(window), "overlap": strconv.Itoa(overlap), "landmarks": strconv.Itoa(landmarks), "form": "code"}
 		p.numbers = map[string][]float64{}
 		for _, x := range evaNames {
 			p.numbers[x[0]] = r.floats(x[1])
@@ -50,10 +55,9 @@ var evaGroup = zooGroup{name: "eva",
 			return ""
 		}
 		n := p.numbers
-		book := &oracle.EVA{Window: window, Overlap: overlap, Landmarks: landmarks, Zeros: true, RPE: n["rpe"],
-			MapQ: oracle.EVAMap{W: n["mq"], B: n["mq_bias"], Gain: n["lnq"], Bias: n["lnq_bias"]},
-			MapK: oracle.EVAMap{W: n["mk"], B: n["mk_bias"], Gain: n["lnk"], Bias: n["lnk_bias"]},
-		}
+		book.RPE = n["rpe"]
+		book.MapQ = oracle.EVAMap{W: n["mq"], B: n["mq_bias"], Gain: n["lnq"], Bias: n["lnq_bias"]}
+		book.MapK = oracle.EVAMap{W: n["mk"], B: n["mk_bias"], Gain: n["lnk"], Bias: n["lnk_bias"]}
 		p.whole = book.Weights
 		return ""
 	}}

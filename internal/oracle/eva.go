@@ -6,6 +6,7 @@ import "math"
 // 2302.04542, section 4).
 type EVA struct {
 	Window, Overlap, Landmarks int
+	Chunk                      int  // tokens of a chunk, without overlap and about the sum of both means; 0: there are Landmarks
 	Zeros                      bool // absent tokens are zeros in means
 	MapQ, MapK                 EVAMap
 	RPE                        []float64 // [H][window][window+2·overlap], or without H; nil: none
@@ -38,14 +39,21 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 	d := len(h.Q[0])
 	scale := 1 / math.Sqrt(float64(d))
 	tokens := max(len(h.Q), len(h.K))
-	chunks := min(m.Landmarks, tokens)
+	chunks, reach := min(m.Landmarks, tokens), m.Overlap
+	if m.Chunk > 0 {
+		chunks, reach = (len(h.K)+m.Chunk-1)/m.Chunk, 0
+	}
 	var keys [][]float64 // k̄ of chunks that have a key
 	var beta [][]float64 // weights of their values
+	var ends []int       // and the tokens behind them
 	for c := range chunks {
 		i0, i1 := part(c, chunks, tokens)
+		if m.Chunk > 0 {
+			i0, i1 = c*m.Chunk, (c+1)*m.Chunk
+		}
 		q, k, count := make([]float64, d), make([]float64, d), 0.0
 		var members []int
-		for j := max(0, i0-m.Overlap); j < min(len(h.K), i1+m.Overlap); j++ {
+		for j := max(0, i0-reach); j < min(len(h.K), i1+reach); j++ {
 			if !h.Exist[j] {
 				continue
 			}
@@ -53,8 +61,8 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 			count++
 			for e := range d {
 				k[e] += h.K[j][e]
-				if j < len(h.Q) {
-					q[e] += h.Q[j][e]
+				if i := j - h.Off; i >= 0 && i < len(h.Q) {
+					q[e] += h.Q[i][e]
 				}
 			}
 		}
@@ -62,7 +70,7 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 			continue
 		}
 		if m.Zeros {
-			count = float64(i1 - i0 + 2*m.Overlap)
+			count = float64(i1 - i0 + 2*reach)
 		}
 		for e := range d {
 			q[e] /= count
@@ -71,7 +79,10 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 		qb, kb := m.MapQ.of(q), m.MapK.of(k)
 		mu := make([]float64, d)
 		for e := range mu {
-			mu[e] = (qb[e] + kb[e]) / 2
+			mu[e] = qb[e] + kb[e]
+			if m.Chunk == 0 {
+				mu[e] /= 2
+			}
 			if m.Noise != nil {
 				at := c*d + e
 				if len(m.Noise) > m.Landmarks*d {
@@ -88,22 +99,23 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 		for i, p := range softmaxOf([][]float64{s})[0] {
 			row[members[i]] = p
 		}
-		keys, beta = append(keys, kb), append(beta, row)
+		keys, beta, ends = append(keys, kb), append(beta, row), append(ends, i1)
 	}
 	a := make([][]float64, len(h.Q))
 	for i, q := range h.Q {
-		first := i / m.Window * m.Window
+		place := i + h.Off
+		first := place / m.Window * m.Window
 		var near []int
 		var s []float64
 		for j := max(0, first-m.Overlap); j < min(len(h.K), first+m.Window+m.Overlap); j++ {
-			if !h.Exist[j] {
+			if !h.Sees(i, j) {
 				continue
 			}
 			near = append(near, j)
 			x := scale * dot(q, h.K[j])
 			if m.RPE != nil {
 				cols := m.Window + 2*m.Overlap
-				at := (i-first)*cols + j - first + m.Overlap
+				at := (place-first)*cols + j - first + m.Overlap
 				if len(m.RPE) > m.Window*cols {
 					at += h.Head * m.Window * cols
 				}
@@ -111,7 +123,10 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 			}
 			s = append(s, x)
 		}
-		for _, k := range keys {
+		for c, k := range keys {
+			if h.Causal && ends[c] > place/m.Chunk*m.Chunk {
+				break // of its own chunk, or behind it
+			}
 			s = append(s, scale*dot(q, k))
 		}
 		a[i] = make([]float64, len(h.K))
