@@ -230,7 +230,7 @@ func (c Config) checkOwner() error {
 	case c.Kind == EncoderDecoder:
 		return fmt.Errorf("kind: %s, but %s owns its projections and has no cross-attention", c.Kind, row.Name)
 	case c.Positions == Rotary && !row.Rope:
-		return fmt.Errorf("positions: %s, but %s owns its projections and has no queries and keys to rotate", Rotary, row.Name)
+		return fmt.Errorf("positions: %s, but %s owns its projections and takes no rotations", Rotary, row.Name)
 	case c.Hidden != 0 && row.ISTA:
 		return fmt.Errorf("hidden: %d, but %s has a step as wide as the model in place of the MLP", c.Hidden, row.Name)
 	case c.Activation != "" && row.ISTA:

@@ -58,6 +58,8 @@ func cases() map[string]Config {
 		"decay and cross": with(tiny(EncoderDecoder, "taylorshift"), func(c *Config) { c.Decay = LearnedDecay }),
 		"mamba-2":         with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Positions, c.Set = NoPosition, map[string]string{"state": "4", "groups": "3"} }),
 		"mamba-2 no bias": with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Bias, c.Conv, c.Set = false, 2, map[string]string{"state": "3"} }),
+		"retnet":          with(tiny(Decoder, "retnet"), func(c *Config) { c.Positions, c.Set = NoPosition, map[string]string{"eps": "0.1"} }),
+		"retnet paper":    with(tiny(Decoder, "retnet"), func(c *Config) { c.Bias, c.Set = false, map[string]string{"form": "paper", "expand": "1"} }),
 		"hyena":           with(tiny(Decoder, "hyena"), func(c *Config) { c.Set = map[string]string{"filter": "4", "features": "3", "freq": "1"} }),
 		"crate":           with(tiny(Decoder, "crate"), func(c *Config) { c.Hidden, c.Positions, c.Conv = 0, Rotary, 2 }),
 		"crate encoder":   with(tiny(Encoder, "crate"), func(c *Config) { c.Hidden, c.Bias = 0, false }),

@@ -404,6 +404,12 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 			want += b.B * b.N * c.Layers * (7*inner + 6*groups*state + 4*c.Heads - w - h - kv)
 		case "crate": // one projection, and a step as wide as the model
 			want += b.B * b.N * c.Layers * (2*w - 2*c.hidden() - kv)
+		case "retnet": // values, gates, outputs and what is projected are wider; rotations are of places
+			inner := 2 * w
+			if c.Set["expand"] == "1" {
+				inner = w
+			}
+			want += b.B*b.N*c.Layers*(4*inner-kv) + b.N*c.Layers*2*(c.headWidth()/2)
 		case "hyena": // two long convolutions; filters are of places
 			want += b.B*b.N*c.Layers*(10*w-w-h-kv) + b.N*c.Layers*(3+3*2*4+2*w)
 		case "linformer": // mixtures of keys and values, and a logarithm for each query

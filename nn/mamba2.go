@@ -284,7 +284,7 @@ func (f *mamba2After[T]) Piece(i0, i1 int) {
 		t.Mul(u, u, y)
 		for at := 0; at < m.inner(); at += m.group() {
 			part := u[at:][:m.group()]
-			t.Scale(part, rms(t, part), part)
+			t.Scale(part, rms(t, part, rmsEps), part)
 			t.Mul(part, part, m.Gain.Data[at:])
 		}
 	}
@@ -302,8 +302,8 @@ func (m *Mamba2[T]) states(t *kernel.Table[T], y, o, x []T) {
 }
 
 // rms returns 1/√(mean square + eps).
-func rms[T tensor.Float](t *kernel.Table[T], x []T) T {
-	return T(1 / math.Sqrt(float64(t.Dot(x, x))/float64(len(x))+rmsEps))
+func rms[T tensor.Float](t *kernel.Table[T], x []T, eps float64) T {
+	return T(1 / math.Sqrt(float64(t.Dot(x, x))/float64(len(x))+eps))
 }
 
 // Backward sets dx. The trace is used up.
@@ -390,7 +390,7 @@ func (f *mamba2AfterGrad[T]) Piece(i0, i1 int) {
 		t.Mul(do, gate, y)
 		for at := 0; at < m.inner(); at += m.group() {
 			r, d, gain := do[at:][:m.group()], du[at:][:m.group()], m.Gain.Data[at:][:m.group()]
-			scale := rms(t, r)
+			scale := rms(t, r, rmsEps)
 			t.Scale(r, scale, r) // normalised
 			t.MulAdd(dgain[at:][:m.group()], d, r)
 			t.Mul(d, d, gain)

@@ -11,7 +11,7 @@ import (
 
 // mixers are the mixers that own their projections. To add one, write a file
 // with its layer and its row, and list the row here.
-var mixers = []MixerRow{mamba2, hyena, crate}
+var mixers = []MixerRow{mamba2, retnet, hyena, crate}
 
 // MixerRow is a mixer that owns its projections: a layer from x to y, which is no
 // function of queries, keys and values and thus no row of package mechanism.

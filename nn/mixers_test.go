@@ -28,6 +28,9 @@ func subjects() []subject {
 	return []subject{
 		{"mamba-2", map[string]string{"state": "5", "conv": "3"}, 6, 3},
 		{"mamba-2", map[string]string{"state": "3", "expand": "1", "groups": "2", "conv": "1"}, 8, 4},
+		{"retnet", map[string]string{"eps": "0.1"}, 6, 1},
+		{"retnet", map[string]string{"expand": "3", "eps": "0.2"}, 6, 2},
+		{"retnet", map[string]string{"expand": "1", "form": "paper", "eps": "0.1"}, 8, 2},
 		{"crate", nil, 6, 2},
 		{"hyena", map[string]string{"filter": "5", "features": "5", "freq": "1"}, 5, 1},
 		{"hyena", map[string]string{"filter": "4", "features": "3", "order": "3", "form": "code", "conv": "1", "freq": "3"}, 4, 2},

@@ -17,6 +17,9 @@
 //	Conv        the caller's input
 //	Mamba2      7·H·P + 6·G·S + 4·H (projections, their convolution before and after
 //	            SiLU, steps, decays, values, outputs, what is projected, denominators)
+//	MSR         2·W + 4·H·P + H (queries, keys, values, gates, outputs, what is
+//	            projected, denominators), and 2·⌊D/2⌋ rotations
+//	            for each place of a sequence
 //	Hyena       W·(4·K+2) of K gates, each after a long convolution, and filters for
 //	            each place of a sequence, whatever the batch
 //	MSSA        2·H·D + H (projections, outputs, denominators)

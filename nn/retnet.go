@@ -1,0 +1,336 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+var retnet = MixerRow{
+	Row: mechanism.Row{
+		Name:   "retnet",
+		Doc:    "S_t = γ_h·S_{t-1} + k_t v_tᵀ, y_t = norm(q_t S_t/√D)∘SiLU(g_t), q and k rotated by the place: multi-scale retention",
+		Source: "Sun et al. 2023, Retentive Network, arXiv 2307.08621, section 2 and eq. 8",
+		Traits: "causal alone; linear in the tokens; state of fixed size; a fixed decay for each head",
+		Settings: []mechanism.Setting{
+			{Name: "expand", Default: "2", Doc: "width of all values over the model's, from 1 to 8"},
+			{Name: "form", Default: "code", Doc: "norm of each head. code: by its root mean square, as in the authors' program; paper: minus its mean too"},
+			{Name: "eps", Default: "1e-6", Doc: "added to the mean square that a head is divided by the root of"},
+		},
+	},
+	f32: newMSR[float32],
+	f64: newMSR[float64],
+}
+
+// MSR is the multi-scale retention of RetNet (Sun et al. 2023, arXiv 2307.08621,
+// section 2): linear attention without a denominator, whose head h forgets by the
+// factor γ_h = 1 - 2^(-5-h) with each token. Queries and keys are rotated by their
+// place. The outputs of a head are normalised each, without gain and bias, gated by
+// SiLU of one more projection and projected back.
+//
+// The scales that the program gives to the scores before the norm are not here: but
+// for Eps they cancel in it.
+type MSR[T tensor.Float] struct {
+	Q, K Linear[T] // [H·D,width]
+	V, G Linear[T] // [H·P,width]
+	Out  Linear[T] // [width,H·P]
+
+	Eps     T
+	Centred bool // heads lose their mean in the norm
+
+	H, D, P int
+	core    attention.Mechanism[T]
+}
+
+func newMSR[T tensor.Float](m *Making[T]) (Mixer[T], error) {
+	expand, err := m.Whole("expand", 1, 8)
+	if err != nil {
+		return nil, err
+	}
+	form, err := m.Choice("form", "code", "paper")
+	if err != nil {
+		return nil, err
+	}
+	eps, err := m.Positive("eps")
+	if err != nil {
+		return nil, err
+	}
+	x := &MSR[T]{H: m.Heads, D: m.Width / m.Heads, P: expand * m.Width / m.Heads, Eps: T(eps), Centred: form == "paper"}
+	x.core, err = mechanism.New[T]("retention", mechanism.Options{})
+	x.Q = m.Linear("q_proj", m.Deviation, m.Width, m.Width)
+	x.K = m.Linear("k_proj", m.Deviation, m.Width, m.Width)
+	x.V = m.Linear("v_proj", m.Deviation, x.inner(), m.Width)
+	x.G = m.Linear("g_proj", m.Deviation, x.inner(), m.Width)
+	x.Out = m.Linear("out_proj", m.Residual, m.Width, x.inner())
+	return x, err
+}
+
+func (m *MSR[T]) wide() int  { return m.H * m.D } // of queries and keys
+func (m *MSR[T]) inner() int { return m.H * m.P } // of values
+
+// Traits of it are those of a causal recurrence.
+func (m *MSR[T]) Traits() attention.Traits {
+	return attention.Traits{Name: retnet.Name, Causal: true, Streaming: true, Linear: true, CausalOnly: true}
+}
+
+// FLOPs counts projections and retention.
+func (m *MSR[T]) FLOPs(n int, _ bool) float64 {
+	s := m.shape(1)
+	s.N, s.M = n, n
+	weights := m.Q.size() + m.K.size() + m.V.size() + m.G.size() + m.Out.size()
+	return 2*float64(n)*weights + m.core.Plan(s).FLOPs
+}
+
+func (m *MSR[T]) shape(batch int) attention.Shape {
+	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.P, Causal: true}
+}
+
+// MSRTrace is what MSR.Forward leaves for Backward.
+type MSRTrace[T tensor.Float] struct {
+	q, k  []T // [rows,H·D]
+	v, g  []T // [rows,H·P]
+	o, u  []T // [rows,H·P] of retention, and what Out projects
+	call  attention.Call[T]
+	saved attention.Saved[T]
+	grads attention.Grads[T]
+
+	rope  attention.Rope[T] // rotations of places from start on
+	start int64
+}
+
+// Aux is 0.
+func (tr *MSRTrace[T]) Aux() float64 { return 0 }
+
+// NewTrace returns an empty MSRTrace.
+func (m *MSR[T]) NewTrace() Trace[T] { return new(MSRTrace[T]) }
+
+// rotations returns those of n places from start on, for heads of width d. The
+// angles of a place t are t·10000^(-j/(d/2-1)): the first pair turns by 1 and the
+// last by 1/10000 with each token.
+func (tr *MSRTrace[T]) rotations(d int, start int64, n int) *attention.Rope[T] {
+	r, half := &tr.rope, d/2
+	if r.Half == half && tr.start == start && r.Rows() >= n {
+		return r
+	}
+	r.Half, tr.start = half, start
+	room(&r.Cos, n, half)
+	room(&r.Sin, n, half)
+	theta := 1.0
+	if half > 1 {
+		theta = math.Pow(10000, float64(d)/float64(2*(half-1))) // in the terms of Rope
+	}
+	r.Fill(d, theta, start)
+	return r
+}
+
+// split views the heads of a [B·N, H·width] matrix.
+func (m *MSR[T]) split(data []T, b, n, width int) tensor.Heads[T] {
+	return tensor.Split(data, b, n, m.H*width, 0, m.H, width)
+}
+
+// call sets the call of tr, whose tokens follow so many others, from the
+// projections and returns the view of its output.
+func (m *MSR[T]) call(tr *MSRTrace[T], rows, b int, past int64) tensor.Heads[T] {
+	n := rows / b
+	room(&tr.o, rows, m.inner())
+	tr.call = attention.Call[T]{
+		Q: m.split(tr.q, b, n, m.D), K: m.split(tr.k, b, n, m.D), V: m.split(tr.v, b, n, m.P),
+		Causal: true, Rope: tr.rotations(m.D, past, n),
+	}
+	return m.split(tr.o, b, n, m.P)
+}
+
+// project sets the projections in tr.
+func (m *MSR[T]) project(x tensor.Mat[T], tr *MSRTrace[T]) {
+	multiply(true,
+		rowProduct[T]{layer: &m.Q, y: room(&tr.q, x.Rows, m.wide()), x: x}, rowProduct[T]{layer: &m.K, y: room(&tr.k, x.Rows, m.wide()), x: x},
+		rowProduct[T]{layer: &m.V, y: room(&tr.v, x.Rows, m.inner()), x: x}, rowProduct[T]{layer: &m.G, y: room(&tr.g, x.Rows, m.inner()), x: x})
+}
+
+// Forward sets y to base plus the layer of x. Every token sees those before it,
+// valid or not.
+func (m *MSR[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
+	tr := trace.(*MSRTrace[T])
+	m.project(x, tr)
+	saved := &tr.saved
+	if !keep {
+		saved = nil
+	}
+	if err := m.core.Forward(m.call(tr, x.Rows, s.B, 0), &tr.call, saved); err != nil {
+		return err
+	}
+	multiply(true, rowProduct[T]{layer: &m.Out, y: y, x: m.gated(tr, x.Rows), base: base, acc: true})
+	return nil
+}
+
+// gated returns what Out projects, from what retention gives.
+func (m *MSR[T]) gated(tr *MSRTrace[T], rows int) tensor.Mat[T] {
+	u := room(&tr.u, rows, m.inner())
+	if f := (msrGate[T]{m, view(tr.o, rows, m.inner()), view(tr.g, rows, m.inner()), u}); rows <= normRows {
+		f.Piece(0, rows)
+	} else {
+		par.Run(rows, normRows, siluWork*float64(len(tr.u)), f)
+	}
+	return u
+}
+
+// msrGate makes u = norm(o)∘SiLU(g).
+type msrGate[T tensor.Float] struct {
+	m       *MSR[T]
+	o, g, u tensor.Mat[T]
+}
+
+func (f *msrGate[T]) Piece(i0, i1 int) {
+	t, m := kernel.Active[T](), f.m
+	ar := arena.Acquire()
+	defer ar.Release()
+	y := arena.Take[T](ar, m.P)
+	for i := i0; i < i1; i++ {
+		u, o := f.u.Row(i), f.o.Row(i)
+		silu(t, u, f.g.Row(i))
+		for at := 0; at < len(u); at += m.P {
+			m.norm(t, y, o[at:][:m.P])
+			t.Mul(u[at:][:m.P], u[at:][:m.P], y)
+		}
+	}
+}
+
+// norm sets y to the normalised x of a head and returns what it is multiplied by.
+func (m *MSR[T]) norm(t *kernel.Table[T], y, x []T) T {
+	copy(y, x)
+	if m.Centred {
+		centre(y)
+	}
+	scale := rms(t, y, float64(m.Eps))
+	t.Scale(y, scale, y)
+	return scale
+}
+
+// centre takes the mean from x.
+func centre[T tensor.Float](x []T) {
+	var sum float64
+	for _, v := range x {
+		sum += float64(v)
+	}
+	mean := T(sum / float64(len(x)))
+	for i := range x {
+		x[i] -= mean
+	}
+}
+
+// Backward sets dx.
+func (m *MSR[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
+	tr := trace.(*MSRTrace[T])
+	rows, b := x.Rows, tr.call.Q.B
+	n := rows / b
+	s.empty()
+	do, dg := s.room(rows, m.inner()), s.room(rows, m.inner())
+	dq, dk, dv := s.room(rows, m.wide()), s.room(rows, m.wide()), s.room(rows, m.inner())
+	m.Out.Backward(do, dy, view(tr.u, rows, m.inner()), false)
+	par.Run(rows, normRows, 2*siluWork*float64(len(tr.u)), msrGateGrad[T]{m, view(tr.o, rows, m.inner()), view(tr.g, rows, m.inner()), do, dg})
+	tr.grads = attention.Grads[T]{DQ: m.split(dq.Data, b, n, m.D), DK: m.split(dk.Data, b, n, m.D), DV: m.split(dv.Data, b, n, m.P)}
+	if err := m.core.Backward(&tr.grads, m.split(do.Data, b, n, m.P), m.split(tr.o, b, n, m.P), &tr.call, &tr.saved); err != nil {
+		return err
+	}
+	addWeights(weightGrad[T]{&m.Q, dq, x}, weightGrad[T]{&m.K, dk, x}, weightGrad[T]{&m.V, dv, x}, weightGrad[T]{&m.G, dg, x})
+	multiply(false,
+		rowProduct[T]{layer: &m.Q, y: dx, x: dq}, rowProduct[T]{layer: &m.K, y: dx, x: dk, acc: true},
+		rowProduct[T]{layer: &m.V, y: dx, x: dv, acc: true}, rowProduct[T]{layer: &m.G, y: dx, x: dg, acc: true})
+	return nil
+}
+
+// msrGateGrad turns the gradient of what Out projects, in do, into that of what
+// retention gives, and sets that of the gate.
+type msrGateGrad[T tensor.Float] struct {
+	m            *MSR[T]
+	o, g, do, dg tensor.Mat[T]
+}
+
+func (f *msrGateGrad[T]) Piece(i0, i1 int) {
+	t, m := kernel.Active[T](), f.m
+	ar := arena.Acquire()
+	defer ar.Release()
+	s, y := arena.Take[T](ar, m.inner()), arena.Take[T](ar, m.P)
+	for i := i0; i < i1; i++ {
+		g := f.g.Row(i)
+		sigmoid(t, s, g)
+		for at := 0; at < len(g); at += m.P {
+			scale := m.norm(t, y, f.o.Row(i)[at:][:m.P])
+			d, dg := f.do.Row(i)[at:][:m.P], f.dg.Row(i)[at:][:m.P]
+			for j, z := range g[at:][:m.P] {
+				dg[j] = d[j] * y[j] * siluGrad(s[at+j], z)
+				d[j] *= s[at+j] * z
+			}
+			if m.Centred {
+				centre(d) // y has no mean that this would change the product with
+			}
+			mean := t.Dot(d, y) / T(len(y))
+			for j := range d {
+				d[j] = scale * (d[j] - y[j]*mean)
+			}
+		}
+	}
+}
+
+// NewState returns a state whose size does not grow.
+func (m *MSR[T]) NewState(batch int) (State[T], error) {
+	state, err := m.core.NewState(m.shape(batch))
+	return attentionState[T]{state}, err
+}
+
+// RestoreState reads a state of retention.
+func (m *MSR[T]) RestoreState(_ int, data []byte) (State[T], error) {
+	state, err := m.core.RestoreState(data)
+	return attentionState[T]{state}, err
+}
+
+// Step continues the recurrence.
+func (m *MSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	tr := trace.(*MSRTrace[T])
+	m.project(x, tr)
+	u, err := m.step(tr, x.Rows, s.B, state)
+	if err != nil {
+		return err
+	}
+	m.Out.Forward(y, u, true)
+	return nil
+}
+
+// step returns what Out projects after what state has seen.
+func (m *MSR[T]) step(tr *MSRTrace[T], rows, b int, state State[T]) (u tensor.Mat[T], err error) {
+	if err := state.(attentionState[T]).State.Step(m.call(tr, rows, b, state.Tokens()), &tr.call); err != nil {
+		return u, err
+	}
+	return m.gated(tr, rows), nil
+}
+
+// thinMSR is an MSR for at most ThinRows rows.
+type thinMSR[T tensor.Float] struct {
+	layer           *MSR[T]
+	q, k, v, g, out *Thin[T]
+}
+
+// Thin returns the layer with its weights rearranged.
+func (m *MSR[T]) Thin() Stepper[T] {
+	return &thinMSR[T]{m, m.Q.Thin(), m.K.Thin(), m.V.Thin(), m.G.Thin(), m.Out.Thin()}
+}
+
+// Step is MSR.Step.
+func (m *thinMSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	l, tr := m.layer, trace.(*MSRTrace[T])
+	m.q.Forward(room(&tr.q, x.Rows, l.wide()), x, false)
+	m.k.Forward(room(&tr.k, x.Rows, l.wide()), x, false)
+	m.v.Forward(room(&tr.v, x.Rows, l.inner()), x, false)
+	m.g.Forward(room(&tr.g, x.Rows, l.inner()), x, false)
+	u, err := l.step(tr, x.Rows, s.B, state)
+	if err != nil {
+		return err
+	}
+	m.out.Forward(y, u, true)
+	return nil
+}
