@@ -20,8 +20,14 @@ var lunaGroup = zooGroup{name: "luna", needs: []string{"x", "p", "pq_proj_w", "o
 		m.causal = f.has("omega")
 		if m.causal {
 			m.omega = []string{"softplus", "elu+1", "elu"}[min(max(r.whole("omega"), 0), 2)]
-		} else if r.whole("pheads") != 1 {
-			return nil, "the heads of its packed tokens are mixed before they are read: this is no function of single heads"
+		} else if heads := r.whole("pheads"); heads != 1 && r.err == nil {
+			// They are mixed before they are read, which is no function of single heads.
+			return layers(f, t, "softmax", []string{"out", "pcontext"}, func(m *layerFile, double bool) (map[string][]float64, error) {
+				if double {
+					return lunaLayers[float64](m, heads)
+				}
+				return lunaLayers[float32](m, heads)
+			}), ""
 		}
 		m.tied = f.has("c_proj_w")
 		p := &problem{name: f.stem(), mechanism: "luna", tolerance: t, do: r.heads("go"), forms: []string{"direct"}}
