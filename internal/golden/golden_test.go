@@ -156,9 +156,6 @@ var notCompared = map[string]string{
 	"reformer_lsh_r4_causal.npz":           "group reformer: " + leaksBorders,
 	"reformer_lsh_r4_nodup_causal.npz":     "group reformer: " + leaksBorders,
 	"scatterbrain_lsh_h2.npz":              "group scatterbrain: sorted 2 times: one round is built here",
-	"luna_encoder_tied.npz":                "group luna: the heads of its packed tokens are mixed before they are read: this is no function of single heads",
-	"eva_causal_ext0.npz":                  "group eva: its causal form is not built here",
-	"eva_causal_extw.npz":                  "group eva: its causal form is not built here",
 }
 
 // The textbook itself against the files: it must be as exact as they are.
