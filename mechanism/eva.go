@@ -425,6 +425,15 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 			h.Product(near, do, h.V.Slice(w.j0, w.j1), false, true, false)
 			h.Product(g.DV.Slice(w.j0, w.j1), w.near, do, true, false, true)
 		}
+		// What all of a row have in common comes to nothing. It goes first, so that
+		// its roundings do not stay, which sums over many queries would show.
+		for i := range ds.Rows {
+			row := ds.Row(i)
+			common := h.Table.Dot(row, w.all.Row(i))
+			for j := range row {
+				row[j] -= common
+			}
+		}
 		h.SoftmaxGrad(ds, w.all)
 		if x.rpe != nil && keys > 0 {
 			for i := range near.Rows {

@@ -218,3 +218,20 @@ func TestEvaRefusals(t *testing.T) {
 		}
 	}
 }
+
+// With values that are all the same outputs do not depend on anything else. What
+// many queries give to one key's gradient, and to the maps of chunks, is then less
+// than a rounding of what each gives to values.
+func TestEvaGradientsOfEqualValuesVanish(t *testing.T) {
+	for _, chunk := range []string{"none", "2"} {
+		m, err := New[float32]("eva", Options{Width: 3, Heads: 4, Set: map[string]string{"window": "6", "chunk": chunk, "rpe": "true"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		oc, do := shape{b: 1, h: 4, hkv: 2, n: 25, m: 1, d: 3, dv: 9}.call(108)
+		r := both(t, m, callIn[float32](oc), in[float32](do))
+		if most := max(check.Max(r.g.DQ.Data), check.Max(r.g.DK.Data), check.Max(r.tau)); most > 0x1p-24 {
+			t.Errorf("chunk=%s: a gradient is %v, want 0", chunk, most)
+		}
+	}
+}
