@@ -65,6 +65,7 @@ func (a *Arena) Reset(mark int) {
 		}
 		last := len(a.full) - 1
 		a.slab, a.used = a.full[last].words, a.full[last].used
+		a.full[last] = slab{} // nothing keeps it
 		a.full, a.below = a.full[:last], a.below-a.used
 	}
 	if mark -= a.below; mark < a.used {
