@@ -207,6 +207,9 @@ func (s *subject) fit(sh shape) shape {
 	if s.o.Width > 0 { // its parameters are of that width
 		sh.d = s.o.Width
 	}
+	if s.outputs != nil { // projections of so many channels at most
+		sh.dv = min(sh.dv, sh.d)
+	}
 	return sh
 }
 
