@@ -1,7 +1,7 @@
 package golden
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -73,7 +73,7 @@ type layerWeights[T tensor.Float] struct {
 func (w *layerWeights[T]) weight(name string, shape ...int) *param.Param[T] {
 	p := &param.Param[T]{Name: name, Shape: shape}
 	if got := w.m.shapes[name]; !slices.Equal(got, shape) {
-		w.err = cmp.Or(w.err, fmt.Errorf("%s: has shape %v, needs %v", name, got, shape))
+		w.err = errors.Join(w.err, fmt.Errorf("%s: has shape %v, needs %v", name, got, shape))
 		return p
 	}
 	x := w.m.numbers[name]
@@ -133,7 +133,7 @@ func linformerLayer[T tensor.Float](m *layerFile) (map[string][]float64, error) 
 	}
 	x, err := layerRows[T](m, "x", width)
 	dy, err2 := layerRows[T](m, "go", width)
-	if err := cmp.Or(w.err, err, err2); err != nil {
+	if err := errors.Join(w.err, err, err2); err != nil {
 		return nil, err
 	}
 	y, dx, tr := tensor.NewMat[T](x.Rows, width), tensor.NewMat[T](x.Rows, width), a.NewTrace()
@@ -184,7 +184,7 @@ func lunaLayers[T tensor.Float](m *layerFile, packHeads int) (map[string][]float
 	p, err2 := layerRows[T](m, "p", width)
 	dy, err3 := layerRows[T](m, "go", width)
 	dcontext, err4 := layerRows[T](m, "go_pcontext", width)
-	if err := cmp.Or(w.err, err1, err2, err3, err4); err != nil {
+	if err := errors.Join(w.err, err1, err2, err3, err4); err != nil {
 		return nil, err
 	}
 	like := func(x tensor.Mat[T]) tensor.Mat[T] { return tensor.NewMat[T](x.Rows, x.Cols) }
