@@ -135,30 +135,6 @@ func TestClustersDoNotAllocate(t *testing.T) {
 	doNotAllocate(t, "improved-clustered", map[string]string{"clusters": "5", "topk": "7"})
 }
 
-// doNotAllocate fails where a call and its gradient take memory of their own.
-func doNotAllocate(t *testing.T, name string, set map[string]string) {
-	t.Helper()
-	oc, do := shape{b: 1, h: 2, hkv: 2, n: 100, m: 100, d: 8, dv: 8}.call(104)
-	c, dout := callIn[float32](oc), in[float32](do)
-	heads := func() tensor.Heads[float32] { return tensor.NewHeads[float32](1, 2, 100, 8) }
-	m, err := New[float32](name, Options{Width: 8, Set: set})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, keep := heads(), new(attention.Saved[float32])
-	g := &attention.Grads[float32]{DQ: heads(), DK: heads(), DV: heads()}
-	if n := testing.AllocsPerRun(20, func() {
-		if err := m.Forward(out, c, keep); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Backward(g, dout, out, c, keep); err != nil {
-			t.Fatal(err)
-		}
-	}); n > 0 {
-		t.Errorf("%s %v: %.0f allocations a call", name, set, n)
-	}
-}
-
 // Planes of another width are refused, with both numbers.
 func TestClusteredRefusesOtherWidths(t *testing.T) {
 	m, err := New[float32]("clustered", Options{Width: 8})
