@@ -18,6 +18,7 @@ const module = "github.com/farfield-ml/farfield"
 // import only packages of earlier lines. The root package and the commands
 // come last.
 var layers = []string{
+	"rng",
 	"internal/cpu",
 	"internal/par",
 	"internal/arena",
@@ -27,7 +28,6 @@ var layers = []string{
 	"internal/oracle",
 	"internal/check",
 	"internal/atomicfile",
-	"rng",
 	"array",
 	"safetensors",
 	"dataset",

@@ -32,6 +32,10 @@ func (k Key) Uint32s(i uint64) [4]uint32 {
 	return philox([4]uint32{uint32(i), uint32(i >> 32), k.stream, 0}, k.k0, k.k1)
 }
 
+// Words returns the key and the stream of Philox that k stands for: number i is of
+// the counter (i mod 2³², i/2³², stream, 0).
+func (k Key) Words() (k0, k1, stream uint32) { return k.k0, k.k1, k.stream }
+
 // Float64 returns number i, uniform in [0, 1).
 func (k Key) Float64(i uint64) float64 { return float64(k.Uint64(i)>>11) * 0x1p-53 }
 

@@ -166,6 +166,7 @@ func (a *Arrays[T]) Rank() int { return a.rank }
 func (a *Arrays[T]) Shape() Shape      { return a.shape }
 func (a *Arrays[T]) Decays() bool      { return a.g != nil }
 func (a *Arrays[T]) Sequential() bool  { return false }
+func (a *Arrays[T]) Computed() bool    { return false }
 func (a *Arrays[T]) Identity() []Field { return a.ids }
 
 func (a *Arrays[T]) Room(n int, want Want) *Window[T] {

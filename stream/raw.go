@@ -82,6 +82,7 @@ func NewPipe[T tensor.Float](p io.Reader, s Shape) (*Raw[T], error) {
 func (r *Raw[T]) Shape() Shape      { return r.shape }
 func (r *Raw[T]) Decays() bool      { return false }
 func (r *Raw[T]) Sequential() bool  { return r.pipe != nil }
+func (r *Raw[T]) Computed() bool    { return false }
 func (r *Raw[T]) Identity() []Field { return r.ids }
 
 func (r *Raw[T]) Room(n int, want Want) *Window[T] {

@@ -93,6 +93,9 @@ type Source[T tensor.Float] interface {
 	Shape() Shape
 	Decays() bool     // keys have a decay
 	Sequential() bool // tokens come once, in order
+	// Computed says that Fill takes the cores: windows are filled between
+	// computations then, not beside them.
+	Computed() bool
 	// Identity tells apart inputs, for checkpoints.
 	Identity() []Field
 	// Room returns a window for n tokens of what is wanted.

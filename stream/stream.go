@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -62,7 +63,8 @@ type Report struct {
 	StateBytes  int64   // of the state
 	Planned     int64   // bytes for the state, its snapshot and windows
 	Seconds     float64 // of this run
-	Computing   float64 // of them, seconds in which the mechanism computed
+	Filling     float64 // seconds in which windows were read or made, beside the following unless they are made
+	Computing   float64 // seconds in which the mechanism computed
 	FLOPs       float64 // products of features and values in them, two operations each
 	Checkpoints int     // written
 	Digest      uint32  // CRC-32C of o, [B,H,N,Dv] in C order, little-endian
@@ -138,6 +140,7 @@ type run[T tensor.Float] struct {
 	resumed     int64
 	started     time.Time
 	saved       time.Time
+	filling     atomic.Int64 // nanoseconds
 	computing   time.Duration
 	operations  float64
 	checkpoints int
@@ -334,7 +337,8 @@ type line[T tensor.Float] struct {
 }
 
 // through makes the pass that is next from token r.at on: one goroutine reads, this
-// one computes, one writes, each a window behind the other.
+// one computes, one writes, each a window behind the other. What takes the cores to
+// read is read by this one, too.
 func (r *run[T]) through(ctx context.Context) error {
 	p := r.passes[r.pass]
 	if p.n >= 0 && r.at >= p.n {
@@ -347,14 +351,30 @@ func (r *run[T]) through(ctx context.Context) error {
 	for range windows {
 		l.free <- r.newWindow(r.window, p.want)
 	}
+	next := &place{p, r.at}
 	read, written := make(chan struct{}), make(chan error, 1)
-	go func() {
-		r.read(l, p, r.at)
+	between := func() {}
+	if r.src.Computed() {
 		close(read)
-	}()
+		more := true
+		between = func() {
+			if more {
+				if more = r.read(l, next); !more {
+					close(l.full)
+				}
+			}
+		}
+	} else {
+		go func() {
+			for r.read(l, next) {
+			}
+			close(l.full)
+			close(read)
+		}()
+	}
 	go func() { written <- r.write(l) }()
 
-	err := r.compute(ctx, l, p)
+	err := r.compute(ctx, l, between)
 	close(l.stop)
 	if err != nil && err == ctx.Err() && r.o.Checkpoint != "" {
 		select {
@@ -377,44 +397,54 @@ func (r *run[T]) through(ctx context.Context) error {
 	return err
 }
 
-// read fills windows until the pass ends.
-func (r *run[T]) read(l *line[T], p pass, at int64) {
-	defer close(l.full)
-	for p.n < 0 || at < p.n {
-		var w *Window[T]
-		select {
-		case w = <-l.free:
-		case <-l.stop:
-			return
-		}
-		want := r.window
-		if p.n >= 0 {
-			want = int(min(int64(want), p.n-at))
-		}
-		n, err := r.src.Fill(w, at, p.key0+at, want)
-		if err == nil && n < want && p.n >= 0 {
-			err = fmt.Errorf("input: ends after token %d, it had %d", at+int64(n), p.n)
-		}
-		if err != nil {
-			l.full <- work[T]{err: err}
-			return
-		}
-		if w.n, w.at = n, at; n > 0 {
-			l.full <- work[T]{w: w}
-		}
-		if n < want {
-			return
-		}
-		at += int64(n)
-	}
+// place is where in a pass the next window is read.
+type place struct {
+	pass
+	at int64
 }
 
-// compute brings windows through the state in their order.
-func (r *run[T]) compute(ctx context.Context, l *line[T], p pass) error {
+// read fills one window and reports whether others follow.
+func (r *run[T]) read(l *line[T], p *place) bool {
+	if p.n >= 0 && p.at >= p.n {
+		return false
+	}
+	var w *Window[T]
+	select {
+	case w = <-l.free:
+	case <-l.stop:
+		return false
+	case <-l.failed:
+		return false
+	}
+	want := r.window
+	if p.n >= 0 {
+		want = int(min(int64(want), p.n-p.at))
+	}
+	start := time.Now()
+	n, err := r.src.Fill(w, p.at, p.key0+p.at, want)
+	r.filling.Add(int64(time.Since(start)))
+	if err == nil && n < want && p.n >= 0 {
+		err = fmt.Errorf("input: ends after token %d, it had %d", p.at+int64(n), p.n)
+	}
+	if err != nil {
+		l.full <- work[T]{err: err}
+		return false
+	}
+	if w.n, w.at = n, p.at; n > 0 {
+		l.full <- work[T]{w: w}
+	}
+	p.at += int64(n)
+	return n == want
+}
+
+// compute brings windows through the state in their order. It calls between before
+// each.
+func (r *run[T]) compute(ctx context.Context, l *line[T], between func()) error {
 	for {
 		if ctx.Err() != nil { // before whatever else is ready
 			return ctx.Err()
 		}
+		between()
 		var x work[T]
 		select {
 		case x = <-l.full:
@@ -556,7 +586,7 @@ func (r *run[T]) report() *Report {
 	rep := &Report{
 		Shape: r.shape, Tokens: tokens, Resumed: r.resumed, Window: r.window, Chunk: r.chunk,
 		StateBytes: r.state.Bytes(), Planned: r.planned, Seconds: time.Since(r.started).Seconds(),
-		Computing: r.computing.Seconds(), FLOPs: r.operations, Checkpoints: r.checkpoints,
+		Filling: time.Duration(r.filling.Load()).Seconds(), Computing: r.computing.Seconds(), FLOPs: r.operations, Checkpoints: r.checkpoints,
 	}
 	if r.shape.N >= 0 {
 		rep.Digest = joinDigests(r.out.digests, r.shape.N*int64(r.shape.Dv)*elementSize[T]())

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -948,7 +949,11 @@ func TestSynthetic(t *testing.T) {
 		i0 += k
 	}
 	// Five deviations of the mean of independent numbers, and of their squares.
-	for _, x := range [][]float32{whole.Call.Q.Data, whole.Call.K.Data} {
+	u := slices.Clone(whole.Call.V.Data) // but for what v has of the position and of k
+	for i := range u {
+		u[i] = 2*(u[i]-0.5-float32((at+i/21%n)%(1<<20))/(1<<20)) - whole.Call.K.Data[i]
+	}
+	for _, x := range [][]float32{whole.Call.Q.Data, whole.Call.K.Data, u} {
 		var sum, square float64
 		for _, y := range x {
 			sum += float64(y)

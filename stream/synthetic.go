@@ -3,6 +3,8 @@ package stream
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -20,17 +22,20 @@ type Synthetic[T tensor.Float] struct {
 	shape   Shape
 	seed    uint64
 	q, k, u []rng.Key // of each head
-	levels  [256]T
+	ones    []T       // [D]
 }
 
 // NewSynthetic returns n tokens of h heads of width d.
 func NewSynthetic[T tensor.Float](n int64, d, h int, seed uint64) (*Synthetic[T], error) {
-	s := &Synthetic[T]{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed, levels: levelsOf[T]()}
+	s := &Synthetic[T]{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed}
 	if n < 0 {
 		return nil, fmt.Errorf("shape: N is %d, needs 0 or more", n)
 	}
 	if err := s.shape.check(); err != nil {
 		return nil, err
+	}
+	for range d {
+		s.ones = append(s.ones, 1)
 	}
 	key := rng.New(seed)
 	for i := range uint64(h) {
@@ -42,6 +47,7 @@ func NewSynthetic[T tensor.Float](n int64, d, h int, seed uint64) (*Synthetic[T]
 func (s *Synthetic[T]) Shape() Shape     { return s.shape }
 func (s *Synthetic[T]) Decays() bool     { return false }
 func (s *Synthetic[T]) Sequential() bool { return false }
+func (s *Synthetic[T]) Computed() bool   { return true }
 func (s *Synthetic[T]) Identity() []Field {
 	return []Field{{"seed", fmt.Sprint(s.seed)}}
 }
@@ -58,64 +64,55 @@ func (s *Synthetic[T]) Room(n int, want Want) *Window[T] {
 }
 
 const (
-	someTokens = 256 // that a worker makes at a time
-	tokenWork  = 200 // operations that a channel of a token is worth
+	someTokens  = 256 // that a worker makes at a time
+	channelWork = 40  // operations that a channel of a token is worth
 )
 
 func (s *Synthetic[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
 	parts := (n + someTokens - 1) / someTokens
-	par.Do(s.shape.H*parts, float64(s.shape.H)*float64(n)*float64(s.shape.D)*tokenWork/8, func(i int) {
+	par.Do(s.shape.H*parts, float64(s.shape.H)*float64(n)*float64(s.shape.D)*channelWork, func(i int) {
 		h, i0 := i/parts, i%parts*someTokens
 		i1 := min(i0+someTokens, n)
 		if w.want&Queries != 0 {
-			s.draw(w.q.At(0, h).Slice(i0, i1), s.q[h], query+int64(i0))
+			draw(w.q.At(0, h).Slice(i0, i1), deviation, s.q[h], query+int64(i0))
 		}
-		if w.want&Keys != 0 {
-			k, v := w.k.At(0, h).Slice(i0, i1), w.v.At(0, h).Slice(i0, i1)
-			s.draw(k, s.k[h], key+int64(i0))
-			s.draw(v, s.u[h], key+int64(i0))
-			for j := range v.Rows {
-				p := 0.5 + T((key+int64(i0+j))&(1<<20-1))/(1<<20)
-				kr, vr := k.Row(j), v.Row(j)
-				for c := range vr {
-					vr[c] = p + (kr[c]+vr[c])/2
-				}
-			}
+		if w.want&Keys == 0 {
+			return
+		}
+		k, v := w.k.At(0, h).Slice(i0, i1), w.v.At(0, h).Slice(i0, i1)
+		draw(k, deviation, s.k[h], key+int64(i0))
+		draw(v, 2*deviation, s.u[h], key+int64(i0))
+		kernels := kernel.Active[T]()
+		for j := range v.Rows {
+			p := 0.5 + T((key+int64(i0+j))&(1<<20-1))/(1<<20)
+			row := v.Row(j)
+			kernels.Axpy(row, 0.5, k.Row(j))
+			kernels.Axpy(row, p, s.ones)
 		}
 	})
 	w.take(n, w.want)
 	return n, nil
 }
 
-// levelsOf returns the numbers that bytes stand for.
-func levelsOf[T tensor.Float]() (x [256]T) {
-	for i := range x {
-		// The deviation of 0 … 255 is √((256²-1)/12).
-		x[i] = T((float64(i) - 127.5) / 73.90027063550903)
-	}
-	return x
-}
+// deviation of the numbers -255, -253, …, 255, which kernel.Uniform draws, is
+// √((256²-1)/3).
+const deviation = 147.80054127099805
 
-// draw sets rows to tokens from position at on: 16 channels for each number of key.
-func (s *Synthetic[T]) draw(rows tensor.Mat[T], key rng.Key, at int64) {
-	levels := &s.levels
-	blocks := uint64(rows.Cols+15) / 16
+// draw sets rows to tokens from position at on, each from the numbers of key that its
+// channels take, with deviation 1/by.
+func draw[T tensor.Float](rows tensor.Mat[T], by float64, key rng.Key, at int64) {
+	uniform, factor := kernel.Active[T]().Uniform, T(1/by)
+	const of = 16 // channels that a number has
+	width := (rows.Cols + of - 1) / of * of
+	if rows.Cols == width && rows.Stride == width {
+		uniform(rows.Data[:rows.Rows*width], factor, key, uint64(at)*uint64(width/of))
+		return
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	all := arena.Take[T](ar, rows.Rows*width)
+	uniform(all, factor, key, uint64(at)*uint64(width/of))
 	for j := range rows.Rows {
-		row := rows.Row(j)
-		i := uint64(at+int64(j)) * blocks
-		for ; len(row) >= 16; i++ {
-			x := (*[16]T)(row)
-			for c, w := range key.Uint32s(i) {
-				y := x[4*c&12:][:4]
-				y[0], y[1], y[2], y[3] = levels[w&0xff], levels[w>>8&0xff], levels[w>>16&0xff], levels[w>>24]
-			}
-			row = row[16:]
-		}
-		if len(row) > 0 {
-			words := key.Uint32s(i)
-			for c := range row {
-				row[c] = levels[words[c/4]>>(c%4*8)&0xff]
-			}
-		}
+		copy(rows.Row(j), all[j*width:])
 	}
 }

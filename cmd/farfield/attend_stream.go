@@ -77,8 +77,10 @@ type streamReport struct {
 	Tokens      int64   `json:"tokens"` // of all passes
 	Resumed     int64   `json:"resumed_tokens"`
 	Seconds     float64 `json:"seconds"`
+	Filling     float64 `json:"filling_seconds"` // reading or making tokens
 	Computing   float64 `json:"computing_seconds"`
 	FLOPs       float64 `json:"flops"`
+	Peak        float64 `json:"peak_gflops,omitempty"` // of all threads, before and after; of --synthetic
 	StateBytes  int64   `json:"state_bytes"`
 	Planned     int64   `json:"planned_bytes"`
 	Memory      int64   `json:"memory_bytes"`
@@ -153,6 +155,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	}
 	// Garbage is collected before the process has much more than was asked for.
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory + programBytes))
+	peak := c.peak()
 	bar := newStreamProgress(e)
 	r, err := stream.Run(e.ctx, p.mech, src, to, stream.Options{
 		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, Every: c.CheckpointEvery, Fresh: c.Fresh, Progress: bar.show,
@@ -172,7 +175,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	}
 	report := &streamReport{
 		Mechanism: c.Mechanism, Chunk: r.Chunk, Window: r.Window, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision,
-		N: r.Shape.N, M: r.Shape.M, Tokens: r.Tokens, Resumed: r.Resumed, Seconds: r.Seconds, Computing: r.Computing, FLOPs: r.FLOPs,
+		N: r.Shape.N, M: r.Shape.M, Tokens: r.Tokens, Resumed: r.Resumed, Seconds: r.Seconds, Filling: r.Filling, Computing: r.Computing, FLOPs: r.FLOPs, Peak: (peak + c.peak()) / 2,
 		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, PeakBytes: bench.PeakMemory(), Checkpoints: r.Checkpoints,
 		Digest: fmt.Sprintf("%08x", r.Digest),
 	}
@@ -187,13 +190,28 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	return nil
 }
 
+// peak measures what the machine can do where tokens are made to measure with.
+func (s *streamed) peak() float64 {
+	if s.Synthetic == "" {
+		return 0
+	}
+	return bench.Peak(kernel.Active[float32]().Name, par.Threads(), peakTime) / 1e9
+}
+
+const peakTime = 200 * time.Millisecond
+
 // print writes the report in words.
 func (r *streamReport) print(w io.Writer) {
 	before := ""
 	if r.Resumed > 0 {
 		before = fmt.Sprintf(", %d of them before", r.Resumed)
 	}
-	fmt.Fprintf(w, "%d tokens%s in %.1f s, %.1f s of it computing at %.1f GFLOP/s\n", r.Tokens, before, r.Seconds, r.Computing, r.FLOPs/max(r.Computing, 1e-9)/1e9)
+	rate := r.FLOPs / max(r.Computing, 1e-9) / 1e9
+	share := ""
+	if r.Peak > 0 {
+		share = fmt.Sprintf(", %s of the %.0f that the machine can do", percentText(rate/r.Peak), r.Peak)
+	}
+	fmt.Fprintf(w, "%d tokens%s in %.1f s: %.1f s reading or making them, %.1f s computing at %.1f GFLOP/s%s\n", r.Tokens, before, r.Seconds, r.Filling, r.Computing, rate, share)
 	fmt.Fprintf(w, "state %s, windows of %d tokens, %s planned of %s; the process had %s\n", mib(r.StateBytes), r.Window, mib(r.Planned), mib(r.Memory), mib(r.PeakBytes))
 	fmt.Fprintf(w, "o [%d rows a head], CRC-32C %s\n", r.N, r.Digest)
 }

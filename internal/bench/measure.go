@@ -179,7 +179,7 @@ func (c *Case) Open(budget time.Duration) (*Session, error) {
 // millisecond.
 func (s *Session) Round() (Round, error) {
 	par.SetThreads(s.c.Threads)
-	peak := peak(s.c.ISA, s.c.Threads, s.peak)
+	peak := Peak(s.c.ISA, s.c.Threads, s.peak)
 	if s.hot {
 		if err := s.w.call(); err != nil {
 			return Round{}, err
@@ -214,9 +214,9 @@ func (s *Session) Add(r Round) {
 // Restart forgets the rounds that were added.
 func (s *Session) Restart() { s.rounds = nil }
 
-// peak measures for d the most operations a second of that many threads at once,
+// Peak measures for d the most operations a second of that many threads at once,
 // as far as there are cores for them.
-func peak(isa string, threads int, d time.Duration) float64 {
+func Peak(isa string, threads int, d time.Duration) float64 {
 	list := make([]float64, min(threads, runtime.GOMAXPROCS(0)))
 	var others sync.WaitGroup
 	for i := range list[1:] {

@@ -43,7 +43,7 @@ func Profile(w io.Writer, f func() error) ([]Routine, error) {
 }
 
 // aside matches the functions that Measure calls beside the cases.
-var aside = regexp.MustCompile("^(" + regexp.QuoteMeta(name((*Case).Open)) + "|" + regexp.QuoteMeta(name(peak)) + `)(\.|$)`)
+var aside = regexp.MustCompile("^(" + regexp.QuoteMeta(name((*Case).Open)) + "|" + regexp.QuoteMeta(name(Peak)) + `)(\.|$)`)
 
 // name is what a profile calls a function.
 func name(f any) string { return runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name() }

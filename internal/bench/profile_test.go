@@ -31,7 +31,7 @@ func TestRoutines(t *testing.T) {
 	sample(30, pkg+"kernel.exp", pkg+"bench.(*Session).Round")
 	sample(500, pkg+"kernel.tile", pkg+"bench.(*Session).Round", pkg+"bench.(*Case).Open")
 	sample(700, pkg+"kernel.FMAPeak", pkg+"bench.peak", pkg+"bench.(*Session).Round")
-	sample(800, pkg+"kernel.FMAPeak", pkg+"bench.peak.func1")
+	sample(800, pkg+"kernel.FMAPeak", pkg+"bench.Peak.func1")
 	list := routines(p)
 	if len(list) != 2 || list[0].Name != "kernel.tile" || list[1].Name != "kernel.exp" ||
 		math.Abs(list[0].Share-0.7) > 1e-12 || math.Abs(list[1].Share-0.3) > 1e-12 {

@@ -9,6 +9,8 @@
 // the sizes of the matrix.
 package kernel
 
+import "github.com/farfield-ml/farfield/rng"
+
 //go:generate go -C _asm run . -dir ..
 
 // Float is the set of element types: float32 is the fast path, float64 the
@@ -140,6 +142,10 @@ type Table[T Float] struct {
 	// of w. It may write Lanes-1 elements too many to dst, and read as many of w
 	// and behind x. Dst does not overlap the others.
 	FeatureRow func(dst, w []T, s T, x []T, rows int)
+
+	// Uniform sets dst[16·j+4·w+b] to factor·(2x - 255), x being byte b of word w of
+	// number i+j of key (rng.Key.Uint32s).
+	Uniform func(dst []T, factor T, key rng.Key, i uint64)
 
 	// AdamW updates the weights w and moments m, v from the gradient g.
 	AdamW func(w, g, m, v []T, s *AdamWStep[T])

@@ -62,6 +62,7 @@ func avx512() *Table[float32] {
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX512, mixTotal32AVX512, mixTotal16AVX512},
 		}).mix,
 		FeatureRow: featureRow(featureRowAVX512),
+		Uniform:    uniform(uniformAVX512),
 	}
 }
 
@@ -101,6 +102,7 @@ func avx2() *Table[float32] {
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX2, mixTotal32AVX2, mixTotal16AVX2},
 		}).mix,
 		FeatureRow: featureRow(featureRowAVX2),
+		Uniform:    uniform(uniformAVX2),
 	}
 }
 

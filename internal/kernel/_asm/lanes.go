@@ -28,9 +28,11 @@ type gen struct {
 	wide   bool   // a vec is one zmm
 	suffix string // of every routine's name
 
-	labels int
-	consts map[float32]operand.Mem
-	masks  operand.Mem // AVX2: 16 words of ones, 16 of zeros
+	labels  int
+	words   map[uint32]operand.Mem
+	masks   operand.Mem       // AVX2: 16 words of ones, 16 of zeros
+	indices operand.Mem       // the words 0 to 15
+	odd     reg.OpmaskVirtual // AVX-512: lanes 1, 3, 5, …, of a routine that needs them
 
 	i     reg.GPVirtual // index of the element that a loop is at
 	tail  bool          // emitting a loop's last, partial vec
@@ -128,17 +130,19 @@ func (g *gen) num(m operand.Mem) num {
 func (g *gen) param(name string) num { return g.num(g.address(name)) }
 
 // constant is x in every lane.
-func (g *gen) constant(x float32) num {
-	if g.consts == nil {
-		g.consts = map[float32]operand.Mem{}
+func (g *gen) constant(x float32) num { return g.num(g.word(math.Float32bits(x))) }
+
+// word is where 32 bits lie.
+func (g *gen) word(x uint32) operand.Mem {
+	if g.words == nil {
+		g.words = map[uint32]operand.Mem{}
 	}
-	m, ok := g.consts[x]
+	m, ok := g.words[x]
 	if !ok {
-		name := fmt.Sprintf("const%08x%s", math.Float32bits(x), g.suffix)
-		m = g.ConstData(name, operand.U32(math.Float32bits(x)))
-		g.consts[x] = m
+		m = g.ConstData(fmt.Sprintf("const%08x%s", x, g.suffix), operand.U32(x))
+		g.words[x] = m
 	}
-	return g.num(m)
+	return m
 }
 
 // get is n as a vec, for reading only: its registers may be shared.

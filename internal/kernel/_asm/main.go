@@ -35,6 +35,8 @@ func main() {
 		{"vector_avx2", "AVX2", false, vectors},
 		{"token_avx512", "AVX512", true, token},
 		{"token_avx2", "AVX2", false, token},
+		{"random_avx512", "AVX512", true, random},
+		{"random_avx2", "AVX2", false, random},
 	} {
 		g := &gen{Context: build.NewContext(), wide: f.wide, suffix: f.suffix}
 		g.ConstraintExpr("!purego")
