@@ -44,7 +44,7 @@ func (e *engine[T]) bound(s Shape, form Form, chunk, features int) float64 {
 	sum := m
 	if form != Direct {
 		c := max(min(float64(chunk), m), 1)
-		sum = float64(features) + c + math.Ceil(m/c)
+		sum = float64(features) + c + carried(math.Ceil(m/c), s.Carry, u)
 		if e.spec.axes(s.D, false) < e.spec.width(s.D) {
 			// Reflected rows: an addition a channel, of the last one times 1/(√D-1).
 			tilt := math.Sqrt(d) / (math.Sqrt(d) - 1)
@@ -56,6 +56,16 @@ func (e *engine[T]) bound(s Shape, form Form, chunk, features int) float64 {
 	score := (1 + rows) * (1 + rows) * (1 + accumulated(d, u))
 	term := math.Pow(score, p)*(1+accumulated(sum+2*p+16, u)) - 1
 	return 4. / 3 * term
+}
+
+// carried counts the roundings that a sum meets as those of so many chunks join it.
+// A compensated one is rounded when it is read; what it has lost until then is at
+// most 2u² of the sizes of its terms a chunk.
+func carried(chunks float64, c Carry, u float64) float64 {
+	if c == Compensated {
+		return 1 + math.Ceil(2*u*chunks)
+	}
+	return chunks
 }
 
 // rowError bounds the error of a prepared row's 2-norm in parts of the row's, for

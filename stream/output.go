@@ -252,6 +252,29 @@ func (o *Output[T]) write(x tensor.Heads[T], at int64) error {
 	return nil
 }
 
+// Row reads row i of a head from the file that a run has finished, if it is one of
+// those that are written.
+func (o *Output[T]) Row(dst []T, b, h int, i int64) error {
+	if o.path == "" || o.Every > 1 && i%o.Every != 0 || len(dst) != o.shape.Dv {
+		return fmt.Errorf("row %d: not in the output, or not of %d numbers", i, len(dst))
+	}
+	if o.Every > 1 {
+		i /= o.Every
+	}
+	head, heads := int64(b*o.shape.H+h), int64(len(o.digests))
+	place := head*o.rows(o.shape.N) + i
+	if o.byToken() {
+		place = i*heads + head
+	}
+	f, err := os.Open(o.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	at := io.NewSectionReader(f, int64(len(o.header))+place*o.rowBytes(), o.rowBytes())
+	return binary.Read(at, binary.LittleEndian, dst)
+}
+
 // thin returns what is written of rows of a size, the first of which is row at.
 func (o *Output[T]) thin(b []byte, size int, at int64) []byte {
 	if o.Every <= 1 {

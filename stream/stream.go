@@ -67,6 +67,7 @@ type Report struct {
 	Computing   float64 // seconds in which the mechanism computed
 	FLOPs       float64 // products of features and values in them, two operations each
 	Checkpoints int     // written
+	Bound       float64 // of the error, as attention.Plan.Bound; 0: it is not known
 	Digest      uint32  // CRC-32C of o, [B,H,N,Dv] in C order, little-endian
 }
 
@@ -589,6 +590,10 @@ func (r *run[T]) report() *Report {
 		Filling: time.Duration(r.filling.Load()).Seconds(), Computing: r.computing.Seconds(), FLOPs: r.operations, Checkpoints: r.checkpoints,
 	}
 	if r.shape.N >= 0 {
+		rep.Bound = r.m.Plan(attention.Shape{
+			B: r.shape.B, H: r.shape.H, Hkv: r.shape.Hkv, N: int(r.shape.N), M: int(r.shape.M), D: r.shape.D, Dv: r.shape.Dv,
+			Causal: r.o.Causal, Form: attention.Step, Chunk: r.chunk, Carry: attention.Compensated,
+		}).Bound
 		rep.Digest = joinDigests(r.out.digests, r.shape.N*int64(r.shape.Dv)*elementSize[T]())
 	}
 	return rep

@@ -30,6 +30,7 @@ type streamed struct {
 	Checkpoint      string        `placeholder:"FILE" help:"Where a stream keeps what it continues from. By default OUT with .checkpoint behind it, none without a file OUT."`
 	CheckpointEvery time.Duration `placeholder:"TIME" help:"Between two checkpoints, as 5m (30s): the most that a run loses that is killed."`
 	RowsEvery       int64         `placeholder:"K" help:"Write rows 0, K, 2K, ... of o alone; the CRC-32C is of all."`
+	Check           int           `placeholder:"K" help:"Hold K random rows of OUT against float64, each from every key that it sees; takes their share of a quadratic mechanism's time."`
 	Fresh           bool          `help:"Begin a stream anew, whatever was done before."`
 }
 
@@ -40,7 +41,7 @@ func (s *streamed) refuse() error {
 		given bool
 	}{
 		{"--raw", s.Raw != ""}, {"--memory", s.Memory != ""}, {"--checkpoint", s.Checkpoint != ""}, {"--checkpoint-every", s.CheckpointEvery != 0},
-		{"--rows-every", s.RowsEvery != 0}, {"--fresh", s.Fresh},
+		{"--rows-every", s.RowsEvery != 0}, {"--check", s.Check != 0}, {"--fresh", s.Fresh},
 	} {
 		if x.given {
 			return inputf("%s: needs --stream", x.name)
@@ -87,6 +88,8 @@ type streamReport struct {
 	PeakBytes   int64   `json:"peak_bytes"` // of the process
 	Checkpoints int     `json:"checkpoints"`
 	Digest      string  `json:"crc32c"`
+
+	Check *rowCheck `json:"check,omitempty"`
 }
 
 // stream computes attention window by window.
@@ -130,6 +133,9 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 		return input(err)
 	}
 	defer given.Close()
+	if c.Check < 0 || c.Check > 0 && (out == "" || out == "-") {
+		return inputf("--check: %d rows; it needs a file OUT to read them from", c.Check)
+	}
 	to := stream.NewDigest[T]()
 	checkpoint := c.Checkpoint
 	switch {
@@ -145,13 +151,21 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	}
 	to.Every = c.RowsEvery
 	s := src.Shape()
-	p := &attendProblem[T]{shapes: map[string][]int{}}
-	p.call.Q.H, p.call.Q.D, p.call.K.N = s.H, s.D, int(max(s.M, 0))
-	if err := p.readMechanism(c, &arrayReader[T]{given, in, c.AllowNonfinite}); err != nil {
+	p, err := streamMechanism[T](c, s, given, in)
+	if err != nil {
 		return input(err)
 	}
 	if unknown := p.unknown(given.Names()); len(unknown) > 0 {
 		fmt.Fprintf(e.stderr, "farfield: not used: %s\n", strings.Join(unknown, ", "))
+	}
+	var wide *attendProblem[float64] // for what is checked
+	if c.Check > 0 {
+		if wide, err = streamMechanism[float64](c, s, given, in); err == nil {
+			_, err = stream.Direct(e.ctx, wide.mech, src, c.Causal, nil, nil) // refuses what it cannot check
+		}
+		if err != nil {
+			return inputf("--check: %w", err)
+		}
 	}
 	// Garbage is collected before the process has much more than was asked for.
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory + programBytes))
@@ -179,15 +193,28 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, PeakBytes: bench.PeakMemory(), Checkpoints: r.Checkpoints,
 		Digest: fmt.Sprintf("%08x", r.Digest),
 	}
-	if c.JSON {
-		return printJSON(e.stdout, report)
+	if c.Check > 0 {
+		if report.Check, err = checkRows(c, e, src, to, r, wide.mech); err != nil {
+			return err
+		}
 	}
 	w := e.stderr
 	if out == "" {
 		w = e.stdout
 	}
-	report.print(w)
-	return nil
+	if !c.JSON {
+		report.print(w)
+	} else if err := printJSON(e.stdout, report); err != nil {
+		return err
+	}
+	return report.Check.verdict()
+}
+
+// streamMechanism makes the mechanism of a stream, with what the input has for it.
+func streamMechanism[T tensor.Float](c *attendCmd, s stream.Shape, given array.Source, in string) (*attendProblem[T], error) {
+	p := &attendProblem[T]{shapes: map[string][]int{}}
+	p.call.Q.H, p.call.Q.D, p.call.K.N = s.H, s.D, int(max(s.M, 0))
+	return p, p.readMechanism(c, &arrayReader[T]{given, in, c.AllowNonfinite})
 }
 
 // peak measures what the machine can do where tokens are made to measure with.
@@ -198,7 +225,7 @@ func (s *streamed) peak() float64 {
 	return bench.Peak(kernel.Active[float32]().Name, par.Threads(), peakTime) / 1e9
 }
 
-const peakTime = 200 * time.Millisecond
+const peakTime = 50 * time.Millisecond
 
 // print writes the report in words.
 func (r *streamReport) print(w io.Writer) {
@@ -214,6 +241,7 @@ func (r *streamReport) print(w io.Writer) {
 	fmt.Fprintf(w, "%d tokens%s in %.1f s: %.1f s reading or making them, %.1f s computing at %.1f GFLOP/s%s\n", r.Tokens, before, r.Seconds, r.Filling, r.Computing, rate, share)
 	fmt.Fprintf(w, "state %s, windows of %d tokens, %s planned of %s; the process had %s\n", mib(r.StateBytes), r.Window, mib(r.Planned), mib(r.Memory), mib(r.PeakBytes))
 	fmt.Fprintf(w, "o [%d rows a head], CRC-32C %s\n", r.N, r.Digest)
+	r.Check.print(w)
 }
 
 // mib writes a number of bytes.

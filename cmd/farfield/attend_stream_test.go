@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"flag"
 	"math"
 	"os"
 	"os/exec"
@@ -170,8 +171,59 @@ func TestAttendSynthetic(t *testing.T) {
 	if r := report("--seed", "7", "--rows-every", "1000", thin); r.Digest != one.Digest || !slices.Equal(npy(t, thin).Shape, []int{2, 3, 8}) {
 		t.Errorf("of every thousandth row the digest is %s, before %s", r.Digest, one.Digest)
 	}
+	held := report("--seed", "7", "--rows-every", "10", "--check", "4", filepath.Join(t.TempDir(), "o.npy"))
+	if c := held.Check; c == nil || len(c.Rows) != 4 || !(c.Share > 0 && c.Share < 1) || held.Digest != one.Digest {
+		t.Errorf("held against float64: %+v", c)
+	}
 	if m := check.Max(x); len(x) != 2*3000*8 || !(m > 0.5 && m < 3) {
 		t.Errorf("%d outputs of up to %g", len(x), m)
+	}
+}
+
+var longStream = flag.Bool("long", false, "also stream 2^26 tokens, killed twice and not")
+
+// TestKilledLongStream holds the digest of 2²⁶ tokens that were killed twice on their
+// way, once in each pass, to that of a run that was not.
+func TestKilledLongStream(t *testing.T) {
+	if !*longStream {
+		t.Skip("without -long")
+	}
+	args := []string{"attend", "--mechanism", "fastmax", "--json", "--checkpoint-every", "1s", "--synthetic", "67108864,32,1"}
+	var whole, last streamReport
+	if err := json.Unmarshal([]byte(works(t, args...)), &whole); err != nil {
+		t.Fatal(err)
+	}
+	args = append(args, "--checkpoint", filepath.Join(t.TempDir(), "c"))
+	half := time.Duration(whole.Seconds / 2 * float64(time.Second))
+	for kills := 0; ; kills++ {
+		c := exec.Command(os.Args[0], args...)
+		c.Env = append(os.Environ(), "FARFIELD_AS_PROGRAM=1")
+		var text bytes.Buffer
+		c.Stdout = &text
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		timer := time.AfterFunc(half, func() {
+			if kills < 2 {
+				c.Process.Kill()
+			}
+		})
+		err := c.Wait()
+		timer.Stop()
+		if err != nil {
+			continue
+		}
+		if kills < 1 {
+			t.Fatal("it was done before it was killed")
+		}
+		if err := json.Unmarshal(text.Bytes(), &last); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("killed %d times, %d of %d tokens were done before the last run", kills, last.Resumed, last.Tokens)
+		break
+	}
+	if last.Digest != whole.Digest || last.Resumed == 0 {
+		t.Errorf("digest is %s after %d tokens of runs before, without kills %s", last.Digest, last.Resumed, whole.Digest)
 	}
 }
 
@@ -244,6 +296,8 @@ func TestStreamRefusals(t *testing.T) {
 	}{
 		{"--memory: needs --stream", []string{"--memory", "1MiB", in, out}},
 		{"rows: one in -1 is written", []string{"--rows-every=-1", "--stream", in, out}},
+		{"--check: 3 rows; it needs a file OUT", []string{"--check", "3", "--stream", in}},
+		{"--check: needs --stream", []string{"--check", "3", in, out}},
 		{"--grad: not with --stream", []string{"--grad", "--stream", in, out}},
 		{"--form: not with --stream", []string{"--form", "step", "--stream", in, out}},
 		{`--memory: "1MB" is not a number of bytes`, []string{"--memory", "1MB", "--stream", in, out}},

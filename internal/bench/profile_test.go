@@ -30,7 +30,7 @@ func TestRoutines(t *testing.T) {
 	sample(60, pkg+"kernel.tile", pkg+"par.(*job).run")
 	sample(30, pkg+"kernel.exp", pkg+"bench.(*Session).Round")
 	sample(500, pkg+"kernel.tile", pkg+"bench.(*Session).Round", pkg+"bench.(*Case).Open")
-	sample(700, pkg+"kernel.FMAPeak", pkg+"bench.peak", pkg+"bench.(*Session).Round")
+	sample(700, pkg+"kernel.FMAPeak", pkg+"bench.Peak", pkg+"bench.(*Session).Round")
 	sample(800, pkg+"kernel.FMAPeak", pkg+"bench.Peak.func1")
 	list := routines(p)
 	if len(list) != 2 || list[0].Name != "kernel.tile" || list[1].Name != "kernel.exp" ||

@@ -1,0 +1,197 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// directTokens is the keys of a piece, whose sums are added to those of the others.
+const directTokens = 1 << 12
+
+// Direct computes chosen rows of what Run does, in float64 and from every key that
+// they see: o [B,H,len(rows),Dv]. It takes the time of so many rows of a quadratic
+// mechanism. An eps of the denominator counts once for each 4096 keys.
+//
+// Queries are numbered from 0. Only mechanisms with a linear form whose weights do
+// not depend on places have rows that are made this way, and sources that can be read
+// again and have no decay.
+func Direct[T tensor.Float](ctx context.Context, m attention.Mechanism[float64], src Source[T], causal bool, rows []int64, progress func(Progress)) (tensor.Heads[float64], error) {
+	var none tensor.Heads[float64]
+	s, t := src.Shape(), m.Traits()
+	switch {
+	case !t.Linear || t.CausalOnly:
+		return none, &BadInput{fmt.Errorf("mechanism: %s has no sums of weights that do not depend on places", t.Name)}
+	case src.Sequential():
+		return none, &BadInput{fmt.Errorf("input: a pipe cannot be read again")}
+	case src.Decays():
+		return none, &BadInput{fmt.Errorf("log_g: rows are computed directly without decay alone")}
+	}
+	d := &direct[T]{m: m, src: src, shape: s}
+	for _, i := range rows {
+		if i < 0 || i >= s.N {
+			return none, &BadInput{fmt.Errorf("rows: %d is not from 0 to %d", i, s.N-1)}
+		}
+		sees := s.M
+		if causal {
+			sees = i + 1 + s.M - s.N
+		}
+		d.sees = append(d.sees, sees)
+	}
+	if err := d.queries(rows); err != nil {
+		return none, err
+	}
+	d.o, d.den = tensor.NewHeads[float64](s.B, s.H, len(rows), s.Dv), make([]float64, s.B*s.H*len(rows))
+	most := int64(0)
+	for _, n := range d.sees {
+		most = max(most, n)
+	}
+	const window = 16 * directTokens
+	w := src.Room(window, Keys)
+	w.want = Keys
+	for at := int64(0); at < most; at += window {
+		if err := ctx.Err(); err != nil {
+			return none, err
+		}
+		n := int(min(window, most-at))
+		if _, err := src.Fill(w, 0, at, n); err != nil {
+			return none, err
+		}
+		if err := d.add(w, at, n); err != nil {
+			return none, err
+		}
+		if progress != nil {
+			progress(Progress{Done: at + int64(n), All: most})
+		}
+	}
+	for i, den := range d.den {
+		row := d.o.At(i/len(rows)/s.H, i/len(rows)%s.H).Row(i % len(rows))
+		for c := range row {
+			if den != 0 { // else no key has been seen
+				row[c] /= den
+			}
+		}
+	}
+	return d.o, nil
+}
+
+// direct is a call of Direct.
+type direct[T tensor.Float] struct {
+	m     attention.Mechanism[float64]
+	src   Source[T]
+	shape Shape
+	q     tensor.Heads[float64]
+	sees  []int64               // keys of each row
+	o     tensor.Heads[float64] // sums of weights times values
+	den   []float64             // sums of weights
+}
+
+// queries reads the chosen ones.
+func (d *direct[T]) queries(rows []int64) error {
+	s := d.shape
+	d.q = tensor.NewHeads[float64](s.B, s.H, len(rows), s.D)
+	w := d.src.Room(1, Queries)
+	w.want = Queries
+	for j, i := range rows {
+		if _, err := d.src.Fill(w, i, 0, 1); err != nil {
+			return err
+		}
+		for h := range s.B * s.H {
+			widen(d.q.At(h/s.H, h%s.H).Row(j), w.Call.Q.At(h/s.H, h%s.H).Row(0))
+		}
+	}
+	return nil
+}
+
+// some is what some of the rows make of some keys.
+type some struct {
+	rows []int
+	o    tensor.Heads[float64] // [B,H,len(rows),Dv]
+	den  []float64             // [B,H,len(rows)]
+}
+
+// add adds what the n keys of w, the first of which is key at, weigh. Pieces of them
+// are computed at the same time and added in their order.
+func (d *direct[T]) add(w *Window[T], at int64, n int) error {
+	s := d.shape
+	pieces := (n + directTokens - 1) / directTokens
+	made, errs := make([][]some, pieces), make([]error, pieces)
+	par.Do(pieces, 2*float64(len(d.sees)*s.B*s.H)*float64(n)*float64(s.D+s.Dv), func(i int) {
+		j0, j1 := i*directTokens, min((i+1)*directTokens, n)
+		made[i], errs[i] = d.piece(w, at, j0, j1)
+	})
+	if err := errors.Join(errs...); err != nil {
+		return &BadInput{err}
+	}
+	for _, x := range slices.Concat(made...) {
+		for i, den := range x.den {
+			head, r := i/len(x.rows), x.rows[i%len(x.rows)]
+			d.den[head*len(d.sees)+r] += den
+			sum := d.o.At(head/s.H, head%s.H).Row(r)
+			for c, o := range x.o.At(head/s.H, head%s.H).Row(i % len(x.rows)) {
+				sum[c] += den * o
+			}
+		}
+	}
+	return nil
+}
+
+// piece computes the rows that see some of the keys j0 ≤ j < j1 of w: those that see
+// all together, and others each.
+func (d *direct[T]) piece(w *Window[T], at int64, j0, j1 int) (list []some, err error) {
+	k, v := wide(w.Call.K.Tokens(j0, j1)), wide(w.Call.V.Tokens(j0, j1))
+	var all []int
+	part := func(rows []int, n int) {
+		c := &attention.Call[float64]{K: k.Tokens(0, n), V: v.Tokens(0, n), Form: attention.Direct}
+		c.Q = tensor.NewHeads[float64](d.shape.B, d.shape.H, len(rows), d.shape.D)
+		for h := range d.shape.B * d.shape.H {
+			b, h := h/d.shape.H, h%d.shape.H
+			for i, r := range rows {
+				copy(c.Q.At(b, h).Row(i), d.q.At(b, h).Row(r))
+			}
+			if mask := w.Call.KeyMask; mask != nil && h == 0 {
+				c.KeyMask = append(c.KeyMask, mask[b*w.Call.K.N:][j0:j0+n]...)
+			}
+		}
+		o := tensor.NewHeads[float64](d.shape.B, d.shape.H, len(rows), d.shape.Dv)
+		keep := &attention.Saved[float64]{}
+		if err == nil {
+			err = d.m.Forward(o, c, keep)
+		}
+		list = append(list, some{rows, o, keep.Den})
+	}
+	for r, sees := range d.sees {
+		switch n := min(sees-at-int64(j0), int64(j1-j0)); {
+		case n == int64(j1-j0):
+			all = append(all, r)
+		case n > 0:
+			part([]int{r}, int(n))
+		}
+	}
+	if len(all) > 0 {
+		part(all, j1-j0)
+	}
+	return list, err
+}
+
+// wide is x in float64.
+func wide[T tensor.Float](x tensor.Heads[T]) tensor.Heads[float64] {
+	y := tensor.NewHeads[float64](x.B, x.H, x.N, x.D)
+	for i := range x.B * x.H {
+		for j := range x.N {
+			widen(y.At(i/x.H, i%x.H).Row(j), x.At(i/x.H, i%x.H).Row(j))
+		}
+	}
+	return y
+}
+
+func widen[T tensor.Float](dst []float64, x []T) {
+	for c, y := range x {
+		dst[c] = float64(y)
+	}
+}

@@ -1,0 +1,121 @@
+package stream
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// TestDirect holds rows that are made piece by piece against the call in memory,
+// across pieces and windows, and rows of an output against them.
+func TestDirect(t *testing.T) {
+	defer par.SetThreads(0)
+	for _, p := range []struct {
+		problem[float32]
+		eps float64
+	}{
+		{problem[float32]{name: "fastmax", shape: Shape{B: 2, H: 4, Hkv: 2, N: 300, M: 300, D: 5, Dv: 3}, mask: true}, 0},
+		{problem[float32]{name: "fastmax", shape: Shape{B: 1, H: 2, Hkv: 1, N: 70000, M: 70010, D: 2, Dv: 2}, causal: true, mask: true}, 0},
+		{problem[float32]{name: "linear", shape: Shape{B: 1, H: 2, Hkv: 2, N: 20, M: 9000, D: 4, Dv: 3}}, 1e-6},
+	} {
+		t.Run(p.String(), func(t *testing.T) {
+			c := p.call()
+			wide := &attention.Call[float64]{Q: wide(c.Q), K: wide(c.K), V: wide(c.V), KeyMask: c.KeyMask, Causal: c.Causal, Form: attention.Linear}
+			m, err := mechanism.New[float64](p.name, mechanism.Options{Heads: p.shape.H, Width: p.shape.D})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+			keep := &attention.Saved[float64]{}
+			if err := m.Forward(want, wide, keep); err != nil {
+				t.Fatal(err)
+			}
+			// What an eps adds that each further piece of keys has.
+			more := p.eps * float64(c.K.N/directTokens) / slices.Min(keep.Den) * check.Max(want.Data)
+			src := source(t, file(t, c))
+			rows := []int64{0, 1, p.shape.N / 2, p.shape.N - 3, p.shape.N - 1}
+			var first []float64
+			for _, threads := range []int{1, 3} {
+				par.SetThreads(threads)
+				got, err := Direct(context.Background(), m, src, p.causal, rows, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first == nil {
+					first = got.Data
+				} else if !slices.Equal(got.Data, first) {
+					t.Errorf("%d threads: others", threads)
+				}
+				for h := range want.B * want.H {
+					b, h := h/want.H, h%want.H
+					limit := 2*check.Linear[float64](c.Q.D, c.K.N).Output(1, check.Max(wide.V.Data)+check.Max(want.Data)) + more
+					for j, i := range rows {
+						if r := check.Ratio(got.At(b, h).Row(j), want.At(b, h).Row(int(i)), limit); r > 1 {
+							t.Errorf("batch row %d, head %d, row %d is off by %.3g limits", b, h, i, r)
+						}
+					}
+				}
+			}
+			if p.shape.B > 1 {
+				return
+			}
+			for _, name := range []string{"o.npy", "o.raw"} {
+				out := output(t, filepath.Join(t.TempDir(), name), 4)
+				out.Every = 10
+				m := p.mechanism(t)
+				if _, err := Run(context.Background(), m, src, out, Options{Causal: p.causal}); err != nil {
+					t.Fatal(err)
+				}
+				x := make([]float32, p.shape.Dv)
+				for h := range want.H {
+					i := (p.shape.N - 5) / 10 * 10
+					if err := out.Row(x, 0, h, i); err != nil {
+						t.Fatal(err)
+					}
+					wider := make([]float64, len(x))
+					widen(wider, x)
+					limit := 2 * check.Linear[float32](c.Q.D, c.K.N).Output(1, check.Max(wide.V.Data)+check.Max(want.Data))
+					if r := check.Ratio(wider, want.At(0, h).Row(int(i)), limit); r > 1 {
+						t.Errorf("%s: head %d, row %d is off by %.3g limits", name, h, i, r)
+					}
+					if err := out.Row(x, 0, h, i+1); err == nil {
+						t.Errorf("%s: there is a row %d", name, i+1)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestDirectRefuses(t *testing.T) {
+	p := problem[float32]{name: "fastmax", shape: Shape{B: 1, H: 1, Hkv: 1, N: 9, M: 9, D: 3, Dv: 2}, causal: true}
+	decayed := p
+	decayed.decay = true
+	for _, x := range []struct {
+		want, name string
+		p          problem[float32]
+		row        int64
+	}{
+		{"retention has no sums of weights", "retention", p, 0},
+		{"local has no sums of weights", "local", p, 0},
+		{"log_g: rows are computed directly without decay alone", "fastmax", decayed, 0},
+		{"rows: 9 is not from 0 to 8", "fastmax", p, 9},
+	} {
+		m, err := mechanism.New[float64](x.name, mechanism.Options{Heads: 1, Width: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Direct(context.Background(), m, source(t, file(t, x.p.call())), true, []int64{x.row}, nil)
+		if err == nil || !IsBadInput(err) || !strings.Contains(err.Error(), x.want) {
+			t.Errorf("%s: %v, want %q", x.name, err, x.want)
+		}
+	}
+}
