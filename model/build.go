@@ -115,6 +115,9 @@ func (b *builder[T]) decay(name string) *nn.Decay[T] {
 
 // mixer makes the mixer of a block; causal says that it is.
 func (b *builder[T]) mixer(name string, causal bool) nn.Mixer[T] {
+	if b.c.Kind == Convolutional {
+		return b.bareAttention(name)
+	}
 	row, owns := nn.LookupMixer(b.c.Mechanism)
 	if !owns {
 		return b.attention(name, causal)
@@ -160,6 +163,12 @@ func (b *builder[T]) attention(name string, causal bool) *nn.Attention[T] {
 	if causal {
 		a.Decay = b.decay(name + ".decay")
 	}
+	b.mechanism(name, a)
+	return a
+}
+
+// mechanism gives a layer its mechanism.
+func (b *builder[T]) mechanism(name string, a *nn.Attention[T]) {
 	o := b.c.options()
 	if b.key != nil {
 		o.Seed = b.key.Fold(uint64(len(b.set.All()))).Uint64(0) // of the next weight
@@ -167,17 +176,16 @@ func (b *builder[T]) attention(name string, causal bool) *nn.Attention[T] {
 	m, err := mechanism.New[T](b.c.Mechanism, o)
 	if err != nil {
 		b.err = err
-		return a
+		return
 	}
 	a.Mechanism = m
 	if b.bare {
 		b.size += float64(m.Params().Size())
-		return a
+		return
 	}
 	b.layers = append(b.layers, layer[T]{name, a})
 	b.set.Join(name+".", m.Params())
 	b.constants.Join(name+".", m.Constants())
-	return a
 }
 
 func (b *builder[T]) mlp(name string) *nn.MLP[T] {
@@ -208,13 +216,23 @@ func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[
 	s := &stack[T]{width: c.Width, d: c.headWidth(), causal: causal, post: c.PostNorm}
 	s.drop.Rate = c.AttentionDropout
 	s.drop.Kind, _ = c.dropKind() // validated
-	s.embed.W = b.normal(prefix+"embed.weight", deviation, vocab, c.Width)
+	s.rate = c.Dropout
+	if c.Inputs > 0 {
+		s.entry.numbers = b.linear(prefix+"input", deviation, c.Width, c.Inputs)
+	} else {
+		s.entry.embed.W = b.normal(prefix+"embed.weight", deviation, vocab, c.Width)
+	}
+	if c.front() > 0 {
+		s.entry.front = b.normal(prefix+"cls.weight", deviation, c.Width)
+		s.entry.front.Decay = false
+	}
+	positions := c.Context + c.front()
 	switch c.Positions {
 	case Learned:
-		s.position = &nn.Learned[T]{W: b.normal(prefix+"position.weight", deviation, c.Context, c.Width)}
+		s.position = &nn.Learned[T]{W: b.normal(prefix+"position.weight", deviation, positions, c.Width)}
 	case Sinusoidal:
 		// Sines of this amplitude are as large as the first embeddings.
-		s.position = nn.NewSinusoidal[T](c.Width, deviation*math.Sqrt2, min(c.Context, sinusoids/c.Width))
+		s.position = nn.NewSinusoidal[T](c.Width, deviation*math.Sqrt2, min(positions, sinusoids/c.Width))
 	case Rotary:
 		s.theta = c.theta()
 	}

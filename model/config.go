@@ -1,6 +1,8 @@
 // Package model puts transformers together: decoders, encoders and
 // encoder-decoders with any attention mechanism of the catalogue, their
-// training passes, their decoding sessions and their files.
+// training passes, their decoding sessions and their files. They read tokens or
+// numbers, and give classes, numbers or mixtures of levels, for every position, for
+// sequences or for pairs of them.
 //
 // Blocks are pre-norm: x + f(norm(x)), with f causal or full self-attention, or a
 // mixer that takes its place, cross-attention, or an MLP; or they are post-norm,
@@ -17,6 +19,13 @@
 //	last norm               2·W + 2
 //	convolution             W
 //	decay                   Hkv
+//	PoolCLS                 a position of each sequence more
+//	pooling                 W a sequence, 4·W a pair more
+//	units before the head   their number, for each output
+//
+// A convolutional net, with windows of K positions of C channels, keeps
+// K·C + W for each convolution and K·W for the head, and 4·W + H and another W for
+// attention.
 //
 // Mechanisms that compute whole heads keep what they need in place of H: linformer
 // 2·r·D + N numbers a head of N tokens, fourier none.
@@ -43,6 +52,7 @@ const (
 	Decoder        = "decoder"         // causal: predicts the next token
 	Encoder        = "encoder"         // sees all: an output for every token
 	EncoderDecoder = "encoder-decoder" // a decoder that sees an encoded source
+	Convolutional  = "convolutional"   // convolutions with ReLU, and attention in the middle
 )
 
 // How tokens may learn where they are.
@@ -75,23 +85,47 @@ type Config struct {
 	Vocab       int    `json:"vocab"`                  // number of different tokens
 	SourceVocab int    `json:"source_vocab,omitempty"` // of an encoder-decoder's source; 0: Vocab
 
-	Layers  int `json:"layers"` // of the encoder and of the decoder, each
+	// Inputs are the numbers of a position, which a linear layer reads in place of
+	// the embedding of tokens; Vocab is 0 then. 0: tokens.
+	Inputs int `json:"inputs,omitempty"`
+	// Outputs are the numbers that the head gives; 0: Vocab.
+	Outputs int `json:"outputs,omitempty"`
+	// Pool is one of the constants: what the head reads of a sequence; "": every
+	// position. A decoder's first position sees itself alone, so that it has no
+	// PoolCLS; what has seen all is PoolLast.
+	Pool string `json:"pool,omitempty"`
+	// Parts is 2 where sequences 2i and 2i+1 of a batch are a pair, whose pooled x and
+	// y are read as [x, y, x∘y, x-y]. 0 and 1: none are.
+	Parts int `json:"parts,omitempty"`
+	// HeadHidden are units with ReLU between what was pooled and the outputs; 0: none.
+	HeadHidden int `json:"head_hidden,omitempty"`
+	// Loss is one of the constants. Logistics has Outputs of 3 for each part of the
+	// mixture (see nn.Logistics).
+	Loss string `json:"loss,omitempty"`
+
+	Layers  int `json:"layers"` // of the encoder and of the decoder, each; convolutions, the head among them
 	Heads   int `json:"heads"`
 	KVHeads int `json:"kv_heads,omitempty"` // key heads, each shared by Heads/KVHeads query heads; 0: Heads
 	Width   int `json:"width"`              // Heads·D
 	Hidden  int `json:"hidden,omitempty"`   // units of the MLP; 0: 4·Width
 	Context int `json:"context"`            // tokens that the model is trained on at once
 
-	Conv int `json:"conv"` // tokens of the short convolution before attention and MLP of a decoder; 0: none
+	Conv int `json:"conv"` // tokens of the short convolution before attention and MLP of a decoder, 0: none; of every convolution
 
 	Positions string  `json:"positions"`
 	RopeTheta float64 `json:"rope_theta,omitempty"` // base of the rotations' frequencies; 0: 10000
 
 	// Mechanism names a row of package mechanism, or a mixer of package nn that
-	// takes the place of attention: Heads are its own then.
+	// takes the place of attention: Heads are its own then. A convolutional net may
+	// have none, and then no heads.
 	Mechanism string            `json:"mechanism"`
 	Order     int               `json:"order,omitempty"` // 0: the mechanism's default
 	Set       map[string]string `json:"set,omitempty"`
+
+	// Dropout is the rate at which Forward leaves out elements of the embeddings and
+	// of what blocks add to the residual stream. Losses, Logits and sessions leave out
+	// nothing.
+	Dropout float64 `json:"dropout,omitempty"`
 
 	// AttentionDropout is the rate at which Forward leaves out parts of queries and
 	// keys, and AttentionDropoutKind a name of attention.DropKind; "": 1d. Losses,
@@ -144,9 +178,9 @@ const (
 // Validate reports the first field that is not possible.
 func (c Config) Validate() error {
 	switch c.Kind {
-	case Decoder, Encoder, EncoderDecoder:
+	case Decoder, Encoder, EncoderDecoder, Convolutional:
 	default:
-		return fmt.Errorf("kind: %q is none of %s, %s, %s", c.Kind, Decoder, Encoder, EncoderDecoder)
+		return fmt.Errorf("kind: %q is none of %s, %s, %s, %s", c.Kind, Decoder, Encoder, EncoderDecoder, Convolutional)
 	}
 	switch c.Positions {
 	case Learned, Sinusoidal, Rotary, NoPosition:
@@ -161,13 +195,17 @@ func (c Config) Validate() error {
 	default:
 		return fmt.Errorf("decay: %q is none of %s, %s, %s", c.Decay, NoDecay, FixedDecay, LearnedDecay)
 	}
+	if err := c.checkEnds(); err != nil {
+		return err
+	}
 	for _, f := range []struct {
 		name string
 		n    int
 		zero bool
 	}{
-		{"vocab", c.Vocab, false}, {"source_vocab", c.SourceVocab, true}, {"layers", c.Layers, false},
-		{"heads", c.Heads, false}, {"kv_heads", c.KVHeads, true}, {"width", c.Width, false},
+		{"inputs", c.Inputs, true}, {"vocab", c.Vocab, c.Inputs > 0}, {"source_vocab", c.SourceVocab, true},
+		{"outputs", c.Outputs, c.Vocab > 0}, {"head_hidden", c.HeadHidden, true}, {"layers", c.Layers, false},
+		{"heads", c.Heads, c.Kind == Convolutional && c.Mechanism == ""}, {"kv_heads", c.KVHeads, true}, {"width", c.Width, false},
 		{"hidden", c.Hidden, true}, {"context", c.Context, false},
 	} {
 		if f.n < 0 || f.n == 0 && !f.zero || f.n > maxSize {
@@ -175,11 +213,14 @@ func (c Config) Validate() error {
 		}
 	}
 	switch {
+	case c.Heads == 0: // of a net without attention
 	case c.Width%c.Heads != 0:
 		return fmt.Errorf("heads: %d do not divide width %d", c.Heads, c.Width)
 	case c.Heads%c.kvHeads() != 0:
 		return fmt.Errorf("kv_heads: %d do not divide heads %d", c.KVHeads, c.Heads)
-	case c.Conv != 0 && c.Kind != Decoder:
+	}
+	switch {
+	case c.Conv != 0 && c.Kind != Decoder && c.Kind != Convolutional:
 		return fmt.Errorf("conv: %d, but kind %s is not a %s", c.Conv, c.Kind, Decoder)
 	case c.Conv < 0 || c.Conv > maxConv:
 		return fmt.Errorf("conv: %d, needs to be from 0 to %d", c.Conv, maxConv)
@@ -191,20 +232,27 @@ func (c Config) Validate() error {
 		return fmt.Errorf("rope_theta: %g, but positions are %s", c.RopeTheta, c.Positions)
 	case !(c.AttentionDropout >= 0 && c.AttentionDropout < 1):
 		return fmt.Errorf("attention_dropout: %g, needs 0 ≤ rate < 1", c.AttentionDropout)
+	case !(c.Dropout >= 0 && c.Dropout < 1):
+		return fmt.Errorf("dropout: %g, needs 0 ≤ rate < 1", c.Dropout)
 	case c.AttentionDropoutKind != "" && c.AttentionDropout == 0:
 		return fmt.Errorf("attention_dropout_kind: %q, but attention_dropout is 0", c.AttentionDropoutKind)
-	case c.decays() && c.Kind == Encoder:
+	case c.decays() && !c.Causal():
 		return fmt.Errorf("decay: %s, but kind %s has no causal attention", c.Decay, c.Kind)
 	case c.Positions == Rotary && c.Width/c.Heads == 1:
 		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1", Rotary, c.Width, c.Heads)
 	}
-	if err := c.checkSize(0); err != nil {
+	if c.Kind == Convolutional {
+		if err := c.checkConvolutional(); err != nil {
+			return err
+		}
+	}
+	if err := c.checkSize(0); err != nil || c.Heads == 0 {
 		return err
 	}
 	if err := c.checkOwner(); err != nil {
 		return err
 	}
-	m, size, err := c.mixer(c.Kind != Encoder)
+	m, size, err := c.mixer(c.Causal())
 	if err != nil {
 		return err
 	}
@@ -212,6 +260,39 @@ func (c Config) Validate() error {
 		return err
 	}
 	return c.checkTraits(m.Traits())
+}
+
+// checkEnds reports what a model cannot read, or cannot give.
+func (c Config) checkEnds() error {
+	switch c.Pool {
+	case "", PoolMean, PoolLast, PoolCLS:
+	default:
+		return fmt.Errorf("pool: %q is none of %s, %s, %s", c.Pool, PoolMean, PoolLast, PoolCLS)
+	}
+	switch c.Loss {
+	case CrossEntropy, Squared, Logistics:
+	default:
+		return fmt.Errorf("loss: %q is none of %s, %s", c.Loss, Squared, Logistics)
+	}
+	switch {
+	case c.Inputs > 0 && c.Vocab != 0:
+		return fmt.Errorf("inputs: %d numbers take the place of tokens, but vocab is %d", c.Inputs, c.Vocab)
+	case c.Inputs > 0 && c.Kind == EncoderDecoder:
+		return fmt.Errorf("inputs: %d, but kind %s reads tokens", c.Inputs, c.Kind)
+	case c.Pool == PoolCLS && c.Causal():
+		return fmt.Errorf("pool: %s sees nothing in front of kind %s, %s has seen all", PoolCLS, c.Kind, PoolLast)
+	case c.Parts < 0 || c.Parts > 2:
+		return fmt.Errorf("parts: %d, needs to be 1 or 2", c.Parts)
+	case c.Parts == 2 && c.Pool == "":
+		return fmt.Errorf("parts: 2 need to be pooled: pool is %s, %s or %s", PoolMean, PoolLast, PoolCLS)
+	case c.Loss != CrossEntropy && c.Outputs == 0:
+		return fmt.Errorf("loss: %s needs outputs", c.Loss)
+	case c.Loss == Logistics && c.Outputs%3 != 0:
+		return fmt.Errorf("outputs: %d, but loss %s has 3 for each part of the mixture", c.Outputs, c.Loss)
+	case c.Tied && (c.Inputs > 0 || c.Outputs != 0 || c.Parts == 2 || c.HeadHidden != 0):
+		return fmt.Errorf("tied: the head is the embedding, which inputs, outputs, parts and head_hidden have to leave as it is")
+	}
+	return nil
 }
 
 // checkSize reports too many weights, where a mixer has that many.
@@ -257,7 +338,7 @@ func (c Config) checkTraits(x attention.Traits) error {
 		return fmt.Errorf("decay: %s, which %s with these settings does not take", c.Decay, c.Mechanism)
 	case c.Kind != Decoder && x.CausalOnly:
 		return fmt.Errorf("mechanism: %s with these settings is causal alone, kind %s is not", c.Mechanism, c.Kind)
-	case c.Kind != Encoder && !x.Causal:
+	case c.Causal() && !x.Causal:
 		return fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs: %s", c.Mechanism, c.Kind, x.NoCausal)
 	}
 	return nil
@@ -269,6 +350,61 @@ func (c Config) dropKind() (attention.DropKind, error) {
 	}
 	return attention.ParseDropKind(c.AttentionDropoutKind)
 }
+
+// Rows returns the number of outputs that a batch of b sequences of n positions has:
+// of positions, sequences or pairs.
+func (c Config) Rows(b, n int) int {
+	switch {
+	case c.Pool == "":
+		return b * n
+	case c.Parts == 2:
+		return b / 2
+	}
+	return b
+}
+
+// Numbers returns how many numbers of Batch.Numbers an output is judged by; 0: it is
+// a class.
+func (c Config) Numbers() int {
+	switch c.Loss {
+	case Squared:
+		return c.Outputs
+	case Logistics:
+		return 1
+	}
+	return 0
+}
+
+func (c Config) outputs() int {
+	if c.Outputs == 0 {
+		return c.Vocab
+	}
+	return c.Outputs
+}
+
+// front is the number of positions in front of each sequence.
+func (c Config) front() int {
+	if c.Pool == PoolCLS {
+		return 1
+	}
+	return 0
+}
+
+// pooled is the number of elements that are pooled for an output, and read by the head
+// or by the units before it.
+func (c Config) pooled() int {
+	w := c.Width
+	if c.Kind == Convolutional {
+		w *= c.Conv
+	}
+	if c.Parts == 2 {
+		w *= 4
+	}
+	return w
+}
+
+// Causal reports whether positions see none that come later.
+func (c Config) Causal() bool { return c.Kind == Decoder || c.Kind == EncoderDecoder }
 
 func (c Config) decays() bool { return c.Decay == FixedDecay || c.Decay == LearnedDecay }
 

@@ -13,15 +13,18 @@ func (c Config) Params() int {
 
 // Mixer returns the mixer of a block of the configuration, for what it tells of
 // itself: its weights have no elements. It is self-attention, or what takes its
-// place.
+// place; nil in a net that has none.
 func (c Config) Mixer() (nn.Mixer[float32], error) {
-	m, _, err := c.mixer(c.Kind != Encoder)
+	m, _, err := c.mixer(c.Causal())
 	return m, err
 }
 
 // mixer returns the mixer of a block, whose weights have no elements, and their
 // number.
 func (c Config) mixer(causal bool) (m nn.Mixer[float32], size float64, err error) {
+	if c.Heads == 0 {
+		return nil, 0, nil
+	}
 	b := &builder[float32]{c: c, bare: true}
 	m = b.mixer("", causal)
 	return m, b.size, b.err
@@ -38,6 +41,18 @@ func (c Config) size(mixer float64) float64 {
 	norm := (1 + bias) * w
 	vocab, hidden, layers := float64(c.Vocab), float64(c.hidden()), float64(c.Layers)
 
+	outputs, read, head := float64(c.outputs()), float64(c.pooled()), 0.0
+	if c.HeadHidden > 0 {
+		head, read = linear(float64(c.HeadHidden), read), float64(c.HeadHidden)
+	}
+	if head += linear(outputs, read); c.Tied {
+		head -= vocab * w
+	}
+	if c.Kind == Convolutional {
+		window := float64(c.Conv)
+		return linear(w, window*float64(c.Inputs)) + (layers-2)*linear(w, window*w) + mixer + head
+	}
+
 	block := norm + float64(c.Conv)*w
 	mlp := block + linear(hidden, w) + linear(w, hidden)
 	if c.sparse() {
@@ -45,10 +60,12 @@ func (c Config) size(mixer float64) float64 {
 	}
 	stack := norm + layers*(block+mixer+mlp)
 	if c.Positions == Learned {
-		stack += float64(c.Context) * w
+		stack += float64(c.Context+c.front()) * w
 	}
-	n := stack + vocab*(w+bias)
-	if !c.Tied {
+	n := stack + head + float64(c.front())*w
+	if c.Inputs > 0 {
+		n += linear(w, float64(c.Inputs))
+	} else {
 		n += vocab * w
 	}
 	if c.Kind == EncoderDecoder {
@@ -68,29 +85,49 @@ func (c Config) sparse() bool {
 }
 
 // TrainFLOPs returns the floating-point operations of training on that many
-// tokens, in sequences as long as the context: forward, and twice as much
-// backward. A multiply-add counts two. Of an encoder-decoder a token is one of
+// positions, in sequences as long as the context: forward, and twice as much
+// backward. A multiply-add counts two. Of an encoder-decoder a position is one of
 // the decoder's, and sources are as long as targets.
 func (c Config) TrainFLOPs(tokens float64) float64 {
-	w := float64(c.Width)
+	return 3 * (c.bodyFLOPs() + c.headFLOPs()) * tokens
+}
+
+// bodyFLOPs returns the operations of all but the head, forward, a position.
+func (c Config) bodyFLOPs() float64 {
+	w, inputs, layers := float64(c.Width), float64(c.Inputs), float64(c.Layers)
+	if c.Kind == Convolutional {
+		return 2*float64(c.Conv)*w*(inputs+(layers-2)*w) + c.mixerFLOPs(false)
+	}
 	hidden := float64(c.hidden())
 	if c.sparse() {
 		hidden = w
 	}
 	mlp := 2*2*w*hidden + 2*float64(2*c.Conv)*w
-	layers := float64(c.Layers)
-	token := layers*(c.mixerFLOPs(c.Kind != Encoder)+mlp) + 2*w*float64(c.Vocab)
+	token := layers * (c.mixerFLOPs(c.Causal()) + mlp)
 	if c.Kind == EncoderDecoder {
 		token += layers * (c.mixerFLOPs(false) + mlp) // the encoder
 		token += layers * c.mixerFLOPs(false)         // cross-attention
 	}
-	return 3 * token * tokens
+	context := float64(c.Context)
+	return 2*inputs*w + token*(context+float64(c.front()))/context
+}
+
+// headFLOPs returns the operations of the head, forward, a position.
+func (c Config) headFLOPs() float64 {
+	row := 2 * float64(c.pooled()) * float64(c.outputs())
+	if u := float64(c.HeadHidden); u > 0 {
+		row = 2 * u * float64(c.pooled()+c.outputs())
+	}
+	if c.Pool == "" {
+		return row
+	}
+	return row / float64(c.Context*max(c.Parts, 1))
 }
 
 // mixerFLOPs returns the operations of one layer's mixer, forward, a token.
 func (c Config) mixerFLOPs(causal bool) float64 {
 	m, _, err := c.mixer(causal)
-	if err != nil {
+	if err != nil || m == nil {
 		return 0
 	}
 	return m.FLOPs(c.Context, causal) / float64(c.Context)

@@ -22,12 +22,26 @@ func TestGradientsUnderDropout(t *testing.T) {
 		b.Key = rng.New(9)
 		againstSlopes(t, made[float64](t, c), b)
 	}
+	// Of what blocks add, alone and beside that of attention.
+	all := cases()
+	for _, c := range []Config{
+		tiny(Decoder, "fastmax"), dropped(EncoderDecoder, "softmax", "1d"), all["post-norm conv"], all["crate"], all["cls numbers"],
+	} {
+		c.Dropout = 0.3
+		b := batch(c, 1, 2, 5, true)
+		b.Key = rng.New(9)
+		againstSlopes(t, made[float64](t, c), b)
+	}
 }
 
 // The key alone decides what Forward leaves out, and nothing else leaves out
 // anything.
 func TestDropoutFollowsKey(t *testing.T) {
-	c := dropped(EncoderDecoder, "fastmax", "standard")
+	testDropoutFollowsKey(t, dropped(EncoderDecoder, "fastmax", "standard"))
+	testDropoutFollowsKey(t, with(tiny(EncoderDecoder, "fastmax"), func(c *Config) { c.Dropout = 0.1 }))
+}
+
+func testDropoutFollowsKey(t *testing.T, c Config) {
 	m, plain := made[float32](t, c), made[float32](t, tiny(EncoderDecoder, "fastmax"))
 	b := batch(c, 1, 2, 5, false)
 	b.Key = rng.New(1)

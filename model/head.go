@@ -5,11 +5,11 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// head turns outputs into logits. They are made for a stretch of rows at a
-// time, and again for the gradient, so that memory does not grow with rows
+// head turns what it reads into logits, or other numbers. They are made for a stretch
+// of rows at a time, and again for the gradient, so that memory does not grow with rows
 // times vocabulary.
 type head[T tensor.Float] struct {
-	nn.Linear[T] // [vocab,width]
+	nn.Linear[T] // [outputs,width]
 	logits       []T
 }
 
@@ -30,20 +30,20 @@ func (h *head[T]) stretches(x tensor.Mat[T], f func(i0, i1 int, x, logits tensor
 	}
 }
 
-// losses sets dst [rows] to the nats of each target; 0 where it is negative.
-func (h *head[T]) losses(dst []float64, x tensor.Mat[T], targets []int32) {
+// losses sets dst [rows] to what each row of x loses; 0 where it is not counted.
+func (h *head[T]) losses(dst []float64, x tensor.Mat[T], t *targets) {
 	h.stretches(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
 		h.Forward(logits, x, false)
-		nn.CrossEntropy(dst[i0:i1], logits, targets[i0:i1])
+		lossesOf(t.of(i0, i1), dst[i0:i1], logits)
 	})
 }
 
 // backward sets dx [rows,width] to scale times the gradient of the sum of the
 // losses, and adds that of the weights.
-func (h *head[T]) backward(dx, x tensor.Mat[T], targets []int32, scale T) {
+func (h *head[T]) backward(dx, x tensor.Mat[T], t *targets, scale T) {
 	h.stretches(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
 		h.Forward(logits, x, false)
-		nn.CrossEntropyGrad(logits, targets[i0:i1], scale)
+		lossGrad(t.of(i0, i1), logits, scale)
 		h.Backward(dx.Slice(i0, i1), logits, x, false)
 	})
 }

@@ -24,22 +24,23 @@ func TestLargeVocabulary(t *testing.T) {
 			data[i] = float32(r.NormFloat64())
 		}
 	}
-	targets := make([]int32, rows)
-	for i := range targets {
-		targets[i] = r.Int32N(vocab)
+	want := make([]int32, rows)
+	for i := range want {
+		want[i] = r.Int32N(vocab)
 	}
-	targets[3], targets[rows-1] = -1, vocab-1
+	want[3], want[rows-1] = -1, vocab-1
 
+	judged := targets{classes: want}
 	losses := make([]float64, rows)
-	h.losses(losses, x, targets)
-	h.backward(dx, x, targets, 0.5)
+	h.losses(losses, x, &judged)
+	h.backward(dx, x, &judged, 0.5)
 	if n := cap(h.logits); n > headElements*5/4 {
 		t.Errorf("%d rows: logits take %d elements, want at most %d", rows, n, headElements)
 	}
 
 	wantX, wantW := make([]float64, rows*width), make([]float64, vocab*width)
 	p := make([]float64, vocab)
-	for i, target := range targets {
+	for i, target := range want {
 		if target < 0 {
 			if losses[i] != 0 {
 				t.Errorf("row %d is not counted, its loss is %v", i, losses[i])

@@ -22,27 +22,41 @@ type Model[T tensor.Float] struct {
 	layers    []layer[T] // of attention, in the order in which they are built
 
 	encoder *stack[T] // of an encoder-decoder; nil otherwise
-	main    *stack[T]
+	main    *stack[T] // nil: net
+	net     *convNet[T]
+	pool    pool[T]
 	head    head[T]
 
 	train, eval passes[T]
-	targets     []int32 // of the last Forward, -1 where not counted
+	targets     targets // of the last Forward
 	losses      []float64
-	counted     int
 	ready       bool // Backward may follow
 	open        bool // BackwardOutputs may follow
 	scratch     scratch[T]
 }
 
 // passes are the traces of the encoder and of what has the head.
-type passes[T tensor.Float] struct{ encoder, main trace[T] }
+type passes[T tensor.Float] struct {
+	encoder, main trace[T]
+	net           convTrace[T]
+	pool          poolTrace[T]
+	reading       reading[T]
+	in            input[T]      // of what has the head
+	body, read    tensor.Mat[T] // [b·n,width], and what the head reads of it
+}
 
-// Batch is B sequences of N tokens. Lens gives the number of valid tokens of
-// each row; those that follow are seen by none and not counted.
+// Batch is B sequences of N positions. Lens gives the number of valid ones of each
+// row; those that follow are seen by none, not pooled and not counted.
 type Batch struct {
-	B, N            int
-	Tokens, Targets []int32 // [B·N]; a target of -1 is not counted
-	Lens            []int64 // [B]; nil: all are valid
+	B, N   int
+	Tokens []int32   // [B·N]
+	Values []float32 // [B·N·Inputs] in place of Tokens
+	Lens   []int64   // [B]; nil: all are valid
+
+	// What outputs should be: Config.Rows(B, N) classes, or for Squared and Logistics
+	// as many rows of Config.Numbers numbers, which for the latter are levels.
+	Targets []int32   // a target of -1 is not counted
+	Numbers []float32 // a number that is NaN is not counted
 
 	// The source of an encoder-decoder.
 	Source     []int32 // [B·SourceN]
@@ -72,14 +86,27 @@ func build[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	if c.Kind == EncoderDecoder {
 		m.encoder = b.stack("encoder.", c.sourceVocab(), false, false)
 	}
-	m.main = b.stack("", c.Vocab, c.Kind != Encoder, c.Kind == EncoderDecoder)
-	if c.Tied {
-		m.head.W = m.main.embed.W
+	if c.Kind == Convolutional {
+		m.net = b.convNet()
+	} else {
+		m.main = b.stack("", c.Vocab, c.Causal(), c.Kind == EncoderDecoder)
+	}
+	m.pool = pool[T]{kind: c.Pool, pairs: c.Parts == 2}
+	read := c.pooled()
+	if c.HeadHidden > 0 {
+		l := b.linear("head_hidden", deviation, c.HeadHidden, read)
+		m.pool.hidden, read = &l, c.HeadHidden
+	}
+	switch {
+	case c.Tied:
+		m.head.W = m.main.entry.embed.W
 		if c.Bias {
 			m.head.B = b.constant("head.bias", 0, c.Vocab)
 		}
-	} else {
-		m.head.Linear = b.linear("head", deviation, c.Vocab, c.Width)
+	case c.Kind == Convolutional && c.HeadHidden == 0:
+		m.head.Linear = b.uniform("head", c.outputs(), read, c.Bias)
+	default:
+		m.head.Linear = b.linear("head", deviation, c.outputs(), read)
 	}
 	m.layers = b.layers
 	m.train.encoder.keep, m.train.main.keep = true, true
@@ -98,29 +125,35 @@ func (m *Model[T]) Constants() *param.Set[T] { return m.constants }
 
 // Aux returns what mechanisms have to lose of their own, in the mean of the
 // sequences of the last Forward: 0 for most. Backward follows its gradient too.
-func (m *Model[T]) Aux() float64 { return m.train.main.aux() + m.train.encoder.aux() }
+func (m *Model[T]) Aux() float64 {
+	aux := m.train.main.aux() + m.train.encoder.aux()
+	if m.net != nil && m.train.in.b > 0 {
+		aux += m.train.net.attn.Aux() / float64(m.train.in.b)
+	}
+	return aux
+}
 
-// Forward returns the mean loss of the counted targets, in nats, and keeps what
-// Backward needs. b stays as it is until then.
+// Forward returns the mean loss of the outputs that are counted, in nats or as
+// squared differences, and keeps what Backward needs. b stays as it is until then.
 func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	m.ready, m.open = false, false
-	y, err := m.outputs(b, &m.train)
-	if err != nil {
+	if err := m.outputs(b, &m.train); err != nil {
 		return 0, err
 	}
-	if err := m.setTargets(b); err != nil {
+	if err := m.targets.set(&m.config, b); err != nil {
 		return 0, err
 	}
-	if m.counted == 0 {
+	if m.targets.counted == 0 {
 		return 0, errors.New("targets: none of them is counted")
 	}
-	m.losses = slices.Grow(m.losses[:0], y.Rows)[:y.Rows]
-	m.head.losses(m.losses, y, m.targets)
+	x := m.read(&m.train)
+	m.losses = slices.Grow(m.losses[:0], x.Rows)[:x.Rows]
+	m.head.losses(m.losses, x, &m.targets)
 	for _, l := range m.losses {
 		loss += l
 	}
 	m.ready = true
-	return loss / float64(m.counted), nil
+	return loss / float64(m.targets.counted), nil
 }
 
 // Backward adds scale times the gradient of the loss that Forward returned to
@@ -131,33 +164,32 @@ func (m *Model[T]) Backward(scale T) error {
 	}
 	m.ready = false
 	tr, sc := &m.train, &m.scratch
-	rows := len(m.targets)
-	y := tensor.Mat[T]{Data: tr.main.y, Rows: rows, Cols: m.config.Width, Stride: m.config.Width}
-	dy := mat(&sc.dy, rows, m.config.Width)
-	m.head.backward(dy, y, m.targets, scale/T(m.counted))
-	return m.fromOutputs(dy, scale)
+	dx := mat(&sc.dy, tr.read.Rows, tr.read.Cols)
+	m.head.backward(dx, tr.read, &m.targets, scale/T(m.targets.counted))
+	return m.fromOutputs(m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
 }
 
-// Outputs returns what the head reads of b, [B·N,width], for another loss than
-// that of targets, and keeps what BackwardOutputs needs. It is valid until the
-// next pass; b stays as it is until then.
+// Outputs returns what comes before pooling and head, [B·N,width], for another loss
+// than that of targets, and keeps what BackwardOutputs needs; with PoolCLS sequences
+// have that row before the others, and a convolutional net gives windows of rows. It is
+// valid until the next pass; b stays as it is until then.
 func (m *Model[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
 	m.ready = false
-	y, err := m.outputs(b, &m.train)
+	err := m.outputs(b, &m.train)
 	m.open = err == nil
-	return y, err
+	return m.train.body, err
 }
 
-// BackwardOutputs adds to the gradients of the weights, from dy [B·N,width] of
+// BackwardOutputs adds to the gradients of the weights, from dy, which is as large as
 // what Outputs returned; of what mechanisms lose of their own it follows scale
 // times the gradient. It follows one Outputs.
 func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
-	in := &m.train.main.in
+	y := m.train.body
 	if !m.open {
 		return errors.New("backward: no outputs precede it")
 	}
-	if dy.Rows != in.b*in.n || dy.Cols != m.config.Width {
-		return fmt.Errorf("backward: dy is [%d,%d], outputs are [%d,%d]", dy.Rows, dy.Cols, in.b*in.n, m.config.Width)
+	if dy.Rows != y.Rows || dy.Cols != y.Cols {
+		return fmt.Errorf("backward: dy is [%d,%d], outputs are [%d,%d]", dy.Rows, dy.Cols, y.Rows, y.Cols)
 	}
 	m.open = false
 	kept := mat(&m.scratch.dy, dy.Rows, dy.Cols)
@@ -167,11 +199,14 @@ func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
 	return m.fromOutputs(kept, scale)
 }
 
-// fromOutputs is Backward before the head. It uses up dy.
+// fromOutputs is Backward before pooling and head. It uses up dy.
 func (m *Model[T]) fromOutputs(dy tensor.Mat[T], scale T) error {
 	tr, sc := &m.train, &m.scratch
-	sc.mix.Aux = scale / T(tr.main.in.b)
-	source := tr.main.in.source
+	sc.mix.Aux = scale / T(tr.in.b)
+	if m.net != nil {
+		return m.net.backward(dy, &tr.in, &tr.net, sc)
+	}
+	source := tr.in.source
 	dsource := mat(&sc.dsource, source.Rows, source.Cols)
 	clear(dsource.Data)
 	if err := m.main.backward(dy, dsource, &tr.main, sc); err != nil {
@@ -183,52 +218,63 @@ func (m *Model[T]) fromOutputs(dy tensor.Mat[T], scale T) error {
 	return nil
 }
 
-// Losses sets dst [B·N] to the nats of each target, 0 where it is not counted.
-// Nothing is kept; a Backward that is due stays possible.
+// Losses sets dst, of Config.Rows(B, N) elements, to what each output loses, 0 where
+// it is not counted. Nothing is kept; a Backward that is due stays possible.
 func (m *Model[T]) Losses(b *Batch, dst []float64) error {
-	if len(dst) != b.B*b.N {
-		return fmt.Errorf("losses: destination has %d elements, B·N is %d·%d", len(dst), b.B, b.N)
+	if rows := m.config.Rows(b.B, b.N); len(dst) != rows {
+		return fmt.Errorf("losses: destination has %d elements, a batch of %d·%d has %d outputs", len(dst), b.B, b.N, rows)
 	}
-	y, err := m.outputs(b, &m.eval)
-	if err != nil {
+	if err := m.outputs(b, &m.eval); err != nil {
 		return err
 	}
-	targets, _, err := m.countTargets(nil, b)
-	if err != nil {
+	var t targets
+	if err := t.set(&m.config, b); err != nil {
 		return err
 	}
-	m.head.losses(dst, y, targets)
+	m.head.losses(dst, m.read(&m.eval), &t)
 	return nil
 }
 
-// Logits sets dst [B·N,vocab]. Nothing is kept; a Backward that is due stays
-// possible.
+// Logits sets dst, of Config.Rows(B, N) rows of the numbers that the head gives: as
+// many as Outputs, or Vocab. Nothing is kept; a Backward that is due stays possible.
 func (m *Model[T]) Logits(b *Batch, dst []T) error {
-	if len(dst) != b.B*b.N*m.config.Vocab {
-		return fmt.Errorf("logits: destination has %d elements, B·N·vocab is %d·%d·%d", len(dst), b.B, b.N, m.config.Vocab)
+	rows, outputs := m.config.Rows(b.B, b.N), m.config.outputs()
+	if len(dst) != rows*outputs {
+		return fmt.Errorf("logits: destination has %d elements, a batch of %d·%d has %d outputs of %d", len(dst), b.B, b.N, rows, outputs)
 	}
-	y, err := m.outputs(b, &m.eval)
-	if err != nil {
+	if err := m.outputs(b, &m.eval); err != nil {
 		return err
 	}
-	m.head.Forward(mat(&dst, y.Rows, m.config.Vocab), y, false)
+	x := m.read(&m.eval)
+	m.head.Forward(mat(&dst, x.Rows, outputs), x, false)
 	return nil
 }
 
-// outputs runs everything before the head.
-func (m *Model[T]) outputs(b *Batch, p *passes[T]) (tensor.Mat[T], error) {
+// outputs runs everything before pooling and head.
+func (m *Model[T]) outputs(b *Batch, p *passes[T]) (err error) {
 	if err := m.check(b); err != nil {
-		return tensor.Mat[T]{}, err
+		return err
 	}
-	in := input[T]{b: b.B, n: b.N, tokens: b.Tokens, lens: b.Lens, key: b.Key.Fold(0)}
+	p.in = p.reading.of(b, m.config.Inputs, m.config.front())
+	if m.net != nil {
+		p.body, err = m.net.forward(&p.in, &p.net, p.main.keep)
+		return err
+	}
 	if m.encoder != nil {
 		source, err := m.encoder.forward(input[T]{b: b.B, n: b.SourceN, tokens: b.Source, lens: b.SourceLens, key: b.Key.Fold(1)}, &p.encoder)
 		if err != nil {
-			return source, fmt.Errorf("source: %w", err)
+			return fmt.Errorf("source: %w", err)
 		}
-		in.source, in.sourceLens = source, b.SourceLens
+		p.in.source, p.in.sourceLens = source, b.SourceLens
 	}
-	return m.main.forward(in, &p.main)
+	p.body, err = m.main.forward(p.in, &p.main)
+	return err
+}
+
+// read returns what the head reads of the outputs of a pass.
+func (m *Model[T]) read(p *passes[T]) tensor.Mat[T] {
+	p.read = m.pool.forward(p.body, &p.in, &p.pool)
+	return p.read
 }
 
 // check reports the first thing in b that does not fit, targets aside.
@@ -236,7 +282,10 @@ func (m *Model[T]) check(b *Batch) error {
 	if b.B <= 0 || b.N <= 0 {
 		return fmt.Errorf("batch: %d sequences of %d tokens", b.B, b.N)
 	}
-	if err := checkTokens("tokens", b.Tokens, b.B, b.N, m.config.Vocab, 0); err != nil {
+	if m.config.Parts == 2 && b.B%2 != 0 {
+		return fmt.Errorf("batch: %d sequences, pairs need an even number", b.B)
+	}
+	if err := m.checkInputs(b); err != nil {
 		return err
 	}
 	if err := checkLens("lens", b.Lens, b.B, b.N); err != nil {
@@ -255,6 +304,27 @@ func (m *Model[T]) check(b *Batch) error {
 		return err
 	}
 	return checkLens("source lens", b.SourceLens, b.B, b.SourceN)
+}
+
+// checkInputs reports tokens or numbers that do not fit.
+func (m *Model[T]) checkInputs(b *Batch) error {
+	inputs := m.config.Inputs
+	switch {
+	case inputs == 0 && b.Values != nil:
+		return fmt.Errorf("values: there are %d, but the model reads tokens", len(b.Values))
+	case inputs == 0:
+		return checkTokens("tokens", b.Tokens, b.B, b.N, m.config.Vocab, 0)
+	case b.Tokens != nil:
+		return fmt.Errorf("tokens: there are %d, but the model reads numbers", len(b.Tokens))
+	case len(b.Values) != b.B*b.N*inputs:
+		return fmt.Errorf("values: has %d elements, B·N·inputs is %d·%d·%d", len(b.Values), b.B, b.N, inputs)
+	}
+	for i, x := range b.Values {
+		if x-x != 0 {
+			return fmt.Errorf("values: row %d, position %d has %v", i/inputs/b.N, i/inputs%b.N, x)
+		}
+	}
+	return nil
 }
 
 // checkTokens reports ids outside least ≤ id < vocab.
@@ -280,25 +350,4 @@ func checkLens(name string, lens []int64, b, n int) error {
 		}
 	}
 	return nil
-}
-
-// setTargets keeps the targets of b, -1 where they are not counted.
-func (m *Model[T]) setTargets(b *Batch) (err error) {
-	m.targets, m.counted, err = m.countTargets(m.targets, b)
-	return err
-}
-
-func (m *Model[T]) countTargets(dst []int32, b *Batch) (targets []int32, counted int, err error) {
-	if err := checkTokens("targets", b.Targets, b.B, b.N, m.config.Vocab, -1); err != nil {
-		return dst, 0, err
-	}
-	targets = append(dst[:0], b.Targets...)
-	for i, t := range targets {
-		if b.Lens != nil && int64(i%b.N) >= b.Lens[i/b.N] {
-			targets[i] = -1
-		} else if t >= 0 {
-			counted++
-		}
-	}
-	return targets, counted, nil
 }

@@ -18,7 +18,8 @@ import (
 
 func logits[T tensor.Float](t testing.TB, m *Model[T], b *Batch) []T {
 	t.Helper()
-	x := make([]T, b.B*b.N*m.Config().Vocab)
+	c := m.Config()
+	x := make([]T, c.Rows(b.B, b.N)*c.outputs())
 	if err := m.Logits(b, x); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestSinglePrecisionFollowsDouble(t *testing.T) {
 			t.Fatal(err)
 		}
 		copyWeights(m32, m64)
-		b := batch(c, 2, 3, 6, true)
+		b := batch(c, 2, 4, 6, true)
 		want, got := loss(t, m64, b), loss(t, m32, b)
 		// The loss is within 10 roundings. A gradient's errors add up along both
 		// ways through every layer, and norms of short rows enlarge them: 330 have
@@ -88,7 +89,7 @@ func TestSinglePrecisionFollowsDouble(t *testing.T) {
 func decoders() map[string]Config {
 	all := cases()
 	for name, c := range all {
-		if c.Kind != Decoder {
+		if c.Kind != Decoder || c.Inputs > 0 || c.Pool != "" {
 			delete(all, name)
 		}
 	}
@@ -97,7 +98,7 @@ func decoders() map[string]Config {
 
 func TestLaterTokensChangeNothing(t *testing.T) {
 	for name, c := range cases() {
-		if c.Kind == Encoder {
+		if !c.Causal() || c.Pool != "" {
 			continue
 		}
 		c.Context = 40
@@ -106,18 +107,23 @@ func TestLaterTokensChangeNothing(t *testing.T) {
 		before := logits(t, m, b)
 		for _, at := range []int{1, 16, 36} {
 			changed := *b
-			changed.Tokens = slices.Clone(b.Tokens)
+			changed.Tokens, changed.Values = slices.Clone(b.Tokens), slices.Clone(b.Values)
 			for row := range b.B {
+				if c.Inputs > 0 {
+					changed.Values[(row*b.N+at)*c.Inputs]++
+					continue
+				}
 				id := &changed.Tokens[row*b.N+at]
 				*id = (*id + 1) % int32(c.Vocab)
 			}
 			after := logits(t, m, &changed)
 			for row := range b.B {
-				lo, hi := row*b.N*c.Vocab, (row*b.N+at)*c.Vocab
+				outputs := c.outputs()
+				lo, hi := row*b.N*outputs, (row*b.N+at)*outputs
 				if !slices.Equal(before[lo:hi], after[lo:hi]) {
 					t.Errorf("%s: token %d changes logits before it", name, at)
 				}
-				if slices.Equal(before[hi:hi+c.Vocab], after[hi:hi+c.Vocab]) {
+				if slices.Equal(before[hi:hi+outputs], after[hi:hi+outputs]) {
 					t.Errorf("%s: token %d does not change its own logits", name, at)
 				}
 			}
@@ -125,18 +131,37 @@ func TestLaterTokensChangeNothing(t *testing.T) {
 	}
 }
 
+// part returns the first n positions of some sequences of a batch, without their
+// targets.
+func part(c Config, b *Batch, lo, hi, n int) *Batch {
+	x := &Batch{B: hi - lo, N: n, SourceN: b.SourceN, Source: b.Source[lo*b.SourceN : hi*b.SourceN]}
+	if b.SourceN == 0 {
+		x.Source = nil
+	}
+	for i := lo; i < hi; i++ {
+		if c.Inputs > 0 {
+			x.Values = append(x.Values, b.Values[i*b.N*c.Inputs:][:n*c.Inputs]...)
+		} else {
+			x.Tokens = append(x.Tokens, b.Tokens[i*b.N:][:n]...)
+		}
+	}
+	return x
+}
+
 func TestSequencesDoNotMeet(t *testing.T) {
 	for name, c := range cases() {
 		m := made[float32](t, c)
-		b := batch(c, 4, 3, 6, true)
+		b := batch(c, 4, 4, 6, true)
 		all := logits(t, m, b)
-		for row := range b.B {
-			one := &Batch{B: 1, N: b.N, Tokens: b.Tokens[row*b.N:][:b.N], Lens: b.Lens[row:][:1]}
+		size := max(c.Parts, 1) // sequences that may meet
+		for row := 0; row < b.B; row += size {
+			one := part(c, b, row, row+size, b.N)
+			one.Lens = b.Lens[row:][:size]
 			if b.SourceN > 0 {
-				one.Source, one.SourceN = b.Source[row*b.SourceN:][:b.SourceN], b.SourceN
 				one.SourceLens = b.SourceLens[row:][:1]
 			}
-			if !slices.Equal(logits(t, m, one), all[row*b.N*c.Vocab:][:b.N*c.Vocab]) {
+			n := c.Rows(size, b.N) * c.outputs()
+			if !slices.Equal(logits(t, m, one), all[row/size*n:][:n]) {
 				t.Errorf("%s: logits of row %d depend on the others", name, row)
 			}
 		}
@@ -147,9 +172,15 @@ func TestSequencesDoNotMeet(t *testing.T) {
 func TestPaddingIsNotSeen(t *testing.T) {
 	for name, c := range cases() {
 		m := made[float64](t, c)
-		b := batch(c, 5, 1, 6, false)
-		b.Lens = []int64{4}
-		short := &Batch{B: 1, N: 4, Tokens: b.Tokens[:4], Targets: b.Targets[:4]}
+		size := max(c.Parts, 1)
+		b := batch(c, 5, size, 6, false)
+		b.Lens = slices.Repeat([]int64{4}, size)
+		short := part(c, b, 0, size, 4)
+		if c.Loss == CrossEntropy {
+			short.Targets = b.Targets[:c.Rows(size, 4)]
+		} else {
+			short.Numbers = b.Numbers[:c.Rows(size, 4)*c.Numbers()]
+		}
 		if b.SourceN > 0 {
 			b.SourceLens = []int64{3}
 			short.Source, short.SourceN = b.Source[:3], 3
@@ -189,32 +220,73 @@ func TestThreadsDoNotChangeBits(t *testing.T) {
 	}
 }
 
+// textbookLoss returns what output i of a batch loses, and whether it is counted.
+func textbookLoss(c Config, row []float64, b *Batch, i int) (loss float64, counted bool) {
+	if c.Loss == CrossEntropy {
+		if b.Targets[i] < 0 {
+			return 0, false
+		}
+		var all float64
+		for _, l := range row {
+			all += math.Exp(l)
+		}
+		return math.Log(all) - row[b.Targets[i]], true
+	}
+	n := 0
+	for j, x := range b.Numbers[i*c.Numbers():][:c.Numbers()] {
+		want := float64(x)
+		if math.IsNaN(want) {
+			continue
+		}
+		n++
+		if c.Loss == Squared {
+			loss += (row[j] - want) * (row[j] - want)
+			continue
+		}
+		parts := len(row) / 3
+		var all, joint float64
+		for k := range parts {
+			f := func(x float64) float64 { return 1 / (1 + math.Exp(-(x-row[parts+k])*math.Exp(-row[2*parts+k]))) }
+			at := want/127.5 - 1
+			p := f(at+1./255) - f(at-1./255)
+			switch want {
+			case 0:
+				p = f(at + 1./255)
+			case 255:
+				p = 1 - f(at-1./255)
+			}
+			all += math.Exp(row[k])
+			joint += math.Exp(row[k]) * p
+		}
+		loss -= math.Log(joint / all)
+	}
+	return loss / float64(max(n, 1)), n > 0
+}
+
 func TestLossesAreThoseOfTheLogits(t *testing.T) {
 	for name, c := range cases() {
 		m := made[float64](t, c)
-		b := batch(c, 7, 3, 6, true)
+		b := batch(c, 7, 4, 6, true)
 		x := logits(t, m, b)
-		got := make([]float64, b.B*b.N)
+		got := make([]float64, c.Rows(b.B, b.N))
 		want := loss(t, m, b)
 		if err := m.Losses(b, got); err != nil {
 			t.Fatal(err)
 		}
 		var sum float64
 		var counted int
-		for i, target := range b.Targets {
-			if target < 0 || int64(i%b.N) >= b.Lens[i/b.N] {
+		for i := range got {
+			padded := c.Pool == "" && int64(i%b.N) >= b.Lens[i/b.N]
+			row := x[i*c.outputs():][:c.outputs()]
+			l, seen := textbookLoss(c, row, b, i)
+			if padded || !seen {
 				if got[i] != 0 {
-					t.Errorf("%s: token %d is not counted, its loss is %v", name, i, got[i])
+					t.Errorf("%s: output %d is not counted, its loss is %v", name, i, got[i])
 				}
 				continue
 			}
-			row := x[i*c.Vocab:][:c.Vocab]
-			var all float64
-			for _, l := range row {
-				all += math.Exp(l)
-			}
-			if l := math.Log(all) - row[target]; !(math.Abs(got[i]-l) <= 1e-13*(1+l)) {
-				t.Errorf("%s: loss of token %d is %v, of its logits %v", name, i, got[i], l)
+			if !(math.Abs(got[i]-l) <= 1e-13*(1+l)) {
+				t.Errorf("%s: loss of output %d is %v, of its logits %v", name, i, got[i], l)
 			}
 			sum += got[i]
 			counted++
@@ -382,8 +454,29 @@ func elements(v reflect.Value) (n int) {
 func TestEveryActivationIsAccountedFor(t *testing.T) {
 	for name, c := range cases() {
 		m := made[float32](t, c)
-		b := batch(c, 1, 3, 6, false)
+		b := batch(c, 1, 4, 6, false)
 		loss(t, m, b)
+		kept := elements(reflect.ValueOf(m.train.main)) + elements(reflect.ValueOf(m.train.encoder)) +
+			elements(reflect.ValueOf(m.train.net)) + elements(reflect.ValueOf(m.train.pool))
+		// Pooling and the units before the head.
+		kept -= c.Rows(b.B, b.N) * c.HeadHidden
+		if c.Pool != "" {
+			kept -= b.B * c.pooled() / max(c.Parts*c.Parts, 1)
+		}
+		if c.Parts == 2 {
+			kept -= b.B / 2 * c.pooled()
+		}
+		if c.Kind == Convolutional {
+			want := b.B * b.N * (c.Conv*c.Inputs + (c.Layers-2)*c.Conv*c.Width + (c.Layers-1)*c.Width + c.Conv*c.Width)
+			if c.Mechanism != "" {
+				want += b.B * b.N * (2*c.Width + 2*c.kvHeads()*c.headWidth() + c.Heads + c.Width)
+			}
+			if kept != want {
+				t.Errorf("%s: %d elements are kept, the table has %d", name, kept, want)
+			}
+			continue
+		}
+		b.N += c.front()
 		w, h, kv := c.Width, c.Width+c.Heads, 2*c.kvHeads()*c.headWidth()
 		norm := 2*w + 2
 		layer := norm + w + h + kv + norm + 2*c.hidden()
@@ -422,9 +515,8 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 			want += b.B * b.N * c.Layers * (norm + w + h)          // cross-attention
 			want += b.B * b.SourceN * (c.Layers*(layer+kv) + norm) // encoder, and keys of the source
 		}
-		got := elements(reflect.ValueOf(m.train.main)) + elements(reflect.ValueOf(m.train.encoder))
-		if got != want {
-			t.Errorf("%s: %d elements are kept, the table has %d", name, got, want)
+		if kept != want {
+			t.Errorf("%s: %d elements are kept, the table has %d", name, kept, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -34,7 +35,12 @@ type Session[T tensor.Float] struct {
 // the layers at a time: it bounds the memory of a long prompt.
 const stepPiece = 256
 
-// NewSession returns a session of batch empty sequences. The model is a decoder.
+// Decodes reports whether models have sessions.
+func (c Config) Decodes() bool {
+	return c.Kind == Decoder && c.Inputs == 0 && c.Pool == "" && c.HeadHidden == 0
+}
+
+// NewSession returns a session of batch empty sequences.
 func (m *Model[T]) NewSession(batch int) (*Session[T], error) {
 	s, err := m.session(batch)
 	if err != nil {
@@ -57,6 +63,9 @@ func (m *Model[T]) session(batch int) (*Session[T], error) {
 	if m.config.Kind != Decoder {
 		return nil, fmt.Errorf("session: kind is %s, needs %s", m.config.Kind, Decoder)
 	}
+	if !m.config.Decodes() {
+		return nil, errors.New("session: the model reads numbers, pools, or has units before its head; a session needs tokens and outputs at every position")
+	}
 	if batch < 1 || batch > maxSize {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
 	}
@@ -71,7 +80,7 @@ func (m *Model[T]) session(batch int) (*Session[T], error) {
 }
 
 // Step adds n tokens to each sequence, tokens [batch·n], and returns the logits
-// [batch,vocab] that follow the last of them, which stay valid until the next
+// [batch,outputs] that follow the last of them, which stay valid until the next
 // call. After an error other than of its arguments the session is to be Reset.
 func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	m := s.model
@@ -105,7 +114,7 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	// The last row of each sequence.
 	n = y.Rows / s.batch
 	last := tensor.Mat[T]{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
-	if out := mat(&s.logits, s.batch, m.config.Vocab); s.batch <= nn.ThinRows {
+	if out := mat(&s.logits, s.batch, m.config.outputs()); s.batch <= nn.ThinRows {
 		s.thin.head.Forward(out, last, false)
 	} else {
 		m.head.Forward(out, last, false)

@@ -11,7 +11,7 @@ import (
 
 // stack is an encoder or a decoder without its head.
 type stack[T tensor.Float] struct {
-	embed    nn.Embedding[T]
+	entry    entry[T]
 	position nn.Position[T] // nil: none, or rotations
 	blocks   []block[T]
 	norm     nn.Norm[T]
@@ -22,6 +22,7 @@ type stack[T tensor.Float] struct {
 	theta    float64            // base of the rotations; 0: none
 	rope     *attention.Rope[T] // rotations of the positions met so far
 	drop     attention.Drop     // of passes that are kept, without its key
+	rate     float64            // of dropout of the first rows and of what blocks add, in such passes
 }
 
 // block is x + f(norm(x)), or x + f(conv(norm(x))), where f is one of three, or
@@ -39,9 +40,10 @@ type block[T tensor.Float] struct {
 // input is what a stack reads.
 type input[T tensor.Float] struct {
 	b, n   int
-	tokens []int32 // [b·n]
-	lens   []int64 // [b] valid tokens; nil: all
-	key    rng.Key // of dropout
+	tokens []int32       // [b·n]; nil: numbers
+	values tensor.Mat[T] // [b·n,inputs]
+	lens   []int64       // [b] valid tokens; nil: all
+	key    rng.Key       // of dropout
 
 	source     tensor.Mat[T] // [b·m,width] outputs of the encoder; cross-attention only
 	sourceLens []int64
@@ -71,8 +73,12 @@ type blockTrace[T tensor.Float] struct {
 type scratch[T tensor.Float] struct {
 	dx, dy  []T // [b·n,width] of the residual stream, and of a normalised row
 	dz      []T // [b·n,width] of a convolution's output
+	dbranch []T // [b·n,width] of what a block adds, before dropout
 	dsource []T // [b·m,width] of the encoder's outputs
 	mix     nn.Scratch[T]
+
+	dread, dpooled []T // of what units before the head read, and [b,width] of what was pooled
+	dspread        []T // [b·n,width] of what is pooled; of windows
 }
 
 // mat resizes data to a matrix, whose contents are not defined.
@@ -120,11 +126,15 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		}
 	}
 	x := tr.stream(0, rows, w)
-	s.embed.Forward(x, in.tokens)
+	s.entry.forward(x, &in)
 	if s.position != nil {
 		if err := s.position.Forward(x, in.b, 0); err != nil {
 			return x, err
 		}
+	}
+	drops := tr.keep && s.rate > 0
+	if drops {
+		nn.DropoutForward(s.dropout(in.key, -1), x, tensor.Mat[T]{}, x)
 	}
 	self := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, Rope: s.rotations(in.n)}
 	cross := nn.Scope[T]{B: in.b, KeyLens: in.sourceLens}
@@ -143,19 +153,27 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 			t.drop.Key = tr.in.key.Fold(uint64(i))
 			self.Drop, cross.Drop = &t.drop, &t.drop
 		}
+		base := x
+		if drops && b.ista == nil {
+			clear(out.Data)
+			base = out
+		}
 		var err error
 		switch {
 		case b.mlp != nil:
-			b.mlp.Forward(out, x, in, &t.mlp)
+			b.mlp.Forward(out, base, in, &t.mlp)
 		case b.ista != nil:
 			b.ista.Forward(out, in, &t.ista)
 		case b.cross != nil:
-			err = b.cross.ForwardTo(out, x, in, tr.in.source, cross, t.mixing(b), tr.keep)
+			err = b.cross.ForwardTo(out, base, in, tr.in.source, cross, t.mixing(b), tr.keep)
 		default:
-			err = b.mixer.Forward(out, x, in, self, t.mixing(b), tr.keep)
+			err = b.mixer.Forward(out, base, in, self, t.mixing(b), tr.keep)
 		}
 		if err != nil {
 			return x, err
+		}
+		if drops && b.ista == nil {
+			nn.DropoutForward(s.dropout(tr.in.key, i), out, x, out)
 		}
 		if s.post {
 			b.norm.Forward(next, out, stats)
@@ -165,6 +183,12 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	y := mat(&tr.y, rows, w)
 	s.norm.Forward(y, x, mat(&tr.stats, rows, 2).Data)
 	return y, nil
+}
+
+// dropout is that of what block i adds, or of the first rows for -1. Attention draws
+// from number i of the key.
+func (s *stack[T]) dropout(key rng.Key, i int) nn.Dropout {
+	return nn.Dropout{Rate: s.rate, Key: key.Fold(uint64(len(s.blocks) + 1 + i))}
 }
 
 // mixing returns the trace of the block's mixer, or of its cross-attention.
@@ -217,21 +241,25 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 			b.norm.Backward(dy, dx, y, t.stats)
 			from, din, dout = x, dx, dy
 		}
-		in, dfrom := from, din
+		in, dfrom, dbranch := from, din, dout
 		if b.conv != nil {
 			in, din = mat(&t.z, rows, w), mat(&sc.dz, rows, w)
+		}
+		if s.rate > 0 && b.ista == nil {
+			dbranch = mat(&sc.dbranch, rows, w)
+			nn.DropoutBackward(s.dropout(tr.in.key, i), dbranch, dout)
 		}
 		var err error
 		switch {
 		case b.mlp != nil:
-			b.mlp.Backward(din, dout, in, &t.mlp)
+			b.mlp.Backward(din, dbranch, in, &t.mlp)
 		case b.ista != nil:
 			b.ista.Backward(din, dout, in, &t.ista)
 			clear(dout.Data) // nothing goes past it
 		case b.cross != nil:
-			err = b.cross.BackwardTo(din, dsource, dout, in, tr.in.source, t.mix, &sc.mix)
+			err = b.cross.BackwardTo(din, dsource, dbranch, in, tr.in.source, t.mix, &sc.mix)
 		default:
-			err = b.mixer.Backward(din, dout, in, t.mix, &sc.mix)
+			err = b.mixer.Backward(din, dbranch, in, t.mix, &sc.mix)
 		}
 		if err != nil {
 			return err
@@ -245,10 +273,13 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 			b.norm.Backward(dx, dy, x, t.stats)
 		}
 	}
+	if s.rate > 0 {
+		nn.DropoutBackward(s.dropout(tr.in.key, -1), dx, dx)
+	}
 	if s.position != nil {
 		s.position.Backward(dx, tr.in.b)
 	}
-	s.embed.Backward(dx, tr.in.tokens)
+	s.entry.backward(dx, &tr.in)
 	return nil
 }
 
@@ -260,7 +291,7 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 	rows, w := in.b*in.n, s.width
 	t := tr.block(0)
 	x := mat(&tr.x, rows, w)
-	s.embed.Forward(x, in.tokens)
+	s.entry.forward(x, &in)
 	if s.position != nil {
 		if err := s.position.Forward(x, in.b, start); err != nil {
 			return x, err

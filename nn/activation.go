@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -15,6 +16,48 @@ const (
 	GELU                       // x·Φ(x), with the error function
 	ReLU                       // max(x, 0)
 )
+
+// Activate sets y [rows,width], which x may be.
+func Activate[T tensor.Float](a Activation, y, x tensor.Mat[T]) {
+	par.Run(x.Rows, geluRows, geluWork*float64(x.Rows)*float64(x.Cols), activation[T]{a, y, x})
+}
+
+// ActivateGrad sets dx [rows,width], which x and dy may be. Of ReLU x may be what it
+// gave in place of what it was given.
+func ActivateGrad[T tensor.Float](a Activation, dx, dy, x tensor.Mat[T]) {
+	par.Run(x.Rows, geluRows, geluWork*float64(x.Rows)*float64(x.Cols), activationGrad[T]{a, dx, dy, x})
+}
+
+// geluRows is the number of rows of a piece, geluWork the arithmetic of an
+// element.
+const (
+	geluRows = 32
+	geluWork = 32
+)
+
+type activation[T tensor.Float] struct {
+	act  Activation
+	y, x tensor.Mat[T]
+}
+
+func (f *activation[T]) Piece(i0, i1 int) {
+	k := kernel.Active[T]()
+	for i := i0; i < i1; i++ {
+		activate(f.act, k, f.y.Row(i), f.x.Row(i))
+	}
+}
+
+type activationGrad[T tensor.Float] struct {
+	act       Activation
+	dx, dy, x tensor.Mat[T]
+}
+
+func (f *activationGrad[T]) Piece(i0, i1 int) {
+	k := kernel.Active[T]()
+	for i := i0; i < i1; i++ {
+		activateGrad(f.act, k, f.dx.Row(i), f.dy.Row(i), f.x.Row(i))
+	}
+}
 
 // activate sets y, which x may be.
 func activate[T tensor.Float](a Activation, k *kernel.Table[T], y, x []T) {
@@ -44,8 +87,10 @@ func activateGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x []
 		}
 	case ReLU:
 		for i, v := range x {
-			if dx[i] = 0; v > 0 {
+			if v > 0 {
 				dx[i] = dy[i]
+			} else {
+				dx[i] = 0
 			}
 		}
 	}

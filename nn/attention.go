@@ -9,12 +9,13 @@ import (
 
 // Attention projects rows to heads of queries, keys and values, lets a
 // mechanism mix them, and projects the result back. The mechanism reads the
-// projections where they lie, through strided views.
+// projections where they lie, through strided views. Without O the result is as wide
+// as x and stays as it is; such a layer has no Step and no Thin.
 type Attention[T tensor.Float] struct {
 	Q Linear[T] // [H·D,width]
 	K Linear[T] // [Hkv·D,width]
 	V Linear[T] // [Hkv·D,width]
-	O Linear[T] // [width,H·D]
+	O Linear[T] // [width,H·D]; W nil: none
 
 	Decay *Decay[T] // of the keys, where calls are causal; nil: none
 
@@ -74,7 +75,13 @@ func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], 
 	if err := a.Mechanism.Forward(out, &tr.call, saved); err != nil {
 		return err
 	}
-	multiply(true, rowProduct[T]{layer: &a.O, y: y, x: view(tr.o, x.Rows, a.H*a.D), base: base, acc: true})
+	o := view(tr.o, x.Rows, a.H*a.D)
+	if a.O.W == nil {
+		copyRows(y, base)
+		AddTo(y, o)
+		return nil
+	}
+	multiply(true, rowProduct[T]{layer: &a.O, y: y, x: o, base: base, acc: true})
 	return nil
 }
 
@@ -171,7 +178,14 @@ func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], tr
 	do, dq := s.room(x.Rows, wide), s.room(x.Rows, wide)
 	dk, dv := s.room(context.Rows, narrow), s.room(context.Rows, narrow)
 	o := view(tr.o, x.Rows, wide)
-	multiply(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
+	grads := [...]weightGrad[T]{{&a.Q, dq, x}, {&a.K, dk, context}, {&a.V, dv, context}, {&a.O, dy, o}}
+	learning := len(grads)
+	if a.O.W != nil {
+		multiply(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
+	} else {
+		copyRows(do, dy)
+		learning--
+	}
 	b, n, m := tr.call.Q.B, tr.call.Q.N, tr.call.K.N
 	tr.grads = attention.Grads[T]{DAux: s.Aux, DQ: a.queries(dq.Data, b, n), DK: a.keys(dk.Data, b, m), DV: a.keys(dv.Data, b, m)}
 	var dg tensor.Mat[T]
@@ -183,7 +197,7 @@ func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], tr
 	if err != nil {
 		return err
 	}
-	addWeights(weightGrad[T]{&a.Q, dq, x}, weightGrad[T]{&a.K, dk, context}, weightGrad[T]{&a.V, dv, context}, weightGrad[T]{&a.O, dy, o})
+	addWeights(grads[:learning]...)
 	fromQ := rowProduct[T]{layer: &a.Q, y: dx, x: dq}
 	fromK := rowProduct[T]{layer: &a.K, y: dcontext, x: dk, acc: true}
 	fromV := rowProduct[T]{layer: &a.V, y: dcontext, x: dv, acc: true}

@@ -45,16 +45,16 @@ func newFilter[T tensor.Float](m *Making[T], filters, features, units int, freq 
 	}
 	in := features
 	for _, name := range []string{"filter.0", "filter.1", "filter.2"}[:filterLayers] {
-		f.Hidden = append(f.Hidden, Linear[T]{W: m.New(name+".weight", true, fanIn(in), units, in), B: m.New(name+".bias", false, fanIn(in), units)})
+		f.Hidden = append(f.Hidden, Linear[T]{W: m.New(name+".weight", true, FanIn(in), units, in), B: m.New(name+".bias", false, FanIn(in), units)})
 		in = units
 	}
 	f.Freq = m.New("filter.freq", false, Always(freq), units)
-	f.Out = Linear[T]{W: m.New("filter.out.weight", true, fanIn(units), filters*m.Width, units)}
+	f.Out = Linear[T]{W: m.New("filter.out.weight", true, FanIn(units), filters*m.Width, units)}
 	return f
 }
 
-// fanIn are first elements that are uniform within 1/√n.
-func fanIn(n int) First {
+// FanIn are first elements that are uniform within 1/√n.
+func FanIn(n int) First {
 	return func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(n)) }
 }
 

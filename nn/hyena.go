@@ -82,8 +82,8 @@ func newHyena[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 	}
 	w := m.Width
 	x.In = m.Linear("in_proj", m.Deviation, (x.Order+1)*w, w)
-	x.Conv.W = m.New("conv.weight", false, fanIn(taps), taps, (x.Order+1)*w)
-	x.Conv.B = m.New("conv.bias", false, fanIn(taps), (x.Order+1)*w)
+	x.Conv.W = m.New("conv.weight", false, FanIn(taps), taps, (x.Order+1)*w)
+	x.Conv.B = m.New("conv.bias", false, FanIn(taps), (x.Order+1)*w)
 	x.Filter = newFilter(m, x.convs(), features, units, freq)
 	x.D = m.New("D", false, Normal(1), x.convs(), w)
 	x.Out = m.Linear("out_proj", m.Residual, w, w)

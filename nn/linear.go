@@ -15,7 +15,12 @@ type Linear[T tensor.Float] struct {
 }
 
 // size is the number of elements of W, which need not be there.
-func (l *Linear[T]) size() float64 { return float64(l.W.Shape[0]) * float64(l.W.Shape[1]) }
+func (l *Linear[T]) size() float64 {
+	if l.W == nil {
+		return 0
+	}
+	return float64(l.W.Shape[0]) * float64(l.W.Shape[1])
+}
 
 func (l *Linear[T]) weight(data []T) tensor.Mat[T] {
 	return view(data, l.W.Shape[0], l.W.Shape[1])
@@ -33,6 +38,9 @@ func (l *Linear[T]) Backward(dx, dy, x tensor.Mat[T], acc bool) {
 	addWeights(weightGrad[T]{l, dy, x})
 	multiply(false, rowProduct[T]{layer: l, y: dx, x: dy, acc: acc})
 }
+
+// Learn is Backward without dx.
+func (l *Linear[T]) Learn(dy, x tensor.Mat[T]) { addWeights(weightGrad[T]{l, dy, x}) }
 
 // Tiles of a product. An element's bits do not depend on them.
 const (

@@ -68,3 +68,47 @@ func (f *entropyGrad[T]) Piece(i0, i1 int) {
 		row[f.targets[i]] -= f.scale
 	}
 }
+
+// Squared sets losses[i] to the mean of (y - numbers)² over the numbers of row i that
+// are counted, those that are not NaN, and to 0 where none is. y and numbers are
+// [rows,outputs].
+func Squared[T tensor.Float](losses []float64, y tensor.Mat[T], numbers []float32) {
+	for i := range y.Rows {
+		row, sum := y.Row(i), 0.0
+		want := numbers[i*y.Cols:][:y.Cols]
+		for j, x := range want {
+			if x == x {
+				d := float64(row[j]) - float64(x)
+				sum += d * d
+			}
+		}
+		losses[i] = sum / float64(max(numbersCounted(want), 1))
+	}
+}
+
+// SquaredGrad overwrites y [rows,outputs] with scale times the gradient of its
+// Squared, 0 where a number is not counted.
+func SquaredGrad[T tensor.Float](y tensor.Mat[T], numbers []float32, scale T) {
+	for i := range y.Rows {
+		row := y.Row(i)
+		want := numbers[i*y.Cols:][:y.Cols]
+		factor := 2 * scale / T(max(numbersCounted(want), 1))
+		for j, x := range want {
+			if x == x {
+				row[j] = factor * (row[j] - T(x))
+			} else {
+				row[j] = 0
+			}
+		}
+	}
+}
+
+// numbersCounted returns how many are not NaN.
+func numbersCounted(numbers []float32) (n int) {
+	for _, x := range numbers {
+		if x == x {
+			n++
+		}
+	}
+	return n
+}

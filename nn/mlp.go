@@ -21,13 +21,6 @@ type MLPTrace[T tensor.Float] struct {
 	pre, act []T // [rows,hidden], before and after the activation
 }
 
-// geluRows is the number of rows of a piece, geluWork the arithmetic of an
-// element.
-const (
-	geluRows = 32
-	geluWork = 32
-)
-
 func (t *MLPTrace[T]) view(rows, hidden int) (pre, act tensor.Mat[T]) {
 	return view(t.pre, rows, hidden), view(t.act, rows, hidden)
 }
@@ -40,7 +33,7 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], tr *MLPTrace[T]) {
 	pre, act := tr.view(x.Rows, hidden)
 	if x.Rows <= rowTile {
 		m.Up.Forward(pre, x, false)
-		par.Run(x.Rows, geluRows, geluWork*float64(len(tr.pre)), activation[T]{m.Act, act, pre})
+		Activate(m.Act, act, pre)
 		copyRows(y, base)
 		m.Down.Forward(y, act, true)
 		return
@@ -48,18 +41,6 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], tr *MLPTrace[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpForward[T]{m.Act, m.Up.pack(ar, true), m.Down.pack(ar, true), y, base, x, pre, act})
-}
-
-type activation[T tensor.Float] struct {
-	act  Activation
-	y, x tensor.Mat[T]
-}
-
-func (f *activation[T]) Piece(i0, i1 int) {
-	k := kernel.Active[T]()
-	for i := i0; i < i1; i++ {
-		activate(f.act, k, f.y.Row(i), f.x.Row(i))
-	}
 }
 
 type mlpForward[T tensor.Float] struct {

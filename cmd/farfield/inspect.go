@@ -127,11 +127,13 @@ func inspectModel(w io.Writer, path string) error {
 	}
 	if a, ok := mixer.(*nn.Attention[float32]); ok {
 		inspectAttention(w, a, c)
-	} else {
+	} else if mixer != nil {
 		fmt.Fprintf(w, "mixer\t%s, which owns its projections\n", c.Mechanism)
 	}
-	if err := inspectDecoding(w, m, mixer.Traits()); err != nil {
-		return err
+	if c.Decodes() {
+		if err := inspectDecoding(w, m, mixer.Traits()); err != nil {
+			return err
+		}
 	}
 	for _, x := range m.Params().All() {
 		fmt.Fprintf(w, "  %s\t%v\n", x.Name, x.Shape)
@@ -141,7 +143,7 @@ func inspectModel(w io.Writer, path string) error {
 
 // inspectAttention prints how attention runs at the model's context.
 func inspectAttention(w io.Writer, a *nn.Attention[float32], c model.Config) {
-	s := attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.Kind != model.Encoder}
+	s := attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.Causal()}
 	p := a.Mechanism.Plan(s)
 	fmt.Fprintf(w, "attention\t%d heads of width %d, %s form at this context", c.Heads, a.D, p.Form)
 	if a.Mechanism.Traits().Linear {
@@ -152,9 +154,6 @@ func inspectAttention(w io.Writer, a *nn.Attention[float32], c model.Config) {
 
 // inspectDecoding prints what a decoder remembers.
 func inspectDecoding(w io.Writer, m *model.Model[float32], x attention.Traits) error {
-	if m.Config().Kind != model.Decoder {
-		return nil
-	}
 	session, err := m.NewSession(1)
 	if err != nil {
 		return err

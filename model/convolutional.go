@@ -1,0 +1,146 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// convNet is what Fleuret's nets of one dimension are made of: convolutions over
+// windows of positions, each with ReLU behind it, and attention without residual in
+// the middle. The last convolution is the head, which reads windows.
+type convNet[T tensor.Float] struct {
+	width, window int
+	layers        []nn.Linear[T]   // of windows [width,window·channels]
+	attn          *nn.Attention[T] // nil: none
+}
+
+// convTrace is what forward leaves for backward.
+type convTrace[T tensor.Float] struct {
+	layers []struct{ windows, act []T } // [b·n,window·channels] and [b·n,width] after ReLU
+	mixed  []T                          // [b·n,width] after attention
+	attn   nn.AttentionTrace[T]
+	y      []T // [b·n,window·width]
+}
+
+// forward returns windows [b·n,window·width] of the last outputs, which lie in tr.
+func (c *convNet[T]) forward(in *input[T], tr *convTrace[T], keep bool) (tensor.Mat[T], error) {
+	if tr.layers == nil {
+		tr.layers = make([]struct{ windows, act []T }, len(c.layers))
+	}
+	x := in.values
+	for i := range c.layers {
+		t := &tr.layers[i]
+		windows, act := mat(&t.windows, x.Rows, c.window*x.Cols), mat(&t.act, x.Rows, c.width)
+		nn.Windows(windows, x, in.b, in.lens)
+		c.layers[i].Forward(act, windows, false)
+		nn.Activate(nn.ReLU, act, act)
+		x = act
+		if c.attends(i) {
+			mixed := mat(&tr.mixed, x.Rows, c.width)
+			clear(mixed.Data)
+			if err := c.attn.Forward(mixed, mixed, x, nn.Scope[T]{B: in.b, KeyLens: in.lens}, &tr.attn, keep); err != nil {
+				return x, err
+			}
+			x = mixed
+		}
+	}
+	y := mat(&tr.y, x.Rows, c.window*c.width)
+	nn.Windows(y, x, in.b, in.lens)
+	return y, nil
+}
+
+// attends reports whether attention follows layer i: half of the convolutions, the
+// head among them, lie before it.
+func (c *convNet[T]) attends(i int) bool { return c.attn != nil && i == (len(c.layers)+1)/2-1 }
+
+// backward adds to the gradients of the weights, from dy [b·n,window·width].
+func (c *convNet[T]) backward(dy tensor.Mat[T], in *input[T], tr *convTrace[T], sc *scratch[T]) error {
+	rows := dy.Rows
+	dx, dz := mat(&sc.dx, rows, c.width), mat(&sc.dz, rows, c.width)
+	nn.WindowsGrad(dx, dy, in.b, in.lens)
+	for i := len(c.layers) - 1; i >= 0; i-- {
+		l, t := &c.layers[i], &tr.layers[i]
+		act := mat(&t.act, rows, c.width)
+		if c.attends(i) {
+			if err := c.attn.Backward(dz, dx, act, &tr.attn, &sc.mix); err != nil {
+				return err
+			}
+			dx, dz = dz, dx
+		}
+		nn.ActivateGrad(nn.ReLU, dx, dx, act)
+		windows := mat(&t.windows, rows, l.W.Shape[1])
+		if i == 0 {
+			l.Learn(dx, windows)
+			break
+		}
+		dwindows := mat(&sc.dspread, rows, windows.Cols)
+		l.Backward(dwindows, dx, windows, false)
+		nn.WindowsGrad(dx, dwindows, in.b, in.lens)
+	}
+	return nil
+}
+
+// convNet makes a net; its head is made with the others.
+func (b *builder[T]) convNet() *convNet[T] {
+	c := &convNet[T]{width: b.c.Width, window: b.c.Conv}
+	channels := b.c.Inputs
+	for i := range b.c.Layers - 1 {
+		c.layers = append(c.layers, b.uniform(fmt.Sprintf("layers.%d", i), b.c.Width, b.c.Conv*channels, b.c.Bias))
+		channels = b.c.Width
+	}
+	if b.c.Mechanism != "" {
+		c.attn = b.bareAttention("attn")
+	}
+	return c
+}
+
+// uniform makes a layer whose first weights are uniform within 1/√in, as PyTorch's.
+func (b *builder[T]) uniform(name string, out, in int, bias bool) nn.Linear[T] {
+	l := nn.Linear[T]{W: b.weight(name+".weight", true, nn.FanIn(in), out, in)}
+	if bias {
+		l.B = b.weight(name+".bias", false, nn.FanIn(in), out)
+	}
+	return l
+}
+
+// bareAttention makes a layer without biases and without a projection of what it gives.
+func (b *builder[T]) bareAttention(name string) *nn.Attention[T] {
+	w, d := b.c.Width, b.c.headWidth()
+	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
+	a.Q = b.uniform(name+".q_proj", w, w, false)
+	a.K = b.uniform(name+".k_proj", a.Hkv*d, w, false)
+	a.V = b.uniform(name+".v_proj", a.Hkv*d, w, false)
+	b.mechanism(name, a)
+	return a
+}
+
+// checkConvolutional reports what a convolutional net has no place for.
+func (c Config) checkConvolutional() error {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"vocab", c.Vocab != 0}, {"hidden", c.Hidden != 0}, {"decay", c.decays()}, {"activation", c.Activation != ""},
+		{"post_norm", c.PostNorm}, {"tied", c.Tied}, {"dropout", c.Dropout != 0}, {"attention_dropout", c.AttentionDropout != 0},
+		{"positions", c.Positions != NoPosition}, {"pool", c.Pool == PoolCLS}, {"heads", c.Mechanism == "" && c.Heads != 0},
+		{"kv_heads", c.Mechanism == "" && c.KVHeads != 0}, {"order", c.Mechanism == "" && c.Order != 0}, {"set", c.Mechanism == "" && len(c.Set) > 0},
+	} {
+		if f.set {
+			return fmt.Errorf("%s: kind %s has none with these settings", f.name, c.Kind)
+		}
+	}
+	_, owns := nn.LookupMixer(c.Mechanism)
+	switch {
+	case owns:
+		return fmt.Errorf("mechanism: %s owns its projections, and so does kind %s", c.Mechanism, c.Kind)
+	case c.Inputs == 0:
+		return fmt.Errorf("inputs: kind %s reads numbers, needs 1 or more at each position", c.Kind)
+	case c.Layers < 2:
+		return fmt.Errorf("layers: %d, kind %s needs 2 convolutions or more, the head among them", c.Layers, c.Kind)
+	case c.Conv%2 == 0:
+		return fmt.Errorf("conv: %d, kind %s needs windows of an odd number of positions", c.Conv, c.Kind)
+	}
+	return nil
+}

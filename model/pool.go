@@ -1,0 +1,128 @@
+package model
+
+import (
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// How outputs of positions may become one of their sequence.
+const (
+	PoolMean = "mean" // of those that are valid
+	PoolLast = "last" // of the last that is valid
+	PoolCLS  = "cls"  // of a learned token in front of the others
+)
+
+// pool stands between the outputs of positions and the head. A sequence without a
+// valid position has zeros.
+type pool[T tensor.Float] struct {
+	kind   string        // "": an output at every position
+	pairs  bool          // two sequences are read together
+	hidden *nn.Linear[T] // nil: none
+}
+
+// poolTrace is what forward leaves for backward.
+type poolTrace[T tensor.Float] struct {
+	pooled []T // [b,width]
+	pairs  []T // [b/2,4·width]
+	act    []T // [rows,hidden] after ReLU
+}
+
+// forward returns what the head reads of y [b·n,width].
+func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tensor.Mat[T] {
+	if p.kind != "" {
+		pooled := mat(&tr.pooled, in.b, y.Cols)
+		clear(pooled.Data)
+		for i := range in.b {
+			first, count := p.reads(in, i)
+			for j := range count {
+				addScaled(pooled.Row(i), y.Row(i*in.n+first+j), 1/T(count))
+			}
+		}
+		y = pooled
+	}
+	if p.pairs {
+		w, pairs := y.Cols, mat(&tr.pairs, y.Rows/2, 4*y.Cols)
+		for i := range pairs.Rows {
+			row, a, b := pairs.Row(i), y.Row(2*i), y.Row(2*i+1)
+			for j := range w {
+				row[j], row[w+j], row[2*w+j], row[3*w+j] = a[j], b[j], a[j]*b[j], a[j]-b[j]
+			}
+		}
+		y = pairs
+	}
+	if p.hidden != nil {
+		act := mat(&tr.act, y.Rows, p.hidden.W.Shape[0])
+		p.hidden.Forward(act, y, false)
+		nn.Activate(nn.ReLU, act, act)
+		y = act
+	}
+	return y
+}
+
+// reads returns which positions of sequence i are pooled: count of them from first on.
+func (p *pool[T]) reads(in *input[T], i int) (first, count int) {
+	valid := in.n
+	if in.lens != nil {
+		valid = int(in.lens[i])
+	}
+	switch p.kind {
+	case PoolCLS:
+		return 0, 1
+	case PoolLast:
+		return max(valid-1, 0), min(valid, 1)
+	}
+	return 0, valid
+}
+
+// backward returns the gradient of y [b·n,width], from dy of what forward returned,
+// which is used up. The result lies in dy or in sc.
+func (p *pool[T]) backward(dy, y tensor.Mat[T], in *input[T], tr *poolTrace[T], sc *scratch[T]) tensor.Mat[T] {
+	width, rows := y.Cols, y.Rows
+	if p.kind != "" {
+		rows = in.b
+		y = mat(&tr.pooled, rows, width)
+	}
+	x := y
+	if p.pairs {
+		rows /= 2
+		x = mat(&tr.pairs, rows, 4*width)
+	}
+	if p.hidden != nil {
+		dx := mat(&sc.dread, rows, x.Cols)
+		nn.ActivateGrad(nn.ReLU, dy, dy, mat(&tr.act, rows, dy.Cols))
+		p.hidden.Backward(dx, dy, x, false)
+		dy = dx
+	}
+	if p.pairs {
+		dx := mat(&sc.dpooled, in.b, width)
+		for i := range rows {
+			d, a, b := dy.Row(i), y.Row(2*i), y.Row(2*i+1)
+			da, db := dx.Row(2*i), dx.Row(2*i+1)
+			for j := range width {
+				both, less := d[2*width+j], d[3*width+j]
+				da[j] = d[j] + both*b[j] + less
+				db[j] = d[width+j] + both*a[j] - less
+			}
+		}
+		dy = dx
+	}
+	if p.kind != "" {
+		dx := mat(&sc.dspread, in.b*in.n, width)
+		clear(dx.Data)
+		for i := range in.b {
+			first, count := p.reads(in, i)
+			for j := range count {
+				addScaled(dx.Row(i*in.n+first+j), dy.Row(i), 1/T(count))
+			}
+		}
+		dy = dx
+	}
+	return dy
+}
+
+// addScaled adds a·x to y.
+func addScaled[T tensor.Float](y, x []T, a T) {
+	for i, v := range x {
+		y[i] += a * v
+	}
+}

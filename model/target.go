@@ -1,0 +1,130 @@
+package model
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// What outputs may be judged by.
+const (
+	CrossEntropy = ""          // -log of the probability of a class, by the softmax of the outputs
+	Squared      = "squared"   // mean of squared differences from numbers
+	Logistics    = "logistics" // -log of the probability of a level, by a mixture of logistics
+)
+
+// targets are what rows of outputs should be.
+type targets struct {
+	loss    string
+	classes []int32   // [rows], -1 where not counted
+	numbers []float32 // [rows,each], NaN where not counted
+	each    int
+	counted int // rows of which anything is
+}
+
+// of returns those that are counted in rows i0 ≤ i < i1.
+func (t *targets) of(i0, i1 int) targets {
+	s := *t
+	if t.loss == CrossEntropy {
+		s.classes = t.classes[i0:i1]
+	} else {
+		s.numbers = t.numbers[i0*t.each : i1*t.each]
+	}
+	return s
+}
+
+// lossesOf sets dst [rows] from outputs, which are lost.
+func lossesOf[T tensor.Float](t targets, dst []float64, outputs tensor.Mat[T]) {
+	switch t.loss {
+	case Squared:
+		nn.Squared(dst, outputs, t.numbers)
+	case Logistics:
+		nn.Logistics(dst, outputs, t.numbers)
+	default:
+		nn.CrossEntropy(dst, outputs, t.classes)
+	}
+}
+
+// lossGrad overwrites outputs with scale times the gradient of the sum of their
+// losses.
+func lossGrad[T tensor.Float](t targets, outputs tensor.Mat[T], scale T) {
+	switch t.loss {
+	case Squared:
+		nn.SquaredGrad(outputs, t.numbers, scale)
+	case Logistics:
+		nn.LogisticsGrad(outputs, t.numbers, scale)
+	default:
+		nn.CrossEntropyGrad(outputs, t.classes, scale)
+	}
+}
+
+// set makes t the targets of b, those of padded positions not counted.
+func (t *targets) set(c *Config, b *Batch) error {
+	rows := c.Rows(b.B, b.N)
+	t.loss, t.each, t.counted = c.Loss, c.Numbers(), 0
+	padded := func(i int) bool {
+		return c.Pool == "" && b.Lens != nil && int64(i%b.N) >= b.Lens[i/b.N]
+	}
+	if t.loss == CrossEntropy {
+		if b.Numbers != nil {
+			return fmt.Errorf("numbers: there are %d, but the targets of this model are classes", len(b.Numbers))
+		}
+		if err := c.checkClasses(b, rows); err != nil {
+			return err
+		}
+		t.classes = append(t.classes[:0], b.Targets...)
+		for i, y := range t.classes {
+			if padded(i) {
+				t.classes[i] = -1
+			} else if y >= 0 {
+				t.counted++
+			}
+		}
+		return nil
+	}
+	if b.Targets != nil {
+		return fmt.Errorf("targets: there are %d, but the targets of this model are numbers", len(b.Targets))
+	}
+	if len(b.Numbers) != rows*t.each {
+		return fmt.Errorf("numbers: has %d elements, %d rows of %d are needed", len(b.Numbers), rows, t.each)
+	}
+	t.numbers = append(t.numbers[:0], b.Numbers...)
+	for i := range rows {
+		row, any := t.numbers[i*t.each:][:t.each], false
+		for j, x := range row {
+			switch {
+			case x != x:
+			case padded(i):
+				row[j] = float32(math.NaN())
+			case x-x != 0:
+				return fmt.Errorf("numbers: row %d has %v", i, x)
+			case t.loss == Logistics && !(x >= 0 && x < nn.Levels && x == float32(int(x))):
+				return fmt.Errorf("numbers: row %d is %v, levels are whole numbers from 0 to %d", i, x, nn.Levels-1)
+			default:
+				any = true
+			}
+		}
+		if any {
+			t.counted++
+		}
+	}
+	return nil
+}
+
+// checkClasses reports classes that there are not.
+func (c *Config) checkClasses(b *Batch, rows int) error {
+	if c.Pool == "" {
+		return checkTokens("targets", b.Targets, b.B, b.N, c.outputs(), -1)
+	}
+	if len(b.Targets) != rows {
+		return fmt.Errorf("targets: has %d elements, %d are needed, one of each output", len(b.Targets), rows)
+	}
+	for i, y := range b.Targets {
+		if y < -1 || int(y) >= c.outputs() {
+			return fmt.Errorf("targets: row %d is %d, there are %d classes", i, y, c.outputs())
+		}
+	}
+	return nil
+}

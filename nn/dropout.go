@@ -1,0 +1,70 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Dropout sets elements to 0 at a rate and divides the others by what is left
+// (Srivastava et al. 2014). Which ones is a function of the key alone, so nothing is
+// kept for Backward.
+type Dropout struct {
+	Rate float64 // 0 ≤ Rate < 1
+	Key  rng.Key
+}
+
+const (
+	dropWork = 32 // the arithmetic of drawing an element
+	dropWord = 4  // elements that a number of the key decides
+)
+
+// DropoutForward sets y [rows,width], which may be x or base, to what d leaves of x,
+// plus base if it has rows.
+func DropoutForward[T tensor.Float](d Dropout, y, base, x tensor.Mat[T]) {
+	par.Run(x.Rows, normRows, dropWork*float64(x.Rows)*float64(x.Cols), dropForward[T]{d, y, base, x})
+}
+
+type dropForward[T tensor.Float] struct {
+	d          Dropout
+	y, base, x tensor.Mat[T]
+}
+
+func (f *dropForward[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		y, x := f.y.Row(i), f.x.Row(i)
+		if f.base.Rows == 0 {
+			eachFactor(f.d, i, len(x), func(j int, factor T) { y[j] = factor * x[j] })
+			continue
+		}
+		base := f.base.Row(i)
+		eachFactor(f.d, i, len(x), func(j int, factor T) { y[j] = base[j] + factor*x[j] })
+	}
+}
+
+// DropoutBackward sets dx [rows,width], which may be dy.
+func DropoutBackward[T tensor.Float](d Dropout, dx, dy tensor.Mat[T]) {
+	DropoutForward(d, dx, tensor.Mat[T]{}, dy)
+}
+
+// eachFactor calls do with what each element of row i is multiplied by.
+func eachFactor[T tensor.Float](d Dropout, i, width int, do func(j int, factor T)) {
+	least := uint32(min(math.Round(d.Rate*0x1p32), math.MaxUint32))
+	kept := T(1 / (1 - d.Rate))
+	words := (width + dropWord - 1) / dropWord
+	for w := range words {
+		for n, r := range d.Key.Uint32s(uint64(i)*uint64(words) + uint64(w)) {
+			j := w*dropWord + n
+			if j == width {
+				break
+			}
+			factor := kept
+			if r < least {
+				factor = 0
+			}
+			do(j, factor)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A mixture of K discretised logistics (Salimans et al. 2017, PixelCNN++, arXiv
+// 1701.05517, section 2.1) gives the levels 0 ≤ l < Levels their probabilities. A row
+// holds the logits of its parts, their means, and the logarithms of their scales:
+// 3·K numbers. Level l stands at x = 2l/(Levels-1) - 1 and has what a part's
+// distribution has within 1/(Levels-1) of it; the first and the last level have all
+// that lies beyond as well. Logarithms of scales below minLogScale are raised to it.
+const (
+	// Levels is the number of levels that a mixture of logistics gives chances to.
+	Levels = 256
+
+	halfLevel   = 1. / (Levels - 1)
+	minLogScale = -7
+
+	logisticsWork = 256 // the arithmetic of a part
+)
+
+// Logistics sets losses[i] to -log of the probability that the mixture of row i of y
+// [rows,3·K] gives to levels[i], in nats, and to 0 where that is not a number: not
+// counted. No probability is rounded to 0 before its logarithm is taken.
+func Logistics[T tensor.Float](losses []float64, y tensor.Mat[T], levels []float32) {
+	par.Run(y.Rows, lossRows, logisticsWork*float64(y.Rows)*float64(y.Cols/3), logistics[T]{losses, y, levels})
+}
+
+type logistics[T tensor.Float] struct {
+	losses []float64
+	y      tensor.Mat[T]
+	levels []float32
+}
+
+func (f *logistics[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		f.losses[i] = 0
+		if l := f.levels[i]; l == l {
+			row := f.y.Row(i)
+			all, joint := partSums(row, l)
+			f.losses[i] = all.log() - joint.log()
+		}
+	}
+}
+
+// LogisticsGrad overwrites y [rows,3·K] with scale times the gradient of its
+// Logistics, 0 in rows that are not counted. A scale that was raised has none.
+func LogisticsGrad[T tensor.Float](y tensor.Mat[T], levels []float32, scale T) {
+	par.Run(y.Rows, lossRows, 2*logisticsWork*float64(y.Rows)*float64(y.Cols/3), logisticsGrad[T]{y, levels, scale})
+}
+
+type logisticsGrad[T tensor.Float] struct {
+	y      tensor.Mat[T]
+	levels []float32
+	scale  T
+}
+
+func (f *logisticsGrad[T]) Piece(i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		row, l := f.y.Row(i), f.levels[i]
+		if l != l {
+			clear(row)
+			continue
+		}
+		all, joint := partSums(row, l)
+		k, c := len(row)/3, float64(f.scale)
+		for j := range k {
+			p, logit := partOf(row, j, l), float64(row[j])
+			log, dmean, dscale := p.log()
+			share := math.Exp(logit + log - joint.log())
+			row[j] = T(c * (math.Exp(logit-all.log()) - share))
+			row[k+j] = T(-c * share * dmean)
+			row[2*k+j] = T(-c * share * dscale)
+		}
+	}
+}
+
+// partSums returns the sums over the parts of their weights, and of their weights
+// times what they give to a level.
+func partSums[T tensor.Float](row []T, level float32) (all, joint logSum) {
+	all, joint = noSum, noSum
+	for j := range len(row) / 3 {
+		p := partOf(row, j, level)
+		log, _, _ := p.log()
+		all.add(float64(row[j]))
+		joint.add(float64(row[j]) + log)
+	}
+	return all, joint
+}
+
+// logSum is e^most·sum.
+type logSum struct{ most, sum float64 }
+
+var noSum = logSum{most: math.Inf(-1)}
+
+// add adds e^x.
+func (s *logSum) add(x float64) {
+	if x <= s.most {
+		s.sum += math.Exp(x - s.most)
+		return
+	}
+	s.sum = s.sum*math.Exp(s.most-x) + 1
+	s.most = x
+}
+
+func (s *logSum) log() float64 { return s.most + math.Log(s.sum) }
+
+// part is a logistic seen from a level: its edges in units of the scale.
+type part struct {
+	lo, hi      float64 // of the level
+	rate        float64 // 1/scale
+	first, last bool    // the level has no lower edge, or no upper one
+	raised      bool    // the scale is the least that there is
+}
+
+func partOf[T tensor.Float](row []T, j int, level float32) part {
+	k := len(row) / 3
+	mean, log := float64(row[k+j]), float64(row[2*k+j])
+	p := part{first: level == 0, last: level == Levels-1, raised: log < minLogScale}
+	p.rate = math.Exp(-max(log, minLogScale))
+	away := 2*halfLevel*float64(level) - 1 - mean
+	p.lo, p.hi = (away-halfLevel)*p.rate, (away+halfLevel)*p.rate
+	return p
+}
+
+// log returns the logarithm of what the part gives to the level, and its derivatives
+// by the mean and by the logarithm of the scale. With σ(x) = 1/(1+e^-x),
+// σ(hi)-σ(lo) is σ(hi)·σ(-lo)·(1-e^(lo-hi)), which has no difference of nearly equal
+// numbers.
+func (p *part) log() (log, dmean, dscale float64) {
+	above, below := logistic(-p.hi), logistic(p.lo)
+	switch {
+	case p.first:
+		log, dmean, dscale = -softplus(-p.hi), -above, -p.hi*above
+	case p.last:
+		log, dmean, dscale = -softplus(p.lo), below, p.lo*below
+	default:
+		d := p.hi - p.lo
+		log = math.Log(-math.Expm1(-d)) - softplus(-p.hi) - softplus(p.lo)
+		dmean = below - above
+		dscale = p.lo*below - p.hi*above - d/math.Expm1(d)
+	}
+	if p.raised {
+		dscale = 0
+	}
+	return log, p.rate * dmean, dscale
+}
+
+// SampleLogistics draws a level from the mixture of a row [3·K]: sample i of key.
+func SampleLogistics[T tensor.Float](row []T, key rng.Key, i uint64) int32 {
+	k := len(row) / 3
+	all := noSum
+	for _, logit := range row[:k] {
+		all.add(float64(logit))
+	}
+	u, j := key.Float64(2*i), 0
+	for ; j < k-1; j++ {
+		if u -= math.Exp(float64(row[j]) - all.log()); u < 0 {
+			break
+		}
+	}
+	// Uniform within (0,1), both ends left out.
+	v := (float64(key.Uint64(2*i+1)>>12) + 0.5) * 0x1p-52
+	x := float64(row[k+j]) + math.Exp(max(float64(row[2*k+j]), minLogScale))*(math.Log(v)-math.Log1p(-v))
+	return int32(math.Round((min(max(x, -1), 1) + 1) / (2 * halfLevel)))
+}

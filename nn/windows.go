@@ -1,0 +1,75 @@
+package nn
+
+import (
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Windows sets y [B·N,K·width] to the windows of the rows of x [B·N,width]: the K rows
+// around each of them, K odd, side by side, with zeros where a sequence has none. A
+// Linear of windows is a convolution over all channels that keeps the length. Rows
+// beyond lens [B] are as zeros; nil: none are.
+func Windows[T tensor.Float](y, x tensor.Mat[T], b int, lens []int64) {
+	par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), rowWindows[T]{y, x, x.Rows / b, lens})
+}
+
+// rowWindows are those of sequences of n rows.
+type rowWindows[T tensor.Float] struct {
+	y, x tensor.Mat[T]
+	n    int
+	lens []int64
+}
+
+// end returns the row after the last that counts, of the sequence that starts at
+// row start.
+func (f *rowWindows[T]) end(start int) int {
+	if f.lens == nil {
+		return start + f.n
+	}
+	return start + int(f.lens[start/f.n])
+}
+
+func (f *rowWindows[T]) Piece(i0, i1 int) {
+	w := f.x.Cols
+	k := f.y.Cols / w
+	for i := i0; i < i1; i++ {
+		start := i - i%f.n
+		end := f.end(start)
+		for j := range k {
+			to := f.y.Row(i)[j*w:][:w]
+			if at := i + j - k/2; at >= start && at < end {
+				copy(to, f.x.Row(at))
+			} else {
+				clear(to)
+			}
+		}
+	}
+}
+
+// WindowsGrad sets dx [B·N,width] from dy [B·N,K·width].
+func WindowsGrad[T tensor.Float](dx, dy tensor.Mat[T], b int, lens []int64) {
+	par.Run(dx.Rows, normRows, moveWork*float64(dy.Rows)*float64(dy.Cols), rowWindowsGrad[T]{rowWindows[T]{dy, dx, dx.Rows / b, lens}})
+}
+
+// rowWindowsGrad sets the rows of x from those of y.
+type rowWindowsGrad[T tensor.Float] struct{ rowWindows[T] }
+
+func (f *rowWindowsGrad[T]) Piece(i0, i1 int) {
+	t := kernel.Active[T]()
+	w := f.x.Cols
+	k := f.y.Cols / w
+	for i := i0; i < i1; i++ {
+		row := f.x.Row(i)
+		clear(row)
+		start := i - i%f.n
+		if i >= f.end(start) {
+			continue
+		}
+		for j := range k {
+			if at := i - j + k/2; at >= start && at < start+f.n {
+				t.Add(row, row, f.y.Row(at)[j*w:][:w])
+			}
+		}
+	}
+}
