@@ -44,6 +44,9 @@ type subject struct {
 	constant func(name string, shape []int, d int) []float64
 	// recalls says that outputs depend on the queries before, too.
 	recalls bool
+	// frozen says that gradients are not derivatives, and why: something counts as
+	// a constant in them.
+	frozen string
 	// average says that rows of A sum to one; those of book do without an eps.
 	average bool
 }

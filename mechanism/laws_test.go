@@ -43,7 +43,7 @@ var laws = []law{
 	{"steps", "A state stepped token by token is the textbook.",
 		notCausal, agreement(form{attention.Step, 0})},
 	{"gradients", "Gradients of inputs and parameters are finite differences, in float64: the engine's and the textbook's.",
-		nil, derivatives},
+		func(s subject, _ attention.Traits) string { return s.frozen }, derivatives},
 	{"causal", "No bit of a causal output depends on a later token.",
 		notCausal, inEveryForm(causality[float32], causality[float64])},
 	{"batch", "No bit depends on the other rows of the batch, nor on the place in it.",

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -139,21 +140,21 @@ func (l *linformerHeads[T]) rows(x []T, head, m int) tensor.Mat[T] {
 	return tensor.Mat[T]{Data: x, Rows: m, Cols: l.rank, Stride: l.rank}
 }
 
-// reached returns which mixtures take part, nil if all do.
-func (l *linformerHeads[T]) reached(h *attention.Head[T]) []bool {
+// reached returns the mixtures that take part, nil if all do.
+func (l *linformerHeads[T]) reached(h *attention.Head[T]) []int32 {
 	if l.all {
 		return nil
 	}
 	missing := l.rank
-	reached := make([]bool, l.rank)
+	reached := arena.Zeros[int32](h.Scratch, l.rank)
 	e, f := l.rows(l.e.Data, h.Head, h.K.Rows), l.rows(l.f.Data, h.Head, h.K.Rows)
 	for j := 0; j < h.K.Rows && missing > 0; j++ {
 		if !h.Exists(j) {
 			continue
 		}
 		for c, x := range e.Row(j) {
-			if !reached[c] && (x != 0 || f.Row(j)[c] != 0) {
-				reached[c] = true
+			if reached[c] == 0 && (x != 0 || f.Row(j)[c] != 0) {
+				reached[c] = 1
 				missing--
 			}
 		}
@@ -161,7 +162,13 @@ func (l *linformerHeads[T]) reached(h *attention.Head[T]) []bool {
 	if missing == 0 {
 		return nil
 	}
-	return reached
+	places := reached[:0]
+	for c, is := range reached {
+		if is != 0 {
+			places = append(places, int32(c))
+		}
+	}
+	return places
 }
 
 // mixtures are the projected keys and values of a head, its logarithms of sums,
@@ -170,7 +177,7 @@ func (l *linformerHeads[T]) mixtures(h *attention.Head[T], saved []T) (x attenti
 	d, dv := h.K.Cols, h.V.Cols
 	k, rest := saved[:l.rank*d], saved[l.rank*d:]
 	return attention.Rows[T]{
-		Q: h.Q, Mask: l.reached(h),
+		Q: h.Q, Keys: l.reached(h),
 		K: tensor.Mat[T]{Data: k, Rows: l.rank, Cols: d, Stride: d},
 		V: tensor.Mat[T]{Data: rest[:l.rank*dv], Rows: l.rank, Cols: dv, Stride: dv},
 	}, rest[l.rank*dv:]
@@ -187,6 +194,8 @@ func (l *linformerHeads[T]) Backward(h *attention.Head[T], g *attention.HeadGrad
 	x, lse := l.mixtures(h, h.Saved)
 	m := h.K.Rows
 	dk, dv := h.Take(l.rank, h.K.Cols), h.Take(l.rank, h.V.Cols)
+	clear(dk.Data) // where a mixture takes no part
+	clear(dv.Data)
 	l.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, &x)
 	h.Product(g.DK, l.rows(l.e.Data, h.Head, m), dk, false, false, false)
 	h.Product(g.DV, l.rows(l.f.Data, h.Head, m), dv, false, false, false)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -36,6 +37,15 @@ func TestLinformerLeavesOutWhatNoKeyReaches(t *testing.T) {
 				t.Errorf("columns=%s: values of 1 give %v", columns, x)
 			}
 		}
+	}
+}
+
+// Mixtures take no memory of their own.
+func TestLinformerDoesNotAllocate(t *testing.T) {
+	par.SetThreads(1)
+	defer par.SetThreads(0)
+	for _, columns := range []string{"reached", "all"} {
+		doNotAllocate(t, "linformer", map[string]string{"rank": "8", "columns": columns})
 	}
 }
 

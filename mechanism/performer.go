@@ -25,13 +25,29 @@ var performer = Row{
 		{"scale", "1/sqrt(D)", "factor of the scores that the features stand for: a number or 1/sqrt(D)"},
 		{"feature_eps", "0", "added to every feature of kernel=relu; the authors' program has 1e-3"},
 		{"eps", "0", "added to the sum of the weights"},
+		{"form", "paper", "paper, or as programs have it (code): kernel=softmax less the largest exponent of all keys, with 1e-4 added to " +
+			"features, and kernel=relu with 1e-3 added to them and 1e-6 to sums of them (performer-pytorch; the latter where it is causal); " +
+			"kernel=hyperbolic less the largest |x|²/√D, with 1e-6 added to the sum (fast-transformers). Only relu is causal then"},
+		redrawn,
 		seed,
 	},
 	Constants: []Param{
 		{"projection", "(M, D)", "rows w of the projection, the same for all heads"},
 	},
-	f32: spec(performerSpec[float32]),
-	f64: spec(performerSpec[float64]),
+	f32: newPerformer[float32],
+	f64: newPerformer[float64],
+}
+
+// newPerformer is the builder of a form that sees tokens or one that sees heads.
+func newPerformer[T tensor.Float](r *reader) (attention.Mechanism[T], error) {
+	s, err := performerSpec[T](r)
+	if err != nil {
+		return nil, err
+	}
+	if f := s.Features.(*favor[T]); r.value("form") == "code" && f.kernel != "relu" {
+		return attention.NewHeadwise(&favorWhole[T]{f}), nil
+	}
+	return attention.New(s)
 }
 
 func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -75,6 +91,26 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if err != nil {
 		return s, err
 	}
+	form, err := r.choice("form", "paper", "code")
+	if err != nil {
+		return s, err
+	}
+	if f.code = form == "code"; f.code {
+		if featureEps != 0 || s.Eps != 0 {
+			return s, fmt.Errorf("performer: setting form=code: it has feature_eps and eps of its own, which are not set")
+		}
+		switch f.kernel {
+		case "relu":
+			featureEps, s.Eps = 1e-3, 1e-6
+		case "softmax":
+			featureEps = 1e-4
+		case "hyperbolic":
+			s.Eps = 1e-6
+		}
+	}
+	if _, err := r.redraws(); err != nil {
+		return s, err
+	}
 	f.featureEps, f.exact = T(featureEps), s.Eps > 0
 	f.root = math.Sqrt(scale)
 	if scale == 0 {
@@ -85,6 +121,10 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	s.Name = r.row.Name
 	s.Setting = fmt.Sprintf("performer kernel=%s scale=%s feature_eps=%s eps=%s",
 		f.kernel, scaleText(scale), r.value("feature_eps"), strconv.FormatFloat(s.Eps, 'g', -1, 64))
+	if f.code {
+		s.Setting += " form=code"
+	}
+	f.eps, f.setting = T(s.Eps), s.Setting
 	s.Scale, s.Coef, s.Features, s.Positive = 1, []float64{0, 1}, f, true
 	return s, nil
 }
@@ -169,7 +209,8 @@ func orthonormalise(q []float64, d int) {
 //
 //	softmax     exp(w·x - |x|²/2)/√m
 //	hyperbolic  [exp(w·x - |x|²/2), exp(-w·x - |x|²/2)]/√(2m)
-//	relu        max(w·x, 0) + eps
+//	relu        max(w·x, 0) + eps; with form=code queries' over their sum, so that what
+//	            is added to the sum of weights is as if it were added to sums of keys'
 //
 // of rows x times √scale. What a query's features have in common cancels, so that
 // their largest exponent is 0. Exponents of keys are at most |w|²/2 whatever x is,
@@ -183,6 +224,9 @@ type favor[T tensor.Float] struct {
 	root       float64
 	featureEps T
 	exact      bool // no factors cancel, since eps is added to the sum
+	code       bool
+	eps        T // added to the sum
+	setting    string
 	w          *param.Param[T]
 	constants  param.Set[T]
 }
@@ -219,10 +263,11 @@ func (f *favor[T]) features(b *attention.FeatureBlock[T], y []T) {
 	u := project(b, f.w.Data, f.rows)
 	root := T(f.root)
 	if f.kernel == "relu" {
-		for r := range f.rows {
-			row := y[r*b.Stride:][:b.N]
-			for c, v := range u[r*b.Stride:][:b.N] {
-				row[c] = max(root*v, 0) + f.featureEps
+		f.relu(b, y, u)
+		if f.code && !b.Keys {
+			over := f.overSums(b, y)
+			for r := range f.rows {
+				b.Table.Mul(y[r*b.Stride:][:b.N], y[r*b.Stride:], over)
 			}
 		}
 		return
@@ -253,6 +298,29 @@ func (f *favor[T]) features(b *attention.FeatureBlock[T], y []T) {
 	}
 }
 
+// relu sets y to the features of products u.
+func (f *favor[T]) relu(b *attention.FeatureBlock[T], y, u []T) {
+	for r := range f.rows {
+		row := y[r*b.Stride:][:b.N]
+		for c, v := range u[r*b.Stride:][:b.N] {
+			row[c] = max(T(f.root)*v, 0) + f.featureEps
+		}
+	}
+}
+
+// overSums returns 1 over the sum of each token's features y.
+func (f *favor[T]) overSums(b *attention.FeatureBlock[T], y []T) []T {
+	sum := b.Take(b.N)
+	clear(sum)
+	for r := range f.rows {
+		b.Table.Add(sum, sum, y[r*b.Stride:])
+	}
+	for i, x := range sum {
+		sum[i] = 1 / x
+	}
+	return sum
+}
+
 // exponential sets row to the exponential of row - off and, of keys, less shift.
 func (f *favor[T]) exponential(b *attention.FeatureBlock[T], row, off []T, shift T) {
 	b.Table.Axpy(row, -1, off)
@@ -267,6 +335,24 @@ func (f *favor[T]) exponential(b *attention.FeatureBlock[T], row, off []T, shift
 		}
 	}
 	b.Table.Exp(row, row, 0)
+}
+
+// overSumGrad turns the gradient of features over their sum into that of the
+// features, of products u.
+func (f *favor[T]) overSumGrad(b *attention.FeatureBlock[T], u []T) {
+	y := b.Take(f.rows * b.Stride)
+	f.relu(b, y, u)
+	over, along := f.overSums(b, y), b.Take(b.N)
+	clear(along)
+	for r := range f.rows {
+		b.Table.MulAdd(along, b.Y[r*b.Stride:][:b.N], y[r*b.Stride:])
+	}
+	b.Table.Mul(along, along, over)
+	for r := range f.rows {
+		row := b.Y[r*b.Stride:][:b.N]
+		b.Table.Axpy(row, -1, along)
+		b.Table.Mul(row, row, over)
+	}
 }
 
 // stop clears the gradients of features y whose exponents have stopped at the
@@ -341,6 +427,9 @@ func (f *favor[T]) Grad(b *attention.FeatureBlock[T]) {
 	defer b.Scratch.Reset(mark)
 	if f.kernel == "relu" {
 		u := project(b, f.w.Data, f.rows)
+		if f.code && !b.Keys {
+			f.overSumGrad(b, u)
+		}
 		for r := range f.rows {
 			row := b.Y[r*b.Stride:][:b.N]
 			for c, v := range u[r*b.Stride:][:b.N] {

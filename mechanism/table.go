@@ -327,6 +327,24 @@ func (r *reader) key() (rng.Key, error) {
 	return rng.New(n).Fold(r.o.Seed), nil
 }
 
+// redrawn is the setting of rows that may draw their constants anew.
+var redrawn = Setting{"redraw", "0", "updates of a training run after which numbers are drawn anew, such as 1000; 0: they stay"}
+
+func (r *reader) redraws() (int, error) { return r.whole(redrawn.Name, 0, largest) }
+
+// Redraws returns the number of updates after which a training run draws the
+// constants of the mechanism of that name anew: 0 for never.
+func Redraws(name string, o Options) (int, error) {
+	row, err := Lookup(name)
+	if err != nil {
+		return 0, err
+	}
+	if !slices.Contains(row.Settings, redrawn) {
+		return 0, nil
+	}
+	return (&reader{row: &row, o: &o}).redraws()
+}
+
 func (r *reader) boolean(name string) (bool, error) {
 	switch r.value(name) {
 	case "true":

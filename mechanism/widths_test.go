@@ -145,9 +145,10 @@ func performers() (list []subject) {
 		{},
 		{"kernel": "hyperbolic", "features": "6", "projection": "iid", "eps": "1e-3"},
 		{"kernel": "relu", "features": "7", "norms": "sqrt(D)", "feature_eps": "1e-3"},
+		{"kernel": "relu", "features": "7", "form": "code"},
 	} {
 		label := "performer"
-		for _, key := range []string{"kernel", "features", "projection", "norms", "feature_eps", "eps"} {
+		for _, key := range []string{"kernel", "features", "projection", "norms", "feature_eps", "eps", "form"} {
 			if v := set[key]; v != "" {
 				label += fmt.Sprintf(" %s=%s", key, v)
 			}
@@ -156,12 +157,16 @@ func performers() (list []subject) {
 		if set["eps"] != "" {
 			s.book.Eps = 1e-3
 		}
+		code := set["form"] == "code"
+		if code {
+			s.book.Eps = 1e-6
+		}
 		s.features = func(p numbers, d int) oracle.Features {
-			f := &oracle.Favor{Kernel: "softmax", W: rowsOf(p["projection"], d), Root: fourthRoot(d), Exact: s.book.Eps > 0}
+			f := &oracle.Favor{Kernel: "softmax", W: rowsOf(p["projection"], d), Root: fourthRoot(d), Exact: s.book.Eps > 0, OverSum: code}
 			if set["kernel"] != "" {
 				f.Kernel = set["kernel"]
 			}
-			if set["feature_eps"] != "" {
+			if set["feature_eps"] != "" || code {
 				f.FeatureEps = 1e-3
 			}
 			return f

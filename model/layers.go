@@ -2,7 +2,9 @@ package model
 
 import (
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -27,4 +29,31 @@ func (m *Model[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[
 			l.attn.Mechanism = before[i]
 		}
 	}
+}
+
+// Redraw draws the constants of the layers' mechanisms anew where the setting
+// redraw says that it is done after so many updates. What is drawn depends on key
+// and their number alone, so that a run which goes on from a file draws it too.
+func (m *Model[T]) Redraw(key rng.Key, updates int) error {
+	if len(m.layers) == 0 || updates == 0 {
+		return nil
+	}
+	o := m.config.options()
+	every, err := mechanism.Redraws(m.config.Mechanism, o)
+	if err != nil || every == 0 || updates%every != 0 {
+		return err
+	}
+	key = key.Fold(uint64(updates))
+	for i, l := range m.layers {
+		o.Seed = key.Uint64(uint64(i))
+		drawn, err := mechanism.New[T](m.config.Mechanism, o)
+		if err != nil {
+			return err
+		}
+		from := drawn.Constants().All()
+		for j, p := range l.attn.Mechanism.Constants().All() {
+			copy(p.Data, from[j].Data)
+		}
+	}
+	return nil
 }

@@ -42,6 +42,7 @@ type Trainer struct {
 
 	order   rng.Key // of the data
 	masks   rng.Key // of dropout
+	redraws rng.Key // of what mechanisms draw anew
 	batch   model.Batch
 	step    int
 	elapsed time.Duration
@@ -59,6 +60,7 @@ const (
 	streamWeights = iota
 	streamOrder
 	streamMasks
+	streamRedraws
 )
 
 // New starts a run on text in the folder dir, which is made; "" keeps nothing.
@@ -98,6 +100,7 @@ func newTrainer(c Config, text *task.Text, dir string, m *model.Model[float32]) 
 		schedule: optim.Cosine{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: c.Steps},
 		order:    rng.New(c.Seed).Fold(streamOrder),
 		masks:    rng.New(c.Seed).Fold(streamMasks),
+		redraws:  rng.New(c.Seed).Fold(streamRedraws),
 	}
 	t.optim.Beta1, t.optim.Beta2, t.optim.Decay = c.Beta1, c.Beta2, c.Decay
 	if dir != "" {
@@ -234,6 +237,9 @@ func (t *Trainer) update(o Observer) error {
 	b.Tokens = slices.Grow(b.Tokens[:0], b.B*b.N)[:b.B*b.N]
 	b.Targets = slices.Grow(b.Targets[:0], b.B*b.N)[:b.B*b.N]
 	if err := t.text.Crop(b.Tokens, b.Targets, b.N, t.order, t.step); err != nil {
+		return err
+	}
+	if err := t.model.Redraw(t.redraws, t.step); err != nil {
 		return err
 	}
 	t.model.Params().ZeroGrad()

@@ -27,13 +27,12 @@ func performerZoo(r *reader, p *problem) string {
 		return "no W or omega"
 	case f.stem() == "rff_gaussian":
 		return fourierZoo(r, p)
-	case f.stem() == "favor_hyperbolic_stab1":
-		return "its features are relative to the longest of all rows, which eps then outweighs"
 	}
 	d := p.call.Q.D
 	book := &oracle.Favor{Kernel: "softmax", Root: math.Pow(float64(max(d, 1)), -0.25), Exact: true}
 	set := map[string]string{"eps": "0"}
-	var w []float64 // [m, D]
+	var w []float64      // [m, D]
+	var code, whole bool // programs' form, and that it is one of whole heads
 	if f.has("W") {
 		w = r.floats("W")
 		if r.truth("kernel") {
@@ -43,11 +42,13 @@ func performerZoo(r *reader, p *problem) string {
 			book.FeatureEps = r.scalar("feature_eps")
 		}
 		if f.has("den_eps") && r.scalar("den_eps") != 0 {
-			return "eps is added to sums of features, not to the denominator"
+			p.book.Eps, book.OverSum = r.scalar("den_eps"), book.Kernel == "relu"
 		}
-		if book.Kernel == "softmax" && (book.FeatureEps != 0 || f.has("stabilise") && r.truth("stabilise")) {
-			return "its features are relative to the largest of all keys, so that one key moves the part of eps in all others"
+		whole = book.Kernel == "softmax" && (book.FeatureEps != 0 || f.has("stabilise") && r.truth("stabilise"))
+		if whole && p.call.Causal {
+			return "a defect of the authors' program: the largest exponent of keys is that of later ones, too"
 		}
+		code = whole || book.OverSum
 	} else {
 		across := r.floats("omega")
 		book.Kernel, book.Root = "relu", 1
@@ -62,6 +63,8 @@ func performerZoo(r *reader, p *problem) string {
 		}
 		p.book.Eps = r.scalar("eps")
 		set["eps"] = number(p.book.Eps)
+		whole = f.stem() == "favor_hyperbolic_stab1"
+		code = whole
 	}
 	if r.err == nil && (len(w) == 0 || len(w)%d != 0) {
 		return "W does not have rows of the width of q"
@@ -74,6 +77,15 @@ func performerZoo(r *reader, p *problem) string {
 	set["scale"], set["feature_eps"] = number(book.Root*book.Root), number(book.FeatureEps)
 	p.mechanism, p.options = "performer", mechanism.Options{Width: d, Set: set}
 	p.numbers = map[string][]float64{"projection": w}
+	if code {
+		delete(set, "eps")
+		delete(set, "feature_eps")
+		set["form"] = "code"
+	}
+	if whole {
+		p.whole, p.forms = (&oracle.FavorWhole{Favor: *book, Eps: p.book.Eps}).Weights, p.wholeForms()
+		return ""
+	}
 	p.book.Scale, p.book.Coef, p.book.Features = 1, []float64{0, 1}, book
 	return ""
 }

@@ -1,0 +1,244 @@
+package mechanism
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// favorWhole are the features of favor as programs have them, which see a head as
+// a whole: what they take from exponents is a maximum over its tokens.
+//
+//	softmax     exp(w·x - |x|²/2 - c) + 1e-4, with c the largest w·x of the query, or of
+//	            all keys (performer-pytorch); c counts as a constant in gradients
+//	hyperbolic  [exp(w·x - |x|²/2 - c), exp(-w·x - |x|²/2 - c)]/√(2m), with c the largest
+//	            |x|² of all queries, or keys, and 1e-6 added to the sum of weights
+//	            (fast-transformers, stabilize=True)
+//
+// Features are made for some tokens at a time, and again in Backward.
+type favorWhole[T tensor.Float] struct {
+	*favor[T]
+}
+
+// favorChunk is the number of tokens whose features are made at a time.
+const favorChunk = 64
+
+func (x *favorWhole[T]) Traits() attention.Traits {
+	return attention.Traits{Name: "performer", Positive: true,
+		NoCausal: "form=code takes from the features of each key the largest of all keys, so that later ones change what a query has " +
+			"seen before; form=paper has a causal form"}
+}
+
+func (x *favorWhole[T]) Setting() string { return x.setting }
+
+func (x *favorWhole[T]) Check(c *attention.Call[T]) error {
+	return x.favor.Check(c.Q.H, c.K.H, c.Q.D)
+}
+
+// favorPass is a head with its keys that exist.
+type favorPass[T tensor.Float] struct {
+	*favorWhole[T]
+	h         *attention.Head[T]
+	k, v      tensor.Mat[T] // of v the last column is ones
+	cq, ck    T             // what is taken from exponents; each query of softmax has its own
+	longest   [2]int        // queries and keys of hyperbolic whose |x|² they are
+	sum, room tensor.Mat[T] // Σ φ(k)·[v, 1]; features of some tokens
+}
+
+func (x *favorWhole[T]) open(h *attention.Head[T]) favorPass[T] {
+	p := favorPass[T]{favorWhole: x, h: h, k: h.Compact(h.K), room: h.Take(favorChunk, x.Dim(0))}
+	v := h.Compact(h.V)
+	p.v = h.Take(v.Rows, v.Cols+1)
+	for j := range v.Rows {
+		copy(p.v.Row(j), v.Row(j))
+		p.v.Row(j)[v.Cols] = 1
+	}
+	if x.kernel == "hyperbolic" {
+		p.cq, p.longest[0] = x.length(h.Q)
+		p.ck, p.longest[1] = x.length(p.k)
+	} else {
+		p.ck = T(math.Inf(-1))
+		for i0 := 0; i0 < p.k.Rows; i0 += favorChunk {
+			i1 := min(i0+favorChunk, p.k.Rows)
+			u := p.products(p.k.Slice(i0, i1))
+			for r := range u.Rows {
+				p.ck = max(p.ck, T(x.root)*h.Table.Max(u.Row(r)))
+			}
+		}
+	}
+	p.sum = h.Take(p.room.Cols, p.v.Cols)
+	clear(p.sum.Data)
+	for i0 := 0; i0 < p.k.Rows; i0 += favorChunk {
+		i1 := min(i0+favorChunk, p.k.Rows)
+		h.Product(p.sum, p.features(p.k.Slice(i0, i1), true), p.v.Slice(i0, i1), true, false, true)
+	}
+	return p
+}
+
+// length returns the largest |x|²·scale of rows x, and the first row that has it.
+func (x *favorWhole[T]) length(rows tensor.Mat[T]) (most T, first int) {
+	for i := range rows.Rows {
+		length := norm(rows.Row(i)) * x.root
+		if square := T(length * length); i == 0 || square > most {
+			most, first = square, i
+		}
+	}
+	return most, first
+}
+
+// products sets the first columns of the room to w·x.
+func (p *favorPass[T]) products(x tensor.Mat[T]) tensor.Mat[T] {
+	u := p.room.Slice(0, x.Rows)
+	u.Cols = p.rows
+	w := tensor.Mat[T]{Data: p.w.Data, Rows: p.rows, Cols: p.d, Stride: p.d}
+	p.h.Product(u, x, w, false, true, false)
+	return u
+}
+
+// features sets the room to those of rows x.
+func (p *favorPass[T]) features(x tensor.Mat[T], keys bool) tensor.Mat[T] {
+	t := p.h.Table
+	u := p.products(x)
+	y := p.room.Slice(0, x.Rows)
+	for i := range x.Rows {
+		row := u.Row(i)
+		t.Scale(row, T(p.root), row)
+		length := norm(x.Row(i)) * p.root
+		off := T(length * length / 2)
+		switch {
+		case p.kernel == "hyperbolic":
+			off += T(math.Log(float64(y.Cols)) / 2)
+			if keys {
+				off += p.ck
+			} else {
+				off += p.cq
+			}
+			minus := y.Row(i)[p.rows:]
+			t.Scale(minus, -1, row)
+			t.Exp(minus, minus, off)
+		case keys:
+			off += p.ck
+		default:
+			off += t.Max(row)
+		}
+		t.Exp(row, row, off)
+		for c := range row {
+			row[c] += p.featureEps
+		}
+	}
+	return y
+}
+
+func (x *favorWhole[T]) Forward(h *attention.Head[T]) {
+	den, p := h.Save(h.Q.Rows), x.open(h)
+	o := h.Take(favorChunk, p.v.Cols)
+	h.Unseen = 0
+	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
+		i1 := min(i0+favorChunk, h.Q.Rows)
+		h.Product(o.Slice(0, i1-i0), p.features(h.Q.Slice(i0, i1), false), p.sum, false, false, false)
+		for i := i0; i < i1; i++ {
+			row, to := o.Row(i-i0), h.Out.Row(i)
+			if den[i] = row[h.V.Cols] + x.eps; !(den[i] > 0) {
+				clear(to)
+				h.Unseen++
+				continue
+			}
+			h.Table.Scale(to, 1/den[i], row[:h.V.Cols])
+		}
+	}
+}
+
+func (x *favorWhole[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	den, p := h.Saved, x.open(h)
+	// What comes to sums: u = [do, -do·o]/den.
+	u, e := h.Take(favorChunk, p.v.Cols), h.Take(favorChunk, p.room.Cols)
+	back := h.Take(p.sum.Rows, p.sum.Cols) // Σ φ(q)·u
+	clear(back.Data)
+	var taken T // of what is taken from all exponents of a side
+	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
+		i1 := min(i0+favorChunk, h.Q.Rows)
+		u, e := u.Slice(0, i1-i0), e.Slice(0, i1-i0)
+		for i := i0; i < i1; i++ {
+			row := u.Row(i - i0)
+			if clear(row); den[i] > 0 {
+				h.Table.Scale(row[:h.V.Cols], 1/den[i], g.DOut.Row(i))
+				row[h.V.Cols] = -h.Table.Dot(row[:h.V.Cols], h.Out.Row(i))
+			}
+		}
+		q := h.Q.Slice(i0, i1)
+		f := p.features(q, false)
+		h.Product(back, f, u, true, false, true)
+		h.Product(e, u, p.sum, false, true, false)
+		taken += p.grad(g.DQ.Slice(i0, i1), q, f, e)
+	}
+	p.longestGrad(g.DQ, h.Q, p.longest[0], taken)
+	taken = 0
+	dk, dv := h.Compacted(g.DK, p.k.Rows), h.Compacted(g.DV, p.k.Rows)
+	for j0 := 0; j0 < p.k.Rows; j0 += favorChunk {
+		j1 := min(j0+favorChunk, p.k.Rows)
+		e, k := e.Slice(0, j1-j0), p.k.Slice(j0, j1)
+		f := p.features(k, true)
+		values := back
+		values.Cols = h.V.Cols
+		h.Product(dv.Slice(j0, j1), f, values, false, false, false)
+		h.Product(e, p.v.Slice(j0, j1), back, false, true, false)
+		taken += p.grad(dk.Slice(j0, j1), k, f, e)
+	}
+	p.longestGrad(dk, p.k, p.longest[1], taken)
+	h.Spread(g.DK, dk)
+	h.Spread(g.DV, dv)
+}
+
+// grad sets dx to what comes by the gradient e of features f, which it uses up,
+// and returns the sum of that of the exponents.
+func (p *favorPass[T]) grad(dx, x, f, e tensor.Mat[T]) (sum T) {
+	t := p.h.Table
+	mark := p.h.Scratch.Mark()
+	defer p.h.Scratch.Reset(mark)
+	all := arena.Take[T](p.h.Scratch, x.Rows)
+	for i := range e.Rows {
+		row, exps := e.Row(i), f.Row(i)
+		if p.featureEps != 0 {
+			for c := range exps {
+				exps[c] -= p.featureEps
+			}
+		}
+		t.Mul(row, row, exps)
+		all[i] = t.Sum(row)
+		sum += all[i]
+		if p.kernel == "hyperbolic" {
+			t.Axpy(row[:p.rows], -1, row[p.rows:])
+		}
+		t.Scale(row[:p.rows], T(p.root), row[:p.rows])
+	}
+	e.Cols = p.rows
+	w := tensor.Mat[T]{Data: p.w.Data, Rows: p.rows, Cols: p.d, Stride: p.d}
+	p.h.Product(dx, e, w, false, false, false)
+	for i := range x.Rows {
+		t.Axpy(dx.Row(i), T(-p.root*p.root)*all[i], x.Row(i))
+	}
+	return sum
+}
+
+// longestGrad adds to the longest row what comes by its |x|², which is taken from the
+// exponents of all rows of its side; that of kernel=softmax is none.
+func (p *favorPass[T]) longestGrad(dx, x tensor.Mat[T], longest int, taken T) {
+	if p.kernel == "hyperbolic" {
+		p.h.Table.Axpy(dx.Row(longest), T(-2*p.root*p.root)*taken, x.Row(longest))
+	}
+}
+
+func (x *favorWhole[T]) Cost(s attention.Shape) attention.Cost {
+	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
+	rows, f := float64(x.rows), float64(x.Dim(0))
+	products := n + m
+	if x.kernel == "softmax" {
+		products += m // for the largest
+	}
+	return attention.Cost{
+		FLOPs: 2*products*rows*d + 2*(n+m)*f*(dv+1),
+		Bytes: sizeOf[T]() * (n + m*(dv+1) + f*(dv+1+favorChunk) + favorChunk*(dv+1)),
+	}
+}

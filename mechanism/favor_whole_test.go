@@ -1,0 +1,120 @@
+package mechanism
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// favorSubjects are the forms of performer that see whole heads.
+func favorSubjects() (list []subject) {
+	for _, kernel := range []string{"softmax", "hyperbolic"} {
+		s := subject{
+			label: "performer form=code kernel=" + kernel, name: "performer",
+			o:     Options{Width: 3, Set: map[string]string{"form": "code", "kernel": kernel, "features": "5"}},
+			whole: func(p numbers) oracle.Whole { return favorBook(kernel, p).Weights },
+		}
+		if kernel == "softmax" {
+			s.average, s.frozen = true, "the largest exponents count as constants, as in the program; TestPerformerHoldsTheLargest compares them so"
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+func favorBook(kernel string, p numbers) *oracle.FavorWhole {
+	book := &oracle.FavorWhole{Favor: oracle.Favor{Kernel: kernel, W: rowsOf(p["projection"], 3), Root: fourthRoot(3), Exact: true}}
+	if kernel == "softmax" {
+		book.FeatureEps = 1e-4
+	} else {
+		book.Eps = 1e-6
+	}
+	return book
+}
+
+// Gradients are those where the largest exponents stay as they are.
+func TestPerformerHoldsTheLargest(t *testing.T) {
+	s := favorSubjects()[0]
+	oc, do := s.fit(shape{b: 1, h: 1, hkv: 1, n: 70, m: 67, d: 3, dv: 2, mask: true}).call(140)
+	for i := range oc.K.Data {
+		oc.K.Data[i] *= 3 // most features are near 1e-4
+	}
+	m, book := build[float64](t, s, 1)
+	grads := gradients(t, m, book, oc, do)
+	p := favorBook("softmax", book.numbers)
+	var cq, ck []float64
+	book.whole = func(numbers) oracle.Whole {
+		return func(h *oracle.Head) [][]float64 {
+			if cq == nil {
+				cq, ck = p.Taken(h)
+			}
+			return p.At(h, cq, ck)
+		}
+	}
+	differences(t, book, oc, do, grads, 20)
+}
+
+// Programs take the largest exponent of all keys where they are causal, too; that
+// is refused, and what takes nothing is causal.
+func TestPerformerOfProgramsRefusesCausal(t *testing.T) {
+	x := tensor.NewHeads[float64](1, 1, 3, 4)
+	for _, kernel := range []string{"softmax", "hyperbolic", "relu"} {
+		m, err := New[float64]("performer", Options{Width: 4, Set: map[string]string{"form": "code", "kernel": kernel}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if kernel != "relu" {
+			want = "causal: performer has no causal form: form=code takes from the features of each key the largest of all keys, so that " +
+				"later ones change what a query has seen before; form=paper has a causal form"
+		}
+		got := ""
+		if err := m.Forward(tensor.NewHeads[float64](1, 1, 3, 4), &attention.Call[float64]{Q: x, K: x, V: x, Causal: true}, nil); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("kernel=%s: error %q, want %q", kernel, got, want)
+		}
+	}
+	_, err := New[float64]("performer", Options{Width: 4, Set: map[string]string{"form": "code", "eps": "1e-3"}})
+	if want := "performer: setting form=code: it has feature_eps and eps of its own, which are not set"; fmt.Sprint(err) != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// With features less the longest key fast-transformers' eps is larger than the
+// weights: with values of 1 outputs are far below 1 at a width of 32, which form
+// paper does not have.
+func TestPerformerOfProgramsShrinks(t *testing.T) {
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 64, m: 64, d: 32, dv: 1}.call(141)
+	for i := range oc.V.Data {
+		oc.V.Data[i] = 1
+	}
+	for form, want := range map[string]func(x float64) bool{
+		"paper": func(x float64) bool { return check.Ratio([]float64{x}, []float64{1}, 1e-12) < 1 },
+		"code":  func(x float64) bool { return x < 0.6 },
+	} {
+		m, err := New[float64]("performer", Options{Width: 32, Set: map[string]string{"form": form, "kernel": "hyperbolic"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range forward(t, m, callIn[float64](oc)).o.Data {
+			if !want(x) {
+				t.Errorf("form=%s: weights of query %d sum to %v", form, i, x)
+			}
+		}
+	}
+}
+
+func TestPerformerOfProgramsDoesNotAllocate(t *testing.T) {
+	par.SetThreads(1)
+	defer par.SetThreads(0)
+	for _, kernel := range []string{"softmax", "hyperbolic"} {
+		doNotAllocate(t, "performer", map[string]string{"form": "code", "kernel": kernel})
+	}
+}
