@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
@@ -41,6 +42,49 @@ func TestSaveAndLoad(t *testing.T) {
 		if !slices.Equal(logits(t, m, b), logits(t, got, b)) {
 			t.Errorf("%s: double precision in between gives other bits", name)
 		}
+	}
+}
+
+// A model that was drawn anew is saved as it is; each layer draws for itself, and
+// a loaded one draws the same.
+func TestRedrawnModelIsSaved(t *testing.T) {
+	c := with(tiny(Decoder, "performer"), func(c *Config) { c.Layers, c.Set = 2, map[string]string{"redraw": "5"} })
+	drawn := func(m *Model[float32]) (all []float32) {
+		for _, p := range m.Constants().All() {
+			all = append(all, p.Data...)
+		}
+		return all
+	}
+	m, key := made[float32](t, c), rng.New(9)
+	redraw := func(m *Model[float32], updates int) []float32 {
+		if err := m.Redraw(key, updates); err != nil {
+			t.Fatal(err)
+		}
+		return drawn(m)
+	}
+	first := drawn(m)
+	for _, updates := range []int{0, 1, 4, 6} {
+		if !slices.Equal(first, redraw(m, updates)) {
+			t.Errorf("features change after %d updates", updates)
+		}
+	}
+	five := redraw(m, 5)
+	if slices.Equal(first, five) || slices.Equal(five[:len(five)/2], five[len(five)/2:]) {
+		t.Error("features are not drawn anew for each layer")
+	}
+	dir := t.TempDir()
+	if err := m.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := Load[float32](dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(drawn(loaded), five) {
+		t.Error("the file has other features")
+	}
+	if ten := redraw(loaded, 10); slices.Equal(ten, five) || !slices.Equal(ten, redraw(m, 10)) {
+		t.Error("a loaded model draws other features")
 	}
 }
 

@@ -139,9 +139,12 @@ func stopAt(t *testing.T, trainer *Trainer, step int) {
 }
 
 func TestResumedRunIsTheSame(t *testing.T) {
-	for _, mechanism := range []string{"softmax", "fastmax", "taylorshift"} {
+	for _, mechanism := range []string{"softmax", "fastmax", "taylorshift", "performer"} {
 		t.Run(mechanism, func(t *testing.T) {
 			c := little(mechanism)
+			if mechanism == "performer" { // some of the stops are where features are drawn anew
+				c.Model.Set = map[string]string{"redraw": "7"}
+			}
 			if mechanism == "fastmax" {
 				c.Model.AttentionDropout, c.Model.AttentionDropoutKind = 0.2, "standard"
 			}
@@ -166,6 +169,29 @@ func TestResumedRunIsTheSame(t *testing.T) {
 			}
 			same(t, dir, want)
 		})
+	}
+}
+
+// Features are drawn anew after as many updates as asked for, and the checkpoint
+// has those that the last update was made with.
+func TestFeaturesAreDrawnAnew(t *testing.T) {
+	c := little("performer")
+	c.Steps, c.SaveEvery = 15, 15
+	saved := func(redraw string) []float32 {
+		c.Model.Set = map[string]string{"redraw": redraw}
+		dir, _ := run(t, c)
+		m, _, err := Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Constants().All()[0].Data
+	}
+	first, again, twice, later := saved("0"), saved("7"), saved("14"), saved("15")
+	if slices.Equal(first, again) || !slices.Equal(first, later) {
+		t.Error("features of the checkpoint are not those of the last update")
+	}
+	if !slices.Equal(again, twice) {
+		t.Error("what is drawn after 14 updates depends on what was drawn before")
 	}
 }
 
