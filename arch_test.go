@@ -46,6 +46,7 @@ var layers = []string{
 	"generate",
 	"internal/bench",
 	"report",
+	"internal/reproduce",
 	"",
 	"cmd/farfield",
 	"bench/peers",
@@ -53,7 +54,7 @@ var layers = []string{
 
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys.
-var heavy = []string{"internal/bench", "report", "cmd/farfield", "bench/peers"}
+var heavy = []string{"internal/bench", "report", "internal/reproduce", "cmd/farfield", "bench/peers"}
 
 // testOnly packages may be imported by tests and commands alone.
 var testOnly = []string{"internal/oracle", "internal/check", "internal/golden"}

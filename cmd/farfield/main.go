@@ -40,6 +40,7 @@ type cli struct {
 	Generate  generateCmd  `cmd:"" help:"Continue a text with a model."`
 	Data      dataCmd      `cmd:"" help:"List, fetch, generate and verify data sets."`
 	Bench     benchCmd     `cmd:"" help:"Time attention, decoding, training and matrix products beside the machine's peak."`
+	Reproduce reproduceCmd `cmd:"" help:"Make published tables and figures again, beside the published numbers."`
 	Calibrate calibrateCmd `cmd:"" help:"Fit fastmax-truncated to the queries and keys of a model, or of a file."`
 	Inspect   inspectCmd   `cmd:"" help:"Describe the machine, a model or a saved state."`
 }

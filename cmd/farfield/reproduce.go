@@ -1,0 +1,235 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/reproduce"
+)
+
+// reproduceCmd is the verb reproduce: published tables and figures, made again.
+type reproduceCmd struct {
+	Name   string `arg:"" help:"Which: a name that list prints, all, or list."`
+	Budget string `default:"quick" placeholder:"quick|hour|full" help:"How much to do: quick takes ten minutes at most on two cores, full is the published setting."`
+	Full   bool   `help:"The same as --budget full."`
+	Seeds  count  `placeholder:"N" help:"Repeat with seeds 1 to N, instead of as many as the budget has."`
+	Tune   bool   `help:"Try the same rates of learning for every mechanism, and take the best of each."`
+	Out    string `default:"out" placeholder:"DIR" help:"Folder of results, in which each reproduction has one of its own. What is there is not made again."`
+	JSON   bool   `name:"json" help:"Print JSON instead of tables."`
+	dataFolder
+}
+
+// Help says what happens.
+func (c *reproduceCmd) Help() string {
+	return "A reproduction is made of pieces, each of which is saved as it is done: " +
+		"after Ctrl-C the same command goes on. Times are measured in turns, but beside other work they are worth little. " +
+		"Its figures and the page report.md lie in the folder of the reproduction and budget."
+}
+
+// options returns what the flags say.
+func (c *reproduceCmd) options() (*reproduce.Options, error) {
+	b, err := reproduce.ParseBudget(c.Budget)
+	if err != nil {
+		return nil, inputf("--budget: %w", err)
+	}
+	if c.Full {
+		if b == reproduce.Hour {
+			return nil, inputf("--full: --budget hour says something else")
+		}
+		b = reproduce.Full
+	}
+	data, err := c.dataFolder.path()
+	if err != nil {
+		return nil, err
+	}
+	return &reproduce.Options{Budget: b, Seeds: int(c.Seeds), Tune: c.Tune, Out: c.Out, Data: data, Build: reproduce.ThisBuild()}, nil
+}
+
+func (c *reproduceCmd) Run(e *env) error {
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	switch c.Name {
+	case "list":
+		return c.list(e, o)
+	case "all":
+		var failed []error
+		for _, r := range reproduce.Rows() {
+			all := *o
+			if !r.Seeds {
+				all.Seeds = 0
+			}
+			all.Tune = o.Tune && r.Tunes
+			err := c.one(e, r, &all)
+			if e.ctx.Err() != nil {
+				return err
+			}
+			if err != nil {
+				fmt.Fprintln(e.stderr, "farfield:", oneLine(err))
+				failed = append(failed, err)
+			}
+		}
+		if len(failed) > 0 {
+			return fmt.Errorf("%d of %d reproductions failed: %w", len(failed), len(reproduce.Rows()), errors.Join(failed...))
+		}
+		return nil
+	}
+	r, err := reproduce.Lookup(c.Name)
+	if err != nil {
+		return input(err)
+	}
+	if o.Seeds > 0 && !r.Seeds {
+		return inputf("--seeds: %s draws nothing", r.Name)
+	}
+	if o.Tune && !r.Tunes {
+		return inputf("--tune: %s trains nothing", r.Name)
+	}
+	return c.one(e, r, o)
+}
+
+// one makes a reproduction and prints what comes of it.
+func (c *reproduceCmd) one(e *env, r *reproduce.Row, o *reproduce.Options) error {
+	p := newReproduceProgress(e)
+	out, err := r.Run(e.ctx, o, reproduce.Observer{Progress: p.at, Saved: p.saved})
+	p.clear()
+	if e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()) {
+		return interruption{err, "interrupted; the same command goes on after the pieces that are done"}
+	}
+	if err != nil {
+		return err
+	}
+	dir, err := out.Write(o)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(e.stdout, out)
+	}
+	if err := out.WriteMarkdown(e.stdout); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.stderr, "written to %s\n", dir)
+	return nil
+}
+
+// reproduction is what the list says of one.
+type reproduction struct {
+	Name      string  `json:"name"`
+	Doc       string  `json:"doc"`
+	Source    string  `json:"source"`
+	Published string  `json:"published"`
+	Quick     float64 `json:"quick_seconds"`
+	Hour      float64 `json:"hour_seconds"`
+	Full      float64 `json:"full_seconds"`
+}
+
+// list prints what is published and what it will cost here.
+func (c *reproduceCmd) list(e *env, o *reproduce.Options) error {
+	m := bench.Describe(50 * time.Millisecond)
+	var list []reproduction
+	for _, r := range reproduce.Rows() {
+		x := reproduction{Name: r.Name, Doc: r.Doc, Source: r.Source, Published: r.Claim}
+		for b, seconds := range map[reproduce.Budget]*float64{reproduce.Quick: &x.Quick, reproduce.Hour: &x.Hour, reproduce.Full: &x.Full} {
+			of := *o
+			of.Budget = b
+			if !r.Seeds {
+				of.Seeds = 0
+			}
+			of.Tune = o.Tune && r.Tunes
+			pieces, err := r.Pieces(&of)
+			if err != nil {
+				return err
+			}
+			for i := range pieces {
+				*seconds += pieces[i].Seconds(m)
+			}
+		}
+		list = append(list, x)
+	}
+	if c.JSON {
+		return printJSON(e.stdout, list)
+	}
+	fmt.Fprintf(e.stdout, "%v\n\n", m)
+	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tQUICK\tHOUR\tFULL\tWHAT")
+	for _, x := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.Name, span(x.Quick), span(x.Hour), span(x.Full), x.Doc)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, x := range list {
+		fmt.Fprintf(e.stdout, "\n%s: %s\n  %s\n", x.Name, x.Source, x.Published)
+	}
+	_, err := fmt.Fprintln(e.stdout, "\nTimes are those of the counted operations at half of the peak above, and of what is measured for a given time.")
+	return err
+}
+
+// span writes seconds by its largest unit.
+func span(s float64) string {
+	switch {
+	case s < 90:
+		return fmt.Sprintf("%.0f s", s)
+	case s < 90*60:
+		return fmt.Sprintf("%.0f min", s/60)
+	case s < 48*3600:
+		return fmt.Sprintf("%.0f h", s/3600)
+	}
+	return fmt.Sprintf("%.0f days", s/86400)
+}
+
+// reproduceProgress says on standard error how far a reproduction is: a bar on
+// a terminal, lines every few seconds elsewhere.
+type reproduceProgress struct {
+	w     io.Writer
+	bar   *progressbar.ProgressBar // nil: lines
+	spoke time.Time
+}
+
+func newReproduceProgress(e *env) *reproduceProgress {
+	p := &reproduceProgress{w: e.stderr, spoke: time.Now()}
+	if e.tty {
+		p.bar = progressbar.NewOptions(1000,
+			progressbar.OptionSetWriter(e.stderr),
+			progressbar.OptionSetWidth(24),
+			progressbar.OptionSetPredictTime(false),
+			progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionClearOnFinish(),
+		)
+	}
+	return p
+}
+
+// at is called as a piece goes on.
+func (p *reproduceProgress) at(x reproduce.Progress) {
+	text := fmt.Sprintf("%s %s, piece %d of %d, %s left", x.Row, x.Piece, x.Done+1, x.All, x.Left.Round(time.Second))
+	if p.bar != nil {
+		// A bar that cannot be drawn is no reason to stop.
+		p.bar.Describe(text)
+		_ = p.bar.Set(int(999 * (float64(x.Done) + min(x.Share, 1)) / float64(x.All)))
+	} else if now := time.Now(); now.Sub(p.spoke) >= lineEvery {
+		p.spoke = now
+		fmt.Fprintln(p.w, text)
+	}
+}
+
+// saved is called after each piece.
+func (p *reproduceProgress) saved(r *reproduce.Record) {
+	if p.bar == nil && r.Seconds >= lineEvery.Seconds() {
+		fmt.Fprintf(p.w, "%s took %s\n", r.Piece, span(r.Seconds))
+	}
+}
+
+// clear makes room for something else.
+func (p *reproduceProgress) clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}

@@ -1,0 +1,40 @@
+package reproduce
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// rows is the catalogue, in the order in which it is shown.
+var rows = []*Row{
+	&fastFig3,
+	&fastKernel,
+	&fastGradients,
+	&taylorShiftCrossover,
+	&taylorShiftScaling,
+	&linearFig1,
+}
+
+// Rows returns the catalogue.
+func Rows() []*Row { return slices.Clone(rows) }
+
+// Lookup returns the row of that name. The error for a name that is not there
+// lists those that are.
+func Lookup(name string) (*Row, error) {
+	var names []string
+	for _, r := range rows {
+		if r.Name == name {
+			return r, nil
+		}
+		names = append(names, r.Name)
+	}
+	return nil, fmt.Errorf("no reproduction %q: there are %s", name, strings.Join(names, ", "))
+}
+
+// Folders whose code decides what is computed.
+var (
+	attentionCode = []string{"attention", "mechanism", "internal/kernel", "internal/par", "internal/arena", "rng", "tensor"}
+	modelCode     = append([]string{"model", "nn", "optim", "param"}, attentionCode...)
+	timingCode    = append([]string{"internal/bench"}, attentionCode...)
+)

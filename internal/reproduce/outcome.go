@@ -1,0 +1,100 @@
+package reproduce
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/farfield-ml/farfield/report"
+)
+
+// Outcome is what came of a reproduction: published numbers beside measured
+// ones.
+type Outcome struct {
+	Name     string    `json:"name"`
+	Doc      string    `json:"doc"`
+	Source   string    `json:"source"`
+	Claim    string    `json:"claim"`
+	Budget   string    `json:"budget"`
+	Command  string    `json:"command"`
+	Findings []string  `json:"findings"` // a line each, computed from the numbers
+	Tables   []Table   `json:"tables"`
+	Figures  []Drawing `json:"-"`
+	Records  []*Record `json:"pieces"`
+	Missing  []string  `json:"missing,omitempty"` // pieces that are not there
+}
+
+// Table is a table of words and numbers.
+type Table struct {
+	Title string     `json:"title"`
+	Head  []string   `json:"head"`
+	Rows  [][]string `json:"rows"`
+	Note  string     `json:"note,omitempty"`
+}
+
+func (t *Table) row(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// Drawing is a figure with the name of its file.
+type Drawing struct {
+	Name string
+	report.Figure
+}
+
+// find adds a finding.
+func (o *Outcome) find(format string, args ...any) {
+	o.Findings = append(o.Findings, fmt.Sprintf(format, args...))
+}
+
+// Spent is the time that the pieces took.
+func (o *Outcome) Spent() time.Duration {
+	var sum float64
+	for _, r := range o.Records {
+		sum += r.Seconds
+	}
+	return time.Duration(sum * float64(time.Second))
+}
+
+// none stands where there is no number.
+const none = "–"
+
+// digits writes x with three digits.
+func digits(x float64) string {
+	switch a := math.Abs(x); {
+	case math.IsNaN(x):
+		return none
+	case math.IsInf(x, 0):
+		return strconv.FormatFloat(x, 'g', 3, 64)
+	case a != 0 && a < 1e-3:
+		return strconv.FormatFloat(x, 'e', 1, 64)
+	case a >= 1000:
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	case a >= 100:
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	case a >= 10:
+		return strconv.FormatFloat(x, 'f', 1, 64)
+	case a >= 1:
+		return strconv.FormatFloat(x, 'f', 2, 64)
+	}
+	return strconv.FormatFloat(x, 'f', 3, 64)
+}
+
+// percent writes a share.
+func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
+
+// milliseconds writes a time.
+func milliseconds(ms float64) string { return digits(ms) + " ms" }
+
+// mean returns the mean of x and, of two or more, its standard deviation.
+func mean(x []float64) (m, deviation float64) {
+	for _, v := range x {
+		m += v / float64(len(x))
+	}
+	if len(x) < 2 {
+		return m, 0
+	}
+	for _, v := range x {
+		deviation += (v - m) * (v - m) / float64(len(x)-1)
+	}
+	return m, math.Sqrt(deviation)
+}

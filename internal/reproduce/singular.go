@@ -1,0 +1,68 @@
+package reproduce
+
+import (
+	"math"
+	"slices"
+)
+
+// singularValues returns those of the matrix a [n,n], the largest first, by
+// one-sided Jacobi rotations (Hestenes 1958): columns are turned in pairs until
+// all are orthogonal, and their lengths are the singular values.
+func singularValues(a []float64, n int) []float64 {
+	const (
+		sweeps = 30
+		still  = 1e-12 // cosine of two columns that count as orthogonal
+	)
+	total := 0.0
+	for _, v := range a {
+		total += v * v
+	}
+	floor := 1e-24 * total // of squared lengths: what is left is rounding
+	column := make([][]float64, n)
+	for j := range column {
+		column[j] = make([]float64, n)
+		for i := range n {
+			column[j][i] = a[i*n+j]
+		}
+	}
+	for range sweeps {
+		turned := false
+		for p := range n {
+			for q := p + 1; q < n; q++ {
+				x, y := column[p], column[q]
+				var xx, yy, xy float64
+				for i := range x {
+					xx, yy, xy = xx+x[i]*x[i], yy+y[i]*y[i], xy+x[i]*y[i]
+				}
+				if min(xx, yy) <= floor || math.Abs(xy) <= still*math.Sqrt(xx*yy) {
+					continue
+				}
+				turned = true
+				zeta := (yy - xx) / (2 * xy)
+				t := 1 / (math.Abs(zeta) + math.Hypot(1, zeta))
+				if zeta < 0 {
+					t = -t
+				}
+				c := 1 / math.Hypot(1, t)
+				s := c * t
+				for i := range x {
+					x[i], y[i] = c*x[i]-s*y[i], s*x[i]+c*y[i]
+				}
+			}
+		}
+		if !turned {
+			break
+		}
+	}
+	values := make([]float64, n)
+	for j, x := range column {
+		var sum float64
+		for _, v := range x {
+			sum += v * v
+		}
+		values[j] = math.Sqrt(sum)
+	}
+	slices.Sort(values)
+	slices.Reverse(values)
+	return values
+}

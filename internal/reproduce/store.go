@@ -1,0 +1,146 @@
+package reproduce
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/bench"
+)
+
+// Build says which code made a result.
+type Build struct {
+	Revision string `json:"revision,omitempty"` // commit; "": not recorded
+	Time     string `json:"time,omitempty"`     // of the commit
+	Modified bool   `json:"modified,omitempty"` // the tree had changes that no commit has
+}
+
+// ThisBuild returns what the compiler recorded of this program.
+func ThisBuild() (b Build) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.time":
+			b.Time = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		}
+	}
+	return b
+}
+
+// String is short.
+func (b Build) String() string {
+	if b.Revision == "" {
+		return "not recorded"
+	}
+	text := b.Revision[:min(len(b.Revision), 9)]
+	if b.Modified {
+		text += " with changes"
+	}
+	return text
+}
+
+// Record is the result of a piece and how it came about, the content of its
+// file.
+type Record struct {
+	Piece   string          `json:"piece"`
+	Config  json.RawMessage `json:"config"`
+	Build   Build           `json:"build"`
+	Machine string          `json:"machine"`
+	Started time.Time       `json:"started"`
+	Seconds float64         `json:"seconds"`
+	Result  json.RawMessage `json:"result"`
+}
+
+// recordLimit bounds the bytes of a record's file.
+const recordLimit = 64 << 20
+
+// folder is where the results of a row lie.
+func (o *Options) folder(r *Row) string {
+	return filepath.Join(o.Out, r.Name, o.Budget.String())
+}
+
+// store is the folder of a row's results.
+type store struct{ dir string }
+
+func (s store) path(p *Piece) string { return filepath.Join(s.dir, "pieces", p.Name+".json") }
+
+// load returns the record of a piece, nil if there is none of its configuration.
+func (s store) load(p *Piece) (*Record, error) {
+	data, err := readBounded(s.path(p))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	record := new(Record)
+	if err := json.Unmarshal(data, record); err != nil {
+		return nil, fmt.Errorf("%s: %w; delete it to make it again", s.path(p), err)
+	}
+	config, err := json.Marshal(p.Config)
+	if err != nil {
+		return nil, err
+	}
+	var saved bytes.Buffer
+	if err := json.Compact(&saved, record.Config); err != nil || !bytes.Equal(saved.Bytes(), config) || record.Piece != p.Name {
+		return nil, nil
+	}
+	return record, nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, recordLimit+1))
+	if err == nil && len(data) > recordLimit {
+		err = fmt.Errorf("%s: is longer than the %d bytes of a result", path, recordLimit)
+	}
+	return data, err
+}
+
+// make runs a piece and saves what comes of it.
+func (s store) make(ctx context.Context, o *Options, p *Piece, watch func(float64)) (*Record, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	config, err := json.Marshal(p.Config)
+	if err != nil {
+		return nil, err
+	}
+	r := &Record{Piece: p.Name, Config: config, Build: o.Build, Machine: bench.Describe(0).String(), Started: time.Now().UTC()}
+	result, err := p.run(&Work{Ctx: ctx, Folder: filepath.Join(s.dir, "work", p.Name), watch: watch})
+	if err != nil {
+		return nil, err
+	}
+	r.Seconds = time.Since(r.Started).Seconds()
+	if r.Result, err = json.Marshal(result); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(s.path(p)), 0o777); err != nil {
+		return nil, err
+	}
+	return r, atomicfile.Write(s.path(p), func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "\t")
+		return e.Encode(r)
+	})
+}
