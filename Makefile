@@ -1,5 +1,5 @@
 # The same commands as .ci/run, one at a time.
-.PHONY: test long fuzz vet generate calibrate bench zoo peers ci demo
+.PHONY: test long fuzz vet generate calibrate bench zoo peers results ci demo
 
 test: # the README's test command
 	go test ./...
@@ -44,6 +44,10 @@ PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/farfield/peers
 peers: # farfield beside them, and the table of RESULTS.md
 	bench/peers/install.sh $(PEERS)
 	go run ./bench/peers run -peers $(PEERS) -o $(PEERS)/lines.jsonl -page RESULTS.md $(PEERS_FLAGS)
+
+# What is there is not made again; RESULTS_FLAGS=-renew makes again what is stale.
+results: # every reproduction within its quick budget, and their part of RESULTS.md; Ctrl-C and again goes on
+	go run ./bench/results $(RESULTS_FLAGS)
 
 demo:
 	go run ./cmd/farfield demo

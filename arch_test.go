@@ -28,6 +28,7 @@ var layers = []string{
 	"internal/oracle",
 	"internal/check",
 	"internal/atomicfile",
+	"internal/page",
 	"array",
 	"safetensors",
 	"dataset",
@@ -50,11 +51,12 @@ var layers = []string{
 	"",
 	"cmd/farfield",
 	"bench/peers",
+	"bench/results",
 }
 
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys.
-var heavy = []string{"internal/bench", "report", "internal/reproduce", "cmd/farfield", "bench/peers"}
+var heavy = []string{"internal/bench", "report", "internal/reproduce", "cmd/farfield", "bench/peers", "bench/results"}
 
 // testOnly packages may be imported by tests and commands alone.
 var testOnly = []string{"internal/oracle", "internal/check", "internal/golden"}

@@ -10,7 +10,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +23,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
 )
 
@@ -164,24 +162,13 @@ func tableVerb(args []string) error {
 }
 
 // show writes the tables to the page, or prints them if it has no name.
-func (r *run) show(all []section, page string) error {
+func (r *run) show(all []section, path string) error {
 	tables := r.markdown(all)
-	if page == "" {
+	if path == "" {
 		_, err := os.Stdout.Write(tables)
 		return err
 	}
-	old, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	text, err := place(old, tables)
-	if err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	return atomicfile.Write(page, func(w io.Writer) error {
-		_, err := io.Copy(w, bytes.NewReader(text))
-		return err
-	})
+	return written.Write(path, tables)
 }
 
 // choose returns the cells whose name matches.

@@ -300,24 +300,6 @@ func TestRunIsReadAsWritten(t *testing.T) {
 	}
 }
 
-func TestPlace(t *testing.T) {
-	first, err := place([]byte("# Page\n"), []byte("one\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := "# Page\n\n" + title + "\n\n" + begin + "\none\n" + end + "\n"
-	if string(first) != want {
-		t.Errorf("page is\n%s\nwant\n%s", first, want)
-	}
-	second, err := place(append(first, "more\n"...), []byte("two\n"))
-	if err != nil || string(second) != strings.Replace(want, "one", "two", 1)+"more\n" {
-		t.Errorf("page is\n%s, %v", second, err)
-	}
-	if _, err := place([]byte(begin), nil); err == nil {
-		t.Error("no error where the second marker is missing")
-	}
-}
-
 func TestDigits(t *testing.T) {
 	for _, c := range []struct {
 		x           float64
@@ -355,7 +337,7 @@ func TestVerbs(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(page)
-	if err != nil || !strings.Contains(string(text), begin+"\nMachine; 2001-02-03.") {
+	if err != nil || !strings.Contains(string(text), written.Begin+"\nMachine; 2001-02-03.") {
 		t.Errorf("page is\n%s, %v", text, err)
 	}
 	for _, bad := range []string{"", "walk", "run -run (", "run -run nothing", "run more", "table", "table " + page, "table " + dir + "/none"} {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/page"
 )
 
 // rows are the lines of a cell, by contestant and round.
@@ -174,23 +175,9 @@ func (s section) markdown(b *bytes.Buffer, cells map[string]rows) {
 	line(last)
 }
 
-// Markers of the part of a page that is written here.
-const (
-	begin = "<!-- bench/peers: written by make peers -->"
-	end   = "<!-- bench/peers: end -->"
-	title = "## Beside PyTorch and ONNX Runtime"
-)
-
-// place returns page with part between its markers, at its end if it has none.
-func place(page, part []byte) ([]byte, error) {
-	inner := fmt.Appendf(nil, "%s\n%s%s", begin, part, end)
-	before, rest, found := bytes.Cut(page, []byte(begin))
-	if !found {
-		return fmt.Appendf(nil, "%s\n\n%s\n\n%s\n", bytes.TrimRight(page, "\n"), title, inner), nil
-	}
-	_, after, found := bytes.Cut(rest, []byte(end))
-	if !found {
-		return nil, fmt.Errorf("%q has no %q after it", begin, end)
-	}
-	return append(append(bytes.Clone(before), inner...), after...), nil
+// written is the part of a page that is written here.
+var written = page.Part{
+	Begin: "<!-- bench/peers: written by make peers -->",
+	End:   "<!-- bench/peers: end -->",
+	Title: "## Beside PyTorch and ONNX Runtime",
 }

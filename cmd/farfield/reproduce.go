@@ -21,6 +21,7 @@ type reproduceCmd struct {
 	Seeds  count  `placeholder:"N" help:"Repeat with seeds 1 to N, instead of as many as the budget has."`
 	Tune   bool   `help:"Try the same rates of learning for every mechanism, and take the best of each."`
 	Out    string `default:"out" placeholder:"DIR" help:"Folder of results, in which each reproduction has one of its own. What is there is not made again."`
+	Again  bool   `help:"Make what is there again, too."`
 	JSON   bool   `name:"json" help:"Print JSON instead of tables."`
 	dataFolder
 }
@@ -48,7 +49,11 @@ func (c *reproduceCmd) options() (*reproduce.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &reproduce.Options{Budget: b, Seeds: int(c.Seeds), Tune: c.Tune, Out: c.Out, Data: data, Build: reproduce.ThisBuild()}, nil
+	o := &reproduce.Options{Budget: b, Seeds: int(c.Seeds), Tune: c.Tune, Out: c.Out, Data: data, Build: reproduce.ThisBuild()}
+	if c.Again {
+		o.Again = func(*reproduce.Record) bool { return true }
+	}
+	return o, nil
 }
 
 func (c *reproduceCmd) Run(e *env) error {

@@ -51,8 +51,8 @@ type Row struct {
 	// Seeds reports that pieces are repeated with several seeds, Tunes that rates
 	// of learning can be chosen on a grid.
 	Seeds, Tunes bool
-	// Code lists the folders of the module, besides that of this package, whose
-	// code decides the numbers.
+	// Code lists the folders of the module, beside the row's own file, whose code
+	// decides the numbers.
 	Code []string
 
 	pieces  func(*Options) ([]Piece, error)
@@ -67,6 +67,8 @@ type Options struct {
 	Out    string // folder of results, in which each row has one of its own
 	Data   string // folder of data sets
 	Build  Build  // of this program
+	// Again reports records that are to be made again; nil: none.
+	Again func(*Record) bool
 }
 
 // seeds returns the seeds, which are n unless the options say otherwise.
@@ -149,6 +151,11 @@ func (r *Row) Pieces(o *Options) ([]Piece, error) {
 	return list, nil
 }
 
+// File is the row's own file in the module.
+func (r *Row) File() string {
+	return "internal/reproduce/" + strings.ReplaceAll(r.Name, "-", "_") + ".go"
+}
+
 // Run makes the pieces that are not there and returns what comes of all. When
 // ctx ends, the piece at hand is given up and the error of ctx returned.
 func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error) {
@@ -164,7 +171,7 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", r.Name, err)
 		}
-		if record == nil {
+		if record == nil || o.Again != nil && o.Again(record) {
 			open = append(open, p)
 			continue
 		}

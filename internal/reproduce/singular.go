@@ -11,13 +11,14 @@ import (
 func singularValues(a []float64, n int) []float64 {
 	const (
 		sweeps = 30
-		still  = 1e-12 // cosine of two columns that count as orthogonal
+		// Columns count as orthogonal whose product is so small beside their lengths,
+		// or beside all: rounding leaves as much.
+		still, small = 1e-12, 1e-14
 	)
 	total := 0.0
 	for _, v := range a {
 		total += v * v
 	}
-	floor := 1e-24 * total // of squared lengths: what is left is rounding
 	column := make([][]float64, n)
 	for j := range column {
 		column[j] = make([]float64, n)
@@ -34,7 +35,7 @@ func singularValues(a []float64, n int) []float64 {
 				for i := range x {
 					xx, yy, xy = xx+x[i]*x[i], yy+y[i]*y[i], xy+x[i]*y[i]
 				}
-				if min(xx, yy) <= floor || math.Abs(xy) <= still*math.Sqrt(xx*yy) {
+				if math.Abs(xy) <= max(still*math.Sqrt(xx*yy), small*total) {
 					continue
 				}
 				turned = true

@@ -1,0 +1,202 @@
+// Command results makes every reproduction that is missing and writes the
+// reproductions' part of a page, RESULTS.md. It runs in the root of a checkout.
+//
+//	results [-out FOLDER] [-budget BUDGET] [-data FOLDER] [-page FILE] [-renew] [-saved]
+//
+// What is in the folder of results is not made again, whichever commit made it.
+// It is marked stale where a file that decides its numbers has changed since;
+// -renew makes that again. -saved makes nothing and writes what is there.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/page"
+	"github.com/farfield-ml/farfield/internal/reproduce"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := write(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "results:", err)
+		os.Exit(1)
+	}
+}
+
+// written is the part of the page.
+var written = page.Part{
+	Begin: "<!-- bench/results: written by make results -->",
+	End:   "<!-- bench/results: end -->",
+	Title: "## The papers' tables and figures",
+}
+
+func write(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("results", flag.ContinueOnError)
+	out := f.String("out", "out", "folder of results")
+	budget := f.String("budget", reproduce.Quick.String(), "quick, hour or full")
+	data := f.String("data", os.Getenv("FARFIELD_DATA"), "folder of data sets; without one nothing that needs them is made")
+	path := f.String("page", "RESULTS.md", "page that has the part")
+	renew := f.Bool("renew", false, "make again what is stale")
+	saved := f.Bool("saved", false, "make nothing")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("%q: no arguments but flags", f.Arg(0))
+	}
+	b, err := reproduce.ParseBudget(*budget)
+	if err != nil {
+		return fmt.Errorf("-budget: %w", err)
+	}
+	build, err := checkedOut(ctx)
+	if err != nil {
+		return err
+	}
+	o := reproduce.Options{Budget: b, Out: *out, Data: *data, Build: build}
+	var text bytes.Buffer
+	for _, r := range reproduce.Rows() {
+		a := age{ctx: ctx, row: r, known: map[reproduce.Build]string{}}
+		of := o
+		if *renew {
+			of.Again = func(record *reproduce.Record) bool { return a.stale(record.Build) != "" }
+		}
+		outcome, err := produce(ctx, r, &of, *saved)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w; the same command goes on", ctx.Err())
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "results:", err)
+			if outcome, err = r.Saved(&o); err != nil {
+				return err
+			}
+		}
+		if len(outcome.Records) == 0 {
+			continue
+		}
+		if err := outcome.WriteMarkdown(&text); err != nil {
+			return err
+		}
+		for _, why := range a.all(outcome.Records) {
+			fmt.Fprintf(&text, "\n**Stale**: %s.\n", why)
+		}
+		text.WriteByte('\n')
+	}
+	return written.Write(*path, text.Bytes())
+}
+
+// produce makes what is missing of a row, unless only what is there is wanted.
+func produce(ctx context.Context, r *reproduce.Row, o *reproduce.Options, saved bool) (*reproduce.Outcome, error) {
+	if saved {
+		return r.Saved(o)
+	}
+	var spoke time.Time
+	out, err := r.Run(ctx, o, reproduce.Observer{Progress: func(p reproduce.Progress) {
+		if now := time.Now(); now.Sub(spoke) > 10*time.Second {
+			spoke = now
+			fmt.Fprintf(os.Stderr, "%s %s, piece %d of %d, %s left\n", p.Row, p.Piece, p.Done+1, p.All, p.Left.Round(time.Second))
+		}
+	}})
+	if err != nil {
+		return nil, err
+	}
+	_, err = out.Write(o)
+	return out, err
+}
+
+// git returns what a git command prints.
+func git(ctx context.Context, args ...string) (string, error) {
+	text, err := exec.CommandContext(ctx, "git", args...).Output()
+	if err != nil {
+		var failed *exec.ExitError
+		if errors.As(err, &failed) && len(failed.Stderr) > 0 {
+			err = errors.New(strings.TrimSpace(string(failed.Stderr)))
+		}
+		return "", fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// checkedOut returns what the tree is that this program was made from.
+func checkedOut(ctx context.Context) (b reproduce.Build, err error) {
+	if b.Revision, err = git(ctx, "rev-parse", "HEAD"); err != nil {
+		return b, err
+	}
+	if b.Time, err = git(ctx, "log", "-1", "--format=%cI"); err != nil {
+		return b, err
+	}
+	changes, err := git(ctx, "status", "--porcelain", "--untracked-files=no", "--", "*.go", "*.s", "go.mod")
+	b.Modified = changes != ""
+	return b, err
+}
+
+// age tells which builds are older than the last change of what decides a row's
+// numbers.
+type age struct {
+	ctx   context.Context
+	row   *reproduce.Row
+	known map[reproduce.Build]string
+}
+
+// stale says why the results of a build are, "" if they are not.
+func (a *age) stale(b reproduce.Build) string {
+	why, found := a.known[b]
+	if !found {
+		why = a.find(b)
+		a.known[b] = why
+	}
+	return why
+}
+
+func (a *age) find(b reproduce.Build) string {
+	if b.Revision == "" {
+		return "the commit that made it was not recorded"
+	}
+	if b.Modified {
+		return fmt.Sprintf("it was made from %s with changes", b)
+	}
+	args := append([]string{"diff", "--name-only", b.Revision, "--", a.row.File()}, a.row.Code...)
+	// What tests and documents say changes no number.
+	args = append(args, ":!*_test.go", ":!*.md", ":!*/testdata/*")
+	changed, err := git(a.ctx, args...)
+	if err != nil {
+		return fmt.Sprintf("the commit %s that made it is not in this repository", b)
+	}
+	if changed == "" {
+		return ""
+	}
+	files := strings.Split(changed, "\n")
+	return fmt.Sprintf("made by %s, since which %s changed", b, files[0]+others(len(files)-1))
+}
+
+func others(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return " and one more file"
+	}
+	return fmt.Sprintf(" and %d more files", n)
+}
+
+// all says why records are stale, each reason once.
+func (a *age) all(records []*reproduce.Record) (list []string) {
+	seen := map[reproduce.Build]bool{}
+	for _, r := range records {
+		if why := a.stale(r.Build); why != "" && !seen[r.Build] {
+			seen[r.Build] = true
+			list = append(list, why)
+		}
+	}
+	return list
+}

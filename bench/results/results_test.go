@@ -1,0 +1,90 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/reproduce"
+)
+
+// TestStale follows one result through commits that change its code, other
+// code, and tests.
+func TestStale(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip(err)
+	}
+	t.Chdir(t.TempDir())
+	for _, name := range []string{"GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"} {
+		t.Setenv(name, "tester")
+	}
+	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
+	r, err := reproduce.Lookup("fast-kernel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := func(path, text string) reproduce.Build {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"add", "-A"}, {"commit", "-q", "-m", path}} {
+			if _, err := git(t.Context(), args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b, err := checkedOut(t.Context())
+		if err != nil || b.Modified || b.Revision == "" || b.Time == "" {
+			t.Fatalf("build is %+v, %v", b, err)
+		}
+		return b
+	}
+	if _, err := git(t.Context(), "init", "-q"); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range r.Code {
+		commit(folder+"/code.go", "package code\n")
+	}
+	made := commit(r.File(), "package reproduce\n")
+	stale := func(b reproduce.Build) string {
+		a := age{ctx: t.Context(), row: r, known: map[reproduce.Build]string{}}
+		return a.stale(b)
+	}
+	for _, path := range []string{"cmd/farfield/main.go", "attention/a_test.go", "attention/testdata/x", "mechanism/README.md"} {
+		if commit(path, path); stale(made) != "" {
+			t.Errorf("%s makes it stale: %s", path, stale(made))
+		}
+	}
+	commit("attention/code.go", "package code // changed\n")
+	if why := stale(made); !strings.Contains(why, "attention/code.go") || !strings.Contains(why, made.Revision[:9]) {
+		t.Errorf("after a change of its code: %q", why)
+	}
+	commit(r.File(), "package reproduce // changed\n")
+	if why := stale(made); !strings.Contains(why, "and one more file") {
+		t.Errorf("after two changes: %q", why)
+	}
+	for _, b := range []reproduce.Build{{}, {Revision: made.Revision, Modified: true}, {Revision: strings.Repeat("0", 40)}} {
+		if stale(b) == "" {
+			t.Errorf("%+v is not stale", b)
+		}
+	}
+	if err := os.WriteFile("attention/code.go", []byte("package code // not committed\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := checkedOut(t.Context()); err != nil || !b.Modified {
+		t.Errorf("build of a changed tree is %+v, %v", b, err)
+	}
+}
+
+func TestBadFlags(t *testing.T) {
+	for _, args := range []string{"-budget day", "more", "-nothing"} {
+		if err := write(t.Context(), strings.Fields(args)); err == nil {
+			t.Errorf("%s: no error", args)
+		}
+	}
+}
