@@ -265,7 +265,7 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 			return err
 		}
 		if b.conv != nil {
-			b.conv.Backward(dfrom, din, from, tr.in.b)
+			b.conv.Backward(dfrom, din, from, tr.in.b, nn.ConvEnds[T]{})
 		}
 		if s.post {
 			nn.AddTo(dx, dy)
@@ -277,7 +277,7 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 		nn.DropoutBackward(s.dropout(tr.in.key, -1), dx, dx)
 	}
 	if s.position != nil {
-		s.position.Backward(dx, tr.in.b)
+		s.position.Backward(dx, tr.in.b, 0)
 	}
 	s.entry.backward(dx, &tr.in)
 	return nil

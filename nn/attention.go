@@ -101,6 +101,23 @@ type attentionState[T tensor.Float] struct{ attention.State[T] }
 
 func (s attentionState[T]) Clone() State[T] { return attentionState[T]{s.State.Clone()} }
 
+// mechanismState is the state of the mechanism in one of the mixer.
+func mechanismState[T tensor.Float](s State[T]) attention.State[T] {
+	if s == nil {
+		return nil
+	}
+	return s.(attentionState[T]).State
+}
+
+// NewSums returns an empty state for calls between states: its sums are compensated,
+// so that they do not err more the more parts there are.
+func (a *Attention[T]) NewSums(batch int) (State[T], error) {
+	shape := a.shape(batch, true)
+	shape.Carry = attention.Compensated
+	state, err := a.Mechanism.NewState(shape)
+	return attentionState[T]{state}, err
+}
+
 // NewState returns an empty state of the mechanism.
 func (a *Attention[T]) NewState(batch int) (State[T], error) {
 	state, err := a.Mechanism.NewState(a.shape(batch, true))
@@ -133,6 +150,7 @@ func (a *Attention[T]) project(x, context tensor.Mat[T], s Scope[T], tr *Attenti
 	tr.call = attention.Call[T]{
 		Q: a.queries(tr.q, s.B, n), K: a.keys(tr.k, s.B, m), V: a.keys(tr.v, s.B, m),
 		Causal: s.Causal, KeyLens: s.KeyLens, Rope: s.Rope, Drop: s.Drop,
+		Init: mechanismState(s.Init), Final: mechanismState(s.Final),
 	}
 	a.fade(tr, context, s.B, nil)
 	return a.queries(tr.o, s.B, n)
@@ -187,7 +205,7 @@ func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], tr
 		learning--
 	}
 	b, n, m := tr.call.Q.B, tr.call.Q.N, tr.call.K.N
-	tr.grads = attention.Grads[T]{DAux: s.Aux, DQ: a.queries(dq.Data, b, n), DK: a.keys(dk.Data, b, m), DV: a.keys(dv.Data, b, m)}
+	tr.grads = attention.Grads[T]{DAux: s.Aux, DFinal: s.DFinal, DInit: s.DInit, DQ: a.queries(dq.Data, b, n), DK: a.keys(dk.Data, b, m), DV: a.keys(dv.Data, b, m)}
 	var dg tensor.Mat[T]
 	if a.Decay.learned() {
 		dg = s.room(context.Rows, a.Hkv)

@@ -78,18 +78,39 @@ func (f *convForward[T]) Piece(i0, i1 int) {
 	}
 }
 
+// ConvEnds are what lies around sequences that are parts of longer ones, for
+// Backward. The zero value is for whole sequences.
+type ConvEnds[T tensor.Float] struct {
+	Past []T // [B·Past()] as Forward had it; nil: nothing came before
+	// Next [B·Past()] holds dy of the K-1 rows after each sequence, nil where nothing
+	// follows, and receives that of its first ones: it is the Next of the part before.
+	// A part that others follow has K-1 rows or more.
+	Next []T
+	// Last says that nothing follows, whatever Next holds.
+	Last bool
+}
+
 // Backward sets dx [B·N,width] and adds to the gradients of W and B; x is what Forward
-// had, without rows before it. dx does not overlap dy.
-func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int) {
+// had. dx does not overlap dy.
+func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int, ends ConvEnds[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	k, w := c.taps(), x.Cols
+	k, w, n := c.taps(), x.Cols, x.Rows/b
 	pieces := (x.Rows + normRows - 1) / normRows
 	parts := view(arena.Zeros[T](ar, pieces*k*w), pieces, k*w)
-	par.Run(x.Rows, normRows, 4*float64(k)*float64(x.Rows)*float64(w), convBackward[T]{c, dx, dy, x, parts, x.Rows / b})
+	par.Run(x.Rows, normRows, 4*float64(k)*float64(x.Rows)*float64(w), convBackward[T]{c, dx, dy, x, parts, n, ends})
 	addRows(c.W.Grad, parts)
 	if c.B != nil {
 		addRows(c.B.Grad, dy)
+	}
+	if ends.Next != nil {
+		for i := range b * (k - 1) {
+			row := ends.Next[i*w:][:w]
+			clear(row)
+			if at := i % (k - 1); at < n {
+				copy(row, dy.Row(i/(k-1)*n+at))
+			}
+		}
 	}
 }
 
@@ -99,6 +120,7 @@ type convBackward[T tensor.Float] struct {
 	c                *Conv[T]
 	dx, dy, x, parts tensor.Mat[T]
 	n                int
+	ends             ConvEnds[T]
 }
 
 func (f *convBackward[T]) Piece(i0, i1 int) {
@@ -107,13 +129,24 @@ func (f *convBackward[T]) Piece(i0, i1 int) {
 	part, weight := f.parts.Row(i0/normRows), f.c.W.Data
 	for i := i0; i < i1; i++ {
 		at := i % n
-		for j := range min(k, at+1) {
-			t.MulAdd(part[j*w:][:w], f.dy.Row(i), f.x.Row(i-j))
+		around := i / n * (k - 1) * w // of rows before or after the sequence
+		for j := range k {
+			switch {
+			case j <= at:
+				t.MulAdd(part[j*w:][:w], f.dy.Row(i), f.x.Row(i-j))
+			case f.ends.Past != nil:
+				t.MulAdd(part[j*w:][:w], f.dy.Row(i), f.ends.Past[around+(k-1+at-j)*w:])
+			}
 		}
 		row := f.dx.Row(i)
 		t.Mul(row, f.dy.Row(i), weight)
-		for j := 1; j < min(k, n-at); j++ {
-			t.MulAdd(row, f.dy.Row(i+j), weight[j*w:])
+		for j := 1; j < k; j++ {
+			switch {
+			case j < n-at:
+				t.MulAdd(row, f.dy.Row(i+j), weight[j*w:])
+			case f.ends.Next != nil && !f.ends.Last:
+				t.MulAdd(row, f.ends.Next[around+(at+j-n)*w:], weight[j*w:])
+			}
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package nn
 
 import (
+	"math"
 	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 func TestConvIsItsDefinition(t *testing.T) {
@@ -51,6 +53,52 @@ func TestConvIsItsDefinition(t *testing.T) {
 	}
 }
 
+// Parts of sequences, each with what lies around it, have the gradients of the whole.
+func TestConvBackwardInParts(t *testing.T) {
+	const b, n, taps, w = 2, 11, 4, 5
+	s := &source{key: rng.New(6)}
+	whole := &Conv[float64]{W: weight[float64](s, taps, w)}
+	x, dy, want := matrix[float64](s, b*n, w), matrix[float64](s, b*n, w), matrix[float64](s, b*n, w)
+	whole.Backward(want, dy, x, b, ConvEnds[float64]{})
+	for _, sizes := range [][]int{{11}, {4, 7}, {3, 3, 5}, {9, 2}} {
+		c := &Conv[float64]{W: weight[float64](s, taps, w)}
+		copy(c.W.Data, whole.W.Data)
+		cut := func(m tensor.Mat[float64], at, size int) tensor.Mat[float64] {
+			part := matrix[float64](s, b*size, w)
+			for r := range b {
+				for i := range size {
+					copy(part.Row(r*size+i), m.Row(r*n+at+i))
+				}
+			}
+			return part
+		}
+		pasts, past, at := [][]float64{}, make([]float64, b*c.Past()), 0
+		for _, size := range sizes {
+			pasts = append(pasts, slices.Clone(past))
+			c.Forward(matrix[float64](s, b*size, w), cut(x, at, size), b, past)
+			at += size
+		}
+		next := make([]float64, b*c.Past())
+		for p := len(sizes) - 1; p >= 0; p-- {
+			size := sizes[p]
+			at -= size
+			dx := matrix[float64](s, b*size, w)
+			c.Backward(dx, cut(dy, at, size), cut(x, at, size), b, ConvEnds[float64]{Past: pasts[p], Next: next, Last: p == len(sizes)-1})
+			for i := range dx.Rows {
+				if !slices.Equal(dx.Row(i), want.Row(i/size*n+at+i%size)) {
+					t.Errorf("parts of %v: dx of row %d of part %d differs from the whole", sizes, i, p)
+				}
+			}
+		}
+		for i, g := range c.W.Grad {
+			// Sums of 22 products in another order.
+			if math.Abs(g-whole.W.Grad[i]) > 22*0x1p-52*22 {
+				t.Errorf("parts of %v: dW[%d] is %v, of the whole %v", sizes, i, g, whole.W.Grad[i])
+			}
+		}
+	}
+}
+
 func TestConvThreadsDoNotChangeBits(t *testing.T) {
 	const b, n, taps, w = 3, 301, 4, 640 // arithmetic enough to be shared
 	s := &source{key: rng.New(5)}
@@ -62,7 +110,7 @@ func TestConvThreadsDoNotChangeBits(t *testing.T) {
 		clear(c.W.Grad)
 		y, dx := matrix[float32](s, b*n, w), matrix[float32](s, b*n, w)
 		c.Forward(y, x, b, nil)
-		c.Backward(dx, dy, x, b)
+		c.Backward(dx, dy, x, b, ConvEnds[float32]{})
 		return [][]float32{flat(y), flat(dx), slices.Clone(c.W.Grad)}
 	}
 	one, three := run(1), run(3)

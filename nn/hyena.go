@@ -227,7 +227,7 @@ func (m *Hyena[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[
 	}
 	m.Filter.Backward(dh, &tr.filter)
 	dproj := s.room(rows, m.In.W.Shape[0])
-	m.Conv.Backward(dproj, dmixed, proj, tr.b)
+	m.Conv.Backward(dproj, dmixed, proj, tr.b, ConvEnds[T]{})
 	m.In.Backward(dx, dproj, x, false)
 	return nil
 }

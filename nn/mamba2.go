@@ -339,7 +339,7 @@ func (m *Mamba2[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch
 	// pre is its own gradient from here on.
 	pre := view(tr.pre, rows, m.mixed())
 	par.Run(rows, normRows, 2*siluWork*float64(len(tr.pre)), mamba2BeforeGrad[T]{m, in, act, view(tr.dt, rows, m.H), view(tr.g, rows, m.H), dv, dg, dact, din, pre, parts})
-	m.Conv.Backward(columns(din, m.inner(), m.stepAt()), pre, columns(in, m.inner(), m.stepAt()), b)
+	m.Conv.Backward(columns(din, m.inner(), m.stepAt()), pre, columns(in, m.inner(), m.stepAt()), b, ConvEnds[T]{})
 	at := m.inner()
 	addRows(m.Gain.Grad, columns(parts, 0, at))
 	for i, p := range []*param.Param[T]{m.D, m.ALog, m.Dt} {

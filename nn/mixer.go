@@ -68,6 +68,11 @@ type Scope[T tensor.Float] struct {
 	KeyLens []int64            // [B] valid keys of each batch row; nil: all
 	Rope    *attention.Rope[T] // nil: none
 	Drop    *attention.Drop    // nil: none; stays as it is until Backward
+
+	// Init and Final are the states of Attention before and after a part of causal
+	// sequences, for calls that Backward follows: Init nil where nothing came before,
+	// Final nil where it is not wanted. Other mixers do not have them.
+	Init, Final State[T]
 }
 
 // Scratch is memory that Backward works in. It may be shared by layers.
@@ -75,6 +80,10 @@ type Scratch[T tensor.Float] struct {
 	// Aux is the gradient of the mixer's own loss, which is added to the others: 0
 	// where it is in no loss.
 	Aux T
+
+	// DFinal and DInit are, for parts of sequences, the gradients of Scope.Final, nil
+	// where nothing follows, and of Scope.Init, nil where nothing came before.
+	DFinal, DInit *attention.StateGrad[T]
 
 	rooms [][]T
 	used  int

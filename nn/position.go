@@ -14,9 +14,9 @@ import (
 type Position[T tensor.Float] interface {
 	// Forward adds to x [batch·N,width] the rows of positions start to start+N.
 	Forward(x tensor.Mat[T], batch int, start int64) error
-	// Backward adds the gradient of positions from 0 on, dx [batch·N,width], to
+	// Backward adds the gradient of positions from start on, dx [batch·N,width], to
 	// those of the weights.
-	Backward(dx tensor.Mat[T], batch int)
+	Backward(dx tensor.Mat[T], batch int, start int64)
 }
 
 // Learned is a table of positions that is trained.
@@ -52,22 +52,22 @@ func (f *positionForward[T]) Piece(i0, i1 int) {
 	}
 }
 
-func (p *Learned[T]) Backward(dx tensor.Mat[T], batch int) {
-	par.Run(dx.Rows/batch, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), positionBackward[T]{p, dx, batch})
+func (p *Learned[T]) Backward(dx tensor.Mat[T], batch int, start int64) {
+	par.Run(dx.Rows/batch, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), positionBackward[T]{p, dx, batch, int(start)})
 }
 
 // positionBackward does positions.
 type positionBackward[T tensor.Float] struct {
-	p     *Learned[T]
-	dx    tensor.Mat[T]
-	batch int
+	p            *Learned[T]
+	dx           tensor.Mat[T]
+	batch, start int
 }
 
 func (f *positionBackward[T]) Piece(i0, i1 int) {
 	k := kernel.Active[T]()
 	n, w := f.dx.Rows/f.batch, f.dx.Cols
 	for i := i0; i < i1; i++ {
-		g := f.p.W.Grad[i*w:][:w]
+		g := f.p.W.Grad[(f.start+i)*w:][:w]
 		for b := range f.batch {
 			k.Add(g, g, f.dx.Row(b*n+i))
 		}
@@ -127,4 +127,4 @@ func (s *Sinusoidal[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 	return nil
 }
 
-func (s *Sinusoidal[T]) Backward(tensor.Mat[T], int) {}
+func (s *Sinusoidal[T]) Backward(tensor.Mat[T], int, int64) {}
