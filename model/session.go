@@ -128,14 +128,7 @@ func (s *Session[T]) rotations(n int) *attention.Rope[T] {
 	if m.theta == 0 {
 		return nil
 	}
-	if s.rope == nil {
-		s.rope = &attention.Rope[T]{Half: m.d / 2}
-	}
-	size := n * s.rope.Half
-	s.rope.Cos = slices.Grow(s.rope.Cos[:0], size)[:size]
-	s.rope.Sin = slices.Grow(s.rope.Sin[:0], size)[:size]
-	s.rope.Fill(m.d, m.theta, s.tokens)
-	return s.rope
+	return m.turns(&s.rope, n, s.tokens)
 }
 
 // Tokens returns the number of tokens that each sequence has.

@@ -44,6 +44,7 @@ type input[T tensor.Float] struct {
 	values tensor.Mat[T] // [b·n,inputs]
 	lens   []int64       // [b] valid tokens; nil: all
 	key    rng.Key       // of dropout
+	place  *place[T]     // of longer sequences; nil: they are whole
 
 	source     tensor.Mat[T] // [b·m,width] outputs of the encoder; cross-attention only
 	sourceLens []int64
@@ -128,7 +129,7 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	x := tr.stream(0, rows, w)
 	s.entry.forward(x, &in)
 	if s.position != nil {
-		if err := s.position.Forward(x, in.b, 0); err != nil {
+		if err := s.position.Forward(x, in.b, in.place.first()); err != nil {
 			return x, err
 		}
 	}
@@ -136,7 +137,7 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	if drops {
 		nn.DropoutForward(s.dropout(in.key, -1), x, tensor.Mat[T]{}, x)
 	}
-	self := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, Rope: s.rotations(in.n)}
+	self := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, Rope: s.rotations(&in)}
 	cross := nn.Scope[T]{B: in.b, KeyLens: in.sourceLens}
 	for i := range s.blocks {
 		b, t := &s.blocks[i], tr.block(i)
@@ -147,7 +148,7 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		} else {
 			b.norm.Forward(in, x, stats)
 		}
-		in = b.convolve(in, tr.in.b, nil, t)
+		in = b.convolve(in, tr.in.b, tr.in.place.rows(i), t)
 		if tr.keep && s.drop.Rate > 0 {
 			t.drop = s.drop
 			t.drop.Key = tr.in.key.Fold(uint64(i))
@@ -167,7 +168,7 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		case b.cross != nil:
 			err = b.cross.ForwardTo(out, base, in, tr.in.source, cross, t.mixing(b), tr.keep)
 		default:
-			err = b.mixer.Forward(out, base, in, self, t.mixing(b), tr.keep)
+			err = b.mixer.Forward(out, base, in, tr.in.place.scope(self, i), t.mixing(b), tr.keep)
 		}
 		if err != nil {
 			return x, err
@@ -213,15 +214,31 @@ func (b *block[T]) convolve(y tensor.Mat[T], batch int, past []T, t *blockTrace[
 	return z
 }
 
-// rotations returns a table of n positions or more; nil if there are none.
-func (s *stack[T]) rotations(n int) *attention.Rope[T] {
-	if s.theta == 0 {
+// rotations returns those of the positions of in; nil if there are none.
+func (s *stack[T]) rotations(in *input[T]) *attention.Rope[T] {
+	switch {
+	case s.theta == 0:
 		return nil
+	case in.place != nil:
+		return in.place.rope
 	}
-	if s.rope == nil || s.rope.Rows() < n {
-		s.rope = attention.NewRope[T](s.d, s.theta, 0, n)
+	if s.rope == nil || s.rope.Rows() < in.n {
+		s.rope = attention.NewRope[T](s.d, s.theta, 0, in.n)
 	}
 	return s.rope
+}
+
+// turns sets rope, in the memory that it has, to the rotations of n positions from
+// start on.
+func (s *stack[T]) turns(rope **attention.Rope[T], n int, start int64) *attention.Rope[T] {
+	if *rope == nil {
+		*rope = &attention.Rope[T]{Half: s.d / 2}
+	}
+	r := *rope
+	size := n * r.Half
+	r.Cos, r.Sin = slices.Grow(r.Cos[:0], size)[:size], slices.Grow(r.Sin[:0], size)[:size]
+	r.Fill(s.d, s.theta, start)
+	return r
 }
 
 // backward adds to the gradients of the weights, from dy [b·n,width] of the
@@ -259,13 +276,14 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 		case b.cross != nil:
 			err = b.cross.BackwardTo(din, dsource, dbranch, in, tr.in.source, t.mix, &sc.mix)
 		default:
+			tr.in.place.lead(&sc.mix, i)
 			err = b.mixer.Backward(din, dbranch, in, t.mix, &sc.mix)
 		}
 		if err != nil {
 			return err
 		}
 		if b.conv != nil {
-			b.conv.Backward(dfrom, din, from, tr.in.b, nn.ConvEnds[T]{})
+			b.conv.Backward(dfrom, din, from, tr.in.b, tr.in.place.ends(i))
 		}
 		if s.post {
 			nn.AddTo(dx, dy)
@@ -277,7 +295,7 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 		nn.DropoutBackward(s.dropout(tr.in.key, -1), dx, dx)
 	}
 	if s.position != nil {
-		s.position.Backward(dx, tr.in.b, 0)
+		s.position.Backward(dx, tr.in.b, tr.in.place.first())
 	}
 	s.entry.backward(dx, &tr.in)
 	return nil

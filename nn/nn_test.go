@@ -122,7 +122,7 @@ func sequenceLayers(s *source) map[string]layer {
 		all[name] = layer{
 			in: 6, out: 6, weights: []*param.Param[float64]{c.W},
 			forward:  func(y, x tensor.Mat[float64]) { c.Forward(y, x, 2, nil) },
-			backward: func(dx, dy, x tensor.Mat[float64]) { c.Backward(dx, dy, x, 2) },
+			backward: func(dx, dy, x tensor.Mat[float64]) { c.Backward(dx, dy, x, 2, ConvEnds[float64]{}) },
 		}
 	}
 	return all
@@ -316,7 +316,7 @@ func TestLearnedPositions(t *testing.T) {
 	for i := range want {
 		want[i]++
 	}
-	p.Backward(dy, 2)
+	p.Backward(dy, 2, 0)
 	holds(t, "learned positions", p.W.Grad, want)
 
 	if err := p.Forward(x.Slice(0, 1), 1, 3); err != nil {

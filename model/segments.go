@@ -1,0 +1,325 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// place is where the positions of an input lie in longer sequences, block by block.
+type place[T tensor.Float] struct {
+	start  int64
+	rope   *attention.Rope[T] // of its positions; nil: none
+	last   bool               // nothing follows
+	blocks []blockPlace[T]
+}
+
+// blockPlace is what a block remembers before and after a part.
+type blockPlace[T tensor.Float] struct {
+	init, final     nn.State[T]             // of its mixer; nil: nothing came before, or what comes after is not wanted
+	dinit, dfinal   *attention.StateGrad[T] // their gradients; nil: nothing came before, nothing follows
+	past, now, next []T                     // of its convolution: rows before, the same for Forward to bring up to date, and nn.ConvEnds.Next
+}
+
+// first returns the first position.
+func (p *place[T]) first() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.start
+}
+
+// scope returns s with the states of block i.
+func (p *place[T]) scope(s nn.Scope[T], i int) nn.Scope[T] {
+	if p != nil {
+		s.Init, s.Final = p.blocks[i].init, p.blocks[i].final
+	}
+	return s
+}
+
+// rows returns the rows before the part that the convolution of block i sees.
+func (p *place[T]) rows(i int) []T {
+	if p == nil {
+		return nil
+	}
+	return p.blocks[i].now
+}
+
+// ends returns what lies around the part for the convolution of block i.
+func (p *place[T]) ends(i int) nn.ConvEnds[T] {
+	if p == nil {
+		return nn.ConvEnds[T]{}
+	}
+	return nn.ConvEnds[T]{Past: p.blocks[i].past, Next: p.blocks[i].next, Last: p.last}
+}
+
+// lead readies sc for the gradient of block i.
+func (p *place[T]) lead(sc *nn.Scratch[T], i int) {
+	sc.DInit, sc.DFinal = nil, nil
+	if p != nil {
+		sc.DInit, sc.DFinal = p.blocks[i].dinit, p.blocks[i].dfinal
+	}
+}
+
+// segments are sequences that go through a decoder in parts of size positions.
+type segments[T tensor.Float] struct {
+	m      *Model[T]
+	b      *Batch
+	size   int
+	tokens []int32
+	lens   []int64
+	rope   *attention.Rope[T]
+}
+
+// CanSegment reports why the model cannot take sequences in parts of size positions,
+// which it can if it is a decoder whose mixers are attention with a state of fixed size
+// that gradients go through.
+func (m *Model[T]) CanSegment(size int) error {
+	c := &m.config
+	switch {
+	case c.Kind != Decoder:
+		return fmt.Errorf("segment: kind is %s, needs %s", c.Kind, Decoder)
+	case c.Pool != "":
+		return fmt.Errorf("segment: pool is %s, which needs all positions at once", c.Pool)
+	case c.Inputs > 0:
+		return fmt.Errorf("segment: the model reads %d numbers at a position, needs tokens", c.Inputs)
+	case c.Dropout > 0 || c.AttentionDropout > 0:
+		return errors.New("segment: with dropout, states would be of other parts of rows than gradients")
+	case size < 1 || size < c.Conv:
+		return fmt.Errorf("segment: %d tokens, needs 1 or more, and those of the convolution, %d", size, c.Conv)
+	}
+	for i := range m.main.blocks {
+		if x := m.main.blocks[i].mixer; x != nil {
+			a, ok := x.(*nn.Attention[T])
+			if !ok {
+				return fmt.Errorf("segment: gradients of the state of %s are not defined", c.Mechanism)
+			}
+			if t := a.Traits(); !t.Streaming || !t.Linear && !t.CausalOnly {
+				return fmt.Errorf("segment: %s has no state of fixed size that gradients go through", c.Mechanism)
+			}
+		}
+	}
+	return nil
+}
+
+// TrainSegments is Forward and Backward of b, whose sequences go through the model
+// size positions at a time. Memory grows with size, and for each further segment by
+// what the layers remember: a first pass keeps that, and from the last segment to the
+// first each is computed again, and its gradient follows with those of the states
+// after it. The gradient is that of the whole sequences. done, which may be nil, is
+// told how many positions of both passes there are, and how many are done.
+func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, all int) error) (loss float64, err error) {
+	s, err := m.segments(b, size)
+	if err != nil {
+		return 0, err
+	}
+	m.ready, m.open = false, false
+	var t targets
+	if err := t.set(&m.config, b); err != nil {
+		return 0, err
+	}
+	if t.counted == 0 {
+		return 0, errors.New("targets: none of them is counted")
+	}
+	count := (b.N + size - 1) / size
+	told := func(n int) error {
+		if done == nil {
+			return nil
+		}
+		return done(n, b.N+(count-1)*size)
+	}
+	kept := make([]*place[T], count)
+	kept[0] = s.first()
+	for i := range count - 1 {
+		if kept[i+1], err = s.after(kept[i], i, true); err != nil {
+			return 0, err
+		}
+		if err := told((i + 1) * size); err != nil {
+			return 0, err
+		}
+	}
+	var following *place[T]
+	for i := count - 1; i >= 0; i-- {
+		p := kept[i]
+		kept[i] = nil
+		s.lead(p, following)
+		sum, err := s.backward(p, i, &t, scale)
+		if err != nil {
+			return 0, err
+		}
+		loss += sum
+		if err := told((count-1)*size + b.N - i*size); err != nil {
+			return 0, err
+		}
+		following = p
+	}
+	return loss / float64(t.counted), nil
+}
+
+// SegmentLosses is Losses of b, whose sequences go through the model size positions at
+// a time. Memory grows with size alone.
+func (m *Model[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(done, all int) error) error {
+	s, err := m.segments(b, size)
+	if err != nil {
+		return err
+	}
+	if len(dst) != b.B*b.N {
+		return fmt.Errorf("losses: destination has %d elements, B·N is %d·%d", len(dst), b.B, b.N)
+	}
+	var t targets
+	if err := t.set(&m.config, b); err != nil {
+		return err
+	}
+	p := s.first()
+	var losses []float64
+	for i := 0; i*size < b.N; i++ {
+		next, err := s.after(p, i, false)
+		if err != nil {
+			return err
+		}
+		n := s.length(i)
+		losses = slices.Grow(losses[:0], b.B*n)[:b.B*n]
+		m.head.losses(losses, m.eval.body, s.targets(&t, i))
+		for r := range b.B {
+			copy(dst[r*b.N+i*size:][:n], losses[r*n:])
+		}
+		p = next
+		if done != nil {
+			if err := done(i*size+n, b.N); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *Model[T]) segments(b *Batch, size int) (*segments[T], error) {
+	if err := m.CanSegment(size); err != nil {
+		return nil, err
+	}
+	if err := m.check(b); err != nil {
+		return nil, err
+	}
+	if c := m.config; c.Positions == Learned && b.N > c.Context {
+		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", b.N, c.Context)
+	}
+	return &segments[T]{m: m, b: b, size: size}, nil
+}
+
+// first returns what comes before the first segment.
+func (s *segments[T]) first() *place[T] {
+	p := &place[T]{blocks: make([]blockPlace[T], len(s.m.main.blocks))}
+	for i := range p.blocks {
+		if c := s.m.main.blocks[i].conv; c != nil {
+			p.blocks[i].past = make([]T, s.b.B*c.Past())
+		}
+	}
+	return p
+}
+
+// length returns how many positions segment i has.
+func (s *segments[T]) length(i int) int { return min(s.size, s.b.N-i*s.size) }
+
+// input returns segment i, whose place is p.
+func (s *segments[T]) input(p *place[T], i int) input[T] {
+	b, n, at := s.b, s.length(i), i*s.size
+	s.tokens, s.lens = s.tokens[:0], s.lens[:0]
+	for r := range b.B {
+		s.tokens = append(s.tokens, b.Tokens[r*b.N+at:][:n]...)
+	}
+	in := input[T]{b: b.B, n: n, tokens: s.tokens, place: p}
+	if b.Lens != nil {
+		for _, l := range b.Lens {
+			s.lens = append(s.lens, min(max(l-int64(at), 0), int64(n)))
+		}
+		in.lens = s.lens
+	}
+	p.start, p.last = int64(at), at+n == b.N
+	if main := s.m.main; main.theta != 0 {
+		p.rope = main.turns(&s.rope, n, int64(at))
+	}
+	for j := range p.blocks {
+		p.blocks[j].now = append(p.blocks[j].now[:0], p.blocks[j].past...)
+	}
+	return in
+}
+
+// after runs segment i, whose place is p, and returns the place of the next. States
+// that are not kept become those after it. What the last segment leaves is not made.
+func (s *segments[T]) after(p *place[T], i int, keep bool) (*place[T], error) {
+	main := s.m.main
+	next := &place[T]{blocks: make([]blockPlace[T], len(p.blocks))}
+	in := s.input(p, i)
+	for j := range p.blocks {
+		if x := main.blocks[j].mixer; x != nil && !p.last {
+			state := p.blocks[j].init
+			if keep || state == nil {
+				var err error
+				if state, err = x.(*nn.Attention[T]).NewSums(s.b.B); err != nil {
+					return nil, err
+				}
+			}
+			p.blocks[j].final, next.blocks[j].init = state, state
+		}
+	}
+	var err error
+	if s.m.eval.body, err = main.forward(in, &s.m.eval.main); err != nil {
+		return nil, err
+	}
+	for j := range p.blocks {
+		next.blocks[j].past = slices.Clone(p.blocks[j].now)
+	}
+	return next, nil
+}
+
+// targets returns those of segment i.
+func (s *segments[T]) targets(t *targets, i int) *targets {
+	n := s.length(i)
+	x := targets{loss: t.loss, each: t.each}
+	for r := range s.b.B {
+		of := t.of(r*s.b.N+i*s.size, r*s.b.N+i*s.size+n)
+		x.classes = append(x.classes, of.classes...)
+		x.numbers = append(x.numbers, of.numbers...)
+	}
+	return &x
+}
+
+// lead gives p the gradients of what it leaves, from the segment that follows; nil:
+// nothing does.
+func (s *segments[T]) lead(p, following *place[T]) {
+	for j := range p.blocks {
+		x := &p.blocks[j]
+		if following != nil {
+			x.dfinal, x.next = following.blocks[j].dinit, following.blocks[j].next
+		} else {
+			x.next = make([]T, len(x.past))
+		}
+		if x.init != nil {
+			x.dinit = new(attention.StateGrad[T])
+		}
+	}
+}
+
+// backward runs segment i once more, adds scale times its gradient to those of the
+// weights, and returns the sum of its losses.
+func (s *segments[T]) backward(p *place[T], i int, t *targets, scale T) (loss float64, err error) {
+	m := s.m
+	tr, sc := &m.train, &m.scratch
+	tr.in = s.input(p, i)
+	if tr.body, err = m.main.forward(tr.in, &tr.main); err != nil {
+		return 0, err
+	}
+	y, part := tr.body, s.targets(t, i)
+	m.losses = slices.Grow(m.losses[:0], y.Rows)[:y.Rows]
+	m.head.losses(m.losses, y, part)
+	for _, l := range m.losses {
+		loss += l
+	}
+	dy := mat(&sc.dy, y.Rows, y.Cols)
+	m.head.backward(dy, y, part, scale/T(t.counted))
+	return loss, m.main.backward(dy, tensor.Mat[T]{}, &tr.main, sc)
+}

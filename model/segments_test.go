@@ -1,0 +1,158 @@
+package model
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// segmented are decoders that can be taken in segments.
+func segmented() map[string]Config {
+	all := decoders()
+	for name, c := range all {
+		m, err := New[float64](c, rng.New(1))
+		if err != nil || m.CanSegment(max(c.Conv, 1)) != nil {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+// segmentGrads is grads in segments, and the loss.
+func segmentGrads[T tensor.Float](t testing.TB, m *Model[T], b *Batch, size int) (float64, [][]T) {
+	t.Helper()
+	m.Params().ZeroGrad()
+	loss, err := m.TrainSegments(b, size, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all [][]T
+	for _, p := range m.Params().All() {
+		all = append(all, slices.Clone(p.Grad))
+	}
+	return loss, all
+}
+
+// Segments have the loss and the gradient of the whole, and losses of each token,
+// whatever their size; padded ones too.
+func TestSegmentsAreTheWhole(t *testing.T) {
+	cases := segmented()
+	for _, name := range []string{"conv", "learned decay", "decay and eps", "rope", "sinusoidal", "decoder taylorshift", "grouped heads"} {
+		if _, ok := cases[name]; !ok {
+			t.Errorf("%s cannot be taken in segments", name)
+		}
+	}
+	for name, c := range cases {
+		c.Context = 23
+		m := made[float64](t, c)
+		b := batch(c, 3, 2, 23, true)
+		whole := grads(t, m, b)
+		want := loss(t, m, b)
+		losses := make([]float64, b.B*b.N)
+		if err := m.Losses(b, losses); err != nil {
+			t.Fatal(err)
+		}
+		for _, size := range []int{max(c.Conv, 1), max(c.Conv, 5), 11, 12, 22, 23, 40} {
+			got, all := segmentGrads(t, m, b, size)
+			// Sums of the same terms in another order, in double precision: the
+			// limits of TestSinglePrecisionFollowsDouble, for its roundings.
+			if d := math.Abs(got - want); !(d <= 16*0x1p-53*want) {
+				t.Errorf("%s: segments of %d: loss is %v, of the whole %v", name, size, got, want)
+			}
+			for i, w := range whole {
+				limit := 512 * 0x1p-53 * max(check.Max(w), 1e-2)
+				if r := check.Ratio(all[i], w, limit); !(r <= 1) {
+					t.Errorf("%s: segments of %d: gradient of %s is off by %.3g limits", name, size, m.Params().All()[i].Name, r)
+				}
+			}
+			each := make([]float64, len(losses))
+			if err := m.SegmentLosses(b, size, each, nil); err != nil {
+				t.Fatal(err)
+			}
+			if r := check.Ratio(each, losses, 16*0x1p-53*check.Max(losses)); !(r <= 1) {
+				t.Errorf("%s: segments of %d: a token's loss is off by %.3g limits", name, size, r)
+			}
+		}
+	}
+}
+
+func TestSegmentsAreTheSameOnThreads(t *testing.T) {
+	defer par.SetThreads(0)
+	c := with(tiny(Decoder, "fastmax"), func(c *Config) {
+		c.Positions, c.Conv, c.Width, c.Heads, c.Context = Rotary, 3, 64, 4, 600
+	})
+	b := batch(c, 3, 1, 600, false)
+	var first [][]float32
+	for _, threads := range []int{1, 3} {
+		par.SetThreads(threads)
+		_, all := segmentGrads(t, made[float32](t, c), b, 100)
+		if first == nil {
+			first = all
+			continue
+		}
+		for i, g := range all {
+			if !slices.Equal(g, first[i]) {
+				t.Errorf("gradient %d depends on the threads", i)
+			}
+		}
+	}
+}
+
+// In single precision, segments err from the gradient in double precision no more
+// than twice as far as the whole does.
+func TestLongSegmentsErrAsTheWhole(t *testing.T) {
+	n := 1 << 14
+	if testing.Short() {
+		n = 1 << 10
+	}
+	c := Config{Kind: Decoder, Vocab: 17, Layers: 2, Heads: 2, Width: 16, Context: n, Positions: Rotary, Mechanism: "fastmax",
+		Set: map[string]string{"scale": "1/sqrt(D)"}, Conv: 3, Tied: true}
+	m64 := made[float64](t, c)
+	m32, err := New[float32](c, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyWeights(m32, m64)
+	b := batch(c, 2, 1, n, false)
+	want, whole := grads(t, m64, b), grads(t, m32, b)
+	_, parts := segmentGrads(t, m32, b, n/8)
+	for i, w := range want {
+		far := func(g []float32) (far float64) {
+			for j, x := range w {
+				far = max(far, math.Abs(float64(g[j])-x))
+			}
+			return far / check.Max(w)
+		}
+		a, b := far(whole[i]), far(parts[i])
+		t.Logf("%-28s the whole is off by %.2g, segments by %.2g of the largest", m32.Params().All()[i].Name, a, b)
+		// A few roundings either way where both hardly err.
+		if !(b <= 2*a+8*0x1p-24) {
+			t.Errorf("%s: segments are off by %g, the whole by %g", m32.Params().All()[i].Name, b, a)
+		}
+	}
+}
+
+func TestSegmentsAreRefused(t *testing.T) {
+	for want, c := range map[string]Config{
+		"kind is encoder, needs decoder":                   tiny(Encoder, "fastmax"),
+		"softmax has no state of fixed size":               tiny(Decoder, "softmax"),
+		"gradients of the state of mamba-2":                cases()["mamba-2"],
+		"with dropout, states would be":                    with(tiny(Decoder, "fastmax"), func(c *Config) { c.AttentionDropout = 0.1 }),
+		"3 tokens, needs 1 or more, and those of the conv": with(tiny(Decoder, "fastmax"), func(c *Config) { c.Conv = 4 }),
+		"pool is mean": with(tiny(Decoder, "fastmax"), func(c *Config) { c.Pool, c.Outputs, c.Tied = PoolMean, 3, false }),
+	} {
+		m, err := New[float64](c, rng.New(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.CanSegment(3); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
