@@ -195,15 +195,15 @@ func TestDamagedSnapshots(t *testing.T) {
 	}{
 		{"a bit", "damaged", func(b []byte) []byte { b[len(b)/2] ^= 4; return b }},
 		{"a byte less", "damaged", func(b []byte) []byte { return b[:len(b)-1] }},
-		{"nothing", "not a snapshot", func(b []byte) []byte { return nil }},
-		{"only its name", "not a snapshot", func(b []byte) []byte { return b[:len(magic)] }},
-		{"something else", "not a snapshot", func(b []byte) []byte { return append([]byte("PK"), b...) }},
+		{"nothing", "is not a file that begins with", func(b []byte) []byte { return nil }},
+		{"only its name", "is not a file that begins with", func(b []byte) []byte { return b[:len(magic)] }},
+		{"something else", "is not a file that begins with", func(b []byte) []byte { return append([]byte("PK"), b...) }},
 		{"another version", "version is 2", func(b []byte) []byte { b[len(magic)] = 2; return sealed(b) }},
-		{"a header beyond the end", "header", func(b []byte) []byte {
+		{"a header beyond the end", "part 1 has 9223372036854775808 bytes", func(b []byte) []byte {
 			binary.LittleEndian.PutUint64(b[len(magic)+4:], 1<<63)
 			return sealed(b)
 		}},
-		{"more after the session", "session", func(b []byte) []byte { return sealed(append(b, 1, 2, 3)) }},
+		{"more after the session", "does not end with its last part", func(b []byte) []byte { return sealed(append(b, 1, 2, 3)) }},
 	} {
 		path := filepath.Join(t.TempDir(), "snapshot")
 		if err := os.WriteFile(path, c.change(slices.Clone(data)), 0o666); err != nil {

@@ -1,6 +1,9 @@
 package model
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -183,4 +186,17 @@ func readWeight[T tensor.Float](p *param.Param[T], a *array.Array) error {
 		}
 	}
 	return nil
+}
+
+// WeightSum identifies the weights: the SHA-256 of their names and bits, in hexadecimal
+// digits.
+func (m *Model[T]) WeightSum() string {
+	h := sha256.New()
+	var b []byte
+	for _, p := range m.params.All() {
+		b = append(append(b[:0], p.Name...), 0)
+		b, _ = binary.Append(b, binary.LittleEndian, p.Data) // fails for types of no fixed size alone
+		h.Write(b)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }

@@ -250,6 +250,25 @@ func (m *Model[T]) Logits(b *Batch, dst []T) error {
 	return nil
 }
 
+// Vectors sets dst to one vector of each sequence of b, which tells what it is like: what
+// a head of pooled outputs reads of it (of a pair), or the mean of the outputs of its
+// valid positions. It returns their width. Nothing is kept; a Backward that is due stays
+// possible.
+func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
+	if err := m.outputs(b, &m.eval); err != nil {
+		return dst, 0, err
+	}
+	read := m.pool
+	if read.kind == "" {
+		read = pool[T]{kind: PoolMean}
+	}
+	x := read.forward(m.eval.body, &m.eval.in, &m.eval.pool)
+	for i := range x.Rows {
+		dst = append(dst, x.Row(i)...)
+	}
+	return dst, x.Cols, nil
+}
+
 // outputs runs everything before pooling and head.
 func (m *Model[T]) outputs(b *Batch, p *passes[T]) (err error) {
 	if err := m.check(b); err != nil {

@@ -29,6 +29,10 @@ type Session[T tensor.Float] struct {
 	trace  trace[T]
 	piece  []int32
 	logits []T
+
+	head   head[T] // of Losses
+	next   targets
+	losses []float64
 }
 
 // stepPiece is the number of tokens of each sequence that a step takes through
@@ -84,32 +88,9 @@ func (m *Model[T]) session(batch int) (*Session[T], error) {
 // call. After an error other than of its arguments the session is to be Reset.
 func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	m := s.model
-	if n < 1 {
-		return nil, fmt.Errorf("step: %d tokens, needs at least 1", n)
-	}
-	if err := checkTokens("tokens", tokens, s.batch, n, m.config.Vocab, 0); err != nil {
-		return nil, err
-	}
-	if c := int64(m.config.Context); m.config.Positions == Learned && s.tokens+int64(n) > c {
-		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", s.tokens+int64(n), c)
-	}
 	var y tensor.Mat[T]
-	for i := 0; i < n; i += stepPiece {
-		size := min(stepPiece, n-i)
-		s.piece = s.piece[:0]
-		for b := range s.batch {
-			s.piece = append(s.piece, tokens[b*n+i:][:size]...)
-		}
-		in := input[T]{b: s.batch, n: size, tokens: s.piece}
-		var thin []thinBlock[T]
-		if s.batch*size <= nn.ThinRows {
-			thin = s.thin.blocks
-		}
-		y, err = m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace, thin)
-		if err != nil {
-			return nil, err
-		}
-		s.tokens += int64(size)
+	if err := s.pieces(tokens, n, func(_, _ int, rows tensor.Mat[T]) { y = rows }); err != nil {
+		return nil, err
 	}
 	// The last row of each sequence.
 	n = y.Rows / s.batch
@@ -122,6 +103,64 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	return s.logits, nil
 }
 
+// Losses adds n tokens to each sequence, tokens [batch·n], and sets dst [batch·n] to
+// the nats of what should follow each of them, 0 where targets are -1.
+func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error {
+	m := s.model
+	if len(dst) != s.batch*n {
+		return fmt.Errorf("losses: destination has %d elements, batch·n is %d·%d", len(dst), s.batch, n)
+	}
+	if err := checkTokens("targets", targets, s.batch, n, m.config.outputs(), -1); err != nil {
+		return err
+	}
+	s.head.Linear = m.head.Linear // in memory of its own: sessions run beside each other
+	return s.pieces(tokens, n, func(i, size int, y tensor.Mat[T]) {
+		s.next.classes = s.next.classes[:0]
+		for b := range s.batch {
+			s.next.classes = append(s.next.classes, targets[b*n+i:][:size]...)
+		}
+		s.losses = slices.Grow(s.losses[:0], y.Rows)[:y.Rows]
+		s.head.losses(s.losses, y, &s.next)
+		for b := range s.batch {
+			copy(dst[b*n+i:][:size], s.losses[b*size:])
+		}
+	})
+}
+
+// pieces adds n tokens to each sequence, and calls each with what the head reads of
+// size of them, the first of which is token i.
+func (s *Session[T]) pieces(tokens []int32, n int, each func(i, size int, y tensor.Mat[T])) error {
+	m := s.model
+	if n < 1 {
+		return fmt.Errorf("step: %d tokens, needs at least 1", n)
+	}
+	if err := checkTokens("tokens", tokens, s.batch, n, m.config.Vocab, 0); err != nil {
+		return err
+	}
+	if c := int64(m.config.Context); m.config.Positions == Learned && s.tokens+int64(n) > c {
+		return fmt.Errorf("positions: %d are needed, the learned table has %d", s.tokens+int64(n), c)
+	}
+	for i := 0; i < n; i += stepPiece {
+		size := min(stepPiece, n-i)
+		s.piece = s.piece[:0]
+		for b := range s.batch {
+			s.piece = append(s.piece, tokens[b*n+i:][:size]...)
+		}
+		in := input[T]{b: s.batch, n: size, tokens: s.piece}
+		var thin []thinBlock[T]
+		if s.batch*size <= nn.ThinRows {
+			thin = s.thin.blocks
+		}
+		y, err := m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace, thin)
+		if err != nil {
+			return err
+		}
+		s.tokens += int64(size)
+		each(i, size, y)
+	}
+	return nil
+}
+
 // rotations returns those of the next n positions; nil if there are none.
 func (s *Session[T]) rotations(n int) *attention.Rope[T] {
 	m := s.model.main
@@ -130,6 +169,9 @@ func (s *Session[T]) rotations(n int) *attention.Rope[T] {
 	}
 	return m.turns(&s.rope, n, s.tokens)
 }
+
+// Batch returns the number of sequences.
+func (s *Session[T]) Batch() int { return s.batch }
 
 // Tokens returns the number of tokens that each sequence has.
 func (s *Session[T]) Tokens() int64 { return s.tokens }

@@ -42,6 +42,8 @@ type cli struct {
 	Bench     benchCmd     `cmd:"" help:"Time attention, decoding, training and matrix products beside the machine's peak."`
 	Reproduce reproduceCmd `cmd:"" help:"Make published tables and figures again, beside the published numbers."`
 	Calibrate calibrateCmd `cmd:"" help:"Fit fastmax-truncated to the queries and keys of a model, or of a file."`
+	Score     scoreCmd     `cmd:"" help:"Bits that a text takes, line by line, also of a file that grows."`
+	Embed     embedCmd     `cmd:"" help:"A vector for each text."`
 	Inspect   inspectCmd   `cmd:"" help:"Describe the machine, a model or a saved state."`
 }
 

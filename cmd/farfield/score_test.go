@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// scorerOf saves a small model of that mechanism.
+func scorerOf(t *testing.T, mechanism string) string {
+	t.Helper()
+	m, err := model.New[float32](model.Config{
+		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 16, Context: 64,
+		Positions: model.Rotary, Mechanism: mechanism, Tied: true,
+	}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range m.Params().All() {
+		for j := range p.Data {
+			p.Data[j] += float32(0.2 * rng.New(2).Fold(uint64(i)).Normal(uint64(j)))
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := train.Save(dir, m, token.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func scored(t *testing.T, text string) (r scoreReport) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return r
+}
+
+func TestScore(t *testing.T) {
+	dir := scorerOf(t, "fastmax")
+	path := filepath.Join(t.TempDir(), "log")
+	lines := []string{"one\n", "two\n", "\n", "three and more\n", "no end"}
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "")), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	whole := scored(t, works(t, "score", "--model", dir, "--json", "--top", "2", path))
+	if whole.Lines != 5 || whole.Bytes != 30 || len(whole.Top) != 2 || whole.Top[0].Bits < whole.Top[1].Bits {
+		t.Errorf("%+v", whole)
+	}
+	all := scored(t, works(t, "score", "--model", dir, "--json", "--top", "9", path))
+	var bits float64
+	for _, l := range all.Top {
+		bits += l.Bits
+	}
+	if len(all.Top) != 5 || bits-whole.Bits > 1e-9*bits || whole.Bits-bits > 1e-9*bits {
+		t.Errorf("lines take %v bits, the text %v", bits, whole.Bits)
+	}
+	text := works(t, "score", "--model", dir, "--lines", "--above", fmt.Sprint(all.Top[1].Bits), path)
+	if n := strings.Count(text, "\n"); n != 1+1+1+5 || !strings.Contains(text, all.Top[0].Text) {
+		t.Errorf("one line is above: %s", text)
+	}
+	// A text that grows, in runs that go on.
+	state, growing := filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "log")
+	var last scoreReport
+	for i := range lines {
+		if err := os.WriteFile(growing, []byte(strings.Join(lines[:i+1], "")), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		last = scored(t, works(t, "score", "--model", dir, "--json", "--top", "2", "--state", state, growing))
+	}
+	if fmt.Sprint(last) != fmt.Sprint(whole) {
+		t.Errorf("in five runs %+v, in one %+v", last, whole)
+	}
+	if err := os.WriteFile(growing, []byte("another, which is longer than before\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	status, out, errs := command(t, "score", "--model", dir, "--json", "--state", state, growing)
+	if r := scored(t, out); status != 0 || r.Lines != 1 || !strings.Contains(errs, "begins anew") {
+		t.Errorf("another file: status %d, %+v, %s", status, r, errs)
+	}
+}
+
+// syncBuffer may be read while a command writes it.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// A file that grows is scored as it does, but for a line that is not complete, and
+// after an interrupt goes on where it was.
+func TestScoreFollows(t *testing.T) {
+	dir := scorerOf(t, "linear")
+	path := filepath.Join(t.TempDir(), "log")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var seen string
+	for round, parts := range [][]string{{"first\nsec", "ond\nthi"}, {"rd\n", "fourth\n"}} {
+		ctx, stop := context.WithCancel(context.Background())
+		var out, errs syncBuffer
+		done := make(chan int)
+		go func() {
+			done <- run([]string{"score", "--model", dir, "--follow", path}, &env{ctx: ctx, stdin: strings.NewReader(""), stdout: &out, stderr: &errs})
+		}()
+		for i, part := range parts {
+			if _, err := f.WriteString(part); err != nil {
+				t.Fatal(err)
+			}
+			for deadline := time.Now().Add(20 * time.Second); strings.Count(out.String(), "\n") <= i; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("part %d is not scored: %q %q", i, out.String(), errs.String())
+				}
+			}
+		}
+		stop()
+		if status := <-done; status != statusInterrupted || !strings.Contains(errs.String(), fmt.Sprintf("stopped after line %d", 2*round+2)) {
+			t.Errorf("status %d, %q", status, errs.String())
+		}
+		head, _, _ := strings.Cut(out.String(), fmt.Sprintf("%d lines", 2*round+2))
+		seen += head
+	}
+	status, whole, errs := command(t, "score", "--model", dir, "--lines", path)
+	if status != 0 {
+		t.Fatal(errs)
+	}
+	if want, _, _ := strings.Cut(whole, "4 lines"); seen != want {
+		t.Errorf("following printed\n%sthe whole is\n%s", seen, want)
+	}
+}
+
+// Records are scored each for itself, with any parts of them left to others.
+func TestFilters(t *testing.T) {
+	dir := scorerOf(t, "fastmax")
+	path := filepath.Join(t.TempDir(), "in.jsonl")
+	var b strings.Builder
+	for i := range 7 {
+		fmt.Fprintf(&b, "{\"id\": %d, \"text\": \"record %s\"}\n", i, strings.Repeat("x", i))
+	}
+	if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, verb := range []string{"score", "embed"} {
+		args := []string{verb, "--model", dir, "--jsonl"}
+		all := strings.SplitAfter(works(t, append(args, path)...), "\n")
+		all = all[:len(all)-1]
+		if len(all) != 7 {
+			t.Fatalf("%s: %d records", verb, len(all))
+		}
+		for i, line := range all {
+			var x struct {
+				ID     int
+				Text   string
+				Bits   float64
+				Bytes  int
+				Vector []float32
+			}
+			if err := json.Unmarshal([]byte(line), &x); err != nil || x.ID != i {
+				t.Fatalf("%s: %v: %s", verb, err, line)
+			}
+			if verb == "score" && (x.Bytes != len(x.Text) || !(x.Bits > 0)) || verb == "embed" && len(x.Vector) != 16 {
+				t.Errorf("%s: %s", verb, line)
+			}
+		}
+		if got := works(t, append(args, "--skip", "4", path)...); got != strings.Join(all[4:], "") {
+			t.Errorf("%s --skip 4: %s", verb, got)
+		}
+		if got := works(t, append(args, "--shard", "1/3", "--skip", "1", path)...); got != all[4] {
+			t.Errorf("%s --shard 1/3 --skip 1: %s", verb, got)
+		}
+	}
+}
+
+func TestScoreRefusals(t *testing.T) {
+	dir := scorerOf(t, "fastmax")
+	path := filepath.Join(t.TempDir(), "in")
+	for _, x := range []struct {
+		want, in string
+		args     []string
+	}{
+		{"--follow: needs a file", "", []string{"score", "--model", dir, "--follow"}},
+		{"--jsonl: not with --follow", "", []string{"score", "--model", dir, "--jsonl", "--follow", path}},
+		{"--field, --skip, --shard: need --jsonl", "", []string{"score", "--model", dir, "--skip", "3", path}},
+		{"--shard: \"3/3\" is not I/N", "", []string{"score", "--model", dir, "--jsonl", "--shard", "3/3", path}},
+		{"--follow: the state of softmax grows", "", []string{"score", "--model", scorerOf(t, "softmax"), "--follow", path}},
+		{"--state: what came from standard input", "", []string{"score", "--model", dir, "--state", path}},
+		{"record 0: is not a JSON object", "[1]\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"record 0: has no field \"text\"", "{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"record 0: text: is not a string", "{\"text\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"record 0: bits: is there already", "{\"text\":\"a\",\"bits\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"record 0: the text is empty", "{\"text\":\"\"}\n", []string{"embed", "--model", dir, "--jsonl", path}},
+		{"--jsonl: missing", "", []string{"embed", "--model", dir, path}},
+		{"--top: -1 is negative", "", []string{"score", "--model", dir, "--top=-1", path}},
+	} {
+		if err := os.WriteFile(path, []byte(x.in), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		refuses(t, x.want, x.args...)
+	}
+}

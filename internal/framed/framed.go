@@ -1,0 +1,62 @@
+// Package framed is the outer format of files that hold a few parts of bytes:
+//
+//	magic
+//	uint32 version
+//	for each part: uint64 length, that many bytes
+//	[32]byte SHA-256 of everything before
+//
+// in little-endian order.
+package framed
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// Append appends a file of parts to b.
+func Append(b []byte, magic string, version uint32, parts ...[]byte) []byte {
+	start := len(b)
+	b = append(b, magic...)
+	b = binary.LittleEndian.AppendUint32(b, version)
+	for _, part := range parts {
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	sum := sha256.Sum256(b[start:])
+	return append(b, sum[:]...)
+}
+
+// Parts returns the n parts of a file, which lie in data. One that is damaged, has
+// another magic or version or another number of parts is an error.
+func Parts(data []byte, magic string, version uint32, n int) ([][]byte, error) {
+	rest, ok := bytes.CutPrefix(data, []byte(magic))
+	if !ok || len(rest) < 4+sha256.Size {
+		return nil, fmt.Errorf("is not a file that begins with %q", magic)
+	}
+	if v := binary.LittleEndian.Uint32(rest); v != version {
+		return nil, fmt.Errorf("version is %d, this program reads %d", v, version)
+	}
+	end := len(data) - sha256.Size
+	if sum := sha256.Sum256(data[:end]); !bytes.Equal(sum[:], data[end:]) {
+		return nil, fmt.Errorf("damaged: its SHA-256 is %.6x…, it says %.6x…", sum, data[end:])
+	}
+	rest = rest[4 : len(rest)-sha256.Size]
+	parts := make([][]byte, n)
+	for i := range parts {
+		if len(rest) < 8 {
+			return nil, fmt.Errorf("ends before part %d of %d", i+1, n)
+		}
+		size := binary.LittleEndian.Uint64(rest)
+		if rest = rest[8:]; size > uint64(len(rest)) {
+			return nil, fmt.Errorf("part %d has %d bytes, %d are left", i+1, size, len(rest))
+		}
+		parts[i], rest = rest[:size], rest[size:]
+	}
+	if len(rest) > 0 {
+		return nil, errors.New("does not end with its last part")
+	}
+	return parts, nil
+}

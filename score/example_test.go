@@ -1,0 +1,33 @@
+package score_test
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/score"
+	"github.com/farfield-ml/farfield/token"
+)
+
+func Example() {
+	m, err := model.New[float32](model.Config{
+		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 16, Context: 64,
+		Positions: model.Rotary, Mechanism: "fastmax", Tied: true,
+	}, rng.New(1))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s, err := score.New(m, token.Bytes())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	line, err := s.Score([]byte("a model that has learned nothing\n"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%d bytes, %.1f bits each\n", line.Bytes, line.PerByte())
+	// Output: 33 bytes, 8.0 bits each
+}

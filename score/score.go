@@ -1,0 +1,92 @@
+// Package score measures how well a model predicts a text, line by line: a line that
+// the lines before it do not lead to takes many bits. What the model remembers is the
+// state of its attention, so with a mechanism that streams a text may be of any length,
+// and grow while it is read.
+package score
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// Line is what a line took.
+type Line struct {
+	Bits  float64 `json:"bits"`  // of the line and its end
+	Bytes int64   `json:"bytes"` // likewise
+}
+
+// PerByte is the bits of a byte, 0 where there is none.
+func (l Line) PerByte() float64 { return l.Bits / float64(max(l.Bytes, 1)) }
+
+// Add joins two parts of a text.
+func (l Line) Add(next Line) Line { return Line{l.Bits + next.Bits, l.Bytes + next.Bytes} }
+
+// Scorer is a text in progress. It begins behind the end of a line. Its methods must
+// not run at the same time.
+type Scorer struct {
+	model   *model.Model[float32]
+	vocab   *token.Vocabulary
+	session *model.Session[float32]
+	pending int32  // token that the session has not seen
+	weights string // model.WeightSum; "": not made yet
+
+	tokens, targets []int32
+	nats            []float64
+}
+
+// New returns the scorer of an empty text. The model is a decoder of tokens of vocab.
+func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
+	if n := m.Config().Vocab; vocab.Size() != n {
+		return nil, fmt.Errorf("vocabulary: has %d tokens, the model %d", vocab.Size(), n)
+	}
+	if m.Config().Positions == model.Learned {
+		return nil, fmt.Errorf("positions: the model learned %d of them, and a text may have more", m.Config().Context)
+	}
+	session, err := m.NewSession(1)
+	if err != nil {
+		return nil, err
+	}
+	s := &Scorer{model: m, vocab: vocab, session: session}
+	return s, s.Reset()
+}
+
+// Reset forgets the text.
+func (s *Scorer) Reset() error {
+	s.session.Reset()
+	start, err := s.vocab.Encode(s.tokens[:0], []byte("\n"))
+	if err != nil || len(start) != 1 {
+		return errors.Join(errors.New("vocabulary: has no end of a line"), err)
+	}
+	s.pending = start[0]
+	return nil
+}
+
+// Score adds text, which may be any part of a line or of many, and returns what it
+// took. Nothing is added after an error.
+func (s *Scorer) Score(text []byte) (l Line, err error) {
+	if s.targets, err = s.vocab.Encode(s.targets[:0], text); err != nil || len(s.targets) == 0 {
+		return l, err
+	}
+	n := len(s.targets)
+	s.tokens = append(append(s.tokens[:0], s.pending), s.targets[:n-1]...)
+	s.nats = append(s.nats[:0], make([]float64, n)...)
+	if err := s.session.Losses(s.nats, s.tokens, s.targets, n); err != nil {
+		return l, err
+	}
+	s.pending = s.targets[n-1]
+	for _, x := range s.nats {
+		l.Bits += x / math.Ln2
+	}
+	l.Bytes = int64(len(text))
+	return l, nil
+}
+
+// Bytes returns the memory in which the model remembers the text.
+func (s *Scorer) Bytes() int64 { return s.session.Bytes() }
+
+// Tokens returns the length of the text.
+func (s *Scorer) Tokens() int64 { return s.session.Tokens() }

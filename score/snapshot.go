@@ -1,0 +1,77 @@
+package score
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/framed"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// A snapshot is a framed file of two parts: a snapshot in JSON, and the snapshot of
+// the session.
+const (
+	magic   = "farfield score"
+	version = 1
+)
+
+type snapshot struct {
+	Weights string          `json:"weights_sha256"` // of the model
+	Pending int32           `json:"pending"`        // token that the session has not seen
+	Note    json.RawMessage `json:"note"`           // of the caller
+}
+
+// AppendBinary appends a snapshot of the text in progress, with a note of the caller's,
+// which becomes JSON.
+func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
+	kept, err := json.Marshal(note)
+	if err != nil {
+		return b, err
+	}
+	if s.weights == "" {
+		s.weights = s.model.WeightSum()
+	}
+	text, err := json.Marshal(snapshot{s.weights, s.pending, kept})
+	if err != nil {
+		return b, err
+	}
+	session, err := s.session.AppendBinary(nil)
+	if err != nil {
+		return b, err
+	}
+	return framed.Append(b, magic, version, text, session), nil
+}
+
+// Restore continues the text of a snapshot, to the same bits, and sets note, a pointer,
+// to the note that it has. One that is damaged, of another version or of a model with
+// other weights is an error.
+func Restore(data []byte, m *model.Model[float32], vocab *token.Vocabulary, note any) (*Scorer, error) {
+	parts, err := framed.Parts(data, magic, version, 2)
+	if err != nil {
+		return nil, err
+	}
+	var x snapshot
+	if err := json.Unmarshal(parts[0], &x); err != nil {
+		return nil, err
+	}
+	s, err := New(m, vocab)
+	if err != nil {
+		return nil, err
+	}
+	s.weights = m.WeightSum()
+	if x.Weights != s.weights {
+		return nil, fmt.Errorf("is of a model with other weights: their SHA-256 is %.12s…, this model's %.12s…", x.Weights, s.weights)
+	}
+	if x.Pending < 0 || int(x.Pending) >= vocab.Size() {
+		return nil, fmt.Errorf("pending: token is %d, the vocabulary has %d", x.Pending, vocab.Size())
+	}
+	if s.session, err = m.RestoreSession(parts[1]); err != nil {
+		return nil, err
+	}
+	if n := s.session.Batch(); n != 1 {
+		return nil, fmt.Errorf("session: has %d sequences, a text is one", n)
+	}
+	s.pending = x.Pending
+	return s, json.Unmarshal(x.Note, note)
+}
