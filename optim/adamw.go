@@ -1,4 +1,4 @@
-// Package optim improves weights by their gradients: AdamW, clipping by the
+// Package optim improves weights by their gradients: AdamW and RAdam, clipping by the
 // global norm, and learning rates by step. Results do not depend on the number
 // of threads.
 package optim
@@ -19,6 +19,11 @@ type AdamW[T tensor.Float] struct {
 	Beta1, Beta2 float64
 	Eps          float64
 	Decay        float64 // of the weights that have Param.Decay set
+	// Rectified makes it RAdam (Liu et al. 2020, arXiv 1908.03265, algorithm 2):
+	// a step follows the mean gradient alone until the mean square is of enough
+	// gradients to divide by, of ρ > 5 as in the authors' program (the paper has 4),
+	// and is then shortened by how far it still varies.
+	Rectified bool
 
 	params []*param.Param[T]
 	moment []Moment[T]
@@ -62,9 +67,29 @@ func (a *AdamW[T]) Step(rate, gradScale float64) {
 		Rate: T(rate), Beta1: T(a.Beta1), Beta2: T(a.Beta2), Eps: T(a.Eps), GradScale: T(gradScale),
 		Correct1: correct(a.Beta1), Correct2: correct(a.Beta2),
 	}
+	if a.Rectified {
+		if r := rectification(a.Beta2, a.steps); r > 0 {
+			plain.Correct1 *= T(r)
+		} else {
+			plain.Correct2, plain.Eps = 0, 1 // a denominator of 1
+		}
+	}
 	decayed := plain
 	decayed.Decay = T(a.Decay)
 	par.Run(len(a.pieces), 1, stepWork*float64(a.size), step[T]{a, plain, decayed})
+}
+
+// rectification returns r_t of RAdam, 0 where it has none.
+func rectification(beta2 float64, steps int64) float64 {
+	const least = 5
+	t := float64(steps)
+	power := math.Pow(beta2, t)
+	last := 2/(1-beta2) - 1
+	rho := last - 2*t*power/(1-power)
+	if rho <= least {
+		return 0
+	}
+	return math.Sqrt((rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho))
 }
 
 // step updates pieces.

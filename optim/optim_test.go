@@ -70,6 +70,56 @@ func TestAdamWIsTheAlgorithm(t *testing.T) {
 	}
 }
 
+// Algorithm 2 of RAdam's paper, line by line, with the first step that divides
+// where the authors' program has it.
+func TestRAdamIsTheAlgorithm(t *testing.T) {
+	const n, rate, beta1, beta2, decay, eps = 23, 0.01, 0.9, 0.99, 0.1, 1e-8
+	s, want := weights[float64](n), weights[float64](n)
+	a := NewAdamW(s)
+	a.Decay, a.Rectified = decay, true
+	m, v := [2][n]float64{}, [2][n]float64{}
+	divided := 0
+	for step := 1; step <= 9; step++ {
+		fillGrad(s, step)
+		fillGrad(want, step)
+		a.Step(rate, 1)
+		last := 2/(1-beta2) - 1
+		power := math.Pow(beta2, float64(step))
+		rho := last - 2*float64(step)*power/(1-power)
+		if rho > 5 {
+			divided++
+		}
+		for i, p := range want.All() {
+			for j, w := range p.Data {
+				g := p.Grad[j]
+				m[i][j] = beta1*m[i][j] + (1-beta1)*g
+				v[i][j] = beta2*v[i][j] + (1-beta2)*g*g
+				mean := m[i][j] / (1 - math.Pow(beta1, float64(step)))
+				if i == 0 {
+					p.Data[j] -= rate * decay * w
+				}
+				if rho <= 5 {
+					p.Data[j] -= rate * mean
+					continue
+				}
+				r := math.Sqrt((rho - 4) * (rho - 2) * last / ((last - 4) * (last - 2) * rho))
+				p.Data[j] -= rate * r * mean / (math.Sqrt(v[i][j]/(1-power)) + eps)
+			}
+		}
+	}
+	if divided != 4 {
+		t.Errorf("%d of 9 steps divide, want 4", divided)
+	}
+	for i, p := range want.All() {
+		got := s.All()[i]
+		for j, w := range p.Data {
+			if d := math.Abs(got.Data[j] - w); !(d <= 1e-14*math.Max(1, math.Abs(w))) {
+				t.Fatalf("%s[%d] is %v, want %v", p.Name, j, got.Data[j], w)
+			}
+		}
+	}
+}
+
 // Single precision follows double within the roundings of five steps.
 func TestAdamWInSinglePrecision(t *testing.T) {
 	a32, a64 := weights[float32](101), weights[float64](101)
@@ -165,6 +215,15 @@ func TestSchedules(t *testing.T) {
 	}{{0, 0.25}, {3, 1}, {4, 1}, {9, 0.55}, {14, 0.1}, {1000, 0.1}} {
 		if got := c.Rate(x.step); math.Abs(got-x.want) > 1e-15 {
 			t.Errorf("step %d: rate %v, want %v", x.step, got, x.want)
+		}
+	}
+	l := Linear{Peak: 1, Floor: 0.1, WarmUp: 4, Steps: 14}
+	for _, x := range []struct {
+		step int
+		want float64
+	}{{0, 0.25}, {3, 1}, {4, 1}, {9, 0.55}, {12, 0.28}, {14, 0.1}, {1000, 0.1}} {
+		if got := l.Rate(x.step); math.Abs(got-x.want) > 1e-15 {
+			t.Errorf("linear, step %d: rate %v, want %v", x.step, got, x.want)
 		}
 	}
 	if got := Constant(0.3).Rate(12345); got != 0.3 {

@@ -28,3 +28,21 @@ func (c Cosine) Rate(step int) float64 {
 	done := float64(step-c.WarmUp) / float64(c.Steps-c.WarmUp)
 	return c.Floor + (c.Peak-c.Floor)*(1+math.Cos(math.Pi*done))/2
 }
+
+// Linear rises linearly to Peak over WarmUp steps and falls linearly to Floor until
+// step Steps, where it stays.
+type Linear struct {
+	Peak, Floor   float64
+	WarmUp, Steps int
+}
+
+func (l Linear) Rate(step int) float64 {
+	switch {
+	case step < l.WarmUp:
+		return l.Peak * float64(step+1) / float64(l.WarmUp)
+	case step >= l.Steps:
+		return l.Floor
+	}
+	left := float64(l.Steps-step) / float64(l.Steps-l.WarmUp)
+	return l.Floor + (l.Peak-l.Floor)*left
+}
