@@ -35,7 +35,7 @@ func byTable[K comparable](name string, src Source, n int, key func(*Sample) K) 
 		return Baseline{}, err
 	}
 	right, judged := 0, 0
-	err = each(src, spec.judged(), n, func(s *Sample) {
+	err = each(src, spec.Judged(), n, func(s *Sample) {
 		counts, ok := seen[key(s)]
 		if !ok {
 			counts = all
@@ -69,7 +69,7 @@ func majorityLabel(src Source, n int) (Baseline, error) {
 	}
 	best := int32(commonest(counts))
 	right, judged := 0, 0
-	err = each(src, spec.judged(), n, func(s *Sample) {
+	err = each(src, spec.Judged(), n, func(s *Sample) {
 		for _, y := range s.Labels {
 			if y >= 0 {
 				judged++
@@ -87,7 +87,7 @@ func majorityLabel(src Source, n int) (Baseline, error) {
 func byRule(name string, src Source, n int, rule func(s *Sample, position int) int32) (Baseline, error) {
 	spec := src.Spec()
 	right, judged := 0, 0
-	err := each(src, spec.judged(), n, func(s *Sample) {
+	err := each(src, spec.Judged(), n, func(s *Sample) {
 		for i, y := range s.Labels {
 			if y < 0 {
 				continue
@@ -124,7 +124,7 @@ func meanTarget(src Source, n int) (Baseline, error) {
 func byNumbers(name string, src Source, n int, rule func(s *Sample, i int) float64) (Baseline, error) {
 	spec := src.Spec()
 	sum, judged := 0., 0
-	err := each(src, spec.judged(), n, func(s *Sample) {
+	err := each(src, spec.Judged(), n, func(s *Sample) {
 		for i, y := range s.Targets {
 			d := rule(s, i) - float64(y)
 			sum += d * d
@@ -148,7 +148,7 @@ func byThreshold(name string, src Source, n int, number func(*Sample) float64) (
 	}
 	at, above := threshold(x, y)
 	right, judged := 0, 0
-	err = each(src, spec.judged(), n, func(s *Sample) {
+	err = each(src, spec.Judged(), n, func(s *Sample) {
 		judged++
 		if (number(s) > at == above) == (s.Class == 1) {
 			right++
@@ -183,7 +183,7 @@ func byMean(src Source, n int) (Baseline, error) {
 		}
 	}
 	right, judged := 0, 0
-	err = each(src, spec.judged(), n, func(s *Sample) {
+	err = each(src, spec.Judged(), n, func(s *Sample) {
 		x = s.numbers(x)
 		best, least := -1, math.Inf(1)
 		for c := range mean {

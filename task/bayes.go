@@ -72,7 +72,7 @@ func byBayes(name string, src Source, n, buckets int, features func(s *Sample, f
 	}
 	score := make([]float64, spec.Classes)
 	right, judged := 0, 0
-	err = each(src, spec.judged(), n, func(s *Sample) {
+	err = each(src, spec.Judged(), n, func(s *Sample) {
 		for c := range score {
 			score[c] = math.Log(samples[c])
 		}

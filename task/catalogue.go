@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// SourceOptions says how a task of the catalogue of sources is opened.
-type SourceOptions struct {
+// Options says how a task is opened.
+type Options struct {
 	Folder string            // where the data sets lie, each in a folder of its name
 	Seed   uint64            // of what is generated or drawn
 	Set    map[string]string // settings by name; others have their defaults
@@ -18,16 +18,16 @@ type SourceOptions struct {
 // Setting is what can be set in a task.
 type Setting struct{ Name, Default, Doc string }
 
-// SourceRow is a task of the catalogue of sources.
-type SourceRow struct {
+// Row is a task of the catalogue.
+type Row struct {
 	Name, Doc string
 	Sets      []string // data sets that it can be made from; none: it is generated, or a setting says from what
 	Settings  []Setting
 	open      func(*opening) (Source, error)
 }
 
-// sources is the catalogue, in the order that it is shown in.
-var sources = []SourceRow{
+// table is the catalogue, in the order that it is shown in.
+var table = []Row{
 	{"shapes", "Fleuret's triangles and rectangles: set both of a kind to their mean height", nil, shapesSettings, openShapes},
 	{"listops", "value of a nested expression, Long Range Arena's distribution", []string{"listops"}, listOpsSettings, openListOps},
 	{"listops6", "the same with FIRST and LAST and exact lengths, TaylorShift's", nil, listOps6Settings, openListOps6},
@@ -44,47 +44,55 @@ var sources = []SourceRow{
 	{"ecg", "beat or not for each sample of an electrocardiogram", []string{"ecg"}, ecgSettings, openECG},
 	{"ett", "forecast of electricity transformers, Informer's", []string{"ett"}, ettSettings, openETT},
 	{"acsf1", "household appliance of a series of its power", []string{"acsf1"}, nil, openACSF1},
-	{"charlm", "next character of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, charSettings, openCharLM},
-	{"bytelm", "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, byteSettings, openByteLM},
+	{"charlm", "next character of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openCharLM},
+	{"bytelm", "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openByteLM},
 	{"wav", "classes of your sounds", nil, soundSettings, openSounds},
 	{"picture", "classes of your pictures", nil, pictureSettings, openPictures},
 	{"file", "classes, numbers or labels of your texts", nil, ownSettings, openOwn},
 }
 
-// Sources returns the rows of the catalogue.
-func Sources() []SourceRow { return slices.Clone(sources) }
+// Rows returns the catalogue.
+func Rows() []Row { return slices.Clone(table) }
 
-// Open returns the task of that name. The error for a name that is not there
-// lists those that are; one for a setting lists those of the task.
-func Open(name string, o SourceOptions) (Source, error) {
+// Lookup returns the row of that name. The error for a name that is not there
+// lists those that are.
+func Lookup(name string) (Row, error) {
 	var names []string
-	for i := range sources {
-		r := &sources[i]
+	for _, r := range table {
 		if r.Name == name {
-			op := &opening{SourceOptions: o, row: r}
-			op.unknown()
-			var s Source
-			err := op.err
-			if err == nil {
-				s, err = r.open(op)
-			}
-			if op.err != nil {
-				err = op.err // what it led to says less
-			}
-			if err != nil {
-				return nil, fmt.Errorf("task %s: %w", name, err)
-			}
-			return s, nil
+			return r, nil
 		}
 		names = append(names, r.Name)
 	}
-	return nil, fmt.Errorf("task %q: unknown; there are: %s", name, strings.Join(names, ", "))
+	return Row{}, fmt.Errorf("task %q: unknown; there are: %s", name, strings.Join(names, ", "))
+}
+
+// Open returns the task of that name. The error for a setting that is not there
+// lists those of the task.
+func Open(name string, o Options) (Source, error) {
+	row, err := Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	op := &opening{Options: o, row: &row}
+	op.unknown()
+	var s Source
+	if err = op.err; err == nil {
+		s, err = row.open(op)
+	}
+	if op.err != nil {
+		err = op.err // what it led to says less
+	}
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", name, err)
+	}
+	return s, nil
 }
 
 // opening reads settings while a task is opened, and keeps the first error.
 type opening struct {
-	SourceOptions
-	row *SourceRow
+	Options
+	row *Row
 	err error
 }
 

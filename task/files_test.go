@@ -44,7 +44,7 @@ func TestSharedSources(t *testing.T) {
 		{[]string{"pathfinder", "contour", "6"}, [3]int{1600, 200, 200}, 100, nil, nil},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
-			src := openSource(t, c.args[0], SourceOptions{Folder: folder, Seed: 1}, c.args[1:]...)
+			src := openSource(t, c.args[0], Options{Folder: folder, Seed: 1}, c.args[1:]...)
 			if spec := src.Spec(); spec.Name != c.args[0] || spec.Count != c.count {
 				t.Errorf("%s has %v samples, want %v", spec.Name, spec.Count, c.count)
 			}
@@ -105,7 +105,7 @@ func TestMNISTPatches(t *testing.T) {
 		"mnist/t10k-images-idx3-ubyte": idx([]int{2, 28, 28}, pixels[:2*784]), "mnist/t10k-labels-idx1-ubyte": idx([]int{2}, labels[:2]),
 	}
 	dir := folderOf(t, files)
-	src := openSource(t, "mnist", SourceOptions{Folder: dir}, "as", "patches", "patch", "7")
+	src := openSource(t, "mnist", Options{Folder: dir}, "as", "patches", "patch", "7")
 	holds(t, src)
 	if spec := src.Spec(); spec.Length != 16 || spec.Channels != 49 || spec.Count != [3]int{18, 2, 2} {
 		t.Errorf("%+v", spec)
@@ -141,7 +141,7 @@ func TestImageOfBatches(t *testing.T) {
 		}
 		files[name] = batch
 	}
-	src := openSource(t, "image", SourceOptions{Folder: folderOf(t, files)})
+	src := openSource(t, "image", Options{Folder: folderOf(t, files)})
 	holds(t, src)
 	if got := src.Spec().Count; got != [3]int{45, 5, 10} {
 		t.Errorf("samples %v", got)
@@ -162,7 +162,7 @@ func TestRetrieval(t *testing.T) {
 	dir := folderOf(t, map[string][]byte{
 		"aan/new_aan_pairs.train.tsv": []byte(row), "aan/new_aan_pairs.eval.tsv": []byte(row), "aan/new_aan_pairs.test.tsv": []byte(row),
 	})
-	src := openSource(t, "retrieval", SourceOptions{Folder: dir}, "length", "7")
+	src := openSource(t, "retrieval", Options{Folder: dir}, "length", "7")
 	holds(t, src)
 	s := take(t, src, Test, 0)
 	if s.Cut != 7 || len(s.Tokens) != 14 || s.Class != 1 || s.Tokens[7] != 't'+1 {
@@ -185,7 +185,7 @@ func TestFilms(t *testing.T) {
 		}
 	}
 	dir := folderOf(t, map[string][]byte{"imdb/imdb_train.tsv": []byte(train.String()), "imdb/imdb_test.tsv": []byte(test.String())})
-	src := openSource(t, "films", SourceOptions{Folder: dir})
+	src := openSource(t, "films", Options{Folder: dir})
 	holds(t, src)
 	seen := [3]map[string]bool{{}, {}, {}}
 	match := 0
@@ -227,7 +227,7 @@ func TestGenomeHoldsChromosomesOut(t *testing.T) {
 	for _, name := range genomes[1:] {
 		files["genome/"+name] = []byte(many.String())
 	}
-	src := openSource(t, "genome", SourceOptions{Folder: folderOf(t, files)}, "length", "8")
+	src := openSource(t, "genome", Options{Folder: folderOf(t, files)}, "length", "8")
 	holds(t, src)
 	// Species 0 by place, the others: longest A and shortest T to learn from, G to
 	// choose by, C to be judged by.
@@ -317,13 +317,13 @@ func TestPictures(t *testing.T) {
 		}
 	}
 	dir := folderOf(t, files)
-	src := openSource(t, "picture", SourceOptions{Seed: 4}, "data", dir, "side", "4")
+	src := openSource(t, "picture", Options{Seed: 4}, "data", dir, "side", "4")
 	holds(t, src)
 	count := src.Spec().Count
 	if count[0]+count[1]+count[2] != 80 || count[1] == 0 || count[2] == 0 || count[0] < 50 {
 		t.Errorf("samples %v", count)
 	}
-	src = openSource(t, "picture", SourceOptions{Seed: 4}, "data", dir, "side", "4", "as", "patches", "patch", "2")
+	src = openSource(t, "picture", Options{Seed: 4}, "data", dir, "side", "4", "as", "patches", "patch", "2")
 	holds(t, src)
 	s := take(t, src, Train, 0)
 	if len(s.Values) != 48 || s.Values[1] != 80./255 || s.Values[47] != 60./255 {
@@ -373,7 +373,7 @@ func TestOwnTexts(t *testing.T) {
 		{[]string{"data", at("c.tsv"), "target", "bytes", "length", "3"}, Labels, 12, Accuracy},
 		{[]string{"data", at("texts"), "length", "4"}, Class, 2, Accuracy},
 	} {
-		src := openSource(t, "file", SourceOptions{Seed: 3}, c.set...)
+		src := openSource(t, "file", Options{Seed: 3}, c.set...)
 		if spec := src.Spec(); spec.Kind != c.kind || spec.Classes != c.classes || spec.Metric != c.metric {
 			t.Errorf("%v: %+v", c.set, spec)
 		}
@@ -381,7 +381,7 @@ func TestOwnTexts(t *testing.T) {
 			holds(t, src)
 		}
 	}
-	s := take(t, openSource(t, "file", SourceOptions{}, "data", at("texts"), "length", "4"), Train, 0)
+	s := take(t, openSource(t, "file", Options{}, "data", at("texts"), "length", "4"), Train, 0)
 	if len(s.Tokens) > 4 {
 		t.Errorf("%d tokens", len(s.Tokens))
 	}
@@ -400,7 +400,7 @@ func TestOwnTexts(t *testing.T) {
 		{"there are 1 classes, 2 are needed", []string{"data", at("word.csv")}},
 		{"a folder says classes", []string{"data", at("texts"), "target", "number"}},
 	} {
-		o := SourceOptions{Set: map[string]string{}}
+		o := Options{Set: map[string]string{}}
 		for i := 0; i < len(c.set); i += 2 {
 			o.Set[c.set[i]] = c.set[i+1]
 		}
@@ -422,7 +422,7 @@ func TestReleasedPathfinder(t *testing.T) {
 	files["pathfinder32/curv_contour_length_14/imgs/7/sample_3.png"] = nil // LRA leaves it out
 	files["pathfinder32/curv_contour_length_14/metadata/7.npy"] = []byte(meta.String())
 	dir := folderOf(t, files)
-	src := openSource(t, "pathfinder", SourceOptions{Folder: dir})
+	src := openSource(t, "pathfinder", Options{Folder: dir})
 	holds(t, src)
 	if got := src.Spec().Count; got != [3]int{25, 2, 2} {
 		t.Errorf("samples %v", got)
@@ -437,16 +437,16 @@ func TestReleasedPathfinder(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open("pathfinder", SourceOptions{Folder: dir}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Open("pathfinder", Options{Folder: dir}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}
 }
 
-func TestStreamWindows(t *testing.T) {
+func TestTextWindows(t *testing.T) {
 	path := filepath.Join(folderOf(t, map[string][]byte{"x.txt": bytes.Repeat([]byte("abcdefghij"), 40)}), "x.txt")
 	for _, name := range []string{"charlm", "bytelm"} {
-		src := openSource(t, name, SourceOptions{}, "of", path, "length", "7")
+		src := openSource(t, name, Options{}, "data", path, "length", "7")
 		holds(t, src)
 		for split := Train; split <= Valid; split++ {
 			s := take(t, src, split, 1)
@@ -457,7 +457,7 @@ func TestStreamWindows(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Open("bytelm", SourceOptions{Set: map[string]string{"of": path, "length": "100"}}); err == nil || !strings.Contains(err.Error(), "the part valid has 20 tokens") {
+	if _, err := Open("bytelm", Options{Set: map[string]string{"data": path, "length": "0"}}); err == nil || !strings.Contains(err.Error(), "length: it is 0") {
 		t.Error(err)
 	}
 }

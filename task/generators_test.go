@@ -162,14 +162,14 @@ func TestListOps6HasItsLength(t *testing.T) {
 }
 
 func TestCopyRepeats(t *testing.T) {
-	s := take(t, openSource(t, "copy", SourceOptions{}, "length", "7"), Train, 0)
+	s := take(t, openSource(t, "copy", Options{}, "length", "7"), Train, 0)
 	if !slices.Equal(s.Labels[7:], s.Tokens[:7]) || s.Tokens[7] != 0 || !slices.Equal(s.Tokens[8:], s.Tokens[:6]) || slices.Max(s.Labels[:7]) != -1 {
 		t.Errorf("%+v", s)
 	}
 }
 
 func TestInductionCanBeAnswered(t *testing.T) {
-	src := openSource(t, "induction", SourceOptions{})
+	src := openSource(t, "induction", Options{})
 	for i := range 200 {
 		s := take(t, src, Train, i)
 		at := slices.Index(s.Tokens, 20)
@@ -180,7 +180,7 @@ func TestInductionCanBeAnswered(t *testing.T) {
 }
 
 func TestMQARCanBeAnswered(t *testing.T) {
-	src := openSource(t, "mqar", SourceOptions{}, "vocab", "300", "length", "128", "pairs", "32", "random", "false")
+	src := openSource(t, "mqar", Options{}, "vocab", "300", "length", "128", "pairs", "32", "random", "false")
 	near, far := 0, 0
 	for i := range 100 {
 		s := take(t, src, Train, i)
@@ -206,7 +206,7 @@ func TestMQARCanBeAnswered(t *testing.T) {
 			t.Fatalf("%d keys are asked for", asked)
 		}
 	}
-	src = openSource(t, "mqar", SourceOptions{}, "vocab", "300", "length", "256", "pairs", "4")
+	src = openSource(t, "mqar", Options{}, "vocab", "300", "length", "256", "pairs", "4")
 	for i := range 300 {
 		for at, y := range take(t, src, Train, i).Labels {
 			if y >= 0 && at < 8+62 {
@@ -225,7 +225,7 @@ func TestMQARCanBeAnswered(t *testing.T) {
 // input itself 6.34; a share of 0.163 of drawings is taken; the signals' mean and
 // deviation are 3.33 and 6.26.
 func TestShapesLevels(t *testing.T) {
-	src := openSource(t, "shapes", SourceOptions{Seed: 5})
+	src := openSource(t, "shapes", Options{Seed: 5})
 	list, err := src.Baselines(1000)
 	if err != nil {
 		t.Fatal(err)

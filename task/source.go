@@ -1,6 +1,39 @@
+// Package task is the catalogue of what there is to learn: one file each. A task
+// reads or makes its data, and says by which simple means a model must do better.
+//
+// Open has sources of samples: their Spec says what a sample holds, and sample i of
+// a split is a function of the seed and i.
+//
+//	name       sample                               target                judged by  baselines
+//	shapes     signal of 100 numbers                signal                MSE        mean, input
+//	listops    expression, 500 to 2000 tokens       its value, 10         accuracy   root operator, its digits
+//	listops6   the same, six operators              its value, 10         accuracy   the same
+//	copy       w, separator, w                      next token            accuracy   commonest
+//	induction  tokens, one special                  what followed it      accuracy   commonest
+//	mqar       keys and values, keys again          their values          accuracy   commonest, last
+//	pathfinder 1024 grey values                     one path or two, 2    accuracy   pixels' sum, count
+//	mnist      784 grey values, or patches          digit, 10             accuracy   nearest mean
+//	image      1024 grey values of CIFAR-10         class, 10             accuracy   nearest mean
+//	text       bytes of a review                    positive, 2           accuracy   naive Bayes over words
+//	retrieval  two papers, bytes                    cited, 2              accuracy   common words
+//	films      two reviews, bytes                   of one film, 2        accuracy   common words
+//	genome     window of DNA                        species, 4            accuracy   naive Bayes over 6-mers
+//	ecg        window of two leads                  beat near, each       accuracy   threshold
+//	ett        hours of 7 columns                   hours that follow     MSE        mean, last hour, last day
+//	acsf1      1460 values                          appliance, 10         accuracy   nearest series
+//	charlm     characters of a text                 next token            nats       Ngram
+//	bytelm     bytes of a text                      next token            nats       Ngram
+//	wav        your sounds                          class                 accuracy   commonest
+//	picture    your pictures                        class                 accuracy   nearest mean
+//	file       your texts                           class, number, label  as it is   naive Bayes, mean, label of the token
+//
+// Texts are Windowed: a model is taught windows of any length from any place.
 package task
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 
 	"github.com/farfield-ml/farfield/rng"
@@ -18,6 +51,49 @@ type Source interface {
 	// split, or of the validation split where there is no other, having seen as
 	// many to learn from; fewer where there are fewer.
 	Baselines(n int) ([]Baseline, error)
+}
+
+// Windowed is a source whose samples are windows of something longer.
+type Windowed interface {
+	Source
+	// Windows returns the same source with windows of so many positions.
+	Windows(length int) Windowed
+	// Draw sets s to a window of that length to learn from, whose place is a
+	// function of key and i.
+	Draw(s *Sample, length int, key rng.Key, i uint64) error
+}
+
+// digested is how many samples of a split identify a source.
+const digested = 64
+
+// Digest identifies what a source gives: a source that says so itself does, of
+// others it is the SHA-256 of the specification and of up to 64 samples of each
+// split, spread evenly.
+func Digest(src Source) (string, error) {
+	if d, ok := src.(interface{ Digest() string }); ok {
+		return d.Digest(), nil
+	}
+	spec := src.Spec()
+	h := sha256.New()
+	fmt.Fprintf(h, "%+v", spec)
+	var s Sample
+	for split, count := range spec.Count {
+		if count == Endless {
+			count = digested
+		}
+		n := min(count, digested)
+		for i := range n {
+			if err := src.Sample(&s, Split(split), i*count/n); err != nil {
+				return "", err
+			}
+			for _, part := range []any{s.Tokens, int64(s.Cut), s.Values, s.Class, s.Labels, s.Targets} {
+				if err := binary.Write(h, binary.LittleEndian, part); err != nil {
+					return "", err
+				}
+			}
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // Split is a part of a task's samples.
@@ -113,6 +189,14 @@ func (s *Sample) reset() {
 	*s = Sample{Tokens: s.Tokens[:0], Values: s.Values[:0], Labels: s.Labels[:0], Targets: s.Targets[:0]}
 }
 
+// Better reports whether a score by the metric is better than another.
+func (m Metric) Better(a, b float64) bool {
+	if m == Accuracy {
+		return a > b
+	}
+	return a < b
+}
+
 // Baseline is what a simple means scores by the task's metric.
 type Baseline struct {
 	Name  string
@@ -130,8 +214,8 @@ func (s *Spec) within(split Split, i int) error {
 	return nil
 }
 
-// judged is the split that baselines are scored on.
-func (s *Spec) judged() Split {
+// Judged is the split that baselines are scored on: Test where there is one.
+func (s *Spec) Judged() Split {
 	if s.Count[Test] == 0 {
 		return Valid
 	}

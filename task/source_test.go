@@ -25,7 +25,7 @@ func sharedData(t testing.TB) string {
 	return root
 }
 
-func openSource(t testing.TB, name string, o SourceOptions, set ...string) Source {
+func openSource(t testing.TB, name string, o Options, set ...string) Source {
 	t.Helper()
 	o.Set = map[string]string{}
 	for i := 0; i < len(set); i += 2 {
@@ -164,12 +164,12 @@ func TestSourcesKeepTheirPromise(t *testing.T) {
 		{"mqar"}, {"mqar", "vocab", "256", "length", "128", "pairs", "32", "random", "false"},
 	} {
 		t.Run(strings.Join(c, " "), func(t *testing.T) {
-			src := openSource(t, c[0], SourceOptions{Seed: 1}, c[1:]...)
+			src := openSource(t, c[0], Options{Seed: 1}, c[1:]...)
 			if got := src.Spec().Name; got != c[0] {
 				t.Errorf("its name is %q", got)
 			}
 			holds(t, src)
-			other := openSource(t, c[0], SourceOptions{Seed: 2}, c[1:]...)
+			other := openSource(t, c[0], Options{Seed: 2}, c[1:]...)
 			a, b := take(t, src, Train, 3), take(t, other, Train, 3)
 			if c[0] != "copy" && reflect.DeepEqual(a, b) {
 				t.Error("seeds 1 and 2 give the same")
@@ -200,7 +200,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"symbols: it is 0", []string{"copy", "symbols", "0"}},
 		{`setting group: "colour"`, []string{"shapes", "group", "colour"}},
 	} {
-		o := SourceOptions{Folder: t.TempDir(), Set: map[string]string{}}
+		o := Options{Folder: t.TempDir(), Set: map[string]string{}}
 		for i := 1; i < len(c.args); i += 2 {
 			o.Set[c.args[i]] = c.args[i+1]
 		}

@@ -24,122 +24,152 @@ func TestSplitIsNanoGPTs(t *testing.T) {
 	// The two sizes of Tiny Shakespeare's parts.
 	const all, train = 1115394, 1003854
 	x := text(t, strings.Repeat("a", all))
-	if len(x.Train) != train || len(x.Valid) != all-train {
-		t.Errorf("parts of %d and %d tokens, want %d and %d", len(x.Train), len(x.Valid), train, all-train)
+	if len(x.Tokens(Train)) != train || len(x.Tokens(Valid)) != all-train {
+		t.Errorf("parts of %d and %d tokens, want %d and %d", len(x.Tokens(Train)), len(x.Tokens(Valid)), train, all-train)
 	}
 }
 
 func TestOpenText(t *testing.T) {
 	dir := write(t, map[string]string{"a": strings.Repeat("abcé", 10), "b": "\xff"})
 	for _, c := range []struct {
-		vocab                 string
+		name                  string
 		size, tokens, skipped int
 	}{
-		{"chars", 4, 40, 1},
-		{"bytes", 256, 51, 0},
+		{"charlm", 4, 40, 1},
+		{"bytelm", 256, 51, 0},
 	} {
-		x, err := OpenText(Options{Data: dir, Vocab: c.vocab})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := len(x.Train) + len(x.Valid); x.Vocab.Size() != c.size || n != c.tokens || x.Corpus.Skipped != c.skipped {
-			t.Errorf("%s: vocabulary of %d, %d tokens, %d files skipped", c.vocab, x.Vocab.Size(), n, x.Corpus.Skipped)
+		x := openSource(t, c.name, Options{}, "data", dir).(*Text)
+		if n := len(x.Tokens(Train)) + len(x.Tokens(Valid)); x.Vocab.Size() != c.size || n != c.tokens || x.Corpus.Skipped != c.skipped {
+			t.Errorf("%s: vocabulary of %d, %d tokens, %d files skipped", c.name, x.Vocab.Size(), n, x.Corpus.Skipped)
 		}
 	}
-	for _, c := range []struct {
-		o    Options
-		want string
-	}{
-		{Options{Data: dir, Vocab: "words"}, `"words": unknown`},
-		{Options{Data: filepath.Join(dir, "b"), Vocab: "chars"}, "0xff at offset 0"},
-		{Options{Data: filepath.Join(dir, "b"), Vocab: "bytes"}, "1 tokens do not make"},
+	for _, c := range []struct{ name, data, want string }{
+		{"charlm", filepath.Join(dir, "b"), "0xff at offset 0"},
+		{"bytelm", filepath.Join(dir, "b"), "1 tokens do not make"},
+		{"bytelm", "enwik8", "holds no enwik8, no enwik8-first"},
 	} {
-		if _, err := OpenText(c.o); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: error is %v", c.o, err)
+		_, err := Open(c.name, Options{Folder: dir, Set: map[string]string{"data": c.data}})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: error is %v", c, err)
 		}
 	}
 }
 
-func TestCropDependsOnKeyAndStepAlone(t *testing.T) {
+func TestEnwik8IsDivided(t *testing.T) {
+	dir := write(t, map[string]string{"enwik8/enwik8": strings.Repeat("0123456789", 100)})
+	x := openSource(t, "bytelm", Options{Folder: dir}, "data", "enwik8", "length", "19").(*Text)
+	if a, b, c := len(x.Tokens(Train)), len(x.Tokens(Valid)), len(x.Tokens(Test)); a != 900 || b != 50 || c != 50 {
+		t.Errorf("parts of %d, %d and %d bytes", a, b, c)
+	}
+	if got := x.Spec().Count; got != [3]int{Endless, 3, 3} {
+		t.Errorf("samples by split: %v", got)
+	}
+	holds(t, x)
+}
+
+// Windows to judge by have every token but the first as a target, once.
+func TestWindowsFollowEachOther(t *testing.T) {
+	x := text(t, string(Invent(1, 3000).Text)).Windows(7)
+	var targets []int32
+	for i := range x.Spec().Count[Valid] {
+		s := take(t, x, Valid, i)
+		if len(s.Tokens) != len(s.Labels) || s.Tokens[0] != x.(*Text).Tokens(Valid)[i*7] {
+			t.Fatalf("window %d begins with %v", i, s.Tokens)
+		}
+		targets = append(targets, s.Labels...)
+	}
+	if want := x.(*Text).Tokens(Valid)[1:]; !slices.Equal(targets, want) {
+		t.Errorf("%d targets, want %d", len(targets), len(want))
+	}
+	if w := x.(*Text).Whole(); len(w.Tokens(Valid)) != len(Invent(1, 3000).Text) || w.Spec().Length != 7 {
+		t.Errorf("the whole has %d tokens", len(w.Tokens(Valid)))
+	}
+}
+
+func TestDrawDependsOnKeyAndNumberAlone(t *testing.T) {
 	x := text(t, string(Invent(1, 3000).Text))
-	const context, batch = 13, 7
-	crop := func(seed uint64, step int) (tokens, targets []int32) {
-		tokens, targets = make([]int32, batch*context), make([]int32, batch*context)
-		if err := x.Crop(tokens, targets, context, rng.New(seed), step); err != nil {
+	const length = 13
+	draw := func(seed, i uint64) (s Sample) {
+		if err := x.Draw(&s, length, rng.New(seed), i); err != nil {
 			t.Fatal(err)
 		}
-		return tokens, targets
+		return s
 	}
-	a, next := crop(5, 100)
-	for b := range batch {
-		row := a[b*context:][:context]
-		if !slices.Equal(next[b*context:][:context-1], row[1:]) {
-			t.Errorf("row %d: targets are not the tokens that follow", b)
-		}
-		if !strings.Contains(decode(t, x.Train), decode(t, row)) {
-			t.Errorf("row %d is not a piece of the training part", b)
-		}
+	a := draw(5, 100)
+	if !slices.Equal(a.Labels[:length-1], a.Tokens[1:]) {
+		t.Error("targets are not the tokens that follow")
 	}
-	crop(5, 101)
-	if again, _ := crop(5, 100); !slices.Equal(a, again) {
-		t.Error("the same step gave other pieces")
+	if !strings.Contains(decode(t, x.Tokens(Train)), decode(t, a.Tokens)) {
+		t.Error("the window is not a piece of the training part")
 	}
-	for _, c := range []struct {
-		seed uint64
-		step int
-	}{{5, 101}, {6, 100}} {
-		if other, _ := crop(c.seed, c.step); slices.Equal(a, other) {
-			t.Errorf("seed %d, step %d gave the same pieces", c.seed, c.step)
-		}
+	other := draw(5, 101)
+	if again := draw(5, 100); !equal(&a, &again) {
+		t.Error("the same number gave another window")
+	}
+	if b := draw(6, 100); equal(&a, &other) || equal(&a, &b) {
+		t.Error("another number or seed gave the same window")
 	}
 }
 
-func TestCropReachesEveryToken(t *testing.T) {
+func TestDrawReachesEveryToken(t *testing.T) {
 	x := text(t, strings.Repeat("x", 20)) // eighteen to learn from
-	for i := range x.Train {
-		x.Train[i] = int32(i)
+	part := x.Tokens(Train)
+	for i := range part {
+		part[i] = int32(i)
 	}
-	seen := make([]bool, len(x.Train))
-	for step := range 200 {
-		var tokens, targets [4]int32
-		if err := x.Crop(tokens[:], targets[:], 4, rng.New(1), step); err != nil {
+	seen := make([]bool, len(part))
+	var s Sample
+	for i := range uint64(200) {
+		if err := x.Draw(&s, 4, rng.New(1), i); err != nil {
 			t.Fatal(err)
 		}
-		for i := range tokens {
-			seen[tokens[i]], seen[targets[i]] = true, true
+		for i := range s.Tokens {
+			seen[s.Tokens[i]], seen[s.Labels[i]] = true, true
 		}
 	}
 	if i := slices.Index(seen, false); i >= 0 {
-		t.Errorf("token %d was never in a piece", i)
+		t.Errorf("token %d was never in a window", i)
+	}
+	for _, length := range []int{0, len(part)} {
+		if x.Draw(&s, length, rng.New(1), 0) == nil {
+			t.Errorf("a window of %d tokens of %d", length, len(part))
+		}
 	}
 }
 
-func TestCropRefuses(t *testing.T) {
-	x := text(t, strings.Repeat("ab", 10))
-	n := len(x.Train)
-	for _, c := range []struct {
-		name                     string
-		tokens, targets, context int
+func TestDigest(t *testing.T) {
+	digest := func(src Source) string {
+		d, err := Digest(src)
+		if err != nil || len(d) != 64 {
+			t.Fatal(d, err)
+		}
+		return d
+	}
+	seen := map[string]string{}
+	for _, src := range []struct {
+		name string
+		Source
 	}{
-		{"context as long as the text", n, n, n},
-		{"no context", 0, 0, 0},
-		{"part of a row", 5, 5, 4},
-		{"too few targets", 8, 4, 4},
+		{"copy", openSource(t, "copy", Options{Seed: 1})},
+		{"another seed", openSource(t, "copy", Options{Seed: 2})},
+		{"another length", openSource(t, "copy", Options{Seed: 1}, "length", "62")},
+		{"numbers", openSource(t, "shapes", Options{Seed: 1})},
+		{"a text", text(t, "a text of some length")},
+		{"another text", text(t, "another text of some length")},
 	} {
-		if x.Crop(make([]int32, c.tokens), make([]int32, c.targets), c.context, rng.New(1), 0) == nil {
-			t.Errorf("%s: no error", c.name)
+		d := digest(src.Source)
+		if before, ok := seen[d]; ok {
+			t.Errorf("%s and %s have one digest", before, src.name)
+		}
+		if seen[d] = src.name; digest(src.Source) != d {
+			t.Errorf("the digest of %s changes", src.name)
 		}
 	}
 }
 
-func TestTaskCatalogue(t *testing.T) {
-	for _, name := range Names() {
-		if row, err := Lookup(name); err != nil || row.Open == nil || row.Doc == "" {
-			t.Errorf("%s: %+v, %v", name, row, err)
-		}
-	}
-	if _, err := Lookup("texts"); err == nil || !strings.Contains(err.Error(), "there are: text") {
-		t.Errorf("error is %v", err)
+func TestBetter(t *testing.T) {
+	if !Accuracy.Better(0.9, 0.8) || Accuracy.Better(0.8, 0.8) || !MSE.Better(1, 2) || Nats.Better(2, 1) {
+		t.Error("a worse score is better")
 	}
 }
 
@@ -183,10 +213,11 @@ func TestNgramByHand(t *testing.T) {
 
 func TestNgramProbabilitiesSumToOne(t *testing.T) {
 	x := text(t, string(Invent(3, 2000).Text))
-	for i := range x.Train {
-		x.Train[i] %= 11
+	tokens := x.Tokens(Train)
+	for i := range tokens {
+		tokens[i] %= 11
 	}
-	table := NewNgram(x.Train, 11)
+	table := NewNgram(tokens, 11)
 	for a := range int32(11) {
 		for b := range int32(11) {
 			var sum [3]float64

@@ -83,7 +83,7 @@ func describeSet(s *fetch.Set, folder string) listed {
 	default:
 		l.State = "no"
 	}
-	for _, row := range task.Sources() {
+	for _, row := range task.Rows() {
 		if slices.Contains(row.Sets, s.Name) {
 			l.Tasks = append(l.Tasks, row.Name)
 		}
