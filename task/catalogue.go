@@ -44,12 +44,15 @@ var table = []Row{
 	{"ecg", "beat or not for each sample of an electrocardiogram", []string{"ecg"}, ecgSettings, openECG},
 	{"ett", "forecast of electricity transformers, Informer's", []string{"ett"}, ettSettings, openETT},
 	{"acsf1", "household appliance of a series of its power", []string{"acsf1"}, nil, openACSF1},
-	{"charlm", "next character of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openCharLM},
-	{"bytelm", "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openByteLM},
+	{CharLM, "next character of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openCharLM},
+	{ByteLM, "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openByteLM},
 	{"wav", "classes of your sounds", nil, soundSettings, openSounds},
 	{"picture", "classes of your pictures", nil, pictureSettings, openPictures},
 	{"file", "classes, numbers or labels of your texts", nil, ownSettings, openOwn},
 }
+
+// Text reports whether the task is that of a text, which is Windowed.
+func (r Row) Text() bool { return r.Name == CharLM || r.Name == ByteLM }
 
 // Rows returns the catalogue.
 func Rows() []Row { return slices.Clone(table) }

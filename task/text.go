@@ -12,8 +12,14 @@ import (
 	"github.com/farfield-ml/farfield/token"
 )
 
+// The tasks that a Text is, by its vocabulary.
+const (
+	CharLM = "charlm" // the tokens are characters
+	ByteLM = "bytelm" // the tokens are bytes
+)
+
 // Text is the task of predicting each token of a text from those before it, in
-// windows: charlm with the characters of a text as tokens, bytelm with its bytes.
+// windows.
 type Text struct {
 	Corpus *Corpus
 	Vocab  *token.Vocabulary
@@ -143,9 +149,9 @@ func (t *Text) Digest() string {
 // place, to judge by those that follow each other, the last of which may be
 // shorter.
 func (t *Text) Spec() Spec {
-	name := "bytelm"
+	name := ByteLM
 	if t.Vocab.Kind() == token.KindChars {
-		name = "charlm"
+		name = CharLM
 	}
 	s := Spec{Name: name, Kind: Next, Metric: Nats, Vocab: t.Vocab.Size(), Length: t.length, Parts: 1, Classes: t.Vocab.Size()}
 	s.Count[Train] = Endless

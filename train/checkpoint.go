@@ -22,19 +22,21 @@ import (
 const (
 	configFile   = "config.json"
 	metricsFile  = "metrics.jsonl"
+	eventsFile   = "events.out.tfevents.0.farfield" // TensorBoard finds it by tfevents
 	folder       = "ckpt"
 	latestFile   = "latest"
+	bestName     = "best"
 	manifestFile = "checkpoint.json"
 	vocabFile    = "vocab.json"
 	optimFile    = "optim.safetensors"
 
 	stepPrefix = "step-"
-	tempPrefix = "." + stepPrefix
+	tempPrefix = "."
 )
 
 const (
 	checkpointFormat  = "farfield checkpoint"
-	checkpointVersion = 1
+	checkpointVersion = 2
 )
 
 // manifest is checkpoint.json.
@@ -44,9 +46,19 @@ type manifest struct {
 	Step    int             `json:"step"`          // updates made
 	Elapsed float64         `json:"elapsed_s"`     // seconds of training until then
 	Metrics int64           `json:"metrics_bytes"` // length of metrics.jsonl then
-	Data    string          `json:"data_sha256"`   // of the text
+	Events  int64           `json:"events_bytes"`  // length of TensorBoard's file then
+	Best    *best           `json:"best,omitempty"`
+	Data    string          `json:"data_sha256"` // task.Digest
 	Files   map[string]file `json:"files"`
 	Sum     string          `json:"sha256"` // of this text with an empty sum
+}
+
+// best is the look at the validation part that came out best.
+type best struct {
+	Step  int     `json:"step"`
+	Value float64 `json:"score"`
+	Loss  float64 `json:"loss"`
+	Since int     `json:"looks_since"`
 }
 
 type file struct {
@@ -81,31 +93,8 @@ func sumFile(path string) (file, error) {
 // only then does latest name it. The one before it stays, others go.
 func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path string, err error) {
 	all := filepath.Join(dir, folder)
-	if err := os.MkdirAll(all, 0o777); err != nil {
-		return "", err
-	}
-	if err := removeCheckpoints(all, func(name string) bool { return strings.HasPrefix(name, tempPrefix) }); err != nil {
-		return "", err
-	}
 	name := fmt.Sprintf("%s%08d", stepPrefix, m.Step)
-	temp := filepath.Join(all, "."+name)
-	if err := os.Mkdir(temp, 0o777); err != nil {
-		return "", err
-	}
-	// After the rename there is nothing left to remove.
-	defer os.RemoveAll(temp)
-	if err := fill(temp); err != nil {
-		return "", err
-	}
-	if err := m.write(temp); err != nil {
-		return "", err
-	}
-	path = filepath.Join(all, name)
-	// A run that went back to an earlier checkpoint may find it in its way.
-	if err := os.RemoveAll(path); err != nil {
-		return "", err
-	}
-	if err := os.Rename(temp, path); err != nil {
+	if path, err = place(all, name, m, fill); err != nil {
 		return "", err
 	}
 	err = atomicfile.Write(filepath.Join(all, latestFile), func(w io.Writer) error {
@@ -122,6 +111,34 @@ func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path 
 	return path, removeCheckpoints(all, func(name string) bool {
 		return strings.HasPrefix(name, stepPrefix) && !keep[name]
 	})
+}
+
+// place makes the folder of a checkpoint in the folder all, whole or not at all.
+func place(all, name string, m manifest, fill func(dir string) error) (path string, err error) {
+	if err := os.MkdirAll(all, 0o777); err != nil {
+		return "", err
+	}
+	if err := removeCheckpoints(all, func(name string) bool { return strings.HasPrefix(name, tempPrefix) }); err != nil {
+		return "", err
+	}
+	temp := filepath.Join(all, tempPrefix+name)
+	if err := os.Mkdir(temp, 0o777); err != nil {
+		return "", err
+	}
+	// After the rename there is nothing left to remove.
+	defer os.RemoveAll(temp)
+	if err := fill(temp); err != nil {
+		return "", err
+	}
+	if err := m.write(temp); err != nil {
+		return "", err
+	}
+	path = filepath.Join(all, name)
+	// A run that went back to an earlier checkpoint may find it in its way.
+	if err := os.RemoveAll(path); err != nil {
+		return "", err
+	}
+	return path, os.Rename(temp, path)
 }
 
 // write completes m with the files of dir and adds it to them.

@@ -190,7 +190,7 @@ func TestDamageIsFound(t *testing.T) {
 		{"a bit of the vocabulary", change(at+vocabFile, flip), []string{vocabFile, "damaged", back}, true},
 		{"the manifest's step", change(at+manifestFile, replace(`"step": 30`, `"step": 29`)), []string{manifestFile, "damaged", back}, true},
 		{"half a manifest", change(at+manifestFile, func(b []byte) []byte { return b[:len(b)/2] }), []string{manifestFile, "damaged", back}, true},
-		{"another version", change(at+manifestFile, replace(`"version": 1`, `"version": 2`)), []string{manifestFile, "version is 2", "reads 1"}, true},
+		{"another version", change(at+manifestFile, replace(`"version": 2`, `"version": 3`)), []string{manifestFile, "version is 3", "reads 2"}, true},
 		{"another format", change(at+manifestFile, replace("farfield", "nearfield")), []string{manifestFile, "nearfield"}, true},
 		{"no weights", func(t *testing.T, dir string) {
 			if err := os.Remove(filepath.Join(dir, at+model.WeightsFile)); err != nil {
@@ -198,7 +198,7 @@ func TestDamageIsFound(t *testing.T) {
 			}
 		}, []string{model.WeightsFile, back}, true},
 		{"latest", change(filepath.Join(folder, latestFile), func([]byte) []byte { return []byte("../../etc") }), []string{"latest", `"../../etc"`}, true},
-		{"the run's version", change(configFile, replace(`"version": 1`, `"version": 9`)), []string{configFile, "version is 9"}, false},
+		{"the run's version", change(configFile, replace(`"version": 2`, `"version": 9`)), []string{configFile, "version is 9"}, false},
 		{"the run's model", change(configFile, replace(`"layers": 1`, `"layers": 2`)), []string{configFile, "layers"}, false},
 		{"a field that is none", change(configFile, replace(`"seed"`, `"sead"`)), []string{configFile, "sead"}, false},
 		{"metrics cut short", change(metricsFile, func(b []byte) []byte { return b[:100] }), []string{metricsFile, "has 100 bytes"}, false},
@@ -236,13 +236,13 @@ func TestGoingBack(t *testing.T) {
 	same(t, dir, want)
 }
 
-func TestResumeRefusesOtherText(t *testing.T) {
+func TestResumeRefusesOtherData(t *testing.T) {
 	dir, _ := run(t, little("softmax"))
 	text, err := task.NewText(task.Invent(2, 3000), token.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Resume(text, dir); err == nil || !strings.Contains(err.Error(), "not the text that the run began with") {
+	if _, err := Resume(text, dir); err == nil || !strings.Contains(err.Error(), "not the data that the run began with") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -257,12 +257,12 @@ func TestNewRefusesAFolderWithARun(t *testing.T) {
 func TestLoad(t *testing.T) {
 	dir, score := run(t, little("softmax"))
 	for _, path := range []string{dir, filepath.Join(dir, folder, "step-00000030")} {
-		m, vocab, err := Load(path)
+		m, vocab, err := LoadText(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := Evaluate(context.Background(), m, vocab, littleText(t).Valid, 0)
-		if err != nil || got != score {
+		got, _, err := Evaluate(context.Background(), m, littleText(t).Windows(15), task.Valid, 0)
+		if err != nil || got != score || vocab.Size() != 256 {
 			t.Errorf("%s: score is %+v, %v, want %+v", path, got, err, score)
 		}
 	}

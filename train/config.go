@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,24 +13,36 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/task"
 )
 
-const configVersion = 1
+const configVersion = 2
 
 // Config says everything that decides a run. Its JSON is the config.json of the
 // run folder; the same Config and data give the same bits.
 type Config struct {
-	Version int    `json:"version"`
-	Task    string `json:"task"`
-	Data    string `json:"data"`  // file or folder; "": task.DefaultCorpus
-	Vocab   string `json:"vocab"` // token.KindBytes or token.KindChars
+	Version  int               `json:"version"`
+	Task     string            `json:"task"`               // of package task
+	TaskSet  map[string]string `json:"task_set,omitempty"` // its settings
+	Folder   string            `json:"folder,omitempty"`   // of the data sets
+	DataSeed uint64            `json:"data_seed"`          // of what the task draws or makes
 
-	Model model.Config `json:"model"` // Vocab is that of the text
+	// Values of a task are given to the model less InputMean, in InputDeviation, of
+	// each channel; with Standardise and none given they are those of the samples to
+	// learn from.
+	Standardise    bool      `json:"standardise"`
+	InputMean      []float64 `json:"input_mean,omitempty"`
+	InputDeviation []float64 `json:"input_deviation,omitempty"`
+	// LRAQuirk has samples padded as task.Pad does, and nothing masked.
+	LRAQuirk bool `json:"lra_quirk"`
 
-	Batch int `json:"batch"` // sequences of an update, each of Model.Context tokens
-	// Sequences begin with FirstContext tokens and double until they have
-	// Model.Context; an update begins with FirstBatch of them, and has half as
+	Model model.Config `json:"model"` // what the task decides is filled in
+
+	Batch      int `json:"batch"`      // samples of a pass, of a text windows of Model.Context tokens
+	Accumulate int `json:"accumulate"` // passes of an update, whose gradients add up to those of one
+	// Windows of a text begin with FirstContext tokens and double until they have
+	// Model.Context; a pass begins with FirstBatch of them, and has half as
 	// many each time, but not less than Batch. Each length gets the same number
 	// of tokens to learn from. Attention
 	// that is not sharp learns what is near sooner where there is less that is
@@ -37,21 +50,38 @@ type Config struct {
 	FirstContext int `json:"first_context"`
 	FirstBatch   int `json:"first_batch"`
 
-	Steps   int     `json:"steps"` // updates
-	Rate    float64 `json:"lr"`    // after WarmUp updates; then along a cosine to MinRate
-	MinRate float64 `json:"min_lr"`
-	WarmUp  int     `json:"warmup"`
-	Decay   float64 `json:"weight_decay"` // of matrices
-	Beta1   float64 `json:"beta1"`
-	Beta2   float64 `json:"beta2"`
-	Clip    float64 `json:"clip"` // norm that gradients are brought down to; 0: none
-	Seed    uint64  `json:"seed"` // of the first weights and of the order of the data
+	Steps     int     `json:"steps"`     // updates
+	Optimizer string  `json:"optimizer"` // AdamW, Adam or RAdam
+	Schedule  string  `json:"schedule"`  // Cosine, Linear or Constant
+	Rate      float64 `json:"lr"`        // after WarmUp updates; then by the schedule to MinRate
+	MinRate   float64 `json:"min_lr"`
+	WarmUp    int     `json:"warmup"`
+	Decay     float64 `json:"weight_decay"` // of matrices
+	Beta1     float64 `json:"beta1"`
+	Beta2     float64 `json:"beta2"`
+	Clip      float64 `json:"clip"` // norm that gradients are brought down to; 0: none
+	Seed      uint64  `json:"seed"` // of the first weights and of the order of the data
 
-	EvalEvery   int `json:"eval_every"`   // updates between two looks at the validation part; 0: none but the last
-	EvalTokens  int `json:"eval_tokens"`  // of it at each look, in windows that are always the same
-	ValidTokens int `json:"valid_tokens"` // of it at the end; 0: all
-	SaveEvery   int `json:"save_every"`   // updates between two checkpoints; 0: none but the last
+	EvalEvery    int `json:"eval_every"`    // updates between two looks at the validation part; 0: none but the last
+	EvalSamples  int `json:"eval_samples"`  // of it at each look, always the same; 0: all
+	FinalSamples int `json:"final_samples"` // of what the run is judged by at the end; 0: all
+	Patience     int `json:"patience"`      // looks without a better score after which the run ends; 0: it makes all updates
+	SaveEvery    int `json:"save_every"`    // updates between two checkpoints; 0: none but the last
 }
+
+// How a run may improve its weights.
+const (
+	AdamW = "adamw"
+	Adam  = "adam"  // without weight decay
+	RAdam = "radam" // rectified, as linear transformers were published with
+)
+
+// How the learning rate may fall.
+const (
+	Cosine   = "cosine"
+	Linear   = "linear"
+	Constant = "constant"
+)
 
 // ReadConfig reads a file of JSON over the fields of c, which may hold defaults.
 // Fields that it does not know are refused.
@@ -59,6 +89,11 @@ func ReadConfig(path string, c Config) (Config, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return c, err
+	}
+	// The version is held first: fields of another one are none of this one's.
+	version := struct{ Version int }{c.Version}
+	if err := json.Unmarshal(text, &version); err == nil && version.Version != configVersion {
+		return c, fmt.Errorf("%s: version is %d, this program reads %d; train the model again, or use the program that wrote it", path, version.Version, configVersion)
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -68,34 +103,61 @@ func ReadConfig(path string, c Config) (Config, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return c, fmt.Errorf("%s: more follows the JSON object", path)
 	}
-	if c.Version != configVersion {
-		return c, fmt.Errorf("%s: version is %d, this program reads %d", path, c.Version, configVersion)
-	}
 	return c, nil
 }
 
-// Open reads the data.
-func (c Config) Open() (*task.Text, error) {
-	row, err := task.Lookup(c.Task)
-	if err != nil {
-		return nil, err
-	}
-	return row.Open(task.Options{Data: c.Data, Vocab: c.Vocab})
+// Open opens the task, and reads its data.
+func (c Config) Open() (task.Source, error) {
+	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Set: c.TaskSet})
 }
 
-// resolve fills in what the data and the mechanism decide, and reports the first
-// field that is not possible.
-func (c Config) resolve(text *task.Text) (Config, error) {
-	c.Model.Vocab = text.Vocab.Size()
+// Prepare returns src as the model sees it: in windows of its context,
+// standardised, padded. The Config is complete with what the task and the mechanism
+// decide. The first field that is not possible is an error.
+func (c Config) Prepare(src task.Source) (Config, task.Source, error) {
+	fail := func(err error) (Config, task.Source, error) { return c, nil, err }
+	if w, ok := src.(task.Windowed); ok {
+		if _, ok := c.TaskSet["length"]; ok {
+			return fail(errors.New("task_set: length is not for training: windows are as long as the model's context"))
+		}
+		if c.Model.Context < 1 {
+			return fail(fmt.Errorf("context: %d tokens", c.Model.Context))
+		}
+		src = w.Windows(c.Model.Context)
+	} else if c.FirstContext > 0 || c.FirstBatch > 0 {
+		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow", c.Task))
+	}
+	if err := c.suit(src.Spec()); err != nil {
+		return fail(err)
+	}
 	if err := c.settle(); err != nil {
-		return c, err
+		return fail(err)
 	}
 	if err := c.Model.Validate(); err != nil {
-		return c, fmt.Errorf("model: %w", err)
+		return fail(fmt.Errorf("model: %w", err))
 	}
-	if c.Model.Kind != model.Decoder {
-		return c, fmt.Errorf("model: kind %s cannot learn task %s, which needs a %s", c.Model.Kind, c.Task, model.Decoder)
+	if err := c.check(src); err != nil {
+		return fail(err)
 	}
+	var err error
+	if c.Standardise {
+		if c.InputMean == nil {
+			if c.InputMean, c.InputDeviation, err = task.Moments(src); err != nil {
+				return fail(fmt.Errorf("standardise: %w", err))
+			}
+		}
+		if src, err = task.Standardise(src, c.InputMean, c.InputDeviation); err != nil {
+			return fail(fmt.Errorf("standardise: %w", err))
+		}
+	}
+	if c.LRAQuirk {
+		src = task.Pad(src)
+	}
+	return c, src, nil
+}
+
+// check reports the first field that is not possible.
+func (c *Config) check(src task.Source) error {
 	for _, f := range []struct {
 		name  string
 		x     float64
@@ -103,6 +165,7 @@ func (c Config) resolve(text *task.Text) (Config, error) {
 		most  float64
 	}{
 		{"batch", float64(c.Batch), 1, 1 << 20},
+		{"accumulate", float64(c.Accumulate), 1, 1 << 20},
 		{"first_context", float64(c.FirstContext), 0, 1 << 40},
 		{"first_batch", float64(c.FirstBatch), 0, 1 << 20},
 		{"steps", float64(c.Steps), 1, 1 << 40},
@@ -114,18 +177,77 @@ func (c Config) resolve(text *task.Text) (Config, error) {
 		{"beta2", c.Beta2, 0, 1 - 0x1p-24},
 		{"clip", c.Clip, 0, math.MaxFloat32},
 		{"eval_every", float64(c.EvalEvery), 0, 1 << 40},
-		{"eval_tokens", float64(c.EvalTokens), 1, 1 << 40},
-		{"valid_tokens", float64(c.ValidTokens), 0, 1 << 40},
+		{"eval_samples", float64(c.EvalSamples), 0, 1 << 40},
+		{"final_samples", float64(c.FinalSamples), 0, 1 << 40},
+		{"patience", float64(c.Patience), 0, 1 << 40},
 		{"save_every", float64(c.SaveEvery), 0, 1 << 40},
 	} {
 		if !(f.x >= f.least && f.x <= f.most) {
-			return c, fmt.Errorf("%s: %v is not from %v to %v", f.name, f.x, f.least, f.most)
+			return fmt.Errorf("%s: %v is not from %v to %v", f.name, f.x, f.least, f.most)
 		}
 	}
-	if n := len(text.Train); n <= c.Model.Context {
-		return c, fmt.Errorf("context: %d tokens do not fit the %d that there are to learn from", c.Model.Context, n)
+	switch c.Optimizer {
+	case AdamW, RAdam:
+	case Adam:
+		if c.Decay != 0 {
+			return fmt.Errorf("weight_decay: %v, but optimizer %s has none; %s does", c.Decay, Adam, AdamW)
+		}
+	default:
+		return fmt.Errorf("optimizer: %q is none of %s, %s, %s", c.Optimizer, AdamW, Adam, RAdam)
 	}
-	return c, nil
+	if _, err := c.schedule(); err != nil {
+		return err
+	}
+	if text, ok := src.(*task.Text); ok {
+		if n := len(text.Tokens(task.Train)); n <= c.Model.Context {
+			return fmt.Errorf("context: %d tokens do not fit the %d that there are to learn from", c.Model.Context, n)
+		}
+	}
+	spec := src.Spec()
+	if spec.Count[task.Train] == 0 || spec.Count[spec.Judged()] == 0 {
+		return fmt.Errorf("task %s: %d samples to learn from and %d to be judged by are too few", spec.Name, spec.Count[task.Train], spec.Count[spec.Judged()])
+	}
+	if c.Patience > 0 && (c.EvalEvery == 0 || spec.Count[task.Valid] == 0) {
+		return fmt.Errorf("patience: %d looks, but eval_every is %d and there are %d samples to look at", c.Patience, c.EvalEvery, spec.Count[task.Valid])
+	}
+	return nil
+}
+
+// schedule returns the learning rates.
+func (c *Config) schedule() (optim.Schedule, error) {
+	switch c.Schedule {
+	case Cosine:
+		return optim.Cosine{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: c.Steps}, nil
+	case Linear:
+		return optim.Linear{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: c.Steps}, nil
+	case Constant: // from the end of the warm-up on
+		return optim.Linear{Peak: c.Rate, Floor: c.Rate, WarmUp: c.WarmUp, Steps: c.Steps}, nil
+	}
+	return nil, fmt.Errorf("schedule: %q is none of %s, %s, %s", c.Schedule, Cosine, Linear, Constant)
+}
+
+// selects reports whether the weights that did best on the validation part are kept,
+// and the run is judged by them: where that part is not what it is judged by, or
+// where it may end early.
+func (c *Config) selects(spec task.Spec) bool {
+	return spec.Count[task.Valid] != 0 && (spec.Judged() != task.Valid || c.Patience > 0)
+}
+
+// SetTask makes the task that of the name. Of another one it leaves out what was
+// chosen for the one before: its settings, and what its samples decided. Texts are
+// learned alike, whatever their tokens are.
+func (c *Config) SetTask(name string) {
+	before, was := task.Lookup(c.Task)
+	row, is := task.Lookup(name)
+	text := was == nil && is == nil && before.Text() && row.Text()
+	c.Task = name
+	if name == before.Name || text {
+		return
+	}
+	c.TaskSet, c.InputMean, c.InputDeviation, c.Standardise = nil, nil, nil, false
+	m := &c.Model
+	m.Kind, m.Context, m.Pool, m.Tied = "", 0, "", false
+	c.FirstContext, c.FirstBatch = 0, 0
 }
 
 // SetMechanism makes the mechanism that of the name. Of another one it leaves out

@@ -7,20 +7,36 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
 )
 
 func TestPresetsAreComplete(t *testing.T) {
+	learned := map[string]bool{}
 	for _, p := range Presets() {
 		got, err := LookupPreset(p.Name)
 		if err != nil || got.Doc == "" {
 			t.Errorf("%s: %+v, %v", p.Name, got, err)
 		}
-		text := littleText(t)
-		for len(text.Train) <= p.Config.Model.Context {
-			text.Train = append(text.Train, text.Train...)
-		}
-		if _, err := p.Config.resolve(text); err != nil {
+		c := p.Config
+		row, err := task.Lookup(c.Task)
+		if err != nil {
 			t.Errorf("%s: %v", p.Name, err)
+		}
+		learned[p.Name] = true
+		if row.Text() {
+			_, _, err = c.Prepare(tokensToLearn(t, c.Model.Context))
+		} else {
+			_, _, err = c.Prepare(&bare{spec: specOf(t, &c)})
+		}
+		if err != nil {
+			t.Errorf("%s: %v", p.Name, err)
+		}
+	}
+	for _, row := range task.Rows() {
+		if !row.Text() && !learned[row.Name] {
+			t.Errorf("task %s has no preset", row.Name)
 		}
 	}
 	if p, err := LookupPreset(""); err != nil || p.Name != "default" && p.Name != "small" {
@@ -30,6 +46,47 @@ func TestPresetsAreComplete(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// tokensToLearn returns a text that has windows of that length.
+func tokensToLearn(t *testing.T, length int) *task.Text {
+	t.Helper()
+	text, err := task.NewText(task.Invent(1, 2*length+100), token.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// specOf returns what a task's samples are, of its data set as it is published if
+// that is not at hand.
+func specOf(t *testing.T, c *Config) task.Spec {
+	t.Helper()
+	src, err := c.Open()
+	if err == nil {
+		return src.Spec()
+	}
+	row, lookup := task.Lookup(c.Task)
+	if lookup != nil || len(row.Sets) == 0 && c.Task != "wav" && c.Task != "picture" && c.Task != "file" {
+		t.Fatal(err)
+	}
+	s := task.Spec{Name: c.Task, Kind: task.Class, Metric: task.Accuracy, Vocab: 256, Length: 1000, Parts: 1, Classes: 2, Count: [3]int{9, 9, 9}}
+	if c.Standardise {
+		s.Vocab, s.Channels = 0, 3
+	}
+	return s
+}
+
+// bare has samples that are zeros.
+type bare struct{ spec task.Spec }
+
+func (b *bare) Spec() task.Spec { return b.spec }
+
+func (b *bare) Sample(s *task.Sample, _ task.Split, _ int) error {
+	s.Tokens, s.Values = make([]int32, 3), make([]float32, 3*b.spec.Channels)
+	return nil
+}
+
+func (b *bare) Baselines(int) ([]task.Baseline, error) { return nil, nil }
 
 func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 	for _, tc := range []struct {
@@ -48,7 +105,7 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 	} {
 		c := little(tc.mechanism)
 		c.Model.Order, c.Model.Set = tc.order, tc.given
-		c, err := c.resolve(littleText(t))
+		c, _, err := c.Prepare(littleText(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +167,15 @@ func TestImpossibleConfigs(t *testing.T) {
 		{"warmup: -1", func(c *Config) { c.WarmUp = -1 }},
 		{"beta2: 1", func(c *Config) { c.Beta2 = 1 }},
 		{"clip: -1", func(c *Config) { c.Clip = -1 }},
-		{"eval_tokens: 0", func(c *Config) { c.EvalTokens = 0 }},
+		{"eval_samples: -1", func(c *Config) { c.EvalSamples = -1 }},
+		{"accumulate: 0", func(c *Config) { c.Accumulate = 0 }},
+		{"optimizer: \"sgd\"", func(c *Config) { c.Optimizer = "sgd" }},
+		{"weight_decay: 0.1, but optimizer adam", func(c *Config) { c.Optimizer = Adam }},
+		{"schedule: \"steps\"", func(c *Config) { c.Schedule = "steps" }},
+		{"patience: 3 looks, but eval_every is 0", func(c *Config) { c.Patience, c.EvalEvery = 3, 0 }},
+		{"length is not for training", func(c *Config) { c.TaskSet = map[string]string{"length": "9"} }},
+		{"standardise", func(c *Config) { c.Standardise = true }},
+		{"pool: mean, but task bytelm", func(c *Config) { c.Model.Pool = "mean" }},
 		{"save_every: -1", func(c *Config) { c.SaveEvery = -1 }},
 	} {
 		c := little("softmax")
@@ -142,6 +207,7 @@ func TestReadConfig(t *testing.T) {
 		{`{"step": 7}`, `"step"`},
 		{`{"steps": "7"}`, "steps"},
 		{`{"version": 3}`, "version is 3"},
+		{`{"version": 1, "vocab": "bytes"}`, "version is 1, this program reads 2; train"},
 		{`{} {}`, "more follows"},
 		{``, "EOF"},
 	} {

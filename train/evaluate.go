@@ -3,18 +3,31 @@ package train
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/bits"
 
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/task"
 )
 
-// Score is how well a model predicts tokens.
+// Score is how well a model does a task.
 type Score struct {
-	Loss   float64 `json:"loss"`          // mean nats of a token
-	Bits   float64 `json:"bits_per_byte"` // the same for each byte of text
-	Tokens int64   `json:"tokens"`        // that were predicted
-	Bytes  int64   `json:"bytes"`         // that these stand for
+	Loss    float64     `json:"loss"`   // mean over targets of what the model is taught by: nats, or squares
+	Metric  task.Metric `json:"metric"` // the task's
+	Value   float64     `json:"score"`  // by that
+	Bits    float64     `json:"bits_per_byte,omitempty"`
+	Samples int64       `json:"samples"`
+	Tokens  int64       `json:"tokens"`          // targets that are counted
+	Bytes   int64       `json:"bytes,omitempty"` // of text that these stand for
+}
+
+// Detail is where a Score comes from.
+type Detail struct {
+	// Of a task that is judged by nats, by position.
+	Positions []Bucket `json:"by_position,omitempty"`
+	// Of a task of no more than 32 classes, how many targets of the class that is the
+	// row the model took for the one that is the column.
+	Confusion [][]int64 `json:"confusion,omitempty"`
 }
 
 // Bucket is the loss of tokens that have First to Last tokens before them, of
@@ -26,85 +39,223 @@ type Bucket struct {
 	Tokens int64   `json:"tokens"`
 }
 
-// evalTokens is the number of tokens that are evaluated at a time.
-const evalTokens = 1 << 13
+const (
+	// evalTokens is the number of positions that are evaluated at a time, evalOutputs
+	// that of outputs.
+	evalTokens  = 1 << 13
+	evalOutputs = 1 << 22
+	// endlessSamples is how many samples of a split without end are all of it.
+	endlessSamples = 1000
+	// confused is the largest number of classes that are told apart in a Detail.
+	confused = 32
+)
 
-// Evaluate returns how well m predicts tokens, which are those of vocab, and how
-// that depends on the length of the context. Tokens are cut into windows of the
-// model's context, each of which begins anew, so that every token but the first
-// is predicted once. With a limit above 0, about limit tokens are, in windows
-// spread evenly. A context that ends returns its error.
-func Evaluate(ctx context.Context, m *model.Model[float32], vocab *token.Vocabulary, tokens []int32, limit int) (Score, []Bucket, error) {
-	c := m.Config()
-	if vocab.Size() != c.Vocab {
-		return Score{}, nil, fmt.Errorf("vocabulary: has %d tokens, the model %d", vocab.Size(), c.Vocab)
+// Evaluate returns how well m does a split of the task src. Config.Prepare gives src
+// as the model learned it. With a limit above 0, that many samples are taken, spread
+// evenly; of a split without end the first 1000 are, or limit. A context that ends
+// returns its error.
+//
+// The windows of a text follow each other and each begins anew, so that every token
+// but the first is predicted once.
+func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, split task.Split, limit int) (Score, Detail, error) {
+	fail := func(err error) (Score, Detail, error) { return Score{}, Detail{}, err }
+	spec, c := src.Spec(), m.Config()
+	if spec.Vocab != c.Vocab || spec.Channels != c.Inputs {
+		return fail(fmt.Errorf("task %s: its positions have %d tokens or %d numbers, the model's %d or %d", spec.Name, spec.Vocab, spec.Channels, c.Vocab, c.Inputs))
 	}
-	if len(tokens) < 2 {
-		return Score{}, nil, fmt.Errorf("tokens: there are %d, and it takes 2 to predict one", len(tokens))
+	count := spec.Count[split]
+	chosen := count
+	switch {
+	case count == task.Endless && limit > 0:
+		count, chosen = limit, limit
+	case count == task.Endless:
+		count, chosen = endlessSamples, endlessSamples
+	case count == 0:
+		return fail(fmt.Errorf("task %s: the split %v has no samples", spec.Name, split))
+	case limit > 0:
+		chosen = min(count, limit)
 	}
-	width := min(c.Context, len(tokens)-1)
-	windows := (len(tokens) - 2 + width) / width
-	chosen := windows
-	if limit > 0 {
-		chosen = min(windows, max(1, limit/width))
-	}
-	e := evaluation{width: width, sums: make([]float64, bits.Len(uint(width))), counts: make([]int64, bits.Len(uint(width)))}
-	rows := min(chosen, max(1, evalTokens/width))
-	b := model.Batch{N: width}
-	losses := make([]float64, rows*width)
-	for w := 0; w < chosen; w += rows {
+	e := newEvaluation(m, src)
+	for i := 0; i < chosen; i += e.rows {
 		if err := ctx.Err(); err != nil {
-			return Score{}, nil, err
+			return fail(err)
 		}
-		b.B, b.Tokens, b.Targets = min(rows, chosen-w), b.Tokens[:0], b.Targets[:0]
-		for i := range b.B {
-			at := (w + i) * windows / chosen * width
-			n := min(width, len(tokens)-1-at)
-			b.Tokens = append(b.Tokens, tokens[at:][:n]...)
-			b.Targets = append(b.Targets, tokens[at+1:][:n]...)
-			for range width - n {
-				b.Tokens = append(b.Tokens, 0)
-				b.Targets = append(b.Targets, -1)
+		samples := e.take(min(e.rows, chosen-i))
+		for j := range samples {
+			if err := src.Sample(&samples[j], split, (i+j)*count/chosen); err != nil {
+				return fail(err)
 			}
 		}
-		losses := losses[:b.B*width]
-		if err := m.Losses(&b, losses); err != nil {
-			return Score{}, nil, err
+		if err := e.add(samples); err != nil {
+			return fail(err)
 		}
-		e.add(&b, losses)
-		e.bytes += vocab.Bytes(b.Targets)
 	}
-	score, buckets := e.result()
-	return score, buckets, nil
+	score, detail := e.result()
+	return score, detail, nil
 }
 
-// evaluation adds up losses by position: bucket k is of positions p with
-// 2ᵏ ≤ p+1 < 2ᵏ⁺¹.
+// evaluation adds up what a model makes of samples.
 type evaluation struct {
-	width  int
-	sums   []float64
-	counts []int64
-	bytes  int64
+	collector
+	m       *model.Model[float32]
+	text    *task.Text // nil: no text
+	rows    int        // samples at a time
+	outputs int        // numbers that the model says for a target
+	batch   packed
+	losses  []float64
+	logits  []float32
+
+	samples, bytes int64
+	counted        int64
+	loss           float64 // sum over targets
+	value          float64 // sum, of what the metric is the mean of
+	numbers        int64   // that squares are summed over
+
+	// Losses by position: bucket k is of positions p with 2ᵏ ≤ p+1 < 2ᵏ⁺¹.
+	sums      []float64
+	counts    []int64
+	last      int // position
+	confusion [][]int64
 }
 
-func (e *evaluation) add(b *model.Batch, losses []float64) {
-	for i, l := range losses {
+func newEvaluation(m *model.Model[float32], src task.Source) *evaluation {
+	spec := src.Spec()
+	e := &evaluation{collector: collector{spec: spec}, m: m, outputs: max(spec.Classes, spec.Outputs)}
+	e.text, _ = src.(*task.Text)
+	e.rows = evalTokens / spec.Length
+	switch {
+	case spec.Metric == task.Nats:
+		n := bits.Len(uint(spec.Length))
+		e.sums, e.counts = make([]float64, n), make([]int64, n)
+	case spec.Kind == task.Class || spec.Kind == task.Regression:
+	default:
+		e.rows = min(e.rows, evalOutputs/(spec.Length*e.outputs))
+	}
+	e.rows = max(e.rows, 1)
+	if spec.Metric == task.Accuracy && spec.Classes <= confused {
+		for range spec.Classes {
+			e.confusion = append(e.confusion, make([]int64, spec.Classes))
+		}
+	}
+	return e
+}
+
+func (e *evaluation) add(samples []task.Sample) error {
+	b := &e.batch
+	e.pack(b, samples)
+	e.samples += int64(len(samples))
+	e.counted += int64(b.counted)
+	if e.text != nil {
+		e.bytes += e.text.Vocab.Bytes(b.Targets)
+	}
+	if e.spec.Metric == task.Nats {
+		return e.addLosses(b)
+	}
+	rows := max(len(b.Targets), len(b.Numbers)/max(e.spec.Outputs, 1))
+	e.logits = grow(e.logits, rows*e.outputs)
+	if err := e.m.Logits(&b.Batch, e.logits); err != nil {
+		return err
+	}
+	if len(b.Numbers) > 0 {
+		e.addSquares(b)
+	} else {
+		e.addClasses(b)
+	}
+	return nil
+}
+
+// addLosses adds nats by position.
+func (e *evaluation) addLosses(b *packed) error {
+	e.losses = grow(e.losses, len(b.Targets))
+	if err := e.m.Losses(&b.Batch, e.losses); err != nil {
+		return err
+	}
+	for i, l := range e.losses {
 		if b.Targets[i] >= 0 {
 			k := bits.Len(uint(i%b.N+1)) - 1
 			e.sums[k] += l
 			e.counts[k]++
 		}
 	}
+	e.last = max(e.last, b.N-1)
+	return nil
 }
 
-func (e *evaluation) result() (s Score, list []Bucket) {
-	for k, n := range e.counts {
-		s.Loss += e.sums[k]
-		s.Tokens += n
-		list = append(list, Bucket{First: 1<<k - 1, Last: min(1<<(k+1)-1, e.width) - 1, Loss: e.sums[k] / float64(n), Tokens: n})
+// addClasses adds what the largest output says, and its nats.
+func (e *evaluation) addClasses(b *packed) {
+	for i, y := range b.Targets {
+		if y < 0 {
+			continue
+		}
+		row := e.logits[i*e.outputs:][:e.outputs]
+		said := 0
+		for c, x := range row {
+			if x > row[said] {
+				said = c
+			}
+		}
+		sum := 0.
+		for _, x := range row {
+			sum += math.Exp(float64(x) - float64(row[said]))
+		}
+		e.loss += math.Log(sum) + float64(row[said]) - float64(row[y])
+		if said == int(y) {
+			e.value++
+		}
+		if e.confusion != nil {
+			e.confusion[y][said]++
+		}
 	}
-	s.Loss /= float64(s.Tokens)
-	s.Bytes = e.bytes
-	s.Bits = perByte(s.Loss, s.Tokens, s.Bytes)
-	return s, list
+}
+
+// addSquares adds the squares of differences, and of each row their mean, which is
+// what the model is taught by.
+func (e *evaluation) addSquares(b *packed) {
+	for i := 0; i < len(b.Numbers); i += e.outputs {
+		sum, n := 0., 0
+		for j, y := range b.Numbers[i:][:e.outputs] {
+			if y == y {
+				d := float64(e.logits[i+j]) - float64(y)
+				sum += d * d
+				n++
+			}
+		}
+		if n > 0 {
+			e.loss += sum / float64(n)
+			e.value += sum
+			e.numbers += int64(n)
+		}
+	}
+}
+
+func (e *evaluation) result() (s Score, d Detail) {
+	s = Score{Metric: e.spec.Metric, Samples: e.samples, Tokens: e.counted, Bytes: e.bytes}
+	for k, sum := range e.sums {
+		e.loss += sum
+		if n := e.counts[k]; n > 0 {
+			d.Positions = append(d.Positions, Bucket{First: 1<<k - 1, Last: min(1<<(k+1)-2, e.last), Loss: sum / float64(n), Tokens: n})
+		}
+	}
+	n := float64(s.Tokens)
+	s.Loss, d.Confusion = e.loss/n, e.confusion
+	switch s.Metric {
+	case task.Nats:
+		s.Value = s.Loss
+	case task.MSE:
+		s.Value = e.value / float64(e.numbers)
+	default:
+		s.Value = e.value / n
+	}
+	if e.bytes > 0 {
+		s.Bits = perByte(s.Loss, s.Tokens, s.Bytes)
+	}
+	return s, d
+}
+
+// grow returns n elements, in the memory of list if it has as many.
+func grow[T any](list []T, n int) []T {
+	if cap(list) < n {
+		return make([]T, n)
+	}
+	return list[:n]
 }

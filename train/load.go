@@ -25,9 +25,11 @@ func isCheckpoint(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Load reads the model and the vocabulary of a checkpoint, after comparing every
-// byte with what was written. path is the checkpoint's folder, or a run's, whose
-// latest is then taken.
+// Load reads the model of a checkpoint, after comparing every byte with what was
+// written, and the vocabulary of the text that it learned, nil if it learned
+// something else. path is the checkpoint's folder, or a run's, of which the
+// checkpoint that it is judged by is taken: the best where there is one, or the
+// latest.
 func Load(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
@@ -36,8 +38,12 @@ func Load(path string) (*model.Model[float32], *token.Vocabulary, error) {
 		if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
 			return nil, nil, fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s", path, configFile, manifestFile)
 		}
-		var err error
-		if path, err = latest(path); err != nil {
+		best := filepath.Join(path, folder, bestName)
+		if isCheckpoint(best) {
+			path = best
+		} else if last, err := latest(path); err == nil {
+			path = last
+		} else {
 			return nil, nil, err
 		}
 	}
@@ -49,6 +55,9 @@ func Load(path string) (*model.Model[float32], *token.Vocabulary, error) {
 		return nil, nil, err
 	}
 	v, err := token.Load(filepath.Join(path, vocabFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil, nil
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -56,4 +65,13 @@ func Load(path string) (*model.Model[float32], *token.Vocabulary, error) {
 		return nil, nil, fmt.Errorf("%s: has %d tokens, the model %d", filepath.Join(path, vocabFile), v.Size(), n)
 	}
 	return m, v, nil
+}
+
+// LoadText is Load of a model that learned a text.
+func LoadText(path string) (*model.Model[float32], *token.Vocabulary, error) {
+	m, v, err := Load(path)
+	if err == nil && v == nil {
+		err = fmt.Errorf("%s: the model has no vocabulary: it did not learn a text", path)
+	}
+	return m, v, err
 }

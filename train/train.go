@@ -7,8 +7,11 @@
 //
 //	config.json          what was asked for, complete: it repeats the run
 //	metrics.jsonl        one line for each update and each evaluation
+//	events.out.tfevents… the same for TensorBoard
 //	ckpt/step-00000200/  the last two checkpoints: model, vocabulary, optimiser
 //	ckpt/latest          which of them to go on from
+//	ckpt/best/           the model that did best on the validation part, of a task with
+//	                     a part to be judged by, or of a run that may end early
 package train
 
 import (
@@ -33,7 +36,9 @@ import (
 type Trainer struct {
 	config   Config
 	dir      string // "": nothing is kept
-	text     *task.Text
+	source   task.Source
+	text     *task.Text // nil: the task is no text
+	windows  task.Windowed
 	digest   string
 	model    *model.Model[float32]
 	optim    *optim.AdamW[float32]
@@ -43,9 +48,13 @@ type Trainer struct {
 	order   rng.Key // of the data
 	masks   rng.Key // of dropout
 	redraws rng.Key // of what mechanisms draw anew
-	batch   model.Batch
+	collect collector
+	batches []packed // of an update
 	step    int
 	elapsed time.Duration
+
+	best    *best       // nil: none yet
+	weights [][]float32 // of the best, of a run that keeps nothing
 }
 
 // Observer is told what happens. Fields may be nil.
@@ -63,22 +72,24 @@ const (
 	streamRedraws
 )
 
-// New starts a run on text in the folder dir, which is made; "" keeps nothing.
-// A folder that holds a run already is an error, and so is the first field of c
-// that is not possible.
-func New(c Config, text *task.Text, dir string) (*Trainer, error) {
-	c, err := c.resolve(text)
+// New starts a run on the task src in the folder dir, which is made; "" keeps
+// nothing. A folder that holds a run already is an error, and so is the first field
+// of c that is not possible.
+func New(c Config, src task.Source, dir string) (*Trainer, error) {
+	c, prepared, err := c.Prepare(src)
 	if err != nil {
 		return nil, err
 	}
-	key := rng.New(c.Seed)
-	m, err := model.New[float32](c.Model, key.Fold(streamWeights))
+	m, err := model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
 	if err != nil {
 		return nil, err
 	}
-	t := newTrainer(c, text, dir, m)
-	if dir == "" {
-		return t, nil
+	t, err := newTrainer(c, prepared, dir, m)
+	if err != nil || dir == "" {
+		return t, err
+	}
+	if t.digest, err = task.Digest(src); err != nil {
+		return nil, err
 	}
 	path := filepath.Join(dir, configFile)
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -90,28 +101,30 @@ func New(c Config, text *task.Text, dir string) (*Trainer, error) {
 	if err := writeJSON(path, c); err != nil {
 		return nil, err
 	}
-	return t, t.open(0)
+	return t, t.open(manifest{})
 }
 
-func newTrainer(c Config, text *task.Text, dir string, m *model.Model[float32]) *Trainer {
+func newTrainer(c Config, src task.Source, dir string, m *model.Model[float32]) (*Trainer, error) {
+	schedule, err := c.schedule()
 	t := &Trainer{
-		config: c, dir: dir, text: text, model: m,
+		config: c, dir: dir, source: src, model: m,
 		optim:    optim.NewAdamW(m.Params()),
-		schedule: optim.Cosine{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: c.Steps},
+		schedule: schedule,
 		order:    rng.New(c.Seed).Fold(streamOrder),
 		masks:    rng.New(c.Seed).Fold(streamMasks),
 		redraws:  rng.New(c.Seed).Fold(streamRedraws),
+		collect:  collector{spec: src.Spec()},
+		batches:  make([]packed, c.Accumulate),
 	}
-	t.optim.Beta1, t.optim.Beta2, t.optim.Decay = c.Beta1, c.Beta2, c.Decay
-	if dir != "" {
-		t.digest = text.Digest()
-	}
-	return t
+	t.text, _ = src.(*task.Text)
+	t.windows, _ = src.(task.Windowed)
+	t.optim.Beta1, t.optim.Beta2, t.optim.Decay, t.optim.Rectified = c.Beta1, c.Beta2, c.Decay, c.Optimizer == RAdam
+	return t, err
 }
 
-// open opens the metrics, of which the first size bytes are kept.
-func (t *Trainer) open(size int64) (err error) {
-	t.metrics, err = openMetrics(filepath.Join(t.dir, metricsFile), size)
+// open opens the metrics, of which what m says is kept.
+func (t *Trainer) open(m manifest) (err error) {
+	t.metrics, err = openMetrics(t.dir, m.Metrics, m.Events)
 	return err
 }
 
@@ -121,39 +134,48 @@ func RunConfig(dir string) (Config, error) {
 }
 
 // Resume continues the run in the folder dir after its latest checkpoint, or
-// from the beginning if it was stopped before the first. text is what the run's
+// from the beginning if it was stopped before the first. src is what the run's
 // configuration opens; if it is not the same as before, that is an error.
-func Resume(text *task.Text, dir string) (*Trainer, error) {
+func Resume(src task.Source, dir string) (*Trainer, error) {
 	c, err := RunConfig(dir)
 	if err != nil {
 		return nil, err
 	}
-	if c, err = c.resolve(text); err != nil {
+	c, prepared, err := c.Prepare(src)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
 	}
+	var info manifest
+	var m *model.Model[float32]
 	path, err := latest(dir)
-	if errors.Is(err, errNoCheckpoint) {
-		m, err := model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
-		if err != nil {
-			return nil, err
+	none := errors.Is(err, errNoCheckpoint)
+	switch {
+	case none:
+		m, err = model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
+	case err == nil:
+		if info, err = readManifest(path); err == nil {
+			m, err = model.Load[float32](path)
 		}
-		t := newTrainer(c, text, dir, m)
-		return t, t.open(0)
 	}
 	if err != nil {
 		return nil, err
 	}
-	info, err := readManifest(path)
+	t, err := newTrainer(c, prepared, dir, m)
 	if err != nil {
 		return nil, err
 	}
-	m, err := model.Load[float32](path)
-	if err != nil {
+	if t.digest, err = task.Digest(src); err != nil {
 		return nil, err
 	}
-	t := newTrainer(c, text, dir, m)
+	if none {
+		return t, t.open(info)
+	}
 	if info.Data != t.digest {
-		return nil, fmt.Errorf("%s: is not the text that the run began with: its SHA-256 is %.12s…, was %.12s…", text.Corpus.Name, t.digest, info.Data)
+		what := "task " + c.Task
+		if t.text != nil {
+			what = t.text.Corpus.Name
+		}
+		return nil, fmt.Errorf("%s: is not the data that the run began with: its SHA-256 is %.12s…, was %.12s…", what, t.digest, info.Data)
 	}
 	if err := sameModel(m.Config(), c.Model); err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
@@ -161,8 +183,8 @@ func Resume(text *task.Text, dir string) (*Trainer, error) {
 	if err := readOptim(filepath.Join(path, optimFile), m.Params(), t.optim, info.Step); err != nil {
 		return nil, err
 	}
-	t.step, t.elapsed = info.Step, time.Duration(info.Elapsed*float64(time.Second))
-	return t, t.open(info.Metrics)
+	t.step, t.elapsed, t.best = info.Step, time.Duration(info.Elapsed*float64(time.Second)), info.Best
+	return t, t.open(info)
 }
 
 // sameModel reports a configuration that is not the checkpoint's.
@@ -184,33 +206,55 @@ func sameModel(saved, asked model.Config) error {
 // Config returns the configuration, complete.
 func (t *Trainer) Config() Config { return t.config }
 
-// Model returns the model, which Train changes.
+// Model returns the model, which Train changes, and leaves with the weights that it
+// was judged by.
 func (t *Trainer) Model() *model.Model[float32] { return t.model }
+
+// Source returns the task as the model sees it.
+func (t *Trainer) Source() task.Source { return t.source }
 
 // Done returns the number of updates made.
 func (t *Trainer) Done() int { return t.step }
+
+// Best returns the number of updates after which the validation part came out best,
+// 0 if none was chosen by it.
+func (t *Trainer) Best() int {
+	if t.best == nil {
+		return 0
+	}
+	return t.best.Step
+}
 
 // Close closes the run's files.
 func (t *Trainer) Close() error { return t.metrics.close() }
 
 // Train makes the updates that are left, evaluates and saves as configured, and
-// returns the score of the whole validation part. When ctx ends it finishes the
+// returns the score on the part that the task is judged by: of the weights that did
+// best on the validation part, if that is another or the run may end early, or of
+// the last. When ctx ends it finishes the
 // update that it is at, saves, and returns the error of ctx.
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	c := &t.config
-	for t.step < c.Steps {
+	spec := t.source.Spec()
+	selects := c.selects(spec)
+	for t.step < c.Steps && !t.exhausted() {
 		if err := t.update(o); err != nil {
 			return Score{}, err
 		}
-		if every(c.EvalEvery, t.step) && t.step < c.Steps {
+		last := t.step == c.Steps
+		if every(c.EvalEvery, t.step) && !last && spec.Count[task.Valid] != 0 || selects && last {
 			// Too short to be interrupted, so that no line of the metrics is
 			// missing whenever the run stops.
-			if _, err := t.evaluate(context.WithoutCancel(ctx), "windows", c.EvalTokens, o); err != nil {
+			score, err := t.evaluate(context.WithoutCancel(ctx), Look, task.Valid, c.EvalSamples, o)
+			if err == nil && selects {
+				err = t.choose(score)
+			}
+			if err != nil {
 				return Score{}, err
 			}
 		}
 		stop := ctx.Err()
-		if every(c.SaveEvery, t.step) || t.step == c.Steps || stop != nil {
+		if every(c.SaveEvery, t.step) || last || t.exhausted() || stop != nil {
 			if err := t.save(o); err != nil {
 				return Score{}, err
 			}
@@ -219,10 +263,21 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 			return Score{}, stop
 		}
 	}
-	if c.ValidTokens > 0 {
-		return t.evaluate(ctx, "part", c.ValidTokens, o)
+	if selects {
+		if err := t.restore(); err != nil {
+			return Score{}, err
+		}
 	}
-	return t.evaluate(ctx, "whole", 0, o)
+	what := Whole
+	if c.FinalSamples > 0 || spec.Count[spec.Judged()] == task.Endless {
+		what = Part
+	}
+	return t.evaluate(ctx, what, spec.Judged(), c.FinalSamples, o)
+}
+
+// exhausted reports whether patience is at its end.
+func (t *Trainer) exhausted() bool {
+	return t.config.Patience > 0 && t.best != nil && t.best.Since >= t.config.Patience
 }
 
 // every reports whether step is a multiple of n, which may be 0.
@@ -231,27 +286,46 @@ func every(n, step int) bool { return n > 0 && step%n == 0 }
 // update makes one update.
 func (t *Trainer) update(o Observer) error {
 	start := time.Now()
-	c, b := &t.config, &t.batch
-	b.B, b.N = c.shape(t.step)
-	b.Key = t.masks.Fold(uint64(t.step))
-	b.Tokens = slices.Grow(b.Tokens[:0], b.B*b.N)[:b.B*b.N]
-	b.Targets = slices.Grow(b.Targets[:0], b.B*b.N)[:b.B*b.N]
-	if err := t.text.Crop(b.Tokens, b.Targets, b.N, t.order, t.step); err != nil {
+	c := &t.config
+	if err := t.fill(); err != nil {
 		return err
 	}
 	if err := t.model.Redraw(t.redraws, t.step); err != nil {
 		return err
 	}
-	t.model.Params().ZeroGrad()
-	loss, err := t.model.Forward(b)
-	if err != nil {
-		return err
+	counted := 0
+	for i := range t.batches {
+		counted += t.batches[i].counted
 	}
-	if err := t.model.Backward(1); err != nil {
-		return err
+	t.model.Params().ZeroGrad()
+	var loss, aux float64
+	var tokens, bytes int64
+	for i := range t.batches {
+		b := &t.batches[i]
+		if b.counted == 0 {
+			continue
+		}
+		l, err := t.model.Forward(&b.Batch)
+		if err != nil {
+			return err
+		}
+		// The mean over all targets is the mean of the passes' means, each with its
+		// share of the targets.
+		share := float64(b.counted) / float64(counted)
+		if err := t.model.Backward(float32(share)); err != nil {
+			return err
+		}
+		loss += share * l
+		aux += share * t.model.Aux()
+		tokens += int64(b.B * b.N)
+		if t.text != nil {
+			bytes += t.text.Vocab.Bytes(b.Targets)
+		}
+	}
+	if counted == 0 {
+		return fmt.Errorf("step %d: nothing is asked of any sample", t.step+1)
 	}
 	norm := optim.GradNorm(t.model.Params())
-	aux := t.model.Aux()
 	if x := loss + aux + norm; math.IsNaN(x) || math.IsInf(x, 0) {
 		return fmt.Errorf("step %d: the run diverged: loss is %v, the norm of the gradient %v", t.step+1, loss, norm)
 	}
@@ -260,13 +334,14 @@ func (t *Trainer) update(o Observer) error {
 	t.step++
 	spent := time.Since(start)
 	t.elapsed += spent
-	tokens := int64(len(b.Tokens))
 	row := Step{
-		Step: t.step, Loss: loss, Bits: perByte(loss, tokens, t.text.Vocab.Bytes(b.Targets)),
-		Aux: aux, Rate: rate, GradNorm: norm,
+		Step: t.step, Loss: loss, Aux: aux, Rate: rate, GradNorm: norm,
 		Speed: float64(tokens) / spent.Seconds(), Elapsed: t.elapsed.Seconds(),
 	}
-	if err := t.metrics.add(row); err != nil {
+	if bytes > 0 {
+		row.Bits = perByte(loss, int64(counted), bytes)
+	}
+	if err := t.metrics.step(&row); err != nil {
 		return err
 	}
 	if o.Step != nil {
@@ -275,16 +350,56 @@ func (t *Trainer) update(o Observer) error {
 	return nil
 }
 
-// evaluate scores the validation part, or about limit tokens of it.
-func (t *Trainer) evaluate(ctx context.Context, what string, limit int, o Observer) (Score, error) {
+// fill sets the batches of the next update: windows from places of their own, or the
+// samples that come next.
+func (t *Trainer) fill() error {
+	c := &t.config
+	size, length := c.shape(t.step)
+	key := t.order.Fold(uint64(t.step))
+	for i := range t.batches {
+		samples := t.collect.take(size)
+		for j := range samples {
+			n, s := i*size+j, &samples[j]
+			var err error
+			if t.windows != nil {
+				err = t.windows.Draw(s, length, key, uint64(n))
+			} else {
+				err = t.source.Sample(s, task.Train, t.number(t.step*size*len(t.batches)+n))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		b := &t.batches[i]
+		t.collect.pack(b, samples)
+		if b.Key = t.masks.Fold(uint64(t.step)); len(t.batches) > 1 {
+			b.Key = b.Key.Fold(uint64(i))
+		}
+	}
+	return nil
+}
+
+// number returns which sample to learn from comes in place i of the run: every one
+// once an epoch, in an order of its own; of samples without end those that follow
+// one that the seed chooses.
+func (t *Trainer) number(i int) int {
+	n := t.collect.spec.Count[task.Train]
+	if n == task.Endless {
+		return int(t.order.Uint64(0)>>2) + i
+	}
+	return t.order.Fold(uint64(i/n)).Permute(i%n, n)
+}
+
+// evaluate scores limit samples of a split, or all of it.
+func (t *Trainer) evaluate(ctx context.Context, what string, split task.Split, limit int, o Observer) (Score, error) {
 	start := time.Now()
-	score, _, err := Evaluate(ctx, t.model, t.text.Vocab, t.text.Valid, limit)
+	score, _, err := Evaluate(ctx, t.model, t.source, split, limit)
 	if err != nil {
 		return score, err
 	}
 	t.elapsed += time.Since(start)
-	row := Eval{Step: t.step, Eval: what, Score: score, Elapsed: t.elapsed.Seconds()}
-	if err := t.metrics.add(row); err != nil {
+	row := Eval{Step: t.step, Eval: what, Split: split.String(), Score: score, Elapsed: t.elapsed.Seconds()}
+	if err := t.metrics.eval(&row); err != nil {
 		return score, err
 	}
 	if o.Eval != nil {
@@ -293,21 +408,72 @@ func (t *Trainer) evaluate(ctx context.Context, what string, limit int, o Observ
 	return score, nil
 }
 
+// choose keeps the weights if none scored better. Of equal scores, of which a count
+// of few samples has many, the one of less loss is better.
+func (t *Trainer) choose(s Score) error {
+	if b := t.best; b != nil && !s.Metric.Better(s.Value, b.Value) && (s.Value != b.Value || s.Loss >= b.Loss) {
+		t.best = &best{b.Step, b.Value, b.Loss, b.Since + 1}
+		return nil
+	}
+	t.best = &best{Step: t.step, Value: s.Value, Loss: s.Loss}
+	if t.dir == "" {
+		t.weights = t.weights[:0]
+		for _, p := range t.model.Params().All() {
+			t.weights = append(t.weights, slices.Clone(p.Data))
+		}
+		return nil
+	}
+	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Best: t.best, Data: t.digest}
+	_, err := place(filepath.Join(t.dir, folder), bestName, m, t.write)
+	return err
+}
+
+// restore gives the model the weights that were chosen.
+func (t *Trainer) restore() error {
+	if t.dir == "" {
+		for i, p := range t.model.Params().All() {
+			copy(p.Data, t.weights[i])
+		}
+		return nil
+	}
+	path := filepath.Join(t.dir, folder, bestName)
+	m, err := readManifest(path)
+	if err != nil {
+		return err
+	}
+	if m.Step != t.best.Step {
+		return fmt.Errorf("%s: is of update %d, the best was %d", path, m.Step, t.best.Step)
+	}
+	chosen, err := model.Load[float32](path)
+	if err != nil {
+		return err
+	}
+	for i, p := range t.model.Params().All() {
+		copy(p.Data, chosen.Params().All()[i].Data)
+	}
+	return nil
+}
+
+// write writes the model and what it reads and writes with.
+func (t *Trainer) write(dir string) error {
+	if err := t.model.Save(dir); err != nil || t.text == nil {
+		return err
+	}
+	return t.text.Vocab.Save(filepath.Join(dir, vocabFile))
+}
+
 // save writes a checkpoint.
 func (t *Trainer) save(o Observer) error {
 	if t.dir == "" {
 		return nil
 	}
-	size, err := t.metrics.sync()
+	rows, events, err := t.metrics.sync()
 	if err != nil {
 		return err
 	}
-	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Metrics: size, Data: t.digest}
+	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Metrics: rows, Events: events, Best: t.best, Data: t.digest}
 	path, err := writeCheckpoint(t.dir, m, func(dir string) error {
-		if err := t.model.Save(dir); err != nil {
-			return err
-		}
-		if err := t.text.Vocab.Save(filepath.Join(dir, vocabFile)); err != nil {
+		if err := t.write(dir); err != nil {
 			return err
 		}
 		return writeOptim(filepath.Join(dir, optimFile), t.model.Params(), t.optim)

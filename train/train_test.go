@@ -23,7 +23,7 @@ import (
 func little(mechanism string) Config {
 	c := standard(1, 12, 2, 15, 3, 30)
 	c.Model.Mechanism = mechanism
-	c.FirstContext, c.FirstBatch, c.EvalEvery, c.EvalTokens, c.SaveEvery = 4, 9, 7, 60, 10
+	c.FirstContext, c.FirstBatch, c.EvalEvery, c.EvalSamples, c.SaveEvery = 4, 9, 7, 4, 10
 	return c
 }
 
@@ -237,7 +237,7 @@ func TestMetricsHaveEveryStepOnce(t *testing.T) {
 	if len(steps) != 30 || !slices.Equal(evals, []int{7, 14, 21, 28, 30}) {
 		t.Errorf("%d steps, evaluations at %v", len(steps), evals)
 	}
-	if n := len(littleText(t).Valid); score.Tokens != int64(n-1) {
+	if n := len(littleText(t).Tokens(task.Valid)); score.Tokens != int64(n-1) {
 		t.Errorf("the whole evaluation has %d tokens, want %d", score.Tokens, n-1)
 	}
 }
@@ -247,7 +247,7 @@ func TestTrainingLearns(t *testing.T) {
 	c.Steps, c.Rate = 200, 1e-2
 	_, score := run(t, c)
 	text := littleText(t)
-	if alone := task.NewNgram(text.Train, 256).Loss(text.Valid)[0]; score.Loss >= alone {
+	if alone := task.NewNgram(text.Tokens(task.Train), 256).Loss(text.Tokens(task.Valid))[0]; score.Loss >= alone {
 		t.Errorf("the loss is %.3f, that of single bytes %.3f", score.Loss, alone)
 	}
 }
@@ -310,16 +310,17 @@ func TestEvaluate(t *testing.T) {
 		}
 		return sum, n
 	}
+	src := tokensOf(t, vocab, tokens).Windows(c.Context)
 	for _, tc := range []struct {
 		limit   int
 		windows []int
 	}{
 		{0, []int{0, 1, 2, 3, 4, 5, 6}},
-		{1000, []int{0, 1, 2, 3, 4, 5, 6}},
+		{70, []int{0, 1, 2, 3, 4, 5, 6}},
 		{1, []int{0}},
-		{50, []int{0, 2, 4}},
+		{3, []int{0, 2, 4}},
 	} {
-		score, buckets, err := Evaluate(context.Background(), m, vocab, tokens, tc.limit)
+		score, detail, err := Evaluate(context.Background(), m, src, task.Valid, tc.limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,15 +332,15 @@ func TestEvaluate(t *testing.T) {
 			sum, count = sum+s, count+n
 			size += vocab.Bytes(tokens[w*c.Context+1:][:n])
 		}
-		if score.Tokens != int64(count) || score.Bytes != size {
-			t.Errorf("limit %d: %d tokens of %d bytes, want %d of %d", tc.limit, score.Tokens, score.Bytes, count, size)
+		if score.Tokens != int64(count) || score.Bytes != size || score.Samples != int64(len(tc.windows)) {
+			t.Errorf("limit %d: %+v, want %d of %d", tc.limit, score, count, size)
 		}
 		// Sums of a hundred numbers in another order.
-		if want := sum / float64(count); !near(score.Loss, want, 1e-14) || !near(score.Bits, want/0.6931471805599453*float64(count)/float64(size), 1e-14) {
+		if want := sum / float64(count); !near(score.Loss, want, 1e-14) || score.Value != score.Loss || !near(score.Bits, want/0.6931471805599453*float64(count)/float64(size), 1e-14) {
 			t.Errorf("limit %d: %+v, want loss %v", tc.limit, score, want)
 		}
 		var all Score
-		for i, b := range buckets {
+		for i, b := range detail.Positions {
 			if b.First != 1<<i-1 || b.Last != min(1<<(i+1)-2, 14) {
 				t.Errorf("bucket %d is %+v", i, b)
 			}
@@ -352,15 +353,29 @@ func TestEvaluate(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, _, err := Evaluate(ended, m, vocab, tokens, 0); !errors.Is(err, context.Canceled) {
+	if _, _, err := Evaluate(ended, m, src, task.Valid, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of the context: %v", err)
 	}
-	if _, _, err := Evaluate(context.Background(), m, vocab, tokens[:1], 0); err == nil {
-		t.Error("one token was evaluated")
+	if _, _, err := Evaluate(context.Background(), m, src, task.Test, 0); err == nil {
+		t.Error("a split without samples was evaluated")
 	}
-	if _, _, err := Evaluate(context.Background(), m, token.Bytes(), tokens, 0); err == nil {
+	if _, _, err := Evaluate(context.Background(), m, littleText(t).Windows(15), task.Valid, 0); err == nil {
 		t.Error("a vocabulary of another size was taken")
 	}
+}
+
+// tokensOf returns a text of tokens, with all of them to be judged by.
+func tokensOf(t *testing.T, vocab *token.Vocabulary, tokens []int32) *task.Text {
+	t.Helper()
+	b, err := vocab.Decode(nil, tokens...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := task.NewText(&task.Corpus{Name: "test", Text: b}, vocab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text.Whole()
 }
 
 func near(x, y, relative float64) bool {

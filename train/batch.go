@@ -1,0 +1,109 @@
+package train
+
+import (
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/task"
+)
+
+// packed is a batch of samples.
+type packed struct {
+	model.Batch
+	lens    []int64 // memory of Lens, which may be nil
+	counted int     // targets
+}
+
+// collector puts samples together in batches.
+type collector struct {
+	spec    task.Spec
+	samples []task.Sample
+}
+
+// take returns the memory of n samples.
+func (c *collector) take(n int) []task.Sample {
+	if more := n - len(c.samples); more > 0 {
+		c.samples = append(c.samples, make([]task.Sample, more)...)
+	}
+	return c.samples[:n]
+}
+
+// pack sets b to samples, as long as the longest of them. Padded positions are told
+// by b.Lens, which is nil where there are none.
+func (c *collector) pack(b *packed, samples []task.Sample) {
+	s := &c.spec
+	b.B, b.N = len(samples)*s.Parts, 0
+	b.Tokens, b.Values, b.Targets, b.Numbers = b.Tokens[:0], b.Values[:0], b.Targets[:0], b.Numbers[:0]
+	b.lens, b.Lens, b.counted = b.lens[:0], nil, 0
+	for i := range samples {
+		for part := range s.Parts {
+			from, to := c.part(&samples[i], part)
+			b.lens = append(b.lens, int64(to-from))
+			b.N = max(b.N, to-from)
+		}
+	}
+	nan := float32(math.NaN())
+	for i := range samples {
+		x := &samples[i]
+		for part := range s.Parts {
+			from, to := c.part(x, part)
+			padding := b.N - (to - from)
+			if s.Vocab > 0 {
+				b.Tokens = pad(append(b.Tokens, x.Tokens[from:to]...), padding, 0)
+			} else {
+				b.Values = pad(append(b.Values, x.Values[from*s.Channels:to*s.Channels]...), padding*s.Channels, 0)
+			}
+			switch s.Kind {
+			case task.Labels, task.Next:
+				b.Targets = pad(append(b.Targets, x.Labels...), padding, -1)
+			case task.Trace:
+				b.Numbers = pad(append(b.Numbers, x.Targets...), padding*s.Outputs, nan)
+			}
+		}
+		switch s.Kind {
+		case task.Class:
+			b.Targets = append(b.Targets, x.Class)
+		case task.Regression:
+			b.Numbers = append(b.Numbers, x.Targets...)
+		}
+	}
+	if slices.Min(b.lens) < int64(b.N) {
+		b.Lens = b.lens
+	}
+	for _, y := range b.Targets {
+		if y >= 0 {
+			b.counted++
+		}
+	}
+	if s.Outputs > 0 {
+		for row := range slices.Chunk(b.Numbers, s.Outputs) {
+			if slices.ContainsFunc(row, func(x float32) bool { return x == x }) {
+				b.counted++
+			}
+		}
+	}
+}
+
+// part returns where a part of a sample begins and ends.
+func (c *collector) part(s *task.Sample, part int) (from, to int) {
+	n := len(s.Tokens)
+	if c.spec.Vocab == 0 {
+		n = len(s.Values) / c.spec.Channels
+	}
+	switch {
+	case c.spec.Parts == 1:
+		return 0, n
+	case part == 0:
+		return 0, s.Cut
+	}
+	return s.Cut, n
+}
+
+// pad appends n times x.
+func pad[T any](list []T, n int, x T) []T {
+	for range n {
+		list = append(list, x)
+	}
+	return list
+}

@@ -1,0 +1,60 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/task"
+)
+
+// suit makes the model read the samples of a task and say what it asks: tokens or
+// numbers, one sequence or two, an output of each position or one of all. What the
+// configuration says itself, kind and pooling, stays.
+func (c *Config) suit(s task.Spec) error {
+	m := &c.Model
+	length := s.Length / s.Parts
+	if m.Context != 0 && m.Context != length {
+		return fmt.Errorf("context: %d, but the samples of task %s have up to %d positions", m.Context, s.Name, length)
+	}
+	m.Context, m.Vocab, m.Inputs = length, s.Vocab, s.Channels
+	m.Parts, m.Loss = 0, model.CrossEntropy
+	if s.Parts == 2 {
+		m.Parts = 2
+	}
+	whole := false // there is one output of all positions
+	switch s.Kind {
+	case task.Next:
+		m.Outputs = s.Classes
+		if s.Classes == s.Vocab {
+			m.Outputs = 0
+		}
+		if m.Kind == "" {
+			m.Kind = model.Decoder
+		}
+		if m.Kind != model.Decoder {
+			return fmt.Errorf("kind: %s cannot learn task %s, which needs a %s", m.Kind, s.Name, model.Decoder)
+		}
+	case task.Class:
+		m.Outputs, whole = s.Classes, true
+	case task.Labels:
+		m.Outputs = s.Classes
+	case task.Regression:
+		m.Outputs, m.Loss, whole = s.Outputs, model.Squared, true
+	case task.Trace:
+		m.Outputs, m.Loss = s.Outputs, model.Squared
+	default:
+		return fmt.Errorf("task %s: asks for %v, which no model says", s.Name, s.Kind)
+	}
+	if m.Kind == "" {
+		m.Kind = model.Encoder
+	}
+	if whole && m.Pool == "" {
+		if m.Pool = model.PoolMean; m.Kind == model.Decoder {
+			m.Pool = model.PoolLast
+		}
+	}
+	if !whole && m.Pool != "" {
+		return fmt.Errorf("pool: %s, but task %s asks for an output of each position", m.Pool, s.Name)
+	}
+	return nil
+}
