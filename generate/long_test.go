@@ -35,7 +35,7 @@ func TestLongText(t *testing.T) {
 	c := preset.Config
 	c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Context = 4, 64, 4, context
 	c.Model.Positions = model.Rotary
-	c.Batch, c.Steps, c.WarmUp, c.EvalEvery, c.ValidTokens = 2, 150, 10, 0, 1<<14
+	c.Batch, c.Steps, c.WarmUp, c.EvalEvery, c.FinalSamples = 2, 150, 10, 0, (1<<14)/context
 	run, err := train.New(c, text, "")
 	if err != nil {
 		t.Fatal(err)

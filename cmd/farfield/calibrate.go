@@ -133,15 +133,11 @@ func (c *calibrateCmd) model(e *env) (*calibrateReport, error) {
 			return nil, inputf("--to: %s is not empty", c.To)
 		}
 	}
-	old, vocab, err := train.Load(c.Model)
+	old, vocab, err := train.LoadText(c.Model)
 	if err != nil {
 		return nil, input(err)
 	}
-	corpus, err := (&evalCmd{Model: c.Model, Data: c.Data}).corpus(vocab)
-	if err != nil {
-		return nil, input(err)
-	}
-	text, err := task.NewText(corpus, vocab)
+	text, err := (&evalCmd{Model: c.Model, Data: c.Data}).openText(vocab)
 	if err != nil {
 		return nil, input(err)
 	}
@@ -162,7 +158,7 @@ func (c *calibrateCmd) model(e *env) (*calibrateReport, error) {
 		return nil, input(err)
 	}
 	score := func(m *model.Model[float32], to **float64) error {
-		s, _, err := train.Evaluate(e.ctx, m, vocab, text.Valid, 0)
+		s, _, err := train.Evaluate(e.ctx, m, text.Windows(config.Context), task.Valid, 0)
 		*to = &s.Loss
 		return err
 	}
@@ -172,12 +168,12 @@ func (c *calibrateCmd) model(e *env) (*calibrateReport, error) {
 	if err := score(m, &r.Start); err != nil {
 		return nil, err
 	}
-	if err := c.pass(e, m, text.Train, func(of attention.Mechanism[float32], call *attention.Call[float32], _ string) error {
+	if err := c.pass(e, m, text.Tokens(task.Train), func(of attention.Mechanism[float32], call *attention.Call[float32], _ string) error {
 		return mechanism.Calibrate(of, call)
 	}); err != nil {
 		return nil, err
 	}
-	if err := c.pass(e, m, text.Valid, func(of attention.Mechanism[float32], call *attention.Call[float32], name string) error {
+	if err := c.pass(e, m, text.Tokens(task.Valid), func(of attention.Mechanism[float32], call *attention.Call[float32], name string) error {
 		return r.judge(name, of, call)
 	}); err != nil {
 		return nil, err

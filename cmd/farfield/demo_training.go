@@ -18,7 +18,7 @@ func demoTraining() (name string, c train.Config, err error) {
 		return "", c, err
 	}
 	c = p.Config
-	c.EvalEvery, c.SaveEvery, c.ValidTokens = 0, 0, 1<<17
+	c.EvalEvery, c.SaveEvery, c.FinalSamples = 0, 0, (1<<17)/c.Model.Context
 	return p.Name, c, nil
 }
 
@@ -27,14 +27,15 @@ func demoTraining() (name string, c train.Config, err error) {
 func showTraining(e *env, name string, c train.Config) error {
 	fmt.Fprintf(e.stdout, "\n3. A transformer learns a text (size %s: %d layers of width %d, %d heads of width %d, context %d)\n\n",
 		name, c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Width/c.Model.Heads, c.Model.Context)
-	var text *task.Text
+	var src task.Source
 	err := e.interruptible(func() (err error) {
-		text, err = c.Open()
+		src, err = c.Open()
 		return err
 	})
 	if err != nil {
 		return err
 	}
+	text := src.(*task.Text)
 	soft := c
 	soft.Model.Mechanism, soft.Model.Order, soft.Model.Set = "softmax", 0, nil
 	softmax, err := secondsPerStep(e.ctx, soft, text)
@@ -52,7 +53,7 @@ func showTraining(e *env, name string, c train.Config) error {
 	}
 	defer t.Close()
 	fmt.Fprintf(e.stdout, "   %s: %d bytes to learn from; %d updates of %d tokens, %d parameters\n",
-		text.Corpus.Name, len(text.Train), c.Steps, c.Batch*c.Model.Context, t.Model().Params().Size())
+		text.Corpus.Name, len(text.Tokens(task.Train)), c.Steps, c.Batch*c.Model.Context, t.Model().Params().Size())
 	score, err := t.Train(e.ctx, newProgress(e, 0, c.Steps).observer())
 	if err != nil {
 		return err

@@ -2,51 +2,73 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"text/tabwriter"
 
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
 )
 
-// evalCmd is the verb eval: how well a model predicts a text.
+// evalCmd is the verb eval: how well a model predicts a text, or does its task.
 type evalCmd struct {
-	Model  string `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
-	Data   string `placeholder:"FILE|FOLDER" help:"Text to predict. By default that of the run."`
-	All    bool   `help:"Predict all of the text, not only its last tenth, the validation part."`
-	Tokens int    `placeholder:"N" default:"0" help:"Predict about so many tokens, spread evenly; 0 for all."`
-	JSON   bool   `name:"json" help:"Print the result as JSON."`
+	Model string `required:"" placeholder:"DIR" help:"Folder of a run, whose best checkpoint is taken, or its latest if none is kept, or of a checkpoint."`
+	Data  string `placeholder:"FILE|FOLDER" help:"Text to predict, with a model that learned one. By default that of the run."`
+	dataFolder
+	All   bool   `help:"Predict all of the text, not only its last tenth, the validation part."`
+	Split string `placeholder:"NAME" help:"Part of the task's samples: valid or test. By default test, where there is one."`
+	Limit int    `placeholder:"N" default:"0" help:"Take N samples, of a text windows of the model's context, spread evenly; 0 for all."`
+	JSON  bool   `name:"json" help:"Print the result as JSON."`
 }
 
 type evalReport struct {
 	Model string `json:"model"`
 	Data  string `json:"data"`
+	Split string `json:"split,omitempty"` // "": the whole text
 	train.Score
-	Positions []train.Bucket `json:"by_position"`
+	train.Detail
 }
 
 func (c *evalCmd) Run(e *env) error {
-	if c.Tokens < 0 {
-		return inputf("--tokens: %d is negative", c.Tokens)
+	if c.Limit < 0 {
+		return inputf("--limit: %d is negative", c.Limit)
 	}
 	m, vocab, err := train.Load(c.Model)
 	if err != nil {
 		return input(err)
 	}
-	corpus, err := c.corpus(vocab)
-	if err != nil {
+	r := evalReport{Model: c.Model}
+	var src task.Source
+	err = e.interruptible(func() (err error) {
+		if vocab != nil {
+			src, r.Data, err = c.text(m, vocab)
+		} else {
+			src, r.Data, err = c.samples()
+		}
 		return input(err)
-	}
-	text, err := task.NewText(corpus, vocab)
+	})
 	if err != nil {
-		return input(err)
+		return err
 	}
-	tokens := text.Valid
-	if c.All {
-		tokens = append(text.Train, text.Valid...)
+	spec := src.Spec()
+	split := spec.Judged()
+	switch {
+	case c.Split == "" || c.Split == split.String():
+	case c.All:
+		return inputf("--split: given beside --all")
+	case c.Split == task.Valid.String():
+		split = task.Valid
+	default:
+		return inputf("--split: %q is none of %v, %v with samples", c.Split, task.Valid, task.Test)
 	}
-	r := evalReport{Model: c.Model, Data: corpus.Name}
-	if r.Score, r.Positions, err = train.Evaluate(e.ctx, m, vocab, tokens, c.Tokens); err != nil {
+	if spec.Count[split] == 0 {
+		return inputf("--split: %s has no samples to validate by", spec.Name)
+	}
+	if !c.All {
+		r.Split = split.String()
+	}
+	if r.Score, r.Detail, err = train.Evaluate(e.ctx, m, src, split, c.Limit); err != nil {
 		return err
 	}
 	if c.JSON {
@@ -55,26 +77,110 @@ func (c *evalCmd) Run(e *env) error {
 	return r.print(e)
 }
 
-// corpus reads the text.
-func (c *evalCmd) corpus(vocab *token.Vocabulary) (*task.Corpus, error) {
-	data := c.Data
-	if data == "" {
-		config, err := train.RunConfig(train.RunFolder(c.Model))
-		if err != nil {
-			return nil, fmt.Errorf("--data is not given, and the run does not tell: %w", err)
-		}
-		data = config.Data
+// text returns the text to predict, and where it came from.
+func (c *evalCmd) text(m *model.Model[float32], vocab *token.Vocabulary) (task.Source, string, error) {
+	text, err := c.openText(vocab)
+	if err != nil {
+		return nil, "", err
 	}
-	return task.Read(data, vocab.Kind())
+	name := text.Corpus.Name
+	if c.All {
+		text = text.Whole()
+	}
+	return text.Windows(m.Config().Context), name, nil
+}
+
+// openText reads a text, by default that of the run.
+func (c *evalCmd) openText(vocab *token.Vocabulary) (*task.Text, error) {
+	if c.Data != "" {
+		corpus, err := task.ReadCorpus(c.Data, vocab.Kind() == token.KindChars)
+		if err != nil {
+			return nil, err
+		}
+		return task.NewText(corpus, vocab)
+	}
+	src, _, err := c.open()
+	if err != nil {
+		return nil, fmt.Errorf("--data is not given, and the run does not tell: %w", err)
+	}
+	text, ok := src.(*task.Text)
+	if !ok || text.Vocab.Size() != vocab.Size() {
+		return nil, fmt.Errorf("%s: the text of the run has changed: its vocabulary is another", c.Model)
+	}
+	return text, nil
+}
+
+// samples returns the task of the run, as the model learned it.
+func (c *evalCmd) samples() (task.Source, string, error) {
+	if c.Data != "" || c.All {
+		return nil, "", fmt.Errorf("--data, --all: %s learned no text", c.Model)
+	}
+	src, config, err := c.open()
+	if err != nil {
+		return nil, "", err
+	}
+	config, src, err = config.Prepare(src)
+	if err != nil {
+		return nil, "", err
+	}
+	return src, describeTask(config, src.Spec()), nil
+}
+
+// open opens the task of the run.
+func (c *evalCmd) open() (task.Source, train.Config, error) {
+	config, err := train.RunConfig(train.RunFolder(c.Model))
+	if err != nil {
+		return nil, config, err
+	}
+	if c.Folder != "" { // the data sets may have moved
+		config.Folder = c.Folder
+	}
+	src, err := config.Open()
+	return src, config, err
 }
 
 func (r *evalReport) print(e *env) error {
 	fmt.Fprintf(e.stdout, "data        %s\n", r.Data)
-	fmt.Fprintf(e.stdout, "loss        %.4f nats a token, %.4f bits per byte over %d tokens, %d bytes\n", r.Loss, r.Bits, r.Tokens, r.Bytes)
-	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "tokens before\tloss\ttokens\t")
-	for _, b := range r.Positions {
-		fmt.Fprintf(w, "%d–%d\t%.4f\t%d\t\n", b.First, b.Last, b.Loss, b.Tokens)
+	if r.Bits > 0 {
+		fmt.Fprintf(e.stdout, "loss        %.4f nats a token, %.4f bits per byte over %d tokens, %d bytes\n", r.Loss, r.Bits, r.Tokens, r.Bytes)
+	} else {
+		fmt.Fprintf(e.stdout, "%-12s%s %.4f, loss %.4f over %d targets of %d samples\n", r.Split, r.Metric, r.Value, r.Loss, r.Tokens, r.Samples)
 	}
+	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if len(r.Positions) > 0 {
+		fmt.Fprintln(w, "tokens before\tloss\ttokens\t")
+		for _, b := range r.Positions {
+			fmt.Fprintf(w, "%d–%d\t%.4f\t%d\t\n", b.First, b.Last, b.Loss, b.Tokens)
+		}
+	}
+	printConfusion(w, r.Confusion)
 	return w.Flush()
+}
+
+// printConfusion prints how many targets of each class, a row, were taken for which,
+// the columns, and the share that was taken right.
+func printConfusion(w io.Writer, confusion [][]int64) {
+	if len(confusion) == 0 {
+		return
+	}
+	fmt.Fprint(w, "class\tright\t")
+	for class := range confusion {
+		fmt.Fprintf(w, "%d\t", class)
+	}
+	fmt.Fprintln(w)
+	for class, row := range confusion {
+		var all int64
+		for _, n := range row {
+			all += n
+		}
+		right := "–"
+		if all > 0 {
+			right = fmt.Sprintf("%.3f", float64(row[class])/float64(all))
+		}
+		fmt.Fprintf(w, "%d\t%s\t", class, right)
+		for _, n := range row {
+			fmt.Fprintf(w, "%d\t", n)
+		}
+		fmt.Fprintln(w)
+	}
 }

@@ -39,7 +39,7 @@ func (c *generateCmd) Run(e *env) error {
 	if c.Tokens < 0 {
 		return inputf("--tokens: %d is negative", c.Tokens)
 	}
-	m, vocab, err := train.Load(c.Model)
+	m, vocab, err := train.LoadText(c.Model)
 	if err != nil {
 		return input(err)
 	}

@@ -24,6 +24,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
 )
 
 // cli is the table of verbs and the flags that all of them take.
@@ -35,8 +37,8 @@ type cli struct {
 	Plan      planCmd      `cmd:"" help:"Count operations and bytes, as published and here, and predict times."`
 	Verify    verifyCmd    `cmd:"" help:"Hold a folder of golden files against this build."`
 	Demo      demoCmd      `cmd:"" help:"Show the claims on this machine: forms agree, time is linear, a model learns."`
-	Train     trainCmd     `cmd:"" help:"Train a transformer on text."`
-	Eval      evalCmd      `cmd:"" help:"Tell how well a model predicts a text."`
+	Train     trainCmd     `cmd:"" help:"Train a transformer on a text, or on another task."`
+	Eval      evalCmd      `cmd:"" help:"Tell how well a model predicts a text, or does its task."`
 	Generate  generateCmd  `cmd:"" help:"Continue a text with a model."`
 	Data      dataCmd      `cmd:"" help:"List, fetch, generate and verify data sets."`
 	Bench     benchCmd     `cmd:"" help:"Time attention, decoding, training and matrix products beside the machine's peak."`
@@ -124,7 +126,8 @@ func run(args []string, e *env) int {
 		kong.Exit(func(int) { left = true }),
 		kong.Help(help),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Vars{"version": version()},
+		kong.Vars{"version": version(), "tasks": names(task.Rows(), func(r task.Row) string { return r.Name }),
+			"presets": names(train.Presets(), func(p train.Preset) string { return p.Name })},
 	)
 	if err != nil {
 		fmt.Fprintln(e.stderr, "farfield:", err)
@@ -156,6 +159,15 @@ func run(args []string, e *env) int {
 		return fail(e, err)
 	}
 	return 0
+}
+
+// names lists what a help text chooses from.
+func names[T any](list []T, name func(T) string) string {
+	var all []string
+	for _, x := range list {
+		all = append(all, name(x))
+	}
+	return strings.Join(all, ", ")
 }
 
 // checkThreads reports numbers of threads that there cannot be, or more than one

@@ -7,6 +7,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -60,14 +61,21 @@ func (p *progress) step(s train.Step) {
 	}
 	if s.Step == p.last {
 		p.clear()
-		fmt.Fprintln(p.w, "validating")
+		fmt.Fprintln(p.w, "evaluating")
 	}
 }
 
 // eval is called after every look at the validation part.
 func (p *progress) eval(v train.Eval) {
 	p.clear()
-	fmt.Fprintf(p.w, "step %d of %d  validation (%s): loss %.3f, %.3f bits per byte\n", v.Step, p.last, v.Eval, v.Loss, v.Bits)
+	what, score := "validation", fmt.Sprintf("%s %.4f", v.Metric, v.Value)
+	if v.Split == task.Test.String() {
+		what = "test"
+	}
+	if v.Bits > 0 {
+		score = fmt.Sprintf("%.3f bits per byte", v.Bits)
+	}
+	fmt.Fprintf(p.w, "step %d of %d  %s (%s): loss %.3f, %s\n", v.Step, p.last, what, v.Eval, v.Loss, score)
 }
 
 // clear makes room for something else.

@@ -19,14 +19,27 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// trainCmd is the verb train: a transformer learns a text. Flags that are not
-// given leave what the preset or the configuration says.
+// trainCmd is the verb train: a transformer learns a text, or another task. Flags that
+// are not given leave what the preset or the configuration says.
 type trainCmd struct {
-	Data   string `placeholder:"FILE|FOLDER" help:"Text to learn: a file, or a folder with all in it. By default the source of the Go toolchain, or a text that the program writes itself if there is none."`
-	Out    string `placeholder:"DIR" help:"Folder of the run. By default the first of run/001, run/002, ... that is free."`
-	Resume bool   `help:"Continue the run in --out after its latest checkpoint."`
-	Config string `placeholder:"FILE" help:"Begin with a configuration, such as the config.json of a run, which repeats it."`
-	Preset string `placeholder:"NAME" help:"Begin with a named configuration: default, small (where there is no AVX2), tiny, shakespeare-cpu (nanoGPT's)."`
+	Data    string            `placeholder:"FILE|FOLDER" help:"What to learn: the task's setting data. A text is a file, a folder with all in it, or a data set's name; by default the source of the Go toolchain, or a text that the program writes itself if there is none."`
+	Task    string            `placeholder:"NAME" help:"What is learned: ${tasks}. Without --preset it begins with the preset of its name. bytelm, a text as bytes, by default; charlm has characters."`
+	TaskSet map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task."`
+	dataFolder
+	DataSeed *uint64 `placeholder:"N" help:"Of what a task makes or draws."`
+	Out      string  `placeholder:"DIR" help:"Folder of the run. By default the first of run/001, run/002, ... that is free."`
+	Resume   bool    `help:"Continue the run in --out after its latest checkpoint, or all that --seeds began."`
+	Config   string  `placeholder:"FILE" help:"Begin with a configuration, such as the config.json of a run, which repeats it."`
+	Preset   string  `placeholder:"NAME" help:"Begin with a named configuration: ${presets}. By default that of the task, and of a text default, or small where there is no AVX2."`
+	Seeds    string  `placeholder:"N|LIST" help:"Train so many times with seeds 1 to N, or with those of a list such as 1,5,9, each in a folder below --out, and tell mean and deviation."`
+
+	Kind        string   `placeholder:"KIND" help:"What the model is: decoder, encoder, convolutional. By default what the task needs, and encoder where it needs none."`
+	Pool        string   `placeholder:"KIND" help:"What says something of a whole sample: mean of its positions, cls, a learned one in front, last. By default mean, of a decoder last."`
+	Hidden      *int     `placeholder:"N" help:"Units of the MLP; 0 for four times the width."`
+	HeadHidden  *int     `placeholder:"N" help:"Units with ReLU before the outputs; 0 for none."`
+	Dropout     *float64 `placeholder:"R" help:"Share of elements that embeddings and blocks leave out in training, below 1."`
+	Standardise *bool    `help:"Give the model the task's numbers less their mean, in deviations, of the samples to learn from."`
+	LRAQuirk    *bool    `name:"lra-quirk" help:"Pad every sample to the task's full length with zeros and mask nothing: attention, whatever the mechanism, and the mean of positions see padding like all else, as in the kernel models of the Long Range Arena."`
 
 	Mechanism string `placeholder:"NAME" help:"Attention function, or a mixer that takes its place with projections of its own; with --help its settings are listed. Fastmax trains with scale=1/sqrt(D), of odd order with bounded=true, taylorshift from tau=sqrt(D), unless set otherwise."`
 	settings
@@ -42,9 +55,11 @@ type trainCmd struct {
 	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first; they double until they are --context, and each length gets as many tokens to learn from. 0 for always --context."`
 	FirstBatch   *int     `placeholder:"N" help:"Sequences of an update at first; they halve when sequences double, down to --batch."`
 	Positions    string   `placeholder:"KIND" help:"How tokens know where they are: rope, learned, sinusoidal, none."`
-	Vocab        string   `placeholder:"KIND" help:"What a token is: bytes or chars."`
-	Batch        *int     `placeholder:"N" help:"Sequences of an update."`
+	Batch        *int     `placeholder:"N" help:"Samples of a pass."`
+	Accumulate   *int     `placeholder:"K" help:"Passes of an update, which is that of a K times larger batch."`
 	Steps        *int     `placeholder:"N" help:"Updates."`
+	Optimizer    string   `placeholder:"NAME" help:"adamw, adam (without weight decay), radam."`
+	Schedule     string   `placeholder:"NAME" help:"How the learning rate falls after the warm-up: cosine, linear, constant (not at all)."`
 	LR           *float64 `name:"lr" placeholder:"X" help:"Highest learning rate; --min-lr becomes a tenth of it unless given."`
 	MinLR        *float64 `name:"min-lr" placeholder:"X" help:"Learning rate at the end."`
 	Warmup       *int     `placeholder:"N" help:"Updates until the highest learning rate."`
@@ -52,15 +67,17 @@ type trainCmd struct {
 	AttentionDropout     *float64 `placeholder:"R" help:"Share of queries and keys that attention leaves out in training, below 1."`
 	AttentionDropoutKind string   `placeholder:"KIND" help:"What it leaves out: 1d whole tokens, standard channels, quadratic products of two channels. 1d by default."`
 
-	WeightDecay *float64 `placeholder:"X" help:"Weight decay of matrices."`
-	Beta2       *float64 `name:"beta2" placeholder:"X" help:"Memory of the second moment."`
-	Clip        *float64 `placeholder:"X" help:"Largest norm of a gradient; 0 for none."`
-	Seed        *uint64  `placeholder:"N" help:"Of the first weights and of the order of the data."`
-	EvalEvery   *int     `placeholder:"N" help:"Updates between two looks at the validation part; 0 for none but the last."`
-	ValidTokens *int     `placeholder:"N" help:"Tokens of the last validation; 0 for all."`
-	SaveEvery   *int     `placeholder:"N" help:"Updates between two checkpoints; 0 for none but the last."`
+	WeightDecay  *float64 `placeholder:"X" help:"Weight decay of matrices."`
+	Beta2        *float64 `name:"beta2" placeholder:"X" help:"Memory of the second moment."`
+	Clip         *float64 `placeholder:"X" help:"Largest norm of a gradient; 0 for none."`
+	Seed         *uint64  `placeholder:"N" help:"Of the first weights and of the order of the data."`
+	EvalEvery    *int     `placeholder:"N" help:"Updates between two looks at the validation part; 0 for none but the last."`
+	EvalSamples  *int     `placeholder:"N" help:"Samples of each look, of a text windows of the context; 0 for all."`
+	FinalSamples *int     `placeholder:"N" help:"Samples that the run is judged by at the end; 0 for all."`
+	Patience     *int     `placeholder:"N" help:"End after so many looks without a better score, with the best weights; 0 for never."`
+	SaveEvery    *int     `placeholder:"N" help:"Updates between two checkpoints; 0 for none but the last."`
 
-	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text that is generated at the end (${default})."`
+	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text that is generated at the end, if a text was learned (${default})."`
 	JSON         bool `name:"json" help:"Print the result as JSON."`
 }
 
@@ -80,21 +97,47 @@ func text(flag string) *string {
 	return &flag
 }
 
+// merged returns the settings of a, which keeps its own, and of b.
+func merged(a, b map[string]string) map[string]string {
+	set := maps.Clone(a)
+	if set == nil {
+		set = map[string]string{}
+	}
+	maps.Copy(set, b)
+	return set
+}
+
 // apply changes c by the flags and returns the names of those that are given.
 func (t *trainCmd) apply(c *train.Config) (given []string) {
 	m := &c.Model
+	if t.Task != "" {
+		given = append(given, "--task")
+		c.SetTask(t.Task)
+	}
+	if len(t.TaskSet) > 0 {
+		given = append(given, "--task-set")
+		c.TaskSet = merged(c.TaskSet, t.TaskSet)
+	}
+	if t.Data != "" {
+		given = append(given, "--data")
+		c.TaskSet = merged(c.TaskSet, map[string]string{"data": t.Data})
+	}
+	override(&given, "--data-seed", &c.DataSeed, t.DataSeed)
+	override(&given, "--kind", &m.Kind, text(t.Kind))
+	override(&given, "--pool", &m.Pool, text(t.Pool))
+	override(&given, "--hidden", &m.Hidden, t.Hidden)
+	override(&given, "--head-hidden", &m.HeadHidden, t.HeadHidden)
+	override(&given, "--dropout", &m.Dropout, t.Dropout)
+	override(&given, "--standardise", &c.Standardise, t.Standardise)
+	override(&given, "--lra-quirk", &c.LRAQuirk, t.LRAQuirk)
 	if t.Mechanism != "" {
 		given = append(given, "--mechanism")
 		c.SetMechanism(t.Mechanism)
 	}
-	override(&given, "--data", &c.Data, text(t.Data))
 	override(&given, "--order", &m.Order, t.Order)
 	if len(t.Set) > 0 {
 		given = append(given, "--set")
-		set := map[string]string{} // the preset keeps its own
-		maps.Copy(set, m.Set)
-		maps.Copy(set, t.Set)
-		m.Set = set
+		m.Set = merged(m.Set, t.Set)
 	}
 	override(&given, "--layers", &m.Layers, t.Layers)
 	override(&given, "--heads", &m.Heads, t.Heads)
@@ -110,8 +153,10 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--attention-dropout", &m.AttentionDropout, t.AttentionDropout)
 	override(&given, "--attention-dropout-kind", &m.AttentionDropoutKind, text(t.AttentionDropoutKind))
 	override(&given, "--positions", &m.Positions, text(t.Positions))
-	override(&given, "--vocab", &c.Vocab, text(t.Vocab))
 	override(&given, "--batch", &c.Batch, t.Batch)
+	override(&given, "--accumulate", &c.Accumulate, t.Accumulate)
+	override(&given, "--optimizer", &c.Optimizer, text(t.Optimizer))
+	override(&given, "--schedule", &c.Schedule, text(t.Schedule))
 	override(&given, "--steps", &c.Steps, t.Steps)
 	if t.LR != nil {
 		c.MinRate = *t.LR / 10
@@ -124,30 +169,50 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--clip", &c.Clip, t.Clip)
 	override(&given, "--seed", &c.Seed, t.Seed)
 	override(&given, "--eval-every", &c.EvalEvery, t.EvalEvery)
-	override(&given, "--valid-tokens", &c.ValidTokens, t.ValidTokens)
+	override(&given, "--eval-samples", &c.EvalSamples, t.EvalSamples)
+	override(&given, "--final-samples", &c.FinalSamples, t.FinalSamples)
+	override(&given, "--patience", &c.Patience, t.Patience)
 	override(&given, "--save-every", &c.SaveEvery, t.SaveEvery)
 	return given
 }
 
 func (t *trainCmd) Run(e *env) error {
-	trainer, text, err := t.open(e)
+	seeds, err := t.seeds()
 	if err != nil {
 		return err
+	}
+	c, err := t.config()
+	if err != nil {
+		return err
+	}
+	var src task.Source
+	err = e.interruptible(func() (err error) {
+		src, err = c.Open()
+		return input(err)
+	})
+	if err != nil {
+		return err
+	}
+	if t.Out == "" {
+		if t.Out, err = freeRun("run"); err != nil {
+			return err
+		}
+	}
+	if seeds != nil {
+		return t.many(e, c, src, seeds)
+	}
+	var trainer *train.Trainer
+	if t.Resume {
+		trainer, err = train.Resume(src, t.Out)
+	} else {
+		trainer, err = train.New(c, src, t.Out)
+	}
+	if err != nil {
+		return input(err)
 	}
 	defer trainer.Close()
-	if !t.JSON {
-		describeRun(e, trainer, text, t.Out)
-	}
-	c := trainer.Config()
-	score, err := trainer.Train(e.ctx, newProgress(e, trainer.Done(), c.Steps).observer())
-	if e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()) {
-		return interruption{err, fmt.Sprintf("stopped after update %d of %d; farfield train --resume --out %s continues", trainer.Done(), c.Steps, t.Out)}
-	}
+	r, err := t.one(e, trainer, t.Out)
 	if err != nil {
-		return err
-	}
-	r := &trainReport{Run: t.Out, Steps: trainer.Done(), Score: score, Table: tableBits(text)}
-	if r.Sample, err = sample(e.ctx, trainer.Model(), text.Vocab, t.SampleTokens, c.Seed); err != nil {
 		return err
 	}
 	if t.JSON {
@@ -156,50 +221,84 @@ func (t *trainCmd) Run(e *env) error {
 	return r.print(e)
 }
 
-// open starts the run, or resumes it.
-func (t *trainCmd) open(e *env) (*train.Trainer, *task.Text, error) {
+// config returns the configuration of the run, or of the first of those to resume.
+func (t *trainCmd) config() (train.Config, error) {
+	if !t.Resume {
+		c, err := t.configure()
+		return c, input(err)
+	}
 	var c train.Config
-	var err error
-	if t.Resume {
-		if t.Out == "" {
-			return nil, nil, inputf("--resume: --out has to name the folder of the run")
-		}
-		if given := t.apply(&c); len(given) > 0 || t.Config != "" || t.Preset != "" {
-			return nil, nil, inputf("--resume: the run is configured by %s; leave out %s",
-				filepath.Join(t.Out, "config.json"), strings.Join(append(given, "--config and --preset"), ", "))
-		}
-		c, err = train.RunConfig(t.Out)
-	} else {
-		c, err = t.configure()
+	if t.Out == "" {
+		return c, inputf("--resume: --out has to name the folder of the run")
 	}
-	if err != nil {
-		return nil, nil, input(err)
+	given := t.apply(&c)
+	if t.Seeds != "" {
+		given = append(given, "--seeds")
 	}
-	var text *task.Text
-	err = e.interruptible(func() (err error) {
-		text, err = c.Open()
-		return input(err)
-	})
-	if err != nil {
-		return nil, nil, err
+	if len(given) > 0 || t.Config != "" || t.Preset != "" {
+		return c, inputf("--resume: the run is configured by %s; leave out %s",
+			filepath.Join(t.Out, "config.json"), strings.Join(append(given, "--config and --preset"), ", "))
 	}
-	var trainer *train.Trainer
-	if t.Resume {
-		trainer, err = train.Resume(text, t.Out)
-	} else {
-		if t.Out == "" {
-			if t.Out, err = freeRun("run"); err != nil {
-				return nil, nil, err
-			}
-		}
-		trainer, err = train.New(c, text, t.Out)
+	dir := t.Out
+	if runs := seedRuns(dir); len(runs) > 0 {
+		dir = runs[0]
 	}
-	return trainer, text, input(err)
+	c, err := train.RunConfig(dir)
+	if err == nil && t.Folder != "" { // the data sets may have moved
+		c.Folder, err = filepath.Abs(t.Folder)
+	}
+	return c, input(err)
 }
+
+// one trains to the end in the folder dir.
+func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport, error) {
+	src := trainer.Source()
+	if !t.JSON {
+		describeRun(e, trainer, dir)
+	}
+	c := trainer.Config()
+	score, err := trainer.Train(e.ctx, newProgress(e, trainer.Done(), c.Steps).observer())
+	if e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()) {
+		return nil, interruption{err, fmt.Sprintf("stopped after update %d of %d; farfield train --resume --out %s continues", trainer.Done(), c.Steps, t.Out)}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e.tty {
+		if err := drawCurves(e.stderr, dir); err != nil {
+			return nil, err
+		}
+	}
+	spec := src.Spec()
+	r := &trainReport{Run: dir, Task: spec.Name, Split: spec.Judged().String(), Steps: trainer.Done(), Best: trainer.Best(), Score: score}
+	if text, ok := src.(*task.Text); ok {
+		table := tableBits(text)
+		r.Table = &table
+		r.Sample, err = sample(e.ctx, trainer.Model(), text.Vocab, t.SampleTokens, c.Seed)
+		return r, err
+	}
+	err = e.interruptible(func() (err error) {
+		r.Baselines, err = src.Baselines(baselineSamples)
+		return err
+	})
+	return r, err
+}
+
+// baselineSamples is how many samples simple means learn from, and are judged by.
+const baselineSamples = 2000
 
 // configure puts preset, file and flags together.
 func (t *trainCmd) configure() (train.Config, error) {
-	preset, err := train.LookupPreset(t.Preset)
+	name := t.Preset
+	if row, err := task.Lookup(t.Task); t.Task != "" && name == "" && t.Config == "" {
+		if err != nil {
+			return train.Config{}, err
+		}
+		if !row.Text() {
+			name = t.Task
+		}
+	}
+	preset, err := train.LookupPreset(name)
 	if err != nil {
 		return train.Config{}, err
 	}
@@ -213,10 +312,31 @@ func (t *trainCmd) configure() (train.Config, error) {
 	if t.SampleTokens < 0 {
 		return c, fmt.Errorf("--sample-tokens: %d is negative", t.SampleTokens)
 	}
-	if c.Data != "" { // the run may be resumed from another folder
-		c.Data, err = filepath.Abs(c.Data)
+	return c, t.locate(&c)
+}
+
+// locate makes the paths of c absolute: the run may be resumed from another folder.
+// The name of a data set of the task is no path.
+func (t *trainCmd) locate(c *train.Config) error {
+	row, err := task.Lookup(c.Task)
+	if err != nil {
+		return err
 	}
-	return c, err
+	if len(row.Sets) > 0 && (c.Folder == "" || t.Folder != "") {
+		if c.Folder, err = t.path(); err != nil {
+			return err
+		}
+		if c.Folder, err = filepath.Abs(c.Folder); err != nil {
+			return err
+		}
+	}
+	data := c.TaskSet["data"]
+	if data == "" || row.Text() && slices.Contains(row.Sets, data) {
+		return nil
+	}
+	path, err := filepath.Abs(data)
+	c.TaskSet = merged(c.TaskSet, map[string]string{"data": path})
+	return err
 }
 
 // freeRun returns the first folder in dir, numbered from 001, that is not there.
@@ -234,22 +354,69 @@ func freeRun(dir string) (string, error) {
 }
 
 // describeRun prints what is about to be trained.
-func describeRun(e *env, t *train.Trainer, text *task.Text, dir string) {
-	c := t.Config()
+func describeRun(e *env, t *train.Trainer, dir string) {
+	c, src := t.Config(), t.Source()
 	m := c.Model
-	from := ""
-	if text.Corpus.Files > 1 || text.Corpus.Skipped > 0 {
-		from = fmt.Sprintf("%d files, %d skipped as binary, ", text.Corpus.Files, text.Corpus.Skipped)
+	if text, ok := src.(*task.Text); ok {
+		from := ""
+		if text.Corpus.Files > 1 || text.Corpus.Skipped > 0 {
+			from = fmt.Sprintf("%d files, %d skipped as binary, ", text.Corpus.Files, text.Corpus.Skipped)
+		}
+		judged := ""
+		if n := len(text.Tokens(task.Test)); n > 0 {
+			judged = fmt.Sprintf(", %d to be judged by", n)
+		}
+		fmt.Fprintf(e.stdout, "data        %s: %s%d %s to learn from, %d to validate%s\n",
+			text.Corpus.Name, from, len(text.Tokens(task.Train)), text.Vocab.Kind(), len(text.Tokens(task.Valid)), judged)
+	} else {
+		fmt.Fprintf(e.stdout, "task        %s\n", describeTask(c, src.Spec()))
 	}
-	fmt.Fprintf(e.stdout, "data        %s: %s%d %s to learn from, %d to validate\n",
-		text.Corpus.Name, from, len(text.Train), text.Vocab.Kind(), len(text.Valid))
-	fmt.Fprintf(e.stdout, "model       %s, %d layers of width %d, %d heads, %s positions, %d parameters\n",
-		describeAttention(m), m.Layers, m.Width, m.Heads, m.Positions, t.Model().Params().Size())
+	attention, positions := "no attention", ""
+	if m.Mechanism != "" {
+		attention = describeAttention(m)
+	}
+	if m.Kind != model.Convolutional {
+		positions = fmt.Sprintf(", %s positions", m.Positions)
+	}
+	fmt.Fprintf(e.stdout, "model       %s, %d layers of width %d, %d heads%s, %d parameters\n",
+		attention, m.Layers, m.Width, m.Heads, positions, t.Model().Params().Size())
 	grow := ""
 	if c.FirstContext > 0 && c.FirstContext < m.Context {
 		grow = fmt.Sprintf(", in sequences of %d at first", c.FirstContext)
 	}
-	fmt.Fprintf(e.stdout, "run         %s: updates %d to %d of %d×%d tokens%s\n", dir, t.Done()+1, c.Steps, c.Batch, m.Context, grow)
+	samples := fmt.Sprint(c.Batch)
+	if c.Accumulate > 1 {
+		samples = fmt.Sprintf("%d times %d", c.Accumulate, c.Batch)
+	}
+	what := fmt.Sprintf("samples of up to %d positions", m.Context)
+	if c.Model.Parts == 2 {
+		what = fmt.Sprintf("pairs of up to %d positions each", m.Context)
+	}
+	if _, ok := src.(task.Windowed); ok {
+		samples, what = fmt.Sprintf("%s×%d", samples, m.Context), "tokens"
+	}
+	fmt.Fprintf(e.stdout, "run         %s: updates %d to %d of %s %s%s\n", dir, t.Done()+1, c.Steps, samples, what, grow)
+}
+
+// describeTask names a task with its settings, and its samples.
+func describeTask(c train.Config, s task.Spec) string {
+	var b strings.Builder
+	b.WriteString(s.Name)
+	for _, key := range slices.Sorted(maps.Keys(c.TaskSet)) {
+		fmt.Fprintf(&b, " --task-set %s=%s", key, c.TaskSet[key])
+	}
+	if c.LRAQuirk {
+		b.WriteString(" --lra-quirk")
+	}
+	count := func(n int) string {
+		if n == task.Endless {
+			return "any number of"
+		}
+		return fmt.Sprint(n)
+	}
+	fmt.Fprintf(&b, ": %s samples to learn from, %s to validate, %s to be judged by; %v, judged by %s",
+		count(s.Count[task.Train]), count(s.Count[task.Valid]), count(s.Count[task.Test]), s.Kind, s.Metric)
+	return b.String()
 }
 
 // describeAttention names the mechanism of a model with its settings, as flags.
@@ -268,12 +435,14 @@ func describeAttention(m model.Config) string {
 	return b.String()
 }
 
-// tableBits returns the bits per byte of the validation part by the frequency of
+// tableBits returns the bits per byte of the part that a text is judged by, by the frequency of
 // each token, given the one before, and given the two before.
 func tableBits(text *task.Text) (bits [3]float64) {
-	bits = task.NewNgram(text.Train, text.Vocab.Size()).Loss(text.Valid)
+	spec := text.Spec()
+	judged := text.Tokens(spec.Judged())
+	bits = task.NewNgram(text.Tokens(task.Train), spec.Vocab).Loss(judged)
 	for i := range bits {
-		bits[i] *= float64(len(text.Valid)) / float64(text.Vocab.Bytes(text.Valid)) / math.Ln2
+		bits[i] *= float64(len(judged)) / float64(text.Vocab.Bytes(judged)) / math.Ln2
 	}
 	return bits
 }
@@ -281,14 +450,31 @@ func tableBits(text *task.Text) (bits [3]float64) {
 // trainReport is what a training came to.
 type trainReport struct {
 	Run   string `json:"run"`
+	Task  string `json:"task"`
+	Split string `json:"split"` // that it is judged by
 	Steps int    `json:"steps"`
+	Best  int    `json:"best_step,omitempty"` // whose weights are judged
 	train.Score
-	Table  [3]float64 `json:"table_bits_per_byte"` // of order 0, 1 and 2
-	Sample string     `json:"sample"`
+	Baselines []task.Baseline `json:"baselines,omitempty"`
+	Table     *[3]float64     `json:"table_bits_per_byte,omitempty"` // of order 0, 1 and 2
+	Sample    string          `json:"sample,omitempty"`
 }
 
 func (r *trainReport) print(e *env) error {
-	fmt.Fprintf(e.stdout, "validation  loss %.4f nats, %.4f bits per byte over %d bytes\n", r.Loss, r.Bits, r.Bytes)
+	name := map[string]string{"valid": "validation", "test": "test"}[r.Split]
+	if r.Table == nil {
+		of := ""
+		if r.Best > 0 {
+			of = fmt.Sprintf(", of update %d", r.Best)
+		}
+		fmt.Fprintf(e.stdout, "%-12s%s %.4f, loss %.4f over %d samples%s\n", name, r.Metric, r.Value, r.Loss, r.Samples, of)
+		for _, b := range r.Baselines {
+			fmt.Fprintf(e.stdout, "baseline    %s %.4f: %s\n", r.Metric, b.Score, b.Name)
+		}
+		fmt.Fprintf(e.stdout, "more        farfield eval --model %s\n", r.Run)
+		return nil
+	}
+	fmt.Fprintf(e.stdout, "%-12sloss %.4f nats, %.4f bits per byte over %d bytes\n", name, r.Loss, r.Bits, r.Bytes)
 	fmt.Fprintf(e.stdout, "table       %.4f bits per byte from counts of the two tokens before (order 2), %.4f of one, %.4f of none\n", r.Table[2], r.Table[1], r.Table[0])
 	fmt.Fprintf(e.stdout, "more        farfield generate --model %s --prompt TEXT\n", r.Run)
 	if r.Sample == "" {

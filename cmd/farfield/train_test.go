@@ -66,7 +66,7 @@ func TestTrainPrintsWhatItDid(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
 	}
-	for _, want := range []string{"step 8 of 8  loss", "validation (windows)", "validation (whole)"} {
+	for _, want := range []string{"step 8 of 8  loss", "validation (look)", "validation (whole)"} {
 		if !strings.Contains(errs, want) {
 			t.Errorf("%q is not in\n%s", want, errs)
 		}
@@ -100,7 +100,7 @@ func TestTrainEvaluateAndRepeat(t *testing.T) {
 	if all.Tokens != 3999 {
 		t.Errorf("all of the text has %d tokens", all.Tokens)
 	}
-	if out := works(t, "eval", "--model", first, "--tokens", "40"); !strings.Contains(out, "over 40 tokens") || !strings.Contains(out, "15–19") {
+	if out := works(t, "eval", "--model", first, "--limit", "2"); !strings.Contains(out, "over 40 tokens") || !strings.Contains(out, "15–19") {
 		t.Errorf("eval prints\n%s", out)
 	}
 
@@ -175,9 +175,10 @@ func TestTrainHelpNamesThePresets(t *testing.T) {
 func TestFlagsChangeTheConfiguration(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	works(t, littleRun(textFile(t), dir, "--mechanism", "taylorshift", "--order", "4", "--set", "tau=2",
-		"--layers", "1", "--heads", "2", "--kv-heads", "1", "--width", "12", "--activation", "relu", "--post-norm", "--positions", "learned", "--vocab", "chars",
+		"--layers", "1", "--heads", "2", "--kv-heads", "1", "--width", "12", "--activation", "relu", "--post-norm", "--positions", "learned", "--task", "charlm",
 		"--batch", "2", "--lr", "0.01", "--warmup", "3", "--weight-decay", "0.2", "--beta2", "0.95", "--clip", "2",
-		"--seed", "9", "--valid-tokens", "100")...)
+		"--seed", "9", "--final-samples", "5", "--eval-samples", "3", "--patience", "4", "--optimizer", "radam", "--schedule", "linear", "--accumulate", "2",
+		"--data-seed", "3", "--dropout", "0.1", "--hidden", "20")...)
 	got, err := train.RunConfig(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -187,8 +188,10 @@ func TestFlagsChangeTheConfiguration(t *testing.T) {
 		m.KVHeads != 1 || m.Activation != "relu" || !m.PostNorm || m.Width != 12 || m.Positions != "learned" || m.Context != 20 || m.Vocab > 100 {
 		t.Errorf("the model is %+v", m)
 	}
-	if got.Vocab != "chars" || got.Batch != 2 || got.Rate != 0.01 || got.MinRate != 0.001 || got.WarmUp != 3 || got.Decay != 0.2 ||
-		got.Beta2 != 0.95 || got.Clip != 2 || got.Seed != 9 || got.ValidTokens != 100 || got.Steps != 8 || !filepath.IsAbs(got.Data) {
+	if got.Task != "charlm" || got.Batch != 2 || got.Rate != 0.01 || got.MinRate != 0.001 || got.WarmUp != 3 || got.Decay != 0.2 ||
+		got.Beta2 != 0.95 || got.Clip != 2 || got.Seed != 9 || got.FinalSamples != 5 || got.Steps != 8 || !filepath.IsAbs(got.TaskSet["data"]) ||
+		got.EvalSamples != 3 || got.Patience != 4 || got.Optimizer != "radam" || got.Schedule != "linear" || got.Accumulate != 2 ||
+		got.DataSeed != 3 || m.Dropout != 0.1 || m.Hidden != 20 {
 		t.Errorf("the configuration is %+v", got)
 	}
 }
@@ -208,8 +211,8 @@ func TestBadTrainings(t *testing.T) {
 	}{
 		{"the folder holds no text", littleRun(t.TempDir(), free)},
 		{"no such file", littleRun(filepath.Join(root, "none"), free)},
-		{"0xff at offset 0 is not UTF-8", littleRun(binary, free, "--vocab", "chars")},
-		{`vocabulary "words": unknown`, littleRun(data, free, "--vocab", "words")},
+		{"0xff at offset 0 is not UTF-8", littleRun(binary, free, "--task", "charlm")},
+		{`task "words": unknown; there are: shapes,`, littleRun(data, free, "--task", "words")},
 		{`mechanism "fastmx": unknown; nearest: fastmax`, littleRun(data, free, "--mechanism", "fastmx")},
 		{"setting scle=1: unknown; allowed: scale", littleRun(data, free, "--set", "scle=1")},
 		{`activation: "tanh" is none of gelu-tanh, gelu, relu`, littleRun(data, free, "--activation", "tanh")},
@@ -240,8 +243,8 @@ func TestDamagedModels(t *testing.T) {
 		file, want string
 		change     func([]byte) []byte
 	}{
-		{"checkpoint.json", "version is 2, this program reads 1", func(b []byte) []byte {
-			return bytes.Replace(b, []byte(`"version": 1`), []byte(`"version": 2`), 1)
+		{"checkpoint.json", "version is 3, this program reads 2", func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"version": 2`), []byte(`"version": 3`), 1)
 		}},
 		{"model.safetensors", "damaged", func(b []byte) []byte { b[len(b)-3] ^= 1; return b }},
 		{"optim.safetensors", "to go back, write step-00000006 into", func(b []byte) []byte { return b[:99] }},
@@ -263,6 +266,6 @@ func TestDamagedModels(t *testing.T) {
 	}
 	refuses(t, "neither a run nor a checkpoint", "eval", "--model", root)
 	refuses(t, "no such file", "eval", "--model", filepath.Join(root, "none"))
-	refuses(t, "--tokens: -1", "eval", "--model", dir, "--tokens=-1")
+	refuses(t, "--limit: -1", "eval", "--model", dir, "--limit=-1")
 	refuses(t, "holds no text", "eval", "--model", dir, "--data", t.TempDir())
 }

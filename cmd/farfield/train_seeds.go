@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// seedPrefix is what the name of a run of several seeds begins with.
+const seedPrefix = "seed-"
+
+// mostSeeds bounds how many runs one command makes.
+const mostSeeds = 1000
+
+// seedRuns returns the folders of the runs below dir, by seed.
+func seedRuns(dir string) []string {
+	list, _ := filepath.Glob(filepath.Join(dir, seedPrefix+"*", "config.json"))
+	seed := func(path string) uint64 {
+		n, _ := strconv.ParseUint(strings.TrimPrefix(filepath.Base(path), seedPrefix), 10, 64)
+		return n
+	}
+	for i := range list {
+		list[i] = filepath.Dir(list[i])
+	}
+	slices.SortFunc(list, func(a, b string) int {
+		if seed(a) < seed(b) {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// seeds returns those to train with; nil if one run is asked for. Of runs to resume
+// they are in their folders.
+func (t *trainCmd) seeds() ([]uint64, error) {
+	if t.Seeds == "" {
+		if t.Resume && len(seedRuns(t.Out)) > 0 {
+			return []uint64{}, nil
+		}
+		return nil, nil
+	}
+	if t.Seed != nil {
+		return nil, inputf("--seed: given beside --seeds")
+	}
+	var list []uint64
+	for _, word := range strings.Split(t.Seeds, ",") {
+		n, err := strconv.ParseUint(strings.TrimSpace(word), 10, 64)
+		if err != nil || slices.Contains(list, n) {
+			return nil, inputf("--seeds: %q is neither a number nor a list of different ones", t.Seeds)
+		}
+		list = append(list, n)
+	}
+	if len(list) == 1 {
+		n := list[0]
+		if n < 1 || n > mostSeeds {
+			return nil, inputf("--seeds: %d runs, 1 to %d are possible", n, mostSeeds)
+		}
+		list = list[:0]
+		for i := range n {
+			list = append(list, i+1)
+		}
+	}
+	return list, nil
+}
+
+// many trains with several seeds, one after another, which do not differ in anything
+// else. All runs are there before the first begins, so that --resume finds them.
+func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64) error {
+	for _, seed := range seeds {
+		c.Seed = seed
+		trainer, err := train.New(c, src, filepath.Join(t.Out, fmt.Sprintf("%s%d", seedPrefix, seed)))
+		if err != nil {
+			return input(err)
+		}
+		if err := trainer.Close(); err != nil {
+			return err
+		}
+	}
+	var all seedsReport
+	for _, dir := range seedRuns(t.Out) {
+		r, err := t.resumeOne(e, src, dir)
+		if err != nil {
+			return err
+		}
+		all.Runs = append(all.Runs, r)
+	}
+	all.summarise()
+	if t.JSON {
+		return printJSON(e.stdout, &all)
+	}
+	return all.print(e)
+}
+
+func (t *trainCmd) resumeOne(e *env, src task.Source, dir string) (*trainReport, error) {
+	trainer, err := train.Resume(src, dir)
+	if err != nil {
+		return nil, input(err)
+	}
+	defer trainer.Close()
+	return t.one(e, trainer, dir)
+}
+
+// seedsReport is what trainings with several seeds came to.
+type seedsReport struct {
+	Runs      []*trainReport `json:"runs"`
+	Mean      float64        `json:"mean"` // of the scores
+	Deviation float64        `json:"deviation"`
+}
+
+// summarise sets mean and standard deviation, with n - 1, of the scores.
+func (r *seedsReport) summarise() {
+	n := float64(len(r.Runs))
+	for _, run := range r.Runs {
+		r.Mean += run.Value / n
+	}
+	if n < 2 {
+		return
+	}
+	for _, run := range r.Runs {
+		r.Deviation += (run.Value - r.Mean) * (run.Value - r.Mean) / (n - 1)
+	}
+	r.Deviation = math.Sqrt(r.Deviation)
+}
+
+func (r *seedsReport) print(e *env) error {
+	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	first := r.Runs[0]
+	fmt.Fprintf(w, "run\t%s\tloss\tupdate\t\n", first.Metric)
+	for _, run := range r.Runs {
+		at := run.Steps
+		if run.Best > 0 {
+			at = run.Best
+		}
+		fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%d\t\n", filepath.Base(run.Run), run.Value, run.Loss, at)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.stdout, "%-12s%s %.4f ± %.4f, mean and deviation of %d seeds\n", first.Split, first.Metric, r.Mean, r.Deviation, len(r.Runs))
+	for _, b := range first.Baselines {
+		fmt.Fprintf(e.stdout, "baseline    %s %.4f: %s\n", first.Metric, b.Score, b.Name)
+	}
+	if first.Table != nil {
+		fmt.Fprintf(e.stdout, "table       %.4f bits per byte from counts of the two tokens before\n", first.Table[2])
+	}
+	return nil
+}
