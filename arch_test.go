@@ -30,6 +30,7 @@ var layers = []string{
 	"internal/atomicfile",
 	"internal/framed",
 	"internal/page",
+	"internal/tensorboard",
 	"array",
 	"safetensors",
 	"dataset",

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -51,9 +52,10 @@ const (
 )
 
 // Evaluate returns how well m does a split of the task src. Config.Prepare gives src
-// as the model learned it. With a limit above 0, that many samples are taken, spread
-// evenly; of a split without end the first 1000 are, or limit. A context that ends
-// returns its error.
+// as the model learned it. With a limit above 0, that many samples are taken, always
+// the same: of a text windows that are spread evenly, of other tasks samples from
+// anywhere, and of a split without end the first, of which 1000 are all. A context
+// that ends returns its error.
 //
 // The windows of a text follow each other and each begins anew, so that every token
 // but the first is predicted once.
@@ -75,6 +77,17 @@ func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, spl
 	case limit > 0:
 		chosen = min(count, limit)
 	}
+	_, windows := src.(task.Windowed)
+	number := func(i int) int {
+		switch {
+		case chosen == count:
+			return i
+		case windows:
+			return i * count / chosen
+		}
+		// Samples may come in the order of their classes.
+		return rng.New(0).Permute(i, count)
+	}
 	e := newEvaluation(m, src)
 	for i := 0; i < chosen; i += e.rows {
 		if err := ctx.Err(); err != nil {
@@ -82,7 +95,7 @@ func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, spl
 		}
 		samples := e.take(min(e.rows, chosen-i))
 		for j := range samples {
-			if err := src.Sample(&samples[j], split, (i+j)*count/chosen); err != nil {
+			if err := src.Sample(&samples[j], split, number(i+j)); err != nil {
 				return fail(err)
 			}
 		}

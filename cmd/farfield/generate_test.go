@@ -104,7 +104,7 @@ func TestInterruptedGenerationIsSaved(t *testing.T) {
 }
 
 func TestBadGenerations(t *testing.T) {
-	chars := trained(t, "--vocab", "chars", "--positions", "learned")
+	chars := trained(t, "--task", "charlm", "--positions", "learned")
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	works(t, "generate", "--model", chars, "--tokens", "5", "--save", snapshot)
 	data, err := os.ReadFile(snapshot)
@@ -130,5 +130,5 @@ func TestBadGenerations(t *testing.T) {
 	} {
 		refuses(t, c.want, append([]string{"generate", "--model", chars}, strings.Fields(c.args)...)...)
 	}
-	refuses(t, "other weights", "generate", "--model", trained(t, "--vocab", "chars", "--positions", "learned", "--seed", "2"), "--resume", snapshot)
+	refuses(t, "other weights", "generate", "--model", trained(t, "--task", "charlm", "--positions", "learned", "--seed", "2"), "--resume", snapshot)
 }

@@ -410,11 +410,11 @@ func describeTask(c train.Config, s task.Spec) string {
 	}
 	count := func(n int) string {
 		if n == task.Endless {
-			return "any number of"
+			return "any number"
 		}
 		return fmt.Sprint(n)
 	}
-	fmt.Fprintf(&b, ": %s samples to learn from, %s to validate, %s to be judged by; %v, judged by %s",
+	fmt.Fprintf(&b, ": %s to learn from, %s to validate, %s to be judged by; asks for: %v, judged by %s",
 		count(s.Count[task.Train]), count(s.Count[task.Valid]), count(s.Count[task.Test]), s.Kind, s.Metric)
 	return b.String()
 }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// littleTask returns the words of a training of a task of a fraction of a second.
+func littleTask(dir string, more ...string) []string {
+	return append([]string{"train", "--task", "induction", "--task-set", "length=8", "--task-set", "symbols=3", "--out", dir,
+		"--width", "8", "--heads", "2", "--batch", "4", "--steps", "8", "--save-every", "3", "--eval-every", "2",
+		"--eval-samples", "9", "--final-samples", "30"}, more...)
+}
+
+func TestTrainTask(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	status, out, errs := command(t, littleTask(dir)...)
+	if status != 0 {
+		t.Fatal(errs)
+	}
+	for _, want := range []string{
+		"induction --task-set length=8 --task-set symbols=3: any number to learn from", "judged by accuracy",
+		"updates 1 to 8 of 4 samples of up to 8 positions", "over 30 samples, of update", "baseline    accuracy", "commonest label", "farfield eval --model " + dir,
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	for _, want := range []string{"step 8 of 8  loss", "validation (look)", "test (part)"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("%q is not in\n%s", want, errs)
+		}
+	}
+	var again trainReport
+	if err := json.Unmarshal([]byte(works(t, "train", "--config", filepath.Join(dir, "config.json"), "--out", dir+"2", "--json")), &again); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(metrics(t, dir), metrics(t, dir+"2")) {
+		t.Error("the recorded configuration does not repeat the run")
+	}
+	var r evalReport
+	if err := json.Unmarshal([]byte(works(t, "eval", "--model", dir, "--limit", "30", "--json")), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Score != again.Score || r.Split != "test" || len(r.Confusion) != 4 {
+		t.Errorf("evaluated %+v, trained %+v", r, again.Score)
+	}
+	if out := works(t, "eval", "--model", dir, "--split", "valid", "--limit", "9"); !strings.Contains(out, "over 9 targets of 9 samples") || !strings.Contains(out, "class  right") {
+		t.Errorf("eval prints\n%s", out)
+	}
+	refuses(t, `--split: "train" is none of`, "eval", "--model", dir, "--split", "train")
+	refuses(t, "learned no text", "eval", "--model", dir, "--data", dir)
+	refuses(t, "did not learn a text", "generate", "--model", dir)
+	refuses(t, "--seed: given beside --seeds", littleTask(dir+"3", "--seeds", "2", "--seed", "1")...)
+	refuses(t, `--seeds: "1,1" is neither`, littleTask(dir+"3", "--seeds", "1,1")...)
+	refuses(t, "--seeds: 0 runs", littleTask(dir+"3", "--seeds", "0")...)
+	refuses(t, `setting "lenth": unknown; there are: symbols, length`, littleTask(dir+"3", "--task-set", "lenth=3")...)
+	refuses(t, "farfield data fetches", "train", "--task", "mnist", "--folder", t.TempDir(), "--out", dir+"3")
+	if _, err := os.Stat(dir + "3"); err == nil {
+		t.Error("a folder was made")
+	}
+}
+
+// Several seeds are runs of their own, which an interrupt leaves to be resumed.
+func TestTrainSeeds(t *testing.T) {
+	root := t.TempDir()
+	whole, parts := filepath.Join(root, "whole"), filepath.Join(root, "parts")
+	var all seedsReport
+	if err := json.Unmarshal([]byte(works(t, littleTask(whole, "--seeds", "10,2,3", "--json")...)), &all); err != nil {
+		t.Fatal(err)
+	}
+	var mean, squares float64
+	for i, seed := range []int{2, 3, 10} {
+		if all.Runs[i].Run != filepath.Join(whole, fmt.Sprintf("seed-%d", seed)) {
+			t.Errorf("run %d is in %s", i, all.Runs[i].Run)
+		}
+		mean += all.Runs[i].Value / 3
+	}
+	for _, r := range all.Runs {
+		squares += (r.Value - mean) * (r.Value - mean)
+	}
+	if math.Abs(all.Mean-mean) > 1e-15 || math.Abs(all.Deviation-math.Sqrt(squares/2)) > 1e-15 {
+		t.Errorf("mean %v and deviation %v, want %v and %v", all.Mean, all.Deviation, mean, math.Sqrt(squares/2))
+	}
+	one := filepath.Join(root, "one")
+	works(t, littleTask(one, "--seed", "3")...)
+	if !reflect.DeepEqual(metrics(t, one), metrics(t, filepath.Join(whole, "seed-3"))) {
+		t.Error("a seed beside others gives another run than alone")
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	errs := &stopper{text: "step 4 of 8", stop: cancel}
+	status := run(littleTask(parts, "--seeds", "10,2,3"), &env{ctx: ctx, stdin: strings.NewReader(""), stdout: io.Discard, stderr: errs})
+	if status != statusInterrupted || !strings.HasSuffix(errs.String(), "--resume --out "+parts+" continues\n") {
+		t.Fatalf("status %d, stderr\n%s", status, errs)
+	}
+	out := works(t, "train", "--resume", "--out", parts)
+	if want := fmt.Sprintf("accuracy %.4f ± %.4f, mean and deviation of 3 seeds", all.Mean, all.Deviation); !strings.Contains(out, want) {
+		t.Errorf("%q is not in\n%s", want, out)
+	}
+	for _, seed := range []string{"seed-2", "seed-3", "seed-10"} {
+		if !reflect.DeepEqual(metrics(t, filepath.Join(whole, seed)), metrics(t, filepath.Join(parts, seed))) {
+			t.Errorf("the metrics of %s differ", seed)
+		}
+	}
+}
+
+func TestCurves(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	works(t, littleTask(dir)...)
+	var b bytes.Buffer
+	if err := drawCurves(&b, dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"loss by update", "validation", "learning rate"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+	y := curve(3, func(i int) (int, float64) { return []int{33, 34, 128}[i], []float64{1, 3, 5}[i] }, 128)
+	if len(y) != curveWidth || y[0] != 2 || y[16] != 2 || y[62] != 2 || y[63] != 5 {
+		t.Errorf("the curve is %v", y)
+	}
+}
