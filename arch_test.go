@@ -31,6 +31,8 @@ var layers = []string{
 	"internal/framed",
 	"internal/page",
 	"internal/tensorboard",
+	"comm",
+	"comm/mpi",
 	"array",
 	"safetensors",
 	"dataset",
@@ -38,6 +40,7 @@ var layers = []string{
 	"param",
 	"attention",
 	"mechanism",
+	"comm/sequence",
 	"stream",
 	"nn",
 	"optim",
@@ -60,6 +63,7 @@ var layers = []string{
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys.
 var heavy = []string{"internal/bench", "report", "internal/reproduce", "cmd/farfield", "bench/peers", "bench/results"}
+var heavy = []string{"comm/mpi", "internal/bench", "report", "cmd/farfield", "bench/peers"}
 
 // testOnly packages may be imported by tests and commands alone.
 var testOnly = []string{"internal/oracle", "internal/check", "internal/golden"}

@@ -1,0 +1,299 @@
+// Package comm lets the ranks of a job sum and share what they have: gradients
+// of data that is divided among them, states of sequences that are.
+//
+// Every rank calls the same operations in the same order, with arrays of the same
+// length where that is said. Sums are taken in the order of the ranks, in float64,
+// and rounded once: their bits are the same on every rank and do not depend on the
+// transport, on the length of the array or on how the work is divided. Other
+// numbers of ranks agree to a rounding of each rank's own sum.
+//
+// Package comm/mpi is the transport of machines that MPI connects. Run and Local
+// are ranks within a process, for tests and examples.
+package comm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Transport moves bytes between the ranks of a job. Its methods are called by one
+// goroutine at a time, and return when the buffers may be used again. Parts of
+// buffers are in the order of the ranks, one behind the other.
+type Transport interface {
+	Rank() int
+	Size() int
+	// Exchange sends parts of send, which have the lengths toEach, one to each
+	// rank, and receives one of each into recv, of the lengths fromEach.
+	Exchange(send []byte, toEach []int, recv []byte, fromEach []int) error
+	// Gather receives own of every rank into all, of the lengths given.
+	Gather(all []byte, lengths []int, own []byte) error
+	// Broadcast sets b, of the same length everywhere, to that of rank root.
+	Broadcast(b []byte, root int) error
+	Barrier() error
+	// Abort ends the job for all ranks: what they wait for returns an error, or
+	// their processes end.
+	Abort(reason error)
+	// Close ends the rank's part in the job when all others close theirs.
+	Close() error
+}
+
+// Element is what arrays of all operations but sums may hold.
+type Element interface{ byte | float32 | float64 }
+
+// Operation is what a rank has done of one kind.
+type Operation struct {
+	Name  string
+	Calls int
+	Bytes int64 // sent to other ranks
+}
+
+// Comm is a rank's side of a job. It is for one goroutine at a time.
+type Comm struct {
+	t          Transport
+	operations []Operation
+
+	// Memory that is used again.
+	parts   []float64
+	lengths [2][]int
+	total   []float64
+}
+
+// New returns the rank whose transport is t.
+func New(t Transport) *Comm { return &Comm{t: t} }
+
+func (c *Comm) Rank() int { return c.t.Rank() }
+func (c *Comm) Size() int { return c.t.Size() }
+
+// Operations tells what has been done so far, by name.
+func (c *Comm) Operations() []Operation {
+	list := slices.Clone(c.operations)
+	slices.SortFunc(list, func(a, b Operation) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// Sent returns the bytes that this rank has sent to others.
+func (c *Comm) Sent() (bytes int64) {
+	for _, o := range c.operations {
+		bytes += o.Bytes
+	}
+	return bytes
+}
+
+// count notes a call and what it sends.
+func (c *Comm) count(name string, calls int, bytes int64) {
+	i := slices.IndexFunc(c.operations, func(o Operation) bool { return o.Name == name })
+	if i < 0 {
+		i = len(c.operations)
+		c.operations = append(c.operations, Operation{Name: name})
+	}
+	c.operations[i].Calls += calls
+	c.operations[i].Bytes += bytes
+}
+
+// exchange is the transport's, counted for an operation.
+func (c *Comm) exchange(name string, send []byte, toEach []int, recv []byte, fromEach []int) error {
+	c.count(name, 0, int64(len(send)-toEach[c.Rank()]))
+	return c.fail(name, c.t.Exchange(send, toEach, recv, fromEach))
+}
+
+// gather is the transport's, counted for an operation.
+func (c *Comm) gather(name string, all []byte, lengths []int, own []byte) error {
+	c.count(name, 0, int64(c.Size()-1)*int64(len(own)))
+	return c.fail(name, c.t.Gather(all, lengths, own))
+}
+
+// fail names the rank and the operation of an error.
+func (c *Comm) fail(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("rank %d of %d: %s: %w", c.Rank(), c.Size(), name, err)
+}
+
+// Barrier waits for all ranks.
+func (c *Comm) Barrier() error {
+	c.count("barrier", 1, 0)
+	return c.fail("barrier", c.t.Barrier())
+}
+
+// Abort ends the job for all ranks.
+func (c *Comm) Abort(reason error) { c.t.Abort(reason) }
+
+// Close ends the rank's part in the job when all others close theirs.
+func (c *Comm) Close() error { return c.fail("close", c.t.Close()) }
+
+// AllGather returns own of every rank, which may differ in length.
+func AllGather[E Element](c *Comm, own []E) ([][]E, error) {
+	const name = "all-gather"
+	c.count(name, 1, 0)
+	size := c.Size()
+	mine, lengths := []int64{int64(len(own))}, make([]int64, size)
+	even := c.even(0, int(unsafe.Sizeof(mine[0])))
+	if err := c.gather(name, bytesOf(lengths), even, bytesOf(mine)); err != nil {
+		return nil, err
+	}
+	list, each := make([][]E, size), c.lengths[0][:size]
+	sum := 0
+	for r, n := range lengths {
+		if n < 0 || n > maxBytes {
+			return nil, c.fail(name, fmt.Errorf("rank %d has %d elements, at most %d can be gathered", r, n, maxBytes))
+		}
+		sum += int(n)
+		each[r] = int(n) * sizeOf[E]()
+	}
+	if sum*sizeOf[E]() > maxBytes {
+		return nil, c.fail(name, fmt.Errorf("%d elements of all ranks have more than %d bytes", sum, maxBytes))
+	}
+	all := make([]E, sum)
+	if err := c.gather(name, bytesOf(all), each, bytesOf(own)); err != nil {
+		return nil, err
+	}
+	for r, n := range lengths {
+		list[r], all = all[:n:n], all[n:]
+	}
+	return list, nil
+}
+
+// Broadcast sets x, of the same length everywhere, to that of rank root.
+func Broadcast[E Element](c *Comm, x []E, root int) error {
+	const name = "broadcast"
+	if root < 0 || root >= c.Size() {
+		return c.fail(name, fmt.Errorf("root is %d, there are %d ranks", root, c.Size()))
+	}
+	for b := bytesOf(x); len(b) > 0; {
+		n := min(len(b), maxBytes)
+		if err := c.t.Broadcast(b[:n], root); err != nil {
+			return c.fail(name, err)
+		}
+		b = b[n:]
+	}
+	bytes := int64(0)
+	if root == c.Rank() {
+		bytes = int64(c.Size()-1) * int64(len(x)*sizeOf[E]())
+	}
+	c.count(name, 1, bytes)
+	return nil
+}
+
+// Together returns an error on every rank if it is not nil on one of them: that of
+// the lowest such rank. Ranks that would go on alone would wait for ever.
+func Together(c *Comm, err error) error {
+	var text []byte
+	if err != nil {
+		text = []byte(err.Error())
+	}
+	all, failed := AllGather(c, text)
+	if failed != nil {
+		return failed
+	}
+	for r, text := range all {
+		switch {
+		case len(text) == 0 && (r != c.Rank() || err == nil):
+		case r == c.Rank():
+			return err
+		default:
+			return &RankError{r, errors.New(string(text))}
+		}
+	}
+	return nil
+}
+
+// RankError is an error that another rank has had.
+type RankError struct {
+	Rank int
+	Err  error
+}
+
+func (e *RankError) Error() string { return fmt.Sprintf("rank %d: %v", e.Rank, e.Err) }
+func (e *RankError) Unwrap() error { return e.Err }
+
+// Field is something that all ranks must have the same of.
+type Field struct{ Name, Value string }
+
+// Agree reports the first field that a rank has another value of than rank 0, with
+// both values, on every rank.
+func Agree(c *Comm, fields ...Field) error {
+	var own []byte
+	for _, f := range fields {
+		for _, text := range []string{f.Name, f.Value} {
+			own = append(own, fmt.Sprintf("%d:", len(text))...)
+			own = append(own, text...)
+		}
+	}
+	all, err := AllGather(c, own)
+	if err != nil {
+		return err
+	}
+	for r, other := range all {
+		if string(other) == string(all[0]) {
+			continue
+		}
+		first, list := fieldsOf(all[0]), fieldsOf(other)
+		for i := range min(len(first), len(list)) {
+			if a, b := first[i], list[i]; a != b {
+				return fmt.Errorf("%s: is %q on rank %d, %s is %q on rank 0", b.Name, b.Value, r, a.Name, a.Value)
+			}
+		}
+		return fmt.Errorf("rank %d has %d fields to agree on, rank 0 has %d", r, len(list), len(first))
+	}
+	return nil
+}
+
+// fieldsOf reads what Agree has written, of programs that write it likewise.
+func fieldsOf(b []byte) (list []Field) {
+	next := func() string {
+		var n, at int
+		for at < len(b) && b[at] != ':' {
+			n = n*10 + int(b[at]-'0')
+			at++
+		}
+		at = min(at+1, len(b))
+		end := min(at+max(n, 0), len(b))
+		text := string(b[at:end])
+		b = b[end:]
+		return text
+	}
+	for len(b) > 0 {
+		list = append(list, Field{next(), next()})
+	}
+	return list
+}
+
+// maxBytes bounds what an operation of a transport moves: MPI counts in 32 bits.
+const maxBytes = 1 << 30
+
+// even returns lengths of n bytes for each rank, in memory i.
+func (c *Comm) even(i, n int) []int {
+	c.lengths[i] = slices.Grow(c.lengths[i][:0], c.Size())[:c.Size()]
+	for r := range c.lengths[i] {
+		c.lengths[i][r] = n
+	}
+	return c.lengths[i]
+}
+
+func sizeOf[E any]() int {
+	var x E
+	return int(unsafe.Sizeof(x))
+}
+
+// bytesOf returns the memory of x. Ranks with another order of bytes are refused
+// by Agree on what they run on.
+func bytesOf[E byte | int64 | float32 | float64](x []E) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*sizeOf[E]())
+}
+
+// floatsOf returns bytes, which come from an array of T, as T.
+func floatsOf[T tensor.Float](b []byte) []T {
+	if len(b) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/sizeOf[T]())
+}

@@ -1,0 +1,66 @@
+// Package mpi is the transport of package comm over MPI, the way in which the
+// processes of a cluster's job reach each other. Open MPI or MPICH, or what has the
+// binary interface of either, is loaded when it is asked for: the program is built
+// without a C compiler and needs MPI only where it runs under it.
+//
+//	mpirun -n 4 farfield attend --mechanism fastmax --causal --synthetic 1000000,32,8 o.npy
+//
+// The library is that of FARFIELD_MPI, a path or a name that the system's loader
+// knows, or the first of the usual names that there is; those of the launcher that
+// started the process come first. On platforms without a loader here, and in programs
+// built with the tag nompi, which are static, Open returns an error that says so.
+//
+// Sums are not MPI's: MPI_Allreduce may add in another order for each size. Package
+// comm adds in the order of the ranks, and needs MPI to move bytes alone.
+package mpi
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strconv"
+)
+
+// Environment is the variable that names the library.
+const Environment = "FARFIELD_MPI"
+
+// launcher is what a launcher tells its processes.
+type launcher struct {
+	name string
+	size string // variable with the number of ranks; "" if the launcher has none
+	mark string // variable that only it sets
+	open bool   // its library is Open MPI
+}
+
+var launchers = []launcher{
+	{"Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", true},
+	{"MPICH's mpiexec", "PMI_SIZE", "PMI_RANK", false},
+	{"Slurm's srun with PMIx", "SLURM_NTASKS", "PMIX_RANK", true},
+}
+
+// started returns the launcher that has started this process, nil if none has.
+func started() *launcher {
+	for i, l := range launchers {
+		if os.Getenv(l.mark) != "" {
+			return &launchers[i]
+		}
+	}
+	return nil
+}
+
+// Launched reports whether this process is one of a job that mpirun, mpiexec or srun
+// with an interface for MPI has started.
+func Launched() bool { return started() != nil }
+
+// expect reports a job of another size than the launcher says: the usual sign of one
+// MPI's launcher with the library of another, where every process is a job of its own.
+func (l *launcher) expect(size int, library string) error {
+	if l == nil || l.size == "" {
+		return nil
+	}
+	want, err := strconv.Atoi(cmp.Or(os.Getenv(l.size), "0"))
+	if err != nil || want == 0 || want == size {
+		return nil
+	}
+	return fmt.Errorf("mpi: %s has started %d processes, and %s sees %d; set %s to the library of that launcher", l.name, want, library, size, Environment)
+}

@@ -1,0 +1,291 @@
+//go:build (linux || darwin) && (amd64 || arm64) && !nompi
+
+package mpi
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+
+	"github.com/farfield-ml/farfield/comm"
+)
+
+// What both libraries have the same.
+const (
+	threadFunneled = 1 // MPI_THREAD_FUNNELED: one thread makes all calls
+	longestText    = 1 << 13
+)
+
+// Handles of Open MPI are addresses of what these symbols name. Those of MPICH, and
+// of all that share its binary interface, are numbers.
+const (
+	mpichWorld        = 0x44000000
+	mpichByte         = 0x4c00010d
+	mpichErrorsReturn = 0x54000001
+)
+
+// names are what the libraries are called, those of Open MPI first.
+func names(open bool) []string {
+	a, b := []string{"libmpi.so.40", "libmpi.so"}, []string{"libmpich.so.12", "libmpi.so.12", "libmpich.so"}
+	if runtime.GOOS == "darwin" {
+		a, b = []string{"libmpi.40.dylib", "libmpi.dylib"}, []string{"libmpich.12.dylib", "libmpi.12.dylib", "libmpich.dylib"}
+	}
+	if !open {
+		a, b = b, a
+	}
+	return append(a, b...)
+}
+
+// functions are those that are called, by what they are called for.
+var functions = []string{
+	"MPI_Init_thread", "MPI_Initialized", "MPI_Finalize", "MPI_Abort", "MPI_Comm_rank", "MPI_Comm_size", "MPI_Comm_set_errhandler",
+	"MPI_Error_string", "MPI_Get_library_version", "MPI_Alltoallv", "MPI_Allgatherv", "MPI_Bcast", "MPI_Barrier",
+}
+
+// world is the job that this process is a rank of.
+type world struct {
+	library          string // as it calls itself
+	rank, size       int
+	call             map[string]uintptr
+	all, byte, quiet uintptr // handles of MPI_COMM_WORLD, MPI_BYTE and MPI_ERRORS_RETURN
+
+	do   chan func() // what the one thread is to do
+	done chan struct{}
+
+	// Memory that is used again: of what is sent, and of what is received.
+	counts, places [2][]int32
+}
+
+// Open starts MPI, once in a process, and returns this rank.
+func Open() (comm.Transport, error) {
+	w := &world{call: map[string]uintptr{}, do: make(chan func()), done: make(chan struct{})}
+	by := started()
+	if err := w.load(by); err != nil {
+		return nil, err
+	}
+	go w.serve()
+	var err error
+	w.run(func() { err = w.start() })
+	if err == nil {
+		if err = by.expect(w.size, w.library); err != nil {
+			w.run(func() { w.mpi("MPI_Finalize") })
+		}
+	}
+	if err != nil {
+		close(w.do)
+		return nil, err
+	}
+	return w, nil
+}
+
+// Library is what the library of a transport of this package calls itself.
+func Library(t comm.Transport) string {
+	if w, ok := t.(*world); ok {
+		return w.library
+	}
+	return ""
+}
+
+// load finds the library and what is needed of it.
+func (w *world) load(by *launcher) error {
+	list := names(by == nil || by.open)
+	if path := os.Getenv(Environment); path != "" {
+		list = []string{path}
+	}
+	var lib uintptr
+	var missing []error
+	for _, name := range list {
+		var err error
+		// Open MPI's own parts look for symbols of the library in the whole process.
+		if lib, err = purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_GLOBAL); err == nil {
+			break
+		}
+		missing = append(missing, err)
+	}
+	if lib == 0 {
+		return fmt.Errorf("mpi: no library of %s was found; set %s to the path of Open MPI's libmpi or of MPICH's libmpich: %w", strings.Join(list, ", "), Environment, missing[0])
+	}
+	for _, name := range functions {
+		f, err := purego.Dlsym(lib, name)
+		if err != nil {
+			return fmt.Errorf("mpi: the library has no %s: %w", name, err)
+		}
+		w.call[name] = f
+	}
+	w.library, _, _ = strings.Cut(w.text("MPI_Get_library_version"), "\n")
+	if world, err := purego.Dlsym(lib, "ompi_mpi_comm_world"); err == nil {
+		w.all = world
+		for name, to := range map[string]*uintptr{"ompi_mpi_byte": &w.byte, "ompi_mpi_errors_return": &w.quiet} {
+			if *to, err = purego.Dlsym(lib, name); err != nil {
+				return fmt.Errorf("mpi: %s has no %s: %w", w.library, name, err)
+			}
+		}
+		return nil
+	}
+	if _, err := purego.Dlsym(lib, "ompi_mpi_byte"); err == nil || !sharesMPICH(w.library) {
+		return fmt.Errorf("mpi: the library is %q, neither Open MPI nor of MPICH's binary interface", w.library)
+	}
+	w.all, w.byte, w.quiet = mpichWorld, mpichByte, mpichErrorsReturn
+	return nil
+}
+
+// sharesMPICH reports whether a library has the handles of MPICH.
+func sharesMPICH(version string) bool {
+	for _, name := range []string{"MPICH", "Intel(R) MPI", "MVAPICH"} {
+		if strings.Contains(version, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// serve does what it is given, all on one thread.
+func (w *world) serve() {
+	runtime.LockOSThread()
+	for f := range w.do {
+		f()
+		w.done <- struct{}{}
+	}
+}
+
+// run has the thread do f.
+func (w *world) run(f func()) {
+	w.do <- f
+	<-w.done
+}
+
+// mpi calls a function with numbers and with the addresses of Go's memory, which
+// stays where it is meanwhile. It is for the one thread, but for what may be called
+// before MPI has started.
+func (w *world) mpi(name string, args ...any) error {
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	values := make([]uintptr, len(args))
+	for i, x := range args {
+		switch x := x.(type) {
+		case int:
+			values[i] = uintptr(x)
+		case uintptr:
+			values[i] = x
+		case unsafe.Pointer:
+			if x != nil {
+				pin.Pin(x)
+			}
+			values[i] = uintptr(x)
+		default:
+			panic("mpi: an argument is neither a number nor an address")
+		}
+	}
+	code, _, _ := purego.SyscallN(w.call[name], values...)
+	if int32(code) == 0 {
+		return nil
+	}
+	text := w.text("MPI_Error_string", int(int32(code)))
+	return fmt.Errorf("%s: %s", name, text)
+}
+
+// text calls a function that writes a text and its length behind its arguments.
+func (w *world) text(name string, args ...any) string {
+	var n int32
+	room := make([]byte, longestText)
+	if err := w.mpi(name, append(args, first(room), unsafe.Pointer(&n))...); err != nil {
+		return "unknown"
+	}
+	return strings.TrimRight(string(room[:min(max(int(n), 0), len(room))]), "\x00 \n")
+}
+
+// first is the address of the first element of x, nil of none.
+func first[E any](x []E) unsafe.Pointer {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Pointer(unsafe.SliceData(x))
+}
+
+// start joins the job.
+func (w *world) start() error {
+	var running, level, rank, size int32
+	if err := w.mpi("MPI_Initialized", unsafe.Pointer(&running)); err != nil {
+		return err
+	}
+	if running != 0 {
+		return errors.New("mpi: has been started already in this process")
+	}
+	if err := w.mpi("MPI_Init_thread", 0, 0, threadFunneled, unsafe.Pointer(&level)); err != nil {
+		return err
+	}
+	if level < threadFunneled {
+		return fmt.Errorf("mpi: %s is not made for programs with threads (level %d, needs %d)", w.library, level, threadFunneled)
+	}
+	for _, err := range []error{
+		w.mpi("MPI_Comm_set_errhandler", w.all, w.quiet),
+		w.mpi("MPI_Comm_rank", w.all, unsafe.Pointer(&rank)),
+		w.mpi("MPI_Comm_size", w.all, unsafe.Pointer(&size)),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	w.rank, w.size = int(rank), int(size)
+	return nil
+}
+
+func (w *world) Rank() int { return w.rank }
+func (w *world) Size() int { return w.size }
+
+// lay sets the counts and displacements i of parts of the lengths given.
+func (w *world) lay(i int, lengths []int) (counts, places unsafe.Pointer) {
+	c, p := w.counts[i][:0], w.places[i][:0]
+	at := 0
+	for _, n := range lengths {
+		c, p = append(c, int32(n)), append(p, int32(at))
+		at += n
+	}
+	w.counts[i], w.places[i] = c, p
+	return first(c), first(p)
+}
+
+func (w *world) Exchange(send []byte, toEach []int, recv []byte, fromEach []int) (err error) {
+	w.run(func() {
+		sc, sp := w.lay(0, toEach)
+		rc, rp := w.lay(1, fromEach)
+		err = w.mpi("MPI_Alltoallv", first(send), sc, sp, w.byte, first(recv), rc, rp, w.byte, w.all)
+	})
+	return err
+}
+
+func (w *world) Gather(all []byte, lengths []int, own []byte) (err error) {
+	w.run(func() {
+		rc, rp := w.lay(1, lengths)
+		err = w.mpi("MPI_Allgatherv", first(own), len(own), w.byte, first(all), rc, rp, w.byte, w.all)
+	})
+	return err
+}
+
+func (w *world) Broadcast(b []byte, root int) (err error) {
+	w.run(func() { err = w.mpi("MPI_Bcast", first(b), len(b), w.byte, root, w.all) })
+	return err
+}
+
+func (w *world) Barrier() (err error) {
+	w.run(func() { err = w.mpi("MPI_Barrier", w.all) })
+	return err
+}
+
+// Abort ends the processes of all ranks. The launcher says who began; the reason is
+// the caller's to print.
+func (w *world) Abort(error) {
+	w.run(func() { w.mpi("MPI_Abort", w.all, 1) })
+}
+
+// Close waits until all ranks close, as MPI wants before a process ends.
+func (w *world) Close() (err error) {
+	w.run(func() { err = w.mpi("MPI_Finalize") })
+	close(w.do)
+	return err
+}

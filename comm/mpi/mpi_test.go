@@ -1,0 +1,216 @@
+package mpi_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/comm/mpi"
+)
+
+// Tests start this binary again under a launcher, where it is a rank that does the
+// job of that name.
+const jobVariable = "FARFIELD_TEST_JOB"
+
+var jobs = map[string]func(c *comm.Comm) error{"operations": operations, "death": death}
+
+func TestMain(m *testing.M) {
+	job := jobs[os.Getenv(jobVariable)]
+	if job == nil {
+		os.Exit(m.Run())
+	}
+	t, err := mpi.Open()
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(3)
+	}
+	c := comm.New(t)
+	if err := job(c); err != nil {
+		fmt.Println(err)
+		c.Abort(err)
+	}
+	if err := c.Close(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// launchers of both MPIs, and the library that goes with each.
+var launchers = []launcher{
+	{"Open MPI", []string{"mpirun.openmpi", "mpirun"}, "libmpi.so.40", []string{"--oversubscribe", "--mca", "mpi_yield_when_idle", "1"}},
+	{"MPICH", []string{"mpirun.mpich", "mpirun"}, "libmpich.so.12", nil},
+}
+
+type launcher struct {
+	name     string
+	commands []string // what it may be called
+	library  string
+	flags    []string
+}
+
+// path finds the command of the launcher, which says what it is.
+func (l *launcher) path(t *testing.T) string {
+	t.Helper()
+	for _, command := range l.commands {
+		path, err := exec.LookPath(command)
+		if err != nil {
+			continue
+		}
+		about, _ := exec.CommandContext(t.Context(), path, "--version").Output()
+		if bytes.Contains(about, []byte("Open MPI")) == (l.name == "Open MPI") {
+			return path
+		}
+	}
+	t.Skipf("%s: no %s is installed", l.name, strings.Join(l.commands, " or "))
+	return ""
+}
+
+// launch runs a job of n ranks and returns what they print.
+func (l *launcher) launch(t *testing.T, library string, n int, job string) (string, error) {
+	t.Helper()
+	path := l.path(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	cmd := exec.CommandContext(ctx, path, append(slices.Clone(l.flags), "-n", fmt.Sprint(n), self)...)
+	cmd.Env = append(os.Environ(), jobVariable+"="+job, mpi.Environment+"="+library, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
+	out, err := cmd.CombinedOutput()
+	if bytes.Contains(out, []byte("no library of")) {
+		t.Skipf("%s: the library is missing", library)
+	}
+	return string(out), err
+}
+
+// operations checks each operation against what it is to give.
+func operations(c *comm.Comm) error {
+	n, me := c.Size(), c.Rank()
+	x, y, z := make([]float32, 1000), make([]float64, 5), make([]float64, 5)
+	for i := range x {
+		x[i] = float32(i + me)
+	}
+	for i := range y {
+		y[i], z[i] = float64(me+1), float64(me+1)
+	}
+	left := make([][]float64, n)
+	for r := range left {
+		left[r] = []float64{0.5}
+	}
+	for _, err := range []error{comm.Sum(c, x), comm.Prefix(c, y, nil), comm.Suffix(c, z, left), c.Barrier()} {
+		if err != nil {
+			return err
+		}
+	}
+	for i := range x {
+		if want := float32(n*i + n*(n-1)/2); x[i] != want {
+			return fmt.Errorf("sum: element %d is %v, not %v", i, x[i], want)
+		}
+	}
+	var after float64
+	for r := n - 1; r > me; r-- {
+		after = after/2 + float64(r+1)
+	}
+	if y[4] != float64(me*(me+1)/2) || z[4] != after {
+		return fmt.Errorf("rank %d: prefix is %v, suffix %v, not %v", me, y, z, after)
+	}
+	list, err := comm.AllGather(c, []byte(strings.Repeat("x", me)))
+	if err != nil {
+		return err
+	}
+	for r, text := range list {
+		if len(text) != r {
+			return fmt.Errorf("all-gather: rank %d gave %q", r, text)
+		}
+	}
+	b := []byte{byte(me)}
+	if err := comm.Broadcast(c, b, n-1); err != nil || b[0] != byte(n-1) {
+		return fmt.Errorf("broadcast: %v, %v", b, err)
+	}
+	fmt.Printf("rank %d of %d is done\n", me, n)
+	return nil
+}
+
+// death has the last rank die while the others wait for it.
+func death(c *comm.Comm) error {
+	if c.Rank() == c.Size()-1 {
+		os.Exit(7)
+	}
+	return c.Barrier()
+}
+
+func TestOperations(t *testing.T) {
+	for _, l := range launchers {
+		for _, n := range []int{1, 2, 4} {
+			if n > 2 && l.name == "MPICH" {
+				continue // it waits busily, and would take turns on few cores
+			}
+			t.Run(fmt.Sprintf("%s/%d", l.name, n), func(t *testing.T) {
+				out, err := l.launch(t, l.library, n, "operations")
+				if err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				for r := range n {
+					if want := fmt.Sprintf("rank %d of %d is done", r, n); !strings.Contains(out, want) {
+						t.Errorf("%q is missing:\n%s", want, out)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestDeathEndsTheJob(t *testing.T) {
+	for _, l := range launchers {
+		t.Run(l.name, func(t *testing.T) {
+			if out, err := l.launch(t, l.library, 2, "death"); err == nil {
+				t.Errorf("the job ended well:\n%s", out)
+			}
+		})
+	}
+}
+
+// The library of another MPI than the launcher's sees a job of one.
+func TestOtherLibraryIsRefused(t *testing.T) {
+	out, err := launchers[0].launch(t, launchers[1].library, 2, "operations")
+	if err == nil || !strings.Contains(out, "has started 2 processes, and MPICH") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestOpenNamesWhatIsMissing(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "libnone.so")
+	t.Setenv(mpi.Environment, missing)
+	if _, err := mpi.Open(); err == nil || !strings.Contains(err.Error(), "mpi: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A process is a rank only where a launcher has started it.
+func Example() {
+	if !mpi.Launched() {
+		fmt.Println("alone")
+		return
+	}
+	t, err := mpi.Open()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	c := comm.New(t)
+	defer c.Close()
+	x := []float64{1}
+	if err := comm.Sum(c, x); err != nil {
+		c.Abort(err)
+	}
+	// Output: alone
+}
