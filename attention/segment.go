@@ -286,8 +286,9 @@ func (x *sumsSegment[T]) forward(u *unit[T], q *sequence, kh int) {
 }
 
 // backward goes through the chunks twice, as linearBackward does. The last
-// chunk stays open: what comes later reaches its keys one by one, and those of
-// closed chunks through the gradient of the moments.
+// chunk stays open, unless the gradient is that of a total: what comes later
+// reaches its keys one by one, and those of closed chunks through the gradient of
+// the moments.
 func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) {
 	i := q.index*x.group + kh
 	s := x.stream(u, i)
@@ -325,7 +326,11 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) 
 			copy(ones[before+start:][:s.n], open.age)
 		}
 		u.ar.Reset(mark)
-		if start < last {
+		switch {
+		case start == last:
+		case u.n == 0:
+			s.drop() // no query reads the moments
+		default:
 			s.close()
 		}
 	}
@@ -336,8 +341,10 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) 
 		first = &g.DInit.heads[i]
 		first.past.resemble(&back)
 	}
+	ended := false // the last chunk too is in the moments
 	if g.DFinal != nil {
 		after := &g.DFinal.heads[i]
+		ended = g.DFinal.total
 		back.set(&after.past)
 		for j := range after.n {
 			row := db.Row(before + last + j)
@@ -346,7 +353,7 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) 
 			u.t.Add(row, row, after.v[j*u.dv:])
 		}
 		if ones != nil {
-			row := ones[before+last:]
+			row := ones[before+last:][:after.n]
 			u.t.Add(row, row, after.w)
 		}
 	}
@@ -363,7 +370,7 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) 
 		}
 		s.take(j0, j1)
 		past := &back
-		if start == last {
+		if start == last && !ended {
 			past = &moments[T]{ld: ld}
 		}
 		var own []T
@@ -374,7 +381,7 @@ func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) 
 		if start == -before && first == nil {
 			continue // no sums before it want their queries
 		}
-		if s.ages != nil && start < last {
+		if s.ages != nil && (start < last || ended) {
 			back.fade(u.t, s.left())
 		}
 		for g := range u.q {

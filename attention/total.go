@@ -1,0 +1,216 @@
+package attention
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Total is what a state of sums holds of all its tokens, as numbers that add up:
+// where a sequence is divided into parts, the totals of the parts before one,
+// added, are the total of the state before it. Its size does not depend on the
+// tokens. The zero value is ready to be set; memory is used again.
+type Total[T tensor.Float] struct {
+	// Sums [B·Hkv, F, 1+Dv] are for every feature the sum of its products with the
+	// ones under the values, and with the values.
+	Sums   []T
+	Spans  []Span // [B·Hkv]
+	Tokens int64
+	Decay  bool // the tokens have met a decay
+}
+
+// Span is what the tokens of a part do to the sums before them.
+type Span struct {
+	Seen bool    // one of their keys exists
+	Gone float64 // Σ log_g up to the last key that exists
+	Owes float64 // and after it, which waits for the next one
+}
+
+// Leaves returns the factor by which the tokens of s multiply sums that end as
+// before does.
+func (s Span) Leaves(before Span) float64 {
+	if !s.Seen {
+		return 1
+	}
+	return math.Exp(before.Owes + s.Gone)
+}
+
+// Then returns the span of the tokens of s followed by those of next.
+func (s Span) Then(next Span) Span {
+	if !next.Seen {
+		s.Owes = max(s.Owes+next.Owes, slowest)
+		return s
+	}
+	return Span{true, max(s.Gone+s.Owes+next.Gone, slowest), next.Owes}
+}
+
+// ofSums returns st as a state of sums.
+func ofSums[T tensor.Float](st State[T]) (*sums[T], error) {
+	s, ok := st.(*sums[T])
+	if !ok {
+		return nil, fmt.Errorf("total: a %T is not made of sums", st)
+	}
+	return s, nil
+}
+
+// TotalOf sets t to the total of st, which ends its chunk: the next one begins with
+// the next token. Only states of sums over features have one.
+func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
+	s, err := ofSums(st)
+	if err != nil {
+		return err
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	t.Tokens, t.Decay = s.tokens, s.decays()
+	t.Sums, t.Spans = t.Sums[:0], t.Spans[:0]
+	for _, h := range s.heads {
+		h.u.ar = ar
+		h.close()
+		span := Span{Seen: h.first != unseen}
+		if h.ages != nil {
+			span.Gone, span.Owes = h.ages.gone, h.ages.owes
+		}
+		t.Spans = append(t.Spans, span)
+		t.Sums = h.past.flat(t.Sums, h.u.dv)
+	}
+	return nil
+}
+
+// SetTotal makes st a state whose tokens have the total t, which is of one like it.
+func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
+	s, err := ofSums(st)
+	if err != nil {
+		return err
+	}
+	if len(t.Spans) != len(s.heads) {
+		return fmt.Errorf("total: has %d heads, the state %d", len(t.Spans), len(s.heads))
+	}
+	size := 0
+	for _, h := range s.heads {
+		size += h.m.count * (1 + h.u.dv)
+	}
+	if len(t.Sums) != size {
+		return fmt.Errorf("total: has %d sums, the state %d", len(t.Sums), size)
+	}
+	s.Reset()
+	s.tokens = t.Tokens
+	sums := t.Sums
+	for i, h := range s.heads {
+		span := t.Spans[i]
+		sums = h.past.setFlat(sums, h.u.dv)
+		if h.past.some = span.Seen; span.Seen {
+			h.first = -1
+		}
+		if h.past.low != nil {
+			clear(h.past.low.s)
+			clear(h.past.low.z)
+		}
+		if t.Decay {
+			h.ages = heapAges(h.c)
+			h.ages.gone, h.ages.owes = span.Gone, span.Owes
+		}
+	}
+	return nil
+}
+
+// flat appends the moments without what pads them, their rounding left out.
+func (s *moments[T]) flat(to []T, dv int) []T {
+	for f := range len(s.s) / s.ld {
+		if s.some {
+			to = append(append(to, s.z[f]), s.s[f*s.ld:][:dv]...)
+		} else {
+			to = append(to, make([]T, 1+dv)...)
+		}
+	}
+	return to
+}
+
+// setFlat takes the moments from what flat has appended, and returns what follows.
+func (s *moments[T]) setFlat(from []T, dv int) []T {
+	for f := range len(s.s) / s.ld {
+		row := s.s[f*s.ld:][:s.ld]
+		clear(row[copy(row, from[1:1+dv]):])
+		s.z[f] = from[0]
+		from = from[1+dv:]
+	}
+	s.some = true
+	return from
+}
+
+// AppendSums appends the gradient of the sums of a state that is a total, in the
+// order of Total.Sums.
+func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
+	for i := range g.heads {
+		h := &g.heads[i]
+		if h.n > 0 {
+			return nil, fmt.Errorf("dinit: head %d has %d tokens that are not in its sums, as a total has none", i, h.n)
+		}
+		to = h.past.flat(to, g.shape.Dv)
+	}
+	return to, nil
+}
+
+// SetSums makes g, which is the gradient of a state like st, that of the total of
+// st: sums as AppendSums gives them, ages as Ages does. As Grads.DFinal it is then of
+// a call whose last chunk has ended.
+func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
+	s, err := ofSums(st)
+	if err != nil {
+		return err
+	}
+	g.ready(&s.shape)
+	g.total = true
+	for i := range g.heads {
+		h, from := &g.heads[i], &s.heads[i].past
+		h.past.resemble(from)
+		if need := len(h.past.s) / h.past.ld * (1 + s.shape.Dv); len(sums) < need {
+			return fmt.Errorf("total: head %d has %d sums, the state %d", i, len(sums), need)
+		}
+		sums = h.past.setFlat(sums, s.shape.Dv)
+		h.open(0, 0, 0)
+		if i < len(ages) {
+			h.age = ages[i]
+		}
+	}
+	return nil
+}
+
+// Ages appends for each key head the sum that the gradient of log_g has of the
+// tokens of the call and of those after it: dlog_g of a token is that sum from its
+// place on.
+func (g *StateGrad[T]) Ages(to []float64) []float64 {
+	for i := range g.heads {
+		to = append(to, g.heads[i].age)
+	}
+	return to
+}
+
+// AgesOf appends what the keys of st, whose total is t, have of that sum from the
+// gradient of it, sums as AppendSums gives them.
+func AgesOf[T tensor.Float](to []float64, st State[T], t *Total[T], gradient []T) ([]float64, error) {
+	s, err := ofSums(st)
+	if err != nil {
+		return nil, err
+	}
+	if len(gradient) != len(t.Sums) {
+		return nil, fmt.Errorf("total: has %d sums, its gradient %d", len(t.Sums), len(gradient))
+	}
+	at := 0
+	for _, h := range s.heads {
+		var sum float64
+		for f := range h.m.count {
+			var along float64
+			for c := range 1 + h.u.dv {
+				along += float64(t.Sums[at+c]) * float64(gradient[at+c])
+			}
+			sum -= float64(h.m.weight[f]) * along
+			at += 1 + h.u.dv
+		}
+		to = append(to, sum)
+	}
+	return to, nil
+}
+

@@ -1,0 +1,294 @@
+// Package sequence computes attention over a sequence whose tokens are divided among
+// the ranks of a job, and its gradient. No rank sees the tokens of another: what goes
+// between them is the total of a state (attention.Total), whose size depends on the
+// mechanism and the width of the heads alone.
+//
+//	causal    each rank begins after the totals of the ranks before it: an exclusive
+//	          prefix, and going back an exclusive suffix of their gradients. Decay
+//	          goes along as what a rank's tokens leave of the sums before them.
+//	unmasked  all ranks read one sum of all totals, and going back one of gradients.
+//
+// The tokens of a rank are those behind the tokens of the rank before. Parts may
+// differ in length, and be empty. Outputs agree with those of one process within the
+// bound of the linear form; the bits depend on where the sequence is cut, and are the
+// same whenever it is cut there.
+//
+// The method is that of LASP (Sun et al. 2024, arXiv 2404.02882), with the exchange of
+// LASP-2 (Sun et al. 2025, arXiv 2502.07563): one collective operation on states each
+// way.
+package sequence
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Part returns the tokens lo ≤ n < hi of n that rank has of size ranks, where all
+// have as many, or one more.
+func Part(n int64, rank, size int) (lo, hi int64) {
+	q, rest := n/int64(size), n%int64(size)
+	at := func(r int64) int64 { return r*q + min(r, rest) }
+	return at(int64(rank)), at(int64(rank) + 1)
+}
+
+// planLength is the length of the sequence that chunks are chosen for: a rank does
+// not know how many tokens there are.
+const planLength = 1 << 20
+
+// Check reports why m cannot be computed over a sequence that is divided.
+func Check[T tensor.Float](m attention.Mechanism[T], causal bool) error {
+	switch t := m.Traits(); {
+	case !t.Causal:
+		return fmt.Errorf("mechanism: %s has no state: %s", t.Name, t.NoCausal)
+	case !t.Streaming:
+		return fmt.Errorf("mechanism: the state of %s grows with the tokens; ranks exchange states of constant size", t.Name)
+	case !causal && t.CausalOnly:
+		return fmt.Errorf("causal: %s is causal alone", t.Name)
+	}
+	return nil
+}
+
+// check reports what a part of a sequence may not have.
+func check[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c *attention.Call[T]) error {
+	if err := Check(m, c.Causal); err != nil {
+		return err
+	}
+	for _, x := range []struct {
+		name  string
+		heads *tensor.Heads[T]
+	}{{"q", &c.Q}, {"k", &c.K}, {"v", &c.V}, {"o", out}} {
+		if err := x.heads.Check(x.name); err != nil {
+			return err
+		}
+	}
+	switch q, k := &c.Q, &c.K; {
+	case q.B != k.B:
+		return fmt.Errorf("k: B is %d, q has %d", k.B, q.B)
+	case q.D != k.D:
+		return fmt.Errorf("k: D is %d, q has %d", k.D, q.D)
+	case out.B != q.B || out.H != q.H || out.N != q.N || out.D != c.V.D:
+		return fmt.Errorf("o: shape is [%d,%d,%d,%d], needs [%d,%d,%d,%d]", out.B, out.H, out.N, out.D, q.B, q.H, q.N, c.V.D)
+	case c.Causal && q.N > k.N:
+		return fmt.Errorf("k: a causal part has %d queries and only %d keys", q.N, k.N)
+	case c.Rope != nil && c.Rope.Rows() < max(q.N, k.N):
+		return fmt.Errorf("rope: has %d rows, the part has %d positions", c.Rope.Rows(), max(q.N, k.N))
+	case c.Init != nil || c.Final != nil:
+		return errors.New("init and final: not defined with ranks, whose states are between them")
+	case c.CuQ != nil || c.CuK != nil:
+		return errors.New("cu_q and cu_k: not defined with ranks; give each whole sequences")
+	case c.AttnKeep != nil:
+		return errors.New("attn_keep: not defined with ranks, which see no pairs")
+	case c.Drop != nil:
+		return errors.New("dropout: not defined with ranks")
+	case c.Form == attention.Direct || c.Form == attention.Step:
+		return fmt.Errorf("form: %v is not that of ranks, which is linear", c.Form)
+	}
+	return nil
+}
+
+// Saved is what Forward leaves for Backward, and memory that is used again.
+type Saved[T tensor.Float] struct {
+	Queries attention.Saved[T] // of the queries of this rank, with what the mechanism noticed
+
+	keys          attention.Saved[T] // of the keys alone
+	before, local attention.State[T] // what the queries begin after, and the rank's own keys
+	reach         attention.Total[T] // of before
+	own           attention.Total[T] // of local, kept with decay
+	left          [][]float64        // with decay, what each rank leaves of the sums before it
+	dinit, dfinal attention.StateGrad[T]
+	sums          []T
+}
+
+// newState returns a state for the heads of a part.
+func newState[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) (attention.State[T], error) {
+	s := attention.Shape{B: c.Q.B, H: c.Q.H, Hkv: c.K.H, N: planLength, M: planLength, D: c.Q.D, Dv: c.V.D, Causal: c.Causal, Form: attention.Linear}
+	if s.Chunk = c.Chunk; s.Chunk == 0 {
+		s.Chunk = m.Plan(s).Chunk
+	}
+	s.Carry = attention.Compensated
+	return m.NewState(s)
+}
+
+// keysOf returns the call of the keys of a part, between two states.
+func keysOf[T tensor.Float](c *attention.Call[T], init, final attention.State[T]) *attention.Call[T] {
+	k := *c
+	k.Q, k.Init, k.Final = c.Q.Tokens(0, 0), init, final
+	return &k
+}
+
+// queriesOf returns the call of the queries of a part behind a state: with their own
+// keys in causal calls.
+func queriesOf[T tensor.Float](c *attention.Call[T], init attention.State[T]) *attention.Call[T] {
+	q := *c
+	if q.Init = init; !c.Causal {
+		q.K, q.V, q.KeyLens, q.KeyMask = c.K.Tokens(0, 0), c.V.Tokens(0, 0), nil, nil
+	}
+	return &q
+}
+
+// Forward sets out to the outputs of the queries of this rank, where call has its
+// part of the queries, keys and values. All ranks have the same mechanism, with the
+// same parameters, B, H, Hkv, D and Dv. In causal calls the queries of a rank stand
+// at the last of its keys, as in any call; key lengths, masks and the rotation are
+// those of the part. Keep is nil at inference.
+//
+// An error in what one rank is given is returned on all of them.
+func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
+	x, saved := keep, (*attention.Saved[T])(nil)
+	if x == nil {
+		x = new(Saved[T])
+	} else {
+		saved = &x.Queries
+	}
+	ranks, err := meet(c, m, call, &x.reach, x.absorb(m, &out, call))
+	if err != nil {
+		return err
+	}
+	if keep != nil && ranks.decay {
+		x.own.Sums = append(x.own.Sums[:0], x.reach.Sums...)
+	}
+	x.left = ranks.left
+	if call.Causal {
+		err = comm.Prefix(c, x.reach.Sums, x.left)
+	} else {
+		err = comm.Sum(c, x.reach.Sums)
+	}
+	if err != nil {
+		return err
+	}
+	x.reach.Spans, x.reach.Tokens, x.reach.Decay = ranks.spans, ranks.tokens, ranks.decay
+	if err := attention.SetTotal(x.before, &x.reach); err != nil {
+		return err
+	}
+	return m.Forward(out, queriesOf(call, x.before), saved)
+}
+
+// absorb sums the keys of the part.
+func (x *Saved[T]) absorb(m attention.Mechanism[T], out *tensor.Heads[T], call *attention.Call[T]) (err error) {
+	if err = check(m, out, call); err != nil {
+		return err
+	}
+	if x.local, err = newState(m, call); err != nil {
+		return err
+	}
+	if x.before, err = newState(m, call); err != nil {
+		return err
+	}
+	none := *out
+	none = none.Tokens(0, 0)
+	if err = m.Forward(none, keysOf(call, nil, x.local), &x.keys); err != nil {
+		return err
+	}
+	if err = attention.TotalOf(&x.reach, x.local); err != nil {
+		return fmt.Errorf("mechanism: %s: %w, which alone ranks exchange", m.Traits().Name, err)
+	}
+	return nil
+}
+
+// Backward sets g from dout and what Forward has set, for the same calls on all
+// ranks. Gradients of the mechanism's parameters are those of this rank's tokens:
+// their sum over the ranks is that of the whole.
+func Backward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
+	sums, ages, err := keep.backQueries(m, g, dout, out, call)
+	if err = comm.Together(c, err); err != nil {
+		return err
+	}
+	if call.Causal {
+		err = comm.Suffix(c, sums, keep.left)
+	} else {
+		err = comm.Sum(c, sums)
+	}
+	if err != nil {
+		return err
+	}
+	if keep.left != nil {
+		// What the keys of this rank add to dlog_g of tokens before them.
+		own, err := attention.AgesOf(nil, keep.local, &keep.own, sums)
+		if err != nil {
+			return err
+		}
+		for i := range ages {
+			ages[i] += own[i]
+		}
+		if err := comm.Suffix(c, ages, nil); err != nil {
+			return err
+		}
+	}
+	if call.K.N == 0 {
+		return nil
+	}
+	return keep.backKeys(m, g, sums, ages, call)
+}
+
+// backQueries goes back from the queries of the part to what they begin after, and
+// in causal calls to their own keys. It returns the gradient of the sums before the
+// part, and with decay the ages.
+func (x *Saved[T]) backQueries(m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T]) (sums []T, ages []float64, err error) {
+	if x == nil || x.before == nil {
+		return nil, nil, errors.New("saved: not what Forward left for this call")
+	}
+	if g.DInit != nil || g.DFinal != nil {
+		return nil, nil, errors.New("dinit and dfinal: not defined with ranks, whose states are between them")
+	}
+	q := *g
+	q.DInit = &x.dinit
+	if !call.Causal {
+		q.DK, q.DV = g.DK.Tokens(0, 0), g.DV.Tokens(0, 0)
+	}
+	if err := m.Backward(&q, dout, out, queriesOf(call, x.before), &x.Queries); err != nil {
+		return nil, nil, err
+	}
+	if x.sums, err = x.dinit.AppendSums(x.sums[:0]); err != nil {
+		return nil, nil, err
+	}
+	if x.left != nil {
+		ages = x.dinit.Ages(nil)
+	}
+	return x.sums, ages, nil
+}
+
+// backKeys adds to the gradients of the keys of the part what they have from the
+// queries of other ranks, which see them in sums.
+func (x *Saved[T]) backKeys(m attention.Mechanism[T], g *attention.Grads[T], sums []T, ages []float64, call *attention.Call[T]) error {
+	if err := x.dfinal.SetSums(x.local, sums, ages); err != nil {
+		return err
+	}
+	k := attention.Grads[T]{DQ: g.DQ.Tokens(0, 0), DK: g.DK, DV: g.DV, DLogG: g.DLogG, DFinal: &x.dfinal}
+	var init attention.State[T]
+	if call.Causal {
+		init = x.before
+		k.DK, k.DV, k.DLogG = like(g.DK), like(g.DV), like(g.DLogG)
+	}
+	none := tensor.HeadsOf[T](nil, call.Q.B, call.Q.H, 0, call.V.D)
+	if err := m.Backward(&k, none, none, keysOf(call, init, x.local), &x.keys); err != nil {
+		return err
+	}
+	if call.Causal {
+		add(g.DK, k.DK)
+		add(g.DV, k.DV)
+		add(g.DLogG, k.DLogG)
+	}
+	return nil
+}
+
+// like returns heads of the shape of x.
+func like[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
+	return tensor.NewHeads[T](x.B, x.H, x.N, x.D)
+}
+
+// add adds y to x.
+func add[T tensor.Float](x, y tensor.Heads[T]) {
+	for i := range x.B * x.H {
+		to, from := x.At(i/x.H, i%x.H), y.At(i/x.H, i%x.H)
+		for j := range to.Rows {
+			row := to.Row(j)
+			for c, d := range from.Row(j) {
+				row[c] += d
+			}
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package mechanism
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/comm/sequence"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// partings are where sequences of 23 tokens are divided, some parts of them empty.
+var partings = [][]int{{0, 23}, {0, 9, 23}, {0, 0, 17, 23}, {0, 4, 8, 23, 23}, {0, 3, 3, 7, 8, 16, 20, 23}}
+
+// A sequence that is divided among ranks has the outputs and the gradients of the
+// textbook. What has no sums is refused on every rank.
+func TestRanksAreTheTextbook(t *testing.T) {
+	for _, s := range subjects() {
+		t.Run(s.label, func(t *testing.T) {
+			t.Parallel()
+			divided[float32](t, s)
+			divided[float64](t, s)
+		})
+	}
+}
+
+// dividedShapes are those of streams, unmasked ones, and key lengths.
+func dividedShapes(s subject) []shape {
+	list := streams(s)
+	for i, sh := range slices.Clone(list) {
+		if sh.decay == 0 {
+			sh.name, sh.causal = "unmasked, "+sh.name, false
+			list = append(list, s.fit(sh))
+		}
+		sh = list[i]
+		sh.name, sh.lens = "key lengths, "+sh.name, []int64{19, 5}
+		list = append(list, sh)
+		if sh.decay > 0 {
+			sh.name, sh.decay = "fast, "+sh.name, 40
+			list = append(list, sh)
+		}
+	}
+	return list
+}
+
+func divided[T tensor.Float](t *testing.T, s subject) {
+	for i, sh := range dividedShapes(s) {
+		if testing.Short() && i%3 > 0 {
+			continue
+		}
+		oc, do := sh.call(50)
+		m, book := build[T](t, s, sh.h)
+		c, doT := callIn[T](oc), in[T](do)
+		c.Chunk = 4
+		if sequence.Check(m, sh.causal) != nil || s.book.Window != nil || s.whole != nil {
+			refusedByRanks(t, s, sh, c)
+			continue
+		}
+		want, grads, v := book.Forward(oc), book.Backward(oc, do), check.Max(oc.V.Data)
+		// Sums of the ranks' sums are roundings more: a chunk of as many tokens.
+		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4 + len(partings[len(partings)-1]), Form: attention.Step})
+		// Each shape is divided in one way, and in another one by the other type.
+		turn := i
+		if check.Rounding[T]() < 0x1p-24 {
+			turn += 2
+		}
+		for _, cuts := range partings[turn%len(partings):][:1] {
+			name := fmt.Sprintf("%s, %T, %d ranks", sh.name, c.Q.Data, len(cuts)-1)
+			got, err := ranks(t, s, sh, c, doT, cuts)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if got.keep.Unseen != int64(want.Unseen) {
+				t.Errorf("%s: %d queries see no key, want %d", name, got.keep.Unseen, want.Unseen)
+			}
+			if got.keep.Weak > 0 && check.Rounding[T]() == 0x1p-24 {
+				continue // float32 promises nothing there
+			}
+			for i, cond := range want.Cond {
+				ref := want.O.Data[i*sh.dv:][:sh.dv]
+				if e := check.Ratio(got.o.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.Max(ref))); e > 1 {
+					t.Fatalf("%s: row %d is off by %.3g limits", name, i, e)
+				}
+			}
+			cond := max(1, check.Max(want.Cond))
+			for _, x := range []struct {
+				name string
+				got  []T
+				want []float64
+				sum  int
+			}{
+				{"dq", got.g.DQ.Data, grads.DQ.Data, 1}, {"dk", got.g.DK.Data, grads.DK.Data, 1}, {"dv", got.g.DV.Data, grads.DV.Data, 1},
+				{"parameters", got.tau, parameters(grads), sh.n * sh.b}, {"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, sh.n},
+			} {
+				limit := l.Gradient(cond, max(check.Max(x.want), check.Max(do.Data)*v)) * float64(x.sum)
+				if e := check.Ratio(x.got, x.want, limit); e > 1 {
+					t.Fatalf("%s: %s is off by %.3g limits", name, x.name, e)
+				}
+			}
+		}
+	}
+}
+
+// partOf is tokens i0 ≤ i < i1 of a call, with key lengths.
+func partOf[T tensor.Float](c *attention.Call[T], i0, i1 int) *attention.Call[T] {
+	p := piece(c, i0, i1)
+	p.Causal, p.Chunk = c.Causal, c.Chunk
+	for _, n := range c.KeyLens {
+		p.KeyLens = append(p.KeyLens, min(max(n-int64(i0), 0), int64(i1-i0)))
+	}
+	return p
+}
+
+// ranks computes c and its gradient with a rank for each part.
+func ranks[T tensor.Float](t *testing.T, s subject, sh shape, c *attention.Call[T], do tensor.Heads[T], cuts []int) (*results[T], error) {
+	got := &results[T]{o: output(c)}
+	got.g = attention.Grads[T]{DQ: poisoned[T](sh.b, sh.h, sh.n, sh.d), DK: poisoned[T](sh.b, sh.hkv, sh.n, sh.d), DV: poisoned[T](sh.b, sh.hkv, sh.n, sh.dv)}
+	if sh.decay > 0 {
+		got.g.DLogG = poisoned[T](sh.b, sh.hkv, sh.n, 1)
+	}
+	var mu sync.Mutex
+	err := comm.Run(len(cuts)-1, func(r *comm.Comm) error {
+		mu.Lock()
+		m, _ := build[T](t, s, sh.h)
+		mu.Unlock()
+		i0, i1 := cuts[r.Rank()], cuts[r.Rank()+1]
+		p, o := partOf(c, i0, i1), got.o.Tokens(i0, i1)
+		g := attention.Grads[T]{DQ: got.g.DQ.Tokens(i0, i1), DK: got.g.DK.Tokens(i0, i1), DV: got.g.DV.Tokens(i0, i1)}
+		if sh.decay > 0 {
+			g.DLogG = got.g.DLogG.Tokens(i0, i1)
+		}
+		m.Params().ZeroGrad()
+		var keep sequence.Saved[T]
+		if err := sequence.Forward(r, m, o, p, &keep); err != nil {
+			return err
+		}
+		if err := sequence.Backward(r, m, &g, do.Tokens(i0, i1), o, p, &keep); err != nil {
+			return err
+		}
+		var tau []T
+		for _, p := range m.Params().All() {
+			tau = append(tau, p.Grad...)
+		}
+		if err := comm.Sum(r, tau); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got.tau = tau
+		got.keep.Unseen += keep.Queries.Unseen
+		got.keep.Weak += keep.Queries.Weak
+		return nil
+	})
+	return got, err
+}
+
+func refusedByRanks[T tensor.Float](t *testing.T, s subject, sh shape, c *attention.Call[T]) {
+	err := comm.Run(2, func(r *comm.Comm) error {
+		m, _ := build[T](t, s, sh.h)
+		p := partOf(c, 11*r.Rank(), 11+12*r.Rank())
+		return sequence.Forward(r, m, output(p), p, nil)
+	})
+	if err == nil || !strings.Contains(err.Error(), s.name) && !strings.Contains(err.Error(), "is causal alone") {
+		t.Errorf("%s: error %v", sh.name, err)
+	}
+}
