@@ -188,15 +188,15 @@ func (g *StateGrad[T]) Ages(to []float64) []float64 {
 	return to
 }
 
-// AgesOf appends what the keys of st, whose total is t, have of that sum from the
-// gradient of it, sums as AppendSums gives them.
-func AgesOf[T tensor.Float](to []float64, st State[T], t *Total[T], gradient []T) ([]float64, error) {
+// AgesOf appends what the keys of a state have of that sum from the gradient of its
+// sums: both as Total.Sums has them, of a state like st.
+func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]float64, error) {
 	s, err := ofSums(st)
 	if err != nil {
 		return nil, err
 	}
-	if len(gradient) != len(t.Sums) {
-		return nil, fmt.Errorf("total: has %d sums, its gradient %d", len(t.Sums), len(gradient))
+	if len(gradient) != len(sums) {
+		return nil, fmt.Errorf("total: has %d sums, its gradient %d", len(sums), len(gradient))
 	}
 	at := 0
 	for _, h := range s.heads {
@@ -204,7 +204,7 @@ func AgesOf[T tensor.Float](to []float64, st State[T], t *Total[T], gradient []T
 		for f := range h.m.count {
 			var along float64
 			for c := range 1 + h.u.dv {
-				along += float64(t.Sums[at+c]) * float64(gradient[at+c])
+				along += float64(sums[at+c]) * float64(gradient[at+c])
 			}
 			sum -= float64(h.m.weight[f]) * along
 			at += 1 + h.u.dv
@@ -213,4 +213,3 @@ func AgesOf[T tensor.Float](to []float64, st State[T], t *Total[T], gradient []T
 	}
 	return to, nil
 }
-

@@ -180,8 +180,8 @@ func Broadcast[E Element](c *Comm, x []E, root int) error {
 	return nil
 }
 
-// Together returns an error on every rank if it is not nil on one of them: that of
-// the lowest such rank. Ranks that would go on alone would wait for ever.
+// Together returns an error on every rank if it is not nil on one of them: a
+// *RankError of the lowest such rank. Ranks that would go on alone would wait for ever.
 func Together(c *Comm, err error) error {
 	var text []byte
 	if err != nil {
@@ -193,17 +193,16 @@ func Together(c *Comm, err error) error {
 	}
 	for r, text := range all {
 		switch {
-		case len(text) == 0 && (r != c.Rank() || err == nil):
-		case r == c.Rank():
-			return err
-		default:
+		case r == c.Rank() && err != nil:
+			return &RankError{r, err}
+		case len(text) > 0:
 			return &RankError{r, errors.New(string(text))}
 		}
 	}
 	return nil
 }
 
-// RankError is an error that another rank has had.
+// RankError is an error that all ranks know of, and the rank that has it.
 type RankError struct {
 	Rank int
 	Err  error
@@ -215,8 +214,8 @@ func (e *RankError) Unwrap() error { return e.Err }
 // Field is something that all ranks must have the same of.
 type Field struct{ Name, Value string }
 
-// Agree reports the first field that a rank has another value of than rank 0, with
-// both values, on every rank.
+// Agree reports, on every rank, the first field of which some rank has another value
+// than rank 0, with both values.
 func Agree(c *Comm, fields ...Field) error {
 	var own []byte
 	for _, f := range fields {
@@ -236,10 +235,10 @@ func Agree(c *Comm, fields ...Field) error {
 		first, list := fieldsOf(all[0]), fieldsOf(other)
 		for i := range min(len(first), len(list)) {
 			if a, b := first[i], list[i]; a != b {
-				return fmt.Errorf("%s: is %q on rank %d, %s is %q on rank 0", b.Name, b.Value, r, a.Name, a.Value)
+				return &RankError{r, fmt.Errorf("%s: is %q, rank 0 has %s %q", b.Name, b.Value, a.Name, a.Value)}
 			}
 		}
-		return fmt.Errorf("rank %d has %d fields to agree on, rank 0 has %d", r, len(list), len(first))
+		return &RankError{r, fmt.Errorf("has %d fields to agree on, rank 0 has %d", len(list), len(first))}
 	}
 	return nil
 }

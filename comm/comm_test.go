@@ -186,12 +186,13 @@ func TestTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if told[1] != own {
+	if !errors.Is(told[1], own) {
 		t.Errorf("rank 1 got %v", told[1])
 	}
-	for _, r := range []int{0, 2} {
-		if told[r] == nil || told[r].Error() != "rank 1: no file" {
-			t.Errorf("rank %d got %v", r, told[r])
+	for r, err := range told {
+		var shared *comm.RankError
+		if !errors.As(err, &shared) || shared.Rank != 1 || err.Error() != "rank 1: no file" {
+			t.Errorf("rank %d got %v", r, err)
 		}
 	}
 }
@@ -200,7 +201,7 @@ func TestAgree(t *testing.T) {
 	for _, x := range []struct {
 		change int // the rank that has another model; -1: none
 		want   string
-	}{{-1, ""}, {2, `model: is "b" on rank 2, model is "a" on rank 0`}} {
+	}{{-1, ""}, {2, `rank 2: model: is "b", rank 0 has model "a"`}} {
 		told := make([]error, 3)
 		err := comm.Run(3, func(c *comm.Comm) error {
 			f := []comm.Field{{Name: "width", Value: "64"}, {Name: "model", Value: "a"}}

@@ -104,7 +104,7 @@ func (l *localRank) meet() error {
 		j.met.Wait()
 	}
 	if j.failed != nil {
-		return &RankError{j.by, j.failed}
+		return fmt.Errorf("rank %d: %w", j.by, j.failed)
 	}
 	return nil
 }

@@ -21,6 +21,7 @@ package sequence
 import (
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
@@ -96,8 +97,8 @@ type Saved[T tensor.Float] struct {
 
 	keys          attention.Saved[T] // of the keys alone
 	before, local attention.State[T] // what the queries begin after, and the rank's own keys
-	reach         attention.Total[T] // of before
-	own           attention.Total[T] // of local, kept with decay
+	total         attention.Total[T] // of local, and then of before
+	own           []T                // sums of local
 	left          [][]float64        // with decay, what each rank leaves of the sums before it
 	dinit, dfinal attention.StateGrad[T]
 	sums          []T
@@ -144,27 +145,27 @@ func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.
 	} else {
 		saved = &x.Queries
 	}
-	ranks, err := meet(c, m, call, &x.reach, x.absorb(m, &out, call))
+	failed := x.absorb(m, &out, call)
+	ranks, err := exchange(c, &x.total, call.Causal, describe(m, call), failed, func(own []T) {
+		if keep != nil {
+			x.own = append(x.own[:0], own...)
+		}
+	})
 	if err != nil {
 		return err
-	}
-	if keep != nil && ranks.decay {
-		x.own.Sums = append(x.own.Sums[:0], x.reach.Sums...)
 	}
 	x.left = ranks.left
-	if call.Causal {
-		err = comm.Prefix(c, x.reach.Sums, x.left)
-	} else {
-		err = comm.Sum(c, x.reach.Sums)
-	}
-	if err != nil {
-		return err
-	}
-	x.reach.Spans, x.reach.Tokens, x.reach.Decay = ranks.spans, ranks.tokens, ranks.decay
-	if err := attention.SetTotal(x.before, &x.reach); err != nil {
+	if err := attention.SetTotal(x.before, &x.total); err != nil {
 		return err
 	}
 	return m.Forward(out, queriesOf(call, x.before), saved)
+}
+
+// describe says what all ranks must compute alike.
+func describe[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) string {
+	var element T
+	return fmt.Sprintf("%s (%s) of [B %d, H %d, Hkv %d, D %d, Dv %d], causal %t, chunk %d, %d bytes a number",
+		m.Traits().Name, m.Setting(), c.Q.B, c.Q.H, c.K.H, c.Q.D, c.V.D, c.Causal, c.Chunk, unsafe.Sizeof(element))
 }
 
 // absorb sums the keys of the part.
@@ -183,7 +184,12 @@ func (x *Saved[T]) absorb(m attention.Mechanism[T], out *tensor.Heads[T], call *
 	if err = m.Forward(none, keysOf(call, nil, x.local), &x.keys); err != nil {
 		return err
 	}
-	if err = attention.TotalOf(&x.reach, x.local); err != nil {
+	return totalOf(&x.total, m, x.local)
+}
+
+// totalOf is attention.TotalOf of a state of m.
+func totalOf[T tensor.Float](t *attention.Total[T], m attention.Mechanism[T], st attention.State[T]) error {
+	if err := attention.TotalOf(t, st); err != nil {
 		return fmt.Errorf("mechanism: %s: %w, which alone ranks exchange", m.Traits().Name, err)
 	}
 	return nil
@@ -207,7 +213,7 @@ func Backward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attenti
 	}
 	if keep.left != nil {
 		// What the keys of this rank add to dlog_g of tokens before them.
-		own, err := attention.AgesOf(nil, keep.local, &keep.own, sums)
+		own, err := attention.AgesOf(nil, keep.local, keep.own, sums)
 		if err != nil {
 			return err
 		}

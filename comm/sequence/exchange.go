@@ -1,0 +1,131 @@
+package sequence
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Exchange turns st, the state of m that has met the keys of this rank, into what the
+// rank's queries see beside them: in causal calls the keys of the ranks before,
+// otherwise those of all ranks, its own too. An error that a rank has had is returned
+// on all; st may then be nil.
+func Exchange[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st attention.State[T], causal bool, failed error) error {
+	var t attention.Total[T]
+	if failed == nil {
+		failed = totalOf(&t, m, st)
+	}
+	what := fmt.Sprintf("%s (%s), causal %t, %d sums", m.Traits().Name, m.Setting(), causal, len(t.Sums))
+	if _, err := exchange(c, &t, causal, what, failed, func([]T) {}); err != nil {
+		return err
+	}
+	return attention.SetTotal(st, &t)
+}
+
+// exchange makes t, the total of this rank, that of what its queries see beside their
+// own keys. It calls keep with the rank's own sums, and returns with decay what each
+// rank leaves of the sums before it. What all ranks must do alike is in what.
+func exchange[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error, keep func(own []T)) (*ranks, error) {
+	all, err := meet(c, t, causal, what, failed)
+	if err != nil {
+		return nil, err
+	}
+	keep(t.Sums)
+	if causal {
+		err = comm.Prefix(c, t.Sums, all.left)
+	} else {
+		err = comm.Sum(c, t.Sums)
+	}
+	t.Spans, t.Tokens, t.Decay = all.spans, all.tokens, all.decay
+	return all, err
+}
+
+// ranks is what a rank knows of all before it has their sums.
+type ranks struct {
+	spans  []attention.Span // of what comes before this rank, or with unmasked calls of all
+	tokens int64            // likewise
+	decay  bool             // some rank's tokens have met a decay
+	left   [][]float64      // with decay, what each rank leaves of the sums before it
+}
+
+// meet has the ranks tell each other what they do, whether they can, and what there is
+// of their totals beside the sums. Its bytes do not depend on the tokens.
+func meet[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error) (*ranks, error) {
+	if err := comm.Together(c, failed); err != nil {
+		return nil, err
+	}
+	if err := comm.Agree(c, comm.Field{Name: "call", Value: what}); err != nil {
+		return nil, err
+	}
+	told, err := comm.AllGather(c, appendEnds(nil, t))
+	if err != nil {
+		return nil, err
+	}
+	heads := len(t.Spans)
+	p := &ranks{spans: make([]attention.Span, heads)}
+	before := make([]attention.Span, heads)
+	for r, b := range told {
+		var other attention.Total[T]
+		if err := readEnds(&other, b, heads); err != nil {
+			return nil, fmt.Errorf("rank %d: %w", r, err)
+		}
+		p.decay = p.decay || other.Decay
+		left := make([]float64, heads)
+		for i, span := range other.Spans {
+			left[i] = span.Leaves(before[i])
+			before[i] = before[i].Then(span)
+		}
+		p.left = append(p.left, left)
+		if !causal || r < c.Rank() {
+			copy(p.spans, before)
+			p.tokens += other.Tokens
+		}
+	}
+	if !p.decay || heads == 0 {
+		p.left = nil
+	}
+	return p, nil
+}
+
+// Bytes of a total beside its sums, and of a span.
+const endsBytes, spanBytes = 8 + 1, 1 + 8 + 8
+
+// appendEnds appends what there is of t beside its sums.
+func appendEnds[T tensor.Float](b []byte, t *attention.Total[T]) []byte {
+	flag := func(x bool) {
+		if x {
+			b = append(b, 1)
+		} else {
+			b = append(b, 0)
+		}
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(t.Tokens))
+	flag(t.Decay)
+	for _, s := range t.Spans {
+		flag(s.Seen)
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.Gone))
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.Owes))
+	}
+	return b
+}
+
+// readEnds reads what appendEnds has written of so many heads.
+func readEnds[T tensor.Float](t *attention.Total[T], b []byte, heads int) error {
+	if len(b) != endsBytes+spanBytes*heads {
+		return errors.New("tells of another number of heads")
+	}
+	t.Tokens, t.Decay = int64(binary.LittleEndian.Uint64(b)), b[8] == 1
+	for b = b[endsBytes:]; len(b) > 0; b = b[spanBytes:] {
+		t.Spans = append(t.Spans, attention.Span{
+			Seen: b[0] == 1,
+			Gone: math.Float64frombits(binary.LittleEndian.Uint64(b[1:])),
+			Owes: math.Float64frombits(binary.LittleEndian.Uint64(b[9:])),
+		})
+	}
+	return nil
+}
