@@ -62,8 +62,7 @@ var layers = []string{
 
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys.
-var heavy = []string{"internal/bench", "report", "internal/reproduce", "cmd/farfield", "bench/peers", "bench/results"}
-var heavy = []string{"comm/mpi", "internal/bench", "report", "cmd/farfield", "bench/peers"}
+var heavy = []string{"comm/mpi", "internal/bench", "report", "internal/reproduce", "cmd/farfield", "bench/peers", "bench/results"}
 
 // testOnly packages may be imported by tests and commands alone.
 var testOnly = []string{"internal/oracle", "internal/check", "internal/golden"}
