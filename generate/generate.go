@@ -2,7 +2,8 @@
 // Generator feeds them back. What the model remembers is the state of its
 // attention, so with a mechanism that streams neither the memory nor the time of
 // a token grows with the text, and a snapshot of a few hundred kilobytes
-// continues it elsewhere to the same bits.
+// continues it elsewhere to the same bits. Draw draws images level by level, in
+// batches.
 package generate
 
 import (

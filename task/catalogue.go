@@ -37,6 +37,8 @@ var table = []Row{
 	{"pathfinder", "whether two discs lie on one path, Long Range Arena", []string{"pathfinder32"}, pathfinderSettings, openPathfinder},
 	{"mnist", "handwritten digits as pixels or patches", []string{"mnist"}, mnistSettings, openMNIST},
 	{"image", "CIFAR-10 in grey, pixel by pixel, Long Range Arena", []string{"cifar10"}, nil, openImage},
+	{"mnist-gen", "handwritten digits drawn level by level", []string{"mnist"}, mnistGenSettings, openMNISTGen},
+	{"cifar-gen", "CIFAR-10 drawn level by level, channels of a pixel in turn", []string{"cifar10"}, nil, openCIFARGen},
 	{"text", "whether a film review is positive, byte by byte, Long Range Arena", []string{"imdb"}, reviewSettings, openReviews},
 	{"retrieval", "whether one of two papers cites the other, Long Range Arena", []string{"aan"}, retrievalSettings, openRetrieval},
 	{"films", "whether two reviews are of one film, a substitute for retrieval", []string{"imdb"}, reviewSettings, openFilms},

@@ -32,6 +32,9 @@ func TestSharedSources(t *testing.T) {
 		{[]string{"mnist"}, [3]int{54000, 6000, 10000}, 3000, []float64{0.09, 0.7}, []float64{0.14, 0.86}},
 		{[]string{"mnist", "as", "patches"}, [3]int{54000, 6000, 10000}, 500, nil, nil},
 		{[]string{"image"}, [3]int{7200, 800, 1000}, 8000, []float64{0.08, 0.2}, []float64{0.12, 0.3}},
+		{[]string{"mnist-gen"}, [3]int{54000, 6000, 10000}, 500, nil, nil},
+		{[]string{"mnist-gen", "side", "7"}, [3]int{54000, 6000, 10000}, 500, nil, nil},
+		{[]string{"cifar-gen"}, [3]int{7200, 800, 1000}, 300, nil, nil},
 		{[]string{"text"}, [3]int{9000, 1000, 2500}, 9000, []float64{0.49, 0.75}, []float64{0.51, 0.9}},
 		{[]string{"films"}, [3]int{Endless, Endless, Endless}, 1000, []float64{0.45, 0.55}, []float64{0.55, 0.95}},
 		{[]string{"genome"}, [3]int{Endless, Endless, Endless}, 500, []float64{0.2, 0.6}, []float64{0.35, 1}},
@@ -152,8 +155,75 @@ func TestImageOfBatches(t *testing.T) {
 		t.Errorf("grey %d, want %d, class %d", s.Tokens[1023], want, s.Class)
 	}
 	// White stays below 256.
-	if greyOf(255, 255, 255) != 255 || greyOf(0, 0, 0) != 0 {
-		t.Error(greyOf(255, 255, 255))
+	if Grey(255, 255, 255) != 255 || Grey(0, 0, 0) != 0 {
+		t.Error(Grey(255, 255, 255))
+	}
+}
+
+// Tokens are one level behind the targets, channels of a pixel follow each other, and
+// means of squares are rounded.
+func TestPixels(t *testing.T) {
+	pixels := make([]byte, 20*784)
+	for i := range pixels {
+		pixels[i] = byte(i * i / 7)
+	}
+	src := openSource(t, "mnist-gen", Options{Folder: folderOf(t, map[string][]byte{
+		"mnist/train-images-idx3-ubyte": idx([]int{20, 28, 28}, pixels), "mnist/train-labels-idx1-ubyte": idx([]int{20}, make([]byte, 20)),
+		"mnist/t10k-images-idx3-ubyte": idx([]int{2, 28, 28}, pixels[:2*784]), "mnist/t10k-labels-idx1-ubyte": idx([]int{2}, make([]byte, 2)),
+	})}, "side", "14")
+	holds(t, src)
+	s := take(t, src, Test, 1)
+	at := 784 + 2*28*3 + 2*5 // row 3, column 5 of squares of 2×2
+	mean := (int(pixels[at]) + int(pixels[at+1]) + int(pixels[at+28]) + int(pixels[at+29]) + 2) / 4
+	if place := 14*3 + 5; s.Targets[place] != float32(mean) || s.Tokens[place+1] != int32(mean) || s.Tokens[0] != PixelStart {
+		t.Errorf("level %v, the token after it %d, the first %d; want %d, %d", s.Targets[place], s.Tokens[place+1], s.Tokens[0], mean, PixelStart)
+	}
+}
+
+// Levels of all of MNIST: known values are 8, 1.967, 1.689 and 1.261 bits.
+func TestLevelsOfDigits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("reads all images several times")
+	}
+	src := openSource(t, "mnist-gen", Options{Folder: sharedData(t)})
+	list, err := src.Baselines(60000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{8, 1.967, 1.689, 1.261} {
+		if got := list[i].Score; math.Abs(got-want) > 0.0006 {
+			t.Errorf("%s scores %v, want %v", list[i].Name, got, want)
+		}
+	}
+}
+
+// What a key tells is taken off: where every level is told by its place, nothing is
+// left but the hundredths.
+func TestPixelHistograms(t *testing.T) {
+	m := &dataset.Images{Height: 4, Width: 4, Channels: 3, Labels: make([]byte, 20)}
+	for i := range 20 * 48 {
+		m.Pixels = append(m.Pixels, byte(5*(i%48)))
+	}
+	src := &Pixels{images: images{train: m, test: m}, name: "x", height: 4, width: 4, channels: 3}
+	list, err := src.Baselines(20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := -math.Log2((18 + 0.01) / (18 + 2.56)) // of the 18 that are not there to choose by
+	for i, want := range []float64{8, math.Log2(48), place} {
+		if got := list[i].Score; math.Abs(got-want) > 0.01 {
+			t.Errorf("%s scores %v, want %v", list[i].Name, got, want)
+		}
+	}
+	// Left, above and above to the right of the green value of pixel (1,2), each of 32 levels.
+	x := make([]float32, 48)
+	x[3*(4*1+1)+1], x[3*(4*0+2)+1], x[3*(4*0+3)+1] = 1, 255, 33
+	if got, want := src.neighbours(x, 3*(4*1+2)+1), (1*9+8)*9+2; got != want {
+		t.Errorf("neighbours %d, want %d", got, want)
+	}
+	x = []float32{255, 255, 255}
+	if got := src.neighbours(append(x, make([]float32, 45)...), 0); got != 0 {
+		t.Errorf("neighbours of the first level are %d", got)
 	}
 }
 

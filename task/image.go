@@ -14,11 +14,17 @@ type Image struct{ images }
 
 func openImage(o *opening) (Source, error) { return OpenImage(filepath.Join(o.Folder, "cifar10")) }
 
-// OpenImage reads the binary batches in a folder, or in its cifar-10-batches-bin,
-// or sheets: cifar10_batch_0.png and on to learn from, cifar10_batch_50.png to be
-// judged by, and labels_51000.bin.
+// OpenImage reads CIFAR-10 from a folder, as readCIFAR10 does.
 func OpenImage(folder string) (*Image, error) {
-	t := &Image{}
+	m, err := readCIFAR10(folder, grey)
+	return &Image{m}, err
+}
+
+// readCIFAR10 reads the binary batches in a folder, or in its cifar-10-batches-bin,
+// or sheets: cifar10_batch_0.png and on to learn from, cifar10_batch_50.png to be
+// judged by, and labels_51000.bin. Of each file it keeps what keep returns.
+func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (images, error) {
+	var t images
 	if bin, err := find(folder, "data_batch_1.bin", "cifar-10-batches-bin/data_batch_1.bin"); err == nil {
 		dir := filepath.Dir(bin)
 		for b := 1; b <= 6; b++ {
@@ -28,62 +34,48 @@ func OpenImage(folder string) (*Image, error) {
 			}
 			m, err := dataset.File(filepath.Join(dir, name), dataset.ReadCIFAR10)
 			if err == nil {
-				err = t.append(b == 6, m)
+				err = t.append(b == 6, keep(m))
 			}
 			if err != nil {
-				return nil, err
+				return t, err
 			}
 		}
 		return t, nil
 	}
 	labels, err := find(folder, "labels_51000.bin")
 	if err != nil {
-		return nil, fmt.Errorf("%s: it holds neither data_batch_1.bin nor sheets with labels_51000.bin; farfield data fetches CIFAR-10", folder)
+		return t, fmt.Errorf("%s: it holds neither data_batch_1.bin nor sheets with labels_51000.bin; farfield data fetches CIFAR-10", folder)
 	}
 	classes, err := dataset.File(labels, dataset.ReadBytes(51000))
 	if err != nil {
-		return nil, err
+		return t, err
 	}
 	for b := range 51 {
 		path, err := find(folder, fmt.Sprintf("cifar10_batch_%d.png", b))
 		if err != nil {
 			if b == 0 || b == 50 {
-				return nil, err
+				return t, err
 			}
 			continue
 		}
 		m, err := dataset.File(path, dataset.ReadSheet)
 		if err != nil {
-			return nil, err
+			return t, err
 		}
 		if m.N() != 1000 {
-			return nil, fmt.Errorf("%s: it has %d rows, 1000 are needed", path, m.N())
+			return t, fmt.Errorf("%s: it has %d rows, 1000 are needed", path, m.N())
 		}
 		m.Labels = classes[1000*b:][:1000]
 		for i, y := range m.Labels {
 			if y > 9 {
-				return nil, fmt.Errorf("%s: class of image %d is %d, there are 10", labels, 1000*b+i, y)
+				return t, fmt.Errorf("%s: class of image %d is %d, there are 10", labels, 1000*b+i, y)
 			}
 		}
-		if err := t.append(b == 50, m); err != nil {
-			return nil, err
+		if err := t.append(b == 50, keep(m)); err != nil {
+			return t, err
 		}
 	}
 	return t, nil
-}
-
-// append puts images behind those of a part, in grey.
-func (t *Image) append(test bool, m *dataset.Images) error {
-	m = grey(m)
-	part := t.train
-	if test {
-		part = t.test
-	}
-	if part == nil {
-		t.add(test, m)
-		return nil
-	}
-	return part.Append(m)
 }
 
 // grey returns images of red, green and blue in the grey of tf.image's
@@ -91,12 +83,13 @@ func (t *Image) append(test bool, m *dataset.Images) error {
 func grey(m *dataset.Images) *dataset.Images {
 	g := &dataset.Images{Height: m.Height, Width: m.Width, Channels: 1, Labels: m.Labels, Pixels: make([]byte, len(m.Pixels)/3)}
 	for i := range g.Pixels {
-		g.Pixels[i] = greyOf(m.Pixels[3*i], m.Pixels[3*i+1], m.Pixels[3*i+2])
+		g.Pixels[i] = Grey(m.Pixels[3*i], m.Pixels[3*i+1], m.Pixels[3*i+2])
 	}
 	return g
 }
 
-func greyOf(r, g, b byte) byte {
+// Grey returns the grey of a pixel.
+func Grey(r, g, b byte) byte {
 	return byte(255.5 / 255 * (0.2989*float64(r) + 0.5870*float64(g) + 0.1140*float64(b)))
 }
 

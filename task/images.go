@@ -17,6 +17,19 @@ func (m *images) add(test bool, part *dataset.Images) {
 	}
 }
 
+// append puts images behind those of a part.
+func (m *images) append(test bool, part *dataset.Images) error {
+	have := m.train
+	if test {
+		have = m.test
+	}
+	if have == nil {
+		m.add(test, part)
+		return nil
+	}
+	return have.Append(part)
+}
+
 // count returns the samples of each split.
 func (m *images) count() [3]int {
 	n := m.train.N()

@@ -79,7 +79,7 @@ func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 		return nil
 	}
 	for i := 0; i < len(square); i += 3 {
-		s.Tokens = append(s.Tokens, int32(greyOf(square[i], square[i+1], square[i+2])))
+		s.Tokens = append(s.Tokens, int32(Grey(square[i], square[i+1], square[i+2])))
 	}
 	return nil
 }

@@ -14,6 +14,8 @@
 //	pathfinder 1024 grey values                     one path or two, 2    accuracy   pixels' sum, count
 //	mnist      784 grey values, or patches          digit, 10             accuracy   nearest mean
 //	image      1024 grey values of CIFAR-10         class, 10             accuracy   nearest mean
+//	mnist-gen  784 grey values                      next level            bits       histograms, table of neighbours
+//	cifar-gen  3072 values, channels in turn        next level            bits       histograms, table of neighbours
 //	text       bytes of a review                    positive, 2           accuracy   naive Bayes over words
 //	retrieval  two papers, bytes                    cited, 2              accuracy   common words
 //	films      two reviews, bytes                   of one film, 2        accuracy   common words
@@ -128,6 +130,7 @@ const (
 	Labels                 // a class for each position, from all positions
 	Next                   // the same from the positions up to it
 	Trace                  // numbers for each position
+	Level                  // one of 256 levels for each position, a number, from the positions up to it
 )
 
 func (k Kind) String() string {
@@ -142,6 +145,8 @@ func (k Kind) String() string {
 		return "next token"
 	case Trace:
 		return "numbers of each position"
+	case Level:
+		return "next level"
 	}
 	return fmt.Sprintf("Kind(%d)", int(k))
 }
@@ -153,11 +158,12 @@ const Endless = -1
 type Metric string
 
 // The metrics: the share of positions or samples that are right, the mean of
-// squared differences, the mean of -ln p.
+// squared differences, the mean of -ln p, and of -log₂ p.
 const (
 	Accuracy Metric = "accuracy"
 	MSE      Metric = "mean squared error"
 	Nats     Metric = "nats per token"
+	Bits     Metric = "bits per dimension"
 )
 
 // Spec says what the samples of a task are.

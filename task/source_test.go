@@ -80,7 +80,7 @@ func fits(t *testing.T, spec *Spec, s *Sample) {
 		labels = n
 	case Regression:
 		targets = spec.Outputs
-	case Trace:
+	case Trace, Level:
 		targets = n * spec.Outputs
 	}
 	if len(s.Labels) != labels || len(s.Targets) != targets {

@@ -57,7 +57,7 @@ func (c *collector) pack(b *packed, samples []task.Sample) {
 			switch s.Kind {
 			case task.Labels, task.Next:
 				b.Targets = pad(append(b.Targets, x.Labels...), padding, -1)
-			case task.Trace:
+			case task.Trace, task.Level:
 				b.Numbers = pad(append(b.Numbers, x.Targets...), padding*s.Outputs, nan)
 			}
 		}

@@ -137,7 +137,7 @@ func newEvaluation(m *model.Model[float32], src task.Source) *evaluation {
 	e.text, _ = src.(*task.Text)
 	e.rows = evalTokens / spec.Length
 	switch {
-	case spec.Metric == task.Nats:
+	case spec.Metric == task.Nats || spec.Metric == task.Bits:
 		n := bits.Len(uint(spec.Length))
 		e.sums, e.counts = make([]float64, n), make([]int64, n)
 	case spec.Kind == task.Class || spec.Kind == task.Regression:
@@ -161,7 +161,7 @@ func (e *evaluation) add(samples []task.Sample) error {
 	if e.text != nil {
 		e.bytes += e.text.Vocab.Bytes(b.Targets)
 	}
-	if e.spec.Metric == task.Nats {
+	if e.sums != nil {
 		return e.addLosses(b)
 	}
 	rows := max(len(b.Targets), len(b.Numbers)/max(e.spec.Outputs, 1))
@@ -179,12 +179,12 @@ func (e *evaluation) add(samples []task.Sample) error {
 
 // addLosses adds nats by position.
 func (e *evaluation) addLosses(b *packed) error {
-	e.losses = grow(e.losses, len(b.Targets))
+	e.losses = grow(e.losses, b.B*b.N)
 	if err := e.m.Losses(&b.Batch, e.losses); err != nil {
 		return err
 	}
 	for i, l := range e.losses {
-		if b.Targets[i] >= 0 {
+		if i < len(b.Targets) && b.Targets[i] >= 0 || i < len(b.Numbers) && b.Numbers[i] == b.Numbers[i] {
 			k := bits.Len(uint(i%b.N+1)) - 1
 			e.sums[k] += l
 			e.counts[k]++
@@ -254,6 +254,8 @@ func (e *evaluation) result() (s Score, d Detail) {
 	switch s.Metric {
 	case task.Nats:
 		s.Value = s.Loss
+	case task.Bits:
+		s.Value = s.Loss / math.Ln2
 	case task.MSE:
 		s.Value = e.value / float64(e.numbers)
 	default:

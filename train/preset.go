@@ -34,6 +34,8 @@ var presets = []Preset{
 	{"pathfinder", "as published", sampled("pathfinder", 32, 2000)},
 	{"mnist", "patches of 4 by 4", sampled("mnist", 64, 1000, "as", "patches")},
 	{"image", "as published, 2000 updates", sampled("image", 32, 2000)},
+	{"mnist-gen", "half the published layers and width, 1500 updates", drawing("mnist-gen", 4, 128, 10, 1500)},
+	{"cifar-gen", "the same, 300 updates", drawing("cifar-gen", 4, 128, 4, 300)},
 	{"text", "the first 1000 bytes", sampled("text", 32, 2000, "length", "1000")},
 	{"retrieval", "the first 1000 bytes of each", sampled("retrieval", 16, 2000, "length", "1000")},
 	{"films", "the first 1000 bytes of each", sampled("films", 16, 2000, "length", "1000")},
@@ -45,6 +47,8 @@ var presets = []Preset{
 	{"picture", "patches of 4 by 4 of 32 by 32", sampled("picture", 32, 1000, "as", "patches")},
 	{"file", "the first 1000 bytes", sampled("file", 32, 1000, "length", "1000")},
 
+	{"linear-mnist", "linear transformers' drawing of digits, as published", drawing("mnist-gen", 8, 256, 10, 250*6000)},
+	{"linear-cifar", "the same of CIFAR-10, 50 epochs", drawing("cifar-gen", 16, 256, 4, 50*12500)},
 	{"lra-listops", "Long Range Arena, the small family", arena("listops", 32, 1000, 5000)},
 	{"lra-text", "the same", arena("text", 32, 8000, 20000)},
 	{"lra-retrieval", "the same", arena("retrieval", 32, 800, 30000)},
@@ -162,6 +166,21 @@ func arena(name string, batch, warmUp, steps int) Config {
 	c.Optimizer, c.Schedule, c.Decay, c.Beta2, c.Clip = Adam, Linear, 0, 0.999, 0
 	c.Rate, c.MinRate, c.WarmUp = 1e-4, 0, warmUp
 	c.EvalEvery, c.SaveEvery, c.EvalSamples = 200, 200, 0
+	return c
+}
+
+// drawing is the model of Katharopoulos et al. (2020, arXiv 2006.16236, section 4.2),
+// with its optimizer, which learns images level by level.
+func drawing(name string, layers, width, batch, steps int) Config {
+	c := sampled(name, batch, steps)
+	m := &c.Model
+	m.Layers, m.Width, m.Heads, m.Hidden, m.Mechanism = layers, width, 8, 4*width, "linear"
+	c.Optimizer, c.Schedule, c.Decay, c.Beta2 = RAdam, Constant, 0, 0.999
+	c.Rate, c.MinRate, c.WarmUp = 1e-4, 1e-4, 0
+	if width < 256 {
+		c.Rate, c.MinRate = 1e-3, 1e-3
+	}
+	c.EvalSamples, c.FinalSamples = 100, 500
 	return c
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/token"
 )
 
-// Save writes a model and its vocabulary as a checkpoint to the folder dir, which
+// Save writes a model and its vocabulary, if it has one, as a checkpoint to the folder dir, which
 // must be empty or not there, such that Load reads them. It has no state of an
 // optimizer: no training goes on from it.
 func Save(dir string, m *model.Model[float32], vocab *token.Vocabulary) error {
@@ -26,8 +26,10 @@ func Save(dir string, m *model.Model[float32], vocab *token.Vocabulary) error {
 	if err := m.Save(dir); err != nil {
 		return err
 	}
-	if err := vocab.Save(filepath.Join(dir, vocabFile)); err != nil {
-		return err
+	if vocab != nil {
+		if err := vocab.Save(filepath.Join(dir, vocabFile)); err != nil {
+			return err
+		}
 	}
 	return manifest{}.write(dir)
 }

@@ -7,6 +7,10 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
+// levelParts is how many logistics the mixture of a level has, if the configuration
+// does not say: as many as linear transformers were published with.
+const levelParts = 10
+
 // suit makes the model read the samples of a task and say what it asks: tokens or
 // numbers, one sequence or two, an output of each position or one of all. What the
 // configuration says itself, kind and pooling, stays.
@@ -28,6 +32,17 @@ func (c *Config) suit(s task.Spec) error {
 		if s.Classes == s.Vocab {
 			m.Outputs = 0
 		}
+		if m.Kind == "" {
+			m.Kind = model.Decoder
+		}
+		if m.Kind != model.Decoder {
+			return fmt.Errorf("kind: %s cannot learn task %s, which needs a %s", m.Kind, s.Name, model.Decoder)
+		}
+	case task.Level:
+		if m.Outputs == 0 {
+			m.Outputs = 3 * levelParts
+		}
+		m.Loss = model.Logistics
 		if m.Kind == "" {
 			m.Kind = model.Decoder
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// generateCmd is the verb generate: a model continues a text.
+// generateCmd is the verb generate: a model continues a text, or draws images.
 type generateCmd struct {
 	Model      string `required:"" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint."`
 	Prompt     string `xor:"prompt" placeholder:"TEXT" help:"Text to continue. By default a new line."`
@@ -33,9 +33,17 @@ type generateCmd struct {
 	Resume string `placeholder:"FILE" help:"Continue the text in such a file, to the same bits; a prompt is appended to it."`
 	Time   bool   `help:"Print the time of a token, of the first and of the last thousand, and memory on standard error."`
 	JSON   bool   `name:"json" help:"Print the text and what it took as JSON."`
+
+	drawFlags
 }
 
 func (c *generateCmd) Run(e *env) error {
+	if given, err := c.drawFlags.given(); err != nil || given {
+		if err != nil {
+			return err
+		}
+		return c.draw(e)
+	}
 	if c.Tokens < 0 {
 		return inputf("--tokens: %d is negative", c.Tokens)
 	}

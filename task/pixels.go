@@ -1,0 +1,160 @@
+package task
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// Pixels is the task of drawing images: each level, 0 to 255, is to be predicted from
+// those before it, row by row, the channels of a pixel in turn (Katharopoulos et al.
+// 2020, arXiv 2006.16236, section 4.2). The token at a position is the level before
+// it, the first is PixelStart.
+type Pixels struct {
+	images
+	name          string
+	height, width int
+	channels      int
+}
+
+// levels is the number of levels, and PixelStart the token that begins an image.
+const (
+	levels     = 256
+	PixelStart = levels
+)
+
+var mnistGenSettings = []Setting{
+	{"side", "28", "side of the images in pixels: 28, or 14 or 7 of the mean of 2×2 or 4×4"},
+}
+
+func openMNISTGen(o *opening) (Source, error) {
+	side := o.int("side")
+	if o.err == nil && (side < 7 || 28%side != 0) {
+		return nil, fmt.Errorf("side: it is %d, 28, 14 or 7 is needed", side)
+	}
+	m, err := OpenMNIST(filepath.Join(o.Folder, "mnist"), 0)
+	if err != nil || o.err != nil {
+		return nil, err
+	}
+	t := &Pixels{name: "mnist-gen", height: side, width: side, channels: 1}
+	t.train, t.test = shrink(m.train, 28/side), shrink(m.test, 28/side)
+	return t, nil
+}
+
+func openCIFARGen(o *opening) (Source, error) {
+	m, err := readCIFAR10(filepath.Join(o.Folder, "cifar10"), func(m *dataset.Images) *dataset.Images { return m })
+	if err != nil {
+		return nil, err
+	}
+	return &Pixels{images: m, name: "cifar-gen", height: 32, width: 32, channels: 3}, nil
+}
+
+// shrink returns grey images whose pixels are means, rounded, of squares of that side.
+func shrink(m *dataset.Images, side int) *dataset.Images {
+	if side == 1 {
+		return m
+	}
+	s := &dataset.Images{Height: m.Height / side, Width: m.Width / side, Channels: 1, Labels: m.Labels}
+	area := side * side
+	for i := range m.N() {
+		from := m.At(i)
+		for y := range s.Height {
+			for x := range s.Width {
+				sum := 0
+				for p := range area {
+					sum += int(from[(y*side+p/side)*m.Width+x*side+p%side])
+				}
+				s.Pixels = append(s.Pixels, byte((sum+area/2)/area))
+			}
+		}
+	}
+	return s
+}
+
+// Spec returns what the samples are.
+func (t *Pixels) Spec() Spec {
+	return Spec{Name: t.name, Kind: Level, Metric: Bits, Vocab: levels + 1, Length: t.height * t.width * t.channels, Parts: 1, Outputs: 1, Count: t.count()}
+}
+
+// Sample sets s to the levels of an image: tokens one position behind the targets.
+func (t *Pixels) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	m, i := t.at(split, i)
+	last := int32(PixelStart)
+	for _, p := range m.At(i) {
+		s.Tokens = append(s.Tokens, last)
+		s.Targets = append(s.Targets, float32(p))
+		last = int32(p)
+	}
+	return nil
+}
+
+// Baselines are equal chances, and how often levels are met: anywhere, at their place,
+// and beside levels like those to the left, above and above to the right.
+func (t *Pixels) Baselines(n int) ([]Baseline, error) {
+	return baselines(
+		func() (Baseline, error) { return Baseline{"equal chances", math.Log2(levels)}, nil },
+		func() (Baseline, error) {
+			return t.histogram("frequency", n, 1, func([]float32, int) int { return 0 })
+		},
+		func() (Baseline, error) {
+			return t.histogram("frequency at the place", n, t.Spec().Length, func(_ []float32, i int) int { return i })
+		},
+		func() (Baseline, error) {
+			return t.histogram("table of three neighbours", n, neighbourBins*neighbourBins*neighbourBins, t.neighbours)
+		},
+	)
+}
+
+// neighbourBins is the number of classes of a neighbour's level: 0, and eight of 32, the
+// last of 31.
+const neighbourBins = 9
+
+// neighbours returns the classes of the levels of one channel to the left, above, and
+// above to the right of a position; beyond the edge they are 0.
+func (t *Pixels) neighbours(x []float32, i int) int {
+	row, pixel := t.width*t.channels, i/t.channels
+	left, right := pixel%t.width > 0, pixel%t.width < t.width-1
+	class := func(there bool, at int) int {
+		if !there || at < 0 {
+			return 0
+		}
+		return (int(x[at]) + 31) / 32
+	}
+	k := class(left, i-t.channels)
+	k = k*neighbourBins + class(true, i-row)
+	return k*neighbourBins + class(right, i-row+t.channels)
+}
+
+// histogram scores how often each level is met where it has the same key: counts of
+// every level begin at a hundredth.
+func (t *Pixels) histogram(name string, n, keys int, key func(x []float32, i int) int) (Baseline, error) {
+	const unseen = 0.01
+	spec := t.Spec()
+	counts, sums := make([]float64, keys*levels), make([]float64, keys)
+	err := each(t, Train, n, func(s *Sample) {
+		for i, x := range s.Targets {
+			k := key(s.Targets, i)
+			counts[k*levels+int(x)]++
+			sums[k]++
+		}
+	})
+	if err != nil {
+		return Baseline{}, err
+	}
+	bits, judged := 0., 0
+	err = each(t, spec.Judged(), n, func(s *Sample) {
+		for i, x := range s.Targets {
+			k := key(s.Targets, i)
+			bits -= math.Log2((counts[k*levels+int(x)] + unseen) / (sums[k] + levels*unseen))
+		}
+		judged += len(s.Targets)
+	})
+	return Baseline{name, bits / float64(judged)}, err
+}
