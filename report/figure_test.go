@@ -151,10 +151,63 @@ func TestFiguresThatCannotBe(t *testing.T) {
 		{report.Series{Name: "empty"}, "empty: has 0 values of x and 0 of y"},
 		{report.Series{Name: "zero", X: []float64{1}, Y: []float64{0}}, "zero: point 0 is (1, 0)"},
 		{report.Series{Name: "none", X: []float64{1}, Y: []float64{math.NaN()}}, "none: point 0 is (1, NaN)"},
+		{report.Series{Name: "bars", X: []float64{1}, Y: []float64{1}, Low: []float64{0.5}}, "bars: has 1 values of y, 1 low ends and 0 high ones"},
+		{report.Series{Name: "bar", X: []float64{1}, Y: []float64{1}, Low: []float64{2}, High: []float64{3}}, "bar: the error bar of point 0 is from 2 to 3, y is 1"},
+		{report.Series{Name: "discs", X: []float64{1}, Y: []float64{1}, Style: report.Bubbles}, "discs: has 1 values of x and 0 sizes"},
+		{report.Series{Name: "disc", X: []float64{1}, Y: []float64{1}, Size: []float64{-1}, Style: report.Bubbles}, "disc: size 0 is -1"},
 	} {
 		f := report.Figure{Series: []report.Series{c.s}}
 		if err := f.WriteSVG(io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)
 		}
+	}
+}
+
+func TestLinearAxes(t *testing.T) {
+	f := report.Figure{XLinear: true, YLinear: true, YText: func(y float64) string { return fmt.Sprintf("%g%%", y) }, Series: []report.Series{
+		{Name: "a", X: []float64{-1, 0, 1}, Y: []float64{-10, 0, 10}, Low: []float64{-12, -1, 9}, High: []float64{-9, 1, 11}},
+		{Name: "b", X: []float64{-1, 1}, Y: []float64{3, 3}, Style: report.Level},
+		{Name: "c", X: []float64{-1, 1}, Y: []float64{4, 5}, Style: report.Bare},
+	}}
+	var b strings.Builder
+	if err := f.WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{">-10%<", ">10%<", ">0%<"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the figure has no %q", want)
+		}
+	}
+	f.YLinear = false
+	if err := f.WriteSVG(&b); err == nil {
+		t.Error("a logarithmic axis shows -10")
+	}
+}
+
+func TestErrorBarsAndBubbles(t *testing.T) {
+	point := report.Series{X: []float64{1, 10}, Y: []float64{1, 10}}
+	bars := point
+	bars.Low, bars.High = []float64{0.5, 5}, []float64{2, 20}
+	if len(svg(t, bars)) <= len(svg(t, point)) {
+		t.Error("error bars draw nothing")
+	}
+	bubbles := point
+	bubbles.Style, bubbles.Size = report.Bubbles, []float64{1, 4}
+	text := svg(t, bubbles)
+	for _, want := range []string{"A18,18", "A9,9"} { // radii go with the root of the area
+		if !strings.Contains(text, want) {
+			t.Errorf("no disc of %s", want)
+		}
+	}
+}
+
+func TestManySeriesDiffer(t *testing.T) {
+	var all []report.Series
+	for range 8 {
+		all = append(all, report.Series{X: []float64{1, 10}, Y: []float64{1, 10}})
+	}
+	one, eight := svg(t, all[:1]...), svg(t, all...)
+	if circles := strings.Count(eight, "A2.5,2.5"); circles > 7*strings.Count(one, "A2.5,2.5") {
+		t.Error("the eighth series has the colour and the mark of the first")
 	}
 }

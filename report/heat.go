@@ -1,0 +1,424 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"image"
+	"image/color"
+	"io"
+	"math"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/palette/moreland"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// Axis says what the rows or the columns of a matrix are.
+type Axis struct {
+	Label string
+	Ticks []string // of each row or column; nil: positions
+	First int      // position of the first one
+	Step  int      // positions that each of them is of; 0: one
+}
+
+// Heat is a matrix drawn as colours, its first row at the top. Where values are
+// below 0 colours part at 0; what is NaN or infinite is grey.
+type Heat struct {
+	Title      string
+	X, Y       Axis // columns and rows
+	Rows, Cols int
+	Values     []float64 // [Rows·Cols], row by row
+	Low, High  float64   // ends of the colours; equal: those of the values
+}
+
+// Maps are matrices side by side.
+type Maps struct {
+	Title   string
+	Heats   []Heat
+	Columns int  // of the picture; 0: as many as there are, 4 at most
+	Same    bool // all have the same ends of the colours
+}
+
+// Sizes of maps.
+const (
+	mapSize      = 220 * vg.Length(1) // of the longer side of a matrix, and of the least of the other
+	labelledCell = 9 * vg.Length(1)   // least distance of labels
+	mostLabelled = 64                 // rows or columns that are labelled one by one
+	barWidth     = 62 * vg.Length(1)
+	titleHeight  = 24 * vg.Length(1)
+	mapsInARow   = 4
+	colourSteps  = 255
+)
+
+// WriteSVG draws the matrix as SVG. The same matrix gives the same bytes.
+func (h *Heat) WriteSVG(w io.Writer) error { return h.alone().WriteSVG(w) }
+
+// WritePNG draws the same as PNG.
+func (h *Heat) WritePNG(w io.Writer) error { return h.alone().WritePNG(w) }
+
+func (h *Heat) alone() *Maps { return &Maps{Heats: []Heat{*h}} }
+
+// WriteSVG draws the matrices as SVG. The same ones give the same bytes.
+func (m *Maps) WriteSVG(w io.Writer) error {
+	var b bytes.Buffer
+	if err := m.write(&b, func(width, height vg.Length) vg.CanvasWriterTo { return vgsvg.New(width, height) }); err != nil {
+		return err
+	}
+	// vgsvg gives the pictures that it embeds as PNG another name.
+	_, err := w.Write(bytes.ReplaceAll(b.Bytes(), []byte(`"data:image/jpg;`), []byte(`"data:image/png;`)))
+	return err
+}
+
+// WritePNG draws the same as PNG.
+func (m *Maps) WritePNG(w io.Writer) error {
+	return m.write(w, func(width, height vg.Length) vg.CanvasWriterTo {
+		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dotsAnInch))}
+	})
+}
+
+func (m *Maps) write(w io.Writer, canvas func(width, height vg.Length) vg.CanvasWriterTo) error {
+	if len(m.Heats) == 0 {
+		return fmt.Errorf("%s: has 0 matrices", m.Title)
+	}
+	cols := m.Columns
+	if cols <= 0 {
+		cols = min(len(m.Heats), mapsInARow)
+	}
+	cols = min(cols, len(m.Heats))
+	ends, err := m.ends()
+	if err != nil {
+		return err
+	}
+	panels := make([]panel, len(m.Heats))
+	var width, height vg.Length // of the widest and of the highest
+	for i := range m.Heats {
+		if panels[i], err = m.Heats[i].panel(ends[i]); err != nil {
+			return err
+		}
+		width, height = max(width, panels[i].width), max(height, panels[i].height)
+	}
+	style := plot.New().Title.TextStyle
+	top := margin
+	if m.Title != "" {
+		top += titleHeight
+	}
+	rows := (len(panels) + cols - 1) / cols
+	all := vg.Point{X: max(vg.Length(cols)*width, style.Width(drawn(m.Title))) + 2*margin, Y: vg.Length(rows)*height + margin + top}
+	c := canvas(all.X, all.Y)
+	dc := draw.New(c)
+	dc.SetColor(color.White)
+	dc.Fill(dc.Rectangle.Path())
+	if m.Title != "" {
+		style.XAlign, style.YAlign = draw.XCenter, draw.YTop
+		dc.FillText(style, vg.Point{X: all.X / 2, Y: all.Y - margin}, drawn(m.Title))
+	}
+	for i := range panels {
+		x := margin + vg.Length(i%cols)*width
+		y := all.Y - top - vg.Length(i/cols+1)*height
+		panels[i].draw(draw.Canvas{Canvas: dc.Canvas, Rectangle: vg.Rectangle{
+			Min: vg.Point{X: x, Y: y + height - panels[i].height},
+			Max: vg.Point{X: x + panels[i].width, Y: y + height},
+		}})
+	}
+	_, err = c.WriteTo(w)
+	return err
+}
+
+// ends returns the lowest and the highest colour of each matrix.
+func (m *Maps) ends() ([][2]float64, error) {
+	ends := make([][2]float64, len(m.Heats))
+	for i := range m.Heats {
+		h := &m.Heats[i]
+		if h.Rows <= 0 || h.Cols <= 0 || len(h.Values)/h.Rows != h.Cols || len(h.Values)%h.Rows != 0 {
+			return nil, fmt.Errorf("%s: has %d values, %d rows of %d", h.Title, len(h.Values), h.Rows, h.Cols)
+		}
+		if err := errorsOf(h.Title, "y", h.Y, h.Rows); err != nil {
+			return nil, err
+		}
+		if err := errorsOf(h.Title, "x", h.X, h.Cols); err != nil {
+			return nil, err
+		}
+		if !shows(h.Low, true) || !shows(h.High, true) || h.Low > h.High {
+			return nil, fmt.Errorf("%s: colours are from %g to %g", h.Title, h.Low, h.High)
+		}
+		ends[i] = h.ends()
+	}
+	if m.Same {
+		low, high := math.Inf(1), math.Inf(-1)
+		for _, e := range ends {
+			low, high = min(low, e[0]), max(high, e[1])
+		}
+		for i := range ends {
+			ends[i] = [2]float64{low, high}
+		}
+	}
+	return ends, nil
+}
+
+// errorsOf reports an axis that does not fit n rows or columns.
+func errorsOf(title, name string, a Axis, n int) error {
+	switch {
+	case a.Ticks != nil && len(a.Ticks) != n:
+		return fmt.Errorf("%s: %s has %d labels, needs %d", title, name, len(a.Ticks), n)
+	case a.Step < 0:
+		return fmt.Errorf("%s: %s has a step of %d", title, name, a.Step)
+	}
+	return nil
+}
+
+// ends returns the ends of the colours: those that are given, or of the values
+// and 0.
+func (h *Heat) ends() [2]float64 {
+	if h.Low < h.High {
+		return [2]float64{h.Low, h.High}
+	}
+	var low, high float64
+	for _, x := range h.Values {
+		if shows(x, true) {
+			low, high = min(low, x), max(high, x)
+		}
+	}
+	if low == high {
+		high = low + 1
+	}
+	return [2]float64{low, high}
+}
+
+// panel is a matrix with its axes and the bar of its colours.
+type panel struct {
+	plot, bar     *plot.Plot
+	width, height vg.Length
+}
+
+func (h *Heat) panel(ends [2]float64) (panel, error) {
+	colours, err := coloursOf(ends)
+	if err != nil {
+		return panel{}, err
+	}
+	p := plot.New()
+	p.BackgroundColor = color.White
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = drawn(h.Title), drawn(h.X.Label), drawn(h.Y.Label)
+	width, height := h.size()
+	p.Add(plotter.NewImage(h.picture(ends, colours, width, height), 0, 0, float64(h.Cols), float64(h.Rows)))
+	p.X.Padding, p.Y.Padding = 0, 0
+	x, y := h.X.ticks(h.Cols, width), h.Y.ticks(h.Rows, height)
+	for i := range y { // the first row is at the top
+		y[i].Value = float64(h.Rows) - y[i].Value
+	}
+	p.X.Tick.Marker, p.Y.Tick.Marker = plot.ConstantTicks(x), plot.ConstantTicks(y)
+	if h.X.Ticks != nil && longest(x) > 2 {
+		p.X.Tick.Label.Rotation = math.Pi / 2
+		p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XRight, draw.YCenter
+	}
+
+	bar := plot.New()
+	bar.BackgroundColor = color.White
+	bar.Add(plotter.NewImage(scaleOf(colours), 0, ends[0], 1, ends[1]))
+	bar.HideX()
+	bar.Y.Padding = 0
+	bar.X.Padding = 0
+	bar.Y.Min, bar.Y.Max = ends[0], ends[1]
+
+	// What the plot needs beside the matrix.
+	left := widest(p.Y.Tick.Label, y) + 12*margin
+	below := 14 * margin
+	if p.X.Tick.Label.Rotation != 0 {
+		below += widest(p.X.Tick.Label, x)
+	}
+	return panel{
+		plot: p, bar: bar,
+		width:  max(width+left, p.Title.TextStyle.Width(p.Title.Text)) + barWidth,
+		height: height + below,
+	}, nil
+}
+
+func (p *panel) draw(c draw.Canvas) {
+	p.plot.Draw(draw.Crop(c, 0, -barWidth, 0, 0))
+	// The bar is as high as the matrix.
+	matrix := p.plot.DataCanvas(draw.Crop(c, 0, -barWidth, 0, 0))
+	p.bar.Draw(draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
+		Min: vg.Point{X: c.Max.X - barWidth + 2*margin, Y: matrix.Min.Y},
+		Max: vg.Point{X: c.Max.X - 2*margin, Y: matrix.Max.Y},
+	}})
+}
+
+// size returns the sides of the matrix on the page: cells are squares, unless it
+// would be too flat.
+func (h *Heat) size() (width, height vg.Length) {
+	width, height = mapSize, mapSize
+	if r := vg.Length(h.Rows) / vg.Length(h.Cols); r < 1 {
+		height = max(height*r, mapSize/4)
+	} else {
+		width = max(width/r, mapSize/4)
+	}
+	grow := vg.Length(1)
+	if n := len(h.X.Ticks); n <= mostLabelled {
+		grow = max(grow, labelledCell*vg.Length(n)/width)
+	}
+	if n := len(h.Y.Ticks); n <= mostLabelled {
+		grow = max(grow, labelledCell*vg.Length(n)/height)
+	}
+	return width * grow, height * grow
+}
+
+// ticks returns the labels of n cells on a side of so much length, at their
+// middles.
+func (a Axis) ticks(n int, length vg.Length) []plot.Tick {
+	var list []plot.Tick
+	if a.Ticks != nil && n <= mostLabelled {
+		for i, text := range a.Ticks {
+			list = append(list, plot.Tick{Value: float64(i) + 0.5, Label: drawn(text)})
+		}
+		return list
+	}
+	step := max(a.Step, 1)
+	every := niceStep(float64(n*step) * float64(4*labelledCell/length)) // in positions
+	for i := range n {
+		// A cell of several positions has the label that lies in it.
+		at := a.First + i*step
+		if mark := (at + step - 1) / every * every; mark >= at && at+step-1 >= 0 {
+			list = append(list, plot.Tick{Value: float64(i) + (float64(mark-at)+0.5)/float64(step), Label: strconv.Itoa(mark)})
+		}
+	}
+	return list
+}
+
+// niceStep is the least of 1, 2, 5, 10, 20 … that is x or more.
+func niceStep(x float64) int {
+	for p := 1; ; p *= 10 {
+		for _, m := range []int{1, 2, 5} {
+			if float64(m*p) >= x {
+				return m * p
+			}
+		}
+	}
+}
+
+// longest is the number of characters of the longest label.
+func longest(list []plot.Tick) (n int) {
+	for _, t := range list {
+		n = max(n, len([]rune(t.Label)))
+	}
+	return n
+}
+
+// widest is the length of the longest label on the page.
+func widest(style draw.TextStyle, list []plot.Tick) (width vg.Length) {
+	for _, t := range list {
+		width = max(width, style.Width(t.Label))
+	}
+	return width
+}
+
+// light are colours from dark to light that those who are blind to red or green
+// tell apart, too; between them lightness grows evenly.
+var light = []color.Color{
+	color.RGBA{0x1b, 0x0c, 0x41, 0xff},
+	color.RGBA{0x3b, 0x4d, 0x8a, 0xff},
+	color.RGBA{0x1f, 0x8f, 0x8c, 0xff},
+	color.RGBA{0x6c, 0xc8, 0x5c, 0xff},
+	color.RGBA{0xfc, 0xf0, 0x8a, 0xff},
+}
+
+// coloursOf returns colours between two ends, whose lightness goes evenly with
+// the value: from dark to light, or, where 0 lies between the ends, from blue
+// over white, which is 0, to red.
+func coloursOf(ends [2]float64) (color.Palette, error) {
+	colours, err := moreland.NewLuminance(light)
+	if err != nil {
+		return nil, err
+	}
+	low, high := ends[0], ends[1]
+	if low < 0 && high > 0 {
+		colours = moreland.SmoothBlueRed()
+		high = max(-low, high)
+		low = -high
+	}
+	colours.SetMin(low)
+	colours.SetMax(high)
+	list := make(color.Palette, colourSteps, colourSteps+1)
+	for i := range list {
+		x := ends[0] + (ends[1]-ends[0])*float64(i)/(colourSteps-1)
+		c, err := colours.At(min(max(x, low), high))
+		if err != nil {
+			return nil, err
+		}
+		list[i] = color.RGBAModel.Convert(c)
+	}
+	return append(list, color.RGBA{0x9a, 0x9a, 0x9a, 0xff}), nil
+}
+
+// picture has so many dots for each cell that it stays sharp where it is made
+// larger.
+func (h *Heat) picture(ends [2]float64, colours color.Palette, width, height vg.Length) image.Image {
+	const inch = 72
+	dots := func(cells int, length vg.Length) int {
+		return max(1, int(math.Ceil(float64(length)*dotsAnInch/inch/float64(cells))))
+	}
+	dx, dy := dots(h.Cols, width), dots(h.Rows, height)
+	m := image.NewPaletted(image.Rect(0, 0, h.Cols*dx, h.Rows*dy), colours)
+	for i := range h.Rows {
+		row := m.Pix[i*dy*m.Stride:]
+		for j := range h.Cols {
+			c := uint8(colourSteps) // grey
+			if x := h.Values[i*h.Cols+j]; shows(x, true) {
+				c = uint8(math.Round(min(max((x-ends[0])/(ends[1]-ends[0]), 0), 1) * (colourSteps - 1)))
+			}
+			for d := range dx {
+				row[j*dx+d] = c
+			}
+		}
+		for d := 1; d < dy; d++ {
+			copy(row[d*m.Stride:][:m.Stride], row)
+		}
+	}
+	return m
+}
+
+// scaleOf is a column of all colours, the last at the top.
+func scaleOf(colours color.Palette) image.Image {
+	m := image.NewPaletted(image.Rect(0, 0, 1, colourSteps), colours)
+	for i := range m.Pix {
+		m.Pix[i] = uint8(colourSteps - 1 - i)
+	}
+	return m
+}
+
+// Reduce returns the matrix with at most most rows and columns: means of square
+// blocks, whose sides it returns. What is not a number is left out of a mean.
+func (h Heat) Reduce(most int) (_ Heat, side int) {
+	side = max(1, (max(h.Rows, h.Cols)+most-1)/most)
+	if side == 1 {
+		return h, 1
+	}
+	rows, cols := (h.Rows+side-1)/side, (h.Cols+side-1)/side
+	values := make([]float64, rows*cols)
+	for i := range rows {
+		for j := range cols {
+			var sum float64
+			var n int
+			for r := i * side; r < min((i+1)*side, h.Rows); r++ {
+				for _, x := range h.Values[r*h.Cols+j*side : r*h.Cols+min((j+1)*side, h.Cols)] {
+					if shows(x, true) {
+						sum += x
+						n++
+					}
+				}
+			}
+			values[i*cols+j] = sum / float64(n)
+		}
+	}
+	h.X, h.Y = h.X.reduced(side), h.Y.reduced(side)
+	h.Rows, h.Cols, h.Values = rows, cols, values
+	return h, side
+}
+
+func (a Axis) reduced(side int) Axis {
+	a.Ticks, a.Step = nil, max(a.Step, 1)*side
+	return a
+}

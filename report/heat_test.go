@@ -1,0 +1,126 @@
+package report_test
+
+import (
+	"bytes"
+	"image"
+	"image/png"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/report"
+)
+
+func decode(t *testing.T, draw func(io.Writer) error) image.Image {
+	t.Helper()
+	var b bytes.Buffer
+	if err := draw(&b); err != nil {
+		t.Fatal(err)
+	}
+	m, err := png.Decode(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// colours counts the dots of each colour.
+func colours(m image.Image) map[[3]uint32]int {
+	count := map[[3]uint32]int{}
+	for y := range m.Bounds().Dy() {
+		for x := range m.Bounds().Dx() {
+			r, g, b, _ := m.At(x, y).RGBA()
+			count[[3]uint32{r >> 8, g >> 8, b >> 8}]++
+		}
+	}
+	return count
+}
+
+func TestHeatColours(t *testing.T) {
+	heat := func(values ...float64) map[[3]uint32]int {
+		h := report.Heat{Rows: 1, Cols: len(values), Values: values}
+		return colours(decode(t, h.WritePNG))
+	}
+	dark, bright, grey := [3]uint32{0x1b, 0x0c, 0x41}, [3]uint32{0xfc, 0xf0, 0x8a}, [3]uint32{0x9a, 0x9a, 0x9a}
+	const cell = 1000 // dots, and fewer than there are of one cell
+	c := heat(0, 1)
+	if c[dark] < cell || c[bright] < cell || c[grey] > cell {
+		t.Errorf("0 and 1: %d dark dots, %d bright, %d grey", c[dark], c[bright], c[grey])
+	}
+	if c := heat(0, 1, math.NaN(), math.Inf(1)); c[grey] < 2*cell {
+		t.Errorf("%d grey dots for what is no number", c[grey])
+	}
+	if c := heat(-1, 1); c[dark]+c[bright] > 0 {
+		t.Error("values of both signs have the colours of one")
+	}
+}
+
+func TestSameColours(t *testing.T) {
+	m := report.Maps{Heats: []report.Heat{
+		{Rows: 1, Cols: 2, Values: []float64{0, 1}},
+		{Rows: 1, Cols: 2, Values: []float64{0, 10}},
+	}}
+	bright := [3]uint32{0xfc, 0xf0, 0x8a}
+	own := colours(decode(t, m.WritePNG))[bright]
+	m.Same = true
+	if same := colours(decode(t, m.WritePNG))[bright]; same > own*3/4 {
+		t.Errorf("%d dots of the brightest colour with common ends, %d without", same, own)
+	}
+}
+
+func TestHeatLabels(t *testing.T) {
+	h := report.Heat{Title: "head 3", Rows: 2, Cols: 3, Values: make([]float64, 6),
+		X: report.Axis{Label: "keys", Ticks: []string{"q", "<", "long label"}}, Y: report.Axis{Label: "queries", First: 40, Step: 5}}
+	var a, b bytes.Buffer
+	if err := h.WriteSVG(&a); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a.Bytes(), b.Bytes()) {
+		t.Error("the same matrix gives other bytes")
+	}
+	for _, want := range []string{"head 3", "keys", "queries", ">q<", "&lt;", "long label", ">40<", "data:image/png;base64"} {
+		if !strings.Contains(a.String(), want) {
+			t.Errorf("the map has no %q", want)
+		}
+	}
+}
+
+func TestReduce(t *testing.T) {
+	h := report.Heat{Rows: 3, Cols: 4, Values: []float64{
+		1, 3, 5, 5,
+		5, 7, 5, math.NaN(),
+		2, 4, 0, 9,
+	}, X: report.Axis{First: 10, Ticks: make([]string, 4)}}
+	got, side := h.Reduce(2)
+	if want := []float64{4, 5, 3, 4.5}; side != 2 || got.Rows != 2 || got.Cols != 2 || !slices.Equal(got.Values, want) {
+		t.Errorf("%d x %d by %d: %v, want %v", got.Rows, got.Cols, side, got.Values, want)
+	}
+	if got.X.First != 10 || got.X.Step != 2 || got.X.Ticks != nil {
+		t.Errorf("columns are %+v", got.X)
+	}
+	if _, side := h.Reduce(4); side != 1 {
+		t.Errorf("a small matrix is reduced by %d", side)
+	}
+}
+
+func TestMapsThatCannotBe(t *testing.T) {
+	for want, m := range map[string]report.Maps{
+		"none: has 0 matrices":           {Title: "none"},
+		"x: has 3 values, 2 rows of 2":   {Heats: []report.Heat{{Title: "x", Rows: 2, Cols: 2, Values: make([]float64, 3)}}},
+		"x: has 0 values, 0 rows of 0":   {Heats: []report.Heat{{Title: "x"}}},
+		"x: x has 1 labels, needs 2":     {Heats: []report.Heat{{Title: "x", Rows: 1, Cols: 2, Values: make([]float64, 2), X: report.Axis{Ticks: []string{"a"}}}}},
+		"x: y has a step of -1":          {Heats: []report.Heat{{Title: "x", Rows: 1, Cols: 1, Values: make([]float64, 1), Y: report.Axis{Step: -1}}}},
+		"x: colours are from 1 to 0":     {Heats: []report.Heat{{Title: "x", Rows: 1, Cols: 1, Values: make([]float64, 1), Low: 1}}},
+		"x: colours are from 0 to +Inf":  {Heats: []report.Heat{{Title: "x", Rows: 1, Cols: 1, Values: make([]float64, 1), High: math.Inf(1)}}},
+		"x: has 4 values, -2 rows of -2": {Heats: []report.Heat{{Title: "x", Rows: -2, Cols: -2, Values: make([]float64, 4)}}},
+	} {
+		if err := m.WriteSVG(io.Discard); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
