@@ -6,8 +6,6 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/optim"
-	"github.com/farfield-ml/farfield/rng"
 )
 
 // Training is an update of a model of bytes on random ones.
@@ -64,35 +62,15 @@ func weights(c model.Config) float64 {
 }
 
 func (t Training) open() (*work, error) {
-	key := rng.New(1)
-	m, err := model.New[float32](t.config(), key.Fold(0))
+	u, err := NewUpdate(t.config(), t.Batch)
 	if err != nil {
 		return nil, err
 	}
-	n := t.Batch * t.Context
-	b := &model.Batch{B: t.Batch, N: t.Context, Tokens: make([]int32, n), Targets: make([]int32, n)}
-	for i := range n {
-		b.Tokens[i] = int32(key.Fold(1).Intn(uint64(i), 256))
-		b.Targets[i] = int32(key.Fold(2).Intn(uint64(i), 256))
-	}
-	o := optim.NewAdamW(m.Params())
-	w := &work{call: func() error {
-		m.Params().ZeroGrad()
-		if _, err := m.Forward(b); err != nil {
-			return err
-		}
-		if err := m.Backward(1); err != nil {
-			return err
-		}
-		o.Step(1e-4, optim.Clip(optim.GradNorm(m.Params()), 1))
-		return nil
-	}}
 	before := live()
-	if err := w.call(); err != nil {
+	if err := u.Run(); err != nil {
 		return nil, err
 	}
-	w.held = live() - before
-	return w, nil
+	return &work{call: u.Run, held: live() - before}, nil
 }
 
 // live is the memory in use, without the scratch that is only kept for reuse,

@@ -8,6 +8,7 @@ import (
 
 // rows is the catalogue, in the order in which it is shown.
 var rows = []*Row{
+	&fastTable2,
 	&fastFig3,
 	&fastKernel,
 	&fastGradients,

@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 func TestSingularValues(t *testing.T) {
@@ -172,5 +174,48 @@ func TestTimings(t *testing.T) {
 	}
 	if _, found := at(list, "a", 40); found {
 		t.Error("a timing that was not measured")
+	}
+}
+
+// TestSoftmaxMatrix holds outputs and gradients against the catalogue's softmax.
+func TestSoftmaxMatrix(t *testing.T) {
+	const b, h, n, d = 2, 2, 33, 16
+	key := rng.New(5)
+	fill := func(i uint64) tensor.Heads[float32] {
+		x := tensor.NewHeads[float32](b, h, n, d)
+		for j := range x.Data {
+			x.Data[j] = float32(key.Fold(i).Normal(uint64(j)))
+		}
+		return x
+	}
+	c := &attention.Call[float32]{Q: fill(1), K: fill(2), V: fill(3)}
+	dout := fill(4)
+	tiled, err := mechanism.New[float32]("softmax", mechanism.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results [2][]tensor.Heads[float32]
+	for i, m := range []attention.Mechanism[float32]{tiled, attention.NewHeadwise[float32](softmaxMatrix{})} {
+		var keep attention.Saved[float32]
+		out := tensor.NewHeads[float32](b, h, n, d)
+		if err := m.Forward(out, c, &keep); err != nil {
+			t.Fatal(err)
+		}
+		g := &attention.Grads[float32]{DQ: tensor.NewHeads[float32](b, h, n, d), DK: tensor.NewHeads[float32](b, h, n, d), DV: tensor.NewHeads[float32](b, h, n, d)}
+		if err := m.Backward(g, dout, out, c, &keep); err != nil {
+			t.Fatal(err)
+		}
+		results[i] = []tensor.Heads[float32]{out, g.DQ, g.DK, g.DV}
+	}
+	for i, name := range []string{"out", "dq", "dk", "dv"} {
+		for j, x := range results[0][i].Data {
+			if y := results[1][i].Data[j]; math.Abs(float64(x-y)) > 1e-5 {
+				t.Fatalf("%s: %g, softmax has %g", name, y, x)
+			}
+		}
+	}
+	c.KeyLens = []int64{n, n - 1}
+	if err := attention.NewHeadwise[float32](softmaxMatrix{}).Forward(results[0][0], c, nil); err == nil {
+		t.Error("no error for lengths of keys")
 	}
 }

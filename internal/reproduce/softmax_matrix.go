@@ -1,0 +1,58 @@
+package reproduce
+
+import (
+	"errors"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// softmaxMatrix is softmax attention as a program of matrix operations has it:
+// the whole N×M matrix of weights is written down, and kept for the backward
+// pass. It is what published softmax is, where farfield's own is tiled.
+type softmaxMatrix struct{}
+
+func (softmaxMatrix) Traits() attention.Traits {
+	return attention.Traits{Name: "softmax, matrix written down", Positive: true, NoCausal: "all keys are seen"}
+}
+
+func (softmaxMatrix) Setting() string                { return "softmax matrix" }
+func (softmaxMatrix) Params() *param.Set[float32]    { return nil }
+func (softmaxMatrix) Constants() *param.Set[float32] { return nil }
+
+func (softmaxMatrix) Check(c *attention.Call[float32]) error {
+	if c.KeyMask != nil || c.KeyLens != nil {
+		return errors.New("softmax matrix: masks of keys are not computed")
+	}
+	return nil
+}
+
+func (softmaxMatrix) Cost(s attention.Shape) (c attention.Cost) {
+	n, m := float64(s.N), float64(s.M)
+	c.FLOPs = 2 * n * m * float64(s.D+s.Dv)
+	c.Bytes = 4 * n * m
+	return c
+}
+
+func (softmaxMatrix) Forward(h *attention.Head[float32]) {
+	p := tensor.Mat[float32]{Data: h.Save(h.Q.Rows * h.K.Rows), Rows: h.Q.Rows, Cols: h.K.Rows, Stride: h.K.Rows}
+	h.Product(p, h.Q, h.K, false, true, false)
+	h.Table.Scale(p.Data, scaleOf(h), p.Data)
+	h.Softmax(p)
+	h.Product(h.Out, p, h.V, false, false, false)
+}
+
+func (softmaxMatrix) Backward(h *attention.Head[float32], g *attention.HeadGrads[float32]) {
+	p := tensor.Mat[float32]{Data: h.Saved, Rows: h.Q.Rows, Cols: h.K.Rows, Stride: h.K.Rows}
+	dp := h.Take(p.Rows, p.Cols)
+	h.Product(g.DV, p, g.DOut, true, false, false)
+	h.Product(dp, g.DOut, h.V, false, true, false)
+	h.SoftmaxGrad(dp, p)
+	h.Table.Scale(dp.Data, scaleOf(h), dp.Data)
+	h.Product(g.DQ, dp, h.K, false, false, false)
+	h.Product(g.DK, dp, h.Q, true, false, false)
+}
+
+func scaleOf(h *attention.Head[float32]) float32 { return float32(1 / math.Sqrt(float64(h.Q.Cols))) }
