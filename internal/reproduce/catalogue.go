@@ -15,6 +15,7 @@ var rows = []*Row{
 	&taylorShiftCrossover,
 	&taylorShiftScaling,
 	&linearFig1,
+	&linearLatency,
 }
 
 // Rows returns the catalogue.
