@@ -31,6 +31,7 @@ type Output[T tensor.Float] struct {
 	shape   Shape
 	header  []byte
 	file    *os.File
+	joined  bool     // the file is another rank's
 	digests []uint32 // of each head of each batch row
 	there   bool     // the file has its name
 }
@@ -167,6 +168,16 @@ func (o *Output[T]) create() error {
 	}
 	// All places exist from the start; what is not written takes no room.
 	return f.Truncate(o.size(max(o.shape.N, 0)))
+}
+
+// join opens the file that another rank has created, and keeps.
+func (o *Output[T]) join() (err error) {
+	if o.path == "" {
+		return nil
+	}
+	o.joined = true
+	o.file, err = os.OpenFile(o.partial(), os.O_RDWR, 0)
+	return err
 }
 
 // resume goes on with a file that has rows of each head, whose digests those are.
@@ -324,7 +335,7 @@ func (o *Output[T]) close(keep bool) {
 		return
 	}
 	o.file.Close()
-	if !keep {
+	if !keep && !o.joined {
 		os.Remove(o.partial())
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
@@ -40,6 +41,10 @@ type Options struct {
 	Fresh      bool          // begin anew, whatever checkpoint there is
 
 	Progress func(Progress) // called after every window; may be nil
+
+	// Ranks divide the tokens among them; nil: there are no others. All call Run with
+	// the same input and output, and have no checkpoint.
+	Ranks *comm.Comm
 }
 
 const (
@@ -67,26 +72,28 @@ type Report struct {
 	Computing   float64 // seconds in which the mechanism computed
 	FLOPs       float64 // products of features and values in them, two operations each
 	Checkpoints int     // written
+	Sent        int64   // bytes to other ranks, of the state
 	Bound       float64 // of the error, as attention.Plan.Bound; 0: it is not known
 	Digest      uint32  // CRC-32C of o, [B,H,N,Dv] in C order, little-endian
 }
 
-// pass is one way through the tokens: n of them, which have keys from key0 on; n is
-// -1 where nobody knows.
+// pass is one way through the tokens: n of them, which have keys from key0 on and
+// queries from query0 on; n is -1 where nobody knows.
 type pass struct {
-	want    Want
-	n, key0 int64
+	want            Want
+	n, key0, query0 int64
+	meets           bool // the ranks exchange their states before it
 }
 
 // passes returns the passes that a call takes.
 func passes(s Shape, causal bool) []pass {
 	switch {
 	case !causal:
-		return []pass{{Keys, s.M, 0}, {Queries, s.N, 0}}
+		return []pass{{want: Keys, n: s.M}, {want: Queries, n: s.N}}
 	case s.M > s.N:
-		return []pass{{Keys, s.M - s.N, 0}, {Keys | Queries, s.N, s.M - s.N}}
+		return []pass{{want: Keys, n: s.M - s.N}, {want: Keys | Queries, n: s.N, key0: s.M - s.N}}
 	}
-	return []pass{{Keys | Queries, s.N, 0}}
+	return []pass{{want: Keys | Queries, n: s.N}}
 }
 
 // Run computes attention of what src gives and writes it to out, which it closes.
@@ -94,6 +101,12 @@ func passes(s Shape, causal bool) []pass {
 // same call continues.
 func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*Report, error) {
 	r, err := newRun(m, src, out, o)
+	if !o.alone() {
+		err = comm.Together(o.Ranks, err)
+	}
+	if err == nil {
+		err = r.agree()
+	}
 	if err != nil {
 		return nil, &BadInput{err}
 	}
@@ -103,7 +116,16 @@ func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Sour
 		return nil, err
 	}
 	for ; r.pass < len(r.passes); r.pass, r.at = r.pass+1, 0 {
-		if err := r.through(ctx); err != nil {
+		if r.passes[r.pass].meets {
+			if err := r.meet(); err != nil {
+				return r.report(), err
+			}
+		}
+		err := r.through(ctx)
+		if next := r.pass + 1; err != nil || next == len(r.passes) || r.passes[next].meets {
+			err = r.together(err)
+		}
+		if err != nil {
 			return r.report(), err
 		}
 		if p := &r.passes[r.pass]; p.n < 0 {
@@ -145,6 +167,7 @@ type run[T tensor.Float] struct {
 	computing   time.Duration
 	operations  float64
 	checkpoints int
+	sent        int64
 	room        chan []byte // memory for a snapshot, where none is being written
 }
 
@@ -176,6 +199,10 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 		return nil, fmt.Errorf("memory: %d is negative", o.Memory)
 	case o.Every < 0:
 		return nil, fmt.Errorf("every: %v is negative", o.Every)
+	case !o.alone() && (src.Sequential() || out.w != nil):
+		return nil, errors.New("ranks: a pipe cannot be divided among them")
+	case !o.alone() && o.Checkpoint != "":
+		return nil, fmt.Errorf("checkpoint: %s: not defined with ranks", o.Checkpoint)
 	case o.Checkpoint != "" && out.w != nil:
 		return nil, fmt.Errorf("checkpoint: %s: what was written to a pipe cannot be taken up again", o.Checkpoint)
 	}
@@ -186,7 +213,9 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 		o.Every = DefaultEvery
 	}
 	r := &run[T]{o: o, m: m, src: src, out: out, shape: s, passes: passes(s, o.Causal), room: make(chan []byte, 1)}
-	r.room <- nil
+	if r.room <- nil; !o.alone() {
+		r.passes = divided(s, o.Causal, o.Ranks.Rank(), o.Ranks.Size())
+	}
 	plan := m.Plan(attention.Shape{B: 1, H: s.H, Hkv: s.Hkv, N: planLength, M: planLength, D: s.D, Dv: s.Dv, Causal: o.Causal, Form: attention.Linear})
 	r.chunk, r.flops = plan.Chunk, 2*float64(plan.F)*float64(s.Dv+1)
 	var err error
@@ -251,7 +280,7 @@ func (r *run[T]) begin() error {
 	r.started = time.Now()
 	r.saved = r.started
 	if r.o.Checkpoint == "" {
-		return r.out.create()
+		return r.open()
 	}
 	if r.o.Fresh {
 		if err := removeCheckpoint(r.o.Checkpoint); err != nil {
@@ -422,7 +451,7 @@ func (r *run[T]) read(l *line[T], p *place) bool {
 		want = int(min(int64(want), p.n-p.at))
 	}
 	start := time.Now()
-	n, err := r.src.Fill(w, p.at, p.key0+p.at, want)
+	n, err := r.src.Fill(w, p.query0+p.at, p.key0+p.at, want)
 	r.filling.Add(int64(time.Since(start)))
 	if err == nil && n < want && p.n >= 0 {
 		err = fmt.Errorf("input: ends after token %d, it had %d", p.at+int64(n), p.n)
@@ -431,7 +460,7 @@ func (r *run[T]) read(l *line[T], p *place) bool {
 		l.full <- work[T]{err: err}
 		return false
 	}
-	if w.n, w.at = n, p.at; n > 0 {
+	if w.n, w.at = n, p.query0+p.at; n > 0 {
 		l.full <- work[T]{w: w}
 	}
 	p.at += int64(n)
@@ -562,7 +591,7 @@ func (r *run[T]) finish() error {
 			return err
 		}
 	}
-	if err := r.out.commit(); err != nil {
+	if err := r.commit(); err != nil {
 		return err
 	}
 	if r.o.Checkpoint == "" {
@@ -588,6 +617,7 @@ func (r *run[T]) report() *Report {
 		Shape: r.shape, Tokens: tokens, Resumed: r.resumed, Window: r.window, Chunk: r.chunk,
 		StateBytes: r.state.Bytes(), Planned: r.planned, Seconds: time.Since(r.started).Seconds(),
 		Filling: time.Duration(r.filling.Load()).Seconds(), Computing: r.computing.Seconds(), FLOPs: r.operations, Checkpoints: r.checkpoints,
+		Sent: r.sent,
 	}
 	if r.shape.N >= 0 {
 		rep.Bound = r.m.Plan(attention.Shape{

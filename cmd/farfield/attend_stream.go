@@ -59,6 +59,7 @@ func (c *attendCmd) Help() string {
     farfield attend --mechanism linear --stream --memory 64MiB folder o.npy
     producer | farfield attend --mechanism fastmax --causal --stream --raw 64,8 - o.raw
     farfield attend --mechanism fastmax --synthetic 1000000000,32,1 --seed 7 --rows-every 1000000 o.npy
+    mpirun -n 4 farfield attend --mechanism fastmax --causal --stream in.safetensors o.npy
 `
 }
 
@@ -88,6 +89,8 @@ type streamReport struct {
 	PeakBytes   int64   `json:"peak_bytes"` // of the process
 	Checkpoints int     `json:"checkpoints"`
 	Digest      string  `json:"crc32c"`
+	Ranks       int     `json:"ranks,omitempty"`      // that the tokens were divided among
+	Sent        int64   `json:"sent_bytes,omitempty"` // by one of them to the others, whatever the tokens are
 
 	Check *rowCheck `json:"check,omitempty"`
 }
@@ -121,10 +124,15 @@ func (c *attendCmd) stream(e *env) error {
 			return inputf("--memory: %w", err)
 		}
 	}
-	if c.Precision == "f64" {
-		return streamAs[float64](c, e, in, out, memory)
+	if _, err := e.join(); err != nil {
+		return err
 	}
-	return streamAs[float32](c, e, in, out, memory)
+	return e.withRanks(func() error {
+		if c.Precision == "f64" {
+			return streamAs[float64](c, e, in, out, memory)
+		}
+		return streamAs[float32](c, e, in, out, memory)
+	})
 }
 
 func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64) error {
@@ -145,7 +153,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 		if to, err = stream.NewFile[T](out, rank); err != nil {
 			return input(err)
 		}
-		if checkpoint == "" {
+		if checkpoint == "" && e.alone() {
 			checkpoint = out + stream.CheckpointSuffix
 		}
 	}
@@ -171,8 +179,11 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory + programBytes))
 	peak := c.peak()
 	bar := newStreamProgress(e)
+	if !e.first() {
+		bar.w, bar.tty = io.Discard, false
+	}
 	r, err := stream.Run(e.ctx, p.mech, src, to, stream.Options{
-		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, Every: c.CheckpointEvery, Fresh: c.Fresh, Progress: bar.show,
+		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, Every: c.CheckpointEvery, Fresh: c.Fresh, Progress: bar.show, Ranks: e.ranks,
 	})
 	bar.clear()
 	switch {
@@ -187,11 +198,17 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	default:
 		return err
 	}
+	if !e.first() {
+		return nil
+	}
 	report := &streamReport{
 		Mechanism: c.Mechanism, Chunk: r.Chunk, Window: r.Window, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision,
 		N: r.Shape.N, M: r.Shape.M, Tokens: r.Tokens, Resumed: r.Resumed, Seconds: r.Seconds, Filling: r.Filling, Computing: r.Computing, FLOPs: r.FLOPs, Peak: (peak + c.peak()) / 2,
 		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, PeakBytes: bench.PeakMemory(), Checkpoints: r.Checkpoints,
-		Digest: fmt.Sprintf("%08x", r.Digest),
+		Digest: fmt.Sprintf("%08x", r.Digest), Sent: r.Sent,
+	}
+	if e.ranks != nil {
+		report.Ranks = e.ranks.Size()
 	}
 	if c.Check > 0 {
 		if report.Check, err = checkRows(c, e, src, to, r, wide.mech); err != nil {
@@ -240,6 +257,9 @@ func (r *streamReport) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%d tokens%s in %.1f s: %.1f s reading or making them, %.1f s computing at %.1f GFLOP/s%s\n", r.Tokens, before, r.Seconds, r.Filling, r.Computing, rate, share)
 	fmt.Fprintf(w, "state %s, windows of %d tokens, %s planned of %s; the process had %s\n", mib(r.StateBytes), r.Window, mib(r.Planned), mib(r.Memory), mib(r.PeakBytes))
+	if r.Ranks > 0 {
+		fmt.Fprintf(w, "%d ranks; rank 0, of which this is, sent %d bytes of its state to the others, as many for any number of tokens\n", r.Ranks, r.Sent)
+	}
 	fmt.Fprintf(w, "o [%d rows a head], CRC-32C %s\n", r.N, r.Digest)
 	r.Check.print(w)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
@@ -56,6 +57,8 @@ type env struct {
 	stdout, stderr io.Writer
 	tty            bool  // stderr is a terminal: progress may be drawn on it
 	threads        []int // that were asked for, each once; the first are set
+
+	ranks *comm.Comm // of the job that the process has joined; nil: it is alone
 }
 
 // interruptible calls f and returns what it returns, or the end of e.ctx if
@@ -155,7 +158,9 @@ func run(args []string, e *env) int {
 		return fail(e, err)
 	}
 	par.SetThreads(e.threads[0])
-	if err := parsed.Run(e); err != nil {
+	err = parsed.Run(e)
+	defer e.leave(err)
+	if err != nil {
 		return fail(e, err)
 	}
 	return 0
@@ -187,7 +192,10 @@ func checkThreads(threads []int, list bool) error {
 // fail prints err on one line and returns the status that it means.
 func fail(e *env, err error) int {
 	var bad inputError
+	var known *comm.RankError
 	switch {
+	case errors.As(err, &known) && !e.first():
+		return statusFailure // rank 0 tells
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
 		var how interruption
 		if !errors.As(err, &how) {
