@@ -374,6 +374,9 @@ func taskRun(t *testing.T, c Config, src task.Source, stops ...int) (dir string,
 
 func TestTasksResumeToTheSameBits(t *testing.T) {
 	for name, src := range kinds() {
+		if testing.Short() && name != "pairs" && name != "trace" {
+			continue
+		}
 		c := littleTask(src, "fastmax")
 		c.Accumulate, c.Optimizer = 2, RAdam
 		if src.spec.Kind == task.Class {

@@ -41,7 +41,7 @@ func (c *embedCmd) Run(e *env) error {
 	if c.Most < 0 {
 		return inputf("--max-tokens: %d is negative", c.Most)
 	}
-	m, vocab, err := train.Load(c.Model)
+	m, vocab, err := train.LoadText(c.Model)
 	if err != nil {
 		return input(err)
 	}
