@@ -310,7 +310,8 @@ func (c *Config) stage(i int) (batch, context int) {
 // and both then learn worse; the weights of an odd order can be negative and
 // its denominators vanish unless scores are bounded.
 func (c *Config) settle() error {
-	if _, owns := nn.LookupMixer(c.Model.Mechanism); owns {
+	_, owns := nn.LookupMixer(c.Model.Mechanism)
+	if owns || c.Model.Kind == model.Convolutional && c.Model.Mechanism == "" {
 		return nil
 	}
 	row, err := mechanism.Lookup(c.Model.Mechanism)

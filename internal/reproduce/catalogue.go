@@ -8,6 +8,7 @@ import (
 
 // rows is the catalogue, in the order in which it is shown.
 var rows = []*Row{
+	&fastTable1,
 	&fastTable2,
 	&fastFig3,
 	&fastKernel,
@@ -16,6 +17,9 @@ var rows = []*Row{
 	&taylorShiftScaling,
 	&linearFig1,
 	&linearLatency,
+	&linearCopy,
+	&slidesShapes,
+	&mqar,
 }
 
 // Rows returns the catalogue.

@@ -266,6 +266,15 @@ func get[T any](r *Results, name string) (result T, found bool, err error) {
 	return result, false, nil
 }
 
+// convert returns what JSON has read as any.
+func convert[T any](x any) (y T, err error) {
+	data, err := json.Marshal(x)
+	if err != nil {
+		return y, err
+	}
+	return y, json.Unmarshal(data, &y)
+}
+
 // clock estimates the time that is left, from what pieces were expected to take
 // and what they took.
 type clock struct {

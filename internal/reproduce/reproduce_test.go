@@ -241,3 +241,13 @@ func TestDigits(t *testing.T) {
 		}
 	}
 }
+
+// addResult puts the result of a piece where it is found.
+func addResult(t *testing.T, r *Results, piece string, x any) {
+	t.Helper()
+	data, err := json.Marshal(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.add(&Record{Piece: piece, Result: data})
+}

@@ -1,0 +1,144 @@
+package reproduce
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// small are lessons of a few updates.
+var small = lessons(func(o *Options) ([]*lesson, error) {
+	l, err := presetLesson("recall", "induction", 6, map[string]string{"length": "12"})
+	if err != nil {
+		return nil, err
+	}
+	l.Config.Batch, l.Config.FinalSamples, l.Config.EvalSamples = 4, 20, 20
+	l.Config.Model.Layers = 1
+	l.Methods, l.Seeds = []method{softmax, linear}, 2
+	l.Length, l.Vocab, l.Baseline = 12, 21, true
+	return []*lesson{l}, nil
+})
+
+func smallRow() *Row {
+	return &Row{Name: "small", Seeds: true, Tunes: true, pieces: small.pieces, outcome: small.outcome(nothingMore)}
+}
+
+func TestLesson(t *testing.T) {
+	o := &Options{Out: t.TempDir()}
+	out, err := smallRow().Run(t.Context(), o, Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Records) != 1+2*2 || len(out.Tables) != 1 || len(out.Figures) != 2 || len(out.Findings) != 1 {
+		t.Fatalf("%d records, tables %+v, %d figures, findings %q", len(out.Records), out.Tables, len(out.Figures), out.Findings)
+	}
+	table := out.Tables[0]
+	if len(table.Rows) < 3 || table.Rows[0][0] != "softmax" || table.Rows[0][3] != "2" || table.Rows[0][5] != "6" || !strings.HasSuffix(table.Rows[2][0], "(baseline)") {
+		t.Errorf("table %+v", table)
+	}
+	if f := out.Findings[0]; !strings.HasPrefix(f, "recall: ") || !strings.Contains(f, "The best baseline") {
+		t.Errorf("finding %q", f)
+	}
+	if n := len(out.Figures[0].Series); n != 2 {
+		t.Errorf("%d curves", n)
+	}
+}
+
+// An interrupted training goes on, and ends as one that was not interrupted.
+func TestLessonGoesOn(t *testing.T) {
+	whole, parts := &Options{Out: t.TempDir(), Seeds: 1}, &Options{Out: t.TempDir(), Seeds: 1}
+	want, err := smallRow().Run(t.Context(), whole, Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = smallRow().Run(ctx, parts, Observer{Progress: func(p Progress) {
+		if strings.Contains(p.Piece, "softmax") && p.Share >= 0.5 {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("error is %v", err)
+	}
+	steps, _, err := train.ReadMetrics(parts.folder(smallRow()) + "/work/recall-softmax-seed-1")
+	if err != nil || len(steps) == 0 || len(steps) == 6 {
+		t.Fatalf("%d updates were made before the interrupt, %v", len(steps), err)
+	}
+	got, err := smallRow().Run(t.Context(), parts, Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range want.Tables[0].Rows {
+		// All but the seconds.
+		if n := len(row) - 1; !slices.Equal(row[:n], got.Tables[0].Rows[i][:n]) {
+			t.Errorf("row %v, uninterrupted %v", got.Tables[0].Rows[i], row)
+		}
+	}
+}
+
+func TestTune(t *testing.T) {
+	o := &Options{Out: t.TempDir(), Seeds: 1, Tune: true}
+	out, err := smallRow().Run(t.Context(), o, Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Records) != 1+2*len(tuning) || len(out.Tables) != 2 {
+		t.Fatalf("%d records, %d tables", len(out.Records), len(out.Tables))
+	}
+	grid := out.Tables[1]
+	if len(grid.Head) != 1+len(tuning) || len(grid.Rows) != 2 || slices.Contains(grid.Rows[0], none) {
+		t.Errorf("grid %+v", grid)
+	}
+}
+
+// TestBestRate has the rate chosen by the validation part, in both senses of
+// better.
+func TestBestRate(t *testing.T) {
+	l := &lesson{Name: "x", Methods: []method{softmax}, Seeds: 1}
+	l.Config.Rate = 1
+	o := &Options{Tune: true}
+	for metric, want := range map[task.Metric]float64{task.Accuracy: 4, task.MSE: 0.25} {
+		r := new(Results)
+		for i, factor := range tuning {
+			x := learned{Score: train.Score{Metric: metric, Value: 0.5}}
+			x.Evals = []train.Eval{{Eval: train.Look, Score: train.Score{Value: float64(i)}}, {Eval: train.Part, Score: train.Score{Value: -float64(i)}}}
+			addResult(t, r, l.piece(&softmax, 1, factor), x)
+		}
+		list, _, err := l.results(o, r)
+		if err != nil || len(list) != 1 || list[0].Factor != want {
+			t.Errorf("%s: %+v, %v; the rate's factor is to be %g", metric, list, err, want)
+		}
+	}
+}
+
+// TestShapesNets has the published numbers of parameters.
+func TestShapesNets(t *testing.T) {
+	all, err := shapesLessons(&Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for label, want := range shapesPublished {
+		for i := range all[0].Methods {
+			m := &all[0].Methods[i]
+			if m.Label != label {
+				continue
+			}
+			c := all[0].with(m, 1, 1)
+			src, err := c.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c, _, err = c.Prepare(src); err != nil {
+				t.Fatalf("%s: %v", label, err)
+			}
+			if got := c.Model.Params(); got != want {
+				t.Errorf("%s has %d parameters, %d are published", label, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package reproduce
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/task"
+)
+
+var mqar = Row{
+	Name:   "mqar",
+	Doc:    "accuracy of recalling K keys' values in a sequence: elu, p = 1, p = 2, softmax",
+	Source: "Arora et al. 2023, Zoology, arXiv 2312.04927, figure 2 (ICLR 2024)",
+	Claim:  "softmax solves every K; maps of few features fall off as K grows: recall follows the size of the state",
+	Seeds:  true, Tunes: true,
+	Code:   trainCode,
+	pieces: mqarLessons.pieces, outcome: mqarLessons.outcome(mqarFindings),
+}
+
+const (
+	mqarLength = 128
+	mqarVocab  = 256
+)
+
+func mqarPairs(o *Options) []int {
+	return pick(o.Budget, []int{8, 32}, []int{4, 8, 16, 32}, []int{4, 8, 16, 32})
+}
+
+var mqarLessons = lessons(func(o *Options) (list []*lesson, err error) {
+	for _, k := range mqarPairs(o) {
+		l, err := presetLesson(fmt.Sprintf("mqar-k%d", k), "mqar", pick(o.Budget, 1200, 3000, 10000),
+			map[string]string{"vocab": fmt.Sprint(mqarVocab), "length": fmt.Sprint(mqarLength), "pairs": fmt.Sprint(k)})
+		if err != nil {
+			return nil, err
+		}
+		l.Methods, l.Seeds = []method{softmax, fastmax2, fastmax1, linear}, pick(o.Budget, 1, 1, 3)
+		l.Length, l.Vocab, l.Baseline = mqarLength, mqarVocab, true
+		list = append(list, l)
+	}
+	return list, nil
+})
+
+// mqarFindings draws accuracy over K.
+func mqarFindings(out *Outcome, list []scored) error {
+	f := report.Figure{Title: "Recall over the number of pairs", XLabel: "pairs K", YLabel: "accuracy"}
+	lines := map[string]*report.Series{}
+	var order []string
+	for _, s := range list {
+		var k int
+		if _, err := fmt.Sscanf(s.Name, "mqar-k%d", &k); err != nil {
+			return err
+		}
+		for _, x := range s.Results {
+			if lines[x.Label] == nil {
+				lines[x.Label] = &report.Series{Name: x.Label}
+				order = append(order, x.Label)
+			}
+			l := lines[x.Label]
+			l.X, l.Y = append(l.X, float64(k)), append(l.Y, max(x.Value, 1e-3))
+		}
+	}
+	for _, name := range order {
+		f.Series = append(f.Series, *lines[name])
+	}
+	out.Figures = append(out.Figures, Drawing{"recall", f})
+	last := list[len(list)-1]
+	if len(last.Results) > 1 && last.Results[0].Runs[0].Score.Metric == task.Accuracy {
+		text := ""
+		for _, x := range last.Results {
+			text += fmt.Sprintf(", %s %s", x.Label, percent(x.Value))
+		}
+		out.find("At the largest K, %s: %s.", last.Name, text[2:])
+	}
+	return nil
+}
