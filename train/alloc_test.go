@@ -1,6 +1,7 @@
 package train
 
 import (
+	"context"
 	"math"
 	"runtime/debug"
 	"testing"
@@ -39,7 +40,7 @@ func TestUpdateAllocations(t *testing.T) {
 				t.Fatal(err)
 			}
 			update := func() {
-				if err := trainer.update(Observer{}); err != nil {
+				if err := trainer.update(context.Background(), Observer{}); err != nil {
 					t.Fatal(err)
 				}
 			}

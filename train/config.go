@@ -50,6 +50,10 @@ type Config struct {
 	FirstContext int `json:"first_context"`
 	FirstBatch   int `json:"first_batch"`
 
+	// Segment is how many tokens of a window are in memory at a time: longer windows go
+	// through the model in segments, with the gradient of the whole. 0: all of them.
+	Segment int `json:"segment,omitempty"`
+
 	Steps     int     `json:"steps"`     // updates
 	Optimizer string  `json:"optimizer"` // AdamW, Adam or RAdam
 	Schedule  string  `json:"schedule"`  // Cosine, Linear or Constant
@@ -168,6 +172,7 @@ func (c *Config) check(src task.Source) error {
 		{"accumulate", float64(c.Accumulate), 1, 1 << 20},
 		{"first_context", float64(c.FirstContext), 0, 1 << 40},
 		{"first_batch", float64(c.FirstBatch), 0, 1 << 20},
+		{"segment", float64(c.Segment), 0, 1 << 40},
 		{"steps", float64(c.Steps), 1, 1 << 40},
 		{"lr", c.Rate, 0, 1e6},
 		{"min_lr", c.MinRate, 0, 1e6},

@@ -99,7 +99,7 @@ func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, spl
 				return fail(err)
 			}
 		}
-		if err := e.add(samples); err != nil {
+		if err := e.add(ctx, samples); err != nil {
 			return fail(err)
 		}
 	}
@@ -153,7 +153,7 @@ func newEvaluation(m *model.Model[float32], src task.Source) *evaluation {
 	return e
 }
 
-func (e *evaluation) add(samples []task.Sample) error {
+func (e *evaluation) add(ctx context.Context, samples []task.Sample) error {
 	b := &e.batch
 	e.pack(b, samples)
 	e.samples += int64(len(samples))
@@ -162,7 +162,7 @@ func (e *evaluation) add(samples []task.Sample) error {
 		e.bytes += e.text.Vocab.Bytes(b.Targets)
 	}
 	if e.sums != nil {
-		return e.addLosses(b)
+		return e.addLosses(ctx, b)
 	}
 	rows := max(len(b.Targets), len(b.Numbers)/max(e.spec.Outputs, 1))
 	e.logits = grow(e.logits, rows*e.outputs)
@@ -177,10 +177,16 @@ func (e *evaluation) add(samples []task.Sample) error {
 	return nil
 }
 
-// addLosses adds nats by position.
-func (e *evaluation) addLosses(b *packed) error {
+// addLosses adds nats by position. Long sequences go in segments where they can.
+func (e *evaluation) addLosses(ctx context.Context, b *packed) error {
 	e.losses = grow(e.losses, b.B*b.N)
-	if err := e.m.Losses(&b.Batch, e.losses); err != nil {
+	losses := func() error { return e.m.Losses(&b.Batch, e.losses) }
+	if b.N > evalTokens && e.m.CanSegment(evalTokens) == nil {
+		losses = func() error {
+			return e.m.SegmentLosses(&b.Batch, evalTokens, e.losses, func(int, int) error { return ctx.Err() })
+		}
+	}
+	if err := losses(); err != nil {
 		return err
 	}
 	for i, l := range e.losses {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -190,13 +191,48 @@ func TestAccumulatedUpdate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := trainer.update(Observer{Step: func(s Step) { first[i] = s }}); err != nil {
+			if err := trainer.update(context.Background(), Observer{Step: func(s Step) { first[i] = s }}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if !near(first[0].Loss, first[1].Loss, 256*0x1p-24) || !near(first[0].GradNorm, first[1].GradNorm, 256*0x1p-24) {
 			t.Errorf("%s: %+v in one pass, %+v in three", name, first[0], first[1])
 		}
+	}
+}
+
+// An update in segments is that of whole windows, and its interruption changes nothing.
+func TestSegmentedUpdate(t *testing.T) {
+	var first [2]Step
+	for i, segment := range []int{0, 7} {
+		c := little("fastmax")
+		c.Batch, c.FirstBatch, c.FirstContext, c.Segment = 3, 0, 0, segment
+		trainer, err := New(c, littleText(t), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if segment > 0 {
+			ctx, cancel := context.WithCancel(context.Background())
+			told := 0
+			err := trainer.update(ctx, Observer{Part: func(done, all int) {
+				told = done
+				cancel()
+			}})
+			if !errors.Is(err, context.Canceled) || told == 0 || trainer.Done() != 0 {
+				t.Errorf("interrupted at %d: %v after %d updates", told, err, trainer.Done())
+			}
+		}
+		if err := trainer.update(context.Background(), Observer{Step: func(s Step) { first[i] = s }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !near(first[0].Loss, first[1].Loss, 256*0x1p-24) || !near(first[0].GradNorm, first[1].GradNorm, 256*0x1p-24) {
+		t.Errorf("%+v of whole windows, %+v in segments", first[0], first[1])
+	}
+	c := little("softmax")
+	c.Segment = 7
+	if _, err := New(c, littleText(t), ""); err == nil || !strings.Contains(err.Error(), "segment: softmax has no state") {
+		t.Errorf("softmax in segments: %v", err)
 	}
 }
 
@@ -260,7 +296,7 @@ func TestUpdatesTakeAnEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := trainer.update(Observer{}); err != nil {
+		if err := trainer.update(context.Background(), Observer{}); err != nil {
 			t.Fatal(err)
 		}
 	}

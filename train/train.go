@@ -62,6 +62,8 @@ type Observer struct {
 	Step func(Step)
 	Eval func(Eval)
 	Save func(checkpoint string) // its folder
+	// Part is told how many positions of the passes of an update in segments are done.
+	Part func(done, all int)
 }
 
 // Streams of random numbers that a run's seed is the key of.
@@ -105,6 +107,11 @@ func New(c Config, src task.Source, dir string) (*Trainer, error) {
 }
 
 func newTrainer(c Config, src task.Source, dir string, m *model.Model[float32]) (*Trainer, error) {
+	if c.Segment > 0 {
+		if err := m.CanSegment(c.Segment); err != nil {
+			return nil, err
+		}
+	}
 	schedule, err := c.schedule()
 	t := &Trainer{
 		config: c, dir: dir, source: src, model: m,
@@ -238,7 +245,10 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	spec := t.source.Spec()
 	selects := c.selects(spec)
 	for t.step < c.Steps && !t.exhausted() {
-		if err := t.update(o); err != nil {
+		if err := t.update(ctx, o); err != nil {
+			if e := ctx.Err(); e != nil && errors.Is(err, e) {
+				err = errors.Join(err, t.save(o)) // the weights are as before the update
+			}
 			return Score{}, err
 		}
 		last := t.step == c.Steps
@@ -283,8 +293,8 @@ func (t *Trainer) exhausted() bool {
 // every reports whether step is a multiple of n, which may be 0.
 func every(n, step int) bool { return n > 0 && step%n == 0 }
 
-// update makes one update.
-func (t *Trainer) update(o Observer) error {
+// update makes one update. One in segments ends with ctx, and then has changed nothing.
+func (t *Trainer) update(ctx context.Context, o Observer) error {
 	start := time.Now()
 	c := &t.config
 	if err := t.fill(); err != nil {
@@ -305,14 +315,11 @@ func (t *Trainer) update(o Observer) error {
 		if b.counted == 0 {
 			continue
 		}
-		l, err := t.model.Forward(&b.Batch)
-		if err != nil {
-			return err
-		}
 		// The mean over all targets is the mean of the passes' means, each with its
 		// share of the targets.
 		share := float64(b.counted) / float64(counted)
-		if err := t.model.Backward(float32(share)); err != nil {
+		l, err := t.pass(ctx, &b.Batch, float32(share), o)
+		if err != nil {
 			return err
 		}
 		loss += share * l
@@ -348,6 +355,22 @@ func (t *Trainer) update(o Observer) error {
 		o.Step(row)
 	}
 	return nil
+}
+
+// pass adds share times the gradient of the mean loss of b, which it returns.
+func (t *Trainer) pass(ctx context.Context, b *model.Batch, share float32, o Observer) (loss float64, err error) {
+	if size := t.config.Segment; size > 0 && b.N > size {
+		return t.model.TrainSegments(b, size, share, func(done, all int) error {
+			if o.Part != nil {
+				o.Part(done, all)
+			}
+			return ctx.Err()
+		})
+	}
+	if loss, err = t.model.Forward(b); err != nil {
+		return 0, err
+	}
+	return loss, t.model.Backward(share)
 }
 
 // fill sets the batches of the next update: windows from places of their own, or the

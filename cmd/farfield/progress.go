@@ -86,4 +86,17 @@ func (p *progress) clear() {
 }
 
 // observer returns the callbacks of p.
-func (p *progress) observer() train.Observer { return train.Observer{Step: p.step, Eval: p.eval} }
+func (p *progress) observer() train.Observer {
+	return train.Observer{Step: p.step, Eval: p.eval, Part: p.part}
+}
+
+// part is called on the way through a long update.
+func (p *progress) part(done, all int) {
+	text := fmt.Sprintf("update at %.0f %%", 100*float64(done)/float64(all))
+	if p.bar != nil {
+		p.bar.Describe(text)
+	} else if now := time.Now(); now.Sub(p.spoke) >= lineEvery {
+		p.spoke = now
+		fmt.Fprintln(p.w, text)
+	}
+}

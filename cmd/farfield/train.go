@@ -52,6 +52,7 @@ type trainCmd struct {
 	PostNorm     *bool    `help:"The norm after the sum, norm(x + f(x)), as in the first transformers."`
 	Decay        string   `placeholder:"KIND" help:"How keys of attention lose weight with time: none, fixed by RetNet's factor of each key head, or learned by a gate of each that begins there."`
 	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
+	Segment      *int     `placeholder:"N" help:"Take windows of a text through the model N tokens at a time, with the gradient of the whole: memory grows with N, and a little with each further N tokens. 0 for whole windows. Needs a mechanism with a state of fixed size."`
 	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first; they double until they are --context, and each length gets as many tokens to learn from. 0 for always --context."`
 	FirstBatch   *int     `placeholder:"N" help:"Sequences of an update at first; they halve when sequences double, down to --batch."`
 	Positions    string   `placeholder:"KIND" help:"How tokens know where they are: rope, learned, sinusoidal, none."`
@@ -148,6 +149,7 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--post-norm", &m.PostNorm, t.PostNorm)
 	override(&given, "--decay", &m.Decay, text(t.Decay))
 	override(&given, "--context", &m.Context, t.Context)
+	override(&given, "--segment", &c.Segment, t.Segment)
 	override(&given, "--first-context", &c.FirstContext, t.FirstContext)
 	override(&given, "--first-batch", &c.FirstBatch, t.FirstBatch)
 	override(&given, "--attention-dropout", &m.AttentionDropout, t.AttentionDropout)
