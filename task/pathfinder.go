@@ -17,14 +17,15 @@ import (
 
 // Pathfinder is the Long Range Arena's task of telling whether two discs lie on
 // the same path, from the 1024 grey values of an image of 32×32, row by row, as
-// tokens. Files are divided 80, 10 and 10 of a hundred, in their order.
+// tokens. Files are divided 80, 10 and 10 of a hundred, in their order; images that
+// are generated have no end.
 type Pathfinder struct {
 	count [3]int
 	image func(split Split, i int) (pixels []byte, label int32, err error)
 }
 
 var pathfinderSettings = []Setting{
-	{"from", "files", "files: records of images, or the released folder curv_contour_length_14 and the like"},
+	{"from", "files", "files: records of images, or the released folder curv_contour_length_14 and the like; generated: images drawn as they are needed"},
 	{"contour", "14", "paddles of a path: 6 is LRA's easy set, 9 the one between, 14 the hard one"},
 }
 
@@ -33,7 +34,9 @@ func openPathfinder(o *opening) (Source, error) {
 	if o.err == nil && contour != 6 && contour != 9 && contour != 14 {
 		return nil, fmt.Errorf("contour: it is %d; there are 6, 9 and 14", contour)
 	}
-	o.oneOf("from", "files")
+	if o.oneOf("from", "files", "generated") == "generated" {
+		return NewPathfinder(contour, o.Seed)
+	}
 	return OpenPathfinder(filepath.Join(o.Folder, "pathfinder32"), contour)
 }
 
