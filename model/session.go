@@ -73,7 +73,7 @@ func (m *Model[T]) session(batch int) (*Session[T], error) {
 	if batch < 1 || batch > maxSize {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
 	}
-	s := &Session[T]{model: m, batch: batch, thin: m.thin()}
+	s := &Session[T]{model: m, batch: batch, thin: m.thin(batch)}
 	s.trace.blocks = make([]blockTrace[T], 1)
 	for i := range m.main.blocks {
 		if c := m.main.blocks[i].conv; c != nil {
@@ -95,11 +95,7 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	// The last row of each sequence.
 	n = y.Rows / s.batch
 	last := tensor.Mat[T]{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
-	if out := mat(&s.logits, s.batch, m.config.outputs()); s.batch <= nn.ThinRows {
-		s.thin.head.Forward(out, last, false)
-	} else {
-		m.head.Forward(out, last, false)
-	}
+	s.thin.head.Forward(mat(&s.logits, s.batch, m.config.outputs()), last, false)
 	return s.logits, nil
 }
 
@@ -148,7 +144,7 @@ func (s *Session[T]) pieces(tokens []int32, n int, each func(i, size int, y tens
 		}
 		in := input[T]{b: s.batch, n: size, tokens: s.piece}
 		var thin []thinBlock[T]
-		if s.batch*size <= nn.ThinRows {
+		if s.thin.takes(s.batch * size) {
 			thin = s.thin.blocks
 		}
 		y, err := m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace, thin)

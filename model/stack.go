@@ -303,8 +303,8 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 
 // step is forward for the causal mixers of a decoder, continued from position
 // start and from what states and past have seen, in the order of the blocks that
-// have them. tr keeps nothing. With thin, the blocks' layers for a few rows, it
-// takes those.
+// have them. tr keeps nothing. With thin, the blocks' layers arranged for steps,
+// it takes those.
 func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], thin []thinBlock[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	t := tr.block(0)

@@ -171,14 +171,16 @@ func (m *MSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Tra
 	return nil
 }
 
-// thinMSSA is an MSSA for at most ThinRows rows.
+// thinMSSA is an MSSA for steps.
 type thinMSSA[T tensor.Float] struct {
 	layer *MSSA[T]
 	u, o  *Thin[T]
 }
 
 // Thin returns the layer with its weights rearranged.
-func (m *MSSA[T]) Thin() Stepper[T] { return &thinMSSA[T]{m, m.U.Thin(), m.O.Thin()} }
+func (m *MSSA[T]) Thin(rows int) Stepper[T] {
+	return &thinMSSA[T]{m, m.U.Thin(rows), m.O.Thin(rows)}
+}
 
 // Step is MSSA.Step.
 func (m *thinMSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {

@@ -348,4 +348,4 @@ func (m *Hyena[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Tr
 }
 
 // Thin returns the layer itself: its sums, not its weights, take the time.
-func (m *Hyena[T]) Thin() Stepper[T] { return m }
+func (m *Hyena[T]) Thin(int) Stepper[T] { return m }

@@ -127,6 +127,15 @@ const packWork = 8
 // pack returns the layer's weights for products forward or for gradients.
 func (l *Linear[T]) pack(ar *arena.Arena, forward bool) packed[T] {
 	out, in := l.W.Shape[0], l.W.Shape[1]
+	if forward {
+		return l.packIn(arena.Take[T](ar, kernel.PanelsSize(out, in)), true)
+	}
+	return l.packIn(arena.Take[T](ar, kernel.PanelsSize(in, out)), false)
+}
+
+// packIn is pack in that memory.
+func (l *Linear[T]) packIn(data []T, forward bool) packed[T] {
+	out, in := l.W.Shape[0], l.W.Shape[1]
 	n, k := in, out
 	var w packed[T]
 	if forward {
@@ -135,7 +144,7 @@ func (l *Linear[T]) pack(ar *arena.Arena, forward bool) packed[T] {
 			w.bias = l.B.Data
 		}
 	}
-	w.panels = kernel.NewPanels(kernel.Active[T](), n, k, arena.Take[T](ar, kernel.PanelsSize(n, k)))
+	w.panels = kernel.NewPanels(kernel.Active[T](), n, k, data)
 	par.Run(w.panels.Pieces(), 1, packWork*float64(len(l.W.Data)), packing[T]{w.panels, forward, l.W.Data, in})
 	return w
 }

@@ -556,14 +556,16 @@ func (m *Mamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace T
 	return nil
 }
 
-// thinMamba2 is a Mamba2 for at most ThinRows rows.
+// thinMamba2 is a Mamba2 for steps.
 type thinMamba2[T tensor.Float] struct {
 	layer   *Mamba2[T]
 	in, out *Thin[T]
 }
 
 // Thin returns the layer with its weights rearranged.
-func (m *Mamba2[T]) Thin() Stepper[T] { return &thinMamba2[T]{m, m.In.Thin(), m.Out.Thin()} }
+func (m *Mamba2[T]) Thin(rows int) Stepper[T] {
+	return &thinMamba2[T]{m, m.In.Thin(rows), m.Out.Thin(rows)}
+}
 
 // Step is Mamba2.Step.
 func (m *thinMamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {

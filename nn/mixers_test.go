@@ -203,8 +203,8 @@ func feed[T tensor.Float](t testing.TB, m Mixer[T], state State[T], thin bool, x
 		}
 	}
 	var stepper Stepper[T] = m
-	if thin && part.Rows <= ThinRows {
-		stepper = m.Thin()
+	if thin {
+		stepper = m.Thin(part.Rows)
 	}
 	if err := stepper.Step(y, part, state, Scope[T]{B: b, Causal: true}, m.NewTrace()); err != nil {
 		t.Fatal(err)

@@ -309,15 +309,15 @@ func (m *MSR[T]) step(tr *MSRTrace[T], rows, b int, state State[T]) (u tensor.Ma
 	return m.gated(tr, rows), nil
 }
 
-// thinMSR is an MSR for at most ThinRows rows.
+// thinMSR is an MSR for steps.
 type thinMSR[T tensor.Float] struct {
 	layer           *MSR[T]
 	q, k, v, g, out *Thin[T]
 }
 
 // Thin returns the layer with its weights rearranged.
-func (m *MSR[T]) Thin() Stepper[T] {
-	return &thinMSR[T]{m, m.Q.Thin(), m.K.Thin(), m.V.Thin(), m.G.Thin(), m.Out.Thin()}
+func (m *MSR[T]) Thin(rows int) Stepper[T] {
+	return &thinMSR[T]{m, m.Q.Thin(rows), m.K.Thin(rows), m.V.Thin(rows), m.G.Thin(rows), m.Out.Thin(rows)}
 }
 
 // Step is MSR.Step.

@@ -10,28 +10,34 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// ThinRows is the number of rows up to which thin layers are worth it: products
-// of so few are bound by reading the weights, which lie there in the order in
-// which they are read. Results have the same bits.
+// ThinRows is the number of rows up to which products are bound by reading the
+// weights, so that they lie there in the order in which they are read.
 const ThinRows = 4
 
-// Thin is a Linear for at most ThinRows rows. It has the weights that the layer
-// had when it was made.
+// Thin is a Linear for the same weights many times over, with no more than so many
+// rows each time: for steps. It has the weights that the layer had when it was made,
+// arranged for that number of rows. Results have the same bits.
 type Thin[T tensor.Float] struct {
-	weight kernel.Strips[T]
-	bias   []T
-	work   float64 // of a row
+	few   kernel.Strips[T]
+	many  packed[T] // in place of few, for more than ThinRows rows
+	thick bool      // there are many
+	bias  []T
+	out   int
+	work  float64 // of a row
 }
 
-// Thin returns the layer with its weights rearranged.
-func (l *Linear[T]) Thin() *Thin[T] {
+// Thin returns the layer with its weights rearranged for at most so many rows, or up to
+// ThinRows; if that is more, for any number.
+func (l *Linear[T]) Thin(rows int) *Thin[T] {
 	out, in := l.W.Shape[0], l.W.Shape[1]
-	w := &Thin[T]{
-		weight: kernel.NewStrips(kernel.Active[T](), out, in, l.W.Data, in),
-		work:   2 * float64(out) * float64(in),
-	}
+	w := &Thin[T]{out: out, work: 2 * float64(out) * float64(in), thick: rows > ThinRows}
 	if l.B != nil {
 		w.bias = l.B.Data
+	}
+	if w.thick {
+		w.many = l.packIn(make([]T, kernel.PanelsSize(out, in)), true)
+	} else {
+		w.few = kernel.NewStrips(kernel.Active[T](), out, in, l.W.Data, in)
 	}
 	return w
 }
@@ -41,10 +47,16 @@ const thinStrips = 4
 
 // Forward is Linear.Forward.
 func (w *Thin[T]) Forward(y, x tensor.Mat[T], acc bool) {
+	if w.thick {
+		across := (w.out + kernel.PanelColumns - 1) / kernel.PanelColumns
+		down := (x.Rows + rowTile - 1) / rowTile
+		par.Run(across*down, 1, w.work*float64(x.Rows), thickForward[T]{&w.many, y, x, acc, across})
+		return
+	}
 	if f, work := (thinForward[T]{w, y, x, acc}), w.work*float64(x.Rows); work < par.MinWork {
-		f.Piece(0, w.weight.Count())
+		f.Piece(0, w.few.Count())
 	} else {
-		par.Run(w.weight.Count(), thinStrips, work, f)
+		par.Run(w.few.Count(), thinStrips, work, f)
 	}
 	if w.bias != nil {
 		t := kernel.Active[T]()
@@ -65,10 +77,30 @@ func (f *thinForward[T]) Piece(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	x, y := f.x, f.y
-	f.w.weight.Multiply(kernel.Active[T](), i0, i1, x.Rows, x.Data, x.Stride, f.acc, y.Data, y.Stride, arena.Take[T](ar, kernel.StripScratch))
+	f.w.few.Multiply(kernel.Active[T](), i0, i1, x.Rows, x.Data, x.Stride, f.acc, y.Data, y.Stride, arena.Take[T](ar, kernel.StripScratch))
 }
 
-// ThinAttention is an Attention for at most ThinRows rows.
+// thickForward does panels of columns, of some rows each.
+type thickForward[T tensor.Float] struct {
+	w      *packed[T]
+	y, x   tensor.Mat[T]
+	acc    bool
+	across int
+}
+
+func (f *thickForward[T]) Piece(i0, i1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, f.x.Cols))
+	for i := i0; i < i1; i++ {
+		j, r := i%f.across*kernel.PanelColumns, i/f.across*rowTile
+		r1 := min(r+rowTile, f.x.Rows)
+		y := columns(f.y.Slice(r, r1), j, min(j+kernel.PanelColumns, f.y.Cols))
+		f.w.rows(y, f.x.Slice(r, r1), j, f.acc, scratch)
+	}
+}
+
+// ThinAttention is an Attention for steps.
 type ThinAttention[T tensor.Float] struct {
 	layer      *Attention[T]
 	q, k, v, o *Thin[T]
@@ -76,10 +108,10 @@ type ThinAttention[T tensor.Float] struct {
 }
 
 // Thin returns the layer with its weights rearranged.
-func (a *Attention[T]) Thin() Stepper[T] {
-	t := &ThinAttention[T]{a, a.Q.Thin(), a.K.Thin(), a.V.Thin(), a.O.Thin(), nil}
+func (a *Attention[T]) Thin(rows int) Stepper[T] {
+	t := &ThinAttention[T]{a, a.Q.Thin(rows), a.K.Thin(rows), a.V.Thin(rows), a.O.Thin(rows), nil}
 	if a.Decay.learned() {
-		t.gate = a.Decay.Gate.Thin()
+		t.gate = a.Decay.Gate.Thin(rows)
 	}
 	return t
 }
@@ -112,22 +144,28 @@ func room[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
 	return view(*data, rows, cols)
 }
 
-// ThinMLP is an MLP for at most ThinRows rows.
+// ThinMLP is an MLP for steps.
 type ThinMLP[T tensor.Float] struct {
 	up, down *Thin[T]
 	act      Activation
 }
 
 // Thin returns the layer with its weights rearranged.
-func (m *MLP[T]) Thin() *ThinMLP[T] { return &ThinMLP[T]{m.Up.Thin(), m.Down.Thin(), m.Act} }
+func (m *MLP[T]) Thin(rows int) *ThinMLP[T] {
+	return &ThinMLP[T]{m.Up.Thin(rows), m.Down.Thin(rows), m.Act}
+}
 
 // Forward adds to y the MLP of x. It leaves nothing for Backward.
 func (m *ThinMLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T]) {
-	hidden := room(&tr.act, x.Rows, m.up.weight.Columns())
+	hidden := room(&tr.act, x.Rows, m.up.out)
 	m.up.Forward(hidden, x, false)
-	t := kernel.Active[T]()
-	for i := range hidden.Rows {
-		activate(m.act, t, hidden.Row(i), hidden.Row(i))
+	if hidden.Rows <= ThinRows {
+		t := kernel.Active[T]()
+		for i := range hidden.Rows {
+			activate(m.act, t, hidden.Row(i), hidden.Row(i))
+		}
+	} else {
+		Activate(m.act, hidden, hidden)
 	}
 	m.down.Forward(y, hidden, true)
 }

@@ -28,8 +28,8 @@ func testThin[T tensor.Float](t *testing.T) {
 		out, in := size[0], size[1]
 		set = param.Set[T]{}
 		l := Linear[T]{W: fill(set.New("w", true, out, in)), B: fill(set.New("b", false, out))}
-		w := l.Thin()
-		for rows := 1; rows <= ThinRows; rows++ {
+		for _, rows := range []int{1, 2, 3, ThinRows, ThinRows + 1, 30, rowTile + 9} {
+			w := l.Thin(rows)
 			for _, acc := range []bool{false, true} {
 				x, y := matrix[T](s, rows, in), matrix[T](s, rows, out)
 				want := matrix[T](s, rows, out)
