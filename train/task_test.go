@@ -515,6 +515,31 @@ func TestBestIsJudged(t *testing.T) {
 	}
 }
 
+// What a mechanism had drawn belongs to the best weights.
+func TestBestKeepsWhatWasDrawn(t *testing.T) {
+	src := kinds()["regression"]
+	c := littleTask(src, "performer")
+	c.Model.Set = map[string]string{"redraw": "3"}
+	c.Rate, c.MinRate, c.Schedule, c.EvalEvery, c.Steps = 0.03, 0.03, Constant, 5, 60
+	dir, score := taskRun(t, c, src)
+	m, _, err := Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trainer, err := New(c, src, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, err := trainer.Train(context.Background(), Observer{})
+	if err != nil || trainer.Best() == c.Steps {
+		t.Fatalf("the best is the last, or %v", err)
+	}
+	loaded, _, err := Evaluate(context.Background(), m, trainer.Source(), task.Test, 0)
+	if err != nil || loaded != score || alone != score {
+		t.Errorf("the score is %+v, without a folder %+v, of the model that is loaded %+v, %v", score, alone, loaded, err)
+	}
+}
+
 // TensorBoard's file has a record for each line of the metrics, after a stop too.
 func TestEventsFollowTheMetrics(t *testing.T) {
 	dir, _ := taskRun(t, littleTask(kinds()["class"], "softmax"), kinds()["class"], 17)

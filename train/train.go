@@ -28,6 +28,7 @@ import (
 
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/optim"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
 )
@@ -441,7 +442,7 @@ func (t *Trainer) choose(s Score) error {
 	t.best = &best{Step: t.step, Value: s.Value, Loss: s.Loss}
 	if t.dir == "" {
 		t.weights = t.weights[:0]
-		for _, p := range t.model.Params().All() {
+		for _, p := range numbersOf(t.model) {
 			t.weights = append(t.weights, slices.Clone(p.Data))
 		}
 		return nil
@@ -454,7 +455,7 @@ func (t *Trainer) choose(s Score) error {
 // restore gives the model the weights that were chosen.
 func (t *Trainer) restore() error {
 	if t.dir == "" {
-		for i, p := range t.model.Params().All() {
+		for i, p := range numbersOf(t.model) {
 			copy(p.Data, t.weights[i])
 		}
 		return nil
@@ -471,10 +472,17 @@ func (t *Trainer) restore() error {
 	if err != nil {
 		return err
 	}
-	for i, p := range t.model.Params().All() {
-		copy(p.Data, chosen.Params().All()[i].Data)
+	from := numbersOf(chosen)
+	for i, p := range numbersOf(t.model) {
+		copy(p.Data, from[i].Data)
 	}
 	return nil
+}
+
+// numbersOf returns all that a model computes with: weights, and what mechanisms have
+// drawn.
+func numbersOf(m *model.Model[float32]) []*param.Param[float32] {
+	return slices.Concat(m.Params().All(), m.Constants().All())
 }
 
 // write writes the model and what it reads and writes with.
