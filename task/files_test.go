@@ -41,8 +41,8 @@ func TestSharedSources(t *testing.T) {
 		{[]string{"ecg"}, [3]int{Endless, 31, 31}, 31, []float64{0.8, 0.85}, []float64{0.92, 0.99}},
 		{[]string{"ett"}, [3]int{8449, 2785, 2785}, 2785, []float64{1, 1, 0.4}, []float64{2, 1.6, 0.7}},
 		{[]string{"acsf1"}, [3]int{100, 0, 100}, 100, []float64{0.1, 0.535}, []float64{0.1, 0.545}},
-		{[]string{"charlm"}, [3]int{Endless, 435, 0}, 435, []float64{3.342, 2.475, 1.9}, []float64{3.352, 2.495, 2.2}},
-		{[]string{"bytelm"}, [3]int{Endless, 195, 195}, 195, []float64{3, 2, 1.5}, []float64{4, 3, 2.5}},
+		{[]string{"charlm", "data", "tinyshakespeare", "length", "256"}, [3]int{Endless, 436, 0}, 436, []float64{3.342, 2.475, 1.9}, []float64{3.352, 2.495, 2.2}},
+		{[]string{"bytelm", "data", "enwik8", "length", "1024"}, [3]int{Endless, 196, 196}, 196, []float64{3, 2, 1.5}, []float64{4, 3, 2.5}},
 		{[]string{"pathfinder"}, [3]int{3200, 400, 400}, 3200, []float64{0.45, 0.45, 0.45}, []float64{0.56, 0.58, 0.58}},
 		{[]string{"pathfinder", "contour", "6"}, [3]int{1600, 200, 200}, 100, nil, nil},
 	} {
