@@ -273,6 +273,29 @@ func TestErrorsNameRankAndOperation(t *testing.T) {
 	}
 }
 
+// BenchmarkSum is of ranks within a process: what adding and copying take, without a
+// way between machines.
+func BenchmarkSum(b *testing.B) {
+	for _, size := range []int{1, 2, 4} {
+		b.Run(fmt.Sprintf("%d ranks", size), func(b *testing.B) {
+			const n = 1 << 16
+			b.SetBytes(4 * n)
+			err := comm.Run(size, func(c *comm.Comm) error {
+				x := make([]float32, n)
+				for range b.N {
+					if err := comm.Sum(c, x); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}
+
 func ExampleSum() {
 	err := comm.Run(3, func(c *comm.Comm) error {
 		x := []float32{1, float32(c.Rank())}

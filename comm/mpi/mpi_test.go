@@ -20,7 +20,7 @@ import (
 // job of that name.
 const jobVariable = "FARFIELD_TEST_JOB"
 
-var jobs = map[string]func(c *comm.Comm) error{"operations": operations, "death": death}
+var jobs = map[string]func(c *comm.Comm) error{"operations": operations, "death": death, "timing": timing}
 
 func TestMain(m *testing.M) {
 	job := jobs[os.Getenv(jobVariable)]
@@ -57,7 +57,7 @@ type launcher struct {
 }
 
 // path finds the command of the launcher, which says what it is.
-func (l *launcher) path(t *testing.T) string {
+func (l *launcher) path(t testing.TB) string {
 	t.Helper()
 	for _, command := range l.commands {
 		path, err := exec.LookPath(command)
@@ -74,7 +74,7 @@ func (l *launcher) path(t *testing.T) string {
 }
 
 // launch runs a job of n ranks and returns what they print.
-func (l *launcher) launch(t *testing.T, library string, n int, job string) (string, error) {
+func (l *launcher) launch(t testing.TB, library string, n int, job string) (string, error) {
 	t.Helper()
 	path := l.path(t)
 	self, err := os.Executable()
@@ -146,6 +146,52 @@ func death(c *comm.Comm) error {
 		os.Exit(7)
 	}
 	return c.Barrier()
+}
+
+// Floats of a state of fastmax at D = 16, 32 and 64, packed, for timing.
+var states = []int{153 * 17, 561 * 33, 2145 * 65}
+
+// timing prints the nanoseconds of a prefix for each size of a state.
+func timing(c *comm.Comm) error {
+	const times = 100
+	for _, n := range states {
+		x := make([]float32, n)
+		var start time.Time
+		for i := range times + 10 {
+			if i == 10 { // memory is there by then
+				start = time.Now()
+			}
+			if err := comm.Prefix(c, x, nil); err != nil {
+				return err
+			}
+		}
+		if c.Rank() == 0 {
+			fmt.Printf("%d %d\n", n, time.Since(start).Nanoseconds()/times)
+		}
+	}
+	return nil
+}
+
+// BenchmarkPrefix is an exclusive prefix of states over ranks of Open MPI on this
+// machine, which take turns where there are fewer cores.
+func BenchmarkPrefix(b *testing.B) {
+	for _, ranks := range []int{2, 4} {
+		b.Run(fmt.Sprintf("%d ranks", ranks), func(b *testing.B) {
+			for b.Loop() {
+				out, err := launchers[0].launch(b, launchers[0].library, ranks, "timing")
+				if err != nil {
+					b.Fatalf("%v\n%s", err, out)
+				}
+				for line := range strings.Lines(out) {
+					var n int
+					var ns float64
+					if _, err := fmt.Sscan(line, &n, &ns); err == nil {
+						b.ReportMetric(ns/1e3, fmt.Sprintf("us/%dKiB", 4*n/1024))
+					}
+				}
+			}
+		})
+	}
 }
 
 func TestOperations(t *testing.T) {
