@@ -1,4 +1,4 @@
-//go:build !((linux || darwin) && (amd64 || arm64)) || nompi
+//go:build !((linux || darwin) && (amd64 || arm64) && mpi)
 
 package mpi
 
@@ -11,7 +11,7 @@ import (
 
 // Open starts MPI, once in a process, and returns this rank.
 func Open() (comm.Transport, error) {
-	return nil, fmt.Errorf("mpi: this program is built without MPI (for %s/%s); build it without the tag nompi on linux or darwin, amd64 or arm64", runtime.GOOS, runtime.GOARCH)
+	return nil, fmt.Errorf("mpi: this program is built without MPI (for %s/%s); build it with -tags mpi on linux or darwin, amd64 or arm64", runtime.GOOS, runtime.GOARCH)
 }
 
 // Library is what the library of a transport of this package calls itself.

@@ -7,8 +7,11 @@
 //
 // The library is that of FARFIELD_MPI, a path or a name that the system's loader
 // knows, or the first of the usual names that there is; those of the launcher that
-// started the process come first. On platforms without a loader here, and in programs
-// built with the tag nompi, which are static, Open returns an error that says so.
+// started the process come first.
+//
+// Loading a library takes the system's own loader: only programs built with the tag mpi
+// have it, on linux and darwin, and they are not static. In others Open returns an error
+// that says so.
 //
 // Sums are not MPI's: MPI_Allreduce may add in another order for each size. Package
 // comm adds in the order of the ranks, and needs MPI to move bytes alone.

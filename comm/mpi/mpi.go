@@ -1,4 +1,4 @@
-//go:build (linux || darwin) && (amd64 || arm64) && !nompi
+//go:build (linux || darwin) && (amd64 || arm64) && mpi
 
 package mpi
 

@@ -86,8 +86,11 @@ func (l *launcher) launch(t testing.TB, library string, n int, job string) (stri
 	cmd := exec.CommandContext(ctx, path, append(slices.Clone(l.flags), "-n", fmt.Sprint(n), self)...)
 	cmd.Env = append(os.Environ(), jobVariable+"="+job, mpi.Environment+"="+library, "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 	out, err := cmd.CombinedOutput()
-	if bytes.Contains(out, []byte("no library of")) {
+	switch {
+	case bytes.Contains(out, []byte("no library of")):
 		t.Skipf("%s: the library is missing", library)
+	case bytes.Contains(out, []byte("built without MPI")):
+		t.Skip("without -tags mpi")
 	}
 	return string(out), err
 }
