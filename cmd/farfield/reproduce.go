@@ -30,7 +30,7 @@ type reproduceCmd struct {
 func (c *reproduceCmd) Help() string {
 	return "A reproduction is made of pieces, each of which is saved as it is done: " +
 		"after Ctrl-C the same command goes on. Times are measured in turns, but beside other work they are worth little. " +
-		"Its figures and the page report.md lie in the folder of the reproduction and budget."
+		"The page report.html, its figures and the same as report.md lie in the folder of the reproduction and budget."
 }
 
 // options returns what the flags say.

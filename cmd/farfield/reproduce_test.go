@@ -40,7 +40,7 @@ func TestReproduce(t *testing.T) {
 		t.Errorf("it prints\n%s", text)
 	}
 	folder := filepath.Join(dir, "fast-kernel", "quick")
-	for _, name := range []string{"report.md", "pieces/rank-1-scale-1-seed-2.json"} {
+	for _, name := range []string{"report.html", "report.md", "scores.svg", "pieces/rank-1-scale-1-seed-2.json"} {
 		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
 			t.Error(err)
 		}

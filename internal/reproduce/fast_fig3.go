@@ -105,16 +105,16 @@ func (c *fig3Config) run(w *Work) ([]timing, error) {
 
 func fig3Outcome(o *Options, r *Results) (*Outcome, error) {
 	out := new(Outcome)
-	times := Table{
+	times := report.Table{
 		Title: "Milliseconds of a forward pass, one head, all keys",
 		Head:  []string{"D", "mechanism"},
 		Note:  fmt.Sprintf("%s: not measured, since it would take too long or not fit in memory.", none),
 	}
-	crossings := Table{
+	crossings := report.Table{
 		Title: "Tokens from which Fastmax in the linear form is faster than softmax",
 		Head:  []string{"D", "Fastmax1", "Fastmax2", "counted, F(D+1)/D: p = 1", "p = 2", "published"},
 	}
-	masks := Table{
+	masks := report.Table{
 		Title: "Time of causal over time of all keys",
 		Head:  []string{"D", "N", "Fastmax1", "Fastmax2", "softmax", "published, Fastmax"},
 	}
@@ -145,7 +145,7 @@ func fig3Outcome(o *Options, r *Results) (*Outcome, error) {
 					cells = append(cells, none)
 				}
 			}
-			times.row(cells...)
+			addRow(&times, cells...)
 			f.Series = append(f.Series, report.Series{Name: m.Label, X: x, Y: y})
 		}
 		out.Figures = append(out.Figures, Drawing{fmt.Sprintf("time-d%d", c.D), f})
@@ -164,7 +164,7 @@ func fig3Outcome(o *Options, r *Results) (*Outcome, error) {
 			return fmt.Sprintf("beyond %d", c.Lengths[len(c.Lengths)-1])
 		}
 		d := float64(c.D)
-		crossings.row(fmt.Sprint(c.D), length(one), length(two), fmt.Sprintf("%.0f", (d+1)*(d+1)/d), fmt.Sprintf("%.0f", packedN0(c.D)), published)
+		addRow(&crossings, fmt.Sprint(c.D), length(one), length(two), fmt.Sprintf("%.0f", (d+1)*(d+1)/d), fmt.Sprintf("%.0f", packedN0(c.D)), published)
 		if c.D == fig3Width {
 			if n, slow, fast := shared(list, soft, one); len(n) > 0 {
 				held := true
@@ -190,7 +190,7 @@ func fig3Outcome(o *Options, r *Results) (*Outcome, error) {
 		r2, t2 := ratio(two)
 		_, ts := ratio(soft)
 		worst = max(worst, r1, r2)
-		masks.row(fmt.Sprint(c.D), fmt.Sprint(c.Causal), t1, t2, ts, fmt.Sprint(c.D))
+		addRow(&masks, fmt.Sprint(c.D), fmt.Sprint(c.Causal), t1, t2, ts, fmt.Sprint(c.D))
 	}
 	out.Tables = append(out.Tables, times, crossings, masks)
 	if worst > 0 {

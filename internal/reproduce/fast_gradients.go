@@ -268,7 +268,7 @@ func (c *normConfig) run() (x norms, err error) {
 
 func gradientOutcome(o *Options, r *Results) (*Outcome, error) {
 	out := new(Outcome)
-	t := Table{
+	t := report.Table{
 		Title: "Derivatives of outputs by scores, p = 2 as published",
 		Head:  []string{"data", "N", "largest |∂o/∂s|", "of the claimed bound", "of the true bound", "derivatives below 0"},
 		Note: "Claimed: between 0 and 10·max|v|/(2N+3). True: ±(max v − min v)/√N. " +
@@ -294,7 +294,7 @@ func gradientOutcome(o *Options, r *Results) (*Outcome, error) {
 				}
 			}
 			if found {
-				t.row(data, fmt.Sprint(n), digits(all.Largest), digits(all.Claimed), digits(all.True), percent(all.Negative))
+				addRow(&t, data, fmt.Sprint(n), digits(all.Largest), digits(all.Claimed), digits(all.True), percent(all.Negative))
 				worst, met, negative = max(worst, all.Claimed), max(met, all.True), max(negative, all.Negative)
 			}
 		}
@@ -312,7 +312,7 @@ func gradientOutcome(o *Options, r *Results) (*Outcome, error) {
 // norms tells how gradients go with depth.
 func (out *Outcome) norms(o *Options, r *Results) error {
 	lengths := normLengths(o)
-	t := Table{
+	t := report.Table{
 		Title: "Gradients of a decoder with its first weights",
 		Head:  []string{"mechanism", "N"},
 		Note: "Norm of the gradients of the first layer's attention over that of the last's, by the number of layers; then that of all gradients of the deepest. " +
@@ -360,7 +360,7 @@ func (out *Outcome) norms(o *Options, r *Results) error {
 				}
 			}
 			if len(line.X) > 0 {
-				t.row(append(cells, digits(all))...)
+				addRow(&t, append(cells, digits(all))...)
 				f.Series = append(f.Series, line)
 			}
 		}

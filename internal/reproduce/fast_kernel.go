@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"fmt"
+	"github.com/farfield-ml/farfield/report"
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -20,7 +21,6 @@ var fastKernel = Row{
 }
 
 const (
-	kernelTokens = 256
 	kernelWidth  = 8
 	kernelOrders = 4
 	kernelReach  = 4 // largest score of the curves
@@ -37,6 +37,8 @@ var kernelScales = []struct {
 	name  string
 	scale float64 // 0: 1/√D
 }{{"1", 1}, {"1/√D", 0}}
+
+func kernelTokens(o *Options) int { return pick(o.Budget, 192, 256, 512) }
 
 type kernelConfig struct {
 	N     int     `json:"n"`
@@ -80,7 +82,7 @@ func kernelPieces(o *Options) ([]Piece, error) {
 	for _, s := range kernelScales {
 		for _, rank := range kernelRanks {
 			for _, seed := range o.seeds(pick(o.Budget, 1, 3, 10)) {
-				c := kernelConfig{kernelTokens, kernelWidth, rank, s.scale, kernelOrders, seed}
+				c := kernelConfig{kernelTokens(o), kernelWidth, rank, s.scale, kernelOrders, seed}
 				n := float64(c.N)
 				list = append(list, Piece{
 					Name: kernelName(rank, s.name, seed), Config: c,
@@ -228,11 +230,11 @@ func kernelOutcome(o *Options, r *Results) (*Outcome, error) {
 	}
 	seeds := o.seeds(pick(o.Budget, 1, 3, 10))
 	for _, s := range kernelScales {
-		t := Table{
+		t := report.Table{
 			Title: fmt.Sprintf("Error of the attention matrix, scores times %s", s.name),
 			Head:  []string{"rank of Q and K", "p", "F", "error", "best of rank F", "uniform weights", "weights below 0"},
 			Note: fmt.Sprintf("‖A_p − A‖/‖A‖ by Frobenius, A that of the exponential of the same scores; N = %d, D = %d, rows of N(0,1) numbers "+
-				"or random combinations of as many vectors as the rank, then mean 0 and deviation 1; mean of %d seeds.", kernelTokens, kernelWidth, len(seeds)),
+				"or random combinations of as many vectors as the rank, then mean 0 and deviation 1; mean of %d seeds.", kernelTokens(o), kernelWidth, len(seeds)),
 		}
 		var second, uniform []float64
 		for _, rank := range kernelRanks {
@@ -263,7 +265,7 @@ func kernelOutcome(o *Options, r *Results) (*Outcome, error) {
 				if p == 2 {
 					second, uniform = append(second, error), append(uniform, flat)
 				}
-				t.row(fmt.Sprint(rank), fmt.Sprint(p), fmt.Sprint(all[0].Features[p-1]), digits(error),
+				addRow(&t, fmt.Sprint(rank), fmt.Sprint(p), fmt.Sprint(all[0].Features[p-1]), digits(error),
 					digits(average(func(e *kernelErrors) float64 { return e.Best[p-1] })), digits(flat),
 					percent(average(func(e *kernelErrors) float64 { return e.Negative[p-1] })))
 			}
@@ -277,14 +279,17 @@ func kernelOutcome(o *Options, r *Results) (*Outcome, error) {
 	return out, nil
 }
 
-// scores tells how far T_p follows the exponential.
+// scores draws and tells how far T_p follows the exponential.
 func (out *Outcome) scores(c *kernelCurve) {
-	t := Table{
+	f := report.Figure{Title: "Weight of a key by score", XLabel: "score s", YLabel: "weight before division", XLinear: true, YLinear: true}
+	f.Series = append(f.Series, report.Series{Name: "exp", X: c.Score, Y: c.Exp, Style: report.Bare})
+	t := report.Table{
 		Title: "T_p against the exponential by score", Head: []string{"p", "scores within 10 % of exp", "error at |s| = 1", "error at |s| = 2", "least value"},
 		Note: fmt.Sprintf("Errors are |T_p(s) − exp(s)|/exp(s), the larger of both signs; least value between −%d and %d.", kernelReach, kernelReach),
 	}
 	for i, y := range c.Taylor {
 		p := i + 1
+		f.Series = append(f.Series, report.Series{Name: fmt.Sprintf("T%d", p), X: c.Score, Y: y, Style: report.Bare})
 		low, high, least := 0.0, 0.0, math.Inf(1)
 		off := func(s float64) float64 { return math.Abs(taylor(p, s)-math.Exp(s)) / math.Exp(s) }
 		for ; off(low) <= 0.1 && low > -kernelReach; low -= 0.01 {
@@ -294,10 +299,11 @@ func (out *Outcome) scores(c *kernelCurve) {
 		for _, v := range y {
 			least = min(least, v)
 		}
-		t.row(fmt.Sprint(p), fmt.Sprintf("%.2f to %.2f", low, high), percent(max(off(1), off(-1))), percent(max(off(2), off(-2))), digits(least))
+		addRow(&t, fmt.Sprint(p), fmt.Sprintf("%.2f to %.2f", low, high), percent(max(off(1), off(-1))), percent(max(off(2), off(-2))), digits(least))
 		if p == 2 {
 			out.find("T_2 is within 10 %% of exp for scores from %.2f to %.2f and never below %s.", low, high, digits(least))
 		}
 	}
 	out.Tables = append(out.Tables, t)
+	out.Figures = append(out.Figures, Drawing{"scores", f})
 }

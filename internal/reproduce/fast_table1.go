@@ -1,6 +1,10 @@
 package reproduce
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/report"
+)
 
 var fastTable1 = Row{
 	Name:   "fast-table1",
@@ -45,7 +49,7 @@ var arenaLessons = lessons(func(o *Options) (list []*lesson, err error) {
 })
 
 func arenaFindings(out *Outcome, list []scored) error {
-	t := Table{
+	t := report.Table{
 		Title: "Accuracy in percent", Head: []string{"task", "mechanism", "published", "here"},
 		Note: "Published models are larger than those of budgets below full, and their rows are of different programs: those of linear attention are the arena's own, which pads without masks.",
 	}
@@ -55,7 +59,7 @@ func arenaFindings(out *Outcome, list []scored) error {
 			if v, found := arenaPublished[s.Name][x.Label]; found {
 				published = fmt.Sprintf("%.2f", v)
 			}
-			t.row(s.Name, x.Label, published, fmt.Sprintf("%.2f", 100*x.Value))
+			addRow(&t, s.Name, x.Label, published, fmt.Sprintf("%.2f", 100*x.Value))
 		}
 	}
 	out.Tables = append(out.Tables, t)

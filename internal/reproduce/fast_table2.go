@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"fmt"
+	"github.com/farfield-ml/farfield/report"
 	"math"
 	"time"
 
@@ -100,12 +101,12 @@ func (c *table2Config) run(w *Work, task *lraTask) ([]timing, error) {
 func table2Outcome(o *Options, r *Results) (*Outcome, error) {
 	out := new(Outcome)
 	configs := table2Configs(o)
-	steps := Table{
+	steps := report.Table{
 		Title: "Training steps a second", Head: []string{"model"},
 		Note: "2 layers of width 64, 2 heads of 32, MLP 128 with GELU by its tanh, the mean of all outputs, batches of 32, 32, 16 pairs, 256 and 128, which are those that the published speeds agree with. " +
 			"Measured on fewer sequences and divided by as many times: a step's cost is that of its sequences.",
 	}
-	ratios := Table{
+	ratios := report.Table{
 		Title: "Steps of softmax's", Head: []string{"model"},
 		Note: "Counted: operations of a whole step, softmax over the model's, p = 2 with D² + D + 1 features as published and with the packed ones that are computed here. " +
 			"Softmax with its matrix written down is what the published baseline is; farfield's own is tiled.",
@@ -142,12 +143,12 @@ func table2Outcome(o *Options, r *Results) (*Outcome, error) {
 		}
 		return math.NaN()
 	}
-	line := func(t *Table, name string, of func(i int) float64) {
+	line := func(t *report.Table, name string, of func(i int) float64) {
 		cells := []string{name}
 		for i := range configs {
 			cells = append(cells, digits(of(i)))
 		}
-		t.row(cells...)
+		addRow(t, cells...)
 	}
 	published := func(name string) func(int) float64 {
 		return func(i int) float64 { return table2Published[name][i] }

@@ -199,8 +199,8 @@ type result struct {
 
 // results returns what came of each mechanism, by the rate that did best on the
 // validation part. The table has what all rates did.
-func (l *lesson) results(o *Options, r *Results) (list []result, tuned *Table, err error) {
-	tuned = &Table{Title: l.Name + ": score on the validation part by rate of learning", Head: []string{"mechanism"},
+func (l *lesson) results(o *Options, r *Results) (list []result, tuned *report.Table, err error) {
+	tuned = &report.Table{Title: l.Name + ": score on the validation part by rate of learning", Head: []string{"mechanism"},
 		Note: "The same grid for every mechanism; the best of each is used."}
 	for _, f := range l.factors(o) {
 		tuned.Head = append(tuned.Head, digits(f*l.Config.Rate))
@@ -244,7 +244,7 @@ func (l *lesson) results(o *Options, r *Results) (list []result, tuned *Table, e
 		}
 		if best != nil {
 			list = append(list, *best)
-			tuned.row(cells...)
+			addRow(tuned, cells...)
 		}
 	}
 	return list, tuned, nil
@@ -309,9 +309,9 @@ func (f lessons) outcome(more func(*Outcome, []scored) error) func(*Options, *Re
 }
 
 // table has the scores of a lesson beside those of simple means.
-func (s *scored) table() Table {
+func (s *scored) table() report.Table {
 	metric := s.Results[0].Runs[0].Score.Metric
-	t := Table{
+	t := report.Table{
 		Title: s.Name, Head: []string{"mechanism", string(metric), "± of seeds", "seeds", "lr", "updates", "parameters", "seconds"},
 		Note: fmt.Sprintf("Task %s, %d samples an update. Scores on the part that the task is judged by; seconds of a training, its looks at the validation part included.", s.Config.Task, s.Config.Batch*s.Config.Accumulate),
 	}
@@ -328,10 +328,10 @@ func (s *scored) table() Table {
 			spread = digits(x.Spread)
 		}
 		last := x.Runs[0]
-		t.row(x.Label, digits(x.Value), spread, fmt.Sprint(len(x.Runs)), digits(last.Rate), fmt.Sprint(s.Config.Steps), fmt.Sprint(last.Params), digits(took))
+		addRow(&t, x.Label, digits(x.Value), spread, fmt.Sprint(len(x.Runs)), digits(last.Rate), fmt.Sprint(s.Config.Steps), fmt.Sprint(last.Params), digits(took))
 	}
 	for _, b := range s.Baselines {
-		t.row(b.Name+" (baseline)", digits(b.Score), none, none, none, none, none, none)
+		addRow(&t, b.Name+" (baseline)", digits(b.Score), none, none, none, none, none, none)
 	}
 	return t
 }

@@ -87,11 +87,11 @@ func linearFig1Outcome(o *Options, r *Results) (*Outcome, error) {
 		}
 		all = append(all, list...)
 	}
-	times := Table{
+	times := report.Table{
 		Title: "Milliseconds a sequence, forward and backward, 8 heads of width 32, all keys", Head: []string{"mechanism"},
 		Note: none + ": not measured, since it would take too long or not fit in memory.",
 	}
-	memory := Table{
+	memory := report.Table{
 		Title: "Bytes a token beyond inputs, outputs and their gradients", Head: []string{"mechanism"},
 		Note: "Scratch of one worker, what a call allocates and what forward keeps for backward. Softmax is tiled here: no N×N matrix is written down, so that it does not run out of memory.",
 	}
@@ -117,8 +117,8 @@ func linearFig1Outcome(o *Options, r *Results) (*Outcome, error) {
 		if len(n) == 0 {
 			continue
 		}
-		times.row(t...)
-		memory.row(b...)
+		addRow(&times, t...)
+		addRow(&memory, b...)
 		time.Series = append(time.Series, report.Series{Name: m.Label, X: n, Y: ms})
 		bytes.Series = append(bytes.Series, report.Series{Name: m.Label, X: n, Y: extra})
 		if last := len(n) - 1; last > 0 {

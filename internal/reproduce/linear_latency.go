@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"fmt"
+	"github.com/farfield-ml/farfield/report"
 	"math"
 	"time"
 
@@ -186,11 +187,11 @@ func (c *latencyConfig) image(list []timing, way string) float64 {
 
 func latencyOutcome(o *Options, r *Results) (*Outcome, error) {
 	out := new(Outcome)
-	single := Table{
+	single := report.Table{
 		Title: "Seconds of an image at batch 1 on the CPU", Head: []string{"way", "MNIST published", "here", "CIFAR-10 published", "here"},
 		Note: "Recomputing is timed at a few lengths and summed over all; the others draw whole images. Published on a CPU that is not named.",
 	}
-	batches := Table{
+	batches := report.Table{
 		Title: fmt.Sprintf("Images a second in batches of %d", latencyBatch), Head: []string{"way", "MNIST", "CIFAR-10"},
 		Note: "In float32. A state takes the same time for every pixel: some are drawn within the quick budget.",
 	}
@@ -223,7 +224,7 @@ func latencyOutcome(o *Options, r *Results) (*Outcome, error) {
 	for _, way := range []string{recompute, cached, recurrent, quadratic} {
 		a, b := seconds[names[0]], seconds[names[1]]
 		any = any || len(a)+len(b) > 0
-		single.row(way, cell(latencyPublished[mnistPixels.Name], way), cell(a, way), cell(latencyPublished[cifarPixels.Name], way), cell(b, way))
+		addRow(&single, way, cell(latencyPublished[mnistPixels.Name], way), cell(a, way), cell(latencyPublished[cifarPixels.Name], way), cell(b, way))
 	}
 	for _, way := range []string{recurrent, quadratic} {
 		rate := func(name string) map[string]float64 {
@@ -233,7 +234,7 @@ func latencyOutcome(o *Options, r *Results) (*Outcome, error) {
 			return nil
 		}
 		any = any || len(seconds[names[2]])+len(seconds[names[3]]) > 0
-		batches.row(way, cell(rate(names[2]), way), cell(rate(names[3]), way))
+		addRow(&batches, way, cell(rate(names[2]), way), cell(rate(names[3]), way))
 	}
 	if !any {
 		return out, nil

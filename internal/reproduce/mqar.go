@@ -42,7 +42,7 @@ var mqarLessons = lessons(func(o *Options) (list []*lesson, err error) {
 
 // mqarFindings draws accuracy over K.
 func mqarFindings(out *Outcome, list []scored) error {
-	f := report.Figure{Title: "Recall over the number of pairs", XLabel: "pairs K", YLabel: "accuracy"}
+	f := report.Figure{Title: "Recall over the number of pairs", XLabel: "pairs K", YLabel: "accuracy", YLinear: true}
 	lines := map[string]*report.Series{}
 	var order []string
 	for _, s := range list {
@@ -56,7 +56,7 @@ func mqarFindings(out *Outcome, list []scored) error {
 				order = append(order, x.Label)
 			}
 			l := lines[x.Label]
-			l.X, l.Y = append(l.X, float64(k)), append(l.Y, max(x.Value, 1e-3))
+			l.X, l.Y = append(l.X, float64(k)), append(l.Y, x.Value)
 		}
 	}
 	for _, name := range order {

@@ -12,28 +12,20 @@ import (
 // Outcome is what came of a reproduction: published numbers beside measured
 // ones.
 type Outcome struct {
-	Name     string    `json:"name"`
-	Doc      string    `json:"doc"`
-	Source   string    `json:"source"`
-	Claim    string    `json:"claim"`
-	Budget   string    `json:"budget"`
-	Command  string    `json:"command"`
-	Findings []string  `json:"findings"` // a line each, computed from the numbers
-	Tables   []Table   `json:"tables"`
-	Figures  []Drawing `json:"-"`
-	Records  []*Record `json:"pieces"`
-	Missing  []string  `json:"missing,omitempty"` // pieces that are not there
+	Name     string         `json:"name"`
+	Doc      string         `json:"doc"`
+	Source   string         `json:"source"`
+	Claim    string         `json:"claim"`
+	Budget   string         `json:"budget"`
+	Command  string         `json:"command"`
+	Findings []string       `json:"findings"` // a line each, computed from the numbers
+	Tables   []report.Table `json:"tables"`
+	Figures  []Drawing      `json:"-"`
+	Records  []*Record      `json:"pieces"`
+	Missing  []string       `json:"missing,omitempty"` // pieces that are not there
 }
 
-// Table is a table of words and numbers.
-type Table struct {
-	Title string     `json:"title"`
-	Head  []string   `json:"head"`
-	Rows  [][]string `json:"rows"`
-	Note  string     `json:"note,omitempty"`
-}
-
-func (t *Table) row(cells ...string) { t.Rows = append(t.Rows, cells) }
+func addRow(t *report.Table, cells ...string) { t.Rows = append(t.Rows, cells) }
 
 // Drawing is a figure with the name of its file.
 type Drawing struct {
@@ -81,9 +73,6 @@ func digits(x float64) string {
 
 // percent writes a share.
 func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
-
-// milliseconds writes a time.
-func milliseconds(ms float64) string { return digits(ms) + " ms" }
 
 // mean returns the mean of x and, of two or more, its standard deviation.
 func mean(x []float64) (m, deviation float64) {

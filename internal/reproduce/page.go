@@ -10,10 +10,14 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/report"
 )
 
 // Files of a reproduction's folder, beside its figures.
-const markdownFile = "report.md"
+const (
+	pageFile     = "report.html"
+	markdownFile = "report.md"
+)
 
 // Write writes the page and the figures to the folder of the reproduction and
 // returns that.
@@ -27,16 +31,58 @@ func (out *Outcome) Write(o *Options) (dir string, err error) {
 			return "", fmt.Errorf("figure %s: %w", d.Name, err)
 		}
 	}
+	if err := atomicfile.Write(filepath.Join(dir, pageFile), out.page().WriteHTML); err != nil {
+		return "", err
+	}
 	return dir, atomicfile.Write(filepath.Join(dir, markdownFile), out.WriteMarkdown)
+}
+
+// page is the outcome with its figures.
+func (out *Outcome) page() *report.Page {
+	p := &report.Page{
+		Title: out.Name + ": " + out.Doc,
+		Lead:  out.Source + ". Published: " + out.Claim + ".\n\n" + strings.Join(out.Findings, "\n\n"),
+		About: report.About{Command: out.Command, Took: out.Spent(), Machine: out.all(machineOf), Commit: out.all(buildOf)},
+	}
+	for i := range out.Tables {
+		if len(out.Tables[i].Rows) > 0 {
+			p.Sections = append(p.Sections, report.Section{Table: &out.Tables[i]})
+		}
+	}
+	for i := range out.Figures {
+		p.Sections = append(p.Sections, report.Section{Figure: &out.Figures[i].Figure})
+	}
+	if n := len(out.Records); n > 0 {
+		p.About.At = out.Records[n-1].Started
+	}
+	return p
+}
+
+func machineOf(r *Record) string { return r.Machine }
+func buildOf(r *Record) string   { return r.Build.String() }
+
+// all joins what the records say, each once.
+func (out *Outcome) all(of func(*Record) string) string {
+	var list []string
+	for _, r := range out.Records {
+		if s := of(r); !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	return strings.Join(list, "; ")
 }
 
 // WriteMarkdown writes the findings, the tables and where they come from.
 func (out *Outcome) WriteMarkdown(w io.Writer) error {
-	_, err := io.WriteString(w, out.markdown())
+	text, err := out.markdown()
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, text)
 	return err
 }
 
-func (out *Outcome) markdown() string {
+func (out *Outcome) markdown() (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n\n%s: %s. Published: %s.\n\n%s\n", out.Name, out.Source, out.Doc, out.Claim, out.origin())
 	for i, f := range out.Findings {
@@ -45,39 +91,25 @@ func (out *Outcome) markdown() string {
 		}
 		fmt.Fprintf(&b, "- %s\n", f)
 	}
-	for _, t := range out.Tables {
-		if len(t.Rows) == 0 {
-			continue
-		}
-		fmt.Fprintf(&b, "\n%s:\n\n| %s |\n|%s\n", t.Title, strings.Join(t.Head, " | "), strings.Repeat("---|", len(t.Head)))
-		for _, row := range t.Rows {
-			fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-		}
-		if t.Note != "" {
-			fmt.Fprintf(&b, "\n%s\n", t.Note)
+	for i := range out.Tables {
+		if t := &out.Tables[i]; len(t.Rows) > 0 {
+			b.WriteByte('\n')
+			if err := t.WriteMarkdown(&b); err != nil {
+				return "", err
+			}
 		}
 	}
-	return b.String()
+	return b.String(), nil
 }
 
 // origin says how the numbers came about: the command, the time that it took,
 // the machine and the code.
 func (out *Outcome) origin() string {
 	text := fmt.Sprintf("`%s`, %v.", out.Command, out.Spent().Round(time.Second))
-	list := func(what string, of func(*Record) string) {
-		var all []string
-		for _, r := range out.Records {
-			if s := of(r); !slices.Contains(all, s) {
-				all = append(all, s)
-			}
-		}
-		if len(all) > 0 {
-			text += fmt.Sprintf(" %s: %s.", what, strings.Join(all, "; "))
-		}
+	if len(out.Records) > 0 {
+		text += fmt.Sprintf(" Machine: %s. Code: %s. Made: %s.", out.all(machineOf), out.all(buildOf),
+			out.all(func(r *Record) string { return r.Started.Format(time.DateOnly) }))
 	}
-	list("Machine", func(r *Record) string { return r.Machine })
-	list("Code", func(r *Record) string { return r.Build.String() })
-	list("Made", func(r *Record) string { return r.Started.Format(time.DateOnly) })
 	if n := len(out.Missing); n > 0 {
 		text += fmt.Sprintf(" %d pieces are missing.", n)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"github.com/farfield-ml/farfield/report"
 	"os"
 	"path/filepath"
 	"slices"
@@ -217,7 +218,7 @@ func TestMarkdown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out.Tables = []Table{{Title: "Numbers", Head: []string{"a", "b"}, Rows: [][]string{{"1", "2"}}, Note: "All of them."}, {Title: "Empty"}}
+	out.Tables = []report.Table{{Title: "Numbers", Head: []string{"a", "b"}, Rows: [][]string{{"1", "2"}}, Note: "All of them."}, {Title: "Empty"}}
 	var b strings.Builder
 	if err := out.WriteMarkdown(&b); err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func shapesLook(t *train.Trainer) (any, error) {
 
 func shapesFindings(out *Outcome, list []scored) error {
 	s := list[0]
-	t := Table{
+	t := report.Table{
 		Title: "Squared error summed over the batches of an epoch", Head: []string{"net", "parameters published", "here", "sum", "of the best local rule"},
 		Note: fmt.Sprintf("%d times the mean squared error of the test signals; the best rule that sees its own shape alone has %d.", shapesBatches, shapesLocal),
 	}
@@ -88,7 +88,7 @@ func shapesFindings(out *Outcome, list []scored) error {
 			}
 		}
 		sum := shapesBatches * x.Value
-		t.row(x.Label, published, fmt.Sprint(x.Runs[0].Params), digits(sum), percent(sum/shapesLocal))
+		addRow(&t, x.Label, published, fmt.Sprint(x.Runs[0].Params), digits(sum), percent(sum/shapesLocal))
 	}
 	out.Tables = append(out.Tables, t)
 	for _, x := range s.Results {
@@ -96,7 +96,7 @@ func shapesFindings(out *Outcome, list []scored) error {
 		if err != nil || len(look.Target) == 0 {
 			return err
 		}
-		f := report.Figure{Title: x.Label, XLabel: "position", YLabel: "height"}
+		f := report.Figure{Title: x.Label, XLabel: "position", YLabel: "height", XLinear: true, YLinear: true}
 		place := make([]float64, len(look.Target))
 		for i := range place {
 			place[i] = float64(i)

@@ -151,7 +151,7 @@ func tokensOf(n, d int) (x [3][]float32) {
 
 func crossoverOutcome(o *Options, r *Results) (*Outcome, error) {
 	out := new(Outcome)
-	times := Table{
+	times := report.Table{
 		Title: "N0: the linear form is faster from here",
 		Head:  []string{"d", "published N0", "published measured, N0 + 18d", "packed count F(d+1)/d", "share of peak, direct / linear", "predicted here", "measured here", "predicted / measured"},
 		Note: "Predicted: the packed count times the ratio of the shares of the peak that both forms reach there, direct over linear. " +
@@ -190,7 +190,7 @@ func crossoverOutcome(o *Options, r *Results) (*Outcome, error) {
 		} else {
 			cells = append(cells, none, none)
 		}
-		times.row(cells...)
+		addRow(&times, cells...)
 	}
 	out.Tables = append(out.Tables, times)
 	if len(f.Series) > 0 {
@@ -200,7 +200,7 @@ func crossoverOutcome(o *Options, r *Results) (*Outcome, error) {
 		out.find("The packed count times the ratio of measured shares predicts N0 within %s.", percent(worst))
 	}
 
-	entries := Table{
+	entries := report.Table{
 		Title: "N1: the efficient form holds fewer numbers from here",
 		Head:  []string{"d", "published N1", "measured on materialised forms", "measured / published", "largest difference of outputs"},
 		Note:  "Both forms with every intermediate result written down, and their buffers counted while they run. Outputs against the mechanism's at N1, in float32. Farfield's own forms write down neither N×N nor N×d².",
@@ -215,7 +215,7 @@ func crossoverOutcome(o *Options, r *Results) (*Outcome, error) {
 			continue
 		}
 		paper := attention.TaylorShiftCost(1, d).N1
-		entries.row(fmt.Sprint(d), fmt.Sprintf("%.0f", math.Ceil(paper)), fmt.Sprint(b.N1), fmt.Sprintf("%.3f", float64(b.N1)/paper), digits(b.Difference))
+		addRow(&entries, fmt.Sprint(d), fmt.Sprintf("%.0f", math.Ceil(paper)), fmt.Sprint(b.N1), fmt.Sprintf("%.3f", float64(b.N1)/paper), digits(b.Difference))
 		worst, any = max(worst, math.Abs(float64(b.N1)/paper-1)), true
 	}
 	out.Tables = append(out.Tables, entries)

@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"fmt"
+	"github.com/farfield-ml/farfield/report"
 	"math"
 	"strconv"
 
@@ -182,7 +183,7 @@ func scalingOutcome(o *Options, r *Results) (*Outcome, error) {
 			if normalised {
 				title = "Sizes after normalisation, " + values
 			}
-			t := Table{Title: title, Head: []string{"d", "N"},
+			t := report.Table{Title: title, Head: []string{"d", "N"},
 				Note: "Simulated / published. Queries and keys on the unit sphere; values with a column of ones before them. Means of Euclidean norms of rows, of (K⊠K)ᵀV the norm of the whole. " +
 					"Denominators are those of x² + 2x + 2, twice T_2's, which the printed size is of; after normalisation they have the factor d that cancels in the quotient."}
 			t.Head = append(t.Head, names...)
@@ -217,7 +218,7 @@ func scalingOutcome(o *Options, r *Results) (*Outcome, error) {
 					ratios[i] = append(ratios[i], measured/p)
 					cells = append(cells, fmt.Sprintf("%s / %s", digits(measured), digits(p)))
 				}
-				t.row(cells...)
+				addRow(&t, cells...)
 			}
 			out.Tables = append(out.Tables, t)
 			if len(t.Rows) == 0 {
