@@ -1,0 +1,25 @@
+package attention_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+func TestLocate(t *testing.T) {
+	a := tensor.Mat[float64]{Rows: 3, Cols: 4, Stride: 4, Data: []float64{
+		0, 1, 0, 0, // at its place
+		0, 0, 0, 0, // sees nothing
+		0, 0.5, 0, -0.5, // half two tokens away, half at its place
+	}}
+	got := attention.Locate(a, 1)
+	want := attention.Locality{Queries: 2, Entropy: math.Ln2 / 2, Distance: 0.5, Diagonal: 0.75, Column: 0.75, ColumnAt: 1}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := attention.Locate(a.Slice(1, 2), 2); got != (attention.Locality{}) {
+		t.Errorf("of no weight: %+v", got)
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"encoding/json"
+	"image/png"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestMapsOfArrays(t *testing.T) {
+	in := written(t, "in.npz", normal(t, "q", 1, 2, 6, 4), normal(t, "k", 2, 2, 9, 4))
+	dir := t.TempDir()
+	picture, numbers := filepath.Join(dir, "maps.png"), filepath.Join(dir, "maps.npz")
+	out := works(t, "maps", "--mechanism", "softmax,fastmax", "--order", "2", "--causal", "--rows", "2:5", "--heads", "1", "--most", "4",
+		"-o", picture, "--npz", numbers, "--json", in)
+	var list []attentionMap
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 2 || list[0].From != "softmax" || list[1].From != "fastmax" || list[1].Head != 1 || list[0].Queries != 3 || !(list[0].Entropy > 0) {
+		t.Fatalf("%s", out)
+	}
+	for name, a := range read(t, numbers) {
+		x, err := a.Float32()
+		if err != nil || len(a.Shape) != 3 || a.Shape[0] != 1 || a.Shape[1] != 3 || a.Shape[2] != 9 {
+			t.Fatalf("%s is %v, %v", name, a.Shape, err)
+		}
+		for i := range 3 { // query 2+i sees keys up to 2+i+3, and its weights are shares
+			var sum float64
+			for j, w := range x[i*9:][:9] {
+				sum += float64(w)
+				if j > 5+i && w != 0 {
+					t.Errorf("%s: query %d sees key %d", name, 2+i, j)
+				}
+			}
+			if math.Abs(sum-1) > 1e-5 {
+				t.Errorf("%s: the weights of query %d add up to %g", name, 2+i, sum)
+			}
+		}
+	}
+	f, err := os.Open(picture)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := png.Decode(f); err != nil {
+		t.Error(err)
+	}
+
+	for want, args := range map[string][]string{
+		"needs --model with --text, or --mechanism": {in},
+		"--heads: \"2\" is none of the 2":           {"--mechanism", "softmax", "--heads", "2", in},
+		"--rows: 3:9 is no A:B":                     {"--mechanism", "softmax", "--rows", "3:9", in},
+		"is a setting of none of":                   {"--mechanism", "softmax,fastmax", "--set", "colour=red", in},
+		"softmax is there twice":                    {"--mechanism", "softmax,softmax", in},
+		"needs .png, .svg or .html":                 {"--mechanism", "softmax", "-o", "maps.gif", in},
+		"--row: 1 is none of the 1":                 {"--mechanism", "softmax", "--row", "1", in},
+		"no attention matrix":                       {"--mechanism", "primal", in},
+		"--most: 0 is less than 1":                  {"--mechanism", "softmax", "--most", "0", in},
+	} {
+		refuses(t, want, append([]string{"maps"}, args...)...)
+	}
+}
+
+func TestMapsOfModels(t *testing.T) {
+	run := trained(t)
+	page, numbers := filepath.Join(t.TempDir(), "maps.html"), filepath.Join(t.TempDir(), "maps.npz")
+	out := works(t, "maps", "--model", run, "--model", run, "--text", "a text\nto <read>", "--layers", "1", "-o", page, "--npz", numbers)
+	if strings.Count(out, "layers.1.attn") != 4 || strings.Contains(out, "layers.0.attn") {
+		t.Errorf("two heads of layer 1 of two models are not what is shown:\n%s", out)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"layers.1.attn", ">¶<", ">x<", "&lt;"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+	all := read(t, numbers)
+	if len(all) != 2 {
+		t.Errorf("%d arrays, want one for each model", len(all))
+	}
+	for name, a := range all {
+		if len(a.Shape) != 3 || a.Shape[0] != 2 || a.Shape[1] != 16 || a.Shape[2] != 16 {
+			t.Errorf("%s is %v, want [2 16 16]", name, a.Shape)
+		}
+	}
+	refuses(t, "needs --text or --text-file", "maps", "--model", run)
+	refuses(t, "--layers: \"7\" is none of the", "maps", "--model", run, "--text", "a", "--layers", "7")
+	refuses(t, "has its own mechanism and input", "maps", "--model", run, "--text", "a", "--mechanism", "softmax")
+
+	mamba := filepath.Join(t.TempDir(), "run")
+	works(t, littleRun(textFile(t), mamba, "--mechanism", "mamba-2")...)
+	refuses(t, "mixer is mamba-2, which has no attention matrix", "maps", "--model", mamba, "--text", "a")
+}
