@@ -198,15 +198,15 @@ func checkpointBefore(all, name string) (string, bool) {
 	return before, before != ""
 }
 
-// errNoCheckpoint is returned for a run folder that has none yet.
-var errNoCheckpoint = errors.New("the run has no checkpoint yet")
+// ErrNoCheckpoint is returned for a run folder that has none yet.
+var ErrNoCheckpoint = errors.New("the run has no checkpoint yet")
 
 // latest returns the checkpoint that a run folder goes on from.
 func latest(dir string) (path string, err error) {
 	pointer := filepath.Join(dir, folder, latestFile)
 	text, err := os.ReadFile(pointer)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s: %w", dir, errNoCheckpoint)
+		return "", fmt.Errorf("%s: %w", dir, ErrNoCheckpoint)
 	}
 	if err != nil {
 		return "", err

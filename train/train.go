@@ -156,7 +156,7 @@ func Resume(src task.Source, dir string) (*Trainer, error) {
 	var info manifest
 	var m *model.Model[float32]
 	path, err := latest(dir)
-	none := errors.Is(err, errNoCheckpoint)
+	none := errors.Is(err, ErrNoCheckpoint)
 	switch {
 	case none:
 		m, err = model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestReport(t *testing.T) {
+	run := filepath.Join(t.TempDir(), "run")
+	works(t, littleRun(textFile(t), run)...)
+	page := func() string {
+		t.Helper()
+		works(t, "report", "--sample-tokens", "20", run)
+		text, err := os.ReadFile(filepath.Join(run, "report.html"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	whole := page()
+	for _, want := range []string{"8 of 8 updates", ">Loss<", ">validation<", "Learning rate", "whole", "Sample", "configuration", "machine"} {
+		if !strings.Contains(whole, want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+
+	// A run that was killed has half a row at the end, and perhaps no checkpoint.
+	path := filepath.Join(run, "metrics.jsonl")
+	rows, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, rows[:len(rows)/2], 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(run, "ckpt")); err != nil {
+		t.Fatal(err)
+	}
+	if half := page(); strings.Contains(half, "8 of 8") || strings.Contains(half, "Sample") || !strings.Contains(half, ">Loss<") {
+		t.Error("the page of half a run is not of half a run")
+	}
+	refuses(t, "config.json", "report", t.TempDir())
+}

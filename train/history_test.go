@@ -1,0 +1,35 @@
+package train
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestHistory(t *testing.T) {
+	const rows = `{"step":1,"loss":2.5,"lr":0.1,"grad_norm":1}
+{"step":1,"eval":"windows","loss":2.25,"tokens":7,"bytes":7,"elapsed_s":3}
+{"step":2,"loss":2,"lr":0.2`
+	h, err := readHistory(strings.NewReader(rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(h.Steps) != 1 || len(h.Evals) != 1 || h.Steps[0].Rate != 0.1 || h.Evals[0].Loss != 2.25 || h.Evals[0].Tokens != 7 {
+		t.Errorf("%+v", h)
+	}
+	for _, bad := range []string{"{}\nnone\n", "{\"step\":\"x\"}\n", "{\"eval\":1}\n", strings.Repeat(" ", mostRow) + "\n"} {
+		if _, err := readHistory(strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "line ") {
+			t.Errorf("%.20q: %v", bad, err)
+		}
+	}
+}
+
+func FuzzHistory(f *testing.F) {
+	f.Add("{\"step\":1,\"loss\":2.5}\n{\"step\":1,\"eval\":\"windows\"}\n")
+	f.Add("{\"eval\":null}\n[1]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		h, err := readHistory(strings.NewReader(text))
+		if err == nil && len(h.Steps)+len(h.Evals) != strings.Count(text, "\n") {
+			t.Errorf("%d and %d rows of %d lines", len(h.Steps), len(h.Evals), strings.Count(text, "\n"))
+		}
+	})
+}
