@@ -18,10 +18,7 @@
 package mpi
 
 import (
-	"cmp"
-	"fmt"
 	"os"
-	"strconv"
 )
 
 // Environment is the variable that names the library.
@@ -54,16 +51,3 @@ func started() *launcher {
 // Launched reports whether this process is one of a job that mpirun, mpiexec or srun
 // with an interface for MPI has started.
 func Launched() bool { return started() != nil }
-
-// expect reports a job of another size than the launcher says: the usual sign of one
-// MPI's launcher with the library of another, where every process is a job of its own.
-func (l *launcher) expect(size int, library string) error {
-	if l == nil || l.size == "" {
-		return nil
-	}
-	want, err := strconv.Atoi(cmp.Or(os.Getenv(l.size), "0"))
-	if err != nil || want == 0 || want == size {
-		return nil
-	}
-	return fmt.Errorf("mpi: %s has started %d processes, and %s sees %d; set %s to the library of that launcher", l.name, want, library, size, Environment)
-}

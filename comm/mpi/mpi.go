@@ -3,10 +3,12 @@
 package mpi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -288,4 +290,17 @@ func (w *world) Close() (err error) {
 	w.run(func() { err = w.mpi("MPI_Finalize") })
 	close(w.do)
 	return err
+}
+
+// expect reports a job of another size than the launcher says: the usual sign of one
+// MPI's launcher with the library of another, where every process is a job of its own.
+func (l *launcher) expect(size int, library string) error {
+	if l == nil || l.size == "" {
+		return nil
+	}
+	want, err := strconv.Atoi(cmp.Or(os.Getenv(l.size), "0"))
+	if err != nil || want == 0 || want == size {
+		return nil
+	}
+	return fmt.Errorf("mpi: %s has started %d processes, and %s sees %d; set %s to the library of that launcher", l.name, want, library, size, Environment)
 }
