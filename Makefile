@@ -5,7 +5,9 @@ test: # the README's test command
 	go test ./...
 
 long: # checks that take longer
-	go test ./mechanism ./generate -long
+	go test ./mechanism -run 'Billions|OverRandomShapes|Laws/long' -long
+	go test ./generate -run LongText -long
+	go test ./cmd/farfield -run KilledLongStream -long
 	go test ./internal/kernel -regenerate
 
 FUZZTIME ?= 1m

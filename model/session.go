@@ -106,6 +106,9 @@ func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error
 	if len(dst) != s.batch*n {
 		return fmt.Errorf("losses: destination has %d elements, batch·n is %d·%d", len(dst), s.batch, n)
 	}
+	if m.config.Loss != CrossEntropy {
+		return fmt.Errorf("losses: the model loses %s, a session knows classes alone", m.config.Loss)
+	}
 	if err := checkTokens("targets", targets, s.batch, n, m.config.outputs(), -1); err != nil {
 		return err
 	}
