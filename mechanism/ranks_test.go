@@ -87,21 +87,7 @@ func divided[T tensor.Float](t *testing.T, s subject) {
 					t.Fatalf("%s: row %d is off by %.3g limits", name, i, e)
 				}
 			}
-			cond := max(1, check.Max(want.Cond))
-			for _, x := range []struct {
-				name string
-				got  []T
-				want []float64
-				sum  int
-			}{
-				{"dq", got.g.DQ.Data, grads.DQ.Data, 1}, {"dk", got.g.DK.Data, grads.DK.Data, 1}, {"dv", got.g.DV.Data, grads.DV.Data, 1},
-				{"parameters", got.tau, parameters(grads), sh.n * sh.b}, {"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, sh.n},
-			} {
-				limit := l.Gradient(cond, max(check.Max(x.want), check.Max(do.Data)*v)) * float64(x.sum)
-				if e := check.Ratio(x.got, x.want, limit); e > 1 {
-					t.Fatalf("%s: %s is off by %.3g limits", name, x.name, e)
-				}
-			}
+			got.holdGradients(t, name, l, sh, want, grads, check.Max(do.Data)*v)
 		}
 	}
 }

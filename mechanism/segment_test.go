@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -81,20 +82,27 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 			continue // float32 promises nothing there
 		}
 		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
-		cond := max(1, check.Max(want.Cond))
-		for _, x := range []struct {
-			name string
-			got  []T
-			want []float64
-			sum  int
-		}{
-			{"dq", got.g.DQ.Data, grads.DQ.Data, 1}, {"dk", got.g.DK.Data, grads.DK.Data, 1}, {"dv", got.g.DV.Data, grads.DV.Data, 1},
-			{"parameters", got.tau, parameters(grads), sh.n * sh.b}, {"dlog_g", got.g.DLogG.Data, grads.DLogG.Data, sh.n},
-		} {
-			limit := l.Gradient(cond, max(check.Max(x.want), check.Max(do.Data)*v)) * float64(x.sum)
-			if e := check.Ratio(x.got, x.want, limit); e > 1 {
-				t.Errorf("%s: %s in segments is off by %.3g limits", sh.name, x.name, e)
-			}
+		got.holdGradients(t, sh.name+", in segments", l, sh, want, grads, check.Max(do.Data)*v)
+	}
+}
+
+// holdGradients reports gradients that are beyond the limits. size is that of do times
+// that of v.
+func (r *results[T]) holdGradients(t *testing.T, name string, l check.Limits, sh shape, want *oracle.Result, grads *oracle.Grads, size float64) {
+	t.Helper()
+	cond := max(1, check.Max(want.Cond))
+	for _, x := range []struct {
+		name string
+		got  []T
+		want []float64
+		sum  int
+	}{
+		{"dq", r.g.DQ.Data, grads.DQ.Data, 1}, {"dk", r.g.DK.Data, grads.DK.Data, 1}, {"dv", r.g.DV.Data, grads.DV.Data, 1},
+		{"parameters", r.tau, parameters(grads), sh.n * sh.b}, {"dlog_g", r.g.DLogG.Data, grads.DLogG.Data, sh.n},
+	} {
+		limit := l.Gradient(cond, max(check.Max(x.want), size)) * float64(x.sum)
+		if e := check.Ratio(x.got, x.want, limit); e > 1 {
+			t.Errorf("%s: %s is off by %.3g limits", name, x.name, e)
 		}
 	}
 }

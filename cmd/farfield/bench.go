@@ -235,13 +235,7 @@ func newSweepProgress(e *env) *sweepProgress {
 	p := &sweepProgress{w: e.stderr, start: time.Now()}
 	p.spoke = p.start
 	if e.tty {
-		p.bar = progressbar.NewOptions(1,
-			progressbar.OptionSetWriter(e.stderr),
-			progressbar.OptionSetWidth(24),
-			progressbar.OptionSetPredictTime(true),
-			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(),
-		)
+		p.bar = newBar(e.stderr, 1, progressbar.OptionSetPredictTime(true))
 	}
 	return p
 }

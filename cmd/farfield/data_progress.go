@@ -49,16 +49,8 @@ func (t *transfer) show(file, text string, done, total int64, bytes bool) {
 		if total == 0 {
 			total = -1 // a spinner
 		}
-		t.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(t.w),
-			progressbar.OptionSetWidth(24),
-			progressbar.OptionShowCount(),
-			progressbar.OptionShowBytes(bytes),
-			progressbar.OptionSetPredictTime(true),
-			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetDescription(file),
-		)
+		t.bar = newBar(t.w, total, progressbar.OptionShowCount(), progressbar.OptionShowBytes(bytes),
+			progressbar.OptionSetPredictTime(true), progressbar.OptionSetDescription(file))
 	}
 	// A bar that cannot be drawn is no reason to stop.
 	_ = t.bar.Set64(done)

@@ -31,14 +31,7 @@ func newProgress(e *env, first, last int) *progress {
 	p := &progress{w: e.stderr, first: first, last: last, start: time.Now()}
 	p.spoke = p.start
 	if e.tty {
-		p.bar = progressbar.NewOptions(last-first,
-			progressbar.OptionSetWriter(e.stderr),
-			progressbar.OptionSetWidth(24),
-			progressbar.OptionShowCount(),
-			progressbar.OptionSetPredictTime(true),
-			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(),
-		)
+		p.bar = newBar(e.stderr, int64(last-first), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true))
 	}
 	return p
 }

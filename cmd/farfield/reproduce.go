@@ -201,13 +201,7 @@ type reproduceProgress struct {
 func newReproduceProgress(e *env) *reproduceProgress {
 	p := &reproduceProgress{w: e.stderr, spoke: time.Now()}
 	if e.tty {
-		p.bar = progressbar.NewOptions(1000,
-			progressbar.OptionSetWriter(e.stderr),
-			progressbar.OptionSetWidth(24),
-			progressbar.OptionSetPredictTime(false),
-			progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(),
-		)
+		p.bar = newBar(e.stderr, 1000, progressbar.OptionSetPredictTime(false))
 	}
 	return p
 }

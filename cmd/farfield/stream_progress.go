@@ -35,14 +35,7 @@ func (p *streamProgress) show(s stream.Progress) {
 	text := fmt.Sprintf("%.3g tokens/s", speed)
 	if p.tty {
 		if p.bar == nil {
-			p.bar = progressbar.NewOptions64(s.All,
-				progressbar.OptionSetWriter(p.w),
-				progressbar.OptionSetWidth(24),
-				progressbar.OptionShowCount(),
-				progressbar.OptionSetPredictTime(false),
-				progressbar.OptionThrottle(100*time.Millisecond),
-				progressbar.OptionClearOnFinish(),
-			)
+			p.bar = newBar(p.w, s.All, progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false))
 		}
 		// A bar that cannot be drawn is no reason to stop.
 		p.bar.Describe(text + p.left(s, speed))
