@@ -23,7 +23,7 @@ type part[T tensor.Float] struct {
 // next member may follow, chainMove at a time, which stay in the first-level
 // cache.
 const (
-	chainSums  = 1 << 16
+	chainSums  = 1 << 17
 	chainBlock = 1 << 14
 	chainMove  = 1 << 10
 )
@@ -111,6 +111,8 @@ func (l *link[T]) move(u *unit[T], sum, low, own []T, before bool) {
 				copy(o, s)
 			}
 			l.age(u, s, lo)
+		case l.past && l.own.some && before && lo != nil && l.fade == 1:
+			u.t.SwapCarry(s, lo, o)
 		case l.past && l.own.some:
 			if before {
 				copy(tmp, s)

@@ -12,7 +12,7 @@ import (
 
 // featureBlock is the number of features that exist at a time. Their values
 // for a chunk of tokens stay in the second-level cache.
-const featureBlock = 96
+const featureBlock = 176
 
 // moments are what the linear form keeps of any number of tokens: for every
 // feature the sum of feature times row, and of feature times number. For keys

@@ -1,8 +1,10 @@
 package attention
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -17,10 +19,11 @@ type team struct {
 	n    int // pieces
 	next atomic.Int64
 
-	mu     sync.Mutex
-	moved  sync.Cond // a piece has passed
-	passed []int     // pieces that have passed each stage
-	failed bool      // a worker has panicked, and nobody waits for it
+	passed []atomic.Int64 // pieces that have passed each stage
+	failed atomic.Bool    // a worker has panicked, and nobody waits for it
+
+	mu    sync.Mutex
+	moved sync.Cond // a piece has passed, or failed is set
 }
 
 // splitWork is the arithmetic of a unit under which its tokens are not worth
@@ -44,7 +47,7 @@ func (u *unit[T]) together(n, stages int, f func(u *unit[T], t *team)) {
 	if n <= 0 {
 		return
 	}
-	t := &team{n: n, passed: make([]int, stages)}
+	t := &team{n: n, passed: make([]atomic.Int64, stages)}
 	t.moved.L = &t.mu
 	par.Do(min(u.workers, n), splitWork+par.MinWork, func(worker int) {
 		if t.next.Load() >= int64(n) {
@@ -76,28 +79,51 @@ func (u *unit[T]) together(n, stages int, f func(u *unit[T], t *team)) {
 // take returns the next piece, t.n or more when none is left.
 func (t *team) take() int { return int(t.next.Add(1) - 1) }
 
+// patience is how long a member looks for its turn before it sleeps: pieces take
+// tens of microseconds, and so does waking.
+const patience = 200 * time.Microsecond
+
 // wait returns when so many pieces have passed a stage.
 func (t *team) wait(stage, pieces int) {
+	for since := time.Now(); ; runtime.Gosched() {
+		for range 32 { // between two looks at the clock
+			if t.open(stage, pieces) {
+				return
+			}
+		}
+		if time.Since(since) > patience {
+			break
+		}
+	}
 	t.mu.Lock()
-	for t.passed[stage] < pieces && !t.failed {
+	for !t.open(stage, pieces) {
 		t.moved.Wait()
 	}
 	t.mu.Unlock()
 }
 
+// open reports that so many pieces have passed a stage.
+func (t *team) open(stage, pieces int) bool {
+	return t.passed[stage].Load() >= int64(pieces) || t.failed.Load()
+}
+
 // pass lets the next piece into a stage.
 func (t *team) pass(stage int) {
-	t.mu.Lock()
-	t.passed[stage]++
-	t.mu.Unlock()
-	t.moved.Broadcast()
+	t.passed[stage].Add(1)
+	t.wake()
 }
 
 // fail lets everybody pass.
 func (t *team) fail() {
+	t.failed.Store(true)
+	t.wake()
+}
+
+// wake has those who sleep look again. Who found a stage closed under the lock is
+// asleep by the time that the lock is had here.
+func (t *team) wake() {
 	t.mu.Lock()
-	t.failed = true
-	t.mu.Unlock()
+	t.mu.Unlock() //lint:ignore SA2001 waits for who is between looking and sleeping
 	t.moved.Broadcast()
 }
 

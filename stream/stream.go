@@ -218,6 +218,9 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 	}
 	plan := m.Plan(attention.Shape{B: 1, H: s.H, Hkv: s.Hkv, N: planLength, M: planLength, D: s.D, Dv: s.Dv, Causal: o.Causal, Form: attention.Linear})
 	r.chunk, r.flops = plan.Chunk, 2*float64(plan.F)*float64(s.Dv+1)
+	if !o.Causal {
+		r.chunk *= 2 // nobody reads an open one pair by pair, and sums of longer ones are joined less often
+	}
 	var err error
 	r.state, err = m.NewState(attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: r.chunk, Carry: attention.Compensated})
 	if err != nil {

@@ -152,6 +152,8 @@ func testShort(t *testing.T, k *Table[float32]) {
 		"MulAdd":         func() { k.MulAdd(dst, short, dst) },
 		"AddCarry":       func() { k.AddCarry(dst, dst, short) },
 		"AddCarry lo":    func() { k.AddCarry(dst, short, dst) },
+		"SwapCarry":      func() { k.SwapCarry(dst, dst, short) },
+		"SwapCarry lo":   func() { k.SwapCarry(dst, short, dst) },
 		"Dot":            func() { k.Dot(dst, short) },
 		"Exp":            func() { k.Exp(dst, short, 0) },
 		"ExpRows":        func() { k.ExpRows(short, 10, 10, 1, dst[:2], dst[2:]) },
@@ -208,6 +210,7 @@ func testNoAllocation(t *testing.T, k *Table[float32]) {
 		{"AdamW", func() { k.AdamW(d, x, y, y, step) }},
 		{"Transpose", func() { k.Transpose(c, n, a, n, n, n) }},
 		{"AddCarry", func() { k.AddCarry(d, x, y) }},
+		{"SwapCarry", func() { k.SwapCarry(d, x, y) }},
 		{"ExpRows", func() { k.ExpRows(c, n, n, 1, x[:3], y) }},
 		{"Block", func() { k.Block(n, 64, n, a, n, 1, b, n, c, n, true) }},
 	}

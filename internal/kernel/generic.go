@@ -9,7 +9,7 @@ func generic[T Float]() *Table[T] {
 		Name:  "generic",
 		Block: blockGo[T], Transpose: transposeGo[T],
 		Axpy: axpyGo[T], Scale: scaleGo[T], Add: addGo[T], Mul: mulGo[T],
-		MulAdd: mulAddGo[T], AddCarry: addCarryGo[T],
+		MulAdd: mulAddGo[T], AddCarry: addCarryGo[T], SwapCarry: swapCarryGo[T],
 		Dot: dotGo[T], Sum: sumGo[T], Max: maxGo[T],
 		Exp: expGo[T], ExpRows: expRowsGo[T], PolyRows: polyRowsGo[T], MulRows: mulRowsGo[T],
 		ScaleRows: scaleRowsGo[T],
@@ -107,13 +107,26 @@ func mulAddGo[T Float](dst, x, y []T) {
 func addCarryGo[T Float](hi, lo, x []T) {
 	lo, x = lo[:len(hi)], x[:len(hi)]
 	for i, a := range hi {
-		s := a + x[i]
-		part := s - a
-		rest := (a - (s - part)) + (x[i] - part)
-		rest += lo[i]
-		hi[i] = s + rest
-		lo[i] = rest - (hi[i] - s)
+		hi[i], lo[i] = carried(a, lo[i], x[i])
 	}
+}
+
+func swapCarryGo[T Float](hi, lo, x []T) {
+	lo, x = lo[:len(hi)], x[:len(hi)]
+	for i, a := range hi {
+		hi[i], lo[i] = carried(a, lo[i], x[i])
+		x[i] = a
+	}
+}
+
+// carried returns hi + lo + x as its rounding and what that leaves out.
+func carried[T Float](hi, lo, x T) (sum, rest T) {
+	s := hi + x
+	part := s - hi
+	rest = (hi - (s - part)) + (x - part)
+	rest += lo
+	sum = s + rest
+	return sum, rest - (sum - s)
 }
 
 func dotGo[T Float](x, y []T) T {

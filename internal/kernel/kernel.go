@@ -50,6 +50,8 @@ type Table[T Float] struct {
 	// what those leave out. A sum that is not finite becomes NaN. The three do
 	// not overlap.
 	AddCarry func(hi, lo, x []T)
+	// SwapCarry is AddCarry, and leaves in x what hi was.
+	SwapCarry func(hi, lo, x []T)
 
 	Dot func(x, y []T) T // Σ x·y
 	Sum func(x []T) T    // Σ x

@@ -34,6 +34,11 @@ func mulAddAVX2(n int, dst *float32, x *float32, y *float32)
 //go:noescape
 func addCarryAVX2(n int, hi *float32, lo *float32, x *float32)
 
+// swapCarryAVX2 adds x to hi + lo and leaves hi in x.
+//
+//go:noescape
+func swapCarryAVX2(n int, hi *float32, lo *float32, x *float32)
+
 // dotAVX2 returns Σ x·y.
 //
 //go:noescape

@@ -546,6 +546,98 @@ done28:
 	VZEROUPPER
 	RET
 
+// func swapCarryAVX2(n int, hi *float32, lo *float32, x *float32)
+// Requires: AVX
+TEXT ·swapCarryAVX2(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ hi+8(FP), CX
+	MOVQ lo+16(FP), DX
+	MOVQ x+24(FP), BX
+	XORQ SI, SI
+
+loop30:
+	CMPQ    AX, $+16
+	JLT     part29
+	VMOVUPS (CX)(SI*4), Y0
+	VMOVUPS 32(CX)(SI*4), Y1
+	VMOVUPS (BX)(SI*4), Y2
+	VMOVUPS 32(BX)(SI*4), Y3
+	VMOVUPS Y0, (BX)(SI*4)
+	VMOVUPS Y1, 32(BX)(SI*4)
+	VADDPS  Y2, Y0, Y4
+	VADDPS  Y3, Y1, Y5
+	VSUBPS  Y0, Y4, Y6
+	VSUBPS  Y1, Y5, Y7
+	VSUBPS  Y6, Y4, Y8
+	VSUBPS  Y7, Y5, Y9
+	VSUBPS  Y8, Y0, Y0
+	VSUBPS  Y9, Y1, Y1
+	VSUBPS  Y6, Y2, Y2
+	VSUBPS  Y7, Y3, Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VMOVUPS (DX)(SI*4), Y2
+	VMOVUPS 32(DX)(SI*4), Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VADDPS  Y0, Y4, Y2
+	VADDPS  Y1, Y5, Y3
+	VMOVUPS Y2, (CX)(SI*4)
+	VMOVUPS Y3, 32(CX)(SI*4)
+	VSUBPS  Y4, Y2, Y2
+	VSUBPS  Y5, Y3, Y3
+	VSUBPS  Y2, Y0, Y0
+	VSUBPS  Y3, Y1, Y1
+	VMOVUPS Y0, (DX)(SI*4)
+	VMOVUPS Y1, 32(DX)(SI*4)
+	ADDQ    $+16, SI
+	SUBQ    $+16, AX
+	JMP     loop30
+
+part29:
+	TESTQ      AX, AX
+	JZ         done31
+	LEAQ       masksAVX2<>+0(SB), DI
+	NEGQ       AX
+	VMOVUPS    64(DI)(AX*4), Y0
+	VMOVUPS    96(DI)(AX*4), Y1
+	VMASKMOVPS (CX)(SI*4), Y0, Y2
+	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
+	VMASKMOVPS (BX)(SI*4), Y0, Y4
+	VMASKMOVPS 32(BX)(SI*4), Y1, Y5
+	VMASKMOVPS Y2, Y0, (BX)(SI*4)
+	VMASKMOVPS Y3, Y1, 32(BX)(SI*4)
+	VADDPS     Y4, Y2, Y6
+	VADDPS     Y5, Y3, Y7
+	VSUBPS     Y2, Y6, Y8
+	VSUBPS     Y3, Y7, Y9
+	VSUBPS     Y8, Y6, Y10
+	VSUBPS     Y9, Y7, Y11
+	VSUBPS     Y10, Y2, Y2
+	VSUBPS     Y11, Y3, Y3
+	VSUBPS     Y8, Y4, Y4
+	VSUBPS     Y9, Y5, Y5
+	VADDPS     Y4, Y2, Y2
+	VADDPS     Y5, Y3, Y3
+	VMASKMOVPS (DX)(SI*4), Y0, Y4
+	VMASKMOVPS 32(DX)(SI*4), Y1, Y5
+	VADDPS     Y4, Y2, Y2
+	VADDPS     Y5, Y3, Y3
+	VADDPS     Y2, Y6, Y4
+	VADDPS     Y3, Y7, Y5
+	VMASKMOVPS Y4, Y0, (CX)(SI*4)
+	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
+	VSUBPS     Y6, Y4, Y4
+	VSUBPS     Y7, Y5, Y5
+	VSUBPS     Y4, Y2, Y2
+	VSUBPS     Y5, Y3, Y3
+	VMASKMOVPS Y2, Y0, (DX)(SI*4)
+	VMASKMOVPS Y3, Y1, 32(DX)(SI*4)
+
+done31:
+	VZEROUPPER
+	RET
+
 // func dotAVX2(n int, x *float32, y *float32) float32
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·dotAVX2(SB), NOSPLIT, $0-28
@@ -562,9 +654,9 @@ TEXT ·dotAVX2(SB), NOSPLIT, $0-28
 	VPXOR Y7, Y7, Y7
 	XORQ  BX, BX
 
-loop31:
+loop34:
 	CMPQ        AX, $+64
-	JLT         single30
+	JLT         single33
 	VMOVUPS     (CX)(BX*4), Y8
 	VMOVUPS     32(CX)(BX*4), Y9
 	VMOVUPS     (DX)(BX*4), Y10
@@ -591,12 +683,12 @@ loop31:
 	VFMADD231PS Y11, Y9, Y7
 	ADDQ        $+64, BX
 	SUBQ        $+64, AX
-	JMP         loop31
+	JMP         loop34
 
-single30:
-loop32:
+single33:
+loop35:
 	CMPQ        AX, $+16
-	JLT         part29
+	JLT         part32
 	VMOVUPS     (CX)(BX*4), Y8
 	VMOVUPS     32(CX)(BX*4), Y9
 	VMOVUPS     (DX)(BX*4), Y10
@@ -605,11 +697,11 @@ loop32:
 	VFMADD231PS Y11, Y9, Y1
 	ADDQ        $+16, BX
 	SUBQ        $+16, AX
-	JMP         loop32
+	JMP         loop35
 
-part29:
+part32:
 	TESTQ       AX, AX
-	JZ          done33
+	JZ          done36
 	LEAQ        masksAVX2<>+0(SB), SI
 	NEGQ        AX
 	VMOVUPS     64(SI)(AX*4), Y8
@@ -621,7 +713,7 @@ part29:
 	VFMADD231PS Y8, Y10, Y0
 	VFMADD231PS Y9, Y11, Y1
 
-done33:
+done36:
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -654,9 +746,9 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-20
 	VPXOR Y7, Y7, Y7
 	XORQ  DX, DX
 
-loop36:
+loop39:
 	CMPQ    AX, $+64
-	JLT     single35
+	JLT     single38
 	VMOVUPS (CX)(DX*4), Y8
 	VMOVUPS 32(CX)(DX*4), Y9
 	VADDPS  Y8, Y0, Y0
@@ -675,23 +767,23 @@ loop36:
 	VADDPS  Y9, Y7, Y7
 	ADDQ    $+64, DX
 	SUBQ    $+64, AX
-	JMP     loop36
+	JMP     loop39
 
-single35:
-loop37:
+single38:
+loop40:
 	CMPQ    AX, $+16
-	JLT     part34
+	JLT     part37
 	VMOVUPS (CX)(DX*4), Y8
 	VMOVUPS 32(CX)(DX*4), Y9
 	VADDPS  Y8, Y0, Y0
 	VADDPS  Y9, Y1, Y1
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop37
+	JMP     loop40
 
-part34:
+part37:
 	TESTQ      AX, AX
-	JZ         done38
+	JZ         done41
 	LEAQ       masksAVX2<>+0(SB), BX
 	NEGQ       AX
 	VMOVUPS    64(BX)(AX*4), Y8
@@ -701,7 +793,7 @@ part34:
 	VADDPS     Y8, Y0, Y0
 	VADDPS     Y9, Y1, Y1
 
-done38:
+done41:
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -732,9 +824,9 @@ TEXT ·maxAVX2(SB), NOSPLIT, $0-20
 	VPXOR        Y5, Y5, Y5
 	XORQ         DX, DX
 
-loop40:
+loop43:
 	CMPQ    AX, $+16
-	JLT     part39
+	JLT     part42
 	VMOVUPS (CX)(DX*4), Y6
 	VMOVUPS 32(CX)(DX*4), Y7
 	VANDPS  Y1, Y6, Y8
@@ -745,11 +837,11 @@ loop40:
 	VMAXPS  Y3, Y7, Y3
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop40
+	JMP     loop43
 
-part39:
+part42:
 	TESTQ      AX, AX
-	JZ         done41
+	JZ         done44
 	LEAQ       masksAVX2<>+0(SB), BX
 	NEGQ       AX
 	VMOVUPS    64(BX)(AX*4), Y6
@@ -765,7 +857,7 @@ part39:
 	VPMAXSD    Y1, Y5, Y5
 	VMAXPS     Y3, Y0, Y3
 
-done41:
+done44:
 	VMAXPS       Y3, Y2, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VMAXPS       X1, X0, X1
@@ -782,10 +874,10 @@ done41:
 	VPMAXSD      X0, X2, X2
 	VMOVD        X2, AX
 	CMPL         AX, $0x7f800000
-	JLE          number42
+	JLE          number45
 	VMOVAPS      X2, X1
 
-number42:
+number45:
 	VZEROUPPER
 	MOVSS X1, ret+16(FP)
 	RET
@@ -809,15 +901,15 @@ TEXT ·polyRowsAVX2(SB), NOSPLIT, $0-64
 	MOVQ sum+56(FP), R8
 	DECQ SI
 
-row43:
+row46:
 	MOVQ  n+8(FP), R9
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	XORQ  R10, R10
 
-loop46:
+loop49:
 	CMPQ         R9, $+64
-	JLT          single45
+	JLT          single48
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Y2
 	VMOVAPS      Y2, Y3
@@ -829,9 +921,9 @@ loop46:
 	VMOVAPS      Y2, Y9
 	VMOVAPS      Y2, Y2
 	TESTQ        R11, R11
-	JZ           done48
+	JZ           done51
 
-power47:
+power50:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Y10
 	VFMADD132PS  (DX)(R10*4), Y10, Y3
@@ -843,9 +935,9 @@ power47:
 	VFMADD132PS  192(DX)(R10*4), Y10, Y9
 	VFMADD132PS  224(DX)(R10*4), Y10, Y2
 	TESTQ        R11, R11
-	JNZ          power47
+	JNZ          power50
 
-done48:
+done51:
 	VMOVUPS Y3, (CX)(R10*4)
 	VMOVUPS Y4, 32(CX)(R10*4)
 	VMOVUPS Y5, 64(CX)(R10*4)
@@ -864,12 +956,12 @@ done48:
 	VADDPS  Y4, Y1, Y1
 	ADDQ    $+64, R10
 	SUBQ    $+64, R9
-	JMP     loop46
+	JMP     loop49
 
-single45:
-loop49:
+single48:
+loop52:
 	CMPQ         R9, $+16
-	JLT          part44
+	JLT          part47
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Y2
 	VMOVAPS      Y2, Y3
@@ -877,28 +969,28 @@ loop49:
 	VMOVUPS      (DX)(R10*4), Y4
 	VMOVUPS      32(DX)(R10*4), Y5
 	TESTQ        R11, R11
-	JZ           done51
+	JZ           done54
 
-power50:
+power53:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Y6
 	VFMADD213PS  Y6, Y4, Y3
 	VFMADD213PS  Y6, Y5, Y2
 	TESTQ        R11, R11
-	JNZ          power50
+	JNZ          power53
 
-done51:
+done54:
 	VMOVUPS Y3, (CX)(R10*4)
 	VMOVUPS Y2, 32(CX)(R10*4)
 	VADDPS  Y3, Y0, Y0
 	VADDPS  Y2, Y1, Y1
 	ADDQ    $+16, R10
 	SUBQ    $+16, R9
-	JMP     loop49
+	JMP     loop52
 
-part44:
+part47:
 	TESTQ        R9, R9
-	JZ           done52
+	JZ           done55
 	LEAQ         masksAVX2<>+0(SB), R11
 	NEGQ         R9
 	VMOVUPS      64(R11)(R9*4), Y2
@@ -910,17 +1002,17 @@ part44:
 	VMASKMOVPS   (DX)(R10*4), Y2, Y6
 	VMASKMOVPS   32(DX)(R10*4), Y3, Y7
 	TESTQ        R9, R9
-	JZ           done54
+	JZ           done57
 
-power53:
+power56:
 	DECQ         R9
 	VBROADCASTSS (DI)(R9*4), Y8
 	VFMADD213PS  Y8, Y6, Y5
 	VFMADD213PS  Y8, Y7, Y4
 	TESTQ        R9, R9
-	JNZ          power53
+	JNZ          power56
 
-done54:
+done57:
 	VMASKMOVPS Y5, Y2, (CX)(R10*4)
 	VMASKMOVPS Y4, Y3, 32(CX)(R10*4)
 	VANDPS     Y5, Y2, Y2
@@ -928,7 +1020,7 @@ done54:
 	VADDPS     Y2, Y0, Y0
 	VADDPS     Y3, Y1, Y1
 
-done52:
+done55:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -942,7 +1034,7 @@ done52:
 	ADDQ         BX, DX
 	ADDQ         $0x04, R8
 	DECQ         AX
-	JNZ          row43
+	JNZ          row46
 	VZEROUPPER
 	RET
 
@@ -956,14 +1048,14 @@ TEXT ·mulRowsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ a+40(FP), SI
 
-row55:
+row58:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (SI), Y0
 	XORQ         R8, R8
 
-loop58:
+loop61:
 	CMPQ    DI, $+64
-	JLT     single57
+	JLT     single60
 	VMOVUPS (CX)(R8*4), Y1
 	VMOVUPS 32(CX)(R8*4), Y2
 	VADDPS  Y0, Y1, Y1
@@ -1006,12 +1098,12 @@ loop58:
 	VMOVUPS Y2, 224(CX)(R8*4)
 	ADDQ    $+64, R8
 	SUBQ    $+64, DI
-	JMP     loop58
+	JMP     loop61
 
-single57:
-loop59:
+single60:
+loop62:
 	CMPQ    DI, $+16
-	JLT     part56
+	JLT     part59
 	VMOVUPS (CX)(R8*4), Y1
 	VMOVUPS 32(CX)(R8*4), Y2
 	VADDPS  Y0, Y1, Y1
@@ -1024,11 +1116,11 @@ loop59:
 	VMOVUPS Y2, 32(CX)(R8*4)
 	ADDQ    $+16, R8
 	SUBQ    $+16, DI
-	JMP     loop59
+	JMP     loop62
 
-part56:
+part59:
 	TESTQ      DI, DI
-	JZ         done60
+	JZ         done63
 	LEAQ       masksAVX2<>+0(SB), R9
 	NEGQ       DI
 	VMOVUPS    64(R9)(DI*4), Y1
@@ -1044,12 +1136,12 @@ part56:
 	VMASKMOVPS Y3, Y1, (CX)(R8*4)
 	VMASKMOVPS Y0, Y2, 32(CX)(R8*4)
 
-done60:
+done63:
 	ADDQ BX, CX
 	ADDQ BX, DX
 	ADDQ $0x04, SI
 	DECQ AX
-	JNZ  row55
+	JNZ  row58
 	VZEROUPPER
 	RET
 
@@ -1065,14 +1157,14 @@ TEXT ·scaleRowsAVX2(SB), NOSPLIT, $0-56
 	SHLQ $0x02, SI
 	MOVQ a+48(FP), DI
 
-row61:
+row64:
 	MOVQ         n+8(FP), R8
 	VBROADCASTSS (DI), Y0
 	XORQ         R9, R9
 
-loop64:
+loop67:
 	CMPQ    R8, $+64
-	JLT     single63
+	JLT     single66
 	VMOVUPS (BX)(R9*4), Y1
 	VMOVUPS 32(BX)(R9*4), Y2
 	VMULPS  Y0, Y1, Y1
@@ -1099,12 +1191,12 @@ loop64:
 	VMOVUPS Y2, 224(CX)(R9*4)
 	ADDQ    $+64, R9
 	SUBQ    $+64, R8
-	JMP     loop64
+	JMP     loop67
 
-single63:
-loop65:
+single66:
+loop68:
 	CMPQ    R8, $+16
-	JLT     part62
+	JLT     part65
 	VMOVUPS (BX)(R9*4), Y1
 	VMOVUPS 32(BX)(R9*4), Y2
 	VMULPS  Y0, Y1, Y1
@@ -1113,11 +1205,11 @@ loop65:
 	VMOVUPS Y2, 32(CX)(R9*4)
 	ADDQ    $+16, R9
 	SUBQ    $+16, R8
-	JMP     loop65
+	JMP     loop68
 
-part62:
+part65:
 	TESTQ      R8, R8
-	JZ         done66
+	JZ         done69
 	LEAQ       masksAVX2<>+0(SB), R10
 	NEGQ       R8
 	VMOVUPS    64(R10)(R8*4), Y1
@@ -1129,12 +1221,12 @@ part62:
 	VMASKMOVPS Y3, Y1, (CX)(R9*4)
 	VMASKMOVPS Y0, Y2, 32(CX)(R9*4)
 
-done66:
+done69:
 	ADDQ DX, CX
 	ADDQ SI, BX
 	ADDQ $0x04, DI
 	DECQ AX
-	JNZ  row61
+	JNZ  row64
 	VZEROUPPER
 	RET
 
@@ -1148,9 +1240,9 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-36
 	VPXOR Y1, Y1, Y1
 	XORQ  BX, BX
 
-loop68:
+loop71:
 	CMPQ         AX, $+16
-	JLT          part67
+	JLT          part70
 	VMOVUPS      (DX)(BX*4), Y2
 	VMOVUPS      32(DX)(BX*4), Y3
 	VBROADCASTSS shift+24(FP), Y4
@@ -1217,11 +1309,11 @@ loop68:
 	VADDPS       Y6, Y1, Y1
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop68
+	JMP          loop71
 
-part67:
+part70:
 	TESTQ        AX, AX
-	JZ           done69
+	JZ           done72
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y2
@@ -1293,7 +1385,7 @@ part67:
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 
-done69:
+done72:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1354,16 +1446,16 @@ TEXT ·expRowsAVX2(SB), NOSPLIT, $0-56
 	MOVQ shift+40(FP), BX
 	MOVQ sum+48(FP), SI
 
-row70:
+row73:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Y0
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
 	XORQ         R8, R8
 
-loop73:
+loop76:
 	CMPQ         DI, $+32
-	JLT          single72
+	JLT          single75
 	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1443,12 +1535,12 @@ loop73:
 	VADDPS       Y13, Y2, Y2
 	ADDQ         $+32, R8
 	SUBQ         $+32, DI
-	JMP          loop73
+	JMP          loop76
 
-single72:
-loop74:
+single75:
+loop77:
 	CMPQ         DI, $+16
-	JLT          part71
+	JLT          part74
 	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1494,11 +1586,11 @@ loop74:
 	VADDPS       Y7, Y2, Y2
 	ADDQ         $+16, R8
 	SUBQ         $+16, DI
-	JMP          loop74
+	JMP          loop77
 
-part71:
+part74:
 	TESTQ        DI, DI
-	JZ           done75
+	JZ           done78
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         DI
 	VMOVUPS      64(R9)(DI*4), Y3
@@ -1549,7 +1641,7 @@ part71:
 	VADDPS       Y0, Y1, Y1
 	VADDPS       Y3, Y2, Y2
 
-done75:
+done78:
 	VADDPS       Y2, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1563,7 +1655,7 @@ done75:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, SI
 	DECQ         AX
-	JNZ          row70
+	JNZ          row73
 	VZEROUPPER
 	RET
 
@@ -1596,9 +1688,9 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop77:
+loop80:
 	CMPQ         AX, $+16
-	JLT          part76
+	JLT          part79
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -1673,11 +1765,11 @@ loop77:
 	VMOVUPS      Y1, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop77
+	JMP          loop80
 
-part76:
+part79:
 	TESTQ        AX, AX
-	JZ           done78
+	JZ           done81
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -1755,7 +1847,7 @@ part76:
 	VMASKMOVPS   Y2, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(BX*4)
 
-done78:
+done81:
 	VZEROUPPER
 	RET
 
@@ -1774,9 +1866,9 @@ TEXT ·geluGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop80:
+loop83:
 	CMPQ         AX, $+16
-	JLT          part79
+	JLT          part82
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const41200000AVX2<>+0(SB), Y2
@@ -1878,11 +1970,11 @@ loop80:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop80
+	JMP          loop83
 
-part79:
+part82:
 	TESTQ        AX, AX
-	JZ           done81
+	JZ           done84
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -1987,7 +2079,7 @@ part79:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done81:
+done84:
 	VZEROUPPER
 	RET
 
@@ -2011,9 +2103,9 @@ TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop83:
+loop86:
 	CMPQ         AX, $+16
-	JLT          part82
+	JLT          part85
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -2085,11 +2177,11 @@ loop83:
 	VMOVUPS      Y4, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop83
+	JMP          loop86
 
-part82:
+part85:
 	TESTQ        AX, AX
-	JZ           done84
+	JZ           done87
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -2164,7 +2256,7 @@ part82:
 	VMASKMOVPS   Y7, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y6, Y1, 32(CX)(BX*4)
 
-done84:
+done87:
 	VZEROUPPER
 	RET
 
@@ -2180,9 +2272,9 @@ TEXT ·eluPlusOneGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop86:
+loop89:
 	CMPQ         AX, $+16
-	JLT          part85
+	JLT          part88
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -2251,11 +2343,11 @@ loop86:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop86
+	JMP          loop89
 
-part85:
+part88:
 	TESTQ        AX, AX
-	JZ           done87
+	JZ           done90
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2327,7 +2419,7 @@ part85:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done87:
+done90:
 	VZEROUPPER
 	RET
 
@@ -2343,9 +2435,9 @@ TEXT ·varianceAVX2(SB), NOSPLIT, $0-28
 	VPXOR        Y4, Y4, Y4
 	XORQ         DX, DX
 
-loop90:
+loop93:
 	CMPQ        AX, $+32
-	JLT         single89
+	JLT         single92
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -2360,12 +2452,12 @@ loop90:
 	VFMADD231PS Y6, Y6, Y4
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop90
+	JMP         loop93
 
-single89:
-loop91:
+single92:
+loop94:
 	CMPQ        AX, $+16
-	JLT         part88
+	JLT         part91
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -2374,11 +2466,11 @@ loop91:
 	VFMADD231PS Y6, Y6, Y2
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop91
+	JMP         loop94
 
-part88:
+part91:
 	TESTQ       AX, AX
-	JZ          done92
+	JZ          done95
 	LEAQ        masksAVX2<>+0(SB), BX
 	NEGQ        AX
 	VMOVUPS     64(BX)(AX*4), Y5
@@ -2392,7 +2484,7 @@ part88:
 	VFMADD231PS Y5, Y5, Y1
 	VFMADD231PS Y0, Y0, Y2
 
-done92:
+done95:
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y0
@@ -2417,9 +2509,9 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Y1
 	XORQ         SI, SI
 
-loop95:
+loop98:
 	CMPQ    AX, $+32
-	JLT     single94
+	JLT     single97
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -2446,12 +2538,12 @@ loop95:
 	VMOVUPS Y3, 96(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop95
+	JMP     loop98
 
-single94:
-loop96:
+single97:
+loop99:
 	CMPQ    AX, $+16
-	JLT     part93
+	JLT     part96
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -2466,11 +2558,11 @@ loop96:
 	VMOVUPS Y3, 32(CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop96
+	JMP     loop99
 
-part93:
+part96:
 	TESTQ      AX, AX
-	JZ         done97
+	JZ         done100
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y2
@@ -2488,7 +2580,7 @@ part93:
 	VMASKMOVPS Y1, Y2, (CX)(SI*4)
 	VMASKMOVPS Y0, Y3, 32(CX)(SI*4)
 
-done97:
+done100:
 	VZEROUPPER
 	RET
 
@@ -2504,9 +2596,9 @@ TEXT ·normalizeBiasAVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Y1
 	XORQ         DI, DI
 
-loop100:
+loop103:
 	CMPQ        AX, $+32
-	JLT         single99
+	JLT         single102
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -2537,12 +2629,12 @@ loop100:
 	VMOVUPS     Y3, 96(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop100
+	JMP         loop103
 
-single99:
-loop101:
+single102:
+loop104:
 	CMPQ        AX, $+16
-	JLT         part98
+	JLT         part101
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -2559,11 +2651,11 @@ loop101:
 	VMOVUPS     Y3, 32(CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop101
+	JMP         loop104
 
-part98:
+part101:
 	TESTQ       AX, AX
-	JZ          done102
+	JZ          done105
 	LEAQ        masksAVX2<>+0(SB), R8
 	NEGQ        AX
 	VMOVUPS     64(R8)(AX*4), Y2
@@ -2583,7 +2675,7 @@ part98:
 	VMASKMOVPS  Y4, Y2, (CX)(DI*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(DI*4)
 
-done102:
+done105:
 	VZEROUPPER
 	RET
 
@@ -2600,9 +2692,9 @@ TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
 	VPXOR Y3, Y3, Y3
 	XORQ  SI, SI
 
-loop104:
+loop107:
 	CMPQ         AX, $+16
-	JLT          part103
+	JLT          part106
 	VMOVUPS      (DX)(SI*4), Y4
 	VMOVUPS      32(DX)(SI*4), Y5
 	VBROADCASTSS mean+32(FP), Y6
@@ -2623,11 +2715,11 @@ loop104:
 	VFMADD231PS  Y5, Y7, Y3
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop104
+	JMP          loop107
 
-part103:
+part106:
 	TESTQ        AX, AX
-	JZ           done105
+	JZ           done108
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y4
@@ -2653,7 +2745,7 @@ part103:
 	VFMADD231PS  Y4, Y8, Y2
 	VFMADD231PS  Y5, Y9, Y3
 
-done105:
+done108:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -2683,9 +2775,9 @@ TEXT ·normGradAVX2(SB), NOSPLIT, $0-56
 	MOVQ dx+8(FP), SI
 	XORQ DI, DI
 
-loop107:
+loop110:
 	CMPQ         AX, $+16
-	JLT          part106
+	JLT          part109
 	VMOVUPS      (DX)(DI*4), Y0
 	VMOVUPS      32(DX)(DI*4), Y1
 	VBROADCASTSS mean+40(FP), Y2
@@ -2713,11 +2805,11 @@ loop107:
 	VMOVUPS      Y0, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop107
+	JMP          loop110
 
-part106:
+part109:
 	TESTQ        AX, AX
-	JZ           done108
+	JZ           done111
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -2748,7 +2840,7 @@ part106:
 	VMASKMOVPS   Y3, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y2, Y1, 32(SI)(DI*4)
 
-done108:
+done111:
 	VZEROUPPER
 	RET
 
@@ -2761,9 +2853,9 @@ TEXT ·gainGradAVX2(SB), NOSPLIT, $0-40
 	MOVQ dgain+8(FP), BX
 	XORQ SI, SI
 
-loop110:
+loop113:
 	CMPQ         AX, $+16
-	JLT          part109
+	JLT          part112
 	VMOVUPS      (DX)(SI*4), Y0
 	VMOVUPS      32(DX)(SI*4), Y1
 	VBROADCASTSS mean+32(FP), Y2
@@ -2782,11 +2874,11 @@ loop110:
 	VMOVUPS      Y3, 32(BX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop110
+	JMP          loop113
 
-part109:
+part112:
 	TESTQ        AX, AX
-	JZ           done111
+	JZ           done114
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2808,7 +2900,7 @@ part109:
 	VMASKMOVPS   Y4, Y0, (BX)(SI*4)
 	VMASKMOVPS   Y5, Y1, 32(BX)(SI*4)
 
-done111:
+done114:
 	VZEROUPPER
 	RET
 
@@ -2823,9 +2915,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop113:
+loop116:
 	CMPQ         AX, $+16
-	JLT          part112
+	JLT          part115
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -2884,11 +2976,11 @@ loop113:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop113
+	JMP          loop116
 
-part112:
+part115:
 	TESTQ        AX, AX
-	JZ           done114
+	JZ           done117
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -2950,7 +3042,7 @@ part112:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done114:
+done117:
 	VZEROUPPER
 	RET
 
@@ -2969,9 +3061,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop117:
+loop120:
 	CMPQ    AX, $+64
-	JLT     single116
+	JLT     single119
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -2985,7 +3077,7 @@ loop117:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row118:
+row121:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -3023,15 +3115,15 @@ row118:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row118
+	JNZ          row121
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop117
+	JMP          loop120
 
-single116:
-loop119:
+single119:
+loop122:
 	CMPQ    AX, $+16
-	JLT     part115
+	JLT     part118
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -3039,7 +3131,7 @@ loop119:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row120:
+row123:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -3053,14 +3145,14 @@ row120:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row120
+	JNZ          row123
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop119
+	JMP          loop122
 
-part115:
+part118:
 	TESTQ      AX, AX
-	JZ         done121
+	JZ         done124
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -3071,7 +3163,7 @@ part115:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row122:
+row125:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -3085,9 +3177,9 @@ row122:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row122
+	JNZ          row125
 
-done121:
+done124:
 	VZEROUPPER
 	RET
 
@@ -3102,7 +3194,7 @@ TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run123:
+run126:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -3115,9 +3207,9 @@ run123:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows126:
+rows129:
 	CMPQ  16(SP), $0x04
-	JLT   rest124
+	JLT   rest127
 	LEAQ  (AX)(CX*1), DX
 	LEAQ  (DX)(CX*1), DI
 	LEAQ  (DI)(CX*1), R8
@@ -3136,9 +3228,9 @@ rows126:
 	MOVQ  n+0(FP), R13
 	XORQ  R14, R14
 
-loop128:
+loop131:
 	CMPQ        R13, $+16
-	JLT         part127
+	JLT         part130
 	VMOVUPS     (BX)(R14*4), Y8
 	VMOVUPS     32(BX)(R14*4), Y9
 	VMOVUPS     (SI)(R14*4), Y10
@@ -3183,11 +3275,11 @@ loop128:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop128
+	JMP         loop131
 
-part127:
+part130:
 	TESTQ       R13, R13
-	JZ          done129
+	JZ          done132
 	LEAQ        masksAVX2<>+0(SB), R15
 	NEGQ        R13
 	VMOVUPS     64(R15)(R13*4), Y8
@@ -3235,7 +3327,7 @@ part127:
 	VFMADD231PS Y8, Y12, Y6
 	VFMADD231PS Y9, Y13, Y7
 
-done129:
+done132:
 	MOVQ         sums+64(FP), AX
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
@@ -3252,21 +3344,21 @@ done129:
 	LEAQ         (R8)(CX*1), AX
 	LEAQ         (R11)(CX*1), SI
 	SUBQ         $0x04, 16(SP)
-	JMP          rows126
+	JMP          rows129
 
-rest124:
-rows130:
+rest127:
+rows133:
 	CMPQ  16(SP), $0x01
-	JLT   finished125
+	JLT   finished128
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  y+56(FP), DX
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop132:
+loop135:
 	CMPQ        DI, $+16
-	JLT         part131
+	JLT         part134
 	VMOVUPS     (BX)(R8*4), Y2
 	VMOVUPS     32(BX)(R8*4), Y3
 	VMOVUPS     (SI)(R8*4), Y4
@@ -3281,11 +3373,11 @@ loop132:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop132
+	JMP         loop135
 
-part131:
+part134:
 	TESTQ       DI, DI
-	JZ          done133
+	JZ          done136
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3303,7 +3395,7 @@ part131:
 	VFMADD231PS Y2, Y6, Y0
 	VFMADD231PS Y3, Y7, Y1
 
-done133:
+done136:
 	MOVQ         sums+64(FP), DX
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3316,11 +3408,11 @@ done133:
 	LEAQ         (AX)(CX*1), AX
 	LEAQ         (SI)(CX*1), SI
 	SUBQ         $0x01, 16(SP)
-	JMP          rows130
+	JMP          rows133
 
-finished125:
+finished128:
 	DECQ 8(SP)
-	JNZ  run123
+	JNZ  run126
 	VZEROUPPER
 	RET
 
@@ -3333,9 +3425,9 @@ TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop136:
+loop139:
 	CMPQ    AX, $+32
-	JLT     single135
+	JLT     single138
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3346,7 +3438,7 @@ loop136:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run137:
+run140:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3360,7 +3452,7 @@ run137:
 	VMOVUPS 64(R11)(BX*4), Y6
 	VMOVUPS 96(R11)(BX*4), Y7
 
-row138:
+row141:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (R12)(BX*4), Y10
@@ -3388,21 +3480,21 @@ row138:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row138
+	JNZ          row141
 	DECQ         R10
-	JNZ          run137
+	JNZ          run140
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	VMOVUPS      Y2, 64(DX)(BX*4)
 	VMOVUPS      Y3, 96(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop136
+	JMP          loop139
 
-single135:
-loop139:
+single138:
+loop142:
 	CMPQ    AX, $+16
-	JLT     part134
+	JLT     part137
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3411,7 +3503,7 @@ loop139:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run140:
+run143:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3423,7 +3515,7 @@ run140:
 	VMOVUPS (R11)(BX*4), Y2
 	VMOVUPS 32(R11)(BX*4), Y3
 
-row141:
+row144:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (R12)(BX*4), Y6
@@ -3441,18 +3533,18 @@ row141:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row141
+	JNZ          row144
 	DECQ         R10
-	JNZ          run140
+	JNZ          run143
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop139
+	JMP          loop142
 
-part134:
+part137:
 	TESTQ      AX, AX
-	JZ         done142
+	JZ         done145
 	LEAQ       masksAVX2<>+0(SB), SI
 	NEGQ       AX
 	VMOVUPS    64(SI)(AX*4), Y0
@@ -3465,7 +3557,7 @@ part134:
 	MOVQ       runs+16(FP), R8
 	MOVQ       count+8(FP), R9
 
-run143:
+run146:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+32(FP), R10
@@ -3477,7 +3569,7 @@ run143:
 	VMASKMOVPS (R10)(BX*4), Y0, Y4
 	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
 
-row144:
+row147:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (R11)(BX*4), Y0, Y8
@@ -3495,13 +3587,13 @@ row144:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row144
+	JNZ          row147
 	DECQ         R9
-	JNZ          run143
+	JNZ          run146
 	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
 
-done142:
+done145:
 	VZEROUPPER
 	RET
 
@@ -3514,16 +3606,16 @@ TEXT ·featureGradAVX2(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop147:
+loop150:
 	CMPQ AX, $+32
-	JLT  single146
+	JLT  single149
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run148:
+run151:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3547,7 +3639,7 @@ run148:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
-row149:
+row152:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (SI)(BX*4), Y10
@@ -3592,7 +3684,7 @@ row149:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row149
+	JNZ          row152
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y4, Y0, Y0
@@ -3606,22 +3698,22 @@ row149:
 	VMOVUPS      Y0, 64(R15)(BX*4)
 	VMOVUPS      Y1, 96(R15)(BX*4)
 	DECQ         R10
-	JNZ          run148
+	JNZ          run151
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop147
+	JMP          loop150
 
-single146:
-loop150:
+single149:
+loop153:
 	CMPQ AX, $+16
-	JLT  part145
+	JLT  part148
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run151:
+run154:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3641,7 +3733,7 @@ run151:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-row152:
+row155:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (SI)(BX*4), Y6
@@ -3668,7 +3760,7 @@ row152:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row152
+	JNZ          row155
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y2, Y0, Y0
@@ -3676,14 +3768,14 @@ row152:
 	VMOVUPS      Y0, (R15)(BX*4)
 	VMOVUPS      Y1, 32(R15)(BX*4)
 	DECQ         R10
-	JNZ          run151
+	JNZ          run154
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop150
+	JMP          loop153
 
-part145:
+part148:
 	TESTQ   AX, AX
-	JZ      done153
+	JZ      done156
 	LEAQ    masksAVX2<>+0(SB), SI
 	NEGQ    AX
 	VMOVUPS 64(SI)(AX*4), Y0
@@ -3694,7 +3786,7 @@ part145:
 	MOVQ    runs+16(FP), R8
 	MOVQ    count+8(FP), R9
 
-run154:
+run157:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+48(FP), R10
@@ -3714,7 +3806,7 @@ run154:
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
-row155:
+row158:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (AX)(BX*4), Y0, Y8
@@ -3741,7 +3833,7 @@ row155:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row155
+	JNZ          row158
 	VMASKMOVPS   (R14)(BX*4), Y0, Y2
 	VMASKMOVPS   32(R14)(BX*4), Y1, Y3
 	VADDPS       Y4, Y2, Y2
@@ -3749,9 +3841,9 @@ row155:
 	VMASKMOVPS   Y2, Y0, (R14)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(R14)(BX*4)
 	DECQ         R9
-	JNZ          run154
+	JNZ          run157
 
-done153:
+done156:
 	VZEROUPPER
 	RET
 
@@ -3765,9 +3857,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows158:
+rows161:
 	CMPQ  AX, $0x04
-	JLT   rest156
+	JLT   rest159
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -3782,9 +3874,9 @@ rows158:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop160:
+loop163:
 	CMPQ        R10, $+16
-	JLT         part159
+	JLT         part162
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -3805,11 +3897,11 @@ loop160:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop160
+	JMP         loop163
 
-part159:
+part162:
 	TESTQ       R10, R10
-	JZ          done161
+	JZ          done164
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -3833,7 +3925,7 @@ part159:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done161:
+done164:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -3847,20 +3939,20 @@ done161:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows158
+	JMP          rows161
 
-rest156:
-rows162:
+rest159:
+rows165:
 	CMPQ  AX, $0x01
-	JLT   finished157
+	JLT   finished160
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop164:
+loop167:
 	CMPQ        DI, $+16
-	JLT         part163
+	JLT         part166
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -3869,11 +3961,11 @@ loop164:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop164
+	JMP         loop167
 
-part163:
+part166:
 	TESTQ       DI, DI
-	JZ          done165
+	JZ          done168
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3885,7 +3977,7 @@ part163:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done165:
+done168:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3895,9 +3987,9 @@ done165:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows162
+	JMP          rows165
 
-finished157:
+finished160:
 	VZEROUPPER
 	RET
 
@@ -3911,9 +4003,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop168:
+loop171:
 	CMPQ    AX, $+32
-	JLT     single167
+	JLT     single170
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VMOVUPS 64(DX)(SI*4), Y2
@@ -3925,7 +4017,7 @@ loop168:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row169:
+row172:
 	VMOVUPS      (R8)(SI*4), Y8
 	VMOVUPS      32(R8)(SI*4), Y9
 	VSUBPS       Y0, Y8, Y8
@@ -3940,7 +4032,7 @@ row169:
 	VADDPS       Y9, Y7, Y7
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row169
+	JNZ          row172
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
@@ -3954,7 +4046,7 @@ row169:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row170:
+row173:
 	VMOVUPS      (R8)(SI*4), Y12
 	VMOVUPS      32(R8)(SI*4), Y13
 	VSUBPS       Y0, Y12, Y12
@@ -3977,7 +4069,7 @@ row170:
 	VMOVUPS      Y13, 96(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row170
+	JNZ          row173
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
@@ -3987,7 +4079,7 @@ row170:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row171:
+row174:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y8, Y0, Y0
@@ -4002,15 +4094,15 @@ row171:
 	VMOVUPS Y1, 96(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row171
+	JNZ     row174
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop168
+	JMP     loop171
 
-single167:
-loop172:
+single170:
+loop175:
 	CMPQ    AX, $+16
-	JLT     part166
+	JLT     part169
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -4018,7 +4110,7 @@ loop172:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row173:
+row176:
 	VMOVUPS      (R8)(SI*4), Y4
 	VMOVUPS      32(R8)(SI*4), Y5
 	VSUBPS       Y0, Y4, Y4
@@ -4027,7 +4119,7 @@ row173:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row173
+	JNZ          row176
 	VBROADCASTSS each+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
@@ -4036,7 +4128,7 @@ row173:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row174:
+row177:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -4049,14 +4141,14 @@ row174:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row174
+	JNZ          row177
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row175:
+row178:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y4, Y0, Y0
@@ -4065,14 +4157,14 @@ row175:
 	VMOVUPS Y1, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row175
+	JNZ     row178
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop172
+	JMP     loop175
 
-part166:
+part169:
 	TESTQ      AX, AX
-	JZ         done176
+	JZ         done179
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -4084,7 +4176,7 @@ part166:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row177:
+row180:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y6
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y7
 	VSUBPS       Y2, Y6, Y6
@@ -4093,7 +4185,7 @@ row177:
 	VADDPS       Y7, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row177
+	JNZ          row180
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y4, Y4
 	VMULPS       Y6, Y5, Y5
@@ -4102,7 +4194,7 @@ row177:
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row178:
+row181:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -4115,14 +4207,14 @@ row178:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row178
+	JNZ          row181
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y6
 	VMULPS       Y2, Y7, Y7
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row179:
+row182:
 	VMASKMOVPS (CX)(SI*4), Y0, Y2
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
 	VSUBPS     Y6, Y2, Y2
@@ -4131,9 +4223,9 @@ row179:
 	VMASKMOVPS Y3, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row179
+	JNZ        row182
 
-done176:
+done179:
 	VZEROUPPER
 	RET
 
@@ -4147,9 +4239,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop181:
+loop184:
 	CMPQ         AX, $+16
-	JLT          part180
+	JLT          part183
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -4162,7 +4254,7 @@ loop181:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row182:
+row185:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -4178,7 +4270,7 @@ row182:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row182
+	JNZ          row185
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -4208,7 +4300,7 @@ row182:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row183:
+row186:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -4217,14 +4309,14 @@ row183:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row183
+	JNZ     row186
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop181
+	JMP     loop184
 
-part180:
+part183:
 	TESTQ        AX, AX
-	JZ           done184
+	JZ           done187
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -4241,7 +4333,7 @@ part180:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row185:
+row188:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -4257,7 +4349,7 @@ row185:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row185
+	JNZ          row188
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -4287,7 +4379,7 @@ row185:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row186:
+row189:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -4296,9 +4388,9 @@ row186:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row186
+	JNZ        row189
 
-done184:
+done187:
 	VZEROUPPER
 	RET
 
@@ -4316,9 +4408,9 @@ TEXT ·standardiseAVX2(SB), NOSPLIT, $0-40
 	VPXOR Y0, Y0, Y0
 	XORQ  SI, SI
 
-loop188:
+loop191:
 	CMPQ    AX, $+16
-	JLT     part187
+	JLT     part190
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -4329,9 +4421,9 @@ loop188:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest190
+	JLT     rest193
 
-four189:
+four192:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -4346,21 +4438,21 @@ four189:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four189
+	JGE     four192
 
-rest190:
+rest193:
 	ADDQ $0x04, R9
-	JZ   done192
+	JZ   done195
 
-one191:
+one194:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one191
+	JNZ     one194
 
-done192:
+done195:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -4378,9 +4470,9 @@ done192:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest194
+	JLT          rest197
 
-four193:
+four196:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -4399,22 +4491,22 @@ four193:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four193
+	JGE         four196
 
-rest194:
+rest197:
 	ADDQ $0x04, R9
-	JZ   done196
+	JZ   done199
 
-one195:
+one198:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one195
+	JNZ         one198
 
-done196:
+done199:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -4455,13 +4547,13 @@ done196:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound197
+	JZ           sound200
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row198:
+row201:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -4471,11 +4563,11 @@ row198:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row198
+	JNZ          row201
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound197:
+sound200:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -4504,9 +4596,9 @@ sound197:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest200
+	JLT          rest203
 
-four199:
+four202:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -4525,22 +4617,22 @@ four199:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four199
+	JGE         four202
 
-rest200:
+rest203:
 	ADDQ $0x04, R8
-	JZ   done202
+	JZ   done205
 
-one201:
+one204:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one201
+	JNZ         one204
 
-done202:
+done205:
 	MOVQ    x+16(FP), DI
 	LEAQ    32(DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -4551,9 +4643,9 @@ done202:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest204
+	JLT     rest207
 
-four203:
+four206:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -4568,21 +4660,21 @@ four203:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four203
+	JGE     four206
 
-rest204:
+rest207:
 	ADDQ $0x04, R9
-	JZ   done206
+	JZ   done209
 
-one205:
+one208:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one205
+	JNZ     one208
 
-done206:
+done209:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -4600,9 +4692,9 @@ done206:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest208
+	JLT          rest211
 
-four207:
+four210:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -4621,22 +4713,22 @@ four207:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four207
+	JGE         four210
 
-rest208:
+rest211:
 	ADDQ $0x04, R9
-	JZ   done210
+	JZ   done213
 
-one209:
+one212:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one209
+	JNZ         one212
 
-done210:
+done213:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -4677,13 +4769,13 @@ done210:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound211
+	JZ           sound214
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row212:
+row215:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -4693,11 +4785,11 @@ row212:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row212
+	JNZ          row215
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound211:
+sound214:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -4726,9 +4818,9 @@ sound211:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest214
+	JLT          rest217
 
-four213:
+four216:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -4747,29 +4839,29 @@ four213:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four213
+	JGE         four216
 
-rest214:
+rest217:
 	ADDQ $0x04, R8
-	JZ   done216
+	JZ   done219
 
-one215:
+one218:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one215
+	JNZ         one218
 
-done216:
+done219:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop188
+	JMP  loop191
 
-part187:
+part190:
 	TESTQ      AX, AX
-	JZ         done217
+	JZ         done220
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y1
@@ -4784,9 +4876,9 @@ part187:
 	MOVQ       AX, DI
 	MOVQ       CX, R8
 	SUBQ       $0x04, R8
-	JLT        rest219
+	JLT        rest222
 
-four218:
+four221:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
@@ -4801,21 +4893,21 @@ four218:
 	VADDPS     Y6, Y9, Y9
 	LEAQ       (DI)(DX*4), DI
 	SUBQ       $0x04, R8
-	JGE        four218
+	JGE        four221
 
-rest219:
+rest222:
 	ADDQ $0x04, R8
-	JZ   done221
+	JZ   done224
 
-one220:
+one223:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
 	LEAQ       (DI)(DX*1), DI
 	DECQ       R8
-	JNZ        one220
+	JNZ        one223
 
-done221:
+done224:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y5, Y5
 	VADDPS       Y9, Y8, Y8
@@ -4833,9 +4925,9 @@ done221:
 	MOVQ         AX, DI
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest223
+	JLT          rest226
 
-four222:
+four225:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
@@ -4854,22 +4946,22 @@ four222:
 	VFMADD231PS Y6, Y6, Y13
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four222
+	JGE         four225
 
-rest223:
+rest226:
 	ADDQ $0x04, R8
-	JZ   done225
+	JZ   done228
 
-one224:
+one227:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
 	VFMADD231PS Y6, Y6, Y10
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one224
+	JNZ         one227
 
-done225:
+done228:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y3, Y3
 	VADDPS       Y9, Y8, Y8
@@ -4912,13 +5004,13 @@ done225:
 	VMOVMSKPS    Y1, R8
 	ANDL         R8, DI
 	TESTL        DI, DI
-	JZ           sound226
+	JZ           sound229
 	VMOVAPD      Y0, Y10
 	VMOVAPD      Y0, Y12
 	MOVQ         CX, DI
 	MOVQ         AX, R8
 
-row227:
+row230:
 	VMASKMOVPS   (R8), Y1, Y13
 	VSUBPS       Y5, Y13, Y13
 	VCVTPS2PD    X13, Y14
@@ -4928,11 +5020,11 @@ row227:
 	VFMADD231PD  Y13, Y13, Y12
 	ADDQ         DX, R8
 	DECQ         DI
-	JNZ          row227
+	JNZ          row230
 	VBLENDVPD    Y11, Y10, Y7, Y7
 	VBLENDVPD    Y9, Y12, Y8, Y8
 
-sound226:
+sound229:
 	VCVTPS2PD    X3, Y9
 	VCVTPS2PD    X6, Y10
 	VFNMADD231PD Y9, Y10, Y7
@@ -4961,9 +5053,9 @@ sound226:
 	VMULPS       Y3, Y6, Y6
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest229
+	JLT          rest232
 
-four228:
+four231:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
@@ -4982,22 +5074,22 @@ four228:
 	VMASKMOVPS  Y7, Y1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, DI
-	JGE         four228
+	JGE         four231
 
-rest229:
+rest232:
 	ADDQ $0x04, DI
-	JZ   done231
+	JZ   done234
 
-one230:
+one233:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
 	VMASKMOVPS  Y7, Y1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        DI
-	JNZ         one230
+	JNZ         one233
 
-done231:
+done234:
 	MOVQ       x+16(FP), AX
 	LEAQ       32(AX)(SI*4), AX
 	VMASKMOVPS (AX), Y2, Y1
@@ -5008,9 +5100,9 @@ done231:
 	MOVQ       AX, SI
 	MOVQ       CX, DI
 	SUBQ       $0x04, DI
-	JLT        rest233
+	JLT        rest236
 
-four232:
+four235:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
@@ -5025,21 +5117,21 @@ four232:
 	VADDPS     Y5, Y8, Y8
 	LEAQ       (SI)(DX*4), SI
 	SUBQ       $0x04, DI
-	JGE        four232
+	JGE        four235
 
-rest233:
+rest236:
 	ADDQ $0x04, DI
-	JZ   done235
+	JZ   done238
 
-one234:
+one237:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
 	LEAQ       (SI)(DX*1), SI
 	DECQ       DI
-	JNZ        one234
+	JNZ        one237
 
-done235:
+done238:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y3, Y3
 	VADDPS       Y8, Y7, Y7
@@ -5057,9 +5149,9 @@ done235:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest237
+	JLT          rest240
 
-four236:
+four239:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
@@ -5078,22 +5170,22 @@ four236:
 	VFMADD231PS Y5, Y5, Y12
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four236
+	JGE         four239
 
-rest237:
+rest240:
 	ADDQ $0x04, DI
-	JZ   done239
+	JZ   done242
 
-one238:
+one241:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
 	VFMADD231PS Y5, Y5, Y9
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one238
+	JNZ         one241
 
-done239:
+done242:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y1, Y1
 	VADDPS       Y8, Y7, Y7
@@ -5136,13 +5228,13 @@ done239:
 	VMOVMSKPS    Y2, DI
 	ANDL         DI, SI
 	TESTL        SI, SI
-	JZ           sound240
+	JZ           sound243
 	VMOVAPD      Y0, Y9
 	VMOVAPD      Y0, Y11
 	MOVQ         CX, SI
 	MOVQ         AX, DI
 
-row241:
+row244:
 	VMASKMOVPS   (DI), Y2, Y12
 	VSUBPS       Y3, Y12, Y12
 	VCVTPS2PD    X12, Y13
@@ -5152,11 +5244,11 @@ row241:
 	VFMADD231PD  Y12, Y12, Y11
 	ADDQ         DX, DI
 	DECQ         SI
-	JNZ          row241
+	JNZ          row244
 	VBLENDVPD    Y10, Y9, Y6, Y6
 	VBLENDVPD    Y8, Y11, Y7, Y7
 
-sound240:
+sound243:
 	VCVTPS2PD    X1, Y8
 	VCVTPS2PD    X5, Y9
 	VFNMADD231PD Y8, Y9, Y6
@@ -5185,9 +5277,9 @@ sound240:
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, CX
 	SUBQ         $0x04, CX
-	JLT          rest243
+	JLT          rest246
 
-four242:
+four245:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
@@ -5206,23 +5298,23 @@ four242:
 	VMASKMOVPS  Y1, Y2, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four242
+	JGE         four245
 
-rest243:
+rest246:
 	ADDQ $0x04, CX
-	JZ   done245
+	JZ   done248
 
-one244:
+one247:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
 	VMASKMOVPS  Y1, Y2, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one244
+	JNZ         one247
 
-done245:
-done217:
+done248:
+done220:
 	VZEROUPPER
 	RET
 
@@ -5243,9 +5335,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop247:
+loop250:
 	CMPQ         AX, $+16
-	JLT          part246
+	JLT          part249
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -5258,7 +5350,7 @@ loop247:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row248:
+row251:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -5274,7 +5366,7 @@ row248:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row248
+	JNZ          row251
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -5287,7 +5379,7 @@ row248:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row249:
+row252:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -5311,7 +5403,7 @@ row249:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row249
+	JNZ          row252
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -5362,7 +5454,7 @@ row249:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row250:
+row253:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -5376,14 +5468,14 @@ row250:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row250
+	JNZ          row253
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop247
+	JMP          loop250
 
-part246:
+part249:
 	TESTQ        AX, AX
-	JZ           done251
+	JZ           done254
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -5400,7 +5492,7 @@ part246:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row252:
+row255:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -5416,7 +5508,7 @@ row252:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row252
+	JNZ          row255
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -5429,7 +5521,7 @@ row252:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row253:
+row256:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -5453,7 +5545,7 @@ row253:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row253
+	JNZ          row256
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -5504,7 +5596,7 @@ row253:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row254:
+row257:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -5518,9 +5610,9 @@ row254:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row254
+	JNZ          row257
 
-done251:
+done254:
 	VZEROUPPER
 	RET
 
@@ -5537,9 +5629,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop257:
+loop260:
 	CMPQ         AX, $+32
-	JLT          single256
+	JLT          single259
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -5561,7 +5653,7 @@ loop257:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row258:
+row261:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -5576,15 +5668,15 @@ row258:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row258
+	JNZ     row261
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop257
+	JMP     loop260
 
-single256:
-loop259:
+single259:
+loop262:
 	CMPQ         AX, $+16
-	JLT          part255
+	JLT          part258
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -5597,7 +5689,7 @@ loop259:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row260:
+row263:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -5606,14 +5698,14 @@ row260:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row260
+	JNZ     row263
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop259
+	JMP     loop262
 
-part255:
+part258:
 	TESTQ        AX, AX
-	JZ           done261
+	JZ           done264
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -5630,7 +5722,7 @@ part255:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row262:
+row265:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -5639,9 +5731,9 @@ row262:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row262
+	JNZ        row265
 
-done261:
+done264:
 	VZEROUPPER
 	RET
 
@@ -5658,9 +5750,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop265:
+loop268:
 	CMPQ  AX, $+32
-	JLT   single264
+	JLT   single267
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -5668,7 +5760,7 @@ loop265:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row266:
+row269:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -5679,7 +5771,7 @@ row266:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row266
+	JNZ          row269
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -5692,25 +5784,25 @@ row266:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop265
+	JMP          loop268
 
-single264:
-loop267:
+single267:
+loop270:
 	CMPQ  AX, $+16
-	JLT   part263
+	JLT   part266
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row268:
+row271:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row268
+	JNZ          row271
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -5718,11 +5810,11 @@ row268:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop267
+	JMP          loop270
 
-part263:
+part266:
 	TESTQ   AX, AX
-	JZ      done269
+	JZ      done272
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -5732,21 +5824,21 @@ part263:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row270:
+row273:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row270
+	JNZ          row273
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done269:
+done272:
 	VZEROUPPER
 	RET
 
@@ -5765,16 +5857,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop272:
+loop275:
 	CMPQ AX, $+16
-	JLT  part271
+	JLT  part274
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row273:
+row276:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -5800,14 +5892,14 @@ row273:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row273
+	JNZ          row276
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop272
+	JMP          loop275
 
-part271:
+part274:
 	TESTQ   AX, AX
-	JZ      done274
+	JZ      done277
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -5818,7 +5910,7 @@ part271:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row275:
+row278:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -5844,9 +5936,9 @@ row275:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row275
+	JNZ          row278
 
-done274:
+done277:
 	VZEROUPPER
 	RET
 
@@ -5872,7 +5964,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block276:
+block279:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -5920,6 +6012,6 @@ block276:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block276
+	JNZ         block279
 	VZEROUPPER
 	RET

@@ -34,6 +34,11 @@ func mulAddAVX512(n int, dst *float32, x *float32, y *float32)
 //go:noescape
 func addCarryAVX512(n int, hi *float32, lo *float32, x *float32)
 
+// swapCarryAVX512 adds x to hi + lo and leaves hi in x.
+//
+//go:noescape
+func swapCarryAVX512(n int, hi *float32, lo *float32, x *float32)
+
 // dotAVX512 returns Σ x·y.
 //
 //go:noescape

@@ -356,6 +356,65 @@ done28:
 	VZEROUPPER
 	RET
 
+// func swapCarryAVX512(n int, hi *float32, lo *float32, x *float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·swapCarryAVX512(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ hi+8(FP), CX
+	MOVQ lo+16(FP), DX
+	MOVQ x+24(FP), BX
+	XORQ SI, SI
+
+loop30:
+	CMPQ    AX, $+16
+	JLT     part29
+	VMOVUPS (CX)(SI*4), Z0
+	VMOVUPS (BX)(SI*4), Z1
+	VMOVUPS Z0, (BX)(SI*4)
+	VADDPS  Z1, Z0, Z2
+	VSUBPS  Z0, Z2, Z3
+	VSUBPS  Z3, Z2, Z4
+	VSUBPS  Z4, Z0, Z0
+	VSUBPS  Z3, Z1, Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS (DX)(SI*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VADDPS  Z0, Z2, Z1
+	VMOVUPS Z1, (CX)(SI*4)
+	VSUBPS  Z2, Z1, Z1
+	VSUBPS  Z1, Z0, Z0
+	VMOVUPS Z0, (DX)(SI*4)
+	ADDQ    $+16, SI
+	SUBQ    $+16, AX
+	JMP     loop30
+
+part29:
+	TESTQ     AX, AX
+	JZ        done31
+	MOVL      $-1, DI
+	BZHIL     AX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (CX)(SI*4), K1, Z0
+	VMOVUPS.Z (BX)(SI*4), K1, Z1
+	VMOVUPS   Z0, K1, (BX)(SI*4)
+	VADDPS    Z1, Z0, Z2
+	VSUBPS    Z0, Z2, Z3
+	VSUBPS    Z3, Z2, Z4
+	VSUBPS    Z4, Z0, Z0
+	VSUBPS    Z3, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS.Z (DX)(SI*4), K1, Z1
+	VADDPS    Z1, Z0, Z0
+	VADDPS    Z0, Z2, Z1
+	VMOVUPS   Z1, K1, (CX)(SI*4)
+	VSUBPS    Z2, Z1, Z1
+	VSUBPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (DX)(SI*4)
+
+done31:
+	VZEROUPPER
+	RET
+
 // func dotAVX512(n int, x *float32, y *float32) float32
 // Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·dotAVX512(SB), NOSPLIT, $0-28
@@ -368,9 +427,9 @@ TEXT ·dotAVX512(SB), NOSPLIT, $0-28
 	VPXORD Z3, Z3, Z3
 	XORQ   BX, BX
 
-loop31:
+loop34:
 	CMPQ        AX, $+64
-	JLT         single30
+	JLT         single33
 	VMOVUPS     (CX)(BX*4), Z4
 	VMOVUPS     (DX)(BX*4), Z5
 	VFMADD231PS Z5, Z4, Z0
@@ -385,22 +444,22 @@ loop31:
 	VFMADD231PS Z5, Z4, Z3
 	ADDQ        $+64, BX
 	SUBQ        $+64, AX
-	JMP         loop31
+	JMP         loop34
 
-single30:
-loop32:
+single33:
+loop35:
 	CMPQ        AX, $+16
-	JLT         part29
+	JLT         part32
 	VMOVUPS     (CX)(BX*4), Z4
 	VMOVUPS     (DX)(BX*4), Z5
 	VFMADD231PS Z5, Z4, Z0
 	ADDQ        $+16, BX
 	SUBQ        $+16, AX
-	JMP         loop32
+	JMP         loop35
 
-part29:
+part32:
 	TESTQ       AX, AX
-	JZ          done33
+	JZ          done36
 	MOVL        $-1, SI
 	BZHIL       AX, SI, SI
 	KMOVW       SI, K1
@@ -408,7 +467,7 @@ part29:
 	VMOVUPS.Z   (DX)(BX*4), K1, Z5
 	VFMADD231PS Z5, Z4, Z0
 
-done33:
+done36:
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z3, Z1, Z1
 	VADDPS        Z1, Z0, Z0
@@ -435,9 +494,9 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-20
 	VPXORD Z3, Z3, Z3
 	XORQ   DX, DX
 
-loop36:
+loop39:
 	CMPQ    AX, $+64
-	JLT     single35
+	JLT     single38
 	VMOVUPS (CX)(DX*4), Z4
 	VADDPS  Z4, Z0, Z0
 	VMOVUPS 64(CX)(DX*4), Z4
@@ -448,28 +507,28 @@ loop36:
 	VADDPS  Z4, Z3, Z3
 	ADDQ    $+64, DX
 	SUBQ    $+64, AX
-	JMP     loop36
+	JMP     loop39
 
-single35:
-loop37:
+single38:
+loop40:
 	CMPQ    AX, $+16
-	JLT     part34
+	JLT     part37
 	VMOVUPS (CX)(DX*4), Z4
 	VADDPS  Z4, Z0, Z0
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop37
+	JMP     loop40
 
-part34:
+part37:
 	TESTQ     AX, AX
-	JZ        done38
+	JZ        done41
 	MOVL      $-1, BX
 	BZHIL     AX, BX, BX
 	KMOVW     BX, K1
 	VMOVUPS.Z (CX)(DX*4), K1, Z4
 	VADDPS    Z4, Z0, Z0
 
-done38:
+done41:
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z3, Z1, Z1
 	VADDPS        Z1, Z0, Z0
@@ -496,20 +555,20 @@ TEXT ·maxAVX512(SB), NOSPLIT, $0-20
 	VPXORD       Z3, Z3, Z3
 	XORQ         DX, DX
 
-loop40:
+loop43:
 	CMPQ    AX, $+16
-	JLT     part39
+	JLT     part42
 	VMOVUPS (CX)(DX*4), Z4
 	VANDPS  Z1, Z4, Z5
 	VPMAXSD Z5, Z3, Z3
 	VMAXPS  Z2, Z4, Z2
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop40
+	JMP     loop43
 
-part39:
+part42:
 	TESTQ     AX, AX
-	JZ        done41
+	JZ        done44
 	MOVL      $-1, BX
 	BZHIL     AX, BX, BX
 	KMOVW     BX, K1
@@ -519,7 +578,7 @@ part39:
 	VPMAXSD   Z0, Z3, Z3
 	VMAXPS    Z2, Z6, Z2
 
-done41:
+done44:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VMAXPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -538,10 +597,10 @@ done41:
 	VPMAXSD       X0, X2, X2
 	VMOVD         X2, AX
 	CMPL          AX, $0x7f800000
-	JLE           number42
+	JLE           number45
 	VMOVAPS       X2, X1
 
-number42:
+number45:
 	VZEROUPPER
 	MOVSS X1, ret+16(FP)
 	RET
@@ -565,14 +624,14 @@ TEXT ·polyRowsAVX512(SB), NOSPLIT, $0-64
 	MOVQ sum+56(FP), R8
 	DECQ SI
 
-row43:
+row46:
 	MOVQ   n+8(FP), R9
 	VPXORD Z0, Z0, Z0
 	XORQ   R10, R10
 
-loop46:
+loop49:
 	CMPQ         R9, $+64
-	JLT          single45
+	JLT          single48
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Z1
 	VMOVAPS      Z1, Z2
@@ -580,9 +639,9 @@ loop46:
 	VMOVAPS      Z1, Z4
 	VMOVAPS      Z1, Z1
 	TESTQ        R11, R11
-	JZ           done48
+	JZ           done51
 
-power47:
+power50:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Z5
 	VFMADD132PS  (DX)(R10*4), Z5, Z2
@@ -590,9 +649,9 @@ power47:
 	VFMADD132PS  128(DX)(R10*4), Z5, Z4
 	VFMADD132PS  192(DX)(R10*4), Z5, Z1
 	TESTQ        R11, R11
-	JNZ          power47
+	JNZ          power50
 
-done48:
+done51:
 	VMOVUPS Z2, (CX)(R10*4)
 	VMOVUPS Z3, 64(CX)(R10*4)
 	VMOVUPS Z4, 128(CX)(R10*4)
@@ -603,36 +662,36 @@ done48:
 	VADDPS  Z2, Z0, Z0
 	ADDQ    $+64, R10
 	SUBQ    $+64, R9
-	JMP     loop46
+	JMP     loop49
 
-single45:
-loop49:
+single48:
+loop52:
 	CMPQ         R9, $+16
-	JLT          part44
+	JLT          part47
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Z1
 	VMOVAPS      Z1, Z1
 	VMOVUPS      (DX)(R10*4), Z2
 	TESTQ        R11, R11
-	JZ           done51
+	JZ           done54
 
-power50:
+power53:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Z3
 	VFMADD213PS  Z3, Z2, Z1
 	TESTQ        R11, R11
-	JNZ          power50
+	JNZ          power53
 
-done51:
+done54:
 	VMOVUPS Z1, (CX)(R10*4)
 	VADDPS  Z1, Z0, Z0
 	ADDQ    $+16, R10
 	SUBQ    $+16, R9
-	JMP     loop49
+	JMP     loop52
 
-part44:
+part47:
 	TESTQ        R9, R9
-	JZ           done52
+	JZ           done55
 	MOVL         $-1, R11
 	BZHIL        R9, R11, R11
 	KMOVW        R11, K1
@@ -641,21 +700,21 @@ part44:
 	VMOVAPS      Z1, Z1
 	VMOVUPS.Z    (DX)(R10*4), K1, Z2
 	TESTQ        R9, R9
-	JZ           done54
+	JZ           done57
 
-power53:
+power56:
 	DECQ         R9
 	VBROADCASTSS (DI)(R9*4), Z3
 	VFMADD213PS  Z3, Z2, Z1
 	TESTQ        R9, R9
-	JNZ          power53
+	JNZ          power56
 
-done54:
+done57:
 	VMOVUPS   Z1, K1, (CX)(R10*4)
 	VMOVAPS.Z Z1, K1, Z1
 	VADDPS    Z1, Z0, Z0
 
-done52:
+done55:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y1, Y0, Y1
 	VEXTRACTF128  $0x01, Y1, X2
@@ -670,7 +729,7 @@ done52:
 	ADDQ          BX, DX
 	ADDQ          $0x04, R8
 	DECQ          AX
-	JNZ           row43
+	JNZ           row46
 	VZEROUPPER
 	RET
 
@@ -684,14 +743,14 @@ TEXT ·mulRowsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ a+40(FP), SI
 
-row55:
+row58:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (SI), Z0
 	XORQ         R8, R8
 
-loop58:
+loop61:
 	CMPQ    DI, $+64
-	JLT     single57
+	JLT     single60
 	VMOVUPS (CX)(R8*4), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS (DX)(R8*4), Z2
@@ -714,12 +773,12 @@ loop58:
 	VMOVUPS Z1, 192(CX)(R8*4)
 	ADDQ    $+64, R8
 	SUBQ    $+64, DI
-	JMP     loop58
+	JMP     loop61
 
-single57:
-loop59:
+single60:
+loop62:
 	CMPQ    DI, $+16
-	JLT     part56
+	JLT     part59
 	VMOVUPS (CX)(R8*4), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS (DX)(R8*4), Z2
@@ -727,11 +786,11 @@ loop59:
 	VMOVUPS Z1, (CX)(R8*4)
 	ADDQ    $+16, R8
 	SUBQ    $+16, DI
-	JMP     loop59
+	JMP     loop62
 
-part56:
+part59:
 	TESTQ     DI, DI
-	JZ        done60
+	JZ        done63
 	MOVL      $-1, R9
 	BZHIL     DI, R9, R9
 	KMOVW     R9, K1
@@ -741,12 +800,12 @@ part56:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(R8*4)
 
-done60:
+done63:
 	ADDQ BX, CX
 	ADDQ BX, DX
 	ADDQ $0x04, SI
 	DECQ AX
-	JNZ  row55
+	JNZ  row58
 	VZEROUPPER
 	RET
 
@@ -762,14 +821,14 @@ TEXT ·scaleRowsAVX512(SB), NOSPLIT, $0-56
 	SHLQ $0x02, SI
 	MOVQ a+48(FP), DI
 
-row61:
+row64:
 	MOVQ         n+8(FP), R8
 	VBROADCASTSS (DI), Z0
 	XORQ         R9, R9
 
-loop64:
+loop67:
 	CMPQ    R8, $+64
-	JLT     single63
+	JLT     single66
 	VMOVUPS (BX)(R9*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VMOVUPS Z1, (CX)(R9*4)
@@ -784,22 +843,22 @@ loop64:
 	VMOVUPS Z1, 192(CX)(R9*4)
 	ADDQ    $+64, R9
 	SUBQ    $+64, R8
-	JMP     loop64
+	JMP     loop67
 
-single63:
-loop65:
+single66:
+loop68:
 	CMPQ    R8, $+16
-	JLT     part62
+	JLT     part65
 	VMOVUPS (BX)(R9*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VMOVUPS Z1, (CX)(R9*4)
 	ADDQ    $+16, R9
 	SUBQ    $+16, R8
-	JMP     loop65
+	JMP     loop68
 
-part62:
+part65:
 	TESTQ     R8, R8
-	JZ        done66
+	JZ        done69
 	MOVL      $-1, R10
 	BZHIL     R8, R10, R10
 	KMOVW     R10, K1
@@ -807,12 +866,12 @@ part62:
 	VMULPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (CX)(R9*4)
 
-done66:
+done69:
 	ADDQ DX, CX
 	ADDQ SI, BX
 	ADDQ $0x04, DI
 	DECQ AX
-	JNZ  row61
+	JNZ  row64
 	VZEROUPPER
 	RET
 
@@ -840,9 +899,9 @@ TEXT ·expAVX512(SB), NOSPLIT, $0-36
 	VPXORD       Z15, Z15, Z15
 	XORQ         BX, BX
 
-loop68:
+loop71:
 	CMPQ         AX, $+16
-	JLT          part67
+	JLT          part70
 	VMOVUPS      (DX)(BX*4), Z16
 	VSUBPS       Z0, Z16, Z16
 	VMOVAPS      Z16, Z17
@@ -868,11 +927,11 @@ loop68:
 	VADDPS       Z18, Z15, Z15
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop68
+	JMP          loop71
 
-part67:
+part70:
 	TESTQ        AX, AX
-	JZ           done69
+	JZ           done72
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -901,7 +960,7 @@ part67:
 	VMOVAPS.Z    Z1, K1, Z0
 	VADDPS       Z0, Z15, Z15
 
-done69:
+done72:
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -972,15 +1031,15 @@ TEXT ·expRowsAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS const3f317211AVX512<>+0(SB), Z7
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 
-row70:
+row73:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Z9
 	VPXORD       Z10, Z10, Z10
 	XORQ         R8, R8
 
-loop73:
+loop76:
 	CMPQ        DI, $+32
-	JLT         single72
+	JLT         single75
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -1017,12 +1076,12 @@ loop73:
 	VADDPS      Z15, Z10, Z10
 	ADDQ        $+32, R8
 	SUBQ        $+32, DI
-	JMP         loop73
+	JMP         loop76
 
-single72:
-loop74:
+single75:
+loop77:
 	CMPQ        DI, $+16
-	JLT         part71
+	JLT         part74
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -1042,11 +1101,11 @@ loop74:
 	VADDPS      Z13, Z10, Z10
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop74
+	JMP         loop77
 
-part71:
+part74:
 	TESTQ       DI, DI
-	JZ          done75
+	JZ          done78
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -1069,7 +1128,7 @@ part71:
 	VMOVAPS.Z   Z12, K1, Z9
 	VADDPS      Z9, Z10, Z10
 
-done75:
+done78:
 	VEXTRACTF64X4 $0x01, Z10, Y9
 	VADDPS        Y9, Y10, Y9
 	VEXTRACTF128  $0x01, Y9, X11
@@ -1084,7 +1143,7 @@ done75:
 	ADDQ          $0x04, BX
 	ADDQ          $0x04, SI
 	DECQ          AX
-	JNZ           row70
+	JNZ           row73
 	VZEROUPPER
 	RET
 
@@ -1134,9 +1193,9 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z16
 	XORQ         BX, BX
 
-loop77:
+loop80:
 	CMPQ         AX, $+16
-	JLT          part76
+	JLT          part79
 	VMOVUPS      (DX)(BX*4), Z17
 	VMULPS       Z17, Z17, Z18
 	VFMADD213PS  Z0, Z1, Z18
@@ -1165,11 +1224,11 @@ loop77:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop77
+	JMP          loop80
 
-part76:
+part79:
 	TESTQ        AX, AX
-	JZ           done78
+	JZ           done81
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1200,7 +1259,7 @@ part76:
 	VDIVPS       Z0, Z17, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done78:
+done81:
 	VZEROUPPER
 	RET
 
@@ -1240,9 +1299,9 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const41200000AVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop80:
+loop83:
 	CMPQ         AX, $+16
-	JLT          part79
+	JLT          part82
 	VMOVUPS      (BX)(SI*4), Z21
 	VMINPS       Z21, Z20, Z21
 	VMAXPS       Z21, Z19, Z21
@@ -1282,11 +1341,11 @@ loop80:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop80
+	JMP          loop83
 
-part79:
+part82:
 	TESTQ        AX, AX
-	JZ           done81
+	JZ           done84
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1328,7 +1387,7 @@ part79:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done81:
+done84:
 	VZEROUPPER
 	RET
 
@@ -1367,9 +1426,9 @@ TEXT ·eluPlusOneAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         BX, BX
 
-loop83:
+loop86:
 	CMPQ         AX, $+16
-	JLT          part82
+	JLT          part85
 	VMOVUPS      (DX)(BX*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1397,11 +1456,11 @@ loop83:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop83
+	JMP          loop86
 
-part82:
+part85:
 	TESTQ        AX, AX
-	JZ           done84
+	JZ           done87
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1431,7 +1490,7 @@ part82:
 	VADDPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done84:
+done87:
 	VZEROUPPER
 	RET
 
@@ -1462,9 +1521,9 @@ TEXT ·eluPlusOneGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         SI, SI
 
-loop86:
+loop89:
 	CMPQ         AX, $+16
-	JLT          part85
+	JLT          part88
 	VMOVUPS      (BX)(SI*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1491,11 +1550,11 @@ loop86:
 	VMOVUPS      Z15, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop86
+	JMP          loop89
 
-part85:
+part88:
 	TESTQ        AX, AX
-	JZ           done87
+	JZ           done90
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1524,7 +1583,7 @@ part85:
 	VMULPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done87:
+done90:
 	VZEROUPPER
 	RET
 
@@ -1538,9 +1597,9 @@ TEXT ·varianceAVX512(SB), NOSPLIT, $0-28
 	VPXORD       Z2, Z2, Z2
 	XORQ         DX, DX
 
-loop90:
+loop93:
 	CMPQ        AX, $+32
-	JLT         single89
+	JLT         single92
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
@@ -1549,22 +1608,22 @@ loop90:
 	VFMADD231PS Z3, Z3, Z2
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop90
+	JMP         loop93
 
-single89:
-loop91:
+single92:
+loop94:
 	CMPQ        AX, $+16
-	JLT         part88
+	JLT         part91
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop91
+	JMP         loop94
 
-part88:
+part91:
 	TESTQ       AX, AX
-	JZ          done92
+	JZ          done95
 	MOVL        $-1, BX
 	BZHIL       AX, BX, BX
 	KMOVW       BX, K1
@@ -1573,7 +1632,7 @@ part88:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z0, Z1
 
-done92:
+done95:
 	VADDPS        Z2, Z1, Z1
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
@@ -1598,9 +1657,9 @@ TEXT ·normalizeAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop95:
+loop98:
 	CMPQ    AX, $+32
-	JLT     single94
+	JLT     single97
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1615,12 +1674,12 @@ loop95:
 	VMOVUPS Z2, 64(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop95
+	JMP     loop98
 
-single94:
-loop96:
+single97:
+loop99:
 	CMPQ    AX, $+16
-	JLT     part93
+	JLT     part96
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1629,11 +1688,11 @@ loop96:
 	VMOVUPS Z2, (CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop96
+	JMP     loop99
 
-part93:
+part96:
 	TESTQ     AX, AX
-	JZ        done97
+	JZ        done100
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -1644,7 +1703,7 @@ part93:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 
-done97:
+done100:
 	VZEROUPPER
 	RET
 
@@ -1660,9 +1719,9 @@ TEXT ·normalizeBiasAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Z1
 	XORQ         DI, DI
 
-loop100:
+loop103:
 	CMPQ        AX, $+32
-	JLT         single99
+	JLT         single102
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1679,12 +1738,12 @@ loop100:
 	VMOVUPS     Z2, 64(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop100
+	JMP         loop103
 
-single99:
-loop101:
+single102:
+loop104:
 	CMPQ        AX, $+16
-	JLT         part98
+	JLT         part101
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1694,11 +1753,11 @@ loop101:
 	VMOVUPS     Z2, (CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop101
+	JMP         loop104
 
-part98:
+part101:
 	TESTQ       AX, AX
-	JZ          done102
+	JZ          done105
 	MOVL        $-1, R8
 	BZHIL       AX, R8, R8
 	KMOVW       R8, K1
@@ -1710,7 +1769,7 @@ part98:
 	VFMADD213PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (CX)(DI*4)
 
-done102:
+done105:
 	VZEROUPPER
 	RET
 
@@ -1727,9 +1786,9 @@ TEXT ·normSumsAVX512(SB), NOSPLIT, $0-48
 	VPXORD       Z3, Z3, Z3
 	XORQ         SI, SI
 
-loop104:
+loop107:
 	CMPQ        AX, $+16
-	JLT         part103
+	JLT         part106
 	VMOVUPS     (DX)(SI*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
@@ -1740,11 +1799,11 @@ loop104:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop104
+	JMP         loop107
 
-part103:
+part106:
 	TESTQ       AX, AX
-	JZ          done105
+	JZ          done108
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1758,7 +1817,7 @@ part103:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z1, Z3
 
-done105:
+done108:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1794,9 +1853,9 @@ TEXT ·normGradAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS s2+52(FP), Z3
 	XORQ         DI, DI
 
-loop107:
+loop110:
 	CMPQ         AX, $+16
-	JLT          part106
+	JLT          part109
 	VMOVUPS      (DX)(DI*4), Z4
 	VSUBPS       Z0, Z4, Z4
 	VMULPS       Z1, Z4, Z4
@@ -1809,11 +1868,11 @@ loop107:
 	VMOVUPS      Z4, (SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop107
+	JMP          loop110
 
-part106:
+part109:
 	TESTQ        AX, AX
-	JZ           done108
+	JZ           done111
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1828,7 +1887,7 @@ part106:
 	VMULPS       Z1, Z2, Z0
 	VMOVUPS      Z0, K1, (SI)(DI*4)
 
-done108:
+done111:
 	VZEROUPPER
 	RET
 
@@ -1843,9 +1902,9 @@ TEXT ·gainGradAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop110:
+loop113:
 	CMPQ        AX, $+16
-	JLT         part109
+	JLT         part112
 	VMOVUPS     (DX)(SI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1855,11 +1914,11 @@ loop110:
 	VMOVUPS     Z3, (BX)(SI*4)
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop110
+	JMP         loop113
 
-part109:
+part112:
 	TESTQ       AX, AX
-	JZ          done111
+	JZ          done114
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1871,7 +1930,7 @@ part109:
 	VFMADD231PS Z2, Z0, Z1
 	VMOVUPS     Z1, K1, (BX)(SI*4)
 
-done111:
+done114:
 	VZEROUPPER
 	RET
 
@@ -1895,9 +1954,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop113:
+loop116:
 	CMPQ         AX, $+16
-	JLT          part112
+	JLT          part115
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -1922,11 +1981,11 @@ loop113:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop113
+	JMP          loop116
 
-part112:
+part115:
 	TESTQ        AX, AX
-	JZ           done114
+	JZ           done117
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1953,7 +2012,7 @@ part112:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done114:
+done117:
 	VZEROUPPER
 	RET
 
@@ -1972,9 +2031,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop117:
+loop120:
 	CMPQ    AX, $+64
-	JLT     single116
+	JLT     single119
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -1984,7 +2043,7 @@ loop117:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row118:
+row121:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -2006,22 +2065,22 @@ row118:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row118
+	JNZ          row121
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop117
+	JMP          loop120
 
-single116:
-loop119:
+single119:
+loop122:
 	CMPQ    AX, $+16
-	JLT     part115
+	JLT     part118
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row120:
+row123:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -2031,14 +2090,14 @@ row120:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row120
+	JNZ          row123
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop119
+	JMP          loop122
 
-part115:
+part118:
 	TESTQ     AX, AX
-	JZ        done121
+	JZ        done124
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -2047,7 +2106,7 @@ part115:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row122:
+row125:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -2057,9 +2116,9 @@ row122:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row122
+	JNZ          row125
 
-done121:
+done124:
 	VZEROUPPER
 	RET
 
@@ -2074,7 +2133,7 @@ TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run123:
+run126:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -2087,9 +2146,9 @@ run123:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows126:
+rows129:
 	CMPQ   16(SP), $0x04
-	JLT    rest124
+	JLT    rest127
 	LEAQ   (AX)(CX*1), DX
 	LEAQ   (DX)(CX*1), DI
 	LEAQ   (DI)(CX*1), R8
@@ -2104,9 +2163,9 @@ rows126:
 	MOVQ   n+0(FP), R13
 	XORQ   R14, R14
 
-loop128:
+loop131:
 	CMPQ        R13, $+16
-	JLT         part127
+	JLT         part130
 	VMOVUPS     (BX)(R14*4), Z4
 	VMOVUPS     (SI)(R14*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2130,11 +2189,11 @@ loop128:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop128
+	JMP         loop131
 
-part127:
+part130:
 	TESTQ       R13, R13
-	JZ          done129
+	JZ          done132
 	MOVL        $-1, R15
 	BZHIL       R13, R15, R15
 	KMOVW       R15, K1
@@ -2160,7 +2219,7 @@ part127:
 	VMOVUPS.Z   (R12)(R14*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done129:
+done132:
 	MOVQ          sums+64(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
@@ -2181,20 +2240,20 @@ done129:
 	LEAQ          (R8)(CX*1), AX
 	LEAQ          (R11)(CX*1), SI
 	SUBQ          $0x04, 16(SP)
-	JMP           rows126
+	JMP           rows129
 
-rest124:
-rows130:
+rest127:
+rows133:
 	CMPQ   16(SP), $0x01
-	JLT    finished125
+	JLT    finished128
 	VPXORD Z7, Z7, Z7
 	MOVQ   y+56(FP), DX
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop132:
+loop135:
 	CMPQ        DI, $+16
-	JLT         part131
+	JLT         part134
 	VMOVUPS     (BX)(R8*4), Z4
 	VMOVUPS     (SI)(R8*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2203,11 +2262,11 @@ loop132:
 	VFMADD231PS Z4, Z5, Z7
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop132
+	JMP         loop135
 
-part131:
+part134:
 	TESTQ       DI, DI
-	JZ          done133
+	JZ          done136
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2218,7 +2277,7 @@ part131:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z7
 
-done133:
+done136:
 	MOVQ          sums+64(FP), DX
 	VEXTRACTF64X4 $0x01, Z7, Y4
 	VADDPS        Y4, Y7, Y4
@@ -2232,11 +2291,11 @@ done133:
 	LEAQ          (AX)(CX*1), AX
 	LEAQ          (SI)(CX*1), SI
 	SUBQ          $0x01, 16(SP)
-	JMP           rows130
+	JMP           rows133
 
-finished125:
+finished128:
 	DECQ 8(SP)
-	JNZ  run123
+	JNZ  run126
 	VZEROUPPER
 	RET
 
@@ -2249,9 +2308,9 @@ TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop136:
+loop139:
 	CMPQ    AX, $+32
-	JLT     single135
+	JLT     single138
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2260,7 +2319,7 @@ loop136:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run137:
+run140:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2272,7 +2331,7 @@ run137:
 	VMOVUPS (R11)(BX*4), Z2
 	VMOVUPS 64(R11)(BX*4), Z3
 
-row138:
+row141:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (R12)(BX*4), Z6
@@ -2290,19 +2349,19 @@ row138:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row138
+	JNZ          row141
 	DECQ         R10
-	JNZ          run137
+	JNZ          run140
 	VMOVUPS      Z0, (DX)(BX*4)
 	VMOVUPS      Z1, 64(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop136
+	JMP          loop139
 
-single135:
-loop139:
+single138:
+loop142:
 	CMPQ    AX, $+16
-	JLT     part134
+	JLT     part137
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2310,7 +2369,7 @@ loop139:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run140:
+run143:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2321,7 +2380,7 @@ run140:
 	ADDQ    $0x0c, R9
 	VMOVUPS (R11)(BX*4), Z1
 
-row141:
+row144:
 	VBROADCASTSS (DI), Z2
 	VBROADCASTSS (R8), Z3
 	VMOVUPS      (R12)(BX*4), Z4
@@ -2334,17 +2393,17 @@ row141:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row141
+	JNZ          row144
 	DECQ         R10
-	JNZ          run140
+	JNZ          run143
 	VMOVUPS      Z0, (DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop139
+	JMP          loop142
 
-part134:
+part137:
 	TESTQ     AX, AX
-	JZ        done142
+	JZ        done145
 	MOVL      $-1, SI
 	BZHIL     AX, SI, SI
 	KMOVW     SI, K1
@@ -2355,7 +2414,7 @@ part134:
 	MOVQ      runs+16(FP), R8
 	MOVQ      count+8(FP), R9
 
-run143:
+run146:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+32(FP), R10
@@ -2366,7 +2425,7 @@ run143:
 	ADDQ      $0x0c, R8
 	VMOVUPS.Z (R10)(BX*4), K1, Z1
 
-row144:
+row147:
 	VBROADCASTSS (SI), Z2
 	VBROADCASTSS (DI), Z3
 	VMOVUPS.Z    (R11)(BX*4), K1, Z4
@@ -2379,12 +2438,12 @@ row144:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row144
+	JNZ          row147
 	DECQ         R9
-	JNZ          run143
+	JNZ          run146
 	VMOVUPS      Z0, K1, (DX)(BX*4)
 
-done142:
+done145:
 	VZEROUPPER
 	RET
 
@@ -2397,16 +2456,16 @@ TEXT ·featureGradAVX512(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop147:
+loop150:
 	CMPQ AX, $+32
-	JLT  single146
+	JLT  single149
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run148:
+run151:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2426,7 +2485,7 @@ run148:
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
-row149:
+row152:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (SI)(BX*4), Z6
@@ -2453,7 +2512,7 @@ row149:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row149
+	JNZ          row152
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z2, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
@@ -2461,22 +2520,22 @@ row149:
 	VADDPS       Z3, Z0, Z0
 	VMOVUPS      Z0, 64(R15)(BX*4)
 	DECQ         R10
-	JNZ          run148
+	JNZ          run151
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop147
+	JMP          loop150
 
-single146:
-loop150:
+single149:
+loop153:
 	CMPQ AX, $+16
-	JLT  part145
+	JLT  part148
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run151:
+run154:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2494,7 +2553,7 @@ run151:
 	VMOVUPS (R11)(BX*4), Z0
 	VPXORD  Z8, Z8, Z8
 
-row152:
+row155:
 	VBROADCASTSS (DI), Z1
 	VBROADCASTSS (R8), Z2
 	VMOVUPS      (SI)(BX*4), Z3
@@ -2512,19 +2571,19 @@ row152:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row152
+	JNZ          row155
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z8, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
 	DECQ         R10
-	JNZ          run151
+	JNZ          run154
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop150
+	JMP          loop153
 
-part145:
+part148:
 	TESTQ AX, AX
-	JZ    done153
+	JZ    done156
 	MOVL  $-1, SI
 	BZHIL AX, SI, SI
 	KMOVW SI, K1
@@ -2534,7 +2593,7 @@ part145:
 	MOVQ  runs+16(FP), R8
 	MOVQ  count+8(FP), R9
 
-run154:
+run157:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+48(FP), R10
@@ -2552,7 +2611,7 @@ run154:
 	VMOVUPS.Z (R10)(BX*4), K1, Z0
 	VPXORD    Z9, Z9, Z9
 
-row155:
+row158:
 	VBROADCASTSS (SI), Z1
 	VBROADCASTSS (DI), Z2
 	VMOVUPS.Z    (AX)(BX*4), K1, Z3
@@ -2570,14 +2629,14 @@ row155:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row155
+	JNZ          row158
 	VMOVUPS.Z    (R14)(BX*4), K1, Z0
 	VADDPS       Z9, Z0, Z0
 	VMOVUPS      Z0, K1, (R14)(BX*4)
 	DECQ         R9
-	JNZ          run154
+	JNZ          run157
 
-done153:
+done156:
 	VZEROUPPER
 	RET
 
@@ -2591,9 +2650,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows158:
+rows161:
 	CMPQ   AX, $0x04
-	JLT    rest156
+	JLT    rest159
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -2604,9 +2663,9 @@ rows158:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop160:
+loop163:
 	CMPQ        R10, $+16
-	JLT         part159
+	JLT         part162
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -2618,11 +2677,11 @@ loop160:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop160
+	JMP         loop163
 
-part159:
+part162:
 	TESTQ       R10, R10
-	JZ          done161
+	JZ          done164
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -2636,7 +2695,7 @@ part159:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done161:
+done164:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -2654,29 +2713,29 @@ done161:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows158
+	JMP           rows161
 
-rest156:
-rows162:
+rest159:
+rows165:
 	CMPQ   AX, $0x01
-	JLT    finished157
+	JLT    finished160
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop164:
+loop167:
 	CMPQ        DI, $+16
-	JLT         part163
+	JLT         part166
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop164
+	JMP         loop167
 
-part163:
+part166:
 	TESTQ       DI, DI
-	JZ          done165
+	JZ          done168
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2684,7 +2743,7 @@ part163:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done165:
+done168:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -2695,9 +2754,9 @@ done165:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows162
+	JMP           rows165
 
-finished157:
+finished160:
 	VZEROUPPER
 	RET
 
@@ -2712,9 +2771,9 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop168:
+loop171:
 	CMPQ    AX, $+32
-	JLT     single167
+	JLT     single170
 	VMOVUPS (DX)(SI*4), Z1
 	VMOVUPS 64(DX)(SI*4), Z2
 	VPXORD  Z3, Z3, Z3
@@ -2722,7 +2781,7 @@ loop168:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row169:
+row172:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VADDPS  Z5, Z3, Z3
@@ -2731,7 +2790,7 @@ row169:
 	VADDPS  Z5, Z4, Z4
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row169
+	JNZ     row172
 	VMULPS  Z0, Z3, Z3
 	VMULPS  Z0, Z4, Z4
 	VPXORD  Z6, Z6, Z6
@@ -2739,7 +2798,7 @@ row169:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row170:
+row173:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VSUBPS  Z3, Z5, Z5
@@ -2752,13 +2811,13 @@ row170:
 	VMOVUPS Z5, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row170
+	JNZ     row173
 	VMULPS  Z0, Z6, Z6
 	VMULPS  Z0, Z7, Z7
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row171:
+row174:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z6, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
@@ -2767,33 +2826,33 @@ row171:
 	VMOVUPS Z1, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row171
+	JNZ     row174
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop168
+	JMP     loop171
 
-single167:
-loop172:
+single170:
+loop175:
 	CMPQ    AX, $+16
-	JLT     part166
+	JLT     part169
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z8, Z8, Z8
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row173:
+row176:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VADDPS  Z2, Z8, Z8
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row173
+	JNZ     row176
 	VMULPS  Z0, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row174:
+row177:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VSUBPS  Z8, Z2, Z2
@@ -2801,25 +2860,25 @@ row174:
 	VMOVUPS Z2, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row174
+	JNZ     row177
 	VMULPS  Z0, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row175:
+row178:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z9, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row175
+	JNZ     row178
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop172
+	JMP     loop175
 
-part166:
+part169:
 	TESTQ     AX, AX
-	JZ        done176
+	JZ        done179
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -2828,19 +2887,19 @@ part166:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row177:
+row180:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z10, Z10
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row177
+	JNZ       row180
 	VMULPS    Z0, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row178:
+row181:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VSUBPS    Z10, Z2, Z2
@@ -2848,20 +2907,20 @@ row178:
 	VMOVUPS   Z2, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row178
+	JNZ       row181
 	VMULPS    Z0, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row179:
+row182:
 	VMOVUPS.Z (CX)(SI*4), K1, Z0
 	VSUBPS    Z11, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row179
+	JNZ       row182
 
-done176:
+done179:
 	VZEROUPPER
 	RET
 
@@ -2876,9 +2935,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop181:
+loop184:
 	CMPQ          AX, $+16
-	JLT           part180
+	JLT           part183
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2887,7 +2946,7 @@ loop181:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row182:
+row185:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2897,7 +2956,7 @@ row182:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row182
+	JNZ           row185
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -2915,20 +2974,20 @@ row182:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row183:
+row186:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row183
+	JNZ     row186
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop181
+	JMP     loop184
 
-part180:
+part183:
 	TESTQ         AX, AX
-	JZ            done184
+	JZ            done187
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -2940,7 +2999,7 @@ part180:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row185:
+row188:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -2950,7 +3009,7 @@ row185:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row185
+	JNZ           row188
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -2968,15 +3027,15 @@ row185:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row186:
+row189:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row186
+	JNZ       row189
 
-done184:
+done187:
 	VZEROUPPER
 	RET
 
@@ -2994,9 +3053,9 @@ TEXT ·standardiseAVX512(SB), NOSPLIT, $0-40
 	VPXORD Z0, Z0, Z0
 	XORQ   SI, SI
 
-loop188:
+loop191:
 	CMPQ    AX, $+16
-	JLT     part187
+	JLT     part190
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Z1
@@ -3007,9 +3066,9 @@ loop188:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest190
+	JLT     rest193
 
-four189:
+four192:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
@@ -3024,21 +3083,21 @@ four189:
 	VADDPS  Z3, Z7, Z7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four189
+	JGE     four192
 
-rest190:
+rest193:
 	ADDQ $0x04, R9
-	JZ   done192
+	JZ   done195
 
-one191:
+one194:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one191
+	JNZ     one194
 
-done192:
+done195:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -3056,9 +3115,9 @@ done192:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest194
+	JLT          rest197
 
-four193:
+four196:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -3077,22 +3136,22 @@ four193:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four193
+	JGE         four196
 
-rest194:
+rest197:
 	ADDQ $0x04, R9
-	JZ   done196
+	JZ   done199
 
-one195:
+one198:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one195
+	JNZ         one198
 
-done196:
+done199:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -3133,13 +3192,13 @@ done196:
 	SHLL          $0x08, R9
 	ORL           R9, R8
 	TESTL         R8, R8
-	JZ            sound197
+	JZ            sound200
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, R8
 	MOVQ          DI, R9
 
-row198:
+row201:
 	VMOVUPS       (R9), Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -3149,11 +3208,11 @@ row198:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, R9
 	DECQ          R8
-	JNZ           row198
+	JNZ           row201
 	VMOVAPD       Z7, K1, Z5
 	VMOVAPD       Z8, K2, Z6
 
-sound197:
+sound200:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -3182,9 +3241,9 @@ sound197:
 	VMULPS        Z1, Z3, Z3
 	MOVQ          CX, R8
 	SUBQ          $0x04, R8
-	JLT           rest200
+	JLT           rest203
 
-four199:
+four202:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
@@ -3203,29 +3262,29 @@ four199:
 	VMOVUPS     Z5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four199
+	JGE         four202
 
-rest200:
+rest203:
 	ADDQ $0x04, R8
-	JZ   done202
+	JZ   done205
 
-one201:
+one204:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
 	VMOVUPS     Z5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one201
+	JNZ         one204
 
-done202:
+done205:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop188
+	JMP  loop191
 
-part187:
+part190:
 	TESTQ     AX, AX
-	JZ        done203
+	JZ        done206
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -3239,9 +3298,9 @@ part187:
 	MOVQ      AX, SI
 	MOVQ      CX, DI
 	SUBQ      $0x04, DI
-	JLT       rest205
+	JLT       rest208
 
-four204:
+four207:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
@@ -3256,21 +3315,21 @@ four204:
 	VADDPS    Z3, Z7, Z7
 	LEAQ      (SI)(DX*4), SI
 	SUBQ      $0x04, DI
-	JGE       four204
+	JGE       four207
 
-rest205:
+rest208:
 	ADDQ $0x04, DI
-	JZ   done207
+	JZ   done210
 
-one206:
+one209:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
 	LEAQ      (SI)(DX*1), SI
 	DECQ      DI
-	JNZ       one206
+	JNZ       one209
 
-done207:
+done210:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -3288,9 +3347,9 @@ done207:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest209
+	JLT          rest212
 
-four208:
+four211:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -3309,22 +3368,22 @@ four208:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four208
+	JGE         four211
 
-rest209:
+rest212:
 	ADDQ $0x04, DI
-	JZ   done211
+	JZ   done214
 
-one210:
+one213:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one210
+	JNZ         one213
 
-done211:
+done214:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -3367,13 +3426,13 @@ done211:
 	KMOVW         K1, DI
 	ANDL          DI, SI
 	TESTL         SI, SI
-	JZ            sound212
+	JZ            sound215
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, SI
 	MOVQ          AX, DI
 
-row213:
+row216:
 	VMOVUPS.Z     (DI), K1, Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -3383,11 +3442,11 @@ row213:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, DI
 	DECQ          SI
-	JNZ           row213
+	JNZ           row216
 	VMOVAPD       Z7, K2, Z5
 	VMOVAPD       Z8, K3, Z6
 
-sound212:
+sound215:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -3416,9 +3475,9 @@ sound212:
 	VMULPS        Z0, Z3, Z3
 	MOVQ          CX, CX
 	SUBQ          $0x04, CX
-	JLT           rest215
+	JLT           rest218
 
-four214:
+four217:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
@@ -3437,23 +3496,23 @@ four214:
 	VMOVUPS     Z1, K1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four214
+	JGE         four217
 
-rest215:
+rest218:
 	ADDQ $0x04, CX
-	JZ   done217
+	JZ   done220
 
-one216:
+one219:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
 	VMOVUPS     Z1, K1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one216
+	JNZ         one219
 
-done217:
-done203:
+done220:
+done206:
 	VZEROUPPER
 	RET
 
@@ -3475,9 +3534,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop219:
+loop222:
 	CMPQ          AX, $+16
-	JLT           part218
+	JLT           part221
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -3486,7 +3545,7 @@ loop219:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row220:
+row223:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -3496,7 +3555,7 @@ row220:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row220
+	JNZ           row223
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -3505,7 +3564,7 @@ row220:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row221:
+row224:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -3519,7 +3578,7 @@ row221:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row221
+	JNZ           row224
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -3549,7 +3608,7 @@ row221:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row222:
+row225:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -3558,14 +3617,14 @@ row222:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row222
+	JNZ          row225
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop219
+	JMP          loop222
 
-part218:
+part221:
 	TESTQ         AX, AX
-	JZ            done223
+	JZ            done226
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -3577,7 +3636,7 @@ part218:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row224:
+row227:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -3587,7 +3646,7 @@ row224:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row224
+	JNZ           row227
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -3596,7 +3655,7 @@ row224:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row225:
+row228:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -3610,7 +3669,7 @@ row225:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row225
+	JNZ           row228
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -3640,7 +3699,7 @@ row225:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row226:
+row229:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -3649,9 +3708,9 @@ row226:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row226
+	JNZ          row229
 
-done223:
+done226:
 	VZEROUPPER
 	RET
 
@@ -3669,9 +3728,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop229:
+loop232:
 	CMPQ    AX, $+32
-	JLT     single228
+	JLT     single231
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -3683,7 +3742,7 @@ loop229:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row230:
+row233:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -3692,15 +3751,15 @@ row230:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row230
+	JNZ     row233
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop229
+	JMP     loop232
 
-single228:
-loop231:
+single231:
+loop234:
 	CMPQ    AX, $+16
-	JLT     part227
+	JLT     part230
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -3708,20 +3767,20 @@ loop231:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row232:
+row235:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row232
+	JNZ     row235
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop231
+	JMP     loop234
 
-part227:
+part230:
 	TESTQ     AX, AX
-	JZ        done233
+	JZ        done236
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -3732,15 +3791,15 @@ part227:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row234:
+row237:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row234
+	JNZ       row237
 
-done233:
+done236:
 	VZEROUPPER
 	RET
 
@@ -3758,53 +3817,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop237:
+loop240:
 	CMPQ   AX, $+32
-	JLT    single236
+	JLT    single239
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row238:
+row241:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row238
+	JNZ     row241
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop237
+	JMP     loop240
 
-single236:
-loop239:
+single239:
+loop242:
 	CMPQ   AX, $+16
-	JLT    part235
+	JLT    part238
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row240:
+row243:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row240
+	JNZ     row243
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop239
+	JMP     loop242
 
-part235:
+part238:
 	TESTQ  AX, AX
-	JZ     done241
+	JZ     done244
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -3812,16 +3871,16 @@ part235:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row242:
+row245:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row242
+	JNZ       row245
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done241:
+done244:
 	VZEROUPPER
 	RET
 
@@ -3840,16 +3899,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop244:
+loop247:
 	CMPQ AX, $+16
-	JLT  part243
+	JLT  part246
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row245:
+row248:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -3865,14 +3924,14 @@ row245:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row245
+	JNZ          row248
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop244
+	JMP          loop247
 
-part243:
+part246:
 	TESTQ AX, AX
-	JZ    done246
+	JZ    done249
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -3882,7 +3941,7 @@ part243:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row247:
+row250:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -3898,8 +3957,8 @@ row247:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row247
+	JNZ          row250
 
-done246:
+done249:
 	VZEROUPPER
 	RET

@@ -14,7 +14,8 @@ func vectors(g *gen) {
 	g.binary("add", "sets dst = x + y.", g.add)
 	g.binary("mul", "sets dst = x∘y.", g.mul)
 	g.mulAdd()
-	g.addCarry()
+	g.addCarry("addCarry", "adds x to hi + lo.", false)
+	g.addCarry("swapCarry", "adds x to hi + lo and leaves hi in x.", true)
 	g.dot()
 	g.sum()
 	g.maximum()
@@ -92,11 +93,14 @@ func (g *gen) mulAdd() {
 
 // addCarry adds a number to an unevaluated sum of two: Knuth's two-sum, whose
 // error joins lo, and then the fast one, which makes hi the rounding of both.
-func (g *gen) addCarry() {
-	g.routine("addCarry", "n int, hi, lo, x *float32)", "adds x to hi + lo.")
+func (g *gen) addCarry(name, doc string, swap bool) {
+	g.routine(name, "n int, hi, lo, x *float32)", doc)
 	n, hi, lo, x := g.arg("n"), g.arg("hi"), g.arg("lo"), g.arg("x")
 	g.loop(n, 1, func(int) {
 		a, b := g.load(hi, 0), g.load(x, 0)
+		if swap {
+			g.store(a, x, 0)
+		}
 		s := g.add(a, b)
 		part := g.sub(s, a)
 		rest := g.add(g.sub(a, g.sub(s, part)), g.sub(b, part))
