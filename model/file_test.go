@@ -228,7 +228,7 @@ func TestConfigsAreChecked(t *testing.T) {
 		{func(c *Config) { c.Vocab = 0 }, "vocab: 0, needs to be from 1"},
 		{func(c *Config) { c.Layers = -1 }, "layers: -1"},
 		{func(c *Config) { c.Hidden = -1 }, "hidden: -1"},
-		{func(c *Config) { c.Width = 1 << 40 }, "width: 1099511627776"},
+		{func(c *Config) { c.Width = 1 << 30 }, "width: 1073741824"},
 		{func(c *Config) { c.Width, c.Layers = 3<<20, 1<<20 }, "layers: 1048576 of width 3145728 with vocab 11 have"},
 		{func(c *Config) { c.Heads = 5 }, "heads: 5 do not divide width 12"},
 		{func(c *Config) { c.KVHeads = 2 }, "kv_heads: 2 do not divide heads 3"},

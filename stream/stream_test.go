@@ -951,7 +951,7 @@ func TestSynthetic(t *testing.T) {
 	// Five deviations of the mean of independent numbers, and of their squares.
 	u := slices.Clone(whole.Call.V.Data) // but for what v has of the position and of k
 	for i := range u {
-		u[i] = 2*(u[i]-0.5-float32((at+i/21%n)%(1<<20))/(1<<20)) - whole.Call.K.Data[i]
+		u[i] = 2*(u[i]-0.5-float32((at+int64(i/21%n))%(1<<20))/(1<<20)) - whole.Call.K.Data[i]
 	}
 	for _, x := range [][]float32{whole.Call.Q.Data, whole.Call.K.Data, u} {
 		var sum, square float64
