@@ -1,8 +1,6 @@
 package nn
 
 import (
-	"math"
-
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
@@ -65,9 +63,7 @@ func activate[T tensor.Float](a Activation, k *kernel.Table[T], y, x []T) {
 	case TanhGELU:
 		k.GELU(y, x)
 	case GELU:
-		for i, v := range x {
-			y[i] = T(float64(v) * normal(float64(v)))
-		}
+		k.ErfGELU(y, x)
 	case ReLU:
 		for i, v := range x {
 			y[i] = max(v, 0)
@@ -81,10 +77,7 @@ func activateGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x []
 	case TanhGELU:
 		k.GELUGrad(dx, dy, x)
 	case GELU:
-		for i, v := range x {
-			z := float64(v)
-			dx[i] = dy[i] * T(normal(z)+z*math.Exp(-z*z/2)/math.Sqrt(2*math.Pi))
-		}
+		k.ErfGELUGrad(dx, dy, x)
 	case ReLU:
 		for i, v := range x {
 			if v > 0 {
@@ -95,6 +88,3 @@ func activateGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x []
 		}
 	}
 }
-
-// normal is Φ, the normal distribution function.
-func normal(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }

@@ -165,6 +165,8 @@ func testShort(t *testing.T, k *Table[float32]) {
 		"ScaleRows":      func() { k.ScaleRows(dst, 10, short, 10, 10, []float32{1, 1}) },
 		"GELU":           func() { k.GELU(dst, short) },
 		"GELUGrad":       func() { k.GELUGrad(dst, short, dst) },
+		"ErfGELU":        func() { k.ErfGELU(dst, short) },
+		"ErfGELUGrad":    func() { k.ErfGELUGrad(dst, short, dst) },
 		"EluPlusOne":     func() { k.EluPlusOne(dst, short) },
 		"EluPlusOneGrad": func() { k.EluPlusOneGrad(dst, dst, short) },
 		"LayerNorm":      func() { k.LayerNorm(dst, dst, short, nil, 1) },

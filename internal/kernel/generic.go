@@ -14,6 +14,7 @@ func generic[T Float]() *Table[T] {
 		Exp: expGo[T], ExpRows: expRowsGo[T], PolyRows: polyRowsGo[T], MulRows: mulRowsGo[T],
 		ScaleRows: scaleRowsGo[T],
 		GELU:      geluGo[T], GELUGrad: geluGradGo[T],
+		ErfGELU: erfGELUGo[T], ErfGELUGrad: erfGELUGradGo[T],
 		EluPlusOne: eluPlusOneGo[T], EluPlusOneGrad: eluPlusOneGradGo[T],
 		LayerNorm: layerNormGo[T], LayerNormGrad: layerNormGradGo[T],
 		AdamW:    adamWGo[T],
@@ -257,6 +258,26 @@ func geluGradGo[T Float](dx, dy, x []T) {
 		v := min(max(float64(x[i]), -10), 10)
 		s := 1 / (1 + math.Exp(-2*geluA*(v+geluB*v*v*v)))
 		dx[i] = T(float64(dy[i]) * (s + v*s*(1-s)*2*geluA*(1+3*geluB*v*v)))
+	}
+}
+
+// farGELU is where e^(-x²/2) is 0 in float64: x·Φ(x) is 0 or x from there on,
+// infinities included.
+const farGELU = 40
+
+func erfGELUGo[T Float](dst, x []T) {
+	x = x[:len(dst)]
+	for i := range dst {
+		v := max(float64(x[i]), -farGELU)
+		dst[i] = T(v * (math.Erfc(-v/math.Sqrt2) / 2))
+	}
+}
+
+func erfGELUGradGo[T Float](dx, dy, x []T) {
+	dy, x = dy[:len(dx)], x[:len(dx)]
+	for i := range dx {
+		v := min(max(float64(x[i]), -farGELU), farGELU)
+		dx[i] = T(float64(dy[i]) * (math.Erfc(-v/math.Sqrt2)/2 + v*math.Exp(-v*v/2)/math.Sqrt(2*math.Pi)))
 	}
 }
 

@@ -82,6 +82,14 @@ type Table[T Float] struct {
 	// GELUGrad sets dx = dy∘GELU'(x).
 	GELUGrad func(dx, dy, x []T)
 
+	// ErfGELU is the exact form (the same, section 1), dst = x·Φ(x) with the normal
+	// distribution's Φ, within 7 units in the last place. Where e^(-x²/2) is below
+	// the smallest normal number it may be max(x, 0), which it is at -Inf and +Inf.
+	ErfGELU func(dst, x []T)
+	// ErfGELUGrad sets dx = dy∘(Φ(x) + x·φ(x)): the factor within 4 units in the
+	// last place of the larger part, and 0 or 1 where e^(-x²/2) is that small.
+	ErfGELUGrad func(dx, dy, x []T)
+
 	// EluPlusOne sets dst = x + 1 where x > 0, and e^x elsewhere.
 	EluPlusOne func(dst, x []T)
 	// EluPlusOneGrad sets dx = dy where x > 0, and dy∘e^x elsewhere.

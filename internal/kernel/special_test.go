@@ -87,14 +87,10 @@ func testGemmSpecial(t *testing.T, tab *Table[float32]) {
 func TestExpAccuracy(t *testing.T) { each(t, testExpAccuracy) }
 
 func testExpAccuracy(t *testing.T, k *Table[float32]) {
-	stride := uint32(997)
-	if testing.Short() {
-		stride *= 16
-	}
 	const smallest = 0x1p-126 // of the normal numbers; smaller results may be 0
-	x, y := make([]float32, 0, 4096), make([]float32, 4096)
+	y := make([]float32, walked)
 	worst, worstAt := 0.0, float32(0)
-	check := func() {
+	check := func(x []float32) {
 		k.Exp(y[:len(x)], x, 0)
 		for i, v := range x {
 			want := math.Exp(float64(v))
@@ -115,28 +111,42 @@ func testExpAccuracy(t *testing.T, k *Table[float32]) {
 				}
 			}
 		}
-		x = x[:0]
 	}
-	end := math.Float32bits(120)
-	for b := uint32(0); b < end; b += stride {
-		v := math.Float32frombits(b)
-		if x = append(x, v, -v); len(x) == cap(x) {
-			check()
-		}
-	}
+	walk(120, check)
 	// The edges, number by number.
 	for _, edge := range []float32{88.72283, -87.33654, 0} {
+		var x []float32
 		b := math.Float32bits(edge)
 		for d := range uint32(100) {
-			if x = append(x, math.Float32frombits(b+d), math.Float32frombits(b-min(d, b))); len(x) == cap(x) {
-				check()
-			}
+			x = append(x, math.Float32frombits(b+d), math.Float32frombits(b-min(d, b)))
 		}
+		check(x)
 	}
-	x = append(x, float32(math.Inf(1)), float32(math.Inf(-1)))
-	check()
+	check([]float32{float32(math.Inf(1)), float32(math.Inf(-1))})
 	t.Logf("worst error %.3f ulp, at %v", worst, worstAt)
 	if worst > 2 {
 		t.Errorf("exp(%v) is off by %.3f ulp", worstAt, worst)
 	}
+}
+
+// walked is how many numbers walk has at a time, or fewer.
+const walked = 4096
+
+// walk calls check with float32 numbers of either sign up to most, evenly by
+// their bits: as many of one binade as of another.
+func walk(most float32, check func(x []float32)) {
+	stride := uint32(997)
+	if testing.Short() {
+		stride *= 16
+	}
+	x := make([]float32, 0, walked)
+	end := math.Float32bits(most)
+	for b := uint32(0); b < end; b += stride {
+		v := math.Float32frombits(b)
+		if x = append(x, v, -v); len(x) == cap(x) {
+			check(x)
+			x = x[:0]
+		}
+	}
+	check(x)
 }

@@ -89,6 +89,16 @@ func geluAVX2(n int, dst *float32, x *float32)
 //go:noescape
 func geluGradAVX2(n int, dx *float32, dy *float32, x *float32)
 
+// erfGELUAVX2 sets dst to the exact GELU of x.
+//
+//go:noescape
+func erfGELUAVX2(n int, dst *float32, x *float32)
+
+// erfGELUGradAVX2 sets dx = dy∘GELU'(x) of the exact GELU.
+//
+//go:noescape
+func erfGELUGradAVX2(n int, dx *float32, dy *float32, x *float32)
+
 // eluPlusOneAVX2 sets dst to x + 1 where x > 0, and e^x elsewhere.
 //
 //go:noescape

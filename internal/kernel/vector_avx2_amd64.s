@@ -2095,9 +2095,9 @@ GLOBL constc1200000AVX2<>(SB), RODATA|NOPTR, $4
 DATA const41200000AVX2<>+0(SB)/4, $0x41200000
 GLOBL const41200000AVX2<>(SB), RODATA|NOPTR, $4
 
-// func eluPlusOneAVX2(n int, dst *float32, x *float32)
+// func erfGELUAVX2(n int, dst *float32, x *float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
+TEXT ·erfGELUAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+0(FP), AX
 	MOVQ dst+8(FP), CX
 	MOVQ x+16(FP), DX
@@ -2106,6 +2106,612 @@ TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
 loop86:
 	CMPQ         AX, $+16
 	JLT          part85
+	VMOVUPS      (DX)(BX*4), Y0
+	VMOVUPS      32(DX)(BX*4), Y1
+	VBROADCASTSS const7fffffffAVX2<>+0(SB), Y2
+	VANDPS       Y2, Y0, Y0
+	VANDPS       Y2, Y1, Y1
+	VBROADCASTSS const41600000AVX2<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS constbf000000AVX2<>+0(SB), Y2
+	VMULPS       Y2, Y0, Y3
+	VMULPS       Y2, Y1, Y2
+	VMULPS       Y0, Y3, Y4
+	VMULPS       Y1, Y2, Y5
+	VMOVAPS      Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFMSUB213PS  Y4, Y0, Y3
+	VFMSUB213PS  Y5, Y1, Y2
+	VMOVAPS      Y4, Y6
+	VMOVAPS      Y5, Y7
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y8
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y9
+	VFMADD213PS  Y9, Y8, Y6
+	VFMADD213PS  Y9, Y8, Y7
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y8
+	VSUBPS       Y8, Y6, Y9
+	VSUBPS       Y8, Y7, Y8
+	VMOVAPS      Y4, Y10
+	VMOVAPS      Y5, Y11
+	VBROADCASTSS const3f317218AVX2<>+0(SB), Y12
+	VFNMADD231PS Y12, Y9, Y10
+	VFNMADD231PS Y12, Y8, Y11
+	VBROADCASTSS constb102e308AVX2<>+0(SB), Y12
+	VFNMADD231PS Y12, Y9, Y10
+	VFNMADD231PS Y12, Y8, Y11
+	VADDPS       Y3, Y10, Y10
+	VADDPS       Y2, Y11, Y11
+	VBROADCASTSS const3ab511e8AVX2<>+0(SB), Y2
+	VMOVAPS      Y2, Y3
+	VMOVAPS      Y2, Y2
+	VBROADCASTSS const3c091d10AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VBROADCASTSS const3d2aac79AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VBROADCASTSS const3e2aaa49AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VBROADCASTSS const3efffffeAVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       Y6, Y3, Y3
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       Y7, Y2, Y2
+	VBROADCASTSS constc2aeac4fAVX2<>+0(SB), Y6
+	VBROADCASTSS const42b17217AVX2<>+0(SB), Y7
+	VBROADCASTSS const7f800000AVX2<>+0(SB), Y8
+	VCMPPS       $0x11, Y6, Y4, Y9
+	VANDNPS      Y3, Y9, Y3
+	VCMPPS       $0x16, Y7, Y4, Y9
+	VADDPS       Y8, Y4, Y4
+	VBLENDVPS    Y9, Y4, Y3, Y3
+	VCMPPS       $0x11, Y6, Y5, Y4
+	VANDNPS      Y2, Y4, Y2
+	VCMPPS       $0x16, Y7, Y5, Y4
+	VADDPS       Y8, Y5, Y5
+	VBLENDVPS    Y4, Y5, Y2, Y2
+	VBROADCASTSS const3b83bbc0AVX2<>+0(SB), Y4
+	VMOVAPS      Y4, Y5
+	VMOVAPS      Y4, Y4
+	VBROADCASTSS const3d23c66dAVX2<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VBROADCASTSS const3e39a879AVX2<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VBROADCASTSS const3edf1248AVX2<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VBROADCASTSS const3f000000AVX2<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VBROADCASTSS const3c2519dbAVX2<>+0(SB), Y6
+	VMOVAPS      Y6, Y7
+	VMOVAPS      Y6, Y6
+	VBROADCASTSS const3dcd46d9AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y0, Y7
+	VFMADD213PS  Y8, Y1, Y6
+	VBROADCASTSS const3eedc340AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y0, Y7
+	VFMADD213PS  Y8, Y1, Y6
+	VBROADCASTSS const3f98e4dcAVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y0, Y7
+	VFMADD213PS  Y8, Y1, Y6
+	VBROADCASTSS const3fd5aa3cAVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y0, Y7
+	VFMADD213PS  Y8, Y1, Y6
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y0, Y7
+	VFMADD213PS  Y8, Y1, Y6
+	VDIVPS       Y7, Y5, Y5
+	VDIVPS       Y6, Y4, Y4
+	VMOVUPS      (DX)(BX*4), Y6
+	VMOVUPS      32(DX)(BX*4), Y7
+	VBROADCASTSS const00000000AVX2<>+0(SB), Y8
+	VMAXPS       Y6, Y8, Y6
+	VMAXPS       Y7, Y8, Y7
+	VMULPS       Y3, Y0, Y0
+	VMULPS       Y2, Y1, Y1
+	VFNMADD231PS Y5, Y0, Y6
+	VFNMADD231PS Y4, Y1, Y7
+	VMOVUPS      Y6, (CX)(BX*4)
+	VMOVUPS      Y7, 32(CX)(BX*4)
+	ADDQ         $+16, BX
+	SUBQ         $+16, AX
+	JMP          loop86
+
+part85:
+	TESTQ        AX, AX
+	JZ           done87
+	LEAQ         masksAVX2<>+0(SB), SI
+	NEGQ         AX
+	VMOVUPS      64(SI)(AX*4), Y0
+	VMOVUPS      96(SI)(AX*4), Y1
+	VMASKMOVPS   (DX)(BX*4), Y0, Y2
+	VMASKMOVPS   32(DX)(BX*4), Y1, Y3
+	VBROADCASTSS const7fffffffAVX2<>+0(SB), Y4
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y4, Y3, Y3
+	VBROADCASTSS const41600000AVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS constbf000000AVX2<>+0(SB), Y4
+	VMULPS       Y4, Y2, Y5
+	VMULPS       Y4, Y3, Y4
+	VMULPS       Y2, Y5, Y6
+	VMULPS       Y3, Y4, Y7
+	VMOVAPS      Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFMSUB213PS  Y6, Y2, Y5
+	VFMSUB213PS  Y7, Y3, Y4
+	VMOVAPS      Y6, Y8
+	VMOVAPS      Y7, Y9
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y10
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y11
+	VFMADD213PS  Y11, Y10, Y8
+	VFMADD213PS  Y11, Y10, Y9
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y10
+	VSUBPS       Y10, Y8, Y11
+	VSUBPS       Y10, Y9, Y10
+	VMOVAPS      Y6, Y12
+	VMOVAPS      Y7, Y13
+	VBROADCASTSS const3f317218AVX2<>+0(SB), Y14
+	VFNMADD231PS Y14, Y11, Y12
+	VFNMADD231PS Y14, Y10, Y13
+	VBROADCASTSS constb102e308AVX2<>+0(SB), Y14
+	VFNMADD231PS Y14, Y11, Y12
+	VFNMADD231PS Y14, Y10, Y13
+	VADDPS       Y5, Y12, Y12
+	VADDPS       Y4, Y13, Y13
+	VBROADCASTSS const3ab511e8AVX2<>+0(SB), Y4
+	VMOVAPS      Y4, Y5
+	VMOVAPS      Y4, Y4
+	VBROADCASTSS const3c091d10AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VBROADCASTSS const3d2aac79AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VBROADCASTSS const3e2aaa49AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VBROADCASTSS const3efffffeAVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VPSLLD       $0x17, Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPSLLD       $0x17, Y9, Y9
+	VPADDD       Y9, Y4, Y4
+	VBROADCASTSS constc2aeac4fAVX2<>+0(SB), Y8
+	VBROADCASTSS const42b17217AVX2<>+0(SB), Y9
+	VBROADCASTSS const7f800000AVX2<>+0(SB), Y10
+	VCMPPS       $0x11, Y8, Y6, Y11
+	VANDNPS      Y5, Y11, Y5
+	VCMPPS       $0x16, Y9, Y6, Y11
+	VADDPS       Y10, Y6, Y6
+	VBLENDVPS    Y11, Y6, Y5, Y5
+	VCMPPS       $0x11, Y8, Y7, Y6
+	VANDNPS      Y4, Y6, Y4
+	VCMPPS       $0x16, Y9, Y7, Y6
+	VADDPS       Y10, Y7, Y7
+	VBLENDVPS    Y6, Y7, Y4, Y4
+	VBROADCASTSS const3b83bbc0AVX2<>+0(SB), Y6
+	VMOVAPS      Y6, Y7
+	VMOVAPS      Y6, Y6
+	VBROADCASTSS const3d23c66dAVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y2, Y7
+	VFMADD213PS  Y8, Y3, Y6
+	VBROADCASTSS const3e39a879AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y2, Y7
+	VFMADD213PS  Y8, Y3, Y6
+	VBROADCASTSS const3edf1248AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y2, Y7
+	VFMADD213PS  Y8, Y3, Y6
+	VBROADCASTSS const3f000000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y2, Y7
+	VFMADD213PS  Y8, Y3, Y6
+	VBROADCASTSS const3c2519dbAVX2<>+0(SB), Y8
+	VMOVAPS      Y8, Y9
+	VMOVAPS      Y8, Y8
+	VBROADCASTSS const3dcd46d9AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y2, Y9
+	VFMADD213PS  Y10, Y3, Y8
+	VBROADCASTSS const3eedc340AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y2, Y9
+	VFMADD213PS  Y10, Y3, Y8
+	VBROADCASTSS const3f98e4dcAVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y2, Y9
+	VFMADD213PS  Y10, Y3, Y8
+	VBROADCASTSS const3fd5aa3cAVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y2, Y9
+	VFMADD213PS  Y10, Y3, Y8
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y2, Y9
+	VFMADD213PS  Y10, Y3, Y8
+	VDIVPS       Y9, Y7, Y7
+	VDIVPS       Y8, Y6, Y6
+	VMASKMOVPS   (DX)(BX*4), Y0, Y8
+	VMASKMOVPS   32(DX)(BX*4), Y1, Y9
+	VBROADCASTSS const00000000AVX2<>+0(SB), Y10
+	VMAXPS       Y8, Y10, Y8
+	VMAXPS       Y9, Y10, Y9
+	VMULPS       Y5, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VFNMADD231PS Y7, Y2, Y8
+	VFNMADD231PS Y6, Y3, Y9
+	VMASKMOVPS   Y8, Y0, (CX)(BX*4)
+	VMASKMOVPS   Y9, Y1, 32(CX)(BX*4)
+
+done87:
+	VZEROUPPER
+	RET
+
+DATA const41600000AVX2<>+0(SB)/4, $0x41600000
+GLOBL const41600000AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA constbf000000AVX2<>+0(SB)/4, $0xbf000000
+GLOBL constbf000000AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3b83bbc0AVX2<>+0(SB)/4, $0x3b83bbc0
+GLOBL const3b83bbc0AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3d23c66dAVX2<>+0(SB)/4, $0x3d23c66d
+GLOBL const3d23c66dAVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3e39a879AVX2<>+0(SB)/4, $0x3e39a879
+GLOBL const3e39a879AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3edf1248AVX2<>+0(SB)/4, $0x3edf1248
+GLOBL const3edf1248AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3f000000AVX2<>+0(SB)/4, $0x3f000000
+GLOBL const3f000000AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3c2519dbAVX2<>+0(SB)/4, $0x3c2519db
+GLOBL const3c2519dbAVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3dcd46d9AVX2<>+0(SB)/4, $0x3dcd46d9
+GLOBL const3dcd46d9AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3eedc340AVX2<>+0(SB)/4, $0x3eedc340
+GLOBL const3eedc340AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3f98e4dcAVX2<>+0(SB)/4, $0x3f98e4dc
+GLOBL const3f98e4dcAVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3fd5aa3cAVX2<>+0(SB)/4, $0x3fd5aa3c
+GLOBL const3fd5aa3cAVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const00000000AVX2<>+0(SB)/4, $0x00000000
+GLOBL const00000000AVX2<>(SB), RODATA|NOPTR, $4
+
+// func erfGELUGradAVX2(n int, dx *float32, dy *float32, x *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·erfGELUGradAVX2(SB), NOSPLIT, $0-32
+	MOVQ n+0(FP), AX
+	MOVQ dx+8(FP), CX
+	MOVQ dy+16(FP), DX
+	MOVQ x+24(FP), BX
+	XORQ SI, SI
+
+loop89:
+	CMPQ         AX, $+16
+	JLT          part88
+	VMOVUPS      (BX)(SI*4), Y0
+	VMOVUPS      32(BX)(SI*4), Y1
+	VBROADCASTSS const7fffffffAVX2<>+0(SB), Y2
+	VANDPS       Y2, Y0, Y0
+	VANDPS       Y2, Y1, Y1
+	VBROADCASTSS const41600000AVX2<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VBROADCASTSS constbf000000AVX2<>+0(SB), Y2
+	VMULPS       Y2, Y0, Y3
+	VMULPS       Y2, Y1, Y2
+	VMULPS       Y0, Y3, Y4
+	VMULPS       Y1, Y2, Y5
+	VMOVAPS      Y3, Y3
+	VMOVAPS      Y2, Y2
+	VFMSUB213PS  Y4, Y0, Y3
+	VFMSUB213PS  Y5, Y1, Y2
+	VMOVAPS      Y4, Y6
+	VMOVAPS      Y5, Y7
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y8
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y9
+	VFMADD213PS  Y9, Y8, Y6
+	VFMADD213PS  Y9, Y8, Y7
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y8
+	VSUBPS       Y8, Y6, Y9
+	VSUBPS       Y8, Y7, Y8
+	VMOVAPS      Y4, Y10
+	VMOVAPS      Y5, Y11
+	VBROADCASTSS const3f317218AVX2<>+0(SB), Y12
+	VFNMADD231PS Y12, Y9, Y10
+	VFNMADD231PS Y12, Y8, Y11
+	VBROADCASTSS constb102e308AVX2<>+0(SB), Y12
+	VFNMADD231PS Y12, Y9, Y10
+	VFNMADD231PS Y12, Y8, Y11
+	VADDPS       Y3, Y10, Y10
+	VADDPS       Y2, Y11, Y11
+	VBROADCASTSS const3ab511e8AVX2<>+0(SB), Y2
+	VMOVAPS      Y2, Y3
+	VMOVAPS      Y2, Y2
+	VBROADCASTSS const3c091d10AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VBROADCASTSS const3d2aac79AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VBROADCASTSS const3e2aaa49AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VBROADCASTSS const3efffffeAVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y10, Y3
+	VFMADD213PS  Y8, Y11, Y2
+	VPSLLD       $0x17, Y6, Y6
+	VPADDD       Y6, Y3, Y3
+	VPSLLD       $0x17, Y7, Y7
+	VPADDD       Y7, Y2, Y2
+	VBROADCASTSS constc2aeac4fAVX2<>+0(SB), Y6
+	VBROADCASTSS const42b17217AVX2<>+0(SB), Y7
+	VBROADCASTSS const7f800000AVX2<>+0(SB), Y8
+	VCMPPS       $0x11, Y6, Y4, Y9
+	VANDNPS      Y3, Y9, Y3
+	VCMPPS       $0x16, Y7, Y4, Y9
+	VADDPS       Y8, Y4, Y4
+	VBLENDVPS    Y9, Y4, Y3, Y3
+	VCMPPS       $0x11, Y6, Y5, Y4
+	VANDNPS      Y2, Y4, Y2
+	VCMPPS       $0x16, Y7, Y5, Y4
+	VADDPS       Y8, Y5, Y5
+	VBLENDVPS    Y4, Y5, Y2, Y2
+	VBROADCASTSS const3b83bbc0AVX2<>+0(SB), Y4
+	VMOVAPS      Y4, Y5
+	VMOVAPS      Y4, Y4
+	VBROADCASTSS const3d23c66dAVX2<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VBROADCASTSS const3e39a879AVX2<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VBROADCASTSS const3edf1248AVX2<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VBROADCASTSS const3f000000AVX2<>+0(SB), Y6
+	VFMADD213PS  Y6, Y0, Y5
+	VFMADD213PS  Y6, Y1, Y4
+	VBROADCASTSS const3c2519dbAVX2<>+0(SB), Y6
+	VMOVAPS      Y6, Y7
+	VMOVAPS      Y6, Y6
+	VBROADCASTSS const3dcd46d9AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y0, Y7
+	VFMADD213PS  Y8, Y1, Y6
+	VBROADCASTSS const3eedc340AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y0, Y7
+	VFMADD213PS  Y8, Y1, Y6
+	VBROADCASTSS const3f98e4dcAVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y0, Y7
+	VFMADD213PS  Y8, Y1, Y6
+	VBROADCASTSS const3fd5aa3cAVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y0, Y7
+	VFMADD213PS  Y8, Y1, Y6
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y0, Y7
+	VFMADD213PS  Y8, Y1, Y6
+	VDIVPS       Y7, Y5, Y5
+	VDIVPS       Y6, Y4, Y4
+	VBROADCASTSS const3ecc422aAVX2<>+0(SB), Y6
+	VFNMADD231PS Y6, Y0, Y5
+	VFNMADD231PS Y6, Y1, Y4
+	VMULPS       Y3, Y5, Y0
+	VMULPS       Y2, Y4, Y1
+	VMOVUPS      (BX)(SI*4), Y2
+	VMOVUPS      32(BX)(SI*4), Y3
+	VBROADCASTSS const80000000AVX2<>+0(SB), Y4
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y4, Y3, Y3
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y4
+	VORPS        Y4, Y2, Y2
+	VORPS        Y4, Y3, Y3
+	VBROADCASTSS const00000000AVX2<>+0(SB), Y4
+	VMAXPS       Y2, Y4, Y5
+	VMAXPS       Y3, Y4, Y4
+	VFNMADD231PS Y0, Y2, Y5
+	VFNMADD231PS Y1, Y3, Y4
+	VMOVUPS      (DX)(SI*4), Y0
+	VMOVUPS      32(DX)(SI*4), Y1
+	VMULPS       Y0, Y5, Y0
+	VMULPS       Y1, Y4, Y1
+	VMOVUPS      Y0, (CX)(SI*4)
+	VMOVUPS      Y1, 32(CX)(SI*4)
+	ADDQ         $+16, SI
+	SUBQ         $+16, AX
+	JMP          loop89
+
+part88:
+	TESTQ        AX, AX
+	JZ           done90
+	LEAQ         masksAVX2<>+0(SB), DI
+	NEGQ         AX
+	VMOVUPS      64(DI)(AX*4), Y0
+	VMOVUPS      96(DI)(AX*4), Y1
+	VMASKMOVPS   (BX)(SI*4), Y0, Y2
+	VMASKMOVPS   32(BX)(SI*4), Y1, Y3
+	VBROADCASTSS const7fffffffAVX2<>+0(SB), Y4
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y4, Y3, Y3
+	VBROADCASTSS const41600000AVX2<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMINPS       Y3, Y4, Y3
+	VBROADCASTSS constbf000000AVX2<>+0(SB), Y4
+	VMULPS       Y4, Y2, Y5
+	VMULPS       Y4, Y3, Y4
+	VMULPS       Y2, Y5, Y6
+	VMULPS       Y3, Y4, Y7
+	VMOVAPS      Y5, Y5
+	VMOVAPS      Y4, Y4
+	VFMSUB213PS  Y6, Y2, Y5
+	VFMSUB213PS  Y7, Y3, Y4
+	VMOVAPS      Y6, Y8
+	VMOVAPS      Y7, Y9
+	VBROADCASTSS const3fb8aa3bAVX2<>+0(SB), Y10
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y11
+	VFMADD213PS  Y11, Y10, Y8
+	VFMADD213PS  Y11, Y10, Y9
+	VBROADCASTSS const4b400000AVX2<>+0(SB), Y10
+	VSUBPS       Y10, Y8, Y11
+	VSUBPS       Y10, Y9, Y10
+	VMOVAPS      Y6, Y12
+	VMOVAPS      Y7, Y13
+	VBROADCASTSS const3f317218AVX2<>+0(SB), Y14
+	VFNMADD231PS Y14, Y11, Y12
+	VFNMADD231PS Y14, Y10, Y13
+	VBROADCASTSS constb102e308AVX2<>+0(SB), Y14
+	VFNMADD231PS Y14, Y11, Y12
+	VFNMADD231PS Y14, Y10, Y13
+	VADDPS       Y5, Y12, Y12
+	VADDPS       Y4, Y13, Y13
+	VBROADCASTSS const3ab511e8AVX2<>+0(SB), Y4
+	VMOVAPS      Y4, Y5
+	VMOVAPS      Y4, Y4
+	VBROADCASTSS const3c091d10AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VBROADCASTSS const3d2aac79AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VBROADCASTSS const3e2aaa49AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VBROADCASTSS const3efffffeAVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y12, Y5
+	VFMADD213PS  Y10, Y13, Y4
+	VPSLLD       $0x17, Y8, Y8
+	VPADDD       Y8, Y5, Y5
+	VPSLLD       $0x17, Y9, Y9
+	VPADDD       Y9, Y4, Y4
+	VBROADCASTSS constc2aeac4fAVX2<>+0(SB), Y8
+	VBROADCASTSS const42b17217AVX2<>+0(SB), Y9
+	VBROADCASTSS const7f800000AVX2<>+0(SB), Y10
+	VCMPPS       $0x11, Y8, Y6, Y11
+	VANDNPS      Y5, Y11, Y5
+	VCMPPS       $0x16, Y9, Y6, Y11
+	VADDPS       Y10, Y6, Y6
+	VBLENDVPS    Y11, Y6, Y5, Y5
+	VCMPPS       $0x11, Y8, Y7, Y6
+	VANDNPS      Y4, Y6, Y4
+	VCMPPS       $0x16, Y9, Y7, Y6
+	VADDPS       Y10, Y7, Y7
+	VBLENDVPS    Y6, Y7, Y4, Y4
+	VBROADCASTSS const3b83bbc0AVX2<>+0(SB), Y6
+	VMOVAPS      Y6, Y7
+	VMOVAPS      Y6, Y6
+	VBROADCASTSS const3d23c66dAVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y2, Y7
+	VFMADD213PS  Y8, Y3, Y6
+	VBROADCASTSS const3e39a879AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y2, Y7
+	VFMADD213PS  Y8, Y3, Y6
+	VBROADCASTSS const3edf1248AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y2, Y7
+	VFMADD213PS  Y8, Y3, Y6
+	VBROADCASTSS const3f000000AVX2<>+0(SB), Y8
+	VFMADD213PS  Y8, Y2, Y7
+	VFMADD213PS  Y8, Y3, Y6
+	VBROADCASTSS const3c2519dbAVX2<>+0(SB), Y8
+	VMOVAPS      Y8, Y9
+	VMOVAPS      Y8, Y8
+	VBROADCASTSS const3dcd46d9AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y2, Y9
+	VFMADD213PS  Y10, Y3, Y8
+	VBROADCASTSS const3eedc340AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y2, Y9
+	VFMADD213PS  Y10, Y3, Y8
+	VBROADCASTSS const3f98e4dcAVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y2, Y9
+	VFMADD213PS  Y10, Y3, Y8
+	VBROADCASTSS const3fd5aa3cAVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y2, Y9
+	VFMADD213PS  Y10, Y3, Y8
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y10
+	VFMADD213PS  Y10, Y2, Y9
+	VFMADD213PS  Y10, Y3, Y8
+	VDIVPS       Y9, Y7, Y7
+	VDIVPS       Y8, Y6, Y6
+	VBROADCASTSS const3ecc422aAVX2<>+0(SB), Y8
+	VFNMADD231PS Y8, Y2, Y7
+	VFNMADD231PS Y8, Y3, Y6
+	VMULPS       Y5, Y7, Y2
+	VMULPS       Y4, Y6, Y3
+	VMASKMOVPS   (BX)(SI*4), Y0, Y4
+	VMASKMOVPS   32(BX)(SI*4), Y1, Y5
+	VBROADCASTSS const80000000AVX2<>+0(SB), Y6
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y6, Y5, Y5
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y6
+	VORPS        Y6, Y4, Y4
+	VORPS        Y6, Y5, Y5
+	VBROADCASTSS const00000000AVX2<>+0(SB), Y6
+	VMAXPS       Y4, Y6, Y7
+	VMAXPS       Y5, Y6, Y6
+	VFNMADD231PS Y2, Y4, Y7
+	VFNMADD231PS Y3, Y5, Y6
+	VMASKMOVPS   (DX)(SI*4), Y0, Y2
+	VMASKMOVPS   32(DX)(SI*4), Y1, Y3
+	VMULPS       Y2, Y7, Y2
+	VMULPS       Y3, Y6, Y3
+	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
+	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
+
+done90:
+	VZEROUPPER
+	RET
+
+DATA const80000000AVX2<>+0(SB)/4, $0x80000000
+GLOBL const80000000AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA const3ecc422aAVX2<>+0(SB)/4, $0x3ecc422a
+GLOBL const3ecc422aAVX2<>(SB), RODATA|NOPTR, $4
+
+// func eluPlusOneAVX2(n int, dst *float32, x *float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ x+16(FP), DX
+	XORQ BX, BX
+
+loop92:
+	CMPQ         AX, $+16
+	JLT          part91
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -2177,11 +2783,11 @@ loop86:
 	VMOVUPS      Y4, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop86
+	JMP          loop92
 
-part85:
+part91:
 	TESTQ        AX, AX
-	JZ           done87
+	JZ           done93
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -2256,12 +2862,9 @@ part85:
 	VMASKMOVPS   Y7, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y6, Y1, 32(CX)(BX*4)
 
-done87:
+done93:
 	VZEROUPPER
 	RET
-
-DATA const00000000AVX2<>+0(SB)/4, $0x00000000
-GLOBL const00000000AVX2<>(SB), RODATA|NOPTR, $4
 
 // func eluPlusOneGradAVX2(n int, dx *float32, dy *float32, x *float32)
 // Requires: AVX, AVX2, FMA3
@@ -2272,9 +2875,9 @@ TEXT ·eluPlusOneGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop89:
+loop95:
 	CMPQ         AX, $+16
-	JLT          part88
+	JLT          part94
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -2343,11 +2946,11 @@ loop89:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop89
+	JMP          loop95
 
-part88:
+part94:
 	TESTQ        AX, AX
-	JZ           done90
+	JZ           done96
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2419,7 +3022,7 @@ part88:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done90:
+done96:
 	VZEROUPPER
 	RET
 
@@ -2435,9 +3038,9 @@ TEXT ·varianceAVX2(SB), NOSPLIT, $0-28
 	VPXOR        Y4, Y4, Y4
 	XORQ         DX, DX
 
-loop93:
+loop99:
 	CMPQ        AX, $+32
-	JLT         single92
+	JLT         single98
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -2452,12 +3055,12 @@ loop93:
 	VFMADD231PS Y6, Y6, Y4
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop93
+	JMP         loop99
 
-single92:
-loop94:
+single98:
+loop100:
 	CMPQ        AX, $+16
-	JLT         part91
+	JLT         part97
 	VMOVUPS     (CX)(DX*4), Y5
 	VMOVUPS     32(CX)(DX*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -2466,11 +3069,11 @@ loop94:
 	VFMADD231PS Y6, Y6, Y2
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop94
+	JMP         loop100
 
-part91:
+part97:
 	TESTQ       AX, AX
-	JZ          done95
+	JZ          done101
 	LEAQ        masksAVX2<>+0(SB), BX
 	NEGQ        AX
 	VMOVUPS     64(BX)(AX*4), Y5
@@ -2484,7 +3087,7 @@ part91:
 	VFMADD231PS Y5, Y5, Y1
 	VFMADD231PS Y0, Y0, Y2
 
-done95:
+done101:
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y0
@@ -2509,9 +3112,9 @@ TEXT ·normalizeAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Y1
 	XORQ         SI, SI
 
-loop98:
+loop104:
 	CMPQ    AX, $+32
-	JLT     single97
+	JLT     single103
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -2538,12 +3141,12 @@ loop98:
 	VMOVUPS Y3, 96(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop98
+	JMP     loop104
 
-single97:
-loop99:
+single103:
+loop105:
 	CMPQ    AX, $+16
-	JLT     part96
+	JLT     part102
 	VMOVUPS (DX)(SI*4), Y2
 	VMOVUPS 32(DX)(SI*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -2558,11 +3161,11 @@ loop99:
 	VMOVUPS Y3, 32(CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop99
+	JMP     loop105
 
-part96:
+part102:
 	TESTQ      AX, AX
-	JZ         done100
+	JZ         done106
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y2
@@ -2580,7 +3183,7 @@ part96:
 	VMASKMOVPS Y1, Y2, (CX)(SI*4)
 	VMASKMOVPS Y0, Y3, 32(CX)(SI*4)
 
-done100:
+done106:
 	VZEROUPPER
 	RET
 
@@ -2596,9 +3199,9 @@ TEXT ·normalizeBiasAVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Y1
 	XORQ         DI, DI
 
-loop103:
+loop109:
 	CMPQ        AX, $+32
-	JLT         single102
+	JLT         single108
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -2629,12 +3232,12 @@ loop103:
 	VMOVUPS     Y3, 96(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop103
+	JMP         loop109
 
-single102:
-loop104:
+single108:
+loop110:
 	CMPQ        AX, $+16
-	JLT         part101
+	JLT         part107
 	VMOVUPS     (DX)(DI*4), Y2
 	VMOVUPS     32(DX)(DI*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -2651,11 +3254,11 @@ loop104:
 	VMOVUPS     Y3, 32(CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop104
+	JMP         loop110
 
-part101:
+part107:
 	TESTQ       AX, AX
-	JZ          done105
+	JZ          done111
 	LEAQ        masksAVX2<>+0(SB), R8
 	NEGQ        AX
 	VMOVUPS     64(R8)(AX*4), Y2
@@ -2675,7 +3278,7 @@ part101:
 	VMASKMOVPS  Y4, Y2, (CX)(DI*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(DI*4)
 
-done105:
+done111:
 	VZEROUPPER
 	RET
 
@@ -2692,9 +3295,9 @@ TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
 	VPXOR Y3, Y3, Y3
 	XORQ  SI, SI
 
-loop107:
+loop113:
 	CMPQ         AX, $+16
-	JLT          part106
+	JLT          part112
 	VMOVUPS      (DX)(SI*4), Y4
 	VMOVUPS      32(DX)(SI*4), Y5
 	VBROADCASTSS mean+32(FP), Y6
@@ -2715,11 +3318,11 @@ loop107:
 	VFMADD231PS  Y5, Y7, Y3
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop107
+	JMP          loop113
 
-part106:
+part112:
 	TESTQ        AX, AX
-	JZ           done108
+	JZ           done114
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y4
@@ -2745,7 +3348,7 @@ part106:
 	VFMADD231PS  Y4, Y8, Y2
 	VFMADD231PS  Y5, Y9, Y3
 
-done108:
+done114:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -2775,9 +3378,9 @@ TEXT ·normGradAVX2(SB), NOSPLIT, $0-56
 	MOVQ dx+8(FP), SI
 	XORQ DI, DI
 
-loop110:
+loop116:
 	CMPQ         AX, $+16
-	JLT          part109
+	JLT          part115
 	VMOVUPS      (DX)(DI*4), Y0
 	VMOVUPS      32(DX)(DI*4), Y1
 	VBROADCASTSS mean+40(FP), Y2
@@ -2805,11 +3408,11 @@ loop110:
 	VMOVUPS      Y0, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop110
+	JMP          loop116
 
-part109:
+part115:
 	TESTQ        AX, AX
-	JZ           done111
+	JZ           done117
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -2840,7 +3443,7 @@ part109:
 	VMASKMOVPS   Y3, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y2, Y1, 32(SI)(DI*4)
 
-done111:
+done117:
 	VZEROUPPER
 	RET
 
@@ -2853,9 +3456,9 @@ TEXT ·gainGradAVX2(SB), NOSPLIT, $0-40
 	MOVQ dgain+8(FP), BX
 	XORQ SI, SI
 
-loop113:
+loop119:
 	CMPQ         AX, $+16
-	JLT          part112
+	JLT          part118
 	VMOVUPS      (DX)(SI*4), Y0
 	VMOVUPS      32(DX)(SI*4), Y1
 	VBROADCASTSS mean+32(FP), Y2
@@ -2874,11 +3477,11 @@ loop113:
 	VMOVUPS      Y3, 32(BX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop113
+	JMP          loop119
 
-part112:
+part118:
 	TESTQ        AX, AX
-	JZ           done114
+	JZ           done120
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2900,7 +3503,7 @@ part112:
 	VMASKMOVPS   Y4, Y0, (BX)(SI*4)
 	VMASKMOVPS   Y5, Y1, 32(BX)(SI*4)
 
-done114:
+done120:
 	VZEROUPPER
 	RET
 
@@ -2915,9 +3518,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop116:
+loop122:
 	CMPQ         AX, $+16
-	JLT          part115
+	JLT          part121
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -2976,11 +3579,11 @@ loop116:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop116
+	JMP          loop122
 
-part115:
+part121:
 	TESTQ        AX, AX
-	JZ           done117
+	JZ           done123
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -3042,7 +3645,7 @@ part115:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done117:
+done123:
 	VZEROUPPER
 	RET
 
@@ -3061,9 +3664,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop120:
+loop126:
 	CMPQ    AX, $+64
-	JLT     single119
+	JLT     single125
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -3077,7 +3680,7 @@ loop120:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row121:
+row127:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -3115,15 +3718,15 @@ row121:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row121
+	JNZ          row127
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop120
+	JMP          loop126
 
-single119:
-loop122:
+single125:
+loop128:
 	CMPQ    AX, $+16
-	JLT     part118
+	JLT     part124
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -3131,7 +3734,7 @@ loop122:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row123:
+row129:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -3145,14 +3748,14 @@ row123:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row123
+	JNZ          row129
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop122
+	JMP          loop128
 
-part118:
+part124:
 	TESTQ      AX, AX
-	JZ         done124
+	JZ         done130
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -3163,7 +3766,7 @@ part118:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row125:
+row131:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -3177,9 +3780,9 @@ row125:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row125
+	JNZ          row131
 
-done124:
+done130:
 	VZEROUPPER
 	RET
 
@@ -3194,7 +3797,7 @@ TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run126:
+run132:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -3207,9 +3810,9 @@ run126:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows129:
+rows135:
 	CMPQ  16(SP), $0x04
-	JLT   rest127
+	JLT   rest133
 	LEAQ  (AX)(CX*1), DX
 	LEAQ  (DX)(CX*1), DI
 	LEAQ  (DI)(CX*1), R8
@@ -3228,9 +3831,9 @@ rows129:
 	MOVQ  n+0(FP), R13
 	XORQ  R14, R14
 
-loop131:
+loop137:
 	CMPQ        R13, $+16
-	JLT         part130
+	JLT         part136
 	VMOVUPS     (BX)(R14*4), Y8
 	VMOVUPS     32(BX)(R14*4), Y9
 	VMOVUPS     (SI)(R14*4), Y10
@@ -3275,11 +3878,11 @@ loop131:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop131
+	JMP         loop137
 
-part130:
+part136:
 	TESTQ       R13, R13
-	JZ          done132
+	JZ          done138
 	LEAQ        masksAVX2<>+0(SB), R15
 	NEGQ        R13
 	VMOVUPS     64(R15)(R13*4), Y8
@@ -3327,7 +3930,7 @@ part130:
 	VFMADD231PS Y8, Y12, Y6
 	VFMADD231PS Y9, Y13, Y7
 
-done132:
+done138:
 	MOVQ         sums+64(FP), AX
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
@@ -3344,21 +3947,21 @@ done132:
 	LEAQ         (R8)(CX*1), AX
 	LEAQ         (R11)(CX*1), SI
 	SUBQ         $0x04, 16(SP)
-	JMP          rows129
+	JMP          rows135
 
-rest127:
-rows133:
+rest133:
+rows139:
 	CMPQ  16(SP), $0x01
-	JLT   finished128
+	JLT   finished134
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  y+56(FP), DX
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop135:
+loop141:
 	CMPQ        DI, $+16
-	JLT         part134
+	JLT         part140
 	VMOVUPS     (BX)(R8*4), Y2
 	VMOVUPS     32(BX)(R8*4), Y3
 	VMOVUPS     (SI)(R8*4), Y4
@@ -3373,11 +3976,11 @@ loop135:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop135
+	JMP         loop141
 
-part134:
+part140:
 	TESTQ       DI, DI
-	JZ          done136
+	JZ          done142
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3395,7 +3998,7 @@ part134:
 	VFMADD231PS Y2, Y6, Y0
 	VFMADD231PS Y3, Y7, Y1
 
-done136:
+done142:
 	MOVQ         sums+64(FP), DX
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3408,11 +4011,11 @@ done136:
 	LEAQ         (AX)(CX*1), AX
 	LEAQ         (SI)(CX*1), SI
 	SUBQ         $0x01, 16(SP)
-	JMP          rows133
+	JMP          rows139
 
-finished128:
+finished134:
 	DECQ 8(SP)
-	JNZ  run126
+	JNZ  run132
 	VZEROUPPER
 	RET
 
@@ -3425,9 +4028,9 @@ TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop139:
+loop145:
 	CMPQ    AX, $+32
-	JLT     single138
+	JLT     single144
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3438,7 +4041,7 @@ loop139:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run140:
+run146:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3452,7 +4055,7 @@ run140:
 	VMOVUPS 64(R11)(BX*4), Y6
 	VMOVUPS 96(R11)(BX*4), Y7
 
-row141:
+row147:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (R12)(BX*4), Y10
@@ -3480,21 +4083,21 @@ row141:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row141
+	JNZ          row147
 	DECQ         R10
-	JNZ          run140
+	JNZ          run146
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	VMOVUPS      Y2, 64(DX)(BX*4)
 	VMOVUPS      Y3, 96(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop139
+	JMP          loop145
 
-single138:
-loop142:
+single144:
+loop148:
 	CMPQ    AX, $+16
-	JLT     part137
+	JLT     part143
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3503,7 +4106,7 @@ loop142:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run143:
+run149:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3515,7 +4118,7 @@ run143:
 	VMOVUPS (R11)(BX*4), Y2
 	VMOVUPS 32(R11)(BX*4), Y3
 
-row144:
+row150:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (R12)(BX*4), Y6
@@ -3533,18 +4136,18 @@ row144:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row144
+	JNZ          row150
 	DECQ         R10
-	JNZ          run143
+	JNZ          run149
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop142
+	JMP          loop148
 
-part137:
+part143:
 	TESTQ      AX, AX
-	JZ         done145
+	JZ         done151
 	LEAQ       masksAVX2<>+0(SB), SI
 	NEGQ       AX
 	VMOVUPS    64(SI)(AX*4), Y0
@@ -3557,7 +4160,7 @@ part137:
 	MOVQ       runs+16(FP), R8
 	MOVQ       count+8(FP), R9
 
-run146:
+run152:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+32(FP), R10
@@ -3569,7 +4172,7 @@ run146:
 	VMASKMOVPS (R10)(BX*4), Y0, Y4
 	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
 
-row147:
+row153:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (R11)(BX*4), Y0, Y8
@@ -3587,13 +4190,13 @@ row147:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row147
+	JNZ          row153
 	DECQ         R9
-	JNZ          run146
+	JNZ          run152
 	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
 
-done145:
+done151:
 	VZEROUPPER
 	RET
 
@@ -3606,16 +4209,16 @@ TEXT ·featureGradAVX2(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop150:
+loop156:
 	CMPQ AX, $+32
-	JLT  single149
+	JLT  single155
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run151:
+run157:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3639,7 +4242,7 @@ run151:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
-row152:
+row158:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (SI)(BX*4), Y10
@@ -3684,7 +4287,7 @@ row152:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row152
+	JNZ          row158
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y4, Y0, Y0
@@ -3698,22 +4301,22 @@ row152:
 	VMOVUPS      Y0, 64(R15)(BX*4)
 	VMOVUPS      Y1, 96(R15)(BX*4)
 	DECQ         R10
-	JNZ          run151
+	JNZ          run157
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop150
+	JMP          loop156
 
-single149:
-loop153:
+single155:
+loop159:
 	CMPQ AX, $+16
-	JLT  part148
+	JLT  part154
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run154:
+run160:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3733,7 +4336,7 @@ run154:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-row155:
+row161:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (SI)(BX*4), Y6
@@ -3760,7 +4363,7 @@ row155:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row155
+	JNZ          row161
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y2, Y0, Y0
@@ -3768,14 +4371,14 @@ row155:
 	VMOVUPS      Y0, (R15)(BX*4)
 	VMOVUPS      Y1, 32(R15)(BX*4)
 	DECQ         R10
-	JNZ          run154
+	JNZ          run160
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop153
+	JMP          loop159
 
-part148:
+part154:
 	TESTQ   AX, AX
-	JZ      done156
+	JZ      done162
 	LEAQ    masksAVX2<>+0(SB), SI
 	NEGQ    AX
 	VMOVUPS 64(SI)(AX*4), Y0
@@ -3786,7 +4389,7 @@ part148:
 	MOVQ    runs+16(FP), R8
 	MOVQ    count+8(FP), R9
 
-run157:
+run163:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+48(FP), R10
@@ -3806,7 +4409,7 @@ run157:
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
-row158:
+row164:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (AX)(BX*4), Y0, Y8
@@ -3833,7 +4436,7 @@ row158:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row158
+	JNZ          row164
 	VMASKMOVPS   (R14)(BX*4), Y0, Y2
 	VMASKMOVPS   32(R14)(BX*4), Y1, Y3
 	VADDPS       Y4, Y2, Y2
@@ -3841,9 +4444,9 @@ row158:
 	VMASKMOVPS   Y2, Y0, (R14)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(R14)(BX*4)
 	DECQ         R9
-	JNZ          run157
+	JNZ          run163
 
-done156:
+done162:
 	VZEROUPPER
 	RET
 
@@ -3857,9 +4460,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows161:
+rows167:
 	CMPQ  AX, $0x04
-	JLT   rest159
+	JLT   rest165
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -3874,9 +4477,9 @@ rows161:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop163:
+loop169:
 	CMPQ        R10, $+16
-	JLT         part162
+	JLT         part168
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -3897,11 +4500,11 @@ loop163:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop163
+	JMP         loop169
 
-part162:
+part168:
 	TESTQ       R10, R10
-	JZ          done164
+	JZ          done170
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -3925,7 +4528,7 @@ part162:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done164:
+done170:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -3939,20 +4542,20 @@ done164:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows161
+	JMP          rows167
 
-rest159:
-rows165:
+rest165:
+rows171:
 	CMPQ  AX, $0x01
-	JLT   finished160
+	JLT   finished166
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop167:
+loop173:
 	CMPQ        DI, $+16
-	JLT         part166
+	JLT         part172
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -3961,11 +4564,11 @@ loop167:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop167
+	JMP         loop173
 
-part166:
+part172:
 	TESTQ       DI, DI
-	JZ          done168
+	JZ          done174
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3977,7 +4580,7 @@ part166:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done168:
+done174:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -3987,9 +4590,9 @@ done168:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows165
+	JMP          rows171
 
-finished160:
+finished166:
 	VZEROUPPER
 	RET
 
@@ -4003,9 +4606,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop171:
+loop177:
 	CMPQ    AX, $+32
-	JLT     single170
+	JLT     single176
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VMOVUPS 64(DX)(SI*4), Y2
@@ -4017,7 +4620,7 @@ loop171:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row172:
+row178:
 	VMOVUPS      (R8)(SI*4), Y8
 	VMOVUPS      32(R8)(SI*4), Y9
 	VSUBPS       Y0, Y8, Y8
@@ -4032,7 +4635,7 @@ row172:
 	VADDPS       Y9, Y7, Y7
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row172
+	JNZ          row178
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
@@ -4046,7 +4649,7 @@ row172:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row173:
+row179:
 	VMOVUPS      (R8)(SI*4), Y12
 	VMOVUPS      32(R8)(SI*4), Y13
 	VSUBPS       Y0, Y12, Y12
@@ -4069,7 +4672,7 @@ row173:
 	VMOVUPS      Y13, 96(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row173
+	JNZ          row179
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
@@ -4079,7 +4682,7 @@ row173:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row174:
+row180:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y8, Y0, Y0
@@ -4094,15 +4697,15 @@ row174:
 	VMOVUPS Y1, 96(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row174
+	JNZ     row180
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop171
+	JMP     loop177
 
-single170:
-loop175:
+single176:
+loop181:
 	CMPQ    AX, $+16
-	JLT     part169
+	JLT     part175
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -4110,7 +4713,7 @@ loop175:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row176:
+row182:
 	VMOVUPS      (R8)(SI*4), Y4
 	VMOVUPS      32(R8)(SI*4), Y5
 	VSUBPS       Y0, Y4, Y4
@@ -4119,7 +4722,7 @@ row176:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row176
+	JNZ          row182
 	VBROADCASTSS each+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
@@ -4128,7 +4731,7 @@ row176:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row177:
+row183:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -4141,14 +4744,14 @@ row177:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row177
+	JNZ          row183
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row178:
+row184:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y4, Y0, Y0
@@ -4157,14 +4760,14 @@ row178:
 	VMOVUPS Y1, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row178
+	JNZ     row184
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop175
+	JMP     loop181
 
-part169:
+part175:
 	TESTQ      AX, AX
-	JZ         done179
+	JZ         done185
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -4176,7 +4779,7 @@ part169:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row180:
+row186:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y6
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y7
 	VSUBPS       Y2, Y6, Y6
@@ -4185,7 +4788,7 @@ row180:
 	VADDPS       Y7, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row180
+	JNZ          row186
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y4, Y4
 	VMULPS       Y6, Y5, Y5
@@ -4194,7 +4797,7 @@ row180:
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row181:
+row187:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -4207,14 +4810,14 @@ row181:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row181
+	JNZ          row187
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y6
 	VMULPS       Y2, Y7, Y7
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row182:
+row188:
 	VMASKMOVPS (CX)(SI*4), Y0, Y2
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
 	VSUBPS     Y6, Y2, Y2
@@ -4223,9 +4826,9 @@ row182:
 	VMASKMOVPS Y3, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row182
+	JNZ        row188
 
-done179:
+done185:
 	VZEROUPPER
 	RET
 
@@ -4239,9 +4842,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop184:
+loop190:
 	CMPQ         AX, $+16
-	JLT          part183
+	JLT          part189
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -4254,7 +4857,7 @@ loop184:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row185:
+row191:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -4270,7 +4873,7 @@ row185:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row185
+	JNZ          row191
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -4300,7 +4903,7 @@ row185:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row186:
+row192:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -4309,14 +4912,14 @@ row186:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row186
+	JNZ     row192
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop184
+	JMP     loop190
 
-part183:
+part189:
 	TESTQ        AX, AX
-	JZ           done187
+	JZ           done193
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -4333,7 +4936,7 @@ part183:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row188:
+row194:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -4349,7 +4952,7 @@ row188:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row188
+	JNZ          row194
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -4379,7 +4982,7 @@ row188:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row189:
+row195:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -4388,9 +4991,9 @@ row189:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row189
+	JNZ        row195
 
-done187:
+done193:
 	VZEROUPPER
 	RET
 
@@ -4408,9 +5011,9 @@ TEXT ·standardiseAVX2(SB), NOSPLIT, $0-40
 	VPXOR Y0, Y0, Y0
 	XORQ  SI, SI
 
-loop191:
+loop197:
 	CMPQ    AX, $+16
-	JLT     part190
+	JLT     part196
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -4421,9 +5024,9 @@ loop191:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest193
+	JLT     rest199
 
-four192:
+four198:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -4438,21 +5041,21 @@ four192:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four192
+	JGE     four198
 
-rest193:
+rest199:
 	ADDQ $0x04, R9
-	JZ   done195
+	JZ   done201
 
-one194:
+one200:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one194
+	JNZ     one200
 
-done195:
+done201:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -4470,9 +5073,9 @@ done195:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest197
+	JLT          rest203
 
-four196:
+four202:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -4491,22 +5094,22 @@ four196:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four196
+	JGE         four202
 
-rest197:
+rest203:
 	ADDQ $0x04, R9
-	JZ   done199
+	JZ   done205
 
-one198:
+one204:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one198
+	JNZ         one204
 
-done199:
+done205:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -4547,13 +5150,13 @@ done199:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound200
+	JZ           sound206
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row201:
+row207:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -4563,11 +5166,11 @@ row201:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row201
+	JNZ          row207
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound200:
+sound206:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -4596,9 +5199,9 @@ sound200:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest203
+	JLT          rest209
 
-four202:
+four208:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -4617,22 +5220,22 @@ four202:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four202
+	JGE         four208
 
-rest203:
+rest209:
 	ADDQ $0x04, R8
-	JZ   done205
+	JZ   done211
 
-one204:
+one210:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one204
+	JNZ         one210
 
-done205:
+done211:
 	MOVQ    x+16(FP), DI
 	LEAQ    32(DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -4643,9 +5246,9 @@ done205:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest207
+	JLT     rest213
 
-four206:
+four212:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -4660,21 +5263,21 @@ four206:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four206
+	JGE     four212
 
-rest207:
+rest213:
 	ADDQ $0x04, R9
-	JZ   done209
+	JZ   done215
 
-one208:
+one214:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one208
+	JNZ     one214
 
-done209:
+done215:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -4692,9 +5295,9 @@ done209:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest211
+	JLT          rest217
 
-four210:
+four216:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -4713,22 +5316,22 @@ four210:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four210
+	JGE         four216
 
-rest211:
+rest217:
 	ADDQ $0x04, R9
-	JZ   done213
+	JZ   done219
 
-one212:
+one218:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one212
+	JNZ         one218
 
-done213:
+done219:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -4769,13 +5372,13 @@ done213:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound214
+	JZ           sound220
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row215:
+row221:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -4785,11 +5388,11 @@ row215:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row215
+	JNZ          row221
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound214:
+sound220:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -4818,9 +5421,9 @@ sound214:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest217
+	JLT          rest223
 
-four216:
+four222:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -4839,29 +5442,29 @@ four216:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four216
+	JGE         four222
 
-rest217:
+rest223:
 	ADDQ $0x04, R8
-	JZ   done219
+	JZ   done225
 
-one218:
+one224:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one218
+	JNZ         one224
 
-done219:
+done225:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop191
+	JMP  loop197
 
-part190:
+part196:
 	TESTQ      AX, AX
-	JZ         done220
+	JZ         done226
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y1
@@ -4876,9 +5479,9 @@ part190:
 	MOVQ       AX, DI
 	MOVQ       CX, R8
 	SUBQ       $0x04, R8
-	JLT        rest222
+	JLT        rest228
 
-four221:
+four227:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
@@ -4893,21 +5496,21 @@ four221:
 	VADDPS     Y6, Y9, Y9
 	LEAQ       (DI)(DX*4), DI
 	SUBQ       $0x04, R8
-	JGE        four221
+	JGE        four227
 
-rest222:
+rest228:
 	ADDQ $0x04, R8
-	JZ   done224
+	JZ   done230
 
-one223:
+one229:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
 	LEAQ       (DI)(DX*1), DI
 	DECQ       R8
-	JNZ        one223
+	JNZ        one229
 
-done224:
+done230:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y5, Y5
 	VADDPS       Y9, Y8, Y8
@@ -4925,9 +5528,9 @@ done224:
 	MOVQ         AX, DI
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest226
+	JLT          rest232
 
-four225:
+four231:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
@@ -4946,22 +5549,22 @@ four225:
 	VFMADD231PS Y6, Y6, Y13
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four225
+	JGE         four231
 
-rest226:
+rest232:
 	ADDQ $0x04, R8
-	JZ   done228
+	JZ   done234
 
-one227:
+one233:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
 	VFMADD231PS Y6, Y6, Y10
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one227
+	JNZ         one233
 
-done228:
+done234:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y3, Y3
 	VADDPS       Y9, Y8, Y8
@@ -5004,13 +5607,13 @@ done228:
 	VMOVMSKPS    Y1, R8
 	ANDL         R8, DI
 	TESTL        DI, DI
-	JZ           sound229
+	JZ           sound235
 	VMOVAPD      Y0, Y10
 	VMOVAPD      Y0, Y12
 	MOVQ         CX, DI
 	MOVQ         AX, R8
 
-row230:
+row236:
 	VMASKMOVPS   (R8), Y1, Y13
 	VSUBPS       Y5, Y13, Y13
 	VCVTPS2PD    X13, Y14
@@ -5020,11 +5623,11 @@ row230:
 	VFMADD231PD  Y13, Y13, Y12
 	ADDQ         DX, R8
 	DECQ         DI
-	JNZ          row230
+	JNZ          row236
 	VBLENDVPD    Y11, Y10, Y7, Y7
 	VBLENDVPD    Y9, Y12, Y8, Y8
 
-sound229:
+sound235:
 	VCVTPS2PD    X3, Y9
 	VCVTPS2PD    X6, Y10
 	VFNMADD231PD Y9, Y10, Y7
@@ -5053,9 +5656,9 @@ sound229:
 	VMULPS       Y3, Y6, Y6
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest232
+	JLT          rest238
 
-four231:
+four237:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
@@ -5074,22 +5677,22 @@ four231:
 	VMASKMOVPS  Y7, Y1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, DI
-	JGE         four231
+	JGE         four237
 
-rest232:
+rest238:
 	ADDQ $0x04, DI
-	JZ   done234
+	JZ   done240
 
-one233:
+one239:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
 	VMASKMOVPS  Y7, Y1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        DI
-	JNZ         one233
+	JNZ         one239
 
-done234:
+done240:
 	MOVQ       x+16(FP), AX
 	LEAQ       32(AX)(SI*4), AX
 	VMASKMOVPS (AX), Y2, Y1
@@ -5100,9 +5703,9 @@ done234:
 	MOVQ       AX, SI
 	MOVQ       CX, DI
 	SUBQ       $0x04, DI
-	JLT        rest236
+	JLT        rest242
 
-four235:
+four241:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
@@ -5117,21 +5720,21 @@ four235:
 	VADDPS     Y5, Y8, Y8
 	LEAQ       (SI)(DX*4), SI
 	SUBQ       $0x04, DI
-	JGE        four235
+	JGE        four241
 
-rest236:
+rest242:
 	ADDQ $0x04, DI
-	JZ   done238
+	JZ   done244
 
-one237:
+one243:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
 	LEAQ       (SI)(DX*1), SI
 	DECQ       DI
-	JNZ        one237
+	JNZ        one243
 
-done238:
+done244:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y3, Y3
 	VADDPS       Y8, Y7, Y7
@@ -5149,9 +5752,9 @@ done238:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest240
+	JLT          rest246
 
-four239:
+four245:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
@@ -5170,22 +5773,22 @@ four239:
 	VFMADD231PS Y5, Y5, Y12
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four239
+	JGE         four245
 
-rest240:
+rest246:
 	ADDQ $0x04, DI
-	JZ   done242
+	JZ   done248
 
-one241:
+one247:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
 	VFMADD231PS Y5, Y5, Y9
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one241
+	JNZ         one247
 
-done242:
+done248:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y1, Y1
 	VADDPS       Y8, Y7, Y7
@@ -5228,13 +5831,13 @@ done242:
 	VMOVMSKPS    Y2, DI
 	ANDL         DI, SI
 	TESTL        SI, SI
-	JZ           sound243
+	JZ           sound249
 	VMOVAPD      Y0, Y9
 	VMOVAPD      Y0, Y11
 	MOVQ         CX, SI
 	MOVQ         AX, DI
 
-row244:
+row250:
 	VMASKMOVPS   (DI), Y2, Y12
 	VSUBPS       Y3, Y12, Y12
 	VCVTPS2PD    X12, Y13
@@ -5244,11 +5847,11 @@ row244:
 	VFMADD231PD  Y12, Y12, Y11
 	ADDQ         DX, DI
 	DECQ         SI
-	JNZ          row244
+	JNZ          row250
 	VBLENDVPD    Y10, Y9, Y6, Y6
 	VBLENDVPD    Y8, Y11, Y7, Y7
 
-sound243:
+sound249:
 	VCVTPS2PD    X1, Y8
 	VCVTPS2PD    X5, Y9
 	VFNMADD231PD Y8, Y9, Y6
@@ -5277,9 +5880,9 @@ sound243:
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, CX
 	SUBQ         $0x04, CX
-	JLT          rest246
+	JLT          rest252
 
-four245:
+four251:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
@@ -5298,23 +5901,23 @@ four245:
 	VMASKMOVPS  Y1, Y2, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four245
+	JGE         four251
 
-rest246:
+rest252:
 	ADDQ $0x04, CX
-	JZ   done248
+	JZ   done254
 
-one247:
+one253:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
 	VMASKMOVPS  Y1, Y2, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one247
+	JNZ         one253
 
-done248:
-done220:
+done254:
+done226:
 	VZEROUPPER
 	RET
 
@@ -5335,9 +5938,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop250:
+loop256:
 	CMPQ         AX, $+16
-	JLT          part249
+	JLT          part255
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -5350,7 +5953,7 @@ loop250:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row251:
+row257:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -5366,7 +5969,7 @@ row251:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row251
+	JNZ          row257
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -5379,7 +5982,7 @@ row251:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row252:
+row258:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -5403,7 +6006,7 @@ row252:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row252
+	JNZ          row258
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -5454,7 +6057,7 @@ row252:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row253:
+row259:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -5468,14 +6071,14 @@ row253:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row253
+	JNZ          row259
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop250
+	JMP          loop256
 
-part249:
+part255:
 	TESTQ        AX, AX
-	JZ           done254
+	JZ           done260
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -5492,7 +6095,7 @@ part249:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row255:
+row261:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -5508,7 +6111,7 @@ row255:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row255
+	JNZ          row261
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -5521,7 +6124,7 @@ row255:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row256:
+row262:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -5545,7 +6148,7 @@ row256:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row256
+	JNZ          row262
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -5596,7 +6199,7 @@ row256:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row257:
+row263:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -5610,9 +6213,9 @@ row257:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row257
+	JNZ          row263
 
-done254:
+done260:
 	VZEROUPPER
 	RET
 
@@ -5629,9 +6232,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop260:
+loop266:
 	CMPQ         AX, $+32
-	JLT          single259
+	JLT          single265
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -5653,7 +6256,7 @@ loop260:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row261:
+row267:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -5668,15 +6271,15 @@ row261:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row261
+	JNZ     row267
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop260
+	JMP     loop266
 
-single259:
-loop262:
+single265:
+loop268:
 	CMPQ         AX, $+16
-	JLT          part258
+	JLT          part264
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -5689,7 +6292,7 @@ loop262:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row263:
+row269:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -5698,14 +6301,14 @@ row263:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row263
+	JNZ     row269
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop262
+	JMP     loop268
 
-part258:
+part264:
 	TESTQ        AX, AX
-	JZ           done264
+	JZ           done270
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -5722,7 +6325,7 @@ part258:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row265:
+row271:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -5731,9 +6334,9 @@ row265:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row265
+	JNZ        row271
 
-done264:
+done270:
 	VZEROUPPER
 	RET
 
@@ -5750,9 +6353,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop268:
+loop274:
 	CMPQ  AX, $+32
-	JLT   single267
+	JLT   single273
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -5760,7 +6363,7 @@ loop268:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row269:
+row275:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -5771,7 +6374,7 @@ row269:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row269
+	JNZ          row275
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -5784,25 +6387,25 @@ row269:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop268
+	JMP          loop274
 
-single267:
-loop270:
+single273:
+loop276:
 	CMPQ  AX, $+16
-	JLT   part266
+	JLT   part272
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row271:
+row277:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row271
+	JNZ          row277
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -5810,11 +6413,11 @@ row271:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop270
+	JMP          loop276
 
-part266:
+part272:
 	TESTQ   AX, AX
-	JZ      done272
+	JZ      done278
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -5824,21 +6427,21 @@ part266:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row273:
+row279:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row273
+	JNZ          row279
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done272:
+done278:
 	VZEROUPPER
 	RET
 
@@ -5857,16 +6460,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop275:
+loop281:
 	CMPQ AX, $+16
-	JLT  part274
+	JLT  part280
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row276:
+row282:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -5892,14 +6495,14 @@ row276:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row276
+	JNZ          row282
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop275
+	JMP          loop281
 
-part274:
+part280:
 	TESTQ   AX, AX
-	JZ      done277
+	JZ      done283
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -5910,7 +6513,7 @@ part274:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row278:
+row284:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -5936,9 +6539,9 @@ row278:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row278
+	JNZ          row284
 
-done277:
+done283:
 	VZEROUPPER
 	RET
 
@@ -5964,7 +6567,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block279:
+block285:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X3
@@ -6012,6 +6615,6 @@ block279:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block279
+	JNZ         block285
 	VZEROUPPER
 	RET

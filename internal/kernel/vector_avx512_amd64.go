@@ -89,6 +89,16 @@ func geluAVX512(n int, dst *float32, x *float32)
 //go:noescape
 func geluGradAVX512(n int, dx *float32, dy *float32, x *float32)
 
+// erfGELUAVX512 sets dst to the exact GELU of x.
+//
+//go:noescape
+func erfGELUAVX512(n int, dst *float32, x *float32)
+
+// erfGELUGradAVX512 sets dx = dy∘GELU'(x) of the exact GELU.
+//
+//go:noescape
+func erfGELUGradAVX512(n int, dx *float32, dy *float32, x *float32)
+
 // eluPlusOneAVX512 sets dst to x + 1 where x > 0, and e^x elsewhere.
 //
 //go:noescape

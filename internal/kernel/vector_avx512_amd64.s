@@ -1403,6 +1403,373 @@ GLOBL constc1200000AVX512<>(SB), RODATA|NOPTR, $4
 DATA const41200000AVX512<>+0(SB)/4, $0x41200000
 GLOBL const41200000AVX512<>(SB), RODATA|NOPTR, $4
 
+// func erfGELUAVX512(n int, dst *float32, x *float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·erfGELUAVX512(SB), NOSPLIT, $0-24
+	MOVQ         n+0(FP), AX
+	MOVQ         dst+8(FP), CX
+	MOVQ         x+16(FP), DX
+	VBROADCASTSS const3fb8aa3bAVX512<>+0(SB), Z0
+	VBROADCASTSS const4b400000AVX512<>+0(SB), Z1
+	VBROADCASTSS const3f317218AVX512<>+0(SB), Z2
+	VBROADCASTSS constb102e308AVX512<>+0(SB), Z3
+	VBROADCASTSS constc2aeac4fAVX512<>+0(SB), Z4
+	VBROADCASTSS const42b17217AVX512<>+0(SB), Z5
+	VBROADCASTSS const7f800000AVX512<>+0(SB), Z6
+	VBROADCASTSS const3ab511e8AVX512<>+0(SB), Z7
+	VBROADCASTSS const3c091d10AVX512<>+0(SB), Z8
+	VBROADCASTSS const3d2aac79AVX512<>+0(SB), Z9
+	VBROADCASTSS const3e2aaa49AVX512<>+0(SB), Z10
+	VBROADCASTSS const3efffffeAVX512<>+0(SB), Z11
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z12
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z13
+	VBROADCASTSS const7fffffffAVX512<>+0(SB), Z14
+	VBROADCASTSS const41600000AVX512<>+0(SB), Z15
+	VBROADCASTSS constbf000000AVX512<>+0(SB), Z16
+	VBROADCASTSS const00000000AVX512<>+0(SB), Z17
+	XORQ         BX, BX
+
+loop86:
+	CMPQ         AX, $+16
+	JLT          part85
+	VMOVUPS      (DX)(BX*4), Z18
+	VANDPS       Z14, Z18, Z18
+	VMINPS       Z18, Z15, Z18
+	VMULPS       Z16, Z18, Z19
+	VMULPS       Z18, Z19, Z20
+	VMOVAPS      Z19, Z19
+	VFMSUB213PS  Z20, Z18, Z19
+	VMOVAPS      Z20, Z21
+	VFMADD213PS  Z1, Z0, Z21
+	VSUBPS       Z1, Z21, Z22
+	VMOVAPS      Z20, Z23
+	VFNMADD231PS Z2, Z22, Z23
+	VFNMADD231PS Z3, Z22, Z23
+	VADDPS       Z19, Z23, Z23
+	VMOVAPS      Z7, Z19
+	VFMADD213PS  Z8, Z23, Z19
+	VFMADD213PS  Z9, Z23, Z19
+	VFMADD213PS  Z10, Z23, Z19
+	VFMADD213PS  Z11, Z23, Z19
+	VFMADD213PS  Z12, Z23, Z19
+	VFMADD213PS  Z13, Z23, Z19
+	VPSLLD       $0x17, Z21, Z21
+	VPADDD       Z21, Z19, Z19
+	VCMPPS       $0x15, Z4, Z20, K1
+	VMOVAPS.Z    Z19, K1, Z19
+	VCMPPS       $0x16, Z5, Z20, K1
+	VADDPS       Z6, Z20, K1, Z19
+	VBROADCASTSS const3b83bbc0AVX512<>+0(SB), Z20
+	VMOVAPS      Z20, Z20
+	VBROADCASTSS const3d23c66dAVX512<>+0(SB), Z21
+	VFMADD213PS  Z21, Z18, Z20
+	VBROADCASTSS const3e39a879AVX512<>+0(SB), Z21
+	VFMADD213PS  Z21, Z18, Z20
+	VBROADCASTSS const3edf1248AVX512<>+0(SB), Z21
+	VFMADD213PS  Z21, Z18, Z20
+	VBROADCASTSS const3f000000AVX512<>+0(SB), Z21
+	VFMADD213PS  Z21, Z18, Z20
+	VBROADCASTSS const3c2519dbAVX512<>+0(SB), Z21
+	VMOVAPS      Z21, Z21
+	VBROADCASTSS const3dcd46d9AVX512<>+0(SB), Z22
+	VFMADD213PS  Z22, Z18, Z21
+	VBROADCASTSS const3eedc340AVX512<>+0(SB), Z22
+	VFMADD213PS  Z22, Z18, Z21
+	VBROADCASTSS const3f98e4dcAVX512<>+0(SB), Z22
+	VFMADD213PS  Z22, Z18, Z21
+	VBROADCASTSS const3fd5aa3cAVX512<>+0(SB), Z22
+	VFMADD213PS  Z22, Z18, Z21
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z22
+	VFMADD213PS  Z22, Z18, Z21
+	VDIVPS       Z21, Z20, Z20
+	VMOVUPS      (DX)(BX*4), Z21
+	VMAXPS       Z21, Z17, Z21
+	VMULPS       Z19, Z18, Z18
+	VFNMADD231PS Z20, Z18, Z21
+	VMOVUPS      Z21, (CX)(BX*4)
+	ADDQ         $+16, BX
+	SUBQ         $+16, AX
+	JMP          loop86
+
+part85:
+	TESTQ        AX, AX
+	JZ           done87
+	MOVL         $-1, SI
+	BZHIL        AX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (DX)(BX*4), K1, Z18
+	VANDPS       Z14, Z18, Z14
+	VMINPS       Z14, Z15, Z14
+	VMULPS       Z16, Z14, Z15
+	VMULPS       Z14, Z15, Z16
+	VMOVAPS      Z15, Z15
+	VFMSUB213PS  Z16, Z14, Z15
+	VMOVAPS      Z16, Z18
+	VFMADD213PS  Z1, Z0, Z18
+	VSUBPS       Z1, Z18, Z0
+	VMOVAPS      Z16, Z1
+	VFNMADD231PS Z2, Z0, Z1
+	VFNMADD231PS Z3, Z0, Z1
+	VADDPS       Z15, Z1, Z1
+	VMOVAPS      Z7, Z0
+	VFMADD213PS  Z8, Z1, Z0
+	VFMADD213PS  Z9, Z1, Z0
+	VFMADD213PS  Z10, Z1, Z0
+	VFMADD213PS  Z11, Z1, Z0
+	VFMADD213PS  Z12, Z1, Z0
+	VFMADD213PS  Z13, Z1, Z0
+	VPSLLD       $0x17, Z18, Z18
+	VPADDD       Z18, Z0, Z0
+	VCMPPS       $0x15, Z4, Z16, K2
+	VMOVAPS.Z    Z0, K2, Z0
+	VCMPPS       $0x16, Z5, Z16, K2
+	VADDPS       Z6, Z16, K2, Z0
+	VBROADCASTSS const3b83bbc0AVX512<>+0(SB), Z1
+	VMOVAPS      Z1, Z1
+	VBROADCASTSS const3d23c66dAVX512<>+0(SB), Z2
+	VFMADD213PS  Z2, Z14, Z1
+	VBROADCASTSS const3e39a879AVX512<>+0(SB), Z2
+	VFMADD213PS  Z2, Z14, Z1
+	VBROADCASTSS const3edf1248AVX512<>+0(SB), Z2
+	VFMADD213PS  Z2, Z14, Z1
+	VBROADCASTSS const3f000000AVX512<>+0(SB), Z2
+	VFMADD213PS  Z2, Z14, Z1
+	VBROADCASTSS const3c2519dbAVX512<>+0(SB), Z2
+	VMOVAPS      Z2, Z2
+	VBROADCASTSS const3dcd46d9AVX512<>+0(SB), Z3
+	VFMADD213PS  Z3, Z14, Z2
+	VBROADCASTSS const3eedc340AVX512<>+0(SB), Z3
+	VFMADD213PS  Z3, Z14, Z2
+	VBROADCASTSS const3f98e4dcAVX512<>+0(SB), Z3
+	VFMADD213PS  Z3, Z14, Z2
+	VBROADCASTSS const3fd5aa3cAVX512<>+0(SB), Z3
+	VFMADD213PS  Z3, Z14, Z2
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z3
+	VFMADD213PS  Z3, Z14, Z2
+	VDIVPS       Z2, Z1, Z1
+	VMOVUPS.Z    (DX)(BX*4), K1, Z2
+	VMAXPS       Z2, Z17, Z2
+	VMULPS       Z0, Z14, Z0
+	VFNMADD231PS Z1, Z0, Z2
+	VMOVUPS      Z2, K1, (CX)(BX*4)
+
+done87:
+	VZEROUPPER
+	RET
+
+DATA const41600000AVX512<>+0(SB)/4, $0x41600000
+GLOBL const41600000AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA constbf000000AVX512<>+0(SB)/4, $0xbf000000
+GLOBL constbf000000AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3b83bbc0AVX512<>+0(SB)/4, $0x3b83bbc0
+GLOBL const3b83bbc0AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3d23c66dAVX512<>+0(SB)/4, $0x3d23c66d
+GLOBL const3d23c66dAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3e39a879AVX512<>+0(SB)/4, $0x3e39a879
+GLOBL const3e39a879AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3edf1248AVX512<>+0(SB)/4, $0x3edf1248
+GLOBL const3edf1248AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3f000000AVX512<>+0(SB)/4, $0x3f000000
+GLOBL const3f000000AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3c2519dbAVX512<>+0(SB)/4, $0x3c2519db
+GLOBL const3c2519dbAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3dcd46d9AVX512<>+0(SB)/4, $0x3dcd46d9
+GLOBL const3dcd46d9AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3eedc340AVX512<>+0(SB)/4, $0x3eedc340
+GLOBL const3eedc340AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3f98e4dcAVX512<>+0(SB)/4, $0x3f98e4dc
+GLOBL const3f98e4dcAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3fd5aa3cAVX512<>+0(SB)/4, $0x3fd5aa3c
+GLOBL const3fd5aa3cAVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const00000000AVX512<>+0(SB)/4, $0x00000000
+GLOBL const00000000AVX512<>(SB), RODATA|NOPTR, $4
+
+// func erfGELUGradAVX512(n int, dx *float32, dy *float32, x *float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·erfGELUGradAVX512(SB), NOSPLIT, $0-32
+	MOVQ         n+0(FP), AX
+	MOVQ         dx+8(FP), CX
+	MOVQ         dy+16(FP), DX
+	MOVQ         x+24(FP), BX
+	VBROADCASTSS const3fb8aa3bAVX512<>+0(SB), Z0
+	VBROADCASTSS const4b400000AVX512<>+0(SB), Z1
+	VBROADCASTSS const3f317218AVX512<>+0(SB), Z2
+	VBROADCASTSS constb102e308AVX512<>+0(SB), Z3
+	VBROADCASTSS constc2aeac4fAVX512<>+0(SB), Z4
+	VBROADCASTSS const42b17217AVX512<>+0(SB), Z5
+	VBROADCASTSS const7f800000AVX512<>+0(SB), Z6
+	VBROADCASTSS const3ab511e8AVX512<>+0(SB), Z7
+	VBROADCASTSS const3c091d10AVX512<>+0(SB), Z8
+	VBROADCASTSS const3d2aac79AVX512<>+0(SB), Z9
+	VBROADCASTSS const3e2aaa49AVX512<>+0(SB), Z10
+	VBROADCASTSS const3efffffeAVX512<>+0(SB), Z11
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z12
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z13
+	VBROADCASTSS const7fffffffAVX512<>+0(SB), Z14
+	VBROADCASTSS const41600000AVX512<>+0(SB), Z15
+	VBROADCASTSS constbf000000AVX512<>+0(SB), Z16
+	VBROADCASTSS const00000000AVX512<>+0(SB), Z17
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z18
+	VBROADCASTSS const80000000AVX512<>+0(SB), Z19
+	VBROADCASTSS const3ecc422aAVX512<>+0(SB), Z20
+	XORQ         SI, SI
+
+loop89:
+	CMPQ         AX, $+16
+	JLT          part88
+	VMOVUPS      (BX)(SI*4), Z21
+	VANDPS       Z14, Z21, Z21
+	VMINPS       Z21, Z15, Z21
+	VMULPS       Z16, Z21, Z22
+	VMULPS       Z21, Z22, Z23
+	VMOVAPS      Z22, Z22
+	VFMSUB213PS  Z23, Z21, Z22
+	VMOVAPS      Z23, Z24
+	VFMADD213PS  Z1, Z0, Z24
+	VSUBPS       Z1, Z24, Z25
+	VMOVAPS      Z23, Z26
+	VFNMADD231PS Z2, Z25, Z26
+	VFNMADD231PS Z3, Z25, Z26
+	VADDPS       Z22, Z26, Z26
+	VMOVAPS      Z7, Z22
+	VFMADD213PS  Z8, Z26, Z22
+	VFMADD213PS  Z9, Z26, Z22
+	VFMADD213PS  Z10, Z26, Z22
+	VFMADD213PS  Z11, Z26, Z22
+	VFMADD213PS  Z12, Z26, Z22
+	VFMADD213PS  Z13, Z26, Z22
+	VPSLLD       $0x17, Z24, Z24
+	VPADDD       Z24, Z22, Z22
+	VCMPPS       $0x15, Z4, Z23, K1
+	VMOVAPS.Z    Z22, K1, Z22
+	VCMPPS       $0x16, Z5, Z23, K1
+	VADDPS       Z6, Z23, K1, Z22
+	VBROADCASTSS const3b83bbc0AVX512<>+0(SB), Z23
+	VMOVAPS      Z23, Z23
+	VBROADCASTSS const3d23c66dAVX512<>+0(SB), Z24
+	VFMADD213PS  Z24, Z21, Z23
+	VBROADCASTSS const3e39a879AVX512<>+0(SB), Z24
+	VFMADD213PS  Z24, Z21, Z23
+	VBROADCASTSS const3edf1248AVX512<>+0(SB), Z24
+	VFMADD213PS  Z24, Z21, Z23
+	VBROADCASTSS const3f000000AVX512<>+0(SB), Z24
+	VFMADD213PS  Z24, Z21, Z23
+	VBROADCASTSS const3c2519dbAVX512<>+0(SB), Z24
+	VMOVAPS      Z24, Z24
+	VBROADCASTSS const3dcd46d9AVX512<>+0(SB), Z25
+	VFMADD213PS  Z25, Z21, Z24
+	VBROADCASTSS const3eedc340AVX512<>+0(SB), Z25
+	VFMADD213PS  Z25, Z21, Z24
+	VBROADCASTSS const3f98e4dcAVX512<>+0(SB), Z25
+	VFMADD213PS  Z25, Z21, Z24
+	VBROADCASTSS const3fd5aa3cAVX512<>+0(SB), Z25
+	VFMADD213PS  Z25, Z21, Z24
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z25
+	VFMADD213PS  Z25, Z21, Z24
+	VDIVPS       Z24, Z23, Z23
+	VFNMADD231PS Z20, Z21, Z23
+	VMULPS       Z22, Z23, Z21
+	VMOVUPS      (BX)(SI*4), Z22
+	VANDPS       Z19, Z22, Z22
+	VORPS        Z18, Z22, Z22
+	VMAXPS       Z22, Z17, Z23
+	VFNMADD231PS Z21, Z22, Z23
+	VMOVUPS      (DX)(SI*4), Z21
+	VMULPS       Z21, Z23, Z21
+	VMOVUPS      Z21, (CX)(SI*4)
+	ADDQ         $+16, SI
+	SUBQ         $+16, AX
+	JMP          loop89
+
+part88:
+	TESTQ        AX, AX
+	JZ           done90
+	MOVL         $-1, DI
+	BZHIL        AX, DI, DI
+	KMOVW        DI, K1
+	VMOVUPS.Z    (BX)(SI*4), K1, Z21
+	VANDPS       Z14, Z21, Z14
+	VMINPS       Z14, Z15, Z14
+	VMULPS       Z16, Z14, Z15
+	VMULPS       Z14, Z15, Z16
+	VMOVAPS      Z15, Z15
+	VFMSUB213PS  Z16, Z14, Z15
+	VMOVAPS      Z16, Z21
+	VFMADD213PS  Z1, Z0, Z21
+	VSUBPS       Z1, Z21, Z0
+	VMOVAPS      Z16, Z1
+	VFNMADD231PS Z2, Z0, Z1
+	VFNMADD231PS Z3, Z0, Z1
+	VADDPS       Z15, Z1, Z1
+	VMOVAPS      Z7, Z0
+	VFMADD213PS  Z8, Z1, Z0
+	VFMADD213PS  Z9, Z1, Z0
+	VFMADD213PS  Z10, Z1, Z0
+	VFMADD213PS  Z11, Z1, Z0
+	VFMADD213PS  Z12, Z1, Z0
+	VFMADD213PS  Z13, Z1, Z0
+	VPSLLD       $0x17, Z21, Z21
+	VPADDD       Z21, Z0, Z0
+	VCMPPS       $0x15, Z4, Z16, K2
+	VMOVAPS.Z    Z0, K2, Z0
+	VCMPPS       $0x16, Z5, Z16, K2
+	VADDPS       Z6, Z16, K2, Z0
+	VBROADCASTSS const3b83bbc0AVX512<>+0(SB), Z1
+	VMOVAPS      Z1, Z1
+	VBROADCASTSS const3d23c66dAVX512<>+0(SB), Z2
+	VFMADD213PS  Z2, Z14, Z1
+	VBROADCASTSS const3e39a879AVX512<>+0(SB), Z2
+	VFMADD213PS  Z2, Z14, Z1
+	VBROADCASTSS const3edf1248AVX512<>+0(SB), Z2
+	VFMADD213PS  Z2, Z14, Z1
+	VBROADCASTSS const3f000000AVX512<>+0(SB), Z2
+	VFMADD213PS  Z2, Z14, Z1
+	VBROADCASTSS const3c2519dbAVX512<>+0(SB), Z2
+	VMOVAPS      Z2, Z2
+	VBROADCASTSS const3dcd46d9AVX512<>+0(SB), Z3
+	VFMADD213PS  Z3, Z14, Z2
+	VBROADCASTSS const3eedc340AVX512<>+0(SB), Z3
+	VFMADD213PS  Z3, Z14, Z2
+	VBROADCASTSS const3f98e4dcAVX512<>+0(SB), Z3
+	VFMADD213PS  Z3, Z14, Z2
+	VBROADCASTSS const3fd5aa3cAVX512<>+0(SB), Z3
+	VFMADD213PS  Z3, Z14, Z2
+	VBROADCASTSS const3f800000AVX512<>+0(SB), Z3
+	VFMADD213PS  Z3, Z14, Z2
+	VDIVPS       Z2, Z1, Z1
+	VFNMADD231PS Z20, Z14, Z1
+	VMULPS       Z0, Z1, Z0
+	VMOVUPS.Z    (BX)(SI*4), K1, Z1
+	VANDPS       Z19, Z1, Z1
+	VORPS        Z18, Z1, Z1
+	VMAXPS       Z1, Z17, Z2
+	VFNMADD231PS Z0, Z1, Z2
+	VMOVUPS.Z    (DX)(SI*4), K1, Z0
+	VMULPS       Z0, Z2, Z0
+	VMOVUPS      Z0, K1, (CX)(SI*4)
+
+done90:
+	VZEROUPPER
+	RET
+
+DATA const80000000AVX512<>+0(SB)/4, $0x80000000
+GLOBL const80000000AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA const3ecc422aAVX512<>+0(SB)/4, $0x3ecc422a
+GLOBL const3ecc422aAVX512<>(SB), RODATA|NOPTR, $4
+
 // func eluPlusOneAVX512(n int, dst *float32, x *float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·eluPlusOneAVX512(SB), NOSPLIT, $0-24
@@ -1426,9 +1793,9 @@ TEXT ·eluPlusOneAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         BX, BX
 
-loop86:
+loop92:
 	CMPQ         AX, $+16
-	JLT          part85
+	JLT          part91
 	VMOVUPS      (DX)(BX*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1456,11 +1823,11 @@ loop86:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop86
+	JMP          loop92
 
-part85:
+part91:
 	TESTQ        AX, AX
-	JZ           done87
+	JZ           done93
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1490,12 +1857,9 @@ part85:
 	VADDPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done87:
+done93:
 	VZEROUPPER
 	RET
-
-DATA const00000000AVX512<>+0(SB)/4, $0x00000000
-GLOBL const00000000AVX512<>(SB), RODATA|NOPTR, $4
 
 // func eluPlusOneGradAVX512(n int, dx *float32, dy *float32, x *float32)
 // Requires: AVX, AVX512F, BMI2
@@ -1521,9 +1885,9 @@ TEXT ·eluPlusOneGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         SI, SI
 
-loop89:
+loop95:
 	CMPQ         AX, $+16
-	JLT          part88
+	JLT          part94
 	VMOVUPS      (BX)(SI*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1550,11 +1914,11 @@ loop89:
 	VMOVUPS      Z15, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop89
+	JMP          loop95
 
-part88:
+part94:
 	TESTQ        AX, AX
-	JZ           done90
+	JZ           done96
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1583,7 +1947,7 @@ part88:
 	VMULPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done90:
+done96:
 	VZEROUPPER
 	RET
 
@@ -1597,9 +1961,9 @@ TEXT ·varianceAVX512(SB), NOSPLIT, $0-28
 	VPXORD       Z2, Z2, Z2
 	XORQ         DX, DX
 
-loop93:
+loop99:
 	CMPQ        AX, $+32
-	JLT         single92
+	JLT         single98
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
@@ -1608,22 +1972,22 @@ loop93:
 	VFMADD231PS Z3, Z3, Z2
 	ADDQ        $+32, DX
 	SUBQ        $+32, AX
-	JMP         loop93
+	JMP         loop99
 
-single92:
-loop94:
+single98:
+loop100:
 	CMPQ        AX, $+16
-	JLT         part91
+	JLT         part97
 	VMOVUPS     (CX)(DX*4), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD231PS Z3, Z3, Z1
 	ADDQ        $+16, DX
 	SUBQ        $+16, AX
-	JMP         loop94
+	JMP         loop100
 
-part91:
+part97:
 	TESTQ       AX, AX
-	JZ          done95
+	JZ          done101
 	MOVL        $-1, BX
 	BZHIL       AX, BX, BX
 	KMOVW       BX, K1
@@ -1632,7 +1996,7 @@ part91:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z0, Z1
 
-done95:
+done101:
 	VADDPS        Z2, Z1, Z1
 	VEXTRACTF64X4 $0x01, Z1, Y0
 	VADDPS        Y0, Y1, Y0
@@ -1657,9 +2021,9 @@ TEXT ·normalizeAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop98:
+loop104:
 	CMPQ    AX, $+32
-	JLT     single97
+	JLT     single103
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1674,12 +2038,12 @@ loop98:
 	VMOVUPS Z2, 64(CX)(SI*4)
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop98
+	JMP     loop104
 
-single97:
-loop99:
+single103:
+loop105:
 	CMPQ    AX, $+16
-	JLT     part96
+	JLT     part102
 	VMOVUPS (DX)(SI*4), Z2
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
@@ -1688,11 +2052,11 @@ loop99:
 	VMOVUPS Z2, (CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop99
+	JMP     loop105
 
-part96:
+part102:
 	TESTQ     AX, AX
-	JZ        done100
+	JZ        done106
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -1703,7 +2067,7 @@ part96:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 
-done100:
+done106:
 	VZEROUPPER
 	RET
 
@@ -1719,9 +2083,9 @@ TEXT ·normalizeBiasAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS rstd+44(FP), Z1
 	XORQ         DI, DI
 
-loop103:
+loop109:
 	CMPQ        AX, $+32
-	JLT         single102
+	JLT         single108
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1738,12 +2102,12 @@ loop103:
 	VMOVUPS     Z2, 64(CX)(DI*4)
 	ADDQ        $+32, DI
 	SUBQ        $+32, AX
-	JMP         loop103
+	JMP         loop109
 
-single102:
-loop104:
+single108:
+loop110:
 	CMPQ        AX, $+16
-	JLT         part101
+	JLT         part107
 	VMOVUPS     (DX)(DI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1753,11 +2117,11 @@ loop104:
 	VMOVUPS     Z2, (CX)(DI*4)
 	ADDQ        $+16, DI
 	SUBQ        $+16, AX
-	JMP         loop104
+	JMP         loop110
 
-part101:
+part107:
 	TESTQ       AX, AX
-	JZ          done105
+	JZ          done111
 	MOVL        $-1, R8
 	BZHIL       AX, R8, R8
 	KMOVW       R8, K1
@@ -1769,7 +2133,7 @@ part101:
 	VFMADD213PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (CX)(DI*4)
 
-done105:
+done111:
 	VZEROUPPER
 	RET
 
@@ -1786,9 +2150,9 @@ TEXT ·normSumsAVX512(SB), NOSPLIT, $0-48
 	VPXORD       Z3, Z3, Z3
 	XORQ         SI, SI
 
-loop107:
+loop113:
 	CMPQ        AX, $+16
-	JLT         part106
+	JLT         part112
 	VMOVUPS     (DX)(SI*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
@@ -1799,11 +2163,11 @@ loop107:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop107
+	JMP         loop113
 
-part106:
+part112:
 	TESTQ       AX, AX
-	JZ          done108
+	JZ          done114
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1817,7 +2181,7 @@ part106:
 	VMOVAPS.Z   Z0, K1, Z0
 	VFMADD231PS Z0, Z1, Z3
 
-done108:
+done114:
 	VEXTRACTF64X4 $0x01, Z2, Y0
 	VADDPS        Y0, Y2, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1853,9 +2217,9 @@ TEXT ·normGradAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS s2+52(FP), Z3
 	XORQ         DI, DI
 
-loop110:
+loop116:
 	CMPQ         AX, $+16
-	JLT          part109
+	JLT          part115
 	VMOVUPS      (DX)(DI*4), Z4
 	VSUBPS       Z0, Z4, Z4
 	VMULPS       Z1, Z4, Z4
@@ -1868,11 +2232,11 @@ loop110:
 	VMOVUPS      Z4, (SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop110
+	JMP          loop116
 
-part109:
+part115:
 	TESTQ        AX, AX
-	JZ           done111
+	JZ           done117
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -1887,7 +2251,7 @@ part109:
 	VMULPS       Z1, Z2, Z0
 	VMOVUPS      Z0, K1, (SI)(DI*4)
 
-done111:
+done117:
 	VZEROUPPER
 	RET
 
@@ -1902,9 +2266,9 @@ TEXT ·gainGradAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS rstd+36(FP), Z1
 	XORQ         SI, SI
 
-loop113:
+loop119:
 	CMPQ        AX, $+16
-	JLT         part112
+	JLT         part118
 	VMOVUPS     (DX)(SI*4), Z2
 	VSUBPS      Z0, Z2, Z2
 	VMULPS      Z1, Z2, Z2
@@ -1914,11 +2278,11 @@ loop113:
 	VMOVUPS     Z3, (BX)(SI*4)
 	ADDQ        $+16, SI
 	SUBQ        $+16, AX
-	JMP         loop113
+	JMP         loop119
 
-part112:
+part118:
 	TESTQ       AX, AX
-	JZ          done114
+	JZ          done120
 	MOVL        $-1, DI
 	BZHIL       AX, DI, DI
 	KMOVW       DI, K1
@@ -1930,7 +2294,7 @@ part112:
 	VFMADD231PS Z2, Z0, Z1
 	VMOVUPS     Z1, K1, (BX)(SI*4)
 
-done114:
+done120:
 	VZEROUPPER
 	RET
 
@@ -1954,9 +2318,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop116:
+loop122:
 	CMPQ         AX, $+16
-	JLT          part115
+	JLT          part121
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -1981,11 +2345,11 @@ loop116:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop116
+	JMP          loop122
 
-part115:
+part121:
 	TESTQ        AX, AX
-	JZ           done117
+	JZ           done123
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -2012,7 +2376,7 @@ part115:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done117:
+done123:
 	VZEROUPPER
 	RET
 
@@ -2031,9 +2395,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop120:
+loop126:
 	CMPQ    AX, $+64
-	JLT     single119
+	JLT     single125
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -2043,7 +2407,7 @@ loop120:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row121:
+row127:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -2065,22 +2429,22 @@ row121:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row121
+	JNZ          row127
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop120
+	JMP          loop126
 
-single119:
-loop122:
+single125:
+loop128:
 	CMPQ    AX, $+16
-	JLT     part118
+	JLT     part124
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row123:
+row129:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -2090,14 +2454,14 @@ row123:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row123
+	JNZ          row129
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop122
+	JMP          loop128
 
-part118:
+part124:
 	TESTQ     AX, AX
-	JZ        done124
+	JZ        done130
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -2106,7 +2470,7 @@ part118:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row125:
+row131:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -2116,9 +2480,9 @@ row125:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row125
+	JNZ          row131
 
-done124:
+done130:
 	VZEROUPPER
 	RET
 
@@ -2133,7 +2497,7 @@ TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run126:
+run132:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -2146,9 +2510,9 @@ run126:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows129:
+rows135:
 	CMPQ   16(SP), $0x04
-	JLT    rest127
+	JLT    rest133
 	LEAQ   (AX)(CX*1), DX
 	LEAQ   (DX)(CX*1), DI
 	LEAQ   (DI)(CX*1), R8
@@ -2163,9 +2527,9 @@ rows129:
 	MOVQ   n+0(FP), R13
 	XORQ   R14, R14
 
-loop131:
+loop137:
 	CMPQ        R13, $+16
-	JLT         part130
+	JLT         part136
 	VMOVUPS     (BX)(R14*4), Z4
 	VMOVUPS     (SI)(R14*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2189,11 +2553,11 @@ loop131:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop131
+	JMP         loop137
 
-part130:
+part136:
 	TESTQ       R13, R13
-	JZ          done132
+	JZ          done138
 	MOVL        $-1, R15
 	BZHIL       R13, R15, R15
 	KMOVW       R15, K1
@@ -2219,7 +2583,7 @@ part130:
 	VMOVUPS.Z   (R12)(R14*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done132:
+done138:
 	MOVQ          sums+64(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
@@ -2240,20 +2604,20 @@ done132:
 	LEAQ          (R8)(CX*1), AX
 	LEAQ          (R11)(CX*1), SI
 	SUBQ          $0x04, 16(SP)
-	JMP           rows129
+	JMP           rows135
 
-rest127:
-rows133:
+rest133:
+rows139:
 	CMPQ   16(SP), $0x01
-	JLT    finished128
+	JLT    finished134
 	VPXORD Z7, Z7, Z7
 	MOVQ   y+56(FP), DX
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop135:
+loop141:
 	CMPQ        DI, $+16
-	JLT         part134
+	JLT         part140
 	VMOVUPS     (BX)(R8*4), Z4
 	VMOVUPS     (SI)(R8*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2262,11 +2626,11 @@ loop135:
 	VFMADD231PS Z4, Z5, Z7
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop135
+	JMP         loop141
 
-part134:
+part140:
 	TESTQ       DI, DI
-	JZ          done136
+	JZ          done142
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2277,7 +2641,7 @@ part134:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z7
 
-done136:
+done142:
 	MOVQ          sums+64(FP), DX
 	VEXTRACTF64X4 $0x01, Z7, Y4
 	VADDPS        Y4, Y7, Y4
@@ -2291,11 +2655,11 @@ done136:
 	LEAQ          (AX)(CX*1), AX
 	LEAQ          (SI)(CX*1), SI
 	SUBQ          $0x01, 16(SP)
-	JMP           rows133
+	JMP           rows139
 
-finished128:
+finished134:
 	DECQ 8(SP)
-	JNZ  run126
+	JNZ  run132
 	VZEROUPPER
 	RET
 
@@ -2308,9 +2672,9 @@ TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop139:
+loop145:
 	CMPQ    AX, $+32
-	JLT     single138
+	JLT     single144
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2319,7 +2683,7 @@ loop139:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run140:
+run146:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2331,7 +2695,7 @@ run140:
 	VMOVUPS (R11)(BX*4), Z2
 	VMOVUPS 64(R11)(BX*4), Z3
 
-row141:
+row147:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (R12)(BX*4), Z6
@@ -2349,19 +2713,19 @@ row141:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row141
+	JNZ          row147
 	DECQ         R10
-	JNZ          run140
+	JNZ          run146
 	VMOVUPS      Z0, (DX)(BX*4)
 	VMOVUPS      Z1, 64(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop139
+	JMP          loop145
 
-single138:
-loop142:
+single144:
+loop148:
 	CMPQ    AX, $+16
-	JLT     part137
+	JLT     part143
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2369,7 +2733,7 @@ loop142:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run143:
+run149:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2380,7 +2744,7 @@ run143:
 	ADDQ    $0x0c, R9
 	VMOVUPS (R11)(BX*4), Z1
 
-row144:
+row150:
 	VBROADCASTSS (DI), Z2
 	VBROADCASTSS (R8), Z3
 	VMOVUPS      (R12)(BX*4), Z4
@@ -2393,17 +2757,17 @@ row144:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row144
+	JNZ          row150
 	DECQ         R10
-	JNZ          run143
+	JNZ          run149
 	VMOVUPS      Z0, (DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop142
+	JMP          loop148
 
-part137:
+part143:
 	TESTQ     AX, AX
-	JZ        done145
+	JZ        done151
 	MOVL      $-1, SI
 	BZHIL     AX, SI, SI
 	KMOVW     SI, K1
@@ -2414,7 +2778,7 @@ part137:
 	MOVQ      runs+16(FP), R8
 	MOVQ      count+8(FP), R9
 
-run146:
+run152:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+32(FP), R10
@@ -2425,7 +2789,7 @@ run146:
 	ADDQ      $0x0c, R8
 	VMOVUPS.Z (R10)(BX*4), K1, Z1
 
-row147:
+row153:
 	VBROADCASTSS (SI), Z2
 	VBROADCASTSS (DI), Z3
 	VMOVUPS.Z    (R11)(BX*4), K1, Z4
@@ -2438,12 +2802,12 @@ row147:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row147
+	JNZ          row153
 	DECQ         R9
-	JNZ          run146
+	JNZ          run152
 	VMOVUPS      Z0, K1, (DX)(BX*4)
 
-done145:
+done151:
 	VZEROUPPER
 	RET
 
@@ -2456,16 +2820,16 @@ TEXT ·featureGradAVX512(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop150:
+loop156:
 	CMPQ AX, $+32
-	JLT  single149
+	JLT  single155
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run151:
+run157:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2485,7 +2849,7 @@ run151:
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
-row152:
+row158:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (SI)(BX*4), Z6
@@ -2512,7 +2876,7 @@ row152:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row152
+	JNZ          row158
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z2, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
@@ -2520,22 +2884,22 @@ row152:
 	VADDPS       Z3, Z0, Z0
 	VMOVUPS      Z0, 64(R15)(BX*4)
 	DECQ         R10
-	JNZ          run151
+	JNZ          run157
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop150
+	JMP          loop156
 
-single149:
-loop153:
+single155:
+loop159:
 	CMPQ AX, $+16
-	JLT  part148
+	JLT  part154
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run154:
+run160:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2553,7 +2917,7 @@ run154:
 	VMOVUPS (R11)(BX*4), Z0
 	VPXORD  Z8, Z8, Z8
 
-row155:
+row161:
 	VBROADCASTSS (DI), Z1
 	VBROADCASTSS (R8), Z2
 	VMOVUPS      (SI)(BX*4), Z3
@@ -2571,19 +2935,19 @@ row155:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row155
+	JNZ          row161
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z8, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
 	DECQ         R10
-	JNZ          run154
+	JNZ          run160
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop153
+	JMP          loop159
 
-part148:
+part154:
 	TESTQ AX, AX
-	JZ    done156
+	JZ    done162
 	MOVL  $-1, SI
 	BZHIL AX, SI, SI
 	KMOVW SI, K1
@@ -2593,7 +2957,7 @@ part148:
 	MOVQ  runs+16(FP), R8
 	MOVQ  count+8(FP), R9
 
-run157:
+run163:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+48(FP), R10
@@ -2611,7 +2975,7 @@ run157:
 	VMOVUPS.Z (R10)(BX*4), K1, Z0
 	VPXORD    Z9, Z9, Z9
 
-row158:
+row164:
 	VBROADCASTSS (SI), Z1
 	VBROADCASTSS (DI), Z2
 	VMOVUPS.Z    (AX)(BX*4), K1, Z3
@@ -2629,14 +2993,14 @@ row158:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row158
+	JNZ          row164
 	VMOVUPS.Z    (R14)(BX*4), K1, Z0
 	VADDPS       Z9, Z0, Z0
 	VMOVUPS      Z0, K1, (R14)(BX*4)
 	DECQ         R9
-	JNZ          run157
+	JNZ          run163
 
-done156:
+done162:
 	VZEROUPPER
 	RET
 
@@ -2650,9 +3014,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows161:
+rows167:
 	CMPQ   AX, $0x04
-	JLT    rest159
+	JLT    rest165
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -2663,9 +3027,9 @@ rows161:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop163:
+loop169:
 	CMPQ        R10, $+16
-	JLT         part162
+	JLT         part168
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -2677,11 +3041,11 @@ loop163:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop163
+	JMP         loop169
 
-part162:
+part168:
 	TESTQ       R10, R10
-	JZ          done164
+	JZ          done170
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -2695,7 +3059,7 @@ part162:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done164:
+done170:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -2713,29 +3077,29 @@ done164:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows161
+	JMP           rows167
 
-rest159:
-rows165:
+rest165:
+rows171:
 	CMPQ   AX, $0x01
-	JLT    finished160
+	JLT    finished166
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop167:
+loop173:
 	CMPQ        DI, $+16
-	JLT         part166
+	JLT         part172
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop167
+	JMP         loop173
 
-part166:
+part172:
 	TESTQ       DI, DI
-	JZ          done168
+	JZ          done174
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2743,7 +3107,7 @@ part166:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done168:
+done174:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -2754,9 +3118,9 @@ done168:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows165
+	JMP           rows171
 
-finished160:
+finished166:
 	VZEROUPPER
 	RET
 
@@ -2771,9 +3135,9 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop171:
+loop177:
 	CMPQ    AX, $+32
-	JLT     single170
+	JLT     single176
 	VMOVUPS (DX)(SI*4), Z1
 	VMOVUPS 64(DX)(SI*4), Z2
 	VPXORD  Z3, Z3, Z3
@@ -2781,7 +3145,7 @@ loop171:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row172:
+row178:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VADDPS  Z5, Z3, Z3
@@ -2790,7 +3154,7 @@ row172:
 	VADDPS  Z5, Z4, Z4
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row172
+	JNZ     row178
 	VMULPS  Z0, Z3, Z3
 	VMULPS  Z0, Z4, Z4
 	VPXORD  Z6, Z6, Z6
@@ -2798,7 +3162,7 @@ row172:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row173:
+row179:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VSUBPS  Z3, Z5, Z5
@@ -2811,13 +3175,13 @@ row173:
 	VMOVUPS Z5, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row173
+	JNZ     row179
 	VMULPS  Z0, Z6, Z6
 	VMULPS  Z0, Z7, Z7
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row174:
+row180:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z6, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
@@ -2826,33 +3190,33 @@ row174:
 	VMOVUPS Z1, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row174
+	JNZ     row180
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop171
+	JMP     loop177
 
-single170:
-loop175:
+single176:
+loop181:
 	CMPQ    AX, $+16
-	JLT     part169
+	JLT     part175
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z8, Z8, Z8
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row176:
+row182:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VADDPS  Z2, Z8, Z8
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row176
+	JNZ     row182
 	VMULPS  Z0, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row177:
+row183:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VSUBPS  Z8, Z2, Z2
@@ -2860,25 +3224,25 @@ row177:
 	VMOVUPS Z2, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row177
+	JNZ     row183
 	VMULPS  Z0, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row178:
+row184:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z9, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row178
+	JNZ     row184
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop175
+	JMP     loop181
 
-part169:
+part175:
 	TESTQ     AX, AX
-	JZ        done179
+	JZ        done185
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -2887,19 +3251,19 @@ part169:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row180:
+row186:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z10, Z10
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row180
+	JNZ       row186
 	VMULPS    Z0, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row181:
+row187:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VSUBPS    Z10, Z2, Z2
@@ -2907,20 +3271,20 @@ row181:
 	VMOVUPS   Z2, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row181
+	JNZ       row187
 	VMULPS    Z0, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row182:
+row188:
 	VMOVUPS.Z (CX)(SI*4), K1, Z0
 	VSUBPS    Z11, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row182
+	JNZ       row188
 
-done179:
+done185:
 	VZEROUPPER
 	RET
 
@@ -2935,9 +3299,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop184:
+loop190:
 	CMPQ          AX, $+16
-	JLT           part183
+	JLT           part189
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -2946,7 +3310,7 @@ loop184:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row185:
+row191:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -2956,7 +3320,7 @@ row185:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row185
+	JNZ           row191
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -2974,20 +3338,20 @@ row185:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row186:
+row192:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row186
+	JNZ     row192
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop184
+	JMP     loop190
 
-part183:
+part189:
 	TESTQ         AX, AX
-	JZ            done187
+	JZ            done193
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -2999,7 +3363,7 @@ part183:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row188:
+row194:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -3009,7 +3373,7 @@ row188:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row188
+	JNZ           row194
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -3027,15 +3391,15 @@ row188:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row189:
+row195:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row189
+	JNZ       row195
 
-done187:
+done193:
 	VZEROUPPER
 	RET
 
@@ -3053,9 +3417,9 @@ TEXT ·standardiseAVX512(SB), NOSPLIT, $0-40
 	VPXORD Z0, Z0, Z0
 	XORQ   SI, SI
 
-loop191:
+loop197:
 	CMPQ    AX, $+16
-	JLT     part190
+	JLT     part196
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Z1
@@ -3066,9 +3430,9 @@ loop191:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest193
+	JLT     rest199
 
-four192:
+four198:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
@@ -3083,21 +3447,21 @@ four192:
 	VADDPS  Z3, Z7, Z7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four192
+	JGE     four198
 
-rest193:
+rest199:
 	ADDQ $0x04, R9
-	JZ   done195
+	JZ   done201
 
-one194:
+one200:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one194
+	JNZ     one200
 
-done195:
+done201:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -3115,9 +3479,9 @@ done195:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest197
+	JLT          rest203
 
-four196:
+four202:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -3136,22 +3500,22 @@ four196:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four196
+	JGE         four202
 
-rest197:
+rest203:
 	ADDQ $0x04, R9
-	JZ   done199
+	JZ   done205
 
-one198:
+one204:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one198
+	JNZ         one204
 
-done199:
+done205:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -3192,13 +3556,13 @@ done199:
 	SHLL          $0x08, R9
 	ORL           R9, R8
 	TESTL         R8, R8
-	JZ            sound200
+	JZ            sound206
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, R8
 	MOVQ          DI, R9
 
-row201:
+row207:
 	VMOVUPS       (R9), Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -3208,11 +3572,11 @@ row201:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, R9
 	DECQ          R8
-	JNZ           row201
+	JNZ           row207
 	VMOVAPD       Z7, K1, Z5
 	VMOVAPD       Z8, K2, Z6
 
-sound200:
+sound206:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -3241,9 +3605,9 @@ sound200:
 	VMULPS        Z1, Z3, Z3
 	MOVQ          CX, R8
 	SUBQ          $0x04, R8
-	JLT           rest203
+	JLT           rest209
 
-four202:
+four208:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
@@ -3262,29 +3626,29 @@ four202:
 	VMOVUPS     Z5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four202
+	JGE         four208
 
-rest203:
+rest209:
 	ADDQ $0x04, R8
-	JZ   done205
+	JZ   done211
 
-one204:
+one210:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
 	VMOVUPS     Z5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one204
+	JNZ         one210
 
-done205:
+done211:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop191
+	JMP  loop197
 
-part190:
+part196:
 	TESTQ     AX, AX
-	JZ        done206
+	JZ        done212
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -3298,9 +3662,9 @@ part190:
 	MOVQ      AX, SI
 	MOVQ      CX, DI
 	SUBQ      $0x04, DI
-	JLT       rest208
+	JLT       rest214
 
-four207:
+four213:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
@@ -3315,21 +3679,21 @@ four207:
 	VADDPS    Z3, Z7, Z7
 	LEAQ      (SI)(DX*4), SI
 	SUBQ      $0x04, DI
-	JGE       four207
+	JGE       four213
 
-rest208:
+rest214:
 	ADDQ $0x04, DI
-	JZ   done210
+	JZ   done216
 
-one209:
+one215:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
 	LEAQ      (SI)(DX*1), SI
 	DECQ      DI
-	JNZ       one209
+	JNZ       one215
 
-done210:
+done216:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -3347,9 +3711,9 @@ done210:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest212
+	JLT          rest218
 
-four211:
+four217:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -3368,22 +3732,22 @@ four211:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four211
+	JGE         four217
 
-rest212:
+rest218:
 	ADDQ $0x04, DI
-	JZ   done214
+	JZ   done220
 
-one213:
+one219:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one213
+	JNZ         one219
 
-done214:
+done220:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -3426,13 +3790,13 @@ done214:
 	KMOVW         K1, DI
 	ANDL          DI, SI
 	TESTL         SI, SI
-	JZ            sound215
+	JZ            sound221
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, SI
 	MOVQ          AX, DI
 
-row216:
+row222:
 	VMOVUPS.Z     (DI), K1, Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -3442,11 +3806,11 @@ row216:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, DI
 	DECQ          SI
-	JNZ           row216
+	JNZ           row222
 	VMOVAPD       Z7, K2, Z5
 	VMOVAPD       Z8, K3, Z6
 
-sound215:
+sound221:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -3475,9 +3839,9 @@ sound215:
 	VMULPS        Z0, Z3, Z3
 	MOVQ          CX, CX
 	SUBQ          $0x04, CX
-	JLT           rest218
+	JLT           rest224
 
-four217:
+four223:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
@@ -3496,23 +3860,23 @@ four217:
 	VMOVUPS     Z1, K1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four217
+	JGE         four223
 
-rest218:
+rest224:
 	ADDQ $0x04, CX
-	JZ   done220
+	JZ   done226
 
-one219:
+one225:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
 	VMOVUPS     Z1, K1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one219
+	JNZ         one225
 
-done220:
-done206:
+done226:
+done212:
 	VZEROUPPER
 	RET
 
@@ -3534,9 +3898,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop222:
+loop228:
 	CMPQ          AX, $+16
-	JLT           part221
+	JLT           part227
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -3545,7 +3909,7 @@ loop222:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row223:
+row229:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -3555,7 +3919,7 @@ row223:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row223
+	JNZ           row229
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -3564,7 +3928,7 @@ row223:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row224:
+row230:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -3578,7 +3942,7 @@ row224:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row224
+	JNZ           row230
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -3608,7 +3972,7 @@ row224:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row225:
+row231:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -3617,14 +3981,14 @@ row225:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row225
+	JNZ          row231
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop222
+	JMP          loop228
 
-part221:
+part227:
 	TESTQ         AX, AX
-	JZ            done226
+	JZ            done232
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -3636,7 +4000,7 @@ part221:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row227:
+row233:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -3646,7 +4010,7 @@ row227:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row227
+	JNZ           row233
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -3655,7 +4019,7 @@ row227:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row228:
+row234:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -3669,7 +4033,7 @@ row228:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row228
+	JNZ           row234
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -3699,7 +4063,7 @@ row228:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row229:
+row235:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -3708,9 +4072,9 @@ row229:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row229
+	JNZ          row235
 
-done226:
+done232:
 	VZEROUPPER
 	RET
 
@@ -3728,9 +4092,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop232:
+loop238:
 	CMPQ    AX, $+32
-	JLT     single231
+	JLT     single237
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -3742,7 +4106,7 @@ loop232:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row233:
+row239:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -3751,15 +4115,15 @@ row233:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row233
+	JNZ     row239
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop232
+	JMP     loop238
 
-single231:
-loop234:
+single237:
+loop240:
 	CMPQ    AX, $+16
-	JLT     part230
+	JLT     part236
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -3767,20 +4131,20 @@ loop234:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row235:
+row241:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row235
+	JNZ     row241
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop234
+	JMP     loop240
 
-part230:
+part236:
 	TESTQ     AX, AX
-	JZ        done236
+	JZ        done242
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -3791,15 +4155,15 @@ part230:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row237:
+row243:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row237
+	JNZ       row243
 
-done236:
+done242:
 	VZEROUPPER
 	RET
 
@@ -3817,53 +4181,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop240:
+loop246:
 	CMPQ   AX, $+32
-	JLT    single239
+	JLT    single245
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row241:
+row247:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row241
+	JNZ     row247
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop240
+	JMP     loop246
 
-single239:
-loop242:
+single245:
+loop248:
 	CMPQ   AX, $+16
-	JLT    part238
+	JLT    part244
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row243:
+row249:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row243
+	JNZ     row249
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop242
+	JMP     loop248
 
-part238:
+part244:
 	TESTQ  AX, AX
-	JZ     done244
+	JZ     done250
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -3871,16 +4235,16 @@ part238:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row245:
+row251:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row245
+	JNZ       row251
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done244:
+done250:
 	VZEROUPPER
 	RET
 
@@ -3899,16 +4263,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop247:
+loop253:
 	CMPQ AX, $+16
-	JLT  part246
+	JLT  part252
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row248:
+row254:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -3924,14 +4288,14 @@ row248:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row248
+	JNZ          row254
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop247
+	JMP          loop253
 
-part246:
+part252:
 	TESTQ AX, AX
-	JZ    done249
+	JZ    done255
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -3941,7 +4305,7 @@ part246:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row250:
+row256:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -3957,8 +4321,8 @@ row250:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row250
+	JNZ          row256
 
-done249:
+done255:
 	VZEROUPPER
 	RET

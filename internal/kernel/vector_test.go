@@ -90,6 +90,16 @@ func rowRoutines[T Float]() []rowRoutine[T] {
 				v := y * ((1+t)/2 + x/2*(1-t*t)*geluA*(1+3*geluB*x*x))
 				return v, 40 * math.Abs(y)
 			}},
+		{name: "ErfGELU", run: func(k *Table[T], dst, x, _ []T) T { k.ErfGELU(dst, x); return 0 },
+			exact: func(_, x, _ float64) (float64, float64) {
+				v := x * math.Erfc(-x/math.Sqrt2) / 2
+				return v, 14 * math.Abs(v) // 7 ulp
+			}},
+		{name: "ErfGELUGrad", run: func(k *Table[T], dst, x, y []T) T { k.ErfGELUGrad(dst, y, x); return 0 },
+			exact: func(_, x, y float64) (float64, float64) {
+				tail, slope := math.Erfc(-x/math.Sqrt2)/2, x*math.Exp(-x*x/2)/math.Sqrt(2*math.Pi)
+				return y * (tail + slope), 10 * math.Abs(y) * (tail + math.Abs(slope))
+			}},
 		{name: "EluPlusOne", run: func(k *Table[T], dst, x, _ []T) T { k.EluPlusOne(dst, x); return 0 },
 			exact: func(_, x, _ float64) (float64, float64) {
 				v := math.Exp(min(x, 0)) + max(x, 0)

@@ -36,13 +36,19 @@ func (g *gen) exponent() exponent {
 }
 
 // exp is e^x: zero where that is below the normal numbers, NaN where x is.
-func (g *gen) exp(e exponent, x vec) vec {
+func (g *gen) exp(e exponent, x vec) vec { return g.expSum(e, x, nil) }
+
+// expSum is e^(x+rest) for a rest that x leaves out; nil: none.
+func (g *gen) expSum(e exponent, x, rest vec) vec {
 	t := g.copy(x)
 	g.horner(t, g.get(e.log2e), g.get(e.magic))
 	n := g.sub(t, g.get(e.magic))
 	r := g.copy(x)
 	g.reduce(r, n, g.get(e.ln2))
 	g.reduce(r, n, g.get(e.ln2Rest))
+	if rest != nil {
+		g.addTo(r, rest)
+	}
 	p := g.copy(g.get(e.coef[0]))
 	for _, c := range e.coef[1:] {
 		g.horner(p, r, g.get(c))
@@ -174,56 +180,6 @@ func (g *gen) eluPlusOneGrad() {
 	g.loop(n, 1, func(int) {
 		y := g.exp(e, g.min(g.load(x, 0), g.get(zero)))
 		g.store(g.mul(y, g.load(dy, 0)), dx, 0)
-	})
-	g.finish()
-}
-
-// The tanh form of GELU is x·σ(z) with z = geluA·x + geluB·x³.
-const (
-	geluA = 2 * 0.7978845608028654 // 2·√(2/π)
-	geluB = geluA * 0.044715
-)
-
-// logit is (a + b·x²)·x.
-func (g *gen) logit(x vec, a, b num) vec {
-	z := g.mul(x, x)
-	g.horner(z, g.get(b), g.get(a))
-	return g.mul(z, x)
-}
-
-func (g *gen) gelu() {
-	g.routine("gelu", "n int, dst, x *float32)", "sets dst to the tanh form of GELU of x.")
-	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")
-	a, b, one, e := g.constant(-geluA), g.constant(-geluB), g.constant(1), g.exponent()
-	g.loop(n, 1, func(int) {
-		v := g.load(x, 0)
-		y := g.exp(e, g.logit(v, a, b))
-		g.store(g.div(v, g.add(y, g.get(one))), dst, 0)
-	})
-	g.finish()
-}
-
-// geluGrad computes σ + x·σ(1-σ)·z'(x). With w = e^-z, σ = 1/(1+w) and 1-σ is
-// w·σ, which loses no digits. Outside ±10 the derivative is 0 or 1 to all
-// digits; x is clamped to there so that nothing overflows.
-func (g *gen) geluGrad() {
-	g.routine("geluGrad", "n int, dx, dy, x *float32)", "sets dx = dy∘GELU'(x).")
-	n, dx, dy, x := g.arg("n"), g.arg("dx"), g.arg("dy"), g.arg("x")
-	a, b, e := g.constant(-geluA), g.constant(-geluB), g.exponent()
-	one, a1, b1 := g.constant(1), g.constant(geluA), g.constant(3*geluB)
-	low, high := g.constant(-10), g.constant(10)
-	g.loop(n, 1, func(int) {
-		v := g.load(x, 0)
-		v = g.max(g.min(v, g.get(high)), g.get(low))
-		w := g.exp(e, g.logit(v, a, b))
-		s := g.div(g.get(one), g.add(w, g.get(one)))
-		slope := g.mul(v, v)
-		g.horner(slope, g.get(b1), g.get(a1))
-		slope = g.mul(slope, v)
-		slope = g.mul(slope, g.mul(w, s))
-		d := g.copy(s)
-		g.accumulate(d, slope, s)
-		g.store(g.mul(d, g.load(dy, 0)), dx, 0)
 	})
 	g.finish()
 }

@@ -132,6 +132,10 @@ func (g *gen) param(name string) num { return g.num(g.address(name)) }
 // constant is x in every lane.
 func (g *gen) constant(x float32) num { return g.num(g.word(math.Float32bits(x))) }
 
+// stored is constant, broadcast from memory at each use on either instruction
+// set: of a routine with more constants than registers.
+func (g *gen) stored(x float32) num { return num{mem: g.word(math.Float32bits(x))} }
+
 // word is where 32 bits lie.
 func (g *gen) word(x uint32) operand.Mem {
 	if g.words == nil {

@@ -26,6 +26,8 @@ func vectors(g *gen) {
 	g.expRows()
 	g.gelu()
 	g.geluGrad()
+	g.erfGELU()
+	g.erfGELUGrad()
 	g.eluPlusOne()
 	g.eluPlusOneGrad()
 	g.layerNorm()
