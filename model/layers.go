@@ -31,6 +31,28 @@ func (m *Model[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[
 	}
 }
 
+// Watch has look see each call that a pass makes of a layer's mechanism, before the
+// mechanism computes it; an error of look ends the pass. The function that it
+// returns ends that.
+func (m *Model[T]) Watch(look func(name string, of attention.Mechanism[T], call *attention.Call[T]) error) (restore func()) {
+	return m.WrapMechanisms(func(name string, of attention.Mechanism[T]) attention.Mechanism[T] {
+		return &watched[T]{of, func(call *attention.Call[T]) error { return look(name, of, call) }}
+	})
+}
+
+// watched shows calls to look before they are computed.
+type watched[T tensor.Float] struct {
+	attention.Mechanism[T]
+	look func(*attention.Call[T]) error
+}
+
+func (w *watched[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+	if err := w.look(c); err != nil {
+		return err
+	}
+	return w.Mechanism.Forward(out, c, keep)
+}
+
 // Redraw draws the constants of the layers' mechanisms anew where the setting
 // redraw says that it is done after so many updates. What is drawn depends on key
 // and their number alone, so that a run which goes on from a file draws it too.

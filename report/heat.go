@@ -34,6 +34,16 @@ type Heat struct {
 	Rows, Cols int
 	Values     []float64 // [Rows·Cols], row by row
 	Low, High  float64   // ends of the colours; equal: those of the values
+	Grey       bool      // from black to white, by its own ends: a picture
+}
+
+// Grey returns a picture of grey levels as a matrix, beside which others are drawn.
+func Grey(title string, height, width int, levels []byte) Heat {
+	h := Heat{Title: title, Rows: height, Cols: width, High: 255, Grey: true}
+	for _, p := range levels {
+		h.Values = append(h.Values, float64(p))
+	}
+	return h
 }
 
 // Maps are matrices side by side.
@@ -41,7 +51,7 @@ type Maps struct {
 	Title   string
 	Heats   []Heat
 	Columns int  // of the picture; 0: as many as there are, 4 at most
-	Same    bool // all have the same ends of the colours
+	Same    bool // all but grey ones have the same ends of the colours
 }
 
 // Sizes of maps.
@@ -150,11 +160,15 @@ func (m *Maps) ends() ([][2]float64, error) {
 	}
 	if m.Same {
 		low, high := math.Inf(1), math.Inf(-1)
-		for _, e := range ends {
-			low, high = min(low, e[0]), max(high, e[1])
+		for i, e := range ends {
+			if !m.Heats[i].Grey {
+				low, high = min(low, e[0]), max(high, e[1])
+			}
 		}
 		for i := range ends {
-			ends[i] = [2]float64{low, high}
+			if !m.Heats[i].Grey {
+				ends[i] = [2]float64{low, high}
+			}
 		}
 	}
 	return ends, nil
@@ -196,7 +210,7 @@ type panel struct {
 }
 
 func (h *Heat) panel(ends [2]float64) (panel, error) {
-	colours, err := coloursOf(ends)
+	colours, err := h.colours(ends)
 	if err != nil {
 		return panel{}, err
 	}
@@ -325,16 +339,20 @@ var light = []color.Color{
 	color.RGBA{0xfc, 0xf0, 0x8a, 0xff},
 }
 
-// coloursOf returns colours between two ends, whose lightness goes evenly with
-// the value: from dark to light, or, where 0 lies between the ends, from blue
-// over white, which is 0, to red.
-func coloursOf(ends [2]float64) (color.Palette, error) {
-	colours, err := moreland.NewLuminance(light)
+// colours returns those between two ends, whose lightness goes evenly with the
+// value: from dark to light, or, where 0 lies between the ends, from blue over
+// white, which is 0, to red.
+func (h *Heat) colours(ends [2]float64) (color.Palette, error) {
+	some := light
+	if h.Grey {
+		some = []color.Color{color.Black, color.White}
+	}
+	colours, err := moreland.NewLuminance(some)
 	if err != nil {
 		return nil, err
 	}
 	low, high := ends[0], ends[1]
-	if low < 0 && high > 0 {
+	if low < 0 && high > 0 && !h.Grey {
 		colours = moreland.SmoothBlueRed()
 		high = max(-low, high)
 		low = -high

@@ -48,6 +48,25 @@ func (m *images) at(split Split, i int) (*dataset.Images, int) {
 	return m.train, i
 }
 
+// Picture returns an image in grey.
+func (m *images) Picture(split Split, i int) (*dataset.Images, error) {
+	spec := Spec{Name: "picture", Count: m.count()}
+	if err := spec.within(split, i); err != nil {
+		return nil, err
+	}
+	all, i := m.at(split, i)
+	return onePicture(all.Height, all.Width, all.Channels, all.At(i)), nil
+}
+
+// onePicture returns an image of one channel or of red, green and blue in grey.
+func onePicture(height, width, channels int, pixels []byte) *dataset.Images {
+	m := &dataset.Images{Height: height, Width: width, Channels: channels, Pixels: pixels}
+	if channels == 3 {
+		return grey(m)
+	}
+	return m
+}
+
 // appendPatches appends the square patches of an image, from 0 to 1: patch by
 // patch row by row, the pixels of each row by row, their channels beside each
 // other. The side divides height and width.

@@ -13,11 +13,13 @@ import (
 type MNIST struct {
 	images
 	patch int // side of the patches; 0: pixels
+	learn int // images to learn from, the first; 0: all
 }
 
 var mnistSettings = []Setting{
 	{"as", "pixels", "pixels: 784 tokens of 256 grey values; patches: values from 0 to 1"},
 	{"patch", "4", "side of a patch, which divides 28 (FAST: 4, 49 patches)"},
+	{"learn", "0", "images to learn from, the first; 0 for all 54,000"},
 }
 
 func openMNIST(o *opening) (Source, error) {
@@ -27,7 +29,12 @@ func openMNIST(o *opening) (Source, error) {
 			return nil, fmt.Errorf("patch: it is %d, a divisor of 28 is needed", patch)
 		}
 	}
-	return OpenMNIST(filepath.Join(o.Folder, "mnist"), patch)
+	t, err := OpenMNIST(filepath.Join(o.Folder, "mnist"), patch)
+	if err != nil {
+		return nil, err
+	}
+	t.learn = o.int("learn")
+	return t, between("learn", t.learn, 0, t.count()[Train])
 }
 
 // OpenMNIST reads the four files of the original names in a folder, plain or
@@ -62,6 +69,9 @@ func OpenMNIST(folder string, patch int) (*MNIST, error) {
 // Spec returns what the samples are.
 func (t *MNIST) Spec() Spec {
 	s := Spec{Name: "mnist", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 784, Parts: 1, Classes: 10, Count: t.count()}
+	if t.learn > 0 {
+		s.Count[Train] = t.learn
+	}
 	if t.patch > 0 {
 		s.Vocab, s.Channels, s.Length = 0, t.patch*t.patch, 784/(t.patch*t.patch)
 	}

@@ -203,6 +203,19 @@ func (t *Pathfinder) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
+// Picture returns an image.
+func (t *Pathfinder) Picture(split Split, i int) (*dataset.Images, error) {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return nil, err
+	}
+	pixels, _, err := t.image(split, i)
+	if err != nil {
+		return nil, err
+	}
+	return onePicture(32, 32, 1, pixels), nil
+}
+
 // Baselines are the commonest class, and thresholds of the sum of the pixels and
 // of how many are not black.
 func (t *Pathfinder) Baselines(n int) ([]Baseline, error) {

@@ -67,13 +67,11 @@ func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 		return err
 	}
 	s.reset()
-	f := t.folder.files[split][i]
-	p, err := dataset.File(f.path, dataset.ReadPicture)
+	square, err := t.square(split, i)
 	if err != nil {
 		return err
 	}
-	s.Class = f.class
-	square := scale(p, t.side)
+	s.Class = t.folder.files[split][i].class
 	if t.patch > 0 {
 		s.Values = appendPatches(s.Values, square, t.side, t.side, 3, t.patch)
 		return nil
@@ -82,6 +80,28 @@ func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 		s.Tokens = append(s.Tokens, int32(Grey(square[i], square[i+1], square[i+2])))
 	}
 	return nil
+}
+
+// square returns the red, green and blue of a picture that there is.
+func (t *Pictures) square(split Split, i int) ([]byte, error) {
+	p, err := dataset.File(t.folder.files[split][i].path, dataset.ReadPicture)
+	if err != nil {
+		return nil, err
+	}
+	return scale(p, t.side), nil
+}
+
+// Picture returns a picture as the square that it becomes, in grey.
+func (t *Pictures) Picture(split Split, i int) (*dataset.Images, error) {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return nil, err
+	}
+	square, err := t.square(split, i)
+	if err != nil {
+		return nil, err
+	}
+	return onePicture(t.side, t.side, 3, square), nil
 }
 
 // scale returns a picture as a square: each of its pixels is the mean of those it

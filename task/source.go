@@ -38,6 +38,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	"github.com/farfield-ml/farfield/dataset"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -63,6 +64,13 @@ type Windowed interface {
 	// Draw sets s to a window of that length to learn from, whose place is a
 	// function of key and i.
 	Draw(s *Sample, length int, key rng.Key, i uint64) error
+}
+
+// Pictured is a source whose samples are made from pictures.
+type Pictured interface {
+	Source
+	// Picture returns that of sample i of a split, one image of grey levels.
+	Picture(split Split, i int) (*dataset.Images, error)
 }
 
 // digested is how many samples of a split identify a source.

@@ -21,6 +21,14 @@ type collector struct {
 	samples []task.Sample
 }
 
+// Pack returns samples of a task as the batch that a model reads, as long as the
+// longest of them.
+func Pack(spec task.Spec, samples ...task.Sample) *model.Batch {
+	b := new(packed)
+	(&collector{spec: spec}).pack(b, samples)
+	return &b.Batch
+}
+
 // take returns the memory of n samples.
 func (c *collector) take(n int) []task.Sample {
 	if more := n - len(c.samples); more > 0 {

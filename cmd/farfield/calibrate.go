@@ -14,7 +14,6 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
-	"github.com/farfield-ml/farfield/tensor"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -168,12 +167,12 @@ func (c *calibrateCmd) model(e *env) (*calibrateReport, error) {
 	if err := score(m, &r.Start); err != nil {
 		return nil, err
 	}
-	if err := c.pass(e, m, text.Tokens(task.Train), func(of attention.Mechanism[float32], call *attention.Call[float32], _ string) error {
+	if err := c.pass(e, m, text.Tokens(task.Train), func(_ string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
 		return mechanism.Calibrate(of, call)
 	}); err != nil {
 		return nil, err
 	}
-	if err := c.pass(e, m, text.Tokens(task.Valid), func(of attention.Mechanism[float32], call *attention.Call[float32], name string) error {
+	if err := c.pass(e, m, text.Tokens(task.Valid), func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
 		return r.judge(name, of, call)
 	}); err != nil {
 		return nil, err
@@ -207,7 +206,7 @@ func copyWeights(m, old *model.Model[float32]) (dropped []string, err error) {
 
 // pass runs the model over so many tokens and does look with each layer's
 // mechanism and call before it.
-func (c *calibrateCmd) pass(e *env, m *model.Model[float32], tokens []int32, look func(of attention.Mechanism[float32], call *attention.Call[float32], name string) error) error {
+func (c *calibrateCmd) pass(e *env, m *model.Model[float32], tokens []int32, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
 	n := min(m.Config().Context, len(tokens))
 	windows := max(1, min(c.Tokens, len(tokens))/n)
 	b := &model.Batch{B: windows, N: n}
@@ -216,23 +215,8 @@ func (c *calibrateCmd) pass(e *env, m *model.Model[float32], tokens []int32, loo
 		b.Tokens = append(b.Tokens, tokens[at:][:n]...)
 	}
 	b.Targets = b.Tokens // what they are makes no difference here
-	defer m.WrapMechanisms(func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
-		return &watched{of, func(call *attention.Call[float32]) error { return look(of, call, name) }}
-	})()
+	defer m.Watch(look)()
 	return e.interruptible(func() error { return m.Losses(b, make([]float64, len(b.Tokens))) })
-}
-
-// watched looks at the calls of a mechanism before it does them.
-type watched struct {
-	attention.Mechanism[float32]
-	look func(*attention.Call[float32]) error
-}
-
-func (w *watched) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
-	if err := w.look(c); err != nil {
-		return err
-	}
-	return w.Mechanism.Forward(out, c, keep)
 }
 
 func (r *calibrateReport) print(w io.Writer) error {

@@ -47,7 +47,7 @@ type cli struct {
 	Calibrate calibrateCmd `cmd:"" help:"Fit fastmax-truncated to the queries and keys of a model, or of a file."`
 	Score     scoreCmd     `cmd:"" help:"Bits that a text takes, line by line, also of a file that grows."`
 	Embed     embedCmd     `cmd:"" help:"A vector for each text."`
-	Maps      mapsCmd      `cmd:"" help:"Draw attention maps of a model on a text, or of arrays, and tell where their weights lie."`
+	Maps      mapsCmd      `cmd:"" help:"Draw attention maps of a model on a text or a sample, or of arrays, and tell where their weights lie."`
 	Report    reportCmd    `cmd:"" help:"Make a page of a run, finished or not: its curves, configuration and a sample."`
 	Inspect   inspectCmd   `cmd:"" help:"Describe the machine, a model or a saved state."`
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/tensor"
 	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
@@ -33,7 +34,9 @@ type mapsCmd struct {
 	Model    []string `sep:"none" placeholder:"DIR" help:"Folder of a run, whose latest checkpoint is taken, or of a checkpoint; may be repeated: side by side."`
 	Text     string   `xor:"text" placeholder:"TEXT" help:"With --model: what it reads."`
 	TextFile string   `xor:"text" placeholder:"FILE" help:"With --model: file with what it reads; - is standard input."`
+	Sample   *int     `xor:"text" placeholder:"K" help:"With --model: it reads sample K, from 0, of the part that its task is judged by, as it learned them."`
 	Layers   string   `placeholder:"L,..." default:"all" help:"With --model: layers of attention, from 0 (${default})."`
+	dataFolder
 
 	Heads string `placeholder:"H,..." default:"all" help:"Query heads, from 0 (${default})."`
 	Rows  string `placeholder:"A:B" help:"Queries A ≤ i < B alone. By default all."`
@@ -48,7 +51,11 @@ type mapsCmd struct {
 }
 
 func (c *mapsCmd) Help() string {
-	return "Prints of each head, as means over its queries: entropy, −Σ p ln p of the shares p of absolute weight, in nats; distance, Σ p |j − i|, in tokens; diagonal, the share of the query's own place; column, the share of the key that has most of all."
+	return "Draws queries as rows, the first at the top, and keys as columns. Tokens are labelled by what they say, where a side has 64 cells at most, " +
+		"or by their numbers where their task has no letters for them; other positions are counted from 0. Of a model with a learned position in front, that is cls. " +
+		"Of a task of images --sample draws the image beside the maps, in grey, with its number and its class above; patches follow row by row. " +
+		"Of a pair both parts are drawn.\n\n" +
+		"Prints of each head, as means over its queries: entropy, −Σ p ln p of the shares p of absolute weight, in nats; distance, Σ p |j − i|, in tokens; diagonal, the share of the query's own place; column, the share of the key that has most of all."
 }
 
 // mapElements is the most elements that the maps of one call may have.
@@ -62,9 +69,10 @@ type attentionMap struct {
 	attention.Locality
 
 	weights tensor.Mat[float32]
-	call    int      // maps of one call have the same number
-	first   int      // query of the first row
-	tokens  []string // of models: one for each key
+	call    int          // maps of one call have the same number
+	first   int          // query of the first row
+	tokens  []string     // of models: one for each key; nil: positions
+	picture *report.Heat // that the model sees; nil: none
 }
 
 func (m *attentionMap) title() string {
@@ -101,12 +109,14 @@ func (c *mapsCmd) check() error {
 	switch {
 	case len(c.Model) > 0 && (c.In != "" || len(c.Mechanism) > 0 || c.Order != nil || len(c.Set) > 0 || c.Causal || c.Row != 0):
 		return inputf("--model: has its own mechanism and input; arrays, --mechanism and what belongs to it go without")
-	case len(c.Model) > 0 && c.Text == "" && c.TextFile == "":
-		return inputf("--model: needs --text or --text-file")
-	case len(c.Model) == 0 && (c.Text != "" || c.TextFile != "" || c.Layers != "all"):
-		return inputf("--text, --text-file, --layers: need --model")
+	case len(c.Model) > 0 && c.Text == "" && c.TextFile == "" && c.Sample == nil:
+		return inputf("--model: needs --text, --text-file or --sample")
+	case len(c.Model) == 0 && (c.Text != "" || c.TextFile != "" || c.Sample != nil || c.Layers != "all"):
+		return inputf("--text, --text-file, --sample, --layers: need --model")
+	case c.Folder != "" && c.Sample == nil:
+		return inputf("--folder: is for --sample")
 	case len(c.Model) == 0 && (c.In == "" || len(c.Mechanism) == 0):
-		return inputf("needs --model with --text, or --mechanism with a file of arrays")
+		return inputf("needs --model with --text or --sample, or --mechanism with a file of arrays")
 	case c.Most < 1:
 		return inputf("--most: %d is less than 1", c.Most)
 	}
@@ -154,17 +164,19 @@ func (c *mapsCmd) rows(n int) (from, to int, err error) {
 	return from, to, nil
 }
 
-// look appends the maps of the chosen heads of one call.
-func (c *mapsCmd) look(list []attentionMap, m attention.Mechanism[float32], call *attention.Call[float32], row int, of attentionMap) ([]attentionMap, error) {
+// look appends the maps of the chosen heads of one call, of a sequence of n queries
+// before the padding.
+func (c *mapsCmd) look(list []attentionMap, m attention.Mechanism[float32], call *attention.Call[float32], row, n int, of attentionMap) ([]attentionMap, error) {
 	heads, err := chosen("--heads", c.Heads, call.Q.H)
 	if err != nil {
 		return nil, err
 	}
-	from, to, err := c.rows(call.Q.N)
+	from, to, err := c.rows(n)
 	if err != nil {
 		return nil, err
 	}
 	keys := call.K.N
+	valid := keys - (call.Q.N - n)
 	before := 0
 	for i := range list {
 		before += len(list[i].weights.Data)
@@ -181,6 +193,12 @@ func (c *mapsCmd) look(list []attentionMap, m attention.Mechanism[float32], call
 		one.weights = tensor.Mat[float32]{Data: make([]float32, (to-from)*keys), Rows: to - from, Cols: keys, Stride: keys}
 		if err := m.Weights(one.weights, call, row, h, from, to); err != nil {
 			return nil, fmt.Errorf("%s: %w", of.From, err)
+		}
+		if valid < keys { // padding has no weight
+			for i := range one.weights.Rows {
+				copy(one.weights.Data[i*valid:], one.weights.Row(i)[:valid])
+			}
+			one.weights = tensor.Mat[float32]{Data: one.weights.Data[:(to-from)*valid], Rows: to - from, Cols: valid, Stride: valid}
 		}
 		one.Locality = attention.Locate(one.weights, from+keys-call.Q.N)
 		list = append(list, one)
@@ -226,7 +244,7 @@ func (c *mapsCmd) arrays() (list []attentionMap, err error) {
 		if slices.Contains(c.Mechanism[:i], name) {
 			return nil, fmt.Errorf("--mechanism: %s is there twice", name)
 		}
-		if list, err = c.look(list, p.mech, &p.call, c.Row, attentionMap{From: name}); err != nil {
+		if list, err = c.look(list, p.mech, &p.call, c.Row, p.call.Q.N, attentionMap{From: name}); err != nil {
 			return nil, err
 		}
 	}
@@ -265,7 +283,7 @@ func (c *mapsCmd) settingsOf(name string) (settings, error) {
 	return own, nil
 }
 
-// models makes the maps of a text for each model.
+// models makes the maps of a text or of a sample for each model.
 func (c *mapsCmd) models(e *env) (list []attentionMap, err error) {
 	text := []byte(c.Text)
 	if c.TextFile != "" {
@@ -278,11 +296,96 @@ func (c *mapsCmd) models(e *env) (list []attentionMap, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if list, err = c.model(list, dir, m, vocab, text); err != nil {
+		var in *reading
+		if c.Sample != nil {
+			in, err = c.sample(dir, vocab)
+		} else {
+			in, err = readingOf(dir, vocab, text)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if list, err = c.model(list, dir, m, in); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
+}
+
+// reading is what a model reads.
+type reading struct {
+	batch   *model.Batch
+	labels  []string // of its positions; nil: none
+	picture *report.Heat
+}
+
+// readingOf is a text, for a model with a vocabulary.
+func readingOf(dir string, vocab *token.Vocabulary, text []byte) (*reading, error) {
+	if vocab == nil {
+		return nil, fmt.Errorf("--text: %s learned no text; --sample shows it one of its task", dir)
+	}
+	tokens, err := vocab.Encode(nil, text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	if len(tokens) == 0 {
+		return nil, errors.New("--text: is empty")
+	}
+	labels, err := tokenLabels(vocab, tokens)
+	return &reading{batch: &model.Batch{B: 1, N: len(tokens), Tokens: tokens}, labels: labels}, err
+}
+
+func tokenLabels(vocab *token.Vocabulary, tokens []int32) ([]string, error) {
+	labels := make([]string, len(tokens))
+	for i, t := range tokens {
+		one, err := vocab.Decode(nil, t)
+		if err != nil {
+			return nil, err
+		}
+		labels[i] = tokenLabel(string(one))
+	}
+	return labels, nil
+}
+
+// sample is a sample of the task that a model learned, as it learned it.
+func (c *mapsCmd) sample(dir string, vocab *token.Vocabulary) (*reading, error) {
+	raw, config, err := (&evalCmd{Model: dir, dataFolder: c.dataFolder}).open()
+	if err != nil {
+		return nil, err
+	}
+	_, src, err := config.Prepare(raw)
+	if err != nil {
+		return nil, err
+	}
+	spec := src.Spec()
+	split := spec.Judged()
+	var s task.Sample
+	if err := src.Sample(&s, split, *c.Sample); err != nil {
+		return nil, fmt.Errorf("--sample: %w", err)
+	}
+	in := &reading{batch: train.Pack(spec, s)}
+	title := fmt.Sprintf("sample %d", *c.Sample)
+	if spec.Kind == task.Class {
+		title += fmt.Sprintf(", class %d", s.Class)
+	}
+	if p, ok := raw.(task.Pictured); ok {
+		m, err := p.Picture(split, *c.Sample)
+		if err != nil {
+			return nil, err
+		}
+		h := report.Grey(title, m.Height, m.Width, m.Pixels)
+		in.picture = &h
+		return in, nil
+	}
+	switch {
+	case vocab != nil:
+		in.labels, err = tokenLabels(vocab, s.Tokens)
+	case spec.Vocab > 0 && spec.Parts == 1:
+		for _, t := range s.Tokens {
+			in.labels = append(in.labels, strconv.Itoa(int(t)))
+		}
+	}
+	return in, err
 }
 
 // readText reads a file, or standard input for -.
@@ -304,29 +407,13 @@ func readText(e *env, path string) ([]byte, error) {
 	return text, err
 }
 
-// model appends the maps of one model, which reads the text in one pass.
-func (c *mapsCmd) model(list []attentionMap, dir string, m *model.Model[float32], vocab *token.Vocabulary, text []byte) ([]attentionMap, error) {
-	tokens, err := vocab.Encode(nil, text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
-	if len(tokens) == 0 {
-		return nil, errors.New("--text: is empty")
-	}
-	labels := make([]string, len(tokens))
-	for i, t := range tokens {
-		one, err := vocab.Decode(nil, t)
-		if err != nil {
-			return nil, err
-		}
-		labels[i] = tokenLabel(string(one))
-	}
+// model appends the maps of one model, in one pass over what it reads.
+func (c *mapsCmd) model(list []attentionMap, dir string, m *model.Model[float32], in *reading) ([]attentionMap, error) {
 	var names []string
-	restore := m.WrapMechanisms(func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
+	m.WrapMechanisms(func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
 		names = append(names, name)
 		return of
 	})
-	restore()
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%s: its mixer is %s, which has no attention matrix", dir, m.Config().Mechanism)
 	}
@@ -334,22 +421,31 @@ func (c *mapsCmd) model(list []attentionMap, dir string, m *model.Model[float32]
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
-	restore = m.WrapMechanisms(func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
+	b := in.batch
+	defer m.Watch(func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
 		if !slices.Contains(layers, slices.Index(names, name)) {
-			return of
+			return nil
 		}
-		return &watched{of, func(call *attention.Call[float32]) error {
-			shown := attentionMap{From: filepath.Base(filepath.Clean(dir)) + " " + m.Config().Mechanism, Layer: name, tokens: labels}
-			if call.K.N == len(labels)+1 { // one of the model's own comes first
-				shown.tokens = append([]string{"cls"}, labels...)
+		for row := range b.B {
+			one := attentionMap{From: filepath.Base(filepath.Clean(dir)) + " " + m.Config().Mechanism, Layer: name, tokens: in.labels, picture: in.picture}
+			if b.B > 1 {
+				one.Layer += fmt.Sprintf(" part %d", row)
+			}
+			n := call.Q.N
+			if b.Lens != nil {
+				n -= b.N - int(b.Lens[row])
+			}
+			if in.labels != nil && call.K.N == len(in.labels)+1 { // one of the model's own comes first
+				one.tokens = append([]string{"cls"}, in.labels...)
 			}
 			var err error
-			list, err = c.look(list, of, call, 0, shown)
-			return err
-		}}
-	})
-	defer restore()
-	if _, _, err := m.Vectors(nil, &model.Batch{B: 1, N: len(tokens), Tokens: tokens}); err != nil {
+			if list, err = c.look(list, of, call, row, n, one); err != nil {
+				return err
+			}
+		}
+		return nil
+	})()
+	if _, _, err := m.Vectors(nil, b); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	return list, nil
@@ -393,7 +489,11 @@ func (c *mapsCmd) write(list []attentionMap) error {
 		maps := &report.Maps{Title: "Rows of attention matrices", Same: c.Same}
 		side := 1
 		for i := range list {
-			h, by := list[i].heat(c.Most)
+			one := &list[i]
+			if one.picture != nil && (i == 0 || one.From != list[i-1].From) {
+				maps.Heats = append(maps.Heats, *one.picture)
+			}
+			h, by := one.heat(c.Most)
 			maps.Heats = append(maps.Heats, h)
 			side = max(side, by)
 		}
@@ -402,7 +502,10 @@ func (c *mapsCmd) write(list []attentionMap) error {
 		for n < len(list) && list[n].From == list[0].From {
 			n++
 		}
-		if n > 1 && n <= 4 {
+		if list[0].picture != nil {
+			n++
+		}
+		if n > 1 && n <= 5 {
 			maps.Columns = n
 		}
 		if side > 1 {

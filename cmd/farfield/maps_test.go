@@ -51,15 +51,15 @@ func TestMapsOfArrays(t *testing.T) {
 	}
 
 	for want, args := range map[string][]string{
-		"needs --model with --text, or --mechanism": {in},
-		"--heads: \"2\" is none of the 2":           {"--mechanism", "softmax", "--heads", "2", in},
-		"--rows: 3:9 is no A:B":                     {"--mechanism", "softmax", "--rows", "3:9", in},
-		"is a setting of none of":                   {"--mechanism", "softmax,fastmax", "--set", "colour=red", in},
-		"softmax is there twice":                    {"--mechanism", "softmax,softmax", in},
-		"needs .png, .svg or .html":                 {"--mechanism", "softmax", "-o", "maps.gif", in},
-		"--row: 1 is none of the 1":                 {"--mechanism", "softmax", "--row", "1", in},
-		"no attention matrix":                       {"--mechanism", "primal", in},
-		"--most: 0 is less than 1":                  {"--mechanism", "softmax", "--most", "0", in},
+		"needs --model with --text or --sample, or --mechanism": {in},
+		"--heads: \"2\" is none of the 2":                       {"--mechanism", "softmax", "--heads", "2", in},
+		"--rows: 3:9 is no A:B":                                 {"--mechanism", "softmax", "--rows", "3:9", in},
+		"is a setting of none of":                               {"--mechanism", "softmax,fastmax", "--set", "colour=red", in},
+		"softmax is there twice":                                {"--mechanism", "softmax,softmax", in},
+		"needs .png, .svg or .html":                             {"--mechanism", "softmax", "-o", "maps.gif", in},
+		"--row: 1 is none of the 1":                             {"--mechanism", "softmax", "--row", "1", in},
+		"no attention matrix":                                   {"--mechanism", "primal", in},
+		"--most: 0 is less than 1":                              {"--mechanism", "softmax", "--most", "0", in},
 	} {
 		refuses(t, want, append([]string{"maps"}, args...)...)
 	}
@@ -90,11 +90,42 @@ func TestMapsOfModels(t *testing.T) {
 			t.Errorf("%s is %v, want [2 16 16]", name, a.Shape)
 		}
 	}
-	refuses(t, "needs --text or --text-file", "maps", "--model", run)
+	refuses(t, "needs --text, --text-file or --sample", "maps", "--model", run)
 	refuses(t, "--layers: \"7\" is none of the", "maps", "--model", run, "--text", "a", "--layers", "7")
 	refuses(t, "has its own mechanism and input", "maps", "--model", run, "--text", "a", "--mechanism", "softmax")
 
 	mamba := filepath.Join(t.TempDir(), "run")
 	works(t, littleRun(textFile(t), mamba, "--mechanism", "mamba-2")...)
 	refuses(t, "mixer is mamba-2, which has no attention matrix", "maps", "--model", mamba, "--text", "a")
+}
+
+// TestMapsOfSamples has a model read a sample of its task: of images the image is
+// drawn beside, of pairs both parts.
+func TestMapsOfSamples(t *testing.T) {
+	dir := t.TempDir()
+	run := filepath.Join(dir, "run")
+	works(t, "train", "--task", "pathfinder", "--task-set", "from=generated", "--out", run, "--layers", "1", "--width", "8", "--heads", "2",
+		"--batch", "1", "--steps", "1", "--eval-samples", "1", "--final-samples", "1")
+	page, numbers := filepath.Join(dir, "maps.html"), filepath.Join(dir, "maps.npz")
+	if out := works(t, "maps", "--model", run, "--sample", "3", "--rows", "0:40", "-o", page, "--npz", numbers); strings.Count(out, "layers.0.attn") != 2 {
+		t.Errorf("two heads are not what is shown:\n%s", out)
+	}
+	for name, a := range read(t, numbers) {
+		if len(a.Shape) != 3 || a.Shape[1] != 40 || a.Shape[2] != 1024 {
+			t.Errorf("%s is %v, want 40 queries of 1024 keys", name, a.Shape)
+		}
+	}
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "sample 3, class ") {
+		t.Errorf("the page has no image, %v", err)
+	}
+
+	text := filepath.Join(dir, "text")
+	works(t, littleRun(textFile(t), text)...)
+	if out := works(t, "maps", "--model", text, "--sample", "0", "--layers", "0", "--json"); !strings.Contains(out, `"Queries": 20`) {
+		t.Errorf("a window of the text is not what is read:\n%s", out)
+	}
+	refuses(t, "--sample: ", "maps", "--model", text, "--sample", "1000000")
+	refuses(t, "--sample: ", "maps", "--model", run, "--sample", "-1")
+	refuses(t, "learned no text", "maps", "--model", run, "--text", "a")
+	refuses(t, "--folder: is for --sample", "maps", "--model", text, "--text", "a", "--folder", dir)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -17,7 +19,7 @@ const reportFile = "report.html"
 
 // reportCmd is the verb report: a page of a run.
 type reportCmd struct {
-	Out          string `short:"o" placeholder:"FILE" help:"Where it goes, by default report.html in the run's folder."`
+	Out          string `short:"o" placeholder:"FILE" help:"Where it goes, by default report.html in the run's folder, where train writes it at its end."`
 	SampleTokens int    `placeholder:"N" default:"400" help:"Tokens of a text from the latest checkpoint, if there is one; 0 for none (${default})."`
 
 	Folder string `arg:"" name:"run" help:"Folder of a run, finished or not."`
@@ -31,42 +33,54 @@ func (c *reportCmd) Run(e *env) error {
 	if err != nil {
 		return input(err)
 	}
-	history, err := train.ReadHistory(c.Folder)
-	if err != nil {
-		return input(err)
-	}
-	page := runPage(filepath.Base(filepath.Clean(c.Folder)), config, history)
+	var text string
 	if c.SampleTokens > 0 {
 		m, vocab, err := train.Load(c.Folder)
 		switch {
 		case errors.Is(err, train.ErrNoCheckpoint):
 		case err != nil:
 			return input(err)
-		default:
-			text, err := sample(e.ctx, m, vocab, c.SampleTokens, config.Seed)
-			if err != nil {
+		case vocab != nil:
+			if text, err = sample(e.ctx, m, vocab, c.SampleTokens, config.Seed); err != nil {
 				return err
 			}
-			page.Sections = append(page.Sections, report.Section{Title: "Sample", Text: "By the latest checkpoint.", Code: text})
 		}
 	}
 	out := c.Out
 	if out == "" {
 		out = filepath.Join(c.Folder, reportFile)
 	}
-	if err := atomicfile.Write(out, page.WriteHTML); err != nil {
-		return err
+	if err := writeReport(out, c.Folder, text); err != nil {
+		return input(err)
 	}
 	_, err = fmt.Fprintln(e.stdout, out)
 	return err
+}
+
+// writeReport writes the page of the run in the folder dir, with a text that its
+// model wrote, "" if there is none.
+func writeReport(out, dir, text string) error {
+	config, err := train.RunConfig(dir)
+	if err != nil {
+		return err
+	}
+	history, err := train.ReadHistory(dir)
+	if err != nil {
+		return err
+	}
+	page := runPage(filepath.Base(filepath.Clean(dir)), config, history)
+	if text != "" {
+		page.Sections = append(page.Sections, report.Section{Title: "Sample", Text: "By the checkpoint that the run is judged by.", Code: text})
+	}
+	return atomicfile.Write(out, page.WriteHTML)
 }
 
 // runPage is the page of a run, by what it has written so far.
 func runPage(name string, config train.Config, h *train.History) *report.Page {
 	page := &report.Page{Title: "Training of " + name, About: report.Here("farfield train --config config.json")}
 	page.About.Config, page.About.Seeds = config, []uint64{config.Seed}
-	page.Lead = fmt.Sprintf("%s, %d layers of width %d, context %d: %d of %d updates.",
-		config.Model.Mechanism, config.Model.Layers, config.Model.Width, config.Model.Context, len(h.Steps), config.Steps)
+	page.Lead = fmt.Sprintf("%s by %s, %d layers of width %d, context %d: %d of %d updates.",
+		config.Task, cmp.Or(config.Model.Mechanism, "no attention"), config.Model.Layers, config.Model.Width, config.Model.Context, len(h.Steps), config.Steps)
 	var loss, rate, norm, checked report.Series
 	loss.Name, checked.Name = "training", "validation"
 	rate.Style, norm.Style, loss.Style = report.Bare, report.Bare, report.Bare
@@ -85,10 +99,18 @@ func runPage(name string, config train.Config, h *train.History) *report.Page {
 			to.s.X, to.s.Y = append(to.s.X, at), append(to.s.Y, to.y)
 		}
 	}
-	table := &report.Table{Head: []string{"update", "of the validation part", "loss, nats", "bits per byte", "tokens", "seconds"}}
+	unit := "loss"
+	table := &report.Table{Head: []string{"update", "samples", "of the part", "loss", "score", "targets", "seconds"}}
 	for _, v := range h.Evals {
-		checked.X, checked.Y = append(checked.X, float64(v.Step)), append(checked.Y, v.Loss)
-		table.Rows = append(table.Rows, []string{strconv.Itoa(v.Step), v.Eval, fmt.Sprintf("%.4f", v.Loss), fmt.Sprintf("%.4f", v.Bits),
+		if v.Split == task.Valid.String() {
+			checked.X, checked.Y = append(checked.X, float64(v.Step)), append(checked.Y, v.Loss)
+		}
+		score := fmt.Sprintf("%.4f", v.Value)
+		table.Head[4] = string(v.Metric)
+		if v.Bits > 0 {
+			unit, table.Head[4], score = "nats a token", "bits per byte", fmt.Sprintf("%.4f", v.Bits)
+		}
+		table.Rows = append(table.Rows, []string{strconv.Itoa(v.Step), v.Eval, v.Split, fmt.Sprintf("%.4f", v.Loss), score,
 			strconv.FormatInt(v.Tokens, 10), fmt.Sprintf("%.0f", v.Elapsed)})
 	}
 	curves := func(title, unit string, list ...report.Series) {
@@ -102,7 +124,7 @@ func runPage(name string, config train.Config, h *train.History) *report.Page {
 			page.Sections = append(page.Sections, report.Section{Figure: f})
 		}
 	}
-	curves("Loss", "nats a token", loss, checked)
+	curves("Loss", unit, loss, checked)
 	curves("Learning rate", "", rate)
 	curves("Norm of the gradient before clipping", "", norm)
 	if len(table.Rows) > 0 {

@@ -19,6 +19,15 @@ func TestReport(t *testing.T) {
 		}
 		return string(text)
 	}
+	own, err := os.ReadFile(filepath.Join(run, "report.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"8 of 8 updates", ">Loss<", "Sample"} {
+		if !strings.Contains(string(own), want) {
+			t.Errorf("the page that train wrote has no %s", want)
+		}
+	}
 	whole := page()
 	for _, want := range []string{"8 of 8 updates", ">Loss<", ">validation<", "Learning rate", "whole", "Sample", "configuration", "machine"} {
 		if !strings.Contains(whole, want) {
@@ -42,4 +51,23 @@ func TestReport(t *testing.T) {
 		t.Error("the page of half a run is not of half a run")
 	}
 	refuses(t, "config.json", "report", t.TempDir())
+}
+
+// A run of another task has scores by its metric, and no text.
+func TestReportOfTask(t *testing.T) {
+	run := filepath.Join(t.TempDir(), "run")
+	works(t, littleTask(run)...)
+	own, err := os.ReadFile(filepath.Join(run, "report.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"induction by fastmax", ">accuracy<", ">valid<", ">test<"} {
+		if !strings.Contains(string(own), want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+	works(t, "report", run)
+	if again, err := os.ReadFile(filepath.Join(run, "report.html")); err != nil || strings.Contains(string(again), ">Sample<") {
+		t.Errorf("a run without a text has a sample, or %v", err)
+	}
 }

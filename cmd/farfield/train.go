@@ -27,7 +27,7 @@ type trainCmd struct {
 	TaskSet map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task."`
 	dataFolder
 	DataSeed *uint64 `placeholder:"N" help:"Of what a task makes or draws."`
-	Out      string  `placeholder:"DIR" help:"Folder of the run. By default the first of run/001, run/002, ... that is free."`
+	Out      string  `placeholder:"DIR" help:"Folder of the run, in which report.html tells of it at the end. By default the first of run/001, run/002, ... that is free."`
 	Resume   bool    `help:"Continue the run in --out after its latest checkpoint, or all that --seeds began."`
 	Config   string  `placeholder:"FILE" help:"Begin with a configuration, such as the config.json of a run, which repeats it."`
 	Preset   string  `placeholder:"NAME" help:"Begin with a named configuration: ${presets}. By default that of the task, and of a text default, or small where there is no AVX2."`
@@ -277,13 +277,16 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 		table := tableBits(text)
 		r.Table = &table
 		r.Sample, err = sample(e.ctx, trainer.Model(), text.Vocab, t.SampleTokens, c.Seed)
-		return r, err
+	} else {
+		err = e.interruptible(func() (err error) {
+			r.Baselines, err = src.Baselines(baselineSamples)
+			return err
+		})
 	}
-	err = e.interruptible(func() (err error) {
-		r.Baselines, err = src.Baselines(baselineSamples)
-		return err
-	})
-	return r, err
+	if err != nil {
+		return nil, err
+	}
+	return r, writeReport(filepath.Join(dir, reportFile), dir, r.Sample)
 }
 
 // baselineSamples is how many samples simple means learn from, and are judged by.
