@@ -66,11 +66,11 @@ func (t Training) open() (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	before := live()
-	if err := u.Run(); err != nil {
+	kept, err := u.Kept()
+	if err != nil {
 		return nil, err
 	}
-	return &work{call: u.Run, held: live() - before}, nil
+	return &work{call: u.Run, held: kept}, nil
 }
 
 // live is the memory in use, without the scratch that is only kept for reuse,

@@ -38,6 +38,14 @@ func NewUpdate(c model.Config, batch int) (*Update, error) {
 	return u, nil
 }
 
+// Kept makes an update and returns the bytes of memory that are in use since: what
+// the passes keep.
+func (u *Update) Kept() (int64, error) {
+	before := live()
+	err := u.Run()
+	return live() - before, err
+}
+
 // Run makes an update.
 func (u *Update) Run() error {
 	u.Model.Params().ZeroGrad()

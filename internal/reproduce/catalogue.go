@@ -8,10 +8,15 @@ import (
 
 // rows is the catalogue, in the order in which it is shown.
 var rows = []*Row{
+	&fastFig2,
+	&fastFig3,
+	&fastFig4,
+	&fastFig5,
 	&fastTable1,
 	&fastTable2,
-	&fastFig3,
+	&fastFig6,
 	&fastKernel,
+	&fastLocality,
 	&fastGradients,
 	&taylorShiftCrossover,
 	&taylorShiftScaling,

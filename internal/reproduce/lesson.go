@@ -66,6 +66,9 @@ func (l *lesson) with(m *method, seed uint64, factor float64) train.Config {
 	}
 	c.Seed = seed
 	c.Rate, c.MinRate = c.Rate*factor, c.MinRate*factor
+	if m.change != nil {
+		m.change(&c)
+	}
 	return c
 }
 
@@ -336,10 +339,13 @@ func (s *scored) table() report.Table {
 	return t
 }
 
-// figures are the loss by step and by second.
+// smoothed is the share of a curve that a running mean is of.
+const smoothed = 20
+
+// figures are the loss by step and by second, as running means.
 func (s *scored) figures() []Drawing {
-	step := report.Figure{Title: s.Name + ": training loss by update", XLabel: "updates", YLabel: "loss"}
-	second := report.Figure{Title: s.Name + ": training loss by second", XLabel: "seconds", YLabel: "loss"}
+	step := report.Figure{Title: s.Name + ": training loss by update", XLabel: "updates", YLabel: "loss, mean of the last twentieth"}
+	second := report.Figure{Title: s.Name + ": training loss by second", XLabel: "seconds", YLabel: step.YLabel}
 	for _, x := range s.Results {
 		run := x.Runs[0]
 		var at, clock, loss []float64
@@ -349,6 +355,7 @@ func (s *scored) figures() []Drawing {
 			}
 		}
 		if len(at) > 0 {
+			loss = running(loss, max(1, len(loss)/smoothed))
 			step.Series = append(step.Series, report.Series{Name: x.Label, X: at, Y: loss})
 			second.Series = append(second.Series, report.Series{Name: x.Label, X: clock, Y: loss})
 		}
@@ -357,6 +364,16 @@ func (s *scored) figures() []Drawing {
 		return nil
 	}
 	return []Drawing{{s.Name + "-by-update", step}, {s.Name + "-by-second", second}}
+}
+
+// running returns the means of each of x and those before it, n in all where there
+// are as many.
+func running(x []float64, n int) []float64 {
+	y := make([]float64, len(x))
+	for i := range x {
+		y[i], _ = mean(x[max(0, i+1-n) : i+1])
+	}
+	return y
 }
 
 // order finds the order of the mechanisms, as far as it exceeds the spread of

@@ -1,13 +1,18 @@
 package reproduce
 
-import "github.com/farfield-ml/farfield/mechanism"
+import (
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/train"
+)
 
 // method is a mechanism with settings, as it stands in tables.
 type method struct {
-	Label string            `json:"-"`
-	Name  string            `json:"mechanism"`
-	Order int               `json:"order,omitempty"`
-	Set   map[string]string `json:"set,omitempty"`
+	Label string `json:"-"`
+	// change, if not nil, makes what else is its own of a training.
+	change func(*train.Config)
+	Name   string            `json:"mechanism"`
+	Order  int               `json:"order,omitempty"`
+	Set    map[string]string `json:"set,omitempty"`
 }
 
 var (

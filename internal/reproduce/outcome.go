@@ -21,6 +21,7 @@ type Outcome struct {
 	Findings []string       `json:"findings"` // a line each, computed from the numbers
 	Tables   []report.Table `json:"tables"`
 	Figures  []Drawing      `json:"-"`
+	Drawn    []Drawn        `json:"-"` // what else the page shows
 	Records  []*Record      `json:"pieces"`
 	Missing  []string       `json:"missing,omitempty"` // pieces that are not there
 }
@@ -31,6 +32,13 @@ func addRow(t *report.Table, cells ...string) { t.Rows = append(t.Rows, cells) }
 type Drawing struct {
 	Name string
 	report.Figure
+}
+
+// Drawn is a section of the page that is no figure, such as maps or a picture, with
+// the name of its file.
+type Drawn struct {
+	Name string
+	report.Section
 }
 
 // find adds a finding.

@@ -31,10 +31,26 @@ func (out *Outcome) Write(o *Options) (dir string, err error) {
 			return "", fmt.Errorf("figure %s: %w", d.Name, err)
 		}
 	}
+	for _, d := range out.Drawn {
+		if err := d.write(filepath.Join(dir, d.Name)); err != nil {
+			return "", fmt.Errorf("drawing %s: %w", d.Name, err)
+		}
+	}
 	if err := atomicfile.Write(filepath.Join(dir, pageFile), out.page().WriteHTML); err != nil {
 		return "", err
 	}
 	return dir, atomicfile.Write(filepath.Join(dir, markdownFile), out.WriteMarkdown)
+}
+
+// write writes maps as SVG and a picture as PNG, with the ending of either.
+func (d *Drawn) write(path string) error {
+	switch {
+	case d.Maps != nil:
+		return atomicfile.Write(path+".svg", d.Maps.WriteSVG)
+	case d.Picture != nil:
+		return atomicfile.Write(path+".png", d.Picture.WritePNG)
+	}
+	return nil
 }
 
 // page is the outcome with its figures.
@@ -51,6 +67,9 @@ func (out *Outcome) page() *report.Page {
 	}
 	for i := range out.Figures {
 		p.Sections = append(p.Sections, report.Section{Figure: &out.Figures[i].Figure})
+	}
+	for i := range out.Drawn {
+		p.Sections = append(p.Sections, out.Drawn[i].Section)
 	}
 	if n := len(out.Records); n > 0 {
 		p.About.At = out.Records[n-1].Started

@@ -1,0 +1,221 @@
+package reproduce
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/report"
+)
+
+var fastFig5 = Row{
+	Name:   "fast-fig5",
+	Doc:    "accuracy over speed of training on tasks of the Long Range Arena, memory as area, for the mechanisms of the figure",
+	Source: "Gerami et al. 2024, FAST, arXiv 2402.07901, figure 5 and the averages of tables 1 and 2 (RTX A5000)",
+	Claim:  "average accuracy 57.37 % of softmax, 52.74 Informer, 58.07 Reformer, 50.55 linear, 57.69 Performer, 57.90 Fastmax2, 57.62 Fastmax1; 3.8, 6.9 and 27.2 steps a second of softmax, Fastmax2 and Fastmax1; memory is drawn, not printed",
+	Seeds:  true, Tunes: true,
+	Code:   append([]string{"internal/bench"}, trainCode...),
+	pieces: fig5Pieces, outcome: fig5Outcome,
+}
+
+var (
+	informer  = method{Label: "informer", Name: "informer"}
+	reformer  = method{Label: "reformer", Name: "reformer"}
+	performer = method{Label: "performer", Name: "performer"}
+)
+
+// fig5Published are averages over the five tasks: accuracy in percent and training
+// steps a second, 0 where none are printed.
+var fig5Published = []struct {
+	method
+	accuracy, speed float64
+}{
+	{softmax, 57.37, 3.8}, {informer, 52.74, 0}, {reformer, 58.07, 0}, {linear, 50.55, 0}, {performer, 57.69, 0}, {fastmax2, 57.90, 6.9}, {fastmax1, 57.62, 27.2},
+}
+
+var fig5Lessons = lessons(func(o *Options) (list []*lesson, err error) {
+	type sized struct {
+		name, preset  string
+		length, vocab int
+		steps         [3]int // of the budgets; 0: not within it
+	}
+	for _, x := range []sized{
+		{"listops", "lra-listops", 2000, 18, [3]int{0, 0, 5000}},
+		{"text", pick(o.Budget, "text", "text", "lra-text"), pick(o.Budget, 1000, 1000, 4000), 257, [3]int{0, 250, 20000}},
+		{"image", pick(o.Budget, "image", "image", "lra-image"), 1024, 256, [3]int{120, 600, 35000}},
+		{"pathfinder", "lra-pathfinder", 1024, 256, [3]int{0, 0, 62400}},
+	} {
+		if x.steps[o.Budget] == 0 {
+			continue
+		}
+		l, err := presetLesson(x.name, x.preset, x.steps[o.Budget], nil)
+		if err != nil {
+			return nil, err
+		}
+		l.Config.EvalEvery, l.Config.EvalSamples = max(1, l.Config.Steps/4), 200
+		l.Length, l.Vocab, l.Baseline = x.length, x.vocab, true
+		l.Seeds = pick(o.Budget, 1, 1, 3)
+		for _, m := range fig5Published {
+			l.Methods = append(l.Methods, m.method)
+		}
+		list = append(list, l)
+	}
+	return list, nil
+})
+
+// updateSpeed is what an update of random samples takes.
+type updateSpeed struct {
+	Curve string  `json:"curve"`
+	Ms    float64 `json:"ms"`
+	Bytes float64 `json:"bytes"` // that updates keep and take, weights and moments aside
+}
+
+func speedPiece(l *lesson) string { return l.Name + "-speed" }
+
+type speedConfig struct {
+	Batch   int           `json:"batch"`
+	Each    time.Duration `json:"each"`
+	Length  int           `json:"length"`
+	Methods []method      `json:"methods"`
+}
+
+func fig5Speed(o *Options, l *lesson) speedConfig {
+	return speedConfig{pick(o.Budget, 4, 8, 32), pick(o.Budget, 3*time.Second, 15*time.Second, 5*time.Minute), l.Length, l.Methods}
+}
+
+func fig5Pieces(o *Options) ([]Piece, error) {
+	list, err := fig5Lessons.pieces(o)
+	if err != nil {
+		return nil, err
+	}
+	all, err := fig5Lessons(o)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range all {
+		c := fig5Speed(o, l)
+		list = append(list, Piece{
+			Name: speedPiece(l), Config: c, Time: raceTime(len(c.Methods), c.Each),
+			run: func(w *Work) (any, error) {
+				l.Config.Folder = o.Data
+				return l.speeds(w, c)
+			},
+		})
+	}
+	return list, nil
+}
+
+// speeds times updates of all mechanisms in turns.
+func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
+	src, err := l.Config.Open()
+	if err != nil {
+		return nil, err
+	}
+	kept := make([]float64, len(l.Methods))
+	var list []timed
+	for i := range l.Methods {
+		m := &l.Methods[i]
+		c, _, err := l.with(m, 1, 1).Prepare(src)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Label, err)
+		}
+		c.Model.Context = s.Length
+		line := bench.Line{Mechanism: m.Name, Order: m.Order, Direction: "update", N: s.Length, Heads: c.Model.Heads, D: c.Model.Width / c.Model.Heads}
+		flops := c.Model.TrainFLOPs(float64(s.Batch * s.Length))
+		need := 64 * float64(s.Batch*s.Length*c.Model.Layers*c.Model.Width)
+		list = append(list, timed{m.Label, s.Length, bench.NewCase(line, flops, need, func() (func() error, error) {
+			u, err := bench.NewUpdate(c.Model, s.Batch)
+			if err != nil {
+				return nil, err
+			}
+			bytes, err := u.Kept()
+			kept[i] = float64(bytes)
+			return u.Run, err
+		})})
+	}
+	times, err := w.race(list, s.Each, time.Hour)
+	if err != nil {
+		return nil, err
+	}
+	var out []updateSpeed
+	for i, t := range times {
+		out = append(out, updateSpeed{t.Curve, t.Ms, kept[i] + t.Bytes})
+	}
+	return out, nil
+}
+
+// average is over the tasks of what there is of a mechanism.
+type average struct {
+	accuracy, speed, bytes []float64
+}
+
+func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
+	return fig5Lessons.outcome(func(out *Outcome, list []scored) error {
+		of := map[string]*average{}
+		for _, m := range fig5Published {
+			of[m.Label] = new(average)
+		}
+		tasks := ""
+		for _, s := range list {
+			tasks += ", " + s.Name
+			c := fig5Speed(o, s.lesson)
+			speeds, _, err := get[[]updateSpeed](r, speedPiece(s.lesson))
+			if err != nil {
+				return err
+			}
+			for _, x := range s.Results {
+				of[x.Label].accuracy = append(of[x.Label].accuracy, 100*x.Value)
+			}
+			for _, v := range speeds {
+				if v.Ms > 0 {
+					of[v.Curve].speed = append(of[v.Curve].speed, 1e3/v.Ms*float64(c.Batch))
+					of[v.Curve].bytes = append(of[v.Curve].bytes, v.Bytes/float64(c.Batch))
+				}
+			}
+		}
+		t := report.Table{
+			Title: "Averages over tasks: published over five, here over " + tasks[2:],
+			Head:  []string{"mechanism", "published accuracy, %", "published steps a second", "accuracy here, %", "sequences a second", "times softmax's, published", "here", "MB a sequence"},
+			Note: "Steps of random samples, timed in turns. Memory: what an update keeps for its backward pass and takes besides, weights, gradients and moments aside. " +
+				"softmax is tiled here and writes down no matrix, so that it needs no more memory than others, as the published one does.",
+		}
+		base, _ := mean(of[softmax.Label].speed)
+		f := report.Figure{Title: "Accuracy over speed, memory as area", XLabel: "training sequences a second", YLabel: "accuracy, %", YLinear: true}
+		best, at := math.Inf(-1), ""
+		for _, m := range fig5Published {
+			x := of[m.Label]
+			accuracy, _ := mean(x.accuracy)
+			speed, _ := mean(x.speed)
+			bytes, _ := mean(x.bytes)
+			published, ratio := none, none
+			if m.speed > 0 {
+				published, ratio = fmt.Sprint(m.speed), digits(m.speed/fig5Published[0].speed)
+			}
+			cells := []string{m.Label, fmt.Sprintf("%.2f", m.accuracy), published, none, none, ratio, none, none}
+			if len(x.accuracy) > 0 {
+				cells[3] = fmt.Sprintf("%.2f", accuracy)
+			}
+			if speed > 0 {
+				cells[4], cells[7] = digits(speed), digits(bytes/1e6)
+				if base > 0 {
+					cells[6] = digits(speed / base)
+				}
+			}
+			addRow(&t, cells...)
+			if len(x.accuracy) == 0 || speed == 0 {
+				continue
+			}
+			f.Series = append(f.Series, report.Series{Name: m.Label, X: []float64{speed}, Y: []float64{accuracy}, Size: []float64{max(0, bytes)}, Style: report.Bubbles})
+			if speed > best {
+				best, at = speed, fmt.Sprintf("%s with %s sequences a second, %s times softmax's, and %.2f %%", m.Label, digits(speed), digits(speed/base), accuracy)
+			}
+		}
+		out.Tables = append(out.Tables, t)
+		if len(f.Series) > 0 {
+			out.Figures = append(out.Figures, Drawing{"accuracy-over-speed", f})
+			out.find("The fastest is %s.", at)
+		}
+		return nil
+	})(o, r)
+}
