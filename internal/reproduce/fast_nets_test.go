@@ -76,7 +76,7 @@ func (f lessons) shrunk() lessons {
 		for _, l := range all {
 			c := &l.Config
 			c.Steps, c.Batch, c.EvalEvery, c.EvalSamples, c.FinalSamples = 3, 2, 0, 2, 2
-			c.Model.Width, c.Model.Hidden, c.Model.Heads, c.Model.Layers = 4*c.Model.Heads, 8, c.Model.Heads, 2
+			c.Model.Width, c.Model.Hidden, c.Model.Layers = 4*c.Model.Heads, 8, 2
 			if c.Model.Context > 0 {
 				c.Model.Context = min(c.Model.Context, 40)
 			}
