@@ -55,6 +55,7 @@ func directLimits[T tensor.Float](m *oracle.Mechanism) check.Limits {
 
 func TestDirectAgainstTextbook(t *testing.T) {
 	eachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
+		t.Parallel()
 		want := m.Forward(c)
 		do := normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		grads := m.Backward(c, do)

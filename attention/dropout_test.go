@@ -47,6 +47,7 @@ func givenDrop(r *rand.Rand, kind DropKind, rate float64, c *oracle.Call) (*Drop
 func TestDropoutAgainstTextbook(t *testing.T) {
 	for _, kind := range []DropKind{TokenDrop, ElementDrop, ProductDrop} {
 		t.Run(kind.String(), func(t *testing.T) {
+			t.Parallel()
 			eachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
 				if kind == ProductDrop && (len(m.Coef) != 3 || m.Map != nil) {
 					return

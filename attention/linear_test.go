@@ -63,6 +63,7 @@ func linearLimits[T tensor.Float](e Mechanism[T], d, chunk int) check.Limits {
 
 func TestLinearAgainstTextbook(t *testing.T) {
 	eachPolynomial(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
+		t.Parallel()
 		want := m.Forward(c)
 		do := normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		grads := m.Backward(c, do)

@@ -117,16 +117,19 @@ func TestSegmentsAreOneSequence(t *testing.T) {
 	}
 	for name, m := range allKinds() {
 		m = sixHeads(m)
-		for _, oc := range []*oracle.Call{oc, &faded, &middle} {
-			if m.OutputNorm && oc.LogG.D > 0 {
-				continue // refused: see TestOutputNormRefusesDecay
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, oc := range []*oracle.Call{oc, &faded, &middle} {
+				if m.OutputNorm && oc.LogG.D > 0 {
+					continue // refused: see TestOutputNormRefusesDecay
+				}
+				want, grads := m.Forward(oc), m.Backward(oc, do)
+				for _, carry := range []Carry{Rounded, Compensated} {
+					segmentsAgainst[float32](t, name, m, oc, do, want, grads, carry)
+					segmentsAgainst[float64](t, name, m, oc, do, want, grads, carry)
+				}
 			}
-			want, grads := m.Forward(oc), m.Backward(oc, do)
-			for _, carry := range []Carry{Rounded, Compensated} {
-				segmentsAgainst[float32](t, name, m, oc, do, want, grads, carry)
-				segmentsAgainst[float64](t, name, m, oc, do, want, grads, carry)
-			}
-		}
+		})
 	}
 }
 
@@ -212,6 +215,7 @@ func TestSegmentsAfterKeys(t *testing.T) {
 				continue // the former is refused: see TestOutputNormRefusesDecay
 			}
 			t.Run(name+"/"+what, func(t *testing.T) {
+				t.Parallel()
 				want := m.Forward(c)
 				do := normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 				grads := m.Backward(c, do)

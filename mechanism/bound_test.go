@@ -101,7 +101,10 @@ func TestErrorsStayWithinTheBound(t *testing.T) {
 			none++
 			continue
 		}
-		t.Run(s.label, func(t *testing.T) { bounded(t, s) })
+		t.Run(s.label, func(t *testing.T) {
+			t.Parallel()
+			bounded(t, s)
+		})
 	}
 	t.Logf("%d of %d have no bound", none, len(subjects()))
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -517,14 +518,25 @@ func agreeInBoth(t *testing.T, s subject, sh shape, seed uint64, list []form) (w
 	return worst
 }
 
-// answers are what the textbook says of a call. Laws that ask for the same get
-// the same: textbook keeps them.
-type answers struct {
-	want  *oracle.Result
-	grads *oracle.Grads
+// textbook is what the textbooks have said.
+var textbook sync.Map
+
+// answer returns what the textbook of s says of a call, which compute asks it. Laws
+// that want to know the same get the same.
+func answer[A any](what string, s subject, sh shape, seed uint64, compute func() A) A {
+	key := fmt.Sprint(what, "/", s.label, "/", sh.name, "/", seed)
+	if a, found := textbook.Load(key); found {
+		return a.(A)
+	}
+	a := compute()
+	textbook.Store(key, a)
+	return a
 }
 
-var textbook = map[string]*answers{}
+// answers is what the textbook says of outputs, and of all that they are made of.
+func (b *textbookOf) answers(s subject, sh shape, seed uint64, oc *oracle.Call) *oracle.Result {
+	return answer("outputs", s, sh, seed, func() *oracle.Result { return b.Forward(oc) })
+}
 
 // parameters are the gradients of all parameters, one after another.
 func parameters(g *oracle.Grads) []float64 { return slices.Concat(g.DTau, g.DFeatures, g.DLogGamma) }
@@ -546,11 +558,8 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 	oc, do := sh.call(seed)
 	m, book := build[T](t, s, sh.h)
 	c, doT := callIn[T](oc), in[T](do)
-	key := fmt.Sprint(s.label, "/", sh.name, "/", seed)
-	if textbook[key] == nil {
-		textbook[key] = &answers{book.Forward(oc), book.Backward(oc, do)}
-	}
-	want, grads := textbook[key].want, textbook[key].grads
+	want := book.answers(s, sh, seed, oc)
+	grads := answer("gradients", s, sh, seed, func() *oracle.Grads { return book.Backward(oc, do) })
 	cond, v := max(1, check.Max(want.Cond)), check.Max(oc.V.Data)
 	most := max(1, check.Max(want.Factor))
 	for _, f := range list {

@@ -86,8 +86,7 @@ func FuzzTextbook(f *testing.F) {
 		list := []form{{attention.Direct, 0}, {attention.Auto, 0}, {attention.Linear, int(chunk) % 80}, {attention.Step, int(chunk) % 20}}
 		allowance = 2
 		defer func() { allowance = 1 }()
-		clear(textbook) // calls do not come twice
-		clear(wholeTextbooks)
+		textbook.Clear() // calls do not come twice
 		agree[float32](t, s, sh, seed, list)
 		agree[float64](t, s, sh, seed, list)
 		if s.causal() && sh.cuQ == nil && !sh.keep && sh.lens == nil {

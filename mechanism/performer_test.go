@@ -83,6 +83,7 @@ func TestPerformerApproachesSoftmax(t *testing.T) {
 // Rows of any width, and of some times the usual length, give numbers: features
 // never overflow, and wide rows do not vanish.
 func TestPerformerStaysWithinRange(t *testing.T) {
+	t.Parallel()
 	for _, d := range []int{64, 128, 256} {
 		for _, size := range []float32{1e-3, 1, 2} {
 			sh := shape{b: 1, h: 1, hkv: 1, n: 5, m: 5, d: d, dv: 2, causal: true}
@@ -116,6 +117,7 @@ func TestPerformerStaysWithinRange(t *testing.T) {
 // answered as float64 answers them, beside usual ones; for the widest rows, of
 // which exponents stop, with numbers.
 func TestPerformerMeetsKeysAlongItsRows(t *testing.T) {
+	t.Parallel()
 	for _, d := range []int{64, 128, 256} {
 		for _, kernel := range []string{"softmax", "hyperbolic"} {
 			o := Options{Width: d, Set: map[string]string{"kernel": kernel, "features": "300"}}

@@ -18,6 +18,7 @@ func rationals(c ...float64) []*big.Rat {
 }
 
 func TestNonNegative(t *testing.T) {
+	t.Parallel()
 	inf := math.Inf(1)
 	for _, c := range []struct {
 		coef  []float64

@@ -22,7 +22,7 @@ func weightsOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
 	oc, _ := sh.call(seed)
 	m, book := build[T](t, s, sh.h)
 	c := callIn[T](oc)
-	want := book.Forward(oc)
+	want := book.answers(s, sh, seed, oc)
 	l := limitsOfWeights(s, m, c)
 	for b := range sh.b {
 		for h := range sh.h {

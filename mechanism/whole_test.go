@@ -1,7 +1,6 @@
 package mechanism
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -161,15 +160,11 @@ func wholeLimits[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T])
 // with finite differences in larger calls.
 const chosen = 3
 
-// wholeAnswers are what the textbook says of a call, and the gradients that
-// finite differences of it confirm.
-type wholeAnswers struct {
-	want  *oracle.Result
+// confirmed are gradients that finite differences of the textbook confirm.
+type confirmed struct {
 	grads map[string][]float64
 	moved map[string]float64 // by nudges, over nudge
 }
-
-var wholeTextbooks = map[string]*wholeAnswers{}
 
 // gradients returns those of every input of the engine in float64.
 func gradients(t *testing.T, m attention.Mechanism[float64], b *textbookOf, oc *oracle.Call, do tensor.Heads[float64]) map[string][]float64 {
@@ -230,14 +225,11 @@ func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do tensor.Heads[f
 	}
 }
 
-func answersOf(t *testing.T, s subject, sh shape, seed uint64, b *textbookOf, oc *oracle.Call, do tensor.Heads[float64]) *wholeAnswers {
+// confirm finds those of an input, b and do being those of s.
+func confirm(t *testing.T, s subject, sh shape, b *textbookOf, oc *oracle.Call, do tensor.Heads[float64]) *confirmed {
 	t.Helper()
-	key := fmt.Sprint(s.label, "/", sh.name, "/", seed)
-	if a := wholeTextbooks[key]; a != nil {
-		return a
-	}
 	m, _ := build[float64](t, s, sh.h)
-	a := &wholeAnswers{want: b.Forward(oc), grads: gradients(t, m, b, oc, do), moved: map[string]float64{}}
+	a := &confirmed{grads: gradients(t, m, b, oc, do), moved: map[string]float64{}}
 	if s.frozen == "" {
 		differences(t, b, oc, do, a.grads, chosen)
 	}
@@ -246,7 +238,6 @@ func answersOf(t *testing.T, s subject, sh shape, seed uint64, b *textbookOf, oc
 			a.moved[name] = max(a.moved[name], apart(x, a.grads[name])/nudge)
 		}
 	})
-	wholeTextbooks[key] = a
 	return a
 }
 
@@ -256,7 +247,8 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 	oc, do := sh.call(seed)
 	m, book := build[T](t, s, sh.h)
 	c, doT := callIn[T](oc), in[T](do)
-	a := answersOf(t, s, sh, seed, book, oc, do)
+	want := book.answers(s, sh, seed, oc)
+	a := answer("gradients", s, sh, seed, func() *confirmed { return confirm(t, s, sh, book, oc, do) })
 	v := check.Max(oc.V.Data)
 	for _, f := range list {
 		if !f.computes(s, oc) {
@@ -270,15 +262,15 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 				t.Errorf("%v: %s is off by %.3g limits", f, name, err)
 			}
 		}
-		cond := max(1, check.Max(a.want.Cond))
+		cond := max(1, check.Max(want.Cond))
 		if f.form == attention.Step {
-			hold("o", check.Ratio(forward(t, m, c).o.Data, a.want.O.Data, l.Output(cond, v+check.Max(a.want.O.Data))))
+			hold("o", check.Ratio(forward(t, m, c).o.Data, want.O.Data, l.Output(cond, v+check.Max(want.O.Data))))
 			continue
 		}
 		got := both(t, m, c, doT)
-		hold("o", check.Ratio(got.o.Data, a.want.O.Data, l.Output(cond, v+check.Max(a.want.O.Data))))
-		if got.keep.Unseen != int64(a.want.Unseen) {
-			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, a.want.Unseen)
+		hold("o", check.Ratio(got.o.Data, want.O.Data, l.Output(cond, v+check.Max(want.O.Data))))
+		if got.keep.Unseen != int64(want.Unseen) {
+			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.Unseen)
 		}
 		of := map[string][]T{"dq": got.g.DQ.Data, "dk": got.g.DK.Data, "dv": got.g.DV.Data}
 		at := 0
