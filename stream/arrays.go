@@ -170,14 +170,10 @@ func (a *Arrays[T]) Computed() bool    { return false }
 func (a *Arrays[T]) Identity() []Field { return a.ids }
 
 func (a *Arrays[T]) Room(n int, want Want) *Window[T] {
-	s, w := &a.shape, &Window[T]{}
-	if want&Queries != 0 {
-		w.q = tensor.NewHeads[T](s.B, s.H, n, s.D)
-	}
+	s, w := &a.shape, NewWindow[T](a.shape, n, want)
 	if want&Keys == 0 {
 		return w
 	}
-	w.k, w.v = tensor.NewHeads[T](s.B, s.Hkv, n, s.D), tensor.NewHeads[T](s.B, s.Hkv, n, s.Dv)
 	if a.g != nil {
 		w.g = tensor.NewHeads[T](s.B, s.Hkv, n, 1)
 	}
@@ -223,7 +219,7 @@ func (a *Arrays[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
 			}
 		}
 	}
-	w.take(n, w.want)
+	w.Take(n)
 	return n, nil
 }
 

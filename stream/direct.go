@@ -53,7 +53,6 @@ func Direct[T tensor.Float](ctx context.Context, m attention.Mechanism[float64],
 	}
 	const window = 16 * directTokens
 	w := src.Room(window, Keys)
-	w.want = Keys
 	for at := int64(0); at < most; at += window {
 		if err := ctx.Err(); err != nil {
 			return none, err
@@ -96,7 +95,6 @@ func (d *direct[T]) queries(rows []int64) error {
 	s := d.shape
 	d.q = tensor.NewHeads[float64](s.B, s.H, len(rows), s.D)
 	w := d.src.Room(1, Queries)
-	w.want = Queries
 	for j, i := range rows {
 		if _, err := d.src.Fill(w, i, 0, 1); err != nil {
 			return err

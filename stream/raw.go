@@ -86,7 +86,7 @@ func (r *Raw[T]) Computed() bool    { return false }
 func (r *Raw[T]) Identity() []Field { return r.ids }
 
 func (r *Raw[T]) Room(n int, want Want) *Window[T] {
-	s, w := &r.shape, &Window[T]{records: make([]T, n*r.record)}
+	s, w := &r.shape, &Window[T]{want: want, records: make([]T, n*r.record)}
 	w.q = tensor.Split(w.records, 1, n, r.record, 0, s.H, s.D)
 	w.k = tensor.Split(w.records, 1, n, r.record, s.H*s.D, s.Hkv, s.D)
 	w.v = tensor.Split(w.records, 1, n, r.record, s.H*s.D+s.Hkv*s.D, s.Hkv, s.Dv)
@@ -112,7 +112,7 @@ func (r *Raw[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
 		}
 		w.input = r.sum
 	}
-	w.take(n, w.want)
+	w.Take(n)
 	if !r.AllowNonfinite {
 		for _, x := range []struct {
 			name string

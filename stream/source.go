@@ -61,12 +61,28 @@ type Window[T tensor.Float] struct {
 	input      uint32          // checksum of what was read of a pipe, up to the last of them
 }
 
-// take points the call at the first n tokens of the room.
-func (w *Window[T]) take(n int, want Want) {
+// NewWindow returns a window with room for n tokens of what is wanted of a shape,
+// for sources whose keys have neither a mask nor decay.
+func NewWindow[T tensor.Float](s Shape, n int, want Want) *Window[T] {
+	w := &Window[T]{want: want}
 	if want&Queries != 0 {
-		w.Call.Q = w.q.Tokens(0, n)
+		w.q = tensor.NewHeads[T](s.B, s.H, n, s.D)
 	}
 	if want&Keys != 0 {
+		w.k, w.v = tensor.NewHeads[T](s.B, s.Hkv, n, s.D), tensor.NewHeads[T](s.B, s.Hkv, n, s.Dv)
+	}
+	return w
+}
+
+// Want is what of its tokens a window is for.
+func (w *Window[T]) Want() Want { return w.want }
+
+// Take points the call at the first n tokens of the room, where they are to be.
+func (w *Window[T]) Take(n int) {
+	if w.want&Queries != 0 {
+		w.Call.Q = w.q.Tokens(0, n)
+	}
+	if w.want&Keys != 0 {
 		w.Call.K, w.Call.V = w.k.Tokens(0, n), w.v.Tokens(0, n)
 		if w.g.D > 0 {
 			w.Call.LogG = w.g.Tokens(0, n)

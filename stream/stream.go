@@ -271,7 +271,6 @@ func (r *run[T]) budget(scratch float64) error {
 
 func (r *run[T]) newWindow(n int, want Want) *Window[T] {
 	w := r.src.Room(n, want)
-	w.want = want
 	if want&Queries != 0 {
 		w.out = r.out.heads(n, r.shape)
 	}

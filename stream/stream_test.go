@@ -886,7 +886,6 @@ func TestFarAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := a.Room(3, Keys|Queries)
-	w.want = Keys | Queries
 	if _, err := a.Fill(w, n-3, n-3, 3); err != nil {
 		t.Fatal(err)
 	}
@@ -925,7 +924,6 @@ func TestSynthetic(t *testing.T) {
 	const at, n = 1<<39 + 7, 1000
 	fill := func(at int64, n int) *Window[float32] {
 		w := s.Room(n, Keys|Queries)
-		w.want = Keys | Queries
 		if _, err := s.Fill(w, at, at, n); err != nil {
 			t.Fatal(err)
 		}
@@ -990,7 +988,6 @@ func BenchmarkSynthetic(b *testing.B) {
 	}
 	const n = 4096
 	w := s.Room(n, Keys|Queries)
-	w.want = Keys | Queries
 	for i := range b.N {
 		if _, err := s.Fill(w, int64(i)*n, int64(i)*n, n); err != nil {
 			b.Fatal(err)

@@ -53,14 +53,7 @@ func (s *Synthetic[T]) Identity() []Field {
 }
 
 func (s *Synthetic[T]) Room(n int, want Want) *Window[T] {
-	w := &Window[T]{}
-	if want&Queries != 0 {
-		w.q = tensor.NewHeads[T](1, s.shape.H, n, s.shape.D)
-	}
-	if want&Keys != 0 {
-		w.k, w.v = tensor.NewHeads[T](1, s.shape.H, n, s.shape.D), tensor.NewHeads[T](1, s.shape.H, n, s.shape.D)
-	}
-	return w
+	return NewWindow[T](s.shape, n, want)
 }
 
 const (
@@ -90,7 +83,7 @@ func (s *Synthetic[T]) Fill(w *Window[T], query, key int64, n int) (int, error) 
 			kernels.Axpy(row, p, s.ones)
 		}
 	})
-	w.take(n, w.want)
+	w.Take(n)
 	return n, nil
 }
 

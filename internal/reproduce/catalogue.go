@@ -25,6 +25,7 @@ var rows = []*Row{
 	&linearCopy,
 	&slidesShapes,
 	&mqar,
+	&carry,
 }
 
 // Rows returns the catalogue.
