@@ -12,6 +12,7 @@
 package comm
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,7 +53,9 @@ type Operation struct {
 	Bytes int64 // sent to other ranks
 }
 
-// Comm is a rank's side of a job. It is for one goroutine at a time.
+// Comm is a rank's side of a job. It is for one goroutine at a time. A nil *Comm is a
+// process that is alone: rank 0 of 1, with Together, Agree, Tell, AllGather, Broadcast,
+// Sum and Tree.Sum.
 type Comm struct {
 	t          Transport
 	operations []Operation
@@ -66,8 +69,21 @@ type Comm struct {
 // New returns the rank whose transport is t.
 func New(t Transport) *Comm { return &Comm{t: t} }
 
-func (c *Comm) Rank() int { return c.t.Rank() }
-func (c *Comm) Size() int { return c.t.Size() }
+// Rank returns the number of this rank, counted from 0.
+func (c *Comm) Rank() int {
+	if c == nil {
+		return 0
+	}
+	return c.t.Rank()
+}
+
+// Size returns how many ranks there are.
+func (c *Comm) Size() int {
+	if c == nil {
+		return 1
+	}
+	return c.t.Size()
+}
 
 // Operations tells what has been done so far, by name.
 func (c *Comm) Operations() []Operation {
@@ -129,6 +145,9 @@ func (c *Comm) Close() error { return c.fail("close", c.t.Close()) }
 
 // AllGather returns own of every rank, which may differ in length.
 func AllGather[E Element](c *Comm, own []E) ([][]E, error) {
+	if c == nil {
+		return [][]E{own}, nil
+	}
 	const name = "all-gather"
 	c.count(name, 1, 0)
 	size := c.Size()
@@ -161,6 +180,9 @@ func AllGather[E Element](c *Comm, own []E) ([][]E, error) {
 
 // Broadcast sets x, of the same length everywhere, to that of rank root.
 func Broadcast[E Element](c *Comm, x []E, root int) error {
+	if c == nil {
+		return nil
+	}
 	const name = "broadcast"
 	if root < 0 || root >= c.Size() {
 		return c.fail(name, fmt.Errorf("root is %d, there are %d ranks", root, c.Size()))
@@ -183,6 +205,9 @@ func Broadcast[E Element](c *Comm, x []E, root int) error {
 // Together returns an error on every rank if it is not nil on one of them: a
 // *RankError of the lowest such rank. Ranks that would go on alone would wait for ever.
 func Together(c *Comm, err error) error {
+	if c == nil {
+		return err
+	}
 	var text []byte
 	if err != nil {
 		text = []byte(err.Error())
@@ -202,6 +227,25 @@ func Together(c *Comm, err error) error {
 	return nil
 }
 
+// Tell has rank 0 call f, and returns on every rank what it returns, which goes to the
+// others as JSON.
+func Tell[V any](c *Comm, f func() (V, error)) (v V, err error) {
+	var text []byte
+	if c.Rank() == 0 {
+		if v, err = f(); err == nil {
+			text, err = json.Marshal(v)
+		}
+	}
+	if err = Together(c, err); err != nil {
+		return v, err
+	}
+	all, err := AllGather(c, text)
+	if err == nil && c.Rank() > 0 {
+		err = json.Unmarshal(all[0], &v)
+	}
+	return v, err
+}
+
 // RankError is an error that all ranks know of, and the rank that has it.
 type RankError struct {
 	Rank int
@@ -217,6 +261,9 @@ type Field struct{ Name, Value string }
 // Agree reports, on every rank, the first field of which some rank has another value
 // than rank 0, with both values.
 func Agree(c *Comm, fields ...Field) error {
+	if c == nil {
+		return nil
+	}
 	var own []byte
 	for _, f := range fields {
 		for _, text := range []string{f.Name, f.Value} {

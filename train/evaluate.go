@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
@@ -60,6 +61,11 @@ const (
 // The windows of a text follow each other and each begins anew, so that every token
 // but the first is predicted once.
 func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, split task.Split, limit int) (Score, Detail, error) {
+	return Job{}.Evaluate(ctx, m, src, split, limit)
+}
+
+// Evaluate is the function Evaluate for the ranks of a job, which have the same model.
+func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, split task.Split, limit int) (Score, Detail, error) {
 	fail := func(err error) (Score, Detail, error) { return Score{}, Detail{}, err }
 	spec, c := src.Spec(), m.Config()
 	if spec.Vocab != c.Vocab || spec.Channels != c.Inputs {
@@ -89,19 +95,32 @@ func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, spl
 		return rng.New(0).Permute(i, count)
 	}
 	e := newEvaluation(m, src)
-	for i := 0; i < chosen; i += e.rows {
-		if err := ctx.Err(); err != nil {
-			return fail(err)
-		}
-		samples := e.take(min(e.rows, chosen-i))
-		for j := range samples {
-			if err := src.Sample(&samples[j], split, number(i+j)); err != nil {
-				return fail(err)
+	// Samples that go at a time are added up alone, and then in their order, whichever
+	// rank has them.
+	err := func() error {
+		first, last := j.part((chosen + e.rows - 1) / e.rows)
+		for i := first * e.rows; i < min(last*e.rows, chosen); i += e.rows {
+			if err := ctx.Err(); err != nil {
+				return err
 			}
+			samples := e.take(min(e.rows, chosen-i))
+			for k := range samples {
+				if err := src.Sample(&samples[k], split, number(i+k)); err != nil {
+					return err
+				}
+			}
+			if err := e.add(ctx, samples); err != nil {
+				return err
+			}
+			e.close()
 		}
-		if err := e.add(ctx, samples); err != nil {
-			return fail(err)
-		}
+		return nil
+	}()
+	if err = j.meet(err); err != nil {
+		return fail(err)
+	}
+	if err := e.gather(j.Ranks); err != nil {
+		return fail(err)
 	}
 	score, detail := e.result()
 	return score, detail, nil
@@ -129,6 +148,8 @@ type evaluation struct {
 	counts    []int64
 	last      int // position
 	confusion [][]int64
+
+	parts []float64 // loss, value and sums of each time that add was called
 }
 
 func newEvaluation(m *model.Model[float32], src task.Source) *evaluation {
@@ -245,6 +266,52 @@ func (e *evaluation) addSquares(b *packed) {
 			e.numbers += int64(n)
 		}
 	}
+}
+
+// close sets the sums since it was called before aside.
+func (e *evaluation) close() {
+	e.parts = append(append(e.parts, e.loss, e.value), e.sums...)
+	e.loss, e.value = 0, 0
+	clear(e.sums)
+}
+
+// gather makes the sums and counts those of all ranks.
+func (e *evaluation) gather(c *comm.Comm) error {
+	parts, err := comm.AllGather(c, e.parts)
+	if err != nil {
+		return err
+	}
+	for _, of := range parts {
+		for ; len(of) > 0; of = of[2+len(e.sums):] {
+			e.loss += of[0]
+			e.value += of[1]
+			for k, x := range of[2:][:len(e.sums)] {
+				e.sums[k] += x
+			}
+		}
+	}
+	whole := []*int64{&e.samples, &e.bytes, &e.counted, &e.numbers}
+	for k := range e.counts {
+		whole = append(whole, &e.counts[k])
+	}
+	for _, row := range e.confusion {
+		for k := range row {
+			whole = append(whole, &row[k])
+		}
+	}
+	own := []float64{float64(e.last)} // numbers far below 2⁵³
+	for _, n := range whole {
+		own = append(own, float64(*n))
+		*n = 0
+	}
+	all, err := comm.AllGather(c, own)
+	for _, of := range all {
+		e.last = max(e.last, int(of[0]))
+		for k, n := range of[1:] {
+			*whole[k] += int64(n)
+		}
+	}
+	return err
 }
 
 func (e *evaluation) result() (s Score, d Detail) {

@@ -26,6 +26,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/param"
@@ -35,6 +36,7 @@ import (
 
 // Trainer is a run in progress.
 type Trainer struct {
+	job      Job
 	config   Config
 	dir      string // "": nothing is kept
 	source   task.Source
@@ -50,7 +52,12 @@ type Trainer struct {
 	masks   rng.Key // of dropout
 	redraws rng.Key // of what mechanisms draw anew
 	collect collector
-	batches []packed // of an update
+	batches []packed           // of an update
+	tree    comm.Tree[float32] // of the passes' gradients, where there is more than one
+	grads   []float32          // all gradients, for the tree
+	counts  [3]float64         // of this rank's passes
+	lost    []float64          // by them
+	alone   [1][]float64       // what is gathered without ranks
 	step    int
 	elapsed time.Duration
 
@@ -79,35 +86,57 @@ const (
 // nothing. A folder that holds a run already is an error, and so is the first field
 // of c that is not possible.
 func New(c Config, src task.Source, dir string) (*Trainer, error) {
-	c, prepared, err := c.Prepare(src)
-	if err != nil {
-		return nil, err
-	}
-	m, err := model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
-	if err != nil {
-		return nil, err
-	}
-	t, err := newTrainer(c, prepared, dir, m)
-	if err != nil || dir == "" {
-		return t, err
-	}
-	if t.digest, err = task.Digest(src); err != nil {
-		return nil, err
-	}
-	path := filepath.Join(dir, configFile)
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: holds a run already", dir)
-	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, err
-	}
-	if err := writeJSON(path, c); err != nil {
-		return nil, err
-	}
-	return t, t.open(manifest{})
+	return Job{}.New(c, src, dir)
 }
 
-func newTrainer(c Config, src task.Source, dir string, m *model.Model[float32]) (*Trainer, error) {
+// New is the function New for the ranks of a job. Rank 0 alone has to do with the
+// folder.
+func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
+	t, err := func() (*Trainer, error) {
+		c, err := j.spread(c)
+		if err != nil {
+			return nil, err
+		}
+		c, prepared, err := c.Prepare(src)
+		if err != nil {
+			return nil, err
+		}
+		m, err := model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
+		if err != nil {
+			return nil, err
+		}
+		return j.newTrainer(c, src, prepared, dir, m)
+	}()
+	if err = j.agree(t, err); err != nil {
+		return nil, err
+	}
+	if err = comm.Together(j.Ranks, t.create()); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// create makes the folder of the run.
+func (t *Trainer) create() error {
+	if !t.writes() {
+		return nil
+	}
+	path := filepath.Join(t.dir, configFile)
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: holds a run already", t.dir)
+	}
+	if err := os.MkdirAll(t.dir, 0o777); err != nil {
+		return err
+	}
+	if err := writeJSON(path, t.config); err != nil {
+		return err
+	}
+	return t.open(manifest{})
+}
+
+// newTrainer returns a trainer that has made no updates, of src, which the model sees as
+// prepared.
+func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *model.Model[float32]) (*Trainer, error) {
 	if c.Segment > 0 {
 		if err := m.CanSegment(c.Segment); err != nil {
 			return nil, err
@@ -115,18 +144,21 @@ func newTrainer(c Config, src task.Source, dir string, m *model.Model[float32]) 
 	}
 	schedule, err := c.schedule()
 	t := &Trainer{
-		config: c, dir: dir, source: src, model: m,
+		job: j, config: c, dir: dir, source: prepared, model: m,
 		optim:    optim.NewAdamW(m.Params()),
 		schedule: schedule,
 		order:    rng.New(c.Seed).Fold(streamOrder),
 		masks:    rng.New(c.Seed).Fold(streamMasks),
 		redraws:  rng.New(c.Seed).Fold(streamRedraws),
-		collect:  collector{spec: src.Spec()},
+		collect:  collector{spec: prepared.Spec()},
 		batches:  make([]packed, c.Accumulate),
 	}
-	t.text, _ = src.(*task.Text)
-	t.windows, _ = src.(task.Windowed)
+	t.text, _ = prepared.(*task.Text)
+	t.windows, _ = prepared.(task.Windowed)
 	t.optim.Beta1, t.optim.Beta2, t.optim.Decay, t.optim.Rectified = c.Beta1, c.Beta2, c.Decay, c.Optimizer == RAdam
+	if err == nil && (dir != "" || j.Ranks != nil) {
+		t.digest, err = task.Digest(src)
+	}
 	return t, err
 }
 
@@ -145,54 +177,92 @@ func RunConfig(dir string) (Config, error) {
 // from the beginning if it was stopped before the first. src is what the run's
 // configuration opens; if it is not the same as before, that is an error.
 func Resume(src task.Source, dir string) (*Trainer, error) {
-	c, err := RunConfig(dir)
+	return Job{}.Resume(src, dir)
+}
+
+// kept is what a run folder tells of a run that goes on.
+type kept struct {
+	Config     Config
+	Checkpoint string // "": none yet
+	Manifest   manifest
+}
+
+func readKept(dir string) (k kept, err error) {
+	if k.Config, err = RunConfig(dir); err != nil {
+		return k, err
+	}
+	k.Checkpoint, err = latest(dir)
+	if errors.Is(err, ErrNoCheckpoint) {
+		return k, nil
+	}
+	if err == nil {
+		k.Manifest, err = readManifest(k.Checkpoint)
+	}
+	return k, err
+}
+
+// Resume is the function Resume for the ranks of a job, which may be others, and
+// another number of them, than before. Rank 0 alone has to do with the folder.
+func (j Job) Resume(src task.Source, dir string) (*Trainer, error) {
+	k, err := comm.Tell(j.Ranks, func() (kept, error) { return readKept(dir) })
 	if err != nil {
 		return nil, err
 	}
-	c, prepared, err := c.Prepare(src)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
+	t, err := func() (*Trainer, error) {
+		c, prepared, err := k.Config.Prepare(src)
+		if err == nil {
+			err = j.fits(&c)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
+		}
+		var m *model.Model[float32]
+		if k.Checkpoint != "" && j.first() {
+			m, err = model.Load[float32](k.Checkpoint)
+		} else {
+			m, err = model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return j.newTrainer(c, src, prepared, dir, m)
+	}()
+	if err = j.agree(t, err); err != nil {
+		return nil, err
 	}
-	var info manifest
-	var m *model.Model[float32]
-	path, err := latest(dir)
-	none := errors.Is(err, ErrNoCheckpoint)
-	switch {
-	case none:
-		m, err = model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
-	case err == nil:
-		if info, err = readManifest(path); err == nil {
-			m, err = model.Load[float32](path)
+	if err = comm.Together(j.Ranks, t.goOn(&k)); err != nil {
+		return nil, err
+	}
+	return t, t.share()
+}
+
+// goOn makes t what it was at a checkpoint, and opens its files.
+func (t *Trainer) goOn(k *kept) error {
+	m := &k.Manifest
+	t.step, t.elapsed, t.best = m.Step, time.Duration(m.Elapsed*float64(time.Second)), m.Best
+	if k.Checkpoint != "" {
+		if m.Data != t.digest {
+			what := "task " + t.config.Task
+			if t.text != nil {
+				what = t.text.Corpus.Name
+			}
+			return fmt.Errorf("%s: is not the data that the run began with: its SHA-256 is %.12s…, was %.12s…", what, t.digest, m.Data)
+		}
+		if err := sameModel(t.model.Config(), t.config.Model); err != nil {
+			return fmt.Errorf("%s: %w", filepath.Join(t.dir, configFile), err)
+		}
+		if t.job.first() {
+			if err := readOptim(filepath.Join(k.Checkpoint, optimFile), t.model.Params(), t.optim, m.Step); err != nil {
+				return err
+			}
+		} else if err := t.optim.Restore(int64(m.Step)); err != nil {
+			return err
 		}
 	}
-	if err != nil {
-		return nil, err
+	if !t.writes() {
+		return nil
 	}
-	t, err := newTrainer(c, prepared, dir, m)
-	if err != nil {
-		return nil, err
-	}
-	if t.digest, err = task.Digest(src); err != nil {
-		return nil, err
-	}
-	if none {
-		return t, t.open(info)
-	}
-	if info.Data != t.digest {
-		what := "task " + c.Task
-		if t.text != nil {
-			what = t.text.Corpus.Name
-		}
-		return nil, fmt.Errorf("%s: is not the data that the run began with: its SHA-256 is %.12s…, was %.12s…", what, t.digest, info.Data)
-	}
-	if err := sameModel(m.Config(), c.Model); err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
-	}
-	if err := readOptim(filepath.Join(path, optimFile), m.Params(), t.optim, info.Step); err != nil {
-		return nil, err
-	}
-	t.step, t.elapsed, t.best = info.Step, time.Duration(info.Elapsed*float64(time.Second)), info.Best
-	return t, t.open(info)
+	return t.open(*m)
 }
 
 // sameModel reports a configuration that is not the checkpoint's.
@@ -239,15 +309,15 @@ func (t *Trainer) Close() error { return t.metrics.close() }
 // Train makes the updates that are left, evaluates and saves as configured, and
 // returns the score on the part that the task is judged by: of the weights that did
 // best on the validation part, if that is another or the run may end early, or of
-// the last. When ctx ends it finishes the
-// update that it is at, saves, and returns the error of ctx.
+// the last. When ctx ends, of one rank or of all, it finishes the update that it is at,
+// saves, and returns the error of ctx on all ranks.
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	c := &t.config
 	spec := t.source.Spec()
 	selects := c.selects(spec)
 	for t.step < c.Steps && !t.exhausted() {
 		if err := t.update(ctx, o); err != nil {
-			if e := ctx.Err(); e != nil && errors.Is(err, e) {
+			if isStop(err) {
 				err = errors.Join(err, t.save(o)) // the weights are as before the update
 			}
 			return Score{}, err
@@ -258,13 +328,16 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 			// missing whenever the run stops.
 			score, err := t.evaluate(context.WithoutCancel(ctx), Look, task.Valid, c.EvalSamples, o)
 			if err == nil && selects {
-				err = t.choose(score)
+				err = comm.Together(t.job.Ranks, t.choose(score))
 			}
 			if err != nil {
 				return Score{}, err
 			}
 		}
-		stop := ctx.Err()
+		stop := t.job.meet(ctx.Err())
+		if stop != nil && !isStop(stop) {
+			return Score{}, stop
+		}
 		if every(c.SaveEvery, t.step) || last || t.exhausted() || stop != nil {
 			if err := t.save(o); err != nil {
 				return Score{}, err
@@ -298,44 +371,31 @@ func every(n, step int) bool { return n > 0 && step%n == 0 }
 func (t *Trainer) update(ctx context.Context, o Observer) error {
 	start := time.Now()
 	c := &t.config
-	if err := t.fill(); err != nil {
+	err := t.fill()
+	if err == nil {
+		err = t.model.Redraw(t.redraws, t.step)
+	}
+	if err = comm.Together(t.job.Ranks, err); err != nil {
 		return err
 	}
-	if err := t.model.Redraw(t.redraws, t.step); err != nil {
+	counted, tokens, bytes, err := t.asked()
+	if err != nil {
 		return err
-	}
-	counted := 0
-	for i := range t.batches {
-		counted += t.batches[i].counted
-	}
-	t.model.Params().ZeroGrad()
-	var loss, aux float64
-	var tokens, bytes int64
-	for i := range t.batches {
-		b := &t.batches[i]
-		if b.counted == 0 {
-			continue
-		}
-		// The mean over all targets is the mean of the passes' means, each with its
-		// share of the targets.
-		share := float64(b.counted) / float64(counted)
-		l, err := t.pass(ctx, &b.Batch, float32(share), o)
-		if err != nil {
-			return err
-		}
-		loss += share * l
-		aux += share * t.model.Aux()
-		tokens += int64(b.B * b.N)
-		if t.text != nil {
-			bytes += t.text.Vocab.Bytes(b.Targets)
-		}
 	}
 	if counted == 0 {
-		return fmt.Errorf("step %d: nothing is asked of any sample", t.step+1)
+		return comm.Together(t.job.Ranks, fmt.Errorf("step %d: nothing is asked of any sample", t.step+1))
+	}
+	lost, err := t.learn(ctx, counted, o)
+	if err = t.job.meet(err); err != nil {
+		return err
+	}
+	loss, aux, err := t.sum(lost)
+	if err != nil {
+		return err
 	}
 	norm := optim.GradNorm(t.model.Params())
 	if x := loss + aux + norm; math.IsNaN(x) || math.IsInf(x, 0) {
-		return fmt.Errorf("step %d: the run diverged: loss is %v, the norm of the gradient %v", t.step+1, loss, norm)
+		return comm.Together(t.job.Ranks, fmt.Errorf("step %d: the run diverged: loss is %v, the norm of the gradient %v", t.step+1, loss, norm))
 	}
 	rate := t.schedule.Rate(t.step)
 	t.optim.Step(rate, optim.Clip(norm, c.Clip))
@@ -347,15 +407,105 @@ func (t *Trainer) update(ctx context.Context, o Observer) error {
 		Speed: float64(tokens) / spent.Seconds(), Elapsed: t.elapsed.Seconds(),
 	}
 	if bytes > 0 {
-		row.Bits = perByte(loss, int64(counted), bytes)
+		row.Bits = perByte(loss, counted, bytes)
 	}
-	if err := t.metrics.step(&row); err != nil {
+	if err := comm.Together(t.job.Ranks, t.metrics.step(&row)); err != nil {
 		return err
 	}
 	if o.Step != nil {
 		o.Step(row)
 	}
 	return nil
+}
+
+// asked returns of the whole update how many targets are counted, positions there are,
+// and bytes of text the targets stand for.
+func (t *Trainer) asked() (counted, tokens, bytes int64, err error) {
+	own := &t.counts // whole numbers far below 2⁵³
+	clear(own[:])
+	for i, last := t.part(t.job.Ranks.Rank()); i < last; i++ {
+		b := &t.batches[i]
+		own[0] += float64(b.counted)
+		if b.counted > 0 {
+			own[1] += float64(b.B * b.N)
+			if t.text != nil {
+				own[2] += float64(t.text.Vocab.Bytes(b.Targets))
+			}
+		}
+	}
+	all, err := t.gather(own[:])
+	for _, x := range all {
+		counted, tokens, bytes = counted+int64(x[0]), tokens+int64(x[1]), bytes+int64(x[2])
+	}
+	return counted, tokens, bytes, err
+}
+
+// gather returns own of every rank.
+func (t *Trainer) gather(own []float64) ([][]float64, error) {
+	if t.job.Ranks == nil {
+		t.alone[0] = own
+		return t.alone[:], nil
+	}
+	return comm.AllGather(t.job.Ranks, own)
+}
+
+// learn makes the passes of this rank, and returns of each its share of the loss and of
+// what mechanisms lose of their own. The mean over all targets is the mean of the
+// passes' means, each with its share of the targets. Where there is more than one pass,
+// each has its gradient alone, for the tree.
+func (t *Trainer) learn(ctx context.Context, counted int64, o Observer) (lost []float64, err error) {
+	params := t.model.Params()
+	params.ZeroGrad()
+	first, last := t.part(t.job.Ranks.Rank())
+	t.tree.Reset(first)
+	t.lost = t.lost[:0]
+	for i := first; i < last; i++ {
+		b := &t.batches[i]
+		var loss, aux float64
+		if b.counted > 0 {
+			share := float64(b.counted) / float64(counted)
+			if loss, err = t.pass(ctx, &b.Batch, float32(share), o); err != nil {
+				return nil, err
+			}
+			loss, aux = share*loss, share*t.model.Aux()
+		}
+		t.lost = append(t.lost, loss, aux)
+		if len(t.batches) == 1 {
+			break
+		}
+		t.grads = t.grads[:0]
+		for _, p := range params.All() {
+			t.grads = append(t.grads, p.Grad...)
+		}
+		t.tree.Add(t.grads)
+		params.ZeroGrad()
+	}
+	return t.lost, nil
+}
+
+// sum adds up what all passes of the update have lost, and their gradients.
+func (t *Trainer) sum(lost []float64) (loss, aux float64, err error) {
+	all, err := t.gather(lost)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, own := range all {
+		for ; len(own) > 0; own = own[2:] {
+			loss += own[0]
+			aux += own[1]
+		}
+	}
+	if len(t.batches) == 1 {
+		return loss, aux, nil
+	}
+	if err := t.tree.Sum(t.job.Ranks, t.grads, t.part); err != nil {
+		return 0, 0, err
+	}
+	at := 0
+	for _, p := range t.model.Params().All() {
+		at += copy(p.Grad, t.grads[at:])
+	}
+	return loss, aux, nil
 }
 
 // pass adds share times the gradient of the mean loss of b, which it returns.
@@ -374,13 +524,13 @@ func (t *Trainer) pass(ctx context.Context, b *model.Batch, share float32, o Obs
 	return loss, t.model.Backward(share)
 }
 
-// fill sets the batches of the next update: windows from places of their own, or the
+// fill sets this rank's batches of the next update: windows from places of their own, or the
 // samples that come next.
 func (t *Trainer) fill() error {
 	c := &t.config
 	size, length := c.shape(t.step)
 	key := t.order.Fold(uint64(t.step))
-	for i := range t.batches {
+	for i, last := t.part(t.job.Ranks.Rank()); i < last; i++ {
 		samples := t.collect.take(size)
 		for j := range samples {
 			n, s := i*size+j, &samples[j]
@@ -417,13 +567,13 @@ func (t *Trainer) number(i int) int {
 // evaluate scores limit samples of a split, or all of it.
 func (t *Trainer) evaluate(ctx context.Context, what string, split task.Split, limit int, o Observer) (Score, error) {
 	start := time.Now()
-	score, _, err := Evaluate(ctx, t.model, t.source, split, limit)
+	score, _, err := t.job.Evaluate(ctx, t.model, t.source, split, limit)
 	if err != nil {
 		return score, err
 	}
 	t.elapsed += time.Since(start)
 	row := Eval{Step: t.step, Eval: what, Split: split.String(), Score: score, Elapsed: t.elapsed.Seconds()}
-	if err := t.metrics.eval(&row); err != nil {
+	if err := comm.Together(t.job.Ranks, t.metrics.eval(&row)); err != nil {
 		return score, err
 	}
 	if o.Eval != nil {
@@ -447,6 +597,9 @@ func (t *Trainer) choose(s Score) error {
 		}
 		return nil
 	}
+	if !t.writes() {
+		return nil
+	}
 	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Best: t.best, Data: t.digest}
 	_, err := place(filepath.Join(t.dir, folder), bestName, m, t.write)
 	return err
@@ -460,6 +613,18 @@ func (t *Trainer) restore() error {
 		}
 		return nil
 	}
+	var err error
+	if t.writes() {
+		err = t.readBest()
+	}
+	if err = comm.Together(t.job.Ranks, err); err != nil {
+		return err
+	}
+	return t.shareNumbers()
+}
+
+// readBest gives the model the weights that were chosen, from their file.
+func (t *Trainer) readBest() error {
 	path := filepath.Join(t.dir, folder, bestName)
 	m, err := readManifest(path)
 	if err != nil {
@@ -493,27 +658,38 @@ func (t *Trainer) write(dir string) error {
 	return t.text.Vocab.Save(filepath.Join(dir, vocabFile))
 }
 
-// save writes a checkpoint.
+// save writes a checkpoint, of what all ranks have.
 func (t *Trainer) save(o Observer) error {
 	if t.dir == "" {
 		return nil
 	}
-	rows, events, err := t.metrics.sync()
-	if err != nil {
+	if err := t.agreeOnWeights(); err != nil {
 		return err
 	}
+	path, err := t.writeCheckpoint()
+	if err = comm.Together(t.job.Ranks, err); err != nil {
+		return err
+	}
+	if o.Save != nil && t.writes() {
+		o.Save(path)
+	}
+	return nil
+}
+
+// writeCheckpoint writes a checkpoint, and returns its folder.
+func (t *Trainer) writeCheckpoint() (path string, err error) {
+	if !t.writes() {
+		return "", nil
+	}
+	rows, events, err := t.metrics.sync()
+	if err != nil {
+		return "", err
+	}
 	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Metrics: rows, Events: events, Best: t.best, Data: t.digest}
-	path, err := writeCheckpoint(t.dir, m, func(dir string) error {
+	return writeCheckpoint(t.dir, m, func(dir string) error {
 		if err := t.write(dir); err != nil {
 			return err
 		}
 		return writeOptim(filepath.Join(dir, optimFile), t.model.Params(), t.optim)
 	})
-	if err != nil {
-		return err
-	}
-	if o.Save != nil {
-		o.Save(path)
-	}
-	return nil
 }

@@ -1,0 +1,272 @@
+package train
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/task"
+)
+
+// ranksTrain has n ranks train, from the latest checkpoint of the run in dir if there is
+// one, until rank 0 is stopped after an update; 0: to the end. It returns the score that
+// all ranks have.
+func ranksTrain(t *testing.T, n int, c Config, src func(rank int) task.Source, dir string, stop int) (score Score, err error) {
+	t.Helper()
+	scores := make([]Score, n)
+	err = comm.Run(n, func(ranks *comm.Comm) error {
+		job, ctx := Job{Ranks: ranks}, context.Background()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		of := src(ranks.Rank())
+		begun, err := comm.Tell(ranks, func() (bool, error) {
+			_, err := RunConfig(dir)
+			return err == nil, nil
+		})
+		if err != nil {
+			return err
+		}
+		trainer, err := (*Trainer)(nil), error(nil)
+		if begun {
+			trainer, err = job.Resume(of, dir)
+		} else {
+			trainer, err = job.New(c, of, dir)
+		}
+		if err != nil {
+			return err
+		}
+		defer trainer.Close()
+		o := Observer{Step: func(s Step) {
+			if s.Step == stop && ranks.Rank() == 0 {
+				cancel()
+			}
+		}}
+		scores[ranks.Rank()], err = trainer.Train(ctx, o)
+		if stop > 0 && errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return err
+	})
+	for r, s := range scores {
+		if s != scores[0] {
+			t.Errorf("rank %d has the score %+v, rank 0 %+v", r, s, scores[0])
+		}
+	}
+	return scores[0], err
+}
+
+// alike gives each rank a source of its own.
+func alike(t *testing.T, name string) func(rank int) task.Source {
+	return func(int) task.Source {
+		if name == "text" {
+			return littleText(t)
+		}
+		return kinds()[name]
+	}
+}
+
+// passes is a run of four passes an update: with dropout, sequences that grow, looks at
+// the validation part, and of a class with the best of them kept.
+func passes(t *testing.T, name string) Config {
+	c := little("fastmax")
+	if name != "text" {
+		c = littleTask(kinds()[name], "fastmax")
+	} else {
+		c.Model.AttentionDropout, c.FirstBatch = 0.2, 4
+	}
+	c.Batch, c.Accumulate, c.Model.Dropout = 1, 4, 0.1
+	if name == "pairs" {
+		c.Accumulate = 5
+	}
+	return c
+}
+
+// Any number of ranks trains to the bits of one process, also when a run goes on with
+// another number of them.
+func TestRanksTrainToTheSameBits(t *testing.T) {
+	for _, name := range []string{"text", "class", "pairs", "trace"} {
+		c := passes(t, name)
+		want := filepath.Join(t.TempDir(), "alone")
+		alone, err := New(c, alike(t, name)(0), want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		score, err := alone.Train(context.Background(), Observer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone.Close()
+		check := func(what string, dir string, got Score, err error) {
+			t.Helper()
+			if err != nil || got != score {
+				t.Errorf("%s, %s: the score is %+v, %v, want %+v", name, what, got, err, score)
+				return
+			}
+			same(t, dir, want)
+			if c.Patience > 0 || name == "class" {
+				a, b := weightsOf(t, filepath.Join(dir, folder, bestName)), weightsOf(t, filepath.Join(want, folder, bestName))
+				if !bytes.Equal(a, b) {
+					t.Errorf("%s, %s: the best weights differ", name, what)
+				}
+			}
+		}
+		for n := 1; n <= 4; n++ {
+			if testing.Short() && name != "text" && n != 3 {
+				continue
+			}
+			dir := filepath.Join(t.TempDir(), "run")
+			got, err := ranksTrain(t, n, c, alike(t, name), dir, 0)
+			check(fmt.Sprintf("%d ranks", n), dir, got, err)
+		}
+		dir := filepath.Join(t.TempDir(), "run")
+		for _, part := range []struct{ ranks, stop int }{{2, 3}, {3, 12}, {1, 0}} {
+			got, err := ranksTrain(t, part.ranks, c, alike(t, name), dir, part.stop)
+			if part.stop == 0 {
+				check("2, 3 and 1 ranks", dir, got, err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A run of one pass an update is cut into passes for the ranks, as its configuration
+// says: one process repeats it to the same bits, and its first update is that of the
+// whole within the 2⁻²⁴ of a few hundred terms.
+func TestRanksCutAnUpdate(t *testing.T) {
+	c := little("fastmax")
+	c.Batch, c.FirstBatch = 4, 16
+	whole, _ := run(t, c)
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := ranksTrain(t, 3, c, alike(t, "text"), dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	cut, err := RunConfig(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cut.Batch != 1 || cut.FirstBatch != 4 || cut.Accumulate != 4 {
+		t.Errorf("the run has %d passes of %d, at first %d", cut.Accumulate, cut.Batch, cut.FirstBatch)
+	}
+	again, _ := run(t, cut)
+	same(t, dir, again)
+	a, b := rows(t, whole)[0], rows(t, dir)[0]
+	for _, x := range []string{"loss", "grad_norm"} {
+		if !near(a[x].(float64), b[x].(float64), 256*0x1p-24) {
+			t.Errorf("%s of the first update is %v, of the whole %v", x, b[x], a[x])
+		}
+	}
+}
+
+func TestRanksRefuseWhatDiffers(t *testing.T) {
+	c := passes(t, "text")
+	other := func(rank int) task.Source {
+		if rank == 1 {
+			return kinds()["class"]
+		}
+		return kinds()["pairs"]
+	}
+	for _, x := range []struct {
+		name  string
+		ranks int
+		c     func(rank int) Config
+		src   func(rank int) task.Source
+		want  string
+	}{
+		{"seed", 2, func(rank int) Config { c := c; c.Seed += uint64(rank); return c }, alike(t, "text"), "rank 1: configuration: is"},
+		{"data", 2, func(int) Config { return c }, func(rank int) task.Source {
+			text := littleText(t)
+			if rank == 1 {
+				text = tokensOf(t, text.Vocab, text.Tokens(task.Train)[1:])
+			}
+			return text
+		}, "rank 1: "},
+		{"task", 2, func(int) Config { return littleTask(kinds()["pairs"], "fastmax") }, other, "rank 1: "},
+		{"ranks", 3, func(int) Config { c := c; c.Batch, c.FirstBatch, c.Accumulate = 2, 0, 1; return c }, alike(t, "text"), "cannot be cut into one or more for each of 3 ranks"},
+	} {
+		dir := filepath.Join(t.TempDir(), "run")
+		var refused atomic.Int32
+		err := comm.Run(x.ranks, func(ranks *comm.Comm) error {
+			_, err := Job{Ranks: ranks}.New(x.c(ranks.Rank()), x.src(ranks.Rank()), dir)
+			if err != nil && strings.Contains(err.Error(), x.want) {
+				refused.Add(1)
+			} else {
+				t.Errorf("%s: rank %d: error %v, want %q", x.name, ranks.Rank(), err, x.want)
+			}
+			return nil
+		})
+		if err != nil || int(refused.Load()) != x.ranks {
+			t.Errorf("%s: %d ranks refused, %v", x.name, refused.Load(), err)
+		}
+		if _, err := RunConfig(dir); err == nil {
+			t.Errorf("%s: the run has begun", x.name)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	if _, err := ranksTrain(t, 2, c, alike(t, "text"), dir, 5); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ranksTrain(t, 5, c, alike(t, "text"), dir, 0); err == nil || !strings.Contains(err.Error(), "4 passes, too few for 5 ranks; continue with 4 ranks or fewer") {
+		t.Errorf("resumed with more ranks than passes: %v", err)
+	}
+}
+
+// failing is a source that is lost after some samples.
+type failing struct {
+	task.Source
+	left int
+}
+
+func (f *failing) Sample(s *task.Sample, split task.Split, i int) error {
+	if f.left--; f.left < 0 {
+		return errors.New("the disk is gone")
+	}
+	return f.Source.Sample(s, split, i)
+}
+
+// What ends one rank ends all, with its reason, and the run goes on from its checkpoint.
+func TestRankThatFailsEndsAll(t *testing.T) {
+	c := passes(t, "trace")
+	c.SaveEvery = 2
+	want := filepath.Join(t.TempDir(), "alone")
+	if _, err := ranksTrain(t, 1, c, alike(t, "trace"), want, 0); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	var told atomic.Int32
+	err := comm.Run(3, func(ranks *comm.Comm) error {
+		src := alike(t, "trace")(0)
+		digest := &failing{src, 1 << 30}
+		trainer, err := Job{Ranks: ranks}.New(c, digest, dir)
+		if err != nil {
+			return err
+		}
+		defer trainer.Close()
+		if ranks.Rank() == 2 {
+			digest.left = 5
+		}
+		_, err = trainer.Train(context.Background(), Observer{})
+		if err == nil || err.Error() != "rank 2: the disk is gone" {
+			t.Errorf("rank %d: error %v", ranks.Rank(), err)
+		} else {
+			told.Add(1)
+		}
+		return nil
+	})
+	if err != nil || told.Load() != 3 {
+		t.Fatalf("%d ranks were told, %v", told.Load(), err)
+	}
+	if _, err := latest(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ranksTrain(t, 1, c, alike(t, "trace"), dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	same(t, dir, want)
+}
