@@ -61,6 +61,7 @@ type env struct {
 	threads        []int // that were asked for, each once; the first are set
 
 	ranks *comm.Comm // of the job that the process has joined; nil: it is alone
+	waits bool       // for them, and does not end by itself
 }
 
 // interruptible calls f and returns what it returns, or the end of e.ctx if
@@ -191,26 +192,24 @@ func checkThreads(threads []int, list bool) error {
 	return nil
 }
 
-// fail prints err on one line and returns the status that it means.
+// fail prints err on one line, unless rank 0 does, and returns the status that it means.
 func fail(e *env, err error) int {
+	text, status := oneLine(err), statusFailure
 	var bad inputError
 	var known *comm.RankError
+	var how interruption
 	switch {
-	case errors.As(err, &known) && !e.first():
-		return statusFailure // rank 0 tells
+	case errors.As(err, &how):
+		text, status = how.text, statusInterrupted
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
-		var how interruption
-		if !errors.As(err, &how) {
-			how.text = "interrupted"
-		}
-		fmt.Fprintln(e.stderr, "farfield:", how.text)
-		return statusInterrupted
+		text, status = "interrupted", statusInterrupted
 	case errors.As(err, &bad):
-		fmt.Fprintln(e.stderr, "farfield:", oneLine(err))
-		return statusInput
+		status = statusInput
 	}
-	fmt.Fprintln(e.stderr, "farfield:", oneLine(err))
-	return statusFailure
+	if e.first() || !errors.As(err, &known) {
+		fmt.Fprintln(e.stderr, "farfield:", text)
+	}
+	return status
 }
 
 // oneLine is the text of err without its line breaks.

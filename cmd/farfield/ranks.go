@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"time"
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/comm/mpi"
@@ -63,9 +64,36 @@ func (e *env) withRanks(f func() error) error {
 	}
 	err := e.interruptible(f)
 	if e.ctx.Err() != nil {
+		e.waits = true
 		return fmt.Errorf("rank %d: %w", e.ranks.Rank(), errEnded)
 	}
 	return err
+}
+
+// endGrace is the time in which f of untilRanksEnd ends where no rank has died and no
+// work is long. Open MPI kills a second after it has asked a process to end.
+const endGrace = 400 * time.Millisecond
+
+// untilRanksEnd is withRanks for an f with which all ranks end when e.ctx does. Where
+// that takes longer than a moment, it says why that may be and how to go on.
+func (e *env) untilRanksEnd(goOn string, f func() error) error {
+	if e.ranks == nil {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-e.ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(endGrace):
+	}
+	fmt.Fprintf(e.stderr, "farfield: rank %d: asked to end while it waits for other ranks, of which one may have failed; %s\n", e.ranks.Rank(), goOn)
+	return <-done
 }
 
 // leave ends the process's part in a job. Where the others do not know of err it ends
@@ -73,12 +101,21 @@ func (e *env) withRanks(f func() error) error {
 func (e *env) leave(err error) {
 	var known *comm.RankError
 	switch {
-	case e.ranks == nil || e.ctx.Err() != nil: // the thread of MPI may wait for ever
+	case e.ranks == nil || e.waits: // the thread of MPI may wait for ever
 	case err == nil || errors.As(err, &known):
 		e.ranks.Close()
 	default:
 		e.ranks.Abort(err)
 	}
+}
+
+// quiet is e for what rank 0 alone says.
+func (e *env) quiet() *env {
+	q := *e
+	if !e.first() {
+		q.stdout, q.stderr, q.tty = io.Discard, io.Discard, false
+	}
+	return &q
 }
 
 // first reports whether this process speaks for all ranks.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,6 +19,13 @@ import (
 // underMPI runs the program with n ranks, and returns both streams together.
 func underMPI(t *testing.T, n int, args ...string) (string, error) {
 	t.Helper()
+	return launched(t, n, args, func(<-chan struct{}) {})
+}
+
+// launched is underMPI, and calls meanwhile when the job has begun, with what is closed
+// when it ends.
+func launched(t *testing.T, n int, args []string, meanwhile func(ended <-chan struct{})) (string, error) {
+	t.Helper()
 	path, err := exec.LookPath("mpirun")
 	if err != nil {
 		t.Skip("mpirun is not installed")
@@ -34,14 +42,25 @@ func underMPI(t *testing.T, n int, args ...string) (string, error) {
 	defer stop()
 	cmd := exec.CommandContext(ctx, path, append([]string{"--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", fmt.Sprint(n), self, "--threads", "1"}, args...)...)
 	cmd.Env = append(os.Environ(), "FARFIELD_AS_PROGRAM=1", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
-	out, err := cmd.CombinedOutput()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		err = cmd.Wait()
+		close(ended)
+	}()
+	meanwhile(ended)
+	<-ended
 	switch {
-	case strings.Contains(string(out), "no library of"):
+	case strings.Contains(out.String(), "no library of"):
 		t.Skip("the library of MPI is missing")
-	case strings.Contains(string(out), "built without MPI"):
+	case strings.Contains(out.String(), "built without MPI"):
 		t.Skip("without -tags mpi")
 	}
-	return string(out), err
+	return out.String(), err
 }
 
 // Ranks of mpirun write the file of one process, and send as much for 3000 tokens as

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/task"
@@ -179,35 +180,56 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 }
 
 func (t *trainCmd) Run(e *env) error {
-	seeds, err := t.seeds()
+	if _, err := e.join(); err != nil {
+		return err
+	}
+	return e.untilRanksEnd("train --resume with the run's --out continues after its last checkpoint", func() error { return t.run(e.quiet()) })
+}
+
+// trainPlan is what a training begins with, on all ranks.
+type trainPlan struct {
+	Config train.Config
+	Out    string
+	Seeds  []uint64 // nil: one run; none: those in Out
+}
+
+// plan reads configuration and folders.
+func (t *trainCmd) plan() (p trainPlan, err error) {
+	if p.Seeds, err = t.seeds(); err != nil {
+		return p, err
+	}
+	if p.Config, err = t.config(); err != nil {
+		return p, err
+	}
+	if p.Out = t.Out; p.Out == "" {
+		p.Out, err = freeRun("run")
+	}
+	return p, err
+}
+
+func (t *trainCmd) run(e *env) error {
+	p, err := comm.Tell(e.ranks, t.plan)
 	if err != nil {
 		return err
 	}
-	c, err := t.config()
-	if err != nil {
-		return err
-	}
+	t.Out = p.Out
 	var src task.Source
 	err = e.interruptible(func() (err error) {
-		src, err = c.Open()
+		src, err = p.Config.Open()
 		return input(err)
 	})
-	if err != nil {
+	if err = comm.Together(e.ranks, err); err != nil {
 		return err
 	}
-	if t.Out == "" {
-		if t.Out, err = freeRun("run"); err != nil {
-			return err
-		}
-	}
-	if seeds != nil {
-		return t.many(e, c, src, seeds)
+	if p.Seeds != nil {
+		return t.many(e, p.Config, src, p.Seeds)
 	}
 	var trainer *train.Trainer
+	job := train.Job{Ranks: e.ranks}
 	if t.Resume {
-		trainer, err = train.Resume(src, t.Out)
+		trainer, err = job.Resume(src, t.Out)
 	} else {
-		trainer, err = train.New(c, src, t.Out)
+		trainer, err = job.New(p.Config, src, t.Out)
 	}
 	if err != nil {
 		return input(err)
@@ -260,11 +282,14 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 	}
 	c := trainer.Config()
 	score, err := trainer.Train(e.ctx, newProgress(e, trainer.Done(), c.Steps).observer())
-	if e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()) {
+	if errors.Is(err, context.Canceled) {
 		return nil, interruption{err, fmt.Sprintf("stopped after update %d of %d; farfield train --resume --out %s continues", trainer.Done(), c.Steps, t.Out)}
 	}
 	if err != nil {
 		return nil, err
+	}
+	if !e.first() {
+		return &trainReport{Score: score}, nil
 	}
 	if e.tty {
 		if err := drawCurves(e.stderr, dir); err != nil {

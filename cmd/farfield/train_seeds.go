@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -74,9 +75,10 @@ func (t *trainCmd) seeds() ([]uint64, error) {
 // many trains with several seeds, one after another, which do not differ in anything
 // else. All runs are there before the first begins, so that --resume finds them.
 func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64) error {
+	job := train.Job{Ranks: e.ranks}
 	for _, seed := range seeds {
 		c.Seed = seed
-		trainer, err := train.New(c, src, filepath.Join(t.Out, fmt.Sprintf("%s%d", seedPrefix, seed)))
+		trainer, err := job.New(c, src, filepath.Join(t.Out, fmt.Sprintf("%s%d", seedPrefix, seed)))
 		if err != nil {
 			return input(err)
 		}
@@ -84,8 +86,12 @@ func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64)
 			return err
 		}
 	}
+	runs, err := comm.Tell(e.ranks, func() ([]string, error) { return seedRuns(t.Out), nil })
+	if err != nil {
+		return err
+	}
 	var all seedsReport
-	for _, dir := range seedRuns(t.Out) {
+	for _, dir := range runs {
 		r, err := t.resumeOne(e, src, dir)
 		if err != nil {
 			return err
@@ -100,7 +106,7 @@ func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64)
 }
 
 func (t *trainCmd) resumeOne(e *env, src task.Source, dir string) (*trainReport, error) {
-	trainer, err := train.Resume(src, dir)
+	trainer, err := train.Job{Ranks: e.ranks}.Resume(src, dir)
 	if err != nil {
 		return nil, input(err)
 	}
