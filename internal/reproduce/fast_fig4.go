@@ -199,12 +199,20 @@ func fig4Findings(out *Outcome, list []scored) error {
 				}
 				for j := range look[i].Heads {
 					m := &look[i].Heads[j]
-					maps.Heats = append(maps.Heats, m.heat(fmt.Sprintf("%s, layer %d head %d", x.Label, m.Layer, m.Head), sample.Labels))
+					title := fmt.Sprintf("%s, layer %d head %d", x.Label, m.Layer, m.Head)
+					if sample.Labels != nil {
+						maps.Heats = append(maps.Heats, m.textHeat(title, sample.Labels))
+					} else {
+						maps.Heats = append(maps.Heats, m.heat(title))
+					}
 				}
 			}
+			caption := "Rows are queries, columns keys; each map has colours of its own. The same heads of every mechanism, from the first of the first layer to the last of the last."
+			if sample.Labels != nil {
+				caption += " Colours end at the largest weight of the queries behind the first quarter, which see few keys."
+			}
 			out.Drawn = append(out.Drawn, Drawn{fmt.Sprintf("%s-%d", s.Name, i+1), report.Section{
-				Title: maps.Title, Maps: maps,
-				Caption: "Rows are queries, columns keys; each map has colours of its own. The same heads of every mechanism, from the first of the first layer to the last of the last.",
+				Title: maps.Title, Maps: maps, Caption: caption,
 			}})
 		}
 		if one, two := s.find(softmax.Label, t), s.find(fastmax2.Label, t); one != nil && two != nil {

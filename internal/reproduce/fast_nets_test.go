@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/report"
 )
 
@@ -76,9 +77,13 @@ func (f lessons) shrunk() lessons {
 		for _, l := range all {
 			c := &l.Config
 			c.Steps, c.Batch, c.EvalEvery, c.EvalSamples, c.FinalSamples = 3, 2, 0, 2, 2
-			c.Model.Width, c.Model.Hidden, c.Model.Layers = 4*c.Model.Heads, 8, 2
-			if c.Model.Context > 0 {
-				c.Model.Context = min(c.Model.Context, 40)
+			m := &c.Model
+			m.Width, m.Hidden, m.Layers = 4*m.Heads, 8, 2
+			if m.Kind == model.Convolutional {
+				m.Hidden, m.Layers = 0, 4 // attention is between the second and the third
+			}
+			if m.Context > 0 {
+				m.Context = min(m.Context, 40)
 			}
 			if c.TaskSet["length"] != "" {
 				c.TaskSet["length"] = "30"
@@ -159,7 +164,7 @@ func TestFig2(t *testing.T) {
 	if f := out.Figures[len(out.Figures)-1]; len(f.Series) != len(fig2Forms) || !slices.Equal(f.Series[0].X, []float64{0, 0.05, 0.2}) {
 		t.Errorf("figure %+v", f)
 	}
-	if !strings.Contains(x.Note, "2000 images") {
+	if !strings.Contains(x.Note, "500 images") {
 		t.Errorf("note %q", x.Note)
 	}
 }
@@ -191,6 +196,9 @@ func TestFig4(t *testing.T) {
 				t.Fatalf("%s: weights of query %d add up to %g", out.Drawn[i].Name, r, sum)
 			}
 		}
+	}
+	if n := differentLosses(t, out, "text-"); n != len(mapMethods) {
+		t.Errorf("%d mechanisms have %d different losses", len(mapMethods), n)
 	}
 	if m := out.Drawn[0].Maps; !m.Heats[0].Grey || m.Heats[0].Rows != 28 {
 		t.Errorf("no digit beside its maps: %d rows", m.Heats[0].Rows)
@@ -298,6 +306,16 @@ func TestFig6(t *testing.T) {
 	}
 	if fastest < 3 {
 		t.Errorf("of each lesson one mechanism has made all updates first: %+v", x.Rows)
+	}
+}
+
+func TestShapesAttention(t *testing.T) {
+	out := shrunkOutcome(t, shapesLessons, shapesFindings)
+	if len(out.Drawn) != 1 || len(out.Drawn[0].Maps.Heats) != 3 { // all but convolutions alone
+		t.Fatalf("drawings %+v", out.Drawn)
+	}
+	if h := out.Drawn[0].Maps.Heats[0]; h.Rows != shapesLength || h.Cols != shapesLength {
+		t.Errorf("a map of %d rows and %d columns", h.Rows, h.Cols)
 	}
 }
 

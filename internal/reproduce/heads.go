@@ -64,11 +64,22 @@ func newHeadMap(at headPlace, a tensor.Mat[float32]) headMap {
 	return m
 }
 
-// heat is the matrix as it is drawn, with a label for each position if there are any.
-func (m *headMap) heat(title string, labels []string) report.Heat {
-	h := report.Heat{Title: title, Rows: m.Rows, Cols: m.Cols, Values: m.Weights, X: report.Axis{Label: "keys"}, Y: report.Axis{Label: "queries"}}
-	if len(labels) == m.Rows {
-		h.X.Ticks, h.Y.Ticks = labels, labels
+// heat is the matrix as it is drawn.
+func (m *headMap) heat(title string) report.Heat {
+	return report.Heat{Title: title, Rows: m.Rows, Cols: m.Cols, Values: m.Weights, X: report.Axis{Label: "keys"}, Y: report.Axis{Label: "queries"}}
+}
+
+// few is the share of the queries of a text that see too few keys to be compared with
+// the others by their weights.
+const few = 4
+
+// textHeat is the matrix of a text with its letters. Colours end at the largest weight
+// of the queries behind the first quarter.
+func (m *headMap) textHeat(title string, letters []string) report.Heat {
+	h := m.heat(title)
+	h.X.Ticks, h.Y.Ticks = letters, letters
+	for _, w := range m.Weights[m.Rows/few*m.Cols:] {
+		h.Low, h.High = min(h.Low, w), max(h.High, w)
 	}
 	return h
 }

@@ -20,7 +20,7 @@ var (
 	linear      = method{Label: "linear", Name: "linear"}
 	fastmax1    = method{Label: "fastmax 1, bounded", Name: "fastmax", Order: 1, Set: map[string]string{"bounded": "true"}}
 	fastmax2    = method{Label: "fastmax 2", Name: "fastmax", Order: 2, Set: map[string]string{"scale": "1/sqrt(D)"}}
-	published2  = method{Label: "fastmax 2, scale 1", Name: "fastmax", Order: 2}
+	published2  = method{Label: "fastmax 2, scale 1", Name: "fastmax", Order: 2, Set: map[string]string{"scale": "1"}}
 	taylorshift = method{Label: "taylorshift", Name: "taylorshift", Set: map[string]string{"tau": "sqrt(D)"}}
 )
 

@@ -6,6 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/tensor"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -52,6 +53,7 @@ type shapesSignal struct {
 	Input     []float64 `json:"input"`
 	Target    []float64 `json:"target"`
 	Predicted []float64 `json:"predicted"`
+	Attention *headMap  `json:"attention,omitempty"` // nil: the net has none
 }
 
 func shapesLook(t *train.Trainer) (any, error) {
@@ -70,7 +72,11 @@ func shapesLook(t *train.Trainer) (any, error) {
 	for i := range n {
 		x.Input, x.Target, x.Predicted = append(x.Input, float64(s.Values[i])), append(x.Target, float64(s.Targets[i])), append(x.Predicted, float64(y[i]))
 	}
-	return x, nil
+	err := eachHead(t.Model(), &model.Batch{B: 1, N: n, Values: s.Values}, func(at headPlace, a tensor.Mat[float32]) {
+		m := newHeadMap(at, a)
+		x.Attention = &m
+	})
+	return x, err
 }
 
 func shapesFindings(out *Outcome, list []scored) error {
@@ -91,6 +97,7 @@ func shapesFindings(out *Outcome, list []scored) error {
 		addRow(&t, x.Label, published, fmt.Sprint(x.Runs[0].Params), digits(sum), percent(sum/shapesLocal))
 	}
 	out.Tables = append(out.Tables, t)
+	maps := &report.Maps{Title: "Attention on the signal that is drawn above"}
 	for _, x := range s.Results {
 		look, err := convert[shapesSignal](x.Runs[0].Look)
 		if err != nil || len(look.Target) == 0 {
@@ -103,6 +110,12 @@ func shapesFindings(out *Outcome, list []scored) error {
 		}
 		f.Series = []report.Series{{Name: "target", X: place, Y: look.Target}, {Name: "predicted", X: place, Y: look.Predicted}}
 		out.Figures = append(out.Figures, Drawing{"signal-" + x.file(), f})
+		if look.Attention != nil {
+			maps.Heats = append(maps.Heats, look.Attention.heat(x.Label))
+		}
+	}
+	if len(maps.Heats) > 0 {
+		out.Drawn = append(out.Drawn, Drawn{"attention", report.Section{Title: maps.Title, Maps: maps, Caption: "Rows are positions that ask, columns those that are seen."}})
 	}
 	return nil
 }
