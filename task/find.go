@@ -1,11 +1,15 @@
 package task
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 )
+
+// ErrNoData is in the errors of tasks whose data set is not at hand.
+var ErrNoData = errors.New("farfield data fetches and makes data sets")
 
 // find returns the path of the first of names that is in a folder.
 func find(folder string, names ...string) (string, error) {
@@ -15,5 +19,5 @@ func find(folder string, names ...string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%s: it holds no %s; farfield data fetches and makes data sets", folder, strings.Join(names, ", no "))
+	return "", fmt.Errorf("%s: it holds no %s; %w", folder, strings.Join(names, ", no "), ErrNoData)
 }

@@ -44,7 +44,7 @@ func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (ima
 	}
 	labels, err := find(folder, "labels_51000.bin")
 	if err != nil {
-		return t, fmt.Errorf("%s: it holds neither data_batch_1.bin nor sheets with labels_51000.bin; farfield data fetches CIFAR-10", folder)
+		return t, fmt.Errorf("%s: it holds neither data_batch_1.bin nor sheets with labels_51000.bin; %w", folder, ErrNoData)
 	}
 	classes, err := dataset.File(labels, dataset.ReadBytes(51000))
 	if err != nil {

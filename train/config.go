@@ -275,9 +275,9 @@ func (c *Config) SetMechanism(name string) {
 	}
 }
 
-// shape returns how many sequences of how many tokens update step has, counted
-// from 0.
-func (c *Config) shape(step int) (batch, context int) {
+// Shape returns how many sequences of how many tokens a pass of update step has,
+// counted from 0, in a run on a text.
+func (c *Config) Shape(step int) (batch, context int) {
 	var updates float64 // for one token of each length
 	for stage := range c.stages() {
 		batch, context = c.stage(stage)

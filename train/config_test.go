@@ -138,7 +138,7 @@ func TestSequencesGrow(t *testing.T) {
 		c.Model.Context = tc.context
 		var got [][3]int
 		for step := range tc.steps {
-			batch, context := c.shape(step)
+			batch, context := c.Shape(step)
 			if n := len(got); n == 0 || got[n-1][1] != batch || got[n-1][2] != context {
 				got = append(got, [3]int{step, batch, context})
 			}

@@ -74,6 +74,9 @@ type Observer struct {
 	Part func(done, all int)
 }
 
+// ErrDiverged is in the error of a run whose loss or gradient is no number.
+var ErrDiverged = errors.New("the run diverged")
+
 // Streams of random numbers that a run's seed is the key of.
 const (
 	streamWeights = iota
@@ -395,7 +398,7 @@ func (t *Trainer) update(ctx context.Context, o Observer) error {
 	}
 	norm := optim.GradNorm(t.model.Params())
 	if x := loss + aux + norm; math.IsNaN(x) || math.IsInf(x, 0) {
-		return comm.Together(t.job.Ranks, fmt.Errorf("step %d: the run diverged: loss is %v, the norm of the gradient %v", t.step+1, loss, norm))
+		return comm.Together(t.job.Ranks, fmt.Errorf("step %d: %w: loss is %v, the norm of the gradient %v", t.step+1, ErrDiverged, loss, norm))
 	}
 	rate := t.schedule.Rate(t.step)
 	t.optim.Step(rate, optim.Clip(norm, c.Clip))
@@ -528,7 +531,7 @@ func (t *Trainer) pass(ctx context.Context, b *model.Batch, share float32, o Obs
 // samples that come next.
 func (t *Trainer) fill() error {
 	c := &t.config
-	size, length := c.shape(t.step)
+	size, length := c.Shape(t.step)
 	key := t.order.Fold(uint64(t.step))
 	for i, last := t.part(t.job.Ranks.Rank()); i < last; i++ {
 		samples := t.collect.take(size)

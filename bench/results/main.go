@@ -101,12 +101,15 @@ func produce(ctx context.Context, r *reproduce.Row, o *reproduce.Options, saved 
 		return r.Saved(o)
 	}
 	var spoke time.Time
-	out, err := r.Run(ctx, o, reproduce.Observer{Progress: func(p reproduce.Progress) {
-		if now := time.Now(); now.Sub(spoke) > 10*time.Second {
-			spoke = now
-			fmt.Fprintf(os.Stderr, "%s %s, piece %d of %d, %s left\n", p.Row, p.Piece, p.Done+1, p.All, p.Left.Round(time.Second))
-		}
-	}})
+	out, err := r.Run(ctx, o, reproduce.Observer{
+		Progress: func(p reproduce.Progress) {
+			if now := time.Now(); now.Sub(spoke) > 10*time.Second {
+				spoke = now
+				fmt.Fprintf(os.Stderr, "%s %s, piece %d of %d, %s left\n", p.Row, p.Piece, p.Done+1, p.All, p.Left.Round(time.Second))
+			}
+		},
+		Skipped: func(_ string, why error) { fmt.Fprintln(os.Stderr, "results: left out:", why) },
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/reproduce"
+	"github.com/farfield-ml/farfield/task"
 )
 
 // reproduceCmd is the verb reproduce: published tables and figures, made again.
@@ -102,10 +103,13 @@ func (c *reproduceCmd) Run(e *env) error {
 // one makes a reproduction and prints what comes of it.
 func (c *reproduceCmd) one(e *env, r *reproduce.Row, o *reproduce.Options) error {
 	p := newReproduceProgress(e)
-	out, err := r.Run(e.ctx, o, reproduce.Observer{Progress: p.at, Saved: p.saved})
+	out, err := r.Run(e.ctx, o, reproduce.Observer{Progress: p.at, Saved: p.saved, Skipped: p.skipped})
 	p.clear()
 	if e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()) {
 		return interruption{err, "interrupted; the same command goes on after the pieces that are done"}
+	}
+	if errors.Is(err, task.ErrNoData) {
+		return input(err)
 	}
 	if err != nil {
 		return err
@@ -224,6 +228,12 @@ func (p *reproduceProgress) saved(r *reproduce.Record) {
 	if p.bar == nil && r.Seconds >= lineEvery.Seconds() {
 		fmt.Fprintf(p.w, "%s took %s\n", r.Piece, span(r.Seconds))
 	}
+}
+
+// skipped is called for each piece whose data is not at hand.
+func (p *reproduceProgress) skipped(_ string, why error) {
+	p.clear()
+	fmt.Fprintln(p.w, "left out:", oneLine(why))
 }
 
 // clear makes room for something else.

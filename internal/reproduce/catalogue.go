@@ -21,6 +21,8 @@ var rows = []*Row{
 	&taylorShiftCrossover,
 	&taylorShiftScaling,
 	&linearFig1,
+	&linearTable1,
+	&linearTable2,
 	&linearLatency,
 	&linearCopy,
 	&slidesShapes,

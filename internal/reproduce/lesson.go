@@ -90,13 +90,21 @@ func (l *lesson) factors(o *Options) []float64 {
 }
 
 // flops counts the operations of a training.
-func (l *lesson) flops(c *train.Config) float64 {
+func (l *lesson) flops(c *train.Config) (sum float64) {
 	m := c.Model
 	m.Context, m.Vocab = l.Length, max(l.Vocab, 2)
 	if m.Kind == "" {
 		m.Kind = model.Encoder
 	}
-	return m.TrainFLOPs(float64(c.Batch * c.Accumulate * c.Steps * l.Length))
+	if c.FirstContext == 0 {
+		return m.TrainFLOPs(float64(c.Batch * c.Accumulate * c.Steps * l.Length))
+	}
+	for step := range c.Steps {
+		var batch int
+		batch, m.Context = c.Shape(step)
+		sum += m.TrainFLOPs(float64(batch * c.Accumulate * m.Context))
+	}
+	return sum
 }
 
 // pieces are the trainings of the lesson and its baselines.
@@ -147,6 +155,8 @@ type learned struct {
 	Steps  []train.Step `json:"steps"` // some of them, evenly
 	Evals  []train.Eval `json:"evals"`
 	Look   any          `json:"look,omitempty"`
+	// Diverged says where a training ended whose loss was no number; it has no Score.
+	Diverged string `json:"diverged,omitempty"`
 }
 
 // curvePoints are how many steps of a training are kept for figures.
@@ -166,6 +176,10 @@ func (l *lesson) learn(w *Work, c train.Config) (any, error) {
 		return nil, err
 	}
 	score, err := t.Train(w.Ctx, train.Observer{Step: func(s train.Step) { w.at(float64(s.Step) / float64(c.Steps)) }})
+	ended := ""
+	if errors.Is(err, train.ErrDiverged) {
+		ended, err = err.Error(), nil
+	}
 	if err == nil {
 		err = t.Close()
 	}
@@ -176,20 +190,25 @@ func (l *lesson) learn(w *Work, c train.Config) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := learned{Params: t.Model().Params().Size(), Rate: c.Rate, Score: score, Evals: evals}
+	r := learned{Params: t.Model().Params().Size(), Rate: c.Rate, Score: score, Evals: evals, Diverged: ended}
 	every := max(1, len(steps)/curvePoints)
 	for i, s := range steps {
 		if i%every == every-1 || i == len(steps)-1 {
 			r.Steps = append(r.Steps, s)
 		}
 	}
-	if l.look != nil {
-		if r.Look, err = l.look(t); err != nil {
-			return nil, err
-		}
+	if l.look == nil || ended != "" {
+		return r, nil
 	}
-	return r, nil
+	err = w.do(func() (err error) {
+		r.Look, err = l.look(t)
+		return err
+	})
+	return r, err
 }
+
+// diverged stands where a training has no score.
+const diverged = "diverged"
 
 // result is what came of a mechanism in a lesson.
 type result struct {
@@ -216,12 +235,17 @@ func (l *lesson) results(o *Options, r *Results) (list []result, tuned *report.T
 		for _, factor := range l.factors(o) {
 			x := result{method: m, Factor: factor}
 			var values, looks []float64
+			failed := false
 			for _, seed := range o.seeds(l.Seeds) {
 				run, found, err := get[learned](r, l.piece(m, seed, factor))
 				if err != nil {
 					return nil, nil, err
 				}
 				if !found {
+					continue
+				}
+				if run.Diverged != "" {
+					failed = true
 					continue
 				}
 				x.Runs = append(x.Runs, run)
@@ -233,6 +257,10 @@ func (l *lesson) results(o *Options, r *Results) (list []result, tuned *report.T
 					}
 				}
 				looks = append(looks, look)
+			}
+			if failed {
+				cells = append(cells, diverged)
+				continue
 			}
 			if len(values) == 0 {
 				cells = append(cells, none)
@@ -247,6 +275,8 @@ func (l *lesson) results(o *Options, r *Results) (list []result, tuned *report.T
 		}
 		if best != nil {
 			list = append(list, *best)
+		}
+		if slices.ContainsFunc(cells[1:], func(s string) bool { return s != none }) {
 			addRow(tuned, cells...)
 		}
 	}
@@ -292,6 +322,13 @@ func (f lessons) outcome(more func(*Outcome, []scored) error) func(*Options, *Re
 			s := scored{lesson: l, Results: results}
 			if s.Baselines, _, err = get[[]task.Baseline](r, l.baselinePiece()); err != nil {
 				return nil, err
+			}
+			for _, row := range tuned.Rows {
+				for i, cell := range row {
+					if cell == diverged {
+						out.find("%s: %s diverged at a rate of learning of %s.", s.Name, row[0], tuned.Head[i])
+					}
+				}
 			}
 			if len(results) == 0 {
 				continue

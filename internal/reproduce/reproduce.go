@@ -10,12 +10,14 @@ package reproduce
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/task"
 )
 
 // Budget is how much time a reproduction may take.
@@ -140,6 +142,7 @@ type Progress struct {
 type Observer struct {
 	Progress func(Progress)
 	Saved    func(*Record)
+	Skipped  func(piece string, why error) // its data is not at hand
 }
 
 // Pieces returns the pieces of a row.
@@ -156,8 +159,9 @@ func (r *Row) File() string {
 	return "internal/reproduce/" + strings.ReplaceAll(r.Name, "-", "_") + ".go"
 }
 
-// Run makes the pieces that are not there and returns what comes of all. When
-// ctx ends, the piece at hand is given up and the error of ctx returned.
+// Run makes the pieces that are not there and returns what comes of all. Pieces
+// whose data is not at hand are passed over; if there are no others, that is an
+// error. When ctx ends, the piece at hand is given up and the error of ctx returned.
 func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error) {
 	pieces, err := r.Pieces(o)
 	if err != nil {
@@ -178,6 +182,7 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 		results.add(record)
 	}
 	clock := newClock(open)
+	var absent error
 	for i, p := range open {
 		tell := func(share float64) {
 			if w.Progress != nil {
@@ -187,12 +192,26 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 		tell(0)
 		record, err := store.make(ctx, o, &p, tell)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", r.Name, p.Name, err)
+			err = fmt.Errorf("%s: %s: %w", r.Name, p.Name, err)
+		}
+		if errors.Is(err, task.ErrNoData) {
+			absent = err
+			results.missing = append(results.missing, p.Name)
+			if w.Skipped != nil {
+				w.Skipped(p.Name, err)
+			}
+			continue
+		}
+		if err != nil {
+			return nil, err
 		}
 		results.add(record)
 		if w.Saved != nil {
 			w.Saved(record)
 		}
+	}
+	if len(results.records) == 0 && absent != nil {
+		return nil, absent
 	}
 	return r.conclude(o, results)
 }
