@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -21,6 +23,7 @@ type reproduceCmd struct {
 	Full   bool   `help:"The same as --budget full."`
 	Seeds  count  `placeholder:"N" help:"Repeat with seeds 1 to N, instead of as many as the budget has."`
 	Tune   bool   `help:"Try the same rates of learning for every mechanism, and take the best of each."`
+	Text   string `placeholder:"PATH" help:"Text of your own, a file or a folder, that bytelm reads in place of its data sets."`
 	Out    string `default:"out" placeholder:"DIR" help:"Folder of results, in which each reproduction has one of its own. What is there is not made again."`
 	Again  bool   `help:"Make what is there again, too."`
 	JSON   bool   `name:"json" help:"Print JSON instead of tables."`
@@ -50,7 +53,12 @@ func (c *reproduceCmd) options() (*reproduce.Options, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &reproduce.Options{Budget: b, Seeds: int(c.Seeds), Tune: c.Tune, Out: c.Out, Data: data, Build: reproduce.ThisBuild()}
+	if c.Text != "" {
+		if _, err := os.Stat(c.Text); err != nil {
+			return nil, inputf("--text: %w", err)
+		}
+	}
+	o := &reproduce.Options{Budget: b, Seeds: int(c.Seeds), Tune: c.Tune, Text: c.Text, Out: c.Out, Data: data, Build: reproduce.ThisBuild()}
 	if c.Again {
 		o.Again = func(*reproduce.Record) bool { return true }
 	}
@@ -68,12 +76,7 @@ func (c *reproduceCmd) Run(e *env) error {
 	case "all":
 		var failed []error
 		for _, r := range reproduce.Rows() {
-			all := *o
-			if !r.Seeds {
-				all.Seeds = 0
-			}
-			all.Tune = o.Tune && r.Tunes
-			err := c.one(e, r, &all)
+			err := c.one(e, r, suited(o, r))
 			if e.ctx.Err() != nil {
 				return err
 			}
@@ -97,13 +100,34 @@ func (c *reproduceCmd) Run(e *env) error {
 	if o.Tune && !r.Tunes {
 		return inputf("--tune: %s trains nothing", r.Name)
 	}
+	if o.Text != "" && !r.Text {
+		return inputf("--text: %s reads no texts", r.Name)
+	}
 	return c.one(e, r, o)
+}
+
+// suited returns the options as far as a row has them.
+func suited(o *reproduce.Options, r *reproduce.Row) *reproduce.Options {
+	of := *o
+	if !r.Seeds {
+		of.Seeds = 0
+	}
+	of.Tune = o.Tune && r.Tunes
+	if !r.Text {
+		of.Text = ""
+	}
+	return &of
 }
 
 // one makes a reproduction and prints what comes of it.
 func (c *reproduceCmd) one(e *env, r *reproduce.Row, o *reproduce.Options) error {
 	p := newReproduceProgress(e)
-	out, err := r.Run(e.ctx, o, reproduce.Observer{Progress: p.at, Saved: p.saved, Skipped: p.skipped})
+	var absent []string // data that is not at hand
+	out, err := r.Run(e.ctx, o, reproduce.Observer{Progress: p.at, Saved: p.saved, Skipped: func(_ string, why error) {
+		if text := oneLine(why); !slices.Contains(absent, text) {
+			absent = append(absent, text)
+		}
+	}})
 	p.clear()
 	if e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()) {
 		return interruption{err, "interrupted; the same command goes on after the pieces that are done"}
@@ -113,6 +137,9 @@ func (c *reproduceCmd) one(e *env, r *reproduce.Row, o *reproduce.Options) error
 	}
 	if err != nil {
 		return err
+	}
+	for _, why := range absent {
+		fmt.Fprintln(e.stderr, "left out:", why)
 	}
 	dir, err := out.Write(o)
 	if err != nil {
@@ -146,13 +173,9 @@ func (c *reproduceCmd) list(e *env, o *reproduce.Options) error {
 	for _, r := range reproduce.Rows() {
 		x := reproduction{Name: r.Name, Doc: r.Doc, Source: r.Source, Published: r.Claim}
 		for b, seconds := range map[reproduce.Budget]*float64{reproduce.Quick: &x.Quick, reproduce.Hour: &x.Hour, reproduce.Full: &x.Full} {
-			of := *o
+			of := suited(o, r)
 			of.Budget = b
-			if !r.Seeds {
-				of.Seeds = 0
-			}
-			of.Tune = o.Tune && r.Tunes
-			pieces, err := r.Pieces(&of)
+			pieces, err := r.Pieces(of)
 			if err != nil {
 				return err
 			}
@@ -228,12 +251,6 @@ func (p *reproduceProgress) saved(r *reproduce.Record) {
 	if p.bar == nil && r.Seconds >= lineEvery.Seconds() {
 		fmt.Fprintf(p.w, "%s took %s\n", r.Piece, span(r.Seconds))
 	}
-}
-
-// skipped is called for each piece whose data is not at hand.
-func (p *reproduceProgress) skipped(_ string, why error) {
-	p.clear()
-	fmt.Fprintln(p.w, "left out:", oneLine(why))
 }
 
 // clear makes room for something else.

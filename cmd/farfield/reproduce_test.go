@@ -73,6 +73,9 @@ func TestReproduceRefuses(t *testing.T) {
 		{"--full: --budget hour says something else", "reproduce list --full --budget hour"},
 		{"--seeds: fast-fig3 draws nothing", "reproduce fast-fig3 --seeds 2"},
 		{"--tune: fast-fig3 trains nothing", "reproduce fast-fig3 --tune"},
+		{"--text: fast-fig3 reads no texts", "reproduce fast-fig3 --text ."},
+		{"--text: stat nowhere: no such file", "reproduce bytelm --text nowhere"},
+		{"bytelm: task bytelm: nowhere/enwik8: it holds no enwik8", "reproduce bytelm --folder nowhere"},
 	} {
 		refuses(t, c.want, strings.Fields(c.args)...)
 	}

@@ -27,6 +27,7 @@ var rows = []*Row{
 	&linearCopy,
 	&slidesShapes,
 	&mqar,
+	&byteLM,
 	&carry,
 }
 

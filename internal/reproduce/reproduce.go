@@ -53,6 +53,7 @@ type Row struct {
 	// Seeds reports that pieces are repeated with several seeds, Tunes that rates
 	// of learning can be chosen on a grid.
 	Seeds, Tunes bool
+	Text         bool // it is of texts, in whose place the user's own may be read
 	// Code lists the folders of the module, beside the row's own file, whose code
 	// decides the numbers.
 	Code []string
@@ -68,6 +69,7 @@ type Options struct {
 	Tune   bool   // try the same rates of learning for every mechanism
 	Out    string // folder of results, in which each row has one of its own
 	Data   string // folder of data sets
+	Text   string // file or folder that is read in place of a row's texts; "": none
 	Build  Build  // of this program
 	// Again reports records that are to be made again; nil: none.
 	Again func(*Record) bool
@@ -191,19 +193,17 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 		}
 		tell(0)
 		record, err := store.make(ctx, o, &p, tell)
-		if err != nil {
-			err = fmt.Errorf("%s: %s: %w", r.Name, p.Name, err)
-		}
 		if errors.Is(err, task.ErrNoData) {
-			absent = err
-			results.missing = append(results.missing, p.Name)
+			if results.missing = append(results.missing, p.Name); absent == nil {
+				absent = err
+			}
 			if w.Skipped != nil {
 				w.Skipped(p.Name, err)
 			}
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %s: %w", r.Name, p.Name, err)
 		}
 		results.add(record)
 		if w.Saved != nil {
@@ -211,7 +211,7 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 		}
 	}
 	if len(results.records) == 0 && absent != nil {
-		return nil, absent
+		return nil, fmt.Errorf("%s: %w", r.Name, absent)
 	}
 	return r.conclude(o, results)
 }
@@ -260,6 +260,9 @@ func (r *Row) command(o *Options) string {
 	}
 	if o.Tune {
 		text += " --tune"
+	}
+	if o.Text != "" {
+		text += " --text " + o.Text
 	}
 	return text
 }
