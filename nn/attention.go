@@ -130,6 +130,14 @@ func (a *Attention[T]) RestoreState(_ int, data []byte) (State[T], error) {
 	return attentionState[T]{state}, err
 }
 
+// Project returns the call that self-attention makes of rows x [B·N,width], in the
+// memory of trace.
+func (a *Attention[T]) Project(x tensor.Mat[T], s Scope[T], trace Trace[T]) *attention.Call[T] {
+	tr := trace.(*AttentionTrace[T])
+	a.project(x, x, s, tr)
+	return &tr.call
+}
+
 // project sets the call of tr and returns the view of its output.
 func (a *Attention[T]) project(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T]) tensor.Heads[T] {
 	wide, narrow := a.H*a.D, a.Hkv*a.D

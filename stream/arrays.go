@@ -170,14 +170,8 @@ func (a *Arrays[T]) Computed() bool    { return false }
 func (a *Arrays[T]) Identity() []Field { return a.ids }
 
 func (a *Arrays[T]) Room(n int, want Want) *Window[T] {
-	s, w := &a.shape, NewWindow[T](a.shape, n, want)
-	if want&Keys == 0 {
-		return w
-	}
-	if a.g != nil {
-		w.g = tensor.NewHeads[T](s.B, s.Hkv, n, 1)
-	}
-	if a.mask != nil {
+	s, w := &a.shape, NewWindow[T](a.shape, n, want, a.Decays())
+	if a.mask != nil && want&Keys != 0 {
 		w.mask = make([]bool, s.B*n)
 	}
 	return w

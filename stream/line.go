@@ -185,7 +185,7 @@ func (r *run[T]) step(w *Window[T]) (err error) {
 		return &BadInput{fmt.Errorf("tokens %d to %d: %w", w.at, w.at+int64(w.n)-1, err)}
 	}
 	r.at += int64(w.n)
-	r.input = w.input
+	r.input = w.Input
 	return nil
 }
 

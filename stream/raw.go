@@ -110,7 +110,7 @@ func (r *Raw[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
 		if n, err = r.read(records); err != nil {
 			return 0, err
 		}
-		w.input = r.sum
+		w.Input = r.sum
 	}
 	w.Take(n)
 	if !r.AllowNonfinite {
@@ -156,7 +156,8 @@ func (r *Raw[T]) read(records []T) (int, error) {
 	return n, nil
 }
 
-func (r *Raw[T]) skip(n int64, sum uint32) error {
+// Skip passes over tokens of a pipe that a run before had.
+func (r *Raw[T]) Skip(n int64, sum uint32) error {
 	if r.pipe == nil {
 		return nil
 	}

@@ -58,18 +58,24 @@ type Window[T tensor.Float] struct {
 	q, k, v, g tensor.Heads[T] // room for all tokens
 	mask       []bool          // likewise
 	records    []T             // what they are views of, if they share it
-	input      uint32          // checksum of what was read of a pipe, up to the last of them
+
+	// Input is a checksum of what was read of a sequential source, up to the last of
+	// the tokens.
+	Input uint32
 }
 
-// NewWindow returns a window with room for n tokens of what is wanted of a shape,
-// for sources whose keys have neither a mask nor decay.
-func NewWindow[T tensor.Float](s Shape, n int, want Want) *Window[T] {
+// NewWindow returns a window with room for n tokens of what is wanted of a shape. A
+// source sets the tokens in its Call, behind Take.
+func NewWindow[T tensor.Float](s Shape, n int, want Want, decays bool) *Window[T] {
 	w := &Window[T]{want: want}
 	if want&Queries != 0 {
 		w.q = tensor.NewHeads[T](s.B, s.H, n, s.D)
 	}
 	if want&Keys != 0 {
 		w.k, w.v = tensor.NewHeads[T](s.B, s.Hkv, n, s.D), tensor.NewHeads[T](s.B, s.Hkv, n, s.Dv)
+		if decays {
+			w.g = tensor.NewHeads[T](s.B, s.Hkv, n, 1)
+		}
 	}
 	return w
 }
@@ -99,6 +105,9 @@ func (w *Window[T]) bytes() int64 {
 	if w.records == nil {
 		elements += len(w.q.Data) + len(w.k.Data) + len(w.v.Data)
 	}
+	if r := w.Call.Rope; r != nil {
+		elements += len(r.Cos) + len(r.Sin)
+	}
 	elements += len(w.g.Data)
 	return int64(elements)*elementSize[T]() + int64(len(w.mask))
 }
@@ -121,10 +130,10 @@ type Source[T tensor.Float] interface {
 	Fill(w *Window[T], query, key int64, n int) (int, error)
 }
 
-// skipper is a sequential source.
-type skipper interface {
-	// skip passes over the first n tokens, whose checksum is sum.
-	skip(n int64, sum uint32) error
+// Skipper is a sequential source that a run which was cut off can go on with.
+type Skipper interface {
+	// Skip passes over the first n tokens, whose checksum is sum.
+	Skip(n int64, sum uint32) error
 }
 
 // Field is something that a checkpoint is bound to.

@@ -321,8 +321,8 @@ func (r *run[T]) resume(c *checkpoint) (err error) {
 	if err := r.out.resume(rows, c.Digests, c.Whole); err != nil {
 		return err
 	}
-	if s, ok := r.src.(skipper); ok && !c.Whole {
-		return s.skip(r.at, c.Input)
+	if s, ok := r.src.(Skipper); ok && !c.Whole {
+		return s.Skip(r.at, c.Input)
 	}
 	if c.Whole && r.passes[r.pass].n < 0 {
 		r.passes[r.pass].n = r.at

@@ -53,7 +53,7 @@ func (s *Synthetic[T]) Identity() []Field {
 }
 
 func (s *Synthetic[T]) Room(n int, want Want) *Window[T] {
-	return NewWindow[T](s.shape, n, want)
+	return NewWindow[T](s.shape, n, want, false)
 }
 
 const (

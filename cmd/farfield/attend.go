@@ -23,7 +23,7 @@ import (
 // attendCmd is the verb attend: attention and its gradients on arrays from a
 // file.
 type attendCmd struct {
-	Mechanism string `required:"" placeholder:"NAME" help:"Attention function; with --help its parameters and settings are listed."`
+	Mechanism string `required:"" xor:"mechanism" placeholder:"NAME" help:"Attention function; with --help its parameters and settings are listed."`
 	settings
 	Causal         bool     `help:"Query i sees keys j ≤ i + (M-N)."`
 	Form           string   `enum:"auto,direct,linear,step" default:"auto" help:"How to compute it: ${enum}."`
@@ -60,7 +60,11 @@ func (s settings) options(heads, d, tokens int) (mechanism.Options, error) {
 }
 
 func (c *attendCmd) Run(e *env) error {
-	if _, err := lookupFunction(c.Mechanism); err != nil {
+	if c.Model != "" {
+		if err := c.ofModel(); err != nil {
+			return err
+		}
+	} else if _, err := lookupFunction(c.Mechanism); err != nil {
 		return input(err)
 	}
 	if c.Stream || c.Synthetic != "" {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -26,6 +27,8 @@ type streamed struct {
 	Stream          bool          `help:"Read, compute and write in windows, in constant memory: IN is a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or - for standard input. OUT is .npy, .safetensors, .raw or - (numbers token by token); without it the output's CRC-32C alone is printed. A run that was cut off continues with the same command."`
 	Synthetic       string        `placeholder:"N,D,H" help:"Stream N tokens of H heads of width D made from --seed, in place of IN."`
 	Raw             string        `placeholder:"D,H[,Hkv[,Dv]]" help:"IN has numbers of --precision without a header, for each token q (H,D), k (Hkv,D) and v (Hkv,Dv)."`
+	Model           string        `required:"" xor:"mechanism" placeholder:"DIR" help:"Stream what a layer of a model attends to, in place of arrays: IN is a text, - standard input. DIR is the folder of a run, whose latest checkpoint is taken, or of a checkpoint of a decoder; the mechanism and what it has learned are the layer's."`
+	Layer           *int          `placeholder:"L" help:"With --model: layer of attention, from 0 (0). The layers below go along in constant memory."`
 	Memory          string        `placeholder:"BYTES" help:"Memory of a stream for its state, windows and checkpoints, as 64MiB or 2GiB (256MiB)."`
 	Checkpoint      string        `placeholder:"FILE" help:"Where a stream keeps what it continues from. By default OUT with .checkpoint behind it, none without a file OUT."`
 	CheckpointEvery time.Duration `placeholder:"TIME" help:"Between two checkpoints, as 5m (30s): the most that a run loses that is killed."`
@@ -40,7 +43,7 @@ func (s *streamed) refuse() error {
 		name  string
 		given bool
 	}{
-		{"--raw", s.Raw != ""}, {"--memory", s.Memory != ""}, {"--checkpoint", s.Checkpoint != ""}, {"--checkpoint-every", s.CheckpointEvery != 0},
+		{"--raw", s.Raw != ""}, {"--layer", s.Layer != nil}, {"--memory", s.Memory != ""}, {"--checkpoint", s.Checkpoint != ""}, {"--checkpoint-every", s.CheckpointEvery != 0},
 		{"--rows-every", s.RowsEvery != 0}, {"--check", s.Check != 0}, {"--fresh", s.Fresh},
 	} {
 		if x.given {
@@ -58,6 +61,7 @@ func (c *attendCmd) Help() string {
     farfield attend --mechanism fastmax --causal --stream in.safetensors o.npy
     farfield attend --mechanism linear --stream --memory 64MiB folder o.npy
     producer | farfield attend --mechanism fastmax --causal --stream --raw 64,8 - o.raw
+    farfield attend --model run --layer 2 text.txt o.npy
     farfield attend --mechanism fastmax --synthetic 1000000000,32,1 --seed 7 --rows-every 1000000 o.npy
     mpirun -n 4 farfield attend --mechanism fastmax --causal --stream in.safetensors o.npy
 `
@@ -159,7 +163,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	}
 	to.Every = c.RowsEvery
 	s := src.Shape()
-	p, err := streamMechanism[T](c, s, given, in)
+	p, err := streamMechanism(c, src, given, in)
 	if err != nil {
 		return input(err)
 	}
@@ -168,7 +172,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	}
 	var wide *attendProblem[float64] // for what is checked
 	if c.Check > 0 {
-		if wide, err = streamMechanism[float64](c, s, given, in); err == nil {
+		if wide, err = newMechanism[float64](c, s, given, in); err == nil {
 			_, err = stream.Direct(e.ctx, wide.mech, src, c.Causal, nil, nil) // refuses what it cannot check
 		}
 		if err != nil {
@@ -227,8 +231,19 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	return report.Check.verdict()
 }
 
-// streamMechanism makes the mechanism of a stream, with what the input has for it.
-func streamMechanism[T tensor.Float](c *attendCmd, s stream.Shape, given array.Source, in string) (*attendProblem[T], error) {
+// streamMechanism returns the mechanism of a source that has one, and makes it of
+// others.
+func streamMechanism[T tensor.Float](c *attendCmd, src stream.Source[T], given array.Source, in string) (*attendProblem[T], error) {
+	if of, ok := src.(interface{ Mechanism() attention.Mechanism[T] }); ok {
+		m := of.Mechanism()
+		c.Mechanism = m.Traits().Name
+		return &attendProblem[T]{mech: m}, nil
+	}
+	return newMechanism[T](c, src.Shape(), given, in)
+}
+
+// newMechanism makes the mechanism of a stream, with what the input has for it.
+func newMechanism[T tensor.Float](c *attendCmd, s stream.Shape, given array.Source, in string) (*attendProblem[T], error) {
 	p := &attendProblem[T]{shapes: map[string][]int{}}
 	p.call.Q.H, p.call.Q.D, p.call.K.N = s.H, s.D, int(max(s.M, 0))
 	return p, p.readMechanism(c, &arrayReader[T]{given, in, c.AllowNonfinite})
@@ -272,6 +287,12 @@ func mib(n int64) string { return fmt.Sprintf("%.3g MiB", float64(n)/(1<<20)) }
 func openStream[T tensor.Float](c *attendCmd, stdin io.Reader, in string) (src stream.Source[T], rank int, given array.Source, err error) {
 	given = new(array.Folder) // of nothing
 	switch {
+	case c.Model != "":
+		layer, text, err := openLayer(&c.streamed, stdin, in)
+		if err != nil {
+			return nil, 0, nil, err
+		}
+		return any(layer).(stream.Source[T]), 3, closing{given, text}, nil
 	case c.Synthetic != "":
 		x, err := numbers("--synthetic", c.Synthetic, 3, 3)
 		if err != nil {

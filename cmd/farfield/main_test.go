@@ -40,7 +40,7 @@ func TestBadCommands(t *testing.T) {
 		{"unexpected argument nothing", "nothing"},
 		{"unknown flag --wrong (see farfield plan --help)", "plan --wrong"},
 		{"--threads: -1 is negative", "--threads=-1 plan"},
-		{"missing flags: --mechanism=NAME (see farfield attend --help)", "attend a.npz b.npz"},
+		{"missing flags: --mechanism=NAME or --model=DIR (see farfield attend --help)", "attend a.npz b.npz"},
 		{`expected "<in> <out>"`, "attend --mechanism fastmax"},
 		{"--form must be one of", "attend --mechanism fastmax --form best a.npz b.npz"},
 		{"--precision must be one of", "attend --mechanism fastmax --precision f16 a.npz b.npz"},

@@ -1,0 +1,237 @@
+package model
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/stream"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Projections is a stream.Source of the queries, keys and values that a layer of a
+// decoder makes of a text, with the decay and the rotations that it has. The layers
+// below go along with their states: memory is constant where these are. Tokens come
+// once, in their order; a run that was cut off sends those before it through the
+// layers below again.
+type Projections[T tensor.Float] struct {
+	below  stack[T] // and the layer, which only projects
+	layer  *nn.Attention[T]
+	states []nn.State[T]
+	past   [][]T
+	rope   *attention.Rope[T]
+	trace  trace[T]
+
+	shape stream.Shape
+	vocab int
+	most  int64 // positions; 0: any number
+	ids   []stream.Field
+	read  func(dst []int32) (int, error)
+
+	piece  []int32
+	tokens int64 // that were read
+	sum    uint32
+	to     *stream.Window[T] // nil: nowhere
+	at     int               // in it
+}
+
+// projector is a layer of attention that ends where its mechanism would begin.
+type projector[T tensor.Float] struct {
+	*nn.Attention[T]
+	take func(*attention.Call[T])
+}
+
+func (p projector[T]) Step(_, x tensor.Mat[T], _ nn.State[T], s nn.Scope[T], tr nn.Trace[T]) error {
+	p.take(p.Project(x, s, tr))
+	return nil
+}
+
+// Projections returns the source of a layer of attention, from 0, for the tokens that
+// read gives, as io.Reader gives bytes: n of them, or -1 where nobody knows.
+// What the layer does with them is its mechanism (Mechanism of the source), in a
+// causal call.
+func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, error)) (*Projections[T], error) {
+	c := &m.config
+	switch {
+	case !c.Decodes():
+		return nil, errors.New("model: needs a decoder of tokens with outputs at every position")
+	case len(m.layers) == 0:
+		return nil, fmt.Errorf("model: its mixer is %s, which has no queries, keys and values", c.Mechanism)
+	case layer < 0 || layer >= len(m.layers):
+		return nil, fmt.Errorf("layer: %d is not from 0 to %d", layer, len(m.layers)-1)
+	case c.Positions == Learned && n > int64(c.Context):
+		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", n, c.Context)
+	}
+	p := &Projections[T]{below: *m.main, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
+	if c.Positions == Learned {
+		p.most = int64(c.Context)
+	}
+	a := p.layer
+	p.shape = stream.Shape{B: 1, H: a.H, Hkv: a.Hkv, N: n, M: n, D: a.D, Dv: a.D}
+	p.trace.blocks = make([]blockTrace[T], 1)
+	p.below.blocks = nil
+	for _, b := range m.main.blocks {
+		if b.conv != nil {
+			p.past = append(p.past, make([]T, b.conv.Past()))
+		}
+		if b.mixer == nn.Mixer[T](a) {
+			b.mixer = projector[T]{a, p.take}
+			p.below.blocks = append(p.below.blocks, b)
+			p.states = append(p.states, nil)
+			break
+		}
+		p.below.blocks = append(p.below.blocks, b)
+		if b.mixer == nil {
+			continue
+		}
+		state, err := stateOf(b.mixer)
+		if err != nil {
+			return nil, err
+		}
+		p.states = append(p.states, state)
+	}
+	p.ids = []stream.Field{{Name: "layer", Value: fmt.Sprint(layer)}, {Name: "weights", Value: m.checksum()}}
+	return p, nil
+}
+
+// stateOf returns an empty state of a layer for one sequence of any length.
+func stateOf[T tensor.Float](x nn.Mixer[T]) (nn.State[T], error) {
+	if t := x.Traits(); !t.Streaming {
+		return nil, fmt.Errorf("layer: the state of %s grows with the tokens, those below a layer need one of constant size", t.Name)
+	}
+	if a, ok := x.(*nn.Attention[T]); ok {
+		return a.NewSums(1)
+	}
+	return x.NewState(1)
+}
+
+// checksum tells models apart.
+func (m *Model[T]) checksum() string {
+	sum := crc32.New(castagnoli)
+	for _, p := range slices.Concat(m.params.All(), m.constants.All()) {
+		binary.Write(sum, binary.LittleEndian, p.Data) // neither fails for numbers
+	}
+	return fmt.Sprintf("%08x", sum.Sum32())
+}
+
+// Mechanism returns that of the layer, with what it has learned.
+func (p *Projections[T]) Mechanism() attention.Mechanism[T] { return p.layer.Mechanism }
+
+func (p *Projections[T]) Shape() stream.Shape      { return p.shape }
+func (p *Projections[T]) Decays() bool             { return p.layer.Decay != nil }
+func (p *Projections[T]) Sequential() bool         { return true }
+func (p *Projections[T]) Computed() bool           { return true }
+func (p *Projections[T]) Identity() []stream.Field { return p.ids }
+
+func (p *Projections[T]) Room(n int, want stream.Want) *stream.Window[T] {
+	w := stream.NewWindow[T](p.shape, n, want, p.Decays())
+	if p.below.theta != 0 {
+		w.Call.Rope = attention.NewRope[T](p.below.d, p.below.theta, 0, n)
+	}
+	return w
+}
+
+// Fill reads the n tokens that follow those of the call before.
+func (p *Projections[T]) Fill(w *stream.Window[T], _, _ int64, n int) (int, error) {
+	start := p.tokens
+	w.Take(n)
+	p.to, p.at = w, 0
+	err := p.through(int64(n))
+	p.to = nil
+	if err != nil {
+		return 0, err
+	}
+	n = int(p.tokens - start)
+	w.Take(n)
+	if w.Call.Rope != nil {
+		p.below.turns(&w.Call.Rope, n, start)
+	}
+	w.Input = p.sum
+	return n, nil
+}
+
+// Skip sends the first n tokens through the layers below.
+func (p *Projections[T]) Skip(n int64, sum uint32) error {
+	if err := p.through(n - p.tokens); err != nil {
+		return err
+	}
+	if p.tokens != n || p.sum != sum {
+		return &stream.BadInput{Err: fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x of %d", p.tokens, p.sum, sum, n)}
+	}
+	return nil
+}
+
+// through sends up to n tokens through the layers, fewer where the text ends.
+func (p *Projections[T]) through(n int64) error {
+	for n > 0 {
+		size, err := p.next(int(min(n, stepPiece)))
+		if err != nil || size == 0 {
+			return err
+		}
+		in := input[T]{b: 1, n: size, tokens: p.piece}
+		var rope *attention.Rope[T]
+		if p.below.theta != 0 {
+			rope = p.below.turns(&p.rope, size, p.tokens)
+		}
+		if _, err := p.below.step(in, p.tokens, p.states, p.past, rope, &p.trace, nil); err != nil {
+			return err
+		}
+		p.tokens += int64(size)
+		n -= int64(size)
+	}
+	return nil
+}
+
+// next reads n tokens, fewer where the text ends.
+func (p *Projections[T]) next(n int) (int, error) {
+	if cap(p.piece) < n {
+		p.piece = make([]int32, stepPiece)
+	}
+	p.piece = p.piece[:n]
+	got := 0
+	for got < n {
+		k, err := p.read(p.piece[got:])
+		got += k
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return 0, fmt.Errorf("input: token %d: %w", p.tokens+int64(got), err)
+		}
+	}
+	p.piece = p.piece[:got]
+	if p.most > 0 && p.tokens+int64(got) > p.most {
+		return 0, &stream.BadInput{Err: fmt.Errorf("positions: %d are needed, the learned table has %d", p.tokens+int64(got), p.most)}
+	}
+	var b [4]byte
+	for i, t := range p.piece {
+		if t < 0 || int(t) >= p.vocab {
+			return 0, &stream.BadInput{Err: fmt.Errorf("input: token %d is %d, the vocabulary has %d", p.tokens+int64(i), t, p.vocab)}
+		}
+		binary.LittleEndian.PutUint32(b[:], uint32(t))
+		p.sum = crc32.Update(p.sum, castagnoli, b[:])
+	}
+	return got, nil
+}
+
+// take keeps what the layer made of a piece.
+func (p *Projections[T]) take(c *attention.Call[T]) {
+	if p.to == nil {
+		return
+	}
+	for _, x := range []struct{ to, from tensor.Heads[T] }{
+		{p.to.Call.Q, c.Q}, {p.to.Call.K, c.K}, {p.to.Call.V, c.V}, {p.to.Call.LogG, c.LogG},
+	} {
+		for h := range x.to.H {
+			for i := range x.from.N {
+				copy(x.to.At(0, h).Row(p.at+i), x.from.At(0, h).Row(i))
+			}
+		}
+	}
+	p.at += c.Q.N
+}
