@@ -62,13 +62,9 @@ func functions(f *ast.File) map[string]bool {
 	return names
 }
 
-// TestPaperNamesExist holds docs/paper.md to the code: every `package.Name` in
-// it is declared, every `farfield verb` is a command.
+// TestPaperNamesExist holds pages to the code: every `package.Name` in them is
+// declared, every `farfield verb` is a command.
 func TestPaperNamesExist(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("docs", "paper.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	declared := map[string]map[string]bool{}
 	lookup := func(dir string) map[string]bool {
 		if names, ok := declared[dir]; ok {
@@ -91,34 +87,93 @@ func TestPaperNamesExist(t *testing.T) {
 		declared[dir] = names
 		return names
 	}
-	named := 0
-	for _, m := range regexp.MustCompile("`([a-z/]+)\\.([A-Za-z0-9]+(?:\\.[A-Za-z0-9]+)?)`").FindAllStringSubmatch(string(text), -1) {
-		dir, name := m[1], m[2]
-		if dir == "farfield" {
-			dir = "."
+	name := regexp.MustCompile("`([a-z/]+)\\.([A-Za-z0-9]+(?:\\.[A-Za-z0-9]+)?)`")
+	command := regexp.MustCompile("`farfield ([a-z]+)")
+	for _, page := range []struct {
+		file, end string // the page, and what stands near its end
+		least     int    // names on it
+	}{
+		{"paper.md", "| Table 2 |", 40},
+		{"math.md", "### Others", 60},
+	} {
+		b, err := os.ReadFile(filepath.Join("docs", page.file))
+		if err != nil {
+			t.Fatal(err)
 		}
-		names := lookup(dir)
-		if names == nil {
-			names = lookup("internal/" + dir)
+		text, named := string(b), 0
+		for _, m := range name.FindAllStringSubmatch(text, -1) {
+			dir, name := m[1], m[2]
+			if dir == "farfield" {
+				dir = "."
+			}
+			names := lookup(dir)
+			if names == nil {
+				names = lookup("internal/" + dir)
+			}
+			if names == nil {
+				t.Errorf("%s: %s: no package %s", page.file, m[0], dir)
+				continue
+			}
+			named++
+			if !names[name] {
+				t.Errorf("%s: %s: not declared", page.file, m[0])
+			}
 		}
-		if names == nil {
-			t.Errorf("%s: no package %s", m[0], dir)
-			continue
+		if named < page.least {
+			t.Errorf("%s: only %d names found: the pattern does not read the page", page.file, named)
 		}
-		named++
-		if !names[name] {
-			t.Errorf("%s: not declared", m[0])
+		for _, m := range command.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join("cmd", "farfield", m[1]+".go")); err != nil {
+				t.Errorf("%s: %s`: no such command", page.file, m[0])
+			}
+		}
+		if !strings.Contains(text, page.end) {
+			t.Errorf("%s: does not reach %q", page.file, page.end)
 		}
 	}
-	if named < 40 {
-		t.Errorf("only %d names found: the pattern no longer reads the page", named)
+}
+
+// TestLinksOfPagesExist holds what pages link to within the repository: files,
+// and headings by the names that GitHub gives them.
+func TestLinksOfPagesExist(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join("docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile("`farfield ([a-z]+)").FindAllStringSubmatch(string(text), -1) {
-		if _, err := os.Stat(filepath.Join("cmd", "farfield", m[1]+".go")); err != nil {
-			t.Errorf("%s`: no such command", m[0])
+	link, odd := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	heading := regexp.MustCompile(`(?m)^#+ (.+)$`)
+	found := 0
+	for _, page := range append(pages, "README.md", "ARCHITECTURE.md", "RESULTS.md", "CHANGELOG.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			found++
+			path, anchor, within := strings.Cut(m[1], "#")
+			to := page
+			if path != "" {
+				to = filepath.Join(filepath.Dir(page), path)
+			}
+			target, err := os.ReadFile(to)
+			if err != nil {
+				t.Errorf("%s: %s: %v", page, m[1], err)
+				continue
+			}
+			there := !within
+			for _, h := range heading.FindAllStringSubmatch(string(target), -1) {
+				name := strings.ReplaceAll(odd.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")
+				there = there || name == anchor
+			}
+			if !there {
+				t.Errorf("%s: %s: no such heading", page, m[1])
+			}
 		}
 	}
-	if !strings.Contains(string(text), "| Table 2 |") {
-		t.Error("the page does not reach the papers' tables")
+	if found < 40 {
+		t.Errorf("only %d links found: the pattern does not read the pages", found)
 	}
 }

@@ -49,8 +49,8 @@ type Spec[T tensor.Float] struct {
 	Forget *Forgetting
 
 	// OutputNorm multiplies the output of a query that sees n keys by √(n/D), D
-	// the width of queries, which brings outputs to the size of values
-	// (TaylorShift, normalisation 3, whose n is N). Weights are as without it.
+	// the width of queries (TaylorShift, normalisation 3, whose n is N). Weights
+	// are as without it.
 	OutputNorm bool
 
 	Positive bool // f ≥ 0 wherever scores can lie
