@@ -167,7 +167,7 @@ func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	}
 	f := float64(e.spec.features(w))
 	ld := stride[T](chunk)
-	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+featureBlock*ld+chunk*(w+1)+min(chunk, tallest(chunk))*ld)
+	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+min(featureBlock, int(f))*ld+chunk*(w+1)+min(chunk, tallest(chunk))*ld)
 }
 
 // Plan tells what Forward and Backward do for a shape.

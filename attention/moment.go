@@ -55,10 +55,10 @@ func stride[T tensor.Float](n int) int {
 // and numbers w [n]. Their sums are taken from zero first.
 func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, w []T) {
 	mark := ar.Mark()
-	phi, sums := arena.Take[T](ar, featureBlock*ld), arena.Take[T](ar, featureBlock)
+	phi, sums := arena.Take[T](ar, m.most()*ld), arena.Take[T](ar, m.most())
 	var rows []T
 	if s.low != nil {
-		rows = arena.Take[T](ar, featureBlock*s.ld)
+		rows = arena.Take[T](ar, m.most()*s.ld)
 	}
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
@@ -85,7 +85,7 @@ func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, 
 // o [n, s.ld] and to den [n].
 func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o, den []T) {
 	mark := ar.Mark()
-	phi := arena.Take[T](ar, featureBlock*ld)
+	phi := arena.Take[T](ar, m.most()*ld)
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
@@ -100,7 +100,7 @@ func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o,
 // numbers that go with z.
 func (s *moments[T]) grad(ar *arena.Arena, m *monomials[T], dx, x, yt []T, ld, n, dv int) {
 	mark := ar.Mark()
-	dphi := arena.Take[T](ar, featureBlock*ld)
+	dphi := arena.Take[T](ar, m.most()*ld)
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)

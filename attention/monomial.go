@@ -100,6 +100,9 @@ func multinomial(tuple []int) float64 {
 	return c
 }
 
+// most is how many features exist at a time.
+func (m *monomials[T]) most() int { return min(featureBlock, m.count) }
+
 // rewind goes to the first tuple.
 func (m *monomials[T]) rewind() {
 	m.next = 0
