@@ -124,3 +124,25 @@ func TestMapsThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// A grey picture keeps its own ends beside matrices that share theirs.
+func TestGrey(t *testing.T) {
+	picture := report.Grey("a picture", 1, 3, []byte{0, 128, 255})
+	maps := &report.Maps{Same: true, Heats: []report.Heat{picture, {Rows: 1, Cols: 2, Values: []float64{0, 1}}}}
+	c := colours(decode(t, maps.WritePNG))
+	const cell = 1000
+	for _, want := range [][3]uint32{{0, 0, 0}, {0x1b, 0x0c, 0x41}, {0xfc, 0xf0, 0x8a}} {
+		if c[want] < cell {
+			t.Errorf("%d dots of colour %x", c[want], want)
+		}
+	}
+	middle := 0
+	for k, n := range c {
+		if k[0] == k[1] && k[1] == k[2] && k[0] > 64 && k[0] < 192 {
+			middle = max(middle, n)
+		}
+	}
+	if middle < cell {
+		t.Errorf("%d dots of a grey between", middle)
+	}
+}

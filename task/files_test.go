@@ -118,6 +118,19 @@ func TestMNISTPatches(t *testing.T) {
 	if got, want := s.Values[5*49+7+2], float32((19*784+8*28+9)%256)/255; got != want || s.Class != 9 {
 		t.Errorf("%g, want %g; class %d", got, want, s.Class)
 	}
+	if p, err := src.(Pictured).Picture(Valid, 1); err != nil || p.Height != 28 || p.N() != 1 || p.Pixels[8*28+9] != byte((19*784+8*28+9)%256) {
+		t.Errorf("picture %+v, %v", p, err)
+	}
+	if _, err := src.(Pictured).Picture(Valid, 2); err == nil {
+		t.Error("a picture that is not there")
+	}
+	few := openSource(t, "mnist", Options{Folder: dir}, "learn", "5")
+	if spec := few.Spec(); spec.Count != [3]int{5, 2, 2} {
+		t.Errorf("%+v", spec)
+	}
+	if _, err := Open("mnist", Options{Folder: dir, Set: map[string]string{"learn": "19"}}); err == nil || !strings.Contains(err.Error(), "learn: it is 19, 0 to 18 are possible") {
+		t.Error(err)
+	}
 	files["mnist/t10k-labels-idx1-ubyte"] = idx([]int{3}, labels[:3])
 	if _, err := OpenMNIST(filepath.Join(folderOf(t, files), "mnist"), 0); err == nil || !strings.Contains(err.Error(), "[2 28 28] and labels [3]") {
 		t.Error(err)

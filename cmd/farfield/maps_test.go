@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"image/png"
 	"math"
 	"os"
@@ -117,6 +118,47 @@ func TestMapsOfSamples(t *testing.T) {
 	}
 	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "sample 3, class ") {
 		t.Errorf("the page has no image, %v", err)
+	}
+
+	// Parts of a pair differ in length; padding is neither asked nor seen.
+	var reviews strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&reviews, "%d\t%d_1\ttt%02d\t%s\n", i%2, i, i/2, strings.Repeat("a ", 3+i%2*4)+"film")
+	}
+	folder, pairs := filepath.Join(dir, "data"), filepath.Join(dir, "pairs")
+	if err := os.MkdirAll(filepath.Join(folder, "imdb"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"imdb_train.tsv", "imdb_test.tsv"} {
+		if err := os.WriteFile(filepath.Join(folder, "imdb", name), []byte(reviews.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	works(t, "train", "--task", "films", "--folder", folder, "--task-set", "length=18", "--out", pairs, "--layers", "1", "--width", "8", "--heads", "1",
+		"--batch", "2", "--steps", "1", "--eval-samples", "1", "--final-samples", "1")
+	seen := map[int]bool{}
+	for i := range 6 {
+		works(t, "maps", "--model", pairs, "--sample", fmt.Sprint(i), "--npz", numbers)
+		for name, a := range read(t, numbers) {
+			if len(a.Shape) != 3 || a.Shape[1] != a.Shape[2] {
+				t.Errorf("%s is %v", name, a.Shape)
+			}
+			seen[a.Shape[1]] = true
+			x, err := a.Float32()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sum float64
+			for _, w := range x {
+				sum += float64(w)
+			}
+			if n := float64(a.Shape[1]); math.Abs(sum-n) > 1e-3 {
+				t.Errorf("%s: weights of %g queries add up to %g", name, n, sum)
+			}
+		}
+	}
+	if !seen[10] || !seen[18] || len(seen) != 2 {
+		t.Errorf("parts have %v positions, want 10 and 18", seen)
 	}
 
 	text := filepath.Join(dir, "text")

@@ -6,7 +6,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/model"
 )
@@ -82,9 +81,7 @@ func (c *table2Config) run(w *Work, task *lraTask) ([]timing, error) {
 				return nil, err
 			}
 			if matrix {
-				u.Model.WrapMechanisms(func(string, attention.Mechanism[float32]) attention.Mechanism[float32] {
-					return attention.NewHeadwise[float32](softmaxMatrix{})
-				})
+				writeMatrices(u)
 			}
 			return u.Run, nil
 		})})

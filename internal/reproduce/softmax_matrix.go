@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -56,3 +57,10 @@ func (softmaxMatrix) Backward(h *attention.Head[float32], g *attention.HeadGrads
 }
 
 func scaleOf(h *attention.Head[float32]) float32 { return float32(1 / math.Sqrt(float64(h.Q.Cols))) }
+
+// writeMatrices has a model compute its attention so.
+func writeMatrices(u *bench.Update) {
+	u.Model.WrapMechanisms(func(string, attention.Mechanism[float32]) attention.Mechanism[float32] {
+		return attention.NewHeadwise[float32](softmaxMatrix{})
+	})
+}
