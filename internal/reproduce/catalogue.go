@@ -20,6 +20,8 @@ var rows = []*Row{
 	&fastGradients,
 	&taylorShiftCrossover,
 	&taylorShiftScaling,
+	&taylorShiftHeads,
+	&taylorShiftAccuracy,
 	&linearFig1,
 	&linearTable1,
 	&linearTable2,

@@ -1,19 +1,14 @@
 package reproduce
 
-import (
-	"fmt"
-
-	"github.com/farfield-ml/farfield/report"
-)
-
 var fastTable1 = Row{
 	Name:   "fast-table1",
 	Doc:    "accuracy on tasks of the Long Range Arena, scaled down, beside simple baselines",
 	Source: "Gerami et al. 2024, FAST, arXiv 2402.07901, table 1",
 	Claim:  "ListOps, Text, Image: softmax 38.37, 61.95, 40.57 %; Fastmax1 37.20, 63.25, 42.76 %; Fastmax2 37.40, 64.30, 43.18 %; linear 16.13, 65.90, 42.34 %",
 	Seeds:  true, Tunes: true,
-	Code:   trainCode,
-	pieces: arenaLessons.pieces, outcome: arenaLessons.outcome(arenaFindings),
+	Code:   append([]string{"internal/reproduce/accuracies.go"}, trainCode...),
+	pieces: arenaLessons.pieces, outcome: arenaLessons.outcome(accuracies(arenaPublished,
+		"Published models are larger than those of budgets below full, and their rows are of different programs: those of linear attention are the arena's own, which pads without masks.")),
 }
 
 // arenaPublished are accuracies in percent.
@@ -47,21 +42,3 @@ var arenaLessons = lessons(func(o *Options) (list []*lesson, err error) {
 	}
 	return list, nil
 })
-
-func arenaFindings(out *Outcome, list []scored) error {
-	t := report.Table{
-		Title: "Accuracy in percent", Head: []string{"task", "mechanism", "published", "here"},
-		Note: "Published models are larger than those of budgets below full, and their rows are of different programs: those of linear attention are the arena's own, which pads without masks.",
-	}
-	for _, s := range list {
-		for _, x := range s.Results {
-			published := none
-			if v, found := arenaPublished[s.Name][x.Label]; found {
-				published = fmt.Sprintf("%.2f", v)
-			}
-			addRow(&t, s.Name, x.Label, published, fmt.Sprintf("%.2f", 100*x.Value))
-		}
-	}
-	out.Tables = append(out.Tables, t)
-	return nil
-}

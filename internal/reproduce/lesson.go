@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"slices"
 
@@ -99,10 +100,14 @@ func (l *lesson) flops(c *train.Config) (sum float64) {
 	if c.FirstContext == 0 {
 		return m.TrainFLOPs(float64(c.Batch * c.Accumulate * c.Steps * l.Length))
 	}
+	tokens := map[int]int{} // by the length of windows
 	for step := range c.Steps {
-		var batch int
-		batch, m.Context = c.Shape(step)
-		sum += m.TrainFLOPs(float64(batch * c.Accumulate * m.Context))
+		batch, context := c.Shape(step)
+		tokens[context] += batch * c.Accumulate * context
+	}
+	for _, context := range slices.Sorted(maps.Keys(tokens)) {
+		m.Context = context
+		sum += m.TrainFLOPs(float64(tokens[context]))
 	}
 	return sum
 }
@@ -131,11 +136,13 @@ func (l *lesson) pieces(o *Options) (list []Piece) {
 	}
 	for i := range l.Methods {
 		m := &l.Methods[i]
+		first := l.with(m, 1, 1)
+		flops := l.flops(&first) // of every seed and rate
 		for _, factor := range l.factors(o) {
 			for _, seed := range o.seeds(l.Seeds) {
 				c := l.with(m, seed, factor)
 				list = append(list, Piece{
-					Name: l.piece(m, seed, factor), Config: c, FLOPs: l.flops(&c),
+					Name: l.piece(m, seed, factor), Config: c, FLOPs: flops,
 					run: func(w *Work) (any, error) {
 						c.Folder = o.Data
 						return l.learn(w, c)
