@@ -95,6 +95,7 @@ func TestPaperNamesExist(t *testing.T) {
 	}{
 		{"paper.md", "| Table 2 |", 40},
 		{"math.md", "### Others", 60},
+		{"extending.md", "## What else", 15},
 	} {
 		b, err := os.ReadFile(filepath.Join("docs", page.file))
 		if err != nil {
@@ -175,5 +176,26 @@ func TestLinksOfPagesExist(t *testing.T) {
 	}
 	if found < 40 {
 		t.Errorf("only %d links found: the pattern does not read the pages", found)
+	}
+}
+
+// TestExtendingQuotesTheCode holds the blocks of code of docs/extending.md to the
+// files that their first lines name.
+func TestExtendingQuotesTheCode(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("docs", "extending.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n// (\\S+)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	if all := strings.Count(string(page), "```go"); len(blocks) != all || all == 0 {
+		t.Errorf("%d of %d blocks name a file", len(blocks), all)
+	}
+	for _, b := range blocks {
+		code, err := os.ReadFile(filepath.FromSlash(b[1]))
+		if err != nil {
+			t.Error(err)
+		} else if !strings.Contains(string(code), b[2]) {
+			t.Errorf("%s does not have\n%s", b[1], b[2])
+		}
 	}
 }

@@ -1,0 +1,200 @@
+// Command custom-mechanism has two attention mechanisms of its own, a kernel and
+// a feature map, and shows what they get with that: both forms, gradients, states
+// that are saved, and a plan. docs/extending.md follows this file.
+package main
+
+import (
+	"fmt"
+	"log"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// compound weighs a key by (1 + s/2)² = 1 + s + s²/4, s = cos(q, k), which is eˢ
+// with interest paid twice. As |s| ≤ 1, weights are at least 1/4.
+func compound[T tensor.Float]() (attention.Mechanism[T], error) {
+	return attention.New(attention.Spec[T]{
+		Name:     "compound",
+		Setting:  "compound",
+		Norm:     attention.Unit,
+		Scale:    1,
+		Coef:     []float64{1, 1, 0.25},
+		Positive: true,
+	})
+}
+
+// smooth weighs a key by φ(q)·φ(k), the score of mapped rows.
+func smooth[T tensor.Float]() (attention.Mechanism[T], error) {
+	return attention.New(attention.Spec[T]{
+		Name:     "softplus",
+		Setting:  "softplus",
+		Scale:    1,
+		Map:      softplus[T]{},
+		Coef:     []float64{0, 1},
+		Positive: true,
+	})
+}
+
+// softplus is φ(x) = ln(1 + eˣ) of each number.
+type softplus[T tensor.Float] struct{}
+
+func (softplus[T]) Dim(d int) int { return d }
+
+func (softplus[T]) Elementwise() {}
+
+func (softplus[T]) Map(dst, x []T) {
+	for i, y := range x[:len(dst)] {
+		dst[i] = T(math.Max(float64(y), 0) + math.Log1p(math.Exp(-math.Abs(float64(y)))))
+	}
+}
+
+func (softplus[T]) Grad(dx, dy, x []T) {
+	for i, y := range x[:len(dx)] {
+		dx[i] = T(float64(dy[i]) / (1 + math.Exp(-float64(y))))
+	}
+}
+
+// The sizes that are shown.
+const (
+	heads, keyHeads = 4, 2
+	tokens, width   = 300, 16
+)
+
+func main() {
+	for _, build := range []func() (attention.Mechanism[float64], error){compound[float64], smooth[float64]} {
+		m, err := build()
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := show(m); err != nil {
+			log.Fatal(err)
+		}
+	}
+}
+
+// show computes one call in every way, and says how far these agree.
+func show(m attention.Mechanism[float64]) error {
+	c := &attention.Call[float64]{Q: random(1, heads), K: random(2, keyHeads), V: random(3, keyHeads), Causal: true}
+	fmt.Printf("%s: %d features of a row\n", m.Traits().Name, m.Plan(c.Shape()).F)
+
+	direct, err := forward(m, c, attention.Direct)
+	if err != nil {
+		return err
+	}
+	linear, err := forward(m, c, attention.Linear)
+	if err != nil {
+		return err
+	}
+	fmt.Println("  both forms agree:", apart(direct, linear) < 1e-12)
+
+	stepped, err := interrupted(m, c)
+	if err != nil {
+		return err
+	}
+	fmt.Println("  so does a state that is saved half-way:", apart(direct, stepped) < 1e-12)
+
+	slope, difference, err := along(m, c)
+	if err != nil {
+		return err
+	}
+	fmt.Println("  its gradient is the derivative:", math.Abs(slope-difference) < 1e-7*(1+math.Abs(slope)))
+	return nil
+}
+
+// zeros returns h heads, [1, h, tokens, width].
+func zeros(h int) tensor.Heads[float64] { return tensor.NewHeads[float64](1, h, tokens, width) }
+
+// random returns as many of N(0,1) numbers.
+func random(seed uint64, h int) tensor.Heads[float64] {
+	x := zeros(h)
+	for i := range x.Data {
+		x.Data[i] = rng.New(seed).Normal(uint64(i))
+	}
+	return x
+}
+
+func forward(m attention.Mechanism[float64], c *attention.Call[float64], form attention.Form) ([]float64, error) {
+	call := *c
+	call.Form = form
+	out := zeros(heads)
+	err := m.Forward(out, &call, nil)
+	return out.Data, err
+}
+
+// interrupted steps through the tokens with a state that is saved half-way, and
+// goes on with what was saved.
+func interrupted(m attention.Mechanism[float64], c *attention.Call[float64]) ([]float64, error) {
+	out := zeros(heads)
+	state, err := m.NewState(c.Shape())
+	if err != nil {
+		return nil, err
+	}
+	const half = tokens / 2
+	part := func(i0, i1 int) *attention.Call[float64] {
+		return &attention.Call[float64]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1)}
+	}
+	if err := state.Step(out.Tokens(0, half), part(0, half)); err != nil {
+		return nil, err
+	}
+	saved, err := state.AppendBinary(nil)
+	if err != nil {
+		return nil, err
+	}
+	if state, err = m.RestoreState(saved); err != nil {
+		return nil, err
+	}
+	return out.Data, state.Step(out.Tokens(half, tokens), part(half, tokens))
+}
+
+// along returns the derivative of Σ o·do as q, k and v move along a direction: by
+// the gradient, and by a central difference.
+func along(m attention.Mechanism[float64], c *attention.Call[float64]) (slope, difference float64, err error) {
+	out, do := zeros(heads), random(4, heads)
+	var keep attention.Saved[float64]
+	if err := m.Forward(out, c, &keep); err != nil {
+		return 0, 0, err
+	}
+	g := attention.Grads[float64]{DQ: zeros(heads), DK: zeros(keyHeads), DV: zeros(keyHeads)}
+	if err := m.Backward(&g, do, out, c, &keep); err != nil {
+		return 0, 0, err
+	}
+	way := []tensor.Heads[float64]{random(5, heads), random(6, keyHeads), random(7, keyHeads)}
+	for i, d := range []tensor.Heads[float64]{g.DQ, g.DK, g.DV} {
+		slope += dot(d.Data, way[i].Data)
+	}
+	const h = 1e-5
+	for _, step := range []float64{h, -h} {
+		moved := *c
+		for i, x := range []*tensor.Heads[float64]{&moved.Q, &moved.K, &moved.V} {
+			from := *x
+			*x = zeros(x.H)
+			for j := range x.Data {
+				x.Data[j] = from.Data[j] + step*way[i].Data[j]
+			}
+		}
+		o, err := forward(m, &moved, attention.Auto)
+		if err != nil {
+			return 0, 0, err
+		}
+		difference += dot(o, do.Data) / (2 * step)
+	}
+	return slope, difference, nil
+}
+
+func dot(a, b []float64) (sum float64) {
+	for i := range a {
+		sum += a[i] * b[i]
+	}
+	return sum
+}
+
+// apart is the largest difference.
+func apart(a, b []float64) (most float64) {
+	for i := range a {
+		most = max(most, math.Abs(a[i]-b[i]))
+	}
+	return most
+}
