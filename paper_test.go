@@ -63,7 +63,7 @@ func functions(f *ast.File) map[string]bool {
 }
 
 // TestPaperNamesExist holds pages to the code: every `package.Name` in them is
-// declared, every `farfield verb` is a command.
+// declared, every `farfield verb` is a command, and every reproduction is there.
 func TestPaperNamesExist(t *testing.T) {
 	declared := map[string]map[string]bool{}
 	lookup := func(dir string) map[string]bool {
@@ -89,6 +89,7 @@ func TestPaperNamesExist(t *testing.T) {
 	}
 	name := regexp.MustCompile("`([a-z/]+)\\.([A-Za-z0-9]+(?:\\.[A-Za-z0-9]+)?)`")
 	command := regexp.MustCompile("`farfield ([a-z]+)")
+	reproduction := regexp.MustCompile("`farfield reproduce ([a-z0-9-]+)")
 	for _, page := range []struct {
 		file, end string // the page, and what stands near its end
 		least     int    // names on it
@@ -126,6 +127,11 @@ func TestPaperNamesExist(t *testing.T) {
 		for _, m := range command.FindAllStringSubmatch(text, -1) {
 			if _, err := os.Stat(filepath.Join("cmd", "farfield", m[1]+".go")); err != nil {
 				t.Errorf("%s: %s`: no such command", page.file, m[0])
+			}
+		}
+		for _, m := range reproduction.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join("internal", "reproduce", strings.ReplaceAll(m[1], "-", "_")+".go")); err != nil {
+				t.Errorf("%s: %s`: no such reproduction", page.file, m[0])
 			}
 		}
 		if !strings.Contains(text, page.end) {
