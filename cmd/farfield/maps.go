@@ -52,7 +52,7 @@ type mapsCmd struct {
 
 func (c *mapsCmd) Help() string {
 	return "Draws queries as rows, the first at the top, and keys as columns. Tokens are labelled by what they say, where a side has 64 cells at most, " +
-		"or by their numbers where their task has no letters for them; other positions are counted from 0. Of a model with a learned position in front, that is cls. " +
+		"or by their numbers where their task has no letters for them; other positions are counted from 0. A position that the model has put in front is cls, or 0 where they are counted. " +
 		"Of a task of images --sample draws the image beside the maps, in grey, with its number and its class above; patches follow row by row. " +
 		"Of a pair both parts are drawn.\n\n" +
 		"Prints of each head, as means over its queries: entropy, −Σ p ln p of the shares p of absolute weight, in nats; distance, Σ p |j − i|, in tokens; diagonal, the share of the query's own place; column, the share of the key that has most of all."
@@ -113,8 +113,6 @@ func (c *mapsCmd) check() error {
 		return inputf("--model: needs --text, --text-file or --sample")
 	case len(c.Model) == 0 && (c.Text != "" || c.TextFile != "" || c.Sample != nil || c.Layers != "all"):
 		return inputf("--text, --text-file, --sample, --layers: need --model")
-	case c.Folder != "" && c.Sample == nil:
-		return inputf("--folder: is for --sample")
 	case len(c.Model) == 0 && (c.In == "" || len(c.Mechanism) == 0):
 		return inputf("needs --model with --text or --sample, or --mechanism with a file of arrays")
 	case c.Most < 1:
@@ -490,7 +488,7 @@ func (c *mapsCmd) write(list []attentionMap) error {
 		side := 1
 		for i := range list {
 			one := &list[i]
-			if one.picture != nil && (i == 0 || one.From != list[i-1].From) {
+			if one.picture != nil && (i == 0 || one.picture != list[i-1].picture) { // of another model
 				maps.Heats = append(maps.Heats, *one.picture)
 			}
 			h, by := one.heat(c.Most)

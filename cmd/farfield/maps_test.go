@@ -169,5 +169,4 @@ func TestMapsOfSamples(t *testing.T) {
 	refuses(t, "--sample: ", "maps", "--model", text, "--sample", "1000000")
 	refuses(t, "--sample: ", "maps", "--model", run, "--sample", "-1")
 	refuses(t, "learned no text", "maps", "--model", run, "--text", "a")
-	refuses(t, "--folder: is for --sample", "maps", "--model", text, "--text", "a", "--folder", dir)
 }
