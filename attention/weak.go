@@ -6,9 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// sound reports that no denominator can cancel, so that none is looked at:
-// weights are never negative, and that of a query of zeros is not 0.
-func (e *engine[T]) sound() bool {
+// sound reports that no denominator of queries of width d can cancel, so that none
+// is looked at: weights are never negative, and not 0 wherever scores lie.
+func (e *engine[T]) sound(d int) bool {
 	s := &e.spec
 	if s.Raw || s.Floor > 0 {
 		return true
@@ -22,7 +22,36 @@ func (e *engine[T]) sound() bool {
 	if s.Similarity != nil {
 		return s.absPoly(0) > 0
 	}
-	return s.Coef[0] > 0
+	return s.rootless(d)
+}
+
+// rootless reports that f, which is never negative, is known to be above 0
+// wherever the scores of rows of width d lie.
+func (s *Spec[T]) rootless(d int) bool {
+	c := s.Coef
+	switch {
+	case c[0] <= 0:
+		return false
+	case len(c) == 3 && c[1]*c[1] < 4*c[0]*c[2]:
+		return true
+	case len(c)%2 == 1 && s.exponential():
+		return true // T_p of even p: at its minimum it is s^p/p!, and T_{p-1} = 0
+	case s.Tau != nil:
+		return false // nothing bounds its scores
+	}
+	return s.absPoly(s.maxScore(d, 0)) < 2*c[0]
+}
+
+// exponential reports that f is the beginning of the exponential series.
+func (s *Spec[T]) exponential() bool {
+	factorial := 1.0
+	for l, c := range s.Coef {
+		factorial *= float64(max(l, 1))
+		if c != 1/factorial {
+			return false
+		}
+	}
+	return true
 }
 
 // sparse reports that mapped rows may be zero.
@@ -32,12 +61,13 @@ func (s *Spec[T]) sparse() bool {
 	return row || block
 }
 
-// weak reports that a denominator over so many keys, or what is left of them,
-// nearly cancels, where scores lie within ±reach; see Saved.Weak. Weights that are never negative
-// have nothing to cancel, but may all be 0. Where others do not add up to more
+// weak reports that a denominator over so many keys, or what is left of them, nearly
+// cancels, where scores lie within ±reach; see Saved.Weak. Weights that are never
+// negative have nothing to cancel, but may all be 0; those of a polynomial with a
+// constant are small where other terms cancel it. Where others do not add up to more
 // than 0, the negative ones outweigh the rest.
 func (e *engine[T]) weak(den, seen, reach float64) bool {
-	if e.spec.Positive {
+	if s := &e.spec; s.Positive && (s.mapped() || s.Similarity != nil || s.Coef[0] <= 0) {
 		return den == 0
 	}
 	if math.IsInf(reach, 1) {
@@ -172,7 +202,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 		if c.KeyMask != nil {
 			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
 		}
-		sound := e.sound() // no denominator cancels
+		sound := e.sound(c.Q.D) // no denominator cancels
 		if sound && (mask == nil && c.AttnKeep == nil || s.before > 0) {
 			unseen := 0
 			switch {

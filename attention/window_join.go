@@ -95,7 +95,7 @@ func (w *windowed[T]) keepRows(x *joint[T], c *Call[T], s *sequence, kh int, bef
 		x.rows = append(x.rows, saved.rows[(s.b*c.Q.H+kh*group+g)*c.Q.N+s.q0:][:s.n])
 	}
 	x.left = x.near.bandLeft(before)
-	if !w.tail.sound() {
+	if !w.tail.sound(c.Q.D) {
 		longest := w.tail.longestKeys(c, s, c.maskOf(s))
 		if longest != nil {
 			longest[kh] = max(longest[kh], before.longest)

@@ -184,7 +184,7 @@ func (w *windowed[T]) diagnose(c *Call[T], p *stretchOfRows) {
 			if w.oneDenominator() {
 				one.MinDen = sums[r].log()
 				reach := w.tail.reach(c, p.s, p.longest, p.h, i)
-				if !w.tail.sound() && w.weak(&sums[r], left[i], reach) {
+				if !w.tail.sound(c.Q.D) && w.weak(&sums[r], left[i], reach) {
 					one.Weak = 1
 				}
 			}

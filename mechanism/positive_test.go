@@ -144,6 +144,38 @@ func TestAQueryThatWeighsNothingIsZero(t *testing.T) {
 
 // Without a normalisation, the lengths of query and keys say what a denominator
 // can lose.
+// Weights that are never negative may all be 0: those of a polynomial that touches 0
+// where scores can lie. Such a row is weak, and none is where they cannot.
+func TestWeakRowsWithoutWeights(t *testing.T) {
+	opposed, _ := shape{b: 1, h: 1, hkv: 1, n: 1, m: 3, d: 2, dv: 1}.call(42)
+	c := callIn[float32](opposed)
+	copy(c.Q.Data, []float32{1, -1})
+	for j := range 3 {
+		copy(c.K.Data[2*j:], []float32{-2, 2})
+	}
+	for _, x := range []struct {
+		name string
+		o    Options
+		want int64
+	}{
+		{"polynomial", Options{Set: map[string]string{"norm": "unit", "scale": "1", "coef": "1,2,1"}}, 1},
+		{"polynomial", Options{Set: map[string]string{"norm": "unit", "scale": "0.5", "coef": "1,2,1"}}, 0},
+		{"fastmax", Options{Order: 1, Set: map[string]string{"bounded": "true", "scale": "1"}}, 1},
+		{"fastmax", Options{Order: 1, Set: map[string]string{"bounded": "true", "scale": "0.5"}}, 0},
+		{"fastmax", Options{Order: 2}, 0},
+	} {
+		m, err := New[float32](x.name, x.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c.Form = range []attention.Form{attention.Direct, attention.Linear} {
+			if r := forwardAny(t, m, c); r.Weak != x.want {
+				t.Errorf("%s %v, %v: %d weak rows, want %d; the denominator is %v", x.name, x.o, c.Form, r.Weak, x.want, r.Den)
+			}
+		}
+	}
+}
+
 func TestWeakRowsWithoutNormalisation(t *testing.T) {
 	m, err := New[float32]("polynomial", Options{Set: map[string]string{"coef": "1,1", "scale": "1"}})
 	if err != nil {
