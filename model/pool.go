@@ -1,6 +1,7 @@
 package model
 
 import (
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -29,13 +30,14 @@ type poolTrace[T tensor.Float] struct {
 
 // forward returns what the head reads of y [b·n,width].
 func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tensor.Mat[T] {
+	k := kernel.Active[T]()
 	if p.kind != "" {
 		pooled := mat(&tr.pooled, in.b, y.Cols)
 		clear(pooled.Data)
 		for i := range in.b {
 			first, count := p.reads(in, i)
 			for j := range count {
-				addScaled(pooled.Row(i), y.Row(i*in.n+first+j), 1/T(count))
+				k.Axpy(pooled.Row(i), 1/T(count), y.Row(i*in.n+first+j))
 			}
 		}
 		y = pooled
@@ -44,8 +46,11 @@ func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tenso
 		w, pairs := y.Cols, mat(&tr.pairs, y.Rows/2, 4*y.Cols)
 		for i := range pairs.Rows {
 			row, a, b := pairs.Row(i), y.Row(2*i), y.Row(2*i+1)
+			copy(row, a)
+			copy(row[w:], b)
+			k.Mul(row[2*w:3*w], a, b)
 			for j := range w {
-				row[j], row[w+j], row[2*w+j], row[3*w+j] = a[j], b[j], a[j]*b[j], a[j]-b[j]
+				row[3*w+j] = a[j] - b[j]
 			}
 		}
 		y = pairs
@@ -107,22 +112,16 @@ func (p *pool[T]) backward(dy, y tensor.Mat[T], in *input[T], tr *poolTrace[T], 
 		dy = dx
 	}
 	if p.kind != "" {
+		k := kernel.Active[T]()
 		dx := mat(&sc.dspread, in.b*in.n, width)
 		clear(dx.Data)
 		for i := range in.b {
 			first, count := p.reads(in, i)
 			for j := range count {
-				addScaled(dx.Row(i*in.n+first+j), dy.Row(i), 1/T(count))
+				k.Scale(dx.Row(i*in.n+first+j), 1/T(count), dy.Row(i))
 			}
 		}
 		dy = dx
 	}
 	return dy
-}
-
-// addScaled adds a·x to y.
-func addScaled[T tensor.Float](y, x []T, a T) {
-	for i, v := range x {
-		y[i] += a * v
-	}
 }
