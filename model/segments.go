@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -15,6 +16,7 @@ type place[T tensor.Float] struct {
 	start  int64
 	rope   *attention.Rope[T] // of its positions; nil: none
 	last   bool               // nothing follows
+	ranks  *comm.Comm         // that have the parts before and after; nil: none
 	blocks []blockPlace[T]
 }
 
@@ -36,25 +38,41 @@ func (p *place[T]) first() int64 {
 // scope returns s with the states of block i.
 func (p *place[T]) scope(s nn.Scope[T], i int) nn.Scope[T] {
 	if p != nil {
-		s.Init, s.Final = p.blocks[i].init, p.blocks[i].final
+		s.Init, s.Final, s.Ranks = p.blocks[i].init, p.blocks[i].final, p.ranks
 	}
 	return s
 }
 
-// rows returns the rows before the part that the convolution of block i sees.
-func (p *place[T]) rows(i int) []T {
+// rows returns the rows before the part that the convolution of block i sees, where x
+// are those of the part, of batch sequences.
+func (p *place[T]) rows(i int, x tensor.Mat[T], batch int) ([]T, error) {
 	if p == nil {
-		return nil
+		return nil, nil
 	}
-	return p.blocks[i].now
+	b := &p.blocks[i]
+	if p.ranks != nil && b.past != nil {
+		if err := before(p.ranks, b.past, x, batch); err != nil {
+			return nil, err
+		}
+		b.now = append(b.now[:0], b.past...)
+	}
+	return b.now, nil
 }
 
-// ends returns what lies around the part for the convolution of block i.
-func (p *place[T]) ends(i int) nn.ConvEnds[T] {
+// ends returns what lies around the part for the convolution of block i, where dy are
+// the gradients of what it gives, of batch sequences.
+func (p *place[T]) ends(i int, dy tensor.Mat[T], batch int) (nn.ConvEnds[T], error) {
 	if p == nil {
-		return nn.ConvEnds[T]{}
+		return nn.ConvEnds[T]{}, nil
 	}
-	return nn.ConvEnds[T]{Past: p.blocks[i].past, Next: p.blocks[i].next, Last: p.last}
+	b := &p.blocks[i]
+	if p.ranks != nil {
+		b.next = slices.Grow(b.next[:0], len(b.past))[:len(b.past)]
+		if err := after(p.ranks, b.next, dy, batch); err != nil {
+			return nn.ConvEnds[T]{}, err
+		}
+	}
+	return nn.ConvEnds[T]{Past: b.past, Next: b.next, Last: p.last}, nil
 }
 
 // lead readies sc for the gradient of block i.

@@ -148,7 +148,11 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		} else {
 			b.norm.Forward(in, x, stats)
 		}
-		in = b.convolve(in, tr.in.b, tr.in.place.rows(i), t)
+		past, err := tr.in.place.rows(i, in, tr.in.b)
+		if err != nil {
+			return x, err
+		}
+		in = b.convolve(in, tr.in.b, past, t)
 		if tr.keep && s.drop.Rate > 0 {
 			t.drop = s.drop
 			t.drop.Key = tr.in.key.Fold(uint64(i))
@@ -159,7 +163,6 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 			clear(out.Data)
 			base = out
 		}
-		var err error
 		switch {
 		case b.mlp != nil:
 			b.mlp.Forward(out, base, in, &t.mlp)
@@ -283,7 +286,11 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 			return err
 		}
 		if b.conv != nil {
-			b.conv.Backward(dfrom, din, from, tr.in.b, tr.in.place.ends(i))
+			ends, err := tr.in.place.ends(i, din, tr.in.b)
+			if err != nil {
+				return err
+			}
+			b.conv.Backward(dfrom, din, from, tr.in.b, ends)
 		}
 		if s.post {
 			nn.AddTo(dx, dy)

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/comm/sequence"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -31,10 +33,18 @@ type AttentionTrace[T tensor.Float] struct {
 	call  attention.Call[T]
 	saved attention.Saved[T]
 	grads attention.Grads[T]
+
+	ranks   *comm.Comm         // of the call
+	divided *sequence.Saved[T] // in the place of saved, with ranks
 }
 
 // Aux returns what the mechanism loses of its own, in a pass that is kept.
-func (tr *AttentionTrace[T]) Aux() float64 { return tr.saved.Aux }
+func (tr *AttentionTrace[T]) Aux() float64 {
+	if tr.ranks != nil {
+		return tr.divided.Queries.Aux
+	}
+	return tr.saved.Aux
+}
 
 // Traits are those of the mechanism.
 func (a *Attention[T]) Traits() attention.Traits { return a.Mechanism.Traits() }
@@ -68,11 +78,7 @@ func (a *Attention[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T]
 func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
 	tr := trace.(*AttentionTrace[T])
 	out := a.project(x, context, s, tr)
-	saved := &tr.saved
-	if !keep {
-		saved = nil
-	}
-	if err := a.Mechanism.Forward(out, &tr.call, saved); err != nil {
+	if err := a.mix(out, tr, s.Ranks, keep); err != nil {
 		return err
 	}
 	o := view(tr.o, x.Rows, a.H*a.D)
@@ -83,6 +89,28 @@ func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], 
 	}
 	multiply(true, rowProduct[T]{layer: &a.O, y: y, x: o, base: base, acc: true})
 	return nil
+}
+
+// mix sets out to the outputs of the mechanism for the call of tr.
+func (a *Attention[T]) mix(out tensor.Heads[T], tr *AttentionTrace[T], ranks *comm.Comm, keep bool) error {
+	tr.ranks = ranks
+	switch {
+	case ranks == nil && keep:
+		return a.Mechanism.Forward(out, &tr.call, &tr.saved)
+	case ranks == nil:
+		return a.Mechanism.Forward(out, &tr.call, nil)
+	case tr.divided == nil:
+		tr.divided = new(sequence.Saved[T])
+	}
+	return sequence.Forward(ranks, a.Mechanism, out, &tr.call, tr.divided)
+}
+
+// unmix is the gradient of mix, from do.
+func (a *Attention[T]) unmix(do, o tensor.Heads[T], tr *AttentionTrace[T]) error {
+	if tr.ranks != nil {
+		return sequence.Backward(tr.ranks, a.Mechanism, &tr.grads, do, o, &tr.call, tr.divided)
+	}
+	return a.Mechanism.Backward(&tr.grads, do, o, &tr.call, &tr.saved)
 }
 
 // Step is the causal self-attention of x [B·N,width].
@@ -116,6 +144,16 @@ func (a *Attention[T]) NewSums(batch int) (State[T], error) {
 	shape.Carry = attention.Compensated
 	state, err := a.Mechanism.NewState(shape)
 	return attentionState[T]{state}, err
+}
+
+// CanDivide reports why tokens cannot be divided among ranks, which takes states that
+// are sums.
+func (a *Attention[T]) CanDivide() error {
+	state, err := a.Mechanism.NewState(a.shape(1, true))
+	if err != nil {
+		return err
+	}
+	return attention.TotalOf(new(attention.Total[T]), state)
 }
 
 // NewState returns an empty state of the mechanism.
@@ -219,8 +257,7 @@ func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], tr
 		dg = s.room(context.Rows, a.Hkv)
 		tr.grads.DLogG = a.rates(dg.Data, b, m)
 	}
-	err := a.Mechanism.Backward(&tr.grads, a.queries(do.Data, b, n), a.queries(tr.o, b, n), &tr.call, &tr.saved)
-	if err != nil {
+	if err := a.unmix(a.queries(do.Data, b, n), a.queries(tr.o, b, n), tr); err != nil {
 		return err
 	}
 	addWeights(grads[:learning]...)

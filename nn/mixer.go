@@ -2,6 +2,7 @@ package nn
 
 import (
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -73,6 +74,11 @@ type Scope[T tensor.Float] struct {
 	// sequences, for calls that Backward follows: Init nil where nothing came before,
 	// Final nil where it is not wanted. Other mixers do not have them.
 	Init, Final State[T]
+
+	// Ranks are those that the tokens of causal sequences are divided among, each with
+	// those behind the tokens of the rank before (package comm/sequence); nil: none.
+	// Other mixers than Attention do not have them.
+	Ranks *comm.Comm
 }
 
 // Scratch is memory that Backward works in. It may be shared by layers.

@@ -22,11 +22,25 @@ import (
 // for any number of ranks, one process too. New cuts passes so that each rank has one,
 // which the configuration of the run then says.
 //
+// With Sequence they divide the tokens of each window instead (model.TrainDivided), which
+// then may be longer than one of them has memory for. Gradients are added in the order of
+// the ranks: losses are those of one process but for the rounding of sums.
+//
 // All ranks have the weights and what the optimiser remembers. Rank 0 alone reads and
 // writes the folder of the run; observers of the others may stay empty.
 type Job struct {
-	Ranks *comm.Comm // nil: this process alone
+	Ranks  *comm.Comm // nil: this process alone
+	Divide string     // what ranks divide: Batch, also if it is empty, or Sequence
 }
+
+// What ranks may divide.
+const (
+	Batch    = "batch"
+	Sequence = "sequence"
+)
+
+// sequence reports whether ranks divide the tokens of a window.
+func (j Job) sequence() bool { return j.Divide == Sequence && j.Ranks.Size() > 1 }
 
 // first reports whether this process speaks for all ranks.
 func (j Job) first() bool { return j.Ranks.Rank() == 0 }
@@ -41,6 +55,9 @@ func partOf(n, rank, size int) (lo, hi int) {
 
 // part returns which passes of an update a rank has.
 func (t *Trainer) part(rank int) (lo, hi int) {
+	if t.job.sequence() {
+		return 0, len(t.batches)
+	}
 	return partOf(len(t.batches), rank, t.job.Ranks.Size())
 }
 
@@ -50,7 +67,7 @@ func (t *Trainer) writes() bool { return t.dir != "" && t.job.first() }
 // spread cuts the passes of an update into as many equal ones as give each rank one.
 func (j Job) spread(c Config) (Config, error) {
 	ranks := j.Ranks.Size()
-	if c.Accumulate < 1 || c.Batch < 1 { // Prepare says so
+	if j.sequence() || c.Accumulate < 1 || c.Batch < 1 { // Prepare says what cannot be
 		return c, nil
 	}
 	for cut := 1; cut <= c.Batch; cut++ {
@@ -77,7 +94,7 @@ func (c Config) cut(n int) (Config, bool) {
 
 // fits reports a run whose updates have less passes than there are ranks.
 func (j Job) fits(c *Config) error {
-	if ranks := j.Ranks.Size(); c.Accumulate < ranks {
+	if ranks := j.Ranks.Size(); c.Accumulate < ranks && !j.sequence() {
 		return fmt.Errorf("accumulate: an update has %d passes, too few for %d ranks; continue with %d ranks or fewer", c.Accumulate, ranks, c.Accumulate)
 	}
 	return nil
@@ -95,6 +112,7 @@ func (j Job) agree(t *Trainer, err error) error {
 	}
 	return comm.Agree(j.Ranks,
 		comm.Field{Name: "instructions (FARFIELD_ISA)", Value: kernel.Active[float32]().Name},
+		comm.Field{Name: "divide", Value: j.Divide},
 		comm.Field{Name: "configuration", Value: string(config)},
 		comm.Field{Name: "data", Value: t.digest},
 	)

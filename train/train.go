@@ -145,6 +145,17 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 			return nil, err
 		}
 	}
+	switch {
+	case j.Divide != "" && j.Divide != Batch && j.Divide != Sequence:
+		return nil, fmt.Errorf("divide: %q is neither %s nor %s", j.Divide, Batch, Sequence)
+	case !j.sequence():
+	case c.Segment > 0:
+		return nil, fmt.Errorf("segment: %d, but ranks that divide a sequence take their part of it at once", c.Segment)
+	default:
+		if err := m.CanDivide(); err != nil {
+			return nil, err
+		}
+	}
 	schedule, err := c.schedule()
 	t := &Trainer{
 		job: j, config: c, dir: dir, source: prepared, model: m,
@@ -437,6 +448,9 @@ func (t *Trainer) asked() (counted, tokens, bytes int64, err error) {
 		}
 	}
 	all, err := t.gather(own[:])
+	if t.job.sequence() && err == nil {
+		all = all[:1] // every rank has all of every pass
+	}
 	for _, x := range all {
 		counted, tokens, bytes = counted+int64(x[0]), tokens+int64(x[1]), bytes+int64(x[2])
 	}
@@ -473,8 +487,8 @@ func (t *Trainer) learn(ctx context.Context, counted int64, o Observer) (lost []
 			loss, aux = share*loss, share*t.model.Aux()
 		}
 		t.lost = append(t.lost, loss, aux)
-		if len(t.batches) == 1 {
-			break
+		if len(t.batches) == 1 || t.job.sequence() {
+			continue
 		}
 		t.grads = t.grads[:0]
 		for _, p := range params.All() {
@@ -498,6 +512,14 @@ func (t *Trainer) sum(lost []float64) (loss, aux float64, err error) {
 			aux += own[1]
 		}
 	}
+	if t.job.sequence() {
+		for _, p := range t.model.Params().All() {
+			if err := comm.Sum(t.job.Ranks, p.Grad); err != nil {
+				return 0, 0, err
+			}
+		}
+		return loss, aux, nil
+	}
 	if len(t.batches) == 1 {
 		return loss, aux, nil
 	}
@@ -513,6 +535,9 @@ func (t *Trainer) sum(lost []float64) (loss, aux float64, err error) {
 
 // pass adds share times the gradient of the mean loss of b, which it returns.
 func (t *Trainer) pass(ctx context.Context, b *model.Batch, share float32, o Observer) (loss float64, err error) {
+	if t.job.sequence() {
+		return t.model.TrainDivided(t.job.Ranks, b, share)
+	}
 	if size := t.config.Segment; size > 0 && b.N > size {
 		return t.model.TrainSegments(b, size, share, func(done, all int) error {
 			if o.Part != nil {

@@ -79,6 +79,8 @@ type trainCmd struct {
 	Patience     *int     `placeholder:"N" help:"End after so many looks without a better score, with the best weights; 0 for never."`
 	SaveEvery    *int     `placeholder:"N" help:"Updates between two checkpoints; 0 for none but the last."`
 
+	Divide string `enum:"batch,sequence" default:"batch" help:"What ranks of mpirun divide (farfield built with -tags mpi): batch, the passes of an update, to the bits of one process; sequence, the tokens of each window, of mechanisms whose states are sums."`
+
 	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text that is generated at the end, if a text was learned (${default})."`
 	JSON         bool `name:"json" help:"Print the result as JSON."`
 }
@@ -225,7 +227,7 @@ func (t *trainCmd) run(e *env) error {
 		return t.many(e, p.Config, src, p.Seeds)
 	}
 	var trainer *train.Trainer
-	job := train.Job{Ranks: e.ranks}
+	job := train.Job{Ranks: e.ranks, Divide: t.Divide}
 	if t.Resume {
 		trainer, err = job.Resume(src, t.Out)
 	} else {
@@ -279,6 +281,9 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 	src := trainer.Source()
 	if !t.JSON {
 		describeRun(e, trainer, dir)
+		if e.ranks != nil {
+			fmt.Fprintf(e.stdout, "ranks       %d, which divide the %s\n", e.ranks.Size(), t.Divide)
+		}
 	}
 	c := trainer.Config()
 	score, err := trainer.Train(e.ctx, newProgress(e, trainer.Done(), c.Steps).observer())

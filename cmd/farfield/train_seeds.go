@@ -75,7 +75,7 @@ func (t *trainCmd) seeds() ([]uint64, error) {
 // many trains with several seeds, one after another, which do not differ in anything
 // else. All runs are there before the first begins, so that --resume finds them.
 func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64) error {
-	job := train.Job{Ranks: e.ranks}
+	job := train.Job{Ranks: e.ranks, Divide: t.Divide}
 	for _, seed := range seeds {
 		c.Seed = seed
 		trainer, err := job.New(c, src, filepath.Join(t.Out, fmt.Sprintf("%s%d", seedPrefix, seed)))
@@ -106,7 +106,7 @@ func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64)
 }
 
 func (t *trainCmd) resumeOne(e *env, src task.Source, dir string) (*trainReport, error) {
-	trainer, err := train.Job{Ranks: e.ranks}.Resume(src, dir)
+	trainer, err := train.Job{Ranks: e.ranks, Divide: t.Divide}.Resume(src, dir)
 	if err != nil {
 		return nil, input(err)
 	}
