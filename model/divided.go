@@ -56,16 +56,16 @@ func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, 
 	return loss / float64(t.counted), err
 }
 
-// before sets past [B·rows·width] to the last rows of each sequence on the rank before,
+// rowsBefore sets past [B·rows·width] to the last rows of each sequence on the rank before,
 // zero on the first rank, where x [B·N,width] are those of this one.
-func before[T tensor.Float](c *comm.Comm, past []T, x tensor.Mat[T], b int) error {
+func rowsBefore[T tensor.Float](c *comm.Comm, past []T, x tensor.Mat[T], b int) error {
 	rows := len(past) / b / x.Cols
 	return beside(c, past, x, b, c.Rank()-1, x.Rows/b-rows)
 }
 
-// after sets next [B·rows·width] to the first rows of each sequence on the rank after,
+// rowsAfter sets next [B·rows·width] to the first rows of each sequence on the rank after,
 // zero on the last rank, where x [B·N,width] are those of this one.
-func after[T tensor.Float](c *comm.Comm, next []T, x tensor.Mat[T], b int) error {
+func rowsAfter[T tensor.Float](c *comm.Comm, next []T, x tensor.Mat[T], b int) error {
 	return beside(c, next, x, b, c.Rank()+1, 0)
 }
 

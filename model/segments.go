@@ -51,7 +51,7 @@ func (p *place[T]) rows(i int, x tensor.Mat[T], batch int) ([]T, error) {
 	}
 	b := &p.blocks[i]
 	if p.ranks != nil && b.past != nil {
-		if err := before(p.ranks, b.past, x, batch); err != nil {
+		if err := rowsBefore(p.ranks, b.past, x, batch); err != nil {
 			return nil, err
 		}
 		b.now = append(b.now[:0], b.past...)
@@ -68,7 +68,7 @@ func (p *place[T]) ends(i int, dy tensor.Mat[T], batch int) (nn.ConvEnds[T], err
 	b := &p.blocks[i]
 	if p.ranks != nil {
 		b.next = slices.Grow(b.next[:0], len(b.past))[:len(b.past)]
-		if err := after(p.ranks, b.next, dy, batch); err != nil {
+		if err := rowsAfter(p.ranks, b.next, dy, batch); err != nil {
 			return nn.ConvEnds[T]{}, err
 		}
 	}
