@@ -67,6 +67,17 @@ var sets = []Set{
 		},
 	},
 	{
+		Name: "pathfinder32", Doc: "200,000 images of paths for each length of 6, 9 and 14 paddles, of 32×32 (records of a label and pixels)",
+		Terms: "generated", Generated: true,
+		Parts: []Part{
+			{"generated, all lengths", true, []string{"contour6.bin.gz", "contour9.bin.gz", "contour14.bin.gz"}},
+			{"generated, length 14", false, []string{"contour14.bin.gz"}},
+			{"generated, length 9", false, []string{"contour9.bin.gz"}},
+			{"generated, length 6", false, []string{"contour6.bin.gz"}},
+			{"6,000 of the official generator", false, []string{"easy_contour6_2000.bin.gz", "hard_contour14_4000.bin.gz"}},
+		},
+	},
+	{
 		Name: "aan", Doc: "pairs of papers of the ACL anthology, out of the release of the Long Range Arena (7.7 GB)",
 		Terms: "the release's README allows the ids alone to be given on",
 		Files: []File{{

@@ -6,6 +6,31 @@ import (
 	"strconv"
 )
 
+// WritePathfinder writes the first samples of each split, as many as count has, as
+// records that OpenPathfinder reads: the label and 1024 bytes. It calls each, which
+// may be nil, before every sample, with its number among all, and ends with its error.
+func WritePathfinder(w io.Writer, t *Pathfinder, count [3]int, each func(i int) error) error {
+	b := bufio.NewWriter(w)
+	done := 0
+	for split, n := range count {
+		for i := range n {
+			if each != nil {
+				if err := each(done); err != nil {
+					return err
+				}
+			}
+			pixels, label, err := t.image(Split(split), i)
+			if err != nil {
+				return err
+			}
+			b.WriteByte(byte(label))
+			b.Write(pixels)
+			done++
+		}
+	}
+	return b.Flush()
+}
+
 // WriteListOps writes the first n samples of a split as the files of the Long
 // Range Arena have them: TSV with the header Source, Target and lines that end in
 // CRLF. It calls each, which may be nil, before every sample, and ends with its

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"compress/gzip"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/farfield-ml/farfield/fetch"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
@@ -13,16 +15,18 @@ import (
 
 type dataGenerateCmd struct {
 	dataFolder
-	Seed  uint64 `placeholder:"N" default:"1" help:"Of everything that is drawn (${default})."`
-	Train *int   `placeholder:"N" help:"Samples to learn from; by default as many as are published."`
-	Valid *int   `placeholder:"N" help:"Samples to choose by, likewise."`
-	Test  *int   `placeholder:"N" help:"Samples to be judged by, likewise."`
-	Name  string `arg:"" help:"Data set: listops."`
+	Seed    uint64 `placeholder:"N" default:"1" help:"Of everything that is drawn (${default})."`
+	Train   *int   `placeholder:"N" help:"Samples to learn from; by default as many as are published. Of pathfinder32 a multiple of 8: an eighth more are there to choose by, and as many to be judged by."`
+	Valid   *int   `placeholder:"N" help:"Samples to choose by, likewise; of listops."`
+	Test    *int   `placeholder:"N" help:"Samples to be judged by, likewise; of listops."`
+	Contour []int  `placeholder:"6|9|14" help:"Paddles of a path of pathfinder32, each in a file of its own; by default all three."`
+	Name    string `arg:"" help:"Data set: listops or pathfinder32."`
 }
 
 // generators make the data sets that are generated: files in a folder.
 var generators = map[string]func(c *dataGenerateCmd, e *env, dir string) error{
-	"listops": (*dataGenerateCmd).listOps,
+	"listops":      (*dataGenerateCmd).listOps,
+	"pathfinder32": (*dataGenerateCmd).pathfinder,
 }
 
 func (c *dataGenerateCmd) Run(e *env) error {
@@ -59,8 +63,69 @@ func (c *dataGenerateCmd) count(published [3]int) ([3]int, error) {
 	return published, nil
 }
 
+// contours are the lengths of paths that are published, and of what their files hold.
+var contours = []int{6, 9, 14}
+
+const pathfinderImages = 200000
+
+// pathfinder writes the records of images that task pathfinder reads.
+func (c *dataGenerateCmd) pathfinder(e *env, dir string) error {
+	err := unsuited("the images of pathfinder32 are divided 80, 10 and 10 of a hundred; --train says how many", flagGiven{"--valid", c.Valid != nil}, flagGiven{"--test", c.Test != nil})
+	if err != nil {
+		return err
+	}
+	count, err := c.count([3]int{pathfinderImages * 8 / 10})
+	if err != nil {
+		return err
+	}
+	if count[task.Train]%8 != 0 {
+		return inputf("--train: it is %d, a multiple of 8 is needed", count[task.Train])
+	}
+	count[task.Valid] = count[task.Train] / 8
+	count[task.Test] = count[task.Valid]
+	lengths := c.Contour
+	if len(lengths) == 0 {
+		lengths = contours
+	}
+	for _, contour := range lengths {
+		if !slices.Contains(contours, contour) {
+			return inputf("--contour: it is %d; there are 6, 9 and 14", contour)
+		}
+	}
+	all := count[task.Train] + count[task.Valid] + count[task.Test]
+	for _, contour := range lengths {
+		src, err := task.NewPathfinder(contour, c.Seed)
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("contour%d.bin.gz", contour)
+		path := filepath.Join(dir, name)
+		p := newTransfer(e)
+		err = atomicfile.Write(path, func(w io.Writer) error {
+			z := gzip.NewWriter(w)
+			err := task.WritePathfinder(z, src, count, func(i int) error {
+				p.items(name, i, all)
+				return e.ctx.Err()
+			})
+			if err != nil {
+				return err
+			}
+			return z.Close()
+		})
+		p.finish()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(e.stdout, "%s: %d images\n", path, all)
+	}
+	return nil
+}
+
 // listOps writes the three files of the Long Range Arena.
 func (c *dataGenerateCmd) listOps(e *env, dir string) error {
+	if len(c.Contour) > 0 {
+		return inputf("--contour: is of pathfinder32")
+	}
 	count, err := c.count([3]int{96000, 2000, 2000})
 	if err != nil {
 		return err

@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -103,6 +105,37 @@ func TestDataGenerate(t *testing.T) {
 		if b, err := os.ReadFile(filepath.Join(again, "listops", name)); err != nil || !bytes.Equal(a, b) {
 			t.Errorf("%s: two runs differ, %v", name, err)
 		}
+	}
+	works(t, "data", "generate", "pathfinder32", "--train", "16", "--contour", "9", "--seed", "5", "--folder", dir)
+	paths, err := task.OpenPathfinder(filepath.Join(dir, "pathfinder32"), 9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := paths.Spec().Count; got != [3]int{16, 2, 2} {
+		t.Errorf("images %v", got)
+	}
+	made, err := task.NewPathfinder(9, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for split, n := range paths.Spec().Count {
+		for i := range n {
+			var a, b task.Sample
+			if err := errors.Join(paths.Sample(&a, task.Split(split), i), made.Sample(&b, task.Split(split), i)); err != nil {
+				t.Fatal(err)
+			}
+			if a.Class != b.Class || !slices.Equal(a.Tokens, b.Tokens) {
+				t.Errorf("image %d of %v is not what the task makes", i, task.Split(split))
+			}
+		}
+	}
+	for flags, want := range map[string]string{
+		"pathfinder32 --train 20":  "--train: it is 20, a multiple of 8 is needed",
+		"pathfinder32 --valid 8":   "--valid: the images of pathfinder32 are divided",
+		"pathfinder32 --contour 7": "--contour: it is 7; there are 6, 9 and 14",
+		"listops --contour 6":      "--contour: is of pathfinder32",
+	} {
+		refuses(t, want, append(append([]string{"data", "generate"}, strings.Fields(flags)...), "--folder", dir)...)
 	}
 	refuses(t, "--test: it is 0, 1 to", "data", "generate", "listops", "--test", "0", "--folder", dir)
 	refuses(t, "it is not generated: farfield data fetch mnist", "data", "generate", "mnist", "--folder", dir)

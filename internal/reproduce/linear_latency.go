@@ -1,14 +1,15 @@
 package reproduce
 
 import (
+	"context"
 	"fmt"
-	"github.com/farfield-ml/farfield/report"
 	"math"
 	"time"
 
+	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -17,7 +18,7 @@ var linearLatency = Row{
 	Doc:    "seconds to draw an image at batch 1 on the CPU in three ways, and images a second in batches; random weights",
 	Source: "Katharopoulos et al. 2020, Transformers are RNNs, arXiv 2006.16236, appendix, table 5",
 	Claim:  "on a CPU an image takes 72.6 s with softmax, 7.4 s with its cache and 5.5 s with linear attention (MNIST), 8651, 71.9 and 45.1 s (CIFAR-10)",
-	Code:   append([]string{"internal/bench"}, modelCode...),
+	Code:   append([]string{"internal/bench", "generate"}, modelCode...),
 	pieces: latencyPieces, outcome: latencyOutcome,
 }
 
@@ -126,26 +127,10 @@ func drawing(config model.Config, batch, pixels int) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := m.NewSession(batch)
-	if err != nil {
-		return nil, err
-	}
-	last := make([]int32, batch)
+	d := generate.Images{Shape: generate.Shape{Height: 1, Width: pixels, Channels: 1}, Count: batch, Batch: batch, Seed: 1}
 	return func() error {
-		s.Reset()
-		for b := range last {
-			last[b] = pixelLevels
-		}
-		for i := range pixels {
-			logits, err := s.Step(last, 1)
-			if err != nil {
-				return err
-			}
-			for b := range last {
-				last[b] = nn.SampleLogistics(logits[b*config.Outputs:(b+1)*config.Outputs], rng.New(uint64(b)), uint64(i))
-			}
-		}
-		return nil
+		_, err := generate.Draw(context.Background(), m, d, func(int, []byte) error { return nil })
+		return err
 	}, nil
 }
 
