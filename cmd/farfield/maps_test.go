@@ -104,11 +104,26 @@ func TestMapsOfModels(t *testing.T) {
 // drawn beside, of pairs both parts.
 func TestMapsOfSamples(t *testing.T) {
 	dir := t.TempDir()
-	run := filepath.Join(dir, "run")
-	works(t, "train", "--task", "pathfinder", "--task-set", "from=generated", "--out", run, "--layers", "1", "--width", "8", "--heads", "2",
+	run, folder := filepath.Join(dir, "run"), filepath.Join(dir, "data")
+	write := func(name string, data []byte) {
+		t.Helper()
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	images := make([]byte, 40*1025) // a label and the pixels of each
+	for i := range images {
+		images[i] = byte(i / 1025 % 2)
+	}
+	write("pathfinder32/contour14.bin", images)
+	works(t, "train", "--task", "pathfinder", "--folder", folder, "--out", run, "--layers", "1", "--width", "8", "--heads", "2",
 		"--batch", "1", "--steps", "1", "--eval-samples", "1", "--final-samples", "1")
 	page, numbers := filepath.Join(dir, "maps.html"), filepath.Join(dir, "maps.npz")
-	if out := works(t, "maps", "--model", run, "--sample", "3", "--rows", "0:40", "-o", page, "--npz", numbers); strings.Count(out, "layers.0.attn") != 2 {
+	if out := works(t, "maps", "--model", run, "--folder", folder, "--sample", "3", "--rows", "0:40", "-o", page, "--npz", numbers); strings.Count(out, "layers.0.attn") != 2 {
 		t.Errorf("two heads are not what is shown:\n%s", out)
 	}
 	for name, a := range read(t, numbers) {
@@ -125,20 +140,14 @@ func TestMapsOfSamples(t *testing.T) {
 	for i := range 60 {
 		fmt.Fprintf(&reviews, "%d\t%d_1\ttt%02d\t%s\n", i%2, i, i/2, strings.Repeat("a ", 3+i%2*4)+"film")
 	}
-	folder, pairs := filepath.Join(dir, "data"), filepath.Join(dir, "pairs")
-	if err := os.MkdirAll(filepath.Join(folder, "imdb"), 0o777); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"imdb_train.tsv", "imdb_test.tsv"} {
-		if err := os.WriteFile(filepath.Join(folder, "imdb", name), []byte(reviews.String()), 0o666); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pairs := filepath.Join(dir, "pairs")
+	write("imdb/imdb_train.tsv", []byte(reviews.String()))
+	write("imdb/imdb_test.tsv", []byte(reviews.String()))
 	works(t, "train", "--task", "films", "--folder", folder, "--task-set", "length=18", "--out", pairs, "--layers", "1", "--width", "8", "--heads", "1",
 		"--batch", "2", "--steps", "1", "--eval-samples", "1", "--final-samples", "1")
 	seen := map[int]bool{}
 	for i := range 6 {
-		works(t, "maps", "--model", pairs, "--sample", fmt.Sprint(i), "--npz", numbers)
+		works(t, "maps", "--model", pairs, "--folder", folder, "--sample", fmt.Sprint(i), "--npz", numbers)
 		for name, a := range read(t, numbers) {
 			if len(a.Shape) != 3 || a.Shape[1] != a.Shape[2] {
 				t.Errorf("%s is %v", name, a.Shape)
@@ -167,6 +176,6 @@ func TestMapsOfSamples(t *testing.T) {
 		t.Errorf("a window of the text is not what is read:\n%s", out)
 	}
 	refuses(t, "--sample: ", "maps", "--model", text, "--sample", "1000000")
-	refuses(t, "--sample: ", "maps", "--model", run, "--sample", "-1")
+	refuses(t, "--sample: ", "maps", "--model", run, "--folder", folder, "--sample", "-1")
 	refuses(t, "learned no text", "maps", "--model", run, "--text", "a")
 }

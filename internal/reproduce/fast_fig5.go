@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/report"
 )
 
@@ -88,10 +89,11 @@ type speedConfig struct {
 	Each    time.Duration `json:"each"`
 	Length  int           `json:"length"`
 	Methods []method      `json:"methods"`
+	Model   model.Config  `json:"model"` // but for what the mechanism and the task decide
 }
 
 func fig5Speed(o *Options, l *lesson) speedConfig {
-	return speedConfig{pick(o.Budget, 4, 8, 32), pick(o.Budget, 3*time.Second, 15*time.Second, 5*time.Minute), l.Length, l.Methods}
+	return speedConfig{pick(o.Budget, 4, 8, 32), pick(o.Budget, 3*time.Second, 15*time.Second, 5*time.Minute), l.Length, l.Methods, l.Config.Model}
 }
 
 func fig5Pieces(o *Options) ([]Piece, error) {
@@ -106,7 +108,7 @@ func fig5Pieces(o *Options) ([]Piece, error) {
 	for _, l := range all {
 		c := fig5Speed(o, l)
 		list = append(list, Piece{
-			Name: speedPiece(l), Config: c, Time: raceTime(len(c.Methods), c.Each),
+			Name: speedPiece(l), Config: c, Time: raceTime(len(c.Methods)+1, c.Each),
 			run: func(w *Work) (any, error) {
 				l.Config.Folder = o.Data
 				return l.speeds(w, c)
