@@ -101,6 +101,7 @@ func produce(ctx context.Context, r *reproduce.Row, o *reproduce.Options, saved 
 		return r.Saved(o)
 	}
 	var spoke time.Time
+	absent := "" // data that was told of last
 	out, err := r.Run(ctx, o, reproduce.Observer{
 		Progress: func(p reproduce.Progress) {
 			if now := time.Now(); now.Sub(spoke) > 10*time.Second {
@@ -108,7 +109,12 @@ func produce(ctx context.Context, r *reproduce.Row, o *reproduce.Options, saved 
 				fmt.Fprintf(os.Stderr, "%s %s, piece %d of %d, %s left\n", p.Row, p.Piece, p.Done+1, p.All, p.Left.Round(time.Second))
 			}
 		},
-		Skipped: func(_ string, why error) { fmt.Fprintln(os.Stderr, "results: left out:", why) },
+		Skipped: func(_ string, why error) {
+			if text := why.Error(); text != absent {
+				absent = text
+				fmt.Fprintln(os.Stderr, "results: left out:", text)
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
