@@ -28,6 +28,8 @@ const (
 // checkpoint is a moment that a run can go on from.
 type checkpoint struct {
 	Bound   []Field  // what it is of
+	Rank    int      // whose it is
+	Met     bool     // the ranks have exchanged their states
 	Pass    int      // that goes on
 	At      int64    // tokens of it that the state has met, and the output has
 	Input   uint32   // checksum of a pipe's tokens up to there
@@ -121,6 +123,30 @@ func parseCheckpoint(b []byte) (*checkpoint, error) {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	return c, nil
+}
+
+// checkpoint is the name of the checkpoint of this rank, of before the states are
+// exchanged or of after that. Both stay until the end: a rank that is killed between
+// needs all others as they were before.
+func (r *run[T]) checkpoint(met bool) string {
+	path := r.o.Checkpoint
+	if rank := r.o.rank(); rank > 0 {
+		path = fmt.Sprintf("%s.%d", path, rank)
+	}
+	if met {
+		path += ".met"
+	}
+	return path
+}
+
+// recall reads a checkpoint of this run, nil where there is none.
+func (r *run[T]) recall(path string) (*checkpoint, error) {
+	return readCheckpoint(path, 1<<20+4*r.state.Bytes())
+}
+
+// forget removes what there is.
+func (r *run[T]) forget() error {
+	return errors.Join(removeCheckpoint(r.checkpoint(true)), removeCheckpoint(r.checkpoint(false)))
 }
 
 // fits reports what keeps the checkpoint from being of a run that is bound to want.

@@ -200,9 +200,11 @@ func (o *Output[T]) resume(rows int64, digests []uint32, whole bool) error {
 	if err != nil {
 		return err
 	}
-	if err := lock(f); err != nil {
-		f.Close()
-		return err
+	if !o.joined {
+		if err := lock(f); err != nil {
+			f.Close()
+			return err
+		}
 	}
 	o.file = f
 	info, err := f.Stat()

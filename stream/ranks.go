@@ -3,6 +3,7 @@ package stream
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/comm/sequence"
@@ -14,7 +15,22 @@ import (
 // file, which rank 0 creates and gives its name: they need a common folder.
 
 // alone reports that no other rank takes part.
-func (o *Options) alone() bool { return o.Ranks == nil || o.Ranks.Size() == 1 }
+func (o *Options) alone() bool { return o.ranks() == 1 }
+
+// rank and ranks are those of the run.
+func (o *Options) rank() int {
+	if o.Ranks == nil {
+		return 0
+	}
+	return o.Ranks.Rank()
+}
+
+func (o *Options) ranks() int {
+	if o.Ranks == nil {
+		return 1
+	}
+	return o.Ranks.Size()
+}
 
 // divided returns the passes of a rank.
 func divided(s Shape, causal bool, rank, size int) []pass {
@@ -53,12 +69,87 @@ func (r *run[T]) agree() error {
 	return comm.Agree(r.o.Ranks, fields...)
 }
 
-// meet makes the state that of what this rank's queries see of the others.
+// meet makes the state that of what this rank's queries see of the others. It saves
+// what was before, in the end of the pass before, and what is then.
 func (r *run[T]) meet() error {
+	keep := func(pass int, at int64) error {
+		if r.o.Checkpoint == "" {
+			return nil
+		}
+		c, err := r.snapshot(nil)
+		if err == nil {
+			c.Pass, c.At = pass, at
+			err = r.save(c)
+		}
+		return r.together(err)
+	}
+	if err := keep(r.pass-1, r.passes[r.pass-1].n); err != nil {
+		return err
+	}
 	before := r.o.Ranks.Sent()
 	err := sequence.Exchange(r.o.Ranks, r.m, r.state, r.o.Causal, nil)
 	r.sent += r.o.Ranks.Sent() - before
-	return err
+	if err != nil {
+		return err
+	}
+	r.met = true
+	return keep(r.pass, 0)
+}
+
+// rejoin goes on from the checkpoints of all ranks: those of after the exchange if
+// all have one, and else from what each has of before it, be that nothing. Until the
+// exchange no row is written.
+func (r *run[T]) rejoin() error {
+	var before, after *checkpoint
+	err := func() (err error) {
+		if r.o.Fresh {
+			return r.forget()
+		}
+		for _, c := range []**checkpoint{&before, &after} {
+			path := r.checkpoint(c == &after)
+			if *c, err = r.recall(path); err == nil && *c != nil {
+				if err = (*c).fits(r.bound, r.passes); err == nil && ((*c).Rank != r.o.rank() || (*c).Met != (c == &after)) {
+					err = fmt.Errorf("checkpoint: is of rank %d, met %t; needs rank %d, met %t", (*c).Rank, (*c).Met, r.o.rank(), c == &after)
+				}
+				if err != nil {
+					err = fmt.Errorf("%s: %w", path, err)
+				}
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}()
+	if err = r.together(err); err != nil {
+		return &BadInput{err}
+	}
+	own := []byte{0}
+	if after != nil {
+		own[0] = 1
+	}
+	all, err := comm.AllGather(r.o.Ranks, own)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(b []byte) bool { return !slices.Equal(b, []byte{1}) }) {
+		if err := r.open(); err != nil {
+			return err
+		}
+		if before != nil {
+			err = r.restore(before)
+		}
+		return r.together(err)
+	}
+	r.kept = true
+	if err = r.restore(after); err == nil {
+		r.out.joined = r.o.rank() > 0
+		err = r.out.resume(r.rows(), after.Digests, after.Whole)
+	}
+	if err = r.together(err); err != nil {
+		return &BadInput{err}
+	}
+	return nil
 }
 
 // open begins the output: rank 0 creates the file, in which the others write.

@@ -1,13 +1,19 @@
 package stream
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -96,10 +102,6 @@ func TestRanksFailTogether(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("%v is left", left)
 	}
-	_, err = runRanks(t, &p, in, filepath.Join(dir, "o.npy"), 3, Options{Causal: true, Checkpoint: filepath.Join(dir, "c")})
-	if err == nil || !strings.Contains(err.Error(), "not defined with ranks") {
-		t.Errorf("error %v", err)
-	}
 }
 
 // Ranks that were told different things say so.
@@ -118,5 +120,104 @@ func TestRanksAgree(t *testing.T) {
 	})
 	if err == nil || !strings.Contains(err.Error(), `rank 1: causal: is "false", rank 0 has causal "true"`) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Ranks that are killed at any moment, each somewhere else, go on to the bits of ranks
+// that were not. As many others are refused.
+func TestRanksGoOn(t *testing.T) {
+	const size = 3
+	before, after := 0, 0 // runs that went on from before the exchange, and from behind it
+	for _, p := range problems {
+		if p.set["window"] != "" {
+			continue
+		}
+		in, dir := file(t, p.call()), t.TempDir()
+		path := func(dir string) string { return filepath.Join(dir, "o.npy") }
+		o := Options{Causal: p.causal, Window: 16, Every: 1, Checkpoint: path(dir) + CheckpointSuffix}
+		var mu sync.Mutex
+		var killed []string
+		calls := 0
+		o.Progress = func(Progress) {
+			mu.Lock()
+			defer mu.Unlock()
+			if calls++; calls%9 == 1 {
+				killed = append(killed, t.TempDir())
+				keep(t, dir, killed[len(killed)-1])
+			}
+		}
+		if _, err := runRanks(t, &p, in, path(dir), size, o); err != nil {
+			t.Fatalf("%s: %v", p.String(), err)
+		}
+		want, err := os.ReadFile(path(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left, _ := os.ReadDir(dir); len(left) != 1 {
+			t.Errorf("%s: %v is left", p.String(), left)
+		}
+		o.Progress = nil
+		for i, dir := range killed {
+			o.Checkpoint = path(dir) + CheckpointSuffix
+			met, _ := filepath.Glob(o.Checkpoint + "*.met")
+			if own, _ := filepath.Glob(o.Checkpoint + "*"); i == len(killed)/2 && slices.Contains(own, o.Checkpoint) {
+				for _, n := range []int{1, 2, 4} {
+					_, err := runRanks(t, &p, in, path(dir), n, o)
+					if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("checkpoint: ranks is %d, this run has %d", size, n)) {
+						t.Errorf("%s: %d ranks: %v", p.String(), n, err)
+					}
+				}
+			}
+			reports, err := runRanks(t, &p, in, path(dir), size, o)
+			if err != nil {
+				t.Fatalf("%s, killed at moment %d: %v", p.String(), i, err)
+			}
+			got, err := os.ReadFile(path(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s, killed at moment %d: the output differs", p.String(), i)
+			}
+			switch resumed := reports[0].Resumed + reports[1].Resumed + reports[2].Resumed; {
+			case len(met) == size:
+				after++
+			case resumed > 0:
+				before++
+			}
+			if left, _ := os.ReadDir(dir); len(left) != 1 {
+				t.Errorf("%s: %v is left", p.String(), left)
+			}
+		}
+	}
+	if before < 5 || after < 5 {
+		t.Errorf("%d runs went on from before the exchange, %d from behind it", before, after)
+	}
+}
+
+// keep copies what a run that is killed at this moment leaves: checkpoints, which are
+// replaced as a whole, and then rows, which are written before them.
+func keep(t *testing.T, from, to string) {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(from, "*"))
+	if err != nil {
+		t.Error(err)
+	}
+	slices.SortStableFunc(list, func(a, b string) int {
+		return cmp.Compare(strings.Count(a, PartialSuffix), strings.Count(b, PartialSuffix))
+	})
+	for _, path := range list {
+		if strings.HasSuffix(path, PartialSuffix) || strings.Contains(path, CheckpointSuffix) {
+			b, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // a temporary name
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(to, filepath.Base(path)), b, 0o666)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
 	}
 }

@@ -43,7 +43,7 @@ type Options struct {
 	Progress func(Progress) // called after every window; may be nil
 
 	// Ranks divide the tokens among them; nil: there are no others. All call Run with
-	// the same input and output, and have no checkpoint.
+	// the same input, output and name of a checkpoint, of which each has its own.
 	Ranks *comm.Comm
 }
 
@@ -116,7 +116,7 @@ func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Sour
 		return nil, err
 	}
 	for ; r.pass < len(r.passes); r.pass, r.at = r.pass+1, 0 {
-		if r.passes[r.pass].meets {
+		if r.passes[r.pass].meets && !r.met {
 			if err := r.meet(); err != nil {
 				return r.report(), err
 			}
@@ -158,6 +158,7 @@ type run[T tensor.Float] struct {
 	pass  int    // that goes on
 	at    int64  // tokens of it that the state has met
 	input uint32 // checksum of a pipe's tokens up to there
+	met   bool   // the ranks have exchanged their states
 	kept  bool   // there is a checkpoint
 
 	resumed     int64
@@ -201,8 +202,6 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 		return nil, fmt.Errorf("every: %v is negative", o.Every)
 	case !o.alone() && (src.Sequential() || out.w != nil):
 		return nil, errors.New("ranks: a pipe cannot be divided among them")
-	case !o.alone() && o.Checkpoint != "":
-		return nil, fmt.Errorf("checkpoint: %s: not defined with ranks", o.Checkpoint)
 	case o.Checkpoint != "" && out.w != nil:
 		return nil, fmt.Errorf("checkpoint: %s: what was written to a pipe cannot be taken up again", o.Checkpoint)
 	}
@@ -281,15 +280,17 @@ func (r *run[T]) newWindow(n int, want Want) *Window[T] {
 func (r *run[T]) begin() error {
 	r.started = time.Now()
 	r.saved = r.started
-	if r.o.Checkpoint == "" {
+	switch {
+	case r.o.Checkpoint == "":
 		return r.open()
-	}
-	if r.o.Fresh {
-		if err := removeCheckpoint(r.o.Checkpoint); err != nil {
+	case !r.o.alone():
+		return r.rejoin()
+	case r.o.Fresh:
+		if err := r.forget(); err != nil {
 			return err
 		}
 	}
-	c, err := readCheckpoint(r.o.Checkpoint, 1<<20+4*r.state.Bytes())
+	c, err := r.recall(r.o.Checkpoint)
 	if err != nil {
 		r.kept = true // whatever is wrong, the output stays
 		return &BadInput{err}
@@ -309,16 +310,10 @@ func (r *run[T]) resume(c *checkpoint) (err error) {
 	if err := c.fits(r.bound, r.passes); err != nil {
 		return err
 	}
-	if r.state, err = r.m.RestoreState(c.state); err != nil {
+	if err := r.restore(c); err != nil {
 		return err
 	}
-	r.pass, r.at, r.input = c.Pass, c.At, c.Input
-	r.resumed = r.done()
-	rows := int64(0)
-	if r.passes[r.pass].want&Queries != 0 {
-		rows = r.at
-	}
-	if err := r.out.resume(rows, c.Digests, c.Whole); err != nil {
+	if err := r.out.resume(r.rows(), c.Digests, c.Whole); err != nil {
 		return err
 	}
 	if s, ok := r.src.(Skipper); ok && !c.Whole {
@@ -329,6 +324,24 @@ func (r *run[T]) resume(c *checkpoint) (err error) {
 		r.shape.N, r.shape.M = r.at, r.at
 	}
 	return nil
+}
+
+// restore goes to the moment of a checkpoint.
+func (r *run[T]) restore(c *checkpoint) (err error) {
+	if r.state, err = r.m.RestoreState(c.state); err != nil {
+		return err
+	}
+	r.pass, r.at, r.input, r.met = c.Pass, c.At, c.Input, c.Met
+	r.resumed = r.done()
+	return nil
+}
+
+// rows counts those of the output that are written.
+func (r *run[T]) rows() int64 {
+	if r.passes[r.pass].want&Queries == 0 {
+		return 0
+	}
+	return r.at
 }
 
 // done counts tokens of all passes.
@@ -359,7 +372,7 @@ func (r *run[T]) snapshot(b []byte) (*checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &checkpoint{Bound: r.bound, Pass: r.pass, At: r.at, Input: r.input, state: b}, nil
+	return &checkpoint{Bound: r.bound, Rank: r.o.rank(), Met: r.met, Pass: r.pass, At: r.at, Input: r.input, state: b}, nil
 }
 
 // save writes a checkpoint behind the outputs that it is of.
@@ -368,7 +381,7 @@ func (r *run[T]) save(c *checkpoint) error {
 		return err
 	}
 	c.Digests = r.out.digests
-	if err := c.write(r.o.Checkpoint); err != nil {
+	if err := c.write(r.checkpoint(c.Met)); err != nil {
 		return err
 	}
 	r.kept = true
@@ -385,7 +398,7 @@ func (r *run[T]) finish() error {
 			return err
 		}
 		c.Whole = true
-		if err := r.save(c); err != nil {
+		if err := r.together(r.save(c)); err != nil {
 			return err
 		}
 	}
@@ -395,7 +408,7 @@ func (r *run[T]) finish() error {
 	if r.o.Checkpoint == "" {
 		return nil
 	}
-	return removeCheckpoint(r.o.Checkpoint)
+	return r.forget()
 }
 
 func (r *run[T]) report() *Report {
@@ -450,7 +463,7 @@ func (r *run[T]) binding() []Field {
 		field("mechanism", r.m.Traits().Name), field("setting", r.m.Setting()), field("causal", r.o.Causal),
 		field("bytes of an element", elementSize[T]()), field("instruction set", kernel.Active[T]().Name),
 		field("B", s.B), field("H", s.H), field("Hkv", s.Hkv), field("N", s.N), field("M", s.M), field("D", s.D), field("Dv", s.Dv),
-		field("chunk", r.chunk), field("output", r.out.format()),
+		field("chunk", r.chunk), field("output", r.out.format()), field("ranks", r.o.ranks()),
 	}
 	return append(list, r.src.Identity()...)
 }

@@ -26,11 +26,11 @@ import (
 type streamed struct {
 	Stream          bool          `help:"Read, compute and write in windows, in constant memory: IN is a .safetensors file, a folder of q.npy, k.npy and v.npy, or with --raw a file or - for standard input. OUT is .npy, .safetensors, .raw or - (numbers token by token); without it the output's CRC-32C alone is printed. A run that was cut off continues with the same command."`
 	Synthetic       string        `placeholder:"N,D,H" help:"Stream N tokens of H heads of width D made from --seed, in place of IN."`
-	Raw             string        `placeholder:"D,H[,Hkv[,Dv]]" help:"IN has numbers of --precision without a header, for each token q (H,D), k (Hkv,D) and v (Hkv,Dv)."`
+	Raw             string        `placeholder:"D,H[,Hkv[,Dv]]" help:"IN has numbers of --precision without a header, for each token q (H,D), k (Hkv,D) and v (Hkv,Dv): one batch row, without keymask and log_g, which need .safetensors or a folder."`
 	Model           string        `required:"" xor:"mechanism" placeholder:"DIR" help:"Stream what a layer of a model attends to, in place of arrays: IN is a text, - standard input. DIR is the folder of a run, whose latest checkpoint is taken, or of a checkpoint of a decoder; the mechanism and what it has learned are the layer's."`
 	Layer           *int          `placeholder:"L" help:"With --model: layer of attention, from 0 (0). The layers below go along in constant memory."`
 	Memory          string        `placeholder:"BYTES" help:"Memory of a stream for its state, windows and checkpoints, as 64MiB or 2GiB (256MiB)."`
-	Checkpoint      string        `placeholder:"FILE" help:"Where a stream keeps what it continues from. By default OUT with .checkpoint behind it, none without a file OUT."`
+	Checkpoint      string        `placeholder:"FILE" help:"Where a stream keeps what it continues from. By default OUT with .checkpoint behind it, none without a file OUT; of ranks others than 0 with their number behind that."`
 	CheckpointEvery time.Duration `placeholder:"TIME" help:"Between two checkpoints, as 5m (30s): the most that a run loses that is killed."`
 	RowsEvery       int64         `placeholder:"K" help:"Write rows 0, K, 2K, ... of o alone; the CRC-32C is of all."`
 	Check           int           `placeholder:"K" help:"Hold K random rows of OUT against float64, each from every key that it sees; takes their share of a quadratic mechanism's time."`
@@ -157,7 +157,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 		if to, err = stream.NewFile[T](out, rank); err != nil {
 			return input(err)
 		}
-		if checkpoint == "" && e.alone() {
+		if checkpoint == "" {
 			checkpoint = out + stream.CheckpointSuffix
 		}
 	}

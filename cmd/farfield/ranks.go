@@ -120,6 +120,3 @@ func (e *env) quiet() *env {
 
 // first reports whether this process speaks for all ranks.
 func (e *env) first() bool { return e.ranks == nil || e.ranks.Rank() == 0 }
-
-// alone reports that no other rank takes part.
-func (e *env) alone() bool { return e.ranks == nil || e.ranks.Size() == 1 }
