@@ -15,7 +15,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/param"
 )
 
 // Names in a run folder and in a checkpoint; the model names its own files.
@@ -267,4 +270,54 @@ func checkManifest(path string) (m manifest, err error) {
 		}
 	}
 	return m, nil
+}
+
+// numbersOf returns all that a model computes with: weights, and what mechanisms have
+// drawn.
+func numbersOf(m *model.Model[float32]) []*param.Param[float32] {
+	return slices.Concat(m.Params().All(), m.Constants().All())
+}
+
+// write writes the model and what it reads and writes with.
+func (t *Trainer) write(dir string) error {
+	if err := t.model.Save(dir); err != nil || t.text == nil {
+		return err
+	}
+	return t.text.Vocab.Save(filepath.Join(dir, vocabFile))
+}
+
+// save writes a checkpoint, of what all ranks have.
+func (t *Trainer) save(o Observer) error {
+	if t.dir == "" {
+		return nil
+	}
+	if err := t.agreeOnWeights(); err != nil {
+		return err
+	}
+	path, err := t.writeCheckpoint()
+	if err = comm.Together(t.job.Ranks, err); err != nil {
+		return err
+	}
+	if o.Save != nil && t.writes() {
+		o.Save(path)
+	}
+	return nil
+}
+
+// writeCheckpoint writes a checkpoint, and returns its folder.
+func (t *Trainer) writeCheckpoint() (path string, err error) {
+	if !t.writes() {
+		return "", nil
+	}
+	rows, events, err := t.metrics.sync()
+	if err != nil {
+		return "", err
+	}
+	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Metrics: rows, Events: events, Best: t.best, Data: t.digest}
+	return writeCheckpoint(t.dir, m, func(dir string) error {
+		if err := t.write(dir); err != nil {
+			return err
+		}
+		return writeOptim(filepath.Join(dir, optimFile), t.model.Params(), t.optim)
+	})
 }

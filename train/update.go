@@ -1,0 +1,224 @@
+package train
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/optim"
+	"github.com/farfield-ml/farfield/task"
+)
+
+// update makes one update. One in segments ends with ctx, and then has changed nothing.
+func (t *Trainer) update(ctx context.Context, o Observer) error {
+	start := time.Now()
+	c := &t.config
+	err := t.fill()
+	if err == nil {
+		err = t.model.Redraw(t.redraws, t.step)
+	}
+	if err = comm.Together(t.job.Ranks, err); err != nil {
+		return err
+	}
+	counted, tokens, bytes, err := t.asked()
+	if err != nil {
+		return err
+	}
+	if counted == 0 {
+		return comm.Together(t.job.Ranks, fmt.Errorf("step %d: nothing is asked of any sample", t.step+1))
+	}
+	lost, err := t.learn(ctx, counted, o)
+	if err = t.job.meet(err); err != nil {
+		return err
+	}
+	loss, aux, err := t.sum(lost)
+	if err != nil {
+		return err
+	}
+	norm := optim.GradNorm(t.model.Params())
+	if x := loss + aux + norm; math.IsNaN(x) || math.IsInf(x, 0) {
+		return comm.Together(t.job.Ranks, fmt.Errorf("step %d: %w: loss is %v, the norm of the gradient %v", t.step+1, ErrDiverged, loss, norm))
+	}
+	rate := t.schedule.Rate(t.step)
+	t.optim.Step(rate, optim.Clip(norm, c.Clip))
+	t.step++
+	spent := time.Since(start)
+	t.elapsed += spent
+	row := Step{
+		Step: t.step, Loss: loss, Aux: aux, Rate: rate, GradNorm: norm,
+		Speed: float64(tokens) / spent.Seconds(), Elapsed: t.elapsed.Seconds(),
+	}
+	if bytes > 0 {
+		row.Bits = perByte(loss, counted, bytes)
+	}
+	if err := comm.Together(t.job.Ranks, t.metrics.step(&row)); err != nil {
+		return err
+	}
+	if o.Step != nil {
+		o.Step(row)
+	}
+	return nil
+}
+
+// asked returns of the whole update how many targets are counted, positions there are,
+// and bytes of text the targets stand for.
+func (t *Trainer) asked() (counted, tokens, bytes int64, err error) {
+	own := &t.counts // whole numbers far below 2⁵³
+	clear(own[:])
+	for i, last := t.part(t.job.Ranks.Rank()); i < last; i++ {
+		b := &t.batches[i]
+		own[0] += float64(b.counted)
+		if b.counted > 0 {
+			own[1] += float64(b.B * b.N)
+			if t.text != nil {
+				own[2] += float64(t.text.Vocab.Bytes(b.Targets))
+			}
+		}
+	}
+	all, err := t.gather(own[:])
+	if t.job.sequence() && err == nil {
+		all = all[:1] // every rank has all of every pass
+	}
+	for _, x := range all {
+		counted, tokens, bytes = counted+int64(x[0]), tokens+int64(x[1]), bytes+int64(x[2])
+	}
+	return counted, tokens, bytes, err
+}
+
+// gather returns own of every rank.
+func (t *Trainer) gather(own []float64) ([][]float64, error) {
+	if t.job.Ranks == nil {
+		t.alone[0] = own
+		return t.alone[:], nil
+	}
+	return comm.AllGather(t.job.Ranks, own)
+}
+
+// learn makes the passes of this rank, and returns of each its share of the loss and of
+// what mechanisms lose of their own. The mean over all targets is the mean of the
+// passes' means, each with its share of the targets. Where there is more than one pass,
+// each has its gradient alone, for the tree.
+func (t *Trainer) learn(ctx context.Context, counted int64, o Observer) (lost []float64, err error) {
+	params := t.model.Params()
+	params.ZeroGrad()
+	first, last := t.part(t.job.Ranks.Rank())
+	t.tree.Reset(first)
+	t.lost = t.lost[:0]
+	for i := first; i < last; i++ {
+		b := &t.batches[i]
+		var loss, aux float64
+		if b.counted > 0 {
+			share := float64(b.counted) / float64(counted)
+			if loss, err = t.pass(ctx, &b.Batch, float32(share), o); err != nil {
+				return nil, err
+			}
+			loss, aux = share*loss, share*t.model.Aux()
+		}
+		t.lost = append(t.lost, loss, aux)
+		if len(t.batches) == 1 || t.job.sequence() {
+			continue
+		}
+		t.grads = t.grads[:0]
+		for _, p := range params.All() {
+			t.grads = append(t.grads, p.Grad...)
+		}
+		t.tree.Add(t.grads)
+		params.ZeroGrad()
+	}
+	return t.lost, nil
+}
+
+// sum adds up what all passes of the update have lost, and their gradients.
+func (t *Trainer) sum(lost []float64) (loss, aux float64, err error) {
+	all, err := t.gather(lost)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, own := range all {
+		for ; len(own) > 0; own = own[2:] {
+			loss += own[0]
+			aux += own[1]
+		}
+	}
+	if t.job.sequence() {
+		for _, p := range t.model.Params().All() {
+			if err := comm.Sum(t.job.Ranks, p.Grad); err != nil {
+				return 0, 0, err
+			}
+		}
+		return loss, aux, nil
+	}
+	if len(t.batches) == 1 {
+		return loss, aux, nil
+	}
+	if err := t.tree.Sum(t.job.Ranks, t.grads, t.part); err != nil {
+		return 0, 0, err
+	}
+	at := 0
+	for _, p := range t.model.Params().All() {
+		at += copy(p.Grad, t.grads[at:])
+	}
+	return loss, aux, nil
+}
+
+// pass adds share times the gradient of the mean loss of b, which it returns.
+func (t *Trainer) pass(ctx context.Context, b *model.Batch, share float32, o Observer) (loss float64, err error) {
+	if t.job.sequence() {
+		return t.model.TrainDivided(t.job.Ranks, b, share)
+	}
+	if size := t.config.Segment; size > 0 && b.N > size {
+		return t.model.TrainSegments(b, size, share, func(done, all int) error {
+			if o.Part != nil {
+				o.Part(done, all)
+			}
+			return ctx.Err()
+		})
+	}
+	if loss, err = t.model.Forward(b); err != nil {
+		return 0, err
+	}
+	return loss, t.model.Backward(share)
+}
+
+// fill sets this rank's batches of the next update: windows from places of their own, or the
+// samples that come next.
+func (t *Trainer) fill() error {
+	c := &t.config
+	size, length := c.Shape(t.step)
+	key := t.order.Fold(uint64(t.step))
+	for i, last := t.part(t.job.Ranks.Rank()); i < last; i++ {
+		samples := t.collect.take(size)
+		for j := range samples {
+			n, s := i*size+j, &samples[j]
+			var err error
+			if t.windows != nil {
+				err = t.windows.Draw(s, length, key, uint64(n))
+			} else {
+				err = t.source.Sample(s, task.Train, t.number(t.step*size*len(t.batches)+n))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		b := &t.batches[i]
+		t.collect.pack(b, samples)
+		if b.Key = t.masks.Fold(uint64(t.step)); len(t.batches) > 1 {
+			b.Key = b.Key.Fold(uint64(i))
+		}
+	}
+	return nil
+}
+
+// number returns which sample to learn from comes in place i of the run: every one
+// once an epoch, in an order of its own; of samples without end those that follow
+// one that the seed chooses.
+func (t *Trainer) number(i int) int {
+	n := t.collect.spec.Count[task.Train]
+	if n == task.Endless {
+		return int(t.order.Uint64(0)>>2) + i
+	}
+	return t.order.Fold(uint64(i/n)).Permute(i%n, n)
+}
