@@ -130,7 +130,7 @@ func parseCheckpoint(b []byte) (*checkpoint, error) {
 // needs all others as they were before.
 func (r *run[T]) checkpoint(met bool) string {
 	path := r.o.Checkpoint
-	if rank := r.o.rank(); rank > 0 {
+	if rank := r.o.Ranks.Rank(); rank > 0 {
 		path = fmt.Sprintf("%s.%d", path, rank)
 	}
 	if met {

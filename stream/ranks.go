@@ -15,22 +15,7 @@ import (
 // file, which rank 0 creates and gives its name: they need a common folder.
 
 // alone reports that no other rank takes part.
-func (o *Options) alone() bool { return o.ranks() == 1 }
-
-// rank and ranks are those of the run.
-func (o *Options) rank() int {
-	if o.Ranks == nil {
-		return 0
-	}
-	return o.Ranks.Rank()
-}
-
-func (o *Options) ranks() int {
-	if o.Ranks == nil {
-		return 1
-	}
-	return o.Ranks.Size()
-}
+func (o *Options) alone() bool { return o.Ranks.Size() == 1 }
 
 // divided returns the passes of a rank.
 func divided(s Shape, causal bool, rank, size int) []pass {
@@ -51,17 +36,11 @@ func divided(s Shape, causal bool, rank, size int) []pass {
 
 // together returns an error of any rank on all of them.
 func (r *run[T]) together(err error) error {
-	if r.o.alone() {
-		return err
-	}
 	return comm.Together(r.o.Ranks, err)
 }
 
 // agree reports ranks that are about to compute something else.
 func (r *run[T]) agree() error {
-	if r.o.alone() {
-		return nil
-	}
 	var fields []comm.Field
 	for _, f := range r.bound {
 		fields = append(fields, comm.Field(f))
@@ -108,8 +87,8 @@ func (r *run[T]) rejoin() error {
 		for _, c := range []**checkpoint{&before, &after} {
 			path := r.checkpoint(c == &after)
 			if *c, err = r.recall(path); err == nil && *c != nil {
-				if err = (*c).fits(r.bound, r.passes); err == nil && ((*c).Rank != r.o.rank() || (*c).Met != (c == &after)) {
-					err = fmt.Errorf("checkpoint: is of rank %d, met %t; needs rank %d, met %t", (*c).Rank, (*c).Met, r.o.rank(), c == &after)
+				if err = (*c).fits(r.bound, r.passes); err == nil && ((*c).Rank != r.o.Ranks.Rank() || (*c).Met != (c == &after)) {
+					err = fmt.Errorf("checkpoint: is of rank %d, met %t; needs rank %d, met %t", (*c).Rank, (*c).Met, r.o.Ranks.Rank(), c == &after)
 				}
 				if err != nil {
 					err = fmt.Errorf("%s: %w", path, err)
@@ -143,7 +122,7 @@ func (r *run[T]) rejoin() error {
 	}
 	r.kept = true
 	if err = r.restore(after); err == nil {
-		r.out.joined = r.o.rank() > 0
+		r.out.joined = r.o.Ranks.Rank() > 0
 		err = r.out.resume(r.rows(), after.Digests, after.Whole)
 	}
 	if err = r.together(err); err != nil {
@@ -154,9 +133,6 @@ func (r *run[T]) rejoin() error {
 
 // open begins the output: rank 0 creates the file, in which the others write.
 func (r *run[T]) open() error {
-	if r.o.alone() {
-		return r.out.create()
-	}
 	var err error
 	if r.o.Ranks.Rank() == 0 {
 		err = r.out.create()

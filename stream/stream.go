@@ -101,10 +101,7 @@ func passes(s Shape, causal bool) []pass {
 // same call continues.
 func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*Report, error) {
 	r, err := newRun(m, src, out, o)
-	if !o.alone() {
-		err = comm.Together(o.Ranks, err)
-	}
-	if err == nil {
+	if err = comm.Together(o.Ranks, err); err == nil {
 		err = r.agree()
 	}
 	if err != nil {
@@ -372,7 +369,7 @@ func (r *run[T]) snapshot(b []byte) (*checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &checkpoint{Bound: r.bound, Rank: r.o.rank(), Met: r.met, Pass: r.pass, At: r.at, Input: r.input, state: b}, nil
+	return &checkpoint{Bound: r.bound, Rank: r.o.Ranks.Rank(), Met: r.met, Pass: r.pass, At: r.at, Input: r.input, state: b}, nil
 }
 
 // save writes a checkpoint behind the outputs that it is of.
@@ -463,7 +460,7 @@ func (r *run[T]) binding() []Field {
 		field("mechanism", r.m.Traits().Name), field("setting", r.m.Setting()), field("causal", r.o.Causal),
 		field("bytes of an element", elementSize[T]()), field("instruction set", kernel.Active[T]().Name),
 		field("B", s.B), field("H", s.H), field("Hkv", s.Hkv), field("N", s.N), field("M", s.M), field("D", s.D), field("Dv", s.Dv),
-		field("chunk", r.chunk), field("output", r.out.format()), field("ranks", r.o.ranks()),
+		field("chunk", r.chunk), field("output", r.out.format()), field("ranks", r.o.Ranks.Size()),
 	}
 	return append(list, r.src.Identity()...)
 }
