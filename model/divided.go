@@ -1,7 +1,6 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/farfield-ml/farfield/comm"
@@ -35,24 +34,16 @@ func (m *Model[T]) CanDivide() error {
 // over the ranks to those of the whole.
 func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, err error) {
 	size := (b.N + c.Size() - 1) / c.Size()
-	s, err := m.segments(b, max(size, 1))
+	s, t, err := m.learned(b, max(size, 1))
 	if err != nil {
 		return 0, err
 	}
 	if (c.Size()-1)*size >= b.N {
 		return 0, fmt.Errorf("ranks: a sequence of %d tokens does not give each of %d some", b.N, c.Size())
 	}
-	m.ready, m.open = false, false
-	var t targets
-	if err := t.set(&m.config, b); err != nil {
-		return 0, err
-	}
-	if t.counted == 0 {
-		return 0, errors.New("targets: none of them is counted")
-	}
 	p := s.first()
 	p.ranks = c
-	loss, err = s.backward(p, c.Rank(), &t, scale)
+	loss, err = s.backward(p, c.Rank(), t, scale)
 	return loss / float64(t.counted), err
 }
 

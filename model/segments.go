@@ -131,17 +131,9 @@ func (m *Model[T]) CanSegment(size int) error {
 // after it. The gradient is that of the whole sequences. done, which may be nil, is
 // told how many positions of both passes there are, and how many are done.
 func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, all int) error) (loss float64, err error) {
-	s, err := m.segments(b, size)
+	s, t, err := m.learned(b, size)
 	if err != nil {
 		return 0, err
-	}
-	m.ready, m.open = false, false
-	var t targets
-	if err := t.set(&m.config, b); err != nil {
-		return 0, err
-	}
-	if t.counted == 0 {
-		return 0, errors.New("targets: none of them is counted")
 	}
 	count := (b.N + size - 1) / size
 	told := func(n int) error {
@@ -165,7 +157,7 @@ func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, al
 		p := kept[i]
 		kept[i] = nil
 		s.lead(p, following)
-		sum, err := s.backward(p, i, &t, scale)
+		sum, err := s.backward(p, i, t, scale)
 		if err != nil {
 			return 0, err
 		}
@@ -226,6 +218,23 @@ func (m *Model[T]) segments(b *Batch, size int) (*segments[T], error) {
 		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", b.N, c.Context)
 	}
 	return &segments[T]{m: m, b: b, size: size}, nil
+}
+
+// learned is segments for a gradient, with the targets, of which some are counted.
+func (m *Model[T]) learned(b *Batch, size int) (*segments[T], *targets, error) {
+	s, err := m.segments(b, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.ready, m.open = false, false
+	t := new(targets)
+	if err := t.set(&m.config, b); err != nil {
+		return nil, nil, err
+	}
+	if t.counted == 0 {
+		return nil, nil, errors.New("targets: none of them is counted")
+	}
+	return s, t, nil
 }
 
 // first returns what comes before the first segment.
