@@ -41,35 +41,15 @@ func newCache[T tensor.Float](e *engine[T], s Shape) *cache[T] {
 	return c
 }
 
-func (s *cache[T]) Absorb(c *Call[T]) error {
-	if err := checkAbsorb(&s.shape, c); err != nil {
-		return err
-	}
-	if err := s.e.refuseFading(c); err != nil {
-		return err
-	}
-	s.run(tensor.Heads[T]{}, c, 0, c.K.N)
-	return nil
-}
+func (s *cache[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
 
-func (s *cache[T]) Read(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkRead(&s.shape, &out, c); err != nil {
-		return err
-	}
-	s.run(out, c, c.Q.N, 0)
-	return nil
-}
+func (s *cache[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
 
-func (s *cache[T]) Step(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkStep(&s.shape, &out, c); err != nil {
-		return err
-	}
-	if err := s.e.refuseFading(c); err != nil {
-		return err
-	}
-	s.run(out, c, c.Q.N, c.K.N)
-	return nil
-}
+func (s *cache[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+
+func (s *cache[T]) of() *Shape { return &s.shape }
+
+func (s *cache[T]) refuse(c *Call[T]) error { return s.e.refuseFading(c) }
 
 // run takes in m tokens and answers n queries, in every head. With both, query
 // i does not see the tokens after its own.

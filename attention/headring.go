@@ -61,44 +61,28 @@ func newHeadRing[T tensor.Float](w *headwise[T], s Shape) *headRing[T] {
 	return r
 }
 
-func (r *headRing[T]) Absorb(c *Call[T]) error {
-	if err := checkAbsorb(&r.shape, c); err != nil {
-		return err
-	}
-	if err := r.w.refuse(c); err != nil {
-		return err
-	}
-	for j := 0; j < c.K.N; j += r.keep {
-		r.absorb(c, j, min(j+r.keep, c.K.N))
-	}
-	return nil
-}
+func (r *headRing[T]) Absorb(c *Call[T]) error { return absorb(c, r) }
 
-func (r *headRing[T]) Read(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkRead(&r.shape, &out, c); err != nil {
-		return err
-	}
-	if err := r.w.refuse(c); err != nil {
-		return err
-	}
-	r.answer(out, c, 0, c.Q.N, func(int) int { return r.tokens })
-	return nil
-}
+func (r *headRing[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, r) }
 
-func (r *headRing[T]) Step(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkStep(&r.shape, &out, c); err != nil {
-		return err
+func (r *headRing[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, r) }
+
+func (r *headRing[T]) of() *Shape { return &r.shape }
+
+func (r *headRing[T]) refuse(c *Call[T]) error { return r.w.refuse(c) }
+
+func (r *headRing[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
+	if m == 0 {
+		r.answer(out, c, 0, n, func(int) int { return r.tokens })
 	}
-	if err := r.w.refuse(c); err != nil {
-		return err
-	}
-	for j := 0; j < c.K.N; j += r.keep {
+	for j := 0; j < m; j += r.keep {
 		past := r.tokens
-		end := min(j+r.keep, c.K.N)
+		end := min(j+r.keep, m)
 		r.absorb(c, j, end)
-		r.answer(out, c, j, end, func(i int) int { return past + i - j + 1 })
+		if n > 0 {
+			r.answer(out, c, j, end, func(i int) int { return past + i - j + 1 })
+		}
 	}
-	return nil
 }
 
 // room makes room for n ≤ keep more tokens and returns the place of the first.

@@ -36,39 +36,26 @@ func newHeadState[T tensor.Float](w *headwise[T], s Shape) *headState[T] {
 	return st
 }
 
-func (s *headState[T]) Absorb(c *Call[T]) error {
-	if err := checkAbsorb(&s.shape, c); err != nil {
-		return err
-	}
-	if err := s.w.refuse(c); err != nil {
-		return err
-	}
-	s.absorb(c, false)
-	return nil
-}
+func (s *headState[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
 
-func (s *headState[T]) Read(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkRead(&s.shape, &out, c); err != nil {
-		return err
-	}
-	if err := s.w.refuse(c); err != nil {
-		return err
-	}
-	s.answer(out, c, func(int) int { return s.tokens })
-	return nil
-}
+func (s *headState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
 
-func (s *headState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkStep(&s.shape, &out, c); err != nil {
-		return err
-	}
-	if err := s.w.refuse(c); err != nil {
-		return err
-	}
+func (s *headState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+
+func (s *headState[T]) of() *Shape { return &s.shape }
+
+func (s *headState[T]) refuse(c *Call[T]) error { return s.w.refuse(c) }
+
+func (s *headState[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	past := s.tokens
-	s.absorb(c, true)
-	s.answer(out, c, func(i int) int { return past + i + 1 })
-	return nil
+	if m == 0 {
+		s.answer(out, c, func(int) int { return past })
+		return
+	}
+	s.absorb(c, n > 0)
+	if n > 0 {
+		s.answer(out, c, func(i int) int { return past + i + 1 })
+	}
 }
 
 // absorb takes in keys and values, and with asked queries, too.

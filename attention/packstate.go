@@ -36,46 +36,20 @@ func (p *Pack[T]) newState(s Shape) *packState[T] {
 	return st
 }
 
-func (s *packState[T]) Absorb(c *Call[T]) error {
-	if err := checkAbsorb(&s.shape, c); err != nil {
-		return err
-	}
-	if err := refuseOfHeads(s.p.name, c); err != nil {
-		return err
-	}
-	s.run(tensor.Heads[T]{}, c, true, false)
-	return nil
-}
+func (s *packState[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
 
-func (s *packState[T]) Read(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkRead(&s.shape, &out, c); err != nil {
-		return err
-	}
-	if err := refuseOfHeads(s.p.name, c); err != nil {
-		return err
-	}
-	s.run(out, c, false, true)
-	return nil
-}
+func (s *packState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
 
-func (s *packState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkStep(&s.shape, &out, c); err != nil {
-		return err
-	}
-	if err := refuseOfHeads(s.p.name, c); err != nil {
-		return err
-	}
-	s.run(out, c, true, true)
-	return nil
-}
+func (s *packState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+
+func (s *packState[T]) of() *Shape { return &s.shape }
+
+func (s *packState[T]) refuse(c *Call[T]) error { return refuseOfHeads(s.p.name, c) }
 
 // run takes the tokens of c one after another: their keys into the sums, their
 // queries to outputs, or both.
-func (s *packState[T]) run(out tensor.Heads[T], c *Call[T], absorb, read bool) {
-	n := c.Q.N
-	if absorb {
-		n = c.K.N
-	}
+func (s *packState[T]) run(out tensor.Heads[T], c *Call[T], queries, keys int) {
+	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	l := s.p.p.Shape[1]
 	work := 4 * float64(s.shape.B*s.shape.H*n*l*(s.shape.D+s.shape.Dv))
 	par.Do(s.shape.B*s.shape.H, work, func(i int) {
@@ -85,28 +59,28 @@ func (s *packState[T]) run(out tensor.Heads[T], c *Call[T], absorb, read bool) {
 		kh := head / (s.shape.H / s.shape.Hkv)
 		t := kernel.Active[T]()
 		var mask []bool
-		if absorb && c.KeyMask != nil {
+		if absorbs && c.KeyMask != nil {
 			mask = c.KeyMask[b*n:][:n]
 		}
 		var q, k, v tensor.Mat[T]
-		if absorb {
+		if absorbs {
 			k, v = turned(ar, c.K.At(b, kh), mask, c.Rope, 0), turned(ar, c.V.At(b, kh), mask, nil, 0)
 		}
-		if read {
+		if reads {
 			q = turned(ar, c.Q.At(b, head), nil, c.Rope, 0)
 		}
 		exist := s.exist[b]
 		for j := range n {
-			if absorb && (mask == nil || mask[j]) {
+			if absorbs && (mask == nil || mask[j]) {
 				s.take(ar, t, i, head, k.Row(j), v.Row(j))
 				exist++
 			}
-			if read {
+			if reads {
 				s.answer(ar, t, i, out.At(b, head).Row(j), q.Row(j), exist)
 			}
 		}
 	})
-	if !absorb {
+	if !absorbs {
 		return
 	}
 	for b := range s.exist {

@@ -34,77 +34,52 @@ func (x *Scores[T]) newState(s Shape) *scoresState[T] {
 	return st
 }
 
-func (s *scoresState[T]) Absorb(c *Call[T]) error {
-	if err := checkAbsorb(&s.shape, c); err != nil {
-		return err
-	}
-	if err := refuseOfHeads(s.x.Name, c); err != nil {
-		return err
-	}
-	s.run(tensor.Heads[T]{}, c, true, false)
-	return nil
-}
+func (s *scoresState[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
 
-func (s *scoresState[T]) Read(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkRead(&s.shape, &out, c); err != nil {
-		return err
-	}
-	if err := refuseOfHeads(s.x.Name, c); err != nil {
-		return err
-	}
-	s.run(out, c, false, true)
-	return nil
-}
+func (s *scoresState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
 
-func (s *scoresState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkStep(&s.shape, &out, c); err != nil {
-		return err
-	}
-	if err := refuseOfHeads(s.x.Name, c); err != nil {
-		return err
-	}
-	s.run(out, c, true, true)
-	return nil
-}
+func (s *scoresState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+
+func (s *scoresState[T]) of() *Shape { return &s.shape }
+
+func (s *scoresState[T]) refuse(c *Call[T]) error { return refuseOfHeads(s.x.Name, c) }
 
 // run takes the tokens of c one after another: their keys into the sums, their
 // queries to outputs, or both.
-func (s *scoresState[T]) run(out tensor.Heads[T], c *Call[T], absorb, read bool) {
-	n, group := c.Q.N, s.shape.H/s.shape.Hkv
-	if absorb {
-		n = c.K.N
-	}
+func (s *scoresState[T]) run(out tensor.Heads[T], c *Call[T], queries, keys int) {
+	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
+	group := s.shape.H / s.shape.Hkv
 	work := 4 * float64(s.shape.B*s.shape.H*n*s.x.Rank*(s.shape.D+s.shape.Dv))
 	par.Do(s.shape.B*s.shape.Hkv, work, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		b, kh := i/s.shape.Hkv, i%s.shape.Hkv
 		var mask []bool
-		if absorb && c.KeyMask != nil {
+		if absorbs && c.KeyMask != nil {
 			mask = c.KeyMask[b*n:][:n]
 		}
 		var k tensor.Mat[T]
-		if absorb {
+		if absorbs {
 			k = turned(ar, c.K.At(b, kh), mask, c.Rope, 0)
 		}
 		q, sums := make([]tensor.Mat[T], group), make([][]float64, group)
 		for g := range q {
-			if !read {
+			if !reads {
 				break
 			}
 			head := kh*group + g
 			q[g], sums[g] = turned(ar, c.Q.At(b, head), nil, c.Rope, 0), s.q[b*s.shape.H+head]
-			if !absorb {
+			if !absorbs {
 				sums[g] = append(arena.Take[float64](ar, s.shape.D)[:0], sums[g]...)
 			}
 		}
 		keys, queries := s.keys[b], s.queries[b]
 		for j := range n {
-			if absorb && (mask == nil || mask[j]) {
+			if absorbs && (mask == nil || mask[j]) {
 				addTo(s.k[i], k.Row(j))
 				keys++
 			}
-			if !read {
+			if !reads {
 				continue
 			}
 			if keys > 0 {
@@ -116,7 +91,7 @@ func (s *scoresState[T]) run(out tensor.Heads[T], c *Call[T], absorb, read bool)
 			}
 		}
 	})
-	if !absorb {
+	if !absorbs {
 		return
 	}
 	for b := range s.keys {
@@ -124,7 +99,7 @@ func (s *scoresState[T]) run(out tensor.Heads[T], c *Call[T], absorb, read bool)
 			if c.KeyMask == nil || c.KeyMask[b*n+j] {
 				s.keys[b]++
 			}
-			if read && s.keys[b] > 0 {
+			if reads && s.keys[b] > 0 {
 				s.queries[b]++
 			}
 		}

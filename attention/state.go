@@ -64,6 +64,49 @@ func checkStep[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error
 	return nil
 }
 
+// piecewise is a state that does all three kinds of calls in one way.
+type piecewise[T tensor.Float] interface {
+	of() *Shape
+	// refuse reports what the mechanism's states do not know.
+	refuse(c *Call[T]) error
+	// run takes in m keys and answers n queries in every head: query i of as many
+	// does not see the tokens after its own.
+	run(out tensor.Heads[T], c *Call[T], n, m int)
+}
+
+func absorb[T tensor.Float](c *Call[T], s piecewise[T]) error {
+	if err := checkAbsorb(s.of(), c); err != nil {
+		return err
+	}
+	if err := s.refuse(c); err != nil {
+		return err
+	}
+	s.run(tensor.Heads[T]{}, c, 0, c.K.N)
+	return nil
+}
+
+func read[T tensor.Float](out tensor.Heads[T], c *Call[T], s piecewise[T]) error {
+	if err := checkRead(s.of(), &out, c); err != nil {
+		return err
+	}
+	if err := s.refuse(c); err != nil {
+		return err
+	}
+	s.run(out, c, c.Q.N, 0)
+	return nil
+}
+
+func step[T tensor.Float](out tensor.Heads[T], c *Call[T], s piecewise[T]) error {
+	if err := checkStep(s.of(), &out, c); err != nil {
+		return err
+	}
+	if err := s.refuse(c); err != nil {
+		return err
+	}
+	s.run(out, c, c.Q.N, c.K.N)
+	return nil
+}
+
 // checkTokens reports what states do not know, and rotations that do not reach
 // over n tokens.
 func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {

@@ -41,35 +41,15 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	return st
 }
 
-func (s *sums[T]) Absorb(c *Call[T]) error {
-	if err := checkAbsorb(&s.shape, c); err != nil {
-		return err
-	}
-	if err := s.e.refuseFading(c); err != nil {
-		return err
-	}
-	s.run(tensor.Heads[T]{}, c, 0, c.K.N)
-	return nil
-}
+func (s *sums[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
 
-func (s *sums[T]) Read(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkRead(&s.shape, &out, c); err != nil {
-		return err
-	}
-	s.run(out, c, c.Q.N, 0)
-	return nil
-}
+func (s *sums[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
 
-func (s *sums[T]) Step(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkStep(&s.shape, &out, c); err != nil {
-		return err
-	}
-	if err := s.e.refuseFading(c); err != nil {
-		return err
-	}
-	s.run(out, c, c.Q.N, c.K.N)
-	return nil
-}
+func (s *sums[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+
+func (s *sums[T]) of() *Shape { return &s.shape }
+
+func (s *sums[T]) refuse(c *Call[T]) error { return s.e.refuseFading(c) }
 
 // run takes in m keys and answers n queries in every head.
 func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {

@@ -119,29 +119,15 @@ func (w *windowed[T]) newState(tail *sums[T]) *windowState[T] {
 	return st
 }
 
-func (s *windowState[T]) Absorb(c *Call[T]) error {
-	if err := checkAbsorb(&s.shape, c); err != nil {
-		return err
-	}
-	s.run(tensor.Heads[T]{}, c, 0, c.K.N)
-	return nil
-}
+func (s *windowState[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
 
-func (s *windowState[T]) Read(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkRead(&s.shape, &out, c); err != nil {
-		return err
-	}
-	s.run(out, c, c.Q.N, 0)
-	return nil
-}
+func (s *windowState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
 
-func (s *windowState[T]) Step(out tensor.Heads[T], c *Call[T]) error {
-	if err := checkStep(&s.shape, &out, c); err != nil {
-		return err
-	}
-	s.run(out, c, c.Q.N, c.K.N)
-	return nil
-}
+func (s *windowState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+
+func (s *windowState[T]) of() *Shape { return &s.shape }
+
+func (s *windowState[T]) refuse(*Call[T]) error { return nil }
 
 // run takes in m tokens and answers n queries in every head: after its own token
 // each where there are both, else after all.
