@@ -23,7 +23,7 @@ type Session[T tensor.Float] struct {
 	past   [][]T         // of each convolution, the rows before the next token
 	tokens int64
 	batch  int
-	thin   *thinModel[T] // shared with clones
+	frozen *frozenModel[T] // shared with clones
 
 	rope   *attention.Rope[T] // rotations of the tokens of a piece; nil: none
 	trace  trace[T]
@@ -73,7 +73,7 @@ func (m *Model[T]) session(batch int) (*Session[T], error) {
 	if batch < 1 || batch > maxSize {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
 	}
-	s := &Session[T]{model: m, batch: batch, thin: m.thin(batch)}
+	s := &Session[T]{model: m, batch: batch, frozen: m.freeze(batch)}
 	s.trace.blocks = make([]blockTrace[T], 1)
 	for i := range m.main.blocks {
 		if c := m.main.blocks[i].conv; c != nil {
@@ -95,7 +95,7 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	// The last row of each sequence.
 	n = y.Rows / s.batch
 	last := tensor.Mat[T]{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
-	s.thin.head.Forward(mat(&s.logits, s.batch, m.config.outputs()), last, false)
+	s.frozen.head.Forward(mat(&s.logits, s.batch, m.config.outputs()), last, false)
 	return s.logits, nil
 }
 
@@ -146,11 +146,11 @@ func (s *Session[T]) pieces(tokens []int32, n int, each func(i, size int, y tens
 			s.piece = append(s.piece, tokens[b*n+i:][:size]...)
 		}
 		in := input[T]{b: s.batch, n: size, tokens: s.piece}
-		var thin []thinBlock[T]
-		if s.thin.takes(s.batch * size) {
-			thin = s.thin.blocks
+		var frozen []frozenBlock[T]
+		if s.frozen.takes(s.batch * size) {
+			frozen = s.frozen.blocks
 		}
-		y, err := m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace, thin)
+		y, err := m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace, frozen)
 		if err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (s *Session[T]) Bytes() int64 {
 
 // Clone returns a session that continues from the same tokens on its own.
 func (s *Session[T]) Clone() *Session[T] {
-	c := &Session[T]{model: s.model, tokens: s.tokens, batch: s.batch, thin: s.thin}
+	c := &Session[T]{model: s.model, tokens: s.tokens, batch: s.batch, frozen: s.frozen}
 	c.trace.blocks = make([]blockTrace[T], 1)
 	for _, state := range s.states {
 		c.states = append(c.states, state.Clone())

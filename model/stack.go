@@ -310,9 +310,9 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 
 // step is forward for the causal mixers of a decoder, continued from position
 // start and from what states and past have seen, in the order of the blocks that
-// have them. tr keeps nothing. With thin, the blocks' layers arranged for steps,
+// have them. tr keeps nofrozeng. With thin, the blocks' layers arranged for steps,
 // it takes those.
-func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], thin []thinBlock[T]) (tensor.Mat[T], error) {
+func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], frozen []frozenBlock[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	t := tr.block(0)
 	x := mat(&tr.x, rows, w)
@@ -338,14 +338,14 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 		}
 		var err error
 		switch {
-		case b.mlp != nil && thin != nil:
-			thin[i].mlp.Forward(x, f, &t.mlp)
+		case b.mlp != nil && frozen != nil:
+			frozen[i].mlp.Forward(x, f, &t.mlp)
 		case b.mlp != nil:
 			b.mlp.Forward(x, x, f, &t.mlp)
 		case b.ista != nil:
 			b.ista.Forward(x, f, &t.ista)
-		case thin != nil:
-			err = thin[i].mixer.Step(x, f, states[0], scope, t.mixing(b))
+		case frozen != nil:
+			err = frozen[i].mixer.Step(x, f, states[0], scope, t.mixing(b))
 		default:
 			err = b.mixer.Step(x, f, states[0], scope, t.mixing(b))
 		}

@@ -12,7 +12,7 @@ import (
 // Attention projects rows to heads of queries, keys and values, lets a
 // mechanism mix them, and projects the result back. The mechanism reads the
 // projections where they lie, through strided views. Without O the result is as wide
-// as x and stays as it is; such a layer has no Step and no Thin.
+// as x and stays as it is; such a layer has no Step and no Freeze.
 type Attention[T tensor.Float] struct {
 	Q Linear[T] // [H·D,width]
 	K Linear[T] // [Hkv·D,width]
@@ -203,12 +203,12 @@ func (a *Attention[T]) project(x, context tensor.Mat[T], s Scope[T], tr *Attenti
 }
 
 // fade gives the call of tr the decay of keys that are made of the rows of
-// context, if there is one; thin is the gate for a few rows.
-func (a *Attention[T]) fade(tr *AttentionTrace[T], context tensor.Mat[T], b int, thin *Thin[T]) {
+// context, if there is one; frozen is the gate for a few rows.
+func (a *Attention[T]) fade(tr *AttentionTrace[T], context tensor.Mat[T], b int, frozen *Frozen[T]) {
 	if a.Decay == nil {
 		return
 	}
-	a.Decay.forward(room(&tr.g, context.Rows, a.Hkv), context, thin)
+	a.Decay.forward(room(&tr.g, context.Rows, a.Hkv), context, frozen)
 	tr.call.LogG = a.rates(tr.g, b, context.Rows/b)
 }
 

@@ -171,19 +171,19 @@ func (m *MSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Tra
 	return nil
 }
 
-// thinMSSA is an MSSA for steps.
-type thinMSSA[T tensor.Float] struct {
+// frozenMSSA is an MSSA for steps.
+type frozenMSSA[T tensor.Float] struct {
 	layer *MSSA[T]
-	u, o  *Thin[T]
+	u, o  *Frozen[T]
 }
 
-// Thin returns the layer with its weights rearranged.
-func (m *MSSA[T]) Thin(rows int) Stepper[T] {
-	return &thinMSSA[T]{m, m.U.Thin(rows), m.O.Thin(rows)}
+// Freeze returns the layer with its weights rearranged.
+func (m *MSSA[T]) Freeze(rows int) Stepper[T] {
+	return &frozenMSSA[T]{m, m.U.Freeze(rows), m.O.Freeze(rows)}
 }
 
 // Step is MSSA.Step.
-func (m *thinMSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+func (m *frozenMSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	l, tr := m.layer, trace.(*MSSATrace[T])
 	m.u.Forward(room(&tr.u, x.Rows, l.H*l.D), x, false)
 	if err := state.(attentionState[T]).State.Step(l.call(tr, x.Rows, s), &tr.call); err != nil {

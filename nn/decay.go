@@ -27,17 +27,17 @@ func RetentionGate(h int) float64 { return math.Log(math.Exp2(5+float64(h)) - 1)
 // learned reports that there is a gate.
 func (d *Decay[T]) learned() bool { return d != nil && d.Gate.W != nil }
 
-// forward sets g [rows,Hkv] from the rows of x; thin is the gate for a few rows,
+// forward sets g [rows,Hkv] from the rows of x; frozen is the gate for a few rows,
 // nil where there are many.
-func (d *Decay[T]) forward(g, x tensor.Mat[T], thin *Thin[T]) {
+func (d *Decay[T]) forward(g, x tensor.Mat[T], frozen *Frozen[T]) {
 	switch {
 	case !d.learned():
 		for i := range g.Rows {
 			copy(g.Row(i), d.Fixed)
 		}
 		return
-	case thin != nil:
-		thin.Forward(g, x, false)
+	case frozen != nil:
+		frozen.Forward(g, x, false)
 	default:
 		d.Gate.Forward(g, x, false)
 	}

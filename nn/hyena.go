@@ -347,5 +347,5 @@ func (m *Hyena[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Tr
 	return nil
 }
 
-// Thin returns the layer itself: its sums, not its weights, take the time.
-func (m *Hyena[T]) Thin(int) Stepper[T] { return m }
+// Freeze returns the layer itself: its sums, not its weights, take the time.
+func (m *Hyena[T]) Freeze(int) Stepper[T] { return m }

@@ -559,12 +559,12 @@ func (m *Mamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace T
 // thinMamba2 is a Mamba2 for steps.
 type thinMamba2[T tensor.Float] struct {
 	layer   *Mamba2[T]
-	in, out *Thin[T]
+	in, out *Frozen[T]
 }
 
-// Thin returns the layer with its weights rearranged.
-func (m *Mamba2[T]) Thin(rows int) Stepper[T] {
-	return &thinMamba2[T]{m, m.In.Thin(rows), m.Out.Thin(rows)}
+// Freeze returns the layer with its weights rearranged.
+func (m *Mamba2[T]) Freeze(rows int) Stepper[T] {
+	return &thinMamba2[T]{m, m.In.Freeze(rows), m.Out.Freeze(rows)}
 }
 
 // Step is Mamba2.Step.

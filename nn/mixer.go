@@ -33,9 +33,9 @@ type Mixer[T tensor.Float] interface {
 	RestoreState(batch int, data []byte) (State[T], error)
 	// Step continues sequences.
 	Stepper[T]
-	// Thin returns the mixer with its weights rearranged for at most so many rows.
+	// Freeze returns the mixer with its weights rearranged for at most so many rows.
 	// Its steps have the same bits.
-	Thin(rows int) Stepper[T]
+	Freeze(rows int) Stepper[T]
 }
 
 // Stepper continues sequences from a state.

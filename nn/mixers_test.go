@@ -193,7 +193,7 @@ func mixed[T tensor.Float](t testing.TB, m Mixer[T], x tensor.Mat[T], s Scope[T]
 
 // feed continues sequences by n0 ≤ n < n1 of the rows of x, and returns what
 // comes of them.
-func feed[T tensor.Float](t testing.TB, m Mixer[T], state State[T], thin bool, x tensor.Mat[T], b, n0, n1 int) tensor.Mat[T] {
+func feed[T tensor.Float](t testing.TB, m Mixer[T], state State[T], frozen bool, x tensor.Mat[T], b, n0, n1 int) tensor.Mat[T] {
 	t.Helper()
 	n := x.Rows / b
 	part, y := tensor.NewMat[T](b*(n1-n0), x.Cols), tensor.NewMat[T](b*(n1-n0), x.Cols)
@@ -203,8 +203,8 @@ func feed[T tensor.Float](t testing.TB, m Mixer[T], state State[T], thin bool, x
 		}
 	}
 	var stepper Stepper[T] = m
-	if thin {
-		stepper = m.Thin(part.Rows)
+	if frozen {
+		stepper = m.Freeze(part.Rows)
 	}
 	if err := stepper.Step(y, part, state, Scope[T]{B: b, Causal: true}, m.NewTrace()); err != nil {
 		t.Fatal(err)

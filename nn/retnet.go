@@ -309,19 +309,19 @@ func (m *MSR[T]) step(tr *MSRTrace[T], rows, b int, state State[T]) (u tensor.Ma
 	return m.gated(tr, rows), nil
 }
 
-// thinMSR is an MSR for steps.
-type thinMSR[T tensor.Float] struct {
+// frozenMSR is an MSR for steps.
+type frozenMSR[T tensor.Float] struct {
 	layer           *MSR[T]
-	q, k, v, g, out *Thin[T]
+	q, k, v, g, out *Frozen[T]
 }
 
-// Thin returns the layer with its weights rearranged.
-func (m *MSR[T]) Thin(rows int) Stepper[T] {
-	return &thinMSR[T]{m, m.Q.Thin(rows), m.K.Thin(rows), m.V.Thin(rows), m.G.Thin(rows), m.Out.Thin(rows)}
+// Freeze returns the layer with its weights rearranged.
+func (m *MSR[T]) Freeze(rows int) Stepper[T] {
+	return &frozenMSR[T]{m, m.Q.Freeze(rows), m.K.Freeze(rows), m.V.Freeze(rows), m.G.Freeze(rows), m.Out.Freeze(rows)}
 }
 
 // Step is MSR.Step.
-func (m *thinMSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+func (m *frozenMSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	l, tr := m.layer, trace.(*MSRTrace[T])
 	m.q.Forward(room(&tr.q, x.Rows, l.wide()), x, false)
 	m.k.Forward(room(&tr.k, x.Rows, l.wide()), x, false)

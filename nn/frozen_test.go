@@ -8,13 +8,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// A thin layer has the bits of the layer it was made from.
-func TestThinIsTheLayer(t *testing.T) {
-	t.Run("float32", testThin[float32])
-	t.Run("float64", testThin[float64])
+// A frozen layer has the bits of the layer it was made from.
+func TestFrozenIsTheLayer(t *testing.T) {
+	t.Run("float32", testFrozen[float32])
+	t.Run("float64", testFrozen[float64])
 }
 
-func testThin[T tensor.Float](t *testing.T) {
+func testFrozen[T tensor.Float](t *testing.T) {
 	s := &source{key: rng.New(4)}
 	fill := func(p *param.Param[T]) *param.Param[T] {
 		for i := range p.Data {
@@ -29,7 +29,7 @@ func testThin[T tensor.Float](t *testing.T) {
 		set = param.Set[T]{}
 		l := Linear[T]{W: fill(set.New("w", true, out, in)), B: fill(set.New("b", false, out))}
 		for _, rows := range []int{1, 2, 3, ThinRows, ThinRows + 1, 30, rowTile + 9} {
-			w := l.Thin(rows)
+			w := l.Freeze(rows)
 			for _, acc := range []bool{false, true} {
 				x, y := matrix[T](s, rows, in), matrix[T](s, rows, out)
 				want := matrix[T](s, rows, out)

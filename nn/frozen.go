@@ -14,10 +14,10 @@ import (
 // weights, so that they lie there in the order in which they are read.
 const ThinRows = 4
 
-// Thin is a Linear for the same weights many times over, with no more than so many
+// Frozen is a Linear for the same weights many times over, with no more than so many
 // rows each time: for steps. It has the weights that the layer had when it was made,
 // arranged for that number of rows. Results have the same bits.
-type Thin[T tensor.Float] struct {
+type Frozen[T tensor.Float] struct {
 	few   kernel.Strips[T]
 	many  packed[T] // in place of few, for more than ThinRows rows
 	thick bool      // there are many
@@ -26,11 +26,11 @@ type Thin[T tensor.Float] struct {
 	work  float64 // of a row
 }
 
-// Thin returns the layer with its weights rearranged for at most so many rows, or up to
+// Freeze returns the layer with its weights rearranged for at most so many rows, or up to
 // ThinRows; if that is more, for any number.
-func (l *Linear[T]) Thin(rows int) *Thin[T] {
+func (l *Linear[T]) Freeze(rows int) *Frozen[T] {
 	out, in := l.W.Shape[0], l.W.Shape[1]
-	w := &Thin[T]{out: out, work: 2 * float64(out) * float64(in), thick: rows > ThinRows}
+	w := &Frozen[T]{out: out, work: 2 * float64(out) * float64(in), thick: rows > ThinRows}
 	if l.B != nil {
 		w.bias = l.B.Data
 	}
@@ -46,7 +46,7 @@ func (l *Linear[T]) Thin(rows int) *Thin[T] {
 const thinStrips = 4
 
 // Forward is Linear.Forward.
-func (w *Thin[T]) Forward(y, x tensor.Mat[T], acc bool) {
+func (w *Frozen[T]) Forward(y, x tensor.Mat[T], acc bool) {
 	if w.thick {
 		across := (w.out + kernel.PanelColumns - 1) / kernel.PanelColumns
 		down := (x.Rows + rowTile - 1) / rowTile
@@ -68,7 +68,7 @@ func (w *Thin[T]) Forward(y, x tensor.Mat[T], acc bool) {
 
 // thinForward does strips.
 type thinForward[T tensor.Float] struct {
-	w    *Thin[T]
+	w    *Frozen[T]
 	y, x tensor.Mat[T]
 	acc  bool
 }
@@ -100,24 +100,24 @@ func (f *thickForward[T]) Piece(i0, i1 int) {
 	}
 }
 
-// ThinAttention is an Attention for steps.
-type ThinAttention[T tensor.Float] struct {
+// FrozenAttention is an Attention for steps.
+type FrozenAttention[T tensor.Float] struct {
 	layer      *Attention[T]
-	q, k, v, o *Thin[T]
-	gate       *Thin[T] // of the decay; nil: none
+	q, k, v, o *Frozen[T]
+	gate       *Frozen[T] // of the decay; nil: none
 }
 
-// Thin returns the layer with its weights rearranged.
-func (a *Attention[T]) Thin(rows int) Stepper[T] {
-	t := &ThinAttention[T]{a, a.Q.Thin(rows), a.K.Thin(rows), a.V.Thin(rows), a.O.Thin(rows), nil}
+// Freeze returns the layer with its weights rearranged.
+func (a *Attention[T]) Freeze(rows int) Stepper[T] {
+	t := &FrozenAttention[T]{a, a.Q.Freeze(rows), a.K.Freeze(rows), a.V.Freeze(rows), a.O.Freeze(rows), nil}
 	if a.Decay.learned() {
-		t.gate = a.Decay.Gate.Thin(rows)
+		t.gate = a.Decay.Gate.Freeze(rows)
 	}
 	return t
 }
 
 // Step is Attention.Step.
-func (a *ThinAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+func (a *FrozenAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	l, tr := a.layer, trace.(*AttentionTrace[T])
 	wide, narrow := l.H*l.D, l.Hkv*l.D
 	q, o := room(&tr.q, x.Rows, wide), room(&tr.o, x.Rows, wide)
@@ -144,19 +144,19 @@ func room[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
 	return view(*data, rows, cols)
 }
 
-// ThinMLP is an MLP for steps.
-type ThinMLP[T tensor.Float] struct {
-	up, down *Thin[T]
+// FrozenMLP is an MLP for steps.
+type FrozenMLP[T tensor.Float] struct {
+	up, down *Frozen[T]
 	act      Activation
 }
 
-// Thin returns the layer with its weights rearranged.
-func (m *MLP[T]) Thin(rows int) *ThinMLP[T] {
-	return &ThinMLP[T]{m.Up.Thin(rows), m.Down.Thin(rows), m.Act}
+// Freeze returns the layer with its weights rearranged.
+func (m *MLP[T]) Freeze(rows int) *FrozenMLP[T] {
+	return &FrozenMLP[T]{m.Up.Freeze(rows), m.Down.Freeze(rows), m.Act}
 }
 
 // Forward adds to y the MLP of x. It leaves nothing for Backward.
-func (m *ThinMLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T]) {
+func (m *FrozenMLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T]) {
 	hidden := room(&tr.act, x.Rows, m.up.out)
 	m.up.Forward(hidden, x, false)
 	if hidden.Rows <= ThinRows {

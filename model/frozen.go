@@ -1,0 +1,39 @@
+package model
+
+import (
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// frozenModel is what a session steps through: with a few rows, or if it has more
+// sequences with any number.
+type frozenModel[T tensor.Float] struct {
+	blocks []frozenBlock[T]
+	head   *nn.Frozen[T]
+	any    bool
+}
+
+// takes reports whether steps of so many rows may go through t.
+func (t *frozenModel[T]) takes(rows int) bool { return t.any || rows <= nn.ThinRows }
+
+// frozenBlock is the layer of a block; what is nil has none.
+type frozenBlock[T tensor.Float] struct {
+	mixer nn.Stepper[T]
+	mlp   *nn.FrozenMLP[T]
+}
+
+// freeze arranges the layers for steps of so many rows.
+func (m *Model[T]) freeze(rows int) *frozenModel[T] {
+	t := &frozenModel[T]{head: m.head.Freeze(rows), any: rows > nn.ThinRows}
+	for i := range m.main.blocks {
+		var b frozenBlock[T]
+		switch layer := &m.main.blocks[i]; {
+		case layer.mlp != nil:
+			b.mlp = layer.mlp.Freeze(rows)
+		case layer.mixer != nil:
+			b.mixer = layer.mixer.Freeze(rows)
+		}
+		t.blocks = append(t.blocks, b)
+	}
+	return t
+}
