@@ -33,6 +33,3 @@ func (x Tally) Costs(s Speed) (direct, linear float64) { return x.direct(s), x.l
 func (x Tally) Parts() (tokens, pairs, open, moments float64) {
 	return x.tokens, x.pairs, x.open, x.moments
 }
-
-// KindOf returns the kind of a mechanism.
-func KindOf(m Mechanism[float32]) int { return m.(*engine[float32]).spec.kind() }
