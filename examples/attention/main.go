@@ -1,0 +1,81 @@
+// Command attention computes one causal attention and its gradients, and holds
+// each gradient against a difference of two losses.
+package main
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// The shape: q, k and v are [1, heads, tokens, width], and so is the output.
+const heads, tokens, width = 2, 100, 8
+
+func main() {
+	m, err := mechanism.New[float64]("fastmax", mechanism.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	c := &attention.Call[float64]{Q: random(1), K: random(2), V: random(3), Causal: true}
+
+	// Forward keeps what Backward needs; nil instead of &keep keeps nothing.
+	out := zeros()
+	var keep attention.Saved[float64]
+	if err := m.Forward(out, c, &keep); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("loss %.4f\n", loss(out))
+
+	// The loss is Σ o²/2, so its gradient in the output is the output.
+	g := attention.Grads[float64]{DQ: zeros(), DK: zeros(), DV: zeros()}
+	if err := m.Backward(&g, out, out, c, &keep); err != nil {
+		log.Fatal(err)
+	}
+	for _, of := range []struct {
+		name string
+		x, d tensor.Heads[float64]
+	}{{"dq", c.Q, g.DQ}, {"dk", c.K, g.DK}, {"dv", c.V, g.DV}} {
+		const at, h = 30 * width, 1e-4 // channel 0 of token 30 of the first head
+		x := of.x.Data[at]
+		of.x.Data[at] = x + h
+		up := lossOf(m, c)
+		of.x.Data[at] = x - h
+		down := lossOf(m, c)
+		of.x.Data[at] = x
+		fmt.Printf("%s %+.6f, by differences %+.6f\n", of.name, of.d.Data[at], (up-down)/(2*h))
+	}
+
+	p := m.Plan(c.Shape())
+	fmt.Printf("computed in the %v form; %d features of a row\n", p.Form, p.F)
+}
+
+// lossOf is the loss of a call.
+func lossOf(m attention.Mechanism[float64], c *attention.Call[float64]) float64 {
+	out := zeros()
+	if err := m.Forward(out, c, nil); err != nil {
+		log.Fatal(err)
+	}
+	return loss(out)
+}
+
+func loss(out tensor.Heads[float64]) (sum float64) {
+	for _, o := range out.Data {
+		sum += o * o / 2
+	}
+	return sum
+}
+
+func zeros() tensor.Heads[float64] { return tensor.NewHeads[float64](1, heads, tokens, width) }
+
+// random returns N(0,1) numbers.
+func random(seed uint64) tensor.Heads[float64] {
+	x := zeros()
+	for i := range x.Data {
+		x.Data[i] = rng.New(seed).Normal(uint64(i))
+	}
+	return x
+}
