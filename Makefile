@@ -1,5 +1,5 @@
 # The same commands as .ci/run, one at a time.
-.PHONY: test long fuzz vet generate calibrate bench zoo peers results ci demo
+.PHONY: test long fuzz vet generate calibrate bench zoo peers results ci demo readme recipes minutes
 
 test: # the README's test command
 	go test ./...
@@ -53,6 +53,16 @@ results: # every reproduction within its quick budget, and their part of RESULTS
 
 demo:
 	go run ./cmd/farfield demo
+
+readme: # its picture and its table; minutes, on an idle machine
+	go run ./cmd/farfield demo --out docs
+	go test . -run TestReadmeShowsScaling -write
+
+recipes: # the README's recipes, in a clone of this checkout
+	go run ./bench/recipes
+
+minutes: # all of the README's commands, timed in a new account with nothing but Go; many minutes, on an idle machine
+	go run ./bench/recipes -o docs/first-ten-minutes.md
 
 ci:
 	.ci/run

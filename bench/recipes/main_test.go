@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var long = flag.Bool("long", false, "also run the recipes of README.md")
+
+var root = filepath.Join("..", "..")
+
+func readme(t *testing.T) []block {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return blocks(string(text))
+}
+
+// The page has two commands, a line that installs, and six recipes with what they
+// print.
+func TestReadmeHasRecipes(t *testing.T) {
+	list := readme(t)
+	var first string
+	for _, b := range list[:2] {
+		first += b.commands
+	}
+	if want := "go run ./cmd/farfield demo\ngo test ./...\n"; first != want {
+		t.Errorf("the two commands are\n%swant\n%s", first, want)
+	}
+	those := recipes(list)
+	if len(those) != 7 || len(list) != 9 {
+		t.Fatalf("%d blocks, %d of them of recipes; want 9 and 7", len(list), len(those))
+	}
+	for _, b := range those[1:] {
+		if b.title == b.section || b.commands == "" || len(b.prints) == 0 {
+			t.Errorf("recipe %+v has no title, no command or nothing that it prints", b)
+		}
+	}
+}
+
+func TestRecipesRun(t *testing.T) {
+	if !*long {
+		t.Skip("takes a minute: go test ./bench/recipes -long")
+	}
+	ctx := context.Background()
+	a, err := newAccount(ctx, t.TempDir(), root, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.run(ctx, recipes(readme(t)), t.Output()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBlocks(t *testing.T) {
+	list := blocks("## A\n```sh\none\ntwo\n```\nwords\n```text\n3 s\n…\n```\n### B\n```go\n## x\n```\n```sh\nthree\n```\n")
+	want := []block{{"A", "A", "one\ntwo\n", []string{"3 s", "…"}}, {"A", "B", "three\n", nil}}
+	if !slices.EqualFunc(list, want, func(a, b block) bool {
+		return a.section == b.section && a.title == b.title && a.commands == b.commands && slices.Equal(a.prints, b.prints)
+	}) {
+		t.Errorf("blocks %+v, want %+v", list, want)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	const output = "made in 3.2 s\nloss 1.25,  7 of 9\nwrote out/page.html\n"
+	for _, c := range []struct {
+		lines []string
+		want  string
+	}{
+		{[]string{"made in 12 ms", "…", "loss 0.5, 70 of 90", "wrote out/page.html"}, ""},
+		{[]string{"loss …", "wrote …"}, ""},
+		{[]string{"loss 1.25"}, "loss 1.25"},
+		{[]string{"wrote out/page.html", "made in 3 s"}, "made in 3 s"},
+		{[]string{"wrote out/page.htm"}, "wrote out/page.htm"},
+	} {
+		line, miss := missing(c.lines, output)
+		if line != c.want || miss != (c.want != "") {
+			t.Errorf("%q: %q is missing, want %q", c.lines, line, c.want)
+		}
+	}
+}
+
+// A command that fails, and one that prints something else, are errors that show
+// what was printed, without the account's folders.
+func TestRunTells(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	a := &account{home: dir, checkout: dir, env: os.Environ()}
+	ctx := context.Background()
+	done, err := a.run(ctx, []block{{title: "good", commands: "pwd; echo 5 s", prints: []string{"6 s"}}}, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(done[0].output, dir) || !strings.Contains(done[0].output, "~") {
+		t.Errorf("prints %q", done[0].output)
+	}
+	for commands, want := range map[string]string{"echo 5; false\necho 6": "exit status 1", "echo x": `the page has "5"`} {
+		_, err := a.run(ctx, []block{{title: "bad", commands: commands, prints: []string{"5"}}}, t.Output())
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want one that says %q", commands, err, want)
+		}
+	}
+}
+
+func TestPage(t *testing.T) {
+	var b strings.Builder
+	r := result{block{title: "A", commands: "echo\n"}, "one  \n```\n", 1500 * time.Millisecond}
+	if err := writePage(&b, "abc", []result{r, r}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"commit abc", "| A | 1.5 s |\n", "| together | 3.0 s |", "## A\n\n```sh\necho\n```\n\n```text\none\n    ```\n```\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/bench"
+)
+
+// writePage tells what each block took and printed.
+func writePage(w io.Writer, commit string, done []result) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# The first ten minutes
+
+The commands of [README.md](../README.md), run from a clone of commit %s in a new account that has Go, git, bash and
+coreutils and nothing else: no cache, no C compiler. Times have in them what Go downloads and compiles.
+
+Machine: %v.
+
+| what | time |
+|---|---:|
+`, commit, bench.Describe(0))
+	var all time.Duration
+	for _, r := range done {
+		all += r.took
+		fmt.Fprintf(&b, "| %s | %s |\n", r.title, seconds(r.took))
+	}
+	fmt.Fprintf(&b, "| together | %s |\n\n", seconds(all))
+	b.WriteString("This page is written by `go run ./bench/recipes -o docs/first-ten-minutes.md`.\n")
+	for _, r := range done {
+		fmt.Fprintf(&b, "\n## %s\n\n```sh\n%s```\n", r.title, r.commands)
+		if r.output != "" {
+			fmt.Fprintf(&b, "\n```text\n%s\n```\n", quote(r.output))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// quote is what was printed, for a block that it cannot end, without blanks at the
+// ends of lines.
+func quote(text string) string {
+	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
+	for i, line := range lines {
+		if line = strings.TrimRight(line, " \t\r"); strings.HasPrefix(strings.TrimLeft(line, " "), "```") {
+			line = "    " + line
+		}
+		lines[i] = line
+	}
+	return strings.Join(lines, "\n")
+}
