@@ -73,6 +73,9 @@ func missing(lines []string, output string) (line string, miss bool) {
 	rest := strings.Split(output, "\n")
 next:
 	for _, line := range lines {
+		if line == "…" {
+			continue
+		}
 		want, prefix := strings.CutSuffix(shape(line), "…")
 		for len(rest) > 0 {
 			got := shape(rest[0])
