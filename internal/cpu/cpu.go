@@ -13,6 +13,7 @@ import (
 const (
 	AVX512  = "avx512" // AVX-512 F, BW, DQ and VL
 	AVX2    = "avx2"   // AVX2 with FMA
+	NEON    = "neon"   // the vectors of arm64
 	Generic = "generic"
 )
 

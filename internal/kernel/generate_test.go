@@ -31,13 +31,15 @@ func TestGenerated(t *testing.T) {
 		t.Fatalf("the generator fails: %v\n%s", err, text)
 	}
 	list := func(dir string) map[string]bool {
-		paths, err := filepath.Glob(filepath.Join(dir, "*_avx*_amd64.*"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		names := map[string]bool{}
-		for _, path := range paths {
-			names[filepath.Base(path)] = true
+		for _, pattern := range []string{"*_avx*_amd64.*", "*_neon_arm64.*"} {
+			paths, err := filepath.Glob(filepath.Join(dir, pattern))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, path := range paths {
+				names[filepath.Base(path)] = true
+			}
 		}
 		return names
 	}

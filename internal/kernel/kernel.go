@@ -29,7 +29,7 @@ func Pad(n int) int { return (n + Lanes - 1) &^ (Lanes - 1) }
 // routine says otherwise dst may be x or y itself, but must not overlap them
 // in part. Routines panic on slices that are too short.
 type Table[T Float] struct {
-	Name string // "avx512", "avx2" or "generic"
+	Name string // "avx512", "avx2", "neon" or "generic"
 
 	// Block computes C = A·B, or C += A·B when acc is set, for C [m,n],
 	// A [m,k], B [k,n] and n a multiple of Lanes. Element (i,p) of A is

@@ -31,7 +31,7 @@ func (g *gen) lower(r reg.VecVirtual) reg.VecVirtual {
 	if g.wide {
 		g.VCVTPS2PD(r.AsY(), d)
 	} else {
-		g.VCVTPS2PD(r.AsX(), d)
+		g.VCVTPS2PD(r.AsX(), d) // NEON: the lower half of it
 	}
 	return d
 }
@@ -39,11 +39,16 @@ func (g *gen) lower(r reg.VecVirtual) reg.VecVirtual {
 // upper is the upper half of r in float64.
 func (g *gen) upper(r reg.VecVirtual) reg.VecVirtual {
 	d := g.register()
-	if g.wide {
+	switch {
+	case g.wide:
 		y := g.YMM()
 		g.VEXTRACTF64X4(operand.Imm(1), r, y)
 		g.VCVTPS2PD(y, d)
-	} else {
+	case g.neon:
+		x := g.XMM()
+		g.VPERMILPS(operand.Imm(0x4e), r, x)
+		g.VCVTPS2PD(x, d)
+	default:
 		x := g.XMM()
 		g.VEXTRACTF128(operand.Imm(1), r, x)
 		g.VCVTPS2PD(x, d)
@@ -63,12 +68,18 @@ func (g *gen) single(d doubles) vec {
 // narrow is the first two registers of d rounded to one of float32.
 func (g *gen) narrow(d doubles) reg.VecVirtual {
 	r := g.register()
-	if g.wide {
+	switch {
+	case g.wide:
 		lo, hi := g.YMM(), g.YMM()
 		g.VCVTPD2PS(d[0], lo)
 		g.VCVTPD2PS(d[1], hi)
 		g.VINSERTF64X4(operand.Imm(1), hi, lo.AsZ(), r)
-	} else {
+	case g.neon:
+		lo, hi := g.XMM(), g.XMM()
+		g.VCVTPD2PSX(d[0], lo)
+		g.VCVTPD2PSX(d[1], hi)
+		g.VUNPCKLPD(hi, lo, r)
+	default:
 		lo, hi := g.XMM(), g.XMM()
 		g.VCVTPD2PSY(d[0], lo)
 		g.VCVTPD2PSY(d[1], hi)
@@ -129,7 +140,7 @@ func (g *gen) unless(d, size doubles) doubles {
 			g.VCMPPD(operand.Imm(notLess), limit, size[h], k)
 			g.VMOVAPD_Z(d[h], k, d[h])
 		} else {
-			mask := g.YMM()
+			mask := g.register()
 			g.VCMPPD(operand.Imm(notLess), limit, size[h], mask)
 			g.VANDPD(mask, d[h], d[h])
 		}

@@ -70,7 +70,7 @@ func (g *gen) expSum(e exponent, x, rest vec) vec {
 		return p
 	}
 	for h := range p {
-		below, above, v := g.YMM(), g.YMM(), g.YMM()
+		below, above, v := g.register(), g.register(), g.register()
 		g.VCMPPS(operand.Imm(lessThan), lowest[h], x[h], below)
 		g.VANDNPS(p[h], below, p[h])
 		g.VCMPPS(operand.Imm(notAtMost), highest[h], x[h], above)

@@ -283,6 +283,17 @@ func (g *gen) dots() {
 
 // totals is the sums of the lanes of four vecs, or of one in its low lane.
 func (g *gen) totals(sums []vec) reg.VecVirtual {
+	if g.neon {
+		var lower, upper []reg.VecVirtual
+		for _, v := range sums {
+			g.VADDPS(v[2], v[0], v[0])
+			g.VADDPS(v[3], v[1], v[1])
+			lower, upper = append(lower, v[0]), append(upper, v[1])
+		}
+		x := g.XMM()
+		g.VADDPS(g.pairs(upper), g.pairs(lower), x)
+		return x
+	}
 	half := make([]reg.VecVirtual, len(sums))
 	for i, v := range sums {
 		half[i] = g.YMM()
@@ -294,19 +305,25 @@ func (g *gen) totals(sums []vec) reg.VecVirtual {
 			g.VADDPS(v[1], v[0], half[i])
 		}
 	}
-	for len(half) > 1 {
-		for i := 0; i < len(half); i += 2 {
-			g.VHADDPS(half[i+1], half[i], half[i/2])
-		}
-		half = half[:len(half)/2]
-	}
-	s := half[0]
-	if len(sums) == 1 {
-		g.VHADDPS(s, s, s)
-		g.VHADDPS(s, s, s)
-	}
-	x := g.XMM()
+	s, x := g.pairs(half), g.XMM()
 	g.VEXTRACTF128(operand.Imm(1), s, x)
 	g.VADDPS(x, s.AsX(), x)
 	return x
+}
+
+// pairs adds up neighbours twice: the four lanes of each of four registers, or of
+// one. It takes them over.
+func (g *gen) pairs(r []reg.VecVirtual) reg.VecVirtual {
+	if len(r) == 1 {
+		g.VHADDPS(r[0], r[0], r[0])
+		g.VHADDPS(r[0], r[0], r[0])
+		return r[0]
+	}
+	for len(r) > 1 {
+		for i := 0; i < len(r); i += 2 {
+			g.VHADDPS(r[i+1], r[i], r[i/2])
+		}
+		r = r[:len(r)/2]
+	}
+	return r[0]
 }

@@ -12,11 +12,11 @@ import (
 
 const lanes = 16
 
-// vec is 16 lanes of float32: one zmm or two ymm registers.
+// vec is 16 lanes of float32: one zmm, two ymm or four xmm registers.
 type vec []reg.VecVirtual
 
-// num is one number in every lane. AVX-512 has the registers to hold it; AVX2
-// has not, and broadcasts it from memory at each use.
+// num is one number in every lane. AVX-512 has the registers to hold it; the
+// others have not, and broadcast it from memory at each use.
 type num struct {
 	held vec
 	mem  operand.Mem
@@ -26,11 +26,12 @@ type num struct {
 type gen struct {
 	*build.Context
 	wide   bool   // a vec is one zmm
+	neon   bool   // a vec is four xmm, which stand for NEON's registers
 	suffix string // of every routine's name
 
 	labels  int
 	words   map[uint32]operand.Mem
-	masks   operand.Mem       // AVX2: 16 words of ones, 16 of zeros
+	masks   operand.Mem       // but for AVX-512: 16 words of ones, 16 of zeros
 	indices operand.Mem       // the words 0 to 15
 	odd     reg.OpmaskVirtual // AVX-512: lanes 1, 3, 5, …, of a routine that needs them
 
@@ -38,6 +39,7 @@ type gen struct {
 	tail  bool          // emitting a loop's last, partial vec
 	kmask reg.OpmaskVirtual
 	ymask vec
+	exist reg.GPVirtual // NEON: how many lanes the partial vec has
 }
 
 // routine starts a routine; its text is name, suffixed.
@@ -86,10 +88,31 @@ func (g *gen) address(name string) operand.Mem {
 
 // vec is a fresh vector register set.
 func (g *gen) vec() vec {
-	if g.wide {
-		return vec{g.ZMM()}
+	v := make(vec, 4*lanes/g.size())
+	for h := range v {
+		v[h] = g.register()
 	}
-	return vec{g.YMM(), g.YMM()}
+	return v
+}
+
+// register is one vector register.
+func (g *gen) register() reg.VecVirtual {
+	switch {
+	case g.wide:
+		return g.ZMM()
+	case g.neon:
+		return g.XMM()
+	}
+	return g.YMM()
+}
+
+// every is a vec whose registers are all r.
+func (g *gen) every(r reg.VecVirtual) vec {
+	v := make(vec, 4*lanes/g.size())
+	for h := range v {
+		v[h] = r
+	}
+	return v
 }
 
 // zero is a vec of zeros.
@@ -154,14 +177,9 @@ func (g *gen) get(n num) vec {
 	if n.held != nil {
 		return n.held
 	}
-	if g.wide {
-		z := g.ZMM()
-		g.VBROADCASTSS(n.mem, z)
-		return vec{z}
-	}
-	y := g.YMM()
-	g.VBROADCASTSS(n.mem, y)
-	return vec{y, y}
+	r := g.register()
+	g.VBROADCASTSS(n.mem, r)
+	return g.every(r)
 }
 
 // hold keeps n in registers over a whole loop, on either instruction set.
@@ -172,8 +190,11 @@ func (g *gen) hold(n num) num {
 
 // size is the number of bytes of one register.
 func (g *gen) size() int {
-	if g.wide {
+	switch {
+	case g.wide:
 		return 64
+	case g.neon:
+		return 16
 	}
 	return 32
 }
@@ -204,6 +225,8 @@ func (g *gen) fetch(m operand.Mem, h int, r reg.VecVirtual) {
 		g.VMOVUPS(m, r)
 	case g.wide:
 		g.VMOVUPS_Z(m, g.kmask, r)
+	case g.neon:
+		g.loadLanes(m, h, r)
 	default:
 		g.VMASKMOVPS(m, g.ymask[h], r)
 	}
@@ -223,6 +246,8 @@ func (g *gen) put(r reg.VecVirtual, h int, m operand.Mem) {
 		g.VMOVUPS(r, m)
 	case g.wide:
 		g.VMOVUPS(r, g.kmask, m)
+	case g.neon:
+		g.storeLanes(r, h, m)
 	default:
 		g.VMASKMOVPS(r, g.ymask[h], m)
 	}
@@ -287,6 +312,7 @@ func (g *gen) mask(n reg.GPVirtual) {
 		g.KMOVW(bits, g.kmask)
 		return
 	}
+	g.exist = n
 	if g.masks.Symbol.Name == "" {
 		g.masks = g.StaticGlobal("masks" + g.suffix)
 		g.DataAttributes(attr.RODATA | attr.NOPTR)
@@ -298,9 +324,10 @@ func (g *gen) mask(n reg.GPVirtual) {
 	g.LEAQ(g.masks, p)
 	g.MOVQ(n, off)
 	g.NEGQ(off)
-	g.ymask = vec{g.YMM(), g.YMM()}
-	g.VMOVUPS(operand.Mem{Base: p, Index: off, Scale: 4, Disp: 4 * lanes}, g.ymask[0])
-	g.VMOVUPS(operand.Mem{Base: p, Index: off, Scale: 4, Disp: 6 * lanes}, g.ymask[1])
+	g.ymask = g.vec()
+	for h, r := range g.ymask {
+		g.VMOVUPS(operand.Mem{Base: p, Index: off, Scale: 4, Disp: 4*lanes + h*g.size()}, r)
+	}
 }
 
 func (g *gen) add(x, y vec) vec { return g.both(g.VADDPS, x, y) }
@@ -391,16 +418,25 @@ func (g *gen) addTo(d, x vec) {
 
 // fold combines the 16 lanes of v with op, halves first, into one.
 func (g *gen) fold(op func(...operand.Op), v vec) reg.Register {
-	lo, y := g.YMM(), g.YMM()
-	if g.wide {
-		g.VEXTRACTF64X4(operand.Imm(1), v[0], y)
-		op(y, v[0].AsY(), lo)
+	var x reg.VecVirtual
+	if g.neon {
+		y := g.XMM()
+		x = g.XMM()
+		op(v[2], v[0], x)
+		op(v[3], v[1], y)
+		op(y, x, x)
 	} else {
-		op(v[1], v[0], lo)
+		lo, y := g.YMM(), g.YMM()
+		if g.wide {
+			g.VEXTRACTF64X4(operand.Imm(1), v[0], y)
+			op(y, v[0].AsY(), lo)
+		} else {
+			op(v[1], v[0], lo)
+		}
+		x = g.XMM()
+		g.VEXTRACTF128(operand.Imm(1), lo, x)
+		op(x, lo.AsX(), x)
 	}
-	x := g.XMM()
-	g.VEXTRACTF128(operand.Imm(1), lo, x)
-	op(x, lo.AsX(), x)
 	s := g.XMM()
 	g.VPERMILPS(operand.Imm(0x4e), x, s)
 	op(s, x, x)

@@ -1,11 +1,12 @@
-// Command _asm writes the amd64 assembly of package kernel, and its Go
-// declarations, into a directory:
+// Command _asm writes the assembly of package kernel, and its Go declarations,
+// into a directory:
 //
 //	go run . -dir ..
 //
 // Every routine is described once, over a vec of 16 lanes, and emitted for
-// AVX-512 (one zmm register) and for AVX2 with FMA (two ymm registers). Both
-// do the same operations in the same order and hence give the same bits.
+// AVX-512 (one zmm register), for AVX2 with FMA (two ymm registers) and for NEON
+// (four registers of arm64). All do the same operations in the same order and
+// hence give the same bits.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 
 	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/pass"
 	"github.com/mmcloughlin/avo/printer"
 )
@@ -25,24 +27,25 @@ func main() {
 	flag.Parse()
 	for _, f := range []struct {
 		name     string
-		suffix   string
-		wide     bool
 		routines func(*gen)
 	}{
-		{"tile_avx512", "AVX512", true, tiles},
-		{"tile_avx2", "AVX2", false, tiles},
-		{"vector_avx512", "AVX512", true, vectors},
-		{"vector_avx2", "AVX2", false, vectors},
-		{"token_avx512", "AVX512", true, token},
-		{"token_avx2", "AVX2", false, token},
-		{"random_avx512", "AVX512", true, random},
-		{"random_avx2", "AVX2", false, random},
+		{"tile", tiles},
+		{"vector", vectors},
+		{"token", token},
+		{"random", random},
 	} {
-		g := &gen{Context: build.NewContext(), wide: f.wide, suffix: f.suffix}
-		g.ConstraintExpr("!purego")
-		f.routines(g)
-		if err := write(g, filepath.Join(*dir, f.name+"_amd64")); err != nil {
-			log.Fatalf("%s: %v", f.name, err)
+		for name, g := range map[string]*gen{
+			"avx512_amd64": {wide: true, suffix: "AVX512"},
+			"avx2_amd64":   {suffix: "AVX2"},
+			"neon_arm64":   {neon: true, suffix: "NEON"},
+		} {
+			g.Context = build.NewContext()
+			g.ConstraintExpr("!purego")
+			f.routines(g)
+			base := f.name + "_" + name
+			if err := write(g, filepath.Join(*dir, base)); err != nil {
+				log.Fatalf("%s: %v", base, err)
+			}
 		}
 	}
 }
@@ -53,15 +56,19 @@ func write(g *gen, base string) error {
 	if err != nil {
 		return err
 	}
-	if err := pass.Compile.Execute(file); err != nil {
+	config := printer.Config{Name: "internal/kernel/_asm", Pkg: "kernel"}
+	compile, assembly := pass.Compile, printer.NewGoAsm(config).Print
+	if g.neon {
+		compile, assembly = compileNEON, printNEON
+	}
+	if err := compile.Execute(file); err != nil {
 		return err
 	}
-	config := printer.Config{Name: "internal/kernel/_asm", Pkg: "kernel"}
-	for ext, p := range map[string]printer.Printer{
-		".s":  printer.NewGoAsm(config),
-		".go": printer.NewStubs(config),
+	for ext, print := range map[string]func(*ir.File) ([]byte, error){
+		".s":  assembly,
+		".go": printer.NewStubs(config).Print,
 	} {
-		text, err := p.Print(file)
+		text, err := print(file)
 		if err != nil {
 			return err
 		}

@@ -132,7 +132,7 @@ func (g *gen) writeBytes(c [4]reg.VecVirtual, dst reg.GPVirtual) {
 			for h := range 4 * lanes / g.size() {
 				if h > 0 {
 					y := g.XMM()
-					g.VPSRLDQ(operand.Imm(8), x, y)
+					g.VPSRLDQ(operand.Imm(uint64(g.size()/4)), x, y)
 					x = y
 				}
 				f := g.register()

@@ -136,14 +136,14 @@ func (g *gen) squares(rows reg.GPVirtual, x ladder, h int, sums []reg.VecVirtual
 		any := g.GP32()
 		g.XORL(any, any)
 		for i, s := range size {
-			odd[i] = g.YMM()
-			above, bits := g.YMM(), g.GP32()
+			odd[i] = g.register()
+			above, bits := g.register(), g.GP32()
 			g.VCMPPD(operand.Imm(notAtLeast), low, s, odd[i])
 			g.VCMPPD(operand.Imm(notAtMost), high, s, above)
 			g.VORPD(above, odd[i], odd[i])
 			g.VMOVMSKPD(odd[i], bits)
 			if i == 1 {
-				g.SHLL(operand.Imm(4), bits)
+				g.SHLL(operand.Imm(uint64(g.size()/8)), bits)
 			}
 			g.ORL(bits, any)
 		}

@@ -11,7 +11,8 @@ import (
 // the loop that measures what the machine could do at best.
 //
 // A tile's accumulators, one row of B and a broadcast of A share the vector
-// registers: 32 of 16 lanes under AVX-512, 16 of 8 lanes under AVX2.
+// registers: 32 of 16 lanes under AVX-512, 16 of 8 lanes under AVX2, 32 of 4
+// under NEON.
 func tiles(g *gen) {
 	if g.wide {
 		for _, rows := range []int{12, 8, 4, 2, 1} {
@@ -30,15 +31,6 @@ func tiles(g *gen) {
 		g.tile(1, 64)
 	}
 	g.peak()
-}
-
-// register is one vector register, not a whole vec: a tile's columns are
-// counted in registers.
-func (g *gen) register() reg.VecVirtual {
-	if g.wide {
-		return g.ZMM()
-	}
-	return g.YMM()
 }
 
 // tile emits the product of count tiles below one another:
@@ -171,6 +163,18 @@ func (g *gen) step(sums [][]reg.VecVirtual, at func(i int) operand.Mem, b operan
 			continue
 		}
 		x := g.register()
+		if g.neon {
+			// The multiply-add takes a lane for all: nothing is broadcast.
+			g.VMOVSS(at(i), x)
+			for j, s := range sums[i] {
+				if len(sums) == 1 {
+					row[j] = g.register()
+					g.VMOVUPS(b.Offset(j*g.size()), row[j])
+				}
+				g.byLane(row[j], x, s)
+			}
+			continue
+		}
 		g.VBROADCASTSS(at(i), x)
 		for j := range row {
 			if len(sums) == 1 {
@@ -211,16 +215,21 @@ func (g *gen) write(sums [][]reg.VecVirtual, c, crs reg.GPVirtual) {
 }
 
 // peakChains is the number of independent multiply-adds in flight: more than
-// latency times throughput of any core, and no more than AVX2's registers.
-const peakChains = 12
+// latency times throughput of any core, and no more than the registers.
+func (g *gen) peakChains() int {
+	if g.neon {
+		return 24
+	}
+	return 12
+}
 
 // peak emits a loop of multiply-adds that depend on nothing but themselves.
 func (g *gen) peak() {
-	g.routine("peak", "n int)", fmt.Sprintf("does n rounds of %d independent vector multiply-adds.", peakChains))
+	g.routine("peak", "n int)", fmt.Sprintf("does n rounds of %d independent vector multiply-adds.", g.peakChains()))
 	n := g.arg("n")
 	x := g.register()
 	g.clear(x)
-	chains := make([]reg.VecVirtual, peakChains)
+	chains := make([]reg.VecVirtual, g.peakChains())
 	for i := range chains {
 		chains[i] = g.register()
 		g.clear(chains[i])

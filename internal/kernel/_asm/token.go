@@ -116,10 +116,7 @@ func (g *gen) featureRow() {
 	first := g.register()
 	g.VMULSS(operand.Mem{Base: x}, s, first.AsX())
 	g.VBROADCASTSS(first.AsX(), first)
-	p := vec{first}
-	if !g.wide {
-		p = vec{first, first}
-	}
+	p := g.every(first)
 	g.XORQ(g.i, g.i)
 	g.Label(again)
 	g.store(g.mul(g.mul(p, g.load(x, 0)), g.load(w, 0)), dst, 0)

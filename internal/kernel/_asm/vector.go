@@ -34,7 +34,10 @@ func vectors(g *gen) {
 	g.layerNormGrad()
 	g.adamW()
 	g.columns()
-	if !g.wide {
+	switch {
+	case g.neon:
+		g.transposeNEON()
+	case !g.wide:
 		g.transpose()
 	}
 }
