@@ -358,32 +358,6 @@ func testDots[T Float](t *testing.T, k *Table[T]) {
 	}
 }
 
-func TestColumnsAgree(t *testing.T) {
-	all := Tables[float32]()
-	if len(all) < 3 {
-		t.Skipf("this machine has only %d tables", len(all))
-	}
-	r := source()
-	for _, f := range columnRoutines[float32]() {
-		for _, n := range []int{1, 15, 16, 17, 63, 80, 131} {
-			const rows = 23
-			d, x, y := matrix[float32](r, rows, n, n+5).data, matrix[float32](r, rows, n, n+5).data, matrix[float32](r, rows, n, n+5).data
-			other := slices.Clone(d)
-			f.run(all[0], d, x, y, n+5, rows, n)
-			f.run(all[1], other, x, y, n+5, rows, n)
-			if !same(d, other) {
-				t.Errorf("%s differs for %d columns", f.name, n)
-			}
-			d1, d2 := make([]float32, rows), make([]float32, rows)
-			all[0].Dots(d1, x, n+5, y[:n])
-			all[1].Dots(d2, x, n+5, y[:n])
-			if !same(d1, d2) {
-				t.Errorf("Dots differs for %d columns", n)
-			}
-		}
-	}
-}
-
 func TestColumnsShort(t *testing.T) { each(t, testColumnsShort) }
 
 func testColumnsShort(t *testing.T, k *Table[float32]) {

@@ -122,31 +122,3 @@ func testFeatures[T Float](t *testing.T, k *Table[T]) {
 		}
 	}
 }
-
-func TestFeaturesAgree(t *testing.T) {
-	all := Tables[float32]()
-	if len(all) < 3 {
-		t.Skipf("this machine has only %d tables", len(all))
-	}
-	r := source()
-	const rows = 11
-	runs := runsOf(rows)
-	count, _, _ := features(runs)
-	for _, n := range []int{1, 15, 16, 17, 63, 80, 131} {
-		ld := n + 5
-		x, d := matrix[float32](r, rows, n, ld).data, matrix[float32](r, count, n, ld).data
-		w, y := guard[float32](count, 1).random(r).data, guard[float32](n, 1).random(r).data
-		var results [2][]float32
-		for i := range results {
-			phi, sums, den, dx := make([]float32, count*ld), make([]float32, count), make([]float32, n), make([]float32, rows*ld)
-			all[i].FeatureSums(phi, runs, x, x, ld, y, sums)
-			results[i] = slices.Concat(phi, sums)
-			all[i].FeatureDots(phi, runs, x, x, ld, w, w, den)
-			all[i].FeatureGrad(dx, dx, d, runs, x, x, ld, w, w, y)
-			results[i] = slices.Concat(results[i], phi, den, dx)
-		}
-		if !same(results[0], results[1]) {
-			t.Errorf("features of %d tokens differ", n)
-		}
-	}
-}
