@@ -12,8 +12,11 @@ import (
 )
 
 const (
-	// deviation is that of the first weights (Radford et al. 2019, GPT-2).
-	deviation     = 0.02
+	// embedded is the deviation of the first weights of nets that embed tokens
+	// (Radford et al. 2019, GPT-2). Nets of numbers, whose inputs are as large as 1,
+	// start with the variance of PyTorch's linear layers, 1/(3·in).
+	embedded = 0.02
+
 	convDeviation = 0.3
 	normEps       = 1e-5
 	sinusoids     = 1 << 22 // elements of their table at most
@@ -73,8 +76,21 @@ func (b *builder[T]) constant(name string, x T, size int) *param.Param[T] {
 	return p
 }
 
-func (b *builder[T]) linear(name string, deviation float64, out, in int) nn.Linear[T] {
-	l := nn.Linear[T]{W: b.normal(name+".weight", deviation, out, in)}
+// deviation is that of the first weights over so many inputs.
+func (b *builder[T]) deviation(in int) float64 {
+	if b.c.Inputs > 0 {
+		return 1 / math.Sqrt(3*float64(in))
+	}
+	return embedded
+}
+
+// entering is the deviation of what a row is the sum of when it enters: an
+// embedding, or a projection of standardised numbers, and a place's own vector.
+func (b *builder[T]) entering() float64 { return b.deviation(1) }
+
+// linear adds a projection, whose first weights are share times as large as others.
+func (b *builder[T]) linear(name string, share float64, out, in int) nn.Linear[T] {
+	l := nn.Linear[T]{W: b.normal(name+".weight", share*b.deviation(in), out, in)}
 	if b.c.Bias {
 		l.B = b.constant(name+".bias", 0, out)
 	}
@@ -89,9 +105,9 @@ func (b *builder[T]) norm(name string) nn.Norm[T] {
 	return n
 }
 
-// residual is the deviation of projections that add to the residual stream:
-// of its 2·layers terms each gets its share of the variance.
-func (b *builder[T]) residual() float64 { return deviation / math.Sqrt(2*float64(b.c.Layers)) }
+// residual is the share of projections that add to the residual stream: of its
+// 2·layers terms each has as much of the variance.
+func (b *builder[T]) residual() float64 { return 1 / math.Sqrt(2*float64(b.c.Layers)) }
 
 // decay is nil if there is none. A gate has a bias of its own.
 func (b *builder[T]) decay(name string) *nn.Decay[T] {
@@ -104,7 +120,7 @@ func (b *builder[T]) decay(name string) *nn.Decay[T] {
 		}
 		return d
 	case LearnedDecay:
-		d := &nn.Decay[T]{Gate: nn.Linear[T]{W: b.normal(name+".weight", deviation, hkv, b.c.Width), B: b.constant(name+".bias", 0, hkv)}}
+		d := &nn.Decay[T]{Gate: nn.Linear[T]{W: b.normal(name+".weight", b.deviation(b.c.Width), hkv, b.c.Width), B: b.constant(name+".bias", 0, hkv)}}
 		for h := range d.Gate.B.Data {
 			d.Gate.B.Data[h] = T(nn.RetentionGate(h))
 		}
@@ -135,7 +151,7 @@ func (b *builder[T]) weights(layer string) *nn.Weights[T] {
 		New: func(name string, decay bool, first nn.First, shape ...int) *param.Param[T] {
 			return b.weight(layer+"."+name, decay, first, shape...)
 		},
-		Bias: b.c.Bias, Deviation: deviation, Residual: b.residual(),
+		Bias: b.c.Bias, Deviation: b.deviation, Residual: b.residual(),
 	}
 }
 
@@ -156,9 +172,9 @@ func (b *builder[T]) inner(name string) block[T] {
 func (b *builder[T]) attention(name string, causal bool) *nn.Attention[T] {
 	w, d := b.c.Width, b.c.headWidth()
 	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
-	a.Q = b.linear(name+".q_proj", deviation, w, w)
-	a.K = b.linear(name+".k_proj", deviation, a.Hkv*d, w)
-	a.V = b.linear(name+".v_proj", deviation, a.Hkv*d, w)
+	a.Q = b.linear(name+".q_proj", 1, w, w)
+	a.K = b.linear(name+".k_proj", 1, a.Hkv*d, w)
+	a.V = b.linear(name+".v_proj", 1, a.Hkv*d, w)
 	a.O = b.linear(name+".o_proj", b.residual(), w, w)
 	if causal {
 		a.Decay = b.decay(name + ".decay")
@@ -190,7 +206,7 @@ func (b *builder[T]) mechanism(name string, a *nn.Attention[T]) {
 
 func (b *builder[T]) mlp(name string) *nn.MLP[T] {
 	return &nn.MLP[T]{
-		Up:   b.linear(name+".up_proj", deviation, b.c.hidden(), b.c.Width),
+		Up:   b.linear(name+".up_proj", 1, b.c.hidden(), b.c.Width),
 		Down: b.linear(name+".down_proj", b.residual(), b.c.Width, b.c.hidden()),
 		Act:  activations[b.c.Activation],
 	}
@@ -218,21 +234,21 @@ func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[
 	s.drop.Kind, _ = c.dropKind() // validated
 	s.rate = c.Dropout
 	if c.Inputs > 0 {
-		s.entry.numbers = b.linear(prefix+"input", deviation, c.Width, c.Inputs)
+		s.entry.numbers = b.linear(prefix+"input", 1, c.Width, c.Inputs)
 	} else {
-		s.entry.embed.W = b.normal(prefix+"embed.weight", deviation, vocab, c.Width)
+		s.entry.embed.W = b.normal(prefix+"embed.weight", b.entering(), vocab, c.Width)
 	}
 	if c.front() > 0 {
-		s.entry.front = b.normal(prefix+"cls.weight", deviation, c.Width)
+		s.entry.front = b.normal(prefix+"cls.weight", b.entering(), c.Width)
 		s.entry.front.Decay = false
 	}
 	positions := c.Context + c.front()
 	switch c.Positions {
 	case Learned:
-		s.position = &nn.Learned[T]{W: b.normal(prefix+"position.weight", deviation, positions, c.Width)}
+		s.position = &nn.Learned[T]{W: b.normal(prefix+"position.weight", b.entering(), positions, c.Width)}
 	case Sinusoidal:
 		// Sines of this amplitude are as large as the first embeddings.
-		s.position = nn.NewSinusoidal[T](c.Width, deviation*math.Sqrt2, min(positions, sinusoids/c.Width))
+		s.position = nn.NewSinusoidal[T](c.Width, b.entering()*math.Sqrt2, min(positions, sinusoids/c.Width))
 	case Rotary:
 		s.theta = c.theta()
 	}

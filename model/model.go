@@ -94,7 +94,7 @@ func build[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	m.pool = pool[T]{kind: c.Pool, pairs: c.Parts == 2}
 	read := c.pooled()
 	if c.HeadHidden > 0 {
-		l := b.linear("head_hidden", deviation, c.HeadHidden, read)
+		l := b.linear("head_hidden", 1, c.HeadHidden, read)
 		m.pool.hidden, read = &l, c.HeadHidden
 	}
 	switch {
@@ -106,7 +106,7 @@ func build[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	case c.Kind == Convolutional && c.HeadHidden == 0:
 		m.head.Linear = b.uniform("head", c.outputs(), read, c.Bias)
 	default:
-		m.head.Linear = b.linear("head", deviation, c.outputs(), read)
+		m.head.Linear = b.linear("head", 1, c.outputs(), read)
 	}
 	m.layers = b.layers
 	m.train.encoder.keep, m.train.main.keep = true, true

@@ -81,7 +81,7 @@ func newHyena[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 		return nil, fmt.Errorf("hyena: setting features=%d: needs an odd number", features)
 	}
 	w := m.Width
-	x.In = m.Linear("in_proj", m.Deviation, (x.Order+1)*w, w)
+	x.In = m.Linear("in_proj", 1, (x.Order+1)*w, w)
 	x.Conv.W = m.New("conv.weight", false, FanIn(taps), taps, (x.Order+1)*w)
 	x.Conv.B = m.New("conv.bias", false, FanIn(taps), (x.Order+1)*w)
 	x.Filter = newFilter(m, x.convs(), features, units, freq)

@@ -93,7 +93,7 @@ func newMamba2[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 	x := &Mamba2[T]{H: m.Heads, P: inner / m.Heads, G: groups, S: state}
 	x.core, err = newSSD[T]()
 	uniform := func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(taps)) }
-	x.In = m.Linear("in_proj", m.Deviation, x.total(), m.Width)
+	x.In = m.Linear("in_proj", 1, x.total(), m.Width)
 	x.Conv.W = m.New("conv.weight", false, uniform, taps, x.mixed())
 	x.Conv.B = m.New("conv.bias", false, uniform, x.mixed())
 	x.ALog = m.New("A_log", false, func(key rng.Key, i uint64) float64 {

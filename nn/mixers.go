@@ -43,9 +43,9 @@ type Weights[T tensor.Float] struct {
 	// its own. A weight that is only counted has no elements.
 	New func(name string, decay bool, first First, shape ...int) *param.Param[T]
 
-	Bias      bool    // of projections
-	Deviation float64 // of first weights
-	Residual  float64 // of those that add to the residual stream
+	Bias      bool                 // of projections
+	Deviation func(in int) float64 // of first weights over so many inputs
+	Residual  float64              // share of it of those that add to the residual stream
 }
 
 // First is what element i of a weight begins with.
@@ -59,9 +59,9 @@ func Normal(deviation float64) First {
 // Always are first elements that are all x.
 func Always(x float64) First { return func(rng.Key, uint64) float64 { return x } }
 
-// Linear makes a projection.
-func (w *Weights[T]) Linear(name string, deviation float64, out, in int) Linear[T] {
-	l := Linear[T]{W: w.New(name+".weight", true, Normal(deviation), out, in)}
+// Linear makes a projection, whose first weights are share times as large as others.
+func (w *Weights[T]) Linear(name string, share float64, out, in int) Linear[T] {
+	l := Linear[T]{W: w.New(name+".weight", true, Normal(share*w.Deviation(in)), out, in)}
 	if w.Bias {
 		l.B = w.New(name+".bias", false, Always(0), out)
 	}

@@ -56,7 +56,7 @@ func built[T tensor.Float](t testing.TB, s subject, context int) (Mixer[T], []*p
 		t.Fatalf("there is no mixer %s", s.name)
 	}
 	var set param.Set[T]
-	w := &Weights[T]{Bias: true, Deviation: 0.5, Residual: 0.5, New: func(name string, decay bool, first First, shape ...int) *param.Param[T] {
+	w := &Weights[T]{Bias: true, Deviation: func(int) float64 { return 0.5 }, Residual: 1, New: func(name string, decay bool, first First, shape ...int) *param.Param[T] {
 		p := set.New(name, decay, shape...)
 		key := rng.New(21).Fold(uint64(len(set.All())))
 		for i := range p.Data {

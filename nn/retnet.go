@@ -62,10 +62,10 @@ func newMSR[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 	}
 	x := &MSR[T]{H: m.Heads, D: m.Width / m.Heads, P: expand * m.Width / m.Heads, Eps: T(eps), Centred: form == "paper"}
 	x.core, err = mechanism.New[T]("retention", mechanism.Options{})
-	x.Q = m.Linear("q_proj", m.Deviation, m.Width, m.Width)
-	x.K = m.Linear("k_proj", m.Deviation, m.Width, m.Width)
-	x.V = m.Linear("v_proj", m.Deviation, x.inner(), m.Width)
-	x.G = m.Linear("g_proj", m.Deviation, x.inner(), m.Width)
+	x.Q = m.Linear("q_proj", 1, m.Width, m.Width)
+	x.K = m.Linear("k_proj", 1, m.Width, m.Width)
+	x.V = m.Linear("v_proj", 1, x.inner(), m.Width)
+	x.G = m.Linear("g_proj", 1, x.inner(), m.Width)
 	x.Out = m.Linear("out_proj", m.Residual, m.Width, x.inner())
 	return x, err
 }

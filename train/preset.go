@@ -32,9 +32,9 @@ var presets = []Preset{
 	{"induction", "30 tokens of 20 symbols", recalling("induction", 3000)},
 	{"mqar", "8 pairs of 256 tokens in 128", recalling("mqar", 3000, "vocab", "256", "length", "128", "pairs", "8")},
 	{"pathfinder", "as published", sampled("pathfinder", 32, 2000)},
-	{"mnist", "patches of 4 by 4", sampled("mnist", 64, 1000, "as", "patches")},
+	{"mnist", "patches of 4 by 4", patches()},
 	{"image", "as published, 2000 updates", sampled("image", 32, 2000)},
-	{"mnist-gen", "half the published layers and width, 1500 updates", drawing("mnist-gen", 4, 128, 10, 1500)},
+	{"mnist-gen", "half the published layers and width, convolutions over 4 levels, 3750 updates", drawing("mnist-gen", 4, 128, 4, 3750)},
 	{"cifar-gen", "the same, 300 updates", drawing("cifar-gen", 4, 128, 4, 300)},
 	{"text", "the first 1000 bytes", sampled("text", 32, 2000, "length", "1000")},
 	{"retrieval", "the first 1000 bytes of each", sampled("retrieval", 16, 2000, "length", "1000")},
@@ -125,6 +125,13 @@ func (c *Config) set(set ...string) {
 	}
 }
 
+// patches are digits, 16 levels a token.
+func patches() Config {
+	c := sampled("mnist", 64, 1000, "as", "patches")
+	c.Rate = 3e-3
+	return c
+}
+
 // copying is the copy task of Katharopoulos et al. (2020, section 4.1), smaller.
 func copying() Config {
 	c := sampled("copy", 64, 2000, "length", "31")
@@ -174,11 +181,11 @@ func arena(name string, batch, warmUp, steps int) Config {
 func drawing(name string, layers, width, batch, steps int) Config {
 	c := sampled(name, batch, steps)
 	m := &c.Model
-	m.Layers, m.Width, m.Heads, m.Hidden, m.Mechanism = layers, width, 8, 4*width, "linear"
+	m.Layers, m.Width, m.Heads, m.Hidden, m.Mechanism = layers, width, width/32, 4*width, "linear"
 	c.Optimizer, c.Schedule, c.Decay, c.Beta2 = RAdam, Constant, 0, 0.999
 	c.Rate, c.MinRate, c.WarmUp = 1e-4, 1e-4, 0
 	if width < 256 {
-		c.Rate, c.MinRate = 1e-3, 1e-3
+		c.Model.Conv, c.Schedule, c.Rate, c.WarmUp = 4, Cosine, 3e-3, 100
 	}
 	c.EvalSamples, c.FinalSamples = 100, 500
 	return c

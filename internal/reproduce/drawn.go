@@ -51,6 +51,7 @@ func (d *drawnTable) lessons() lessons {
 		c.Model.Kind, c.Model.Outputs = model.Decoder, 3*pixelParts
 		if o.Budget == Quick {
 			c.Model.Layers, c.Model.Width, c.Model.Hidden = drawnSmall.Layers, drawnSmall.Width, 4*drawnSmall.Width
+			c.Model.Heads = drawnSmall.Width / 32 // heads as wide as the published
 		}
 		if o.Budget != Full {
 			c.EvalSamples, c.FinalSamples = d.EvalSamples, d.FinalSamples
@@ -100,6 +101,9 @@ func (d *drawnTable) findings(out *Outcome, list []scored) error {
 		Head:  []string{"mechanism", "bits published", "here", "images/s published", "here, " + fmt.Sprint(d.Sheet) + " at a time", "here, one", "by recomputing, published", "here, one"},
 		Note: fmt.Sprintf("Here: %d layers of width %d, on a CPU. Published: %d layers of width %d, on a GPU. Without a cache softmax recomputes all levels so far for each.",
 			s.Config.Model.Layers, s.Config.Model.Width, d.Of.Layers, pixelWidth),
+	}
+	if k := s.Config.Model.Conv; k > 0 {
+		t.Note += fmt.Sprintf(" Here convolutions over %d levels come before attention and MLPs, which learn sooner what the level beside says.", k)
 	}
 	if n := s.Config.FinalSamples; n > 0 {
 		t.Note += fmt.Sprintf(" Bits here are those of %d test images.", n)
