@@ -1,28 +1,14 @@
-# The same commands as .ci/run, one at a time.
-.PHONY: test long fuzz vet generate calibrate bench zoo peers results ci demo readme recipes minutes
+# What main must pass: the steps of .ci/run, one at a time. A machine without make calls them itself.
+steps := format vet staticcheck cross mpi test poison purego avx2 long assembly race smoke
+more := docs coverage mutations fuzz longer
+.PHONY: ci $(steps) $(more) generate calibrate bench zoo peers results demo readme recipes minutes
 
-test: # the README's test command
-	go test ./...
+ci: # all of the first list
+	.ci/run
 
-long: # checks that take longer
-	go test ./mechanism -run 'Billions|OverRandomShapes|Laws/long' -long
-	go test ./generate -run LongText -long
-	go test ./cmd/farfield -run KilledLongStream -long
-	go test ./internal/kernel -regenerate
-
-FUZZTIME ?= 1m
-
-fuzz: # every fuzz target for FUZZTIME: the forms against the textbook, and whatever reads files
-	@set -e; for file in $$(grep -rl '^func Fuzz' --include='*_test.go' .); do \
-		for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\).*/\1/p' $$file); do \
-			echo "== $$(dirname $$file) $$name"; \
-			go test $$(dirname $$file) -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s; \
-		done; \
-	done
-
-vet:
-	gofmt -l .
-	go vet ./...
+# make fuzz FUZZTIME=10m fuzzes each target for ten minutes, not one.
+$(steps) $(more):
+	.ci/run $@
 
 generate: # the assembly of internal/kernel
 	go generate ./internal/kernel
@@ -63,6 +49,3 @@ recipes: # the README's recipes, in a clone of this checkout
 
 minutes: # all of the README's commands, timed in a new account with nothing but Go; many minutes, on an idle machine
 	go run ./bench/recipes -o docs/first-ten-minutes.md
-
-ci:
-	.ci/run

@@ -60,6 +60,8 @@ var layers = []string{
 	"bench/peers",
 	"bench/results",
 	"bench/recipes",
+	"bench/coverage",
+	"bench/mutations",
 }
 
 // heavy packages may import libraries; all others import nothing outside the

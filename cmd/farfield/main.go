@@ -125,16 +125,7 @@ func main() {
 func run(args []string, e *env) int {
 	var c cli
 	left := false
-	parser, err := kong.New(&c,
-		kong.Name("farfield"),
-		kong.Description("Attention whose cost grows linearly with the context, on the CPU."),
-		kong.Writers(e.stdout, e.stderr),
-		kong.Exit(func(int) { left = true }),
-		kong.Help(help),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Vars{"version": version(), "tasks": names(task.Rows(), func(r task.Row) string { return r.Name }),
-			"presets": names(train.Presets(), func(p train.Preset) string { return p.Name })},
-	)
+	parser, err := newParser(&c, e.stdout, e.stderr, func(int) { left = true })
 	if err != nil {
 		fmt.Fprintln(e.stderr, "farfield:", err)
 		return statusFailure
@@ -167,6 +158,21 @@ func run(args []string, e *env) int {
 		return fail(e, err)
 	}
 	return 0
+}
+
+// newParser returns what reads arguments into c. It writes the help and calls exit
+// where help or the version is asked for.
+func newParser(c *cli, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
+	return kong.New(c,
+		kong.Name("farfield"),
+		kong.Description("Attention whose cost grows linearly with the context, on the CPU."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(exit),
+		kong.Help(help),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Vars{"version": version(), "tasks": names(task.Rows(), func(r task.Row) string { return r.Name }),
+			"presets": names(train.Presets(), func(p train.Preset) string { return p.Name })},
+	)
 }
 
 // names lists what a help text chooses from.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -62,9 +63,9 @@ func functions(f *ast.File) map[string]bool {
 	return names
 }
 
-// TestPaperNamesExist holds pages to the code: every `package.Name` in them is
-// declared, every `farfield verb` is a command, and every reproduction is there.
-func TestPaperNamesExist(t *testing.T) {
+// TestNamesOfPagesExist holds pages to the code: every `package.Name` in them is
+// declared.
+func TestNamesOfPagesExist(t *testing.T) {
 	declared := map[string]map[string]bool{}
 	lookup := func(dir string) map[string]bool {
 		if names, ok := declared[dir]; ok {
@@ -88,8 +89,6 @@ func TestPaperNamesExist(t *testing.T) {
 		return names
 	}
 	name := regexp.MustCompile("`([a-z/]+)\\.([A-Za-z0-9]+(?:\\.[A-Za-z0-9]+)?)`")
-	command := regexp.MustCompile("`farfield ([a-z]+)")
-	reproduction := regexp.MustCompile("`farfield reproduce ([a-z0-9-]+)")
 	for _, page := range []struct {
 		file, end string // the page, and what stands near its end
 		least     int    // names on it
@@ -124,16 +123,6 @@ func TestPaperNamesExist(t *testing.T) {
 		if named < page.least {
 			t.Errorf("%s: only %d names found: the pattern does not read the page", page.file, named)
 		}
-		for _, m := range command.FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join("cmd", "farfield", m[1]+".go")); err != nil {
-				t.Errorf("%s: %s`: no such command", page.file, m[0])
-			}
-		}
-		for _, m := range reproduction.FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join("internal", "reproduce", strings.ReplaceAll(m[1], "-", "_")+".go")); err != nil {
-				t.Errorf("%s: %s`: no such reproduction", page.file, m[0])
-			}
-		}
 		if !strings.Contains(text, page.end) {
 			t.Errorf("%s: does not reach %q", page.file, page.end)
 		}
@@ -150,7 +139,7 @@ func TestLinksOfPagesExist(t *testing.T) {
 	link, odd := regexp.MustCompile(`\]\(([^)\s]+)\)`), regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	heading, fenced := regexp.MustCompile(`(?m)^#+ (.+)$`), regexp.MustCompile("(?ms)^```.*?^```$")
 	found := 0
-	for _, page := range append(pages, "README.md", "ARCHITECTURE.md", "RESULTS.md", "CHANGELOG.md") {
+	for _, page := range append(pages, "README.md", "ARCHITECTURE.md", "RESULTS.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -185,23 +174,62 @@ func TestLinksOfPagesExist(t *testing.T) {
 	}
 }
 
-// TestExtendingQuotesTheCode holds the blocks of code of docs/extending.md to the
-// files that their first lines name.
-func TestExtendingQuotesTheCode(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("docs", "extending.md"))
+// TestPagesQuoteTheCode holds the blocks of Go on pages to the code: to the file
+// that their first line names, or else to some test or example, which compiles.
+func TestPagesQuoteTheCode(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join("docs", "*.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?s)```go\n// (\\S+)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
-	if all := strings.Count(string(page), "```go"); len(blocks) != all || all == 0 {
-		t.Errorf("%d of %d blocks name a file", len(blocks), all)
-	}
-	for _, b := range blocks {
-		code, err := os.ReadFile(filepath.FromSlash(b[1]))
-		if err != nil {
-			t.Error(err)
-		} else if !strings.Contains(string(code), b[2]) {
-			t.Errorf("%s does not have\n%s", b[1], b[2])
+	var compiled []string // tests and examples, without indentation
+	for _, pattern := range []string{"*_test.go", "*/*_test.go", "examples/*/*.go"} {
+		files, _ := filepath.Glob(filepath.FromSlash(pattern))
+		for _, f := range files {
+			code, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compiled = append(compiled, flush(string(code)))
 		}
 	}
+	named := regexp.MustCompile(`^// (\S+\.go)\n`)
+	found := 0
+	for _, page := range append(pages, "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+		if all := strings.Count(string(text), "```go"); len(blocks) != all {
+			t.Errorf("%s: %d of %d blocks end", page, len(blocks), all)
+		}
+		for _, b := range blocks {
+			found++
+			if m := named.FindStringSubmatch(b[1]); m != nil {
+				code, err := os.ReadFile(filepath.FromSlash(m[1]))
+				if err != nil {
+					t.Error(err)
+				} else if !strings.Contains(string(code), b[1][len(m[0]):]) {
+					t.Errorf("%s: %s does not have\n%s", page, m[1], b[1][len(m[0]):])
+				}
+				continue
+			}
+			quote := flush(b[1])
+			if !slices.ContainsFunc(compiled, func(code string) bool { return strings.Contains(code, quote) }) {
+				t.Errorf("%s: no test or example has\n%s", page, b[1])
+			}
+		}
+	}
+	if found < 7 {
+		t.Errorf("only %d blocks found: the pattern does not read the pages", found)
+	}
+}
+
+// flush is code without its indentation.
+func flush(code string) string {
+	lines := strings.Split(code, "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimLeft(line, "\t ")
+	}
+	return strings.Join(lines, "\n")
 }

@@ -1,0 +1,182 @@
+package main
+
+// fault is a mistake on purpose: in a file, what stands there once is replaced.
+type fault struct {
+	file, old, new string
+	what           string // what is wrong then, for the table
+	pkg, test      string // the tests that must fail: a package, and what -run takes
+}
+
+// faults are the list. Those of a kernel are in plain Go, or in the assembly of AVX2,
+// which every processor that this is tested on has; both are tested wherever they run.
+var faults = []fault{
+	// Kernels.
+	{
+		"internal/kernel/generic.go", "min(i+1, m-1), min(i+2, m-1)", "min(i+1, m-1), min(i+1, m-1)",
+		"the last row of a tile of three is the second",
+		"internal/kernel", "TestBlock",
+	},
+	{
+		"internal/kernel/vector_avx2_amd64.s",
+		"\tVFMADD231PS Y8, Y10, Y0\n\tVFMADD231PS Y9, Y11, Y1\n\ndone36:",
+		"\tVFMADD231PS Y8, Y10, Y0\n\ndone36:",
+		"AVX2: an inner product loses the last half vector of a length that is no multiple of 16",
+		"internal/kernel", "TestReductions",
+	},
+	{
+		"internal/kernel/vector_avx2_amd64.s", "(SB)/4, $0x3f317211", "(SB)/4, $0x3f317311",
+		"AVX2: a coefficient of the exponential is wrong in its sixth digit",
+		"internal/kernel", "TestExpRowsAccuracy|TestExpAccuracy",
+	},
+	{
+		"internal/kernel/columns.go", "dp[c] += e * x[c]", "dp[c] += e * p[c]",
+		"the gradient of a feature goes to one of its factors twice",
+		"internal/kernel", "TestFeatures",
+	},
+	{
+		"internal/kernel/columns.go", "slope*float64(x[r*rs+i]))", "float64(x[r*rs+i]))",
+		"the gradient of a normalised row keeps its part along the row",
+		"internal/kernel", "TestColumns",
+	},
+	// The linear form.
+	{
+		"attention/monomial.go", "float64(n) / float64(same)", "float64(n)",
+		"packed features that repeat a channel count it as if its factors differed",
+		"attention", "TestMonomials",
+	},
+	{
+		"attention/linear.go", "w[r] = -u.t.Dot(", "w[r] = u.t.Dot(",
+		"the gradient of the denominator has the wrong sign",
+		"attention", "TestLinearGradientsAreDerivatives",
+	},
+	{
+		"attention/linear.go", "s.read(i0, i1, i0+u.off-pos)", "s.read(i0, i1, i0+u.off-pos+1)",
+		"in chunks, a query sees the key after its own",
+		"attention", "TestLinearAgainstTextbook",
+	},
+	{
+		"attention/linear.go", "s.x[s.n] = 0\n\tif exists", "s.x[s.n] = 1\n\tif exists",
+		"a masked key enters the sums",
+		"attention", "TestLinearAgainstTextbook|TestLinearIgnoresWhatIsHidden",
+	},
+	{
+		"attention/call.go", "off: keys - n}", "off: m - n}",
+		"with key lengths, queries stand at other places",
+		"attention", "TestDirectAgainstTextbook|TestLinearAgainstTextbook",
+	},
+	{
+		"attention/call.go", "add(0, q0, q1-q0, k0, k1-k0, k1-k0)", "add(0, q0, q1-q0, 0, k1-k0, k1-k0)",
+		"packed sequences attend to the keys of the first",
+		"attention", "TestDirectAgainstTextbook|TestLinearAgainstTextbook",
+	},
+	// The direct form.
+	{
+		"attention/direct.go", "b.mask = u.mask[j0:][:nk]", "b.mask = u.mask[:nk]",
+		"every block of keys has the mask of the first",
+		"attention", "TestDirectAgainstTextbook|TestDirectIgnoresWhatIsHidden",
+	},
+	{
+		"attention/block.go", "den[r0+r] *= fade\n", "",
+		"the denominator of softmax is not rescaled with its maximum",
+		"attention", "TestSoftmaxOfGrowingLogits",
+	},
+	{
+		"attention/block.go", "c[l-1] = T(float64(l) * u.spec.Coef[l])", "c[l-1] = T(u.spec.Coef[l])",
+		"the derivative of the polynomial lacks its factors",
+		"attention", "TestDirectGradientsAreDerivatives",
+	},
+	{
+		"attention/block.go", "b.hide(dw[r*ld:][:cols], r0+r, 0)\n", "",
+		"hidden pairs have a gradient",
+		"attention", "TestDirectGradientsAreDerivatives",
+	},
+	// What both have.
+	{
+		"attention/rope.go", "lo, hi = hi, lo\n", "",
+		"gradients of rotated rows are turned on, not back",
+		"attention", "TestDirectGradientsAreDerivatives|TestLinearGradientsAreDerivatives",
+	},
+	{
+		"attention/decay_stream.go", "w[j] = T(s.ages.between(j, s.n-1))", "w[j] = T(s.ages.between(-1, s.n-1))",
+		"keys lose the decay of a whole chunk when it closes",
+		"attention", "TestDecayPieces",
+	},
+	{
+		"attention/dropout.go", "kept: 1 / (1 - d.Rate)", "kept: 1",
+		"what dropout keeps is not divided by the share that it keeps",
+		"attention", "TestDropoutAgainstTextbook",
+	},
+	// States.
+	{
+		"attention/sums.go", "s.n, s.holes, s.first = from.n, from.holes, from.first", "s.n, s.holes = from.n, from.holes",
+		"a copy of a state forgets where its first key is",
+		"attention", "TestSumsCloneAndReset|TestSumsSnapshot",
+	},
+	{
+		"attention/merge.go", "s.tokens += n.tokens", "s.tokens = n.tokens",
+		"a merged state counts the tokens of one part",
+		"attention", "TestDecayMerge",
+	},
+	{
+		"attention/step.go", "p *= x[i]", "p = x[i]",
+		"a single token's features of degree 4 lack a factor",
+		"mechanism", "TestLaws/steps",
+	},
+	{
+		"attention/snapshot.go", "got != want {", "false && got != want {",
+		"the checksum of a saved state is not looked at",
+		"attention", "TestSnapshotDamage",
+	},
+	{
+		"attention/chain.go", "if before {\n\t\t\t\tcopy(tmp, s)\n\t\t\t}\n", "",
+		"a team's chunks read sums that have not what came before them",
+		"attention", "TestTeam",
+	},
+	// Layers, training and models.
+	{
+		"nn/conv.go", "past[i/n*(k-1)*w+(k-1+at-j)*w:]", "past[i/n*(k-1)*w+(k-1-j)*w:]",
+		"a convolution that goes on takes the wrong rows of before",
+		"nn", "TestConv",
+	},
+	{
+		"nn/loss.go", "row[f.targets[i]] -= f.scale", "row[f.targets[i]] -= 1",
+		"the gradient of the loss is not of its mean",
+		"nn", "TestCrossEntropy",
+	},
+	{
+		"optim/adamw.go", "Correct1: correct(a.Beta1), Correct2: correct(a.Beta2)", "Correct1: correct(a.Beta1), Correct2: correct(a.Beta1)",
+		"AdamW corrects the mean square as it does the mean",
+		"optim", "TestAdamWIsTheAlgorithm",
+	},
+	{
+		"optim/clip.go", "return limit / norm", "return norm / limit",
+		"clipping enlarges gradients",
+		"optim", "TestGradNormAndClip",
+	},
+	{
+		"model/session.go", "return m.turns(&s.rope, n, s.tokens)", "return m.turns(&s.rope, n, 0)",
+		"every piece of a text is rotated as if it were the first",
+		"model", "TestStepIsTheSequence",
+	},
+	{
+		"generate/sampler.go", "return j + 1, part", "return j, part",
+		"top-p leaves out the token that completes the share",
+		"generate", "TestDistributions",
+	},
+	// Files.
+	{
+		"train/checkpoint.go", "h := sha256.New()\n\tn, err := io.Copy(h, f)", "h := sha256.New()\n\tn, err := io.Copy(io.Discard, f)",
+		"the checksum of a checkpoint's files is that of nothing",
+		"train", "TestDamageIsFound",
+	},
+	{
+		"internal/framed/framed.go", "!bytes.Equal(sum[:], data[end:])", "false && sum[0] == 0",
+		"the checksum of a saved session is not looked at",
+		"internal/framed", "TestDamageIsRefused",
+	},
+	{
+		"comm/tree.go", "if lo > 0 {\n\t\t\tsize = min(size, lo&-lo)\n\t\t}\n", "",
+		"which gradients are added first depends on the ranks",
+		"comm", "TestTree",
+	},
+}
