@@ -17,6 +17,15 @@ func ExampleAttend() {
 	// Output: [1 0] <nil>
 }
 
+// Eight heads of width 16 over a thousand tokens, each of which sees those before it.
+func ExampleAttend_heads() {
+	q := make([]float32, 8*1000*16)
+	k, v := q, q
+	o, err := farfield.Attend("fastmax", q, k, v, farfield.Options{Width: 16, Heads: 8, Causal: true})
+	fmt.Println(len(o) == len(q), err)
+	// Output: true <nil>
+}
+
 func TestAttendNamesWhatDoesNotFit(t *testing.T) {
 	x := make([]float32, 12)
 	for _, c := range []struct {

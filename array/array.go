@@ -105,6 +105,9 @@ func New[T Element](name string, data []T, shape ...int) (*Array, error) {
 // maxDims is numpy's.
 const maxDims = 64
 
+// maxEmpty is how many elements an array without any may claim in its other dimensions.
+const maxEmpty = 1 << 16
+
 // Count returns the number of elements of a shape, 1 for the empty one. It is
 // an error if a dimension is negative, if there are more than 64, or if the
 // product of those that are not 0 is beyond what memory can address.
@@ -112,8 +115,8 @@ func Count(shape []int) (int, error) {
 	if len(shape) > maxDims {
 		return 0, fmt.Errorf("shape has %d dimensions, at most %d are read", len(shape), maxDims)
 	}
-	// A 0 elsewhere must not hide an overflow: callers multiply some of the
-	// dimensions, too.
+	// A 0 elsewhere must not hide an overflow, or claims that no byte of a file stands
+	// for: callers multiply some of the dimensions, too, and take them one by one.
 	n, empty := 1, false
 	for _, d := range shape {
 		if d < 0 {
@@ -127,6 +130,9 @@ func Count(shape []int) (int, error) {
 			return 0, fmt.Errorf("shape %s is too large", tuple(shape))
 		}
 		n *= d
+	}
+	if empty && n > maxEmpty {
+		return 0, fmt.Errorf("shape %s has no elements, but %d without its zeros; at most %d are read", tuple(shape), n, maxEmpty)
 	}
 	if empty {
 		return 0, nil

@@ -92,6 +92,8 @@ func TestCount(t *testing.T) {
 		{[]int{math.MaxInt/8 + 1}, 0, false},
 		{[]int{math.MaxInt, math.MaxInt}, 0, false},
 		{[]int{math.MaxInt, 0}, 0, false},
+		{[]int{maxEmpty, 0}, 0, true},
+		{[]int{maxEmpty + 1, 0}, 0, false},
 		{[]int{5, -1}, 0, false},
 	}
 	for _, tt := range tests {

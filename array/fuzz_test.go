@@ -3,6 +3,7 @@ package array
 import (
 	"archive/zip"
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
@@ -65,4 +66,46 @@ func comesBack(t *testing.T, a *Array) {
 	if !same(again, a) {
 		t.Errorf("%v %v becomes %v %v", a.DType, a.Shape, again.DType, again.Shape)
 	}
+}
+
+// FuzzStored reads parts of an array that stays in its file.
+func FuzzStored(f *testing.F) {
+	f.Add([]byte(numpyF4), int64(1), uint8(2))
+	f.Add([]byte(npy(1, dict("'<f2'", "False", "(3,)"), "123456")), int64(-1), uint8(9))
+	f.Add([]byte(npy(1, dict("'|b1'", "False", "(4,)"), "\x00\x01\x02\x03")), int64(4), uint8(0))
+	f.Fuzz(func(t *testing.T, b []byte, at int64, n uint8) {
+		s, err := StoredNPY("a", bytes.NewReader(b), int64(len(b)))
+		if err != nil || n == 0 {
+			return
+		}
+		whole, err := ReadNPY(bytes.NewReader(b))
+		if err != nil {
+			t.Fatalf("a stored array, read as a whole: %v", err)
+		}
+		if s.DType == U1 || s.DType == Bool {
+			dst := make([]bool, n)
+			if ReadBools(s, dst, at) != nil {
+				return
+			}
+			all, err := whole.Bool()
+			if err != nil || !slices.Equal(dst, all[at:][:n]) {
+				t.Errorf("elements from %d on are %v of %v, %v", at, dst, all, err)
+			}
+			return
+		}
+		_ = ReadFloats(s, make([]float32, n), at)
+		dst := make([]float64, n)
+		if ReadFloats(s, dst, at) != nil {
+			return
+		}
+		all, err := whole.Float64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range dst {
+			if want := all[at+int64(i)]; x != want && (x == x || want == want) {
+				t.Errorf("element %d is %v, %v in the whole", at+int64(i), x, want)
+			}
+		}
+	})
 }

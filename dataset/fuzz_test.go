@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"archive/tar"
 	"bytes"
 	"hash/crc32"
 	"io"
@@ -35,11 +36,26 @@ var readers = []struct {
 	{"fasta", ">a b\nACGT\n>c\nNN\n", 256, boxed(ReadFASTA)},
 	{"wav", wav(1, 1, 16, "abcd"), 16, boxed(ReadWAV)},
 	{"header", header, 256, boxed(ReadHeader)},
+	{"archive", reviewTar(), 256, boxed(ReadReviewArchive)},
 	{"annotations", "\x12\x70\x03\xfc(N\x00\x00\x05\x04\x00\x00", 512, boxed(ReadAnnotations)},
 }
 
 func boxed[T any](read func(io.Reader) (T, error)) func(io.Reader) (any, error) {
 	return func(r io.Reader) (any, error) { return read(r) }
+}
+
+// reviewTar is an archive of a review in each part.
+func reviewTar() string {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, part := range []string{"train", "test"} {
+		for _, m := range [][2]string{{"urls_pos.txt", "http://x/title/tt1/y\n"}, {"pos/0_9.txt", "good"}} {
+			_ = w.WriteHeader(&tar.Header{Name: "aclImdb/" + part + "/" + m[0], Size: int64(len(m[1])), Typeflag: tar.TypeReg})
+			_, _ = io.WriteString(w, m[1])
+		}
+	}
+	_ = w.Close()
+	return b.String()
 }
 
 // free is memory that a reader may take whatever it reads.

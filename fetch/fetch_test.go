@@ -12,13 +12,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/farfield-ml/farfield/internal/check"
 )
 
 func hex256(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
@@ -312,7 +316,7 @@ func TestContentIsVerified(t *testing.T) {
 	}
 }
 
-func tarOf(t *testing.T, members ...string) []byte {
+func tarOf(t testing.TB, members ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -331,7 +335,7 @@ func tarOf(t *testing.T, members ...string) []byte {
 	return b.Bytes()
 }
 
-func zipOf(t *testing.T, members ...string) []byte {
+func zipOf(t testing.TB, members ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
@@ -347,7 +351,7 @@ func zipOf(t *testing.T, members ...string) []byte {
 }
 
 func TestUnpack(t *testing.T) {
-	for kind, pack := range map[string]func(*testing.T, ...string) []byte{"tar": tarOf, "zip": zipOf} {
+	for kind, pack := range map[string]func(testing.TB, ...string) []byte{"tar": tarOf, "zip": zipOf} {
 		t.Run(kind, func(t *testing.T) {
 			a := &Archive{Members: []Member{
 				{Path: "top/a", Name: "in/a", Size: 3, MD5: hexMD5([]byte("abc"))},
@@ -509,4 +513,33 @@ func TestSharedFiles(t *testing.T) {
 			t.Errorf("%s: %+v", name, st)
 		}
 	}
+}
+
+// FuzzUnpack unpacks any bytes. Nothing is written but members that the set knows, by
+// its names for them.
+func FuzzUnpack(f *testing.F) {
+	f.Add(tarOf(f, "top/a", "abc", "../../evil", "x", "/evil", "x"))
+	f.Add(zipOf(f, "top/a", "abc", "../../evil", "x", "b/", ""))
+	f.Add([]byte("PK"))
+	a := &Archive{Members: []Member{{Path: "top/a", Name: "in/a", Size: 3}, {Path: "*/b", Name: "b", Size: 10}}}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := filepath.Join(t.TempDir(), "set")
+		archive := filepath.Join(filepath.Dir(dir), "archive")
+		if err := os.WriteFile(archive, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if n := check.Allocated(func() { _ = a.unpack(context.Background(), archive, dir) }); n > 4<<20+512*int64(len(b)) {
+			t.Errorf("%d bytes are unpacked in %d bytes of memory", len(b), n)
+		}
+		err := filepath.WalkDir(filepath.Dir(dir), func(path string, d fs.DirEntry, err error) error {
+			known := []string{archive, dir, filepath.Dir(dir), filepath.Join(dir, "in"), filepath.Join(dir, "in", "a"), filepath.Join(dir, "b")}
+			if err == nil && !slices.Contains(known, path) {
+				t.Errorf("%s is written", path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -120,6 +120,9 @@ func newClustered[T tensor.Float](r *reader, top int) (attention.Headwise[T], er
 		x.name, clusters, bits, x.iterations, bias, x.top, scaleText(x.scale))
 	x.softmax = &attention.PairSoftmax[T]{Scale: x.scale}
 	width := r.width() + 1
+	if err := r.room("planes", bits, width); err != nil {
+		return nil, err
+	}
 	x.planes = x.constants.New("planes", false, bits, width)
 	for i := range x.planes.Data {
 		if bias || i%width < width-1 {

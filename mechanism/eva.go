@@ -122,7 +122,15 @@ func evaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	d := r.width()
+	d, heads := r.width(), max(r.o.Heads, 1)
+	for _, a := range []struct {
+		name  string
+		shape []int
+	}{{"m", []int{d, d}}, {"rpe", []int{heads, x.window, x.window + 2*x.overlap}}, {"noise", []int{heads, x.landmarks, d}}} {
+		if err := r.room(a.name, a.shape...); err != nil {
+			return nil, err
+		}
+	}
 	x.zeros = form == "code"
 	x.setting = fmt.Sprintf("eva window=%d overlap=%d landmarks=%d chunk=%s rpe=%t noise=%s form=%s", x.window, x.overlap, x.landmarks, r.value("chunk"), rpe, noise, form)
 	x.params = new(param.Set[T])
@@ -139,7 +147,6 @@ func evaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 		return m
 	}
 	x.q, x.k = one("q", 1), one("k", 2)
-	heads := max(r.o.Heads, 1)
 	if rpe {
 		x.rpe = x.params.New("rpe", false, heads, x.window, x.window+2*x.overlap)
 	}

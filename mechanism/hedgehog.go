@@ -23,6 +23,9 @@ func newHedgehog[T tensor.Float](r *reader) (*hedgehog[T], error) {
 		return nil, fmt.Errorf("%s: setting map=hedgehog: the width D is not known", r.row.Name)
 	}
 	f := &hedgehog[T]{d: r.o.Width, heads: max(r.o.Heads, 1)}
+	if err := r.room("map", f.heads, f.d, f.d); err != nil {
+		return nil, err
+	}
 	for i, side := range []string{"q", "k"} {
 		s := &f.sides[i]
 		s.w = f.params.New("map."+side+".weight", true, f.heads, f.d, f.d)

@@ -66,6 +66,9 @@ func informerHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if r.o.Length == 0 {
 		return nil, fmt.Errorf("informer: setting sample=stored: the largest number of tokens is not known")
 	}
+	if err := r.room("sample", r.o.Length, x.logarithm(r.o.Length)); err != nil {
+		return nil, err
+	}
 	x.stored = new(param.Set[T])
 	places := x.stored.New("sample", false, r.o.Length, x.logarithm(r.o.Length))
 	for i := range places.Data {

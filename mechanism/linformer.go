@@ -49,10 +49,6 @@ func fitLinformer(o *Options, shapes map[string][]int) {
 	}
 }
 
-// maxProjection is the number of elements of a projection, of all heads that
-// share it, at most.
-const maxProjection = 1 << 24
-
 // linformerHeads computes heads of linformer. Of a sequence shorter than L the
 // first rows of E and F are used; keys that do not exist are rows of zeros.
 type linformerHeads[T tensor.Float] struct {
@@ -86,9 +82,6 @@ func newLinformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if length == 0 {
 		length = 512 // the paper's
 	}
-	if n := length * rank; n > maxProjection {
-		return nil, fmt.Errorf("linformer: %d tokens by rank %d are %d weights, at most %d are possible", length, rank, n, maxProjection)
-	}
 	l := &linformerHeads[T]{
 		setting: fmt.Sprintf("linformer length=%d rank=%d share=%s columns=%s", length, rank, share, columns),
 		length:  length, rank: rank, all: columns == "all",
@@ -98,6 +91,9 @@ func newLinformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if share == "none" {
 		l.heads = max(r.o.Heads, 1)
 		shape = []int{l.heads, l.length, rank}
+	}
+	if err := r.room("projection", shape...); err != nil {
+		return nil, err
 	}
 	// Elements start with variance 1/r, as in the paper's theorem 2.
 	add := func(name string, stream uint64) *param.Param[T] {

@@ -59,6 +59,9 @@ func lunaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 		return nil, err
 	}
 	p := &param.Param[T]{Name: "p", Shape: []int{max(r.o.Heads, 1), length, r.width()}, Decay: true}
+	if err := r.room(p.Name, p.Shape...); err != nil {
+		return nil, err
+	}
 	p.Data = make([]T, p.Shape[0]*p.Shape[1]*p.Shape[2])
 	p.Grad = make([]T, len(p.Data))
 	for i := range p.Data {

@@ -116,6 +116,9 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if scale == 0 {
 		f.root = math.Pow(float64(d), -0.25)
 	}
+	if err := r.room("projection", max(f.rows, d), d); err != nil { // drawn in squares
+		return s, err
+	}
 	f.w = f.constants.New("projection", false, f.rows, d)
 	drawProjection(f.w.Data, f.rows, d, projection == "orthogonal", norms == "sqrt(D)", key)
 	s.Name = r.row.Name

@@ -86,8 +86,8 @@ func newPrimal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 		s.Tokens = tokens
 	}
 	heads, width := max(r.o.Heads, 1), r.width()
-	if n := heads * max(width, s.Tokens) * s.Rank; n > maxProjection {
-		return nil, fmt.Errorf("primal: %d heads of rank %d have %d weights, at most %d are possible", heads, s.Rank, n, maxProjection)
+	if err := r.room("projection", heads, max(width, s.Tokens), s.Rank); err != nil {
+		return nil, err
 	}
 	s.Means, s.LearnedTrace = loss == "code", trace == "learned"
 	s.Setting = fmt.Sprintf("primal rank=%d data=%s tokens=%d", s.Rank, data, s.Tokens)

@@ -94,6 +94,9 @@ func reformerHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	x.apart, x.once, x.alone, x.kept = form == "fast-transformers", repeats == "once", self == "alone", masks == "kept"
 	x.setting = fmt.Sprintf("reformer bucket=%d rounds=%d buckets=%d form=%s repeats=%s self=%s masks=%s scale=%s",
 		x.bucket, x.rounds, x.buckets, form, repeats, self, masks, scaleText(x.scale))
+	if err := r.room("rotations", x.rounds, x.buckets/2, r.width()); err != nil {
+		return nil, err
+	}
 	x.rotations = x.constants.New("rotations", false, x.rounds, x.buckets/2, r.width())
 	for i := range x.rotations.Data {
 		x.rotations.Data[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions

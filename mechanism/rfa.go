@@ -85,6 +85,9 @@ func rfaSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if err != nil {
 		return s, err
 	}
+	if err := r.room("R", f.heads, f.rows, d); err != nil {
+		return s, err
+	}
 	f.size = 1 / math.Sqrt(float64(f.rows))
 	if norm == "unit" {
 		s.Norm = attention.Unit

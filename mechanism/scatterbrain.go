@@ -91,6 +91,9 @@ func scatterbrainHead[T tensor.Float](r *reader) (attention.Headwise[T], error) 
 	if scale == 0 {
 		x.root = math.Pow(float64(d), -0.25)
 	}
+	if err := r.room("projection", max(rows, d), d); err != nil { // drawn in squares
+		return nil, err
+	}
 	x.w = x.constants.New("projection", false, rows, d)
 	drawProjection(x.w.Data, rows, d, projection == "orthogonal", false, key.Fold(1))
 	if support == "local" {

@@ -264,6 +264,23 @@ func (r *reader) order() int {
 	return r.row.Order
 }
 
+// maxNumbers is how many elements an array of a mechanism's own may have. A
+// configuration may be anybody's, and its arrays are there before any file has been
+// looked at that would have them.
+const maxNumbers = 1 << 24
+
+// room reports an array that is larger than that.
+func (r *reader) room(name string, shape ...int) error {
+	n := 1.0
+	for _, size := range shape {
+		n *= float64(size)
+	}
+	if n > maxNumbers {
+		return fmt.Errorf("%s: %s of shape %v has %.0f elements, at most %d are possible", r.row.Name, name, shape, n, maxNumbers)
+	}
+	return nil
+}
+
 // value returns the text of a setting.
 func (r *reader) value(name string) string {
 	if v, given := r.o.Set[name]; given {

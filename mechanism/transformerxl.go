@@ -51,6 +51,9 @@ func newDistances[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 		return nil, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
 	x := &distances[T]{params: new(param.Set[T]), heads: max(r.o.Heads, 1), width: r.o.Width}
+	if err := r.room("r", x.heads, length, x.width); err != nil {
+		return nil, err
+	}
 	x.pattern = pattern[T]{
 		name: r.row.Name, setting: fmt.Sprintf("transformer-xl memory=%d scale=%s", length, scaleText(scale)),
 		sees: past(length), window: length, period: 1,

@@ -75,6 +75,12 @@ func truncatedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		return s, err
 	}
 	f := &truncation[T]{d: d, heads: max(r.o.Heads, 1), keep: keep, degree: p}
+	if err := r.room("rotation", f.heads, d, d); err != nil {
+		return s, err
+	}
+	if err := r.room("monomials", f.heads, keep, p); err != nil {
+		return s, err
+	}
 	f.rotation = f.constants.New("rotation", false, f.heads, d, d)
 	f.list = f.constants.New("monomials", false, f.heads, keep, p)
 	lowest := lowestMonomials(d, p, keep)

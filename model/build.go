@@ -33,8 +33,9 @@ type builder[T tensor.Float] struct {
 	layers    []layer[T] // of attention
 	err       error
 
-	bare bool    // weights are only counted: they have no elements
-	size float64 // of bare weights
+	bare  bool    // weights are only counted: they have no elements
+	size  float64 // of bare weights
+	drawn float64 // constants beside them
 }
 
 // weight adds one.
@@ -197,6 +198,7 @@ func (b *builder[T]) mechanism(name string, a *nn.Attention[T]) {
 	a.Mechanism = m
 	if b.bare {
 		b.size += float64(m.Params().Size())
+		b.drawn += float64(m.Constants().Size())
 		return
 	}
 	b.layers = append(b.layers, layer[T]{name, a})

@@ -30,6 +30,17 @@ func (c Config) mixer(causal bool) (m nn.Mixer[float32], size float64, err error
 	return m, b.size, b.err
 }
 
+// stored returns how many elements a file of the model has at least: weights, and what
+// the mixers have drawn.
+func (c Config) stored() float64 {
+	if c.Heads == 0 {
+		return c.size(0)
+	}
+	b := &builder[float32]{c: c, bare: true}
+	b.mixer("", c.Causal())
+	return c.size(b.size) + float64(c.Layers)*b.drawn
+}
+
 // size is Params with that many weights of a mixer. It is exact below 2⁵³ and
 // does not overflow.
 func (c Config) size(mixer float64) float64 {

@@ -135,8 +135,8 @@ func read[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error) {
 	for _, t := range f.Tensors() {
 		bytes += t.Bytes
 	}
-	if n := int64(c.Params()); n > bytes {
-		return nil, fmt.Errorf("weights: have %d bytes, the configuration needs %d elements", bytes, n)
+	if n := c.stored(); n > float64(bytes) {
+		return nil, fmt.Errorf("weights: have %d bytes, the configuration needs %.0f elements", bytes, n)
 	}
 	m, err := build[T](c, nil)
 	if err != nil {

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"bytes"
+	"encoding/json"
 	"maps"
 	"os"
 	"path/filepath"
@@ -9,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
 )
@@ -274,6 +277,109 @@ func TestParseConfig(t *testing.T) {
 	} {
 		if _, err := ParseConfig([]byte(x.text)); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want one with %q", err, x.want)
+		}
+	}
+}
+
+// claims is the memory that a configuration may take before anything is known of its
+// weights: one mechanism, whose arrays have bounds of their own, and sinusoids.
+const claims = 512 << 20
+
+// FuzzConfig reads any bytes as a configuration. What is valid has a size, and comes
+// back as it was.
+func FuzzConfig(f *testing.F) {
+	for _, c := range cases() {
+		text, err := json.Marshal(c)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte(`{"kind":"decoder","vocab":1,"layers":1,"heads":1,"width":262144,"context":1,"positions":"none","mechanism":"performer"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var c Config
+		var err error
+		if n := check.Allocated(func() { c, err = ParseConfig(text) }); n > claims+512*int64(len(text)) {
+			t.Errorf("%d bytes are read in %d bytes of memory", len(text), n)
+		}
+		if err != nil {
+			return
+		}
+		if c.Params() < 1 {
+			t.Errorf("%d weights", c.Params())
+		}
+		again, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if back, err := ParseConfig(again); err != nil || back.Params() != c.Params() {
+			t.Errorf("%s comes back as %d weights, %v", again, back.Params(), err)
+		}
+	})
+}
+
+// FuzzModel reads any bytes as a configuration and weights. They take the memory of
+// weights that are there, not of those that are claimed.
+func FuzzModel(f *testing.F) {
+	for _, name := range []string{"fastmax", "performer", "mamba-2"} {
+		dir := f.TempDir()
+		m, err := New[float32](tiny(Decoder, name), rng.New(1))
+		if err != nil {
+			f.Fatal(err)
+		}
+		if err := m.Save(dir); err != nil {
+			f.Fatal(err)
+		}
+		config, err := os.ReadFile(filepath.Join(dir, ConfigFile))
+		if err != nil {
+			f.Fatal(err)
+		}
+		weights, err := os.ReadFile(filepath.Join(dir, WeightsFile))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(config, weights)
+		f.Add(bytes.Replace(config, []byte(`"layers": `), []byte(`"layers": 99999`), 1), weights)
+		f.Add(bytes.Replace(config, []byte(`"context": `), []byte(`"context": 99999`), 1), weights)
+	}
+	f.Fuzz(func(t *testing.T, config, weights []byte) {
+		n := check.Allocated(func() {
+			c, err := parseConfigFile(config)
+			if err != nil {
+				return
+			}
+			if w, err := safetensors.New(bytes.NewReader(weights), int64(len(weights))); err == nil {
+				_, _ = read[float32](w, c)
+			}
+		})
+		if n > claims+512*int64(len(config)+len(weights)) {
+			t.Errorf("%d and %d bytes are read in %d bytes of memory", len(config), len(weights), n)
+		}
+	})
+}
+
+// Configurations of a few bytes that ask for the memory of a data centre are refused
+// before they get any.
+func TestHostileConfigs(t *testing.T) {
+	const wide = `{"kind":"decoder","vocab":1,"layers":1,"heads":1,"width":262144,"context":1024,"positions":"none",`
+	for _, text := range []string{
+		wide + `"mechanism":"performer"}`,
+		wide + `"mechanism":"performer","set":{"features":"16384"}}`,
+		wide + `"mechanism":"rfa"}`,
+		wide + `"mechanism":"fastmax-truncated"}`,
+		wide + `"mechanism":"scatterbrain"}`,
+		wide + `"mechanism":"linear","set":{"map":"hedgehog"}}`,
+		wide + `"mechanism":"transformer-xl","set":{"memory":"1048576"}}`,
+		wide + `"mechanism":"luna","set":{"length":"1024","form":"causal"}}`,
+		`{"kind":"decoder","vocab":16777216,"layers":16777216,"heads":1,"width":16777216,"context":1,"positions":"none","mechanism":"softmax"}`,
+	} {
+		var err error
+		n := check.Allocated(func() { _, err = ParseConfig([]byte(text)) })
+		if err == nil || !strings.Contains(err.Error(), "possible") {
+			t.Errorf("%s: error is %v", text, err)
+		}
+		if n > 1<<20 {
+			t.Errorf("%s takes %d bytes of memory", text, n)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -994,4 +995,30 @@ func BenchmarkSynthetic(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/token")
+}
+
+// FuzzCheckpoint reads any bytes as a checkpoint, under a checksum that fits.
+func FuzzCheckpoint(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "c")
+	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, At: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
+	if err := c.write(path); err != nil {
+		f.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b[:len(b)-4])
+	f.Add([]byte("FFSC\x01\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\x7f"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		b := binary.LittleEndian.AppendUint32(bytes.Clone(body), crc32.Checksum(body, castagnoli))
+		var c *checkpoint
+		var err error
+		if n := check.Allocated(func() { c, err = parseCheckpoint(b) }); n > 1<<20+256*int64(len(b)) {
+			t.Errorf("%d bytes are read in %d bytes of memory", len(b), n)
+		}
+		if err == nil && len(c.state) > len(b) {
+			t.Errorf("a state of %d bytes in %d", len(c.state), len(b))
+		}
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/internal/check"
 )
 
 // The tasks of files keep their promise on the real data sets, and their baselines
@@ -555,6 +556,40 @@ func FuzzReadJSONL(f *testing.F) {
 		}
 		for _, kind := range []Kind{Class, Regression, Labels} {
 			_ = (&Own{kind: kind, length: 5}).add(rows, 1)
+		}
+	})
+}
+
+func FuzzColumns(f *testing.F) {
+	f.Add("text,label\na,1\n\"b,\",2\n")
+	f.Add("label\ttext\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, comma := range ",\t" {
+			var rows [][2]string
+			var err error
+			if n := check.Allocated(func() { rows, err = readColumns(strings.NewReader(s), comma, "text", "label") }); n > 1<<20+512*int64(len(s)) {
+				t.Errorf("%d bytes are read in %d bytes of memory", len(s), n)
+			}
+			if err == nil {
+				_ = (&Own{kind: Class, length: 5}).add(rows, 1)
+			}
+		}
+	})
+}
+
+// What metadata name lies in their folder.
+func FuzzMetadata(f *testing.F) {
+	f.Add("imgs/0 sample_0.png 0 1\n")
+	f.Add("../.. etc 0 1\n/ etc 0 0\n\x93NUMPY")
+	f.Fuzz(func(t *testing.T, s string) {
+		list, err := readMetadata(strings.NewReader(s), "folder")
+		if err != nil {
+			return
+		}
+		for _, r := range list {
+			if rest, in := strings.CutPrefix(filepath.ToSlash(r.path), "folder/"); !in || strings.HasPrefix(rest, "..") {
+				t.Errorf("%q is read", r.path)
+			}
 		}
 	})
 }

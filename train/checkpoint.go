@@ -91,6 +91,26 @@ func sumFile(path string) (file, error) {
 	return file{n, hex.EncodeToString(h.Sum(nil))}, err
 }
 
+// sumMember is sumFile for what a manifest names, which has to be a file in the folder
+// dir: a manifest may come from anybody. The sum is left out where the number of
+// bytes is not the one that is wanted.
+func sumMember(dir, name string, bytes int64) (file, error) {
+	path := filepath.Join(dir, name)
+	if name != filepath.Base(name) || !filepath.IsLocal(name) {
+		return file{}, fmt.Errorf("%s: names %q, which is no file of the folder", filepath.Join(dir, manifestFile), name)
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return file{}, err
+	case !info.Mode().IsRegular():
+		return file{}, fmt.Errorf("%s: is no regular file", path)
+	case info.Size() != bytes:
+		return file{Bytes: info.Size()}, nil
+	}
+	return sumFile(path)
+}
+
 // writeCheckpoint makes the checkpoint of m.Step in the run folder dir out of
 // the files that fill writes into a folder. It appears whole or not at all, and
 // only then does latest name it. The one before it stays, others go.
@@ -259,7 +279,7 @@ func checkManifest(path string) (m manifest, err error) {
 	}
 	for _, n := range slices.Sorted(maps.Keys(m.Files)) {
 		want := m.Files[n]
-		got, err := sumFile(filepath.Join(path, n))
+		got, err := sumMember(path, n, want.Bytes)
 		switch {
 		case err != nil:
 			return m, err

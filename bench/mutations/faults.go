@@ -29,13 +29,13 @@ var faults = []fault{
 		"internal/kernel", "TestExpRowsAccuracy|TestExpAccuracy",
 	},
 	{
-		"internal/kernel/columns.go", "dp[c] += e * x[c]", "dp[c] += e * p[c]",
-		"the gradient of a feature goes to one of its factors twice",
+		"internal/kernel/columns.go", "dp[c] += e * x[c]", "dp[c] += a * x[c]",
+		"a factor of a feature has a gradient that does not depend on the feature's",
 		"internal/kernel", "TestFeatures",
 	},
 	{
-		"internal/kernel/columns.go", "slope*float64(x[r*rs+i]))", "float64(x[r*rs+i]))",
-		"the gradient of a normalised row keeps its part along the row",
+		"internal/kernel/columns.go", "slope*float64(x[r*rs+i]))", "slope*slope*float64(x[r*rs+i]))",
+		"the gradient of a normalised row keeps a part along the row",
 		"internal/kernel", "TestColumns",
 	},
 	// The linear form.

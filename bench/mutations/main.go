@@ -60,29 +60,32 @@ func check(ctx context.Context, args []string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	ran, survived := 0, 0
+	ran, missed := 0, 0
 	for _, m := range faults {
 		if !chosen.MatchString(m.file) && !chosen.MatchString(m.what) || !m.runs() {
 			continue
 		}
 		start := time.Now()
 		why, err := m.survives(ctx, dir)
-		if err != nil {
-			return err
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		ran++
 		verdict := "caught"
-		if why != "" {
-			verdict, survived = "SURVIVES", survived+1
+		switch {
+		case err != nil:
+			verdict, why = "BROKEN", err.Error()
+		case why != "":
+			verdict = "SURVIVES"
 		}
 		fmt.Printf("%-8s  %4.0f s  %s: %s\n", verdict, time.Since(start).Seconds(), m.file, m.what)
-		if why != "" {
-			fmt.Printf("%s\n", why)
+		if ran++; why != "" {
+			missed++
+			fmt.Println(why)
 		}
 	}
 	switch {
-	case survived > 0:
-		return fmt.Errorf("%d of %d faults survive", survived, ran)
+	case missed > 0:
+		return fmt.Errorf("%d of %d faults are not caught", missed, ran)
 	case ran == 0:
 		return fmt.Errorf("-run: no fault matches %q", *choice)
 	}
@@ -141,7 +144,7 @@ func (m *fault) survives(ctx context.Context, dir string) (why string, err error
 	case errors.As(err, &failed) && regexp.MustCompile(`(?m)^\s*--- FAIL: `).Match(out):
 		return "", nil
 	}
-	return "", fmt.Errorf("%s: %s: %w\n%s", m.file, m.what, err, out)
+	return "", fmt.Errorf("%w\n%s", err, out)
 }
 
 // written is the part of docs/testing.md.

@@ -229,7 +229,7 @@ func parses(q quoted) error {
 
 // goFlags are those of the go command that pages use.
 var goFlags = map[string]string{
-	"test": "run bench benchtime short v timeout count tags race fuzz fuzztime fuzzminimizetime cpu skip",
+	"test": "run bench benchtime short v timeout count tags race fuzz fuzztime fuzzminimizetime cpu skip overlay",
 	"run":  "tags", "build": "tags o", "install": "tags", "vet": "tags", "generate": "",
 }
 
