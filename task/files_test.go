@@ -587,7 +587,7 @@ func FuzzMetadata(f *testing.F) {
 			return
 		}
 		for _, r := range list {
-			if rest, in := strings.CutPrefix(filepath.ToSlash(r.path), "folder/"); !in || strings.HasPrefix(rest, "..") {
+			if first, _, _ := strings.Cut(filepath.ToSlash(r.path), "/"); first != "folder" {
 				t.Errorf("%q is read", r.path)
 			}
 		}
