@@ -45,7 +45,7 @@ func newMSSA[T tensor.Float](m *Making[T]) (Mixer[T], error) {
 	}
 	core, err := mechanism.New[T]("softmax", mechanism.Options{})
 	x := &MSSA[T]{H: m.Heads, D: m.Width / m.Heads, core: core}
-	x.U = Linear[T]{W: m.New("u_proj.weight", true, Normal(m.Deviation(m.Width)), x.H*x.D, m.Width)}
+	x.U = Linear[T]{W: m.New("u_proj.weight", true, m.first(1, m.Width), x.H*x.D, m.Width)}
 	x.O = m.Linear("o_proj", m.Residual, m.Width, x.H*x.D)
 	return x, err
 }

@@ -44,7 +44,7 @@ type Weights[T tensor.Float] struct {
 	New func(name string, decay bool, first First, shape ...int) *param.Param[T]
 
 	Bias      bool                 // of projections
-	Deviation func(in int) float64 // of first weights over so many inputs
+	Deviation func(in int) float64 // of first weights over so many inputs; nil: they are 0
 	Residual  float64              // share of it of those that add to the residual stream
 }
 
@@ -61,11 +61,19 @@ func Always(x float64) First { return func(rng.Key, uint64) float64 { return x }
 
 // Linear makes a projection, whose first weights are share times as large as others.
 func (w *Weights[T]) Linear(name string, share float64, out, in int) Linear[T] {
-	l := Linear[T]{W: w.New(name+".weight", true, Normal(share*w.Deviation(in)), out, in)}
+	l := Linear[T]{W: w.New(name+".weight", true, w.first(share, in), out, in)}
 	if w.Bias {
 		l.B = w.New(name+".bias", false, Always(0), out)
 	}
 	return l
+}
+
+// first are a share of the first weights over so many inputs.
+func (w *Weights[T]) first(share float64, in int) First {
+	if w.Deviation == nil {
+		return Always(0)
+	}
+	return Normal(share * w.Deviation(in))
 }
 
 // MixerNames returns the names of the mixers that own their projections.

@@ -36,7 +36,6 @@ func TestMixersPage(t *testing.T) {
 		row, _ := LookupMixer(name)
 		size := 0
 		m, err := NewMixer(row, 64, mechanism.Options{Heads: 4, Length: 8192}, &Weights[float32]{
-			Deviation: func(int) float64 { return 1 },
 			New: func(name string, _ bool, _ First, shape ...int) *param.Param[float32] {
 				n := 1
 				for _, d := range shape {

@@ -51,7 +51,7 @@ func (d *drawnTable) lessons() lessons {
 		c.Model.Kind, c.Model.Outputs = model.Decoder, 3*pixelParts
 		if o.Budget == Quick {
 			c.Model.Layers, c.Model.Width, c.Model.Hidden = drawnSmall.Layers, drawnSmall.Width, 4*drawnSmall.Width
-			c.Model.Heads = drawnSmall.Width / 32 // heads as wide as the published
+			c.Model.Heads = max(1, drawnSmall.Width/32) // heads as wide as the published
 		}
 		if o.Budget != Full {
 			c.EvalSamples, c.FinalSamples = d.EvalSamples, d.FinalSamples
