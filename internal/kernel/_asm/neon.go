@@ -69,8 +69,8 @@ type word struct {
 // Go's assembler lacks most of these; those it has would be hard to tell apart.
 var words = map[string]word{
 	"fadd": {0x4e20d400, "fadd v%d.4s, v%d.4s, v%d.4s"}, "fadd2": {0x4e60d400, "fadd v%d.2d, v%d.2d, v%d.2d"},
-	"fsub": {0x4ea0d400, "fsub v%d.4s, v%d.4s, v%d.4s"}, "fsub2": {0x4ee0d400, "fsub v%d.2d, v%d.2d, v%d.2d"},
-	"fmul": {0x6e20dc00, "fmul v%d.4s, v%d.4s, v%d.4s"}, "fmul2": {0x6e60dc00, "fmul v%d.2d, v%d.2d, v%d.2d"},
+	"fsub": {0x4ea0d400, "fsub v%d.4s, v%d.4s, v%d.4s"},
+	"fmul": {0x6e20dc00, "fmul v%d.4s, v%d.4s, v%d.4s"},
 	"fdiv": {0x6e20fc00, "fdiv v%d.4s, v%d.4s, v%d.4s"}, "fdiv2": {0x6e60fc00, "fdiv v%d.2d, v%d.2d, v%d.2d"},
 	"fmla": {0x4e20cc00, "fmla v%d.4s, v%d.4s, v%d.4s"}, "fmla2": {0x4e60cc00, "fmla v%d.2d, v%d.2d, v%d.2d"},
 	"fmls": {0x4ea0cc00, "fmls v%d.4s, v%d.4s, v%d.4s"}, "fmls2": {0x4ee0cc00, "fmls v%d.2d, v%d.2d, v%d.2d"},
@@ -117,7 +117,7 @@ var words = map[string]word{
 var (
 	binaries = map[string]string{
 		"VADDPS": "fadd", "VSUBPS": "fsub", "VMULPS": "fmul", "VDIVPS": "fdiv",
-		"VADDPD": "fadd2", "VSUBPD": "fsub2", "VMULPD": "fmul2", "VDIVPD": "fdiv2",
+		"VADDPD": "fadd2", "VDIVPD": "fdiv2",
 		"VHADDPS": "faddp",
 		"VANDPS":  "and", "VANDPD": "and", "VORPS": "orr", "VORPD": "orr", "VPXOR": "eor", "VXORPS": "eor",
 		"VPADDD": "add", "VPMULLD": "mul", "VPMAXSD": "smax",
@@ -130,13 +130,12 @@ var (
 	}
 	scalars  = map[string]string{"VADDSS": "fadds", "VMULSS": "fmuls"}
 	branches = map[string]string{
-		"JMP": "JMP", "JEQ": "BEQ", "JNE": "BNE", "JZ": "BEQ", "JNZ": "BNE", "JE": "BEQ",
-		"JLT": "BLT", "JGE": "BGE", "JLE": "BLE",
+		"JMP": "JMP", "JE": "BEQ", "JZ": "BEQ", "JNZ": "BNE", "JLT": "BLT", "JGE": "BGE", "JLE": "BLE",
 	}
-	// The width suffix of an instruction on general registers.
-	wholes = map[string]string{
+	// On general registers, with the flags that branches ask for.
+	integers = map[string]string{
 		"ADDQ": "ADDS", "SUBQ": "SUBS", "ADDL": "ADDSW", "ORL": "ORRW", "ANDL": "ANDW", "IMULQ": "MUL",
-		"SHLQ": "LSL", "SHLL": "LSLW",
+		"SHLQ": "LSL", "SHLL": "LSLW", "CMPQ": "CMP", "CMPL": "CMPW",
 	}
 )
 
@@ -471,7 +470,7 @@ func (p *neon) instruction(i *ir.Instruction) {
 		p.line("AND $15, R%d, R%d", scratch, d)
 
 	case "PREFETCHT0":
-		p.line("PRFM %s, PLDL1KEEP", p.memory(ops[0]))
+		p.line("PRFM %s, PLDL1KEEP", p.address(ops[0]))
 	case "MOVQ":
 		if isMemory(ops[0]) {
 			p.line("MOVD %s, R%d", p.address(ops[0]), number(ops[1]))
@@ -481,11 +480,11 @@ func (p *neon) instruction(i *ir.Instruction) {
 			p.line("MOVD %s, R%d", p.general(ops[0]), number(ops[1]))
 		}
 	case "MOVL":
-		p.line("MOVWU %s, R%d", p.memory(ops[0]), number(ops[1]))
+		p.line("MOVWU %s, R%d", p.address(ops[0]), number(ops[1]))
 	case "MOVLQSX":
-		p.line("MOVW %s, R%d", p.memory(ops[0]), number(ops[1]))
+		p.line("MOVW %s, R%d", p.address(ops[0]), number(ops[1]))
 	case "MOVBLZX":
-		p.line("MOVBU %s, R%d", p.memory(ops[0]), number(ops[1]))
+		p.line("MOVBU %s, R%d", p.address(ops[0]), number(ops[1]))
 	case "LEAQ":
 		p.effective(ops[0].(operand.Mem), number(ops[1]))
 	case "XORQ", "XORL":
@@ -498,14 +497,9 @@ func (p *neon) instruction(i *ir.Instruction) {
 	case "DECQ":
 		p.inPlace("SUBS", "$1", ops[0])
 	case "ADDQ", "SUBQ", "ADDL", "ORL", "ANDL", "IMULQ", "SHLQ", "SHLL":
-		if isMemory(ops[1]) && isMemory(ops[0]) {
-			panic(name + " of memory and memory")
-		}
-		p.inPlace(wholes[name], p.general(ops[0]), ops[1])
-	case "CMPQ":
-		p.line("CMP %s, %s", p.operand2(ops[1]), p.general(ops[0]))
-	case "CMPL":
-		p.line("CMPW %s, %s", p.operand2(ops[1]), p.general(ops[0]))
+		p.inPlace(integers[name], p.general(ops[0]), ops[1])
+	case "CMPQ", "CMPL":
+		p.line("%s %s, %s", integers[name], p.general(ops[1]), p.general(ops[0]))
 	case "TESTQ":
 		p.line("CMP $0, R%d", number(ops[0]))
 	case "TESTL":
@@ -532,17 +526,6 @@ func (p *neon) instruction(i *ir.Instruction) {
 			p.forget(func(s sum) bool { return s.base == n || s.index == n })
 		}
 	}
-}
-
-// memory is the address of an operand that lies in memory.
-func (p *neon) memory(op operand.Op) string { return p.address(op) }
-
-// operand2 is a register or constant that stands beside one from memory.
-func (p *neon) operand2(op operand.Op) string {
-	if isMemory(op) {
-		panic("a comparison with memory")
-	}
-	return p.general(op)
 }
 
 // inPlace is name with its result and first source in one place.
