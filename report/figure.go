@@ -8,12 +8,9 @@ import (
 	"io"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
@@ -71,7 +68,7 @@ var marks = []draw.GlyphDrawer{
 }
 
 // dashes tell lines of the same colour apart.
-var dashes = [][]vg.Length{nil, {vg.Points(6), vg.Points(2)}, {vg.Points(2), vg.Points(2)}}
+var dashes = [][]vg.Length{nil, {6, 2}, {2, 2}}
 
 // Sizes of a figure. The legend is beside it.
 const (
@@ -95,80 +92,97 @@ func (f *Figure) WritePNG(w io.Writer) error {
 }
 
 func (f *Figure) write(w io.Writer, canvas func(width, height vg.Length) vg.CanvasWriterTo) error {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = drawn(f.Title), drawn(f.XLabel), drawn(f.YLabel)
-	p.BackgroundColor = color.White
-	scale(&p.X, f.XLinear, f.XText)
-	scale(&p.Y, f.YLinear, f.YText)
-	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{0xdd}, color.Gray{0xdd}
-	p.Add(grid)
-	legend := plot.NewLegend()
-	legend.Top, legend.Left, legend.Padding = true, true, vg.Points(2)
-
-	names := vg.Length(0) // the widest
+	a := axes{
+		title: drawn(f.Title),
+		x:     axis{label: drawn(f.XLabel), low: math.Inf(1), high: math.Inf(-1), logarithmic: !f.XLinear},
+		y:     axis{label: drawn(f.YLabel), low: math.Inf(1), high: math.Inf(-1), logarithmic: !f.YLinear},
+	}
+	var parts []part
+	var legend legend
 	pen := pen{colour: color.Black, largest: f.largest()}
 	for i := range f.Series {
 		s := &f.Series[i]
 		if err := f.check(s); err != nil {
 			return err
 		}
-		parts, err := pen.draw(s)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.Name, err)
-		}
-		var inLegend []plot.Thumbnailer
-		for _, part := range parts {
-			p.Add(part)
-			if t, ok := part.(plot.Thumbnailer); ok {
-				inLegend = append(inLegend, t)
-			}
-		}
+		a.x.include(s.X)
+		a.y.include(s.Y)
+		a.y.include(s.Low)
+		a.y.include(s.High)
+		of := pen.draw(s)
+		parts = append(parts, of...)
 		if s.Name != "" {
-			name := drawn(s.Name)
-			legend.Add(name, inLegend...)
-			names = max(names, legend.TextStyle.Width(name))
+			legend.add(drawn(s.Name), of)
 		}
 	}
-	makeRoom(&p.X, f.XLinear)
-	makeRoom(&p.Y, f.YLinear)
+	a.x.mark(f.XText)
+	a.y.mark(f.YText)
 
-	beside := names + legend.ThumbnailWidth + 5*margin
+	beside := legend.width() + 2*margin
 	c := canvas(plotWidth+beside, plotHeight)
 	all := draw.New(c)
 	all.SetColor(color.White)
 	all.Fill(all.Rectangle.Path())
 	// The last label of an axis reaches beyond it.
-	p.Draw(draw.Crop(all, margin, -4*margin-beside, margin, -margin))
-	legend.Draw(draw.Crop(all, plotWidth, -margin, margin, -8*margin))
+	plot := draw.Crop(all, margin, -4*margin-beside, margin, -margin)
+	inner := a.inner(plot)
+	a.grid(inner)
+	a.draw(plot, inner)
+	for _, p := range parts {
+		p.draw(&inner, func(x, y float64) vg.Point {
+			return vg.Point{X: inner.X(a.x.at(x)), Y: inner.Y(a.y.at(y))}
+		})
+	}
+	legend.draw(draw.Crop(all, plotWidth, -margin, margin, -8*margin))
 	_, err := c.WriteTo(w)
 	return err
 }
 
-// scale makes an axis linear or logarithmic.
-func scale(a *plot.Axis, linear bool, text func(float64) string) {
-	if linear {
-		a.Tick.Marker = evenTicks(text)
-		return
+// include makes the axis long enough for a list of numbers.
+func (a *axis) include(list []float64) {
+	for _, x := range list {
+		a.low, a.high = min(a.low, x), max(a.high, x)
 	}
-	a.Scale, a.Tick.Marker = plot.LogScale{}, ticks(text)
 }
 
-// makeRoom leaves some of the axis free at both ends.
-func makeRoom(a *plot.Axis, linear bool) {
-	if linear {
-		room := (a.Max - a.Min) * 0.02
-		if a.Min == a.Max {
-			room = max(math.Abs(a.Max)/2, 0.5)
+// mark leaves some of the axis free at both ends and marks it. An axis of nothing is
+// from 1 to 10.
+func (a *axis) mark(text func(float64) string) {
+	if a.low > a.high {
+		a.low, a.high = 1, 10
+	}
+	if !a.logarithmic {
+		room := (a.high - a.low) * 0.02
+		if a.low == a.high {
+			room = max(math.Abs(a.high)/2, 0.5)
 		}
-		a.Min, a.Max = a.Min-room, a.Max+room
+		a.low, a.high = a.low-room, a.high+room
+		a.ticks = evenTicks(a.low, a.high, text)
 		return
 	}
-	room := math.Pow(a.Max/a.Min, 0.02)
-	if a.Min == a.Max {
+	room := math.Pow(a.high/a.low, 0.02)
+	if a.low == a.high {
 		room = 2
 	}
-	a.Min, a.Max = a.Min/room, a.Max*room
+	a.low, a.high = a.low/room, a.high*room
+	a.ticks = powerTicks(a.low, a.high, text)
+}
+
+// grid draws grey lines at the labels of both axes.
+func (a *axes) grid(c draw.Canvas) {
+	style := draw.LineStyle{Color: color.Gray{0xdd}, Width: 0.25}
+	for _, t := range a.x.shown() {
+		if t.label != "" {
+			x := c.X(a.x.at(t.value))
+			c.StrokeLine2(style, x, c.Min.Y, x, c.Max.Y)
+		}
+	}
+	for _, t := range a.y.shown() {
+		if t.label != "" {
+			y := c.Y(a.y.at(t.value))
+			c.StrokeLine2(style, c.Min.X, y, c.Max.X, y)
+		}
+	}
 }
 
 // largest is the largest area of all bubbles.
@@ -230,83 +244,148 @@ type pen struct {
 	largest         float64
 }
 
+// part is something that a series draws.
+type part interface {
+	// draw draws it to c, where a point of the data lies at at.
+	draw(c *draw.Canvas, at func(x, y float64) vg.Point)
+	// sample draws what stands for it in the legend.
+	sample(c *draw.Canvas)
+}
+
 // draw returns the parts of a series from back to front.
-func (p *pen) draw(s *Series) ([]plot.Plotter, error) {
-	points := make(plotter.XYs, len(s.X))
-	for i := range points {
-		points[i] = plotter.XY{X: s.X[i], Y: s.Y[i]}
-	}
-	line, err := plotter.NewLine(points)
-	if err != nil {
-		return nil, err
-	}
-	dots, err := plotter.NewScatter(points)
-	if err != nil {
-		return nil, err
-	}
+func (p *pen) draw(s *Series) []part {
 	switch s.Style {
 	case Solid, Bare, Bubbles:
 		n := p.colours.of(s.Colour, s.Colour == "")
 		p.colour, p.turn = hues[n%len(hues)], n/len(hues)
 	}
-	line.Color, line.Width = p.colour, vg.Points(1.5)
-	dots.Color, dots.Radius = p.colour, vg.Points(2.5)
-	var parts []plot.Plotter
+	line := &curve{s, draw.LineStyle{Color: p.colour, Width: 1.5}}
+	dots := &dots{s, draw.GlyphStyle{Color: p.colour, Radius: 2.5}, p.largest}
+	var parts []part
 	switch s.Style {
 	case Solid:
 		dots.Shape = marks[(p.shapes.of(s.Mark, false)+p.turn)%len(marks)]
-		parts = []plot.Plotter{line, dots}
+		parts = []part{line, dots}
 	case Dashed:
-		line.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
-		parts = []plot.Plotter{line}
+		line.Dashes = []vg.Length{4, 3}
+		parts = []part{line}
 	case Crosses:
-		dots.Radius, dots.Shape = vg.Points(4), draw.CrossGlyph{}
-		parts = []plot.Plotter{dots}
+		dots.Radius, dots.Shape = 4, draw.CrossGlyph{}
+		parts = []part{dots}
 	case Rings:
-		dots.Color, dots.Radius, dots.Shape = color.Black, vg.Points(4), draw.RingGlyph{}
-		parts = []plot.Plotter{dots}
+		dots.Color, dots.Radius, dots.Shape = color.Black, 4, draw.RingGlyph{}
+		parts = []part{dots}
 	case Bare:
-		line.Width = vg.Points(1)
+		line.Width = 1
 		line.Dashes = dashes[p.turn%len(dashes)]
-		parts = []plot.Plotter{line}
+		parts = []part{line}
 	case Level:
-		line.Color, line.Width, line.Dashes = color.Gray{0x70}, vg.Points(1), []vg.Length{vg.Points(1), vg.Points(2)}
-		parts = []plot.Plotter{line}
+		line.LineStyle = draw.LineStyle{Color: color.Gray{0x70}, Width: 1, Dashes: []vg.Length{1, 2}}
+		parts = []part{line}
 	case Bubbles:
-		dots.Shape = draw.CircleGlyph{}
-		dots.Color = pale(p.colour)
-		dots.Radius = vg.Points(4) // in the legend
-		dots.GlyphStyleFunc = func(i int) draw.GlyphStyle {
-			style := dots.GlyphStyle
-			style.Radius = vg.Points(1)
-			if p.largest > 0 {
-				style.Radius = max(style.Radius, bubble*vg.Length(math.Sqrt(s.Size[i]/p.largest)))
-			}
-			return style
-		}
-		parts = []plot.Plotter{dots}
+		dots.Color, dots.Radius, dots.Shape = pale(p.colour), 4, draw.CircleGlyph{}
+		parts = []part{dots}
 	}
 	if len(s.Low) > 0 {
-		bars, err := errorBars(points, s.Low, s.High)
-		if err != nil {
-			return nil, err
-		}
-		bars.Color = p.colour
-		parts = append(parts, bars)
+		parts = append(parts, &bars{s, draw.LineStyle{Color: p.colour, Width: 0.5}})
 	}
-	return parts, nil
+	return parts
 }
 
-// errorBars are bars between ends at each point.
-func errorBars(points plotter.XYs, low, high []float64) (*plotter.YErrorBars, error) {
-	errors := make(plotter.YErrors, len(points))
-	for i, at := range points {
-		errors[i].Low, errors[i].High = at.Y-low[i], high[i]-at.Y
+// curve is a line through the points.
+type curve struct {
+	s *Series
+	draw.LineStyle
+}
+
+func (l *curve) draw(c *draw.Canvas, at func(x, y float64) vg.Point) {
+	points := make([]vg.Point, len(l.s.X))
+	for i, x := range l.s.X {
+		points[i] = at(x, l.s.Y[i])
 	}
-	return plotter.NewYErrorBars(struct {
-		plotter.XYs
-		plotter.YErrors
-	}{points, errors})
+	c.StrokeLines(l.LineStyle, points)
+}
+
+func (l *curve) sample(c *draw.Canvas) {
+	y := c.Center().Y
+	c.StrokeLine2(l.LineStyle, c.Min.X, y, c.Max.X, y)
+}
+
+// dots are a mark at each point, of its own area where the series has sizes.
+type dots struct {
+	s *Series
+	draw.GlyphStyle
+	largest float64
+}
+
+func (d *dots) draw(c *draw.Canvas, at func(x, y float64) vg.Point) {
+	for i, x := range d.s.X {
+		style := d.GlyphStyle
+		if d.s.Style == Bubbles {
+			style.Radius = 1
+			if d.largest > 0 {
+				style.Radius = max(style.Radius, bubble*vg.Length(math.Sqrt(d.s.Size[i]/d.largest)))
+			}
+		}
+		c.DrawGlyphNoClip(style, at(x, d.s.Y[i]))
+	}
+}
+
+func (d *dots) sample(c *draw.Canvas) { c.DrawGlyphNoClip(d.GlyphStyle, c.Center()) }
+
+// bars are the error bars of the points.
+type bars struct {
+	s *Series
+	draw.LineStyle
+}
+
+func (b *bars) draw(c *draw.Canvas, at func(x, y float64) vg.Point) {
+	const half = 2.5 // of the line at an end
+	for i, x := range b.s.X {
+		low, high := at(x, b.s.Low[i]), at(x, b.s.High[i])
+		c.StrokeLines(b.LineStyle, []vg.Point{low, high})
+		for _, end := range []vg.Point{low, high} {
+			c.StrokeLine2(b.LineStyle, end.X-half, end.Y, end.X+half, end.Y)
+		}
+	}
+}
+
+func (b *bars) sample(*draw.Canvas) {}
+
+// legend has the names of series, each beside a sample of what is drawn of it.
+type legend struct {
+	names []string
+	parts [][]part
+}
+
+func (l *legend) add(name string, parts []part) {
+	l.names, l.parts = append(l.names, name), append(l.parts, parts)
+}
+
+const sampleWidth = 20 * vg.Length(1)
+
+// width is what the legend takes.
+func (l *legend) width() (w vg.Length) {
+	style := textOf(titleFont, 0, 0)
+	for _, name := range l.names {
+		w = max(w, style.Width(name))
+	}
+	return sampleWidth + 3*margin + w
+}
+
+// draw draws the legend from the upper left corner of c on.
+func (l *legend) draw(c draw.Canvas) {
+	style := textOf(titleFont, draw.XLeft, draw.YCenter)
+	for i, name := range l.names {
+		height := style.Height(name) + 2
+		place := c
+		place.Max = vg.Point{X: c.Min.X + sampleWidth, Y: c.Max.Y - vg.Length(i)*height}
+		place.Min.Y = place.Max.Y - height
+		for _, p := range l.parts[i] {
+			p.sample(&place)
+		}
+		c.FillText(style, vg.Point{X: place.Max.X + margin, Y: place.Center().Y}, name)
+	}
 }
 
 // pale is a colour through which others are seen.
@@ -348,41 +427,4 @@ func (p *places) of(name string, alone bool) int {
 	p.at[name] = i
 	p.next++
 	return i
-}
-
-// ticks marks the axis at 1 to 9 times the powers of ten and writes at these, at
-// every second where they are many, at 2 and 5 times too where they are few.
-type ticks func(float64) string
-
-func (text ticks) Ticks(low, high float64) []plot.Tick {
-	if text == nil {
-		text = func(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
-	}
-	few, many := high < 1000*low, high > 1e9*low
-	var list []plot.Tick
-	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
-		for m := 1.0; m < 10; m++ {
-			t := plot.Tick{Value: m * math.Pow(10, e)}
-			if m == 1 && !(many && math.Mod(e, 2) != 0) || few && (m == 2 || m == 5) {
-				t.Label = text(t.Value)
-			}
-			if low <= t.Value && t.Value <= high {
-				list = append(list, t)
-			}
-		}
-	}
-	return list
-}
-
-// evenTicks marks a linear axis.
-type evenTicks func(float64) string
-
-func (text evenTicks) Ticks(low, high float64) []plot.Tick {
-	list := plot.DefaultTicks{}.Ticks(low, high)
-	for i, t := range list {
-		if t.Label != "" && text != nil {
-			list[i].Label = text(t.Value)
-		}
-	}
-	return list
 }

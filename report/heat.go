@@ -9,9 +9,7 @@ import (
 	"math"
 	"strconv"
 
-	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/palette/moreland"
-	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
@@ -112,7 +110,7 @@ func (m *Maps) write(w io.Writer, canvas func(width, height vg.Length) vg.Canvas
 		}
 		width, height = max(width, panels[i].width), max(height, panels[i].height)
 	}
-	style := plot.New().Title.TextStyle
+	style := textOf(titleFont, draw.XCenter, draw.YTop)
 	top := margin
 	if m.Title != "" {
 		top += titleHeight
@@ -124,7 +122,6 @@ func (m *Maps) write(w io.Writer, canvas func(width, height vg.Length) vg.Canvas
 	dc.SetColor(color.White)
 	dc.Fill(dc.Rectangle.Path())
 	if m.Title != "" {
-		style.XAlign, style.YAlign = draw.XCenter, draw.YTop
 		dc.FillText(style, vg.Point{X: all.X / 2, Y: all.Y - margin}, drawn(m.Title))
 	}
 	for i := range panels {
@@ -205,8 +202,10 @@ func (h *Heat) ends() [2]float64 {
 
 // panel is a matrix with its axes and the bar of its colours.
 type panel struct {
-	plot, bar     *plot.Plot
-	width, height vg.Length
+	axes, bar     axes
+	matrix, scale image.Image
+	width, height vg.Length // with both
+	size          vg.Point  // of the matrix
 }
 
 func (h *Heat) panel(ends [2]float64) (panel, error) {
@@ -214,51 +213,46 @@ func (h *Heat) panel(ends [2]float64) (panel, error) {
 	if err != nil {
 		return panel{}, err
 	}
-	p := plot.New()
-	p.BackgroundColor = color.White
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = drawn(h.Title), drawn(h.X.Label), drawn(h.Y.Label)
 	width, height := h.size()
-	p.Add(plotter.NewImage(h.picture(ends, colours, width, height), 0, 0, float64(h.Cols), float64(h.Rows)))
-	p.X.Padding, p.Y.Padding = 0, 0
 	x, y := h.X.ticks(h.Cols, width), h.Y.ticks(h.Rows, height)
 	for i := range y { // the first row is at the top
-		y[i].Value = float64(h.Rows) - y[i].Value
+		y[i].value = float64(h.Rows) - y[i].value
 	}
-	p.X.Tick.Marker, p.Y.Tick.Marker = plot.ConstantTicks(x), plot.ConstantTicks(y)
-	if h.X.Ticks != nil && longest(x) > 2 {
-		p.X.Tick.Label.Rotation = math.Pi / 2
-		p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XRight, draw.YCenter
+	p := panel{
+		axes: axes{
+			title: drawn(h.Title),
+			x:     axis{label: drawn(h.X.Label), high: float64(h.Cols), ticks: x, upright: h.X.Ticks != nil && longest(x) > 2, tight: true},
+			y:     axis{label: drawn(h.Y.Label), high: float64(h.Rows), ticks: y, tight: true},
+		},
+		bar: axes{
+			x: axis{hidden: true},
+			y: axis{low: ends[0], high: ends[1], ticks: evenTicks(ends[0], ends[1], nil), tight: true},
+		},
+		matrix: h.picture(ends, colours, width, height), scale: scaleOf(colours),
+		size: vg.Point{X: width, Y: height},
 	}
-
-	bar := plot.New()
-	bar.BackgroundColor = color.White
-	bar.Add(plotter.NewImage(scaleOf(colours), 0, ends[0], 1, ends[1]))
-	bar.HideX()
-	bar.Y.Padding = 0
-	bar.X.Padding = 0
-	bar.Y.Min, bar.Y.Max = ends[0], ends[1]
-
-	// What the plot needs beside the matrix.
-	left := widest(p.Y.Tick.Label, y) + 12*margin
-	below := 14 * margin
-	if p.X.Tick.Label.Rotation != 0 {
-		below += widest(p.X.Tick.Label, x)
-	}
-	return panel{
-		plot: p, bar: bar,
-		width:  max(width+left, p.Title.TextStyle.Width(p.Title.Text)) + barWidth,
-		height: height + below,
-	}, nil
+	// What the axes take of a page.
+	page := draw.Canvas{Rectangle: vg.Rectangle{Max: vg.Point{X: 2 * width, Y: 2 * height}}}
+	inner := p.axes.inner(page)
+	left, below, above := inner.Min.X, inner.Min.Y, page.Max.Y-inner.Max.Y
+	title := textOf(titleFont, 0, 0).Width(p.axes.title)
+	p.width = max(width+left+2*margin, title) + barWidth
+	p.height = height + below + above + 2*margin
+	return p, nil
 }
 
 func (p *panel) draw(c draw.Canvas) {
-	p.plot.Draw(draw.Crop(c, 0, -barWidth, 0, 0))
+	c = draw.Crop(c, 0, 0, margin, -margin)
+	inner := p.axes.inner(c)
+	inner.Max.X = inner.Min.X + p.size.X
+	p.axes.draw(c, inner)
+	inner.DrawImage(inner.Rectangle, p.matrix)
 	// The bar is as high as the matrix.
-	matrix := p.plot.DataCanvas(draw.Crop(c, 0, -barWidth, 0, 0))
-	p.bar.Draw(draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
-		Min: vg.Point{X: c.Max.X - barWidth + 2*margin, Y: matrix.Min.Y},
-		Max: vg.Point{X: c.Max.X - 2*margin, Y: matrix.Max.Y},
-	}})
+	bar := c
+	bar.Min, bar.Max = vg.Point{X: c.Max.X - barWidth + 2*margin, Y: inner.Min.Y}, vg.Point{X: c.Max.X - 2*margin, Y: inner.Max.Y}
+	scale := p.bar.inner(bar)
+	p.bar.draw(bar, scale)
+	scale.DrawImage(scale.Rectangle, p.scale)
 }
 
 // size returns the sides of the matrix on the page: cells are squares, unless it
@@ -282,11 +276,11 @@ func (h *Heat) size() (width, height vg.Length) {
 
 // ticks returns the labels of n cells on a side of so much length, at their
 // middles.
-func (a Axis) ticks(n int, length vg.Length) []plot.Tick {
-	var list []plot.Tick
+func (a Axis) ticks(n int, length vg.Length) []tick {
+	var list []tick
 	if a.Ticks != nil && n <= mostLabelled {
 		for i, text := range a.Ticks {
-			list = append(list, plot.Tick{Value: float64(i) + 0.5, Label: drawn(text)})
+			list = append(list, tick{float64(i) + 0.5, drawn(text)})
 		}
 		return list
 	}
@@ -296,7 +290,7 @@ func (a Axis) ticks(n int, length vg.Length) []plot.Tick {
 		// A cell of several positions has the label that lies in it.
 		at := a.First + i*step
 		if mark := (at + step - 1) / every * every; mark >= at && at+step-1 >= 0 {
-			list = append(list, plot.Tick{Value: float64(i) + (float64(mark-at)+0.5)/float64(step), Label: strconv.Itoa(mark)})
+			list = append(list, tick{float64(i) + (float64(mark-at)+0.5)/float64(step), strconv.Itoa(mark)})
 		}
 	}
 	return list
@@ -314,19 +308,11 @@ func niceStep(x float64) int {
 }
 
 // longest is the number of characters of the longest label.
-func longest(list []plot.Tick) (n int) {
+func longest(list []tick) (n int) {
 	for _, t := range list {
-		n = max(n, len([]rune(t.Label)))
+		n = max(n, len([]rune(t.label)))
 	}
 	return n
-}
-
-// widest is the length of the longest label on the page.
-func widest(style draw.TextStyle, list []plot.Tick) (width vg.Length) {
-	for _, t := range list {
-		width = max(width, style.Width(t.Label))
-	}
-	return width
 }
 
 // light are colours from dark to light that those who are blind to red or green
