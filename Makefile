@@ -1,7 +1,7 @@
 # What main must pass: the steps of .ci/run, one at a time. A machine without make calls them itself.
 steps := format vet staticcheck cross mpi test poison purego avx2 emulated long assembly race smoke
 more := docs coverage mutations fuzz longer
-.PHONY: ci $(steps) $(more) generate calibrate bench zoo peers results demo readme recipes minutes
+.PHONY: ci $(steps) $(more) generate calibrate bench zoo peers results demo readme recipes minutes release reproducible
 
 ci: # all of the first list
 	.ci/run
@@ -49,3 +49,34 @@ recipes: # the README's recipes, in a clone of this checkout
 
 minutes: # all of the README's commands, timed in a new account with nothing but Go; many minutes, on an idle machine
 	go run ./bench/recipes -o docs/first-ten-minutes.md
+
+# What a release is built with: no folder of this machine and no C library is in it.
+VERSION ?= $(shell git describe --tags --always --dirty)
+COMMIT = $(shell git rev-parse HEAD)
+DATE = $(shell git log -1 --format=%cI)
+STAMP = -X main.release=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
+RELEASE = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w $(STAMP)'
+PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+
+release: # archives of six platforms with licence, readme and completions, and their checksums, in dist/
+	rm -rf dist && mkdir -p dist/completions
+	for shell in bash zsh fish; do cp cmd/farfield/completion.$$shell dist/completions/farfield.$$shell || exit 1; done
+	@set -e; for platform in $(PLATFORMS); do \
+		os=$${platform%/*} arch=$${platform#*/} suffix=; \
+		if [ $$os = windows ]; then suffix=.exe; fi; \
+		name=farfield_$(VERSION)_$${os}_$$arch; \
+		mkdir -p dist/$$name; \
+		GOOS=$$os GOARCH=$$arch $(RELEASE) -o dist/$$name/farfield$$suffix ./cmd/farfield; \
+		cp -R LICENSE README.md dist/completions dist/$$name/; \
+		tar -C dist --sort=name --owner=0 --group=0 --numeric-owner --mtime='$(DATE)' -cf - $$name | gzip -n >dist/$$name.tar.gz; \
+		wc -c dist/$$name/farfield$$suffix; \
+	done
+	cd dist && sha256sum *.tar.gz */farfield */farfield.exe >SHA256SUMS && cat SHA256SUMS
+
+reproducible: # the same commit in two folders, with nothing cached, gives the same program; minutes
+	@set -e; for i in 1 2; do \
+		tree=$$(mktemp -d); git archive HEAD | tar -x -C $$tree; \
+		(cd $$tree && GOCACHE=$$tree.cache $(RELEASE) -o farfield ./cmd/farfield); \
+		sha256sum $$tree/farfield | cut -d' ' -f1 >reproducible.$$i; rm -rf $$tree $$tree.cache; \
+	done; \
+	cat reproducible.1; cmp reproducible.1 reproducible.2; rm reproducible.1 reproducible.2

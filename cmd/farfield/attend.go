@@ -23,11 +23,11 @@ import (
 // attendCmd is the verb attend: attention and its gradients on arrays from a
 // file.
 type attendCmd struct {
-	Mechanism string `required:"" xor:"mechanism" placeholder:"NAME" help:"Attention function; with --help its parameters and settings are listed."`
+	Mechanism string `complete:"mechanisms" required:"" xor:"mechanism" placeholder:"NAME" help:"Attention function; with --help its parameters and settings are listed."`
 	settings
 	Causal         bool     `help:"Query i sees keys j ≤ i + (M-N)."`
 	Form           string   `enum:"auto,direct,linear,step" default:"auto" help:"How to compute it: ${enum}."`
-	Dropout        string   `placeholder:"KIND" help:"Dropout, as in training: 1d leaves out whole tokens of the prepared q and k, standard channels of them, quadratic products of two channels. Masks of what is kept are read, mask_qtok (B,H,N) and mask_ktok (B,H,M), mask_q1 and mask_k1 of the shapes of q and k, or mask_q2 (B,H,N,D,D) and mask_k2, or drawn if there are none."`
+	Dropout        string   `complete:"1d,standard,quadratic" placeholder:"KIND" help:"Dropout, as in training: 1d leaves out whole tokens of the prepared q and k, standard channels of them, quadratic products of two channels. Masks of what is kept are read, mask_qtok (B,H,N) and mask_ktok (B,H,M), mask_q1 and mask_k1 of the shapes of q and k, or mask_q2 (B,H,N,D,D) and mask_k2, or drawn if there are none."`
 	Rate           *float64 `placeholder:"R" help:"Share that dropout leaves out, below 1; by default what the array rate says."`
 	Seed           uint64   `placeholder:"N" default:"1" help:"Of the masks that are drawn, or of --synthetic (${default})."`
 	Grad           bool     `help:"Also write dq, dk, dv and d_PARAMETER for the gradient do (or go) of the output."`
@@ -44,7 +44,7 @@ type attendCmd struct {
 // settings are the flags that choose among what a mechanism offers.
 type settings struct {
 	Order *int              `placeholder:"P" help:"Degree of the kernel polynomial."`
-	Set   map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"A setting of the mechanism; may be repeated."`
+	Set   map[string]string `complete:"settings" mapsep:"none" placeholder:"KEY=VALUE" help:"A setting of the mechanism; may be repeated."`
 }
 
 // options returns the mechanism's options for heads of width d and sequences of at
@@ -74,7 +74,7 @@ func (c *attendCmd) Run(e *env) error {
 		return err
 	}
 	if c.In == "" || c.Out == "" {
-		return inputf(`expected "<in> <out>"`)
+		return inputf("needs a file of arrays to read and one to write, as qkv.npz out.npz; or --stream (see farfield attend --help)")
 	}
 	write, err := writerFor(c.Out)
 	if err != nil {
@@ -84,9 +84,9 @@ func (c *attendCmd) Run(e *env) error {
 	var ran *attendReport
 	err = e.interruptible(func() (err error) {
 		if c.Precision == "f64" {
-			out, ran, err = attend[float64](c, e.stderr)
+			out, ran, err = attend[float64](c, e.notes)
 		} else {
-			out, ran, err = attend[float32](c, e.stderr)
+			out, ran, err = attend[float32](c, e.notes)
 		}
 		return err
 	})
@@ -97,7 +97,7 @@ func (c *attendCmd) Run(e *env) error {
 		return err
 	}
 	if ran.Weak > 0 {
-		fmt.Fprintf(e.stderr, "farfield: %d rows have a denominator that nearly cancels, the first is query %d of head %d of batch row %d\n",
+		fmt.Fprintf(e.notes, "farfield: %d rows have a denominator that nearly cancels, the first is query %d of head %d of batch row %d\n",
 			ran.Weak, ran.WeakAt[2], ran.WeakAt[1], ran.WeakAt[0])
 	}
 	if c.JSON {

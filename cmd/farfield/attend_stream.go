@@ -55,16 +55,17 @@ func (s *streamed) refuse() error {
 
 // Help are examples.
 func (c *attendCmd) Help() string {
-	return `Examples:
-
-    farfield attend --mechanism fastmax --causal --grad in.npz out.npz
-    farfield attend --mechanism fastmax --causal --stream in.safetensors o.npy
-    farfield attend --mechanism linear --stream --memory 64MiB folder o.npy
-    producer | farfield attend --mechanism fastmax --causal --stream --raw 64,8 - o.raw
-    farfield attend --model run --layer 2 text.txt o.npy
-    farfield attend --mechanism fastmax --synthetic 1000000000,32,1 --seed 7 --rows-every 1000000 o.npy
-    mpirun -n 4 farfield attend --mechanism fastmax --causal --stream in.safetensors o.npy
-`
+	return "The form with the least time is taken; all forms of a mechanism agree within bounds that are derived." + examples(
+		"farfield attend --mechanism fastmax --causal --grad qkv.npz out.npz",
+		"farfield attend --mechanism softmax --json qkv.npz out.safetensors",
+		"farfield attend --mechanism fastmax --causal --synthetic 1e5,32,2 --check 3",
+		"farfield attend --mechanism fastmax --causal --stream qkv.safetensors o.npy",
+		"farfield attend --mechanism linear --stream --memory 64MiB folder o.npy",
+		"producer | farfield attend --mechanism fastmax --causal --stream --raw 64,8 - o.raw",
+		"farfield attend --model run/001 --stream --layer 1 notes.txt o.npy",
+		"farfield attend --mechanism fastmax --synthetic 1000000000,32,1 --seed 7 --rows-every 1000000 o.npy",
+		"mpirun -n 4 farfield attend --mechanism fastmax --causal --stream qkv.safetensors o.npy",
+	)
 }
 
 // programBytes is the memory that the program takes beside what a stream plans.
@@ -168,7 +169,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 		return input(err)
 	}
 	if unknown := p.unknown(given.Names()); len(unknown) > 0 {
-		fmt.Fprintf(e.stderr, "farfield: not used: %s\n", strings.Join(unknown, ", "))
+		fmt.Fprintf(e.notes, "farfield: not used: %s\n", strings.Join(unknown, ", "))
 	}
 	var wide *attendProblem[float64] // for what is checked
 	if c.Check > 0 {
@@ -219,7 +220,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 			return err
 		}
 	}
-	w := e.stderr
+	w := e.notes
 	if out == "" {
 		w = e.stdout
 	}

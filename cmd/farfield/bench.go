@@ -38,8 +38,8 @@ type benchFlags struct {
 	Profile string        `placeholder:"FILE" help:"Write where the processor's time goes, for go tool pprof, and print the routines that take most."`
 }
 
-// Help says what the columns mean.
-func (c *benchFlags) Help() string {
+// columns says what they mean.
+func (c *benchFlags) columns() string {
 	return "Flags with dots take lists: -n 256,1024 -d 16,32 --threads 1,2. " +
 		"All lines are measured in rounds that take turns, so that lines can be compared even beside other work. " +
 		"A line has the median time of a call and its spread (distance of the quartiles over the median); " +
@@ -77,10 +77,7 @@ func (c *benchFlags) measure(e *env, s *sweep) error {
 	if len(s.cases) == 0 {
 		return input(s.lack)
 	}
-	notes := e.stdout // of what is no line
-	if c.JSON {
-		notes = e.stderr
-	}
+	notes := c.remarks(e)
 	fmt.Fprintf(notes, "%v\n", bench.Describe(0))
 	var fit []*bench.Case
 	for _, bc := range s.cases {
@@ -134,6 +131,14 @@ func (c *benchFlags) measure(e *env, s *sweep) error {
 		write = f.WritePNG
 	}
 	return atomicfile.Write(c.Plot, write)
+}
+
+// remarks is where goes what is no line.
+func (c *benchFlags) remarks(e *env) io.Writer {
+	if c.JSON || e.brief {
+		return e.notes
+	}
+	return e.stdout
 }
 
 // lacks says which memory a case does not fit in; "" if it does.
@@ -232,10 +237,10 @@ type sweepProgress struct {
 }
 
 func newSweepProgress(e *env) *sweepProgress {
-	p := &sweepProgress{w: e.stderr, start: time.Now()}
+	p := &sweepProgress{w: e.notes, start: time.Now()}
 	p.spoke = p.start
 	if e.tty {
-		p.bar = newBar(e.stderr, 1, progressbar.OptionSetPredictTime(true))
+		p.bar = newBar(e.notes, 1, progressbar.OptionSetPredictTime(true))
 	}
 	return p
 }

@@ -24,6 +24,15 @@ type benchAttention struct {
 	benchFlags
 }
 
+// Help are the columns and examples.
+func (c *benchAttention) Help() string {
+	return c.columns() + examples(
+		"farfield bench attention -n 1024,4096 -d 32 --causal",
+		"farfield bench attention --mechanism fastmax,softmax --direction forward,backward --plot times.svg",
+		"farfield bench attention -n 256,1024 --threads 1,2 --json",
+	)
+}
+
 func (c *benchAttention) Run(e *env) error {
 	list, err := c.list(c.Form...)
 	if err != nil {
@@ -60,6 +69,14 @@ type benchDecode struct {
 	benchFlags
 }
 
+// Help are the columns and examples.
+func (c *benchDecode) Help() string {
+	return c.columns() + examples(
+		"farfield bench decode -n 1024,16384 -d 64 --heads 8",
+		"farfield bench decode --mechanism fastmax --time 100ms --json",
+	)
+}
+
 func (c *benchDecode) Run(e *env) error {
 	list, err := c.list("step")
 	if err != nil {
@@ -87,6 +104,14 @@ type benchGemm struct {
 	benchFlags
 }
 
+// Help are the columns and examples.
+func (c *benchGemm) Help() string {
+	return c.columns() + examples(
+		"farfield bench gemm -n 1024 -d 1024",
+		"farfield bench gemm --transpose nn,nt,tn --json",
+	)
+}
+
 func (c *benchGemm) Run(e *env) error {
 	s := &sweep{title: "farfield bench gemm", axis: "rows"}
 	var list []variant
@@ -111,6 +136,14 @@ type benchTrain struct {
 	Layers count   `default:"6" placeholder:"L" help:"Layers (${default})."`
 	Batch  count   `default:"8" placeholder:"B" help:"Sequences of an update (${default})."`
 	benchFlags
+}
+
+// Help are the columns and examples.
+func (c *benchTrain) Help() string {
+	return c.columns() + examples(
+		"farfield bench train -n 512 --layers 2 --batch 2",
+		"farfield bench train --mechanism fastmax,softmax --profile train.prof",
+	)
 }
 
 func (c *benchTrain) Run(e *env) error {
@@ -185,9 +218,9 @@ func (s *sweep) over(e *env, g grid, add func(point) (*bench.Case, error)) error
 
 // variants are the flags that choose among mechanisms.
 type variants struct {
-	Mechanism []string          `default:"fastmax,softmax" placeholder:"NAME" help:"Attention functions (${default})."`
+	Mechanism []string          `complete:"mechanisms" default:"fastmax,softmax" placeholder:"NAME" help:"Attention functions (${default})."`
 	Order     []int             `placeholder:"P" help:"Degrees of the kernel polynomial, for mechanisms that have one."`
-	Set       map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"A setting, for mechanisms that have it; may be repeated."`
+	Set       map[string]string `complete:"settings" mapsep:"none" placeholder:"KEY=VALUE" help:"A setting, for mechanisms that have it; may be repeated."`
 }
 
 // variant is one mechanism with its order, settings and form.

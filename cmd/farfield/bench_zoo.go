@@ -14,7 +14,7 @@ import (
 
 // benchZoo is the suite zoo: every row of the catalogue in one table.
 type benchZoo struct {
-	Mechanism []string      `placeholder:"NAME" help:"Attention functions; all of the catalogue if not given."`
+	Mechanism []string      `complete:"mechanisms" placeholder:"NAME" help:"Attention functions; all of the catalogue if not given."`
 	N         []count       `name:"n" short:"n" default:"4096" placeholder:"N" help:"Tokens (${default})."`
 	D         count         `name:"d" short:"d" default:"32" placeholder:"D" help:"Width of queries, keys and values of a head (${default})."`
 	Heads     count         `default:"8" placeholder:"H" help:"Heads (${default}); growth is that of one head."`
@@ -30,7 +30,10 @@ func (c *benchZoo) Help() string {
 		"extra is memory beyond inputs and outputs, of the output alone and with its gradients: scratch of one worker, what a call allocates and what is kept; " +
 		"token is the time of a token that a state takes in and answers after N others, with + where the state grows with them; " +
 		"ops ×2 and time ×2 are by how much planned operations and time grow from N to 2N tokens of one head, in the linear form where there is one, the latter between fastest rounds. " +
-		"What claims a linear cost is not to exceed 2.1 and 2.4."
+		"What claims a linear cost is not to exceed 2.1 and 2.4." + examples(
+		"farfield bench zoo -n 1024 --time 50ms",
+		"farfield bench zoo --mechanism fastmax,softmax -n 1024,4096 --measure forward,decode --json",
+	)
 }
 
 func (c *benchZoo) Run(e *env) error {
@@ -43,8 +46,8 @@ func (c *benchZoo) Run(e *env) error {
 		}
 	}
 	notes := e.stdout
-	if c.JSON {
-		notes = e.stderr
+	if c.JSON || e.brief {
+		notes = e.notes
 	}
 	var list []*bench.Entry
 	for _, threads := range e.threads {

@@ -38,7 +38,11 @@ type calibrateCmd struct {
 func (c *calibrateCmd) Help() string {
 	return "Each head gets the axes along which its queries and keys are largest, and of all monomials up to the order those whose terms are largest (--set keep=K). " +
 		"Errors are those of outputs beside the exponential of the same scores, ‖o-o'‖/‖o'‖ over 512 tokens: of the monomials kept, of T_2 with all its monomials, and of T_p with all of its; lost is that of the monomials kept beside T_p. " +
-		"negative is the share of weights below 0; dropped is the largest part that a weight lacks of T_p(s), bound what it cannot exceed on these tokens, of weights up to largest."
+		"negative is the share of weights below 0; dropped is the largest part that a weight lacks of T_p(s), bound what it cannot exceed on these tokens, of weights up to largest." + examples(
+		"farfield calibrate --causal --set keep=64 qkv.npz calibrated.npz",
+		"farfield attend --mechanism fastmax-truncated --causal --set keep=64 calibrated.npz out.npz",
+		"farfield calibrate --model run/001 --to run/truncated",
+	)
 }
 
 // calibratedHead is a head of the report.

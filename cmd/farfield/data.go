@@ -45,7 +45,15 @@ func (d *dataFolder) path() (string, error) {
 type dataListCmd struct {
 	dataFolder
 	JSON bool     `name:"json" help:"Print JSON instead of a table."`
-	Name []string `arg:"" optional:"" help:"Data sets of which everything is told; none for a table of all."`
+	Name []string `complete:"sets" arg:"" optional:"" help:"Data sets of which everything is told; none for a table of all."`
+}
+
+// Help are examples.
+func (c *dataListCmd) Help() string {
+	return "A set is at hand when its files are whole." + examples(
+		"farfield data list",
+		"farfield data list --json mnist imdb",
+	)
 }
 
 // listed is what the list says of a set.
@@ -169,7 +177,16 @@ func printSets(e *env, list []listed) error {
 type dataFetchCmd struct {
 	dataFolder
 	From string   `placeholder:"DIR" help:"Folder where the files are, under the names of their addresses, verified alike; nothing is downloaded."`
-	Name []string `arg:"" help:"Data sets."`
+	JSON bool     `name:"json" help:"Print what there is as JSON, as data list does."`
+	Name []string `complete:"sets" arg:"" help:"Data sets."`
+}
+
+// Help are examples.
+func (c *dataFetchCmd) Help() string {
+	return "Without a network, --from takes files that were brought here some other way." + examples(
+		"farfield data fetch tinyshakespeare",
+		"farfield data fetch mnist --from downloads",
+	)
 }
 
 func (c *dataFetchCmd) Run(e *env) error {
@@ -186,6 +203,7 @@ func (c *dataFetchCmd) Run(e *env) error {
 			return inputf("data set %s: it is generated: farfield data generate %s", name, name)
 		}
 	}
+	var list []listed
 	for _, s := range sets {
 		p := newTransfer(e)
 		err := s.Fetch(e.ctx, fetch.Options{Folder: folder, From: c.From, Progress: p.bytes})
@@ -201,14 +219,29 @@ func (c *dataFetchCmd) Run(e *env) error {
 			return err
 		}
 		l := describeSet(s, folder)
-		fmt.Fprintf(e.stdout, "%s: in %s, verified by: %s\n", s.Name, l.Folder, l.Verified)
+		list = append(list, l)
+		if !c.JSON {
+			fmt.Fprintf(e.stdout, "%s: in %s, verified by: %s\n", s.Name, l.Folder, l.Verified)
+		}
+	}
+	if c.JSON {
+		return printJSON(e.stdout, list)
 	}
 	return nil
 }
 
 type dataVerifyCmd struct {
 	dataFolder
-	Name []string `arg:"" help:"Data sets."`
+	JSON bool     `name:"json" help:"Print what was held as JSON, as data list does."`
+	Name []string `complete:"sets" arg:"" help:"Data sets."`
+}
+
+// Help are examples.
+func (c *dataVerifyCmd) Help() string {
+	return "What is damaged or lacks a file fails." + examples(
+		"farfield data verify mnist",
+		"farfield data verify --folder sets tinyshakespeare imdb",
+	)
 }
 
 func (c *dataVerifyCmd) Run(e *env) error {
@@ -216,6 +249,7 @@ func (c *dataVerifyCmd) Run(e *env) error {
 	if err != nil {
 		return err
 	}
+	var list []listed
 	for _, name := range c.Name {
 		s, err := fetch.Lookup(name)
 		if err != nil {
@@ -230,7 +264,13 @@ func (c *dataVerifyCmd) Run(e *env) error {
 			}
 			return fmt.Errorf("data set %s: %w", name, err)
 		}
-		fmt.Fprintf(e.stdout, "%s: as known, by: %s\n", name, s.Verified())
+		list = append(list, describeSet(s, folder))
+		if !c.JSON {
+			fmt.Fprintf(e.stdout, "%s: as known, by: %s\n", name, s.Verified())
+		}
+	}
+	if c.JSON {
+		return printJSON(e.stdout, list)
 	}
 	return nil
 }

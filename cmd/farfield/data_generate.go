@@ -20,7 +20,15 @@ type dataGenerateCmd struct {
 	Valid   *int   `placeholder:"N" help:"Samples to choose by, likewise; of listops."`
 	Test    *int   `placeholder:"N" help:"Samples to be judged by, likewise; of listops."`
 	Contour []int  `placeholder:"6|9|14" help:"Paddles of a path of pathfinder32, each in a file of its own; by default all three."`
-	Name    string `arg:"" help:"Data set: listops or pathfinder32."`
+	Name    string `complete:"listops,pathfinder32" arg:"" help:"Data set: listops or pathfinder32."`
+}
+
+// Help are examples.
+func (c *dataGenerateCmd) Help() string {
+	return "The same seed gives the same bytes." + examples(
+		"farfield data generate listops --train 1000 --valid 100 --test 100",
+		"farfield data generate pathfinder32 --contour 6 --train 8000",
+	)
 }
 
 // generators make the data sets that are generated: files in a folder.

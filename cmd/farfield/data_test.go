@@ -70,6 +70,9 @@ func TestDataFetchFrom(t *testing.T) {
 	if !strings.Contains(out, "verified by: not verified: no published checksum known") {
 		t.Errorf("prints %s", out)
 	}
+	if out := works(t, "data", "verify", "warandpeace", "--folder", dir, "--json"); !strings.Contains(out, `"name": "warandpeace"`) {
+		t.Errorf("printed %s", out)
+	}
 	if out := works(t, "data", "verify", "warandpeace", "--folder", dir); !strings.Contains(out, "not verified") {
 		t.Errorf("prints %s", out)
 	}

@@ -17,6 +17,14 @@ type demoCmd struct {
 	Out string `placeholder:"DIR" help:"Also write the figure (scaling.svg) and the table (scaling.md) there."`
 }
 
+// Help are examples.
+func (c *demoCmd) Help() string {
+	return "Three parts: all forms agree with the textbook, time grows linearly, a small model learns." + examples(
+		"farfield demo",
+		"farfield demo --out pictures",
+	)
+}
+
 func (c *demoCmd) Run(e *env) error {
 	if c.Out != "" {
 		if err := os.MkdirAll(c.Out, 0o777); err != nil {
@@ -67,11 +75,11 @@ func showScaling(e *env, most int) (*scaling, error) {
 	fmt.Fprintf(e.stdout, "\n2. Time of a forward pass over up to %d tokens, causal, %d heads of width %d\n\n", most, demoHeads, demoWidth)
 	s, err := measureScaling(most, e.interruptible, func(n int) {
 		if e.tty {
-			fmt.Fprintf(e.stderr, "\r   %d tokens ", n)
+			fmt.Fprintf(e.notes, "\r   %d tokens ", n)
 		}
 	})
 	if e.tty {
-		fmt.Fprint(e.stderr, "\r\x1b[K")
+		fmt.Fprint(e.notes, "\r\x1b[K")
 	}
 	if err != nil {
 		return nil, err

@@ -18,14 +18,10 @@ type embedCmd struct {
 
 // Help are examples.
 func (c *embedCmd) Help() string {
-	return `A vector is the mean of what the last layer gives for the tokens of a text, or what the
-head of a classifier reads.
-
-Examples:
-
-    farfield embed --model run/001 --jsonl <records.jsonl >vectors.jsonl
-    farfield embed --model run/001 --jsonl --shard $SLURM_ARRAY_TASK_ID/16 records.jsonl >vectors.$SLURM_ARRAY_TASK_ID.jsonl
-`
+	return "A vector is the mean of what the last layer gives for the tokens of a text, or what the head of a classifier reads." + examples(
+		"farfield embed --model run/001 --jsonl <records.jsonl >vectors.jsonl",
+		"farfield embed --model run/001 --jsonl --shard $SLURM_ARRAY_TASK_ID/16 records.jsonl >vectors.$SLURM_ARRAY_TASK_ID.jsonl",
+	)
 }
 
 // mostEmbedded is how many tokens a text is cut to unless asked otherwise.

@@ -17,9 +17,18 @@ type evalCmd struct {
 	Data  string `placeholder:"FILE|FOLDER" help:"Text to predict, with a model that learned one. By default that of the run."`
 	dataFolder
 	All   bool   `help:"Predict all of the text, not only its last tenth, the validation part."`
-	Split string `placeholder:"NAME" help:"Part of the task's samples: valid or test. By default test, where there is one."`
+	Split string `complete:"valid,test" placeholder:"NAME" help:"Part of the task's samples: valid or test. By default test, where there is one."`
 	Limit int    `placeholder:"N" default:"0" help:"Take N samples, of a text windows of the model's context, spread evenly; 0 for all."`
 	JSON  bool   `name:"json" help:"Print the result as JSON."`
+}
+
+// Help are examples.
+func (c *evalCmd) Help() string {
+	return "Without --data a run is judged by what it kept back." + examples(
+		"farfield eval --model run/001",
+		"farfield eval --model run/001 --data notes.txt --all --json",
+		"farfield eval --model run/001 --limit 100",
+	)
 }
 
 type evalReport struct {

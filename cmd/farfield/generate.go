@@ -37,6 +37,17 @@ type generateCmd struct {
 	drawFlags
 }
 
+// Help are examples.
+func (c *generateCmd) Help() string {
+	return "A model of images draws them: --out says where." + examples(
+		`farfield generate --model run/001 --prompt "Dear "`,
+		"farfield generate --model run/001 --tokens 50 --temperature 0 --json",
+		"farfield generate --model run/001 --save text.state",
+		"farfield generate --model run/001 --resume text.state --save text.state",
+		"farfield generate --model run/digits --images 16 --out digits.png",
+	)
+}
+
 func (c *generateCmd) Run(e *env) error {
 	if given, err := c.drawFlags.given(); err != nil || given {
 		if err != nil {

@@ -6,63 +6,84 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
+	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/internal/reproduce"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/train"
 )
 
 // inspectCmd is the verb inspect.
 type inspectCmd struct {
-	Model string `placeholder:"DIR" help:"The model that a saved generation belongs to."`
+	Model string `placeholder:"DIR" help:"The model that a text in progress belongs to: tells of its state, too."`
+	JSON  bool   `name:"json" help:"Print a JSON object, whose field kind says what it is of."`
 
-	Path string `arg:"" optional:"" help:"A run, checkpoint or model folder, with --model a saved generation, or the word mechanisms. The machine if not given."`
+	Path string `arg:"" optional:"" complete:"mechanisms-or-files" help:"A run, checkpoint or model, a folder of results, arrays, a result, with --model a text in progress; or the word mechanisms. This machine if not given."`
+}
+
+// Help says how it is found out.
+func (c *inspectCmd) Help() string {
+	return "What something is its content tells, not its name. Of large files the headers are read, and checksums made in passing." + examples(
+		"farfield inspect",
+		"farfield inspect mechanisms",
+		"farfield inspect run/001",
+		"farfield inspect --json qkv.npz",
+		"farfield inspect --model run/001 text.state",
+	)
 }
 
 func (c *inspectCmd) Run(e *env) error {
-	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', 0)
+	var f *finding
 	var err error
 	switch {
 	case c.Model != "" && c.Path == "":
-		return inputf("--model: needs the path of a saved generation beside it")
+		return inputf("--model: needs the path of a text in progress beside it")
 	case c.Model != "":
-		err = input(inspectGeneration(w, c.Path, c.Model))
+		f, err = inspectGeneration(c.Path, c.Model)
+		err = input(err)
 	case c.Path == "mechanisms":
-		err = inspectMechanisms(w)
+		f, err = inspectMechanisms()
 	case c.Path != "":
-		err = input(inspectModel(w, c.Path))
+		f, err = inspectPath(c.Path)
+		err = input(err)
 	default:
-		err = inspectMachine(w)
+		f, err = inspectMachine()
 	}
 	if err != nil {
 		return err
 	}
-	return w.Flush()
+	if c.JSON {
+		return printJSON(e.stdout, f)
+	}
+	return f.print(e.stdout)
 }
 
-// inspectMachine prints what computes here, and which forms it would take.
-func inspectMachine(w io.Writer) error {
+// inspectMachine tells what computes here, and which forms it would take.
+func inspectMachine() (*finding, error) {
 	m := bench.Describe(100 * time.Millisecond)
-	fmt.Fprintf(w, "processor\t%v\n", m.CPU)
-	fmt.Fprintf(w, "kernels\t%s\n", m.Why)
-	fmt.Fprintf(w, "there are\t%s (%s=NAME asks for another)\n", strings.Join(cpu.Available(), ", "), cpu.Variable)
-	fmt.Fprintf(w, "threads\t%d\n", m.Threads)
-	fmt.Fprintf(w, "peak\t%.1f GFLOP/s a core (float32 multiply-adds, measured)\n", m.Peak/1e9)
-	fmt.Fprintf(w, "go\t%s\n", m.Go)
-	fmt.Fprintf(w, "\nmechanism\tD\tfeatures\tchunk\tlinear from N\tcausal from N\n")
+	f := &finding{kind: "machine"}
+	f.add("processor", fmt.Sprint(m.CPU))
+	f.add("kernels", m.Why)
+	f.say("there are", cpu.Available(), "%s (%s=NAME asks for another)", strings.Join(cpu.Available(), ", "), cpu.Variable)
+	f.add("threads", m.Threads)
+	f.say("peak", m.Peak, "%.1f GFLOP/s a core (float32 multiply-adds, measured)", m.Peak/1e9)
+	f.add("go", m.Go)
+	table := &rows{head: []string{"mechanism", "D", "features", "chunk", "linear from N", "causal from N"}}
 	for _, name := range mechanism.Names() {
 		for _, d := range []int{16, 32, 64, 128} {
 			mech, err := mechanism.New[float32](name, mechanism.Options{Width: d})
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if !mech.Traits().Linear {
 				continue
@@ -72,29 +93,102 @@ func inspectMachine(w io.Writer) error {
 			s.Form = attention.Auto
 			full := switchLengths(mech, s).Forward
 			s.Causal = true
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\n", name, d, p.F, p.Chunk, full, switchLengths(mech, s).Forward)
+			table.add(name, d, p.F, p.Chunk, full, switchLengths(mech, s).Forward)
 		}
 	}
-	return nil
+	f.add("forms", table)
+	return f, nil
 }
 
-// inspectMechanisms prints the catalogue, and which laws its mechanisms were
-// held to.
-func inspectMechanisms(w io.Writer) error {
+// inspectMechanisms tells of the catalogue, and which laws its mechanisms were held
+// to.
+func inspectMechanisms() (*finding, error) {
+	f := &finding{kind: "mechanisms"}
+	functions := &rows{head: []string{"mechanism", "what", "traits"}}
 	for _, name := range mechanism.Names() {
 		row, err := mechanism.Lookup(name)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		fmt.Fprintf(w, "%s\t%s\n\t%s\n", row.Name, row.Doc, row.Traits)
+		functions.add(row.Name, row.Doc, row.Traits)
 	}
-	fmt.Fprintln(w, "\nMixers, which own their projections:")
+	f.add("mechanisms", functions)
+	mixers := &rows{head: []string{"mixer with its own projections", "what", "traits"}}
 	for _, name := range nn.MixerNames() {
 		row, _ := nn.LookupMixer(name)
-		fmt.Fprintf(w, "%s\t%s\n\t%s\n", row.Name, row.Doc, row.Traits)
+		mixers.add(row.Name, row.Doc, row.Traits)
 	}
-	fmt.Fprintf(w, "\nHeld in float32 and float64 by go test ./mechanism -run TestLaws:\n\n%v", mechanism.Conformance())
-	return nil
+	f.add("mixers", mixers)
+	laws := fmt.Sprint(mechanism.Conformance())
+	f.say("laws", strings.Split(strings.TrimSpace(laws), "\n"), "held in float32 and float64 by go test ./mechanism -run TestLaws:\n\n%s", laws)
+	return f, nil
+}
+
+// inspectPath tells what a file or a folder is by its content.
+func inspectPath(path string) (*finding, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return inspectFolder(path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	head := make([]byte, 64)
+	n, err := file.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	head = head[:n]
+	for _, k := range []struct {
+		magic   string
+		inspect func(*os.File, int64) (*finding, error)
+	}{
+		{"\x93NUMPY", inspectNPY},
+		{"PK\x03\x04", inspectNPZ},
+		{"{", inspectRecord},
+	} {
+		if strings.HasPrefix(string(head), k.magic) {
+			f, err := k.inspect(file, info.Size())
+			if err != nil {
+				err = fmt.Errorf("%s: %w", path, err)
+			}
+			return f, err
+		}
+	}
+	if len(head) > 8 && head[8] == '{' || filepath.Ext(path) == ".safetensors" {
+		return inspectSafetensors(path)
+	}
+	return nil, fmt.Errorf("%s: begins with %.12q, which is nothing that farfield writes or reads as arrays: a run, checkpoint, model or result is expected, or .npz, .npy, .safetensors", path, head)
+}
+
+// inspectFolder tells what a folder is by the files in it.
+func inspectFolder(path string) (*finding, error) {
+	is := func(names ...string) bool {
+		for _, name := range names {
+			if _, err := os.Stat(filepath.Join(path, name)); err != nil {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case is("checkpoint.json"):
+		return inspectModel("checkpoint", path)
+	case is(model.WeightsFile, model.ConfigFile):
+		return inspectModel("model", path)
+	case is("config.json"):
+		return inspectRun(path)
+	case len(seedRuns(path)) > 0:
+		return inspectSeeds(path)
+	case is("pieces"):
+		return inspectResults(path)
+	}
+	return nil, fmt.Errorf("%s: is neither a run nor a checkpoint, a model, or the results of a reproduction: it has no config.json, checkpoint.json, %s or pieces", path, model.WeightsFile)
 }
 
 // loadModel reads the model of a run, of a checkpoint, or of a folder that
@@ -107,53 +201,118 @@ func loadModel(path string) (*model.Model[float32], error) {
 	return m, err
 }
 
-// inspectModel prints what a model is and what its attention does.
-func inspectModel(w io.Writer, path string) error {
+// inspectRun tells how far a run is, and what its model is if there is a checkpoint.
+func inspectRun(path string) (*finding, error) {
+	c, err := train.RunConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &finding{kind: "run"}
+	f.add("task", c.Task)
+	h, err := train.ReadHistory(path)
+	if err == nil {
+		steps := 0
+		if n := len(h.Steps); n > 0 {
+			steps = h.Steps[n-1].Step
+		}
+		f.say("updates", steps, "%d of %d", steps, c.Steps)
+		if n := len(h.Evals); n > 0 {
+			v := h.Evals[n-1]
+			f.say("latest look", v, "at update %d, %s: loss %.4f, %s %.4f", v.Step, v.Split, v.Loss, v.Metric, v.Value)
+		}
+	}
+	checkpoints, err := filepath.Glob(filepath.Join(path, "ckpt", "*", "checkpoint.json"))
+	if err != nil {
+		return nil, err
+	}
+	names := []string{}
+	for _, x := range checkpoints {
+		names = append(names, filepath.Base(filepath.Dir(x)))
+	}
+	f.say("checkpoints", names, "%s", strings.Join(names, ", "))
+	if len(names) == 0 {
+		return f, nil
+	}
 	m, err := loadModel(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	return f, describeModel(f, m)
+}
+
+// inspectSeeds tells of runs that differ in their seeds.
+func inspectSeeds(path string) (*finding, error) {
+	f := &finding{kind: "runs with several seeds"}
+	table := &rows{head: []string{"run", "updates", "of"}}
+	for _, dir := range seedRuns(path) {
+		c, err := train.RunConfig(dir)
+		if err != nil {
+			return nil, err
+		}
+		steps := 0
+		if h, err := train.ReadHistory(dir); err == nil && len(h.Steps) > 0 {
+			steps = h.Steps[len(h.Steps)-1].Step
+		}
+		table.add(filepath.Base(dir), steps, c.Steps)
+	}
+	f.add("runs", table)
+	return f, nil
+}
+
+// inspectModel tells what a model is and what its attention does.
+func inspectModel(kind, path string) (*finding, error) {
+	m, err := loadModel(path)
+	if err != nil {
+		return nil, err
+	}
+	f := &finding{kind: kind}
+	return f, describeModel(f, m)
+}
+
+func describeModel(f *finding, m *model.Model[float32]) error {
 	c := m.Config()
 	text, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "config\t%s\n", text)
-	fmt.Fprintf(w, "parameters\t%d in %d arrays\n", m.Params().Size(), len(m.Params().All()))
-	fmt.Fprintf(w, "training\t%s a token at context %d\n", amountText(c.TrainFLOPs(1), "FLOP"), c.Context)
+	f.say("config", c, "%s", text)
+	f.say("parameters", m.Params().Size(), "%d in %d arrays", m.Params().Size(), len(m.Params().All()))
+	f.say("training", c.TrainFLOPs(1), "%s a token at context %d", amountText(c.TrainFLOPs(1), "FLOP"), c.Context)
 	mixer, err := c.Mixer()
 	if err != nil {
 		return err
 	}
 	if a, ok := mixer.(*nn.Attention[float32]); ok {
-		inspectAttention(w, a, c)
+		describeHeads(f, a, c)
 	} else if mixer != nil {
-		fmt.Fprintf(w, "mixer\t%s, which owns its projections\n", c.Mechanism)
+		f.say("mixer", c.Mechanism, "%s, which owns its projections", c.Mechanism)
 	}
 	if c.Decodes() {
-		if err := inspectDecoding(w, m, mixer.Traits()); err != nil {
+		if err := describeDecoding(f, m, mixer.Traits()); err != nil {
 			return err
 		}
 	}
+	arrays := &rows{head: []string{"array", "shape"}}
 	for _, x := range m.Params().All() {
-		fmt.Fprintf(w, "  %s\t%v\n", x.Name, x.Shape)
+		arrays.add(x.Name, x.Shape)
 	}
+	f.add("arrays", arrays)
 	return nil
 }
 
-// inspectAttention prints how attention runs at the model's context.
-func inspectAttention(w io.Writer, a *nn.Attention[float32], c model.Config) {
+// describeHeads tells how attention runs at the model's context.
+func describeHeads(f *finding, a *nn.Attention[float32], c model.Config) {
 	s := attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.Causal()}
 	p := a.Mechanism.Plan(s)
-	fmt.Fprintf(w, "attention\t%d heads of width %d, %s form at this context", c.Heads, a.D, p.Form)
+	linear := ""
 	if a.Mechanism.Traits().Linear {
-		fmt.Fprintf(w, "; linear from N = %d on", switchLengths(a.Mechanism, s).Forward)
+		linear = fmt.Sprintf("; linear from N = %d on", switchLengths(a.Mechanism, s).Forward)
 	}
-	fmt.Fprintln(w)
+	f.say("attention", fmt.Sprint(p.Form), "%d heads of width %d, %s form at this context%s", c.Heads, a.D, p.Form, linear)
 }
 
-// inspectDecoding prints what a decoder remembers.
-func inspectDecoding(w io.Writer, m *model.Model[float32], x attention.Traits) error {
+// describeDecoding tells what a decoder remembers.
+func describeDecoding(f *finding, m *model.Model[float32], x attention.Traits) error {
 	session, err := m.NewSession(1)
 	if err != nil {
 		return err
@@ -162,24 +321,133 @@ func inspectDecoding(w io.Writer, m *model.Model[float32], x attention.Traits) e
 	if !x.Streaming {
 		grows = "before the first token, and growing"
 	}
-	fmt.Fprintf(w, "decoding\t%s of state, %s\n", bytesText(float64(session.Bytes())), grows)
+	f.say("decoding", session.Bytes(), "%s of state, %s", bytesText(float64(session.Bytes())), grows)
 	return nil
 }
 
-// inspectGeneration prints how far a saved generation is.
-func inspectGeneration(w io.Writer, path, dir string) error {
+// inspectGeneration tells how far a text in progress is, which its model checks.
+func inspectGeneration(path, dir string) (*finding, error) {
 	m, err := loadModel(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	g, err := generate.Load(path, m)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	sampling, err := json.Marshal(g.Sampling())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	fmt.Fprintf(w, "tokens\t%d\nstate\t%s\nsampling\t%s\n", g.Tokens(), bytesText(float64(g.Bytes())), sampling)
-	return nil
+	f := &finding{kind: "text in progress"}
+	f.add("tokens", g.Tokens())
+	f.say("state", g.Bytes(), "%s", bytesText(float64(g.Bytes())))
+	f.say("sampling", g.Sampling(), "%s", sampling)
+	return f, nil
+}
+
+// calibration are the arrays that farfield calibrate writes beside q, k and v.
+var calibration = []string{"rotation", "monomials"}
+
+func describeArrays(names []string, table *rows) *finding {
+	f := &finding{kind: "arrays"}
+	if !slices.ContainsFunc(calibration, func(name string) bool { return !slices.Contains(names, name) }) {
+		f.kind = "calibration of " + calibrated
+	}
+	f.add("arrays", table)
+	return f
+}
+
+func inspectSafetensors(path string) (*finding, error) {
+	file, err := safetensors.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	table := &rows{head: []string{"array", "type", "shape"}}
+	for _, x := range file.Tensors() {
+		table.add(x.Name, x.DType, x.Shape)
+	}
+	return describeArrays(file.Names(), table), nil
+}
+
+func inspectNPZ(file *os.File, size int64) (*finding, error) {
+	z, err := array.NewNPZ(file, size)
+	if err != nil {
+		return nil, err
+	}
+	table := &rows{head: []string{"array", "type", "shape"}}
+	for _, name := range z.Names() {
+		a, err := z.Array(name)
+		if err != nil {
+			return nil, err
+		}
+		table.add(name, a.DType.String(), a.Shape)
+	}
+	return describeArrays(z.Names(), table), nil
+}
+
+func inspectNPY(file *os.File, size int64) (*finding, error) {
+	a, err := array.StoredNPY("array", file, size)
+	if err != nil {
+		return nil, err
+	}
+	table := &rows{head: []string{"array", "type", "shape"}}
+	table.add(filepath.Base(file.Name()), a.DType.String(), a.Shape)
+	return describeArrays(nil, table), nil
+}
+
+// inspectRecord tells what the result of a piece of a reproduction says.
+func inspectRecord(file *os.File, _ int64) (*finding, error) {
+	r, err := reproduce.ReadRecord(file)
+	if err != nil {
+		return nil, err
+	}
+	f := &finding{kind: "result of a reproduction"}
+	f.add("piece", r.Piece)
+	f.say("config", r.Config, "%s", compact(r.Config))
+	f.say("build", r.Build, "%v", r.Build)
+	f.add("machine", r.Machine)
+	f.say("started", r.Started, "%s", r.Started.UTC().Format(time.RFC3339))
+	f.say("seconds", r.Seconds, "%.1f", r.Seconds)
+	f.say("result", r.Result, "%s", compact(r.Result))
+	return f, nil
+}
+
+// compact is the beginning of JSON on one line.
+func compact(text json.RawMessage) string {
+	const most = 400
+	line := strings.Join(strings.Fields(string(text)), " ")
+	if len(line) > most {
+		return line[:most] + "…"
+	}
+	return line
+}
+
+// inspectResults tells which pieces of a reproduction there are.
+func inspectResults(path string) (*finding, error) {
+	list, err := filepath.Glob(filepath.Join(path, "pieces", "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	f := &finding{kind: "results of a reproduction"}
+	table := &rows{head: []string{"piece", "seconds", "build", "started"}}
+	for _, name := range list {
+		r, err := readRecord(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		table.add(r.Piece, fmt.Sprintf("%.1f", r.Seconds), r.Build.String(), r.Started.UTC().Format(time.RFC3339))
+	}
+	f.add("pieces", table)
+	return f, nil
+}
+
+func readRecord(path string) (*reproduce.Record, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return reproduce.ReadRecord(file)
 }

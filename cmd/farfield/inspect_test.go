@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -73,12 +76,87 @@ func TestInspectGeneration(t *testing.T) {
 	}
 }
 
+// kindOf inspects a path and returns what it is, and all that is known of it.
+func kindOf(t *testing.T, path string) (string, map[string]any) {
+	t.Helper()
+	var all map[string]any
+	out := works(t, "inspect", "--json", path)
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		t.Fatalf("%s: %v", out, err)
+	}
+	kind, _ := all["kind"].(string)
+	if text := works(t, "inspect", path); !strings.HasPrefix(text, "kind") || !strings.Contains(text, kind) {
+		t.Errorf("%s is told as %s", path, text)
+	}
+	return kind, all
+}
+
+func TestInspectTellsWhatItIs(t *testing.T) {
+	_, dir := smallModel(t)
+	q := normal(t, "q", 1, 5, 4)
+	folder := t.TempDir()
+	record := filepath.Join(folder, "pieces", "one.json")
+	if err := os.Mkdir(filepath.Dir(record), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	text := `{"piece":"one","config":{"n":1},"build":{},"machine":"m","started":"2026-01-02T03:04:05Z","seconds":1.5,"result":{"x":2}}`
+	if err := os.WriteFile(record, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := array.WriteNPY(&b, q); err != nil {
+		t.Fatal(err)
+	}
+	npy := filepath.Join(folder, "q.npy")
+	if err := os.WriteFile(npy, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ path, kind, has string }{
+		{dir, "model", "parameters"},
+		{written(t, "a.npz", q), "arrays", "arrays"},
+		{written(t, "a.safetensors", q), "arrays", "arrays"},
+		{npy, "arrays", "arrays"},
+		{written(t, "c.npz", q, normal(t, "rotation", 1, 4, 4), normal(t, "monomials", 1, 3)), "calibration of fastmax-truncated", "arrays"},
+		{record, "result of a reproduction", "result"},
+		{folder, "results of a reproduction", "pieces"},
+	} {
+		if kind, all := kindOf(t, c.path); kind != c.kind || all[c.has] == nil {
+			t.Errorf("%s is %q: %v, want %q", c.path, kind, all, c.kind)
+		}
+	}
+	if kind, all := kindOf(t, filepath.Join(folder, "pieces", "one.json")); kind != "result of a reproduction" || all["seconds"] != 1.5 {
+		t.Errorf("%v", all)
+	}
+}
+
+func TestInspectRun(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "notes.txt")
+	if err := os.WriteFile(data, bytes.Repeat([]byte("one two three four\n"), 100), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	works(t, "train", "-q", "--data", data, "--preset", "tiny", "--steps", "2", "--context", "16", "--batch", "1", "--sample-tokens", "0", "--out", dir)
+	kind, all := kindOf(t, dir)
+	if kind != "run" || all["updates"] != 2.0 || all["parameters"] == nil {
+		t.Errorf("%q: %v", kind, all)
+	}
+	if kind, _ := kindOf(t, filepath.Join(dir, "ckpt", "step-00000002")); kind != "checkpoint" {
+		t.Errorf("a checkpoint is %q", kind)
+	}
+	refuses(t, "metrics.jsonl", "inspect", filepath.Join(dir, "metrics.jsonl"))
+}
+
 func TestInspectRefuses(t *testing.T) {
 	_, dir := smallModel(t)
 	empty := t.TempDir()
 	weights := filepath.Join(dir, model.WeightsFile)
 	refuses(t, "no such file", "inspect", filepath.Join(empty, "none"))
 	refuses(t, "neither a run nor a checkpoint", "inspect", empty)
+	strange := filepath.Join(empty, "strange")
+	if err := os.WriteFile(strange, []byte("strange"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "begins with \"strange\"", "inspect", strange)
 	refuses(t, "--model: needs the path", "inspect", "--model", dir)
 	refuses(t, "", "inspect", weights, "--model", dir)
 	content, err := os.ReadFile(weights)

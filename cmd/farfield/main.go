@@ -2,7 +2,8 @@
 // everything around it: it plans, checks, trains, generates and measures.
 //
 // Each verb is one file. The exit status is 0, 1 for what failed, 2 for bad
-// input, 130 after an interrupt.
+// input, 130 after an interrupt. Results go to standard output, all else to
+// standard error.
 package main
 
 import (
@@ -12,7 +13,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -29,27 +29,34 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// cli is the table of verbs and the flags that all of them take.
+// cli is the table of verbs, by what they are for, and the flags that all of them take.
 type cli struct {
 	Threads []int            `help:"Threads to compute with; 0 takes what the machine has. Results do not depend on it. Bench takes a list." default:"0" placeholder:"N"`
-	Version kong.VersionFlag `help:"Print the version and leave."`
+	Quiet   bool             `short:"q" help:"Print results and errors alone: no progress, no remarks."`
+	Version kong.VersionFlag `help:"Print version, commit, date, Go and instruction set, and leave."`
 
-	Attend    attendCmd    `cmd:"" help:"Compute attention, and its gradients, on arrays from a file."`
-	Plan      planCmd      `cmd:"" help:"Count operations and bytes, as published and here, and predict times."`
-	Verify    verifyCmd    `cmd:"" help:"Hold a folder of golden files against this build."`
-	Demo      demoCmd      `cmd:"" help:"Show the claims on this machine: forms agree, time is linear, a model learns."`
-	Train     trainCmd     `cmd:"" help:"Train a transformer on a text, or on another task."`
-	Eval      evalCmd      `cmd:"" help:"Tell how well a model predicts a text, or does its task."`
-	Generate  generateCmd  `cmd:"" help:"Continue a text with a model."`
-	Data      dataCmd      `cmd:"" help:"List, fetch, generate and verify data sets."`
-	Bench     benchCmd     `cmd:"" help:"Time attention, decoding, training and matrix products beside the machine's peak."`
-	Reproduce reproduceCmd `cmd:"" help:"Make published tables and figures again, beside the published numbers."`
-	Calibrate calibrateCmd `cmd:"" help:"Fit fastmax-truncated to the queries and keys of a model, or of a file."`
-	Score     scoreCmd     `cmd:"" help:"Bits that a text takes, line by line, also of a file that grows."`
-	Embed     embedCmd     `cmd:"" help:"A vector for each text."`
-	Maps      mapsCmd      `cmd:"" help:"Draw attention maps of a model on a text or a sample, or of arrays, and tell where their weights lie."`
-	Report    reportCmd    `cmd:"" help:"Make a page of a run, finished or not: its curves, configuration and a sample."`
-	Inspect   inspectCmd   `cmd:"" help:"Describe the machine, a model or a saved state."`
+	Attend    attendCmd    `cmd:"" group:"Compute" help:"Compute attention and its gradients, of arrays or streams."`
+	Plan      planCmd      `cmd:"" group:"Compute" help:"Count operations and bytes of a shape, and predict times."`
+	Calibrate calibrateCmd `cmd:"" group:"Compute" help:"Fit fastmax-truncated to the queries and keys of a model."`
+	Verify    verifyCmd    `cmd:"" group:"Compute" help:"Hold a folder of golden files against this build."`
+
+	Train    trainCmd    `cmd:"" group:"Learn" help:"Train a transformer on a text, or on another task."`
+	Eval     evalCmd     `cmd:"" group:"Learn" help:"Tell how well a model predicts a text, or does its task."`
+	Generate generateCmd `cmd:"" group:"Learn" help:"Continue a text with a model, or draw images."`
+	Score    scoreCmd    `cmd:"" group:"Learn" help:"Bits that a text takes, line by line; find its odd lines."`
+	Embed    embedCmd    `cmd:"" group:"Learn" help:"A vector for each text."`
+
+	Maps    mapsCmd    `cmd:"" group:"Look" help:"Draw attention maps, and tell where their weights lie."`
+	Report  reportCmd  `cmd:"" group:"Look" help:"Make a page of a run: curves, configuration, a sample."`
+	Inspect inspectCmd `cmd:"" group:"Look" help:"Tell what a file or a folder is, or this machine."`
+
+	Bench     benchCmd     `cmd:"" group:"Measure" help:"Time attention, decoding, training and matrix products."`
+	Reproduce reproduceCmd `cmd:"" group:"Measure" help:"Make published tables and figures again."`
+	Demo      demoCmd      `cmd:"" group:"Measure" help:"Show the claims on this machine, in a few minutes."`
+
+	Data       dataCmd       `cmd:"" group:"Around" help:"List, fetch, generate and verify data sets."`
+	Completion completionCmd `cmd:"" group:"Around" help:"Print what completes commands in bash, zsh or fish."`
+	Complete   completeCmd   `cmd:"" hidden:""`
 }
 
 // env is what a verb may touch of the world around it.
@@ -57,8 +64,10 @@ type env struct {
 	ctx            context.Context // ends on Ctrl-C and SIGTERM
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	tty            bool  // stderr is a terminal: progress may be drawn on it
-	threads        []int // that were asked for, each once; the first are set
+	tty            bool      // stderr is a terminal: progress may be drawn on it
+	notes          io.Writer // stderr for progress and remarks, which --quiet leaves out
+	brief          bool      // --quiet
+	threads        []int     // that were asked for, each once; the first are set
 
 	ranks *comm.Comm // of the job that the process has joined; nil: it is alone
 	waits bool       // for them, and does not end by itself
@@ -115,17 +124,31 @@ func main() {
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	status := run(os.Args[1:], &env{
 		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
-		tty: term.IsTerminal(int(os.Stderr.Fd())),
+		tty: os.Getenv("TERM") != "dumb" && term.IsTerminal(int(os.Stderr.Fd())),
 	})
 	stop()
 	os.Exit(status)
+}
+
+// parser is the command line of c. What asks for help or the version calls leave.
+func (c *cli) parser(stdout, stderr io.Writer, leave func()) (*kong.Kong, error) {
+	return kong.New(c,
+		kong.Name("farfield"),
+		kong.Description("Attention whose cost grows linearly with the context, on the CPU."),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { leave() }),
+		kong.Help(help),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Vars{"version": version(), "tasks": names(task.Rows(), func(r task.Row) string { return r.Name }),
+			"presets": names(train.Presets(), func(p train.Preset) string { return p.Name })},
+	)
 }
 
 // run is the whole program; it returns the exit status.
 func run(args []string, e *env) int {
 	var c cli
 	left := false
-	parser, err := newParser(&c, e.stdout, e.stderr, func(int) { left = true })
+	parser, err := c.parser(e.stdout, e.stderr, func() { left = true })
 	if err != nil {
 		fmt.Fprintln(e.stderr, "farfield:", err)
 		return statusFailure
@@ -138,13 +161,12 @@ func run(args []string, e *env) int {
 		return 0
 	}
 	if err != nil {
-		verb := ""
-		var bad *kong.ParseError
-		if errors.As(err, &bad) && bad.Context.Selected() != nil {
-			verb = bad.Context.Selected().Path() + " "
-		}
-		fmt.Fprintf(e.stderr, "farfield: %s (see farfield %s--help)\n", oneLine(err), verb)
+		fmt.Fprintf(e.stderr, "farfield: %s\n", misread(err))
 		return statusInput
+	}
+	e.notes = e.stderr
+	if c.Quiet {
+		e.brief, e.notes, e.tty = true, io.Discard, false
 	}
 	slices.Sort(c.Threads)
 	e.threads = slices.Compact(c.Threads)
@@ -160,19 +182,18 @@ func run(args []string, e *env) int {
 	return 0
 }
 
-// newParser returns what reads arguments into c. It writes the help and calls exit
-// where help or the version is asked for.
-func newParser(c *cli, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
-	return kong.New(c,
-		kong.Name("farfield"),
-		kong.Description("Attention whose cost grows linearly with the context, on the CPU."),
-		kong.Writers(stdout, stderr),
-		kong.Exit(exit),
-		kong.Help(help),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Vars{"version": version(), "tasks": names(task.Rows(), func(r task.Row) string { return r.Name }),
-			"presets": names(train.Presets(), func(p train.Preset) string { return p.Name })},
-	)
+// misread is an error of the parser on one line, with where to read on.
+func misread(err error) string {
+	text, verb := oneLine(err), ""
+	var bad *kong.ParseError
+	if errors.As(err, &bad) {
+		if node := bad.Context.Selected(); node != nil {
+			verb = node.Path() + " "
+		} else {
+			text = strings.Replace(text, "unexpected argument ", "there is no verb ", 1)
+		}
+	}
+	return fmt.Sprintf("%s (see farfield %s--help)", text, verb)
 }
 
 // names lists what a help text chooses from.
@@ -209,6 +230,7 @@ func fail(e *env, err error) int {
 		text, status = how.text, statusInterrupted
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
 		text, status = "interrupted", statusInterrupted
+	case errors.Is(err, syscall.ENOSPC): // whatever was being done
 	case errors.As(err, &bad):
 		status = statusInput
 	}
@@ -221,21 +243,6 @@ func fail(e *env, err error) int {
 // oneLine is the text of err without its line breaks.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
-}
-
-// help prints the usual text and, for a verb that takes a mechanism, what the
-// one that was named offers, or which there are.
-func help(options kong.HelpOptions, ctx *kong.Context) error {
-	if err := kong.DefaultHelpPrinter(options, ctx); err != nil || ctx.Selected() == nil {
-		return err
-	}
-	for _, flag := range ctx.Selected().Flags {
-		if flag.Name == "mechanism" {
-			name, _ := ctx.FlagValue(flag).(string)
-			return describeMechanism(ctx.Stdout, name)
-		}
-	}
-	return nil
 }
 
 // describeMechanism prints what a mechanism offers; without a name, the
@@ -292,13 +299,4 @@ func lookupFunction(name string) (mechanism.Row, error) {
 		return mechanism.Row{}, err
 	}
 	return mechanism.Lookup(name)
-}
-
-// version is what the build recorded: a release, or a commit with its date.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "farfield (version not recorded)\n"
-	}
-	return "farfield " + info.Main.Version + " " + info.GoVersion + "\n"
 }

@@ -26,7 +26,7 @@ import (
 
 // mapsCmd is the verb maps: rows of the attention matrix, drawn.
 type mapsCmd struct {
-	Mechanism []string `placeholder:"NAME,..." help:"Attention functions of the arrays, side by side; with --help their settings are listed."`
+	Mechanism []string `complete:"mechanisms" placeholder:"NAME,..." help:"Attention functions of the arrays, side by side; with --help their settings are listed."`
 	settings
 	Causal bool `help:"Of arrays: query i sees keys j ≤ i + (M-N)."`
 	Row    int  `placeholder:"B" default:"0" help:"Of arrays: batch row (${default})."`
@@ -55,7 +55,11 @@ func (c *mapsCmd) Help() string {
 		"or by their numbers where their task has no letters for them; other positions are counted from 0. A position that the model has put in front is cls, or 0 where they are counted. " +
 		"Of a task of images --sample draws the image beside the maps, in grey, with its number and its class above; patches follow row by row. " +
 		"Of a pair both parts are drawn.\n\n" +
-		"Prints of each head, as means over its queries: entropy, −Σ p ln p of the shares p of absolute weight, in nats; distance, Σ p |j − i|, in tokens; diagonal, the share of the query's own place; column, the share of the key that has most of all."
+		"Prints of each head, as means over its queries: entropy, −Σ p ln p of the shares p of absolute weight, in nats; distance, Σ p |j − i|, in tokens; diagonal, the share of the query's own place; column, the share of the key that has most of all." + examples(
+		"farfield maps --mechanism fastmax,softmax --causal --out maps.png qkv.npz",
+		`farfield maps --model run/001 --text "To be, or not to be" --layers 0 --out maps.svg`,
+		"farfield maps --model run/001 --text-file notes.txt --rows 0:64 --json",
+	)
 }
 
 // mapElements is the most elements that the maps of one call may have.

@@ -104,7 +104,7 @@ func pages(t *testing.T) []quoted {
 		}
 		list = append(list, quotes(filepath.Base(f), string(text))...)
 	}
-	parser, err := newParser(new(cli), io.Discard, io.Discard, func(int) {})
+	parser, err := new(cli).parser(io.Discard, io.Discard, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ var placeholder = regexp.MustCompile(`^[A-Z]+$`)
 
 func parses(q quoted) error {
 	left := false
-	parser, err := newParser(new(cli), io.Discard, io.Discard, func(int) { left = true })
+	parser, err := new(cli).parser(io.Discard, io.Discard, func() { left = true })
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type planCmd struct {
 	KVHeads   count  `name:"kv-heads" placeholder:"H" help:"Key heads; as many as query heads if not given."`
 	Batch     count  `default:"1" placeholder:"B" help:"Sequences."`
 	Causal    bool   `help:"Query i sees keys j ≤ i + (M-N)."`
-	Mechanism string `default:"fastmax" placeholder:"NAME" help:"Attention function; with --help its settings are listed."`
+	Mechanism string `complete:"mechanisms" default:"fastmax" placeholder:"NAME" help:"Attention function; with --help its settings are listed."`
 	settings
 	Width count `placeholder:"C" help:"Also sweep over the number of heads that share this width."`
 
@@ -29,6 +29,16 @@ type planCmd struct {
 
 	JSON bool   `name:"json" help:"Print one JSON object."`
 	Plot string `placeholder:"FILE" help:"Also draw, over D from 8 to 128, the N from which on the linear form is chosen and where counted operations cross, as .svg or .png."`
+}
+
+// Help are examples.
+func (c *planCmd) Help() string {
+	return "Nothing is computed: times are what counted operations take at the measured peak." + examples(
+		"farfield plan --n 65536 --d 64 --heads 8 --causal",
+		"farfield plan --mechanism taylorshift --n 1e6 --json",
+		"farfield plan --plot crossover.svg",
+		"farfield plan --parameters 174.6e9 --tokens 300e9 --n 2048 --d 128 --heads 96 --layers 96",
+	)
 }
 
 // count is a positive whole number that may be written 1e6.

@@ -25,11 +25,19 @@ type reportCmd struct {
 	Folder string `arg:"" name:"run" help:"Folder of a run, finished or not."`
 }
 
+// Help are examples.
+func (c *reportCmd) Help() string {
+	return "The page is one file, with its drawings in it." + examples(
+		"farfield report run/001",
+		"farfield report --sample-tokens 0 --out page.html run/001",
+	)
+}
+
 func (c *reportCmd) Run(e *env) error {
 	if c.SampleTokens < 0 {
 		return inputf("--sample-tokens: %d is negative", c.SampleTokens)
 	}
-	config, err := train.RunConfig(c.Folder)
+	config, err := runConfig(c.Folder)
 	if err != nil {
 		return input(err)
 	}

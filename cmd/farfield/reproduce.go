@@ -18,8 +18,8 @@ import (
 
 // reproduceCmd is the verb reproduce: published tables and figures, made again.
 type reproduceCmd struct {
-	Name   string `arg:"" help:"Which: a name that list prints, all, or list."`
-	Budget string `default:"quick" placeholder:"quick|hour|full" help:"How much to do: quick takes ten minutes at most on two cores, full is the published setting."`
+	Name   string `complete:"reproductions" arg:"" help:"Which: a name that list prints, all, or list."`
+	Budget string `complete:"quick,hour,full" default:"quick" placeholder:"quick|hour|full" help:"How much to do: quick takes ten minutes at most on two cores, full is the published setting."`
 	Full   bool   `help:"The same as --budget full."`
 	Seeds  count  `placeholder:"N" help:"Repeat with seeds 1 to N, instead of as many as the budget has."`
 	Tune   bool   `help:"Try the same rates of learning for every mechanism, and take the best of each."`
@@ -34,7 +34,11 @@ type reproduceCmd struct {
 func (c *reproduceCmd) Help() string {
 	return "A reproduction is made of pieces, each of which is saved as it is done: " +
 		"after Ctrl-C the same command goes on. Times are measured in turns, but beside other work they are worth little. " +
-		"The page report.html, its figures and the same as report.md lie in the folder of the reproduction and budget."
+		"The page report.html, its figures and the same as report.md lie in the folder of the reproduction and budget." + examples(
+		"farfield reproduce list",
+		"farfield reproduce fast-fig2",
+		"farfield reproduce fast-table1 --budget hour --seeds 3 --out results",
+	)
 }
 
 // options returns what the flags say.
@@ -139,7 +143,7 @@ func (c *reproduceCmd) one(e *env, r *reproduce.Row, o *reproduce.Options) error
 		return err
 	}
 	for _, why := range absent {
-		fmt.Fprintln(e.stderr, "left out:", why)
+		fmt.Fprintln(e.notes, "left out:", why)
 	}
 	dir, err := out.Write(o)
 	if err != nil {
@@ -151,7 +155,7 @@ func (c *reproduceCmd) one(e *env, r *reproduce.Row, o *reproduce.Options) error
 	if err := out.WriteMarkdown(e.stdout); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.stderr, "written to %s\n", dir)
+	fmt.Fprintf(e.notes, "written to %s\n", dir)
 	return nil
 }
 
@@ -226,9 +230,9 @@ type reproduceProgress struct {
 }
 
 func newReproduceProgress(e *env) *reproduceProgress {
-	p := &reproduceProgress{w: e.stderr, spoke: time.Now()}
+	p := &reproduceProgress{w: e.notes, spoke: time.Now()}
 	if e.tty {
-		p.bar = newBar(e.stderr, 1000, progressbar.OptionSetPredictTime(false))
+		p.bar = newBar(e.notes, 1000, progressbar.OptionSetPredictTime(false))
 	}
 	return p
 }

@@ -39,13 +39,12 @@ type scoreCmd struct {
 
 // Help are examples.
 func (c *scoreCmd) Help() string {
-	return `Examples:
-
-    farfield score --model run/001 book.txt
-    farfield score --model run/001 --follow --above 200 service.log
-    farfield score --model run/001 --jsonl <records.jsonl >scored.jsonl
-    farfield score --model run/001 --jsonl --skip $(wc -l <scored.jsonl) <records.jsonl >>scored.jsonl
-`
+	return "A line is odd where it takes many more bits than others do." + examples(
+		"farfield score --model run/001 notes.txt",
+		"farfield score --model run/001 --follow --above 200 service.log",
+		"farfield score --model run/001 --jsonl <records.jsonl >scored.jsonl",
+		"farfield score --model run/001 --jsonl --skip $(wc -l <scored.jsonl) <records.jsonl >>scored.jsonl",
+	)
 }
 
 func (c *scoreCmd) Run(e *env) error {
@@ -163,11 +162,11 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 				return err
 			}
 			if same {
-				fmt.Fprintf(t.e.stderr, "goes on after line %d\n", t.Number)
+				fmt.Fprintf(t.e.notes, "goes on after line %d\n", t.Number)
 				_, err = t.in.(io.Seeker).Seek(t.Offset, io.SeekStart)
 				return err
 			}
-			fmt.Fprintf(t.e.stderr, "%s is another file than before: begins anew\n", c.File)
+			fmt.Fprintf(t.e.notes, "%s is another file than before: begins anew\n", c.File)
 			t.scorePlace = scorePlace{}
 		}
 	}

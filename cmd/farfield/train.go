@@ -24,50 +24,50 @@ import (
 // are not given leave what the preset or the configuration says.
 type trainCmd struct {
 	Data    string            `placeholder:"FILE|FOLDER" help:"What to learn: the task's setting data. A text is a file, a folder with all in it, or a data set's name; by default the source of the Go toolchain, or a text that the program writes itself if there is none."`
-	Task    string            `placeholder:"NAME" help:"What is learned: ${tasks}. Without --preset it begins with the preset of its name. bytelm, a text as bytes, by default; charlm has characters."`
-	TaskSet map[string]string `mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task."`
+	Task    string            `complete:"tasks" placeholder:"NAME" help:"What is learned: ${tasks}. Without --preset it begins with the preset of its name. bytelm, a text as bytes, by default; charlm has characters."`
+	TaskSet map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task."`
 	dataFolder
 	DataSeed *uint64 `placeholder:"N" help:"Of what a task makes or draws."`
 	Out      string  `placeholder:"DIR" help:"Folder of the run, in which report.html tells of it at the end. By default the first of run/001, run/002, ... that is free."`
 	Resume   bool    `help:"Continue the run in --out after its latest checkpoint, or all that --seeds began."`
 	Config   string  `placeholder:"FILE" help:"Begin with a configuration, such as the config.json of a run, which repeats it."`
-	Preset   string  `placeholder:"NAME" help:"Begin with a named configuration: ${presets}. By default that of the task, and of a text default, or small where there is no AVX2."`
+	Preset   string  `complete:"presets" placeholder:"NAME" help:"Begin with a named configuration: ${presets}. By default that of the task, and of a text default, or small where there is no AVX2."`
 	Seeds    string  `placeholder:"N|LIST" help:"Train so many times with seeds 1 to N, or with those of a list such as 1,5,9, each in a folder below --out, and tell mean and deviation."`
 
-	Kind        string   `placeholder:"KIND" help:"What the model is: decoder, encoder, convolutional. By default what the task needs, and encoder where it needs none."`
-	Pool        string   `placeholder:"KIND" help:"What says something of a whole sample: mean of its positions, cls, a learned one in front, last. By default mean, of a decoder last."`
+	Kind        string   `complete:"decoder,encoder,convolutional" placeholder:"KIND" help:"What the model is: decoder, encoder, convolutional. By default what the task needs, and encoder where it needs none."`
+	Pool        string   `complete:"mean,cls,last" placeholder:"KIND" help:"What says something of a whole sample: mean of its positions, cls, a learned one in front, last. By default mean, of a decoder last."`
 	Hidden      *int     `placeholder:"N" help:"Units of the MLP; 0 for four times the width."`
 	HeadHidden  *int     `placeholder:"N" help:"Units with ReLU before the outputs; 0 for none."`
 	Dropout     *float64 `placeholder:"R" help:"Share of elements that embeddings and blocks leave out in training, below 1."`
 	Standardise *bool    `help:"Give the model the task's numbers less their mean, in deviations, of the samples to learn from."`
 	LRAQuirk    *bool    `name:"lra-quirk" help:"Pad every sample to the task's full length with zeros and mask nothing: attention, whatever the mechanism, and the mean of positions see padding like all else, as in the kernel models of the Long Range Arena."`
 
-	Mechanism string `placeholder:"NAME" help:"Attention function, or a mixer that takes its place with projections of its own; with --help its settings are listed. Fastmax trains with scale=1/sqrt(D), of odd order with bounded=true, taylorshift from tau=sqrt(D), unless set otherwise."`
+	Mechanism string `complete:"mixers" placeholder:"NAME" help:"Attention function, or a mixer that takes its place with projections of its own; with --help its settings are listed. Fastmax trains with scale=1/sqrt(D), of odd order with bounded=true, taylorshift from tau=sqrt(D), unless set otherwise."`
 	settings
 	Layers       *int     `placeholder:"N" help:"Layers of attention and MLP."`
 	Heads        *int     `placeholder:"N" help:"Query heads of a layer; they divide the width."`
 	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
 	Width        *int     `placeholder:"N" help:"Width of the model."`
 	Conv         *int     `placeholder:"K" help:"Tokens of the short convolution before attention and MLP, which tells neighbours apart; 0 for none."`
-	Activation   string   `placeholder:"KIND" help:"What the MLP does with its units: gelu-tanh, gelu (exact), relu. gelu-tanh by default."`
+	Activation   string   `complete:"gelu-tanh,gelu,relu" placeholder:"KIND" help:"What the MLP does with its units: gelu-tanh, gelu (exact), relu. gelu-tanh by default."`
 	PostNorm     *bool    `help:"The norm after the sum, norm(x + f(x)), as in the first transformers."`
-	Decay        string   `placeholder:"KIND" help:"How keys of attention lose weight with time: none, fixed by RetNet's factor of each key head, or learned by a gate of each that begins there."`
+	Decay        string   `complete:"none,fixed,learned" placeholder:"KIND" help:"How keys of attention lose weight with time: none, fixed by RetNet's factor of each key head, or learned by a gate of each that begins there."`
 	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
 	Segment      *int     `placeholder:"N" help:"Take windows of a text through the model N tokens at a time, with the gradient of the whole: memory grows with N, and a little with each further N tokens. 0 for whole windows. Needs a mechanism with a state of fixed size."`
 	FirstContext *int     `placeholder:"N" help:"Tokens of a sequence at first; they double until they are --context, and each length gets as many tokens to learn from. 0 for always --context."`
 	FirstBatch   *int     `placeholder:"N" help:"Sequences of an update at first; they halve when sequences double, down to --batch."`
-	Positions    string   `placeholder:"KIND" help:"How tokens know where they are: rope, learned, sinusoidal, none."`
+	Positions    string   `complete:"rope,learned,sinusoidal,none" placeholder:"KIND" help:"How tokens know where they are: rope, learned, sinusoidal, none."`
 	Batch        *int     `placeholder:"N" help:"Samples of a pass."`
 	Accumulate   *int     `placeholder:"K" help:"Passes of an update, which is that of a K times larger batch."`
 	Steps        *int     `placeholder:"N" help:"Updates."`
-	Optimizer    string   `placeholder:"NAME" help:"adamw, adam (without weight decay), radam."`
-	Schedule     string   `placeholder:"NAME" help:"How the learning rate falls after the warm-up: cosine, linear, constant (not at all)."`
+	Optimizer    string   `complete:"adamw,adam,radam" placeholder:"NAME" help:"adamw, adam (without weight decay), radam."`
+	Schedule     string   `complete:"cosine,linear,constant" placeholder:"NAME" help:"How the learning rate falls after the warm-up: cosine, linear, constant (not at all)."`
 	LR           *float64 `name:"lr" placeholder:"X" help:"Highest learning rate; --min-lr becomes a tenth of it unless given."`
 	MinLR        *float64 `name:"min-lr" placeholder:"X" help:"Learning rate at the end."`
 	Warmup       *int     `placeholder:"N" help:"Updates until the highest learning rate."`
 
 	AttentionDropout     *float64 `placeholder:"R" help:"Share of queries and keys that attention leaves out in training, below 1."`
-	AttentionDropoutKind string   `placeholder:"KIND" help:"What it leaves out: 1d whole tokens, standard channels, quadratic products of two channels. 1d by default."`
+	AttentionDropoutKind string   `complete:"1d,standard,quadratic" placeholder:"KIND" help:"What it leaves out: 1d whole tokens, standard channels, quadratic products of two channels. 1d by default."`
 
 	WeightDecay  *float64 `placeholder:"X" help:"Weight decay of matrices."`
 	Beta2        *float64 `name:"beta2" placeholder:"X" help:"Memory of the second moment."`
@@ -83,6 +83,17 @@ type trainCmd struct {
 
 	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text that is generated at the end, if a text was learned (${default})."`
 	JSON         bool `name:"json" help:"Print the result as JSON."`
+}
+
+// Help are examples.
+func (t *trainCmd) Help() string {
+	return "After Ctrl-C, --resume goes on from the latest checkpoint, to the bits of a run that was not interrupted." + examples(
+		"farfield train --data notes.txt --out run/notes",
+		"farfield train --resume --out run/notes",
+		"farfield train --task listops --mechanism softmax --seeds 3 --out run/listops",
+		"farfield train --task file --data labelled.tsv --out run/labels",
+		"farfield train --config run/notes/config.json --lr 1e-3 --out run/faster",
+	)
 }
 
 // override sets dst and notes the flag's name if it is given.
@@ -269,17 +280,26 @@ func (t *trainCmd) config() (train.Config, error) {
 	if runs := seedRuns(dir); len(runs) > 0 {
 		dir = runs[0]
 	}
-	c, err := train.RunConfig(dir)
+	c, err := runConfig(dir)
 	if err == nil && t.Folder != "" { // the data sets may have moved
 		c.Folder, err = filepath.Abs(t.Folder)
 	}
 	return c, input(err)
 }
 
+// runConfig is the configuration of the run in a folder.
+func runConfig(dir string) (train.Config, error) {
+	c, err := train.RunConfig(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%s: holds no run: it has no config.json; farfield train --out %s begins one", dir, dir)
+	}
+	return c, err
+}
+
 // one trains to the end in the folder dir.
 func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport, error) {
 	src := trainer.Source()
-	if !t.JSON {
+	if !t.JSON && !e.brief {
 		describeRun(e, trainer, dir)
 		if e.ranks != nil {
 			fmt.Fprintf(e.stdout, "ranks       %d, which divide the %s\n", e.ranks.Size(), t.Divide)
@@ -297,7 +317,7 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 		return &trainReport{Score: score}, nil
 	}
 	if e.tty {
-		if err := drawCurves(e.stderr, dir); err != nil {
+		if err := drawCurves(e.notes, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -506,12 +526,12 @@ func (r *trainReport) print(e *env) error {
 		for _, b := range r.Baselines {
 			fmt.Fprintf(e.stdout, "baseline    %s %.4f: %s\n", r.Metric, b.Score, b.Name)
 		}
-		fmt.Fprintf(e.stdout, "more        farfield eval --model %s\n", r.Run)
+		r.more(e, "eval --model %s")
 		return nil
 	}
 	fmt.Fprintf(e.stdout, "%-12sloss %.4f nats, %.4f bits per byte over %d bytes\n", name, r.Loss, r.Bits, r.Bytes)
 	fmt.Fprintf(e.stdout, "table       %.4f bits per byte from counts of the two tokens before (order 2), %.4f of one, %.4f of none\n", r.Table[2], r.Table[1], r.Table[0])
-	fmt.Fprintf(e.stdout, "more        farfield generate --model %s --prompt TEXT\n", r.Run)
+	r.more(e, "generate --model %s --prompt TEXT")
 	if r.Sample == "" {
 		return nil
 	}
@@ -525,6 +545,13 @@ func (r *trainReport) print(e *env) error {
 	}
 	_, err := fmt.Fprintln(e.stdout)
 	return err
+}
+
+// more says what may follow.
+func (r *trainReport) more(e *env, command string) {
+	if !e.brief {
+		fmt.Fprintf(e.stdout, "more        farfield "+command+"\n", r.Run)
+	}
 }
 
 // sampleTemperature is a little below 1, which makes short texts more coherent.

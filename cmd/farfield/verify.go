@@ -16,6 +16,14 @@ type verifyCmd struct {
 	Folder string `arg:"" help:"Folder of golden files (.npz)."`
 }
 
+// Help are examples.
+func (c *verifyCmd) Help() string {
+	return "A case fails where an error is larger than its tolerance; then the exit status is 1." + examples(
+		"farfield verify golden",
+		"farfield verify --precision f64 --json golden",
+	)
+}
+
 // verdict counts what became of the cases.
 type verdict struct {
 	Compared int `json:"compared"`

@@ -110,11 +110,36 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, recordLimit+1))
-	if err == nil && len(data) > recordLimit {
-		err = fmt.Errorf("%s: is longer than the %d bytes of a result", path, recordLimit)
+	data, err := readRecord(f)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
 	}
 	return data, err
+}
+
+// readRecord reads the text of a record.
+func readRecord(r io.Reader) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, recordLimit+1))
+	if err == nil && len(data) > recordLimit {
+		err = fmt.Errorf("is longer than the %d bytes of a result", recordLimit)
+	}
+	return data, err
+}
+
+// ReadRecord reads the record of a piece, whatever reproduction it is of.
+func ReadRecord(r io.Reader) (*Record, error) {
+	data, err := readRecord(r)
+	if err != nil {
+		return nil, err
+	}
+	x := new(Record)
+	if err := json.Unmarshal(data, x); err != nil {
+		return nil, err
+	}
+	if x.Piece == "" || len(x.Result) == 0 {
+		return nil, errors.New("is no result of a reproduction: it has no piece or no result")
+	}
+	return x, nil
 }
 
 // make runs a piece and saves what comes of it.

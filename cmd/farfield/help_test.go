@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/farfield-ml/farfield/internal/cpu"
+)
+
+// commandLine is the parser of all verbs.
+func commandLine(t *testing.T) *kong.Kong {
+	t.Helper()
+	parser, err := new(cli).parser(io.Discard, io.Discard, func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parser
+}
+
+func TestOverviewFitsATerminal(t *testing.T) {
+	out := works(t)
+	lines := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	if len(lines) > 23 { // and the prompt
+		t.Errorf("it has %d lines, a terminal shows 24", len(lines))
+	}
+	for _, line := range lines {
+		if n := utf8.RuneCountInString(line); n > 80 {
+			t.Errorf("%d characters: %s", n, line)
+		}
+	}
+	for _, verb := range commandLine(t).Model.Children {
+		if !verb.Hidden && !strings.Contains(out, "  "+verb.Name+" ") {
+			t.Errorf("%s is not there", verb.Name)
+		}
+	}
+	for _, command := range first {
+		parses(t, command)
+		if !strings.Contains(out, command) {
+			t.Errorf("%q is not there", command)
+		}
+	}
+	if same := works(t, "--help"); same != out {
+		t.Error("--help prints something else")
+	}
+}
+
+var (
+	quoted   = regexp.MustCompile(`"[^"]*"|\$\([^)]*\)|\S+`)
+	redirect = regexp.MustCompile(`^[<>]+`)
+)
+
+// words are those of a command in a shell behind the program's name, without what
+// redirects, starts or feeds it.
+func words(command string) (list []string) {
+	if i := strings.Index(command, "farfield "); i > 0 {
+		command = command[i:]
+	}
+	for _, w := range quoted.FindAllString(command, -1) {
+		if !redirect.MatchString(w) {
+			list = append(list, strings.Trim(w, `"`))
+		}
+	}
+	return list[1:]
+}
+
+// parses lets the parser read a command, in which numbers may come from the shell.
+func parses(t *testing.T, command string) {
+	t.Helper()
+	args := words(command)
+	for i, w := range args {
+		if strings.HasPrefix(w, "$(") {
+			args[i] = "7"
+		}
+	}
+	if _, err := commandLine(t).Parse(args); err != nil {
+		t.Errorf("%s: %v", command, err)
+	}
+}
+
+// exampleLines are the commands that the help of a verb has.
+func exampleLines(leaf *kong.Node) (list []string) {
+	for _, line := range strings.Split(leaf.Detail, "\n") {
+		if command, ok := strings.CutPrefix(line, "    "); ok {
+			list = append(list, command)
+		}
+	}
+	return list
+}
+
+func TestEveryVerbHasExamplesThatParse(t *testing.T) {
+	for _, leaf := range commandLine(t).Model.Leaves(true) {
+		list := exampleLines(leaf)
+		if len(list) == 0 {
+			t.Errorf("%s has no examples", leaf.FullPath())
+		}
+		for _, command := range list {
+			parses(t, command)
+		}
+		own := 0
+		for _, command := range list {
+			if strings.HasPrefix(command, leaf.FullPath()+" ") || command == leaf.FullPath() {
+				own++
+			}
+		}
+		if own == 0 {
+			t.Errorf("%s has examples of other verbs alone", leaf.FullPath())
+		}
+		out := works(t, append(strings.Fields(leaf.FullPath())[1:], "--help")...)
+		for _, command := range list {
+			if !strings.Contains(out, "    "+command+"\n") {
+				t.Errorf("%s --help does not print %q as it is", leaf.FullPath(), command)
+			}
+		}
+		if !strings.Contains(out, statuses) {
+			t.Errorf("%s --help does not tell the exit statuses", leaf.FullPath())
+		}
+	}
+}
+
+// Examples that take no more than a moment run as written, in a folder with what they
+// name. Of the others some need a network, and some an hour.
+func TestExamplesRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains a model")
+	}
+	dir := t.TempDir()
+	arrays := written(t, "qkv.npz", normal(t, "q", 1, 2, 80, 4), normal(t, "k", 2, 2, 80, 4), normal(t, "v", 3, 2, 80, 4), normal(t, "do", 4, 2, 80, 4))
+	if err := os.Rename(arrays, filepath.Join(dir, "qkv.npz")); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	text := strings.Repeat("To be, or not to be, that is the question:\n", 60)
+	for name, content := range map[string]string{"notes.txt": text, "records.jsonl": `{"text":"to be"}` + "\n" + `{"text":"or not"}` + "\n"} {
+		if err := os.WriteFile(name, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	works(t, "train", "--data", "notes.txt", "--out", "run/001", "--preset", "tiny", "--steps", "2", "--context", "32", "--batch", "2", "--sample-tokens", "3", "--quiet")
+	slow := regexp.MustCompile(`^farfield (demo|bench|train|data|reproduce|verify|inspect$|plan --plot)|--follow|--images|--stream|--synthetic|\$|scored.jsonl|fastmax-truncated`)
+	ran := 0
+	for _, leaf := range commandLine(t).Model.Leaves(true) {
+		for _, command := range exampleLines(leaf) {
+			if slow.MatchString(command) {
+				continue
+			}
+			ran++
+			in := ""
+			if strings.Contains(command, "<records.jsonl") {
+				content, err := os.ReadFile("records.jsonl")
+				if err != nil {
+					t.Fatal(err)
+				}
+				in = string(content)
+			}
+			var out, errs bytes.Buffer
+			if status := run(words(command), &env{ctx: context.Background(), stdin: strings.NewReader(in), stdout: &out, stderr: &errs}); status != 0 {
+				t.Errorf("%s: status %d: %s", command, status, errs.String())
+			}
+		}
+	}
+	if ran < 20 {
+		t.Errorf("%d examples ran, there were 20 and more", ran)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	defer func(r, c, d string) { release, commit, date = r, c, d }(release, commit, date)
+	release, commit, date = "v1.2.3", "0123456789abcdef", "2026-01-02T03:04:05Z"
+	out := works(t, "--version")
+	for _, want := range []string{"farfield v1.2.3 (commit 0123456789ab, 2026-01-02T03:04:05Z, go", cpu.Chosen() + " kernels)\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in %q", want, out)
+		}
+	}
+	release, commit, date = "", "", ""
+	if out := works(t, "--version"); !strings.HasPrefix(out, "farfield ") || strings.Contains(out, "(, ") {
+		t.Errorf("without a release: %q", out)
+	}
+}
+
+func TestQuiet(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "notes.txt")
+	if err := os.WriteFile(data, bytes.Repeat([]byte("one two three four\n"), 100), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	train := []string{"train", "--data", data, "--preset", "tiny", "--steps", "1", "--context", "16", "--batch", "1", "--sample-tokens", "0", "--out"}
+	status, loud, notes := command(t, append(train, filepath.Join(t.TempDir(), "run"))...)
+	if status != 0 || notes == "" || !strings.Contains(loud, "model ") {
+		t.Errorf("status %d\nstdout %q\nstderr %q", status, loud, notes)
+	}
+	status, out, notes := command(t, append(train, filepath.Join(t.TempDir(), "run"), "--quiet")...)
+	if status != 0 || notes != "" || !strings.HasPrefix(out, "validation") || strings.Contains(out, "more ") {
+		t.Errorf("--quiet: status %d\nstdout %q\nstderr %q", status, out, notes)
+	}
+	refuses(t, "no such file", "inspect", "-q", filepath.Join(t.TempDir(), "none"))
+}
+
+// Errors say what to do next.
+func TestErrorsSuggest(t *testing.T) {
+	dir := t.TempDir()
+	arrays := written(t, "qkv.npz", normal(t, "q", 1, 5, 4), normal(t, "k", 2, 5, 4), normal(t, "v", 3, 5, 4))
+	for _, c := range []struct{ want, args string }{
+		{`there is no verb atend, did you mean "attend"? (see farfield --help)`, "atend"},
+		{"there is no verb nothing (see farfield --help)", "nothing"},
+		{"nearest: fastmax", "attend --mechanism fastmx " + arrays + " out.npz"},
+		{"there are: mnist", "data fetch mnits"},
+		{"there are fast-fig2", "reproduce fast-fig22"},
+		{"needs .npz or .safetensors", "attend --mechanism fastmax " + arrays + " " + filepath.Join(dir, "out.txt")},
+		{"no such file", "attend --mechanism fastmax none.npz out.npz"},
+		{"--out has to name the folder of the run", "train --resume"},
+		{"holds no run: it has no config.json; farfield train --out", "train --resume --out " + filepath.Join(dir, "none")},
+		{"holds no run", "report " + dir},
+		{"--precision must be one of", "attend --mechanism fastmax --precision bf16 a.npz b.npz"},
+		{"no such file", "train --data " + filepath.Join(dir, "none.txt")},
+	} {
+		refuses(t, c.want, strings.Fields(c.args)...)
+	}
+}
+
+func TestExitStatuses(t *testing.T) {
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	full := &os.PathError{Op: "write", Path: "out", Err: syscall.ENOSPC}
+	for _, c := range []struct {
+		err    error
+		ctx    context.Context
+		status int
+	}{
+		{errors.New("it failed"), context.Background(), statusFailure},
+		{inputf("it is wrong"), context.Background(), statusInput},
+		{input(full), context.Background(), statusFailure},
+		{context.Canceled, stopped, statusInterrupted},
+		{input(fmt.Errorf("reading: %w", context.Canceled)), stopped, statusInterrupted},
+		{interruption{context.Canceled, "stopped"}, stopped, statusInterrupted},
+	} {
+		var errs bytes.Buffer
+		if got := fail(&env{ctx: c.ctx, stderr: &errs}, c.err); got != c.status || strings.Count(errs.String(), "\n") != 1 {
+			t.Errorf("%v: status %d, want %d; %q", c.err, got, c.status, errs.String())
+		}
+	}
+	page, err := os.ReadFile("../../docs/command.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, status := range []int{0, statusFailure, statusInput, statusInterrupted} {
+		if !strings.Contains(string(page), fmt.Sprintf("\n| %d | ", status)) || !strings.Contains(statuses, fmt.Sprintf(" %d ", status)) {
+			t.Errorf("status %d is not documented", status)
+		}
+	}
+}
