@@ -84,9 +84,9 @@ func (c *attendCmd) Run(e *env) error {
 	var ran *attendReport
 	err = e.interruptible(func() (err error) {
 		if c.Precision == "f64" {
-			out, ran, err = attend[float64](c, e.notes)
+			out, ran, err = attend[float64](c, e.notes())
 		} else {
-			out, ran, err = attend[float32](c, e.notes)
+			out, ran, err = attend[float32](c, e.notes())
 		}
 		return err
 	})
@@ -97,7 +97,7 @@ func (c *attendCmd) Run(e *env) error {
 		return err
 	}
 	if ran.Weak > 0 {
-		fmt.Fprintf(e.notes, "farfield: %d rows have a denominator that nearly cancels, the first is query %d of head %d of batch row %d\n",
+		fmt.Fprintf(e.notes(), "farfield: %d rows have a denominator that nearly cancels, the first is query %d of head %d of batch row %d\n",
 			ran.Weak, ran.WeakAt[2], ran.WeakAt[1], ran.WeakAt[0])
 	}
 	if c.JSON {

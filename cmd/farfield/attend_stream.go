@@ -169,7 +169,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 		return input(err)
 	}
 	if unknown := p.unknown(given.Names()); len(unknown) > 0 {
-		fmt.Fprintf(e.notes, "farfield: not used: %s\n", strings.Join(unknown, ", "))
+		fmt.Fprintf(e.notes(), "farfield: not used: %s\n", strings.Join(unknown, ", "))
 	}
 	var wide *attendProblem[float64] // for what is checked
 	if c.Check > 0 {
@@ -220,7 +220,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 			return err
 		}
 	}
-	w := e.notes
+	w := e.notes()
 	if out == "" {
 		w = e.stdout
 	}

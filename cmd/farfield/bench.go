@@ -136,7 +136,7 @@ func (c *benchFlags) measure(e *env, s *sweep) error {
 // remarks is where goes what is no line.
 func (c *benchFlags) remarks(e *env) io.Writer {
 	if c.JSON || e.brief {
-		return e.notes
+		return e.notes()
 	}
 	return e.stdout
 }
@@ -237,10 +237,10 @@ type sweepProgress struct {
 }
 
 func newSweepProgress(e *env) *sweepProgress {
-	p := &sweepProgress{w: e.notes, start: time.Now()}
+	p := &sweepProgress{w: e.notes(), start: time.Now()}
 	p.spoke = p.start
 	if e.tty {
-		p.bar = newBar(e.notes, 1, progressbar.OptionSetPredictTime(true))
+		p.bar = newBar(e.notes(), 1, progressbar.OptionSetPredictTime(true))
 	}
 	return p
 }

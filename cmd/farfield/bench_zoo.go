@@ -47,7 +47,7 @@ func (c *benchZoo) Run(e *env) error {
 	}
 	notes := e.stdout
 	if c.JSON || e.brief {
-		notes = e.notes
+		notes = e.notes()
 	}
 	var list []*bench.Entry
 	for _, threads := range e.threads {

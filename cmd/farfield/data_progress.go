@@ -18,7 +18,7 @@ type transfer struct {
 	spoke time.Time
 }
 
-func newTransfer(e *env) *transfer { return &transfer{e: e, w: e.notes, spoke: time.Now()} }
+func newTransfer(e *env) *transfer { return &transfer{e: e, w: e.notes(), spoke: time.Now()} }
 
 // bytes is called with the bytes of a file that are there; total is 0 where it is
 // not known.

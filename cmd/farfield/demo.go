@@ -75,11 +75,11 @@ func showScaling(e *env, most int) (*scaling, error) {
 	fmt.Fprintf(e.stdout, "\n2. Time of a forward pass over up to %d tokens, causal, %d heads of width %d\n\n", most, demoHeads, demoWidth)
 	s, err := measureScaling(most, e.interruptible, func(n int) {
 		if e.tty {
-			fmt.Fprintf(e.notes, "\r   %d tokens ", n)
+			fmt.Fprintf(e.notes(), "\r   %d tokens ", n)
 		}
 	})
 	if e.tty {
-		fmt.Fprint(e.notes, "\r\x1b[K")
+		fmt.Fprint(e.notes(), "\r\x1b[K")
 	}
 	if err != nil {
 		return nil, err

@@ -78,10 +78,11 @@ func (f *finding) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// print writes the facts, a line each, and tables behind an empty line.
-func (f *finding) print(out io.Writer) error {
+// print writes the facts, a line each, and tables behind an empty line; in front of
+// them the kind of what somebody asked for without saying what it is.
+func (f *finding) print(out io.Writer, kind bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	if f.kind != "" {
+	if kind {
 		fmt.Fprintf(w, "kind\t%s\n", f.kind)
 	}
 	for _, x := range f.facts {

@@ -65,7 +65,7 @@ func (c *inspectCmd) Run(e *env) error {
 	if c.JSON {
 		return printJSON(e.stdout, f)
 	}
-	return f.print(e.stdout)
+	return f.print(e.stdout, c.Path != "" && f.kind != "mechanisms")
 }
 
 // inspectMachine tells what computes here, and which forms it would take.

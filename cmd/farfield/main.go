@@ -64,13 +64,20 @@ type env struct {
 	ctx            context.Context // ends on Ctrl-C and SIGTERM
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	tty            bool      // stderr is a terminal: progress may be drawn on it
-	notes          io.Writer // stderr for progress and remarks, which --quiet leaves out
-	brief          bool      // --quiet
-	threads        []int     // that were asked for, each once; the first are set
+	tty            bool  // stderr is a terminal: progress may be drawn on it
+	brief          bool  // --quiet
+	threads        []int // that were asked for, each once; the first are set
 
 	ranks *comm.Comm // of the job that the process has joined; nil: it is alone
 	waits bool       // for them, and does not end by itself
+}
+
+// notes is where progress and remarks go.
+func (e *env) notes() io.Writer {
+	if e.brief {
+		return io.Discard
+	}
+	return e.stderr
 }
 
 // interruptible calls f and returns what it returns, or the end of e.ctx if
@@ -164,9 +171,8 @@ func run(args []string, e *env) int {
 		fmt.Fprintf(e.stderr, "farfield: %s\n", misread(err))
 		return statusInput
 	}
-	e.notes = e.stderr
 	if c.Quiet {
-		e.brief, e.notes, e.tty = true, io.Discard, false
+		e.brief, e.tty = true, false
 	}
 	slices.Sort(c.Threads)
 	e.threads = slices.Compact(c.Threads)

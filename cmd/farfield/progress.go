@@ -28,10 +28,10 @@ const lineEvery = 5 * time.Second
 
 // newProgress shows the steps from first to last.
 func newProgress(e *env, first, last int) *progress {
-	p := &progress{w: e.notes, first: first, last: last, start: time.Now()}
+	p := &progress{w: e.notes(), first: first, last: last, start: time.Now()}
 	p.spoke = p.start
 	if e.tty {
-		p.bar = newBar(e.notes, int64(last-first), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true))
+		p.bar = newBar(e.notes(), int64(last-first), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true))
 	}
 	return p
 }

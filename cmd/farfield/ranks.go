@@ -113,7 +113,7 @@ func (e *env) leave(err error) {
 func (e *env) quiet() *env {
 	q := *e
 	if !e.first() {
-		q.stdout, q.stderr, q.notes, q.tty = io.Discard, io.Discard, io.Discard, false
+		q.stdout, q.stderr, q.tty = io.Discard, io.Discard, false
 	}
 	return &q
 }

@@ -143,7 +143,7 @@ func (c *reproduceCmd) one(e *env, r *reproduce.Row, o *reproduce.Options) error
 		return err
 	}
 	for _, why := range absent {
-		fmt.Fprintln(e.notes, "left out:", why)
+		fmt.Fprintln(e.notes(), "left out:", why)
 	}
 	dir, err := out.Write(o)
 	if err != nil {
@@ -155,7 +155,7 @@ func (c *reproduceCmd) one(e *env, r *reproduce.Row, o *reproduce.Options) error
 	if err := out.WriteMarkdown(e.stdout); err != nil {
 		return err
 	}
-	fmt.Fprintf(e.notes, "written to %s\n", dir)
+	fmt.Fprintf(e.notes(), "written to %s\n", dir)
 	return nil
 }
 
@@ -230,9 +230,9 @@ type reproduceProgress struct {
 }
 
 func newReproduceProgress(e *env) *reproduceProgress {
-	p := &reproduceProgress{w: e.notes, spoke: time.Now()}
+	p := &reproduceProgress{w: e.notes(), spoke: time.Now()}
 	if e.tty {
-		p.bar = newBar(e.notes, 1000, progressbar.OptionSetPredictTime(false))
+		p.bar = newBar(e.notes(), 1000, progressbar.OptionSetPredictTime(false))
 	}
 	return p
 }

@@ -162,11 +162,11 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 				return err
 			}
 			if same {
-				fmt.Fprintf(t.e.notes, "goes on after line %d\n", t.Number)
+				fmt.Fprintf(t.e.notes(), "goes on after line %d\n", t.Number)
 				_, err = t.in.(io.Seeker).Seek(t.Offset, io.SeekStart)
 				return err
 			}
-			fmt.Fprintf(t.e.notes, "%s is another file than before: begins anew\n", c.File)
+			fmt.Fprintf(t.e.notes(), "%s is another file than before: begins anew\n", c.File)
 			t.scorePlace = scorePlace{}
 		}
 	}

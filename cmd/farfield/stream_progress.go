@@ -22,7 +22,7 @@ type streamProgress struct {
 }
 
 func newStreamProgress(e *env) *streamProgress {
-	p := &streamProgress{w: e.notes, tty: e.tty, start: time.Now()}
+	p := &streamProgress{w: e.notes(), tty: e.tty, start: time.Now()}
 	p.spoke = p.start
 	return p
 }

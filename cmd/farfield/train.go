@@ -317,7 +317,7 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 		return &trainReport{Score: score}, nil
 	}
 	if e.tty {
-		if err := drawCurves(e.notes, dir); err != nil {
+		if err := drawCurves(e.notes(), dir); err != nil {
 			return nil, err
 		}
 	}
