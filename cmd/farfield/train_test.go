@@ -224,7 +224,7 @@ func TestBadTrainings(t *testing.T) {
 		{"no such file", []string{"train", "--config", filepath.Join(root, "none")}},
 		{"holds a run already", littleRun(data, dir)},
 		{"--out has to name", []string{"train", "--resume"}},
-		{"no such file", []string{"train", "--resume", "--out", free}},
+		{"holds no run", []string{"train", "--resume", "--out", free}},
 		{"leave out --steps", []string{"train", "--resume", "--out", dir, "--steps", "9"}},
 	} {
 		refuses(t, c.want, c.args...)
