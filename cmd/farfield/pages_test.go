@@ -10,32 +10,30 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
-
 	"github.com/farfield-ml/farfield/internal/reproduce"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
 
-// quoted is a command on a page or in the help of a verb.
-type quoted struct {
+// quotation is a command on a page.
+type quotation struct {
 	where string
 	words []string
 	whole bool // it is on a line of its own, not a part of a sentence that leaves arguments out
 }
 
 var (
-	fence   = regexp.MustCompile("(?ms)^```.*?^```")
-	shell   = regexp.MustCompile("(?ms)^```(?:sh|shell|bash|console)?\n(.*?)^```")
-	inline  = regexp.MustCompile("`([^`]+)`")
-	comment = regexp.MustCompile(`\s#.*`)
-	word    = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
-	setting = regexp.MustCompile(`^[A-Z_]+=`)
+	fence      = regexp.MustCompile("(?ms)^```.*?^```")
+	shellBlock = regexp.MustCompile("(?ms)^```(?:sh|shell|bash|console)?\n(.*?)^```")
+	inline     = regexp.MustCompile("`([^`]+)`")
+	comment    = regexp.MustCompile(`\s#.*`)
+	word       = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
+	setting    = regexp.MustCompile(`^[A-Z_]+=`)
 )
 
 // quotes returns the commands of a text that begin with farfield, go or make, in the
 // shell's words, without what runs them (mpirun, variables).
-func quotes(where, text string) (list []quoted) {
+func quotes(where, text string) (list []quotation) {
 	add := func(line string, whole bool) {
 		all := word.FindAllString(comment.ReplaceAllString(line+" ", ""), -1)
 		for len(all) > 0 {
@@ -62,11 +60,11 @@ func quotes(where, text string) (list []quoted) {
 			}
 			switch words[0] {
 			case "farfield", "go", "make":
-				list = append(list, quoted{where, words, whole})
+				list = append(list, quotation{where, words, whole})
 			}
 		}
 	}
-	for _, block := range shell.FindAllStringSubmatch(text, -1) {
+	for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
 		for line := range strings.Lines(strings.ReplaceAll(block[1], "\\\n", " ")) {
 			add(line, true)
 		}
@@ -85,8 +83,8 @@ func quotes(where, text string) (list []quoted) {
 	return list
 }
 
-// pages returns the commands of all pages, and of the examples in the help of verbs.
-func pages(t *testing.T) []quoted {
+// pages returns the commands of all pages.
+func pages(t *testing.T) []quotation {
 	t.Helper()
 	root := filepath.Join("..", "..")
 	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
@@ -96,7 +94,7 @@ func pages(t *testing.T) []quoted {
 	for _, name := range []string{"README.md", "RESULTS.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", filepath.Join("bench", "peers", "README.md")} {
 		files = append(files, filepath.Join(root, name))
 	}
-	var list []quoted
+	var list []quotation
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
@@ -104,26 +102,14 @@ func pages(t *testing.T) []quoted {
 		}
 		list = append(list, quotes(filepath.Base(f), string(text))...)
 	}
-	parser, err := new(cli).parser(io.Discard, io.Discard, func() {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var walk func(*kong.Node)
-	walk = func(n *kong.Node) {
-		list = append(list, quotes(n.Path()+" --help", n.Detail)...)
-		for _, child := range n.Children {
-			walk(child)
-		}
-	}
-	walk(parser.Model.Node)
 	return list
 }
 
 // notCommands are the first words of files, which pages about formats tell, and
 // what stands for any verb.
-var notCommands = []string{"farfield session", "farfield generation", "farfield VERB --help"}
+var notCommands = []string{"farfield session", "farfield generation", "farfield model", "farfield VERB --help"}
 
-// TestCommandsOfPages holds the commands that pages and help texts show to the
+// TestCommandsOfPages holds the commands that pages show to the
 // program: verbs, flags, values and names of mechanisms, tasks, presets and
 // reproductions. A sentence may leave arguments out; a line of its own may not.
 func TestCommandsOfPages(t *testing.T) {
@@ -133,7 +119,7 @@ func TestCommandsOfPages(t *testing.T) {
 			continue
 		}
 		n++
-		if err := parses(q); err != nil {
+		if err := understood(q); err != nil {
 			t.Errorf("%s: %s: %v", q.where, strings.Join(q.words, " "), err)
 		}
 	}
@@ -142,11 +128,11 @@ func TestCommandsOfPages(t *testing.T) {
 	}
 	for _, bad := range []string{"farfield nothing", "farfield plan --wrong", "farfield train --preset nothing",
 		"farfield bench zoo --mechanism fastmx", "farfield reproduce fig"} {
-		if parses(quoted{words: strings.Fields(bad)}) == nil {
+		if understood(quotation{words: strings.Fields(bad)}) == nil {
 			t.Errorf("%s: passes", bad)
 		}
 	}
-	if parses(quoted{words: []string{"farfield", "attend"}, whole: true}) == nil {
+	if understood(quotation{words: []string{"farfield", "attend"}, whole: true}) == nil {
 		t.Error("farfield attend: passes on a line of its own")
 	}
 }
@@ -157,7 +143,7 @@ var omitted = regexp.MustCompile(`^missing |^expected "<|^expected one of|but go
 // placeholder stands for a value of the reader's: S, FILE, NAME.
 var placeholder = regexp.MustCompile(`^[A-Z]+$`)
 
-func parses(q quoted) error {
+func understood(q quotation) error {
 	left := false
 	parser, err := new(cli).parser(io.Discard, io.Discard, func() { left = true })
 	if err != nil {
@@ -168,6 +154,9 @@ func parses(q quoted) error {
 		args[0] = "train"
 	}
 	for i, a := range args {
+		if a == "NAME" && args[i-1] == "--mechanism" {
+			args[i] = "fastmax"
+		}
 		if a == "S" || a == "K" || a == "N" || a == "P" {
 			args[i] = "1"
 		}
@@ -230,7 +219,7 @@ func parses(q quoted) error {
 // goFlags are those of the go command that pages use.
 var goFlags = map[string]string{
 	"test": "run bench benchtime short v timeout count tags race fuzz fuzztime fuzzminimizetime cpu skip overlay",
-	"run":  "tags", "build": "tags o", "install": "tags", "vet": "tags", "generate": "",
+	"run":  "tags", "build": "tags o", "install": "tags", "vet": "tags", "generate": "", "list": "m", "tool": "http",
 }
 
 // TestBuildCommandsOfPages holds the lines of go and make that pages show to the
@@ -274,7 +263,7 @@ func TestBuildCommandsOfPages(t *testing.T) {
 
 // goLine checks a command of go: its verb, packages and flags, and that patterns
 // of tests match one.
-func goLine(t *testing.T, q quoted) {
+func goLine(t *testing.T, q quotation) {
 	t.Helper()
 	fail := func(format string, args ...any) {
 		t.Helper()
@@ -313,6 +302,9 @@ func goLine(t *testing.T, q quoted) {
 		}
 		if !slices.Contains(strings.Fields(flags), name) && !regexp.MustCompile(`flag\.\w+\((&\w+, )?"`+name+`"`).MatchString(code) {
 			fail("no flag -%s", name)
+		}
+		if q.words[1] != "test" {
+			continue
 		}
 		kind := map[string]string{"run": "(?:Test|Example|Fuzz)", "bench": "Benchmark"}[name]
 		if kind == "" || i+1 == len(args) || args[i+1] == "x" || args[i+1] == "^$" {
