@@ -48,6 +48,9 @@ func FuzzNPZ(f *testing.F) {
 			}
 			if err == nil {
 				comesBack(t, a)
+				if _, shape, err := z.Header(name); err != nil || !slices.Equal(shape, a.Shape) {
+					t.Errorf("%s has shape %v, its header %v, %v", name, a.Shape, shape, err)
+				}
 			}
 		}
 	})

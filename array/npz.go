@@ -85,6 +85,23 @@ func (f *File) Array(name string) (*Array, error) {
 	return a, nil
 }
 
+// Header returns type and shape of one array, whose data are not read.
+func (f *File) Header(name string) (t DType, shape []int, err error) {
+	m := f.members[name]
+	if m == nil {
+		return t, nil, fmt.Errorf("%s: no such array in the file", name)
+	}
+	r, err := m.Open()
+	if err != nil {
+		return t, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	defer r.Close()
+	if t, shape, err = readNPYHeader(r); err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return t, shape, err
+}
+
 func (f *File) read(m *zip.File) (*Array, error) {
 	r, err := m.Open()
 	if err != nil {

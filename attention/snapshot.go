@@ -26,7 +26,7 @@ import (
 //	…                                   what the kind of state keeps
 //	uint32                              CRC-32C of everything before
 const (
-	snapshotMagic   = "FFST"
+	SnapshotMagic   = "FFST" // how it begins
 	snapshotVersion = 2
 
 	cacheKind = "keys and values"
@@ -77,7 +77,7 @@ type snapshotWriter struct {
 // newSnapshot appends the header of a state of shape s to b.
 func newSnapshot[T tensor.Float](b []byte, id identity, sum parameterSum, s *Shape, tokens int64, decay bool) *snapshotWriter {
 	w := &snapshotWriter{b, len(b)}
-	w.b = append(w.b, snapshotMagic...)
+	w.b = append(w.b, SnapshotMagic...)
 	w.b = binary.LittleEndian.AppendUint32(w.b, snapshotVersion)
 	w.int(elementSize[T]())
 	kind := id.kind
@@ -138,19 +138,13 @@ type snapshotReader struct {
 
 // openSnapshot checks the frame.
 func openSnapshot(data []byte) (*snapshotReader, error) {
-	const frame = len(snapshotMagic) + 4
-	if len(data) < frame+4 {
-		return nil, fmt.Errorf("snapshot: truncated: %d bytes", len(data))
+	if err := checkFrame(data); err != nil {
+		return nil, err
 	}
-	if magic := string(data[:len(snapshotMagic)]); magic != snapshotMagic {
-		return nil, fmt.Errorf("snapshot: begins with %q, not %q", magic, snapshotMagic)
-	}
-	if v := binary.LittleEndian.Uint32(data[len(snapshotMagic):]); v != snapshotVersion {
-		return nil, fmt.Errorf("snapshot: version is %d, this program reads %d", v, snapshotVersion)
-	}
+	const frame = len(SnapshotMagic) + 4
 	body := data[:len(data)-4]
-	if got, want := crc32.Checksum(body, castagnoli), binary.LittleEndian.Uint32(data[len(body):]); got != want {
-		return nil, fmt.Errorf("snapshot: corrupt or truncated: checksum is %08x, written as %08x", got, want)
+	if err := checkSum(crc32.Checksum(body, castagnoli), data[len(body):]); err != nil {
+		return nil, err
 	}
 	return &snapshotReader{b: body[frame:]}, nil
 }

@@ -48,6 +48,39 @@ func TestCacheSnapshot(t *testing.T) {
 	}
 }
 
+func TestReadSnapshotHeader(t *testing.T) {
+	const n = keyBlock + 40
+	c := stateCall(n, 5, 3, 0)
+	_, st := softmaxState(t, c)
+	steps(t, st, poisoned[float32](2, 6, n, 3), c, 0, n)
+	data, err := st.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := ReadSnapshotHeader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := SnapshotHeader{Version: snapshotVersion, Kind: cacheKind, Mechanism: h.Mechanism, Setting: h.Setting, Element: 4,
+		B: 2, H: 6, Hkv: h.Hkv, D: 5, Dv: 3, Chunk: h.Chunk, Tokens: n, Bytes: int64(len(data)), Parameters: "00000000"}
+	if h != want || h.Mechanism == "" || h.Hkv < 1 {
+		t.Errorf("%+v, want %+v", h, want)
+	}
+	for i := range data {
+		if i > 400 && i < len(data)-8 { // of the content some bytes
+			continue
+		}
+		bad := bytes.Clone(data)
+		bad[i] ^= 4
+		if _, err := ReadSnapshotHeader(bytes.NewReader(bad), int64(len(bad))); err == nil {
+			t.Errorf("a bit of byte %d is changed, and not seen", i)
+		}
+		if _, err := ReadSnapshotHeader(bytes.NewReader(data[:i]), int64(i)); err == nil {
+			t.Errorf("the first %d bytes are taken for all", i)
+		}
+	}
+}
+
 // seal replaces the checksum of a snapshot by the right one.
 func seal(data []byte) []byte {
 	body := data[:len(data)-4]
@@ -166,6 +199,11 @@ func FuzzRestoreState(f *testing.F) {
 		if len(b) < 4 {
 			return
 		}
+		var headerErr error
+		sealed := seal(b)
+		if n := check.Allocated(func() { _, headerErr = ReadSnapshotHeader(bytes.NewReader(sealed), int64(len(sealed))) }); n > 4<<20 {
+			t.Errorf("the header of %d bytes is read in %d bytes of memory", len(b), n)
+		}
 		for _, r := range restore {
 			var st State[float32]
 			var err error
@@ -177,6 +215,9 @@ func FuzzRestoreState(f *testing.F) {
 			}
 			if err == nil {
 				st.Clone().Reset()
+				if headerErr != nil {
+					t.Errorf("a snapshot that is restored has a header with error %v", headerErr)
+				}
 			}
 		}
 	})

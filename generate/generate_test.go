@@ -196,11 +196,11 @@ func TestDamagedSnapshots(t *testing.T) {
 		{"a bit", "damaged", func(b []byte) []byte { b[len(b)/2] ^= 4; return b }},
 		{"a byte less", "damaged", func(b []byte) []byte { return b[:len(b)-1] }},
 		{"nothing", "is not a file that begins with", func(b []byte) []byte { return nil }},
-		{"only its name", "is not a file that begins with", func(b []byte) []byte { return b[:len(magic)] }},
+		{"only its name", "is not a file that begins with", func(b []byte) []byte { return b[:len(Magic)] }},
 		{"something else", "is not a file that begins with", func(b []byte) []byte { return append([]byte("PK"), b...) }},
-		{"another version", "version is 2", func(b []byte) []byte { b[len(magic)] = 2; return sealed(b) }},
+		{"another version", "version is 2", func(b []byte) []byte { b[len(Magic)] = 2; return sealed(b) }},
 		{"a header beyond the end", "part 1 has 9223372036854775808 bytes", func(b []byte) []byte {
-			binary.LittleEndian.PutUint64(b[len(magic)+4:], 1<<63)
+			binary.LittleEndian.PutUint64(b[len(Magic)+4:], 1<<63)
 			return sealed(b)
 		}},
 		{"more after the session", "does not end with its last part", func(b []byte) []byte { return sealed(append(b, 1, 2, 3)) }},

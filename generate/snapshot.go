@@ -14,7 +14,7 @@ import (
 // A snapshot is a framed file of two parts: a snapshot in JSON, and the snapshot of
 // the session.
 const (
-	magic   = "farfield generation"
+	Magic   = "farfield generation" // how the file of a text in progress begins
 	version = 1
 )
 
@@ -46,7 +46,29 @@ func (g *Generator) appendBinary(b []byte) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	return framed.Append(b, magic, version, text, session), nil
+	return framed.Append(b, Magic, version, text, session), nil
+}
+
+// Header is what the file of a text in progress says without its model.
+type Header struct {
+	Weights  string   `json:"weights_sha256"` // of its model
+	Sampling Sampling `json:"sampling"`
+	Drawn    uint64   `json:"tokens_drawn"`
+}
+
+// mostText bounds what such a file says of itself in JSON.
+const mostText = 1 << 26
+
+// ReadHeader reads the header of the file that is the size bytes of r, all of which it
+// compares with their SHA-256.
+func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
+	text, err := framed.First(r, size, Magic, version, mostText)
+	if err != nil {
+		return h, err
+	}
+	var s snapshot
+	err = json.Unmarshal(text, &s)
+	return Header{s.Weights, s.Sampling, s.Drawn}, err
 }
 
 // Load continues the text that Save wrote, to the same bits. A file that is
@@ -64,7 +86,7 @@ func Load(path string, m *model.Model[float32]) (*Generator, error) {
 }
 
 func restore(data []byte, m *model.Model[float32]) (*Generator, error) {
-	parts, err := framed.Parts(data, magic, version, 2)
+	parts, err := framed.Parts(data, Magic, version, 2)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package score
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/model"
@@ -12,7 +13,7 @@ import (
 // A snapshot is a framed file of two parts: a snapshot in JSON, and the snapshot of
 // the session.
 const (
-	magic   = "farfield score"
+	Magic   = "farfield score" // how the file of a text that is scored begins
 	version = 1
 )
 
@@ -20,6 +21,24 @@ type snapshot struct {
 	Weights string          `json:"weights_sha256"` // of the model
 	Pending int32           `json:"pending"`        // token that the session has not seen
 	Note    json.RawMessage `json:"note"`           // of the caller
+}
+
+// mostText bounds what a snapshot says of itself in JSON.
+const mostText = 1 << 26
+
+// ReadNote reads of the snapshot that is the size bytes of r the SHA-256 of its model's
+// weights, and the caller's note into note, a pointer. All bytes are compared with their
+// SHA-256.
+func ReadNote(r io.ReaderAt, size int64, note any) (weights string, err error) {
+	text, err := framed.First(r, size, Magic, version, mostText)
+	if err != nil {
+		return "", err
+	}
+	var s snapshot
+	if err := json.Unmarshal(text, &s); err != nil {
+		return "", err
+	}
+	return s.Weights, json.Unmarshal(s.Note, note)
 }
 
 // AppendBinary appends a snapshot of the text in progress, with a note of the caller's,
@@ -40,14 +59,14 @@ func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	return framed.Append(b, magic, version, text, session), nil
+	return framed.Append(b, Magic, version, text, session), nil
 }
 
 // Restore continues the text of a snapshot, to the same bits, and sets note, a pointer,
 // to the note that it has. One that is damaged, of another version or of a model with
 // other weights is an error.
 func Restore(data []byte, m *model.Model[float32], vocab *token.Vocabulary, note any) (*Scorer, error) {
-	parts, err := framed.Parts(data, magic, version, 2)
+	parts, err := framed.Parts(data, Magic, version, 2)
 	if err != nil {
 		return nil, err
 	}

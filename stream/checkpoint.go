@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 )
 
@@ -21,7 +22,7 @@ import (
 //	int64, bytes    snapshot of the state
 //	uint32          CRC-32C of everything before
 const (
-	checkpointMagic   = "FFSC"
+	CheckpointMagic   = "FFSC" // how its file begins
 	checkpointVersion = 1
 )
 
@@ -47,7 +48,7 @@ func (c *checkpoint) write(path string) error {
 	}
 	return atomicfile.Write(path, func(w io.Writer) error {
 		sum := crc32.New(castagnoli)
-		b := binary.LittleEndian.AppendUint32([]byte(checkpointMagic), checkpointVersion)
+		b := binary.LittleEndian.AppendUint32([]byte(CheckpointMagic), checkpointVersion)
 		b = binary.LittleEndian.AppendUint64(b, uint64(len(text)))
 		b = append(b, text...)
 		b = binary.LittleEndian.AppendUint64(b, uint64(len(c.state)))
@@ -89,19 +90,13 @@ func readCheckpoint(path string, most int64) (*checkpoint, error) {
 }
 
 func parseCheckpoint(b []byte) (*checkpoint, error) {
-	const frame = len(checkpointMagic) + 4
-	if len(b) < frame+4 {
-		return nil, fmt.Errorf("checkpoint: truncated: %d bytes", len(b))
+	if err := checkFrame(b); err != nil {
+		return nil, err
 	}
-	if magic := string(b[:len(checkpointMagic)]); magic != checkpointMagic {
-		return nil, fmt.Errorf("checkpoint: begins with %q, not %q", magic, checkpointMagic)
-	}
-	if v := binary.LittleEndian.Uint32(b[len(checkpointMagic):]); v != checkpointVersion {
-		return nil, fmt.Errorf("checkpoint: version is %d, this program reads %d", v, checkpointVersion)
-	}
+	const frame = len(CheckpointMagic) + 4
 	body := b[:len(b)-4]
-	if got, want := crc32.Checksum(body, castagnoli), binary.LittleEndian.Uint32(b[len(body):]); got != want {
-		return nil, fmt.Errorf("checkpoint: corrupt or truncated: checksum is %08x, written as %08x", got, want)
+	if err := checkSum(crc32.Checksum(body, castagnoli), b[len(body):]); err != nil {
+		return nil, err
 	}
 	rest := body[frame:]
 	var parts [2][]byte
@@ -123,6 +118,87 @@ func parseCheckpoint(b []byte) (*checkpoint, error) {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	return c, nil
+}
+
+// CheckpointHeader is what a checkpoint says of a run without its input.
+type CheckpointHeader struct {
+	Bound []Field                  `json:"bound"` // what the run is of
+	Rank  int                      `json:"rank"`
+	Pass  int                      `json:"pass"`   // that goes on
+	At    int64                    `json:"tokens"` // of it that are done
+	Whole bool                     `json:"whole"`  // all is written
+	State attention.SnapshotHeader `json:"state"`
+}
+
+// mostHeader bounds the JSON of a checkpoint.
+const mostHeader = 1 << 26
+
+// ReadCheckpointHeader reads the header of the checkpoint that is the size bytes of r,
+// all of which it compares with their checksum. The state takes no memory.
+func ReadCheckpointHeader(r io.ReaderAt, size int64) (h CheckpointHeader, err error) {
+	const frame = len(CheckpointMagic) + 4
+	head := make([]byte, frame+8)
+	if size < int64(len(head)+8+4) {
+		return h, fmt.Errorf("checkpoint: truncated: %d bytes", size)
+	}
+	if _, err := r.ReadAt(head, 0); err != nil {
+		return h, err
+	}
+	if err := checkFrame(head); err != nil {
+		return h, err
+	}
+	sum := crc32.New(castagnoli)
+	if _, err := io.Copy(sum, io.NewSectionReader(r, 0, size-4)); err != nil {
+		return h, err
+	}
+	var end [4]byte
+	if _, err := r.ReadAt(end[:], size-4); err != nil && err != io.EOF {
+		return h, err
+	}
+	if err := checkSum(sum.Sum32(), end[:]); err != nil {
+		return h, err
+	}
+	n, left := binary.LittleEndian.Uint64(head[frame:]), uint64(size)-uint64(len(head))-4
+	if n > left-8 || n > mostHeader {
+		return h, fmt.Errorf("checkpoint: needs %d bytes more, has %d", n, left-8)
+	}
+	text := make([]byte, n+8)
+	if _, err := r.ReadAt(text, int64(len(head))); err != nil {
+		return h, err
+	}
+	var c checkpoint
+	if err := json.Unmarshal(text[:n], &c); err != nil {
+		return h, fmt.Errorf("checkpoint: %w", err)
+	}
+	at := int64(len(head)) + int64(len(text))
+	if bytes := binary.LittleEndian.Uint64(text[n:]); bytes != uint64(size-4-at) {
+		return h, fmt.Errorf("checkpoint: the state has %d bytes, %d are left", bytes, size-4-at)
+	}
+	h = CheckpointHeader{Bound: c.Bound, Rank: c.Rank, Pass: c.Pass, At: c.At, Whole: c.Whole}
+	h.State, err = attention.ReadSnapshotHeader(io.NewSectionReader(r, at, size-4-at), size-4-at)
+	return h, err
+}
+
+// checkFrame reports bytes that are not the beginning of a checkpoint of this version.
+func checkFrame(b []byte) error {
+	if len(b) < len(CheckpointMagic)+4+4 {
+		return fmt.Errorf("checkpoint: truncated: %d bytes", len(b))
+	}
+	if magic := string(b[:len(CheckpointMagic)]); magic != CheckpointMagic {
+		return fmt.Errorf("checkpoint: begins with %q, not %q", magic, CheckpointMagic)
+	}
+	if v := binary.LittleEndian.Uint32(b[len(CheckpointMagic):]); v != checkpointVersion {
+		return fmt.Errorf("checkpoint: version is %d, this program reads %d", v, checkpointVersion)
+	}
+	return nil
+}
+
+// checkSum reports a checksum that is not the one at the end of a checkpoint.
+func checkSum(got uint32, end []byte) error {
+	if want := binary.LittleEndian.Uint32(end); got != want {
+		return fmt.Errorf("checkpoint: corrupt or truncated: checksum is %08x, written as %08x", got, want)
+	}
+	return nil
 }
 
 // checkpoint is the name of the checkpoint of this rank, of before the states are

@@ -446,6 +446,7 @@ func spoil[T tensor.Float](t *testing.T, p *problem[T], out string) {
 		}
 		t.Fatal(err)
 	}
+	checkHeader(t, out+CheckpointSuffix, c)
 	at := int64(0)
 	if passes(p.shape, p.causal)[c.Pass].want&Queries != 0 {
 		at = c.At
@@ -776,6 +777,23 @@ func TestCheckpointsAreBound(t *testing.T) {
 	r, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
 	if err != nil || r.Resumed != 0 {
 		t.Fatalf("anew: %v, %d tokens of a run before", err, r.Resumed)
+	}
+}
+
+// checkHeader holds the header of a checkpoint against all of it.
+func checkHeader(t *testing.T, path string, c *checkpoint) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := ReadCheckpointHeader(bytes.NewReader(b), int64(len(b)))
+	if err != nil || h.At != c.At || h.Pass != c.Pass || !slices.Equal(h.Bound, c.Bound) || h.State.Bytes != int64(len(c.state)) {
+		t.Errorf("header %+v, %v of a checkpoint of pass %d, token %d, with a state of %d bytes", h, err, c.Pass, c.At, len(c.state))
+	}
+	b[len(b)/2] ^= 1
+	if _, err := ReadCheckpointHeader(bytes.NewReader(b), int64(len(b))); err == nil {
+		t.Error("a changed bit is not seen")
 	}
 }
 

@@ -20,6 +20,8 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/score"
+	"github.com/farfield-ml/farfield/stream"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -28,7 +30,7 @@ type inspectCmd struct {
 	Model string `placeholder:"DIR" help:"The model that a text in progress belongs to: tells of its state, too."`
 	JSON  bool   `name:"json" help:"Print a JSON object, whose field kind says what it is of."`
 
-	Path string `arg:"" optional:"" complete:"mechanisms-or-files" help:"A run, checkpoint or model, a folder of results, arrays, a result, with --model a text in progress; or the word mechanisms. This machine if not given."`
+	Path string `arg:"" optional:"" complete:"mechanisms-or-files" help:"A run, checkpoint or model, a folder of results, a state, a checkpoint of a stream, a text in progress, arrays, a result; or the word mechanisms. This machine if not given."`
 }
 
 // Help says how it is found out.
@@ -148,6 +150,10 @@ func inspectPath(path string) (*finding, error) {
 		magic   string
 		inspect func(*os.File, int64) (*finding, error)
 	}{
+		{attention.SnapshotMagic, inspectSnapshot},
+		{stream.CheckpointMagic, inspectStream},
+		{generate.Magic, inspectText},
+		{score.Magic, inspectScored},
 		{"\x93NUMPY", inspectNPY},
 		{"PK\x03\x04", inspectNPZ},
 		{"{", inspectRecord},
@@ -346,6 +352,79 @@ func inspectGeneration(path, dir string) (*finding, error) {
 	return f, nil
 }
 
+// inspectText tells what a text in progress says without its model.
+func inspectText(file *os.File, size int64) (*finding, error) {
+	h, err := generate.ReadHeader(file, size)
+	if err != nil {
+		return nil, err
+	}
+	sampling, err := json.Marshal(h.Sampling)
+	if err != nil {
+		return nil, err
+	}
+	f := &finding{kind: "text in progress"}
+	f.add("tokens drawn", h.Drawn)
+	f.say("sampling", h.Sampling, "%s", sampling)
+	f.add("weights sha256", h.Weights)
+	f.say("bytes", size, "%d (farfield inspect --model DIR tells more)", size)
+	return f, nil
+}
+
+// inspectScored tells how far a text is that score goes through.
+func inspectScored(file *os.File, size int64) (*finding, error) {
+	var place scorePlace
+	weights, err := score.ReadNote(file, size, &place)
+	if err != nil {
+		return nil, err
+	}
+	f := &finding{kind: "text that is scored"}
+	f.add("lines", place.Number)
+	f.add("bytes", place.Offset)
+	f.say("bits per byte", place.Total.PerByte(), "%.4f", place.Total.PerByte())
+	f.add("weights sha256", weights)
+	return f, nil
+}
+
+// inspectSnapshot tells whose state a snapshot is.
+func inspectSnapshot(file *os.File, size int64) (*finding, error) {
+	h, err := attention.ReadSnapshotHeader(file, size)
+	f := &finding{kind: "state"}
+	f.addState(h)
+	return f, err
+}
+
+func (f *finding) addState(h attention.SnapshotHeader) {
+	f.add("mechanism", h.Mechanism)
+	if h.Setting != "" {
+		f.add("setting", h.Setting)
+	}
+	f.say("content", h.Kind, "%s, float%d", h.Kind, 8*h.Element)
+	f.say("shape", map[string]int{"B": h.B, "H": h.H, "Hkv": h.Hkv, "D": h.D, "Dv": h.Dv, "chunk": h.Chunk},
+		"B %d, H %d, Hkv %d, D %d, Dv %d, chunk %d", h.B, h.H, h.Hkv, h.D, h.Dv, h.Chunk)
+	f.add("tokens", h.Tokens)
+	f.add("bytes", h.Bytes)
+	f.add("parameters crc32c", h.Parameters)
+}
+
+// inspectStream tells of which run a checkpoint of a stream is, and how far.
+func inspectStream(file *os.File, size int64) (*finding, error) {
+	h, err := stream.ReadCheckpointHeader(file, size)
+	if err != nil {
+		return nil, err
+	}
+	f := &finding{kind: "checkpoint of a stream"}
+	f.say("pass", h.Pass, "%d, token %d", h.Pass, h.At)
+	f.add("token", h.At)
+	f.add("complete", h.Whole)
+	f.addState(h.State)
+	bound := &rows{head: []string{"run of", "value"}}
+	for _, x := range h.Bound {
+		bound.add(x.Name, x.Value)
+	}
+	f.add("bound", bound)
+	return f, nil
+}
+
 // calibration are the arrays that farfield calibrate writes beside q, k and v.
 var calibration = []string{"rotation", "monomials"}
 
@@ -378,11 +457,11 @@ func inspectNPZ(file *os.File, size int64) (*finding, error) {
 	}
 	table := &rows{head: []string{"array", "type", "shape"}}
 	for _, name := range z.Names() {
-		a, err := z.Array(name)
+		t, shape, err := z.Header(name)
 		if err != nil {
 			return nil, err
 		}
-		table.add(name, a.DType.String(), a.Shape)
+		table.add(name, t.String(), shape)
 	}
 	return describeArrays(z.Names(), table), nil
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -127,6 +128,48 @@ func TestInspectTellsWhatItIs(t *testing.T) {
 	if kind, all := kindOf(t, filepath.Join(folder, "pieces", "one.json")); kind != "result of a reproduction" || all["seconds"] != 1.5 {
 		t.Errorf("%v", all)
 	}
+}
+
+// What a stream, a text and a score leave behind is told without their models.
+func TestInspectStates(t *testing.T) {
+	m, _ := smallModel(t)
+	g, err := generate.New(m, generate.Sampling{Temperature: 1, TopP: 1, Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Append(1, 2, 3)
+	text := filepath.Join(t.TempDir(), "text")
+	if err := g.Save(text); err != nil {
+		t.Fatal(err)
+	}
+	if kind, all := kindOf(t, text); kind != "text in progress" || all["weights_sha256"] != m.WeightSum() {
+		t.Errorf("%q: %v", kind, all)
+	}
+
+	mech, err := mechanism.New[float32]("fastmax", mechanism.Options{Width: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := mech.NewState(attention.Shape{B: 1, H: 2, Hkv: 2, D: 4, Dv: 4, Causal: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := st.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := filepath.Join(t.TempDir(), "state")
+	if err := os.WriteFile(state, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if kind, all := kindOf(t, state); kind != "state" || all["mechanism"] != "fastmax" || all["tokens"] != 0.0 {
+		t.Errorf("%q: %v", kind, all)
+	}
+	b[len(b)/2] ^= 1
+	if err := os.WriteFile(state, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "corrupt or truncated", "inspect", state)
 }
 
 func TestInspectRun(t *testing.T) {

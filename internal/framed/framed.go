@@ -14,6 +14,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 )
 
 // Append appends a file of parts to b.
@@ -59,4 +60,45 @@ func Parts(data []byte, magic string, version uint32, n int) ([][]byte, error) {
 		return nil, errors.New("does not end with its last part")
 	}
 	return parts, nil
+}
+
+// First returns the first part, of at most so many bytes, of the file that is the size
+// bytes of r, all of which are held against their SHA-256. The other parts take no
+// memory.
+func First(r io.ReaderAt, size int64, magic string, version uint32, most int64) ([]byte, error) {
+	head := make([]byte, len(magic)+4+8)
+	if size < int64(len(head)+sha256.Size) {
+		return nil, fmt.Errorf("is not a file that begins with %q", magic)
+	}
+	if _, err := r.ReadAt(head, 0); err != nil {
+		return nil, err
+	}
+	if string(head[:len(magic)]) != magic {
+		return nil, fmt.Errorf("is not a file that begins with %q", magic)
+	}
+	if v := binary.LittleEndian.Uint32(head[len(magic):]); v != version {
+		return nil, fmt.Errorf("version is %d, this program reads %d", v, version)
+	}
+	end := size - sha256.Size
+	sum := sha256.New()
+	if _, err := io.Copy(sum, io.NewSectionReader(r, 0, end)); err != nil {
+		return nil, err
+	}
+	var want [sha256.Size]byte
+	if _, err := r.ReadAt(want[:], end); err != nil && err != io.EOF {
+		return nil, err
+	}
+	if got := sum.Sum(nil); !bytes.Equal(got, want[:]) {
+		return nil, fmt.Errorf("damaged: its SHA-256 is %.6x…, it says %.6x…", got, want)
+	}
+	n := binary.LittleEndian.Uint64(head[len(magic)+4:])
+	if left := uint64(end) - uint64(len(head)); n > left {
+		return nil, fmt.Errorf("part 1 has %d bytes, %d are left", n, left)
+	}
+	if n > uint64(most) {
+		return nil, fmt.Errorf("part 1 has %d bytes, %d are possible", n, most)
+	}
+	part := make([]byte, n)
+	_, err := r.ReadAt(part, int64(len(head)))
+	return part, err
 }

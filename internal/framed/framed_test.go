@@ -65,12 +65,44 @@ func FuzzParts(f *testing.F) {
 	f.Add(Append(nil, magic, 3, []byte("one"), []byte("two")))
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		parts, err := Parts(sum(data), magic, 3, 2)
+		all := sum(data)
+		parts, err := Parts(all, magic, 3, 2)
+		part, ferr := First(bytes.NewReader(all), int64(len(all)), magic, 3, 1<<20)
 		if err != nil {
 			return
+		}
+		if ferr != nil || !bytes.Equal(part, parts[0]) {
+			t.Errorf("%x: the first part is %q, %v, alone it is %q", data, parts[0], ferr, part)
 		}
 		if got := Append(nil, magic, 3, parts...); !bytes.Equal(got, sum(data)) {
 			t.Errorf("%x is read as %q", data, parts)
 		}
 	})
+}
+
+func TestFirst(t *testing.T) {
+	b := Append(nil, magic, 3, []byte("one"), bytes.Repeat([]byte("two"), 1000))
+	first := func(b []byte, most int64) (string, error) {
+		part, err := First(bytes.NewReader(b), int64(len(b)), magic, 3, most)
+		return string(part), err
+	}
+	if got, err := first(b, 3); got != "one" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	long := Append(nil, magic, 3)
+	long = append(long[:len(long)-sha256.Size], 255, 255, 255, 255, 255, 255, 255, 255)
+	broken := bytes.Clone(b)
+	broken[len(b)/2]++
+	for want, b := range map[string][]byte{
+		"is not a file":                      []byte("something else that is long enough, longer than sixty bytes of text"),
+		"version is 4":                       Append(nil, magic, 4, nil),
+		"damaged":                            broken,
+		"part 1 has 18446744073709551615":    sum(long),
+		"part 1 has 3 bytes, 2 are possible": b,
+		"that begins with":                   nil,
+	} {
+		if _, err := first(b, 2); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
 }
