@@ -49,7 +49,7 @@ func TestFilesThatDoNotFit(t *testing.T) {
 			idx = []byte("[]")
 		}
 		for i, path := range files {
-			if testing.Short() && i%4 != 0 {
+			if !*long && i%4 != 0 {
 				continue
 			}
 			in, err := array.OpenNPZ(path)

@@ -2,6 +2,7 @@ package golden
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -126,8 +127,18 @@ func compare[T tensor.Float](p *problem, c *Case, double bool) error {
 	return nil
 }
 
-// compareModule holds what a module computes against the file.
-func compareModule(p *problem, c *Case, double bool) error {
+// compareModule holds what a module computes against the file. It indexes the file's
+// arrays as its authors' programs do: where they do not fit each other, that is found
+// out on the way.
+func compareModule(p *problem, c *Case, double bool) (err error) {
+	defer func() {
+		r := recover()
+		if e, is := r.(runtime.Error); is {
+			err = fmt.Errorf("arrays do not fit each other: %w", e)
+		} else if r != nil {
+			panic(r)
+		}
+	}()
 	got, err := p.compute(double)
 	if err != nil {
 		return err
