@@ -123,7 +123,7 @@ var faults = []fault{
 		"mechanism", "TestLaws/steps",
 	},
 	{
-		"attention/snapshot.go", "data[len(body):]); got != want {", "data[len(body):]); false && got != want {",
+		"attention/snapshot_header.go", "Uint32(end); got != want {", "Uint32(end); false && got != want {",
 		"the checksum of a saved state is not looked at",
 		"attention", "TestSnapshotDamage",
 	},

@@ -33,13 +33,10 @@ func Append(b []byte, magic string, version uint32, parts ...[]byte) []byte {
 // Parts returns the n parts of a file, which lie in data. One that is damaged, has
 // another magic or version or another number of parts is an error.
 func Parts(data []byte, magic string, version uint32, n int) ([][]byte, error) {
-	rest, ok := bytes.CutPrefix(data, []byte(magic))
-	if !ok || len(rest) < 4+sha256.Size {
-		return nil, fmt.Errorf("is not a file that begins with %q", magic)
+	if err := begins(data, int64(len(data)), magic, version); err != nil {
+		return nil, err
 	}
-	if v := binary.LittleEndian.Uint32(rest); v != version {
-		return nil, fmt.Errorf("version is %d, this program reads %d", v, version)
-	}
+	rest := data[len(magic):]
 	end := len(data) - sha256.Size
 	if sum := sha256.Sum256(data[:end]); !bytes.Equal(sum[:], data[end:]) {
 		return nil, fmt.Errorf("damaged: its SHA-256 is %.6x…, it says %.6x…", sum, data[end:])
@@ -67,17 +64,11 @@ func Parts(data []byte, magic string, version uint32, n int) ([][]byte, error) {
 // memory.
 func First(r io.ReaderAt, size int64, magic string, version uint32, most int64) ([]byte, error) {
 	head := make([]byte, len(magic)+4+8)
-	if size < int64(len(head)+sha256.Size) {
-		return nil, fmt.Errorf("is not a file that begins with %q", magic)
-	}
-	if _, err := r.ReadAt(head, 0); err != nil {
+	if n, err := r.ReadAt(head, 0); n < len(head) && err != io.EOF {
 		return nil, err
 	}
-	if string(head[:len(magic)]) != magic {
-		return nil, fmt.Errorf("is not a file that begins with %q", magic)
-	}
-	if v := binary.LittleEndian.Uint32(head[len(magic):]); v != version {
-		return nil, fmt.Errorf("version is %d, this program reads %d", v, version)
+	if err := begins(head, size-8, magic, version); err != nil {
+		return nil, err
 	}
 	end := size - sha256.Size
 	sum := sha256.New()
@@ -101,4 +92,17 @@ func First(r io.ReaderAt, size int64, magic string, version uint32, most int64) 
 	part := make([]byte, n)
 	_, err := r.ReadAt(part, int64(len(head)))
 	return part, err
+}
+
+// begins reports a file of size bytes, the first of which are head, that does not
+// begin as it ought to, or has no room for its end.
+func begins(head []byte, size int64, magic string, version uint32) error {
+	rest, ok := bytes.CutPrefix(head, []byte(magic))
+	if !ok || len(rest) < 4 || size < int64(len(magic)+4+sha256.Size) {
+		return fmt.Errorf("is not a file that begins with %q", magic)
+	}
+	if v := binary.LittleEndian.Uint32(rest); v != version {
+		return fmt.Errorf("version is %d, this program reads %d", v, version)
+	}
+	return nil
 }
