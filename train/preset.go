@@ -181,7 +181,7 @@ func arena(name string, batch, warmUp, steps int) Config {
 func drawing(name string, layers, width, batch, steps int) Config {
 	c := sampled(name, batch, steps)
 	m := &c.Model
-	m.Layers, m.Width, m.Heads, m.Hidden, m.Mechanism = layers, width, width/32, 4*width, "linear"
+	m.Kind, m.Layers, m.Width, m.Heads, m.Hidden, m.Mechanism = model.Decoder, layers, width, width/32, 4*width, "linear"
 	c.Optimizer, c.Schedule, c.Decay, c.Beta2 = RAdam, Constant, 0, 0.999
 	c.Rate, c.MinRate, c.WarmUp = 1e-4, 1e-4, 0
 	if width < 256 {
