@@ -42,9 +42,11 @@ type Bucket struct {
 }
 
 const (
-	// evalTokens is the number of positions that are evaluated at a time, evalOutputs
-	// that of outputs.
-	evalTokens  = 1 << 13
+	// evalTokens is the number of positions that are evaluated at a time: products are
+	// as fast as with more, and a small model needs no more memory than an update of
+	// it. evalSegment is that of a longer sequence, evalOutputs the number of outputs.
+	evalTokens  = 1 << 11
+	evalSegment = 1 << 13
 	evalOutputs = 1 << 22
 	// endlessSamples is how many samples of a split without end are all of it.
 	endlessSamples = 1000
@@ -202,9 +204,9 @@ func (e *evaluation) add(ctx context.Context, samples []task.Sample) error {
 func (e *evaluation) addLosses(ctx context.Context, b *packed) error {
 	e.losses = grow(e.losses, b.B*b.N)
 	losses := func() error { return e.m.Losses(&b.Batch, e.losses) }
-	if b.N > evalTokens && e.m.CanSegment(evalTokens) == nil {
+	if b.N > evalSegment && e.m.CanSegment(evalSegment) == nil {
 		losses = func() error {
-			return e.m.SegmentLosses(&b.Batch, evalTokens, e.losses, func(int, int) error { return ctx.Err() })
+			return e.m.SegmentLosses(&b.Batch, evalSegment, e.losses, func(int, int) error { return ctx.Err() })
 		}
 	}
 	if err := losses(); err != nil {
