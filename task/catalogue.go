@@ -50,7 +50,7 @@ var table = []Row{
 	{ByteLM, "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openByteLM},
 	{"wav", "classes of your sounds", nil, soundSettings, openSounds},
 	{"picture", "classes of your pictures", nil, pictureSettings, openPictures},
-	{"file", "classes, numbers or labels of your texts", nil, ownSettings, openOwn},
+	{ownName, "classes, numbers or labels of your texts", nil, ownSettings, openOwn},
 }
 
 // Text reports whether the task is that of a text, which is Windowed.

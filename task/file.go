@@ -44,10 +44,40 @@ var ownSettings = []Setting{
 }
 
 func openOwn(o *opening) (Source, error) {
-	kinds := map[string]Kind{"class": Class, "number": Regression, "bytes": Labels}
-	kind := kinds[o.oneOf("target", "class", "number", "bytes")]
-	return OpenOwn(o.text("data"), kind, o.text("text"), o.text("label"), o.int("length"), o.Seed)
+	return OpenOwn(o.text("data"), o.ownKind(), o.text("text"), o.text("label"), o.int("length"), o.Seed)
 }
+
+// ownKind returns what is to be said about texts.
+func (o *opening) ownKind() Kind {
+	kinds := map[string]Kind{"class": Class, "number": Regression, "bytes": Labels}
+	return kinds[o.oneOf("target", "class", "number", "bytes")]
+}
+
+// ownName is the task in the catalogue.
+const ownName = "file"
+
+// ForTexts returns the task of that name and settings without its data: its samples
+// are what SetText sets. Classes are named in the order of their numbers. A task that
+// is not of the user's own texts is an error.
+func ForTexts(name string, set map[string]string, classes []string) (*Own, error) {
+	if name != ownName {
+		return nil, fmt.Errorf("task %s: only models of task %s read a text of any kind", name, ownName)
+	}
+	row, err := Lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	o := &opening{Options: Options{Set: set}, row: &row}
+	t := &Own{kind: o.ownKind(), length: o.int("length"), classes: classes}
+	if o.err == nil {
+		o.err = between("length", t.length, 1, 1<<24)
+	}
+	return t, o.err
+}
+
+// SetText makes text, of which nothing is known, sample 0 of the test split, and the
+// only one.
+func (t *Own) SetText(text []byte) { t.parts[Test] = append(t.parts[Test][:0], ownText{text: text}) }
 
 // OpenOwn reads a file, or lists a folder, whose texts have classes only. Kind is
 // Class, Regression or Labels. A tenth of a file's texts is there to choose by and
@@ -223,7 +253,7 @@ func (t *Own) Classes() []string { return slices.Clone(t.classes) }
 
 // Spec returns what the samples are.
 func (t *Own) Spec() Spec {
-	s := Spec{Name: "file", Kind: t.kind, Metric: Accuracy, Vocab: 257, Length: t.length, Parts: 1, Classes: len(t.classes),
+	s := Spec{Name: ownName, Kind: t.kind, Metric: Accuracy, Vocab: 257, Length: t.length, Parts: 1, Classes: len(t.classes),
 		Count: [3]int{len(t.parts[0]), len(t.parts[1]), len(t.parts[2])}}
 	if t.kind == Regression {
 		s.Metric, s.Classes, s.Outputs = MSE, 0, 1
@@ -259,6 +289,10 @@ func (t *Own) Sample(s *Sample, split Split, i int) error {
 		s.Targets = append(s.Targets, own.number)
 	case Labels:
 		for k := range s.Tokens {
+			if own.labels == "" {
+				s.Labels = append(s.Labels, -1)
+				continue
+			}
 			label, _ := slices.BinarySearch(t.classes, own.labels[k:k+1])
 			s.Labels = append(s.Labels, int32(label))
 		}

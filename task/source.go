@@ -66,6 +66,13 @@ type Windowed interface {
 	Draw(s *Sample, length int, key rng.Key, i uint64) error
 }
 
+// Named is a source whose classes have names, in the order of their numbers; none
+// where it has no classes.
+type Named interface {
+	Source
+	Classes() []string
+}
+
 // Pictured is a source whose samples are made from pictures.
 type Pictured interface {
 	Source

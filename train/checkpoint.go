@@ -25,6 +25,7 @@ import (
 const (
 	configFile   = "config.json"
 	metricsFile  = "metrics.jsonl"
+	classesFile  = "classes.txt"
 	eventsFile   = "events.out.tfevents.0.farfield" // TensorBoard finds it by tfevents
 	folder       = "ckpt"
 	latestFile   = "latest"

@@ -230,12 +230,7 @@ func (e *evaluation) addClasses(b *packed) {
 			continue
 		}
 		row := e.logits[i*e.outputs:][:e.outputs]
-		said := 0
-		for c, x := range row {
-			if x > row[said] {
-				said = c
-			}
-		}
+		said := largest(row)
 		sum := 0.
 		for _, x := range row {
 			sum += math.Exp(float64(x) - float64(row[said]))

@@ -20,6 +20,11 @@ func FuzzFolder(f *testing.F) {
 		{configFile, func(_ *testing.T, dir string) { _, _ = RunConfig(dir) }},
 		{manifestFile, func(_ *testing.T, dir string) { _, _ = checkManifest(dir) }},
 		{metricsFile, func(_ *testing.T, dir string) { _, _, _ = ReadMetrics(dir) }},
+		{classesFile, func(t *testing.T, dir string) {
+			if classes, err := readClasses(dir, 2); err == nil && len(classes) != 2 {
+				t.Errorf("2 classes are named %q", classes)
+			}
+		}},
 		{latestFile, func(t *testing.T, dir string) {
 			if path, err := latest(dir); err == nil && filepath.Dir(path) != filepath.Join(dir, folder) {
 				t.Errorf("the latest checkpoint is %q", path)
@@ -29,8 +34,9 @@ func FuzzFolder(f *testing.F) {
 	f.Add(uint8(0), []byte(`{"version":2,"seed":1,"model":{"layers":1,"set":{"a":"b"}}}`))
 	f.Add(uint8(1), sealed(f, manifest{Format: checkpointFormat, Version: checkpointVersion, Files: map[string]file{"../x": {Bytes: 1}, manifestFile: {}}}))
 	f.Add(uint8(2), []byte("{\"step\":1,\"loss\":2.5}\n{\"step\":1,\"eval\":\"look\"}\n"))
-	f.Add(uint8(3), []byte("step-00000030\n"))
-	f.Add(uint8(3), []byte("../../x"))
+	f.Add(uint8(3), []byte("\"a\"\n\"\\xff\"\n"))
+	f.Add(uint8(4), []byte("step-00000030\n"))
+	f.Add(uint8(4), []byte("../../x"))
 	f.Fuzz(func(t *testing.T, which uint8, data []byte) {
 		r := readers[int(which)%len(readers)]
 		dir := t.TempDir()

@@ -6,6 +6,7 @@
 // checkpoint, and it repeats them to the same bits:
 //
 //	config.json          what was asked for, complete: it repeats the run
+//	classes.txt          names of the classes, where they have any
 //	metrics.jsonl        one line for each update and each evaluation
 //	events.out.tfevents… the same for TensorBoard
 //	ckpt/step-00000200/  the last two checkpoints: model, vocabulary, optimiser
@@ -39,6 +40,7 @@ type Trainer struct {
 	text     *task.Text // nil: the task is no text
 	windows  task.Windowed
 	digest   string
+	classes  []string // their names; nil: they have none
 	model    *model.Model[float32]
 	optim    *optim.AdamW[float32]
 	schedule optim.Schedule
@@ -165,6 +167,9 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	}
 	t.text, _ = prepared.(*task.Text)
 	t.windows, _ = prepared.(task.Windowed)
+	if named, ok := src.(task.Named); ok {
+		t.classes = named.Classes()
+	}
 	t.optim.Beta1, t.optim.Beta2, t.optim.Decay, t.optim.Rectified = c.Beta1, c.Beta2, c.Decay, c.Optimizer == RAdam
 	if err == nil && (dir != "" || j.Ranks != nil) {
 		t.digest, err = task.Digest(src)
@@ -172,8 +177,14 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	return t, err
 }
 
-// open opens the metrics, of which what m says is kept.
+// open writes the names of the classes, and opens the metrics, of which what m says is
+// kept.
 func (t *Trainer) open(m manifest) (err error) {
+	if len(t.classes) > 0 {
+		if err := writeClasses(t.dir, t.classes); err != nil {
+			return err
+		}
+	}
 	t.metrics, err = openMetrics(t.dir, m.Metrics, m.Events)
 	return err
 }

@@ -15,7 +15,6 @@ const statuses = "Exit status: 0 done, 1 failed, 2 bad input, 130 interrupted."
 var first = []string{
 	"farfield demo",
 	"farfield train --data notes.txt --out run/notes",
-	`farfield generate --model run/notes --prompt "Dear "`,
 }
 
 // help prints a screenful of what there is or, of a verb, the usual text, and

@@ -142,12 +142,14 @@ func TestExamplesRun(t *testing.T) {
 	}
 	t.Chdir(dir)
 	text := strings.Repeat("To be, or not to be, that is the question:\n", 60)
-	for name, content := range map[string]string{"notes.txt": text, "records.jsonl": `{"text":"to be"}` + "\n" + `{"text":"or not"}` + "\n"} {
+	for name, content := range map[string]string{"notes.txt": text, "records.jsonl": `{"text":"to be"}` + "\n" + `{"text":"or not"}` + "\n",
+		"labels.csv": "text,label\n" + strings.Repeat("to be,yes\nor not,no\n", 20), "lines.txt": "to be\n"} {
 		if err := os.WriteFile(name, []byte(content), 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
 	works(t, "train", "--data", "notes.txt", "--out", "run/001", "--preset", "tiny", "--steps", "2", "--context", "32", "--batch", "2", "--sample-tokens", "3", "--quiet")
+	works(t, "train", "--task", "file", "--data", "labels.csv", "--task-set", "length=8", "--out", "out/labels", "--width", "8", "--heads", "2", "--batch", "2", "--steps", "2", "--quiet")
 	slow := regexp.MustCompile(`^farfield (demo|bench|train|data|reproduce|verify|inspect$|plan --plot)|--follow|--images|--stream|--synthetic|\$|scored.jsonl|fastmax-truncated`)
 	ran := 0
 	for _, leaf := range commandLine(t).Model.Leaves(true) {

@@ -42,6 +42,7 @@ type cli struct {
 
 	Train    trainCmd    `cmd:"" group:"Learn" help:"Train a transformer on a text, or on another task."`
 	Eval     evalCmd     `cmd:"" group:"Learn" help:"Tell how well a model predicts a text, or does its task."`
+	Predict  predictCmd  `cmd:"" group:"Learn" help:"Say what a model of your labelled texts makes of others."`
 	Generate generateCmd `cmd:"" group:"Learn" help:"Continue a text with a model, or draw images."`
 	Score    scoreCmd    `cmd:"" group:"Learn" help:"Bits that a text takes, line by line; find its odd lines."`
 	Embed    embedCmd    `cmd:"" group:"Learn" help:"A vector for each text."`

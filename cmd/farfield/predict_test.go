@@ -1,0 +1,128 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// labelled trains a model of the records for a moment and returns its folder.
+func labelled(t *testing.T, target string, record func(i int) (text string, label any)) string {
+	t.Helper()
+	dir := t.TempDir()
+	var b strings.Builder
+	for i := range 60 {
+		text, label := record(i)
+		line, err := json.Marshal(map[string]any{"text": text, "label": label})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s\n", line)
+	}
+	data := filepath.Join(dir, "data.jsonl")
+	if err := os.WriteFile(data, []byte(b.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	run := filepath.Join(dir, "run")
+	works(t, "train", "--task", "file", "--data", data, "--task-set", "target="+target, "--task-set", "length=8", "--out", run,
+		"--width", "8", "--heads", "2", "--layers", "1", "--batch", "8", "--steps", "80", "--lr", "0.03", "--quiet")
+	if err := os.Remove(data); err != nil {
+		t.Fatal(err)
+	}
+	return run
+}
+
+func texts(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "texts")
+	if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func letters(i int) (string, any) {
+	letter := []string{"a", "b"}[i%2]
+	return strings.Repeat(letter, 3+i%4), "all " + letter
+}
+
+func TestPredict(t *testing.T) {
+	run := labelled(t, "class", letters)
+	lines := strings.Split(works(t, "predict", "--model", run, texts(t, "aaaa\n\nbbbb\r\nbbbbbbbbbbbaaaa")), "\n")
+	if len(lines) != 5 || lines[1] != "\t\t" || lines[4] != "" {
+		t.Fatalf("printed %q", lines)
+	}
+	for i, want := range map[int][2]string{0: {"all a", "aaaa"}, 2: {"all b", "bbbb"}, 3: {"all b", "bbbbbbbbbbbaaaa"}} {
+		var p float64
+		f := strings.Split(lines[i], "\t")
+		if len(f) != 3 || f[0] != want[0] || f[2] != want[1] {
+			t.Errorf("line %d is %q", i, lines[i])
+		} else if _, err := fmt.Sscan(f[1], &p); err != nil || p < 0.5 || p > 1 || len(f[1]) != 6 {
+			t.Errorf("probability is %q", f[1])
+		}
+	}
+	records := texts(t, `{"text":"aaa","id":1}`+"\n"+`{"text":"bbb"}`+"\n")
+	var r struct {
+		ID            int
+		Label         string
+		Probability   float64
+		Probabilities map[string]float64
+	}
+	out := works(t, "predict", "--model", run, "--jsonl", records)
+	if err := json.Unmarshal([]byte(out[:strings.Index(out, "\n")]), &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.ID != 1 || r.Label != "all a" || r.Probability != r.Probabilities["all a"] || math.Abs(r.Probabilities["all a"]+r.Probabilities["all b"]-1) > 2e-6 {
+		t.Errorf("record is %+v", r)
+	}
+	if rest := works(t, "predict", "--model", run, "--jsonl", "--skip", "1", records); !strings.HasSuffix(out, rest) || strings.Count(rest, "\n") != 1 {
+		t.Errorf("after --skip 1: %q", rest)
+	}
+	refuses(t, "record 0: the text is empty", "predict", "--model", run, "--jsonl", texts(t, `{"text":""}`))
+	refuses(t, "need --jsonl", "predict", "--model", run, "--skip", "1", records)
+	refuses(t, "line 2: is longer than", "predict", "--model", run, texts(t, "a\n"+strings.Repeat("a", longestLine+1)))
+
+	names := filepath.Join(run, "classes.txt")
+	for _, c := range []struct{ content, want string }{
+		{"\"all a\"\n", "has 1 names, the model 2 classes"},
+		{"\"all a\"\n\"all b\"\n\"c\"\n", "has more names"},
+		{"\"all a\"\nall b\n", "line 2"},
+	} {
+		if err := os.WriteFile(names, []byte(c.content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		refuses(t, c.want, "predict", "--model", run, records)
+	}
+	if err := os.Remove(names); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "farfield train --resume --out "+run, "predict", "--model", run, records)
+}
+
+func TestPredictNumbersAndLabels(t *testing.T) {
+	run := labelled(t, "number", func(i int) (string, any) { text, _ := letters(i); return text, i % 2 * 4 })
+	var a, b float64
+	if _, err := fmt.Sscanf(works(t, "predict", "--model", run, texts(t, "aaaa\nbbbb\n")), "%g\taaaa\n%g\tbbbb\n", &a, &b); err != nil || a > 2 || b < 2 {
+		t.Errorf("numbers are %v and %v, error %v", a, b, err)
+	}
+	run = labelled(t, "bytes", func(i int) (string, any) {
+		text := strings.Repeat("ab", i%3+1)
+		return text, strings.ToUpper(text)
+	})
+	if out := works(t, "predict", "--model", run, texts(t, "abba\n\nbbbbbbbbbbb\n")); out != "ABBA\tabba\n\t\nBBBBBBBB\tbbbbbbbbbbb\n" {
+		t.Errorf("labels are %q", out)
+	}
+	if out := works(t, "predict", "--model", run, "--jsonl", texts(t, `{"text":"ba"}`)); out != `{"text":"ba","labels":"BA"}`+"\n" {
+		t.Errorf("record is %q", out)
+	}
+}
+
+func TestPredictRefusesOtherTasks(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	works(t, littleTask(dir)...)
+	refuses(t, "task induction: only models of task file", "predict", "--model", dir, texts(t, "a\n"))
+}

@@ -1,0 +1,65 @@
+package train
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+)
+
+// mostClassBytes is the largest file of names that is read.
+const mostClassBytes = 16 << 20
+
+// writeClasses writes the names of classes to the folder of a run: one a line, quoted,
+// since a name may be any bytes.
+func writeClasses(dir string, classes []string) error {
+	return atomicfile.Write(filepath.Join(dir, classesFile), func(w io.Writer) error {
+		b := bufio.NewWriter(w)
+		for _, name := range classes {
+			fmt.Fprintln(b, strconv.Quote(name))
+		}
+		return b.Flush()
+	})
+}
+
+// readClasses returns the names of n classes from the folder of a run.
+func readClasses(dir string, n int) ([]string, error) {
+	path := filepath.Join(dir, classesFile)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: it has the names of the classes; farfield train --resume --out %s writes it, if the data is still there", err, dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostClassBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > mostClassBytes {
+		return nil, fmt.Errorf("%s: is longer than %d bytes", path, mostClassBytes)
+	}
+	var classes []string
+	for line := range strings.Lines(string(text)) {
+		name, err := strconv.Unquote(strings.TrimSuffix(line, "\n"))
+		if err != nil {
+			return nil, fmt.Errorf("%s: line %d: %.40q is no quoted name", path, len(classes)+1, line)
+		}
+		if len(classes) == n {
+			return nil, fmt.Errorf("%s: has more names than the model has classes, %d", path, n)
+		}
+		classes = append(classes, name)
+	}
+	if len(classes) != n {
+		return nil, fmt.Errorf("%s: has %d names, the model %d classes", path, len(classes), n)
+	}
+	return classes, nil
+}
