@@ -84,7 +84,7 @@ func TestPredict(t *testing.T) {
 	}
 	refuses(t, "record 0: the text is empty", "predict", "--model", run, "--jsonl", texts(t, `{"text":""}`))
 	refuses(t, "need --jsonl", "predict", "--model", run, "--skip", "1", records)
-	refuses(t, "line 2: is longer than", "predict", "--model", run, texts(t, "a\n"+strings.Repeat("a", longestLine+1)))
+	refuses(t, "line 1: is longer than", "predict", "--model", run, texts(t, strings.Repeat("a", longestLine+1)))
 
 	names := filepath.Join(run, "classes.txt")
 	for _, c := range []struct{ content, want string }{
