@@ -37,6 +37,7 @@ type evalReport struct {
 	Split string `json:"split,omitempty"` // "": the whole text
 	train.Score
 	train.Detail
+	Classes []string `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
 }
 
 func (c *evalCmd) Run(e *env) error {
@@ -79,6 +80,9 @@ func (c *evalCmd) Run(e *env) error {
 	}
 	if r.Score, r.Detail, err = train.Evaluate(e.ctx, m, src, split, c.Limit); err != nil {
 		return err
+	}
+	if named, ok := src.(task.Named); ok && len(r.Confusion) > 0 {
+		r.Classes = named.Classes()
 	}
 	if c.JSON {
 		return printJSON(e.stdout, r)
@@ -162,22 +166,28 @@ func (r *evalReport) print(e *env) error {
 			fmt.Fprintf(w, "%d–%d\t%.4f\t%d\t\n", b.First, b.Last, b.Loss, b.Tokens)
 		}
 	}
-	printConfusion(w, r.Confusion)
+	r.printConfusion(w)
 	return w.Flush()
 }
 
 // printConfusion prints how many targets of each class, a row, were taken for which,
 // the columns, and the share that was taken right.
-func printConfusion(w io.Writer, confusion [][]int64) {
-	if len(confusion) == 0 {
+func (r *evalReport) printConfusion(w io.Writer) {
+	if len(r.Confusion) == 0 {
 		return
 	}
+	name := func(class int) string {
+		if r.Classes == nil {
+			return fmt.Sprint(class)
+		}
+		return field(r.Classes[class])
+	}
 	fmt.Fprint(w, "class\tright\t")
-	for class := range confusion {
-		fmt.Fprintf(w, "%d\t", class)
+	for class := range r.Confusion {
+		fmt.Fprintf(w, "%s\t", name(class))
 	}
 	fmt.Fprintln(w)
-	for class, row := range confusion {
+	for class, row := range r.Confusion {
 		var all int64
 		for _, n := range row {
 			all += n
@@ -186,7 +196,7 @@ func printConfusion(w io.Writer, confusion [][]int64) {
 		if all > 0 {
 			right = fmt.Sprintf("%.3f", float64(row[class])/float64(all))
 		}
-		fmt.Fprintf(w, "%d\t%s\t", class, right)
+		fmt.Fprintf(w, "%s\t%s\t", name(class), right)
 		for _, n := range row {
 			fmt.Fprintf(w, "%d\t", n)
 		}

@@ -7,6 +7,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
@@ -110,15 +114,15 @@ func predictLines(e *env, p *train.Predictor, in io.Reader) error {
 	}
 }
 
-// printPrediction prints a line, with empty fields if it is empty.
-func printPrediction(w io.Writer, p *train.Predictor, text []byte) error {
+// printPrediction prints a line, with empty fields if it is empty. What w cannot
+// write its Flush tells.
+func printPrediction(w *bufio.Writer, p *train.Predictor, text []byte) error {
 	if len(text) == 0 {
-		tabs := "\t\n"
 		if p.Kind() == task.Class {
-			tabs = "\t\t\n"
+			w.WriteByte('\t')
 		}
-		_, err := io.WriteString(w, tabs)
-		return err
+		w.WriteString("\t\n")
+		return nil
 	}
 	r, err := p.Predict(text)
 	if err != nil {
@@ -126,11 +130,20 @@ func printPrediction(w io.Writer, p *train.Predictor, text []byte) error {
 	}
 	switch r.Kind {
 	case task.Regression:
-		_, err = fmt.Fprintf(w, "%.6g\t%s\n", r.Number, text)
+		fmt.Fprintf(w, "%.6g\t%s\n", r.Number, text)
 	case task.Labels:
-		_, err = fmt.Fprintf(w, "%s\t%s\n", r.Labels, text)
+		fmt.Fprintf(w, "%s\t%s\n", r.Labels, text)
 	default:
-		_, err = fmt.Fprintf(w, "%s\t%.4f\t%s\n", p.Classes()[r.Class], r.Probabilities[r.Class], text)
+		fmt.Fprintf(w, "%s\t%.4f\t%s\n", field(p.Classes()[r.Class]), r.Probabilities[r.Class], text)
 	}
-	return err
+	return nil
+}
+
+// field is a name of a class as it is printed between tabs: quoted where it has
+// characters that would end the field or cannot be seen.
+func field(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(name) {
+		return strconv.Quote(name)
+	}
+	return name
 }

@@ -6,12 +6,17 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/task"
 )
 
-// labelled trains a model of the records for a moment and returns its folder.
-func labelled(t *testing.T, target string, record func(i int) (text string, label any)) string {
+// labelled trains a model of records for a moment, and returns its folder and the file
+// of the records.
+func labelled(t *testing.T, target string, record func(i int) (text string, label any)) (run, data string) {
 	t.Helper()
 	dir := t.TempDir()
 	var b strings.Builder
@@ -23,17 +28,14 @@ func labelled(t *testing.T, target string, record func(i int) (text string, labe
 		}
 		fmt.Fprintf(&b, "%s\n", line)
 	}
-	data := filepath.Join(dir, "data.jsonl")
+	data = filepath.Join(dir, "data.jsonl")
 	if err := os.WriteFile(data, []byte(b.String()), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	run := filepath.Join(dir, "run")
+	run = filepath.Join(dir, "run")
 	works(t, "train", "--task", "file", "--data", data, "--task-set", "target="+target, "--task-set", "length=8", "--out", run,
 		"--width", "8", "--heads", "2", "--layers", "1", "--batch", "8", "--steps", "80", "--lr", "0.03", "--quiet")
-	if err := os.Remove(data); err != nil {
-		t.Fatal(err)
-	}
-	return run
+	return run, data
 }
 
 func texts(t *testing.T, content string) string {
@@ -51,7 +53,10 @@ func letters(i int) (string, any) {
 }
 
 func TestPredict(t *testing.T) {
-	run := labelled(t, "class", letters)
+	run, data := labelled(t, "class", letters)
+	if err := os.Remove(data); err != nil { // a model does not need what it learned from
+		t.Fatal(err)
+	}
 	lines := strings.Split(works(t, "predict", "--model", run, texts(t, "aaaa\n\nbbbb\r\nbbbbbbbbbbbaaaa")), "\n")
 	if len(lines) != 5 || lines[1] != "\t\t" || lines[4] != "" {
 		t.Fatalf("printed %q", lines)
@@ -103,13 +108,50 @@ func TestPredict(t *testing.T) {
 	refuses(t, "farfield train --resume --out "+run, "predict", "--model", run, records)
 }
 
+// TestPredictIsWhatEvalJudges counts what predict says of the texts that eval judges a
+// model by, of records whose labels often are not what their texts say.
+func TestPredictIsWhatEvalJudges(t *testing.T) {
+	run, data := labelled(t, "class", func(i int) (string, any) {
+		text, _ := letters(i)
+		return text, []string{"all a", "all b"}[i*7%5%2]
+	})
+	var judged evalReport
+	if err := json.Unmarshal([]byte(works(t, "eval", "--model", run, "--json")), &judged); err != nil {
+		t.Fatal(err)
+	}
+	src, err := task.OpenOwn(data, task.Class, "text", "label", 8, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	classes := src.Classes()
+	if !slices.Equal(judged.Classes, classes) {
+		t.Errorf("eval names %q, the task %q", judged.Classes, classes)
+	}
+	confusion := [][]int64{{0, 0}, {0, 0}}
+	var s task.Sample
+	for i := range src.Spec().Count[task.Test] {
+		if err := src.Sample(&s, task.Test, i); err != nil {
+			t.Fatal(err)
+		}
+		var text []byte
+		for _, token := range s.Tokens {
+			text = append(text, byte(token-1))
+		}
+		said, _, _ := strings.Cut(works(t, "predict", "--model", run, texts(t, string(text))), "\t")
+		confusion[s.Class][slices.Index(classes, said)]++
+	}
+	if !reflect.DeepEqual(confusion, judged.Confusion) || judged.Value == 1 {
+		t.Errorf("predict counts %v, eval %v", confusion, judged.Confusion)
+	}
+}
+
 func TestPredictNumbersAndLabels(t *testing.T) {
-	run := labelled(t, "number", func(i int) (string, any) { text, _ := letters(i); return text, i % 2 * 4 })
+	run, _ := labelled(t, "number", func(i int) (string, any) { text, _ := letters(i); return text, i % 2 * 4 })
 	var a, b float64
 	if _, err := fmt.Sscanf(works(t, "predict", "--model", run, texts(t, "aaaa\nbbbb\n")), "%g\taaaa\n%g\tbbbb\n", &a, &b); err != nil || a > 2 || b < 2 {
 		t.Errorf("numbers are %v and %v, error %v", a, b, err)
 	}
-	run = labelled(t, "bytes", func(i int) (string, any) {
+	run, _ = labelled(t, "bytes", func(i int) (string, any) {
 		text := strings.Repeat("ab", i%3+1)
 		return text, strings.ToUpper(text)
 	})
@@ -118,6 +160,17 @@ func TestPredictNumbersAndLabels(t *testing.T) {
 	}
 	if out := works(t, "predict", "--model", run, "--jsonl", texts(t, `{"text":"ba"}`)); out != `{"text":"ba","labels":"BA"}`+"\n" {
 		t.Errorf("record is %q", out)
+	}
+}
+
+// TestPredictQuotesNames has a name that would be two fields.
+func TestPredictQuotesNames(t *testing.T) {
+	run, _ := labelled(t, "class", func(i int) (string, any) {
+		text, label := letters(i)
+		return text, fmt.Sprint(label, "\t!")
+	})
+	if out := works(t, "predict", "--model", run, texts(t, "aaaa\n")); !strings.HasPrefix(out, "\"all a\\t!\"\t") {
+		t.Errorf("printed %q", out)
 	}
 }
 
