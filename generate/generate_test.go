@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 )
+
+var write = flag.Bool("write", false, "write the model and the text of testdata")
 
 func newModel(t testing.TB, mechanism string, seed uint64) *model.Model[float32] {
 	t.Helper()
@@ -112,6 +115,54 @@ func TestSnapshotContinuesTheText(t *testing.T) {
 				t.Errorf("%s: saved after %d: %v, want %v", mechanism, at, got, want)
 			}
 		}
+	}
+}
+
+// The committed model and text in progress were saved by a little-endian processor of
+// 64 bits. Saved again, both are the same bytes, and the text goes on as one that
+// begins here.
+func TestCommittedText(t *testing.T) {
+	const folder, path, drawn = "testdata/model", "testdata/text", 33
+	if *write {
+		m := newModel(t, "fastmax", 1)
+		if err := m.Save(folder); err != nil {
+			t.Fatal(err)
+		}
+		g := newGenerator(t, m, warm, 1, 2, 3)
+		next(t, g, drawn)
+		if err := g.Save(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := model.Load[float32](folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := Load(path, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := m.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Save(filepath.Join(dir, "text")); err != nil {
+		t.Fatal(err)
+	}
+	for saved, of := range map[string]string{
+		model.ConfigFile: filepath.Join(folder, model.ConfigFile), model.WeightsFile: filepath.Join(folder, model.WeightsFile), "text": path,
+	} {
+		want, err := os.ReadFile(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, saved)); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: saved again, other bytes (%v)", of, err)
+		}
+	}
+	want := next(t, newGenerator(t, m, warm, 1, 2, 3), drawn+30)[drawn:]
+	if got := next(t, g, 30); !slices.Equal(got, want) {
+		t.Errorf("the text goes on with %v, one that begins here with %v", got, want)
 	}
 }
 

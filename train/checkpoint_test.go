@@ -1,7 +1,10 @@
 package train
 
 import (
+	"bytes"
 	"context"
+	"flag"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +18,8 @@ import (
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
 )
+
+var write = flag.Bool("write", false, "write the run of testdata")
 
 // names lists a folder.
 func names(t *testing.T, dir string) []string {
@@ -234,6 +239,88 @@ func TestGoingBack(t *testing.T) {
 	}
 	resume(t, dir)
 	same(t, dir, want)
+}
+
+// The committed run was made by a little-endian processor of 64 bits. Its last
+// checkpoint, written again, is the same bytes; from the one before, training goes on
+// as it did there, but for roundings.
+func TestCommittedRun(t *testing.T) {
+	const committed = "testdata/run"
+	c := little("fastmax")
+	c.Model.Width, c.Steps, c.EvalEvery = 6, 20, 10
+	sentence := []byte("the cat sat on the mat and the rat sat on the cat. ")
+	vocab, err := token.Chars(sentence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := task.NewText(&task.Corpus{Name: "a sentence", Text: bytes.Repeat(sentence, 60), Files: 1}, vocab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	train := func(trainer *Trainer, err error) {
+		t.Helper()
+		if err == nil {
+			_, err = trainer.Train(context.Background(), Observer{})
+		}
+		if err == nil {
+			err = trainer.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if *write {
+		if err := os.RemoveAll(committed); err != nil {
+			t.Fatal(err)
+		}
+		train(New(c, text, committed))
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	if err := os.CopyFS(dir, os.DirFS(committed)); err != nil {
+		t.Fatal(err)
+	}
+	trainer, err := Resume(text, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := trainer.writeCheckpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trainer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	of := filepath.Join(committed, folder, filepath.Base(path))
+	list := names(t, of)
+	if got := names(t, path); !slices.Equal(got, list) {
+		t.Errorf("the checkpoint has the files %v, written again %v", list, got)
+	}
+	for _, name := range list {
+		want, err := os.ReadFile(filepath.Join(of, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(path, name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: written again, other bytes (%v)", name, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, folder, latestFile), []byte("step-00000010\n"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	train(Resume(text, dir))
+	got, want := rows(t, dir), rows(t, committed)
+	if len(got) != len(want) {
+		t.Fatalf("the metrics have %d lines, want %d", len(got), len(want))
+	}
+	for i := range got {
+		for key, x := range want[i] {
+			// Roundings of 2⁻²⁴ grow over ten updates.
+			a, isNumber := got[i][key].(float64)
+			if b, _ := x.(float64); isNumber && !(math.Abs(a-b) <= 1e-3*math.Abs(b)) {
+				t.Errorf("line %d: %s is %v, was %v", i+1, key, a, b)
+			}
+		}
+	}
 }
 
 func TestResumeRefusesOtherData(t *testing.T) {
