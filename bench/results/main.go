@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -186,17 +187,30 @@ func (a *age) find(b reproduce.Build) string {
 		return fmt.Sprintf("it was made from %s with changes", b)
 	}
 	args := append([]string{"diff", "--name-only", b.Revision, "--", a.row.File()}, a.row.Code...)
-	// What tests and documents say changes no number.
+	// What tests and documents say changes no number, and neither do comments (changes).
 	args = append(args, ":!*_test.go", ":!*.md", ":!*/testdata/*")
 	changed, err := git(a.ctx, args...)
 	if err != nil {
 		return fmt.Sprintf("the commit %s that made it is not in this repository", b)
 	}
-	if changed == "" {
+	var files []string
+	for _, path := range strings.Fields(changed) {
+		if !strings.HasSuffix(path, ".go") || a.changes(b, path) {
+			files = append(files, path)
+		}
+	}
+	if len(files) == 0 {
 		return ""
 	}
-	files := strings.Split(changed, "\n")
 	return fmt.Sprintf("made by %s, since which %s changed", b, files[0]+others(len(files)-1))
+}
+
+// changes reports whether a Go file has other code than a build had; a file that is
+// missing has none.
+func (a *age) changes(b reproduce.Build, path string) bool {
+	then, _ := git(a.ctx, "show", b.Revision+":"+path)
+	now, _ := os.ReadFile(path)
+	return !slices.Equal(code([]byte(then)), code(now))
 }
 
 func others(n int) string {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,11 +61,16 @@ func TestStale(t *testing.T) {
 			t.Errorf("%s makes it stale: %s", path, stale(made))
 		}
 	}
-	commit("attention/code.go", "package code // changed\n")
+	commit("attention/code.go", "// Package code is told of.\npackage code // said otherwise\n")
+	commit("attention/doc.go", "// Package code is told of elsewhere.\npackage code\n")
+	if why := stale(made); why != "" {
+		t.Errorf("comments make it stale: %s", why)
+	}
+	commit("attention/code.go", "package code\n\n//go:noinline\nfunc f() {}\n")
 	if why := stale(made); !strings.Contains(why, "attention/code.go") || !strings.Contains(why, made.Revision[:9]) {
 		t.Errorf("after a change of its code: %q", why)
 	}
-	commit(r.File(), "package reproduce // changed\n")
+	commit(r.File(), "package reproduce\n\nvar changed int\n")
 	if why := stale(made); !strings.Contains(why, "and one more file") {
 		t.Errorf("after two changes: %q", why)
 	}
@@ -78,6 +84,28 @@ func TestStale(t *testing.T) {
 	}
 	if b, err := checkedOut(t.Context()); err != nil || !b.Modified {
 		t.Errorf("build of a changed tree is %+v, %v", b, err)
+	}
+}
+
+func TestCode(t *testing.T) {
+	const src = "package p\n\nfunc f() int {\n\treturn 1\n}\n"
+	for _, c := range []struct {
+		other string
+		same  bool
+	}{
+		{"// Package p is.\npackage p\n\n// f is 1.\nfunc f() int {\n\n\treturn 1 // one\n}\n", true},
+		{"package p\n\nfunc f() int { return 1 }\n", false}, // its lines end elsewhere
+		{"package p\n\nfunc f() int {\n\treturn 2\n}\n", false},
+		{"package p\n\n//go:noinline\nfunc f() int {\n\treturn 1\n}\n", false},
+		{"//go:build linux\n\npackage p\n\nfunc f() int {\n\treturn 1\n}\n", false},
+		{"", false},
+	} {
+		if same := slices.Equal(code([]byte(src)), code([]byte(c.other))); same != c.same {
+			t.Errorf("%q: the same is %v", c.other, same)
+		}
+	}
+	if list := code([]byte("// Package p is.\npackage p\n")); len(list) != 0 {
+		t.Errorf("a document has the code %q", list)
 	}
 }
 
