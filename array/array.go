@@ -1,6 +1,3 @@
-// Package array holds named arrays as files carry them, and reads and writes
-// numpy's .npy and .npz. Files come from strangers: every size is checked before
-// it is believed and memory grows only with the bytes that arrive.
 package array
 
 import (

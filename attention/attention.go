@@ -1,11 +1,3 @@
-// Package attention is the contract that every mechanism keeps, and the engines
-// that keep it: the direct form, which computes every weight, and the linear
-// form, which never does. It knows no mechanism by name; package mechanism is
-// the catalogue.
-//
-// Shape letters: B batch, H query heads, Hkv key heads, N queries, M keys, D
-// query and key width per head, Dv value width, F packed features, C tokens of
-// a chunk.
 package attention
 
 import (

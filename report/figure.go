@@ -1,5 +1,3 @@
-// Package report shows what was measured: drawings, tables, and pages of them as
-// HTML and as Markdown.
 package report
 
 import (

@@ -1,6 +1,3 @@
-// Package rng is counter-based randomness: the i-th number of a key is a pure
-// function of both, so results do not depend on the order, the threads or the
-// chunks in which numbers are asked for.
 package rng
 
 import (

@@ -1,7 +1,3 @@
-// Package score measures how well a model predicts a text, line by line: a line that
-// the lines before it do not lead to takes many bits. What the model remembers is the
-// state of its attention, so with a mechanism that streams a text may be of any length,
-// and grow while it is read.
 package score
 
 import (

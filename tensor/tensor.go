@@ -1,6 +1,3 @@
-// Package tensor holds views: descriptions of matrices and of heads of queries,
-// keys and values over a slice that somebody else owns. There is no arithmetic
-// here and nothing is copied. The last dimension is always contiguous.
 package tensor
 
 import (

@@ -1,0 +1,33 @@
+// Package task is the catalogue of what there is to learn: one file each. A task
+// reads or makes its data, and says by which simple means a model must do better.
+//
+// Open has sources of samples: their Spec says what a sample holds, and sample i of
+// a split is a function of the seed and i.
+//
+//	name       sample                               target                judged by  baselines
+//	shapes     signal of 100 numbers                signal                MSE        mean, input
+//	listops    expression, 500 to 2000 tokens       its value, 10         accuracy   root operator, its digits
+//	listops6   the same, six operators              its value, 10         accuracy   the same
+//	copy       w, separator, w                      next token            accuracy   commonest
+//	induction  tokens, one special                  what followed it      accuracy   commonest
+//	mqar       keys and values, keys again          their values          accuracy   commonest, last
+//	pathfinder 1024 grey values                     one path or two, 2    accuracy   pixels' sum, count
+//	mnist      784 grey values, or patches          digit, 10             accuracy   nearest mean
+//	image      1024 grey values of CIFAR-10         class, 10             accuracy   nearest mean
+//	mnist-gen  784 grey values                      next level            bits       histograms, table of neighbours
+//	cifar-gen  3072 values, channels in turn        next level            bits       histograms, table of neighbours
+//	text       bytes of a review                    positive, 2           accuracy   naive Bayes over words
+//	retrieval  two papers, bytes                    cited, 2              accuracy   common words
+//	films      two reviews, bytes                   of one film, 2        accuracy   common words
+//	genome     window of DNA                        species, 4            accuracy   naive Bayes over 6-mers
+//	ecg        window of two leads                  beat near, each       accuracy   threshold
+//	ett        hours of 7 columns                   hours that follow     MSE        mean, last hour, last day
+//	acsf1      1460 values                          appliance, 10         accuracy   nearest series
+//	charlm     characters of a text                 next token            nats       Ngram
+//	bytelm     bytes of a text                      next token            nats       Ngram
+//	wav        your sounds                          class                 accuracy   commonest
+//	picture    your pictures                        class                 accuracy   nearest mean
+//	file       your texts                           class, number, label  as it is   naive Bayes, mean, label of the token
+//
+// Texts are Windowed: a model is taught windows of any length from any place.
+package task
