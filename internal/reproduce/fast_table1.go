@@ -25,7 +25,7 @@ var arenaLessons = lessons(func(o *Options) (list []*lesson, err error) {
 		steps         [3]int // of the budgets; 0: not within it
 	}
 	for _, x := range []sized{
-		{"listops", pick(o.Budget, "listops", "listops", "lra-listops"), pick(o.Budget, 500, 500, 2000), 18, [3]int{400, 1500, 5000}},
+		{"listops", pick(o.Budget, "listops", "listops", "lra-listops"), pick(o.Budget, 500, 500, 2000), 18, [3]int{600, 1500, 5000}},
 		{"text", pick(o.Budget, "text", "text", "lra-text"), pick(o.Budget, 1000, 1000, 4000), 257, [3]int{0, 500, 20000}},
 		{"image", pick(o.Budget, "image", "image", "lra-image"), 1024, 256, [3]int{0, 500, 35000}},
 		{"mnist", "mnist", 49, 0, [3]int{400, 400, 1000}},
@@ -37,6 +37,7 @@ var arenaLessons = lessons(func(o *Options) (list []*lesson, err error) {
 		if err != nil {
 			return nil, err
 		}
+		l.hasten(o)
 		l.Methods, l.Seeds = contenders, pick(o.Budget, 1, 1, 3)
 		l.Length, l.Vocab, l.Baseline = x.length, x.vocab, true
 		list = append(list, l)

@@ -39,7 +39,7 @@ var shiftLessons = lessons(func(o *Options) (list []*lesson, err error) {
 		hidden        int
 	}
 	for _, x := range []sized{
-		{"listops6", "listops6", map[string]string{"min": "500", "max": "2000"}, pick(o.Budget, 400, 400, 2000), 18, [3]int{400, 1000, 5 * 3000}, 4, 512, 1024},
+		{"listops6", "listops6", map[string]string{"min": "500", "max": "2000"}, pick(o.Budget, 400, 400, 2000), 18, [3]int{600, 1000, 5 * 3000}, 4, 512, 1024},
 		{"image", pick(o.Budget, "image", "image", "lra-image"), nil, 1024, 256, [3]int{0, 300, 35000}, 1, 256, 256},
 		{"text", pick(o.Budget, "text", "text", "lra-text"), nil, pick(o.Budget, 1000, 1000, 4000), 257, [3]int{0, 200, 20000}, 4, 256, 1024},
 	} {
@@ -54,6 +54,7 @@ var shiftLessons = lessons(func(o *Options) (list []*lesson, err error) {
 		if err != nil {
 			return nil, err
 		}
+		l.hasten(o)
 		l.Methods, l.Seeds = pick(o.Budget, []method{softmax, taylorshift, performer, nystrom}, all, all), pick(o.Budget, 1, 1, 3)
 		l.Length, l.Vocab, l.Baseline = x.length, x.vocab, true
 		if m := &l.Config.Model; o.Budget == Full {
