@@ -137,6 +137,9 @@ func TestDecayMerge(t *testing.T) {
 				if err := first.Merge(second); err != nil {
 					t.Fatal(err)
 				}
+				if first.Tokens() != n-8 {
+					t.Errorf("%s: merged it has %d tokens, want %d", name, first.Tokens(), n-8)
+				}
 				first = restored(t, e, first)
 				out := poisoned[float32](2, 6, 8, 3)
 				last := tokens(call, n-8, n)
