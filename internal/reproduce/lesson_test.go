@@ -2,7 +2,10 @@ package reproduce
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -69,9 +72,15 @@ func TestLessonGoesOn(t *testing.T) {
 	if err != nil || len(steps) == 0 || len(steps) == 6 {
 		t.Fatalf("%d updates were made before the interrupt, %v", len(steps), err)
 	}
+	parts.Build.Revision = "another" // than the one that began
 	got, err := smallRow().Run(t.Context(), parts, Observer{})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, record := range got.Records {
+		if begun := record.Piece == "recall-baselines" || record.Piece == "recall-softmax-seed-1"; begun != (record.Build.Revision == "") {
+			t.Errorf("%s was made by %v", record.Piece, record.Build)
+		}
 	}
 	for i, row := range want.Tables[0].Rows {
 		// All but the seconds.
@@ -79,6 +88,57 @@ func TestLessonGoesOn(t *testing.T) {
 			t.Errorf("row %v, uninterrupted %v", got.Tables[0].Rows[i], row)
 		}
 	}
+}
+
+// What an interrupted training of another configuration left is no part of this one,
+// and what was made is made again from its beginning, not from its end.
+func TestLessonBeginsAnew(t *testing.T) {
+	updates := 6
+	row := smallRow()
+	of := lessons(func(o *Options) ([]*lesson, error) {
+		list, err := small(o)
+		if err == nil {
+			list[0].Config.Steps = updates
+		}
+		return list, err
+	})
+	row.pieces, row.outcome = of.pieces, of.outcome(nothingMore)
+	o := &Options{Out: t.TempDir(), Seeds: 1, Build: Build{Revision: "first"}}
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := row.Run(ctx, o, Observer{Progress: func(p Progress) {
+		if strings.Contains(p.Piece, "softmax") && p.Share >= 0.5 {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Fatalf("error is %v", err)
+	}
+	made := func(want int) {
+		t.Helper()
+		out, err := row.Run(t.Context(), o, Observer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, record := range out.Records {
+			var x learned
+			if err := json.Unmarshal(record.Result, &x); err != nil || record.Piece == "recall-baselines" {
+				continue
+			}
+			if n := x.Steps[len(x.Steps)-1].Step; n != want {
+				t.Errorf("%s ended after update %d of %d", record.Piece, n, want)
+			}
+			if record.Build != o.Build {
+				t.Errorf("%s was made by %v, this is %v", record.Piece, record.Build, o.Build)
+			}
+		}
+		if left, err := os.ReadDir(filepath.Join(o.folder(row), "work")); err != nil || len(left) != 0 {
+			t.Errorf("work is left: %v, %v", left, err)
+		}
+	}
+	updates, o.Build.Revision = 8, "second"
+	made(8)
+	o.Again, o.Build.Revision = func(*Record) bool { return true }, "third"
+	made(8)
 }
 
 func TestTune(t *testing.T) {

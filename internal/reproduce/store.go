@@ -142,7 +142,44 @@ func ReadRecord(r io.Reader) (*Record, error) {
 	return x, nil
 }
 
-// make runs a piece and saves what comes of it.
+// begun is what a piece was when its work began, the content of a file beside that
+// work.
+type begun struct {
+	Config json.RawMessage `json:"config"`
+	Build  Build           `json:"build"`
+}
+
+// begin returns the folder of a piece's work and the build that began it. What is
+// there of another configuration goes.
+func (s store) begin(p *Piece, config json.RawMessage, build Build) (folder string, by Build, err error) {
+	folder = filepath.Join(s.dir, "work", p.Name)
+	mark := folder + ".json"
+	data, err := readBounded(mark)
+	if err == nil {
+		var b begun
+		var saved bytes.Buffer
+		if json.Unmarshal(data, &b) == nil && json.Compact(&saved, b.Config) == nil && bytes.Equal(saved.Bytes(), config) {
+			return folder, b.Build, nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", by, err
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return "", by, err
+	}
+	if err := os.MkdirAll(filepath.Dir(mark), 0o777); err != nil {
+		return "", by, err
+	}
+	return folder, build, writeJSON(mark, begun{config, build})
+}
+
+// end removes the work of a piece that has a record.
+func (s store) end(folder string) error {
+	return errors.Join(os.RemoveAll(folder), os.Remove(folder+".json"))
+}
+
+// make runs a piece, or goes on with it, and saves what comes of it. The record has
+// the build that began: what has changed since is not all of the result.
 func (s store) make(ctx context.Context, o *Options, p *Piece, watch func(float64)) (*Record, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -151,8 +188,12 @@ func (s store) make(ctx context.Context, o *Options, p *Piece, watch func(float6
 	if err != nil {
 		return nil, err
 	}
-	r := &Record{Piece: p.Name, Config: config, Build: o.Build, Machine: bench.Describe(0).String(), Started: time.Now().UTC()}
-	result, err := p.run(&Work{Ctx: ctx, Folder: filepath.Join(s.dir, "work", p.Name), watch: watch})
+	folder, build, err := s.begin(p, config, o.Build)
+	if err != nil {
+		return nil, err
+	}
+	r := &Record{Piece: p.Name, Config: config, Build: build, Machine: bench.Describe(0).String(), Started: time.Now().UTC()}
+	result, err := p.run(&Work{Ctx: ctx, Folder: folder, watch: watch})
 	if err != nil {
 		return nil, err
 	}
@@ -163,9 +204,17 @@ func (s store) make(ctx context.Context, o *Options, p *Piece, watch func(float6
 	if err := os.MkdirAll(filepath.Dir(s.path(p)), 0o777); err != nil {
 		return nil, err
 	}
-	return r, atomicfile.Write(s.path(p), func(w io.Writer) error {
+	if err := writeJSON(s.path(p), r); err != nil {
+		return nil, err
+	}
+	return r, s.end(folder)
+}
+
+// writeJSON writes a value to a file.
+func writeJSON(path string, x any) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "\t")
-		return e.Encode(r)
+		return e.Encode(x)
 	})
 }
