@@ -1,10 +1,13 @@
 package score
 
 import (
+	"bytes"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/token"
@@ -126,8 +129,9 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	learned, few := config, config
+	learned, few, encoder := config, config, config
 	learned.Positions = model.Learned
+	encoder.Kind, encoder.Tied, encoder.Conv = model.Encoder, false, 0
 	few.Vocab = chars.Size()
 	for want, f := range map[string]func() error{
 		"of a model with other weights": func() error {
@@ -142,12 +146,140 @@ func TestRefusals(t *testing.T) {
 			_, err := Restore(bad, m, token.Bytes(), &note)
 			return err
 		},
-		"the model learned 64 of them":     func() error { _, err := New(made(t, learned, 1), token.Bytes()); return err },
-		"has 3 tokens, the model 256":      func() error { _, err := New(m, chars); return err },
+		"the model learned 64 of them": func() error { _, err := New(made(t, learned, 1), token.Bytes()); return err },
+		"has 3 tokens, the model 256": func() error {
+			var note int
+			_, err := Restore(data, m, chars, &note)
+			return err
+		},
+		"kind is encoder, needs decoder":   func() error { _, err := New(made(t, encoder, 1), token.Bytes()); return err },
 		"vocabulary: has no end of a line": func() error { _, err := New(made(t, few, 1), chars); return err },
 	} {
 		if err := f(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// What a snapshot says without its model is whose it is, and the caller's note.
+func TestReadNote(t *testing.T) {
+	m := made(t, config, 3)
+	s := scorer(t, m)
+	score(t, s, text)
+	data, err := s.AppendBinary([]byte("before"), map[string]int{"line": 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, ok := bytes.CutPrefix(data, []byte("before"))
+	if !ok {
+		t.Fatal("the snapshot is not appended")
+	}
+	var note map[string]int
+	weights, err := ReadNote(bytes.NewReader(data), int64(len(data)), &note)
+	if err != nil || weights != m.WeightSum() || len(note) != 1 || note["line"] != 7 {
+		t.Errorf("weights %s, note %v, %v; the model's are %s", weights, note, err, m.WeightSum())
+	}
+	if kept, err := s.AppendBinary([]byte("before"), make(chan int)); err == nil || err.Error() != "json: unsupported type: chan int" || string(kept) != "before" {
+		t.Errorf("a note that is no JSON: %q, %v", kept, err)
+	}
+}
+
+// A snapshot whose checksum holds may have been made by anybody.
+func TestSnapshotsOfStrangers(t *testing.T) {
+	m := made(t, config, 3)
+	session := func(batch int) []byte {
+		s, err := m.NewSession(batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := s.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	says := func(pending int, note string) string {
+		return fmt.Sprintf(`{"weights_sha256":%q,"pending":%d,"note":%s}`, m.WeightSum(), pending, note)
+	}
+	for _, c := range []struct {
+		name, text string
+		session    []byte
+		restore    string // the error of Restore; "": there is none
+		read       string // of ReadNote
+	}{
+		{"good", says(10, "7"), session(1), "", ""},
+		{"half a text", "{", session(1), "unexpected end of JSON input", "unexpected end of JSON input"},
+		{"another note", says(10, `"x"`), session(1), "json: cannot unmarshal string into Go value of type int", "json: cannot unmarshal string into Go value of type int"},
+		{"token below", says(-1, "7"), session(1), "pending: token is -1, the vocabulary has 256", ""},
+		{"token above", says(256, "7"), session(1), "pending: token is 256, the vocabulary has 256", ""},
+		{"no session", says(10, "7"), nil, "session: not a snapshot of a session", ""},
+		{"two texts", says(10, "7"), session(2), "session: has 2 sequences, a text is one", ""},
+	} {
+		data := framed.Append(nil, Magic, version, []byte(c.text), c.session)
+		check := func(what string, err error, want string, note int) {
+			t.Helper()
+			if want == "" && (err != nil || note != 7) || want != "" && (err == nil || err.Error() != want) {
+				t.Errorf("%s, %s: note %d, error %v, want %q", c.name, what, note, err, want)
+			}
+		}
+		var restored, read int
+		_, err := Restore(data, m, token.Bytes(), &restored)
+		check("Restore", err, c.restore, restored)
+		_, err = ReadNote(bytes.NewReader(data), int64(len(data)), &read)
+		check("ReadNote", err, c.read, read)
+	}
+	var note int
+	data := framed.Append(nil, Magic, version+1, []byte(says(10, "7")), session(1))
+	if _, err := ReadNote(bytes.NewReader(data), int64(len(data)), &note); err == nil || err.Error() != "version is 2, this program reads 1" {
+		t.Errorf("another version: %v", err)
+	}
+}
+
+// Text that is refused is not added.
+func TestNothingIsAddedAfterAnError(t *testing.T) {
+	chars, err := token.Chars([]byte("ab\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	few := config
+	few.Vocab = chars.Size()
+	m := made(t, few, 3)
+	s, err := New(m, chars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := score(t, s, "ab")
+	if err := s.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := s.Score([]byte("aax")); err == nil || err.Error() != "character 'x' at offset 2 is not in the vocabulary of 3 characters" || l != (Line{}) {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if l := score(t, s, ""); l != (Line{}) || s.Tokens() != 0 {
+		t.Errorf("nothing is %+v, there are %d tokens", l, s.Tokens())
+	}
+	if l := score(t, s, "ab"); l != want || s.Tokens() != 2 {
+		t.Errorf("%+v and %d tokens behind the error, want %+v", l, s.Tokens(), want)
+	}
+	numbers := config
+	numbers.Loss, numbers.Outputs, numbers.Tied = model.Squared, 2, false
+	l, err := scorer(t, made(t, numbers, 3)).Score([]byte("ab"))
+	if err == nil || !strings.Contains(err.Error(), "a session knows classes alone") || l != (Line{}) {
+		t.Errorf("a model of numbers: %+v, %v", l, err)
+	}
+}
+
+// What a mechanism that streams remembers does not grow with the text.
+func TestBytes(t *testing.T) {
+	for mechanism, grows := range map[string]bool{"fastmax": false, "softmax": true} {
+		c := config
+		c.Mechanism = mechanism
+		s := scorer(t, made(t, c, 3))
+		score(t, s, text)
+		before := s.Bytes()
+		score(t, s, strings.Repeat(text, 9))
+		if after := s.Bytes(); before <= 0 || after > before != grows {
+			t.Errorf("%s: %d bytes, nine times as much later %d", mechanism, before, after)
 		}
 	}
 }
