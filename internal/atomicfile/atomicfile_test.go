@@ -147,3 +147,59 @@ func TestUnwritable(t *testing.T) {
 		}
 	}
 }
+
+func TestReplace(t *testing.T) {
+	dir := t.TempDir()
+	file, link, temp := filepath.Join(dir, "step-7"), filepath.Join(dir, "latest"), filepath.Join(dir, "part")
+	for path, s := range map[string]string{file: "old", temp: "new"} {
+		if err := os.WriteFile(path, []byte(s), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("step-7", link); err != nil {
+		t.Skip(err)
+	}
+	if err := Replace(temp, link); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, file, "new", 2)
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is gone: %v, %v", info, err)
+	}
+	// There is nothing to take its place: it keeps what it has.
+	if err := Replace(temp, file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error is %v, want %v", err, os.ErrNotExist)
+	}
+	holds(t, file, "new", 2)
+}
+
+// What fits the buffer fails when the buffer is emptied, the rest before.
+func TestFullDevice(t *testing.T) {
+	const full = "/dev/full"
+	if _, err := os.Stat(full); err != nil {
+		t.Skip(err)
+	}
+	for _, n := range []int{1, 1 << 17} {
+		if err := Write(full, put(strings.Repeat("x", n))); err == nil || !strings.Contains(err.Error(), full) {
+			t.Errorf("%d bytes: error is %v, want one that names %s", n, err, full)
+		}
+	}
+}
+
+// What cannot be put on the disk is an error where it has to be there.
+func TestSyncFails(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		cause := f.Sync()
+		if cause == nil {
+			f.Close()
+			t.Skip("this system syncs a device")
+		}
+		if err := fill(f, put("lost"), sync); sync && (err == nil || err.Error() != cause.Error()) || !sync && err != nil {
+			t.Errorf("sync %v: error is %v, syncing alone gives %v", sync, err, cause)
+		}
+	}
+}
