@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
 )
@@ -117,6 +118,58 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 				t.Errorf("%s of order %d: %s is %q, want %q", tc.mechanism, tc.order, key, got, want)
 			}
 		}
+	}
+}
+
+// Another mechanism leaves behind what it has no place for, the same one nothing.
+func TestSetMechanism(t *testing.T) {
+	var c Config
+	c.Model.Mechanism, c.Model.Order, c.Model.Set = "fastmax", 4, map[string]string{"scale": "1"}
+	c.Model.Decay, c.Model.KVHeads, c.Model.AttentionDropout = model.LearnedDecay, 2, 0.1
+	c.Model.Positions, c.Model.RopeTheta = model.Rotary, 500
+	for _, x := range []struct {
+		name      string
+		order     int
+		decay     string
+		kvHeads   int
+		dropout   float64
+		positions string
+		theta     float64
+	}{
+		{"fastmax", 4, model.LearnedDecay, 2, 0.1, model.Rotary, 500},
+		{"softmax", 0, model.LearnedDecay, 2, 0.1, model.Rotary, 500},
+		{"crate", 0, "", 0, 0, model.Rotary, 500},
+		{"mamba-2", 0, "", 0, 0, model.NoPosition, 0},
+	} {
+		c := c
+		c.SetMechanism(x.name)
+		m := &c.Model
+		if m.Mechanism != x.name || m.Order != x.order || (m.Set != nil) != (x.order == 4) || m.Decay != x.decay || m.KVHeads != x.kvHeads ||
+			m.AttentionDropout != x.dropout || m.Positions != x.positions || m.RopeTheta != x.theta {
+			t.Errorf("%s: %+v", x.name, *m)
+		}
+	}
+}
+
+// A task of levels is learned by a mixture of logistics, and no model says what is of no
+// kind.
+func TestSuit(t *testing.T) {
+	spec := task.Spec{Name: "sound", Kind: task.Level, Vocab: 256, Length: 9, Parts: 1, Outputs: 1}
+	var c Config
+	if err := c.suit(spec); err != nil || c.Model.Kind != model.Decoder || c.Model.Loss != model.Logistics || c.Model.Outputs != 30 || c.Model.Context != 9 {
+		t.Errorf("%+v, %v", c.Model, err)
+	}
+	c.Model.Outputs = 6
+	if err := c.suit(spec); err != nil || c.Model.Outputs != 6 {
+		t.Errorf("%d outputs, %v", c.Model.Outputs, err)
+	}
+	c.Model.Kind = model.Encoder
+	if err := c.suit(spec); err == nil || err.Error() != "kind: encoder cannot learn task sound, which needs a decoder" {
+		t.Errorf("error is %v", err)
+	}
+	spec.Kind = 99
+	if err := c.suit(spec); err == nil || !strings.HasPrefix(err.Error(), "task sound: asks for ") || !strings.HasSuffix(err.Error(), ", which no model says") {
+		t.Errorf("error is %v", err)
 	}
 }
 

@@ -1,6 +1,8 @@
 package train
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -20,6 +22,40 @@ func TestHistory(t *testing.T) {
 		if _, err := readHistory(strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "line ") {
 			t.Errorf("%.20q: %v", bad, err)
 		}
+	}
+}
+
+func TestReadHistory(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, metricsFile)
+	if h, err := ReadHistory(dir); h != nil || !os.IsNotExist(err) {
+		t.Errorf("no metrics: %v, %v", h, err)
+	}
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("{\"step\":1,\"loss\":2.5}\n{\"step\":1,\"eval\":\"look\",\"score\":0.5}\n{\"step\":2")
+	if h, err := ReadHistory(dir); err != nil || len(h.Steps) != 1 || h.Steps[0].Loss != 2.5 || len(h.Evals) != 1 || h.Evals[0].Value != 0.5 {
+		t.Errorf("%+v, %v", h, err)
+	}
+	if _, _, err := ReadMetrics(dir); err == nil || err.Error() != path+": line 3: unexpected end of JSON input" {
+		t.Errorf("half a row of a run that has ended: %v", err)
+	}
+	write("{}\nnone\n")
+	if _, err := ReadHistory(dir); err == nil || !strings.HasPrefix(err.Error(), path+": line 2: invalid character") {
+		t.Errorf("no row: %v", err)
+	}
+	write("{}\n" + strings.Repeat(" ", mostRow+1))
+	if _, _, err := ReadMetrics(dir); err == nil || err.Error() != path+": bufio.Scanner: token too long" {
+		t.Errorf("an endless row: %v", err)
+	}
+	if err := os.Truncate(path, mostMetrics+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadHistory(dir); err == nil || !strings.HasPrefix(err.Error(), path+": has more than 1073741824 bytes") {
+		t.Errorf("an endless file: %v", err)
 	}
 }
 
