@@ -431,6 +431,197 @@ func TestContentRange(t *testing.T) {
 	}
 }
 
+// An answer that does not go on from what is there is not joined to it.
+func TestAnswersAreHeldAgainstWhatIsThere(t *testing.T) {
+	b := content(100)
+	for _, c := range []struct {
+		name, span string
+		status     int
+		size       int64
+		want       string
+		left       string
+	}{
+		{"another place", "bytes 3-99/100", http.StatusPartialContent, 100, "the answer begins at byte 3, 40 was asked for", "x.bin.part"},
+		{"no place", "bytes", http.StatusPartialContent, 100, `the Content-Range is "bytes"; bytes first-last/total is needed`, "x.bin.part"},
+		{"nothing more", "", http.StatusRequestedRangeNotSatisfiable, 100, "the server has no byte 40; what was there is removed", ""},
+		{"too little", "bytes 40-99/*", http.StatusPartialContent, 200, "it ended after 100 of 200 bytes", "x.bin.part"},
+		{"too much", "bytes 40-99/*", http.StatusPartialContent, 50, "the server sends more than 50 bytes", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Header.Get("Range"); got != "bytes=40-" {
+					t.Errorf("asked for %q", got)
+				}
+				w.Header().Set("Content-Range", c.span)
+				w.WriteHeader(c.status)
+				w.Write(b[40:])
+			}))
+			defer s.Close()
+			set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}, Size: c.size, SHA256: hex256(b)}), t.TempDir()
+			part := filepath.Join(dir, "set", "x.bin.part")
+			if err := os.Mkdir(filepath.Dir(part), 0o777); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(part, b[:40], 0o666); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, set.Fetch(context.Background(), Options{Folder: dir}), "data set set: "+s.URL+": "+c.want)
+			if got := names(t, filepath.Dir(part)); got != c.left {
+				t.Errorf("files %q, want %q", got, c.left)
+			}
+		})
+	}
+}
+
+// A whole download that only had to be verified is not asked for again.
+func TestWholePartIsNotAskedFor(t *testing.T) {
+	b, dir := content(100), t.TempDir()
+	s := serve(t, b)
+	path := filepath.Join(dir, "set", "x.bin")
+	if err := os.Mkdir(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path+".part", b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	set := one(File{Name: "x.bin", URLs: []string{s.URL}, Size: 100, SHA256: hex256(b)})
+	if err := set.Fetch(context.Background(), Options{Folder: dir}); err != nil || len(s.ranges) != 0 {
+		t.Errorf("ranges %q, %v", s.ranges, err)
+	}
+	holdsFile(t, path, b)
+}
+
+// Parts that suffice for tasks are found where the whole set is not.
+func TestStateOfParts(t *testing.T) {
+	set := one(File{Name: "x.bin"})
+	set.Parts = []Part{{"two", true, []string{"a", "b"}}, {"one", false, []string{"b"}}}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "set"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ add, part string }{{"b", "one"}, {"a", "two"}} {
+		if err := os.WriteFile(filepath.Join(dir, "set", c.add), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if st := set.State(dir); st.Whole || !st.Ready() || st.Part == nil || st.Part != &set.Parts[map[string]int{"two": 0, "one": 1}[c.part]] {
+			t.Errorf("with %s: %+v, want part %q", c.add, st, c.part)
+		}
+	}
+}
+
+func TestBrokenArchives(t *testing.T) {
+	short := tarOf(t, "a", strings.Repeat("attention ", 1000))
+	for _, c := range []struct{ name, file, want string }{
+		{"one byte", "P", "unexpected EOF"},
+		{"neither", "attention is long", "gzip: invalid header"},
+		{"zip", "PK attention", "zip: not a valid zip file"},
+		{"cut", string(short[:len(short)/2]), "unexpected EOF"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			from, dir := t.TempDir(), t.TempDir()
+			path := filepath.Join(from, "x")
+			if err := os.WriteFile(path, []byte(c.file), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			set := one(File{Name: "x", URLs: []string{""}, Unpack: &Archive{Members: []Member{{Path: "a", Name: "a", Size: 1 << 20}}}})
+			refused(t, set.Fetch(context.Background(), Options{Folder: dir, From: from}), "data set set: "+path+": ", c.want)
+			if got := names(t, filepath.Join(dir, "set")); got != "" {
+				t.Errorf("files %s", got)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	from, dir := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(from, "x"), short, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for name, a := range map[string]*Archive{"unpacked": {Members: []Member{{Path: "a", Name: "a", Size: 1 << 20}}}, "copied": nil} {
+		if err := one(File{Name: "x", URLs: []string{""}, Unpack: a}).Fetch(ctx, Options{Folder: dir, From: from}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error is %v, want %v", name, err, context.Canceled)
+		}
+		if got := names(t, filepath.Join(dir, "set")); got != "" {
+			t.Errorf("%s: files %s", name, got)
+		}
+	}
+}
+
+// What stands where a file or folder is to be written is left as it is.
+func TestPlacesThatAreTaken(t *testing.T) {
+	b := tarOf(t, "a", "abc")
+	s := serve(t, b)
+	in := &Archive{Members: []Member{{Path: "a", Name: "in/a", Size: 3}}}
+	for _, c := range []struct {
+		file, folder string // what is there
+		f            File
+		want         string
+	}{
+		{"set", "", File{URLs: []string{s.URL}}, "set: not a directory"},
+		{"", "set/x.part", File{URLs: []string{s.URL}}, "x.part: is a directory"},
+		{"set/in", "", File{URLs: []string{s.URL}, Unpack: in}, "in: not a directory"},
+		{"", "set", File{URLs: []string{":"}}, "data set set: :: parse \":\": missing protocol scheme"},
+	} {
+		dir := t.TempDir()
+		c.f.Name = "x"
+		if err := os.MkdirAll(filepath.Join(dir, c.folder, filepath.Dir(c.file)), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if c.file != "" {
+			if err := os.WriteFile(filepath.Join(dir, c.file), []byte("mine"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused(t, one(c.f).Fetch(context.Background(), Options{Folder: dir}), c.want)
+		if c.file != "" {
+			holdsFile(t, filepath.Join(dir, c.file), []byte("mine"))
+		}
+		if info, err := os.Stat(filepath.Join(dir, c.folder)); err != nil || !info.IsDir() {
+			t.Errorf("%s: %v, %v", c.folder, info, err)
+		}
+	}
+}
+
+func TestSizeAndVerified(t *testing.T) {
+	for _, c := range []struct {
+		files []File
+		size  int64
+		known bool
+		by    string
+	}{
+		{nil, 0, true, "-"},
+		{[]File{{Size: 5, SHA256: "00"}, {Size: 7, MD5: "00"}, {Size: 1, SHA256: "01"}}, 13, true, "SHA-256, size and MD5"},
+		{[]File{{Size: 5}, {ContentMD5: "00"}}, 5, false, "size only, no published checksum known, MD5 of the content"},
+	} {
+		s := &Set{Files: c.files}
+		if size, known := s.Size(); size != c.size || known != c.known || s.Verified() != c.by {
+			t.Errorf("%d bytes, known %v, by %s; want %d, %v, %s", size, known, s.Verified(), c.size, c.known, c.by)
+		}
+	}
+}
+
+// A file of which only the content is known, whole and cut.
+func TestContentAlone(t *testing.T) {
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	w.Write(content(5000))
+	w.Close()
+	path := filepath.Join(t.TempDir(), "x.gz")
+	f := File{Name: "x.gz", ContentMD5: hexMD5(content(5000))}
+	for _, c := range []struct {
+		n    int
+		want string
+	}{{z.Len(), ""}, {z.Len() / 2, path + ": unexpected EOF"}, {4, path + ": "}} {
+		if err := os.WriteFile(path, z.Bytes()[:c.n], 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.verify(path); c.want != "" {
+			refused(t, err, c.want)
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // The catalogue has no holes: every file has an address and a name of its own, and
 // what is said of its verification is so.
 func TestCatalogue(t *testing.T) {
