@@ -25,9 +25,9 @@ var arenaLessons = lessons(func(o *Options) (list []*lesson, err error) {
 		steps         [3]int // of the budgets; 0: not within it
 	}
 	for _, x := range []sized{
-		{"listops", pick(o.Budget, "listops", "listops", "lra-listops"), pick(o.Budget, 500, 500, 2000), 18, [3]int{600, 1500, 5000}},
-		{"text", pick(o.Budget, "text", "text", "lra-text"), pick(o.Budget, 1000, 1000, 4000), 257, [3]int{0, 500, 20000}},
-		{"image", pick(o.Budget, "image", "image", "lra-image"), 1024, 256, [3]int{0, 500, 35000}},
+		{"listops", pick(o.Budget, "listops", "listops", "lra-listops"), pick(o.Budget, 500, 500, 2000), 18, [3]int{600, 800, 5000}},
+		{"text", pick(o.Budget, "text", "text", "lra-text"), pick(o.Budget, 1000, 1000, 4000), 257, [3]int{0, 400, 20000}},
+		{"image", pick(o.Budget, "image", "image", "lra-image"), 1024, 256, [3]int{0, 400, 35000}},
 		{"mnist", "mnist", 49, 0, [3]int{400, 400, 1000}},
 	} {
 		if x.steps[o.Budget] == 0 {
