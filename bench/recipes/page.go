@@ -25,7 +25,7 @@ Machine: %v.
 	var all time.Duration
 	for _, r := range done {
 		all += r.took
-		fmt.Fprintf(&b, "| %s | %s |\n", r.title, seconds(r.took))
+		fmt.Fprintf(&b, "| %s | %s |\n", r.name(), seconds(r.took))
 	}
 	fmt.Fprintf(&b, "| together | %s |\n\n", seconds(all))
 	b.WriteString("This page is written by `go run ./bench/recipes -o docs/first-ten-minutes.md`.\n")
@@ -37,6 +37,15 @@ Machine: %v.
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// name is the title of a block, and what it runs if that is one line.
+func (r *result) name() string {
+	command, more, _ := strings.Cut(r.commands, "\n")
+	if more != "" {
+		return r.title
+	}
+	return fmt.Sprintf("%s: `%s`", r.title, command)
 }
 
 // quote is what was printed, for a block that it cannot end, without blanks at the
