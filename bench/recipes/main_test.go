@@ -120,7 +120,7 @@ func TestPage(t *testing.T) {
 	if err := writePage(&b, "abc", []result{r, r}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"commit abc", "| A | 1.5 s |\n", "| together | 3.0 s |", "## A\n\n```sh\necho\n```\n\n```text\none\n    ```\n```\n"} {
+	for _, want := range []string{"commit abc", "| A: `echo` | 1.5 s |\n", "| together | 3.0 s |", "## A\n\n```sh\necho\n```\n\n```text\none\n    ```\n```\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}

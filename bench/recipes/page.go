@@ -28,7 +28,7 @@ Machine: %v.
 		fmt.Fprintf(&b, "| %s | %s |\n", r.name(), seconds(r.took))
 	}
 	fmt.Fprintf(&b, "| together | %s |\n\n", seconds(all))
-	b.WriteString("This page is written by `go run ./bench/recipes -o docs/first-ten-minutes.md`.\n")
+	b.WriteString("This page is written by `make minutes`.\n")
 	for _, r := range done {
 		fmt.Fprintf(&b, "\n## %s\n\n```sh\n%s```\n", r.title, r.commands)
 		if r.output != "" {
