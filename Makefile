@@ -51,7 +51,7 @@ minutes: # all of the README's commands, timed in a new account with nothing but
 	go run ./bench/recipes -o docs/first-ten-minutes.md
 
 # What a release is built with: no folder of this machine and no C library is in it.
-VERSION ?= $(shell git describe --tags --always --dirty)
+VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty)
 COMMIT = $(shell git rev-parse HEAD)
 DATE = $(shell git log -1 --format=%cI)
 STAMP = -X main.release=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)
@@ -71,7 +71,7 @@ release: # archives of six platforms with licence, readme and completions, and t
 		tar -C dist --sort=name --owner=0 --group=0 --numeric-owner --mtime='$(DATE)' -cf - $$name | gzip -n >dist/$$name.tar.gz; \
 		wc -c dist/$$name/farfield$$suffix; \
 	done
-	cd dist && sha256sum *.tar.gz */farfield */farfield.exe >SHA256SUMS && cat SHA256SUMS
+	cd dist && sha256sum *.tar.gz farfield_*/farfield* >SHA256SUMS && cat SHA256SUMS
 
 reproducible: # the same commit in two folders, with nothing cached, gives the same program; minutes
 	@set -e; for i in 1 2; do \
