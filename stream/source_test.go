@@ -3,6 +3,7 @@ package stream
 import (
 	"bytes"
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -132,6 +133,9 @@ func TestRawRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := src.Room(5, Keys|Queries)
+	if w.Want() != Keys|Queries {
+		t.Errorf("the room is for %v", w.Want())
+	}
 	_, err = src.Fill(w, 5, 5, 5)
 	refused(t, err, "k: element [0,0,7,0] is +Inf")
 	if !IsBadInput(err) {
@@ -190,5 +194,17 @@ func TestOutputsRefuse(t *testing.T) {
 	}
 	if names, _ := os.ReadDir(dir); len(names) != 2 {
 		t.Errorf("left behind: %v", names)
+	}
+}
+
+// What the file system says is not what is in a file.
+func TestBadInput(t *testing.T) {
+	cause := errors.New("k: is empty")
+	if err := content(cause); !IsBadInput(err) || !errors.Is(err, cause) || err.Error() != cause.Error() {
+		t.Errorf("%v", err)
+	}
+	_, failed := os.Open(filepath.Join(t.TempDir(), "none"))
+	if err := content(failed); IsBadInput(err) || err != failed {
+		t.Errorf("%v", err)
 	}
 }

@@ -1,0 +1,94 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"os"
+	"testing"
+)
+
+// checkpointOf returns a checkpoint with these parts, and lengths that are the parts'
+// and so many bytes more, with the checksum that belongs to it.
+func checkpointOf(magic string, version uint32, text string, textMore int, state string, stateMore int) []byte {
+	b := binary.LittleEndian.AppendUint32([]byte(magic), version)
+	b = append(binary.LittleEndian.AppendUint64(b, uint64(len(text)+textMore)), text...)
+	b = append(binary.LittleEndian.AppendUint64(b, uint64(len(state)+stateMore)), state...)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+// A checkpoint whose checksum holds may have been made by anybody: all of it and its
+// header alone are refused for the same reasons.
+func TestCheckpointsOfStrangers(t *testing.T) {
+	const good = `{"Pass":1,"At":5}`
+	for _, c := range []struct {
+		b            []byte
+		whole, alone string // errors; "": there is none
+	}{
+		{nil, "checkpoint: truncated: 0 bytes", "checkpoint: truncated: 0 bytes"},
+		{checkpointOf("FFSX", 1, good, 0, "s", 0), `checkpoint: begins with "FFSX", not "FFSC"`, `checkpoint: begins with "FFSX", not "FFSC"`},
+		{checkpointOf("FFSC", 7, good, 0, "s", 0), "checkpoint: version is 7, this program reads 1", "checkpoint: version is 7, this program reads 1"},
+		{checkpointOf("FFSC", 1, good, 40, "s", 0), "checkpoint: needs 57 bytes more, has 26", "checkpoint: needs 57 bytes more, has 18"},
+		{checkpointOf("FFSC", 1, "{", 0, "s", 0), "checkpoint: unexpected end of JSON input", "checkpoint: unexpected end of JSON input"},
+		{checkpointOf("FFSC", 1, good, 0, "s", 3), "checkpoint: needs 4 bytes more, has 1", "checkpoint: the state has 4 bytes, 1 are left"},
+		{checkpointOf("FFSC", 1, good, 0, "s", -1), "checkpoint: 1 bytes too many", "checkpoint: the state has 0 bytes, 1 are left"},
+		{checkpointOf("FFSC", 1, good, 0, "no state", 0), "", "truncated"},
+	} {
+		got, err := parseCheckpoint(c.b)
+		if c.whole != "" {
+			refused(t, err, c.whole)
+		} else if err != nil || got.Pass != 1 || got.At != 5 || string(got.state) != "no state" {
+			t.Errorf("%+v, %v", got, err)
+		}
+		_, err = ReadCheckpointHeader(bytes.NewReader(c.b), int64(len(c.b)))
+		refused(t, err, c.alone)
+	}
+}
+
+// What a checkpoint is of, and where in it, has to be of the run that would go on.
+func TestCheckpointFits(t *testing.T) {
+	want, all := []Field{{"N", "9"}, {"D", "4"}}, []pass{{n: 9}, {n: -1}}
+	for _, c := range []struct {
+		c    checkpoint
+		want string
+	}{
+		{checkpoint{Bound: want[:1]}, "checkpoint: is of another kind of input: it does not have D = 4"},
+		{checkpoint{Bound: []Field{{"N", "9"}, {"H", "4"}}}, "checkpoint: is of another kind of input: it does not have D = 4"},
+		{checkpoint{Bound: []Field{{"N", "8"}, {"D", "4"}}}, "checkpoint: N is 8, this run has 9"},
+		{checkpoint{Bound: append(want[:2:2], Field{"H", "1"})}, "checkpoint: is of another kind of input: it has H = 1"},
+		{checkpoint{Bound: want, Pass: 2}, "checkpoint: pass is 2, the run has 2"},
+		{checkpoint{Bound: want, Pass: -1}, "checkpoint: pass is -1, the run has 2"},
+		{checkpoint{Bound: want, At: 10}, "checkpoint: is of 10 tokens, the pass has 9"},
+		{checkpoint{Bound: want, Pass: 1, At: -1}, "checkpoint: is of -1 tokens, the pass has -1"},
+	} {
+		refused(t, c.c.fits(want, all), c.want)
+	}
+	for _, c := range []checkpoint{{Bound: want, At: 9}, {Bound: want, Pass: 1, At: 1 << 40}} {
+		if err := c.fits(want, all); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A checkpoint that cannot be read or removed is an error, one that is not there none.
+func TestCheckpointsThatAreFolders(t *testing.T) {
+	dir := t.TempDir()
+	if c, err := readCheckpoint(dir+"/none", 9); c != nil || err != nil {
+		t.Errorf("%v, %v", c, err)
+	}
+	if err := removeCheckpoint(dir + "/none"); err != nil {
+		t.Error(err)
+	}
+	if c, err := readCheckpoint(dir, 9); c != nil || err == nil {
+		t.Errorf("%v, %v", c, err)
+	}
+	if err := os.WriteFile(dir+"/file", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := removeCheckpoint(dir); err == nil {
+		t.Error("a folder is removed with what is in it")
+	}
+	if err := (&checkpoint{}).write(dir + "/none/c"); err == nil {
+		t.Error("a checkpoint is written where no folder is")
+	}
+}
