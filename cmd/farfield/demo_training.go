@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -62,13 +63,17 @@ func showTraining(e *env, name string, c train.Config) error {
 		secondsText(seconds), c.Model.Mechanism, secondsText(softmax), softmax/seconds)
 	fmt.Fprintf(e.stdout, "   validation: %.3f bits per byte; counts of the two bytes before reach %.3f\n", score.Bits, tableBits(text)[2])
 
+	begun, start, err := opening(text)
+	if err != nil {
+		return err
+	}
 	fmt.Fprint(e.stdout, "\n4. What it writes, from a state that does not grow\n\n")
-	sampled, err := sample(e.ctx, t.Model(), text.Vocab, 400, c.Seed)
+	sampled, err := sample(e.ctx, t.Model(), text.Vocab, start, 400, c.Seed)
 	if err != nil {
 		return err
 	}
 	w := token.NewWriter(e.stdout)
-	if _, err := w.Write([]byte(sampled)); err != nil {
+	if _, err := w.Write([]byte(begun + sampled)); err != nil {
 		return err
 	}
 	if err := w.Flush(); err != nil {
@@ -76,6 +81,17 @@ func showTraining(e *env, name string, c train.Config) error {
 	}
 	_, err = fmt.Fprintln(e.stdout)
 	return err
+}
+
+// opening returns what a sample of a text begins with: of Go's source a function,
+// as an empty line is often followed by hundreds of blanks there.
+func opening(text *task.Text) (begun string, start []int32, err error) {
+	const function = "func "
+	if !bytes.Contains(text.Corpus.Text, []byte("\n"+function)) {
+		return "", lineBreak(text.Vocab), nil
+	}
+	start, err = text.Vocab.Encode(nil, []byte("\n"+function))
+	return function, start, err
 }
 
 // secondsPerStep is the time of an update, the faster of two: the first also

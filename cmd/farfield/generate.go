@@ -24,7 +24,7 @@ type generateCmd struct {
 	PromptFile string `xor:"prompt" placeholder:"FILE" help:"File with the text to continue; - is standard input."`
 	Tokens     int    `placeholder:"N" default:"250" help:"Tokens to generate (${default}). Beyond the context that a model was trained on there is no limit, but its text gets worse."`
 
-	Temperature *float64 `placeholder:"X" help:"Below 1 more likely tokens are preferred, at 0 the most likely is taken (0.8)."`
+	Temperature *float64 `placeholder:"X" help:"Below 1 more likely tokens are preferred, at 0 the most likely is taken (${temperature})."`
 	TopK        *int     `placeholder:"K" help:"Only the K most likely tokens; 0 for all (0)."`
 	TopP        *float64 `placeholder:"P" help:"Only the most likely tokens that together have probability P; 1 for all (1)."`
 	Seed        *uint64  `placeholder:"N" help:"The same seed gives the same text (1)."`

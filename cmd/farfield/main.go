@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -148,7 +149,8 @@ func (c *cli) parser(stdout, stderr io.Writer, leave func()) (*kong.Kong, error)
 		kong.Help(help),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Vars{"version": version(), "tasks": names(task.Rows(), func(r task.Row) string { return r.Name }),
-			"presets": names(train.Presets(), func(p train.Preset) string { return p.Name })},
+			"presets":     names(train.Presets(), func(p train.Preset) string { return p.Name }),
+			"temperature": strconv.FormatFloat(sampleTemperature, 'g', -1, 64)},
 	)
 }
 

@@ -49,7 +49,7 @@ func (c *reportCmd) Run(e *env) error {
 		case err != nil:
 			return input(err)
 		case vocab != nil:
-			if text, err = sample(e.ctx, m, vocab, c.SampleTokens, config.Seed); err != nil {
+			if text, err = sample(e.ctx, m, vocab, lineBreak(vocab), c.SampleTokens, config.Seed); err != nil {
 				return err
 			}
 		}

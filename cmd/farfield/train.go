@@ -326,7 +326,7 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 	if text, ok := src.(*task.Text); ok {
 		table := tableBits(text)
 		r.Table = &table
-		r.Sample, err = sample(e.ctx, trainer.Model(), text.Vocab, t.SampleTokens, c.Seed)
+		r.Sample, err = sample(e.ctx, trainer.Model(), text.Vocab, lineBreak(text.Vocab), t.SampleTokens, c.Seed)
 	} else {
 		err = e.interruptible(func() (err error) {
 			r.Baselines, err = src.Baselines(baselineSamples)
@@ -555,16 +555,15 @@ func (r *trainReport) more(e *env, command string) {
 }
 
 // sampleTemperature is a little below 1, which makes short texts more coherent.
-const sampleTemperature = 0.9
+const sampleTemperature = 0.8
 
-// sample returns a text of n tokens that begins a line, or as many as the model
-// has positions for.
-func sample(ctx context.Context, m *model.Model[float32], vocab *token.Vocabulary, n int, seed uint64) (string, error) {
+// sample returns a text of n tokens after others, or as many as the model has
+// positions for.
+func sample(ctx context.Context, m *model.Model[float32], vocab *token.Vocabulary, start []int32, n int, seed uint64) (string, error) {
 	g, err := generate.New(m, generate.Sampling{Temperature: sampleTemperature, Seed: seed})
 	if err != nil {
 		return "", err
 	}
-	start := lineBreak(vocab)
 	g.Append(start...)
 	if c := m.Config(); c.Positions == model.Learned {
 		n = min(n, c.Context-len(start))
