@@ -69,6 +69,7 @@ func write(ctx context.Context, args []string) error {
 		return err
 	}
 	var text bytes.Buffer
+	var pieces, missing, old int
 	for _, r := range reproduce.Rows() {
 		a := age{ctx: ctx, row: r, known: map[reproduce.Build]string{}}
 		of := asked[r.Name]
@@ -93,6 +94,12 @@ func write(ctx context.Context, args []string) error {
 				return err
 			}
 		}
+		pieces, missing = pieces+len(outcome.Records), missing+len(outcome.Missing)
+		for _, record := range outcome.Records {
+			if a.stale(record.Build) != "" {
+				old++
+			}
+		}
 		if len(outcome.Records) == 0 {
 			continue
 		}
@@ -104,7 +111,11 @@ func write(ctx context.Context, args []string) error {
 		}
 		text.WriteByte('\n')
 	}
-	return written.Write(*path, text.Bytes())
+	if err := written.Write(*path, text.Bytes()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(os.Stderr, "%s: %d reproductions of %d pieces; %d are missing, %d stale\n", *path, len(reproduce.Rows()), pieces+missing, missing, old)
+	return err
 }
 
 // produce makes what is missing of a row, unless only what is there is wanted.
