@@ -49,7 +49,7 @@ type jsonField struct {
 	value any
 }
 
-// run adds what fields gives for the text of each record.
+// run adds what fields gives for the text of each record. Empty lines are none.
 func (f *jsonFilter) run(e *env, in io.Reader, fields func(text string) ([]jsonField, error)) error {
 	field := f.Field
 	if field == "" {
@@ -63,26 +63,31 @@ func (f *jsonFilter) run(e *env, in io.Reader, fields func(text string) ([]jsonF
 	s.Buffer(nil, longestRecord)
 	out := bufio.NewWriter(e.stdout)
 	var taken int64
-	for number := int64(0); s.Scan(); number++ {
+	number, lineNumber := int64(-1), 0
+	for s.Scan() {
 		if err := e.ctx.Err(); err != nil {
 			if err := out.Flush(); err != nil {
 				return err
 			}
 			return interruption{err, fmt.Sprintf("stopped; --skip %d goes on", max(taken, f.Skip))}
 		}
-		if number%of != first {
+		lineNumber++
+		record := bytes.TrimSpace(s.Bytes())
+		if len(record) == 0 {
+			continue
+		}
+		if number++; number%of != first {
 			continue
 		}
 		if taken++; taken <= f.Skip {
 			continue
 		}
-		record := bytes.TrimSpace(s.Bytes())
 		line, err := withFields(record, field, fields)
 		if err != nil {
 			if flushed := out.Flush(); flushed != nil {
 				return flushed
 			}
-			return inputf("record %d: %w", number, err)
+			return inputf("line %d: %w", lineNumber, err)
 		}
 		if _, err := out.Write(line); err != nil {
 			return err
@@ -93,7 +98,7 @@ func (f *jsonFilter) run(e *env, in io.Reader, fields func(text string) ([]jsonF
 		}
 	}
 	if err := s.Err(); err != nil {
-		return inputf("after record %d: %w", taken, err)
+		return inputf("after line %d: %w", lineNumber, err)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func (c *mapsCmd) check() error {
 		return inputf("--most: %d is less than 1", c.Most)
 	}
 	if c.Out != "" && !slices.Contains([]string{".png", ".svg", ".html"}, filepath.Ext(c.Out)) {
-		return inputf("-o: the suffix of %s is %q, needs .png, .svg or .html", c.Out, filepath.Ext(c.Out))
+		return inputf("--out: the suffix of %s is %q, needs .png, .svg or .html", c.Out, filepath.Ext(c.Out))
 	}
 	if c.NPZ != "" {
 		if _, err := writerFor(c.NPZ); err != nil {

@@ -87,7 +87,7 @@ func TestPredict(t *testing.T) {
 	if rest := works(t, "predict", "--model", run, "--jsonl", "--skip", "1", records); !strings.HasSuffix(out, rest) || strings.Count(rest, "\n") != 1 {
 		t.Errorf("after --skip 1: %q", rest)
 	}
-	refuses(t, "record 0: the text is empty", "predict", "--model", run, "--jsonl", texts(t, `{"text":""}`))
+	refuses(t, "line 1: the text is empty", "predict", "--model", run, "--jsonl", texts(t, `{"text":""}`))
 	refuses(t, "need --jsonl", "predict", "--model", run, "--skip", "1", records)
 	refuses(t, "line 1: is longer than", "predict", "--model", run, texts(t, strings.Repeat("a", longestLine+1)))
 

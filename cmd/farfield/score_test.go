@@ -154,13 +154,17 @@ func TestScoreFollows(t *testing.T) {
 	}
 }
 
-// Records are scored each for itself, with any parts of them left to others.
+// Records are scored each for itself, with any parts of them left to others. An empty
+// line is no record.
 func TestFilters(t *testing.T) {
 	dir := scorerOf(t, "fastmax")
 	path := filepath.Join(t.TempDir(), "in.jsonl")
 	var b strings.Builder
 	for i := range 7 {
 		fmt.Fprintf(&b, "{\"id\": %d, \"text\": \"record %s\"}\n", i, strings.Repeat("x", i))
+		if i == 2 {
+			b.WriteString("\r\n")
+		}
 	}
 	if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
 		t.Fatal(err)
@@ -209,11 +213,12 @@ func TestScoreRefusals(t *testing.T) {
 		{"--shard: \"3/3\" is not I/N", "", []string{"score", "--model", dir, "--jsonl", "--shard", "3/3", path}},
 		{"--follow: the state of softmax grows", "", []string{"score", "--model", scorerOf(t, "softmax"), "--follow", path}},
 		{"--state: what came from standard input", "", []string{"score", "--model", dir, "--state", path}},
-		{"record 0: is not a JSON object", "[1]\n", []string{"score", "--model", dir, "--jsonl", path}},
-		{"record 0: has no field \"text\"", "{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
-		{"record 0: text: is not a string", "{\"text\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
-		{"record 0: bits: is there already", "{\"text\":\"a\",\"bits\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
-		{"record 0: the text is empty", "{\"text\":\"\"}\n", []string{"embed", "--model", dir, "--jsonl", path}},
+		{"line 1: is not a JSON object", "[1]\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"line 1: has no field \"text\"", "{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"line 2: has no field \"text\"", "\n{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"line 1: text: is not a string", "{\"text\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"line 1: bits: is there already", "{\"text\":\"a\",\"bits\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
+		{"line 1: the text is empty", "{\"text\":\"\"}\n", []string{"embed", "--model", dir, "--jsonl", path}},
 		{"--jsonl: missing", "", []string{"embed", "--model", dir, path}},
 		{"--top: -1 is negative", "", []string{"score", "--model", dir, "--top=-1", path}},
 	} {
