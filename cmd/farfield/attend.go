@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -76,7 +75,7 @@ func (c *attendCmd) Run(e *env) error {
 	if c.In == "" || c.Out == "" {
 		return inputf("needs a file of arrays to read and one to write, as qkv.npz out.npz; or --stream (see farfield attend --help)")
 	}
-	write, err := writerFor(c.Out)
+	write, err := writerFor(c.Out, c.In)
 	if err != nil {
 		return input(err)
 	}
@@ -301,17 +300,11 @@ func openArrays(path string) (array.Source, error) {
 	return nil, fmt.Errorf("%s: the suffix is %q, needs .npz or .safetensors", path, filepath.Ext(path))
 }
 
-// writerFor returns what writes the format that path's suffix names. It checks
-// at once what would otherwise fail after the work.
-func writerFor(path string) (func(io.Writer, []*array.Array) error, error) {
-	dir := filepath.Dir(path)
-	if info, err := os.Stat(dir); err != nil {
+// writerFor returns what writes the format that path's suffix names, of what is
+// made from inputs.
+func writerFor(path string, inputs ...string) (func(io.Writer, []*array.Array) error, error) {
+	if err := checkOutput(path, inputs...); err != nil {
 		return nil, err
-	} else if !info.IsDir() {
-		return nil, fmt.Errorf("%s: not a folder", dir)
-	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return nil, fmt.Errorf("%s: is a folder", path)
 	}
 	switch filepath.Ext(path) {
 	case ".npz":

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -168,8 +169,20 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	if err != nil {
 		return input(err)
 	}
-	if unknown := p.unknown(given.Names()); len(unknown) > 0 {
+	unknown := p.unknown(given.Names())
+	if len(unknown) > 0 {
 		fmt.Fprintf(e.notes(), "farfield: not used: %s\n", strings.Join(unknown, ", "))
+	}
+	if out != "-" {
+		read := []string{in}
+		for _, name := range given.Names() {
+			if !slices.Contains(unknown, name) {
+				read = append(read, filepath.Join(in, name+".npy")) // of a folder
+			}
+		}
+		if err := checkOutput(out, read...); err != nil {
+			return input(err)
+		}
 	}
 	var wide *attendProblem[float64] // for what is checked
 	if c.Check > 0 {

@@ -52,15 +52,10 @@ func file32(x []float32) []byte {
 	return b
 }
 
-// TestAttendStream streams one problem from every kind of input to every kind of
-// output, in little memory and in more, and compares with the call in memory.
-func TestAttendStream(t *testing.T) {
-	const h, n, d = 2, 500, 5
-	q, k, v := random(1, h*n*d), random(2, h*n*d), random(3, h*n*d)
-	tau := []float32{2, 3}
-	list := []*array.Array{made(t, "q", q, h, n, d), made(t, "k", k, h, n, d), made(t, "v", v, h, n, d), made(t, "tau", tau, h)}
-	in := written(t, "in.safetensors", list...)
-	folder, raw := t.TempDir(), filepath.Join(t.TempDir(), "in.raw")
+// folderOf makes a folder of .npy files.
+func folderOf(t *testing.T, list ...*array.Array) string {
+	t.Helper()
+	folder := t.TempDir()
 	for _, a := range list {
 		var b bytes.Buffer
 		if err := array.WriteNPY(&b, a); err != nil {
@@ -70,6 +65,18 @@ func TestAttendStream(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return folder
+}
+
+// TestAttendStream streams one problem from every kind of input to every kind of
+// output, in little memory and in more, and compares with the call in memory.
+func TestAttendStream(t *testing.T) {
+	const h, n, d = 2, 500, 5
+	q, k, v := random(1, h*n*d), random(2, h*n*d), random(3, h*n*d)
+	tau := []float32{2, 3}
+	list := []*array.Array{made(t, "q", q, h, n, d), made(t, "k", k, h, n, d), made(t, "v", v, h, n, d), made(t, "tau", tau, h)}
+	in := written(t, "in.safetensors", list...)
+	folder, raw := folderOf(t, list...), filepath.Join(t.TempDir(), "in.raw")
 	var tokens []float32
 	for i := range n {
 		for _, x := range [][]float32{q, k, v} {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -183,13 +182,8 @@ func (c *benchFlags) check() error {
 		return inputf("--plot: the suffix of %s is %q, needs .svg or .png", c.Plot, ext)
 	}
 	for flag, path := range map[string]string{"--plot": c.Plot, "--profile": c.Profile} {
-		if path == "" {
-			continue
-		}
-		if info, err := os.Stat(filepath.Dir(path)); err != nil {
+		if err := checkOutput(path); err != nil {
 			return inputf("%s: %w", flag, err)
-		} else if !info.IsDir() {
-			return inputf("%s: %s is not a folder", flag, filepath.Dir(path))
 		}
 	}
 	return nil

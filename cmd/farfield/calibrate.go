@@ -87,7 +87,7 @@ func (c *calibrateCmd) Run(e *env) error {
 
 // arrays calibrates by a file.
 func (c *calibrateCmd) arrays(e *env) (*calibrateReport, error) {
-	write, err := writerFor(c.Out)
+	write, err := writerFor(c.Out, c.In)
 	if err != nil {
 		return nil, input(err)
 	}

@@ -58,6 +58,9 @@ func (c *generateCmd) Run(e *env) error {
 	if c.Tokens < 0 {
 		return inputf("--tokens: %d is negative", c.Tokens)
 	}
+	if err := checkOutput(c.Save, c.PromptFile); err != nil {
+		return inputf("--save: %w", err)
+	}
 	m, vocab, err := train.LoadText(c.Model)
 	if err != nil {
 		return input(err)

@@ -65,6 +65,9 @@ func (c *generateCmd) draw(e *env) error {
 	if err != nil {
 		return err
 	}
+	if err := checkOutput(c.Out, c.Complete); err != nil {
+		return inputf("--out: %w", err)
+	}
 	m, _, err := train.Load(c.Model)
 	if err != nil {
 		return input(err)

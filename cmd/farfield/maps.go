@@ -125,8 +125,11 @@ func (c *mapsCmd) check() error {
 	if c.Out != "" && !slices.Contains([]string{".png", ".svg", ".html"}, filepath.Ext(c.Out)) {
 		return inputf("--out: the suffix of %s is %q, needs .png, .svg or .html", c.Out, filepath.Ext(c.Out))
 	}
+	if err := checkOutput(c.Out, c.TextFile); err != nil {
+		return inputf("--out: %w", err)
+	}
 	if c.NPZ != "" {
-		if _, err := writerFor(c.NPZ); err != nil {
+		if _, err := writerFor(c.NPZ, c.In, c.TextFile); err != nil {
 			return inputf("--npz: %w", err)
 		}
 	}

@@ -19,6 +19,9 @@ func (c *planCmd) plot() error {
 	if ext != ".svg" && ext != ".png" {
 		return inputf("--plot: the suffix of %s is %q, needs .svg or .png", c.Plot, ext)
 	}
+	if err := checkOutput(c.Plot); err != nil {
+		return inputf("--plot: %w", err)
+	}
 	f, err := c.figure()
 	if err != nil {
 		return err

@@ -41,6 +41,9 @@ func (c *reportCmd) Run(e *env) error {
 	if err != nil {
 		return input(err)
 	}
+	if err := checkOutput(c.Out); err != nil {
+		return inputf("--out: %w", err)
+	}
 	var text string
 	if c.SampleTokens > 0 {
 		m, vocab, err := train.Load(c.Folder)

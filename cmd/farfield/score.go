@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -145,8 +144,8 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 		if c.File == "" || c.File == "-" {
 			return errors.New("--state: what came from standard input cannot be read again; it needs a file")
 		}
-		if info, err := os.Stat(filepath.Dir(t.state)); err != nil || !info.IsDir() {
-			return fmt.Errorf("--state: %s: not a folder", filepath.Dir(t.state))
+		if err := checkOutput(t.state, c.File); err != nil {
+			return fmt.Errorf("--state: %w", err)
 		}
 		data, err := os.ReadFile(t.state)
 		switch {
