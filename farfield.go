@@ -2,6 +2,7 @@ package farfield
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -24,31 +25,37 @@ type Options struct {
 // or the linear form by the shape. name is one of the catalogue,
 // mechanism.Names().
 func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
-	h := max(o.Heads, 1)
-	kv := o.KV
+	for _, x := range []struct {
+		field string
+		value int
+		least int
+	}{{"Width", o.Width, 1}, {"Heads", o.Heads, 0}, {"KV", o.KV, 0}, {"Keys", o.Keys, 0}} {
+		if x.value < x.least {
+			return nil, fmt.Errorf("farfield: %s is %d, needs %d or more", x.field, x.value, x.least)
+		}
+	}
+	h, kv := max(o.Heads, 1), o.KV
 	if kv == 0 {
 		kv = h
 	}
-	if o.Width <= 0 || kv < 0 || o.Keys < 0 {
-		return nil, fmt.Errorf("farfield: Width %d, KV %d, Keys %d: not possible", o.Width, o.KV, o.Keys)
+	row := product(h, o.Width)
+	if len(q)%row != 0 {
+		return nil, fmt.Errorf("farfield: q has %d elements, not a multiple of %d heads of width %d", len(q), h, o.Width)
 	}
-	n, err := rows("q", len(q), h, o.Width)
-	if err != nil {
-		return nil, err
-	}
+	n := len(q) / row
 	m := o.Keys
 	if m == 0 {
 		m = n
 	}
-	if len(k) != kv*m*o.Width {
-		return nil, fmt.Errorf("farfield: k has %d elements, %d heads of %d keys of width %d need %d", len(k), kv, m, o.Width, kv*m*o.Width)
+	if need := product(kv, m, o.Width); len(k) != need {
+		return nil, fmt.Errorf("farfield: k has %d elements, %d heads of %d keys of width %d need %d", len(k), kv, m, o.Width, need)
 	}
 	dv := o.Width
-	if m > 0 {
-		if len(v)%(kv*m) != 0 {
+	if keys := product(kv, m); keys > 0 {
+		if len(v)%keys != 0 {
 			return nil, fmt.Errorf("farfield: v has %d elements, not a multiple of %d heads of %d keys", len(v), kv, m)
 		}
-		dv = len(v) / (kv * m)
+		dv = len(v) / keys
 	}
 	mech, err := mechanism.New[float32](name, mechanism.Options{Order: o.Order, Heads: h, Width: o.Width, Length: m, Set: o.Set})
 	if err != nil {
@@ -61,12 +68,20 @@ func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 		V:      tensor.HeadsOf(v, 1, kv, m, dv),
 		Causal: o.Causal,
 	}, nil)
-	return out.Data, err
+	if err != nil {
+		return nil, err
+	}
+	return out.Data, nil
 }
 
-func rows(name string, size, heads, width int) (int, error) {
-	if size%(heads*width) != 0 {
-		return 0, fmt.Errorf("farfield: %s has %d elements, not a multiple of %d heads of width %d", name, size, heads, width)
+// product multiplies sizes of 0 or more. One that no slice can have is math.MaxInt.
+func product(sizes ...int) int {
+	p := 1
+	for _, x := range sizes {
+		if x > 0 && p > math.MaxInt/x {
+			return math.MaxInt
+		}
+		p *= x
 	}
-	return size / (heads * width), nil
+	return p
 }

@@ -34,13 +34,23 @@ func TestAttendNamesWhatDoesNotFit(t *testing.T) {
 		q    []float32
 		want string
 	}{
-		{"fastmax", farfield.Options{}, x, "Width 0"},
+		{"fastmax", farfield.Options{}, x, "Width is 0"},
 		{"fastmax", farfield.Options{Width: 5}, x, "q has 12 elements"},
 		{"fastmax", farfield.Options{Width: 2, Keys: 4}, x, "k has 12 elements"},
+		{"fastmax", farfield.Options{Width: 2, Heads: -1}, x, "Heads is -1"},
+		{"fastmax", farfield.Options{Width: 2, KV: -2}, x, "KV is -2"},
+		{"fastmax", farfield.Options{Width: 2, Keys: -3}, x, "Keys is -3"},
+		{"fastmax", farfield.Options{Width: 2, KV: 4}, x, "k has 12 elements"},
+		{"fastmax", farfield.Options{Width: 2, Heads: 2, KV: 3, Keys: 2}, x, "3 heads do not divide"},
+		{"fastmax", farfield.Options{Width: 4, Keys: 2}, x, "k has 12 elements"},
+		{"fastmax", farfield.Options{Width: 1, Keys: 12, Order: 99}, x, "order 99"},
+		// Products that are 1 or 0 where integers wrap.
+		{"fastmax", farfield.Options{Width: math.MaxInt, Heads: math.MaxInt}, x, "q has 12 elements"},
+		{"fastmax", farfield.Options{Width: 2, KV: 4, Keys: math.MaxInt/4 + 1}, x, "k has 12 elements"},
 		{"fastmix", farfield.Options{Width: 2}, x, "fastmix"},
 	} {
-		_, err := farfield.Attend(c.name, c.q, x, x, c.o)
-		if err == nil || !strings.Contains(err.Error(), c.want) {
+		o, err := farfield.Attend(c.name, c.q, x, x, c.o)
+		if o != nil || err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error %v, want one that says %q", c.o, err, c.want)
 		}
 	}
