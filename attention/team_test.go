@@ -82,11 +82,11 @@ func TestTeamOnProblems(t *testing.T) {
 // whole at the end.
 func TestTeamOnLongSequences(t *testing.T) {
 	divide(t)
-	for _, d := range []int{3, 16, 33, 64} {
-		n, m := 2*gradQueries+45, 3*keyBlock+5
-		if testing.Short() {
-			n = gradQueries + 45
-		}
+	widths, n, m := []int{3, 16, 33, 64}, 2*gradQueries+45, 3*keyBlock+5
+	if testing.Short() {
+		widths, n = widths[:3], gradQueries+45
+	}
+	for _, d := range widths {
 		r := rand.New(rand.NewPCG(32, uint64(d)))
 		of := func(h, hkv int) *oracle.Call {
 			return &oracle.Call{Q: normal(r, 1, h, n, d), K: normal(r, 1, hkv, m, d), V: normal(r, 1, hkv, m, d+1)}
