@@ -28,8 +28,8 @@ const (
 	Bubbles              // discs alone, of the areas Size
 )
 
-// Series is one line of a figure. X and Y are as many, and above 0 on
-// logarithmic axes.
+// Series is one line of a figure. X and Y are as many, from -1e150 to 1e150, and from
+// 1e-150 on logarithmic axes.
 type Series struct {
 	Name      string // in the legend; "": it is not there
 	X, Y      []float64
@@ -151,7 +151,7 @@ func (a *axis) mark(text func(float64) string) {
 	}
 	if !a.logarithmic {
 		room := (a.high - a.low) * 0.02
-		if a.low == a.high {
+		if a.high-a.low < least {
 			room = max(math.Abs(a.high)/2, 0.5)
 		}
 		a.low, a.high = a.low-room, a.high+room
@@ -222,9 +222,16 @@ func (f *Figure) check(s *Series) error {
 	return nil
 }
 
+// farthest is the largest number that is shown, and least the smallest on a logarithmic
+// axis: differences and ratios of two such, and the room beside them, are finite.
+const (
+	farthest = 1e150
+	least    = 1 / farthest
+)
+
 // shows tells whether an axis has a place for x.
 func shows(x float64, linear bool) bool {
-	return !math.IsNaN(x) && !math.IsInf(x, 0) && (linear || x > 0)
+	return math.Abs(x) <= farthest && (linear || x >= least)
 }
 
 func (f *Figure) axes() string {

@@ -142,6 +142,17 @@ func TestOnePoint(t *testing.T) {
 	}
 }
 
+// Axes of any numbers that they show have ends and marks.
+func TestFarPoints(t *testing.T) {
+	for _, y := range [][]float64{{1e-150, 1e150}, {1, math.Nextafter(1, 2)}, {-1e150, 1e150}, {0, 5e-324}, {-1e-310, 1e-310}, {1e150, math.Nextafter(1e150, 0)}} {
+		f := report.Figure{XLinear: true, YLinear: y[0] <= 0, Series: []report.Series{{X: []float64{1, 2}, Y: y}}}
+		var b bytes.Buffer
+		if err := f.WriteSVG(&b); err != nil || bytes.Contains(b.Bytes(), []byte("NaN")) || bytes.Contains(b.Bytes(), []byte("Inf")) {
+			t.Errorf("y from %g to %g: %v, %d bytes", y[0], y[1], err, b.Len())
+		}
+	}
+}
+
 func TestFiguresThatCannotBe(t *testing.T) {
 	for _, c := range []struct {
 		s    report.Series
@@ -151,6 +162,8 @@ func TestFiguresThatCannotBe(t *testing.T) {
 		{report.Series{Name: "empty"}, "empty: has 0 values of x and 0 of y"},
 		{report.Series{Name: "zero", X: []float64{1}, Y: []float64{0}}, "zero: point 0 is (1, 0)"},
 		{report.Series{Name: "none", X: []float64{1}, Y: []float64{math.NaN()}}, "none: point 0 is (1, NaN)"},
+		{report.Series{Name: "far", X: []float64{1, 2}, Y: []float64{1, 1e308}}, "far: point 1 is (2, 1e+308)"},
+		{report.Series{Name: "near", X: []float64{1e-310, 2}, Y: []float64{1, 1}}, "near: point 0 is (1e-310, 1)"},
 		{report.Series{Name: "bars", X: []float64{1}, Y: []float64{1}, Low: []float64{0.5}}, "bars: has 1 values of y, 1 low ends and 0 high ones"},
 		{report.Series{Name: "bar", X: []float64{1}, Y: []float64{1}, Low: []float64{2}, High: []float64{3}}, "bar: the error bar of point 0 is from 2 to 3, y is 1"},
 		{report.Series{Name: "discs", X: []float64{1}, Y: []float64{1}, Style: report.Bubbles}, "discs: has 1 values of x and 0 sizes"},

@@ -25,7 +25,7 @@ type Axis struct {
 }
 
 // Heat is a matrix drawn as colours, its first row at the top. Where values are
-// below 0 colours part at 0; what is NaN or infinite is grey.
+// below 0 colours part at 0; what is NaN or farther from 0 than 1e150 is grey.
 type Heat struct {
 	Title      string
 	X, Y       Axis // columns and rows
@@ -394,8 +394,10 @@ func scaleOf(colours color.Palette) image.Image {
 }
 
 // Reduce returns the matrix with at most most rows and columns: means of square
-// blocks, whose sides it returns. What is not a number is left out of a mean.
+// blocks, whose sides it returns. What is not a number is left out of a mean. most is 1
+// or more; less is taken for 1.
 func (h Heat) Reduce(most int) (_ Heat, side int) {
+	most = max(most, 1)
 	side = max(1, (max(h.Rows, h.Cols)+most-1)/most)
 	if side == 1 {
 		return h, 1
