@@ -36,6 +36,9 @@ type Scorer struct {
 
 // New returns the scorer of an empty text. The model is a decoder of tokens of vocab.
 func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
+	if vocab == nil {
+		return nil, errors.New("vocabulary: missing; the model's is needed")
+	}
 	if n := m.Config().Vocab; vocab.Size() != n {
 		return nil, fmt.Errorf("vocabulary: has %d tokens, the model %d", vocab.Size(), n)
 	}
@@ -47,7 +50,10 @@ func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
 		return nil, err
 	}
 	s := &Scorer{model: m, vocab: vocab, session: session}
-	return s, s.Reset()
+	if err := s.Reset(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Reset forgets the text.

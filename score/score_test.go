@@ -99,6 +99,9 @@ func TestPartsAddUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if _, err := Restore(data, m, token.Bytes(), nil); err != nil {
+			t.Errorf("without its note: %v", err)
+		}
 		if got := score(t, restored, text[cut:]); got != second || note["cut"] != cut || restored.Tokens() != s.Tokens() {
 			t.Errorf("restored at %d: %+v, was %+v; note %v", cut, got, second, note)
 		}
@@ -154,6 +157,15 @@ func TestRefusals(t *testing.T) {
 		},
 		"kind is encoder, needs decoder":   func() error { _, err := New(made(t, encoder, 1), token.Bytes()); return err },
 		"vocabulary: has no end of a line": func() error { _, err := New(made(t, few, 1), chars); return err },
+		"vocabulary: missing":              func() error { _, err := New(m, nil); return err },
+		"note: json: cannot unmarshal number": func() error {
+			var note string
+			s, err := Restore(data, m, token.Bytes(), &note)
+			if s != nil {
+				t.Error("a text beside an error")
+			}
+			return err
+		},
 	} {
 		if err := f(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -209,7 +221,7 @@ func TestSnapshotsOfStrangers(t *testing.T) {
 	}{
 		{"good", says(10, "7"), session(1), "", ""},
 		{"half a text", "{", session(1), "unexpected end of JSON input", "unexpected end of JSON input"},
-		{"another note", says(10, `"x"`), session(1), "json: cannot unmarshal string into Go value of type int", "json: cannot unmarshal string into Go value of type int"},
+		{"another note", says(10, `"x"`), session(1), "note: json: cannot unmarshal string into Go value of type int", "note: json: cannot unmarshal string into Go value of type int"},
 		{"token below", says(-1, "7"), session(1), "pending: token is -1, the vocabulary has 256", ""},
 		{"token above", says(256, "7"), session(1), "pending: token is 256, the vocabulary has 256", ""},
 		{"no session", says(10, "7"), nil, "session: not a snapshot of a session", ""},

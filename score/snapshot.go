@@ -23,11 +23,22 @@ type snapshot struct {
 	Note    json.RawMessage `json:"note"`           // of the caller
 }
 
+// read sets note, a pointer, to the caller's note; nil leaves it out.
+func (s *snapshot) read(note any) error {
+	if note == nil {
+		return nil
+	}
+	if err := json.Unmarshal(s.Note, note); err != nil {
+		return fmt.Errorf("note: %w", err)
+	}
+	return nil
+}
+
 // mostText bounds what a snapshot says of itself in JSON.
 const mostText = 1 << 26
 
 // ReadNote reads of the snapshot that is the size bytes of r the SHA-256 of its model's
-// weights, and the caller's note into note, a pointer. All bytes are compared with their
+// weights, and the caller's note into note, a pointer or nil. All bytes are compared with their
 // SHA-256.
 func ReadNote(r io.ReaderAt, size int64, note any) (weights string, err error) {
 	text, err := framed.First(r, size, Magic, version, mostText)
@@ -38,7 +49,7 @@ func ReadNote(r io.ReaderAt, size int64, note any) (weights string, err error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return "", err
 	}
-	return s.Weights, json.Unmarshal(s.Note, note)
+	return s.Weights, s.read(note)
 }
 
 // AppendBinary appends a snapshot of the text in progress, with a note of the caller's,
@@ -63,7 +74,7 @@ func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
 }
 
 // Restore continues the text of a snapshot, to the same bits, and sets note, a pointer,
-// to the note that it has. One that is damaged, of another version or of a model with
+// to the note that it has; nil leaves it out. One that is damaged, of another version or of a model with
 // other weights is an error.
 func Restore(data []byte, m *model.Model[float32], vocab *token.Vocabulary, note any) (*Scorer, error) {
 	parts, err := framed.Parts(data, Magic, version, 2)
@@ -92,5 +103,8 @@ func Restore(data []byte, m *model.Model[float32], vocab *token.Vocabulary, note
 		return nil, fmt.Errorf("session: has %d sequences, a text is one", n)
 	}
 	s.pending = x.Pending
-	return s, json.Unmarshal(x.Note, note)
+	if err := x.read(note); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
