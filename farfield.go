@@ -50,8 +50,11 @@ func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 	if need := product(kv, m, o.Width); len(k) != need {
 		return nil, fmt.Errorf("farfield: k has %d elements, %d heads of %d keys of width %d need %d", len(k), kv, m, o.Width, need)
 	}
-	dv := o.Width
-	if keys := product(kv, m); keys > 0 {
+	dv, keys := o.Width, product(kv, m)
+	if keys == 0 && len(v) > 0 {
+		return nil, fmt.Errorf("farfield: v has %d elements, there are no keys", len(v))
+	}
+	if keys > 0 {
 		if len(v)%keys != 0 {
 			return nil, fmt.Errorf("farfield: v has %d elements, not a multiple of %d heads of %d keys", len(v), kv, m)
 		}

@@ -37,6 +37,7 @@ func TestAttendNamesWhatDoesNotFit(t *testing.T) {
 		{"fastmax", farfield.Options{}, x, "Width is 0"},
 		{"fastmax", farfield.Options{Width: 5}, x, "q has 12 elements"},
 		{"fastmax", farfield.Options{Width: 2, Keys: 4}, x, "k has 12 elements"},
+		{"fastmax", farfield.Options{Width: 2}, nil, "k has 12 elements"},
 		{"fastmax", farfield.Options{Width: 2, Heads: -1}, x, "Heads is -1"},
 		{"fastmax", farfield.Options{Width: 2, KV: -2}, x, "KV is -2"},
 		{"fastmax", farfield.Options{Width: 2, Keys: -3}, x, "Keys is -3"},

@@ -39,6 +39,9 @@ func NewStored(name string, t DType, shape []int, r io.ReaderAt, start, size int
 	if want := int64(n) * int64(t.Size()); size != want {
 		return nil, s.errorf("shape %s of %v has %d bytes, the data %d", tuple(shape), t, want, size)
 	}
+	if start < 0 || start > math.MaxInt64-size {
+		return nil, s.errorf("%d bytes of data cannot begin at byte %d", size, start)
+	}
 	s.count = int64(n)
 	return s, nil
 }

@@ -2,6 +2,7 @@ package array
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -94,6 +95,10 @@ func TestStoredRefuses(t *testing.T) {
 	refused(t, err, "q: shape (3,) of f4 has 12 bytes, the data 8")
 	_, err = NewStored("q", F4, []int{math.MaxInt, 2}, strings.NewReader(""), 0, 8)
 	refused(t, err, "q: shape ", "too large")
+	for _, start := range []int64{-1, math.MaxInt64 - 11} {
+		_, err = NewStored("q", F4, []int{3}, strings.NewReader(""), start, 12)
+		refused(t, err, fmt.Sprintf("q: 12 bytes of data cannot begin at byte %d", start))
+	}
 	_, err = StoredNPY("q", strings.NewReader(numpyF4[:140]), 140)
 	refused(t, err, "q: shape (2, 3) of f4 has 24 bytes, the data 12")
 	_, err = StoredNPY("q", strings.NewReader(numpyF4+"x"), int64(len(numpyF4)+1))

@@ -260,6 +260,11 @@ func TestRanksThatDiffer(t *testing.T) {
 }
 
 func TestErrorsNameRankAndOperation(t *testing.T) {
+	for _, n := range []int{0, -1} {
+		if err := comm.Run(n, nil); err == nil || err.Error() != fmt.Sprintf("ranks: %d, needs 1 or more", n) {
+			t.Errorf("%d ranks: %v", n, err)
+		}
+	}
 	told := make([]error, 2)
 	comm.Run(2, func(c *comm.Comm) error {
 		if c.Rank() == 0 {

@@ -10,6 +10,9 @@ import (
 // Run calls f for each of n ranks, all at the same time in this process, and
 // returns the error of the first that failed. That ends the others too.
 func Run(n int, f func(c *Comm) error) error {
+	if n < 1 {
+		return fmt.Errorf("ranks: %d, needs 1 or more", n)
+	}
 	job := &local{posts: make([]post, n)}
 	job.met.L = &job.mu
 	var wg sync.WaitGroup

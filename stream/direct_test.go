@@ -2,6 +2,8 @@ package stream
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -89,6 +91,13 @@ func TestDirect(t *testing.T) {
 					if err := out.Row(x, 0, h, i+1); err == nil {
 						t.Errorf("%s: there is a row %d", name, i+1)
 					}
+				}
+				n, h := p.shape.N, p.shape.H
+				for _, at := range []struct {
+					b, h int
+					i    int64
+				}{{0, 0, -10}, {0, 0, (n + 9) / 10 * 10}, {0, 0, math.MaxInt64}, {0, h, 0}, {0, -1, 0}, {1, 0, 0}, {-1, h, 0}} {
+					refused(t, out.Row(x, at.b, at.h, at.i), fmt.Sprintf("row %d of head %d of batch row %d: there are %d, %d and 1", at.i, at.h, at.b, n, h))
 				}
 			}
 		})

@@ -268,6 +268,9 @@ func (o *Output[T]) write(x tensor.Heads[T], at int64) error {
 // Row reads row i of a head from the file that a run has finished, if it is one of
 // those that are written.
 func (o *Output[T]) Row(dst []T, b, h int, i int64) error {
+	if s := &o.shape; b < 0 || b >= s.B || h < 0 || h >= s.H || i < 0 || i >= s.N {
+		return fmt.Errorf("row %d of head %d of batch row %d: there are %d, %d and %d", i, h, b, s.N, s.H, s.B)
+	}
 	if o.path == "" || o.Every > 1 && i%o.Every != 0 || len(dst) != o.shape.Dv {
 		return fmt.Errorf("row %d: not in the output, or not of %d numbers", i, len(dst))
 	}

@@ -242,8 +242,8 @@ func (r *run[T]) budget(scratch float64) error {
 		n -= n % c
 	}
 	if r.o.Window > 0 {
-		if n = int64(r.o.Window); fixed+windows*token*n > r.o.Memory {
-			return fmt.Errorf("window: %d tokens take %d bytes, memory is %d", n, fixed+windows*token*n, r.o.Memory)
+		if n = int64(r.o.Window); n > (r.o.Memory-fixed)/(windows*token) {
+			return fmt.Errorf("window: %d tokens take %.0f bytes, memory is %d", n, float64(fixed)+float64(windows*token)*float64(n), r.o.Memory)
 		}
 	}
 	r.window, r.planned = int(n), fixed+windows*token*n

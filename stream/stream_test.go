@@ -852,6 +852,7 @@ func TestRefusals(t *testing.T) {
 		{Options{Memory: -1}, "memory: -1 is negative"},
 		{Options{Window: -1}, "window: -1 is negative"},
 		{Options{Window: 1 << 30}, "window: 1073741824 tokens take "},
+		{Options{Window: math.MaxInt}, fmt.Sprintf("window: %d tokens take ", math.MaxInt)},
 	} {
 		_, err := Run(context.Background(), m, src, output(t, out, 4), x.o)
 		refused(t, err, x.want)
