@@ -153,6 +153,9 @@ type Mechanism[T tensor.Float] interface {
 	// whoever has other ones writes them to Data.
 	Constants() *param.Set[T]
 
+	// What is set overlaps nothing else: neither out nor a gradient may lie where the
+	// call, dout or one another do.
+
 	// Forward sets out [B,H,N,Dv]. keep is nil at inference.
 	Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error
 	// Backward sets g from dout and what Forward returned for the same call.
@@ -165,7 +168,8 @@ type Mechanism[T tensor.Float] interface {
 	// mechanism, setting, shape or element type is refused with the field named.
 	RestoreState(data []byte) (State[T], error)
 
-	// Plan tells what Forward will do for a shape, and what it costs.
+	// Plan tells what Forward will do for a shape, whose sizes are 1 or more, and
+	// what it costs.
 	Plan(s Shape) Plan
 	// Weights sets dst [i1-i0, M] to rows i0 ≤ i < i1 of the attention matrix of
 	// batch row b and query head h.

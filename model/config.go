@@ -44,7 +44,8 @@ const (
 
 var activations = map[string]nn.Activation{"": nn.TanhGELU, TanhGELU: nn.TanhGELU, GELU: nn.GELU, ReLU: nn.ReLU}
 
-// Config says what a model is. Its JSON is the content of config.json.
+// Config says what a model is. Its JSON, with a version, is the content of
+// config.json, which Load reads.
 type Config struct {
 	Kind        string `json:"kind"`
 	Vocab       int    `json:"vocab"`                  // number of different tokens
@@ -110,7 +111,7 @@ type Config struct {
 	Tied bool `json:"tied"` // the head is the embedding
 }
 
-// ParseConfig reads the JSON of a Config. Fields that it does not know are
+// ParseConfig reads the JSON of a Config, without the version of config.json. Fields that it does not know are
 // refused, and so is what Validate refuses.
 func ParseConfig(data []byte) (Config, error) {
 	var c Config
