@@ -200,9 +200,9 @@ type evaPass[T tensor.Float] struct {
 	count, size    []T              // keys of each chunk, and what their sum is divided by
 	mean, y        [2]tensor.Mat[T] // of queries and keys of each chunk; what LayerNorm takes
 	bar            [2]tensor.Mat[T] // and gives: q̄ and k̄
-	mu, rstd       [2][]T
-	about          tensor.Mat[T] // μ
-	p              tensor.Mat[T] // of each chunk, weights of its keys
+	stats          [2][]T           // of LayerNorm
+	about          tensor.Mat[T]    // μ
+	p              tensor.Mat[T]    // of each chunk, weights of its keys
 	beta           tensor.Mat[T]
 	s              tensor.Mat[T] // scores of a window
 }
@@ -252,7 +252,7 @@ func (v *controlVariates[T]) open(h *attention.Head[T]) evaPass[T] {
 	for side := range x.mean {
 		x.mean[side], x.y[side], x.bar[side] = h.Take(x.chunks, d), h.Take(x.chunks, d), h.Take(x.chunks, d)
 		clear(x.mean[side].Data)
-		x.mu[side], x.rstd[side] = arena.Take[T](h.Scratch, x.chunks), arena.Take[T](h.Scratch, x.chunks)
+		x.stats[side] = arena.Take[T](h.Scratch, 2*x.chunks)
 	}
 	for c := range x.chunks {
 		x.sum(c)
@@ -263,9 +263,7 @@ func (v *controlVariates[T]) open(h *attention.Head[T]) evaPass[T] {
 			copy(y.Row(c), m.b.Data)
 		}
 		h.Product(y, x.mean[side], tensor.Mat[T]{Data: m.w.Data, Rows: d, Cols: d, Stride: d}, false, true, true)
-		for c := range x.chunks {
-			x.mu[side][c], x.rstd[side][c] = h.Table.LayerNorm(x.bar[side].Row(c), y.Row(c), m.gain.Data, m.bias.Data, 1e-5)
-		}
+		h.Table.LayerNorm(x.bar[side].Data, x.bar[side].Stride, y.Data, y.Stride, x.chunks, d, m.gain.Data, m.bias.Data, x.stats[side], 1e-5)
 	}
 	x.about, x.beta = h.Take(x.chunks, d), h.Take(x.chunks, h.V.Cols)
 	for c := range x.chunks {
@@ -470,11 +468,9 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 	dy, dmean := h.Take(x.chunks, d), h.Take(x.chunks, d)
 	for side, m := range v.maps() {
 		p := g.Params[m.at:][:4]
-		for c := range x.chunks {
-			row := dy.Row(c)
-			h.Table.LayerNormGrad(row, p[2], p[3], dbar[side].Row(c), x.y[side].Row(c), m.gain.Data, x.mu[side][c], x.rstd[side][c])
-			h.Table.Add(p[1], p[1], row)
-		}
+		clear(dy.Data)
+		h.Table.LayerNormGrad(dy.Data, dy.Stride, p[2], p[3], dbar[side].Data, dbar[side].Stride, x.y[side].Data, x.y[side].Stride, x.chunks, d, m.gain.Data, x.stats[side])
+		h.Table.SumRows(p[1], dy.Data, dy.Stride, x.chunks)
 		square := func(data []T) tensor.Mat[T] { return tensor.Mat[T]{Data: data, Rows: d, Cols: d, Stride: d} }
 		h.Product(square(p[0]), dy, x.mean[side], true, false, true)
 		h.Product(dmean, dy, square(m.w.Data), false, false, false)

@@ -45,9 +45,8 @@ func (f *normForward[T]) Piece(i0, i1 int) {
 	if n.Bias != nil {
 		bias = n.Bias.Data
 	}
-	for i := i0; i < i1; i++ {
-		f.stats[2*i], f.stats[2*i+1] = t.LayerNorm(f.y.Row(i), f.x.Row(i), n.Gain.Data, bias, n.Eps)
-	}
+	y, x := f.y.Slice(i0, i1), f.x.Slice(i0, i1)
+	t.LayerNorm(y.Data, y.Stride, x.Data, x.Stride, x.Rows, x.Cols, n.Gain.Data, bias, f.stats[2*i0:2*i1], n.Eps)
 }
 
 // Backward adds to dx [rows,width]; x and stats are those of Forward.
@@ -56,12 +55,12 @@ func (n *Norm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	pieces := (x.Rows + normRows - 1) / normRows
-	// Each piece has a row for itself, and sums of gain and bias.
-	parts := view(arena.Zeros[T](ar, pieces*3*w), pieces, 3*w)
+	// Each piece has sums of gain and bias for itself.
+	parts := view(arena.Zeros[T](ar, pieces*2*w), pieces, 2*w)
 	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(w), normBackward[T]{n, dx, dy, x, parts, stats})
-	addRows(n.Gain.Grad, columns(parts, w, 2*w))
+	addRows(n.Gain.Grad, columns(parts, 0, w))
 	if n.Bias != nil {
-		addRows(n.Bias.Grad, columns(parts, 2*w, 3*w))
+		addRows(n.Bias.Grad, columns(parts, w, 2*w))
 	}
 }
 
@@ -72,14 +71,12 @@ type normBackward[T tensor.Float] struct {
 }
 
 func (f *normBackward[T]) Piece(i0, i1 int) {
-	t, w := kernel.Active[T](), f.x.Cols
+	w := f.x.Cols
 	part := f.parts.Row(i0 / normRows)
-	row, dgain, dbias := part[:w], part[w:2*w], part[2*w:]
+	dgain, dbias := part[:w], part[w:]
 	if f.n.Bias == nil {
 		dbias = nil
 	}
-	for i := i0; i < i1; i++ {
-		t.LayerNormGrad(row, dgain, dbias, f.dy.Row(i), f.x.Row(i), f.n.Gain.Data, f.stats[2*i], f.stats[2*i+1])
-		t.Add(f.dx.Row(i), f.dx.Row(i), row)
-	}
+	dx, dy, x := f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.x.Slice(i0, i1)
+	kernel.Active[T]().LayerNormGrad(dx.Data, dx.Stride, dgain, dbias, dy.Data, dy.Stride, x.Data, x.Stride, x.Rows, w, f.n.Gain.Data, f.stats[2*i0:2*i1])
 }

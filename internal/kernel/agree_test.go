@@ -99,11 +99,13 @@ func testAssemblyBits(t *testing.T, k *Table[float32]) {
 		k.ExpRows(dst, n, n, 1.5, []float32{2}, sum)
 		note("ExpRows", dst, sum)
 		for _, bias := range [][]float32{d, nil} {
-			mean, rstd := k.LayerNorm(dst, x, y, bias, 1e-5)
-			note("LayerNorm", dst, []float32{mean, rstd})
+			stats := make([]float32, 2)
+			k.LayerNorm(dst, n, x, n, 1, n, y, bias, stats, 1e-5)
+			note("LayerNorm", dst, stats)
 		}
 		dgain, dbias := slices.Clone(d), slices.Clone(d)
-		k.LayerNormGrad(dst, dgain, dbias, x, y, d, 0.25, 1.5)
+		clear(dst)
+		k.LayerNormGrad(dst, n, dgain, dbias, x, n, y, n, 1, n, d, []float32{0.25, 1.5})
 		note("LayerNormGrad", dst, dgain, dbias)
 		w, m, v := slices.Clone(y), slices.Clone(d), make([]float32, n)
 		k.AdamW(w, x, m, v, &AdamWStep[float32]{Rate: 0.01, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Decay: 0.1, Correct1: 4, Correct2: 8, GradScale: 0.3})
@@ -150,6 +152,18 @@ func testAssemblyBits(t *testing.T, k *Table[float32]) {
 	dst := make([]float32, 5000)
 	k.Uniform(dst, 0.0123, rng.New(7), 1<<32-40)
 	note("Uniform", dst)
+	for _, s := range [][2]int{{2, 3}, {7, 33}, {18, 67}, {31, 128}} {
+		rows, n := s[0], s[1]
+		ld := n + 5
+		dst, x, y, sum := numbers(rows*ld), numbers(rows*ld), numbers(rows*ld), numbers(n)
+		k.AddRows(dst, ld, x, ld, y, ld, rows, n)
+		k.AddRows(dst, ld, dst, ld, y, 0, rows, n)
+		note("AddRows", dst)
+		k.SumRows(sum, x, ld, rows)
+		note("SumRows", sum)
+		k.RowDots(sum[:2], x, ld, y, ld, n)
+		note("RowDots", sum[:2])
+	}
 
 	for name, got := range digests {
 		if want := bitsOf[name]; got != want {
@@ -190,16 +204,11 @@ func testInPlace(t *testing.T, k *Table[float32]) {
 		}
 		x, gain := guard[float32](n, 1).random(r).data, guard[float32](n, 2).random(r).data
 		want, got := make([]float32, n), slices.Clone(x)
-		k.LayerNorm(want, x, gain, gain, 1e-5)
-		k.LayerNorm(got, got, gain, gain, 1e-5)
+		stats := make([]float32, 2)
+		k.LayerNorm(want, n, x, n, 1, n, gain, gain, stats, 1e-5)
+		k.LayerNorm(got, n, got, n, 1, n, gain, gain, stats, 1e-5)
 		if !same(got, want) {
 			t.Errorf("LayerNorm(%d) with dst = x differs", n)
-		}
-		dy := guard[float32](n, 1).random(r).data
-		k.LayerNormGrad(want, nil, nil, dy, x, gain, 0.25, 1.5)
-		k.LayerNormGrad(dy, nil, nil, dy, x, gain, 0.25, 1.5)
-		if !same(dy, want) {
-			t.Errorf("LayerNormGrad(%d) with dx = dy differs", n)
 		}
 	}
 }
@@ -239,37 +248,53 @@ func testShort(t *testing.T, k *Table[float32]) {
 	dst, short := make([]float32, n), make([]float32, n-1)
 	step := &AdamWStep[float32]{}
 	for name, f := range map[string]func(){
-		"Axpy":           func() { k.Axpy(dst, 1, short) },
-		"Scale":          func() { k.Scale(dst, 1, short) },
-		"Add":            func() { k.Add(dst, dst, short) },
-		"Mul":            func() { k.Mul(dst, short, dst) },
-		"MulAdd":         func() { k.MulAdd(dst, short, dst) },
-		"AddCarry":       func() { k.AddCarry(dst, dst, short) },
-		"AddCarry lo":    func() { k.AddCarry(dst, short, dst) },
-		"SwapCarry":      func() { k.SwapCarry(dst, dst, short) },
-		"SwapCarry lo":   func() { k.SwapCarry(dst, short, dst) },
-		"Dot":            func() { k.Dot(dst, short) },
-		"Exp":            func() { k.Exp(dst, short, 0) },
-		"ExpRows":        func() { k.ExpRows(short, 10, 10, 1, dst[:2], dst[2:]) },
-		"ExpRows sum":    func() { k.ExpRows(dst, 10, 10, 1, short[:2], dst[:1:1]) },
-		"Poly":           func() { k.PolyRows(dst, short, n, n, []float32{1}, []float32{0}) },
-		"Poly coef":      func() { k.PolyRows(dst, dst, n, n, nil, []float32{0}) },
-		"Poly sum":       func() { k.PolyRows(dst, dst[:n:n], 10, 10, []float32{1}, make([]float32, 3)) },
-		"MulRows":        func() { k.MulRows(short, dst, 10, 10, []float32{1, 1}) },
-		"ScaleRows":      func() { k.ScaleRows(dst, 10, short, 10, 10, []float32{1, 1}) },
-		"GELU":           func() { k.GELU(dst, short) },
-		"GELUGrad":       func() { k.GELUGrad(dst, short, dst) },
-		"ErfGELU":        func() { k.ErfGELU(dst, short) },
-		"ErfGELUGrad":    func() { k.ErfGELUGrad(dst, short, dst) },
-		"EluPlusOne":     func() { k.EluPlusOne(dst, short) },
-		"EluPlusOneGrad": func() { k.EluPlusOneGrad(dst, dst, short) },
-		"LayerNorm":      func() { k.LayerNorm(dst, dst, short, nil, 1) },
-		"LayerNormGrad":  func() { k.LayerNormGrad(dst, nil, nil, short, dst, dst, 0, 1) },
-		"AdamW":          func() { k.AdamW(dst, dst, dst, short, step) },
-		"Transpose":      func() { k.Transpose(dst, 4, short, 5, 4, 5) },
-		"Block A":        func() { k.Block(2, 16, 10, short, 10, 1, make([]float32, 160), 16, make([]float32, 32), 16, false) },
-		"Block B":        func() { k.Block(1, 16, 2, dst, 2, 1, short, 16, dst, 16, false) },
-		"Block C":        func() { k.Block(2, 16, 1, dst, 1, 1, dst, 16, short, 16, false) },
+		"Axpy":                func() { k.Axpy(dst, 1, short) },
+		"Scale":               func() { k.Scale(dst, 1, short) },
+		"Add":                 func() { k.Add(dst, dst, short) },
+		"Mul":                 func() { k.Mul(dst, short, dst) },
+		"MulAdd":              func() { k.MulAdd(dst, short, dst) },
+		"AddCarry":            func() { k.AddCarry(dst, dst, short) },
+		"AddCarry lo":         func() { k.AddCarry(dst, short, dst) },
+		"SwapCarry":           func() { k.SwapCarry(dst, dst, short) },
+		"SwapCarry lo":        func() { k.SwapCarry(dst, short, dst) },
+		"Dot":                 func() { k.Dot(dst, short) },
+		"Exp":                 func() { k.Exp(dst, short, 0) },
+		"ExpRows":             func() { k.ExpRows(short, 10, 10, 1, dst[:2], dst[2:]) },
+		"ExpRows sum":         func() { k.ExpRows(dst, 10, 10, 1, short[:2], dst[:1:1]) },
+		"Poly":                func() { k.PolyRows(dst, short, n, n, []float32{1}, []float32{0}) },
+		"Poly coef":           func() { k.PolyRows(dst, dst, n, n, nil, []float32{0}) },
+		"Poly sum":            func() { k.PolyRows(dst, dst[:n:n], 10, 10, []float32{1}, make([]float32, 3)) },
+		"MulRows":             func() { k.MulRows(short, dst, 10, 10, []float32{1, 1}) },
+		"ScaleRows":           func() { k.ScaleRows(dst, 10, short, 10, 10, []float32{1, 1}) },
+		"GELU":                func() { k.GELU(dst, short) },
+		"GELUGrad":            func() { k.GELUGrad(dst, short, dst) },
+		"ErfGELU":             func() { k.ErfGELU(dst, short) },
+		"ErfGELUGrad":         func() { k.ErfGELUGrad(dst, short, dst) },
+		"EluPlusOne":          func() { k.EluPlusOne(dst, short) },
+		"EluPlusOneGrad":      func() { k.EluPlusOneGrad(dst, dst, short) },
+		"AddRows":             func() { k.AddRows(dst, 10, short, 10, dst, 0, 2, 10) },
+		"AddRows y":           func() { k.AddRows(dst, 10, dst, 10, short[:9:9], 0, 2, 10) },
+		"AddRows dst":         func() { k.AddRows(short, 10, dst, 10, dst, 10, 2, 10) },
+		"SumRows":             func() { k.SumRows(dst[:10], short, 10, 2) },
+		"RowDots":             func() { k.RowDots(dst[:2], dst, 10, short, 10, 10) },
+		"RowDots x":           func() { k.RowDots(dst[:2], short, 10, dst, 10, 10) },
+		"LayerNorm":           func() { k.LayerNorm(dst, 10, short, 10, 2, 10, dst, nil, dst, 1) },
+		"LayerNorm dst":       func() { k.LayerNorm(short, 10, dst, 10, 2, 10, dst, nil, dst, 1) },
+		"LayerNorm gain":      func() { k.LayerNorm(dst, 0, dst, 0, 1, n, short, nil, dst, 1) },
+		"LayerNorm bias":      func() { k.LayerNorm(dst, 0, dst, 0, 1, n, dst, short, dst, 1) },
+		"LayerNorm stats":     func() { k.LayerNorm(dst, 1, dst, 1, 10, 2, dst, nil, short, 1) },
+		"LayerNormGrad":       func() { k.LayerNormGrad(dst, 10, nil, nil, short, 10, dst, 10, 2, 10, dst, dst) },
+		"LayerNormGrad dx":    func() { k.LayerNormGrad(short, 10, nil, nil, dst, 10, dst, 10, 2, 10, dst, dst) },
+		"LayerNormGrad x":     func() { k.LayerNormGrad(dst, 10, nil, nil, dst, 10, short, 10, 2, 10, dst, dst) },
+		"LayerNormGrad dgain": func() { k.LayerNormGrad(dst, 0, short, nil, dst, 0, dst, 0, 1, n, dst, dst) },
+		"LayerNormGrad dbias": func() { k.LayerNormGrad(dst, 0, nil, short, dst, 0, dst, 0, 1, n, dst, dst) },
+		"LayerNormGrad gain":  func() { k.LayerNormGrad(dst, 0, nil, nil, dst, 0, dst, 0, 1, n, short, dst) },
+		"LayerNormGrad stats": func() { k.LayerNormGrad(dst, 1, nil, nil, dst, 1, dst, 1, 10, 2, dst, short) },
+		"AdamW":               func() { k.AdamW(dst, dst, dst, short, step) },
+		"Transpose":           func() { k.Transpose(dst, 4, short, 5, 4, 5) },
+		"Block A":             func() { k.Block(2, 16, 10, short, 10, 1, make([]float32, 160), 16, make([]float32, 32), 16, false) },
+		"Block B":             func() { k.Block(1, 16, 2, dst, 2, 1, short, 16, dst, 16, false) },
+		"Block C":             func() { k.Block(2, 16, 1, dst, 1, 1, dst, 16, short, 16, false) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -301,8 +326,11 @@ func testNoAllocation(t *testing.T, k *Table[float32]) {
 	a, b, c := make([]float32, n*n), make([]float32, n*n), make([]float32, n*n)
 	scratch := make([]float32, GemmScratch(n, n, n))
 	all := []routine{
-		{"LayerNorm", func() { k.LayerNorm(d, x, y, y, 1) }},
-		{"LayerNormGrad", func() { k.LayerNormGrad(d, d, d, x, y, y, 1, 1) }},
+		{"LayerNorm", func() { k.LayerNorm(c, n, a, n, 9, n, y, y, d, 1) }},
+		{"LayerNormGrad", func() { k.LayerNormGrad(c, n, d, d, a, n, b, n, 9, n, y, x) }},
+		{"AddRows", func() { k.AddRows(c, n, a, n, b, 0, n, n) }},
+		{"SumRows", func() { k.SumRows(d, a, n, n) }},
+		{"RowDots", func() { k.RowDots(d, a, n, b, n, n) }},
 		{"AdamW", func() { k.AdamW(d, x, y, y, step) }},
 		{"Transpose", func() { k.Transpose(c, n, a, n, n, n) }},
 		{"AddCarry", func() { k.AddCarry(d, x, y) }},

@@ -104,6 +104,7 @@ func BenchmarkRow(b *testing.B) {
 	v = slices.Repeat([]float32{1}, len(v))
 	step := &AdamWStep[float32]{Rate: 1e-3, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, Correct1: 1, Correct2: 1, GradScale: 1}
 	src, turned := make([]float32, n), make([]float32, n)
+	stats := []float32{0, 1}
 	for _, k := range Tables[float32]() {
 		type routine struct {
 			name string
@@ -114,8 +115,8 @@ func BenchmarkRow(b *testing.B) {
 			all = append(all, routine{f.name, func() { f.run(k, dst, x, y) }})
 		}
 		all = append(all,
-			routine{"LayerNorm", func() { k.LayerNorm(dst, x, y, y, 1e-5) }},
-			routine{"LayerNormGrad", func() { k.LayerNormGrad(dst, m, v, x, y, y, 0, 1) }},
+			routine{"LayerNorm", func() { k.LayerNorm(dst, n, x, n, 1, n, y, y, stats, 1e-5) }},
+			routine{"LayerNormGrad", func() { k.LayerNormGrad(dst, n, m, v, x, n, y, n, 1, n, y, stats) }},
 			routine{"AdamW", func() { k.AdamW(dst, x, m, v, step) }},
 			routine{"Transpose", func() { k.Transpose(turned, 32, src, 32, 32, 32) }})
 		for _, f := range all {
@@ -124,6 +125,40 @@ func BenchmarkRow(b *testing.B) {
 					f.run()
 				}
 				b.ReportMetric(b.Elapsed().Seconds()*1e9*16/n/float64(b.N), "ns/16")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
+
+// BenchmarkRows reports nanoseconds per row of 64 numbers, of 64 rows in one call.
+func BenchmarkRows(b *testing.B) {
+	const n, rows = 64, 64
+	x, y, dst := normal(rows*n), normal(rows*n), normal(rows*n)
+	gain, bias, dgain, dbias, stats := normal(n), normal(n), normal(n), normal(n), normal(2*rows)
+	for _, k := range Tables[float32]() {
+		for _, f := range []struct {
+			name string
+			run  func()
+		}{
+			{"AddRows", func() { k.AddRows(dst, n, x, n, y, n, rows, n) }},
+			{"AddRows of one", func() { k.AddRows(dst, n, x, n, y, 0, rows, n) }},
+			{"SumRows", func() { k.SumRows(dgain, x, n, rows) }},
+			{"RowDots", func() { k.RowDots(dgain, x, n, y, n, n) }},
+			{"LayerNorm", func() { k.LayerNorm(dst, n, x, n, rows, n, gain, bias, stats, 1e-5) }},
+			{"LayerNormGrad", func() {
+				clear(dst)
+				k.LayerNormGrad(dst, n, dgain, dbias, y, n, x, n, rows, n, gain, stats)
+			}},
+		} {
+			b.Run(k.Name+"/"+f.name, func(b *testing.B) {
+				k.LayerNorm(dst, n, x, n, rows, n, gain, bias, stats, 1e-5)
+				for b.Loop() {
+					f.run()
+				}
+				clear(dgain)
+				clear(dbias)
+				b.ReportMetric(b.Elapsed().Seconds()*1e9/rows/float64(b.N), "ns/row")
 				b.ReportMetric(0, "ns/op")
 			})
 		}

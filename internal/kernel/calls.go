@@ -2,10 +2,7 @@
 
 package kernel
 
-import (
-	"math"
-	"unsafe"
-)
+import "unsafe"
 
 const (
 	errShort = "kernel: slice too short"
@@ -18,6 +15,14 @@ func at(x []float32, n int) *float32 {
 		panic(errShort)
 	}
 	return unsafe.SliceData(x)
+}
+
+// orNil is at, or nil where x is.
+func orNil(x []float32, n int) *float32 {
+	if x == nil {
+		return nil
+	}
+	return at(x, n)
 }
 
 func unary(f func(n int, dst, x *float32)) func(dst, x []float32) {
@@ -98,44 +103,44 @@ func scaleRows(f func(rows, n int, dst *float32, drs int, x *float32, xrs int, a
 	}
 }
 
-func layerNorm(
-	sum func(n int, x *float32) float32,
-	variance func(n int, x *float32, mean float32) float32,
-	plain func(n int, dst, x, gain *float32, mean, rstd float32),
-	biased func(n int, dst, x, gain, bias *float32, mean, rstd float32),
-) func(dst, x, gain, bias []float32, eps float32) (mean, rstd float32) {
-	return func(dst, x, gain, bias []float32, eps float32) (mean, rstd float32) {
-		n := len(dst)
-		to, from, by := at(dst, n), at(x, n), at(gain, n)
-		mean = sum(n, from) / float32(n)
-		spread := variance(n, from, mean) / float32(n)
-		rstd = 1 / float32(math.Sqrt(float64(spread+eps)))
-		if bias == nil {
-			plain(n, to, from, by, mean, rstd)
-		} else {
-			biased(n, to, from, by, at(bias, n), mean, rstd)
+func addRows(f func(rows, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)) func(dst []float32, drs int, x []float32, xrs int, y []float32, yrs, rows, n int) {
+	return func(dst []float32, drs int, x []float32, xrs int, y []float32, yrs, rows, n int) {
+		if rows > 0 {
+			f(rows, n, rowsAt(dst, drs, rows, n), drs, rowsAt(x, xrs, rows, n), xrs, rowsAt(y, yrs, rows, n), yrs)
 		}
-		return mean, rstd
 	}
 }
 
-func layerNormGrad(
-	sums func(n int, dy, x, gain *float32, mean, rstd float32) (s1, s2 float32),
-	row func(n int, dx, dy, x, gain *float32, mean, rstd, s1, s2 float32),
-	gainGrad func(n int, dgain, dy, x *float32, mean, rstd float32),
-	add func(n int, dst, x, y *float32),
-) func(dx, dgain, dbias, dy, x, gain []float32, mean, rstd float32) {
-	return func(dx, dgain, dbias, dy, x, gain []float32, mean, rstd float32) {
-		n := len(dx)
-		to, from, in, by := at(dx, n), at(dy, n), at(x, n), at(gain, n)
-		if dgain != nil {
-			gainGrad(n, at(dgain, n), from, in, mean, rstd)
+func sumRows(f func(n, rows int, sum, x *float32, xrs int)) func(sum, x []float32, xrs, rows int) {
+	return func(sum, x []float32, xrs, rows int) {
+		if n := len(sum); rows > 0 {
+			f(n, rows, at(sum, n), rowsAt(x, xrs, rows, n), xrs)
 		}
-		if dbias != nil {
-			add(n, at(dbias, n), at(dbias, n), from)
+	}
+}
+
+func rowDots(f func(rows, n int, dst, x *float32, xrs int, y *float32, yrs int)) func(dst, x []float32, xrs int, y []float32, yrs, n int) {
+	return func(dst, x []float32, xrs int, y []float32, yrs, n int) {
+		if rows := len(dst); rows > 0 {
+			f(rows, n, at(dst, rows), rowsAt(x, xrs, rows, n), xrs, rowsAt(y, yrs, rows, n), yrs)
 		}
-		s1, s2 := sums(n, from, in, by, mean, rstd)
-		row(n, to, from, in, by, mean, rstd, s1/float32(n), s2/float32(n))
+	}
+}
+
+func layerNorm(f func(rows, n int, dst *float32, drs int, x *float32, xrs int, gain, bias, stats *float32, count, eps float32)) func(dst []float32, drs int, x []float32, xrs, rows, n int, gain, bias, stats []float32, eps float32) {
+	return func(dst []float32, drs int, x []float32, xrs, rows, n int, gain, bias, stats []float32, eps float32) {
+		if rows > 0 {
+			f(rows, n, rowsAt(dst, drs, rows, n), drs, rowsAt(x, xrs, rows, n), xrs, at(gain, n), orNil(bias, n), at(stats, 2*rows), float32(n), eps)
+		}
+	}
+}
+
+func layerNormGrad(f func(rows, n int, dx *float32, dxrs int, dgain, dbias, dy *float32, dyrs int, x *float32, xrs int, gain, stats *float32, count float32)) func(dx []float32, dxrs int, dgain, dbias, dy []float32, dyrs int, x []float32, xrs, rows, n int, gain, stats []float32) {
+	return func(dx []float32, dxrs int, dgain, dbias, dy []float32, dyrs int, x []float32, xrs, rows, n int, gain, stats []float32) {
+		if rows > 0 {
+			f(rows, n, rowsAt(dx, dxrs, rows, n), dxrs, orNil(dgain, n), orNil(dbias, n), rowsAt(dy, dyrs, rows, n), dyrs,
+				rowsAt(x, xrs, rows, n), xrs, at(gain, n), at(stats, 2*rows), float32(n))
+		}
 	}
 }
 

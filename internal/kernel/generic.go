@@ -12,8 +12,8 @@ func generic[T Float]() *Table[T] {
 		MulAdd: mulAddGo[T], AddCarry: addCarryGo[T], SwapCarry: swapCarryGo[T],
 		Dot: dotGo[T], Sum: sumGo[T], Max: maxGo[T],
 		Exp: expGo[T], ExpRows: expRowsGo[T], PolyRows: polyRowsGo[T], MulRows: mulRowsGo[T],
-		ScaleRows: scaleRowsGo[T],
-		GELU:      geluGo[T], GELUGrad: geluGradGo[T],
+		ScaleRows: scaleRowsGo[T], AddRows: addRowsGo[T], SumRows: sumRowsGo[T], RowDots: rowDotsGo[T],
+		GELU: geluGo[T], GELUGrad: geluGradGo[T],
 		ErfGELU: erfGELUGo[T], ErfGELUGrad: erfGELUGradGo[T],
 		EluPlusOne: eluPlusOneGo[T], EluPlusOneGrad: eluPlusOneGradGo[T],
 		LayerNorm: layerNormGo[T], LayerNormGrad: layerNormGradGo[T],
@@ -238,6 +238,40 @@ func scaleRowsGo[T Float](dst []T, drs int, x []T, xrs, n int, a []T) {
 	}
 }
 
+// within returns x up to the end of n numbers of the last of rows: it panics on
+// too short an x before anything is written.
+func within[T Float](x []T, rs, rows, n int) []T { return x[:(rows-1)*rs+n] }
+
+func addRowsGo[T Float](dst []T, drs int, x []T, xrs int, y []T, yrs, rows, n int) {
+	if rows <= 0 {
+		return
+	}
+	dst, x, y = within(dst, drs, rows, n), within(x, xrs, rows, n), within(y, yrs, rows, n)
+	for r := range rows {
+		addGo(dst[r*drs:][:n], x[r*xrs:], y[r*yrs:])
+	}
+}
+
+func sumRowsGo[T Float](sum, x []T, xrs, rows int) {
+	if rows <= 0 {
+		return
+	}
+	x = within(x, xrs, rows, len(sum))
+	for r := range rows {
+		addGo(sum, sum, x[r*xrs:])
+	}
+}
+
+func rowDotsGo[T Float](dst, x []T, xrs int, y []T, yrs, n int) {
+	if len(dst) == 0 {
+		return
+	}
+	x, y = within(x, xrs, len(dst), n), within(y, yrs, len(dst), n)
+	for r := range dst {
+		dst[r] = dotGo(x[r*xrs:][:n], y[r*yrs:])
+	}
+}
+
 const (
 	geluA = 0.7978845608028654 // √(2/π)
 	geluB = 0.044715
@@ -303,46 +337,67 @@ func eluPlusOneGradGo[T Float](dx, dy, x []T) {
 	}
 }
 
-func layerNormGo[T Float](dst, x, gain, bias []T, eps T) (mean, rstd T) {
-	x, gain = x[:len(dst)], gain[:len(dst)]
-	n := T(len(dst))
-	mean = sumGo(x) / n
-	var ss T
-	for _, v := range x {
-		ss += (v - mean) * (v - mean)
+func layerNormGo[T Float](dst []T, drs int, x []T, xrs, rows, n int, gain, bias, stats []T, eps T) {
+	if rows <= 0 {
+		return
 	}
-	rstd = T(1 / math.Sqrt(float64(ss/n+eps)))
-	for i := range dst {
-		y := (x[i] - mean) * rstd * gain[i]
-		if bias != nil {
-			y += bias[i]
+	dst, x, gain, stats = within(dst, drs, rows, n), within(x, xrs, rows, n), gain[:n], stats[:2*rows]
+	if bias != nil {
+		bias = bias[:n]
+	}
+	for r := range rows {
+		to, from := dst[r*drs:][:n], x[r*xrs:][:n]
+		mean := sumGo(from) / T(n)
+		var ss T
+		for _, v := range from {
+			ss += (v - mean) * (v - mean)
 		}
-		dst[i] = y
+		rstd := T(1 / math.Sqrt(float64(ss/T(n)+eps)))
+		for i, v := range from {
+			y := (v - mean) * rstd * gain[i]
+			if bias != nil {
+				y += bias[i]
+			}
+			to[i] = y
+		}
+		stats[2*r], stats[2*r+1] = mean, rstd
 	}
-	return mean, rstd
 }
 
-func layerNormGradGo[T Float](dx, dgain, dbias, dy, x, gain []T, mean, rstd T) {
-	dy, x, gain = dy[:len(dx)], x[:len(dx)], gain[:len(dx)]
-	var s1, s2 T // Σ dy·gain, Σ dy·gain·x̂
-	for i := range dx {
-		h := (x[i] - mean) * rstd
-		d := dy[i] * gain[i]
-		s1 += d
-		s2 += d * h
+func layerNormGradGo[T Float](dx []T, dxrs int, dgain, dbias, dy []T, dyrs int, x []T, xrs, rows, n int, gain, stats []T) {
+	if rows <= 0 {
+		return
 	}
-	n := T(len(dx))
-	s1, s2 = s1/n, s2/n
-	for i := range dx {
-		h := (x[i] - mean) * rstd
-		g := dy[i]
-		if dgain != nil {
-			dgain[i] += g * h
+	dx, dy, x = within(dx, dxrs, rows, n), within(dy, dyrs, rows, n), within(x, xrs, rows, n)
+	gain, stats = gain[:n], stats[:2*rows]
+	if dgain != nil {
+		dgain = dgain[:n]
+	}
+	if dbias != nil {
+		dbias = dbias[:n]
+	}
+	for r := range rows {
+		to, dy, x := dx[r*dxrs:][:n], dy[r*dyrs:][:n], x[r*xrs:][:n]
+		mean, rstd := stats[2*r], stats[2*r+1]
+		var s1, s2 T // Σ dy·gain, Σ dy·gain·x̂
+		for i := range to {
+			h := (x[i] - mean) * rstd
+			d := dy[i] * gain[i]
+			s1 += d
+			s2 += d * h
 		}
-		if dbias != nil {
-			dbias[i] += g
+		s1, s2 = s1/T(n), s2/T(n)
+		for i := range to {
+			h := (x[i] - mean) * rstd
+			g := dy[i]
+			if dgain != nil {
+				dgain[i] += g * h
+			}
+			if dbias != nil {
+				dbias[i] += g
+			}
+			to[i] += T(rstd * (g*gain[i] - s1 - h*s2))
 		}
-		dx[i] = rstd * (g*gain[i] - s1 - h*s2)
 	}
 }
 

@@ -76,6 +76,15 @@ type Table[T Float] struct {
 	// r < len(a); rows lie drs and xrs apart.
 	ScaleRows func(dst []T, drs int, x []T, xrs, n int, a []T)
 
+	// AddRows sets the first n elements of rows dst_r to x_r + y_r, for r < rows;
+	// rows lie drs, xrs and yrs apart. With yrs = 0 one row y is added to all.
+	AddRows func(dst []T, drs int, x []T, xrs int, y []T, yrs, rows, n int)
+	// SumRows adds rows x_r of len(sum) elements, which lie xrs apart, to sum for
+	// r < rows, one after another as Add does.
+	SumRows func(sum, x []T, xrs, rows int)
+	// RowDots sets dst[r] to Dot of the first n elements of rows x_r and y_r.
+	RowDots func(dst, x []T, xrs int, y []T, yrs, n int)
+
 	// GELU is the tanh form (Hendrycks and Gimpel 2016, section 2):
 	// dst = x/2·(1 + tanh(√(2/π)(x + 0.044715x³))).
 	GELU func(dst, x []T)
@@ -95,11 +104,15 @@ type Table[T Float] struct {
 	// EluPlusOneGrad sets dx = dy where x > 0, and dy∘e^x elsewhere.
 	EluPlusOneGrad func(dx, dy, x []T)
 
-	// LayerNorm normalises one row: dst = (x - mean)·rstd∘gain + bias with
-	// rstd = 1/√(var + eps) and the population variance. A nil bias is zero.
-	LayerNorm func(dst, x, gain, bias []T, eps T) (mean, rstd T)
-	// LayerNormGrad sets dx and adds to dgain and dbias (nil is skipped).
-	LayerNormGrad func(dx, dgain, dbias, dy, x, gain []T, mean, rstd T)
+	// LayerNorm normalises the first n elements of rows x_r, for r < rows:
+	// dst_r = (x_r - mean)·rstd∘gain + bias with rstd = 1/√(var + eps) and the
+	// population variance. It sets stats[2r] to the mean and stats[2r+1] to rstd.
+	// Rows lie drs and xrs apart. A nil bias is zero.
+	LayerNorm func(dst []T, drs int, x []T, xrs, rows, n int, gain, bias, stats []T, eps T)
+	// LayerNormGrad adds to the first n elements of rows dx_r, and row after row to
+	// dgain and dbias (nil is skipped), from the gradient dy of what LayerNorm made
+	// of x. What it adds to dx is rounded first. Dx does not overlap the others.
+	LayerNormGrad func(dx []T, dxrs int, dgain, dbias, dy []T, dyrs int, x []T, xrs, rows, n int, gain, stats []T)
 
 	// The columns of the following matrices are tokens; rows of x and dst lie
 	// xrs and drs, or rs, apart. What becomes of a token depends on its column

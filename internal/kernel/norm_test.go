@@ -21,8 +21,11 @@ func testLayerNorm[T Float](t *testing.T, k *Table[T]) {
 			if biased {
 				bias = guard[T](n, 5).random(r).data
 			}
-			mean, rstd := k.LayerNorm(dst.data, x.data, gain.data, bias, eps)
+			stats := guard[T](2, 6)
+			k.LayerNorm(dst.data, n, x.data, n, 1, n, gain.data, bias, stats.data, eps)
+			mean, rstd := stats.data[0], stats.data[1]
 			dst.intact(t, "LayerNorm")
+			stats.intact(t, "LayerNorm")
 
 			var m, v, most float64
 			for _, a := range x.data {
@@ -69,10 +72,11 @@ func testLayerNormGrad[T Float](t *testing.T, k *Table[T]) {
 			dy, x, gain := guard[T](n, 1).random(r).data, guard[T](n, 2).random(r).data, guard[T](n, 3).random(r).data
 			dx, dgain, dbias := guard[T](n, 4), guard[T](n, 5).random(r), guard[T](n, 6).random(r)
 			gain0, bias0 := slices.Clone(dgain.data), slices.Clone(dbias.data)
-			if nils {
-				k.LayerNormGrad(dx.data, nil, nil, dy, x, gain, mean, rstd)
+			clear(dx.data)
+			if stats := []T{mean, rstd}; nils {
+				k.LayerNormGrad(dx.data, n, nil, nil, dy, n, x, n, 1, n, gain, stats)
 			} else {
-				k.LayerNormGrad(dx.data, dgain.data, dbias.data, dy, x, gain, mean, rstd)
+				k.LayerNormGrad(dx.data, n, dgain.data, dbias.data, dy, n, x, n, 1, n, gain, stats)
 			}
 			for _, g := range []*guarded[T]{dx, dgain, dbias} {
 				g.intact(t, "LayerNormGrad")

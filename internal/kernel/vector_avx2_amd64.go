@@ -69,6 +69,21 @@ func mulRowsAVX2(rows int, n int, dst *float32, x *float32, rs int, a *float32)
 //go:noescape
 func scaleRowsAVX2(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32)
 
+// addRowsAVX2 sets n numbers of each row dst = x + y.
+//
+//go:noescape
+func addRowsAVX2(rows int, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)
+
+// sumRowsAVX2 adds each row of x to sum, one after another.
+//
+//go:noescape
+func sumRowsAVX2(n int, rows int, sum *float32, x *float32, xrs int)
+
+// rowDotsAVX2 sets dst[r] = Σ x_r·y_r of n numbers of each row.
+//
+//go:noescape
+func rowDotsAVX2(rows int, n int, dst *float32, x *float32, xrs int, y *float32, yrs int)
+
 // expAVX2 sets dst = exp(x - shift) and returns Σ dst.
 //
 //go:noescape
@@ -109,35 +124,15 @@ func eluPlusOneAVX2(n int, dst *float32, x *float32)
 //go:noescape
 func eluPlusOneGradAVX2(n int, dx *float32, dy *float32, x *float32)
 
-// varianceAVX2 returns Σ (x - mean)².
+// layerNormAVX2 sets n numbers of each row dst = (x - mean)·rstd∘gain + bias, and stats to its mean and rstd. Count is n.
 //
 //go:noescape
-func varianceAVX2(n int, x *float32, mean float32) float32
+func layerNormAVX2(rows int, n int, dst *float32, drs int, x *float32, xrs int, gain *float32, bias *float32, stats *float32, count float32, eps float32)
 
-// normalizeAVX2 sets dst = (x - mean)·rstd∘gain.
+// layerNormGradAVX2 adds to n numbers of each row dx the gradient rstd·(dy∘gain - s1 - s2·(x - mean)·rstd), s1 and s2 being the means of dy∘gain and dy∘gain∘(x - mean)·rstd, and to dgain and dbias, unless nil, those of gain and bias. Count is n.
 //
 //go:noescape
-func normalizeAVX2(n int, dst *float32, x *float32, gain *float32, mean float32, rstd float32)
-
-// normalizeBiasAVX2 sets dst = (x - mean)·rstd∘gain + bias.
-//
-//go:noescape
-func normalizeBiasAVX2(n int, dst *float32, x *float32, gain *float32, bias *float32, mean float32, rstd float32)
-
-// normSumsAVX2 returns Σ dy∘gain and Σ dy∘gain∘(x - mean)·rstd.
-//
-//go:noescape
-func normSumsAVX2(n int, dy *float32, x *float32, gain *float32, mean float32, rstd float32) (s1 float32, s2 float32)
-
-// normGradAVX2 sets dx = rstd·(dy∘gain - s1 - s2·(x - mean)·rstd).
-//
-//go:noescape
-func normGradAVX2(n int, dx *float32, dy *float32, x *float32, gain *float32, mean float32, rstd float32, s1 float32, s2 float32)
-
-// gainGradAVX2 sets dgain += dy∘(x - mean)·rstd.
-//
-//go:noescape
-func gainGradAVX2(n int, dgain *float32, dy *float32, x *float32, mean float32, rstd float32)
+func layerNormGradAVX2(rows int, n int, dx *float32, dxrs int, dgain *float32, dbias *float32, dy *float32, dyrs int, x *float32, xrs int, gain *float32, stats *float32, count float32)
 
 // adamWAVX2 updates the weights w and moments m, v from the gradient dw with the AdamWStep s.
 //

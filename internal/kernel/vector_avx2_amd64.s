@@ -1230,6 +1230,317 @@ done69:
 	VZEROUPPER
 	RET
 
+// func addRowsAVX2(rows int, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)
+// Requires: AVX
+TEXT ·addRowsAVX2(SB), NOSPLIT, $0-64
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ drs+24(FP), DX
+	SHLQ $0x02, DX
+	MOVQ x+32(FP), BX
+	MOVQ xrs+40(FP), SI
+	SHLQ $0x02, SI
+	MOVQ y+48(FP), DI
+	MOVQ yrs+56(FP), R8
+	SHLQ $0x02, R8
+
+row70:
+	MOVQ n+8(FP), R9
+	XORQ R10, R10
+
+loop73:
+	CMPQ    R9, $+64
+	JLT     single72
+	VMOVUPS (BX)(R10*4), Y0
+	VMOVUPS 32(BX)(R10*4), Y1
+	VMOVUPS (DI)(R10*4), Y2
+	VMOVUPS 32(DI)(R10*4), Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VMOVUPS Y0, (CX)(R10*4)
+	VMOVUPS Y1, 32(CX)(R10*4)
+	VMOVUPS 64(BX)(R10*4), Y0
+	VMOVUPS 96(BX)(R10*4), Y1
+	VMOVUPS 64(DI)(R10*4), Y2
+	VMOVUPS 96(DI)(R10*4), Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VMOVUPS Y0, 64(CX)(R10*4)
+	VMOVUPS Y1, 96(CX)(R10*4)
+	VMOVUPS 128(BX)(R10*4), Y0
+	VMOVUPS 160(BX)(R10*4), Y1
+	VMOVUPS 128(DI)(R10*4), Y2
+	VMOVUPS 160(DI)(R10*4), Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VMOVUPS Y0, 128(CX)(R10*4)
+	VMOVUPS Y1, 160(CX)(R10*4)
+	VMOVUPS 192(BX)(R10*4), Y0
+	VMOVUPS 224(BX)(R10*4), Y1
+	VMOVUPS 192(DI)(R10*4), Y2
+	VMOVUPS 224(DI)(R10*4), Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VMOVUPS Y0, 192(CX)(R10*4)
+	VMOVUPS Y1, 224(CX)(R10*4)
+	ADDQ    $+64, R10
+	SUBQ    $+64, R9
+	JMP     loop73
+
+single72:
+loop74:
+	CMPQ    R9, $+16
+	JLT     part71
+	VMOVUPS (BX)(R10*4), Y0
+	VMOVUPS 32(BX)(R10*4), Y1
+	VMOVUPS (DI)(R10*4), Y2
+	VMOVUPS 32(DI)(R10*4), Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	VMOVUPS Y0, (CX)(R10*4)
+	VMOVUPS Y1, 32(CX)(R10*4)
+	ADDQ    $+16, R10
+	SUBQ    $+16, R9
+	JMP     loop74
+
+part71:
+	TESTQ      R9, R9
+	JZ         done75
+	LEAQ       masksAVX2<>+0(SB), R11
+	NEGQ       R9
+	VMOVUPS    64(R11)(R9*4), Y0
+	VMOVUPS    96(R11)(R9*4), Y1
+	VMASKMOVPS (BX)(R10*4), Y0, Y2
+	VMASKMOVPS 32(BX)(R10*4), Y1, Y3
+	VMASKMOVPS (DI)(R10*4), Y0, Y4
+	VMASKMOVPS 32(DI)(R10*4), Y1, Y5
+	VADDPS     Y4, Y2, Y2
+	VADDPS     Y5, Y3, Y3
+	VMASKMOVPS Y2, Y0, (CX)(R10*4)
+	VMASKMOVPS Y3, Y1, 32(CX)(R10*4)
+
+done75:
+	ADDQ DX, CX
+	ADDQ SI, BX
+	ADDQ R8, DI
+	DECQ AX
+	JNZ  row70
+	VZEROUPPER
+	RET
+
+// func sumRowsAVX2(n int, rows int, sum *float32, x *float32, xrs int)
+// Requires: AVX
+TEXT ·sumRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ sum+16(FP), DX
+	MOVQ x+24(FP), BX
+	MOVQ xrs+32(FP), SI
+	SHLQ $0x02, SI
+	XORQ DI, DI
+
+loop78:
+	CMPQ    AX, $+64
+	JLT     single77
+	VMOVUPS (DX)(DI*4), Y0
+	VMOVUPS 32(DX)(DI*4), Y1
+	VMOVUPS 64(DX)(DI*4), Y2
+	VMOVUPS 96(DX)(DI*4), Y3
+	VMOVUPS 128(DX)(DI*4), Y4
+	VMOVUPS 160(DX)(DI*4), Y5
+	VMOVUPS 192(DX)(DI*4), Y6
+	VMOVUPS 224(DX)(DI*4), Y7
+	MOVQ    CX, R8
+	MOVQ    BX, R9
+
+row79:
+	VMOVUPS (R9)(DI*4), Y8
+	VMOVUPS 32(R9)(DI*4), Y9
+	VADDPS  Y8, Y0, Y0
+	VADDPS  Y9, Y1, Y1
+	VMOVUPS 64(R9)(DI*4), Y8
+	VMOVUPS 96(R9)(DI*4), Y9
+	VADDPS  Y8, Y2, Y2
+	VADDPS  Y9, Y3, Y3
+	VMOVUPS 128(R9)(DI*4), Y8
+	VMOVUPS 160(R9)(DI*4), Y9
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y9, Y5, Y5
+	VMOVUPS 192(R9)(DI*4), Y8
+	VMOVUPS 224(R9)(DI*4), Y9
+	VADDPS  Y8, Y6, Y6
+	VADDPS  Y9, Y7, Y7
+	ADDQ    SI, R9
+	DECQ    R8
+	JNZ     row79
+	VMOVUPS Y0, (DX)(DI*4)
+	VMOVUPS Y1, 32(DX)(DI*4)
+	VMOVUPS Y2, 64(DX)(DI*4)
+	VMOVUPS Y3, 96(DX)(DI*4)
+	VMOVUPS Y4, 128(DX)(DI*4)
+	VMOVUPS Y5, 160(DX)(DI*4)
+	VMOVUPS Y6, 192(DX)(DI*4)
+	VMOVUPS Y7, 224(DX)(DI*4)
+	ADDQ    $+64, DI
+	SUBQ    $+64, AX
+	JMP     loop78
+
+single77:
+loop80:
+	CMPQ    AX, $+16
+	JLT     part76
+	VMOVUPS (DX)(DI*4), Y0
+	VMOVUPS 32(DX)(DI*4), Y1
+	MOVQ    CX, R8
+	MOVQ    BX, R9
+
+row81:
+	VMOVUPS (R9)(DI*4), Y2
+	VMOVUPS 32(R9)(DI*4), Y3
+	VADDPS  Y2, Y0, Y0
+	VADDPS  Y3, Y1, Y1
+	ADDQ    SI, R9
+	DECQ    R8
+	JNZ     row81
+	VMOVUPS Y0, (DX)(DI*4)
+	VMOVUPS Y1, 32(DX)(DI*4)
+	ADDQ    $+16, DI
+	SUBQ    $+16, AX
+	JMP     loop80
+
+part76:
+	TESTQ      AX, AX
+	JZ         done82
+	LEAQ       masksAVX2<>+0(SB), R8
+	NEGQ       AX
+	VMOVUPS    64(R8)(AX*4), Y0
+	VMOVUPS    96(R8)(AX*4), Y1
+	VMASKMOVPS (DX)(DI*4), Y0, Y2
+	VMASKMOVPS 32(DX)(DI*4), Y1, Y3
+	MOVQ       CX, AX
+	MOVQ       BX, CX
+
+row83:
+	VMASKMOVPS (CX)(DI*4), Y0, Y4
+	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
+	VADDPS     Y4, Y2, Y2
+	VADDPS     Y5, Y3, Y3
+	ADDQ       SI, CX
+	DECQ       AX
+	JNZ        row83
+	VMASKMOVPS Y2, Y0, (DX)(DI*4)
+	VMASKMOVPS Y3, Y1, 32(DX)(DI*4)
+
+done82:
+	VZEROUPPER
+	RET
+
+// func rowDotsAVX2(rows int, n int, dst *float32, x *float32, xrs int, y *float32, yrs int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·rowDotsAVX2(SB), NOSPLIT, $0-56
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ x+24(FP), DX
+	MOVQ xrs+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ y+40(FP), SI
+	MOVQ yrs+48(FP), DI
+	SHLQ $0x02, DI
+
+row84:
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  n+8(FP), R8
+	XORQ  R9, R9
+
+loop87:
+	CMPQ        R8, $+64
+	JLT         single86
+	VMOVUPS     (DX)(R9*4), Y8
+	VMOVUPS     32(DX)(R9*4), Y9
+	VMOVUPS     (SI)(R9*4), Y10
+	VMOVUPS     32(SI)(R9*4), Y11
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y11, Y9, Y1
+	VMOVUPS     64(DX)(R9*4), Y8
+	VMOVUPS     96(DX)(R9*4), Y9
+	VMOVUPS     64(SI)(R9*4), Y10
+	VMOVUPS     96(SI)(R9*4), Y11
+	VFMADD231PS Y10, Y8, Y2
+	VFMADD231PS Y11, Y9, Y3
+	VMOVUPS     128(DX)(R9*4), Y8
+	VMOVUPS     160(DX)(R9*4), Y9
+	VMOVUPS     128(SI)(R9*4), Y10
+	VMOVUPS     160(SI)(R9*4), Y11
+	VFMADD231PS Y10, Y8, Y4
+	VFMADD231PS Y11, Y9, Y5
+	VMOVUPS     192(DX)(R9*4), Y8
+	VMOVUPS     224(DX)(R9*4), Y9
+	VMOVUPS     192(SI)(R9*4), Y10
+	VMOVUPS     224(SI)(R9*4), Y11
+	VFMADD231PS Y10, Y8, Y6
+	VFMADD231PS Y11, Y9, Y7
+	ADDQ        $+64, R9
+	SUBQ        $+64, R8
+	JMP         loop87
+
+single86:
+loop88:
+	CMPQ        R8, $+16
+	JLT         part85
+	VMOVUPS     (DX)(R9*4), Y8
+	VMOVUPS     32(DX)(R9*4), Y9
+	VMOVUPS     (SI)(R9*4), Y10
+	VMOVUPS     32(SI)(R9*4), Y11
+	VFMADD231PS Y10, Y8, Y0
+	VFMADD231PS Y11, Y9, Y1
+	ADDQ        $+16, R9
+	SUBQ        $+16, R8
+	JMP         loop88
+
+part85:
+	TESTQ       R8, R8
+	JZ          done89
+	LEAQ        masksAVX2<>+0(SB), R10
+	NEGQ        R8
+	VMOVUPS     64(R10)(R8*4), Y8
+	VMOVUPS     96(R10)(R8*4), Y9
+	VMASKMOVPS  (DX)(R9*4), Y8, Y10
+	VMASKMOVPS  32(DX)(R9*4), Y9, Y11
+	VMASKMOVPS  (SI)(R9*4), Y8, Y8
+	VMASKMOVPS  32(SI)(R9*4), Y9, Y9
+	VFMADD231PS Y8, Y10, Y0
+	VFMADD231PS Y9, Y11, Y1
+
+done89:
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VADDPS       X1, X0, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPS       X0, X1, X1
+	VPERMILPS    $0xb1, X1, X0
+	VADDPS       X0, X1, X1
+	VMOVSS       X1, (CX)
+	ADDQ         BX, DX
+	ADDQ         DI, SI
+	ADDQ         $0x04, CX
+	DECQ         AX
+	JNZ          row84
+	VZEROUPPER
+	RET
+
 // func expAVX2(n int, dst *float32, x *float32, shift float32) float32
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·expAVX2(SB), NOSPLIT, $0-36
@@ -1240,9 +1551,9 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-36
 	VPXOR Y1, Y1, Y1
 	XORQ  BX, BX
 
-loop71:
+loop91:
 	CMPQ         AX, $+16
-	JLT          part70
+	JLT          part90
 	VMOVUPS      (DX)(BX*4), Y2
 	VMOVUPS      32(DX)(BX*4), Y3
 	VBROADCASTSS shift+24(FP), Y4
@@ -1309,11 +1620,11 @@ loop71:
 	VADDPS       Y6, Y1, Y1
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop71
+	JMP          loop91
 
-part70:
+part90:
 	TESTQ        AX, AX
-	JZ           done72
+	JZ           done92
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y2
@@ -1385,7 +1696,7 @@ part70:
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 
-done72:
+done92:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1446,16 +1757,16 @@ TEXT ·expRowsAVX2(SB), NOSPLIT, $0-56
 	MOVQ shift+40(FP), BX
 	MOVQ sum+48(FP), SI
 
-row73:
+row93:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Y0
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
 	XORQ         R8, R8
 
-loop76:
+loop96:
 	CMPQ         DI, $+32
-	JLT          single75
+	JLT          single95
 	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1535,12 +1846,12 @@ loop76:
 	VADDPS       Y13, Y2, Y2
 	ADDQ         $+32, R8
 	SUBQ         $+32, DI
-	JMP          loop76
+	JMP          loop96
 
-single75:
-loop77:
+single95:
+loop97:
 	CMPQ         DI, $+16
-	JLT          part74
+	JLT          part94
 	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -1586,11 +1897,11 @@ loop77:
 	VADDPS       Y7, Y2, Y2
 	ADDQ         $+16, R8
 	SUBQ         $+16, DI
-	JMP          loop77
+	JMP          loop97
 
-part74:
+part94:
 	TESTQ        DI, DI
-	JZ           done78
+	JZ           done98
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         DI
 	VMOVUPS      64(R9)(DI*4), Y3
@@ -1641,7 +1952,7 @@ part74:
 	VADDPS       Y0, Y1, Y1
 	VADDPS       Y3, Y2, Y2
 
-done78:
+done98:
 	VADDPS       Y2, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1655,7 +1966,7 @@ done78:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, SI
 	DECQ         AX
-	JNZ          row73
+	JNZ          row93
 	VZEROUPPER
 	RET
 
@@ -1688,9 +1999,9 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop80:
+loop100:
 	CMPQ         AX, $+16
-	JLT          part79
+	JLT          part99
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -1765,11 +2076,11 @@ loop80:
 	VMOVUPS      Y1, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop80
+	JMP          loop100
 
-part79:
+part99:
 	TESTQ        AX, AX
-	JZ           done81
+	JZ           done101
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -1847,7 +2158,7 @@ part79:
 	VMASKMOVPS   Y2, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(BX*4)
 
-done81:
+done101:
 	VZEROUPPER
 	RET
 
@@ -1866,9 +2177,9 @@ TEXT ·geluGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop83:
+loop103:
 	CMPQ         AX, $+16
-	JLT          part82
+	JLT          part102
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const41200000AVX2<>+0(SB), Y2
@@ -1970,11 +2281,11 @@ loop83:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop83
+	JMP          loop103
 
-part82:
+part102:
 	TESTQ        AX, AX
-	JZ           done84
+	JZ           done104
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2079,7 +2390,7 @@ part82:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done84:
+done104:
 	VZEROUPPER
 	RET
 
@@ -2103,9 +2414,9 @@ TEXT ·erfGELUAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop86:
+loop106:
 	CMPQ         AX, $+16
-	JLT          part85
+	JLT          part105
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const7fffffffAVX2<>+0(SB), Y2
@@ -2228,11 +2539,11 @@ loop86:
 	VMOVUPS      Y7, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop86
+	JMP          loop106
 
-part85:
+part105:
 	TESTQ        AX, AX
-	JZ           done87
+	JZ           done107
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -2358,7 +2669,7 @@ part85:
 	VMASKMOVPS   Y8, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y9, Y1, 32(CX)(BX*4)
 
-done87:
+done107:
 	VZEROUPPER
 	RET
 
@@ -2410,9 +2721,9 @@ TEXT ·erfGELUGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop89:
+loop109:
 	CMPQ         AX, $+16
-	JLT          part88
+	JLT          part108
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const7fffffffAVX2<>+0(SB), Y2
@@ -2548,11 +2859,11 @@ loop89:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop89
+	JMP          loop109
 
-part88:
+part108:
 	TESTQ        AX, AX
-	JZ           done90
+	JZ           done110
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2691,7 +3002,7 @@ part88:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done90:
+done110:
 	VZEROUPPER
 	RET
 
@@ -2709,9 +3020,9 @@ TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop92:
+loop112:
 	CMPQ         AX, $+16
-	JLT          part91
+	JLT          part111
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -2783,11 +3094,11 @@ loop92:
 	VMOVUPS      Y4, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop92
+	JMP          loop112
 
-part91:
+part111:
 	TESTQ        AX, AX
-	JZ           done93
+	JZ           done113
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -2862,7 +3173,7 @@ part91:
 	VMASKMOVPS   Y7, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y6, Y1, 32(CX)(BX*4)
 
-done93:
+done113:
 	VZEROUPPER
 	RET
 
@@ -2875,9 +3186,9 @@ TEXT ·eluPlusOneGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop95:
+loop115:
 	CMPQ         AX, $+16
-	JLT          part94
+	JLT          part114
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -2946,11 +3257,11 @@ loop95:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop95
+	JMP          loop115
 
-part94:
+part114:
 	TESTQ        AX, AX
-	JZ           done96
+	JZ           done116
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -3022,333 +3333,84 @@ part94:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done96:
+done116:
 	VZEROUPPER
 	RET
 
-// func varianceAVX2(n int, x *float32, mean float32) float32
-// Requires: AVX, AVX2, FMA3, SSE
-TEXT ·varianceAVX2(SB), NOSPLIT, $0-28
-	MOVQ         n+0(FP), AX
-	MOVQ         x+8(FP), CX
-	VBROADCASTSS mean+16(FP), Y0
-	VPXOR        Y1, Y1, Y1
-	VPXOR        Y2, Y2, Y2
-	VPXOR        Y3, Y3, Y3
-	VPXOR        Y4, Y4, Y4
-	XORQ         DX, DX
+// func layerNormAVX2(rows int, n int, dst *float32, drs int, x *float32, xrs int, gain *float32, bias *float32, stats *float32, count float32, eps float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·layerNormAVX2(SB), NOSPLIT, $0-80
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ x+32(FP), DX
+	MOVQ stats+64(FP), BX
 
-loop99:
-	CMPQ        AX, $+32
-	JLT         single98
-	VMOVUPS     (CX)(DX*4), Y5
-	VMOVUPS     32(CX)(DX*4), Y6
-	VSUBPS      Y0, Y5, Y5
-	VSUBPS      Y0, Y6, Y6
-	VFMADD231PS Y5, Y5, Y1
-	VFMADD231PS Y6, Y6, Y2
-	VMOVUPS     64(CX)(DX*4), Y5
-	VMOVUPS     96(CX)(DX*4), Y6
-	VSUBPS      Y0, Y5, Y5
-	VSUBPS      Y0, Y6, Y6
-	VFMADD231PS Y5, Y5, Y3
-	VFMADD231PS Y6, Y6, Y4
-	ADDQ        $+32, DX
-	SUBQ        $+32, AX
-	JMP         loop99
-
-single98:
-loop100:
-	CMPQ        AX, $+16
-	JLT         part97
-	VMOVUPS     (CX)(DX*4), Y5
-	VMOVUPS     32(CX)(DX*4), Y6
-	VSUBPS      Y0, Y5, Y5
-	VSUBPS      Y0, Y6, Y6
-	VFMADD231PS Y5, Y5, Y1
-	VFMADD231PS Y6, Y6, Y2
-	ADDQ        $+16, DX
-	SUBQ        $+16, AX
-	JMP         loop100
-
-part97:
-	TESTQ       AX, AX
-	JZ          done101
-	LEAQ        masksAVX2<>+0(SB), BX
-	NEGQ        AX
-	VMOVUPS     64(BX)(AX*4), Y5
-	VMOVUPS     96(BX)(AX*4), Y6
-	VMASKMOVPS  (CX)(DX*4), Y5, Y7
-	VMASKMOVPS  32(CX)(DX*4), Y6, Y8
-	VSUBPS      Y0, Y7, Y7
-	VSUBPS      Y0, Y8, Y0
-	VANDPS      Y7, Y5, Y5
-	VANDPS      Y0, Y6, Y0
-	VFMADD231PS Y5, Y5, Y1
-	VFMADD231PS Y0, Y0, Y2
-
-done101:
-	VADDPS       Y3, Y1, Y1
-	VADDPS       Y4, Y2, Y2
-	VADDPS       Y2, Y1, Y0
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPS       X1, X0, X1
-	VPERMILPS    $0x4e, X1, X0
-	VADDPS       X0, X1, X1
-	VPERMILPS    $0xb1, X1, X0
-	VADDPS       X0, X1, X1
-	VZEROUPPER
-	MOVSS        X1, ret+24(FP)
-	RET
-
-// func normalizeAVX2(n int, dst *float32, x *float32, gain *float32, mean float32, rstd float32)
-// Requires: AVX
-TEXT ·normalizeAVX2(SB), NOSPLIT, $0-40
-	MOVQ         n+0(FP), AX
-	MOVQ         dst+8(FP), CX
-	MOVQ         x+16(FP), DX
-	MOVQ         gain+24(FP), BX
-	VBROADCASTSS mean+32(FP), Y0
-	VBROADCASTSS rstd+36(FP), Y1
-	XORQ         SI, SI
-
-loop104:
-	CMPQ    AX, $+32
-	JLT     single103
-	VMOVUPS (DX)(SI*4), Y2
-	VMOVUPS 32(DX)(SI*4), Y3
-	VSUBPS  Y0, Y2, Y2
-	VSUBPS  Y0, Y3, Y3
-	VMULPS  Y1, Y2, Y2
-	VMULPS  Y1, Y3, Y3
-	VMOVUPS (BX)(SI*4), Y4
-	VMOVUPS 32(BX)(SI*4), Y5
-	VMULPS  Y4, Y2, Y2
-	VMULPS  Y5, Y3, Y3
-	VMOVUPS Y2, (CX)(SI*4)
-	VMOVUPS Y3, 32(CX)(SI*4)
-	VMOVUPS 64(DX)(SI*4), Y2
-	VMOVUPS 96(DX)(SI*4), Y3
-	VSUBPS  Y0, Y2, Y2
-	VSUBPS  Y0, Y3, Y3
-	VMULPS  Y1, Y2, Y2
-	VMULPS  Y1, Y3, Y3
-	VMOVUPS 64(BX)(SI*4), Y4
-	VMOVUPS 96(BX)(SI*4), Y5
-	VMULPS  Y4, Y2, Y2
-	VMULPS  Y5, Y3, Y3
-	VMOVUPS Y2, 64(CX)(SI*4)
-	VMOVUPS Y3, 96(CX)(SI*4)
-	ADDQ    $+32, SI
-	SUBQ    $+32, AX
-	JMP     loop104
-
-single103:
-loop105:
-	CMPQ    AX, $+16
-	JLT     part102
-	VMOVUPS (DX)(SI*4), Y2
-	VMOVUPS 32(DX)(SI*4), Y3
-	VSUBPS  Y0, Y2, Y2
-	VSUBPS  Y0, Y3, Y3
-	VMULPS  Y1, Y2, Y2
-	VMULPS  Y1, Y3, Y3
-	VMOVUPS (BX)(SI*4), Y4
-	VMOVUPS 32(BX)(SI*4), Y5
-	VMULPS  Y4, Y2, Y2
-	VMULPS  Y5, Y3, Y3
-	VMOVUPS Y2, (CX)(SI*4)
-	VMOVUPS Y3, 32(CX)(SI*4)
-	ADDQ    $+16, SI
-	SUBQ    $+16, AX
-	JMP     loop105
-
-part102:
-	TESTQ      AX, AX
-	JZ         done106
-	LEAQ       masksAVX2<>+0(SB), DI
-	NEGQ       AX
-	VMOVUPS    64(DI)(AX*4), Y2
-	VMOVUPS    96(DI)(AX*4), Y3
-	VMASKMOVPS (DX)(SI*4), Y2, Y4
-	VMASKMOVPS 32(DX)(SI*4), Y3, Y5
-	VSUBPS     Y0, Y4, Y4
-	VSUBPS     Y0, Y5, Y0
-	VMULPS     Y1, Y4, Y4
-	VMULPS     Y1, Y0, Y0
-	VMASKMOVPS (BX)(SI*4), Y2, Y1
-	VMASKMOVPS 32(BX)(SI*4), Y3, Y5
-	VMULPS     Y1, Y4, Y1
-	VMULPS     Y5, Y0, Y0
-	VMASKMOVPS Y1, Y2, (CX)(SI*4)
-	VMASKMOVPS Y0, Y3, 32(CX)(SI*4)
-
-done106:
-	VZEROUPPER
-	RET
-
-// func normalizeBiasAVX2(n int, dst *float32, x *float32, gain *float32, bias *float32, mean float32, rstd float32)
-// Requires: AVX, FMA3
-TEXT ·normalizeBiasAVX2(SB), NOSPLIT, $0-48
-	MOVQ         n+0(FP), AX
-	MOVQ         dst+8(FP), CX
-	MOVQ         x+16(FP), DX
-	MOVQ         gain+24(FP), BX
-	MOVQ         bias+32(FP), SI
-	VBROADCASTSS mean+40(FP), Y0
-	VBROADCASTSS rstd+44(FP), Y1
-	XORQ         DI, DI
-
-loop109:
-	CMPQ        AX, $+32
-	JLT         single108
-	VMOVUPS     (DX)(DI*4), Y2
-	VMOVUPS     32(DX)(DI*4), Y3
-	VSUBPS      Y0, Y2, Y2
-	VSUBPS      Y0, Y3, Y3
-	VMULPS      Y1, Y2, Y2
-	VMULPS      Y1, Y3, Y3
-	VMOVUPS     (BX)(DI*4), Y4
-	VMOVUPS     32(BX)(DI*4), Y5
-	VMOVUPS     (SI)(DI*4), Y6
-	VMOVUPS     32(SI)(DI*4), Y7
-	VFMADD213PS Y6, Y4, Y2
-	VFMADD213PS Y7, Y5, Y3
-	VMOVUPS     Y2, (CX)(DI*4)
-	VMOVUPS     Y3, 32(CX)(DI*4)
-	VMOVUPS     64(DX)(DI*4), Y2
-	VMOVUPS     96(DX)(DI*4), Y3
-	VSUBPS      Y0, Y2, Y2
-	VSUBPS      Y0, Y3, Y3
-	VMULPS      Y1, Y2, Y2
-	VMULPS      Y1, Y3, Y3
-	VMOVUPS     64(BX)(DI*4), Y4
-	VMOVUPS     96(BX)(DI*4), Y5
-	VMOVUPS     64(SI)(DI*4), Y6
-	VMOVUPS     96(SI)(DI*4), Y7
-	VFMADD213PS Y6, Y4, Y2
-	VFMADD213PS Y7, Y5, Y3
-	VMOVUPS     Y2, 64(CX)(DI*4)
-	VMOVUPS     Y3, 96(CX)(DI*4)
-	ADDQ        $+32, DI
-	SUBQ        $+32, AX
-	JMP         loop109
-
-single108:
-loop110:
-	CMPQ        AX, $+16
-	JLT         part107
-	VMOVUPS     (DX)(DI*4), Y2
-	VMOVUPS     32(DX)(DI*4), Y3
-	VSUBPS      Y0, Y2, Y2
-	VSUBPS      Y0, Y3, Y3
-	VMULPS      Y1, Y2, Y2
-	VMULPS      Y1, Y3, Y3
-	VMOVUPS     (BX)(DI*4), Y4
-	VMOVUPS     32(BX)(DI*4), Y5
-	VMOVUPS     (SI)(DI*4), Y6
-	VMOVUPS     32(SI)(DI*4), Y7
-	VFMADD213PS Y6, Y4, Y2
-	VFMADD213PS Y7, Y5, Y3
-	VMOVUPS     Y2, (CX)(DI*4)
-	VMOVUPS     Y3, 32(CX)(DI*4)
-	ADDQ        $+16, DI
-	SUBQ        $+16, AX
-	JMP         loop110
-
-part107:
-	TESTQ       AX, AX
-	JZ          done111
-	LEAQ        masksAVX2<>+0(SB), R8
-	NEGQ        AX
-	VMOVUPS     64(R8)(AX*4), Y2
-	VMOVUPS     96(R8)(AX*4), Y3
-	VMASKMOVPS  (DX)(DI*4), Y2, Y4
-	VMASKMOVPS  32(DX)(DI*4), Y3, Y5
-	VSUBPS      Y0, Y4, Y4
-	VSUBPS      Y0, Y5, Y0
-	VMULPS      Y1, Y4, Y4
-	VMULPS      Y1, Y0, Y0
-	VMASKMOVPS  (BX)(DI*4), Y2, Y1
-	VMASKMOVPS  32(BX)(DI*4), Y3, Y5
-	VMASKMOVPS  (SI)(DI*4), Y2, Y6
-	VMASKMOVPS  32(SI)(DI*4), Y3, Y7
-	VFMADD213PS Y6, Y1, Y4
-	VFMADD213PS Y7, Y5, Y0
-	VMASKMOVPS  Y4, Y2, (CX)(DI*4)
-	VMASKMOVPS  Y0, Y3, 32(CX)(DI*4)
-
-done111:
-	VZEROUPPER
-	RET
-
-// func normSumsAVX2(n int, dy *float32, x *float32, gain *float32, mean float32, rstd float32) (s1 float32, s2 float32)
-// Requires: AVX, AVX2, FMA3, SSE
-TEXT ·normSumsAVX2(SB), NOSPLIT, $0-48
-	MOVQ  n+0(FP), AX
-	MOVQ  dy+8(FP), CX
-	MOVQ  x+16(FP), DX
-	MOVQ  gain+24(FP), BX
+row117:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
-	XORQ  SI, SI
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  n+8(FP), SI
+	XORQ  DI, DI
 
-loop113:
-	CMPQ         AX, $+16
-	JLT          part112
-	VMOVUPS      (DX)(SI*4), Y4
-	VMOVUPS      32(DX)(SI*4), Y5
-	VBROADCASTSS mean+32(FP), Y6
-	VSUBPS       Y6, Y4, Y4
-	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS rstd+36(FP), Y6
-	VMULPS       Y6, Y4, Y4
-	VMULPS       Y6, Y5, Y5
-	VMOVUPS      (CX)(SI*4), Y6
-	VMOVUPS      32(CX)(SI*4), Y7
-	VMOVUPS      (BX)(SI*4), Y8
-	VMOVUPS      32(BX)(SI*4), Y9
-	VMULPS       Y8, Y6, Y6
-	VMULPS       Y9, Y7, Y7
-	VADDPS       Y6, Y0, Y0
-	VADDPS       Y7, Y1, Y1
-	VFMADD231PS  Y4, Y6, Y2
-	VFMADD231PS  Y5, Y7, Y3
-	ADDQ         $+16, SI
-	SUBQ         $+16, AX
-	JMP          loop113
+loop120:
+	CMPQ    SI, $+64
+	JLT     single119
+	VMOVUPS (DX)(DI*4), Y8
+	VMOVUPS 32(DX)(DI*4), Y9
+	VADDPS  Y8, Y0, Y0
+	VADDPS  Y9, Y1, Y1
+	VMOVUPS 64(DX)(DI*4), Y8
+	VMOVUPS 96(DX)(DI*4), Y9
+	VADDPS  Y8, Y2, Y2
+	VADDPS  Y9, Y3, Y3
+	VMOVUPS 128(DX)(DI*4), Y8
+	VMOVUPS 160(DX)(DI*4), Y9
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y9, Y5, Y5
+	VMOVUPS 192(DX)(DI*4), Y8
+	VMOVUPS 224(DX)(DI*4), Y9
+	VADDPS  Y8, Y6, Y6
+	VADDPS  Y9, Y7, Y7
+	ADDQ    $+64, DI
+	SUBQ    $+64, SI
+	JMP     loop120
 
-part112:
-	TESTQ        AX, AX
-	JZ           done114
-	LEAQ         masksAVX2<>+0(SB), DI
-	NEGQ         AX
-	VMOVUPS      64(DI)(AX*4), Y4
-	VMOVUPS      96(DI)(AX*4), Y5
-	VMASKMOVPS   (DX)(SI*4), Y4, Y6
-	VMASKMOVPS   32(DX)(SI*4), Y5, Y7
-	VBROADCASTSS mean+32(FP), Y8
-	VSUBPS       Y8, Y6, Y6
-	VSUBPS       Y8, Y7, Y7
-	VBROADCASTSS rstd+36(FP), Y8
-	VMULPS       Y8, Y6, Y6
-	VMULPS       Y8, Y7, Y7
-	VMASKMOVPS   (CX)(SI*4), Y4, Y8
-	VMASKMOVPS   32(CX)(SI*4), Y5, Y9
-	VMASKMOVPS   (BX)(SI*4), Y4, Y10
-	VMASKMOVPS   32(BX)(SI*4), Y5, Y11
-	VMULPS       Y10, Y8, Y8
-	VMULPS       Y11, Y9, Y9
-	VADDPS       Y8, Y0, Y0
-	VADDPS       Y9, Y1, Y1
-	VANDPS       Y6, Y4, Y4
-	VANDPS       Y7, Y5, Y5
-	VFMADD231PS  Y4, Y8, Y2
-	VFMADD231PS  Y5, Y9, Y3
+single119:
+loop121:
+	CMPQ    SI, $+16
+	JLT     part118
+	VMOVUPS (DX)(DI*4), Y8
+	VMOVUPS 32(DX)(DI*4), Y9
+	VADDPS  Y8, Y0, Y0
+	VADDPS  Y9, Y1, Y1
+	ADDQ    $+16, DI
+	SUBQ    $+16, SI
+	JMP     loop121
 
-done114:
+part118:
+	TESTQ      SI, SI
+	JZ         done122
+	LEAQ       masksAVX2<>+0(SB), R8
+	NEGQ       SI
+	VMOVUPS    64(R8)(SI*4), Y8
+	VMOVUPS    96(R8)(SI*4), Y9
+	VMASKMOVPS (DX)(DI*4), Y8, Y8
+	VMASKMOVPS 32(DX)(DI*4), Y9, Y9
+	VADDPS     Y8, Y0, Y0
+	VADDPS     Y9, Y1, Y1
+
+done122:
+	VADDPS       Y4, Y0, Y0
+	VADDPS       Y5, Y1, Y1
+	VADDPS       Y6, Y2, Y2
+	VADDPS       Y7, Y3, Y3
+	VADDPS       Y2, Y0, Y0
+	VADDPS       Y3, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -3356,154 +3418,469 @@ done114:
 	VADDPS       X0, X1, X1
 	VPERMILPS    $0xb1, X1, X0
 	VADDPS       X0, X1, X1
-	VADDPS       Y3, Y2, Y0
-	VEXTRACTF128 $0x01, Y0, X2
-	VADDPS       X2, X0, X2
-	VPERMILPS    $0x4e, X2, X0
-	VADDPS       X0, X2, X2
-	VPERMILPS    $0xb1, X2, X0
-	VADDPS       X0, X2, X2
+	VDIVSS       count+72(FP), X1, X1
+	VMOVSS       X1, (BX)
+	VBROADCASTSS X1, Y0
+	VPXOR        Y1, Y1, Y1
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	MOVQ         n+8(FP), SI
+	XORQ         DI, DI
+
+loop125:
+	CMPQ        SI, $+32
+	JLT         single124
+	VMOVUPS     (DX)(DI*4), Y5
+	VMOVUPS     32(DX)(DI*4), Y6
+	VSUBPS      Y0, Y5, Y5
+	VSUBPS      Y0, Y6, Y6
+	VFMADD231PS Y5, Y5, Y1
+	VFMADD231PS Y6, Y6, Y2
+	VMOVUPS     64(DX)(DI*4), Y5
+	VMOVUPS     96(DX)(DI*4), Y6
+	VSUBPS      Y0, Y5, Y5
+	VSUBPS      Y0, Y6, Y6
+	VFMADD231PS Y5, Y5, Y3
+	VFMADD231PS Y6, Y6, Y4
+	ADDQ        $+32, DI
+	SUBQ        $+32, SI
+	JMP         loop125
+
+single124:
+loop126:
+	CMPQ        SI, $+16
+	JLT         part123
+	VMOVUPS     (DX)(DI*4), Y5
+	VMOVUPS     32(DX)(DI*4), Y6
+	VSUBPS      Y0, Y5, Y5
+	VSUBPS      Y0, Y6, Y6
+	VFMADD231PS Y5, Y5, Y1
+	VFMADD231PS Y6, Y6, Y2
+	ADDQ        $+16, DI
+	SUBQ        $+16, SI
+	JMP         loop126
+
+part123:
+	TESTQ       SI, SI
+	JZ          done127
+	LEAQ        masksAVX2<>+0(SB), R8
+	NEGQ        SI
+	VMOVUPS     64(R8)(SI*4), Y5
+	VMOVUPS     96(R8)(SI*4), Y6
+	VMASKMOVPS  (DX)(DI*4), Y5, Y7
+	VMASKMOVPS  32(DX)(DI*4), Y6, Y8
+	VSUBPS      Y0, Y7, Y7
+	VSUBPS      Y0, Y8, Y8
+	VANDPS      Y7, Y5, Y5
+	VANDPS      Y8, Y6, Y6
+	VFMADD231PS Y5, Y5, Y1
+	VFMADD231PS Y6, Y6, Y2
+
+done127:
+	VADDPS       Y3, Y1, Y1
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X2
+	VPERMILPS    $0x4e, X2, X1
+	VADDPS       X1, X2, X2
+	VPERMILPS    $0xb1, X2, X1
+	VADDPS       X1, X2, X2
+	VDIVSS       count+72(FP), X2, X2
+	VADDSS       eps+76(FP), X2, X2
+	VSQRTSS      X2, X2, X2
+	VBROADCASTSS const3f800000AVX2<>+0(SB), Y1
+	VDIVSS       X2, X1, X1
+	VMOVSS       X1, 4(BX)
+	VBROADCASTSS X1, Y1
+	MOVQ         gain+48(FP), SI
+	MOVQ         bias+56(FP), DI
+	TESTQ        DI, DI
+	JZ           plain128
+	MOVQ         n+8(FP), R8
+	XORQ         R9, R9
+
+loop132:
+	CMPQ        R8, $+32
+	JLT         single131
+	VMOVUPS     (DX)(R9*4), Y2
+	VMOVUPS     32(DX)(R9*4), Y3
+	VSUBPS      Y0, Y2, Y2
+	VSUBPS      Y0, Y3, Y3
+	VMULPS      Y1, Y2, Y2
+	VMULPS      Y1, Y3, Y3
+	VMOVUPS     (SI)(R9*4), Y4
+	VMOVUPS     32(SI)(R9*4), Y5
+	VMOVUPS     (DI)(R9*4), Y6
+	VMOVUPS     32(DI)(R9*4), Y7
+	VFMADD213PS Y6, Y4, Y2
+	VFMADD213PS Y7, Y5, Y3
+	VMOVUPS     Y2, (CX)(R9*4)
+	VMOVUPS     Y3, 32(CX)(R9*4)
+	VMOVUPS     64(DX)(R9*4), Y2
+	VMOVUPS     96(DX)(R9*4), Y3
+	VSUBPS      Y0, Y2, Y2
+	VSUBPS      Y0, Y3, Y3
+	VMULPS      Y1, Y2, Y2
+	VMULPS      Y1, Y3, Y3
+	VMOVUPS     64(SI)(R9*4), Y4
+	VMOVUPS     96(SI)(R9*4), Y5
+	VMOVUPS     64(DI)(R9*4), Y6
+	VMOVUPS     96(DI)(R9*4), Y7
+	VFMADD213PS Y6, Y4, Y2
+	VFMADD213PS Y7, Y5, Y3
+	VMOVUPS     Y2, 64(CX)(R9*4)
+	VMOVUPS     Y3, 96(CX)(R9*4)
+	ADDQ        $+32, R9
+	SUBQ        $+32, R8
+	JMP         loop132
+
+single131:
+loop133:
+	CMPQ        R8, $+16
+	JLT         part130
+	VMOVUPS     (DX)(R9*4), Y2
+	VMOVUPS     32(DX)(R9*4), Y3
+	VSUBPS      Y0, Y2, Y2
+	VSUBPS      Y0, Y3, Y3
+	VMULPS      Y1, Y2, Y2
+	VMULPS      Y1, Y3, Y3
+	VMOVUPS     (SI)(R9*4), Y4
+	VMOVUPS     32(SI)(R9*4), Y5
+	VMOVUPS     (DI)(R9*4), Y6
+	VMOVUPS     32(DI)(R9*4), Y7
+	VFMADD213PS Y6, Y4, Y2
+	VFMADD213PS Y7, Y5, Y3
+	VMOVUPS     Y2, (CX)(R9*4)
+	VMOVUPS     Y3, 32(CX)(R9*4)
+	ADDQ        $+16, R9
+	SUBQ        $+16, R8
+	JMP         loop133
+
+part130:
+	TESTQ       R8, R8
+	JZ          done134
+	LEAQ        masksAVX2<>+0(SB), R10
+	NEGQ        R8
+	VMOVUPS     64(R10)(R8*4), Y2
+	VMOVUPS     96(R10)(R8*4), Y3
+	VMASKMOVPS  (DX)(R9*4), Y2, Y4
+	VMASKMOVPS  32(DX)(R9*4), Y3, Y5
+	VSUBPS      Y0, Y4, Y4
+	VSUBPS      Y0, Y5, Y0
+	VMULPS      Y1, Y4, Y4
+	VMULPS      Y1, Y0, Y0
+	VMASKMOVPS  (SI)(R9*4), Y2, Y1
+	VMASKMOVPS  32(SI)(R9*4), Y3, Y5
+	VMASKMOVPS  (DI)(R9*4), Y2, Y6
+	VMASKMOVPS  32(DI)(R9*4), Y3, Y7
+	VFMADD213PS Y6, Y1, Y4
+	VFMADD213PS Y7, Y5, Y0
+	VMASKMOVPS  Y4, Y2, (CX)(R9*4)
+	VMASKMOVPS  Y0, Y3, 32(CX)(R9*4)
+
+done134:
+	JMP normal129
+
+plain128:
+	MOVQ n+8(FP), DI
+	XORQ R8, R8
+
+loop137:
+	CMPQ    DI, $+32
+	JLT     single136
+	VMOVUPS (DX)(R8*4), Y2
+	VMOVUPS 32(DX)(R8*4), Y3
+	VSUBPS  Y0, Y2, Y2
+	VSUBPS  Y0, Y3, Y3
+	VMULPS  Y1, Y2, Y2
+	VMULPS  Y1, Y3, Y3
+	VMOVUPS (SI)(R8*4), Y4
+	VMOVUPS 32(SI)(R8*4), Y5
+	VMULPS  Y4, Y2, Y2
+	VMULPS  Y5, Y3, Y3
+	VMOVUPS Y2, (CX)(R8*4)
+	VMOVUPS Y3, 32(CX)(R8*4)
+	VMOVUPS 64(DX)(R8*4), Y2
+	VMOVUPS 96(DX)(R8*4), Y3
+	VSUBPS  Y0, Y2, Y2
+	VSUBPS  Y0, Y3, Y3
+	VMULPS  Y1, Y2, Y2
+	VMULPS  Y1, Y3, Y3
+	VMOVUPS 64(SI)(R8*4), Y4
+	VMOVUPS 96(SI)(R8*4), Y5
+	VMULPS  Y4, Y2, Y2
+	VMULPS  Y5, Y3, Y3
+	VMOVUPS Y2, 64(CX)(R8*4)
+	VMOVUPS Y3, 96(CX)(R8*4)
+	ADDQ    $+32, R8
+	SUBQ    $+32, DI
+	JMP     loop137
+
+single136:
+loop138:
+	CMPQ    DI, $+16
+	JLT     part135
+	VMOVUPS (DX)(R8*4), Y2
+	VMOVUPS 32(DX)(R8*4), Y3
+	VSUBPS  Y0, Y2, Y2
+	VSUBPS  Y0, Y3, Y3
+	VMULPS  Y1, Y2, Y2
+	VMULPS  Y1, Y3, Y3
+	VMOVUPS (SI)(R8*4), Y4
+	VMOVUPS 32(SI)(R8*4), Y5
+	VMULPS  Y4, Y2, Y2
+	VMULPS  Y5, Y3, Y3
+	VMOVUPS Y2, (CX)(R8*4)
+	VMOVUPS Y3, 32(CX)(R8*4)
+	ADDQ    $+16, R8
+	SUBQ    $+16, DI
+	JMP     loop138
+
+part135:
+	TESTQ      DI, DI
+	JZ         done139
+	LEAQ       masksAVX2<>+0(SB), R9
+	NEGQ       DI
+	VMOVUPS    64(R9)(DI*4), Y2
+	VMOVUPS    96(R9)(DI*4), Y3
+	VMASKMOVPS (DX)(R8*4), Y2, Y4
+	VMASKMOVPS 32(DX)(R8*4), Y3, Y5
+	VSUBPS     Y0, Y4, Y4
+	VSUBPS     Y0, Y5, Y0
+	VMULPS     Y1, Y4, Y4
+	VMULPS     Y1, Y0, Y0
+	VMASKMOVPS (SI)(R8*4), Y2, Y1
+	VMASKMOVPS 32(SI)(R8*4), Y3, Y5
+	VMULPS     Y1, Y4, Y1
+	VMULPS     Y5, Y0, Y0
+	VMASKMOVPS Y1, Y2, (CX)(R8*4)
+	VMASKMOVPS Y0, Y3, 32(CX)(R8*4)
+
+done139:
+normal129:
+	MOVQ drs+24(FP), SI
+	SHLQ $0x02, SI
+	ADDQ SI, CX
+	MOVQ xrs+40(FP), SI
+	SHLQ $0x02, SI
+	ADDQ SI, DX
+	ADDQ $0x08, BX
+	DECQ AX
+	JNZ  row117
 	VZEROUPPER
-	MOVSS        X1, s1+40(FP)
-	MOVSS        X2, s2+44(FP)
 	RET
 
-// func normGradAVX2(n int, dx *float32, dy *float32, x *float32, gain *float32, mean float32, rstd float32, s1 float32, s2 float32)
-// Requires: AVX, FMA3
-TEXT ·normGradAVX2(SB), NOSPLIT, $0-56
-	MOVQ n+0(FP), AX
-	MOVQ dy+16(FP), CX
-	MOVQ x+24(FP), DX
-	MOVQ gain+32(FP), BX
-	MOVQ dx+8(FP), SI
-	XORQ DI, DI
+// func layerNormGradAVX2(rows int, n int, dx *float32, dxrs int, dgain *float32, dbias *float32, dy *float32, dyrs int, x *float32, xrs int, gain *float32, stats *float32, count float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·layerNormGradAVX2(SB), NOSPLIT, $0-100
+	MOVQ rows+0(FP), AX
+	MOVQ dx+16(FP), CX
+	MOVQ dy+48(FP), DX
+	MOVQ x+64(FP), BX
+	MOVQ stats+88(FP), SI
 
-loop116:
-	CMPQ         AX, $+16
-	JLT          part115
-	VMOVUPS      (DX)(DI*4), Y0
-	VMOVUPS      32(DX)(DI*4), Y1
-	VBROADCASTSS mean+40(FP), Y2
-	VSUBPS       Y2, Y0, Y0
-	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS rstd+44(FP), Y2
-	VMULPS       Y2, Y0, Y0
-	VMULPS       Y2, Y1, Y1
-	VMOVUPS      (CX)(DI*4), Y2
-	VMOVUPS      32(CX)(DI*4), Y3
-	VMOVUPS      (BX)(DI*4), Y4
-	VMOVUPS      32(BX)(DI*4), Y5
-	VMULPS       Y4, Y2, Y2
-	VMULPS       Y5, Y3, Y3
-	VBROADCASTSS s1+48(FP), Y4
-	VSUBPS       Y4, Y2, Y2
-	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS s2+52(FP), Y4
-	VFNMADD231PS Y4, Y0, Y2
-	VFNMADD231PS Y4, Y1, Y3
-	VBROADCASTSS rstd+44(FP), Y0
-	VMULPS       Y0, Y2, Y1
-	VMULPS       Y0, Y3, Y0
-	VMOVUPS      Y1, (SI)(DI*4)
-	VMOVUPS      Y0, 32(SI)(DI*4)
-	ADDQ         $+16, DI
-	SUBQ         $+16, AX
-	JMP          loop116
+row140:
+	VBROADCASTSS (SI), Y0
+	VBROADCASTSS 4(SI), Y1
+	MOVQ         gain+80(FP), DI
+	MOVQ         dgain+32(FP), R8
+	MOVQ         dbias+40(FP), R9
+	VPXOR        Y2, Y2, Y2
+	VPXOR        Y3, Y3, Y3
+	VPXOR        Y4, Y4, Y4
+	VPXOR        Y5, Y5, Y5
+	MOVQ         n+8(FP), R10
+	XORQ         R11, R11
 
-part115:
-	TESTQ        AX, AX
-	JZ           done117
-	LEAQ         masksAVX2<>+0(SB), R8
-	NEGQ         AX
-	VMOVUPS      64(R8)(AX*4), Y0
-	VMOVUPS      96(R8)(AX*4), Y1
-	VMASKMOVPS   (DX)(DI*4), Y0, Y2
-	VMASKMOVPS   32(DX)(DI*4), Y1, Y3
-	VBROADCASTSS mean+40(FP), Y4
-	VSUBPS       Y4, Y2, Y2
-	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS rstd+44(FP), Y4
-	VMULPS       Y4, Y2, Y2
-	VMULPS       Y4, Y3, Y3
-	VMASKMOVPS   (CX)(DI*4), Y0, Y4
-	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
-	VMASKMOVPS   (BX)(DI*4), Y0, Y6
-	VMASKMOVPS   32(BX)(DI*4), Y1, Y7
-	VMULPS       Y6, Y4, Y4
-	VMULPS       Y7, Y5, Y5
-	VBROADCASTSS s1+48(FP), Y6
-	VSUBPS       Y6, Y4, Y4
-	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS s2+52(FP), Y6
-	VFNMADD231PS Y6, Y2, Y4
-	VFNMADD231PS Y6, Y3, Y5
-	VBROADCASTSS rstd+44(FP), Y2
-	VMULPS       Y2, Y4, Y3
-	VMULPS       Y2, Y5, Y2
-	VMASKMOVPS   Y3, Y0, (SI)(DI*4)
-	VMASKMOVPS   Y2, Y1, 32(SI)(DI*4)
+loop142:
+	CMPQ        R10, $+16
+	JLT         part141
+	VMOVUPS     (BX)(R11*4), Y6
+	VMOVUPS     32(BX)(R11*4), Y7
+	VSUBPS      Y0, Y6, Y6
+	VSUBPS      Y0, Y7, Y7
+	VMULPS      Y1, Y6, Y6
+	VMULPS      Y1, Y7, Y7
+	VMOVUPS     (DX)(R11*4), Y8
+	VMOVUPS     32(DX)(R11*4), Y9
+	TESTQ       R8, R8
+	JZ          none143
+	VMOVUPS     (R8)(R11*4), Y10
+	VMOVUPS     32(R8)(R11*4), Y11
+	VFMADD231PS Y8, Y6, Y10
+	VFMADD231PS Y9, Y7, Y11
+	VMOVUPS     Y10, (R8)(R11*4)
+	VMOVUPS     Y11, 32(R8)(R11*4)
 
-done117:
-	VZEROUPPER
-	RET
+none143:
+	TESTQ   R9, R9
+	JZ      none144
+	VMOVUPS (R9)(R11*4), Y10
+	VMOVUPS 32(R9)(R11*4), Y11
+	VADDPS  Y8, Y10, Y10
+	VADDPS  Y9, Y11, Y11
+	VMOVUPS Y10, (R9)(R11*4)
+	VMOVUPS Y11, 32(R9)(R11*4)
 
-// func gainGradAVX2(n int, dgain *float32, dy *float32, x *float32, mean float32, rstd float32)
-// Requires: AVX, FMA3
-TEXT ·gainGradAVX2(SB), NOSPLIT, $0-40
-	MOVQ n+0(FP), AX
-	MOVQ dy+16(FP), CX
-	MOVQ x+24(FP), DX
-	MOVQ dgain+8(FP), BX
-	XORQ SI, SI
+none144:
+	VMOVUPS     (DI)(R11*4), Y10
+	VMOVUPS     32(DI)(R11*4), Y11
+	VMULPS      Y10, Y8, Y8
+	VMULPS      Y11, Y9, Y9
+	VADDPS      Y8, Y2, Y2
+	VADDPS      Y9, Y3, Y3
+	VFMADD231PS Y6, Y8, Y4
+	VFMADD231PS Y7, Y9, Y5
+	ADDQ        $+16, R11
+	SUBQ        $+16, R10
+	JMP         loop142
 
-loop119:
-	CMPQ         AX, $+16
-	JLT          part118
-	VMOVUPS      (DX)(SI*4), Y0
-	VMOVUPS      32(DX)(SI*4), Y1
-	VBROADCASTSS mean+32(FP), Y2
-	VSUBPS       Y2, Y0, Y0
-	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS rstd+36(FP), Y2
-	VMULPS       Y2, Y0, Y0
-	VMULPS       Y2, Y1, Y1
-	VMOVUPS      (BX)(SI*4), Y2
-	VMOVUPS      32(BX)(SI*4), Y3
-	VMOVUPS      (CX)(SI*4), Y4
-	VMOVUPS      32(CX)(SI*4), Y5
-	VFMADD231PS  Y4, Y0, Y2
-	VFMADD231PS  Y5, Y1, Y3
-	VMOVUPS      Y2, (BX)(SI*4)
-	VMOVUPS      Y3, 32(BX)(SI*4)
-	ADDQ         $+16, SI
-	SUBQ         $+16, AX
-	JMP          loop119
+part141:
+	TESTQ       R10, R10
+	JZ          done145
+	LEAQ        masksAVX2<>+0(SB), R12
+	NEGQ        R10
+	VMOVUPS     64(R12)(R10*4), Y6
+	VMOVUPS     96(R12)(R10*4), Y7
+	VMASKMOVPS  (BX)(R11*4), Y6, Y8
+	VMASKMOVPS  32(BX)(R11*4), Y7, Y9
+	VSUBPS      Y0, Y8, Y8
+	VSUBPS      Y0, Y9, Y9
+	VMULPS      Y1, Y8, Y8
+	VMULPS      Y1, Y9, Y9
+	VMASKMOVPS  (DX)(R11*4), Y6, Y10
+	VMASKMOVPS  32(DX)(R11*4), Y7, Y11
+	TESTQ       R8, R8
+	JZ          none146
+	VMASKMOVPS  (R8)(R11*4), Y6, Y12
+	VMASKMOVPS  32(R8)(R11*4), Y7, Y13
+	VFMADD231PS Y10, Y8, Y12
+	VFMADD231PS Y11, Y9, Y13
+	VMASKMOVPS  Y12, Y6, (R8)(R11*4)
+	VMASKMOVPS  Y13, Y7, 32(R8)(R11*4)
 
-part118:
-	TESTQ        AX, AX
-	JZ           done120
-	LEAQ         masksAVX2<>+0(SB), DI
-	NEGQ         AX
-	VMOVUPS      64(DI)(AX*4), Y0
-	VMOVUPS      96(DI)(AX*4), Y1
-	VMASKMOVPS   (DX)(SI*4), Y0, Y2
-	VMASKMOVPS   32(DX)(SI*4), Y1, Y3
-	VBROADCASTSS mean+32(FP), Y4
-	VSUBPS       Y4, Y2, Y2
-	VSUBPS       Y4, Y3, Y3
-	VBROADCASTSS rstd+36(FP), Y4
-	VMULPS       Y4, Y2, Y2
-	VMULPS       Y4, Y3, Y3
-	VMASKMOVPS   (BX)(SI*4), Y0, Y4
-	VMASKMOVPS   32(BX)(SI*4), Y1, Y5
-	VMASKMOVPS   (CX)(SI*4), Y0, Y6
-	VMASKMOVPS   32(CX)(SI*4), Y1, Y7
-	VFMADD231PS  Y6, Y2, Y4
-	VFMADD231PS  Y7, Y3, Y5
-	VMASKMOVPS   Y4, Y0, (BX)(SI*4)
-	VMASKMOVPS   Y5, Y1, 32(BX)(SI*4)
+none146:
+	TESTQ      R9, R9
+	JZ         none147
+	VMASKMOVPS (R9)(R11*4), Y6, Y12
+	VMASKMOVPS 32(R9)(R11*4), Y7, Y13
+	VADDPS     Y10, Y12, Y12
+	VADDPS     Y11, Y13, Y13
+	VMASKMOVPS Y12, Y6, (R9)(R11*4)
+	VMASKMOVPS Y13, Y7, 32(R9)(R11*4)
 
-done120:
+none147:
+	VMASKMOVPS  (DI)(R11*4), Y6, Y12
+	VMASKMOVPS  32(DI)(R11*4), Y7, Y13
+	VMULPS      Y12, Y10, Y10
+	VMULPS      Y13, Y11, Y11
+	VADDPS      Y10, Y2, Y2
+	VADDPS      Y11, Y3, Y3
+	VANDPS      Y8, Y6, Y6
+	VANDPS      Y9, Y7, Y7
+	VFMADD231PS Y6, Y10, Y4
+	VFMADD231PS Y7, Y11, Y5
+
+done145:
+	VADDPS       Y3, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VADDPS       X3, X2, X3
+	VPERMILPS    $0x4e, X3, X2
+	VADDPS       X2, X3, X3
+	VPERMILPS    $0xb1, X3, X2
+	VADDPS       X2, X3, X3
+	VADDPS       Y5, Y4, Y2
+	VEXTRACTF128 $0x01, Y2, X4
+	VADDPS       X4, X2, X4
+	VPERMILPS    $0x4e, X4, X2
+	VADDPS       X2, X4, X4
+	VPERMILPS    $0xb1, X4, X2
+	VADDPS       X2, X4, X4
+	VDIVSS       count+96(FP), X3, X3
+	VDIVSS       count+96(FP), X4, X4
+	VBROADCASTSS X3, Y2
+	VBROADCASTSS X4, Y3
+	MOVQ         n+8(FP), R8
+	XORQ         R9, R9
+
+loop149:
+	CMPQ         R8, $+16
+	JLT          part148
+	VMOVUPS      (BX)(R9*4), Y4
+	VMOVUPS      32(BX)(R9*4), Y5
+	VSUBPS       Y0, Y4, Y4
+	VSUBPS       Y0, Y5, Y5
+	VMULPS       Y1, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VMOVUPS      (DX)(R9*4), Y6
+	VMOVUPS      32(DX)(R9*4), Y7
+	VMOVUPS      (DI)(R9*4), Y8
+	VMOVUPS      32(DI)(R9*4), Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VSUBPS       Y2, Y6, Y6
+	VSUBPS       Y2, Y7, Y7
+	VFNMADD231PS Y3, Y4, Y6
+	VFNMADD231PS Y3, Y5, Y7
+	VMOVUPS      (CX)(R9*4), Y4
+	VMOVUPS      32(CX)(R9*4), Y5
+	VMULPS       Y1, Y6, Y6
+	VMULPS       Y1, Y7, Y7
+	VADDPS       Y6, Y4, Y4
+	VADDPS       Y7, Y5, Y5
+	VMOVUPS      Y4, (CX)(R9*4)
+	VMOVUPS      Y5, 32(CX)(R9*4)
+	ADDQ         $+16, R9
+	SUBQ         $+16, R8
+	JMP          loop149
+
+part148:
+	TESTQ        R8, R8
+	JZ           done150
+	LEAQ         masksAVX2<>+0(SB), R10
+	NEGQ         R8
+	VMOVUPS      64(R10)(R8*4), Y4
+	VMOVUPS      96(R10)(R8*4), Y5
+	VMASKMOVPS   (BX)(R9*4), Y4, Y6
+	VMASKMOVPS   32(BX)(R9*4), Y5, Y7
+	VSUBPS       Y0, Y6, Y6
+	VSUBPS       Y0, Y7, Y0
+	VMULPS       Y1, Y6, Y6
+	VMULPS       Y1, Y0, Y0
+	VMASKMOVPS   (DX)(R9*4), Y4, Y7
+	VMASKMOVPS   32(DX)(R9*4), Y5, Y8
+	VMASKMOVPS   (DI)(R9*4), Y4, Y9
+	VMASKMOVPS   32(DI)(R9*4), Y5, Y10
+	VMULPS       Y9, Y7, Y7
+	VMULPS       Y10, Y8, Y8
+	VSUBPS       Y2, Y7, Y7
+	VSUBPS       Y2, Y8, Y2
+	VFNMADD231PS Y3, Y6, Y7
+	VFNMADD231PS Y3, Y0, Y2
+	VMASKMOVPS   (CX)(R9*4), Y4, Y0
+	VMASKMOVPS   32(CX)(R9*4), Y5, Y3
+	VMULPS       Y1, Y7, Y6
+	VMULPS       Y1, Y2, Y1
+	VADDPS       Y6, Y0, Y0
+	VADDPS       Y1, Y3, Y1
+	VMASKMOVPS   Y0, Y4, (CX)(R9*4)
+	VMASKMOVPS   Y1, Y5, 32(CX)(R9*4)
+
+done150:
+	MOVQ dxrs+24(FP), DI
+	SHLQ $0x02, DI
+	ADDQ DI, CX
+	MOVQ dyrs+56(FP), DI
+	SHLQ $0x02, DI
+	ADDQ DI, DX
+	MOVQ xrs+72(FP), DI
+	SHLQ $0x02, DI
+	ADDQ DI, BX
+	ADDQ $0x08, SI
+	DECQ AX
+	JNZ  row140
 	VZEROUPPER
 	RET
 
@@ -3518,9 +3895,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop122:
+loop152:
 	CMPQ         AX, $+16
-	JLT          part121
+	JLT          part151
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -3579,11 +3956,11 @@ loop122:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop122
+	JMP          loop152
 
-part121:
+part151:
 	TESTQ        AX, AX
-	JZ           done123
+	JZ           done153
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -3645,7 +4022,7 @@ part121:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done123:
+done153:
 	VZEROUPPER
 	RET
 
@@ -3664,9 +4041,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop126:
+loop156:
 	CMPQ    AX, $+64
-	JLT     single125
+	JLT     single155
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -3680,7 +4057,7 @@ loop126:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row127:
+row157:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -3718,15 +4095,15 @@ row127:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row127
+	JNZ          row157
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop126
+	JMP          loop156
 
-single125:
-loop128:
+single155:
+loop158:
 	CMPQ    AX, $+16
-	JLT     part124
+	JLT     part154
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -3734,7 +4111,7 @@ loop128:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row129:
+row159:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -3748,14 +4125,14 @@ row129:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row129
+	JNZ          row159
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop128
+	JMP          loop158
 
-part124:
+part154:
 	TESTQ      AX, AX
-	JZ         done130
+	JZ         done160
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -3766,7 +4143,7 @@ part124:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row131:
+row161:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -3780,9 +4157,9 @@ row131:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row131
+	JNZ          row161
 
-done130:
+done160:
 	VZEROUPPER
 	RET
 
@@ -3797,7 +4174,7 @@ TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run132:
+run162:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -3810,9 +4187,9 @@ run132:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows135:
+rows165:
 	CMPQ  16(SP), $0x04
-	JLT   rest133
+	JLT   rest163
 	LEAQ  (AX)(CX*1), DX
 	LEAQ  (DX)(CX*1), DI
 	LEAQ  (DI)(CX*1), R8
@@ -3831,9 +4208,9 @@ rows135:
 	MOVQ  n+0(FP), R13
 	XORQ  R14, R14
 
-loop137:
+loop167:
 	CMPQ        R13, $+16
-	JLT         part136
+	JLT         part166
 	VMOVUPS     (BX)(R14*4), Y8
 	VMOVUPS     32(BX)(R14*4), Y9
 	VMOVUPS     (SI)(R14*4), Y10
@@ -3878,11 +4255,11 @@ loop137:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop137
+	JMP         loop167
 
-part136:
+part166:
 	TESTQ       R13, R13
-	JZ          done138
+	JZ          done168
 	LEAQ        masksAVX2<>+0(SB), R15
 	NEGQ        R13
 	VMOVUPS     64(R15)(R13*4), Y8
@@ -3930,7 +4307,7 @@ part136:
 	VFMADD231PS Y8, Y12, Y6
 	VFMADD231PS Y9, Y13, Y7
 
-done138:
+done168:
 	MOVQ         sums+64(FP), AX
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
@@ -3947,21 +4324,21 @@ done138:
 	LEAQ         (R8)(CX*1), AX
 	LEAQ         (R11)(CX*1), SI
 	SUBQ         $0x04, 16(SP)
-	JMP          rows135
+	JMP          rows165
 
-rest133:
-rows139:
+rest163:
+rows169:
 	CMPQ  16(SP), $0x01
-	JLT   finished134
+	JLT   finished164
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  y+56(FP), DX
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop141:
+loop171:
 	CMPQ        DI, $+16
-	JLT         part140
+	JLT         part170
 	VMOVUPS     (BX)(R8*4), Y2
 	VMOVUPS     32(BX)(R8*4), Y3
 	VMOVUPS     (SI)(R8*4), Y4
@@ -3976,11 +4353,11 @@ loop141:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop141
+	JMP         loop171
 
-part140:
+part170:
 	TESTQ       DI, DI
-	JZ          done142
+	JZ          done172
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -3998,7 +4375,7 @@ part140:
 	VFMADD231PS Y2, Y6, Y0
 	VFMADD231PS Y3, Y7, Y1
 
-done142:
+done172:
 	MOVQ         sums+64(FP), DX
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -4011,11 +4388,11 @@ done142:
 	LEAQ         (AX)(CX*1), AX
 	LEAQ         (SI)(CX*1), SI
 	SUBQ         $0x01, 16(SP)
-	JMP          rows139
+	JMP          rows169
 
-finished134:
+finished164:
 	DECQ 8(SP)
-	JNZ  run132
+	JNZ  run162
 	VZEROUPPER
 	RET
 
@@ -4028,9 +4405,9 @@ TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop145:
+loop175:
 	CMPQ    AX, $+32
-	JLT     single144
+	JLT     single174
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -4041,7 +4418,7 @@ loop145:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run146:
+run176:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -4055,7 +4432,7 @@ run146:
 	VMOVUPS 64(R11)(BX*4), Y6
 	VMOVUPS 96(R11)(BX*4), Y7
 
-row147:
+row177:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (R12)(BX*4), Y10
@@ -4083,21 +4460,21 @@ row147:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row147
+	JNZ          row177
 	DECQ         R10
-	JNZ          run146
+	JNZ          run176
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	VMOVUPS      Y2, 64(DX)(BX*4)
 	VMOVUPS      Y3, 96(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop145
+	JMP          loop175
 
-single144:
-loop148:
+single174:
+loop178:
 	CMPQ    AX, $+16
-	JLT     part143
+	JLT     part173
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -4106,7 +4483,7 @@ loop148:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run149:
+run179:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -4118,7 +4495,7 @@ run149:
 	VMOVUPS (R11)(BX*4), Y2
 	VMOVUPS 32(R11)(BX*4), Y3
 
-row150:
+row180:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (R12)(BX*4), Y6
@@ -4136,18 +4513,18 @@ row150:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row150
+	JNZ          row180
 	DECQ         R10
-	JNZ          run149
+	JNZ          run179
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop148
+	JMP          loop178
 
-part143:
+part173:
 	TESTQ      AX, AX
-	JZ         done151
+	JZ         done181
 	LEAQ       masksAVX2<>+0(SB), SI
 	NEGQ       AX
 	VMOVUPS    64(SI)(AX*4), Y0
@@ -4160,7 +4537,7 @@ part143:
 	MOVQ       runs+16(FP), R8
 	MOVQ       count+8(FP), R9
 
-run152:
+run182:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+32(FP), R10
@@ -4172,7 +4549,7 @@ run152:
 	VMASKMOVPS (R10)(BX*4), Y0, Y4
 	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
 
-row153:
+row183:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (R11)(BX*4), Y0, Y8
@@ -4190,13 +4567,13 @@ row153:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row153
+	JNZ          row183
 	DECQ         R9
-	JNZ          run152
+	JNZ          run182
 	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
 
-done151:
+done181:
 	VZEROUPPER
 	RET
 
@@ -4209,16 +4586,16 @@ TEXT ·featureGradAVX2(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop156:
+loop186:
 	CMPQ AX, $+32
-	JLT  single155
+	JLT  single185
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run157:
+run187:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -4242,7 +4619,7 @@ run157:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
-row158:
+row188:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (SI)(BX*4), Y10
@@ -4287,7 +4664,7 @@ row158:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row158
+	JNZ          row188
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y4, Y0, Y0
@@ -4301,22 +4678,22 @@ row158:
 	VMOVUPS      Y0, 64(R15)(BX*4)
 	VMOVUPS      Y1, 96(R15)(BX*4)
 	DECQ         R10
-	JNZ          run157
+	JNZ          run187
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop156
+	JMP          loop186
 
-single155:
-loop159:
+single185:
+loop189:
 	CMPQ AX, $+16
-	JLT  part154
+	JLT  part184
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run160:
+run190:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -4336,7 +4713,7 @@ run160:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-row161:
+row191:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (SI)(BX*4), Y6
@@ -4363,7 +4740,7 @@ row161:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row161
+	JNZ          row191
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y2, Y0, Y0
@@ -4371,14 +4748,14 @@ row161:
 	VMOVUPS      Y0, (R15)(BX*4)
 	VMOVUPS      Y1, 32(R15)(BX*4)
 	DECQ         R10
-	JNZ          run160
+	JNZ          run190
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop159
+	JMP          loop189
 
-part154:
+part184:
 	TESTQ   AX, AX
-	JZ      done162
+	JZ      done192
 	LEAQ    masksAVX2<>+0(SB), SI
 	NEGQ    AX
 	VMOVUPS 64(SI)(AX*4), Y0
@@ -4389,7 +4766,7 @@ part154:
 	MOVQ    runs+16(FP), R8
 	MOVQ    count+8(FP), R9
 
-run163:
+run193:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+48(FP), R10
@@ -4409,7 +4786,7 @@ run163:
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
-row164:
+row194:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (AX)(BX*4), Y0, Y8
@@ -4436,7 +4813,7 @@ row164:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row164
+	JNZ          row194
 	VMASKMOVPS   (R14)(BX*4), Y0, Y2
 	VMASKMOVPS   32(R14)(BX*4), Y1, Y3
 	VADDPS       Y4, Y2, Y2
@@ -4444,9 +4821,9 @@ row164:
 	VMASKMOVPS   Y2, Y0, (R14)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(R14)(BX*4)
 	DECQ         R9
-	JNZ          run163
+	JNZ          run193
 
-done162:
+done192:
 	VZEROUPPER
 	RET
 
@@ -4460,9 +4837,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows167:
+rows197:
 	CMPQ  AX, $0x04
-	JLT   rest165
+	JLT   rest195
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -4477,9 +4854,9 @@ rows167:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop169:
+loop199:
 	CMPQ        R10, $+16
-	JLT         part168
+	JLT         part198
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -4500,11 +4877,11 @@ loop169:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop169
+	JMP         loop199
 
-part168:
+part198:
 	TESTQ       R10, R10
-	JZ          done170
+	JZ          done200
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -4528,7 +4905,7 @@ part168:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done170:
+done200:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -4542,20 +4919,20 @@ done170:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows167
+	JMP          rows197
 
-rest165:
-rows171:
+rest195:
+rows201:
 	CMPQ  AX, $0x01
-	JLT   finished166
+	JLT   finished196
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop173:
+loop203:
 	CMPQ        DI, $+16
-	JLT         part172
+	JLT         part202
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -4564,11 +4941,11 @@ loop173:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop173
+	JMP         loop203
 
-part172:
+part202:
 	TESTQ       DI, DI
-	JZ          done174
+	JZ          done204
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -4580,7 +4957,7 @@ part172:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done174:
+done204:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -4590,9 +4967,9 @@ done174:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows171
+	JMP          rows201
 
-finished166:
+finished196:
 	VZEROUPPER
 	RET
 
@@ -4606,9 +4983,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop177:
+loop207:
 	CMPQ    AX, $+32
-	JLT     single176
+	JLT     single206
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VMOVUPS 64(DX)(SI*4), Y2
@@ -4620,7 +4997,7 @@ loop177:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row178:
+row208:
 	VMOVUPS      (R8)(SI*4), Y8
 	VMOVUPS      32(R8)(SI*4), Y9
 	VSUBPS       Y0, Y8, Y8
@@ -4635,7 +5012,7 @@ row178:
 	VADDPS       Y9, Y7, Y7
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row178
+	JNZ          row208
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
@@ -4649,7 +5026,7 @@ row178:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row179:
+row209:
 	VMOVUPS      (R8)(SI*4), Y12
 	VMOVUPS      32(R8)(SI*4), Y13
 	VSUBPS       Y0, Y12, Y12
@@ -4672,7 +5049,7 @@ row179:
 	VMOVUPS      Y13, 96(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row179
+	JNZ          row209
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
@@ -4682,7 +5059,7 @@ row179:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row180:
+row210:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y8, Y0, Y0
@@ -4697,15 +5074,15 @@ row180:
 	VMOVUPS Y1, 96(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row180
+	JNZ     row210
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop177
+	JMP     loop207
 
-single176:
-loop181:
+single206:
+loop211:
 	CMPQ    AX, $+16
-	JLT     part175
+	JLT     part205
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -4713,7 +5090,7 @@ loop181:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row182:
+row212:
 	VMOVUPS      (R8)(SI*4), Y4
 	VMOVUPS      32(R8)(SI*4), Y5
 	VSUBPS       Y0, Y4, Y4
@@ -4722,7 +5099,7 @@ row182:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row182
+	JNZ          row212
 	VBROADCASTSS each+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
@@ -4731,7 +5108,7 @@ row182:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row183:
+row213:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -4744,14 +5121,14 @@ row183:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row183
+	JNZ          row213
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row184:
+row214:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y4, Y0, Y0
@@ -4760,14 +5137,14 @@ row184:
 	VMOVUPS Y1, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row184
+	JNZ     row214
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop181
+	JMP     loop211
 
-part175:
+part205:
 	TESTQ      AX, AX
-	JZ         done185
+	JZ         done215
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -4779,7 +5156,7 @@ part175:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row186:
+row216:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y6
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y7
 	VSUBPS       Y2, Y6, Y6
@@ -4788,7 +5165,7 @@ row186:
 	VADDPS       Y7, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row186
+	JNZ          row216
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y4, Y4
 	VMULPS       Y6, Y5, Y5
@@ -4797,7 +5174,7 @@ row186:
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row187:
+row217:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -4810,14 +5187,14 @@ row187:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row187
+	JNZ          row217
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y6
 	VMULPS       Y2, Y7, Y7
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row188:
+row218:
 	VMASKMOVPS (CX)(SI*4), Y0, Y2
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
 	VSUBPS     Y6, Y2, Y2
@@ -4826,9 +5203,9 @@ row188:
 	VMASKMOVPS Y3, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row188
+	JNZ        row218
 
-done185:
+done215:
 	VZEROUPPER
 	RET
 
@@ -4842,9 +5219,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop190:
+loop220:
 	CMPQ         AX, $+16
-	JLT          part189
+	JLT          part219
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -4857,7 +5234,7 @@ loop190:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row191:
+row221:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -4873,7 +5250,7 @@ row191:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row191
+	JNZ          row221
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -4903,7 +5280,7 @@ row191:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row192:
+row222:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -4912,14 +5289,14 @@ row192:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row192
+	JNZ     row222
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop190
+	JMP     loop220
 
-part189:
+part219:
 	TESTQ        AX, AX
-	JZ           done193
+	JZ           done223
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -4936,7 +5313,7 @@ part189:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row194:
+row224:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -4952,7 +5329,7 @@ row194:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row194
+	JNZ          row224
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -4982,7 +5359,7 @@ row194:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row195:
+row225:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -4991,9 +5368,9 @@ row195:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row195
+	JNZ        row225
 
-done193:
+done223:
 	VZEROUPPER
 	RET
 
@@ -5011,9 +5388,9 @@ TEXT ·standardiseAVX2(SB), NOSPLIT, $0-40
 	VPXOR Y0, Y0, Y0
 	XORQ  SI, SI
 
-loop197:
+loop227:
 	CMPQ    AX, $+16
-	JLT     part196
+	JLT     part226
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -5024,9 +5401,9 @@ loop197:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest199
+	JLT     rest229
 
-four198:
+four228:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -5041,21 +5418,21 @@ four198:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four198
+	JGE     four228
 
-rest199:
+rest229:
 	ADDQ $0x04, R9
-	JZ   done201
+	JZ   done231
 
-one200:
+one230:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one200
+	JNZ     one230
 
-done201:
+done231:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -5073,9 +5450,9 @@ done201:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest203
+	JLT          rest233
 
-four202:
+four232:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -5094,22 +5471,22 @@ four202:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four202
+	JGE         four232
 
-rest203:
+rest233:
 	ADDQ $0x04, R9
-	JZ   done205
+	JZ   done235
 
-one204:
+one234:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one204
+	JNZ         one234
 
-done205:
+done235:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -5150,13 +5527,13 @@ done205:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound206
+	JZ           sound236
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row207:
+row237:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -5166,11 +5543,11 @@ row207:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row207
+	JNZ          row237
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound206:
+sound236:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -5199,9 +5576,9 @@ sound206:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest209
+	JLT          rest239
 
-four208:
+four238:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -5220,22 +5597,22 @@ four208:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four208
+	JGE         four238
 
-rest209:
+rest239:
 	ADDQ $0x04, R8
-	JZ   done211
+	JZ   done241
 
-one210:
+one240:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one210
+	JNZ         one240
 
-done211:
+done241:
 	MOVQ    x+16(FP), DI
 	LEAQ    32(DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -5246,9 +5623,9 @@ done211:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest213
+	JLT     rest243
 
-four212:
+four242:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -5263,21 +5640,21 @@ four212:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four212
+	JGE     four242
 
-rest213:
+rest243:
 	ADDQ $0x04, R9
-	JZ   done215
+	JZ   done245
 
-one214:
+one244:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one214
+	JNZ     one244
 
-done215:
+done245:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -5295,9 +5672,9 @@ done215:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest217
+	JLT          rest247
 
-four216:
+four246:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -5316,22 +5693,22 @@ four216:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four216
+	JGE         four246
 
-rest217:
+rest247:
 	ADDQ $0x04, R9
-	JZ   done219
+	JZ   done249
 
-one218:
+one248:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one218
+	JNZ         one248
 
-done219:
+done249:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -5372,13 +5749,13 @@ done219:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound220
+	JZ           sound250
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row221:
+row251:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -5388,11 +5765,11 @@ row221:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row221
+	JNZ          row251
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound220:
+sound250:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -5421,9 +5798,9 @@ sound220:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest223
+	JLT          rest253
 
-four222:
+four252:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -5442,29 +5819,29 @@ four222:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four222
+	JGE         four252
 
-rest223:
+rest253:
 	ADDQ $0x04, R8
-	JZ   done225
+	JZ   done255
 
-one224:
+one254:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one224
+	JNZ         one254
 
-done225:
+done255:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop197
+	JMP  loop227
 
-part196:
+part226:
 	TESTQ      AX, AX
-	JZ         done226
+	JZ         done256
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y1
@@ -5479,9 +5856,9 @@ part196:
 	MOVQ       AX, DI
 	MOVQ       CX, R8
 	SUBQ       $0x04, R8
-	JLT        rest228
+	JLT        rest258
 
-four227:
+four257:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
@@ -5496,21 +5873,21 @@ four227:
 	VADDPS     Y6, Y9, Y9
 	LEAQ       (DI)(DX*4), DI
 	SUBQ       $0x04, R8
-	JGE        four227
+	JGE        four257
 
-rest228:
+rest258:
 	ADDQ $0x04, R8
-	JZ   done230
+	JZ   done260
 
-one229:
+one259:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
 	LEAQ       (DI)(DX*1), DI
 	DECQ       R8
-	JNZ        one229
+	JNZ        one259
 
-done230:
+done260:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y5, Y5
 	VADDPS       Y9, Y8, Y8
@@ -5528,9 +5905,9 @@ done230:
 	MOVQ         AX, DI
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest232
+	JLT          rest262
 
-four231:
+four261:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
@@ -5549,22 +5926,22 @@ four231:
 	VFMADD231PS Y6, Y6, Y13
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four231
+	JGE         four261
 
-rest232:
+rest262:
 	ADDQ $0x04, R8
-	JZ   done234
+	JZ   done264
 
-one233:
+one263:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
 	VFMADD231PS Y6, Y6, Y10
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one233
+	JNZ         one263
 
-done234:
+done264:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y3, Y3
 	VADDPS       Y9, Y8, Y8
@@ -5607,13 +5984,13 @@ done234:
 	VMOVMSKPS    Y1, R8
 	ANDL         R8, DI
 	TESTL        DI, DI
-	JZ           sound235
+	JZ           sound265
 	VMOVAPD      Y0, Y10
 	VMOVAPD      Y0, Y12
 	MOVQ         CX, DI
 	MOVQ         AX, R8
 
-row236:
+row266:
 	VMASKMOVPS   (R8), Y1, Y13
 	VSUBPS       Y5, Y13, Y13
 	VCVTPS2PD    X13, Y14
@@ -5623,11 +6000,11 @@ row236:
 	VFMADD231PD  Y13, Y13, Y12
 	ADDQ         DX, R8
 	DECQ         DI
-	JNZ          row236
+	JNZ          row266
 	VBLENDVPD    Y11, Y10, Y7, Y7
 	VBLENDVPD    Y9, Y12, Y8, Y8
 
-sound235:
+sound265:
 	VCVTPS2PD    X3, Y9
 	VCVTPS2PD    X6, Y10
 	VFNMADD231PD Y9, Y10, Y7
@@ -5656,9 +6033,9 @@ sound235:
 	VMULPS       Y3, Y6, Y6
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest238
+	JLT          rest268
 
-four237:
+four267:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
@@ -5677,22 +6054,22 @@ four237:
 	VMASKMOVPS  Y7, Y1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, DI
-	JGE         four237
+	JGE         four267
 
-rest238:
+rest268:
 	ADDQ $0x04, DI
-	JZ   done240
+	JZ   done270
 
-one239:
+one269:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
 	VMASKMOVPS  Y7, Y1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        DI
-	JNZ         one239
+	JNZ         one269
 
-done240:
+done270:
 	MOVQ       x+16(FP), AX
 	LEAQ       32(AX)(SI*4), AX
 	VMASKMOVPS (AX), Y2, Y1
@@ -5703,9 +6080,9 @@ done240:
 	MOVQ       AX, SI
 	MOVQ       CX, DI
 	SUBQ       $0x04, DI
-	JLT        rest242
+	JLT        rest272
 
-four241:
+four271:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
@@ -5720,21 +6097,21 @@ four241:
 	VADDPS     Y5, Y8, Y8
 	LEAQ       (SI)(DX*4), SI
 	SUBQ       $0x04, DI
-	JGE        four241
+	JGE        four271
 
-rest242:
+rest272:
 	ADDQ $0x04, DI
-	JZ   done244
+	JZ   done274
 
-one243:
+one273:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
 	LEAQ       (SI)(DX*1), SI
 	DECQ       DI
-	JNZ        one243
+	JNZ        one273
 
-done244:
+done274:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y3, Y3
 	VADDPS       Y8, Y7, Y7
@@ -5752,9 +6129,9 @@ done244:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest246
+	JLT          rest276
 
-four245:
+four275:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
@@ -5773,22 +6150,22 @@ four245:
 	VFMADD231PS Y5, Y5, Y12
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four245
+	JGE         four275
 
-rest246:
+rest276:
 	ADDQ $0x04, DI
-	JZ   done248
+	JZ   done278
 
-one247:
+one277:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
 	VFMADD231PS Y5, Y5, Y9
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one247
+	JNZ         one277
 
-done248:
+done278:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y1, Y1
 	VADDPS       Y8, Y7, Y7
@@ -5831,13 +6208,13 @@ done248:
 	VMOVMSKPS    Y2, DI
 	ANDL         DI, SI
 	TESTL        SI, SI
-	JZ           sound249
+	JZ           sound279
 	VMOVAPD      Y0, Y9
 	VMOVAPD      Y0, Y11
 	MOVQ         CX, SI
 	MOVQ         AX, DI
 
-row250:
+row280:
 	VMASKMOVPS   (DI), Y2, Y12
 	VSUBPS       Y3, Y12, Y12
 	VCVTPS2PD    X12, Y13
@@ -5847,11 +6224,11 @@ row250:
 	VFMADD231PD  Y12, Y12, Y11
 	ADDQ         DX, DI
 	DECQ         SI
-	JNZ          row250
+	JNZ          row280
 	VBLENDVPD    Y10, Y9, Y6, Y6
 	VBLENDVPD    Y8, Y11, Y7, Y7
 
-sound249:
+sound279:
 	VCVTPS2PD    X1, Y8
 	VCVTPS2PD    X5, Y9
 	VFNMADD231PD Y8, Y9, Y6
@@ -5880,9 +6257,9 @@ sound249:
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, CX
 	SUBQ         $0x04, CX
-	JLT          rest252
+	JLT          rest282
 
-four251:
+four281:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
@@ -5901,23 +6278,23 @@ four251:
 	VMASKMOVPS  Y1, Y2, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four251
+	JGE         four281
 
-rest252:
+rest282:
 	ADDQ $0x04, CX
-	JZ   done254
+	JZ   done284
 
-one253:
+one283:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
 	VMASKMOVPS  Y1, Y2, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one253
+	JNZ         one283
 
-done254:
-done226:
+done284:
+done256:
 	VZEROUPPER
 	RET
 
@@ -5938,9 +6315,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-44
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop256:
+loop286:
 	CMPQ         AX, $+16
-	JLT          part255
+	JLT          part285
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -5953,7 +6330,7 @@ loop256:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row257:
+row287:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -5969,7 +6346,7 @@ row257:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row257
+	JNZ          row287
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -5982,7 +6359,7 @@ row257:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row258:
+row288:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -6006,7 +6383,7 @@ row258:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row258
+	JNZ          row288
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -6057,7 +6434,7 @@ row258:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row259:
+row289:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -6071,14 +6448,14 @@ row259:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row259
+	JNZ          row289
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop256
+	JMP          loop286
 
-part255:
+part285:
 	TESTQ        AX, AX
-	JZ           done260
+	JZ           done290
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -6095,7 +6472,7 @@ part255:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row261:
+row291:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -6111,7 +6488,7 @@ row261:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row261
+	JNZ          row291
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -6124,7 +6501,7 @@ row261:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row262:
+row292:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -6148,7 +6525,7 @@ row262:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row262
+	JNZ          row292
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -6199,7 +6576,7 @@ row262:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row263:
+row293:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -6213,9 +6590,9 @@ row263:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row263
+	JNZ          row293
 
-done260:
+done290:
 	VZEROUPPER
 	RET
 
@@ -6232,9 +6609,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop266:
+loop296:
 	CMPQ         AX, $+32
-	JLT          single265
+	JLT          single295
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -6256,7 +6633,7 @@ loop266:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row267:
+row297:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -6271,15 +6648,15 @@ row267:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row267
+	JNZ     row297
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop266
+	JMP     loop296
 
-single265:
-loop268:
+single295:
+loop298:
 	CMPQ         AX, $+16
-	JLT          part264
+	JLT          part294
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -6292,7 +6669,7 @@ loop268:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row269:
+row299:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -6301,14 +6678,14 @@ row269:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row269
+	JNZ     row299
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop268
+	JMP     loop298
 
-part264:
+part294:
 	TESTQ        AX, AX
-	JZ           done270
+	JZ           done300
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -6325,7 +6702,7 @@ part264:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row271:
+row301:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -6334,9 +6711,9 @@ row271:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row271
+	JNZ        row301
 
-done270:
+done300:
 	VZEROUPPER
 	RET
 
@@ -6353,9 +6730,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop274:
+loop304:
 	CMPQ  AX, $+32
-	JLT   single273
+	JLT   single303
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -6363,7 +6740,7 @@ loop274:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row275:
+row305:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -6374,7 +6751,7 @@ row275:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row275
+	JNZ          row305
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -6387,25 +6764,25 @@ row275:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop274
+	JMP          loop304
 
-single273:
-loop276:
+single303:
+loop306:
 	CMPQ  AX, $+16
-	JLT   part272
+	JLT   part302
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row277:
+row307:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row277
+	JNZ          row307
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -6413,11 +6790,11 @@ row277:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop276
+	JMP          loop306
 
-part272:
+part302:
 	TESTQ   AX, AX
-	JZ      done278
+	JZ      done308
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -6427,21 +6804,21 @@ part272:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row279:
+row309:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row279
+	JNZ          row309
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done278:
+done308:
 	VZEROUPPER
 	RET
 
@@ -6460,16 +6837,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop281:
+loop311:
 	CMPQ AX, $+16
-	JLT  part280
+	JLT  part310
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row282:
+row312:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -6495,14 +6872,14 @@ row282:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row282
+	JNZ          row312
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop281
+	JMP          loop311
 
-part280:
+part310:
 	TESTQ   AX, AX
-	JZ      done283
+	JZ      done313
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -6513,7 +6890,7 @@ part280:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row284:
+row314:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -6539,9 +6916,9 @@ row284:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row284
+	JNZ          row314
 
-done283:
+done313:
 	VZEROUPPER
 	RET
 
@@ -6567,7 +6944,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block285:
+block315:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X1
@@ -6615,6 +6992,6 @@ block285:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block285
+	JNZ         block315
 	VZEROUPPER
 	RET

@@ -69,6 +69,21 @@ func mulRowsAVX512(rows int, n int, dst *float32, x *float32, rs int, a *float32
 //go:noescape
 func scaleRowsAVX512(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32)
 
+// addRowsAVX512 sets n numbers of each row dst = x + y.
+//
+//go:noescape
+func addRowsAVX512(rows int, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)
+
+// sumRowsAVX512 adds each row of x to sum, one after another.
+//
+//go:noescape
+func sumRowsAVX512(n int, rows int, sum *float32, x *float32, xrs int)
+
+// rowDotsAVX512 sets dst[r] = Σ x_r·y_r of n numbers of each row.
+//
+//go:noescape
+func rowDotsAVX512(rows int, n int, dst *float32, x *float32, xrs int, y *float32, yrs int)
+
 // expAVX512 sets dst = exp(x - shift) and returns Σ dst.
 //
 //go:noescape
@@ -109,35 +124,15 @@ func eluPlusOneAVX512(n int, dst *float32, x *float32)
 //go:noescape
 func eluPlusOneGradAVX512(n int, dx *float32, dy *float32, x *float32)
 
-// varianceAVX512 returns Σ (x - mean)².
+// layerNormAVX512 sets n numbers of each row dst = (x - mean)·rstd∘gain + bias, and stats to its mean and rstd. Count is n.
 //
 //go:noescape
-func varianceAVX512(n int, x *float32, mean float32) float32
+func layerNormAVX512(rows int, n int, dst *float32, drs int, x *float32, xrs int, gain *float32, bias *float32, stats *float32, count float32, eps float32)
 
-// normalizeAVX512 sets dst = (x - mean)·rstd∘gain.
+// layerNormGradAVX512 adds to n numbers of each row dx the gradient rstd·(dy∘gain - s1 - s2·(x - mean)·rstd), s1 and s2 being the means of dy∘gain and dy∘gain∘(x - mean)·rstd, and to dgain and dbias, unless nil, those of gain and bias. Count is n.
 //
 //go:noescape
-func normalizeAVX512(n int, dst *float32, x *float32, gain *float32, mean float32, rstd float32)
-
-// normalizeBiasAVX512 sets dst = (x - mean)·rstd∘gain + bias.
-//
-//go:noescape
-func normalizeBiasAVX512(n int, dst *float32, x *float32, gain *float32, bias *float32, mean float32, rstd float32)
-
-// normSumsAVX512 returns Σ dy∘gain and Σ dy∘gain∘(x - mean)·rstd.
-//
-//go:noescape
-func normSumsAVX512(n int, dy *float32, x *float32, gain *float32, mean float32, rstd float32) (s1 float32, s2 float32)
-
-// normGradAVX512 sets dx = rstd·(dy∘gain - s1 - s2·(x - mean)·rstd).
-//
-//go:noescape
-func normGradAVX512(n int, dx *float32, dy *float32, x *float32, gain *float32, mean float32, rstd float32, s1 float32, s2 float32)
-
-// gainGradAVX512 sets dgain += dy∘(x - mean)·rstd.
-//
-//go:noescape
-func gainGradAVX512(n int, dgain *float32, dy *float32, x *float32, mean float32, rstd float32)
+func layerNormGradAVX512(rows int, n int, dx *float32, dxrs int, dgain *float32, dbias *float32, dy *float32, dyrs int, x *float32, xrs int, gain *float32, stats *float32, count float32)
 
 // adamWAVX512 updates the weights w and moments m, v from the gradient dw with the AdamWStep s.
 //

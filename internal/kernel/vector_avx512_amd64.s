@@ -875,6 +875,242 @@ done69:
 	VZEROUPPER
 	RET
 
+// func addRowsAVX512(rows int, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·addRowsAVX512(SB), NOSPLIT, $0-64
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ drs+24(FP), DX
+	SHLQ $0x02, DX
+	MOVQ x+32(FP), BX
+	MOVQ xrs+40(FP), SI
+	SHLQ $0x02, SI
+	MOVQ y+48(FP), DI
+	MOVQ yrs+56(FP), R8
+	SHLQ $0x02, R8
+
+row70:
+	MOVQ n+8(FP), R9
+	XORQ R10, R10
+
+loop73:
+	CMPQ    R9, $+64
+	JLT     single72
+	VMOVUPS (BX)(R10*4), Z0
+	VMOVUPS (DI)(R10*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (CX)(R10*4)
+	VMOVUPS 64(BX)(R10*4), Z0
+	VMOVUPS 64(DI)(R10*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, 64(CX)(R10*4)
+	VMOVUPS 128(BX)(R10*4), Z0
+	VMOVUPS 128(DI)(R10*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, 128(CX)(R10*4)
+	VMOVUPS 192(BX)(R10*4), Z0
+	VMOVUPS 192(DI)(R10*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, 192(CX)(R10*4)
+	ADDQ    $+64, R10
+	SUBQ    $+64, R9
+	JMP     loop73
+
+single72:
+loop74:
+	CMPQ    R9, $+16
+	JLT     part71
+	VMOVUPS (BX)(R10*4), Z0
+	VMOVUPS (DI)(R10*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (CX)(R10*4)
+	ADDQ    $+16, R10
+	SUBQ    $+16, R9
+	JMP     loop74
+
+part71:
+	TESTQ     R9, R9
+	JZ        done75
+	MOVL      $-1, R11
+	BZHIL     R9, R11, R11
+	KMOVW     R11, K1
+	VMOVUPS.Z (BX)(R10*4), K1, Z0
+	VMOVUPS.Z (DI)(R10*4), K1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (CX)(R10*4)
+
+done75:
+	ADDQ DX, CX
+	ADDQ SI, BX
+	ADDQ R8, DI
+	DECQ AX
+	JNZ  row70
+	VZEROUPPER
+	RET
+
+// func sumRowsAVX512(n int, rows int, sum *float32, x *float32, xrs int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·sumRowsAVX512(SB), NOSPLIT, $0-40
+	MOVQ n+0(FP), AX
+	MOVQ rows+8(FP), CX
+	MOVQ sum+16(FP), DX
+	MOVQ x+24(FP), BX
+	MOVQ xrs+32(FP), SI
+	SHLQ $0x02, SI
+	XORQ DI, DI
+
+loop78:
+	CMPQ    AX, $+64
+	JLT     single77
+	VMOVUPS (DX)(DI*4), Z0
+	VMOVUPS 64(DX)(DI*4), Z1
+	VMOVUPS 128(DX)(DI*4), Z2
+	VMOVUPS 192(DX)(DI*4), Z3
+	MOVQ    CX, R8
+	MOVQ    BX, R9
+
+row79:
+	VMOVUPS (R9)(DI*4), Z4
+	VADDPS  Z4, Z0, Z0
+	VMOVUPS 64(R9)(DI*4), Z4
+	VADDPS  Z4, Z1, Z1
+	VMOVUPS 128(R9)(DI*4), Z4
+	VADDPS  Z4, Z2, Z2
+	VMOVUPS 192(R9)(DI*4), Z4
+	VADDPS  Z4, Z3, Z3
+	ADDQ    SI, R9
+	DECQ    R8
+	JNZ     row79
+	VMOVUPS Z0, (DX)(DI*4)
+	VMOVUPS Z1, 64(DX)(DI*4)
+	VMOVUPS Z2, 128(DX)(DI*4)
+	VMOVUPS Z3, 192(DX)(DI*4)
+	ADDQ    $+64, DI
+	SUBQ    $+64, AX
+	JMP     loop78
+
+single77:
+loop80:
+	CMPQ    AX, $+16
+	JLT     part76
+	VMOVUPS (DX)(DI*4), Z0
+	MOVQ    CX, R8
+	MOVQ    BX, R9
+
+row81:
+	VMOVUPS (R9)(DI*4), Z1
+	VADDPS  Z1, Z0, Z0
+	ADDQ    SI, R9
+	DECQ    R8
+	JNZ     row81
+	VMOVUPS Z0, (DX)(DI*4)
+	ADDQ    $+16, DI
+	SUBQ    $+16, AX
+	JMP     loop80
+
+part76:
+	TESTQ     AX, AX
+	JZ        done82
+	MOVL      $-1, R8
+	BZHIL     AX, R8, R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (DX)(DI*4), K1, Z0
+	MOVQ      CX, AX
+	MOVQ      BX, CX
+
+row83:
+	VMOVUPS.Z (CX)(DI*4), K1, Z1
+	VADDPS    Z1, Z0, Z0
+	ADDQ      SI, CX
+	DECQ      AX
+	JNZ       row83
+	VMOVUPS   Z0, K1, (DX)(DI*4)
+
+done82:
+	VZEROUPPER
+	RET
+
+// func rowDotsAVX512(rows int, n int, dst *float32, x *float32, xrs int, y *float32, yrs int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·rowDotsAVX512(SB), NOSPLIT, $0-56
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ x+24(FP), DX
+	MOVQ xrs+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ y+40(FP), SI
+	MOVQ yrs+48(FP), DI
+	SHLQ $0x02, DI
+
+row84:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   n+8(FP), R8
+	XORQ   R9, R9
+
+loop87:
+	CMPQ        R8, $+64
+	JLT         single86
+	VMOVUPS     (DX)(R9*4), Z4
+	VMOVUPS     (SI)(R9*4), Z5
+	VFMADD231PS Z5, Z4, Z0
+	VMOVUPS     64(DX)(R9*4), Z4
+	VMOVUPS     64(SI)(R9*4), Z5
+	VFMADD231PS Z5, Z4, Z1
+	VMOVUPS     128(DX)(R9*4), Z4
+	VMOVUPS     128(SI)(R9*4), Z5
+	VFMADD231PS Z5, Z4, Z2
+	VMOVUPS     192(DX)(R9*4), Z4
+	VMOVUPS     192(SI)(R9*4), Z5
+	VFMADD231PS Z5, Z4, Z3
+	ADDQ        $+64, R9
+	SUBQ        $+64, R8
+	JMP         loop87
+
+single86:
+loop88:
+	CMPQ        R8, $+16
+	JLT         part85
+	VMOVUPS     (DX)(R9*4), Z4
+	VMOVUPS     (SI)(R9*4), Z5
+	VFMADD231PS Z5, Z4, Z0
+	ADDQ        $+16, R9
+	SUBQ        $+16, R8
+	JMP         loop88
+
+part85:
+	TESTQ       R8, R8
+	JZ          done89
+	MOVL        $-1, R10
+	BZHIL       R8, R10, R10
+	KMOVW       R10, K1
+	VMOVUPS.Z   (DX)(R9*4), K1, Z4
+	VMOVUPS.Z   (SI)(R9*4), K1, Z5
+	VFMADD231PS Z5, Z4, Z0
+
+done89:
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y4
+	VEXTRACTF128  $0x01, Y4, X5
+	VADDPS        X5, X4, X5
+	VPERMILPS     $0x4e, X5, X4
+	VADDPS        X4, X5, X5
+	VPERMILPS     $0xb1, X5, X4
+	VADDPS        X4, X5, X5
+	VMOVSS        X5, (CX)
+	ADDQ          BX, DX
+	ADDQ          DI, SI
+	ADDQ          $0x04, CX
+	DECQ          AX
+	JNZ           row84
+	VZEROUPPER
+	RET
+
 // func expAVX512(n int, dst *float32, x *float32, shift float32) float32
 // Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·expAVX512(SB), NOSPLIT, $0-36
@@ -899,9 +1135,9 @@ TEXT ·expAVX512(SB), NOSPLIT, $0-36
 	VPXORD       Z15, Z15, Z15
 	XORQ         BX, BX
 
-loop71:
+loop91:
 	CMPQ         AX, $+16
-	JLT          part70
+	JLT          part90
 	VMOVUPS      (DX)(BX*4), Z16
 	VSUBPS       Z0, Z16, Z16
 	VMOVAPS      Z16, Z17
@@ -927,11 +1163,11 @@ loop71:
 	VADDPS       Z18, Z15, Z15
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop71
+	JMP          loop91
 
-part70:
+part90:
 	TESTQ        AX, AX
-	JZ           done72
+	JZ           done92
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -960,7 +1196,7 @@ part70:
 	VMOVAPS.Z    Z1, K1, Z0
 	VADDPS       Z0, Z15, Z15
 
-done72:
+done92:
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1031,15 +1267,15 @@ TEXT ·expRowsAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS const3f317211AVX512<>+0(SB), Z7
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 
-row73:
+row93:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Z9
 	VPXORD       Z10, Z10, Z10
 	XORQ         R8, R8
 
-loop76:
+loop96:
 	CMPQ        DI, $+32
-	JLT         single75
+	JLT         single95
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -1076,12 +1312,12 @@ loop76:
 	VADDPS      Z15, Z10, Z10
 	ADDQ        $+32, R8
 	SUBQ        $+32, DI
-	JMP         loop76
+	JMP         loop96
 
-single75:
-loop77:
+single95:
+loop97:
 	CMPQ        DI, $+16
-	JLT         part74
+	JLT         part94
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -1101,11 +1337,11 @@ loop77:
 	VADDPS      Z13, Z10, Z10
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop77
+	JMP         loop97
 
-part74:
+part94:
 	TESTQ       DI, DI
-	JZ          done78
+	JZ          done98
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -1128,7 +1364,7 @@ part74:
 	VMOVAPS.Z   Z12, K1, Z9
 	VADDPS      Z9, Z10, Z10
 
-done78:
+done98:
 	VEXTRACTF64X4 $0x01, Z10, Y9
 	VADDPS        Y9, Y10, Y9
 	VEXTRACTF128  $0x01, Y9, X11
@@ -1143,7 +1379,7 @@ done78:
 	ADDQ          $0x04, BX
 	ADDQ          $0x04, SI
 	DECQ          AX
-	JNZ           row73
+	JNZ           row93
 	VZEROUPPER
 	RET
 
@@ -1193,9 +1429,9 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z16
 	XORQ         BX, BX
 
-loop80:
+loop100:
 	CMPQ         AX, $+16
-	JLT          part79
+	JLT          part99
 	VMOVUPS      (DX)(BX*4), Z17
 	VMULPS       Z17, Z17, Z18
 	VFMADD213PS  Z0, Z1, Z18
@@ -1224,11 +1460,11 @@ loop80:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop80
+	JMP          loop100
 
-part79:
+part99:
 	TESTQ        AX, AX
-	JZ           done81
+	JZ           done101
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1259,7 +1495,7 @@ part79:
 	VDIVPS       Z0, Z17, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done81:
+done101:
 	VZEROUPPER
 	RET
 
@@ -1299,9 +1535,9 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const41200000AVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop83:
+loop103:
 	CMPQ         AX, $+16
-	JLT          part82
+	JLT          part102
 	VMOVUPS      (BX)(SI*4), Z21
 	VMINPS       Z21, Z20, Z21
 	VMAXPS       Z21, Z19, Z21
@@ -1341,11 +1577,11 @@ loop83:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop83
+	JMP          loop103
 
-part82:
+part102:
 	TESTQ        AX, AX
-	JZ           done84
+	JZ           done104
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1387,7 +1623,7 @@ part82:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done84:
+done104:
 	VZEROUPPER
 	RET
 
@@ -1429,9 +1665,9 @@ TEXT ·erfGELUAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z17
 	XORQ         BX, BX
 
-loop86:
+loop106:
 	CMPQ         AX, $+16
-	JLT          part85
+	JLT          part105
 	VMOVUPS      (DX)(BX*4), Z18
 	VANDPS       Z14, Z18, Z18
 	VMINPS       Z18, Z15, Z18
@@ -1489,11 +1725,11 @@ loop86:
 	VMOVUPS      Z21, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop86
+	JMP          loop106
 
-part85:
+part105:
 	TESTQ        AX, AX
-	JZ           done87
+	JZ           done107
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1553,7 +1789,7 @@ part85:
 	VFNMADD231PS Z1, Z0, Z2
 	VMOVUPS      Z2, K1, (CX)(BX*4)
 
-done87:
+done107:
 	VZEROUPPER
 	RET
 
@@ -1626,9 +1862,9 @@ TEXT ·erfGELUGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const3ecc422aAVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop89:
+loop109:
 	CMPQ         AX, $+16
-	JLT          part88
+	JLT          part108
 	VMOVUPS      (BX)(SI*4), Z21
 	VANDPS       Z14, Z21, Z21
 	VMINPS       Z21, Z15, Z21
@@ -1691,11 +1927,11 @@ loop89:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop89
+	JMP          loop109
 
-part88:
+part108:
 	TESTQ        AX, AX
-	JZ           done90
+	JZ           done110
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1760,7 +1996,7 @@ part88:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done90:
+done110:
 	VZEROUPPER
 	RET
 
@@ -1793,9 +2029,9 @@ TEXT ·eluPlusOneAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         BX, BX
 
-loop92:
+loop112:
 	CMPQ         AX, $+16
-	JLT          part91
+	JLT          part111
 	VMOVUPS      (DX)(BX*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1823,11 +2059,11 @@ loop92:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop92
+	JMP          loop112
 
-part91:
+part111:
 	TESTQ        AX, AX
-	JZ           done93
+	JZ           done113
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1857,7 +2093,7 @@ part91:
 	VADDPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done93:
+done113:
 	VZEROUPPER
 	RET
 
@@ -1885,9 +2121,9 @@ TEXT ·eluPlusOneGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         SI, SI
 
-loop95:
+loop115:
 	CMPQ         AX, $+16
-	JLT          part94
+	JLT          part114
 	VMOVUPS      (BX)(SI*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -1914,11 +2150,11 @@ loop95:
 	VMOVUPS      Z15, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop95
+	JMP          loop115
 
-part94:
+part114:
 	TESTQ        AX, AX
-	JZ           done96
+	JZ           done116
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1947,354 +2183,410 @@ part94:
 	VMULPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done96:
+done116:
 	VZEROUPPER
 	RET
 
-// func varianceAVX512(n int, x *float32, mean float32) float32
-// Requires: AVX, AVX512F, BMI2, SSE
-TEXT ·varianceAVX512(SB), NOSPLIT, $0-28
-	MOVQ         n+0(FP), AX
-	MOVQ         x+8(FP), CX
-	VBROADCASTSS mean+16(FP), Z0
-	VPXORD       Z1, Z1, Z1
-	VPXORD       Z2, Z2, Z2
-	XORQ         DX, DX
-
-loop99:
-	CMPQ        AX, $+32
-	JLT         single98
-	VMOVUPS     (CX)(DX*4), Z3
-	VSUBPS      Z0, Z3, Z3
-	VFMADD231PS Z3, Z3, Z1
-	VMOVUPS     64(CX)(DX*4), Z3
-	VSUBPS      Z0, Z3, Z3
-	VFMADD231PS Z3, Z3, Z2
-	ADDQ        $+32, DX
-	SUBQ        $+32, AX
-	JMP         loop99
-
-single98:
-loop100:
-	CMPQ        AX, $+16
-	JLT         part97
-	VMOVUPS     (CX)(DX*4), Z3
-	VSUBPS      Z0, Z3, Z3
-	VFMADD231PS Z3, Z3, Z1
-	ADDQ        $+16, DX
-	SUBQ        $+16, AX
-	JMP         loop100
-
-part97:
-	TESTQ       AX, AX
-	JZ          done101
-	MOVL        $-1, BX
-	BZHIL       AX, BX, BX
-	KMOVW       BX, K1
-	VMOVUPS.Z   (CX)(DX*4), K1, Z3
-	VSUBPS      Z0, Z3, Z0
-	VMOVAPS.Z   Z0, K1, Z0
-	VFMADD231PS Z0, Z0, Z1
-
-done101:
-	VADDPS        Z2, Z1, Z1
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y0, Y1, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X1, X0, X1
-	VPERMILPS     $0x4e, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0xb1, X1, X0
-	VADDPS        X0, X1, X1
-	VZEROUPPER
-	MOVSS         X1, ret+24(FP)
-	RET
-
-// func normalizeAVX512(n int, dst *float32, x *float32, gain *float32, mean float32, rstd float32)
+// func layerNormAVX512(rows int, n int, dst *float32, drs int, x *float32, xrs int, gain *float32, bias *float32, stats *float32, count float32, eps float32)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·normalizeAVX512(SB), NOSPLIT, $0-40
-	MOVQ         n+0(FP), AX
-	MOVQ         dst+8(FP), CX
-	MOVQ         x+16(FP), DX
-	MOVQ         gain+24(FP), BX
-	VBROADCASTSS mean+32(FP), Z0
-	VBROADCASTSS rstd+36(FP), Z1
-	XORQ         SI, SI
+TEXT ·layerNormAVX512(SB), NOSPLIT, $0-80
+	MOVQ rows+0(FP), AX
+	MOVQ dst+16(FP), CX
+	MOVQ x+32(FP), DX
+	MOVQ stats+64(FP), BX
 
-loop104:
-	CMPQ    AX, $+32
-	JLT     single103
-	VMOVUPS (DX)(SI*4), Z2
-	VSUBPS  Z0, Z2, Z2
-	VMULPS  Z1, Z2, Z2
-	VMOVUPS (BX)(SI*4), Z3
-	VMULPS  Z3, Z2, Z2
-	VMOVUPS Z2, (CX)(SI*4)
-	VMOVUPS 64(DX)(SI*4), Z2
-	VSUBPS  Z0, Z2, Z2
-	VMULPS  Z1, Z2, Z2
-	VMOVUPS 64(BX)(SI*4), Z3
-	VMULPS  Z3, Z2, Z2
-	VMOVUPS Z2, 64(CX)(SI*4)
-	ADDQ    $+32, SI
-	SUBQ    $+32, AX
-	JMP     loop104
+row117:
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	MOVQ   n+8(FP), SI
+	XORQ   DI, DI
 
-single103:
-loop105:
-	CMPQ    AX, $+16
-	JLT     part102
-	VMOVUPS (DX)(SI*4), Z2
-	VSUBPS  Z0, Z2, Z2
-	VMULPS  Z1, Z2, Z2
-	VMOVUPS (BX)(SI*4), Z3
-	VMULPS  Z3, Z2, Z2
-	VMOVUPS Z2, (CX)(SI*4)
-	ADDQ    $+16, SI
-	SUBQ    $+16, AX
-	JMP     loop105
+loop120:
+	CMPQ    SI, $+64
+	JLT     single119
+	VMOVUPS (DX)(DI*4), Z4
+	VADDPS  Z4, Z0, Z0
+	VMOVUPS 64(DX)(DI*4), Z4
+	VADDPS  Z4, Z1, Z1
+	VMOVUPS 128(DX)(DI*4), Z4
+	VADDPS  Z4, Z2, Z2
+	VMOVUPS 192(DX)(DI*4), Z4
+	VADDPS  Z4, Z3, Z3
+	ADDQ    $+64, DI
+	SUBQ    $+64, SI
+	JMP     loop120
 
-part102:
-	TESTQ     AX, AX
-	JZ        done106
-	MOVL      $-1, DI
-	BZHIL     AX, DI, DI
-	KMOVW     DI, K1
-	VMOVUPS.Z (DX)(SI*4), K1, Z2
-	VSUBPS    Z0, Z2, Z0
-	VMULPS    Z1, Z0, Z0
-	VMOVUPS.Z (BX)(SI*4), K1, Z1
-	VMULPS    Z1, Z0, Z0
-	VMOVUPS   Z0, K1, (CX)(SI*4)
+single119:
+loop121:
+	CMPQ    SI, $+16
+	JLT     part118
+	VMOVUPS (DX)(DI*4), Z4
+	VADDPS  Z4, Z0, Z0
+	ADDQ    $+16, DI
+	SUBQ    $+16, SI
+	JMP     loop121
 
-done106:
-	VZEROUPPER
-	RET
+part118:
+	TESTQ     SI, SI
+	JZ        done122
+	MOVL      $-1, R8
+	BZHIL     SI, R8, R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (DX)(DI*4), K1, Z4
+	VADDPS    Z4, Z0, Z0
 
-// func normalizeBiasAVX512(n int, dst *float32, x *float32, gain *float32, bias *float32, mean float32, rstd float32)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·normalizeBiasAVX512(SB), NOSPLIT, $0-48
-	MOVQ         n+0(FP), AX
-	MOVQ         dst+8(FP), CX
-	MOVQ         x+16(FP), DX
-	MOVQ         gain+24(FP), BX
-	MOVQ         bias+32(FP), SI
-	VBROADCASTSS mean+40(FP), Z0
-	VBROADCASTSS rstd+44(FP), Z1
-	XORQ         DI, DI
+done122:
+	VADDPS        Z2, Z0, Z0
+	VADDPS        Z3, Z1, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y4
+	VADDPS        Y4, Y0, Y4
+	VEXTRACTF128  $0x01, Y4, X7
+	VADDPS        X7, X4, X7
+	VPERMILPS     $0x4e, X7, X4
+	VADDPS        X4, X7, X7
+	VPERMILPS     $0xb1, X7, X4
+	VADDPS        X4, X7, X7
+	VDIVSS        count+72(FP), X7, X7
+	VMOVSS        X7, (BX)
+	VBROADCASTSS  X7, Z4
+	VPXORD        Z5, Z5, Z5
+	VPXORD        Z6, Z6, Z6
+	MOVQ          n+8(FP), SI
+	XORQ          DI, DI
 
-loop109:
-	CMPQ        AX, $+32
-	JLT         single108
-	VMOVUPS     (DX)(DI*4), Z2
-	VSUBPS      Z0, Z2, Z2
-	VMULPS      Z1, Z2, Z2
-	VMOVUPS     (BX)(DI*4), Z3
-	VMOVUPS     (SI)(DI*4), Z4
-	VFMADD213PS Z4, Z3, Z2
-	VMOVUPS     Z2, (CX)(DI*4)
-	VMOVUPS     64(DX)(DI*4), Z2
-	VSUBPS      Z0, Z2, Z2
-	VMULPS      Z1, Z2, Z2
-	VMOVUPS     64(BX)(DI*4), Z3
-	VMOVUPS     64(SI)(DI*4), Z4
-	VFMADD213PS Z4, Z3, Z2
-	VMOVUPS     Z2, 64(CX)(DI*4)
+loop125:
+	CMPQ        SI, $+32
+	JLT         single124
+	VMOVUPS     (DX)(DI*4), Z7
+	VSUBPS      Z4, Z7, Z7
+	VFMADD231PS Z7, Z7, Z5
+	VMOVUPS     64(DX)(DI*4), Z7
+	VSUBPS      Z4, Z7, Z7
+	VFMADD231PS Z7, Z7, Z6
 	ADDQ        $+32, DI
-	SUBQ        $+32, AX
-	JMP         loop109
+	SUBQ        $+32, SI
+	JMP         loop125
 
-single108:
-loop110:
-	CMPQ        AX, $+16
-	JLT         part107
-	VMOVUPS     (DX)(DI*4), Z2
-	VSUBPS      Z0, Z2, Z2
-	VMULPS      Z1, Z2, Z2
-	VMOVUPS     (BX)(DI*4), Z3
-	VMOVUPS     (SI)(DI*4), Z4
-	VFMADD213PS Z4, Z3, Z2
-	VMOVUPS     Z2, (CX)(DI*4)
+single124:
+loop126:
+	CMPQ        SI, $+16
+	JLT         part123
+	VMOVUPS     (DX)(DI*4), Z7
+	VSUBPS      Z4, Z7, Z7
+	VFMADD231PS Z7, Z7, Z5
 	ADDQ        $+16, DI
-	SUBQ        $+16, AX
-	JMP         loop110
+	SUBQ        $+16, SI
+	JMP         loop126
 
-part107:
-	TESTQ       AX, AX
-	JZ          done111
+part123:
+	TESTQ       SI, SI
+	JZ          done127
 	MOVL        $-1, R8
-	BZHIL       AX, R8, R8
+	BZHIL       SI, R8, R8
 	KMOVW       R8, K1
-	VMOVUPS.Z   (DX)(DI*4), K1, Z2
-	VSUBPS      Z0, Z2, Z0
-	VMULPS      Z1, Z0, Z0
-	VMOVUPS.Z   (BX)(DI*4), K1, Z1
-	VMOVUPS.Z   (SI)(DI*4), K1, Z2
-	VFMADD213PS Z2, Z1, Z0
-	VMOVUPS     Z0, K1, (CX)(DI*4)
+	VMOVUPS.Z   (DX)(DI*4), K1, Z7
+	VSUBPS      Z4, Z7, Z7
+	VMOVAPS.Z   Z7, K1, Z7
+	VFMADD231PS Z7, Z7, Z5
 
-done111:
+done127:
+	VADDPS        Z6, Z5, Z5
+	VEXTRACTF64X4 $0x01, Z5, Y7
+	VADDPS        Y7, Y5, Y7
+	VEXTRACTF128  $0x01, Y7, X8
+	VADDPS        X8, X7, X8
+	VPERMILPS     $0x4e, X8, X7
+	VADDPS        X7, X8, X8
+	VPERMILPS     $0xb1, X8, X7
+	VADDPS        X7, X8, X8
+	VDIVSS        count+72(FP), X8, X8
+	VADDSS        eps+76(FP), X8, X8
+	VSQRTSS       X8, X8, X8
+	VBROADCASTSS  const3f800000AVX512<>+0(SB), Z7
+	VDIVSS        X8, X7, X7
+	VMOVSS        X7, 4(BX)
+	VBROADCASTSS  X7, Z7
+	MOVQ          gain+48(FP), SI
+	MOVQ          bias+56(FP), DI
+	TESTQ         DI, DI
+	JZ            plain128
+	MOVQ          n+8(FP), R8
+	XORQ          R9, R9
+
+loop132:
+	CMPQ        R8, $+32
+	JLT         single131
+	VMOVUPS     (DX)(R9*4), Z8
+	VSUBPS      Z4, Z8, Z8
+	VMULPS      Z7, Z8, Z8
+	VMOVUPS     (SI)(R9*4), Z9
+	VMOVUPS     (DI)(R9*4), Z10
+	VFMADD213PS Z10, Z9, Z8
+	VMOVUPS     Z8, (CX)(R9*4)
+	VMOVUPS     64(DX)(R9*4), Z8
+	VSUBPS      Z4, Z8, Z8
+	VMULPS      Z7, Z8, Z8
+	VMOVUPS     64(SI)(R9*4), Z9
+	VMOVUPS     64(DI)(R9*4), Z10
+	VFMADD213PS Z10, Z9, Z8
+	VMOVUPS     Z8, 64(CX)(R9*4)
+	ADDQ        $+32, R9
+	SUBQ        $+32, R8
+	JMP         loop132
+
+single131:
+loop133:
+	CMPQ        R8, $+16
+	JLT         part130
+	VMOVUPS     (DX)(R9*4), Z8
+	VSUBPS      Z4, Z8, Z8
+	VMULPS      Z7, Z8, Z8
+	VMOVUPS     (SI)(R9*4), Z9
+	VMOVUPS     (DI)(R9*4), Z10
+	VFMADD213PS Z10, Z9, Z8
+	VMOVUPS     Z8, (CX)(R9*4)
+	ADDQ        $+16, R9
+	SUBQ        $+16, R8
+	JMP         loop133
+
+part130:
+	TESTQ       R8, R8
+	JZ          done134
+	MOVL        $-1, R10
+	BZHIL       R8, R10, R10
+	KMOVW       R10, K1
+	VMOVUPS.Z   (DX)(R9*4), K1, Z8
+	VSUBPS      Z4, Z8, Z4
+	VMULPS      Z7, Z4, Z4
+	VMOVUPS.Z   (SI)(R9*4), K1, Z7
+	VMOVUPS.Z   (DI)(R9*4), K1, Z8
+	VFMADD213PS Z8, Z7, Z4
+	VMOVUPS     Z4, K1, (CX)(R9*4)
+
+done134:
+	JMP normal129
+
+plain128:
+	MOVQ n+8(FP), DI
+	XORQ R8, R8
+
+loop137:
+	CMPQ    DI, $+32
+	JLT     single136
+	VMOVUPS (DX)(R8*4), Z8
+	VSUBPS  Z4, Z8, Z8
+	VMULPS  Z7, Z8, Z8
+	VMOVUPS (SI)(R8*4), Z9
+	VMULPS  Z9, Z8, Z8
+	VMOVUPS Z8, (CX)(R8*4)
+	VMOVUPS 64(DX)(R8*4), Z8
+	VSUBPS  Z4, Z8, Z8
+	VMULPS  Z7, Z8, Z8
+	VMOVUPS 64(SI)(R8*4), Z9
+	VMULPS  Z9, Z8, Z8
+	VMOVUPS Z8, 64(CX)(R8*4)
+	ADDQ    $+32, R8
+	SUBQ    $+32, DI
+	JMP     loop137
+
+single136:
+loop138:
+	CMPQ    DI, $+16
+	JLT     part135
+	VMOVUPS (DX)(R8*4), Z8
+	VSUBPS  Z4, Z8, Z8
+	VMULPS  Z7, Z8, Z8
+	VMOVUPS (SI)(R8*4), Z9
+	VMULPS  Z9, Z8, Z8
+	VMOVUPS Z8, (CX)(R8*4)
+	ADDQ    $+16, R8
+	SUBQ    $+16, DI
+	JMP     loop138
+
+part135:
+	TESTQ     DI, DI
+	JZ        done139
+	MOVL      $-1, R9
+	BZHIL     DI, R9, R9
+	KMOVW     R9, K1
+	VMOVUPS.Z (DX)(R8*4), K1, Z8
+	VSUBPS    Z4, Z8, Z4
+	VMULPS    Z7, Z4, Z4
+	VMOVUPS.Z (SI)(R8*4), K1, Z7
+	VMULPS    Z7, Z4, Z4
+	VMOVUPS   Z4, K1, (CX)(R8*4)
+
+done139:
+normal129:
+	MOVQ drs+24(FP), SI
+	SHLQ $0x02, SI
+	ADDQ SI, CX
+	MOVQ xrs+40(FP), SI
+	SHLQ $0x02, SI
+	ADDQ SI, DX
+	ADDQ $0x08, BX
+	DECQ AX
+	JNZ  row117
 	VZEROUPPER
 	RET
 
-// func normSumsAVX512(n int, dy *float32, x *float32, gain *float32, mean float32, rstd float32) (s1 float32, s2 float32)
-// Requires: AVX, AVX512F, BMI2, SSE
-TEXT ·normSumsAVX512(SB), NOSPLIT, $0-48
-	MOVQ         n+0(FP), AX
-	MOVQ         dy+8(FP), CX
-	MOVQ         x+16(FP), DX
-	MOVQ         gain+24(FP), BX
-	VBROADCASTSS mean+32(FP), Z0
-	VBROADCASTSS rstd+36(FP), Z1
+// func layerNormGradAVX512(rows int, n int, dx *float32, dxrs int, dgain *float32, dbias *float32, dy *float32, dyrs int, x *float32, xrs int, gain *float32, stats *float32, count float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·layerNormGradAVX512(SB), NOSPLIT, $0-100
+	MOVQ rows+0(FP), AX
+	MOVQ dx+16(FP), CX
+	MOVQ dy+48(FP), DX
+	MOVQ x+64(FP), BX
+	MOVQ stats+88(FP), SI
+
+row140:
+	VBROADCASTSS (SI), Z0
+	VBROADCASTSS 4(SI), Z1
+	MOVQ         gain+80(FP), DI
+	MOVQ         dgain+32(FP), R8
+	MOVQ         dbias+40(FP), R9
 	VPXORD       Z2, Z2, Z2
 	VPXORD       Z3, Z3, Z3
-	XORQ         SI, SI
+	MOVQ         n+8(FP), R10
+	XORQ         R11, R11
 
-loop113:
-	CMPQ        AX, $+16
-	JLT         part112
-	VMOVUPS     (DX)(SI*4), Z4
+loop142:
+	CMPQ        R10, $+16
+	JLT         part141
+	VMOVUPS     (BX)(R11*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
-	VMOVUPS     (CX)(SI*4), Z5
-	VMOVUPS     (BX)(SI*4), Z6
+	VMOVUPS     (DX)(R11*4), Z5
+	TESTQ       R8, R8
+	JZ          none143
+	VMOVUPS     (R8)(R11*4), Z6
+	VFMADD231PS Z5, Z4, Z6
+	VMOVUPS     Z6, (R8)(R11*4)
+
+none143:
+	TESTQ   R9, R9
+	JZ      none144
+	VMOVUPS (R9)(R11*4), Z6
+	VADDPS  Z5, Z6, Z6
+	VMOVUPS Z6, (R9)(R11*4)
+
+none144:
+	VMOVUPS     (DI)(R11*4), Z6
 	VMULPS      Z6, Z5, Z5
 	VADDPS      Z5, Z2, Z2
 	VFMADD231PS Z4, Z5, Z3
-	ADDQ        $+16, SI
-	SUBQ        $+16, AX
-	JMP         loop113
+	ADDQ        $+16, R11
+	SUBQ        $+16, R10
+	JMP         loop142
 
-part112:
-	TESTQ       AX, AX
-	JZ          done114
-	MOVL        $-1, DI
-	BZHIL       AX, DI, DI
-	KMOVW       DI, K1
-	VMOVUPS.Z   (DX)(SI*4), K1, Z4
-	VSUBPS      Z0, Z4, Z0
-	VMULPS      Z1, Z0, Z0
-	VMOVUPS.Z   (CX)(SI*4), K1, Z1
-	VMOVUPS.Z   (BX)(SI*4), K1, Z4
-	VMULPS      Z4, Z1, Z1
-	VADDPS      Z1, Z2, Z2
-	VMOVAPS.Z   Z0, K1, Z0
-	VFMADD231PS Z0, Z1, Z3
+part141:
+	TESTQ       R10, R10
+	JZ          done145
+	MOVL        $-1, R12
+	BZHIL       R10, R12, R12
+	KMOVW       R12, K1
+	VMOVUPS.Z   (BX)(R11*4), K1, Z4
+	VSUBPS      Z0, Z4, Z4
+	VMULPS      Z1, Z4, Z4
+	VMOVUPS.Z   (DX)(R11*4), K1, Z5
+	TESTQ       R8, R8
+	JZ          none146
+	VMOVUPS.Z   (R8)(R11*4), K1, Z6
+	VFMADD231PS Z5, Z4, Z6
+	VMOVUPS     Z6, K1, (R8)(R11*4)
 
-done114:
-	VEXTRACTF64X4 $0x01, Z2, Y0
-	VADDPS        Y0, Y2, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X1, X0, X1
-	VPERMILPS     $0x4e, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0xb1, X1, X0
-	VADDPS        X0, X1, X1
-	VEXTRACTF64X4 $0x01, Z3, Y0
-	VADDPS        Y0, Y3, Y0
-	VEXTRACTF128  $0x01, Y0, X2
-	VADDPS        X2, X0, X2
-	VPERMILPS     $0x4e, X2, X0
-	VADDPS        X0, X2, X2
-	VPERMILPS     $0xb1, X2, X0
-	VADDPS        X0, X2, X2
-	VZEROUPPER
-	MOVSS         X1, s1+40(FP)
-	MOVSS         X2, s2+44(FP)
-	RET
+none146:
+	TESTQ     R9, R9
+	JZ        none147
+	VMOVUPS.Z (R9)(R11*4), K1, Z6
+	VADDPS    Z5, Z6, Z6
+	VMOVUPS   Z6, K1, (R9)(R11*4)
 
-// func normGradAVX512(n int, dx *float32, dy *float32, x *float32, gain *float32, mean float32, rstd float32, s1 float32, s2 float32)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·normGradAVX512(SB), NOSPLIT, $0-56
-	MOVQ         n+0(FP), AX
-	MOVQ         dy+16(FP), CX
-	MOVQ         x+24(FP), DX
-	MOVQ         gain+32(FP), BX
-	MOVQ         dx+8(FP), SI
-	VBROADCASTSS mean+40(FP), Z0
-	VBROADCASTSS rstd+44(FP), Z1
-	VBROADCASTSS s1+48(FP), Z2
-	VBROADCASTSS s2+52(FP), Z3
-	XORQ         DI, DI
+none147:
+	VMOVUPS.Z   (DI)(R11*4), K1, Z6
+	VMULPS      Z6, Z5, Z5
+	VADDPS      Z5, Z2, Z2
+	VMOVAPS.Z   Z4, K1, Z4
+	VFMADD231PS Z4, Z5, Z3
 
-loop116:
-	CMPQ         AX, $+16
-	JLT          part115
-	VMOVUPS      (DX)(DI*4), Z4
-	VSUBPS       Z0, Z4, Z4
-	VMULPS       Z1, Z4, Z4
-	VMOVUPS      (CX)(DI*4), Z5
-	VMOVUPS      (BX)(DI*4), Z6
-	VMULPS       Z6, Z5, Z5
-	VSUBPS       Z2, Z5, Z5
-	VFNMADD231PS Z3, Z4, Z5
-	VMULPS       Z1, Z5, Z4
-	VMOVUPS      Z4, (SI)(DI*4)
-	ADDQ         $+16, DI
-	SUBQ         $+16, AX
-	JMP          loop116
+done145:
+	VEXTRACTF64X4 $0x01, Z2, Y4
+	VADDPS        Y4, Y2, Y4
+	VEXTRACTF128  $0x01, Y4, X5
+	VADDPS        X5, X4, X5
+	VPERMILPS     $0x4e, X5, X4
+	VADDPS        X4, X5, X5
+	VPERMILPS     $0xb1, X5, X4
+	VADDPS        X4, X5, X5
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VADDPS        Y4, Y3, Y4
+	VEXTRACTF128  $0x01, Y4, X6
+	VADDPS        X6, X4, X6
+	VPERMILPS     $0x4e, X6, X4
+	VADDPS        X4, X6, X6
+	VPERMILPS     $0xb1, X6, X4
+	VADDPS        X4, X6, X6
+	VDIVSS        count+96(FP), X5, X5
+	VDIVSS        count+96(FP), X6, X6
+	VBROADCASTSS  X5, Z4
+	VBROADCASTSS  X6, Z5
+	MOVQ          n+8(FP), R8
+	XORQ          R9, R9
 
-part115:
-	TESTQ        AX, AX
-	JZ           done117
-	MOVL         $-1, R8
-	BZHIL        AX, R8, R8
-	KMOVW        R8, K1
-	VMOVUPS.Z    (DX)(DI*4), K1, Z4
-	VSUBPS       Z0, Z4, Z0
+loop149:
+	CMPQ         R8, $+16
+	JLT          part148
+	VMOVUPS      (BX)(R9*4), Z6
+	VSUBPS       Z0, Z6, Z6
+	VMULPS       Z1, Z6, Z6
+	VMOVUPS      (DX)(R9*4), Z7
+	VMOVUPS      (DI)(R9*4), Z8
+	VMULPS       Z8, Z7, Z7
+	VSUBPS       Z4, Z7, Z7
+	VFNMADD231PS Z5, Z6, Z7
+	VMOVUPS      (CX)(R9*4), Z6
+	VMULPS       Z1, Z7, Z7
+	VADDPS       Z7, Z6, Z6
+	VMOVUPS      Z6, (CX)(R9*4)
+	ADDQ         $+16, R9
+	SUBQ         $+16, R8
+	JMP          loop149
+
+part148:
+	TESTQ        R8, R8
+	JZ           done150
+	MOVL         $-1, R10
+	BZHIL        R8, R10, R10
+	KMOVW        R10, K1
+	VMOVUPS.Z    (BX)(R9*4), K1, Z6
+	VSUBPS       Z0, Z6, Z0
 	VMULPS       Z1, Z0, Z0
-	VMOVUPS.Z    (CX)(DI*4), K1, Z4
-	VMOVUPS.Z    (BX)(DI*4), K1, Z5
-	VMULPS       Z5, Z4, Z4
-	VSUBPS       Z2, Z4, Z2
-	VFNMADD231PS Z3, Z0, Z2
-	VMULPS       Z1, Z2, Z0
-	VMOVUPS      Z0, K1, (SI)(DI*4)
+	VMOVUPS.Z    (DX)(R9*4), K1, Z6
+	VMOVUPS.Z    (DI)(R9*4), K1, Z7
+	VMULPS       Z7, Z6, Z6
+	VSUBPS       Z4, Z6, Z4
+	VFNMADD231PS Z5, Z0, Z4
+	VMOVUPS.Z    (CX)(R9*4), K1, Z0
+	VMULPS       Z1, Z4, Z1
+	VADDPS       Z1, Z0, Z0
+	VMOVUPS      Z0, K1, (CX)(R9*4)
 
-done117:
-	VZEROUPPER
-	RET
-
-// func gainGradAVX512(n int, dgain *float32, dy *float32, x *float32, mean float32, rstd float32)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·gainGradAVX512(SB), NOSPLIT, $0-40
-	MOVQ         n+0(FP), AX
-	MOVQ         dy+16(FP), CX
-	MOVQ         x+24(FP), DX
-	MOVQ         dgain+8(FP), BX
-	VBROADCASTSS mean+32(FP), Z0
-	VBROADCASTSS rstd+36(FP), Z1
-	XORQ         SI, SI
-
-loop119:
-	CMPQ        AX, $+16
-	JLT         part118
-	VMOVUPS     (DX)(SI*4), Z2
-	VSUBPS      Z0, Z2, Z2
-	VMULPS      Z1, Z2, Z2
-	VMOVUPS     (BX)(SI*4), Z3
-	VMOVUPS     (CX)(SI*4), Z4
-	VFMADD231PS Z4, Z2, Z3
-	VMOVUPS     Z3, (BX)(SI*4)
-	ADDQ        $+16, SI
-	SUBQ        $+16, AX
-	JMP         loop119
-
-part118:
-	TESTQ       AX, AX
-	JZ          done120
-	MOVL        $-1, DI
-	BZHIL       AX, DI, DI
-	KMOVW       DI, K1
-	VMOVUPS.Z   (DX)(SI*4), K1, Z2
-	VSUBPS      Z0, Z2, Z0
-	VMULPS      Z1, Z0, Z0
-	VMOVUPS.Z   (BX)(SI*4), K1, Z1
-	VMOVUPS.Z   (CX)(SI*4), K1, Z2
-	VFMADD231PS Z2, Z0, Z1
-	VMOVUPS     Z1, K1, (BX)(SI*4)
-
-done120:
+done150:
+	MOVQ dxrs+24(FP), DI
+	SHLQ $0x02, DI
+	ADDQ DI, CX
+	MOVQ dyrs+56(FP), DI
+	SHLQ $0x02, DI
+	ADDQ DI, DX
+	MOVQ xrs+72(FP), DI
+	SHLQ $0x02, DI
+	ADDQ DI, BX
+	ADDQ $0x08, SI
+	DECQ AX
+	JNZ  row140
 	VZEROUPPER
 	RET
 
@@ -2318,9 +2610,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop122:
+loop152:
 	CMPQ         AX, $+16
-	JLT          part121
+	JLT          part151
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -2345,11 +2637,11 @@ loop122:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop122
+	JMP          loop152
 
-part121:
+part151:
 	TESTQ        AX, AX
-	JZ           done123
+	JZ           done153
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -2376,7 +2668,7 @@ part121:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done123:
+done153:
 	VZEROUPPER
 	RET
 
@@ -2395,9 +2687,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop126:
+loop156:
 	CMPQ    AX, $+64
-	JLT     single125
+	JLT     single155
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -2407,7 +2699,7 @@ loop126:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row127:
+row157:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -2429,22 +2721,22 @@ row127:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row127
+	JNZ          row157
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop126
+	JMP          loop156
 
-single125:
-loop128:
+single155:
+loop158:
 	CMPQ    AX, $+16
-	JLT     part124
+	JLT     part154
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row129:
+row159:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -2454,14 +2746,14 @@ row129:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row129
+	JNZ          row159
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop128
+	JMP          loop158
 
-part124:
+part154:
 	TESTQ     AX, AX
-	JZ        done130
+	JZ        done160
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -2470,7 +2762,7 @@ part124:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row131:
+row161:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -2480,9 +2772,9 @@ row131:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row131
+	JNZ          row161
 
-done130:
+done160:
 	VZEROUPPER
 	RET
 
@@ -2497,7 +2789,7 @@ TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run132:
+run162:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -2510,9 +2802,9 @@ run132:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows135:
+rows165:
 	CMPQ   16(SP), $0x04
-	JLT    rest133
+	JLT    rest163
 	LEAQ   (AX)(CX*1), DX
 	LEAQ   (DX)(CX*1), DI
 	LEAQ   (DI)(CX*1), R8
@@ -2527,9 +2819,9 @@ rows135:
 	MOVQ   n+0(FP), R13
 	XORQ   R14, R14
 
-loop137:
+loop167:
 	CMPQ        R13, $+16
-	JLT         part136
+	JLT         part166
 	VMOVUPS     (BX)(R14*4), Z4
 	VMOVUPS     (SI)(R14*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2553,11 +2845,11 @@ loop137:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop137
+	JMP         loop167
 
-part136:
+part166:
 	TESTQ       R13, R13
-	JZ          done138
+	JZ          done168
 	MOVL        $-1, R15
 	BZHIL       R13, R15, R15
 	KMOVW       R15, K1
@@ -2583,7 +2875,7 @@ part136:
 	VMOVUPS.Z   (R12)(R14*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done138:
+done168:
 	MOVQ          sums+64(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
@@ -2604,20 +2896,20 @@ done138:
 	LEAQ          (R8)(CX*1), AX
 	LEAQ          (R11)(CX*1), SI
 	SUBQ          $0x04, 16(SP)
-	JMP           rows135
+	JMP           rows165
 
-rest133:
-rows139:
+rest163:
+rows169:
 	CMPQ   16(SP), $0x01
-	JLT    finished134
+	JLT    finished164
 	VPXORD Z7, Z7, Z7
 	MOVQ   y+56(FP), DX
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop141:
+loop171:
 	CMPQ        DI, $+16
-	JLT         part140
+	JLT         part170
 	VMOVUPS     (BX)(R8*4), Z4
 	VMOVUPS     (SI)(R8*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2626,11 +2918,11 @@ loop141:
 	VFMADD231PS Z4, Z5, Z7
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop141
+	JMP         loop171
 
-part140:
+part170:
 	TESTQ       DI, DI
-	JZ          done142
+	JZ          done172
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -2641,7 +2933,7 @@ part140:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z7
 
-done142:
+done172:
 	MOVQ          sums+64(FP), DX
 	VEXTRACTF64X4 $0x01, Z7, Y4
 	VADDPS        Y4, Y7, Y4
@@ -2655,11 +2947,11 @@ done142:
 	LEAQ          (AX)(CX*1), AX
 	LEAQ          (SI)(CX*1), SI
 	SUBQ          $0x01, 16(SP)
-	JMP           rows139
+	JMP           rows169
 
-finished134:
+finished164:
 	DECQ 8(SP)
-	JNZ  run132
+	JNZ  run162
 	VZEROUPPER
 	RET
 
@@ -2672,9 +2964,9 @@ TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop145:
+loop175:
 	CMPQ    AX, $+32
-	JLT     single144
+	JLT     single174
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2683,7 +2975,7 @@ loop145:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run146:
+run176:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2695,7 +2987,7 @@ run146:
 	VMOVUPS (R11)(BX*4), Z2
 	VMOVUPS 64(R11)(BX*4), Z3
 
-row147:
+row177:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (R12)(BX*4), Z6
@@ -2713,19 +3005,19 @@ row147:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row147
+	JNZ          row177
 	DECQ         R10
-	JNZ          run146
+	JNZ          run176
 	VMOVUPS      Z0, (DX)(BX*4)
 	VMOVUPS      Z1, 64(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop145
+	JMP          loop175
 
-single144:
-loop148:
+single174:
+loop178:
 	CMPQ    AX, $+16
-	JLT     part143
+	JLT     part173
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -2733,7 +3025,7 @@ loop148:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run149:
+run179:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -2744,7 +3036,7 @@ run149:
 	ADDQ    $0x0c, R9
 	VMOVUPS (R11)(BX*4), Z1
 
-row150:
+row180:
 	VBROADCASTSS (DI), Z2
 	VBROADCASTSS (R8), Z3
 	VMOVUPS      (R12)(BX*4), Z4
@@ -2757,17 +3049,17 @@ row150:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row150
+	JNZ          row180
 	DECQ         R10
-	JNZ          run149
+	JNZ          run179
 	VMOVUPS      Z0, (DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop148
+	JMP          loop178
 
-part143:
+part173:
 	TESTQ     AX, AX
-	JZ        done151
+	JZ        done181
 	MOVL      $-1, SI
 	BZHIL     AX, SI, SI
 	KMOVW     SI, K1
@@ -2778,7 +3070,7 @@ part143:
 	MOVQ      runs+16(FP), R8
 	MOVQ      count+8(FP), R9
 
-run152:
+run182:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+32(FP), R10
@@ -2789,7 +3081,7 @@ run152:
 	ADDQ      $0x0c, R8
 	VMOVUPS.Z (R10)(BX*4), K1, Z1
 
-row153:
+row183:
 	VBROADCASTSS (SI), Z2
 	VBROADCASTSS (DI), Z3
 	VMOVUPS.Z    (R11)(BX*4), K1, Z4
@@ -2802,12 +3094,12 @@ row153:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row153
+	JNZ          row183
 	DECQ         R9
-	JNZ          run152
+	JNZ          run182
 	VMOVUPS      Z0, K1, (DX)(BX*4)
 
-done151:
+done181:
 	VZEROUPPER
 	RET
 
@@ -2820,16 +3112,16 @@ TEXT ·featureGradAVX512(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop156:
+loop186:
 	CMPQ AX, $+32
-	JLT  single155
+	JLT  single185
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run157:
+run187:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2849,7 +3141,7 @@ run157:
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
-row158:
+row188:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (SI)(BX*4), Z6
@@ -2876,7 +3168,7 @@ row158:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row158
+	JNZ          row188
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z2, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
@@ -2884,22 +3176,22 @@ row158:
 	VADDPS       Z3, Z0, Z0
 	VMOVUPS      Z0, 64(R15)(BX*4)
 	DECQ         R10
-	JNZ          run157
+	JNZ          run187
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop156
+	JMP          loop186
 
-single155:
-loop159:
+single185:
+loop189:
 	CMPQ AX, $+16
-	JLT  part154
+	JLT  part184
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run160:
+run190:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -2917,7 +3209,7 @@ run160:
 	VMOVUPS (R11)(BX*4), Z0
 	VPXORD  Z8, Z8, Z8
 
-row161:
+row191:
 	VBROADCASTSS (DI), Z1
 	VBROADCASTSS (R8), Z2
 	VMOVUPS      (SI)(BX*4), Z3
@@ -2935,19 +3227,19 @@ row161:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row161
+	JNZ          row191
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z8, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
 	DECQ         R10
-	JNZ          run160
+	JNZ          run190
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop159
+	JMP          loop189
 
-part154:
+part184:
 	TESTQ AX, AX
-	JZ    done162
+	JZ    done192
 	MOVL  $-1, SI
 	BZHIL AX, SI, SI
 	KMOVW SI, K1
@@ -2957,7 +3249,7 @@ part154:
 	MOVQ  runs+16(FP), R8
 	MOVQ  count+8(FP), R9
 
-run163:
+run193:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+48(FP), R10
@@ -2975,7 +3267,7 @@ run163:
 	VMOVUPS.Z (R10)(BX*4), K1, Z0
 	VPXORD    Z9, Z9, Z9
 
-row164:
+row194:
 	VBROADCASTSS (SI), Z1
 	VBROADCASTSS (DI), Z2
 	VMOVUPS.Z    (AX)(BX*4), K1, Z3
@@ -2993,14 +3285,14 @@ row164:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row164
+	JNZ          row194
 	VMOVUPS.Z    (R14)(BX*4), K1, Z0
 	VADDPS       Z9, Z0, Z0
 	VMOVUPS      Z0, K1, (R14)(BX*4)
 	DECQ         R9
-	JNZ          run163
+	JNZ          run193
 
-done162:
+done192:
 	VZEROUPPER
 	RET
 
@@ -3014,9 +3306,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows167:
+rows197:
 	CMPQ   AX, $0x04
-	JLT    rest165
+	JLT    rest195
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -3027,9 +3319,9 @@ rows167:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop169:
+loop199:
 	CMPQ        R10, $+16
-	JLT         part168
+	JLT         part198
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -3041,11 +3333,11 @@ loop169:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop169
+	JMP         loop199
 
-part168:
+part198:
 	TESTQ       R10, R10
-	JZ          done170
+	JZ          done200
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -3059,7 +3351,7 @@ part168:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done170:
+done200:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -3077,29 +3369,29 @@ done170:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows167
+	JMP           rows197
 
-rest165:
-rows171:
+rest195:
+rows201:
 	CMPQ   AX, $0x01
-	JLT    finished166
+	JLT    finished196
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop173:
+loop203:
 	CMPQ        DI, $+16
-	JLT         part172
+	JLT         part202
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop173
+	JMP         loop203
 
-part172:
+part202:
 	TESTQ       DI, DI
-	JZ          done174
+	JZ          done204
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -3107,7 +3399,7 @@ part172:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done174:
+done204:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -3118,9 +3410,9 @@ done174:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows171
+	JMP           rows201
 
-finished166:
+finished196:
 	VZEROUPPER
 	RET
 
@@ -3135,9 +3427,9 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop177:
+loop207:
 	CMPQ    AX, $+32
-	JLT     single176
+	JLT     single206
 	VMOVUPS (DX)(SI*4), Z1
 	VMOVUPS 64(DX)(SI*4), Z2
 	VPXORD  Z3, Z3, Z3
@@ -3145,7 +3437,7 @@ loop177:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row178:
+row208:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VADDPS  Z5, Z3, Z3
@@ -3154,7 +3446,7 @@ row178:
 	VADDPS  Z5, Z4, Z4
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row178
+	JNZ     row208
 	VMULPS  Z0, Z3, Z3
 	VMULPS  Z0, Z4, Z4
 	VPXORD  Z6, Z6, Z6
@@ -3162,7 +3454,7 @@ row178:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row179:
+row209:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VSUBPS  Z3, Z5, Z5
@@ -3175,13 +3467,13 @@ row179:
 	VMOVUPS Z5, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row179
+	JNZ     row209
 	VMULPS  Z0, Z6, Z6
 	VMULPS  Z0, Z7, Z7
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row180:
+row210:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z6, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
@@ -3190,33 +3482,33 @@ row180:
 	VMOVUPS Z1, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row180
+	JNZ     row210
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop177
+	JMP     loop207
 
-single176:
-loop181:
+single206:
+loop211:
 	CMPQ    AX, $+16
-	JLT     part175
+	JLT     part205
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z8, Z8, Z8
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row182:
+row212:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VADDPS  Z2, Z8, Z8
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row182
+	JNZ     row212
 	VMULPS  Z0, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row183:
+row213:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VSUBPS  Z8, Z2, Z2
@@ -3224,25 +3516,25 @@ row183:
 	VMOVUPS Z2, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row183
+	JNZ     row213
 	VMULPS  Z0, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row184:
+row214:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z9, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row184
+	JNZ     row214
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop181
+	JMP     loop211
 
-part175:
+part205:
 	TESTQ     AX, AX
-	JZ        done185
+	JZ        done215
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -3251,19 +3543,19 @@ part175:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row186:
+row216:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z10, Z10
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row186
+	JNZ       row216
 	VMULPS    Z0, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row187:
+row217:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VSUBPS    Z10, Z2, Z2
@@ -3271,20 +3563,20 @@ row187:
 	VMOVUPS   Z2, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row187
+	JNZ       row217
 	VMULPS    Z0, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row188:
+row218:
 	VMOVUPS.Z (CX)(SI*4), K1, Z0
 	VSUBPS    Z11, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row188
+	JNZ       row218
 
-done185:
+done215:
 	VZEROUPPER
 	RET
 
@@ -3299,9 +3591,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop190:
+loop220:
 	CMPQ          AX, $+16
-	JLT           part189
+	JLT           part219
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -3310,7 +3602,7 @@ loop190:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row191:
+row221:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -3320,7 +3612,7 @@ row191:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row191
+	JNZ           row221
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -3338,20 +3630,20 @@ row191:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row192:
+row222:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row192
+	JNZ     row222
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop190
+	JMP     loop220
 
-part189:
+part219:
 	TESTQ         AX, AX
-	JZ            done193
+	JZ            done223
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -3363,7 +3655,7 @@ part189:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row194:
+row224:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -3373,7 +3665,7 @@ row194:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row194
+	JNZ           row224
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -3391,15 +3683,15 @@ row194:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row195:
+row225:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row195
+	JNZ       row225
 
-done193:
+done223:
 	VZEROUPPER
 	RET
 
@@ -3417,9 +3709,9 @@ TEXT ·standardiseAVX512(SB), NOSPLIT, $0-40
 	VPXORD Z0, Z0, Z0
 	XORQ   SI, SI
 
-loop197:
+loop227:
 	CMPQ    AX, $+16
-	JLT     part196
+	JLT     part226
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Z1
@@ -3430,9 +3722,9 @@ loop197:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest199
+	JLT     rest229
 
-four198:
+four228:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
@@ -3447,21 +3739,21 @@ four198:
 	VADDPS  Z3, Z7, Z7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four198
+	JGE     four228
 
-rest199:
+rest229:
 	ADDQ $0x04, R9
-	JZ   done201
+	JZ   done231
 
-one200:
+one230:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one200
+	JNZ     one230
 
-done201:
+done231:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -3479,9 +3771,9 @@ done201:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest203
+	JLT          rest233
 
-four202:
+four232:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -3500,22 +3792,22 @@ four202:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four202
+	JGE         four232
 
-rest203:
+rest233:
 	ADDQ $0x04, R9
-	JZ   done205
+	JZ   done235
 
-one204:
+one234:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one204
+	JNZ         one234
 
-done205:
+done235:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -3556,13 +3848,13 @@ done205:
 	SHLL          $0x08, R9
 	ORL           R9, R8
 	TESTL         R8, R8
-	JZ            sound206
+	JZ            sound236
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, R8
 	MOVQ          DI, R9
 
-row207:
+row237:
 	VMOVUPS       (R9), Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -3572,11 +3864,11 @@ row207:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, R9
 	DECQ          R8
-	JNZ           row207
+	JNZ           row237
 	VMOVAPD       Z7, K1, Z5
 	VMOVAPD       Z8, K2, Z6
 
-sound206:
+sound236:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -3605,9 +3897,9 @@ sound206:
 	VMULPS        Z1, Z3, Z3
 	MOVQ          CX, R8
 	SUBQ          $0x04, R8
-	JLT           rest209
+	JLT           rest239
 
-four208:
+four238:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
@@ -3626,29 +3918,29 @@ four208:
 	VMOVUPS     Z5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four208
+	JGE         four238
 
-rest209:
+rest239:
 	ADDQ $0x04, R8
-	JZ   done211
+	JZ   done241
 
-one210:
+one240:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
 	VMOVUPS     Z5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one210
+	JNZ         one240
 
-done211:
+done241:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop197
+	JMP  loop227
 
-part196:
+part226:
 	TESTQ     AX, AX
-	JZ        done212
+	JZ        done242
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -3662,9 +3954,9 @@ part196:
 	MOVQ      AX, SI
 	MOVQ      CX, DI
 	SUBQ      $0x04, DI
-	JLT       rest214
+	JLT       rest244
 
-four213:
+four243:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
@@ -3679,21 +3971,21 @@ four213:
 	VADDPS    Z3, Z7, Z7
 	LEAQ      (SI)(DX*4), SI
 	SUBQ      $0x04, DI
-	JGE       four213
+	JGE       four243
 
-rest214:
+rest244:
 	ADDQ $0x04, DI
-	JZ   done216
+	JZ   done246
 
-one215:
+one245:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
 	LEAQ      (SI)(DX*1), SI
 	DECQ      DI
-	JNZ       one215
+	JNZ       one245
 
-done216:
+done246:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -3711,9 +4003,9 @@ done216:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest218
+	JLT          rest248
 
-four217:
+four247:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -3732,22 +4024,22 @@ four217:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four217
+	JGE         four247
 
-rest218:
+rest248:
 	ADDQ $0x04, DI
-	JZ   done220
+	JZ   done250
 
-one219:
+one249:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one219
+	JNZ         one249
 
-done220:
+done250:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -3790,13 +4082,13 @@ done220:
 	KMOVW         K1, DI
 	ANDL          DI, SI
 	TESTL         SI, SI
-	JZ            sound221
+	JZ            sound251
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, SI
 	MOVQ          AX, DI
 
-row222:
+row252:
 	VMOVUPS.Z     (DI), K1, Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -3806,11 +4098,11 @@ row222:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, DI
 	DECQ          SI
-	JNZ           row222
+	JNZ           row252
 	VMOVAPD       Z7, K2, Z5
 	VMOVAPD       Z8, K3, Z6
 
-sound221:
+sound251:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -3839,9 +4131,9 @@ sound221:
 	VMULPS        Z0, Z3, Z3
 	MOVQ          CX, CX
 	SUBQ          $0x04, CX
-	JLT           rest224
+	JLT           rest254
 
-four223:
+four253:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
@@ -3860,23 +4152,23 @@ four223:
 	VMOVUPS     Z1, K1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four223
+	JGE         four253
 
-rest224:
+rest254:
 	ADDQ $0x04, CX
-	JZ   done226
+	JZ   done256
 
-one225:
+one255:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
 	VMOVUPS     Z1, K1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one225
+	JNZ         one255
 
-done226:
-done212:
+done256:
+done242:
 	VZEROUPPER
 	RET
 
@@ -3898,9 +4190,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-44
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop228:
+loop258:
 	CMPQ          AX, $+16
-	JLT           part227
+	JLT           part257
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -3909,7 +4201,7 @@ loop228:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row229:
+row259:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -3919,7 +4211,7 @@ row229:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row229
+	JNZ           row259
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -3928,7 +4220,7 @@ row229:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row230:
+row260:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -3942,7 +4234,7 @@ row230:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row230
+	JNZ           row260
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -3972,7 +4264,7 @@ row230:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row231:
+row261:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -3981,14 +4273,14 @@ row231:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row231
+	JNZ          row261
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop228
+	JMP          loop258
 
-part227:
+part257:
 	TESTQ         AX, AX
-	JZ            done232
+	JZ            done262
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -4000,7 +4292,7 @@ part227:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row233:
+row263:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -4010,7 +4302,7 @@ row233:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row233
+	JNZ           row263
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -4019,7 +4311,7 @@ row233:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row234:
+row264:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -4033,7 +4325,7 @@ row234:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row234
+	JNZ           row264
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -4063,7 +4355,7 @@ row234:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row235:
+row265:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -4072,9 +4364,9 @@ row235:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row235
+	JNZ          row265
 
-done232:
+done262:
 	VZEROUPPER
 	RET
 
@@ -4092,9 +4384,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop238:
+loop268:
 	CMPQ    AX, $+32
-	JLT     single237
+	JLT     single267
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -4106,7 +4398,7 @@ loop238:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row239:
+row269:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -4115,15 +4407,15 @@ row239:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row239
+	JNZ     row269
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop238
+	JMP     loop268
 
-single237:
-loop240:
+single267:
+loop270:
 	CMPQ    AX, $+16
-	JLT     part236
+	JLT     part266
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -4131,20 +4423,20 @@ loop240:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row241:
+row271:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row241
+	JNZ     row271
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop240
+	JMP     loop270
 
-part236:
+part266:
 	TESTQ     AX, AX
-	JZ        done242
+	JZ        done272
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -4155,15 +4447,15 @@ part236:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row243:
+row273:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row243
+	JNZ       row273
 
-done242:
+done272:
 	VZEROUPPER
 	RET
 
@@ -4181,53 +4473,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop246:
+loop276:
 	CMPQ   AX, $+32
-	JLT    single245
+	JLT    single275
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row247:
+row277:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row247
+	JNZ     row277
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop246
+	JMP     loop276
 
-single245:
-loop248:
+single275:
+loop278:
 	CMPQ   AX, $+16
-	JLT    part244
+	JLT    part274
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row249:
+row279:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row249
+	JNZ     row279
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop248
+	JMP     loop278
 
-part244:
+part274:
 	TESTQ  AX, AX
-	JZ     done250
+	JZ     done280
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -4235,16 +4527,16 @@ part244:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row251:
+row281:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row251
+	JNZ       row281
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done250:
+done280:
 	VZEROUPPER
 	RET
 
@@ -4263,16 +4555,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop253:
+loop283:
 	CMPQ AX, $+16
-	JLT  part252
+	JLT  part282
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row254:
+row284:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -4288,14 +4580,14 @@ row254:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row254
+	JNZ          row284
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop253
+	JMP          loop283
 
-part252:
+part282:
 	TESTQ AX, AX
-	JZ    done255
+	JZ    done285
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -4305,7 +4597,7 @@ part252:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row256:
+row286:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -4321,8 +4613,8 @@ row256:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row256
+	JNZ          row286
 
-done255:
+done285:
 	VZEROUPPER
 	RET

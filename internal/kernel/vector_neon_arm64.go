@@ -69,6 +69,21 @@ func mulRowsNEON(rows int, n int, dst *float32, x *float32, rs int, a *float32)
 //go:noescape
 func scaleRowsNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32)
 
+// addRowsNEON sets n numbers of each row dst = x + y.
+//
+//go:noescape
+func addRowsNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)
+
+// sumRowsNEON adds each row of x to sum, one after another.
+//
+//go:noescape
+func sumRowsNEON(n int, rows int, sum *float32, x *float32, xrs int)
+
+// rowDotsNEON sets dst[r] = Σ x_r·y_r of n numbers of each row.
+//
+//go:noescape
+func rowDotsNEON(rows int, n int, dst *float32, x *float32, xrs int, y *float32, yrs int)
+
 // expNEON sets dst = exp(x - shift) and returns Σ dst.
 //
 //go:noescape
@@ -109,35 +124,15 @@ func eluPlusOneNEON(n int, dst *float32, x *float32)
 //go:noescape
 func eluPlusOneGradNEON(n int, dx *float32, dy *float32, x *float32)
 
-// varianceNEON returns Σ (x - mean)².
+// layerNormNEON sets n numbers of each row dst = (x - mean)·rstd∘gain + bias, and stats to its mean and rstd. Count is n.
 //
 //go:noescape
-func varianceNEON(n int, x *float32, mean float32) float32
+func layerNormNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, gain *float32, bias *float32, stats *float32, count float32, eps float32)
 
-// normalizeNEON sets dst = (x - mean)·rstd∘gain.
+// layerNormGradNEON adds to n numbers of each row dx the gradient rstd·(dy∘gain - s1 - s2·(x - mean)·rstd), s1 and s2 being the means of dy∘gain and dy∘gain∘(x - mean)·rstd, and to dgain and dbias, unless nil, those of gain and bias. Count is n.
 //
 //go:noescape
-func normalizeNEON(n int, dst *float32, x *float32, gain *float32, mean float32, rstd float32)
-
-// normalizeBiasNEON sets dst = (x - mean)·rstd∘gain + bias.
-//
-//go:noescape
-func normalizeBiasNEON(n int, dst *float32, x *float32, gain *float32, bias *float32, mean float32, rstd float32)
-
-// normSumsNEON returns Σ dy∘gain and Σ dy∘gain∘(x - mean)·rstd.
-//
-//go:noescape
-func normSumsNEON(n int, dy *float32, x *float32, gain *float32, mean float32, rstd float32) (s1 float32, s2 float32)
-
-// normGradNEON sets dx = rstd·(dy∘gain - s1 - s2·(x - mean)·rstd).
-//
-//go:noescape
-func normGradNEON(n int, dx *float32, dy *float32, x *float32, gain *float32, mean float32, rstd float32, s1 float32, s2 float32)
-
-// gainGradNEON sets dgain += dy∘(x - mean)·rstd.
-//
-//go:noescape
-func gainGradNEON(n int, dgain *float32, dy *float32, x *float32, mean float32, rstd float32)
+func layerNormGradNEON(rows int, n int, dx *float32, dxrs int, dgain *float32, dbias *float32, dy *float32, dyrs int, x *float32, xrs int, gain *float32, stats *float32, count float32)
 
 // adamWNEON updates the weights w and moments m, v from the gradient dw with the AdamWStep s.
 //

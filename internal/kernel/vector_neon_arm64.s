@@ -4010,6 +4010,915 @@ done69:
 	BNE row64
 	RET
 
+// func addRowsNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)
+TEXT ·addRowsNEON(SB), NOSPLIT, $0-64
+	MOVD rows+0(FP), R0
+	MOVD dst+16(FP), R1
+	MOVD drs+24(FP), R2
+	LSL $2, R2, R2
+	MOVD x+32(FP), R3
+	MOVD xrs+40(FP), R6
+	LSL $2, R6, R6
+	MOVD y+48(FP), R7
+	MOVD yrs+56(FP), R8
+	LSL $2, R8, R8
+row70:
+	MOVD n+8(FP), R9
+	MOVD ZR, R10
+loop73:
+	CMP $64, R9
+	BLT single72
+	ADD R10<<2, R3, R23
+	FMOVQ 0(R23), F0
+	FMOVQ 16(R23), F1
+	FMOVQ 32(R23), F2
+	FMOVQ 48(R23), F3
+	ADD R10<<2, R7, R24
+	FMOVQ 0(R24), F4
+	FMOVQ 16(R24), F5
+	FMOVQ 32(R24), F6
+	FMOVQ 48(R24), F7
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	ADD R10<<2, R1, R25
+	FMOVQ F0, 0(R25)
+	FMOVQ F1, 16(R25)
+	FMOVQ F2, 32(R25)
+	FMOVQ F3, 48(R25)
+	FMOVQ 64(R23), F0
+	FMOVQ 80(R23), F1
+	FMOVQ 96(R23), F2
+	FMOVQ 112(R23), F3
+	FMOVQ 64(R24), F4
+	FMOVQ 80(R24), F5
+	FMOVQ 96(R24), F6
+	FMOVQ 112(R24), F7
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	FMOVQ F0, 64(R25)
+	FMOVQ F1, 80(R25)
+	FMOVQ F2, 96(R25)
+	FMOVQ F3, 112(R25)
+	FMOVQ 128(R23), F0
+	FMOVQ 144(R23), F1
+	FMOVQ 160(R23), F2
+	FMOVQ 176(R23), F3
+	FMOVQ 128(R24), F4
+	FMOVQ 144(R24), F5
+	FMOVQ 160(R24), F6
+	FMOVQ 176(R24), F7
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	FMOVQ F0, 128(R25)
+	FMOVQ F1, 144(R25)
+	FMOVQ F2, 160(R25)
+	FMOVQ F3, 176(R25)
+	FMOVQ 192(R23), F0
+	FMOVQ 208(R23), F1
+	FMOVQ 224(R23), F2
+	FMOVQ 240(R23), F3
+	FMOVQ 192(R24), F4
+	FMOVQ 208(R24), F5
+	FMOVQ 224(R24), F6
+	FMOVQ 240(R24), F7
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	FMOVQ F0, 192(R25)
+	FMOVQ F1, 208(R25)
+	FMOVQ F2, 224(R25)
+	FMOVQ F3, 240(R25)
+	ADDS $64, R10, R10
+	SUBS $64, R9, R9
+	JMP loop73
+single72:
+loop74:
+	CMP $16, R9
+	BLT part71
+	ADD R10<<2, R3, R26
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	ADD R10<<2, R7, R19
+	FMOVQ 0(R19), F4
+	FMOVQ 16(R19), F5
+	FMOVQ 32(R19), F6
+	FMOVQ 48(R19), F7
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	ADD R10<<2, R1, R20
+	FMOVQ F0, 0(R20)
+	FMOVQ F1, 16(R20)
+	FMOVQ F2, 32(R20)
+	FMOVQ F3, 48(R20)
+	ADDS $16, R10, R10
+	SUBS $16, R9, R9
+	JMP loop74
+part71:
+	CMP $0, R9
+	BEQ done75
+	MOVD $masksNEON<>+0(SB), R11
+	MOVD R9, R12
+	NEG R12, R12
+	ADD R12<<2, R11, R21
+	FMOVQ 64(R21), F0
+	FMOVQ 80(R21), F0
+	FMOVQ 96(R21), F0
+	FMOVQ 112(R21), F0
+	ADD R10<<2, R3, R22
+	MOVD $0(R22), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R9
+	BLE lanes149
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R9
+	BLE lanes149
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R9
+	BLE lanes149
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R9
+	BLE lanes149
+	VLD1.P 4(R16), V0.S[3]
+lanes149:
+	MOVD $16(R22), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R9
+	BLE lanes150
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R9
+	BLE lanes150
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R9
+	BLE lanes150
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R9
+	BLE lanes150
+	VLD1.P 4(R16), V1.S[3]
+lanes150:
+	MOVD $32(R22), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R9
+	BLE lanes151
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R9
+	BLE lanes151
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R9
+	BLE lanes151
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R9
+	BLE lanes151
+	VLD1.P 4(R16), V2.S[3]
+lanes151:
+	MOVD $48(R22), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R9
+	BLE lanes152
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R9
+	BLE lanes152
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R9
+	BLE lanes152
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R9
+	BLE lanes152
+	VLD1.P 4(R16), V3.S[3]
+lanes152:
+	ADD R10<<2, R7, R23
+	MOVD $0(R23), R16
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	CMP $0, R9
+	BLE lanes153
+	VLD1.P 4(R16), V4.S[0]
+	CMP $1, R9
+	BLE lanes153
+	VLD1.P 4(R16), V4.S[1]
+	CMP $2, R9
+	BLE lanes153
+	VLD1.P 4(R16), V4.S[2]
+	CMP $3, R9
+	BLE lanes153
+	VLD1.P 4(R16), V4.S[3]
+lanes153:
+	MOVD $16(R23), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $4, R9
+	BLE lanes154
+	VLD1.P 4(R16), V5.S[0]
+	CMP $5, R9
+	BLE lanes154
+	VLD1.P 4(R16), V5.S[1]
+	CMP $6, R9
+	BLE lanes154
+	VLD1.P 4(R16), V5.S[2]
+	CMP $7, R9
+	BLE lanes154
+	VLD1.P 4(R16), V5.S[3]
+lanes154:
+	MOVD $32(R23), R16
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	CMP $8, R9
+	BLE lanes155
+	VLD1.P 4(R16), V6.S[0]
+	CMP $9, R9
+	BLE lanes155
+	VLD1.P 4(R16), V6.S[1]
+	CMP $10, R9
+	BLE lanes155
+	VLD1.P 4(R16), V6.S[2]
+	CMP $11, R9
+	BLE lanes155
+	VLD1.P 4(R16), V6.S[3]
+lanes155:
+	MOVD $48(R23), R16
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CMP $12, R9
+	BLE lanes156
+	VLD1.P 4(R16), V7.S[0]
+	CMP $13, R9
+	BLE lanes156
+	VLD1.P 4(R16), V7.S[1]
+	CMP $14, R9
+	BLE lanes156
+	VLD1.P 4(R16), V7.S[2]
+	CMP $15, R9
+	BLE lanes156
+	VLD1.P 4(R16), V7.S[3]
+lanes156:
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	ADD R10<<2, R1, R24
+	MOVD $0(R24), R16
+	CMP $0, R9
+	BLE lanes157
+	VST1.P V0.S[0], 4(R16)
+	CMP $1, R9
+	BLE lanes157
+	VST1.P V0.S[1], 4(R16)
+	CMP $2, R9
+	BLE lanes157
+	VST1.P V0.S[2], 4(R16)
+	CMP $3, R9
+	BLE lanes157
+	VST1.P V0.S[3], 4(R16)
+lanes157:
+	MOVD $16(R24), R16
+	CMP $4, R9
+	BLE lanes158
+	VST1.P V1.S[0], 4(R16)
+	CMP $5, R9
+	BLE lanes158
+	VST1.P V1.S[1], 4(R16)
+	CMP $6, R9
+	BLE lanes158
+	VST1.P V1.S[2], 4(R16)
+	CMP $7, R9
+	BLE lanes158
+	VST1.P V1.S[3], 4(R16)
+lanes158:
+	MOVD $32(R24), R16
+	CMP $8, R9
+	BLE lanes159
+	VST1.P V2.S[0], 4(R16)
+	CMP $9, R9
+	BLE lanes159
+	VST1.P V2.S[1], 4(R16)
+	CMP $10, R9
+	BLE lanes159
+	VST1.P V2.S[2], 4(R16)
+	CMP $11, R9
+	BLE lanes159
+	VST1.P V2.S[3], 4(R16)
+lanes159:
+	MOVD $48(R24), R16
+	CMP $12, R9
+	BLE lanes160
+	VST1.P V3.S[0], 4(R16)
+	CMP $13, R9
+	BLE lanes160
+	VST1.P V3.S[1], 4(R16)
+	CMP $14, R9
+	BLE lanes160
+	VST1.P V3.S[2], 4(R16)
+	CMP $15, R9
+	BLE lanes160
+	VST1.P V3.S[3], 4(R16)
+lanes160:
+done75:
+	ADDS R2, R1, R1
+	ADDS R6, R3, R3
+	ADDS R8, R7, R7
+	SUBS $1, R0, R0
+	BNE row70
+	RET
+
+// func sumRowsNEON(n int, rows int, sum *float32, x *float32, xrs int)
+TEXT ·sumRowsNEON(SB), NOSPLIT, $0-40
+	MOVD n+0(FP), R0
+	MOVD rows+8(FP), R1
+	MOVD sum+16(FP), R2
+	MOVD x+24(FP), R3
+	MOVD xrs+32(FP), R6
+	LSL $2, R6, R6
+	MOVD ZR, R7
+loop78:
+	CMP $64, R0
+	BLT single77
+	ADD R7<<2, R2, R25
+	FMOVQ 0(R25), F0
+	FMOVQ 16(R25), F1
+	FMOVQ 32(R25), F2
+	FMOVQ 48(R25), F3
+	FMOVQ 64(R25), F4
+	FMOVQ 80(R25), F5
+	FMOVQ 96(R25), F6
+	FMOVQ 112(R25), F7
+	FMOVQ 128(R25), F8
+	FMOVQ 144(R25), F9
+	FMOVQ 160(R25), F10
+	FMOVQ 176(R25), F11
+	FMOVQ 192(R25), F12
+	FMOVQ 208(R25), F13
+	FMOVQ 224(R25), F14
+	FMOVQ 240(R25), F15
+	MOVD R1, R8
+	MOVD R3, R9
+row79:
+	ADD R7<<2, R9, R26
+	FMOVQ 0(R26), F16
+	FMOVQ 16(R26), F17
+	FMOVQ 32(R26), F18
+	FMOVQ 48(R26), F19
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
+	FMOVQ 64(R26), F16
+	FMOVQ 80(R26), F17
+	FMOVQ 96(R26), F18
+	FMOVQ 112(R26), F19
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	FMOVQ 128(R26), F16
+	FMOVQ 144(R26), F17
+	FMOVQ 160(R26), F18
+	FMOVQ 176(R26), F19
+	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
+	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
+	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
+	WORD $0x4e33d56b // fadd v11.4s, v11.4s, v19.4s
+	FMOVQ 192(R26), F16
+	FMOVQ 208(R26), F17
+	FMOVQ 224(R26), F18
+	FMOVQ 240(R26), F19
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
+	ADDS R6, R9, R9
+	SUBS $1, R8, R8
+	BNE row79
+	ADD R7<<2, R2, R19
+	FMOVQ F0, 0(R19)
+	FMOVQ F1, 16(R19)
+	FMOVQ F2, 32(R19)
+	FMOVQ F3, 48(R19)
+	FMOVQ F4, 64(R19)
+	FMOVQ F5, 80(R19)
+	FMOVQ F6, 96(R19)
+	FMOVQ F7, 112(R19)
+	FMOVQ F8, 128(R19)
+	FMOVQ F9, 144(R19)
+	FMOVQ F10, 160(R19)
+	FMOVQ F11, 176(R19)
+	FMOVQ F12, 192(R19)
+	FMOVQ F13, 208(R19)
+	FMOVQ F14, 224(R19)
+	FMOVQ F15, 240(R19)
+	ADDS $64, R7, R7
+	SUBS $64, R0, R0
+	JMP loop78
+single77:
+loop80:
+	CMP $16, R0
+	BLT part76
+	ADD R7<<2, R2, R20
+	FMOVQ 0(R20), F0
+	FMOVQ 16(R20), F1
+	FMOVQ 32(R20), F2
+	FMOVQ 48(R20), F3
+	MOVD R1, R8
+	MOVD R3, R9
+row81:
+	ADD R7<<2, R9, R21
+	FMOVQ 0(R21), F4
+	FMOVQ 16(R21), F5
+	FMOVQ 32(R21), F6
+	FMOVQ 48(R21), F7
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	ADDS R6, R9, R9
+	SUBS $1, R8, R8
+	BNE row81
+	ADD R7<<2, R2, R22
+	FMOVQ F0, 0(R22)
+	FMOVQ F1, 16(R22)
+	FMOVQ F2, 32(R22)
+	FMOVQ F3, 48(R22)
+	ADDS $16, R7, R7
+	SUBS $16, R0, R0
+	JMP loop80
+part76:
+	CMP $0, R0
+	BEQ done82
+	MOVD $masksNEON<>+0(SB), R8
+	MOVD R0, R9
+	NEG R9, R9
+	ADD R9<<2, R8, R23
+	FMOVQ 64(R23), F0
+	FMOVQ 80(R23), F0
+	FMOVQ 96(R23), F0
+	FMOVQ 112(R23), F0
+	ADD R7<<2, R2, R24
+	MOVD $0(R24), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes161
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes161
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes161
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes161
+	VLD1.P 4(R16), V0.S[3]
+lanes161:
+	MOVD $16(R24), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes162
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes162
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes162
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes162
+	VLD1.P 4(R16), V1.S[3]
+lanes162:
+	MOVD $32(R24), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes163
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes163
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes163
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes163
+	VLD1.P 4(R16), V2.S[3]
+lanes163:
+	MOVD $48(R24), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes164
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes164
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes164
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes164
+	VLD1.P 4(R16), V3.S[3]
+lanes164:
+	MOVD R3, R3
+row83:
+	ADD R7<<2, R3, R25
+	MOVD $0(R25), R16
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	CMP $0, R0
+	BLE lanes165
+	VLD1.P 4(R16), V4.S[0]
+	CMP $1, R0
+	BLE lanes165
+	VLD1.P 4(R16), V4.S[1]
+	CMP $2, R0
+	BLE lanes165
+	VLD1.P 4(R16), V4.S[2]
+	CMP $3, R0
+	BLE lanes165
+	VLD1.P 4(R16), V4.S[3]
+lanes165:
+	MOVD $16(R25), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $4, R0
+	BLE lanes166
+	VLD1.P 4(R16), V5.S[0]
+	CMP $5, R0
+	BLE lanes166
+	VLD1.P 4(R16), V5.S[1]
+	CMP $6, R0
+	BLE lanes166
+	VLD1.P 4(R16), V5.S[2]
+	CMP $7, R0
+	BLE lanes166
+	VLD1.P 4(R16), V5.S[3]
+lanes166:
+	MOVD $32(R25), R16
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	CMP $8, R0
+	BLE lanes167
+	VLD1.P 4(R16), V6.S[0]
+	CMP $9, R0
+	BLE lanes167
+	VLD1.P 4(R16), V6.S[1]
+	CMP $10, R0
+	BLE lanes167
+	VLD1.P 4(R16), V6.S[2]
+	CMP $11, R0
+	BLE lanes167
+	VLD1.P 4(R16), V6.S[3]
+lanes167:
+	MOVD $48(R25), R16
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CMP $12, R0
+	BLE lanes168
+	VLD1.P 4(R16), V7.S[0]
+	CMP $13, R0
+	BLE lanes168
+	VLD1.P 4(R16), V7.S[1]
+	CMP $14, R0
+	BLE lanes168
+	VLD1.P 4(R16), V7.S[2]
+	CMP $15, R0
+	BLE lanes168
+	VLD1.P 4(R16), V7.S[3]
+lanes168:
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	ADDS R6, R3, R3
+	SUBS $1, R1, R1
+	BNE row83
+	ADD R7<<2, R2, R26
+	MOVD $0(R26), R16
+	CMP $0, R0
+	BLE lanes169
+	VST1.P V0.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes169
+	VST1.P V0.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes169
+	VST1.P V0.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes169
+	VST1.P V0.S[3], 4(R16)
+lanes169:
+	MOVD $16(R26), R16
+	CMP $4, R0
+	BLE lanes170
+	VST1.P V1.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes170
+	VST1.P V1.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes170
+	VST1.P V1.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes170
+	VST1.P V1.S[3], 4(R16)
+lanes170:
+	MOVD $32(R26), R16
+	CMP $8, R0
+	BLE lanes171
+	VST1.P V2.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes171
+	VST1.P V2.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes171
+	VST1.P V2.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes171
+	VST1.P V2.S[3], 4(R16)
+lanes171:
+	MOVD $48(R26), R16
+	CMP $12, R0
+	BLE lanes172
+	VST1.P V3.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes172
+	VST1.P V3.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes172
+	VST1.P V3.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes172
+	VST1.P V3.S[3], 4(R16)
+lanes172:
+done82:
+	RET
+
+// func rowDotsNEON(rows int, n int, dst *float32, x *float32, xrs int, y *float32, yrs int)
+TEXT ·rowDotsNEON(SB), NOSPLIT, $0-56
+	MOVD rows+0(FP), R0
+	MOVD dst+16(FP), R1
+	MOVD x+24(FP), R2
+	MOVD xrs+32(FP), R3
+	LSL $2, R3, R3
+	MOVD y+40(FP), R6
+	MOVD yrs+48(FP), R7
+	LSL $2, R7, R7
+row84:
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	MOVD n+8(FP), R8
+	MOVD ZR, R9
+loop87:
+	CMP $64, R8
+	BLT single86
+	ADD R9<<2, R2, R19
+	FMOVQ 0(R19), F16
+	FMOVQ 16(R19), F17
+	FMOVQ 32(R19), F18
+	FMOVQ 48(R19), F19
+	ADD R9<<2, R6, R20
+	FMOVQ 0(R20), F20
+	FMOVQ 16(R20), F21
+	FMOVQ 32(R20), F22
+	FMOVQ 48(R20), F23
+	WORD $0x4e34ce00 // fmla v0.4s, v16.4s, v20.4s
+	WORD $0x4e35ce21 // fmla v1.4s, v17.4s, v21.4s
+	WORD $0x4e36ce42 // fmla v2.4s, v18.4s, v22.4s
+	WORD $0x4e37ce63 // fmla v3.4s, v19.4s, v23.4s
+	FMOVQ 64(R19), F16
+	FMOVQ 80(R19), F17
+	FMOVQ 96(R19), F18
+	FMOVQ 112(R19), F19
+	FMOVQ 64(R20), F20
+	FMOVQ 80(R20), F21
+	FMOVQ 96(R20), F22
+	FMOVQ 112(R20), F23
+	WORD $0x4e34ce04 // fmla v4.4s, v16.4s, v20.4s
+	WORD $0x4e35ce25 // fmla v5.4s, v17.4s, v21.4s
+	WORD $0x4e36ce46 // fmla v6.4s, v18.4s, v22.4s
+	WORD $0x4e37ce67 // fmla v7.4s, v19.4s, v23.4s
+	FMOVQ 128(R19), F16
+	FMOVQ 144(R19), F17
+	FMOVQ 160(R19), F18
+	FMOVQ 176(R19), F19
+	FMOVQ 128(R20), F20
+	FMOVQ 144(R20), F21
+	FMOVQ 160(R20), F22
+	FMOVQ 176(R20), F23
+	WORD $0x4e34ce08 // fmla v8.4s, v16.4s, v20.4s
+	WORD $0x4e35ce29 // fmla v9.4s, v17.4s, v21.4s
+	WORD $0x4e36ce4a // fmla v10.4s, v18.4s, v22.4s
+	WORD $0x4e37ce6b // fmla v11.4s, v19.4s, v23.4s
+	FMOVQ 192(R19), F16
+	FMOVQ 208(R19), F17
+	FMOVQ 224(R19), F18
+	FMOVQ 240(R19), F19
+	FMOVQ 192(R20), F20
+	FMOVQ 208(R20), F21
+	FMOVQ 224(R20), F22
+	FMOVQ 240(R20), F23
+	WORD $0x4e34ce0c // fmla v12.4s, v16.4s, v20.4s
+	WORD $0x4e35ce2d // fmla v13.4s, v17.4s, v21.4s
+	WORD $0x4e36ce4e // fmla v14.4s, v18.4s, v22.4s
+	WORD $0x4e37ce6f // fmla v15.4s, v19.4s, v23.4s
+	ADDS $64, R9, R9
+	SUBS $64, R8, R8
+	JMP loop87
+single86:
+loop88:
+	CMP $16, R8
+	BLT part85
+	ADD R9<<2, R2, R21
+	FMOVQ 0(R21), F16
+	FMOVQ 16(R21), F17
+	FMOVQ 32(R21), F18
+	FMOVQ 48(R21), F19
+	ADD R9<<2, R6, R22
+	FMOVQ 0(R22), F20
+	FMOVQ 16(R22), F21
+	FMOVQ 32(R22), F22
+	FMOVQ 48(R22), F23
+	WORD $0x4e34ce00 // fmla v0.4s, v16.4s, v20.4s
+	WORD $0x4e35ce21 // fmla v1.4s, v17.4s, v21.4s
+	WORD $0x4e36ce42 // fmla v2.4s, v18.4s, v22.4s
+	WORD $0x4e37ce63 // fmla v3.4s, v19.4s, v23.4s
+	ADDS $16, R9, R9
+	SUBS $16, R8, R8
+	JMP loop88
+part85:
+	CMP $0, R8
+	BEQ done89
+	MOVD $masksNEON<>+0(SB), R10
+	MOVD R8, R11
+	NEG R11, R11
+	ADD R11<<2, R10, R23
+	FMOVQ 64(R23), F16
+	FMOVQ 80(R23), F16
+	FMOVQ 96(R23), F16
+	FMOVQ 112(R23), F16
+	ADD R9<<2, R2, R24
+	MOVD $0(R24), R16
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	CMP $0, R8
+	BLE lanes173
+	VLD1.P 4(R16), V16.S[0]
+	CMP $1, R8
+	BLE lanes173
+	VLD1.P 4(R16), V16.S[1]
+	CMP $2, R8
+	BLE lanes173
+	VLD1.P 4(R16), V16.S[2]
+	CMP $3, R8
+	BLE lanes173
+	VLD1.P 4(R16), V16.S[3]
+lanes173:
+	MOVD $16(R24), R16
+	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
+	CMP $4, R8
+	BLE lanes174
+	VLD1.P 4(R16), V17.S[0]
+	CMP $5, R8
+	BLE lanes174
+	VLD1.P 4(R16), V17.S[1]
+	CMP $6, R8
+	BLE lanes174
+	VLD1.P 4(R16), V17.S[2]
+	CMP $7, R8
+	BLE lanes174
+	VLD1.P 4(R16), V17.S[3]
+lanes174:
+	MOVD $32(R24), R16
+	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
+	CMP $8, R8
+	BLE lanes175
+	VLD1.P 4(R16), V18.S[0]
+	CMP $9, R8
+	BLE lanes175
+	VLD1.P 4(R16), V18.S[1]
+	CMP $10, R8
+	BLE lanes175
+	VLD1.P 4(R16), V18.S[2]
+	CMP $11, R8
+	BLE lanes175
+	VLD1.P 4(R16), V18.S[3]
+lanes175:
+	MOVD $48(R24), R16
+	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
+	CMP $12, R8
+	BLE lanes176
+	VLD1.P 4(R16), V19.S[0]
+	CMP $13, R8
+	BLE lanes176
+	VLD1.P 4(R16), V19.S[1]
+	CMP $14, R8
+	BLE lanes176
+	VLD1.P 4(R16), V19.S[2]
+	CMP $15, R8
+	BLE lanes176
+	VLD1.P 4(R16), V19.S[3]
+lanes176:
+	ADD R9<<2, R6, R25
+	MOVD $0(R25), R16
+	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
+	CMP $0, R8
+	BLE lanes177
+	VLD1.P 4(R16), V20.S[0]
+	CMP $1, R8
+	BLE lanes177
+	VLD1.P 4(R16), V20.S[1]
+	CMP $2, R8
+	BLE lanes177
+	VLD1.P 4(R16), V20.S[2]
+	CMP $3, R8
+	BLE lanes177
+	VLD1.P 4(R16), V20.S[3]
+lanes177:
+	MOVD $16(R25), R16
+	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
+	CMP $4, R8
+	BLE lanes178
+	VLD1.P 4(R16), V21.S[0]
+	CMP $5, R8
+	BLE lanes178
+	VLD1.P 4(R16), V21.S[1]
+	CMP $6, R8
+	BLE lanes178
+	VLD1.P 4(R16), V21.S[2]
+	CMP $7, R8
+	BLE lanes178
+	VLD1.P 4(R16), V21.S[3]
+lanes178:
+	MOVD $32(R25), R16
+	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
+	CMP $8, R8
+	BLE lanes179
+	VLD1.P 4(R16), V22.S[0]
+	CMP $9, R8
+	BLE lanes179
+	VLD1.P 4(R16), V22.S[1]
+	CMP $10, R8
+	BLE lanes179
+	VLD1.P 4(R16), V22.S[2]
+	CMP $11, R8
+	BLE lanes179
+	VLD1.P 4(R16), V22.S[3]
+lanes179:
+	MOVD $48(R25), R16
+	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
+	CMP $12, R8
+	BLE lanes180
+	VLD1.P 4(R16), V23.S[0]
+	CMP $13, R8
+	BLE lanes180
+	VLD1.P 4(R16), V23.S[1]
+	CMP $14, R8
+	BLE lanes180
+	VLD1.P 4(R16), V23.S[2]
+	CMP $15, R8
+	BLE lanes180
+	VLD1.P 4(R16), V23.S[3]
+lanes180:
+	WORD $0x4e34ce00 // fmla v0.4s, v16.4s, v20.4s
+	WORD $0x4e35ce21 // fmla v1.4s, v17.4s, v21.4s
+	WORD $0x4e36ce42 // fmla v2.4s, v18.4s, v22.4s
+	WORD $0x4e37ce63 // fmla v3.4s, v19.4s, v23.4s
+done89:
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	WORD $0x4e2ed4c6 // fadd v6.4s, v6.4s, v14.4s
+	WORD $0x4e2fd4e7 // fadd v7.4s, v7.4s, v15.4s
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #8
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x4ea00801 // rev64 v1.4s, v0.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	FMOVS F0, 0(R1)
+	ADDS R3, R2, R2
+	ADDS R7, R6, R6
+	ADDS $4, R1, R1
+	SUBS $1, R0, R0
+	BNE row84
+	RET
+
 // func expNEON(n int, dst *float32, x *float32, shift float32) float32
 TEXT ·expNEON(SB), NOSPLIT, $0-36
 	MOVD n+0(FP), R0
@@ -4020,14 +4929,14 @@ TEXT ·expNEON(SB), NOSPLIT, $0-36
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD ZR, R3
-loop71:
+loop91:
 	CMP $16, R0
-	BLT part70
-	ADD R3<<2, R2, R23
-	FMOVQ 0(R23), F4
-	FMOVQ 16(R23), F5
-	FMOVQ 32(R23), F6
-	FMOVQ 48(R23), F7
+	BLT part90
+	ADD R3<<2, R2, R26
+	FMOVQ 0(R26), F4
+	FMOVQ 16(R26), F5
+	FMOVQ 32(R26), F6
+	FMOVQ 48(R26), F7
 	FMOVS shift+24(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x4ea8d484 // fsub v4.4s, v4.4s, v8.4s
@@ -4196,90 +5105,90 @@ loop71:
 	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
 	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
 	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
-	ADD R3<<2, R1, R24
-	FMOVQ F13, 0(R24)
-	FMOVQ F14, 16(R24)
-	FMOVQ F15, 32(R24)
-	FMOVQ F12, 48(R24)
+	ADD R3<<2, R1, R19
+	FMOVQ F13, 0(R19)
+	FMOVQ F14, 16(R19)
+	FMOVQ F15, 32(R19)
+	FMOVQ F12, 48(R19)
 	WORD $0x4e2dd400 // fadd v0.4s, v0.4s, v13.4s
 	WORD $0x4e2ed421 // fadd v1.4s, v1.4s, v14.4s
 	WORD $0x4e2fd442 // fadd v2.4s, v2.4s, v15.4s
 	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop71
-part70:
+	JMP loop91
+part90:
 	CMP $0, R0
-	BEQ done72
+	BEQ done92
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
-	ADD R7<<2, R6, R25
-	FMOVQ 64(R25), F4
-	FMOVQ 80(R25), F5
-	FMOVQ 96(R25), F6
-	FMOVQ 112(R25), F7
-	ADD R3<<2, R2, R26
-	MOVD $0(R26), R16
+	ADD R7<<2, R6, R20
+	FMOVQ 64(R20), F4
+	FMOVQ 80(R20), F5
+	FMOVQ 96(R20), F6
+	FMOVQ 112(R20), F7
+	ADD R3<<2, R2, R21
+	MOVD $0(R21), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes149
+	BLE lanes181
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes149
+	BLE lanes181
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes149
+	BLE lanes181
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes149
+	BLE lanes181
 	VLD1.P 4(R16), V8.S[3]
-lanes149:
-	MOVD $16(R26), R16
+lanes181:
+	MOVD $16(R21), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes150
+	BLE lanes182
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes150
+	BLE lanes182
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes150
+	BLE lanes182
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes150
+	BLE lanes182
 	VLD1.P 4(R16), V9.S[3]
-lanes150:
-	MOVD $32(R26), R16
+lanes182:
+	MOVD $32(R21), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R0
-	BLE lanes151
+	BLE lanes183
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R0
-	BLE lanes151
+	BLE lanes183
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R0
-	BLE lanes151
+	BLE lanes183
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R0
-	BLE lanes151
+	BLE lanes183
 	VLD1.P 4(R16), V10.S[3]
-lanes151:
-	MOVD $48(R26), R16
+lanes183:
+	MOVD $48(R21), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R0
-	BLE lanes152
+	BLE lanes184
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R0
-	BLE lanes152
+	BLE lanes184
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R0
-	BLE lanes152
+	BLE lanes184
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R0
-	BLE lanes152
+	BLE lanes184
 	VLD1.P 4(R16), V11.S[3]
-lanes152:
+lanes184:
 	FMOVS shift+24(FP), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
 	WORD $0x4eacd508 // fsub v8.4s, v8.4s, v12.4s
@@ -4448,63 +5357,63 @@ lanes152:
 	WORD $0x4eb01e1e // orr v30.16b, v16.16b, v16.16b
 	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
 	WORD $0x4ebe1fd0 // orr v16.16b, v30.16b, v30.16b
-	ADD R3<<2, R1, R19
-	MOVD $0(R19), R16
+	ADD R3<<2, R1, R22
+	MOVD $0(R22), R16
 	CMP $0, R0
-	BLE lanes153
+	BLE lanes185
 	VST1.P V17.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes153
+	BLE lanes185
 	VST1.P V17.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes153
+	BLE lanes185
 	VST1.P V17.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes153
+	BLE lanes185
 	VST1.P V17.S[3], 4(R16)
-lanes153:
-	MOVD $16(R19), R16
+lanes185:
+	MOVD $16(R22), R16
 	CMP $4, R0
-	BLE lanes154
+	BLE lanes186
 	VST1.P V18.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes154
+	BLE lanes186
 	VST1.P V18.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes154
+	BLE lanes186
 	VST1.P V18.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes154
+	BLE lanes186
 	VST1.P V18.S[3], 4(R16)
-lanes154:
-	MOVD $32(R19), R16
+lanes186:
+	MOVD $32(R22), R16
 	CMP $8, R0
-	BLE lanes155
+	BLE lanes187
 	VST1.P V19.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes155
+	BLE lanes187
 	VST1.P V19.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes155
+	BLE lanes187
 	VST1.P V19.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes155
+	BLE lanes187
 	VST1.P V19.S[3], 4(R16)
-lanes155:
-	MOVD $48(R19), R16
+lanes187:
+	MOVD $48(R22), R16
 	CMP $12, R0
-	BLE lanes156
+	BLE lanes188
 	VST1.P V16.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes156
+	BLE lanes188
 	VST1.P V16.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes156
+	BLE lanes188
 	VST1.P V16.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes156
+	BLE lanes188
 	VST1.P V16.S[3], 4(R16)
-lanes156:
+lanes188:
 	WORD $0x4e311c84 // and v4.16b, v4.16b, v17.16b
 	WORD $0x4e321ca5 // and v5.16b, v5.16b, v18.16b
 	WORD $0x4e331cc6 // and v6.16b, v6.16b, v19.16b
@@ -4513,7 +5422,7 @@ lanes156:
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-done72:
+done92:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -4532,7 +5441,7 @@ TEXT ·expRowsNEON(SB), NOSPLIT, $0-56
 	LSL $2, R2, R2
 	MOVD shift+40(FP), R3
 	MOVD sum+48(FP), R6
-row73:
+row93:
 	MOVD n+8(FP), R7
 	WORD $0x4d40c860 // ld1r {v0.4s}, [x3]
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
@@ -4540,18 +5449,18 @@ row73:
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	MOVD ZR, R8
-loop76:
+loop96:
 	CMP $32, R7
-	BLT single75
+	BLT single95
 	FMOVS factor+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	VMOVQ $0xc2fe0000c2fe0000, $0xc2fe0000c2fe0000, V6
 	VMOVQ $0x4300000043000000, $0x4300000043000000, V7
-	ADD R8<<2, R1, R20
-	FMOVQ 0(R20), F8
-	FMOVQ 16(R20), F9
-	FMOVQ 32(R20), F10
-	FMOVQ 48(R20), F11
+	ADD R8<<2, R1, R23
+	FMOVQ 0(R23), F8
+	FMOVQ 16(R23), F9
+	FMOVQ 32(R23), F10
+	FMOVQ 48(R23), F11
 	WORD $0x6ea0f81f // fneg v31.4s, v0.4s
 	WORD $0x4e25cd1f // fmla v31.4s, v8.4s, v5.4s
 	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
@@ -4580,10 +5489,10 @@ loop76:
 	WORD $0x6ebf1cea // bit v10.16b, v7.16b, v31.16b
 	WORD $0x6ea7e57f // fcmgt v31.4s, v11.4s, v7.4s
 	WORD $0x6ebf1ceb // bit v11.16b, v7.16b, v31.16b
-	FMOVQ 64(R20), F12
-	FMOVQ 80(R20), F13
-	FMOVQ 96(R20), F14
-	FMOVQ 112(R20), F15
+	FMOVQ 64(R23), F12
+	FMOVQ 80(R23), F13
+	FMOVQ 96(R23), F14
+	FMOVQ 112(R23), F15
 	WORD $0x6ea0f81f // fneg v31.4s, v0.4s
 	WORD $0x4e25cd9f // fmla v31.4s, v12.4s, v5.4s
 	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
@@ -4784,18 +5693,18 @@ loop76:
 	WORD $0x4eae86f7 // add v23.4s, v23.4s, v14.4s
 	WORD $0x4eaf8718 // add v24.4s, v24.4s, v15.4s
 	WORD $0x4eb08739 // add v25.4s, v25.4s, v16.4s
-	FMOVQ F22, 0(R20)
-	FMOVQ F23, 16(R20)
-	FMOVQ F24, 32(R20)
-	FMOVQ F25, 48(R20)
+	FMOVQ F22, 0(R23)
+	FMOVQ F23, 16(R23)
+	FMOVQ F24, 32(R23)
+	FMOVQ F25, 48(R23)
 	WORD $0x4eb1875a // add v26.4s, v26.4s, v17.4s
 	WORD $0x4eb2877b // add v27.4s, v27.4s, v18.4s
 	WORD $0x4eb3879c // add v28.4s, v28.4s, v19.4s
 	WORD $0x4eb486b5 // add v21.4s, v21.4s, v20.4s
-	FMOVQ F26, 64(R20)
-	FMOVQ F27, 80(R20)
-	FMOVQ F28, 96(R20)
-	FMOVQ F21, 112(R20)
+	FMOVQ F26, 64(R23)
+	FMOVQ F27, 80(R23)
+	FMOVQ F28, 96(R23)
+	FMOVQ F21, 112(R23)
 	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
 	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
 	WORD $0x4e3cd718 // fadd v24.4s, v24.4s, v28.4s
@@ -4806,20 +5715,20 @@ loop76:
 	WORD $0x4e39d484 // fadd v4.4s, v4.4s, v25.4s
 	ADDS $32, R8, R8
 	SUBS $32, R7, R7
-	JMP loop76
-single75:
-loop77:
+	JMP loop96
+single95:
+loop97:
 	CMP $16, R7
-	BLT part74
+	BLT part94
 	FMOVS factor+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	VMOVQ $0xc2fe0000c2fe0000, $0xc2fe0000c2fe0000, V6
 	VMOVQ $0x4300000043000000, $0x4300000043000000, V7
-	ADD R8<<2, R1, R21
-	FMOVQ 0(R21), F8
-	FMOVQ 16(R21), F9
-	FMOVQ 32(R21), F10
-	FMOVQ 48(R21), F11
+	ADD R8<<2, R1, R24
+	FMOVQ 0(R24), F8
+	FMOVQ 16(R24), F9
+	FMOVQ 32(R24), F10
+	FMOVQ 48(R24), F11
 	WORD $0x6ea0f81f // fneg v31.4s, v0.4s
 	WORD $0x4e25cd1f // fmla v31.4s, v8.4s, v5.4s
 	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
@@ -4940,93 +5849,93 @@ loop77:
 	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
 	WORD $0x4eab8610 // add v16.4s, v16.4s, v11.4s
 	WORD $0x4eac85ad // add v13.4s, v13.4s, v12.4s
-	FMOVQ F14, 0(R21)
-	FMOVQ F15, 16(R21)
-	FMOVQ F16, 32(R21)
-	FMOVQ F13, 48(R21)
+	FMOVQ F14, 0(R24)
+	FMOVQ F15, 16(R24)
+	FMOVQ F16, 32(R24)
+	FMOVQ F13, 48(R24)
 	WORD $0x4e2ed421 // fadd v1.4s, v1.4s, v14.4s
 	WORD $0x4e2fd442 // fadd v2.4s, v2.4s, v15.4s
 	WORD $0x4e30d463 // fadd v3.4s, v3.4s, v16.4s
 	WORD $0x4e2dd484 // fadd v4.4s, v4.4s, v13.4s
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop77
-part74:
+	JMP loop97
+part94:
 	CMP $0, R7
-	BEQ done78
+	BEQ done98
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
-	ADD R10<<2, R9, R22
-	FMOVQ 64(R22), F5
-	FMOVQ 80(R22), F6
-	FMOVQ 96(R22), F7
-	FMOVQ 112(R22), F8
+	ADD R10<<2, R9, R25
+	FMOVQ 64(R25), F5
+	FMOVQ 80(R25), F6
+	FMOVQ 96(R25), F7
+	FMOVQ 112(R25), F8
 	FMOVS factor+32(FP), F9
 	WORD $0x4e040529 // dup v9.4s, v9.s[0]
 	VMOVQ $0xc2fe0000c2fe0000, $0xc2fe0000c2fe0000, V10
 	VMOVQ $0x4300000043000000, $0x4300000043000000, V11
-	ADD R8<<2, R1, R23
-	MOVD $0(R23), R16
+	ADD R8<<2, R1, R26
+	MOVD $0(R26), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $0, R7
-	BLE lanes157
+	BLE lanes189
 	VLD1.P 4(R16), V12.S[0]
 	CMP $1, R7
-	BLE lanes157
+	BLE lanes189
 	VLD1.P 4(R16), V12.S[1]
 	CMP $2, R7
-	BLE lanes157
+	BLE lanes189
 	VLD1.P 4(R16), V12.S[2]
 	CMP $3, R7
-	BLE lanes157
+	BLE lanes189
 	VLD1.P 4(R16), V12.S[3]
-lanes157:
-	MOVD $16(R23), R16
+lanes189:
+	MOVD $16(R26), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $4, R7
-	BLE lanes158
+	BLE lanes190
 	VLD1.P 4(R16), V13.S[0]
 	CMP $5, R7
-	BLE lanes158
+	BLE lanes190
 	VLD1.P 4(R16), V13.S[1]
 	CMP $6, R7
-	BLE lanes158
+	BLE lanes190
 	VLD1.P 4(R16), V13.S[2]
 	CMP $7, R7
-	BLE lanes158
+	BLE lanes190
 	VLD1.P 4(R16), V13.S[3]
-lanes158:
-	MOVD $32(R23), R16
+lanes190:
+	MOVD $32(R26), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $8, R7
-	BLE lanes159
+	BLE lanes191
 	VLD1.P 4(R16), V14.S[0]
 	CMP $9, R7
-	BLE lanes159
+	BLE lanes191
 	VLD1.P 4(R16), V14.S[1]
 	CMP $10, R7
-	BLE lanes159
+	BLE lanes191
 	VLD1.P 4(R16), V14.S[2]
 	CMP $11, R7
-	BLE lanes159
+	BLE lanes191
 	VLD1.P 4(R16), V14.S[3]
-lanes159:
-	MOVD $48(R23), R16
+lanes191:
+	MOVD $48(R26), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $12, R7
-	BLE lanes160
+	BLE lanes192
 	VLD1.P 4(R16), V15.S[0]
 	CMP $13, R7
-	BLE lanes160
+	BLE lanes192
 	VLD1.P 4(R16), V15.S[1]
 	CMP $14, R7
-	BLE lanes160
+	BLE lanes192
 	VLD1.P 4(R16), V15.S[2]
 	CMP $15, R7
-	BLE lanes160
+	BLE lanes192
 	VLD1.P 4(R16), V15.S[3]
-lanes160:
+lanes192:
 	WORD $0x6ea0f81f // fneg v31.4s, v0.4s
 	WORD $0x4e29cd9f // fmla v31.4s, v12.4s, v9.4s
 	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
@@ -5147,62 +6056,62 @@ lanes160:
 	WORD $0x4ead8652 // add v18.4s, v18.4s, v13.4s
 	WORD $0x4eae8673 // add v19.4s, v19.4s, v14.4s
 	WORD $0x4eaf8610 // add v16.4s, v16.4s, v15.4s
-	MOVD $0(R23), R16
+	MOVD $0(R26), R16
 	CMP $0, R7
-	BLE lanes161
+	BLE lanes193
 	VST1.P V17.S[0], 4(R16)
 	CMP $1, R7
-	BLE lanes161
+	BLE lanes193
 	VST1.P V17.S[1], 4(R16)
 	CMP $2, R7
-	BLE lanes161
+	BLE lanes193
 	VST1.P V17.S[2], 4(R16)
 	CMP $3, R7
-	BLE lanes161
+	BLE lanes193
 	VST1.P V17.S[3], 4(R16)
-lanes161:
-	MOVD $16(R23), R16
+lanes193:
+	MOVD $16(R26), R16
 	CMP $4, R7
-	BLE lanes162
+	BLE lanes194
 	VST1.P V18.S[0], 4(R16)
 	CMP $5, R7
-	BLE lanes162
+	BLE lanes194
 	VST1.P V18.S[1], 4(R16)
 	CMP $6, R7
-	BLE lanes162
+	BLE lanes194
 	VST1.P V18.S[2], 4(R16)
 	CMP $7, R7
-	BLE lanes162
+	BLE lanes194
 	VST1.P V18.S[3], 4(R16)
-lanes162:
-	MOVD $32(R23), R16
+lanes194:
+	MOVD $32(R26), R16
 	CMP $8, R7
-	BLE lanes163
+	BLE lanes195
 	VST1.P V19.S[0], 4(R16)
 	CMP $9, R7
-	BLE lanes163
+	BLE lanes195
 	VST1.P V19.S[1], 4(R16)
 	CMP $10, R7
-	BLE lanes163
+	BLE lanes195
 	VST1.P V19.S[2], 4(R16)
 	CMP $11, R7
-	BLE lanes163
+	BLE lanes195
 	VST1.P V19.S[3], 4(R16)
-lanes163:
-	MOVD $48(R23), R16
+lanes195:
+	MOVD $48(R26), R16
 	CMP $12, R7
-	BLE lanes164
+	BLE lanes196
 	VST1.P V16.S[0], 4(R16)
 	CMP $13, R7
-	BLE lanes164
+	BLE lanes196
 	VST1.P V16.S[1], 4(R16)
 	CMP $14, R7
-	BLE lanes164
+	BLE lanes196
 	VST1.P V16.S[2], 4(R16)
 	CMP $15, R7
-	BLE lanes164
+	BLE lanes196
 	VST1.P V16.S[3], 4(R16)
-lanes164:
+lanes196:
 	WORD $0x4e311ca0 // and v0.16b, v5.16b, v17.16b
 	WORD $0x4e321cc5 // and v5.16b, v6.16b, v18.16b
 	WORD $0x4e331ce6 // and v6.16b, v7.16b, v19.16b
@@ -5211,7 +6120,7 @@ lanes164:
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
 	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
 	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
-done78:
+done98:
 	WORD $0x4e23d420 // fadd v0.4s, v1.4s, v3.4s
 	WORD $0x4e24d441 // fadd v1.4s, v2.4s, v4.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -5226,7 +6135,7 @@ done78:
 	ADDS $4, R3, R3
 	ADDS $4, R6, R6
 	SUBS $1, R0, R0
-	BNE row73
+	BNE row93
 	RET
 
 // func geluNEON(n int, dst *float32, x *float32)
@@ -5235,287 +6144,14 @@ TEXT ·geluNEON(SB), NOSPLIT, $0-24
 	MOVD dst+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD ZR, R3
-loop80:
+loop100:
 	CMP $16, R0
-	BLT part79
-	ADD R3<<2, R2, R24
-	FMOVQ 0(R24), F0
-	FMOVQ 16(R24), F1
-	FMOVQ 32(R24), F2
-	FMOVQ 48(R24), F3
-	WORD $0x6e20dc04 // fmul v4.4s, v0.4s, v0.4s
-	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
-	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
-	WORD $0x6e23dc67 // fmul v7.4s, v3.4s, v3.4s
-	VMOVQ $0xbd922279bd922279, $0xbd922279bd922279, V8
-	VMOVQ $0xbfcc422abfcc422a, $0xbfcc422abfcc422a, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
-	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	WORD $0x4ea41c88 // orr v8.16b, v4.16b, v4.16b
-	WORD $0x4ea51ca9 // orr v9.16b, v5.16b, v5.16b
-	WORD $0x4ea61cca // orr v10.16b, v6.16b, v6.16b
-	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V12
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V13
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd1f // fmla v31.4s, v8.4s, v12.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd5f // fmla v31.4s, v10.4s, v12.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e2ccd7f // fmla v31.4s, v11.4s, v12.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V12
-	WORD $0x4eacd50d // fsub v13.4s, v8.4s, v12.4s
-	WORD $0x4eacd52e // fsub v14.4s, v9.4s, v12.4s
-	WORD $0x4eacd54f // fsub v15.4s, v10.4s, v12.4s
-	WORD $0x4eacd56c // fsub v12.4s, v11.4s, v12.4s
-	WORD $0x4ea41c90 // orr v16.16b, v4.16b, v4.16b
-	WORD $0x4ea51cb1 // orr v17.16b, v5.16b, v5.16b
-	WORD $0x4ea61cd2 // orr v18.16b, v6.16b, v6.16b
-	WORD $0x4ea71cf3 // orr v19.16b, v7.16b, v7.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V20
-	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
-	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
-	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
-	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V20
-	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
-	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
-	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
-	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
-	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
-	WORD $0x4ea885ad // add v13.4s, v13.4s, v8.4s
-	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
-	WORD $0x4ea985ce // add v14.4s, v14.4s, v9.4s
-	WORD $0x4f37554a // shl v10.4s, v10.4s, #23
-	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
-	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
-	WORD $0x4eab858c // add v12.4s, v12.4s, v11.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V8
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V9
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V10
-	WORD $0x6ea4e50b // fcmgt v11.4s, v8.4s, v4.4s
-	WORD $0x4e6b1dad // bic v13.16b, v13.16b, v11.16b
-	WORD $0x6e24e52b // fcmge v11.4s, v9.4s, v4.4s
-	WORD $0x6e20596b // mvn v11.16b, v11.16b
-	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
-	WORD $0x4ead1dbe // orr v30.16b, v13.16b, v13.16b
-	WORD $0x6eab1c9e // bit v30.16b, v4.16b, v11.16b
-	WORD $0x4ebe1fcd // orr v13.16b, v30.16b, v30.16b
-	WORD $0x6ea5e504 // fcmgt v4.4s, v8.4s, v5.4s
-	WORD $0x4e641dce // bic v14.16b, v14.16b, v4.16b
-	WORD $0x6e25e524 // fcmge v4.4s, v9.4s, v5.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
-	WORD $0x4eae1dde // orr v30.16b, v14.16b, v14.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fce // orr v14.16b, v30.16b, v30.16b
-	WORD $0x6ea6e504 // fcmgt v4.4s, v8.4s, v6.4s
-	WORD $0x4e641def // bic v15.16b, v15.16b, v4.16b
-	WORD $0x6e26e524 // fcmge v4.4s, v9.4s, v6.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4c5 // fadd v5.4s, v6.4s, v10.4s
-	WORD $0x4eaf1dfe // orr v30.16b, v15.16b, v15.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fcf // orr v15.16b, v30.16b, v30.16b
-	WORD $0x6ea7e504 // fcmgt v4.4s, v8.4s, v7.4s
-	WORD $0x4e641d8c // bic v12.16b, v12.16b, v4.16b
-	WORD $0x6e27e524 // fcmge v4.4s, v9.4s, v7.4s
-	WORD $0x6e205884 // mvn v4.16b, v4.16b
-	WORD $0x4e2ad4e5 // fadd v5.4s, v7.4s, v10.4s
-	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
-	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
-	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V4
-	WORD $0x4e24d5a5 // fadd v5.4s, v13.4s, v4.4s
-	WORD $0x4e24d5c6 // fadd v6.4s, v14.4s, v4.4s
-	WORD $0x4e24d5e7 // fadd v7.4s, v15.4s, v4.4s
-	WORD $0x4e24d584 // fadd v4.4s, v12.4s, v4.4s
-	WORD $0x6e25fc00 // fdiv v0.4s, v0.4s, v5.4s
-	WORD $0x6e26fc21 // fdiv v1.4s, v1.4s, v6.4s
-	WORD $0x6e27fc42 // fdiv v2.4s, v2.4s, v7.4s
-	WORD $0x6e24fc63 // fdiv v3.4s, v3.4s, v4.4s
-	ADD R3<<2, R1, R25
-	FMOVQ F0, 0(R25)
-	FMOVQ F1, 16(R25)
-	FMOVQ F2, 32(R25)
-	FMOVQ F3, 48(R25)
-	ADDS $16, R3, R3
-	SUBS $16, R0, R0
-	JMP loop80
-part79:
-	CMP $0, R0
-	BEQ done81
-	MOVD $masksNEON<>+0(SB), R6
-	MOVD R0, R7
-	NEG R7, R7
-	ADD R7<<2, R6, R26
-	FMOVQ 64(R26), F0
-	FMOVQ 80(R26), F0
-	FMOVQ 96(R26), F0
-	FMOVQ 112(R26), F0
+	BLT part99
 	ADD R3<<2, R2, R19
-	MOVD $0(R19), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes165
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes165
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes165
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes165
-	VLD1.P 4(R16), V0.S[3]
-lanes165:
-	MOVD $16(R19), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes166
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes166
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes166
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes166
-	VLD1.P 4(R16), V1.S[3]
-lanes166:
-	MOVD $32(R19), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes167
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes167
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes167
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes167
-	VLD1.P 4(R16), V2.S[3]
-lanes167:
-	MOVD $48(R19), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes168
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes168
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes168
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes168
-	VLD1.P 4(R16), V3.S[3]
-lanes168:
+	FMOVQ 0(R19), F0
+	FMOVQ 16(R19), F1
+	FMOVQ 32(R19), F2
+	FMOVQ 48(R19), F3
 	WORD $0x6e20dc04 // fmul v4.4s, v0.4s, v0.4s
 	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
 	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
@@ -5710,63 +6346,336 @@ lanes168:
 	WORD $0x6e27fc42 // fdiv v2.4s, v2.4s, v7.4s
 	WORD $0x6e24fc63 // fdiv v3.4s, v3.4s, v4.4s
 	ADD R3<<2, R1, R20
-	MOVD $0(R20), R16
+	FMOVQ F0, 0(R20)
+	FMOVQ F1, 16(R20)
+	FMOVQ F2, 32(R20)
+	FMOVQ F3, 48(R20)
+	ADDS $16, R3, R3
+	SUBS $16, R0, R0
+	JMP loop100
+part99:
 	CMP $0, R0
-	BLE lanes169
+	BEQ done101
+	MOVD $masksNEON<>+0(SB), R6
+	MOVD R0, R7
+	NEG R7, R7
+	ADD R7<<2, R6, R21
+	FMOVQ 64(R21), F0
+	FMOVQ 80(R21), F0
+	FMOVQ 96(R21), F0
+	FMOVQ 112(R21), F0
+	ADD R3<<2, R2, R22
+	MOVD $0(R22), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes197
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes197
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes197
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes197
+	VLD1.P 4(R16), V0.S[3]
+lanes197:
+	MOVD $16(R22), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes198
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes198
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes198
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes198
+	VLD1.P 4(R16), V1.S[3]
+lanes198:
+	MOVD $32(R22), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes199
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes199
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes199
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes199
+	VLD1.P 4(R16), V2.S[3]
+lanes199:
+	MOVD $48(R22), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes200
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes200
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes200
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes200
+	VLD1.P 4(R16), V3.S[3]
+lanes200:
+	WORD $0x6e20dc04 // fmul v4.4s, v0.4s, v0.4s
+	WORD $0x6e21dc25 // fmul v5.4s, v1.4s, v1.4s
+	WORD $0x6e22dc46 // fmul v6.4s, v2.4s, v2.4s
+	WORD $0x6e23dc67 // fmul v7.4s, v3.4s, v3.4s
+	VMOVQ $0xbd922279bd922279, $0xbd922279bd922279, V8
+	VMOVQ $0xbfcc422abfcc422a, $0xbfcc422abfcc422a, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
+	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
+	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
+	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
+	WORD $0x4ea41c88 // orr v8.16b, v4.16b, v4.16b
+	WORD $0x4ea51ca9 // orr v9.16b, v5.16b, v5.16b
+	WORD $0x4ea61cca // orr v10.16b, v6.16b, v6.16b
+	WORD $0x4ea71ceb // orr v11.16b, v7.16b, v7.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V12
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V13
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd1f // fmla v31.4s, v8.4s, v12.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd5f // fmla v31.4s, v10.4s, v12.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e2ccd7f // fmla v31.4s, v11.4s, v12.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V12
+	WORD $0x4eacd50d // fsub v13.4s, v8.4s, v12.4s
+	WORD $0x4eacd52e // fsub v14.4s, v9.4s, v12.4s
+	WORD $0x4eacd54f // fsub v15.4s, v10.4s, v12.4s
+	WORD $0x4eacd56c // fsub v12.4s, v11.4s, v12.4s
+	WORD $0x4ea41c90 // orr v16.16b, v4.16b, v4.16b
+	WORD $0x4ea51cb1 // orr v17.16b, v5.16b, v5.16b
+	WORD $0x4ea61cd2 // orr v18.16b, v6.16b, v6.16b
+	WORD $0x4ea71cf3 // orr v19.16b, v7.16b, v7.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V20
+	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
+	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
+	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
+	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V20
+	WORD $0x4eb4cdb0 // fmls v16.4s, v13.4s, v20.4s
+	WORD $0x4eb4cdd1 // fmls v17.4s, v14.4s, v20.4s
+	WORD $0x4eb4cdf2 // fmls v18.4s, v15.4s, v20.4s
+	WORD $0x4eb4cd93 // fmls v19.4s, v12.4s, v20.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V20
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e31cddf // fmla v31.4s, v14.4s, v17.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e32cdff // fmla v31.4s, v15.4s, v18.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb41e9f // orr v31.16b, v20.16b, v20.16b
+	WORD $0x4e33cd9f // fmla v31.4s, v12.4s, v19.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4f375508 // shl v8.4s, v8.4s, #23
+	WORD $0x4ea885ad // add v13.4s, v13.4s, v8.4s
+	WORD $0x4f375529 // shl v9.4s, v9.4s, #23
+	WORD $0x4ea985ce // add v14.4s, v14.4s, v9.4s
+	WORD $0x4f37554a // shl v10.4s, v10.4s, #23
+	WORD $0x4eaa85ef // add v15.4s, v15.4s, v10.4s
+	WORD $0x4f37556b // shl v11.4s, v11.4s, #23
+	WORD $0x4eab858c // add v12.4s, v12.4s, v11.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V8
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V9
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V10
+	WORD $0x6ea4e50b // fcmgt v11.4s, v8.4s, v4.4s
+	WORD $0x4e6b1dad // bic v13.16b, v13.16b, v11.16b
+	WORD $0x6e24e52b // fcmge v11.4s, v9.4s, v4.4s
+	WORD $0x6e20596b // mvn v11.16b, v11.16b
+	WORD $0x4e2ad484 // fadd v4.4s, v4.4s, v10.4s
+	WORD $0x4ead1dbe // orr v30.16b, v13.16b, v13.16b
+	WORD $0x6eab1c9e // bit v30.16b, v4.16b, v11.16b
+	WORD $0x4ebe1fcd // orr v13.16b, v30.16b, v30.16b
+	WORD $0x6ea5e504 // fcmgt v4.4s, v8.4s, v5.4s
+	WORD $0x4e641dce // bic v14.16b, v14.16b, v4.16b
+	WORD $0x6e25e524 // fcmge v4.4s, v9.4s, v5.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4a5 // fadd v5.4s, v5.4s, v10.4s
+	WORD $0x4eae1dde // orr v30.16b, v14.16b, v14.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fce // orr v14.16b, v30.16b, v30.16b
+	WORD $0x6ea6e504 // fcmgt v4.4s, v8.4s, v6.4s
+	WORD $0x4e641def // bic v15.16b, v15.16b, v4.16b
+	WORD $0x6e26e524 // fcmge v4.4s, v9.4s, v6.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4c5 // fadd v5.4s, v6.4s, v10.4s
+	WORD $0x4eaf1dfe // orr v30.16b, v15.16b, v15.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fcf // orr v15.16b, v30.16b, v30.16b
+	WORD $0x6ea7e504 // fcmgt v4.4s, v8.4s, v7.4s
+	WORD $0x4e641d8c // bic v12.16b, v12.16b, v4.16b
+	WORD $0x6e27e524 // fcmge v4.4s, v9.4s, v7.4s
+	WORD $0x6e205884 // mvn v4.16b, v4.16b
+	WORD $0x4e2ad4e5 // fadd v5.4s, v7.4s, v10.4s
+	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
+	WORD $0x6ea41cbe // bit v30.16b, v5.16b, v4.16b
+	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V4
+	WORD $0x4e24d5a5 // fadd v5.4s, v13.4s, v4.4s
+	WORD $0x4e24d5c6 // fadd v6.4s, v14.4s, v4.4s
+	WORD $0x4e24d5e7 // fadd v7.4s, v15.4s, v4.4s
+	WORD $0x4e24d584 // fadd v4.4s, v12.4s, v4.4s
+	WORD $0x6e25fc00 // fdiv v0.4s, v0.4s, v5.4s
+	WORD $0x6e26fc21 // fdiv v1.4s, v1.4s, v6.4s
+	WORD $0x6e27fc42 // fdiv v2.4s, v2.4s, v7.4s
+	WORD $0x6e24fc63 // fdiv v3.4s, v3.4s, v4.4s
+	ADD R3<<2, R1, R23
+	MOVD $0(R23), R16
+	CMP $0, R0
+	BLE lanes201
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes169
+	BLE lanes201
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes169
+	BLE lanes201
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes169
+	BLE lanes201
 	VST1.P V0.S[3], 4(R16)
-lanes169:
-	MOVD $16(R20), R16
+lanes201:
+	MOVD $16(R23), R16
 	CMP $4, R0
-	BLE lanes170
+	BLE lanes202
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes170
+	BLE lanes202
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes170
+	BLE lanes202
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes170
+	BLE lanes202
 	VST1.P V1.S[3], 4(R16)
-lanes170:
-	MOVD $32(R20), R16
+lanes202:
+	MOVD $32(R23), R16
 	CMP $8, R0
-	BLE lanes171
+	BLE lanes203
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes171
+	BLE lanes203
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes171
+	BLE lanes203
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes171
+	BLE lanes203
 	VST1.P V2.S[3], 4(R16)
-lanes171:
-	MOVD $48(R20), R16
+lanes203:
+	MOVD $48(R23), R16
 	CMP $12, R0
-	BLE lanes172
+	BLE lanes204
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes172
+	BLE lanes204
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes172
+	BLE lanes204
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes172
+	BLE lanes204
 	VST1.P V3.S[3], 4(R16)
-lanes172:
-done81:
+lanes204:
+done101:
 	RET
 
 // func geluGradNEON(n int, dx *float32, dy *float32, x *float32)
@@ -5776,14 +6685,14 @@ TEXT ·geluGradNEON(SB), NOSPLIT, $0-32
 	MOVD dy+16(FP), R2
 	MOVD x+24(FP), R3
 	MOVD ZR, R6
-loop83:
+loop103:
 	CMP $16, R0
-	BLT part82
-	ADD R6<<2, R3, R21
-	FMOVQ 0(R21), F0
-	FMOVQ 16(R21), F1
-	FMOVQ 32(R21), F2
-	FMOVQ 48(R21), F3
+	BLT part102
+	ADD R6<<2, R3, R24
+	FMOVQ 0(R24), F0
+	FMOVQ 16(R24), F1
+	FMOVQ 32(R24), F2
+	FMOVQ 48(R24), F3
 	VMOVQ $0x4120000041200000, $0x4120000041200000, V4
 	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
 	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
@@ -6034,95 +6943,95 @@ loop83:
 	WORD $0x4e27cc29 // fmla v9.4s, v1.4s, v7.4s
 	WORD $0x4e28cc4a // fmla v10.4s, v2.4s, v8.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	ADD R6<<2, R2, R22
-	FMOVQ 0(R22), F0
-	FMOVQ 16(R22), F1
-	FMOVQ 32(R22), F2
-	FMOVQ 48(R22), F3
+	ADD R6<<2, R2, R25
+	FMOVQ 0(R25), F0
+	FMOVQ 16(R25), F1
+	FMOVQ 32(R25), F2
+	FMOVQ 48(R25), F3
 	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
 	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
 	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
 	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
-	ADD R6<<2, R1, R23
-	FMOVQ F0, 0(R23)
-	FMOVQ F1, 16(R23)
-	FMOVQ F2, 32(R23)
-	FMOVQ F3, 48(R23)
+	ADD R6<<2, R1, R26
+	FMOVQ F0, 0(R26)
+	FMOVQ F1, 16(R26)
+	FMOVQ F2, 32(R26)
+	FMOVQ F3, 48(R26)
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop83
-part82:
+	JMP loop103
+part102:
 	CMP $0, R0
-	BEQ done84
+	BEQ done104
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
-	ADD R8<<2, R7, R24
-	FMOVQ 64(R24), F0
-	FMOVQ 80(R24), F0
-	FMOVQ 96(R24), F0
-	FMOVQ 112(R24), F0
-	ADD R6<<2, R3, R25
-	MOVD $0(R25), R16
+	ADD R8<<2, R7, R19
+	FMOVQ 64(R19), F0
+	FMOVQ 80(R19), F0
+	FMOVQ 96(R19), F0
+	FMOVQ 112(R19), F0
+	ADD R6<<2, R3, R20
+	MOVD $0(R20), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes173
+	BLE lanes205
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes173
+	BLE lanes205
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes173
+	BLE lanes205
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes173
+	BLE lanes205
 	VLD1.P 4(R16), V0.S[3]
-lanes173:
-	MOVD $16(R25), R16
+lanes205:
+	MOVD $16(R20), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes174
+	BLE lanes206
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes174
+	BLE lanes206
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes174
+	BLE lanes206
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes174
+	BLE lanes206
 	VLD1.P 4(R16), V1.S[3]
-lanes174:
-	MOVD $32(R25), R16
+lanes206:
+	MOVD $32(R20), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes175
+	BLE lanes207
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes175
+	BLE lanes207
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes175
+	BLE lanes207
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes175
+	BLE lanes207
 	VLD1.P 4(R16), V2.S[3]
-lanes175:
-	MOVD $48(R25), R16
+lanes207:
+	MOVD $48(R20), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes176
+	BLE lanes208
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes176
+	BLE lanes208
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes176
+	BLE lanes208
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes176
+	BLE lanes208
 	VLD1.P 4(R16), V3.S[3]
-lanes176:
+lanes208:
 	VMOVQ $0x4120000041200000, $0x4120000041200000, V4
 	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
 	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
@@ -6373,129 +7282,129 @@ lanes176:
 	WORD $0x4e27cc29 // fmla v9.4s, v1.4s, v7.4s
 	WORD $0x4e28cc4a // fmla v10.4s, v2.4s, v8.4s
 	WORD $0x4e24cc6b // fmla v11.4s, v3.4s, v4.4s
-	ADD R6<<2, R2, R26
-	MOVD $0(R26), R16
+	ADD R6<<2, R2, R21
+	MOVD $0(R21), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes177
+	BLE lanes209
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes177
+	BLE lanes209
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes177
+	BLE lanes209
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes177
+	BLE lanes209
 	VLD1.P 4(R16), V0.S[3]
-lanes177:
-	MOVD $16(R26), R16
+lanes209:
+	MOVD $16(R21), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes178
+	BLE lanes210
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes178
+	BLE lanes210
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes178
+	BLE lanes210
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes178
+	BLE lanes210
 	VLD1.P 4(R16), V1.S[3]
-lanes178:
-	MOVD $32(R26), R16
+lanes210:
+	MOVD $32(R21), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes179
+	BLE lanes211
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes179
+	BLE lanes211
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes179
+	BLE lanes211
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes179
+	BLE lanes211
 	VLD1.P 4(R16), V2.S[3]
-lanes179:
-	MOVD $48(R26), R16
+lanes211:
+	MOVD $48(R21), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes180
+	BLE lanes212
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes180
+	BLE lanes212
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes180
+	BLE lanes212
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes180
+	BLE lanes212
 	VLD1.P 4(R16), V3.S[3]
-lanes180:
+lanes212:
 	WORD $0x6e20dca0 // fmul v0.4s, v5.4s, v0.4s
 	WORD $0x6e21dd21 // fmul v1.4s, v9.4s, v1.4s
 	WORD $0x6e22dd42 // fmul v2.4s, v10.4s, v2.4s
 	WORD $0x6e23dd63 // fmul v3.4s, v11.4s, v3.4s
-	ADD R6<<2, R1, R19
-	MOVD $0(R19), R16
+	ADD R6<<2, R1, R22
+	MOVD $0(R22), R16
 	CMP $0, R0
-	BLE lanes181
+	BLE lanes213
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes181
+	BLE lanes213
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes181
+	BLE lanes213
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes181
+	BLE lanes213
 	VST1.P V0.S[3], 4(R16)
-lanes181:
-	MOVD $16(R19), R16
+lanes213:
+	MOVD $16(R22), R16
 	CMP $4, R0
-	BLE lanes182
+	BLE lanes214
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes182
+	BLE lanes214
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes182
+	BLE lanes214
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes182
+	BLE lanes214
 	VST1.P V1.S[3], 4(R16)
-lanes182:
-	MOVD $32(R19), R16
+lanes214:
+	MOVD $32(R22), R16
 	CMP $8, R0
-	BLE lanes183
+	BLE lanes215
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes183
+	BLE lanes215
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes183
+	BLE lanes215
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes183
+	BLE lanes215
 	VST1.P V2.S[3], 4(R16)
-lanes183:
-	MOVD $48(R19), R16
+lanes215:
+	MOVD $48(R22), R16
 	CMP $12, R0
-	BLE lanes184
+	BLE lanes216
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes184
+	BLE lanes216
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes184
+	BLE lanes216
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes184
+	BLE lanes216
 	VST1.P V3.S[3], 4(R16)
-lanes184:
-done84:
+lanes216:
+done104:
 	RET
 
 // func erfGELUNEON(n int, dst *float32, x *float32)
@@ -6504,10 +7413,923 @@ TEXT ·erfGELUNEON(SB), NOSPLIT, $0-24
 	MOVD dst+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD ZR, R3
-loop86:
+loop106:
 	CMP $16, R0
-	BLT part85
-	ADD R3<<2, R2, R20
+	BLT part105
+	ADD R3<<2, R2, R23
+	FMOVQ 0(R23), F0
+	FMOVQ 16(R23), F1
+	FMOVQ 32(R23), F2
+	FMOVQ 48(R23), F3
+	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
+	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
+	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
+	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
+	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
+	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
+	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
+	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
+	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
+	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
+	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
+	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
+	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
+	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
+	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
+	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
+	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
+	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
+	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
+	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
+	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
+	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
+	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
+	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
+	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
+	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
+	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
+	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
+	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
+	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
+	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
+	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
+	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
+	WORD $0x6e2059ef // mvn v15.16b, v15.16b
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
+	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
+	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
+	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
+	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
+	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
+	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
+	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
+	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
+	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
+	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
+	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
+	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
+	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
+	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
+	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
+	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
+	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
+	FMOVQ 0(R23), F12
+	FMOVQ 16(R23), F13
+	FMOVQ 32(R23), F14
+	FMOVQ 48(R23), F15
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V16
+	WORD $0x6eace61f // fcmgt v31.4s, v16.4s, v12.4s
+	WORD $0x6ebf1e0c // bit v12.16b, v16.16b, v31.16b
+	WORD $0x6eade61f // fcmgt v31.4s, v16.4s, v13.4s
+	WORD $0x6ebf1e0d // bit v13.16b, v16.16b, v31.16b
+	WORD $0x6eaee61f // fcmgt v31.4s, v16.4s, v14.4s
+	WORD $0x6ebf1e0e // bit v14.16b, v16.16b, v31.16b
+	WORD $0x6eafe61f // fcmgt v31.4s, v16.4s, v15.4s
+	WORD $0x6ebf1e0f // bit v15.16b, v16.16b, v31.16b
+	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
+	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
+	WORD $0x6e27dc42 // fmul v2.4s, v2.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4ea9cc0c // fmls v12.4s, v0.4s, v9.4s
+	WORD $0x4eaacc2d // fmls v13.4s, v1.4s, v10.4s
+	WORD $0x4eabcc4e // fmls v14.4s, v2.4s, v11.4s
+	WORD $0x4ea8cc6f // fmls v15.4s, v3.4s, v8.4s
+	ADD R3<<2, R1, R24
+	FMOVQ F12, 0(R24)
+	FMOVQ F13, 16(R24)
+	FMOVQ F14, 32(R24)
+	FMOVQ F15, 48(R24)
+	ADDS $16, R3, R3
+	SUBS $16, R0, R0
+	JMP loop106
+part105:
+	CMP $0, R0
+	BEQ done107
+	MOVD $masksNEON<>+0(SB), R6
+	MOVD R0, R7
+	NEG R7, R7
+	ADD R7<<2, R6, R25
+	FMOVQ 64(R25), F0
+	FMOVQ 80(R25), F0
+	FMOVQ 96(R25), F0
+	FMOVQ 112(R25), F0
+	ADD R3<<2, R2, R26
+	MOVD $0(R26), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes217
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes217
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes217
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes217
+	VLD1.P 4(R16), V0.S[3]
+lanes217:
+	MOVD $16(R26), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes218
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes218
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes218
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes218
+	VLD1.P 4(R16), V1.S[3]
+lanes218:
+	MOVD $32(R26), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes219
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes219
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes219
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes219
+	VLD1.P 4(R16), V2.S[3]
+lanes219:
+	MOVD $48(R26), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes220
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes220
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes220
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes220
+	VLD1.P 4(R16), V3.S[3]
+lanes220:
+	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
+	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
+	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
+	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
+	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
+	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
+	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
+	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
+	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
+	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
+	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
+	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
+	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
+	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
+	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
+	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
+	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
+	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
+	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
+	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
+	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
+	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
+	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
+	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
+	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
+	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
+	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
+	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
+	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
+	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
+	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
+	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
+	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
+	WORD $0x6e2059ef // mvn v15.16b, v15.16b
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
+	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
+	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
+	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
+	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
+	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
+	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
+	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
+	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
+	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
+	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
+	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
+	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
+	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
+	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
+	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
+	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
+	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
+	MOVD $0(R26), R16
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	CMP $0, R0
+	BLE lanes221
+	VLD1.P 4(R16), V12.S[0]
+	CMP $1, R0
+	BLE lanes221
+	VLD1.P 4(R16), V12.S[1]
+	CMP $2, R0
+	BLE lanes221
+	VLD1.P 4(R16), V12.S[2]
+	CMP $3, R0
+	BLE lanes221
+	VLD1.P 4(R16), V12.S[3]
+lanes221:
+	MOVD $16(R26), R16
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	CMP $4, R0
+	BLE lanes222
+	VLD1.P 4(R16), V13.S[0]
+	CMP $5, R0
+	BLE lanes222
+	VLD1.P 4(R16), V13.S[1]
+	CMP $6, R0
+	BLE lanes222
+	VLD1.P 4(R16), V13.S[2]
+	CMP $7, R0
+	BLE lanes222
+	VLD1.P 4(R16), V13.S[3]
+lanes222:
+	MOVD $32(R26), R16
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	CMP $8, R0
+	BLE lanes223
+	VLD1.P 4(R16), V14.S[0]
+	CMP $9, R0
+	BLE lanes223
+	VLD1.P 4(R16), V14.S[1]
+	CMP $10, R0
+	BLE lanes223
+	VLD1.P 4(R16), V14.S[2]
+	CMP $11, R0
+	BLE lanes223
+	VLD1.P 4(R16), V14.S[3]
+lanes223:
+	MOVD $48(R26), R16
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	CMP $12, R0
+	BLE lanes224
+	VLD1.P 4(R16), V15.S[0]
+	CMP $13, R0
+	BLE lanes224
+	VLD1.P 4(R16), V15.S[1]
+	CMP $14, R0
+	BLE lanes224
+	VLD1.P 4(R16), V15.S[2]
+	CMP $15, R0
+	BLE lanes224
+	VLD1.P 4(R16), V15.S[3]
+lanes224:
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V16
+	WORD $0x6eace61f // fcmgt v31.4s, v16.4s, v12.4s
+	WORD $0x6ebf1e0c // bit v12.16b, v16.16b, v31.16b
+	WORD $0x6eade61f // fcmgt v31.4s, v16.4s, v13.4s
+	WORD $0x6ebf1e0d // bit v13.16b, v16.16b, v31.16b
+	WORD $0x6eaee61f // fcmgt v31.4s, v16.4s, v14.4s
+	WORD $0x6ebf1e0e // bit v14.16b, v16.16b, v31.16b
+	WORD $0x6eafe61f // fcmgt v31.4s, v16.4s, v15.4s
+	WORD $0x6ebf1e0f // bit v15.16b, v16.16b, v31.16b
+	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
+	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
+	WORD $0x6e27dc42 // fmul v2.4s, v2.4s, v7.4s
+	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
+	WORD $0x4ea9cc0c // fmls v12.4s, v0.4s, v9.4s
+	WORD $0x4eaacc2d // fmls v13.4s, v1.4s, v10.4s
+	WORD $0x4eabcc4e // fmls v14.4s, v2.4s, v11.4s
+	WORD $0x4ea8cc6f // fmls v15.4s, v3.4s, v8.4s
+	ADD R3<<2, R1, R19
+	MOVD $0(R19), R16
+	CMP $0, R0
+	BLE lanes225
+	VST1.P V12.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes225
+	VST1.P V12.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes225
+	VST1.P V12.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes225
+	VST1.P V12.S[3], 4(R16)
+lanes225:
+	MOVD $16(R19), R16
+	CMP $4, R0
+	BLE lanes226
+	VST1.P V13.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes226
+	VST1.P V13.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes226
+	VST1.P V13.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes226
+	VST1.P V13.S[3], 4(R16)
+lanes226:
+	MOVD $32(R19), R16
+	CMP $8, R0
+	BLE lanes227
+	VST1.P V14.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes227
+	VST1.P V14.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes227
+	VST1.P V14.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes227
+	VST1.P V14.S[3], 4(R16)
+lanes227:
+	MOVD $48(R19), R16
+	CMP $12, R0
+	BLE lanes228
+	VST1.P V15.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes228
+	VST1.P V15.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes228
+	VST1.P V15.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes228
+	VST1.P V15.S[3], 4(R16)
+lanes228:
+done107:
+	RET
+
+// func erfGELUGradNEON(n int, dx *float32, dy *float32, x *float32)
+TEXT ·erfGELUGradNEON(SB), NOSPLIT, $0-32
+	MOVD n+0(FP), R0
+	MOVD dx+8(FP), R1
+	MOVD dy+16(FP), R2
+	MOVD x+24(FP), R3
+	MOVD ZR, R6
+loop109:
+	CMP $16, R0
+	BLT part108
+	ADD R6<<2, R3, R20
 	FMOVQ 0(R20), F0
 	FMOVQ 16(R20), F1
 	FMOVQ 32(R20), F2
@@ -6842,919 +8664,6 @@ loop86:
 	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
 	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
 	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
-	FMOVQ 0(R20), F12
-	FMOVQ 16(R20), F13
-	FMOVQ 32(R20), F14
-	FMOVQ 48(R20), F15
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V16
-	WORD $0x6eace61f // fcmgt v31.4s, v16.4s, v12.4s
-	WORD $0x6ebf1e0c // bit v12.16b, v16.16b, v31.16b
-	WORD $0x6eade61f // fcmgt v31.4s, v16.4s, v13.4s
-	WORD $0x6ebf1e0d // bit v13.16b, v16.16b, v31.16b
-	WORD $0x6eaee61f // fcmgt v31.4s, v16.4s, v14.4s
-	WORD $0x6ebf1e0e // bit v14.16b, v16.16b, v31.16b
-	WORD $0x6eafe61f // fcmgt v31.4s, v16.4s, v15.4s
-	WORD $0x6ebf1e0f // bit v15.16b, v16.16b, v31.16b
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
-	WORD $0x6e27dc42 // fmul v2.4s, v2.4s, v7.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD $0x4ea9cc0c // fmls v12.4s, v0.4s, v9.4s
-	WORD $0x4eaacc2d // fmls v13.4s, v1.4s, v10.4s
-	WORD $0x4eabcc4e // fmls v14.4s, v2.4s, v11.4s
-	WORD $0x4ea8cc6f // fmls v15.4s, v3.4s, v8.4s
-	ADD R3<<2, R1, R21
-	FMOVQ F12, 0(R21)
-	FMOVQ F13, 16(R21)
-	FMOVQ F14, 32(R21)
-	FMOVQ F15, 48(R21)
-	ADDS $16, R3, R3
-	SUBS $16, R0, R0
-	JMP loop86
-part85:
-	CMP $0, R0
-	BEQ done87
-	MOVD $masksNEON<>+0(SB), R6
-	MOVD R0, R7
-	NEG R7, R7
-	ADD R7<<2, R6, R22
-	FMOVQ 64(R22), F0
-	FMOVQ 80(R22), F0
-	FMOVQ 96(R22), F0
-	FMOVQ 112(R22), F0
-	ADD R3<<2, R2, R23
-	MOVD $0(R23), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes185
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes185
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes185
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes185
-	VLD1.P 4(R16), V0.S[3]
-lanes185:
-	MOVD $16(R23), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes186
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes186
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes186
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes186
-	VLD1.P 4(R16), V1.S[3]
-lanes186:
-	MOVD $32(R23), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes187
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes187
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes187
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes187
-	VLD1.P 4(R16), V2.S[3]
-lanes187:
-	MOVD $48(R23), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes188
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes188
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes188
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes188
-	VLD1.P 4(R16), V3.S[3]
-lanes188:
-	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
-	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
-	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
-	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
-	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
-	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
-	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
-	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
-	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
-	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
-	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
-	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
-	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
-	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
-	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
-	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
-	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
-	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
-	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
-	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
-	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
-	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
-	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
-	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
-	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
-	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
-	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
-	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
-	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
-	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
-	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
-	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
-	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
-	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
-	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
-	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
-	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
-	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
-	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
-	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
-	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
-	WORD $0x6e2059ef // mvn v15.16b, v15.16b
-	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
-	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
-	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
-	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
-	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
-	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
-	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
-	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
-	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
-	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
-	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
-	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
-	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
-	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
-	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
-	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
-	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
-	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
-	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
-	MOVD $0(R23), R16
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	CMP $0, R0
-	BLE lanes189
-	VLD1.P 4(R16), V12.S[0]
-	CMP $1, R0
-	BLE lanes189
-	VLD1.P 4(R16), V12.S[1]
-	CMP $2, R0
-	BLE lanes189
-	VLD1.P 4(R16), V12.S[2]
-	CMP $3, R0
-	BLE lanes189
-	VLD1.P 4(R16), V12.S[3]
-lanes189:
-	MOVD $16(R23), R16
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	CMP $4, R0
-	BLE lanes190
-	VLD1.P 4(R16), V13.S[0]
-	CMP $5, R0
-	BLE lanes190
-	VLD1.P 4(R16), V13.S[1]
-	CMP $6, R0
-	BLE lanes190
-	VLD1.P 4(R16), V13.S[2]
-	CMP $7, R0
-	BLE lanes190
-	VLD1.P 4(R16), V13.S[3]
-lanes190:
-	MOVD $32(R23), R16
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	CMP $8, R0
-	BLE lanes191
-	VLD1.P 4(R16), V14.S[0]
-	CMP $9, R0
-	BLE lanes191
-	VLD1.P 4(R16), V14.S[1]
-	CMP $10, R0
-	BLE lanes191
-	VLD1.P 4(R16), V14.S[2]
-	CMP $11, R0
-	BLE lanes191
-	VLD1.P 4(R16), V14.S[3]
-lanes191:
-	MOVD $48(R23), R16
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	CMP $12, R0
-	BLE lanes192
-	VLD1.P 4(R16), V15.S[0]
-	CMP $13, R0
-	BLE lanes192
-	VLD1.P 4(R16), V15.S[1]
-	CMP $14, R0
-	BLE lanes192
-	VLD1.P 4(R16), V15.S[2]
-	CMP $15, R0
-	BLE lanes192
-	VLD1.P 4(R16), V15.S[3]
-lanes192:
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V16
-	WORD $0x6eace61f // fcmgt v31.4s, v16.4s, v12.4s
-	WORD $0x6ebf1e0c // bit v12.16b, v16.16b, v31.16b
-	WORD $0x6eade61f // fcmgt v31.4s, v16.4s, v13.4s
-	WORD $0x6ebf1e0d // bit v13.16b, v16.16b, v31.16b
-	WORD $0x6eaee61f // fcmgt v31.4s, v16.4s, v14.4s
-	WORD $0x6ebf1e0e // bit v14.16b, v16.16b, v31.16b
-	WORD $0x6eafe61f // fcmgt v31.4s, v16.4s, v15.4s
-	WORD $0x6ebf1e0f // bit v15.16b, v16.16b, v31.16b
-	WORD $0x6e25dc00 // fmul v0.4s, v0.4s, v5.4s
-	WORD $0x6e26dc21 // fmul v1.4s, v1.4s, v6.4s
-	WORD $0x6e27dc42 // fmul v2.4s, v2.4s, v7.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	WORD $0x4ea9cc0c // fmls v12.4s, v0.4s, v9.4s
-	WORD $0x4eaacc2d // fmls v13.4s, v1.4s, v10.4s
-	WORD $0x4eabcc4e // fmls v14.4s, v2.4s, v11.4s
-	WORD $0x4ea8cc6f // fmls v15.4s, v3.4s, v8.4s
-	ADD R3<<2, R1, R24
-	MOVD $0(R24), R16
-	CMP $0, R0
-	BLE lanes193
-	VST1.P V12.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes193
-	VST1.P V12.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes193
-	VST1.P V12.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes193
-	VST1.P V12.S[3], 4(R16)
-lanes193:
-	MOVD $16(R24), R16
-	CMP $4, R0
-	BLE lanes194
-	VST1.P V13.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes194
-	VST1.P V13.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes194
-	VST1.P V13.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes194
-	VST1.P V13.S[3], 4(R16)
-lanes194:
-	MOVD $32(R24), R16
-	CMP $8, R0
-	BLE lanes195
-	VST1.P V14.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes195
-	VST1.P V14.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes195
-	VST1.P V14.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes195
-	VST1.P V14.S[3], 4(R16)
-lanes195:
-	MOVD $48(R24), R16
-	CMP $12, R0
-	BLE lanes196
-	VST1.P V15.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes196
-	VST1.P V15.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes196
-	VST1.P V15.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes196
-	VST1.P V15.S[3], 4(R16)
-lanes196:
-done87:
-	RET
-
-// func erfGELUGradNEON(n int, dx *float32, dy *float32, x *float32)
-TEXT ·erfGELUGradNEON(SB), NOSPLIT, $0-32
-	MOVD n+0(FP), R0
-	MOVD dx+8(FP), R1
-	MOVD dy+16(FP), R2
-	MOVD x+24(FP), R3
-	MOVD ZR, R6
-loop89:
-	CMP $16, R0
-	BLT part88
-	ADD R6<<2, R3, R25
-	FMOVQ 0(R25), F0
-	FMOVQ 16(R25), F1
-	FMOVQ 32(R25), F2
-	FMOVQ 48(R25), F3
-	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
-	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
-	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
-	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
-	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
-	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
-	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
-	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
-	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
-	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
-	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
-	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
-	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
-	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
-	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
-	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
-	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
-	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
-	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
-	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
-	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
-	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
-	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
-	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
-	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
-	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
-	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
-	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
-	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
-	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
-	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
-	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
-	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
-	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
-	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
-	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
-	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
-	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
-	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
-	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
-	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
-	WORD $0x6e2059ef // mvn v15.16b, v15.16b
-	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
-	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
-	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
-	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
-	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
-	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
-	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
-	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
-	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
-	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
-	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
-	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
-	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
-	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
-	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
-	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
-	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
-	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
-	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
 	VMOVQ $0x3ecc422a3ecc422a, $0x3ecc422a3ecc422a, V12
 	WORD $0x4eaccc09 // fmls v9.4s, v0.4s, v12.4s
 	WORD $0x4eaccc2a // fmls v10.4s, v1.4s, v12.4s
@@ -7764,10 +8673,10 @@ loop89:
 	WORD $0x6e26dd41 // fmul v1.4s, v10.4s, v6.4s
 	WORD $0x6e27dd62 // fmul v2.4s, v11.4s, v7.4s
 	WORD $0x6e24dd03 // fmul v3.4s, v8.4s, v4.4s
-	FMOVQ 0(R25), F4
-	FMOVQ 16(R25), F5
-	FMOVQ 32(R25), F6
-	FMOVQ 48(R25), F7
+	FMOVQ 0(R20), F4
+	FMOVQ 16(R20), F5
+	FMOVQ 32(R20), F6
+	FMOVQ 48(R20), F7
 	VMOVQ $0x8000000080000000, $0x8000000080000000, V8
 	WORD $0x4e281c84 // and v4.16b, v4.16b, v8.16b
 	WORD $0x4e281ca5 // and v5.16b, v5.16b, v8.16b
@@ -7794,1679 +8703,36 @@ loop89:
 	WORD $0x4ea1ccaa // fmls v10.4s, v5.4s, v1.4s
 	WORD $0x4ea2cccb // fmls v11.4s, v6.4s, v2.4s
 	WORD $0x4ea3cce8 // fmls v8.4s, v7.4s, v3.4s
-	ADD R6<<2, R2, R26
-	FMOVQ 0(R26), F0
-	FMOVQ 16(R26), F1
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F3
-	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
-	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
-	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
-	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R6<<2, R1, R19
-	FMOVQ F0, 0(R19)
-	FMOVQ F1, 16(R19)
-	FMOVQ F2, 32(R19)
-	FMOVQ F3, 48(R19)
-	ADDS $16, R6, R6
-	SUBS $16, R0, R0
-	JMP loop89
-part88:
-	CMP $0, R0
-	BEQ done90
-	MOVD $masksNEON<>+0(SB), R7
-	MOVD R0, R8
-	NEG R8, R8
-	ADD R8<<2, R7, R20
-	FMOVQ 64(R20), F0
-	FMOVQ 80(R20), F0
-	FMOVQ 96(R20), F0
-	FMOVQ 112(R20), F0
-	ADD R6<<2, R3, R21
-	MOVD $0(R21), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes197
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes197
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes197
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes197
-	VLD1.P 4(R16), V0.S[3]
-lanes197:
-	MOVD $16(R21), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes198
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes198
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes198
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes198
-	VLD1.P 4(R16), V1.S[3]
-lanes198:
-	MOVD $32(R21), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes199
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes199
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes199
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes199
-	VLD1.P 4(R16), V2.S[3]
-lanes199:
-	MOVD $48(R21), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes200
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes200
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes200
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes200
-	VLD1.P 4(R16), V3.S[3]
-lanes200:
-	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
-	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
-	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
-	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
-	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
-	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
-	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
-	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
-	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
-	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
-	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
-	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
-	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
-	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
-	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
-	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
-	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
-	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
-	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
-	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
-	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
-	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
-	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
-	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
-	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
-	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
-	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
-	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
-	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
-	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
-	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
-	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
-	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
-	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
-	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
-	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
-	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
-	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
-	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
-	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
-	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
-	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
-	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
-	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
-	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
-	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
-	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
-	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
-	WORD $0x6e2059ef // mvn v15.16b, v15.16b
-	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
-	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
-	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
-	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
-	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
-	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
-	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
-	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
-	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
-	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
-	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
-	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
-	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
-	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
-	WORD $0x6e205908 // mvn v8.16b, v8.16b
-	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
-	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
-	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
-	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
-	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
-	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
-	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
-	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
-	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
-	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
-	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
-	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
-	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
-	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
-	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
-	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
-	VMOVQ $0x3ecc422a3ecc422a, $0x3ecc422a3ecc422a, V12
-	WORD $0x4eaccc09 // fmls v9.4s, v0.4s, v12.4s
-	WORD $0x4eaccc2a // fmls v10.4s, v1.4s, v12.4s
-	WORD $0x4eaccc4b // fmls v11.4s, v2.4s, v12.4s
-	WORD $0x4eaccc68 // fmls v8.4s, v3.4s, v12.4s
-	WORD $0x6e25dd20 // fmul v0.4s, v9.4s, v5.4s
-	WORD $0x6e26dd41 // fmul v1.4s, v10.4s, v6.4s
-	WORD $0x6e27dd62 // fmul v2.4s, v11.4s, v7.4s
-	WORD $0x6e24dd03 // fmul v3.4s, v8.4s, v4.4s
-	MOVD $0(R21), R16
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	CMP $0, R0
-	BLE lanes201
-	VLD1.P 4(R16), V4.S[0]
-	CMP $1, R0
-	BLE lanes201
-	VLD1.P 4(R16), V4.S[1]
-	CMP $2, R0
-	BLE lanes201
-	VLD1.P 4(R16), V4.S[2]
-	CMP $3, R0
-	BLE lanes201
-	VLD1.P 4(R16), V4.S[3]
-lanes201:
-	MOVD $16(R21), R16
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $4, R0
-	BLE lanes202
-	VLD1.P 4(R16), V5.S[0]
-	CMP $5, R0
-	BLE lanes202
-	VLD1.P 4(R16), V5.S[1]
-	CMP $6, R0
-	BLE lanes202
-	VLD1.P 4(R16), V5.S[2]
-	CMP $7, R0
-	BLE lanes202
-	VLD1.P 4(R16), V5.S[3]
-lanes202:
-	MOVD $32(R21), R16
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	CMP $8, R0
-	BLE lanes203
-	VLD1.P 4(R16), V6.S[0]
-	CMP $9, R0
-	BLE lanes203
-	VLD1.P 4(R16), V6.S[1]
-	CMP $10, R0
-	BLE lanes203
-	VLD1.P 4(R16), V6.S[2]
-	CMP $11, R0
-	BLE lanes203
-	VLD1.P 4(R16), V6.S[3]
-lanes203:
-	MOVD $48(R21), R16
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	CMP $12, R0
-	BLE lanes204
-	VLD1.P 4(R16), V7.S[0]
-	CMP $13, R0
-	BLE lanes204
-	VLD1.P 4(R16), V7.S[1]
-	CMP $14, R0
-	BLE lanes204
-	VLD1.P 4(R16), V7.S[2]
-	CMP $15, R0
-	BLE lanes204
-	VLD1.P 4(R16), V7.S[3]
-lanes204:
-	VMOVQ $0x8000000080000000, $0x8000000080000000, V8
-	WORD $0x4e281c84 // and v4.16b, v4.16b, v8.16b
-	WORD $0x4e281ca5 // and v5.16b, v5.16b, v8.16b
-	WORD $0x4e281cc6 // and v6.16b, v6.16b, v8.16b
-	WORD $0x4e281ce7 // and v7.16b, v7.16b, v8.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V8
-	WORD $0x4ea81c84 // orr v4.16b, v4.16b, v8.16b
-	WORD $0x4ea81ca5 // orr v5.16b, v5.16b, v8.16b
-	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
-	WORD $0x4ea81ce7 // orr v7.16b, v7.16b, v8.16b
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V8
-	WORD $0x6ea4e51f // fcmgt v31.4s, v8.4s, v4.4s
-	WORD $0x4ea41c89 // orr v9.16b, v4.16b, v4.16b
-	WORD $0x6ebf1d09 // bit v9.16b, v8.16b, v31.16b
-	WORD $0x6ea5e51f // fcmgt v31.4s, v8.4s, v5.4s
-	WORD $0x4ea51caa // orr v10.16b, v5.16b, v5.16b
-	WORD $0x6ebf1d0a // bit v10.16b, v8.16b, v31.16b
-	WORD $0x6ea6e51f // fcmgt v31.4s, v8.4s, v6.4s
-	WORD $0x4ea61ccb // orr v11.16b, v6.16b, v6.16b
-	WORD $0x6ebf1d0b // bit v11.16b, v8.16b, v31.16b
-	WORD $0x6ea7e51f // fcmgt v31.4s, v8.4s, v7.4s
-	WORD $0x6eff1ce8 // bif v8.16b, v7.16b, v31.16b
-	WORD $0x4ea0cc89 // fmls v9.4s, v4.4s, v0.4s
-	WORD $0x4ea1ccaa // fmls v10.4s, v5.4s, v1.4s
-	WORD $0x4ea2cccb // fmls v11.4s, v6.4s, v2.4s
-	WORD $0x4ea3cce8 // fmls v8.4s, v7.4s, v3.4s
-	ADD R6<<2, R2, R22
-	MOVD $0(R22), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes205
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes205
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes205
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes205
-	VLD1.P 4(R16), V0.S[3]
-lanes205:
-	MOVD $16(R22), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes206
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes206
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes206
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes206
-	VLD1.P 4(R16), V1.S[3]
-lanes206:
-	MOVD $32(R22), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes207
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes207
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes207
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes207
-	VLD1.P 4(R16), V2.S[3]
-lanes207:
-	MOVD $48(R22), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes208
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes208
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes208
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes208
-	VLD1.P 4(R16), V3.S[3]
-lanes208:
-	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
-	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
-	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
-	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R6<<2, R1, R23
-	MOVD $0(R23), R16
-	CMP $0, R0
-	BLE lanes209
-	VST1.P V0.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes209
-	VST1.P V0.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes209
-	VST1.P V0.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes209
-	VST1.P V0.S[3], 4(R16)
-lanes209:
-	MOVD $16(R23), R16
-	CMP $4, R0
-	BLE lanes210
-	VST1.P V1.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes210
-	VST1.P V1.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes210
-	VST1.P V1.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes210
-	VST1.P V1.S[3], 4(R16)
-lanes210:
-	MOVD $32(R23), R16
-	CMP $8, R0
-	BLE lanes211
-	VST1.P V2.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes211
-	VST1.P V2.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes211
-	VST1.P V2.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes211
-	VST1.P V2.S[3], 4(R16)
-lanes211:
-	MOVD $48(R23), R16
-	CMP $12, R0
-	BLE lanes212
-	VST1.P V3.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes212
-	VST1.P V3.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes212
-	VST1.P V3.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes212
-	VST1.P V3.S[3], 4(R16)
-lanes212:
-done90:
-	RET
-
-// func eluPlusOneNEON(n int, dst *float32, x *float32)
-TEXT ·eluPlusOneNEON(SB), NOSPLIT, $0-24
-	MOVD n+0(FP), R0
-	MOVD dst+8(FP), R1
-	MOVD x+16(FP), R2
-	MOVD ZR, R3
-loop92:
-	CMP $16, R0
-	BLT part91
-	ADD R3<<2, R2, R24
-	FMOVQ 0(R24), F0
-	FMOVQ 16(R24), F1
-	FMOVQ 32(R24), F2
-	FMOVQ 48(R24), F3
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
-	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
-	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
-	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
-	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
-	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
-	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
-	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
-	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
-	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
-	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
-	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
-	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
-	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
-	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
-	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
-	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
-	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
-	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
-	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
-	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
-	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
-	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
-	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
-	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
-	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
-	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
-	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
-	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
-	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-	FMOVQ 0(R24), F0
-	FMOVQ 16(R24), F1
-	FMOVQ 32(R24), F2
-	FMOVQ 48(R24), F3
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
-	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d56b // fadd v11.4s, v11.4s, v2.4s
-	WORD $0x4e23d508 // fadd v8.4s, v8.4s, v3.4s
-	ADD R3<<2, R1, R25
-	FMOVQ F9, 0(R25)
-	FMOVQ F10, 16(R25)
-	FMOVQ F11, 32(R25)
-	FMOVQ F8, 48(R25)
-	ADDS $16, R3, R3
-	SUBS $16, R0, R0
-	JMP loop92
-part91:
-	CMP $0, R0
-	BEQ done93
-	MOVD $masksNEON<>+0(SB), R6
-	MOVD R0, R7
-	NEG R7, R7
-	ADD R7<<2, R6, R26
-	FMOVQ 64(R26), F0
-	FMOVQ 80(R26), F0
-	FMOVQ 96(R26), F0
-	FMOVQ 112(R26), F0
-	ADD R3<<2, R2, R19
-	MOVD $0(R19), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes213
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes213
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes213
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes213
-	VLD1.P 4(R16), V0.S[3]
-lanes213:
-	MOVD $16(R19), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes214
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes214
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes214
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes214
-	VLD1.P 4(R16), V1.S[3]
-lanes214:
-	MOVD $32(R19), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes215
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes215
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes215
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes215
-	VLD1.P 4(R16), V2.S[3]
-lanes215:
-	MOVD $48(R19), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes216
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes216
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes216
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes216
-	VLD1.P 4(R16), V3.S[3]
-lanes216:
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
-	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
-	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
-	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
-	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
-	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
-	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
-	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
-	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
-	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
-	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
-	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
-	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
-	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
-	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
-	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
-	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
-	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
-	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
-	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
-	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
-	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
-	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
-	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
-	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
-	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
-	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
-	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
-	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
-	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-	MOVD $0(R19), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes217
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes217
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes217
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes217
-	VLD1.P 4(R16), V0.S[3]
-lanes217:
-	MOVD $16(R19), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes218
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes218
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes218
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes218
-	VLD1.P 4(R16), V1.S[3]
-lanes218:
-	MOVD $32(R19), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes219
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes219
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes219
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes219
-	VLD1.P 4(R16), V2.S[3]
-lanes219:
-	MOVD $48(R19), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes220
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes220
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes220
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes220
-	VLD1.P 4(R16), V3.S[3]
-lanes220:
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
-	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
-	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
-	WORD $0x4e22d56b // fadd v11.4s, v11.4s, v2.4s
-	WORD $0x4e23d508 // fadd v8.4s, v8.4s, v3.4s
-	ADD R3<<2, R1, R20
-	MOVD $0(R20), R16
-	CMP $0, R0
-	BLE lanes221
-	VST1.P V9.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes221
-	VST1.P V9.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes221
-	VST1.P V9.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes221
-	VST1.P V9.S[3], 4(R16)
-lanes221:
-	MOVD $16(R20), R16
-	CMP $4, R0
-	BLE lanes222
-	VST1.P V10.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes222
-	VST1.P V10.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes222
-	VST1.P V10.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes222
-	VST1.P V10.S[3], 4(R16)
-lanes222:
-	MOVD $32(R20), R16
-	CMP $8, R0
-	BLE lanes223
-	VST1.P V11.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes223
-	VST1.P V11.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes223
-	VST1.P V11.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes223
-	VST1.P V11.S[3], 4(R16)
-lanes223:
-	MOVD $48(R20), R16
-	CMP $12, R0
-	BLE lanes224
-	VST1.P V8.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes224
-	VST1.P V8.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes224
-	VST1.P V8.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes224
-	VST1.P V8.S[3], 4(R16)
-lanes224:
-done93:
-	RET
-
-// func eluPlusOneGradNEON(n int, dx *float32, dy *float32, x *float32)
-TEXT ·eluPlusOneGradNEON(SB), NOSPLIT, $0-32
-	MOVD n+0(FP), R0
-	MOVD dx+8(FP), R1
-	MOVD dy+16(FP), R2
-	MOVD x+24(FP), R3
-	MOVD ZR, R6
-loop95:
-	CMP $16, R0
-	BLT part94
-	ADD R6<<2, R3, R21
+	ADD R6<<2, R2, R21
 	FMOVQ 0(R21), F0
 	FMOVQ 16(R21), F1
 	FMOVQ 32(R21), F2
 	FMOVQ 48(R21), F3
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
-	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
-	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
-	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
-	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
-	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
-	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
-	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
-	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
-	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
-	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
-	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
-	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
-	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
-	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
-	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
-	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
-	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
-	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
-	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
-	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
-	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
-	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
-	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
-	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
-	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
-	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
-	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
-	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
-	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-	ADD R6<<2, R2, R22
-	FMOVQ 0(R22), F0
-	FMOVQ 16(R22), F1
-	FMOVQ 32(R22), F2
-	FMOVQ 48(R22), F3
 	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
 	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
 	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
 	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R6<<2, R1, R23
-	FMOVQ F0, 0(R23)
-	FMOVQ F1, 16(R23)
-	FMOVQ F2, 32(R23)
-	FMOVQ F3, 48(R23)
+	ADD R6<<2, R1, R22
+	FMOVQ F0, 0(R22)
+	FMOVQ F1, 16(R22)
+	FMOVQ F2, 32(R22)
+	FMOVQ F3, 48(R22)
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop95
-part94:
+	JMP loop109
+part108:
 	CMP $0, R0
-	BEQ done96
+	BEQ done110
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
-	ADD R8<<2, R7, R24
-	FMOVQ 64(R24), F0
-	FMOVQ 80(R24), F0
-	FMOVQ 96(R24), F0
-	FMOVQ 112(R24), F0
-	ADD R6<<2, R3, R25
-	MOVD $0(R25), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes225
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes225
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes225
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes225
-	VLD1.P 4(R16), V0.S[3]
-lanes225:
-	MOVD $16(R25), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes226
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes226
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes226
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes226
-	VLD1.P 4(R16), V1.S[3]
-lanes226:
-	MOVD $32(R25), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes227
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes227
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes227
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes227
-	VLD1.P 4(R16), V2.S[3]
-lanes227:
-	MOVD $48(R25), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes228
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes228
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes228
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes228
-	VLD1.P 4(R16), V3.S[3]
-lanes228:
-	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
-	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
-	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
-	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
-	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
-	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
-	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
-	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
-	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
-	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
-	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
-	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
-	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
-	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
-	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
-	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
-	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
-	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
-	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
-	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
-	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
-	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
-	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
-	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
-	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
-	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
-	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
-	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
-	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
-	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
-	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
-	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
-	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
-	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
-	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
-	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
-	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
-	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
-	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
-	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
-	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
-	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
-	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
-	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
-	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
-	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
-	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
-	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
-	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
-	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
-	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
-	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
-	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
-	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
-	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
-	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
-	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
-	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
-	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
-	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
-	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
-	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
-	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
-	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
-	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
-	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
-	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
-	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
-	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
-	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
-	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
-	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
-	WORD $0x6e205800 // mvn v0.16b, v0.16b
-	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
-	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
-	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
-	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-	ADD R6<<2, R2, R26
-	MOVD $0(R26), R16
+	ADD R8<<2, R7, R23
+	FMOVQ 64(R23), F0
+	FMOVQ 80(R23), F0
+	FMOVQ 96(R23), F0
+	FMOVQ 112(R23), F0
+	ADD R6<<2, R3, R24
+	MOVD $0(R24), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
 	BLE lanes229
@@ -9481,7 +8747,7 @@ lanes228:
 	BLE lanes229
 	VLD1.P 4(R16), V0.S[3]
 lanes229:
-	MOVD $16(R26), R16
+	MOVD $16(R24), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
 	BLE lanes230
@@ -9496,7 +8762,7 @@ lanes229:
 	BLE lanes230
 	VLD1.P 4(R16), V1.S[3]
 lanes230:
-	MOVD $32(R26), R16
+	MOVD $32(R24), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
 	BLE lanes231
@@ -9511,7 +8777,7 @@ lanes230:
 	BLE lanes231
 	VLD1.P 4(R16), V2.S[3]
 lanes231:
-	MOVD $48(R26), R16
+	MOVD $48(R24), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
 	BLE lanes232
@@ -9526,75 +8792,1892 @@ lanes231:
 	BLE lanes232
 	VLD1.P 4(R16), V3.S[3]
 lanes232:
+	VMOVQ $0x7fffffff7fffffff, $0x7fffffff7fffffff, V4
+	WORD $0x4e241c00 // and v0.16b, v0.16b, v4.16b
+	WORD $0x4e241c21 // and v1.16b, v1.16b, v4.16b
+	WORD $0x4e241c42 // and v2.16b, v2.16b, v4.16b
+	WORD $0x4e241c63 // and v3.16b, v3.16b, v4.16b
+	VMOVQ $0x4160000041600000, $0x4160000041600000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	VMOVQ $0xbf000000bf000000, $0xbf000000bf000000, V4
+	WORD $0x6e24dc05 // fmul v5.4s, v0.4s, v4.4s
+	WORD $0x6e24dc26 // fmul v6.4s, v1.4s, v4.4s
+	WORD $0x6e24dc47 // fmul v7.4s, v2.4s, v4.4s
+	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
+	WORD $0x6e20dca8 // fmul v8.4s, v5.4s, v0.4s
+	WORD $0x6e21dcc9 // fmul v9.4s, v6.4s, v1.4s
+	WORD $0x6e22dcea // fmul v10.4s, v7.4s, v2.4s
+	WORD $0x6e23dc8b // fmul v11.4s, v4.4s, v3.4s
+	WORD $0x6ea0f91f // fneg v31.4s, v8.4s
+	WORD $0x4e20ccbf // fmla v31.4s, v5.4s, v0.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x6ea0f93f // fneg v31.4s, v9.4s
+	WORD $0x4e21ccdf // fmla v31.4s, v6.4s, v1.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x6ea0f95f // fneg v31.4s, v10.4s
+	WORD $0x4e22ccff // fmla v31.4s, v7.4s, v2.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x6ea0f97f // fneg v31.4s, v11.4s
+	WORD $0x4e23cc9f // fmla v31.4s, v4.4s, v3.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea81d0c // orr v12.16b, v8.16b, v8.16b
+	WORD $0x4ea91d2d // orr v13.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
+	WORD $0x4eab1d6f // orr v15.16b, v11.16b, v11.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V16
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V17
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cd9f // fmla v31.4s, v12.4s, v16.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdbf // fmla v31.4s, v13.4s, v16.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cddf // fmla v31.4s, v14.4s, v16.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb11e3f // orr v31.16b, v17.16b, v17.16b
+	WORD $0x4e30cdff // fmla v31.4s, v15.4s, v16.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V16
+	WORD $0x4eb0d591 // fsub v17.4s, v12.4s, v16.4s
+	WORD $0x4eb0d5b2 // fsub v18.4s, v13.4s, v16.4s
+	WORD $0x4eb0d5d3 // fsub v19.4s, v14.4s, v16.4s
+	WORD $0x4eb0d5f0 // fsub v16.4s, v15.4s, v16.4s
+	WORD $0x4ea81d14 // orr v20.16b, v8.16b, v8.16b
+	WORD $0x4ea91d35 // orr v21.16b, v9.16b, v9.16b
+	WORD $0x4eaa1d56 // orr v22.16b, v10.16b, v10.16b
+	WORD $0x4eab1d77 // orr v23.16b, v11.16b, v11.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V24
+	WORD $0x4eb8ce34 // fmls v20.4s, v17.4s, v24.4s
+	WORD $0x4eb8ce55 // fmls v21.4s, v18.4s, v24.4s
+	WORD $0x4eb8ce76 // fmls v22.4s, v19.4s, v24.4s
+	WORD $0x4eb8ce17 // fmls v23.4s, v16.4s, v24.4s
+	WORD $0x4e25d694 // fadd v20.4s, v20.4s, v5.4s
+	WORD $0x4e26d6b5 // fadd v21.4s, v21.4s, v6.4s
+	WORD $0x4e27d6d6 // fadd v22.4s, v22.4s, v7.4s
+	WORD $0x4e24d6f7 // fadd v23.4s, v23.4s, v4.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V4
+	WORD $0x4ea41c85 // orr v5.16b, v4.16b, v4.16b
+	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
+	WORD $0x4ea41c87 // orr v7.16b, v4.16b, v4.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e34ccbf // fmla v31.4s, v5.4s, v20.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e35ccdf // fmla v31.4s, v6.4s, v21.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e36ccff // fmla v31.4s, v7.4s, v22.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e37cc9f // fmla v31.4s, v4.4s, v23.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4f37558c // shl v12.4s, v12.4s, #23
+	WORD $0x4eac84a5 // add v5.4s, v5.4s, v12.4s
+	WORD $0x4f3755ad // shl v13.4s, v13.4s, #23
+	WORD $0x4ead84c6 // add v6.4s, v6.4s, v13.4s
+	WORD $0x4f3755ce // shl v14.4s, v14.4s, #23
+	WORD $0x4eae84e7 // add v7.4s, v7.4s, v14.4s
+	WORD $0x4f3755ef // shl v15.4s, v15.4s, #23
+	WORD $0x4eaf8484 // add v4.4s, v4.4s, v15.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V12
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V13
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V14
+	WORD $0x6ea8e58f // fcmgt v15.4s, v12.4s, v8.4s
+	WORD $0x4e6f1ca5 // bic v5.16b, v5.16b, v15.16b
+	WORD $0x6e28e5af // fcmge v15.4s, v13.4s, v8.4s
+	WORD $0x6e2059ef // mvn v15.16b, v15.16b
+	WORD $0x4e2ed508 // fadd v8.4s, v8.4s, v14.4s
+	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
+	WORD $0x6eaf1d1e // bit v30.16b, v8.16b, v15.16b
+	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
+	WORD $0x6ea9e588 // fcmgt v8.4s, v12.4s, v9.4s
+	WORD $0x4e681cc6 // bic v6.16b, v6.16b, v8.16b
+	WORD $0x6e29e5a8 // fcmge v8.4s, v13.4s, v9.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed529 // fadd v9.4s, v9.4s, v14.4s
+	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
+	WORD $0x6eaae588 // fcmgt v8.4s, v12.4s, v10.4s
+	WORD $0x4e681ce7 // bic v7.16b, v7.16b, v8.16b
+	WORD $0x6e2ae5a8 // fcmge v8.4s, v13.4s, v10.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed549 // fadd v9.4s, v10.4s, v14.4s
+	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
+	WORD $0x6eabe588 // fcmgt v8.4s, v12.4s, v11.4s
+	WORD $0x4e681c84 // bic v4.16b, v4.16b, v8.16b
+	WORD $0x6e2be5a8 // fcmge v8.4s, v13.4s, v11.4s
+	WORD $0x6e205908 // mvn v8.16b, v8.16b
+	WORD $0x4e2ed569 // fadd v9.4s, v11.4s, v14.4s
+	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
+	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
+	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
+	VMOVQ $0x3b83bbc03b83bbc0, $0x3b83bbc03b83bbc0, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3d23c66d3d23c66d, $0x3d23c66d3d23c66d, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e39a8793e39a879, $0x3e39a8793e39a879, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3edf12483edf1248, $0x3edf12483edf1248, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f0000003f000000, $0x3f0000003f000000, V12
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e20cd3f // fmla v31.4s, v9.4s, v0.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e21cd5f // fmla v31.4s, v10.4s, v1.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e22cd7f // fmla v31.4s, v11.4s, v2.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e23cd1f // fmla v31.4s, v8.4s, v3.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3c2519db3c2519db, $0x3c2519db3c2519db, V12
+	WORD $0x4eac1d8d // orr v13.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8e // orr v14.16b, v12.16b, v12.16b
+	WORD $0x4eac1d8f // orr v15.16b, v12.16b, v12.16b
+	VMOVQ $0x3dcd46d93dcd46d9, $0x3dcd46d93dcd46d9, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3eedc3403eedc340, $0x3eedc3403eedc340, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f98e4dc3f98e4dc, $0x3f98e4dc3f98e4dc, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3fd5aa3c3fd5aa3c, $0x3fd5aa3c3fd5aa3c, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e20cdbf // fmla v31.4s, v13.4s, v0.4s
+	WORD $0x4ebf1fed // orr v13.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e21cddf // fmla v31.4s, v14.4s, v1.4s
+	WORD $0x4ebf1fee // orr v14.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e22cdff // fmla v31.4s, v15.4s, v2.4s
+	WORD $0x4ebf1fef // orr v15.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e23cd9f // fmla v31.4s, v12.4s, v3.4s
+	WORD $0x4ebf1fec // orr v12.16b, v31.16b, v31.16b
+	WORD $0x6e2dfd29 // fdiv v9.4s, v9.4s, v13.4s
+	WORD $0x6e2efd4a // fdiv v10.4s, v10.4s, v14.4s
+	WORD $0x6e2ffd6b // fdiv v11.4s, v11.4s, v15.4s
+	WORD $0x6e2cfd08 // fdiv v8.4s, v8.4s, v12.4s
+	VMOVQ $0x3ecc422a3ecc422a, $0x3ecc422a3ecc422a, V12
+	WORD $0x4eaccc09 // fmls v9.4s, v0.4s, v12.4s
+	WORD $0x4eaccc2a // fmls v10.4s, v1.4s, v12.4s
+	WORD $0x4eaccc4b // fmls v11.4s, v2.4s, v12.4s
+	WORD $0x4eaccc68 // fmls v8.4s, v3.4s, v12.4s
+	WORD $0x6e25dd20 // fmul v0.4s, v9.4s, v5.4s
+	WORD $0x6e26dd41 // fmul v1.4s, v10.4s, v6.4s
+	WORD $0x6e27dd62 // fmul v2.4s, v11.4s, v7.4s
+	WORD $0x6e24dd03 // fmul v3.4s, v8.4s, v4.4s
+	MOVD $0(R24), R16
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	CMP $0, R0
+	BLE lanes233
+	VLD1.P 4(R16), V4.S[0]
+	CMP $1, R0
+	BLE lanes233
+	VLD1.P 4(R16), V4.S[1]
+	CMP $2, R0
+	BLE lanes233
+	VLD1.P 4(R16), V4.S[2]
+	CMP $3, R0
+	BLE lanes233
+	VLD1.P 4(R16), V4.S[3]
+lanes233:
+	MOVD $16(R24), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $4, R0
+	BLE lanes234
+	VLD1.P 4(R16), V5.S[0]
+	CMP $5, R0
+	BLE lanes234
+	VLD1.P 4(R16), V5.S[1]
+	CMP $6, R0
+	BLE lanes234
+	VLD1.P 4(R16), V5.S[2]
+	CMP $7, R0
+	BLE lanes234
+	VLD1.P 4(R16), V5.S[3]
+lanes234:
+	MOVD $32(R24), R16
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	CMP $8, R0
+	BLE lanes235
+	VLD1.P 4(R16), V6.S[0]
+	CMP $9, R0
+	BLE lanes235
+	VLD1.P 4(R16), V6.S[1]
+	CMP $10, R0
+	BLE lanes235
+	VLD1.P 4(R16), V6.S[2]
+	CMP $11, R0
+	BLE lanes235
+	VLD1.P 4(R16), V6.S[3]
+lanes235:
+	MOVD $48(R24), R16
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CMP $12, R0
+	BLE lanes236
+	VLD1.P 4(R16), V7.S[0]
+	CMP $13, R0
+	BLE lanes236
+	VLD1.P 4(R16), V7.S[1]
+	CMP $14, R0
+	BLE lanes236
+	VLD1.P 4(R16), V7.S[2]
+	CMP $15, R0
+	BLE lanes236
+	VLD1.P 4(R16), V7.S[3]
+lanes236:
+	VMOVQ $0x8000000080000000, $0x8000000080000000, V8
+	WORD $0x4e281c84 // and v4.16b, v4.16b, v8.16b
+	WORD $0x4e281ca5 // and v5.16b, v5.16b, v8.16b
+	WORD $0x4e281cc6 // and v6.16b, v6.16b, v8.16b
+	WORD $0x4e281ce7 // and v7.16b, v7.16b, v8.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V8
+	WORD $0x4ea81c84 // orr v4.16b, v4.16b, v8.16b
+	WORD $0x4ea81ca5 // orr v5.16b, v5.16b, v8.16b
+	WORD $0x4ea81cc6 // orr v6.16b, v6.16b, v8.16b
+	WORD $0x4ea81ce7 // orr v7.16b, v7.16b, v8.16b
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V8
+	WORD $0x6ea4e51f // fcmgt v31.4s, v8.4s, v4.4s
+	WORD $0x4ea41c89 // orr v9.16b, v4.16b, v4.16b
+	WORD $0x6ebf1d09 // bit v9.16b, v8.16b, v31.16b
+	WORD $0x6ea5e51f // fcmgt v31.4s, v8.4s, v5.4s
+	WORD $0x4ea51caa // orr v10.16b, v5.16b, v5.16b
+	WORD $0x6ebf1d0a // bit v10.16b, v8.16b, v31.16b
+	WORD $0x6ea6e51f // fcmgt v31.4s, v8.4s, v6.4s
+	WORD $0x4ea61ccb // orr v11.16b, v6.16b, v6.16b
+	WORD $0x6ebf1d0b // bit v11.16b, v8.16b, v31.16b
+	WORD $0x6ea7e51f // fcmgt v31.4s, v8.4s, v7.4s
+	WORD $0x6eff1ce8 // bif v8.16b, v7.16b, v31.16b
+	WORD $0x4ea0cc89 // fmls v9.4s, v4.4s, v0.4s
+	WORD $0x4ea1ccaa // fmls v10.4s, v5.4s, v1.4s
+	WORD $0x4ea2cccb // fmls v11.4s, v6.4s, v2.4s
+	WORD $0x4ea3cce8 // fmls v8.4s, v7.4s, v3.4s
+	ADD R6<<2, R2, R25
+	MOVD $0(R25), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes237
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes237
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes237
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes237
+	VLD1.P 4(R16), V0.S[3]
+lanes237:
+	MOVD $16(R25), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes238
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes238
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes238
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes238
+	VLD1.P 4(R16), V1.S[3]
+lanes238:
+	MOVD $32(R25), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes239
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes239
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes239
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes239
+	VLD1.P 4(R16), V2.S[3]
+lanes239:
+	MOVD $48(R25), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes240
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes240
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes240
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes240
+	VLD1.P 4(R16), V3.S[3]
+lanes240:
 	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
 	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
 	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
 	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R6<<2, R1, R19
-	MOVD $0(R19), R16
+	ADD R6<<2, R1, R26
+	MOVD $0(R26), R16
 	CMP $0, R0
-	BLE lanes233
+	BLE lanes241
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes233
+	BLE lanes241
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes233
+	BLE lanes241
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes233
+	BLE lanes241
 	VST1.P V0.S[3], 4(R16)
-lanes233:
-	MOVD $16(R19), R16
+lanes241:
+	MOVD $16(R26), R16
 	CMP $4, R0
-	BLE lanes234
+	BLE lanes242
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes234
+	BLE lanes242
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes234
+	BLE lanes242
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes234
+	BLE lanes242
 	VST1.P V1.S[3], 4(R16)
-lanes234:
-	MOVD $32(R19), R16
+lanes242:
+	MOVD $32(R26), R16
 	CMP $8, R0
-	BLE lanes235
+	BLE lanes243
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes235
+	BLE lanes243
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes235
+	BLE lanes243
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes235
+	BLE lanes243
 	VST1.P V2.S[3], 4(R16)
-lanes235:
-	MOVD $48(R19), R16
+lanes243:
+	MOVD $48(R26), R16
 	CMP $12, R0
-	BLE lanes236
+	BLE lanes244
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes236
+	BLE lanes244
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes236
+	BLE lanes244
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes236
+	BLE lanes244
 	VST1.P V3.S[3], 4(R16)
-lanes236:
-done96:
+lanes244:
+done110:
 	RET
 
-// func varianceNEON(n int, x *float32, mean float32) float32
-TEXT ·varianceNEON(SB), NOSPLIT, $0-28
+// func eluPlusOneNEON(n int, dst *float32, x *float32)
+TEXT ·eluPlusOneNEON(SB), NOSPLIT, $0-24
 	MOVD n+0(FP), R0
-	MOVD x+8(FP), R1
-	FMOVS mean+16(FP), F0
+	MOVD dst+8(FP), R1
+	MOVD x+16(FP), R2
+	MOVD ZR, R3
+loop112:
+	CMP $16, R0
+	BLT part111
+	ADD R3<<2, R2, R19
+	FMOVQ 0(R19), F0
+	FMOVQ 16(R19), F1
+	FMOVQ 32(R19), F2
+	FMOVQ 48(R19), F3
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
+	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
+	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
+	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
+	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
+	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
+	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
+	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
+	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
+	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
+	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
+	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
+	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
+	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
+	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
+	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
+	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
+	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
+	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
+	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
+	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
+	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
+	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
+	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
+	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
+	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
+	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
+	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
+	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
+	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
+	FMOVQ 0(R19), F0
+	FMOVQ 16(R19), F1
+	FMOVQ 32(R19), F2
+	FMOVQ 48(R19), F3
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
+	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
+	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
+	WORD $0x4e22d56b // fadd v11.4s, v11.4s, v2.4s
+	WORD $0x4e23d508 // fadd v8.4s, v8.4s, v3.4s
+	ADD R3<<2, R1, R20
+	FMOVQ F9, 0(R20)
+	FMOVQ F10, 16(R20)
+	FMOVQ F11, 32(R20)
+	FMOVQ F8, 48(R20)
+	ADDS $16, R3, R3
+	SUBS $16, R0, R0
+	JMP loop112
+part111:
+	CMP $0, R0
+	BEQ done113
+	MOVD $masksNEON<>+0(SB), R6
+	MOVD R0, R7
+	NEG R7, R7
+	ADD R7<<2, R6, R21
+	FMOVQ 64(R21), F0
+	FMOVQ 80(R21), F0
+	FMOVQ 96(R21), F0
+	FMOVQ 112(R21), F0
+	ADD R3<<2, R2, R22
+	MOVD $0(R22), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes245
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes245
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes245
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes245
+	VLD1.P 4(R16), V0.S[3]
+lanes245:
+	MOVD $16(R22), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes246
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes246
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes246
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes246
+	VLD1.P 4(R16), V1.S[3]
+lanes246:
+	MOVD $32(R22), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes247
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes247
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes247
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes247
+	VLD1.P 4(R16), V2.S[3]
+lanes247:
+	MOVD $48(R22), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes248
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes248
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes248
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes248
+	VLD1.P 4(R16), V3.S[3]
+lanes248:
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
+	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
+	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
+	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
+	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
+	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
+	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
+	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
+	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
+	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
+	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
+	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
+	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
+	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
+	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
+	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
+	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
+	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
+	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
+	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
+	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
+	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
+	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
+	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
+	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
+	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
+	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
+	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
+	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
+	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
+	MOVD $0(R22), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes249
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes249
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes249
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes249
+	VLD1.P 4(R16), V0.S[3]
+lanes249:
+	MOVD $16(R22), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes250
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes250
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes250
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes250
+	VLD1.P 4(R16), V1.S[3]
+lanes250:
+	MOVD $32(R22), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes251
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes251
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes251
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes251
+	VLD1.P 4(R16), V2.S[3]
+lanes251:
+	MOVD $48(R22), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes252
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes252
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes252
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes252
+	VLD1.P 4(R16), V3.S[3]
+lanes252:
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
+	WORD $0x6ea0e49f // fcmgt v31.4s, v4.4s, v0.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea1e49f // fcmgt v31.4s, v4.4s, v1.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea2e49f // fcmgt v31.4s, v4.4s, v2.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea3e49f // fcmgt v31.4s, v4.4s, v3.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4e20d529 // fadd v9.4s, v9.4s, v0.4s
+	WORD $0x4e21d54a // fadd v10.4s, v10.4s, v1.4s
+	WORD $0x4e22d56b // fadd v11.4s, v11.4s, v2.4s
+	WORD $0x4e23d508 // fadd v8.4s, v8.4s, v3.4s
+	ADD R3<<2, R1, R23
+	MOVD $0(R23), R16
+	CMP $0, R0
+	BLE lanes253
+	VST1.P V9.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes253
+	VST1.P V9.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes253
+	VST1.P V9.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes253
+	VST1.P V9.S[3], 4(R16)
+lanes253:
+	MOVD $16(R23), R16
+	CMP $4, R0
+	BLE lanes254
+	VST1.P V10.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes254
+	VST1.P V10.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes254
+	VST1.P V10.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes254
+	VST1.P V10.S[3], 4(R16)
+lanes254:
+	MOVD $32(R23), R16
+	CMP $8, R0
+	BLE lanes255
+	VST1.P V11.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes255
+	VST1.P V11.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes255
+	VST1.P V11.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes255
+	VST1.P V11.S[3], 4(R16)
+lanes255:
+	MOVD $48(R23), R16
+	CMP $12, R0
+	BLE lanes256
+	VST1.P V8.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes256
+	VST1.P V8.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes256
+	VST1.P V8.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes256
+	VST1.P V8.S[3], 4(R16)
+lanes256:
+done113:
+	RET
+
+// func eluPlusOneGradNEON(n int, dx *float32, dy *float32, x *float32)
+TEXT ·eluPlusOneGradNEON(SB), NOSPLIT, $0-32
+	MOVD n+0(FP), R0
+	MOVD dx+8(FP), R1
+	MOVD dy+16(FP), R2
+	MOVD x+24(FP), R3
+	MOVD ZR, R6
+loop115:
+	CMP $16, R0
+	BLT part114
+	ADD R6<<2, R3, R24
+	FMOVQ 0(R24), F0
+	FMOVQ 16(R24), F1
+	FMOVQ 32(R24), F2
+	FMOVQ 48(R24), F3
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
+	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
+	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
+	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
+	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
+	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
+	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
+	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
+	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
+	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
+	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
+	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
+	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
+	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
+	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
+	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
+	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
+	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
+	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
+	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
+	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
+	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
+	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
+	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
+	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
+	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
+	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
+	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
+	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
+	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
+	ADD R6<<2, R2, R25
+	FMOVQ 0(R25), F0
+	FMOVQ 16(R25), F1
+	FMOVQ 32(R25), F2
+	FMOVQ 48(R25), F3
+	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
+	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
+	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
+	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
+	ADD R6<<2, R1, R26
+	FMOVQ F0, 0(R26)
+	FMOVQ F1, 16(R26)
+	FMOVQ F2, 32(R26)
+	FMOVQ F3, 48(R26)
+	ADDS $16, R6, R6
+	SUBS $16, R0, R0
+	JMP loop115
+part114:
+	CMP $0, R0
+	BEQ done116
+	MOVD $masksNEON<>+0(SB), R7
+	MOVD R0, R8
+	NEG R8, R8
+	ADD R8<<2, R7, R19
+	FMOVQ 64(R19), F0
+	FMOVQ 80(R19), F0
+	FMOVQ 96(R19), F0
+	FMOVQ 112(R19), F0
+	ADD R6<<2, R3, R20
+	MOVD $0(R20), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes257
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes257
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes257
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes257
+	VLD1.P 4(R16), V0.S[3]
+lanes257:
+	MOVD $16(R20), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes258
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes258
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes258
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes258
+	VLD1.P 4(R16), V1.S[3]
+lanes258:
+	MOVD $32(R20), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes259
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes259
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes259
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes259
+	VLD1.P 4(R16), V2.S[3]
+lanes259:
+	MOVD $48(R20), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes260
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes260
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes260
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes260
+	VLD1.P 4(R16), V3.S[3]
+lanes260:
+	VMOVQ $0x0000000000000000, $0x0000000000000000, V4
+	WORD $0x6ea4e41f // fcmgt v31.4s, v0.4s, v4.4s
+	WORD $0x6ebf1c80 // bit v0.16b, v4.16b, v31.16b
+	WORD $0x6ea4e43f // fcmgt v31.4s, v1.4s, v4.4s
+	WORD $0x6ebf1c81 // bit v1.16b, v4.16b, v31.16b
+	WORD $0x6ea4e45f // fcmgt v31.4s, v2.4s, v4.4s
+	WORD $0x6ebf1c82 // bit v2.16b, v4.16b, v31.16b
+	WORD $0x6ea4e47f // fcmgt v31.4s, v3.4s, v4.4s
+	WORD $0x6ebf1c83 // bit v3.16b, v4.16b, v31.16b
+	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
+	WORD $0x4ea11c25 // orr v5.16b, v1.16b, v1.16b
+	WORD $0x4ea21c46 // orr v6.16b, v2.16b, v2.16b
+	WORD $0x4ea31c67 // orr v7.16b, v3.16b, v3.16b
+	VMOVQ $0x3fb8aa3b3fb8aa3b, $0x3fb8aa3b3fb8aa3b, V8
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V9
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccbf // fmla v31.4s, v5.4s, v8.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccdf // fmla v31.4s, v6.4s, v8.4s
+	WORD $0x4ebf1fe6 // orr v6.16b, v31.16b, v31.16b
+	WORD $0x4ea91d3f // orr v31.16b, v9.16b, v9.16b
+	WORD $0x4e28ccff // fmla v31.4s, v7.4s, v8.4s
+	WORD $0x4ebf1fe7 // orr v7.16b, v31.16b, v31.16b
+	VMOVQ $0x4b4000004b400000, $0x4b4000004b400000, V8
+	WORD $0x4ea8d489 // fsub v9.4s, v4.4s, v8.4s
+	WORD $0x4ea8d4aa // fsub v10.4s, v5.4s, v8.4s
+	WORD $0x4ea8d4cb // fsub v11.4s, v6.4s, v8.4s
+	WORD $0x4ea8d4e8 // fsub v8.4s, v7.4s, v8.4s
+	WORD $0x4ea01c0c // orr v12.16b, v0.16b, v0.16b
+	WORD $0x4ea11c2d // orr v13.16b, v1.16b, v1.16b
+	WORD $0x4ea21c4e // orr v14.16b, v2.16b, v2.16b
+	WORD $0x4ea31c6f // orr v15.16b, v3.16b, v3.16b
+	VMOVQ $0x3f3172183f317218, $0x3f3172183f317218, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0xb102e308b102e308, $0xb102e308b102e308, V16
+	WORD $0x4eb0cd2c // fmls v12.4s, v9.4s, v16.4s
+	WORD $0x4eb0cd4d // fmls v13.4s, v10.4s, v16.4s
+	WORD $0x4eb0cd6e // fmls v14.4s, v11.4s, v16.4s
+	WORD $0x4eb0cd0f // fmls v15.4s, v8.4s, v16.4s
+	VMOVQ $0x3ab511e83ab511e8, $0x3ab511e83ab511e8, V8
+	WORD $0x4ea81d09 // orr v9.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0a // orr v10.16b, v8.16b, v8.16b
+	WORD $0x4ea81d0b // orr v11.16b, v8.16b, v8.16b
+	VMOVQ $0x3c091d103c091d10, $0x3c091d103c091d10, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3d2aac793d2aac79, $0x3d2aac793d2aac79, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3e2aaa493e2aaa49, $0x3e2aaa493e2aaa49, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3efffffe3efffffe, $0x3efffffe3efffffe, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V16
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ccd3f // fmla v31.4s, v9.4s, v12.4s
+	WORD $0x4ebf1fe9 // orr v9.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2dcd5f // fmla v31.4s, v10.4s, v13.4s
+	WORD $0x4ebf1fea // orr v10.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2ecd7f // fmla v31.4s, v11.4s, v14.4s
+	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	WORD $0x4eb01e1f // orr v31.16b, v16.16b, v16.16b
+	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
+	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
+	WORD $0x4f375484 // shl v4.4s, v4.4s, #23
+	WORD $0x4ea48529 // add v9.4s, v9.4s, v4.4s
+	WORD $0x4f3754a5 // shl v5.4s, v5.4s, #23
+	WORD $0x4ea5854a // add v10.4s, v10.4s, v5.4s
+	WORD $0x4f3754c6 // shl v6.4s, v6.4s, #23
+	WORD $0x4ea6856b // add v11.4s, v11.4s, v6.4s
+	WORD $0x4f3754e7 // shl v7.4s, v7.4s, #23
+	WORD $0x4ea78508 // add v8.4s, v8.4s, v7.4s
+	VMOVQ $0xc2aeac4fc2aeac4f, $0xc2aeac4fc2aeac4f, V4
+	VMOVQ $0x42b1721742b17217, $0x42b1721742b17217, V5
+	VMOVQ $0x7f8000007f800000, $0x7f8000007f800000, V6
+	WORD $0x6ea0e487 // fcmgt v7.4s, v4.4s, v0.4s
+	WORD $0x4e671d29 // bic v9.16b, v9.16b, v7.16b
+	WORD $0x6e20e4a7 // fcmge v7.4s, v5.4s, v0.4s
+	WORD $0x6e2058e7 // mvn v7.16b, v7.16b
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
+	WORD $0x6ea71c1e // bit v30.16b, v0.16b, v7.16b
+	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
+	WORD $0x6ea1e480 // fcmgt v0.4s, v4.4s, v1.4s
+	WORD $0x4e601d4a // bic v10.16b, v10.16b, v0.16b
+	WORD $0x6e21e4a0 // fcmge v0.4s, v5.4s, v1.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
+	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
+	WORD $0x6ea2e480 // fcmgt v0.4s, v4.4s, v2.4s
+	WORD $0x4e601d6b // bic v11.16b, v11.16b, v0.16b
+	WORD $0x6e22e4a0 // fcmge v0.4s, v5.4s, v2.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d441 // fadd v1.4s, v2.4s, v6.4s
+	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
+	WORD $0x6ea3e480 // fcmgt v0.4s, v4.4s, v3.4s
+	WORD $0x4e601d08 // bic v8.16b, v8.16b, v0.16b
+	WORD $0x6e23e4a0 // fcmge v0.4s, v5.4s, v3.4s
+	WORD $0x6e205800 // mvn v0.16b, v0.16b
+	WORD $0x4e26d461 // fadd v1.4s, v3.4s, v6.4s
+	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
+	WORD $0x6ea01c3e // bit v30.16b, v1.16b, v0.16b
+	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
+	ADD R6<<2, R2, R21
+	MOVD $0(R21), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R0
+	BLE lanes261
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R0
+	BLE lanes261
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R0
+	BLE lanes261
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R0
+	BLE lanes261
+	VLD1.P 4(R16), V0.S[3]
+lanes261:
+	MOVD $16(R21), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $4, R0
+	BLE lanes262
+	VLD1.P 4(R16), V1.S[0]
+	CMP $5, R0
+	BLE lanes262
+	VLD1.P 4(R16), V1.S[1]
+	CMP $6, R0
+	BLE lanes262
+	VLD1.P 4(R16), V1.S[2]
+	CMP $7, R0
+	BLE lanes262
+	VLD1.P 4(R16), V1.S[3]
+lanes262:
+	MOVD $32(R21), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $8, R0
+	BLE lanes263
+	VLD1.P 4(R16), V2.S[0]
+	CMP $9, R0
+	BLE lanes263
+	VLD1.P 4(R16), V2.S[1]
+	CMP $10, R0
+	BLE lanes263
+	VLD1.P 4(R16), V2.S[2]
+	CMP $11, R0
+	BLE lanes263
+	VLD1.P 4(R16), V2.S[3]
+lanes263:
+	MOVD $48(R21), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $12, R0
+	BLE lanes264
+	VLD1.P 4(R16), V3.S[0]
+	CMP $13, R0
+	BLE lanes264
+	VLD1.P 4(R16), V3.S[1]
+	CMP $14, R0
+	BLE lanes264
+	VLD1.P 4(R16), V3.S[2]
+	CMP $15, R0
+	BLE lanes264
+	VLD1.P 4(R16), V3.S[3]
+lanes264:
+	WORD $0x6e20dd20 // fmul v0.4s, v9.4s, v0.4s
+	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
+	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
+	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
+	ADD R6<<2, R1, R22
+	MOVD $0(R22), R16
+	CMP $0, R0
+	BLE lanes265
+	VST1.P V0.S[0], 4(R16)
+	CMP $1, R0
+	BLE lanes265
+	VST1.P V0.S[1], 4(R16)
+	CMP $2, R0
+	BLE lanes265
+	VST1.P V0.S[2], 4(R16)
+	CMP $3, R0
+	BLE lanes265
+	VST1.P V0.S[3], 4(R16)
+lanes265:
+	MOVD $16(R22), R16
+	CMP $4, R0
+	BLE lanes266
+	VST1.P V1.S[0], 4(R16)
+	CMP $5, R0
+	BLE lanes266
+	VST1.P V1.S[1], 4(R16)
+	CMP $6, R0
+	BLE lanes266
+	VST1.P V1.S[2], 4(R16)
+	CMP $7, R0
+	BLE lanes266
+	VST1.P V1.S[3], 4(R16)
+lanes266:
+	MOVD $32(R22), R16
+	CMP $8, R0
+	BLE lanes267
+	VST1.P V2.S[0], 4(R16)
+	CMP $9, R0
+	BLE lanes267
+	VST1.P V2.S[1], 4(R16)
+	CMP $10, R0
+	BLE lanes267
+	VST1.P V2.S[2], 4(R16)
+	CMP $11, R0
+	BLE lanes267
+	VST1.P V2.S[3], 4(R16)
+lanes267:
+	MOVD $48(R22), R16
+	CMP $12, R0
+	BLE lanes268
+	VST1.P V3.S[0], 4(R16)
+	CMP $13, R0
+	BLE lanes268
+	VST1.P V3.S[1], 4(R16)
+	CMP $14, R0
+	BLE lanes268
+	VST1.P V3.S[2], 4(R16)
+	CMP $15, R0
+	BLE lanes268
+	VST1.P V3.S[3], 4(R16)
+lanes268:
+done116:
+	RET
+
+// func layerNormNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, gain *float32, bias *float32, stats *float32, count float32, eps float32)
+TEXT ·layerNormNEON(SB), NOSPLIT, $0-80
+	MOVD rows+0(FP), R0
+	MOVD dst+16(FP), R1
+	MOVD x+32(FP), R2
+	MOVD stats+64(FP), R3
+row117:
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	MOVD n+8(FP), R6
+	MOVD ZR, R7
+loop120:
+	CMP $64, R6
+	BLT single119
+	ADD R7<<2, R2, R23
+	FMOVQ 0(R23), F16
+	FMOVQ 16(R23), F17
+	FMOVQ 32(R23), F18
+	FMOVQ 48(R23), F19
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
+	FMOVQ 64(R23), F16
+	FMOVQ 80(R23), F17
+	FMOVQ 96(R23), F18
+	FMOVQ 112(R23), F19
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
+	WORD $0x4e32d4c6 // fadd v6.4s, v6.4s, v18.4s
+	WORD $0x4e33d4e7 // fadd v7.4s, v7.4s, v19.4s
+	FMOVQ 128(R23), F16
+	FMOVQ 144(R23), F17
+	FMOVQ 160(R23), F18
+	FMOVQ 176(R23), F19
+	WORD $0x4e30d508 // fadd v8.4s, v8.4s, v16.4s
+	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
+	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
+	WORD $0x4e33d56b // fadd v11.4s, v11.4s, v19.4s
+	FMOVQ 192(R23), F16
+	FMOVQ 208(R23), F17
+	FMOVQ 224(R23), F18
+	FMOVQ 240(R23), F19
+	WORD $0x4e30d58c // fadd v12.4s, v12.4s, v16.4s
+	WORD $0x4e31d5ad // fadd v13.4s, v13.4s, v17.4s
+	WORD $0x4e32d5ce // fadd v14.4s, v14.4s, v18.4s
+	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
+	ADDS $64, R7, R7
+	SUBS $64, R6, R6
+	JMP loop120
+single119:
+loop121:
+	CMP $16, R6
+	BLT part118
+	ADD R7<<2, R2, R24
+	FMOVQ 0(R24), F16
+	FMOVQ 16(R24), F17
+	FMOVQ 32(R24), F18
+	FMOVQ 48(R24), F19
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
+	ADDS $16, R7, R7
+	SUBS $16, R6, R6
+	JMP loop121
+part118:
+	CMP $0, R6
+	BEQ done122
+	MOVD $masksNEON<>+0(SB), R8
+	MOVD R6, R9
+	NEG R9, R9
+	ADD R9<<2, R8, R25
+	FMOVQ 64(R25), F16
+	FMOVQ 80(R25), F16
+	FMOVQ 96(R25), F16
+	FMOVQ 112(R25), F16
+	ADD R7<<2, R2, R26
+	MOVD $0(R26), R16
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	CMP $0, R6
+	BLE lanes269
+	VLD1.P 4(R16), V16.S[0]
+	CMP $1, R6
+	BLE lanes269
+	VLD1.P 4(R16), V16.S[1]
+	CMP $2, R6
+	BLE lanes269
+	VLD1.P 4(R16), V16.S[2]
+	CMP $3, R6
+	BLE lanes269
+	VLD1.P 4(R16), V16.S[3]
+lanes269:
+	MOVD $16(R26), R16
+	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
+	CMP $4, R6
+	BLE lanes270
+	VLD1.P 4(R16), V17.S[0]
+	CMP $5, R6
+	BLE lanes270
+	VLD1.P 4(R16), V17.S[1]
+	CMP $6, R6
+	BLE lanes270
+	VLD1.P 4(R16), V17.S[2]
+	CMP $7, R6
+	BLE lanes270
+	VLD1.P 4(R16), V17.S[3]
+lanes270:
+	MOVD $32(R26), R16
+	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
+	CMP $8, R6
+	BLE lanes271
+	VLD1.P 4(R16), V18.S[0]
+	CMP $9, R6
+	BLE lanes271
+	VLD1.P 4(R16), V18.S[1]
+	CMP $10, R6
+	BLE lanes271
+	VLD1.P 4(R16), V18.S[2]
+	CMP $11, R6
+	BLE lanes271
+	VLD1.P 4(R16), V18.S[3]
+lanes271:
+	MOVD $48(R26), R16
+	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
+	CMP $12, R6
+	BLE lanes272
+	VLD1.P 4(R16), V19.S[0]
+	CMP $13, R6
+	BLE lanes272
+	VLD1.P 4(R16), V19.S[1]
+	CMP $14, R6
+	BLE lanes272
+	VLD1.P 4(R16), V19.S[2]
+	CMP $15, R6
+	BLE lanes272
+	VLD1.P 4(R16), V19.S[3]
+lanes272:
+	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
+	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
+	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
+done122:
+	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
+	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
+	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
+	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
+	WORD $0x4e2cd484 // fadd v4.4s, v4.4s, v12.4s
+	WORD $0x4e2dd4a5 // fadd v5.4s, v5.4s, v13.4s
+	WORD $0x4e2ed4c6 // fadd v6.4s, v6.4s, v14.4s
+	WORD $0x4e2fd4e7 // fadd v7.4s, v7.4s, v15.4s
+	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
+	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
+	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
+	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
+	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #8
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	WORD $0x4ea00801 // rev64 v1.4s, v0.4s
+	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
+	FMOVS count+72(FP), F30
+	WORD $0x1e3e1800 // fdiv s0, s0, s30
+	FMOVS F0, 0(R3)
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -9604,11 +10687,44 @@ TEXT ·varianceNEON(SB), NOSPLIT, $0-28
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	MOVD ZR, R2
-loop99:
-	CMP $32, R0
-	BLT single98
-	ADD R2<<2, R1, R20
+	MOVD n+8(FP), R6
+	MOVD ZR, R7
+loop125:
+	CMP $32, R6
+	BLT single124
+	ADD R7<<2, R2, R19
+	FMOVQ 0(R19), F9
+	FMOVQ 16(R19), F10
+	FMOVQ 32(R19), F11
+	FMOVQ 48(R19), F12
+	WORD $0x4ea0d529 // fsub v9.4s, v9.4s, v0.4s
+	WORD $0x4ea0d54a // fsub v10.4s, v10.4s, v0.4s
+	WORD $0x4ea0d56b // fsub v11.4s, v11.4s, v0.4s
+	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
+	WORD $0x4e29cd21 // fmla v1.4s, v9.4s, v9.4s
+	WORD $0x4e2acd42 // fmla v2.4s, v10.4s, v10.4s
+	WORD $0x4e2bcd63 // fmla v3.4s, v11.4s, v11.4s
+	WORD $0x4e2ccd84 // fmla v4.4s, v12.4s, v12.4s
+	FMOVQ 64(R19), F9
+	FMOVQ 80(R19), F10
+	FMOVQ 96(R19), F11
+	FMOVQ 112(R19), F12
+	WORD $0x4ea0d529 // fsub v9.4s, v9.4s, v0.4s
+	WORD $0x4ea0d54a // fsub v10.4s, v10.4s, v0.4s
+	WORD $0x4ea0d56b // fsub v11.4s, v11.4s, v0.4s
+	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
+	WORD $0x4e29cd25 // fmla v5.4s, v9.4s, v9.4s
+	WORD $0x4e2acd46 // fmla v6.4s, v10.4s, v10.4s
+	WORD $0x4e2bcd67 // fmla v7.4s, v11.4s, v11.4s
+	WORD $0x4e2ccd88 // fmla v8.4s, v12.4s, v12.4s
+	ADDS $32, R7, R7
+	SUBS $32, R6, R6
+	JMP loop125
+single124:
+loop126:
+	CMP $16, R6
+	BLT part123
+	ADD R7<<2, R2, R20
 	FMOVQ 0(R20), F9
 	FMOVQ 16(R20), F10
 	FMOVQ 32(R20), F11
@@ -9621,159 +10737,128 @@ loop99:
 	WORD $0x4e2acd42 // fmla v2.4s, v10.4s, v10.4s
 	WORD $0x4e2bcd63 // fmla v3.4s, v11.4s, v11.4s
 	WORD $0x4e2ccd84 // fmla v4.4s, v12.4s, v12.4s
-	FMOVQ 64(R20), F9
-	FMOVQ 80(R20), F10
-	FMOVQ 96(R20), F11
-	FMOVQ 112(R20), F12
-	WORD $0x4ea0d529 // fsub v9.4s, v9.4s, v0.4s
-	WORD $0x4ea0d54a // fsub v10.4s, v10.4s, v0.4s
-	WORD $0x4ea0d56b // fsub v11.4s, v11.4s, v0.4s
-	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
-	WORD $0x4e29cd25 // fmla v5.4s, v9.4s, v9.4s
-	WORD $0x4e2acd46 // fmla v6.4s, v10.4s, v10.4s
-	WORD $0x4e2bcd67 // fmla v7.4s, v11.4s, v11.4s
-	WORD $0x4e2ccd88 // fmla v8.4s, v12.4s, v12.4s
-	ADDS $32, R2, R2
-	SUBS $32, R0, R0
-	JMP loop99
-single98:
-loop100:
-	CMP $16, R0
-	BLT part97
-	ADD R2<<2, R1, R21
-	FMOVQ 0(R21), F9
-	FMOVQ 16(R21), F10
-	FMOVQ 32(R21), F11
-	FMOVQ 48(R21), F12
-	WORD $0x4ea0d529 // fsub v9.4s, v9.4s, v0.4s
-	WORD $0x4ea0d54a // fsub v10.4s, v10.4s, v0.4s
-	WORD $0x4ea0d56b // fsub v11.4s, v11.4s, v0.4s
-	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
+	ADDS $16, R7, R7
+	SUBS $16, R6, R6
+	JMP loop126
+part123:
+	CMP $0, R6
+	BEQ done127
+	MOVD $masksNEON<>+0(SB), R8
+	MOVD R6, R9
+	NEG R9, R9
+	ADD R9<<2, R8, R21
+	FMOVQ 64(R21), F9
+	FMOVQ 80(R21), F10
+	FMOVQ 96(R21), F11
+	FMOVQ 112(R21), F12
+	ADD R7<<2, R2, R22
+	MOVD $0(R22), R16
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	CMP $0, R6
+	BLE lanes273
+	VLD1.P 4(R16), V13.S[0]
+	CMP $1, R6
+	BLE lanes273
+	VLD1.P 4(R16), V13.S[1]
+	CMP $2, R6
+	BLE lanes273
+	VLD1.P 4(R16), V13.S[2]
+	CMP $3, R6
+	BLE lanes273
+	VLD1.P 4(R16), V13.S[3]
+lanes273:
+	MOVD $16(R22), R16
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	CMP $4, R6
+	BLE lanes274
+	VLD1.P 4(R16), V14.S[0]
+	CMP $5, R6
+	BLE lanes274
+	VLD1.P 4(R16), V14.S[1]
+	CMP $6, R6
+	BLE lanes274
+	VLD1.P 4(R16), V14.S[2]
+	CMP $7, R6
+	BLE lanes274
+	VLD1.P 4(R16), V14.S[3]
+lanes274:
+	MOVD $32(R22), R16
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	CMP $8, R6
+	BLE lanes275
+	VLD1.P 4(R16), V15.S[0]
+	CMP $9, R6
+	BLE lanes275
+	VLD1.P 4(R16), V15.S[1]
+	CMP $10, R6
+	BLE lanes275
+	VLD1.P 4(R16), V15.S[2]
+	CMP $11, R6
+	BLE lanes275
+	VLD1.P 4(R16), V15.S[3]
+lanes275:
+	MOVD $48(R22), R16
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	CMP $12, R6
+	BLE lanes276
+	VLD1.P 4(R16), V16.S[0]
+	CMP $13, R6
+	BLE lanes276
+	VLD1.P 4(R16), V16.S[1]
+	CMP $14, R6
+	BLE lanes276
+	VLD1.P 4(R16), V16.S[2]
+	CMP $15, R6
+	BLE lanes276
+	VLD1.P 4(R16), V16.S[3]
+lanes276:
+	WORD $0x4ea0d5ad // fsub v13.4s, v13.4s, v0.4s
+	WORD $0x4ea0d5ce // fsub v14.4s, v14.4s, v0.4s
+	WORD $0x4ea0d5ef // fsub v15.4s, v15.4s, v0.4s
+	WORD $0x4ea0d610 // fsub v16.4s, v16.4s, v0.4s
+	WORD $0x4e2d1d29 // and v9.16b, v9.16b, v13.16b
+	WORD $0x4e2e1d4a // and v10.16b, v10.16b, v14.16b
+	WORD $0x4e2f1d6b // and v11.16b, v11.16b, v15.16b
+	WORD $0x4e301d8c // and v12.16b, v12.16b, v16.16b
 	WORD $0x4e29cd21 // fmla v1.4s, v9.4s, v9.4s
 	WORD $0x4e2acd42 // fmla v2.4s, v10.4s, v10.4s
 	WORD $0x4e2bcd63 // fmla v3.4s, v11.4s, v11.4s
 	WORD $0x4e2ccd84 // fmla v4.4s, v12.4s, v12.4s
-	ADDS $16, R2, R2
-	SUBS $16, R0, R0
-	JMP loop100
-part97:
-	CMP $0, R0
-	BEQ done101
-	MOVD $masksNEON<>+0(SB), R3
-	MOVD R0, R6
-	NEG R6, R6
-	ADD R6<<2, R3, R22
-	FMOVQ 64(R22), F9
-	FMOVQ 80(R22), F10
-	FMOVQ 96(R22), F11
-	FMOVQ 112(R22), F12
-	ADD R2<<2, R1, R23
-	MOVD $0(R23), R16
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	CMP $0, R0
-	BLE lanes237
-	VLD1.P 4(R16), V13.S[0]
-	CMP $1, R0
-	BLE lanes237
-	VLD1.P 4(R16), V13.S[1]
-	CMP $2, R0
-	BLE lanes237
-	VLD1.P 4(R16), V13.S[2]
-	CMP $3, R0
-	BLE lanes237
-	VLD1.P 4(R16), V13.S[3]
-lanes237:
-	MOVD $16(R23), R16
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	CMP $4, R0
-	BLE lanes238
-	VLD1.P 4(R16), V14.S[0]
-	CMP $5, R0
-	BLE lanes238
-	VLD1.P 4(R16), V14.S[1]
-	CMP $6, R0
-	BLE lanes238
-	VLD1.P 4(R16), V14.S[2]
-	CMP $7, R0
-	BLE lanes238
-	VLD1.P 4(R16), V14.S[3]
-lanes238:
-	MOVD $32(R23), R16
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	CMP $8, R0
-	BLE lanes239
-	VLD1.P 4(R16), V15.S[0]
-	CMP $9, R0
-	BLE lanes239
-	VLD1.P 4(R16), V15.S[1]
-	CMP $10, R0
-	BLE lanes239
-	VLD1.P 4(R16), V15.S[2]
-	CMP $11, R0
-	BLE lanes239
-	VLD1.P 4(R16), V15.S[3]
-lanes239:
-	MOVD $48(R23), R16
-	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
-	CMP $12, R0
-	BLE lanes240
-	VLD1.P 4(R16), V16.S[0]
-	CMP $13, R0
-	BLE lanes240
-	VLD1.P 4(R16), V16.S[1]
-	CMP $14, R0
-	BLE lanes240
-	VLD1.P 4(R16), V16.S[2]
-	CMP $15, R0
-	BLE lanes240
-	VLD1.P 4(R16), V16.S[3]
-lanes240:
-	WORD $0x4ea0d5ad // fsub v13.4s, v13.4s, v0.4s
-	WORD $0x4ea0d5ce // fsub v14.4s, v14.4s, v0.4s
-	WORD $0x4ea0d5ef // fsub v15.4s, v15.4s, v0.4s
-	WORD $0x4ea0d600 // fsub v0.4s, v16.4s, v0.4s
-	WORD $0x4e2d1d29 // and v9.16b, v9.16b, v13.16b
-	WORD $0x4e2e1d4a // and v10.16b, v10.16b, v14.16b
-	WORD $0x4e2f1d6b // and v11.16b, v11.16b, v15.16b
-	WORD $0x4e201d80 // and v0.16b, v12.16b, v0.16b
-	WORD $0x4e29cd21 // fmla v1.4s, v9.4s, v9.4s
-	WORD $0x4e2acd42 // fmla v2.4s, v10.4s, v10.4s
-	WORD $0x4e2bcd63 // fmla v3.4s, v11.4s, v11.4s
-	WORD $0x4e20cc04 // fmla v4.4s, v0.4s, v0.4s
-done101:
+done127:
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
-	WORD $0x4e23d420 // fadd v0.4s, v1.4s, v3.4s
-	WORD $0x4e24d441 // fadd v1.4s, v2.4s, v4.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #8
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x4ea00801 // rev64 v1.4s, v0.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	FMOVS F0, ret+24(FP)
-	RET
-
-// func normalizeNEON(n int, dst *float32, x *float32, gain *float32, mean float32, rstd float32)
-TEXT ·normalizeNEON(SB), NOSPLIT, $0-40
-	MOVD n+0(FP), R0
-	MOVD dst+8(FP), R1
-	MOVD x+16(FP), R2
-	MOVD gain+24(FP), R3
-	FMOVS mean+32(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	FMOVS rstd+36(FP), F1
-	WORD $0x4e040421 // dup v1.4s, v1.s[0]
-	MOVD ZR, R6
-loop104:
-	CMP $32, R0
-	BLT single103
-	ADD R6<<2, R2, R24
-	FMOVQ 0(R24), F2
-	FMOVQ 16(R24), F3
-	FMOVQ 32(R24), F4
-	FMOVQ 48(R24), F5
+	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	WORD $0x6e014022 // ext v2.16b, v1.16b, v1.16b, #8
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	WORD $0x4ea00822 // rev64 v2.4s, v1.4s
+	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
+	FMOVS count+72(FP), F30
+	WORD $0x1e3e1821 // fdiv s1, s1, s30
+	FMOVS eps+76(FP), F30
+	WORD $0x1e3e2821 // fadd s1, s1, s30
+	WORD $0x1e21c021 // fsqrt s1, s1
+	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V2
+	WORD $0x1e211842 // fdiv s2, s2, s1
+	FMOVS F2, 4(R3)
+	WORD $0x4e040441 // dup v1.4s, v2.s[0]
+	MOVD gain+48(FP), R6
+	MOVD bias+56(FP), R7
+	CMP $0, R7
+	BEQ plain128
+	MOVD n+8(FP), R8
+	MOVD ZR, R9
+loop132:
+	CMP $32, R8
+	BLT single131
+	ADD R9<<2, R2, R23
+	FMOVQ 0(R23), F2
+	FMOVQ 16(R23), F3
+	FMOVQ 32(R23), F4
+	FMOVQ 48(R23), F5
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -9782,24 +10867,37 @@ loop104:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	ADD R6<<2, R3, R25
-	FMOVQ 0(R25), F6
-	FMOVQ 16(R25), F7
-	FMOVQ 32(R25), F8
-	FMOVQ 48(R25), F9
-	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
-	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
-	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
-	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
-	ADD R6<<2, R1, R26
+	ADD R9<<2, R6, R24
+	FMOVQ 0(R24), F6
+	FMOVQ 16(R24), F7
+	FMOVQ 32(R24), F8
+	FMOVQ 48(R24), F9
+	ADD R9<<2, R7, R25
+	FMOVQ 0(R25), F10
+	FMOVQ 16(R25), F11
+	FMOVQ 32(R25), F12
+	FMOVQ 48(R25), F13
+	WORD $0x4eaa1d5f // orr v31.16b, v10.16b, v10.16b
+	WORD $0x4e26cc5f // fmla v31.4s, v2.4s, v6.4s
+	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
+	WORD $0x4eab1d7f // orr v31.16b, v11.16b, v11.16b
+	WORD $0x4e27cc7f // fmla v31.4s, v3.4s, v7.4s
+	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e29ccbf // fmla v31.4s, v5.4s, v9.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	ADD R9<<2, R1, R26
 	FMOVQ F2, 0(R26)
 	FMOVQ F3, 16(R26)
 	FMOVQ F4, 32(R26)
 	FMOVQ F5, 48(R26)
-	FMOVQ 64(R24), F2
-	FMOVQ 80(R24), F3
-	FMOVQ 96(R24), F4
-	FMOVQ 112(R24), F5
+	FMOVQ 64(R23), F2
+	FMOVQ 80(R23), F3
+	FMOVQ 96(R23), F4
+	FMOVQ 112(R23), F5
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -9808,26 +10906,38 @@ loop104:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	FMOVQ 64(R25), F6
-	FMOVQ 80(R25), F7
-	FMOVQ 96(R25), F8
-	FMOVQ 112(R25), F9
-	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
-	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
-	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
-	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
+	FMOVQ 64(R24), F6
+	FMOVQ 80(R24), F7
+	FMOVQ 96(R24), F8
+	FMOVQ 112(R24), F9
+	FMOVQ 64(R25), F10
+	FMOVQ 80(R25), F11
+	FMOVQ 96(R25), F12
+	FMOVQ 112(R25), F13
+	WORD $0x4eaa1d5f // orr v31.16b, v10.16b, v10.16b
+	WORD $0x4e26cc5f // fmla v31.4s, v2.4s, v6.4s
+	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
+	WORD $0x4eab1d7f // orr v31.16b, v11.16b, v11.16b
+	WORD $0x4e27cc7f // fmla v31.4s, v3.4s, v7.4s
+	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e29ccbf // fmla v31.4s, v5.4s, v9.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
 	FMOVQ F2, 64(R26)
 	FMOVQ F3, 80(R26)
 	FMOVQ F4, 96(R26)
 	FMOVQ F5, 112(R26)
-	ADDS $32, R6, R6
-	SUBS $32, R0, R0
-	JMP loop104
-single103:
-loop105:
-	CMP $16, R0
-	BLT part102
-	ADD R6<<2, R2, R19
+	ADDS $32, R9, R9
+	SUBS $32, R8, R8
+	JMP loop132
+single131:
+loop133:
+	CMP $16, R8
+	BLT part130
+	ADD R9<<2, R2, R19
 	FMOVQ 0(R19), F2
 	FMOVQ 16(R19), F3
 	FMOVQ 32(R19), F4
@@ -9840,441 +10950,108 @@ loop105:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	ADD R6<<2, R3, R20
+	ADD R9<<2, R6, R20
 	FMOVQ 0(R20), F6
 	FMOVQ 16(R20), F7
 	FMOVQ 32(R20), F8
 	FMOVQ 48(R20), F9
-	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
-	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
-	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
-	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
-	ADD R6<<2, R1, R21
-	FMOVQ F2, 0(R21)
-	FMOVQ F3, 16(R21)
-	FMOVQ F4, 32(R21)
-	FMOVQ F5, 48(R21)
-	ADDS $16, R6, R6
-	SUBS $16, R0, R0
-	JMP loop105
-part102:
-	CMP $0, R0
-	BEQ done106
-	MOVD $masksNEON<>+0(SB), R7
-	MOVD R0, R8
-	NEG R8, R8
-	ADD R8<<2, R7, R22
-	FMOVQ 64(R22), F2
-	FMOVQ 80(R22), F2
-	FMOVQ 96(R22), F2
-	FMOVQ 112(R22), F2
-	ADD R6<<2, R2, R23
-	MOVD $0(R23), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $0, R0
-	BLE lanes241
-	VLD1.P 4(R16), V2.S[0]
-	CMP $1, R0
-	BLE lanes241
-	VLD1.P 4(R16), V2.S[1]
-	CMP $2, R0
-	BLE lanes241
-	VLD1.P 4(R16), V2.S[2]
-	CMP $3, R0
-	BLE lanes241
-	VLD1.P 4(R16), V2.S[3]
-lanes241:
-	MOVD $16(R23), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $4, R0
-	BLE lanes242
-	VLD1.P 4(R16), V3.S[0]
-	CMP $5, R0
-	BLE lanes242
-	VLD1.P 4(R16), V3.S[1]
-	CMP $6, R0
-	BLE lanes242
-	VLD1.P 4(R16), V3.S[2]
-	CMP $7, R0
-	BLE lanes242
-	VLD1.P 4(R16), V3.S[3]
-lanes242:
-	MOVD $32(R23), R16
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	CMP $8, R0
-	BLE lanes243
-	VLD1.P 4(R16), V4.S[0]
-	CMP $9, R0
-	BLE lanes243
-	VLD1.P 4(R16), V4.S[1]
-	CMP $10, R0
-	BLE lanes243
-	VLD1.P 4(R16), V4.S[2]
-	CMP $11, R0
-	BLE lanes243
-	VLD1.P 4(R16), V4.S[3]
-lanes243:
-	MOVD $48(R23), R16
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $12, R0
-	BLE lanes244
-	VLD1.P 4(R16), V5.S[0]
-	CMP $13, R0
-	BLE lanes244
-	VLD1.P 4(R16), V5.S[1]
-	CMP $14, R0
-	BLE lanes244
-	VLD1.P 4(R16), V5.S[2]
-	CMP $15, R0
-	BLE lanes244
-	VLD1.P 4(R16), V5.S[3]
-lanes244:
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
-	WORD $0x4ea0d4a0 // fsub v0.4s, v5.4s, v0.4s
-	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
-	ADD R6<<2, R3, R24
+	ADD R9<<2, R7, R21
+	FMOVQ 0(R21), F10
+	FMOVQ 16(R21), F11
+	FMOVQ 32(R21), F12
+	FMOVQ 48(R21), F13
+	WORD $0x4eaa1d5f // orr v31.16b, v10.16b, v10.16b
+	WORD $0x4e26cc5f // fmla v31.4s, v2.4s, v6.4s
+	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
+	WORD $0x4eab1d7f // orr v31.16b, v11.16b, v11.16b
+	WORD $0x4e27cc7f // fmla v31.4s, v3.4s, v7.4s
+	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
+	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
+	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
+	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
+	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
+	WORD $0x4e29ccbf // fmla v31.4s, v5.4s, v9.4s
+	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
+	ADD R9<<2, R1, R22
+	FMOVQ F2, 0(R22)
+	FMOVQ F3, 16(R22)
+	FMOVQ F4, 32(R22)
+	FMOVQ F5, 48(R22)
+	ADDS $16, R9, R9
+	SUBS $16, R8, R8
+	JMP loop133
+part130:
+	CMP $0, R8
+	BEQ done134
+	MOVD $masksNEON<>+0(SB), R10
+	MOVD R8, R11
+	NEG R11, R11
+	ADD R11<<2, R10, R23
+	FMOVQ 64(R23), F2
+	FMOVQ 80(R23), F2
+	FMOVQ 96(R23), F2
+	FMOVQ 112(R23), F2
+	ADD R9<<2, R2, R24
 	MOVD $0(R24), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $0, R0
-	BLE lanes245
-	VLD1.P 4(R16), V1.S[0]
-	CMP $1, R0
-	BLE lanes245
-	VLD1.P 4(R16), V1.S[1]
-	CMP $2, R0
-	BLE lanes245
-	VLD1.P 4(R16), V1.S[2]
-	CMP $3, R0
-	BLE lanes245
-	VLD1.P 4(R16), V1.S[3]
-lanes245:
-	MOVD $16(R24), R16
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $4, R0
-	BLE lanes246
-	VLD1.P 4(R16), V5.S[0]
-	CMP $5, R0
-	BLE lanes246
-	VLD1.P 4(R16), V5.S[1]
-	CMP $6, R0
-	BLE lanes246
-	VLD1.P 4(R16), V5.S[2]
-	CMP $7, R0
-	BLE lanes246
-	VLD1.P 4(R16), V5.S[3]
-lanes246:
-	MOVD $32(R24), R16
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	CMP $8, R0
-	BLE lanes247
-	VLD1.P 4(R16), V6.S[0]
-	CMP $9, R0
-	BLE lanes247
-	VLD1.P 4(R16), V6.S[1]
-	CMP $10, R0
-	BLE lanes247
-	VLD1.P 4(R16), V6.S[2]
-	CMP $11, R0
-	BLE lanes247
-	VLD1.P 4(R16), V6.S[3]
-lanes247:
-	MOVD $48(R24), R16
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	CMP $12, R0
-	BLE lanes248
-	VLD1.P 4(R16), V7.S[0]
-	CMP $13, R0
-	BLE lanes248
-	VLD1.P 4(R16), V7.S[1]
-	CMP $14, R0
-	BLE lanes248
-	VLD1.P 4(R16), V7.S[2]
-	CMP $15, R0
-	BLE lanes248
-	VLD1.P 4(R16), V7.S[3]
-lanes248:
-	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
-	WORD $0x6e25dc62 // fmul v2.4s, v3.4s, v5.4s
-	WORD $0x6e26dc83 // fmul v3.4s, v4.4s, v6.4s
-	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
-	ADD R6<<2, R1, R25
-	MOVD $0(R25), R16
-	CMP $0, R0
-	BLE lanes249
-	VST1.P V1.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes249
-	VST1.P V1.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes249
-	VST1.P V1.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes249
-	VST1.P V1.S[3], 4(R16)
-lanes249:
-	MOVD $16(R25), R16
-	CMP $4, R0
-	BLE lanes250
-	VST1.P V2.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes250
-	VST1.P V2.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes250
-	VST1.P V2.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes250
-	VST1.P V2.S[3], 4(R16)
-lanes250:
-	MOVD $32(R25), R16
-	CMP $8, R0
-	BLE lanes251
-	VST1.P V3.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes251
-	VST1.P V3.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes251
-	VST1.P V3.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes251
-	VST1.P V3.S[3], 4(R16)
-lanes251:
-	MOVD $48(R25), R16
-	CMP $12, R0
-	BLE lanes252
-	VST1.P V0.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes252
-	VST1.P V0.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes252
-	VST1.P V0.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes252
-	VST1.P V0.S[3], 4(R16)
-lanes252:
-done106:
-	RET
-
-// func normalizeBiasNEON(n int, dst *float32, x *float32, gain *float32, bias *float32, mean float32, rstd float32)
-TEXT ·normalizeBiasNEON(SB), NOSPLIT, $0-48
-	MOVD n+0(FP), R0
-	MOVD dst+8(FP), R1
-	MOVD x+16(FP), R2
-	MOVD gain+24(FP), R3
-	MOVD bias+32(FP), R6
-	FMOVS mean+40(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	FMOVS rstd+44(FP), F1
-	WORD $0x4e040421 // dup v1.4s, v1.s[0]
-	MOVD ZR, R7
-loop109:
-	CMP $32, R0
-	BLT single108
-	ADD R7<<2, R2, R26
-	FMOVQ 0(R26), F2
-	FMOVQ 16(R26), F3
-	FMOVQ 32(R26), F4
-	FMOVQ 48(R26), F5
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
-	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
-	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	ADD R7<<2, R3, R19
-	FMOVQ 0(R19), F6
-	FMOVQ 16(R19), F7
-	FMOVQ 32(R19), F8
-	FMOVQ 48(R19), F9
-	ADD R7<<2, R6, R20
-	FMOVQ 0(R20), F10
-	FMOVQ 16(R20), F11
-	FMOVQ 32(R20), F12
-	FMOVQ 48(R20), F13
-	WORD $0x4eaa1d5f // orr v31.16b, v10.16b, v10.16b
-	WORD $0x4e26cc5f // fmla v31.4s, v2.4s, v6.4s
-	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
-	WORD $0x4eab1d7f // orr v31.16b, v11.16b, v11.16b
-	WORD $0x4e27cc7f // fmla v31.4s, v3.4s, v7.4s
-	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e29ccbf // fmla v31.4s, v5.4s, v9.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	ADD R7<<2, R1, R21
-	FMOVQ F2, 0(R21)
-	FMOVQ F3, 16(R21)
-	FMOVQ F4, 32(R21)
-	FMOVQ F5, 48(R21)
-	FMOVQ 64(R26), F2
-	FMOVQ 80(R26), F3
-	FMOVQ 96(R26), F4
-	FMOVQ 112(R26), F5
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
-	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
-	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	FMOVQ 64(R19), F6
-	FMOVQ 80(R19), F7
-	FMOVQ 96(R19), F8
-	FMOVQ 112(R19), F9
-	FMOVQ 64(R20), F10
-	FMOVQ 80(R20), F11
-	FMOVQ 96(R20), F12
-	FMOVQ 112(R20), F13
-	WORD $0x4eaa1d5f // orr v31.16b, v10.16b, v10.16b
-	WORD $0x4e26cc5f // fmla v31.4s, v2.4s, v6.4s
-	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
-	WORD $0x4eab1d7f // orr v31.16b, v11.16b, v11.16b
-	WORD $0x4e27cc7f // fmla v31.4s, v3.4s, v7.4s
-	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e29ccbf // fmla v31.4s, v5.4s, v9.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	FMOVQ F2, 64(R21)
-	FMOVQ F3, 80(R21)
-	FMOVQ F4, 96(R21)
-	FMOVQ F5, 112(R21)
-	ADDS $32, R7, R7
-	SUBS $32, R0, R0
-	JMP loop109
-single108:
-loop110:
-	CMP $16, R0
-	BLT part107
-	ADD R7<<2, R2, R22
-	FMOVQ 0(R22), F2
-	FMOVQ 16(R22), F3
-	FMOVQ 32(R22), F4
-	FMOVQ 48(R22), F5
-	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
-	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
-	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
-	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
-	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
-	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
-	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
-	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
-	ADD R7<<2, R3, R23
-	FMOVQ 0(R23), F6
-	FMOVQ 16(R23), F7
-	FMOVQ 32(R23), F8
-	FMOVQ 48(R23), F9
-	ADD R7<<2, R6, R24
-	FMOVQ 0(R24), F10
-	FMOVQ 16(R24), F11
-	FMOVQ 32(R24), F12
-	FMOVQ 48(R24), F13
-	WORD $0x4eaa1d5f // orr v31.16b, v10.16b, v10.16b
-	WORD $0x4e26cc5f // fmla v31.4s, v2.4s, v6.4s
-	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
-	WORD $0x4eab1d7f // orr v31.16b, v11.16b, v11.16b
-	WORD $0x4e27cc7f // fmla v31.4s, v3.4s, v7.4s
-	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
-	WORD $0x4eac1d9f // orr v31.16b, v12.16b, v12.16b
-	WORD $0x4e28cc9f // fmla v31.4s, v4.4s, v8.4s
-	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	WORD $0x4ead1dbf // orr v31.16b, v13.16b, v13.16b
-	WORD $0x4e29ccbf // fmla v31.4s, v5.4s, v9.4s
-	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	ADD R7<<2, R1, R25
-	FMOVQ F2, 0(R25)
-	FMOVQ F3, 16(R25)
-	FMOVQ F4, 32(R25)
-	FMOVQ F5, 48(R25)
-	ADDS $16, R7, R7
-	SUBS $16, R0, R0
-	JMP loop110
-part107:
-	CMP $0, R0
-	BEQ done111
-	MOVD $masksNEON<>+0(SB), R8
-	MOVD R0, R9
-	NEG R9, R9
-	ADD R9<<2, R8, R26
-	FMOVQ 64(R26), F2
-	FMOVQ 80(R26), F2
-	FMOVQ 96(R26), F2
-	FMOVQ 112(R26), F2
-	ADD R7<<2, R2, R19
-	MOVD $0(R19), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $0, R0
-	BLE lanes253
+	CMP $0, R8
+	BLE lanes277
 	VLD1.P 4(R16), V2.S[0]
-	CMP $1, R0
-	BLE lanes253
+	CMP $1, R8
+	BLE lanes277
 	VLD1.P 4(R16), V2.S[1]
-	CMP $2, R0
-	BLE lanes253
+	CMP $2, R8
+	BLE lanes277
 	VLD1.P 4(R16), V2.S[2]
-	CMP $3, R0
-	BLE lanes253
+	CMP $3, R8
+	BLE lanes277
 	VLD1.P 4(R16), V2.S[3]
-lanes253:
-	MOVD $16(R19), R16
+lanes277:
+	MOVD $16(R24), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $4, R0
-	BLE lanes254
+	CMP $4, R8
+	BLE lanes278
 	VLD1.P 4(R16), V3.S[0]
-	CMP $5, R0
-	BLE lanes254
+	CMP $5, R8
+	BLE lanes278
 	VLD1.P 4(R16), V3.S[1]
-	CMP $6, R0
-	BLE lanes254
+	CMP $6, R8
+	BLE lanes278
 	VLD1.P 4(R16), V3.S[2]
-	CMP $7, R0
-	BLE lanes254
+	CMP $7, R8
+	BLE lanes278
 	VLD1.P 4(R16), V3.S[3]
-lanes254:
-	MOVD $32(R19), R16
+lanes278:
+	MOVD $32(R24), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	CMP $8, R0
-	BLE lanes255
+	CMP $8, R8
+	BLE lanes279
 	VLD1.P 4(R16), V4.S[0]
-	CMP $9, R0
-	BLE lanes255
+	CMP $9, R8
+	BLE lanes279
 	VLD1.P 4(R16), V4.S[1]
-	CMP $10, R0
-	BLE lanes255
+	CMP $10, R8
+	BLE lanes279
 	VLD1.P 4(R16), V4.S[2]
-	CMP $11, R0
-	BLE lanes255
+	CMP $11, R8
+	BLE lanes279
 	VLD1.P 4(R16), V4.S[3]
-lanes255:
-	MOVD $48(R19), R16
+lanes279:
+	MOVD $48(R24), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $12, R0
-	BLE lanes256
+	CMP $12, R8
+	BLE lanes280
 	VLD1.P 4(R16), V5.S[0]
-	CMP $13, R0
-	BLE lanes256
+	CMP $13, R8
+	BLE lanes280
 	VLD1.P 4(R16), V5.S[1]
-	CMP $14, R0
-	BLE lanes256
+	CMP $14, R8
+	BLE lanes280
 	VLD1.P 4(R16), V5.S[2]
-	CMP $15, R0
-	BLE lanes256
+	CMP $15, R8
+	BLE lanes280
 	VLD1.P 4(R16), V5.S[3]
-lanes256:
+lanes280:
 	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
 	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
 	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
@@ -10283,128 +11060,128 @@ lanes256:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
 	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
-	ADD R7<<2, R3, R20
-	MOVD $0(R20), R16
+	ADD R9<<2, R6, R25
+	MOVD $0(R25), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $0, R0
-	BLE lanes257
+	CMP $0, R8
+	BLE lanes281
 	VLD1.P 4(R16), V1.S[0]
-	CMP $1, R0
-	BLE lanes257
+	CMP $1, R8
+	BLE lanes281
 	VLD1.P 4(R16), V1.S[1]
-	CMP $2, R0
-	BLE lanes257
+	CMP $2, R8
+	BLE lanes281
 	VLD1.P 4(R16), V1.S[2]
-	CMP $3, R0
-	BLE lanes257
+	CMP $3, R8
+	BLE lanes281
 	VLD1.P 4(R16), V1.S[3]
-lanes257:
-	MOVD $16(R20), R16
+lanes281:
+	MOVD $16(R25), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $4, R0
-	BLE lanes258
+	CMP $4, R8
+	BLE lanes282
 	VLD1.P 4(R16), V5.S[0]
-	CMP $5, R0
-	BLE lanes258
+	CMP $5, R8
+	BLE lanes282
 	VLD1.P 4(R16), V5.S[1]
-	CMP $6, R0
-	BLE lanes258
+	CMP $6, R8
+	BLE lanes282
 	VLD1.P 4(R16), V5.S[2]
-	CMP $7, R0
-	BLE lanes258
+	CMP $7, R8
+	BLE lanes282
 	VLD1.P 4(R16), V5.S[3]
-lanes258:
-	MOVD $32(R20), R16
+lanes282:
+	MOVD $32(R25), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	CMP $8, R0
-	BLE lanes259
+	CMP $8, R8
+	BLE lanes283
 	VLD1.P 4(R16), V6.S[0]
-	CMP $9, R0
-	BLE lanes259
+	CMP $9, R8
+	BLE lanes283
 	VLD1.P 4(R16), V6.S[1]
-	CMP $10, R0
-	BLE lanes259
+	CMP $10, R8
+	BLE lanes283
 	VLD1.P 4(R16), V6.S[2]
-	CMP $11, R0
-	BLE lanes259
+	CMP $11, R8
+	BLE lanes283
 	VLD1.P 4(R16), V6.S[3]
-lanes259:
-	MOVD $48(R20), R16
+lanes283:
+	MOVD $48(R25), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	CMP $12, R0
-	BLE lanes260
+	CMP $12, R8
+	BLE lanes284
 	VLD1.P 4(R16), V7.S[0]
-	CMP $13, R0
-	BLE lanes260
+	CMP $13, R8
+	BLE lanes284
 	VLD1.P 4(R16), V7.S[1]
-	CMP $14, R0
-	BLE lanes260
+	CMP $14, R8
+	BLE lanes284
 	VLD1.P 4(R16), V7.S[2]
-	CMP $15, R0
-	BLE lanes260
+	CMP $15, R8
+	BLE lanes284
 	VLD1.P 4(R16), V7.S[3]
-lanes260:
-	ADD R7<<2, R6, R21
-	MOVD $0(R21), R16
+lanes284:
+	ADD R9<<2, R7, R26
+	MOVD $0(R26), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	CMP $0, R0
-	BLE lanes261
+	CMP $0, R8
+	BLE lanes285
 	VLD1.P 4(R16), V8.S[0]
-	CMP $1, R0
-	BLE lanes261
+	CMP $1, R8
+	BLE lanes285
 	VLD1.P 4(R16), V8.S[1]
-	CMP $2, R0
-	BLE lanes261
+	CMP $2, R8
+	BLE lanes285
 	VLD1.P 4(R16), V8.S[2]
-	CMP $3, R0
-	BLE lanes261
+	CMP $3, R8
+	BLE lanes285
 	VLD1.P 4(R16), V8.S[3]
-lanes261:
-	MOVD $16(R21), R16
+lanes285:
+	MOVD $16(R26), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	CMP $4, R0
-	BLE lanes262
+	CMP $4, R8
+	BLE lanes286
 	VLD1.P 4(R16), V9.S[0]
-	CMP $5, R0
-	BLE lanes262
+	CMP $5, R8
+	BLE lanes286
 	VLD1.P 4(R16), V9.S[1]
-	CMP $6, R0
-	BLE lanes262
+	CMP $6, R8
+	BLE lanes286
 	VLD1.P 4(R16), V9.S[2]
-	CMP $7, R0
-	BLE lanes262
+	CMP $7, R8
+	BLE lanes286
 	VLD1.P 4(R16), V9.S[3]
-lanes262:
-	MOVD $32(R21), R16
+lanes286:
+	MOVD $32(R26), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	CMP $8, R0
-	BLE lanes263
+	CMP $8, R8
+	BLE lanes287
 	VLD1.P 4(R16), V10.S[0]
-	CMP $9, R0
-	BLE lanes263
+	CMP $9, R8
+	BLE lanes287
 	VLD1.P 4(R16), V10.S[1]
-	CMP $10, R0
-	BLE lanes263
+	CMP $10, R8
+	BLE lanes287
 	VLD1.P 4(R16), V10.S[2]
-	CMP $11, R0
-	BLE lanes263
+	CMP $11, R8
+	BLE lanes287
 	VLD1.P 4(R16), V10.S[3]
-lanes263:
-	MOVD $48(R21), R16
+lanes287:
+	MOVD $48(R26), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	CMP $12, R0
-	BLE lanes264
+	CMP $12, R8
+	BLE lanes288
 	VLD1.P 4(R16), V11.S[0]
-	CMP $13, R0
-	BLE lanes264
+	CMP $13, R8
+	BLE lanes288
 	VLD1.P 4(R16), V11.S[1]
-	CMP $14, R0
-	BLE lanes264
+	CMP $14, R8
+	BLE lanes288
 	VLD1.P 4(R16), V11.S[2]
-	CMP $15, R0
-	BLE lanes264
+	CMP $15, R8
+	BLE lanes288
 	VLD1.P 4(R16), V11.S[3]
-lanes264:
+lanes288:
 	WORD $0x4ea81d1f // orr v31.16b, v8.16b, v8.16b
 	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
@@ -10417,1038 +11194,1370 @@ lanes264:
 	WORD $0x4eab1d7f // orr v31.16b, v11.16b, v11.16b
 	WORD $0x4e27cc1f // fmla v31.4s, v0.4s, v7.4s
 	WORD $0x4ebf1fe0 // orr v0.16b, v31.16b, v31.16b
-	ADD R7<<2, R1, R22
-	MOVD $0(R22), R16
-	CMP $0, R0
-	BLE lanes265
+	ADD R9<<2, R1, R19
+	MOVD $0(R19), R16
+	CMP $0, R8
+	BLE lanes289
 	VST1.P V2.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes265
+	CMP $1, R8
+	BLE lanes289
 	VST1.P V2.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes265
+	CMP $2, R8
+	BLE lanes289
 	VST1.P V2.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes265
+	CMP $3, R8
+	BLE lanes289
 	VST1.P V2.S[3], 4(R16)
-lanes265:
-	MOVD $16(R22), R16
-	CMP $4, R0
-	BLE lanes266
+lanes289:
+	MOVD $16(R19), R16
+	CMP $4, R8
+	BLE lanes290
 	VST1.P V3.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes266
+	CMP $5, R8
+	BLE lanes290
 	VST1.P V3.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes266
+	CMP $6, R8
+	BLE lanes290
 	VST1.P V3.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes266
+	CMP $7, R8
+	BLE lanes290
 	VST1.P V3.S[3], 4(R16)
-lanes266:
-	MOVD $32(R22), R16
-	CMP $8, R0
-	BLE lanes267
+lanes290:
+	MOVD $32(R19), R16
+	CMP $8, R8
+	BLE lanes291
 	VST1.P V4.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes267
+	CMP $9, R8
+	BLE lanes291
 	VST1.P V4.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes267
+	CMP $10, R8
+	BLE lanes291
 	VST1.P V4.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes267
+	CMP $11, R8
+	BLE lanes291
 	VST1.P V4.S[3], 4(R16)
-lanes267:
-	MOVD $48(R22), R16
-	CMP $12, R0
-	BLE lanes268
+lanes291:
+	MOVD $48(R19), R16
+	CMP $12, R8
+	BLE lanes292
 	VST1.P V0.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes268
+	CMP $13, R8
+	BLE lanes292
 	VST1.P V0.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes268
+	CMP $14, R8
+	BLE lanes292
 	VST1.P V0.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes268
+	CMP $15, R8
+	BLE lanes292
 	VST1.P V0.S[3], 4(R16)
-lanes268:
-done111:
+lanes292:
+done134:
+	JMP normal129
+plain128:
+	MOVD n+8(FP), R7
+	MOVD ZR, R8
+loop137:
+	CMP $32, R7
+	BLT single136
+	ADD R8<<2, R2, R20
+	FMOVQ 0(R20), F2
+	FMOVQ 16(R20), F3
+	FMOVQ 32(R20), F4
+	FMOVQ 48(R20), F5
+	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
+	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
+	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
+	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
+	ADD R8<<2, R6, R21
+	FMOVQ 0(R21), F6
+	FMOVQ 16(R21), F7
+	FMOVQ 32(R21), F8
+	FMOVQ 48(R21), F9
+	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
+	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
+	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
+	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
+	ADD R8<<2, R1, R22
+	FMOVQ F2, 0(R22)
+	FMOVQ F3, 16(R22)
+	FMOVQ F4, 32(R22)
+	FMOVQ F5, 48(R22)
+	FMOVQ 64(R20), F2
+	FMOVQ 80(R20), F3
+	FMOVQ 96(R20), F4
+	FMOVQ 112(R20), F5
+	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
+	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
+	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
+	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
+	FMOVQ 64(R21), F6
+	FMOVQ 80(R21), F7
+	FMOVQ 96(R21), F8
+	FMOVQ 112(R21), F9
+	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
+	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
+	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
+	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
+	FMOVQ F2, 64(R22)
+	FMOVQ F3, 80(R22)
+	FMOVQ F4, 96(R22)
+	FMOVQ F5, 112(R22)
+	ADDS $32, R8, R8
+	SUBS $32, R7, R7
+	JMP loop137
+single136:
+loop138:
+	CMP $16, R7
+	BLT part135
+	ADD R8<<2, R2, R23
+	FMOVQ 0(R23), F2
+	FMOVQ 16(R23), F3
+	FMOVQ 32(R23), F4
+	FMOVQ 48(R23), F5
+	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
+	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
+	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
+	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
+	ADD R8<<2, R6, R24
+	FMOVQ 0(R24), F6
+	FMOVQ 16(R24), F7
+	FMOVQ 32(R24), F8
+	FMOVQ 48(R24), F9
+	WORD $0x6e26dc42 // fmul v2.4s, v2.4s, v6.4s
+	WORD $0x6e27dc63 // fmul v3.4s, v3.4s, v7.4s
+	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
+	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
+	ADD R8<<2, R1, R25
+	FMOVQ F2, 0(R25)
+	FMOVQ F3, 16(R25)
+	FMOVQ F4, 32(R25)
+	FMOVQ F5, 48(R25)
+	ADDS $16, R8, R8
+	SUBS $16, R7, R7
+	JMP loop138
+part135:
+	CMP $0, R7
+	BEQ done139
+	MOVD $masksNEON<>+0(SB), R9
+	MOVD R7, R10
+	NEG R10, R10
+	ADD R10<<2, R9, R26
+	FMOVQ 64(R26), F2
+	FMOVQ 80(R26), F2
+	FMOVQ 96(R26), F2
+	FMOVQ 112(R26), F2
+	ADD R8<<2, R2, R19
+	MOVD $0(R19), R16
+	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
+	CMP $0, R7
+	BLE lanes293
+	VLD1.P 4(R16), V2.S[0]
+	CMP $1, R7
+	BLE lanes293
+	VLD1.P 4(R16), V2.S[1]
+	CMP $2, R7
+	BLE lanes293
+	VLD1.P 4(R16), V2.S[2]
+	CMP $3, R7
+	BLE lanes293
+	VLD1.P 4(R16), V2.S[3]
+lanes293:
+	MOVD $16(R19), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $4, R7
+	BLE lanes294
+	VLD1.P 4(R16), V3.S[0]
+	CMP $5, R7
+	BLE lanes294
+	VLD1.P 4(R16), V3.S[1]
+	CMP $6, R7
+	BLE lanes294
+	VLD1.P 4(R16), V3.S[2]
+	CMP $7, R7
+	BLE lanes294
+	VLD1.P 4(R16), V3.S[3]
+lanes294:
+	MOVD $32(R19), R16
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	CMP $8, R7
+	BLE lanes295
+	VLD1.P 4(R16), V4.S[0]
+	CMP $9, R7
+	BLE lanes295
+	VLD1.P 4(R16), V4.S[1]
+	CMP $10, R7
+	BLE lanes295
+	VLD1.P 4(R16), V4.S[2]
+	CMP $11, R7
+	BLE lanes295
+	VLD1.P 4(R16), V4.S[3]
+lanes295:
+	MOVD $48(R19), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $12, R7
+	BLE lanes296
+	VLD1.P 4(R16), V5.S[0]
+	CMP $13, R7
+	BLE lanes296
+	VLD1.P 4(R16), V5.S[1]
+	CMP $14, R7
+	BLE lanes296
+	VLD1.P 4(R16), V5.S[2]
+	CMP $15, R7
+	BLE lanes296
+	VLD1.P 4(R16), V5.S[3]
+lanes296:
+	WORD $0x4ea0d442 // fsub v2.4s, v2.4s, v0.4s
+	WORD $0x4ea0d463 // fsub v3.4s, v3.4s, v0.4s
+	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
+	WORD $0x4ea0d4a0 // fsub v0.4s, v5.4s, v0.4s
+	WORD $0x6e21dc42 // fmul v2.4s, v2.4s, v1.4s
+	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
+	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
+	ADD R8<<2, R6, R20
+	MOVD $0(R20), R16
+	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+	CMP $0, R7
+	BLE lanes297
+	VLD1.P 4(R16), V1.S[0]
+	CMP $1, R7
+	BLE lanes297
+	VLD1.P 4(R16), V1.S[1]
+	CMP $2, R7
+	BLE lanes297
+	VLD1.P 4(R16), V1.S[2]
+	CMP $3, R7
+	BLE lanes297
+	VLD1.P 4(R16), V1.S[3]
+lanes297:
+	MOVD $16(R20), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $4, R7
+	BLE lanes298
+	VLD1.P 4(R16), V5.S[0]
+	CMP $5, R7
+	BLE lanes298
+	VLD1.P 4(R16), V5.S[1]
+	CMP $6, R7
+	BLE lanes298
+	VLD1.P 4(R16), V5.S[2]
+	CMP $7, R7
+	BLE lanes298
+	VLD1.P 4(R16), V5.S[3]
+lanes298:
+	MOVD $32(R20), R16
+	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
+	CMP $8, R7
+	BLE lanes299
+	VLD1.P 4(R16), V6.S[0]
+	CMP $9, R7
+	BLE lanes299
+	VLD1.P 4(R16), V6.S[1]
+	CMP $10, R7
+	BLE lanes299
+	VLD1.P 4(R16), V6.S[2]
+	CMP $11, R7
+	BLE lanes299
+	VLD1.P 4(R16), V6.S[3]
+lanes299:
+	MOVD $48(R20), R16
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CMP $12, R7
+	BLE lanes300
+	VLD1.P 4(R16), V7.S[0]
+	CMP $13, R7
+	BLE lanes300
+	VLD1.P 4(R16), V7.S[1]
+	CMP $14, R7
+	BLE lanes300
+	VLD1.P 4(R16), V7.S[2]
+	CMP $15, R7
+	BLE lanes300
+	VLD1.P 4(R16), V7.S[3]
+lanes300:
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x6e25dc62 // fmul v2.4s, v3.4s, v5.4s
+	WORD $0x6e26dc83 // fmul v3.4s, v4.4s, v6.4s
+	WORD $0x6e27dc00 // fmul v0.4s, v0.4s, v7.4s
+	ADD R8<<2, R1, R21
+	MOVD $0(R21), R16
+	CMP $0, R7
+	BLE lanes301
+	VST1.P V1.S[0], 4(R16)
+	CMP $1, R7
+	BLE lanes301
+	VST1.P V1.S[1], 4(R16)
+	CMP $2, R7
+	BLE lanes301
+	VST1.P V1.S[2], 4(R16)
+	CMP $3, R7
+	BLE lanes301
+	VST1.P V1.S[3], 4(R16)
+lanes301:
+	MOVD $16(R21), R16
+	CMP $4, R7
+	BLE lanes302
+	VST1.P V2.S[0], 4(R16)
+	CMP $5, R7
+	BLE lanes302
+	VST1.P V2.S[1], 4(R16)
+	CMP $6, R7
+	BLE lanes302
+	VST1.P V2.S[2], 4(R16)
+	CMP $7, R7
+	BLE lanes302
+	VST1.P V2.S[3], 4(R16)
+lanes302:
+	MOVD $32(R21), R16
+	CMP $8, R7
+	BLE lanes303
+	VST1.P V3.S[0], 4(R16)
+	CMP $9, R7
+	BLE lanes303
+	VST1.P V3.S[1], 4(R16)
+	CMP $10, R7
+	BLE lanes303
+	VST1.P V3.S[2], 4(R16)
+	CMP $11, R7
+	BLE lanes303
+	VST1.P V3.S[3], 4(R16)
+lanes303:
+	MOVD $48(R21), R16
+	CMP $12, R7
+	BLE lanes304
+	VST1.P V0.S[0], 4(R16)
+	CMP $13, R7
+	BLE lanes304
+	VST1.P V0.S[1], 4(R16)
+	CMP $14, R7
+	BLE lanes304
+	VST1.P V0.S[2], 4(R16)
+	CMP $15, R7
+	BLE lanes304
+	VST1.P V0.S[3], 4(R16)
+lanes304:
+done139:
+normal129:
+	MOVD drs+24(FP), R6
+	LSL $2, R6, R6
+	ADDS R6, R1, R1
+	MOVD xrs+40(FP), R6
+	LSL $2, R6, R6
+	ADDS R6, R2, R2
+	ADDS $8, R3, R3
+	SUBS $1, R0, R0
+	BNE row117
 	RET
 
-// func normSumsNEON(n int, dy *float32, x *float32, gain *float32, mean float32, rstd float32) (s1 float32, s2 float32)
-TEXT ·normSumsNEON(SB), NOSPLIT, $0-48
-	MOVD n+0(FP), R0
-	MOVD dy+8(FP), R1
-	MOVD x+16(FP), R2
-	MOVD gain+24(FP), R3
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
+// func layerNormGradNEON(rows int, n int, dx *float32, dxrs int, dgain *float32, dbias *float32, dy *float32, dyrs int, x *float32, xrs int, gain *float32, stats *float32, count float32)
+TEXT ·layerNormGradNEON(SB), NOSPLIT, $0-100
+	MOVD rows+0(FP), R0
+	MOVD dx+16(FP), R1
+	MOVD dy+48(FP), R2
+	MOVD x+64(FP), R3
+	MOVD stats+88(FP), R6
+row140:
+	WORD $0x4d40c8c0 // ld1r {v0.4s}, [x6]
+	FMOVS 4(R6), F1
+	WORD $0x4e040421 // dup v1.4s, v1.s[0]
+	MOVD gain+80(FP), R7
+	MOVD dgain+32(FP), R8
+	MOVD dbias+40(FP), R9
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	MOVD ZR, R6
-loop113:
-	CMP $16, R0
-	BLT part112
-	ADD R6<<2, R2, R23
-	FMOVQ 0(R23), F8
-	FMOVQ 16(R23), F9
-	FMOVQ 32(R23), F10
-	FMOVQ 48(R23), F11
-	FMOVS mean+32(FP), F12
-	WORD $0x4e04058c // dup v12.4s, v12.s[0]
-	WORD $0x4eacd508 // fsub v8.4s, v8.4s, v12.4s
-	WORD $0x4eacd529 // fsub v9.4s, v9.4s, v12.4s
-	WORD $0x4eacd54a // fsub v10.4s, v10.4s, v12.4s
-	WORD $0x4eacd56b // fsub v11.4s, v11.4s, v12.4s
-	FMOVS rstd+36(FP), F12
-	WORD $0x4e04058c // dup v12.4s, v12.s[0]
-	WORD $0x6e2cdd08 // fmul v8.4s, v8.4s, v12.4s
-	WORD $0x6e2cdd29 // fmul v9.4s, v9.4s, v12.4s
-	WORD $0x6e2cdd4a // fmul v10.4s, v10.4s, v12.4s
-	WORD $0x6e2cdd6b // fmul v11.4s, v11.4s, v12.4s
-	ADD R6<<2, R1, R24
-	FMOVQ 0(R24), F12
-	FMOVQ 16(R24), F13
-	FMOVQ 32(R24), F14
-	FMOVQ 48(R24), F15
-	ADD R6<<2, R3, R25
-	FMOVQ 0(R25), F16
-	FMOVQ 16(R25), F17
-	FMOVQ 32(R25), F18
-	FMOVQ 48(R25), F19
-	WORD $0x6e30dd8c // fmul v12.4s, v12.4s, v16.4s
-	WORD $0x6e31ddad // fmul v13.4s, v13.4s, v17.4s
+	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
+	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
+	MOVD n+8(FP), R10
+	MOVD ZR, R11
+loop142:
+	CMP $16, R10
+	BLT part141
+	ADD R11<<2, R3, R22
+	FMOVQ 0(R22), F10
+	FMOVQ 16(R22), F11
+	FMOVQ 32(R22), F12
+	FMOVQ 48(R22), F13
+	WORD $0x4ea0d54a // fsub v10.4s, v10.4s, v0.4s
+	WORD $0x4ea0d56b // fsub v11.4s, v11.4s, v0.4s
+	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
+	WORD $0x4ea0d5ad // fsub v13.4s, v13.4s, v0.4s
+	WORD $0x6e21dd4a // fmul v10.4s, v10.4s, v1.4s
+	WORD $0x6e21dd6b // fmul v11.4s, v11.4s, v1.4s
+	WORD $0x6e21dd8c // fmul v12.4s, v12.4s, v1.4s
+	WORD $0x6e21ddad // fmul v13.4s, v13.4s, v1.4s
+	ADD R11<<2, R2, R23
+	FMOVQ 0(R23), F14
+	FMOVQ 16(R23), F15
+	FMOVQ 32(R23), F16
+	FMOVQ 48(R23), F17
+	CMP $0, R8
+	BEQ none143
+	ADD R11<<2, R8, R24
+	FMOVQ 0(R24), F18
+	FMOVQ 16(R24), F19
+	FMOVQ 32(R24), F20
+	FMOVQ 48(R24), F21
+	WORD $0x4e2ecd52 // fmla v18.4s, v10.4s, v14.4s
+	WORD $0x4e2fcd73 // fmla v19.4s, v11.4s, v15.4s
+	WORD $0x4e30cd94 // fmla v20.4s, v12.4s, v16.4s
+	WORD $0x4e31cdb5 // fmla v21.4s, v13.4s, v17.4s
+	FMOVQ F18, 0(R24)
+	FMOVQ F19, 16(R24)
+	FMOVQ F20, 32(R24)
+	FMOVQ F21, 48(R24)
+none143:
+	CMP $0, R9
+	BEQ none144
+	ADD R11<<2, R9, R25
+	FMOVQ 0(R25), F18
+	FMOVQ 16(R25), F19
+	FMOVQ 32(R25), F20
+	FMOVQ 48(R25), F21
+	WORD $0x4e2ed652 // fadd v18.4s, v18.4s, v14.4s
+	WORD $0x4e2fd673 // fadd v19.4s, v19.4s, v15.4s
+	WORD $0x4e30d694 // fadd v20.4s, v20.4s, v16.4s
+	WORD $0x4e31d6b5 // fadd v21.4s, v21.4s, v17.4s
+	FMOVQ F18, 0(R25)
+	FMOVQ F19, 16(R25)
+	FMOVQ F20, 32(R25)
+	FMOVQ F21, 48(R25)
+none144:
+	ADD R11<<2, R7, R26
+	FMOVQ 0(R26), F18
+	FMOVQ 16(R26), F19
+	FMOVQ 32(R26), F20
+	FMOVQ 48(R26), F21
 	WORD $0x6e32ddce // fmul v14.4s, v14.4s, v18.4s
 	WORD $0x6e33ddef // fmul v15.4s, v15.4s, v19.4s
-	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
-	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
-	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
-	WORD $0x4e2fd463 // fadd v3.4s, v3.4s, v15.4s
-	WORD $0x4e28cd84 // fmla v4.4s, v12.4s, v8.4s
-	WORD $0x4e29cda5 // fmla v5.4s, v13.4s, v9.4s
-	WORD $0x4e2acdc6 // fmla v6.4s, v14.4s, v10.4s
-	WORD $0x4e2bcde7 // fmla v7.4s, v15.4s, v11.4s
-	ADDS $16, R6, R6
-	SUBS $16, R0, R0
-	JMP loop113
-part112:
-	CMP $0, R0
-	BEQ done114
-	MOVD $masksNEON<>+0(SB), R7
-	MOVD R0, R8
-	NEG R8, R8
-	ADD R8<<2, R7, R26
-	FMOVQ 64(R26), F8
-	FMOVQ 80(R26), F9
-	FMOVQ 96(R26), F10
-	FMOVQ 112(R26), F11
-	ADD R6<<2, R2, R19
-	MOVD $0(R19), R16
-	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
-	CMP $0, R0
-	BLE lanes269
-	VLD1.P 4(R16), V12.S[0]
-	CMP $1, R0
-	BLE lanes269
-	VLD1.P 4(R16), V12.S[1]
-	CMP $2, R0
-	BLE lanes269
-	VLD1.P 4(R16), V12.S[2]
-	CMP $3, R0
-	BLE lanes269
-	VLD1.P 4(R16), V12.S[3]
-lanes269:
-	MOVD $16(R19), R16
-	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
-	CMP $4, R0
-	BLE lanes270
-	VLD1.P 4(R16), V13.S[0]
-	CMP $5, R0
-	BLE lanes270
-	VLD1.P 4(R16), V13.S[1]
-	CMP $6, R0
-	BLE lanes270
-	VLD1.P 4(R16), V13.S[2]
-	CMP $7, R0
-	BLE lanes270
-	VLD1.P 4(R16), V13.S[3]
-lanes270:
-	MOVD $32(R19), R16
-	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
-	CMP $8, R0
-	BLE lanes271
-	VLD1.P 4(R16), V14.S[0]
-	CMP $9, R0
-	BLE lanes271
-	VLD1.P 4(R16), V14.S[1]
-	CMP $10, R0
-	BLE lanes271
-	VLD1.P 4(R16), V14.S[2]
-	CMP $11, R0
-	BLE lanes271
-	VLD1.P 4(R16), V14.S[3]
-lanes271:
-	MOVD $48(R19), R16
-	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	CMP $12, R0
-	BLE lanes272
-	VLD1.P 4(R16), V15.S[0]
-	CMP $13, R0
-	BLE lanes272
-	VLD1.P 4(R16), V15.S[1]
-	CMP $14, R0
-	BLE lanes272
-	VLD1.P 4(R16), V15.S[2]
-	CMP $15, R0
-	BLE lanes272
-	VLD1.P 4(R16), V15.S[3]
-lanes272:
-	FMOVS mean+32(FP), F16
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0x4eb0d58c // fsub v12.4s, v12.4s, v16.4s
-	WORD $0x4eb0d5ad // fsub v13.4s, v13.4s, v16.4s
-	WORD $0x4eb0d5ce // fsub v14.4s, v14.4s, v16.4s
-	WORD $0x4eb0d5ef // fsub v15.4s, v15.4s, v16.4s
-	FMOVS rstd+36(FP), F16
-	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	WORD $0x6e30dd8c // fmul v12.4s, v12.4s, v16.4s
-	WORD $0x6e30ddad // fmul v13.4s, v13.4s, v16.4s
-	WORD $0x6e30ddce // fmul v14.4s, v14.4s, v16.4s
-	WORD $0x6e30ddef // fmul v15.4s, v15.4s, v16.4s
-	ADD R6<<2, R1, R20
-	MOVD $0(R20), R16
-	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
-	CMP $0, R0
-	BLE lanes273
-	VLD1.P 4(R16), V16.S[0]
-	CMP $1, R0
-	BLE lanes273
-	VLD1.P 4(R16), V16.S[1]
-	CMP $2, R0
-	BLE lanes273
-	VLD1.P 4(R16), V16.S[2]
-	CMP $3, R0
-	BLE lanes273
-	VLD1.P 4(R16), V16.S[3]
-lanes273:
-	MOVD $16(R20), R16
-	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
-	CMP $4, R0
-	BLE lanes274
-	VLD1.P 4(R16), V17.S[0]
-	CMP $5, R0
-	BLE lanes274
-	VLD1.P 4(R16), V17.S[1]
-	CMP $6, R0
-	BLE lanes274
-	VLD1.P 4(R16), V17.S[2]
-	CMP $7, R0
-	BLE lanes274
-	VLD1.P 4(R16), V17.S[3]
-lanes274:
-	MOVD $32(R20), R16
-	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
-	CMP $8, R0
-	BLE lanes275
-	VLD1.P 4(R16), V18.S[0]
-	CMP $9, R0
-	BLE lanes275
-	VLD1.P 4(R16), V18.S[1]
-	CMP $10, R0
-	BLE lanes275
-	VLD1.P 4(R16), V18.S[2]
-	CMP $11, R0
-	BLE lanes275
-	VLD1.P 4(R16), V18.S[3]
-lanes275:
-	MOVD $48(R20), R16
-	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
-	CMP $12, R0
-	BLE lanes276
-	VLD1.P 4(R16), V19.S[0]
-	CMP $13, R0
-	BLE lanes276
-	VLD1.P 4(R16), V19.S[1]
-	CMP $14, R0
-	BLE lanes276
-	VLD1.P 4(R16), V19.S[2]
-	CMP $15, R0
-	BLE lanes276
-	VLD1.P 4(R16), V19.S[3]
-lanes276:
-	ADD R6<<2, R3, R21
-	MOVD $0(R21), R16
-	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
-	CMP $0, R0
-	BLE lanes277
-	VLD1.P 4(R16), V20.S[0]
-	CMP $1, R0
-	BLE lanes277
-	VLD1.P 4(R16), V20.S[1]
-	CMP $2, R0
-	BLE lanes277
-	VLD1.P 4(R16), V20.S[2]
-	CMP $3, R0
-	BLE lanes277
-	VLD1.P 4(R16), V20.S[3]
-lanes277:
-	MOVD $16(R21), R16
-	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
-	CMP $4, R0
-	BLE lanes278
-	VLD1.P 4(R16), V21.S[0]
-	CMP $5, R0
-	BLE lanes278
-	VLD1.P 4(R16), V21.S[1]
-	CMP $6, R0
-	BLE lanes278
-	VLD1.P 4(R16), V21.S[2]
-	CMP $7, R0
-	BLE lanes278
-	VLD1.P 4(R16), V21.S[3]
-lanes278:
-	MOVD $32(R21), R16
-	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
-	CMP $8, R0
-	BLE lanes279
-	VLD1.P 4(R16), V22.S[0]
-	CMP $9, R0
-	BLE lanes279
-	VLD1.P 4(R16), V22.S[1]
-	CMP $10, R0
-	BLE lanes279
-	VLD1.P 4(R16), V22.S[2]
-	CMP $11, R0
-	BLE lanes279
-	VLD1.P 4(R16), V22.S[3]
-lanes279:
-	MOVD $48(R21), R16
-	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
-	CMP $12, R0
-	BLE lanes280
-	VLD1.P 4(R16), V23.S[0]
-	CMP $13, R0
-	BLE lanes280
-	VLD1.P 4(R16), V23.S[1]
-	CMP $14, R0
-	BLE lanes280
-	VLD1.P 4(R16), V23.S[2]
-	CMP $15, R0
-	BLE lanes280
-	VLD1.P 4(R16), V23.S[3]
-lanes280:
 	WORD $0x6e34de10 // fmul v16.4s, v16.4s, v20.4s
 	WORD $0x6e35de31 // fmul v17.4s, v17.4s, v21.4s
+	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
+	WORD $0x4e2fd463 // fadd v3.4s, v3.4s, v15.4s
+	WORD $0x4e30d484 // fadd v4.4s, v4.4s, v16.4s
+	WORD $0x4e31d4a5 // fadd v5.4s, v5.4s, v17.4s
+	WORD $0x4e2acdc6 // fmla v6.4s, v14.4s, v10.4s
+	WORD $0x4e2bcde7 // fmla v7.4s, v15.4s, v11.4s
+	WORD $0x4e2cce08 // fmla v8.4s, v16.4s, v12.4s
+	WORD $0x4e2dce29 // fmla v9.4s, v17.4s, v13.4s
+	ADDS $16, R11, R11
+	SUBS $16, R10, R10
+	JMP loop142
+part141:
+	CMP $0, R10
+	BEQ done145
+	MOVD $masksNEON<>+0(SB), R12
+	MOVD R10, R13
+	NEG R13, R13
+	ADD R13<<2, R12, R19
+	FMOVQ 64(R19), F10
+	FMOVQ 80(R19), F11
+	FMOVQ 96(R19), F12
+	FMOVQ 112(R19), F13
+	ADD R11<<2, R3, R20
+	MOVD $0(R20), R16
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	CMP $0, R10
+	BLE lanes305
+	VLD1.P 4(R16), V14.S[0]
+	CMP $1, R10
+	BLE lanes305
+	VLD1.P 4(R16), V14.S[1]
+	CMP $2, R10
+	BLE lanes305
+	VLD1.P 4(R16), V14.S[2]
+	CMP $3, R10
+	BLE lanes305
+	VLD1.P 4(R16), V14.S[3]
+lanes305:
+	MOVD $16(R20), R16
+	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
+	CMP $4, R10
+	BLE lanes306
+	VLD1.P 4(R16), V15.S[0]
+	CMP $5, R10
+	BLE lanes306
+	VLD1.P 4(R16), V15.S[1]
+	CMP $6, R10
+	BLE lanes306
+	VLD1.P 4(R16), V15.S[2]
+	CMP $7, R10
+	BLE lanes306
+	VLD1.P 4(R16), V15.S[3]
+lanes306:
+	MOVD $32(R20), R16
+	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
+	CMP $8, R10
+	BLE lanes307
+	VLD1.P 4(R16), V16.S[0]
+	CMP $9, R10
+	BLE lanes307
+	VLD1.P 4(R16), V16.S[1]
+	CMP $10, R10
+	BLE lanes307
+	VLD1.P 4(R16), V16.S[2]
+	CMP $11, R10
+	BLE lanes307
+	VLD1.P 4(R16), V16.S[3]
+lanes307:
+	MOVD $48(R20), R16
+	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
+	CMP $12, R10
+	BLE lanes308
+	VLD1.P 4(R16), V17.S[0]
+	CMP $13, R10
+	BLE lanes308
+	VLD1.P 4(R16), V17.S[1]
+	CMP $14, R10
+	BLE lanes308
+	VLD1.P 4(R16), V17.S[2]
+	CMP $15, R10
+	BLE lanes308
+	VLD1.P 4(R16), V17.S[3]
+lanes308:
+	WORD $0x4ea0d5ce // fsub v14.4s, v14.4s, v0.4s
+	WORD $0x4ea0d5ef // fsub v15.4s, v15.4s, v0.4s
+	WORD $0x4ea0d610 // fsub v16.4s, v16.4s, v0.4s
+	WORD $0x4ea0d631 // fsub v17.4s, v17.4s, v0.4s
+	WORD $0x6e21ddce // fmul v14.4s, v14.4s, v1.4s
+	WORD $0x6e21ddef // fmul v15.4s, v15.4s, v1.4s
+	WORD $0x6e21de10 // fmul v16.4s, v16.4s, v1.4s
+	WORD $0x6e21de31 // fmul v17.4s, v17.4s, v1.4s
+	ADD R11<<2, R2, R21
+	MOVD $0(R21), R16
+	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
+	CMP $0, R10
+	BLE lanes309
+	VLD1.P 4(R16), V18.S[0]
+	CMP $1, R10
+	BLE lanes309
+	VLD1.P 4(R16), V18.S[1]
+	CMP $2, R10
+	BLE lanes309
+	VLD1.P 4(R16), V18.S[2]
+	CMP $3, R10
+	BLE lanes309
+	VLD1.P 4(R16), V18.S[3]
+lanes309:
+	MOVD $16(R21), R16
+	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
+	CMP $4, R10
+	BLE lanes310
+	VLD1.P 4(R16), V19.S[0]
+	CMP $5, R10
+	BLE lanes310
+	VLD1.P 4(R16), V19.S[1]
+	CMP $6, R10
+	BLE lanes310
+	VLD1.P 4(R16), V19.S[2]
+	CMP $7, R10
+	BLE lanes310
+	VLD1.P 4(R16), V19.S[3]
+lanes310:
+	MOVD $32(R21), R16
+	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
+	CMP $8, R10
+	BLE lanes311
+	VLD1.P 4(R16), V20.S[0]
+	CMP $9, R10
+	BLE lanes311
+	VLD1.P 4(R16), V20.S[1]
+	CMP $10, R10
+	BLE lanes311
+	VLD1.P 4(R16), V20.S[2]
+	CMP $11, R10
+	BLE lanes311
+	VLD1.P 4(R16), V20.S[3]
+lanes311:
+	MOVD $48(R21), R16
+	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
+	CMP $12, R10
+	BLE lanes312
+	VLD1.P 4(R16), V21.S[0]
+	CMP $13, R10
+	BLE lanes312
+	VLD1.P 4(R16), V21.S[1]
+	CMP $14, R10
+	BLE lanes312
+	VLD1.P 4(R16), V21.S[2]
+	CMP $15, R10
+	BLE lanes312
+	VLD1.P 4(R16), V21.S[3]
+lanes312:
+	CMP $0, R8
+	BEQ none146
+	ADD R11<<2, R8, R22
+	MOVD $0(R22), R16
+	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
+	CMP $0, R10
+	BLE lanes313
+	VLD1.P 4(R16), V22.S[0]
+	CMP $1, R10
+	BLE lanes313
+	VLD1.P 4(R16), V22.S[1]
+	CMP $2, R10
+	BLE lanes313
+	VLD1.P 4(R16), V22.S[2]
+	CMP $3, R10
+	BLE lanes313
+	VLD1.P 4(R16), V22.S[3]
+lanes313:
+	MOVD $16(R22), R16
+	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
+	CMP $4, R10
+	BLE lanes314
+	VLD1.P 4(R16), V23.S[0]
+	CMP $5, R10
+	BLE lanes314
+	VLD1.P 4(R16), V23.S[1]
+	CMP $6, R10
+	BLE lanes314
+	VLD1.P 4(R16), V23.S[2]
+	CMP $7, R10
+	BLE lanes314
+	VLD1.P 4(R16), V23.S[3]
+lanes314:
+	MOVD $32(R22), R16
+	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
+	CMP $8, R10
+	BLE lanes315
+	VLD1.P 4(R16), V24.S[0]
+	CMP $9, R10
+	BLE lanes315
+	VLD1.P 4(R16), V24.S[1]
+	CMP $10, R10
+	BLE lanes315
+	VLD1.P 4(R16), V24.S[2]
+	CMP $11, R10
+	BLE lanes315
+	VLD1.P 4(R16), V24.S[3]
+lanes315:
+	MOVD $48(R22), R16
+	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
+	CMP $12, R10
+	BLE lanes316
+	VLD1.P 4(R16), V25.S[0]
+	CMP $13, R10
+	BLE lanes316
+	VLD1.P 4(R16), V25.S[1]
+	CMP $14, R10
+	BLE lanes316
+	VLD1.P 4(R16), V25.S[2]
+	CMP $15, R10
+	BLE lanes316
+	VLD1.P 4(R16), V25.S[3]
+lanes316:
+	WORD $0x4e32cdd6 // fmla v22.4s, v14.4s, v18.4s
+	WORD $0x4e33cdf7 // fmla v23.4s, v15.4s, v19.4s
+	WORD $0x4e34ce18 // fmla v24.4s, v16.4s, v20.4s
+	WORD $0x4e35ce39 // fmla v25.4s, v17.4s, v21.4s
+	MOVD $0(R22), R16
+	CMP $0, R10
+	BLE lanes317
+	VST1.P V22.S[0], 4(R16)
+	CMP $1, R10
+	BLE lanes317
+	VST1.P V22.S[1], 4(R16)
+	CMP $2, R10
+	BLE lanes317
+	VST1.P V22.S[2], 4(R16)
+	CMP $3, R10
+	BLE lanes317
+	VST1.P V22.S[3], 4(R16)
+lanes317:
+	MOVD $16(R22), R16
+	CMP $4, R10
+	BLE lanes318
+	VST1.P V23.S[0], 4(R16)
+	CMP $5, R10
+	BLE lanes318
+	VST1.P V23.S[1], 4(R16)
+	CMP $6, R10
+	BLE lanes318
+	VST1.P V23.S[2], 4(R16)
+	CMP $7, R10
+	BLE lanes318
+	VST1.P V23.S[3], 4(R16)
+lanes318:
+	MOVD $32(R22), R16
+	CMP $8, R10
+	BLE lanes319
+	VST1.P V24.S[0], 4(R16)
+	CMP $9, R10
+	BLE lanes319
+	VST1.P V24.S[1], 4(R16)
+	CMP $10, R10
+	BLE lanes319
+	VST1.P V24.S[2], 4(R16)
+	CMP $11, R10
+	BLE lanes319
+	VST1.P V24.S[3], 4(R16)
+lanes319:
+	MOVD $48(R22), R16
+	CMP $12, R10
+	BLE lanes320
+	VST1.P V25.S[0], 4(R16)
+	CMP $13, R10
+	BLE lanes320
+	VST1.P V25.S[1], 4(R16)
+	CMP $14, R10
+	BLE lanes320
+	VST1.P V25.S[2], 4(R16)
+	CMP $15, R10
+	BLE lanes320
+	VST1.P V25.S[3], 4(R16)
+lanes320:
+none146:
+	CMP $0, R9
+	BEQ none147
+	ADD R11<<2, R9, R23
+	MOVD $0(R23), R16
+	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
+	CMP $0, R10
+	BLE lanes321
+	VLD1.P 4(R16), V22.S[0]
+	CMP $1, R10
+	BLE lanes321
+	VLD1.P 4(R16), V22.S[1]
+	CMP $2, R10
+	BLE lanes321
+	VLD1.P 4(R16), V22.S[2]
+	CMP $3, R10
+	BLE lanes321
+	VLD1.P 4(R16), V22.S[3]
+lanes321:
+	MOVD $16(R23), R16
+	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
+	CMP $4, R10
+	BLE lanes322
+	VLD1.P 4(R16), V23.S[0]
+	CMP $5, R10
+	BLE lanes322
+	VLD1.P 4(R16), V23.S[1]
+	CMP $6, R10
+	BLE lanes322
+	VLD1.P 4(R16), V23.S[2]
+	CMP $7, R10
+	BLE lanes322
+	VLD1.P 4(R16), V23.S[3]
+lanes322:
+	MOVD $32(R23), R16
+	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
+	CMP $8, R10
+	BLE lanes323
+	VLD1.P 4(R16), V24.S[0]
+	CMP $9, R10
+	BLE lanes323
+	VLD1.P 4(R16), V24.S[1]
+	CMP $10, R10
+	BLE lanes323
+	VLD1.P 4(R16), V24.S[2]
+	CMP $11, R10
+	BLE lanes323
+	VLD1.P 4(R16), V24.S[3]
+lanes323:
+	MOVD $48(R23), R16
+	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
+	CMP $12, R10
+	BLE lanes324
+	VLD1.P 4(R16), V25.S[0]
+	CMP $13, R10
+	BLE lanes324
+	VLD1.P 4(R16), V25.S[1]
+	CMP $14, R10
+	BLE lanes324
+	VLD1.P 4(R16), V25.S[2]
+	CMP $15, R10
+	BLE lanes324
+	VLD1.P 4(R16), V25.S[3]
+lanes324:
+	WORD $0x4e32d6d6 // fadd v22.4s, v22.4s, v18.4s
+	WORD $0x4e33d6f7 // fadd v23.4s, v23.4s, v19.4s
+	WORD $0x4e34d718 // fadd v24.4s, v24.4s, v20.4s
+	WORD $0x4e35d739 // fadd v25.4s, v25.4s, v21.4s
+	MOVD $0(R23), R16
+	CMP $0, R10
+	BLE lanes325
+	VST1.P V22.S[0], 4(R16)
+	CMP $1, R10
+	BLE lanes325
+	VST1.P V22.S[1], 4(R16)
+	CMP $2, R10
+	BLE lanes325
+	VST1.P V22.S[2], 4(R16)
+	CMP $3, R10
+	BLE lanes325
+	VST1.P V22.S[3], 4(R16)
+lanes325:
+	MOVD $16(R23), R16
+	CMP $4, R10
+	BLE lanes326
+	VST1.P V23.S[0], 4(R16)
+	CMP $5, R10
+	BLE lanes326
+	VST1.P V23.S[1], 4(R16)
+	CMP $6, R10
+	BLE lanes326
+	VST1.P V23.S[2], 4(R16)
+	CMP $7, R10
+	BLE lanes326
+	VST1.P V23.S[3], 4(R16)
+lanes326:
+	MOVD $32(R23), R16
+	CMP $8, R10
+	BLE lanes327
+	VST1.P V24.S[0], 4(R16)
+	CMP $9, R10
+	BLE lanes327
+	VST1.P V24.S[1], 4(R16)
+	CMP $10, R10
+	BLE lanes327
+	VST1.P V24.S[2], 4(R16)
+	CMP $11, R10
+	BLE lanes327
+	VST1.P V24.S[3], 4(R16)
+lanes327:
+	MOVD $48(R23), R16
+	CMP $12, R10
+	BLE lanes328
+	VST1.P V25.S[0], 4(R16)
+	CMP $13, R10
+	BLE lanes328
+	VST1.P V25.S[1], 4(R16)
+	CMP $14, R10
+	BLE lanes328
+	VST1.P V25.S[2], 4(R16)
+	CMP $15, R10
+	BLE lanes328
+	VST1.P V25.S[3], 4(R16)
+lanes328:
+none147:
+	ADD R11<<2, R7, R24
+	MOVD $0(R24), R16
+	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
+	CMP $0, R10
+	BLE lanes329
+	VLD1.P 4(R16), V22.S[0]
+	CMP $1, R10
+	BLE lanes329
+	VLD1.P 4(R16), V22.S[1]
+	CMP $2, R10
+	BLE lanes329
+	VLD1.P 4(R16), V22.S[2]
+	CMP $3, R10
+	BLE lanes329
+	VLD1.P 4(R16), V22.S[3]
+lanes329:
+	MOVD $16(R24), R16
+	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
+	CMP $4, R10
+	BLE lanes330
+	VLD1.P 4(R16), V23.S[0]
+	CMP $5, R10
+	BLE lanes330
+	VLD1.P 4(R16), V23.S[1]
+	CMP $6, R10
+	BLE lanes330
+	VLD1.P 4(R16), V23.S[2]
+	CMP $7, R10
+	BLE lanes330
+	VLD1.P 4(R16), V23.S[3]
+lanes330:
+	MOVD $32(R24), R16
+	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
+	CMP $8, R10
+	BLE lanes331
+	VLD1.P 4(R16), V24.S[0]
+	CMP $9, R10
+	BLE lanes331
+	VLD1.P 4(R16), V24.S[1]
+	CMP $10, R10
+	BLE lanes331
+	VLD1.P 4(R16), V24.S[2]
+	CMP $11, R10
+	BLE lanes331
+	VLD1.P 4(R16), V24.S[3]
+lanes331:
+	MOVD $48(R24), R16
+	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
+	CMP $12, R10
+	BLE lanes332
+	VLD1.P 4(R16), V25.S[0]
+	CMP $13, R10
+	BLE lanes332
+	VLD1.P 4(R16), V25.S[1]
+	CMP $14, R10
+	BLE lanes332
+	VLD1.P 4(R16), V25.S[2]
+	CMP $15, R10
+	BLE lanes332
+	VLD1.P 4(R16), V25.S[3]
+lanes332:
 	WORD $0x6e36de52 // fmul v18.4s, v18.4s, v22.4s
 	WORD $0x6e37de73 // fmul v19.4s, v19.4s, v23.4s
-	WORD $0x4e30d400 // fadd v0.4s, v0.4s, v16.4s
-	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
+	WORD $0x6e38de94 // fmul v20.4s, v20.4s, v24.4s
+	WORD $0x6e39deb5 // fmul v21.4s, v21.4s, v25.4s
 	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
 	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
-	WORD $0x4e2c1d08 // and v8.16b, v8.16b, v12.16b
-	WORD $0x4e2d1d29 // and v9.16b, v9.16b, v13.16b
+	WORD $0x4e34d484 // fadd v4.4s, v4.4s, v20.4s
+	WORD $0x4e35d4a5 // fadd v5.4s, v5.4s, v21.4s
 	WORD $0x4e2e1d4a // and v10.16b, v10.16b, v14.16b
 	WORD $0x4e2f1d6b // and v11.16b, v11.16b, v15.16b
-	WORD $0x4e28ce04 // fmla v4.4s, v16.4s, v8.4s
-	WORD $0x4e29ce25 // fmla v5.4s, v17.4s, v9.4s
+	WORD $0x4e301d8c // and v12.16b, v12.16b, v16.16b
+	WORD $0x4e311dad // and v13.16b, v13.16b, v17.16b
 	WORD $0x4e2ace46 // fmla v6.4s, v18.4s, v10.4s
 	WORD $0x4e2bce67 // fmla v7.4s, v19.4s, v11.4s
-done114:
-	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
-	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x6e004001 // ext v1.16b, v0.16b, v0.16b, #8
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x4ea00801 // rev64 v1.4s, v0.4s
-	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
-	WORD $0x4e26d481 // fadd v1.4s, v4.4s, v6.4s
-	WORD $0x4e27d4a2 // fadd v2.4s, v5.4s, v7.4s
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	WORD $0x6e014022 // ext v2.16b, v1.16b, v1.16b, #8
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	WORD $0x4ea00822 // rev64 v2.4s, v1.4s
-	WORD $0x4e22d421 // fadd v1.4s, v1.4s, v2.4s
-	FMOVS F0, s1+40(FP)
-	FMOVS F1, s2+44(FP)
-	RET
-
-// func normGradNEON(n int, dx *float32, dy *float32, x *float32, gain *float32, mean float32, rstd float32, s1 float32, s2 float32)
-TEXT ·normGradNEON(SB), NOSPLIT, $0-56
-	MOVD n+0(FP), R0
-	MOVD dy+16(FP), R1
-	MOVD x+24(FP), R2
-	MOVD gain+32(FP), R3
-	MOVD dx+8(FP), R6
-	MOVD ZR, R7
-loop116:
-	CMP $16, R0
-	BLT part115
-	ADD R7<<2, R2, R22
-	FMOVQ 0(R22), F0
-	FMOVQ 16(R22), F1
-	FMOVQ 32(R22), F2
-	FMOVQ 48(R22), F3
-	FMOVS mean+40(FP), F4
-	WORD $0x4e040484 // dup v4.4s, v4.s[0]
-	WORD $0x4ea4d400 // fsub v0.4s, v0.4s, v4.4s
-	WORD $0x4ea4d421 // fsub v1.4s, v1.4s, v4.4s
-	WORD $0x4ea4d442 // fsub v2.4s, v2.4s, v4.4s
-	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
-	FMOVS rstd+44(FP), F4
-	WORD $0x4e040484 // dup v4.4s, v4.s[0]
-	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
-	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
-	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	ADD R7<<2, R1, R23
-	FMOVQ 0(R23), F4
-	FMOVQ 16(R23), F5
-	FMOVQ 32(R23), F6
-	FMOVQ 48(R23), F7
-	ADD R7<<2, R3, R24
-	FMOVQ 0(R24), F8
-	FMOVQ 16(R24), F9
-	FMOVQ 32(R24), F10
-	FMOVQ 48(R24), F11
-	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
-	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
-	WORD $0x6e2adcc6 // fmul v6.4s, v6.4s, v10.4s
-	WORD $0x6e2bdce7 // fmul v7.4s, v7.4s, v11.4s
-	FMOVS s1+48(FP), F8
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	WORD $0x4ea8d484 // fsub v4.4s, v4.4s, v8.4s
-	WORD $0x4ea8d4a5 // fsub v5.4s, v5.4s, v8.4s
-	WORD $0x4ea8d4c6 // fsub v6.4s, v6.4s, v8.4s
-	WORD $0x4ea8d4e7 // fsub v7.4s, v7.4s, v8.4s
-	FMOVS s2+52(FP), F8
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	WORD $0x4ea8cc04 // fmls v4.4s, v0.4s, v8.4s
-	WORD $0x4ea8cc25 // fmls v5.4s, v1.4s, v8.4s
-	WORD $0x4ea8cc46 // fmls v6.4s, v2.4s, v8.4s
-	WORD $0x4ea8cc67 // fmls v7.4s, v3.4s, v8.4s
-	FMOVS rstd+44(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	WORD $0x6e20dc81 // fmul v1.4s, v4.4s, v0.4s
-	WORD $0x6e20dca2 // fmul v2.4s, v5.4s, v0.4s
-	WORD $0x6e20dcc3 // fmul v3.4s, v6.4s, v0.4s
-	WORD $0x6e20dce0 // fmul v0.4s, v7.4s, v0.4s
-	ADD R7<<2, R6, R25
-	FMOVQ F1, 0(R25)
-	FMOVQ F2, 16(R25)
-	FMOVQ F3, 32(R25)
-	FMOVQ F0, 48(R25)
-	ADDS $16, R7, R7
-	SUBS $16, R0, R0
-	JMP loop116
-part115:
-	CMP $0, R0
-	BEQ done117
-	MOVD $masksNEON<>+0(SB), R8
-	MOVD R0, R9
-	NEG R9, R9
-	ADD R9<<2, R8, R26
-	FMOVQ 64(R26), F0
-	FMOVQ 80(R26), F0
-	FMOVQ 96(R26), F0
-	FMOVQ 112(R26), F0
-	ADD R7<<2, R2, R19
-	MOVD $0(R19), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes281
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes281
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes281
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes281
-	VLD1.P 4(R16), V0.S[3]
-lanes281:
-	MOVD $16(R19), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes282
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes282
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes282
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes282
-	VLD1.P 4(R16), V1.S[3]
-lanes282:
-	MOVD $32(R19), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes283
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes283
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes283
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes283
-	VLD1.P 4(R16), V2.S[3]
-lanes283:
-	MOVD $48(R19), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes284
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes284
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes284
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes284
-	VLD1.P 4(R16), V3.S[3]
-lanes284:
-	FMOVS mean+40(FP), F4
-	WORD $0x4e040484 // dup v4.4s, v4.s[0]
-	WORD $0x4ea4d400 // fsub v0.4s, v0.4s, v4.4s
-	WORD $0x4ea4d421 // fsub v1.4s, v1.4s, v4.4s
-	WORD $0x4ea4d442 // fsub v2.4s, v2.4s, v4.4s
-	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
-	FMOVS rstd+44(FP), F4
-	WORD $0x4e040484 // dup v4.4s, v4.s[0]
-	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
-	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
-	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	ADD R7<<2, R1, R20
-	MOVD $0(R20), R16
-	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	CMP $0, R0
-	BLE lanes285
-	VLD1.P 4(R16), V4.S[0]
-	CMP $1, R0
-	BLE lanes285
-	VLD1.P 4(R16), V4.S[1]
-	CMP $2, R0
-	BLE lanes285
-	VLD1.P 4(R16), V4.S[2]
-	CMP $3, R0
-	BLE lanes285
-	VLD1.P 4(R16), V4.S[3]
-lanes285:
-	MOVD $16(R20), R16
-	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $4, R0
-	BLE lanes286
-	VLD1.P 4(R16), V5.S[0]
-	CMP $5, R0
-	BLE lanes286
-	VLD1.P 4(R16), V5.S[1]
-	CMP $6, R0
-	BLE lanes286
-	VLD1.P 4(R16), V5.S[2]
-	CMP $7, R0
-	BLE lanes286
-	VLD1.P 4(R16), V5.S[3]
-lanes286:
-	MOVD $32(R20), R16
-	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	CMP $8, R0
-	BLE lanes287
-	VLD1.P 4(R16), V6.S[0]
-	CMP $9, R0
-	BLE lanes287
-	VLD1.P 4(R16), V6.S[1]
-	CMP $10, R0
-	BLE lanes287
-	VLD1.P 4(R16), V6.S[2]
-	CMP $11, R0
-	BLE lanes287
-	VLD1.P 4(R16), V6.S[3]
-lanes287:
-	MOVD $48(R20), R16
-	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	CMP $12, R0
-	BLE lanes288
-	VLD1.P 4(R16), V7.S[0]
-	CMP $13, R0
-	BLE lanes288
-	VLD1.P 4(R16), V7.S[1]
-	CMP $14, R0
-	BLE lanes288
-	VLD1.P 4(R16), V7.S[2]
-	CMP $15, R0
-	BLE lanes288
-	VLD1.P 4(R16), V7.S[3]
-lanes288:
-	ADD R7<<2, R3, R21
-	MOVD $0(R21), R16
-	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	CMP $0, R0
-	BLE lanes289
-	VLD1.P 4(R16), V8.S[0]
-	CMP $1, R0
-	BLE lanes289
-	VLD1.P 4(R16), V8.S[1]
-	CMP $2, R0
-	BLE lanes289
-	VLD1.P 4(R16), V8.S[2]
-	CMP $3, R0
-	BLE lanes289
-	VLD1.P 4(R16), V8.S[3]
-lanes289:
-	MOVD $16(R21), R16
-	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	CMP $4, R0
-	BLE lanes290
-	VLD1.P 4(R16), V9.S[0]
-	CMP $5, R0
-	BLE lanes290
-	VLD1.P 4(R16), V9.S[1]
-	CMP $6, R0
-	BLE lanes290
-	VLD1.P 4(R16), V9.S[2]
-	CMP $7, R0
-	BLE lanes290
-	VLD1.P 4(R16), V9.S[3]
-lanes290:
-	MOVD $32(R21), R16
-	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	CMP $8, R0
-	BLE lanes291
-	VLD1.P 4(R16), V10.S[0]
-	CMP $9, R0
-	BLE lanes291
-	VLD1.P 4(R16), V10.S[1]
-	CMP $10, R0
-	BLE lanes291
-	VLD1.P 4(R16), V10.S[2]
-	CMP $11, R0
-	BLE lanes291
-	VLD1.P 4(R16), V10.S[3]
-lanes291:
-	MOVD $48(R21), R16
-	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	CMP $12, R0
-	BLE lanes292
-	VLD1.P 4(R16), V11.S[0]
-	CMP $13, R0
-	BLE lanes292
-	VLD1.P 4(R16), V11.S[1]
-	CMP $14, R0
-	BLE lanes292
-	VLD1.P 4(R16), V11.S[2]
-	CMP $15, R0
-	BLE lanes292
-	VLD1.P 4(R16), V11.S[3]
-lanes292:
-	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
-	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
-	WORD $0x6e2adcc6 // fmul v6.4s, v6.4s, v10.4s
-	WORD $0x6e2bdce7 // fmul v7.4s, v7.4s, v11.4s
-	FMOVS s1+48(FP), F8
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	WORD $0x4ea8d484 // fsub v4.4s, v4.4s, v8.4s
-	WORD $0x4ea8d4a5 // fsub v5.4s, v5.4s, v8.4s
-	WORD $0x4ea8d4c6 // fsub v6.4s, v6.4s, v8.4s
-	WORD $0x4ea8d4e7 // fsub v7.4s, v7.4s, v8.4s
-	FMOVS s2+52(FP), F8
-	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	WORD $0x4ea8cc04 // fmls v4.4s, v0.4s, v8.4s
-	WORD $0x4ea8cc25 // fmls v5.4s, v1.4s, v8.4s
-	WORD $0x4ea8cc46 // fmls v6.4s, v2.4s, v8.4s
-	WORD $0x4ea8cc67 // fmls v7.4s, v3.4s, v8.4s
-	FMOVS rstd+44(FP), F0
-	WORD $0x4e040400 // dup v0.4s, v0.s[0]
-	WORD $0x6e20dc81 // fmul v1.4s, v4.4s, v0.4s
-	WORD $0x6e20dca2 // fmul v2.4s, v5.4s, v0.4s
-	WORD $0x6e20dcc3 // fmul v3.4s, v6.4s, v0.4s
-	WORD $0x6e20dce0 // fmul v0.4s, v7.4s, v0.4s
-	ADD R7<<2, R6, R22
+	WORD $0x4e2cce88 // fmla v8.4s, v20.4s, v12.4s
+	WORD $0x4e2dcea9 // fmla v9.4s, v21.4s, v13.4s
+done145:
+	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
+	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	WORD $0x6e024043 // ext v3.16b, v2.16b, v2.16b, #8
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	WORD $0x4ea00843 // rev64 v3.4s, v2.4s
+	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
+	WORD $0x4e28d4c3 // fadd v3.4s, v6.4s, v8.4s
+	WORD $0x4e29d4e4 // fadd v4.4s, v7.4s, v9.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	WORD $0x6e034064 // ext v4.16b, v3.16b, v3.16b, #8
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	WORD $0x4ea00864 // rev64 v4.4s, v3.4s
+	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
+	FMOVS count+96(FP), F30
+	WORD $0x1e3e1842 // fdiv s2, s2, s30
+	FMOVS count+96(FP), F30
+	WORD $0x1e3e1863 // fdiv s3, s3, s30
+	WORD $0x4e040442 // dup v2.4s, v2.s[0]
+	WORD $0x4e040463 // dup v3.4s, v3.s[0]
+	MOVD n+8(FP), R8
+	MOVD ZR, R9
+loop149:
+	CMP $16, R8
+	BLT part148
+	ADD R9<<2, R3, R25
+	FMOVQ 0(R25), F4
+	FMOVQ 16(R25), F5
+	FMOVQ 32(R25), F6
+	FMOVQ 48(R25), F7
+	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
+	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
+	WORD $0x4ea0d4c6 // fsub v6.4s, v6.4s, v0.4s
+	WORD $0x4ea0d4e7 // fsub v7.4s, v7.4s, v0.4s
+	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
+	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
+	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
+	ADD R9<<2, R2, R26
+	FMOVQ 0(R26), F8
+	FMOVQ 16(R26), F9
+	FMOVQ 32(R26), F10
+	FMOVQ 48(R26), F11
+	ADD R9<<2, R7, R19
+	FMOVQ 0(R19), F12
+	FMOVQ 16(R19), F13
+	FMOVQ 32(R19), F14
+	FMOVQ 48(R19), F15
+	WORD $0x6e2cdd08 // fmul v8.4s, v8.4s, v12.4s
+	WORD $0x6e2ddd29 // fmul v9.4s, v9.4s, v13.4s
+	WORD $0x6e2edd4a // fmul v10.4s, v10.4s, v14.4s
+	WORD $0x6e2fdd6b // fmul v11.4s, v11.4s, v15.4s
+	WORD $0x4ea2d508 // fsub v8.4s, v8.4s, v2.4s
+	WORD $0x4ea2d529 // fsub v9.4s, v9.4s, v2.4s
+	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
+	WORD $0x4ea2d56b // fsub v11.4s, v11.4s, v2.4s
+	WORD $0x4ea3cc88 // fmls v8.4s, v4.4s, v3.4s
+	WORD $0x4ea3cca9 // fmls v9.4s, v5.4s, v3.4s
+	WORD $0x4ea3ccca // fmls v10.4s, v6.4s, v3.4s
+	WORD $0x4ea3cceb // fmls v11.4s, v7.4s, v3.4s
+	ADD R9<<2, R1, R20
+	FMOVQ 0(R20), F4
+	FMOVQ 16(R20), F5
+	FMOVQ 32(R20), F6
+	FMOVQ 48(R20), F7
+	WORD $0x6e21dd08 // fmul v8.4s, v8.4s, v1.4s
+	WORD $0x6e21dd29 // fmul v9.4s, v9.4s, v1.4s
+	WORD $0x6e21dd4a // fmul v10.4s, v10.4s, v1.4s
+	WORD $0x6e21dd6b // fmul v11.4s, v11.4s, v1.4s
+	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
+	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
+	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
+	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
+	FMOVQ F4, 0(R20)
+	FMOVQ F5, 16(R20)
+	FMOVQ F6, 32(R20)
+	FMOVQ F7, 48(R20)
+	ADDS $16, R9, R9
+	SUBS $16, R8, R8
+	JMP loop149
+part148:
+	CMP $0, R8
+	BEQ done150
+	MOVD $masksNEON<>+0(SB), R10
+	MOVD R8, R11
+	NEG R11, R11
+	ADD R11<<2, R10, R21
+	FMOVQ 64(R21), F4
+	FMOVQ 80(R21), F4
+	FMOVQ 96(R21), F4
+	FMOVQ 112(R21), F4
+	ADD R9<<2, R3, R22
 	MOVD $0(R22), R16
-	CMP $0, R0
-	BLE lanes293
-	VST1.P V1.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes293
-	VST1.P V1.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes293
-	VST1.P V1.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes293
-	VST1.P V1.S[3], 4(R16)
-lanes293:
-	MOVD $16(R22), R16
-	CMP $4, R0
-	BLE lanes294
-	VST1.P V2.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes294
-	VST1.P V2.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes294
-	VST1.P V2.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes294
-	VST1.P V2.S[3], 4(R16)
-lanes294:
-	MOVD $32(R22), R16
-	CMP $8, R0
-	BLE lanes295
-	VST1.P V3.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes295
-	VST1.P V3.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes295
-	VST1.P V3.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes295
-	VST1.P V3.S[3], 4(R16)
-lanes295:
-	MOVD $48(R22), R16
-	CMP $12, R0
-	BLE lanes296
-	VST1.P V0.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes296
-	VST1.P V0.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes296
-	VST1.P V0.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes296
-	VST1.P V0.S[3], 4(R16)
-lanes296:
-done117:
-	RET
-
-// func gainGradNEON(n int, dgain *float32, dy *float32, x *float32, mean float32, rstd float32)
-TEXT ·gainGradNEON(SB), NOSPLIT, $0-40
-	MOVD n+0(FP), R0
-	MOVD dy+16(FP), R1
-	MOVD x+24(FP), R2
-	MOVD dgain+8(FP), R3
-	MOVD ZR, R6
-loop119:
-	CMP $16, R0
-	BLT part118
-	ADD R6<<2, R2, R23
-	FMOVQ 0(R23), F0
-	FMOVQ 16(R23), F1
-	FMOVQ 32(R23), F2
-	FMOVQ 48(R23), F3
-	FMOVS mean+32(FP), F4
-	WORD $0x4e040484 // dup v4.4s, v4.s[0]
-	WORD $0x4ea4d400 // fsub v0.4s, v0.4s, v4.4s
-	WORD $0x4ea4d421 // fsub v1.4s, v1.4s, v4.4s
-	WORD $0x4ea4d442 // fsub v2.4s, v2.4s, v4.4s
-	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
-	FMOVS rstd+36(FP), F4
-	WORD $0x4e040484 // dup v4.4s, v4.s[0]
-	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
-	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
-	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	ADD R6<<2, R3, R24
-	FMOVQ 0(R24), F4
-	FMOVQ 16(R24), F5
-	FMOVQ 32(R24), F6
-	FMOVQ 48(R24), F7
-	ADD R6<<2, R1, R25
-	FMOVQ 0(R25), F8
-	FMOVQ 16(R25), F9
-	FMOVQ 32(R25), F10
-	FMOVQ 48(R25), F11
-	WORD $0x4e28cc04 // fmla v4.4s, v0.4s, v8.4s
-	WORD $0x4e29cc25 // fmla v5.4s, v1.4s, v9.4s
-	WORD $0x4e2acc46 // fmla v6.4s, v2.4s, v10.4s
-	WORD $0x4e2bcc67 // fmla v7.4s, v3.4s, v11.4s
-	FMOVQ F4, 0(R24)
-	FMOVQ F5, 16(R24)
-	FMOVQ F6, 32(R24)
-	FMOVQ F7, 48(R24)
-	ADDS $16, R6, R6
-	SUBS $16, R0, R0
-	JMP loop119
-part118:
-	CMP $0, R0
-	BEQ done120
-	MOVD $masksNEON<>+0(SB), R7
-	MOVD R0, R8
-	NEG R8, R8
-	ADD R8<<2, R7, R26
-	FMOVQ 64(R26), F0
-	FMOVQ 80(R26), F0
-	FMOVQ 96(R26), F0
-	FMOVQ 112(R26), F0
-	ADD R6<<2, R2, R19
-	MOVD $0(R19), R16
-	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
-	CMP $0, R0
-	BLE lanes297
-	VLD1.P 4(R16), V0.S[0]
-	CMP $1, R0
-	BLE lanes297
-	VLD1.P 4(R16), V0.S[1]
-	CMP $2, R0
-	BLE lanes297
-	VLD1.P 4(R16), V0.S[2]
-	CMP $3, R0
-	BLE lanes297
-	VLD1.P 4(R16), V0.S[3]
-lanes297:
-	MOVD $16(R19), R16
-	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
-	CMP $4, R0
-	BLE lanes298
-	VLD1.P 4(R16), V1.S[0]
-	CMP $5, R0
-	BLE lanes298
-	VLD1.P 4(R16), V1.S[1]
-	CMP $6, R0
-	BLE lanes298
-	VLD1.P 4(R16), V1.S[2]
-	CMP $7, R0
-	BLE lanes298
-	VLD1.P 4(R16), V1.S[3]
-lanes298:
-	MOVD $32(R19), R16
-	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
-	CMP $8, R0
-	BLE lanes299
-	VLD1.P 4(R16), V2.S[0]
-	CMP $9, R0
-	BLE lanes299
-	VLD1.P 4(R16), V2.S[1]
-	CMP $10, R0
-	BLE lanes299
-	VLD1.P 4(R16), V2.S[2]
-	CMP $11, R0
-	BLE lanes299
-	VLD1.P 4(R16), V2.S[3]
-lanes299:
-	MOVD $48(R19), R16
-	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-	CMP $12, R0
-	BLE lanes300
-	VLD1.P 4(R16), V3.S[0]
-	CMP $13, R0
-	BLE lanes300
-	VLD1.P 4(R16), V3.S[1]
-	CMP $14, R0
-	BLE lanes300
-	VLD1.P 4(R16), V3.S[2]
-	CMP $15, R0
-	BLE lanes300
-	VLD1.P 4(R16), V3.S[3]
-lanes300:
-	FMOVS mean+32(FP), F4
-	WORD $0x4e040484 // dup v4.4s, v4.s[0]
-	WORD $0x4ea4d400 // fsub v0.4s, v0.4s, v4.4s
-	WORD $0x4ea4d421 // fsub v1.4s, v1.4s, v4.4s
-	WORD $0x4ea4d442 // fsub v2.4s, v2.4s, v4.4s
-	WORD $0x4ea4d463 // fsub v3.4s, v3.4s, v4.4s
-	FMOVS rstd+36(FP), F4
-	WORD $0x4e040484 // dup v4.4s, v4.s[0]
-	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
-	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
-	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
-	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	ADD R6<<2, R3, R20
-	MOVD $0(R20), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
-	CMP $0, R0
-	BLE lanes301
+	CMP $0, R8
+	BLE lanes333
 	VLD1.P 4(R16), V4.S[0]
-	CMP $1, R0
-	BLE lanes301
+	CMP $1, R8
+	BLE lanes333
 	VLD1.P 4(R16), V4.S[1]
-	CMP $2, R0
-	BLE lanes301
+	CMP $2, R8
+	BLE lanes333
 	VLD1.P 4(R16), V4.S[2]
-	CMP $3, R0
-	BLE lanes301
+	CMP $3, R8
+	BLE lanes333
 	VLD1.P 4(R16), V4.S[3]
-lanes301:
-	MOVD $16(R20), R16
+lanes333:
+	MOVD $16(R22), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
-	CMP $4, R0
-	BLE lanes302
+	CMP $4, R8
+	BLE lanes334
 	VLD1.P 4(R16), V5.S[0]
-	CMP $5, R0
-	BLE lanes302
+	CMP $5, R8
+	BLE lanes334
 	VLD1.P 4(R16), V5.S[1]
-	CMP $6, R0
-	BLE lanes302
+	CMP $6, R8
+	BLE lanes334
 	VLD1.P 4(R16), V5.S[2]
-	CMP $7, R0
-	BLE lanes302
+	CMP $7, R8
+	BLE lanes334
 	VLD1.P 4(R16), V5.S[3]
-lanes302:
-	MOVD $32(R20), R16
+lanes334:
+	MOVD $32(R22), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
-	CMP $8, R0
-	BLE lanes303
+	CMP $8, R8
+	BLE lanes335
 	VLD1.P 4(R16), V6.S[0]
-	CMP $9, R0
-	BLE lanes303
+	CMP $9, R8
+	BLE lanes335
 	VLD1.P 4(R16), V6.S[1]
-	CMP $10, R0
-	BLE lanes303
+	CMP $10, R8
+	BLE lanes335
 	VLD1.P 4(R16), V6.S[2]
-	CMP $11, R0
-	BLE lanes303
+	CMP $11, R8
+	BLE lanes335
 	VLD1.P 4(R16), V6.S[3]
-lanes303:
-	MOVD $48(R20), R16
+lanes335:
+	MOVD $48(R22), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	CMP $12, R0
-	BLE lanes304
+	CMP $12, R8
+	BLE lanes336
 	VLD1.P 4(R16), V7.S[0]
-	CMP $13, R0
-	BLE lanes304
+	CMP $13, R8
+	BLE lanes336
 	VLD1.P 4(R16), V7.S[1]
-	CMP $14, R0
-	BLE lanes304
+	CMP $14, R8
+	BLE lanes336
 	VLD1.P 4(R16), V7.S[2]
-	CMP $15, R0
-	BLE lanes304
+	CMP $15, R8
+	BLE lanes336
 	VLD1.P 4(R16), V7.S[3]
-lanes304:
-	ADD R6<<2, R1, R21
-	MOVD $0(R21), R16
+lanes336:
+	WORD $0x4ea0d484 // fsub v4.4s, v4.4s, v0.4s
+	WORD $0x4ea0d4a5 // fsub v5.4s, v5.4s, v0.4s
+	WORD $0x4ea0d4c6 // fsub v6.4s, v6.4s, v0.4s
+	WORD $0x4ea0d4e0 // fsub v0.4s, v7.4s, v0.4s
+	WORD $0x6e21dc84 // fmul v4.4s, v4.4s, v1.4s
+	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
+	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
+	WORD $0x6e21dc00 // fmul v0.4s, v0.4s, v1.4s
+	ADD R9<<2, R2, R23
+	MOVD $0(R23), R16
+	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
+	CMP $0, R8
+	BLE lanes337
+	VLD1.P 4(R16), V7.S[0]
+	CMP $1, R8
+	BLE lanes337
+	VLD1.P 4(R16), V7.S[1]
+	CMP $2, R8
+	BLE lanes337
+	VLD1.P 4(R16), V7.S[2]
+	CMP $3, R8
+	BLE lanes337
+	VLD1.P 4(R16), V7.S[3]
+lanes337:
+	MOVD $16(R23), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
-	CMP $0, R0
-	BLE lanes305
+	CMP $4, R8
+	BLE lanes338
 	VLD1.P 4(R16), V8.S[0]
-	CMP $1, R0
-	BLE lanes305
+	CMP $5, R8
+	BLE lanes338
 	VLD1.P 4(R16), V8.S[1]
-	CMP $2, R0
-	BLE lanes305
+	CMP $6, R8
+	BLE lanes338
 	VLD1.P 4(R16), V8.S[2]
-	CMP $3, R0
-	BLE lanes305
+	CMP $7, R8
+	BLE lanes338
 	VLD1.P 4(R16), V8.S[3]
-lanes305:
-	MOVD $16(R21), R16
+lanes338:
+	MOVD $32(R23), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
-	CMP $4, R0
-	BLE lanes306
+	CMP $8, R8
+	BLE lanes339
 	VLD1.P 4(R16), V9.S[0]
-	CMP $5, R0
-	BLE lanes306
+	CMP $9, R8
+	BLE lanes339
 	VLD1.P 4(R16), V9.S[1]
-	CMP $6, R0
-	BLE lanes306
+	CMP $10, R8
+	BLE lanes339
 	VLD1.P 4(R16), V9.S[2]
-	CMP $7, R0
-	BLE lanes306
+	CMP $11, R8
+	BLE lanes339
 	VLD1.P 4(R16), V9.S[3]
-lanes306:
-	MOVD $32(R21), R16
+lanes339:
+	MOVD $48(R23), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
-	CMP $8, R0
-	BLE lanes307
+	CMP $12, R8
+	BLE lanes340
 	VLD1.P 4(R16), V10.S[0]
-	CMP $9, R0
-	BLE lanes307
+	CMP $13, R8
+	BLE lanes340
 	VLD1.P 4(R16), V10.S[1]
-	CMP $10, R0
-	BLE lanes307
+	CMP $14, R8
+	BLE lanes340
 	VLD1.P 4(R16), V10.S[2]
-	CMP $11, R0
-	BLE lanes307
+	CMP $15, R8
+	BLE lanes340
 	VLD1.P 4(R16), V10.S[3]
-lanes307:
-	MOVD $48(R21), R16
+lanes340:
+	ADD R9<<2, R7, R24
+	MOVD $0(R24), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	CMP $12, R0
-	BLE lanes308
+	CMP $0, R8
+	BLE lanes341
 	VLD1.P 4(R16), V11.S[0]
-	CMP $13, R0
-	BLE lanes308
+	CMP $1, R8
+	BLE lanes341
 	VLD1.P 4(R16), V11.S[1]
-	CMP $14, R0
-	BLE lanes308
+	CMP $2, R8
+	BLE lanes341
 	VLD1.P 4(R16), V11.S[2]
-	CMP $15, R0
-	BLE lanes308
+	CMP $3, R8
+	BLE lanes341
 	VLD1.P 4(R16), V11.S[3]
-lanes308:
-	WORD $0x4e28cc04 // fmla v4.4s, v0.4s, v8.4s
-	WORD $0x4e29cc25 // fmla v5.4s, v1.4s, v9.4s
-	WORD $0x4e2acc46 // fmla v6.4s, v2.4s, v10.4s
-	WORD $0x4e2bcc67 // fmla v7.4s, v3.4s, v11.4s
-	MOVD $0(R20), R16
-	CMP $0, R0
-	BLE lanes309
-	VST1.P V4.S[0], 4(R16)
-	CMP $1, R0
-	BLE lanes309
-	VST1.P V4.S[1], 4(R16)
-	CMP $2, R0
-	BLE lanes309
-	VST1.P V4.S[2], 4(R16)
-	CMP $3, R0
-	BLE lanes309
-	VST1.P V4.S[3], 4(R16)
-lanes309:
-	MOVD $16(R20), R16
-	CMP $4, R0
-	BLE lanes310
-	VST1.P V5.S[0], 4(R16)
-	CMP $5, R0
-	BLE lanes310
-	VST1.P V5.S[1], 4(R16)
-	CMP $6, R0
-	BLE lanes310
-	VST1.P V5.S[2], 4(R16)
-	CMP $7, R0
-	BLE lanes310
-	VST1.P V5.S[3], 4(R16)
-lanes310:
-	MOVD $32(R20), R16
-	CMP $8, R0
-	BLE lanes311
-	VST1.P V6.S[0], 4(R16)
-	CMP $9, R0
-	BLE lanes311
-	VST1.P V6.S[1], 4(R16)
-	CMP $10, R0
-	BLE lanes311
-	VST1.P V6.S[2], 4(R16)
-	CMP $11, R0
-	BLE lanes311
-	VST1.P V6.S[3], 4(R16)
-lanes311:
-	MOVD $48(R20), R16
-	CMP $12, R0
-	BLE lanes312
-	VST1.P V7.S[0], 4(R16)
-	CMP $13, R0
-	BLE lanes312
-	VST1.P V7.S[1], 4(R16)
-	CMP $14, R0
-	BLE lanes312
-	VST1.P V7.S[2], 4(R16)
-	CMP $15, R0
-	BLE lanes312
-	VST1.P V7.S[3], 4(R16)
-lanes312:
-done120:
+lanes341:
+	MOVD $16(R24), R16
+	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	CMP $4, R8
+	BLE lanes342
+	VLD1.P 4(R16), V12.S[0]
+	CMP $5, R8
+	BLE lanes342
+	VLD1.P 4(R16), V12.S[1]
+	CMP $6, R8
+	BLE lanes342
+	VLD1.P 4(R16), V12.S[2]
+	CMP $7, R8
+	BLE lanes342
+	VLD1.P 4(R16), V12.S[3]
+lanes342:
+	MOVD $32(R24), R16
+	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
+	CMP $8, R8
+	BLE lanes343
+	VLD1.P 4(R16), V13.S[0]
+	CMP $9, R8
+	BLE lanes343
+	VLD1.P 4(R16), V13.S[1]
+	CMP $10, R8
+	BLE lanes343
+	VLD1.P 4(R16), V13.S[2]
+	CMP $11, R8
+	BLE lanes343
+	VLD1.P 4(R16), V13.S[3]
+lanes343:
+	MOVD $48(R24), R16
+	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
+	CMP $12, R8
+	BLE lanes344
+	VLD1.P 4(R16), V14.S[0]
+	CMP $13, R8
+	BLE lanes344
+	VLD1.P 4(R16), V14.S[1]
+	CMP $14, R8
+	BLE lanes344
+	VLD1.P 4(R16), V14.S[2]
+	CMP $15, R8
+	BLE lanes344
+	VLD1.P 4(R16), V14.S[3]
+lanes344:
+	WORD $0x6e2bdce7 // fmul v7.4s, v7.4s, v11.4s
+	WORD $0x6e2cdd08 // fmul v8.4s, v8.4s, v12.4s
+	WORD $0x6e2ddd29 // fmul v9.4s, v9.4s, v13.4s
+	WORD $0x6e2edd4a // fmul v10.4s, v10.4s, v14.4s
+	WORD $0x4ea2d4e7 // fsub v7.4s, v7.4s, v2.4s
+	WORD $0x4ea2d508 // fsub v8.4s, v8.4s, v2.4s
+	WORD $0x4ea2d529 // fsub v9.4s, v9.4s, v2.4s
+	WORD $0x4ea2d542 // fsub v2.4s, v10.4s, v2.4s
+	WORD $0x4ea3cc87 // fmls v7.4s, v4.4s, v3.4s
+	WORD $0x4ea3cca8 // fmls v8.4s, v5.4s, v3.4s
+	WORD $0x4ea3ccc9 // fmls v9.4s, v6.4s, v3.4s
+	WORD $0x4ea3cc02 // fmls v2.4s, v0.4s, v3.4s
+	ADD R9<<2, R1, R25
+	MOVD $0(R25), R16
+	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
+	CMP $0, R8
+	BLE lanes345
+	VLD1.P 4(R16), V0.S[0]
+	CMP $1, R8
+	BLE lanes345
+	VLD1.P 4(R16), V0.S[1]
+	CMP $2, R8
+	BLE lanes345
+	VLD1.P 4(R16), V0.S[2]
+	CMP $3, R8
+	BLE lanes345
+	VLD1.P 4(R16), V0.S[3]
+lanes345:
+	MOVD $16(R25), R16
+	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
+	CMP $4, R8
+	BLE lanes346
+	VLD1.P 4(R16), V3.S[0]
+	CMP $5, R8
+	BLE lanes346
+	VLD1.P 4(R16), V3.S[1]
+	CMP $6, R8
+	BLE lanes346
+	VLD1.P 4(R16), V3.S[2]
+	CMP $7, R8
+	BLE lanes346
+	VLD1.P 4(R16), V3.S[3]
+lanes346:
+	MOVD $32(R25), R16
+	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
+	CMP $8, R8
+	BLE lanes347
+	VLD1.P 4(R16), V4.S[0]
+	CMP $9, R8
+	BLE lanes347
+	VLD1.P 4(R16), V4.S[1]
+	CMP $10, R8
+	BLE lanes347
+	VLD1.P 4(R16), V4.S[2]
+	CMP $11, R8
+	BLE lanes347
+	VLD1.P 4(R16), V4.S[3]
+lanes347:
+	MOVD $48(R25), R16
+	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
+	CMP $12, R8
+	BLE lanes348
+	VLD1.P 4(R16), V5.S[0]
+	CMP $13, R8
+	BLE lanes348
+	VLD1.P 4(R16), V5.S[1]
+	CMP $14, R8
+	BLE lanes348
+	VLD1.P 4(R16), V5.S[2]
+	CMP $15, R8
+	BLE lanes348
+	VLD1.P 4(R16), V5.S[3]
+lanes348:
+	WORD $0x6e21dce6 // fmul v6.4s, v7.4s, v1.4s
+	WORD $0x6e21dd07 // fmul v7.4s, v8.4s, v1.4s
+	WORD $0x6e21dd28 // fmul v8.4s, v9.4s, v1.4s
+	WORD $0x6e21dc41 // fmul v1.4s, v2.4s, v1.4s
+	WORD $0x4e26d400 // fadd v0.4s, v0.4s, v6.4s
+	WORD $0x4e27d462 // fadd v2.4s, v3.4s, v7.4s
+	WORD $0x4e28d483 // fadd v3.4s, v4.4s, v8.4s
+	WORD $0x4e21d4a1 // fadd v1.4s, v5.4s, v1.4s
+	MOVD $0(R25), R16
+	CMP $0, R8
+	BLE lanes349
+	VST1.P V0.S[0], 4(R16)
+	CMP $1, R8
+	BLE lanes349
+	VST1.P V0.S[1], 4(R16)
+	CMP $2, R8
+	BLE lanes349
+	VST1.P V0.S[2], 4(R16)
+	CMP $3, R8
+	BLE lanes349
+	VST1.P V0.S[3], 4(R16)
+lanes349:
+	MOVD $16(R25), R16
+	CMP $4, R8
+	BLE lanes350
+	VST1.P V2.S[0], 4(R16)
+	CMP $5, R8
+	BLE lanes350
+	VST1.P V2.S[1], 4(R16)
+	CMP $6, R8
+	BLE lanes350
+	VST1.P V2.S[2], 4(R16)
+	CMP $7, R8
+	BLE lanes350
+	VST1.P V2.S[3], 4(R16)
+lanes350:
+	MOVD $32(R25), R16
+	CMP $8, R8
+	BLE lanes351
+	VST1.P V3.S[0], 4(R16)
+	CMP $9, R8
+	BLE lanes351
+	VST1.P V3.S[1], 4(R16)
+	CMP $10, R8
+	BLE lanes351
+	VST1.P V3.S[2], 4(R16)
+	CMP $11, R8
+	BLE lanes351
+	VST1.P V3.S[3], 4(R16)
+lanes351:
+	MOVD $48(R25), R16
+	CMP $12, R8
+	BLE lanes352
+	VST1.P V1.S[0], 4(R16)
+	CMP $13, R8
+	BLE lanes352
+	VST1.P V1.S[1], 4(R16)
+	CMP $14, R8
+	BLE lanes352
+	VST1.P V1.S[2], 4(R16)
+	CMP $15, R8
+	BLE lanes352
+	VST1.P V1.S[3], 4(R16)
+lanes352:
+done150:
+	MOVD dxrs+24(FP), R7
+	LSL $2, R7, R7
+	ADDS R7, R1, R1
+	MOVD dyrs+56(FP), R7
+	LSL $2, R7, R7
+	ADDS R7, R2, R2
+	MOVD xrs+72(FP), R7
+	LSL $2, R7, R7
+	ADDS R7, R3, R3
+	ADDS $8, R6, R6
+	SUBS $1, R0, R0
+	BNE row140
 	RET
 
 // func adamWNEON(n int, w *float32, dw *float32, m *float32, v *float32, s *float32)
@@ -11460,14 +12569,14 @@ TEXT ·adamWNEON(SB), NOSPLIT, $0-48
 	MOVD v+32(FP), R6
 	MOVD s+40(FP), R7
 	MOVD ZR, R8
-loop122:
+loop152:
 	CMP $16, R0
-	BLT part121
-	ADD R8<<2, R2, R22
-	FMOVQ 0(R22), F0
-	FMOVQ 16(R22), F1
-	FMOVQ 32(R22), F2
-	FMOVQ 48(R22), F3
+	BLT part151
+	ADD R8<<2, R2, R26
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
 	FMOVS 28(R7), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -11485,21 +12594,21 @@ loop122:
 	WORD $0x6e27dc26 // fmul v6.4s, v1.4s, v7.4s
 	WORD $0x6e28dc47 // fmul v7.4s, v2.4s, v8.4s
 	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	ADD R8<<2, R3, R23
-	FMOVQ 0(R23), F8
-	FMOVQ 16(R23), F9
-	FMOVQ 32(R23), F10
-	FMOVQ 48(R23), F11
+	ADD R8<<2, R3, R19
+	FMOVQ 0(R19), F8
+	FMOVQ 16(R19), F9
+	FMOVQ 32(R19), F10
+	FMOVQ 48(R19), F11
 	FMOVS 4(R7), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
 	WORD $0x4e2ccd05 // fmla v5.4s, v8.4s, v12.4s
 	WORD $0x4e2ccd26 // fmla v6.4s, v9.4s, v12.4s
 	WORD $0x4e2ccd47 // fmla v7.4s, v10.4s, v12.4s
 	WORD $0x4e2ccd64 // fmla v4.4s, v11.4s, v12.4s
-	FMOVQ F5, 0(R23)
-	FMOVQ F6, 16(R23)
-	FMOVQ F7, 32(R23)
-	FMOVQ F4, 48(R23)
+	FMOVQ F5, 0(R19)
+	FMOVQ F6, 16(R19)
+	FMOVQ F7, 32(R19)
+	FMOVQ F4, 48(R19)
 	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V8
 	FMOVS 8(R7), F9
 	WORD $0x4e040529 // dup v9.4s, v9.s[0]
@@ -11515,21 +12624,21 @@ loop122:
 	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
 	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
 	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R8<<2, R6, R24
-	FMOVQ 0(R24), F8
-	FMOVQ 16(R24), F9
-	FMOVQ 32(R24), F10
-	FMOVQ 48(R24), F11
+	ADD R8<<2, R6, R20
+	FMOVQ 0(R20), F8
+	FMOVQ 16(R20), F9
+	FMOVQ 32(R20), F10
+	FMOVQ 48(R20), F11
 	FMOVS 8(R7), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
 	WORD $0x4e2ccd00 // fmla v0.4s, v8.4s, v12.4s
 	WORD $0x4e2ccd21 // fmla v1.4s, v9.4s, v12.4s
 	WORD $0x4e2ccd42 // fmla v2.4s, v10.4s, v12.4s
 	WORD $0x4e2ccd63 // fmla v3.4s, v11.4s, v12.4s
-	FMOVQ F0, 0(R24)
-	FMOVQ F1, 16(R24)
-	FMOVQ F2, 32(R24)
-	FMOVQ F3, 48(R24)
+	FMOVQ F0, 0(R20)
+	FMOVQ F1, 16(R20)
+	FMOVQ F2, 32(R20)
+	FMOVQ F3, 48(R20)
 	FMOVS 24(R7), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
@@ -11556,11 +12665,11 @@ loop122:
 	WORD $0x6e21fcc1 // fdiv v1.4s, v6.4s, v1.4s
 	WORD $0x6e22fce2 // fdiv v2.4s, v7.4s, v2.4s
 	WORD $0x6e23fc83 // fdiv v3.4s, v4.4s, v3.4s
-	ADD R8<<2, R1, R25
-	FMOVQ 0(R25), F4
-	FMOVQ 16(R25), F5
-	FMOVQ 32(R25), F6
-	FMOVQ 48(R25), F7
+	ADD R8<<2, R1, R21
+	FMOVQ 0(R21), F4
+	FMOVQ 16(R21), F5
+	FMOVQ 32(R21), F6
+	FMOVQ 48(R21), F7
 	FMOVS 16(R7), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x4e28cc80 // fmla v0.4s, v4.4s, v8.4s
@@ -11572,85 +12681,85 @@ loop122:
 	WORD $0x4ea8cc25 // fmls v5.4s, v1.4s, v8.4s
 	WORD $0x4ea8cc46 // fmls v6.4s, v2.4s, v8.4s
 	WORD $0x4ea8cc67 // fmls v7.4s, v3.4s, v8.4s
-	FMOVQ F4, 0(R25)
-	FMOVQ F5, 16(R25)
-	FMOVQ F6, 32(R25)
-	FMOVQ F7, 48(R25)
+	FMOVQ F4, 0(R21)
+	FMOVQ F5, 16(R21)
+	FMOVQ F6, 32(R21)
+	FMOVQ F7, 48(R21)
 	ADDS $16, R8, R8
 	SUBS $16, R0, R0
-	JMP loop122
-part121:
+	JMP loop152
+part151:
 	CMP $0, R0
-	BEQ done123
+	BEQ done153
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R0, R10
 	NEG R10, R10
-	ADD R10<<2, R9, R26
-	FMOVQ 64(R26), F0
-	FMOVQ 80(R26), F0
-	FMOVQ 96(R26), F0
-	FMOVQ 112(R26), F0
-	ADD R8<<2, R2, R19
-	MOVD $0(R19), R16
+	ADD R10<<2, R9, R22
+	FMOVQ 64(R22), F0
+	FMOVQ 80(R22), F0
+	FMOVQ 96(R22), F0
+	FMOVQ 112(R22), F0
+	ADD R8<<2, R2, R23
+	MOVD $0(R23), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes313
+	BLE lanes353
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes313
+	BLE lanes353
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes313
+	BLE lanes353
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes313
+	BLE lanes353
 	VLD1.P 4(R16), V0.S[3]
-lanes313:
-	MOVD $16(R19), R16
+lanes353:
+	MOVD $16(R23), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes314
+	BLE lanes354
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes314
+	BLE lanes354
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes314
+	BLE lanes354
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes314
+	BLE lanes354
 	VLD1.P 4(R16), V1.S[3]
-lanes314:
-	MOVD $32(R19), R16
+lanes354:
+	MOVD $32(R23), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes315
+	BLE lanes355
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes315
+	BLE lanes355
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes315
+	BLE lanes355
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes315
+	BLE lanes355
 	VLD1.P 4(R16), V2.S[3]
-lanes315:
-	MOVD $48(R19), R16
+lanes355:
+	MOVD $48(R23), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes316
+	BLE lanes356
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes316
+	BLE lanes356
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes316
+	BLE lanes356
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes316
+	BLE lanes356
 	VLD1.P 4(R16), V3.S[3]
-lanes316:
+lanes356:
 	FMOVS 28(R7), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -11668,129 +12777,129 @@ lanes316:
 	WORD $0x6e27dc26 // fmul v6.4s, v1.4s, v7.4s
 	WORD $0x6e28dc47 // fmul v7.4s, v2.4s, v8.4s
 	WORD $0x6e24dc64 // fmul v4.4s, v3.4s, v4.4s
-	ADD R8<<2, R3, R20
-	MOVD $0(R20), R16
+	ADD R8<<2, R3, R24
+	MOVD $0(R24), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes317
+	BLE lanes357
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes317
+	BLE lanes357
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes317
+	BLE lanes357
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes317
+	BLE lanes357
 	VLD1.P 4(R16), V8.S[3]
-lanes317:
-	MOVD $16(R20), R16
+lanes357:
+	MOVD $16(R24), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes318
+	BLE lanes358
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes318
+	BLE lanes358
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes318
+	BLE lanes358
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes318
+	BLE lanes358
 	VLD1.P 4(R16), V9.S[3]
-lanes318:
-	MOVD $32(R20), R16
+lanes358:
+	MOVD $32(R24), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R0
-	BLE lanes319
+	BLE lanes359
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R0
-	BLE lanes319
+	BLE lanes359
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R0
-	BLE lanes319
+	BLE lanes359
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R0
-	BLE lanes319
+	BLE lanes359
 	VLD1.P 4(R16), V10.S[3]
-lanes319:
-	MOVD $48(R20), R16
+lanes359:
+	MOVD $48(R24), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R0
-	BLE lanes320
+	BLE lanes360
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R0
-	BLE lanes320
+	BLE lanes360
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R0
-	BLE lanes320
+	BLE lanes360
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R0
-	BLE lanes320
+	BLE lanes360
 	VLD1.P 4(R16), V11.S[3]
-lanes320:
+lanes360:
 	FMOVS 4(R7), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
 	WORD $0x4e2ccd05 // fmla v5.4s, v8.4s, v12.4s
 	WORD $0x4e2ccd26 // fmla v6.4s, v9.4s, v12.4s
 	WORD $0x4e2ccd47 // fmla v7.4s, v10.4s, v12.4s
 	WORD $0x4e2ccd64 // fmla v4.4s, v11.4s, v12.4s
-	MOVD $0(R20), R16
+	MOVD $0(R24), R16
 	CMP $0, R0
-	BLE lanes321
+	BLE lanes361
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes321
+	BLE lanes361
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes321
+	BLE lanes361
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes321
+	BLE lanes361
 	VST1.P V5.S[3], 4(R16)
-lanes321:
-	MOVD $16(R20), R16
+lanes361:
+	MOVD $16(R24), R16
 	CMP $4, R0
-	BLE lanes322
+	BLE lanes362
 	VST1.P V6.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes322
+	BLE lanes362
 	VST1.P V6.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes322
+	BLE lanes362
 	VST1.P V6.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes322
+	BLE lanes362
 	VST1.P V6.S[3], 4(R16)
-lanes322:
-	MOVD $32(R20), R16
+lanes362:
+	MOVD $32(R24), R16
 	CMP $8, R0
-	BLE lanes323
+	BLE lanes363
 	VST1.P V7.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes323
+	BLE lanes363
 	VST1.P V7.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes323
+	BLE lanes363
 	VST1.P V7.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes323
+	BLE lanes363
 	VST1.P V7.S[3], 4(R16)
-lanes323:
-	MOVD $48(R20), R16
+lanes363:
+	MOVD $48(R24), R16
 	CMP $12, R0
-	BLE lanes324
+	BLE lanes364
 	VST1.P V4.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes324
+	BLE lanes364
 	VST1.P V4.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes324
+	BLE lanes364
 	VST1.P V4.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes324
+	BLE lanes364
 	VST1.P V4.S[3], 4(R16)
-lanes324:
+lanes364:
 	VMOVQ $0x3f8000003f800000, $0x3f8000003f800000, V8
 	FMOVS 8(R7), F9
 	WORD $0x4e040529 // dup v9.4s, v9.s[0]
@@ -11806,129 +12915,129 @@ lanes324:
 	WORD $0x6e21dd41 // fmul v1.4s, v10.4s, v1.4s
 	WORD $0x6e22dd62 // fmul v2.4s, v11.4s, v2.4s
 	WORD $0x6e23dd03 // fmul v3.4s, v8.4s, v3.4s
-	ADD R8<<2, R6, R21
-	MOVD $0(R21), R16
+	ADD R8<<2, R6, R25
+	MOVD $0(R25), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes325
+	BLE lanes365
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes325
+	BLE lanes365
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes325
+	BLE lanes365
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes325
+	BLE lanes365
 	VLD1.P 4(R16), V8.S[3]
-lanes325:
-	MOVD $16(R21), R16
+lanes365:
+	MOVD $16(R25), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes326
+	BLE lanes366
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes326
+	BLE lanes366
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes326
+	BLE lanes366
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes326
+	BLE lanes366
 	VLD1.P 4(R16), V9.S[3]
-lanes326:
-	MOVD $32(R21), R16
+lanes366:
+	MOVD $32(R25), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R0
-	BLE lanes327
+	BLE lanes367
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R0
-	BLE lanes327
+	BLE lanes367
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R0
-	BLE lanes327
+	BLE lanes367
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R0
-	BLE lanes327
+	BLE lanes367
 	VLD1.P 4(R16), V10.S[3]
-lanes327:
-	MOVD $48(R21), R16
+lanes367:
+	MOVD $48(R25), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R0
-	BLE lanes328
+	BLE lanes368
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R0
-	BLE lanes328
+	BLE lanes368
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R0
-	BLE lanes328
+	BLE lanes368
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R0
-	BLE lanes328
+	BLE lanes368
 	VLD1.P 4(R16), V11.S[3]
-lanes328:
+lanes368:
 	FMOVS 8(R7), F12
 	WORD $0x4e04058c // dup v12.4s, v12.s[0]
 	WORD $0x4e2ccd00 // fmla v0.4s, v8.4s, v12.4s
 	WORD $0x4e2ccd21 // fmla v1.4s, v9.4s, v12.4s
 	WORD $0x4e2ccd42 // fmla v2.4s, v10.4s, v12.4s
 	WORD $0x4e2ccd63 // fmla v3.4s, v11.4s, v12.4s
-	MOVD $0(R21), R16
+	MOVD $0(R25), R16
 	CMP $0, R0
-	BLE lanes329
+	BLE lanes369
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes329
+	BLE lanes369
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes329
+	BLE lanes369
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes329
+	BLE lanes369
 	VST1.P V0.S[3], 4(R16)
-lanes329:
-	MOVD $16(R21), R16
+lanes369:
+	MOVD $16(R25), R16
 	CMP $4, R0
-	BLE lanes330
+	BLE lanes370
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes330
+	BLE lanes370
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes330
+	BLE lanes370
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes330
+	BLE lanes370
 	VST1.P V1.S[3], 4(R16)
-lanes330:
-	MOVD $32(R21), R16
+lanes370:
+	MOVD $32(R25), R16
 	CMP $8, R0
-	BLE lanes331
+	BLE lanes371
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes331
+	BLE lanes371
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes331
+	BLE lanes371
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes331
+	BLE lanes371
 	VST1.P V2.S[3], 4(R16)
-lanes331:
-	MOVD $48(R21), R16
+lanes371:
+	MOVD $48(R25), R16
 	CMP $12, R0
-	BLE lanes332
+	BLE lanes372
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes332
+	BLE lanes372
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes332
+	BLE lanes372
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes332
+	BLE lanes372
 	VST1.P V3.S[3], 4(R16)
-lanes332:
+lanes372:
 	FMOVS 24(R7), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
@@ -11955,67 +13064,67 @@ lanes332:
 	WORD $0x6e21fcc1 // fdiv v1.4s, v6.4s, v1.4s
 	WORD $0x6e22fce2 // fdiv v2.4s, v7.4s, v2.4s
 	WORD $0x6e23fc83 // fdiv v3.4s, v4.4s, v3.4s
-	ADD R8<<2, R1, R22
-	MOVD $0(R22), R16
+	ADD R8<<2, R1, R26
+	MOVD $0(R26), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes333
+	BLE lanes373
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes333
+	BLE lanes373
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes333
+	BLE lanes373
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes333
+	BLE lanes373
 	VLD1.P 4(R16), V4.S[3]
-lanes333:
-	MOVD $16(R22), R16
+lanes373:
+	MOVD $16(R26), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes334
+	BLE lanes374
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes334
+	BLE lanes374
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes334
+	BLE lanes374
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes334
+	BLE lanes374
 	VLD1.P 4(R16), V5.S[3]
-lanes334:
-	MOVD $32(R22), R16
+lanes374:
+	MOVD $32(R26), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes335
+	BLE lanes375
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes335
+	BLE lanes375
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes335
+	BLE lanes375
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes335
+	BLE lanes375
 	VLD1.P 4(R16), V6.S[3]
-lanes335:
-	MOVD $48(R22), R16
+lanes375:
+	MOVD $48(R26), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes336
+	BLE lanes376
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes336
+	BLE lanes376
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes336
+	BLE lanes376
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes336
+	BLE lanes376
 	VLD1.P 4(R16), V7.S[3]
-lanes336:
+lanes376:
 	FMOVS 16(R7), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x4e28cc80 // fmla v0.4s, v4.4s, v8.4s
@@ -12027,63 +13136,63 @@ lanes336:
 	WORD $0x4ea8cc25 // fmls v5.4s, v1.4s, v8.4s
 	WORD $0x4ea8cc46 // fmls v6.4s, v2.4s, v8.4s
 	WORD $0x4ea8cc67 // fmls v7.4s, v3.4s, v8.4s
-	MOVD $0(R22), R16
+	MOVD $0(R26), R16
 	CMP $0, R0
-	BLE lanes337
+	BLE lanes377
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes337
+	BLE lanes377
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes337
+	BLE lanes377
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes337
+	BLE lanes377
 	VST1.P V4.S[3], 4(R16)
-lanes337:
-	MOVD $16(R22), R16
+lanes377:
+	MOVD $16(R26), R16
 	CMP $4, R0
-	BLE lanes338
+	BLE lanes378
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes338
+	BLE lanes378
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes338
+	BLE lanes378
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes338
+	BLE lanes378
 	VST1.P V5.S[3], 4(R16)
-lanes338:
-	MOVD $32(R22), R16
+lanes378:
+	MOVD $32(R26), R16
 	CMP $8, R0
-	BLE lanes339
+	BLE lanes379
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes339
+	BLE lanes379
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes339
+	BLE lanes379
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes339
+	BLE lanes379
 	VST1.P V6.S[3], 4(R16)
-lanes339:
-	MOVD $48(R22), R16
+lanes379:
+	MOVD $48(R26), R16
 	CMP $12, R0
-	BLE lanes340
+	BLE lanes380
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes340
+	BLE lanes380
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes340
+	BLE lanes380
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes340
+	BLE lanes380
 	VST1.P V7.S[3], 4(R16)
-lanes340:
-done123:
+lanes380:
+done153:
 	RET
 
 // func productsNEON(n int, rows int, dst *float32, drs int, w *float32, p *float32, x *float32, xrs int)
@@ -12099,37 +13208,37 @@ TEXT ·productsNEON(SB), NOSPLIT, $0-64
 	MOVD xrs+56(FP), R9
 	LSL $2, R9, R9
 	MOVD ZR, R10
-loop126:
+loop156:
 	CMP $64, R0
-	BLT single125
-	ADD R10<<2, R7, R23
-	FMOVQ 0(R23), F0
-	FMOVQ 16(R23), F1
-	FMOVQ 32(R23), F2
-	FMOVQ 48(R23), F3
-	FMOVQ 64(R23), F4
-	FMOVQ 80(R23), F5
-	FMOVQ 96(R23), F6
-	FMOVQ 112(R23), F7
-	FMOVQ 128(R23), F8
-	FMOVQ 144(R23), F9
-	FMOVQ 160(R23), F10
-	FMOVQ 176(R23), F11
-	FMOVQ 192(R23), F12
-	FMOVQ 208(R23), F13
-	FMOVQ 224(R23), F14
-	FMOVQ 240(R23), F15
+	BLT single155
+	ADD R10<<2, R7, R19
+	FMOVQ 0(R19), F0
+	FMOVQ 16(R19), F1
+	FMOVQ 32(R19), F2
+	FMOVQ 48(R19), F3
+	FMOVQ 64(R19), F4
+	FMOVQ 80(R19), F5
+	FMOVQ 96(R19), F6
+	FMOVQ 112(R19), F7
+	FMOVQ 128(R19), F8
+	FMOVQ 144(R19), F9
+	FMOVQ 160(R19), F10
+	FMOVQ 176(R19), F11
+	FMOVQ 192(R19), F12
+	FMOVQ 208(R19), F13
+	FMOVQ 224(R19), F14
+	FMOVQ 240(R19), F15
 	MOVD R6, R11
 	MOVD R1, R12
 	MOVD R2, R13
 	MOVD R8, R14
-row127:
+row157:
 	WORD $0x4d40c970 // ld1r {v16.4s}, [x11]
-	ADD R10<<2, R14, R24
-	FMOVQ 0(R24), F17
-	FMOVQ 16(R24), F18
-	FMOVQ 32(R24), F19
-	FMOVQ 48(R24), F20
+	ADD R10<<2, R14, R20
+	FMOVQ 0(R20), F17
+	FMOVQ 16(R20), F18
+	FMOVQ 32(R20), F19
+	FMOVQ 48(R20), F20
 	WORD $0x6e31dc11 // fmul v17.4s, v0.4s, v17.4s
 	WORD $0x6e32dc32 // fmul v18.4s, v1.4s, v18.4s
 	WORD $0x6e33dc53 // fmul v19.4s, v2.4s, v19.4s
@@ -12138,15 +13247,15 @@ row127:
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	ADD R10<<2, R13, R25
-	FMOVQ F17, 0(R25)
-	FMOVQ F18, 16(R25)
-	FMOVQ F19, 32(R25)
-	FMOVQ F20, 48(R25)
-	FMOVQ 64(R24), F17
-	FMOVQ 80(R24), F18
-	FMOVQ 96(R24), F19
-	FMOVQ 112(R24), F20
+	ADD R10<<2, R13, R21
+	FMOVQ F17, 0(R21)
+	FMOVQ F18, 16(R21)
+	FMOVQ F19, 32(R21)
+	FMOVQ F20, 48(R21)
+	FMOVQ 64(R20), F17
+	FMOVQ 80(R20), F18
+	FMOVQ 96(R20), F19
+	FMOVQ 112(R20), F20
 	WORD $0x6e31dc91 // fmul v17.4s, v4.4s, v17.4s
 	WORD $0x6e32dcb2 // fmul v18.4s, v5.4s, v18.4s
 	WORD $0x6e33dcd3 // fmul v19.4s, v6.4s, v19.4s
@@ -12155,14 +13264,14 @@ row127:
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	FMOVQ F17, 64(R25)
-	FMOVQ F18, 80(R25)
-	FMOVQ F19, 96(R25)
-	FMOVQ F20, 112(R25)
-	FMOVQ 128(R24), F17
-	FMOVQ 144(R24), F18
-	FMOVQ 160(R24), F19
-	FMOVQ 176(R24), F20
+	FMOVQ F17, 64(R21)
+	FMOVQ F18, 80(R21)
+	FMOVQ F19, 96(R21)
+	FMOVQ F20, 112(R21)
+	FMOVQ 128(R20), F17
+	FMOVQ 144(R20), F18
+	FMOVQ 160(R20), F19
+	FMOVQ 176(R20), F20
 	WORD $0x6e31dd11 // fmul v17.4s, v8.4s, v17.4s
 	WORD $0x6e32dd32 // fmul v18.4s, v9.4s, v18.4s
 	WORD $0x6e33dd53 // fmul v19.4s, v10.4s, v19.4s
@@ -12171,14 +13280,14 @@ row127:
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	FMOVQ F17, 128(R25)
-	FMOVQ F18, 144(R25)
-	FMOVQ F19, 160(R25)
-	FMOVQ F20, 176(R25)
-	FMOVQ 192(R24), F17
-	FMOVQ 208(R24), F18
-	FMOVQ 224(R24), F19
-	FMOVQ 240(R24), F20
+	FMOVQ F17, 128(R21)
+	FMOVQ F18, 144(R21)
+	FMOVQ F19, 160(R21)
+	FMOVQ F20, 176(R21)
+	FMOVQ 192(R20), F17
+	FMOVQ 208(R20), F18
+	FMOVQ 224(R20), F19
+	FMOVQ 240(R20), F20
 	WORD $0x6e31dd91 // fmul v17.4s, v12.4s, v17.4s
 	WORD $0x6e32ddb2 // fmul v18.4s, v13.4s, v18.4s
 	WORD $0x6e33ddd3 // fmul v19.4s, v14.4s, v19.4s
@@ -12187,38 +13296,38 @@ row127:
 	WORD $0x6e30de52 // fmul v18.4s, v18.4s, v16.4s
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de90 // fmul v16.4s, v20.4s, v16.4s
-	FMOVQ F17, 192(R25)
-	FMOVQ F18, 208(R25)
-	FMOVQ F19, 224(R25)
-	FMOVQ F16, 240(R25)
+	FMOVQ F17, 192(R21)
+	FMOVQ F18, 208(R21)
+	FMOVQ F19, 224(R21)
+	FMOVQ F16, 240(R21)
 	ADDS $4, R11, R11
 	ADDS R3, R13, R13
 	ADDS R9, R14, R14
 	SUBS $1, R12, R12
-	BNE row127
+	BNE row157
 	ADDS $64, R10, R10
 	SUBS $64, R0, R0
-	JMP loop126
-single125:
-loop128:
+	JMP loop156
+single155:
+loop158:
 	CMP $16, R0
-	BLT part124
-	ADD R10<<2, R7, R26
-	FMOVQ 0(R26), F0
-	FMOVQ 16(R26), F1
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F3
+	BLT part154
+	ADD R10<<2, R7, R22
+	FMOVQ 0(R22), F0
+	FMOVQ 16(R22), F1
+	FMOVQ 32(R22), F2
+	FMOVQ 48(R22), F3
 	MOVD R6, R11
 	MOVD R1, R12
 	MOVD R2, R13
 	MOVD R8, R14
-row129:
+row159:
 	WORD $0x4d40c964 // ld1r {v4.4s}, [x11]
-	ADD R10<<2, R14, R19
-	FMOVQ 0(R19), F5
-	FMOVQ 16(R19), F6
-	FMOVQ 32(R19), F7
-	FMOVQ 48(R19), F8
+	ADD R10<<2, R14, R23
+	FMOVQ 0(R23), F5
+	FMOVQ 16(R23), F6
+	FMOVQ 32(R23), F7
+	FMOVQ 48(R23), F8
 	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
 	WORD $0x6e26dc26 // fmul v6.4s, v1.4s, v6.4s
 	WORD $0x6e27dc47 // fmul v7.4s, v2.4s, v7.4s
@@ -12227,156 +13336,156 @@ row129:
 	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
 	WORD $0x6e24dce7 // fmul v7.4s, v7.4s, v4.4s
 	WORD $0x6e24dd04 // fmul v4.4s, v8.4s, v4.4s
-	ADD R10<<2, R13, R20
-	FMOVQ F5, 0(R20)
-	FMOVQ F6, 16(R20)
-	FMOVQ F7, 32(R20)
-	FMOVQ F4, 48(R20)
+	ADD R10<<2, R13, R24
+	FMOVQ F5, 0(R24)
+	FMOVQ F6, 16(R24)
+	FMOVQ F7, 32(R24)
+	FMOVQ F4, 48(R24)
 	ADDS $4, R11, R11
 	ADDS R3, R13, R13
 	ADDS R9, R14, R14
 	SUBS $1, R12, R12
-	BNE row129
+	BNE row159
 	ADDS $16, R10, R10
 	SUBS $16, R0, R0
-	JMP loop128
-part124:
+	JMP loop158
+part154:
 	CMP $0, R0
-	BEQ done130
+	BEQ done160
 	MOVD $masksNEON<>+0(SB), R11
 	MOVD R0, R12
 	NEG R12, R12
-	ADD R12<<2, R11, R21
-	FMOVQ 64(R21), F0
-	FMOVQ 80(R21), F0
-	FMOVQ 96(R21), F0
-	FMOVQ 112(R21), F0
-	ADD R10<<2, R7, R22
-	MOVD $0(R22), R16
+	ADD R12<<2, R11, R25
+	FMOVQ 64(R25), F0
+	FMOVQ 80(R25), F0
+	FMOVQ 96(R25), F0
+	FMOVQ 112(R25), F0
+	ADD R10<<2, R7, R26
+	MOVD $0(R26), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes341
+	BLE lanes381
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes341
+	BLE lanes381
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes341
+	BLE lanes381
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes341
+	BLE lanes381
 	VLD1.P 4(R16), V0.S[3]
-lanes341:
-	MOVD $16(R22), R16
+lanes381:
+	MOVD $16(R26), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes342
+	BLE lanes382
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes342
+	BLE lanes382
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes342
+	BLE lanes382
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes342
+	BLE lanes382
 	VLD1.P 4(R16), V1.S[3]
-lanes342:
-	MOVD $32(R22), R16
+lanes382:
+	MOVD $32(R26), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes343
+	BLE lanes383
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes343
+	BLE lanes383
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes343
+	BLE lanes383
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes343
+	BLE lanes383
 	VLD1.P 4(R16), V2.S[3]
-lanes343:
-	MOVD $48(R22), R16
+lanes383:
+	MOVD $48(R26), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes344
+	BLE lanes384
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes344
+	BLE lanes384
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes344
+	BLE lanes384
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes344
+	BLE lanes384
 	VLD1.P 4(R16), V3.S[3]
-lanes344:
+lanes384:
 	MOVD R1, R1
 	MOVD R8, R7
-row131:
+row161:
 	WORD $0x4d40c8c4 // ld1r {v4.4s}, [x6]
-	ADD R10<<2, R7, R23
-	MOVD $0(R23), R16
+	ADD R10<<2, R7, R19
+	MOVD $0(R19), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes345
+	BLE lanes385
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes345
+	BLE lanes385
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes345
+	BLE lanes385
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes345
+	BLE lanes385
 	VLD1.P 4(R16), V5.S[3]
-lanes345:
-	MOVD $16(R23), R16
+lanes385:
+	MOVD $16(R19), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes346
+	BLE lanes386
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes346
+	BLE lanes386
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes346
+	BLE lanes386
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes346
+	BLE lanes386
 	VLD1.P 4(R16), V6.S[3]
-lanes346:
-	MOVD $32(R23), R16
+lanes386:
+	MOVD $32(R19), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $8, R0
-	BLE lanes347
+	BLE lanes387
 	VLD1.P 4(R16), V7.S[0]
 	CMP $9, R0
-	BLE lanes347
+	BLE lanes387
 	VLD1.P 4(R16), V7.S[1]
 	CMP $10, R0
-	BLE lanes347
+	BLE lanes387
 	VLD1.P 4(R16), V7.S[2]
 	CMP $11, R0
-	BLE lanes347
+	BLE lanes387
 	VLD1.P 4(R16), V7.S[3]
-lanes347:
-	MOVD $48(R23), R16
+lanes387:
+	MOVD $48(R19), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $12, R0
-	BLE lanes348
+	BLE lanes388
 	VLD1.P 4(R16), V8.S[0]
 	CMP $13, R0
-	BLE lanes348
+	BLE lanes388
 	VLD1.P 4(R16), V8.S[1]
 	CMP $14, R0
-	BLE lanes348
+	BLE lanes388
 	VLD1.P 4(R16), V8.S[2]
 	CMP $15, R0
-	BLE lanes348
+	BLE lanes388
 	VLD1.P 4(R16), V8.S[3]
-lanes348:
+lanes388:
 	WORD $0x6e25dc05 // fmul v5.4s, v0.4s, v5.4s
 	WORD $0x6e26dc26 // fmul v6.4s, v1.4s, v6.4s
 	WORD $0x6e27dc47 // fmul v7.4s, v2.4s, v7.4s
@@ -12385,69 +13494,69 @@ lanes348:
 	WORD $0x6e24dcc6 // fmul v6.4s, v6.4s, v4.4s
 	WORD $0x6e24dce7 // fmul v7.4s, v7.4s, v4.4s
 	WORD $0x6e24dd04 // fmul v4.4s, v8.4s, v4.4s
-	ADD R10<<2, R2, R24
-	MOVD $0(R24), R16
+	ADD R10<<2, R2, R20
+	MOVD $0(R20), R16
 	CMP $0, R0
-	BLE lanes349
+	BLE lanes389
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes349
+	BLE lanes389
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes349
+	BLE lanes389
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes349
+	BLE lanes389
 	VST1.P V5.S[3], 4(R16)
-lanes349:
-	MOVD $16(R24), R16
+lanes389:
+	MOVD $16(R20), R16
 	CMP $4, R0
-	BLE lanes350
+	BLE lanes390
 	VST1.P V6.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes350
+	BLE lanes390
 	VST1.P V6.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes350
+	BLE lanes390
 	VST1.P V6.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes350
+	BLE lanes390
 	VST1.P V6.S[3], 4(R16)
-lanes350:
-	MOVD $32(R24), R16
+lanes390:
+	MOVD $32(R20), R16
 	CMP $8, R0
-	BLE lanes351
+	BLE lanes391
 	VST1.P V7.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes351
+	BLE lanes391
 	VST1.P V7.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes351
+	BLE lanes391
 	VST1.P V7.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes351
+	BLE lanes391
 	VST1.P V7.S[3], 4(R16)
-lanes351:
-	MOVD $48(R24), R16
+lanes391:
+	MOVD $48(R20), R16
 	CMP $12, R0
-	BLE lanes352
+	BLE lanes392
 	VST1.P V4.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes352
+	BLE lanes392
 	VST1.P V4.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes352
+	BLE lanes392
 	VST1.P V4.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes352
+	BLE lanes392
 	VST1.P V4.S[3], 4(R16)
-lanes352:
+lanes392:
 	ADDS $4, R6, R6
 	ADDS R3, R2, R2
 	ADDS R9, R7, R7
 	SUBS $1, R1, R1
-	BNE row131
-done130:
+	BNE row161
+done160:
 	RET
 
 // func featureSumsNEON(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, y *float32, sums *float32)
@@ -12459,7 +13568,7 @@ TEXT ·featureSumsNEON(SB), NOSPLIT, $24-72
 	MOVD R2, 8(RSP)
 	MOVD count+8(FP), R2
 	MOVD R2, 16(RSP)
-run132:
+run162:
 	MOVD 8(RSP), R2
 	MOVW 0(R2), R3
 	MUL R1, R3, R3
@@ -12473,10 +13582,10 @@ run132:
 	MOVD R7, 24(RSP)
 	ADDS $12, R2, R2
 	MOVD R2, 8(RSP)
-rows135:
+rows165:
 	MOVD 24(RSP), R17
 	CMP $4, R17
-	BLT rest133
+	BLT rest163
 	ADD R1<<0, R0, R2
 	ADD R1<<0, R2, R7
 	ADD R1<<0, R7, R8
@@ -12502,82 +13611,38 @@ rows135:
 	MOVD y+56(FP), R12
 	MOVD n+0(FP), R13
 	MOVD ZR, R14
-loop137:
+loop167:
 	CMP $16, R13
-	BLT part136
-	ADD R14<<2, R3, R25
-	FMOVQ 0(R25), F16
-	FMOVQ 16(R25), F17
-	FMOVQ 32(R25), F18
-	FMOVQ 48(R25), F19
-	ADD R14<<2, R6, R26
-	FMOVQ 0(R26), F20
-	FMOVQ 16(R26), F21
-	FMOVQ 32(R26), F22
-	FMOVQ 48(R26), F23
+	BLT part166
+	ADD R14<<2, R3, R21
+	FMOVQ 0(R21), F16
+	FMOVQ 16(R21), F17
+	FMOVQ 32(R21), F18
+	FMOVQ 48(R21), F19
+	ADD R14<<2, R6, R22
+	FMOVQ 0(R22), F20
+	FMOVQ 16(R22), F21
+	FMOVQ 32(R22), F22
+	FMOVQ 48(R22), F23
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R0, R19
-	FMOVQ F20, 0(R19)
-	FMOVQ F21, 16(R19)
-	FMOVQ F22, 32(R19)
-	FMOVQ F23, 48(R19)
-	ADD R14<<2, R12, R20
-	FMOVQ 0(R20), F24
-	FMOVQ 16(R20), F25
-	FMOVQ 32(R20), F26
-	FMOVQ 48(R20), F27
+	ADD R14<<2, R0, R23
+	FMOVQ F20, 0(R23)
+	FMOVQ F21, 16(R23)
+	FMOVQ F22, 32(R23)
+	FMOVQ F23, 48(R23)
+	ADD R14<<2, R12, R24
+	FMOVQ 0(R24), F24
+	FMOVQ 16(R24), F25
+	FMOVQ 32(R24), F26
+	FMOVQ 48(R24), F27
 	WORD $0x4e38ce80 // fmla v0.4s, v20.4s, v24.4s
 	WORD $0x4e39cea1 // fmla v1.4s, v21.4s, v25.4s
 	WORD $0x4e3acec2 // fmla v2.4s, v22.4s, v26.4s
 	WORD $0x4e3bcee3 // fmla v3.4s, v23.4s, v27.4s
-	ADD R14<<2, R9, R21
-	FMOVQ 0(R21), F20
-	FMOVQ 16(R21), F21
-	FMOVQ 32(R21), F22
-	FMOVQ 48(R21), F23
-	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
-	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
-	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R2, R22
-	FMOVQ F20, 0(R22)
-	FMOVQ F21, 16(R22)
-	FMOVQ F22, 32(R22)
-	FMOVQ F23, 48(R22)
-	FMOVQ 0(R20), F24
-	FMOVQ 16(R20), F25
-	FMOVQ 32(R20), F26
-	FMOVQ 48(R20), F27
-	WORD $0x4e38ce84 // fmla v4.4s, v20.4s, v24.4s
-	WORD $0x4e39cea5 // fmla v5.4s, v21.4s, v25.4s
-	WORD $0x4e3acec6 // fmla v6.4s, v22.4s, v26.4s
-	WORD $0x4e3bcee7 // fmla v7.4s, v23.4s, v27.4s
-	ADD R14<<2, R10, R23
-	FMOVQ 0(R23), F20
-	FMOVQ 16(R23), F21
-	FMOVQ 32(R23), F22
-	FMOVQ 48(R23), F23
-	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
-	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
-	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
-	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R7, R24
-	FMOVQ F20, 0(R24)
-	FMOVQ F21, 16(R24)
-	FMOVQ F22, 32(R24)
-	FMOVQ F23, 48(R24)
-	FMOVQ 0(R20), F24
-	FMOVQ 16(R20), F25
-	FMOVQ 32(R20), F26
-	FMOVQ 48(R20), F27
-	WORD $0x4e38ce88 // fmla v8.4s, v20.4s, v24.4s
-	WORD $0x4e39cea9 // fmla v9.4s, v21.4s, v25.4s
-	WORD $0x4e3aceca // fmla v10.4s, v22.4s, v26.4s
-	WORD $0x4e3bceeb // fmla v11.4s, v23.4s, v27.4s
-	ADD R14<<2, R11, R25
+	ADD R14<<2, R9, R25
 	FMOVQ 0(R25), F20
 	FMOVQ 16(R25), F21
 	FMOVQ 32(R25), F22
@@ -12586,840 +13651,884 @@ loop137:
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R8, R26
+	ADD R14<<2, R2, R26
 	FMOVQ F20, 0(R26)
 	FMOVQ F21, 16(R26)
 	FMOVQ F22, 32(R26)
 	FMOVQ F23, 48(R26)
-	FMOVQ 0(R20), F16
-	FMOVQ 16(R20), F17
-	FMOVQ 32(R20), F18
-	FMOVQ 48(R20), F19
+	FMOVQ 0(R24), F24
+	FMOVQ 16(R24), F25
+	FMOVQ 32(R24), F26
+	FMOVQ 48(R24), F27
+	WORD $0x4e38ce84 // fmla v4.4s, v20.4s, v24.4s
+	WORD $0x4e39cea5 // fmla v5.4s, v21.4s, v25.4s
+	WORD $0x4e3acec6 // fmla v6.4s, v22.4s, v26.4s
+	WORD $0x4e3bcee7 // fmla v7.4s, v23.4s, v27.4s
+	ADD R14<<2, R10, R19
+	FMOVQ 0(R19), F20
+	FMOVQ 16(R19), F21
+	FMOVQ 32(R19), F22
+	FMOVQ 48(R19), F23
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	ADD R14<<2, R7, R20
+	FMOVQ F20, 0(R20)
+	FMOVQ F21, 16(R20)
+	FMOVQ F22, 32(R20)
+	FMOVQ F23, 48(R20)
+	FMOVQ 0(R24), F24
+	FMOVQ 16(R24), F25
+	FMOVQ 32(R24), F26
+	FMOVQ 48(R24), F27
+	WORD $0x4e38ce88 // fmla v8.4s, v20.4s, v24.4s
+	WORD $0x4e39cea9 // fmla v9.4s, v21.4s, v25.4s
+	WORD $0x4e3aceca // fmla v10.4s, v22.4s, v26.4s
+	WORD $0x4e3bceeb // fmla v11.4s, v23.4s, v27.4s
+	ADD R14<<2, R11, R21
+	FMOVQ 0(R21), F20
+	FMOVQ 16(R21), F21
+	FMOVQ 32(R21), F22
+	FMOVQ 48(R21), F23
+	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
+	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
+	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
+	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
+	ADD R14<<2, R8, R22
+	FMOVQ F20, 0(R22)
+	FMOVQ F21, 16(R22)
+	FMOVQ F22, 32(R22)
+	FMOVQ F23, 48(R22)
+	FMOVQ 0(R24), F16
+	FMOVQ 16(R24), F17
+	FMOVQ 32(R24), F18
+	FMOVQ 48(R24), F19
 	WORD $0x4e30ce8c // fmla v12.4s, v20.4s, v16.4s
 	WORD $0x4e31cead // fmla v13.4s, v21.4s, v17.4s
 	WORD $0x4e32cece // fmla v14.4s, v22.4s, v18.4s
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
 	ADDS $16, R14, R14
 	SUBS $16, R13, R13
-	JMP loop137
-part136:
+	JMP loop167
+part166:
 	CMP $0, R13
-	BEQ done138
+	BEQ done168
 	MOVD $masksNEON<>+0(SB), R15
 	MOVD R13, R5
 	NEG R5, R5
-	ADD R5<<2, R15, R19
-	FMOVQ 64(R19), F16
-	FMOVQ 80(R19), F16
-	FMOVQ 96(R19), F16
-	FMOVQ 112(R19), F16
-	ADD R14<<2, R3, R20
-	MOVD $0(R20), R16
+	ADD R5<<2, R15, R23
+	FMOVQ 64(R23), F16
+	FMOVQ 80(R23), F16
+	FMOVQ 96(R23), F16
+	FMOVQ 112(R23), F16
+	ADD R14<<2, R3, R24
+	MOVD $0(R24), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $0, R13
-	BLE lanes353
+	BLE lanes393
 	VLD1.P 4(R16), V16.S[0]
 	CMP $1, R13
-	BLE lanes353
+	BLE lanes393
 	VLD1.P 4(R16), V16.S[1]
 	CMP $2, R13
-	BLE lanes353
+	BLE lanes393
 	VLD1.P 4(R16), V16.S[2]
 	CMP $3, R13
-	BLE lanes353
+	BLE lanes393
 	VLD1.P 4(R16), V16.S[3]
-lanes353:
-	MOVD $16(R20), R16
+lanes393:
+	MOVD $16(R24), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $4, R13
-	BLE lanes354
+	BLE lanes394
 	VLD1.P 4(R16), V17.S[0]
 	CMP $5, R13
-	BLE lanes354
+	BLE lanes394
 	VLD1.P 4(R16), V17.S[1]
 	CMP $6, R13
-	BLE lanes354
+	BLE lanes394
 	VLD1.P 4(R16), V17.S[2]
 	CMP $7, R13
-	BLE lanes354
+	BLE lanes394
 	VLD1.P 4(R16), V17.S[3]
-lanes354:
-	MOVD $32(R20), R16
+lanes394:
+	MOVD $32(R24), R16
 	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
 	CMP $8, R13
-	BLE lanes355
+	BLE lanes395
 	VLD1.P 4(R16), V18.S[0]
 	CMP $9, R13
-	BLE lanes355
+	BLE lanes395
 	VLD1.P 4(R16), V18.S[1]
 	CMP $10, R13
-	BLE lanes355
+	BLE lanes395
 	VLD1.P 4(R16), V18.S[2]
 	CMP $11, R13
-	BLE lanes355
+	BLE lanes395
 	VLD1.P 4(R16), V18.S[3]
-lanes355:
-	MOVD $48(R20), R16
+lanes395:
+	MOVD $48(R24), R16
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	CMP $12, R13
-	BLE lanes356
+	BLE lanes396
 	VLD1.P 4(R16), V19.S[0]
 	CMP $13, R13
-	BLE lanes356
+	BLE lanes396
 	VLD1.P 4(R16), V19.S[1]
 	CMP $14, R13
-	BLE lanes356
+	BLE lanes396
 	VLD1.P 4(R16), V19.S[2]
 	CMP $15, R13
-	BLE lanes356
+	BLE lanes396
 	VLD1.P 4(R16), V19.S[3]
-lanes356:
-	ADD R14<<2, R6, R21
-	MOVD $0(R21), R16
+lanes396:
+	ADD R14<<2, R6, R25
+	MOVD $0(R25), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R13
-	BLE lanes357
+	BLE lanes397
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R13
-	BLE lanes357
+	BLE lanes397
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R13
-	BLE lanes357
+	BLE lanes397
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R13
-	BLE lanes357
+	BLE lanes397
 	VLD1.P 4(R16), V20.S[3]
-lanes357:
-	MOVD $16(R21), R16
+lanes397:
+	MOVD $16(R25), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R13
-	BLE lanes358
+	BLE lanes398
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R13
-	BLE lanes358
+	BLE lanes398
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R13
-	BLE lanes358
+	BLE lanes398
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R13
-	BLE lanes358
+	BLE lanes398
 	VLD1.P 4(R16), V21.S[3]
-lanes358:
-	MOVD $32(R21), R16
+lanes398:
+	MOVD $32(R25), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R13
-	BLE lanes359
+	BLE lanes399
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R13
-	BLE lanes359
+	BLE lanes399
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R13
-	BLE lanes359
+	BLE lanes399
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R13
-	BLE lanes359
+	BLE lanes399
 	VLD1.P 4(R16), V22.S[3]
-lanes359:
-	MOVD $48(R21), R16
+lanes399:
+	MOVD $48(R25), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R13
-	BLE lanes360
+	BLE lanes400
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R13
-	BLE lanes360
+	BLE lanes400
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R13
-	BLE lanes360
+	BLE lanes400
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R13
-	BLE lanes360
+	BLE lanes400
 	VLD1.P 4(R16), V23.S[3]
-lanes360:
+lanes400:
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R0, R22
-	MOVD $0(R22), R16
+	ADD R14<<2, R0, R26
+	MOVD $0(R26), R16
 	CMP $0, R13
-	BLE lanes361
+	BLE lanes401
 	VST1.P V20.S[0], 4(R16)
 	CMP $1, R13
-	BLE lanes361
+	BLE lanes401
 	VST1.P V20.S[1], 4(R16)
 	CMP $2, R13
-	BLE lanes361
+	BLE lanes401
 	VST1.P V20.S[2], 4(R16)
 	CMP $3, R13
-	BLE lanes361
+	BLE lanes401
 	VST1.P V20.S[3], 4(R16)
-lanes361:
-	MOVD $16(R22), R16
+lanes401:
+	MOVD $16(R26), R16
 	CMP $4, R13
-	BLE lanes362
+	BLE lanes402
 	VST1.P V21.S[0], 4(R16)
 	CMP $5, R13
-	BLE lanes362
+	BLE lanes402
 	VST1.P V21.S[1], 4(R16)
 	CMP $6, R13
-	BLE lanes362
+	BLE lanes402
 	VST1.P V21.S[2], 4(R16)
 	CMP $7, R13
-	BLE lanes362
+	BLE lanes402
 	VST1.P V21.S[3], 4(R16)
-lanes362:
-	MOVD $32(R22), R16
+lanes402:
+	MOVD $32(R26), R16
 	CMP $8, R13
-	BLE lanes363
+	BLE lanes403
 	VST1.P V22.S[0], 4(R16)
 	CMP $9, R13
-	BLE lanes363
+	BLE lanes403
 	VST1.P V22.S[1], 4(R16)
 	CMP $10, R13
-	BLE lanes363
+	BLE lanes403
 	VST1.P V22.S[2], 4(R16)
 	CMP $11, R13
-	BLE lanes363
+	BLE lanes403
 	VST1.P V22.S[3], 4(R16)
-lanes363:
-	MOVD $48(R22), R16
+lanes403:
+	MOVD $48(R26), R16
 	CMP $12, R13
-	BLE lanes364
+	BLE lanes404
 	VST1.P V23.S[0], 4(R16)
 	CMP $13, R13
-	BLE lanes364
+	BLE lanes404
 	VST1.P V23.S[1], 4(R16)
 	CMP $14, R13
-	BLE lanes364
+	BLE lanes404
 	VST1.P V23.S[2], 4(R16)
 	CMP $15, R13
-	BLE lanes364
+	BLE lanes404
 	VST1.P V23.S[3], 4(R16)
-lanes364:
-	ADD R14<<2, R12, R23
-	MOVD $0(R23), R16
+lanes404:
+	ADD R14<<2, R12, R19
+	MOVD $0(R19), R16
 	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
 	CMP $0, R13
-	BLE lanes365
+	BLE lanes405
 	VLD1.P 4(R16), V24.S[0]
 	CMP $1, R13
-	BLE lanes365
+	BLE lanes405
 	VLD1.P 4(R16), V24.S[1]
 	CMP $2, R13
-	BLE lanes365
+	BLE lanes405
 	VLD1.P 4(R16), V24.S[2]
 	CMP $3, R13
-	BLE lanes365
+	BLE lanes405
 	VLD1.P 4(R16), V24.S[3]
-lanes365:
-	MOVD $16(R23), R16
+lanes405:
+	MOVD $16(R19), R16
 	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
 	CMP $4, R13
-	BLE lanes366
+	BLE lanes406
 	VLD1.P 4(R16), V25.S[0]
 	CMP $5, R13
-	BLE lanes366
+	BLE lanes406
 	VLD1.P 4(R16), V25.S[1]
 	CMP $6, R13
-	BLE lanes366
+	BLE lanes406
 	VLD1.P 4(R16), V25.S[2]
 	CMP $7, R13
-	BLE lanes366
+	BLE lanes406
 	VLD1.P 4(R16), V25.S[3]
-lanes366:
-	MOVD $32(R23), R16
+lanes406:
+	MOVD $32(R19), R16
 	WORD $0x6e3a1f5a // eor v26.16b, v26.16b, v26.16b
 	CMP $8, R13
-	BLE lanes367
+	BLE lanes407
 	VLD1.P 4(R16), V26.S[0]
 	CMP $9, R13
-	BLE lanes367
+	BLE lanes407
 	VLD1.P 4(R16), V26.S[1]
 	CMP $10, R13
-	BLE lanes367
+	BLE lanes407
 	VLD1.P 4(R16), V26.S[2]
 	CMP $11, R13
-	BLE lanes367
+	BLE lanes407
 	VLD1.P 4(R16), V26.S[3]
-lanes367:
-	MOVD $48(R23), R16
+lanes407:
+	MOVD $48(R19), R16
 	WORD $0x6e3b1f7b // eor v27.16b, v27.16b, v27.16b
 	CMP $12, R13
-	BLE lanes368
+	BLE lanes408
 	VLD1.P 4(R16), V27.S[0]
 	CMP $13, R13
-	BLE lanes368
+	BLE lanes408
 	VLD1.P 4(R16), V27.S[1]
 	CMP $14, R13
-	BLE lanes368
+	BLE lanes408
 	VLD1.P 4(R16), V27.S[2]
 	CMP $15, R13
-	BLE lanes368
+	BLE lanes408
 	VLD1.P 4(R16), V27.S[3]
-lanes368:
+lanes408:
 	WORD $0x4e38ce80 // fmla v0.4s, v20.4s, v24.4s
 	WORD $0x4e39cea1 // fmla v1.4s, v21.4s, v25.4s
 	WORD $0x4e3acec2 // fmla v2.4s, v22.4s, v26.4s
 	WORD $0x4e3bcee3 // fmla v3.4s, v23.4s, v27.4s
-	ADD R14<<2, R9, R24
-	MOVD $0(R24), R16
+	ADD R14<<2, R9, R20
+	MOVD $0(R20), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R13
-	BLE lanes369
+	BLE lanes409
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R13
-	BLE lanes369
+	BLE lanes409
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R13
-	BLE lanes369
+	BLE lanes409
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R13
-	BLE lanes369
+	BLE lanes409
 	VLD1.P 4(R16), V20.S[3]
-lanes369:
-	MOVD $16(R24), R16
+lanes409:
+	MOVD $16(R20), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R13
-	BLE lanes370
+	BLE lanes410
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R13
-	BLE lanes370
+	BLE lanes410
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R13
-	BLE lanes370
+	BLE lanes410
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R13
-	BLE lanes370
+	BLE lanes410
 	VLD1.P 4(R16), V21.S[3]
-lanes370:
-	MOVD $32(R24), R16
+lanes410:
+	MOVD $32(R20), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R13
-	BLE lanes371
+	BLE lanes411
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R13
-	BLE lanes371
+	BLE lanes411
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R13
-	BLE lanes371
+	BLE lanes411
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R13
-	BLE lanes371
+	BLE lanes411
 	VLD1.P 4(R16), V22.S[3]
-lanes371:
-	MOVD $48(R24), R16
+lanes411:
+	MOVD $48(R20), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R13
-	BLE lanes372
+	BLE lanes412
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R13
-	BLE lanes372
+	BLE lanes412
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R13
-	BLE lanes372
+	BLE lanes412
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R13
-	BLE lanes372
+	BLE lanes412
 	VLD1.P 4(R16), V23.S[3]
-lanes372:
+lanes412:
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R2, R25
-	MOVD $0(R25), R16
+	ADD R14<<2, R2, R21
+	MOVD $0(R21), R16
 	CMP $0, R13
-	BLE lanes373
+	BLE lanes413
 	VST1.P V20.S[0], 4(R16)
 	CMP $1, R13
-	BLE lanes373
+	BLE lanes413
 	VST1.P V20.S[1], 4(R16)
 	CMP $2, R13
-	BLE lanes373
+	BLE lanes413
 	VST1.P V20.S[2], 4(R16)
 	CMP $3, R13
-	BLE lanes373
+	BLE lanes413
 	VST1.P V20.S[3], 4(R16)
-lanes373:
-	MOVD $16(R25), R16
+lanes413:
+	MOVD $16(R21), R16
 	CMP $4, R13
-	BLE lanes374
+	BLE lanes414
 	VST1.P V21.S[0], 4(R16)
 	CMP $5, R13
-	BLE lanes374
+	BLE lanes414
 	VST1.P V21.S[1], 4(R16)
 	CMP $6, R13
-	BLE lanes374
+	BLE lanes414
 	VST1.P V21.S[2], 4(R16)
 	CMP $7, R13
-	BLE lanes374
+	BLE lanes414
 	VST1.P V21.S[3], 4(R16)
-lanes374:
-	MOVD $32(R25), R16
+lanes414:
+	MOVD $32(R21), R16
 	CMP $8, R13
-	BLE lanes375
+	BLE lanes415
 	VST1.P V22.S[0], 4(R16)
 	CMP $9, R13
-	BLE lanes375
+	BLE lanes415
 	VST1.P V22.S[1], 4(R16)
 	CMP $10, R13
-	BLE lanes375
+	BLE lanes415
 	VST1.P V22.S[2], 4(R16)
 	CMP $11, R13
-	BLE lanes375
+	BLE lanes415
 	VST1.P V22.S[3], 4(R16)
-lanes375:
-	MOVD $48(R25), R16
+lanes415:
+	MOVD $48(R21), R16
 	CMP $12, R13
-	BLE lanes376
+	BLE lanes416
 	VST1.P V23.S[0], 4(R16)
 	CMP $13, R13
-	BLE lanes376
+	BLE lanes416
 	VST1.P V23.S[1], 4(R16)
 	CMP $14, R13
-	BLE lanes376
+	BLE lanes416
 	VST1.P V23.S[2], 4(R16)
 	CMP $15, R13
-	BLE lanes376
+	BLE lanes416
 	VST1.P V23.S[3], 4(R16)
-lanes376:
-	MOVD $0(R23), R16
+lanes416:
+	MOVD $0(R19), R16
 	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
 	CMP $0, R13
-	BLE lanes377
+	BLE lanes417
 	VLD1.P 4(R16), V24.S[0]
 	CMP $1, R13
-	BLE lanes377
+	BLE lanes417
 	VLD1.P 4(R16), V24.S[1]
 	CMP $2, R13
-	BLE lanes377
+	BLE lanes417
 	VLD1.P 4(R16), V24.S[2]
 	CMP $3, R13
-	BLE lanes377
+	BLE lanes417
 	VLD1.P 4(R16), V24.S[3]
-lanes377:
-	MOVD $16(R23), R16
+lanes417:
+	MOVD $16(R19), R16
 	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
 	CMP $4, R13
-	BLE lanes378
+	BLE lanes418
 	VLD1.P 4(R16), V25.S[0]
 	CMP $5, R13
-	BLE lanes378
+	BLE lanes418
 	VLD1.P 4(R16), V25.S[1]
 	CMP $6, R13
-	BLE lanes378
+	BLE lanes418
 	VLD1.P 4(R16), V25.S[2]
 	CMP $7, R13
-	BLE lanes378
+	BLE lanes418
 	VLD1.P 4(R16), V25.S[3]
-lanes378:
-	MOVD $32(R23), R16
+lanes418:
+	MOVD $32(R19), R16
 	WORD $0x6e3a1f5a // eor v26.16b, v26.16b, v26.16b
 	CMP $8, R13
-	BLE lanes379
+	BLE lanes419
 	VLD1.P 4(R16), V26.S[0]
 	CMP $9, R13
-	BLE lanes379
+	BLE lanes419
 	VLD1.P 4(R16), V26.S[1]
 	CMP $10, R13
-	BLE lanes379
+	BLE lanes419
 	VLD1.P 4(R16), V26.S[2]
 	CMP $11, R13
-	BLE lanes379
+	BLE lanes419
 	VLD1.P 4(R16), V26.S[3]
-lanes379:
-	MOVD $48(R23), R16
+lanes419:
+	MOVD $48(R19), R16
 	WORD $0x6e3b1f7b // eor v27.16b, v27.16b, v27.16b
 	CMP $12, R13
-	BLE lanes380
+	BLE lanes420
 	VLD1.P 4(R16), V27.S[0]
 	CMP $13, R13
-	BLE lanes380
+	BLE lanes420
 	VLD1.P 4(R16), V27.S[1]
 	CMP $14, R13
-	BLE lanes380
+	BLE lanes420
 	VLD1.P 4(R16), V27.S[2]
 	CMP $15, R13
-	BLE lanes380
+	BLE lanes420
 	VLD1.P 4(R16), V27.S[3]
-lanes380:
+lanes420:
 	WORD $0x4e38ce84 // fmla v4.4s, v20.4s, v24.4s
 	WORD $0x4e39cea5 // fmla v5.4s, v21.4s, v25.4s
 	WORD $0x4e3acec6 // fmla v6.4s, v22.4s, v26.4s
 	WORD $0x4e3bcee7 // fmla v7.4s, v23.4s, v27.4s
-	ADD R14<<2, R10, R26
-	MOVD $0(R26), R16
+	ADD R14<<2, R10, R22
+	MOVD $0(R22), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R13
-	BLE lanes381
+	BLE lanes421
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R13
-	BLE lanes381
+	BLE lanes421
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R13
-	BLE lanes381
+	BLE lanes421
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R13
-	BLE lanes381
+	BLE lanes421
 	VLD1.P 4(R16), V20.S[3]
-lanes381:
-	MOVD $16(R26), R16
+lanes421:
+	MOVD $16(R22), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R13
-	BLE lanes382
+	BLE lanes422
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R13
-	BLE lanes382
+	BLE lanes422
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R13
-	BLE lanes382
+	BLE lanes422
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R13
-	BLE lanes382
+	BLE lanes422
 	VLD1.P 4(R16), V21.S[3]
-lanes382:
-	MOVD $32(R26), R16
+lanes422:
+	MOVD $32(R22), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R13
-	BLE lanes383
+	BLE lanes423
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R13
-	BLE lanes383
+	BLE lanes423
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R13
-	BLE lanes383
+	BLE lanes423
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R13
-	BLE lanes383
+	BLE lanes423
 	VLD1.P 4(R16), V22.S[3]
-lanes383:
-	MOVD $48(R26), R16
+lanes423:
+	MOVD $48(R22), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R13
-	BLE lanes384
+	BLE lanes424
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R13
-	BLE lanes384
+	BLE lanes424
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R13
-	BLE lanes384
+	BLE lanes424
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R13
-	BLE lanes384
+	BLE lanes424
 	VLD1.P 4(R16), V23.S[3]
-lanes384:
+lanes424:
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R7, R19
-	MOVD $0(R19), R16
+	ADD R14<<2, R7, R23
+	MOVD $0(R23), R16
 	CMP $0, R13
-	BLE lanes385
+	BLE lanes425
 	VST1.P V20.S[0], 4(R16)
 	CMP $1, R13
-	BLE lanes385
+	BLE lanes425
 	VST1.P V20.S[1], 4(R16)
 	CMP $2, R13
-	BLE lanes385
+	BLE lanes425
 	VST1.P V20.S[2], 4(R16)
 	CMP $3, R13
-	BLE lanes385
+	BLE lanes425
 	VST1.P V20.S[3], 4(R16)
-lanes385:
-	MOVD $16(R19), R16
+lanes425:
+	MOVD $16(R23), R16
 	CMP $4, R13
-	BLE lanes386
+	BLE lanes426
 	VST1.P V21.S[0], 4(R16)
 	CMP $5, R13
-	BLE lanes386
+	BLE lanes426
 	VST1.P V21.S[1], 4(R16)
 	CMP $6, R13
-	BLE lanes386
+	BLE lanes426
 	VST1.P V21.S[2], 4(R16)
 	CMP $7, R13
-	BLE lanes386
+	BLE lanes426
 	VST1.P V21.S[3], 4(R16)
-lanes386:
-	MOVD $32(R19), R16
+lanes426:
+	MOVD $32(R23), R16
 	CMP $8, R13
-	BLE lanes387
+	BLE lanes427
 	VST1.P V22.S[0], 4(R16)
 	CMP $9, R13
-	BLE lanes387
+	BLE lanes427
 	VST1.P V22.S[1], 4(R16)
 	CMP $10, R13
-	BLE lanes387
+	BLE lanes427
 	VST1.P V22.S[2], 4(R16)
 	CMP $11, R13
-	BLE lanes387
+	BLE lanes427
 	VST1.P V22.S[3], 4(R16)
-lanes387:
-	MOVD $48(R19), R16
+lanes427:
+	MOVD $48(R23), R16
 	CMP $12, R13
-	BLE lanes388
+	BLE lanes428
 	VST1.P V23.S[0], 4(R16)
 	CMP $13, R13
-	BLE lanes388
+	BLE lanes428
 	VST1.P V23.S[1], 4(R16)
 	CMP $14, R13
-	BLE lanes388
+	BLE lanes428
 	VST1.P V23.S[2], 4(R16)
 	CMP $15, R13
-	BLE lanes388
+	BLE lanes428
 	VST1.P V23.S[3], 4(R16)
-lanes388:
-	MOVD $0(R23), R16
+lanes428:
+	MOVD $0(R19), R16
 	WORD $0x6e381f18 // eor v24.16b, v24.16b, v24.16b
 	CMP $0, R13
-	BLE lanes389
+	BLE lanes429
 	VLD1.P 4(R16), V24.S[0]
 	CMP $1, R13
-	BLE lanes389
+	BLE lanes429
 	VLD1.P 4(R16), V24.S[1]
 	CMP $2, R13
-	BLE lanes389
+	BLE lanes429
 	VLD1.P 4(R16), V24.S[2]
 	CMP $3, R13
-	BLE lanes389
+	BLE lanes429
 	VLD1.P 4(R16), V24.S[3]
-lanes389:
-	MOVD $16(R23), R16
+lanes429:
+	MOVD $16(R19), R16
 	WORD $0x6e391f39 // eor v25.16b, v25.16b, v25.16b
 	CMP $4, R13
-	BLE lanes390
+	BLE lanes430
 	VLD1.P 4(R16), V25.S[0]
 	CMP $5, R13
-	BLE lanes390
+	BLE lanes430
 	VLD1.P 4(R16), V25.S[1]
 	CMP $6, R13
-	BLE lanes390
+	BLE lanes430
 	VLD1.P 4(R16), V25.S[2]
 	CMP $7, R13
-	BLE lanes390
+	BLE lanes430
 	VLD1.P 4(R16), V25.S[3]
-lanes390:
-	MOVD $32(R23), R16
+lanes430:
+	MOVD $32(R19), R16
 	WORD $0x6e3a1f5a // eor v26.16b, v26.16b, v26.16b
 	CMP $8, R13
-	BLE lanes391
+	BLE lanes431
 	VLD1.P 4(R16), V26.S[0]
 	CMP $9, R13
-	BLE lanes391
+	BLE lanes431
 	VLD1.P 4(R16), V26.S[1]
 	CMP $10, R13
-	BLE lanes391
+	BLE lanes431
 	VLD1.P 4(R16), V26.S[2]
 	CMP $11, R13
-	BLE lanes391
+	BLE lanes431
 	VLD1.P 4(R16), V26.S[3]
-lanes391:
-	MOVD $48(R23), R16
+lanes431:
+	MOVD $48(R19), R16
 	WORD $0x6e3b1f7b // eor v27.16b, v27.16b, v27.16b
 	CMP $12, R13
-	BLE lanes392
+	BLE lanes432
 	VLD1.P 4(R16), V27.S[0]
 	CMP $13, R13
-	BLE lanes392
+	BLE lanes432
 	VLD1.P 4(R16), V27.S[1]
 	CMP $14, R13
-	BLE lanes392
+	BLE lanes432
 	VLD1.P 4(R16), V27.S[2]
 	CMP $15, R13
-	BLE lanes392
+	BLE lanes432
 	VLD1.P 4(R16), V27.S[3]
-lanes392:
+lanes432:
 	WORD $0x4e38ce88 // fmla v8.4s, v20.4s, v24.4s
 	WORD $0x4e39cea9 // fmla v9.4s, v21.4s, v25.4s
 	WORD $0x4e3aceca // fmla v10.4s, v22.4s, v26.4s
 	WORD $0x4e3bceeb // fmla v11.4s, v23.4s, v27.4s
-	ADD R14<<2, R11, R20
-	MOVD $0(R20), R16
+	ADD R14<<2, R11, R24
+	MOVD $0(R24), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R13
-	BLE lanes393
+	BLE lanes433
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R13
-	BLE lanes393
+	BLE lanes433
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R13
-	BLE lanes393
+	BLE lanes433
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R13
-	BLE lanes393
+	BLE lanes433
 	VLD1.P 4(R16), V20.S[3]
-lanes393:
-	MOVD $16(R20), R16
+lanes433:
+	MOVD $16(R24), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R13
-	BLE lanes394
+	BLE lanes434
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R13
-	BLE lanes394
+	BLE lanes434
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R13
-	BLE lanes394
+	BLE lanes434
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R13
-	BLE lanes394
+	BLE lanes434
 	VLD1.P 4(R16), V21.S[3]
-lanes394:
-	MOVD $32(R20), R16
+lanes434:
+	MOVD $32(R24), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R13
-	BLE lanes395
+	BLE lanes435
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R13
-	BLE lanes395
+	BLE lanes435
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R13
-	BLE lanes395
+	BLE lanes435
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R13
-	BLE lanes395
+	BLE lanes435
 	VLD1.P 4(R16), V22.S[3]
-lanes395:
-	MOVD $48(R20), R16
+lanes435:
+	MOVD $48(R24), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R13
-	BLE lanes396
+	BLE lanes436
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R13
-	BLE lanes396
+	BLE lanes436
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R13
-	BLE lanes396
+	BLE lanes436
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R13
-	BLE lanes396
+	BLE lanes436
 	VLD1.P 4(R16), V23.S[3]
-lanes396:
+lanes436:
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e31deb5 // fmul v21.4s, v21.4s, v17.4s
 	WORD $0x6e32ded6 // fmul v22.4s, v22.4s, v18.4s
 	WORD $0x6e33def7 // fmul v23.4s, v23.4s, v19.4s
-	ADD R14<<2, R8, R21
-	MOVD $0(R21), R16
+	ADD R14<<2, R8, R25
+	MOVD $0(R25), R16
 	CMP $0, R13
-	BLE lanes397
+	BLE lanes437
 	VST1.P V20.S[0], 4(R16)
 	CMP $1, R13
-	BLE lanes397
+	BLE lanes437
 	VST1.P V20.S[1], 4(R16)
 	CMP $2, R13
-	BLE lanes397
+	BLE lanes437
 	VST1.P V20.S[2], 4(R16)
 	CMP $3, R13
-	BLE lanes397
+	BLE lanes437
 	VST1.P V20.S[3], 4(R16)
-lanes397:
-	MOVD $16(R21), R16
+lanes437:
+	MOVD $16(R25), R16
 	CMP $4, R13
-	BLE lanes398
+	BLE lanes438
 	VST1.P V21.S[0], 4(R16)
 	CMP $5, R13
-	BLE lanes398
+	BLE lanes438
 	VST1.P V21.S[1], 4(R16)
 	CMP $6, R13
-	BLE lanes398
+	BLE lanes438
 	VST1.P V21.S[2], 4(R16)
 	CMP $7, R13
-	BLE lanes398
+	BLE lanes438
 	VST1.P V21.S[3], 4(R16)
-lanes398:
-	MOVD $32(R21), R16
+lanes438:
+	MOVD $32(R25), R16
 	CMP $8, R13
-	BLE lanes399
+	BLE lanes439
 	VST1.P V22.S[0], 4(R16)
 	CMP $9, R13
-	BLE lanes399
+	BLE lanes439
 	VST1.P V22.S[1], 4(R16)
 	CMP $10, R13
-	BLE lanes399
+	BLE lanes439
 	VST1.P V22.S[2], 4(R16)
 	CMP $11, R13
-	BLE lanes399
+	BLE lanes439
 	VST1.P V22.S[3], 4(R16)
-lanes399:
-	MOVD $48(R21), R16
+lanes439:
+	MOVD $48(R25), R16
 	CMP $12, R13
-	BLE lanes400
+	BLE lanes440
 	VST1.P V23.S[0], 4(R16)
 	CMP $13, R13
-	BLE lanes400
+	BLE lanes440
 	VST1.P V23.S[1], 4(R16)
 	CMP $14, R13
-	BLE lanes400
+	BLE lanes440
 	VST1.P V23.S[2], 4(R16)
 	CMP $15, R13
-	BLE lanes400
+	BLE lanes440
 	VST1.P V23.S[3], 4(R16)
-lanes400:
-	MOVD $0(R23), R16
+lanes440:
+	MOVD $0(R19), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $0, R13
-	BLE lanes401
+	BLE lanes441
 	VLD1.P 4(R16), V16.S[0]
 	CMP $1, R13
-	BLE lanes401
+	BLE lanes441
 	VLD1.P 4(R16), V16.S[1]
 	CMP $2, R13
-	BLE lanes401
+	BLE lanes441
 	VLD1.P 4(R16), V16.S[2]
 	CMP $3, R13
-	BLE lanes401
+	BLE lanes441
 	VLD1.P 4(R16), V16.S[3]
-lanes401:
-	MOVD $16(R23), R16
+lanes441:
+	MOVD $16(R19), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $4, R13
-	BLE lanes402
+	BLE lanes442
 	VLD1.P 4(R16), V17.S[0]
 	CMP $5, R13
-	BLE lanes402
+	BLE lanes442
 	VLD1.P 4(R16), V17.S[1]
 	CMP $6, R13
-	BLE lanes402
+	BLE lanes442
 	VLD1.P 4(R16), V17.S[2]
 	CMP $7, R13
-	BLE lanes402
+	BLE lanes442
 	VLD1.P 4(R16), V17.S[3]
-lanes402:
-	MOVD $32(R23), R16
+lanes442:
+	MOVD $32(R19), R16
 	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
 	CMP $8, R13
-	BLE lanes403
+	BLE lanes443
 	VLD1.P 4(R16), V18.S[0]
 	CMP $9, R13
-	BLE lanes403
+	BLE lanes443
 	VLD1.P 4(R16), V18.S[1]
 	CMP $10, R13
-	BLE lanes403
+	BLE lanes443
 	VLD1.P 4(R16), V18.S[2]
 	CMP $11, R13
-	BLE lanes403
+	BLE lanes443
 	VLD1.P 4(R16), V18.S[3]
-lanes403:
-	MOVD $48(R23), R16
+lanes443:
+	MOVD $48(R19), R16
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	CMP $12, R13
-	BLE lanes404
+	BLE lanes444
 	VLD1.P 4(R16), V19.S[0]
 	CMP $13, R13
-	BLE lanes404
+	BLE lanes444
 	VLD1.P 4(R16), V19.S[1]
 	CMP $14, R13
-	BLE lanes404
+	BLE lanes444
 	VLD1.P 4(R16), V19.S[2]
 	CMP $15, R13
-	BLE lanes404
+	BLE lanes444
 	VLD1.P 4(R16), V19.S[3]
-lanes404:
+lanes444:
 	WORD $0x4e30ce8c // fmla v12.4s, v20.4s, v16.4s
 	WORD $0x4e31cead // fmla v13.4s, v21.4s, v17.4s
 	WORD $0x4e32cece // fmla v14.4s, v22.4s, v18.4s
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
-done138:
+done168:
 	MOVD sums+64(FP), R0
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -13444,12 +14553,12 @@ done138:
 	MOVD 24(RSP), R17
 	SUBS $4, R17, R17
 	MOVD R17, 24(RSP)
-	JMP rows135
-rest133:
-rows139:
+	JMP rows165
+rest163:
+rows169:
 	MOVD 24(RSP), R17
 	CMP $1, R17
-	BLT finished134
+	BLT finished164
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -13457,300 +14566,300 @@ rows139:
 	MOVD y+56(FP), R2
 	MOVD n+0(FP), R7
 	MOVD ZR, R8
-loop141:
+loop171:
 	CMP $16, R7
-	BLT part140
-	ADD R8<<2, R3, R22
-	FMOVQ 0(R22), F4
-	FMOVQ 16(R22), F5
-	FMOVQ 32(R22), F6
-	FMOVQ 48(R22), F7
-	ADD R8<<2, R6, R23
-	FMOVQ 0(R23), F8
-	FMOVQ 16(R23), F9
-	FMOVQ 32(R23), F10
-	FMOVQ 48(R23), F11
+	BLT part170
+	ADD R8<<2, R3, R26
+	FMOVQ 0(R26), F4
+	FMOVQ 16(R26), F5
+	FMOVQ 32(R26), F6
+	FMOVQ 48(R26), F7
+	ADD R8<<2, R6, R19
+	FMOVQ 0(R19), F8
+	FMOVQ 16(R19), F9
+	FMOVQ 32(R19), F10
+	FMOVQ 48(R19), F11
 	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
 	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
 	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
 	WORD $0x6e27dd6b // fmul v11.4s, v11.4s, v7.4s
-	ADD R8<<2, R0, R24
-	FMOVQ F8, 0(R24)
-	FMOVQ F9, 16(R24)
-	FMOVQ F10, 32(R24)
-	FMOVQ F11, 48(R24)
-	ADD R8<<2, R2, R25
-	FMOVQ 0(R25), F4
-	FMOVQ 16(R25), F5
-	FMOVQ 32(R25), F6
-	FMOVQ 48(R25), F7
+	ADD R8<<2, R0, R20
+	FMOVQ F8, 0(R20)
+	FMOVQ F9, 16(R20)
+	FMOVQ F10, 32(R20)
+	FMOVQ F11, 48(R20)
+	ADD R8<<2, R2, R21
+	FMOVQ 0(R21), F4
+	FMOVQ 16(R21), F5
+	FMOVQ 32(R21), F6
+	FMOVQ 48(R21), F7
 	WORD $0x4e24cd00 // fmla v0.4s, v8.4s, v4.4s
 	WORD $0x4e25cd21 // fmla v1.4s, v9.4s, v5.4s
 	WORD $0x4e26cd42 // fmla v2.4s, v10.4s, v6.4s
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop141
-part140:
+	JMP loop171
+part170:
 	CMP $0, R7
-	BEQ done142
+	BEQ done172
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
-	ADD R10<<2, R9, R26
-	FMOVQ 64(R26), F4
-	FMOVQ 80(R26), F4
-	FMOVQ 96(R26), F4
-	FMOVQ 112(R26), F4
-	ADD R8<<2, R3, R19
-	MOVD $0(R19), R16
+	ADD R10<<2, R9, R22
+	FMOVQ 64(R22), F4
+	FMOVQ 80(R22), F4
+	FMOVQ 96(R22), F4
+	FMOVQ 112(R22), F4
+	ADD R8<<2, R3, R23
+	MOVD $0(R23), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R7
-	BLE lanes405
+	BLE lanes445
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R7
-	BLE lanes405
+	BLE lanes445
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R7
-	BLE lanes405
+	BLE lanes445
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R7
-	BLE lanes405
+	BLE lanes445
 	VLD1.P 4(R16), V4.S[3]
-lanes405:
-	MOVD $16(R19), R16
+lanes445:
+	MOVD $16(R23), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R7
-	BLE lanes406
+	BLE lanes446
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R7
-	BLE lanes406
+	BLE lanes446
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R7
-	BLE lanes406
+	BLE lanes446
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R7
-	BLE lanes406
+	BLE lanes446
 	VLD1.P 4(R16), V5.S[3]
-lanes406:
-	MOVD $32(R19), R16
+lanes446:
+	MOVD $32(R23), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R7
-	BLE lanes407
+	BLE lanes447
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R7
-	BLE lanes407
+	BLE lanes447
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R7
-	BLE lanes407
+	BLE lanes447
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R7
-	BLE lanes407
+	BLE lanes447
 	VLD1.P 4(R16), V6.S[3]
-lanes407:
-	MOVD $48(R19), R16
+lanes447:
+	MOVD $48(R23), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R7
-	BLE lanes408
+	BLE lanes448
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R7
-	BLE lanes408
+	BLE lanes448
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R7
-	BLE lanes408
+	BLE lanes448
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R7
-	BLE lanes408
+	BLE lanes448
 	VLD1.P 4(R16), V7.S[3]
-lanes408:
-	ADD R8<<2, R6, R20
-	MOVD $0(R20), R16
+lanes448:
+	ADD R8<<2, R6, R24
+	MOVD $0(R24), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R7
-	BLE lanes409
+	BLE lanes449
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R7
-	BLE lanes409
+	BLE lanes449
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R7
-	BLE lanes409
+	BLE lanes449
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R7
-	BLE lanes409
+	BLE lanes449
 	VLD1.P 4(R16), V8.S[3]
-lanes409:
-	MOVD $16(R20), R16
+lanes449:
+	MOVD $16(R24), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R7
-	BLE lanes410
+	BLE lanes450
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R7
-	BLE lanes410
+	BLE lanes450
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R7
-	BLE lanes410
+	BLE lanes450
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R7
-	BLE lanes410
+	BLE lanes450
 	VLD1.P 4(R16), V9.S[3]
-lanes410:
-	MOVD $32(R20), R16
+lanes450:
+	MOVD $32(R24), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R7
-	BLE lanes411
+	BLE lanes451
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R7
-	BLE lanes411
+	BLE lanes451
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R7
-	BLE lanes411
+	BLE lanes451
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R7
-	BLE lanes411
+	BLE lanes451
 	VLD1.P 4(R16), V10.S[3]
-lanes411:
-	MOVD $48(R20), R16
+lanes451:
+	MOVD $48(R24), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R7
-	BLE lanes412
+	BLE lanes452
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R7
-	BLE lanes412
+	BLE lanes452
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R7
-	BLE lanes412
+	BLE lanes452
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R7
-	BLE lanes412
+	BLE lanes452
 	VLD1.P 4(R16), V11.S[3]
-lanes412:
+lanes452:
 	WORD $0x6e24dd08 // fmul v8.4s, v8.4s, v4.4s
 	WORD $0x6e25dd29 // fmul v9.4s, v9.4s, v5.4s
 	WORD $0x6e26dd4a // fmul v10.4s, v10.4s, v6.4s
 	WORD $0x6e27dd6b // fmul v11.4s, v11.4s, v7.4s
-	ADD R8<<2, R0, R21
-	MOVD $0(R21), R16
+	ADD R8<<2, R0, R25
+	MOVD $0(R25), R16
 	CMP $0, R7
-	BLE lanes413
+	BLE lanes453
 	VST1.P V8.S[0], 4(R16)
 	CMP $1, R7
-	BLE lanes413
+	BLE lanes453
 	VST1.P V8.S[1], 4(R16)
 	CMP $2, R7
-	BLE lanes413
+	BLE lanes453
 	VST1.P V8.S[2], 4(R16)
 	CMP $3, R7
-	BLE lanes413
+	BLE lanes453
 	VST1.P V8.S[3], 4(R16)
-lanes413:
-	MOVD $16(R21), R16
+lanes453:
+	MOVD $16(R25), R16
 	CMP $4, R7
-	BLE lanes414
+	BLE lanes454
 	VST1.P V9.S[0], 4(R16)
 	CMP $5, R7
-	BLE lanes414
+	BLE lanes454
 	VST1.P V9.S[1], 4(R16)
 	CMP $6, R7
-	BLE lanes414
+	BLE lanes454
 	VST1.P V9.S[2], 4(R16)
 	CMP $7, R7
-	BLE lanes414
+	BLE lanes454
 	VST1.P V9.S[3], 4(R16)
-lanes414:
-	MOVD $32(R21), R16
+lanes454:
+	MOVD $32(R25), R16
 	CMP $8, R7
-	BLE lanes415
+	BLE lanes455
 	VST1.P V10.S[0], 4(R16)
 	CMP $9, R7
-	BLE lanes415
+	BLE lanes455
 	VST1.P V10.S[1], 4(R16)
 	CMP $10, R7
-	BLE lanes415
+	BLE lanes455
 	VST1.P V10.S[2], 4(R16)
 	CMP $11, R7
-	BLE lanes415
+	BLE lanes455
 	VST1.P V10.S[3], 4(R16)
-lanes415:
-	MOVD $48(R21), R16
+lanes455:
+	MOVD $48(R25), R16
 	CMP $12, R7
-	BLE lanes416
+	BLE lanes456
 	VST1.P V11.S[0], 4(R16)
 	CMP $13, R7
-	BLE lanes416
+	BLE lanes456
 	VST1.P V11.S[1], 4(R16)
 	CMP $14, R7
-	BLE lanes416
+	BLE lanes456
 	VST1.P V11.S[2], 4(R16)
 	CMP $15, R7
-	BLE lanes416
+	BLE lanes456
 	VST1.P V11.S[3], 4(R16)
-lanes416:
-	ADD R8<<2, R2, R22
-	MOVD $0(R22), R16
+lanes456:
+	ADD R8<<2, R2, R26
+	MOVD $0(R26), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R7
-	BLE lanes417
+	BLE lanes457
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R7
-	BLE lanes417
+	BLE lanes457
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R7
-	BLE lanes417
+	BLE lanes457
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R7
-	BLE lanes417
+	BLE lanes457
 	VLD1.P 4(R16), V4.S[3]
-lanes417:
-	MOVD $16(R22), R16
+lanes457:
+	MOVD $16(R26), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R7
-	BLE lanes418
+	BLE lanes458
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R7
-	BLE lanes418
+	BLE lanes458
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R7
-	BLE lanes418
+	BLE lanes458
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R7
-	BLE lanes418
+	BLE lanes458
 	VLD1.P 4(R16), V5.S[3]
-lanes418:
-	MOVD $32(R22), R16
+lanes458:
+	MOVD $32(R26), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R7
-	BLE lanes419
+	BLE lanes459
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R7
-	BLE lanes419
+	BLE lanes459
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R7
-	BLE lanes419
+	BLE lanes459
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R7
-	BLE lanes419
+	BLE lanes459
 	VLD1.P 4(R16), V6.S[3]
-lanes419:
-	MOVD $48(R22), R16
+lanes459:
+	MOVD $48(R26), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R7
-	BLE lanes420
+	BLE lanes460
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R7
-	BLE lanes420
+	BLE lanes460
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R7
-	BLE lanes420
+	BLE lanes460
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R7
-	BLE lanes420
+	BLE lanes460
 	VLD1.P 4(R16), V7.S[3]
-lanes420:
+lanes460:
 	WORD $0x4e24cd00 // fmla v0.4s, v8.4s, v4.4s
 	WORD $0x4e25cd21 // fmla v1.4s, v9.4s, v5.4s
 	WORD $0x4e26cd42 // fmla v2.4s, v10.4s, v6.4s
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
-done142:
+done172:
 	MOVD sums+64(FP), R2
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -13767,12 +14876,12 @@ done142:
 	MOVD 24(RSP), R17
 	SUBS $1, R17, R17
 	MOVD R17, 24(RSP)
-	JMP rows139
-finished134:
+	JMP rows169
+finished164:
 	MOVD 16(RSP), R17
 	SUBS $1, R17, R17
 	MOVD R17, 16(RSP)
-	BNE run132
+	BNE run162
 	RET
 
 // func featureDotsNEON(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, w *float32, z *float32, sums *float32)
@@ -13782,24 +14891,24 @@ TEXT ·featureDotsNEON(SB), NOSPLIT, $0-80
 	LSL $2, R1, R1
 	MOVD sums+72(FP), R2
 	MOVD ZR, R3
-loop145:
+loop175:
 	CMP $32, R0
-	BLT single144
+	BLT single174
 	MOVD dst+24(FP), R6
 	MOVD w+56(FP), R7
 	MOVD z+64(FP), R8
-	ADD R3<<2, R2, R23
-	FMOVQ 0(R23), F0
-	FMOVQ 16(R23), F1
-	FMOVQ 32(R23), F2
-	FMOVQ 48(R23), F3
-	FMOVQ 64(R23), F4
-	FMOVQ 80(R23), F5
-	FMOVQ 96(R23), F6
-	FMOVQ 112(R23), F7
+	ADD R3<<2, R2, R19
+	FMOVQ 0(R19), F0
+	FMOVQ 16(R19), F1
+	FMOVQ 32(R19), F2
+	FMOVQ 48(R19), F3
+	FMOVQ 64(R19), F4
+	FMOVQ 80(R19), F5
+	FMOVQ 96(R19), F6
+	FMOVQ 112(R19), F7
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run146:
+run176:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+32(FP), R17
@@ -13810,23 +14919,23 @@ run146:
 	ADDS R17, R12, R12
 	MOVW 8(R9), R13
 	ADDS $12, R9, R9
-	ADD R3<<2, R11, R24
-	FMOVQ 0(R24), F8
-	FMOVQ 16(R24), F9
-	FMOVQ 32(R24), F10
-	FMOVQ 48(R24), F11
-	FMOVQ 64(R24), F12
-	FMOVQ 80(R24), F13
-	FMOVQ 96(R24), F14
-	FMOVQ 112(R24), F15
-row147:
+	ADD R3<<2, R11, R20
+	FMOVQ 0(R20), F8
+	FMOVQ 16(R20), F9
+	FMOVQ 32(R20), F10
+	FMOVQ 48(R20), F11
+	FMOVQ 64(R20), F12
+	FMOVQ 80(R20), F13
+	FMOVQ 96(R20), F14
+	FMOVQ 112(R20), F15
+row177:
 	WORD $0x4d40c8f0 // ld1r {v16.4s}, [x7]
 	WORD $0x4d40c911 // ld1r {v17.4s}, [x8]
-	ADD R3<<2, R12, R25
-	FMOVQ 0(R25), F18
-	FMOVQ 16(R25), F19
-	FMOVQ 32(R25), F20
-	FMOVQ 48(R25), F21
+	ADD R3<<2, R12, R21
+	FMOVQ 0(R21), F18
+	FMOVQ 16(R21), F19
+	FMOVQ 32(R21), F20
+	FMOVQ 48(R21), F21
 	WORD $0x6e28de52 // fmul v18.4s, v18.4s, v8.4s
 	WORD $0x6e29de73 // fmul v19.4s, v19.4s, v9.4s
 	WORD $0x6e2ade94 // fmul v20.4s, v20.4s, v10.4s
@@ -13835,19 +14944,19 @@ row147:
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
-	ADD R3<<2, R6, R26
-	FMOVQ F18, 0(R26)
-	FMOVQ F19, 16(R26)
-	FMOVQ F20, 32(R26)
-	FMOVQ F21, 48(R26)
+	ADD R3<<2, R6, R22
+	FMOVQ F18, 0(R22)
+	FMOVQ F19, 16(R22)
+	FMOVQ F20, 32(R22)
+	FMOVQ F21, 48(R22)
 	WORD $0x4e31ce40 // fmla v0.4s, v18.4s, v17.4s
 	WORD $0x4e31ce61 // fmla v1.4s, v19.4s, v17.4s
 	WORD $0x4e31ce82 // fmla v2.4s, v20.4s, v17.4s
 	WORD $0x4e31cea3 // fmla v3.4s, v21.4s, v17.4s
-	FMOVQ 64(R25), F18
-	FMOVQ 80(R25), F19
-	FMOVQ 96(R25), F20
-	FMOVQ 112(R25), F21
+	FMOVQ 64(R21), F18
+	FMOVQ 80(R21), F19
+	FMOVQ 96(R21), F20
+	FMOVQ 112(R21), F21
 	WORD $0x6e2cde52 // fmul v18.4s, v18.4s, v12.4s
 	WORD $0x6e2dde73 // fmul v19.4s, v19.4s, v13.4s
 	WORD $0x6e2ede94 // fmul v20.4s, v20.4s, v14.4s
@@ -13856,10 +14965,10 @@ row147:
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
-	FMOVQ F18, 64(R26)
-	FMOVQ F19, 80(R26)
-	FMOVQ F20, 96(R26)
-	FMOVQ F21, 112(R26)
+	FMOVQ F18, 64(R22)
+	FMOVQ F19, 80(R22)
+	FMOVQ F20, 96(R22)
+	FMOVQ F21, 112(R22)
 	WORD $0x4e31ce44 // fmla v4.4s, v18.4s, v17.4s
 	WORD $0x4e31ce65 // fmla v5.4s, v19.4s, v17.4s
 	WORD $0x4e31ce86 // fmla v6.4s, v20.4s, v17.4s
@@ -13869,36 +14978,36 @@ row147:
 	ADDS $4, R7, R7
 	ADDS $4, R8, R8
 	SUBS $1, R13, R13
-	BNE row147
+	BNE row177
 	SUBS $1, R10, R10
-	BNE run146
-	ADD R3<<2, R2, R19
-	FMOVQ F0, 0(R19)
-	FMOVQ F1, 16(R19)
-	FMOVQ F2, 32(R19)
-	FMOVQ F3, 48(R19)
-	FMOVQ F4, 64(R19)
-	FMOVQ F5, 80(R19)
-	FMOVQ F6, 96(R19)
-	FMOVQ F7, 112(R19)
+	BNE run176
+	ADD R3<<2, R2, R23
+	FMOVQ F0, 0(R23)
+	FMOVQ F1, 16(R23)
+	FMOVQ F2, 32(R23)
+	FMOVQ F3, 48(R23)
+	FMOVQ F4, 64(R23)
+	FMOVQ F5, 80(R23)
+	FMOVQ F6, 96(R23)
+	FMOVQ F7, 112(R23)
 	ADDS $32, R3, R3
 	SUBS $32, R0, R0
-	JMP loop145
-single144:
-loop148:
+	JMP loop175
+single174:
+loop178:
 	CMP $16, R0
-	BLT part143
+	BLT part173
 	MOVD dst+24(FP), R6
 	MOVD w+56(FP), R7
 	MOVD z+64(FP), R8
-	ADD R3<<2, R2, R20
-	FMOVQ 0(R20), F0
-	FMOVQ 16(R20), F1
-	FMOVQ 32(R20), F2
-	FMOVQ 48(R20), F3
+	ADD R3<<2, R2, R24
+	FMOVQ 0(R24), F0
+	FMOVQ 16(R24), F1
+	FMOVQ 32(R24), F2
+	FMOVQ 48(R24), F3
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run149:
+run179:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+32(FP), R17
@@ -13909,19 +15018,19 @@ run149:
 	ADDS R17, R12, R12
 	MOVW 8(R9), R13
 	ADDS $12, R9, R9
-	ADD R3<<2, R11, R21
-	FMOVQ 0(R21), F4
-	FMOVQ 16(R21), F5
-	FMOVQ 32(R21), F6
-	FMOVQ 48(R21), F7
-row150:
+	ADD R3<<2, R11, R25
+	FMOVQ 0(R25), F4
+	FMOVQ 16(R25), F5
+	FMOVQ 32(R25), F6
+	FMOVQ 48(R25), F7
+row180:
 	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
 	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
-	ADD R3<<2, R12, R22
-	FMOVQ 0(R22), F10
-	FMOVQ 16(R22), F11
-	FMOVQ 32(R22), F12
-	FMOVQ 48(R22), F13
+	ADD R3<<2, R12, R26
+	FMOVQ 0(R26), F10
+	FMOVQ 16(R26), F11
+	FMOVQ 32(R26), F12
+	FMOVQ 48(R26), F13
 	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
 	WORD $0x6e25dd6b // fmul v11.4s, v11.4s, v5.4s
 	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
@@ -13930,11 +15039,11 @@ row150:
 	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
 	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
 	WORD $0x6e28ddad // fmul v13.4s, v13.4s, v8.4s
-	ADD R3<<2, R6, R23
-	FMOVQ F10, 0(R23)
-	FMOVQ F11, 16(R23)
-	FMOVQ F12, 32(R23)
-	FMOVQ F13, 48(R23)
+	ADD R3<<2, R6, R19
+	FMOVQ F10, 0(R19)
+	FMOVQ F11, 16(R19)
+	FMOVQ F12, 32(R19)
+	FMOVQ F13, 48(R19)
 	WORD $0x4e29cd40 // fmla v0.4s, v10.4s, v9.4s
 	WORD $0x4e29cd61 // fmla v1.4s, v11.4s, v9.4s
 	WORD $0x4e29cd82 // fmla v2.4s, v12.4s, v9.4s
@@ -13944,95 +15053,95 @@ row150:
 	ADDS $4, R7, R7
 	ADDS $4, R8, R8
 	SUBS $1, R13, R13
-	BNE row150
+	BNE row180
 	SUBS $1, R10, R10
-	BNE run149
-	ADD R3<<2, R2, R24
-	FMOVQ F0, 0(R24)
-	FMOVQ F1, 16(R24)
-	FMOVQ F2, 32(R24)
-	FMOVQ F3, 48(R24)
+	BNE run179
+	ADD R3<<2, R2, R20
+	FMOVQ F0, 0(R20)
+	FMOVQ F1, 16(R20)
+	FMOVQ F2, 32(R20)
+	FMOVQ F3, 48(R20)
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop148
-part143:
+	JMP loop178
+part173:
 	CMP $0, R0
-	BEQ done151
+	BEQ done181
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
-	ADD R7<<2, R6, R25
-	FMOVQ 64(R25), F0
-	FMOVQ 80(R25), F0
-	FMOVQ 96(R25), F0
-	FMOVQ 112(R25), F0
+	ADD R7<<2, R6, R21
+	FMOVQ 64(R21), F0
+	FMOVQ 80(R21), F0
+	FMOVQ 96(R21), F0
+	FMOVQ 112(R21), F0
 	MOVD dst+24(FP), R6
 	MOVD w+56(FP), R7
 	MOVD z+64(FP), R8
-	ADD R3<<2, R2, R26
-	MOVD $0(R26), R16
+	ADD R3<<2, R2, R22
+	MOVD $0(R22), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes421
+	BLE lanes461
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes421
+	BLE lanes461
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes421
+	BLE lanes461
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes421
+	BLE lanes461
 	VLD1.P 4(R16), V0.S[3]
-lanes421:
-	MOVD $16(R26), R16
+lanes461:
+	MOVD $16(R22), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes422
+	BLE lanes462
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes422
+	BLE lanes462
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes422
+	BLE lanes462
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes422
+	BLE lanes462
 	VLD1.P 4(R16), V1.S[3]
-lanes422:
-	MOVD $32(R26), R16
+lanes462:
+	MOVD $32(R22), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes423
+	BLE lanes463
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes423
+	BLE lanes463
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes423
+	BLE lanes463
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes423
+	BLE lanes463
 	VLD1.P 4(R16), V2.S[3]
-lanes423:
-	MOVD $48(R26), R16
+lanes463:
+	MOVD $48(R22), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes424
+	BLE lanes464
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes424
+	BLE lanes464
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes424
+	BLE lanes464
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes424
+	BLE lanes464
 	VLD1.P 4(R16), V3.S[3]
-lanes424:
+lanes464:
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run152:
+run182:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+32(FP), R17
@@ -14043,131 +15152,131 @@ run152:
 	ADDS R17, R12, R12
 	MOVW 8(R9), R13
 	ADDS $12, R9, R9
-	ADD R3<<2, R11, R19
-	MOVD $0(R19), R16
+	ADD R3<<2, R11, R23
+	MOVD $0(R23), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes425
+	BLE lanes465
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes425
+	BLE lanes465
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes425
+	BLE lanes465
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes425
+	BLE lanes465
 	VLD1.P 4(R16), V4.S[3]
-lanes425:
-	MOVD $16(R19), R16
+lanes465:
+	MOVD $16(R23), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes426
+	BLE lanes466
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes426
+	BLE lanes466
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes426
+	BLE lanes466
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes426
+	BLE lanes466
 	VLD1.P 4(R16), V5.S[3]
-lanes426:
-	MOVD $32(R19), R16
+lanes466:
+	MOVD $32(R23), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes427
+	BLE lanes467
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes427
+	BLE lanes467
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes427
+	BLE lanes467
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes427
+	BLE lanes467
 	VLD1.P 4(R16), V6.S[3]
-lanes427:
-	MOVD $48(R19), R16
+lanes467:
+	MOVD $48(R23), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes428
+	BLE lanes468
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes428
+	BLE lanes468
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes428
+	BLE lanes468
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes428
+	BLE lanes468
 	VLD1.P 4(R16), V7.S[3]
-lanes428:
-row153:
+lanes468:
+row183:
 	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
 	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
-	ADD R3<<2, R12, R20
-	MOVD $0(R20), R16
+	ADD R3<<2, R12, R24
+	MOVD $0(R24), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $0, R0
-	BLE lanes429
+	BLE lanes469
 	VLD1.P 4(R16), V10.S[0]
 	CMP $1, R0
-	BLE lanes429
+	BLE lanes469
 	VLD1.P 4(R16), V10.S[1]
 	CMP $2, R0
-	BLE lanes429
+	BLE lanes469
 	VLD1.P 4(R16), V10.S[2]
 	CMP $3, R0
-	BLE lanes429
+	BLE lanes469
 	VLD1.P 4(R16), V10.S[3]
-lanes429:
-	MOVD $16(R20), R16
+lanes469:
+	MOVD $16(R24), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $4, R0
-	BLE lanes430
+	BLE lanes470
 	VLD1.P 4(R16), V11.S[0]
 	CMP $5, R0
-	BLE lanes430
+	BLE lanes470
 	VLD1.P 4(R16), V11.S[1]
 	CMP $6, R0
-	BLE lanes430
+	BLE lanes470
 	VLD1.P 4(R16), V11.S[2]
 	CMP $7, R0
-	BLE lanes430
+	BLE lanes470
 	VLD1.P 4(R16), V11.S[3]
-lanes430:
-	MOVD $32(R20), R16
+lanes470:
+	MOVD $32(R24), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $8, R0
-	BLE lanes431
+	BLE lanes471
 	VLD1.P 4(R16), V12.S[0]
 	CMP $9, R0
-	BLE lanes431
+	BLE lanes471
 	VLD1.P 4(R16), V12.S[1]
 	CMP $10, R0
-	BLE lanes431
+	BLE lanes471
 	VLD1.P 4(R16), V12.S[2]
 	CMP $11, R0
-	BLE lanes431
+	BLE lanes471
 	VLD1.P 4(R16), V12.S[3]
-lanes431:
-	MOVD $48(R20), R16
+lanes471:
+	MOVD $48(R24), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $12, R0
-	BLE lanes432
+	BLE lanes472
 	VLD1.P 4(R16), V13.S[0]
 	CMP $13, R0
-	BLE lanes432
+	BLE lanes472
 	VLD1.P 4(R16), V13.S[1]
 	CMP $14, R0
-	BLE lanes432
+	BLE lanes472
 	VLD1.P 4(R16), V13.S[2]
 	CMP $15, R0
-	BLE lanes432
+	BLE lanes472
 	VLD1.P 4(R16), V13.S[3]
-lanes432:
+lanes472:
 	WORD $0x6e24dd4a // fmul v10.4s, v10.4s, v4.4s
 	WORD $0x6e25dd6b // fmul v11.4s, v11.4s, v5.4s
 	WORD $0x6e26dd8c // fmul v12.4s, v12.4s, v6.4s
@@ -14176,63 +15285,63 @@ lanes432:
 	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
 	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
 	WORD $0x6e28ddad // fmul v13.4s, v13.4s, v8.4s
-	ADD R3<<2, R6, R21
-	MOVD $0(R21), R16
+	ADD R3<<2, R6, R25
+	MOVD $0(R25), R16
 	CMP $0, R0
-	BLE lanes433
+	BLE lanes473
 	VST1.P V10.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes433
+	BLE lanes473
 	VST1.P V10.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes433
+	BLE lanes473
 	VST1.P V10.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes433
+	BLE lanes473
 	VST1.P V10.S[3], 4(R16)
-lanes433:
-	MOVD $16(R21), R16
+lanes473:
+	MOVD $16(R25), R16
 	CMP $4, R0
-	BLE lanes434
+	BLE lanes474
 	VST1.P V11.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes434
+	BLE lanes474
 	VST1.P V11.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes434
+	BLE lanes474
 	VST1.P V11.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes434
+	BLE lanes474
 	VST1.P V11.S[3], 4(R16)
-lanes434:
-	MOVD $32(R21), R16
+lanes474:
+	MOVD $32(R25), R16
 	CMP $8, R0
-	BLE lanes435
+	BLE lanes475
 	VST1.P V12.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes435
+	BLE lanes475
 	VST1.P V12.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes435
+	BLE lanes475
 	VST1.P V12.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes435
+	BLE lanes475
 	VST1.P V12.S[3], 4(R16)
-lanes435:
-	MOVD $48(R21), R16
+lanes475:
+	MOVD $48(R25), R16
 	CMP $12, R0
-	BLE lanes436
+	BLE lanes476
 	VST1.P V13.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes436
+	BLE lanes476
 	VST1.P V13.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes436
+	BLE lanes476
 	VST1.P V13.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes436
+	BLE lanes476
 	VST1.P V13.S[3], 4(R16)
-lanes436:
+lanes476:
 	WORD $0x4e29cd40 // fmla v0.4s, v10.4s, v9.4s
 	WORD $0x4e29cd61 // fmla v1.4s, v11.4s, v9.4s
 	WORD $0x4e29cd82 // fmla v2.4s, v12.4s, v9.4s
@@ -14242,67 +15351,67 @@ lanes436:
 	ADDS $4, R7, R7
 	ADDS $4, R8, R8
 	SUBS $1, R13, R13
-	BNE row153
+	BNE row183
 	SUBS $1, R10, R10
-	BNE run152
-	ADD R3<<2, R2, R22
-	MOVD $0(R22), R16
+	BNE run182
+	ADD R3<<2, R2, R26
+	MOVD $0(R26), R16
 	CMP $0, R0
-	BLE lanes437
+	BLE lanes477
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes437
+	BLE lanes477
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes437
+	BLE lanes477
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes437
+	BLE lanes477
 	VST1.P V0.S[3], 4(R16)
-lanes437:
-	MOVD $16(R22), R16
+lanes477:
+	MOVD $16(R26), R16
 	CMP $4, R0
-	BLE lanes438
+	BLE lanes478
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes438
+	BLE lanes478
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes438
+	BLE lanes478
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes438
+	BLE lanes478
 	VST1.P V1.S[3], 4(R16)
-lanes438:
-	MOVD $32(R22), R16
+lanes478:
+	MOVD $32(R26), R16
 	CMP $8, R0
-	BLE lanes439
+	BLE lanes479
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes439
+	BLE lanes479
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes439
+	BLE lanes479
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes439
+	BLE lanes479
 	VST1.P V2.S[3], 4(R16)
-lanes439:
-	MOVD $48(R22), R16
+lanes479:
+	MOVD $48(R26), R16
 	CMP $12, R0
-	BLE lanes440
+	BLE lanes480
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes440
+	BLE lanes480
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes440
+	BLE lanes480
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes440
+	BLE lanes480
 	VST1.P V3.S[3], 4(R16)
-lanes440:
-done151:
+lanes480:
+done181:
 	RET
 
 // func featureGradNEON(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int, w *float32, z *float32, y *float32)
@@ -14312,15 +15421,15 @@ TEXT ·featureGradNEON(SB), NOSPLIT, $0-96
 	LSL $2, R1, R1
 	MOVD y+88(FP), R2
 	MOVD ZR, R3
-loop156:
+loop186:
 	CMP $32, R0
-	BLT single155
+	BLT single185
 	MOVD d+40(FP), R6
 	MOVD w+72(FP), R7
 	MOVD z+80(FP), R8
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run157:
+run187:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+48(FP), R17
@@ -14341,15 +15450,15 @@ run157:
 	SUBS R17, R15, R15
 	MOVD dp+32(FP), R17
 	ADDS R17, R15, R15
-	ADD R3<<2, R11, R23
-	FMOVQ 0(R23), F0
-	FMOVQ 16(R23), F1
-	FMOVQ 32(R23), F2
-	FMOVQ 48(R23), F3
-	FMOVQ 64(R23), F4
-	FMOVQ 80(R23), F5
-	FMOVQ 96(R23), F6
-	FMOVQ 112(R23), F7
+	ADD R3<<2, R11, R19
+	FMOVQ 0(R19), F0
+	FMOVQ 16(R19), F1
+	FMOVQ 32(R19), F2
+	FMOVQ 48(R19), F3
+	FMOVQ 64(R19), F4
+	FMOVQ 80(R19), F5
+	FMOVQ 96(R19), F6
+	FMOVQ 112(R19), F7
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -14358,19 +15467,19 @@ run157:
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-row158:
+row188:
 	WORD $0x4d40c8f0 // ld1r {v16.4s}, [x7]
 	WORD $0x4d40c911 // ld1r {v17.4s}, [x8]
-	ADD R3<<2, R6, R24
-	FMOVQ 0(R24), F18
-	FMOVQ 16(R24), F19
-	FMOVQ 32(R24), F20
-	FMOVQ 48(R24), F21
-	ADD R3<<2, R2, R25
-	FMOVQ 0(R25), F22
-	FMOVQ 16(R25), F23
-	FMOVQ 32(R25), F24
-	FMOVQ 48(R25), F25
+	ADD R3<<2, R6, R20
+	FMOVQ 0(R20), F18
+	FMOVQ 16(R20), F19
+	FMOVQ 32(R20), F20
+	FMOVQ 48(R20), F21
+	ADD R3<<2, R2, R21
+	FMOVQ 0(R21), F22
+	FMOVQ 16(R21), F23
+	FMOVQ 32(R21), F24
+	FMOVQ 48(R21), F25
 	WORD $0x4e31ced2 // fmla v18.4s, v22.4s, v17.4s
 	WORD $0x4e31cef3 // fmla v19.4s, v23.4s, v17.4s
 	WORD $0x4e31cf14 // fmla v20.4s, v24.4s, v17.4s
@@ -14379,36 +15488,36 @@ row158:
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
-	ADD R3<<2, R14, R26
-	FMOVQ 0(R26), F22
-	FMOVQ 16(R26), F23
-	FMOVQ 32(R26), F24
-	FMOVQ 48(R26), F25
+	ADD R3<<2, R14, R22
+	FMOVQ 0(R22), F22
+	FMOVQ 16(R22), F23
+	FMOVQ 32(R22), F24
+	FMOVQ 48(R22), F25
 	WORD $0x4e20ce56 // fmla v22.4s, v18.4s, v0.4s
 	WORD $0x4e21ce77 // fmla v23.4s, v19.4s, v1.4s
 	WORD $0x4e22ce98 // fmla v24.4s, v20.4s, v2.4s
 	WORD $0x4e23ceb9 // fmla v25.4s, v21.4s, v3.4s
-	FMOVQ F22, 0(R26)
-	FMOVQ F23, 16(R26)
-	FMOVQ F24, 32(R26)
-	FMOVQ F25, 48(R26)
-	ADD R3<<2, R12, R19
-	FMOVQ 0(R19), F22
-	FMOVQ 16(R19), F23
-	FMOVQ 32(R19), F24
-	FMOVQ 48(R19), F25
+	FMOVQ F22, 0(R22)
+	FMOVQ F23, 16(R22)
+	FMOVQ F24, 32(R22)
+	FMOVQ F25, 48(R22)
+	ADD R3<<2, R12, R23
+	FMOVQ 0(R23), F22
+	FMOVQ 16(R23), F23
+	FMOVQ 32(R23), F24
+	FMOVQ 48(R23), F25
 	WORD $0x4e36ce48 // fmla v8.4s, v18.4s, v22.4s
 	WORD $0x4e37ce69 // fmla v9.4s, v19.4s, v23.4s
 	WORD $0x4e38ce8a // fmla v10.4s, v20.4s, v24.4s
 	WORD $0x4e39ceab // fmla v11.4s, v21.4s, v25.4s
-	FMOVQ 64(R24), F18
-	FMOVQ 80(R24), F19
-	FMOVQ 96(R24), F20
-	FMOVQ 112(R24), F21
-	FMOVQ 64(R25), F22
-	FMOVQ 80(R25), F23
-	FMOVQ 96(R25), F24
-	FMOVQ 112(R25), F25
+	FMOVQ 64(R20), F18
+	FMOVQ 80(R20), F19
+	FMOVQ 96(R20), F20
+	FMOVQ 112(R20), F21
+	FMOVQ 64(R21), F22
+	FMOVQ 80(R21), F23
+	FMOVQ 96(R21), F24
+	FMOVQ 112(R21), F25
 	WORD $0x4e31ced2 // fmla v18.4s, v22.4s, v17.4s
 	WORD $0x4e31cef3 // fmla v19.4s, v23.4s, v17.4s
 	WORD $0x4e31cf14 // fmla v20.4s, v24.4s, v17.4s
@@ -14417,22 +15526,22 @@ row158:
 	WORD $0x6e30de73 // fmul v19.4s, v19.4s, v16.4s
 	WORD $0x6e30de94 // fmul v20.4s, v20.4s, v16.4s
 	WORD $0x6e30deb5 // fmul v21.4s, v21.4s, v16.4s
-	FMOVQ 64(R26), F16
-	FMOVQ 80(R26), F17
-	FMOVQ 96(R26), F22
-	FMOVQ 112(R26), F23
+	FMOVQ 64(R22), F16
+	FMOVQ 80(R22), F17
+	FMOVQ 96(R22), F22
+	FMOVQ 112(R22), F23
 	WORD $0x4e24ce50 // fmla v16.4s, v18.4s, v4.4s
 	WORD $0x4e25ce71 // fmla v17.4s, v19.4s, v5.4s
 	WORD $0x4e26ce96 // fmla v22.4s, v20.4s, v6.4s
 	WORD $0x4e27ceb7 // fmla v23.4s, v21.4s, v7.4s
-	FMOVQ F16, 64(R26)
-	FMOVQ F17, 80(R26)
-	FMOVQ F22, 96(R26)
-	FMOVQ F23, 112(R26)
-	FMOVQ 64(R19), F16
-	FMOVQ 80(R19), F17
-	FMOVQ 96(R19), F22
-	FMOVQ 112(R19), F23
+	FMOVQ F16, 64(R22)
+	FMOVQ F17, 80(R22)
+	FMOVQ F22, 96(R22)
+	FMOVQ F23, 112(R22)
+	FMOVQ 64(R23), F16
+	FMOVQ 80(R23), F17
+	FMOVQ 96(R23), F22
+	FMOVQ 112(R23), F23
 	WORD $0x4e30ce4c // fmla v12.4s, v18.4s, v16.4s
 	WORD $0x4e31ce6d // fmla v13.4s, v19.4s, v17.4s
 	WORD $0x4e36ce8e // fmla v14.4s, v20.4s, v22.4s
@@ -14443,47 +15552,47 @@ row158:
 	ADDS R1, R14, R14
 	ADDS R1, R12, R12
 	SUBS $1, R13, R13
-	BNE row158
-	ADD R3<<2, R15, R20
-	FMOVQ 0(R20), F0
-	FMOVQ 16(R20), F1
-	FMOVQ 32(R20), F2
-	FMOVQ 48(R20), F3
+	BNE row188
+	ADD R3<<2, R15, R24
+	FMOVQ 0(R24), F0
+	FMOVQ 16(R24), F1
+	FMOVQ 32(R24), F2
+	FMOVQ 48(R24), F3
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
 	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
 	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
-	FMOVQ F0, 0(R20)
-	FMOVQ F1, 16(R20)
-	FMOVQ F2, 32(R20)
-	FMOVQ F3, 48(R20)
-	FMOVQ 64(R20), F0
-	FMOVQ 80(R20), F1
-	FMOVQ 96(R20), F2
-	FMOVQ 112(R20), F3
+	FMOVQ F0, 0(R24)
+	FMOVQ F1, 16(R24)
+	FMOVQ F2, 32(R24)
+	FMOVQ F3, 48(R24)
+	FMOVQ 64(R24), F0
+	FMOVQ 80(R24), F1
+	FMOVQ 96(R24), F2
+	FMOVQ 112(R24), F3
 	WORD $0x4e2cd400 // fadd v0.4s, v0.4s, v12.4s
 	WORD $0x4e2dd421 // fadd v1.4s, v1.4s, v13.4s
 	WORD $0x4e2ed442 // fadd v2.4s, v2.4s, v14.4s
 	WORD $0x4e2fd463 // fadd v3.4s, v3.4s, v15.4s
-	FMOVQ F0, 64(R20)
-	FMOVQ F1, 80(R20)
-	FMOVQ F2, 96(R20)
-	FMOVQ F3, 112(R20)
+	FMOVQ F0, 64(R24)
+	FMOVQ F1, 80(R24)
+	FMOVQ F2, 96(R24)
+	FMOVQ F3, 112(R24)
 	SUBS $1, R10, R10
-	BNE run157
+	BNE run187
 	ADDS $32, R3, R3
 	SUBS $32, R0, R0
-	JMP loop156
-single155:
-loop159:
+	JMP loop186
+single185:
+loop189:
 	CMP $16, R0
-	BLT part154
+	BLT part184
 	MOVD d+40(FP), R6
 	MOVD w+72(FP), R7
 	MOVD z+80(FP), R8
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run160:
+run190:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+48(FP), R17
@@ -14504,28 +15613,28 @@ run160:
 	SUBS R17, R15, R15
 	MOVD dp+32(FP), R17
 	ADDS R17, R15, R15
-	ADD R3<<2, R11, R21
-	FMOVQ 0(R21), F0
-	FMOVQ 16(R21), F1
-	FMOVQ 32(R21), F2
-	FMOVQ 48(R21), F3
+	ADD R3<<2, R11, R25
+	FMOVQ 0(R25), F0
+	FMOVQ 16(R25), F1
+	FMOVQ 32(R25), F2
+	FMOVQ 48(R25), F3
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-row161:
+row191:
 	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
 	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
-	ADD R3<<2, R6, R22
-	FMOVQ 0(R22), F10
-	FMOVQ 16(R22), F11
-	FMOVQ 32(R22), F12
-	FMOVQ 48(R22), F13
-	ADD R3<<2, R2, R23
-	FMOVQ 0(R23), F14
-	FMOVQ 16(R23), F15
-	FMOVQ 32(R23), F16
-	FMOVQ 48(R23), F17
+	ADD R3<<2, R6, R26
+	FMOVQ 0(R26), F10
+	FMOVQ 16(R26), F11
+	FMOVQ 32(R26), F12
+	FMOVQ 48(R26), F13
+	ADD R3<<2, R2, R19
+	FMOVQ 0(R19), F14
+	FMOVQ 16(R19), F15
+	FMOVQ 32(R19), F16
+	FMOVQ 48(R19), F17
 	WORD $0x4e29cdca // fmla v10.4s, v14.4s, v9.4s
 	WORD $0x4e29cdeb // fmla v11.4s, v15.4s, v9.4s
 	WORD $0x4e29ce0c // fmla v12.4s, v16.4s, v9.4s
@@ -14534,24 +15643,24 @@ row161:
 	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
 	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
 	WORD $0x6e28ddad // fmul v13.4s, v13.4s, v8.4s
-	ADD R3<<2, R14, R24
-	FMOVQ 0(R24), F8
-	FMOVQ 16(R24), F9
-	FMOVQ 32(R24), F14
-	FMOVQ 48(R24), F15
+	ADD R3<<2, R14, R20
+	FMOVQ 0(R20), F8
+	FMOVQ 16(R20), F9
+	FMOVQ 32(R20), F14
+	FMOVQ 48(R20), F15
 	WORD $0x4e20cd48 // fmla v8.4s, v10.4s, v0.4s
 	WORD $0x4e21cd69 // fmla v9.4s, v11.4s, v1.4s
 	WORD $0x4e22cd8e // fmla v14.4s, v12.4s, v2.4s
 	WORD $0x4e23cdaf // fmla v15.4s, v13.4s, v3.4s
-	FMOVQ F8, 0(R24)
-	FMOVQ F9, 16(R24)
-	FMOVQ F14, 32(R24)
-	FMOVQ F15, 48(R24)
-	ADD R3<<2, R12, R25
-	FMOVQ 0(R25), F8
-	FMOVQ 16(R25), F9
-	FMOVQ 32(R25), F14
-	FMOVQ 48(R25), F15
+	FMOVQ F8, 0(R20)
+	FMOVQ F9, 16(R20)
+	FMOVQ F14, 32(R20)
+	FMOVQ F15, 48(R20)
+	ADD R3<<2, R12, R21
+	FMOVQ 0(R21), F8
+	FMOVQ 16(R21), F9
+	FMOVQ 32(R21), F14
+	FMOVQ 48(R21), F15
 	WORD $0x4e28cd44 // fmla v4.4s, v10.4s, v8.4s
 	WORD $0x4e29cd65 // fmla v5.4s, v11.4s, v9.4s
 	WORD $0x4e2ecd86 // fmla v6.4s, v12.4s, v14.4s
@@ -14562,42 +15671,42 @@ row161:
 	ADDS R1, R14, R14
 	ADDS R1, R12, R12
 	SUBS $1, R13, R13
-	BNE row161
-	ADD R3<<2, R15, R26
-	FMOVQ 0(R26), F0
-	FMOVQ 16(R26), F1
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F3
+	BNE row191
+	ADD R3<<2, R15, R22
+	FMOVQ 0(R22), F0
+	FMOVQ 16(R22), F1
+	FMOVQ 32(R22), F2
+	FMOVQ 48(R22), F3
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	FMOVQ F0, 0(R26)
-	FMOVQ F1, 16(R26)
-	FMOVQ F2, 32(R26)
-	FMOVQ F3, 48(R26)
+	FMOVQ F0, 0(R22)
+	FMOVQ F1, 16(R22)
+	FMOVQ F2, 32(R22)
+	FMOVQ F3, 48(R22)
 	SUBS $1, R10, R10
-	BNE run160
+	BNE run190
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop159
-part154:
+	JMP loop189
+part184:
 	CMP $0, R0
-	BEQ done162
+	BEQ done192
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
-	ADD R7<<2, R6, R19
-	FMOVQ 64(R19), F0
-	FMOVQ 80(R19), F0
-	FMOVQ 96(R19), F0
-	FMOVQ 112(R19), F0
+	ADD R7<<2, R6, R23
+	FMOVQ 64(R23), F0
+	FMOVQ 80(R23), F0
+	FMOVQ 96(R23), F0
+	FMOVQ 112(R23), F0
 	MOVD d+40(FP), R6
 	MOVD w+72(FP), R7
 	MOVD z+80(FP), R8
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run163:
+run193:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+48(FP), R17
@@ -14618,196 +15727,196 @@ run163:
 	SUBS R17, R15, R15
 	MOVD dp+32(FP), R17
 	ADDS R17, R15, R15
-	ADD R3<<2, R11, R20
-	MOVD $0(R20), R16
+	ADD R3<<2, R11, R24
+	MOVD $0(R24), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes441
+	BLE lanes481
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes441
+	BLE lanes481
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes441
+	BLE lanes481
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes441
+	BLE lanes481
 	VLD1.P 4(R16), V0.S[3]
-lanes441:
-	MOVD $16(R20), R16
+lanes481:
+	MOVD $16(R24), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes442
+	BLE lanes482
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes442
+	BLE lanes482
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes442
+	BLE lanes482
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes442
+	BLE lanes482
 	VLD1.P 4(R16), V1.S[3]
-lanes442:
-	MOVD $32(R20), R16
+lanes482:
+	MOVD $32(R24), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes443
+	BLE lanes483
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes443
+	BLE lanes483
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes443
+	BLE lanes483
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes443
+	BLE lanes483
 	VLD1.P 4(R16), V2.S[3]
-lanes443:
-	MOVD $48(R20), R16
+lanes483:
+	MOVD $48(R24), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes444
+	BLE lanes484
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes444
+	BLE lanes484
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes444
+	BLE lanes484
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes444
+	BLE lanes484
 	VLD1.P 4(R16), V3.S[3]
-lanes444:
+lanes484:
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-row164:
+row194:
 	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
 	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
-	ADD R3<<2, R6, R21
-	MOVD $0(R21), R16
+	ADD R3<<2, R6, R25
+	MOVD $0(R25), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $0, R0
-	BLE lanes445
+	BLE lanes485
 	VLD1.P 4(R16), V10.S[0]
 	CMP $1, R0
-	BLE lanes445
+	BLE lanes485
 	VLD1.P 4(R16), V10.S[1]
 	CMP $2, R0
-	BLE lanes445
+	BLE lanes485
 	VLD1.P 4(R16), V10.S[2]
 	CMP $3, R0
-	BLE lanes445
+	BLE lanes485
 	VLD1.P 4(R16), V10.S[3]
-lanes445:
-	MOVD $16(R21), R16
+lanes485:
+	MOVD $16(R25), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $4, R0
-	BLE lanes446
+	BLE lanes486
 	VLD1.P 4(R16), V11.S[0]
 	CMP $5, R0
-	BLE lanes446
+	BLE lanes486
 	VLD1.P 4(R16), V11.S[1]
 	CMP $6, R0
-	BLE lanes446
+	BLE lanes486
 	VLD1.P 4(R16), V11.S[2]
 	CMP $7, R0
-	BLE lanes446
+	BLE lanes486
 	VLD1.P 4(R16), V11.S[3]
-lanes446:
-	MOVD $32(R21), R16
+lanes486:
+	MOVD $32(R25), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $8, R0
-	BLE lanes447
+	BLE lanes487
 	VLD1.P 4(R16), V12.S[0]
 	CMP $9, R0
-	BLE lanes447
+	BLE lanes487
 	VLD1.P 4(R16), V12.S[1]
 	CMP $10, R0
-	BLE lanes447
+	BLE lanes487
 	VLD1.P 4(R16), V12.S[2]
 	CMP $11, R0
-	BLE lanes447
+	BLE lanes487
 	VLD1.P 4(R16), V12.S[3]
-lanes447:
-	MOVD $48(R21), R16
+lanes487:
+	MOVD $48(R25), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $12, R0
-	BLE lanes448
+	BLE lanes488
 	VLD1.P 4(R16), V13.S[0]
 	CMP $13, R0
-	BLE lanes448
+	BLE lanes488
 	VLD1.P 4(R16), V13.S[1]
 	CMP $14, R0
-	BLE lanes448
+	BLE lanes488
 	VLD1.P 4(R16), V13.S[2]
 	CMP $15, R0
-	BLE lanes448
+	BLE lanes488
 	VLD1.P 4(R16), V13.S[3]
-lanes448:
-	ADD R3<<2, R2, R22
-	MOVD $0(R22), R16
+lanes488:
+	ADD R3<<2, R2, R26
+	MOVD $0(R26), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $0, R0
-	BLE lanes449
+	BLE lanes489
 	VLD1.P 4(R16), V14.S[0]
 	CMP $1, R0
-	BLE lanes449
+	BLE lanes489
 	VLD1.P 4(R16), V14.S[1]
 	CMP $2, R0
-	BLE lanes449
+	BLE lanes489
 	VLD1.P 4(R16), V14.S[2]
 	CMP $3, R0
-	BLE lanes449
+	BLE lanes489
 	VLD1.P 4(R16), V14.S[3]
-lanes449:
-	MOVD $16(R22), R16
+lanes489:
+	MOVD $16(R26), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $4, R0
-	BLE lanes450
+	BLE lanes490
 	VLD1.P 4(R16), V15.S[0]
 	CMP $5, R0
-	BLE lanes450
+	BLE lanes490
 	VLD1.P 4(R16), V15.S[1]
 	CMP $6, R0
-	BLE lanes450
+	BLE lanes490
 	VLD1.P 4(R16), V15.S[2]
 	CMP $7, R0
-	BLE lanes450
+	BLE lanes490
 	VLD1.P 4(R16), V15.S[3]
-lanes450:
-	MOVD $32(R22), R16
+lanes490:
+	MOVD $32(R26), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $8, R0
-	BLE lanes451
+	BLE lanes491
 	VLD1.P 4(R16), V16.S[0]
 	CMP $9, R0
-	BLE lanes451
+	BLE lanes491
 	VLD1.P 4(R16), V16.S[1]
 	CMP $10, R0
-	BLE lanes451
+	BLE lanes491
 	VLD1.P 4(R16), V16.S[2]
 	CMP $11, R0
-	BLE lanes451
+	BLE lanes491
 	VLD1.P 4(R16), V16.S[3]
-lanes451:
-	MOVD $48(R22), R16
+lanes491:
+	MOVD $48(R26), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $12, R0
-	BLE lanes452
+	BLE lanes492
 	VLD1.P 4(R16), V17.S[0]
 	CMP $13, R0
-	BLE lanes452
+	BLE lanes492
 	VLD1.P 4(R16), V17.S[1]
 	CMP $14, R0
-	BLE lanes452
+	BLE lanes492
 	VLD1.P 4(R16), V17.S[2]
 	CMP $15, R0
-	BLE lanes452
+	BLE lanes492
 	VLD1.P 4(R16), V17.S[3]
-lanes452:
+lanes492:
 	WORD $0x4e29cdca // fmla v10.4s, v14.4s, v9.4s
 	WORD $0x4e29cdeb // fmla v11.4s, v15.4s, v9.4s
 	WORD $0x4e29ce0c // fmla v12.4s, v16.4s, v9.4s
@@ -14816,188 +15925,188 @@ lanes452:
 	WORD $0x6e28dd6b // fmul v11.4s, v11.4s, v8.4s
 	WORD $0x6e28dd8c // fmul v12.4s, v12.4s, v8.4s
 	WORD $0x6e28ddad // fmul v13.4s, v13.4s, v8.4s
-	ADD R3<<2, R14, R23
-	MOVD $0(R23), R16
+	ADD R3<<2, R14, R19
+	MOVD $0(R19), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes453
+	BLE lanes493
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes453
+	BLE lanes493
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes453
+	BLE lanes493
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes453
+	BLE lanes493
 	VLD1.P 4(R16), V8.S[3]
-lanes453:
-	MOVD $16(R23), R16
+lanes493:
+	MOVD $16(R19), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes454
+	BLE lanes494
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes454
+	BLE lanes494
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes454
+	BLE lanes494
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes454
+	BLE lanes494
 	VLD1.P 4(R16), V9.S[3]
-lanes454:
-	MOVD $32(R23), R16
+lanes494:
+	MOVD $32(R19), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $8, R0
-	BLE lanes455
+	BLE lanes495
 	VLD1.P 4(R16), V14.S[0]
 	CMP $9, R0
-	BLE lanes455
+	BLE lanes495
 	VLD1.P 4(R16), V14.S[1]
 	CMP $10, R0
-	BLE lanes455
+	BLE lanes495
 	VLD1.P 4(R16), V14.S[2]
 	CMP $11, R0
-	BLE lanes455
+	BLE lanes495
 	VLD1.P 4(R16), V14.S[3]
-lanes455:
-	MOVD $48(R23), R16
+lanes495:
+	MOVD $48(R19), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $12, R0
-	BLE lanes456
+	BLE lanes496
 	VLD1.P 4(R16), V15.S[0]
 	CMP $13, R0
-	BLE lanes456
+	BLE lanes496
 	VLD1.P 4(R16), V15.S[1]
 	CMP $14, R0
-	BLE lanes456
+	BLE lanes496
 	VLD1.P 4(R16), V15.S[2]
 	CMP $15, R0
-	BLE lanes456
+	BLE lanes496
 	VLD1.P 4(R16), V15.S[3]
-lanes456:
+lanes496:
 	WORD $0x4e20cd48 // fmla v8.4s, v10.4s, v0.4s
 	WORD $0x4e21cd69 // fmla v9.4s, v11.4s, v1.4s
 	WORD $0x4e22cd8e // fmla v14.4s, v12.4s, v2.4s
 	WORD $0x4e23cdaf // fmla v15.4s, v13.4s, v3.4s
-	MOVD $0(R23), R16
+	MOVD $0(R19), R16
 	CMP $0, R0
-	BLE lanes457
+	BLE lanes497
 	VST1.P V8.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes457
+	BLE lanes497
 	VST1.P V8.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes457
+	BLE lanes497
 	VST1.P V8.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes457
+	BLE lanes497
 	VST1.P V8.S[3], 4(R16)
-lanes457:
-	MOVD $16(R23), R16
+lanes497:
+	MOVD $16(R19), R16
 	CMP $4, R0
-	BLE lanes458
+	BLE lanes498
 	VST1.P V9.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes458
+	BLE lanes498
 	VST1.P V9.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes458
+	BLE lanes498
 	VST1.P V9.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes458
+	BLE lanes498
 	VST1.P V9.S[3], 4(R16)
-lanes458:
-	MOVD $32(R23), R16
+lanes498:
+	MOVD $32(R19), R16
 	CMP $8, R0
-	BLE lanes459
+	BLE lanes499
 	VST1.P V14.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes459
+	BLE lanes499
 	VST1.P V14.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes459
+	BLE lanes499
 	VST1.P V14.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes459
+	BLE lanes499
 	VST1.P V14.S[3], 4(R16)
-lanes459:
-	MOVD $48(R23), R16
+lanes499:
+	MOVD $48(R19), R16
 	CMP $12, R0
-	BLE lanes460
+	BLE lanes500
 	VST1.P V15.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes460
+	BLE lanes500
 	VST1.P V15.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes460
+	BLE lanes500
 	VST1.P V15.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes460
+	BLE lanes500
 	VST1.P V15.S[3], 4(R16)
-lanes460:
-	ADD R3<<2, R12, R24
-	MOVD $0(R24), R16
+lanes500:
+	ADD R3<<2, R12, R20
+	MOVD $0(R20), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes461
+	BLE lanes501
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes461
+	BLE lanes501
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes461
+	BLE lanes501
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes461
+	BLE lanes501
 	VLD1.P 4(R16), V8.S[3]
-lanes461:
-	MOVD $16(R24), R16
+lanes501:
+	MOVD $16(R20), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes462
+	BLE lanes502
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes462
+	BLE lanes502
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes462
+	BLE lanes502
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes462
+	BLE lanes502
 	VLD1.P 4(R16), V9.S[3]
-lanes462:
-	MOVD $32(R24), R16
+lanes502:
+	MOVD $32(R20), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $8, R0
-	BLE lanes463
+	BLE lanes503
 	VLD1.P 4(R16), V14.S[0]
 	CMP $9, R0
-	BLE lanes463
+	BLE lanes503
 	VLD1.P 4(R16), V14.S[1]
 	CMP $10, R0
-	BLE lanes463
+	BLE lanes503
 	VLD1.P 4(R16), V14.S[2]
 	CMP $11, R0
-	BLE lanes463
+	BLE lanes503
 	VLD1.P 4(R16), V14.S[3]
-lanes463:
-	MOVD $48(R24), R16
+lanes503:
+	MOVD $48(R20), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $12, R0
-	BLE lanes464
+	BLE lanes504
 	VLD1.P 4(R16), V15.S[0]
 	CMP $13, R0
-	BLE lanes464
+	BLE lanes504
 	VLD1.P 4(R16), V15.S[1]
 	CMP $14, R0
-	BLE lanes464
+	BLE lanes504
 	VLD1.P 4(R16), V15.S[2]
 	CMP $15, R0
-	BLE lanes464
+	BLE lanes504
 	VLD1.P 4(R16), V15.S[3]
-lanes464:
+lanes504:
 	WORD $0x4e28cd44 // fmla v4.4s, v10.4s, v8.4s
 	WORD $0x4e29cd65 // fmla v5.4s, v11.4s, v9.4s
 	WORD $0x4e2ecd86 // fmla v6.4s, v12.4s, v14.4s
@@ -15008,131 +16117,131 @@ lanes464:
 	ADDS R1, R14, R14
 	ADDS R1, R12, R12
 	SUBS $1, R13, R13
-	BNE row164
-	ADD R3<<2, R15, R25
-	MOVD $0(R25), R16
+	BNE row194
+	ADD R3<<2, R15, R21
+	MOVD $0(R21), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes465
+	BLE lanes505
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes465
+	BLE lanes505
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes465
+	BLE lanes505
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes465
+	BLE lanes505
 	VLD1.P 4(R16), V0.S[3]
-lanes465:
-	MOVD $16(R25), R16
+lanes505:
+	MOVD $16(R21), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes466
+	BLE lanes506
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes466
+	BLE lanes506
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes466
+	BLE lanes506
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes466
+	BLE lanes506
 	VLD1.P 4(R16), V1.S[3]
-lanes466:
-	MOVD $32(R25), R16
+lanes506:
+	MOVD $32(R21), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes467
+	BLE lanes507
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes467
+	BLE lanes507
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes467
+	BLE lanes507
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes467
+	BLE lanes507
 	VLD1.P 4(R16), V2.S[3]
-lanes467:
-	MOVD $48(R25), R16
+lanes507:
+	MOVD $48(R21), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes468
+	BLE lanes508
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes468
+	BLE lanes508
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes468
+	BLE lanes508
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes468
+	BLE lanes508
 	VLD1.P 4(R16), V3.S[3]
-lanes468:
+lanes508:
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-	MOVD $0(R25), R16
+	MOVD $0(R21), R16
 	CMP $0, R0
-	BLE lanes469
+	BLE lanes509
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes469
+	BLE lanes509
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes469
+	BLE lanes509
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes469
+	BLE lanes509
 	VST1.P V0.S[3], 4(R16)
-lanes469:
-	MOVD $16(R25), R16
+lanes509:
+	MOVD $16(R21), R16
 	CMP $4, R0
-	BLE lanes470
+	BLE lanes510
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes470
+	BLE lanes510
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes470
+	BLE lanes510
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes470
+	BLE lanes510
 	VST1.P V1.S[3], 4(R16)
-lanes470:
-	MOVD $32(R25), R16
+lanes510:
+	MOVD $32(R21), R16
 	CMP $8, R0
-	BLE lanes471
+	BLE lanes511
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes471
+	BLE lanes511
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes471
+	BLE lanes511
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes471
+	BLE lanes511
 	VST1.P V2.S[3], 4(R16)
-lanes471:
-	MOVD $48(R25), R16
+lanes511:
+	MOVD $48(R21), R16
 	CMP $12, R0
-	BLE lanes472
+	BLE lanes512
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes472
+	BLE lanes512
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes472
+	BLE lanes512
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes472
+	BLE lanes512
 	VST1.P V3.S[3], 4(R16)
-lanes472:
+lanes512:
 	SUBS $1, R10, R10
-	BNE run163
-done162:
+	BNE run193
+done192:
 	RET
 
 // func dotsNEON(n int, rows int, dst *float32, x *float32, xrs int, w *float32)
@@ -15143,9 +16252,9 @@ TEXT ·dotsNEON(SB), NOSPLIT, $0-48
 	MOVD xrs+32(FP), R3
 	LSL $2, R3, R3
 	MOVD w+40(FP), R6
-rows167:
+rows197:
 	CMP $4, R0
-	BLT rest165
+	BLT rest195
 	ADD R3<<0, R2, R7
 	ADD R3<<0, R7, R8
 	ADD R3<<0, R8, R9
@@ -15167,386 +16276,386 @@ rows167:
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	MOVD n+0(FP), R10
 	MOVD ZR, R11
-loop169:
+loop199:
 	CMP $16, R10
-	BLT part168
-	ADD R11<<2, R6, R26
-	FMOVQ 0(R26), F16
-	FMOVQ 16(R26), F17
-	FMOVQ 32(R26), F18
-	FMOVQ 48(R26), F19
-	ADD R11<<2, R2, R19
-	FMOVQ 0(R19), F20
-	FMOVQ 16(R19), F21
-	FMOVQ 32(R19), F22
-	FMOVQ 48(R19), F23
+	BLT part198
+	ADD R11<<2, R6, R22
+	FMOVQ 0(R22), F16
+	FMOVQ 16(R22), F17
+	FMOVQ 32(R22), F18
+	FMOVQ 48(R22), F19
+	ADD R11<<2, R2, R23
+	FMOVQ 0(R23), F20
+	FMOVQ 16(R23), F21
+	FMOVQ 32(R23), F22
+	FMOVQ 48(R23), F23
 	WORD $0x4e30ce80 // fmla v0.4s, v20.4s, v16.4s
 	WORD $0x4e31cea1 // fmla v1.4s, v21.4s, v17.4s
 	WORD $0x4e32cec2 // fmla v2.4s, v22.4s, v18.4s
 	WORD $0x4e33cee3 // fmla v3.4s, v23.4s, v19.4s
-	ADD R11<<2, R7, R20
-	FMOVQ 0(R20), F20
-	FMOVQ 16(R20), F21
-	FMOVQ 32(R20), F22
-	FMOVQ 48(R20), F23
+	ADD R11<<2, R7, R24
+	FMOVQ 0(R24), F20
+	FMOVQ 16(R24), F21
+	FMOVQ 32(R24), F22
+	FMOVQ 48(R24), F23
 	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
 	WORD $0x4e31cea5 // fmla v5.4s, v21.4s, v17.4s
 	WORD $0x4e32cec6 // fmla v6.4s, v22.4s, v18.4s
 	WORD $0x4e33cee7 // fmla v7.4s, v23.4s, v19.4s
-	ADD R11<<2, R8, R21
-	FMOVQ 0(R21), F20
-	FMOVQ 16(R21), F21
-	FMOVQ 32(R21), F22
-	FMOVQ 48(R21), F23
+	ADD R11<<2, R8, R25
+	FMOVQ 0(R25), F20
+	FMOVQ 16(R25), F21
+	FMOVQ 32(R25), F22
+	FMOVQ 48(R25), F23
 	WORD $0x4e30ce88 // fmla v8.4s, v20.4s, v16.4s
 	WORD $0x4e31cea9 // fmla v9.4s, v21.4s, v17.4s
 	WORD $0x4e32ceca // fmla v10.4s, v22.4s, v18.4s
 	WORD $0x4e33ceeb // fmla v11.4s, v23.4s, v19.4s
-	ADD R11<<2, R9, R22
-	FMOVQ 0(R22), F20
-	FMOVQ 16(R22), F21
-	FMOVQ 32(R22), F22
-	FMOVQ 48(R22), F23
+	ADD R11<<2, R9, R26
+	FMOVQ 0(R26), F20
+	FMOVQ 16(R26), F21
+	FMOVQ 32(R26), F22
+	FMOVQ 48(R26), F23
 	WORD $0x4e30ce8c // fmla v12.4s, v20.4s, v16.4s
 	WORD $0x4e31cead // fmla v13.4s, v21.4s, v17.4s
 	WORD $0x4e32cece // fmla v14.4s, v22.4s, v18.4s
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
 	ADDS $16, R11, R11
 	SUBS $16, R10, R10
-	JMP loop169
-part168:
+	JMP loop199
+part198:
 	CMP $0, R10
-	BEQ done170
+	BEQ done200
 	MOVD $masksNEON<>+0(SB), R12
 	MOVD R10, R13
 	NEG R13, R13
-	ADD R13<<2, R12, R23
-	FMOVQ 64(R23), F16
-	FMOVQ 80(R23), F16
-	FMOVQ 96(R23), F16
-	FMOVQ 112(R23), F16
-	ADD R11<<2, R6, R24
-	MOVD $0(R24), R16
+	ADD R13<<2, R12, R19
+	FMOVQ 64(R19), F16
+	FMOVQ 80(R19), F16
+	FMOVQ 96(R19), F16
+	FMOVQ 112(R19), F16
+	ADD R11<<2, R6, R20
+	MOVD $0(R20), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $0, R10
-	BLE lanes473
+	BLE lanes513
 	VLD1.P 4(R16), V16.S[0]
 	CMP $1, R10
-	BLE lanes473
+	BLE lanes513
 	VLD1.P 4(R16), V16.S[1]
 	CMP $2, R10
-	BLE lanes473
+	BLE lanes513
 	VLD1.P 4(R16), V16.S[2]
 	CMP $3, R10
-	BLE lanes473
+	BLE lanes513
 	VLD1.P 4(R16), V16.S[3]
-lanes473:
-	MOVD $16(R24), R16
+lanes513:
+	MOVD $16(R20), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $4, R10
-	BLE lanes474
+	BLE lanes514
 	VLD1.P 4(R16), V17.S[0]
 	CMP $5, R10
-	BLE lanes474
+	BLE lanes514
 	VLD1.P 4(R16), V17.S[1]
 	CMP $6, R10
-	BLE lanes474
+	BLE lanes514
 	VLD1.P 4(R16), V17.S[2]
 	CMP $7, R10
-	BLE lanes474
+	BLE lanes514
 	VLD1.P 4(R16), V17.S[3]
-lanes474:
-	MOVD $32(R24), R16
+lanes514:
+	MOVD $32(R20), R16
 	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
 	CMP $8, R10
-	BLE lanes475
+	BLE lanes515
 	VLD1.P 4(R16), V18.S[0]
 	CMP $9, R10
-	BLE lanes475
+	BLE lanes515
 	VLD1.P 4(R16), V18.S[1]
 	CMP $10, R10
-	BLE lanes475
+	BLE lanes515
 	VLD1.P 4(R16), V18.S[2]
 	CMP $11, R10
-	BLE lanes475
+	BLE lanes515
 	VLD1.P 4(R16), V18.S[3]
-lanes475:
-	MOVD $48(R24), R16
+lanes515:
+	MOVD $48(R20), R16
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	CMP $12, R10
-	BLE lanes476
+	BLE lanes516
 	VLD1.P 4(R16), V19.S[0]
 	CMP $13, R10
-	BLE lanes476
+	BLE lanes516
 	VLD1.P 4(R16), V19.S[1]
 	CMP $14, R10
-	BLE lanes476
+	BLE lanes516
 	VLD1.P 4(R16), V19.S[2]
 	CMP $15, R10
-	BLE lanes476
+	BLE lanes516
 	VLD1.P 4(R16), V19.S[3]
-lanes476:
-	ADD R11<<2, R2, R25
-	MOVD $0(R25), R16
+lanes516:
+	ADD R11<<2, R2, R21
+	MOVD $0(R21), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R10
-	BLE lanes477
+	BLE lanes517
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R10
-	BLE lanes477
+	BLE lanes517
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R10
-	BLE lanes477
+	BLE lanes517
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R10
-	BLE lanes477
+	BLE lanes517
 	VLD1.P 4(R16), V20.S[3]
-lanes477:
-	MOVD $16(R25), R16
+lanes517:
+	MOVD $16(R21), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R10
-	BLE lanes478
+	BLE lanes518
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R10
-	BLE lanes478
+	BLE lanes518
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R10
-	BLE lanes478
+	BLE lanes518
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R10
-	BLE lanes478
+	BLE lanes518
 	VLD1.P 4(R16), V21.S[3]
-lanes478:
-	MOVD $32(R25), R16
+lanes518:
+	MOVD $32(R21), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R10
-	BLE lanes479
+	BLE lanes519
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R10
-	BLE lanes479
+	BLE lanes519
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R10
-	BLE lanes479
+	BLE lanes519
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R10
-	BLE lanes479
+	BLE lanes519
 	VLD1.P 4(R16), V22.S[3]
-lanes479:
-	MOVD $48(R25), R16
+lanes519:
+	MOVD $48(R21), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R10
-	BLE lanes480
+	BLE lanes520
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R10
-	BLE lanes480
+	BLE lanes520
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R10
-	BLE lanes480
+	BLE lanes520
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R10
-	BLE lanes480
+	BLE lanes520
 	VLD1.P 4(R16), V23.S[3]
-lanes480:
+lanes520:
 	WORD $0x4e30ce80 // fmla v0.4s, v20.4s, v16.4s
 	WORD $0x4e31cea1 // fmla v1.4s, v21.4s, v17.4s
 	WORD $0x4e32cec2 // fmla v2.4s, v22.4s, v18.4s
 	WORD $0x4e33cee3 // fmla v3.4s, v23.4s, v19.4s
-	ADD R11<<2, R7, R26
-	MOVD $0(R26), R16
+	ADD R11<<2, R7, R22
+	MOVD $0(R22), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R10
-	BLE lanes481
+	BLE lanes521
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R10
-	BLE lanes481
+	BLE lanes521
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R10
-	BLE lanes481
+	BLE lanes521
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R10
-	BLE lanes481
+	BLE lanes521
 	VLD1.P 4(R16), V20.S[3]
-lanes481:
-	MOVD $16(R26), R16
+lanes521:
+	MOVD $16(R22), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R10
-	BLE lanes482
+	BLE lanes522
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R10
-	BLE lanes482
+	BLE lanes522
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R10
-	BLE lanes482
+	BLE lanes522
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R10
-	BLE lanes482
+	BLE lanes522
 	VLD1.P 4(R16), V21.S[3]
-lanes482:
-	MOVD $32(R26), R16
+lanes522:
+	MOVD $32(R22), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R10
-	BLE lanes483
+	BLE lanes523
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R10
-	BLE lanes483
+	BLE lanes523
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R10
-	BLE lanes483
+	BLE lanes523
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R10
-	BLE lanes483
+	BLE lanes523
 	VLD1.P 4(R16), V22.S[3]
-lanes483:
-	MOVD $48(R26), R16
+lanes523:
+	MOVD $48(R22), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R10
-	BLE lanes484
+	BLE lanes524
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R10
-	BLE lanes484
+	BLE lanes524
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R10
-	BLE lanes484
+	BLE lanes524
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R10
-	BLE lanes484
+	BLE lanes524
 	VLD1.P 4(R16), V23.S[3]
-lanes484:
+lanes524:
 	WORD $0x4e30ce84 // fmla v4.4s, v20.4s, v16.4s
 	WORD $0x4e31cea5 // fmla v5.4s, v21.4s, v17.4s
 	WORD $0x4e32cec6 // fmla v6.4s, v22.4s, v18.4s
 	WORD $0x4e33cee7 // fmla v7.4s, v23.4s, v19.4s
-	ADD R11<<2, R8, R19
-	MOVD $0(R19), R16
+	ADD R11<<2, R8, R23
+	MOVD $0(R23), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R10
-	BLE lanes485
+	BLE lanes525
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R10
-	BLE lanes485
+	BLE lanes525
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R10
-	BLE lanes485
+	BLE lanes525
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R10
-	BLE lanes485
+	BLE lanes525
 	VLD1.P 4(R16), V20.S[3]
-lanes485:
-	MOVD $16(R19), R16
+lanes525:
+	MOVD $16(R23), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R10
-	BLE lanes486
+	BLE lanes526
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R10
-	BLE lanes486
+	BLE lanes526
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R10
-	BLE lanes486
+	BLE lanes526
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R10
-	BLE lanes486
+	BLE lanes526
 	VLD1.P 4(R16), V21.S[3]
-lanes486:
-	MOVD $32(R19), R16
+lanes526:
+	MOVD $32(R23), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R10
-	BLE lanes487
+	BLE lanes527
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R10
-	BLE lanes487
+	BLE lanes527
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R10
-	BLE lanes487
+	BLE lanes527
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R10
-	BLE lanes487
+	BLE lanes527
 	VLD1.P 4(R16), V22.S[3]
-lanes487:
-	MOVD $48(R19), R16
+lanes527:
+	MOVD $48(R23), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R10
-	BLE lanes488
+	BLE lanes528
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R10
-	BLE lanes488
+	BLE lanes528
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R10
-	BLE lanes488
+	BLE lanes528
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R10
-	BLE lanes488
+	BLE lanes528
 	VLD1.P 4(R16), V23.S[3]
-lanes488:
+lanes528:
 	WORD $0x4e30ce88 // fmla v8.4s, v20.4s, v16.4s
 	WORD $0x4e31cea9 // fmla v9.4s, v21.4s, v17.4s
 	WORD $0x4e32ceca // fmla v10.4s, v22.4s, v18.4s
 	WORD $0x4e33ceeb // fmla v11.4s, v23.4s, v19.4s
-	ADD R11<<2, R9, R20
-	MOVD $0(R20), R16
+	ADD R11<<2, R9, R24
+	MOVD $0(R24), R16
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
 	CMP $0, R10
-	BLE lanes489
+	BLE lanes529
 	VLD1.P 4(R16), V20.S[0]
 	CMP $1, R10
-	BLE lanes489
+	BLE lanes529
 	VLD1.P 4(R16), V20.S[1]
 	CMP $2, R10
-	BLE lanes489
+	BLE lanes529
 	VLD1.P 4(R16), V20.S[2]
 	CMP $3, R10
-	BLE lanes489
+	BLE lanes529
 	VLD1.P 4(R16), V20.S[3]
-lanes489:
-	MOVD $16(R20), R16
+lanes529:
+	MOVD $16(R24), R16
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	CMP $4, R10
-	BLE lanes490
+	BLE lanes530
 	VLD1.P 4(R16), V21.S[0]
 	CMP $5, R10
-	BLE lanes490
+	BLE lanes530
 	VLD1.P 4(R16), V21.S[1]
 	CMP $6, R10
-	BLE lanes490
+	BLE lanes530
 	VLD1.P 4(R16), V21.S[2]
 	CMP $7, R10
-	BLE lanes490
+	BLE lanes530
 	VLD1.P 4(R16), V21.S[3]
-lanes490:
-	MOVD $32(R20), R16
+lanes530:
+	MOVD $32(R24), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
 	CMP $8, R10
-	BLE lanes491
+	BLE lanes531
 	VLD1.P 4(R16), V22.S[0]
 	CMP $9, R10
-	BLE lanes491
+	BLE lanes531
 	VLD1.P 4(R16), V22.S[1]
 	CMP $10, R10
-	BLE lanes491
+	BLE lanes531
 	VLD1.P 4(R16), V22.S[2]
 	CMP $11, R10
-	BLE lanes491
+	BLE lanes531
 	VLD1.P 4(R16), V22.S[3]
-lanes491:
-	MOVD $48(R20), R16
+lanes531:
+	MOVD $48(R24), R16
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	CMP $12, R10
-	BLE lanes492
+	BLE lanes532
 	VLD1.P 4(R16), V23.S[0]
 	CMP $13, R10
-	BLE lanes492
+	BLE lanes532
 	VLD1.P 4(R16), V23.S[1]
 	CMP $14, R10
-	BLE lanes492
+	BLE lanes532
 	VLD1.P 4(R16), V23.S[2]
 	CMP $15, R10
-	BLE lanes492
+	BLE lanes532
 	VLD1.P 4(R16), V23.S[3]
-lanes492:
+lanes532:
 	WORD $0x4e30ce8c // fmla v12.4s, v20.4s, v16.4s
 	WORD $0x4e31cead // fmla v13.4s, v21.4s, v17.4s
 	WORD $0x4e32cece // fmla v14.4s, v22.4s, v18.4s
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
-done170:
+done200:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
@@ -15566,175 +16675,175 @@ done170:
 	ADD R3<<0, R9, R2
 	ADDS $16, R1, R1
 	SUBS $4, R0, R0
-	JMP rows167
-rest165:
-rows171:
+	JMP rows197
+rest195:
+rows201:
 	CMP $1, R0
-	BLT finished166
+	BLT finished196
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD n+0(FP), R7
 	MOVD ZR, R8
-loop173:
+loop203:
 	CMP $16, R7
-	BLT part172
-	ADD R8<<2, R6, R21
-	FMOVQ 0(R21), F4
-	FMOVQ 16(R21), F5
-	FMOVQ 32(R21), F6
-	FMOVQ 48(R21), F7
-	ADD R8<<2, R2, R22
-	FMOVQ 0(R22), F8
-	FMOVQ 16(R22), F9
-	FMOVQ 32(R22), F10
-	FMOVQ 48(R22), F11
+	BLT part202
+	ADD R8<<2, R6, R25
+	FMOVQ 0(R25), F4
+	FMOVQ 16(R25), F5
+	FMOVQ 32(R25), F6
+	FMOVQ 48(R25), F7
+	ADD R8<<2, R2, R26
+	FMOVQ 0(R26), F8
+	FMOVQ 16(R26), F9
+	FMOVQ 32(R26), F10
+	FMOVQ 48(R26), F11
 	WORD $0x4e24cd00 // fmla v0.4s, v8.4s, v4.4s
 	WORD $0x4e25cd21 // fmla v1.4s, v9.4s, v5.4s
 	WORD $0x4e26cd42 // fmla v2.4s, v10.4s, v6.4s
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop173
-part172:
+	JMP loop203
+part202:
 	CMP $0, R7
-	BEQ done174
+	BEQ done204
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
-	ADD R10<<2, R9, R23
-	FMOVQ 64(R23), F4
-	FMOVQ 80(R23), F4
-	FMOVQ 96(R23), F4
-	FMOVQ 112(R23), F4
-	ADD R8<<2, R6, R24
-	MOVD $0(R24), R16
+	ADD R10<<2, R9, R19
+	FMOVQ 64(R19), F4
+	FMOVQ 80(R19), F4
+	FMOVQ 96(R19), F4
+	FMOVQ 112(R19), F4
+	ADD R8<<2, R6, R20
+	MOVD $0(R20), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R7
-	BLE lanes493
+	BLE lanes533
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R7
-	BLE lanes493
+	BLE lanes533
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R7
-	BLE lanes493
+	BLE lanes533
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R7
-	BLE lanes493
+	BLE lanes533
 	VLD1.P 4(R16), V4.S[3]
-lanes493:
-	MOVD $16(R24), R16
+lanes533:
+	MOVD $16(R20), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R7
-	BLE lanes494
+	BLE lanes534
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R7
-	BLE lanes494
+	BLE lanes534
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R7
-	BLE lanes494
+	BLE lanes534
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R7
-	BLE lanes494
+	BLE lanes534
 	VLD1.P 4(R16), V5.S[3]
-lanes494:
-	MOVD $32(R24), R16
+lanes534:
+	MOVD $32(R20), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R7
-	BLE lanes495
+	BLE lanes535
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R7
-	BLE lanes495
+	BLE lanes535
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R7
-	BLE lanes495
+	BLE lanes535
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R7
-	BLE lanes495
+	BLE lanes535
 	VLD1.P 4(R16), V6.S[3]
-lanes495:
-	MOVD $48(R24), R16
+lanes535:
+	MOVD $48(R20), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R7
-	BLE lanes496
+	BLE lanes536
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R7
-	BLE lanes496
+	BLE lanes536
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R7
-	BLE lanes496
+	BLE lanes536
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R7
-	BLE lanes496
+	BLE lanes536
 	VLD1.P 4(R16), V7.S[3]
-lanes496:
-	ADD R8<<2, R2, R25
-	MOVD $0(R25), R16
+lanes536:
+	ADD R8<<2, R2, R21
+	MOVD $0(R21), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R7
-	BLE lanes497
+	BLE lanes537
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R7
-	BLE lanes497
+	BLE lanes537
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R7
-	BLE lanes497
+	BLE lanes537
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R7
-	BLE lanes497
+	BLE lanes537
 	VLD1.P 4(R16), V8.S[3]
-lanes497:
-	MOVD $16(R25), R16
+lanes537:
+	MOVD $16(R21), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R7
-	BLE lanes498
+	BLE lanes538
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R7
-	BLE lanes498
+	BLE lanes538
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R7
-	BLE lanes498
+	BLE lanes538
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R7
-	BLE lanes498
+	BLE lanes538
 	VLD1.P 4(R16), V9.S[3]
-lanes498:
-	MOVD $32(R25), R16
+lanes538:
+	MOVD $32(R21), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R7
-	BLE lanes499
+	BLE lanes539
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R7
-	BLE lanes499
+	BLE lanes539
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R7
-	BLE lanes499
+	BLE lanes539
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R7
-	BLE lanes499
+	BLE lanes539
 	VLD1.P 4(R16), V10.S[3]
-lanes499:
-	MOVD $48(R25), R16
+lanes539:
+	MOVD $48(R21), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R7
-	BLE lanes500
+	BLE lanes540
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R7
-	BLE lanes500
+	BLE lanes540
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R7
-	BLE lanes500
+	BLE lanes540
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R7
-	BLE lanes500
+	BLE lanes540
 	VLD1.P 4(R16), V11.S[3]
-lanes500:
+lanes540:
 	WORD $0x4e24cd00 // fmla v0.4s, v8.4s, v4.4s
 	WORD $0x4e25cd21 // fmla v1.4s, v9.4s, v5.4s
 	WORD $0x4e26cd42 // fmla v2.4s, v10.4s, v6.4s
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
-done174:
+done204:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
@@ -15746,8 +16855,8 @@ done174:
 	ADD R3<<0, R2, R2
 	ADDS $4, R1, R1
 	SUBS $1, R0, R0
-	JMP rows171
-finished166:
+	JMP rows201
+finished196:
 	RET
 
 // func centreNEON(n int, rows int, x *float32, rs int, each float32)
@@ -15758,18 +16867,18 @@ TEXT ·centreNEON(SB), NOSPLIT, $0-36
 	MOVD rs+24(FP), R3
 	LSL $2, R3, R3
 	MOVD ZR, R6
-loop177:
+loop207:
 	CMP $32, R0
-	BLT single176
-	ADD R6<<2, R2, R26
-	FMOVQ 0(R26), F0
-	FMOVQ 16(R26), F1
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F3
-	FMOVQ 64(R26), F4
-	FMOVQ 80(R26), F5
-	FMOVQ 96(R26), F6
-	FMOVQ 112(R26), F7
+	BLT single206
+	ADD R6<<2, R2, R22
+	FMOVQ 0(R22), F0
+	FMOVQ 16(R22), F1
+	FMOVQ 32(R22), F2
+	FMOVQ 48(R22), F3
+	FMOVQ 64(R22), F4
+	FMOVQ 80(R22), F5
+	FMOVQ 96(R22), F6
+	FMOVQ 112(R22), F7
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -15780,12 +16889,12 @@ loop177:
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row178:
-	ADD R6<<2, R8, R19
-	FMOVQ 0(R19), F16
-	FMOVQ 16(R19), F17
-	FMOVQ 32(R19), F18
-	FMOVQ 48(R19), F19
+row208:
+	ADD R6<<2, R8, R23
+	FMOVQ 0(R23), F16
+	FMOVQ 16(R23), F17
+	FMOVQ 32(R23), F18
+	FMOVQ 48(R23), F19
 	WORD $0x4ea0d610 // fsub v16.4s, v16.4s, v0.4s
 	WORD $0x4ea1d631 // fsub v17.4s, v17.4s, v1.4s
 	WORD $0x4ea2d652 // fsub v18.4s, v18.4s, v2.4s
@@ -15794,10 +16903,10 @@ row178:
 	WORD $0x4e31d529 // fadd v9.4s, v9.4s, v17.4s
 	WORD $0x4e32d54a // fadd v10.4s, v10.4s, v18.4s
 	WORD $0x4e33d56b // fadd v11.4s, v11.4s, v19.4s
-	FMOVQ 64(R19), F16
-	FMOVQ 80(R19), F17
-	FMOVQ 96(R19), F18
-	FMOVQ 112(R19), F19
+	FMOVQ 64(R23), F16
+	FMOVQ 80(R23), F17
+	FMOVQ 96(R23), F18
+	FMOVQ 112(R23), F19
 	WORD $0x4ea4d610 // fsub v16.4s, v16.4s, v4.4s
 	WORD $0x4ea5d631 // fsub v17.4s, v17.4s, v5.4s
 	WORD $0x4ea6d652 // fsub v18.4s, v18.4s, v6.4s
@@ -15808,7 +16917,7 @@ row178:
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row178
+	BNE row208
 	FMOVS each+32(FP), F16
 	WORD $0x4e040610 // dup v16.4s, v16.s[0]
 	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
@@ -15831,12 +16940,12 @@ row178:
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row179:
-	ADD R6<<2, R8, R20
-	FMOVQ 0(R20), F24
-	FMOVQ 16(R20), F25
-	FMOVQ 32(R20), F26
-	FMOVQ 48(R20), F27
+row209:
+	ADD R6<<2, R8, R24
+	FMOVQ 0(R24), F24
+	FMOVQ 16(R24), F25
+	FMOVQ 32(R24), F26
+	FMOVQ 48(R24), F27
 	WORD $0x4ea0d718 // fsub v24.4s, v24.4s, v0.4s
 	WORD $0x4ea1d739 // fsub v25.4s, v25.4s, v1.4s
 	WORD $0x4ea2d75a // fsub v26.4s, v26.4s, v2.4s
@@ -15849,14 +16958,14 @@ row179:
 	WORD $0x4e39d631 // fadd v17.4s, v17.4s, v25.4s
 	WORD $0x4e3ad652 // fadd v18.4s, v18.4s, v26.4s
 	WORD $0x4e3bd673 // fadd v19.4s, v19.4s, v27.4s
-	FMOVQ F24, 0(R20)
-	FMOVQ F25, 16(R20)
-	FMOVQ F26, 32(R20)
-	FMOVQ F27, 48(R20)
-	FMOVQ 64(R20), F24
-	FMOVQ 80(R20), F25
-	FMOVQ 96(R20), F26
-	FMOVQ 112(R20), F27
+	FMOVQ F24, 0(R24)
+	FMOVQ F25, 16(R24)
+	FMOVQ F26, 32(R24)
+	FMOVQ F27, 48(R24)
+	FMOVQ 64(R24), F24
+	FMOVQ 80(R24), F25
+	FMOVQ 96(R24), F26
+	FMOVQ 112(R24), F27
 	WORD $0x4ea4d718 // fsub v24.4s, v24.4s, v4.4s
 	WORD $0x4ea5d739 // fsub v25.4s, v25.4s, v5.4s
 	WORD $0x4ea6d75a // fsub v26.4s, v26.4s, v6.4s
@@ -15869,13 +16978,13 @@ row179:
 	WORD $0x4e39d6b5 // fadd v21.4s, v21.4s, v25.4s
 	WORD $0x4e3ad6d6 // fadd v22.4s, v22.4s, v26.4s
 	WORD $0x4e3bd6f7 // fadd v23.4s, v23.4s, v27.4s
-	FMOVQ F24, 64(R20)
-	FMOVQ F25, 80(R20)
-	FMOVQ F26, 96(R20)
-	FMOVQ F27, 112(R20)
+	FMOVQ F24, 64(R24)
+	FMOVQ F25, 80(R24)
+	FMOVQ F26, 96(R24)
+	FMOVQ F27, 112(R24)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row179
+	BNE row209
 	FMOVS each+32(FP), F0
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e20de10 // fmul v16.4s, v16.4s, v0.4s
@@ -15890,59 +16999,59 @@ row179:
 	WORD $0x6e20def7 // fmul v23.4s, v23.4s, v0.4s
 	MOVD R1, R7
 	MOVD R2, R8
-row180:
-	ADD R6<<2, R8, R21
-	FMOVQ 0(R21), F0
-	FMOVQ 16(R21), F1
-	FMOVQ 32(R21), F2
-	FMOVQ 48(R21), F3
+row210:
+	ADD R6<<2, R8, R25
+	FMOVQ 0(R25), F0
+	FMOVQ 16(R25), F1
+	FMOVQ 32(R25), F2
+	FMOVQ 48(R25), F3
 	WORD $0x4eb0d400 // fsub v0.4s, v0.4s, v16.4s
 	WORD $0x4eb1d421 // fsub v1.4s, v1.4s, v17.4s
 	WORD $0x4eb2d442 // fsub v2.4s, v2.4s, v18.4s
 	WORD $0x4eb3d463 // fsub v3.4s, v3.4s, v19.4s
-	FMOVQ F0, 0(R21)
-	FMOVQ F1, 16(R21)
-	FMOVQ F2, 32(R21)
-	FMOVQ F3, 48(R21)
-	FMOVQ 64(R21), F0
-	FMOVQ 80(R21), F1
-	FMOVQ 96(R21), F2
-	FMOVQ 112(R21), F3
+	FMOVQ F0, 0(R25)
+	FMOVQ F1, 16(R25)
+	FMOVQ F2, 32(R25)
+	FMOVQ F3, 48(R25)
+	FMOVQ 64(R25), F0
+	FMOVQ 80(R25), F1
+	FMOVQ 96(R25), F2
+	FMOVQ 112(R25), F3
 	WORD $0x4eb4d400 // fsub v0.4s, v0.4s, v20.4s
 	WORD $0x4eb5d421 // fsub v1.4s, v1.4s, v21.4s
 	WORD $0x4eb6d442 // fsub v2.4s, v2.4s, v22.4s
 	WORD $0x4eb7d463 // fsub v3.4s, v3.4s, v23.4s
-	FMOVQ F0, 64(R21)
-	FMOVQ F1, 80(R21)
-	FMOVQ F2, 96(R21)
-	FMOVQ F3, 112(R21)
+	FMOVQ F0, 64(R25)
+	FMOVQ F1, 80(R25)
+	FMOVQ F2, 96(R25)
+	FMOVQ F3, 112(R25)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row180
+	BNE row210
 	ADDS $32, R6, R6
 	SUBS $32, R0, R0
-	JMP loop177
-single176:
-loop181:
+	JMP loop207
+single206:
+loop211:
 	CMP $16, R0
-	BLT part175
-	ADD R6<<2, R2, R22
-	FMOVQ 0(R22), F0
-	FMOVQ 16(R22), F1
-	FMOVQ 32(R22), F2
-	FMOVQ 48(R22), F3
+	BLT part205
+	ADD R6<<2, R2, R26
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row182:
-	ADD R6<<2, R8, R23
-	FMOVQ 0(R23), F8
-	FMOVQ 16(R23), F9
-	FMOVQ 32(R23), F10
-	FMOVQ 48(R23), F11
+row212:
+	ADD R6<<2, R8, R19
+	FMOVQ 0(R19), F8
+	FMOVQ 16(R19), F9
+	FMOVQ 32(R19), F10
+	FMOVQ 48(R19), F11
 	WORD $0x4ea0d508 // fsub v8.4s, v8.4s, v0.4s
 	WORD $0x4ea1d529 // fsub v9.4s, v9.4s, v1.4s
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
@@ -15953,7 +17062,7 @@ row182:
 	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row182
+	BNE row212
 	FMOVS each+32(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
@@ -15966,12 +17075,12 @@ row182:
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row183:
-	ADD R6<<2, R8, R24
-	FMOVQ 0(R24), F12
-	FMOVQ 16(R24), F13
-	FMOVQ 32(R24), F14
-	FMOVQ 48(R24), F15
+row213:
+	ADD R6<<2, R8, R20
+	FMOVQ 0(R20), F12
+	FMOVQ 16(R20), F13
+	FMOVQ 32(R20), F14
+	FMOVQ 48(R20), F15
 	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
 	WORD $0x4ea1d5ad // fsub v13.4s, v13.4s, v1.4s
 	WORD $0x4ea2d5ce // fsub v14.4s, v14.4s, v2.4s
@@ -15984,13 +17093,13 @@ row183:
 	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
 	WORD $0x4e2ed54a // fadd v10.4s, v10.4s, v14.4s
 	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
-	FMOVQ F12, 0(R24)
-	FMOVQ F13, 16(R24)
-	FMOVQ F14, 32(R24)
-	FMOVQ F15, 48(R24)
+	FMOVQ F12, 0(R20)
+	FMOVQ F13, 16(R20)
+	FMOVQ F14, 32(R20)
+	FMOVQ F15, 48(R20)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row183
+	BNE row213
 	FMOVS each+32(FP), F0
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
@@ -15999,166 +17108,166 @@ row183:
 	WORD $0x6e20dd6b // fmul v11.4s, v11.4s, v0.4s
 	MOVD R1, R7
 	MOVD R2, R8
-row184:
-	ADD R6<<2, R8, R25
-	FMOVQ 0(R25), F0
-	FMOVQ 16(R25), F1
-	FMOVQ 32(R25), F2
-	FMOVQ 48(R25), F3
+row214:
+	ADD R6<<2, R8, R21
+	FMOVQ 0(R21), F0
+	FMOVQ 16(R21), F1
+	FMOVQ 32(R21), F2
+	FMOVQ 48(R21), F3
 	WORD $0x4ea8d400 // fsub v0.4s, v0.4s, v8.4s
 	WORD $0x4ea9d421 // fsub v1.4s, v1.4s, v9.4s
 	WORD $0x4eaad442 // fsub v2.4s, v2.4s, v10.4s
 	WORD $0x4eabd463 // fsub v3.4s, v3.4s, v11.4s
-	FMOVQ F0, 0(R25)
-	FMOVQ F1, 16(R25)
-	FMOVQ F2, 32(R25)
-	FMOVQ F3, 48(R25)
+	FMOVQ F0, 0(R21)
+	FMOVQ F1, 16(R21)
+	FMOVQ F2, 32(R21)
+	FMOVQ F3, 48(R21)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row184
+	BNE row214
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop181
-part175:
+	JMP loop211
+part205:
 	CMP $0, R0
-	BEQ done185
+	BEQ done215
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
-	ADD R8<<2, R7, R26
-	FMOVQ 64(R26), F0
-	FMOVQ 80(R26), F0
-	FMOVQ 96(R26), F0
-	FMOVQ 112(R26), F0
-	ADD R6<<2, R2, R19
-	MOVD $0(R19), R16
+	ADD R8<<2, R7, R22
+	FMOVQ 64(R22), F0
+	FMOVQ 80(R22), F0
+	FMOVQ 96(R22), F0
+	FMOVQ 112(R22), F0
+	ADD R6<<2, R2, R23
+	MOVD $0(R23), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes501
+	BLE lanes541
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes501
+	BLE lanes541
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes501
+	BLE lanes541
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes501
+	BLE lanes541
 	VLD1.P 4(R16), V0.S[3]
-lanes501:
-	MOVD $16(R19), R16
+lanes541:
+	MOVD $16(R23), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes502
+	BLE lanes542
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes502
+	BLE lanes542
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes502
+	BLE lanes542
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes502
+	BLE lanes542
 	VLD1.P 4(R16), V1.S[3]
-lanes502:
-	MOVD $32(R19), R16
+lanes542:
+	MOVD $32(R23), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes503
+	BLE lanes543
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes503
+	BLE lanes543
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes503
+	BLE lanes543
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes503
+	BLE lanes543
 	VLD1.P 4(R16), V2.S[3]
-lanes503:
-	MOVD $48(R19), R16
+lanes543:
+	MOVD $48(R23), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes504
+	BLE lanes544
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes504
+	BLE lanes544
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes504
+	BLE lanes544
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes504
+	BLE lanes544
 	VLD1.P 4(R16), V3.S[3]
-lanes504:
+lanes544:
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row186:
-	ADD R6<<2, R8, R20
-	MOVD $0(R20), R16
+row216:
+	ADD R6<<2, R8, R24
+	MOVD $0(R24), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes505
+	BLE lanes545
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes505
+	BLE lanes545
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes505
+	BLE lanes545
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes505
+	BLE lanes545
 	VLD1.P 4(R16), V8.S[3]
-lanes505:
-	MOVD $16(R20), R16
+lanes545:
+	MOVD $16(R24), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes506
+	BLE lanes546
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes506
+	BLE lanes546
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes506
+	BLE lanes546
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes506
+	BLE lanes546
 	VLD1.P 4(R16), V9.S[3]
-lanes506:
-	MOVD $32(R20), R16
+lanes546:
+	MOVD $32(R24), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R0
-	BLE lanes507
+	BLE lanes547
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R0
-	BLE lanes507
+	BLE lanes547
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R0
-	BLE lanes507
+	BLE lanes547
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R0
-	BLE lanes507
+	BLE lanes547
 	VLD1.P 4(R16), V10.S[3]
-lanes507:
-	MOVD $48(R20), R16
+lanes547:
+	MOVD $48(R24), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R0
-	BLE lanes508
+	BLE lanes548
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R0
-	BLE lanes508
+	BLE lanes548
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R0
-	BLE lanes508
+	BLE lanes548
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R0
-	BLE lanes508
+	BLE lanes548
 	VLD1.P 4(R16), V11.S[3]
-lanes508:
+lanes548:
 	WORD $0x4ea0d508 // fsub v8.4s, v8.4s, v0.4s
 	WORD $0x4ea1d529 // fsub v9.4s, v9.4s, v1.4s
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
@@ -16169,7 +17278,7 @@ lanes508:
 	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row186
+	BNE row216
 	FMOVS each+32(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
@@ -16182,68 +17291,68 @@ lanes508:
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row187:
-	ADD R6<<2, R8, R21
-	MOVD $0(R21), R16
+row217:
+	ADD R6<<2, R8, R25
+	MOVD $0(R25), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $0, R0
-	BLE lanes509
+	BLE lanes549
 	VLD1.P 4(R16), V12.S[0]
 	CMP $1, R0
-	BLE lanes509
+	BLE lanes549
 	VLD1.P 4(R16), V12.S[1]
 	CMP $2, R0
-	BLE lanes509
+	BLE lanes549
 	VLD1.P 4(R16), V12.S[2]
 	CMP $3, R0
-	BLE lanes509
+	BLE lanes549
 	VLD1.P 4(R16), V12.S[3]
-lanes509:
-	MOVD $16(R21), R16
+lanes549:
+	MOVD $16(R25), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $4, R0
-	BLE lanes510
+	BLE lanes550
 	VLD1.P 4(R16), V13.S[0]
 	CMP $5, R0
-	BLE lanes510
+	BLE lanes550
 	VLD1.P 4(R16), V13.S[1]
 	CMP $6, R0
-	BLE lanes510
+	BLE lanes550
 	VLD1.P 4(R16), V13.S[2]
 	CMP $7, R0
-	BLE lanes510
+	BLE lanes550
 	VLD1.P 4(R16), V13.S[3]
-lanes510:
-	MOVD $32(R21), R16
+lanes550:
+	MOVD $32(R25), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $8, R0
-	BLE lanes511
+	BLE lanes551
 	VLD1.P 4(R16), V14.S[0]
 	CMP $9, R0
-	BLE lanes511
+	BLE lanes551
 	VLD1.P 4(R16), V14.S[1]
 	CMP $10, R0
-	BLE lanes511
+	BLE lanes551
 	VLD1.P 4(R16), V14.S[2]
 	CMP $11, R0
-	BLE lanes511
+	BLE lanes551
 	VLD1.P 4(R16), V14.S[3]
-lanes511:
-	MOVD $48(R21), R16
+lanes551:
+	MOVD $48(R25), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $12, R0
-	BLE lanes512
+	BLE lanes552
 	VLD1.P 4(R16), V15.S[0]
 	CMP $13, R0
-	BLE lanes512
+	BLE lanes552
 	VLD1.P 4(R16), V15.S[1]
 	CMP $14, R0
-	BLE lanes512
+	BLE lanes552
 	VLD1.P 4(R16), V15.S[2]
 	CMP $15, R0
-	BLE lanes512
+	BLE lanes552
 	VLD1.P 4(R16), V15.S[3]
-lanes512:
+lanes552:
 	WORD $0x4ea0d58c // fsub v12.4s, v12.4s, v0.4s
 	WORD $0x4ea1d5ad // fsub v13.4s, v13.4s, v1.4s
 	WORD $0x4ea2d5ce // fsub v14.4s, v14.4s, v2.4s
@@ -16256,65 +17365,65 @@ lanes512:
 	WORD $0x4e2dd529 // fadd v9.4s, v9.4s, v13.4s
 	WORD $0x4e2ed54a // fadd v10.4s, v10.4s, v14.4s
 	WORD $0x4e2fd56b // fadd v11.4s, v11.4s, v15.4s
-	MOVD $0(R21), R16
+	MOVD $0(R25), R16
 	CMP $0, R0
-	BLE lanes513
+	BLE lanes553
 	VST1.P V12.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes513
+	BLE lanes553
 	VST1.P V12.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes513
+	BLE lanes553
 	VST1.P V12.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes513
+	BLE lanes553
 	VST1.P V12.S[3], 4(R16)
-lanes513:
-	MOVD $16(R21), R16
+lanes553:
+	MOVD $16(R25), R16
 	CMP $4, R0
-	BLE lanes514
+	BLE lanes554
 	VST1.P V13.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes514
+	BLE lanes554
 	VST1.P V13.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes514
+	BLE lanes554
 	VST1.P V13.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes514
+	BLE lanes554
 	VST1.P V13.S[3], 4(R16)
-lanes514:
-	MOVD $32(R21), R16
+lanes554:
+	MOVD $32(R25), R16
 	CMP $8, R0
-	BLE lanes515
+	BLE lanes555
 	VST1.P V14.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes515
+	BLE lanes555
 	VST1.P V14.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes515
+	BLE lanes555
 	VST1.P V14.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes515
+	BLE lanes555
 	VST1.P V14.S[3], 4(R16)
-lanes515:
-	MOVD $48(R21), R16
+lanes555:
+	MOVD $48(R25), R16
 	CMP $12, R0
-	BLE lanes516
+	BLE lanes556
 	VST1.P V15.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes516
+	BLE lanes556
 	VST1.P V15.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes516
+	BLE lanes556
 	VST1.P V15.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes516
+	BLE lanes556
 	VST1.P V15.S[3], 4(R16)
-lanes516:
+lanes556:
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row187
+	BNE row217
 	FMOVS each+32(FP), F0
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
@@ -16322,132 +17431,132 @@ lanes516:
 	WORD $0x6e20dd4a // fmul v10.4s, v10.4s, v0.4s
 	WORD $0x6e20dd6b // fmul v11.4s, v11.4s, v0.4s
 	MOVD R2, R2
-row188:
-	ADD R6<<2, R2, R22
-	MOVD $0(R22), R16
+row218:
+	ADD R6<<2, R2, R26
+	MOVD $0(R26), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes517
+	BLE lanes557
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes517
+	BLE lanes557
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes517
+	BLE lanes557
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes517
+	BLE lanes557
 	VLD1.P 4(R16), V0.S[3]
-lanes517:
-	MOVD $16(R22), R16
+lanes557:
+	MOVD $16(R26), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes518
+	BLE lanes558
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes518
+	BLE lanes558
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes518
+	BLE lanes558
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes518
+	BLE lanes558
 	VLD1.P 4(R16), V1.S[3]
-lanes518:
-	MOVD $32(R22), R16
+lanes558:
+	MOVD $32(R26), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes519
+	BLE lanes559
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes519
+	BLE lanes559
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes519
+	BLE lanes559
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes519
+	BLE lanes559
 	VLD1.P 4(R16), V2.S[3]
-lanes519:
-	MOVD $48(R22), R16
+lanes559:
+	MOVD $48(R26), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes520
+	BLE lanes560
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes520
+	BLE lanes560
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes520
+	BLE lanes560
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes520
+	BLE lanes560
 	VLD1.P 4(R16), V3.S[3]
-lanes520:
+lanes560:
 	WORD $0x4ea8d400 // fsub v0.4s, v0.4s, v8.4s
 	WORD $0x4ea9d421 // fsub v1.4s, v1.4s, v9.4s
 	WORD $0x4eaad442 // fsub v2.4s, v2.4s, v10.4s
 	WORD $0x4eabd463 // fsub v3.4s, v3.4s, v11.4s
-	MOVD $0(R22), R16
+	MOVD $0(R26), R16
 	CMP $0, R0
-	BLE lanes521
+	BLE lanes561
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes521
+	BLE lanes561
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes521
+	BLE lanes561
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes521
+	BLE lanes561
 	VST1.P V0.S[3], 4(R16)
-lanes521:
-	MOVD $16(R22), R16
+lanes561:
+	MOVD $16(R26), R16
 	CMP $4, R0
-	BLE lanes522
+	BLE lanes562
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes522
+	BLE lanes562
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes522
+	BLE lanes562
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes522
+	BLE lanes562
 	VST1.P V1.S[3], 4(R16)
-lanes522:
-	MOVD $32(R22), R16
+lanes562:
+	MOVD $32(R26), R16
 	CMP $8, R0
-	BLE lanes523
+	BLE lanes563
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes523
+	BLE lanes563
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes523
+	BLE lanes563
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes523
+	BLE lanes563
 	VST1.P V2.S[3], 4(R16)
-lanes523:
-	MOVD $48(R22), R16
+lanes563:
+	MOVD $48(R26), R16
 	CMP $12, R0
-	BLE lanes524
+	BLE lanes564
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes524
+	BLE lanes564
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes524
+	BLE lanes564
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes524
+	BLE lanes564
 	VST1.P V3.S[3], 4(R16)
-lanes524:
+lanes564:
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row188
-done185:
+	BNE row218
+done215:
 	RET
 
 // func normaliseNEON(n int, rows int, x *float32, rs int, length float32)
@@ -16458,9 +17567,9 @@ TEXT ·normaliseNEON(SB), NOSPLIT, $0-36
 	MOVD rs+24(FP), R3
 	LSL $2, R3, R3
 	MOVD ZR, R6
-loop190:
+loop220:
 	CMP $16, R0
-	BLT part189
+	BLT part219
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -16480,27 +17589,27 @@ loop190:
 	MOVD R1, R7
 	MOVD R2, R8
 	MOVD R2, R9
-row191:
-	ADD R6<<2, R8, R23
-	FMOVQ 0(R23), F8
+row221:
+	ADD R6<<2, R8, R19
+	FMOVQ 0(R19), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd00 // fmla v0.2d, v8.2d, v8.2d
-	FMOVQ 16(R23), F8
+	FMOVQ 16(R19), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd25 // fmla v5.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd01 // fmla v1.2d, v8.2d, v8.2d
-	FMOVQ 32(R23), F8
+	FMOVQ 32(R19), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd02 // fmla v2.2d, v8.2d, v8.2d
-	FMOVQ 48(R23), F8
+	FMOVQ 48(R19), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd27 // fmla v7.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
@@ -16509,7 +17618,7 @@ row191:
 	ADDS R3, R8, R8
 	ADDS R3, R9, R9
 	SUBS $1, R7, R7
-	BNE row191
+	BNE row221
 	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
 	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
@@ -16569,37 +17678,37 @@ row191:
 	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
 	MOVD R1, R7
 	MOVD R2, R8
-row192:
-	ADD R6<<2, R8, R24
-	FMOVQ 0(R24), F4
-	FMOVQ 16(R24), F5
-	FMOVQ 32(R24), F6
-	FMOVQ 48(R24), F7
+row222:
+	ADD R6<<2, R8, R20
+	FMOVQ 0(R20), F4
+	FMOVQ 16(R20), F5
+	FMOVQ 32(R20), F6
+	FMOVQ 48(R20), F7
 	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
 	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	FMOVQ F4, 0(R24)
-	FMOVQ F5, 16(R24)
-	FMOVQ F6, 32(R24)
-	FMOVQ F7, 48(R24)
+	FMOVQ F4, 0(R20)
+	FMOVQ F5, 16(R20)
+	FMOVQ F6, 32(R20)
+	FMOVQ F7, 48(R20)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row192
+	BNE row222
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop190
-part189:
+	JMP loop220
+part219:
 	CMP $0, R0
-	BEQ done193
+	BEQ done223
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
-	ADD R8<<2, R7, R25
-	FMOVQ 64(R25), F0
-	FMOVQ 80(R25), F0
-	FMOVQ 96(R25), F0
-	FMOVQ 112(R25), F0
+	ADD R8<<2, R7, R21
+	FMOVQ 64(R21), F0
+	FMOVQ 80(R21), F0
+	FMOVQ 96(R21), F0
+	FMOVQ 112(R21), F0
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -16619,83 +17728,83 @@ part189:
 	MOVD R1, R7
 	MOVD R2, R8
 	MOVD R2, R9
-row194:
-	ADD R6<<2, R8, R26
-	MOVD $0(R26), R16
+row224:
+	ADD R6<<2, R8, R22
+	MOVD $0(R22), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes525
+	BLE lanes565
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes525
+	BLE lanes565
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes525
+	BLE lanes565
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes525
+	BLE lanes565
 	VLD1.P 4(R16), V8.S[3]
-lanes525:
+lanes565:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd00 // fmla v0.2d, v8.2d, v8.2d
-	MOVD $16(R26), R16
+	MOVD $16(R22), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $4, R0
-	BLE lanes526
+	BLE lanes566
 	VLD1.P 4(R16), V8.S[0]
 	CMP $5, R0
-	BLE lanes526
+	BLE lanes566
 	VLD1.P 4(R16), V8.S[1]
 	CMP $6, R0
-	BLE lanes526
+	BLE lanes566
 	VLD1.P 4(R16), V8.S[2]
 	CMP $7, R0
-	BLE lanes526
+	BLE lanes566
 	VLD1.P 4(R16), V8.S[3]
-lanes526:
+lanes566:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd25 // fmla v5.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd01 // fmla v1.2d, v8.2d, v8.2d
-	MOVD $32(R26), R16
+	MOVD $32(R22), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $8, R0
-	BLE lanes527
+	BLE lanes567
 	VLD1.P 4(R16), V8.S[0]
 	CMP $9, R0
-	BLE lanes527
+	BLE lanes567
 	VLD1.P 4(R16), V8.S[1]
 	CMP $10, R0
-	BLE lanes527
+	BLE lanes567
 	VLD1.P 4(R16), V8.S[2]
 	CMP $11, R0
-	BLE lanes527
+	BLE lanes567
 	VLD1.P 4(R16), V8.S[3]
-lanes527:
+lanes567:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd02 // fmla v2.2d, v8.2d, v8.2d
-	MOVD $48(R26), R16
+	MOVD $48(R22), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $12, R0
-	BLE lanes528
+	BLE lanes568
 	VLD1.P 4(R16), V8.S[0]
 	CMP $13, R0
-	BLE lanes528
+	BLE lanes568
 	VLD1.P 4(R16), V8.S[1]
 	CMP $14, R0
-	BLE lanes528
+	BLE lanes568
 	VLD1.P 4(R16), V8.S[2]
 	CMP $15, R0
-	BLE lanes528
+	BLE lanes568
 	VLD1.P 4(R16), V8.S[3]
-lanes528:
+lanes568:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd27 // fmla v7.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
@@ -16704,7 +17813,7 @@ lanes528:
 	ADDS R3, R8, R8
 	ADDS R3, R9, R9
 	SUBS $1, R7, R7
-	BNE row194
+	BNE row224
 	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
 	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
@@ -16763,132 +17872,132 @@ lanes528:
 	WORD $0x0e616904 // fcvtn v4.2s, v8.2d
 	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
 	MOVD R2, R2
-row195:
-	ADD R6<<2, R2, R19
-	MOVD $0(R19), R16
+row225:
+	ADD R6<<2, R2, R23
+	MOVD $0(R23), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes529
+	BLE lanes569
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes529
+	BLE lanes569
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes529
+	BLE lanes569
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes529
+	BLE lanes569
 	VLD1.P 4(R16), V4.S[3]
-lanes529:
-	MOVD $16(R19), R16
+lanes569:
+	MOVD $16(R23), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes530
+	BLE lanes570
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes530
+	BLE lanes570
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes530
+	BLE lanes570
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes530
+	BLE lanes570
 	VLD1.P 4(R16), V5.S[3]
-lanes530:
-	MOVD $32(R19), R16
+lanes570:
+	MOVD $32(R23), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes531
+	BLE lanes571
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes531
+	BLE lanes571
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes531
+	BLE lanes571
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes531
+	BLE lanes571
 	VLD1.P 4(R16), V6.S[3]
-lanes531:
-	MOVD $48(R19), R16
+lanes571:
+	MOVD $48(R23), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes532
+	BLE lanes572
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes532
+	BLE lanes572
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes532
+	BLE lanes572
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes532
+	BLE lanes572
 	VLD1.P 4(R16), V7.S[3]
-lanes532:
+lanes572:
 	WORD $0x6e20dc84 // fmul v4.4s, v4.4s, v0.4s
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
 	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	MOVD $0(R19), R16
+	MOVD $0(R23), R16
 	CMP $0, R0
-	BLE lanes533
+	BLE lanes573
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes533
+	BLE lanes573
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes533
+	BLE lanes573
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes533
+	BLE lanes573
 	VST1.P V4.S[3], 4(R16)
-lanes533:
-	MOVD $16(R19), R16
+lanes573:
+	MOVD $16(R23), R16
 	CMP $4, R0
-	BLE lanes534
+	BLE lanes574
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes534
+	BLE lanes574
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes534
+	BLE lanes574
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes534
+	BLE lanes574
 	VST1.P V5.S[3], 4(R16)
-lanes534:
-	MOVD $32(R19), R16
+lanes574:
+	MOVD $32(R23), R16
 	CMP $8, R0
-	BLE lanes535
+	BLE lanes575
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes535
+	BLE lanes575
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes535
+	BLE lanes575
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes535
+	BLE lanes575
 	VST1.P V6.S[3], 4(R16)
-lanes535:
-	MOVD $48(R19), R16
+lanes575:
+	MOVD $48(R23), R16
 	CMP $12, R0
-	BLE lanes536
+	BLE lanes576
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes536
+	BLE lanes576
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes536
+	BLE lanes576
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes536
+	BLE lanes576
 	VST1.P V7.S[3], 4(R16)
-lanes536:
+lanes576:
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row195
-done193:
+	BNE row225
+done223:
 	RET
 
 // func standardiseNEON(n int, rows int, x *float32, rs int, each float32, length float32)
@@ -16900,9 +18009,9 @@ TEXT ·standardiseNEON(SB), NOSPLIT, $0-40
 	ADD R2<<1, R2, R3
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	MOVD ZR, R6
-loop197:
+loop227:
 	CMP $16, R0
-	BLT part196
+	BLT part226
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	FMOVQ 0(R7), F1
@@ -16913,37 +18022,37 @@ loop197:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest199
-four198:
+	BLT rest229
+four228:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R8, R20
-	FMOVQ 0(R20), F3
+	ADD R2<<0, R8, R24
+	FMOVQ 0(R24), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
-	ADD R2<<1, R8, R21
-	FMOVQ 0(R21), F3
+	ADD R2<<1, R8, R25
+	FMOVQ 0(R25), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	ADD R3<<0, R8, R22
-	FMOVQ 0(R22), F3
+	ADD R3<<0, R8, R26
+	FMOVQ 0(R26), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four198
-rest199:
+	BGE four228
+rest229:
 	ADDS $4, R9, R9
-	BEQ done201
-one200:
+	BEQ done231
+one230:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one200
-done201:
+	BNE one230
+done231:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
@@ -16962,42 +18071,42 @@ done201:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest203
-four202:
+	BLT rest233
+four232:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
-	ADD R2<<0, R8, R23
-	FMOVQ 0(R23), F3
+	ADD R2<<0, R8, R19
+	FMOVQ 0(R19), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
 	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
-	ADD R2<<1, R8, R24
-	FMOVQ 0(R24), F3
+	ADD R2<<1, R8, R20
+	FMOVQ 0(R20), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
 	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
-	ADD R3<<0, R8, R25
-	FMOVQ 0(R25), F3
+	ADD R3<<0, R8, R21
+	FMOVQ 0(R21), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four202
-rest203:
+	BGE four232
+rest233:
 	ADDS $4, R9, R9
-	BEQ done205
-one204:
+	BEQ done235
+one234:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one204
-done205:
+	BNE one234
+done235:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
@@ -17053,12 +18162,12 @@ done205:
 	LSLW $2, R9, R9
 	ORRW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound206
+	BEQ sound236
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row207:
+row237:
 	FMOVQ 0(R9), F10
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
@@ -17068,14 +18177,14 @@ row207:
 	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row207
+	BNE row237
 	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
 	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
 	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound206:
+sound236:
 	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
@@ -17109,42 +18218,42 @@ sound206:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest209
-four208:
+	BLT rest239
+four238:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
 	FMOVQ F4, 0(R7)
-	ADD R2<<0, R7, R26
-	FMOVQ 0(R26), F4
+	ADD R2<<0, R7, R22
+	FMOVQ 0(R22), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R26)
-	ADD R2<<1, R7, R19
-	FMOVQ 0(R19), F4
+	FMOVQ F4, 0(R22)
+	ADD R2<<1, R7, R23
+	FMOVQ 0(R23), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R19)
-	ADD R3<<0, R7, R20
-	FMOVQ 0(R20), F4
+	FMOVQ F4, 0(R23)
+	ADD R3<<0, R7, R24
+	FMOVQ 0(R24), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R20)
+	FMOVQ F4, 0(R24)
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four208
-rest209:
+	BGE four238
+rest239:
 	ADDS $4, R8, R8
-	BEQ done211
-one210:
+	BEQ done241
+one240:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -17153,8 +18262,8 @@ one210:
 	FMOVQ F4, 0(R7)
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one210
-done211:
+	BNE one240
+done241:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $16, R7, R7
@@ -17166,37 +18275,37 @@ done211:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest213
-four212:
+	BLT rest243
+four242:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R8, R21
-	FMOVQ 0(R21), F3
+	ADD R2<<0, R8, R25
+	FMOVQ 0(R25), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
-	ADD R2<<1, R8, R22
-	FMOVQ 0(R22), F3
+	ADD R2<<1, R8, R26
+	FMOVQ 0(R26), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	ADD R3<<0, R8, R23
-	FMOVQ 0(R23), F3
+	ADD R3<<0, R8, R19
+	FMOVQ 0(R19), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four212
-rest213:
+	BGE four242
+rest243:
 	ADDS $4, R9, R9
-	BEQ done215
-one214:
+	BEQ done245
+one244:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one214
-done215:
+	BNE one244
+done245:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
@@ -17215,42 +18324,42 @@ done215:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest217
-four216:
+	BLT rest247
+four246:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
-	ADD R2<<0, R8, R24
-	FMOVQ 0(R24), F3
+	ADD R2<<0, R8, R20
+	FMOVQ 0(R20), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
 	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
-	ADD R2<<1, R8, R25
-	FMOVQ 0(R25), F3
+	ADD R2<<1, R8, R21
+	FMOVQ 0(R21), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
 	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
-	ADD R3<<0, R8, R26
-	FMOVQ 0(R26), F3
+	ADD R3<<0, R8, R22
+	FMOVQ 0(R22), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four216
-rest217:
+	BGE four246
+rest247:
 	ADDS $4, R9, R9
-	BEQ done219
-one218:
+	BEQ done249
+one248:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one218
-done219:
+	BNE one248
+done249:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
@@ -17306,12 +18415,12 @@ done219:
 	LSLW $2, R9, R9
 	ORRW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound220
+	BEQ sound250
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row221:
+row251:
 	FMOVQ 0(R9), F10
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
@@ -17321,14 +18430,14 @@ row221:
 	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row221
+	BNE row251
 	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
 	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
 	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound220:
+sound250:
 	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
@@ -17362,42 +18471,42 @@ sound220:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest223
-four222:
+	BLT rest253
+four252:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
 	FMOVQ F4, 0(R7)
-	ADD R2<<0, R7, R19
-	FMOVQ 0(R19), F4
+	ADD R2<<0, R7, R23
+	FMOVQ 0(R23), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R19)
-	ADD R2<<1, R7, R20
-	FMOVQ 0(R20), F4
+	FMOVQ F4, 0(R23)
+	ADD R2<<1, R7, R24
+	FMOVQ 0(R24), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R20)
-	ADD R3<<0, R7, R21
-	FMOVQ 0(R21), F4
+	FMOVQ F4, 0(R24)
+	ADD R3<<0, R7, R25
+	FMOVQ 0(R25), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R21)
+	FMOVQ F4, 0(R25)
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four222
-rest223:
+	BGE four252
+rest253:
 	ADDS $4, R8, R8
-	BEQ done225
-one224:
+	BEQ done255
+one254:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -17406,8 +18515,8 @@ one224:
 	FMOVQ F4, 0(R7)
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one224
-done225:
+	BNE one254
+done255:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $32, R7, R7
@@ -17419,37 +18528,37 @@ done225:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest227
-four226:
+	BLT rest257
+four256:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R8, R22
-	FMOVQ 0(R22), F3
+	ADD R2<<0, R8, R26
+	FMOVQ 0(R26), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
-	ADD R2<<1, R8, R23
-	FMOVQ 0(R23), F3
+	ADD R2<<1, R8, R19
+	FMOVQ 0(R19), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	ADD R3<<0, R8, R24
-	FMOVQ 0(R24), F3
+	ADD R3<<0, R8, R20
+	FMOVQ 0(R20), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four226
-rest227:
+	BGE four256
+rest257:
 	ADDS $4, R9, R9
-	BEQ done229
-one228:
+	BEQ done259
+one258:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one228
-done229:
+	BNE one258
+done259:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
@@ -17468,42 +18577,42 @@ done229:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest231
-four230:
+	BLT rest261
+four260:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
-	ADD R2<<0, R8, R25
-	FMOVQ 0(R25), F3
+	ADD R2<<0, R8, R21
+	FMOVQ 0(R21), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
 	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
-	ADD R2<<1, R8, R26
-	FMOVQ 0(R26), F3
+	ADD R2<<1, R8, R22
+	FMOVQ 0(R22), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
 	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
-	ADD R3<<0, R8, R19
-	FMOVQ 0(R19), F3
+	ADD R3<<0, R8, R23
+	FMOVQ 0(R23), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four230
-rest231:
+	BGE four260
+rest261:
 	ADDS $4, R9, R9
-	BEQ done233
-one232:
+	BEQ done263
+one262:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one232
-done233:
+	BNE one262
+done263:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
@@ -17559,12 +18668,12 @@ done233:
 	LSLW $2, R9, R9
 	ORRW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound234
+	BEQ sound264
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row235:
+row265:
 	FMOVQ 0(R9), F10
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
@@ -17574,14 +18683,14 @@ row235:
 	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row235
+	BNE row265
 	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
 	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
 	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound234:
+sound264:
 	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
@@ -17615,42 +18724,42 @@ sound234:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest237
-four236:
+	BLT rest267
+four266:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
 	FMOVQ F4, 0(R7)
-	ADD R2<<0, R7, R20
-	FMOVQ 0(R20), F4
+	ADD R2<<0, R7, R24
+	FMOVQ 0(R24), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R20)
-	ADD R2<<1, R7, R21
-	FMOVQ 0(R21), F4
+	FMOVQ F4, 0(R24)
+	ADD R2<<1, R7, R25
+	FMOVQ 0(R25), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R21)
-	ADD R3<<0, R7, R22
-	FMOVQ 0(R22), F4
+	FMOVQ F4, 0(R25)
+	ADD R3<<0, R7, R26
+	FMOVQ 0(R26), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R22)
+	FMOVQ F4, 0(R26)
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four236
-rest237:
+	BGE four266
+rest267:
 	ADDS $4, R8, R8
-	BEQ done239
-one238:
+	BEQ done269
+one268:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -17659,8 +18768,8 @@ one238:
 	FMOVQ F4, 0(R7)
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one238
-done239:
+	BNE one268
+done269:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $48, R7, R7
@@ -17672,37 +18781,37 @@ done239:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest241
-four240:
+	BLT rest271
+four270:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R8, R23
-	FMOVQ 0(R23), F3
+	ADD R2<<0, R8, R19
+	FMOVQ 0(R19), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
-	ADD R2<<1, R8, R24
-	FMOVQ 0(R24), F3
+	ADD R2<<1, R8, R20
+	FMOVQ 0(R20), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	ADD R3<<0, R8, R25
-	FMOVQ 0(R25), F3
+	ADD R3<<0, R8, R21
+	FMOVQ 0(R21), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four240
-rest241:
+	BGE four270
+rest271:
 	ADDS $4, R9, R9
-	BEQ done243
-one242:
+	BEQ done273
+one272:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one242
-done243:
+	BNE one272
+done273:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
@@ -17721,42 +18830,42 @@ done243:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest245
-four244:
+	BLT rest275
+four274:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
-	ADD R2<<0, R8, R26
-	FMOVQ 0(R26), F3
+	ADD R2<<0, R8, R22
+	FMOVQ 0(R22), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d484 // fadd v4.4s, v4.4s, v3.4s
 	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
-	ADD R2<<1, R8, R19
-	FMOVQ 0(R19), F3
+	ADD R2<<1, R8, R23
+	FMOVQ 0(R23), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
 	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
-	ADD R3<<0, R8, R20
-	FMOVQ 0(R20), F3
+	ADD R3<<0, R8, R24
+	FMOVQ 0(R24), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four244
-rest245:
+	BGE four274
+rest275:
 	ADDS $4, R9, R9
-	BEQ done247
-one246:
+	BEQ done277
+one276:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one246
-done247:
+	BNE one276
+done277:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
@@ -17812,12 +18921,12 @@ done247:
 	LSLW $2, R9, R9
 	ORRW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound248
+	BEQ sound278
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row249:
+row279:
 	FMOVQ 0(R9), F10
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
@@ -17827,14 +18936,14 @@ row249:
 	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row249
+	BNE row279
 	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
 	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
 	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound248:
+sound278:
 	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
@@ -17868,42 +18977,42 @@ sound248:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest251
-four250:
+	BLT rest281
+four280:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
 	FMOVQ F4, 0(R7)
-	ADD R2<<0, R7, R21
-	FMOVQ 0(R21), F4
+	ADD R2<<0, R7, R25
+	FMOVQ 0(R25), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R21)
-	ADD R2<<1, R7, R22
-	FMOVQ 0(R22), F4
+	FMOVQ F4, 0(R25)
+	ADD R2<<1, R7, R26
+	FMOVQ 0(R26), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R22)
-	ADD R3<<0, R7, R23
-	FMOVQ 0(R23), F4
+	FMOVQ F4, 0(R26)
+	ADD R3<<0, R7, R19
+	FMOVQ 0(R19), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e21cc9f // fmla v31.4s, v4.4s, v1.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
-	FMOVQ F4, 0(R23)
+	FMOVQ F4, 0(R19)
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four250
-rest251:
+	BGE four280
+rest281:
 	ADDS $4, R8, R8
-	BEQ done253
-one252:
+	BEQ done283
+one282:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -17912,39 +19021,39 @@ one252:
 	FMOVQ F4, 0(R7)
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one252
-done253:
+	BNE one282
+done283:
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop197
-part196:
+	JMP loop227
+part226:
 	CMP $0, R0
-	BEQ done254
+	BEQ done284
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
-	ADD R8<<2, R7, R24
-	FMOVQ 64(R24), F1
-	FMOVQ 80(R24), F2
-	FMOVQ 96(R24), F3
-	FMOVQ 112(R24), F4
+	ADD R8<<2, R7, R20
+	FMOVQ 64(R20), F1
+	FMOVQ 80(R20), F2
+	FMOVQ 96(R20), F3
+	FMOVQ 112(R20), F4
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	MOVD $0(R7), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes537
+	BLE lanes577
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes537
+	BLE lanes577
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes537
+	BLE lanes577
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes537
+	BLE lanes577
 	VLD1.P 4(R16), V5.S[3]
-lanes537:
+lanes577:
 	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
 	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
@@ -17952,107 +19061,107 @@ lanes537:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest256
-four255:
+	BLT rest286
+four285:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes538
+	BLE lanes578
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes538
+	BLE lanes578
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes538
+	BLE lanes578
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes538
+	BLE lanes578
 	VLD1.P 4(R16), V7.S[3]
-lanes538:
+lanes578:
 	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
-	ADD R2<<0, R8, R25
-	MOVD $0(R25), R16
+	ADD R2<<0, R8, R21
+	MOVD $0(R21), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes539
+	BLE lanes579
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes539
+	BLE lanes579
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes539
+	BLE lanes579
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes539
+	BLE lanes579
 	VLD1.P 4(R16), V7.S[3]
-lanes539:
+lanes579:
 	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
 	WORD $0x4e27d508 // fadd v8.4s, v8.4s, v7.4s
-	ADD R2<<1, R8, R26
-	MOVD $0(R26), R16
+	ADD R2<<1, R8, R22
+	MOVD $0(R22), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes540
+	BLE lanes580
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes540
+	BLE lanes580
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes540
+	BLE lanes580
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes540
+	BLE lanes580
 	VLD1.P 4(R16), V7.S[3]
-lanes540:
+lanes580:
 	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
 	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
-	ADD R3<<0, R8, R19
-	MOVD $0(R19), R16
+	ADD R3<<0, R8, R23
+	MOVD $0(R23), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes541
+	BLE lanes581
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes541
+	BLE lanes581
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes541
+	BLE lanes581
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes541
+	BLE lanes581
 	VLD1.P 4(R16), V7.S[3]
-lanes541:
+lanes581:
 	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
 	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four255
-rest256:
+	BGE four285
+rest286:
 	ADDS $4, R9, R9
-	BEQ done258
-one257:
+	BEQ done288
+one287:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes542
+	BLE lanes582
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes542
+	BLE lanes582
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes542
+	BLE lanes582
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes542
+	BLE lanes582
 	VLD1.P 4(R16), V7.S[3]
-lanes542:
+lanes582:
 	WORD $0x4ea5d4e7 // fsub v7.4s, v7.4s, v5.4s
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one257
-done258:
+	BNE one287
+done288:
 	FMOVS each+32(FP), F7
 	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
@@ -18071,112 +19180,112 @@ done258:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest260
-four259:
+	BLT rest290
+four289:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes543
+	BLE lanes583
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes543
+	BLE lanes583
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes543
+	BLE lanes583
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes543
+	BLE lanes583
 	VLD1.P 4(R16), V7.S[3]
-lanes543:
+lanes583:
 	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e27cceb // fmla v11.4s, v7.4s, v7.4s
-	ADD R2<<0, R8, R20
-	MOVD $0(R20), R16
+	ADD R2<<0, R8, R24
+	MOVD $0(R24), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes544
+	BLE lanes584
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes544
+	BLE lanes584
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes544
+	BLE lanes584
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes544
+	BLE lanes584
 	VLD1.P 4(R16), V7.S[3]
-lanes544:
+lanes584:
 	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
 	WORD $0x4e27d508 // fadd v8.4s, v8.4s, v7.4s
 	WORD $0x4e27ccec // fmla v12.4s, v7.4s, v7.4s
-	ADD R2<<1, R8, R21
-	MOVD $0(R21), R16
+	ADD R2<<1, R8, R25
+	MOVD $0(R25), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes545
+	BLE lanes585
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes545
+	BLE lanes585
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes545
+	BLE lanes585
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes545
+	BLE lanes585
 	VLD1.P 4(R16), V7.S[3]
-lanes545:
+lanes585:
 	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
 	WORD $0x4e27d529 // fadd v9.4s, v9.4s, v7.4s
 	WORD $0x4e27cced // fmla v13.4s, v7.4s, v7.4s
-	ADD R3<<0, R8, R22
-	MOVD $0(R22), R16
+	ADD R3<<0, R8, R26
+	MOVD $0(R26), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes546
+	BLE lanes586
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes546
+	BLE lanes586
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes546
+	BLE lanes586
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes546
+	BLE lanes586
 	VLD1.P 4(R16), V7.S[3]
-lanes546:
+lanes586:
 	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
 	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
 	WORD $0x4e27ccee // fmla v14.4s, v7.4s, v7.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four259
-rest260:
+	BGE four289
+rest290:
 	ADDS $4, R9, R9
-	BEQ done262
-one261:
+	BEQ done292
+one291:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
-	BLE lanes547
+	BLE lanes587
 	VLD1.P 4(R16), V7.S[0]
 	CMP $1, R0
-	BLE lanes547
+	BLE lanes587
 	VLD1.P 4(R16), V7.S[1]
 	CMP $2, R0
-	BLE lanes547
+	BLE lanes587
 	VLD1.P 4(R16), V7.S[2]
 	CMP $3, R0
-	BLE lanes547
+	BLE lanes587
 	VLD1.P 4(R16), V7.S[3]
-lanes547:
+lanes587:
 	WORD $0x4ea6d4e7 // fsub v7.4s, v7.4s, v6.4s
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
 	WORD $0x4e27cceb // fmla v11.4s, v7.4s, v7.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one261
-done262:
+	BNE one291
+done292:
 	FMOVS each+32(FP), F7
 	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
@@ -18239,27 +19348,27 @@ done262:
 	AND $15, R17, R9
 	ANDW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound263
+	BEQ sound293
 	WORD $0x4ea01c01 // orr v1.16b, v0.16b, v0.16b
 	WORD $0x4ea01c0b // orr v11.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row264:
+row294:
 	MOVD $0(R9), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $0, R0
-	BLE lanes548
+	BLE lanes588
 	VLD1.P 4(R16), V13.S[0]
 	CMP $1, R0
-	BLE lanes548
+	BLE lanes588
 	VLD1.P 4(R16), V13.S[1]
 	CMP $2, R0
-	BLE lanes548
+	BLE lanes588
 	VLD1.P 4(R16), V13.S[2]
 	CMP $3, R0
-	BLE lanes548
+	BLE lanes588
 	VLD1.P 4(R16), V13.S[3]
-lanes548:
+lanes588:
 	WORD $0x4ea6d5ad // fsub v13.4s, v13.4s, v6.4s
 	WORD $0x0e6179ae // fcvtl v14.2d, v13.2s
 	WORD $0x6e0d41ad // ext v13.16b, v13.16b, v13.16b, #8
@@ -18268,14 +19377,14 @@ lanes548:
 	WORD $0x4e6dcdab // fmla v11.2d, v13.2d, v13.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row264
+	BNE row294
 	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
 	WORD $0x6eac1c3e // bit v30.16b, v1.16b, v12.16b
 	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
 	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
 	WORD $0x6eaa1d7e // bit v30.16b, v11.16b, v10.16b
 	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
-sound263:
+sound293:
 	WORD $0x0e6178a1 // fcvtl v1.2d, v5.2s
 	WORD $0x0e6178ea // fcvtl v10.2d, v7.2s
 	WORD $0x4ee1cd48 // fmls v8.2d, v10.2d, v1.2d
@@ -18309,205 +19418,205 @@ sound263:
 	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest266
-four265:
+	BLT rest296
+four295:
 	MOVD $0(R7), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes549
+	BLE lanes589
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes549
+	BLE lanes589
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes549
+	BLE lanes589
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes549
+	BLE lanes589
 	VLD1.P 4(R16), V5.S[3]
-lanes549:
+lanes589:
 	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
 	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
 	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $0, R0
-	BLE lanes550
+	BLE lanes590
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes550
+	BLE lanes590
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes550
+	BLE lanes590
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes550
+	BLE lanes590
 	VST1.P V5.S[3], 4(R16)
-lanes550:
-	ADD R2<<0, R7, R23
-	MOVD $0(R23), R16
+lanes590:
+	ADD R2<<0, R7, R19
+	MOVD $0(R19), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes551
+	BLE lanes591
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes551
+	BLE lanes591
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes551
+	BLE lanes591
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes551
+	BLE lanes591
 	VLD1.P 4(R16), V5.S[3]
-lanes551:
+lanes591:
 	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
 	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
 	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	MOVD $0(R23), R16
+	MOVD $0(R19), R16
 	CMP $0, R0
-	BLE lanes552
+	BLE lanes592
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes552
+	BLE lanes592
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes552
+	BLE lanes592
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes552
+	BLE lanes592
 	VST1.P V5.S[3], 4(R16)
-lanes552:
-	ADD R2<<1, R7, R24
-	MOVD $0(R24), R16
+lanes592:
+	ADD R2<<1, R7, R20
+	MOVD $0(R20), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes553
+	BLE lanes593
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes553
+	BLE lanes593
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes553
+	BLE lanes593
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes553
+	BLE lanes593
 	VLD1.P 4(R16), V5.S[3]
-lanes553:
+lanes593:
 	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
 	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
 	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	MOVD $0(R24), R16
+	MOVD $0(R20), R16
 	CMP $0, R0
-	BLE lanes554
+	BLE lanes594
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes554
+	BLE lanes594
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes554
+	BLE lanes594
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes554
+	BLE lanes594
 	VST1.P V5.S[3], 4(R16)
-lanes554:
-	ADD R3<<0, R7, R25
-	MOVD $0(R25), R16
+lanes594:
+	ADD R3<<0, R7, R21
+	MOVD $0(R21), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes555
+	BLE lanes595
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes555
+	BLE lanes595
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes555
+	BLE lanes595
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes555
+	BLE lanes595
 	VLD1.P 4(R16), V5.S[3]
-lanes555:
+lanes595:
 	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
 	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
 	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
-	MOVD $0(R25), R16
+	MOVD $0(R21), R16
 	CMP $0, R0
-	BLE lanes556
+	BLE lanes596
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes556
+	BLE lanes596
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes556
+	BLE lanes596
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes556
+	BLE lanes596
 	VST1.P V5.S[3], 4(R16)
-lanes556:
+lanes596:
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four265
-rest266:
+	BGE four295
+rest296:
 	ADDS $4, R8, R8
-	BEQ done268
-one267:
+	BEQ done298
+one297:
 	MOVD $0(R7), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
-	BLE lanes557
+	BLE lanes597
 	VLD1.P 4(R16), V5.S[0]
 	CMP $1, R0
-	BLE lanes557
+	BLE lanes597
 	VLD1.P 4(R16), V5.S[1]
 	CMP $2, R0
-	BLE lanes557
+	BLE lanes597
 	VLD1.P 4(R16), V5.S[2]
 	CMP $3, R0
-	BLE lanes557
+	BLE lanes597
 	VLD1.P 4(R16), V5.S[3]
-lanes557:
+lanes597:
 	WORD $0x4ea6d4a5 // fsub v5.4s, v5.4s, v6.4s
 	WORD $0x6ea0f8ff // fneg v31.4s, v7.4s
 	WORD $0x4e21ccbf // fmla v31.4s, v5.4s, v1.4s
 	WORD $0x4ebf1fe5 // orr v5.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $0, R0
-	BLE lanes558
+	BLE lanes598
 	VST1.P V5.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes558
+	BLE lanes598
 	VST1.P V5.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes558
+	BLE lanes598
 	VST1.P V5.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes558
+	BLE lanes598
 	VST1.P V5.S[3], 4(R16)
-lanes558:
+lanes598:
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one267
-done268:
+	BNE one297
+done298:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $16, R7, R7
 	MOVD $0(R7), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes559
+	BLE lanes599
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes559
+	BLE lanes599
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes559
+	BLE lanes599
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes559
+	BLE lanes599
 	VLD1.P 4(R16), V1.S[3]
-lanes559:
+lanes599:
 	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
@@ -18515,107 +19624,107 @@ lanes559:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest270
-four269:
+	BLT rest300
+four299:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes560
+	BLE lanes600
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes560
+	BLE lanes600
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes560
+	BLE lanes600
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes560
+	BLE lanes600
 	VLD1.P 4(R16), V6.S[3]
-lanes560:
+lanes600:
 	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
 	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
-	ADD R2<<0, R8, R26
-	MOVD $0(R26), R16
+	ADD R2<<0, R8, R22
+	MOVD $0(R22), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes561
+	BLE lanes601
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes561
+	BLE lanes601
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes561
+	BLE lanes601
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes561
+	BLE lanes601
 	VLD1.P 4(R16), V6.S[3]
-lanes561:
+lanes601:
 	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
 	WORD $0x4e26d4e7 // fadd v7.4s, v7.4s, v6.4s
-	ADD R2<<1, R8, R19
-	MOVD $0(R19), R16
+	ADD R2<<1, R8, R23
+	MOVD $0(R23), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes562
+	BLE lanes602
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes562
+	BLE lanes602
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes562
+	BLE lanes602
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes562
+	BLE lanes602
 	VLD1.P 4(R16), V6.S[3]
-lanes562:
+lanes602:
 	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
 	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
-	ADD R3<<0, R8, R20
-	MOVD $0(R20), R16
+	ADD R3<<0, R8, R24
+	MOVD $0(R24), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes563
+	BLE lanes603
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes563
+	BLE lanes603
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes563
+	BLE lanes603
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes563
+	BLE lanes603
 	VLD1.P 4(R16), V6.S[3]
-lanes563:
+lanes603:
 	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
 	WORD $0x4e26d529 // fadd v9.4s, v9.4s, v6.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four269
-rest270:
+	BGE four299
+rest300:
 	ADDS $4, R9, R9
-	BEQ done272
-one271:
+	BEQ done302
+one301:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes564
+	BLE lanes604
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes564
+	BLE lanes604
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes564
+	BLE lanes604
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes564
+	BLE lanes604
 	VLD1.P 4(R16), V6.S[3]
-lanes564:
+lanes604:
 	WORD $0x4ea1d4c6 // fsub v6.4s, v6.4s, v1.4s
 	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one271
-done272:
+	BNE one301
+done302:
 	FMOVS each+32(FP), F6
 	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
@@ -18634,112 +19743,112 @@ done272:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest274
-four273:
+	BLT rest304
+four303:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes565
+	BLE lanes605
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes565
+	BLE lanes605
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes565
+	BLE lanes605
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes565
+	BLE lanes605
 	VLD1.P 4(R16), V6.S[3]
-lanes565:
+lanes605:
 	WORD $0x4ea5d4c6 // fsub v6.4s, v6.4s, v5.4s
 	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
 	WORD $0x4e26ccca // fmla v10.4s, v6.4s, v6.4s
-	ADD R2<<0, R8, R21
-	MOVD $0(R21), R16
+	ADD R2<<0, R8, R25
+	MOVD $0(R25), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes566
+	BLE lanes606
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes566
+	BLE lanes606
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes566
+	BLE lanes606
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes566
+	BLE lanes606
 	VLD1.P 4(R16), V6.S[3]
-lanes566:
+lanes606:
 	WORD $0x4ea5d4c6 // fsub v6.4s, v6.4s, v5.4s
 	WORD $0x4e26d4e7 // fadd v7.4s, v7.4s, v6.4s
 	WORD $0x4e26cccb // fmla v11.4s, v6.4s, v6.4s
-	ADD R2<<1, R8, R22
-	MOVD $0(R22), R16
+	ADD R2<<1, R8, R26
+	MOVD $0(R26), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes567
+	BLE lanes607
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes567
+	BLE lanes607
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes567
+	BLE lanes607
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes567
+	BLE lanes607
 	VLD1.P 4(R16), V6.S[3]
-lanes567:
+lanes607:
 	WORD $0x4ea5d4c6 // fsub v6.4s, v6.4s, v5.4s
 	WORD $0x4e26d508 // fadd v8.4s, v8.4s, v6.4s
 	WORD $0x4e26cccc // fmla v12.4s, v6.4s, v6.4s
-	ADD R3<<0, R8, R23
-	MOVD $0(R23), R16
+	ADD R3<<0, R8, R19
+	MOVD $0(R19), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes568
+	BLE lanes608
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes568
+	BLE lanes608
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes568
+	BLE lanes608
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes568
+	BLE lanes608
 	VLD1.P 4(R16), V6.S[3]
-lanes568:
+lanes608:
 	WORD $0x4ea5d4c6 // fsub v6.4s, v6.4s, v5.4s
 	WORD $0x4e26d529 // fadd v9.4s, v9.4s, v6.4s
 	WORD $0x4e26cccd // fmla v13.4s, v6.4s, v6.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four273
-rest274:
+	BGE four303
+rest304:
 	ADDS $4, R9, R9
-	BEQ done276
-one275:
+	BEQ done306
+one305:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
-	BLE lanes569
+	BLE lanes609
 	VLD1.P 4(R16), V6.S[0]
 	CMP $5, R0
-	BLE lanes569
+	BLE lanes609
 	VLD1.P 4(R16), V6.S[1]
 	CMP $6, R0
-	BLE lanes569
+	BLE lanes609
 	VLD1.P 4(R16), V6.S[2]
 	CMP $7, R0
-	BLE lanes569
+	BLE lanes609
 	VLD1.P 4(R16), V6.S[3]
-lanes569:
+lanes609:
 	WORD $0x4ea5d4c6 // fsub v6.4s, v6.4s, v5.4s
 	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
 	WORD $0x4e26ccca // fmla v10.4s, v6.4s, v6.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one275
-done276:
+	BNE one305
+done306:
 	FMOVS each+32(FP), F6
 	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
 	WORD $0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
@@ -18802,27 +19911,27 @@ done276:
 	AND $15, R17, R9
 	ANDW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound277
+	BEQ sound307
 	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
 	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row278:
+row308:
 	MOVD $0(R9), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $4, R0
-	BLE lanes570
+	BLE lanes610
 	VLD1.P 4(R16), V12.S[0]
 	CMP $5, R0
-	BLE lanes570
+	BLE lanes610
 	VLD1.P 4(R16), V12.S[1]
 	CMP $6, R0
-	BLE lanes570
+	BLE lanes610
 	VLD1.P 4(R16), V12.S[2]
 	CMP $7, R0
-	BLE lanes570
+	BLE lanes610
 	VLD1.P 4(R16), V12.S[3]
-lanes570:
+lanes610:
 	WORD $0x4ea5d58c // fsub v12.4s, v12.4s, v5.4s
 	WORD $0x0e61798d // fcvtl v13.2d, v12.2s
 	WORD $0x6e0c418c // ext v12.16b, v12.16b, v12.16b, #8
@@ -18831,14 +19940,14 @@ lanes570:
 	WORD $0x4e6ccd8a // fmla v10.2d, v12.2d, v12.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row278
+	BNE row308
 	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
 	WORD $0x6eab1c5e // bit v30.16b, v2.16b, v11.16b
 	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
 	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
 	WORD $0x6ea91d5e // bit v30.16b, v10.16b, v9.16b
 	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-sound277:
+sound307:
 	WORD $0x0e617822 // fcvtl v2.2d, v1.2s
 	WORD $0x0e6178c9 // fcvtl v9.2d, v6.2s
 	WORD $0x4ee2cd27 // fmls v7.2d, v9.2d, v2.2d
@@ -18872,205 +19981,205 @@ sound277:
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest280
-four279:
+	BLT rest310
+four309:
 	MOVD $0(R7), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $4, R0
-	BLE lanes571
+	BLE lanes611
 	VLD1.P 4(R16), V2.S[0]
 	CMP $5, R0
-	BLE lanes571
+	BLE lanes611
 	VLD1.P 4(R16), V2.S[1]
 	CMP $6, R0
-	BLE lanes571
+	BLE lanes611
 	VLD1.P 4(R16), V2.S[2]
 	CMP $7, R0
-	BLE lanes571
+	BLE lanes611
 	VLD1.P 4(R16), V2.S[3]
-lanes571:
+lanes611:
 	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
 	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
 	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $4, R0
-	BLE lanes572
+	BLE lanes612
 	VST1.P V2.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes572
+	BLE lanes612
 	VST1.P V2.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes572
+	BLE lanes612
 	VST1.P V2.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes572
+	BLE lanes612
 	VST1.P V2.S[3], 4(R16)
-lanes572:
-	ADD R2<<0, R7, R24
-	MOVD $0(R24), R16
+lanes612:
+	ADD R2<<0, R7, R20
+	MOVD $0(R20), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $4, R0
-	BLE lanes573
+	BLE lanes613
 	VLD1.P 4(R16), V2.S[0]
 	CMP $5, R0
-	BLE lanes573
+	BLE lanes613
 	VLD1.P 4(R16), V2.S[1]
 	CMP $6, R0
-	BLE lanes573
+	BLE lanes613
 	VLD1.P 4(R16), V2.S[2]
 	CMP $7, R0
-	BLE lanes573
+	BLE lanes613
 	VLD1.P 4(R16), V2.S[3]
-lanes573:
+lanes613:
 	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
 	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
 	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
-	MOVD $0(R24), R16
+	MOVD $0(R20), R16
 	CMP $4, R0
-	BLE lanes574
+	BLE lanes614
 	VST1.P V2.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes574
+	BLE lanes614
 	VST1.P V2.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes574
+	BLE lanes614
 	VST1.P V2.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes574
+	BLE lanes614
 	VST1.P V2.S[3], 4(R16)
-lanes574:
-	ADD R2<<1, R7, R25
-	MOVD $0(R25), R16
+lanes614:
+	ADD R2<<1, R7, R21
+	MOVD $0(R21), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $4, R0
-	BLE lanes575
+	BLE lanes615
 	VLD1.P 4(R16), V2.S[0]
 	CMP $5, R0
-	BLE lanes575
+	BLE lanes615
 	VLD1.P 4(R16), V2.S[1]
 	CMP $6, R0
-	BLE lanes575
+	BLE lanes615
 	VLD1.P 4(R16), V2.S[2]
 	CMP $7, R0
-	BLE lanes575
+	BLE lanes615
 	VLD1.P 4(R16), V2.S[3]
-lanes575:
+lanes615:
 	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
 	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
 	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
-	MOVD $0(R25), R16
+	MOVD $0(R21), R16
 	CMP $4, R0
-	BLE lanes576
+	BLE lanes616
 	VST1.P V2.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes576
+	BLE lanes616
 	VST1.P V2.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes576
+	BLE lanes616
 	VST1.P V2.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes576
+	BLE lanes616
 	VST1.P V2.S[3], 4(R16)
-lanes576:
-	ADD R3<<0, R7, R26
-	MOVD $0(R26), R16
+lanes616:
+	ADD R3<<0, R7, R22
+	MOVD $0(R22), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $4, R0
-	BLE lanes577
+	BLE lanes617
 	VLD1.P 4(R16), V2.S[0]
 	CMP $5, R0
-	BLE lanes577
+	BLE lanes617
 	VLD1.P 4(R16), V2.S[1]
 	CMP $6, R0
-	BLE lanes577
+	BLE lanes617
 	VLD1.P 4(R16), V2.S[2]
 	CMP $7, R0
-	BLE lanes577
+	BLE lanes617
 	VLD1.P 4(R16), V2.S[3]
-lanes577:
+lanes617:
 	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
 	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
 	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
-	MOVD $0(R26), R16
+	MOVD $0(R22), R16
 	CMP $4, R0
-	BLE lanes578
+	BLE lanes618
 	VST1.P V2.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes578
+	BLE lanes618
 	VST1.P V2.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes578
+	BLE lanes618
 	VST1.P V2.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes578
+	BLE lanes618
 	VST1.P V2.S[3], 4(R16)
-lanes578:
+lanes618:
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four279
-rest280:
+	BGE four309
+rest310:
 	ADDS $4, R8, R8
-	BEQ done282
-one281:
+	BEQ done312
+one311:
 	MOVD $0(R7), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $4, R0
-	BLE lanes579
+	BLE lanes619
 	VLD1.P 4(R16), V2.S[0]
 	CMP $5, R0
-	BLE lanes579
+	BLE lanes619
 	VLD1.P 4(R16), V2.S[1]
 	CMP $6, R0
-	BLE lanes579
+	BLE lanes619
 	VLD1.P 4(R16), V2.S[2]
 	CMP $7, R0
-	BLE lanes579
+	BLE lanes619
 	VLD1.P 4(R16), V2.S[3]
-lanes579:
+lanes619:
 	WORD $0x4ea5d442 // fsub v2.4s, v2.4s, v5.4s
 	WORD $0x6ea0f8df // fneg v31.4s, v6.4s
 	WORD $0x4e21cc5f // fmla v31.4s, v2.4s, v1.4s
 	WORD $0x4ebf1fe2 // orr v2.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $4, R0
-	BLE lanes580
+	BLE lanes620
 	VST1.P V2.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes580
+	BLE lanes620
 	VST1.P V2.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes580
+	BLE lanes620
 	VST1.P V2.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes580
+	BLE lanes620
 	VST1.P V2.S[3], 4(R16)
-lanes580:
+lanes620:
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one281
-done282:
+	BNE one311
+done312:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $32, R7, R7
 	MOVD $0(R7), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $8, R0
-	BLE lanes581
+	BLE lanes621
 	VLD1.P 4(R16), V1.S[0]
 	CMP $9, R0
-	BLE lanes581
+	BLE lanes621
 	VLD1.P 4(R16), V1.S[1]
 	CMP $10, R0
-	BLE lanes581
+	BLE lanes621
 	VLD1.P 4(R16), V1.S[2]
 	CMP $11, R0
-	BLE lanes581
+	BLE lanes621
 	VLD1.P 4(R16), V1.S[3]
-lanes581:
+lanes621:
 	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
 	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
@@ -19078,107 +20187,107 @@ lanes581:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest284
-four283:
+	BLT rest314
+four313:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes582
+	BLE lanes622
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes582
+	BLE lanes622
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes582
+	BLE lanes622
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes582
+	BLE lanes622
 	VLD1.P 4(R16), V5.S[3]
-lanes582:
+lanes622:
 	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
-	ADD R2<<0, R8, R19
-	MOVD $0(R19), R16
+	ADD R2<<0, R8, R23
+	MOVD $0(R23), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes583
+	BLE lanes623
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes583
+	BLE lanes623
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes583
+	BLE lanes623
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes583
+	BLE lanes623
 	VLD1.P 4(R16), V5.S[3]
-lanes583:
+lanes623:
 	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
 	WORD $0x4e25d4c6 // fadd v6.4s, v6.4s, v5.4s
-	ADD R2<<1, R8, R20
-	MOVD $0(R20), R16
+	ADD R2<<1, R8, R24
+	MOVD $0(R24), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes584
+	BLE lanes624
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes584
+	BLE lanes624
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes584
+	BLE lanes624
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes584
+	BLE lanes624
 	VLD1.P 4(R16), V5.S[3]
-lanes584:
+lanes624:
 	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
 	WORD $0x4e25d4e7 // fadd v7.4s, v7.4s, v5.4s
-	ADD R3<<0, R8, R21
-	MOVD $0(R21), R16
+	ADD R3<<0, R8, R25
+	MOVD $0(R25), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes585
+	BLE lanes625
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes585
+	BLE lanes625
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes585
+	BLE lanes625
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes585
+	BLE lanes625
 	VLD1.P 4(R16), V5.S[3]
-lanes585:
+lanes625:
 	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
 	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four283
-rest284:
+	BGE four313
+rest314:
 	ADDS $4, R9, R9
-	BEQ done286
-one285:
+	BEQ done316
+one315:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes586
+	BLE lanes626
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes586
+	BLE lanes626
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes586
+	BLE lanes626
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes586
+	BLE lanes626
 	VLD1.P 4(R16), V5.S[3]
-lanes586:
+lanes626:
 	WORD $0x4ea1d4a5 // fsub v5.4s, v5.4s, v1.4s
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one285
-done286:
+	BNE one315
+done316:
 	FMOVS each+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
@@ -19197,112 +20306,112 @@ done286:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest288
-four287:
+	BLT rest318
+four317:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes587
+	BLE lanes627
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes587
+	BLE lanes627
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes587
+	BLE lanes627
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes587
+	BLE lanes627
 	VLD1.P 4(R16), V5.S[3]
-lanes587:
+lanes627:
 	WORD $0x4ea2d4a5 // fsub v5.4s, v5.4s, v2.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e25cca9 // fmla v9.4s, v5.4s, v5.4s
-	ADD R2<<0, R8, R22
-	MOVD $0(R22), R16
+	ADD R2<<0, R8, R26
+	MOVD $0(R26), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes588
+	BLE lanes628
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes588
+	BLE lanes628
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes588
+	BLE lanes628
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes588
+	BLE lanes628
 	VLD1.P 4(R16), V5.S[3]
-lanes588:
+lanes628:
 	WORD $0x4ea2d4a5 // fsub v5.4s, v5.4s, v2.4s
 	WORD $0x4e25d4c6 // fadd v6.4s, v6.4s, v5.4s
 	WORD $0x4e25ccaa // fmla v10.4s, v5.4s, v5.4s
-	ADD R2<<1, R8, R23
-	MOVD $0(R23), R16
+	ADD R2<<1, R8, R19
+	MOVD $0(R19), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes589
+	BLE lanes629
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes589
+	BLE lanes629
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes589
+	BLE lanes629
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes589
+	BLE lanes629
 	VLD1.P 4(R16), V5.S[3]
-lanes589:
+lanes629:
 	WORD $0x4ea2d4a5 // fsub v5.4s, v5.4s, v2.4s
 	WORD $0x4e25d4e7 // fadd v7.4s, v7.4s, v5.4s
 	WORD $0x4e25ccab // fmla v11.4s, v5.4s, v5.4s
-	ADD R3<<0, R8, R24
-	MOVD $0(R24), R16
+	ADD R3<<0, R8, R20
+	MOVD $0(R20), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes590
+	BLE lanes630
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes590
+	BLE lanes630
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes590
+	BLE lanes630
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes590
+	BLE lanes630
 	VLD1.P 4(R16), V5.S[3]
-lanes590:
+lanes630:
 	WORD $0x4ea2d4a5 // fsub v5.4s, v5.4s, v2.4s
 	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
 	WORD $0x4e25ccac // fmla v12.4s, v5.4s, v5.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four287
-rest288:
+	BGE four317
+rest318:
 	ADDS $4, R9, R9
-	BEQ done290
-one289:
+	BEQ done320
+one319:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
-	BLE lanes591
+	BLE lanes631
 	VLD1.P 4(R16), V5.S[0]
 	CMP $9, R0
-	BLE lanes591
+	BLE lanes631
 	VLD1.P 4(R16), V5.S[1]
 	CMP $10, R0
-	BLE lanes591
+	BLE lanes631
 	VLD1.P 4(R16), V5.S[2]
 	CMP $11, R0
-	BLE lanes591
+	BLE lanes631
 	VLD1.P 4(R16), V5.S[3]
-lanes591:
+lanes631:
 	WORD $0x4ea2d4a5 // fsub v5.4s, v5.4s, v2.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e25cca9 // fmla v9.4s, v5.4s, v5.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one289
-done290:
+	BNE one319
+done320:
 	FMOVS each+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
@@ -19365,27 +20474,27 @@ done290:
 	AND $15, R17, R9
 	ANDW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound291
+	BEQ sound321
 	WORD $0x4ea01c03 // orr v3.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row292:
+row322:
 	MOVD $0(R9), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $8, R0
-	BLE lanes592
+	BLE lanes632
 	VLD1.P 4(R16), V11.S[0]
 	CMP $9, R0
-	BLE lanes592
+	BLE lanes632
 	VLD1.P 4(R16), V11.S[1]
 	CMP $10, R0
-	BLE lanes592
+	BLE lanes632
 	VLD1.P 4(R16), V11.S[2]
 	CMP $11, R0
-	BLE lanes592
+	BLE lanes632
 	VLD1.P 4(R16), V11.S[3]
-lanes592:
+lanes632:
 	WORD $0x4ea2d56b // fsub v11.4s, v11.4s, v2.4s
 	WORD $0x0e61796c // fcvtl v12.2d, v11.2s
 	WORD $0x6e0b416b // ext v11.16b, v11.16b, v11.16b, #8
@@ -19394,14 +20503,14 @@ lanes592:
 	WORD $0x4e6bcd69 // fmla v9.2d, v11.2d, v11.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row292
+	BNE row322
 	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
 	WORD $0x6eaa1c7e // bit v30.16b, v3.16b, v10.16b
 	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
 	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
 	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
 	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
-sound291:
+sound321:
 	WORD $0x0e617823 // fcvtl v3.2d, v1.2s
 	WORD $0x0e6178a8 // fcvtl v8.2d, v5.2s
 	WORD $0x4ee3cd06 // fmls v6.2d, v8.2d, v3.2d
@@ -19435,205 +20544,205 @@ sound291:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest294
-four293:
+	BLT rest324
+four323:
 	MOVD $0(R7), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $8, R0
-	BLE lanes593
+	BLE lanes633
 	VLD1.P 4(R16), V3.S[0]
 	CMP $9, R0
-	BLE lanes593
+	BLE lanes633
 	VLD1.P 4(R16), V3.S[1]
 	CMP $10, R0
-	BLE lanes593
+	BLE lanes633
 	VLD1.P 4(R16), V3.S[2]
 	CMP $11, R0
-	BLE lanes593
+	BLE lanes633
 	VLD1.P 4(R16), V3.S[3]
-lanes593:
+lanes633:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
 	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
 	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $8, R0
-	BLE lanes594
+	BLE lanes634
 	VST1.P V3.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes594
+	BLE lanes634
 	VST1.P V3.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes594
+	BLE lanes634
 	VST1.P V3.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes594
+	BLE lanes634
 	VST1.P V3.S[3], 4(R16)
-lanes594:
-	ADD R2<<0, R7, R25
-	MOVD $0(R25), R16
+lanes634:
+	ADD R2<<0, R7, R21
+	MOVD $0(R21), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $8, R0
-	BLE lanes595
+	BLE lanes635
 	VLD1.P 4(R16), V3.S[0]
 	CMP $9, R0
-	BLE lanes595
+	BLE lanes635
 	VLD1.P 4(R16), V3.S[1]
 	CMP $10, R0
-	BLE lanes595
+	BLE lanes635
 	VLD1.P 4(R16), V3.S[2]
 	CMP $11, R0
-	BLE lanes595
+	BLE lanes635
 	VLD1.P 4(R16), V3.S[3]
-lanes595:
+lanes635:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
 	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
 	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
-	MOVD $0(R25), R16
+	MOVD $0(R21), R16
 	CMP $8, R0
-	BLE lanes596
+	BLE lanes636
 	VST1.P V3.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes596
+	BLE lanes636
 	VST1.P V3.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes596
+	BLE lanes636
 	VST1.P V3.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes596
+	BLE lanes636
 	VST1.P V3.S[3], 4(R16)
-lanes596:
-	ADD R2<<1, R7, R26
-	MOVD $0(R26), R16
+lanes636:
+	ADD R2<<1, R7, R22
+	MOVD $0(R22), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $8, R0
-	BLE lanes597
+	BLE lanes637
 	VLD1.P 4(R16), V3.S[0]
 	CMP $9, R0
-	BLE lanes597
+	BLE lanes637
 	VLD1.P 4(R16), V3.S[1]
 	CMP $10, R0
-	BLE lanes597
+	BLE lanes637
 	VLD1.P 4(R16), V3.S[2]
 	CMP $11, R0
-	BLE lanes597
+	BLE lanes637
 	VLD1.P 4(R16), V3.S[3]
-lanes597:
+lanes637:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
 	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
 	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
-	MOVD $0(R26), R16
+	MOVD $0(R22), R16
 	CMP $8, R0
-	BLE lanes598
+	BLE lanes638
 	VST1.P V3.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes598
+	BLE lanes638
 	VST1.P V3.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes598
+	BLE lanes638
 	VST1.P V3.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes598
+	BLE lanes638
 	VST1.P V3.S[3], 4(R16)
-lanes598:
-	ADD R3<<0, R7, R19
-	MOVD $0(R19), R16
+lanes638:
+	ADD R3<<0, R7, R23
+	MOVD $0(R23), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $8, R0
-	BLE lanes599
+	BLE lanes639
 	VLD1.P 4(R16), V3.S[0]
 	CMP $9, R0
-	BLE lanes599
+	BLE lanes639
 	VLD1.P 4(R16), V3.S[1]
 	CMP $10, R0
-	BLE lanes599
+	BLE lanes639
 	VLD1.P 4(R16), V3.S[2]
 	CMP $11, R0
-	BLE lanes599
+	BLE lanes639
 	VLD1.P 4(R16), V3.S[3]
-lanes599:
+lanes639:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
 	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
 	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
-	MOVD $0(R19), R16
+	MOVD $0(R23), R16
 	CMP $8, R0
-	BLE lanes600
+	BLE lanes640
 	VST1.P V3.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes600
+	BLE lanes640
 	VST1.P V3.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes600
+	BLE lanes640
 	VST1.P V3.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes600
+	BLE lanes640
 	VST1.P V3.S[3], 4(R16)
-lanes600:
+lanes640:
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four293
-rest294:
+	BGE four323
+rest324:
 	ADDS $4, R8, R8
-	BEQ done296
-one295:
+	BEQ done326
+one325:
 	MOVD $0(R7), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $8, R0
-	BLE lanes601
+	BLE lanes641
 	VLD1.P 4(R16), V3.S[0]
 	CMP $9, R0
-	BLE lanes601
+	BLE lanes641
 	VLD1.P 4(R16), V3.S[1]
 	CMP $10, R0
-	BLE lanes601
+	BLE lanes641
 	VLD1.P 4(R16), V3.S[2]
 	CMP $11, R0
-	BLE lanes601
+	BLE lanes641
 	VLD1.P 4(R16), V3.S[3]
-lanes601:
+lanes641:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x6ea0f8bf // fneg v31.4s, v5.4s
 	WORD $0x4e21cc7f // fmla v31.4s, v3.4s, v1.4s
 	WORD $0x4ebf1fe3 // orr v3.16b, v31.16b, v31.16b
 	MOVD $0(R7), R16
 	CMP $8, R0
-	BLE lanes602
+	BLE lanes642
 	VST1.P V3.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes602
+	BLE lanes642
 	VST1.P V3.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes602
+	BLE lanes642
 	VST1.P V3.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes602
+	BLE lanes642
 	VST1.P V3.S[3], 4(R16)
-lanes602:
+lanes642:
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one295
-done296:
+	BNE one325
+done326:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $48, R7, R7
 	MOVD $0(R7), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
-	BLE lanes603
+	BLE lanes643
 	VLD1.P 4(R16), V1.S[0]
 	CMP $13, R0
-	BLE lanes603
+	BLE lanes643
 	VLD1.P 4(R16), V1.S[1]
 	CMP $14, R0
-	BLE lanes603
+	BLE lanes643
 	VLD1.P 4(R16), V1.S[2]
 	CMP $15, R0
-	BLE lanes603
+	BLE lanes643
 	VLD1.P 4(R16), V1.S[3]
-lanes603:
+lanes643:
 	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
 	WORD $0x4ea01c05 // orr v5.16b, v0.16b, v0.16b
 	WORD $0x4ea01c06 // orr v6.16b, v0.16b, v0.16b
@@ -19641,107 +20750,107 @@ lanes603:
 	MOVD R7, R6
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest298
-four297:
+	BLT rest328
+four327:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes604
+	BLE lanes644
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes604
+	BLE lanes644
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes604
+	BLE lanes644
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes604
+	BLE lanes644
 	VLD1.P 4(R16), V3.S[3]
-lanes604:
+lanes644:
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
-	ADD R2<<0, R6, R20
-	MOVD $0(R20), R16
+	ADD R2<<0, R6, R24
+	MOVD $0(R24), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes605
+	BLE lanes645
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes605
+	BLE lanes645
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes605
+	BLE lanes645
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes605
+	BLE lanes645
 	VLD1.P 4(R16), V3.S[3]
-lanes605:
+lanes645:
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
-	ADD R2<<1, R6, R21
-	MOVD $0(R21), R16
+	ADD R2<<1, R6, R25
+	MOVD $0(R25), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes606
+	BLE lanes646
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes606
+	BLE lanes646
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes606
+	BLE lanes646
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes606
+	BLE lanes646
 	VLD1.P 4(R16), V3.S[3]
-lanes606:
+lanes646:
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
-	ADD R3<<0, R6, R22
-	MOVD $0(R22), R16
+	ADD R3<<0, R6, R26
+	MOVD $0(R26), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes607
+	BLE lanes647
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes607
+	BLE lanes647
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes607
+	BLE lanes647
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes607
+	BLE lanes647
 	VLD1.P 4(R16), V3.S[3]
-lanes607:
+lanes647:
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d4e7 // fadd v7.4s, v7.4s, v3.4s
 	ADD R2<<2, R6, R6
 	SUBS $4, R8, R8
-	BGE four297
-rest298:
+	BGE four327
+rest328:
 	ADDS $4, R8, R8
-	BEQ done300
-one299:
+	BEQ done330
+one329:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes608
+	BLE lanes648
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes608
+	BLE lanes648
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes608
+	BLE lanes648
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes608
+	BLE lanes648
 	VLD1.P 4(R16), V3.S[3]
-lanes608:
+lanes648:
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R6, R6
 	SUBS $1, R8, R8
-	BNE one299
-done300:
+	BNE one329
+done330:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
@@ -19760,112 +20869,112 @@ done300:
 	MOVD R7, R6
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest302
-four301:
+	BLT rest332
+four331:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes609
+	BLE lanes649
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes609
+	BLE lanes649
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes609
+	BLE lanes649
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes609
+	BLE lanes649
 	VLD1.P 4(R16), V3.S[3]
-lanes609:
+lanes649:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
-	ADD R2<<0, R6, R23
-	MOVD $0(R23), R16
+	ADD R2<<0, R6, R19
+	MOVD $0(R19), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes610
+	BLE lanes650
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes610
+	BLE lanes650
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes610
+	BLE lanes650
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes610
+	BLE lanes650
 	VLD1.P 4(R16), V3.S[3]
-lanes610:
+lanes650:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4a5 // fadd v5.4s, v5.4s, v3.4s
 	WORD $0x4e23cc69 // fmla v9.4s, v3.4s, v3.4s
-	ADD R2<<1, R6, R24
-	MOVD $0(R24), R16
+	ADD R2<<1, R6, R20
+	MOVD $0(R20), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes611
+	BLE lanes651
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes611
+	BLE lanes651
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes611
+	BLE lanes651
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes611
+	BLE lanes651
 	VLD1.P 4(R16), V3.S[3]
-lanes611:
+lanes651:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
-	ADD R3<<0, R6, R25
-	MOVD $0(R25), R16
+	ADD R3<<0, R6, R21
+	MOVD $0(R21), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes612
+	BLE lanes652
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes612
+	BLE lanes652
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes612
+	BLE lanes652
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes612
+	BLE lanes652
 	VLD1.P 4(R16), V3.S[3]
-lanes612:
+lanes652:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d4e7 // fadd v7.4s, v7.4s, v3.4s
 	WORD $0x4e23cc6b // fmla v11.4s, v3.4s, v3.4s
 	ADD R2<<2, R6, R6
 	SUBS $4, R8, R8
-	BGE four301
-rest302:
+	BGE four331
+rest332:
 	ADDS $4, R8, R8
-	BEQ done304
-one303:
+	BEQ done334
+one333:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes613
+	BLE lanes653
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes613
+	BLE lanes653
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes613
+	BLE lanes653
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes613
+	BLE lanes653
 	VLD1.P 4(R16), V3.S[3]
-lanes613:
+lanes653:
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
 	ADD R2<<0, R6, R6
 	SUBS $1, R8, R8
-	BNE one303
-done304:
+	BNE one333
+done334:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
@@ -19928,27 +21037,27 @@ done304:
 	AND $15, R17, R8
 	ANDW R8, R6, R6
 	CMPW $0, R6
-	BEQ sound305
+	BEQ sound335
 	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
 	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
 	MOVD R1, R6
 	MOVD R7, R8
-row306:
+row336:
 	MOVD $0(R8), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $12, R0
-	BLE lanes614
+	BLE lanes654
 	VLD1.P 4(R16), V10.S[0]
 	CMP $13, R0
-	BLE lanes614
+	BLE lanes654
 	VLD1.P 4(R16), V10.S[1]
 	CMP $14, R0
-	BLE lanes614
+	BLE lanes654
 	VLD1.P 4(R16), V10.S[2]
 	CMP $15, R0
-	BLE lanes614
+	BLE lanes654
 	VLD1.P 4(R16), V10.S[3]
-lanes614:
+lanes654:
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
 	WORD $0x6e0a414a // ext v10.16b, v10.16b, v10.16b, #8
@@ -19957,14 +21066,14 @@ lanes614:
 	WORD $0x4e6acd48 // fmla v8.2d, v10.2d, v10.2d
 	ADDS R2, R8, R8
 	SUBS $1, R6, R6
-	BNE row306
+	BNE row336
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea91c9e // bit v30.16b, v4.16b, v9.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
 	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
 	WORD $0x6ea71d1e // bit v30.16b, v8.16b, v7.16b
 	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
-sound305:
+sound335:
 	WORD $0x0e617824 // fcvtl v4.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee4cce5 // fmls v5.2d, v7.2d, v4.2d
@@ -19998,188 +21107,188 @@ sound305:
 	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	MOVD R7, R6
 	SUBS $4, R1, R1
-	BLT rest308
-four307:
+	BLT rest338
+four337:
 	MOVD $0(R6), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
-	BLE lanes615
+	BLE lanes655
 	VLD1.P 4(R16), V1.S[0]
 	CMP $13, R0
-	BLE lanes615
+	BLE lanes655
 	VLD1.P 4(R16), V1.S[1]
 	CMP $14, R0
-	BLE lanes615
+	BLE lanes655
 	VLD1.P 4(R16), V1.S[2]
 	CMP $15, R0
-	BLE lanes615
+	BLE lanes655
 	VLD1.P 4(R16), V1.S[3]
-lanes615:
+lanes655:
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
 	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
 	MOVD $0(R6), R16
 	CMP $12, R0
-	BLE lanes616
+	BLE lanes656
 	VST1.P V1.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes616
+	BLE lanes656
 	VST1.P V1.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes616
+	BLE lanes656
 	VST1.P V1.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes616
+	BLE lanes656
 	VST1.P V1.S[3], 4(R16)
-lanes616:
-	ADD R2<<0, R6, R26
-	MOVD $0(R26), R16
+lanes656:
+	ADD R2<<0, R6, R22
+	MOVD $0(R22), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
-	BLE lanes617
+	BLE lanes657
 	VLD1.P 4(R16), V1.S[0]
 	CMP $13, R0
-	BLE lanes617
+	BLE lanes657
 	VLD1.P 4(R16), V1.S[1]
 	CMP $14, R0
-	BLE lanes617
+	BLE lanes657
 	VLD1.P 4(R16), V1.S[2]
 	CMP $15, R0
-	BLE lanes617
+	BLE lanes657
 	VLD1.P 4(R16), V1.S[3]
-lanes617:
+lanes657:
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
 	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
-	MOVD $0(R26), R16
+	MOVD $0(R22), R16
 	CMP $12, R0
-	BLE lanes618
+	BLE lanes658
 	VST1.P V1.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes618
+	BLE lanes658
 	VST1.P V1.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes618
+	BLE lanes658
 	VST1.P V1.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes618
+	BLE lanes658
 	VST1.P V1.S[3], 4(R16)
-lanes618:
-	ADD R2<<1, R6, R19
-	MOVD $0(R19), R16
+lanes658:
+	ADD R2<<1, R6, R23
+	MOVD $0(R23), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
-	BLE lanes619
+	BLE lanes659
 	VLD1.P 4(R16), V1.S[0]
 	CMP $13, R0
-	BLE lanes619
+	BLE lanes659
 	VLD1.P 4(R16), V1.S[1]
 	CMP $14, R0
-	BLE lanes619
+	BLE lanes659
 	VLD1.P 4(R16), V1.S[2]
 	CMP $15, R0
-	BLE lanes619
+	BLE lanes659
 	VLD1.P 4(R16), V1.S[3]
-lanes619:
+lanes659:
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
 	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
-	MOVD $0(R19), R16
+	MOVD $0(R23), R16
 	CMP $12, R0
-	BLE lanes620
+	BLE lanes660
 	VST1.P V1.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes620
+	BLE lanes660
 	VST1.P V1.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes620
+	BLE lanes660
 	VST1.P V1.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes620
+	BLE lanes660
 	VST1.P V1.S[3], 4(R16)
-lanes620:
-	ADD R3<<0, R6, R20
-	MOVD $0(R20), R16
+lanes660:
+	ADD R3<<0, R6, R24
+	MOVD $0(R24), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
-	BLE lanes621
+	BLE lanes661
 	VLD1.P 4(R16), V1.S[0]
 	CMP $13, R0
-	BLE lanes621
+	BLE lanes661
 	VLD1.P 4(R16), V1.S[1]
 	CMP $14, R0
-	BLE lanes621
+	BLE lanes661
 	VLD1.P 4(R16), V1.S[2]
 	CMP $15, R0
-	BLE lanes621
+	BLE lanes661
 	VLD1.P 4(R16), V1.S[3]
-lanes621:
+lanes661:
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
 	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
-	MOVD $0(R20), R16
+	MOVD $0(R24), R16
 	CMP $12, R0
-	BLE lanes622
+	BLE lanes662
 	VST1.P V1.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes622
+	BLE lanes662
 	VST1.P V1.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes622
+	BLE lanes662
 	VST1.P V1.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes622
+	BLE lanes662
 	VST1.P V1.S[3], 4(R16)
-lanes622:
+lanes662:
 	ADD R2<<2, R6, R6
 	SUBS $4, R1, R1
-	BGE four307
-rest308:
+	BGE four337
+rest338:
 	ADDS $4, R1, R1
-	BEQ done310
-one309:
+	BEQ done340
+one339:
 	MOVD $0(R6), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
-	BLE lanes623
+	BLE lanes663
 	VLD1.P 4(R16), V1.S[0]
 	CMP $13, R0
-	BLE lanes623
+	BLE lanes663
 	VLD1.P 4(R16), V1.S[1]
 	CMP $14, R0
-	BLE lanes623
+	BLE lanes663
 	VLD1.P 4(R16), V1.S[2]
 	CMP $15, R0
-	BLE lanes623
+	BLE lanes663
 	VLD1.P 4(R16), V1.S[3]
-lanes623:
+lanes663:
 	WORD $0x4ea2d421 // fsub v1.4s, v1.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
 	WORD $0x4e20cc3f // fmla v31.4s, v1.4s, v0.4s
 	WORD $0x4ebf1fe1 // orr v1.16b, v31.16b, v31.16b
 	MOVD $0(R6), R16
 	CMP $12, R0
-	BLE lanes624
+	BLE lanes664
 	VST1.P V1.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes624
+	BLE lanes664
 	VST1.P V1.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes624
+	BLE lanes664
 	VST1.P V1.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes624
+	BLE lanes664
 	VST1.P V1.S[3], 4(R16)
-lanes624:
+lanes664:
 	ADD R2<<0, R6, R6
 	SUBS $1, R1, R1
-	BNE one309
-done310:
-done254:
+	BNE one339
+done340:
+done284:
 	RET
 
 // func normaliseGradNEON(n int, rows int, dx *float32, x *float32, rs int, length float32)
@@ -20191,9 +21300,9 @@ TEXT ·normaliseGradNEON(SB), NOSPLIT, $0-44
 	MOVD rs+32(FP), R6
 	LSL $2, R6, R6
 	MOVD ZR, R7
-loop312:
+loop342:
 	CMP $16, R0
-	BLT part311
+	BLT part341
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -20213,27 +21322,27 @@ loop312:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R3, R10
-row313:
-	ADD R7<<2, R9, R21
-	FMOVQ 0(R21), F8
+row343:
+	ADD R7<<2, R9, R25
+	FMOVQ 0(R25), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd00 // fmla v0.2d, v8.2d, v8.2d
-	FMOVQ 16(R21), F8
+	FMOVQ 16(R25), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd25 // fmla v5.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd01 // fmla v1.2d, v8.2d, v8.2d
-	FMOVQ 32(R21), F8
+	FMOVQ 32(R25), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd02 // fmla v2.2d, v8.2d, v8.2d
-	FMOVQ 48(R21), F8
+	FMOVQ 48(R25), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd27 // fmla v7.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
@@ -20242,7 +21351,7 @@ row313:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row313
+	BNE row343
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -20262,11 +21371,11 @@ row313:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R2, R10
-row314:
-	ADD R7<<2, R9, R22
-	FMOVQ 0(R22), F16
-	ADD R7<<2, R10, R23
-	FMOVQ 0(R23), F17
+row344:
+	ADD R7<<2, R9, R26
+	FMOVQ 0(R26), F16
+	ADD R7<<2, R10, R19
+	FMOVQ 0(R19), F17
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6c // fmla v12.2d, v19.2d, v18.2d
@@ -20275,8 +21384,8 @@ row314:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce28 // fmla v8.2d, v17.2d, v16.2d
-	FMOVQ 16(R22), F16
-	FMOVQ 16(R23), F17
+	FMOVQ 16(R26), F16
+	FMOVQ 16(R19), F17
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6d // fmla v13.2d, v19.2d, v18.2d
@@ -20285,8 +21394,8 @@ row314:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce29 // fmla v9.2d, v17.2d, v16.2d
-	FMOVQ 32(R22), F16
-	FMOVQ 32(R23), F17
+	FMOVQ 32(R26), F16
+	FMOVQ 32(R19), F17
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6e // fmla v14.2d, v19.2d, v18.2d
@@ -20295,8 +21404,8 @@ row314:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce2a // fmla v10.2d, v17.2d, v16.2d
-	FMOVQ 48(R22), F16
-	FMOVQ 48(R23), F17
+	FMOVQ 48(R26), F16
+	FMOVQ 48(R19), F17
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6f // fmla v15.2d, v19.2d, v18.2d
@@ -20308,7 +21417,7 @@ row314:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row314
+	BNE row344
 	WORD $0x6e64fd8c // fdiv v12.2d, v12.2d, v4.2d
 	WORD $0x6e60fd08 // fdiv v8.2d, v8.2d, v0.2d
 	WORD $0x6e65fdad // fdiv v13.2d, v13.2d, v5.2d
@@ -20415,17 +21524,17 @@ row314:
 	MOVD R1, R8
 	MOVD R2, R9
 	MOVD R3, R10
-row315:
-	ADD R7<<2, R9, R24
-	FMOVQ 0(R24), F4
-	FMOVQ 16(R24), F5
-	FMOVQ 32(R24), F6
-	FMOVQ 48(R24), F7
-	ADD R7<<2, R10, R25
-	FMOVQ 0(R25), F12
-	FMOVQ 16(R25), F13
-	FMOVQ 32(R25), F14
-	FMOVQ 48(R25), F15
+row345:
+	ADD R7<<2, R9, R20
+	FMOVQ 0(R20), F4
+	FMOVQ 16(R20), F5
+	FMOVQ 32(R20), F6
+	FMOVQ 48(R20), F7
+	ADD R7<<2, R10, R21
+	FMOVQ 0(R21), F12
+	FMOVQ 16(R21), F13
+	FMOVQ 32(R21), F14
+	FMOVQ 48(R21), F15
 	WORD $0x4ea8cd84 // fmls v4.4s, v12.4s, v8.4s
 	WORD $0x4ea9cda5 // fmls v5.4s, v13.4s, v9.4s
 	WORD $0x4eaacdc6 // fmls v6.4s, v14.4s, v10.4s
@@ -20434,28 +21543,28 @@ row315:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
 	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	FMOVQ F4, 0(R24)
-	FMOVQ F5, 16(R24)
-	FMOVQ F6, 32(R24)
-	FMOVQ F7, 48(R24)
+	FMOVQ F4, 0(R20)
+	FMOVQ F5, 16(R20)
+	FMOVQ F6, 32(R20)
+	FMOVQ F7, 48(R20)
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row315
+	BNE row345
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop312
-part311:
+	JMP loop342
+part341:
 	CMP $0, R0
-	BEQ done316
+	BEQ done346
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
-	ADD R9<<2, R8, R26
-	FMOVQ 64(R26), F0
-	FMOVQ 80(R26), F0
-	FMOVQ 96(R26), F0
-	FMOVQ 112(R26), F0
+	ADD R9<<2, R8, R22
+	FMOVQ 64(R22), F0
+	FMOVQ 80(R22), F0
+	FMOVQ 96(R22), F0
+	FMOVQ 112(R22), F0
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -20475,83 +21584,83 @@ part311:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R3, R10
-row317:
-	ADD R7<<2, R9, R19
-	MOVD $0(R19), R16
+row347:
+	ADD R7<<2, R9, R23
+	MOVD $0(R23), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes625
+	BLE lanes665
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes625
+	BLE lanes665
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes625
+	BLE lanes665
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes625
+	BLE lanes665
 	VLD1.P 4(R16), V8.S[3]
-lanes625:
+lanes665:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd24 // fmla v4.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd00 // fmla v0.2d, v8.2d, v8.2d
-	MOVD $16(R19), R16
+	MOVD $16(R23), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $4, R0
-	BLE lanes626
+	BLE lanes666
 	VLD1.P 4(R16), V8.S[0]
 	CMP $5, R0
-	BLE lanes626
+	BLE lanes666
 	VLD1.P 4(R16), V8.S[1]
 	CMP $6, R0
-	BLE lanes626
+	BLE lanes666
 	VLD1.P 4(R16), V8.S[2]
 	CMP $7, R0
-	BLE lanes626
+	BLE lanes666
 	VLD1.P 4(R16), V8.S[3]
-lanes626:
+lanes666:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd25 // fmla v5.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd01 // fmla v1.2d, v8.2d, v8.2d
-	MOVD $32(R19), R16
+	MOVD $32(R23), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $8, R0
-	BLE lanes627
+	BLE lanes667
 	VLD1.P 4(R16), V8.S[0]
 	CMP $9, R0
-	BLE lanes627
+	BLE lanes667
 	VLD1.P 4(R16), V8.S[1]
 	CMP $10, R0
-	BLE lanes627
+	BLE lanes667
 	VLD1.P 4(R16), V8.S[2]
 	CMP $11, R0
-	BLE lanes627
+	BLE lanes667
 	VLD1.P 4(R16), V8.S[3]
-lanes627:
+lanes667:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd26 // fmla v6.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
 	WORD $0x0e617908 // fcvtl v8.2d, v8.2s
 	WORD $0x4e68cd02 // fmla v2.2d, v8.2d, v8.2d
-	MOVD $48(R19), R16
+	MOVD $48(R23), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $12, R0
-	BLE lanes628
+	BLE lanes668
 	VLD1.P 4(R16), V8.S[0]
 	CMP $13, R0
-	BLE lanes628
+	BLE lanes668
 	VLD1.P 4(R16), V8.S[1]
 	CMP $14, R0
-	BLE lanes628
+	BLE lanes668
 	VLD1.P 4(R16), V8.S[2]
 	CMP $15, R0
-	BLE lanes628
+	BLE lanes668
 	VLD1.P 4(R16), V8.S[3]
-lanes628:
+lanes668:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e69cd27 // fmla v7.2d, v9.2d, v9.2d
 	WORD $0x6e084108 // ext v8.16b, v8.16b, v8.16b, #8
@@ -20560,7 +21669,7 @@ lanes628:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row317
+	BNE row347
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -20580,39 +21689,39 @@ lanes628:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R2, R10
-row318:
-	ADD R7<<2, R9, R20
-	MOVD $0(R20), R16
+row348:
+	ADD R7<<2, R9, R24
+	MOVD $0(R24), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $0, R0
-	BLE lanes629
+	BLE lanes669
 	VLD1.P 4(R16), V16.S[0]
 	CMP $1, R0
-	BLE lanes629
+	BLE lanes669
 	VLD1.P 4(R16), V16.S[1]
 	CMP $2, R0
-	BLE lanes629
+	BLE lanes669
 	VLD1.P 4(R16), V16.S[2]
 	CMP $3, R0
-	BLE lanes629
+	BLE lanes669
 	VLD1.P 4(R16), V16.S[3]
-lanes629:
-	ADD R7<<2, R10, R21
-	MOVD $0(R21), R16
+lanes669:
+	ADD R7<<2, R10, R25
+	MOVD $0(R25), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $0, R0
-	BLE lanes630
+	BLE lanes670
 	VLD1.P 4(R16), V17.S[0]
 	CMP $1, R0
-	BLE lanes630
+	BLE lanes670
 	VLD1.P 4(R16), V17.S[1]
 	CMP $2, R0
-	BLE lanes630
+	BLE lanes670
 	VLD1.P 4(R16), V17.S[2]
 	CMP $3, R0
-	BLE lanes630
+	BLE lanes670
 	VLD1.P 4(R16), V17.S[3]
-lanes630:
+lanes670:
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6c // fmla v12.2d, v19.2d, v18.2d
@@ -20621,36 +21730,36 @@ lanes630:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce28 // fmla v8.2d, v17.2d, v16.2d
-	MOVD $16(R20), R16
+	MOVD $16(R24), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $4, R0
-	BLE lanes631
+	BLE lanes671
 	VLD1.P 4(R16), V16.S[0]
 	CMP $5, R0
-	BLE lanes631
+	BLE lanes671
 	VLD1.P 4(R16), V16.S[1]
 	CMP $6, R0
-	BLE lanes631
+	BLE lanes671
 	VLD1.P 4(R16), V16.S[2]
 	CMP $7, R0
-	BLE lanes631
+	BLE lanes671
 	VLD1.P 4(R16), V16.S[3]
-lanes631:
-	MOVD $16(R21), R16
+lanes671:
+	MOVD $16(R25), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $4, R0
-	BLE lanes632
+	BLE lanes672
 	VLD1.P 4(R16), V17.S[0]
 	CMP $5, R0
-	BLE lanes632
+	BLE lanes672
 	VLD1.P 4(R16), V17.S[1]
 	CMP $6, R0
-	BLE lanes632
+	BLE lanes672
 	VLD1.P 4(R16), V17.S[2]
 	CMP $7, R0
-	BLE lanes632
+	BLE lanes672
 	VLD1.P 4(R16), V17.S[3]
-lanes632:
+lanes672:
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6d // fmla v13.2d, v19.2d, v18.2d
@@ -20659,36 +21768,36 @@ lanes632:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce29 // fmla v9.2d, v17.2d, v16.2d
-	MOVD $32(R20), R16
+	MOVD $32(R24), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $8, R0
-	BLE lanes633
+	BLE lanes673
 	VLD1.P 4(R16), V16.S[0]
 	CMP $9, R0
-	BLE lanes633
+	BLE lanes673
 	VLD1.P 4(R16), V16.S[1]
 	CMP $10, R0
-	BLE lanes633
+	BLE lanes673
 	VLD1.P 4(R16), V16.S[2]
 	CMP $11, R0
-	BLE lanes633
+	BLE lanes673
 	VLD1.P 4(R16), V16.S[3]
-lanes633:
-	MOVD $32(R21), R16
+lanes673:
+	MOVD $32(R25), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $8, R0
-	BLE lanes634
+	BLE lanes674
 	VLD1.P 4(R16), V17.S[0]
 	CMP $9, R0
-	BLE lanes634
+	BLE lanes674
 	VLD1.P 4(R16), V17.S[1]
 	CMP $10, R0
-	BLE lanes634
+	BLE lanes674
 	VLD1.P 4(R16), V17.S[2]
 	CMP $11, R0
-	BLE lanes634
+	BLE lanes674
 	VLD1.P 4(R16), V17.S[3]
-lanes634:
+lanes674:
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6e // fmla v14.2d, v19.2d, v18.2d
@@ -20697,36 +21806,36 @@ lanes634:
 	WORD $0x6e114231 // ext v17.16b, v17.16b, v17.16b, #8
 	WORD $0x0e617a31 // fcvtl v17.2d, v17.2s
 	WORD $0x4e70ce2a // fmla v10.2d, v17.2d, v16.2d
-	MOVD $48(R20), R16
+	MOVD $48(R24), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	CMP $12, R0
-	BLE lanes635
+	BLE lanes675
 	VLD1.P 4(R16), V16.S[0]
 	CMP $13, R0
-	BLE lanes635
+	BLE lanes675
 	VLD1.P 4(R16), V16.S[1]
 	CMP $14, R0
-	BLE lanes635
+	BLE lanes675
 	VLD1.P 4(R16), V16.S[2]
 	CMP $15, R0
-	BLE lanes635
+	BLE lanes675
 	VLD1.P 4(R16), V16.S[3]
-lanes635:
-	MOVD $48(R21), R16
+lanes675:
+	MOVD $48(R25), R16
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	CMP $12, R0
-	BLE lanes636
+	BLE lanes676
 	VLD1.P 4(R16), V17.S[0]
 	CMP $13, R0
-	BLE lanes636
+	BLE lanes676
 	VLD1.P 4(R16), V17.S[1]
 	CMP $14, R0
-	BLE lanes636
+	BLE lanes676
 	VLD1.P 4(R16), V17.S[2]
 	CMP $15, R0
-	BLE lanes636
+	BLE lanes676
 	VLD1.P 4(R16), V17.S[3]
-lanes636:
+lanes676:
 	WORD $0x0e617a12 // fcvtl v18.2d, v16.2s
 	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
 	WORD $0x4e72ce6f // fmla v15.2d, v19.2d, v18.2d
@@ -20738,7 +21847,7 @@ lanes636:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row318
+	BNE row348
 	WORD $0x6e64fd8c // fdiv v12.2d, v12.2d, v4.2d
 	WORD $0x6e60fd08 // fdiv v8.2d, v8.2d, v0.2d
 	WORD $0x6e65fdad // fdiv v13.2d, v13.2d, v5.2d
@@ -20843,129 +21952,129 @@ lanes636:
 	WORD $0x0e616984 // fcvtn v4.2s, v12.2d
 	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
 	MOVD R2, R2
-row319:
-	ADD R7<<2, R2, R22
-	MOVD $0(R22), R16
+row349:
+	ADD R7<<2, R2, R26
+	MOVD $0(R26), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes637
+	BLE lanes677
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes637
+	BLE lanes677
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes637
+	BLE lanes677
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes637
+	BLE lanes677
 	VLD1.P 4(R16), V4.S[3]
-lanes637:
-	MOVD $16(R22), R16
+lanes677:
+	MOVD $16(R26), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes638
+	BLE lanes678
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes638
+	BLE lanes678
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes638
+	BLE lanes678
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes638
+	BLE lanes678
 	VLD1.P 4(R16), V5.S[3]
-lanes638:
-	MOVD $32(R22), R16
+lanes678:
+	MOVD $32(R26), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes639
+	BLE lanes679
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes639
+	BLE lanes679
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes639
+	BLE lanes679
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes639
+	BLE lanes679
 	VLD1.P 4(R16), V6.S[3]
-lanes639:
-	MOVD $48(R22), R16
+lanes679:
+	MOVD $48(R26), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes640
+	BLE lanes680
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes640
+	BLE lanes680
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes640
+	BLE lanes680
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes640
+	BLE lanes680
 	VLD1.P 4(R16), V7.S[3]
-lanes640:
-	ADD R7<<2, R3, R23
-	MOVD $0(R23), R16
+lanes680:
+	ADD R7<<2, R3, R19
+	MOVD $0(R19), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $0, R0
-	BLE lanes641
+	BLE lanes681
 	VLD1.P 4(R16), V12.S[0]
 	CMP $1, R0
-	BLE lanes641
+	BLE lanes681
 	VLD1.P 4(R16), V12.S[1]
 	CMP $2, R0
-	BLE lanes641
+	BLE lanes681
 	VLD1.P 4(R16), V12.S[2]
 	CMP $3, R0
-	BLE lanes641
+	BLE lanes681
 	VLD1.P 4(R16), V12.S[3]
-lanes641:
-	MOVD $16(R23), R16
+lanes681:
+	MOVD $16(R19), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $4, R0
-	BLE lanes642
+	BLE lanes682
 	VLD1.P 4(R16), V13.S[0]
 	CMP $5, R0
-	BLE lanes642
+	BLE lanes682
 	VLD1.P 4(R16), V13.S[1]
 	CMP $6, R0
-	BLE lanes642
+	BLE lanes682
 	VLD1.P 4(R16), V13.S[2]
 	CMP $7, R0
-	BLE lanes642
+	BLE lanes682
 	VLD1.P 4(R16), V13.S[3]
-lanes642:
-	MOVD $32(R23), R16
+lanes682:
+	MOVD $32(R19), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $8, R0
-	BLE lanes643
+	BLE lanes683
 	VLD1.P 4(R16), V14.S[0]
 	CMP $9, R0
-	BLE lanes643
+	BLE lanes683
 	VLD1.P 4(R16), V14.S[1]
 	CMP $10, R0
-	BLE lanes643
+	BLE lanes683
 	VLD1.P 4(R16), V14.S[2]
 	CMP $11, R0
-	BLE lanes643
+	BLE lanes683
 	VLD1.P 4(R16), V14.S[3]
-lanes643:
-	MOVD $48(R23), R16
+lanes683:
+	MOVD $48(R19), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $12, R0
-	BLE lanes644
+	BLE lanes684
 	VLD1.P 4(R16), V15.S[0]
 	CMP $13, R0
-	BLE lanes644
+	BLE lanes684
 	VLD1.P 4(R16), V15.S[1]
 	CMP $14, R0
-	BLE lanes644
+	BLE lanes684
 	VLD1.P 4(R16), V15.S[2]
 	CMP $15, R0
-	BLE lanes644
+	BLE lanes684
 	VLD1.P 4(R16), V15.S[3]
-lanes644:
+lanes684:
 	WORD $0x4ea8cd84 // fmls v4.4s, v12.4s, v8.4s
 	WORD $0x4ea9cda5 // fmls v5.4s, v13.4s, v9.4s
 	WORD $0x4eaacdc6 // fmls v6.4s, v14.4s, v10.4s
@@ -20974,67 +22083,67 @@ lanes644:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	WORD $0x6e22dcc6 // fmul v6.4s, v6.4s, v2.4s
 	WORD $0x6e23dce7 // fmul v7.4s, v7.4s, v3.4s
-	MOVD $0(R22), R16
+	MOVD $0(R26), R16
 	CMP $0, R0
-	BLE lanes645
+	BLE lanes685
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes645
+	BLE lanes685
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes645
+	BLE lanes685
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes645
+	BLE lanes685
 	VST1.P V4.S[3], 4(R16)
-lanes645:
-	MOVD $16(R22), R16
+lanes685:
+	MOVD $16(R26), R16
 	CMP $4, R0
-	BLE lanes646
+	BLE lanes686
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes646
+	BLE lanes686
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes646
+	BLE lanes686
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes646
+	BLE lanes686
 	VST1.P V5.S[3], 4(R16)
-lanes646:
-	MOVD $32(R22), R16
+lanes686:
+	MOVD $32(R26), R16
 	CMP $8, R0
-	BLE lanes647
+	BLE lanes687
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes647
+	BLE lanes687
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes647
+	BLE lanes687
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes647
+	BLE lanes687
 	VST1.P V6.S[3], 4(R16)
-lanes647:
-	MOVD $48(R22), R16
+lanes687:
+	MOVD $48(R26), R16
 	CMP $12, R0
-	BLE lanes648
+	BLE lanes688
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes648
+	BLE lanes688
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes648
+	BLE lanes688
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes648
+	BLE lanes688
 	VST1.P V7.S[3], 4(R16)
-lanes648:
+lanes688:
 	ADDS R6, R2, R2
 	ADDS R6, R3, R3
 	SUBS $1, R1, R1
-	BNE row319
-done316:
+	BNE row349
+done346:
 	RET
 
 // func reflectNEON(n int, rows int, x *float32, rs int, a float32)
@@ -21048,14 +22157,14 @@ TEXT ·reflectNEON(SB), NOSPLIT, $0-36
 	MUL R1, R6, R6
 	ADDS R2, R6, R6
 	MOVD ZR, R7
-loop322:
+loop352:
 	CMP $32, R0
-	BLT single321
-	ADD R7<<2, R6, R24
-	FMOVQ 0(R24), F0
-	FMOVQ 16(R24), F1
-	FMOVQ 32(R24), F2
-	FMOVQ 48(R24), F3
+	BLT single351
+	ADD R7<<2, R6, R20
+	FMOVQ 0(R20), F0
+	FMOVQ 16(R20), F1
+	FMOVQ 32(R20), F2
+	FMOVQ 48(R20), F3
 	FMOVS a+32(FP), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -21066,14 +22175,14 @@ loop322:
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	FMOVQ F4, 0(R24)
-	FMOVQ F5, 16(R24)
-	FMOVQ F6, 32(R24)
-	FMOVQ F7, 48(R24)
-	FMOVQ 64(R24), F4
-	FMOVQ 80(R24), F5
-	FMOVQ 96(R24), F6
-	FMOVQ 112(R24), F7
+	FMOVQ F4, 0(R20)
+	FMOVQ F5, 16(R20)
+	FMOVQ F6, 32(R20)
+	FMOVQ F7, 48(R20)
+	FMOVQ 64(R20), F4
+	FMOVQ 80(R20), F5
+	FMOVQ 96(R20), F6
+	FMOVQ 112(R20), F7
 	FMOVS a+32(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
@@ -21084,53 +22193,53 @@ loop322:
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
-	FMOVQ F8, 64(R24)
-	FMOVQ F9, 80(R24)
-	FMOVQ F10, 96(R24)
-	FMOVQ F11, 112(R24)
+	FMOVQ F8, 64(R20)
+	FMOVQ F9, 80(R20)
+	FMOVQ F10, 96(R20)
+	FMOVQ F11, 112(R20)
 	MOVD R1, R8
 	MOVD R2, R9
-row323:
-	ADD R7<<2, R9, R25
-	FMOVQ 0(R25), F8
-	FMOVQ 16(R25), F9
-	FMOVQ 32(R25), F10
-	FMOVQ 48(R25), F11
+row353:
+	ADD R7<<2, R9, R21
+	FMOVQ 0(R21), F8
+	FMOVQ 16(R21), F9
+	FMOVQ 32(R21), F10
+	FMOVQ 48(R21), F11
 	WORD $0x4e20d508 // fadd v8.4s, v8.4s, v0.4s
 	WORD $0x4e21d529 // fadd v9.4s, v9.4s, v1.4s
 	WORD $0x4e22d54a // fadd v10.4s, v10.4s, v2.4s
 	WORD $0x4e23d56b // fadd v11.4s, v11.4s, v3.4s
-	FMOVQ F8, 0(R25)
-	FMOVQ F9, 16(R25)
-	FMOVQ F10, 32(R25)
-	FMOVQ F11, 48(R25)
-	FMOVQ 64(R25), F8
-	FMOVQ 80(R25), F9
-	FMOVQ 96(R25), F10
-	FMOVQ 112(R25), F11
+	FMOVQ F8, 0(R21)
+	FMOVQ F9, 16(R21)
+	FMOVQ F10, 32(R21)
+	FMOVQ F11, 48(R21)
+	FMOVQ 64(R21), F8
+	FMOVQ 80(R21), F9
+	FMOVQ 96(R21), F10
+	FMOVQ 112(R21), F11
 	WORD $0x4e24d508 // fadd v8.4s, v8.4s, v4.4s
 	WORD $0x4e25d529 // fadd v9.4s, v9.4s, v5.4s
 	WORD $0x4e26d54a // fadd v10.4s, v10.4s, v6.4s
 	WORD $0x4e27d56b // fadd v11.4s, v11.4s, v7.4s
-	FMOVQ F8, 64(R25)
-	FMOVQ F9, 80(R25)
-	FMOVQ F10, 96(R25)
-	FMOVQ F11, 112(R25)
+	FMOVQ F8, 64(R21)
+	FMOVQ F9, 80(R21)
+	FMOVQ F10, 96(R21)
+	FMOVQ F11, 112(R21)
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row323
+	BNE row353
 	ADDS $32, R7, R7
 	SUBS $32, R0, R0
-	JMP loop322
-single321:
-loop324:
+	JMP loop352
+single351:
+loop354:
 	CMP $16, R0
-	BLT part320
-	ADD R7<<2, R6, R26
-	FMOVQ 0(R26), F0
-	FMOVQ 16(R26), F1
-	FMOVQ 32(R26), F2
-	FMOVQ 48(R26), F3
+	BLT part350
+	ADD R7<<2, R6, R22
+	FMOVQ 0(R22), F0
+	FMOVQ 16(R22), F1
+	FMOVQ 32(R22), F2
+	FMOVQ 48(R22), F3
 	FMOVS a+32(FP), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -21141,104 +22250,104 @@ loop324:
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	FMOVQ F4, 0(R26)
-	FMOVQ F5, 16(R26)
-	FMOVQ F6, 32(R26)
-	FMOVQ F7, 48(R26)
+	FMOVQ F4, 0(R22)
+	FMOVQ F5, 16(R22)
+	FMOVQ F6, 32(R22)
+	FMOVQ F7, 48(R22)
 	MOVD R1, R8
 	MOVD R2, R9
-row325:
-	ADD R7<<2, R9, R19
-	FMOVQ 0(R19), F4
-	FMOVQ 16(R19), F5
-	FMOVQ 32(R19), F6
-	FMOVQ 48(R19), F7
+row355:
+	ADD R7<<2, R9, R23
+	FMOVQ 0(R23), F4
+	FMOVQ 16(R23), F5
+	FMOVQ 32(R23), F6
+	FMOVQ 48(R23), F7
 	WORD $0x4e20d484 // fadd v4.4s, v4.4s, v0.4s
 	WORD $0x4e21d4a5 // fadd v5.4s, v5.4s, v1.4s
 	WORD $0x4e22d4c6 // fadd v6.4s, v6.4s, v2.4s
 	WORD $0x4e23d4e7 // fadd v7.4s, v7.4s, v3.4s
-	FMOVQ F4, 0(R19)
-	FMOVQ F5, 16(R19)
-	FMOVQ F6, 32(R19)
-	FMOVQ F7, 48(R19)
+	FMOVQ F4, 0(R23)
+	FMOVQ F5, 16(R23)
+	FMOVQ F6, 32(R23)
+	FMOVQ F7, 48(R23)
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row325
+	BNE row355
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop324
-part320:
+	JMP loop354
+part350:
 	CMP $0, R0
-	BEQ done326
+	BEQ done356
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
-	ADD R9<<2, R8, R20
-	FMOVQ 64(R20), F0
-	FMOVQ 80(R20), F0
-	FMOVQ 96(R20), F0
-	FMOVQ 112(R20), F0
-	ADD R7<<2, R6, R21
-	MOVD $0(R21), R16
+	ADD R9<<2, R8, R24
+	FMOVQ 64(R24), F0
+	FMOVQ 80(R24), F0
+	FMOVQ 96(R24), F0
+	FMOVQ 112(R24), F0
+	ADD R7<<2, R6, R25
+	MOVD $0(R25), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes649
+	BLE lanes689
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes649
+	BLE lanes689
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes649
+	BLE lanes689
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes649
+	BLE lanes689
 	VLD1.P 4(R16), V0.S[3]
-lanes649:
-	MOVD $16(R21), R16
+lanes689:
+	MOVD $16(R25), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes650
+	BLE lanes690
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes650
+	BLE lanes690
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes650
+	BLE lanes690
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes650
+	BLE lanes690
 	VLD1.P 4(R16), V1.S[3]
-lanes650:
-	MOVD $32(R21), R16
+lanes690:
+	MOVD $32(R25), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes651
+	BLE lanes691
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes651
+	BLE lanes691
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes651
+	BLE lanes691
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes651
+	BLE lanes691
 	VLD1.P 4(R16), V2.S[3]
-lanes651:
-	MOVD $48(R21), R16
+lanes691:
+	MOVD $48(R25), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes652
+	BLE lanes692
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes652
+	BLE lanes692
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes652
+	BLE lanes692
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes652
+	BLE lanes692
 	VLD1.P 4(R16), V3.S[3]
-lanes652:
+lanes692:
 	FMOVS a+32(FP), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -21249,189 +22358,189 @@ lanes652:
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	MOVD $0(R21), R16
+	MOVD $0(R25), R16
 	CMP $0, R0
-	BLE lanes653
+	BLE lanes693
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes653
+	BLE lanes693
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes653
+	BLE lanes693
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes653
+	BLE lanes693
 	VST1.P V4.S[3], 4(R16)
-lanes653:
-	MOVD $16(R21), R16
+lanes693:
+	MOVD $16(R25), R16
 	CMP $4, R0
-	BLE lanes654
+	BLE lanes694
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes654
+	BLE lanes694
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes654
+	BLE lanes694
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes654
+	BLE lanes694
 	VST1.P V5.S[3], 4(R16)
-lanes654:
-	MOVD $32(R21), R16
+lanes694:
+	MOVD $32(R25), R16
 	CMP $8, R0
-	BLE lanes655
+	BLE lanes695
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes655
+	BLE lanes695
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes655
+	BLE lanes695
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes655
+	BLE lanes695
 	VST1.P V6.S[3], 4(R16)
-lanes655:
-	MOVD $48(R21), R16
+lanes695:
+	MOVD $48(R25), R16
 	CMP $12, R0
-	BLE lanes656
+	BLE lanes696
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes656
+	BLE lanes696
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes656
+	BLE lanes696
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes656
+	BLE lanes696
 	VST1.P V7.S[3], 4(R16)
-lanes656:
+lanes696:
 	MOVD R2, R2
-row327:
-	ADD R7<<2, R2, R22
-	MOVD $0(R22), R16
+row357:
+	ADD R7<<2, R2, R26
+	MOVD $0(R26), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes657
+	BLE lanes697
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes657
+	BLE lanes697
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes657
+	BLE lanes697
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes657
+	BLE lanes697
 	VLD1.P 4(R16), V4.S[3]
-lanes657:
-	MOVD $16(R22), R16
+lanes697:
+	MOVD $16(R26), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes658
+	BLE lanes698
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes658
+	BLE lanes698
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes658
+	BLE lanes698
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes658
+	BLE lanes698
 	VLD1.P 4(R16), V5.S[3]
-lanes658:
-	MOVD $32(R22), R16
+lanes698:
+	MOVD $32(R26), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes659
+	BLE lanes699
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes659
+	BLE lanes699
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes659
+	BLE lanes699
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes659
+	BLE lanes699
 	VLD1.P 4(R16), V6.S[3]
-lanes659:
-	MOVD $48(R22), R16
+lanes699:
+	MOVD $48(R26), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes660
+	BLE lanes700
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes660
+	BLE lanes700
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes660
+	BLE lanes700
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes660
+	BLE lanes700
 	VLD1.P 4(R16), V7.S[3]
-lanes660:
+lanes700:
 	WORD $0x4e20d484 // fadd v4.4s, v4.4s, v0.4s
 	WORD $0x4e21d4a5 // fadd v5.4s, v5.4s, v1.4s
 	WORD $0x4e22d4c6 // fadd v6.4s, v6.4s, v2.4s
 	WORD $0x4e23d4e7 // fadd v7.4s, v7.4s, v3.4s
-	MOVD $0(R22), R16
+	MOVD $0(R26), R16
 	CMP $0, R0
-	BLE lanes661
+	BLE lanes701
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes661
+	BLE lanes701
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes661
+	BLE lanes701
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes661
+	BLE lanes701
 	VST1.P V4.S[3], 4(R16)
-lanes661:
-	MOVD $16(R22), R16
+lanes701:
+	MOVD $16(R26), R16
 	CMP $4, R0
-	BLE lanes662
+	BLE lanes702
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes662
+	BLE lanes702
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes662
+	BLE lanes702
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes662
+	BLE lanes702
 	VST1.P V5.S[3], 4(R16)
-lanes662:
-	MOVD $32(R22), R16
+lanes702:
+	MOVD $32(R26), R16
 	CMP $8, R0
-	BLE lanes663
+	BLE lanes703
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes663
+	BLE lanes703
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes663
+	BLE lanes703
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes663
+	BLE lanes703
 	VST1.P V6.S[3], 4(R16)
-lanes663:
-	MOVD $48(R22), R16
+lanes703:
+	MOVD $48(R26), R16
 	CMP $12, R0
-	BLE lanes664
+	BLE lanes704
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes664
+	BLE lanes704
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes664
+	BLE lanes704
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes664
+	BLE lanes704
 	VST1.P V7.S[3], 4(R16)
-lanes664:
+lanes704:
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row327
-done326:
+	BNE row357
+done356:
 	RET
 
 // func reflectGradNEON(n int, rows int, x *float32, rs int, a float32)
@@ -21445,9 +22554,9 @@ TEXT ·reflectGradNEON(SB), NOSPLIT, $0-36
 	MUL R1, R6, R6
 	ADDS R2, R6, R6
 	MOVD ZR, R7
-loop330:
+loop360:
 	CMP $32, R0
-	BLT single329
+	BLT single359
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -21458,237 +22567,237 @@ loop330:
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	MOVD R1, R8
 	MOVD R2, R9
-row331:
-	ADD R7<<2, R9, R23
-	FMOVQ 0(R23), F8
-	FMOVQ 16(R23), F9
-	FMOVQ 32(R23), F10
-	FMOVQ 48(R23), F11
+row361:
+	ADD R7<<2, R9, R19
+	FMOVQ 0(R19), F8
+	FMOVQ 16(R19), F9
+	FMOVQ 32(R19), F10
+	FMOVQ 48(R19), F11
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
 	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
 	WORD $0x4e2bd463 // fadd v3.4s, v3.4s, v11.4s
-	FMOVQ 64(R23), F8
-	FMOVQ 80(R23), F9
-	FMOVQ 96(R23), F10
-	FMOVQ 112(R23), F11
+	FMOVQ 64(R19), F8
+	FMOVQ 80(R19), F9
+	FMOVQ 96(R19), F10
+	FMOVQ 112(R19), F11
 	WORD $0x4e28d484 // fadd v4.4s, v4.4s, v8.4s
 	WORD $0x4e29d4a5 // fadd v5.4s, v5.4s, v9.4s
 	WORD $0x4e2ad4c6 // fadd v6.4s, v6.4s, v10.4s
 	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row331
+	BNE row361
 	FMOVS a+32(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
 	WORD $0x6e28dc21 // fmul v1.4s, v1.4s, v8.4s
 	WORD $0x6e28dc42 // fmul v2.4s, v2.4s, v8.4s
 	WORD $0x6e28dc63 // fmul v3.4s, v3.4s, v8.4s
-	ADD R7<<2, R6, R24
-	FMOVQ F0, 0(R24)
-	FMOVQ F1, 16(R24)
-	FMOVQ F2, 32(R24)
-	FMOVQ F3, 48(R24)
+	ADD R7<<2, R6, R20
+	FMOVQ F0, 0(R20)
+	FMOVQ F1, 16(R20)
+	FMOVQ F2, 32(R20)
+	FMOVQ F3, 48(R20)
 	FMOVS a+32(FP), F0
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e20dc81 // fmul v1.4s, v4.4s, v0.4s
 	WORD $0x6e20dca2 // fmul v2.4s, v5.4s, v0.4s
 	WORD $0x6e20dcc3 // fmul v3.4s, v6.4s, v0.4s
 	WORD $0x6e20dce0 // fmul v0.4s, v7.4s, v0.4s
-	FMOVQ F1, 64(R24)
-	FMOVQ F2, 80(R24)
-	FMOVQ F3, 96(R24)
-	FMOVQ F0, 112(R24)
+	FMOVQ F1, 64(R20)
+	FMOVQ F2, 80(R20)
+	FMOVQ F3, 96(R20)
+	FMOVQ F0, 112(R20)
 	ADDS $32, R7, R7
 	SUBS $32, R0, R0
-	JMP loop330
-single329:
-loop332:
+	JMP loop360
+single359:
+loop362:
 	CMP $16, R0
-	BLT part328
+	BLT part358
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD R1, R8
 	MOVD R2, R9
-row333:
-	ADD R7<<2, R9, R25
-	FMOVQ 0(R25), F4
-	FMOVQ 16(R25), F5
-	FMOVQ 32(R25), F6
-	FMOVQ 48(R25), F7
+row363:
+	ADD R7<<2, R9, R21
+	FMOVQ 0(R21), F4
+	FMOVQ 16(R21), F5
+	FMOVQ 32(R21), F6
+	FMOVQ 48(R21), F7
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row333
+	BNE row363
 	FMOVS a+32(FP), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
 	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
 	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
 	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	ADD R7<<2, R6, R26
-	FMOVQ F0, 0(R26)
-	FMOVQ F1, 16(R26)
-	FMOVQ F2, 32(R26)
-	FMOVQ F3, 48(R26)
+	ADD R7<<2, R6, R22
+	FMOVQ F0, 0(R22)
+	FMOVQ F1, 16(R22)
+	FMOVQ F2, 32(R22)
+	FMOVQ F3, 48(R22)
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop332
-part328:
+	JMP loop362
+part358:
 	CMP $0, R0
-	BEQ done334
+	BEQ done364
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
-	ADD R9<<2, R8, R19
-	FMOVQ 64(R19), F0
-	FMOVQ 80(R19), F0
-	FMOVQ 96(R19), F0
-	FMOVQ 112(R19), F0
+	ADD R9<<2, R8, R23
+	FMOVQ 64(R23), F0
+	FMOVQ 80(R23), F0
+	FMOVQ 96(R23), F0
+	FMOVQ 112(R23), F0
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD R2, R2
-row335:
-	ADD R7<<2, R2, R20
-	MOVD $0(R20), R16
+row365:
+	ADD R7<<2, R2, R24
+	MOVD $0(R24), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes665
+	BLE lanes705
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes665
+	BLE lanes705
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes665
+	BLE lanes705
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes665
+	BLE lanes705
 	VLD1.P 4(R16), V4.S[3]
-lanes665:
-	MOVD $16(R20), R16
+lanes705:
+	MOVD $16(R24), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes666
+	BLE lanes706
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes666
+	BLE lanes706
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes666
+	BLE lanes706
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes666
+	BLE lanes706
 	VLD1.P 4(R16), V5.S[3]
-lanes666:
-	MOVD $32(R20), R16
+lanes706:
+	MOVD $32(R24), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes667
+	BLE lanes707
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes667
+	BLE lanes707
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes667
+	BLE lanes707
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes667
+	BLE lanes707
 	VLD1.P 4(R16), V6.S[3]
-lanes667:
-	MOVD $48(R20), R16
+lanes707:
+	MOVD $48(R24), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes668
+	BLE lanes708
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes668
+	BLE lanes708
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes668
+	BLE lanes708
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes668
+	BLE lanes708
 	VLD1.P 4(R16), V7.S[3]
-lanes668:
+lanes708:
 	WORD $0x4e24d400 // fadd v0.4s, v0.4s, v4.4s
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row335
+	BNE row365
 	FMOVS a+32(FP), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
 	WORD $0x6e24dc21 // fmul v1.4s, v1.4s, v4.4s
 	WORD $0x6e24dc42 // fmul v2.4s, v2.4s, v4.4s
 	WORD $0x6e24dc63 // fmul v3.4s, v3.4s, v4.4s
-	ADD R7<<2, R6, R21
-	MOVD $0(R21), R16
+	ADD R7<<2, R6, R25
+	MOVD $0(R25), R16
 	CMP $0, R0
-	BLE lanes669
+	BLE lanes709
 	VST1.P V0.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes669
+	BLE lanes709
 	VST1.P V0.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes669
+	BLE lanes709
 	VST1.P V0.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes669
+	BLE lanes709
 	VST1.P V0.S[3], 4(R16)
-lanes669:
-	MOVD $16(R21), R16
+lanes709:
+	MOVD $16(R25), R16
 	CMP $4, R0
-	BLE lanes670
+	BLE lanes710
 	VST1.P V1.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes670
+	BLE lanes710
 	VST1.P V1.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes670
+	BLE lanes710
 	VST1.P V1.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes670
+	BLE lanes710
 	VST1.P V1.S[3], 4(R16)
-lanes670:
-	MOVD $32(R21), R16
+lanes710:
+	MOVD $32(R25), R16
 	CMP $8, R0
-	BLE lanes671
+	BLE lanes711
 	VST1.P V2.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes671
+	BLE lanes711
 	VST1.P V2.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes671
+	BLE lanes711
 	VST1.P V2.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes671
+	BLE lanes711
 	VST1.P V2.S[3], 4(R16)
-lanes671:
-	MOVD $48(R21), R16
+lanes711:
+	MOVD $48(R25), R16
 	CMP $12, R0
-	BLE lanes672
+	BLE lanes712
 	VST1.P V3.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes672
+	BLE lanes712
 	VST1.P V3.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes672
+	BLE lanes712
 	VST1.P V3.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes672
+	BLE lanes712
 	VST1.P V3.S[3], 4(R16)
-lanes672:
-done334:
+lanes712:
+done364:
 	RET
 
 // func rotateNEON(n int, rows int, x *float32, y *float32, rs int, cos *float32, sin *float32, cs int)
@@ -21704,35 +22813,35 @@ TEXT ·rotateNEON(SB), NOSPLIT, $0-64
 	MOVD cs+56(FP), R9
 	LSL $2, R9, R9
 	MOVD ZR, R10
-loop337:
+loop367:
 	CMP $16, R0
-	BLT part336
+	BLT part366
 	MOVD R1, R11
 	MOVD R2, R12
 	MOVD R3, R13
 	MOVD R7, R14
 	MOVD R8, R15
-row338:
-	ADD R10<<2, R12, R22
-	FMOVQ 0(R22), F0
-	FMOVQ 16(R22), F1
-	FMOVQ 32(R22), F2
-	FMOVQ 48(R22), F3
-	ADD R10<<2, R13, R23
-	FMOVQ 0(R23), F4
-	FMOVQ 16(R23), F5
-	FMOVQ 32(R23), F6
-	FMOVQ 48(R23), F7
-	ADD R10<<2, R14, R24
-	FMOVQ 0(R24), F8
-	FMOVQ 16(R24), F9
-	FMOVQ 32(R24), F10
-	FMOVQ 48(R24), F11
-	ADD R10<<2, R15, R25
-	FMOVQ 0(R25), F12
-	FMOVQ 16(R25), F13
-	FMOVQ 32(R25), F14
-	FMOVQ 48(R25), F15
+row368:
+	ADD R10<<2, R12, R26
+	FMOVQ 0(R26), F0
+	FMOVQ 16(R26), F1
+	FMOVQ 32(R26), F2
+	FMOVQ 48(R26), F3
+	ADD R10<<2, R13, R19
+	FMOVQ 0(R19), F4
+	FMOVQ 16(R19), F5
+	FMOVQ 32(R19), F6
+	FMOVQ 48(R19), F7
+	ADD R10<<2, R14, R20
+	FMOVQ 0(R20), F8
+	FMOVQ 16(R20), F9
+	FMOVQ 32(R20), F10
+	FMOVQ 48(R20), F11
+	ADD R10<<2, R15, R21
+	FMOVQ 0(R21), F12
+	FMOVQ 16(R21), F13
+	FMOVQ 32(R21), F14
+	FMOVQ 48(R21), F15
 	WORD $0x6e28dc10 // fmul v16.4s, v0.4s, v8.4s
 	WORD $0x6e29dc31 // fmul v17.4s, v1.4s, v9.4s
 	WORD $0x6e2adc52 // fmul v18.4s, v2.4s, v10.4s
@@ -21741,10 +22850,10 @@ row338:
 	WORD $0x4eadccb1 // fmls v17.4s, v5.4s, v13.4s
 	WORD $0x4eaeccd2 // fmls v18.4s, v6.4s, v14.4s
 	WORD $0x4eafccf3 // fmls v19.4s, v7.4s, v15.4s
-	FMOVQ F16, 0(R22)
-	FMOVQ F17, 16(R22)
-	FMOVQ F18, 32(R22)
-	FMOVQ F19, 48(R22)
+	FMOVQ F16, 0(R26)
+	FMOVQ F17, 16(R26)
+	FMOVQ F18, 32(R26)
+	FMOVQ F19, 48(R26)
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
 	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
 	WORD $0x6e2adcc6 // fmul v6.4s, v6.4s, v10.4s
@@ -21753,277 +22862,277 @@ row338:
 	WORD $0x4e2dcc25 // fmla v5.4s, v1.4s, v13.4s
 	WORD $0x4e2ecc46 // fmla v6.4s, v2.4s, v14.4s
 	WORD $0x4e2fcc67 // fmla v7.4s, v3.4s, v15.4s
-	FMOVQ F4, 0(R23)
-	FMOVQ F5, 16(R23)
-	FMOVQ F6, 32(R23)
-	FMOVQ F7, 48(R23)
+	FMOVQ F4, 0(R19)
+	FMOVQ F5, 16(R19)
+	FMOVQ F6, 32(R19)
+	FMOVQ F7, 48(R19)
 	ADDS R6, R12, R12
 	ADDS R6, R13, R13
 	ADDS R9, R14, R14
 	ADDS R9, R15, R15
 	SUBS $1, R11, R11
-	BNE row338
+	BNE row368
 	ADDS $16, R10, R10
 	SUBS $16, R0, R0
-	JMP loop337
-part336:
+	JMP loop367
+part366:
 	CMP $0, R0
-	BEQ done339
+	BEQ done369
 	MOVD $masksNEON<>+0(SB), R11
 	MOVD R0, R12
 	NEG R12, R12
-	ADD R12<<2, R11, R26
-	FMOVQ 64(R26), F0
-	FMOVQ 80(R26), F0
-	FMOVQ 96(R26), F0
-	FMOVQ 112(R26), F0
+	ADD R12<<2, R11, R22
+	FMOVQ 64(R22), F0
+	FMOVQ 80(R22), F0
+	FMOVQ 96(R22), F0
+	FMOVQ 112(R22), F0
 	MOVD R2, R2
 	MOVD R7, R7
-row340:
-	ADD R10<<2, R2, R19
-	MOVD $0(R19), R16
+row370:
+	ADD R10<<2, R2, R23
+	MOVD $0(R23), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	CMP $0, R0
-	BLE lanes673
+	BLE lanes713
 	VLD1.P 4(R16), V0.S[0]
 	CMP $1, R0
-	BLE lanes673
+	BLE lanes713
 	VLD1.P 4(R16), V0.S[1]
 	CMP $2, R0
-	BLE lanes673
+	BLE lanes713
 	VLD1.P 4(R16), V0.S[2]
 	CMP $3, R0
-	BLE lanes673
+	BLE lanes713
 	VLD1.P 4(R16), V0.S[3]
-lanes673:
-	MOVD $16(R19), R16
+lanes713:
+	MOVD $16(R23), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $4, R0
-	BLE lanes674
+	BLE lanes714
 	VLD1.P 4(R16), V1.S[0]
 	CMP $5, R0
-	BLE lanes674
+	BLE lanes714
 	VLD1.P 4(R16), V1.S[1]
 	CMP $6, R0
-	BLE lanes674
+	BLE lanes714
 	VLD1.P 4(R16), V1.S[2]
 	CMP $7, R0
-	BLE lanes674
+	BLE lanes714
 	VLD1.P 4(R16), V1.S[3]
-lanes674:
-	MOVD $32(R19), R16
+lanes714:
+	MOVD $32(R23), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $8, R0
-	BLE lanes675
+	BLE lanes715
 	VLD1.P 4(R16), V2.S[0]
 	CMP $9, R0
-	BLE lanes675
+	BLE lanes715
 	VLD1.P 4(R16), V2.S[1]
 	CMP $10, R0
-	BLE lanes675
+	BLE lanes715
 	VLD1.P 4(R16), V2.S[2]
 	CMP $11, R0
-	BLE lanes675
+	BLE lanes715
 	VLD1.P 4(R16), V2.S[3]
-lanes675:
-	MOVD $48(R19), R16
+lanes715:
+	MOVD $48(R23), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
-	BLE lanes676
+	BLE lanes716
 	VLD1.P 4(R16), V3.S[0]
 	CMP $13, R0
-	BLE lanes676
+	BLE lanes716
 	VLD1.P 4(R16), V3.S[1]
 	CMP $14, R0
-	BLE lanes676
+	BLE lanes716
 	VLD1.P 4(R16), V3.S[2]
 	CMP $15, R0
-	BLE lanes676
+	BLE lanes716
 	VLD1.P 4(R16), V3.S[3]
-lanes676:
-	ADD R10<<2, R3, R20
-	MOVD $0(R20), R16
+lanes716:
+	ADD R10<<2, R3, R24
+	MOVD $0(R24), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	CMP $0, R0
-	BLE lanes677
+	BLE lanes717
 	VLD1.P 4(R16), V4.S[0]
 	CMP $1, R0
-	BLE lanes677
+	BLE lanes717
 	VLD1.P 4(R16), V4.S[1]
 	CMP $2, R0
-	BLE lanes677
+	BLE lanes717
 	VLD1.P 4(R16), V4.S[2]
 	CMP $3, R0
-	BLE lanes677
+	BLE lanes717
 	VLD1.P 4(R16), V4.S[3]
-lanes677:
-	MOVD $16(R20), R16
+lanes717:
+	MOVD $16(R24), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $4, R0
-	BLE lanes678
+	BLE lanes718
 	VLD1.P 4(R16), V5.S[0]
 	CMP $5, R0
-	BLE lanes678
+	BLE lanes718
 	VLD1.P 4(R16), V5.S[1]
 	CMP $6, R0
-	BLE lanes678
+	BLE lanes718
 	VLD1.P 4(R16), V5.S[2]
 	CMP $7, R0
-	BLE lanes678
+	BLE lanes718
 	VLD1.P 4(R16), V5.S[3]
-lanes678:
-	MOVD $32(R20), R16
+lanes718:
+	MOVD $32(R24), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $8, R0
-	BLE lanes679
+	BLE lanes719
 	VLD1.P 4(R16), V6.S[0]
 	CMP $9, R0
-	BLE lanes679
+	BLE lanes719
 	VLD1.P 4(R16), V6.S[1]
 	CMP $10, R0
-	BLE lanes679
+	BLE lanes719
 	VLD1.P 4(R16), V6.S[2]
 	CMP $11, R0
-	BLE lanes679
+	BLE lanes719
 	VLD1.P 4(R16), V6.S[3]
-lanes679:
-	MOVD $48(R20), R16
+lanes719:
+	MOVD $48(R24), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $12, R0
-	BLE lanes680
+	BLE lanes720
 	VLD1.P 4(R16), V7.S[0]
 	CMP $13, R0
-	BLE lanes680
+	BLE lanes720
 	VLD1.P 4(R16), V7.S[1]
 	CMP $14, R0
-	BLE lanes680
+	BLE lanes720
 	VLD1.P 4(R16), V7.S[2]
 	CMP $15, R0
-	BLE lanes680
+	BLE lanes720
 	VLD1.P 4(R16), V7.S[3]
-lanes680:
-	ADD R10<<2, R7, R21
-	MOVD $0(R21), R16
+lanes720:
+	ADD R10<<2, R7, R25
+	MOVD $0(R25), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	CMP $0, R0
-	BLE lanes681
+	BLE lanes721
 	VLD1.P 4(R16), V8.S[0]
 	CMP $1, R0
-	BLE lanes681
+	BLE lanes721
 	VLD1.P 4(R16), V8.S[1]
 	CMP $2, R0
-	BLE lanes681
+	BLE lanes721
 	VLD1.P 4(R16), V8.S[2]
 	CMP $3, R0
-	BLE lanes681
+	BLE lanes721
 	VLD1.P 4(R16), V8.S[3]
-lanes681:
-	MOVD $16(R21), R16
+lanes721:
+	MOVD $16(R25), R16
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	CMP $4, R0
-	BLE lanes682
+	BLE lanes722
 	VLD1.P 4(R16), V9.S[0]
 	CMP $5, R0
-	BLE lanes682
+	BLE lanes722
 	VLD1.P 4(R16), V9.S[1]
 	CMP $6, R0
-	BLE lanes682
+	BLE lanes722
 	VLD1.P 4(R16), V9.S[2]
 	CMP $7, R0
-	BLE lanes682
+	BLE lanes722
 	VLD1.P 4(R16), V9.S[3]
-lanes682:
-	MOVD $32(R21), R16
+lanes722:
+	MOVD $32(R25), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $8, R0
-	BLE lanes683
+	BLE lanes723
 	VLD1.P 4(R16), V10.S[0]
 	CMP $9, R0
-	BLE lanes683
+	BLE lanes723
 	VLD1.P 4(R16), V10.S[1]
 	CMP $10, R0
-	BLE lanes683
+	BLE lanes723
 	VLD1.P 4(R16), V10.S[2]
 	CMP $11, R0
-	BLE lanes683
+	BLE lanes723
 	VLD1.P 4(R16), V10.S[3]
-lanes683:
-	MOVD $48(R21), R16
+lanes723:
+	MOVD $48(R25), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $12, R0
-	BLE lanes684
+	BLE lanes724
 	VLD1.P 4(R16), V11.S[0]
 	CMP $13, R0
-	BLE lanes684
+	BLE lanes724
 	VLD1.P 4(R16), V11.S[1]
 	CMP $14, R0
-	BLE lanes684
+	BLE lanes724
 	VLD1.P 4(R16), V11.S[2]
 	CMP $15, R0
-	BLE lanes684
+	BLE lanes724
 	VLD1.P 4(R16), V11.S[3]
-lanes684:
-	ADD R10<<2, R8, R22
-	MOVD $0(R22), R16
+lanes724:
+	ADD R10<<2, R8, R26
+	MOVD $0(R26), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $0, R0
-	BLE lanes685
+	BLE lanes725
 	VLD1.P 4(R16), V12.S[0]
 	CMP $1, R0
-	BLE lanes685
+	BLE lanes725
 	VLD1.P 4(R16), V12.S[1]
 	CMP $2, R0
-	BLE lanes685
+	BLE lanes725
 	VLD1.P 4(R16), V12.S[2]
 	CMP $3, R0
-	BLE lanes685
+	BLE lanes725
 	VLD1.P 4(R16), V12.S[3]
-lanes685:
-	MOVD $16(R22), R16
+lanes725:
+	MOVD $16(R26), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $4, R0
-	BLE lanes686
+	BLE lanes726
 	VLD1.P 4(R16), V13.S[0]
 	CMP $5, R0
-	BLE lanes686
+	BLE lanes726
 	VLD1.P 4(R16), V13.S[1]
 	CMP $6, R0
-	BLE lanes686
+	BLE lanes726
 	VLD1.P 4(R16), V13.S[2]
 	CMP $7, R0
-	BLE lanes686
+	BLE lanes726
 	VLD1.P 4(R16), V13.S[3]
-lanes686:
-	MOVD $32(R22), R16
+lanes726:
+	MOVD $32(R26), R16
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	CMP $8, R0
-	BLE lanes687
+	BLE lanes727
 	VLD1.P 4(R16), V14.S[0]
 	CMP $9, R0
-	BLE lanes687
+	BLE lanes727
 	VLD1.P 4(R16), V14.S[1]
 	CMP $10, R0
-	BLE lanes687
+	BLE lanes727
 	VLD1.P 4(R16), V14.S[2]
 	CMP $11, R0
-	BLE lanes687
+	BLE lanes727
 	VLD1.P 4(R16), V14.S[3]
-lanes687:
-	MOVD $48(R22), R16
+lanes727:
+	MOVD $48(R26), R16
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	CMP $12, R0
-	BLE lanes688
+	BLE lanes728
 	VLD1.P 4(R16), V15.S[0]
 	CMP $13, R0
-	BLE lanes688
+	BLE lanes728
 	VLD1.P 4(R16), V15.S[1]
 	CMP $14, R0
-	BLE lanes688
+	BLE lanes728
 	VLD1.P 4(R16), V15.S[2]
 	CMP $15, R0
-	BLE lanes688
+	BLE lanes728
 	VLD1.P 4(R16), V15.S[3]
-lanes688:
+lanes728:
 	WORD $0x6e28dc10 // fmul v16.4s, v0.4s, v8.4s
 	WORD $0x6e29dc31 // fmul v17.4s, v1.4s, v9.4s
 	WORD $0x6e2adc52 // fmul v18.4s, v2.4s, v10.4s
@@ -22032,62 +23141,62 @@ lanes688:
 	WORD $0x4eadccb1 // fmls v17.4s, v5.4s, v13.4s
 	WORD $0x4eaeccd2 // fmls v18.4s, v6.4s, v14.4s
 	WORD $0x4eafccf3 // fmls v19.4s, v7.4s, v15.4s
-	MOVD $0(R19), R16
+	MOVD $0(R23), R16
 	CMP $0, R0
-	BLE lanes689
+	BLE lanes729
 	VST1.P V16.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes689
+	BLE lanes729
 	VST1.P V16.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes689
+	BLE lanes729
 	VST1.P V16.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes689
+	BLE lanes729
 	VST1.P V16.S[3], 4(R16)
-lanes689:
-	MOVD $16(R19), R16
+lanes729:
+	MOVD $16(R23), R16
 	CMP $4, R0
-	BLE lanes690
+	BLE lanes730
 	VST1.P V17.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes690
+	BLE lanes730
 	VST1.P V17.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes690
+	BLE lanes730
 	VST1.P V17.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes690
+	BLE lanes730
 	VST1.P V17.S[3], 4(R16)
-lanes690:
-	MOVD $32(R19), R16
+lanes730:
+	MOVD $32(R23), R16
 	CMP $8, R0
-	BLE lanes691
+	BLE lanes731
 	VST1.P V18.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes691
+	BLE lanes731
 	VST1.P V18.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes691
+	BLE lanes731
 	VST1.P V18.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes691
+	BLE lanes731
 	VST1.P V18.S[3], 4(R16)
-lanes691:
-	MOVD $48(R19), R16
+lanes731:
+	MOVD $48(R23), R16
 	CMP $12, R0
-	BLE lanes692
+	BLE lanes732
 	VST1.P V19.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes692
+	BLE lanes732
 	VST1.P V19.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes692
+	BLE lanes732
 	VST1.P V19.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes692
+	BLE lanes732
 	VST1.P V19.S[3], 4(R16)
-lanes692:
+lanes732:
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
 	WORD $0x6e29dca5 // fmul v5.4s, v5.4s, v9.4s
 	WORD $0x6e2adcc6 // fmul v6.4s, v6.4s, v10.4s
@@ -22096,69 +23205,69 @@ lanes692:
 	WORD $0x4e2dcc25 // fmla v5.4s, v1.4s, v13.4s
 	WORD $0x4e2ecc46 // fmla v6.4s, v2.4s, v14.4s
 	WORD $0x4e2fcc67 // fmla v7.4s, v3.4s, v15.4s
-	MOVD $0(R20), R16
+	MOVD $0(R24), R16
 	CMP $0, R0
-	BLE lanes693
+	BLE lanes733
 	VST1.P V4.S[0], 4(R16)
 	CMP $1, R0
-	BLE lanes693
+	BLE lanes733
 	VST1.P V4.S[1], 4(R16)
 	CMP $2, R0
-	BLE lanes693
+	BLE lanes733
 	VST1.P V4.S[2], 4(R16)
 	CMP $3, R0
-	BLE lanes693
+	BLE lanes733
 	VST1.P V4.S[3], 4(R16)
-lanes693:
-	MOVD $16(R20), R16
+lanes733:
+	MOVD $16(R24), R16
 	CMP $4, R0
-	BLE lanes694
+	BLE lanes734
 	VST1.P V5.S[0], 4(R16)
 	CMP $5, R0
-	BLE lanes694
+	BLE lanes734
 	VST1.P V5.S[1], 4(R16)
 	CMP $6, R0
-	BLE lanes694
+	BLE lanes734
 	VST1.P V5.S[2], 4(R16)
 	CMP $7, R0
-	BLE lanes694
+	BLE lanes734
 	VST1.P V5.S[3], 4(R16)
-lanes694:
-	MOVD $32(R20), R16
+lanes734:
+	MOVD $32(R24), R16
 	CMP $8, R0
-	BLE lanes695
+	BLE lanes735
 	VST1.P V6.S[0], 4(R16)
 	CMP $9, R0
-	BLE lanes695
+	BLE lanes735
 	VST1.P V6.S[1], 4(R16)
 	CMP $10, R0
-	BLE lanes695
+	BLE lanes735
 	VST1.P V6.S[2], 4(R16)
 	CMP $11, R0
-	BLE lanes695
+	BLE lanes735
 	VST1.P V6.S[3], 4(R16)
-lanes695:
-	MOVD $48(R20), R16
+lanes735:
+	MOVD $48(R24), R16
 	CMP $12, R0
-	BLE lanes696
+	BLE lanes736
 	VST1.P V7.S[0], 4(R16)
 	CMP $13, R0
-	BLE lanes696
+	BLE lanes736
 	VST1.P V7.S[1], 4(R16)
 	CMP $14, R0
-	BLE lanes696
+	BLE lanes736
 	VST1.P V7.S[2], 4(R16)
 	CMP $15, R0
-	BLE lanes696
+	BLE lanes736
 	VST1.P V7.S[3], 4(R16)
-lanes696:
+lanes736:
 	ADDS R6, R2, R2
 	ADDS R6, R3, R3
 	ADDS R9, R7, R7
 	ADDS R9, R8, R8
 	SUBS $1, R1, R1
-	BNE row340
-done339:
+	BNE row370
+done369:
 	RET
 
 // func transpose8NEON(count int, dst *float32, drs int, src *float32, srs int)
@@ -22181,12 +23290,12 @@ TEXT ·transpose8NEON(SB), NOSPLIT, $0-40
 	MOVD R1, R11
 	LSL $3, R11, R11
 	MOVD $32, R12
-block341:
+block371:
 	FMOVQ 0(R8), F0
-	ADD R2<<0, R8, R23
-	FMOVQ 0(R23), F1
-	ADD R2<<1, R8, R24
-	FMOVQ 0(R24), F2
+	ADD R2<<0, R8, R19
+	FMOVQ 0(R19), F1
+	ADD R2<<1, R8, R20
+	FMOVQ 0(R20), F2
 	FMOVQ 0(R9), F3
 	WORD $0x4e813804 // zip1 v4.4s, v0.4s, v1.4s
 	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
@@ -22197,14 +23306,14 @@ block341:
 	WORD $0x4ec33804 // zip1 v4.2d, v0.2d, v3.2d
 	WORD $0x4ec37800 // zip2 v0.2d, v0.2d, v3.2d
 	FMOVQ F2, 0(R3)
-	ADD R1<<0, R3, R25
-	FMOVQ F1, 0(R25)
-	ADD R1<<1, R3, R26
-	FMOVQ F4, 0(R26)
+	ADD R1<<0, R3, R21
+	FMOVQ F1, 0(R21)
+	ADD R1<<1, R3, R22
+	FMOVQ F4, 0(R22)
 	FMOVQ F0, 0(R6)
 	FMOVQ 16(R8), F0
-	FMOVQ 16(R23), F1
-	FMOVQ 16(R24), F2
+	FMOVQ 16(R19), F1
+	FMOVQ 16(R20), F2
 	FMOVQ 16(R9), F3
 	WORD $0x4e813804 // zip1 v4.4s, v0.4s, v1.4s
 	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
@@ -22214,20 +23323,20 @@ block341:
 	WORD $0x4ec17881 // zip2 v1.2d, v4.2d, v1.2d
 	WORD $0x4ec33804 // zip1 v4.2d, v0.2d, v3.2d
 	WORD $0x4ec37800 // zip2 v0.2d, v0.2d, v3.2d
-	ADD R1<<0, R6, R19
-	FMOVQ F2, 0(R19)
-	ADD R1<<1, R6, R20
-	FMOVQ F1, 0(R20)
+	ADD R1<<0, R6, R23
+	FMOVQ F2, 0(R23)
+	ADD R1<<1, R6, R24
+	FMOVQ F1, 0(R24)
 	FMOVQ F4, 0(R7)
-	ADD R1<<0, R7, R21
-	FMOVQ F0, 0(R21)
-	ADD R2<<0, R9, R22
-	FMOVQ 0(R22), F0
-	ADD R2<<1, R9, R23
-	FMOVQ 0(R23), F1
+	ADD R1<<0, R7, R25
+	FMOVQ F0, 0(R25)
+	ADD R2<<0, R9, R26
+	FMOVQ 0(R26), F0
+	ADD R2<<1, R9, R19
+	FMOVQ 0(R19), F1
 	FMOVQ 0(R10), F2
-	ADD R2<<0, R10, R24
-	FMOVQ 0(R24), F3
+	ADD R2<<0, R10, R20
+	FMOVQ 0(R20), F3
 	WORD $0x4e813804 // zip1 v4.4s, v0.4s, v1.4s
 	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
 	WORD $0x4e833841 // zip1 v1.4s, v2.4s, v3.4s
@@ -22237,13 +23346,13 @@ block341:
 	WORD $0x4ec33804 // zip1 v4.2d, v0.2d, v3.2d
 	WORD $0x4ec37800 // zip2 v0.2d, v0.2d, v3.2d
 	FMOVQ F2, 16(R3)
-	FMOVQ F1, 16(R25)
-	FMOVQ F4, 16(R26)
+	FMOVQ F1, 16(R21)
+	FMOVQ F4, 16(R22)
 	FMOVQ F0, 16(R6)
-	FMOVQ 16(R22), F0
-	FMOVQ 16(R23), F1
+	FMOVQ 16(R26), F0
+	FMOVQ 16(R19), F1
 	FMOVQ 16(R10), F2
-	FMOVQ 16(R24), F3
+	FMOVQ 16(R20), F3
 	WORD $0x4e813804 // zip1 v4.4s, v0.4s, v1.4s
 	WORD $0x4e817800 // zip2 v0.4s, v0.4s, v1.4s
 	WORD $0x4e833841 // zip1 v1.4s, v2.4s, v3.4s
@@ -22252,10 +23361,10 @@ block341:
 	WORD $0x4ec17881 // zip2 v1.2d, v4.2d, v1.2d
 	WORD $0x4ec33804 // zip1 v4.2d, v0.2d, v3.2d
 	WORD $0x4ec37800 // zip2 v0.2d, v0.2d, v3.2d
-	FMOVQ F2, 16(R19)
-	FMOVQ F1, 16(R20)
+	FMOVQ F2, 16(R23)
+	FMOVQ F1, 16(R24)
 	FMOVQ F4, 16(R7)
-	FMOVQ F0, 16(R21)
+	FMOVQ F0, 16(R25)
 	ADDS R11, R3, R3
 	ADDS R11, R6, R6
 	ADDS R11, R7, R7
@@ -22263,5 +23372,5 @@ block341:
 	ADDS R12, R9, R9
 	ADDS R12, R10, R10
 	SUBS $1, R0, R0
-	BNE block341
+	BNE block371
 	RET

@@ -87,6 +87,8 @@ var words = map[string]word{
 	"lane":   {0x4f801000, "fmla v%d.4s, v%d.4s, v%d.s[0]"},
 	"fadds":  {0x1e202800, "fadd s%d, s%d, s%d"},
 	"fmuls":  {0x1e200800, "fmul s%d, s%d, s%d"},
+	"fdivs":  {0x1e201800, "fdiv s%d, s%d, s%d"},
+	"fsqrts": {0x1e21c000, "fsqrt s%d, s%d"},
 
 	"and": {0x4e201c00, "and v%d.16b, v%d.16b, v%d.16b"},
 	"bic": {0x4e601c00, "bic v%d.16b, v%d.16b, v%d.16b"},
@@ -128,7 +130,7 @@ var (
 		"VSQRTPS": "fsqrt", "VSQRTPD": "fsqrt2", "VCVTPS2DQ": "fcvtns", "VCVTDQ2PS": "scvtf",
 		"VCVTPS2PD": "fcvtl", "VCVTPD2PSX": "fcvtn", "VPBROADCASTD": "dup",
 	}
-	scalars  = map[string]string{"VADDSS": "fadds", "VMULSS": "fmuls"}
+	scalars  = map[string]string{"VADDSS": "fadds", "VMULSS": "fmuls", "VDIVSS": "fdivs"}
 	branches = map[string]string{
 		"JMP": "JMP", "JE": "BEQ", "JZ": "BEQ", "JNZ": "BNE", "JLT": "BLT", "JGE": "BGE", "JLE": "BLE",
 	}
@@ -383,6 +385,8 @@ func (p *neon) instruction(i *ir.Instruction) {
 		x, d := p.scalar(ops[0], temp), number(ops[2])
 		n := number(ops[1])
 		p.raw(0x1f000000|uint32(x<<16|d<<10|n<<5|d), "fmadd s%d, s%d, s%d, s%d", d, n, x, d)
+	case "VSQRTSS": // of which nobody needs the other lanes
+		p.do("fsqrts", number(ops[2]), p.scalar(ops[0], temp))
 	case "VFMADD231PS":
 		p.do("fmla", number(ops[2]), number(ops[1]), p.vector(ops[0], temp))
 	case "VFNMADD231PS":

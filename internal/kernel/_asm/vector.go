@@ -22,6 +22,9 @@ func vectors(g *gen) {
 	g.polyRows()
 	g.mulRows()
 	g.scaleRows()
+	g.addRows()
+	g.sumRows()
+	g.rowDots()
 	g.expRow()
 	g.expRows()
 	g.gelu()
@@ -290,6 +293,68 @@ func (g *gen) scaleRows() {
 	g.ADDQ(drs, dst)
 	g.ADDQ(xrs, x)
 	g.ADDQ(operand.Imm(4), a)
+	g.DECQ(rows)
+	g.JNZ(operand.LabelRef(row))
+	g.finish()
+}
+
+func (g *gen) addRows() {
+	g.routine("addRows", "rows, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)", "sets n numbers of each row dst = x + y.")
+	rows, dst, drs := g.arg("rows"), g.arg("dst"), g.stride("drs")
+	x, xrs, y, yrs := g.arg("x"), g.stride("xrs"), g.arg("y"), g.stride("yrs")
+	row := g.label("row")
+	g.Label(row)
+	g.loop(g.arg("n"), unroll, func(vecs int) {
+		for u := range vecs {
+			g.store(g.add(g.load(x, u), g.load(y, u)), dst, u)
+		}
+	})
+	g.ADDQ(drs, dst)
+	g.ADDQ(xrs, x)
+	g.ADDQ(yrs, y)
+	g.DECQ(rows)
+	g.JNZ(operand.LabelRef(row))
+	g.finish()
+}
+
+// sumRows goes down the rows of some columns, whose sums stay in registers.
+func (g *gen) sumRows() {
+	g.routine("sumRows", "n, rows int, sum, x *float32, xrs int)", "adds each row of x to sum, one after another.")
+	n, rows, sum := g.arg("n"), g.arg("rows"), g.arg("sum")
+	x, xrs := g.arg("x"), g.stride("xrs")
+	g.loop(n, unroll, func(vecs int) {
+		var s []vec
+		for u := range vecs {
+			s = append(s, g.load(sum, u))
+		}
+		g.down(rows, []reg.GPVirtual{x}, []reg.GPVirtual{xrs}, func(row []reg.GPVirtual) {
+			for u := range vecs {
+				g.addTo(s[u], g.load(row[0], u))
+			}
+		})
+		for u := range vecs {
+			g.store(s[u], sum, u)
+		}
+	})
+	g.finish()
+}
+
+func (g *gen) rowDots() {
+	g.routine("rowDots", "rows, n int, dst, x *float32, xrs int, y *float32, yrs int)", "sets dst[r] = Σ x_r·y_r of n numbers of each row.")
+	rows, dst := g.arg("rows"), g.arg("dst")
+	x, xrs, y, yrs := g.arg("x"), g.stride("xrs"), g.arg("y"), g.stride("yrs")
+	row := g.label("row")
+	g.Label(row)
+	sums := g.zeros(unroll)
+	g.loop(g.arg("n"), unroll, func(vecs int) {
+		for u := range vecs {
+			g.accumulate(sums[u], g.load(x, u), g.load(y, u))
+		}
+	})
+	g.VMOVSS(g.total(sums), operand.Mem{Base: dst})
+	g.ADDQ(xrs, x)
+	g.ADDQ(yrs, y)
+	g.ADDQ(operand.Imm(4), dst)
 	g.DECQ(rows)
 	g.JNZ(operand.LabelRef(row))
 	g.finish()
