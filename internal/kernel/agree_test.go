@@ -14,6 +14,7 @@ var bitsOf = map[string]uint64{
 	"AdamW":            0x71bb7c9d1220861c,
 	"Add":              0x6499b12ee9e6b5bc,
 	"AddCarry":         0xdf7b310cc5c7f299,
+	"AddRows":          0xa7c1ce4ebe41a549,
 	"Axpy":             0x7f73d153573e7160,
 	"Centre":           0xe2d64523e1bfa5bc,
 	"Dot":              0x79588f9607eeeb76,
@@ -46,10 +47,12 @@ var bitsOf = map[string]uint64{
 	"Reflect":          0xc1a28cc3f614bfce,
 	"ReflectGrad":      0x8957007ed801136f,
 	"Rotate":           0x482f2663cf173fbd,
+	"RowDots":          0xe3ac9819e3705c53,
 	"Scale":            0x1394e3d07b0ea6ce,
 	"ScaleRows":        0x1394e3d07b0ea6ce,
 	"Standardise":      0x325dbe185b08d451,
 	"Sum":              0x813dfa514d4b7f0e,
+	"SumRows":          0xf7aa1d6a1e0a2042,
 	"Uniform":          0xf74332fdfc6f98a7,
 }
 
@@ -161,8 +164,9 @@ func testAssemblyBits(t *testing.T, k *Table[float32]) {
 		note("AddRows", dst)
 		k.SumRows(sum, x, ld, rows)
 		note("SumRows", sum)
-		k.RowDots(sum[:2], x, ld, y, ld, n)
-		note("RowDots", sum[:2])
+		dots := make([]float32, rows)
+		k.RowDots(dots, x, ld, y, ld, n)
+		note("RowDots", dots)
 	}
 
 	for name, got := range digests {
