@@ -164,3 +164,21 @@ func BenchmarkRows(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkTranspose reports nanoseconds per 16 numbers of matrices, of sides that 8
+// divides and others.
+func BenchmarkTranspose(b *testing.B) {
+	for _, k := range Tables[float32]() {
+		for _, s := range [][2]int{{96, 32}, {96, 33}, {31, 64}, {33, 31}, {96, 4}} {
+			rows, cols := s[0], s[1]
+			src, dst := normal(rows*cols), normal(rows*cols)
+			b.Run(fmt.Sprintf("%s/%dx%d", k.Name, rows, cols), func(b *testing.B) {
+				for b.Loop() {
+					k.Transpose(dst, rows, src, cols, rows, cols)
+				}
+				b.ReportMetric(b.Elapsed().Seconds()*1e9*16/float64(rows*cols)/float64(b.N), "ns/16")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
