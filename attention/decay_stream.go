@@ -54,23 +54,24 @@ func (s *stream[T]) eps(i int) T {
 
 // agedKeys returns the values of the open chunk, and ones, as they are at its
 // end.
-func (s *stream[T]) agedKeys() (v, w []T) {
+func (s *stream[T]) agedKeys() (v []T, ldv int, w []T) {
 	if s.ages == nil {
-		return s.v, s.x
+		return s.v, s.ldv, s.x
 	}
 	w = arena.Take[T](s.u.ar, s.n)
 	for j := range w {
 		w[j] = T(s.ages.between(j, s.n-1))
 	}
 	s.u.t.Exp(w, w, 0)
-	return s.scaleRows(s.v, w), w
+	return s.scaleRows(s.v, s.ldv, w), s.past.ld, w
 }
 
-// scaleRows returns rows of the moments' stride, each times its factor.
-func (s *stream[T]) scaleRows(rows, factors []T) []T {
-	u, ld := s.u, s.past.ld
-	y := arena.Take[T](u.ar, len(factors)*ld)
-	u.t.Products(y, ld, factors, ones[T](u.ar, ld), rows, ld)
+// scaleRows returns rows of the moments' stride, each of those ldr apart times its
+// factor.
+func (s *stream[T]) scaleRows(rows []T, ldr int, factors []T) []T {
+	ld := s.past.ld
+	y := arena.Take[T](s.u.ar, len(factors)*ld)
+	s.u.t.ScaleRows(y, ld, rows, ldr, ld, factors)
 	return y
 }
 
@@ -93,7 +94,7 @@ func (s *stream[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
 	f := s.since(n, diag)
 	wa = arena.Take[T](s.u.ar, n)
 	s.u.t.Mul(wa, w, f)
-	return s.scaleRows(y, f), wa
+	return s.scaleRows(y, s.past.ld, f), wa
 }
 
 // startAges has the stream count ages from now on.
@@ -124,7 +125,7 @@ func (s *stream[T]) recede(j0 int) {
 // ones under them, from those of what agedKeys gives with factors w.
 func (s *stream[T]) agedValues(dv, ones, w []T) (values, keys []T) {
 	s.u.t.Mul(ones, ones, w)
-	return s.scaleRows(dv, w), ones
+	return s.scaleRows(dv, s.past.ld, w), ones
 }
 
 // fadeRows multiplies numerators and denominators that n queries have from the

@@ -24,9 +24,12 @@ type stream[T tensor.Float] struct {
 	flat bool
 
 	// The open chunk.
-	n     int    // tokens in it
-	x     []T    // [da+1, ld] components of the prepared keys, under their ones
-	v     []T    // [c, past.ld] values
+	n     int // tokens in it
+	x     []T // [da+1, ld] components of the prepared keys, under their ones
+	v     []T // [c, ldv] values: room, or where the call has them
+	ldv   int
+	room  []T    // [c, past.ld]
+	lent  bool   // the values of a chunk may stay in the call's memory
 	exist []bool // [c] keys that exist
 	holes bool   // some do not
 	first int    // the first key that exists: -1 before this chunk, unseen nowhere
@@ -50,13 +53,15 @@ func (s *stream[T]) start(u *unit[T], m *monomials[T], c int, take func(n int) [
 	*s = stream[T]{u: u, m: m, c: c, ld: stride[T](c), lda: kernel.Pad(u.da), flat: m.width < u.da, exist: slices.Grow(s.exist[:0], c)[:c], first: unseen}
 	s.past = u.moments(m, take)
 	s.x = take((u.da + 1) * s.ld)
-	s.v = take(c * s.past.ld)
+	s.room = take(c * s.past.ld)
+	s.v, s.ldv = s.room, s.past.ld
 	return s
 }
 
 // scratchStream is a stream in the unit's own scratch memory.
 func (u *unit[T]) scratchStream(m *monomials[T]) *stream[T] {
 	s := u.stream.start(u, m, min(u.chunk, max(u.n, u.m, 1)), u.take)
+	s.lent = true
 	if len(u.logG.Data) > 0 {
 		s.ages = u.takeAges(s.c)
 	}
@@ -83,7 +88,7 @@ func (s *stream[T]) take(j0, j1 int) {
 	s.age(j0, j1)
 	keys := u.keySide()
 	s.prepare(s.x[s.n:], &keys, j0, j1)
-	u.copyV(s.v[s.n*s.past.ld:], s.past.ld, j0, j1)
+	s.takeValues(j0, j1)
 	if u.mask != nil {
 		for j := j0; j < j1; j++ {
 			s.mark(u.mask[j])
@@ -96,6 +101,20 @@ func (s *stream[T]) take(j0, j1 int) {
 	}
 	s.first = min(s.first, s.n)
 	s.n += n
+}
+
+// takeValues puts the values of keys j0 ≤ j < j1 into the open chunk. They are
+// read where they lie if they are all of it, and whole vectors.
+func (s *stream[T]) takeValues(j0, j1 int) {
+	u := s.u
+	if s.n == 0 {
+		if s.lent && u.mask == nil && u.dv == s.past.ld {
+			s.v, s.ldv = u.v.Data[j0*u.v.Stride:], u.v.Stride
+			return
+		}
+		s.v, s.ldv = s.room, s.past.ld
+	}
+	u.copyV(s.v[s.n*s.ldv:], s.ldv, j0, j1)
 }
 
 // prepare sets columns of x, under a row for the caller to set, to tokens
@@ -146,8 +165,8 @@ func (s *stream[T]) settle() {
 	if s.ages != nil {
 		s.past.fade(s.u.t, s.left())
 	}
-	v, w := s.agedKeys()
-	s.past.add(s.u.ar, s.m, s.x, s.ld, s.n, v, w)
+	v, ldv, w := s.agedKeys()
+	s.past.add(s.u.ar, s.m, s.x, s.ld, s.n, v, ldv, w)
 	s.u.ar.Reset(mark)
 }
 
@@ -206,7 +225,7 @@ func (s *stream[T]) attend(x []T, n, diag int) (o, den []T) {
 	if s.n > 0 {
 		b := s.pairs(x[s.ld:], n, diag)
 		b.lda, b.across = s.ld, true
-		u.polyBlock(&b, s.v, s.past.ld, o, s.past.ld, den)
+		u.polyBlock(&b, s.v, s.ldv, o, s.past.ld, den)
 	}
 	if s.ages == nil {
 		s.recall(x, n, o, den)
@@ -221,7 +240,7 @@ func (s *stream[T]) recall(x []T, n int, o, den []T) {
 	case n <= kernel.Lanes:
 		s.past.readFew(s.u.ar, s.m, s.rows(x, n), s.lda, n, o, den)
 	default:
-		s.past.read(s.u.ar, s.m, x, s.ld, n, o, den)
+		s.past.read(s.u.ar, s.m, x, s.ld, n, o, s.past.ld, den)
 	}
 }
 
@@ -255,7 +274,7 @@ func (s *stream[T]) finish(g, i0, i1, diag int, o, den []T) {
 	}
 	copy(u.den[g][i0:i1], den)
 	out := &u.o[g]
-	u.t.Products(out.Data[i0*out.Stride:], out.Stride, over, ones[T](u.ar, u.dv), o, s.past.ld)
+	u.t.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, s.past.ld, u.dv, over)
 	u.ar.Reset(mark)
 	u.unseen(g, i0, i0+min(s.first, diag+i1-i0)-diag)
 }
@@ -330,7 +349,7 @@ func (u *unit[T]) linearForward(m *monomials[T]) {
 // Both are zero for a query that sees no key.
 func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
 	u, ld := s.u, s.past.ld
-	y = arena.Zeros[T](u.ar, (i1-i0)*ld)
+	y = s.rowsOf(i1 - i0)
 	w = arena.Take[T](u.ar, i1-i0)
 	mark := u.ar.Mark()
 	over := arena.Take[T](u.ar, i1-i0)
@@ -338,22 +357,33 @@ func (s *stream[T]) outer(g, i0, i1 int) (y, w []T) {
 		over[r] = u.over(den)
 	}
 	do := &u.do[g]
-	u.t.Products(y, ld, over, ones[T](u.ar, u.dv), do.Data[i0*do.Stride:], do.Stride)
+	u.t.ScaleRows(y, ld, do.Data[i0*do.Stride:], do.Stride, u.dv, over)
 	u.ar.Reset(mark)
-	for r := range w {
-		row := y[r*ld:][:u.dv]
-		if u.den[g][i0+r] == 0 && !u.spec.undivided {
-			clear(row)
+	if !u.spec.undivided {
+		for r, den := range u.den[g][i0:i1] {
+			if den == 0 {
+				clear(y[r*ld:][:u.dv])
+			}
 		}
-		w[r] = -u.t.Dot(row, u.o[g].Row(i0+r))
 	}
+	o := &u.o[g]
+	u.t.RowDots(w, y, ld, o.Data[i0*o.Stride:], o.Stride, u.dv)
+	u.t.Scale(w, -1, w)
 	return y, w
+}
+
+// rowsOf returns n rows of the moments' stride, which are zero beyond Dv.
+func (s *stream[T]) rowsOf(n int) []T {
+	if s.past.ld == s.u.dv {
+		return arena.Take[T](s.u.ar, n*s.past.ld)
+	}
+	return arena.Zeros[T](s.u.ar, n*s.past.ld)
 }
 
 // gradPast returns the gradient of n tokens with components x, as columns under
 // a row to ignore: the rows of dx unless there are none, and what they have
 // through moments p from rows y and numbers w.
-func (s *stream[T]) gradPast(p *moments[T], dx tensor.Mat[T], x []T, n int, y, w []T) []T {
+func (s *stream[T]) gradPast(p *moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
 	u := s.u
 	dxt := arena.Zeros[T](u.ar, (u.da+1)*s.ld)
 	if dx.Rows > 0 {
@@ -362,7 +392,7 @@ func (s *stream[T]) gradPast(p *moments[T], dx tensor.Mat[T], x []T, n int, y, w
 	if p.some {
 		mark := u.ar.Mark()
 		yt := arena.Take[T](u.ar, (u.dv+1)*s.ld)
-		u.t.Transpose(yt, s.ld, y, p.ld, n, u.dv)
+		u.t.Transpose(yt, s.ld, y, ldy, n, u.dv)
 		copy(yt[u.dv*s.ld:][:n], w)
 		p.grad(u.ar, s.m, dxt, x, yt, s.ld, n, u.dv)
 		u.ar.Reset(mark)
@@ -484,7 +514,7 @@ func (s *stream[T]) openGradient() gradient[T] {
 		x.b = arena.Zeros[T](u.ar, s.n*s.lda)
 		u.t.Transpose(x.b, s.lda, s.x[s.ld:], s.ld, u.da, s.n)
 		x.vt = arena.Take[T](u.ar, u.dv*s.ld)
-		u.t.Transpose(x.vt, s.ld, s.v, s.past.ld, s.n, u.dv)
+		u.t.Transpose(x.vt, s.ld, s.v, s.ldv, s.n, u.dv)
 		x.dv = arena.Zeros[T](u.ar, s.n*s.past.ld)
 		if u.dage != nil {
 			x.age = arena.Zeros[T](u.ar, kernel.Pad(s.n))
@@ -515,10 +545,10 @@ func (s *stream[T]) backQueries(g, i0, i1, diag int, x *gradient[T], back *momen
 		u.blockGrad(&b, x)
 	}
 	ya, wa := s.agedQueries(y, w, n, diag)
-	dq, from := s.gradPast(&s.past, da, q, n, ya, wa), u.querySide(g)
+	dq, from := s.gradPast(&s.past, da, q, n, ya, s.past.ld, wa), u.querySide(g)
 	u.dscale[g] += s.prepareGrad(u.dq[g], dq, &from, i0, i1)
 	if back != nil {
-		back.add(u.ar, s.m, q, s.ld, n, y, w)
+		back.add(u.ar, s.m, q, s.ld, n, y, s.past.ld, w)
 	}
 	u.ar.Reset(mark)
 }
@@ -534,7 +564,7 @@ func (s *stream[T]) sumQueries(back *moments[T], g, i0, i1, diag int) {
 	y, w := s.outer(g, i0, i1)
 	u.spec.keepOff(w, u.den[g][i0:i1])
 	y, w = s.agedQueries(y, w, n, diag)
-	back.add(u.ar, s.m, s.queries(g, i0, i1), s.ld, n, y, w)
+	back.add(u.ar, s.m, s.queries(g, i0, i1), s.ld, n, y, s.past.ld, w)
 	u.ar.Reset(mark)
 }
 
@@ -549,10 +579,16 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 	s.recede(j0)
 	s.take(j0, j1)
 	mark := u.ar.Mark()
-	v, w := s.agedKeys()
-	if back.some {
+	v, ldv, w := s.agedKeys()
+	switch {
+	case !back.some:
+	case s.ages == nil && !s.holes && !u.causal && u.dv == s.past.ld:
+		// What the queries give is all that dV is.
+		to := &u.dval
+		back.read(u.ar, s.m, s.x, s.ld, n, to.Data[j0*to.Stride:], to.Stride, arena.Zeros[T](u.ar, n))
+	default:
 		dv, ones := arena.Zeros[T](u.ar, n*s.past.ld), arena.Zeros[T](u.ar, n)
-		back.read(u.ar, s.m, s.x, s.ld, n, dv, ones)
+		back.read(u.ar, s.m, s.x, s.ld, n, dv, s.past.ld, ones)
 		if s.ages != nil {
 			dv, ones = s.agedValues(dv, ones, w)
 			if u.dage != nil {
@@ -571,7 +607,7 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 			copy(own[j*u.d:][:u.d], u.dk.Row(j0+j))
 		}
 	}
-	dk, from := s.gradPast(back, db, s.x, n, v, w), u.keySide()
+	dk, from := s.gradPast(back, db, s.x, n, v, ldv, w), u.keySide()
 	s.prepareGrad(u.dk, dk, &from, j0, j1)
 	for j := 0; own != nil && j < n; j++ {
 		row := u.dk.Row(j0 + j)
@@ -582,9 +618,9 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 
 // addValues adds rows dv to dV of the keys of the open chunk.
 func (s *stream[T]) addValues(j0 int, dv []T) {
-	if to, ld := &s.u.dval, s.past.ld; !s.holes && to.Stride == ld && to.Cols == ld && s.n > 0 {
-		rows := to.Data[j0*ld:][:s.n*ld]
-		s.u.t.Add(rows, rows, dv)
+	if to := &s.u.dval; !s.holes && s.n > 0 {
+		rows := to.Data[j0*to.Stride:]
+		s.u.t.AddRows(rows, to.Stride, rows, to.Stride, dv, s.past.ld, s.n, to.Cols)
 		return
 	}
 	for j := range s.n {

@@ -16,6 +16,7 @@ func (u *unit[T]) tokens() int { return min(u.chunk, max(u.n, u.m, 1)) }
 // memberStream returns a stream for chunks of its unit anywhere.
 func (u *unit[T]) memberStream() *stream[T] {
 	s := newStream(u, u.walker, u.tokens(), u.take)
+	s.lent = true
 	if u.mask != nil {
 		s.lead = slices.Index(u.mask, true)
 	}
@@ -59,8 +60,8 @@ func (s *stream[T]) enter(m *moments[T]) {
 		return
 	}
 	mark := s.u.ar.Mark()
-	v, w := s.agedKeys()
-	m.add(s.u.ar, s.m, s.x, s.ld, s.n, v, w)
+	v, ldv, w := s.agedKeys()
+	m.add(s.u.ar, s.m, s.x, s.ld, s.n, v, ldv, w)
 	s.u.ar.Reset(mark)
 }
 

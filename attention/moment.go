@@ -51,9 +51,9 @@ func stride[T tensor.Float](n int) int {
 	return n
 }
 
-// add adds n tokens, whose components are the columns of x: rows y [n, s.ld]
-// and numbers w [n]. Their sums are taken from zero first.
-func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, w []T) {
+// add adds n tokens, whose components are the columns of x: rows y [n, s.ld],
+// which lie ldy apart, and numbers w [n]. Their sums are taken from zero first.
+func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y []T, ldy int, w []T) {
 	mark := ar.Mark()
 	phi, sums := arena.Take[T](ar, m.most()*ld), arena.Take[T](ar, m.most())
 	var rows []T
@@ -65,11 +65,11 @@ func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, 
 		k := min(featureBlock, m.count-f)
 		m.expand(ar, phi, x, ld, k, w[:n], sums)
 		if s.low != nil {
-			m.t.Block(k, s.ld, n, phi, ld, 1, y, s.ld, rows, s.ld, false)
+			m.t.Block(k, s.ld, n, phi, ld, 1, y, ldy, rows, s.ld, false)
 			s.carry(m.t, f, rows[:k*s.ld], sums[:k])
 			continue
 		}
-		m.t.Block(k, s.ld, n, phi, ld, 1, y, s.ld, s.s[f*s.ld:], s.ld, s.some)
+		m.t.Block(k, s.ld, n, phi, ld, 1, y, ldy, s.s[f*s.ld:], s.ld, s.some)
 		z := s.z[f:][:k]
 		if s.some {
 			m.t.Add(z, z, sums)
@@ -82,15 +82,15 @@ func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y, 
 }
 
 // read adds what the moments hold for n tokens, the columns of x, to rows of
-// o [n, s.ld] and to den [n].
-func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o, den []T) {
+// o [n, s.ld], which lie ldo apart, and to den [n].
+func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o []T, ldo int, den []T) {
 	mark := ar.Mark()
 	phi := arena.Take[T](ar, m.most()*ld)
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
 		m.expandWeighted(ar, phi, x, ld, k, s.z[f:], den[:n])
-		m.t.Block(n, s.ld, k, phi, 1, ld, s.s[f*s.ld:], s.ld, o, s.ld, true)
+		m.t.Block(n, s.ld, k, phi, 1, ld, s.s[f*s.ld:], s.ld, o, ldo, true)
 	}
 	ar.Reset(mark)
 }

@@ -411,17 +411,17 @@ func (s *stream[T]) giveBack(back *moments[T], j0, j1 int, db tensor.Mat[T], dv,
 		return
 	}
 	mark := u.ar.Mark()
-	v, w := s.agedKeys()
+	v, ldv, w := s.agedKeys()
 	if back.some {
 		more, ones := arena.Zeros[T](u.ar, n*ld), arena.Zeros[T](u.ar, n)
-		back.read(u.ar, s.m, s.x, s.ld, n, more, ones)
+		back.read(u.ar, s.m, s.x, s.ld, n, more, ld, ones)
 		if s.ages != nil {
 			more, ones = s.agedValues(more, ones, w)
 		}
 		u.t.Add(dv[:n*ld], dv[:n*ld], more)
 		u.t.Add(own, own, ones)
 	}
-	dx := s.gradPast(back, db, s.x, n, v, w)
+	dx := s.gradPast(back, db, s.x, n, v, ldv, w)
 	for j, exists := range s.exist[:n] {
 		if !exists {
 			clear(dv[j*ld:][:u.dv])

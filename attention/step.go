@@ -131,7 +131,7 @@ func (s *stream[T]) step(key, q []T, ldq int) {
 		for c, y := range key[:u.da] {
 			s.x[(c+1)*s.ld+s.n] = y
 		}
-		u.copyV(s.v[s.n*s.past.ld:], s.past.ld, 0, 1)
+		s.takeValues(0, 1)
 		s.age(0, 1)
 		s.mark(u.exists(0))
 	}
@@ -160,7 +160,7 @@ func (s *stream[T]) answer(g, n int, q []T, ldq int) {
 		if s.holes {
 			b.mask = s.exist[:s.n]
 		}
-		u.polyBlock(&b, s.v, ld, o, ld, den)
+		u.polyBlock(&b, s.v, s.ldv, o, ld, den)
 	}
 	if s.ages == nil {
 		s.recallFew(q, ldq, n, o, den)

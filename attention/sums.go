@@ -160,7 +160,10 @@ func (s *stream[T]) set(from *stream[T]) {
 // setOpen makes the open chunk that of from.
 func (s *stream[T]) setOpen(from *stream[T]) {
 	copy(s.x, from.x)
-	copy(s.v[:from.n*from.past.ld], from.v)
+	s.v, s.ldv = s.room, s.past.ld
+	for i := range from.n {
+		copy(s.v[i*s.ldv:][:s.ldv], from.v[i*from.ldv:])
+	}
 	copy(s.exist, from.exist[:from.n])
 	s.n, s.holes, s.first = from.n, from.holes, from.first
 }
@@ -184,7 +187,7 @@ func (s *sums[T]) Bytes() int64 {
 		if i == 0 {
 			elements = len(st.m.weight) // all heads share them
 		}
-		elements += len(st.past.s) + len(st.past.z) + len(st.x) + len(st.v)
+		elements += len(st.past.s) + len(st.past.z) + len(st.x) + len(st.room)
 		if low := st.past.low; low != nil {
 			elements += len(low.s) + len(low.z)
 		}

@@ -39,10 +39,7 @@ type activation[T tensor.Float] struct {
 }
 
 func (f *activation[T]) Piece(i0, i1 int) {
-	k := kernel.Active[T]()
-	for i := i0; i < i1; i++ {
-		activate(f.act, k, f.y.Row(i), f.x.Row(i))
-	}
+	activateRows(f.act, kernel.Active[T](), f.y.Slice(i0, i1), f.x.Slice(i0, i1))
 }
 
 type activationGrad[T tensor.Float] struct {
@@ -51,9 +48,29 @@ type activationGrad[T tensor.Float] struct {
 }
 
 func (f *activationGrad[T]) Piece(i0, i1 int) {
-	k := kernel.Active[T]()
-	for i := i0; i < i1; i++ {
-		activateGrad(f.act, k, f.dx.Row(i), f.dy.Row(i), f.x.Row(i))
+	activateRowsGrad(f.act, kernel.Active[T](), f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.x.Slice(i0, i1))
+}
+
+// activateRows is activate for the rows of matrices, all at once where they follow
+// each other.
+func activateRows[T tensor.Float](a Activation, k *kernel.Table[T], y, x tensor.Mat[T]) {
+	if together(y) && together(x) {
+		activate(a, k, y.Data[:y.Rows*y.Cols], x.Data[:y.Rows*y.Cols])
+		return
+	}
+	for i := range y.Rows {
+		activate(a, k, y.Row(i), x.Row(i))
+	}
+}
+
+// activateRowsGrad is activateGrad for the rows of matrices.
+func activateRowsGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x tensor.Mat[T]) {
+	if n := dx.Rows * dx.Cols; together(dx) && together(dy) && together(x) {
+		activateGrad(a, k, dx.Data[:n], dy.Data[:n], x.Data[:n])
+		return
+	}
+	for i := range dx.Rows {
+		activateGrad(a, k, dx.Row(i), dy.Row(i), x.Row(i))
 	}
 }
 

@@ -170,10 +170,7 @@ func (w *packed[T]) rows(y, x tensor.Mat[T], j int, acc bool, scratch []T) {
 	if w.bias == nil {
 		return
 	}
-	t := kernel.Active[T]()
-	for i := range y.Rows {
-		t.Add(y.Row(i), y.Row(i), w.bias[j:j+y.Cols])
-	}
+	kernel.Active[T]().AddRows(y.Data, y.Stride, y.Data, y.Stride, w.bias[j:], 0, y.Rows, y.Cols)
 }
 
 // weightGrad is what a layer's weights get from rows: dyᵀ·x.
@@ -295,10 +292,7 @@ func (p *product[T]) tile(i0, i1, j0, j1 int) {
 	scratch := arena.Take[T](ar, kernel.GemmScratch(m, n, p.k))
 	kernel.Gemm(t, p.ta, p.tb, m, n, p.k, a, p.a.Stride, b, p.b.Stride, p.acc, c, p.c.Stride, scratch)
 	if p.bias != nil {
-		for i := range m {
-			row := c[i*p.c.Stride:][:n]
-			t.Add(row, row, p.bias[j0:j1])
-		}
+		t.AddRows(c, p.c.Stride, c, p.c.Stride, p.bias[j0:], 0, m, n)
 	}
 }
 
@@ -313,8 +307,7 @@ type rowSum[T tensor.Float] struct {
 }
 
 func (f *rowSum[T]) Piece(j0, j1 int) {
-	t, s := kernel.Active[T](), f.sum[j0:j1]
-	for i := range f.x.Rows {
-		t.Add(s, s, f.x.Row(i)[j0:j1])
+	if f.x.Rows > 0 {
+		kernel.Active[T]().SumRows(f.sum[j0:j1], f.x.Data[j0:], f.x.Stride, f.x.Rows)
 	}
 }

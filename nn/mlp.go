@@ -60,9 +60,7 @@ func (f *mlpForward[T]) Piece(i0, i1 int) {
 		j1 := min(j+columnTile, hidden)
 		from, to := columns(pre, j, j1), columns(act, j, j1)
 		f.up.rows(from, x, j, false, scratch)
-		for i := range from.Rows {
-			activate(f.of, k, to.Row(i), from.Row(i))
-		}
+		activateRows(f.of, k, to, from)
 	}
 	copyRows(y, f.base.Slice(i0, i1))
 	f.down.rows(y, act, 0, true, scratch)
@@ -96,15 +94,14 @@ func (f *mlpBackward[T]) Piece(i0, i1 int) {
 	defer ar.Release()
 	k, hidden := kernel.Active[T](), f.pre.Cols
 	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, f.dx.Cols)))
-	room := view(arena.Take[T](ar, (i1-i0)*columnTile), i1-i0, columnTile)
+	wide := min(columnTile, hidden)
+	room := view(arena.Take[T](ar, (i1-i0)*wide), i1-i0, wide)
 	dy, pre := f.dy.Slice(i0, i1), f.pre.Slice(i0, i1)
 	for j := 0; j < hidden; j += columnTile {
 		j1 := min(j+columnTile, hidden)
 		dact, dpre := columns(room, 0, j1-j), columns(pre, j, j1)
 		f.down.rows(dact, dy, j, false, scratch)
-		for i := range dpre.Rows {
-			activateGrad(f.of, k, dpre.Row(i), dact.Row(i), dpre.Row(i))
-		}
+		activateRowsGrad(f.of, k, dpre, dact, dpre)
 	}
 	f.up.rows(f.dx.Slice(i0, i1), pre, 0, false, scratch)
 }

@@ -15,10 +15,17 @@ const (
 
 // copyRows copies the rows of x to y, which may be x.
 func copyRows[T tensor.Float](y, x tensor.Mat[T]) {
+	if together(y) && together(x) {
+		copy(y.Data[:x.Rows*x.Cols], x.Data)
+		return
+	}
 	for i := range x.Rows {
 		copy(y.Row(i), x.Row(i))
 	}
 }
+
+// together reports that the rows of m follow each other.
+func together[T tensor.Float](m tensor.Mat[T]) bool { return m.Stride == m.Cols }
 
 // AddTo adds the rows of x to y.
 func AddTo[T tensor.Float](y, x tensor.Mat[T]) {
@@ -32,10 +39,8 @@ func AddTo[T tensor.Float](y, x tensor.Mat[T]) {
 type rowsAdd[T tensor.Float] struct{ y, x tensor.Mat[T] }
 
 func (f *rowsAdd[T]) Piece(i0, i1 int) {
-	t := kernel.Active[T]()
-	for i := i0; i < i1; i++ {
-		t.Add(f.y.Row(i), f.y.Row(i), f.x.Row(i))
-	}
+	y, x := f.y.Slice(i0, i1), f.x.Slice(i0, i1)
+	kernel.Active[T]().AddRows(y.Data, y.Stride, y.Data, y.Stride, x.Data, x.Stride, y.Rows, y.Cols)
 }
 
 // columns views columns j0 ≤ j < j1 of m.

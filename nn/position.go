@@ -46,9 +46,11 @@ type positionForward[T tensor.Float] struct {
 
 func (f *positionForward[T]) Piece(i0, i1 int) {
 	k := kernel.Active[T]()
-	for i := i0; i < i1; i++ {
-		row := f.x.Row(i)
-		k.Add(row, row, f.p.W.Data[(f.start+i%f.n)*f.x.Cols:])
+	for w := f.x.Cols; i0 < i1; {
+		at := i0 % f.n
+		x := f.x.Slice(i0, min(i0+f.n-at, i1))
+		k.AddRows(x.Data, x.Stride, x.Data, x.Stride, f.p.W.Data[(f.start+at)*w:], w, x.Rows, w)
+		i0 += x.Rows
 	}
 }
 
@@ -66,11 +68,10 @@ type positionBackward[T tensor.Float] struct {
 func (f *positionBackward[T]) Piece(i0, i1 int) {
 	k := kernel.Active[T]()
 	n, w := f.dx.Rows/f.batch, f.dx.Cols
-	for i := i0; i < i1; i++ {
-		g := f.p.W.Grad[(f.start+i)*w:][:w]
-		for b := range f.batch {
-			k.Add(g, g, f.dx.Row(b*n+i))
-		}
+	g := f.p.W.Grad[(f.start+i0)*w:]
+	for b := range f.batch {
+		dx := f.dx.Slice(b*n+i0, b*n+i1)
+		k.AddRows(g, w, g, w, dx.Data, dx.Stride, dx.Rows, w)
 	}
 }
 

@@ -12,8 +12,8 @@ const (
 	gemmRows  = 128
 	gemmCols  = 8 * PanelColumns
 	// gemmFew is the number of rows up to which copying A, and a B that needs
-	// no transposing, costs more than reading them where they are; gemmNarrow
-	// the columns that are then copied at once.
+	// no transposing, costs more than reading them where they are, as it does where
+	// Aᵀ and B are narrow; gemmNarrow the columns that are then copied at once.
 	gemmFew    = 24
 	gemmNarrow = 2 * Lanes
 )
@@ -65,14 +65,15 @@ func Gemm[T Float](t *Table[T], ta, tb bool, m, n, k int, a []T, lda int, b []T,
 		left.data = left.from(a, 0, p)
 		right := operand[T]{Table: t, trans: tb, ld: ldb}
 		j, step := 0, gemmCols
-		if m <= gemmFew {
+		few := m <= gemmFew
+		if few {
 			step = gemmNarrow
-			if !tb {
-				// B where it is, as far as its columns are full vectors.
-				j = n &^ (Lanes - 1)
-				ars, acs := left.strides()
-				t.Block(m, j, depth, left.data, ars, acs, right.from(b, p, 0), ldb, c, ldc, acc)
-			}
+		}
+		if !tb && (few || ta && m <= gemmRows && n <= PanelColumns) {
+			// B where it is, as far as its columns are full vectors.
+			j = n &^ (Lanes - 1)
+			ars, acs := left.strides()
+			t.Block(m, j, depth, left.data, ars, acs, right.from(b, p, 0), ldb, c, ldc, acc)
 		}
 		for ; j < n; j += step {
 			cols := min(step, n-j)
