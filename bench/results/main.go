@@ -3,9 +3,10 @@
 //
 //	results [-out FOLDER] [-budget BUDGET] [-data FOLDER] [-page FILE] [-renew] [-saved]
 //
-// What is in the folder of results is not made again, whichever commit made it.
-// It is marked stale where a file that decides its numbers has changed since;
-// -renew makes that again. -saved makes nothing and writes what is there. Rows are
+// What is in the folder of results, or whole on the page, is not made again,
+// whichever commit made it. It is marked stale where a file that decides its numbers
+// has changed since; -renew makes that again. What the page has of a row stays until
+// all of its pieces are there. -saved makes nothing and writes what is there. Rows are
 // made within their quick budget, or as the list asked says; -budget is for all.
 package main
 
@@ -68,6 +69,11 @@ func write(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	part, err := written.Read(*path)
+	if err != nil {
+		return err
+	}
+	before := sections(string(part))
 	var text bytes.Buffer
 	var pieces, missing, old int
 	for _, r := range reproduce.Rows() {
@@ -84,7 +90,10 @@ func write(ctx context.Context, args []string) error {
 		if *renew {
 			of.Again = func(record *reproduce.Record) bool { return a.stale(record.Build) != "" }
 		}
-		outcome, err := produce(ctx, r, &of, *saved)
+		page, kept := before[r.Name]
+		pageStale := a.all(page.builds)
+		kept = kept && page.whole
+		outcome, err := produce(ctx, r, &of, *saved || kept && (len(pageStale) == 0 || !*renew))
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w; the same command goes on", ctx.Err())
 		}
@@ -94,27 +103,40 @@ func write(ctx context.Context, args []string) error {
 				return err
 			}
 		}
-		pieces, missing = pieces+len(outcome.Records), missing+len(outcome.Missing)
-		for _, record := range outcome.Records {
-			if a.stale(record.Build) != "" {
-				old++
+		pieces += len(outcome.Records) + len(outcome.Missing)
+		why := pageStale
+		switch {
+		case kept && len(outcome.Missing) > 0:
+			text.WriteString(page.text)
+			if len(why) > 0 {
+				old += len(outcome.Records) + len(outcome.Missing)
 			}
-		}
-		if len(outcome.Records) == 0 {
+		case len(outcome.Records) == 0:
+			missing += len(outcome.Missing)
 			continue
+		default:
+			missing += len(outcome.Missing)
+			if err := outcome.WriteMarkdown(&text); err != nil {
+				return err
+			}
+			var builds []reproduce.Build
+			for _, record := range outcome.Records {
+				builds = append(builds, record.Build)
+				if a.stale(record.Build) != "" {
+					old++
+				}
+			}
+			why = a.all(builds)
 		}
-		if err := outcome.WriteMarkdown(&text); err != nil {
-			return err
-		}
-		for _, why := range a.all(outcome.Records) {
-			fmt.Fprintf(&text, "\n**Stale**: %s.\n", why)
+		for _, line := range why {
+			fmt.Fprintf(&text, "\n**Stale**: %s.\n", line)
 		}
 		text.WriteByte('\n')
 	}
 	if err := written.Write(*path, text.Bytes()); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(os.Stderr, "%s: %d reproductions of %d pieces; %d are missing, %d stale\n", *path, len(reproduce.Rows()), pieces+missing, missing, old)
+	_, err = fmt.Fprintf(os.Stderr, "%s: %d reproductions of %d pieces; %d are missing, %d stale\n", *path, len(reproduce.Rows()), pieces, missing, old)
 	return err
 }
 
@@ -234,12 +256,12 @@ func others(n int) string {
 	return fmt.Sprintf(" and %d more files", n)
 }
 
-// all says why records are stale, each reason once.
-func (a *age) all(records []*reproduce.Record) (list []string) {
+// all says why what builds made is stale, each reason once.
+func (a *age) all(builds []reproduce.Build) (list []string) {
 	seen := map[reproduce.Build]bool{}
-	for _, r := range records {
-		if why := a.stale(r.Build); why != "" && !seen[r.Build] {
-			seen[r.Build] = true
+	for _, b := range builds {
+		if why := a.stale(b); why != "" && !seen[b] {
+			seen[b] = true
 			list = append(list, why)
 		}
 	}

@@ -116,3 +116,29 @@ func TestBadFlags(t *testing.T) {
 		}
 	}
 }
+
+// TestSections takes the page apart and puts it together again.
+func TestSections(t *testing.T) {
+	part, err := written.Read(filepath.Join("..", "..", "RESULTS.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := sections(string(part))
+	var all strings.Builder
+	for _, r := range reproduce.Rows() {
+		s, found := page[r.Name]
+		if !found || !s.whole || len(s.builds) == 0 {
+			t.Errorf("%s: found %v, whole %v, made by %v", r.Name, found, s.whole, s.builds)
+		}
+		all.WriteString(s.text + "\n")
+	}
+	if whole := outdated.ReplaceAllString(string(part), ""); all.String() != whole {
+		t.Error("sections are not the page")
+	}
+	const origin = "`farfield reproduce fast-kernel`, 1s. Machine: one. Code: 012345678; 123456789 with changes. Made: 2026-11-23."
+	page = sections("### fast-kernel\n\nA kernel.\n\n" + origin + " 2 pieces are missing.\n\n- found\n\n**Stale**: made by x.\n\n### other\n\nno origin\n")
+	want := section{text: "### fast-kernel\n\nA kernel.\n\n" + origin + " 2 pieces are missing.\n\n- found\n", builds: []reproduce.Build{{Revision: "012345678", Modified: true}, {Revision: "123456789", Modified: true}}}
+	if s := page["fast-kernel"]; len(page) != 1 || s.text != want.text || s.whole || !slices.Equal(s.builds, want.builds) {
+		t.Errorf("sections are %+v, want %+v", page, want)
+	}
+}

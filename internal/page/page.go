@@ -34,6 +34,20 @@ func (p *Part) Write(path string, text []byte) error {
 	})
 }
 
+// Read returns what the page at path has between the markers; nil if it has none.
+func (p *Part) Read(path string) ([]byte, error) {
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	_, rest, _ := bytes.Cut(page, []byte(p.Begin+"\n"))
+	text, _, found := bytes.Cut(rest, []byte(p.End))
+	if !found {
+		return nil, nil
+	}
+	return text, nil
+}
+
 func (p *Part) place(page, text []byte) ([]byte, error) {
 	inner := fmt.Appendf(nil, "%s\n%s%s", p.Begin, text, p.End)
 	before, rest, found := bytes.Cut(page, []byte(p.Begin))
