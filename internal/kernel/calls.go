@@ -106,6 +106,9 @@ func scaleRows(f func(rows, n int, dst *float32, drs int, x *float32, xrs int, a
 func addRows(f func(rows, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)) func(dst []float32, drs int, x []float32, xrs int, y []float32, yrs, rows, n int) {
 	return func(dst []float32, drs int, x []float32, xrs int, y []float32, yrs, rows, n int) {
 		if rows > 0 {
+			if drs == n && xrs == n && yrs == n {
+				rows, n = 1, rows*n // without an end at each
+			}
 			f(rows, n, rowsAt(dst, drs, rows, n), drs, rowsAt(x, xrs, rows, n), xrs, rowsAt(y, yrs, rows, n), yrs)
 		}
 	}

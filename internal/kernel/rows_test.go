@@ -76,6 +76,10 @@ func testManyRows[T Float](t *testing.T, k *Table[T]) {
 				}
 				k.AddRows(d.data, drs, x.data, xrs, one.data, 0, rows, n)
 				check("AddRows of one", d, want)
+				all, want := guard[T](rows*n, 4), make([]T, rows*n)
+				k.Add(want, y.data, y.data)
+				k.AddRows(all.data, n, y.data, n, y.data, n, rows, n)
+				check("AddRows without gaps", all, want)
 				want = slices.Clone(x.data)
 				for r := range rows {
 					k.Add(row(want, xrs, r), row(want, xrs, r), row(y.data, yrs, r))
