@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/farfield-ml/farfield/tensor"
@@ -21,6 +22,11 @@ func (c *Call[T]) LongestKeys() int {
 	}
 	return most
 }
+
+var (
+	errNoCall  = errors.New("call: it is nil")
+	errNoGrads = errors.New("grads: they are nil")
+)
 
 // check reports the first thing in c that does not fit, naming the field and
 // both values.
@@ -82,6 +88,9 @@ func (c *Call[T]) check() error {
 
 // checkKeys is check for what concerns keys and values alone.
 func (c *Call[T]) checkKeys() error {
+	if c == nil {
+		return errNoCall
+	}
 	k, v := &c.K, &c.V
 	if err := k.Check("k"); err != nil {
 		return err
@@ -114,8 +123,8 @@ func (c *Call[T]) checkKeys() error {
 			return fmt.Errorf("key_lengths: row %d is %d, M is %d", b, n, k.N)
 		}
 	}
-	if c.Rope != nil && c.Rope.Half != k.D/2 {
-		return fmt.Errorf("rope: rotates %d pairs of channels, D is %d", c.Rope.Half, k.D)
+	if err := c.Rope.check(k.D); err != nil {
+		return err
 	}
 	return c.checkDecay()
 }
@@ -146,6 +155,9 @@ func (c *Call[T]) checkOut(name string, o *tensor.Heads[T]) error {
 // checkShapes reports gradients, among them the given dout, whose shapes are not
 // those of what they are gradients of.
 func (g *Grads[T]) checkShapes(dout *tensor.Heads[T], c *Call[T]) error {
+	if g == nil {
+		return errNoGrads
+	}
 	if err := c.checkOut("do", dout); err != nil {
 		return err
 	}

@@ -21,6 +21,11 @@ type Plan struct {
 	// and WindowFLOPs what a token of a query head takes with it.
 	Window, WindowFLOPs float64
 
+	// State is what a state of the shape holds without tokens, in bytes, with the
+	// shape's Chunk and Carry, whatever the form; 0 where it grows with the tokens
+	// or nobody knows.
+	State float64
+
 	Back    Form // of Backward
 	BackWhy string
 
@@ -196,6 +201,7 @@ func (e *engine[T]) Plan(s Shape) Plan {
 		form = Step
 	}
 	p.Bound = e.bound(s, form, p.Chunk, p.F)
+	p.State = e.stateBytes(s)
 	var z T
 	p.Bytes = float64(unsafe.Sizeof(z)) * e.scratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
 	return p

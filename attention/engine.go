@@ -354,6 +354,9 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 		return nil, err
 	}
 	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: s.Chunk, Carry: s.Carry}
+	if err := s.checkRoom(e.stateBytes(s)); err != nil {
+		return nil, err
+	}
 	if e.spec.pairwise() {
 		return newCache(e, s), nil
 	}

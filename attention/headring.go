@@ -46,6 +46,16 @@ func (w *headwise[T]) window() (keys, period int) {
 	return 0, 0
 }
 
+// ringBytes is what a ring of shape s holds; 0 where the mechanism has none.
+func (w *headwise[T]) ringBytes(s Shape) float64 {
+	keys, period := w.window()
+	if keys <= 0 {
+		return 0
+	}
+	row := float64(s.D) + float64(s.Dv)
+	return 2 * float64(keys+period-1) * float64(s.B) * (1 + float64(s.Hkv)*row*float64(elementSize[T]()))
+}
+
 func newHeadRing[T tensor.Float](w *headwise[T], s Shape) *headRing[T] {
 	r := &headRing[T]{w: w, shape: Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}}
 	r.keys, r.period = w.window()

@@ -57,7 +57,7 @@ func (c *Call[T]) checkRows(dst tensor.Mat[T], b, h, i0, i1 int) error {
 	case dst.Rows != i1-i0 || dst.Cols != c.K.N:
 		return fmt.Errorf("weights: destination is [%d,%d], needs [%d,%d]", dst.Rows, dst.Cols, i1-i0, c.K.N)
 	}
-	return nil
+	return dst.Check("weights")
 }
 
 // Unpaired is a Headwise without an attention matrix: its outputs are no sums over

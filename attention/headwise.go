@@ -255,5 +255,5 @@ func (w *headwise[T]) Plan(s Shape) Plan {
 	one := w.Cost(s)
 	heads := float64(s.B * s.H)
 	const why = "it has one form of its own"
-	return Plan{Form: Direct, Back: Direct, Why: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes}
+	return Plan{Form: Direct, Back: Direct, Why: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.ringBytes(s)}
 }

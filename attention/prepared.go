@@ -20,6 +20,9 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 		return q, k, err
 	}
 	q, k = tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D), tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D)
+	if c.K.H == 0 {
+		return q, k, nil
+	}
 	group := c.Q.H / c.K.H
 	seqs := e.sequences(nil, c)
 	e.measure(c, seqs)

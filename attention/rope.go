@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -46,6 +47,20 @@ func (r *Rope[T]) Fill(d int, theta float64, start int64) {
 			r.Sin[i*r.Half+j] = T(float64(s*dc) + float64(c*ds))
 		}
 	}
+}
+
+// check reports a table that does not rotate rows of width d, or whose sines are
+// not those of its cosines; r may be nil.
+func (r *Rope[T]) check(d int) error {
+	switch {
+	case r == nil:
+		return nil
+	case r.Half != d/2:
+		return fmt.Errorf("rope: rotates %d pairs of channels, D is %d", r.Half, d)
+	case len(r.Sin) != len(r.Cos):
+		return fmt.Errorf("rope: has %d sines, and %d cosines", len(r.Sin), len(r.Cos))
+	}
+	return nil
 }
 
 // Rows returns the number of positions in the table.

@@ -11,6 +11,9 @@ import (
 
 // checkAbsorb reports keys and values that a state of shape s cannot take in.
 func checkAbsorb[T tensor.Float](s *Shape, c *Call[T]) error {
+	if c == nil {
+		return errNoCall
+	}
 	if err := checkTokens(s, c, c.K.N); err != nil {
 		return err
 	}
@@ -32,6 +35,9 @@ func checkAbsorb[T tensor.Float](s *Shape, c *Call[T]) error {
 
 // checkRead reports queries that a state of shape s cannot answer.
 func checkRead[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error {
+	if c == nil {
+		return errNoCall
+	}
 	if err := checkTokens(s, c, c.Q.N); err != nil {
 		return err
 	}
@@ -118,7 +124,7 @@ func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
 	if c.Drop != nil && c.Drop.Kind == ProductDrop {
 		return fmt.Errorf("dropout: %v is not defined for a state", c.Drop.Kind)
 	}
-	switch r := c.Rope; {
+	switch {
 	case c.KeyLens != nil:
 		return fmt.Errorf("key_lengths: not defined for a state; use keymask")
 	case c.AttnKeep != nil:
@@ -127,10 +133,12 @@ func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
 		return fmt.Errorf("cu_q: not defined for a state")
 	case c.CuK != nil:
 		return fmt.Errorf("cu_k: not defined for a state")
-	case r != nil && r.Half != s.D/2:
-		return fmt.Errorf("rope: rotates %d pairs of channels, D is %d", r.Half, s.D)
-	case r != nil && r.Rows() < n:
-		return fmt.Errorf("rope: has %d rows, the call has %d tokens", r.Rows(), n)
+	}
+	if err := c.Rope.check(s.D); err != nil {
+		return err
+	}
+	if c.Rope != nil && c.Rope.Rows() < n {
+		return fmt.Errorf("rope: has %d rows, the call has %d tokens", c.Rope.Rows(), n)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package attention
 
 import (
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -24,6 +25,25 @@ func (e *engine[T]) window(d, wish int) int {
 		return wish
 	}
 	return min(e.chunk(d, 0), 96)
+}
+
+// stateBytes is what a state of shape s holds without tokens.
+func (e *engine[T]) stateBytes(s Shape) float64 {
+	if e.spec.pairwise() || s.D < 1 || s.Dv < 1 {
+		return 0
+	}
+	w := e.spec.width(s.D)
+	c, features, ld := e.window(s.D, s.Chunk), float64(e.spec.features(w)), float64(kernel.Pad(s.Dv))
+	sums := features*(ld+1) + float64(kernel.Lanes) - 1
+	if s.Carry == Compensated {
+		sums *= 2
+	}
+	chunk := float64(w+1)*float64(stride[T](c)) + float64(c)*ld
+	heads, size := float64(s.B)*float64(s.Hkv), float64(elementSize[T]())
+	if heads == 0 {
+		return 0
+	}
+	return heads*((sums+chunk)*size+float64(c)) + features*size // whose weights all heads share
 }
 
 func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {

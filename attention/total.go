@@ -1,6 +1,7 @@
 package attention
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -46,13 +47,24 @@ func (s Span) Then(next Span) Span {
 	return Span{true, max(s.Gone+s.Owes+next.Gone, slowest), next.Owes}
 }
 
+var errNoTotal = errors.New("total: it is nil")
+
 // ofSums returns st as a state of sums.
 func ofSums[T tensor.Float](st State[T]) (*sums[T], error) {
 	s, ok := st.(*sums[T])
-	if !ok {
+	if !ok || s == nil {
 		return nil, fmt.Errorf("total: a %T is not made of sums", st)
 	}
 	return s, nil
+}
+
+// size is the number of elements of a total's sums.
+func (s *sums[T]) size() int {
+	size := 0
+	for _, h := range s.heads {
+		size += h.m.count * (1 + h.u.dv)
+	}
+	return size
 }
 
 // TotalOf sets t to the total of st, which ends its chunk: the next one begins with
@@ -61,6 +73,9 @@ func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
 	s, err := ofSums(st)
 	if err != nil {
 		return err
+	}
+	if t == nil {
+		return errNoTotal
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -85,14 +100,13 @@ func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
 	if err != nil {
 		return err
 	}
+	if t == nil {
+		return errNoTotal
+	}
 	if len(t.Spans) != len(s.heads) {
 		return fmt.Errorf("total: has %d heads, the state %d", len(t.Spans), len(s.heads))
 	}
-	size := 0
-	for _, h := range s.heads {
-		size += h.m.count * (1 + h.u.dv)
-	}
-	if len(t.Sums) != size {
+	if size := s.size(); len(t.Sums) != size {
 		return fmt.Errorf("total: has %d sums, the state %d", len(t.Sums), size)
 	}
 	s.Reset()
@@ -197,6 +211,9 @@ func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]fl
 	}
 	if len(gradient) != len(sums) {
 		return nil, fmt.Errorf("total: has %d sums, its gradient %d", len(sums), len(gradient))
+	}
+	if size := s.size(); len(sums) != size {
+		return nil, fmt.Errorf("total: has %d sums, the state %d", len(sums), size)
 	}
 	at := 0
 	for _, h := range s.heads {

@@ -251,7 +251,7 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	if err := c.checkOut("o", &out); err != nil {
 		return err
 	}
-	if err := c.checkOut("do", &dout); err != nil {
+	if err := g.checkShapes(&dout, c); err != nil {
 		return err
 	}
 	if n := c.Q.B * c.Q.H * c.Q.N; keep == nil || keep.window == nil || len(keep.Den) != n || len(keep.window.near.Den) != n {
@@ -322,6 +322,7 @@ func (w *windowed[T]) Plan(s Shape) Plan {
 	if p.Window = width * float64(s.D+s.Dv); w.oneDenominator() {
 		p.Window += width * float64(w.tail.spec.width(s.D))
 	}
+	p.State += w.ringBytes(s)
 	p.WindowFLOPs = 2 * width * float64(s.D+s.Dv+3)
 	return p
 }

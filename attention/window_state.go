@@ -100,7 +100,20 @@ func (w *windowed[T]) NewState(s Shape) (State[T], error) {
 	if err := w.checkHeads(s.H); err != nil {
 		return nil, err
 	}
+	if err := s.checkRoom(w.tail.stateBytes(s) + w.ringBytes(s)); err != nil {
+		return nil, err
+	}
 	return w.newState(tail.(*sums[T])), nil
+}
+
+// ringBytes is what the windows of a state of shape s take, in bytes.
+func (w *windowed[T]) ringBytes(s Shape) float64 {
+	room := 2 * float64(w.window.Width)
+	row := float64(s.D) + float64(kernel.Pad(s.Dv))
+	if w.oneDenominator() {
+		row += float64(w.tail.spec.width(s.D))
+	}
+	return float64(s.B) * float64(s.Hkv) * room * (row*float64(elementSize[T]()) + 1)
 }
 
 // newState returns a state without tokens around that of the tail.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"fmt"
 	"image"
 	"image/color"
 	"image/jpeg"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -101,6 +103,11 @@ func TestFile(t *testing.T) {
 }
 
 func TestIDXRefuses(t *testing.T) {
+	// Of an int of 32 bits the size of a dimension may be too much already.
+	most := "data: truncated: 2 of 4294967295 bytes"
+	if strconv.IntSize == 32 {
+		most = "dimensions: number 0 is 4294967295, too large for an int of this machine, which ends at 2147483647"
+	}
 	refusals(t, ReadIDX, [][2]string{
 		{"", "magic: truncated: 0 of 4 bytes"},
 		{"\x01\x00\x08\x01", "magic: it begins with 0x0100"},
@@ -109,7 +116,7 @@ func TestIDXRefuses(t *testing.T) {
 		{"\x00\x00\x08\x09", "dimensions: there are 9"},
 		{"\x00\x00\x08\x02\x00\x00\x00\x01", "dimensions: truncated: 4 of 8 bytes"},
 		{"\x00\x00\x08\x02\xff\xff\xff\xff\xff\xff\xff\xff", "too large"},
-		{"\x00\x00\x08\x01\xff\xff\xff\xffab", "data: truncated: 2 of 4294967295 bytes"},
+		{"\x00\x00\x08\x01\xff\xff\xff\xffab", most},
 		{smallIDX + "x", "of shape [2 3]: bytes follow"},
 	})
 }
@@ -138,6 +145,18 @@ func TestCIFAR10(t *testing.T) {
 	})
 }
 
+func TestNothingHasNoRows(t *testing.T) {
+	if n := (&Images{}).N(); n != 0 {
+		t.Errorf("the zero value has %d images", n)
+	}
+	if n := (&Images{Height: -1, Width: 2, Channels: 3, Pixels: make([]byte, 12)}).N(); n != 0 {
+		t.Errorf("%d images of a negative size", n)
+	}
+	if n := (&Table{}).Rows(); n != 0 {
+		t.Errorf("the zero value has %d rows", n)
+	}
+}
+
 func TestImageRecords(t *testing.T) {
 	m, err := ReadImageRecords(1, 2, 2)(strings.NewReader("\x01ab\x00cd"))
 	if err != nil || m.N() != 2 || string(m.At(1)) != "cd" || m.Labels[0] != 1 {
@@ -145,6 +164,11 @@ func TestImageRecords(t *testing.T) {
 	}
 	if err := m.Append(&Images{Height: 1, Width: 2, Channels: 1, Pixels: []byte("ef"), Labels: []byte{1}}); err != nil || m.N() != 3 {
 		t.Error(m.N(), err)
+	}
+	refused(t, m.Append(nil), "images: there are none to append")
+	for _, x := range [][2]int{{0, 2}, {2, 0}, {-1, -2}, {-2, 3}, {math.MaxInt, 2}} {
+		_, err := ReadImageRecords(x[0], x[1], 2)(strings.NewReader("\x01ab"))
+		refused(t, err, fmt.Sprintf("records: images of %d×%d, 1 to 16777216 pixels are read", x[0], x[1]))
 	}
 	refused(t, m.Append(&Images{Height: 2, Width: 1, Channels: 1}), "2×1×1", "1×2×1")
 	refused(t, m.Append(&Images{Height: 1, Width: 2, Channels: 1, Pixels: []byte("gh")}), "labels: there are 3 for 3 images, and 0 for 1")

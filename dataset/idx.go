@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/farfield-ml/farfield/array"
 )
@@ -38,7 +39,11 @@ func ReadIDX(r io.Reader) (*IDX, error) {
 	}
 	a := &IDX{Shape: make([]int, head[3])}
 	for i := range a.Shape {
-		a.Shape[i] = int(binary.BigEndian.Uint32(sizes[4*i:]))
+		size := binary.BigEndian.Uint32(sizes[4*i:])
+		if int64(size) > math.MaxInt {
+			return nil, fmt.Errorf("dimensions: number %d is %d, too large for an int of this machine, which ends at %d", i, size, math.MaxInt)
+		}
+		a.Shape[i] = int(size)
 	}
 	n, err := array.Count(a.Shape)
 	if err != nil {

@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"errors"
 	"fmt"
 	"io"
 )
@@ -12,8 +13,13 @@ type Images struct {
 	Labels                  []uint8 // [N]; nil where the file has none
 }
 
-// N returns the number of images.
-func (m *Images) N() int { return len(m.Pixels) / m.size() }
+// N returns the number of images, 0 where they have no size.
+func (m *Images) N() int {
+	if m.size() <= 0 {
+		return 0
+	}
+	return len(m.Pixels) / m.size()
+}
 
 // size is the number of values of an image.
 func (m *Images) size() int { return m.Height * m.Width * m.Channels }
@@ -24,6 +30,9 @@ func (m *Images) At(i int) []byte { return m.Pixels[i*m.size():][:m.size()] }
 
 // Append puts other images of the same size behind those of m.
 func (m *Images) Append(o *Images) error {
+	if o == nil {
+		return errors.New("images: there are none to append")
+	}
 	if o.Height != m.Height || o.Width != m.Width || o.Channels != m.Channels {
 		return fmt.Errorf("images: of %d×%d×%d cannot follow those of %d×%d×%d",
 			o.Height, o.Width, o.Channels, m.Height, m.Width, m.Channels)
@@ -57,10 +66,17 @@ func ReadCIFAR10(r io.Reader) (*Images, error) {
 	})
 }
 
+// recordPixels is the most of an image of a record.
+const recordPixels = 16 << 20
+
 // ReadImageRecords returns a reader of grey images of that size and with that
-// many classes: for each its class and then its pixels, one byte each.
+// many classes: for each its class and then its pixels, one byte each. A size below
+// 1, or one beyond 16 million pixels, is an error of the reader.
 func ReadImageRecords(height, width, classes int) func(io.Reader) (*Images, error) {
 	return func(r io.Reader) (*Images, error) {
+		if height < 1 || width < 1 || int64(height) > recordPixels/int64(width) {
+			return nil, fmt.Errorf("records: images of %d×%d, 1 to %d pixels are read", height, width, recordPixels)
+		}
 		m := &Images{Height: height, Width: width, Channels: 1}
 		return m, m.records(r, 1+height*width, classes, func(dst, src []byte) { copy(dst, src) })
 	}

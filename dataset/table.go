@@ -83,8 +83,13 @@ type Table struct {
 	Values []float64
 }
 
-// Rows returns the number of rows.
-func (t *Table) Rows() int { return len(t.Values) / len(t.Names) }
+// Rows returns the number of rows, 0 where there are no columns.
+func (t *Table) Rows() int {
+	if len(t.Names) == 0 {
+		return 0
+	}
+	return len(t.Values) / len(t.Names)
+}
 
 // Row returns the numbers of row i.
 func (t *Table) Row(i int) []float64 { return t.Values[i*len(t.Names):][:len(t.Names)] }

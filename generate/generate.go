@@ -19,6 +19,9 @@ type Generator struct {
 
 // New returns a generator of an empty text. The model is a decoder.
 func New(m *model.Model[float32], s Sampling) (*Generator, error) {
+	if m == nil {
+		return nil, errors.New("model: it is nil")
+	}
 	session, err := m.NewSession(1)
 	if err != nil {
 		return nil, err

@@ -120,6 +120,12 @@ func TestImpossibleTokensAreNotDrawn(t *testing.T) {
 	}
 }
 
+func TestNewRefusesNoModel(t *testing.T) {
+	if _, err := New(nil, Sampling{}); err == nil || err.Error() != "model: it is nil" {
+		t.Errorf("error %v about a model that is not there", err)
+	}
+}
+
 func TestSamplerRefuses(t *testing.T) {
 	for _, c := range []struct {
 		s     Sampling

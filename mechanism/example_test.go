@@ -75,7 +75,7 @@ func ExampleNames() {
 func ExampleLookup() {
 	_, err := mechanism.Lookup("fastmx")
 	fmt.Println(err)
-	// Output: mechanism "fastmx": unknown; nearest: fastmax, softmax, based
+	// Output: mechanism "fastmx": unknown; nearest: fastmax
 }
 
 // Keys arrive one at a time; the state does not grow.

@@ -2,17 +2,18 @@ package mechanism
 
 import "slices"
 
-// nearest returns at most three of names, nearest first: those within two thirds
-// of the name's own length, or all that are equally near where none is.
+// nearest returns at most three of names, nearest first: those that a third of the
+// name's letters, or one, turns into it. None may be.
 func nearest(name string, names []string) []string {
-	sorted := slices.Clone(names)
-	slices.SortStableFunc(sorted, func(a, b string) int { return distance(name, a) - distance(name, b) })
-	limit := max(distance(name, sorted[0]), 2*len(name)/3)
-	n := 1
-	for n < min(3, len(sorted)) && distance(name, sorted[n]) <= limit {
-		n++
+	limit := max(1, len(name)/3)
+	var near []string
+	for _, other := range names {
+		if name != "" && distance(name, other) <= limit {
+			near = append(near, other)
+		}
 	}
-	return sorted[:n]
+	slices.SortStableFunc(near, func(a, b string) int { return distance(name, a) - distance(name, b) })
+	return near[:min(3, len(near))]
 }
 
 // distance is the number of letters to insert, delete or replace (Levenshtein

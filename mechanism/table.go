@@ -128,14 +128,17 @@ func Names() []string {
 }
 
 // Lookup returns the row of that name. The error for a name that is not there
-// lists the nearest ones.
+// lists those that are near it, or all.
 func Lookup(name string) (Row, error) {
 	for _, r := range table {
 		if r.Name == name {
 			return r, nil
 		}
 	}
-	return Row{}, fmt.Errorf("mechanism %q: unknown; nearest: %s", name, strings.Join(nearest(name, Names()), ", "))
+	if near := nearest(name, Names()); len(near) > 0 {
+		return Row{}, fmt.Errorf("mechanism %q: unknown; nearest: %s", name, strings.Join(near, ", "))
+	}
+	return Row{}, fmt.Errorf("mechanism %q: unknown; there are: %s", name, strings.Join(Names(), ", "))
 }
 
 // Fit returns o with what it does not say set to what parameters and constants of

@@ -11,11 +11,14 @@ import (
 
 func TestUnknownNamesGetTheNearest(t *testing.T) {
 	for name, want := range map[string]string{
-		"fastmx":       `mechanism "fastmx": unknown; nearest: fastmax, softmax`,
-		"softmx":       `mechanism "softmx": unknown; nearest: softmax, fastmax`,
+		"fastmx":       `mechanism "fastmx": unknown; nearest: fastmax`,
+		"softmx":       `mechanism "softmx": unknown; nearest: softmax`,
 		"taylor-shift": `mechanism "taylor-shift": unknown; nearest: taylorshift`,
 		"Linear":       `mechanism "Linear": unknown; nearest: linear`,
-		"":             `mechanism "": unknown; nearest: rfa, eva`,
+		"":             `mechanism "": unknown; there are: softmax, fastmax, `,
+		"transformer":  `mechanism "transformer": unknown; nearest: transformer-xl`,
+		"lunar":        `mechanism "lunar": unknown; nearest: luna`,
+		"banana":       `mechanism "banana": unknown; there are: softmax, fastmax, `,
 	} {
 		if _, err := Lookup(name); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Lookup(%q): %v, want %s", name, err, want)

@@ -1,8 +1,10 @@
 package mechanism
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -187,6 +189,86 @@ func unseen(t *testing.T, s subject) {
 	}
 }
 
+// Every mechanism refuses a call, gradients, a matrix or a state that is not there,
+// before it looks at what is in it.
+func TestWhatIsNotThereIsRefused(t *testing.T) {
+	for _, name := range Names() {
+		m, err := New[float32](name, Options{Heads: 4, Width: 16, Length: 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		heads := tensor.NewHeads[float32]
+		c := &attention.Call[float32]{Q: heads(1, 4, 16, 16), K: heads(1, 4, 16, 16), V: heads(1, 4, 16, 16), Causal: m.Traits().Causal}
+		out := heads(1, 4, 16, 16)
+		keep := new(attention.Saved[float32])
+		if err := m.Forward(out, c, keep); err != nil {
+			t.Fatal(err)
+		}
+		const noCall = "call: it is nil"
+		refused := func(what, want string, err error) {
+			if err == nil || err.Error() != want {
+				t.Errorf("%s, %s: error %v, want %s", name, what, err, want)
+			}
+		}
+		grads := &attention.Grads[float32]{DQ: heads(1, 4, 16, 16), DK: heads(1, 4, 16, 16), DV: heads(1, 4, 16, 16)}
+		refused("Forward", noCall, m.Forward(out, nil, nil))
+		refused("Backward", noCall, m.Backward(grads, out, out, nil, keep))
+		refused("Backward", "grads: they are nil", m.Backward(nil, out, out, c, keep))
+		refused("Backward", "saved: not what Forward left for this call", m.Backward(grads, out, out, c, nil))
+		refused("Weights", noCall, m.Weights(tensor.NewMat[float32](1, 16), nil, 0, 0, 0, 1))
+		_, err = m.Diagnose(nil)
+		refused("Diagnose", noCall, err)
+		if err := m.Weights(tensor.Mat[float32]{Rows: 2, Cols: 16, Stride: 16}, c, 0, 0, 0, 2); !errors.Is(err, attention.ErrNoMatrix) {
+			refused("Weights", "weights: shape [2,16] needs 32 elements, has 0", err)
+		}
+		st, err := m.NewState(attention.Shape{B: 1, H: 4, Hkv: 4, D: 16, Dv: 16})
+		if err != nil {
+			continue
+		}
+		refused("Absorb", noCall, st.Absorb(nil))
+		refused("Read", noCall, st.Read(out, nil))
+		refused("Step", noCall, st.Step(out, nil))
+		if err := st.Merge(nil); err == nil || !strings.HasPrefix(err.Error(), "merge: kind of state is <nil>, needs ") {
+			t.Errorf("%s, Merge: error %v", name, err)
+		}
+	}
+}
+
+// A state that no memory holds is refused before memory is taken, and Plan knows the
+// size of one of constant size.
+func TestStatesThatNoMemoryHoldsAreRefused(t *testing.T) {
+	for _, name := range Names() {
+		m, err := New[float32](name, Options{Heads: 4, Width: 16, Length: 16})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := attention.Shape{B: 2, H: 4, Hkv: 2, D: 16, Dv: 9}
+		st, err := m.NewState(s)
+		if err != nil {
+			continue
+		}
+		if plan := m.Plan(s).State; plan != 0 && plan != float64(st.Bytes()) {
+			t.Errorf("%s: a state of %d bytes was planned as %.0f", name, st.Bytes(), plan)
+		}
+		for want, x := range map[string]attention.Shape{
+			"state: B·H is 268435456·4, at most 1048576 heads are kept":             {B: 1 << 28, H: 4, Hkv: 2, D: 16, Dv: 9},
+			"state: rows of D = 16 and Dv = 1073741824, at most 268435456 are kept": {B: 1, H: 4, Hkv: 2, D: 16, Dv: 1 << 30},
+			"chunk: -1 is negative":                                  {B: 1, H: 4, Hkv: 2, D: 16, Dv: 9, Chunk: -1},
+			"chunk: 1073741824 tokens, a state has at most 16777216": {B: 1, H: 4, Hkv: 2, D: 16, Dv: 9, Chunk: 1 << 30},
+		} {
+			if _, err := m.NewState(x); err == nil || err.Error() != want {
+				t.Errorf("%s: error %v, want %s", name, err, want)
+			}
+		}
+		if m.Traits().Streaming && m.Plan(s).State > 0 {
+			s.B, s.Dv = 1<<18, 1<<20
+			if _, err := m.NewState(s); err == nil || !strings.Contains(err.Error(), "bytes, at most") && !strings.Contains(err.Error(), "too many") {
+				t.Errorf("%s: error %v about a state without end", name, err)
+			}
+		}
+	}
+}
+
 func TestCallsThatDoNotFitAreRefused(t *testing.T) {
 	base := shape{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 3, dv: 2}
 	for i, c := range []struct {
@@ -200,6 +282,12 @@ func TestCallsThatDoNotFitAreRefused(t *testing.T) {
 		{"fastmax", func(c *attention.Call[float32]) {
 			c.AttnKeep, c.Form = make([]bool, 12), attention.Linear
 		}, "attn_keep: not defined in the linear form"},
+		{"fastmax", func(c *attention.Call[float32]) { c.Rope = attention.NewRope[float32](5, 1e4, 0, 4) }, "rope: rotates 2 pairs of channels, D is 3"},
+		{"fastmax", func(c *attention.Call[float32]) {
+			c.Rope = attention.NewRope[float32](3, 1e4, 0, 4)
+			c.Rope.Sin = c.Rope.Sin[1:]
+		}, "rope: has 3 sines, and 4 cosines"},
+		{"fastmax", func(c *attention.Call[float32]) { c.Rope = attention.NewRope[float32](3, 1e4, 0, 3) }, "rope: has 3 rows, a sequence has 4 positions"},
 		{"softmax", func(c *attention.Call[float32]) { c.Form = attention.Linear }, "form: softmax has no linear form"},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -33,6 +33,9 @@ func (m *Model[T]) CanDivide() error {
 // returns the rank's share of the loss and adds its share of the gradient: both add up
 // over the ranks to those of the whole.
 func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, err error) {
+	if b == nil {
+		return 0, errNoBatch
+	}
 	size := (b.N + c.Size() - 1) / c.Size()
 	s, t, err := m.learned(b, max(size, 1))
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/farfield-ml/farfield/param"
@@ -221,6 +222,9 @@ func (m *Model[T]) fromOutputs(dy tensor.Mat[T], scale T) error {
 // Losses sets dst, of Config.Rows(B, N) elements, to what each output loses, 0 where
 // it is not counted. Nothing is kept; a Backward that is due stays possible.
 func (m *Model[T]) Losses(b *Batch, dst []float64) error {
+	if b == nil {
+		return errNoBatch
+	}
 	if rows := m.config.Rows(b.B, b.N); len(dst) != rows {
 		return fmt.Errorf("losses: destination has %d elements, a batch of %d·%d has %d outputs", len(dst), b.B, b.N, rows)
 	}
@@ -238,6 +242,9 @@ func (m *Model[T]) Losses(b *Batch, dst []float64) error {
 // Logits sets dst, of Config.Rows(B, N) rows of the numbers that the head gives: as
 // many as Outputs, or Vocab. Nothing is kept; a Backward that is due stays possible.
 func (m *Model[T]) Logits(b *Batch, dst []T) error {
+	if b == nil {
+		return errNoBatch
+	}
 	rows, outputs := m.config.Rows(b.B, b.N), m.config.outputs()
 	if len(dst) != rows*outputs {
 		return fmt.Errorf("logits: destination has %d elements, a batch of %d·%d has %d outputs of %d", len(dst), b.B, b.N, rows, outputs)
@@ -296,10 +303,18 @@ func (m *Model[T]) read(p *passes[T]) tensor.Mat[T] {
 	return p.read
 }
 
+var errNoBatch = errors.New("batch: it is nil")
+
 // check reports the first thing in b that does not fit, targets aside.
 func (m *Model[T]) check(b *Batch) error {
+	if b == nil {
+		return errNoBatch
+	}
 	if b.B <= 0 || b.N <= 0 {
 		return fmt.Errorf("batch: %d sequences of %d tokens", b.B, b.N)
+	}
+	if tensor.Size(b.B, b.N, max(m.config.Inputs, 1)) == math.MaxInt {
+		return fmt.Errorf("batch: %d sequences of %d tokens are beyond any memory", b.B, b.N)
 	}
 	if m.config.Parts == 2 && b.B%2 != 0 {
 		return fmt.Errorf("batch: %d sequences, pairs need an even number", b.B)
@@ -318,6 +333,9 @@ func (m *Model[T]) check(b *Batch) error {
 	}
 	if b.SourceN <= 0 {
 		return fmt.Errorf("source: %d sequences of %d tokens", b.B, b.SourceN)
+	}
+	if tensor.Size(b.B, b.SourceN) == math.MaxInt {
+		return fmt.Errorf("source: %d sequences of %d tokens are beyond any memory", b.B, b.SourceN)
 	}
 	if err := checkTokens("source", b.Source, b.B, b.SourceN, m.config.sourceVocab(), 0); err != nil {
 		return err
@@ -348,7 +366,7 @@ func (m *Model[T]) checkInputs(b *Batch) error {
 
 // checkTokens reports ids outside least ≤ id < vocab.
 func checkTokens(name string, ids []int32, b, n, vocab int, least int32) error {
-	if len(ids) != b*n {
+	if len(ids) != tensor.Size(b, n) {
 		return fmt.Errorf("%s: has %d elements, B·N is %d·%d", name, len(ids), b, n)
 	}
 	for i, id := range ids {

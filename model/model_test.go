@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"math"
 	"reflect"
 	"runtime"
@@ -403,6 +404,7 @@ func TestBatchesAreChecked(t *testing.T) {
 		{d, func(b *Batch) { b.Lens = []int64{1, 6} }, "lens: row 1 is 6, N is 5"},
 		{d, func(b *Batch) { b.Lens = []int64{0, 0} }, "targets: none of them is counted"},
 		{d, func(b *Batch) { b.B = 0 }, "batch: 0 sequences of 5 tokens"},
+		{d, func(b *Batch) { b.B, b.N = math.MaxInt/2+1, 4 }, fmt.Sprintf("batch: %d sequences of 4 tokens are beyond any memory", math.MaxInt/2+1)},
 		{d, func(b *Batch) { b.SourceN = 3 }, "source: 0 tokens, but kind decoder has no source"},
 		{d, func(b *Batch) { *b = *batch(d, 1, 1, 8, false) }, "positions: 8 are needed, the learned table has 7"},
 		{e, func(b *Batch) { b.Source[1] = 11 }, "source: row 0, position 1 is 11, the vocabulary has 11"},
@@ -420,6 +422,19 @@ func TestBatchesAreChecked(t *testing.T) {
 		}
 		if err := m.Backward(1); err == nil {
 			t.Errorf("%s: Backward is accepted all the same", x.want)
+		}
+	}
+	m := made[float32](t, d)
+	for name, f := range map[string]func() error{
+		"Forward":      func() error { _, err := m.Forward(nil); return err },
+		"Outputs":      func() error { _, err := m.Outputs(nil); return err },
+		"Losses":       func() error { return m.Losses(nil, nil) },
+		"Logits":       func() error { return m.Logits(nil, nil) },
+		"Vectors":      func() error { _, _, err := m.Vectors(nil, nil); return err },
+		"TrainDivided": func() error { _, err := m.TrainDivided(nil, nil, 1); return err },
+	} {
+		if err := f(); err == nil || err.Error() != "batch: it is nil" {
+			t.Errorf("%s of no batch: error %v", name, err)
 		}
 	}
 }

@@ -36,6 +36,9 @@ type Scorer struct {
 
 // New returns the scorer of an empty text. The model is a decoder of tokens of vocab.
 func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
+	if m == nil {
+		return nil, errors.New("model: it is nil")
+	}
 	if vocab == nil {
 		return nil, errors.New("vocabulary: missing; the model's is needed")
 	}

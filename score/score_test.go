@@ -137,6 +137,7 @@ func TestRefusals(t *testing.T) {
 	encoder.Kind, encoder.Tied, encoder.Conv = model.Encoder, false, 0
 	few.Vocab = chars.Size()
 	for want, f := range map[string]func() error{
+		"model: it is nil": func() error { _, err := New(nil, chars); return err },
 		"of a model with other weights": func() error {
 			var note int
 			_, err := Restore(data, made(t, config, 4), token.Bytes(), &note)

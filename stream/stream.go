@@ -202,12 +202,17 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 	if !o.Causal {
 		r.chunk *= 2 // nobody reads an open one pair by pair, and sums of longer ones are joined less often
 	}
-	var err error
-	r.state, err = m.NewState(attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: r.chunk, Carry: attention.Compensated})
-	if err != nil {
+	shape := attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: r.chunk, Carry: attention.Compensated}
+	scratch := plan.Bytes * float64(min(par.Threads(), max(s.B*s.Hkv, 1)))
+	// A state that the budget has no room for is never made.
+	if err := r.budget(m.Plan(shape).State, scratch); err != nil {
 		return nil, err
 	}
-	if err := r.budget(plan.Bytes * float64(min(par.Threads(), max(s.B*s.Hkv, 1)))); err != nil {
+	var err error
+	if r.state, err = m.NewState(shape); err != nil {
+		return nil, err
+	}
+	if err := r.budget(float64(r.state.Bytes()), scratch); err != nil {
 		return nil, err
 	}
 	if err := out.bind(s); err != nil {
@@ -222,17 +227,20 @@ const (
 	maxWindow = 1 << 14 // tokens: longer ones gain nothing
 )
 
-// budget chooses the tokens of a window by the memory that there is, beside the
-// scratch memory of the mechanism.
-func (r *run[T]) budget(scratch float64) error {
+// budget chooses the tokens of a window by the memory that there is, beside a state
+// of so many bytes and the scratch memory of the mechanism.
+func (r *run[T]) budget(state, scratch float64) error {
+	if r.o.Checkpoint != "" {
+		state *= 3 // the snapshot, in memory that has grown
+	}
+	if state+scratch > float64(r.o.Memory) {
+		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %.0f and more", r.o.Memory, windows, state+scratch)
+	}
 	var token int64
 	for _, p := range r.passes {
 		token = max(token, r.newWindow(1, p.want).bytes())
 	}
-	fixed := r.state.Bytes() + int64(scratch)
-	if r.o.Checkpoint != "" {
-		fixed += 2 * r.state.Bytes() // the snapshot, in memory that has grown
-	}
+	fixed := int64(state) + int64(scratch)
 	least := fixed + windows*token
 	if least > r.o.Memory {
 		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %d", r.o.Memory, windows, least)

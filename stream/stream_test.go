@@ -849,6 +849,7 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{Options{Memory: 1000}, "memory: 1000 bytes; the state and 3 windows of one token take "},
+		{Options{Memory: 30000}, "memory: 30000 bytes; the state and 3 windows of one token take "},
 		{Options{Memory: -1}, "memory: -1 is negative"},
 		{Options{Window: -1}, "window: -1 is negative"},
 		{Options{Window: 1 << 30}, "window: 1073741824 tokens take "},
@@ -872,6 +873,30 @@ func TestRefusals(t *testing.T) {
 		_, err = Run(context.Background(), m, src, output(t, out, 4), Options{})
 		refused(t, err, want)
 	}
+}
+
+// roomless is a mechanism whose states have no room anywhere.
+type roomless struct {
+	attention.Mechanism[float32]
+	t *testing.T
+}
+
+func (m roomless) Plan(s attention.Shape) attention.Plan {
+	p := m.Mechanism.Plan(s)
+	p.State *= 1 << 30
+	return p
+}
+
+func (m roomless) NewState(attention.Shape) (attention.State[float32], error) {
+	m.t.Error("the state is made before the budget is looked at")
+	return nil, errors.New("there is no room")
+}
+
+func TestStatesBeyondTheBudgetAreNotMade(t *testing.T) {
+	p := problems[0]
+	out := filepath.Join(t.TempDir(), "o.npy")
+	_, err := Run(context.Background(), roomless{p.mechanism(t), t}, source(t, file(t, p.call())), output(t, out, 4), Options{Causal: true})
+	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take ")
 }
 
 // TestFarAway reads and writes where offsets have more than 32 bits.

@@ -368,6 +368,11 @@ func TestSounds(t *testing.T) {
 	if got := src.Spec().Count; got != [3]int{2, 0, 1} {
 		t.Errorf("samples %v", got)
 	}
+	names := src.Classes()
+	names[0] = "changed"
+	if got := src.Classes(); !slices.Equal(got, []string{"high", "low"}) {
+		t.Errorf("the classes are %q", got)
+	}
 	for want, dir := range map[string]string{
 		"a folder is needed":               "",
 		`class "other" is not among`:       folderOf(t, map[string][]byte{"train/a/x.wav": nil, "train/b/y.wav": nil, "valid/other/z.wav": nil}),
@@ -404,6 +409,9 @@ func TestPictures(t *testing.T) {
 	src := openSource(t, "picture", Options{Seed: 4}, "data", dir, "side", "4")
 	holds(t, src)
 	count := src.Spec().Count
+	if named, ok := src.(Named); !ok || !slices.Equal(named.Classes(), []string{"cats", "dogs"}) {
+		t.Error("the classes do not have the names of their folders")
+	}
 	if count[0]+count[1]+count[2] != 80 || count[1] == 0 || count[2] == 0 || count[0] < 50 {
 		t.Errorf("samples %v", count)
 	}

@@ -2,6 +2,7 @@ package task
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/farfield-ml/farfield/dataset"
 )
@@ -59,6 +60,9 @@ func (t *Pictures) Spec() Spec {
 	}
 	return s
 }
+
+// Classes returns the names of the folders.
+func (t *Pictures) Classes() []string { return slices.Clone(t.folder.classes) }
 
 // Sample sets s to a picture: its grey pixels row by row, or its patches.
 func (t *Pictures) Sample(s *Sample, split Split, i int) error {

@@ -2,6 +2,7 @@ package task
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/farfield-ml/farfield/dataset"
 )
@@ -43,6 +44,9 @@ func (t *Sounds) Spec() Spec {
 	return Spec{Name: "wav", Kind: Class, Metric: Accuracy, Channels: 1, Length: t.length, Parts: 1,
 		Classes: len(t.folder.classes), Count: t.folder.count()}
 }
+
+// Classes returns the names of the folders.
+func (t *Sounds) Classes() []string { return slices.Clone(t.folder.classes) }
 
 // Sample sets s to a sound.
 func (t *Sounds) Sample(s *Sample, split Split, i int) error {

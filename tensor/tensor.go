@@ -37,6 +37,26 @@ func NewMat[T Float](rows, cols int) Mat[T] {
 	return Mat[T]{make([]T, Size(rows, cols)), rows, cols, cols}
 }
 
+// Check reports a negative dimension or stride, and a view beyond its data; the
+// error begins with name.
+func (m Mat[T]) Check(name string) error {
+	if m.Rows < 0 || m.Cols < 0 {
+		return fmt.Errorf("%s: negative dimension in [%d,%d]", name, m.Rows, m.Cols)
+	}
+	if m.Rows == 0 || m.Cols == 0 {
+		return nil
+	}
+	if m.Stride < 0 {
+		return fmt.Errorf("%s: negative stride %d", name, m.Stride)
+	}
+	need := m.Cols
+	need += min(Size(m.Rows-1, m.Stride), math.MaxInt-need)
+	if need > len(m.Data) {
+		return fmt.Errorf("%s: shape [%d,%d] needs %d elements, has %d", name, m.Rows, m.Cols, need, len(m.Data))
+	}
+	return nil
+}
+
 // Row returns row i.
 func (m Mat[T]) Row(i int) []T { return m.Data[i*m.Stride:][:m.Cols:m.Cols] }
 

@@ -73,6 +73,25 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+func TestMatCheck(t *testing.T) {
+	for _, x := range []tensor.Mat[float32]{tensor.NewMat[float32](2, 3), {}, {Rows: 3}, {Data: make([]float32, 8), Rows: 2, Cols: 3, Stride: 5}} {
+		if err := x.Check("a"); err != nil {
+			t.Errorf("%v: %v", x, err)
+		}
+	}
+	for want, x := range map[string]tensor.Mat[float32]{
+		"a: negative dimension in [-1,2]":                                   {Rows: -1, Cols: 2},
+		"a: negative stride -2":                                             {Data: make([]float32, 9), Rows: 2, Cols: 2, Stride: -2},
+		"a: shape [2,3] needs 8 elements, has 7":                            {Data: make([]float32, 7), Rows: 2, Cols: 3, Stride: 5},
+		"a: shape [1,3] needs 3 elements, has 0":                            {Rows: 1, Cols: 3},
+		fmt.Sprintf("a: shape [3,3] needs %d elements, has 9", math.MaxInt): {Data: make([]float32, 9), Rows: 3, Cols: 3, Stride: math.MaxInt},
+	} {
+		if err := x.Check("a"); err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
 func TestSizesBeyondIntegers(t *testing.T) {
 	for _, x := range []struct {
 		dims []int

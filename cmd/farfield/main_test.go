@@ -44,7 +44,7 @@ func TestBadCommands(t *testing.T) {
 		{"needs a file of arrays to read and one to write", "attend --mechanism fastmax"},
 		{"--form must be one of", "attend --mechanism fastmax --form best a.npz b.npz"},
 		{"--precision must be one of", "attend --mechanism fastmax --precision f16 a.npz b.npz"},
-		{`mechanism "fastmx": unknown; nearest: fastmax, softmax`, "attend --mechanism fastmx a.npz b.npz"},
+		{`mechanism "fastmx": unknown; nearest: fastmax`, "attend --mechanism fastmx a.npz b.npz"},
 		{"no such file", "verify no/such/folder"},
 	} {
 		refuses(t, c.want, strings.Fields(c.args)...)
