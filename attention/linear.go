@@ -216,8 +216,13 @@ func (s *stream[T]) rows(x []T, n int) []T {
 // columns of x, of which query r sees keys up to diag+r of the open chunk.
 func (s *stream[T]) attend(x []T, n, diag int) (o, den []T) {
 	u := s.u
-	o = arena.Zeros[T](u.ar, n*s.past.ld)
 	den = arena.Zeros[T](u.ar, kernel.Pad(n))
+	if s.n == 0 && s.ages == nil && s.past.some && n > kernel.Lanes {
+		o = arena.Take[T](u.ar, n*s.past.ld)
+		s.past.read(u.ar, s.m, x, s.ld, n, false, o, s.past.ld, den)
+		return o, den
+	}
+	o = arena.Zeros[T](u.ar, n*s.past.ld)
 	if s.ages != nil {
 		s.recall(x, n, o, den)
 		s.fadeRows(o, den, n, diag)
@@ -240,7 +245,7 @@ func (s *stream[T]) recall(x []T, n int, o, den []T) {
 	case n <= kernel.Lanes:
 		s.past.readFew(s.u.ar, s.m, s.rows(x, n), s.lda, n, o, den)
 	default:
-		s.past.read(s.u.ar, s.m, x, s.ld, n, o, s.past.ld, den)
+		s.past.read(s.u.ar, s.m, x, s.ld, n, true, o, s.past.ld, den)
 	}
 }
 
@@ -471,8 +476,16 @@ func (u *unit[T]) waiting() tensor.Mat[T] {
 	return tensor.Mat[T]{}
 }
 
-// clearValues sets dV of keys j0 ≤ j < j1 to 0.
+// sumsAlone reports that dV is what the sums of queries give, in whole vectors.
+func (u *unit[T]) sumsAlone() bool {
+	return !u.causal && u.n > 0 && u.mask == nil && len(u.logG.Data) == 0 && u.dv == kernel.Pad(u.dv)
+}
+
+// clearValues sets dV of keys j0 ≤ j < j1 to 0, where something is added to it.
 func (u *unit[T]) clearValues(j0, j1 int) {
+	if u.sumsAlone() {
+		return
+	}
 	for j := j0; j < j1; j++ {
 		clear(u.dval.Row(j))
 	}
@@ -582,13 +595,12 @@ func (s *stream[T]) backKeys(back *moments[T], j0, j1 int, db tensor.Mat[T]) {
 	v, ldv, w := s.agedKeys()
 	switch {
 	case !back.some:
-	case s.ages == nil && !s.holes && !u.causal && u.dv == s.past.ld:
-		// What the queries give is all that dV is.
+	case u.sumsAlone():
 		to := &u.dval
-		back.read(u.ar, s.m, s.x, s.ld, n, to.Data[j0*to.Stride:], to.Stride, arena.Zeros[T](u.ar, n))
+		back.read(u.ar, s.m, s.x, s.ld, n, false, to.Data[j0*to.Stride:], to.Stride, arena.Zeros[T](u.ar, n))
 	default:
 		dv, ones := arena.Zeros[T](u.ar, n*s.past.ld), arena.Zeros[T](u.ar, n)
-		back.read(u.ar, s.m, s.x, s.ld, n, dv, s.past.ld, ones)
+		back.read(u.ar, s.m, s.x, s.ld, n, true, dv, s.past.ld, ones)
 		if s.ages != nil {
 			dv, ones = s.agedValues(dv, ones, w)
 			if u.dage != nil {

@@ -82,15 +82,17 @@ func (s *moments[T]) add(ar *arena.Arena, m *monomials[T], x []T, ld, n int, y [
 }
 
 // read adds what the moments hold for n tokens, the columns of x, to rows of
-// o [n, s.ld], which lie ldo apart, and to den [n].
-func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, o []T, ldo int, den []T) {
+// o [n, s.ld], which lie ldo apart, or sets these where acc is not set, and adds
+// to den [n].
+func (s *moments[T]) read(ar *arena.Arena, m *monomials[T], x []T, ld, n int, acc bool, o []T, ldo int, den []T) {
 	mark := ar.Mark()
 	phi := arena.Take[T](ar, m.most()*ld)
 	m.rewind()
 	for f := 0; f < m.count; f += featureBlock {
 		k := min(featureBlock, m.count-f)
 		m.expandWeighted(ar, phi, x, ld, k, s.z[f:], den[:n])
-		m.t.Block(n, s.ld, k, phi, 1, ld, s.s[f*s.ld:], s.ld, o, ldo, true)
+		m.t.Block(n, s.ld, k, phi, 1, ld, s.s[f*s.ld:], s.ld, o, ldo, acc)
+		acc = true
 	}
 	ar.Reset(mark)
 }

@@ -414,7 +414,7 @@ func (s *stream[T]) giveBack(back *moments[T], j0, j1 int, db tensor.Mat[T], dv,
 	v, ldv, w := s.agedKeys()
 	if back.some {
 		more, ones := arena.Zeros[T](u.ar, n*ld), arena.Zeros[T](u.ar, n)
-		back.read(u.ar, s.m, s.x, s.ld, n, more, ld, ones)
+		back.read(u.ar, s.m, s.x, s.ld, n, true, more, ld, ones)
 		if s.ages != nil {
 			more, ones = s.agedValues(more, ones, w)
 		}
