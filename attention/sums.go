@@ -19,9 +19,9 @@ type sums[T tensor.Float] struct {
 
 // window returns the tokens of a chunk of a state for width d. Most steps read
 // the moments and only the last of a chunk writes them, so that few tokens are
-// enough; more would be more to read pair by pair. Moments of degree 1 are as
-// small as the keys and values of 2·Dv tokens: there an open chunk is what a
-// step reads least of.
+// enough; more would be more to read pair by pair. Moments of degree 1 are no
+// more than the keys and values of D/2 tokens, and cheap to write: there it pays
+// to close early.
 func (e *engine[T]) window(d, wish int) int {
 	switch {
 	case wish > 0:

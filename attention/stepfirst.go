@@ -6,27 +6,28 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Of degree 1 the features of a token are its prepared row, and a head's step is
-// less work than to set up what other degrees need for theirs. What it computes
-// has the same bits.
+// Of degree 1 the features of a token are its prepared row, under 1 where the
+// kernel has a constant, and a head's step is less work than setting up its unit.
+// Its bits are those of longer pieces.
 
-// firstDegree reports that steps are those of stepFirst.
+// firstDegree reports that single tokens go the way of stepFirst.
 func (s *sums[T]) firstDegree() bool {
 	return s.e.spec.degree() == 1 && !s.e.spec.OutputNorm && !s.decays()
 }
 
 // firstStep is what the heads of a step of degree 1 share.
 type firstStep[T tensor.Float] struct {
-	t        *kernel.Table[T]
-	u        *unit[T] // of any head
-	coef     []T
-	sum      []T // [1]
-	x        []T // [D'+1] the query under 1, as the features are made of it
-	phi      []T // [F]
-	w        []T // [C] weights of the open chunk
-	o        []T // [ld of values]
-	features []T // [F] their weights
-	first    int // the first element of x that is a feature
+	t      *kernel.Table[T]
+	u      *unit[T] // of any head
+	coef   []T      // of the kernel polynomial
+	weight []T      // [F] of the features
+	first  int      // 1 where there is no constant feature, else 0
+
+	x   []T // [da+1] a query behind a 1
+	phi []T // [F] its weighted features
+	w   []T // [kernel.Pad(chunk)] its weights of the open chunk's keys
+	sum []T // [1] their sum
+	o   []T // [kernel.Pad(Dv)] its numerators
 }
 
 // stepFirst takes in one key of each of heads lo ≤ i < hi, if c has any, and
@@ -38,8 +39,8 @@ func (s *sums[T]) stepFirst(lo, hi int, out tensor.Heads[T], c *Call[T], n, m in
 	f := firstStep[T]{t: u.t, u: u, sum: arena.Take[T](ar, 1)}
 	u.ar = ar
 	f.coef = u.coef()
-	f.features, f.first = u.walker.weight, u.walker.first
-	f.x, f.phi = arena.Take[T](ar, u.da+1), arena.Take[T](ar, len(f.features))
+	f.weight, f.first = u.walker.weight, u.walker.first
+	f.x, f.phi = arena.Take[T](ar, u.da+1), arena.Take[T](ar, len(f.weight))
 	f.w, f.o = arena.Take[T](ar, kernel.Pad(s.shape.Chunk)), arena.Take[T](ar, kernel.Pad(u.dv))
 	group := s.shape.H / s.shape.Hkv
 	for i := lo; i < hi; i++ {
@@ -57,7 +58,7 @@ func (s *sums[T]) stepFirst(lo, hi int, out tensor.Heads[T], c *Call[T], n, m in
 	}
 }
 
-// takeToken puts a prepared key and its value into the open chunk.
+// takeToken puts a prepared key [da] and its value [Dv] into the open chunk.
 func (s *stream[T]) takeToken(key, value []T, exists bool) {
 	column := s.x[s.ld+s.n:]
 	for c, y := range key[:s.u.da] {
@@ -72,7 +73,7 @@ func (s *stream[T]) takeToken(key, value []T, exists bool) {
 	s.mark(exists)
 }
 
-// answerFirst sets out [Dv] to the output of a prepared query.
+// answerFirst sets out [Dv] to the output of a prepared query [da].
 func (s *stream[T]) answerFirst(f *firstStep[T], q, out []T) {
 	if s.first == unseen {
 		clear(out)
@@ -99,7 +100,7 @@ func (s *stream[T]) answerFirst(f *firstStep[T], q, out []T) {
 	if s.past.some {
 		f.x[0] = 1
 		copy(f.x[1:], q)
-		t.Mul(f.phi, f.features, f.x[f.first:])
+		t.Mul(f.phi, f.weight, f.x[f.first:])
 		den = t.Mix(o, f.phi, featureBlock, s.past.s, ld, s.past.z, den)
 	}
 	over := f.u.over(f.u.spec.total(den, T(f.u.spec.Eps)))
