@@ -92,7 +92,15 @@ func (s *cache[T]) startAges() {
 // decays reports that the state has met a decay.
 func (s *cache[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
 
-// head is run for key head i; a single token has its prepared rows in rows.
+// do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
+// rows.
+func (s *cache[T]) do(lo, hi int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
+	for i := lo; i < hi; i++ {
+		s.head(i, out, c, n, m, rows)
+	}
+}
+
+// head is do for key head i.
 func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()

@@ -52,8 +52,8 @@ func TestDecayPieces(t *testing.T) {
 			if m.Exp {
 				form = Direct
 			}
-			want, _ := forward(t, e, c, form)
 			whole := mustState(t, e, c)
+			want, _ := forward(t, e, inStateChunks(whole, c), form)
 			if err := whole.Absorb(c); err != nil {
 				t.Fatal(err)
 			}

@@ -67,14 +67,14 @@ func (u *unit[T]) gateGrad(b *FeatureBlock[T], j0 int) {
 	u.ar.Reset(mark)
 }
 
-// enter multiplies the prepared keys of a token by the factors with which they
-// enter.
-func (r *tokenRows[T]) enter(e *engine[T], s *Shape, c *Call[T]) {
-	if !e.spec.Gated || !c.decays() {
+// enter multiplies the prepared keys lo ≤ i < hi of a token by the factors with
+// which they enter.
+func (r *tokenRows[T]) enter(lo, hi int) {
+	if !r.e.spec.Gated || !r.c.decays() {
 		return
 	}
-	for i := range s.B * s.Hkv {
-		g := c.LogG.At(i/s.Hkv, i%s.Hkv)
+	for i := lo; i < hi; i++ {
+		g := r.c.LogG.At(i/r.s.Hkv, i%r.s.Hkv)
 		row, by := r.key(i)[:r.ld], T(-math.Expm1(float64(g.Row(0)[0])))
 		for f := range row {
 			row[f] *= by

@@ -187,7 +187,7 @@ func (u *unit[T]) bind(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c 
 // a single token has its prepared rows in rows.
 type stateHeads[T tensor.Float] struct {
 	s interface {
-		head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T])
+		do(lo, hi int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T])
 	}
 	out  tensor.Heads[T]
 	c    *Call[T]
@@ -196,17 +196,28 @@ type stateHeads[T tensor.Float] struct {
 }
 
 func (h *stateHeads[T]) Piece(lo, hi int) {
-	for i := lo; i < hi; i++ {
-		h.s.head(i, h.out, h.c, h.n, h.m, h.rows)
+	if h.rows.x != nil {
+		ar := arena.Acquire()
+		h.rows.prepare(ar, lo, hi)
+		ar.Release()
 	}
+	h.s.do(lo, hi, h.out, h.c, h.n, h.m, h.rows)
 }
+
+// A token of a head is little work: where there are many heads, a piece of a
+// step has up to so many.
+const tokenHeads = 16
 
 // runHeads does all n key heads. Little work does not look for memory to carry it
 // in.
 func runHeads[T tensor.Float](n int, work float64, h stateHeads[T]) {
 	if work < par.MinWork {
 		h.Piece(0, n)
-	} else {
-		par.Run(n, 1, work, h)
+		return
 	}
+	size := 1
+	if h.rows.x != nil {
+		size = min(max(n/64, 1), tokenHeads)
+	}
+	par.Run(n, size, work, h)
 }

@@ -12,9 +12,13 @@ import (
 
 // tokenRows are the prepared queries and keys of one token of every head.
 type tokenRows[T tensor.Float] struct {
+	e       *engine[T]
+	s       *Shape
+	c       *Call[T]
 	x       []T // [queries+keys, ld]
 	ld      int
 	queries int
+	keys    int
 }
 
 // query returns the rows from query head h of batch row b on, h counted over
@@ -24,103 +28,124 @@ func (r *tokenRows[T]) query(h int) []T { return r.x[h*r.ld:] }
 // key returns the row of key head h, counted over the whole batch.
 func (r *tokenRows[T]) key(h int) []T { return r.x[(r.queries+h)*r.ld:] }
 
-// tokenRows prepares n ≤ 1 queries and m ≤ 1 keys of each head of c.
+// tokenRows returns room for n ≤ 1 queries and m ≤ 1 keys of each head of c.
 func (e *engine[T]) tokenRows(ar *arena.Arena, s *Shape, c *Call[T], n, m int) tokenRows[T] {
-	r := tokenRows[T]{ld: e.spec.width(s.D), queries: n * s.B * s.H}
-	count := r.queries + m*s.B*s.Hkv
-	r.x = arena.Take[T](ar, count*r.ld)
-	// Tokens of one scale are columns that are normalised together.
-	token := func(i int) (x []T, scale T) {
-		if i < r.queries {
-			q := c.Q.At(i/s.H, i%s.H)
-			scale, _ = e.spec.exponent(e.spec.scale(s.D, i%s.H))
-			return q.Row(0), scale
-		}
-		i -= r.queries
-		k := c.K.At(i/s.Hkv, i%s.Hkv)
-		return k.Row(0), 1
-	}
-	var lost func(i int) dropping
-	if c.Drop.some() {
-		lost = func(i int) dropping {
-			if i < r.queries {
-				p := c.statePlace(i / s.H)
-				return c.Drop.of(&p, false, i%s.H, s.H, s.D, 0)
-			}
-			i -= r.queries
-			p := c.statePlace(i / s.Hkv)
-			return c.Drop.of(&p, true, i%s.Hkv, s.Hkv, s.D, 0)
-		}
-	}
-	t := kernel.Active[T]()
-	mark := ar.Mark()
-	columns := arena.Take[T](ar, s.D*kernel.Lanes)
-	for i := 0; i < count; {
-		if e.spec.Norm == NoNorm {
-			x, scale := token(i)
-			t.Scale(r.x[i*r.ld:][:s.D], scale, x)
-			e.turnAndMap(t, ar, r.x[i*r.ld:][:r.ld], s.D, c.Rope, lost, i)
-			if e.spec.Features != nil {
-				r.mapToken(e, ar, s, i)
-			}
-			i++
-			continue
-		}
-		_, scale := token(i)
-		clear(columns)
-		i0 := i
-		for ; i < count && i < i0+kernel.Lanes; i++ {
-			x, own := token(i)
-			if own != scale {
-				break
-			}
-			for c, y := range x {
-				columns[c*kernel.Lanes+i-i0] = y
-			}
-		}
-		normalise(t, e.spec.Norm, columns, kernel.Lanes, s.D, kernel.Lanes, scale)
-		for j := i0; j < i; j++ {
-			row := r.x[j*r.ld:][:s.D]
-			for c := range row {
-				row[c] = columns[c*kernel.Lanes+j-i0]
-			}
-			e.turnAndMap(t, ar, r.x[j*r.ld:][:r.ld], s.D, c.Rope, lost, j)
-			if e.spec.Features != nil {
-				r.mapToken(e, ar, s, j)
-			}
-		}
-	}
-	ar.Reset(mark)
-	if m > 0 {
-		r.enter(e, s, c)
-	}
-	for b := range s.B {
-		if m > 0 && c.KeyMask != nil && !c.KeyMask[b] {
-			clear(r.x[(r.queries+b*s.Hkv)*r.ld:][:s.Hkv*r.ld])
-		}
-	}
+	r := tokenRows[T]{e: e, s: s, c: c, ld: e.spec.width(s.D), queries: n * s.B * s.H, keys: m * s.B * s.Hkv}
+	r.x = arena.Take[T](ar, (r.queries+r.keys)*r.ld)
 	return r
 }
 
-// turnAndMap rotates the first d elements of row i by the first position of
-// rope, leaves out what is lost, and then maps them.
-func (e *engine[T]) turnAndMap(t *kernel.Table[T], ar *arena.Arena, row []T, d int, rope *Rope[T], lost func(i int) dropping, i int) {
-	if rope != nil && rope.Half > 0 {
+// prepare sets the rows of key heads lo ≤ i < hi, counted over the whole batch,
+// and of the query heads that share them.
+func (r *tokenRows[T]) prepare(ar *arena.Arena, lo, hi int) {
+	s, c := r.s, r.c
+	if r.queries > 0 {
+		group := s.H / s.Hkv
+		r.fill(ar, lo*group, hi*group)
+	}
+	if r.keys == 0 {
+		return
+	}
+	r.fill(ar, r.queries+lo, r.queries+hi)
+	r.enter(lo, hi)
+	for i := lo; i < hi && c.KeyMask != nil; i++ {
+		if !c.KeyMask[i/s.Hkv] {
+			clear(r.key(i)[:r.ld])
+		}
+	}
+}
+
+// token returns the row that row i is made of, and its factor. Tokens of one
+// factor are columns that are normalised together.
+func (r *tokenRows[T]) token(i int) (x []T, scale T) {
+	s, spec := r.s, &r.e.spec
+	if i < r.queries {
+		q := r.c.Q.At(i/s.H, i%s.H)
+		scale, _ = spec.exponent(spec.scale(s.D, i%s.H))
+		return q.Row(0), scale
+	}
+	i -= r.queries
+	k := r.c.K.At(i/s.Hkv, i%s.Hkv)
+	return k.Row(0), 1
+}
+
+// lost returns what is left out of row i.
+func (r *tokenRows[T]) lost(i int) dropping {
+	s, c := r.s, r.c
+	if i < r.queries {
+		p := c.statePlace(i / s.H)
+		return c.Drop.of(&p, false, i%s.H, s.H, s.D, 0)
+	}
+	i -= r.queries
+	p := c.statePlace(i / s.Hkv)
+	return c.Drop.of(&p, true, i%s.Hkv, s.Hkv, s.D, 0)
+}
+
+// fill sets rows i0 ≤ i < i1, all of queries or all of keys.
+func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
+	d, spec, t := r.s.D, &r.e.spec, kernel.Active[T]()
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	if spec.Norm == NoNorm {
+		for i := i0; i < i1; i++ {
+			x, scale := r.token(i)
+			t.Scale(r.x[i*r.ld:][:d], scale, x)
+			r.finish(t, ar, i)
+		}
+	} else {
+		columns := arena.Take[T](ar, d*kernel.Lanes)
+		for i := i0; i < i1; {
+			_, scale := r.token(i)
+			clear(columns)
+			first := i
+			for ; i < i1 && i < first+kernel.Lanes; i++ {
+				x, own := r.token(i)
+				if own != scale {
+					break
+				}
+				for c, y := range x {
+					columns[c*kernel.Lanes+i-first] = y
+				}
+			}
+			normalise(t, spec.Norm, columns, kernel.Lanes, d, kernel.Lanes, scale)
+			for j := first; j < i; j++ {
+				row := r.x[j*r.ld:][:d]
+				for c := range row {
+					row[c] = columns[c*kernel.Lanes+j-first]
+				}
+				r.finish(t, ar, j)
+			}
+		}
+	}
+	if spec.Map != nil && spec.elementwise() {
+		rows := r.x[i0*r.ld : i1*r.ld]
+		spec.Map.Map(rows, rows)
+	}
+}
+
+// finish rotates the first D elements of row i by the first position of the
+// call, leaves out what is lost, and maps them, unless all rows can be mapped
+// at once.
+func (r *tokenRows[T]) finish(t *kernel.Table[T], ar *arena.Arena, i int) {
+	d, spec, row := r.s.D, &r.e.spec, r.x[i*r.ld:][:r.ld]
+	if rope := r.c.Rope; rope != nil && rope.Half > 0 {
 		// Channels are columns of one row each.
 		t.Rotate(row, row[rope.Half:], rope.Half, rope.Cos, rope.Sin, rope.Half, 1, rope.Half)
 	}
-	if lost != nil {
-		m := lost(i)
+	if r.c.Drop.some() {
+		m := r.lost(i)
 		dropOut(&m, row, 1, 0, d, 0, 1)
 	}
-	if e.spec.Map == nil {
-		return
+	switch {
+	case spec.Features != nil:
+		r.mapToken(r.e, ar, r.s, i)
+	case !spec.elementwise():
+		mark := ar.Mark()
+		x := arena.Take[T](ar, d)
+		copy(x, row)
+		spec.Map.Map(row, x)
+		ar.Reset(mark)
 	}
-	mark := ar.Mark()
-	x := arena.Take[T](ar, d)
-	copy(x, row)
-	e.spec.Map.Map(row[:e.spec.width(d)], x)
-	ar.Reset(mark)
 }
 
 // step takes in the key of one token, if the unit has one, and then answers its

@@ -19,10 +19,15 @@ type sums[T tensor.Float] struct {
 
 // window returns the tokens of a chunk of a state for width d. Most steps read
 // the moments and only the last of a chunk writes them, so that few tokens are
-// enough; more would be more to read pair by pair.
+// enough; more would be more to read pair by pair. Moments of degree 1 are no
+// more than the keys and values of D/2 tokens, and cheap to write: there it pays
+// to close early.
 func (e *engine[T]) window(d, wish int) int {
-	if wish > 0 {
+	switch {
+	case wish > 0:
 		return wish
+	case e.spec.degree() == 1:
+		return 16
 	}
 	return min(e.chunk(d, 0), 96)
 }
@@ -48,14 +53,33 @@ func (e *engine[T]) stateBytes(s Shape) float64 {
 
 func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	s.Chunk = e.window(s.D, s.Chunk)
-	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], s.B*s.Hkv)}
-	take := func(n int) []T { return make([]T, n) }
+	n := s.B * s.Hkv
+	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], n)}
+	// A step reads all of a head and then all of the next: they lie in memory in
+	// that order, from one cache line to another.
+	streams, exist := make([]stream[T], n), make([]bool, n*s.Chunk)
+	var room []T
+	size := 0
+	take := func(n int) []T {
+		padded := kernel.Pad(n)
+		size += padded
+		if len(room) < padded {
+			return make([]T, n)
+		}
+		x := room[:n:n]
+		room = room[padded:]
+		return x
+	}
 	for i := range st.heads {
-		u := e.stateUnit(&s)
+		if i == 1 {
+			room = make([]T, (n-1)*size)
+		}
+		u, h := e.stateUnit(&s), &streams[i]
 		u.walker, u.chunk = e.monomials(e.spec.width(s.D)), s.Chunk
-		st.heads[i] = newStream(u, u.walker, s.Chunk, take)
+		h.exist, exist = exist[:0:s.Chunk], exist[s.Chunk:]
+		st.heads[i] = h.start(u, u.walker, s.Chunk, take)
 		if s.Carry == Compensated {
-			st.heads[i].past.compensate(take)
+			h.past.compensate(take)
 		}
 	}
 	return st
@@ -114,7 +138,19 @@ func (s *sums[T]) startAges() {
 // decays reports that the state has met a decay.
 func (s *sums[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
 
-// head is run for key head i; a single token has its prepared rows in rows.
+// do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
+// rows.
+func (s *sums[T]) do(lo, hi int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
+	if rows.x != nil && s.firstDegree() {
+		s.stepFirst(lo, hi, out, c, n, m, rows)
+		return
+	}
+	for i := lo; i < hi; i++ {
+		s.head(i, out, c, n, m, rows)
+	}
+}
+
+// head is do for key head i.
 func (s *sums[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
