@@ -62,18 +62,26 @@ func (s *Spec[T]) sparse() bool {
 }
 
 // weak reports that a denominator over so many keys, or what is left of them, nearly
-// cancels, where scores lie within ±reach; see Saved.Weak. Weights that are never
+// cancels, where weights are at most most; see Saved.Weak. Weights that are never
 // negative have nothing to cancel, but may all be 0; those of a polynomial with a
 // constant are small where other terms cancel it. Where others do not add up to more
 // than 0, the negative ones outweigh the rest.
-func (e *engine[T]) weak(den, seen, reach float64) bool {
-	if s := &e.spec; s.Positive && (s.mapped() || s.Similarity != nil || s.Coef[0] <= 0) {
+func weak(den, seen, most float64) bool {
+	if most < 0 {
 		return den == 0
+	}
+	return den <= 0 || den < most*seen/1024
+}
+
+// most is weak's of scores within ±reach, below 0 where only a 0 is weak.
+func (e *engine[T]) most(reach float64) float64 {
+	if s := &e.spec; s.Positive && (s.mapped() || s.Similarity != nil || s.Coef[0] <= 0) {
+		return -1
 	}
 	if math.IsInf(reach, 1) {
 		reach = 0 // nothing bounds the scores of mapped rows
 	}
-	return den <= 0 || den < e.spec.absPoly(reach)*seen/1024
+	return e.spec.absPoly(reach)
 }
 
 // over returns 1/den, or 0 where weights are all 0, as those that are never
@@ -237,6 +245,12 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 			}
 			left = e.left(c, s, mask, before)
 		}
+		most := make([]float64, c.Q.H)
+		if !sound && longest == nil { // the same of all queries
+			for h := range most {
+				most[h] = e.most(e.reach(c, s, nil, h, 0))
+			}
+		}
 		for i := range s.n {
 			last := s.m
 			if c.Causal {
@@ -264,7 +278,10 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 				if left != nil {
 					keys = left[h/(c.Q.H/c.K.H)][i]
 				}
-				if e.weak(den, keys, e.reach(c, s, longest, h, i)) {
+				if longest != nil {
+					most[h] = e.most(e.reach(c, s, longest, h, i))
+				}
+				if weak(den, keys, most[h]) {
 					if keep.Weak == 0 {
 						keep.WeakAt = [3]int{s.b, h, s.q0 + i}
 					}

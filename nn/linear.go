@@ -46,6 +46,7 @@ func (l *Linear[T]) Learn(dy, x tensor.Mat[T]) { addWeights(weightGrad[T]{l, dy,
 const (
 	rowTile    = 128
 	columnTile = 2 * kernel.PanelColumns
+	sumTile    = 4 * kernel.Lanes // columns whose rows are added at a time
 	// fewTiles is the number of tiles below which they are made smaller, for
 	// more workers.
 	fewTiles = 8
@@ -185,17 +186,15 @@ func addWeights[T tensor.Float](gs ...weightGrad[T]) {
 	var ps [maxProducts]product[T]
 	for i, g := range gs {
 		ps[i] = product[T]{a: g.dy, ta: true, b: g.x, c: g.layer.weight(g.layer.W.Grad), k: g.x.Rows, acc: true}
+		if g.layer.B != nil {
+			ps[i].sum = g.layer.B.Grad
+		}
 	}
 	rows := 2 * rowTile
 	if count(ps[:len(gs)], rows) < fewTiles {
 		rows = rowTile
 	}
 	run(rows, ps[:len(gs)]...)
-	for _, g := range gs {
-		if g.layer.B != nil {
-			addRows(g.layer.B.Grad, g.dy)
-		}
-	}
 }
 
 // product is C = op(A)·op(B), or C += op(A)·op(B), plus bias in every row.
@@ -205,6 +204,7 @@ type product[T tensor.Float] struct {
 	k       int
 	acc     bool
 	bias    []T
+	sum     []T // [m] what A, stored [k,m], adds its rows to; nil: nothing
 }
 
 // run computes products in tiles of at most so many rows.
@@ -215,7 +215,11 @@ func run[T tensor.Float](rows int, ps ...product[T]) {
 		f.ps[i] = ps[i]
 		work += 2 * float64(ps[i].c.Rows) * float64(ps[i].c.Cols) * float64(ps[i].k)
 	}
-	par.Run(count(ps, rows), 1, work, f)
+	pieces := count(ps, rows)
+	for i := range ps {
+		pieces += ps[i].sums()
+	}
+	par.Run(pieces, 1, work, f)
 }
 
 // products computes products in tiles.
@@ -230,7 +234,7 @@ func (f *products[T]) Piece(t0, t1 int) {
 	}
 }
 
-// tile computes tile t of all products.
+// tile computes tile t of all products, and after these their sums of rows.
 func (f *products[T]) tile(t int) {
 	for i := range f.count {
 		p := &f.ps[i]
@@ -243,7 +247,19 @@ func (f *products[T]) tile(t int) {
 		}
 		t -= down * across
 	}
+	for i := range f.count {
+		p := &f.ps[i]
+		if t < p.sums() {
+			s := rowSum[T]{p.sum, p.a}
+			s.Piece(t*sumTile, min((t+1)*sumTile, len(p.sum)))
+			return
+		}
+		t -= p.sums()
+	}
 }
+
+// sums is the number of pieces of the sum of A's rows.
+func (p *product[T]) sums() int { return (len(p.sum) + sumTile - 1) / sumTile }
 
 // count returns the number of tiles of at most so many rows.
 func count[T tensor.Float](ps []product[T], rows int) (n int) {
@@ -298,7 +314,7 @@ func (p *product[T]) tile(i0, i1, j0, j1 int) {
 
 // addRows adds the rows of x to sum, from the first to the last.
 func addRows[T tensor.Float](sum []T, x tensor.Mat[T]) {
-	par.Run(x.Cols, columnTile, float64(x.Rows)*float64(x.Cols), rowSum[T]{sum, x})
+	par.Run(x.Cols, sumTile, float64(x.Rows)*float64(x.Cols), rowSum[T]{sum, x})
 }
 
 type rowSum[T tensor.Float] struct {
