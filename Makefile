@@ -34,6 +34,7 @@ peers: # farfield beside them, and the table of RESULTS.md
 	go run ./bench/peers run -peers $(PEERS) -o $(PEERS)/lines.jsonl -page RESULTS.md $(PEERS_FLAGS)
 
 # What is there is not made again; RESULTS_FLAGS=-renew makes again what is stale.
+# make results RESULTS_FLAGS='-renew -rows mqar' makes that one again.
 results: # every reproduction within its quick budget, and their part of RESULTS.md; Ctrl-C and again goes on
 	go run ./bench/results $(RESULTS_FLAGS)
 

@@ -1,13 +1,14 @@
 // Command results makes every reproduction that is missing and writes the
 // reproductions' part of a page, RESULTS.md. It runs in the root of a checkout.
 //
-//	results [-out FOLDER] [-budget BUDGET] [-data FOLDER] [-page FILE] [-renew] [-saved]
+//	results [-out FOLDER] [-budget BUDGET] [-data FOLDER] [-page FILE] [-rows NAMES] [-renew] [-saved]
 //
 // What is in the folder of results, or whole on the page, is not made again,
 // whichever commit made it. It is marked stale where a file that decides its numbers
 // has changed since; -renew makes that again. What the page has of a row stays until
-// all of its pieces are there. -saved makes nothing and writes what is there. Rows are
-// made within their quick budget, or as the list asked says; -budget is for all.
+// all of its pieces are there. -saved makes nothing and writes what is there; -rows,
+// names with commas between them, makes these alone. Rows are made within their quick
+// budget, or as the list asked says; -budget is for all.
 package main
 
 import (
@@ -57,6 +58,7 @@ func write(ctx context.Context, args []string) error {
 	budget := f.String("budget", "", "quick, hour or full, of every row")
 	data := f.String("data", os.Getenv("FARFIELD_DATA"), "folder of data sets; without one nothing that needs them is made")
 	path := f.String("page", "RESULTS.md", "page that has the part")
+	names := f.String("rows", "", "rows to make, others stay; all without it")
 	renew := f.Bool("renew", false, "make again what is stale")
 	saved := f.Bool("saved", false, "make nothing")
 	if err := f.Parse(args); err != nil {
@@ -64,6 +66,16 @@ func write(ctx context.Context, args []string) error {
 	}
 	if f.NArg() > 0 {
 		return fmt.Errorf("%q: no arguments but flags", f.Arg(0))
+	}
+	var only []string
+	for _, name := range strings.Split(*names, ",") {
+		if *names == "" {
+			break
+		}
+		if _, err := reproduce.Lookup(name); err != nil {
+			return fmt.Errorf("-rows: %w", err)
+		}
+		only = append(only, name)
 	}
 	build, err := checkedOut(ctx)
 	if err != nil {
@@ -93,7 +105,8 @@ func write(ctx context.Context, args []string) error {
 		page, kept := before[r.Name]
 		pageStale := a.all(page.builds)
 		kept = kept && page.whole
-		outcome, err := produce(ctx, r, &of, *saved || kept && (len(pageStale) == 0 || !*renew))
+		still := *saved || only != nil && !slices.Contains(only, r.Name) || kept && (len(pageStale) == 0 || !*renew)
+		outcome, err := produce(ctx, r, &of, still)
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w; the same command goes on", ctx.Err())
 		}

@@ -110,7 +110,7 @@ func TestCode(t *testing.T) {
 }
 
 func TestBadFlags(t *testing.T) {
-	for _, args := range []string{"-budget day", "more", "-nothing"} {
+	for _, args := range []string{"-budget day", "more", "-nothing", "-rows fast-kernel,nothing"} {
 		if err := write(t.Context(), strings.Fields(args)); err == nil {
 			t.Errorf("%s: no error", args)
 		}
