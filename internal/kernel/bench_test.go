@@ -80,6 +80,23 @@ func BenchmarkGemm(b *testing.B) {
 	}
 }
 
+// BenchmarkGradientOfWeights runs Aᵀ·B as small layers have it, over many rows.
+func BenchmarkGradientOfWeights(b *testing.B) {
+	const k = 4000
+	for _, tab := range Tables[float32]() {
+		for _, s := range [][2]int{{32, 32}, {64, 64}, {128, 64}, {64, 128}, {256, 64}} {
+			m, n := s[0], s[1]
+			x, y := normal(k*m), normal(k*n)
+			c, scratch := make([]float32, m*n), make([]float32, GemmScratch(m, n, k))
+			b.Run(fmt.Sprintf("%s/%dx%d", tab.Name, m, n), func(b *testing.B) {
+				share(b, tab.Name, float64(2*m*n*k), func() {
+					Gemm(tab, true, false, m, n, k, x, m, y, n, true, c, n, scratch)
+				})
+			})
+		}
+	}
+}
+
 // BenchmarkBlock runs the shapes that attention multiplies.
 func BenchmarkBlock(b *testing.B) {
 	for _, tab := range Tables[float32]() {
