@@ -47,6 +47,7 @@ var bitsOf = map[string]uint64{
 	"Reflect":          0xc1a28cc3f614bfce,
 	"ReflectGrad":      0x8957007ed801136f,
 	"Rotate":           0x482f2663cf173fbd,
+	"Renew":            0xa195db9a2b445eb7,
 	"RowDots":          0xe3ac9819e3705c53,
 	"Scale":            0x1394e3d07b0ea6ce,
 	"ScaleRows":        0x1394e3d07b0ea6ce,
@@ -167,6 +168,12 @@ func testAssemblyBits(t *testing.T, k *Table[float32]) {
 		dots := make([]float32, rows)
 		k.RowDots(dots, x, ld, y, ld, n)
 		note("RowDots", dots)
+	}
+	for _, s := range [][2]int{{2, 3}, {7, 33}, {32, 32}, {66, 90}} {
+		rows, n := s[0], s[1]
+		c, sums, z := numbers(Pad(n)), numbers(rows*Pad(n)), numbers(rows)
+		total := k.Renew(c, numbers(rows), numbers(rows), numbers(rows), numbers(Pad(n)), sums, Pad(n), z, 0.5, 1.25)
+		note("Renew", c, sums, z, []float32{total})
 	}
 
 	for name, got := range digests {

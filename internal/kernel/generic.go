@@ -22,7 +22,7 @@ func generic[T Float]() *Table[T] {
 		FeatureSums: featureSumsGo[T], FeatureDots: featureDotsGo[T], FeatureGrad: featureGradGo[T],
 		Centre: centreGo[T], Normalise: normaliseGo[T], Standardise: standardiseGo[T], NormaliseGrad: normaliseGradGo[T],
 		Reflect: reflectGo[T], ReflectGrad: reflectGradGo[T], Rotate: rotateGo[T],
-		Mix: mixGo[T], FeatureRow: featureRowGo[T],
+		Mix: mixGo[T], Renew: renewGo[T], FeatureRow: featureRowGo[T],
 		Uniform: uniformGo[T],
 	}
 }

@@ -160,6 +160,12 @@ type Table[T Float] struct {
 	// returns total plus Σ a·z, unless z is nil. Every step rows have sums from
 	// zero, as Block has them over k with acc; c is a multiple of Lanes long.
 	Mix func(c, a []T, step int, b []T, brs int, z []T, total T) T
+	// Renew sets c to w·y plus the sum of rows b_p, of stride brs, weighted by a[p],
+	// for w = c0 + c1·Σ q∘x over the same p, and returns w plus Σ a·z. Then it adds
+	// x[p]·y to the rows b_p, and x[p] to z[p]: of a state the answer to a query, and
+	// the token that it comes with. Sums are from zero, as Mix has them for a step
+	// of all rows; c is a multiple of Lanes long, and overlaps nothing else.
+	Renew func(c, a, q, x, y, b []T, brs int, z []T, c0, c1 T) T
 	// FeatureRow sets dst to products of the components x of one token, a run
 	// after the other: w∘((s·x[r])·x[r:]) for r < rows, each with the next part
 	// of w. It may write Lanes-1 elements too many to dst, and read as many of w

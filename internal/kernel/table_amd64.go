@@ -61,6 +61,10 @@ func avx512() *Table[float32] {
 			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX512, mix32AVX512, mix16AVX512},
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX512, mixTotal32AVX512, mixTotal16AVX512},
 		}).mix,
+		Renew: (&renewers{
+			plain: [2]func(k int, c, a, x, y, b *float32, brs int, w float32){renew32AVX512, renew16AVX512},
+			total: [2]func(k int, c, a, x, y, b *float32, brs int, q, z *float32, c0, c1 float32) (sum, w float32){renewTotal32AVX512, renewTotal16AVX512},
+		}).renew,
 		FeatureRow: featureRow(featureRowAVX512),
 		Uniform:    uniform(uniformAVX512),
 	}
@@ -103,6 +107,10 @@ func avx2() *Table[float32] {
 			plain: [3]func(k, step int, c, a, b *float32, brs int){mix64AVX2, mix32AVX2, mix16AVX2},
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX2, mixTotal32AVX2, mixTotal16AVX2},
 		}).mix,
+		Renew: (&renewers{
+			plain: [2]func(k int, c, a, x, y, b *float32, brs int, w float32){renew32AVX2, renew16AVX2},
+			total: [2]func(k int, c, a, x, y, b *float32, brs int, q, z *float32, c0, c1 float32) (sum, w float32){renewTotal32AVX2, renewTotal16AVX2},
+		}).renew,
 		FeatureRow: featureRow(featureRowAVX2),
 		Uniform:    uniform(uniformAVX2),
 	}

@@ -440,6 +440,500 @@ done30:
 	MOVSS   X1, ret+64(FP)
 	RET
 
+// func renew32AVX512(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, w float32)
+// Requires: AVX, AVX512F
+TEXT ·renew32AVX512(SB), NOSPLIT, $0-60
+	MOVQ    k+0(FP), AX
+	MOVQ    c+8(FP), CX
+	MOVQ    a+16(FP), DX
+	MOVQ    x+24(FP), BX
+	MOVQ    b+40(FP), SI
+	MOVQ    brs+48(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    y+32(FP), R8
+	VMOVUPS (R8), Z0
+	VMOVUPS 64(R8), Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	SUBQ    $0x04, AX
+	JLT     rest32
+
+four31:
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS (BX), Z5
+	VMOVUPS      (SI), Z6
+	VFMADD231PS  Z6, Z4, Z2
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (SI)
+	VMOVUPS      64(SI), Z6
+	VFMADD231PS  Z6, Z4, Z3
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z1, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, 64(SI)
+	ADDQ         DI, SI
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 4(BX), Z5
+	VMOVUPS      (SI), Z6
+	VFMADD231PS  Z6, Z4, Z2
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (SI)
+	VMOVUPS      64(SI), Z6
+	VFMADD231PS  Z6, Z4, Z3
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z1, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, 64(SI)
+	ADDQ         DI, SI
+	VBROADCASTSS 8(DX), Z4
+	VBROADCASTSS 8(BX), Z5
+	VMOVUPS      (SI), Z6
+	VFMADD231PS  Z6, Z4, Z2
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (SI)
+	VMOVUPS      64(SI), Z6
+	VFMADD231PS  Z6, Z4, Z3
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z1, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, 64(SI)
+	ADDQ         DI, SI
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 12(BX), Z5
+	VMOVUPS      (SI), Z6
+	VFMADD231PS  Z6, Z4, Z2
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (SI)
+	VMOVUPS      64(SI), Z6
+	VFMADD231PS  Z6, Z4, Z3
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z1, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, 64(SI)
+	ADDQ         DI, SI
+	ADDQ         $0x10, DX
+	ADDQ         $0x10, BX
+	SUBQ         $0x04, AX
+	JGE          four31
+
+rest32:
+	ADDQ $0x04, AX
+	JZ   done34
+
+one33:
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS (BX), Z5
+	VMOVUPS      (SI), Z6
+	VFMADD231PS  Z6, Z4, Z2
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (SI)
+	VMOVUPS      64(SI), Z6
+	VFMADD231PS  Z6, Z4, Z3
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z1, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, 64(SI)
+	ADDQ         DI, SI
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, BX
+	DECQ         AX
+	JNZ          one33
+
+done34:
+	VBROADCASTSS w+56(FP), Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VADDPS       Z2, Z7, Z7
+	VMOVUPS      Z7, (CX)
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z1, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VADDPS       Z3, Z7, Z7
+	VMOVUPS      Z7, 64(CX)
+	VZEROUPPER
+	RET
+
+// func renewTotal32AVX512(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, q *float32, z *float32, c0 float32, c1 float32) (sum float32, w float32)
+// Requires: AVX, AVX512F, FMA3, SSE
+TEXT ·renewTotal32AVX512(SB), NOSPLIT, $0-88
+	MOVQ    k+0(FP), AX
+	MOVQ    c+8(FP), CX
+	MOVQ    a+16(FP), DX
+	MOVQ    x+24(FP), BX
+	MOVQ    b+40(FP), SI
+	MOVQ    brs+48(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    y+32(FP), R8
+	VMOVUPS (R8), Z0
+	VMOVUPS 64(R8), Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	MOVQ    q+56(FP), R8
+	MOVQ    z+64(FP), R9
+	VPXORD  Z4, Z4, Z4
+	VXORPS  X5, X5, X5
+	SUBQ    $0x04, AX
+	JLT     rest36
+
+four35:
+	VBROADCASTSS (DX), Z6
+	VBROADCASTSS (BX), Z7
+	VMOVUPS      (SI), Z8
+	VFMADD231PS  Z8, Z6, Z2
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z0, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VMOVUPS      Z9, (SI)
+	VMOVUPS      64(SI), Z8
+	VFMADD231PS  Z8, Z6, Z3
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z1, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VMOVUPS      Z9, 64(SI)
+	VFMADD231SS  (R9), X6, X5
+	VFMADD231SS  (R8), X7, X4
+	VADDSS       (R9), X7, X9
+	VMOVSS       X9, (R9)
+	ADDQ         DI, SI
+	VBROADCASTSS 4(DX), Z6
+	VBROADCASTSS 4(BX), Z7
+	VMOVUPS      (SI), Z8
+	VFMADD231PS  Z8, Z6, Z2
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z0, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VMOVUPS      Z9, (SI)
+	VMOVUPS      64(SI), Z8
+	VFMADD231PS  Z8, Z6, Z3
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z1, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VMOVUPS      Z9, 64(SI)
+	VFMADD231SS  4(R9), X6, X5
+	VFMADD231SS  4(R8), X7, X4
+	VADDSS       4(R9), X7, X9
+	VMOVSS       X9, 4(R9)
+	ADDQ         DI, SI
+	VBROADCASTSS 8(DX), Z6
+	VBROADCASTSS 8(BX), Z7
+	VMOVUPS      (SI), Z8
+	VFMADD231PS  Z8, Z6, Z2
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z0, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VMOVUPS      Z9, (SI)
+	VMOVUPS      64(SI), Z8
+	VFMADD231PS  Z8, Z6, Z3
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z1, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VMOVUPS      Z9, 64(SI)
+	VFMADD231SS  8(R9), X6, X5
+	VFMADD231SS  8(R8), X7, X4
+	VADDSS       8(R9), X7, X9
+	VMOVSS       X9, 8(R9)
+	ADDQ         DI, SI
+	VBROADCASTSS 12(DX), Z6
+	VBROADCASTSS 12(BX), Z7
+	VMOVUPS      (SI), Z8
+	VFMADD231PS  Z8, Z6, Z2
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z0, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VMOVUPS      Z9, (SI)
+	VMOVUPS      64(SI), Z8
+	VFMADD231PS  Z8, Z6, Z3
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z1, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VMOVUPS      Z9, 64(SI)
+	VFMADD231SS  12(R9), X6, X5
+	VFMADD231SS  12(R8), X7, X4
+	VADDSS       12(R9), X7, X9
+	VMOVSS       X9, 12(R9)
+	ADDQ         DI, SI
+	ADDQ         $0x10, DX
+	ADDQ         $0x10, BX
+	ADDQ         $0x10, R8
+	ADDQ         $0x10, R9
+	SUBQ         $0x04, AX
+	JGE          four35
+
+rest36:
+	ADDQ $0x04, AX
+	JZ   done38
+
+one37:
+	VBROADCASTSS (DX), Z6
+	VBROADCASTSS (BX), Z7
+	VMOVUPS      (SI), Z8
+	VFMADD231PS  Z8, Z6, Z2
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z0, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VMOVUPS      Z9, (SI)
+	VMOVUPS      64(SI), Z8
+	VFMADD231PS  Z8, Z6, Z3
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z1, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VMOVUPS      Z9, 64(SI)
+	VFMADD231SS  (R9), X6, X5
+	VFMADD231SS  (R8), X7, X4
+	VADDSS       (R9), X7, X9
+	VMOVSS       X9, (R9)
+	ADDQ         DI, SI
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, BX
+	ADDQ         $0x04, R8
+	ADDQ         $0x04, R9
+	DECQ         AX
+	JNZ          one37
+
+done38:
+	VBROADCASTSS X4, Z4
+	VBROADCASTSS c1+76(FP), Z7
+	VBROADCASTSS c0+72(FP), Z6
+	VFMADD213PS  Z6, Z4, Z7
+	VPXORD       Z8, Z8, Z8
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z0, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VADDPS       Z2, Z9, Z9
+	VMOVUPS      Z9, (CX)
+	VPXORD       Z9, Z9, Z9
+	VFMADD231PS  Z1, Z7, Z9
+	VADDPS       Z8, Z9, Z9
+	VADDPS       Z3, Z9, Z9
+	VMOVUPS      Z9, 64(CX)
+	VADDSS       X5, X7, X5
+	VZEROUPPER
+	MOVSS        X5, sum+80(FP)
+	MOVSS        X7, w+84(FP)
+	RET
+
+// func renew16AVX512(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, w float32)
+// Requires: AVX, AVX512F
+TEXT ·renew16AVX512(SB), NOSPLIT, $0-60
+	MOVQ    k+0(FP), AX
+	MOVQ    c+8(FP), CX
+	MOVQ    a+16(FP), DX
+	MOVQ    x+24(FP), BX
+	MOVQ    b+40(FP), SI
+	MOVQ    brs+48(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    y+32(FP), R8
+	VMOVUPS (R8), Z0
+	VPXORD  Z1, Z1, Z1
+	SUBQ    $0x04, AX
+	JLT     rest40
+
+four39:
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS (BX), Z3
+	VMOVUPS      (SI), Z4
+	VFMADD231PS  Z4, Z2, Z1
+	VPXORD       Z5, Z5, Z5
+	VFMADD231PS  Z0, Z3, Z5
+	VADDPS       Z4, Z5, Z5
+	VMOVUPS      Z5, (SI)
+	ADDQ         DI, SI
+	VBROADCASTSS 4(DX), Z2
+	VBROADCASTSS 4(BX), Z3
+	VMOVUPS      (SI), Z4
+	VFMADD231PS  Z4, Z2, Z1
+	VPXORD       Z5, Z5, Z5
+	VFMADD231PS  Z0, Z3, Z5
+	VADDPS       Z4, Z5, Z5
+	VMOVUPS      Z5, (SI)
+	ADDQ         DI, SI
+	VBROADCASTSS 8(DX), Z2
+	VBROADCASTSS 8(BX), Z3
+	VMOVUPS      (SI), Z4
+	VFMADD231PS  Z4, Z2, Z1
+	VPXORD       Z5, Z5, Z5
+	VFMADD231PS  Z0, Z3, Z5
+	VADDPS       Z4, Z5, Z5
+	VMOVUPS      Z5, (SI)
+	ADDQ         DI, SI
+	VBROADCASTSS 12(DX), Z2
+	VBROADCASTSS 12(BX), Z3
+	VMOVUPS      (SI), Z4
+	VFMADD231PS  Z4, Z2, Z1
+	VPXORD       Z5, Z5, Z5
+	VFMADD231PS  Z0, Z3, Z5
+	VADDPS       Z4, Z5, Z5
+	VMOVUPS      Z5, (SI)
+	ADDQ         DI, SI
+	ADDQ         $0x10, DX
+	ADDQ         $0x10, BX
+	SUBQ         $0x04, AX
+	JGE          four39
+
+rest40:
+	ADDQ $0x04, AX
+	JZ   done42
+
+one41:
+	VBROADCASTSS (DX), Z2
+	VBROADCASTSS (BX), Z3
+	VMOVUPS      (SI), Z4
+	VFMADD231PS  Z4, Z2, Z1
+	VPXORD       Z5, Z5, Z5
+	VFMADD231PS  Z0, Z3, Z5
+	VADDPS       Z4, Z5, Z5
+	VMOVUPS      Z5, (SI)
+	ADDQ         DI, SI
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, BX
+	DECQ         AX
+	JNZ          one41
+
+done42:
+	VBROADCASTSS w+56(FP), Z3
+	VPXORD       Z4, Z4, Z4
+	VPXORD       Z5, Z5, Z5
+	VFMADD231PS  Z0, Z3, Z5
+	VADDPS       Z4, Z5, Z5
+	VADDPS       Z1, Z5, Z5
+	VMOVUPS      Z5, (CX)
+	VZEROUPPER
+	RET
+
+// func renewTotal16AVX512(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, q *float32, z *float32, c0 float32, c1 float32) (sum float32, w float32)
+// Requires: AVX, AVX512F, FMA3, SSE
+TEXT ·renewTotal16AVX512(SB), NOSPLIT, $0-88
+	MOVQ    k+0(FP), AX
+	MOVQ    c+8(FP), CX
+	MOVQ    a+16(FP), DX
+	MOVQ    x+24(FP), BX
+	MOVQ    b+40(FP), SI
+	MOVQ    brs+48(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    y+32(FP), R8
+	VMOVUPS (R8), Z0
+	VPXORD  Z1, Z1, Z1
+	MOVQ    q+56(FP), R8
+	MOVQ    z+64(FP), R9
+	VPXORD  Z2, Z2, Z2
+	VXORPS  X3, X3, X3
+	SUBQ    $0x04, AX
+	JLT     rest44
+
+four43:
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS (BX), Z5
+	VMOVUPS      (SI), Z6
+	VFMADD231PS  Z6, Z4, Z1
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (SI)
+	VFMADD231SS  (R9), X4, X3
+	VFMADD231SS  (R8), X5, X2
+	VADDSS       (R9), X5, X7
+	VMOVSS       X7, (R9)
+	ADDQ         DI, SI
+	VBROADCASTSS 4(DX), Z4
+	VBROADCASTSS 4(BX), Z5
+	VMOVUPS      (SI), Z6
+	VFMADD231PS  Z6, Z4, Z1
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (SI)
+	VFMADD231SS  4(R9), X4, X3
+	VFMADD231SS  4(R8), X5, X2
+	VADDSS       4(R9), X5, X7
+	VMOVSS       X7, 4(R9)
+	ADDQ         DI, SI
+	VBROADCASTSS 8(DX), Z4
+	VBROADCASTSS 8(BX), Z5
+	VMOVUPS      (SI), Z6
+	VFMADD231PS  Z6, Z4, Z1
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (SI)
+	VFMADD231SS  8(R9), X4, X3
+	VFMADD231SS  8(R8), X5, X2
+	VADDSS       8(R9), X5, X7
+	VMOVSS       X7, 8(R9)
+	ADDQ         DI, SI
+	VBROADCASTSS 12(DX), Z4
+	VBROADCASTSS 12(BX), Z5
+	VMOVUPS      (SI), Z6
+	VFMADD231PS  Z6, Z4, Z1
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (SI)
+	VFMADD231SS  12(R9), X4, X3
+	VFMADD231SS  12(R8), X5, X2
+	VADDSS       12(R9), X5, X7
+	VMOVSS       X7, 12(R9)
+	ADDQ         DI, SI
+	ADDQ         $0x10, DX
+	ADDQ         $0x10, BX
+	ADDQ         $0x10, R8
+	ADDQ         $0x10, R9
+	SUBQ         $0x04, AX
+	JGE          four43
+
+rest44:
+	ADDQ $0x04, AX
+	JZ   done46
+
+one45:
+	VBROADCASTSS (DX), Z4
+	VBROADCASTSS (BX), Z5
+	VMOVUPS      (SI), Z6
+	VFMADD231PS  Z6, Z4, Z1
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VMOVUPS      Z7, (SI)
+	VFMADD231SS  (R9), X4, X3
+	VFMADD231SS  (R8), X5, X2
+	VADDSS       (R9), X5, X7
+	VMOVSS       X7, (R9)
+	ADDQ         DI, SI
+	ADDQ         $0x04, DX
+	ADDQ         $0x04, BX
+	ADDQ         $0x04, R8
+	ADDQ         $0x04, R9
+	DECQ         AX
+	JNZ          one45
+
+done46:
+	VBROADCASTSS X2, Z2
+	VBROADCASTSS c1+76(FP), Z5
+	VBROADCASTSS c0+72(FP), Z4
+	VFMADD213PS  Z4, Z2, Z5
+	VPXORD       Z6, Z6, Z6
+	VPXORD       Z7, Z7, Z7
+	VFMADD231PS  Z0, Z5, Z7
+	VADDPS       Z6, Z7, Z7
+	VADDPS       Z1, Z7, Z7
+	VMOVUPS      Z7, (CX)
+	VADDSS       X3, X5, X3
+	VZEROUPPER
+	MOVSS        X3, sum+80(FP)
+	MOVSS        X5, w+84(FP)
+	RET
+
 // func featureRowAVX512(rows int, n int, dst *float32, w *float32, s float32, x *float32)
 // Requires: AVX, AVX512F
 TEXT ·featureRowAVX512(SB), NOSPLIT, $0-48
@@ -450,12 +944,12 @@ TEXT ·featureRowAVX512(SB), NOSPLIT, $0-48
 	MOVQ   x+40(FP), SI
 	VMOVSS s+32(FP), X0
 
-run31:
+run47:
 	VMULSS       (SI), X0, X1
 	VBROADCASTSS X1, Z1
 	XORQ         DI, DI
 
-loop32:
+loop48:
 	VMOVUPS (SI)(DI*4), Z2
 	VMULPS  Z2, Z1, Z2
 	VMOVUPS (BX)(DI*4), Z3
@@ -463,12 +957,12 @@ loop32:
 	VMOVUPS Z2, (DX)(DI*4)
 	ADDQ    $0x10, DI
 	CMPQ    DI, CX
-	JLT     loop32
+	JLT     loop48
 	LEAQ    (DX)(CX*4), DX
 	LEAQ    (BX)(CX*4), BX
 	ADDQ    $0x04, SI
 	DECQ    CX
 	DECQ    AX
-	JNZ     run31
+	JNZ     run47
 	VZEROUPPER
 	RET

@@ -35,6 +35,41 @@ func (s *mixers) mix(c, a []float32, step int, b []float32, brs int, z []float32
 	return total
 }
 
+// renewers are the routines of Renew, for panels of 32 and 16 columns.
+type renewers struct {
+	plain [2]func(k int, c, a, x, y, b *float32, brs int, w float32)
+	total [2]func(k int, c, a, x, y, b *float32, brs int, q, z *float32, c0, c1 float32) (sum, w float32)
+}
+
+// renew is Table.Renew. The first panel has the weight.
+func (s *renewers) renew(c, a, q, x, y, b []float32, brs int, z []float32, c0, c1 float32) (sum float32) {
+	n, k := len(c), len(a)
+	if n%Lanes != 0 {
+		panic(errWhole)
+	}
+	if n == 0 || k == 0 {
+		return 0
+	}
+	at(b, (k-1)*brs+n)
+	at(q, k)
+	at(x, k)
+	at(y, n)
+	at(z, k)
+	var w float32
+	first := true
+	for i, cols := 0, 2*Lanes; cols >= Lanes; i, cols = i+1, cols/2 {
+		for ; len(c) >= cols; c, y, b = c[cols:], y[cols:], b[cols:] {
+			if first {
+				sum, w = s.total[i](k, &c[0], &a[0], &x[0], &y[0], &b[0], brs, &q[0], &z[0], c0, c1)
+				first = false
+			} else {
+				s.plain[i](k, &c[0], &a[0], &x[0], &y[0], &b[0], brs, w)
+			}
+		}
+	}
+	return sum
+}
+
 func featureRow(f func(rows, n int, dst, w *float32, s float32, x *float32)) func(dst, w []float32, s float32, x []float32, rows int) {
 	return func(dst, w []float32, s float32, x []float32, rows int) {
 		if rows <= 0 {

@@ -14,6 +14,10 @@ func token(g *gen) {
 		g.mix(cols, false)
 		g.mix(cols, true)
 	}
+	for _, cols := range []int{32, 16} {
+		g.renew(cols, false)
+		g.renew(cols, true)
+	}
 	g.featureRow()
 }
 
@@ -98,6 +102,108 @@ func (g *gen) mix(cols int, total bool) {
 	g.JNZ(operand.LabelRef(block))
 	if total {
 		g.results(all)
+		return
+	}
+	g.finish()
+}
+
+// renew is mix without steps, for a panel that changes behind it: each row is read
+// once. The first panel has the score, the total and the column of these.
+func (g *gen) renew(cols int, total bool) {
+	name, more, result, doc := "renew", ", w float32)", "", "."
+	if total {
+		name, more, result = "renewTotal", ", q, z *float32, c0, c1 float32)", " (sum, w float32)"
+		doc = ", for w = c0 + c1·(q·x), and adds x to z, of which w + a·z was the sum."
+	}
+	g.routine(fmt.Sprintf("%s%d", name, cols), "k int, c, a, x, y, b *float32, brs int"+more+result,
+		fmt.Sprintf("sets c to w·y plus the product of a and the %d columns of b, k > 0 rows, and adds x[p]·y to them%s", cols, doc))
+	k, c, a, x, b, brs := g.arg("k"), g.arg("c"), g.arg("a"), g.arg("x"), g.arg("b"), g.stride("brs")
+	y := g.arg("y")
+	values := make([]reg.VecVirtual, cols*4/g.size())
+	for j := range values {
+		values[j] = g.register()
+		g.VMOVUPS(operand.Mem{Base: y, Disp: j * g.size()}, values[j])
+	}
+	sums := make([]reg.VecVirtual, len(values))
+	for j := range sums {
+		sums[j] = g.register()
+		g.clear(sums[j])
+	}
+	var q, z reg.GPVirtual
+	score, part := g.register(), g.XMM()
+	if total {
+		q, z = g.arg("q"), g.arg("z")
+		g.clear(score)
+		g.VXORPS(part, part, part)
+	}
+	weigh, key, old, own := g.register(), g.register(), g.register(), g.register()
+	row := func(i int) {
+		g.VBROADCASTSS(operand.Mem{Base: a, Disp: 4 * i}, weigh)
+		g.VBROADCASTSS(operand.Mem{Base: x, Disp: 4 * i}, key)
+		for j, s := range sums {
+			m := operand.Mem{Base: b, Disp: j * g.size()}
+			g.VMOVUPS(m, old)
+			g.VFMADD231PS(old, weigh, s)
+			g.clear(own) // a product is a sum from zero, as Block has it
+			g.VFMADD231PS(values[j], key, own)
+			g.VADDPS(old, own, own)
+			g.VMOVUPS(own, m)
+		}
+		if total {
+			m := operand.Mem{Base: z, Disp: 4 * i}
+			g.VFMADD231SS(m, weigh.AsX(), part)
+			g.VFMADD231SS(operand.Mem{Base: q, Disp: 4 * i}, key.AsX(), score.AsX())
+			g.VADDSS(m, key.AsX(), own.AsX())
+			g.VMOVSS(own.AsX(), m)
+		}
+		g.ADDQ(brs, b)
+	}
+	move := func(n int) {
+		for _, p := range []reg.GPVirtual{a, x, q, z} {
+			if p != nil {
+				g.ADDQ(operand.Imm(uint64(4*n)), p)
+			}
+		}
+	}
+	four, rest, one, done := g.label("four"), g.label("rest"), g.label("one"), g.label("done")
+	g.SUBQ(operand.Imm(unroll), k)
+	g.JLT(operand.LabelRef(rest))
+	g.Label(four)
+	for i := range unroll {
+		row(i)
+	}
+	move(unroll)
+	g.SUBQ(operand.Imm(unroll), k)
+	g.JGE(operand.LabelRef(four))
+	g.Label(rest)
+	g.ADDQ(operand.Imm(unroll), k)
+	g.JZ(operand.LabelRef(done))
+	g.Label(one)
+	row(0)
+	move(1)
+	g.DECQ(k)
+	g.JNZ(operand.LabelRef(one))
+	g.Label(done)
+	w := key
+	if total {
+		g.VBROADCASTSS(score.AsX(), score)
+		g.VBROADCASTSS(g.address("c1"), w)
+		g.VBROADCASTSS(g.address("c0"), weigh)
+		g.VFMADD213PS(weigh, score, w)
+	} else {
+		g.VBROADCASTSS(g.address("w"), w)
+	}
+	g.clear(old)
+	for j, s := range sums {
+		g.clear(own)
+		g.VFMADD231PS(values[j], w, own)
+		g.VADDPS(old, own, own)
+		g.VADDPS(s, own, own)
+		g.VMOVUPS(own, operand.Mem{Base: c, Disp: j * g.size()})
+	}
+	if total {
+		g.VADDSS(part, w.AsX(), part)
+		g.results(part, w.AsX())
 		return
 	}
 	g.finish()
