@@ -26,6 +26,11 @@ type Plan struct {
 	// or nobody knows.
 	State float64
 
+	// Renews reports that a state of the shape whose chunks have one token (Chunk 1)
+	// answers a token and takes it in while it reads its sums once: the way to step
+	// of kernels of degree 1, whose states are half as large then.
+	Renews bool
+
 	Back    Form // of Backward
 	BackWhy string
 
@@ -201,7 +206,7 @@ func (e *engine[T]) Plan(s Shape) Plan {
 		form = Step
 	}
 	p.Bound = e.bound(s, form, p.Chunk, p.F)
-	p.State = e.stateBytes(s)
+	p.State, p.Renews = e.stateBytes(s), e.renews(&s)
 	var z T
 	p.Bytes = float64(unsafe.Sizeof(z)) * e.scratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
 	return p

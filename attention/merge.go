@@ -64,6 +64,7 @@ func (s *sums[T]) Merge(next State[T]) error {
 	if n == s {
 		n = s.Clone().(*sums[T])
 	}
+	s.known = false
 	ar := arena.Acquire()
 	defer ar.Release()
 	for i, st := range s.heads {

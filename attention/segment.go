@@ -204,7 +204,7 @@ func (x *sumsSegment[T]) end() {
 	if x.init != nil {
 		tokens += x.init.tokens
 	}
-	x.final.tokens = tokens
+	x.final.tokens, x.final.known = tokens, false
 }
 
 // stream returns the stream of a unit, with what the state before holds.

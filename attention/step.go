@@ -86,6 +86,14 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 	d, spec, t := r.s.D, &r.e.spec, kernel.Active[T]()
 	mark := ar.Mark()
 	defer ar.Reset(mark)
+	if x := r.asTheyLie(i0, i1); x != nil {
+		if rows := r.x[i0*r.ld:][:len(x)]; spec.Map != nil {
+			spec.Map.Map(rows, x)
+		} else {
+			copy(rows, x)
+		}
+		return
+	}
 	if spec.Norm == NoNorm {
 		for i := i0; i < i1; i++ {
 			x, scale := r.token(i)
@@ -121,6 +129,25 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 		rows := r.x[i0*r.ld : i1*r.ld]
 		spec.Map.Map(rows, rows)
 	}
+}
+
+// asTheyLie returns what rows i0 ≤ i < i1 are made of, nil where they do not lie one
+// behind the other, or more is done with them than an elementwise map.
+func (r *tokenRows[T]) asTheyLie(i0, i1 int) []T {
+	s, spec := r.s, &r.e.spec
+	if spec.Norm != NoNorm || !spec.elementwise() || spec.Tau != nil || r.c.Rope != nil || r.c.Drop.some() {
+		return nil
+	}
+	x, d := &r.c.Q, s.D
+	if i0 >= r.queries {
+		x, i0, i1 = &r.c.K, i0-r.queries, i1-r.queries
+	} else if scale, _ := spec.exponent(spec.scale(d, 0)); scale != 1 {
+		return nil
+	}
+	if x.SH != d || x.B > 1 && x.SB != x.H*d || r.ld != d {
+		return nil
+	}
+	return x.Data[i0*d : i1*d]
 }
 
 // finish rotates the first D elements of row i by the first position of the

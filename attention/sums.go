@@ -15,7 +15,24 @@ type sums[T tensor.Float] struct {
 	shape  Shape
 	tokens int64
 	heads  []*stream[T] // [B·Hkv]
+
+	moments blocks[T] // of the heads
+	known   bool      // every head has moments and nothing else: see even
 }
+
+// blocks are pieces of memory of one size, each from one cache line to another.
+type blocks[T tensor.Float] struct {
+	data []T
+	size int
+}
+
+func makeBlocks[T tensor.Float](n, size int) blocks[T] {
+	size = kernel.Pad(size)
+	return blocks[T]{make([]T, n*size), size}
+}
+
+// at returns the first n elements of piece i.
+func (b *blocks[T]) at(i, n int) []T { return b.data[i*b.size:][:n:n] }
 
 // window returns the tokens of a chunk of a state for width d. Most steps read
 // the moments and only the last of a chunk writes them, so that few tokens are
@@ -55,32 +72,29 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	s.Chunk = e.window(s.D, s.Chunk)
 	n := s.B * s.Hkv
 	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], n)}
-	// A step reads all of a head and then all of the next: they lie in memory in
-	// that order, from one cache line to another.
+	// A step reads what a head has of a kind and then what the next one has: they
+	// lie in memory in that order.
 	streams, exist := make([]stream[T], n), make([]bool, n*s.Chunk)
-	var room []T
-	size := 0
-	take := func(n int) []T {
-		padded := kernel.Pad(n)
-		size += padded
-		if len(room) < padded {
-			return make([]T, n)
-		}
-		x := room[:n:n]
-		room = room[padded:]
-		return x
-	}
+	var kinds []blocks[T]
 	for i := range st.heads {
-		if i == 1 {
-			room = make([]T, (n-1)*size)
-		}
 		u, h := e.stateUnit(&s), &streams[i]
 		u.walker, u.chunk = e.monomials(e.spec.width(s.D)), s.Chunk
 		h.exist, exist = exist[:0:s.Chunk], exist[s.Chunk:]
+		kind := 0
+		take := func(size int) []T {
+			if i == 0 {
+				kinds = append(kinds, makeBlocks[T](n, size))
+			}
+			kind++
+			return kinds[kind-1].at(i, size)
+		}
 		st.heads[i] = h.start(u, u.walker, s.Chunk, take)
 		if s.Carry == Compensated {
 			h.past.compensate(take)
 		}
+	}
+	if n > 0 {
+		st.moments = kinds[0]
 	}
 	return st
 }
@@ -116,6 +130,7 @@ func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	if c.decays() {
 		s.startAges()
 	}
+	s.known = n == m && c.KeyMask == nil && !c.decays() && s.even()
 	var rows tokenRows[T]
 	if max(n, m) == 1 {
 		rows = s.e.tokenRows(ar, sh, c, n, m)
@@ -141,6 +156,10 @@ func (s *sums[T]) decays() bool { return len(s.heads) > 0 && s.heads[0].ages != 
 // do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
 // rows.
 func (s *sums[T]) do(lo, hi int, out tensor.Heads[T], c *Call[T], n, m int, rows tokenRows[T]) {
+	if rows.x != nil && s.known {
+		s.renewHeads(lo, hi, out, c, rows)
+		return
+	}
 	if rows.x != nil && s.firstDegree() {
 		s.stepFirst(lo, hi, out, c, n, m, rows)
 		return
@@ -171,6 +190,10 @@ func (s *stream[T]) run() {
 		s.owed = s.ages.owes
 	}
 	for j := 0; j < u.m; {
+		if s.renews() {
+			s.renew(j)
+			return
+		}
 		if u.workers > 1 && s.n == 0 && u.m-j >= 2*s.c {
 			j = s.runTogether(j)
 			continue
@@ -225,7 +248,7 @@ func (s *stream[T]) setOpen(from *stream[T]) {
 }
 
 func (s *sums[T]) Reset() {
-	s.tokens = 0
+	s.tokens, s.known = 0, false
 	for _, st := range s.heads {
 		st.past.some = false
 		st.first, st.ages = unseen, nil

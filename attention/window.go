@@ -313,6 +313,7 @@ func (w *windowed[T]) addGamma(d []float64, heads int) {
 
 func (w *windowed[T]) Plan(s Shape) Plan {
 	p, near := w.tail.Plan(s), w.near.Plan(Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: s.Causal})
+	p.Renews = false // a token leaves the window as another comes in
 	p.FLOPs += near.FLOPs
 	p.Bytes = max(p.Bytes, near.Bytes)
 	p.Cost += near.Cost

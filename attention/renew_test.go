@@ -1,0 +1,183 @@
+package attention
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// firstDegrees are kernels whose states may renew: without a constant and with one,
+// whose features have weights.
+func firstDegrees() map[string]*oracle.Mechanism {
+	return map[string]*oracle.Mechanism{
+		"linear":   textbook["linear"],
+		"fastmax1": textbook["fastmax1"],
+		"a line":   {Norm: oracle.Unit, Scale: 0.5, Coef: []float64{1.5, 0.75}, Eps: 0.1},
+	}
+}
+
+// aloneCall is a causal call whose query heads have a key head each.
+func aloneCall(n, d, dv int, theta float64) *Call[float32] {
+	r := rand.New(rand.NewPCG(uint64(n), uint64(d)))
+	c := callOf[float32](&oracle.Call{Q: normal(r, 2, 3, n, d), K: normal(r, 2, 3, n, d), V: normal(r, 2, 3, n, dv), Causal: true, Theta: theta})
+	c.Chunk = 1
+	return c
+}
+
+// A state whose chunks have one token has the bits of the linear form, however tokens
+// come and whatever else becomes of it between them.
+func TestRenewedPieces(t *testing.T) {
+	const n = 150
+	single := make([]int, n)
+	for i := range single {
+		single[i] = i + 1
+	}
+	for name, m := range firstDegrees() {
+		e := mechanismOf[float32](t, name, m)
+		for _, shape := range [][2]int{{5, 3}, {16, 32}, {32, 48}, {200, 16}} {
+			d, dv := shape[0], shape[1]
+			for _, theta := range []float64{0, 100} {
+				c := aloneCall(n, d, dv, theta)
+				if got, want := e.Plan(c.Shape()).Renews, d < 176; got != want {
+					t.Fatalf("%s, D = %d: renews: %v", name, d, got)
+				}
+				whole := newState(t, e, c)
+				if err := whole.Absorb(c); err != nil {
+					t.Fatal(err)
+				}
+				var want []float32
+				for way, cuts := range map[string][]int{"at once": {n}, "one by one": single, "in pieces": {1, 2, 66, 67, 68, 149, n}} {
+					st, out := newState(t, e, c), poisoned[float32](2, 3, n, dv)
+					steps(t, st, out, c, 0, cuts...)
+					if want == nil {
+						want = out.Data
+					}
+					if !slices.Equal(out.Data, want) {
+						t.Errorf("%s, D = %d, Dv = %d: outputs %s have other bits", name, d, dv, way)
+					}
+					sameState(t, name+", stepped "+way, st, whole)
+				}
+				form, _ := forward(t, e, c, Linear)
+				// Rows of mean 0 that are not rotated have a channel less there.
+				if flat := m.Norm == oracle.Bounded && theta == 0; !flat && !slices.Equal(form.Data, want) {
+					t.Errorf("%s, D = %d, Dv = %d: differs from the linear form", name, d, dv)
+				}
+			}
+		}
+	}
+}
+
+// What changes a state otherwise between steps is seen by the next one.
+func TestRenewedAfterOtherCalls(t *testing.T) {
+	const n, d, dv = 40, 6, 16
+	c := aloneCall(n, d, dv, 0)
+	hidden := make([]bool, 2*n)
+	for i := range hidden {
+		hidden[i] = i%3 == 0
+	}
+	masked := *c
+	masked.KeyMask = hidden
+	for name, m := range firstDegrees() {
+		e := mechanismOf[float32](t, name, m)
+		first := newState(t, e, c)
+		out := poisoned[float32](2, 3, n, dv)
+		steps(t, first, out, c, 0, 1, 2, 3, 10)
+		if !first.known {
+			t.Fatalf("%s: a state that is stepped looks at every head", name)
+		}
+		for what, change := range map[string]func(st *sums[float32]) error{
+			"nothing": func(*sums[float32]) error { return nil },
+			"a mask":  func(st *sums[float32]) error { return st.Step(out.Tokens(10, 13), tokens(&masked, 10, 13)) },
+			"keys":    func(st *sums[float32]) error { return st.Absorb(tokens(c, 10, 13)) },
+			"a query": func(st *sums[float32]) error { return st.Read(out.Tokens(10, 11), tokens(c, 10, 11)) },
+			"a reset": func(st *sums[float32]) error { st.Reset(); return nil },
+			"a merge": func(st *sums[float32]) error { return st.Merge(first) },
+			"a total": func(st *sums[float32]) error {
+				var total Total[float32]
+				if err := TotalOf(&total, first); err != nil {
+					return err
+				}
+				return SetTotal(st, &total)
+			},
+			"a decay": func(st *sums[float32]) error {
+				p := tokens(c, 10, 12)
+				p.LogG = tensor.NewHeads[float32](2, 3, 2, 1)
+				for i := range p.LogG.Data {
+					p.LogG.Data[i] = -0.25
+				}
+				return st.Step(out.Tokens(10, 12), p)
+			},
+			"the end of a call": func(st *sums[float32]) error {
+				p := tokens(c, 10, 13)
+				p.Init, p.Final = first, st
+				return e.Forward(out.Tokens(10, 13), p, nil)
+			},
+		} {
+			// The same in a state that is restored, and so knows nothing.
+			st := first.Clone().(*sums[float32])
+			steps(t, st, out, c, 10, 11)
+			if !st.known {
+				t.Fatalf("%s: a clone that is stepped looks at every head", name)
+			}
+			if err := change(st); err != nil {
+				t.Fatalf("%s, %s: %v", name, what, err)
+			}
+			data, err := st.AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := e.RestoreState(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, want := poisoned[float32](2, 3, 20, dv), poisoned[float32](2, 3, 20, dv)
+			rest := tokens(c, 20, n)
+			steps(t, st, got, rest, 0, 1, 2, 3, 9, 20)
+			steps(t, again, want, rest, 0, 20)
+			if !slices.Equal(got.Data, want.Data) {
+				t.Errorf("%s: goes on otherwise after %s", name, what)
+			}
+			sameState(t, name+" after "+what, st, again)
+		}
+	}
+}
+
+// Rows that lie one behind the other are mapped at once.
+func TestRenewedWhereverRowsLie(t *testing.T) {
+	const n, d, dv = 12, 16, 32
+	for name, m := range firstDegrees() {
+		e := mechanismOf[float32](t, name, m)
+		c := aloneCall(n, d, dv, 0)
+		apart := *c
+		for _, x := range []*tensor.Heads[float32]{&apart.Q, &apart.K, &apart.V} {
+			*x = gapped(*x)
+		}
+		var outs [2][]float32
+		for i, c := range []*Call[float32]{c, &apart} {
+			out := poisoned[float32](2, 3, n, dv)
+			steps(t, newState(t, e, c), out, c, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+			outs[i] = out.Data
+		}
+		if !slices.Equal(outs[0], outs[1]) {
+			t.Errorf("%s: rows with gaps give other bits", name)
+		}
+	}
+}
+
+// gapped returns x with the tokens of a batch row behind one another, as projections
+// leave them, and three numbers after each.
+func gapped(x tensor.Heads[float32]) tensor.Heads[float32] {
+	width := x.H*x.D + 3
+	y := tensor.Split(make([]float32, x.B*x.N*width), x.B, x.N, width, 0, x.H, x.D)
+	for b := range x.B {
+		for h := range x.H {
+			for i := range x.N {
+				copy(y.At(b, h).Row(i), x.At(b, h).Row(i))
+			}
+		}
+	}
+	return y
+}
