@@ -156,9 +156,16 @@ func (a *Attention[T]) CanDivide() error {
 	return attention.TotalOf(new(attention.Total[T]), state)
 }
 
-// NewState returns an empty state of the mechanism.
+// NewState returns an empty state of the mechanism, for steps.
 func (a *Attention[T]) NewState(batch int) (State[T], error) {
-	state, err := a.Mechanism.NewState(a.shape(batch, true))
+	shape := a.shape(batch, true)
+	if one := shape; a.Decay == nil {
+		one.N, one.M = 1, 1
+		if a.Mechanism.Plan(one).Renews {
+			shape.Chunk = 1
+		}
+	}
+	state, err := a.Mechanism.NewState(shape)
 	return attentionState[T]{state}, err
 }
 
