@@ -32,7 +32,7 @@ func renewGo[T Float](c, a, q, x, y, b []T, brs int, z []T, c0, c1 T) (sum T) {
 		score += T(q[p] * x[p])
 		sum += T(a[p] * z[p])
 	}
-	w := T(c1*score) + c0
+	w := c1*score + c0 // as PolyRows has it
 	for j := range c {
 		var s T
 		for p := range a {
