@@ -78,7 +78,7 @@ type Drawn struct {
 }
 
 // Draw draws images and calls emit with each, in their order, as soon as its batch is
-// there. An error of emit or of ctx ends it. Where a batch has 16 images or more for each
+// there. An error of emit or of ctx ends it. Where a batch has 12 images or more for each
 // thread, they are drawn in parts side by side, each from its first level to its last; of
 // fewer images, and by recomputing, threads share the layers. Images are the same in any
 // batch and with any number of threads.
@@ -189,9 +189,11 @@ type artist struct {
 	done int64 // levels
 }
 
+// Images of a part. On one core 12 are drawn at 0.95 of the rate of many: they fill a
+// tile of products. 8 are at 0.75, and more than 64 gain nothing.
 const (
-	mostOfPart  = 64 // images
-	leastOfPart = 16
+	mostOfPart  = 64
+	leastOfPart = 12
 )
 
 // parts returns how many parts n images are drawn in by so many threads. Where images
