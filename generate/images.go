@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
@@ -53,8 +57,8 @@ type Images struct {
 	Given []byte // levels that every image begins with
 	Seed  uint64 // level j of image i is a function of it, i, j and the levels before
 
-	// Show is told after each step how many levels of all that are to be drawn there
-	// are; nil: nobody is.
+	// Show is told after each step of some of the images how many levels of all that are
+	// to be drawn there are, by one goroutine at a time; nil: nobody is.
 	Show func(done, all int64)
 }
 
@@ -74,7 +78,10 @@ type Drawn struct {
 }
 
 // Draw draws images and calls emit with each, in their order, as soon as its batch is
-// there. An error of emit or of ctx ends it.
+// there. An error of emit or of ctx ends it. Where a batch has 12 images or more for each
+// thread, they are drawn in parts side by side, each from its first level to its last; of
+// fewer images, and by recomputing, threads share the layers. Images are the same in any
+// batch and with any number of threads.
 func Draw(ctx context.Context, m *model.Model[float32], d Images, emit func(i int, levels []byte) error) (Drawn, error) {
 	drawn := Drawn{Way: d.Way}
 	if err := d.check(m); err != nil {
@@ -85,12 +92,6 @@ func Draw(ctx context.Context, m *model.Model[float32], d Images, emit func(i in
 	}
 	drawn.Way, drawn.Batch = d.Way, d.Batch
 	a := artist{m: m, d: &d, key: rng.New(d.Seed)}
-	if m.Config().Loss == model.CrossEntropy {
-		var err error
-		if a.sampler, err = NewSampler(Sampling{Temperature: 1, Seed: d.Seed}, nn.Levels); err != nil {
-			return drawn, err
-		}
-	}
 	start := time.Now()
 	for first := 0; first < d.Count; first += d.Batch {
 		batch, err := a.batch(ctx, first, min(d.Batch, d.Count-first))
@@ -178,81 +179,172 @@ func (d *Images) settle(m *model.Model[float32]) error {
 
 // artist draws batches.
 type artist struct {
-	m       *model.Model[float32]
-	d       *Images
-	key     rng.Key
-	sampler *Sampler // nil: mixtures
-	outputs []float32
-	state   int64 // bytes
-	done    int64 // levels
+	m     *model.Model[float32]
+	d     *Images
+	key   rng.Key
+	state int64       // bytes
+	ended atomic.Bool // a part of the batch has failed
+
+	mu   sync.Mutex
+	done int64 // levels
 }
 
-// batch draws n images from number first on.
+// Images of a part. On one core 12 are drawn at 0.95 of the rate of many: they fill a
+// tile of products. 8 are at 0.75, and more than 64 gain nothing.
+const (
+	mostOfPart  = 64
+	leastOfPart = 12
+)
+
+// parts returns how many parts n images are drawn in by so many threads. Where images
+// are many enough each thread has as many parts as the next: a part keeps to one core
+// and its rows to that core's caches, and no two wait for each other at every layer.
+// Fewer images are one part, whose layers the threads share.
+func parts(n, threads int) int {
+	each := (n + threads*mostOfPart - 1) / (threads * mostOfPart)
+	if count := threads * each; threads > 1 && n >= count*leastOfPart {
+		return count
+	}
+	return 1
+}
+
+// batch draws n images from number first on, in parts.
 func (a *artist) batch(ctx context.Context, first, n int) ([][]byte, error) {
-	size := a.d.Size()
-	images := make([][]byte, n)
-	tokens, spare := make([]int32, n*(len(a.d.Given)+1), n*size), make([]int32, 0, n*size)
-	for i := range images {
-		images[i] = append(make([]byte, 0, size), a.d.Given...)
-		row := tokens[i*(len(a.d.Given)+1):]
+	count := 1
+	if a.d.Way != Recompute { // the model itself has the memory of one pass
+		count = parts(n, par.Threads())
+	}
+	list := make([]part, count)
+	for i := range list {
+		p := &list[i]
+		lo, hi := i*n/count, (i+1)*n/count
+		p.artist, p.first, p.n = a, first+lo, hi-lo
+		if err := p.open(list[:i]); err != nil {
+			return nil, err
+		}
+	}
+	par.Parts(count, func(i int) { list[i].draw(ctx) })
+	var images [][]byte
+	a.state = 0
+	for i := range list {
+		p := &list[i]
+		if p.err != nil {
+			return nil, p.err
+		}
+		images = append(images, p.images...)
+		if p.session != nil {
+			a.state += p.session.Bytes()
+		}
+	}
+	return images, nil
+}
+
+// tell counts n more levels.
+func (a *artist) tell(n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.done += int64(n); a.d.Show != nil {
+		a.d.Show(a.done, int64(a.d.Count)*int64(a.d.Size()-len(a.d.Given)))
+	}
+}
+
+// part is some images of a batch, and what drawing them takes.
+type part struct {
+	*artist
+	first, n int // images
+	session  *model.Session[float32]
+	sampler  *Sampler // nil: mixtures
+	outputs  []float32
+	images   [][]byte
+	err      error
+}
+
+// open makes the session and the sampler. Sessions of one size share the weights that
+// they read.
+func (p *part) open(before []part) (err error) {
+	if p.m.Config().Loss == model.CrossEntropy {
+		if p.sampler, err = NewSampler(Sampling{Temperature: 1, Seed: p.d.Seed}, nn.Levels); err != nil {
+			return err
+		}
+	}
+	if p.d.Way == Recompute {
+		return nil
+	}
+	if i := slices.IndexFunc(before, func(q part) bool { return q.n == p.n }); i >= 0 {
+		p.session = before[i].session.Clone()
+		return nil
+	}
+	p.session, err = p.m.NewSession(p.n)
+	return err
+}
+
+// draw draws all levels, unless another part fails.
+func (p *part) draw(ctx context.Context) {
+	whole := false
+	defer func() {
+		if !whole { // or a panic is under way
+			p.ended.Store(true)
+		}
+	}()
+	p.err = p.levels(ctx)
+	whole = p.err == nil
+}
+
+func (p *part) levels(ctx context.Context) error {
+	d, n := p.d, p.n
+	size, given := d.Size(), len(d.Given)
+	p.images = make([][]byte, n)
+	tokens, spare := make([]int32, n*(given+1), n*size), make([]int32, 0, n*size)
+	for i := range p.images {
+		p.images[i] = append(make([]byte, 0, size), d.Given...)
+		row := tokens[i*(given+1):]
 		row[0] = nn.Levels
-		for j, x := range a.d.Given {
+		for j, x := range d.Given {
 			row[j+1] = int32(x)
 		}
 	}
-	var session *model.Session[float32]
-	if a.d.Way != Recompute {
-		var err error
-		if session, err = a.m.NewSession(n); err != nil {
-			return nil, err
-		}
-	}
-	for at := len(a.d.Given); at < size; at++ {
+	for at := given; at < size && !p.ended.Load(); at++ {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
-		outputs, err := a.next(session, tokens, n)
+		outputs, err := p.next(tokens)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		each := len(outputs) / n
 		following := spare[:0]
-		for i := range images {
-			level, err := a.level(outputs[i*each:][:each], first+i, at)
+		for i := range p.images {
+			level, err := p.level(outputs[i*each:][:each], p.first+i, at)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			images[i] = append(images[i], byte(level))
-			if session == nil {
+			p.images[i] = append(p.images[i], byte(level))
+			if p.session == nil {
 				following = append(following, tokens[i*(at+1):][:at+1]...)
 			}
 			following = append(following, level)
 		}
 		tokens, spare = following, tokens
-		if a.done += int64(n); a.d.Show != nil {
-			a.d.Show(a.done, int64(a.d.Count)*int64(size-len(a.d.Given)))
-		}
+		p.tell(n)
 	}
-	if session != nil {
-		a.state = session.Bytes()
-	}
-	return images, nil
+	return nil
 }
 
-// next returns the outputs after the last token of each of n images: with a session
-// of the tokens that it has not seen, else of all.
-func (a *artist) next(session *model.Session[float32], tokens []int32, n int) ([]float32, error) {
+// next returns the outputs after the last token of each image: with a session of the
+// tokens that it has not seen, else of all.
+func (p *part) next(tokens []int32) ([]float32, error) {
+	n := p.n
 	each := len(tokens) / n
-	if session != nil {
-		return session.Step(tokens, each)
+	if p.session != nil {
+		return p.session.Step(tokens, each)
 	}
-	c := a.m.Config()
+	c := p.m.Config()
 	width := c.Outputs
-	if need := len(tokens) * width; cap(a.outputs) < need {
-		a.outputs = make([]float32, n*a.d.Size()*width)
+	if need := len(tokens) * width; cap(p.outputs) < need {
+		p.outputs = make([]float32, n*p.d.Size()*width)
 	}
-	all := a.outputs[:len(tokens)*width]
-	if err := a.m.Logits(&model.Batch{B: n, N: each, Tokens: tokens}, all); err != nil {
+	all := p.outputs[:len(tokens)*width]
+	if err := p.m.Logits(&model.Batch{B: n, N: each, Tokens: tokens}, all); err != nil {
 		return nil, err
 	}
 	for i := range n {
@@ -262,10 +354,10 @@ func (a *artist) next(session *model.Session[float32], tokens []int32, n int) ([
 }
 
 // level draws level at of image i.
-func (a *artist) level(outputs []float32, i, at int) (int32, error) {
-	number := uint64(i)*uint64(a.d.Size()) + uint64(at)
-	if a.sampler != nil {
-		return a.sampler.Next(outputs, number)
+func (p *part) level(outputs []float32, i, at int) (int32, error) {
+	number := uint64(i)*uint64(p.d.Size()) + uint64(at)
+	if p.sampler != nil {
+		return p.sampler.Next(outputs, number)
 	}
-	return nn.SampleLogistics(outputs, a.key, number), nil
+	return nn.SampleLogistics(outputs, p.key, number), nil
 }

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"image/color"
+	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 )
@@ -93,6 +96,139 @@ func TestWaysDrawTheSame(t *testing.T) {
 				t.Errorf("%s %q: the first completion is %v", x.mechanism, way, again[0])
 			}
 		}
+	}
+}
+
+func TestParts(t *testing.T) {
+	for _, x := range []struct{ n, threads, want int }{
+		{128, 1, 1}, {128, 2, 2}, {129, 2, 4}, {23, 2, 1}, {24, 2, 2}, {96, 8, 8}, {95, 8, 1}, {1, 4, 1}, {1000, 3, 18},
+	} {
+		if got := parts(x.n, x.threads); got != x.want {
+			t.Errorf("%d images are %d parts on %d threads, want %d", x.n, got, x.threads, x.want)
+		}
+	}
+}
+
+// Images are the same however they are divided, and so is what is told of them.
+func TestPartsDrawTheSame(t *testing.T) {
+	defer par.SetThreads(0)
+	for _, x := range []struct {
+		mechanism string
+		change    func(*model.Config)
+	}{
+		{"linear", nil}, {"softmax", nil}, {"fastmax", func(c *model.Config) { c.Conv = 3 }},
+		{"linear", func(c *model.Config) { c.Loss, c.Outputs = model.CrossEntropy, 256 }},
+	} {
+		m := levelModel(t, x.mechanism, x.change)
+		d := Images{Shape: Shape{5, 2, 1}, Count: 83, Seed: 3, Given: []byte{9, 8}}
+		all := int64(d.Count) * 8
+		par.SetThreads(1)
+		d.Batch = 5
+		want := drawImages(t, m, d)
+		for _, y := range []struct{ threads, batch int }{{2, 0}, {2, 48}, {3, 50}, {5, 83}, {2, 33}} {
+			par.SetThreads(y.threads)
+			d.Batch = y.batch
+			told, steps := int64(0), 0
+			d.Show = func(done, of int64) {
+				if done <= told || done > all || of != all {
+					t.Errorf("told of %d levels of %d after %d of %d", done, of, told, all)
+				}
+				told = done
+				steps++
+			}
+			for i, got := range drawImages(t, m, d) {
+				if !bytes.Equal(got, want[i]) {
+					t.Errorf("%s, %d threads, batches of %d: image %d is %v, want %v", x.mechanism, y.threads, y.batch, i, got, want[i])
+				}
+			}
+			if told != all || steps <= 8 {
+				t.Errorf("told %d times, last of %d levels of %d", steps, told, all)
+			}
+		}
+	}
+}
+
+func TestPartsRememberAll(t *testing.T) {
+	defer par.SetThreads(0)
+	m := levelModel(t, "linear", nil)
+	for threads, sizes := range map[int][]int{1: {99}, 2: {49, 50}, 3: {33, 33, 33}} {
+		var want int64
+		for _, n := range sizes {
+			session, err := m.NewSession(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := session.Step(make([]int32, 4*n), 4); err != nil {
+				t.Fatal(err)
+			}
+			want += session.Bytes()
+		}
+		par.SetThreads(threads)
+		took, err := Draw(context.Background(), m, Images{Shape: Shape{2, 2, 1}, Count: 99}, func(int, []byte) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took.State != want {
+			t.Errorf("%d threads remember %d bytes, their sessions %d", threads, took.State, want)
+		}
+	}
+}
+
+// What ends one part ends all.
+func TestPartsEndTogether(t *testing.T) {
+	par.SetThreads(2)
+	defer par.SetThreads(0)
+	never := func(i int, _ []byte) error {
+		t.Errorf("image %d of a batch that failed is there", i)
+		return nil
+	}
+	m := levelModel(t, "linear", nil)
+	ctx, stop := context.WithCancel(context.Background())
+	steps := 0
+	d := Images{Shape: Shape{5, 5, 1}, Count: 64, Show: func(int64, int64) {
+		if steps++; steps == 10 {
+			stop()
+		}
+	}}
+	if took, err := Draw(ctx, m, d, never); !errors.Is(err, context.Canceled) || took.Images != 0 {
+		t.Errorf("of a context that ends %d images and %v come", took.Images, err)
+	}
+	if steps > 11 { // the other part was within a step
+		t.Errorf("%d steps, the context ended after 10", steps)
+	}
+
+	steps = 0
+	d.Show = func(int64, int64) {
+		if steps++; steps == 10 {
+			panic("shown")
+		}
+		if steps > 10 {
+			time.Sleep(10 * time.Millisecond) // while the panic goes up
+		}
+	}
+	func() {
+		defer func() {
+			if r := recover(); r != "shown" {
+				t.Errorf("recovered %v", r)
+			}
+		}()
+		_, err := Draw(context.Background(), m, d, never)
+		t.Errorf("a panic became %v", err)
+	}()
+	if steps > 20 {
+		t.Errorf("%d steps, a panic ended one part at 10", steps)
+	}
+
+	// Logits that are not numbers follow a level of which the embedding is none.
+	m = levelModel(t, "linear", func(c *model.Config) { c.Loss, c.Outputs = model.CrossEntropy, 256 })
+	for _, p := range m.Params().All() {
+		if len(p.Shape) == 2 && p.Shape[0] == 257 {
+			p.Data[100*p.Shape[1]] = float32(math.NaN())
+		}
+	}
+	d.Show = nil
+	if _, err := Draw(context.Background(), m, d, never); err == nil || !strings.Contains(err.Error(), "not a number") {
+		t.Errorf("error is %v", err)
 	}
 }
 

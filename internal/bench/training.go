@@ -62,7 +62,7 @@ func weights(c model.Config) float64 {
 }
 
 func (t Training) open() (*work, error) {
-	u, err := NewUpdate(t.config(), t.Batch)
+	u, err := NewUpdate(t.config(), t.Batch, 1)
 	if err != nil {
 		return nil, err
 	}

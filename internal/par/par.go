@@ -4,6 +4,7 @@
 package par
 
 import (
+	"math"
 	"reflect"
 	"runtime"
 	"sync"
@@ -71,6 +72,24 @@ func (j *job) piece(i int) {
 	j.task.Piece(i*j.size, min((i+1)*j.size, j.n))
 }
 
+// help does other jobs until j is done.
+func (j *job) help() {
+	for since := time.Now(); j.left.Load() > 0; {
+		select {
+		case other := <-queue:
+			other.run()
+			other.release()
+			since = time.Now()
+		default:
+			if time.Since(since) < linger {
+				runtime.Gosched()
+			} else {
+				time.Sleep(linger)
+			}
+		}
+	}
+}
+
 // release lets go of j for one that refers to it.
 func (j *job) release() {
 	if j.refer.Add(-1) == 0 {
@@ -120,10 +139,19 @@ func Run[A any, P interface {
 	boxes := boxesOf[A]()
 	box := boxes.Get().(*A)
 	*box = task
-	run(n, size, work, P(box))
+	run(n, size, work, P(box), false)
 	var none A
 	*box = none
 	boxes.Put(box)
+}
+
+// Parts calls f(0) … f(n-1), each a long stretch of work with calls of Run inside. It is
+// Do, except that who calls it does not sleep while the last of them are under way but
+// helps, as idle workers do: with those calls of Run, or with any others that wait for a
+// worker. So the caller must hold no lock that a piece of work takes.
+func Parts(n int, f func(i int)) {
+	task := Func(f)
+	run(n, 1, math.Inf(1), &task, true)
 }
 
 // boxes has for each type of task a *sync.Pool of pointers to it.
@@ -166,7 +194,7 @@ func next() *job {
 	return <-queue
 }
 
-func run(n, size int, work float64, task Task) {
+func run(n, size int, work float64, task Task, helps bool) {
 	pieces := (n + size - 1) / size
 	t := min(Threads(), pieces)
 	if t <= 1 || work < MinWork {
@@ -194,6 +222,9 @@ func run(n, size int, work float64, task Task) {
 		}
 	}
 	j.run()
+	if helps {
+		j.help()
+	}
 	for since := time.Now(); j.left.Load() > 0 && time.Since(since) < linger; {
 		runtime.Gosched()
 	}

@@ -1,6 +1,9 @@
 package par
 
 import (
+	"runtime"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 )
@@ -53,6 +56,53 @@ func TestBusyWorkersJoin(t *testing.T) {
 			close(free)
 			<-joined // by another goroutine than this one
 		})
+	})
+}
+
+// Who waits for the last of some parts helps with what is inside them, whether it is
+// the caller or a worker.
+func TestWaitingCallersHelp(t *testing.T) {
+	SetThreads(2)
+	defer SetThreads(0)
+	goroutine := func() string {
+		var line [64]byte
+		s, _, _ := strings.Cut(string(line[:runtime.Stack(line[:], false)]), " [")
+		return s
+	}
+	caller := goroutine()
+	for _, callerWaits := range []bool{true, false} {
+		var begun sync.WaitGroup
+		begun.Add(2)
+		Parts(2, func(int) {
+			begun.Done()
+			begun.Wait() // both have a goroutine of their own
+			if (goroutine() == caller) == callerWaits {
+				return
+			}
+			var joined sync.WaitGroup
+			joined.Add(2)
+			Do(2, much, func(int) {
+				joined.Done()
+				joined.Wait()
+			})
+		})
+	}
+}
+
+func TestPartsRaisePanics(t *testing.T) {
+	SetThreads(2)
+	defer SetThreads(0)
+	var ran atomic.Int64
+	defer func() {
+		if r := recover(); r != "part 1" || ran.Load() != 3 {
+			t.Errorf("recovered %v after %d parts", r, ran.Load())
+		}
+	}()
+	Parts(3, func(i int) {
+		ran.Add(1)
+		if i == 1 {
+			panic("part 1")
+		}
 	})
 }
 

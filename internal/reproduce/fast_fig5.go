@@ -139,7 +139,7 @@ func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
 			need += 4 * float64(s.Batch*c.Model.Heads*s.Length) * float64(s.Length) * float64(c.Model.Layers+1)
 		}
 		list = append(list, timed{curve, s.Length, bench.NewCase(line, flops, need, func() (func() error, error) {
-			u, err := bench.NewUpdate(c.Model, s.Batch)
+			u, err := bench.NewUpdate(c.Model, s.Batch, 1)
 			if err != nil {
 				return nil, err
 			}

@@ -122,7 +122,7 @@ func (c *headsConfig) run(w *Work) ([]timing, error) {
 		flops := float64(c.Images)*alone.FLOPs + 2*float64(c.Images*n)*(4+2)*headsWidth*headsWidth
 		line := bench.Line{Mechanism: x.Name, Direction: "forward", N: n, M: n, D: d, Dv: d, Heads: c.Heads}
 		whole := bench.NewCase(line, flops, alone.Need, func() (func() error, error) {
-			u, err := bench.NewUpdate(config, c.Images)
+			u, err := bench.NewUpdate(config, c.Images, 1)
 			if err != nil {
 				return nil, err
 			}

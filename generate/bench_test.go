@@ -1,0 +1,29 @@
+package generate
+
+import (
+	"context"
+	"testing"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+// BenchmarkDraw draws the first levels of a batch of images with the size of the
+// published model of MNIST; images/s are whole ones, of which each level takes the same.
+func BenchmarkDraw(b *testing.B) {
+	m, err := model.New[float32](model.Config{
+		Kind: model.Decoder, Vocab: 257, Outputs: 30, Loss: model.Logistics, Layers: 8, Heads: 8, Width: 256, Hidden: 1024, Context: 784,
+		Positions: model.Learned, Bias: true, Mechanism: "linear",
+	}, rng.New(1))
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := Images{Shape: Shape{1, 49, 1}, Count: 128, Batch: 128, Seed: 1}
+	for b.Loop() {
+		if _, err := Draw(context.Background(), m, d, func(int, []byte) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	images := float64(d.Count*d.Size()) / 784
+	b.ReportMetric(images*float64(b.N)/b.Elapsed().Seconds(), "images/s")
+}
