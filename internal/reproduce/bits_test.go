@@ -10,9 +10,11 @@ import (
 	"flag"
 	"fmt"
 	"hash"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,8 +67,8 @@ func probes(t *testing.T) (list []probe) {
 	return list
 }
 
-// beginning is a training of a few updates: what is left of the warm-up is one of them,
-// and RAdam, whose first six are others than those that follow, makes seven.
+// beginning is a training of a few updates, which is left before its last: RAdam, whose
+// first five are others than those that follow, makes seven.
 func beginning(c train.Config) train.Config {
 	updates := 2
 	if c.Optimizer == train.RAdam {
@@ -306,5 +308,52 @@ func bitsWith(t *testing.T, isa string) {
 	c.Env = append(os.Environ(), cpu.Variable+"="+isa)
 	if text, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// TestDecides has each path of a row's code once, and by bits that of arithmetic alone, of
+// rows that time nothing.
+func TestDecides(t *testing.T) {
+	for _, r := range Rows() {
+		code, arithmetic := r.Decides()
+		all := append([]string{r.File()}, r.Code...)
+		both := append(slices.Clone(code), arithmetic...)
+		slices.Sort(all)
+		slices.Sort(both)
+		if !slices.Equal(all, both) {
+			t.Errorf("%s: %q and %q decide it, its code is %q", r.Name, code, arithmetic, all)
+		}
+		if !slices.Contains(scores, r) {
+			if len(arithmetic) > 0 {
+				t.Errorf("%s has no scores alone, but depends on %q by bits", r.Name, arithmetic)
+			}
+			continue
+		}
+		for _, path := range []string{r.File(), "train", "task", "dataset"} {
+			if !slices.Contains(code, path) {
+				t.Errorf("%s: %s is not of what decides it", r.Name, path)
+			}
+		}
+		if len(arithmetic) != len(modelCode) || slices.Contains(r.Code, "internal/bench") || slices.Contains(r.Code, "generate") {
+			t.Errorf("%s: %q count by bits, and %q decide it", r.Name, arithmetic, code)
+		}
+		o := r.Wanted()
+		pieces, err := r.Pieces(&o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pieces {
+			if p.Time > 0 {
+				t.Errorf("%s times %s", r.Name, p.Name)
+			}
+		}
+	}
+}
+
+func TestRowBits(t *testing.T) {
+	const file = "mqar a avx512=01 avx2=02\nlinear-copy a avx512=03\n\nmqar b\nmqar c avx2=04"
+	want := map[[2]string]string{{"a", "avx512"}: "01", {"a", "avx2"}: "02", {"c", "avx2"}: "04"}
+	if got := mqar.Bits(file); !maps.Equal(got, want) {
+		t.Errorf("digests are %v, want %v", got, want)
 	}
 }
