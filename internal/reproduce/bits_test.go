@@ -18,6 +18,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/param"
@@ -195,7 +196,16 @@ func enlarge(params []*param.Param[float32]) {
 func evaluated(h hash.Hash, r *train.Trainer) error {
 	src := r.Source()
 	spec := src.Spec()
+	planned := false
+	restore := r.Model().Watch(func(_ string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+		if !planned {
+			plans(h, of, call.Shape(), spec.Length)
+		}
+		planned = true
+		return nil
+	})
 	score, _, err := train.Evaluate(context.Background(), r.Model(), src, spec.Judged(), 1+probeTokens/2/spec.Length)
+	restore()
 	if err != nil {
 		return err
 	}
@@ -220,6 +230,17 @@ func evaluated(h hash.Hash, r *train.Trainer) error {
 		return err
 	}
 	return eachHead(r.Model(), train.Pack(spec, samples[0]), func(_ headPlace, a tensor.Mat[float32]) { note(h, a.Data, localityOf(a)) })
+}
+
+// plans notes the forms that a mechanism chooses for samples of every length, of which
+// those of a probe have few.
+func plans(h hash.Hash, of attention.Mechanism[float32], s attention.Shape, longest int) {
+	s.B = 1
+	for n := range longest {
+		s.N, s.M = n+1, n+1
+		p := of.Plan(s)
+		note(h, int64(p.Form), int64(p.Back), int64(p.Chunk))
+	}
 }
 
 // note adds the bits of numbers, or of slices of them, to a digest.
