@@ -87,7 +87,6 @@ func write(ctx context.Context, args []string) error {
 	var text bytes.Buffer
 	var pieces, missing, old int
 	for _, r := range reproduce.Rows() {
-		a := age{ctx: ctx, row: r, known: map[reproduce.Build]string{}}
 		of := r.Wanted()
 		if *budget != "" {
 			b, err := reproduce.ParseBudget(*budget)
@@ -97,6 +96,7 @@ func write(ctx context.Context, args []string) error {
 			of = reproduce.Options{Budget: b}
 		}
 		of.Out, of.Data, of.Build = *out, *data, build
+		a := age{ctx: ctx, row: r, bits: of.Budget == r.Wanted().Budget, known: map[reproduce.Build]string{}}
 		if *renew {
 			of.Again = func(record *reproduce.Record) bool { return a.stale(record.Build) != "" }
 		}
@@ -210,6 +210,7 @@ func checkedOut(ctx context.Context) (b reproduce.Build, err error) {
 type age struct {
 	ctx   context.Context
 	row   *reproduce.Row
+	bits  bool // those of its trainings are known: they are of the budget that the row is wanted with
 	known map[reproduce.Build]string
 }
 
@@ -237,7 +238,7 @@ func (a *age) find(b reproduce.Build) string {
 	}
 	if len(arithmetic) > 0 {
 		more, err := changed(a.ctx, b.Revision, "", arithmetic)
-		if err == nil && len(more) > 0 && !a.sameBits(b, arithmetic) {
+		if err == nil && len(more) > 0 && !(a.bits && a.sameBits(b, arithmetic)) {
 			files = append(files, more...)
 		}
 		if err != nil {

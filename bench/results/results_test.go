@@ -56,7 +56,7 @@ func rowOf(t *testing.T, name string) (*reproduce.Row, func(reproduce.Build) str
 		t.Fatal(err)
 	}
 	return r, func(b reproduce.Build) string {
-		a := age{ctx: t.Context(), row: r, known: map[reproduce.Build]string{}}
+		a := age{ctx: t.Context(), row: r, bits: true, known: map[reproduce.Build]string{}}
 		return a.stale(b)
 	}
 }
@@ -135,6 +135,9 @@ func TestStaleByBits(t *testing.T) {
 	hold("after a change that keeps bits", &early)
 	if staleByCode(made) == "" {
 		t.Error("a row of speeds goes by bits")
+	}
+	if a := (age{ctx: t.Context(), row: r, known: map[reproduce.Build]string{}}); a.stale(made) == "" {
+		t.Error("a row of another budget goes by the bits of this one")
 	}
 	commit(reproduce.BitsFile, "mqar mqar-k8-linear avx512=04\n"+line+"linear-copy copy-softmax avx512=05\n")
 	change()
