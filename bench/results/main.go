@@ -8,7 +8,12 @@
 // has changed since; -renew makes that again. What the page has of a row stays until
 // all of its pieces are there. -saved makes nothing and writes what is there; -rows,
 // names with commas between them, makes these alone. Rows are made within their quick
-// budget, or as the list asked says; -budget is for all.
+// budget, or as the catalogue wants them; -budget is for all.
+//
+// Rows of scores depend on the code of arithmetic by its bits alone. A change of that
+// code does not make them stale while the bits of short trainings stay, which a file has
+// and a test holds (reproduce.BitsFile): there is a commit that has the arithmetic of the
+// one that made the row, and in whose file the digests of the row are those of this tree.
 package main
 
 import (
@@ -43,13 +48,6 @@ var written = page.Part{
 	Begin: "<!-- bench/results: written by make results -->",
 	End:   "<!-- bench/results: end -->",
 	Title: "## The papers' tables and figures",
-}
-
-// asked are rows that are made with more than the quick budget: what they compare is
-// less than what seeds differ by, or is not learned within minutes.
-var asked = map[string]reproduce.Options{
-	"fast-table1": {Budget: reproduce.Hour, Seeds: 3},
-	"mqar":        {Seeds: 3},
 }
 
 func write(ctx context.Context, args []string) error {
@@ -89,8 +87,7 @@ func write(ctx context.Context, args []string) error {
 	var text bytes.Buffer
 	var pieces, missing, old int
 	for _, r := range reproduce.Rows() {
-		a := age{ctx: ctx, row: r, known: map[reproduce.Build]string{}}
-		of := asked[r.Name]
+		of := r.Wanted()
 		if *budget != "" {
 			b, err := reproduce.ParseBudget(*budget)
 			if err != nil {
@@ -99,6 +96,7 @@ func write(ctx context.Context, args []string) error {
 			of = reproduce.Options{Budget: b}
 		}
 		of.Out, of.Data, of.Build = *out, *data, build
+		a := age{ctx: ctx, row: r, bits: of.Budget == r.Wanted().Budget, known: map[reproduce.Build]string{}}
 		if *renew {
 			of.Again = func(record *reproduce.Record) bool { return a.stale(record.Build) != "" }
 		}
@@ -212,6 +210,7 @@ func checkedOut(ctx context.Context) (b reproduce.Build, err error) {
 type age struct {
 	ctx   context.Context
 	row   *reproduce.Row
+	bits  bool // those of its trainings are known: they are of the budget that the row is wanted with
 	known map[reproduce.Build]string
 }
 
@@ -232,31 +231,24 @@ func (a *age) find(b reproduce.Build) string {
 	if b.Modified {
 		return fmt.Sprintf("it was made from %s with changes", b)
 	}
-	args := append([]string{"diff", "--name-only", b.Revision, "--", a.row.File()}, a.row.Code...)
-	// What tests and documents say changes no number, and neither do comments (changes).
-	args = append(args, ":!*_test.go", ":!*.md", ":!*/testdata/*")
-	changed, err := git(a.ctx, args...)
+	code, arithmetic := a.row.Decides()
+	files, err := changed(a.ctx, b.Revision, "", code)
 	if err != nil {
 		return fmt.Sprintf("the commit %s that made it is not in this repository", b)
 	}
-	var files []string
-	for _, path := range strings.Fields(changed) {
-		if !strings.HasSuffix(path, ".go") || a.changes(b, path) {
-			files = append(files, path)
+	if len(arithmetic) > 0 {
+		more, err := changed(a.ctx, b.Revision, "", arithmetic)
+		if err == nil && len(more) > 0 && !(a.bits && a.sameBits(b, arithmetic)) {
+			files = append(files, more...)
+		}
+		if err != nil {
+			return err.Error()
 		}
 	}
 	if len(files) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("made by %s, since which %s changed", b, files[0]+others(len(files)-1))
-}
-
-// changes reports whether a Go file has other code than a build had; a file that is
-// missing has none.
-func (a *age) changes(b reproduce.Build, path string) bool {
-	then, _ := git(a.ctx, "show", b.Revision+":"+path)
-	now, _ := os.ReadFile(path)
-	return !slices.Equal(code([]byte(then)), code(now))
 }
 
 func others(n int) string {

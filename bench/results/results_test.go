@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,9 +12,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/reproduce"
 )
 
-// TestStale follows one result through commits that change its code, other
-// code, and tests.
-func TestStale(t *testing.T) {
+// repository makes one in a folder of its own, which becomes the working folder, and
+// returns what commits a file to it.
+func repository(t *testing.T) (commit func(path, text string) reproduce.Build) {
+	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip(err)
 	}
@@ -22,11 +24,10 @@ func TestStale(t *testing.T) {
 		t.Setenv(name, "tester")
 	}
 	t.Setenv("GIT_CONFIG_GLOBAL", os.DevNull)
-	r, err := reproduce.Lookup("fast-kernel")
-	if err != nil {
+	if _, err := git(t.Context(), "init", "-q"); err != nil {
 		t.Fatal(err)
 	}
-	commit := func(path, text string) reproduce.Build {
+	return func(path, text string) reproduce.Build {
 		t.Helper()
 		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 			t.Fatal(err)
@@ -45,17 +46,30 @@ func TestStale(t *testing.T) {
 		}
 		return b
 	}
-	if _, err := git(t.Context(), "init", "-q"); err != nil {
+}
+
+// rowOf returns a row and what says why results of it are stale.
+func rowOf(t *testing.T, name string) (*reproduce.Row, func(reproduce.Build) string) {
+	t.Helper()
+	r, err := reproduce.Lookup(name)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return r, func(b reproduce.Build) string {
+		a := age{ctx: t.Context(), row: r, bits: true, known: map[reproduce.Build]string{}}
+		return a.stale(b)
+	}
+}
+
+// TestStale follows one result through commits that change its code, other
+// code, and tests.
+func TestStale(t *testing.T) {
+	commit := repository(t)
+	r, stale := rowOf(t, "fast-kernel")
 	for _, folder := range r.Code {
 		commit(folder+"/code.go", "package code\n")
 	}
 	made := commit(r.File(), "package reproduce\n")
-	stale := func(b reproduce.Build) string {
-		a := age{ctx: t.Context(), row: r, known: map[reproduce.Build]string{}}
-		return a.stale(b)
-	}
 	for _, path := range []string{"cmd/farfield/main.go", "attention/a_test.go", "attention/testdata/x", "mechanism/README.md"} {
 		if commit(path, path); stale(made) != "" {
 			t.Errorf("%s makes it stale: %s", path, stale(made))
@@ -84,6 +98,82 @@ func TestStale(t *testing.T) {
 	}
 	if b, err := checkedOut(t.Context()); err != nil || !b.Modified {
 		t.Errorf("build of a changed tree is %+v, %v", b, err)
+	}
+}
+
+// TestStaleByBits follows scores through commits that change the code of arithmetic, and
+// what is known of its bits.
+func TestStaleByBits(t *testing.T) {
+	commit := repository(t)
+	r, stale := rowOf(t, "linear-copy")
+	_, staleByCode := rowOf(t, "bytelm")
+	for _, folder := range r.Code {
+		commit(folder+"/code.go", "package code\n")
+	}
+	const line, other = "linear-copy copy-linear avx512=01 avx2=02\n", "mqar mqar-k8-linear avx512=03\n"
+	early := commit(r.File(), "package reproduce\n")
+	made := commit("attention/code.go", "package code // slow\n\nconst slow = 1\n")
+	changes := 0
+	change := func() reproduce.Build { // of attention
+		changes++
+		return commit("attention/code.go", fmt.Sprintf("package code\n\nconst fast = %d\n", changes))
+	}
+	all := []*reproduce.Build{&early, &made}
+	hold := func(when string, want ...*reproduce.Build) {
+		t.Helper()
+		for i, b := range all {
+			if why := stale(*b); (why != "") != slices.Contains(want, b) {
+				t.Errorf("%s: build %d is stale for %q", when, i, why)
+			}
+		}
+	}
+	hold("without bits", &early)
+	commit(reproduce.BitsFile, line+other)
+	hold("with bits", &early)
+	later := change()
+	all = append(all, &later)
+	hold("after a change that keeps bits", &early)
+	if staleByCode(made) == "" {
+		t.Error("a row of speeds goes by bits")
+	}
+	if a := (age{ctx: t.Context(), row: r, known: map[reproduce.Build]string{}}); a.stale(made) == "" {
+		t.Error("a row of another budget goes by the bits of this one")
+	}
+	commit(reproduce.BitsFile, "mqar mqar-k8-linear avx512=04\n"+line+"linear-copy copy-softmax avx512=05\n")
+	change()
+	hold("with other bits of another row and new trainings", &early)
+	for _, bits := range []string{
+		strings.Replace(line, "02", "06", 1), // with one instruction set
+		strings.Replace(line, " avx2=02", "", 1),
+		other,
+		"",
+	} {
+		change()
+		commit(reproduce.BitsFile, bits)
+		hold("with the bits "+bits, &early, &made, &later)
+		if why := stale(made); !strings.Contains(why, made.Revision[:9]) || !strings.Contains(why, "attention/code.go") {
+			t.Errorf("with the bits %q: %q", bits, why)
+		}
+	}
+	if err := os.WriteFile(reproduce.BitsFile, []byte(line), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	hold("with the bits as they were, not committed", &early)
+	commit(reproduce.BitsFile, line)
+	hold("with the bits as they were", &early)
+
+	// Digests that were written anew, of the same code, know what was made before.
+	before := change()
+	commit(reproduce.BitsFile, strings.ReplaceAll(line, "0", "1"))
+	all = append(all, &before)
+	hold("with digests of something else", &early, &made, &later)
+	change()
+	hold("and a change that keeps them", &early, &made, &later)
+
+	commit("task/code.go", "package code\n\nconst another = 1\n")
+	hold("after a change of its own code", all...)
+	if why := stale(before); !strings.HasSuffix(why, "since which task/code.go changed") {
+		t.Errorf("after a change of its own code: %q", why)
 	}
 }
 

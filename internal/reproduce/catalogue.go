@@ -49,6 +49,48 @@ func Lookup(name string) (*Row, error) {
 	return nil, fmt.Errorf("no reproduction %q: there are %s", name, strings.Join(names, ", "))
 }
 
+// wanted are rows that RESULTS.md has with more than the quick budget: what they
+// compare is less than what seeds differ by, or is not learned within minutes.
+var wanted = map[string]Options{
+	"fast-table1": {Budget: Hour, Seeds: 3},
+	"mqar":        {Seeds: 3},
+}
+
+// Wanted are the options that RESULTS.md has the row with.
+func (r *Row) Wanted() Options { return wanted[r.Name] }
+
+// scores are rows whose numbers are what trained models score and where they attend,
+// none of them a time. Seconds of their tables are those of the code that made them.
+var scores = []*Row{
+	&fastFig2,
+	&fastFig4,
+	&fastTable1,
+	&fastLocality,
+	&taylorShiftAccuracy,
+	&linearCopy,
+	&slidesShapes,
+	&mqar,
+}
+
+// Decides returns the paths of the module whose code decides a row's numbers: those of
+// which any change may change them, and those of arithmetic whose changes do by the bits
+// that come of it alone (Bits). It is here and not in the rows' files, whose own change
+// would say that the row is another.
+func (r *Row) Decides() (code, arithmetic []string) {
+	code = append([]string{r.File()}, r.Code...)
+	if !slices.Contains(scores, r) {
+		return code, nil
+	}
+	code = slices.DeleteFunc(code, func(path string) bool {
+		by := slices.Contains(modelCode, path)
+		if by {
+			arithmetic = append(arithmetic, path)
+		}
+		return by
+	})
+	return code, arithmetic
+}
+
 // Folders whose code decides what is computed.
 var (
 	attentionCode = []string{"attention", "mechanism", "internal/kernel", "internal/par", "internal/arena", "rng", "tensor"}
