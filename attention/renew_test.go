@@ -1,11 +1,14 @@
 package attention
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -181,3 +184,46 @@ func gapped(x tensor.Heads[float32]) tensor.Heads[float32] {
 	}
 	return y
 }
+
+// BenchmarkStepHeads steps states of linear attention with 8 heads of width 32, which the
+// second-level cache holds or none does, in chunks as they are by themselves and of one
+// token.
+func BenchmarkStepHeads(b *testing.B) {
+	defer par.SetThreads(par.Threads())
+	par.SetThreads(1)
+	const h, d = 8, 32
+	e, err := New(Spec[float32]{Name: "linear", Scale: 1, Map: mapped{}, Coef: []float64{0, 1}, Eps: 1e-6, Positive: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, batch := range []int{8, 1024} {
+		for _, chunk := range []int{0, 1} {
+			b.Run(fmt.Sprintf("heads=%d/chunk=%d", batch*h, chunk), func(b *testing.B) {
+				st, err := e.NewState(Shape{B: batch, H: h, Hkv: h, D: d, Dv: d, Chunk: chunk})
+				if err != nil {
+					b.Fatal(err)
+				}
+				rows := make([]float32, batch*h*d)
+				for i := range rows {
+					rows[i] = float32(i%7) - 3
+				}
+				x, out := tensor.Split(rows, batch, 1, h*d, 0, h, d), tensor.NewHeads[float32](batch, h, 1, d)
+				c := &Call[float32]{Q: x, K: x, V: x}
+				for b.Loop() {
+					if err := st.Step(out, c); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch*h), "ns/head")
+			})
+		}
+	}
+}
+
+// mapped is elu + 1 by the kernel.
+type mapped struct{}
+
+func (mapped) Dim(d int) int            { return d }
+func (mapped) Map(dst, x []float32)     { kernel.Active[float32]().EluPlusOne(dst, x) }
+func (mapped) Grad(dx, dy, x []float32) { kernel.Active[float32]().EluPlusOneGrad(dx, dy, x) }
+func (mapped) Elementwise()             {}

@@ -107,6 +107,10 @@ func (g *gen) mix(cols int, total bool) {
 	g.finish()
 }
 
+// renewAhead is how many bytes before it is their turn rows are asked for: two heads of
+// width 32, where heads lie one behind the other. What lies beyond the last is not read.
+const renewAhead = 8192
+
 // renew is mix without steps, for a panel that changes behind it: each row is read
 // once. The first panel has the score, the total and the column of these.
 func (g *gen) renew(cols int, total bool) {
@@ -142,6 +146,9 @@ func (g *gen) renew(cols int, total bool) {
 		g.VBROADCASTSS(operand.Mem{Base: x, Disp: 4 * i}, key)
 		for j, s := range sums {
 			m := operand.Mem{Base: b, Disp: j * g.size()}
+			if at := j * g.size(); !g.neon && at%64 == 0 {
+				g.PREFETCHT0(operand.Mem{Base: b, Disp: at + renewAhead})
+			}
 			g.VMOVUPS(m, old)
 			g.VFMADD231PS(old, weigh, s)
 			g.clear(own) // a product is a sum from zero, as Block has it
