@@ -1,6 +1,8 @@
 package bench
 
 import (
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/rng"
@@ -10,23 +12,40 @@ import (
 // moments of an optimizer.
 type Update struct {
 	Model *model.Model[float32]
-	Batch model.Batch // of the pass that comes, or came last
+	Batch model.Batch // of one of the passes
 	optim *optim.AdamW[float32]
 
 	passes          int
 	tokens, targets []int32 // of all passes
+	lanes           []lane
+}
+
+// lane makes passes beside others, with a model and gradients of its own: the first
+// lane with those of the update.
+type lane struct {
+	model *model.Model[float32]
+	err   error
 }
 
 // NewUpdate returns an update of a model of tokens and classes: passes of batch
-// sequences each, as long as its context.
+// sequences each, as long as its context. Where each thread has two passes or more, and
+// as many as the next, threads make passes side by side, as ranks do that divide those
+// of a training (train.Job); else they share the layers of one.
 func NewUpdate(c model.Config, batch, passes int) (*Update, error) {
 	key := rng.New(1)
-	m, err := model.New[float32](c, key.Fold(0))
-	if err != nil {
-		return nil, err
-	}
 	n, rows := batch*c.Context, c.Rows(batch, c.Context)
-	u := &Update{Model: m, passes: passes, tokens: make([]int32, passes*n), targets: make([]int32, passes*rows)}
+	u := &Update{passes: passes, tokens: make([]int32, passes*n), targets: make([]int32, passes*rows), lanes: make([]lane, 1)}
+	if t := par.Threads(); passes >= 2*t && passes%t == 0 {
+		u.lanes = make([]lane, t)
+	}
+	for i := range u.lanes {
+		m, err := model.New[float32](c, key.Fold(0))
+		if err != nil {
+			return nil, err
+		}
+		u.lanes[i].model = m
+	}
+	u.Model = u.lanes[0].model
 	for i := range u.tokens {
 		u.tokens[i] = int32(key.Fold(1).Intn(uint64(i), c.Vocab))
 	}
@@ -38,8 +57,16 @@ func NewUpdate(c model.Config, batch, passes int) (*Update, error) {
 		u.targets[i] = int32(key.Fold(2).Intn(uint64(i), classes))
 	}
 	u.Batch = model.Batch{B: batch, N: c.Context, Tokens: u.tokens[:n], Targets: u.targets[:rows]}
-	u.optim = optim.NewAdamW(m.Params())
+	u.optim = optim.NewAdamW(u.Model.Params())
 	return u, nil
+}
+
+// Models are those that make passes, all with the same weights.
+func (u *Update) Models() (list []*model.Model[float32]) {
+	for i := range u.lanes {
+		list = append(list, u.lanes[i].model)
+	}
+	return list
 }
 
 // Kept makes an update and returns the bytes of memory that are in use since: what
@@ -53,17 +80,44 @@ func (u *Update) Kept() (int64, error) {
 // Run makes an update: the gradients of all passes, which add up to that of the mean
 // loss, and one step of the optimizer.
 func (u *Update) Run() error {
-	u.Model.Params().ZeroGrad()
-	n, rows := len(u.Batch.Tokens), len(u.Batch.Targets)
-	for i := range u.passes {
-		u.Batch.Tokens, u.Batch.Targets = u.tokens[i*n:][:n], u.targets[i*rows:][:rows]
-		if _, err := u.Model.Forward(&u.Batch); err != nil {
-			return err
-		}
-		if err := u.Model.Backward(1 / float32(u.passes)); err != nil {
+	if len(u.lanes) == 1 {
+		u.lanes[0].err = u.pass(0)
+	} else {
+		par.Parts(len(u.lanes), func(i int) { u.lanes[i].err = u.pass(i) })
+	}
+	for i := range u.lanes {
+		if err := u.lanes[i].err; err != nil {
 			return err
 		}
 	}
+	all, t := u.Model.Params().All(), kernel.Active[float32]()
+	for _, lane := range u.lanes[1:] {
+		for i, p := range lane.model.Params().All() {
+			t.Add(all[i].Grad, all[i].Grad, p.Grad)
+		}
+	}
 	u.optim.Step(1e-4, optim.Clip(optim.GradNorm(u.Model.Params()), 1))
+	for _, lane := range u.lanes[1:] {
+		for i, p := range lane.model.Params().All() {
+			copy(p.Data, all[i].Data)
+		}
+	}
+	return nil
+}
+
+// pass makes the passes of a lane.
+func (u *Update) pass(lane int) error {
+	m, b := u.lanes[lane].model, u.Batch
+	m.Params().ZeroGrad()
+	n, rows := len(b.Tokens), len(b.Targets)
+	for i := lane; i < u.passes; i += len(u.lanes) {
+		b.Tokens, b.Targets = u.tokens[i*n:][:n], u.targets[i*rows:][:rows]
+		if _, err := m.Forward(&b); err != nil {
+			return err
+		}
+		if err := m.Backward(1 / float32(u.passes)); err != nil {
+			return err
+		}
+	}
 	return nil
 }

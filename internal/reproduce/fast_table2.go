@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/report"
 )
@@ -96,6 +97,7 @@ func (c *table2Config) run(w *Work, task *lraTask) ([]timing, error) {
 		if matrix {
 			need += 4 * float64(sequences*lraHeads*c.N) * float64(c.N) * (lraLayers + 1)
 		}
+		need *= float64(par.Threads()) // passes are side by side
 		line := bench.Line{Mechanism: m.Name, Order: m.Order, Direction: "update", N: c.N, M: c.N, D: lraWidth / lraHeads, Dv: lraWidth / lraHeads, Heads: lraHeads}
 		list = append(list, timed{curve, c.N, bench.NewCase(line, c.flops(task, m.Label), need, func() (func() error, error) {
 			u, err := bench.NewUpdate(config, sequences, c.Passes)
@@ -130,7 +132,7 @@ func table2Outcome(o *Options, r *Results) (*Outcome, error) {
 	steps := report.Table{
 		Title: "Training steps a second", Head: []string{"model"},
 		Note: "2 layers of width 64, 2 heads of 32, MLP 128 with GELU by its tanh, the mean of all outputs, batches of 32, 32, 16 pairs, 256 and 128, which are those that the published speeds agree with. " +
-			"A step is the whole batch: forward and backward in passes (" + passesOf(configs) + " of them), then the norm of the gradients and one step of the optimizer.",
+			"A step is the whole batch: forward and backward in passes (" + passesOf(configs) + " of them), one on each thread where there are enough, then the norm of the gradients and one step of the optimizer.",
 	}
 	ratios := report.Table{
 		Title: "Steps of softmax's", Head: []string{"model"},

@@ -58,9 +58,11 @@ func (softmaxMatrix) Backward(h *attention.Head[float32], g *attention.HeadGrads
 
 func scaleOf(h *attention.Head[float32]) float32 { return float32(1 / math.Sqrt(float64(h.Q.Cols))) }
 
-// writeMatrices has a model compute its attention so.
+// writeMatrices has models compute their attention so.
 func writeMatrices(u *bench.Update) {
-	u.Model.WrapMechanisms(func(string, attention.Mechanism[float32]) attention.Mechanism[float32] {
-		return attention.NewHeadwise[float32](softmaxMatrix{})
-	})
+	for _, m := range u.Models() {
+		m.WrapMechanisms(func(string, attention.Mechanism[float32]) attention.Mechanism[float32] {
+			return attention.NewHeadwise[float32](softmaxMatrix{})
+		})
+	}
 }
