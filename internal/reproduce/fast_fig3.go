@@ -175,7 +175,11 @@ func fig3Outcome(o *Options, r *Results) (*Outcome, error) {
 				if held {
 					verb = "holds"
 				}
-				out.find("D = %d: that Fastmax1 is ahead from N > %d %s here; it is from N = %s on.", fig3Width, fig3From, verb, length(one))
+				from := fmt.Sprintf("from N = %s on", length(one))
+				if _, crossed := crossing(list, soft, one); !crossed && fast[0] < slow[0] {
+					from = fmt.Sprintf("at every measured N, of which %.0f is the least", n[0])
+				}
+				out.find("D = %d: that Fastmax1 is ahead from N > %d %s here; it is %s.", fig3Width, fig3From, verb, from)
 			}
 		}
 		ratio := func(name string) (float64, string) {

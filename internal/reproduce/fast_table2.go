@@ -50,7 +50,7 @@ func table2Configs(o *Options) (list []table2Config) {
 		list = append(list, table2Config{
 			Task: t.Name, N: t.N, Pass: pass, Passes: t.Batch / pass,
 			Methods: []method{softmax, fastmax1, fastmax2, linear}, Model: t.config(&softmax),
-			Each: pick(o.Budget, 3*time.Second, 20*time.Second, 5*time.Minute),
+			Each: pick(o.Budget, 8*time.Second, 30*time.Second, 5*time.Minute),
 		})
 	}
 	return list
