@@ -2,6 +2,7 @@ package attention
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -227,3 +228,60 @@ func (mapped) Dim(d int) int            { return d }
 func (mapped) Map(dst, x []float32)     { kernel.Active[float32]().EluPlusOne(dst, x) }
 func (mapped) Grad(dx, dy, x []float32) { kernel.Active[float32]().EluPlusOneGrad(dx, dy, x) }
 func (mapped) Elementwise()             {}
+
+// A chunk of one token rounds the whole sum with every token. What that costs outputs of
+// linear attention, over random tokens and over one that repeats itself, is in
+// docs/numerics.md: weights are positive, so that the rigorous bound has no condition.
+func TestRenewedLongStream(t *testing.T) {
+	n := 1 << 14
+	if testing.Short() {
+		n = 1 << 12
+	}
+	const d, piece = 32, 256
+	r := rand.New(rand.NewPCG(uint64(n), d))
+	for _, what := range []string{"random tokens", "one token"} {
+		q, k, v := normal(r, 1, 1, piece, d), normal(r, 1, 1, n, d), normal(r, 1, 1, n, d)
+		for i := range k.Data {
+			if v.Data[i] = math.Abs(v.Data[i]); what == "one token" {
+				k.Data[i], v.Data[i] = k.Data[i%d], v.Data[i%d]
+			}
+		}
+		exact := tensor.NewHeads[float64](1, 1, piece, d)
+		answers(t, mechanismOf[float64](t, "linear", textbook["linear"]), exact, &Call[float64]{Q: q, K: k, V: v}, Shape{})
+		for _, shape := range []Shape{{Chunk: 1}, {Chunk: 16}, {Chunk: 16, Carry: Compensated}} {
+			out := tensor.NewHeads[float32](1, 1, piece, d)
+			answers(t, mechanismOf[float32](t, "linear", textbook["linear"]), out, &Call[float32]{Q: convert[float32](q), K: convert[float32](k), V: convert[float32](v)}, shape)
+			var worst, most, largest float64
+			for i, want := range exact.Data {
+				worst, most = max(worst, math.Abs(float64(out.Data[i])-want)), max(most, math.Abs(want))
+			}
+			for _, x := range v.Data {
+				largest = max(largest, x)
+			}
+			limit := float64(d+shape.Chunk+n/shape.Chunk) * 0x1p-24 * 2 * (largest + most)
+			t.Logf("%d times %s, chunks of %d, %v: error %.2g of the largest number, %.2g of the bound", n, what, shape.Chunk, shape.Carry, worst/most, worst/limit)
+			if !(worst <= limit) {
+				t.Errorf("%s, chunks of %d: error %g, bound %g", what, shape.Chunk, worst, limit)
+			}
+		}
+	}
+}
+
+// answers sets out to what the queries of c read after all of its keys, which come in
+// steps with queries that nobody asks for.
+func answers[T tensor.Float](t *testing.T, e Mechanism[T], out tensor.Heads[T], c *Call[T], s Shape) {
+	t.Helper()
+	st, err := e.NewState(Shape{B: 1, H: 1, Hkv: 1, D: c.Q.D, Dv: c.V.D, Chunk: s.Chunk, Carry: s.Carry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scratch := tensor.NewHeads[T](1, 1, c.Q.N, c.V.D)
+	for j := 0; j < c.K.N; j += c.Q.N {
+		if err := st.Step(scratch, &Call[T]{Q: c.Q, K: c.K.Tokens(j, j+c.Q.N), V: c.V.Tokens(j, j+c.Q.N)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Read(out, c); err != nil {
+		t.Fatal(err)
+	}
+}
