@@ -122,10 +122,11 @@ func (r *tokenRows[T]) mapToken(e *engine[T], ar *arena.Arena, s *Shape, i int) 
 	row, group := r.x[i*r.ld:][:r.ld], s.H/s.Hkv
 	b := FeatureBlock[T]{Table: kernel.Active[T](), Scratch: ar, D: s.D, N: 1, Stride: kernel.Lanes}
 	if b.Keys = i >= r.queries; b.Keys {
-		b.First = (i - r.queries) % s.Hkv * group
+		_, kh := r.place(i-r.queries, s.Hkv)
+		b.First = kh * group
 		b.Head = b.First
 	} else {
-		b.Head = i % s.H
+		_, b.Head = r.place(i, s.H)
 		b.First = b.Head / group * group
 	}
 	b.X, b.Y = arena.Zeros[T](ar, s.D*b.Stride), b.Take(r.ld*b.Stride)

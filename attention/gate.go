@@ -74,7 +74,7 @@ func (r *tokenRows[T]) enter(lo, hi int) {
 		return
 	}
 	for i := lo; i < hi; i++ {
-		g := r.c.LogG.At(i/r.s.Hkv, i%r.s.Hkv)
+		g := r.c.LogG.At(r.place(i, r.s.Hkv))
 		row, by := r.key(i)[:r.ld], T(-math.Expm1(float64(g.Row(0)[0])))
 		for f := range row {
 			row[f] *= by

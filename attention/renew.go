@@ -15,7 +15,7 @@ import (
 // token.
 func (e *engine[T]) renews(s *Shape) bool {
 	spec := &e.spec
-	return !spec.pairwise() && spec.degree() == 1 && !spec.OutputNorm && spec.Forget == nil &&
+	return !spec.pairwise() && spec.firstDegree() && spec.Forget == nil &&
 		s.H == s.Hkv && s.Carry == Rounded && spec.features(spec.width(s.D)) <= featureBlock
 }
 
@@ -57,9 +57,9 @@ func allOnes[T tensor.Float](x []T) bool {
 	return true
 }
 
-// token sets out [Dv] to the output of a prepared query [da] that comes with a
-// prepared key and its value, and puts these into moments.
-func (r *renewer[T]) token(out, query, key, value, s, z []T) {
+// token sets o [ld] to the numerators of a prepared query [da] that comes with a
+// prepared key and its value, returns their denominator, and puts the two into moments.
+func (r *renewer[T]) token(o, query, key, value, s, z []T) (den T) {
 	a, q, x := query, query, key
 	if r.weight != nil {
 		a, q, x = r.a, r.q, r.x
@@ -71,16 +71,18 @@ func (r *renewer[T]) token(out, query, key, value, s, z []T) {
 		copy(r.y, value)
 		value = r.y
 	}
-	den := r.t.Renew(r.o, a[:r.count], q, x, value, s, r.ld, z, r.c0, r.c1)
-	r.t.Scale(out, r.u.over(r.u.spec.total(den, T(r.u.spec.Eps))), r.o)
+	return r.t.Renew(o, a[:r.count], q, x, value, s, r.ld, z, r.c0, r.c1)
 }
+
+// over is what numerators are multiplied with.
+func (r *renewer[T]) over(den T) T { return r.u.over(r.u.spec.total(den, T(r.u.spec.Eps))) }
 
 // renews reports that the tokens of the unit from now on go that way: s has
 // moments and nothing else, and every token its query and a key.
 func (s *stream[T]) renews() bool {
 	u := s.u
 	return s.c == 1 && s.n == 0 && s.past.some && s.past.low == nil && s.ages == nil && !s.flat && u.mask == nil && len(u.q) == 1 && u.n == u.m &&
-		u.spec.degree() == 1 && !u.spec.OutputNorm && s.m.count <= featureBlock
+		u.spec.firstDegree() && s.m.count <= featureBlock
 }
 
 // renew takes in and answers the unit's tokens from j on.
@@ -95,7 +97,8 @@ func (s *stream[T]) renew(j int) {
 		u.prepareRows(k, u.da, &keys, j, j+n)
 		u.prepareRows(q, u.da, &queries, j, j+n)
 		for i := range n {
-			r.token(u.o[0].Row(j+i), q[i*u.da:][:u.da], k[i*u.da:][:u.da], u.v.Row(j+i), s.past.s, s.past.z)
+			den := r.token(r.o, q[i*u.da:][:u.da], k[i*u.da:][:u.da], u.v.Row(j+i), s.past.s, s.past.z)
+			r.t.Scale(u.o[0].Row(j+i), r.over(den), r.o)
 		}
 	}
 	u.ar.Reset(mark)
@@ -108,7 +111,7 @@ func (s *sums[T]) even() bool {
 	if s.known {
 		return true
 	}
-	if s.shape.Chunk != 1 || !s.e.renews(&s.shape) {
+	if !s.byHead {
 		return false
 	}
 	for _, h := range s.heads {
@@ -120,17 +123,29 @@ func (s *sums[T]) even() bool {
 	return s.known
 }
 
-// renewHeads is renew for a token of heads lo ≤ i < hi, all of which have moments
-// alone.
+// renewHeads is renew for a token of heads lo ≤ i < hi, counted head by head, all of
+// which have moments alone.
 func (s *sums[T]) renewHeads(lo, hi int, out tensor.Heads[T], c *Call[T], rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	u := s.heads[0].u
+	u, n := s.heads[0].u, s.shape.B
 	r := u.renewer(ar, s.heads[0].m)
-	v, ld := &c.V, r.count*r.ld
-	for i := lo; i < hi; i++ {
-		b, h := i/s.shape.H, i%s.shape.H
-		sums := s.moments.at(i, ld+r.count)
-		r.token(out.Data[b*out.SB+h*out.SH:][:out.D], rows.query(i)[:u.da], rows.key(i)[:u.da], v.Data[b*v.SB+h*v.SH:][:v.D], sums[:ld], sums[ld:])
+	size := r.count * r.ld
+	o, ldo := arena.Take[T](ar, n*r.ld), r.ld
+	factors := arena.Take[T](ar, n)
+	for ; lo < hi; lo = (lo/n + 1) * n {
+		b0, h := lo%n, lo/n
+		b1 := min(n, b0+hi-lo)
+		to, v := out.Data[h*out.SH:], c.V.Data[h*c.V.SH:]
+		if out.D == r.ld {
+			o, ldo = to, out.SB
+		}
+		for b := b0; b < b1; b++ {
+			i := h*n + b
+			sums := s.moments.at(i, size+r.count)
+			den := r.token(o[b*ldo:][:r.ld], rows.query(i)[:u.da], rows.key(i)[:u.da], v[b*c.V.SB:][:c.V.D], sums[:size], sums[size:])
+			factors[b] = r.over(den)
+		}
+		r.t.ScaleRows(to[b0*out.SB:], out.SB, o[b0*ldo:], ldo, out.D, factors[b0:b1])
 	}
 }

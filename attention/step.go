@@ -10,7 +10,8 @@ import (
 // what it computes has the same bits, but nothing is padded to whole vectors
 // of tokens, and what it reads is read once, in order.
 
-// tokenRows are the prepared queries and keys of one token of every head.
+// tokenRows are the prepared queries and keys of one token of every head: those of a
+// batch row one behind the other, or of a head, as byHead says.
 type tokenRows[T tensor.Float] struct {
 	e       *engine[T]
 	s       *Shape
@@ -19,6 +20,15 @@ type tokenRows[T tensor.Float] struct {
 	ld      int
 	queries int
 	keys    int
+	byHead  bool // there are as many heads of queries as of keys
+}
+
+// place returns the batch row and the head of row i of those of so many heads.
+func (r *tokenRows[T]) place(i, heads int) (b, h int) {
+	if r.byHead {
+		return i % r.s.B, i / r.s.B
+	}
+	return i / heads, i % heads
 }
 
 // query returns the rows from query head h of batch row b on, h counted over
@@ -60,12 +70,13 @@ func (r *tokenRows[T]) prepare(ar *arena.Arena, lo, hi int) {
 func (r *tokenRows[T]) token(i int) (x []T, scale T) {
 	s, spec := r.s, &r.e.spec
 	if i < r.queries {
-		q := r.c.Q.At(i/s.H, i%s.H)
-		scale, _ = spec.exponent(spec.scale(s.D, i%s.H))
+		b, h := r.place(i, s.H)
+		q := r.c.Q.At(b, h)
+		scale, _ = spec.exponent(spec.scale(s.D, h))
 		return q.Row(0), scale
 	}
-	i -= r.queries
-	k := r.c.K.At(i/s.Hkv, i%s.Hkv)
+	b, h := r.place(i-r.queries, s.Hkv)
+	k := r.c.K.At(b, h)
 	return k.Row(0), 1
 }
 
@@ -73,12 +84,13 @@ func (r *tokenRows[T]) token(i int) (x []T, scale T) {
 func (r *tokenRows[T]) lost(i int) dropping {
 	s, c := r.s, r.c
 	if i < r.queries {
-		p := c.statePlace(i / s.H)
-		return c.Drop.of(&p, false, i%s.H, s.H, s.D, 0)
+		b, h := r.place(i, s.H)
+		p := c.statePlace(b)
+		return c.Drop.of(&p, false, h, s.H, s.D, 0)
 	}
-	i -= r.queries
-	p := c.statePlace(i / s.Hkv)
-	return c.Drop.of(&p, true, i%s.Hkv, s.Hkv, s.D, 0)
+	b, h := r.place(i-r.queries, s.Hkv)
+	p := c.statePlace(b)
+	return c.Drop.of(&p, true, h, s.Hkv, s.D, 0)
 }
 
 // fill sets rows i0 ≤ i < i1, all of queries or all of keys.
@@ -86,8 +98,9 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 	d, spec, t := r.s.D, &r.e.spec, kernel.Active[T]()
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	if x := r.asTheyLie(i0, i1); x != nil {
-		if rows := r.x[i0*r.ld:][:len(x)]; spec.Map != nil {
+	if r.plain(i0) {
+		rows := r.x[i0*r.ld : i1*r.ld]
+		if x := r.asTheyLie(i0, i1, rows); spec.Map != nil {
 			spec.Map.Map(rows, x)
 		} else {
 			copy(rows, x)
@@ -131,23 +144,35 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 	}
 }
 
-// asTheyLie returns what rows i0 ≤ i < i1 are made of, nil where they do not lie one
-// behind the other, or more is done with them than an elementwise map.
-func (r *tokenRows[T]) asTheyLie(i0, i1 int) []T {
-	s, spec := r.s, &r.e.spec
+// plain reports that no more is done with rows, those of queries or of keys as row i
+// is, than an elementwise map.
+func (r *tokenRows[T]) plain(i int) bool {
+	spec := &r.e.spec
 	if spec.Norm != NoNorm || !spec.elementwise() || spec.Tau != nil || r.c.Rope != nil || r.c.Drop.some() {
-		return nil
+		return false
 	}
-	x, d := &r.c.Q, s.D
+	scale, _ := spec.exponent(spec.scale(r.s.D, 0))
+	return i >= r.queries || scale == 1
+}
+
+// asTheyLie returns what rows i0 ≤ i < i1 are made of, in room where they do not lie
+// one behind the other.
+func (r *tokenRows[T]) asTheyLie(i0, i1 int, room []T) []T {
+	x, d := &r.c.Q, r.s.D
 	if i0 >= r.queries {
 		x, i0, i1 = &r.c.K, i0-r.queries, i1-r.queries
-	} else if scale, _ := spec.exponent(spec.scale(d, 0)); scale != 1 {
-		return nil
 	}
-	if x.SH != d || x.B > 1 && x.SB != x.H*d || r.ld != d {
-		return nil
+	outer, inner, n := x.SB, x.SH, x.H
+	if r.byHead {
+		outer, inner, n = x.SH, x.SB, x.B
 	}
-	return x.Data[i0*d : i1*d]
+	if inner == d && (outer == n*d || i0/n == (i1-1)/n) {
+		return x.Data[i0/n*outer+i0%n*d:][:(i1-i0)*d]
+	}
+	for i := i0; i < i1; i++ {
+		copy(room[(i-i0)*d:][:d], x.Data[i/n*outer+i%n*inner:])
+	}
+	return room
 }
 
 // finish rotates the first D elements of row i by the first position of the

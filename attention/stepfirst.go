@@ -12,8 +12,11 @@ import (
 
 // firstDegree reports that single tokens go the way of stepFirst.
 func (s *sums[T]) firstDegree() bool {
-	return s.e.spec.degree() == 1 && !s.e.spec.OutputNorm && !s.decays()
+	return s.e.spec.firstDegree() && !s.decays()
 }
+
+// firstDegree reports that features are the prepared row, and outputs what it meets.
+func (s *Spec[T]) firstDegree() bool { return s.degree() == 1 && !s.OutputNorm }
 
 // firstStep is what the heads of a step of degree 1 share.
 type firstStep[T tensor.Float] struct {

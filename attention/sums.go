@@ -17,6 +17,7 @@ type sums[T tensor.Float] struct {
 	heads  []*stream[T] // [B·Hkv]
 
 	moments blocks[T] // of the heads
+	byHead  bool      // those of a head lie one behind the other, and not of a batch row
 	known   bool      // every head has moments and nothing else: see even
 }
 
@@ -28,7 +29,9 @@ type blocks[T tensor.Float] struct {
 
 func makeBlocks[T tensor.Float](n, size int) blocks[T] {
 	size = kernel.Pad(size)
-	return blocks[T]{make([]T, n*size), size}
+	b := blocks[T]{make([]T, n*size), size}
+	arena.Large(b.data)
+	return b
 }
 
 // at returns the first n elements of piece i.
@@ -71,7 +74,7 @@ func (e *engine[T]) stateBytes(s Shape) float64 {
 func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	s.Chunk = e.window(s.D, s.Chunk)
 	n := s.B * s.Hkv
-	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], n)}
+	st := &sums[T]{e: e, shape: s, heads: make([]*stream[T], n), byHead: s.Chunk == 1 && e.renews(&s)}
 	// A step reads what a head has of a kind and then what the next one has: they
 	// lie in memory in that order.
 	streams, exist := make([]stream[T], n), make([]bool, n*s.Chunk)
@@ -80,13 +83,16 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 		u, h := e.stateUnit(&s), &streams[i]
 		u.walker, u.chunk = e.monomials(e.spec.width(s.D)), s.Chunk
 		h.exist, exist = exist[:0:s.Chunk], exist[s.Chunk:]
-		kind := 0
+		kind, at := 0, i
+		if st.byHead {
+			at = i%s.Hkv*s.B + i/s.Hkv
+		}
 		take := func(size int) []T {
 			if i == 0 {
 				kinds = append(kinds, makeBlocks[T](n, size))
 			}
 			kind++
-			return kinds[kind-1].at(i, size)
+			return kinds[kind-1].at(at, size)
 		}
 		st.heads[i] = h.start(u, u.walker, s.Chunk, take)
 		if s.Carry == Compensated {
@@ -134,6 +140,7 @@ func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	var rows tokenRows[T]
 	if max(n, m) == 1 {
 		rows = s.e.tokenRows(ar, sh, c, n, m)
+		rows.byHead = s.known
 	} else {
 		for _, st := range s.heads {
 			st.u.workers = workers(len(s.heads), work, work)

@@ -18,7 +18,7 @@ func BenchmarkDraw(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	d := Images{Shape: Shape{1, 49, 1}, Count: 128, Batch: 128, Seed: 1}
+	d := Images{Shape: Shape{1, 49, 1}, Count: 192, Batch: 192, Seed: 1}
 	for b.Loop() {
 		if _, err := Draw(context.Background(), m, d, func(int, []byte) error { return nil }); err != nil {
 			b.Fatal(err)

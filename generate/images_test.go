@@ -101,7 +101,7 @@ func TestWaysDrawTheSame(t *testing.T) {
 
 func TestParts(t *testing.T) {
 	for _, x := range []struct{ n, threads, want int }{
-		{128, 1, 1}, {128, 2, 2}, {129, 2, 4}, {23, 2, 1}, {24, 2, 2}, {96, 8, 8}, {95, 8, 1}, {1, 4, 1}, {1000, 3, 18},
+		{128, 1, 1}, {192, 2, 2}, {193, 2, 4}, {23, 2, 1}, {24, 2, 2}, {96, 8, 8}, {95, 8, 1}, {1, 4, 1}, {1000, 3, 12},
 	} {
 		if got := parts(x.n, x.threads); got != x.want {
 			t.Errorf("%d images are %d parts on %d threads, want %d", x.n, got, x.threads, x.want)

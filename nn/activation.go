@@ -13,6 +13,8 @@ const (
 	TanhGELU Activation = iota // GELU in its tanh form (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2)
 	GELU                       // x·Φ(x), with the error function
 	ReLU                       // max(x, 0)
+
+	noActivation Activation = -1
 )
 
 // Activate sets y [rows,width], which x may be.

@@ -34,6 +34,8 @@ type AttentionTrace[T tensor.Float] struct {
 	saved attention.Saved[T]
 	grads attention.Grads[T]
 
+	heads headProducts[T] // of a step by heads
+
 	ranks   *comm.Comm         // of the call
 	divided *sequence.Saved[T] // in the place of saved, with ranks
 }
@@ -159,14 +161,19 @@ func (a *Attention[T]) CanDivide() error {
 // NewState returns an empty state of the mechanism, for steps.
 func (a *Attention[T]) NewState(batch int) (State[T], error) {
 	shape := a.shape(batch, true)
-	if one := shape; a.Decay == nil {
-		one.N, one.M = 1, 1
-		if a.Mechanism.Plan(one).Renews {
-			shape.Chunk = 1
-		}
+	if a.renews(batch) {
+		shape.Chunk = 1
 	}
 	state, err := a.Mechanism.NewState(shape)
 	return attentionState[T]{state}, err
+}
+
+// renews reports that states take a token in while they answer it, where their chunks
+// have one.
+func (a *Attention[T]) renews(batch int) bool {
+	one := a.shape(batch, true)
+	one.N, one.M = 1, 1
+	return a.Decay == nil && a.Mechanism.Plan(one).Renews
 }
 
 // RestoreState reads a state of the mechanism.

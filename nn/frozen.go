@@ -35,7 +35,9 @@ func (l *Linear[T]) Freeze(rows int) *Frozen[T] {
 		w.bias = l.B.Data
 	}
 	if w.thick {
-		w.many = l.packIn(make([]T, kernel.PanelsSize(out, in)), true)
+		data := make([]T, kernel.PanelsSize(out, in))
+		arena.Large(data)
+		w.many = l.packIn(data, true)
 	} else {
 		w.few = kernel.NewStrips(kernel.Active[T](), out, in, l.W.Data, in)
 	}
@@ -46,11 +48,14 @@ func (l *Linear[T]) Freeze(rows int) *Frozen[T] {
 const thinStrips = 4
 
 // Forward is Linear.Forward.
-func (w *Frozen[T]) Forward(y, x tensor.Mat[T], acc bool) {
+func (w *Frozen[T]) Forward(y, x tensor.Mat[T], acc bool) { w.forward(y, x, acc, noActivation) }
+
+// forward is Forward, and applies an activation to y.
+func (w *Frozen[T]) forward(y, x tensor.Mat[T], acc bool, act Activation) {
 	if w.thick {
 		across := (w.out + kernel.PanelColumns - 1) / kernel.PanelColumns
 		down := (x.Rows + rowTile - 1) / rowTile
-		par.Run(across*down, 1, w.work*float64(x.Rows), thickForward[T]{&w.many, y, x, acc, across})
+		par.Run(across*down, 1, w.work*float64(x.Rows), thickForward[T]{&w.many, y, x, acc, act, across})
 		return
 	}
 	if f, work := (thinForward[T]{w, y, x, acc}), w.work*float64(x.Rows); work < par.MinWork {
@@ -64,6 +69,7 @@ func (w *Frozen[T]) Forward(y, x tensor.Mat[T], acc bool) {
 			t.Add(y.Row(i), y.Row(i), w.bias)
 		}
 	}
+	activateRows(act, kernel.Active[T](), y, y)
 }
 
 // thinForward does strips.
@@ -85,6 +91,7 @@ type thickForward[T tensor.Float] struct {
 	w      *packed[T]
 	y, x   tensor.Mat[T]
 	acc    bool
+	act    Activation
 	across int
 }
 
@@ -96,7 +103,8 @@ func (f *thickForward[T]) Piece(i0, i1 int) {
 		j, r := i%f.across*kernel.PanelColumns, i/f.across*rowTile
 		r1 := min(r+rowTile, f.x.Rows)
 		y := columns(f.y.Slice(r, r1), j, min(j+kernel.PanelColumns, f.y.Cols))
-		f.w.rows(y, f.x.Slice(r, r1), j, f.acc, scratch)
+		f.w.rows(y, f.x.Slice(r, r1), j, f.acc, scratch, nil)
+		activateRows(f.act, kernel.Active[T](), y, y)
 	}
 }
 
@@ -105,15 +113,49 @@ type FrozenAttention[T tensor.Float] struct {
 	layer      *Attention[T]
 	q, k, v, o *Frozen[T]
 	gate       *Frozen[T] // of the decay; nil: none
+	byHead     bool       // states take a token head by head, and so it is made
 }
 
 // Freeze returns the layer with its weights rearranged.
 func (a *Attention[T]) Freeze(rows int) Stepper[T] {
-	t := &FrozenAttention[T]{a, a.Q.Freeze(rows), a.K.Freeze(rows), a.V.Freeze(rows), a.O.Freeze(rows), nil}
+	t := &FrozenAttention[T]{layer: a, q: a.Q.Freeze(rows), k: a.K.Freeze(rows), v: a.V.Freeze(rows), o: a.O.Freeze(rows)}
 	if a.Decay.learned() {
 		t.gate = a.Decay.Gate.Freeze(rows)
 	}
+	t.byHead = t.q.thick && a.D%kernel.Lanes == 0 && a.renews(rows)
 	return t
+}
+
+// headProducts makes the queries, keys and values of a token, which lie head by head.
+type headProducts[T tensor.Float] struct {
+	of      *FrozenAttention[T]
+	x       tensor.Mat[T]
+	q, k, v []T // [H,B,D]
+}
+
+func (p *headProducts[T]) Head(h int, ahead []T) {
+	n, d := p.x.Rows, p.of.layer.D
+	ar := arena.Acquire()
+	defer ar.Release()
+	scratch := arena.Take[T](ar, kernel.MultiplyScratch(n, p.x.Cols))
+	for _, f := range [...]struct {
+		w *Frozen[T]
+		y []T
+	}{{p.of.q, p.q}, {p.of.k, p.k}, {p.of.v, p.v}} {
+		ahead = f.w.many.rows(view(f.y[h*n*d:], n, d), p.x, h*d, false, scratch, ahead)
+	}
+}
+
+// stepHeads is Step for one token of each sequence, head by head.
+func (a *FrozenAttention[T]) stepHeads(o, x tensor.Mat[T], state State[T], s Scope[T], tr *AttentionTrace[T]) error {
+	l, b := a.layer, x.Rows
+	byHead := func(data []T) tensor.Heads[T] {
+		return tensor.Heads[T]{Data: data, B: b, H: l.H, N: 1, D: l.D, SB: l.D, SH: b * l.D, SN: l.D}
+	}
+	tr.call = attention.Call[T]{Q: byHead(tr.q), K: byHead(tr.k), V: byHead(tr.v), Causal: s.Causal, Rope: s.Rope}
+	tr.heads = headProducts[T]{a, x, tr.q, tr.k, tr.v}
+	work := float64(b) * (a.q.work + a.k.work + a.v.work)
+	return attention.StepHeads(state.(attentionState[T]).State, l.queries(o.Data, b, 1), &tr.call, &tr.heads, work)
 }
 
 // Step is Attention.Step.
@@ -122,6 +164,13 @@ func (a *FrozenAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T]
 	wide, narrow := l.H*l.D, l.Hkv*l.D
 	q, o := room(&tr.q, x.Rows, wide), room(&tr.o, x.Rows, wide)
 	k, v := room(&tr.k, x.Rows, narrow), room(&tr.v, x.Rows, narrow)
+	if a.byHead && x.Rows == s.B {
+		if err := a.stepHeads(o, x, state, s, tr); err != nil {
+			return err
+		}
+		a.o.Forward(y, o, true)
+		return nil
+	}
 	a.q.Forward(q, x, false)
 	a.k.Forward(k, x, false)
 	a.v.Forward(v, x, false)
@@ -157,15 +206,8 @@ func (m *MLP[T]) Freeze(rows int) *FrozenMLP[T] {
 
 // Forward adds to y the MLP of x. It leaves nothing for Backward.
 func (m *FrozenMLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T]) {
-	hidden := room(&tr.act, x.Rows, m.up.out)
-	m.up.Forward(hidden, x, false)
-	if hidden.Rows <= ThinRows {
-		t := kernel.Active[T]()
-		for i := range hidden.Rows {
-			activate(m.act, t, hidden.Row(i), hidden.Row(i))
-		}
-	} else {
-		Activate(m.act, hidden, hidden)
-	}
+	// Products read rows well that lie an odd number of cache lines apart.
+	hidden := columns(room(&tr.act, x.Rows, kernel.Stride(m.up.out)), 0, m.up.out)
+	m.up.forward(hidden, x, false, m.act)
 	m.down.Forward(y, hidden, true)
 }

@@ -3,6 +3,8 @@ package nn
 import (
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -42,6 +44,73 @@ func testFrozen[T tensor.Float](t *testing.T) {
 					for j, got := range y.Row(i) {
 						if got != want.Row(i)[j] {
 							t.Fatalf("[%d,%d], row %d of %d, acc %t: column %d is %v, not %v", out, in, i, rows, acc, j, got, want.Row(i)[j])
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Steps of many sequences whose states take a token head by head have the bits of those
+// that do not, with any number of threads, and from a state of either.
+func TestFrozenAttentionByHeads(t *testing.T) {
+	defer par.SetThreads(par.Threads())
+	linear, err := mechanism.New[float32]("linear", mechanism.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &source{key: rng.New(5)}
+	for _, d := range []int{16, 24, 32} {
+		const h, tokens = 3, 5
+		var set param.Set[float32]
+		project := func(name string) Linear[float32] {
+			l := Linear[float32]{W: set.New(name, true, h*d, h*d), B: set.New(name+"b", false, h*d)}
+			for _, p := range []*param.Param[float32]{l.W, l.B} {
+				for i := range p.Data {
+					p.Data[i] = float32(s.normal()) / 8
+				}
+			}
+			return l
+		}
+		a := &Attention[float32]{Q: project("q"), K: project("k"), V: project("v"), O: project("o"), Mechanism: linear, H: h, Hkv: h, D: d}
+		for _, batch := range []int{ThinRows + 1, 29} {
+			frozen := a.Freeze(batch).(*FrozenAttention[float32])
+			if want := d%16 == 0; frozen.byHead != want {
+				t.Fatalf("d=%d: by heads %v", d, frozen.byHead)
+			}
+			var states []State[float32]
+			for range 4 {
+				state, err := a.NewState(batch)
+				if err != nil {
+					t.Fatal(err)
+				}
+				states = append(states, state)
+			}
+			traces := []Trace[float32]{a.NewTrace(), a.NewTrace(), a.NewTrace(), a.NewTrace()}
+			for i := range tokens {
+				x := matrix[float32](s, batch, h*d)
+				var want tensor.Mat[float32]
+				for way, state := range states {
+					y := tensor.Mat[float32]{Data: make([]float32, batch*h*d), Rows: batch, Cols: h * d, Stride: h * d}
+					step := Stepper[float32](frozen)
+					switch {
+					case way == 0 || way == 2 && i%2 == 0:
+						step = a
+					case way == 3 && i == tokens-1:
+						state = state.Clone()
+					}
+					par.SetThreads(1 + way%2)
+					if err := step.Step(y, x, state, Scope[float32]{B: batch, Causal: true}, traces[way]); err != nil {
+						t.Fatal(err)
+					}
+					if way == 0 {
+						want = y
+						continue
+					}
+					for j := range y.Data {
+						if y.Data[j] != want.Data[j] {
+							t.Fatalf("d=%d batch=%d token %d way %d: [%d] is %v, not %v", d, batch, i, way, j, y.Data[j], want.Data[j])
 						}
 					}
 				}

@@ -112,7 +112,7 @@ func (f *rowProducts[T]) Piece(i0, i1 int) {
 		if p.base.Rows > 0 {
 			copyRows(y, p.base.Slice(i0, i1))
 		}
-		f.ws[i].rows(y, p.x.Slice(i0, i1), 0, p.acc, scratch)
+		f.ws[i].rows(y, p.x.Slice(i0, i1), 0, p.acc, scratch, nil)
 	}
 }
 
@@ -165,13 +165,10 @@ func (f *packing[T]) Piece(i0, i1 int) {
 }
 
 // rows computes columns of a product, those from j on that y has, on this
-// goroutine; j is a multiple of kernel.PanelColumns.
-func (w *packed[T]) rows(y, x tensor.Mat[T], j int, acc bool, scratch []T) {
-	w.panels.Multiply(false, y.Rows, x.Data, x.Stride, j, j+y.Cols, acc, y.Data, y.Stride, scratch)
-	if w.bias == nil {
-		return
-	}
-	kernel.Active[T]().AddRows(y.Data, y.Stride, y.Data, y.Stride, w.bias[j:], 0, y.Rows, y.Cols)
+// goroutine; j is a multiple of kernel.Lanes. It asks for the memory ahead, and
+// returns what it had no time for.
+func (w *packed[T]) rows(y, x tensor.Mat[T], j int, acc bool, scratch, ahead []T) (rest []T) {
+	return w.panels.Multiply(false, y.Rows, x.Data, x.Stride, j, j+y.Cols, acc, y.Data, y.Stride, w.bias, scratch, ahead)
 }
 
 // weightGrad is what a layer's weights get from rows: dyᵀ·x.

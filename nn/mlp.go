@@ -59,11 +59,11 @@ func (f *mlpForward[T]) Piece(i0, i1 int) {
 	for j := 0; j < hidden; j += columnTile {
 		j1 := min(j+columnTile, hidden)
 		from, to := columns(pre, j, j1), columns(act, j, j1)
-		f.up.rows(from, x, j, false, scratch)
+		f.up.rows(from, x, j, false, scratch, nil)
 		activateRows(f.of, k, to, from)
 	}
 	copyRows(y, f.base.Slice(i0, i1))
-	f.down.rows(y, act, 0, true, scratch)
+	f.down.rows(y, act, 0, true, scratch, nil)
 }
 
 // work is the arithmetic of a pass over rows, once through both layers.
@@ -100,8 +100,8 @@ func (f *mlpBackward[T]) Piece(i0, i1 int) {
 	for j := 0; j < hidden; j += columnTile {
 		j1 := min(j+columnTile, hidden)
 		dact, dpre := columns(room, 0, j1-j), columns(pre, j, j1)
-		f.down.rows(dact, dy, j, false, scratch)
+		f.down.rows(dact, dy, j, false, scratch, nil)
 		activateRowsGrad(f.of, k, dpre, dact, dpre)
 	}
-	f.up.rows(f.dx.Slice(i0, i1), pre, 0, false, scratch)
+	f.up.rows(f.dx.Slice(i0, i1), pre, 0, false, scratch, nil)
 }

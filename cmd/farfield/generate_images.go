@@ -22,7 +22,7 @@ type drawFlags struct {
 	Out      string `placeholder:"FILE" help:"PNG file that images are drawn in, in rows beside one another."`
 	Complete string `placeholder:"FILE|N" help:"Complete the upper half of an image: a PNG or JPEG of the model's size, or test image N of its task. The image itself comes first."`
 	Way      string `complete:"recompute,cache,state" placeholder:"WAY" help:"How the model is asked for the next level: recompute runs it over the image so far, cache keeps keys and values (mechanisms that do not stream), state a state of fixed size (those that do). By default what the mechanism has."`
-	Batch    int    `placeholder:"N" help:"Images drawn at a time. By default up to 128, as many as find room in a gigabyte."`
+	Batch    int    `placeholder:"N" help:"Images drawn at a time. By default up to 192, as many as find room in a gigabyte."`
 }
 
 // given reports whether images are asked for.

@@ -31,9 +31,9 @@ func passDepth(k int) int {
 	return (k + passes - 1) / passes
 }
 
-// stride is the least row stride for n elements that is an odd number of
+// Stride is the least row stride for n elements that is an odd number of
 // cache lines, so that the lines of a column spread over all sets of a cache.
-func stride(n int) int {
+func Stride(n int) int {
 	if n = Pad(n); n/Lanes%2 == 0 {
 		n += Lanes
 	}
@@ -78,7 +78,7 @@ func Gemm[T Float](t *Table[T], ta, tb bool, m, n, k int, a []T, lda int, b []T,
 		for ; j < n; j += step {
 			cols := min(step, n-j)
 			right.pack(panels, right.from(b, p, j), cols, depth)
-			left.multiply(m, cols, depth, panels, c[j:], ldc, acc, scratch)
+			left.multiply(m, 0, cols, cols, depth, panels, c[j:], ldc, acc, nil, scratch)
 		}
 		acc = true
 	}
@@ -98,9 +98,9 @@ func PanelsSize(n, k int) int { return width(n) * k }
 
 // width is the sum of the strides of the panels of n columns.
 func width(n int) int {
-	w := n / PanelColumns * stride(PanelColumns)
+	w := n / PanelColumns * Stride(PanelColumns)
 	if rest := n % PanelColumns; rest > 0 {
-		w += stride(rest)
+		w += Stride(rest)
 	}
 	return w
 }
@@ -135,29 +135,42 @@ func (p *Panels[T]) Pack(piece int, trans bool, b []T, ldb int) {
 // does for any smaller m and k too.
 func MultiplyScratch(m, k int) int {
 	m, k = min(m, gemmRows), min(k, gemmDepth)
-	return m * (Lanes + stride(k))
+	return m * (Lanes + Stride(k))
 }
 
 // Multiply computes columns j0 ≤ j < j1 of C = op(A)·op(B), or adds them to C
-// when acc is set, as Gemm does and with the same bits. j0 is a multiple of
-// PanelColumns, j1 too unless it is N; c begins with column j0.
-func (p *Panels[T]) Multiply(ta bool, m int, a []T, lda, j0, j1 int, acc bool, c []T, ldc int, scratch []T) {
+// when acc is set, as Gemm does and with the same bits. j0 is a multiple of Lanes;
+// c begins with column j0. Then it adds bias [N] to the rows, unless it is nil. While it
+// goes it asks for the memory ahead, as Tiles does where there are some, and it returns
+// what it had no time for.
+func (p *Panels[T]) Multiply(ta bool, m int, a []T, lda, j0, j1 int, acc bool, c []T, ldc int, bias, scratch, ahead []T) (rest []T) {
 	if m <= 0 || j1 <= j0 {
-		return
+		return ahead
 	}
-	if p.K == 0 && !acc {
+	if p.K == 0 {
 		for i := range m {
-			clear(c[i*ldc:][:j1-j0])
+			if !acc {
+				clear(c[i*ldc:][:j1-j0])
+			}
+		}
+		if bias != nil {
+			p.table.AddRows(c, ldc, c, ldc, bias[j0:], 0, m, j1-j0)
 		}
 	}
 	most := passDepth(p.K)
-	f := operand[T]{Table: p.table, trans: ta, ld: lda}
+	f := operand[T]{Table: p.table, trans: ta, ld: lda, ahead: ahead}
+	first := j0 / PanelColumns * PanelColumns
 	for k := 0; k < p.K; k += most {
 		depth := min(most, p.K-k)
 		f.data = f.from(a, 0, k)
-		f.multiply(m, j1-j0, depth, p.data[k*width(p.N)+width(j0)*depth:], c, ldc, acc, scratch)
+		var last []T
+		if bias != nil && k+depth == p.K {
+			last = bias[first:]
+		}
+		f.multiply(m, j0-first, j1-first, p.N-first, depth, p.data[k*width(p.N)+width(first)*depth:], c, ldc, acc, last, scratch)
 		acc = true
 	}
+	return f.ahead
 }
 
 // operand is op(A) or op(B) of a product, as it is stored.
@@ -166,6 +179,7 @@ type operand[T Float] struct {
 	trans bool
 	data  []T
 	ld    int
+	ahead []T // of op(A): what is left to ask for
 }
 
 // from is the stored matrix from element (i,j) of op(data) on.
@@ -188,7 +202,7 @@ func (f *operand[T]) strides() (rows, cols int) {
 // one has beyond n are zero.
 func (f *operand[T]) pack(panels, b []T, n, k int) {
 	last := (n - 1) / PanelColumns * PanelColumns
-	full, s := stride(PanelColumns), stride(n-last)
+	full, s := Stride(PanelColumns), Stride(n-last)
 	rest := panels[last/PanelColumns*full*k:]
 	if n%Lanes != 0 {
 		clear(rest[:s*k])
@@ -209,9 +223,9 @@ func (f *operand[T]) pack(panels, b []T, n, k int) {
 	}
 }
 
-// multiply adds to C [m,n], or sets it to, the product of rows of op(data)
-// with n packed columns, over k.
-func (f *operand[T]) multiply(m, n, k int, panels, c []T, ldc int, acc bool, scratch []T) {
+// multiply adds to C [m,j1-j0], or sets it to, the product of rows of op(data)
+// with columns j0 ≤ j < j1 of n packed ones, over k, and adds bias [n], unless it is nil.
+func (f *operand[T]) multiply(m, j0, j1, n, k int, panels, c []T, ldc int, acc bool, bias, scratch []T) {
 	edge, block := scratch[:min(m, gemmRows)*Lanes], scratch[min(m, gemmRows)*Lanes:]
 	for i := 0; i < m; i += gemmRows {
 		rows := min(gemmRows, m-i)
@@ -221,10 +235,14 @@ func (f *operand[T]) multiply(m, n, k int, panels, c []T, ldc int, acc bool, scr
 			a, ars, acs = block, f.copyRows(block, a, rows, k), 1
 		}
 		panel := panels
-		for j := 0; j < n; j += PanelColumns {
-			cols := min(PanelColumns, n-j)
-			f.panel(rows, cols, k, a, ars, acs, panel, c[i*ldc+j:], ldc, acc, edge)
-			panel = panel[stride(cols)*k:]
+		for j := 0; j < j1; j += PanelColumns {
+			s, first := Stride(min(PanelColumns, n-j)), max(j, j0)
+			var add []T
+			if bias != nil {
+				add = bias[first:]
+			}
+			f.panel(rows, min(j+PanelColumns, j1)-first, k, a, ars, acs, panel[first-j:], s, c[i*ldc+first-j0:], ldc, acc, add, edge)
+			panel = panel[s*k:]
 		}
 	}
 }
@@ -232,14 +250,14 @@ func (f *operand[T]) multiply(m, n, k int, panels, c []T, ldc int, acc bool, scr
 // suits reports whether the caches hold rows of op(data), of which k elements
 // are read at a time, well where they are: they follow each other closely.
 func (f *operand[T]) suits(k int) bool {
-	return !f.trans && (f.ld <= k+Lanes || f.ld == stride(f.ld))
+	return !f.trans && (f.ld <= k+Lanes || f.ld == Stride(f.ld))
 }
 
 // copyRows copies m rows of op(a) to block, whose stride it returns. A
 // transposed a is turned, as a tile would use but a few elements of each of its
 // lines.
 func (f *operand[T]) copyRows(block, a []T, m, k int) (ld int) {
-	s := stride(k)
+	s := Stride(k)
 	if f.trans {
 		f.Transpose(block, s, a, f.ld, k, m)
 		return s
@@ -250,10 +268,11 @@ func (f *operand[T]) copyRows(block, a []T, m, k int) (ld int) {
 	return s
 }
 
-// panel multiplies m rows of A with one packed panel of op(B).
-func (f *operand[T]) panel(m, n, k int, a []T, ars, acs int, panel, c []T, ldc int, acc bool, edge []T) {
-	s, whole := stride(n), n&^(Lanes-1)
-	f.Block(m, whole, k, a, ars, acs, panel, s, c, ldc, acc)
+// panel multiplies m rows of A with n columns of one packed panel of op(B), whose
+// rows lie s apart, and adds bias [n], unless it is nil.
+func (f *operand[T]) panel(m, n, k int, a []T, ars, acs int, panel []T, s int, c []T, ldc int, acc bool, bias, edge []T) {
+	whole := n &^ (Lanes - 1)
+	f.block(m, whole, k, a, ars, acs, panel, s, c, ldc, acc, bias)
 	if n == whole {
 		return
 	}
@@ -265,5 +284,32 @@ func (f *operand[T]) panel(m, n, k int, a []T, ars, acs int, panel, c []T, ldc i
 		} else {
 			copy(row, edge)
 		}
+	}
+	f.addBias(m, n-whole, bias, c, ldc, whole)
+}
+
+// block is Block, and adds bias [n], unless it is nil. It asks for the memory ahead,
+// where there are tiles that do.
+func (f *operand[T]) block(m, n, k int, a []T, ars, acs int, b []T, brs int, c []T, ldc int, acc bool, bias []T) {
+	rows, cols := 0, 0
+	if f.Tiles != nil && acs == 1 && (bias != nil || len(f.ahead) > 0) {
+		rows, cols, f.ahead = f.Tiles(m, n, k, a, ars, b, brs, c, ldc, acc, bias, f.ahead)
+	}
+	if rows < m && cols > 0 {
+		c := c[rows*ldc:]
+		f.Block(m-rows, cols, k, a[rows*ars:], ars, acs, b, brs, c, ldc, acc)
+		f.addBias(m-rows, cols, bias, c, ldc, 0)
+	}
+	if cols < n {
+		f.Block(m, n-cols, k, a, ars, acs, b[cols:], brs, c[cols:], ldc, acc)
+		f.addBias(m, n-cols, bias, c, ldc, cols)
+	}
+}
+
+// addBias adds n numbers of bias from j on, unless it is nil, to the columns of C from j
+// on.
+func (f *operand[T]) addBias(m, n int, bias, c []T, ldc, j int) {
+	if bias != nil {
+		f.AddRows(c[j:], ldc, c[j:], ldc, bias[j:], 0, m, n)
 	}
 }

@@ -211,14 +211,15 @@ func testGemmBits(t *testing.T, tab *Table[float32]) {
 }
 
 // A B that is packed once gives the bits of Gemm, whichever rows and columns
-// are asked for, and does not depend on the order of its pieces.
+// are asked for, and does not depend on the order of its pieces. A bias is added last,
+// and what a product asks for ahead it does not touch.
 func TestPanels(t *testing.T) { each(t, testPanels) }
 
 func testPanels(t *testing.T, tab *Table[float32]) {
-	for _, s := range [][3]int{{1, 1, 1}, {3, 17, 5}, {31, 130, 300}, {150, 261, 513}, {5, 128, 0}, {40, 259, 257}} {
+	for _, s := range [][3]int{{1, 1, 1}, {3, 17, 5}, {31, 130, 300}, {150, 261, 513}, {5, 128, 0}, {40, 259, 257}, {28, 96, 3}} {
 		m, n, k := s[0], s[1], s[2]
-		for variant := range 8 {
-			ta, tb, acc := variant&1 > 0, variant&2 > 0, variant&4 > 0
+		for variant := range 16 {
+			ta, tb, acc, biased := variant&1 > 0, variant&2 > 0, variant&4 > 0, variant&8 > 0
 			r := source()
 			lda, ldb, ldc := k+3, n+2, n+5
 			a, b := matrix[float32](r, m, k, lda), matrix[float32](r, k, n, ldb)
@@ -233,6 +234,13 @@ func testPanels(t *testing.T, tab *Table[float32]) {
 			c := matrix[float32](r, m, n, ldc)
 			want := slices.Clone(c.data)
 			Gemm(tab, ta, tb, m, n, k, a.data, lda, b.data, ldb, acc, want, ldc, make([]float32, GemmScratch(m, n, k)))
+			var bias, ahead []float32
+			step := PanelColumns
+			if biased {
+				bias = guard[float32](n, 1).random(r).data
+				tab.AddRows(want, ldc, want, ldc, bias, 0, m, n)
+				step, ahead = 3*Lanes, make([]float32, 1000)
+			}
 			room, scratch := guard[float32](PanelsSize(n, k), 0), guard[float32](MultiplyScratch(m, k), 0)
 			p := NewPanels(tab, n, k, room.data)
 			for i := range p.Pieces() {
@@ -246,11 +254,18 @@ func testPanels(t *testing.T, tab *Table[float32]) {
 				} else if k > 0 {
 					x = x[rows[0]*lda:]
 				}
-				for j := 0; j < n; j += PanelColumns {
-					p.Multiply(ta, rows[1]-rows[0], x, lda, j, min(j+PanelColumns, n), acc, c.data[rows[0]*ldc+j:], ldc, scratch.data)
+				for j := 0; j < n; j += step {
+					rest := p.Multiply(ta, rows[1]-rows[0], x, lda, j, min(j+step, n), acc, c.data[rows[0]*ldc+j:], ldc, bias, scratch.data, ahead)
+					if len(rest) > len(ahead) || tab.Tiles == nil && len(rest) != len(ahead) {
+						t.Fatalf("asks for %d of %d numbers", len(ahead)-len(rest), len(ahead))
+					}
+					ahead = rest
 				}
 			}
-			name := fmt.Sprintf("m=%d n=%d k=%d ta=%v tb=%v acc=%v", m, n, k, ta, tb, acc)
+			if tab.Tiles != nil && !ta && biased && m >= 40 && len(ahead) > 0 {
+				t.Errorf("%s: does not ask for %d numbers", tab.Name, len(ahead))
+			}
+			name := fmt.Sprintf("m=%d n=%d k=%d ta=%v tb=%v acc=%v bias=%v", m, n, k, ta, tb, acc, biased)
 			room.intact(t, name)
 			scratch.intact(t, name)
 			c.intact(t, name)

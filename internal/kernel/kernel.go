@@ -38,6 +38,12 @@ type Table[T Float] struct {
 	// With acc the product is summed from zero first, then added.
 	Block func(m, n, k int, a []T, ars, acs int, b []T, brs int, c []T, crs int, acc bool)
 
+	// Tiles is Block for acs = 1 and so many of the first rows and columns of C as whole
+	// tiles have. To these it adds bias [n], unless it is nil. While it goes it asks for
+	// the memory ahead, to have it in the second-level cache, and returns what it had no
+	// time for. nil: none.
+	Tiles func(m, n, k int, a []T, ars int, b []T, brs int, c []T, crs int, acc bool, bias, ahead []T) (rows, cols int, rest []T)
+
 	// Transpose sets dst[j*drs+i] = src[i*srs+j] for i < rows, j < cols.
 	Transpose func(dst []T, drs int, src []T, srs, rows, cols int)
 

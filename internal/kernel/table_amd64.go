@@ -20,20 +20,22 @@ func assembly() []*Table[float32] {
 }
 
 func avx512() *Table[float32] {
+	tiles := tiling{
+		tall: []tile{
+			{12, 32, tile12x32AVX512}, {8, 32, tile8x32AVX512}, {4, 32, tile4x32AVX512},
+			{2, 32, tile2x32AVX512}, {1, 32, tile1x32AVX512},
+			{12, 16, tile12x16AVX512}, {8, 16, tile8x16AVX512}, {4, 16, tile4x16AVX512},
+			{2, 16, tile2x16AVX512}, {1, 16, tile1x16AVX512},
+		},
+		flat: []tile{
+			{6, 64, tile6x64AVX512}, {4, 64, tile4x64AVX512},
+			{2, 64, tile2x64AVX512}, {1, 64, tile1x64AVX512},
+		},
+		asking: askingTile{12, 32, askingTile12x32AVX512},
+	}
 	return &Table[float32]{
-		Name: cpu.AVX512,
-		Block: tiling{
-			tall: []tile{
-				{12, 32, tile12x32AVX512}, {8, 32, tile8x32AVX512}, {4, 32, tile4x32AVX512},
-				{2, 32, tile2x32AVX512}, {1, 32, tile1x32AVX512},
-				{12, 16, tile12x16AVX512}, {8, 16, tile8x16AVX512}, {4, 16, tile4x16AVX512},
-				{2, 16, tile2x16AVX512}, {1, 16, tile1x16AVX512},
-			},
-			flat: []tile{
-				{6, 64, tile6x64AVX512}, {4, 64, tile4x64AVX512},
-				{2, 64, tile2x64AVX512}, {1, 64, tile1x64AVX512},
-			},
-		}.block,
+		Name:  cpu.AVX512,
+		Block: tiles.block, Tiles: tiles.tiles,
 		Transpose: transpose(transpose8AVX2),
 		Axpy:      scaled(axpyAVX512), Scale: scaled(scaleAVX512),
 		Add: binary(addAVX512), Mul: binary(mulAVX512), MulAdd: binary(mulAddAVX512),

@@ -29,6 +29,11 @@ func tile2x32AVX512(count int, k int, a *float32, ars int, acs int, b *float32, 
 //go:noescape
 func tile1x32AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 
+// askingTile12x32AVX512 computes count tiles of 12 rows and 32 columns for acs = 1, adds bias, if it is there, and asks for count·k cache lines of memory from ahead on.
+//
+//go:noescape
+func askingTile12x32AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool, bias *float32, ahead *float32)
+
 // tile12x16AVX512 computes count tiles of 12 rows and 16 columns.
 //
 //go:noescape

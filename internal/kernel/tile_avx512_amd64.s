@@ -1968,10 +1968,606 @@ written75:
 	VZEROUPPER
 	RET
 
+// func askingTile12x32AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool, bias *float32, ahead *float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·askingTile12x32AVX512(SB), NOSPLIT, $0-96
+tile76:
+	MOVQ       c+56(FP), AX
+	MOVQ       crs+64(FP), CX
+	SHLQ       $0x02, CX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 64(AX)
+	ADDQ       CX, AX
+	VPXORD     Z0, Z0, Z0
+	VPXORD     Z1, Z1, Z1
+	VPXORD     Z2, Z2, Z2
+	VPXORD     Z3, Z3, Z3
+	VPXORD     Z4, Z4, Z4
+	VPXORD     Z5, Z5, Z5
+	VPXORD     Z6, Z6, Z6
+	VPXORD     Z7, Z7, Z7
+	VPXORD     Z8, Z8, Z8
+	VPXORD     Z9, Z9, Z9
+	VPXORD     Z10, Z10, Z10
+	VPXORD     Z11, Z11, Z11
+	VPXORD     Z12, Z12, Z12
+	VPXORD     Z13, Z13, Z13
+	VPXORD     Z14, Z14, Z14
+	VPXORD     Z15, Z15, Z15
+	VPXORD     Z16, Z16, Z16
+	VPXORD     Z17, Z17, Z17
+	VPXORD     Z18, Z18, Z18
+	VPXORD     Z19, Z19, Z19
+	VPXORD     Z20, Z20, Z20
+	VPXORD     Z21, Z21, Z21
+	VPXORD     Z22, Z22, Z22
+	VPXORD     Z23, Z23, Z23
+	MOVQ       ahead+88(FP), AX
+	MOVQ       a+16(FP), CX
+	MOVQ       ars+24(FP), DX
+	SHLQ       $0x02, DX
+	LEAQ       (CX)(DX*2), BX
+	ADDQ       DX, BX
+	LEAQ       (BX)(DX*2), SI
+	ADDQ       DX, SI
+	LEAQ       (SI)(DX*2), DI
+	ADDQ       DX, DI
+	MOVQ       b+40(FP), R8
+	MOVQ       brs+48(FP), R9
+	SHLQ       $0x02, R9
+	LEAQ       (R9)(R9*2), R10
+	MOVQ       k+8(FP), R11
+	SUBQ       $0x04, R11
+	JLT        rest78
+
+four77:
+	VMOVUPS      (R8), Z24
+	VMOVUPS      64(R8), Z25
+	PREFETCHT1   (AX)
+	VBROADCASTSS (CX), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS (CX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS (CX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS (BX), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS (BX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS (BX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS (SI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS (SI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS (SI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS (DI), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS (DI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS (DI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	VMOVUPS      (R8)(R9*1), Z24
+	VMOVUPS      64(R8)(R9*1), Z25
+	PREFETCHT1   64(AX)
+	VBROADCASTSS 4(CX), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 4(CX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 4(CX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 4(BX), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 4(BX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 4(BX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 4(SI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 4(SI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 4(SI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 4(DI), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 4(DI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 4(DI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	VMOVUPS      (R8)(R9*2), Z24
+	VMOVUPS      64(R8)(R9*2), Z25
+	PREFETCHT1   128(AX)
+	VBROADCASTSS 8(CX), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 8(CX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 8(CX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 8(BX), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 8(BX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 8(BX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 8(SI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 8(SI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 8(SI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 8(DI), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 8(DI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 8(DI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	VMOVUPS      (R8)(R10*1), Z24
+	VMOVUPS      64(R8)(R10*1), Z25
+	PREFETCHT1   192(AX)
+	VBROADCASTSS 12(CX), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS 12(CX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS 12(CX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS 12(BX), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS 12(BX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS 12(BX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS 12(SI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS 12(SI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS 12(SI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS 12(DI), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS 12(DI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS 12(DI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	LEAQ         (R8)(R9*4), R8
+	ADDQ         $0x10, CX
+	ADDQ         $0x10, BX
+	ADDQ         $0x10, SI
+	ADDQ         $0x10, DI
+	ADDQ         $0x00000100, AX
+	SUBQ         $0x04, R11
+	JGE          four77
+
+rest78:
+	ADDQ $0x04, R11
+	JZ   done80
+
+one79:
+	VMOVUPS      (R8), Z24
+	VMOVUPS      64(R8), Z25
+	PREFETCHT1   (AX)
+	VBROADCASTSS (CX), Z26
+	VFMADD231PS  Z24, Z26, Z0
+	VFMADD231PS  Z25, Z26, Z1
+	VBROADCASTSS (CX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z2
+	VFMADD231PS  Z25, Z26, Z3
+	VBROADCASTSS (CX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z4
+	VFMADD231PS  Z25, Z26, Z5
+	VBROADCASTSS (BX), Z26
+	VFMADD231PS  Z24, Z26, Z6
+	VFMADD231PS  Z25, Z26, Z7
+	VBROADCASTSS (BX)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z8
+	VFMADD231PS  Z25, Z26, Z9
+	VBROADCASTSS (BX)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z10
+	VFMADD231PS  Z25, Z26, Z11
+	VBROADCASTSS (SI), Z26
+	VFMADD231PS  Z24, Z26, Z12
+	VFMADD231PS  Z25, Z26, Z13
+	VBROADCASTSS (SI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z14
+	VFMADD231PS  Z25, Z26, Z15
+	VBROADCASTSS (SI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z16
+	VFMADD231PS  Z25, Z26, Z17
+	VBROADCASTSS (DI), Z26
+	VFMADD231PS  Z24, Z26, Z18
+	VFMADD231PS  Z25, Z26, Z19
+	VBROADCASTSS (DI)(DX*1), Z26
+	VFMADD231PS  Z24, Z26, Z20
+	VFMADD231PS  Z25, Z26, Z21
+	VBROADCASTSS (DI)(DX*2), Z26
+	VFMADD231PS  Z24, Z26, Z22
+	VFMADD231PS  Z25, Z26, Z23
+	LEAQ         (R8)(R9*1), R8
+	ADDQ         $0x04, CX
+	ADDQ         $0x04, BX
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, DI
+	ADDQ         $0x00000040, AX
+	DECQ         R11
+	JNZ          one79
+
+done80:
+	MOVQ    AX, ahead+88(FP)
+	MOVQ    c+56(FP), AX
+	MOVQ    crs+64(FP), CX
+	SHLQ    $0x02, CX
+	MOVQ    bias+80(FP), DX
+	TESTQ   DX, DX
+	JZ      unbiased81
+	VMOVUPS (DX), Z24
+	VMOVUPS 64(DX), Z25
+	MOVBLZX acc+72(FP), DX
+	TESTL   DX, DX
+	JZ      set83
+	VADDPS  (AX), Z0, Z0
+	VADDPS  Z24, Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VADDPS  Z25, Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VADDPS  Z24, Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VADDPS  Z25, Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VADDPS  Z24, Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VADDPS  Z25, Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VADDPS  Z24, Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VADDPS  Z25, Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VADDPS  Z24, Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VADDPS  Z25, Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VADDPS  Z24, Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VADDPS  Z25, Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z12, Z12
+	VADDPS  Z24, Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  64(AX), Z13, Z13
+	VADDPS  Z25, Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z14, Z14
+	VADDPS  Z24, Z14, Z14
+	VMOVUPS Z14, (AX)
+	VADDPS  64(AX), Z15, Z15
+	VADDPS  Z25, Z15, Z15
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z16, Z16
+	VADDPS  Z24, Z16, Z16
+	VMOVUPS Z16, (AX)
+	VADDPS  64(AX), Z17, Z17
+	VADDPS  Z25, Z17, Z17
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z18, Z18
+	VADDPS  Z24, Z18, Z18
+	VMOVUPS Z18, (AX)
+	VADDPS  64(AX), Z19, Z19
+	VADDPS  Z25, Z19, Z19
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z20, Z20
+	VADDPS  Z24, Z20, Z20
+	VMOVUPS Z20, (AX)
+	VADDPS  64(AX), Z21, Z21
+	VADDPS  Z25, Z21, Z21
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z22, Z22
+	VADDPS  Z24, Z22, Z22
+	VMOVUPS Z22, (AX)
+	VADDPS  64(AX), Z23, Z23
+	VADDPS  Z25, Z23, Z23
+	VMOVUPS Z23, 64(AX)
+	ADDQ    CX, AX
+	JMP     written84
+
+set83:
+	VADDPS  Z24, Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  Z25, Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  Z25, Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  Z25, Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  Z25, Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  Z25, Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  Z25, Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  Z25, Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z14, Z14
+	VMOVUPS Z14, (AX)
+	VADDPS  Z25, Z15, Z15
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z16, Z16
+	VMOVUPS Z16, (AX)
+	VADDPS  Z25, Z17, Z17
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z18, Z18
+	VMOVUPS Z18, (AX)
+	VADDPS  Z25, Z19, Z19
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z20, Z20
+	VMOVUPS Z20, (AX)
+	VADDPS  Z25, Z21, Z21
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  Z24, Z22, Z22
+	VMOVUPS Z22, (AX)
+	VADDPS  Z25, Z23, Z23
+	VMOVUPS Z23, 64(AX)
+	ADDQ    CX, AX
+
+written84:
+	JMP end82
+
+unbiased81:
+	MOVBLZX acc+72(FP), DX
+	TESTL   DX, DX
+	JZ      set85
+	VADDPS  (AX), Z0, Z0
+	VMOVUPS Z0, (AX)
+	VADDPS  64(AX), Z1, Z1
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z2, Z2
+	VMOVUPS Z2, (AX)
+	VADDPS  64(AX), Z3, Z3
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z4, Z4
+	VMOVUPS Z4, (AX)
+	VADDPS  64(AX), Z5, Z5
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z6, Z6
+	VMOVUPS Z6, (AX)
+	VADDPS  64(AX), Z7, Z7
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z8, Z8
+	VMOVUPS Z8, (AX)
+	VADDPS  64(AX), Z9, Z9
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z10, Z10
+	VMOVUPS Z10, (AX)
+	VADDPS  64(AX), Z11, Z11
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z12, Z12
+	VMOVUPS Z12, (AX)
+	VADDPS  64(AX), Z13, Z13
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z14, Z14
+	VMOVUPS Z14, (AX)
+	VADDPS  64(AX), Z15, Z15
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z16, Z16
+	VMOVUPS Z16, (AX)
+	VADDPS  64(AX), Z17, Z17
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z18, Z18
+	VMOVUPS Z18, (AX)
+	VADDPS  64(AX), Z19, Z19
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z20, Z20
+	VMOVUPS Z20, (AX)
+	VADDPS  64(AX), Z21, Z21
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VADDPS  (AX), Z22, Z22
+	VMOVUPS Z22, (AX)
+	VADDPS  64(AX), Z23, Z23
+	VMOVUPS Z23, 64(AX)
+	ADDQ    CX, AX
+	JMP     written86
+
+set85:
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z2, (AX)
+	VMOVUPS Z3, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z4, (AX)
+	VMOVUPS Z5, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z6, (AX)
+	VMOVUPS Z7, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z8, (AX)
+	VMOVUPS Z9, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z10, (AX)
+	VMOVUPS Z11, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z12, (AX)
+	VMOVUPS Z13, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z14, (AX)
+	VMOVUPS Z15, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z16, (AX)
+	VMOVUPS Z17, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z18, (AX)
+	VMOVUPS Z19, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z20, (AX)
+	VMOVUPS Z21, 64(AX)
+	ADDQ    CX, AX
+	VMOVUPS Z22, (AX)
+	VMOVUPS Z23, 64(AX)
+	ADDQ    CX, AX
+
+written86:
+end82:
+	MOVQ AX, c+56(FP)
+	MOVQ a+16(FP), AX
+	MOVQ ars+24(FP), CX
+	SHLQ $0x02, CX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	ADDQ CX, AX
+	MOVQ AX, a+16(FP)
+	DECQ count+0(FP)
+	JNZ  tile76
+	VZEROUPPER
+	RET
+
 // func tile12x16AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-73
-tile76:
+tile87:
 	MOVQ       c+56(FP), AX
 	MOVQ       crs+64(FP), CX
 	SHLQ       $0x02, CX
@@ -2012,11 +2608,11 @@ tile76:
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
 	CMPQ       k+8(FP), $0x00
-	JE         done79
+	JE         done90
 	CMPQ       acs+32(FP), $0x01
-	JE         along77
+	JE         along88
 	CMPQ       ars+24(FP), $0x01
-	JE         across78
+	JE         across89
 	MOVQ       a+16(FP), AX
 	MOVQ       ars+24(FP), CX
 	SHLQ       $0x02, CX
@@ -2033,7 +2629,7 @@ tile76:
 	SHLQ       $0x02, R9
 	MOVQ       k+8(FP), R10
 
-one80:
+one91:
 	VMOVUPS          (R8), Z12
 	VFMADD231PS.BCST (AX), Z12, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z12, Z1
@@ -2053,10 +2649,10 @@ one80:
 	ADDQ             DI, BX
 	ADDQ             DI, SI
 	DECQ             R10
-	JNZ              one80
-	JMP              done79
+	JNZ              one91
+	JMP              done90
 
-along77:
+along88:
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
 	SHLQ $0x02, CX
@@ -2072,9 +2668,9 @@ along77:
 	LEAQ (R8)(R8*2), R9
 	MOVQ k+8(FP), R10
 	SUBQ $0x04, R10
-	JLT  rest82
+	JLT  rest93
 
-four81:
+four92:
 	VMOVUPS          (DI), Z12
 	VFMADD231PS.BCST (AX), Z12, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z12, Z1
@@ -2133,13 +2729,13 @@ four81:
 	ADDQ             $0x10, BX
 	ADDQ             $0x10, SI
 	SUBQ             $0x04, R10
-	JGE              four81
+	JGE              four92
 
-rest82:
+rest93:
 	ADDQ $0x04, R10
-	JZ   done84
+	JZ   done95
 
-one83:
+one94:
 	VMOVUPS          (DI), Z12
 	VFMADD231PS.BCST (AX), Z12, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z12, Z1
@@ -2159,12 +2755,12 @@ one83:
 	ADDQ             $0x04, BX
 	ADDQ             $0x04, SI
 	DECQ             R10
-	JNZ              one83
+	JNZ              one94
 
-done84:
-	JMP done79
+done95:
+	JMP done90
 
-across78:
+across89:
 	MOVQ a+16(FP), AX
 	MOVQ acs+32(FP), CX
 	SHLQ $0x02, CX
@@ -2175,9 +2771,9 @@ across78:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest86
+	JLT  rest97
 
-four85:
+four96:
 	VMOVUPS          (BX), Z12
 	VFMADD231PS.BCST (AX), Z12, Z0
 	VFMADD231PS.BCST 4(AX), Z12, Z1
@@ -2233,13 +2829,13 @@ four85:
 	LEAQ             (BX)(SI*4), BX
 	LEAQ             (AX)(CX*4), AX
 	SUBQ             $0x04, R8
-	JGE              four85
+	JGE              four96
 
-rest86:
+rest97:
 	ADDQ $0x04, R8
-	JZ   done88
+	JZ   done99
 
-one87:
+one98:
 	VMOVUPS          (BX), Z12
 	VFMADD231PS.BCST (AX), Z12, Z0
 	VFMADD231PS.BCST 4(AX), Z12, Z1
@@ -2256,16 +2852,16 @@ one87:
 	LEAQ             (BX)(SI*1), BX
 	LEAQ             (AX)(CX*1), AX
 	DECQ             R8
-	JNZ              one87
+	JNZ              one98
 
-done88:
-done79:
+done99:
+done90:
 	MOVQ    c+56(FP), AX
 	MOVQ    crs+64(FP), CX
 	SHLQ    $0x02, CX
 	MOVBLZX acc+72(FP), DX
 	TESTL   DX, DX
-	JZ      set89
+	JZ      set100
 	VADDPS  (AX), Z0, Z0
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
@@ -2302,9 +2898,9 @@ done79:
 	VADDPS  (AX), Z11, Z11
 	VMOVUPS Z11, (AX)
 	ADDQ    CX, AX
-	JMP     written90
+	JMP     written101
 
-set89:
+set100:
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
 	VMOVUPS Z1, (AX)
@@ -2330,7 +2926,7 @@ set89:
 	VMOVUPS Z11, (AX)
 	ADDQ    CX, AX
 
-written90:
+written101:
 	MOVQ AX, c+56(FP)
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
@@ -2349,14 +2945,14 @@ written90:
 	ADDQ CX, AX
 	MOVQ AX, a+16(FP)
 	DECQ count+0(FP)
-	JNZ  tile76
+	JNZ  tile87
 	VZEROUPPER
 	RET
 
 // func tile8x16AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-73
-tile91:
+tile102:
 	MOVQ       c+56(FP), AX
 	MOVQ       crs+64(FP), CX
 	SHLQ       $0x02, CX
@@ -2385,11 +2981,11 @@ tile91:
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
 	CMPQ       k+8(FP), $0x00
-	JE         done94
+	JE         done105
 	CMPQ       acs+32(FP), $0x01
-	JE         along92
+	JE         along103
 	CMPQ       ars+24(FP), $0x01
-	JE         across93
+	JE         across104
 	MOVQ       a+16(FP), AX
 	MOVQ       ars+24(FP), CX
 	SHLQ       $0x02, CX
@@ -2404,7 +3000,7 @@ tile91:
 	SHLQ       $0x02, R8
 	MOVQ       k+8(FP), R9
 
-one95:
+one106:
 	VMOVUPS          (DI), Z8
 	VFMADD231PS.BCST (AX), Z8, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z8, Z1
@@ -2419,10 +3015,10 @@ one95:
 	ADDQ             SI, DX
 	ADDQ             SI, BX
 	DECQ             R9
-	JNZ              one95
-	JMP              done94
+	JNZ              one106
+	JMP              done105
 
-along92:
+along103:
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
 	SHLQ $0x02, CX
@@ -2436,9 +3032,9 @@ along92:
 	LEAQ (DI)(DI*2), R8
 	MOVQ k+8(FP), R9
 	SUBQ $0x04, R9
-	JLT  rest97
+	JLT  rest108
 
-four96:
+four107:
 	VMOVUPS          (SI), Z8
 	VFMADD231PS.BCST (AX), Z8, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z8, Z1
@@ -2480,13 +3076,13 @@ four96:
 	ADDQ             $0x10, DX
 	ADDQ             $0x10, BX
 	SUBQ             $0x04, R9
-	JGE              four96
+	JGE              four107
 
-rest97:
+rest108:
 	ADDQ $0x04, R9
-	JZ   done99
+	JZ   done110
 
-one98:
+one109:
 	VMOVUPS          (SI), Z8
 	VFMADD231PS.BCST (AX), Z8, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z8, Z1
@@ -2501,12 +3097,12 @@ one98:
 	ADDQ             $0x04, DX
 	ADDQ             $0x04, BX
 	DECQ             R9
-	JNZ              one98
+	JNZ              one109
 
-done99:
-	JMP done94
+done110:
+	JMP done105
 
-across93:
+across104:
 	MOVQ a+16(FP), AX
 	MOVQ acs+32(FP), CX
 	SHLQ $0x02, CX
@@ -2517,9 +3113,9 @@ across93:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest101
+	JLT  rest112
 
-four100:
+four111:
 	VMOVUPS          (BX), Z8
 	VFMADD231PS.BCST (AX), Z8, Z0
 	VFMADD231PS.BCST 4(AX), Z8, Z1
@@ -2559,13 +3155,13 @@ four100:
 	LEAQ             (BX)(SI*4), BX
 	LEAQ             (AX)(CX*4), AX
 	SUBQ             $0x04, R8
-	JGE              four100
+	JGE              four111
 
-rest101:
+rest112:
 	ADDQ $0x04, R8
-	JZ   done103
+	JZ   done114
 
-one102:
+one113:
 	VMOVUPS          (BX), Z8
 	VFMADD231PS.BCST (AX), Z8, Z0
 	VFMADD231PS.BCST 4(AX), Z8, Z1
@@ -2578,16 +3174,16 @@ one102:
 	LEAQ             (BX)(SI*1), BX
 	LEAQ             (AX)(CX*1), AX
 	DECQ             R8
-	JNZ              one102
+	JNZ              one113
 
-done103:
-done94:
+done114:
+done105:
 	MOVQ    c+56(FP), AX
 	MOVQ    crs+64(FP), CX
 	SHLQ    $0x02, CX
 	MOVBLZX acc+72(FP), DX
 	TESTL   DX, DX
-	JZ      set104
+	JZ      set115
 	VADDPS  (AX), Z0, Z0
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
@@ -2612,9 +3208,9 @@ done94:
 	VADDPS  (AX), Z7, Z7
 	VMOVUPS Z7, (AX)
 	ADDQ    CX, AX
-	JMP     written105
+	JMP     written116
 
-set104:
+set115:
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
 	VMOVUPS Z1, (AX)
@@ -2632,7 +3228,7 @@ set104:
 	VMOVUPS Z7, (AX)
 	ADDQ    CX, AX
 
-written105:
+written116:
 	MOVQ AX, c+56(FP)
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
@@ -2647,14 +3243,14 @@ written105:
 	ADDQ CX, AX
 	MOVQ AX, a+16(FP)
 	DECQ count+0(FP)
-	JNZ  tile91
+	JNZ  tile102
 	VZEROUPPER
 	RET
 
 // func tile4x16AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-73
-tile106:
+tile117:
 	MOVQ       c+56(FP), AX
 	MOVQ       crs+64(FP), CX
 	SHLQ       $0x02, CX
@@ -2671,11 +3267,11 @@ tile106:
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	CMPQ       k+8(FP), $0x00
-	JE         done109
+	JE         done120
 	CMPQ       acs+32(FP), $0x01
-	JE         along107
+	JE         along118
 	CMPQ       ars+24(FP), $0x01
-	JE         across108
+	JE         across119
 	MOVQ       a+16(FP), AX
 	MOVQ       ars+24(FP), CX
 	SHLQ       $0x02, CX
@@ -2688,7 +3284,7 @@ tile106:
 	SHLQ       $0x02, DI
 	MOVQ       k+8(FP), R8
 
-one110:
+one121:
 	VMOVUPS          (SI), Z4
 	VFMADD231PS.BCST (AX), Z4, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z4, Z1
@@ -2698,10 +3294,10 @@ one110:
 	ADDQ             BX, AX
 	ADDQ             BX, DX
 	DECQ             R8
-	JNZ              one110
-	JMP              done109
+	JNZ              one121
+	JMP              done120
 
-along107:
+along118:
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
 	SHLQ $0x02, CX
@@ -2713,9 +3309,9 @@ along107:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest112
+	JLT  rest123
 
-four111:
+four122:
 	VMOVUPS          (BX), Z4
 	VFMADD231PS.BCST (AX), Z4, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z4, Z1
@@ -2740,13 +3336,13 @@ four111:
 	ADDQ             $0x10, AX
 	ADDQ             $0x10, DX
 	SUBQ             $0x04, R8
-	JGE              four111
+	JGE              four122
 
-rest112:
+rest123:
 	ADDQ $0x04, R8
-	JZ   done114
+	JZ   done125
 
-one113:
+one124:
 	VMOVUPS          (BX), Z4
 	VFMADD231PS.BCST (AX), Z4, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z4, Z1
@@ -2756,12 +3352,12 @@ one113:
 	ADDQ             $0x04, AX
 	ADDQ             $0x04, DX
 	DECQ             R8
-	JNZ              one113
+	JNZ              one124
 
-done114:
-	JMP done109
+done125:
+	JMP done120
 
-across108:
+across119:
 	MOVQ a+16(FP), AX
 	MOVQ acs+32(FP), CX
 	SHLQ $0x02, CX
@@ -2772,9 +3368,9 @@ across108:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest116
+	JLT  rest127
 
-four115:
+four126:
 	VMOVUPS          (BX), Z4
 	VFMADD231PS.BCST (AX), Z4, Z0
 	VFMADD231PS.BCST 4(AX), Z4, Z1
@@ -2798,13 +3394,13 @@ four115:
 	LEAQ             (BX)(SI*4), BX
 	LEAQ             (AX)(CX*4), AX
 	SUBQ             $0x04, R8
-	JGE              four115
+	JGE              four126
 
-rest116:
+rest127:
 	ADDQ $0x04, R8
-	JZ   done118
+	JZ   done129
 
-one117:
+one128:
 	VMOVUPS          (BX), Z4
 	VFMADD231PS.BCST (AX), Z4, Z0
 	VFMADD231PS.BCST 4(AX), Z4, Z1
@@ -2813,16 +3409,16 @@ one117:
 	LEAQ             (BX)(SI*1), BX
 	LEAQ             (AX)(CX*1), AX
 	DECQ             R8
-	JNZ              one117
+	JNZ              one128
 
-done118:
-done109:
+done129:
+done120:
 	MOVQ    c+56(FP), AX
 	MOVQ    crs+64(FP), CX
 	SHLQ    $0x02, CX
 	MOVBLZX acc+72(FP), DX
 	TESTL   DX, DX
-	JZ      set119
+	JZ      set130
 	VADDPS  (AX), Z0, Z0
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
@@ -2835,9 +3431,9 @@ done109:
 	VADDPS  (AX), Z3, Z3
 	VMOVUPS Z3, (AX)
 	ADDQ    CX, AX
-	JMP     written120
+	JMP     written131
 
-set119:
+set130:
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
 	VMOVUPS Z1, (AX)
@@ -2847,7 +3443,7 @@ set119:
 	VMOVUPS Z3, (AX)
 	ADDQ    CX, AX
 
-written120:
+written131:
 	MOVQ AX, c+56(FP)
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
@@ -2858,14 +3454,14 @@ written120:
 	ADDQ CX, AX
 	MOVQ AX, a+16(FP)
 	DECQ count+0(FP)
-	JNZ  tile106
+	JNZ  tile117
 	VZEROUPPER
 	RET
 
 // func tile2x16AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-73
-tile121:
+tile132:
 	MOVQ       c+56(FP), AX
 	MOVQ       crs+64(FP), CX
 	SHLQ       $0x02, CX
@@ -2876,11 +3472,11 @@ tile121:
 	VPXORD     Z0, Z0, Z0
 	VPXORD     Z1, Z1, Z1
 	CMPQ       k+8(FP), $0x00
-	JE         done124
+	JE         done135
 	CMPQ       acs+32(FP), $0x01
-	JE         along122
+	JE         along133
 	CMPQ       ars+24(FP), $0x01
-	JE         across123
+	JE         across134
 	MOVQ       a+16(FP), AX
 	MOVQ       ars+24(FP), CX
 	SHLQ       $0x02, CX
@@ -2891,17 +3487,17 @@ tile121:
 	SHLQ       $0x02, SI
 	MOVQ       k+8(FP), DI
 
-one125:
+one136:
 	VMOVUPS          (BX), Z2
 	VFMADD231PS.BCST (AX), Z2, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z2, Z1
 	ADDQ             SI, BX
 	ADDQ             DX, AX
 	DECQ             DI
-	JNZ              one125
-	JMP              done124
+	JNZ              one136
+	JMP              done135
 
-along122:
+along133:
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
 	SHLQ $0x02, CX
@@ -2911,9 +3507,9 @@ along122:
 	LEAQ (BX)(BX*2), SI
 	MOVQ k+8(FP), DI
 	SUBQ $0x04, DI
-	JLT  rest127
+	JLT  rest138
 
-four126:
+four137:
 	VMOVUPS          (DX), Z2
 	VFMADD231PS.BCST (AX), Z2, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z2, Z1
@@ -2929,25 +3525,25 @@ four126:
 	LEAQ             (DX)(BX*4), DX
 	ADDQ             $0x10, AX
 	SUBQ             $0x04, DI
-	JGE              four126
+	JGE              four137
 
-rest127:
+rest138:
 	ADDQ $0x04, DI
-	JZ   done129
+	JZ   done140
 
-one128:
+one139:
 	VMOVUPS          (DX), Z2
 	VFMADD231PS.BCST (AX), Z2, Z0
 	VFMADD231PS.BCST (AX)(CX*1), Z2, Z1
 	LEAQ             (DX)(BX*1), DX
 	ADDQ             $0x04, AX
 	DECQ             DI
-	JNZ              one128
+	JNZ              one139
 
-done129:
-	JMP done124
+done140:
+	JMP done135
 
-across123:
+across134:
 	MOVQ a+16(FP), AX
 	MOVQ acs+32(FP), CX
 	SHLQ $0x02, CX
@@ -2958,9 +3554,9 @@ across123:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest131
+	JLT  rest142
 
-four130:
+four141:
 	VMOVUPS          (BX), Z2
 	VFMADD231PS.BCST (AX), Z2, Z0
 	VFMADD231PS.BCST 4(AX), Z2, Z1
@@ -2976,44 +3572,44 @@ four130:
 	LEAQ             (BX)(SI*4), BX
 	LEAQ             (AX)(CX*4), AX
 	SUBQ             $0x04, R8
-	JGE              four130
+	JGE              four141
 
-rest131:
+rest142:
 	ADDQ $0x04, R8
-	JZ   done133
+	JZ   done144
 
-one132:
+one143:
 	VMOVUPS          (BX), Z2
 	VFMADD231PS.BCST (AX), Z2, Z0
 	VFMADD231PS.BCST 4(AX), Z2, Z1
 	LEAQ             (BX)(SI*1), BX
 	LEAQ             (AX)(CX*1), AX
 	DECQ             R8
-	JNZ              one132
+	JNZ              one143
 
-done133:
-done124:
+done144:
+done135:
 	MOVQ    c+56(FP), AX
 	MOVQ    crs+64(FP), CX
 	SHLQ    $0x02, CX
 	MOVBLZX acc+72(FP), DX
 	TESTL   DX, DX
-	JZ      set134
+	JZ      set145
 	VADDPS  (AX), Z0, Z0
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
 	VADDPS  (AX), Z1, Z1
 	VMOVUPS Z1, (AX)
 	ADDQ    CX, AX
-	JMP     written135
+	JMP     written146
 
-set134:
+set145:
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
 	VMOVUPS Z1, (AX)
 	ADDQ    CX, AX
 
-written135:
+written146:
 	MOVQ AX, c+56(FP)
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
@@ -3022,14 +3618,14 @@ written135:
 	ADDQ CX, AX
 	MOVQ AX, a+16(FP)
 	DECQ count+0(FP)
-	JNZ  tile121
+	JNZ  tile132
 	VZEROUPPER
 	RET
 
 // func tile1x16AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-73
-tile136:
+tile147:
 	MOVQ       c+56(FP), AX
 	MOVQ       crs+64(FP), CX
 	SHLQ       $0x02, CX
@@ -3037,11 +3633,11 @@ tile136:
 	ADDQ       CX, AX
 	VPXORD     Z0, Z0, Z0
 	CMPQ       k+8(FP), $0x00
-	JE         done139
+	JE         done150
 	CMPQ       acs+32(FP), $0x01
-	JE         along137
+	JE         along148
 	CMPQ       ars+24(FP), $0x01
-	JE         across138
+	JE         across149
 	MOVQ       a+16(FP), AX
 	MOVQ       ars+24(FP), CX
 	SHLQ       $0x02, CX
@@ -3052,16 +3648,16 @@ tile136:
 	SHLQ       $0x02, BX
 	MOVQ       k+8(FP), SI
 
-one140:
+one151:
 	VBROADCASTSS (AX), Z1
 	VFMADD231PS  (DX), Z1, Z0
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	DECQ         SI
-	JNZ          one140
-	JMP          done139
+	JNZ          one151
+	JMP          done150
 
-along137:
+along148:
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
 	SHLQ $0x02, CX
@@ -3071,9 +3667,9 @@ along137:
 	LEAQ (DX)(DX*2), BX
 	MOVQ k+8(FP), SI
 	SUBQ $0x04, SI
-	JLT  rest142
+	JLT  rest153
 
-four141:
+four152:
 	VBROADCASTSS (AX), Z1
 	VFMADD231PS  (CX), Z1, Z0
 	VBROADCASTSS 4(AX), Z1
@@ -3085,24 +3681,24 @@ four141:
 	LEAQ         (CX)(DX*4), CX
 	ADDQ         $0x10, AX
 	SUBQ         $0x04, SI
-	JGE          four141
+	JGE          four152
 
-rest142:
+rest153:
 	ADDQ $0x04, SI
-	JZ   done144
+	JZ   done155
 
-one143:
+one154:
 	VBROADCASTSS (AX), Z1
 	VFMADD231PS  (CX), Z1, Z0
 	LEAQ         (CX)(DX*1), CX
 	ADDQ         $0x04, AX
 	DECQ         SI
-	JNZ          one143
+	JNZ          one154
 
-done144:
-	JMP done139
+done155:
+	JMP done150
 
-across138:
+across149:
 	MOVQ a+16(FP), AX
 	MOVQ acs+32(FP), CX
 	SHLQ $0x02, CX
@@ -3113,9 +3709,9 @@ across138:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest146
+	JLT  rest157
 
-four145:
+four156:
 	VBROADCASTSS (AX), Z1
 	VFMADD231PS  (BX), Z1, Z0
 	VBROADCASTSS (AX)(CX*1), Z1
@@ -3127,38 +3723,38 @@ four145:
 	LEAQ         (BX)(SI*4), BX
 	LEAQ         (AX)(CX*4), AX
 	SUBQ         $0x04, R8
-	JGE          four145
+	JGE          four156
 
-rest146:
+rest157:
 	ADDQ $0x04, R8
-	JZ   done148
+	JZ   done159
 
-one147:
+one158:
 	VBROADCASTSS (AX), Z1
 	VFMADD231PS  (BX), Z1, Z0
 	LEAQ         (BX)(SI*1), BX
 	LEAQ         (AX)(CX*1), AX
 	DECQ         R8
-	JNZ          one147
+	JNZ          one158
 
-done148:
-done139:
+done159:
+done150:
 	MOVQ    c+56(FP), AX
 	MOVQ    crs+64(FP), CX
 	SHLQ    $0x02, CX
 	MOVBLZX acc+72(FP), DX
 	TESTL   DX, DX
-	JZ      set149
+	JZ      set160
 	VADDPS  (AX), Z0, Z0
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
-	JMP     written150
+	JMP     written161
 
-set149:
+set160:
 	VMOVUPS Z0, (AX)
 	ADDQ    CX, AX
 
-written150:
+written161:
 	MOVQ AX, c+56(FP)
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
@@ -3166,14 +3762,14 @@ written150:
 	ADDQ CX, AX
 	MOVQ AX, a+16(FP)
 	DECQ count+0(FP)
-	JNZ  tile136
+	JNZ  tile147
 	VZEROUPPER
 	RET
 
 // func tile6x64AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x64AVX512(SB), NOSPLIT, $0-73
-tile151:
+tile162:
 	MOVQ       c+56(FP), AX
 	MOVQ       crs+64(FP), CX
 	SHLQ       $0x02, CX
@@ -3232,11 +3828,11 @@ tile151:
 	VPXORD     Z22, Z22, Z22
 	VPXORD     Z23, Z23, Z23
 	CMPQ       k+8(FP), $0x00
-	JE         done154
+	JE         done165
 	CMPQ       acs+32(FP), $0x01
-	JE         along152
+	JE         along163
 	CMPQ       ars+24(FP), $0x01
-	JE         across153
+	JE         across164
 	MOVQ       a+16(FP), AX
 	MOVQ       ars+24(FP), CX
 	SHLQ       $0x02, CX
@@ -3249,7 +3845,7 @@ tile151:
 	SHLQ       $0x02, DI
 	MOVQ       k+8(FP), R8
 
-one155:
+one166:
 	VMOVUPS      (SI), Z24
 	VMOVUPS      64(SI), Z25
 	VMOVUPS      128(SI), Z26
@@ -3288,10 +3884,10 @@ one155:
 	ADDQ         BX, AX
 	ADDQ         BX, DX
 	DECQ         R8
-	JNZ          one155
-	JMP          done154
+	JNZ          one166
+	JMP          done165
 
-along152:
+along163:
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
 	SHLQ $0x02, CX
@@ -3303,9 +3899,9 @@ along152:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest157
+	JLT  rest168
 
-four156:
+four167:
 	VMOVUPS      (BX), Z24
 	VMOVUPS      64(BX), Z25
 	VMOVUPS      128(BX), Z26
@@ -3446,13 +4042,13 @@ four156:
 	ADDQ         $0x10, AX
 	ADDQ         $0x10, DX
 	SUBQ         $0x04, R8
-	JGE          four156
+	JGE          four167
 
-rest157:
+rest168:
 	ADDQ $0x04, R8
-	JZ   done159
+	JZ   done170
 
-one158:
+one169:
 	VMOVUPS      (BX), Z24
 	VMOVUPS      64(BX), Z25
 	VMOVUPS      128(BX), Z26
@@ -3491,12 +4087,12 @@ one158:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DX
 	DECQ         R8
-	JNZ          one158
+	JNZ          one169
 
-done159:
-	JMP done154
+done170:
+	JMP done165
 
-across153:
+across164:
 	MOVQ a+16(FP), AX
 	MOVQ acs+32(FP), CX
 	SHLQ $0x02, CX
@@ -3507,9 +4103,9 @@ across153:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest161
+	JLT  rest172
 
-four160:
+four171:
 	VMOVUPS      (BX), Z24
 	VMOVUPS      64(BX), Z25
 	VMOVUPS      128(BX), Z26
@@ -3649,13 +4245,13 @@ four160:
 	LEAQ         (BX)(SI*4), BX
 	LEAQ         (AX)(CX*4), AX
 	SUBQ         $0x04, R8
-	JGE          four160
+	JGE          four171
 
-rest161:
+rest172:
 	ADDQ $0x04, R8
-	JZ   done163
+	JZ   done174
 
-one162:
+one173:
 	VMOVUPS      (BX), Z24
 	VMOVUPS      64(BX), Z25
 	VMOVUPS      128(BX), Z26
@@ -3693,16 +4289,16 @@ one162:
 	LEAQ         (BX)(SI*1), BX
 	LEAQ         (AX)(CX*1), AX
 	DECQ         R8
-	JNZ          one162
+	JNZ          one173
 
-done163:
-done154:
+done174:
+done165:
 	MOVQ    c+56(FP), AX
 	MOVQ    crs+64(FP), CX
 	SHLQ    $0x02, CX
 	MOVBLZX acc+72(FP), DX
 	TESTL   DX, DX
-	JZ      set164
+	JZ      set175
 	VADDPS  (AX), Z0, Z0
 	VMOVUPS Z0, (AX)
 	VADDPS  64(AX), Z1, Z1
@@ -3757,9 +4353,9 @@ done154:
 	VADDPS  192(AX), Z23, Z23
 	VMOVUPS Z23, 192(AX)
 	ADDQ    CX, AX
-	JMP     written165
+	JMP     written176
 
-set164:
+set175:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -3791,7 +4387,7 @@ set164:
 	VMOVUPS Z23, 192(AX)
 	ADDQ    CX, AX
 
-written165:
+written176:
 	MOVQ AX, c+56(FP)
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
@@ -3804,14 +4400,14 @@ written165:
 	ADDQ CX, AX
 	MOVQ AX, a+16(FP)
 	DECQ count+0(FP)
-	JNZ  tile151
+	JNZ  tile162
 	VZEROUPPER
 	RET
 
 // func tile4x64AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x64AVX512(SB), NOSPLIT, $0-73
-tile166:
+tile177:
 	MOVQ       c+56(FP), AX
 	MOVQ       crs+64(FP), CX
 	SHLQ       $0x02, CX
@@ -3852,11 +4448,11 @@ tile166:
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
 	CMPQ       k+8(FP), $0x00
-	JE         done169
+	JE         done180
 	CMPQ       acs+32(FP), $0x01
-	JE         along167
+	JE         along178
 	CMPQ       ars+24(FP), $0x01
-	JE         across168
+	JE         across179
 	MOVQ       a+16(FP), AX
 	MOVQ       ars+24(FP), CX
 	SHLQ       $0x02, CX
@@ -3869,7 +4465,7 @@ tile166:
 	SHLQ       $0x02, DI
 	MOVQ       k+8(FP), R8
 
-one170:
+one181:
 	VMOVUPS      (SI), Z16
 	VMOVUPS      64(SI), Z17
 	VMOVUPS      128(SI), Z18
@@ -3898,10 +4494,10 @@ one170:
 	ADDQ         BX, AX
 	ADDQ         BX, DX
 	DECQ         R8
-	JNZ          one170
-	JMP          done169
+	JNZ          one181
+	JMP          done180
 
-along167:
+along178:
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
 	SHLQ $0x02, CX
@@ -3913,9 +4509,9 @@ along167:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest172
+	JLT  rest183
 
-four171:
+four182:
 	VMOVUPS      (BX), Z16
 	VMOVUPS      64(BX), Z17
 	VMOVUPS      128(BX), Z18
@@ -4016,13 +4612,13 @@ four171:
 	ADDQ         $0x10, AX
 	ADDQ         $0x10, DX
 	SUBQ         $0x04, R8
-	JGE          four171
+	JGE          four182
 
-rest172:
+rest183:
 	ADDQ $0x04, R8
-	JZ   done174
+	JZ   done185
 
-one173:
+one184:
 	VMOVUPS      (BX), Z16
 	VMOVUPS      64(BX), Z17
 	VMOVUPS      128(BX), Z18
@@ -4051,12 +4647,12 @@ one173:
 	ADDQ         $0x04, AX
 	ADDQ         $0x04, DX
 	DECQ         R8
-	JNZ          one173
+	JNZ          one184
 
-done174:
-	JMP done169
+done185:
+	JMP done180
 
-across168:
+across179:
 	MOVQ a+16(FP), AX
 	MOVQ acs+32(FP), CX
 	SHLQ $0x02, CX
@@ -4067,9 +4663,9 @@ across168:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest176
+	JLT  rest187
 
-four175:
+four186:
 	VMOVUPS      (BX), Z16
 	VMOVUPS      64(BX), Z17
 	VMOVUPS      128(BX), Z18
@@ -4169,13 +4765,13 @@ four175:
 	LEAQ         (BX)(SI*4), BX
 	LEAQ         (AX)(CX*4), AX
 	SUBQ         $0x04, R8
-	JGE          four175
+	JGE          four186
 
-rest176:
+rest187:
 	ADDQ $0x04, R8
-	JZ   done178
+	JZ   done189
 
-one177:
+one188:
 	VMOVUPS      (BX), Z16
 	VMOVUPS      64(BX), Z17
 	VMOVUPS      128(BX), Z18
@@ -4203,16 +4799,16 @@ one177:
 	LEAQ         (BX)(SI*1), BX
 	LEAQ         (AX)(CX*1), AX
 	DECQ         R8
-	JNZ          one177
+	JNZ          one188
 
-done178:
-done169:
+done189:
+done180:
 	MOVQ    c+56(FP), AX
 	MOVQ    crs+64(FP), CX
 	SHLQ    $0x02, CX
 	MOVBLZX acc+72(FP), DX
 	TESTL   DX, DX
-	JZ      set179
+	JZ      set190
 	VADDPS  (AX), Z0, Z0
 	VMOVUPS Z0, (AX)
 	VADDPS  64(AX), Z1, Z1
@@ -4249,9 +4845,9 @@ done169:
 	VADDPS  192(AX), Z15, Z15
 	VMOVUPS Z15, 192(AX)
 	ADDQ    CX, AX
-	JMP     written180
+	JMP     written191
 
-set179:
+set190:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -4273,7 +4869,7 @@ set179:
 	VMOVUPS Z15, 192(AX)
 	ADDQ    CX, AX
 
-written180:
+written191:
 	MOVQ AX, c+56(FP)
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
@@ -4284,14 +4880,14 @@ written180:
 	ADDQ CX, AX
 	MOVQ AX, a+16(FP)
 	DECQ count+0(FP)
-	JNZ  tile166
+	JNZ  tile177
 	VZEROUPPER
 	RET
 
 // func tile2x64AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x64AVX512(SB), NOSPLIT, $0-73
-tile181:
+tile192:
 	MOVQ       c+56(FP), AX
 	MOVQ       crs+64(FP), CX
 	SHLQ       $0x02, CX
@@ -4314,11 +4910,11 @@ tile181:
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
 	CMPQ       k+8(FP), $0x00
-	JE         done184
+	JE         done195
 	CMPQ       acs+32(FP), $0x01
-	JE         along182
+	JE         along193
 	CMPQ       ars+24(FP), $0x01
-	JE         across183
+	JE         across194
 	MOVQ       a+16(FP), AX
 	MOVQ       ars+24(FP), CX
 	SHLQ       $0x02, CX
@@ -4329,7 +4925,7 @@ tile181:
 	SHLQ       $0x02, SI
 	MOVQ       k+8(FP), DI
 
-one185:
+one196:
 	VMOVUPS      (BX), Z8
 	VMOVUPS      64(BX), Z9
 	VMOVUPS      128(BX), Z10
@@ -4347,10 +4943,10 @@ one185:
 	ADDQ         SI, BX
 	ADDQ         DX, AX
 	DECQ         DI
-	JNZ          one185
-	JMP          done184
+	JNZ          one196
+	JMP          done195
 
-along182:
+along193:
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
 	SHLQ $0x02, CX
@@ -4360,9 +4956,9 @@ along182:
 	LEAQ (BX)(BX*2), SI
 	MOVQ k+8(FP), DI
 	SUBQ $0x04, DI
-	JLT  rest187
+	JLT  rest198
 
-four186:
+four197:
 	VMOVUPS      (DX), Z8
 	VMOVUPS      64(DX), Z9
 	VMOVUPS      128(DX), Z10
@@ -4422,13 +5018,13 @@ four186:
 	LEAQ         (DX)(BX*4), DX
 	ADDQ         $0x10, AX
 	SUBQ         $0x04, DI
-	JGE          four186
+	JGE          four197
 
-rest187:
+rest198:
 	ADDQ $0x04, DI
-	JZ   done189
+	JZ   done200
 
-one188:
+one199:
 	VMOVUPS      (DX), Z8
 	VMOVUPS      64(DX), Z9
 	VMOVUPS      128(DX), Z10
@@ -4446,12 +5042,12 @@ one188:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, AX
 	DECQ         DI
-	JNZ          one188
+	JNZ          one199
 
-done189:
-	JMP done184
+done200:
+	JMP done195
 
-across183:
+across194:
 	MOVQ a+16(FP), AX
 	MOVQ acs+32(FP), CX
 	SHLQ $0x02, CX
@@ -4462,9 +5058,9 @@ across183:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest191
+	JLT  rest202
 
-four190:
+four201:
 	VMOVUPS      (BX), Z8
 	VMOVUPS      64(BX), Z9
 	VMOVUPS      128(BX), Z10
@@ -4524,13 +5120,13 @@ four190:
 	LEAQ         (BX)(SI*4), BX
 	LEAQ         (AX)(CX*4), AX
 	SUBQ         $0x04, R8
-	JGE          four190
+	JGE          four201
 
-rest191:
+rest202:
 	ADDQ $0x04, R8
-	JZ   done193
+	JZ   done204
 
-one192:
+one203:
 	VMOVUPS      (BX), Z8
 	VMOVUPS      64(BX), Z9
 	VMOVUPS      128(BX), Z10
@@ -4548,16 +5144,16 @@ one192:
 	LEAQ         (BX)(SI*1), BX
 	LEAQ         (AX)(CX*1), AX
 	DECQ         R8
-	JNZ          one192
+	JNZ          one203
 
-done193:
-done184:
+done204:
+done195:
 	MOVQ    c+56(FP), AX
 	MOVQ    crs+64(FP), CX
 	SHLQ    $0x02, CX
 	MOVBLZX acc+72(FP), DX
 	TESTL   DX, DX
-	JZ      set194
+	JZ      set205
 	VADDPS  (AX), Z0, Z0
 	VMOVUPS Z0, (AX)
 	VADDPS  64(AX), Z1, Z1
@@ -4576,9 +5172,9 @@ done184:
 	VADDPS  192(AX), Z7, Z7
 	VMOVUPS Z7, 192(AX)
 	ADDQ    CX, AX
-	JMP     written195
+	JMP     written206
 
-set194:
+set205:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
@@ -4590,7 +5186,7 @@ set194:
 	VMOVUPS Z7, 192(AX)
 	ADDQ    CX, AX
 
-written195:
+written206:
 	MOVQ AX, c+56(FP)
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
@@ -4599,14 +5195,14 @@ written195:
 	ADDQ CX, AX
 	MOVQ AX, a+16(FP)
 	DECQ count+0(FP)
-	JNZ  tile181
+	JNZ  tile192
 	VZEROUPPER
 	RET
 
 // func tile1x64AVX512(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x64AVX512(SB), NOSPLIT, $0-73
-tile196:
+tile207:
 	MOVQ       c+56(FP), AX
 	MOVQ       crs+64(FP), CX
 	SHLQ       $0x02, CX
@@ -4620,11 +5216,11 @@ tile196:
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	CMPQ       k+8(FP), $0x00
-	JE         done199
+	JE         done210
 	CMPQ       acs+32(FP), $0x01
-	JE         along197
+	JE         along208
 	CMPQ       ars+24(FP), $0x01
-	JE         across198
+	JE         across209
 	MOVQ       a+16(FP), AX
 	MOVQ       ars+24(FP), CX
 	SHLQ       $0x02, CX
@@ -4635,7 +5231,7 @@ tile196:
 	SHLQ       $0x02, BX
 	MOVQ       k+8(FP), SI
 
-one200:
+one211:
 	VBROADCASTSS (AX), Z4
 	VFMADD231PS  (DX), Z4, Z0
 	VFMADD231PS  64(DX), Z4, Z1
@@ -4644,10 +5240,10 @@ one200:
 	ADDQ         BX, DX
 	ADDQ         CX, AX
 	DECQ         SI
-	JNZ          one200
-	JMP          done199
+	JNZ          one211
+	JMP          done210
 
-along197:
+along208:
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
 	SHLQ $0x02, CX
@@ -4657,9 +5253,9 @@ along197:
 	LEAQ (DX)(DX*2), BX
 	MOVQ k+8(FP), SI
 	SUBQ $0x04, SI
-	JLT  rest202
+	JLT  rest213
 
-four201:
+four212:
 	VBROADCASTSS (AX), Z4
 	VFMADD231PS  (CX), Z4, Z0
 	VFMADD231PS  64(CX), Z4, Z1
@@ -4683,13 +5279,13 @@ four201:
 	LEAQ         (CX)(DX*4), CX
 	ADDQ         $0x10, AX
 	SUBQ         $0x04, SI
-	JGE          four201
+	JGE          four212
 
-rest202:
+rest213:
 	ADDQ $0x04, SI
-	JZ   done204
+	JZ   done215
 
-one203:
+one214:
 	VBROADCASTSS (AX), Z4
 	VFMADD231PS  (CX), Z4, Z0
 	VFMADD231PS  64(CX), Z4, Z1
@@ -4698,12 +5294,12 @@ one203:
 	LEAQ         (CX)(DX*1), CX
 	ADDQ         $0x04, AX
 	DECQ         SI
-	JNZ          one203
+	JNZ          one214
 
-done204:
-	JMP done199
+done215:
+	JMP done210
 
-across198:
+across209:
 	MOVQ a+16(FP), AX
 	MOVQ acs+32(FP), CX
 	SHLQ $0x02, CX
@@ -4714,9 +5310,9 @@ across198:
 	LEAQ (SI)(SI*2), DI
 	MOVQ k+8(FP), R8
 	SUBQ $0x04, R8
-	JLT  rest206
+	JLT  rest217
 
-four205:
+four216:
 	VBROADCASTSS (AX), Z4
 	VFMADD231PS  (BX), Z4, Z0
 	VFMADD231PS  64(BX), Z4, Z1
@@ -4740,13 +5336,13 @@ four205:
 	LEAQ         (BX)(SI*4), BX
 	LEAQ         (AX)(CX*4), AX
 	SUBQ         $0x04, R8
-	JGE          four205
+	JGE          four216
 
-rest206:
+rest217:
 	ADDQ $0x04, R8
-	JZ   done208
+	JZ   done219
 
-one207:
+one218:
 	VBROADCASTSS (AX), Z4
 	VFMADD231PS  (BX), Z4, Z0
 	VFMADD231PS  64(BX), Z4, Z1
@@ -4755,16 +5351,16 @@ one207:
 	LEAQ         (BX)(SI*1), BX
 	LEAQ         (AX)(CX*1), AX
 	DECQ         R8
-	JNZ          one207
+	JNZ          one218
 
-done208:
-done199:
+done219:
+done210:
 	MOVQ    c+56(FP), AX
 	MOVQ    crs+64(FP), CX
 	SHLQ    $0x02, CX
 	MOVBLZX acc+72(FP), DX
 	TESTL   DX, DX
-	JZ      set209
+	JZ      set220
 	VADDPS  (AX), Z0, Z0
 	VMOVUPS Z0, (AX)
 	VADDPS  64(AX), Z1, Z1
@@ -4774,16 +5370,16 @@ done199:
 	VADDPS  192(AX), Z3, Z3
 	VMOVUPS Z3, 192(AX)
 	ADDQ    CX, AX
-	JMP     written210
+	JMP     written221
 
-set209:
+set220:
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
 	VMOVUPS Z2, 128(AX)
 	VMOVUPS Z3, 192(AX)
 	ADDQ    CX, AX
 
-written210:
+written221:
 	MOVQ AX, c+56(FP)
 	MOVQ a+16(FP), AX
 	MOVQ ars+24(FP), CX
@@ -4791,7 +5387,7 @@ written210:
 	ADDQ CX, AX
 	MOVQ AX, a+16(FP)
 	DECQ count+0(FP)
-	JNZ  tile196
+	JNZ  tile207
 	VZEROUPPER
 	RET
 
@@ -4813,7 +5409,7 @@ TEXT ·peakAVX512(SB), NOSPLIT, $0-8
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
 
-loop211:
+loop222:
 	VFMADD231PS Z0, Z0, Z1
 	VFMADD231PS Z0, Z0, Z2
 	VFMADD231PS Z0, Z0, Z3
@@ -4827,6 +5423,6 @@ loop211:
 	VFMADD231PS Z0, Z0, Z11
 	VFMADD231PS Z0, Z0, Z12
 	DECQ        AX
-	JNZ         loop211
+	JNZ         loop222
 	VZEROUPPER
 	RET

@@ -47,7 +47,7 @@ type latencyConfig struct {
 
 func (c *latencyConfig) name() string { return fmt.Sprintf("%s-batch-%d", c.Model.Name, c.Batch) }
 
-const latencyBatch = 128
+const latencyBatch = 192
 
 func latencyConfigs(o *Options) []latencyConfig {
 	each := pick(o.Budget, time.Second, 20*time.Second, 2*time.Minute)

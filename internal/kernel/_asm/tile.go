@@ -16,29 +16,38 @@ import (
 func tiles(g *gen) {
 	if g.wide {
 		for _, rows := range []int{12, 8, 4, 2, 1} {
-			g.tile(rows, 32)
+			g.tile(rows, 32, false)
 		}
+		g.tile(12, 32, true)
 		for _, rows := range []int{12, 8, 4, 2, 1} {
-			g.tile(rows, 16)
+			g.tile(rows, 16, false)
 		}
 		for _, rows := range []int{6, 4, 2, 1} {
-			g.tile(rows, 64)
+			g.tile(rows, 64, false)
 		}
 	} else {
 		for _, rows := range []int{6, 4, 2, 1} {
-			g.tile(rows, 16)
+			g.tile(rows, 16, false)
 		}
-		g.tile(1, 64)
+		g.tile(1, 64, false)
 	}
 	g.peak()
 }
 
 // tile emits the product of count tiles below one another:
-// C [count·rows, cols] = A·B, or C += A·B.
-func (g *gen) tile(rows, cols int) {
-	g.routine(fmt.Sprintf("tile%dx%d", rows, cols),
-		"count, k int, a *float32, ars, acs int, b *float32, brs int, c *float32, crs int, acc bool)",
-		fmt.Sprintf("computes count tiles of %d rows and %d columns.", rows, cols))
+// C [count·rows, cols] = A·B, or C += A·B. One that asks has the machine fetch a
+// cache line of other memory into its second-level cache with each of the k steps:
+// between multiply-adds there is room for that. It reads A along its rows, and adds
+// bias to the rows of C.
+func (g *gen) tile(rows, cols int, asks bool) {
+	name, more, doc := "tile", "", "."
+	if asks {
+		name, more = "askingTile", ", bias, ahead *float32"
+		doc = " for acs = 1, adds bias, if it is there, and asks for count·k cache lines of memory from ahead on."
+	}
+	g.routine(fmt.Sprintf("%s%dx%d", name, rows, cols),
+		"count, k int, a *float32, ars, acs int, b *float32, brs int, c *float32, crs int, acc bool"+more+")",
+		fmt.Sprintf("computes count tiles of %d rows and %d columns%s", rows, cols, doc))
 	sums := make([][]reg.VecVirtual, rows)
 	for i := range sums {
 		sums[i] = make([]reg.VecVirtual, cols*4/g.size())
@@ -62,9 +71,13 @@ func (g *gen) tile(rows, cols int) {
 			g.clear(r)
 		}
 	}
-	g.product(sums)
+	if asks {
+		g.along(sums, g.arg("ahead"))
+	} else {
+		g.product(sums)
+	}
 	c, crs = g.arg("c"), g.stride("crs")
-	g.write(sums, c, crs)
+	g.write(sums, c, crs, asks)
 
 	g.MOVQ(c, g.address("c"))
 	top, ars := g.arg("a"), g.stride("ars")
@@ -104,18 +117,35 @@ func (g *gen) product(sums [][]reg.VecVirtual) {
 	g.JMP(operand.LabelRef(done))
 
 	g.Label(along)
-	a = g.rows(g.arg("a"), g.stride("ars"), len(sums))
-	g.steps(sums, func(u, i int) operand.Mem { return a.at(i).Offset(4 * u) }, func(n int) {
-		for _, p := range a.third {
-			g.ADDQ(operand.Imm(uint64(4*n)), p)
-		}
-	})
+	g.along(sums, nil)
 	g.JMP(operand.LabelRef(done))
 
 	g.Label(across)
 	columns := g.ladder("a", "acs")
 	g.steps(sums, func(u, i int) operand.Mem { return columns.at(u).Offset(4 * i) }, columns.move)
 	g.Label(done)
+}
+
+// along is product where the elements of a row of A lie one behind the other. With
+// ahead each step asks for a cache line of memory, which ahead moves on by.
+func (g *gen) along(sums [][]reg.VecVirtual, ahead reg.GPVirtual) {
+	a := g.rows(g.arg("a"), g.stride("ars"), len(sums))
+	g.steps(sums, func(u, i int) operand.Mem {
+		if i == 0 && ahead != nil {
+			g.PREFETCHT1(operand.Mem{Base: ahead, Disp: 64 * u})
+		}
+		return a.at(i).Offset(4 * u)
+	}, func(n int) {
+		for _, p := range a.third {
+			g.ADDQ(operand.Imm(uint64(4*n)), p)
+		}
+		if ahead != nil {
+			g.ADDQ(operand.U32(64*n), ahead)
+		}
+	})
+	if ahead != nil {
+		g.MOVQ(ahead, g.address("ahead"))
+	}
 }
 
 // steps emits the loop over k. Element at(u, i) of A belongs to row i, u steps
@@ -187,9 +217,28 @@ func (g *gen) step(sums [][]reg.VecVirtual, at func(i int) operand.Mem, b operan
 	}
 }
 
-// write adds the sums to C, or sets it to them, as acc says, and moves c below
-// the tile.
-func (g *gen) write(sums [][]reg.VecVirtual, c, crs reg.GPVirtual) {
+// write adds the sums to C, or sets it to them, as acc says, then bias where there may
+// be one, and moves c below the tile.
+func (g *gen) write(sums [][]reg.VecVirtual, c, crs reg.GPVirtual, biased bool) {
+	if biased {
+		none, end, bias := g.label("unbiased"), g.label("end"), g.arg("bias")
+		g.TESTQ(bias, bias)
+		g.JZ(operand.LabelRef(none))
+		row := make([]reg.VecVirtual, len(sums[0]))
+		for j := range row {
+			row[j] = g.register()
+			g.VMOVUPS(operand.Mem{Base: bias, Disp: j * g.size()}, row[j])
+		}
+		g.writeRows(sums, c, crs, row)
+		g.JMP(operand.LabelRef(end))
+		g.Label(none)
+		defer g.Label(end)
+	}
+	g.writeRows(sums, c, crs, nil)
+}
+
+// writeRows is write with a bias, or without one where it is nil.
+func (g *gen) writeRows(sums [][]reg.VecVirtual, c, crs reg.GPVirtual, bias []reg.VecVirtual) {
 	acc := g.GP32()
 	g.MOVBLZX(g.address("acc"), acc)
 	g.TESTL(acc, acc)
@@ -201,6 +250,9 @@ func (g *gen) write(sums [][]reg.VecVirtual, c, crs reg.GPVirtual) {
 				m := operand.Mem{Base: c, Disp: j * g.size()}
 				if add {
 					g.VADDPS(m, r, r)
+				}
+				if bias != nil {
+					g.VADDPS(bias[j], r, r)
 				}
 				g.VMOVUPS(r, m)
 			}

@@ -1,0 +1,85 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// HeadSource makes the queries, keys and values of a token head by head.
+type HeadSource[T tensor.Float] interface {
+	// Head sets head h of Q, K and V in every batch row, and no other. It may run for
+	// several heads at a time. What the state has of the head will be read behind it
+	// and is the memory ahead: who multiplies can ask for it meanwhile.
+	Head(h int, ahead []T)
+}
+
+// StepHeads is s.Step(out, c) for one token of each batch row, whose rows from makes
+// with so many floating-point operations. A state that takes a head at a time (Plan
+// says so: Renews) does it as soon as its rows are there, while they and what it
+// remembers are in the caches.
+func StepHeads[T tensor.Float](s State[T], out tensor.Heads[T], c *Call[T], from HeadSource[T], work float64) error {
+	if c == nil {
+		return errNoCall
+	}
+	if c.Q.N != 1 {
+		return fmt.Errorf("q: N is %d, a step by heads has 1", c.Q.N)
+	}
+	if s, ok := s.(*sums[T]); ok && s.byHead {
+		return s.stepHeads(out, c, from, work)
+	}
+	par.Run(c.Q.H, 1, work, headSources[T]{from})
+	return s.Step(out, c)
+}
+
+// headSources has heads made alone.
+type headSources[T tensor.Float] struct{ from HeadSource[T] }
+
+func (f *headSources[T]) Piece(lo, hi int) {
+	for h := lo; h < hi; h++ {
+		f.from.Head(h, nil)
+	}
+}
+
+func (s *sums[T]) stepHeads(out tensor.Heads[T], c *Call[T], from HeadSource[T], work float64) error {
+	sh := &s.shape
+	if err := checkStep(sh, &out, c); err != nil {
+		return err
+	}
+	if err := s.refuse(c); err != nil {
+		return err
+	}
+	if s.known = c.KeyMask == nil && !c.decays() && s.even(); !s.known {
+		par.Run(sh.H, 1, work, headSources[T]{from})
+		s.run(out, c, 1, 1)
+		return nil
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	rows := s.e.tokenRows(ar, sh, c, 1, 1)
+	rows.byHead = true
+	par.Run(sh.H, 1, work, headSteps[T]{headSources[T]{from}, s, out, rows})
+	s.tokens++
+	return nil
+}
+
+// headSteps does heads of all batch rows.
+type headSteps[T tensor.Float] struct {
+	headSources[T]
+	s    *sums[T]
+	out  tensor.Heads[T]
+	rows tokenRows[T]
+}
+
+func (f *headSteps[T]) Piece(lo, hi int) {
+	n := f.s.shape.B
+	for h := lo; h < hi; h++ {
+		f.from.Head(h, f.s.moments.data[h*n*f.s.moments.size:][:n*f.s.moments.size])
+		ar := arena.Acquire()
+		f.rows.prepare(ar, h*n, (h+1)*n)
+		ar.Release()
+		f.s.renewHeads(h*n, (h+1)*n, f.out, f.rows.c, f.rows)
+	}
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package arena
+
+import "unsafe"
+
+func large(unsafe.Pointer, uintptr) {}

@@ -1,0 +1,22 @@
+package arena
+
+import "testing"
+
+// What is asked for in large pages is memory like any other.
+func TestLarge(t *testing.T) {
+	for _, n := range []int{0, 1, leastLarge / 8, 1 << 20} {
+		x := make([]float64, n)
+		Large(x)
+		for i := range x {
+			if x[i] != 0 {
+				t.Fatalf("%d numbers: [%d] is %v", n, i, x[i])
+			}
+			x[i] = float64(i)
+		}
+		for i := range x {
+			if x[i] != float64(i) {
+				t.Fatalf("%d numbers: [%d] is %v", n, i, x[i])
+			}
+		}
+	}
+}
