@@ -10,6 +10,7 @@ import (
 const (
 	largePage    = 2 << 20
 	madvHugePage = 14
+	madvCollapse = 25
 )
 
 func large(p unsafe.Pointer, size uintptr) {
@@ -17,5 +18,10 @@ func large(p unsafe.Pointer, size uintptr) {
 	n := (before + size + largePage - 1) / largePage * largePage
 	// The number of the call: syscall.Madvise wants a slice, which would reach beyond x.
 	// Advice that is not taken is no error.
-	syscall.Syscall(syscall.SYS_MADVISE, uintptr(p)-before, n, madvHugePage)
+	for _, advice := range []uintptr{
+		madvHugePage, // for pages that are not there yet
+		madvCollapse, // for those of memory that was given back and is lent again
+	} {
+		syscall.Syscall(syscall.SYS_MADVISE, uintptr(p)-before, n, advice)
+	}
 }
