@@ -30,13 +30,14 @@ type renewer[T tensor.Float] struct {
 	weight []T // [F] of the features; nil: they are a row's components
 
 	a, q, x []T // [F] a query's weighted features, and a query and a key, without the constant and with it
-	y, o    []T // [ld] a value, where it is no whole number of vectors, and numerators
+	y       []T // [ld] a value, where it is no whole number of vectors
+	w       []T // weights that nobody reads
 }
 
-// renewer returns what heads like that of u need, in memory of ar.
-func (u *unit[T]) renewer(ar *arena.Arena, m *monomials[T]) renewer[T] {
+// renewer returns what so many tokens of heads like that of u need, in memory of ar.
+func (u *unit[T]) renewer(ar *arena.Arena, m *monomials[T], n int) renewer[T] {
 	r := renewer[T]{t: u.t, u: u, count: m.count, lead: m.count - u.da, ld: kernel.Pad(u.dv), c0: T(u.spec.Coef[0]), c1: T(u.spec.Coef[1])}
-	r.y, r.o = arena.Zeros[T](ar, r.ld), arena.Take[T](ar, r.ld)
+	r.y, r.w = arena.Zeros[T](ar, r.ld), arena.Take[T](ar, n)
 	if r.lead == 0 && allOnes(m.weight) {
 		return r
 	}
@@ -57,21 +58,30 @@ func allOnes[T tensor.Float](x []T) bool {
 	return true
 }
 
-// token sets o [ld] to the numerators of a prepared query [da] that comes with a
-// prepared key and its value, returns their denominator, and puts the two into moments.
-func (r *renewer[T]) token(o, query, key, value, s, z []T) (den T) {
-	a, q, x := query, query, key
-	if r.weight != nil {
-		a, q, x = r.a, r.q, r.x
-		r.t.Mul(a[r.lead:], r.weight[r.lead:], query)
-		copy(q[r.lead:], query)
-		copy(x[r.lead:], key)
+// tokens sets rows o [n,ld], ldo apart, to the numerators of prepared queries, ld apart,
+// that come with prepared keys and their values, ldv apart, and dens to their
+// denominators, and puts keys and values into moments s and z, those of the next token
+// next elements on: 0 for tokens of one head.
+func (r *renewer[T]) tokens(n int, o []T, ldo int, queries, keys []T, ld int, values []T, ldv int, s, z []T, next int, dens []T) {
+	if r.weight == nil && r.u.dv == r.ld {
+		r.t.Renew(n, r.ld, r.count, o, ldo, queries, queries, keys, ld, values, ldv, s, r.ld, z, next, r.c0, r.c1, dens, r.w)
+		return
 	}
-	if len(value) < r.ld {
-		copy(r.y, value)
-		value = r.y
+	for i := range n {
+		query, key, value := queries[i*ld:][:r.u.da], keys[i*ld:][:r.u.da], values[i*ldv:][:r.u.dv]
+		a, q, x := query, query, key
+		if r.weight != nil {
+			a, q, x = r.a, r.q, r.x
+			r.t.Mul(a[r.lead:], r.weight[r.lead:], query)
+			copy(q[r.lead:], query)
+			copy(x[r.lead:], key)
+		}
+		if len(value) < r.ld {
+			copy(r.y, value)
+			value = r.y
+		}
+		r.t.Renew(1, r.ld, r.count, o[i*ldo:], 0, a, q, x, 0, value, 0, s[i*next:], r.ld, z[i*next:], 0, r.c0, r.c1, dens[i:], r.w)
 	}
-	return r.t.Renew(o, a[:r.count], q, x, value, s, r.ld, z, r.c0, r.c1)
 }
 
 // over is what numerators are multiplied with.
@@ -90,15 +100,16 @@ func (s *stream[T]) renew(j int) {
 	u := s.u
 	keys, queries := u.keySide(), u.querySide(0)
 	mark := u.ar.Mark()
-	r := u.renewer(u.ar, s.m)
+	r := u.renewer(u.ar, s.m, stretch)
 	k, q := u.take(stretch*u.da), u.take(stretch*u.da)
+	o, dens := u.take(stretch*r.ld), u.take(stretch)
 	for ; j < u.m; j += stretch {
 		n := min(stretch, u.m-j)
 		u.prepareRows(k, u.da, &keys, j, j+n)
 		u.prepareRows(q, u.da, &queries, j, j+n)
-		for i := range n {
-			den := r.token(r.o, q[i*u.da:][:u.da], k[i*u.da:][:u.da], u.v.Row(j+i), s.past.s, s.past.z)
-			r.t.Scale(u.o[0].Row(j+i), r.over(den), r.o)
+		r.tokens(n, o, r.ld, q, k, u.da, u.v.Data[j*u.v.Stride:], u.v.Stride, s.past.s, s.past.z, 0, dens)
+		for i, den := range dens[:n] {
+			r.t.Scale(u.o[0].Row(j+i), r.over(den), o[i*r.ld:][:r.ld])
 		}
 	}
 	u.ar.Reset(mark)
@@ -129,7 +140,7 @@ func (s *sums[T]) renewHeads(lo, hi int, out tensor.Heads[T], c *Call[T], rows t
 	ar := arena.Acquire()
 	defer ar.Release()
 	u, n := s.heads[0].u, s.shape.B
-	r := u.renewer(ar, s.heads[0].m)
+	r := u.renewer(ar, s.heads[0].m, n)
 	size := r.count * r.ld
 	o, ldo := arena.Take[T](ar, n*r.ld), r.ld
 	factors := arena.Take[T](ar, n)
@@ -140,11 +151,11 @@ func (s *sums[T]) renewHeads(lo, hi int, out tensor.Heads[T], c *Call[T], rows t
 		if out.D == r.ld {
 			o, ldo = to, out.SB
 		}
+		i, next := h*n+b0, s.moments.size
+		moments := s.moments.data[i*next:]
+		r.tokens(b1-b0, o[b0*ldo:], ldo, rows.query(i), rows.key(i), rows.ld, v[b0*c.V.SB:], c.V.SB, moments, moments[size:], next, factors[b0:])
 		for b := b0; b < b1; b++ {
-			i := h*n + b
-			sums := s.moments.at(i, size+r.count)
-			den := r.token(o[b*ldo:][:r.ld], rows.query(i)[:u.da], rows.key(i)[:u.da], v[b*c.V.SB:][:c.V.D], sums[:size], sums[size:])
-			factors[b] = r.over(den)
+			factors[b] = r.over(factors[b])
 		}
 		r.t.ScaleRows(to[b0*out.SB:], out.SB, o[b0*ldo:], ldo, out.D, factors[b0:b1])
 	}

@@ -16,6 +16,15 @@ type HeadSource[T tensor.Float] interface {
 	Head(h int, ahead []T)
 }
 
+// Reads returns the memory that each step of s reads from one end to the other, where a
+// state takes a head at a time; nil where it does not.
+func Reads[T tensor.Float](s State[T]) []T {
+	if s, ok := s.(*sums[T]); ok && s.byHead {
+		return s.moments.data
+	}
+	return nil
+}
+
 // StepHeads is s.Step(out, c) for one token of each batch row, whose rows from makes
 // with so many floating-point operations. A state that takes a head at a time (Plan
 // says so: Renews) does it as soon as its rows are there, while they and what it

@@ -190,7 +190,7 @@ type artist struct {
 }
 
 // Images of a part. On one core 12 are drawn at 0.9 of the rate of many: they fill a
-// tile of products. 8 are at 0.75. Beyond 96, eight tiles below one another, the states
+// tile of products. 8 are at 0.63. Beyond 96, eight tiles below one another, the states
 // of a head fill what the second-level cache has for them.
 const (
 	mostOfPart  = 96

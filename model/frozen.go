@@ -9,8 +9,17 @@ import (
 // sequences with any number.
 type frozenModel[T tensor.Float] struct {
 	blocks []frozenBlock[T]
+	first  *nn.Lookup[T] // in place of the mixer of the first block; nil: none
 	head   *nn.Frozen[T]
 	any    bool
+}
+
+// steps are the ways by which the rows of a session go through the layers, where they
+// are not those of a pass.
+type steps[T tensor.Float] struct {
+	blocks []frozenBlock[T] // nil: as in a pass
+	first  *nn.Lookup[T]    // nil: as the others
+	places *nn.Places[T]
 }
 
 // takes reports whether steps of so many rows may go through t.
@@ -35,5 +44,20 @@ func (m *Model[T]) freeze(rows int) *frozenModel[T] {
 		}
 		t.blocks = append(t.blocks, b)
 	}
+	t.first = m.main.lookup()
 	return t
+}
+
+// lookup returns the mixer of the first block as one of tokens; nil where it is none.
+func (s *stack[T]) lookup() *nn.Lookup[T] {
+	b, embeds := &s.blocks[0], s.entry.numbers.W == nil && s.entry.front == nil
+	a, attends := b.mixer.(*nn.Attention[T])
+	if !embeds || !attends || b.conv != nil {
+		return nil
+	}
+	norm := &b.norm
+	if s.post {
+		norm = nil
+	}
+	return nn.NewLookup(a, norm, &s.entry.embed, s.position)
 }

@@ -178,7 +178,7 @@ func (p *Projections[T]) through(n int64) error {
 		if p.below.theta != 0 {
 			rope = p.below.turns(&p.rope, size, p.tokens)
 		}
-		if _, err := p.below.step(in, p.tokens, p.states, p.past, rope, &p.trace, nil); err != nil {
+		if _, err := p.below.step(in, p.tokens, p.states, p.past, rope, &p.trace, steps[T]{}); err != nil {
 			return err
 		}
 		p.tokens += int64(size)

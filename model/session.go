@@ -15,8 +15,9 @@ import (
 // the tokens so far. With those that stream its memory and the time of
 // a token do not grow. Logits do not depend on the pieces in which tokens
 // arrive. A session keeps the weights a second time, in the order in which a token
-// reads them: those of the model must not change while it is in use. Its methods
-// must not run at the same time.
+// reads them, and what the first layer projects of each token, where that is a small
+// table (nn.Lookup): weights of the model must not change while it is in use. Its
+// methods must not run at the same time.
 type Session[T tensor.Float] struct {
 	model  *Model[T]
 	states []nn.State[T] // of each layer
@@ -26,6 +27,7 @@ type Session[T tensor.Float] struct {
 	frozen *frozenModel[T] // shared with clones
 
 	rope   *attention.Rope[T] // rotations of the tokens of a piece; nil: none
+	places nn.Places[T]
 	trace  trace[T]
 	piece  []int32
 	logits []T
@@ -146,11 +148,11 @@ func (s *Session[T]) pieces(tokens []int32, n int, each func(i, size int, y tens
 			s.piece = append(s.piece, tokens[b*n+i:][:size]...)
 		}
 		in := input[T]{b: s.batch, n: size, tokens: s.piece}
-		var frozen []frozenBlock[T]
+		by := steps[T]{first: s.frozen.first, places: &s.places}
 		if s.frozen.takes(s.batch * size) {
-			frozen = s.frozen.blocks
+			by.blocks = s.frozen.blocks
 		}
-		y, err := m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace, frozen)
+		y, err := m.main.step(in, s.tokens, s.states, s.past, s.rotations(size), &s.trace, by)
 		if err != nil {
 			return err
 		}

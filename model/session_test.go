@@ -314,3 +314,35 @@ func TestTokensDoNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// The first layer of a session is looked up where tokens are all that it reads, at any
+// length of a piece and up to the last position.
+func TestSessionsLookUp(t *testing.T) {
+	plain := tiny(Decoder, "linear")
+	for name, c := range map[string]struct {
+		Config
+		want bool
+	}{
+		"plain":        {plain, true},
+		"post-norm":    {with(plain, func(c *Config) { c.PostNorm = true }), true},
+		"no positions": {with(plain, func(c *Config) { c.Positions = NoPosition }), true},
+		"convolution":  {with(plain, func(c *Config) { c.Conv = 3 }), false},
+		"large":        {with(plain, func(c *Config) { c.Vocab = 1 << 15 }), false},
+		"no attention": {with(plain, func(c *Config) { c.Mechanism = "mamba-2" }), false},
+	} {
+		c.Context = 2*stepPiece + 5
+		m := made[float32](t, c.Config)
+		s := session(t, m, 2)
+		if got := s.frozen.first != nil; got != c.want {
+			t.Errorf("%s: a lookup is there: %t, want %t", name, got, c.want)
+		}
+		b := batch(c.Config, 3, 2, c.Context, false)
+		whole, parts := session(t, m, 2), session(t, m, 2)
+		want := step(t, whole, b, 0, b.N)
+		for _, cut := range [][2]int{{0, 1}, {1, 20}, {20, 300}, {300, 301}, {301, b.N - 1}, {b.N - 1, b.N}} {
+			if got := step(t, parts, b, cut[0], cut[1]); cut[1] == b.N && !slices.Equal(got, want) {
+				t.Errorf("%s: logits depend on the pieces of the prompt", name)
+			}
+		}
+	}
+}

@@ -310,9 +310,8 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 
 // step is forward for the causal mixers of a decoder, continued from position
 // start and from what states and past have seen, in the order of the blocks that
-// have them. tr keeps nofrozeng. With thin, the blocks' layers arranged for steps,
-// it takes those.
-func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], frozen []frozenBlock[T]) (tensor.Mat[T], error) {
+// have them. tr keeps nothing.
+func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][]T, rope *attention.Rope[T], tr *trace[T], by steps[T]) (tensor.Mat[T], error) {
 	rows, w := in.b*in.n, s.width
 	t := tr.block(0)
 	x := mat(&tr.x, rows, w)
@@ -323,6 +322,10 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 		}
 	}
 	scope := nn.Scope[T]{B: in.b, Causal: true, Rope: rope}
+	var next []T // what the next step reads first
+	if by.first != nil {
+		next = by.first.Reads(states[0])
+	}
 	y := mat(&t.y, rows, w)
 	stats := mat(&t.stats, rows, 2).Data
 	for i := range s.blocks {
@@ -338,14 +341,25 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 		}
 		var err error
 		switch {
-		case b.mlp != nil && frozen != nil:
-			frozen[i].mlp.Forward(x, f, &t.mlp)
+		case b.mlp != nil && by.blocks != nil:
+			var ahead []T
+			if i == len(s.blocks)-1 {
+				ahead = next
+			}
+			by.blocks[i].mlp.Forward(x, f, &t.mlp, ahead)
 		case b.mlp != nil:
 			b.mlp.Forward(x, x, f, &t.mlp)
 		case b.ista != nil:
 			b.ista.Forward(x, f, &t.ista)
-		case frozen != nil:
-			err = frozen[i].mixer.Step(x, f, states[0], scope, t.mixing(b))
+		case i == 0 && by.first != nil:
+			var mixer nn.Stepper[T]
+			if by.blocks != nil {
+				mixer = by.blocks[i].mixer
+			}
+			r := nn.LookupRows[T]{Tokens: in.tokens, Start: start, X: f, Stats: stats, Places: by.places}
+			err = by.first.Step(x, &r, states[0], scope, t.mixing(b), mixer)
+		case by.blocks != nil:
+			err = by.blocks[i].mixer.Step(x, f, states[0], scope, t.mixing(b))
 		default:
 			err = b.mixer.Step(x, f, states[0], scope, t.mixing(b))
 		}

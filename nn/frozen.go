@@ -48,14 +48,15 @@ func (l *Linear[T]) Freeze(rows int) *Frozen[T] {
 const thinStrips = 4
 
 // Forward is Linear.Forward.
-func (w *Frozen[T]) Forward(y, x tensor.Mat[T], acc bool) { w.forward(y, x, acc, noActivation) }
+func (w *Frozen[T]) Forward(y, x tensor.Mat[T], acc bool) { w.forward(y, x, acc, noActivation, nil) }
 
-// forward is Forward, and applies an activation to y.
-func (w *Frozen[T]) forward(y, x tensor.Mat[T], acc bool, act Activation) {
+// forward is Forward, and applies an activation to y. Of many rows the products ask for
+// the memory ahead, as far as they have time.
+func (w *Frozen[T]) forward(y, x tensor.Mat[T], acc bool, act Activation, ahead []T) {
 	if w.thick {
 		across := (w.out + kernel.PanelColumns - 1) / kernel.PanelColumns
 		down := (x.Rows + rowTile - 1) / rowTile
-		par.Run(across*down, 1, w.work*float64(x.Rows), thickForward[T]{&w.many, y, x, acc, act, across})
+		par.Run(across*down, 1, w.work*float64(x.Rows), thickForward[T]{&w.many, y, x, acc, act, across, across * down, ahead})
 		return
 	}
 	if f, work := (thinForward[T]{w, y, x, acc}), w.work*float64(x.Rows); work < par.MinWork {
@@ -86,13 +87,14 @@ func (f *thinForward[T]) Piece(i0, i1 int) {
 	f.w.few.Multiply(kernel.Active[T](), i0, i1, x.Rows, x.Data, x.Stride, f.acc, y.Data, y.Stride, arena.Take[T](ar, kernel.StripScratch))
 }
 
-// thickForward does panels of columns, of some rows each.
+// thickForward does panels of columns, of some rows each, which share what they ask for.
 type thickForward[T tensor.Float] struct {
-	w      *packed[T]
-	y, x   tensor.Mat[T]
-	acc    bool
-	act    Activation
-	across int
+	w             *packed[T]
+	y, x          tensor.Mat[T]
+	acc           bool
+	act           Activation
+	across, count int
+	ahead         []T
 }
 
 func (f *thickForward[T]) Piece(i0, i1 int) {
@@ -103,7 +105,7 @@ func (f *thickForward[T]) Piece(i0, i1 int) {
 		j, r := i%f.across*kernel.PanelColumns, i/f.across*rowTile
 		r1 := min(r+rowTile, f.x.Rows)
 		y := columns(f.y.Slice(r, r1), j, min(j+kernel.PanelColumns, f.y.Cols))
-		f.w.rows(y, f.x.Slice(r, r1), j, f.acc, scratch, nil)
+		f.w.rows(y, f.x.Slice(r, r1), j, f.acc, scratch, f.ahead[i*len(f.ahead)/f.count:(i+1)*len(f.ahead)/f.count])
 		activateRows(f.act, kernel.Active[T](), y, y)
 	}
 }
@@ -204,10 +206,11 @@ func (m *MLP[T]) Freeze(rows int) *FrozenMLP[T] {
 	return &FrozenMLP[T]{m.Up.Freeze(rows), m.Down.Freeze(rows), m.Act}
 }
 
-// Forward adds to y the MLP of x. It leaves nothing for Backward.
-func (m *FrozenMLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T]) {
+// Forward adds to y the MLP of x. It leaves nothing for Backward. Of many rows it asks
+// for the memory ahead, which is read behind it.
+func (m *FrozenMLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T], ahead []T) {
 	// Products read rows well that lie an odd number of cache lines apart.
 	hidden := columns(room(&tr.act, x.Rows, kernel.Stride(m.up.out)), 0, m.up.out)
-	m.up.forward(hidden, x, false, m.act)
-	m.down.Forward(y, hidden, true)
+	m.up.forward(hidden, x, false, m.act, nil)
+	m.down.forward(y, hidden, true, noActivation, ahead)
 }

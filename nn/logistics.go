@@ -158,9 +158,10 @@ func SampleLogistics[T tensor.Float](row []T, key rng.Key, i uint64) int32 {
 	for _, logit := range row[:k] {
 		all.add(float64(logit))
 	}
+	total := all.log()
 	u, j := key.Float64(2*i), 0
 	for ; j < k-1; j++ {
-		if u -= math.Exp(float64(row[j]) - all.log()); u < 0 {
+		if u -= math.Exp(float64(row[j]) - total); u < 0 {
 			break
 		}
 	}

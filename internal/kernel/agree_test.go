@@ -172,8 +172,9 @@ func testAssemblyBits(t *testing.T, k *Table[float32]) {
 	for _, s := range [][2]int{{2, 3}, {7, 33}, {32, 32}, {66, 90}} {
 		rows, n := s[0], s[1]
 		c, sums, z := numbers(Pad(n)), numbers(rows*Pad(n)), numbers(rows)
-		total := k.Renew(c, numbers(rows), numbers(rows), numbers(rows), numbers(Pad(n)), sums, Pad(n), z, 0.5, 1.25)
-		note("Renew", c, sums, z, []float32{total})
+		total, w := make([]float32, 1), make([]float32, 1)
+		k.Renew(1, Pad(n), rows, c, 0, numbers(rows), numbers(rows), numbers(rows), 0, numbers(Pad(n)), 0, sums, Pad(n), z, 0, 0.5, 1.25, total, w)
+		note("Renew", c, sums, z, total)
 	}
 
 	for name, got := range digests {

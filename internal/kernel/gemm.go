@@ -148,10 +148,8 @@ func (p *Panels[T]) Multiply(ta bool, m int, a []T, lda, j0, j1 int, acc bool, c
 		return ahead
 	}
 	if p.K == 0 {
-		for i := range m {
-			if !acc {
-				clear(c[i*ldc:][:j1-j0])
-			}
+		for i := 0; i < m && !acc; i++ {
+			clear(c[i*ldc:][:j1-j0])
 		}
 		if bias != nil {
 			p.table.AddRows(c, ldc, c, ldc, bias[j0:], 0, m, j1-j0)

@@ -166,12 +166,16 @@ type Table[T Float] struct {
 	// returns total plus Σ a·z, unless z is nil. Every step rows have sums from
 	// zero, as Block has them over k with acc; c is a multiple of Lanes long.
 	Mix func(c, a []T, step int, b []T, brs int, z []T, total T) T
-	// Renew sets c to w·y plus the sum of rows b_p, of stride brs, weighted by a[p],
-	// for w = c0 + c1·Σ q∘x over the same p, and returns w plus Σ a·z. Then it adds
-	// x[p]·y to the rows b_p, and x[p] to z[p]: of a state the answer to a query, and
-	// the token that it comes with. Sums are from zero, as Mix has them for a step
-	// of all rows; c is a multiple of Lanes long, and overlaps nothing else.
-	Renew func(c, a, q, x, y, b []T, brs int, z []T, c0, c1 T) T
+	// Renew serves count tokens, one after the other, each with a row of n elements of c
+	// and y, one of k of a, q and x, rows crs, yrs and ars apart, and a state: k rows b_p
+	// of n elements, brs apart, and k numbers z. The next token's state lies next
+	// elements on; where that is 0, all of them have one. It sets c to w·y plus the sum
+	// of rows b_p weighted by a[p], for w = c0 + c1·Σ q∘x, which it puts into w as it
+	// puts w plus Σ a·z into totals, both [count]. Then it adds x[p]·y to the rows b_p,
+	// and x[p] to z[p]: of a state the answer to a query, and the token that it comes
+	// with. Sums are from zero, as Mix has them for a step of all rows; n is a multiple
+	// of Lanes. No states overlap but for one, and nothing else does.
+	Renew func(count, n, k int, c []T, crs int, a, q, x []T, ars int, y []T, yrs int, b []T, brs int, z []T, next int, c0, c1 T, totals, w []T)
 	// FeatureRow sets dst to products of the components x of one token, a run
 	// after the other: w∘((s·x[r])·x[r:]) for r < rows, each with the next part
 	// of w. It may write Lanes-1 elements too many to dst, and read as many of w

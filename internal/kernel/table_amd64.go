@@ -64,8 +64,8 @@ func avx512() *Table[float32] {
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX512, mixTotal32AVX512, mixTotal16AVX512},
 		}).mix,
 		Renew: (&renewers{
-			plain: [2]func(k int, c, a, x, y, b *float32, brs int, w float32){renew32AVX512, renew16AVX512},
-			total: [2]func(k int, c, a, x, y, b *float32, brs int, q, z *float32, c0, c1 float32) (sum, w float32){renewTotal32AVX512, renewTotal16AVX512},
+			plain: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32AVX512, renew16AVX512},
+			total: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32AVX512, renewTotal16AVX512},
 		}).renew,
 		FeatureRow: featureRow(featureRowAVX512),
 		Uniform:    uniform(uniformAVX512),
@@ -110,8 +110,8 @@ func avx2() *Table[float32] {
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64AVX2, mixTotal32AVX2, mixTotal16AVX2},
 		}).mix,
 		Renew: (&renewers{
-			plain: [2]func(k int, c, a, x, y, b *float32, brs int, w float32){renew32AVX2, renew16AVX2},
-			total: [2]func(k int, c, a, x, y, b *float32, brs int, q, z *float32, c0, c1 float32) (sum, w float32){renewTotal32AVX2, renewTotal16AVX2},
+			plain: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32AVX2, renew16AVX2},
+			total: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32AVX2, renewTotal16AVX2},
 		}).renew,
 		FeatureRow: featureRow(featureRowAVX2),
 		Uniform:    uniform(uniformAVX2),

@@ -46,8 +46,8 @@ func neon() *Table[float32] {
 			total: [3]func(k, step int, c, a, b *float32, brs int, z *float32, total float32) float32{mixTotal64NEON, mixTotal32NEON, mixTotal16NEON},
 		}).mix,
 		Renew: (&renewers{
-			plain: [2]func(k int, c, a, x, y, b *float32, brs int, w float32){renew32NEON, renew16NEON},
-			total: [2]func(k int, c, a, x, y, b *float32, brs int, q, z *float32, c0, c1 float32) (sum, w float32){renewTotal32NEON, renewTotal16NEON},
+			plain: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32){renew32NEON, renew16NEON},
+			total: [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32){renewTotal32NEON, renewTotal16NEON},
 		}).renew,
 		FeatureRow: featureRow(featureRowNEON),
 		Uniform:    uniform(uniformNEON),

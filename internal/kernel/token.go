@@ -20,34 +20,35 @@ func mixGo[T Float](c, a []T, step int, b []T, brs int, z []T, total T) T {
 const errWhole = "kernel: n is not a multiple of Lanes"
 
 // renewGo multiplies as Block does, and so it adds products.
-func renewGo[T Float](c, a, q, x, y, b []T, brs int, z []T, c0, c1 T) (sum T) {
-	if len(c)%Lanes != 0 {
+func renewGo[T Float](count, n, k int, c []T, crs int, a, q, x []T, ars int, y []T, yrs int, b []T, brs int, z []T, next int, c0, c1 T, totals, w []T) {
+	if n%Lanes != 0 {
 		panic(errWhole)
 	}
-	if len(a) == 0 || len(c) == 0 {
-		return 0
-	}
-	var score T
-	for p := range a {
-		score += T(q[p] * x[p])
-		sum += T(a[p] * z[p])
-	}
-	w := c1*score + c0 // as PolyRows has it
-	for j := range c {
-		var s T
-		for p := range a {
-			s += T(a[p] * b[p*brs+j])
+	for i := 0; i < count && n > 0 && k > 0; i++ {
+		a, q, x := a[i*ars:][:k], q[i*ars:][:k], x[i*ars:][:k]
+		y, b, z, c := y[i*yrs:][:n], b[i*next:], z[i*next:][:k], c[i*crs:][:n]
+		var score, sum T
+		for p := range k {
+			score += T(q[p] * x[p])
+			sum += T(a[p] * z[p])
 		}
-		c[j] = T(w*y[j]) + s
-	}
-	for p, k := range x[:len(a)] {
-		row := b[p*brs:][:len(c)]
-		for j := range row {
-			row[j] += T(k * y[j])
+		w[i] = c1*score + c0 // as PolyRows has it
+		totals[i] = w[i] + sum
+		for j := range c {
+			var s T
+			for p := range k {
+				s += T(a[p] * b[p*brs+j])
+			}
+			c[j] = T(w[i]*y[j]) + s
 		}
-		z[p] += k
+		for p, e := range x {
+			row := b[p*brs:][:n]
+			for j := range row {
+				row[j] += T(e * y[j])
+			}
+			z[p] += e
+		}
 	}
-	return w + sum
 }
 
 func featureRowGo[T Float](dst, w []T, s T, x []T, rows int) {

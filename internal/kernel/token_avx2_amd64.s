@@ -552,750 +552,836 @@ done30:
 	MOVSS   X2, ret+64(FP)
 	RET
 
-// func renew32AVX2(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, w float32)
+// func renew32AVX2(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·renew32AVX2(SB), NOSPLIT, $0-60
-	MOVQ    k+0(FP), AX
-	MOVQ    c+8(FP), CX
-	MOVQ    a+16(FP), DX
-	MOVQ    x+24(FP), BX
-	MOVQ    b+40(FP), SI
-	MOVQ    brs+48(FP), DI
-	SHLQ    $0x02, DI
-	MOVQ    y+32(FP), R8
-	VMOVUPS (R8), Y0
-	VMOVUPS 32(R8), Y1
-	VMOVUPS 64(R8), Y2
-	VMOVUPS 96(R8), Y3
+TEXT ·renew32AVX2(SB), NOSPLIT, $0-104
+token31:
+	MOVQ    k+8(FP), AX
+	MOVQ    a+32(FP), CX
+	MOVQ    x+40(FP), DX
+	MOVQ    b+72(FP), BX
+	MOVQ    brs+80(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    y+56(FP), DI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS 64(DI), Y2
+	VMOVUPS 96(DI), Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 	SUBQ    $0x04, AX
-	JLT     rest32
+	JLT     rest33
 
-four31:
-	VBROADCASTSS (DX), Y8
-	VBROADCASTSS (BX), Y9
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y10
+four32:
+	VBROADCASTSS (CX), Y8
+	VBROADCASTSS (DX), Y9
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y0, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, (SI)
-	VMOVUPS      32(SI), Y10
+	VMOVUPS      Y11, (BX)
+	VMOVUPS      32(BX), Y10
 	VFMADD231PS  Y10, Y8, Y5
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y1, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 32(SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Y10
+	VMOVUPS      Y11, 32(BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Y10
 	VFMADD231PS  Y10, Y8, Y6
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y2, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 64(SI)
-	VMOVUPS      96(SI), Y10
+	VMOVUPS      Y11, 64(BX)
+	VMOVUPS      96(BX), Y10
 	VFMADD231PS  Y10, Y8, Y7
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y3, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 96(SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 4(DX), Y8
-	VBROADCASTSS 4(BX), Y9
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y10
+	VMOVUPS      Y11, 96(BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 4(CX), Y8
+	VBROADCASTSS 4(DX), Y9
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y0, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, (SI)
-	VMOVUPS      32(SI), Y10
+	VMOVUPS      Y11, (BX)
+	VMOVUPS      32(BX), Y10
 	VFMADD231PS  Y10, Y8, Y5
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y1, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 32(SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Y10
+	VMOVUPS      Y11, 32(BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Y10
 	VFMADD231PS  Y10, Y8, Y6
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y2, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 64(SI)
-	VMOVUPS      96(SI), Y10
+	VMOVUPS      Y11, 64(BX)
+	VMOVUPS      96(BX), Y10
 	VFMADD231PS  Y10, Y8, Y7
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y3, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 96(SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 8(DX), Y8
-	VBROADCASTSS 8(BX), Y9
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y10
+	VMOVUPS      Y11, 96(BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 8(CX), Y8
+	VBROADCASTSS 8(DX), Y9
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y0, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, (SI)
-	VMOVUPS      32(SI), Y10
+	VMOVUPS      Y11, (BX)
+	VMOVUPS      32(BX), Y10
 	VFMADD231PS  Y10, Y8, Y5
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y1, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 32(SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Y10
+	VMOVUPS      Y11, 32(BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Y10
 	VFMADD231PS  Y10, Y8, Y6
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y2, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 64(SI)
-	VMOVUPS      96(SI), Y10
+	VMOVUPS      Y11, 64(BX)
+	VMOVUPS      96(BX), Y10
 	VFMADD231PS  Y10, Y8, Y7
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y3, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 96(SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 12(DX), Y8
-	VBROADCASTSS 12(BX), Y9
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y10
+	VMOVUPS      Y11, 96(BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 12(CX), Y8
+	VBROADCASTSS 12(DX), Y9
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y0, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, (SI)
-	VMOVUPS      32(SI), Y10
+	VMOVUPS      Y11, (BX)
+	VMOVUPS      32(BX), Y10
 	VFMADD231PS  Y10, Y8, Y5
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y1, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 32(SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Y10
+	VMOVUPS      Y11, 32(BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Y10
 	VFMADD231PS  Y10, Y8, Y6
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y2, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 64(SI)
-	VMOVUPS      96(SI), Y10
+	VMOVUPS      Y11, 64(BX)
+	VMOVUPS      96(BX), Y10
 	VFMADD231PS  Y10, Y8, Y7
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y3, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 96(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Y11, 96(BX)
+	ADDQ         SI, BX
+	ADDQ         $0x10, CX
 	ADDQ         $0x10, DX
-	ADDQ         $0x10, BX
 	SUBQ         $0x04, AX
-	JGE          four31
+	JGE          four32
 
-rest32:
+rest33:
 	ADDQ $0x04, AX
-	JZ   done34
+	JZ   done35
 
-one33:
-	VBROADCASTSS (DX), Y8
-	VBROADCASTSS (BX), Y9
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y10
+one34:
+	VBROADCASTSS (CX), Y8
+	VBROADCASTSS (DX), Y9
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y10
 	VFMADD231PS  Y10, Y8, Y4
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y0, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, (SI)
-	VMOVUPS      32(SI), Y10
+	VMOVUPS      Y11, (BX)
+	VMOVUPS      32(BX), Y10
 	VFMADD231PS  Y10, Y8, Y5
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y1, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 32(SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Y10
+	VMOVUPS      Y11, 32(BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Y10
 	VFMADD231PS  Y10, Y8, Y6
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y2, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 64(SI)
-	VMOVUPS      96(SI), Y10
+	VMOVUPS      Y11, 64(BX)
+	VMOVUPS      96(BX), Y10
 	VFMADD231PS  Y10, Y8, Y7
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y3, Y9, Y11
 	VADDPS       Y10, Y11, Y11
-	VMOVUPS      Y11, 96(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Y11, 96(BX)
+	ADDQ         SI, BX
+	ADDQ         $0x04, CX
 	ADDQ         $0x04, DX
-	ADDQ         $0x04, BX
 	DECQ         AX
-	JNZ          one33
+	JNZ          one34
 
-done34:
-	VBROADCASTSS w+56(FP), Y9
+done35:
+	MOVQ         w+96(FP), AX
+	VBROADCASTSS (AX), Y9
+	ADDQ         $0x04, w+96(FP)
 	VPXOR        Y10, Y10, Y10
+	MOVQ         c+16(FP), AX
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y0, Y9, Y11
 	VADDPS       Y10, Y11, Y11
 	VADDPS       Y4, Y11, Y11
-	VMOVUPS      Y11, (CX)
+	VMOVUPS      Y11, (AX)
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y1, Y9, Y11
 	VADDPS       Y10, Y11, Y11
 	VADDPS       Y5, Y11, Y11
-	VMOVUPS      Y11, 32(CX)
+	VMOVUPS      Y11, 32(AX)
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y2, Y9, Y11
 	VADDPS       Y10, Y11, Y11
 	VADDPS       Y6, Y11, Y11
-	VMOVUPS      Y11, 64(CX)
+	VMOVUPS      Y11, 64(AX)
 	VPXOR        Y11, Y11, Y11
 	VFMADD231PS  Y3, Y9, Y11
 	VADDPS       Y10, Y11, Y11
 	VADDPS       Y7, Y11, Y11
-	VMOVUPS      Y11, 96(CX)
+	VMOVUPS      Y11, 96(AX)
+	MOVQ         crs+24(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, c+16(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, a+32(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, x+40(FP)
+	MOVQ         yrs+64(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, y+56(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, b+72(FP)
+	DECQ         count+0(FP)
+	JNZ          token31
 	VZEROUPPER
 	RET
 
-// func renewTotal32AVX2(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, q *float32, z *float32, c0 float32, c1 float32) (sum float32, w float32)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
-TEXT ·renewTotal32AVX2(SB), NOSPLIT, $0-88
-	MOVQ    k+0(FP), AX
-	MOVQ    c+8(FP), CX
-	MOVQ    a+16(FP), DX
-	MOVQ    x+24(FP), BX
-	MOVQ    b+40(FP), SI
-	MOVQ    brs+48(FP), DI
-	SHLQ    $0x02, DI
-	MOVQ    y+32(FP), R8
-	VMOVUPS (R8), Y0
-	VMOVUPS 32(R8), Y1
-	VMOVUPS 64(R8), Y2
-	VMOVUPS 96(R8), Y3
+// func renewTotal32AVX2(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32, q *float32, z *float32, c0 float32, c1 float32, totals *float32)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·renewTotal32AVX2(SB), NOSPLIT, $0-136
+token36:
+	MOVQ    k+8(FP), AX
+	MOVQ    a+32(FP), CX
+	MOVQ    x+40(FP), DX
+	MOVQ    b+72(FP), BX
+	MOVQ    brs+80(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    y+56(FP), DI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS 64(DI), Y2
+	VMOVUPS 96(DI), Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
-	MOVQ    q+56(FP), R8
-	MOVQ    z+64(FP), R9
+	MOVQ    q+104(FP), DI
+	MOVQ    z+112(FP), R8
 	VPXOR   Y8, Y8, Y8
 	VXORPS  X9, X9, X9
 	SUBQ    $0x04, AX
-	JLT     rest36
+	JLT     rest38
 
-four35:
-	VBROADCASTSS (DX), Y10
-	VBROADCASTSS (BX), Y11
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y12
+four37:
+	VBROADCASTSS (CX), Y10
+	VBROADCASTSS (DX), Y11
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y12
 	VFMADD231PS  Y12, Y10, Y4
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y0, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, (SI)
-	VMOVUPS      32(SI), Y12
+	VMOVUPS      Y13, (BX)
+	VMOVUPS      32(BX), Y12
 	VFMADD231PS  Y12, Y10, Y5
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y1, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 32(SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Y12
+	VMOVUPS      Y13, 32(BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Y12
 	VFMADD231PS  Y12, Y10, Y6
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y2, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 64(SI)
-	VMOVUPS      96(SI), Y12
+	VMOVUPS      Y13, 64(BX)
+	VMOVUPS      96(BX), Y12
 	VFMADD231PS  Y12, Y10, Y7
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y3, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 96(SI)
-	VFMADD231SS  (R9), X10, X9
-	VFMADD231SS  (R8), X11, X8
-	VADDSS       (R9), X11, X13
-	VMOVSS       X13, (R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 4(DX), Y10
-	VBROADCASTSS 4(BX), Y11
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y12
+	VMOVUPS      Y13, 96(BX)
+	VFMADD231SS  (R8), X10, X9
+	VFMADD231SS  (DI), X11, X8
+	ADDQ         SI, BX
+	VBROADCASTSS 4(CX), Y10
+	VBROADCASTSS 4(DX), Y11
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y12
 	VFMADD231PS  Y12, Y10, Y4
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y0, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, (SI)
-	VMOVUPS      32(SI), Y12
+	VMOVUPS      Y13, (BX)
+	VMOVUPS      32(BX), Y12
 	VFMADD231PS  Y12, Y10, Y5
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y1, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 32(SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Y12
+	VMOVUPS      Y13, 32(BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Y12
 	VFMADD231PS  Y12, Y10, Y6
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y2, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 64(SI)
-	VMOVUPS      96(SI), Y12
+	VMOVUPS      Y13, 64(BX)
+	VMOVUPS      96(BX), Y12
 	VFMADD231PS  Y12, Y10, Y7
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y3, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 96(SI)
-	VFMADD231SS  4(R9), X10, X9
-	VFMADD231SS  4(R8), X11, X8
-	VADDSS       4(R9), X11, X13
-	VMOVSS       X13, 4(R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 8(DX), Y10
-	VBROADCASTSS 8(BX), Y11
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y12
+	VMOVUPS      Y13, 96(BX)
+	VFMADD231SS  4(R8), X10, X9
+	VFMADD231SS  4(DI), X11, X8
+	ADDQ         SI, BX
+	VBROADCASTSS 8(CX), Y10
+	VBROADCASTSS 8(DX), Y11
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y12
 	VFMADD231PS  Y12, Y10, Y4
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y0, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, (SI)
-	VMOVUPS      32(SI), Y12
+	VMOVUPS      Y13, (BX)
+	VMOVUPS      32(BX), Y12
 	VFMADD231PS  Y12, Y10, Y5
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y1, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 32(SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Y12
+	VMOVUPS      Y13, 32(BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Y12
 	VFMADD231PS  Y12, Y10, Y6
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y2, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 64(SI)
-	VMOVUPS      96(SI), Y12
+	VMOVUPS      Y13, 64(BX)
+	VMOVUPS      96(BX), Y12
 	VFMADD231PS  Y12, Y10, Y7
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y3, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 96(SI)
-	VFMADD231SS  8(R9), X10, X9
-	VFMADD231SS  8(R8), X11, X8
-	VADDSS       8(R9), X11, X13
-	VMOVSS       X13, 8(R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 12(DX), Y10
-	VBROADCASTSS 12(BX), Y11
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y12
+	VMOVUPS      Y13, 96(BX)
+	VFMADD231SS  8(R8), X10, X9
+	VFMADD231SS  8(DI), X11, X8
+	ADDQ         SI, BX
+	VBROADCASTSS 12(CX), Y10
+	VBROADCASTSS 12(DX), Y11
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y12
 	VFMADD231PS  Y12, Y10, Y4
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y0, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, (SI)
-	VMOVUPS      32(SI), Y12
+	VMOVUPS      Y13, (BX)
+	VMOVUPS      32(BX), Y12
 	VFMADD231PS  Y12, Y10, Y5
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y1, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 32(SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Y12
+	VMOVUPS      Y13, 32(BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Y12
 	VFMADD231PS  Y12, Y10, Y6
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y2, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 64(SI)
-	VMOVUPS      96(SI), Y12
+	VMOVUPS      Y13, 64(BX)
+	VMOVUPS      96(BX), Y12
 	VFMADD231PS  Y12, Y10, Y7
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y3, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 96(SI)
-	VFMADD231SS  12(R9), X10, X9
-	VFMADD231SS  12(R8), X11, X8
-	VADDSS       12(R9), X11, X13
-	VMOVSS       X13, 12(R9)
-	ADDQ         DI, SI
+	VMOVUPS      Y13, 96(BX)
+	VFMADD231SS  12(R8), X10, X9
+	VFMADD231SS  12(DI), X11, X8
+	ADDQ         SI, BX
+	VMOVUPS      (R8), X13
+	VADDPS       (DX), X13, X13
+	VMOVUPS      X13, (R8)
+	ADDQ         $0x10, CX
 	ADDQ         $0x10, DX
-	ADDQ         $0x10, BX
+	ADDQ         $0x10, DI
 	ADDQ         $0x10, R8
-	ADDQ         $0x10, R9
 	SUBQ         $0x04, AX
-	JGE          four35
+	JGE          four37
 
-rest36:
+rest38:
 	ADDQ $0x04, AX
-	JZ   done38
+	JZ   done40
 
-one37:
-	VBROADCASTSS (DX), Y10
-	VBROADCASTSS (BX), Y11
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y12
+one39:
+	VBROADCASTSS (CX), Y10
+	VBROADCASTSS (DX), Y11
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y12
 	VFMADD231PS  Y12, Y10, Y4
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y0, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, (SI)
-	VMOVUPS      32(SI), Y12
+	VMOVUPS      Y13, (BX)
+	VMOVUPS      32(BX), Y12
 	VFMADD231PS  Y12, Y10, Y5
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y1, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 32(SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Y12
+	VMOVUPS      Y13, 32(BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Y12
 	VFMADD231PS  Y12, Y10, Y6
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y2, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 64(SI)
-	VMOVUPS      96(SI), Y12
+	VMOVUPS      Y13, 64(BX)
+	VMOVUPS      96(BX), Y12
 	VFMADD231PS  Y12, Y10, Y7
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y3, Y11, Y13
 	VADDPS       Y12, Y13, Y13
-	VMOVUPS      Y13, 96(SI)
-	VFMADD231SS  (R9), X10, X9
-	VFMADD231SS  (R8), X11, X8
-	VADDSS       (R9), X11, X13
-	VMOVSS       X13, (R9)
-	ADDQ         DI, SI
+	VMOVUPS      Y13, 96(BX)
+	VFMADD231SS  (R8), X10, X9
+	VFMADD231SS  (DI), X11, X8
+	ADDQ         SI, BX
+	VADDSS       (R8), X11, X13
+	VMOVSS       X13, (R8)
+	ADDQ         $0x04, CX
 	ADDQ         $0x04, DX
-	ADDQ         $0x04, BX
+	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
-	ADDQ         $0x04, R9
 	DECQ         AX
-	JNZ          one37
+	JNZ          one39
 
-done38:
+done40:
+	MOVQ         w+96(FP), AX
 	VBROADCASTSS X8, Y8
-	VBROADCASTSS c1+76(FP), Y11
-	VBROADCASTSS c0+72(FP), Y10
+	VBROADCASTSS c1+124(FP), Y11
+	VBROADCASTSS c0+120(FP), Y10
 	VFMADD213PS  Y10, Y8, Y11
+	VMOVSS       X11, (AX)
+	ADDQ         $0x04, w+96(FP)
 	VPXOR        Y12, Y12, Y12
+	MOVQ         c+16(FP), AX
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y0, Y11, Y13
 	VADDPS       Y12, Y13, Y13
 	VADDPS       Y4, Y13, Y13
-	VMOVUPS      Y13, (CX)
+	VMOVUPS      Y13, (AX)
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y1, Y11, Y13
 	VADDPS       Y12, Y13, Y13
 	VADDPS       Y5, Y13, Y13
-	VMOVUPS      Y13, 32(CX)
+	VMOVUPS      Y13, 32(AX)
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y2, Y11, Y13
 	VADDPS       Y12, Y13, Y13
 	VADDPS       Y6, Y13, Y13
-	VMOVUPS      Y13, 64(CX)
+	VMOVUPS      Y13, 64(AX)
 	VPXOR        Y13, Y13, Y13
 	VFMADD231PS  Y3, Y11, Y13
 	VADDPS       Y12, Y13, Y13
 	VADDPS       Y7, Y13, Y13
-	VMOVUPS      Y13, 96(CX)
+	VMOVUPS      Y13, 96(AX)
+	MOVQ         totals+128(FP), AX
 	VADDSS       X9, X11, X9
+	VMOVSS       X9, (AX)
+	ADDQ         $0x04, totals+128(FP)
+	MOVQ         crs+24(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, c+16(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, a+32(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, x+40(FP)
+	MOVQ         yrs+64(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, y+56(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, b+72(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, q+104(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, z+112(FP)
+	DECQ         count+0(FP)
+	JNZ          token36
 	VZEROUPPER
-	MOVSS        X9, sum+80(FP)
-	MOVSS        X11, w+84(FP)
 	RET
 
-// func renew16AVX2(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, w float32)
+// func renew16AVX2(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32)
 // Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·renew16AVX2(SB), NOSPLIT, $0-60
-	MOVQ    k+0(FP), AX
-	MOVQ    c+8(FP), CX
-	MOVQ    a+16(FP), DX
-	MOVQ    x+24(FP), BX
-	MOVQ    b+40(FP), SI
-	MOVQ    brs+48(FP), DI
-	SHLQ    $0x02, DI
-	MOVQ    y+32(FP), R8
-	VMOVUPS (R8), Y0
-	VMOVUPS 32(R8), Y1
+TEXT ·renew16AVX2(SB), NOSPLIT, $0-104
+token41:
+	MOVQ    k+8(FP), AX
+	MOVQ    a+32(FP), CX
+	MOVQ    x+40(FP), DX
+	MOVQ    b+72(FP), BX
+	MOVQ    brs+80(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    y+56(FP), DI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	SUBQ    $0x04, AX
-	JLT     rest40
+	JLT     rest43
 
-four39:
-	VBROADCASTSS (DX), Y4
-	VBROADCASTSS (BX), Y5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y6
+four42:
+	VBROADCASTSS (CX), Y4
+	VBROADCASTSS (DX), Y5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y6
 	VFMADD231PS  Y6, Y4, Y2
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y0, Y5, Y7
 	VADDPS       Y6, Y7, Y7
-	VMOVUPS      Y7, (SI)
-	VMOVUPS      32(SI), Y6
+	VMOVUPS      Y7, (BX)
+	VMOVUPS      32(BX), Y6
 	VFMADD231PS  Y6, Y4, Y3
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y1, Y5, Y7
 	VADDPS       Y6, Y7, Y7
-	VMOVUPS      Y7, 32(SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 4(DX), Y4
-	VBROADCASTSS 4(BX), Y5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y6
+	VMOVUPS      Y7, 32(BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 4(CX), Y4
+	VBROADCASTSS 4(DX), Y5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y6
 	VFMADD231PS  Y6, Y4, Y2
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y0, Y5, Y7
 	VADDPS       Y6, Y7, Y7
-	VMOVUPS      Y7, (SI)
-	VMOVUPS      32(SI), Y6
+	VMOVUPS      Y7, (BX)
+	VMOVUPS      32(BX), Y6
 	VFMADD231PS  Y6, Y4, Y3
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y1, Y5, Y7
 	VADDPS       Y6, Y7, Y7
-	VMOVUPS      Y7, 32(SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 8(DX), Y4
-	VBROADCASTSS 8(BX), Y5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y6
+	VMOVUPS      Y7, 32(BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 8(CX), Y4
+	VBROADCASTSS 8(DX), Y5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y6
 	VFMADD231PS  Y6, Y4, Y2
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y0, Y5, Y7
 	VADDPS       Y6, Y7, Y7
-	VMOVUPS      Y7, (SI)
-	VMOVUPS      32(SI), Y6
+	VMOVUPS      Y7, (BX)
+	VMOVUPS      32(BX), Y6
 	VFMADD231PS  Y6, Y4, Y3
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y1, Y5, Y7
 	VADDPS       Y6, Y7, Y7
-	VMOVUPS      Y7, 32(SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 12(DX), Y4
-	VBROADCASTSS 12(BX), Y5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y6
+	VMOVUPS      Y7, 32(BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 12(CX), Y4
+	VBROADCASTSS 12(DX), Y5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y6
 	VFMADD231PS  Y6, Y4, Y2
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y0, Y5, Y7
 	VADDPS       Y6, Y7, Y7
-	VMOVUPS      Y7, (SI)
-	VMOVUPS      32(SI), Y6
+	VMOVUPS      Y7, (BX)
+	VMOVUPS      32(BX), Y6
 	VFMADD231PS  Y6, Y4, Y3
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y1, Y5, Y7
 	VADDPS       Y6, Y7, Y7
-	VMOVUPS      Y7, 32(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Y7, 32(BX)
+	ADDQ         SI, BX
+	ADDQ         $0x10, CX
 	ADDQ         $0x10, DX
-	ADDQ         $0x10, BX
 	SUBQ         $0x04, AX
-	JGE          four39
+	JGE          four42
 
-rest40:
+rest43:
 	ADDQ $0x04, AX
-	JZ   done42
+	JZ   done45
 
-one41:
-	VBROADCASTSS (DX), Y4
-	VBROADCASTSS (BX), Y5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y6
+one44:
+	VBROADCASTSS (CX), Y4
+	VBROADCASTSS (DX), Y5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y6
 	VFMADD231PS  Y6, Y4, Y2
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y0, Y5, Y7
 	VADDPS       Y6, Y7, Y7
-	VMOVUPS      Y7, (SI)
-	VMOVUPS      32(SI), Y6
+	VMOVUPS      Y7, (BX)
+	VMOVUPS      32(BX), Y6
 	VFMADD231PS  Y6, Y4, Y3
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y1, Y5, Y7
 	VADDPS       Y6, Y7, Y7
-	VMOVUPS      Y7, 32(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Y7, 32(BX)
+	ADDQ         SI, BX
+	ADDQ         $0x04, CX
 	ADDQ         $0x04, DX
-	ADDQ         $0x04, BX
 	DECQ         AX
-	JNZ          one41
+	JNZ          one44
 
-done42:
-	VBROADCASTSS w+56(FP), Y5
+done45:
+	MOVQ         w+96(FP), AX
+	VBROADCASTSS (AX), Y5
+	ADDQ         $0x04, w+96(FP)
 	VPXOR        Y6, Y6, Y6
+	MOVQ         c+16(FP), AX
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y0, Y5, Y7
 	VADDPS       Y6, Y7, Y7
 	VADDPS       Y2, Y7, Y7
-	VMOVUPS      Y7, (CX)
+	VMOVUPS      Y7, (AX)
 	VPXOR        Y7, Y7, Y7
 	VFMADD231PS  Y1, Y5, Y7
 	VADDPS       Y6, Y7, Y7
 	VADDPS       Y3, Y7, Y7
-	VMOVUPS      Y7, 32(CX)
+	VMOVUPS      Y7, 32(AX)
+	MOVQ         crs+24(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, c+16(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, a+32(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, x+40(FP)
+	MOVQ         yrs+64(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, y+56(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, b+72(FP)
+	DECQ         count+0(FP)
+	JNZ          token41
 	VZEROUPPER
 	RET
 
-// func renewTotal16AVX2(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, q *float32, z *float32, c0 float32, c1 float32) (sum float32, w float32)
-// Requires: AVX, AVX2, FMA3, MMX+, SSE
-TEXT ·renewTotal16AVX2(SB), NOSPLIT, $0-88
-	MOVQ    k+0(FP), AX
-	MOVQ    c+8(FP), CX
-	MOVQ    a+16(FP), DX
-	MOVQ    x+24(FP), BX
-	MOVQ    b+40(FP), SI
-	MOVQ    brs+48(FP), DI
-	SHLQ    $0x02, DI
-	MOVQ    y+32(FP), R8
-	VMOVUPS (R8), Y0
-	VMOVUPS 32(R8), Y1
+// func renewTotal16AVX2(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32, q *float32, z *float32, c0 float32, c1 float32, totals *float32)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·renewTotal16AVX2(SB), NOSPLIT, $0-136
+token46:
+	MOVQ    k+8(FP), AX
+	MOVQ    a+32(FP), CX
+	MOVQ    x+40(FP), DX
+	MOVQ    b+72(FP), BX
+	MOVQ    brs+80(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    y+56(FP), DI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
-	MOVQ    q+56(FP), R8
-	MOVQ    z+64(FP), R9
+	MOVQ    q+104(FP), DI
+	MOVQ    z+112(FP), R8
 	VPXOR   Y4, Y4, Y4
 	VXORPS  X5, X5, X5
 	SUBQ    $0x04, AX
-	JLT     rest44
+	JLT     rest48
 
-four43:
-	VBROADCASTSS (DX), Y6
-	VBROADCASTSS (BX), Y7
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y8
+four47:
+	VBROADCASTSS (CX), Y6
+	VBROADCASTSS (DX), Y7
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y8
 	VFMADD231PS  Y8, Y6, Y2
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y0, Y7, Y9
 	VADDPS       Y8, Y9, Y9
-	VMOVUPS      Y9, (SI)
-	VMOVUPS      32(SI), Y8
+	VMOVUPS      Y9, (BX)
+	VMOVUPS      32(BX), Y8
 	VFMADD231PS  Y8, Y6, Y3
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y1, Y7, Y9
 	VADDPS       Y8, Y9, Y9
-	VMOVUPS      Y9, 32(SI)
-	VFMADD231SS  (R9), X6, X5
-	VFMADD231SS  (R8), X7, X4
-	VADDSS       (R9), X7, X9
-	VMOVSS       X9, (R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 4(DX), Y6
-	VBROADCASTSS 4(BX), Y7
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y8
+	VMOVUPS      Y9, 32(BX)
+	VFMADD231SS  (R8), X6, X5
+	VFMADD231SS  (DI), X7, X4
+	ADDQ         SI, BX
+	VBROADCASTSS 4(CX), Y6
+	VBROADCASTSS 4(DX), Y7
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y8
 	VFMADD231PS  Y8, Y6, Y2
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y0, Y7, Y9
 	VADDPS       Y8, Y9, Y9
-	VMOVUPS      Y9, (SI)
-	VMOVUPS      32(SI), Y8
+	VMOVUPS      Y9, (BX)
+	VMOVUPS      32(BX), Y8
 	VFMADD231PS  Y8, Y6, Y3
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y1, Y7, Y9
 	VADDPS       Y8, Y9, Y9
-	VMOVUPS      Y9, 32(SI)
-	VFMADD231SS  4(R9), X6, X5
-	VFMADD231SS  4(R8), X7, X4
-	VADDSS       4(R9), X7, X9
-	VMOVSS       X9, 4(R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 8(DX), Y6
-	VBROADCASTSS 8(BX), Y7
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y8
+	VMOVUPS      Y9, 32(BX)
+	VFMADD231SS  4(R8), X6, X5
+	VFMADD231SS  4(DI), X7, X4
+	ADDQ         SI, BX
+	VBROADCASTSS 8(CX), Y6
+	VBROADCASTSS 8(DX), Y7
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y8
 	VFMADD231PS  Y8, Y6, Y2
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y0, Y7, Y9
 	VADDPS       Y8, Y9, Y9
-	VMOVUPS      Y9, (SI)
-	VMOVUPS      32(SI), Y8
+	VMOVUPS      Y9, (BX)
+	VMOVUPS      32(BX), Y8
 	VFMADD231PS  Y8, Y6, Y3
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y1, Y7, Y9
 	VADDPS       Y8, Y9, Y9
-	VMOVUPS      Y9, 32(SI)
-	VFMADD231SS  8(R9), X6, X5
-	VFMADD231SS  8(R8), X7, X4
-	VADDSS       8(R9), X7, X9
-	VMOVSS       X9, 8(R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 12(DX), Y6
-	VBROADCASTSS 12(BX), Y7
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y8
+	VMOVUPS      Y9, 32(BX)
+	VFMADD231SS  8(R8), X6, X5
+	VFMADD231SS  8(DI), X7, X4
+	ADDQ         SI, BX
+	VBROADCASTSS 12(CX), Y6
+	VBROADCASTSS 12(DX), Y7
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y8
 	VFMADD231PS  Y8, Y6, Y2
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y0, Y7, Y9
 	VADDPS       Y8, Y9, Y9
-	VMOVUPS      Y9, (SI)
-	VMOVUPS      32(SI), Y8
+	VMOVUPS      Y9, (BX)
+	VMOVUPS      32(BX), Y8
 	VFMADD231PS  Y8, Y6, Y3
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y1, Y7, Y9
 	VADDPS       Y8, Y9, Y9
-	VMOVUPS      Y9, 32(SI)
-	VFMADD231SS  12(R9), X6, X5
-	VFMADD231SS  12(R8), X7, X4
-	VADDSS       12(R9), X7, X9
-	VMOVSS       X9, 12(R9)
-	ADDQ         DI, SI
+	VMOVUPS      Y9, 32(BX)
+	VFMADD231SS  12(R8), X6, X5
+	VFMADD231SS  12(DI), X7, X4
+	ADDQ         SI, BX
+	VMOVUPS      (R8), X9
+	VADDPS       (DX), X9, X9
+	VMOVUPS      X9, (R8)
+	ADDQ         $0x10, CX
 	ADDQ         $0x10, DX
-	ADDQ         $0x10, BX
+	ADDQ         $0x10, DI
 	ADDQ         $0x10, R8
-	ADDQ         $0x10, R9
 	SUBQ         $0x04, AX
-	JGE          four43
+	JGE          four47
 
-rest44:
+rest48:
 	ADDQ $0x04, AX
-	JZ   done46
+	JZ   done50
 
-one45:
-	VBROADCASTSS (DX), Y6
-	VBROADCASTSS (BX), Y7
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Y8
+one49:
+	VBROADCASTSS (CX), Y6
+	VBROADCASTSS (DX), Y7
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Y8
 	VFMADD231PS  Y8, Y6, Y2
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y0, Y7, Y9
 	VADDPS       Y8, Y9, Y9
-	VMOVUPS      Y9, (SI)
-	VMOVUPS      32(SI), Y8
+	VMOVUPS      Y9, (BX)
+	VMOVUPS      32(BX), Y8
 	VFMADD231PS  Y8, Y6, Y3
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y1, Y7, Y9
 	VADDPS       Y8, Y9, Y9
-	VMOVUPS      Y9, 32(SI)
-	VFMADD231SS  (R9), X6, X5
-	VFMADD231SS  (R8), X7, X4
-	VADDSS       (R9), X7, X9
-	VMOVSS       X9, (R9)
-	ADDQ         DI, SI
+	VMOVUPS      Y9, 32(BX)
+	VFMADD231SS  (R8), X6, X5
+	VFMADD231SS  (DI), X7, X4
+	ADDQ         SI, BX
+	VADDSS       (R8), X7, X9
+	VMOVSS       X9, (R8)
+	ADDQ         $0x04, CX
 	ADDQ         $0x04, DX
-	ADDQ         $0x04, BX
+	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
-	ADDQ         $0x04, R9
 	DECQ         AX
-	JNZ          one45
+	JNZ          one49
 
-done46:
+done50:
+	MOVQ         w+96(FP), AX
 	VBROADCASTSS X4, Y4
-	VBROADCASTSS c1+76(FP), Y7
-	VBROADCASTSS c0+72(FP), Y6
+	VBROADCASTSS c1+124(FP), Y7
+	VBROADCASTSS c0+120(FP), Y6
 	VFMADD213PS  Y6, Y4, Y7
+	VMOVSS       X7, (AX)
+	ADDQ         $0x04, w+96(FP)
 	VPXOR        Y8, Y8, Y8
+	MOVQ         c+16(FP), AX
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y0, Y7, Y9
 	VADDPS       Y8, Y9, Y9
 	VADDPS       Y2, Y9, Y9
-	VMOVUPS      Y9, (CX)
+	VMOVUPS      Y9, (AX)
 	VPXOR        Y9, Y9, Y9
 	VFMADD231PS  Y1, Y7, Y9
 	VADDPS       Y8, Y9, Y9
 	VADDPS       Y3, Y9, Y9
-	VMOVUPS      Y9, 32(CX)
+	VMOVUPS      Y9, 32(AX)
+	MOVQ         totals+128(FP), AX
 	VADDSS       X5, X7, X5
+	VMOVSS       X5, (AX)
+	ADDQ         $0x04, totals+128(FP)
+	MOVQ         crs+24(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, c+16(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, a+32(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, x+40(FP)
+	MOVQ         yrs+64(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, y+56(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, b+72(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, q+104(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, z+112(FP)
+	DECQ         count+0(FP)
+	JNZ          token46
 	VZEROUPPER
-	MOVSS        X5, sum+80(FP)
-	MOVSS        X7, w+84(FP)
 	RET
 
 // func featureRowAVX2(rows int, n int, dst *float32, w *float32, s float32, x *float32)
@@ -1308,12 +1394,12 @@ TEXT ·featureRowAVX2(SB), NOSPLIT, $0-48
 	MOVQ   x+40(FP), SI
 	VMOVSS s+32(FP), X0
 
-run47:
+run51:
 	VMULSS       (SI), X0, X1
 	VBROADCASTSS X1, Y1
 	XORQ         DI, DI
 
-loop48:
+loop52:
 	VMOVUPS (SI)(DI*4), Y2
 	VMOVUPS 32(SI)(DI*4), Y3
 	VMULPS  Y2, Y1, Y2
@@ -1326,12 +1412,12 @@ loop48:
 	VMOVUPS Y3, 32(DX)(DI*4)
 	ADDQ    $0x10, DI
 	CMPQ    DI, CX
-	JLT     loop48
+	JLT     loop52
 	LEAQ    (DX)(CX*4), DX
 	LEAQ    (BX)(CX*4), BX
 	ADDQ    $0x04, SI
 	DECQ    CX
 	DECQ    AX
-	JNZ     run47
+	JNZ     run51
 	VZEROUPPER
 	RET

@@ -440,528 +440,614 @@ done30:
 	MOVSS   X1, ret+64(FP)
 	RET
 
-// func renew32AVX512(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, w float32)
+// func renew32AVX512(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·renew32AVX512(SB), NOSPLIT, $0-60
-	MOVQ    k+0(FP), AX
-	MOVQ    c+8(FP), CX
-	MOVQ    a+16(FP), DX
-	MOVQ    x+24(FP), BX
-	MOVQ    b+40(FP), SI
-	MOVQ    brs+48(FP), DI
-	SHLQ    $0x02, DI
-	MOVQ    y+32(FP), R8
-	VMOVUPS (R8), Z0
-	VMOVUPS 64(R8), Z1
+TEXT ·renew32AVX512(SB), NOSPLIT, $0-104
+token31:
+	MOVQ    k+8(FP), AX
+	MOVQ    a+32(FP), CX
+	MOVQ    x+40(FP), DX
+	MOVQ    b+72(FP), BX
+	MOVQ    brs+80(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    y+56(FP), DI
+	VMOVUPS (DI), Z0
+	VMOVUPS 64(DI), Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	SUBQ    $0x04, AX
-	JLT     rest32
+	JLT     rest33
 
-four31:
-	VBROADCASTSS (DX), Z4
-	VBROADCASTSS (BX), Z5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z6
+four32:
+	VBROADCASTSS (CX), Z4
+	VBROADCASTSS (DX), Z5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, (SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Z6
+	VMOVUPS      Z7, (BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Z6
 	VFMADD231PS  Z6, Z4, Z3
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z1, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, 64(SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 4(DX), Z4
-	VBROADCASTSS 4(BX), Z5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z6
+	VMOVUPS      Z7, 64(BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 4(CX), Z4
+	VBROADCASTSS 4(DX), Z5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, (SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Z6
+	VMOVUPS      Z7, (BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Z6
 	VFMADD231PS  Z6, Z4, Z3
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z1, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, 64(SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 8(DX), Z4
-	VBROADCASTSS 8(BX), Z5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z6
+	VMOVUPS      Z7, 64(BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 8(CX), Z4
+	VBROADCASTSS 8(DX), Z5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, (SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Z6
+	VMOVUPS      Z7, (BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Z6
 	VFMADD231PS  Z6, Z4, Z3
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z1, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, 64(SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 12(DX), Z4
-	VBROADCASTSS 12(BX), Z5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z6
+	VMOVUPS      Z7, 64(BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 12(CX), Z4
+	VBROADCASTSS 12(DX), Z5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, (SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Z6
+	VMOVUPS      Z7, (BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Z6
 	VFMADD231PS  Z6, Z4, Z3
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z1, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z7, 64(BX)
+	ADDQ         SI, BX
+	ADDQ         $0x10, CX
 	ADDQ         $0x10, DX
-	ADDQ         $0x10, BX
 	SUBQ         $0x04, AX
-	JGE          four31
+	JGE          four32
 
-rest32:
+rest33:
 	ADDQ $0x04, AX
-	JZ   done34
+	JZ   done35
 
-one33:
-	VBROADCASTSS (DX), Z4
-	VBROADCASTSS (BX), Z5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z6
+one34:
+	VBROADCASTSS (CX), Z4
+	VBROADCASTSS (DX), Z5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z6
 	VFMADD231PS  Z6, Z4, Z2
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, (SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Z6
+	VMOVUPS      Z7, (BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Z6
 	VFMADD231PS  Z6, Z4, Z3
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z1, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, 64(SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z7, 64(BX)
+	ADDQ         SI, BX
+	ADDQ         $0x04, CX
 	ADDQ         $0x04, DX
-	ADDQ         $0x04, BX
 	DECQ         AX
-	JNZ          one33
+	JNZ          one34
 
-done34:
-	VBROADCASTSS w+56(FP), Z5
+done35:
+	MOVQ         w+96(FP), AX
+	VBROADCASTSS (AX), Z5
+	ADDQ         $0x04, w+96(FP)
 	VPXORD       Z6, Z6, Z6
+	MOVQ         c+16(FP), AX
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
 	VADDPS       Z2, Z7, Z7
-	VMOVUPS      Z7, (CX)
+	VMOVUPS      Z7, (AX)
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z1, Z5, Z7
 	VADDPS       Z6, Z7, Z7
 	VADDPS       Z3, Z7, Z7
-	VMOVUPS      Z7, 64(CX)
+	VMOVUPS      Z7, 64(AX)
+	MOVQ         crs+24(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, c+16(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, a+32(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, x+40(FP)
+	MOVQ         yrs+64(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, y+56(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, b+72(FP)
+	DECQ         count+0(FP)
+	JNZ          token31
 	VZEROUPPER
 	RET
 
-// func renewTotal32AVX512(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, q *float32, z *float32, c0 float32, c1 float32) (sum float32, w float32)
-// Requires: AVX, AVX512F, FMA3, MMX+, SSE
-TEXT ·renewTotal32AVX512(SB), NOSPLIT, $0-88
-	MOVQ    k+0(FP), AX
-	MOVQ    c+8(FP), CX
-	MOVQ    a+16(FP), DX
-	MOVQ    x+24(FP), BX
-	MOVQ    b+40(FP), SI
-	MOVQ    brs+48(FP), DI
-	SHLQ    $0x02, DI
-	MOVQ    y+32(FP), R8
-	VMOVUPS (R8), Z0
-	VMOVUPS 64(R8), Z1
+// func renewTotal32AVX512(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32, q *float32, z *float32, c0 float32, c1 float32, totals *float32)
+// Requires: AVX, AVX512F, FMA3, MMX+
+TEXT ·renewTotal32AVX512(SB), NOSPLIT, $0-136
+token36:
+	MOVQ    k+8(FP), AX
+	MOVQ    a+32(FP), CX
+	MOVQ    x+40(FP), DX
+	MOVQ    b+72(FP), BX
+	MOVQ    brs+80(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    y+56(FP), DI
+	VMOVUPS (DI), Z0
+	VMOVUPS 64(DI), Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
-	MOVQ    q+56(FP), R8
-	MOVQ    z+64(FP), R9
+	MOVQ    q+104(FP), DI
+	MOVQ    z+112(FP), R8
 	VPXORD  Z4, Z4, Z4
 	VXORPS  X5, X5, X5
 	SUBQ    $0x04, AX
-	JLT     rest36
+	JLT     rest38
 
-four35:
-	VBROADCASTSS (DX), Z6
-	VBROADCASTSS (BX), Z7
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z8
+four37:
+	VBROADCASTSS (CX), Z6
+	VBROADCASTSS (DX), Z7
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z8
 	VFMADD231PS  Z8, Z6, Z2
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z0, Z7, Z9
 	VADDPS       Z8, Z9, Z9
-	VMOVUPS      Z9, (SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Z8
+	VMOVUPS      Z9, (BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Z8
 	VFMADD231PS  Z8, Z6, Z3
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z1, Z7, Z9
 	VADDPS       Z8, Z9, Z9
-	VMOVUPS      Z9, 64(SI)
-	VFMADD231SS  (R9), X6, X5
-	VFMADD231SS  (R8), X7, X4
-	VADDSS       (R9), X7, X9
-	VMOVSS       X9, (R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 4(DX), Z6
-	VBROADCASTSS 4(BX), Z7
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z8
+	VMOVUPS      Z9, 64(BX)
+	VFMADD231SS  (R8), X6, X5
+	VFMADD231SS  (DI), X7, X4
+	ADDQ         SI, BX
+	VBROADCASTSS 4(CX), Z6
+	VBROADCASTSS 4(DX), Z7
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z8
 	VFMADD231PS  Z8, Z6, Z2
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z0, Z7, Z9
 	VADDPS       Z8, Z9, Z9
-	VMOVUPS      Z9, (SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Z8
+	VMOVUPS      Z9, (BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Z8
 	VFMADD231PS  Z8, Z6, Z3
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z1, Z7, Z9
 	VADDPS       Z8, Z9, Z9
-	VMOVUPS      Z9, 64(SI)
-	VFMADD231SS  4(R9), X6, X5
-	VFMADD231SS  4(R8), X7, X4
-	VADDSS       4(R9), X7, X9
-	VMOVSS       X9, 4(R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 8(DX), Z6
-	VBROADCASTSS 8(BX), Z7
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z8
+	VMOVUPS      Z9, 64(BX)
+	VFMADD231SS  4(R8), X6, X5
+	VFMADD231SS  4(DI), X7, X4
+	ADDQ         SI, BX
+	VBROADCASTSS 8(CX), Z6
+	VBROADCASTSS 8(DX), Z7
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z8
 	VFMADD231PS  Z8, Z6, Z2
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z0, Z7, Z9
 	VADDPS       Z8, Z9, Z9
-	VMOVUPS      Z9, (SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Z8
+	VMOVUPS      Z9, (BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Z8
 	VFMADD231PS  Z8, Z6, Z3
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z1, Z7, Z9
 	VADDPS       Z8, Z9, Z9
-	VMOVUPS      Z9, 64(SI)
-	VFMADD231SS  8(R9), X6, X5
-	VFMADD231SS  8(R8), X7, X4
-	VADDSS       8(R9), X7, X9
-	VMOVSS       X9, 8(R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 12(DX), Z6
-	VBROADCASTSS 12(BX), Z7
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z8
+	VMOVUPS      Z9, 64(BX)
+	VFMADD231SS  8(R8), X6, X5
+	VFMADD231SS  8(DI), X7, X4
+	ADDQ         SI, BX
+	VBROADCASTSS 12(CX), Z6
+	VBROADCASTSS 12(DX), Z7
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z8
 	VFMADD231PS  Z8, Z6, Z2
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z0, Z7, Z9
 	VADDPS       Z8, Z9, Z9
-	VMOVUPS      Z9, (SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Z8
+	VMOVUPS      Z9, (BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Z8
 	VFMADD231PS  Z8, Z6, Z3
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z1, Z7, Z9
 	VADDPS       Z8, Z9, Z9
-	VMOVUPS      Z9, 64(SI)
-	VFMADD231SS  12(R9), X6, X5
-	VFMADD231SS  12(R8), X7, X4
-	VADDSS       12(R9), X7, X9
-	VMOVSS       X9, 12(R9)
-	ADDQ         DI, SI
+	VMOVUPS      Z9, 64(BX)
+	VFMADD231SS  12(R8), X6, X5
+	VFMADD231SS  12(DI), X7, X4
+	ADDQ         SI, BX
+	VMOVUPS      (R8), X9
+	VADDPS       (DX), X9, X9
+	VMOVUPS      X9, (R8)
+	ADDQ         $0x10, CX
 	ADDQ         $0x10, DX
-	ADDQ         $0x10, BX
+	ADDQ         $0x10, DI
 	ADDQ         $0x10, R8
-	ADDQ         $0x10, R9
 	SUBQ         $0x04, AX
-	JGE          four35
+	JGE          four37
 
-rest36:
+rest38:
 	ADDQ $0x04, AX
-	JZ   done38
+	JZ   done40
 
-one37:
-	VBROADCASTSS (DX), Z6
-	VBROADCASTSS (BX), Z7
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z8
+one39:
+	VBROADCASTSS (CX), Z6
+	VBROADCASTSS (DX), Z7
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z8
 	VFMADD231PS  Z8, Z6, Z2
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z0, Z7, Z9
 	VADDPS       Z8, Z9, Z9
-	VMOVUPS      Z9, (SI)
-	PREFETCHT0   8256(SI)
-	VMOVUPS      64(SI), Z8
+	VMOVUPS      Z9, (BX)
+	PREFETCHT0   8256(BX)
+	VMOVUPS      64(BX), Z8
 	VFMADD231PS  Z8, Z6, Z3
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z1, Z7, Z9
 	VADDPS       Z8, Z9, Z9
-	VMOVUPS      Z9, 64(SI)
-	VFMADD231SS  (R9), X6, X5
-	VFMADD231SS  (R8), X7, X4
-	VADDSS       (R9), X7, X9
-	VMOVSS       X9, (R9)
-	ADDQ         DI, SI
+	VMOVUPS      Z9, 64(BX)
+	VFMADD231SS  (R8), X6, X5
+	VFMADD231SS  (DI), X7, X4
+	ADDQ         SI, BX
+	VADDSS       (R8), X7, X9
+	VMOVSS       X9, (R8)
+	ADDQ         $0x04, CX
 	ADDQ         $0x04, DX
-	ADDQ         $0x04, BX
+	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
-	ADDQ         $0x04, R9
 	DECQ         AX
-	JNZ          one37
+	JNZ          one39
 
-done38:
+done40:
+	MOVQ         w+96(FP), AX
 	VBROADCASTSS X4, Z4
-	VBROADCASTSS c1+76(FP), Z7
-	VBROADCASTSS c0+72(FP), Z6
+	VBROADCASTSS c1+124(FP), Z7
+	VBROADCASTSS c0+120(FP), Z6
 	VFMADD213PS  Z6, Z4, Z7
+	VMOVSS       X7, (AX)
+	ADDQ         $0x04, w+96(FP)
 	VPXORD       Z8, Z8, Z8
+	MOVQ         c+16(FP), AX
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z0, Z7, Z9
 	VADDPS       Z8, Z9, Z9
 	VADDPS       Z2, Z9, Z9
-	VMOVUPS      Z9, (CX)
+	VMOVUPS      Z9, (AX)
 	VPXORD       Z9, Z9, Z9
 	VFMADD231PS  Z1, Z7, Z9
 	VADDPS       Z8, Z9, Z9
 	VADDPS       Z3, Z9, Z9
-	VMOVUPS      Z9, 64(CX)
+	VMOVUPS      Z9, 64(AX)
+	MOVQ         totals+128(FP), AX
 	VADDSS       X5, X7, X5
+	VMOVSS       X5, (AX)
+	ADDQ         $0x04, totals+128(FP)
+	MOVQ         crs+24(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, c+16(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, a+32(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, x+40(FP)
+	MOVQ         yrs+64(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, y+56(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, b+72(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, q+104(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, z+112(FP)
+	DECQ         count+0(FP)
+	JNZ          token36
 	VZEROUPPER
-	MOVSS        X5, sum+80(FP)
-	MOVSS        X7, w+84(FP)
 	RET
 
-// func renew16AVX512(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, w float32)
+// func renew16AVX512(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·renew16AVX512(SB), NOSPLIT, $0-60
-	MOVQ    k+0(FP), AX
-	MOVQ    c+8(FP), CX
-	MOVQ    a+16(FP), DX
-	MOVQ    x+24(FP), BX
-	MOVQ    b+40(FP), SI
-	MOVQ    brs+48(FP), DI
-	SHLQ    $0x02, DI
-	MOVQ    y+32(FP), R8
-	VMOVUPS (R8), Z0
+TEXT ·renew16AVX512(SB), NOSPLIT, $0-104
+token41:
+	MOVQ    k+8(FP), AX
+	MOVQ    a+32(FP), CX
+	MOVQ    x+40(FP), DX
+	MOVQ    b+72(FP), BX
+	MOVQ    brs+80(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    y+56(FP), DI
+	VMOVUPS (DI), Z0
 	VPXORD  Z1, Z1, Z1
 	SUBQ    $0x04, AX
-	JLT     rest40
+	JLT     rest43
 
-four39:
-	VBROADCASTSS (DX), Z2
-	VBROADCASTSS (BX), Z3
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z4
+four42:
+	VBROADCASTSS (CX), Z2
+	VBROADCASTSS (DX), Z3
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z4
 	VFMADD231PS  Z4, Z2, Z1
 	VPXORD       Z5, Z5, Z5
 	VFMADD231PS  Z0, Z3, Z5
 	VADDPS       Z4, Z5, Z5
-	VMOVUPS      Z5, (SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 4(DX), Z2
-	VBROADCASTSS 4(BX), Z3
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z4
+	VMOVUPS      Z5, (BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 4(CX), Z2
+	VBROADCASTSS 4(DX), Z3
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z4
 	VFMADD231PS  Z4, Z2, Z1
 	VPXORD       Z5, Z5, Z5
 	VFMADD231PS  Z0, Z3, Z5
 	VADDPS       Z4, Z5, Z5
-	VMOVUPS      Z5, (SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 8(DX), Z2
-	VBROADCASTSS 8(BX), Z3
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z4
+	VMOVUPS      Z5, (BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 8(CX), Z2
+	VBROADCASTSS 8(DX), Z3
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z4
 	VFMADD231PS  Z4, Z2, Z1
 	VPXORD       Z5, Z5, Z5
 	VFMADD231PS  Z0, Z3, Z5
 	VADDPS       Z4, Z5, Z5
-	VMOVUPS      Z5, (SI)
-	ADDQ         DI, SI
-	VBROADCASTSS 12(DX), Z2
-	VBROADCASTSS 12(BX), Z3
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z4
+	VMOVUPS      Z5, (BX)
+	ADDQ         SI, BX
+	VBROADCASTSS 12(CX), Z2
+	VBROADCASTSS 12(DX), Z3
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z4
 	VFMADD231PS  Z4, Z2, Z1
 	VPXORD       Z5, Z5, Z5
 	VFMADD231PS  Z0, Z3, Z5
 	VADDPS       Z4, Z5, Z5
-	VMOVUPS      Z5, (SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z5, (BX)
+	ADDQ         SI, BX
+	ADDQ         $0x10, CX
 	ADDQ         $0x10, DX
-	ADDQ         $0x10, BX
 	SUBQ         $0x04, AX
-	JGE          four39
+	JGE          four42
 
-rest40:
+rest43:
 	ADDQ $0x04, AX
-	JZ   done42
+	JZ   done45
 
-one41:
-	VBROADCASTSS (DX), Z2
-	VBROADCASTSS (BX), Z3
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z4
+one44:
+	VBROADCASTSS (CX), Z2
+	VBROADCASTSS (DX), Z3
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z4
 	VFMADD231PS  Z4, Z2, Z1
 	VPXORD       Z5, Z5, Z5
 	VFMADD231PS  Z0, Z3, Z5
 	VADDPS       Z4, Z5, Z5
-	VMOVUPS      Z5, (SI)
-	ADDQ         DI, SI
+	VMOVUPS      Z5, (BX)
+	ADDQ         SI, BX
+	ADDQ         $0x04, CX
 	ADDQ         $0x04, DX
-	ADDQ         $0x04, BX
 	DECQ         AX
-	JNZ          one41
+	JNZ          one44
 
-done42:
-	VBROADCASTSS w+56(FP), Z3
+done45:
+	MOVQ         w+96(FP), AX
+	VBROADCASTSS (AX), Z3
+	ADDQ         $0x04, w+96(FP)
 	VPXORD       Z4, Z4, Z4
+	MOVQ         c+16(FP), AX
 	VPXORD       Z5, Z5, Z5
 	VFMADD231PS  Z0, Z3, Z5
 	VADDPS       Z4, Z5, Z5
 	VADDPS       Z1, Z5, Z5
-	VMOVUPS      Z5, (CX)
+	VMOVUPS      Z5, (AX)
+	MOVQ         crs+24(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, c+16(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, a+32(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, x+40(FP)
+	MOVQ         yrs+64(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, y+56(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, b+72(FP)
+	DECQ         count+0(FP)
+	JNZ          token41
 	VZEROUPPER
 	RET
 
-// func renewTotal16AVX512(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, q *float32, z *float32, c0 float32, c1 float32) (sum float32, w float32)
-// Requires: AVX, AVX512F, FMA3, MMX+, SSE
-TEXT ·renewTotal16AVX512(SB), NOSPLIT, $0-88
-	MOVQ    k+0(FP), AX
-	MOVQ    c+8(FP), CX
-	MOVQ    a+16(FP), DX
-	MOVQ    x+24(FP), BX
-	MOVQ    b+40(FP), SI
-	MOVQ    brs+48(FP), DI
-	SHLQ    $0x02, DI
-	MOVQ    y+32(FP), R8
-	VMOVUPS (R8), Z0
+// func renewTotal16AVX512(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32, q *float32, z *float32, c0 float32, c1 float32, totals *float32)
+// Requires: AVX, AVX512F, FMA3, MMX+
+TEXT ·renewTotal16AVX512(SB), NOSPLIT, $0-136
+token46:
+	MOVQ    k+8(FP), AX
+	MOVQ    a+32(FP), CX
+	MOVQ    x+40(FP), DX
+	MOVQ    b+72(FP), BX
+	MOVQ    brs+80(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    y+56(FP), DI
+	VMOVUPS (DI), Z0
 	VPXORD  Z1, Z1, Z1
-	MOVQ    q+56(FP), R8
-	MOVQ    z+64(FP), R9
+	MOVQ    q+104(FP), DI
+	MOVQ    z+112(FP), R8
 	VPXORD  Z2, Z2, Z2
 	VXORPS  X3, X3, X3
 	SUBQ    $0x04, AX
-	JLT     rest44
+	JLT     rest48
 
-four43:
-	VBROADCASTSS (DX), Z4
-	VBROADCASTSS (BX), Z5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z6
+four47:
+	VBROADCASTSS (CX), Z4
+	VBROADCASTSS (DX), Z5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z6
 	VFMADD231PS  Z6, Z4, Z1
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, (SI)
-	VFMADD231SS  (R9), X4, X3
-	VFMADD231SS  (R8), X5, X2
-	VADDSS       (R9), X5, X7
-	VMOVSS       X7, (R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 4(DX), Z4
-	VBROADCASTSS 4(BX), Z5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z6
+	VMOVUPS      Z7, (BX)
+	VFMADD231SS  (R8), X4, X3
+	VFMADD231SS  (DI), X5, X2
+	ADDQ         SI, BX
+	VBROADCASTSS 4(CX), Z4
+	VBROADCASTSS 4(DX), Z5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z6
 	VFMADD231PS  Z6, Z4, Z1
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, (SI)
-	VFMADD231SS  4(R9), X4, X3
-	VFMADD231SS  4(R8), X5, X2
-	VADDSS       4(R9), X5, X7
-	VMOVSS       X7, 4(R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 8(DX), Z4
-	VBROADCASTSS 8(BX), Z5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z6
+	VMOVUPS      Z7, (BX)
+	VFMADD231SS  4(R8), X4, X3
+	VFMADD231SS  4(DI), X5, X2
+	ADDQ         SI, BX
+	VBROADCASTSS 8(CX), Z4
+	VBROADCASTSS 8(DX), Z5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z6
 	VFMADD231PS  Z6, Z4, Z1
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, (SI)
-	VFMADD231SS  8(R9), X4, X3
-	VFMADD231SS  8(R8), X5, X2
-	VADDSS       8(R9), X5, X7
-	VMOVSS       X7, 8(R9)
-	ADDQ         DI, SI
-	VBROADCASTSS 12(DX), Z4
-	VBROADCASTSS 12(BX), Z5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z6
+	VMOVUPS      Z7, (BX)
+	VFMADD231SS  8(R8), X4, X3
+	VFMADD231SS  8(DI), X5, X2
+	ADDQ         SI, BX
+	VBROADCASTSS 12(CX), Z4
+	VBROADCASTSS 12(DX), Z5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z6
 	VFMADD231PS  Z6, Z4, Z1
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, (SI)
-	VFMADD231SS  12(R9), X4, X3
-	VFMADD231SS  12(R8), X5, X2
-	VADDSS       12(R9), X5, X7
-	VMOVSS       X7, 12(R9)
-	ADDQ         DI, SI
+	VMOVUPS      Z7, (BX)
+	VFMADD231SS  12(R8), X4, X3
+	VFMADD231SS  12(DI), X5, X2
+	ADDQ         SI, BX
+	VMOVUPS      (R8), X7
+	VADDPS       (DX), X7, X7
+	VMOVUPS      X7, (R8)
+	ADDQ         $0x10, CX
 	ADDQ         $0x10, DX
-	ADDQ         $0x10, BX
+	ADDQ         $0x10, DI
 	ADDQ         $0x10, R8
-	ADDQ         $0x10, R9
 	SUBQ         $0x04, AX
-	JGE          four43
+	JGE          four47
 
-rest44:
+rest48:
 	ADDQ $0x04, AX
-	JZ   done46
+	JZ   done50
 
-one45:
-	VBROADCASTSS (DX), Z4
-	VBROADCASTSS (BX), Z5
-	PREFETCHT0   8192(SI)
-	VMOVUPS      (SI), Z6
+one49:
+	VBROADCASTSS (CX), Z4
+	VBROADCASTSS (DX), Z5
+	PREFETCHT0   8192(BX)
+	VMOVUPS      (BX), Z6
 	VFMADD231PS  Z6, Z4, Z1
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
-	VMOVUPS      Z7, (SI)
-	VFMADD231SS  (R9), X4, X3
-	VFMADD231SS  (R8), X5, X2
-	VADDSS       (R9), X5, X7
-	VMOVSS       X7, (R9)
-	ADDQ         DI, SI
+	VMOVUPS      Z7, (BX)
+	VFMADD231SS  (R8), X4, X3
+	VFMADD231SS  (DI), X5, X2
+	ADDQ         SI, BX
+	VADDSS       (R8), X5, X7
+	VMOVSS       X7, (R8)
+	ADDQ         $0x04, CX
 	ADDQ         $0x04, DX
-	ADDQ         $0x04, BX
+	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
-	ADDQ         $0x04, R9
 	DECQ         AX
-	JNZ          one45
+	JNZ          one49
 
-done46:
+done50:
+	MOVQ         w+96(FP), AX
 	VBROADCASTSS X2, Z2
-	VBROADCASTSS c1+76(FP), Z5
-	VBROADCASTSS c0+72(FP), Z4
+	VBROADCASTSS c1+124(FP), Z5
+	VBROADCASTSS c0+120(FP), Z4
 	VFMADD213PS  Z4, Z2, Z5
+	VMOVSS       X5, (AX)
+	ADDQ         $0x04, w+96(FP)
 	VPXORD       Z6, Z6, Z6
+	MOVQ         c+16(FP), AX
 	VPXORD       Z7, Z7, Z7
 	VFMADD231PS  Z0, Z5, Z7
 	VADDPS       Z6, Z7, Z7
 	VADDPS       Z1, Z7, Z7
-	VMOVUPS      Z7, (CX)
+	VMOVUPS      Z7, (AX)
+	MOVQ         totals+128(FP), AX
 	VADDSS       X3, X5, X3
+	VMOVSS       X3, (AX)
+	ADDQ         $0x04, totals+128(FP)
+	MOVQ         crs+24(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, c+16(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, a+32(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, x+40(FP)
+	MOVQ         yrs+64(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, y+56(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, b+72(FP)
+	MOVQ         ars+48(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, q+104(FP)
+	MOVQ         next+88(FP), AX
+	SHLQ         $0x02, AX
+	ADDQ         AX, z+112(FP)
+	DECQ         count+0(FP)
+	JNZ          token46
 	VZEROUPPER
-	MOVSS        X3, sum+80(FP)
-	MOVSS        X5, w+84(FP)
 	RET
 
 // func featureRowAVX512(rows int, n int, dst *float32, w *float32, s float32, x *float32)
@@ -974,12 +1060,12 @@ TEXT ·featureRowAVX512(SB), NOSPLIT, $0-48
 	MOVQ   x+40(FP), SI
 	VMOVSS s+32(FP), X0
 
-run47:
+run51:
 	VMULSS       (SI), X0, X1
 	VBROADCASTSS X1, Z1
 	XORQ         DI, DI
 
-loop48:
+loop52:
 	VMOVUPS (SI)(DI*4), Z2
 	VMULPS  Z2, Z1, Z2
 	VMOVUPS (BX)(DI*4), Z3
@@ -987,12 +1073,12 @@ loop48:
 	VMOVUPS Z2, (DX)(DI*4)
 	ADDQ    $0x10, DI
 	CMPQ    DI, CX
-	JLT     loop48
+	JLT     loop52
 	LEAQ    (DX)(CX*4), DX
 	LEAQ    (BX)(CX*4), BX
 	ADDQ    $0x04, SI
 	DECQ    CX
 	DECQ    AX
-	JNZ     run47
+	JNZ     run51
 	VZEROUPPER
 	RET

@@ -37,37 +37,39 @@ func (s *mixers) mix(c, a []float32, step int, b []float32, brs int, z []float32
 
 // renewers are the routines of Renew, for panels of 32 and 16 columns.
 type renewers struct {
-	plain [2]func(k int, c, a, x, y, b *float32, brs int, w float32)
-	total [2]func(k int, c, a, x, y, b *float32, brs int, q, z *float32, c0, c1 float32) (sum, w float32)
+	plain [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w *float32)
+	total [2]func(count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int, w, q, z *float32, c0, c1 float32, totals *float32)
 }
 
-// renew is Table.Renew. The first panel has the weight.
-func (s *renewers) renew(c, a, q, x, y, b []float32, brs int, z []float32, c0, c1 float32) (sum float32) {
-	n, k := len(c), len(a)
+// renew is Table.Renew. The first panel makes the weights.
+func (s *renewers) renew(count, n, k int, c []float32, crs int, a, q, x []float32, ars int, y []float32, yrs int, b []float32, brs int, z []float32, next int, c0, c1 float32, totals, w []float32) {
 	if n%Lanes != 0 {
 		panic(errWhole)
 	}
-	if n == 0 || k == 0 {
-		return 0
+	if count <= 0 || n <= 0 || k <= 0 {
+		return
 	}
-	at(b, (k-1)*brs+n)
-	at(q, k)
-	at(x, k)
-	at(y, n)
-	at(z, k)
-	var w float32
+	last := count - 1
+	at(c, last*crs+n)
+	at(b, last*next+(k-1)*brs+n)
+	at(z, last*next+k)
+	at(a, last*ars+k)
+	at(q, last*ars+k)
+	at(x, last*ars+k)
+	at(y, last*yrs+n)
+	at(totals, count)
+	at(w, count)
 	first := true
-	for i, cols := 0, 2*Lanes; cols >= Lanes; i, cols = i+1, cols/2 {
-		for ; len(c) >= cols; c, y, b = c[cols:], y[cols:], b[cols:] {
+	for i, j, cols := 0, 0, 2*Lanes; cols >= Lanes; i, cols = i+1, cols/2 {
+		for ; n-j >= cols; j += cols {
 			if first {
-				sum, w = s.total[i](k, &c[0], &a[0], &x[0], &y[0], &b[0], brs, &q[0], &z[0], c0, c1)
+				s.total[i](count, k, &c[j], crs, &a[0], &x[0], ars, &y[j], yrs, &b[j], brs, next, &w[0], &q[0], &z[0], c0, c1, &totals[0])
 				first = false
 			} else {
-				s.plain[i](k, &c[0], &a[0], &x[0], &y[0], &b[0], brs, w)
+				s.plain[i](count, k, &c[j], crs, &a[0], &x[0], ars, &y[j], yrs, &b[j], brs, next, &w[0])
 			}
 		}
 	}
-	return sum
 }
 
 func featureRow(f func(rows, n int, dst, w *float32, s float32, x *float32)) func(dst, w []float32, s float32, x []float32, rows int) {

@@ -34,25 +34,25 @@ func mix16NEON(k int, step int, c *float32, a *float32, b *float32, brs int)
 //go:noescape
 func mixTotal16NEON(k int, step int, c *float32, a *float32, b *float32, brs int, z *float32, total float32) float32
 
-// renew32NEON sets c to w·y plus the product of a and the 32 columns of b, k > 0 rows, and adds x[p]·y to them.
+// renew32NEON sets c to w·y plus the product of a and the 32 columns of b, k > 0 rows, and adds x[p]·y to them, for each of count > 0 tokens.
 //
 //go:noescape
-func renew32NEON(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, w float32)
+func renew32NEON(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32)
 
-// renewTotal32NEON sets c to w·y plus the product of a and the 32 columns of b, k > 0 rows, and adds x[p]·y to them, for w = c0 + c1·(q·x), and adds x to z, of which w + a·z was the sum.
+// renewTotal32NEON sets c to w·y plus the product of a and the 32 columns of b, k > 0 rows, and adds x[p]·y to them, for each of count > 0 tokens, for w = c0 + c1·(q·x), which it sets, and adds x to z, of which w + a·z was the total.
 //
 //go:noescape
-func renewTotal32NEON(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, q *float32, z *float32, c0 float32, c1 float32) (sum float32, w float32)
+func renewTotal32NEON(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32, q *float32, z *float32, c0 float32, c1 float32, totals *float32)
 
-// renew16NEON sets c to w·y plus the product of a and the 16 columns of b, k > 0 rows, and adds x[p]·y to them.
+// renew16NEON sets c to w·y plus the product of a and the 16 columns of b, k > 0 rows, and adds x[p]·y to them, for each of count > 0 tokens.
 //
 //go:noescape
-func renew16NEON(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, w float32)
+func renew16NEON(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32)
 
-// renewTotal16NEON sets c to w·y plus the product of a and the 16 columns of b, k > 0 rows, and adds x[p]·y to them, for w = c0 + c1·(q·x), and adds x to z, of which w + a·z was the sum.
+// renewTotal16NEON sets c to w·y plus the product of a and the 16 columns of b, k > 0 rows, and adds x[p]·y to them, for each of count > 0 tokens, for w = c0 + c1·(q·x), which it sets, and adds x to z, of which w + a·z was the total.
 //
 //go:noescape
-func renewTotal16NEON(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, q *float32, z *float32, c0 float32, c1 float32) (sum float32, w float32)
+func renewTotal16NEON(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32, q *float32, z *float32, c0 float32, c1 float32, totals *float32)
 
 // featureRowNEON sets dst to the runs w∘((s·x[r])·x[r:n]) of r < rows, one after another, for rows > 0, and writes up to 15 numbers beyond.
 //

@@ -1103,24 +1103,24 @@ done30:
 	FMOVS F4, ret+64(FP)
 	RET
 
-// func renew32NEON(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, w float32)
-TEXT ·renew32NEON(SB), NOSPLIT, $0-60
-	MOVD k+0(FP), R0
-	MOVD c+8(FP), R1
-	MOVD a+16(FP), R2
-	MOVD x+24(FP), R3
-	MOVD b+40(FP), R6
-	MOVD brs+48(FP), R7
-	LSL $2, R7, R7
-	MOVD y+32(FP), R8
-	FMOVQ 0(R8), F0
-	FMOVQ 16(R8), F1
-	FMOVQ 32(R8), F2
-	FMOVQ 48(R8), F3
-	FMOVQ 64(R8), F4
-	FMOVQ 80(R8), F5
-	FMOVQ 96(R8), F6
-	FMOVQ 112(R8), F7
+// func renew32NEON(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32)
+TEXT ·renew32NEON(SB), NOSPLIT, $0-104
+token31:
+	MOVD k+8(FP), R0
+	MOVD a+32(FP), R1
+	MOVD x+40(FP), R2
+	MOVD b+72(FP), R3
+	MOVD brs+80(FP), R6
+	LSL $2, R6, R6
+	MOVD y+56(FP), R7
+	FMOVQ 0(R7), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 32(R7), F2
+	FMOVQ 48(R7), F3
+	FMOVQ 64(R7), F4
+	FMOVQ 80(R7), F5
+	FMOVQ 96(R7), F6
+	FMOVQ 112(R7), F7
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -1130,345 +1130,378 @@ TEXT ·renew32NEON(SB), NOSPLIT, $0-60
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	SUBS $4, R0, R0
-	BLT rest32
-four31:
-	WORD $0x4d40c850 // ld1r {v16.4s}, [x2]
-	WORD $0x4d40c871 // ld1r {v17.4s}, [x3]
-	FMOVQ 0(R6), F18
+	BLT rest33
+four32:
+	WORD $0x4d40c830 // ld1r {v16.4s}, [x1]
+	WORD $0x4d40c851 // ld1r {v17.4s}, [x2]
+	FMOVQ 0(R3), F18
 	WORD $0x4e32ce08 // fmla v8.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e20ce33 // fmla v19.4s, v17.4s, v0.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 0(R6)
-	FMOVQ 16(R6), F18
+	FMOVQ F19, 0(R3)
+	FMOVQ 16(R3), F18
 	WORD $0x4e32ce09 // fmla v9.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e21ce33 // fmla v19.4s, v17.4s, v1.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 16(R6)
-	FMOVQ 32(R6), F18
+	FMOVQ F19, 16(R3)
+	FMOVQ 32(R3), F18
 	WORD $0x4e32ce0a // fmla v10.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e22ce33 // fmla v19.4s, v17.4s, v2.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 32(R6)
-	FMOVQ 48(R6), F18
+	FMOVQ F19, 32(R3)
+	FMOVQ 48(R3), F18
 	WORD $0x4e32ce0b // fmla v11.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e23ce33 // fmla v19.4s, v17.4s, v3.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 48(R6)
-	FMOVQ 64(R6), F18
+	FMOVQ F19, 48(R3)
+	FMOVQ 64(R3), F18
 	WORD $0x4e32ce0c // fmla v12.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e24ce33 // fmla v19.4s, v17.4s, v4.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 64(R6)
-	FMOVQ 80(R6), F18
+	FMOVQ F19, 64(R3)
+	FMOVQ 80(R3), F18
 	WORD $0x4e32ce0d // fmla v13.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e25ce33 // fmla v19.4s, v17.4s, v5.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 80(R6)
-	FMOVQ 96(R6), F18
+	FMOVQ F19, 80(R3)
+	FMOVQ 96(R3), F18
 	WORD $0x4e32ce0e // fmla v14.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e26ce33 // fmla v19.4s, v17.4s, v6.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 96(R6)
-	FMOVQ 112(R6), F18
+	FMOVQ F19, 96(R3)
+	FMOVQ 112(R3), F18
 	WORD $0x4e32ce0f // fmla v15.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e27ce33 // fmla v19.4s, v17.4s, v7.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 112(R6)
-	ADDS R7, R6, R6
-	FMOVS 4(R2), F16
+	FMOVQ F19, 112(R3)
+	ADDS R6, R3, R3
+	FMOVS 4(R1), F16
 	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	FMOVS 4(R3), F17
+	FMOVS 4(R2), F17
 	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	FMOVQ 0(R6), F18
+	FMOVQ 0(R3), F18
 	WORD $0x4e32ce08 // fmla v8.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e20ce33 // fmla v19.4s, v17.4s, v0.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 0(R6)
-	FMOVQ 16(R6), F18
+	FMOVQ F19, 0(R3)
+	FMOVQ 16(R3), F18
 	WORD $0x4e32ce09 // fmla v9.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e21ce33 // fmla v19.4s, v17.4s, v1.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 16(R6)
-	FMOVQ 32(R6), F18
+	FMOVQ F19, 16(R3)
+	FMOVQ 32(R3), F18
 	WORD $0x4e32ce0a // fmla v10.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e22ce33 // fmla v19.4s, v17.4s, v2.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 32(R6)
-	FMOVQ 48(R6), F18
+	FMOVQ F19, 32(R3)
+	FMOVQ 48(R3), F18
 	WORD $0x4e32ce0b // fmla v11.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e23ce33 // fmla v19.4s, v17.4s, v3.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 48(R6)
-	FMOVQ 64(R6), F18
+	FMOVQ F19, 48(R3)
+	FMOVQ 64(R3), F18
 	WORD $0x4e32ce0c // fmla v12.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e24ce33 // fmla v19.4s, v17.4s, v4.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 64(R6)
-	FMOVQ 80(R6), F18
+	FMOVQ F19, 64(R3)
+	FMOVQ 80(R3), F18
 	WORD $0x4e32ce0d // fmla v13.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e25ce33 // fmla v19.4s, v17.4s, v5.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 80(R6)
-	FMOVQ 96(R6), F18
+	FMOVQ F19, 80(R3)
+	FMOVQ 96(R3), F18
 	WORD $0x4e32ce0e // fmla v14.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e26ce33 // fmla v19.4s, v17.4s, v6.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 96(R6)
-	FMOVQ 112(R6), F18
+	FMOVQ F19, 96(R3)
+	FMOVQ 112(R3), F18
 	WORD $0x4e32ce0f // fmla v15.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e27ce33 // fmla v19.4s, v17.4s, v7.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 112(R6)
-	ADDS R7, R6, R6
-	FMOVS 8(R2), F16
+	FMOVQ F19, 112(R3)
+	ADDS R6, R3, R3
+	FMOVS 8(R1), F16
 	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	FMOVS 8(R3), F17
+	FMOVS 8(R2), F17
 	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	FMOVQ 0(R6), F18
+	FMOVQ 0(R3), F18
 	WORD $0x4e32ce08 // fmla v8.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e20ce33 // fmla v19.4s, v17.4s, v0.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 0(R6)
-	FMOVQ 16(R6), F18
+	FMOVQ F19, 0(R3)
+	FMOVQ 16(R3), F18
 	WORD $0x4e32ce09 // fmla v9.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e21ce33 // fmla v19.4s, v17.4s, v1.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 16(R6)
-	FMOVQ 32(R6), F18
+	FMOVQ F19, 16(R3)
+	FMOVQ 32(R3), F18
 	WORD $0x4e32ce0a // fmla v10.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e22ce33 // fmla v19.4s, v17.4s, v2.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 32(R6)
-	FMOVQ 48(R6), F18
+	FMOVQ F19, 32(R3)
+	FMOVQ 48(R3), F18
 	WORD $0x4e32ce0b // fmla v11.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e23ce33 // fmla v19.4s, v17.4s, v3.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 48(R6)
-	FMOVQ 64(R6), F18
+	FMOVQ F19, 48(R3)
+	FMOVQ 64(R3), F18
 	WORD $0x4e32ce0c // fmla v12.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e24ce33 // fmla v19.4s, v17.4s, v4.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 64(R6)
-	FMOVQ 80(R6), F18
+	FMOVQ F19, 64(R3)
+	FMOVQ 80(R3), F18
 	WORD $0x4e32ce0d // fmla v13.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e25ce33 // fmla v19.4s, v17.4s, v5.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 80(R6)
-	FMOVQ 96(R6), F18
+	FMOVQ F19, 80(R3)
+	FMOVQ 96(R3), F18
 	WORD $0x4e32ce0e // fmla v14.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e26ce33 // fmla v19.4s, v17.4s, v6.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 96(R6)
-	FMOVQ 112(R6), F18
+	FMOVQ F19, 96(R3)
+	FMOVQ 112(R3), F18
 	WORD $0x4e32ce0f // fmla v15.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e27ce33 // fmla v19.4s, v17.4s, v7.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 112(R6)
-	ADDS R7, R6, R6
-	FMOVS 12(R2), F16
+	FMOVQ F19, 112(R3)
+	ADDS R6, R3, R3
+	FMOVS 12(R1), F16
 	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	FMOVS 12(R3), F17
+	FMOVS 12(R2), F17
 	WORD $0x4e040631 // dup v17.4s, v17.s[0]
-	FMOVQ 0(R6), F18
+	FMOVQ 0(R3), F18
 	WORD $0x4e32ce08 // fmla v8.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e20ce33 // fmla v19.4s, v17.4s, v0.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 0(R6)
-	FMOVQ 16(R6), F18
+	FMOVQ F19, 0(R3)
+	FMOVQ 16(R3), F18
 	WORD $0x4e32ce09 // fmla v9.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e21ce33 // fmla v19.4s, v17.4s, v1.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 16(R6)
-	FMOVQ 32(R6), F18
+	FMOVQ F19, 16(R3)
+	FMOVQ 32(R3), F18
 	WORD $0x4e32ce0a // fmla v10.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e22ce33 // fmla v19.4s, v17.4s, v2.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 32(R6)
-	FMOVQ 48(R6), F18
+	FMOVQ F19, 32(R3)
+	FMOVQ 48(R3), F18
 	WORD $0x4e32ce0b // fmla v11.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e23ce33 // fmla v19.4s, v17.4s, v3.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 48(R6)
-	FMOVQ 64(R6), F18
+	FMOVQ F19, 48(R3)
+	FMOVQ 64(R3), F18
 	WORD $0x4e32ce0c // fmla v12.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e24ce33 // fmla v19.4s, v17.4s, v4.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 64(R6)
-	FMOVQ 80(R6), F18
+	FMOVQ F19, 64(R3)
+	FMOVQ 80(R3), F18
 	WORD $0x4e32ce0d // fmla v13.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e25ce33 // fmla v19.4s, v17.4s, v5.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 80(R6)
-	FMOVQ 96(R6), F18
+	FMOVQ F19, 80(R3)
+	FMOVQ 96(R3), F18
 	WORD $0x4e32ce0e // fmla v14.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e26ce33 // fmla v19.4s, v17.4s, v6.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 96(R6)
-	FMOVQ 112(R6), F18
+	FMOVQ F19, 96(R3)
+	FMOVQ 112(R3), F18
 	WORD $0x4e32ce0f // fmla v15.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e27ce33 // fmla v19.4s, v17.4s, v7.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 112(R6)
-	ADDS R7, R6, R6
+	FMOVQ F19, 112(R3)
+	ADDS R6, R3, R3
+	ADDS $16, R1, R1
 	ADDS $16, R2, R2
-	ADDS $16, R3, R3
 	SUBS $4, R0, R0
-	BGE four31
-rest32:
+	BGE four32
+rest33:
 	ADDS $4, R0, R0
-	BEQ done34
-one33:
-	WORD $0x4d40c850 // ld1r {v16.4s}, [x2]
-	WORD $0x4d40c871 // ld1r {v17.4s}, [x3]
-	FMOVQ 0(R6), F18
+	BEQ done35
+one34:
+	WORD $0x4d40c830 // ld1r {v16.4s}, [x1]
+	WORD $0x4d40c851 // ld1r {v17.4s}, [x2]
+	FMOVQ 0(R3), F18
 	WORD $0x4e32ce08 // fmla v8.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e20ce33 // fmla v19.4s, v17.4s, v0.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 0(R6)
-	FMOVQ 16(R6), F18
+	FMOVQ F19, 0(R3)
+	FMOVQ 16(R3), F18
 	WORD $0x4e32ce09 // fmla v9.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e21ce33 // fmla v19.4s, v17.4s, v1.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 16(R6)
-	FMOVQ 32(R6), F18
+	FMOVQ F19, 16(R3)
+	FMOVQ 32(R3), F18
 	WORD $0x4e32ce0a // fmla v10.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e22ce33 // fmla v19.4s, v17.4s, v2.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 32(R6)
-	FMOVQ 48(R6), F18
+	FMOVQ F19, 32(R3)
+	FMOVQ 48(R3), F18
 	WORD $0x4e32ce0b // fmla v11.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e23ce33 // fmla v19.4s, v17.4s, v3.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 48(R6)
-	FMOVQ 64(R6), F18
+	FMOVQ F19, 48(R3)
+	FMOVQ 64(R3), F18
 	WORD $0x4e32ce0c // fmla v12.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e24ce33 // fmla v19.4s, v17.4s, v4.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 64(R6)
-	FMOVQ 80(R6), F18
+	FMOVQ F19, 64(R3)
+	FMOVQ 80(R3), F18
 	WORD $0x4e32ce0d // fmla v13.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e25ce33 // fmla v19.4s, v17.4s, v5.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 80(R6)
-	FMOVQ 96(R6), F18
+	FMOVQ F19, 80(R3)
+	FMOVQ 96(R3), F18
 	WORD $0x4e32ce0e // fmla v14.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e26ce33 // fmla v19.4s, v17.4s, v6.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 96(R6)
-	FMOVQ 112(R6), F18
+	FMOVQ F19, 96(R3)
+	FMOVQ 112(R3), F18
 	WORD $0x4e32ce0f // fmla v15.4s, v16.4s, v18.4s
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e27ce33 // fmla v19.4s, v17.4s, v7.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
-	FMOVQ F19, 112(R6)
-	ADDS R7, R6, R6
+	FMOVQ F19, 112(R3)
+	ADDS R6, R3, R3
+	ADDS $4, R1, R1
 	ADDS $4, R2, R2
-	ADDS $4, R3, R3
 	SUBS $1, R0, R0
-	BNE one33
-done34:
-	FMOVS w+56(FP), F17
-	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	BNE one34
+done35:
+	MOVD w+96(FP), R0
+	WORD $0x4d40c811 // ld1r {v17.4s}, [x0]
+	MOVD w+96(FP), R17
+	ADDS $4, R17, R17
+	MOVD R17, w+96(FP)
 	WORD $0x6e321e52 // eor v18.16b, v18.16b, v18.16b
+	MOVD c+16(FP), R0
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e20ce33 // fmla v19.4s, v17.4s, v0.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
 	WORD $0x4e28d673 // fadd v19.4s, v19.4s, v8.4s
-	FMOVQ F19, 0(R1)
+	FMOVQ F19, 0(R0)
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e21ce33 // fmla v19.4s, v17.4s, v1.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
 	WORD $0x4e29d673 // fadd v19.4s, v19.4s, v9.4s
-	FMOVQ F19, 16(R1)
+	FMOVQ F19, 16(R0)
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e22ce33 // fmla v19.4s, v17.4s, v2.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
 	WORD $0x4e2ad673 // fadd v19.4s, v19.4s, v10.4s
-	FMOVQ F19, 32(R1)
+	FMOVQ F19, 32(R0)
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e23ce33 // fmla v19.4s, v17.4s, v3.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
 	WORD $0x4e2bd673 // fadd v19.4s, v19.4s, v11.4s
-	FMOVQ F19, 48(R1)
+	FMOVQ F19, 48(R0)
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e24ce33 // fmla v19.4s, v17.4s, v4.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
 	WORD $0x4e2cd673 // fadd v19.4s, v19.4s, v12.4s
-	FMOVQ F19, 64(R1)
+	FMOVQ F19, 64(R0)
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e25ce33 // fmla v19.4s, v17.4s, v5.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
 	WORD $0x4e2dd673 // fadd v19.4s, v19.4s, v13.4s
-	FMOVQ F19, 80(R1)
+	FMOVQ F19, 80(R0)
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e26ce33 // fmla v19.4s, v17.4s, v6.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
 	WORD $0x4e2ed673 // fadd v19.4s, v19.4s, v14.4s
-	FMOVQ F19, 96(R1)
+	FMOVQ F19, 96(R0)
 	WORD $0x6e331e73 // eor v19.16b, v19.16b, v19.16b
 	WORD $0x4e27ce33 // fmla v19.4s, v17.4s, v7.4s
 	WORD $0x4e32d673 // fadd v19.4s, v19.4s, v18.4s
 	WORD $0x4e2fd673 // fadd v19.4s, v19.4s, v15.4s
-	FMOVQ F19, 112(R1)
+	FMOVQ F19, 112(R0)
+	MOVD crs+24(FP), R0
+	LSL $2, R0, R0
+	MOVD c+16(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, c+16(FP)
+	MOVD ars+48(FP), R0
+	LSL $2, R0, R0
+	MOVD a+32(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, a+32(FP)
+	MOVD ars+48(FP), R0
+	LSL $2, R0, R0
+	MOVD x+40(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, x+40(FP)
+	MOVD yrs+64(FP), R0
+	LSL $2, R0, R0
+	MOVD y+56(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, y+56(FP)
+	MOVD next+88(FP), R0
+	LSL $2, R0, R0
+	MOVD b+72(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, b+72(FP)
+	MOVD count+0(FP), R17
+	SUBS $1, R17, R17
+	MOVD R17, count+0(FP)
+	BNE token31
 	RET
 
-// func renewTotal32NEON(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, q *float32, z *float32, c0 float32, c1 float32) (sum float32, w float32)
-TEXT ·renewTotal32NEON(SB), NOSPLIT, $0-88
-	MOVD k+0(FP), R0
-	MOVD c+8(FP), R1
-	MOVD a+16(FP), R2
-	MOVD x+24(FP), R3
-	MOVD b+40(FP), R6
-	MOVD brs+48(FP), R7
-	LSL $2, R7, R7
-	MOVD y+32(FP), R8
-	FMOVQ 0(R8), F0
-	FMOVQ 16(R8), F1
-	FMOVQ 32(R8), F2
-	FMOVQ 48(R8), F3
-	FMOVQ 64(R8), F4
-	FMOVQ 80(R8), F5
-	FMOVQ 96(R8), F6
-	FMOVQ 112(R8), F7
+// func renewTotal32NEON(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32, q *float32, z *float32, c0 float32, c1 float32, totals *float32)
+TEXT ·renewTotal32NEON(SB), NOSPLIT, $0-136
+token36:
+	MOVD k+8(FP), R0
+	MOVD a+32(FP), R1
+	MOVD x+40(FP), R2
+	MOVD b+72(FP), R3
+	MOVD brs+80(FP), R6
+	LSL $2, R6, R6
+	MOVD y+56(FP), R7
+	FMOVQ 0(R7), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 32(R7), F2
+	FMOVQ 48(R7), F3
+	FMOVQ 64(R7), F4
+	FMOVQ 80(R7), F5
+	FMOVQ 96(R7), F6
+	FMOVQ 112(R7), F7
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -1477,830 +1510,943 @@ TEXT ·renewTotal32NEON(SB), NOSPLIT, $0-88
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-	MOVD q+56(FP), R8
-	MOVD z+64(FP), R9
+	MOVD q+104(FP), R7
+	MOVD z+112(FP), R8
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
 	WORD $0x6e311e31 // eor v17.16b, v17.16b, v17.16b
 	SUBS $4, R0, R0
-	BLT rest36
-four35:
-	WORD $0x4d40c852 // ld1r {v18.4s}, [x2]
-	WORD $0x4d40c873 // ld1r {v19.4s}, [x3]
-	FMOVQ 0(R6), F20
+	BLT rest38
+four37:
+	WORD $0x4d40c832 // ld1r {v18.4s}, [x1]
+	WORD $0x4d40c853 // ld1r {v19.4s}, [x2]
+	FMOVQ 0(R3), F20
 	WORD $0x4e34ce48 // fmla v8.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e20ce75 // fmla v21.4s, v19.4s, v0.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 0(R6)
-	FMOVQ 16(R6), F20
+	FMOVQ F21, 0(R3)
+	FMOVQ 16(R3), F20
 	WORD $0x4e34ce49 // fmla v9.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e21ce75 // fmla v21.4s, v19.4s, v1.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 16(R6)
-	FMOVQ 32(R6), F20
+	FMOVQ F21, 16(R3)
+	FMOVQ 32(R3), F20
 	WORD $0x4e34ce4a // fmla v10.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e22ce75 // fmla v21.4s, v19.4s, v2.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 32(R6)
-	FMOVQ 48(R6), F20
+	FMOVQ F21, 32(R3)
+	FMOVQ 48(R3), F20
 	WORD $0x4e34ce4b // fmla v11.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e23ce75 // fmla v21.4s, v19.4s, v3.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 48(R6)
-	FMOVQ 64(R6), F20
+	FMOVQ F21, 48(R3)
+	FMOVQ 64(R3), F20
 	WORD $0x4e34ce4c // fmla v12.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e24ce75 // fmla v21.4s, v19.4s, v4.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 64(R6)
-	FMOVQ 80(R6), F20
+	FMOVQ F21, 64(R3)
+	FMOVQ 80(R3), F20
 	WORD $0x4e34ce4d // fmla v13.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e25ce75 // fmla v21.4s, v19.4s, v5.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 80(R6)
-	FMOVQ 96(R6), F20
+	FMOVQ F21, 80(R3)
+	FMOVQ 96(R3), F20
 	WORD $0x4e34ce4e // fmla v14.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e26ce75 // fmla v21.4s, v19.4s, v6.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 96(R6)
-	FMOVQ 112(R6), F20
+	FMOVQ F21, 96(R3)
+	FMOVQ 112(R3), F20
 	WORD $0x4e34ce4f // fmla v15.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e27ce75 // fmla v21.4s, v19.4s, v7.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 112(R6)
-	FMOVS 0(R9), F30
-	WORD $0x1f1e4651 // fmadd s17, s18, s30, s17
+	FMOVQ F21, 112(R3)
 	FMOVS 0(R8), F30
+	WORD $0x1f1e4651 // fmadd s17, s18, s30, s17
+	FMOVS 0(R7), F30
 	WORD $0x1f1e4270 // fmadd s16, s19, s30, s16
-	FMOVS 0(R9), F30
-	WORD $0x1e3e2a75 // fadd s21, s19, s30
-	FMOVS F21, 0(R9)
-	ADDS R7, R6, R6
-	FMOVS 4(R2), F18
+	ADDS R6, R3, R3
+	FMOVS 4(R1), F18
 	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	FMOVS 4(R3), F19
+	FMOVS 4(R2), F19
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	FMOVQ 0(R6), F20
+	FMOVQ 0(R3), F20
 	WORD $0x4e34ce48 // fmla v8.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e20ce75 // fmla v21.4s, v19.4s, v0.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 0(R6)
-	FMOVQ 16(R6), F20
+	FMOVQ F21, 0(R3)
+	FMOVQ 16(R3), F20
 	WORD $0x4e34ce49 // fmla v9.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e21ce75 // fmla v21.4s, v19.4s, v1.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 16(R6)
-	FMOVQ 32(R6), F20
+	FMOVQ F21, 16(R3)
+	FMOVQ 32(R3), F20
 	WORD $0x4e34ce4a // fmla v10.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e22ce75 // fmla v21.4s, v19.4s, v2.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 32(R6)
-	FMOVQ 48(R6), F20
+	FMOVQ F21, 32(R3)
+	FMOVQ 48(R3), F20
 	WORD $0x4e34ce4b // fmla v11.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e23ce75 // fmla v21.4s, v19.4s, v3.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 48(R6)
-	FMOVQ 64(R6), F20
+	FMOVQ F21, 48(R3)
+	FMOVQ 64(R3), F20
 	WORD $0x4e34ce4c // fmla v12.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e24ce75 // fmla v21.4s, v19.4s, v4.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 64(R6)
-	FMOVQ 80(R6), F20
+	FMOVQ F21, 64(R3)
+	FMOVQ 80(R3), F20
 	WORD $0x4e34ce4d // fmla v13.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e25ce75 // fmla v21.4s, v19.4s, v5.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 80(R6)
-	FMOVQ 96(R6), F20
+	FMOVQ F21, 80(R3)
+	FMOVQ 96(R3), F20
 	WORD $0x4e34ce4e // fmla v14.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e26ce75 // fmla v21.4s, v19.4s, v6.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 96(R6)
-	FMOVQ 112(R6), F20
+	FMOVQ F21, 96(R3)
+	FMOVQ 112(R3), F20
 	WORD $0x4e34ce4f // fmla v15.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e27ce75 // fmla v21.4s, v19.4s, v7.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 112(R6)
-	FMOVS 4(R9), F30
-	WORD $0x1f1e4651 // fmadd s17, s18, s30, s17
+	FMOVQ F21, 112(R3)
 	FMOVS 4(R8), F30
+	WORD $0x1f1e4651 // fmadd s17, s18, s30, s17
+	FMOVS 4(R7), F30
 	WORD $0x1f1e4270 // fmadd s16, s19, s30, s16
-	FMOVS 4(R9), F30
-	WORD $0x1e3e2a75 // fadd s21, s19, s30
-	FMOVS F21, 4(R9)
-	ADDS R7, R6, R6
-	FMOVS 8(R2), F18
+	ADDS R6, R3, R3
+	FMOVS 8(R1), F18
 	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	FMOVS 8(R3), F19
+	FMOVS 8(R2), F19
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	FMOVQ 0(R6), F20
+	FMOVQ 0(R3), F20
 	WORD $0x4e34ce48 // fmla v8.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e20ce75 // fmla v21.4s, v19.4s, v0.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 0(R6)
-	FMOVQ 16(R6), F20
+	FMOVQ F21, 0(R3)
+	FMOVQ 16(R3), F20
 	WORD $0x4e34ce49 // fmla v9.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e21ce75 // fmla v21.4s, v19.4s, v1.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 16(R6)
-	FMOVQ 32(R6), F20
+	FMOVQ F21, 16(R3)
+	FMOVQ 32(R3), F20
 	WORD $0x4e34ce4a // fmla v10.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e22ce75 // fmla v21.4s, v19.4s, v2.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 32(R6)
-	FMOVQ 48(R6), F20
+	FMOVQ F21, 32(R3)
+	FMOVQ 48(R3), F20
 	WORD $0x4e34ce4b // fmla v11.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e23ce75 // fmla v21.4s, v19.4s, v3.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 48(R6)
-	FMOVQ 64(R6), F20
+	FMOVQ F21, 48(R3)
+	FMOVQ 64(R3), F20
 	WORD $0x4e34ce4c // fmla v12.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e24ce75 // fmla v21.4s, v19.4s, v4.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 64(R6)
-	FMOVQ 80(R6), F20
+	FMOVQ F21, 64(R3)
+	FMOVQ 80(R3), F20
 	WORD $0x4e34ce4d // fmla v13.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e25ce75 // fmla v21.4s, v19.4s, v5.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 80(R6)
-	FMOVQ 96(R6), F20
+	FMOVQ F21, 80(R3)
+	FMOVQ 96(R3), F20
 	WORD $0x4e34ce4e // fmla v14.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e26ce75 // fmla v21.4s, v19.4s, v6.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 96(R6)
-	FMOVQ 112(R6), F20
+	FMOVQ F21, 96(R3)
+	FMOVQ 112(R3), F20
 	WORD $0x4e34ce4f // fmla v15.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e27ce75 // fmla v21.4s, v19.4s, v7.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 112(R6)
-	FMOVS 8(R9), F30
-	WORD $0x1f1e4651 // fmadd s17, s18, s30, s17
+	FMOVQ F21, 112(R3)
 	FMOVS 8(R8), F30
+	WORD $0x1f1e4651 // fmadd s17, s18, s30, s17
+	FMOVS 8(R7), F30
 	WORD $0x1f1e4270 // fmadd s16, s19, s30, s16
-	FMOVS 8(R9), F30
-	WORD $0x1e3e2a75 // fadd s21, s19, s30
-	FMOVS F21, 8(R9)
-	ADDS R7, R6, R6
-	FMOVS 12(R2), F18
+	ADDS R6, R3, R3
+	FMOVS 12(R1), F18
 	WORD $0x4e040652 // dup v18.4s, v18.s[0]
-	FMOVS 12(R3), F19
+	FMOVS 12(R2), F19
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	FMOVQ 0(R6), F20
+	FMOVQ 0(R3), F20
 	WORD $0x4e34ce48 // fmla v8.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e20ce75 // fmla v21.4s, v19.4s, v0.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 0(R6)
-	FMOVQ 16(R6), F20
+	FMOVQ F21, 0(R3)
+	FMOVQ 16(R3), F20
 	WORD $0x4e34ce49 // fmla v9.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e21ce75 // fmla v21.4s, v19.4s, v1.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 16(R6)
-	FMOVQ 32(R6), F20
+	FMOVQ F21, 16(R3)
+	FMOVQ 32(R3), F20
 	WORD $0x4e34ce4a // fmla v10.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e22ce75 // fmla v21.4s, v19.4s, v2.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 32(R6)
-	FMOVQ 48(R6), F20
+	FMOVQ F21, 32(R3)
+	FMOVQ 48(R3), F20
 	WORD $0x4e34ce4b // fmla v11.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e23ce75 // fmla v21.4s, v19.4s, v3.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 48(R6)
-	FMOVQ 64(R6), F20
+	FMOVQ F21, 48(R3)
+	FMOVQ 64(R3), F20
 	WORD $0x4e34ce4c // fmla v12.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e24ce75 // fmla v21.4s, v19.4s, v4.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 64(R6)
-	FMOVQ 80(R6), F20
+	FMOVQ F21, 64(R3)
+	FMOVQ 80(R3), F20
 	WORD $0x4e34ce4d // fmla v13.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e25ce75 // fmla v21.4s, v19.4s, v5.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 80(R6)
-	FMOVQ 96(R6), F20
+	FMOVQ F21, 80(R3)
+	FMOVQ 96(R3), F20
 	WORD $0x4e34ce4e // fmla v14.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e26ce75 // fmla v21.4s, v19.4s, v6.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 96(R6)
-	FMOVQ 112(R6), F20
+	FMOVQ F21, 96(R3)
+	FMOVQ 112(R3), F20
 	WORD $0x4e34ce4f // fmla v15.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e27ce75 // fmla v21.4s, v19.4s, v7.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 112(R6)
-	FMOVS 12(R9), F30
-	WORD $0x1f1e4651 // fmadd s17, s18, s30, s17
+	FMOVQ F21, 112(R3)
 	FMOVS 12(R8), F30
+	WORD $0x1f1e4651 // fmadd s17, s18, s30, s17
+	FMOVS 12(R7), F30
 	WORD $0x1f1e4270 // fmadd s16, s19, s30, s16
-	FMOVS 12(R9), F30
-	WORD $0x1e3e2a75 // fadd s21, s19, s30
-	FMOVS F21, 12(R9)
-	ADDS R7, R6, R6
+	ADDS R6, R3, R3
+	FMOVQ 0(R8), F21
+	FMOVQ 0(R2), F30
+	WORD $0x4e3ed6b5 // fadd v21.4s, v21.4s, v30.4s
+	FMOVQ F21, 0(R8)
+	ADDS $16, R1, R1
 	ADDS $16, R2, R2
-	ADDS $16, R3, R3
+	ADDS $16, R7, R7
 	ADDS $16, R8, R8
-	ADDS $16, R9, R9
 	SUBS $4, R0, R0
-	BGE four35
-rest36:
+	BGE four37
+rest38:
 	ADDS $4, R0, R0
-	BEQ done38
-one37:
-	WORD $0x4d40c852 // ld1r {v18.4s}, [x2]
-	WORD $0x4d40c873 // ld1r {v19.4s}, [x3]
-	FMOVQ 0(R6), F20
+	BEQ done40
+one39:
+	WORD $0x4d40c832 // ld1r {v18.4s}, [x1]
+	WORD $0x4d40c853 // ld1r {v19.4s}, [x2]
+	FMOVQ 0(R3), F20
 	WORD $0x4e34ce48 // fmla v8.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e20ce75 // fmla v21.4s, v19.4s, v0.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 0(R6)
-	FMOVQ 16(R6), F20
+	FMOVQ F21, 0(R3)
+	FMOVQ 16(R3), F20
 	WORD $0x4e34ce49 // fmla v9.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e21ce75 // fmla v21.4s, v19.4s, v1.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 16(R6)
-	FMOVQ 32(R6), F20
+	FMOVQ F21, 16(R3)
+	FMOVQ 32(R3), F20
 	WORD $0x4e34ce4a // fmla v10.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e22ce75 // fmla v21.4s, v19.4s, v2.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 32(R6)
-	FMOVQ 48(R6), F20
+	FMOVQ F21, 32(R3)
+	FMOVQ 48(R3), F20
 	WORD $0x4e34ce4b // fmla v11.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e23ce75 // fmla v21.4s, v19.4s, v3.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 48(R6)
-	FMOVQ 64(R6), F20
+	FMOVQ F21, 48(R3)
+	FMOVQ 64(R3), F20
 	WORD $0x4e34ce4c // fmla v12.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e24ce75 // fmla v21.4s, v19.4s, v4.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 64(R6)
-	FMOVQ 80(R6), F20
+	FMOVQ F21, 64(R3)
+	FMOVQ 80(R3), F20
 	WORD $0x4e34ce4d // fmla v13.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e25ce75 // fmla v21.4s, v19.4s, v5.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 80(R6)
-	FMOVQ 96(R6), F20
+	FMOVQ F21, 80(R3)
+	FMOVQ 96(R3), F20
 	WORD $0x4e34ce4e // fmla v14.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e26ce75 // fmla v21.4s, v19.4s, v6.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 96(R6)
-	FMOVQ 112(R6), F20
+	FMOVQ F21, 96(R3)
+	FMOVQ 112(R3), F20
 	WORD $0x4e34ce4f // fmla v15.4s, v18.4s, v20.4s
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e27ce75 // fmla v21.4s, v19.4s, v7.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
-	FMOVQ F21, 112(R6)
-	FMOVS 0(R9), F30
-	WORD $0x1f1e4651 // fmadd s17, s18, s30, s17
+	FMOVQ F21, 112(R3)
 	FMOVS 0(R8), F30
+	WORD $0x1f1e4651 // fmadd s17, s18, s30, s17
+	FMOVS 0(R7), F30
 	WORD $0x1f1e4270 // fmadd s16, s19, s30, s16
-	FMOVS 0(R9), F30
+	ADDS R6, R3, R3
+	FMOVS 0(R8), F30
 	WORD $0x1e3e2a75 // fadd s21, s19, s30
-	FMOVS F21, 0(R9)
-	ADDS R7, R6, R6
+	FMOVS F21, 0(R8)
+	ADDS $4, R1, R1
 	ADDS $4, R2, R2
-	ADDS $4, R3, R3
+	ADDS $4, R7, R7
 	ADDS $4, R8, R8
-	ADDS $4, R9, R9
 	SUBS $1, R0, R0
-	BNE one37
-done38:
+	BNE one39
+done40:
+	MOVD w+96(FP), R0
 	WORD $0x4e040610 // dup v16.4s, v16.s[0]
-	FMOVS c1+76(FP), F19
+	FMOVS c1+124(FP), F19
 	WORD $0x4e040673 // dup v19.4s, v19.s[0]
-	FMOVS c0+72(FP), F18
+	FMOVS c0+120(FP), F18
 	WORD $0x4e040652 // dup v18.4s, v18.s[0]
 	WORD $0x4eb21e5f // orr v31.16b, v18.16b, v18.16b
 	WORD $0x4e30ce7f // fmla v31.4s, v19.4s, v16.4s
 	WORD $0x4ebf1ff3 // orr v19.16b, v31.16b, v31.16b
+	FMOVS F19, 0(R0)
+	MOVD w+96(FP), R17
+	ADDS $4, R17, R17
+	MOVD R17, w+96(FP)
 	WORD $0x6e341e94 // eor v20.16b, v20.16b, v20.16b
+	MOVD c+16(FP), R0
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e20ce75 // fmla v21.4s, v19.4s, v0.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
 	WORD $0x4e28d6b5 // fadd v21.4s, v21.4s, v8.4s
-	FMOVQ F21, 0(R1)
+	FMOVQ F21, 0(R0)
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e21ce75 // fmla v21.4s, v19.4s, v1.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
 	WORD $0x4e29d6b5 // fadd v21.4s, v21.4s, v9.4s
-	FMOVQ F21, 16(R1)
+	FMOVQ F21, 16(R0)
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e22ce75 // fmla v21.4s, v19.4s, v2.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
 	WORD $0x4e2ad6b5 // fadd v21.4s, v21.4s, v10.4s
-	FMOVQ F21, 32(R1)
+	FMOVQ F21, 32(R0)
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e23ce75 // fmla v21.4s, v19.4s, v3.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
 	WORD $0x4e2bd6b5 // fadd v21.4s, v21.4s, v11.4s
-	FMOVQ F21, 48(R1)
+	FMOVQ F21, 48(R0)
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e24ce75 // fmla v21.4s, v19.4s, v4.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
 	WORD $0x4e2cd6b5 // fadd v21.4s, v21.4s, v12.4s
-	FMOVQ F21, 64(R1)
+	FMOVQ F21, 64(R0)
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e25ce75 // fmla v21.4s, v19.4s, v5.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
 	WORD $0x4e2dd6b5 // fadd v21.4s, v21.4s, v13.4s
-	FMOVQ F21, 80(R1)
+	FMOVQ F21, 80(R0)
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e26ce75 // fmla v21.4s, v19.4s, v6.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
 	WORD $0x4e2ed6b5 // fadd v21.4s, v21.4s, v14.4s
-	FMOVQ F21, 96(R1)
+	FMOVQ F21, 96(R0)
 	WORD $0x6e351eb5 // eor v21.16b, v21.16b, v21.16b
 	WORD $0x4e27ce75 // fmla v21.4s, v19.4s, v7.4s
 	WORD $0x4e34d6b5 // fadd v21.4s, v21.4s, v20.4s
 	WORD $0x4e2fd6b5 // fadd v21.4s, v21.4s, v15.4s
-	FMOVQ F21, 112(R1)
+	FMOVQ F21, 112(R0)
+	MOVD totals+128(FP), R0
 	WORD $0x1e312a71 // fadd s17, s19, s17
-	FMOVS F17, sum+80(FP)
-	FMOVS F19, w+84(FP)
+	FMOVS F17, 0(R0)
+	MOVD totals+128(FP), R17
+	ADDS $4, R17, R17
+	MOVD R17, totals+128(FP)
+	MOVD crs+24(FP), R0
+	LSL $2, R0, R0
+	MOVD c+16(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, c+16(FP)
+	MOVD ars+48(FP), R0
+	LSL $2, R0, R0
+	MOVD a+32(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, a+32(FP)
+	MOVD ars+48(FP), R0
+	LSL $2, R0, R0
+	MOVD x+40(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, x+40(FP)
+	MOVD yrs+64(FP), R0
+	LSL $2, R0, R0
+	MOVD y+56(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, y+56(FP)
+	MOVD next+88(FP), R0
+	LSL $2, R0, R0
+	MOVD b+72(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, b+72(FP)
+	MOVD ars+48(FP), R0
+	LSL $2, R0, R0
+	MOVD q+104(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, q+104(FP)
+	MOVD next+88(FP), R0
+	LSL $2, R0, R0
+	MOVD z+112(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, z+112(FP)
+	MOVD count+0(FP), R17
+	SUBS $1, R17, R17
+	MOVD R17, count+0(FP)
+	BNE token36
 	RET
 
-// func renew16NEON(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, w float32)
-TEXT ·renew16NEON(SB), NOSPLIT, $0-60
-	MOVD k+0(FP), R0
-	MOVD c+8(FP), R1
-	MOVD a+16(FP), R2
-	MOVD x+24(FP), R3
-	MOVD b+40(FP), R6
-	MOVD brs+48(FP), R7
-	LSL $2, R7, R7
-	MOVD y+32(FP), R8
-	FMOVQ 0(R8), F0
-	FMOVQ 16(R8), F1
-	FMOVQ 32(R8), F2
-	FMOVQ 48(R8), F3
+// func renew16NEON(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32)
+TEXT ·renew16NEON(SB), NOSPLIT, $0-104
+token41:
+	MOVD k+8(FP), R0
+	MOVD a+32(FP), R1
+	MOVD x+40(FP), R2
+	MOVD b+72(FP), R3
+	MOVD brs+80(FP), R6
+	LSL $2, R6, R6
+	MOVD y+56(FP), R7
+	FMOVQ 0(R7), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 32(R7), F2
+	FMOVQ 48(R7), F3
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	SUBS $4, R0, R0
-	BLT rest40
-four39:
-	WORD $0x4d40c848 // ld1r {v8.4s}, [x2]
-	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
-	FMOVQ 0(R6), F10
+	BLT rest43
+four42:
+	WORD $0x4d40c828 // ld1r {v8.4s}, [x1]
+	WORD $0x4d40c849 // ld1r {v9.4s}, [x2]
+	FMOVQ 0(R3), F10
 	WORD $0x4e2acd04 // fmla v4.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e20cd2b // fmla v11.4s, v9.4s, v0.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 0(R6)
-	FMOVQ 16(R6), F10
+	FMOVQ F11, 0(R3)
+	FMOVQ 16(R3), F10
 	WORD $0x4e2acd05 // fmla v5.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e21cd2b // fmla v11.4s, v9.4s, v1.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 16(R6)
-	FMOVQ 32(R6), F10
+	FMOVQ F11, 16(R3)
+	FMOVQ 32(R3), F10
 	WORD $0x4e2acd06 // fmla v6.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e22cd2b // fmla v11.4s, v9.4s, v2.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 32(R6)
-	FMOVQ 48(R6), F10
+	FMOVQ F11, 32(R3)
+	FMOVQ 48(R3), F10
 	WORD $0x4e2acd07 // fmla v7.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e23cd2b // fmla v11.4s, v9.4s, v3.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 48(R6)
-	ADDS R7, R6, R6
-	FMOVS 4(R2), F8
+	FMOVQ F11, 48(R3)
+	ADDS R6, R3, R3
+	FMOVS 4(R1), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	FMOVS 4(R3), F9
+	FMOVS 4(R2), F9
 	WORD $0x4e040529 // dup v9.4s, v9.s[0]
-	FMOVQ 0(R6), F10
+	FMOVQ 0(R3), F10
 	WORD $0x4e2acd04 // fmla v4.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e20cd2b // fmla v11.4s, v9.4s, v0.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 0(R6)
-	FMOVQ 16(R6), F10
+	FMOVQ F11, 0(R3)
+	FMOVQ 16(R3), F10
 	WORD $0x4e2acd05 // fmla v5.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e21cd2b // fmla v11.4s, v9.4s, v1.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 16(R6)
-	FMOVQ 32(R6), F10
+	FMOVQ F11, 16(R3)
+	FMOVQ 32(R3), F10
 	WORD $0x4e2acd06 // fmla v6.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e22cd2b // fmla v11.4s, v9.4s, v2.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 32(R6)
-	FMOVQ 48(R6), F10
+	FMOVQ F11, 32(R3)
+	FMOVQ 48(R3), F10
 	WORD $0x4e2acd07 // fmla v7.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e23cd2b // fmla v11.4s, v9.4s, v3.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 48(R6)
-	ADDS R7, R6, R6
-	FMOVS 8(R2), F8
+	FMOVQ F11, 48(R3)
+	ADDS R6, R3, R3
+	FMOVS 8(R1), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	FMOVS 8(R3), F9
+	FMOVS 8(R2), F9
 	WORD $0x4e040529 // dup v9.4s, v9.s[0]
-	FMOVQ 0(R6), F10
+	FMOVQ 0(R3), F10
 	WORD $0x4e2acd04 // fmla v4.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e20cd2b // fmla v11.4s, v9.4s, v0.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 0(R6)
-	FMOVQ 16(R6), F10
+	FMOVQ F11, 0(R3)
+	FMOVQ 16(R3), F10
 	WORD $0x4e2acd05 // fmla v5.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e21cd2b // fmla v11.4s, v9.4s, v1.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 16(R6)
-	FMOVQ 32(R6), F10
+	FMOVQ F11, 16(R3)
+	FMOVQ 32(R3), F10
 	WORD $0x4e2acd06 // fmla v6.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e22cd2b // fmla v11.4s, v9.4s, v2.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 32(R6)
-	FMOVQ 48(R6), F10
+	FMOVQ F11, 32(R3)
+	FMOVQ 48(R3), F10
 	WORD $0x4e2acd07 // fmla v7.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e23cd2b // fmla v11.4s, v9.4s, v3.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 48(R6)
-	ADDS R7, R6, R6
-	FMOVS 12(R2), F8
+	FMOVQ F11, 48(R3)
+	ADDS R6, R3, R3
+	FMOVS 12(R1), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	FMOVS 12(R3), F9
+	FMOVS 12(R2), F9
 	WORD $0x4e040529 // dup v9.4s, v9.s[0]
-	FMOVQ 0(R6), F10
+	FMOVQ 0(R3), F10
 	WORD $0x4e2acd04 // fmla v4.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e20cd2b // fmla v11.4s, v9.4s, v0.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 0(R6)
-	FMOVQ 16(R6), F10
+	FMOVQ F11, 0(R3)
+	FMOVQ 16(R3), F10
 	WORD $0x4e2acd05 // fmla v5.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e21cd2b // fmla v11.4s, v9.4s, v1.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 16(R6)
-	FMOVQ 32(R6), F10
+	FMOVQ F11, 16(R3)
+	FMOVQ 32(R3), F10
 	WORD $0x4e2acd06 // fmla v6.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e22cd2b // fmla v11.4s, v9.4s, v2.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 32(R6)
-	FMOVQ 48(R6), F10
+	FMOVQ F11, 32(R3)
+	FMOVQ 48(R3), F10
 	WORD $0x4e2acd07 // fmla v7.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e23cd2b // fmla v11.4s, v9.4s, v3.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 48(R6)
-	ADDS R7, R6, R6
+	FMOVQ F11, 48(R3)
+	ADDS R6, R3, R3
+	ADDS $16, R1, R1
 	ADDS $16, R2, R2
-	ADDS $16, R3, R3
 	SUBS $4, R0, R0
-	BGE four39
-rest40:
+	BGE four42
+rest43:
 	ADDS $4, R0, R0
-	BEQ done42
-one41:
-	WORD $0x4d40c848 // ld1r {v8.4s}, [x2]
-	WORD $0x4d40c869 // ld1r {v9.4s}, [x3]
-	FMOVQ 0(R6), F10
+	BEQ done45
+one44:
+	WORD $0x4d40c828 // ld1r {v8.4s}, [x1]
+	WORD $0x4d40c849 // ld1r {v9.4s}, [x2]
+	FMOVQ 0(R3), F10
 	WORD $0x4e2acd04 // fmla v4.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e20cd2b // fmla v11.4s, v9.4s, v0.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 0(R6)
-	FMOVQ 16(R6), F10
+	FMOVQ F11, 0(R3)
+	FMOVQ 16(R3), F10
 	WORD $0x4e2acd05 // fmla v5.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e21cd2b // fmla v11.4s, v9.4s, v1.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 16(R6)
-	FMOVQ 32(R6), F10
+	FMOVQ F11, 16(R3)
+	FMOVQ 32(R3), F10
 	WORD $0x4e2acd06 // fmla v6.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e22cd2b // fmla v11.4s, v9.4s, v2.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 32(R6)
-	FMOVQ 48(R6), F10
+	FMOVQ F11, 32(R3)
+	FMOVQ 48(R3), F10
 	WORD $0x4e2acd07 // fmla v7.4s, v8.4s, v10.4s
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e23cd2b // fmla v11.4s, v9.4s, v3.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
-	FMOVQ F11, 48(R6)
-	ADDS R7, R6, R6
+	FMOVQ F11, 48(R3)
+	ADDS R6, R3, R3
+	ADDS $4, R1, R1
 	ADDS $4, R2, R2
-	ADDS $4, R3, R3
 	SUBS $1, R0, R0
-	BNE one41
-done42:
-	FMOVS w+56(FP), F9
-	WORD $0x4e040529 // dup v9.4s, v9.s[0]
+	BNE one44
+done45:
+	MOVD w+96(FP), R0
+	WORD $0x4d40c809 // ld1r {v9.4s}, [x0]
+	MOVD w+96(FP), R17
+	ADDS $4, R17, R17
+	MOVD R17, w+96(FP)
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
+	MOVD c+16(FP), R0
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e20cd2b // fmla v11.4s, v9.4s, v0.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
 	WORD $0x4e24d56b // fadd v11.4s, v11.4s, v4.4s
-	FMOVQ F11, 0(R1)
+	FMOVQ F11, 0(R0)
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e21cd2b // fmla v11.4s, v9.4s, v1.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
 	WORD $0x4e25d56b // fadd v11.4s, v11.4s, v5.4s
-	FMOVQ F11, 16(R1)
+	FMOVQ F11, 16(R0)
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e22cd2b // fmla v11.4s, v9.4s, v2.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
 	WORD $0x4e26d56b // fadd v11.4s, v11.4s, v6.4s
-	FMOVQ F11, 32(R1)
+	FMOVQ F11, 32(R0)
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	WORD $0x4e23cd2b // fmla v11.4s, v9.4s, v3.4s
 	WORD $0x4e2ad56b // fadd v11.4s, v11.4s, v10.4s
 	WORD $0x4e27d56b // fadd v11.4s, v11.4s, v7.4s
-	FMOVQ F11, 48(R1)
+	FMOVQ F11, 48(R0)
+	MOVD crs+24(FP), R0
+	LSL $2, R0, R0
+	MOVD c+16(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, c+16(FP)
+	MOVD ars+48(FP), R0
+	LSL $2, R0, R0
+	MOVD a+32(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, a+32(FP)
+	MOVD ars+48(FP), R0
+	LSL $2, R0, R0
+	MOVD x+40(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, x+40(FP)
+	MOVD yrs+64(FP), R0
+	LSL $2, R0, R0
+	MOVD y+56(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, y+56(FP)
+	MOVD next+88(FP), R0
+	LSL $2, R0, R0
+	MOVD b+72(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, b+72(FP)
+	MOVD count+0(FP), R17
+	SUBS $1, R17, R17
+	MOVD R17, count+0(FP)
+	BNE token41
 	RET
 
-// func renewTotal16NEON(k int, c *float32, a *float32, x *float32, y *float32, b *float32, brs int, q *float32, z *float32, c0 float32, c1 float32) (sum float32, w float32)
-TEXT ·renewTotal16NEON(SB), NOSPLIT, $0-88
-	MOVD k+0(FP), R0
-	MOVD c+8(FP), R1
-	MOVD a+16(FP), R2
-	MOVD x+24(FP), R3
-	MOVD b+40(FP), R6
-	MOVD brs+48(FP), R7
-	LSL $2, R7, R7
-	MOVD y+32(FP), R8
-	FMOVQ 0(R8), F0
-	FMOVQ 16(R8), F1
-	FMOVQ 32(R8), F2
-	FMOVQ 48(R8), F3
+// func renewTotal16NEON(count int, k int, c *float32, crs int, a *float32, x *float32, ars int, y *float32, yrs int, b *float32, brs int, next int, w *float32, q *float32, z *float32, c0 float32, c1 float32, totals *float32)
+TEXT ·renewTotal16NEON(SB), NOSPLIT, $0-136
+token46:
+	MOVD k+8(FP), R0
+	MOVD a+32(FP), R1
+	MOVD x+40(FP), R2
+	MOVD b+72(FP), R3
+	MOVD brs+80(FP), R6
+	LSL $2, R6, R6
+	MOVD y+56(FP), R7
+	FMOVQ 0(R7), F0
+	FMOVQ 16(R7), F1
+	FMOVQ 32(R7), F2
+	FMOVQ 48(R7), F3
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-	MOVD q+56(FP), R8
-	MOVD z+64(FP), R9
+	MOVD q+104(FP), R7
+	MOVD z+112(FP), R8
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	SUBS $4, R0, R0
-	BLT rest44
-four43:
-	WORD $0x4d40c84a // ld1r {v10.4s}, [x2]
-	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
-	FMOVQ 0(R6), F12
+	BLT rest48
+four47:
+	WORD $0x4d40c82a // ld1r {v10.4s}, [x1]
+	WORD $0x4d40c84b // ld1r {v11.4s}, [x2]
+	FMOVQ 0(R3), F12
 	WORD $0x4e2ccd44 // fmla v4.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e20cd6d // fmla v13.4s, v11.4s, v0.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 0(R6)
-	FMOVQ 16(R6), F12
+	FMOVQ F13, 0(R3)
+	FMOVQ 16(R3), F12
 	WORD $0x4e2ccd45 // fmla v5.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e21cd6d // fmla v13.4s, v11.4s, v1.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 16(R6)
-	FMOVQ 32(R6), F12
+	FMOVQ F13, 16(R3)
+	FMOVQ 32(R3), F12
 	WORD $0x4e2ccd46 // fmla v6.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e22cd6d // fmla v13.4s, v11.4s, v2.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 32(R6)
-	FMOVQ 48(R6), F12
+	FMOVQ F13, 32(R3)
+	FMOVQ 48(R3), F12
 	WORD $0x4e2ccd47 // fmla v7.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e23cd6d // fmla v13.4s, v11.4s, v3.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 48(R6)
-	FMOVS 0(R9), F30
-	WORD $0x1f1e2549 // fmadd s9, s10, s30, s9
+	FMOVQ F13, 48(R3)
 	FMOVS 0(R8), F30
+	WORD $0x1f1e2549 // fmadd s9, s10, s30, s9
+	FMOVS 0(R7), F30
 	WORD $0x1f1e2168 // fmadd s8, s11, s30, s8
-	FMOVS 0(R9), F30
-	WORD $0x1e3e296d // fadd s13, s11, s30
-	FMOVS F13, 0(R9)
-	ADDS R7, R6, R6
-	FMOVS 4(R2), F10
+	ADDS R6, R3, R3
+	FMOVS 4(R1), F10
 	WORD $0x4e04054a // dup v10.4s, v10.s[0]
-	FMOVS 4(R3), F11
+	FMOVS 4(R2), F11
 	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	FMOVQ 0(R6), F12
+	FMOVQ 0(R3), F12
 	WORD $0x4e2ccd44 // fmla v4.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e20cd6d // fmla v13.4s, v11.4s, v0.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 0(R6)
-	FMOVQ 16(R6), F12
+	FMOVQ F13, 0(R3)
+	FMOVQ 16(R3), F12
 	WORD $0x4e2ccd45 // fmla v5.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e21cd6d // fmla v13.4s, v11.4s, v1.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 16(R6)
-	FMOVQ 32(R6), F12
+	FMOVQ F13, 16(R3)
+	FMOVQ 32(R3), F12
 	WORD $0x4e2ccd46 // fmla v6.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e22cd6d // fmla v13.4s, v11.4s, v2.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 32(R6)
-	FMOVQ 48(R6), F12
+	FMOVQ F13, 32(R3)
+	FMOVQ 48(R3), F12
 	WORD $0x4e2ccd47 // fmla v7.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e23cd6d // fmla v13.4s, v11.4s, v3.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 48(R6)
-	FMOVS 4(R9), F30
-	WORD $0x1f1e2549 // fmadd s9, s10, s30, s9
+	FMOVQ F13, 48(R3)
 	FMOVS 4(R8), F30
+	WORD $0x1f1e2549 // fmadd s9, s10, s30, s9
+	FMOVS 4(R7), F30
 	WORD $0x1f1e2168 // fmadd s8, s11, s30, s8
-	FMOVS 4(R9), F30
-	WORD $0x1e3e296d // fadd s13, s11, s30
-	FMOVS F13, 4(R9)
-	ADDS R7, R6, R6
-	FMOVS 8(R2), F10
+	ADDS R6, R3, R3
+	FMOVS 8(R1), F10
 	WORD $0x4e04054a // dup v10.4s, v10.s[0]
-	FMOVS 8(R3), F11
+	FMOVS 8(R2), F11
 	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	FMOVQ 0(R6), F12
+	FMOVQ 0(R3), F12
 	WORD $0x4e2ccd44 // fmla v4.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e20cd6d // fmla v13.4s, v11.4s, v0.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 0(R6)
-	FMOVQ 16(R6), F12
+	FMOVQ F13, 0(R3)
+	FMOVQ 16(R3), F12
 	WORD $0x4e2ccd45 // fmla v5.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e21cd6d // fmla v13.4s, v11.4s, v1.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 16(R6)
-	FMOVQ 32(R6), F12
+	FMOVQ F13, 16(R3)
+	FMOVQ 32(R3), F12
 	WORD $0x4e2ccd46 // fmla v6.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e22cd6d // fmla v13.4s, v11.4s, v2.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 32(R6)
-	FMOVQ 48(R6), F12
+	FMOVQ F13, 32(R3)
+	FMOVQ 48(R3), F12
 	WORD $0x4e2ccd47 // fmla v7.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e23cd6d // fmla v13.4s, v11.4s, v3.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 48(R6)
-	FMOVS 8(R9), F30
-	WORD $0x1f1e2549 // fmadd s9, s10, s30, s9
+	FMOVQ F13, 48(R3)
 	FMOVS 8(R8), F30
+	WORD $0x1f1e2549 // fmadd s9, s10, s30, s9
+	FMOVS 8(R7), F30
 	WORD $0x1f1e2168 // fmadd s8, s11, s30, s8
-	FMOVS 8(R9), F30
-	WORD $0x1e3e296d // fadd s13, s11, s30
-	FMOVS F13, 8(R9)
-	ADDS R7, R6, R6
-	FMOVS 12(R2), F10
+	ADDS R6, R3, R3
+	FMOVS 12(R1), F10
 	WORD $0x4e04054a // dup v10.4s, v10.s[0]
-	FMOVS 12(R3), F11
+	FMOVS 12(R2), F11
 	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	FMOVQ 0(R6), F12
+	FMOVQ 0(R3), F12
 	WORD $0x4e2ccd44 // fmla v4.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e20cd6d // fmla v13.4s, v11.4s, v0.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 0(R6)
-	FMOVQ 16(R6), F12
+	FMOVQ F13, 0(R3)
+	FMOVQ 16(R3), F12
 	WORD $0x4e2ccd45 // fmla v5.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e21cd6d // fmla v13.4s, v11.4s, v1.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 16(R6)
-	FMOVQ 32(R6), F12
+	FMOVQ F13, 16(R3)
+	FMOVQ 32(R3), F12
 	WORD $0x4e2ccd46 // fmla v6.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e22cd6d // fmla v13.4s, v11.4s, v2.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 32(R6)
-	FMOVQ 48(R6), F12
+	FMOVQ F13, 32(R3)
+	FMOVQ 48(R3), F12
 	WORD $0x4e2ccd47 // fmla v7.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e23cd6d // fmla v13.4s, v11.4s, v3.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 48(R6)
-	FMOVS 12(R9), F30
-	WORD $0x1f1e2549 // fmadd s9, s10, s30, s9
+	FMOVQ F13, 48(R3)
 	FMOVS 12(R8), F30
+	WORD $0x1f1e2549 // fmadd s9, s10, s30, s9
+	FMOVS 12(R7), F30
 	WORD $0x1f1e2168 // fmadd s8, s11, s30, s8
-	FMOVS 12(R9), F30
-	WORD $0x1e3e296d // fadd s13, s11, s30
-	FMOVS F13, 12(R9)
-	ADDS R7, R6, R6
+	ADDS R6, R3, R3
+	FMOVQ 0(R8), F13
+	FMOVQ 0(R2), F30
+	WORD $0x4e3ed5ad // fadd v13.4s, v13.4s, v30.4s
+	FMOVQ F13, 0(R8)
+	ADDS $16, R1, R1
 	ADDS $16, R2, R2
-	ADDS $16, R3, R3
+	ADDS $16, R7, R7
 	ADDS $16, R8, R8
-	ADDS $16, R9, R9
 	SUBS $4, R0, R0
-	BGE four43
-rest44:
+	BGE four47
+rest48:
 	ADDS $4, R0, R0
-	BEQ done46
-one45:
-	WORD $0x4d40c84a // ld1r {v10.4s}, [x2]
-	WORD $0x4d40c86b // ld1r {v11.4s}, [x3]
-	FMOVQ 0(R6), F12
+	BEQ done50
+one49:
+	WORD $0x4d40c82a // ld1r {v10.4s}, [x1]
+	WORD $0x4d40c84b // ld1r {v11.4s}, [x2]
+	FMOVQ 0(R3), F12
 	WORD $0x4e2ccd44 // fmla v4.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e20cd6d // fmla v13.4s, v11.4s, v0.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 0(R6)
-	FMOVQ 16(R6), F12
+	FMOVQ F13, 0(R3)
+	FMOVQ 16(R3), F12
 	WORD $0x4e2ccd45 // fmla v5.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e21cd6d // fmla v13.4s, v11.4s, v1.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 16(R6)
-	FMOVQ 32(R6), F12
+	FMOVQ F13, 16(R3)
+	FMOVQ 32(R3), F12
 	WORD $0x4e2ccd46 // fmla v6.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e22cd6d // fmla v13.4s, v11.4s, v2.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 32(R6)
-	FMOVQ 48(R6), F12
+	FMOVQ F13, 32(R3)
+	FMOVQ 48(R3), F12
 	WORD $0x4e2ccd47 // fmla v7.4s, v10.4s, v12.4s
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e23cd6d // fmla v13.4s, v11.4s, v3.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
-	FMOVQ F13, 48(R6)
-	FMOVS 0(R9), F30
-	WORD $0x1f1e2549 // fmadd s9, s10, s30, s9
+	FMOVQ F13, 48(R3)
 	FMOVS 0(R8), F30
+	WORD $0x1f1e2549 // fmadd s9, s10, s30, s9
+	FMOVS 0(R7), F30
 	WORD $0x1f1e2168 // fmadd s8, s11, s30, s8
-	FMOVS 0(R9), F30
+	ADDS R6, R3, R3
+	FMOVS 0(R8), F30
 	WORD $0x1e3e296d // fadd s13, s11, s30
-	FMOVS F13, 0(R9)
-	ADDS R7, R6, R6
+	FMOVS F13, 0(R8)
+	ADDS $4, R1, R1
 	ADDS $4, R2, R2
-	ADDS $4, R3, R3
+	ADDS $4, R7, R7
 	ADDS $4, R8, R8
-	ADDS $4, R9, R9
 	SUBS $1, R0, R0
-	BNE one45
-done46:
+	BNE one49
+done50:
+	MOVD w+96(FP), R0
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
-	FMOVS c1+76(FP), F11
+	FMOVS c1+124(FP), F11
 	WORD $0x4e04056b // dup v11.4s, v11.s[0]
-	FMOVS c0+72(FP), F10
+	FMOVS c0+120(FP), F10
 	WORD $0x4e04054a // dup v10.4s, v10.s[0]
 	WORD $0x4eaa1d5f // orr v31.16b, v10.16b, v10.16b
 	WORD $0x4e28cd7f // fmla v31.4s, v11.4s, v8.4s
 	WORD $0x4ebf1feb // orr v11.16b, v31.16b, v31.16b
+	FMOVS F11, 0(R0)
+	MOVD w+96(FP), R17
+	ADDS $4, R17, R17
+	MOVD R17, w+96(FP)
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
+	MOVD c+16(FP), R0
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e20cd6d // fmla v13.4s, v11.4s, v0.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
 	WORD $0x4e24d5ad // fadd v13.4s, v13.4s, v4.4s
-	FMOVQ F13, 0(R1)
+	FMOVQ F13, 0(R0)
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e21cd6d // fmla v13.4s, v11.4s, v1.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
 	WORD $0x4e25d5ad // fadd v13.4s, v13.4s, v5.4s
-	FMOVQ F13, 16(R1)
+	FMOVQ F13, 16(R0)
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e22cd6d // fmla v13.4s, v11.4s, v2.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
 	WORD $0x4e26d5ad // fadd v13.4s, v13.4s, v6.4s
-	FMOVQ F13, 32(R1)
+	FMOVQ F13, 32(R0)
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x4e23cd6d // fmla v13.4s, v11.4s, v3.4s
 	WORD $0x4e2cd5ad // fadd v13.4s, v13.4s, v12.4s
 	WORD $0x4e27d5ad // fadd v13.4s, v13.4s, v7.4s
-	FMOVQ F13, 48(R1)
+	FMOVQ F13, 48(R0)
+	MOVD totals+128(FP), R0
 	WORD $0x1e292969 // fadd s9, s11, s9
-	FMOVS F9, sum+80(FP)
-	FMOVS F11, w+84(FP)
+	FMOVS F9, 0(R0)
+	MOVD totals+128(FP), R17
+	ADDS $4, R17, R17
+	MOVD R17, totals+128(FP)
+	MOVD crs+24(FP), R0
+	LSL $2, R0, R0
+	MOVD c+16(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, c+16(FP)
+	MOVD ars+48(FP), R0
+	LSL $2, R0, R0
+	MOVD a+32(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, a+32(FP)
+	MOVD ars+48(FP), R0
+	LSL $2, R0, R0
+	MOVD x+40(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, x+40(FP)
+	MOVD yrs+64(FP), R0
+	LSL $2, R0, R0
+	MOVD y+56(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, y+56(FP)
+	MOVD next+88(FP), R0
+	LSL $2, R0, R0
+	MOVD b+72(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, b+72(FP)
+	MOVD ars+48(FP), R0
+	LSL $2, R0, R0
+	MOVD q+104(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, q+104(FP)
+	MOVD next+88(FP), R0
+	LSL $2, R0, R0
+	MOVD z+112(FP), R17
+	ADDS R0, R17, R17
+	MOVD R17, z+112(FP)
+	MOVD count+0(FP), R17
+	SUBS $1, R17, R17
+	MOVD R17, count+0(FP)
+	BNE token46
 	RET
 
 // func featureRowNEON(rows int, n int, dst *float32, w *float32, s float32, x *float32)
@@ -2311,12 +2457,12 @@ TEXT ·featureRowNEON(SB), NOSPLIT, $0-48
 	MOVD w+24(FP), R3
 	MOVD x+40(FP), R6
 	FMOVS s+32(FP), F0
-run47:
+run51:
 	FMOVS 0(R6), F30
 	WORD $0x1e3e0801 // fmul s1, s0, s30
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
 	MOVD ZR, R7
-loop48:
+loop52:
 	ADD R7<<2, R6, R20
 	FMOVQ 0(R20), F2
 	FMOVQ 16(R20), F3
@@ -2342,11 +2488,11 @@ loop48:
 	FMOVQ F5, 48(R22)
 	ADDS $16, R7, R7
 	CMP R1, R7
-	BLT loop48
+	BLT loop52
 	ADD R1<<2, R2, R2
 	ADD R1<<2, R3, R3
 	ADDS $4, R6, R6
 	SUBS $1, R1, R1
 	SUBS $1, R0, R0
-	BNE run47
+	BNE run51
 	RET

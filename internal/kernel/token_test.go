@@ -47,7 +47,7 @@ func testMix[T Float](t *testing.T, k *Table[T]) {
 	}
 }
 
-// Renew is what Block, PolyRows and Mix make of a chunk of one token: its weight, the
+// Renew is what Block, PolyRows and Mix make of chunks of one token: its weight, the
 // weighted value over the sums before it, and its products added to these.
 func TestRenew(t *testing.T) {
 	t.Run("float32", func(t *testing.T) { each(t, testRenew[float32]) })
@@ -55,40 +55,59 @@ func TestRenew(t *testing.T) {
 }
 
 func testRenew[T Float](t *testing.T, k *Table[T]) {
-	r := source()
 	for _, n := range []int{16, 32, 48, 64, 80} {
 		for _, rows := range []int{1, 3, 4, 5, 24, 67} {
-			name := fmt.Sprintf("n=%d rows=%d", n, rows)
-			brs := n + 3
-			a, q, x := guard[T](rows, 1).random(r).data, guard[T](rows, 2).random(r).data, guard[T](rows, 3).random(r).data
-			y, coef := guard[T](n, 4).random(r).data, []T{0.75, 1.5}
-			b, z, c := guard[T]((rows-1)*brs+n, 5).random(r), guard[T](rows, 6).random(r), guard[T](n, 7).random(r)
-			column, w, sum := make([]T, rows*Lanes), make([]T, Lanes), make([]T, 1)
-			for p := range rows {
-				column[p*Lanes] = x[p]
-			}
-			k.Block(1, Lanes, rows, q, 0, 1, column, Lanes, w, Lanes, false)
-			k.PolyRows(w, w, Lanes, 1, coef, sum)
-			want, sums := make([]T, n), slices.Clone(b.data)
-			k.Mix(want, w[:1], 1, y, n, nil, 0)
-			total := k.Mix(want, a, rows, sums, brs, z.data, sum[0])
-			k.Block(rows, n, 1, x, 1, 1, y, n, sums, brs, true)
-			last := make([]T, rows)
-			k.Add(last, z.data, x)
-			got := k.Renew(c.data, a, q, x, y, b.data, brs, z.data, coef[0], coef[1])
-			for _, g := range []*guarded[T]{b, z, c} {
-				g.intact(t, name)
-			}
-			switch {
-			case got != total || !same(c.data, want):
-				t.Fatalf("%s: answers %v in all, want %v, or other numbers", name, got, total)
-			case !same(b.data, sums) || !same(z.data, last):
-				t.Fatalf("%s: leaves other sums", name)
+			for _, count := range []int{1, 2, 5} {
+				testRenewTokens(t, k, count, n, rows, false)
+				testRenewTokens(t, k, count, n, rows, true)
 			}
 		}
 	}
-	if got := k.Renew(nil, nil, nil, nil, nil, nil, 0, nil, 1, 1); got != 0 {
-		t.Errorf("no rows answer %v", got)
+	k.Renew(1, 16, 0, nil, 0, nil, nil, nil, 0, nil, 0, nil, 0, nil, 0, 1, 1, nil, nil)
+	k.Renew(0, 16, 3, nil, 0, nil, nil, nil, 0, nil, 0, nil, 0, nil, 0, 1, 1, nil, nil)
+}
+
+// testRenewTokens has as many states as tokens, or one for all of them.
+func testRenewTokens[T Float](t *testing.T, k *Table[T], count, n, rows int, one bool) {
+	r := source()
+	name := fmt.Sprintf("n=%d rows=%d count=%d one=%v", n, rows, count, one)
+	ars, yrs, crs, brs := rows+2, n+1, n+5, n+3
+	state := (rows-1)*brs + n // and z behind it
+	next, states := state+rows+7, count
+	if one {
+		next, states = 0, 1
+	}
+	a, q, x := guard[T]((count-1)*ars+rows, 1).random(r).data, guard[T]((count-1)*ars+rows, 2).random(r).data, guard[T]((count-1)*ars+rows, 3).random(r).data
+	y, coef := guard[T]((count-1)*yrs+n, 4).random(r).data, []T{0.75, 1.5}
+	s, c := guard[T]((states-1)*next+state+rows, 5).random(r), guard[T]((count-1)*crs+n, 7).random(r)
+	wantC, wantS := slices.Clone(c.data), slices.Clone(s.data)
+	totals, weights := guard[T](count, 8), guard[T](count, 9)
+	wantTotals, wantWeights := make([]T, count), make([]T, count)
+	for i := range count {
+		a, q, x, y := a[i*ars:][:rows], q[i*ars:][:rows], x[i*ars:][:rows], y[i*yrs:][:n]
+		b, z := wantS[i*next:][:state], wantS[i*next+state:][:rows]
+		column, w, sum := make([]T, rows*Lanes), make([]T, Lanes), make([]T, 1)
+		for p := range rows {
+			column[p*Lanes] = x[p]
+		}
+		k.Block(1, Lanes, rows, q, 0, 1, column, Lanes, w, Lanes, false)
+		k.PolyRows(w, w, Lanes, 1, coef, sum)
+		c := wantC[i*crs:][:n]
+		clear(c)
+		k.Mix(c, w[:1], 1, y, n, nil, 0)
+		wantTotals[i], wantWeights[i] = k.Mix(c, a, rows, b, brs, z, sum[0]), w[0]
+		k.Block(rows, n, 1, x, 1, 1, y, n, b, brs, true)
+		k.Add(z, z, x)
+	}
+	k.Renew(count, n, rows, c.data, crs, a, q, x, ars, y, yrs, s.data, brs, s.data[state:], next, coef[0], coef[1], totals.data, weights.data)
+	for _, g := range []*guarded[T]{s, c, totals, weights} {
+		g.intact(t, name)
+	}
+	switch {
+	case !same(totals.data, wantTotals) || !same(weights.data, wantWeights) || !same(c.data, wantC):
+		t.Fatalf("%s: answers %v in all, want %v, or other numbers", name, totals.data, wantTotals)
+	case !same(s.data, wantS):
+		t.Fatalf("%s: leaves other sums", name)
 	}
 }
 
@@ -149,12 +168,36 @@ func testTokenShort(t *testing.T, k *Table[float32]) {
 		func() { k.Mix(long[:16], long[:3], 2, short, 16, nil, 0) },
 		func() { k.Mix(long[:16], short[:3], 2, long, 16, short[:2:2], 0) },
 		func() { k.Mix(long[:15], short[:3], 2, long, 16, nil, 0) },
-		func() { k.Renew(long[:15], long[:3], long, long, long, long, 16, long, 1, 1) },
-		func() { k.Renew(long[:16], long[:3], short[:2:2], long, long, long, 16, long, 1, 1) },
-		func() { k.Renew(long[:16], long[:3], long, short[:2:2], long, long, 16, long, 1, 1) },
-		func() { k.Renew(long[:16], long[:3], long, long, short[:15:15], long, 16, long, 1, 1) },
-		func() { k.Renew(long[:16], long[:3], long, long, long, short, 16, long, 1, 1) },
-		func() { k.Renew(long[:16], long[:3], long, long, long, long, 16, short[:2:2], 1, 1) },
+		func() {
+			k.Renew(2, 15, 3, long, 16, long, long, long, 3, long, 16, long, 16, long, 16, 1, 1, long, long)
+		},
+		func() {
+			k.Renew(2, 16, 3, short, 16, long, long, long, 3, long, 16, long, 16, long, 16, 1, 1, long, long)
+		},
+		func() {
+			k.Renew(2, 16, 3, long, 16, short[:5:5], long, long, 3, long, 16, long, 16, long, 16, 1, 1, long, long)
+		},
+		func() {
+			k.Renew(2, 16, 3, long, 16, long, short[:5:5], long, 3, long, 16, long, 16, long, 16, 1, 1, long, long)
+		},
+		func() {
+			k.Renew(2, 16, 3, long, 16, long, long, short[:5:5], 3, long, 16, long, 16, long, 16, 1, 1, long, long)
+		},
+		func() {
+			k.Renew(2, 16, 3, long, 16, long, long, long, 3, short, 16, long, 16, long, 16, 1, 1, long, long)
+		},
+		func() {
+			k.Renew(2, 16, 3, long, 16, long, long, long, 3, long, 16, short, 16, long, 16, 1, 1, long, long)
+		},
+		func() {
+			k.Renew(2, 16, 3, long, 16, long, long, long, 3, long, 16, long, 16, short[:5:5], 16, 1, 1, long, long)
+		},
+		func() {
+			k.Renew(2, 16, 3, long, 16, long, long, long, 3, long, 16, long, 16, long, 16, 1, 1, short[:1:1], long)
+		},
+		func() {
+			k.Renew(2, 16, 3, long, 16, long, long, long, 3, long, 16, long, 16, long, 16, 1, 1, long, short[:1:1])
+		},
 		func() { k.FeatureRow(short[:2], long, 1, short[:3], 1) },
 		func() { k.FeatureRow(long, short[:2], 1, short[:3], 1) },
 		func() { k.FeatureRow(long, long, 1, short[:3], 4) },
@@ -176,7 +219,7 @@ func testTokenDoesNotAllocate(t *testing.T, k *Table[float32]) {
 	x := make([]float32, 512)
 	if count := testing.AllocsPerRun(5, func() {
 		k.Mix(x[:64], x[64:68], 3, x[128:], 64, x[80:], 0)
-		k.Renew(x[:32], x[64:68], x[68:], x[72:], x[80:], x[128:], 32, x[120:], 0, 1)
+		k.Renew(2, 32, 4, x[:64], 32, x[64:72], x[72:80], x[80:88], 4, x[96:160], 32, x[160:448], 32, x[288:], 144, 0, 1, x[480:], x[490:])
 		k.FeatureRow(x, x[100:], 1, x[400:405], 5)
 	}); count != 0 {
 		t.Errorf("%v allocations", count)

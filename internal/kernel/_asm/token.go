@@ -111,17 +111,22 @@ func (g *gen) mix(cols int, total bool) {
 // width 32, where heads lie one behind the other. What lies beyond the last is not read.
 const renewAhead = 8192
 
-// renew is mix without steps, for a panel that changes behind it: each row is read
-// once. The first panel has the score, the total and the column of these.
+// renew is mix without steps, for panels that change behind it, of one token after the
+// other: each row is read once. The first panel has the scores, the totals and the
+// columns of these.
 func (g *gen) renew(cols int, total bool) {
-	name, more, result, doc := "renew", ", w float32)", "", "."
+	name, more, doc := "renew", ", w *float32)", "."
+	moved := []struct{ name, by string }{{"c", "crs"}, {"a", "ars"}, {"x", "ars"}, {"y", "yrs"}, {"b", "next"}}
 	if total {
-		name, more, result = "renewTotal", ", q, z *float32, c0, c1 float32)", " (sum, w float32)"
-		doc = ", for w = c0 + c1·(q·x), and adds x to z, of which w + a·z was the sum."
+		name, more = "renewTotal", ", w, q, z *float32, c0, c1 float32, totals *float32)"
+		doc = ", for w = c0 + c1·(q·x), which it sets, and adds x to z, of which w + a·z was the total."
+		moved = append(moved, struct{ name, by string }{"q", "ars"}, struct{ name, by string }{"z", "next"})
 	}
-	g.routine(fmt.Sprintf("%s%d", name, cols), "k int, c, a, x, y, b *float32, brs int"+more+result,
-		fmt.Sprintf("sets c to w·y plus the product of a and the %d columns of b, k > 0 rows, and adds x[p]·y to them%s", cols, doc))
-	k, c, a, x, b, brs := g.arg("k"), g.arg("c"), g.arg("a"), g.arg("x"), g.arg("b"), g.stride("brs")
+	g.routine(fmt.Sprintf("%s%d", name, cols), "count, k int, c *float32, crs int, a, x *float32, ars int, y *float32, yrs int, b *float32, brs, next int"+more,
+		fmt.Sprintf("sets c to w·y plus the product of a and the %d columns of b, k > 0 rows, and adds x[p]·y to them, for each of count > 0 tokens%s", cols, doc))
+	token := g.label("token")
+	g.Label(token)
+	k, a, x, b, brs := g.arg("k"), g.arg("a"), g.arg("x"), g.arg("b"), g.stride("brs")
 	y := g.arg("y")
 	values := make([]reg.VecVirtual, cols*4/g.size())
 	for j := range values {
@@ -157,11 +162,8 @@ func (g *gen) renew(cols int, total bool) {
 			g.VMOVUPS(own, m)
 		}
 		if total {
-			m := operand.Mem{Base: z, Disp: 4 * i}
-			g.VFMADD231SS(m, weigh.AsX(), part)
+			g.VFMADD231SS(operand.Mem{Base: z, Disp: 4 * i}, weigh.AsX(), part)
 			g.VFMADD231SS(operand.Mem{Base: q, Disp: 4 * i}, key.AsX(), score.AsX())
-			g.VADDSS(m, key.AsX(), own.AsX())
-			g.VMOVSS(own.AsX(), m)
 		}
 		g.ADDQ(brs, b)
 	}
@@ -179,6 +181,11 @@ func (g *gen) renew(cols int, total bool) {
 	for i := range unroll {
 		row(i)
 	}
+	if total { // unroll = 4 of them
+		g.VMOVUPS(operand.Mem{Base: z}, own.AsX())
+		g.VADDPS(operand.Mem{Base: x}, own.AsX(), own.AsX())
+		g.VMOVUPS(own.AsX(), operand.Mem{Base: z})
+	}
 	move(unroll)
 	g.SUBQ(operand.Imm(unroll), k)
 	g.JGE(operand.LabelRef(four))
@@ -187,20 +194,27 @@ func (g *gen) renew(cols int, total bool) {
 	g.JZ(operand.LabelRef(done))
 	g.Label(one)
 	row(0)
+	if total {
+		g.VADDSS(operand.Mem{Base: z}, key.AsX(), own.AsX())
+		g.VMOVSS(own.AsX(), operand.Mem{Base: z})
+	}
 	move(1)
 	g.DECQ(k)
 	g.JNZ(operand.LabelRef(one))
 	g.Label(done)
-	w := key
+	w, weights := key, g.arg("w")
 	if total {
 		g.VBROADCASTSS(score.AsX(), score)
 		g.VBROADCASTSS(g.address("c1"), w)
 		g.VBROADCASTSS(g.address("c0"), weigh)
 		g.VFMADD213PS(weigh, score, w)
+		g.VMOVSS(w.AsX(), operand.Mem{Base: weights})
 	} else {
-		g.VBROADCASTSS(g.address("w"), w)
+		g.VBROADCASTSS(operand.Mem{Base: weights}, w)
 	}
+	g.ADDQ(operand.Imm(4), g.address("w"))
 	g.clear(old)
+	c := g.arg("c")
 	for j, s := range sums {
 		g.clear(own)
 		g.VFMADD231PS(values[j], w, own)
@@ -209,10 +223,16 @@ func (g *gen) renew(cols int, total bool) {
 		g.VMOVUPS(own, operand.Mem{Base: c, Disp: j * g.size()})
 	}
 	if total {
+		totals := g.arg("totals")
 		g.VADDSS(part, w.AsX(), part)
-		g.results(part, w.AsX())
-		return
+		g.VMOVSS(part, operand.Mem{Base: totals})
+		g.ADDQ(operand.Imm(4), g.address("totals"))
 	}
+	for _, p := range moved {
+		g.ADDQ(g.stride(p.by), g.address(p.name))
+	}
+	g.DECQ(g.address("count"))
+	g.JNZ(operand.LabelRef(token))
 	g.finish()
 }
 

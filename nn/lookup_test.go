@@ -1,0 +1,151 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A Lookup has the queries, keys and values of the layer, each within what the sums of
+// both are rounded by.
+func TestLookup(t *testing.T) {
+	t.Run("float32", func(t *testing.T) { testLookup[float32](t, 0x1p-24) })
+	t.Run("float64", func(t *testing.T) { testLookup[float64](t, 0x1p-53) })
+}
+
+func testLookup[T tensor.Float](t *testing.T, unit float64) {
+	const vocab, width, h, hkv, d, places, batch = 9, 24, 4, 2, 6, 21, 3
+	s := &source{key: rng.New(11)}
+	var set param.Set[T]
+	draw := func(name string, mean float64, shape ...int) *param.Param[T] {
+		p := set.New(name, true, shape...)
+		for i := range p.Data {
+			p.Data[i] = T(mean + s.normal())
+		}
+		return p
+	}
+	m, err := mechanism.New[T]("linear", mechanism.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 << 3 {
+		biased, normed, shifted := i&1 > 0, i&2 > 0, i&4 > 0
+		where := []string{"none", "learned", "sinusoidal"}[i>>3]
+		name := fmt.Sprintf("bias %t, norm %t with bias %t, positions %s", biased, normed, shifted, where)
+		set = param.Set[T]{}
+		layer := func(name string, out int) Linear[T] {
+			l := Linear[T]{W: draw(name, 0, out, width)}
+			if biased {
+				l.B = draw(name+" bias", 0, out)
+			}
+			return l
+		}
+		a := &Attention[T]{Q: layer("q", h*d), K: layer("k", hkv*d), V: layer("v", hkv*d), O: layer("o", h*d), Mechanism: m, H: h, Hkv: hkv, D: d}
+		embed := &Embedding[T]{W: draw("embed", 0.5, vocab, width)}
+		var norm *Norm[T]
+		if normed {
+			norm = &Norm[T]{Gain: draw("gain", 1, width), Eps: 1e-5}
+			if shifted {
+				norm.Bias = draw("shift", 0, width)
+			}
+		}
+		var position Position[T]
+		switch where {
+		case "learned":
+			position = &Learned[T]{W: draw("position", -0.25, places, width)}
+		case "sinusoidal":
+			position = NewSinusoidal[T](width, 1, places/2)
+		}
+		l := NewLookup(a, norm, embed, position)
+		state, err := a.NewState(batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var near Places[T]
+		start := int64(0)
+		for _, n := range []int{1, 2, 1, 14, 1, 2} { // up to the last place
+			tokens := make([]int32, batch*n)
+			for i := range tokens {
+				tokens[i] = int32(rng.New(uint64(start)).Intn(uint64(i), vocab))
+			}
+			x, size := view(make([]T, batch*n*width), batch*n, width), make([]float64, batch*n*width)
+			embed.Forward(x, tokens)
+			own := view(make([]T, n*width), n, width)
+			if position != nil {
+				if err := position.Forward(own, 1, start); err != nil {
+					t.Fatal(err)
+				}
+				if err := position.Forward(x, batch, start); err != nil {
+					t.Fatal(err)
+				}
+			}
+			stats := make([]T, 2*batch*n)
+			for i := range batch * n {
+				over := 1.0
+				e, p := embed.W.Data[int(tokens[i])*width:][:width], own.Row(i%n)
+				var meanE, meanP float64
+				if norm != nil {
+					row := view(x.Row(i), 1, width)
+					norm.Forward(row, row, stats[2*i:2*i+2])
+					over = float64(stats[2*i+1])
+					for j := range e {
+						meanE, meanP = meanE+float64(e[j])/width, meanP+float64(p[j])/width
+					}
+				}
+				for j := range e {
+					size[i*width+j] = (math.Abs(float64(e[j])) + math.Abs(meanE) + math.Abs(float64(p[j])) + math.Abs(meanP)) * over
+					if norm != nil {
+						size[i*width+j] *= math.Abs(float64(norm.Gain.Data[j]))
+						if norm.Bias != nil {
+							size[i*width+j] += math.Abs(float64(norm.Bias.Data[j]))
+						}
+					}
+				}
+			}
+			want := a.Project(x, Scope[T]{B: batch, Causal: true}, a.NewTrace())
+			tr := a.NewTrace().(*AttentionTrace[T])
+			y := view(make([]T, batch*n*width), batch*n, width)
+			r := LookupRows[T]{Tokens: tokens, Start: start, X: x, Stats: stats, Places: &near}
+			if err := l.Step(y, &r, state, Scope[T]{B: batch, Causal: true}, tr, nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range []struct {
+				what      string
+				got, want tensor.Heads[T]
+				of        *Linear[T]
+			}{{"q", tr.call.Q, want.Q, &a.Q}, {"k", tr.call.K, want.K, &a.K}, {"v", tr.call.V, want.V, &a.V}} {
+				for i := range batch * n {
+					for j := range c.got.H * d {
+						sum := 0.0
+						for p := range width {
+							sum += math.Abs(float64(c.of.W.Data[j*width+p])) * size[i*width+p]
+						}
+						if c.of.B != nil {
+							sum += math.Abs(float64(c.of.B.Data[j]))
+						}
+						got, want := c.got.At(i/n, j/d).Row(i % n)[j%d], c.want.At(i/n, j/d).Row(i % n)[j%d]
+						// Each is a sum of width products, of elements that were rounded a few
+						// times on their way: when centred, scaled, and added.
+						if off := math.Abs(float64(got) - float64(want)); !(off <= 2*(width+8)*unit*sum) {
+							t.Fatalf("%s, %s of row %d at %d: %v, want %v, off by %.3g of the limit", name, c.what, i, start, got, want, off/(2*(width+8)*unit*sum))
+						}
+					}
+				}
+			}
+			start += int64(n)
+		}
+		if start != places {
+			t.Fatalf("%d tokens for %d places", start, places)
+		}
+	}
+	big := &Embedding[T]{W: draw("big", 0, lookupSize/((h+2*hkv)*d)+1, width)}
+	a := &Attention[T]{Q: Linear[T]{W: draw("q of that", 0, h*d, width)}, H: h, Hkv: hkv, D: d}
+	if NewLookup(a, nil, big, nil) != nil {
+		t.Error("a table of more elements than there may be")
+	}
+}
