@@ -67,7 +67,7 @@ const (
 	imageBytes = 1 << 30
 )
 
-// Drawn is what drawing took.
+// Drawn is what drawing took, without what is made once for all batches.
 type Drawn struct {
 	Way     Way     `json:"way"`
 	Images  int     `json:"images"`
@@ -83,15 +83,48 @@ type Drawn struct {
 // fewer images, and by recomputing, threads share the layers. Images are the same in any
 // batch and with any number of threads.
 func Draw(ctx context.Context, m *model.Model[float32], d Images, emit func(i int, levels []byte) error) (Drawn, error) {
-	drawn := Drawn{Way: d.Way}
+	a, err := NewArtist(m, d)
+	if err != nil {
+		return Drawn{Way: d.Way}, err
+	}
+	return a.Draw(ctx, emit)
+}
+
+// Artist draws images. It keeps the sessions of a batch for the next one, and for the
+// next call of Draw: the model must not change. Its methods must not run at the same time.
+type Artist struct {
+	m     *model.Model[float32]
+	d     Images
+	key   rng.Key
+	parts []part // of a whole batch
+
+	state int64       // bytes
+	ended atomic.Bool // a part of the batch has failed
+
+	mu   sync.Mutex
+	done int64 // levels
+}
+
+// NewArtist returns what draws images d with a model.
+func NewArtist(m *model.Model[float32], d Images) (*Artist, error) {
 	if err := d.check(m); err != nil {
-		return drawn, err
+		return nil, err
 	}
 	if err := d.settle(m); err != nil {
-		return drawn, err
+		return nil, err
 	}
-	drawn.Way, drawn.Batch = d.Way, d.Batch
-	a := artist{m: m, d: &d, key: rng.New(d.Seed)}
+	a := &Artist{m: m, d: d, key: rng.New(d.Seed)}
+	var err error
+	a.parts, err = a.open(d.Batch)
+	return a, err
+}
+
+// Draw is the function of that name: the same images each time.
+func (a *Artist) Draw(ctx context.Context, emit func(i int, levels []byte) error) (Drawn, error) {
+	d := &a.d
+	drawn := Drawn{Way: d.Way, Batch: d.Batch}
+	a.done = 0
+	a.ended.Store(false)
 	start := time.Now()
 	for first := 0; first < d.Count; first += d.Batch {
 		batch, err := a.batch(ctx, first, min(d.Batch, d.Count-first))
@@ -177,18 +210,6 @@ func (d *Images) settle(m *model.Model[float32]) error {
 	return nil
 }
 
-// artist draws batches.
-type artist struct {
-	m     *model.Model[float32]
-	d     *Images
-	key   rng.Key
-	state int64       // bytes
-	ended atomic.Bool // a part of the batch has failed
-
-	mu   sync.Mutex
-	done int64 // levels
-}
-
 // Images of a part. On one core 12 are drawn at 0.9 of the rate of many: they fill a
 // tile of products. 8 are at 0.63. Beyond 96, eight tiles below one another, the states
 // of a head fill what the second-level cache has for them.
@@ -209,8 +230,8 @@ func parts(n, threads int) int {
 	return 1
 }
 
-// batch draws n images from number first on, in parts.
-func (a *artist) batch(ctx context.Context, first, n int) ([][]byte, error) {
+// open returns the parts of a batch of n images.
+func (a *Artist) open(n int) ([]part, error) {
 	count := 1
 	if a.d.Way != Recompute { // the model itself has the memory of one pass
 		count = parts(n, par.Threads())
@@ -219,12 +240,24 @@ func (a *artist) batch(ctx context.Context, first, n int) ([][]byte, error) {
 	for i := range list {
 		p := &list[i]
 		lo, hi := i*n/count, (i+1)*n/count
-		p.artist, p.first, p.n = a, first+lo, hi-lo
+		p.Artist, p.at, p.n = a, lo, hi-lo
 		if err := p.open(list[:i]); err != nil {
 			return nil, err
 		}
 	}
-	par.Parts(count, func(i int) { list[i].draw(ctx) })
+	return list, nil
+}
+
+// batch draws n images from number first on, in parts.
+func (a *Artist) batch(ctx context.Context, first, n int) ([][]byte, error) {
+	list := a.parts
+	if n != a.d.Batch {
+		var err error
+		if list, err = a.open(n); err != nil {
+			return nil, err
+		}
+	}
+	par.Parts(len(list), func(i int) { list[i].draw(ctx, first) })
 	var images [][]byte
 	a.state = 0
 	for i := range list {
@@ -241,7 +274,7 @@ func (a *artist) batch(ctx context.Context, first, n int) ([][]byte, error) {
 }
 
 // tell counts n more levels.
-func (a *artist) tell(n int) {
+func (a *Artist) tell(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.done += int64(n); a.d.Show != nil {
@@ -251,13 +284,13 @@ func (a *artist) tell(n int) {
 
 // part is some images of a batch, and what drawing them takes.
 type part struct {
-	*artist
-	first, n int // images
-	session  *model.Session[float32]
-	sampler  *Sampler // nil: mixtures
-	outputs  []float32
-	images   [][]byte
-	err      error
+	*Artist
+	at, n   int // images, counted in the batch
+	session *model.Session[float32]
+	sampler *Sampler // nil: mixtures
+	outputs []float32
+	images  [][]byte
+	err     error
 }
 
 // open makes the session and the sampler. Sessions of one size share the weights that
@@ -279,20 +312,25 @@ func (p *part) open(before []part) (err error) {
 	return err
 }
 
-// draw draws all levels, unless another part fails.
-func (p *part) draw(ctx context.Context) {
+// draw draws all levels of its images of the batch that begins with image first, unless
+// another part fails.
+func (p *part) draw(ctx context.Context, first int) {
 	whole := false
 	defer func() {
 		if !whole { // or a panic is under way
 			p.ended.Store(true)
 		}
 	}()
-	p.err = p.levels(ctx)
+	p.err = p.levels(ctx, first+p.at)
 	whole = p.err == nil
 }
 
-func (p *part) levels(ctx context.Context) error {
-	d, n := p.d, p.n
+// levels is draw for the images from first on.
+func (p *part) levels(ctx context.Context, first int) error {
+	d, n := &p.d, p.n
+	if p.session != nil {
+		p.session.Reset()
+	}
 	size, given := d.Size(), len(d.Given)
 	p.images = make([][]byte, n)
 	tokens, spare := make([]int32, n*(given+1), n*size), make([]int32, 0, n*size)
@@ -315,7 +353,7 @@ func (p *part) levels(ctx context.Context) error {
 		each := len(outputs) / n
 		following := spare[:0]
 		for i := range p.images {
-			level, err := p.level(outputs[i*each:][:each], p.first+i, at)
+			level, err := p.level(outputs[i*each:][:each], first+i, at)
 			if err != nil {
 				return err
 			}

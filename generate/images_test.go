@@ -99,6 +99,50 @@ func TestWaysDrawTheSame(t *testing.T) {
 	}
 }
 
+// An artist draws the same images again, after it was interrupted, too.
+func TestArtist(t *testing.T) {
+	defer par.SetThreads(0)
+	for _, mechanism := range []string{"linear", "softmax"} {
+		for _, threads := range []int{1, 2} {
+			par.SetThreads(threads)
+			m := levelModel(t, mechanism, nil)
+			d := Images{Shape: Shape{5, 2, 1}, Count: 59, Batch: 26, Seed: 3}
+			want := drawImages(t, m, d)
+			a, err := NewArtist(m, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			broken := errors.New("broken")
+			if _, err := a.Draw(context.Background(), func(i int, _ []byte) error {
+				if i == 30 {
+					return broken
+				}
+				return nil
+			}); err != broken {
+				t.Errorf("%s: emit fails, Draw gives %v", mechanism, err)
+			}
+			over, cancel := context.WithCancel(context.Background())
+			cancel()
+			if _, err := a.Draw(over, func(int, []byte) error { return nil }); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: cancelled, Draw gives %v", mechanism, err)
+			}
+			for range 2 {
+				n := 0
+				drawn, err := a.Draw(context.Background(), func(i int, levels []byte) error {
+					if i != n || !bytes.Equal(levels, want[i]) {
+						t.Fatalf("%s, %d threads: image %d, after %d others, is %v, want %v", mechanism, threads, i, n, levels, want[i])
+					}
+					n++
+					return nil
+				})
+				if err != nil || n != d.Count || drawn.Images != n {
+					t.Fatalf("%s, %d threads: %d images, said to be %d: %v", mechanism, threads, n, drawn.Images, err)
+				}
+			}
+		}
+	}
+}
+
 func TestParts(t *testing.T) {
 	for _, x := range []struct{ n, threads, want int }{
 		{128, 1, 1}, {192, 2, 2}, {193, 2, 4}, {23, 2, 1}, {24, 2, 2}, {96, 8, 8}, {95, 8, 1}, {1, 4, 1}, {1000, 3, 12},

@@ -66,7 +66,8 @@ func latencyConfigs(o *Options) []latencyConfig {
 var latencyMethods = map[string]*method{recompute: &softmax, cached: &softmax, recurrent: &linear, quadratic: &fastmax2}
 
 // tokenFLOPs counts the operations of a pixel of an image: what weights take, and
-// attention over half of the pixels or to a state and from it.
+// attention over half of the pixels or to a state and from it. What the first layer
+// projects is looked up where pixels come one by one.
 func (p *pixelModel) tokenFLOPs(way string) float64 {
 	const d = pixelWidth / pixelHeads
 	layer := float64(8*pixelWidth*pixelWidth + 4*pixelWidth*pixelHidden)
@@ -78,7 +79,11 @@ func (p *pixelModel) tokenFLOPs(way string) float64 {
 	default:
 		layer += float64(2 * p.Pixels * pixelWidth)
 	}
-	return float64(p.Layers) * layer
+	all := float64(p.Layers) * layer
+	if way != recompute {
+		all -= 6 * pixelWidth * pixelWidth
+	}
+	return all
 }
 
 func latencyPieces(o *Options) (list []Piece, err error) {
@@ -127,9 +132,12 @@ func drawing(config model.Config, batch, pixels int) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := generate.Images{Shape: generate.Shape{Height: 1, Width: pixels, Channels: 1}, Count: batch, Batch: batch, Seed: 1}
+	a, err := generate.NewArtist(m, generate.Images{Shape: generate.Shape{Height: 1, Width: pixels, Channels: 1}, Count: batch, Batch: batch, Seed: 1})
+	if err != nil {
+		return nil, err
+	}
 	return func() error {
-		_, err := generate.Draw(context.Background(), m, d, func(int, []byte) error { return nil })
+		_, err := a.Draw(context.Background(), func(int, []byte) error { return nil })
 		return err
 	}, nil
 }
@@ -174,11 +182,11 @@ func latencyOutcome(o *Options, r *Results) (*Outcome, error) {
 	out := new(Outcome)
 	single := report.Table{
 		Title: "Seconds of an image at batch 1 on the CPU", Head: []string{"way", "MNIST published", "here", "CIFAR-10 published", "here"},
-		Note: "Recomputing is timed at a few lengths and summed over all; the others draw whole images. Published on a CPU that is not named.",
+		Note: "Recomputing is timed at a few lengths and summed over all; the others draw whole images with a session that is there. Published on a CPU that is not named.",
 	}
 	batches := report.Table{
 		Title: fmt.Sprintf("Images a second in batches of %d", latencyBatch), Head: []string{"way", "MNIST", "CIFAR-10"},
-		Note: "In float32. A state takes the same time for every pixel: of CIFAR-10 some are drawn but within the full budget.",
+		Note: "In float32, with sessions that are there. A state takes the same time for every pixel: of CIFAR-10 some are drawn but within the full budget.",
 	}
 	seconds := map[string]map[string]float64{}
 	for _, c := range latencyConfigs(o) {
