@@ -28,6 +28,7 @@ var layers = []string{
 	"tensor",
 	"internal/oracle",
 	"internal/check",
+	"internal/lock",
 	"internal/atomicfile",
 	"internal/framed",
 	"internal/page",

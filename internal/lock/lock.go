@@ -1,0 +1,147 @@
+// Package lock gives a path one owner at a time, across processes and within one. The
+// system releases the lock of a process that dies.
+package lock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Name is the lock file of a folder.
+const Name = ".farfield.lock"
+
+// pollInterval is the time between two attempts of Wait.
+const pollInterval = 50 * time.Millisecond
+
+// A HeldError reports that another owner holds a lock.
+type HeldError struct {
+	Path string // the folder or file that the lock protects
+	PID  int    // the owner's process; 0 where it is unknown
+}
+
+// Error names the path and the owner.
+func (e *HeldError) Error() string {
+	if e.PID == 0 {
+		return fmt.Sprintf("%q is in use by another process", e.Path)
+	}
+	if e.PID == os.Getpid() {
+		return fmt.Sprintf("%q is in use by this process (%d)", e.Path, e.PID)
+	}
+	return fmt.Sprintf("%q is in use by process %d", e.Path, e.PID)
+}
+
+// A Lock is a held lock.
+type Lock struct {
+	f *os.File // nil where the system has no locks
+}
+
+// Folder locks an existing folder without waiting. Its error is a *HeldError when the
+// folder has an owner, and otherwise the system's.
+func Folder(dir string) (*Lock, error) {
+	return acquire(filepath.Join(dir, Name), dir)
+}
+
+// File locks path without waiting; path need not exist, its folder must. The lock file
+// is path with the suffix ".lock". Its errors are those of Folder.
+func File(path string) (*Lock, error) {
+	return acquire(path+".lock", path)
+}
+
+// WaitFolder locks an existing folder once its owner has released it. waiting, unless
+// nil, is called once before the first wait with the owner. It returns the cause of ctx
+// when ctx ends first, and otherwise the system's error.
+func WaitFolder(ctx context.Context, dir string, waiting func(*HeldError)) (*Lock, error) {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		l, err := Folder(dir)
+		var held *HeldError
+		if !errors.As(err, &held) {
+			return l, err
+		}
+		if waiting != nil {
+			waiting(held)
+			waiting = nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// Release gives the lock back and removes its file. A second call does nothing.
+func (l *Lock) Release() {
+	if l == nil || l.f == nil {
+		return
+	}
+	remove(l.f)
+	l.f = nil
+}
+
+// acquire locks the file name on behalf of path. An owner removes its file when it
+// releases the lock, so a lock counts only while name still leads to the locked file.
+func acquire(name, path string) (*Lock, error) {
+	for {
+		f, err := open(name)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return &Lock{}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		ok, err := try(f)
+		if err != nil {
+			f.Close()
+			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+		}
+		if !ok {
+			pid := owner(name)
+			f.Close()
+			return nil, &HeldError{Path: path, PID: pid}
+		}
+		if !leadsTo(name, f) {
+			f.Close()
+			continue
+		}
+		// The owner's number is a service to the reader of an error: a full disk is no
+		// reason to refuse the lock.
+		if f.Truncate(0) == nil {
+			_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+		}
+		return &Lock{f: f}, nil
+	}
+}
+
+// leadsTo reports whether name is the open file f.
+func leadsTo(name string, f *os.File) bool {
+	locked, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Lstat(name)
+	return err == nil && os.SameFile(locked, named)
+}
+
+// owner returns the process that the lock file names; 0 where it names none.
+func owner(name string) int {
+	f, err := open(name)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	buf := make([]byte, 32)
+	n, _ := f.ReadAt(buf, 0)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
+	if err != nil || pid < 0 {
+		return 0
+	}
+	return pid
+}

@@ -1,0 +1,37 @@
+//go:build unix && !aix && !solaris
+
+package lock
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// open opens the lock file, without waiting for the other end of a pipe of that name.
+func open(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o666)
+}
+
+// try locks f. It returns false when f has another owner.
+func try(f *os.File) (bool, error) {
+	for {
+		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
+		case nil:
+			return true, nil
+		case unix.EWOULDBLOCK:
+			return false, nil
+		case unix.EINTR:
+		default:
+			return false, err
+		}
+	}
+}
+
+// remove removes the file of a held lock, then releases it.
+func remove(f *os.File) {
+	if leadsTo(f.Name(), f) {
+		_ = os.Remove(f.Name())
+	}
+	f.Close()
+}
