@@ -21,6 +21,7 @@ const module = "github.com/farfield-ml/farfield"
 var layers = []string{
 	"rng",
 	"internal/cpu",
+	"internal/machine",
 	"internal/par",
 	"internal/arena",
 	"internal/kernel",

@@ -42,6 +42,25 @@ func (g *Generator) Sampling() Sampling { return g.sampler.set }
 // Append adds tokens to the text: a prompt, or words put into the model's mouth.
 func (g *Generator) Append(tokens ...int32) { g.pending = append(g.pending, tokens...) }
 
+// prefillTokens is the number of tokens between two looks at a context.
+const prefillTokens = 256
+
+// Prefill brings appended tokens into the state, all but the last 256 at most. Generate
+// does so, too; Prefill lets a long prompt be read piece by piece. It returns the error
+// of ctx, after which the tokens that are left can be brought in later.
+func (g *Generator) Prefill(ctx context.Context) error {
+	for len(g.pending) > prefillTokens {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if _, err := g.session.Step(g.pending[:prefillTokens], prefillTokens); err != nil {
+			return err
+		}
+		g.pending = g.pending[prefillTokens:]
+	}
+	return nil
+}
+
 // Generate draws n tokens and calls emit with each as soon as it is there. An
 // error of emit or of ctx ends it; the text then has the tokens emitted so far.
 // Token i of a text is drawn with number i of the seed, so that a text does not
@@ -51,6 +70,9 @@ func (g *Generator) Generate(ctx context.Context, n int, emit func(token int32) 
 		return errors.New("prompt: is empty, there is nothing to continue")
 	}
 	for range n {
+		if err := g.Prefill(ctx); err != nil {
+			return err
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}

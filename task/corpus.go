@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/machine"
 )
 
 // Corpus is text to learn from, and where it came from.
@@ -23,6 +26,9 @@ type Corpus struct {
 // binaryHead is how much of a file is searched for the NUL byte that text does
 // not have.
 const binaryHead = 8 << 10
+
+// readPiece is the most bytes of a read.
+const readPiece = 1 << 20
 
 // ReadCorpus reads a file, or every text of a folder and of the folders in it,
 // one after another in the order of their names. Names that begin with a dot,
@@ -38,7 +44,10 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 	c := &Corpus{Name: path}
 	if !info.IsDir() {
 		c.Files = 1
-		if c.Text, err = os.ReadFile(path); err != nil {
+		if err := checkRoom(path, info.Size()); err != nil {
+			return nil, err
+		}
+		if c.Text, err = appendFile(make([]byte, 0, info.Size()), path); err != nil {
 			return nil, err
 		}
 		if len(c.Text) == 0 {
@@ -51,6 +60,8 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 	if err != nil {
 		return nil, err
 	}
+	var names []string
+	var size int64
 	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -63,25 +74,79 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 		case !d.Type().IsRegular():
 			return nil
 		}
-		text, err := os.ReadFile(name)
+		info, err := d.Info()
 		if err != nil {
 			return err
 		}
-		if isBinary(text) || utf8Only && !utf8.Valid(text) {
-			c.Skipped++
-			return nil
-		}
-		c.Files++
-		c.Text = append(c.Text, text...)
+		names, size = append(names, name), size+info.Size()
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
+	if err := checkRoom(path, size); err != nil {
+		return nil, err
+	}
+	// The text is appended in place: memory for a second copy is not needed.
+	c.Text = make([]byte, 0, size)
+	for _, name := range names {
+		before := len(c.Text)
+		if c.Text, err = appendFile(c.Text, name); err != nil {
+			return nil, err
+		}
+		text := c.Text[before:]
+		if isBinary(text) || utf8Only && !utf8.Valid(text) {
+			c.Text = c.Text[:before]
+			c.Skipped++
+			continue
+		}
+		c.Files++
+	}
 	if len(c.Text) == 0 {
 		return nil, fmt.Errorf("%s: the folder holds no text (%d empty files, %d skipped as binary)", path, c.Files, c.Skipped)
 	}
 	return c, nil
+}
+
+// checkRoom returns an error if a text of size bytes exceeds the free memory.
+func checkRoom(path string, size int64) error {
+	if free := machine.FreeMemory(); size > free {
+		return fmt.Errorf("%s: %d bytes of text need as much memory, and %d bytes are free; give a part of it, or several runs", path, size, free)
+	}
+	return nil
+}
+
+// appendFile appends the content of a file to dst, which has room for it unless the
+// file has grown.
+func appendFile(dst []byte, name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return dst, err
+	}
+	defer f.Close()
+	for {
+		if len(dst) == cap(dst) {
+			// At the end of a file of the expected size nothing is left to read.
+			var more [1]byte
+			n, err := f.Read(more[:])
+			dst = append(dst, more[:n]...)
+			if err == io.EOF {
+				return dst, nil
+			}
+			if err != nil {
+				return dst, err
+			}
+			continue
+		}
+		n, err := f.Read(dst[len(dst):min(cap(dst), len(dst)+readPiece)])
+		dst = dst[:len(dst)+n]
+		if err == io.EOF {
+			return dst, nil
+		}
+		if err != nil {
+			return dst, err
+		}
+	}
 }
 
 func isBinary(text []byte) bool {

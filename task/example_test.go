@@ -14,7 +14,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	loss := task.NewNgram(text.Tokens(task.Train), text.Vocab.Size()).Loss(text.Tokens(task.Valid))
+	loss := task.NewNgram(text.Tokens(task.Train).All(), text.Vocab.Size()).Loss(text.Tokens(task.Valid).All())
 	fmt.Printf("%.1f bits per byte alone, %.1f after one byte, %.1f after two\n",
 		loss[0]/math.Ln2, loss[1]/math.Ln2, loss[2]/math.Ln2)
 	// Output:

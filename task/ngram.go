@@ -2,6 +2,7 @@ package task
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 )
@@ -36,20 +37,25 @@ func (g gram) of(order int) gram {
 	return g
 }
 
-// count returns the grams of three tokens and how often each is there.
-func count(tokens []int32) map[gram]int {
-	grams := map[gram]int{}
-	for i := 2; i < len(tokens); i++ {
-		grams[gram(tokens[i-2:i+1])]++
+// count returns how often each gram of three tokens occurs, and the number of grams.
+func count(tokens iter.Seq[int32]) (grams map[gram]int, n int) {
+	grams = map[gram]int{}
+	var last gram
+	seen := 0
+	for t := range tokens {
+		last = gram{last[1], last[2], t}
+		if seen++; seen > 2 {
+			grams[last]++
+		}
 	}
-	return grams
+	return grams, max(seen-2, 0)
 }
 
 // NewNgram counts tokens, which are below vocab. The first two, which have no
 // two before them, are context only.
-func NewNgram(tokens []int32, vocab int) *Ngram {
+func NewNgram(tokens iter.Seq[int32], vocab int) *Ngram {
 	t := &Ngram{vocab: vocab}
-	grams := count(tokens)
+	grams, _ := count(tokens)
 	for order := range t.seen {
 		seen, after := map[gram]int{}, map[gram]follow{}
 		for g, n := range grams {
@@ -68,8 +74,8 @@ func NewNgram(tokens []int32, vocab int) *Ngram {
 // the token's frequency alone, given the one before, given the two before. In
 // bits per byte it is Loss/ln 2 × tokens/bytes. Fewer than three tokens have no
 // loss: it is NaN.
-func (t *Ngram) Loss(tokens []int32) (order [3]float64) {
-	grams := count(tokens)
+func (t *Ngram) Loss(tokens iter.Seq[int32]) (order [3]float64) {
+	grams, n := count(tokens)
 	list := make([]gram, 0, len(grams))
 	for g := range grams {
 		list = append(list, g)
@@ -80,14 +86,14 @@ func (t *Ngram) Loss(tokens []int32) (order [3]float64) {
 		p := 1 / float64(t.vocab)
 		for k := range order {
 			if f, ok := t.after[k][g.of(k).context()]; ok {
-				n := float64(t.seen[k][g.of(k)])
-				p = (n + float64(f.distinct)*p) / float64(f.total+f.distinct)
+				seen := float64(t.seen[k][g.of(k)])
+				p = (seen + float64(f.distinct)*p) / float64(f.total+f.distinct)
 			}
 			order[k] -= float64(grams[g]) * math.Log(p)
 		}
 	}
 	for k := range order {
-		order[k] /= float64(max(len(tokens)-2, 0))
+		order[k] /= float64(n)
 	}
 	return order
 }

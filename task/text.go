@@ -26,7 +26,8 @@ type Text struct {
 
 	length int
 	seed   uint64
-	parts  [3][]int32
+	whole  token.Sequence
+	parts  [3]token.Sequence
 }
 
 // textSet is a text of the data sets.
@@ -75,8 +76,8 @@ func openText(o *opening, kind string) (Source, error) {
 	t.length, t.seed = length, o.Seed
 	if textSets[data].judged {
 		valid := t.parts[Valid]
-		half := len(valid) / 2
-		t.parts[Valid], t.parts[Test] = valid[:half:half], valid[half:]
+		half := valid.Len() / 2
+		t.parts[Valid], t.parts[Test] = valid.Slice(0, half), valid.Slice(half, valid.Len())
 	}
 	return t, nil
 }
@@ -104,31 +105,29 @@ func ReadText(data, folder, kind string) (*Corpus, error) {
 // it; of enwik8, which is divided otherwise, Open leaves the last half of the rest
 // to be judged by. Windows have 1024 tokens.
 func NewText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
-	tokens, err := vocab.Encode(nil, c.Text)
+	tokens, err := vocab.Sequence(c.Text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}
-	n := len(tokens) * 9 / 10
-	if n < 2 || len(tokens)-n < 2 {
-		return nil, fmt.Errorf("%s: %d tokens do not make a part to learn from and a part to validate", c.Name, len(tokens))
+	all := tokens.Len()
+	n := all / 10 * 9
+	n += all % 10 * 9 / 10
+	if n < 2 || all-n < 2 {
+		return nil, fmt.Errorf("%s: %d tokens do not make a part to learn from and a part to validate", c.Name, all)
 	}
-	t := &Text{Corpus: c, Vocab: vocab, length: textWindow}
-	t.parts[Train], t.parts[Valid] = tokens[:n:n], tokens[n:]
+	t := &Text{Corpus: c, Vocab: vocab, length: textWindow, whole: tokens}
+	t.parts[Train], t.parts[Valid] = tokens.Slice(0, n), tokens.Slice(n, all)
 	return t, nil
 }
 
-// Tokens returns those of a part.
-func (t *Text) Tokens(split Split) []int32 { return t.parts[split] }
+// Tokens returns the tokens of a part.
+func (t *Text) Tokens(split Split) token.Sequence { return t.parts[split] }
 
 // Whole returns the task with all of the text in the part to choose by, and
 // nothing to learn from.
 func (t *Text) Whole() *Text {
 	w := *t
-	var all []int32
-	for _, part := range t.parts {
-		all = append(all, part...)
-	}
-	w.parts = [3][]int32{Valid: all}
+	w.parts = [3]token.Sequence{Valid: t.whole}
 	return &w
 }
 
@@ -156,7 +155,7 @@ func (t *Text) Spec() Spec {
 	s := Spec{Name: name, Kind: Next, Metric: Nats, Vocab: t.Vocab.Size(), Length: t.length, Parts: 1, Classes: t.Vocab.Size()}
 	s.Count[Train] = Endless
 	for _, split := range []Split{Valid, Test} {
-		s.Count[split] = (max(len(t.parts[split])-1, 0) + t.length - 1) / t.length
+		s.Count[split] = (max(t.parts[split].Len()-1, 0) + t.length - 1) / t.length
 	}
 	return s
 }
@@ -171,7 +170,7 @@ func (t *Text) Sample(s *Sample, split Split, i int) error {
 		return t.Draw(s, t.length, rng.New(t.seed).Fold(uint64(i)), 0)
 	}
 	part, at := t.parts[split], i*t.length
-	t.window(s, part, at, min(t.length, len(part)-1-at))
+	t.window(s, part, at, min(t.length, part.Len()-1-at))
 	return nil
 }
 
@@ -179,30 +178,45 @@ func (t *Text) Sample(s *Sample, split Split, i int) error {
 // place is a function of key and i.
 func (t *Text) Draw(s *Sample, length int, key rng.Key, i uint64) error {
 	part := t.parts[Train]
-	if length < 1 || len(part) <= length {
-		return fmt.Errorf("context: %d tokens do not fit the %d that there are to learn from", length, len(part))
+	if length < 1 || part.Len() <= length {
+		return fmt.Errorf("context: %d tokens do not fit the %d that there are to learn from", length, part.Len())
 	}
-	t.window(s, part, key.Intn(i, len(part)-length), length)
+	t.window(s, part, key.Intn(i, part.Len()-length), length)
 	return nil
 }
 
-func (t *Text) window(s *Sample, part []int32, at, length int) {
+func (t *Text) window(s *Sample, part token.Sequence, at, length int) {
 	s.reset()
-	s.Tokens = append(s.Tokens, part[at:][:length]...)
-	s.Labels = append(s.Labels, part[at+1:][:length]...)
+	s.Tokens = part.Append(s.Tokens, at, at+length)
+	s.Labels = append(s.Labels, s.Tokens[1:]...)
+	s.Labels = part.Append(s.Labels, at+length, at+length+1)
 }
 
-// Baselines are tables of how often tokens follow those before, made of the first
-// million tokens, and judged by as many as n windows have.
-func (t *Text) Baselines(n int) ([]Baseline, error) {
-	const most = 1 << 20
-	spec := t.Spec()
-	judged := t.parts[spec.Judged()]
-	judged = judged[:min(len(judged), n*t.length+2)]
-	learned := t.parts[Train][:min(len(t.parts[Train]), most)]
-	if len(judged) < 3 || len(learned) < 3 {
-		return nil, fmt.Errorf("%s: %d tokens to learn from and %d to be judged by are too few", spec.Name, len(learned), len(judged))
+// tableTokens is the most tokens that Table learns from.
+const tableTokens = 1 << 26
+
+// Table returns the losses in nats per token of tables that predict the split's first
+// limit tokens (0: all) from counts of no token, one and two tokens before, and the
+// number of tokens that the tables learned from: the training part's first 2^26 at
+// most. Parts of fewer than three tokens are an error.
+func (t *Text) Table(split Split, limit int) (loss [3]float64, learned int, err error) {
+	judged, from := t.parts[split], t.parts[Train]
+	if limit > 0 {
+		judged = judged.Slice(0, min(judged.Len(), limit))
 	}
-	loss := NewNgram(learned, spec.Vocab).Loss(judged)
+	from = from.Slice(0, min(from.Len(), tableTokens))
+	if judged.Len() < 3 || from.Len() < 3 {
+		return loss, 0, fmt.Errorf("%s: %d tokens to learn from and %d to be judged by are too few", t.Spec().Name, from.Len(), judged.Len())
+	}
+	return NewNgram(from.All(), t.Vocab.Size()).Loss(judged.All()), from.Len(), nil
+}
+
+// Baselines returns the losses of Table, judged by as many tokens as n windows have.
+func (t *Text) Baselines(n int) ([]Baseline, error) {
+	spec := t.Spec()
+	loss, _, err := t.Table(spec.Judged(), n*t.length+2)
+	if err != nil {
+		return nil, err
+	}
 	return []Baseline{{"frequency", loss[0]}, {"after one token", loss[1]}, {"after two", loss[2]}}, nil
 }

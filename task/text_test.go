@@ -24,8 +24,8 @@ func TestSplitIsNanoGPTs(t *testing.T) {
 	// The two sizes of Tiny Shakespeare's parts.
 	const all, train = 1115394, 1003854
 	x := text(t, strings.Repeat("a", all))
-	if len(x.Tokens(Train)) != train || len(x.Tokens(Valid)) != all-train {
-		t.Errorf("parts of %d and %d tokens, want %d and %d", len(x.Tokens(Train)), len(x.Tokens(Valid)), train, all-train)
+	if x.Tokens(Train).Len() != train || x.Tokens(Valid).Len() != all-train {
+		t.Errorf("parts of %d and %d tokens, want %d and %d", x.Tokens(Train).Len(), x.Tokens(Valid).Len(), train, all-train)
 	}
 }
 
@@ -39,7 +39,7 @@ func TestOpenText(t *testing.T) {
 		{"bytelm", 256, 51, 0},
 	} {
 		x := openSource(t, c.name, Options{}, "data", dir).(*Text)
-		if n := len(x.Tokens(Train)) + len(x.Tokens(Valid)); x.Vocab.Size() != c.size || n != c.tokens || x.Corpus.Skipped != c.skipped {
+		if n := x.Tokens(Train).Len() + x.Tokens(Valid).Len(); x.Vocab.Size() != c.size || n != c.tokens || x.Corpus.Skipped != c.skipped {
 			t.Errorf("%s: vocabulary of %d, %d tokens, %d files skipped", c.name, x.Vocab.Size(), n, x.Corpus.Skipped)
 		}
 	}
@@ -58,7 +58,7 @@ func TestOpenText(t *testing.T) {
 func TestEnwik8IsDivided(t *testing.T) {
 	dir := write(t, map[string]string{"enwik8/enwik8": strings.Repeat("0123456789", 100)})
 	x := openSource(t, "bytelm", Options{Folder: dir}, "data", "enwik8", "length", "19").(*Text)
-	if a, b, c := len(x.Tokens(Train)), len(x.Tokens(Valid)), len(x.Tokens(Test)); a != 900 || b != 50 || c != 50 {
+	if a, b, c := x.Tokens(Train).Len(), x.Tokens(Valid).Len(), x.Tokens(Test).Len(); a != 900 || b != 50 || c != 50 {
 		t.Errorf("parts of %d, %d and %d bytes", a, b, c)
 	}
 	if got := x.Spec().Count; got != [3]int{Endless, 3, 3} {
@@ -73,16 +73,16 @@ func TestWindowsFollowEachOther(t *testing.T) {
 	var targets []int32
 	for i := range x.Spec().Count[Valid] {
 		s := take(t, x, Valid, i)
-		if len(s.Tokens) != len(s.Labels) || s.Tokens[0] != x.(*Text).Tokens(Valid)[i*7] {
+		if len(s.Tokens) != len(s.Labels) || s.Tokens[0] != x.(*Text).Tokens(Valid).Append(nil, i*7, i*7+1)[0] {
 			t.Fatalf("window %d begins with %v", i, s.Tokens)
 		}
 		targets = append(targets, s.Labels...)
 	}
-	if want := x.(*Text).Tokens(Valid)[1:]; !slices.Equal(targets, want) {
+	if want := slices.Collect(x.(*Text).Tokens(Valid).All())[1:]; !slices.Equal(targets, want) {
 		t.Errorf("%d targets, want %d", len(targets), len(want))
 	}
-	if w := x.(*Text).Whole(); len(w.Tokens(Valid)) != len(Invent(1, 3000).Text) || w.Spec().Length != 7 {
-		t.Errorf("the whole has %d tokens", len(w.Tokens(Valid)))
+	if w := x.(*Text).Whole(); w.Tokens(Valid).Len() != len(Invent(1, 3000).Text) || w.Spec().Length != 7 {
+		t.Errorf("the whole has %d tokens", w.Tokens(Valid).Len())
 	}
 }
 
@@ -99,7 +99,7 @@ func TestDrawDependsOnKeyAndNumberAlone(t *testing.T) {
 	if !slices.Equal(a.Labels[:length-1], a.Tokens[1:]) {
 		t.Error("targets are not the tokens that follow")
 	}
-	if !strings.Contains(decode(t, x.Tokens(Train)), decode(t, a.Tokens)) {
+	if !strings.Contains(decode(t, slices.Collect(x.Tokens(Train).All())), decode(t, a.Tokens)) {
 		t.Error("the window is not a piece of the training part")
 	}
 	other := draw(5, 101)
@@ -112,12 +112,12 @@ func TestDrawDependsOnKeyAndNumberAlone(t *testing.T) {
 }
 
 func TestDrawReachesEveryToken(t *testing.T) {
-	x := text(t, strings.Repeat("x", 20)) // eighteen to learn from
-	part := x.Tokens(Train)
-	for i := range part {
-		part[i] = int32(i)
+	letters := make([]byte, 20) // eighteen to learn from
+	for i := range letters {
+		letters[i] = byte(i)
 	}
-	seen := make([]bool, len(part))
+	x := text(t, string(letters))
+	seen := make([]bool, x.Tokens(Train).Len())
 	var s Sample
 	for i := range uint64(200) {
 		if err := x.Draw(&s, 4, rng.New(1), i); err != nil {
@@ -130,9 +130,9 @@ func TestDrawReachesEveryToken(t *testing.T) {
 	if i := slices.Index(seen, false); i >= 0 {
 		t.Errorf("token %d was never in a window", i)
 	}
-	for _, length := range []int{0, len(part)} {
+	for _, length := range []int{0, len(seen)} {
 		if x.Draw(&s, length, rng.New(1), 0) == nil {
-			t.Errorf("a window of %d tokens of %d", length, len(part))
+			t.Errorf("a window of %d tokens of %d", length, len(seen))
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestNgramByHand(t *testing.T) {
 	// order 0: 0, 1, 2 once each, so n = 3, t = 3;
 	// order 1: after 1: 0, 2; after 0: 1;
 	// order 2: after 01: 0, 2; after 10: 1.
-	table := NewNgram([]int32{0, 1, 0, 1, 2}, 4)
+	table := NewNgram(slices.Values([]int32{0, 1, 0, 1, 2}), 4)
 	p0 := (1 + 3*0.25) / 6 // 0, 1 and 2 alike
 	p1 := (1 + 2*p0) / 4   // 2 after 1
 	p2 := (1 + 2*p1) / 4   // 2 after 01
@@ -203,7 +203,7 @@ func TestNgramByHand(t *testing.T) {
 		{"token not seen", []int32{3, 0, 3}, [3]float64{q0, q1, q1}},
 		{"no context seen", []int32{3, 3, 3}, [3]float64{q0, q0, q0}},
 	} {
-		for order, got := range table.Loss(c.tokens) {
+		for order, got := range table.Loss(slices.Values(c.tokens)) {
 			if want := -math.Log(c.p[order]); math.Abs(got-want) > 1e-15 {
 				t.Errorf("%s, order %d: loss %v, want %v", c.name, order, got, want)
 			}
@@ -213,16 +213,16 @@ func TestNgramByHand(t *testing.T) {
 
 func TestNgramProbabilitiesSumToOne(t *testing.T) {
 	x := text(t, string(Invent(3, 2000).Text))
-	tokens := x.Tokens(Train)
+	tokens := slices.Collect(x.Tokens(Train).All())
 	for i := range tokens {
 		tokens[i] %= 11
 	}
-	table := NewNgram(tokens, 11)
+	table := NewNgram(slices.Values(tokens), 11)
 	for a := range int32(11) {
 		for b := range int32(11) {
 			var sum [3]float64
 			for c := range int32(11) {
-				for order, loss := range table.Loss([]int32{a, b, c}) {
+				for order, loss := range table.Loss(slices.Values([]int32{a, b, c})) {
 					sum[order] += math.Exp(-loss)
 				}
 			}
@@ -236,10 +236,10 @@ func TestNgramProbabilitiesSumToOne(t *testing.T) {
 }
 
 func TestNgramOfNothing(t *testing.T) {
-	if l := NewNgram([]int32{1, 2}, 3).Loss([]int32{1, 2}); !math.IsNaN(l[2]) {
+	if l := NewNgram(slices.Values([]int32{1, 2}), 3).Loss(slices.Values([]int32{1, 2})); !math.IsNaN(l[2]) {
 		t.Errorf("loss is %v", l)
 	}
-	if l := NewNgram(nil, 4).Loss([]int32{1, 2, 3}); l[2] != math.Log(4) {
+	if l := NewNgram(slices.Values([]int32{}), 4).Loss(slices.Values([]int32{1, 2, 3})); l[2] != math.Log(4) {
 		t.Errorf("loss without training is %v, want ln 4", l)
 	}
 }

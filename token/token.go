@@ -28,8 +28,14 @@ func Chars(text []byte) (*Vocabulary, error) {
 	if len(text) == 0 {
 		return nil, fmt.Errorf("characters: the text is empty")
 	}
+	var ascii [utf8.RuneSelf]bool // most texts have little else
 	seen := map[rune]struct{}{}
 	for i := 0; i < len(text); {
+		if text[i] < utf8.RuneSelf {
+			ascii[text[i]] = true
+			i++
+			continue
+		}
 		r, n := utf8.DecodeRune(text[i:])
 		if r == utf8.RuneError && n == 1 {
 			return nil, fmt.Errorf("characters: byte 0x%02x at offset %d is not UTF-8", text[i], i)
@@ -37,7 +43,12 @@ func Chars(text []byte) (*Vocabulary, error) {
 		seen[r] = struct{}{}
 		i += n
 	}
-	chars := make([]rune, 0, len(seen))
+	chars := make([]rune, 0, len(seen)+len(ascii))
+	for r, has := range ascii {
+		if has {
+			chars = append(chars, rune(r))
+		}
+	}
 	for r := range seen {
 		chars = append(chars, r)
 	}
@@ -73,6 +84,12 @@ func (v *Vocabulary) Size() int {
 // Encode appends the tokens of text to dst. A character outside the vocabulary
 // is an error that names it and its offset in text.
 func (v *Vocabulary) Encode(dst []int32, text []byte) ([]int32, error) {
+	return v.EncodeAt(dst, text, 0)
+}
+
+// EncodeAt is Encode for text that begins at an offset of a longer text, from which
+// errors count.
+func (v *Vocabulary) EncodeAt(dst []int32, text []byte, offset int64) ([]int32, error) {
 	dst = slices.Grow(dst, len(text))
 	if v.chars == nil {
 		for _, b := range text {
@@ -81,16 +98,12 @@ func (v *Vocabulary) Encode(dst []int32, text []byte) ([]int32, error) {
 		return dst, nil
 	}
 	for i := 0; i < len(text); {
-		r, n := utf8.DecodeRune(text[i:])
-		if r == utf8.RuneError && n == 1 {
-			return dst, fmt.Errorf("byte 0x%02x at offset %d is not UTF-8", text[i], i)
-		}
-		t, ok := v.index[r]
-		if !ok {
-			return dst, fmt.Errorf("character %q at offset %d is not in the vocabulary of %d characters", r, i, len(v.chars))
+		t, size, err := v.next(text, i, offset)
+		if err != nil {
+			return dst, err
 		}
 		dst = append(dst, t)
-		i += n
+		i += size
 	}
 	return dst, nil
 }

@@ -204,7 +204,7 @@ func (c *Config) check(src task.Source) error {
 		return err
 	}
 	if text, ok := src.(*task.Text); ok {
-		if n := len(text.Tokens(task.Train)); n <= c.Model.Context {
+		if n := text.Tokens(task.Train).Len(); n <= c.Model.Context {
 			return fmt.Errorf("context: %d tokens do not fit the %d that there are to learn from", c.Model.Context, n)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -190,7 +191,7 @@ func TestRanksRefuseWhatDiffers(t *testing.T) {
 		{"data", 2, func(int) Config { return c }, func(rank int) task.Source {
 			text := littleText(t)
 			if rank == 1 {
-				text = tokensOf(t, text.Vocab, text.Tokens(task.Train)[1:])
+				text = tokensOf(t, text.Vocab, slices.Collect(text.Tokens(task.Train).All())[1:])
 			}
 			return text
 		}, "rank 1: "},

@@ -237,7 +237,7 @@ func TestMetricsHaveEveryStepOnce(t *testing.T) {
 	if len(steps) != 30 || !slices.Equal(evals, []int{7, 14, 21, 28, 30}) {
 		t.Errorf("%d steps, evaluations at %v", len(steps), evals)
 	}
-	if n := len(littleText(t).Tokens(task.Valid)); score.Tokens != int64(n-1) {
+	if n := littleText(t).Tokens(task.Valid).Len(); score.Tokens != int64(n-1) {
 		t.Errorf("the whole evaluation has %d tokens, want %d", score.Tokens, n-1)
 	}
 }
@@ -247,7 +247,7 @@ func TestTrainingLearns(t *testing.T) {
 	c.Steps, c.Rate = 200, 1e-2
 	_, score := run(t, c)
 	text := littleText(t)
-	if alone := task.NewNgram(text.Tokens(task.Train), 256).Loss(text.Tokens(task.Valid))[0]; score.Loss >= alone {
+	if alone := task.NewNgram(text.Tokens(task.Train).All(), 256).Loss(text.Tokens(task.Valid).All())[0]; score.Loss >= alone {
 		t.Errorf("the loss is %.3f, that of single bytes %.3f", score.Loss, alone)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 )
@@ -56,7 +57,7 @@ func (o *ours) measure(ctx context.Context, l bench.Line, budget time.Duration) 
 		if err != nil {
 			return l, err
 		}
-		if m := bench.Memory(); c.Need > m {
+		if m := float64(machine.FreeMemory()); c.Need > m {
 			return l, fmt.Errorf("it needs %.0f MiB, %.0f are free", c.Need/(1<<20), m/(1<<20))
 		}
 		s, err := c.Open(budget)

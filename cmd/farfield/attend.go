@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
-	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/safetensors"
@@ -209,7 +209,7 @@ func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *att
 		}
 		ran.Diagnosis = diagnosis(heads, q.H)
 	}
-	ran.PeakBytes = bench.PeakMemory()
+	ran.PeakBytes = machine.PeakMemory()
 	return list, ran, nil
 }
 

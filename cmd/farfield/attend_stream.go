@@ -17,6 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/stream"
@@ -222,7 +223,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	report := &streamReport{
 		Mechanism: c.Mechanism, Chunk: r.Chunk, Window: r.Window, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision,
 		N: r.Shape.N, M: r.Shape.M, Tokens: r.Tokens, Resumed: r.Resumed, Seconds: r.Seconds, Filling: r.Filling, Computing: r.Computing, FLOPs: r.FLOPs, Peak: peak,
-		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, PeakBytes: bench.PeakMemory(), Checkpoints: r.Checkpoints,
+		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, PeakBytes: machine.PeakMemory(), Checkpoints: r.Checkpoints,
 		Digest: fmt.Sprintf("%08x", r.Digest), Sent: r.Sent,
 	}
 	if e.ranks != nil {

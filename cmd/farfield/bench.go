@@ -15,6 +15,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/report"
 )
 
@@ -145,7 +146,7 @@ func (c *benchFlags) lacks(bc *bench.Case) string {
 	if c.Memory > 0 && bc.Need > float64(c.Memory) {
 		return "more than " + bytesText(float64(c.Memory))
 	}
-	if free := bench.Memory(); bc.Need > free {
+	if free := float64(machine.FreeMemory()); bc.Need > free {
 		return "and " + bytesText(free) + " are free"
 	}
 	return ""

@@ -14,6 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -210,13 +211,13 @@ func copyWeights(m, old *model.Model[float32]) (dropped []string, err error) {
 
 // pass runs the model over so many tokens and does look with each layer's
 // mechanism and call before it.
-func (c *calibrateCmd) pass(e *env, m *model.Model[float32], tokens []int32, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
-	n := min(m.Config().Context, len(tokens))
-	windows := max(1, min(c.Tokens, len(tokens))/n)
+func (c *calibrateCmd) pass(e *env, m *model.Model[float32], tokens token.Sequence, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
+	n := min(m.Config().Context, tokens.Len())
+	windows := max(1, min(c.Tokens, tokens.Len())/n)
 	b := &model.Batch{B: windows, N: n}
 	for i := range windows {
-		at := i * (len(tokens) / n) / windows * n
-		b.Tokens = append(b.Tokens, tokens[at:][:n]...)
+		at := i * (tokens.Len() / n) / windows * n
+		b.Tokens = tokens.Append(b.Tokens, at, at+n)
 	}
 	b.Targets = b.Tokens // what they are makes no difference here
 	defer m.Watch(look)()

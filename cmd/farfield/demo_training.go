@@ -54,14 +54,18 @@ func showTraining(e *env, name string, c train.Config) error {
 	}
 	defer t.Close()
 	fmt.Fprintf(e.stdout, "   %s: %d bytes to learn from; %d updates of %d tokens, %d parameters\n",
-		text.Corpus.Name, len(text.Tokens(task.Train)), c.Steps, c.Batch*c.Model.Context, t.Model().Params().Size())
+		text.Corpus.Name, text.Tokens(task.Train).Len(), c.Steps, c.Batch*c.Model.Context, t.Model().Params().Size())
 	score, err := t.Train(e.ctx, newProgress(e, 0, c.Steps).observer())
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(e.stdout, "   an update of full length takes %s; with softmax in place of %s, %s: %.1f times\n",
 		secondsText(seconds), c.Model.Mechanism, secondsText(softmax), softmax/seconds)
-	fmt.Fprintf(e.stdout, "   validation: %.3f bits per byte; counts of the two bytes before reach %.3f\n", score.Bits, tableBits(text)[2])
+	table, _, err := tableBits(text)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.stdout, "   validation: %.3f bits per byte; counts of the two bytes before reach %.3f\n", score.Bits, table[2])
 
 	begun, start, err := opening(text)
 	if err != nil {

@@ -96,6 +96,7 @@ func (c *evalCmd) text(m *model.Model[float32], vocab *token.Vocabulary) (task.S
 	if err != nil {
 		return nil, "", err
 	}
+	keepHeapTight(text)
 	name := text.Corpus.Name
 	if c.All {
 		text = text.Whole()

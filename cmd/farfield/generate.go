@@ -65,17 +65,12 @@ func (c *generateCmd) Run(e *env) error {
 	if err != nil {
 		return input(err)
 	}
-	prompt, err := c.prompt(e, vocab)
-	if err != nil {
-		return err
-	}
 	g, err := c.start(m)
 	if err != nil {
 		return input(err)
 	}
-	g.Append(prompt...)
-	if n, limit := g.Tokens()+int64(c.Tokens), int64(m.Config().Context); m.Config().Positions == model.Learned && n > limit {
-		return inputf("--tokens: the text would have %d tokens, the model learned %d positions", n, limit)
+	if err := c.prefill(e, g, m, vocab); err != nil {
+		return err
 	}
 
 	text := newTextOutput(e.stdout, c.JSON)
@@ -115,33 +110,6 @@ func (c *generateCmd) Run(e *env) error {
 		return printJSON(e.stdout, generateReport{text.kept(), g.Tokens(), times})
 	}
 	return nil
-}
-
-// prompt returns the tokens to append to the text.
-func (c *generateCmd) prompt(e *env, vocab *token.Vocabulary) ([]int32, error) {
-	text, from := []byte(c.Prompt), "--prompt"
-	var err error
-	switch {
-	case c.PromptFile == "-":
-		from = "standard input"
-		text, err = io.ReadAll(e.stdin)
-	case c.PromptFile != "":
-		from = c.PromptFile
-		text, err = os.ReadFile(c.PromptFile)
-	case c.Prompt == "" && c.Resume == "":
-		return lineBreak(vocab), nil
-	}
-	if err != nil {
-		return nil, input(err)
-	}
-	tokens, err := vocab.Encode(nil, text)
-	if err != nil {
-		return nil, inputf("%s: %w", from, err)
-	}
-	if len(tokens) == 0 && c.Resume == "" {
-		return nil, inputf("%s: is empty, there is nothing to continue", from)
-	}
-	return tokens, nil
 }
 
 // start returns the generator of an empty text, or of one that is resumed.

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -234,6 +235,9 @@ func (t *trainCmd) run(e *env) error {
 	if err = comm.Together(e.ranks, err); err != nil {
 		return err
 	}
+	if text, ok := src.(*task.Text); ok {
+		keepHeapTight(text)
+	}
 	if p.Seeds != nil {
 		return t.many(e, p.Config, src, p.Seeds)
 	}
@@ -324,8 +328,9 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 	spec := src.Spec()
 	r := &trainReport{Run: dir, Task: spec.Name, Split: spec.Judged().String(), Steps: trainer.Done(), Best: trainer.Best(), Score: score}
 	if text, ok := src.(*task.Text); ok {
-		table := tableBits(text)
-		r.Table = &table
+		if err = e.interruptible(func() error { return r.table(text) }); err != nil {
+			return nil, err
+		}
 		r.Sample, err = sample(e.ctx, trainer.Model(), text.Vocab, lineBreak(text.Vocab), t.SampleTokens, c.Seed)
 	} else {
 		err = e.interruptible(func() (err error) {
@@ -418,11 +423,11 @@ func describeRun(e *env, t *train.Trainer, dir string) {
 			from = fmt.Sprintf("%d files, %d skipped as binary, ", text.Corpus.Files, text.Corpus.Skipped)
 		}
 		judged := ""
-		if n := len(text.Tokens(task.Test)); n > 0 {
+		if n := text.Tokens(task.Test).Len(); n > 0 {
 			judged = fmt.Sprintf(", %d to be judged by", n)
 		}
 		fmt.Fprintf(e.stdout, "data        %s: %s%d %s to learn from, %d to validate%s\n",
-			text.Corpus.Name, from, len(text.Tokens(task.Train)), text.Vocab.Kind(), len(text.Tokens(task.Valid)), judged)
+			text.Corpus.Name, from, text.Tokens(task.Train).Len(), text.Vocab.Kind(), text.Tokens(task.Valid).Len(), judged)
 	} else {
 		fmt.Fprintf(e.stdout, "task        %s\n", describeTask(c, src.Spec()))
 	}
@@ -490,16 +495,26 @@ func describeAttention(m model.Config) string {
 	return b.String()
 }
 
-// tableBits returns the bits per byte of the part that a text is judged by, by the frequency of
-// each token, given the one before, and given the two before.
-func tableBits(text *task.Text) (bits [3]float64) {
+// tableBits returns the bits per byte of Text.Table on the part that judges, and the
+// number of tokens that the tables learned from.
+func tableBits(text *task.Text) (bits [3]float64, learned int, err error) {
 	spec := text.Spec()
 	judged := text.Tokens(spec.Judged())
-	bits = task.NewNgram(text.Tokens(task.Train), spec.Vocab).Loss(judged)
+	loss, learned, err := text.Table(spec.Judged(), 0)
 	for i := range bits {
-		bits[i] *= float64(len(judged)) / float64(text.Vocab.Bytes(judged)) / math.Ln2
+		bits[i] = loss[i] * float64(judged.Len()) / float64(judged.Bytes()) / math.Ln2
 	}
-	return bits
+	return bits, learned, err
+}
+
+// table sets what tables of counts reach on a text.
+func (r *trainReport) table(text *task.Text) error {
+	bits, learned, err := tableBits(text)
+	r.Table = &bits
+	if learned < text.Tokens(task.Train).Len() {
+		r.TableTokens = learned
+	}
+	return err
 }
 
 // trainReport is what a training came to.
@@ -510,9 +525,10 @@ type trainReport struct {
 	Steps int    `json:"steps"`
 	Best  int    `json:"best_step,omitempty"` // whose weights are judged
 	train.Score
-	Baselines []task.Baseline `json:"baselines,omitempty"`
-	Table     *[3]float64     `json:"table_bits_per_byte,omitempty"` // of order 0, 1 and 2
-	Sample    string          `json:"sample,omitempty"`
+	Baselines   []task.Baseline `json:"baselines,omitempty"`
+	Table       *[3]float64     `json:"table_bits_per_byte,omitempty"` // of order 0, 1 and 2
+	TableTokens int             `json:"table_tokens,omitempty"`        // that the tables learned from, where it is not all
+	Sample      string          `json:"sample,omitempty"`
 }
 
 func (r *trainReport) print(e *env) error {
@@ -530,7 +546,11 @@ func (r *trainReport) print(e *env) error {
 		return nil
 	}
 	fmt.Fprintf(e.stdout, "%-12sloss %.4f nats, %.4f bits per byte over %d bytes\n", name, r.Loss, r.Bits, r.Bytes)
-	fmt.Fprintf(e.stdout, "table       %.4f bits per byte from counts of the two tokens before (order 2), %.4f of one, %.4f of none\n", r.Table[2], r.Table[1], r.Table[0])
+	from := ""
+	if r.TableTokens > 0 {
+		from = fmt.Sprintf(", learned from the first %d tokens", r.TableTokens)
+	}
+	fmt.Fprintf(e.stdout, "table       %.4f bits per byte from counts of the two tokens before (order 2), %.4f of one, %.4f of none%s\n", r.Table[2], r.Table[1], r.Table[0], from)
 	r.more(e, "generate --model %s --prompt TEXT")
 	if r.Sample == "" {
 		return nil
@@ -584,4 +604,13 @@ func lineBreak(vocab *token.Vocabulary) []int32 {
 		return []int32{0}
 	}
 	return tokens
+}
+
+// keepHeapTight makes the garbage collector run before the heap has grown by a tenth
+// of a large text: by default it waits until the heap is twice as large.
+func keepHeapTight(text *task.Text) {
+	const large = 64 << 20
+	if len(text.Corpus.Text) >= large {
+		debug.SetGCPercent(10)
+	}
 }

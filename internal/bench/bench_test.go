@@ -18,20 +18,6 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-func TestPeakMemoryGrows(t *testing.T) {
-	before := PeakMemory()
-	x := make([]byte, 64<<20)
-	for i := range x {
-		x[i] = 1
-	}
-	if after := PeakMemory(); after < before || after < int64(len(x)) {
-		t.Errorf("%d bytes before, %d after using %d more", before, after, len(x))
-	}
-	if x[len(x)-1] != 1 {
-		t.Error("the bytes are gone")
-	}
-}
-
 func TestMedian(t *testing.T) {
 	for _, c := range []struct {
 		x    []float64

@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
@@ -43,7 +44,7 @@ func Measure(cases []*Case, budget time.Duration, do func(func() error) error, w
 	defer par.SetThreads(par.Threads())
 	t := turns{budget: budget, do: do, watch: watch, all: time.Duration(len(cases)) * budget}
 	for len(cases) > 0 {
-		n := together(cases, Memory()/2)
+		n := together(cases, float64(machine.FreeMemory())/2)
 		if err := t.measure(cases[:n]); err != nil {
 			return err
 		}

@@ -321,13 +321,3 @@ func TestSpread(t *testing.T) {
 		}
 	}
 }
-
-func TestKibibytes(t *testing.T) {
-	text := []byte("MemTotal:       8000 kB\nMemAvailable:    4321 kB\n")
-	if n, ok := kibibytes(text, "MemAvailable:"); n != 4321<<10 || !ok {
-		t.Errorf("%d bytes, %t", n, ok)
-	}
-	if _, ok := kibibytes(text, "VmHWM:"); ok {
-		t.Error("found what is not there")
-	}
-}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/machine"
 )
 
 // timing is how long a call took.
@@ -36,7 +37,7 @@ func (w *Work) race(list []timed, each, limit time.Duration) ([]timing, error) {
 	var cases []*bench.Case
 	for i, x := range list {
 		switch {
-		case x.c.Need > bench.Memory():
+		case x.c.Need > float64(machine.FreeMemory()):
 			why[i] = "does not fit in memory"
 		case m.TrainingSeconds(x.c.FLOPs) > limit.Seconds():
 			why[i] = "takes too long"

@@ -1,4 +1,5 @@
-package bench
+// Package machine reads how much memory the machine has free and the process has held.
+package machine
 
 import (
 	"bytes"
@@ -10,11 +11,12 @@ import (
 // unknownMemory is what a machine is taken to have that does not tell.
 const unknownMemory = 16 << 30
 
-// Memory returns the bytes that programs can still have, as Linux tells.
-func Memory() float64 {
+// FreeMemory returns the bytes that programs can still have; 16 GiB where the system
+// does not report them (all but Linux).
+func FreeMemory() int64 {
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
 		if n, ok := kibibytes(text, "MemAvailable:"); ok {
-			return float64(n)
+			return n
 		}
 	}
 	return unknownMemory

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/machine"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/token"
+)
+
+// promptPiece is the bytes of a prompt that are in memory at a time.
+const promptPiece = 1 << 20
+
+// prefill reads the prompt into the text of g. A prompt of any length takes the memory
+// of a piece, and what the model's states take.
+func (c *generateCmd) prefill(e *env, g *generate.Generator, m *model.Model[float32], vocab *token.Vocabulary) error {
+	in, from, size := io.Reader(bytes.NewReader([]byte(c.Prompt))), "--prompt", int64(len(c.Prompt))
+	switch {
+	case c.PromptFile == "-":
+		in, from, size = e.stdin, "standard input", 0
+	case c.PromptFile != "":
+		f, err := os.Open(c.PromptFile)
+		if err != nil {
+			return input(err)
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return input(err)
+		}
+		in, from, size = f, c.PromptFile, info.Size()
+	case c.Prompt == "" && c.Resume == "":
+		g.Append(lineBreak(vocab)...)
+	}
+	p := &promptReader{in: in, vocab: vocab, buffer: make([]byte, 0, min(max(size+utf8.UTFMax, 1<<16), promptPiece))}
+	bar := newTransfer(e)
+	defer bar.finish()
+	for {
+		var tokens []int32
+		err := e.interruptible(func() (err error) {
+			tokens, err = p.next()
+			return err
+		})
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			if e.ctx.Err() != nil {
+				return err
+			}
+			return inputf("%s: %w", from, err)
+		}
+		g.Append(tokens...)
+		if n, limit := g.Tokens()+int64(c.Tokens), int64(m.Config().Context); m.Config().Positions == model.Learned && n > limit {
+			return inputf("--tokens: the text would have at least %d tokens, the model learned %d positions", n, limit)
+		}
+		before := g.Bytes()
+		if err := g.Prefill(e.ctx); err != nil {
+			return err
+		}
+		// States that grow by the token are refused before they fill the memory.
+		more := float64(g.Bytes()-before) / float64(len(tokens)) * float64(max(size-p.read, promptPiece))
+		if free := machine.FreeMemory(); more > float64(free) {
+			return inputf("%s: what the model remembers of the rest takes %.0f bytes, %d are free", from, more, free)
+		}
+		bar.bytes("prompt", p.read, size)
+	}
+	if p.read == 0 && c.Resume == "" && (c.Prompt != "" || c.PromptFile != "") {
+		return inputf("%s: is empty, there is nothing to continue", from)
+	}
+	return nil
+}
+
+// promptReader reads a text as tokens, piece by piece.
+type promptReader struct {
+	in     io.Reader
+	vocab  *token.Vocabulary
+	buffer []byte // its length is that of the start of a character
+	read   int64  // bytes
+	ended  bool
+}
+
+// next returns the tokens of the next piece, at least one; io.EOF at the end.
+func (p *promptReader) next() ([]int32, error) {
+	for !p.ended {
+		n, err := io.ReadAtLeast(p.in, p.buffer[len(p.buffer):cap(p.buffer)], 1)
+		start := p.read - int64(len(p.buffer)) // of the piece in the text
+		p.buffer, p.read = p.buffer[:len(p.buffer)+n], p.read+int64(n)
+		if p.ended = errors.Is(err, io.EOF); err != nil && !p.ended {
+			return nil, err
+		}
+		whole := len(p.buffer)
+		if !p.ended && p.vocab.Kind() == token.KindChars {
+			whole = wholeCharacters(p.buffer)
+		}
+		tokens, err := p.vocab.EncodeAt(nil, p.buffer[:whole], start)
+		if err != nil {
+			return nil, err
+		}
+		p.buffer = p.buffer[:copy(p.buffer, p.buffer[whole:])]
+		if len(tokens) > 0 {
+			return tokens, nil
+		}
+	}
+	return nil, io.EOF
+}
+
+// wholeCharacters returns the length of text without a last character whose rest may
+// follow.
+func wholeCharacters(text []byte) int {
+	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax+1); i-- {
+		if utf8.RuneStart(text[i]) {
+			if utf8.FullRune(text[i:]) {
+				break
+			}
+			return i
+		}
+	}
+	return len(text)
+}

@@ -1,0 +1,142 @@
+package token
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"unicode/utf8"
+)
+
+// markEvery is the number of tokens between two offsets that a Sequence keeps: a read
+// decodes at most as many tokens before its first, and the offsets take 1/32 of the text.
+const markEvery = 256
+
+// A Sequence is a text read as tokens. It keeps the text, and offsets into it where
+// tokens have several bytes, so that it takes 1.04 times the memory of the text at
+// most. Its methods may be called concurrently.
+type Sequence struct {
+	vocab *Vocabulary
+	text  []byte
+	marks []int // offset of every markEvery-th token; nil: a byte a token
+	first int   // of the whole text's tokens
+	n     int
+}
+
+// Sequence returns text as tokens, without a copy of it. Errors are those of Encode.
+func (v *Vocabulary) Sequence(text []byte) (Sequence, error) {
+	s := Sequence{vocab: v, text: text}
+	if v.chars == nil {
+		s.n = len(text)
+		return s, nil
+	}
+	ascii := v.ascii()
+	wide := false
+	for i := 0; i < len(text); s.n++ {
+		if s.n%markEvery == 0 {
+			s.marks = append(s.marks, i)
+		}
+		if b := text[i]; b < utf8.RuneSelf && ascii[b] >= 0 {
+			i++
+			continue
+		}
+		_, size, err := v.next(text, i, 0)
+		if err != nil {
+			return Sequence{}, err
+		}
+		wide = wide || size > 1
+		i += size
+	}
+	if !wide {
+		s.marks = nil
+	}
+	return s, nil
+}
+
+// ascii returns the token of each character of one byte; -1 where there is none.
+func (v *Vocabulary) ascii() (tokens [utf8.RuneSelf]int32) {
+	for r := range tokens {
+		tokens[r] = -1
+	}
+	for i, r := range v.chars {
+		if r >= utf8.RuneSelf {
+			break
+		}
+		tokens[r] = int32(i)
+	}
+	return tokens
+}
+
+// next returns the token of the character at text[i], and its bytes. Errors count
+// from offset before the text.
+func (v *Vocabulary) next(text []byte, i int, offset int64) (token int32, size int, err error) {
+	r, size := utf8.DecodeRune(text[i:])
+	if r == utf8.RuneError && size == 1 {
+		return 0, 0, fmt.Errorf("byte 0x%02x at offset %d is not UTF-8", text[i], offset+int64(i))
+	}
+	token, ok := v.index[r]
+	if !ok {
+		return 0, 0, fmt.Errorf("character %q at offset %d is not in the vocabulary of %d characters", r, offset+int64(i), len(v.chars))
+	}
+	return token, size, nil
+}
+
+// Len returns the number of tokens.
+func (s Sequence) Len() int { return s.n }
+
+// Slice returns tokens from to to-1, as a slice expression does.
+func (s Sequence) Slice(from, to int) Sequence {
+	if from < 0 || to < from || to > s.n {
+		panic(fmt.Sprintf("token: slice [%d:%d] of %d tokens", from, to, s.n))
+	}
+	s.first, s.n = s.first+from, to-from
+	return s
+}
+
+// All iterates over the tokens.
+func (s Sequence) All() iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		if s.n == 0 {
+			return
+		}
+		i := s.offset(0)
+		for range s.n {
+			t, size := int32(s.text[i]), 1
+			if s.vocab.chars != nil {
+				t, size, _ = s.vocab.next(s.text, i, 0)
+			}
+			if !yield(t) {
+				return
+			}
+			i += size
+		}
+	}
+}
+
+// Append appends tokens from to to-1 to dst.
+func (s Sequence) Append(dst []int32, from, to int) []int32 {
+	dst = slices.Grow(dst, to-from)
+	for t := range s.Slice(from, to).All() {
+		dst = append(dst, t)
+	}
+	return dst
+}
+
+// Bytes returns the length of the text that the tokens stand for.
+func (s Sequence) Bytes() int64 { return int64(s.offset(s.n) - s.offset(0)) }
+
+// offset returns where token i begins in the text; i may be the number of tokens.
+func (s Sequence) offset(i int) int {
+	i += s.first
+	if s.marks == nil {
+		return i
+	}
+	if i/markEvery >= len(s.marks) {
+		return len(s.text)
+	}
+	at := s.marks[i/markEvery]
+	for range i % markEvery {
+		_, size := utf8.DecodeRune(s.text[at:])
+		at += size
+	}
+	return at
+}
