@@ -225,6 +225,7 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 const (
 	windows   = 3       // one being read, one computed with, one written
 	maxWindow = 1 << 14 // tokens: longer ones gain nothing
+	maxWork   = 1 << 36 // operations of a window of many chunks: an interrupt waits for one
 )
 
 // budget chooses the tokens of a window by the memory that there is, beside a state
@@ -246,6 +247,9 @@ func (r *run[T]) budget(state, scratch float64) error {
 		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %d", r.o.Memory, windows, least)
 	}
 	n := min((r.o.Memory-fixed)/(windows*token), maxWindow)
+	if work := r.flops * float64(r.shape.B*(r.shape.H+r.shape.Hkv)); work > 0 {
+		n = min(n, int64(max(maxWork/work, float64(r.chunk), 1)))
+	}
 	if c := int64(r.chunk); c > 0 && n > c {
 		n -= n % c
 	}

@@ -1066,3 +1066,25 @@ func FuzzCheckpoint(f *testing.F) {
 		}
 	})
 }
+
+// A context that ends is heard between windows.
+func TestWindowOfCostlyTokensIsShort(t *testing.T) {
+	src, err := NewSynthetic[float32](1, 32, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, order := range []int{2, 4} {
+		m, err := mechanism.New[float32]("fastmax", mechanism.Options{Order: order, Heads: 1, Width: 32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := newRun(m, src, NewDigest[float32](), Options{Causal: true, Memory: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		work := r.flops * 2 * float64(r.window)
+		if order == 2 && r.window < maxWindow-r.chunk || order == 4 && (work > maxWork || work < maxWork/2) {
+			t.Errorf("order %d: a window of %d tokens takes %.3g operations", order, r.window, work)
+		}
+	}
+}
