@@ -25,6 +25,8 @@ zoo: # speed and memory of every mechanism, and their tables in docs/mechanisms.
 	go run ./cmd/farfield bench zoo -n 1024,4096,16384 --measure forward,decode --json >docs/zoo.jsonl.part
 	mv docs/zoo.jsonl.part docs/zoo.jsonl
 	go test ./mechanism -run TestPage -write
+	sed -i -E "s/measured at [0-9a-f]+ of/measured at $$(git rev-parse --short HEAD) of/" docs/mechanisms.md
+	go test . -run MeasuredPages -write-ages
 
 # Where PyTorch and ONNX Runtime are installed.
 PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/farfield/peers

@@ -17,10 +17,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
@@ -83,6 +85,9 @@ func runVerb(ctx context.Context, args []string) error {
 	var we ours
 	by[farfield] = func(l bench.Line, budget time.Duration) (bench.Line, error) { return we.measure(ctx, l, budget) }
 	r := &run{Machine: bench.Describe(peakTime).String(), Date: time.Now().UTC().Format(time.DateOnly)}
+	if out, err := exec.Command("git", "rev-parse", "--short", "HEAD").Output(); err == nil {
+		r.Commit = strings.TrimSpace(string(out))
+	}
 	tell(r.Machine)
 	for _, x := range []struct {
 		name     string

@@ -25,7 +25,8 @@ type record struct {
 type run struct {
 	Machine  string   `json:"machine"`
 	Date     string   `json:"date"`
-	Settings []string `json:"settings"` // of the peers
+	Commit   string   `json:"commit,omitempty"` // of the checkout; "" outside one
+	Settings []string `json:"settings"`         // of the peers
 	records  []record
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/page"
 )
 
 // writePage tells what each block took and printed.
@@ -14,6 +15,7 @@ func writePage(w io.Writer, commit string, done []result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# The first ten minutes
 
+%s
 The commands of [README.md](../README.md), run from a clone of commit %s in a new account that has Go, git, bash and
 coreutils and nothing else: no cache, no C compiler. Times have in them what Go downloads and compiles.
 
@@ -21,7 +23,7 @@ Machine: %v.
 
 | what | time |
 |---|---:|
-`, commit, bench.Describe(0))
+`, page.Measured(commit, page.CommandCode), commit, bench.Describe(0))
 	var all time.Duration
 	for _, r := range done {
 		all += r.took

@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/farfield-ml/farfield/report"
 )
@@ -23,8 +24,8 @@ func (l *lesson) hasten(o *Options) {
 }
 
 // accuracies puts published accuracies, in percent by task and mechanism, beside those
-// of trainings.
-func accuracies(published map[string]map[string]float64, note string) func(*Outcome, []scored) error {
+// of trainings. Published numbers of the labels other are of other functions.
+func accuracies(published map[string]map[string]float64, other []string, note string) func(*Outcome, []scored) error {
 	return func(out *Outcome, list []scored) error {
 		t := report.Table{Title: "Accuracy in percent", Head: []string{"task", "mechanism", "published", "here"}, Note: note}
 		for _, s := range list {
@@ -32,6 +33,9 @@ func accuracies(published map[string]map[string]float64, note string) func(*Outc
 				cell := none
 				if v, found := published[s.Name][x.Label]; found {
 					cell = fmt.Sprintf("%.2f", v)
+					if slices.Contains(other, x.Label) {
+						cell += otherMark
+					}
 				}
 				addRow(&t, s.Name, x.Label, cell, fmt.Sprintf("%.2f", 100*x.Value))
 			}

@@ -16,6 +16,7 @@ type Outcome struct {
 	Doc      string         `json:"doc"`
 	Source   string         `json:"source"`
 	Claim    string         `json:"claim"`
+	Lacks    string         `json:"lacks,omitempty"`
 	Budget   string         `json:"budget"`
 	Command  string         `json:"command"`
 	Findings []string       `json:"findings"` // a line each, computed from the numbers
@@ -39,6 +40,15 @@ type Drawing struct {
 type Drawn struct {
 	Name string
 	report.Section
+}
+
+// published says what is published, and what of it no budget makes.
+func (o *Outcome) published() string {
+	text := "Published: " + o.Claim + "."
+	if o.Lacks != "" {
+		text += " No budget makes: " + o.Lacks + "."
+	}
+	return text
 }
 
 // find adds a finding.

@@ -57,7 +57,7 @@ func (d *Drawn) write(path string) error {
 func (out *Outcome) page() *report.Page {
 	p := &report.Page{
 		Title: out.Name + ": " + out.Doc,
-		Lead:  out.Source + ". Published: " + out.Claim + ".\n\n" + strings.Join(out.Findings, "\n\n"),
+		Lead:  out.Source + ". " + out.published() + "\n\n" + strings.Join(out.Findings, "\n\n"),
 		About: report.About{Command: out.Command, Took: out.Spent(), Machine: out.all(machineOf), Commit: out.all(buildOf)},
 	}
 	for i := range out.Tables {
@@ -103,7 +103,7 @@ func (out *Outcome) WriteMarkdown(w io.Writer) error {
 
 func (out *Outcome) markdown() (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "### %s\n\n%s: %s. Published: %s.\n\n%s\n", out.Name, out.Source, out.Doc, out.Claim, out.origin())
+	fmt.Fprintf(&b, "### %s\n\n%s: %s. %s\n\n%s\n", out.Name, out.Source, out.Doc, out.published(), out.origin())
 	for i, f := range out.Findings {
 		if i == 0 {
 			b.WriteByte('\n')

@@ -24,9 +24,9 @@ import (
 type Budget int
 
 const (
-	Quick Budget = iota // ten minutes on two cores at most
+	Quick Budget = iota // up to fifteen minutes on two cores
 	Hour                // about an hour
-	Full                // the published setting: up to days
+	Full                // the published setting but for what Row.Lacks names: up to months
 )
 
 var budgets = [...]string{"quick", "hour", "full"}
@@ -50,6 +50,7 @@ type Row struct {
 	Doc    string // what is made
 	Source string // the paper, and the place in it
 	Claim  string // what is published, in a sentence or two
+	Lacks  string // what of the published table no budget makes; "": nothing
 	// Seeds reports that pieces are repeated with several seeds, Tunes that rates
 	// of learning can be chosen on a grid.
 	Seeds, Tunes bool
@@ -243,7 +244,7 @@ func (r *Row) conclude(o *Options, results *Results) (*Outcome, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.Name, err)
 	}
-	out.Name, out.Doc, out.Source, out.Claim, out.Budget = r.Name, r.Doc, r.Source, r.Claim, o.Budget.String()
+	out.Name, out.Doc, out.Source, out.Claim, out.Lacks, out.Budget = r.Name, r.Doc, r.Source, r.Claim, r.Lacks, o.Budget.String()
 	out.Command = r.command(o)
 	out.Records, out.Missing = results.records, results.missing
 	return out, nil

@@ -7,9 +7,10 @@ var taylorShiftAccuracy = Row{
 	Doc:    "accuracy of TaylorShift beside softmax and six efficient mechanisms on pixels, bytes and expressions, scaled down",
 	Source: "Nauen et al. 2024, TaylorShift, arXiv 2403.02920, section 5.2, table of accuracies",
 	Claim:  "CIFAR pixels, IMDB bytes, ListOps: Transformer 44.7, 65.8, 46.0 %; TaylorShift 47.6, 66.2, 46.1 %",
+	Lacks:  "ImageNet Ti and S",
 	Seeds:  true, Tunes: true,
 	Code:   append([]string{"internal/reproduce/accuracies.go"}, trainCode...),
-	pieces: shiftLessons.pieces, outcome: shiftLessons.outcome(accuracies(shiftPublished,
+	pieces: shiftLessons.pieces, outcome: shiftLessons.outcome(accuracies(shiftPublished, nil,
 		"Published ListOps has six operators and lengths of 500 to 2000, 40 to 200 here below the full budget. Published models have 1 layer of width 256, 4 of 256 and 4 of 512; those here are smaller below the full budget, and learn for a shorter time.")),
 }
 

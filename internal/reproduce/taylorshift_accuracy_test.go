@@ -20,7 +20,7 @@ func TestShift(t *testing.T) {
 	var tiny lessons = func(*Options) ([]*lesson, error) { return lists[:1], nil }
 	row := taylorShiftAccuracy
 	row.pieces = tiny.pieces
-	row.outcome = tiny.outcome(accuracies(shiftPublished, ""))
+	row.outcome = tiny.outcome(accuracies(shiftPublished, nil, ""))
 	out, err := row.Run(t.Context(), &Options{Out: t.TempDir()}, Observer{})
 	if err != nil {
 		t.Fatal(err)
