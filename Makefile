@@ -1,7 +1,7 @@
 # What main must pass: the steps of .ci/run, one at a time. A machine without make calls them itself.
-steps := format vet staticcheck cross mpi test purego avx2 emulated assembly race smoke
+steps := format vet staticcheck cross mpi test recipes purego avx2 emulated assembly race smoke
 more := poison long others platforms docs coverage mutations fuzz longer
-.PHONY: ci $(steps) $(more) generate calibrate bench zoo peers results demo readme recipes minutes release reproducible
+.PHONY: ci $(steps) $(more) generate calibrate bench zoo peers results demo readme minutes release reproducible
 
 ci: # all of the first list
 	.ci/run
@@ -46,9 +46,6 @@ demo:
 readme: # its picture and its table; minutes, on an idle machine
 	go run ./cmd/farfield demo --out docs
 	go test . -run TestReadmeShowsScaling -write
-
-recipes: # the README's recipes, in a clone of this checkout
-	go run ./bench/recipes
 
 minutes: # all of the README's commands, timed in a new account with nothing but Go; many minutes, on an idle machine
 	go run ./bench/recipes -o docs/first-ten-minutes.md

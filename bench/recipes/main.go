@@ -88,8 +88,8 @@ func (a *account) run(ctx context.Context, list []block, log io.Writer) ([]resul
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w\n%s%s", b.title, err, b.commands, r.output)
 		}
-		if line, miss := missing(b.prints, r.output); miss {
-			return nil, fmt.Errorf("%s: the page has %q, which is not in its place of\n%s", b.title, line, r.output)
+		if line, why := missing(b.prints, r.output); why != "" {
+			return nil, fmt.Errorf("%s: the page has %q: %s; printed was\n%s", b.title, line, why, r.output)
 		}
 		fmt.Fprintf(log, "%-40s %s\n", b.title, seconds(r.took))
 		done = append(done, r)
