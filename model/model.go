@@ -114,6 +114,22 @@ func build[T tensor.Float](c Config, key *rng.Key) (*Model[T], error) {
 	return m, b.err
 }
 
+// Share returns a model with the weights of m and its own memory for passes, so that
+// both may compute at the same time while no weight changes. Gradients are those of m:
+// a Backward of one excludes any other use of both.
+func (m *Model[T]) Share() *Model[T] {
+	c := &Model[T]{config: m.config, params: m.params, constants: m.constants, layers: m.layers, net: m.net, pool: m.pool}
+	c.head.Linear = m.head.Linear
+	for _, s := range [...]struct{ to, from **stack[T] }{{&c.main, &m.main}, {&c.encoder, &m.encoder}} {
+		if *s.from != nil {
+			own := **s.from // with rotations of its own
+			*s.to = &own
+		}
+	}
+	c.train.encoder.keep, c.train.main.keep = true, true
+	return c
+}
+
 // Config returns what New was given.
 func (m *Model[T]) Config() Config { return m.config }
 

@@ -37,9 +37,15 @@ type Session[T tensor.Float] struct {
 	losses []float64
 }
 
-// stepPiece is the number of tokens of each sequence that a step takes through
-// the layers at a time: it bounds the memory of a long prompt.
-const stepPiece = 256
+// A step takes at most stepRows tokens through the layers at a time, or stepPiece of
+// each sequence where that is more. It bounds the memory of a long prompt.
+const (
+	stepRows  = 1024 // as many as keep workers busy between two layers
+	stepPiece = 256
+)
+
+// pieceSize returns the number of tokens of each sequence that a step takes at a time.
+func (s *Session[T]) pieceSize() int { return max(stepRows/s.batch, stepPiece) }
 
 // Decodes reports whether models have sessions.
 func (c Config) Decodes() bool {
@@ -141,8 +147,9 @@ func (s *Session[T]) pieces(tokens []int32, n int, each func(i, size int, y tens
 	if c := int64(m.config.Context); m.config.Positions == Learned && s.tokens+int64(n) > c {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", s.tokens+int64(n), c)
 	}
-	for i := 0; i < n; i += stepPiece {
-		size := min(stepPiece, n-i)
+	most := s.pieceSize()
+	for i := 0; i < n; i += most {
+		size := min(most, n-i)
 		s.piece = s.piece[:0]
 		for b := range s.batch {
 			s.piece = append(s.piece, tokens[b*n+i:][:size]...)

@@ -137,7 +137,7 @@ func TestLongPrompt(t *testing.T) {
 	c := tiny(Decoder, "fastmax")
 	c.Positions = Rotary
 	m := made[float32](t, c)
-	b := batch(c, 3, 2, 2*stepPiece+5, false)
+	b := batch(c, 3, 2, stepRows+5, false)
 	whole, parts := session(t, m, 2), session(t, m, 2)
 	want := step(t, whole, b, 0, b.N)
 	step(t, parts, b, 0, 300)
@@ -330,7 +330,7 @@ func TestSessionsLookUp(t *testing.T) {
 		"large":        {with(plain, func(c *Config) { c.Vocab = 1 << 15 }), false},
 		"no attention": {with(plain, func(c *Config) { c.Mechanism = "mamba-2" }), false},
 	} {
-		c.Context = 2*stepPiece + 5
+		c.Context = stepRows + 5
 		m := made[float32](t, c.Config)
 		s := session(t, m, 2)
 		if got := s.frozen.first != nil; got != c.want {
