@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/token"
@@ -22,7 +23,7 @@ func (l Line) PerByte() float64 { return l.Bits / float64(max(l.Bytes, 1)) }
 func (l Line) Add(next Line) Line { return Line{l.Bits + next.Bits, l.Bytes + next.Bytes} }
 
 // Scorer is a text in progress. It begins behind the end of a line. Its methods must
-// not run at the same time.
+// not run at the same time; clones may.
 type Scorer struct {
 	model   *model.Model[float32]
 	vocab   *token.Vocabulary
@@ -31,7 +32,9 @@ type Scorer struct {
 	weights string // model.WeightSum; "": not made yet
 
 	tokens, targets []int32
+	ends            []int // of the targets of each line
 	nats            []float64
+	one             [1]Line
 }
 
 // New returns the scorer of an empty text. The model is a decoder of tokens of vocab.
@@ -70,24 +73,57 @@ func (s *Scorer) Reset() error {
 	return nil
 }
 
-// Score adds text, which may be any part of a line or of many, and returns what it
-// took. Nothing is added after an error.
-func (s *Scorer) Score(text []byte) (l Line, err error) {
-	if s.targets, err = s.vocab.Encode(s.targets[:0], text); err != nil || len(s.targets) == 0 {
-		return l, err
+// Clone returns a scorer of an empty text with the same weights.
+func (s *Scorer) Clone() (*Scorer, error) {
+	c := &Scorer{model: s.model, vocab: s.vocab, session: s.session.Clone(), weights: s.weights}
+	return c, c.Reset()
+}
+
+// Score adds text, which may be any part of a line or of many, and returns the bits of
+// it. Nothing is added after an error.
+func (s *Scorer) Score(text []byte) (Line, error) {
+	lines, err := s.ScoreLines(s.one[:0], text)
+	if err != nil {
+		return Line{}, err
+	}
+	return lines[0], nil
+}
+
+// ScoreLines adds lines, which may be any parts of a text, and appends the bits of each
+// to dst. They are those of Score, line by line: lines together take less time. After
+// an error the lines before the refused one are added and appended.
+func (s *Scorer) ScoreLines(dst []Line, lines ...[]byte) ([]Line, error) {
+	s.targets, s.ends = s.targets[:0], s.ends[:0]
+	var refused error
+	for _, text := range lines {
+		all, err := s.vocab.Encode(s.targets, text)
+		if err != nil {
+			refused = err
+			break
+		}
+		s.targets, s.ends = all, append(s.ends, len(all))
 	}
 	n := len(s.targets)
-	s.tokens = append(append(s.tokens[:0], s.pending), s.targets[:n-1]...)
-	s.nats = append(s.nats[:0], make([]float64, n)...)
-	if err := s.session.Losses(s.nats, s.tokens, s.targets, n); err != nil {
-		return l, err
+	if n > 0 {
+		s.tokens = append(append(s.tokens[:0], s.pending), s.targets[:n-1]...)
+		s.nats = slices.Grow(s.nats[:0], n)[:n]
+		if err := s.session.Losses(s.nats, s.tokens, s.targets, n); err != nil {
+			return dst, err
+		}
+		s.pending = s.targets[n-1]
 	}
-	s.pending = s.targets[n-1]
-	for _, x := range s.nats {
-		l.Bits += x / math.Ln2
+	first := 0
+	for i, end := range s.ends {
+		l := Line{Bytes: int64(len(lines[i]))}
+		for _, x := range s.nats[first:end] {
+			l.Bits += x / math.Ln2
+		}
+		if math.IsNaN(l.Bits) || math.IsInf(l.Bits, 0) {
+			return dst, fmt.Errorf("bits are %v: the model gives probabilities that are no numbers", l.Bits)
+		}
+		dst, first = append(dst, l), end
 	}
-	l.Bytes = int64(len(text))
-	return l, nil
+	return dst, refused
 }
 
 // Bytes returns the memory in which the model remembers the text.

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/framed"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/token"
@@ -105,6 +107,62 @@ func TestPartsAddUp(t *testing.T) {
 		if got := score(t, restored, text[cut:]); got != second || note["cut"] != cut || restored.Tokens() != s.Tokens() {
 			t.Errorf("restored at %d: %+v, was %+v; note %v", cut, got, second, note)
 		}
+	}
+}
+
+// Lines that are scored together have the bits of lines one by one, with any threads;
+// those before a refused one are added.
+func TestLinesTogetherScoreAsAlone(t *testing.T) {
+	defer par.SetThreads(0)
+	m := made(t, config, 3)
+	var lines [][]byte
+	for i := range 60 {
+		lines = append(lines, fmt.Appendf(nil, "line %d %s\n", i*i, strings.Repeat("of a log ", i%7)), nil)
+	}
+	var want []Line
+	alone := scorer(t, m)
+	for _, l := range lines {
+		want = append(want, score(t, alone, string(l)))
+	}
+	for _, threads := range []int{1, 2, 3} {
+		par.SetThreads(threads)
+		for _, size := range []int{1, 7, len(lines)} {
+			s, err := alone.Clone()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []Line
+			for some := range slices.Chunk(lines, size) {
+				if got, err = s.ScoreLines(got, some...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(got, want) || s.Tokens() != alone.Tokens() {
+				t.Errorf("%d threads, %d lines at a time: other bits than line by line", threads, size)
+			}
+		}
+	}
+	chars, err := token.Chars([]byte("ab\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	few := config
+	few.Vocab = chars.Size()
+	s, err := New(made(t, few, 3), chars)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.ScoreLines(nil, []byte("ab\n"), []byte("ax\n"), []byte("b\n")); err == nil || len(got) != 1 || s.Tokens() != 3 {
+		t.Errorf("before a refused line there are %v, %d tokens, error %v", got, s.Tokens(), err)
+	}
+}
+
+// A model whose numbers overflow has no score.
+func TestScoreThatIsNoNumberIsAnError(t *testing.T) {
+	m := made(t, config, 3)
+	m.Params().All()[0].Data[int('x')*config.Width] = float32(math.Inf(1))
+	if l, err := scorer(t, m).Score([]byte("xxx")); err == nil || !strings.Contains(err.Error(), "no numbers") {
+		t.Errorf("%+v, %v", l, err)
 	}
 }
 
