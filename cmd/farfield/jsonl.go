@@ -1,31 +1,44 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+
+	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/internal/par"
 )
 
-// jsonFilter turns lines of JSON objects into the same with fields added, one after
-// the other: what becomes of a record depends on no other.
+// jsonFilter prints records of JSON, one a line, with fields added. The fields of a
+// record depend on no other record.
 type jsonFilter struct {
 	Field string `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
 	Skip  int64  `placeholder:"N" help:"Leave out the first N records, which an earlier run has done."`
 	Shard string `placeholder:"I/N" help:"Take records I, I+N, I+2N, ... alone, counted from 0, as one of N jobs beside each other."`
+	Out   string `placeholder:"FILE" help:"Write results to a file; the same command continues it."`
 }
 
 // check reports flags that mean nothing, or what they cannot be.
 func (f *jsonFilter) check(used bool) error {
-	if !used && (f.Field != "" || f.Skip != 0 || f.Shard != "") {
-		return inputf("--field, --skip, --shard: need --jsonl")
+	if !used && (f.Field != "" || f.Skip != 0 || f.Shard != "" || f.Out != "") {
+		return inputf("--field, --skip, --shard, --out: need --jsonl")
 	}
 	if f.Skip < 0 {
 		return inputf("--skip: %d is negative", f.Skip)
 	}
 	_, _, err := f.shard()
 	return err
+}
+
+// field returns the name of the field that holds a text.
+func (f *jsonFilter) field() string {
+	if f.Field == "" {
+		return "text"
+	}
+	return f.Field
 }
 
 // shard returns which records are taken: those with number % n == i.
@@ -40,8 +53,11 @@ func (f *jsonFilter) shard() (i, n int64, err error) {
 	return i, n, nil
 }
 
-// longestRecord is the bytes of a line of JSON.
-const longestRecord = 1 << 26
+const (
+	longestRecord = 1 << 26 // bytes of a line
+	recordBytes   = 1 << 14 // of records that are computed together, and
+	recordsLeast  = 16      // their number, unless fewer are there
+)
 
 // jsonField is one that is added to a record.
 type jsonField struct {
@@ -49,88 +65,331 @@ type jsonField struct {
 	value any
 }
 
-// run adds what fields gives for the text of each record. Empty lines are none.
-func (f *jsonFilter) run(e *env, in io.Reader, fields func(text string) ([]jsonField, error)) error {
-	field := f.Field
-	if field == "" {
-		field = "text"
-	}
-	first, of, err := f.shard()
+// A textFunc returns the fields of a text.
+type textFunc func(text string) ([]jsonField, error)
+
+// run adds to each record of in the fields of its text. Empty lines are no records.
+// Each function computes on its own goroutine, all at the same time.
+func (f *jsonFilter) run(e *env, in io.Reader, fields ...textFunc) error {
+	return f.each(e, newRecordInput(in), bytes.TrimSpace, nil, fields)
+}
+
+// each is run for lines that record turns into JSON; an empty one is none. take, unless
+// nil, gets the fields in place of the output.
+func (f *jsonFilter) each(e *env, in *recordInput, record func(line []byte) []byte, take func([]jsonField), fields []textFunc) error {
+	out, err := f.open(in.files)
 	if err != nil {
 		return err
 	}
-	s := bufio.NewScanner(in)
-	s.Buffer(nil, longestRecord)
-	out := bufio.NewWriter(e.stdout)
-	var taken int64
-	number, lineNumber := int64(-1), 0
-	for s.Scan() {
-		if err := e.ctx.Err(); err != nil {
-			if err := out.Flush(); err != nil {
-				return err
-			}
-			return interruption{err, fmt.Sprintf("stopped; --skip %d goes on", max(taken, f.Skip))}
+	defer out.close()
+	r := &recordRun{
+		filter: f, e: e, in: &lineSource{r: in, longest: longestRecord}, record: record, take: take, out: out, skip: f.Skip + out.records,
+		number: -1, progress: newRecordProgress(e, in.size, out.w == nil && take == nil),
+	}
+	if r.first, r.of, err = f.shard(); err != nil {
+		return err
+	}
+	defer r.progress.clear()
+	err = r.all(fields)
+	if err != nil && e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()) {
+		how := fmt.Sprintf("--skip %d goes on", max(r.taken, f.Skip))
+		if f.Out != "" {
+			how = "the same command goes on"
 		}
-		lineNumber++
-		record := bytes.TrimSpace(s.Bytes())
-		if len(record) == 0 {
-			continue
-		}
-		if number++; number%of != first {
-			continue
-		}
-		if taken++; taken <= f.Skip {
-			continue
-		}
-		line, err := withFields(record, field, fields)
-		if err != nil {
-			if flushed := out.Flush(); flushed != nil {
-				return flushed
-			}
-			return inputf("line %d: %w", lineNumber, err)
-		}
-		if _, err := out.Write(line); err != nil {
+		return interruption{err, fmt.Sprintf("stopped after %d records; %s", max(r.taken, r.skip), how)}
+	}
+	return err
+}
+
+// recordRun is a run of a filter.
+type recordRun struct {
+	filter   *jsonFilter
+	e        *env
+	in       *lineSource
+	record   func(line []byte) []byte
+	take     func([]jsonField)
+	out      *recordOutput
+	progress *recordProgress
+
+	first, of int64 // of the shard
+	skip      int64 // records that are done
+	number    int64 // of the last record, from 0
+	lines     int64 // that were read
+	taken     int64 // records of the shard, written or skipped
+}
+
+// all goes through the input.
+func (r *recordRun) all(fields []textFunc) error {
+	var lines [][]byte
+	for {
+		if err := r.e.ctx.Err(); err != nil {
 			return err
 		}
-		// A record is whole or not there, whenever the program ends.
-		if err := out.Flush(); err != nil {
+		var err error
+		lines, err = r.in.next(lines[:0], recordsLeast, recordBytes)
+		if errors.Is(err, io.EOF) {
+			last := r.in.rest()
+			if last == nil {
+				return r.out.missing(r.taken)
+			}
+			lines = append(lines, last)
+		} else if err != nil {
+			return inputf("after line %d: %w", r.lines, err)
+		}
+		if err := r.some(lines, fields); err != nil {
 			return err
 		}
 	}
-	if err := s.Err(); err != nil {
-		return inputf("after line %d: %w", lineNumber, err)
+}
+
+// result is what becomes of a record.
+type result struct {
+	record []byte
+	line   int64 // of the input
+	fields []jsonField
+	out    []byte
+	err    error
+}
+
+// some writes the results of lines, in their order.
+func (r *recordRun) some(lines [][]byte, fields []textFunc) error {
+	var todo []result
+	var failed error
+	for _, line := range lines {
+		r.lines++
+		r.progress.read += int64(len(line))
+		if len(line) >= longestRecord && line[len(line)-1] != '\n' {
+			failed = inputf("line %d: is longer than %d bytes", r.lines, longestRecord)
+			break
+		}
+		record := r.record(line)
+		if len(record) == 0 {
+			continue
+		}
+		if r.number++; r.number%r.of != r.first {
+			continue
+		}
+		if r.taken < r.skip {
+			if r.taken++; r.taken == r.skip {
+				if err := r.out.follows(record, r.taken); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		r.taken++
+		todo = append(todo, result{record: record, line: r.lines})
+	}
+	r.taken -= int64(len(todo)) // until they are written
+	r.compute(todo, fields)
+	for i := range todo {
+		x := &todo[i]
+		if x.err != nil {
+			if r.e.ctx.Err() != nil && errors.Is(x.err, r.e.ctx.Err()) {
+				return x.err
+			}
+			return inputf("line %d: %w", x.line, x.err)
+		}
+		if r.take != nil {
+			r.take(x.fields)
+		} else if err := r.out.write(r.e, x.out); err != nil { // whole, whenever the program ends
+			return err
+		}
+		r.taken++
+		r.progress.show(r.taken)
+	}
+	return failed
+}
+
+// compute fills in the results of records.
+func (r *recordRun) compute(todo []result, fields []textFunc) {
+	free := make(chan textFunc, len(fields))
+	for _, f := range fields {
+		free <- f
+	}
+	one := func(i int) {
+		x := &todo[i]
+		if x.err = r.e.ctx.Err(); x.err != nil {
+			return
+		}
+		f := <-free
+		defer func() { free <- f }()
+		x.fill(r.filter.field(), f, r.take == nil)
+	}
+	if len(fields) > 1 {
+		par.Parts(len(todo), one)
+		return
+	}
+	for i := range todo {
+		if one(i); todo[i].err != nil {
+			return
+		}
+	}
+}
+
+// fill computes the fields of the record's text, and with join the record with them.
+func (x *result) fill(field string, fields textFunc, join bool) {
+	var known map[string]json.RawMessage
+	if err := json.Unmarshal(x.record, &known); err != nil || known == nil {
+		x.err = fmt.Errorf("is not a JSON object: %.60q", x.record)
+		return
+	}
+	raw, ok := known[field]
+	if !ok {
+		x.err = fmt.Errorf("has no field %q", field)
+		return
+	}
+	var text *string
+	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
+		x.err = fmt.Errorf("%s: is not a string: %.60s", field, raw)
+		return
+	}
+	if x.fields, x.err = fields(*text); x.err != nil || !join {
+		return
+	}
+	x.out = append(x.out, opened(x.record)...)
+	for _, f := range x.fields {
+		if _, ok := known[f.name]; ok {
+			x.err = fmt.Errorf("%s: is there already", f.name)
+			return
+		}
+		value, err := json.Marshal(f.value)
+		if err != nil {
+			x.err = err
+			return
+		}
+		x.out = fmt.Appendf(x.out, ",%q:%s", f.name, value)
+	}
+	x.out = append(x.out, "}\n"...)
+}
+
+// opened is an object without its end, to which fields are added.
+func opened(record []byte) []byte { return record[:len(record)-1] }
+
+// recordInput is where records come from.
+type recordInput struct {
+	io.Reader
+	size  int64    // bytes; 0: unknown
+	files []string // names
+}
+
+func newRecordInput(in io.Reader) *recordInput {
+	r := &recordInput{Reader: in}
+	switch in := in.(type) {
+	case *os.File:
+		if info, err := in.Stat(); err == nil && info.Mode().IsRegular() {
+			r.size = info.Size()
+		}
+		r.files = []string{in.Name()}
+	case *waitingReader:
+		r.size = newRecordInput(in.r).size
+	case *joinedFiles:
+		r.files = in.paths
+		for _, path := range in.paths {
+			info, err := os.Stat(path)
+			if err != nil || !info.Mode().IsRegular() {
+				r.size = 0
+				break
+			}
+			r.size += info.Size()
+		}
+	}
+	return r
+}
+
+// recordOutput is where records go: standard output, or a file that an earlier run may
+// have begun.
+type recordOutput struct {
+	w       *os.File // nil: standard output
+	records int64    // whole ones that the file has
+	last    []byte   // of them
+	lock    *lock.Lock
+}
+
+// open opens the output. A record that an earlier run left incomplete is cut off.
+func (f *jsonFilter) open(inputs []string) (*recordOutput, error) {
+	o := new(recordOutput)
+	if f.Out == "" {
+		return o, nil
+	}
+	var err error
+	if o.w, o.lock, err = ownedFile(f.Out, inputs...); err != nil {
+		return nil, err
+	}
+	var whole int64 // bytes
+	lines := &lineSource{r: o.w, longest: 2 * longestRecord}
+	for {
+		some, err := lines.next(nil, 1, 1)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			o.close()
+			return nil, err
+		}
+		whole += int64(len(some[0]))
+		o.records++
+		o.last = append(o.last[:0], some[0]...)
+	}
+	if err := o.w.Truncate(whole); err != nil {
+		o.close()
+		return nil, err
+	}
+	if _, err := o.w.Seek(whole, io.SeekStart); err != nil {
+		o.close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// ownedFile opens a file that this run alone writes. It may exist.
+func ownedFile(path string, inputs ...string) (*os.File, *lock.Lock, error) {
+	if err := checkOutput(path, inputs...); err != nil {
+		return nil, nil, inputf("--out: %w", err)
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, nil, inputf("--out: %s is no regular file", path)
+	}
+	l, err := lock.File(path)
+	if err != nil {
+		return nil, nil, inputf("--out: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
+	if err != nil {
+		l.Release()
+		return nil, nil, inputf("--out: %w", err)
+	}
+	return f, l, nil
+}
+
+// follows reports an output whose last record is not made of the record of that number.
+func (o *recordOutput) follows(record []byte, number int64) error {
+	if o.w == nil || o.records == 0 || bytes.HasPrefix(o.last, opened(record)) {
+		return nil
+	}
+	return inputf("--out: %s has %d records, and the last is not of record %d of the input; name another file", o.w.Name(), o.records, number)
+}
+
+// missing reports an output with more records than the input has.
+func (o *recordOutput) missing(taken int64) error {
+	if o.w != nil && taken < o.records {
+		return inputf("--out: %s has %d records, the input %d; name another file", o.w.Name(), o.records, taken)
 	}
 	return nil
 }
 
-// withFields is a record with what is added to it, and the end of a line.
-func withFields(record []byte, field string, fields func(string) ([]jsonField, error)) ([]byte, error) {
-	var known map[string]json.RawMessage
-	if err := json.Unmarshal(record, &known); err != nil || known == nil {
-		return nil, fmt.Errorf("is not a JSON object: %.60q", record)
+func (o *recordOutput) write(e *env, line []byte) error {
+	if o.w != nil {
+		_, err := o.w.Write(line)
+		return err
 	}
-	raw, ok := known[field]
-	if !ok {
-		return nil, fmt.Errorf("has no field %q", field)
+	_, err := e.stdout.Write(line)
+	return err
+}
+
+func (o *recordOutput) close() {
+	if o.w != nil {
+		o.w.Close()
 	}
-	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		return nil, fmt.Errorf("%s: is not a string: %.60s", field, raw)
-	}
-	added, err := fields(text)
-	if err != nil {
-		return nil, err
-	}
-	line := append([]byte{}, record[:len(record)-1]...)
-	for _, x := range added {
-		if _, ok := known[x.name]; ok {
-			return nil, fmt.Errorf("%s: is there already", x.name)
-		}
-		value, err := json.Marshal(x.value)
-		if err != nil {
-			return nil, err
-		}
-		line = fmt.Appendf(line, ",%q:%s", x.name, value)
-	}
-	return append(line, "}\n"...), nil
+	o.lock.Release()
 }

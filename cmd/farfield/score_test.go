@@ -48,6 +48,8 @@ func scored(t *testing.T, text string) (r scoreReport) {
 	return r
 }
 
+var byByte = &scoreCmd{Rank: "byte"}
+
 func TestScore(t *testing.T) {
 	dir := scorerOf(t, "fastmax")
 	path := filepath.Join(t.TempDir(), "log")
@@ -56,7 +58,7 @@ func TestScore(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := scored(t, works(t, "score", "--model", dir, "--json", "--top", "2", path))
-	if whole.Lines != 5 || whole.Bytes != 30 || len(whole.Top) != 2 || whole.Top[0].Bits < whole.Top[1].Bits {
+	if whole.Lines != 5 || whole.Bytes != 30 || len(whole.Top) != 2 || byByte.rank(whole.Top[0].Line) < byByte.rank(whole.Top[1].Line) {
 		t.Errorf("%+v", whole)
 	}
 	all := scored(t, works(t, "score", "--model", dir, "--json", "--top", "9", path))
@@ -67,7 +69,7 @@ func TestScore(t *testing.T) {
 	if len(all.Top) != 5 || bits-whole.Bits > 1e-9*bits || whole.Bits-bits > 1e-9*bits {
 		t.Errorf("lines take %v bits, the text %v", bits, whole.Bits)
 	}
-	text := works(t, "score", "--model", dir, "--lines", "--above", fmt.Sprint(all.Top[1].Bits), path)
+	text := works(t, "score", "--model", dir, "--lines", "--above", fmt.Sprint(byByte.rank(all.Top[1].Line)), path)
 	if n := strings.Count(text, "\n"); n != 1+1+1+5 || !strings.Contains(text, all.Top[0].Text) {
 		t.Errorf("one line is above: %s", text)
 	}
@@ -209,7 +211,7 @@ func TestScoreRefusals(t *testing.T) {
 	}{
 		{"--follow: needs a file", "", []string{"score", "--model", dir, "--follow"}},
 		{"--jsonl: not with --follow", "", []string{"score", "--model", dir, "--jsonl", "--follow", path}},
-		{"--field, --skip, --shard: need --jsonl", "", []string{"score", "--model", dir, "--skip", "3", path}},
+		{"--field, --skip, --shard, --out: need --jsonl", "", []string{"score", "--model", dir, "--skip", "3", path}},
 		{"--shard: \"3/3\" is not I/N", "", []string{"score", "--model", dir, "--jsonl", "--shard", "3/3", path}},
 		{"--follow: the state of softmax grows", "", []string{"score", "--model", scorerOf(t, "softmax"), "--follow", path}},
 		{"--state: what came from standard input", "", []string{"score", "--model", dir, "--state", path}},
@@ -218,8 +220,10 @@ func TestScoreRefusals(t *testing.T) {
 		{"line 2: has no field \"text\"", "\n{\"a\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 1: text: is not a string", "{\"text\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
 		{"line 1: bits: is there already", "{\"text\":\"a\",\"bits\":1}\n", []string{"score", "--model", dir, "--jsonl", path}},
-		{"line 1: the text is empty", "{\"text\":\"\"}\n", []string{"embed", "--model", dir, "--jsonl", path}},
-		{"--jsonl: missing", "", []string{"embed", "--model", dir, path}},
+		{"--field: texts have no fields", "", []string{"embed", "--model", dir, "--no-jsonl", "--field", "a", path}},
+		{"--out: needs --jsonl", "", []string{"score", "--model", dir, "--out", path + ".out", path}},
+		{"is what is read", "", []string{"score", "--model", dir, "--jsonl", "--out", path, path}},
+		{"is no regular file", "", []string{"score", "--model", dir, "--lines", "--state", path + ".state", os.DevNull}},
 		{"--top: -1 is negative", "", []string{"score", "--model", dir, "--top=-1", path}},
 	} {
 		if err := os.WriteFile(path, []byte(x.in), 0o666); err != nil {

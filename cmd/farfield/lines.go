@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+)
+
+// openText opens a file or standard input. An interrupt ends a Read that waits, and the
+// opening of a named pipe.
+func openText(e *env, path string) (io.ReadCloser, error) {
+	if path == "" || path == "-" {
+		return &waitingReader{ctx: e.ctx, r: e.stdin}, nil
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() {
+		return os.Open(path)
+	}
+	var f *os.File
+	err := e.interruptible(func() (err error) {
+		f, err = os.Open(path)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &waitingReader{ctx: e.ctx, r: f}, nil
+}
+
+// A waitingReader reads on a goroutine of its own, so that the end of ctx ends a Read.
+type waitingReader struct {
+	ctx  context.Context
+	r    io.Reader
+	buf  []byte
+	rest []byte // of buf, read and not returned
+	err  error  // after rest
+	done chan int
+}
+
+func (w *waitingReader) Read(p []byte) (int, error) {
+	if len(w.rest) == 0 && w.err == nil {
+		if w.done == nil {
+			w.buf, w.done = make([]byte, 1<<16), make(chan int, 1)
+		}
+		var err error
+		go func() {
+			var n int
+			n, err = w.r.Read(w.buf)
+			w.done <- n
+		}()
+		select {
+		case <-w.ctx.Done():
+			w.err = w.ctx.Err() // the goroutine keeps buf until the program ends
+			return 0, w.err
+		case n := <-w.done:
+			w.rest, w.err = w.buf[:n], err
+		}
+	}
+	n := copy(p, w.rest)
+	if w.rest = w.rest[n:]; len(w.rest) > 0 {
+		return n, nil
+	}
+	return n, w.err
+}
+
+// Close closes a file that is not standard input.
+func (w *waitingReader) Close() error {
+	if f, ok := w.r.(*os.File); ok && f != os.Stdin {
+		return f.Close()
+	}
+	return nil
+}
+
+// lineSource cuts what is read into lines, which keep their line breaks.
+type lineSource struct {
+	r       io.Reader
+	longest int // bytes; longer lines come in parts
+	buf     []byte
+	unread  []byte // the end of buf
+}
+
+// next appends to dst the lines that are there, at least one: it stops after both so
+// many lines and so many bytes, and waits only for the first line. They are valid until
+// the call after. Its error is the reader's, and comes after all whole lines.
+func (l *lineSource) next(dst [][]byte, lines, size int) ([][]byte, error) {
+	for {
+		for first, total := len(dst), 0; len(dst)-first < lines || total < size; {
+			end := bytes.IndexByte(l.unread, '\n') + 1
+			if end == 0 || end > l.longest {
+				if len(l.unread) < l.longest {
+					break
+				}
+				end = l.longest
+			}
+			dst = append(dst, l.unread[:end:end])
+			l.unread = l.unread[end:]
+			total += end
+		}
+		if len(dst) > 0 {
+			return dst, nil
+		}
+		n := len(l.unread)
+		if room := max(1<<16, 2*n); room > len(l.buf) {
+			grown := make([]byte, room)
+			copy(grown, l.unread)
+			l.buf = grown
+		} else {
+			copy(l.buf, l.unread)
+		}
+		more, err := l.r.Read(l.buf[n:])
+		l.unread = l.buf[:n+more]
+		if err != nil && more == 0 {
+			return dst, err
+		}
+	}
+}
+
+// rest takes the incomplete line; nil: there is none.
+func (l *lineSource) rest() []byte {
+	line := l.unread
+	if l.unread = nil; len(line) == 0 {
+		return nil
+	}
+	return line
+}
+
+// joinedFiles reads files one after the other, and ends the last line of each.
+type joinedFiles struct {
+	e     *env
+	paths []string
+	f     io.ReadCloser // nil: none is open
+	last  byte
+}
+
+func (j *joinedFiles) Read(p []byte) (int, error) {
+	for {
+		if j.f == nil {
+			if len(j.paths) == 0 {
+				return 0, io.EOF
+			}
+			f, err := openText(j.e, j.paths[0])
+			if err != nil {
+				return 0, err
+			}
+			j.f, j.paths, j.last = f, j.paths[1:], '\n'
+		}
+		n, err := j.f.Read(p)
+		if n > 0 {
+			j.last = p[n-1]
+			return n, nil
+		}
+		if err != io.EOF {
+			return 0, err
+		}
+		if j.last != '\n' && len(p) > 0 {
+			p[0], j.last = '\n', '\n'
+			return 1, nil
+		}
+		err = j.Close()
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Close closes the file that is open.
+func (j *joinedFiles) Close() error {
+	if j.f == nil {
+		return nil
+	}
+	f := j.f
+	j.f = nil
+	return f.Close()
+}
