@@ -56,8 +56,8 @@ func (c *generateCmd) prefill(e *env, g *generate.Generator, m *model.Model[floa
 			return inputf("%s: %w", from, err)
 		}
 		g.Append(tokens...)
-		if n, limit := g.Tokens()+int64(c.Tokens), int64(m.Config().Context); m.Config().Positions == model.Learned && n > limit {
-			return inputf("--tokens: the text would have at least %d tokens, the model learned %d positions", n, limit)
+		if err := c.fits(g, m); err != nil {
+			return err
 		}
 		before := g.Bytes()
 		if err := g.Prefill(e.ctx); err != nil {
@@ -72,6 +72,14 @@ func (c *generateCmd) prefill(e *env, g *generate.Generator, m *model.Model[floa
 	}
 	if p.read == 0 && c.Resume == "" && (c.Prompt != "" || c.PromptFile != "") {
 		return inputf("%s: is empty, there is nothing to continue", from)
+	}
+	return c.fits(g, m)
+}
+
+// fits returns an error if the text with its new tokens exceeds learned positions.
+func (c *generateCmd) fits(g *generate.Generator, m *model.Model[float32]) error {
+	if n, limit := g.Tokens()+int64(c.Tokens), int64(m.Config().Context); m.Config().Positions == model.Learned && n > limit {
+		return inputf("--tokens: the text would have %d tokens, the model learned %d positions", n, limit)
 	}
 	return nil
 }
