@@ -5,9 +5,23 @@ package atomicfile
 import (
 	"bufio"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/lock"
+)
+
+// A temporary file's name is prefix, rand.Text, suffix.
+const (
+	prefix   = ".farfield-"
+	suffix   = ".tmp"
+	letters  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567" // of rand.Text
+	textSize = 26
 )
 
 // Write gives path the bytes that write produces. They go to another name in
@@ -16,7 +30,12 @@ import (
 // symbolic link stays and the file that it points to is replaced; an existing
 // file keeps its permissions. What cannot be replaced, such as a pipe or a
 // device, is written directly.
+//
+// Temporary files of processes that were killed are removed from the folder first. A
+// process holds the lock of the temporary file that it writes, and death releases it.
+// What the system refuses is a *lock.WriteError.
 func Write(path string, write func(io.Writer) error) error {
+	named := path
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -24,37 +43,82 @@ func Write(path string, write func(io.Writer) error) error {
 	if err == nil && !old.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
+			return lock.Unwritable(named, err)
+		}
+		defer f.Close()
+		if err := fill(f, named, write, false); err != nil {
 			return err
 		}
-		return fill(f, write, false)
+		return lock.Unwritable(named, f.Close())
 	}
 	dir := filepath.Dir(path)
-	temp := filepath.Join(dir, ".farfield-"+rand.Text()+".tmp")
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	removeOrphans(dir)
+	f, err := createTemp(dir)
 	if err != nil {
-		return err
+		return lock.Unwritable(named, err)
 	}
-	// After the rename there is nothing left to remove.
-	defer os.Remove(temp)
+	// The lock lasts until the file has its name. After the rename there is nothing
+	// left to remove.
+	defer f.Close()
+	defer os.Remove(f.Name())
 	if old != nil {
 		if err := f.Chmod(old.Mode().Perm()); err != nil {
-			f.Close()
-			return err
+			return lock.Unwritable(named, err)
 		}
 	}
-	if err := fill(f, write, true); err != nil {
+	if err := fill(f, named, write, true); err != nil {
 		return err
 	}
-	return rename(temp, path)
+	return lock.Unwritable(named, rename(f.Name(), path))
+}
+
+// createTemp creates a temporary file in dir and locks it.
+func createTemp(dir string) (*os.File, error) {
+	for {
+		f, err := lock.Create(filepath.Join(dir, prefix+rand.Text()+suffix))
+		if !errors.Is(err, fs.ErrExist) {
+			return f, err
+		}
+	}
+}
+
+// removeOrphans removes the temporary files in dir that have lost their writer. What
+// cannot be removed stays, without an error.
+func removeOrphans(dir string) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return
+	}
+	defer d.Close()
+	for {
+		names, err := d.Readdirnames(1024)
+		for _, name := range names {
+			if isTemp(name) {
+				lock.RemoveOrphan(filepath.Join(dir, name))
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// isTemp reports whether name is a name that createTemp gives.
+func isTemp(name string) bool {
+	middle, begins := strings.CutPrefix(name, prefix)
+	middle, ends := strings.CutSuffix(middle, suffix)
+	return begins && ends && len(middle) == textSize && strings.Trim(middle, letters) == ""
 }
 
 // Replace gives the file temp, which is whole and on the disk, the name path in the
-// same folder. A symbolic link stays and the file that it points to is replaced.
+// same folder. A symbolic link stays and the file that it points to is replaced. What
+// the system refuses is a *lock.WriteError.
 func Replace(temp, path string) error {
+	named := path
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	return rename(temp, path)
+	return lock.Unwritable(named, rename(temp, path))
 }
 
 // rename makes temp the file path.
@@ -62,32 +126,63 @@ func rename(temp, path string) error {
 	if err := os.Rename(temp, path); err != nil {
 		return err
 	}
-	syncDir(filepath.Dir(path))
+	SyncFolder(filepath.Dir(path))
 	return nil
 }
 
-// fill writes f through a buffer and closes it, on the disk if sync is set.
-func fill(f *os.File, write func(io.Writer) error, sync bool) error {
-	// For a write that panics; a second Close does nothing.
-	defer f.Close()
-	w := bufio.NewWriterSize(f, 1<<16)
+// fill writes f, which path names in errors, through a buffer, and puts it on the disk
+// if sync is set.
+func fill(f *os.File, path string, write func(io.Writer) error, sync bool) error {
+	w := bufio.NewWriterSize(file{f, path}, 1<<16)
 	if err := write(w); err != nil {
 		return err
 	}
-	if err := w.Flush(); err != nil {
+	if err := w.Flush(); err != nil || !sync {
 		return err
 	}
-	if sync {
-		if err := f.Sync(); err != nil {
+	return lock.Unwritable(path, f.Sync())
+}
+
+// file is a file whose errors are a *lock.WriteError.
+type file struct {
+	f    *os.File
+	path string
+}
+
+func (f file) Write(p []byte) (int, error) {
+	n, err := f.f.Write(p)
+	return n, lock.Unwritable(f.path, err)
+}
+
+// MakeFolder makes the folder dir with the folders above it that are missing, and puts
+// their names on the disk. A file in the place of a folder is an error; what the system
+// refuses is a *lock.WriteError.
+func MakeFolder(dir string) error {
+	if info, err := os.Stat(dir); err == nil {
+		if !info.IsDir() {
+			return fmt.Errorf("%s: not a folder", dir)
+		}
+		return nil
+	}
+	above := filepath.Dir(dir)
+	if above != dir {
+		if err := MakeFolder(above); err != nil {
 			return err
 		}
 	}
-	return f.Close()
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		if info, other := os.Stat(dir); other == nil && info.IsDir() {
+			return nil // another process was faster
+		}
+		return lock.Unwritable(dir, err)
+	}
+	SyncFolder(above)
+	return nil
 }
 
-// syncDir makes a rename in dir last. Some systems cannot sync a folder; the
-// file is whole all the same, so errors are of no interest.
-func syncDir(dir string) {
+// SyncFolder puts the names in dir on the disk. Some systems cannot sync a folder; its
+// files are whole all the same, so there is no error.
+func SyncFolder(dir string) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return

@@ -2,12 +2,49 @@ package atomicfile
 
 import (
 	"errors"
+	"flag"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/lock"
 )
+
+var long = flag.Bool("long", false, "kill writers many times")
+
+// TestMain lets the test program be a writer that waits to be killed.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("FARFIELD_TEST_WRITE"); path != "" {
+		for i := 0; ; i++ {
+			if err := Write(path, slowly(i)); err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// slowly writes 64 lines i with pauses, so that most of the time a file is half written.
+func slowly(i int) func(io.Writer) error {
+	return func(w io.Writer) error {
+		line := strings.Repeat(string(rune('a'+i%26)), 4095) + "\n"
+		for range 64 {
+			if _, err := io.WriteString(w, line); err != nil {
+				return err
+			}
+			time.Sleep(50 * time.Microsecond)
+		}
+		return nil
+	}
+}
 
 func put(s string) func(io.Writer) error {
 	return func(w io.Writer) error {
@@ -198,8 +235,138 @@ func TestSyncFails(t *testing.T) {
 			f.Close()
 			t.Skip("this system syncs a device")
 		}
-		if err := fill(f, put("lost"), sync); sync && (err == nil || err.Error() != cause.Error()) || !sync && err != nil {
+		err = fill(f, os.DevNull, put("lost"), sync)
+		var refused *lock.WriteError
+		if sync && (!errors.As(err, &refused) || !errors.Is(cause, refused.Err)) || !sync && err != nil {
 			t.Errorf("sync %v: error is %v, syncing alone gives %v", sync, err, cause)
 		}
+	}
+}
+
+// startWriter starts a process that writes path again and again.
+func startWriter(t *testing.T, path string) *exec.Cmd {
+	t.Helper()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), "FARFIELD_TEST_WRITE="+path)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// temps returns the temporary files in dir.
+func temps(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if isTemp(e.Name()) {
+			list = append(list, e.Name())
+		}
+	}
+	return list
+}
+
+func TestKilledWritersLeaveOneFileAtMost(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "data")
+	left, kills := 0, 12
+	if *long {
+		kills = 200
+	}
+	for range kills {
+		c := startWriter(t, path)
+		time.Sleep(5*time.Millisecond + rand.N(25*time.Millisecond))
+		if err := c.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait()
+		n := len(temps(t, dir))
+		if n > 1 {
+			t.Fatalf("%d temporary files after a kill", n)
+		}
+		left += n
+		if text, err := os.ReadFile(path); err == nil && (len(text) != 64<<12 || strings.Trim(string(text), string(text[0])+"\n") != "") {
+			t.Fatalf("%d bytes, not of one write", len(text))
+		}
+	}
+	if err := Write(path, put("last")); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, path, "last", 1)
+	t.Logf("%d kills left %d temporary files, of which none stays", kills, left)
+}
+
+func TestWritersLeaveEachOtherAlone(t *testing.T) {
+	if runtime.GOOS == "js" {
+		t.Skip("no processes")
+	}
+	dir := t.TempDir()
+	var live [3]*exec.Cmd
+	for i := range live {
+		live[i] = startWriter(t, filepath.Join(dir, fmt.Sprint(i)))
+		defer live[i].Process.Kill()
+	}
+	foreign := filepath.Join(dir, prefix+"notes"+suffix)
+	if err := os.WriteFile(foreign, []byte("mine"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		if err := Write(filepath.Join(dir, "here"), put(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A nested write sweeps the folder in which this process is writing.
+	err := Write(filepath.Join(dir, "outer"), func(w io.Writer) error {
+		if err := Write(filepath.Join(dir, "inner"), put("inner")); err != nil {
+			return err
+		}
+		return put("outer")(w)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range live {
+		if err := c.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		// A writer whose file is taken away ends by itself, with status 1.
+		if err := c.Wait(); c.ProcessState.ExitCode() == 1 {
+			t.Errorf("a writer: %v", err)
+		}
+	}
+	if _, err := os.Stat(foreign); err != nil {
+		t.Errorf("a file with a name of another kind: %v", err)
+	}
+}
+
+func TestRefusalNamesTheFile(t *testing.T) {
+	const dir = "/sys" // whose folders take no files, also of root
+	if runtime.GOOS != "linux" {
+		t.Skip("needs a folder that nothing can be written into")
+	}
+	for _, err := range []error{Write(dir+"/x", put("x")), MakeFolder(dir + "/x/y")} {
+		var refused *lock.WriteError
+		if !errors.As(err, &refused) || !strings.HasPrefix(err.Error(), dir+"/x: cannot be written: ") {
+			t.Errorf("error is %v", err)
+		}
+	}
+}
+
+func TestMakeFolder(t *testing.T) {
+	dir := t.TempDir()
+	for range 2 {
+		if err := MakeFolder(filepath.Join(dir, "a", "b", "c")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := MakeFolder(file); err == nil || err.Error() != file+": not a folder" {
+		t.Errorf("error is %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -36,13 +37,44 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%q is in use by process %d", e.Path, e.PID)
 }
 
+// A WriteError reports a file or folder that the system does not let this process
+// write.
+type WriteError struct {
+	Path string
+	Err  error
+}
+
+// Error names the path and the system's reason.
+func (e *WriteError) Error() string { return fmt.Sprintf("%s: cannot be written: %v", e.Path, e.Err) }
+
+// Unwrap returns the system's error.
+func (e *WriteError) Unwrap() error { return e.Err }
+
+// Unwritable returns the error of a system call that writes path as a *WriteError; nil
+// for nil.
+func Unwritable(path string, err error) error {
+	var known *WriteError
+	if err == nil || errors.As(err, &known) {
+		return err
+	}
+	var at *os.PathError
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	var both *os.LinkError
+	if errors.As(err, &both) {
+		err = both.Err
+	}
+	return &WriteError{path, err}
+}
+
 // A Lock is a held lock.
 type Lock struct {
-	f *os.File // nil where the system has no locks
+	f *os.File // nil where the system or the file system has no locks
 }
 
 // Folder locks an existing folder without waiting. Its error is a *HeldError when the
-// folder has an owner, and otherwise the system's.
+// folder has an owner, and otherwise a *WriteError.
 func Folder(dir string) (*Lock, error) {
 	return acquire(filepath.Join(dir, Name), dir)
 }
@@ -95,12 +127,16 @@ func acquire(name, path string) (*Lock, error) {
 			return &Lock{}, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, Unwritable(path, err)
 		}
 		ok, err := try(f)
+		if errors.Is(err, errors.ErrUnsupported) {
+			remove(f)
+			return &Lock{}, nil
+		}
 		if err != nil {
 			f.Close()
-			return nil, &os.PathError{Op: "lock", Path: path, Err: err}
+			return nil, Unwritable(path, err)
 		}
 		if !ok {
 			pid := owner(name)
@@ -118,6 +154,43 @@ func acquire(name, path string) (*Lock, error) {
 		}
 		return &Lock{f: f}, nil
 	}
+}
+
+// Create creates the file name, which must not exist, and locks it until it is closed:
+// RemoveOrphan leaves it alone while this process lives. The file can be renamed while
+// it is open. The error is fs.ErrExist also when RemoveOrphan came between creation and
+// lock; another name succeeds.
+func Create(name string) (*os.File, error) {
+	f, err := create(name)
+	if err != nil {
+		return nil, err
+	}
+	ok, err := try(f)
+	if err == nil && ok && leadsTo(name, f) || errors.Is(err, errors.ErrUnsupported) {
+		return f, nil
+	}
+	f.Close()
+	if err != nil {
+		os.Remove(name)
+		return nil, &os.PathError{Op: "lock", Path: name, Err: err}
+	}
+	return nil, &os.PathError{Op: "lock", Path: name, Err: fs.ErrExist}
+}
+
+// RemoveOrphan removes the file name unless another process, or this one, holds its
+// lock. It reports whether the file is gone.
+func RemoveOrphan(name string) bool {
+	info, err := os.Lstat(name)
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	f, err := openOrphan(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	ok, err := try(f)
+	return err == nil && ok && leadsTo(name, f) && os.Remove(name) == nil
 }
 
 // leadsTo reports whether name is the open file f.

@@ -3,6 +3,7 @@
 package lock
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +14,18 @@ func open(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o666)
 }
 
-// try locks f. It returns false when f has another owner.
+// openOrphan opens a file that may have lost its owner.
+func openOrphan(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+}
+
+// create creates the file name, which must not exist.
+func create(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+}
+
+// try locks f. It returns false when f has another owner, and ErrUnsupported where the
+// file system has no locks.
 func try(f *os.File) (bool, error) {
 	for {
 		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err {
@@ -22,6 +34,8 @@ func try(f *os.File) (bool, error) {
 		case unix.EWOULDBLOCK:
 			return false, nil
 		case unix.EINTR:
+		case unix.ENOLCK, unix.ENOSYS, unix.ENOTSUP:
+			return false, errors.ErrUnsupported
 		default:
 			return false, err
 		}

@@ -6,12 +6,32 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// byteRange is where the lock lies: behind the owner's number, which others read.
-var byteRange = windows.Overlapped{Offset: 1 << 20}
+// byteRange is where the lock lies: behind all content, which others read.
+var byteRange = windows.Overlapped{OffsetHigh: 1 << 30}
 
 // open opens the lock file.
 func open(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o666)
+}
+
+// openOrphan opens a file that may have lost its owner.
+func openOrphan(name string) (*os.File, error) { return openShared(name, windows.OPEN_EXISTING) }
+
+// create creates the file name, which must not exist.
+func create(name string) (*os.File, error) { return openShared(name, windows.CREATE_NEW) }
+
+// openShared opens a file that can be renamed and removed while it is open.
+func openShared(name string, how uint32) (*os.File, error) {
+	path, err := windows.UTF16PtrFromString(name)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	h, err := windows.CreateFile(path, windows.GENERIC_READ|windows.GENERIC_WRITE,
+		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, nil, how, windows.FILE_ATTRIBUTE_NORMAL, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(h), name), nil
 }
 
 // try locks f. It returns false when f has another owner.
