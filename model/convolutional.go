@@ -31,6 +31,9 @@ func (c *convNet[T]) forward(in *input[T], tr *convTrace[T], keep bool) (tensor.
 	}
 	x := in.values
 	for i := range c.layers {
+		if err := in.ended(); err != nil {
+			return x, err
+		}
 		t := &tr.layers[i]
 		windows, act := mat(&t.windows, x.Rows, c.window*x.Cols), mat(&t.act, x.Rows, c.width)
 		nn.Windows(windows, x, in.b, in.lens)
@@ -61,6 +64,9 @@ func (c *convNet[T]) backward(dy tensor.Mat[T], in *input[T], tr *convTrace[T], 
 	dx, dz := mat(&sc.dx, rows, c.width), mat(&sc.dz, rows, c.width)
 	nn.WindowsGrad(dx, dy, in.b, in.lens)
 	for i := len(c.layers) - 1; i >= 0; i-- {
+		if err := in.ended(); err != nil {
+			return err
+		}
 		l, t := &c.layers[i], &tr.layers[i]
 		act := mat(&t.act, rows, c.width)
 		if c.attends(i) {

@@ -57,7 +57,7 @@ type reading[T tensor.Float] struct {
 
 // of returns b with the given number of positions in front of each sequence.
 func (r *reading[T]) of(b *Batch, inputs, front int) input[T] {
-	in := input[T]{b: b.B, n: b.N + front, tokens: b.Tokens, lens: b.Lens, key: b.Key.Fold(0)}
+	in := input[T]{b: b.B, n: b.N + front, tokens: b.Tokens, lens: b.Lens, key: b.Key.Fold(0), ctx: b.Ctx}
 	if inputs > 0 {
 		in.values = mat(&r.values, in.b*in.n, inputs)
 		for i := range in.b {

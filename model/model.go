@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -67,6 +68,10 @@ type Batch struct {
 	// Key draws what Forward leaves out, if the model has dropout: another for
 	// every update.
 	Key rng.Key
+
+	// Ctx ends Forward and Backward, with its error, between two blocks; the gradients
+	// are then incomplete. nil: nothing does.
+	Ctx context.Context
 }
 
 // New returns a model with first weights drawn by key: N(0, 0.02²), projections
@@ -303,7 +308,7 @@ func (m *Model[T]) outputs(b *Batch, p *passes[T]) (err error) {
 		return err
 	}
 	if m.encoder != nil {
-		source, err := m.encoder.forward(input[T]{b: b.B, n: b.SourceN, tokens: b.Source, lens: b.SourceLens, key: b.Key.Fold(1)}, &p.encoder)
+		source, err := m.encoder.forward(input[T]{b: b.B, n: b.SourceN, tokens: b.Source, lens: b.SourceLens, key: b.Key.Fold(1), ctx: b.Ctx}, &p.encoder)
 		if err != nil {
 			return fmt.Errorf("source: %w", err)
 		}

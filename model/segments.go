@@ -258,7 +258,7 @@ func (s *segments[T]) input(p *place[T], i int) input[T] {
 	for r := range b.B {
 		s.tokens = append(s.tokens, b.Tokens[r*b.N+at:][:n]...)
 	}
-	in := input[T]{b: b.B, n: n, tokens: s.tokens, place: p}
+	in := input[T]{b: b.B, n: n, tokens: s.tokens, place: p, ctx: b.Ctx}
 	if b.Lens != nil {
 		for _, l := range b.Lens {
 			s.lens = append(s.lens, min(max(l-int64(at), 0), int64(n)))

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -45,10 +46,19 @@ type input[T tensor.Float] struct {
 	values tensor.Mat[T] // [b·n,inputs]
 	lens   []int64       // [b] valid tokens; nil: all
 	key    rng.Key       // of dropout
-	place  *place[T]     // of longer sequences; nil: they are whole
+	ctx    context.Context
+	place  *place[T] // of longer sequences; nil: they are whole
 
 	source     tensor.Mat[T] // [b·m,width] outputs of the encoder; cross-attention only
 	sourceLens []int64
+}
+
+// ended returns the error of the batch's context.
+func (in *input[T]) ended() error {
+	if in.ctx == nil {
+		return nil
+	}
+	return in.ctx.Err()
 }
 
 // trace is what a pass leaves: everything for Backward, or only what the next
@@ -141,6 +151,9 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	self := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, Rope: s.rotations(&in)}
 	cross := nn.Scope[T]{B: in.b, KeyLens: in.sourceLens}
 	for i := range s.blocks {
+		if err := tr.in.ended(); err != nil {
+			return x, err
+		}
 		b, t := &s.blocks[i], tr.block(i)
 		next, stats := tr.stream(i+1, rows, w), mat(&t.stats, rows, 2).Data
 		in, out := mat(&t.y, rows, w), next
@@ -278,6 +291,9 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 	clear(dx.Data)
 	s.norm.Backward(dx, dy, tr.stream(len(s.blocks), rows, w), tr.stats)
 	for i := len(s.blocks) - 1; i >= 0; i-- {
+		if err := tr.in.ended(); err != nil {
+			return err
+		}
 		b, t := &s.blocks[i], tr.block(i)
 		x, y := tr.stream(i, rows, w), mat(&t.y, rows, w)
 		from, din := y, dy // of f, or of the convolution before it

@@ -17,6 +17,7 @@ import (
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
 )
@@ -139,7 +140,7 @@ func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path 
 
 // place makes the folder of a checkpoint in the folder all, whole or not at all.
 func place(all, name string, m manifest, fill func(dir string) error) (path string, err error) {
-	if err := os.MkdirAll(all, 0o777); err != nil {
+	if err := atomicfile.MakeFolder(all); err != nil {
 		return "", err
 	}
 	if err := removeCheckpoints(all, func(name string) bool { return strings.HasPrefix(name, tempPrefix) }); err != nil {
@@ -147,7 +148,7 @@ func place(all, name string, m manifest, fill func(dir string) error) (path stri
 	}
 	temp := filepath.Join(all, tempPrefix+name)
 	if err := os.Mkdir(temp, 0o777); err != nil {
-		return "", err
+		return "", lock.Unwritable(temp, err)
 	}
 	// After the rename there is nothing left to remove.
 	defer os.RemoveAll(temp)
@@ -160,9 +161,13 @@ func place(all, name string, m manifest, fill func(dir string) error) (path stri
 	path = filepath.Join(all, name)
 	// A run that went back to an earlier checkpoint may find it in its way.
 	if err := os.RemoveAll(path); err != nil {
-		return "", err
+		return "", lock.Unwritable(path, err)
 	}
-	return path, os.Rename(temp, path)
+	if err := os.Rename(temp, path); err != nil {
+		return "", lock.Unwritable(path, err)
+	}
+	atomicfile.SyncFolder(all) // before latest names it
+	return path, nil
 }
 
 // write completes m with the files of dir and adds it to them.
@@ -307,9 +312,9 @@ func (t *Trainer) write(dir string) error {
 	return t.text.Vocab.Save(filepath.Join(dir, vocabFile))
 }
 
-// save writes a checkpoint, of what all ranks have.
+// save writes a checkpoint, of what all ranks have, unless the latest is of this update.
 func (t *Trainer) save(o Observer) error {
-	if t.dir == "" {
+	if t.dir == "" || t.saved == t.step {
 		return nil
 	}
 	if err := t.agreeOnWeights(); err != nil {
@@ -319,6 +324,7 @@ func (t *Trainer) save(o Observer) error {
 	if err = comm.Together(t.job.Ranks, err); err != nil {
 		return err
 	}
+	t.saved = t.step
 	if o.Save != nil && t.writes() {
 		o.Save(path)
 	}

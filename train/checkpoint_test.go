@@ -206,7 +206,9 @@ func TestDamageIsFound(t *testing.T) {
 		{"the run's version", change(configFile, replace(`"version": 2`, `"version": 9`)), []string{configFile, "version is 9"}, false},
 		{"the run's model", change(configFile, replace(`"layers": 1`, `"layers": 2`)), []string{configFile, "layers"}, false},
 		{"a field that is none", change(configFile, replace(`"seed"`, `"sead"`)), []string{configFile, "sead"}, false},
-		{"metrics cut short", change(metricsFile, func(b []byte) []byte { return b[:100] }), []string{metricsFile, "has 100 bytes"}, false},
+		{"a digit of the metrics", change(metricsFile, func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`{"step":7,"eval":"look","split":"valid"`), []byte(`{"step":7,"eval":"look","split":"walid"`), 1)
+		}), []string{metricsFile, "line 8: damaged: its CRC-32C is", "without this line, the run goes on"}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir, _ := run(t, little("softmax"))

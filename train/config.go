@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
@@ -54,7 +55,12 @@ type Config struct {
 	// through the model in segments, with the gradient of the whole. 0: all of them.
 	Segment int `json:"segment,omitempty"`
 
-	Steps     int     `json:"steps"`     // updates
+	Steps int `json:"steps"` // updates
+	// Lengthened has the numbers of updates that the run was to make before: until each
+	// of them, in ascending order, the schedule and the lengths of sequences are of a run
+	// of that number.
+	Lengthened []int `json:"lengthened,omitempty"`
+
 	Optimizer string  `json:"optimizer"` // AdamW, Adam or RAdam
 	Schedule  string  `json:"schedule"`  // Cosine, Linear or Constant
 	Rate      float64 `json:"lr"`        // after WarmUp updates; then by the schedule to MinRate
@@ -173,7 +179,7 @@ func (c *Config) check(src task.Source) error {
 		{"first_context", float64(c.FirstContext), 0, 1 << 40},
 		{"first_batch", float64(c.FirstBatch), 0, 1 << 20},
 		{"segment", float64(c.Segment), 0, 1 << 40},
-		{"steps", float64(c.Steps), 1, 1 << 40},
+		{"steps", float64(c.Steps), 1, mostSteps},
 		{"lr", c.Rate, 0, 1e6},
 		{"min_lr", c.MinRate, 0, 1e6},
 		{"warmup", float64(c.WarmUp), 0, 1 << 40},
@@ -189,6 +195,11 @@ func (c *Config) check(src task.Source) error {
 	} {
 		if !(f.x >= f.least && f.x <= f.most) {
 			return fmt.Errorf("%s: %v is not from %v to %v", f.name, f.x, f.least, f.most)
+		}
+	}
+	for i, n := range c.Lengthened {
+		if n < 1 || n >= c.Steps || i > 0 && n <= c.Lengthened[i-1] {
+			return fmt.Errorf("lengthened: %v do not ascend from 1 to less than the %d steps", c.Lengthened, c.Steps)
 		}
 	}
 	switch c.Optimizer {
@@ -218,17 +229,56 @@ func (c *Config) check(src task.Source) error {
 	return nil
 }
 
+// mostSteps bounds the updates of a run.
+const mostSteps = 1 << 40
+
+// total returns the number of updates that the run was to make when it made update step,
+// counted from 0.
+func (c *Config) total(step int) int {
+	for _, n := range c.Lengthened {
+		if step < n {
+			return n
+		}
+	}
+	return c.Steps
+}
+
 // schedule returns the learning rates.
 func (c *Config) schedule() (optim.Schedule, error) {
-	switch c.Schedule {
-	case Cosine:
-		return optim.Cosine{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: c.Steps}, nil
-	case Linear:
-		return optim.Linear{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: c.Steps}, nil
-	case Constant: // from the end of the warm-up on
-		return optim.Linear{Peak: c.Rate, Floor: c.Rate, WarmUp: c.WarmUp, Steps: c.Steps}, nil
+	var all schedules
+	for _, n := range append(slices.Clone(c.Lengthened), c.Steps) {
+		var s optim.Schedule
+		switch c.Schedule {
+		case Cosine:
+			s = optim.Cosine{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: n}
+		case Linear:
+			s = optim.Linear{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: n}
+		case Constant: // from the end of the warm-up on
+			s = optim.Linear{Peak: c.Rate, Floor: c.Rate, WarmUp: c.WarmUp, Steps: n}
+		default:
+			return nil, fmt.Errorf("schedule: %q is none of %s, %s, %s", c.Schedule, Cosine, Linear, Constant)
+		}
+		all = append(all, until{n, s})
 	}
-	return nil, fmt.Errorf("schedule: %q is none of %s, %s, %s", c.Schedule, Cosine, Linear, Constant)
+	return all, nil
+}
+
+// schedules follow each other.
+type schedules []until
+
+// until is a schedule of the updates before steps that no schedule before it has.
+type until struct {
+	steps int
+	optim.Schedule
+}
+
+func (s schedules) Rate(step int) float64 {
+	for _, x := range s[:len(s)-1] {
+		if step < x.steps {
+			return x.Schedule.Rate(step)
+		}
+	}
+	return s[len(s)-1].Schedule.Rate(step)
 }
 
 // selects reports whether the weights that did best on the validation part are kept,
@@ -287,7 +337,7 @@ func (c *Config) Shape(step int) (batch, context int) {
 	for stage := range c.stages() {
 		batch, context = c.stage(stage)
 		until += 1 / float64(batch*context) / updates
-		if float64(step) < until*float64(c.Steps) {
+		if float64(step) < until*float64(c.total(step)) {
 			break
 		}
 	}

@@ -2,8 +2,10 @@ package train
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -42,30 +44,82 @@ func ReadHistory(dir string) (*History, error) {
 
 func readHistory(r io.Reader) (*History, error) {
 	h := new(History)
+	return h, readRows(r, func(s *Step, v *Eval, _ int64) bool {
+		if s != nil {
+			h.Steps = append(h.Steps, *s)
+		} else {
+			h.Evals = append(h.Evals, *v)
+		}
+		return true
+	})
+}
+
+// readRows calls row with each row that r has, an update or an evaluation, and how many
+// bytes of r end with it, until row returns false. A last line without an end is left
+// out: it is being written, or its writer was killed.
+func readRows(r io.Reader, row func(s *Step, v *Eval, end int64) bool) error {
 	in := bufio.NewReaderSize(io.LimitReader(r, mostMetrics), mostRow)
+	end := int64(0)
 	for n := 1; ; n++ {
 		line, err := in.ReadSlice('\n')
-		if err == io.EOF { // what is left is a row in the making
-			return h, nil
+		if err == io.EOF {
+			return nil
 		}
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+		if err == bufio.ErrBufferFull {
+			err = fmt.Errorf("has more than %d bytes", mostRow)
 		}
-		var row struct {
+		end += int64(len(line))
+		if err == nil {
+			err = checkSum(line)
+		}
+		var kind struct {
 			Eval *string `json:"eval"`
 		}
-		if err := json.Unmarshal(line, &row); err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+		if err == nil {
+			err = json.Unmarshal(line, &kind)
 		}
-		if row.Eval == nil {
-			h.Steps = append(h.Steps, Step{})
-			err = json.Unmarshal(line, &h.Steps[len(h.Steps)-1])
-		} else {
-			h.Evals = append(h.Evals, Eval{})
-			err = json.Unmarshal(line, &h.Evals[len(h.Evals)-1])
+		var s *Step
+		var v *Eval
+		switch {
+		case err != nil:
+		case kind.Eval == nil:
+			s = new(Step)
+			err = json.Unmarshal(line, s)
+		default:
+			v = new(Eval)
+			err = json.Unmarshal(line, v)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+		if !row(s, v, end) {
+			return nil
 		}
 	}
+}
+
+// sumField is the last field of a row: the CRC-32C of the row without it.
+const sumField = `,"crc32c":"`
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// appendSum returns the JSON object text with its checksum as the last field.
+func appendSum(text []byte) []byte {
+	sum := crc32.Checksum(text, castagnoli)
+	return fmt.Appendf(text[:len(text)-1], `%s%08x"}`, sumField, sum)
+}
+
+// checkSum reports a row that is not what its checksum is of. A row without a checksum
+// passes: it is of a version before.
+func checkSum(line []byte) error {
+	text := bytes.TrimRight(line, "\r\n")
+	i := len(text) - len(sumField) - len(`01234567"}`)
+	if i < 0 || !bytes.HasPrefix(text[i:], []byte(sumField)) {
+		return nil
+	}
+	sum := crc32.Update(crc32.Checksum(text[:i], castagnoli), castagnoli, []byte("}"))
+	if got, want := fmt.Sprintf("%08x", sum), string(text[i+len(sumField):][:8]); got != want {
+		return fmt.Errorf("damaged: its CRC-32C is %s, it says %.8q", got, want)
+	}
+	return nil
 }

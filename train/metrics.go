@@ -1,14 +1,15 @@
 package train
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/tensorboard"
 )
 
@@ -45,34 +46,14 @@ func perByte(nats float64, tokens, bytes int64) float64 {
 	return nats / math.Ln2 * float64(tokens) / float64(bytes)
 }
 
-// ReadMetrics returns the updates and evaluations of the run in the folder dir.
+// ReadMetrics returns the updates and evaluations of the run in the folder dir, as
+// ReadHistory does.
 func ReadMetrics(dir string) (steps []Step, evals []Eval, err error) {
-	path := filepath.Join(dir, metricsFile)
-	f, err := os.Open(path)
+	h, err := ReadHistory(dir)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer f.Close()
-	const longest = 1 << 16
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, longest)
-	for n := 1; lines.Scan(); n++ {
-		var kind struct{ Eval *string }
-		if err = json.Unmarshal(lines.Bytes(), &kind); err == nil && kind.Eval != nil {
-			evals = append(evals, Eval{})
-			err = json.Unmarshal(lines.Bytes(), &evals[len(evals)-1])
-		} else if err == nil {
-			steps = append(steps, Step{})
-			err = json.Unmarshal(lines.Bytes(), &steps[len(steps)-1])
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: line %d: %w", path, n, err)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return steps, evals, nil
+	return h.Steps, h.Evals, nil
 }
 
 // tail is a file that grows, of a length that a checkpoint knows.
@@ -81,23 +62,23 @@ type tail struct {
 	size int64
 }
 
-// openTail opens a file and cuts off what was written after its first size bytes.
-func openTail(path string, size int64) (*tail, error) {
+// openTail opens the file and cuts off what follows the size bytes that a checkpoint
+// counts. whole returns how many of them, from the beginning, are whole rows.
+func openTail(path string, size int64, whole func(io.Reader) (int64, error)) (*tail, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
-		return nil, err
+		return nil, lock.Unwritable(path, err)
 	}
-	info, err := f.Stat()
-	switch {
-	case err != nil:
-	case info.Size() < size:
-		err = fmt.Errorf("%s: has %d bytes, had %d when the checkpoint was made", path, info.Size(), size)
-	default:
-		err = f.Truncate(size)
+	if size > 0 {
+		size, err = whole(io.NewSectionReader(f, 0, size))
 	}
 	if err != nil {
 		f.Close()
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := f.Truncate(size); err != nil {
+		f.Close()
+		return nil, lock.Unwritable(path, err)
 	}
 	return &tail{f, size}, nil
 }
@@ -105,34 +86,48 @@ func openTail(path string, size int64) (*tail, error) {
 func (t *tail) add(text []byte) error {
 	n, err := t.f.WriteAt(text, t.size)
 	t.size += int64(n)
-	return err
+	return lock.Unwritable(t.f.Name(), err)
 }
 
-// metrics are the files of what a run measures. A nil *metrics keeps nothing.
+// metrics are the files of a run that grow. A nil *metrics keeps nothing.
 type metrics struct {
 	rows   *tail // metrics.jsonl
 	events *tail // the same for TensorBoard
 }
 
-// openMetrics opens the files, of which the first bytes are kept.
-func openMetrics(dir string, rows, events int64) (*metrics, error) {
-	r, err := openTail(filepath.Join(dir, metricsFile), rows)
+// openMetrics opens the files, and keeps of them what was there at the checkpoint m.
+// Rows that are missing or cut off at the end cost no more than themselves: no update
+// depends on them.
+func openMetrics(dir string, m *manifest) (*metrics, error) {
+	r, err := openTail(filepath.Join(dir, metricsFile), m.Metrics, func(in io.Reader) (size int64, err error) {
+		err = readRows(in, func(s *Step, v *Eval, end int64) bool {
+			if s != nil && s.Step > m.Step || v != nil && v.Step > m.Step {
+				return false
+			}
+			size = end
+			return true
+		})
+		if err != nil {
+			err = fmt.Errorf("%w; without this line, the run goes on", err)
+		}
+		return size, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	e, err := openTail(filepath.Join(dir, eventsFile), events)
+	e, err := openTail(filepath.Join(dir, eventsFile), m.Events, tensorboard.WholeRecords)
 	if err != nil {
 		r.f.Close()
 		return nil, err
 	}
-	m := &metrics{r, e}
-	if events == 0 {
+	both := &metrics{r, e}
+	if e.size == 0 {
 		if err := e.add(tensorboard.AppendHeader(nil, now())); err != nil {
-			m.close()
+			both.close()
 			return nil, err
 		}
 	}
-	return m, nil
+	return both, nil
 }
 
 // now is the time in seconds since 1970.
@@ -167,7 +162,7 @@ func (m *metrics) add(row any, step int, list []tensorboard.Scalar) error {
 	if err != nil {
 		return err
 	}
-	if err := m.rows.add(append(text, '\n')); err != nil {
+	if err := m.rows.add(append(appendSum(text), '\n')); err != nil {
 		return err
 	}
 	return m.events.add(tensorboard.AppendScalars(nil, now(), int64(step), list...))
@@ -178,10 +173,12 @@ func (m *metrics) sync() (rows, events int64, err error) {
 	if m == nil {
 		return 0, 0, nil
 	}
-	if err := m.rows.f.Sync(); err != nil {
-		return 0, 0, err
+	for _, t := range []*tail{m.rows, m.events} {
+		if err := t.f.Sync(); err != nil {
+			return 0, 0, lock.Unwritable(t.f.Name(), err)
+		}
 	}
-	return m.rows.size, m.events.size, m.events.f.Sync()
+	return m.rows.size, m.events.size, nil
 }
 
 func (m *metrics) close() error {

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/task"
@@ -19,8 +21,9 @@ func RunConfig(dir string) (Config, error) {
 }
 
 // Resume continues the run in the folder dir after its latest checkpoint, or
-// from the beginning if it was stopped before the first. src is what the run's
-// configuration opens; if it is not the same as before, that is an error.
+// from the beginning if it was stopped before the first. The trainer owns the folder
+// until Close. src is what the run's configuration opens; if it is not the same as
+// before, that is an error, and a folder with an owner is a lock.HeldError.
 func Resume(src task.Source, dir string) (*Trainer, error) {
 	return Job{}.Resume(src, dir)
 }
@@ -48,8 +51,19 @@ func readKept(dir string) (k kept, err error) {
 
 // Resume is the function Resume for the ranks of a job, which may be others, and
 // another number of them, than before. Rank 0 alone has to do with the folder.
-func (j Job) Resume(src task.Source, dir string) (*Trainer, error) {
-	k, err := comm.Tell(j.Ranks, func() (kept, error) { return readKept(dir) })
+func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
+	var held *lock.Lock
+	defer func() {
+		if err != nil {
+			held.Release()
+		}
+	}()
+	k, err := comm.Tell(j.Ranks, func() (k kept, err error) {
+		if held, err = lockRun(dir); err != nil {
+			return k, err
+		}
+		return readKept(dir)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +89,63 @@ func (j Job) Resume(src task.Source, dir string) (*Trainer, error) {
 	if err = j.agree(t, err); err != nil {
 		return nil, err
 	}
-	if err = comm.Together(j.Ranks, t.goOn(&k)); err != nil {
+	if err = comm.Together(j.Ranks, t.goOn(&k)); err == nil {
+		err = t.share()
+	}
+	if err != nil {
+		t.Close()
 		return nil, err
 	}
-	return t, t.share()
+	t.lock = held
+	return t, nil
+}
+
+// lockRun makes this process the owner of the run in the folder dir.
+func lockRun(dir string) (*lock.Lock, error) {
+	if _, err := os.Stat(filepath.Join(dir, configFile)); err != nil {
+		return nil, err
+	}
+	return lock.Folder(dir)
+}
+
+// Lengthen gives finished runs a larger number of updates, which Resume then makes. The
+// data, the learning rate and the length of sequences after an old end are those of a
+// run of steps updates from the start; Config.Lengthened has the old ends, so that the
+// configuration repeats the whole run. A run that has the number already stays. If one
+// run has not made all its updates, or has made more, that is an error, and no run
+// changes.
+func Lengthen(steps int, dirs ...string) error {
+	changed := map[string]Config{}
+	for _, dir := range dirs {
+		held, err := lockRun(dir)
+		if err != nil {
+			return err
+		}
+		defer held.Release()
+		k, err := readKept(dir)
+		if err != nil {
+			return err
+		}
+		c, m := k.Config, &k.Manifest
+		switch {
+		case steps == c.Steps:
+			continue
+		case m.Best != nil && c.Patience > 0 && m.Best.Since >= c.Patience:
+			return fmt.Errorf("%s: steps: %d, but the run ended after update %d: %d looks without a better score are its patience", dir, steps, m.Step, c.Patience)
+		case m.Step < c.Steps:
+			return fmt.Errorf("%s: steps: %d, but the run has made %d of its %d updates; resume it to its end first", dir, steps, m.Step, c.Steps)
+		case steps < c.Steps || steps > mostSteps:
+			return fmt.Errorf("%s: steps: %d is not from %d, the updates that the run has made, to %d", dir, steps, c.Steps, mostSteps)
+		}
+		c.Lengthened, c.Steps = append(c.Lengthened, c.Steps), steps
+		changed[dir] = c
+	}
+	for dir, c := range changed {
+		if err := writeJSON(filepath.Join(dir, configFile), c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // goOn makes t what it was at a checkpoint, and opens its files.
@@ -86,6 +153,7 @@ func (t *Trainer) goOn(k *kept) error {
 	m := &k.Manifest
 	t.step, t.elapsed, t.best = m.Step, time.Duration(m.Elapsed*float64(time.Second)), m.Best
 	if k.Checkpoint != "" {
+		t.saved = m.Step
 		if m.Data != t.digest {
 			what := "task " + t.config.Task
 			if t.text != nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/rng"
@@ -30,6 +32,7 @@ type Trainer struct {
 	optim    *optim.AdamW[float32]
 	schedule optim.Schedule
 	metrics  *metrics
+	lock     *lock.Lock // of the folder, of rank 0
 
 	order   rng.Key // of the data
 	masks   rng.Key // of dropout
@@ -42,6 +45,7 @@ type Trainer struct {
 	lost    []float64          // by them
 	alone   [1][]float64       // what is gathered without ranks
 	step    int
+	saved   int // the update after which the latest checkpoint is; -1: there is none
 	elapsed time.Duration
 
 	best    *best       // nil: none yet
@@ -57,6 +61,9 @@ type Observer struct {
 	Part func(done, all int)
 }
 
+// ErrRunExists is returned by New for a folder that holds a run.
+var ErrRunExists = errors.New("holds a run already")
+
 // ErrDiverged is in the error of a run whose loss or gradient is no number.
 var ErrDiverged = errors.New("the run diverged")
 
@@ -69,8 +76,9 @@ const (
 )
 
 // New starts a run on the task src in the folder dir, which is made; "" keeps
-// nothing. A folder that holds a run already is an error, and so is the first field
-// of c that is not possible.
+// nothing. The trainer owns the folder until Close. A folder that holds a run already
+// is ErrRunExists, one with an owner a lock.HeldError, and the first field of c that is
+// not possible an error too.
 func New(c Config, src task.Source, dir string) (*Trainer, error) {
 	return Job{}.New(c, src, dir)
 }
@@ -97,6 +105,7 @@ func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 		return nil, err
 	}
 	if err = comm.Together(j.Ranks, t.create()); err != nil {
+		t.Close()
 		return nil, err
 	}
 	return t, nil
@@ -107,17 +116,31 @@ func (t *Trainer) create() error {
 	if !t.writes() {
 		return nil
 	}
-	path := filepath.Join(t.dir, configFile)
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: holds a run already", t.dir)
-	}
-	if err := os.MkdirAll(t.dir, 0o777); err != nil {
+	if err := t.free(); err != nil {
 		return err
 	}
-	if err := writeJSON(path, t.config); err != nil {
+	if err := atomicfile.MakeFolder(t.dir); err != nil {
+		return err
+	}
+	var err error
+	if t.lock, err = lock.Folder(t.dir); err != nil {
+		return err
+	}
+	if err := t.free(); err != nil { // an owner before may have begun a run
+		return err
+	}
+	if err := writeJSON(filepath.Join(t.dir, configFile), t.config); err != nil {
 		return err
 	}
 	return t.open(manifest{})
+}
+
+// free reports a folder that holds a run.
+func (t *Trainer) free() error {
+	if _, err := os.Stat(filepath.Join(t.dir, configFile)); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", t.dir, ErrRunExists)
+	}
+	return nil
 }
 
 // newTrainer returns a trainer that has made no updates, of src, which the model sees as
@@ -141,7 +164,7 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	}
 	schedule, err := c.schedule()
 	t := &Trainer{
-		job: j, config: c, dir: dir, source: prepared, model: m,
+		job: j, config: c, dir: dir, source: prepared, model: m, saved: -1,
 		optim:    optim.NewAdamW(m.Params()),
 		schedule: schedule,
 		order:    rng.New(c.Seed).Fold(streamOrder),
@@ -170,7 +193,7 @@ func (t *Trainer) open(m manifest) (err error) {
 			return err
 		}
 	}
-	t.metrics, err = openMetrics(t.dir, m.Metrics, m.Events)
+	t.metrics, err = openMetrics(t.dir, &m)
 	return err
 }
 
@@ -196,13 +219,19 @@ func (t *Trainer) Best() int {
 	return t.best.Step
 }
 
-// Close closes the run's files.
-func (t *Trainer) Close() error { return t.metrics.close() }
+// Close closes the run's files and gives its folder to other owners. A second call does
+// nothing.
+func (t *Trainer) Close() error {
+	err := t.metrics.close()
+	t.metrics = nil
+	t.lock.Release()
+	return err
+}
 
 // Train makes the updates that are left, evaluates and saves as configured, and
 // returns the score on the part that the task is judged by: of the weights that did
 // best on the validation part, if that is another or the run may end early, or of
-// the last. When ctx ends, of one rank or of all, it finishes the update that it is at,
+// the last. When ctx ends, of one rank or of all, it leaves out the update that it is at,
 // saves, and returns the error of ctx on all ranks.
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	c := &t.config
@@ -215,7 +244,7 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 			}
 			return Score{}, err
 		}
-		last := t.step == c.Steps
+		last := t.step == c.total(t.step-1)
 		if every(c.EvalEvery, t.step) && !last && spec.Count[task.Valid] != 0 || selects && last {
 			// Too short to be interrupted, so that no line of the metrics is
 			// missing whenever the run stops.

@@ -12,7 +12,8 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// update makes one update. One in segments ends with ctx, and then has changed nothing.
+// update makes one update. When ctx ends before the gradient is complete, it returns the
+// error of ctx and has changed nothing. Ranks that divide a sequence make it complete.
 func (t *Trainer) update(ctx context.Context, o Observer) error {
 	start := time.Now()
 	c := &t.config
@@ -108,6 +109,9 @@ func (t *Trainer) learn(ctx context.Context, counted int64, o Observer) (lost []
 	t.tree.Reset(first)
 	t.lost = t.lost[:0]
 	for i := first; i < last; i++ {
+		if err := ctx.Err(); err != nil && !t.job.sequence() {
+			return nil, err
+		}
 		b := &t.batches[i]
 		var loss, aux float64
 		if b.counted > 0 {
@@ -169,6 +173,7 @@ func (t *Trainer) pass(ctx context.Context, b *model.Batch, share float32, o Obs
 	if t.job.sequence() {
 		return t.model.TrainDivided(t.job.Ranks, b, share)
 	}
+	b.Ctx = ctx
 	if size := t.config.Segment; size > 0 && b.N > size {
 		return t.model.TrainSegments(b, size, share, func(done, all int) error {
 			if o.Part != nil {

@@ -46,6 +46,7 @@ func metrics(t *testing.T, dir string) (rows []map[string]any) {
 		}
 		delete(row, "tokens_per_s")
 		delete(row, "elapsed_s")
+		delete(row, "crc32c")
 		rows = append(rows, row)
 	}
 	return rows

@@ -9,8 +9,10 @@
 package tensorboard
 
 import (
+	"bufio"
 	"encoding/binary"
 	"hash/crc32"
+	"io"
 	"math"
 )
 
@@ -70,6 +72,40 @@ func appendRecord(dst, event []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, checksum(dst[at:]))
 	dst = append(dst, event...)
 	return binary.LittleEndian.AppendUint32(dst, checksum(event))
+}
+
+// maxEvent bounds the bytes of an event that WholeRecords reads.
+const maxEvent = 1 << 20
+
+// WholeRecords returns how many bytes of r, from its beginning, are whole records.
+func WholeRecords(r io.Reader) (int64, error) {
+	in, size := bufio.NewReader(r), int64(0)
+	var head [12]byte
+	for {
+		if _, err := io.ReadFull(in, head[:]); err != nil {
+			return size, onlyEnd(err)
+		}
+		n := binary.LittleEndian.Uint64(head[:])
+		if n > maxEvent || checksum(head[:8]) != binary.LittleEndian.Uint32(head[8:]) {
+			return size, nil
+		}
+		event := make([]byte, n+4)
+		if _, err := io.ReadFull(in, event); err != nil {
+			return size, onlyEnd(err)
+		}
+		if checksum(event[:n]) != binary.LittleEndian.Uint32(event[n:]) {
+			return size, nil
+		}
+		size += int64(len(head)) + int64(len(event))
+	}
+}
+
+// onlyEnd returns err unless it is an end of the input.
+func onlyEnd(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return nil
+	}
+	return err
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -1,0 +1,159 @@
+package train
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/farfield-ml/farfield/task"
+)
+
+// weights returns a copy of all numbers of the model.
+func weights(t *Trainer) (list []float32) {
+	for _, p := range numbersOf(t.model) {
+		list = append(list, p.Data...)
+	}
+	return list
+}
+
+// weight returns the weight whose name ends with suffix.
+func weight(t *testing.T, trainer *Trainer, suffix string) []float32 {
+	t.Helper()
+	for _, p := range trainer.model.Params().All() {
+		if strings.HasSuffix(p.Name, suffix) {
+			return p.Data
+		}
+	}
+	t.Fatalf("no weight %s", suffix)
+	return nil
+}
+
+// Gradients of a layer grow with its inputs beyond float32 while its outputs, and with
+// them the loss, are 0.
+func TestInfiniteGradientEndsTheRun(t *testing.T) {
+	for gain := float32(1); ; gain *= 2 {
+		if math.IsInf(float64(gain), 0) {
+			t.Fatal("no gain makes a gradient infinite")
+		}
+		trainer, err := New(little("softmax"), littleText(t), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		clear(weight(t, trainer, "mlp.up_proj.weight"))
+		for _, x := range [][]float32{weight(t, trainer, "mlp_norm.weight"), weight(t, trainer, "mlp.down_proj.weight")} {
+			for i := range x {
+				x[i] *= gain
+			}
+		}
+		before := weights(trainer)
+		err = trainer.update(context.Background(), Observer{})
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), "the norm of the gradient +Inf") {
+			t.Errorf("gain %v: error is %v", gain, err)
+		}
+		if trainer.Done() != 0 || !slices.Equal(weights(trainer), before) {
+			t.Error("the weights have changed")
+		}
+		return
+	}
+}
+
+// silent asks nothing of a sample.
+type silent struct{ *made }
+
+func (s silent) Sample(x *task.Sample, split task.Split, i int) error {
+	err := s.made.Sample(x, split, i)
+	for p := range x.Labels {
+		x.Labels[p] = -1
+	}
+	return err
+}
+
+func TestUpdateWithoutTargetsEndsTheRun(t *testing.T) {
+	src := silent{kinds()["labels"]}
+	trainer, err := New(littleTask(src, "softmax"), src, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := weights(trainer)
+	err = trainer.update(context.Background(), Observer{})
+	if err == nil || err.Error() != "step 1: nothing is asked of any sample" {
+		t.Errorf("error is %v", err)
+	}
+	if trainer.Done() != 0 || !slices.Equal(weights(trainer), before) {
+		t.Error("the weights have changed")
+	}
+}
+
+func TestOfEqualScoresLessLossIsBest(t *testing.T) {
+	src := kinds()["class"]
+	trainer, err := New(littleTask(src, "softmax"), src, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		value, loss float64
+		best        int
+	}{{0.5, 2, 1}, {0.5, 3, 1}, {0.5, 2, 1}, {0.5, 1, 4}, {0.25, 0, 4}, {0.75, 9, 6}} {
+		trainer.step = i + 1
+		if err := trainer.choose(Score{Metric: task.Accuracy, Value: c.value, Loss: c.loss}); err != nil {
+			t.Fatal(err)
+		}
+		if trainer.Best() != c.best {
+			t.Errorf("after score %v with loss %v at update %d the best is that of %d, want %d", c.value, c.loss, i+1, trainer.Best(), c.best)
+		}
+	}
+}
+
+// countdown is a context that ends when its error has been asked for n times.
+type countdown struct {
+	context.Context
+	n *int
+}
+
+func (c countdown) Err() error {
+	if *c.n--; *c.n < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// An update hears its context before every pass, and before every block in both
+// directions. Until the gradient is complete, no interruption changes a weight.
+func TestUpdateEndsBetweenBlocks(t *testing.T) {
+	c := little("softmax")
+	c.Model.Layers, c.Batch, c.FirstBatch, c.FirstContext, c.Accumulate = 2, 2, 0, 0, 2
+	trainers := [2]*Trainer{}
+	for i := range trainers {
+		var err error
+		if trainers[i], err = New(c, littleText(t), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := weights(trainers[0])
+	heard := 0
+	for ; ; heard++ {
+		n := heard
+		err := trainers[0].update(countdown{context.Background(), &n}, Observer{})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.Canceled) || trainers[0].Done() != 0 || !slices.Equal(weights(trainers[0]), before) {
+			t.Fatalf("interrupted at look %d: %v after %d updates, or other weights", heard, err, trainers[0].Done())
+		}
+	}
+	if want := 2 * (1 + 2*4); heard != want { // a layer is two blocks
+		t.Errorf("an update of two passes through two layers hears its context %d times, want %d", heard, want)
+	}
+	if err := trainers[1].update(context.Background(), Observer{}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(weights(trainers[0]), weights(trainers[1])) {
+		t.Error("an update after interruptions has other bits")
+	}
+}
