@@ -14,6 +14,7 @@ import (
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -153,21 +154,17 @@ func (o *Output[T]) create() error {
 	}
 	f, err := os.OpenFile(o.partial(), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
-		return err
-	}
-	if err := lock(f); err != nil {
-		f.Close()
-		return err
+		return lock.Unwritable(o.path, err)
 	}
 	o.file = f
 	if err := f.Truncate(0); err != nil {
-		return err
+		return lock.Unwritable(o.path, err)
 	}
 	if _, err := f.WriteAt(o.header, 0); err != nil {
-		return err
+		return lock.Unwritable(o.path, err)
 	}
 	// All places exist from the start; what is not written takes no room.
-	return f.Truncate(o.size(max(o.shape.N, 0)))
+	return lock.Unwritable(o.path, f.Truncate(o.size(max(o.shape.N, 0))))
 }
 
 // join opens the file that another rank has created, and keeps.
@@ -199,12 +196,6 @@ func (o *Output[T]) resume(rows int64, digests []uint32, whole bool) error {
 	}
 	if err != nil {
 		return err
-	}
-	if !o.joined {
-		if err := lock(f); err != nil {
-			f.Close()
-			return err
-		}
 	}
 	o.file = f
 	info, err := f.Stat()
@@ -249,7 +240,7 @@ func (o *Output[T]) write(x tensor.Heads[T], at int64) error {
 			return err
 		}
 		_, err := o.file.WriteAt(b, o.size(at))
-		return err
+		return lock.Unwritable(o.path, err)
 	}
 	for i := range o.digests {
 		b := bytesOf(x.At(i/x.H, i%x.H).Data[:x.N*x.D])
@@ -259,7 +250,7 @@ func (o *Output[T]) write(x tensor.Heads[T], at int64) error {
 		}
 		place := int64(len(o.header)) + (int64(i)*o.rows(o.shape.N)+o.rows(at))*int64(row)
 		if _, err := o.file.WriteAt(o.thin(b, row, at), place); err != nil {
-			return err
+			return lock.Unwritable(o.path, err)
 		}
 	}
 	return nil
@@ -317,7 +308,7 @@ func (o *Output[T]) sync() error {
 	if o.file == nil {
 		return nil
 	}
-	return o.file.Sync()
+	return lock.Unwritable(o.path, o.file.Sync())
 }
 
 // commit gives the file its name.

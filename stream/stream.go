@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -83,7 +84,8 @@ func passes(s Shape, causal bool) []pass {
 
 // Run computes attention of what src gives and writes it to out, which it closes.
 // After an error, or the end of ctx, what the last checkpoint is of remains, and the
-// same call continues.
+// same call continues. Run owns the files of output and checkpoint; if another run does,
+// the error is a BadInput with a lock.HeldError.
 func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*Report, error) {
 	r, err := newRun(m, src, out, o)
 	if err = comm.Together(o.Ranks, err); err == nil {
@@ -91,6 +93,15 @@ func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Sour
 	}
 	if err != nil {
 		return nil, &BadInput{err}
+	}
+	owned, err := r.own()
+	defer func() {
+		for _, l := range owned {
+			l.Release()
+		}
+	}()
+	if err = r.together(err); err != nil {
+		return nil, err
 	}
 	whole := false
 	defer func() { out.close(whole || r.kept) }()
@@ -120,6 +131,26 @@ func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Sour
 	}
 	whole = true
 	return r.report(), nil
+}
+
+// own makes this process the owner of the output and the checkpoint. Rank 0 owns them
+// for all ranks.
+func (r *run[T]) own() (owned []*lock.Lock, err error) {
+	for _, path := range []string{r.out.path, r.o.Checkpoint} {
+		if path == "" || r.o.Ranks.Rank() > 0 {
+			continue
+		}
+		l, err := lock.File(path)
+		var held *lock.HeldError
+		if errors.As(err, &held) {
+			err = &BadInput{err}
+		}
+		if err != nil {
+			return owned, err
+		}
+		owned = append(owned, l)
+	}
+	return owned, nil
 }
 
 // run is a call of Run.

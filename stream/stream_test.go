@@ -499,8 +499,8 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// TestTwoRuns has a second run find the output taken.
-func TestTwoRuns(t *testing.T) {
+// A second run finds the output, or the checkpoint, taken, and leaves both alone.
+func TestStreamHasOneOwner(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("not every system has these locks")
 	}
@@ -517,13 +517,23 @@ func TestTwoRuns(t *testing.T) {
 		again := o
 		again.Progress = nil
 		_, err := Run(context.Background(), m, source(t, in), output(t, out, 4), again)
-		refused(t, err, "o.npy.partial: another run is writing it")
+		refused(t, err, "o.npy\" is in use by this process")
+		elsewhere := again // with the checkpoint of this run
+		_, err = Run(context.Background(), m, source(t, in), output(t, filepath.Join(filepath.Dir(out), "p.npy"), 4), elsewhere)
+		refused(t, err, "o.npy.checkpoint\" is in use by this process")
 	}
 	if _, err := Run(context.Background(), m, source(t, in), output(t, out, 4), o); err != nil {
 		t.Fatal(err)
 	}
 	if differ(read(t, out), p.steps(t, m, p.call(), 96).Data) >= 0 {
 		t.Error("the output is not that of one run")
+	}
+	entries, err := os.ReadDir(filepath.Dir(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 1 {
+		t.Errorf("the folder has %v, want the output alone", entries)
 	}
 }
 
