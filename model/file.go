@@ -38,7 +38,7 @@ type configFile struct {
 // there is none. Each file is whole or as it was before; both together are so
 // only in a folder that was empty.
 func (m *Model[T]) Save(dir string) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := atomicfile.MakeFolder(dir); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(configFile{formatVersion, m.config}, "", "  ")

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/token"
 )
@@ -13,7 +14,7 @@ import (
 // must be empty or not there, such that Load reads them. It has no state of an
 // optimizer: no training goes on from it.
 func Save(dir string, m *model.Model[float32], vocab *token.Vocabulary) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := atomicfile.MakeFolder(dir); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(dir)

@@ -240,7 +240,9 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	for t.step < c.Steps && !t.exhausted() {
 		if err := t.update(ctx, o); err != nil {
 			if isStop(err) {
-				err = errors.Join(err, t.save(o)) // the weights are as before the update
+				if failed := t.save(o); failed != nil { // the weights are as before the update
+					err = failed
+				}
 			}
 			return Score{}, err
 		}

@@ -27,14 +27,16 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/page"
 	"github.com/farfield-ml/farfield/internal/reproduce"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := write(ctx, os.Args[1:])
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -75,6 +77,11 @@ func write(ctx context.Context, args []string) error {
 		}
 		only = append(only, name)
 	}
+	held, err := lock.File(*path) // sections of others would be lost
+	if err != nil {
+		return err
+	}
+	defer held.Release()
 	build, err := checkedOut(ctx)
 	if err != nil {
 		return err

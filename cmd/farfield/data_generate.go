@@ -4,7 +4,6 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -51,9 +50,11 @@ func (c *dataGenerateCmd) Run(e *env) error {
 		return err
 	}
 	dir := filepath.Join(folder, s.Name)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	held, err := own(dir)
+	if err != nil {
 		return err
 	}
+	defer held.Release()
 	return generate(c, e, dir)
 }
 

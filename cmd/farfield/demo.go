@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"text/tabwriter"
 
@@ -27,9 +26,11 @@ func (c *demoCmd) Help() string {
 
 func (c *demoCmd) Run(e *env) error {
 	if c.Out != "" {
-		if err := os.MkdirAll(c.Out, 0o777); err != nil {
-			return input(err)
+		held, err := own(c.Out)
+		if err != nil {
+			return err
 		}
+		defer held.Release()
 	}
 	machine := bench.Describe(0)
 	fmt.Fprintf(e.stdout, "farfield on %v\n", machine)

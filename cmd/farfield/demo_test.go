@@ -125,5 +125,5 @@ func TestDemoRefuses(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	refuses(t, "not a directory", "demo", "--out", file)
+	refuses(t, "not a folder", "demo", "--out", file)
 }

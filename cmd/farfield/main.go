@@ -2,8 +2,8 @@
 // everything around it: it plans, checks, trains, generates and measures.
 //
 // Each verb is one file. The exit status is 0, 1 for what failed, 2 for bad
-// input, 130 after an interrupt. Results go to standard output, all else to
-// standard error.
+// input, 130 after an interrupt (Ctrl-C, SIGTERM, SIGHUP). Results go to standard
+// output, all else to standard error.
 package main
 
 import (
@@ -11,8 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +25,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
@@ -63,7 +66,7 @@ type cli struct {
 
 // env is what a verb may touch of the world around it.
 type env struct {
-	ctx            context.Context // ends on Ctrl-C and SIGTERM
+	ctx            context.Context // ends on Ctrl-C, SIGTERM and SIGHUP
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	tty            bool  // stderr is a terminal: progress may be drawn on it
@@ -129,14 +132,28 @@ func (i interruption) Error() string { return i.text }
 func (i interruption) Unwrap() error { return i.err }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
-	status := run(os.Args[1:], &env{
-		ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
+	os.Exit(run(os.Args[1:], &env{
+		ctx: interrupts(), stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr,
 		tty: os.Getenv("TERM") != "dumb" && term.IsTerminal(int(os.Stderr.Fd())),
-	})
-	stop()
-	os.Exit(status)
+	}))
+}
+
+// interrupts returns a context that ends on Ctrl-C, SIGTERM and SIGHUP. A second Ctrl-C
+// or SIGTERM ends the program at once. A second SIGHUP does not: a terminal that closes
+// and its shell may both send one. Under nohup there is none.
+func interrupts() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) {
+		signal.Notify(signals, syscall.SIGHUP)
+	}
+	go func() {
+		<-signals
+		signal.Reset(os.Interrupt, syscall.SIGTERM)
+		cancel()
+	}()
+	return ctx
 }
 
 // parser is the command line of c. What asks for help or the version calls leave.
@@ -146,6 +163,7 @@ func (c *cli) parser(stdout, stderr io.Writer, leave func()) (*kong.Kong, error)
 		kong.Description("Attention whose cost grows linearly with the context, on the CPU."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(int) { leave() }),
+		kong.KindMapper(reflect.Float64, kong.MapperFunc(finite)),
 		kong.Help(help),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Vars{"version": version(), "tasks": names(task.Rows(), func(r task.Row) string { return r.Name }),
@@ -154,8 +172,48 @@ func (c *cli) parser(stdout, stderr io.Writer, leave func()) (*kong.Kong, error)
 	)
 }
 
-// run is the whole program; it returns the exit status.
+// finite decodes the number of a flag.
+func finite(c *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := c.Scan.PopValueInto("number", &text); err != nil {
+		return err
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(x) || math.IsInf(x, 0) {
+		return fmt.Errorf("%q is not a finite number", text)
+	}
+	target.SetFloat(x)
+	return nil
+}
+
+// run is the whole program; it returns the exit status. Results that cannot be written
+// are a failure, whatever became of the work.
 func run(args []string, e *env) int {
+	out := &results{w: e.stdout}
+	e.stdout = out
+	status := execute(args, e, out)
+	if status == 0 && out.err != nil {
+		return fail(e, lock.Unwritable("standard output", out.err))
+	}
+	return status
+}
+
+// results is standard output, which remembers its first error.
+type results struct {
+	w   io.Writer
+	err error
+}
+
+func (r *results) Write(p []byte) (int, error) {
+	n, err := r.w.Write(p)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
+}
+
+// execute runs the verb that args name. out is e.stdout.
+func execute(args []string, e *env, out *results) int {
 	var c cli
 	left := false
 	parser, err := c.parser(e.stdout, e.stderr, func() { left = true })
@@ -167,7 +225,7 @@ func run(args []string, e *env) int {
 		args = []string{"--help"}
 	}
 	parsed, err := parser.Parse(args)
-	if left { // help or version was asked for and given
+	if left || out.err != nil { // help or version was asked for; run says if it was not given
 		return 0
 	}
 	if err != nil {
@@ -234,13 +292,15 @@ func fail(e *env, err error) int {
 	var bad inputError
 	var known *comm.RankError
 	var how interruption
+	var held *lock.HeldError
+	var refused *lock.WriteError
 	switch {
 	case errors.As(err, &how):
 		text, status = how.text, statusInterrupted
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
 		text, status = "interrupted", statusInterrupted
-	case errors.Is(err, syscall.ENOSPC): // whatever was being done
-	case errors.As(err, &bad):
+	case errors.Is(err, syscall.ENOSPC), errors.As(err, &refused): // whatever was being done
+	case errors.As(err, &held), errors.As(err, &bad):
 		status = statusInput
 	}
 	if e.first() || !errors.As(err, &known) {

@@ -4,7 +4,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/lock"
 )
+
+// own makes the folder dir, if it is not there, and this process its owner.
+func own(dir string) (*lock.Lock, error) {
+	if err := atomicfile.MakeFolder(dir); err != nil {
+		return nil, input(err)
+	}
+	return lock.Folder(dir)
+}
 
 // checkOutput reports before the work what would otherwise fail after it: that a
 // file of this name cannot be made, or would take the place of one of the inputs.

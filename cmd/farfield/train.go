@@ -15,6 +15,7 @@ import (
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
@@ -60,7 +61,7 @@ type trainCmd struct {
 	Positions    string   `complete:"rope,learned,sinusoidal,none" placeholder:"KIND" help:"How tokens know where they are: rope, learned, sinusoidal, none."`
 	Batch        *int     `placeholder:"N" help:"Samples of a pass."`
 	Accumulate   *int     `placeholder:"K" help:"Passes of an update, which is that of a K times larger batch."`
-	Steps        *int     `placeholder:"N" help:"Updates."`
+	Steps        *int     `placeholder:"N" help:"Updates; with --resume, lengthen a finished run to N."`
 	Optimizer    string   `complete:"adamw,adam,radam" placeholder:"NAME" help:"adamw, adam (without weight decay), radam."`
 	Schedule     string   `complete:"cosine,linear,constant" placeholder:"NAME" help:"How the learning rate falls after the warm-up: cosine, linear, constant (not at all)."`
 	LR           *float64 `name:"lr" placeholder:"X" help:"Highest learning rate; --min-lr becomes a tenth of it unless given."`
@@ -91,6 +92,7 @@ func (t *trainCmd) Help() string {
 	return "After Ctrl-C, --resume goes on from the latest checkpoint, to the bits of a run that was not interrupted." + examples(
 		"farfield train --data notes.txt --out run/notes",
 		"farfield train --resume --out run/notes",
+		"farfield train --resume --out run/notes --steps 900",
 		"farfield train --task listops --mechanism softmax --seeds 3 --out run/listops",
 		"farfield train --task file --data labelled.tsv --out run/labels",
 		"farfield train --config run/notes/config.json --lr 1e-3 --out run/faster",
@@ -174,6 +176,9 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--accumulate", &c.Accumulate, t.Accumulate)
 	override(&given, "--optimizer", &c.Optimizer, text(t.Optimizer))
 	override(&given, "--schedule", &c.Schedule, text(t.Schedule))
+	if t.Steps != nil {
+		c.Lengthened = nil
+	}
 	override(&given, "--steps", &c.Steps, t.Steps)
 	if t.LR != nil {
 		c.MinRate = *t.LR / 10
@@ -226,6 +231,7 @@ func (t *trainCmd) run(e *env) error {
 	if err != nil {
 		return err
 	}
+	named := t.Out != ""
 	t.Out = p.Out
 	var src task.Source
 	err = e.interruptible(func() (err error) {
@@ -244,9 +250,16 @@ func (t *trainCmd) run(e *env) error {
 	var trainer *train.Trainer
 	job := train.Job{Ranks: e.ranks, Divide: t.Divide}
 	if t.Resume {
-		trainer, err = job.Resume(src, t.Out)
+		if err = t.lengthen(e, t.Out); err == nil {
+			trainer, err = job.Resume(src, t.Out)
+		}
 	} else {
 		trainer, err = job.New(p.Config, src, t.Out)
+		for !named && e.ranks == nil && isTaken(err) { // by another training in the meantime
+			if t.Out, err = freeRun("run"); err == nil {
+				trainer, err = job.New(p.Config, src, t.Out)
+			}
+		}
 	}
 	if err != nil {
 		return input(err)
@@ -262,6 +275,21 @@ func (t *trainCmd) run(e *env) error {
 	return r.print(e)
 }
 
+// isTaken reports that a run has another owner, or is there already.
+func isTaken(err error) bool {
+	var held *lock.HeldError
+	return errors.As(err, &held) || errors.Is(err, train.ErrRunExists)
+}
+
+// lengthen gives the finished runs in dirs the number of updates that is asked for.
+func (t *trainCmd) lengthen(e *env, dirs ...string) error {
+	var err error
+	if t.Steps != nil && e.first() {
+		err = train.Lengthen(*t.Steps, dirs...)
+	}
+	return comm.Together(e.ranks, err)
+}
+
 // config returns the configuration of the run, or of the first of those to resume.
 func (t *trainCmd) config() (train.Config, error) {
 	if !t.Resume {
@@ -272,7 +300,7 @@ func (t *trainCmd) config() (train.Config, error) {
 	if t.Out == "" {
 		return c, inputf("--resume: --out has to name the folder of the run")
 	}
-	given := t.apply(&c)
+	given := slices.DeleteFunc(t.apply(&c), func(flag string) bool { return flag == "--steps" })
 	if t.Seeds != "" {
 		given = append(given, "--seeds")
 	}
@@ -391,6 +419,9 @@ func (t *trainCmd) locate(c *train.Config) error {
 		}
 	}
 	data := c.TaskSet["data"]
+	if data == "" && len(row.Sets) == 0 && !row.Text() && slices.ContainsFunc(row.Settings, func(s task.Setting) bool { return s.Name == "data" }) {
+		return fmt.Errorf("--data is missing: task %s reads files of yours", c.Task)
+	}
 	if data == "" || row.Text() && slices.Contains(row.Sets, data) {
 		return nil
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -73,8 +74,23 @@ func (t *trainCmd) seeds() ([]uint64, error) {
 }
 
 // many trains with several seeds, one after another, which do not differ in anything
-// else. All runs are there before the first begins, so that --resume finds them.
-func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64) error {
+// else. All runs are there before the first begins, so that --resume finds them. Rank 0
+// owns the folder that has them.
+func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64) (err error) {
+	if e.first() {
+		_, absent := os.Stat(t.Out)
+		held, failed := own(t.Out)
+		defer func() {
+			held.Release()
+			if err != nil && absent != nil {
+				os.Remove(t.Out) // if no run was made
+			}
+		}()
+		err = failed
+	}
+	if err = comm.Together(e.ranks, err); err != nil {
+		return err
+	}
 	job := train.Job{Ranks: e.ranks, Divide: t.Divide}
 	for _, seed := range seeds {
 		c.Seed = seed
@@ -89,6 +105,9 @@ func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64)
 	runs, err := comm.Tell(e.ranks, func() ([]string, error) { return seedRuns(t.Out), nil })
 	if err != nil {
 		return err
+	}
+	if err := t.lengthen(e, runs...); err != nil {
+		return input(err)
 	}
 	var all seedsReport
 	for _, dir := range runs {

@@ -226,7 +226,7 @@ func TestBadTrainings(t *testing.T) {
 		{"holds a run already", littleRun(data, dir)},
 		{"--out has to name", []string{"train", "--resume"}},
 		{"holds no run", []string{"train", "--resume", "--out", free}},
-		{"leave out --steps", []string{"train", "--resume", "--out", dir, "--steps", "9"}},
+		{"leave out --width", []string{"train", "--resume", "--out", dir, "--steps", "9", "--width", "9"}},
 	} {
 		refuses(t, c.want, c.args...)
 		if _, err := os.Stat(free); err == nil {

@@ -182,6 +182,7 @@ func (l *lesson) learn(w *Work, c train.Config) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer t.Close()
 	score, err := t.Train(w.Ctx, train.Observer{Step: func(s train.Step) { w.at(float64(s.Step) / float64(c.Steps)) }})
 	ended := ""
 	if errors.Is(err, train.ErrDiverged) {

@@ -3,7 +3,6 @@ package reproduce
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,7 +22,7 @@ const (
 // returns that.
 func (out *Outcome) Write(o *Options) (dir string, err error) {
 	dir = filepath.Join(o.Out, out.Name, out.Budget)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+	if err := atomicfile.MakeFolder(dir); err != nil {
 		return "", err
 	}
 	for _, d := range out.Figures {

@@ -16,7 +16,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -165,12 +167,21 @@ func (r *Row) File() string {
 // Run makes the pieces that are not there and returns what comes of all. Pieces
 // whose data is not at hand are passed over; if there are no others, that is an
 // error. When ctx ends, the piece at hand is given up and the error of ctx returned.
+// Run owns the folder of the row; if another process does, that is a lock.HeldError.
 func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error) {
 	pieces, err := r.Pieces(o)
 	if err != nil {
 		return nil, err
 	}
 	store := store{o.folder(r)}
+	if err := atomicfile.MakeFolder(store.dir); err != nil {
+		return nil, fmt.Errorf("%s: %w", r.Name, err)
+	}
+	held, err := lock.Folder(store.dir)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.Name, err)
+	}
+	defer held.Release()
 	results := new(Results)
 	var open []Piece
 	for _, p := range pieces {

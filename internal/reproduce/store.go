@@ -167,7 +167,7 @@ func (s store) begin(p *Piece, config json.RawMessage, build Build) (folder stri
 	if err := os.RemoveAll(folder); err != nil {
 		return "", by, err
 	}
-	if err := os.MkdirAll(filepath.Dir(mark), 0o777); err != nil {
+	if err := atomicfile.MakeFolder(filepath.Dir(mark)); err != nil {
 		return "", by, err
 	}
 	return folder, build, writeJSON(mark, begun{config, build})
@@ -201,7 +201,7 @@ func (s store) make(ctx context.Context, o *Options, p *Piece, watch func(float6
 	if r.Result, err = json.Marshal(result); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(s.path(p)), 0o777); err != nil {
+	if err := atomicfile.MakeFolder(filepath.Dir(s.path(p))); err != nil {
 		return nil, err
 	}
 	if err := writeJSON(s.path(p), r); err != nil {
