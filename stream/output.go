@@ -163,6 +163,7 @@ func (o *Output[T]) create() error {
 	if _, err := f.WriteAt(o.header, 0); err != nil {
 		return lock.Unwritable(o.path, err)
 	}
+	atomicfile.SyncFolder(filepath.Dir(o.path)) // before a checkpoint counts rows of it
 	// All places exist from the start; what is not written takes no room.
 	return lock.Unwritable(o.path, f.Truncate(o.size(max(o.shape.N, 0))))
 }

@@ -165,6 +165,67 @@ var faults = []fault{
 	},
 	// Files.
 	{
+		"train/update.go", "math.IsNaN(x) || math.IsInf(x, 0)", "math.IsNaN(x)",
+		"a gradient of infinite norm is stepped by",
+		"train", "TestInfiniteGradientEndsTheRun",
+	},
+	{
+		"train/update.go", "if counted == 0 {", "if counted < 0 {",
+		"an update with nothing asked is stepped by",
+		"train", "TestUpdateWithoutTargetsEndsTheRun",
+	},
+	{
+		"train/best.go", "s.Loss >= b.Loss", "s.Loss <= b.Loss",
+		"of equal scores the one with more loss is kept as best",
+		"train", "TestOfEqualScoresLessLossIsBest",
+	},
+	{
+		"model/stack.go", "if err := tr.in.ended(); err != nil {\n\t\t\treturn err\n", "if err := tr.in.ended(); err != nil && false {\n\t\t\treturn err\n",
+		"an interrupt waits for the whole backward pass",
+		"train", "TestUpdateEndsBetweenBlocks",
+	},
+	{
+		"train/resume.go", "return lock.Folder(dir)", "return nil, nil",
+		"two processes resume one run",
+		"train", "TestRunHasOneOwner",
+	},
+	{
+		"train/history.go", "got != want {", "got == want && false {",
+		"a damaged row of the metrics is taken as it is",
+		"train", "TestRowsHaveChecksums",
+	},
+	{
+		"internal/atomicfile/atomicfile.go", "\tremoveOrphans(dir)\n", "",
+		"temporary files of killed writers stay",
+		"internal/atomicfile", "TestKilledWritersLeaveOneFileAtMost",
+	},
+	{
+		"internal/lock/lock.go", "return err == nil && ok && leadsTo(name, f) && os.Remove(name) == nil", "return (ok || err == nil) && leadsTo(name, f) && os.Remove(name) == nil",
+		"the temporary file of a live writer is removed",
+		"internal/atomicfile", "TestWritersLeaveEachOtherAlone",
+	},
+	// The command.
+	{
+		"cmd/farfield/main.go", "signal.Notify(signals, os.Interrupt, syscall.SIGTERM)", "signal.Notify(signals, os.Interrupt)",
+		"SIGTERM ends a training without a checkpoint",
+		"cmd/farfield", "TestSignalsSaveTheRun",
+	},
+	{
+		"cmd/farfield/main.go", "signal.Notify(signals, syscall.SIGHUP)", "_ = signals",
+		"SIGHUP ends a training without a checkpoint",
+		"cmd/farfield", "TestSignalsSaveTheRun",
+	},
+	{
+		"cmd/farfield/main.go", "text, status = how.text, statusInterrupted", "text = how.text",
+		"an interrupted training has status 1",
+		"cmd/farfield", "TestSignalsSaveTheRun",
+	},
+	{
+		"cmd/farfield/main.go", "if status == 0 && out.err != nil {", "if status < 0 {",
+		"results that cannot be written are a success",
+		"cmd/farfield", "TestResultsThatCannotBeWrittenAreAFailure",
+	},
+	{
 		"train/checkpoint.go", "h := sha256.New()\n\tn, err := io.Copy(h, f)", "h := sha256.New()\n\tn, err := io.Copy(io.Discard, f)",
 		"the checksum of a checkpoint's files is that of nothing",
 		"train", "TestDamageIsFound",
