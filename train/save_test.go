@@ -67,7 +67,7 @@ func TestSave(t *testing.T) {
 	}
 	path := filepath.Join(root, "text", vocabFile)
 	in := filepath.Join(path, "model")
-	if err := Save(in, m, nil); err == nil || !strings.Contains(err.Error(), "not a directory") {
+	if err := Save(in, m, nil); err == nil || !strings.Contains(err.Error(), "not a folder") {
 		t.Errorf("in a file: %v", err)
 	}
 	if err := os.Truncate(path, 10); err != nil {

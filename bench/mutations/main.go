@@ -160,9 +160,13 @@ func table() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%d faults:\n\n| file | fault | caught by |\n|---|---|---|\n", len(faults))
 	for _, m := range faults {
+		pkg := filepath.Base(m.pkg)
+		if strings.HasPrefix(m.pkg, "cmd/") {
+			pkg = m.pkg // the base is the name of the module
+		}
 		tests := strings.Split(m.test, "|")
 		for i, name := range tests {
-			tests[i] = fmt.Sprintf("`%s.%s`", filepath.Base(m.pkg), name)
+			tests[i] = fmt.Sprintf("`%s.%s`", pkg, name)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.file, m.what, strings.Join(tests, ", "))
 	}
