@@ -116,10 +116,11 @@ func (u *unit[T]) mapTokensGrad(dx, dy []T, ld int, s *side[T], i0, i1 int) {
 	u.ar.Reset(mark)
 }
 
-// mapToken maps row i of tokens of a state, whose d numbers have been prepared.
-func (r *tokenRows[T]) mapToken(e *engine[T], ar *arena.Arena, s *Shape, i int) {
+// mapToken sets row i to the features of x [D].
+func (r *tokenRows[T]) mapToken(ar *arena.Arena, i int, x []T) {
 	mark := ar.Mark()
-	row, group := r.x[i*r.ld:][:r.ld], s.H/s.Hkv
+	row, s := r.x[i*r.ld:][:r.ld], r.s
+	group := s.H / s.Hkv
 	b := FeatureBlock[T]{Table: kernel.Active[T](), Scratch: ar, D: s.D, N: 1, Stride: kernel.Lanes}
 	if b.Keys = i >= r.queries; b.Keys {
 		_, kh := r.place(i-r.queries, s.Hkv)
@@ -130,10 +131,10 @@ func (r *tokenRows[T]) mapToken(e *engine[T], ar *arena.Arena, s *Shape, i int) 
 		b.First = b.Head / group * group
 	}
 	b.X, b.Y = arena.Zeros[T](ar, s.D*b.Stride), b.Take(r.ld*b.Stride)
-	for c := range s.D {
-		b.X[c*b.Stride] = row[c]
+	for c, y := range x {
+		b.X[c*b.Stride] = y
 	}
-	e.spec.Features.Map(&b)
+	r.e.spec.Features.Map(&b)
 	for f := range row {
 		row[f] = b.Y[f*b.Stride]
 	}

@@ -107,11 +107,24 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 		}
 		return
 	}
+	// A row is mapped from room of its own unless the map is elementwise: it may have
+	// fewer features than D.
+	var room []T
+	if !spec.elementwise() {
+		room = arena.Take[T](ar, d)
+	}
+	unmapped := func(i int) []T {
+		if room == nil {
+			return r.x[i*r.ld:][:d]
+		}
+		return room
+	}
 	if spec.Norm == NoNorm {
 		for i := i0; i < i1; i++ {
 			x, scale := r.token(i)
-			t.Scale(r.x[i*r.ld:][:d], scale, x)
-			r.finish(t, ar, i)
+			row := unmapped(i)
+			t.Scale(row, scale, x)
+			r.finish(t, ar, i, row)
 		}
 	} else {
 		columns := arena.Take[T](ar, d*kernel.Lanes)
@@ -130,11 +143,11 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 			}
 			normalise(t, spec.Norm, columns, kernel.Lanes, d, kernel.Lanes, scale)
 			for j := first; j < i; j++ {
-				row := r.x[j*r.ld:][:d]
+				row := unmapped(j)
 				for c := range row {
 					row[c] = columns[c*kernel.Lanes+j-first]
 				}
-				r.finish(t, ar, j)
+				r.finish(t, ar, j, row)
 			}
 		}
 	}
@@ -175,28 +188,23 @@ func (r *tokenRows[T]) asTheyLie(i0, i1 int, room []T) []T {
 	return room
 }
 
-// finish rotates the first D elements of row i by the first position of the
-// call, leaves out what is lost, and maps them, unless all rows can be mapped
-// at once.
-func (r *tokenRows[T]) finish(t *kernel.Table[T], ar *arena.Arena, i int) {
-	d, spec, row := r.s.D, &r.e.spec, r.x[i*r.ld:][:r.ld]
+// finish rotates x [D], the unmapped row i, by the first position of the call,
+// leaves out what is lost, and maps it, unless all rows can be mapped at once.
+func (r *tokenRows[T]) finish(t *kernel.Table[T], ar *arena.Arena, i int, x []T) {
+	d, spec := r.s.D, &r.e.spec
 	if rope := r.c.Rope; rope != nil && rope.Half > 0 {
 		// Channels are columns of one row each.
-		t.Rotate(row, row[rope.Half:], rope.Half, rope.Cos, rope.Sin, rope.Half, 1, rope.Half)
+		t.Rotate(x, x[rope.Half:], rope.Half, rope.Cos, rope.Sin, rope.Half, 1, rope.Half)
 	}
 	if r.c.Drop.some() {
 		m := r.lost(i)
-		dropOut(&m, row, 1, 0, d, 0, 1)
+		dropOut(&m, x, 1, 0, d, 0, 1)
 	}
 	switch {
 	case spec.Features != nil:
-		r.mapToken(r.e, ar, r.s, i)
+		r.mapToken(ar, i, x)
 	case !spec.elementwise():
-		mark := ar.Mark()
-		x := arena.Take[T](ar, d)
-		copy(x, row)
-		spec.Map.Map(row, x)
-		ar.Reset(mark)
+		spec.Map.Map(r.x[i*r.ld:][:r.ld], x)
 	}
 }
 

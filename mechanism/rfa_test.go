@@ -24,6 +24,7 @@ func randomFeatures() (list []subject) {
 		{"kernel": "arccos", "seed": "1"},
 		{"form": "code"},
 		{"form": "code-cross", "features": "5", "tau": "0.25"},
+		{"features": "1", "eps": "1e-3"}, // fewer than D
 	} {
 		label := "rfa"
 		for _, key := range []string{"kernel", "features", "tau", "norm", "eps", "gate", "form"} {

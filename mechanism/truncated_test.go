@@ -25,6 +25,7 @@ func truncations() (list []subject) {
 		{true, 0, nil},
 		{true, 3, []string{"norm", "unit", "scale", "2", "keep", "4"}},
 		{true, 2, []string{"norm", "none", "eps", "0.5", "keep", "3"}},
+		{false, 2, []string{"norm", "none", "eps", "0.5", "keep", "2"}}, // fewer than D
 	} {
 		s := subject{label: "fastmax-truncated", name: "fastmax-truncated", o: Options{Order: x.order, Width: streamed.d, Set: map[string]string{}},
 			book: oracle.Mechanism{Norm: oracle.Standard, Coef: []float64{0, 1}}}

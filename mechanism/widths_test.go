@@ -146,6 +146,7 @@ func performers() (list []subject) {
 		{"kernel": "hyperbolic", "features": "6", "projection": "iid", "eps": "1e-3"},
 		{"kernel": "relu", "features": "7", "norms": "sqrt(D)", "feature_eps": "1e-3"},
 		{"kernel": "relu", "features": "7", "form": "code"},
+		{"features": "2"}, // fewer than D
 	} {
 		label := "performer"
 		for _, key := range []string{"kernel", "features", "projection", "norms", "feature_eps", "eps", "form"} {
