@@ -153,13 +153,18 @@ type windowSaved[T tensor.Float] struct {
 	tail, near Saved[T]
 	o          []T         // [B,H,N,Dv] of the window alone
 	rows       []joinedRow // [B,H,N]
+	share      []T         // [B,H,N] what the window's part of a joined denominator is of the whole
+}
+
+// ready makes room for what is kept of n joined rows.
+func (s *windowSaved[T]) ready(n int) {
+	s.rows, s.share = grow(s.rows[:0], n), grow(s.share[:0], n)
 }
 
 // windowScratch is what Forward and Backward work in.
 type windowScratch[T tensor.Float] struct {
 	saved             windowSaved[T]
 	tailDo, nearDo, o []T // [B,H,N,Dv]
-	den               []T // [B,H,N] of the window
 	dq, dk, dv, dlogG []T
 	dgamma            []float64 // [sequences, H]
 }
@@ -276,7 +281,7 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	if c.decays() && g.DLogG.D != 0 {
 		near.DLogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
 	}
-	if err := w.near.Backward(&near, x.nearDo, x.nearO, nearCall(c), &Saved[T]{Den: scratch.den}); err != nil {
+	if err := w.near.Backward(&near, x.nearDo, x.nearO, nearCall(c), &keep.window.near); err != nil {
 		return err
 	}
 	addHeads(g.DQ, near.DQ)

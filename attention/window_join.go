@@ -34,6 +34,7 @@ type joint[T tensor.Float] struct {
 
 	den   [][]T                  // logarithms of the joined denominators; nil: nothing of what follows is kept
 	rows  [][]joinedRow          // what the rows are like
+	share [][]T                  // what the window's part of each denominator is of the whole
 	left  []float64              // how many keys the tail has, or what is left of them
 	reach func(g, i int) float64 // bounds the scores of the tail; nil: no row is weak
 }
@@ -56,7 +57,7 @@ func (w *windowed[T]) join(out tensor.Heads[T], c *Call[T], saved *windowSaved[T
 	seqs, group := c.sequences(), c.Q.H/max(c.K.H, 1)
 	if keep != nil {
 		keep.ready(c)
-		saved.rows = grow(saved.rows[:0], len(keep.Den))
+		saved.ready(len(keep.Den))
 	}
 	w.eachHead(c, seqs, func(u *unit[T], s *sequence, kh int) {
 		heads := u.group(kh)
@@ -90,7 +91,8 @@ func (k *Saved[T]) ready(c *Call[T]) {
 // weak. Before is what the state before the sequence tells of the tail's keys.
 func (w *windowed[T]) keepRows(x *joint[T], c *Call[T], s *sequence, kh int, before earlier, saved *windowSaved[T], keep *Saved[T]) {
 	group := len(x.o)
-	x.den = denOf(nil, keep.Den, c, s, headRange{kh * group, group})
+	heads := headRange{kh * group, group}
+	x.den, x.share = denOf(nil, keep.Den, c, s, heads), denOf(nil, saved.share, c, s, heads)
 	for g := range group {
 		x.rows = append(x.rows, saved.rows[(s.b*c.Q.H+kh*group+g)*c.Q.N+s.q0:][:s.n])
 	}
@@ -125,22 +127,38 @@ func (saved *windowSaved[T]) count(c *Call[T], seqs []sequence, keep *Saved[T]) 
 	}
 }
 
-// joinedSums are the parts of a joined denominator over e^top.
-type joinedSums struct{ top, one, window, sum float64 } // one: what a weight of 1 in the tail is
+// joinedSums are the parts of a joined denominator over e^top: what a weight of 1 in
+// the tail is, what the window has, and their sum. e^fade is what is left of the
+// tail's weights.
+type joinedSums struct{ top, fade, one, window, sum float64 }
 
 // sums returns those of query i, of which the tail has a denominator, and the
 // window the logarithm of one, γ with it.
 func (w *windowed[T]) sums(tail, near float64, ages bandAges, i int) (p joinedSums) {
-	fade, eps := 0.0, math.Log(w.eps)
+	eps := math.Log(w.eps)
 	if ages.fade != nil {
-		fade, eps = ages.fade[i], eps-ages.waits[i]
+		p.fade, eps = ages.fade[i], eps-ages.waits[i]
 	}
-	if p.top = max(math.Log(math.Abs(tail))+fade, near, eps); p.none() {
+	size := math.Log(math.Abs(tail)) + p.fade
+	if p.top = max(size, near, eps); p.none() {
 		return p
 	}
-	p.one, p.window = math.Exp(fade-p.top), math.Exp(near-p.top)
-	p.sum = tail*p.one + p.window + math.Exp(eps-p.top)
+	p.one, p.window = math.Exp(p.fade-p.top), math.Exp(near-p.top)
+	if math.IsInf(p.one, 1) { // the tail has next to nothing, or nothing
+		p.sum = math.Copysign(math.Exp(size-p.top), tail)
+	} else {
+		p.sum = tail * p.one
+	}
+	p.sum = p.sum + p.window + math.Exp(eps-p.top)
 	return p
+}
+
+// share is what the window's part of the denominator is of the whole.
+func (p *joinedSums) share() float64 {
+	if p.window == 0 {
+		return 0
+	}
+	return p.window / p.sum
 }
 
 // none reports that nothing has any weight.
@@ -158,7 +176,30 @@ func (w *windowed[T]) weak(p *joinedSums, left, reach float64) bool {
 	if math.IsInf(reach, 1) {
 		reach = 0 // nothing bounds the scores of mapped rows
 	}
-	return !(p.sum >= (w.tail.spec.absPoly(reach)*left*p.one+p.window)/1024) || p.sum <= 0
+	most := p.window
+	if left > 0 { // p.one may be infinite
+		most = w.tail.spec.absPoly(reach)*left*p.one + p.window
+	}
+	return !(p.sum >= most/1024) || p.sum <= 0
+}
+
+// scaleTail sets dst to what numerators x of the tail are in the joined row.
+func scaleTail[T tensor.Float](t *kernel.Table[T], dst []T, p *joinedSums, x []T) {
+	if factor := T(p.one / p.sum); !math.IsInf(float64(factor), 0) {
+		t.Scale(dst, factor, x)
+		return
+	}
+	scaleExp(dst, math.Copysign(1, p.sum), p.fade-p.log(), x)
+}
+
+// scaleExp sets dst to sign·e^log·x, where e^log is beyond all numbers. Zeros stay.
+func scaleExp[T tensor.Float](dst []T, sign, log float64, x []T) {
+	half := math.Exp(log / 2)
+	for c, y := range x {
+		if dst[c] = y; y != 0 {
+			dst[c] = T(sign * float64(y) * half * half)
+		}
+	}
 }
 
 // joinRows joins the rows of head g of the group, which is query head h.
@@ -174,9 +215,9 @@ func (w *windowed[T]) joinRows(x *joint[T], g, h int) {
 			clear(o)
 			continue
 		}
-		t.Scale(o, T(p.one/p.sum), o)
+		scaleTail(t, o, &p, o)
 		if p.window != 0 {
-			t.Axpy(o, T(p.window/p.sum), x.near.o[g].Row(i))
+			t.Axpy(o, T(p.share()), x.near.o[g].Row(i))
 		}
 	}
 }
@@ -190,7 +231,7 @@ func (w *windowed[T]) keepRow(x *joint[T], g, i int, p *joinedSums, tail, near f
 	if tail == 0 && !slices.ContainsFunc(x.o[g].Row(i), func(y T) bool { return y != 0 }) {
 		row |= taillessRow
 	}
-	x.den[g][i] = T(p.log())
+	x.den[g][i], x.share[g][i] = T(p.log()), T(p.share())
 	switch {
 	case math.IsInf(near, -1) && x.left[i] == 0:
 		row |= unseenRow
@@ -237,9 +278,8 @@ func (u *unit[T]) bandLeft(before earlier) []float64 {
 //
 //	[do, -(do·o)]/g
 //
-// for its numerators and denominators, and a weight of the window is
-// γ·exp(s)/g, of which the logarithm of g/γ makes what it is for a softmax. Where
-// g is negative the sign goes to do.
+// for its numerators and denominators, and the weights of the window are its own
+// times its share of g, which goes to do, with the sign of a negative g.
 type parted[T tensor.Float] struct {
 	dout, out tensor.Heads[T]
 	own       tensor.Heads[T] // outputs of the window alone
@@ -247,7 +287,6 @@ type parted[T tensor.Float] struct {
 
 	tailDo, tailO, nearDo, nearO tensor.Heads[T]
 	tail                         *Saved[T] // of the tail
-	den                          []T       // [B,H,N] logarithms of the window's denominators
 	dgamma                       []float64 // [sequences, H] derivatives by log γ
 }
 
@@ -260,9 +299,8 @@ func (w *windowed[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int,
 	} else {
 		x.tailO = likeOutput(&scratch.o, c)
 	}
-	scratch.den = grow(scratch.den[:0], c.Q.B*c.Q.H*c.Q.N)
 	scratch.dgamma = grow(scratch.dgamma[:0], sequences*c.Q.H)
-	x.den, x.dgamma = scratch.den, scratch.dgamma
+	x.dgamma = scratch.dgamma
 	return x
 }
 
@@ -280,24 +318,24 @@ func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *sequence, heads hea
 		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.b, h).Slice(s.q0, s.q0+s.n) }
 		rows := partedRows[T]{
 			do: of(x.dout), o: of(x.out), own: of(x.own), near: x.keep.window.near.Den[at:][:s.n], ages: ages,
-			tailDo: of(x.tailDo), tailO: of(x.tailO), nearDo: of(x.nearDo), den: x.den[at:][:s.n],
+			tailDo: of(x.tailDo), tailO: of(x.tailO), nearDo: of(x.nearDo),
 		}
 		if w.oneDenominator() {
-			rows.joined, rows.rows = x.keep.Den[at:][:s.n], x.keep.window.rows[at:][:s.n]
+			rows.joined, rows.share, rows.rows = x.keep.Den[at:][:s.n], x.keep.window.share[at:][:s.n], x.keep.window.rows[at:][:s.n]
 		}
 		x.dgamma[s.index*c.Q.H+h] = w.partRows(&rows, h)
 	}
 }
 
 // partedRows are the rows of a head that are parted: do and o, and with one
-// denominator its logarithm joined and what the rows are like, give the others.
+// denominator its logarithm joined, the window's share of it and what the rows are
+// like, give the others.
 type partedRows[T tensor.Float] struct {
 	do, o, own            tensor.Mat[T] // own is of the window alone
-	near, joined          []T
+	near, joined, share   []T
 	rows                  []joinedRow
 	ages                  bandAges
 	tailDo, tailO, nearDo tensor.Mat[T]
-	den                   []T
 }
 
 // partRows is part for query head h. It returns the derivative by log γ.
@@ -310,7 +348,6 @@ func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 			copy(x.tailO.Row(i), x.o.Row(i))
 			t.Axpy(x.tailO.Row(i), -factor, x.own.Row(i))
 			t.Scale(x.nearDo.Row(i), factor, do)
-			x.den[i] = x.near[i]
 			if !math.IsInf(float64(x.near[i]), -1) {
 				dgamma += float64(factor) * float64(t.Dot(do, x.own.Row(i)))
 			}
@@ -323,19 +360,21 @@ func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 		if x.ages.fade != nil {
 			fade = x.ages.fade[i]
 		}
-		x.den[i] = T(den - gamma)
+		tail := x.tailDo.Row(i)
 		if x.rows[i]&taillessRow != 0 || math.IsInf(den, -1) {
-			clear(x.tailDo.Row(i))
+			clear(tail)
+		} else if factor := T(sign * math.Exp(fade-den)); !math.IsInf(float64(factor), 0) {
+			t.Scale(tail, factor, do)
 		} else {
-			t.Scale(x.tailDo.Row(i), T(sign*math.Exp(fade-den)), do)
+			scaleExp(tail, sign, fade-den, do)
 		}
-		if math.IsInf(float64(x.near[i]), -1) {
+		share := x.share[i]
+		if share == 0 {
 			clear(x.nearDo.Row(i))
 			continue
 		}
-		t.Scale(x.nearDo.Row(i), T(sign), do)
-		share := sign * math.Exp(gamma+float64(x.near[i])-den)
-		dgamma += share * (float64(t.Dot(do, x.own.Row(i))) - float64(t.Dot(do, x.o.Row(i))))
+		t.Scale(x.nearDo.Row(i), share, do)
+		dgamma += float64(share) * (float64(t.Dot(do, x.own.Row(i))) - float64(t.Dot(do, x.o.Row(i))))
 	}
 	return dgamma
 }

@@ -135,7 +135,7 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 	if w.oneDenominator() {
 		if keep != nil {
 			keep.ready(c)
-			saved.rows = grow(saved.rows[:0], len(keep.Den))
+			saved.ready(len(keep.Den))
 		}
 	} else {
 		// States may be one and the same: their windows are not looked at by the tail.
@@ -310,7 +310,7 @@ func (b *windowBack[T]) head(h *windowHead[T], ar *arena.Arena) {
 		b.w.partHeads(b.parted, c, s, h.heads, h.ages)
 	}
 	near.o, near.do, near.dq = headsOf(near.o, b.nearO, s, h.heads), headsOf(near.do, b.nearDo, s, h.heads), headsOf(near.dq, b.dq, s, h.heads)
-	near.den = denOf(near.den, b.den, c, s, h.heads)
+	near.den = denOf(near.den, b.keep.window.near.Den, c, s, h.heads)
 	near.dscale = make([]float64, len(near.q))
 	ages := b.ageWanted || b.g.DInit != nil && b.fades
 	if ages {

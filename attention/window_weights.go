@@ -102,8 +102,8 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 		if p := &sums[r]; p.none() {
 			clear(row)
 		} else {
-			u.t.Scale(tail, T(p.one/p.sum), tail)
-			u.t.Scale(band, over[r]*T(p.window/p.sum), window)
+			scaleTail(u.t, tail, p, tail)
+			u.t.Scale(band, over[r]*T(p.share()), window)
 		}
 	}
 }

@@ -1,0 +1,115 @@
+package mechanism
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// sharedScore returns a call of n tokens whose scores are those of the first channel,
+// plus what all have in common: k has a 1 where q has it. Products are small
+// multiples of 1/16, and the scale is ½, so that sums of 2^19 have no rounding.
+func sharedScore[T tensor.Float](n int, common float64) *attention.Call[T] {
+	const d = 4
+	c := &attention.Call[T]{Q: tensor.NewHeads[T](1, 1, n, d), K: tensor.NewHeads[T](1, 1, n, d), V: tensor.NewHeads[T](1, 1, n, 3), Causal: true}
+	for i := range n {
+		q, k, v := c.Q.At(0, 0).Row(i), c.K.At(0, 0).Row(i), c.V.At(0, 0).Row(i)
+		q[0], k[0] = T(i*5%7-3)/4, T(i*3%11-5)/4
+		q[1], k[1] = T(2*common), 1
+		for a := range v {
+			v[a] = T((i+2)*(a+3)%7) - 3
+		}
+	}
+	return c
+}
+
+// Weights are those of softmax, which a number common to all scores of a row leaves
+// as they are: also where e to its power is 0, or infinite.
+func TestWindowIgnoresWhatAllItsScoresShare(t *testing.T) {
+	for _, x := range []struct {
+		name     string
+		set      map[string]string
+		tailless int // queries that see no key before the window; 0: all
+	}{
+		{"fastmax", map[string]string{"window": "16", "join": "denominator"}, 0},
+		{"taylorshift", map[string]string{"window": "3", "join": "denominator"}, 3},
+		{"fastmax", map[string]string{"window": "1", "join": "denominator"}, 1},
+		{"linear", map[string]string{"window": "2", "join": "denominator", "eps": "0"}, 2},
+	} {
+		t.Run(fmt.Sprint(x.name, x.set), func(t *testing.T) {
+			windowShift[float32](t, x.name, Options{Set: x.set}, x.tailless, -90, -200, 100)
+			windowShift[float64](t, x.name, Options{Set: x.set}, x.tailless, -90, -720, 720)
+		})
+	}
+}
+
+func windowShift[T tensor.Float](t *testing.T, name string, o Options, tailless int, commons ...float64) {
+	t.Helper()
+	const n = 16
+	rows := n
+	if tailless > 0 {
+		rows = tailless
+	}
+	m, err := New[T](name, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Gradients come to the rows alone that have no tail: with one the window's share
+	// is 0 or all.
+	dout := tensor.NewHeads[T](1, 1, n, 3)
+	for i := range rows * 3 {
+		dout.Data[i] = T(i*5%7) - 2
+	}
+	run := func(common float64, form attention.Form) (o tensor.Heads[T], g attention.Grads[T]) {
+		c := sharedScore[T](n, common)
+		c.Form = form
+		var keep attention.Saved[T]
+		o, g = output(c), attention.Grads[T]{DQ: tensor.NewHeads[T](1, 1, n, 4), DK: tensor.NewHeads[T](1, 1, n, 4), DV: tensor.NewHeads[T](1, 1, n, 3)}
+		if form == attention.Step {
+			if err := m.Forward(o, c, nil); err != nil {
+				t.Fatal(err)
+			}
+			return o, g
+		}
+		if err := m.Forward(o, c, &keep); err != nil {
+			t.Fatal(err)
+		}
+		if keep.Weak > 0 && !(common > 0) {
+			t.Errorf("%g: %d rows count as ill-conditioned", common, keep.Weak)
+		}
+		if err := m.Backward(&g, dout, o, c, &keep); err != nil {
+			t.Fatal(err)
+		}
+		return o, g
+	}
+	for _, form := range []attention.Form{attention.Direct, attention.Linear, attention.Step} {
+		want, wantG := run(0, form)
+		for _, common := range commons {
+			got, g := run(common, form)
+			for i := range n {
+				for a, y := range got.At(0, 0).Row(i) {
+					if math.IsNaN(float64(y)) || math.IsInf(float64(y), 0) {
+						t.Fatalf("%v %g: row %d of the output is %v", form, common, i, got.At(0, 0).Row(i))
+					}
+					if w := want.At(0, 0).Row(i)[a]; i < rows && math.Abs(float64(y-w)) > 1e-5 {
+						t.Fatalf("%v %g: row %d of the output is %v, want %v", form, common, i, got.At(0, 0).Row(i), want.At(0, 0).Row(i))
+					}
+				}
+				for _, x := range []struct {
+					name      string
+					got, want tensor.Heads[T]
+					channels  int // the second channel of dk is common·Σ dS, of rows whose sum is 0
+				}{{"dq", g.DQ, wantG.DQ, 4}, {"dk", g.DK, wantG.DK, 1}, {"dv", g.DV, wantG.DV, 3}} {
+					for a := range x.channels {
+						if y, w := x.got.At(0, 0).Row(i)[a], x.want.At(0, 0).Row(i)[a]; !(math.Abs(float64(y-w)) <= 1e-4) {
+							t.Fatalf("%v %g: %s[%d] is %v, want %v", form, common, x.name, i, x.got.At(0, 0).Row(i), x.want.At(0, 0).Row(i))
+						}
+					}
+				}
+			}
+		}
+	}
+}
