@@ -119,21 +119,22 @@ func (u *unit[T]) bandWeights(b *block[T], s []T, ld int, den, over []T) (cols i
 	}
 	_, cols = u.scores(b, 0, b.nq, s, ld)
 	mark := u.ar.Mark()
-	top, sum := u.take(1), u.take(1)
+	base, top, sum := u.take(1), u.take(1), u.take(1)
 	for r := range den {
 		row := s[r*ld:][:cols]
 		b.hide(row, r, T(math.Inf(-1)))
 		band := row[b.lowest(r):b.visible(r)]
-		top[0], sum[0] = 0, 0
+		base[0], top[0], sum[0] = 0, 0, 0
 		if len(band) > 0 {
-			top[0] = u.power(band, u.t.Max(band), math.Log2E, nil, 0)
+			base[0], top[0] = u.power(band, u.t.Max(band), math.Log2E, nil, 0)
+			lower(band, base[0])
 			u.t.ExpRows(band, ld, len(band), math.Log2E, top, sum)
 		}
 		b.hide(row, r, 0)
 		if over[r] = 0; sum[0] != 0 {
 			over[r] = 1 / sum[0]
 		}
-		den[r] = T(float64(top[0])*math.Ln2 + math.Log(float64(sum[0])))
+		den[r] = rowPower[T]{base[0], top[0]}.log(sum[0], math.Log2E)
 	}
 	u.ar.Reset(mark)
 	return cols
@@ -206,6 +207,12 @@ func (u *unit[T]) bandGradient(i0, n, lo, nk int) gradient[T] {
 		clear(x.da)
 		if nk > 0 {
 			b := u.bandBlock(a, lda, i0, n, bt, ld, lo, nk)
+			x.base = nil
+			if far := farRowsOf(u.ar, x.top); far != nil {
+				u.meet(&b, far)
+				far.done()
+				x.base = far.base
+			}
 			u.blockGrad(&b, &x)
 		}
 		u.gradQ(g, i0, i0+n, x.da, lda)

@@ -172,13 +172,13 @@ func (b *block[T]) partial() bool { return b.mask != nil || b.keep != nil || b.b
 const tooLarge = 1 << 40
 
 // softmaxBlock is polyBlock for 2 to the power of factor times a score, over
-// 2^top. top [nq] holds
-// each row's power, an integer near its first score in base 2: any power does
+// the power of the row that base and top [nq] hold: that of
+// its first score, rounded up. Any power does
 // that keeps weights within range, and only when they leave it does the power
 // become that of the largest score, and what o and den hold follow (Milakov and
 // Gimelshein 2018, online normalizer calculation for softmax, algorithm 3).
 // Where den is 0 there is nothing to follow, and the power is set.
-func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, top []T) {
+func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	ld := stride[T](b.nk)
@@ -190,27 +190,28 @@ func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo
 	for r0 := 0; r0 < b.nq; r0 += panel {
 		rows, cols := u.scores(b, r0, panel, w, ld)
 		u.ageScores(&decay, b, r0, rows, w, ld, since)
-		top, sum := top[r0:][:rows], sum[:rows]
+		base, top, sum := base[r0:][:rows], top[r0:][:rows], sum[:rows]
 		u.conceal(b, r0, rows, w, ld)
 		for r := range rows {
 			if n := b.visible(r0 + r); n > 0 && den[r0+r] == 0 {
-				top[r] = u.power(w[r*ld:][:n], b.likely(w[r*ld:][:n]), factor, since, r)
+				base[r], top[r] = u.power(w[r*ld:][:n], b.likely(w[r*ld:][:n]), factor, since, r)
 			}
+			lower(w[r*ld:][:b.visible(r0+r)], base[r])
 		}
 		if u.exponentials(b, factor, r0, w, ld, cols, less(top, since, room), sum) {
 			u.scores(b, r0, panel, w, ld)
 			u.ageScores(&decay, b, r0, rows, w, ld, since)
 			u.conceal(b, r0, rows, w, ld)
 			for r := range rows {
-				if sum[r] < tooLarge {
-					continue
-				}
 				row := w[r*ld:][:b.visible(r0+r)]
-				before := top[r]
-				top[r] = u.power(row, u.t.Max(row), factor, since, r)
-				fade := T(math.Exp2(float64(before - top[r])))
-				den[r0+r] *= fade
-				u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
+				if !(sum[r] < tooLarge) {
+					before := rowPower[T]{base[r], top[r]}
+					base[r], top[r] = u.power(row, u.t.Max(row), factor, since, r)
+					fade := T(math.Exp2(before.above(rowPower[T]{base[r], top[r]}, factor)))
+					den[r0+r] *= fade
+					u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
+				}
+				lower(row, base[r])
 			}
 			u.exponentials(b, factor, r0, w, ld, cols, less(top, since, room), sum)
 		}
@@ -244,19 +245,20 @@ func (b *block[T]) likely(row []T) T {
 // power returns the power of row r of scores times factor, from all of which
 // decay has taken since[r]: that of score x, or of the largest one where x is
 // -Inf; 0 if they all are.
-func (u *unit[T]) power(row []T, x, factor T, since []T, r int) T {
+func (u *unit[T]) power(row []T, x, factor T, since []T, r int) (base, top T) {
 	if lowest := T(math.Inf(-1)); x == lowest {
 		if x = u.t.Max(row); x == lowest {
-			return 0
+			return 0, 0
 		}
 	}
-	y := float64(x) * float64(factor)
+	gone := 0.0
 	if since != nil {
-		if y += float64(since[r]); math.IsInf(y, -1) {
-			return 0
+		if gone = float64(since[r]); math.IsInf(gone, -1) {
+			return 0, 0
 		}
 	}
-	return T(math.Ceil(y))
+	p := powerOf(x, factor, gone)
+	return p.base, p.top
 }
 
 // exponentials turns the scores of a panel of rows, times factor, into weights
@@ -287,10 +289,12 @@ type gradient[T tensor.Float] struct {
 
 	// For a polynomial do holds do_i/g_i and w -(do_i·o_i)/g_i with the
 	// denominator g_i. For the exponential they hold do_i and -(do_i·o_i), and
-	// top the denominators' logarithms to base 2. Rows of do are zero beyond dv.
+	// top the denominators' logarithms to base 2, over base times log₂e. Rows of do
+	// are zero beyond dv.
 	do     []T // [nq, ldo]
 	ldo    int // at least kernel.Pad(dv)
 	w, top []T // [nq]
+	base   []T // [nq] scores that those of a row are relative to; nil: 0
 
 	age []T // [kernel.Pad(nk)] sums of weights times w; added to; nil: not wanted
 
@@ -323,6 +327,9 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 		u.t.Block(rows, kernel.Pad(cols), u.dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
 		if u.spec.Exp {
 			u.ageScores(&decay, b, r0, rows, s, ld, since)
+			for r := 0; r < rows && x.base != nil; r++ {
+				lower(s[r*ld:][:cols], x.base[r0+r])
+			}
 			u.t.ExpRows(s, ld, cols, T(math.Log2E), less(x.top[r0:][:rows], since, room), sum)
 			w = s
 		} else {
@@ -345,6 +352,30 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 		u.product(b, r0, rows, cols, dw, ld, x.b, b.lda, width, x.da, b.lda)
 		u.t.Block(cols, width, rows, dw, 1, ld, b.a[r0*b.lda:], b.lda, x.db, b.lda, true)
 		u.t.Block(cols, kernel.Pad(u.dv), rows, w, 1, ld, do, x.ldo, x.dv, x.ldo, true)
+	}
+}
+
+// meet has far rows meet the keys of a block.
+func (u *unit[T]) meet(b *block[T], far *farRows[T]) {
+	mark := u.ar.Mark()
+	defer u.ar.Reset(mark)
+	ld := stride[T](b.nk)
+	panel := b.height(gradRows)
+	most := min(panel, b.nq)
+	s := arena.Take[T](u.ar, most*ld)
+	decay := u.fader(b)
+	since, _ := b.sinks(u.ar, most)
+	for r0 := 0; r0 < b.nq; r0 += panel {
+		rows, _ := u.scores(b, r0, panel, s, ld)
+		u.ageScores(&decay, b, r0, rows, s, ld, since)
+		u.conceal(b, r0, rows, s, ld)
+		for r := range rows {
+			gone := 0.0
+			if since != nil {
+				gone = float64(since[r])
+			}
+			far.meet(u.t, r0+r, s[r*ld:][:b.visible(r0+r)], math.Log2E, gone)
+		}
 	}
 }
 

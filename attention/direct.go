@@ -210,7 +210,7 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 		}
 		return o[g*n*ldo:], ldo
 	}
-	den, top := arena.Zeros[T](u.ar, rows), arena.Zeros[T](u.ar, rows)
+	den, base, top := arena.Zeros[T](u.ar, rows), arena.Zeros[T](u.ar, rows), arena.Zeros[T](u.ar, rows)
 	blocks := pieces(u.seen(i0+n-1), keyBlock)
 	// With decay the keys that weigh most come last, and an exponential begins
 	// with them: the powers of rows then need not follow.
@@ -238,7 +238,7 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 			if r := g * n; u.spec.Exp {
 				_, factor := u.spec.exponent(u.scale[g])
 				b.log = math.Log2E / float64(factor)
-				u.softmaxBlock(&b, factor, v, x.ldv, o, ldo, den[r:], top[r:])
+				u.softmaxBlock(&b, factor, v, x.ldv, o, ldo, den[r:], base[r:], top[r:])
 			} else {
 				u.polyBlock(&b, v, x.ldv, o, ldo, den[r:])
 			}
@@ -246,13 +246,13 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 	}
 	for g := range u.q {
 		o, ldo := sums(g)
-		u.finish(g, i0, o, ldo, den[g*n:][:n], top[g*n:])
+		u.finish(g, i0, o, ldo, den[g*n:][:n], base[g*n:], top[g*n:])
 	}
 }
 
 // finish sets the outputs and denominators of the queries of head g from i0 on
 // to what attend has summed.
-func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
+func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, base, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	kept, over := u.den[g][i0:], arena.Take[T](u.ar, len(den))
@@ -266,8 +266,9 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, top []T) {
 		}
 	}
 	if u.spec.Exp && u.kept {
+		_, factor := u.spec.exponent(u.scale[g])
 		for r, sum := range den {
-			kept[r] = T(float64(top[r])*math.Ln2 + math.Log(float64(sum)))
+			kept[r] = rowPower[T]{base[r], top[r]}.log(sum, factor)
 		}
 	}
 	out := &u.o[g]
@@ -378,6 +379,7 @@ func (r *backRow[T]) run(t *team, g, i int) {
 	}
 	all.spec.keepOff(r.w[:n], all.den[g][i0:])
 	clear(r.da)
+	base := r.findFar(i0, n)
 	for c := range pieces(all.seen(i0+n-1), keyBlock) {
 		j0 := c * keyBlock
 		nk := min(keyBlock, all.m-j0)
@@ -389,7 +391,7 @@ func (r *backRow[T]) run(t *team, g, i int) {
 			t.wait(c, all.rowsBefore(j0, g, i))
 		}
 		x := gradient[T]{
-			b: keys, vt: r.vt, do: r.do, ldo: r.ldo, w: r.w, top: r.top,
+			b: keys, vt: r.vt, do: r.do, ldo: r.ldo, w: r.w, top: r.top, base: base,
 			da: r.da, db: r.dkeys[j0*r.lda:], dv: r.dvalues[j0*r.ldo:],
 		}
 		if r.age != nil {
@@ -401,6 +403,28 @@ func (r *backRow[T]) run(t *team, g, i int) {
 		}
 	}
 	u.gradQ(g, i0, i0+n, r.da, r.lda)
+}
+
+// findFar returns what scores of n queries from i0 on are relative to, nil: 0, and
+// sets what is left of the powers of those that are far.
+func (r *backRow[T]) findFar(i0, n int) (base []T) {
+	u, all := r.u, r.all
+	if !all.spec.Exp {
+		return nil
+	}
+	far := farRowsOf(u.ar, r.top[:n])
+	if far == nil {
+		return nil
+	}
+	for c := range pieces(all.seen(i0+n-1), keyBlock) {
+		j0 := c * keyBlock
+		nk := min(keyBlock, all.m-j0)
+		u.t.Transpose(r.bt, r.ldb, r.keys[j0*r.lda:], r.lda, nk, u.da)
+		b := all.block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
+		u.meet(&b, far)
+	}
+	far.done()
+	return far.base
 }
 
 // outputGrad sets do [n, ldo], w and top as gradient has them, for queries of

@@ -99,7 +99,7 @@ type pairPass[T tensor.Float] struct {
 	bt    []T // keys, transposed [d, LD]
 	// Of the queries of a tile: the powers of 2 that weights are over, sums of
 	// weights, in the tile and so far, and outputs [Rows, padv].
-	top, sum, den, o []T
+	base, top, sum, den, o []T
 }
 
 func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
@@ -118,6 +118,7 @@ func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
 		d: h.Q.Cols, dv: h.V.Cols, pad: kernel.Pad(h.Q.Cols), padv: kernel.Pad(h.V.Cols),
 	}
 	p.bt = arena.Take[T](ar, p.d*ld)
+	p.base = arena.Take[T](ar, pairQueries)
 	p.top, p.sum, p.den = arena.Take[T](ar, pairQueries), arena.Take[T](ar, pairQueries), arena.Take[T](ar, pairQueries)
 	p.o = arena.Take[T](ar, pairQueries*p.padv)
 	return p
@@ -137,13 +138,13 @@ func (s *PairSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pairs) {
 	p := s.pass(h)
 	defer s.release(p)
 	n := h.Q.Rows
-	den, top := arena.Zeros[T](h.Scratch, n), arena.Zeros[T](h.Scratch, n)
+	den, base, top := arena.Zeros[T](h.Scratch, n), arena.Zeros[T](h.Scratch, n), arena.Zeros[T](h.Scratch, n)
 	for i := range pairs.patches {
 		x := &pairs.patches[i]
 		for a := 0; a < x.queries.N; a += pairQueries {
 			p.begin(pairs, x, a, min(pairQueries, x.queries.N-a))
 			p.attend()
-			p.gather(den, top)
+			p.gather(den, base, top)
 		}
 	}
 	h.Unseen = 0
@@ -156,14 +157,15 @@ func (s *PairSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pairs) {
 			continue
 		}
 		h.Table.Scale(row, T(1/float64(sum)), row)
-		lse[i] = T(float64(top[i]) + math.Log2(float64(sum)))
+		lse[i] = T(float64(base[i])*float64(p.log) + float64(top[i]) + math.Log2(float64(sum)))
 	}
 }
 
-// attend sets o, den and top to what the queries of a part see of its keys.
+// attend sets o, den, base and top to what the queries of a part see of its keys.
 func (p *pairPass[T]) attend() {
 	ar := p.h.Scratch
 	clear(p.den[:p.Rows])
+	clear(p.base[:p.Rows])
 	clear(p.top[:p.Rows])
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -228,8 +230,8 @@ func (p *pairPass[T]) hide(row []T, start, from, end int, x T) {
 	}
 }
 
-// weigh turns the scores of row r into weights over 2^top, which is 0 or the
-// largest power so far, rounded up, and adds them to den. What the row has in o
+// weigh turns the scores of row r into weights over the row's power, which is 0 or
+// the largest so far, rounded up, and adds them to den. What the row has in o
 // follows.
 func (p *pairPass[T]) weigh(r int) {
 	row := p.S[r*p.LD:][:p.Columns]
@@ -249,17 +251,19 @@ func (p *pairPass[T]) weigh(r int) {
 		clear(row)
 		return
 	}
-	power := T(math.Ceil(float64(most) * float64(p.log)))
+	power := powerOf(most, p.log, 0)
+	by := power.above(rowPower[T]{p.base[r], p.top[r]}, p.log)
 	switch {
 	case p.den[r] == 0:
-		p.top[r] = power
-	case !(power <= p.top[r]):
-		fade := T(math.Exp2(float64(p.top[r] - power)))
+		p.base[r], p.top[r] = power.base, power.top
+	case !(by <= 0):
+		fade := T(math.Exp2(-by))
 		p.den[r] *= fade
 		out := p.o[r*p.padv:][:p.padv]
 		p.t.Scale(out, fade, out)
-		p.top[r] = power
+		p.base[r], p.top[r] = power.base, power.top
 	}
+	lower(row[start:end], p.base[r])
 	sum := p.sum[r : r+1]
 	clear(sum)
 	p.t.ExpRows(row[start:], p.LD, end-start, p.log, p.top[r:][:1], sum)
@@ -300,8 +304,8 @@ func (p *pairPass[T]) product(w, x []T, ldx, width int, o []T, acc bool) {
 }
 
 // gather adds what the queries of a part have seen to the head's outputs, yet
-// without their denominators, and to den over 2^top.
-func (p *pairPass[T]) gather(den, top []T) {
+// without their denominators, and to den over the powers that base and top hold.
+func (p *pairPass[T]) gather(den, base, top []T) {
 	for r := range p.Rows {
 		sum := p.den[r]
 		if sum == 0 {
@@ -309,19 +313,21 @@ func (p *pairPass[T]) gather(den, top []T) {
 		}
 		i := p.Query(r)
 		row, o := p.h.Out.Row(i), p.o[r*p.padv:][:p.dv]
-		switch power := p.top[r]; {
+		power := rowPower[T]{p.base[r], p.top[r]}
+		by := power.above(rowPower[T]{base[i], top[i]}, p.log)
+		switch {
 		case den[i] == 0:
 			copy(row, o)
-			den[i], top[i] = sum, power
-		case power <= top[i]:
-			fade := T(math.Exp2(float64(power - top[i])))
+			den[i], base[i], top[i] = sum, power.base, power.top
+		case by <= 0:
+			fade := T(math.Exp2(by))
 			p.t.Axpy(row, fade, o)
 			den[i] += fade * sum
 		default:
-			fade := T(math.Exp2(float64(top[i] - power)))
+			fade := T(math.Exp2(-by))
 			p.t.Scale(row, fade, row)
 			p.t.Add(row, row, o)
-			den[i], top[i] = fade*den[i]+sum, power
+			den[i], base[i], top[i] = fade*den[i]+sum, power.base, power.top
 		}
 	}
 }
@@ -338,19 +344,54 @@ func (s *PairSoftmax[T]) Backward(h *Head[T], g *HeadGrads[T], out, dout tensor.
 	for i := range delta {
 		delta[i] = -h.Table.Dot(dout.Row(i), out.Row(i))
 	}
+	power := arena.Take[T](h.Scratch, len(lse))
+	copy(power, lse)
+	base := p.findFar(pairs, power)
 	for i := range pairs.patches {
 		x := &pairs.patches[i]
 		for a := 0; a < x.queries.N; a += pairQueries {
 			p.begin(pairs, x, a, min(pairQueries, x.queries.N-a))
-			p.attendGrad(g, dout, lse, delta)
+			p.attendGrad(g, dout, base, power, delta)
 		}
 	}
+}
+
+// findFar returns what the scores of each query are relative to, nil: 0, and leaves
+// of the logarithms lse of those that are far what is above it.
+func (p *pairPass[T]) findFar(pairs *Pairs, lse []T) (base []T) {
+	ar := p.h.Scratch
+	far := farRowsOf(ar, lse)
+	if far == nil {
+		return nil
+	}
+	for i := range pairs.patches {
+		x := &pairs.patches[i]
+		for a := 0; a < x.queries.N; a += pairQueries {
+			p.begin(pairs, x, a, min(pairQueries, x.queries.N-a))
+			mark := ar.Mark()
+			q, ldq := p.rowsOf(p.h.Q, p.queries, p.query, p.Rows)
+			for p.next() {
+				mark := ar.Mark()
+				p.scores(q, ldq)
+				for r := range p.Rows {
+					row := p.S[r*p.LD:][:p.Columns]
+					from, end := p.Visible(r)
+					p.hide(row, from, from, end, T(math.Inf(-1)))
+					far.meet(p.t, p.Query(r), row[from:end], p.log, 0)
+				}
+				ar.Reset(mark)
+			}
+			ar.Reset(mark)
+		}
+	}
+	far.done()
+	return far.base
 }
 
 // attendGrad adds the gradients of the queries of a part. With weights W over
 // their sum and W' = do·Vᵀ: dS = W∘(W' - do·o), dq += scale·dS·K,
 // dk += scale·dSᵀ·Q, dv += Wᵀ·do.
-func (p *pairPass[T]) attendGrad(g *HeadGrads[T], dout tensor.Mat[T], lse, delta []T) {
+func (p *pairPass[T]) attendGrad(g *HeadGrads[T], dout tensor.Mat[T], base, lse, delta []T) {
 	ar := p.h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -376,6 +417,9 @@ func (p *pairPass[T]) attendGrad(g *HeadGrads[T], dout tensor.Mat[T], lse, delta
 			p.hide(row, 0, from, end, least)
 			for c := end; c < p.Columns; c++ {
 				row[c] = least
+			}
+			if base != nil {
+				lower(row, base[p.Query(r)])
 			}
 		}
 		p.t.ExpRows(p.S, p.LD, p.Columns, p.log, top, sum)

@@ -40,8 +40,8 @@ func TestWindowIgnoresWhatAllItsScoresShare(t *testing.T) {
 		{"linear", map[string]string{"window": "2", "join": "denominator", "eps": "0"}, 2},
 	} {
 		t.Run(fmt.Sprint(x.name, x.set), func(t *testing.T) {
-			windowShift[float32](t, x.name, Options{Set: x.set}, x.tailless, -90, -200, 100)
-			windowShift[float64](t, x.name, Options{Set: x.set}, x.tailless, -90, -720, 720)
+			windowShift[float32](t, x.name, Options{Set: x.set}, x.tailless, -90, -200, -2e4, -1e5, 100, 2e4, 1e5)
+			windowShift[float64](t, x.name, Options{Set: x.set}, x.tailless, -90, -720, -2e4, -1e5, 720, 2e4, 1e5)
 		})
 	}
 }
@@ -108,6 +108,145 @@ func windowShift[T tensor.Float](t *testing.T, name string, o Options, tailless 
 							t.Fatalf("%v %g: %s[%d] is %v, want %v", form, common, x.name, i, x.got.At(0, 0).Row(i), x.want.At(0, 0).Row(i))
 						}
 					}
+				}
+			}
+		}
+	}
+}
+
+// Scores that a power of 2 makes large are those of small ones in that order: all
+// weight goes to the largest, in equal parts, at any size that the numbers have.
+func TestSoftmaxOfLargeScoresIsTheMeanOfTheLargest(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		set  map[string]string
+	}{
+		{"softmax", nil},
+		{"local", map[string]string{"window": "5"}},
+		{"longformer", map[string]string{"window": "5", "global": "0,3"}},
+		{"sparse-strided", map[string]string{"stride": "4"}},
+		{"transformer-xl", nil},
+		{"fastmax", map[string]string{"window": "40"}},
+		{"exact-topk", map[string]string{"topk": "9"}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			meanOfLargest[float32](t, x.name, x.set, []int{15, 24, 31, 33, 60, 110})
+			meanOfLargest[float64](t, x.name, x.set, []int{15, 33, 60, 110, 900})
+		})
+	}
+}
+
+func meanOfLargest[T tensor.Float](t *testing.T, name string, set map[string]string, powers []int) {
+	t.Helper()
+	const n, d, dv = 24, 4, 3
+	m, err := New[T](name, Options{Set: set, Width: d, Heads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := m.Params(); p != nil {
+		for _, x := range p.All() {
+			clear(x.Data)
+		}
+	}
+	for _, causal := range []bool{true, false} {
+		if !causal && m.Traits().CausalOnly {
+			continue
+		}
+		c := &attention.Call[T]{Q: tensor.NewHeads[T](1, 1, n, d), K: tensor.NewHeads[T](1, 1, n, d), V: tensor.NewHeads[T](1, 1, n, dv), Causal: causal}
+		dout := tensor.NewHeads[T](1, 1, n, dv)
+		for i := range n {
+			for a := range d {
+				c.Q.At(0, 0).Row(i)[a] = T((i*7+a*5+i*a)%5 - 2)
+				c.K.At(0, 0).Row(i)[a] = T((i*i+a*3+1)%5 - 2)
+			}
+			for a := range dv {
+				c.V.At(0, 0).Row(i)[a] = T((i+2)*(a+3)%7 - 3)
+				dout.At(0, 0).Row(i)[a] = T((i*3+a*5)%5 - 2)
+			}
+		}
+		a := tensor.NewMat[T](n, n)
+		if err := m.Weights(a, c, 0, 0, 0, n); err != nil {
+			t.Fatal(err)
+		}
+		w := make([][]float64, n) // of the largest alone
+		for i := range w {
+			w[i] = make([]float64, n)
+			var most T
+			ties := 0.0
+			for _, y := range a.Row(i) {
+				most = max(most, y)
+			}
+			for j, y := range a.Row(i) {
+				if y > most*0.99 {
+					w[i][j] = 1
+					ties++
+				}
+			}
+			for j := range w[i] {
+				w[i][j] /= ties
+			}
+		}
+		for _, e := range powers {
+			call := *c
+			call.Q = tensor.NewHeads[T](1, 1, n, d)
+			for i, y := range c.Q.Data {
+				call.Q.Data[i] = T(math.Ldexp(float64(y), e))
+			}
+			o, want := output(c), tensor.NewHeads[T](1, 1, n, dv)
+			dq, dk, dvs := tensor.NewHeads[T](1, 1, n, d), tensor.NewHeads[T](1, 1, n, d), tensor.NewHeads[T](1, 1, n, dv)
+			for i := range n {
+				oi := want.At(0, 0).Row(i)
+				for j, x := range w[i] {
+					for a, y := range c.V.At(0, 0).Row(j) {
+						oi[a] += T(x) * y
+					}
+				}
+				for j, x := range w[i] {
+					var along float64
+					for a, y := range dout.At(0, 0).Row(i) {
+						dvs.At(0, 0).Row(j)[a] += T(x) * y
+						along += float64(y) * float64(c.V.At(0, 0).Row(j)[a]-oi[a])
+					}
+					for a := range d {
+						dq.At(0, 0).Row(i)[a] += T(x * along / 2 * float64(c.K.At(0, 0).Row(j)[a]))
+						dk.At(0, 0).Row(j)[a] += T(x * along / 2 * float64(c.Q.At(0, 0).Row(i)[a]))
+					}
+				}
+			}
+			same := func(what string, got, want tensor.Heads[T], over int) {
+				t.Helper()
+				for i, y := range got.Data {
+					if x := math.Ldexp(float64(y), -over); !(math.Abs(x-float64(want.Data[i])) < 1e-4) {
+						t.Errorf("scores times 2^%d, causal %v: %s of token %d is %v·2^%d, want %v", e, causal, what, i/got.D, x, over, want.Data[i])
+						return
+					}
+				}
+			}
+			for _, form := range []attention.Form{attention.Direct, attention.Step} {
+				call.Form = form
+				if form == attention.Step {
+					if causal {
+						if err := m.Forward(o, &call, nil); err != nil {
+							t.Fatal(err)
+						}
+						same("step", o, want, 0)
+					}
+					continue
+				}
+				var keep attention.Saved[T]
+				if err := m.Forward(o, &call, &keep); err != nil {
+					t.Fatal(err)
+				}
+				same("o", o, want, 0)
+				g := attention.Grads[T]{DQ: output(c), DK: output(c), DV: output(c)}
+				g.DQ, g.DK = poisoned[T](1, 1, n, d), poisoned[T](1, 1, n, d)
+				if err := m.Backward(&g, dout, o, &call, &keep); err != nil {
+					t.Fatal(err)
+				}
+				same("dv", g.DV, dvs, 0)
+				same("dk", g.DK, dk, e)
+				if name != "transformer-xl" {
+					same("dq", g.DQ, dq, 0)
 				}
 			}
 		}
