@@ -75,6 +75,14 @@ var adversaries = []adversary{
 			})
 		}
 	}},
+	{"one-hot", func(c *oracle.Call) {
+		for k, x := range []tensor.Heads[float64]{c.Q, c.K} {
+			eachRow(x, func(i int, row []float64) {
+				clear(row)
+				row[(len(row)-1+3*k+i/2*k)%len(row)] = 1
+			})
+		}
+	}},
 	{"large", func(c *oracle.Call) {
 		for _, x := range [][]float64{c.Q.Data, c.K.Data} {
 			for i := range x {
@@ -117,8 +125,9 @@ func bounded(t *testing.T, s subject) {
 			{b: 1, h: 2, hkv: 1, n: 40, m: 40, d: 5, dv: 3, causal: true},
 			{b: 1, h: 1, hkv: 1, n: 5, m: 200, d: 16, dv: 2},
 			{b: 1, h: 1, hkv: 1, n: 1, m: 2048, d: 5, dv: 2},
+			{b: 1, h: 1, hkv: 1, n: 1, m: 2, d: 89, dv: 4},
 		} {
-			if sh.m > 1000 && a.name != "one token repeated" {
+			if sh.m > 1000 && a.name != "one token repeated" || sh.d > 80 && a.name != "one-hot" {
 				continue
 			}
 			if len(s.book.Coef) > 4 {
@@ -298,4 +307,96 @@ func TestBoundOfAPlan(t *testing.T) {
 	if p := m.Plan(attention.Shape{B: 1, H: 1, Hkv: 1, N: 1 << 30, M: 1 << 30, D: 16, Dv: 16, Form: attention.Direct}); !math.IsInf(p.Bound, 1) {
 		t.Errorf("2³⁰ keys one after another: the bound is %v", p.Bound)
 	}
+}
+
+// A one-hot row has all channels but one in common, so that roundings of its features
+// have one sign and do not average: F and C stand in the place of their roots. And the
+// monomials of the linear form are of reflected rows, which a one-hot last channel
+// fills: condf is theirs, up to 100 times that of the rows as they were.
+func TestOneHotRowsErrByTheRowsThatFeaturesAreMadeOf(t *testing.T) {
+	for p := 1; p <= 3; p++ {
+		m, err := New[float32]("fastmax", Options{Order: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wide, err := New[float64]("fastmax", Options{Order: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var worst, root, plain float64
+		for _, d := range []int{2, 3, 22, 81, 89, 118, 129} {
+			for _, hot := range [][3]int{{d - 1, 0, 0}, {d - 1, 1, 1}, {0, d / 2, 0}, {0, d / 2, 1}, {0, d / 2, d - 1}, {d - 1, d - 1, 0}} {
+				for seed := range uint64(4) {
+					oc, _ := shape{b: 1, h: 1, hkv: 1, n: 1, m: 2, d: d, dv: 4}.call(300 + seed)
+					rows := [3][]float64{oc.Q.Data, oc.K.Data[:d], oc.K.Data[d:]}
+					for i, row := range rows {
+						clear(row)
+						row[min(hot[i], d-1)] = 1
+					}
+					c := callIn[float32](oc)
+					c.Form = attention.Linear
+					got, want := output(c), output(callIn[float64](oc))
+					if err := m.Forward(got, c, nil); err != nil {
+						t.Fatal(err)
+					}
+					direct := callIn[float64](oc)
+					direct.Form = attention.Direct
+					if err := wide.Forward(want, direct, nil); err != nil {
+						t.Fatal(err)
+					}
+					condf, reflected := oneHotCond(p, rows[0], rows[1:])
+					size := check.Max(oc.V.Data) + check.Max(want.Data)
+					f := m.Plan(c.Shape()).F
+					limit := (8 + float64(f) + 2) * 0x1p-24 * reflected * size
+					worst = max(worst, check.Ratio(got.Data, want.Data, limit))
+					root = max(root, check.Ratio(got.Data, want.Data, check.Linear[float32](f, 2).Output(reflected, size)))
+					plain = max(plain, check.Ratio(got.Data, want.Data, check.Linear[float32](f, 2).Output(condf, size)))
+				}
+			}
+		}
+		t.Logf("p = %d: the largest error is %.3f limits, %.2f of those of random rows, %.2f of those with condf of the rows as they were", p, worst, root, plain)
+		if worst > 1 {
+			t.Errorf("p = %d: an error is %.3f limits", p, worst)
+		}
+	}
+}
+
+// oneHotCond returns condf of a query and keys of fastmax with scale 1: of normalised
+// rows, and of these reflected.
+func oneHotCond(p int, q []float64, keys [][]float64) (condf, reflected float64) {
+	f, coef := func(x float64) (y float64) {
+		for l := p; l >= 0; l-- {
+			y = y*x + oracle.Taylor(p)[l]
+		}
+		return y
+	}, 1/(math.Sqrt(float64(len(q)))-1)
+	normal := func(x []float64) []float64 {
+		var mean, square float64
+		for _, y := range x {
+			mean += y / float64(len(x))
+		}
+		for _, y := range x {
+			square += (y - mean) * (y - mean) / float64(len(x))
+		}
+		z := make([]float64, len(x))
+		for i, y := range x {
+			z[i] = (y - mean) / math.Sqrt(square)
+		}
+		return z
+	}
+	a := normal(q)
+	var g float64
+	for _, key := range keys {
+		b := normal(key)
+		var dot, size, turned float64
+		for i := range a {
+			dot += a[i] * b[i]
+			size += math.Abs(a[i] * b[i])
+			if last := len(a) - 1; i < last {
+				turned += math.Abs((a[i] + a[last]*coef) * (b[i] + b[last]*coef))
+			}
+		}
+		g, condf, reflected = g+f(dot), condf+f(size), reflected+f(turned)
+	}
+	return condf / math.Abs(g), reflected / math.Abs(g)
 }
