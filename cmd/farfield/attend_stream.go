@@ -60,7 +60,7 @@ func (c *attendCmd) Help() string {
 	return "The form with the least time is taken; all forms of a mechanism agree within bounds that are derived." + examples(
 		"farfield attend --mechanism fastmax --causal --grad qkv.npz out.npz",
 		"farfield attend --mechanism softmax --json qkv.npz out.safetensors",
-		"farfield attend --mechanism fastmax --causal --synthetic 1e5,32,2 --check 3",
+		"farfield attend --mechanism fastmax --causal --synthetic 1e5,32,2 --check 3 o.npy",
 		"farfield attend --mechanism fastmax --causal --stream qkv.safetensors o.npy",
 		"farfield attend --mechanism linear --stream --memory 64MiB folder o.npy",
 		"producer | farfield attend --mechanism fastmax --causal --stream --raw 64,8 - o.raw",
@@ -401,8 +401,8 @@ func numbers(flag, text string, lo, hi int) ([]int64, error) {
 	}
 	list := make([]int64, len(parts))
 	for i, p := range parts {
-		n, err := strconv.ParseInt(p, 10, 64)
-		if err != nil || n < 0 {
+		n, ok := wholeNumber(p)
+		if !ok || n < 0 {
 			return nil, fmt.Errorf("%s: %q is not a whole number from 0 on", flag, p)
 		}
 		list[i] = n

@@ -16,6 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/cpu"
 )
 
@@ -136,9 +137,11 @@ func TestExamplesRun(t *testing.T) {
 		t.Skip("trains a model")
 	}
 	dir := t.TempDir()
-	arrays := written(t, "qkv.npz", normal(t, "q", 1, 2, 80, 4), normal(t, "k", 2, 2, 80, 4), normal(t, "v", 3, 2, 80, 4), normal(t, "do", 4, 2, 80, 4))
-	if err := os.Rename(arrays, filepath.Join(dir, "qkv.npz")); err != nil {
-		t.Fatal(err)
+	list := []*array.Array{normal(t, "q", 1, 2, 80, 4), normal(t, "k", 2, 2, 80, 4), normal(t, "v", 3, 2, 80, 4), normal(t, "do", 4, 2, 80, 4)}
+	for name, path := range map[string]string{"qkv.npz": written(t, "qkv.npz", list...), "qkv.safetensors": written(t, "in.safetensors", list[:3]...), "folder": folderOf(t, list[:3]...)} {
+		if err := os.Rename(path, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	t.Chdir(dir)
 	text := strings.Repeat("To be, or not to be, that is the question:\n", 60)
@@ -150,7 +153,7 @@ func TestExamplesRun(t *testing.T) {
 	}
 	works(t, "train", "--data", "notes.txt", "--out", "run/001", "--preset", "tiny", "--steps", "2", "--context", "32", "--batch", "2", "--sample-tokens", "3", "--quiet")
 	works(t, "train", "--task", "file", "--data", "labels.csv", "--task-set", "length=8", "--out", "out/labels", "--width", "8", "--heads", "2", "--batch", "2", "--steps", "2", "--quiet")
-	slow := regexp.MustCompile(`^farfield (demo|bench|train|data|reproduce|verify|inspect$|plan --plot)|--follow|--images|--stream|--synthetic|\$|scored.jsonl|fastmax-truncated`)
+	slow := regexp.MustCompile(`^farfield (demo|bench|train|data (fetch|verify|generate)|reproduce|verify|inspect$|plan --plot)|--follow|--images|1000000000|\$|scored.jsonl|fastmax-truncated`)
 	ran := 0
 	for _, leaf := range commandLine(t).Model.Leaves(true) {
 		for _, command := range exampleLines(leaf) {
@@ -165,6 +168,9 @@ func TestExamplesRun(t *testing.T) {
 					t.Fatal(err)
 				}
 				in = string(content)
+			}
+			if strings.HasPrefix(command, "producer | ") {
+				in = strings.Repeat("\x00\x00\x80\x3f", 5*3*64*8) // tokens of ones
 			}
 			var out, errs bytes.Buffer
 			if status := run(words(command), &env{ctx: context.Background(), stdin: strings.NewReader(in), stdout: &out, stderr: &errs}); status != 0 {

@@ -45,12 +45,21 @@ func (c *planCmd) Help() string {
 type count int
 
 func (c *count) UnmarshalText(text []byte) error {
-	x, err := strconv.ParseFloat(string(text), 64)
-	if err != nil || x != math.Trunc(x) || x < 1 || x > 1e15 {
+	x, ok := wholeNumber(string(text))
+	if !ok || x < 1 || x > 1e15 {
 		return fmt.Errorf("%q: needs a whole number from 1 to 1e15", text)
 	}
 	*c = count(x)
 	return nil
+}
+
+// wholeNumber returns the whole number that text is, in digits or as 1e6.
+func wholeNumber(text string) (int64, bool) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, true
+	}
+	x, err := strconv.ParseFloat(text, 64)
+	return int64(x), err == nil && x == math.Trunc(x) && math.Abs(x) <= 1e15
 }
 
 // amount is a positive finite number.
