@@ -13,6 +13,7 @@ type Plan struct {
 	Form  Form    // of Forward
 	Chunk int     // tokens of a chunk, of a state's in the step form; 0 in the direct form
 	F     int     // packed features of a row; 0 where there is no linear form
+	Wide  error   // features are more than the linear form and states may have; nil: they are not
 	FLOPs float64 // of Forward, all heads
 	Bytes float64 // of scratch that one worker's key head takes
 	Why   string  // of this form
@@ -117,7 +118,7 @@ func (e *engine[T]) choose(c *Call[T], s *sequence, back bool) Form {
 	if c.Form == Linear {
 		return Linear
 	}
-	if direct, linear := e.costs(c, s, back); linear < direct {
+	if direct, linear := e.costs(c, s, back); linear < direct && e.checkMoments(c.Q.D, c.V.D) == nil {
 		return Linear
 	}
 	return Direct
@@ -186,7 +187,7 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
 	seq := &sequence{n: s.N, m: s.M, keys: s.M, off: s.M - s.N}
-	p := Plan{F: e.spec.features(e.spec.width(s.D))}
+	p := Plan{F: e.spec.features(e.spec.width(s.D)), Wide: e.checkMoments(s.D, s.Dv)}
 	all := float64(s.B * s.Hkv)
 	p.Back, p.BackCost, p.BackWhy = e.reason(c, seq, true)
 	p.Form, p.Cost, p.Why = e.reason(c, seq, false)
@@ -227,6 +228,8 @@ func (e *engine[T]) reason(c *Call[T], s *sequence, back bool) (form Form, cost 
 		why = "a similarity has no moments to sum"
 	case c.Form == Direct || c.Form == Linear:
 		why = "it was asked for"
+	case e.checkMoments(c.Q.D, c.V.D) != nil:
+		why = "the linear form has more sums than are allowed"
 	case form == Linear:
 		why = fmt.Sprintf("the direct form takes %.3g times as long", direct/linear)
 	default:

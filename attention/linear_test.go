@@ -203,16 +203,27 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A degree and width whose sums no memory could hold is refused.
+// A degree and width whose sums are beyond the limit is refused with both numbers, and
+// never chosen.
 func TestLinearTooManyFeatures(t *testing.T) {
 	e := mustNew(t, Spec[float32]{Name: "wide", Coef: oracle.Taylor(6)})
-	want := fmt.Sprintf("wide: the linear form of degree 6 has %d features for D = 300, too many for Dv = 64", min(int64(1085371516236), int64(math.MaxInt)))
+	want := fmt.Sprintf("wide: the linear form of degree 6 has %d features for D = 300, whose sums with Dv = 64 are %s numbers a head, at most 1073741824",
+		min(int64(1085371516236), int64(math.MaxInt)), "86829721298880")
 	c := &Call[float32]{Q: tensor.NewHeads[float32](1, 1, 1, 300), K: tensor.NewHeads[float32](1, 1, 1, 300), V: tensor.NewHeads[float32](1, 1, 1, 64), Form: Linear}
 	if err := e.Forward(tensor.NewHeads[float32](1, 1, 1, 64), c, nil); err == nil || err.Error() != want {
 		t.Errorf("Forward: error %v, want %q", err, want)
 	}
 	if _, err := e.NewState(c.Shape()); err == nil || err.Error() != want {
 		t.Errorf("NewState: error %v, want %q", err, want)
+	}
+	s := c.Shape()
+	s.N, s.M, s.Form = 1<<50, 1<<50, Auto
+	if p := e.Plan(s); p.Form != Direct || p.Back != Direct || p.Wide == nil || p.Wide.Error() != want {
+		t.Errorf("Plan of 2^50 tokens: %v, %v, %v", p.Form, p.Back, p.Wide)
+	}
+	s.D = 8
+	if p := e.Plan(s); p.Form != Linear || p.Wide != nil {
+		t.Errorf("Plan at D = 8: %v, %v", p.Form, p.Wide)
 	}
 }
 

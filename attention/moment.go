@@ -26,17 +26,25 @@ type moments[T tensor.Float] struct {
 	low  *low[T] // what s and z have lost to rounding; nil: it is not kept
 }
 
-// maxMoments is the most elements that moments may have. Wider rows or higher
-// degrees are a mistake, and sizes beyond it could overflow.
-const maxMoments = min(1<<36, math.MaxInt>>4)
+// maxMoments is the most numbers that the moments of a head may have: 4 GiB in
+// float32, sixteen times those of degree 4 at D = Dv = 64. Wider rows or higher
+// degrees are a mistake.
+const maxMoments = 1 << 30
 
-// checkMoments reports widths for which moments would be beyond any memory.
+// checkMoments reports a width and a degree whose features with values of width dv
+// have more moments than maxMoments.
 func (e *engine[T]) checkMoments(d, dv int) error {
 	f := e.spec.features(e.spec.width(d))
-	if float64(f)*float64(stride[T](dv)) > maxMoments {
-		return fmt.Errorf("%s: the linear form of degree %d has %d features for D = %d, too many for Dv = %d", e.spec.Name, e.spec.degree(), f, d, dv)
+	size := float64(f) * float64(stride[T](dv))
+	if size <= maxMoments {
+		return nil
 	}
-	return nil
+	more := ""
+	if f == math.MaxInt {
+		more = " and more"
+	}
+	return fmt.Errorf("%s: the linear form of degree %d has %d%s features for D = %d, whose sums with Dv = %d are %.0f%s numbers a head, at most %d",
+		e.spec.Name, e.spec.degree(), f, more, d, dv, size, more, maxMoments)
 }
 
 // stride returns a row stride for n elements: room for whole vectors, and an

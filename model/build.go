@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
@@ -181,6 +182,9 @@ func (b *builder[T]) attention(name string, causal bool) *nn.Attention[T] {
 		a.Decay = b.decay(name + ".decay")
 	}
 	b.mechanism(name, a)
+	if causal && b.err == nil { // it generates from a state
+		b.err = a.Mechanism.Plan(attention.Shape{B: 1, H: a.H, Hkv: a.Hkv, N: 1, M: 1, D: d, Dv: d, Causal: true}).Wide
+	}
 	return a
 }
 

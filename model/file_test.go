@@ -203,7 +203,7 @@ func TestLoadRefuses(t *testing.T) {
 		{config(`"width"`, `"breadth"`), `config.json: json: unknown field "breadth"`},
 		{config(`"width": 12`, `"width": 13`), "config.json: heads: 3 do not divide width 13"},
 		{config(`"width": 12`, `"width": 15`), "shape is [11 12], the configuration needs [11 15]"},
-		{config(`"width": 12`, `"width": 12000`), "model.safetensors: weights: have "},
+		{config(`"width": 12`, `"width": 1200`), "model.safetensors: weights: have "},
 		{config(`fastmax`, `fastmaxx`), `mechanism "fastmaxx": unknown`},
 		{config(`{`, ``), "config.json: "},
 		{func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, ConfigFile)) }, "config.json: no such file"},

@@ -103,6 +103,7 @@ type planReport struct {
 	Features  int       `json:"features,omitempty"` // F, packed
 
 	Forms       []formCost `json:"forms"`
+	Wide        string     `json:"linear_refused,omitempty"`
 	Form        string     `json:"form"` // chosen
 	Chunk       int        `json:"chunk,omitempty"`
 	Why         string     `json:"why,omitempty"`

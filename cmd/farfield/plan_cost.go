@@ -74,7 +74,10 @@ func (c *planCmd) report() (*planReport, error) {
 		r.Fast = &fast
 	}
 	r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Direct))
-	if mech.Traits().Linear {
+	if plan.Wide != nil {
+		r.Wide = plan.Wide.Error()
+	}
+	if mech.Traits().Linear && plan.Wide == nil {
 		r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Linear))
 		r.Switch = switchLengths(mech, s)
 		r.State = stateOf(s, plan)

@@ -165,3 +165,32 @@ func TestPlanRefuses(t *testing.T) {
 		refuses(t, c.want, append([]string{"plan"}, strings.Fields(c.args)...)...)
 	}
 }
+
+// A width whose sums are beyond the limit has a line with both numbers in place of a
+// linear form, and calls and models that need one are refused with it.
+func TestFeaturesBeyondTheLimitAreRefused(t *testing.T) {
+	const want = "fastmax: the linear form of degree 33 has 95548245 features for D = 8, whose sums with Dv = 8 are 1528771920 numbers a head, at most 1073741824"
+	r := planOf(t, "--mechanism fastmax --order 33 --n 1e9 --d 8")
+	if r.Wide != want || len(r.Forms) != 1 || r.Form != "direct" || r.State != nil || r.Switch != nil {
+		t.Errorf("plan: %+v", r)
+	}
+	if text := works(t, "plan", "--mechanism", "fastmax", "--order", "33", "--n", "1000", "--d", "8"); !strings.Contains(text, want+"\n") {
+		t.Errorf("plan prints %s", text)
+	}
+	arrays := written(t, "qkv.npz", normal(t, "q", 1, 5, 8), normal(t, "k", 2, 5, 8), normal(t, "v", 3, 5, 8))
+	out := filepath.Join(t.TempDir(), "o.npz")
+	for _, form := range []string{"linear", "step"} {
+		refuses(t, want, "attend", "--mechanism", "fastmax", "--order", "33", "--causal", "--form", form, arrays, out)
+	}
+	refuses(t, want, "attend", "--mechanism", "fastmax", "--order", "33", "--synthetic", "10,8,1", "--memory", "64GiB")
+	works(t, "attend", "--mechanism", "fastmax", "--order", "33", "--causal", arrays, out)
+	data := filepath.Join(t.TempDir(), "notes.txt")
+	if err := os.WriteFile(data, []byte(strings.Repeat("one two three\n", 50)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	run := filepath.Join(t.TempDir(), "run")
+	refuses(t, want, "train", "--data", data, "--preset", "tiny", "--width", "16", "--heads", "2", "--mechanism", "fastmax", "--order", "33", "--steps", "1", "--out", run)
+	if _, err := os.Stat(run); err == nil {
+		t.Error("the refused run has a folder")
+	}
+}

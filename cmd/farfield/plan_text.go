@@ -43,6 +43,9 @@ func (r *planReport) printHere(w io.Writer) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Form, amountText(f.Forward, "FLOP"), amountText(f.Backward, "FLOP"),
 			bytesText(f.Bytes), secondsText(f.ForwardSeconds), secondsText(f.BackwardSeconds), boundText(f.Bound))
 	}
+	if r.Wide != "" {
+		fmt.Fprintf(w, "refused\t%s\n", r.Wide)
+	}
 	fmt.Fprint(w, "errors\tin float32, of an output over κ (max|v| + max|o|), κ = Σ f̄(|a|·|b|) / |g| (docs/numerics.md, the bound)\n")
 	fmt.Fprintf(w, "chosen\tforward %s", r.Form)
 	if r.Chunk > 0 {
