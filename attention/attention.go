@@ -117,10 +117,16 @@ type Saved[T tensor.Float] struct {
 	// weights outweigh the others. Keys of a state before the call count, with
 	// decay by what is left of them; sums do not know how long those of their closed
 	// chunks were, and of single powers not how many. Of
-	// kernels that are never negative it counts queries whose weights are all 0,
-	// and whose output is 0.
+	// kernels that are never negative it counts queries whose weights are all 0, or add
+	// up to so little that 1 over it overflows, and whose output is 0.
 	Weak   int64
 	WeakAt [3]int // batch row, head and query of the first weak row
+
+	// NonFinite counts rows of the output that hold NaN or infinities: scores,
+	// weights or sums of the call left the range of the element type, or a denominator
+	// that may cancel is 0.
+	NonFinite   int64
+	NonFiniteAt [3]int // batch row, head and query of the first
 }
 
 // Traits says what a mechanism can honestly do.
@@ -156,7 +162,8 @@ type Mechanism[T tensor.Float] interface {
 	// What is set overlaps nothing else: neither out nor a gradient may lie where the
 	// call, dout or one another do.
 
-	// Forward sets out [B,H,N,Dv]. keep is nil at inference.
+	// Forward sets out [B,H,N,Dv]. keep is nil at inference. Rows that are not finite
+	// are counted in keep; without it they are a *NonFiniteError, after all is written.
 	Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error
 	// Backward sets g from dout and what Forward returned for the same call.
 	Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error
@@ -187,9 +194,10 @@ type State[T tensor.Float] interface {
 	// Absorb adds the keys and values of c; its queries are not used.
 	Absorb(c *Call[T]) error
 	// Read sets out for the queries of c, each of which sees every key absorbed.
+	// Rows that are not finite are a *NonFiniteError, after all is written.
 	Read(out tensor.Heads[T], c *Call[T]) error
 	// Step absorbs the tokens of c one after another and reads each query after
-	// its own key: the causal form, continued. N is M.
+	// its own key: the causal form, continued. N is M. Errors are those of Read.
 	Step(out tensor.Heads[T], c *Call[T]) error
 	// Merge makes it the state of its own tokens followed by those of next, which
 	// stays as it is: both are of the same mechanism, setting, shape, chunk and

@@ -17,6 +17,8 @@ type cache[T tensor.Float] struct {
 	exist  [][]bool       // [B][tokens]
 	holes  bool           // some do not
 	heads  []cacheHead[T] // [B·Hkv]
+
+	noticed notices
 }
 
 // cacheHead is one key head, and the unit that works on it.
@@ -36,6 +38,7 @@ func newCache[T tensor.Float](e *engine[T], s Shape) *cache[T] {
 	for i := range c.heads {
 		h := &c.heads[i]
 		h.unit = e.stateUnit(&s)
+		h.unit.noticed = &c.noticed
 		h.rows.panel, h.rows.ldb, h.rows.ldv = cachePanel, cachePanel, kernel.Pad(s.Dv)
 	}
 	return c
@@ -48,6 +51,8 @@ func (s *cache[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out
 func (s *cache[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
 
 func (s *cache[T]) of() *Shape { return &s.shape }
+
+func (s *cache[T]) watch() *notices { return &s.noticed }
 
 func (s *cache[T]) refuse(c *Call[T]) error { return s.e.refuseFading(c) }
 

@@ -176,7 +176,7 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 			if one.MinDen != 0 {
 				one.Condition = r.size / math.Abs(one.MinDen)
 			}
-			if !e.sound(c.Q.D) && weak(one.MinDen, r.left, e.most(e.reach(c, p.s, p.longest, p.h, p.i0+i))) {
+			if weak(T(one.MinDen), r.left, e.most(c.Q.D, e.reach(c, p.s, p.longest, p.h, p.i0+i))) {
 				one.Weak = 1
 			}
 		}

@@ -273,10 +273,10 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, base, top []T) {
 	}
 	out := &u.o[g]
 	u.t.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, ldo, u.dv, over)
-	if u.mask == nil && u.keep == nil && u.seen(i0) > 0 {
-		return
-	}
 	for r := range den {
+		if u.mask == nil && u.keep == nil && u.seen(i0) > 0 {
+			break
+		}
 		if u.sees(i0 + r) {
 			continue
 		}
@@ -286,6 +286,7 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, base, top []T) {
 			kept[r] = T(math.Inf(-1))
 		}
 	}
+	u.inspect(g, i0, i0+len(den))
 }
 
 func (u *unit[T]) directBackward() {

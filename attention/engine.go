@@ -198,9 +198,9 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 		p.seg.end()
 	}
 	if keep != nil {
-		e.notice(c, p.seqs, p.seg, keep)
+		e.notice(c, p.seqs, p.seg, keep, p.noticed.vanish.Load())
 	}
-	return nil
+	return report(out, keep, p.noticed.overflow.Load())
 }
 
 var errStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")

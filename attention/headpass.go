@@ -1,6 +1,8 @@
 package attention
 
 import (
+	"sync/atomic"
+
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -16,6 +18,8 @@ type headPass[T tensor.Float] struct {
 	units int
 	out   tensor.Heads[T]
 	keep  *Saved[T]
+
+	overflow atomic.Bool // an output may not be finite
 
 	unseen        []int     // of each unit
 	aux, residual []float64 // of each unit
@@ -245,6 +249,9 @@ func (p *headPass[T]) forwardUnit(i int) {
 	p.w.Headwise.Forward(h)
 	if h.Keep {
 		p.keep.heads[i] = h.Saved
+	}
+	if suspiciousRows(h.Out) {
+		p.overflow.Store(true)
 	}
 	copyMat(out, h.Out)
 	p.unseen[i] += h.Unseen

@@ -79,6 +79,8 @@ func (r *headRing[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(
 
 func (r *headRing[T]) of() *Shape { return &r.shape }
 
+func (*headRing[T]) watch() *notices { return nil }
+
 func (r *headRing[T]) refuse(c *Call[T]) error { return r.w.refuse(c) }
 
 func (r *headRing[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {

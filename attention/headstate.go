@@ -44,6 +44,8 @@ func (s *headState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step
 
 func (s *headState[T]) of() *Shape { return &s.shape }
 
+func (*headState[T]) watch() *notices { return nil }
+
 func (s *headState[T]) refuse(c *Call[T]) error { return s.w.refuse(c) }
 
 func (s *headState[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {

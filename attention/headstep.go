@@ -23,6 +23,7 @@ func (w *headwise[T]) forwardStep(out tensor.Heads[T], c *Call[T]) error {
 	if !c.Causal {
 		return fmt.Errorf("form: step of %s needs a causal call: its queries have a place among the keys", w.name())
 	}
+	suspected := false
 	for _, s := range c.sequences() {
 		sh := c.Shape()
 		sh.B = 1
@@ -60,11 +61,13 @@ func (w *headwise[T]) forwardStep(out tensor.Heads[T], c *Call[T]) error {
 			continue
 		}
 		o, p = piece(unseen, s.n, lead, s.keys)
-		if err := st.Step(o, p); err != nil {
+		if err := st.Step(o, p); isNonFinite(err) {
+			suspected = true
+		} else if err != nil {
 			return err
 		}
 	}
-	return nil
+	return report(out, nil, suspected)
 }
 
 func (w *headwise[T]) NewState(s Shape) (State[T], error) {

@@ -216,7 +216,7 @@ func (w *headwise[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 			keep.Residual = max(keep.Residual, p.residual[i])
 		}
 	}
-	return nil
+	return report(out, keep, p.overflow.Load())
 }
 
 func (w *headwise[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {

@@ -282,6 +282,7 @@ func (s *stream[T]) finish(g, i0, i1, diag int, o, den []T) {
 	u.t.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, s.past.ld, u.dv, over)
 	u.ar.Reset(mark)
 	u.unseen(g, i0, i0+min(s.first, diag+i1-i0)-diag)
+	u.inspect(g, i0, i1)
 }
 
 // ones returns n times 1.

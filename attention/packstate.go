@@ -44,6 +44,8 @@ func (s *packState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step
 
 func (s *packState[T]) of() *Shape { return &s.shape }
 
+func (*packState[T]) watch() *notices { return nil }
+
 func (s *packState[T]) refuse(c *Call[T]) error { return refuseOfHeads(s.p.name, c) }
 
 // run takes the tokens of c one after another: their keys into the sums, their

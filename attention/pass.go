@@ -124,6 +124,8 @@ type pass[T tensor.Float] struct {
 	dparams []T // [sequences, Hkv] gradients of the features' parameters
 
 	work float64 // arithmetic of all sequences
+
+	noticed notices
 }
 
 // pass returns a pass forward. Release takes it back.
@@ -194,6 +196,7 @@ func (p *pass[T]) head(s *sequence, kh int) {
 	if p.back {
 		p.backward(s, kh, u)
 	} else {
+		u.noticed = &p.noticed
 		p.forward(s, kh, u)
 	}
 	p.e.release(u)

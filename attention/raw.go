@@ -18,6 +18,8 @@ func (s *Spec[T]) total(sum, eps T) T {
 	switch {
 	case s.Raw:
 		return eps
+	case sum-sum != 0:
+		return sum - sum // NaN: an average over what has overflowed is no number
 	case s.Floor > 0:
 		return T(s.floored(float64(sum)))
 	}

@@ -111,6 +111,7 @@ func (s *stream[T]) renew(j int) {
 		for i, den := range dens[:n] {
 			r.t.Scale(u.o[0].Row(j+i), r.over(den), o[i*r.ld:][:r.ld])
 		}
+		u.inspect(0, j, j+n)
 	}
 	u.ar.Reset(mark)
 }

@@ -42,6 +42,8 @@ func (s *scoresState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return st
 
 func (s *scoresState[T]) of() *Shape { return &s.shape }
 
+func (*scoresState[T]) watch() *notices { return nil }
+
 func (s *scoresState[T]) refuse(c *Call[T]) error { return refuseOfHeads(s.x.Name, c) }
 
 // run takes the tokens of c one after another: their keys into the sums, their

@@ -78,6 +78,16 @@ type piecewise[T tensor.Float] interface {
 	// run takes in m keys and answers n queries in every head: query i of as many
 	// does not see the tokens after its own.
 	run(out tensor.Heads[T], c *Call[T], n, m int)
+	// watch is what run notices where there are several queries; nil: nothing.
+	watch() *notices
+}
+
+// answered reports rows of out, which s has set, that are not finite.
+func answered[T tensor.Float](out tensor.Heads[T], s piecewise[T]) error {
+	if w := s.watch(); w != nil && out.N > 1 && !w.overflow.Swap(false) {
+		return nil
+	}
+	return report(out, nil, true)
 }
 
 func absorb[T tensor.Float](c *Call[T], s piecewise[T]) error {
@@ -99,7 +109,7 @@ func read[T tensor.Float](out tensor.Heads[T], c *Call[T], s piecewise[T]) error
 		return err
 	}
 	s.run(out, c, c.Q.N, 0)
-	return nil
+	return answered(out, s)
 }
 
 func step[T tensor.Float](out tensor.Heads[T], c *Call[T], s piecewise[T]) error {
@@ -110,7 +120,7 @@ func step[T tensor.Float](out tensor.Heads[T], c *Call[T], s piecewise[T]) error
 		return err
 	}
 	s.run(out, c, c.Q.N, c.K.N)
-	return nil
+	return answered(out, s)
 }
 
 // checkTokens reports what states do not know, and rotations that do not reach

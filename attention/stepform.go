@@ -6,6 +6,7 @@ import (
 
 // forwardStep is Forward token by token through a State.
 func forwardStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[T]) error {
+	suspected := false
 	for _, s := range c.sequences() {
 		sh := c.Shape()
 		sh.B = 1
@@ -57,18 +58,22 @@ func forwardStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[T]
 		}
 		if steps > 0 {
 			o, p = piece(unseen, unseen+steps, lead, lead+steps)
-			if err := st.Step(o, p); err != nil {
+			if err := st.Step(o, p); isNonFinite(err) {
+				suspected = true
+			} else if err != nil {
 				return err
 			}
 		}
 		if rest := unseen + steps; rest < s.n {
 			o, p = piece(rest, s.n, s.m, s.m)
-			if err := st.Read(o, p); err != nil {
+			if err := st.Read(o, p); isNonFinite(err) {
+				suspected = true
+			} else if err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return report(out, nil, suspected)
 }
 
 // row views batch row b alone.

@@ -63,7 +63,7 @@ func (s *sums[T]) stepHeads(out tensor.Heads[T], c *Call[T], from HeadSource[T],
 	if s.known = c.KeyMask == nil && !c.decays() && s.even(); !s.known {
 		par.Run(sh.H, 1, work, headSources[T]{from})
 		s.run(out, c, 1, 1)
-		return nil
+		return answered(out, s)
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -71,7 +71,7 @@ func (s *sums[T]) stepHeads(out tensor.Heads[T], c *Call[T], from HeadSource[T],
 	rows.byHead = true
 	par.Run(sh.H, 1, work, headSteps[T]{headSources[T]{from}, s, out, rows})
 	s.tokens++
-	return nil
+	return answered(out, s)
 }
 
 // headSteps does heads of all batch rows.

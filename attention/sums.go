@@ -19,6 +19,8 @@ type sums[T tensor.Float] struct {
 	moments blocks[T] // of the heads
 	byHead  bool      // those of a head lie one behind the other, and not of a batch row
 	known   bool      // every head has moments and nothing else: see even
+
+	noticed notices
 }
 
 // blocks are pieces of memory of one size, each from one cache line to another.
@@ -81,6 +83,7 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	var kinds []blocks[T]
 	for i := range st.heads {
 		u, h := e.stateUnit(&s), &streams[i]
+		u.noticed = &st.noticed
 		u.walker, u.chunk = e.monomials(e.spec.width(s.D)), s.Chunk
 		h.exist, exist = exist[:0:s.Chunk], exist[s.Chunk:]
 		kind, at := 0, i
@@ -112,6 +115,8 @@ func (s *sums[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out,
 func (s *sums[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
 
 func (s *sums[T]) of() *Shape { return &s.shape }
+
+func (s *sums[T]) watch() *notices { return &s.noticed }
 
 func (s *sums[T]) refuse(c *Call[T]) error { return s.e.refuseFading(c) }
 

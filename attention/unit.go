@@ -14,7 +14,8 @@ type unit[T tensor.Float] struct {
 	spec *Spec[T]
 	ar   *arena.Arena
 
-	workers int // how many goroutines may do its tokens; 0: one
+	workers int      // how many goroutines may do its tokens; 0: one
+	noticed *notices // of the call or the state; nil: nobody asks
 
 	q, o   []tensor.Mat[T] // per query head of the group: [n,D], [n,Dv]
 	k, v   tensor.Mat[T]   // [m,D], [m,Dv]

@@ -6,8 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// sound reports that no denominator of queries of width d can cancel, so that none
-// is looked at: weights are never negative, and not 0 wherever scores lie.
+// sound reports that no denominator of queries of width d can cancel: weights are
+// never negative, and above 0 wherever scores lie. They may be so small that none of
+// a row is left (over notices).
 func (e *engine[T]) sound(d int) bool {
 	s := &e.spec
 	if s.Raw || s.Floor > 0 {
@@ -66,16 +67,17 @@ func (s *Spec[T]) sparse() bool {
 // negative have nothing to cancel, but may all be 0; those of a polynomial with a
 // constant are small where other terms cancel it. Where others do not add up to more
 // than 0, the negative ones outweigh the rest.
-func weak(den, seen, most float64) bool {
+func weak[T tensor.Float](den T, seen, most float64) bool {
 	if most < 0 {
-		return den == 0
+		return vanishes(den)
 	}
-	return den <= 0 || den < most*seen/1024
+	return den <= 0 || float64(den) < most*seen/1024
 }
 
-// most is weak's of scores within ±reach, below 0 where only a 0 is weak.
-func (e *engine[T]) most(reach float64) float64 {
-	if s := &e.spec; s.Positive && (s.mapped() || s.Similarity != nil || s.Coef[0] <= 0) {
+// most is weak's of scores within ±reach for queries of width d, below 0 where only
+// what vanishes is weak.
+func (e *engine[T]) most(d int, reach float64) float64 {
+	if s := &e.spec; e.sound(d) || s.Positive && (s.mapped() || s.Similarity != nil || s.Coef[0] <= 0) {
 		return -1
 	}
 	if math.IsInf(reach, 1) {
@@ -84,20 +86,30 @@ func (e *engine[T]) most(reach float64) float64 {
 	return e.spec.absPoly(reach)
 }
 
-// over returns 1/den, or 0 where weights are all 0, as those that are never
-// negative and gates that are 1 may be: a query that weighs nothing is answered
-// as one that sees nothing.
+// over returns 1/den, or 0 where weights that are never negative, or that gates let
+// in, add up to 0 or to so little that 1/den overflows: a query that weighs nothing
+// is answered as one that sees nothing, and counted (Saved.Weak).
 func (u *unit[T]) over(den T) T {
 	if u.spec.undivided {
 		return 1
 	}
-	switch {
-	case den == 0 && (u.spec.Positive || u.spec.Gated):
+	if u.spec.FloorSize && den < 0 {
+		den = -den
+	}
+	if (u.spec.Positive || u.spec.Gated) && vanishes(den) {
+		if u.noticed != nil {
+			u.noticed.vanish.Store(true)
+		}
 		return 0
-	case den < 0 && u.spec.FloorSize:
-		return -1 / den
 	}
 	return 1 / den
+}
+
+// vanishes reports that 1/den is beyond the largest number: den is 0, or below a
+// quarter of the smallest normal number in size and has lost digits.
+func vanishes[T tensor.Float](den T) bool {
+	x := 1 / den
+	return x-x != 0 && den == den
 }
 
 // reach bounds |s| for query i of head h of a sequence: by the normalisation,
@@ -202,15 +214,15 @@ func (e *engine[T]) left(c *Call[T], s *sequence, mask []bool, before []earlier)
 }
 
 // notice counts the queries that see no key and those whose denominator nearly
-// cancels.
-func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Saved[T]) {
+// cancels, or has vanished.
+func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Saved[T], vanished bool) {
 	for i := range seqs {
 		s := &seqs[i]
 		var mask []bool
 		if c.KeyMask != nil {
 			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
 		}
-		sound := e.sound(c.Q.D) // no denominator cancels
+		sound := e.sound(c.Q.D) && (!vanished || e.spec.Exp) // no denominator cancels
 		if sound && (mask == nil && c.AttnKeep == nil || s.before > 0) {
 			unseen := 0
 			switch {
@@ -248,7 +260,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 		most := make([]float64, c.Q.H)
 		if !sound && longest == nil { // the same of all queries
 			for h := range most {
-				most[h] = e.most(e.reach(c, s, nil, h, 0))
+				most[h] = e.most(c.Q.D, e.reach(c, s, nil, h, 0))
 			}
 		}
 		for i := range s.n {
@@ -273,13 +285,13 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 				continue
 			}
 			for h := range c.Q.H {
-				den := float64(keep.Den[(s.b*c.Q.H+h)*c.Q.N+s.q0+i])
+				den := keep.Den[(s.b*c.Q.H+h)*c.Q.N+s.q0+i]
 				keys := float64(seen)
 				if left != nil {
 					keys = left[h/(c.Q.H/c.K.H)][i]
 				}
 				if longest != nil {
-					most[h] = e.most(e.reach(c, s, longest, h, i))
+					most[h] = e.most(c.Q.D, e.reach(c, s, longest, h, i))
 				}
 				if weak(den, keys, most[h]) {
 					if keep.Weak == 0 {

@@ -230,15 +230,15 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 			return err
 		}
 		w.join(out, c, saved, keep)
-		return nil
+		return report(out, keep, true)
 	}
-	if err := w.tail.Forward(out, c, keep); err != nil {
+	if err := w.tail.Forward(out, c, keep); err != nil && !isNonFinite(err) {
 		return err
 	}
 	for i := range out.B * out.H {
 		w.addRows(out.At(i/out.H, i%out.H), near.At(i/out.H, i%out.H), i%out.H)
 	}
-	return nil
+	return report(out, keep, true)
 }
 
 // addRows adds the window's part of query head h to the tail's.

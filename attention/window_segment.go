@@ -139,7 +139,7 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 		}
 	} else {
 		// States may be one and the same: their windows are not looked at by the tail.
-		if err := w.tail.Forward(out, x.tailCall(c), keep); err != nil {
+		if err := w.tail.Forward(out, x.tailCall(c), keep); err != nil && !isNonFinite(err) {
 			return err
 		}
 	}
@@ -192,7 +192,7 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 	if keep != nil && w.oneDenominator() {
 		saved.count(c, x.seqs, keep)
 	}
-	return nil
+	return report(out, keep, true)
 }
 
 // lateGrad is the gradient of the last n tokens of a key head.

@@ -140,6 +140,8 @@ func (s *windowState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return st
 
 func (s *windowState[T]) of() *Shape { return &s.shape }
 
+func (*windowState[T]) watch() *notices { return nil }
+
 func (s *windowState[T]) refuse(*Call[T]) error { return nil }
 
 // run takes in m tokens and answers n queries in every head: after its own token
