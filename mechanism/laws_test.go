@@ -87,6 +87,8 @@ var laws = []law{
 		noPairs, inBoth(diagnoses[float32], diagnoses[float64])},
 	{"unseen", "A query that sees no key gives 0 and is counted, and so does one that asks an empty state.",
 		notCausal, every(unseen, emptyState)},
+	{"extremes", "Finite input gives finite output, within the limits where it is well-conditioned; rows that are not are counted, or an error.",
+		nil, inBoth(extremes[float32], extremes[float64])},
 	{"size", "A state keeps its size where the traits say that it streams, and only there.",
 		notCausal, stateSize},
 	{"foreign", "Snapshots of another mechanism, setting or precision, and damaged ones, are refused.",

@@ -1,0 +1,271 @@
+package mechanism
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// extreme is a kind of input at the ends of a type's range. Each function gives element
+// c of token i from a standard normal number; nil: that number.
+type extreme struct {
+	name    string
+	q, k, v func(x float64, i, c int) float64
+	double  bool // beyond the range of float32
+}
+
+// by returns x multiplied by a factor.
+func by(factor float64) func(float64, int, int) float64 {
+	return func(x float64, _, _ int) float64 { return x * factor }
+}
+
+// always returns one number.
+func always(y float64) func(float64, int, int) float64 {
+	return func(float64, int, int) float64 { return y }
+}
+
+func zero(_ float64, i, c int) float64 {
+	if (i+c)%2 == 0 {
+		return math.Copysign(0, -1)
+	}
+	return 0
+}
+
+func oneHot(_ float64, i, c int) float64 {
+	if i%4 == c%4 {
+		return 1
+	}
+	return 0
+}
+
+// sameToken has a number for each channel, whatever the token.
+func sameToken(_ float64, _, c int) float64 { return 0.5 + float64(c%3) }
+
+// around returns numbers near a centre.
+func around(centre float64) func(float64, int, int) float64 {
+	return func(x float64, _, _ int) float64 { return centre + x }
+}
+
+var extremeKinds = []extreme{
+	{name: "q and k of 1e30", q: by(1e30), k: by(1e30)},
+	{name: "q and k of 1e20", q: by(1e20), k: by(1e20)},
+	{name: "q and k of 1e15", q: by(1e15), k: by(1e15)},
+	{name: "q and k of 1e-30", q: by(1e-30), k: by(1e-30)},
+	{name: "q of 1e30, k of 1e-30", q: by(1e30), k: by(1e-30)},
+	{name: "q of 1e-30, k of 1e30", q: by(1e-30), k: by(1e30)},
+	{name: "q and k of 0", q: zero, k: zero},
+	{name: "k of 0", k: zero},
+	{name: "q and k subnormal", q: by(1e-40), k: by(1e-40)},
+	{name: "all subnormal", q: by(1e-40), k: by(1e-40), v: by(1e-40)},
+	{name: "tokens alike", q: sameToken, k: sameToken},
+	{name: "tokens and values alike", q: sameToken, k: sameToken, v: always(3)},
+	{name: "rows one-hot", q: oneHot, k: oneHot},
+	{name: "scores of 1e9", q: by(3e4), k: by(3e4)},
+	{name: "scores of 1e11", q: by(3e5), k: by(3e5)},
+	{name: "equal scores of 1e10", q: always(1e5), k: always(1e5)},
+	{name: "equal scores of -1e10", q: always(-1e5), k: always(1e5)},
+	{name: "scores about -100", q: always(-10), k: around(10)},
+	{name: "scores about -1000", q: always(-30), k: around(30)},
+	{name: "q and k about -45", q: always(-45), k: around(-45)},
+	{name: "q and k about -52", q: always(-52), k: around(-52)},
+	{name: "q and k about -400", q: always(-400), k: around(-400)},
+	{name: "products of 1e-10", q: by(1e-5), k: by(1e-5)},
+	{name: "v of 1e30", v: by(1e30)},
+	{name: "v of 1e-30", v: by(1e-30)},
+	{name: "v of 1e38", v: by(1e38)},
+	{name: "v of 0", v: zero},
+	{name: "q, k and v of 1e10", q: by(1e10), k: by(1e10), v: by(1e10)},
+
+	{name: "q and k of 1e100", q: by(1e100), k: by(1e100), double: true},
+	{name: "q and k of 1e200", q: by(1e200), k: by(1e200), double: true},
+	{name: "q and k of 1e-200", q: by(1e-200), k: by(1e-200), double: true},
+	{name: "v of 1e300", v: by(1e300), double: true},
+	{name: "v of 1e-310", v: by(1e-310), double: true},
+}
+
+// extremeShapes are a few tokens of a few channels, and the smallest call.
+var extremeShapes = []shape{
+	{name: "6 tokens", b: 1, h: 2, hkv: 1, n: 6, m: 6, d: 4, dv: 3, causal: true},
+	{name: "1 token", b: 1, h: 1, hkv: 1, n: 1, m: 1, d: 1, dv: 1, causal: true},
+}
+
+// fill puts numbers of a kind into a call, which float32 holds unless the kind is
+// beyond it.
+func (x *extreme) fill(c *oracle.Call) {
+	for _, a := range []struct {
+		to tensor.Heads[float64]
+		f  func(float64, int, int) float64
+	}{{c.Q, x.q}, {c.K, x.k}, {c.V, x.v}} {
+		for i := range a.to.Data {
+			if a.f != nil {
+				a.to.Data[i] = a.f(a.to.Data[i], i/a.to.D%a.to.N, i%a.to.D)
+			}
+			if y := &a.to.Data[i]; !x.double {
+				*y = float64(float32(max(min(*y, math.MaxFloat32), -math.MaxFloat32)))
+			}
+		}
+	}
+}
+
+// extremes is the law that finite input gives finite output, within the limits where
+// the textbook's is well-conditioned, or that the rows that are not finite are counted.
+func extremes[T tensor.Float](t *testing.T, s subject) {
+	single := check.Rounding[T]() == 0x1p-24
+	for _, sh := range extremeShapes {
+		sh := s.fit(sh)
+		for i := range extremeKinds {
+			x := &extremeKinds[i]
+			if x.double && single {
+				continue
+			}
+			oc, _ := sh.call(uint64(500 + i))
+			x.fill(oc)
+			m, book := build[T](t, s, sh.h)
+			e := extremeCall[T]{t: t, s: s, sh: sh, name: sh.name + ", " + x.name, m: m, book: book, oc: oc, want: book.Forward(oc)}
+			e.hold()
+		}
+	}
+}
+
+type extremeCall[T tensor.Float] struct {
+	t    *testing.T
+	s    subject
+	sh   shape
+	name string
+	m    attention.Mechanism[T]
+	book *textbookOf
+	oc   *oracle.Call
+	want *oracle.Result
+
+	weak bool // a form has counted ill-conditioned rows
+}
+
+// hold holds every form of the call to the law.
+func (e *extremeCall[T]) hold() {
+	for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 0}, {attention.Linear, 2}, {attention.Step, 0}} {
+		if !f.computes(e.s, e.oc) {
+			continue
+		}
+		c := callIn[T](e.oc)
+		c.Form, c.Chunk = f.form, f.chunk
+		out := poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		var keep *attention.Saved[T]
+		if f.form != attention.Step {
+			keep = new(attention.Saved[T])
+		}
+		e.judge(f.String(), c, out, keep, e.m.Forward(out, c, keep))
+	}
+	if noSegments(e.s, e.m.Traits()) != "" || e.sh.n < 2 {
+		return
+	}
+	// Two calls, the second after the state that the first leaves.
+	c := callIn[T](e.oc)
+	out := poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	state, err := e.m.NewState(c.Shape())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var odd error
+	half := e.sh.n / 2
+	for _, p := range [][2]int{{0, half}, {half, e.sh.n}} {
+		part := *c
+		part.Q, part.K, part.V = c.Q.Tokens(p[0], p[1]), c.K.Tokens(p[0], p[1]), c.V.Tokens(p[0], p[1])
+		part.Init, part.Final = state, state
+		if p[0] == 0 {
+			part.Init = nil
+		}
+		err := e.m.Forward(out.Tokens(p[0], p[1]), &part, nil)
+		var bad *attention.NonFiniteError
+		if errors.As(err, &bad) && bad.First[2]+p[0] >= 0 {
+			odd = err
+		} else if err != nil {
+			e.t.Fatalf("%s: segments: %v", e.name, err)
+		}
+	}
+	if n, first := attention.NonFinite(out); odd != nil {
+		odd = &attention.NonFiniteError{Rows: n, First: first}
+	}
+	e.judge("segments", c, out, nil, odd)
+}
+
+// judge holds what a form has given to the law.
+func (e *extremeCall[T]) judge(form string, c *attention.Call[T], out tensor.Heads[T], keep *attention.Saved[T], err error) {
+	t := e.t
+	t.Helper()
+	var counted int64
+	var bad *attention.NonFiniteError
+	switch {
+	case errors.As(err, &bad):
+		counted = bad.Rows
+	case err != nil:
+		t.Errorf("%s: %s: %v", e.name, form, err)
+		return
+	case keep != nil:
+		counted, e.weak = keep.NonFinite, e.weak || keep.Weak > 0
+	}
+	if rows, _ := attention.NonFinite(out); rows != counted {
+		t.Errorf("%s: %s: %d rows are not finite, %d are counted", e.name, form, rows, counted)
+	}
+	l := limits(e.s, e.m, c)
+	v, dv := check.Max(e.oc.V.Data), e.sh.dv
+	for i, cond := range e.want.Cond {
+		got, ref := out.Data[i*dv:][:dv], e.want.O.Data[i*dv:][:dv]
+		where := fmt.Sprintf("%s: %s: row %d is %.4g, of %.4g (cond %.3g, den %.3g)", e.name, form, i, got, ref, cond, e.want.Den[i])
+		size := e.want.Factor[i]*v + check.Max(ref)
+		if math.IsNaN(check.Max(got)) || math.IsInf(check.Max(got), 0) {
+			if !e.mayOverflow(i) {
+				t.Errorf("%s: it is not finite for no reason", where)
+			}
+			continue
+		}
+		if !(cond > 0) || !(l.Output(cond, 1) <= 1./8) || !(size <= math.MaxFloat64) || e.weak && e.vanishing(i) {
+			continue
+		}
+		if r := check.Ratio(got, ref, l.Output(cond, size)+e.underflow(i)); r > allowance {
+			t.Errorf("%s: it is off by %.3g limits", where, r)
+		}
+	}
+}
+
+// largest and least are the ends of T's range.
+func (e *extremeCall[T]) largest() float64 {
+	if check.Rounding[T]() == 0x1p-24 {
+		return math.MaxFloat32
+	}
+	return math.MaxFloat64
+}
+
+func (e *extremeCall[T]) least() float64 {
+	if check.Rounding[T]() == 0x1p-24 {
+		return math.SmallestNonzeroFloat32
+	}
+	return math.SmallestNonzeroFloat64
+}
+
+// mayOverflow reports that numbers on the way to row i may leave T's range: squares of
+// rows, as norms have them, features, scores, weights and their products with values.
+func (e *extremeCall[T]) mayOverflow(i int) bool {
+	q, k, v := check.Max(e.oc.Q.Data), check.Max(e.oc.K.Data), check.Max(e.oc.V.Data)
+	degree := max(2, len(e.s.book.Coef)-1)
+	row := math.Pow(max(q, k, 1), float64(degree))
+	weights := math.Pow(max(q*k, 1), float64(degree)/2)
+	return max(row, weights*max(v, 1)) >= e.largest()*1e-6
+}
+
+func (e *extremeCall[T]) vanishing(i int) bool {
+	return math.Abs(e.want.Den[i]) < 1e8*e.least()
+}
+
+func (e *extremeCall[T]) underflow(i int) float64 {
+	den := math.Abs(e.want.Den[i])
+	if e.s.book.Exp || e.s.whole != nil {
+		den = 1
+	}
+	return max(float64(e.sh.m)*e.least()/den, 4*e.least())
+}
