@@ -11,6 +11,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
+// ErrNonFinite is in every error about numbers that are NaN or infinite.
+var ErrNonFinite = errors.New("not finite")
+
 // NonFiniteError says that rows of an output hold NaN or infinities: products or sums
 // of the call left the range of the element type, or a denominator was 0. Every row is
 // written all the same, and a state has absorbed its tokens. Forward returns it where
@@ -25,11 +28,11 @@ func (e *NonFiniteError) Error() string {
 		e.Rows, e.Of, e.First[2], e.First[1], e.First[0])
 }
 
+// Is reports whether target is ErrNonFinite.
+func (e *NonFiniteError) Is(target error) bool { return target == ErrNonFinite }
+
 // isNonFinite reports whether err is about rows that are not finite.
-func isNonFinite(err error) bool {
-	var e *NonFiniteError
-	return errors.As(err, &e)
-}
+func isNonFinite(err error) bool { return errors.Is(err, ErrNonFinite) }
 
 // NonFinite counts the rows of x [B,H,N,D] that hold NaN or infinities and returns
 // batch row, head and place of the first, by batch row, then place, then head.

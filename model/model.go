@@ -257,11 +257,12 @@ func (m *Model[T]) Losses(b *Batch, dst []float64) error {
 		return err
 	}
 	m.head.losses(dst, m.read(&m.eval), &t)
-	return nil
+	return finite("losses", dst, 1)
 }
 
 // Logits sets dst, of Config.Rows(B, N) rows of the numbers that the head gives: as
-// many as Outputs, or Vocab. Nothing is kept; a Backward that is due stays possible.
+// many as Outputs, or Vocab. Numbers that are not finite are an attention.ErrNonFinite.
+// Nothing is kept; a Backward that is due stays possible.
 func (m *Model[T]) Logits(b *Batch, dst []T) error {
 	if b == nil {
 		return errNoBatch
@@ -275,13 +276,13 @@ func (m *Model[T]) Logits(b *Batch, dst []T) error {
 	}
 	x := m.read(&m.eval)
 	m.head.Forward(mat(&dst, x.Rows, outputs), x, false)
-	return nil
+	return finite("logits", dst, outputs)
 }
 
 // Vectors sets dst to one vector of each sequence of b, which tells what it is like: what
 // a head of pooled outputs reads of it (of a pair), or the mean of the outputs of its
-// valid positions. It returns their width. Nothing is kept; a Backward that is due stays
-// possible.
+// valid positions. It returns their width. Numbers that are not finite are an
+// attention.ErrNonFinite. Nothing is kept; a Backward that is due stays possible.
 func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
 	if err := m.outputs(b, &m.eval); err != nil {
 		return dst, 0, err
@@ -291,10 +292,11 @@ func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
 		read = pool[T]{kind: PoolMean}
 	}
 	x := read.forward(m.eval.body, &m.eval.in, &m.eval.pool)
+	at := len(dst)
 	for i := range x.Rows {
 		dst = append(dst, x.Row(i)...)
 	}
-	return dst, x.Cols, nil
+	return dst, x.Cols, finite("vectors", dst[at:], x.Cols)
 }
 
 // outputs runs everything before pooling and head.

@@ -204,7 +204,7 @@ func (m *Model[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(do
 			}
 		}
 	}
-	return nil
+	return finite("losses", dst, 1)
 }
 
 func (m *Model[T]) segments(b *Batch, size int) (*segments[T], error) {

@@ -93,7 +93,8 @@ func (m *Model[T]) session(batch int) (*Session[T], error) {
 
 // Step adds n tokens to each sequence, tokens [batch·n], and returns the logits
 // [batch,outputs] that follow the last of them, which stay valid until the next
-// call. After an error other than of its arguments the session is to be Reset.
+// call. After an error other than of its arguments the session is to be Reset: logits
+// that are not finite are one, an attention.ErrNonFinite.
 func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	m := s.model
 	var y tensor.Mat[T]
@@ -104,7 +105,7 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	n = y.Rows / s.batch
 	last := tensor.Mat[T]{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
 	s.frozen.head.Forward(mat(&s.logits, s.batch, m.config.outputs()), last, false)
-	return s.logits, nil
+	return s.logits, finite("logits", s.logits, m.config.outputs())
 }
 
 // Losses adds n tokens to each sequence, tokens [batch·n], and sets dst [batch·n] to
@@ -121,7 +122,7 @@ func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error
 		return err
 	}
 	s.head.Linear = m.head.Linear // in memory of its own: sessions run beside each other
-	return s.pieces(tokens, n, func(i, size int, y tensor.Mat[T]) {
+	err := s.pieces(tokens, n, func(i, size int, y tensor.Mat[T]) {
 		s.next.classes = s.next.classes[:0]
 		for b := range s.batch {
 			s.next.classes = append(s.next.classes, targets[b*n+i:][:size]...)
@@ -132,6 +133,10 @@ func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error
 			copy(dst[b*n+i:][:size], s.losses[b*size:])
 		}
 	})
+	if err != nil {
+		return err
+	}
+	return finite("losses", dst, 1)
 }
 
 // pieces adds n tokens to each sequence, and calls each with what the head reads of

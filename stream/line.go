@@ -2,9 +2,11 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -181,8 +183,18 @@ func (r *run[T]) step(w *Window[T]) (err error) {
 		r.operations += r.flops * n * float64(s.B*(s.H+s.Hkv))
 	}
 	r.computing += time.Since(start)
+	var odd *attention.NonFiniteError
+	if errors.As(err, &odd) {
+		odd.First[2] += int(w.at)
+		if r.nonFinite += odd.Rows; r.o.AllowNonfinite {
+			err = nil
+		}
+	}
+	if err != nil && odd == nil {
+		err = &BadInput{fmt.Errorf("tokens %d to %d: %w", w.at, w.at+int64(w.n)-1, err)}
+	}
 	if err != nil {
-		return &BadInput{fmt.Errorf("tokens %d to %d: %w", w.at, w.at+int64(w.n)-1, err)}
+		return err
 	}
 	r.at += int64(w.n)
 	r.input = w.Input

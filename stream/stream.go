@@ -26,6 +26,10 @@ type Options struct {
 	Every      time.Duration // between checkpoints; 0: DefaultEvery
 	Fresh      bool          // begin anew, whatever checkpoint there is
 
+	// AllowNonfinite counts output rows that are not finite (Report.NonFinite), which are
+	// an error otherwise.
+	AllowNonfinite bool
+
 	Progress func(Progress) // called after every window; may be nil
 
 	// Ranks divide the tokens among them; nil: there are no others. All call Run with
@@ -60,6 +64,7 @@ type Report struct {
 	Checkpoints int     // written
 	Sent        int64   // bytes to other ranks, of the state
 	Bound       float64 // of the error, as attention.Plan.Bound; 0: it is not known
+	NonFinite   int64   // rows of o in this run that are not finite
 	Digest      uint32  // CRC-32C of o, [B,H,N,Dv] in C order, little-endian
 }
 
@@ -180,6 +185,7 @@ type run[T tensor.Float] struct {
 	filling     atomic.Int64 // nanoseconds
 	computing   time.Duration
 	operations  float64
+	nonFinite   int64
 	checkpoints int
 	sent        int64
 	room        chan []byte // memory for a snapshot, where none is being written
@@ -453,7 +459,7 @@ func (r *run[T]) report() *Report {
 		Shape: r.shape, Tokens: tokens, Resumed: r.resumed, Window: r.window, Chunk: r.chunk,
 		StateBytes: r.state.Bytes(), Planned: r.planned, Seconds: time.Since(r.started).Seconds(),
 		Filling: time.Duration(r.filling.Load()).Seconds(), Computing: r.computing.Seconds(), FLOPs: r.operations, Checkpoints: r.checkpoints,
-		Sent: r.sent,
+		Sent: r.sent, NonFinite: r.nonFinite,
 	}
 	if r.shape.N >= 0 {
 		rep.Bound = r.m.Plan(attention.Shape{

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/lock"
@@ -66,6 +67,14 @@ var ErrRunExists = errors.New("holds a run already")
 
 // ErrDiverged is in the error of a run whose loss or gradient is no number.
 var ErrDiverged = errors.New("the run diverged")
+
+// diverged is err as that of a step, with ErrDiverged where numbers are not finite.
+func diverged(step int, err error) error {
+	if errors.Is(err, attention.ErrNonFinite) {
+		return fmt.Errorf("step %d: %w: %w", step, ErrDiverged, err)
+	}
+	return err
+}
 
 // Streams of random numbers that a run's seed is the key of.
 const (
@@ -296,7 +305,7 @@ func (t *Trainer) evaluate(ctx context.Context, what string, split task.Split, l
 	start := time.Now()
 	score, _, err := t.job.Evaluate(ctx, t.model, t.source, split, limit)
 	if err != nil {
-		return score, err
+		return score, diverged(t.step, err)
 	}
 	t.elapsed += time.Since(start)
 	row := Eval{Step: t.step, Eval: what, Split: split.String(), Score: score, Elapsed: t.elapsed.Seconds()}

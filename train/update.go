@@ -33,7 +33,7 @@ func (t *Trainer) update(ctx context.Context, o Observer) error {
 	}
 	lost, err := t.learn(ctx, counted, o)
 	if err = t.job.meet(err); err != nil {
-		return err
+		return diverged(t.step+1, err)
 	}
 	loss, aux, err := t.sum(lost)
 	if err != nil {

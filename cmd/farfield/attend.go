@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -31,7 +32,7 @@ type attendCmd struct {
 	Seed           uint64   `placeholder:"N" default:"1" help:"Of the masks that are drawn, or of --synthetic (${default})."`
 	Grad           bool     `help:"Also write dq, dk, dv and d_PARAMETER for the gradient do (or go) of the output."`
 	Precision      string   `enum:"f32,f64" default:"f32" help:"Type of computation and output: ${enum}."`
-	AllowNonfinite bool     `help:"Accept NaN and infinities in the input."`
+	AllowNonfinite bool     `help:"Accept NaN and infinities in input and output."`
 	JSON           bool     `name:"json" help:"Print the plan that ran."`
 	Diagnose       bool     `help:"Print how the weights of each head lie: over how many keys they spread, how much they cancel, the smallest denominator. Takes time with N times M."`
 	streamed
@@ -133,6 +134,8 @@ type noticed struct {
 	Unseen  int64 `json:"unseen_rows"`
 	Weak    int64 `json:"weak_rows"`
 	WeakAt  []int `json:"first_weak_row,omitempty"` // batch row, head and query, where there is one
+
+	NonFinite int64 `json:"nonfinite_rows"` // counted whatever the form
 }
 
 // attend reads, computes and returns the arrays to write. Unknown arrays are
@@ -160,10 +163,14 @@ func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *att
 		keep = new(attention.Saved[T])
 	}
 	start := time.Now()
-	if err := p.mech.Forward(out, &p.call, keep); err != nil {
+	if err := p.mech.Forward(out, &p.call, keep); err != nil && !errors.Is(err, attention.ErrNonFinite) {
 		return nil, nil, input(err)
 	}
 	ran.Seconds = time.Since(start).Seconds()
+	odd, err := nonFinite("o", out, c.AllowNonfinite, notes)
+	if err != nil {
+		return nil, nil, err
+	}
 
 	list := []*array.Array{p.result("o", out)}
 	if c.Grad {
@@ -189,7 +196,18 @@ func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *att
 		}
 		ran.BackwardSeconds = time.Since(start).Seconds()
 		list = append(list, p.result("dq", g.DQ), p.result("dk", g.DK), p.result("dv", g.DV))
+		for _, x := range []struct {
+			name string
+			rows tensor.Heads[T]
+		}{{"dq", g.DQ}, {"dk", g.DK}, {"dv", g.DV}, {"d_log_g", g.DLogG}} {
+			if _, err := nonFinite(x.name, x.rows, c.AllowNonfinite, notes); err != nil {
+				return nil, nil, err
+			}
+		}
 		for _, x := range p.mech.Params().All() {
+			if _, err := nonFinite("d_"+x.Name, tensor.HeadsOf(x.Grad, 1, 1, 1, len(x.Grad)), c.AllowNonfinite, notes); err != nil {
+				return nil, nil, err
+			}
 			list = append(list, newArray("d_"+x.Name, x.Grad, p.shapes[x.Name]))
 		}
 		if p.decay != nil {
@@ -202,6 +220,7 @@ func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *att
 			ran.WeakAt = keep.WeakAt[:]
 		}
 	}
+	ran.NonFinite = odd
 	if c.Diagnose {
 		heads, err := p.mech.Diagnose(&p.call)
 		if err != nil {
@@ -211,6 +230,21 @@ func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *att
 	}
 	ran.PeakBytes = machine.PeakMemory()
 	return list, ran, nil
+}
+
+// nonFinite counts the rows of a result that are not finite. They are an error unless
+// they are allowed, and then a line on notes.
+func nonFinite[T tensor.Float](name string, x tensor.Heads[T], allowed bool, notes io.Writer) (int64, error) {
+	rows, first := attention.NonFinite(x)
+	if rows == 0 {
+		return 0, nil
+	}
+	err := fmt.Errorf("%s: %d of %d rows are %w, the first is row %d of head %d of batch row %d", name, rows, int64(x.B)*int64(x.H)*int64(x.N), attention.ErrNonFinite, first[2], first[1], first[0])
+	if !allowed {
+		return rows, fmt.Errorf("%w: numbers left the range of the element type, or a denominator is 0; nothing is written (--allow-nonfinite writes them)", err)
+	}
+	fmt.Fprintf(notes, "farfield: %v\n", err)
+	return rows, nil
 }
 
 // plan fills in what will run: the plans of all sequences together.

@@ -95,6 +95,7 @@ type streamReport struct {
 	Memory      int64   `json:"memory_bytes"`
 	PeakBytes   int64   `json:"peak_bytes"` // of the process
 	Checkpoints int     `json:"checkpoints"`
+	NonFinite   int64   `json:"nonfinite_rows"` // of this run
 	Digest      string  `json:"crc32c"`
 	Ranks       int     `json:"ranks,omitempty"`      // that the tokens were divided among
 	Sent        int64   `json:"sent_bytes,omitempty"` // by one of them to the others, whatever the tokens are
@@ -202,7 +203,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 		bar.w, bar.tty = io.Discard, false
 	}
 	r, err := stream.Run(e.ctx, p.mech, src, to, stream.Options{
-		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, Every: c.CheckpointEvery, Fresh: c.Fresh, Progress: bar.show, Ranks: e.ranks,
+		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, Every: c.CheckpointEvery, Fresh: c.Fresh, AllowNonfinite: c.AllowNonfinite, Progress: bar.show, Ranks: e.ranks,
 	})
 	bar.clear()
 	switch {
@@ -217,13 +218,16 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	default:
 		return err
 	}
+	if r.NonFinite > 0 {
+		fmt.Fprintf(e.notes(), "farfield: o: %d rows are not finite\n", r.NonFinite)
+	}
 	if !e.first() {
 		return nil
 	}
 	report := &streamReport{
 		Mechanism: c.Mechanism, Chunk: r.Chunk, Window: r.Window, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision,
 		N: r.Shape.N, M: r.Shape.M, Tokens: r.Tokens, Resumed: r.Resumed, Seconds: r.Seconds, Filling: r.Filling, Computing: r.Computing, FLOPs: r.FLOPs, Peak: peak,
-		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, PeakBytes: machine.PeakMemory(), Checkpoints: r.Checkpoints,
+		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, PeakBytes: machine.PeakMemory(), Checkpoints: r.Checkpoints, NonFinite: r.NonFinite,
 		Digest: fmt.Sprintf("%08x", r.Digest), Sent: r.Sent,
 	}
 	if e.ranks != nil {

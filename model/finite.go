@@ -1,0 +1,23 @@
+package model
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// finite reports the first number of x, in rows of so many, that is NaN or infinite: an
+// attention.ErrNonFinite.
+func finite[T tensor.Float](name string, x []T, width int) error {
+	if y := kernel.Active[T]().Sum(x); y-y == 0 {
+		return nil // as it is of finite numbers, unless it overflows
+	}
+	for i, y := range x {
+		if y-y != 0 {
+			return fmt.Errorf("%s: element %d of row %d is %v, %w: weights or activations left the range of the element type", name, i%width, i/width, y, attention.ErrNonFinite)
+		}
+	}
+	return nil
+}
