@@ -21,8 +21,9 @@ type headPass[T tensor.Float] struct {
 
 	overflow atomic.Bool // an output may not be finite
 
-	unseen        []int     // of each unit
-	aux, residual []float64 // of each unit
+	unseen        []int      // of each unit
+	weak          []weakRows // of each unit
+	aux, residual []float64  // of each unit
 
 	dout tensor.Heads[T]
 	g    Grads[T]
@@ -47,10 +48,10 @@ func (w *headwise[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *hea
 	}
 	*p = headPass[T]{
 		w: w, c: c, seqs: c.appendSequences(p.seqs[:0]), out: out, keep: keep,
-		unseen: p.unseen, aux: p.aux, residual: p.residual, shared: p.shared[:0], at: p.at[:0], params: p.params[:0],
+		unseen: p.unseen, weak: p.weak, aux: p.aux, residual: p.residual, shared: p.shared[:0], at: p.at[:0], params: p.params[:0],
 	}
 	p.units = len(p.seqs) * c.Q.H
-	p.unseen, p.aux, p.residual = resize(p.unseen, p.units), resize(p.aux, p.units), resize(p.residual, p.units)
+	p.unseen, p.weak, p.aux, p.residual = resize(p.unseen, p.units), resize(p.weak, p.units), resize(p.aux, p.units), resize(p.residual, p.units)
 	s := c.Shape()
 	for i := range p.seqs {
 		s.N, s.M = p.seqs[i].n, p.seqs[i].m
@@ -62,7 +63,7 @@ func (w *headwise[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *hea
 // release keeps p for another call, without what it points at.
 func (p *headPass[T]) release() {
 	w := p.w
-	*p = headPass[T]{seqs: p.seqs, unseen: p.unseen, aux: p.aux, residual: p.residual, shared: p.shared, at: p.at, params: p.params}
+	*p = headPass[T]{seqs: p.seqs, unseen: p.unseen, weak: p.weak, aux: p.aux, residual: p.residual, shared: p.shared, at: p.at, params: p.params}
 	w.passes.Put(p)
 }
 
@@ -234,7 +235,7 @@ func (p *headPass[T]) forwardUnit(i int) {
 	out := p.out.At(s.b, head).Slice(s.q0, s.q0+s.n)
 	left := p.w.open(h, p.c, s, head, ar)
 	clearRows(out, 0, left)
-	p.unseen[i], p.aux[i], p.residual[i] = left, 0, 0
+	p.unseen[i], p.weak[i], p.aux[i], p.residual[i] = left, weakRows{}, 0, 0
 	if p.keep != nil {
 		p.keep.heads[i] = p.keep.heads[i][:0]
 	}
@@ -255,6 +256,7 @@ func (p *headPass[T]) forwardUnit(i int) {
 	}
 	copyMat(out, h.Out)
 	p.unseen[i] += h.Unseen
+	p.weak[i] = weakRows{h.weak.count, left + h.weak.first}
 	p.aux[i], p.residual[i] = h.Aux, h.Residual
 }
 

@@ -82,6 +82,20 @@ type Head[T tensor.Float] struct {
 	// Aux is set by Forward to what the head adds to a loss of the mechanism's
 	// own (Saved.Aux).
 	Aux float64
+
+	weak weakRows
+}
+
+// weakRows counts the weak rows of a head, and has the first.
+type weakRows struct{ count, first int }
+
+// Weak counts query i, whose weights are all too small for the element type, as
+// ill-conditioned (Saved.Weak): its output is 0.
+func (h *Head[T]) Weak(i int) {
+	if h.weak.count == 0 {
+		h.weak.first = i
+	}
+	h.weak.count++
 }
 
 // Save sets the length of h.Saved, whose contents are undefined, and returns it.
@@ -212,6 +226,12 @@ func (w *headwise[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 	if keep != nil {
 		for i := range p.units {
 			keep.Unseen += int64(p.unseen[i])
+			if s, head := p.sequence(i); p.weak[i].count > 0 {
+				if keep.Weak == 0 {
+					keep.WeakAt = [3]int{s.b, head, s.q0 + p.weak[i].first}
+				}
+				keep.Weak += int64(p.weak[i].count)
+			}
 			keep.Aux += p.aux[i]
 			keep.Residual = max(keep.Residual, p.residual[i])
 		}

@@ -100,6 +100,7 @@ type pairPass[T tensor.Float] struct {
 	// Of the queries of a tile: the powers of 2 that weights are over, sums of
 	// weights, in the tile and so far, and outputs [Rows, padv].
 	base, top, sum, den, o []T
+	lost []int32 // of all queries: 1 where some of its scores have overflowed
 }
 
 func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
@@ -139,6 +140,7 @@ func (s *PairSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pairs) {
 	defer s.release(p)
 	n := h.Q.Rows
 	den, base, top := arena.Zeros[T](h.Scratch, n), arena.Zeros[T](h.Scratch, n), arena.Zeros[T](h.Scratch, n)
+	p.lost = arena.Zeros[int32](h.Scratch, n)
 	for i := range pairs.patches {
 		x := &pairs.patches[i]
 		for a := 0; a < x.queries.N; a += pairQueries {
@@ -150,6 +152,11 @@ func (s *PairSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pairs) {
 	h.Unseen = 0
 	for i, sum := range den {
 		row := h.Out.Row(i)
+		if sum == 0 && p.lost[i] != 0 {
+			h.Table.Scale(row, T(math.NaN()), row)
+			lse[i] = T(math.NaN())
+			continue
+		}
 		if sum == 0 {
 			clear(row)
 			lse[i] = T(math.Inf(-1))
@@ -249,6 +256,9 @@ func (p *pairPass[T]) weigh(r int) {
 	most := p.t.Max(row[from:end])
 	if most == least {
 		clear(row)
+		if p.overflows(r, from, end) {
+			p.lost[p.Query(r)] = 1
+		}
 		return
 	}
 	power := powerOf(most, p.log, 0)
@@ -268,6 +278,25 @@ func (p *pairPass[T]) weigh(r int) {
 	clear(sum)
 	p.t.ExpRows(row[start:], p.LD, end-start, p.log, p.top[r:][:1], sum)
 	p.den[r] += sum[0]
+}
+
+// overflows reports that a score of row r with a key from ≤ c < end is beyond the
+// element type.
+func (p *pairPass[T]) overflows(r, from, end int) bool {
+	q := p.h.Q.Row(p.Query(r))
+	for c := from; c < end; c++ {
+		if !p.h.Exists(p.Key(c)) {
+			continue
+		}
+		var score float64
+		for i, x := range p.h.K.Row(p.Key(c)) {
+			score += float64(q[i]) * float64(x)
+		}
+		if y := T(score); y-y != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // product adds w [Rows, Columns], in rows of S, times x to o, or sets o to it.

@@ -88,7 +88,8 @@ func (e *engine[T]) most(d int, reach float64) float64 {
 
 // over returns 1/den, or 0 where weights that are never negative, or that gates let
 // in, add up to 0 or to so little that 1/den overflows: a query that weighs nothing
-// is answered as one that sees nothing, and counted (Saved.Weak).
+// is answered as one that sees nothing, and counted (Saved.Weak). The largest weight of
+// an exponential is not far from 1: without any, all scores have overflowed.
 func (u *unit[T]) over(den T) T {
 	if u.spec.undivided {
 		return 1
@@ -96,7 +97,7 @@ func (u *unit[T]) over(den T) T {
 	if u.spec.FloorSize && den < 0 {
 		den = -den
 	}
-	if (u.spec.Positive || u.spec.Gated) && vanishes(den) {
+	if !u.spec.Exp && (u.spec.Positive || u.spec.Gated) && vanishes(den) {
 		if u.noticed != nil {
 			u.noticed.vanish.Store(true)
 		}
@@ -222,7 +223,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 		if c.KeyMask != nil {
 			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
 		}
-		sound := e.sound(c.Q.D) && (!vanished || e.spec.Exp) // no denominator cancels
+		sound := e.sound(c.Q.D) && !vanished // no denominator cancels
 		if sound && (mask == nil && c.AttnKeep == nil || s.before > 0) {
 			unseen := 0
 			switch {

@@ -212,7 +212,9 @@ func (w *windowed[T]) joinRows(x *joint[T], g, h int) {
 			w.keepRow(x, g, i, &p, tail, near)
 		}
 		if p.none() {
-			clear(o)
+			if clear(o); x.near.sees(i) { // scores that have overflowed
+				x.near.t.Scale(o, T(math.NaN()), o)
+			}
 			continue
 		}
 		scaleTail(t, o, &p, o)

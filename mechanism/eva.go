@@ -315,7 +315,7 @@ func (x *evaPass[T]) summarise(c int) {
 	j0, j1 := x.reach(c)
 	p := x.p.Row(c)[:j1-j0]
 	for j := range p {
-		if p[j] = absent; h.Exists(j0 + j) {
+		if p[j] = absent[T](); h.Exists(j0 + j) {
 			k := h.K.Row(j0 + j)
 			p[j] = x.scale * (h.Table.Dot(k, mu) - h.Table.Dot(k, k)/2)
 		}
@@ -328,8 +328,9 @@ func (x *evaPass[T]) summarise(c int) {
 	}
 }
 
-// absent is the score of what does not exist: its exponential is 0.
-const absent = -1e30
+// absent is the score of what does not exist: its exponential is 0, however low others
+// are.
+func absent[T tensor.Float]() T { return T(math.Inf(-1)) }
 
 // evaWindow is the queries i0 ≤ i < i1 with the keys j0 ≤ j < j1 and the first
 // chunks that they see.
@@ -372,12 +373,12 @@ func (x *evaPass[T]) weigh(i0 int) evaWindow[T] {
 		}
 		for j := range keys {
 			if w.j0+j >= see || !h.Exists(w.j0+j) {
-				row[j] = absent
+				row[j] = absent[T]()
 			}
 		}
 		for c := range w.chunks {
 			if c >= chunks || x.count[c] == 0 {
-				row[keys+c] = absent
+				row[keys+c] = absent[T]()
 			}
 		}
 	}

@@ -217,6 +217,9 @@ func (x *probSparse[T]) Forward(h *attention.Head[T]) {
 			at++
 		}
 		copy(h.Out.Row(i), row)
+		if y := measure[i]; y-y != 0 { // whether it is chosen goes by scores that have overflowed
+			h.Table.Scale(h.Out.Row(i), y-y, h.Out.Row(i))
+		}
 	}
 }
 

@@ -179,10 +179,13 @@ func (x *scatter[T]) Forward(h *attention.Head[T]) {
 	for i := range o.Rows {
 		row, den := o.Row(i)[:h.V.Cols], float64(o.Row(i)[h.V.Cols])
 		to := h.Out.Row(p.place(i))
-		if !(den > 0) {
+		switch {
+		case den == 0 && math.IsInf(float64(top[i]), -1): // its scores have overflowed
+			den = math.NaN()
+		case den == 0:
 			clear(to)
 			lse[i] = T(math.Inf(1)) // no weights
-			h.Unseen++
+			h.Weak(p.place(i))
 			continue
 		}
 		h.Table.Scale(to, T(1/den), row)
