@@ -24,6 +24,7 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/term"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -299,7 +300,7 @@ func fail(e *env, err error) int {
 		text, status = how.text, statusInterrupted
 	case e.ctx.Err() != nil && errors.Is(err, e.ctx.Err()):
 		text, status = "interrupted", statusInterrupted
-	case errors.Is(err, syscall.ENOSPC), errors.As(err, &refused): // whatever was being done
+	case errors.Is(err, syscall.ENOSPC), errors.As(err, &refused), errors.Is(err, attention.ErrNonFinite): // whatever was being done
 	case errors.As(err, &held), errors.As(err, &bad):
 		status = statusInput
 	}
