@@ -565,6 +565,8 @@ var conformance = Matrix{
 				"scatterbrain support=lsh cluster=4":                                                       "there is no causal form and no state: sorting puts tokens into blocks by later ones, too",
 				"scatterbrain support=lsh cluster=90":                                                      "there is no causal form and no state: sorting puts tokens into blocks by later ones, too",
 			}},
+		{Name: "extremes",
+			Says: "Finite input gives finite output, within the limits where it is well-conditioned; rows that are not are counted, or an error."},
 		{Name: "size",
 			Says: "A state keeps its size where the traits say that it streams, and only there.",
 			Exempt: map[string]string{

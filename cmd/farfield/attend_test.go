@@ -303,6 +303,39 @@ func TestAttendNonfinite(t *testing.T) {
 	}
 }
 
+// TestAttendSaysOverflow has rows whose products float32 does not hold: an error, and
+// nothing written, or written with a word.
+func TestAttendSaysOverflow(t *testing.T) {
+	large := []float32{1, 1, 1, 1e20, 1, 1}
+	in := written(t, "in.npz", made(t, "q", large, 3, 2), made(t, "k", large, 3, 2), normal(t, "v", 3, 3, 2))
+	dir := t.TempDir()
+	for i, args := range [][]string{{"--form", "direct"}, {"--form", "linear"}, {"--form", "step"}} {
+		out := filepath.Join(dir, string(rune('a'+i))+".npz")
+		args = append([]string{"attend", "--mechanism", "based", "--causal"}, append(args, in, out)...)
+		status, _, errs := command(t, args...)
+		if status != statusFailure || strings.Count(errs, "\n") != 1 || !strings.Contains(errs, "o: 2 of 3 rows are not finite, the first is row 1 of head 0 of batch row 0") {
+			t.Errorf("%v: status %d: %s", args, status, errs)
+		}
+		if _, err := os.Stat(out); err == nil {
+			t.Errorf("%v: something is written", args)
+		}
+		status, _, errs = command(t, append(args, "--allow-nonfinite")...)
+		if status != 0 || !strings.Contains(errs, "o: 2 of 3 rows are not finite") {
+			t.Errorf("%v: allowed: status %d: %s", args, status, errs)
+		}
+	}
+	works(t, "attend", "--mechanism", "based", "--causal", "--precision", "f64", in, filepath.Join(dir, "wide.npz"))
+
+	stream := written(t, "in.safetensors", made(t, "q", large, 1, 1, 3, 2), made(t, "k", large, 1, 1, 3, 2), normal(t, "v", 3, 1, 1, 3, 2))
+	args := []string{"attend", "--mechanism", "based", "--causal", "--stream", stream, filepath.Join(dir, "o.npy")}
+	if status, _, errs := command(t, args...); status != statusFailure || !strings.Contains(errs, "o: 2 of 3 rows are not finite, the first is query 1") {
+		t.Errorf("%v: status %d: %s", args, status, errs)
+	}
+	if status, _, errs := command(t, append(args, "--allow-nonfinite")...); status != 0 || !strings.Contains(errs, "o: 2 rows are not finite") {
+		t.Errorf("%v: allowed: status %d: %s", args, status, errs)
+	}
+}
+
 func TestAttendRefuses(t *testing.T) {
 	q, k, v := normal(t, "q", 1, 2, 5, 4), normal(t, "k", 2, 2, 6, 4), normal(t, "v", 3, 2, 6, 3)
 	bad := func(list ...*array.Array) []*array.Array {

@@ -1,0 +1,45 @@
+package model
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+// TestModelSaysWhatIsNotFinite has weights that are finite, as those of a run may be
+// that diverges, and outputs that are not.
+func TestModelSaysWhatIsNotFinite(t *testing.T) {
+	c := tiny(Decoder, "linear")
+	c.Positions = Rotary
+	m, err := New[float32](c, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range m.Params().All() {
+		for i := range p.Data {
+			p.Data[i] *= 1e17
+		}
+	}
+	tokens := []int32{1, 2, 3, 4}
+	b := &Batch{B: 1, N: 4, Tokens: tokens, Targets: tokens}
+	check := func(name string, err error) {
+		t.Helper()
+		if !errors.Is(err, attention.ErrNonFinite) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	check("logits", m.Logits(b, make([]float32, 4*c.Vocab)))
+	check("losses", m.Losses(b, make([]float64, 4)))
+	_, _, err = m.Vectors(nil, b)
+	check("vectors", err)
+	s, err := m.NewSession(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Step(tokens, 4)
+	check("a session's logits", err)
+	s.Reset()
+	check("a session's losses", s.Losses(make([]float64, 4), tokens, tokens, 4))
+}
