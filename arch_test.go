@@ -30,6 +30,7 @@ var layers = []string{
 	"internal/oracle",
 	"internal/check",
 	"internal/lock",
+	"internal/infile",
 	"internal/atomicfile",
 	"internal/framed",
 	"internal/page",

@@ -1,0 +1,195 @@
+// Package infile opens files that are read. No open waits for the other end of a pipe
+// unless the caller asks for a stream, and then a context ends the wait.
+package infile
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Open opens a regular file. Anything else is an error that names the path and its kind.
+func Open(path string) (*os.File, error) {
+	// Opening a device may have an effect, so the name is looked at first.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuse(path, info.Mode()); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
+	if err != nil {
+		return nil, err
+	}
+	// The name may have changed hands meanwhile.
+	if info, err = f.Stat(); err == nil {
+		err = refuse(path, info.Mode())
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// ReadFile returns the content of a regular file. Its errors are those of Open and of
+// reading.
+func ReadFile(path string) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	// One byte more than the file has, so that its end is met without growing.
+	data := make([]byte, 0, min(info.Size(), maxReserve)+1)
+	for {
+		n, err := f.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if err == io.EOF {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(data) == cap(data) {
+			data = append(data, 0)[:len(data)]
+		}
+	}
+}
+
+// maxReserve bounds the memory that ReadFile reserves on the word of a file's size.
+const maxReserve = 1 << 30
+
+// OpenStream opens a file that is read once, front to back: a regular file, which it
+// returns as an *os.File, a pipe or a device. The wait for a pipe's writer and reads
+// that wait end with ctx, whose cause they return. A folder or socket is an error.
+func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	mode := info.Mode()
+	if mode.IsRegular() {
+		return Open(path)
+	}
+	if mode&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeCharDevice) == 0 {
+		return nil, refuse(path, mode)
+	}
+	type opened struct {
+		f   *os.File
+		err error
+	}
+	done := make(chan opened)
+	go func() {
+		f, err := os.Open(path)
+		select {
+		case done <- opened{f, err}:
+		case <-ctx.Done():
+			if err == nil {
+				f.Close()
+			}
+		}
+	}()
+	select {
+	case o := <-done:
+		if o.err != nil {
+			return nil, o.err
+		}
+		return &stream{Reader(ctx, o.f), o.f}, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// A stream is a file whose reads end with a context.
+type stream struct {
+	io.Reader
+	f *os.File
+}
+
+// Close closes the file.
+func (s *stream) Close() error { return s.f.Close() }
+
+// Reader returns a reader of r whose reads end with ctx and then return its cause. A
+// read of r that waits at that time is abandoned, so r is of no further use.
+func Reader(ctx context.Context, r io.Reader) io.Reader {
+	if ctx.Done() == nil {
+		return r
+	}
+	if f, ok := r.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			return r
+		}
+	}
+	return &reader{ctx: ctx, r: r}
+}
+
+// readSize is the most that one read of a waiting reader asks for.
+const readSize = 1 << 16
+
+type reader struct {
+	ctx  context.Context
+	r    io.Reader
+	buf  []byte
+	rest []byte // of buf, to be returned
+	err  error  // behind rest
+	done chan result
+}
+
+type result struct {
+	n   int
+	err error
+}
+
+// Read returns what one read of r gives.
+func (r *reader) Read(p []byte) (int, error) {
+	if len(r.rest) == 0 && r.err == nil && len(p) > 0 {
+		if err := r.ctx.Err(); err != nil {
+			r.err = context.Cause(r.ctx)
+			return 0, r.err
+		}
+		if r.buf == nil {
+			r.buf, r.done = make([]byte, readSize), make(chan result, 1)
+		}
+		go func() {
+			n, err := r.r.Read(r.buf)
+			r.done <- result{n, err}
+		}()
+		select {
+		case x := <-r.done:
+			r.rest, r.err = r.buf[:x.n], x.err
+		case <-r.ctx.Done():
+			r.err = context.Cause(r.ctx)
+		}
+	}
+	n := copy(p, r.rest)
+	if r.rest = r.rest[n:]; len(r.rest) > 0 {
+		return n, nil
+	}
+	return n, r.err
+}
+
+// refuse reports a mode that is not a regular file's.
+func refuse(path string, mode fs.FileMode) error {
+	kind := "an irregular file"
+	switch {
+	case mode.IsRegular():
+		return nil
+	case mode.IsDir():
+		kind = "a folder"
+	case mode&fs.ModeNamedPipe != 0:
+		kind = "a pipe"
+	case mode&fs.ModeSocket != 0:
+		kind = "a socket"
+	case mode&(fs.ModeDevice|fs.ModeCharDevice) != 0:
+		kind = "a device"
+	}
+	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("is %s; a regular file is needed", kind)}
+}
