@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // Folder is a folder whose .npy files are arrays by their names. It is a Source.
@@ -37,7 +39,7 @@ func (f *Folder) open(name string) (*os.File, error) {
 	if !slices.Contains(f.names, name) {
 		return nil, fmt.Errorf("%s: no such array in the folder", name)
 	}
-	return os.Open(filepath.Join(f.path, name+".npy"))
+	return infile.Open(filepath.Join(f.path, name+".npy"))
 }
 
 // Array reads one array.

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // DefaultLimit is the most bytes of data that one array of an .npz may have
@@ -28,7 +29,7 @@ type File struct {
 
 // OpenNPZ opens the .npz file of that name. Its arrays are read by Array alone.
 func OpenNPZ(path string) (*File, error) {
-	r, err := os.Open(path)
+	r, err := infile.Open(path)
 	if err != nil {
 		return nil, err
 	}

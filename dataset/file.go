@@ -6,14 +6,15 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
-	"os"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // File reads the file of that path, plain or gzip, with one of the readers of
 // this package, or any other. Errors begin with the path.
 func File[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	var none T
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if err != nil {
 		return none, err
 	}

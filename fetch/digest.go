@@ -10,11 +10,12 @@ import (
 	"os"
 
 	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // verify holds a file against what is known of it.
 func (f *File) verify(path string) error {
-	r, err := os.Open(path)
+	r, err := infile.Open(path)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // Options says how a set is fetched.
@@ -134,7 +135,7 @@ func (f *File) take(ctx context.Context, dir string, o Options) error {
 	if f.Unpack != nil {
 		return f.Unpack.unpack(ctx, from, dir)
 	}
-	in, err := os.Open(from)
+	in, err := infile.Open(from)
 	if err != nil {
 		return err
 	}
@@ -193,7 +194,7 @@ func (f *File) receive(ctx context.Context, url, part string, o Options) error {
 		return nil
 	}
 	tagFile := strings.TrimSuffix(part, partSuffix) + tagSuffix
-	tag, _ := os.ReadFile(tagFile)
+	tag, _ := infile.ReadFile(tagFile)
 	// Without a checksum two versions must not be joined: the server says which it was.
 	if have > 0 && (f.Size > 0 && have > f.Size || len(tag) == 0 && !f.strong()) {
 		have = 0

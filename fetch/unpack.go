@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // unpack writes the members of an archive, a zip or a tar of gzip, to the folder
@@ -25,7 +26,7 @@ func (a *Archive) unpack(ctx context.Context, archive, dir string) error {
 	if a.convert != nil {
 		return a.convert(archive, dir)
 	}
-	f, err := os.Open(archive)
+	f, err := infile.Open(archive)
 	if err != nil {
 		return err
 	}

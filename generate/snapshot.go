@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/framed"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 )
 
@@ -74,7 +74,7 @@ func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
 // Load continues the text that Save wrote, to the same bits. A file that is
 // damaged, of another version or of a model with other weights is an error.
 func Load(path string, m *model.Model[float32]) (*Generator, error) {
-	data, err := os.ReadFile(path)
+	data, err := infile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

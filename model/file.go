@@ -7,13 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/tensor"
@@ -83,7 +83,7 @@ func weightArray[T tensor.Float](p *param.Param[T]) (*array.Array, error) {
 // unknown, misshapen or not finite are errors that name them.
 func Load[T tensor.Float](dir string) (*Model[T], error) {
 	path := filepath.Join(dir, ConfigFile)
-	text, err := os.ReadFile(path)
+	text, err := infile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

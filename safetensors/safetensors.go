@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // maxHeader is the bound of the reference implementation, in bytes.
@@ -58,7 +58,7 @@ type File struct {
 
 // Open opens the file of that name and reads its header.
 func Open(path string) (*File, error) {
-	r, err := os.Open(path)
+	r, err := infile.Open(path)
 	if err != nil {
 		return nil, err
 	}

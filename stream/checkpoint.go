@@ -12,6 +12,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // A checkpoint is a file, its numbers little-endian:
@@ -67,7 +68,7 @@ func (c *checkpoint) write(path string) error {
 // readCheckpoint reads a checkpoint of at most so many bytes, nil where there is
 // none.
 func readCheckpoint(path string, most int64) (*checkpoint, error) {
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

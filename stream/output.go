@@ -14,6 +14,7 @@ import (
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/tensor"
@@ -274,7 +275,7 @@ func (o *Output[T]) Row(dst []T, b, h int, i int64) error {
 	if o.byToken() {
 		place = i*heads + head
 	}
-	f, err := os.Open(o.path)
+	f, err := infile.Open(o.path)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package task
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/machine"
 )
 
@@ -116,10 +118,10 @@ func checkRoom(path string, size int64) error {
 	return nil
 }
 
-// appendFile appends the content of a file to dst, which has room for it unless the
-// file has grown.
+// appendFile appends the content of a file or pipe to dst, which has room for it unless
+// the file has grown. It waits for the writer of a pipe.
 func appendFile(dst []byte, name string) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := infile.OpenStream(context.Background(), name)
 	if err != nil {
 		return dst, err
 	}
@@ -218,7 +220,7 @@ func goSource(root string) (*Corpus, error) {
 		if info.Size() > goFileBytes {
 			return nil
 		}
-		text, err := os.ReadFile(name)
+		text, err := infile.ReadFile(name)
 		if err != nil {
 			return err
 		}

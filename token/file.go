@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // format and version name the file of a vocabulary.
@@ -74,7 +74,7 @@ func (v *Vocabulary) Save(path string) error {
 
 // Load reads what Save wrote.
 func Load(path string) (*Vocabulary, error) {
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if err != nil {
 		return nil, err
 	}

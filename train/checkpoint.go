@@ -17,6 +17,7 @@ import (
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
@@ -83,7 +84,7 @@ func (m manifest) sum() (string, error) {
 }
 
 func sumFile(path string) (file, error) {
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if err != nil {
 		return file{}, err
 	}
@@ -233,7 +234,7 @@ var ErrNoCheckpoint = errors.New("the run has no checkpoint yet")
 // latest returns the checkpoint that a run folder goes on from.
 func latest(dir string) (path string, err error) {
 	pointer := filepath.Join(dir, folder, latestFile)
-	text, err := os.ReadFile(pointer)
+	text, err := infile.ReadFile(pointer)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("%s: %w", dir, ErrNoCheckpoint)
 	}
@@ -263,7 +264,7 @@ func readManifest(path string) (manifest, error) {
 
 func checkManifest(path string) (m manifest, err error) {
 	name := filepath.Join(path, manifestFile)
-	text, err := os.ReadFile(name)
+	text, err := infile.ReadFile(name)
 	if err != nil {
 		return m, err
 	}

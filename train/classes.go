@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // mostClassBytes is the largest file of names that is read.
@@ -32,7 +32,7 @@ func writeClasses(dir string, classes []string) error {
 // readClasses returns the names of n classes from the folder of a run.
 func readClasses(dir string, n int) ([]string, error) {
 	path := filepath.Join(dir, classesFile)
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: it has the names of the classes; farfield train --resume --out %s writes it, if the data is still there", err, dir)
 	}

@@ -8,9 +8,9 @@ import (
 	"io"
 	"maps"
 	"math"
-	"os"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
@@ -96,7 +96,7 @@ const (
 // ReadConfig reads a file of JSON over the fields of c, which may hold defaults.
 // Fields that it does not know are refused.
 func ReadConfig(path string, c Config) (Config, error) {
-	text, err := os.ReadFile(path)
+	text, err := infile.ReadFile(path)
 	if err != nil {
 		return c, err
 	}

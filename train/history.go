@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"os"
 	"path/filepath"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // History is what metrics.jsonl of a run tells so far.
@@ -27,7 +28,7 @@ const (
 // still going on: a last line that has no end yet is left out.
 func ReadHistory(dir string) (*History, error) {
 	path := filepath.Join(dir, metricsFile)
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -211,7 +211,7 @@ func TestOpenPredictorRefuses(t *testing.T) {
 			if err := os.Mkdir(filepath.Join(dir, classesFile), 0o777); err != nil {
 				t.Fatal(err)
 			}
-		}, "classes.txt: is a directory"},
+		}, "classes.txt: is a folder"},
 	} {
 		dir := filepath.Join(t.TempDir(), "run")
 		if err := os.CopyFS(dir, os.DirFS(run)); err != nil {

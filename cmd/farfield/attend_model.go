@@ -32,21 +32,20 @@ func (c *attendCmd) ofModel() error {
 }
 
 // openLayer returns the source of a layer for a text, and what is to be closed.
-func openLayer(s *streamed, stdin io.Reader, in string) (*model.Projections[float32], io.Closer, error) {
+func openLayer(e *env, s *streamed, in string) (*model.Projections[float32], io.Closer, error) {
 	m, vocab, err := train.LoadText(s.Model)
 	if err != nil {
 		return nil, nil, err
 	}
-	from, n := io.NopCloser(stdin), int64(-1)
-	if in != "-" {
-		f, err := os.Open(in)
-		if err != nil {
-			return nil, nil, err
-		}
-		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() && vocab.Kind() == token.KindBytes {
+	from, err := openText(e, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := int64(-1)
+	if f, ok := from.(*os.File); ok && vocab.Kind() == token.KindBytes {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 			n = info.Size()
 		}
-		from = f
 	}
 	layer := 0
 	if s.Layer != nil {

@@ -144,7 +144,7 @@ func (c *attendCmd) stream(e *env) error {
 }
 
 func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64) error {
-	src, rank, given, err := openStream[T](c, e.stdin, in)
+	src, rank, given, err := openStream[T](c, e, in)
 	if err != nil {
 		return input(err)
 	}
@@ -303,11 +303,11 @@ func mib(n int64) string { return fmt.Sprintf("%.3g MiB", float64(n)/(1<<20)) }
 
 // openStream opens what a stream reads. Parameters are in given, which is to be
 // closed; outputs have as many dimensions as q.
-func openStream[T tensor.Float](c *attendCmd, stdin io.Reader, in string) (src stream.Source[T], rank int, given array.Source, err error) {
+func openStream[T tensor.Float](c *attendCmd, e *env, in string) (src stream.Source[T], rank int, given array.Source, err error) {
 	given = new(array.Folder) // of nothing
 	switch {
 	case c.Model != "":
-		layer, text, err := openLayer(&c.streamed, stdin, in)
+		layer, text, err := openLayer(e, &c.streamed, in)
 		if err != nil {
 			return nil, 0, nil, err
 		}
@@ -341,25 +341,22 @@ func openStream[T tensor.Float](c *attendCmd, stdin io.Reader, in string) (src s
 		if s.Hkv, s.Dv, err = small("--raw", x[2], x[3]); err != nil {
 			return nil, 0, nil, err
 		}
-		if in == "-" {
-			raw, err := stream.NewPipe[T](stdin, s)
-			if err != nil {
-				return nil, 0, nil, err
-			}
-			raw.AllowNonfinite = c.AllowNonfinite
-			return raw, 3, given, nil
-		}
-		f, err := os.Open(in)
+		from, err := openText(e, in)
 		if err != nil {
 			return nil, 0, nil, err
 		}
-		raw, err := stream.NewRawFile[T](f, s)
+		var raw *stream.Raw[T]
+		if f, ok := from.(*os.File); ok {
+			raw, err = stream.NewRawFile[T](f, s)
+		} else {
+			raw, err = stream.NewPipe[T](from, s)
+		}
 		if err != nil {
-			f.Close()
+			from.Close()
 			return nil, 0, nil, err
 		}
 		raw.AllowNonfinite = c.AllowNonfinite
-		return raw, 3, closing{given, f}, nil
+		return raw, 3, closing{given, from}, nil
 	case in == "-":
 		return nil, 0, nil, errors.New("--raw: missing; standard input needs the widths and heads of its numbers")
 	}

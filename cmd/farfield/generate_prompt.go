@@ -24,16 +24,15 @@ func (c *generateCmd) prefill(e *env, g *generate.Generator, m *model.Model[floa
 	case c.PromptFile == "-":
 		in, from, size = e.stdin, "standard input", 0
 	case c.PromptFile != "":
-		f, err := os.Open(c.PromptFile)
+		f, err := openText(e, c.PromptFile)
 		if err != nil {
 			return input(err)
 		}
 		defer f.Close()
-		info, err := f.Stat()
-		if err != nil {
-			return input(err)
+		if info, err := os.Stat(c.PromptFile); err == nil { // 0 for a pipe
+			size = info.Size()
 		}
-		in, from, size = f, c.PromptFile, info.Size()
+		in, from = f, c.PromptFile
 	case c.Prompt == "" && c.Resume == "":
 		g.Append(lineBreak(vocab)...)
 	}

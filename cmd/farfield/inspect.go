@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/reproduce"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
@@ -135,7 +136,7 @@ func inspectPath(path string) (*finding, error) {
 	if info.IsDir() {
 		return inspectFolder(path)
 	}
-	file, err := os.Open(path)
+	file, err := infile.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -523,7 +524,7 @@ func inspectResults(path string) (*finding, error) {
 }
 
 func readRecord(path string) (*reproduce.Record, error) {
-	file, err := os.Open(path)
+	file, err := infile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -281,8 +281,8 @@ func newRecordInput(in io.Reader) *recordInput {
 			r.size = info.Size()
 		}
 		r.files = []string{in.Name()}
-	case *waitingReader:
-		r.size = newRecordInput(in.r).size
+	case standardInput:
+		r.size = newRecordInput(in.Reader).size
 	case *joinedFiles:
 		r.files = in.paths
 		for _, path := range in.paths {

@@ -2,74 +2,24 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"io"
-	"os"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // openText opens a file or standard input. An interrupt ends a Read that waits, and the
 // opening of a named pipe.
 func openText(e *env, path string) (io.ReadCloser, error) {
 	if path == "" || path == "-" {
-		return &waitingReader{ctx: e.ctx, r: e.stdin}, nil
+		return standardInput{e.stdin}, nil
 	}
-	if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() {
-		return os.Open(path)
-	}
-	var f *os.File
-	err := e.interruptible(func() (err error) {
-		f, err = os.Open(path)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &waitingReader{ctx: e.ctx, r: f}, nil
+	return infile.OpenStream(e.ctx, path)
 }
 
-// A waitingReader reads on a goroutine of its own, so that the end of ctx ends a Read.
-type waitingReader struct {
-	ctx  context.Context
-	r    io.Reader
-	buf  []byte
-	rest []byte // of buf, read and not returned
-	err  error  // after rest
-	done chan int
-}
+// standardInput is what is read of standard input, which stays open.
+type standardInput struct{ io.Reader }
 
-func (w *waitingReader) Read(p []byte) (int, error) {
-	if len(w.rest) == 0 && w.err == nil {
-		if w.done == nil {
-			w.buf, w.done = make([]byte, 1<<16), make(chan int, 1)
-		}
-		var err error
-		go func() {
-			var n int
-			n, err = w.r.Read(w.buf)
-			w.done <- n
-		}()
-		select {
-		case <-w.ctx.Done():
-			w.err = w.ctx.Err() // the goroutine keeps buf until the program ends
-			return 0, w.err
-		case n := <-w.done:
-			w.rest, w.err = w.buf[:n], err
-		}
-	}
-	n := copy(p, w.rest)
-	if w.rest = w.rest[n:]; len(w.rest) > 0 {
-		return n, nil
-	}
-	return n, w.err
-}
-
-// Close closes a file that is not standard input.
-func (w *waitingReader) Close() error {
-	if f, ok := w.r.(*os.File); ok && f != os.Stdin {
-		return f.Close()
-	}
-	return nil
-}
+func (standardInput) Close() error { return nil }
 
 // lineSource cuts what is read into lines, which keep their line breaks.
 type lineSource struct {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -242,6 +243,7 @@ func execute(args []string, e *env, out *results) int {
 		return fail(e, err)
 	}
 	par.SetThreads(e.threads[0])
+	e.stdin = infile.Reader(e.ctx, e.stdin)
 	err = parsed.Run(e)
 	defer e.leave(err)
 	if err != nil {

@@ -395,15 +395,11 @@ func (c *mapsCmd) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 
 // readText reads a file, or standard input for -.
 func readText(e *env, path string) ([]byte, error) {
-	r := e.stdin
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		r = f
+	r, err := openText(e, path)
+	if err != nil {
+		return nil, err
 	}
+	defer r.Close()
 	const most = 1 << 24
 	text, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && len(text) > most {

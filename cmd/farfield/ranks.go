@@ -11,6 +11,7 @@ import (
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/comm/mpi"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // join makes the process a rank of the job in which a launcher of MPI has started it;
@@ -41,7 +42,7 @@ func programDigest() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if err != nil {
 		return "", err
 	}

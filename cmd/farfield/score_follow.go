@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"time"
+
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // rotatedSuffix is where a rotation puts a log.
@@ -33,7 +35,7 @@ func (t *scoring) find() (foundPlace, error) {
 			return same, err
 		}
 	}
-	old, err := openRegular(t.cmd.File + rotatedSuffix)
+	old, err := infile.Open(t.cmd.File + rotatedSuffix)
 	if err != nil {
 		return lost, nil
 	}
@@ -111,7 +113,7 @@ func (t *scoring) look() (*os.File, error) {
 			return nil, nil
 		}
 	}
-	next, err := openRegular(t.cmd.File)
+	next, err := infile.Open(t.cmd.File)
 	if err != nil {
 		t.remark(err)
 		return nil, nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/score"
@@ -98,12 +99,12 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 		return fmt.Errorf("--state: %w", err)
 	}
 	t.locks = append(t.locks, l)
-	data, err := os.ReadFile(t.state)
+	data, err := infile.ReadFile(t.state)
 	known := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f, err := openRegular(c.File)
+	f, err := infile.Open(c.File)
 	if err != nil && !(known && c.Follow && errors.Is(err, fs.ErrNotExist)) {
 		return err
 	}
@@ -127,18 +128,6 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 	}
 	fmt.Fprint(t.e.notes(), t.found)
 	return t.save()
-}
-
-// openRegular opens a file that can be read again.
-func openRegular(path string) (*os.File, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: is no regular file, and cannot be read again", path)
-	}
-	return os.Open(path)
 }
 
 // restore goes on from a state. It leaves the scorer nil where the text begins anew.

@@ -4,6 +4,7 @@ package infile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -13,7 +14,7 @@ import (
 // Open opens a regular file. Anything else is an error that names the path and its kind.
 func Open(path string) (*os.File, error) {
 	// Opening a device may have an effect, so the name is looked at first.
-	info, err := os.Stat(path)
+	info, err := look(path)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ const maxReserve = 1 << 30
 // returns as an *os.File, a pipe or a device. The wait for a pipe's writer and reads
 // that wait end with ctx, whose cause they return. A folder or socket is an error.
 func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
-	info, err := os.Stat(path)
+	info, err := look(path)
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +175,16 @@ func (r *reader) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	return n, r.err
+}
+
+// look returns what path leads to. Its error is that of an open.
+func look(path string) (fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	var failed *fs.PathError
+	if errors.As(err, &failed) {
+		failed.Op = "open"
+	}
+	return info, err
 }
 
 // refuse reports a mode that is not a regular file's.

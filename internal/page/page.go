@@ -6,9 +6,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 )
 
 // Part is a part of a page.
@@ -20,7 +20,7 @@ type Part struct {
 // Write replaces what the page at path has between the markers; it puts the part
 // at its end if it has none.
 func (p *Part) Write(path string, text []byte) error {
-	old, err := os.ReadFile(path)
+	old, err := infile.ReadFile(path)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func (p *Part) Write(path string, text []byte) error {
 
 // Read returns what the page at path has between the markers; nil if it has none.
 func (p *Part) Read(path string) ([]byte, error) {
-	page, err := os.ReadFile(path)
+	page, err := infile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

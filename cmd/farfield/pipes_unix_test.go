@@ -1,0 +1,143 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipe makes a named pipe with no writer.
+func pipe(t *testing.T, path string) string {
+	t.Helper()
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Skip(err)
+	}
+	return path
+}
+
+func TestPipesInPlaceOfFilesAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	npz, npy, tensors := pipe(t, filepath.Join(dir, "a.npz")), pipe(t, filepath.Join(dir, "q.npy")), pipe(t, filepath.Join(dir, "a.safetensors"))
+	jsonl := pipe(t, filepath.Join(dir, "a.jsonl"))
+	pieces := filepath.Join(dir, "results", "pieces")
+	if err := os.MkdirAll(pieces, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	pipe(t, filepath.Join(pieces, "a.json"))
+	out := filepath.Join(dir, "out.npz")
+	text := textFile(t)
+	for _, c := range [][]string{
+		{"inspect", npz}, {"inspect", npy}, {"inspect", tensors}, {"inspect", filepath.Dir(pieces)},
+		{"attend", "--mechanism", "fastmax", npz, out},
+		{"attend", "--mechanism", "fastmax", tensors, out},
+		{"attend", "--mechanism", "fastmax", "--stream", tensors, filepath.Join(dir, "o.npy")},
+		{"attend", "--mechanism", "fastmax", "--stream", dir, filepath.Join(dir, "o.npy")},
+		{"maps", "--mechanism", "fastmax", npz},
+		{"calibrate", npz, out},
+		{"train", "--task", "file", "--data", jsonl, "--out", filepath.Join(dir, "new")},
+		{"train", "--data", text, "--config", jsonl, "--out", filepath.Join(dir, "new")},
+	} {
+		refuses(t, "is a pipe; a regular file is needed", c...)
+	}
+}
+
+func TestPipesInARunAreRefused(t *testing.T) {
+	dir := trained(t)
+	last, err := filepath.Glob(filepath.Join(dir, "ckpt", "*0008"))
+	if err != nil || len(last) != 1 {
+		t.Fatal(last, err)
+	}
+	for _, c := range []struct {
+		file string
+		verb []string
+	}{
+		{filepath.Join(dir, "ckpt", "latest"), []string{"generate", "--model", dir}},
+		{filepath.Join(last[0], "checkpoint.json"), []string{"generate", "--model", last[0]}},
+		{filepath.Join(last[0], "vocab.json"), []string{"eval", "--model", last[0]}},
+		{filepath.Join(dir, "config.json"), []string{"inspect", dir}},
+	} {
+		kept, err := os.ReadFile(c.file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(c.file); err != nil {
+			t.Fatal(err)
+		}
+		pipe(t, c.file)
+		if status, _, errs := command(t, c.verb...); status != statusInput || !strings.Contains(errs, c.file) {
+			t.Errorf("%v with %s a pipe: status %d, %s", c.verb, c.file, status, errs)
+		}
+		os.Remove(c.file)
+		if err := os.WriteFile(c.file, kept, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestStreamsAreReadFromPipes(t *testing.T) {
+	dir, model := t.TempDir(), trained(t)
+	feed := func(content []byte) string {
+		path := pipe(t, filepath.Join(dir, "pipe"))
+		go func() {
+			_ = os.WriteFile(path, content, 0)
+			os.Remove(path)
+		}()
+		return path
+	}
+	raw := bytes.Repeat([]byte{0, 0, 128, 63}, 3*8*40)
+	from := filepath.Join(dir, "tokens")
+	if err := os.WriteFile(from, raw, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	attend := []string{"attend", "--mechanism", "fastmax", "--causal", "--stream", "--raw", "8,1"}
+	a, b := filepath.Join(dir, "a.raw"), filepath.Join(dir, "b.raw")
+	works(t, append(attend, from, a)...)
+	works(t, append(attend, feed(raw), b)...)
+	want, _ := os.ReadFile(a)
+	if got, err := os.ReadFile(b); err != nil || len(got) == 0 || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes from a pipe, %d from a file; %v", len(got), len(want), err)
+	}
+	generate := []string{"generate", "--model", model, "--tokens", "20"}
+	if got, want := works(t, append(generate, "--prompt-file", feed([]byte("12 + 3")))...), works(t, append(generate, "--prompt", "12 + 3")...); got != want {
+		t.Errorf("the prompt from a pipe gives %q, want %q", got, want)
+	}
+	text, err := os.ReadFile(textFile(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	works(t, "eval", "--model", model, "--data", feed(text))
+}
+
+func TestWaitsForPipesAreInterrupted(t *testing.T) {
+	dir, model := t.TempDir(), trained(t)
+	path := pipe(t, filepath.Join(dir, "pipe"))
+	for _, args := range [][]string{
+		{"attend", "--mechanism", "fastmax", "--causal", "--stream", "--raw", "8,1", path, filepath.Join(dir, "o.raw")},
+		{"attend", "--model", model, "--stream", path, filepath.Join(dir, "o.npy")},
+		{"generate", "--model", model, "--prompt-file", path},
+		{"eval", "--model", model, "--data", path},
+		{"train", "--data", path, "--out", filepath.Join(dir, "run")},
+		{"maps", "--model", model, "--text-file", path},
+		{"score", "--model", model, path},
+		{"embed", "--model", model, "--jsonl", path},
+		{"generate", "--model", model, "--prompt-file", "-"}, // of a silent standard input
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		silent, writer := io.Pipe()
+		var out, errs bytes.Buffer
+		status := run(args, &env{ctx: ctx, stdin: silent, stdout: &out, stderr: &errs})
+		if status != statusInterrupted {
+			t.Errorf("%v: status %d, %s", args, status, errs.String())
+		}
+		writer.Close()
+	}
+}
