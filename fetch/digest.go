@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,22 +14,22 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// verify holds a file against what is known of it.
-func (f *File) verify(path string) error {
+// verify compares a file with what is published of it.
+func (f *File) verify(ctx context.Context, path string) error {
 	r, err := infile.Open(path)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	err = f.digest(r)
-	if err == nil || f.ContentMD5 == "" {
+	err = f.digest(ctx, r)
+	if err == nil || f.ContentMD5 == "" || ctx.Err() != nil {
 		return err
 	}
 	// What was compressed again has other bytes and the same content.
 	if _, err := r.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	content, inflateErr := dataset.Inflate(r)
+	content, inflateErr := dataset.Inflate(&interruptible{ctx, r})
 	if inflateErr != nil {
 		return fmt.Errorf("%s: %w", path, inflateErr)
 	}
@@ -42,9 +43,9 @@ func (f *File) verify(path string) error {
 	return nil
 }
 
-// digest holds the bytes of a file against size and checksum. A file of which
+// digest compares the bytes of a file with size and checksum. A file of which
 // only the content is known fails.
-func (f *File) digest(r *os.File) error {
+func (f *File) digest(ctx context.Context, r *os.File) error {
 	info, err := r.Stat()
 	if err != nil {
 		return err
@@ -59,7 +60,7 @@ func (f *File) digest(r *os.File) error {
 		if k.want == "" {
 			continue
 		}
-		got, _, err := sum(r, k.hash)
+		got, _, err := sum(&interruptible{ctx, r}, k.hash)
 		if err != nil {
 			return err
 		}

@@ -140,7 +140,7 @@ func TestFetch(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "set", "x.bin"), content(100_000)[1:], 0o666); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, set.Verify(dir), "x.bin: it has 99999 bytes, 100000 are known")
+	refused(t, set.Verify(t.Context(), dir), "x.bin: it has 99999 bytes, 100000 are known")
 	if err := set.Fetch(context.Background(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +172,12 @@ func TestFetchGoesOn(t *testing.T) {
 				t.Errorf("asked for %q, want %q", s.ranges[1], want)
 			}
 			holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
-			if got := names(t, filepath.Join(dir, "set")); got != "x.bin" {
-				t.Errorf("files %s", got)
+			want := "x.bin"
+			if f.SHA256 == "" {
+				want = "fetched.json x.bin"
+			}
+			if got := names(t, filepath.Join(dir, "set")); got != want {
+				t.Errorf("files %s, want %s", got, want)
 			}
 		})
 	}
@@ -249,7 +253,7 @@ func TestFetchStops(t *testing.T) {
 	defer s.Close()
 	defer close(hang)
 	set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}, SHA256: "00"}), t.TempDir()
-	err := set.Fetch(context.Background(), Options{Folder: dir, Stall: 50 * time.Millisecond})
+	err := set.Fetch(context.Background(), Options{Folder: dir, Limits: Limits{Interval: 50 * time.Millisecond}})
 	refused(t, err, "no byte in 50ms")
 	ctx, cancel := context.WithCancel(context.Background())
 	err = set.Fetch(ctx, Options{Folder: dir, Progress: func(string, int64, int64) { cancel() }})
@@ -383,7 +387,7 @@ func TestUnpack(t *testing.T) {
 				}
 				holdsFile(t, filepath.Join(dir, "set", "in", "a"), []byte("abc"))
 				holdsFile(t, filepath.Join(dir, "set", "b"), []byte("b b"))
-				if got := names(t, dir) + " " + names(t, filepath.Join(dir, "set")); got != "set b in" {
+				if got := names(t, dir) + " " + names(t, filepath.Join(dir, "set")); got != "set b fetched.json in" {
 					t.Errorf("files %s", got)
 				}
 			}
@@ -412,20 +416,20 @@ func TestReviewsAreConverted(t *testing.T) {
 		t.Fatal(err)
 	}
 	holdsFile(t, filepath.Join(dir, "imdb", "imdb_train.tsv"), []byte("1\t0_9\ttt1\ttrain good\tfilm\n0\t0_1\ttt2\ttrain bad\n"))
-	if got := names(t, filepath.Join(dir, "imdb")); got != "imdb_test.tsv imdb_train.tsv" || !set.State(dir).Whole {
+	if got := names(t, filepath.Join(dir, "imdb")); got != "fetched.json imdb_test.tsv imdb_train.tsv" || !set.State(dir).Whole {
 		t.Errorf("files %s", got)
 	}
 }
 
 func TestContentRange(t *testing.T) {
 	for s, want := range map[string][2]int64{"bytes 5-9/10": {5, 10}, "bytes 0-0/*": {0, 0}} {
-		first, total, err := contentRange(s)
+		first, _, total, err := contentRange(s)
 		if err != nil || first != want[0] || total != want[1] {
 			t.Errorf("%s: %d, %d, %v", s, first, total, err)
 		}
 	}
 	for _, s := range []string{"", "bytes", "bytes */10", "bytes 5-4/10", "bytes -1-4/10", "bytes 5-9/9", "bytes 5-9/x", "items 5-9/10", "bytes 5-9"} {
-		if _, _, err := contentRange(s); err == nil {
+		if _, _, _, err := contentRange(s); err == nil {
 			t.Errorf("%q is taken", s)
 		}
 	}
@@ -557,7 +561,7 @@ func TestPlacesThatAreTaken(t *testing.T) {
 		want         string
 	}{
 		{"set", "", File{URLs: []string{s.URL}}, "set: not a directory"},
-		{"", "set/x.part", File{URLs: []string{s.URL}}, "x.part: is a directory"},
+		{"", "set/x.part", File{URLs: []string{s.URL}}, "x.part: is a folder"},
 		{"set/in", "", File{URLs: []string{s.URL}, Unpack: in}, "in: not a directory"},
 		{"", "set", File{URLs: []string{":"}}, "data set set: :: parse \":\": missing protocol scheme"},
 	} {
@@ -614,7 +618,7 @@ func TestContentAlone(t *testing.T) {
 		if err := os.WriteFile(path, z.Bytes()[:c.n], 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.verify(path); c.want != "" {
+		if err := f.verify(t.Context(), path); c.want != "" {
 			refused(t, err, c.want)
 		} else if err != nil {
 			t.Error(err)
@@ -684,7 +688,7 @@ func TestSharedFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Verify(root); err != nil {
+		if err := s.Verify(t.Context(), root); err != nil {
 			t.Error(err)
 		}
 		dir := t.TempDir()

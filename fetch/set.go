@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,7 +39,7 @@ type File struct {
 type Archive struct {
 	Members []Member
 	// convert reads the whole archive instead, and writes Members itself.
-	convert func(archive, folder string) error
+	convert func(ctx context.Context, archive, folder string) error
 }
 
 // Member is a file of an archive.
@@ -94,6 +95,30 @@ func (s *Set) Verified() string {
 	var by []string
 	for i := range s.Files {
 		if how := s.Files[i].verified(); !slices.Contains(by, how) {
+			by = append(by, how)
+		}
+	}
+	return strings.Join(by, ", ")
+}
+
+// Proof says by what the files in a folder of sets are verified: as Verified does, or,
+// of files without a published checksum, by what was observed when they were
+// fetched.
+func (s *Set) Proof(folder string) string {
+	known, err := readObserved(filepath.Join(folder, s.Name))
+	if err != nil || s.checked != "" || len(known) == 0 {
+		return s.Verified()
+	}
+	var by []string
+	for i := range s.Files {
+		f := &s.Files[i]
+		how := f.verified()
+		for name := range f.results() {
+			if note, ok := known[name]; ok && !f.strong() {
+				how = "no published checksum known; complete by " + note.Proof + ", unchanged by its SHA-256 since it was fetched"
+			}
+		}
+		if !slices.Contains(by, how) {
 			by = append(by, how)
 		}
 	}

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -195,8 +196,10 @@ func checkECG(folder string) error {
 
 // convertReviews makes two files with a review in each line of the archive's
 // hundred thousand.
-func convertReviews(archive, folder string) error {
-	parts, err := dataset.File(archive, dataset.ReadReviewArchive)
+func convertReviews(ctx context.Context, archive, folder string) error {
+	parts, err := dataset.File(archive, func(r io.Reader) ([2][]dataset.Review, error) {
+		return dataset.ReadReviewArchive(&interruptible{ctx, r})
+	})
 	if err != nil {
 		return err
 	}

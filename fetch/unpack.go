@@ -24,7 +24,7 @@ import (
 // archive's have no say in where anything is written.
 func (a *Archive) unpack(ctx context.Context, archive, dir string) error {
 	if a.convert != nil {
-		return a.convert(archive, dir)
+		return a.convert(ctx, archive, dir)
 	}
 	f, err := infile.Open(archive)
 	if err != nil {
@@ -51,9 +51,9 @@ func (a *Archive) unpack(ctx context.Context, archive, dir string) error {
 		return a.Members[i].write(ctx, dir, r)
 	}
 	if string(magic[:]) == "PK" {
-		err = eachZip(f, take)
+		err = eachZip(ctx, f, take)
 	} else {
-		err = eachTar(f, take)
+		err = eachTar(&interruptible{ctx, f}, take)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", archive, err)
@@ -83,7 +83,7 @@ func (m *Member) write(ctx context.Context, dir string, r io.Reader) error {
 	}
 	return atomicfile.Write(path, func(w io.Writer) error {
 		h := md5.New()
-		n, err := io.Copy(io.MultiWriter(w, h), io.LimitReader(&interruptible{ctx, r}, m.Size+1))
+		n, err := io.Copy(io.MultiWriter(w, h), io.LimitReader(r, m.Size+1))
 		if err != nil {
 			return fmt.Errorf("member %s: %w", m.Path, err)
 		}
@@ -104,21 +104,34 @@ type interruptible struct {
 }
 
 func (i *interruptible) Read(p []byte) (int, error) {
-	if err := i.ctx.Err(); err != nil {
-		return 0, err
+	if i.ctx.Err() != nil {
+		return 0, context.Cause(i.ctx)
 	}
 	return i.r.Read(p)
+}
+
+// interruptibleAt ends with ctx.
+type interruptibleAt struct {
+	ctx context.Context
+	r   io.ReaderAt
+}
+
+func (i *interruptibleAt) ReadAt(p []byte, at int64) (int, error) {
+	if i.ctx.Err() != nil {
+		return 0, context.Cause(i.ctx)
+	}
+	return i.r.ReadAt(p, at)
 }
 
 // zipMembers bounds the directory of a zip.
 const zipMembers = 1 << 16
 
-func eachZip(f *os.File, take func(name string, r io.Reader) error) error {
+func eachZip(ctx context.Context, f *os.File, take func(name string, r io.Reader) error) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	z, err := zip.NewReader(f, info.Size())
+	z, err := zip.NewReader(&interruptibleAt{ctx, f}, info.Size())
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
 		return err
 	}

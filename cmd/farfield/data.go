@@ -72,7 +72,7 @@ type listed struct {
 }
 
 func describeSet(s *fetch.Set, folder string) listed {
-	l := listed{Name: s.Name, Doc: s.Doc, Verified: s.Verified(), Terms: s.Terms, Folder: filepath.Join(folder, s.Name), Tasks: []string{}}
+	l := listed{Name: s.Name, Doc: s.Doc, Verified: s.Proof(folder), Terms: s.Terms, Folder: filepath.Join(folder, s.Name), Tasks: []string{}}
 	l.Bytes, l.All = s.Size()
 	for _, f := range s.Files {
 		l.Addresses = append(l.Addresses, f.URLs[0])
@@ -206,7 +206,9 @@ func (c *dataFetchCmd) Run(e *env) error {
 	var list []listed
 	for _, s := range sets {
 		p := newTransfer(e)
-		err := s.Fetch(e.ctx, fetch.Options{Folder: folder, From: c.From, Progress: p.bytes})
+		err := s.Fetch(e.ctx, fetch.Options{Folder: folder, From: c.From, Progress: p.bytes, Waiting: func(process int) {
+			fmt.Fprintf(e.notes(), "%s: waits for %s, which fetches it\n", s.Name, processText(process))
+		}})
 		p.finish()
 		switch {
 		case e.ctx.Err() != nil:
@@ -228,6 +230,14 @@ func (c *dataFetchCmd) Run(e *env) error {
 		return printJSON(e.stdout, list)
 	}
 	return nil
+}
+
+// processText names a process; 0 is one that is not known.
+func processText(process int) string {
+	if process == 0 {
+		return "another process"
+	}
+	return fmt.Sprintf("process %d", process)
 }
 
 type dataVerifyCmd struct {
@@ -258,7 +268,7 @@ func (c *dataVerifyCmd) Run(e *env) error {
 		if len(s.Files) == 0 {
 			return inputf("data set %s: it is generated, there is nothing to hold it against", name)
 		}
-		if err := e.interruptible(func() error { return s.Verify(folder) }); err != nil {
+		if err := s.Verify(e.ctx, folder); err != nil {
 			if e.ctx.Err() != nil {
 				return err
 			}
@@ -266,7 +276,7 @@ func (c *dataVerifyCmd) Run(e *env) error {
 		}
 		list = append(list, describeSet(s, folder))
 		if !c.JSON {
-			fmt.Fprintf(e.stdout, "%s: as known, by: %s\n", name, s.Verified())
+			fmt.Fprintf(e.stdout, "%s: as known, by: %s\n", name, s.Proof(folder))
 		}
 	}
 	if c.JSON {

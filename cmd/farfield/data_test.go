@@ -67,13 +67,13 @@ func TestDataFetchFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := works(t, "data", "fetch", "warandpeace", "--from", from, "--folder", dir)
-	if !strings.Contains(out, "verified by: not verified: no published checksum known") {
+	if !strings.Contains(out, "verified by: no published checksum known; complete by the file that it was copied from") {
 		t.Errorf("prints %s", out)
 	}
 	if out := works(t, "data", "verify", "warandpeace", "--folder", dir, "--json"); !strings.Contains(out, `"name": "warandpeace"`) {
 		t.Errorf("printed %s", out)
 	}
-	if out := works(t, "data", "verify", "warandpeace", "--folder", dir); !strings.Contains(out, "not verified") {
+	if out := works(t, "data", "verify", "warandpeace", "--folder", dir); !strings.Contains(out, "no published checksum known; complete by") {
 		t.Errorf("prints %s", out)
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "warandpeace", "2600-0.txt")); err != nil || string(got) != "Well, Prince" {
