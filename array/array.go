@@ -82,6 +82,9 @@ type Source interface {
 	// Names lists the arrays in the order of the file, those of types that
 	// cannot be read included.
 	Names() []string
+	// Header returns type and shape of one array, and reads none of its data.
+	// Errors begin with its name.
+	Header(name string) (DType, []int, error)
 	// Array reads one array. Errors begin with its name.
 	Array(name string) (*Array, error)
 	Close() error

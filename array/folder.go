@@ -42,6 +42,19 @@ func (f *Folder) open(name string) (*os.File, error) {
 	return infile.Open(filepath.Join(f.path, name+".npy"))
 }
 
+// Header returns type and shape of one array, whose data are not read.
+func (f *Folder) Header(name string) (t DType, shape []int, err error) {
+	file, err := f.open(name)
+	if err != nil {
+		return t, nil, err
+	}
+	defer file.Close()
+	if t, shape, err = readNPYHeader(file); err != nil {
+		err = fmt.Errorf("%s: %w", name, err)
+	}
+	return t, shape, err
+}
+
 // Array reads one array.
 func (f *Folder) Array(name string) (*Array, error) {
 	file, err := f.open(name)

@@ -150,3 +150,22 @@ func TestFolder(t *testing.T) {
 	_, err = OpenFolder(filepath.Join(dir, "none"))
 	refused(t, err, "none")
 }
+
+func TestHeaderOfAFolderReadsNoData(t *testing.T) {
+	dir := t.TempDir()
+	// The header promises data that the file does not have.
+	if err := os.WriteFile(filepath.Join(dir, "q.npy"), NPYHeader(F8, []int{2, 3}), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	f, err := OpenFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if dtype, shape, err := f.Header("q"); err != nil || dtype != F8 || !slices.Equal(shape, []int{2, 3}) {
+		t.Errorf("%v %v, %v", dtype, shape, err)
+	}
+	if _, _, err := f.Header("k"); err == nil {
+		t.Error("an array that is not there has a header")
+	}
+}

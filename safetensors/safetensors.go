@@ -147,6 +147,13 @@ func (f *File) Names() []string {
 // Metadata returns the text entries of the file, which may be none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
+// Header returns type and shape of one tensor. Types are those of Array, F16 and BF16
+// as they are in the file.
+func (f *File) Header(name string) (array.DType, []int, error) {
+	t, d, err := f.tensor(name)
+	return d, slices.Clone(t.Shape), err
+}
+
 // Array reads one tensor and leaves the others where they are. F16 and BF16 are
 // widened, exactly, to arrays of float32. Types other than these, F32, F64, I32,
 // I64, U8 and BOOL are refused.

@@ -413,3 +413,16 @@ func TestStored(t *testing.T) {
 		t.Error("a tensor that is not there is stored")
 	}
 }
+
+func TestHeaderNamesTypeAndShape(t *testing.T) {
+	f, err := open(file(`{"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},"b":{"dtype":"U64","shape":[1],"data_offsets":[12,20]}}`, strings.Repeat("x", 20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, shape, err := f.Header("a"); err != nil || d != array.BF16 || !slices.Equal(shape, []int{2, 3}) {
+		t.Errorf("%v %v, %v", d, shape, err)
+	}
+	if _, _, err := f.Header("b"); err == nil {
+		t.Error("a type that cannot be read has a header")
+	}
+}

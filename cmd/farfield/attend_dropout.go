@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/rng"
 )
@@ -48,6 +49,13 @@ func (p *attendProblem[T]) readDropout(c *attendCmd, r *arrayReader[T]) error {
 	case c.Rate != nil:
 		d.Rate = *c.Rate
 	case r.has("rate"):
+		shape, err := r.shape("rate", floats, "f4 or f8")
+		if err != nil {
+			return err
+		}
+		if n, err := array.Count(shape); err != nil || n != 1 {
+			return fmt.Errorf("rate: has %d elements, needs 1", n)
+		}
 		a, err := r.Array("rate")
 		if err != nil {
 			return err
@@ -55,9 +63,6 @@ func (p *attendProblem[T]) readDropout(c *attendCmd, r *arrayReader[T]) error {
 		x, err := a.Float64()
 		if err != nil {
 			return err
-		}
-		if len(x) != 1 {
-			return fmt.Errorf("rate: has %d elements, needs 1", len(x))
 		}
 		d.Rate = x[0]
 		p.used = append(p.used, "rate")
@@ -74,11 +79,11 @@ func (p *attendProblem[T]) readDropout(c *attendCmd, r *arrayReader[T]) error {
 // dropMask reads a mask of a shape, of which leading dimensions that are 1 may be
 // missing, and the last if open is set.
 func (r *arrayReader[T]) dropMask(name string, shape []int, open bool) ([]bool, error) {
-	a, err := r.Array(name)
+	got, err := r.shape(name, bools, "u1 or bool")
 	if err != nil {
 		return nil, err
 	}
-	got, want := a.Shape, slices.Clone(shape)
+	want := slices.Clone(shape)
 	if open && (len(got) == 0 || got[len(got)-1] != 1) {
 		want = want[:len(want)-1]
 	}
@@ -88,5 +93,5 @@ func (r *arrayReader[T]) dropMask(name string, shape []int, open bool) ([]bool, 
 	if !slices.Equal(got, want) {
 		return nil, fmt.Errorf("%s: shape is %v, needs %v", name, got, shape)
 	}
-	return a.Bool()
+	return r.flags(name)
 }

@@ -42,14 +42,41 @@ type arrayReader[T tensor.Float] struct {
 	array.Source
 	path      string
 	nonfinite bool // NaN and Inf are accepted
+	headers   bool // shapes alone are read, and no data
 }
 
 func (r *arrayReader[T]) has(name string) bool { return slices.Contains(r.Names(), name) }
 
-// data reads an array of numbers.
+// Types of arrays, with what is said where another is given.
+var (
+	floats   = []array.DType{array.F4, array.F8, array.F2, array.BF16}
+	integers = []array.DType{array.I4, array.I8, array.U1}
+	bools    = []array.DType{array.U1, array.Bool}
+)
+
+// shape returns the shape of an array, whose type has to be one of a list.
+func (r *arrayReader[T]) shape(name string, types []array.DType, needed string) ([]int, error) {
+	t, shape, err := r.Header(name)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(types, t) {
+		return nil, fmt.Errorf("%s: dtype is %v; %s is needed", name, t, needed)
+	}
+	if _, err := array.Count(shape); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return shape, nil
+}
+
+// data reads an array of numbers. They are nil where headers alone are read.
 func (r *arrayReader[T]) data(name string) ([]T, []int, error) {
 	if !r.has(name) {
 		return nil, nil, fmt.Errorf("%s: missing; %s has %s", name, r.path, strings.Join(r.Names(), ", "))
+	}
+	if r.headers {
+		shape, err := r.shape(name, floats, "f4 or f8")
+		return nil, shape, err
 	}
 	a, err := r.Array(name)
 	if err != nil {
@@ -102,39 +129,56 @@ func (r *arrayReader[T]) heads(name string) (tensor.Heads[T], int, error) {
 // mask reads an array that holds one yes or no for each element of a shape,
 // or, where rows is set, of the last dimension of it, repeated.
 func (r *arrayReader[T]) mask(name string, rows bool, dims string, b, n int) ([]bool, error) {
+	shape, err := r.shape(name, bools, "u1 or bool")
+	if err != nil {
+		return nil, err
+	}
+	one := rows && slices.Equal(shape, []int{n})
+	if !one && !slices.Equal(shape, []int{b, n}) {
+		return nil, fmt.Errorf("%s: shape is %v, needs %s = [%d %d]", name, shape, dims, b, n)
+	}
+	m, err := r.flags(name)
+	if one {
+		m = slices.Repeat(m, b)
+	}
+	return m, err
+}
+
+// flags reads an array of yes and no; nil where headers alone are read.
+func (r *arrayReader[T]) flags(name string) ([]bool, error) {
+	if r.headers {
+		return nil, nil
+	}
 	a, err := r.Array(name)
 	if err != nil {
 		return nil, err
 	}
-	m, err := a.Bool()
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case slices.Equal(a.Shape, []int{b, n}):
-		return m, nil
-	case rows && slices.Equal(a.Shape, []int{n}):
-		return slices.Repeat(m, b), nil
-	}
-	return nil, fmt.Errorf("%s: shape is %v, needs %s = [%d %d]", name, a.Shape, dims, b, n)
+	return a.Bool()
 }
 
-// integers reads lengths or offsets.
-func (r *arrayReader[T]) integers(name string) ([]int64, []int, error) {
+// integers reads n lengths or offsets. They are nil where headers alone are read.
+func (r *arrayReader[T]) integers(name string) (x []int64, shape []int, n int, err error) {
+	if shape, err = r.shape(name, integers, "i4, i8 or u1"); err != nil {
+		return nil, nil, 0, err
+	}
+	if len(shape) > 1 {
+		return nil, nil, 0, fmt.Errorf("%s: has %d dimensions, needs 1", name, len(shape))
+	}
+	if n, err = array.Count(shape); err != nil || r.headers {
+		return nil, shape, n, err
+	}
 	a, err := r.Array(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, 0, err
 	}
-	x, err := a.Int64()
-	if err == nil && len(a.Shape) > 1 {
-		err = fmt.Errorf("%s: has %d dimensions, needs 1", name, len(a.Shape))
-	}
-	return x, a.Shape, err
+	x, err = a.Int64()
+	return x, shape, n, err
 }
 
-// readProblem reads all that the command needs of src, and checks it.
+// readProblem reads all that the command needs of src, and checks it. Names, types and
+// shapes come first, for all arrays, since a deflated array may have a thousand
+// times the bytes of its file.
 func readProblem[T tensor.Float](c *attendCmd, src array.Source) (*attendProblem[T], error) {
-	r := &arrayReader[T]{src, c.In, c.AllowNonfinite}
 	p := &attendProblem[T]{shapes: map[string][]int{}}
 	p.call.Causal = c.Causal
 	for _, f := range []attention.Form{attention.Direct, attention.Linear, attention.Step} {
@@ -142,21 +186,31 @@ func readProblem[T tensor.Float](c *attendCmd, src array.Source) (*attendProblem
 			p.call.Form = f
 		}
 	}
-	if err := p.readHeads(r); err != nil {
-		return nil, err
-	}
-	if err := p.readMasks(r); err != nil {
-		return nil, err
-	}
-	if err := p.readDropout(c, r); err != nil {
-		return nil, err
-	}
-	if c.Grad {
-		if err := p.readGradient(r); err != nil {
+	for _, headers := range []bool{true, false} {
+		if err := p.read(c, &arrayReader[T]{src, c.In, c.AllowNonfinite, headers}); err != nil {
 			return nil, err
 		}
 	}
-	return p, p.readMechanism(c, r)
+	return p, nil
+}
+
+// read reads all arrays, or their headers alone.
+func (p *attendProblem[T]) read(c *attendCmd, r *arrayReader[T]) error {
+	if err := p.readHeads(r); err != nil {
+		return err
+	}
+	if err := p.readMasks(r); err != nil {
+		return err
+	}
+	if err := p.readDropout(c, r); err != nil {
+		return err
+	}
+	if c.Grad {
+		if err := p.readGradient(r); err != nil {
+			return err
+		}
+	}
+	return p.readMechanism(c, r)
 }
 
 func (p *attendProblem[T]) readHeads(r *arrayReader[T]) error {
@@ -211,14 +265,15 @@ func (p *attendProblem[T]) readMasks(r *arrayReader[T]) (err error) {
 	}
 	if r.has("key_lengths") {
 		var shape []int
-		if c.KeyLens, shape, err = r.integers("key_lengths"); err != nil {
+		var n int
+		if c.KeyLens, shape, n, err = r.integers("key_lengths"); err != nil {
 			return err
 		}
 		if len(shape) == 0 { // one length for all rows
-			c.KeyLens = slices.Repeat(c.KeyLens, c.K.B)
+			c.KeyLens, n = slices.Repeat(c.KeyLens, c.K.B), c.K.B
 		}
-		if len(c.KeyLens) != c.K.B {
-			return fmt.Errorf("key_lengths: has %d elements, B is %d", len(c.KeyLens), c.K.B)
+		if n != c.K.B {
+			return fmt.Errorf("key_lengths: has %d elements, B is %d", n, c.K.B)
 		}
 		for b, n := range c.KeyLens {
 			if n < 0 || n > int64(c.K.N) {
@@ -226,6 +281,7 @@ func (p *attendProblem[T]) readMasks(r *arrayReader[T]) (err error) {
 			}
 		}
 	}
+	offsets := map[string]int{}
 	for _, x := range []struct {
 		name, other string
 		to          *[]int64
@@ -237,15 +293,18 @@ func (p *attendProblem[T]) readMasks(r *arrayReader[T]) (err error) {
 		if !r.has(x.other) {
 			return fmt.Errorf("%s: missing; %s needs it", x.other, x.name)
 		}
-		if *x.to, _, err = r.integers(x.name); err != nil {
+		if *x.to, _, offsets[x.name], err = r.integers(x.name); err != nil {
 			return err
+		}
+		if r.headers {
+			continue
 		}
 		if err := checkOffsets(x.name, *x.to, x.tokens); err != nil {
 			return err
 		}
 	}
-	if len(c.CuQ) != len(c.CuK) {
-		return fmt.Errorf("cu_k: has %d offsets, cu_q has %d", len(c.CuK), len(c.CuQ))
+	if q, k := offsets["cu_q"], offsets["cu_k"]; q != k {
+		return fmt.Errorf("cu_k: has %d offsets, cu_q has %d", k, q)
 	}
 	return p.readDecay(r)
 }
@@ -359,15 +418,18 @@ func (p *attendProblem[T]) readMechanism(c *attendCmd, r *arrayReader[T]) error 
 	if err != nil {
 		return err
 	}
-	if p.mech, err = mechanism.New[T](c.Mechanism, row.Fit(o, p.shapes)); err != nil {
-		return err
+	if p.mech == nil { // the headers made it otherwise
+		if p.mech, err = mechanism.New[T](c.Mechanism, row.Fit(o, p.shapes)); err != nil {
+			return err
+		}
 	}
 	for _, x := range slices.Concat(p.mech.Params().All(), p.mech.Constants().All()) {
 		data, ok := given[x.Name]
+		n, _ := array.Count(p.shapes[x.Name])
 		switch {
 		case !ok:
 			p.shapes[x.Name] = x.Shape
-		case len(data) != len(x.Data) || len(data) > 1 && !slices.Equal(long(p.shapes[x.Name]), long(x.Shape)):
+		case n != len(x.Data) || n > 1 && !slices.Equal(long(p.shapes[x.Name]), long(x.Shape)):
 			return fmt.Errorf("%s: shape is %v, needs %v", x.Name, p.shapes[x.Name], x.Shape)
 		default:
 			copy(x.Data, data)

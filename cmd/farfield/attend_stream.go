@@ -265,7 +265,7 @@ func streamMechanism[T tensor.Float](c *attendCmd, src stream.Source[T], given a
 func newMechanism[T tensor.Float](c *attendCmd, s stream.Shape, given array.Source, in string) (*attendProblem[T], error) {
 	p := &attendProblem[T]{shapes: map[string][]int{}}
 	p.call.Q.H, p.call.Q.D, p.call.K.N = s.H, s.D, int(max(s.M, 0))
-	return p, p.readMechanism(c, &arrayReader[T]{given, in, c.AllowNonfinite})
+	return p, p.readMechanism(c, &arrayReader[T]{given, in, c.AllowNonfinite, false})
 }
 
 // peak measures what the machine can do where tokens are made to measure with.

@@ -223,6 +223,13 @@ func (s keysAlone) Array(name string) (*array.Array, error) {
 	return s.Source.Array(name)
 }
 
+func (s keysAlone) Header(name string) (array.DType, []int, error) {
+	if name == "v" {
+		name = "k"
+	}
+	return s.Source.Header(name)
+}
+
 // arrays makes the maps of a file for each mechanism.
 func (c *mapsCmd) arrays() (list []attentionMap, err error) {
 	in, err := openArrays(c.In)
