@@ -8,7 +8,7 @@ import (
 
 // Writer passes text on in whole characters, so that a terminal can show bytes
 // as they come: the beginning of a character waits for its end, and what is not
-// UTF-8 or would control the terminal becomes U+FFFD.
+// UTF-8, controls the terminal or changes the direction of text becomes U+FFFD.
 type Writer struct {
 	w    io.Writer
 	wait []byte // beginning of a character
@@ -35,7 +35,7 @@ func (w *Writer) write(all bool) error {
 	w.text = w.text[:0]
 	for len(rest) > 0 && (all || utf8.FullRune(rest)) {
 		r, n := utf8.DecodeRune(rest)
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
 			r = utf8.RuneError
 		}
 		w.text = utf8.AppendRune(w.text, r)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,7 +152,7 @@ func attend[T tensor.Float](c *attendCmd, notes io.Writer) ([]*array.Array, *att
 		return nil, nil, input(err)
 	}
 	if unknown := p.unknown(in.Names()); len(unknown) > 0 {
-		fmt.Fprintf(notes, "farfield: not used: %s\n", strings.Join(unknown, ", "))
+		fmt.Fprintf(notes, "farfield: not used: %s\n", strings.Join(escapedAll(unknown), ", "))
 	}
 
 	ran := &attendReport{Mechanism: c.Mechanism, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision}
@@ -349,10 +350,15 @@ func writerFor(path string, inputs ...string) (func(io.Writer, []*array.Array) e
 	return nil, fmt.Errorf("%s: the suffix is %q, needs .npz or .safetensors", path, filepath.Ext(path))
 }
 
-// printJSON prints v, indented.
+// printJSON prints v, indented, and escapes what a terminal would obey.
 func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(escapedJSON(b.Bytes()))
+	return err
 }

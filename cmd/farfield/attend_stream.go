@@ -173,7 +173,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	}
 	unknown := p.unknown(given.Names())
 	if len(unknown) > 0 {
-		fmt.Fprintf(e.notes(), "farfield: not used: %s\n", strings.Join(unknown, ", "))
+		fmt.Fprintf(e.notes(), "farfield: not used: %s\n", strings.Join(escapedAll(unknown), ", "))
 	}
 	if out != "-" {
 		read := []string{in}

@@ -154,7 +154,7 @@ func (c *evalCmd) open() (task.Source, train.Config, error) {
 }
 
 func (r *evalReport) print(e *env) error {
-	fmt.Fprintf(e.stdout, "data        %s\n", r.Data)
+	fmt.Fprintf(e.stdout, "data        %s\n", escaped(r.Data))
 	if r.Bits > 0 {
 		fmt.Fprintf(e.stdout, "loss        %.4f nats a token, %.4f bits per byte over %d tokens, %d bytes\n", r.Loss, r.Bits, r.Tokens, r.Bytes)
 	} else {

@@ -29,7 +29,7 @@ func (f *finding) add(name string, value any) {
 }
 
 func (f *finding) say(name string, value any, format string, args ...any) {
-	f.facts = append(f.facts, fact{name, value, fmt.Sprintf(format, args...)})
+	f.facts = append(f.facts, fact{name, value, escaped(fmt.Sprintf(format, args...))})
 }
 
 // rows are a table: in JSON a list of objects.
@@ -97,12 +97,12 @@ func (f *finding) print(out io.Writer, kind bool) error {
 					if i > 0 {
 						fmt.Fprint(w, "\t")
 					}
-					fmt.Fprint(w, cell)
+					fmt.Fprint(w, escaped(fmt.Sprint(cell)))
 				}
 				fmt.Fprintln(w)
 			}
 		default:
-			fmt.Fprintf(w, "%s\t%v\n", x.name, x.value)
+			fmt.Fprintf(w, "%s\t%s\n", x.name, escaped(fmt.Sprint(x.value)))
 		}
 	}
 	return w.Flush()

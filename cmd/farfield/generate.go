@@ -4,16 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"time"
 
-	"golang.org/x/term"
-
 	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -143,16 +139,14 @@ type generateReport struct {
 // that pieces can be put together, in whole characters to a terminal.
 type textOutput struct {
 	w        io.Writer
-	terminal *token.Writer // nil: not a terminal
-	buffer   []byte        // with --json
+	terminal *screen // nil: not a terminal
+	buffer   []byte  // with --json
 	keep     bool
 }
 
 func newTextOutput(w io.Writer, keep bool) *textOutput {
 	t := &textOutput{w: w, keep: keep}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		t.terminal = token.NewWriter(w)
-	}
+	t.terminal, _ = w.(*screen)
 	return t
 }
 
@@ -161,8 +155,6 @@ func (t *textOutput) Write(p []byte) (int, error) {
 	case t.keep:
 		t.buffer = append(t.buffer, p...)
 		return len(p), nil
-	case t.terminal != nil:
-		return t.terminal.Write(p)
 	}
 	return t.w.Write(p)
 }

@@ -123,7 +123,8 @@ func inspectMechanisms() (*finding, error) {
 	}
 	f.add("mixers", mixers)
 	laws := fmt.Sprint(mechanism.Conformance())
-	f.say("laws", strings.Split(strings.TrimSpace(laws), "\n"), "held in float32 and float64 by go test ./mechanism -run TestLaws:\n\n%s", laws)
+	f.facts = append(f.facts, fact{"laws", strings.Split(strings.TrimSpace(laws), "\n"),
+		"held in float32 and float64 by go test ./mechanism -run TestLaws:\n\n" + laws}) // many lines, of the program's own
 	return f, nil
 }
 

@@ -244,7 +244,11 @@ func execute(args []string, e *env, out *results) int {
 	}
 	par.SetThreads(e.threads[0])
 	e.stdin = infile.Reader(e.ctx, e.stdin)
+	e.stdout = onScreen(e.stdout)
 	err = parsed.Run(e)
+	if s, ok := e.stdout.(*screen); ok {
+		err = errors.Join(err, s.Flush())
+	}
 	defer e.leave(err)
 	if err != nil {
 		return fail(e, err)
@@ -307,14 +311,14 @@ func fail(e *env, err error) int {
 		status = statusInput
 	}
 	if e.first() || !errors.As(err, &known) {
-		fmt.Fprintln(e.stderr, "farfield:", text)
+		fmt.Fprintln(e.stderr, "farfield:", escaped(text))
 	}
 	return status
 }
 
-// oneLine is the text of err without its line breaks.
+// oneLine is the text of err without its line breaks, escaped.
 func oneLine(err error) string {
-	return strings.Join(strings.Fields(err.Error()), " ")
+	return escaped(strings.Join(strings.Fields(err.Error()), " "))
 }
 
 // describeMechanism prints what a mechanism offers; without a name, the

@@ -576,7 +576,7 @@ func printMaps(w io.Writer, list []attentionMap) error {
 	head, rows := mapCells(list)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, r := range slices.Concat([][]string{head}, rows) {
-		fmt.Fprintln(t, strings.Join(r, "\t")+"\t")
+		fmt.Fprintln(t, strings.Join(escapedAll(r), "\t")+"\t")
 	}
 	return t.Flush()
 }

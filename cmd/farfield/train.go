@@ -458,9 +458,9 @@ func describeRun(e *env, t *train.Trainer, dir string) {
 			judged = fmt.Sprintf(", %d to be judged by", n)
 		}
 		fmt.Fprintf(e.stdout, "data        %s: %s%d %s to learn from, %d to validate%s\n",
-			text.Corpus.Name, from, text.Tokens(task.Train).Len(), text.Vocab.Kind(), text.Tokens(task.Valid).Len(), judged)
+			escaped(text.Corpus.Name), from, text.Tokens(task.Train).Len(), text.Vocab.Kind(), text.Tokens(task.Valid).Len(), judged)
 	} else {
-		fmt.Fprintf(e.stdout, "task        %s\n", describeTask(c, src.Spec()))
+		fmt.Fprintf(e.stdout, "task        %s\n", escaped(describeTask(c, src.Spec())))
 	}
 	attention, positions := "no attention", ""
 	if m.Mechanism != "" {
@@ -486,7 +486,7 @@ func describeRun(e *env, t *train.Trainer, dir string) {
 	if _, ok := src.(task.Windowed); ok {
 		samples, what = fmt.Sprintf("%s×%d", samples, m.Context), "tokens"
 	}
-	fmt.Fprintf(e.stdout, "run         %s: updates %d to %d of %s %s%s\n", dir, t.Done()+1, c.Steps, samples, what, grow)
+	fmt.Fprintf(e.stdout, "run         %s: updates %d to %d of %s %s%s\n", escaped(dir), t.Done()+1, c.Steps, samples, what, grow)
 }
 
 // describeTask names a task with its settings, and its samples.

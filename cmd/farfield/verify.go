@@ -82,12 +82,13 @@ func printCase(w io.Writer, k golden.Case) {
 	if k.Name != "" && k.Name+".npz" != k.File {
 		what += " " + k.Name
 	}
+	what = escaped(what)
 	switch {
 	case k.Skipped != "":
-		fmt.Fprintf(w, "skip  %s: %s\n", what, k.Skipped)
+		fmt.Fprintf(w, "skip  %s: %s\n", what, escaped(k.Skipped))
 		return
 	case k.Problem != "":
-		fmt.Fprintf(w, "FAIL  %s %s %s: %s\n", what, k.Form, k.Precision, k.Problem)
+		fmt.Fprintf(w, "FAIL  %s %s %s: %s\n", what, k.Form, k.Precision, escaped(k.Problem))
 		return
 	}
 	word := "ok  "
@@ -95,5 +96,5 @@ func printCase(w io.Writer, k golden.Case) {
 		word = "FAIL"
 	}
 	fmt.Fprintf(w, "%s  %s %s %s: error %.3g of its tolerance (%s of %s)\n",
-		word, what, k.Form, k.Precision, k.Err, k.Worst, strings.Join(k.Arrays, ", "))
+		word, what, k.Form, k.Precision, k.Err, k.Worst, strings.Join(escapedAll(k.Arrays), ", "))
 }
