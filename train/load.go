@@ -34,6 +34,9 @@ func Load(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
 	}
+	if err := CheckForeign(path); err != nil {
+		return nil, nil, err
+	}
 	if !isCheckpoint(path) {
 		if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
 			return nil, nil, fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s", path, configFile, manifestFile)

@@ -30,6 +30,9 @@ type Prediction struct {
 
 // OpenPredictor reads the model of a run, as Load does, and the names of its classes.
 func OpenPredictor(path string) (*Predictor, error) {
+	if err := CheckForeign(path); err != nil {
+		return nil, err
+	}
 	run := RunFolder(path)
 	config, err := RunConfig(run)
 	if err != nil {

@@ -184,6 +184,9 @@ func inspectFolder(path string) (*finding, error) {
 		}
 		return true
 	}
+	if err := train.CheckForeign(path); err != nil {
+		return nil, err
+	}
 	switch {
 	case is("checkpoint.json"):
 		return inspectModel("checkpoint", path)
