@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
@@ -14,7 +15,7 @@ import (
 type About struct {
 	Command string
 	Seeds   []uint64
-	Config  any           // written as JSON; nil: left out
+	Config  any           // its JSON is listed by names; nil: left out
 	Took    time.Duration // 0: left out
 	At      time.Time     // zero: left out
 	Machine string
@@ -47,9 +48,8 @@ func commit() string {
 	return revision + dirty
 }
 
-// Rows returns what is known as names and values.
-func (a About) Rows() ([][2]string, error) {
-	var rows [][2]string
+// Rows returns what is known but the configuration, as names and values.
+func (a About) Rows() (rows [][2]string) {
 	add := func(name, value string) {
 		if value != "" {
 			rows = append(rows, [2]string{name, value})
@@ -59,13 +59,6 @@ func (a About) Rows() ([][2]string, error) {
 	if len(a.Seeds) > 0 {
 		add("seeds", strings.Trim(fmt.Sprint(a.Seeds), "[]"))
 	}
-	if a.Config != nil {
-		text, err := json.Marshal(a.Config)
-		if err != nil {
-			return nil, fmt.Errorf("configuration: %w", err)
-		}
-		add("configuration", string(text))
-	}
 	add("machine", a.Machine)
 	add("commit", a.Commit)
 	if a.Took > 0 {
@@ -73,6 +66,68 @@ func (a About) Rows() ([][2]string, error) {
 	}
 	if !a.At.IsZero() {
 		add("at", a.At.UTC().Format("2006-01-02 15:04 MST"))
+	}
+	return rows
+}
+
+// Settings returns the fields of the configuration, as Flatten does.
+func (a About) Settings() ([][2]string, error) {
+	if a.Config == nil {
+		return nil, nil
+	}
+	rows, err := Flatten(a.Config)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return rows, nil
+}
+
+// Flatten returns the fields of x's JSON in their order, as names and values: model.width
+// for a field of an object, and a list in one value. What has no JSON is an error.
+func Flatten(x any) ([][2]string, error) {
+	text, err := json.Marshal(x)
+	if err != nil {
+		return nil, err
+	}
+	return flatten(nil, "", text)
+}
+
+func flatten(rows [][2]string, name string, text []byte) ([][2]string, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	first, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch first {
+	case json.Delim('['):
+		var list []string
+		for d.More() {
+			var value any
+			if err := d.Decode(&value); err != nil {
+				return nil, err
+			}
+			list = append(list, fmt.Sprint(value))
+		}
+		return append(rows, [2]string{name, strings.Join(list, ", ")}), nil
+	case json.Delim('{'):
+	case nil:
+		return append(rows, [2]string{name, "none"}), nil
+	default:
+		return append(rows, [2]string{name, fmt.Sprint(first)}), nil
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, err
+		}
+		if rows, err = flatten(rows, strings.TrimPrefix(name+"."+fmt.Sprint(key), "."), value); err != nil {
+			return nil, err
+		}
 	}
 	return rows, nil
 }

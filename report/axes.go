@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"sync"
 
-	"codeberg.org/go-fonts/liberation/liberationserifregular"
+	"codeberg.org/go-fonts/liberation/liberationsansregular"
 	"golang.org/x/image/font/opentype"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/text"
@@ -28,20 +28,20 @@ const (
 // hair is the line of axes.
 var hair = draw.LineStyle{Color: color.Black, Width: 0.5}
 
-// serif is the font of all text.
-var serif = font.Font{Typeface: "Liberation", Variant: "Serif"}
+// sans is the font of all text. Helvetica and Arial have the same widths.
+var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
 
 var fonts = sync.OnceValue(func() *font.Cache {
-	face, err := opentype.Parse(liberationserifregular.TTF)
+	face, err := opentype.Parse(liberationsansregular.TTF)
 	if err != nil {
 		panic("report: the font of the program: " + err.Error())
 	}
-	return font.NewCache(font.Collection{{Font: serif, Face: face}})
+	return font.NewCache(font.Collection{{Font: sans, Face: face}})
 })
 
 // textOf is black text of a size, which lies beside a point as x and y say.
 func textOf(size vg.Length, x draw.XAlignment, y draw.YAlignment) draw.TextStyle {
-	return draw.TextStyle{Color: color.Black, Font: font.From(serif, size), XAlign: x, YAlign: y, Handler: text.Plain{Fonts: fonts()}}
+	return draw.TextStyle{Color: color.Black, Font: font.From(sans, size), XAlign: x, YAlign: y, Handler: text.Plain{Fonts: fonts()}}
 }
 
 // tick is a mark of an axis; one without a label is shorter.

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"image/color"
 	"io"
@@ -68,28 +69,73 @@ var marks = []draw.GlyphDrawer{
 // dashes tell lines of the same colour apart.
 var dashes = [][]vg.Length{nil, {6, 2}, {2, 2}}
 
-// Sizes of a figure. The legend is beside it.
+// Sizes of a figure. As a file it has the legend beside the plot; on a page it is
+// narrow, and has the legend below.
 const (
-	bubble     = 18 * vg.Length(1) // radius of the largest
-	plotWidth  = 7 * vg.Inch
-	plotHeight = 4.5 * vg.Inch
-	margin     = 4 * vg.Length(1)
-	dotsAnInch = 144 // of a PNG
+	bubble       = 18 * vg.Length(1) // radius of the largest
+	plotWidth    = 7 * vg.Inch
+	plotHeight   = 4.5 * vg.Inch
+	narrowWidth  = 5 * vg.Inch
+	narrowHeight = 3.2 * vg.Inch
+	margin       = 4 * vg.Length(1)
+	dotsAnInch   = 144 // of a PNG
 )
 
-// WriteSVG draws the figure as SVG. The same figure gives the same bytes.
-func (f *Figure) WriteSVG(w io.Writer) error {
-	return f.write(w, func(width, height vg.Length) vg.CanvasWriterTo { return vgsvg.New(width, height) })
+// newCanvas returns an empty drawing.
+type newCanvas func(width, height vg.Length) vg.CanvasWriterTo
+
+func svgCanvas(width, height vg.Length) vg.CanvasWriterTo { return vgsvg.New(width, height) }
+
+func pngCanvas(width, height vg.Length) vg.CanvasWriterTo {
+	return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dotsAnInch))}
 }
+
+// WriteSVG draws the figure as SVG. The same figure gives the same bytes.
+func (f *Figure) WriteSVG(w io.Writer) error { return sansSVG(w, f.write) }
 
 // WritePNG draws the same as PNG.
-func (f *Figure) WritePNG(w io.Writer) error {
-	return f.write(w, func(width, height vg.Length) vg.CanvasWriterTo {
-		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dotsAnInch))}
-	})
+func (f *Figure) WritePNG(w io.Writer) error { return f.write(w, pngCanvas) }
+
+func (f *Figure) write(w io.Writer, canvas newCanvas) error { return f.layOut(w, canvas, false) }
+
+// writeNarrow draws the figure without its title, for a page.
+func (f *Figure) writeNarrow(w io.Writer, canvas newCanvas) error { return f.layOut(w, canvas, true) }
+
+// families are fonts of the same widths.
+const families = "Helvetica,Arial,Liberation Sans,sans-serif"
+
+// sansSVG draws SVG that names fonts which readers have.
+func sansSVG(w io.Writer, draw func(io.Writer, newCanvas) error) error {
+	var b bytes.Buffer
+	if err := draw(&b, svgCanvas); err != nil {
+		return err
+	}
+	_, err := w.Write(inTags(b.Bytes(), "font-family:Liberation Sans;", "font-family:"+families+";",
+		// vgsvg gives the pictures that it embeds as PNG another name.
+		`"data:image/jpg;`, `"data:image/png;`))
+	return err
 }
 
-func (f *Figure) write(w io.Writer, canvas func(width, height vg.Length) vg.CanvasWriterTo) error {
+// inTags replaces old strings by new ones, in pairs, in the tags of SVG and not in its
+// text.
+func inTags(svg []byte, pairs ...string) []byte {
+	replacer := strings.NewReplacer(pairs...)
+	var b bytes.Buffer
+	for len(svg) > 0 {
+		start := bytes.IndexByte(svg, '<')
+		end := bytes.IndexByte(svg, '>')
+		if start < 0 || end < start {
+			break
+		}
+		b.Write(svg[:start])
+		b.WriteString(replacer.Replace(string(svg[start : end+1])))
+		svg = svg[end+1:]
+	}
+	b.Write(svg)
+	return b.Bytes()
+}
+
+func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
 	a := axes{
 		title: drawn(f.Title),
 		x:     axis{label: drawn(f.XLabel), low: math.Inf(1), high: math.Inf(-1), logarithmic: !f.XLinear},
@@ -116,13 +162,20 @@ func (f *Figure) write(w io.Writer, canvas func(width, height vg.Length) vg.Canv
 	a.x.mark(f.XText)
 	a.y.mark(f.YText)
 
-	beside := legend.width() + 2*margin
-	c := canvas(plotWidth+beside, plotHeight)
+	size := vg.Point{X: plotWidth, Y: plotHeight}
+	var beside, below vg.Length // of the legend
+	if narrow {
+		a.title, size = "", vg.Point{X: narrowWidth, Y: narrowHeight}
+		below = legend.flow(size.X - 2*margin)
+	} else {
+		beside = legend.stack()
+	}
+	c := canvas(size.X+beside, size.Y+below)
 	all := draw.New(c)
 	all.SetColor(color.White)
 	all.Fill(all.Rectangle.Path())
 	// The last label of an axis reaches beyond it.
-	plot := draw.Crop(all, margin, -4*margin-beside, margin, -margin)
+	plot := draw.Crop(all, margin, -4*margin-beside, margin+below, -margin-tickFont/2)
 	inner := a.inner(plot)
 	a.grid(inner)
 	a.draw(plot, inner)
@@ -131,7 +184,11 @@ func (f *Figure) write(w io.Writer, canvas func(width, height vg.Length) vg.Canv
 			return vg.Point{X: inner.X(a.x.at(x)), Y: inner.Y(a.y.at(y))}
 		})
 	}
-	legend.draw(draw.Crop(all, plotWidth, -margin, margin, -8*margin))
+	if narrow {
+		legend.draw(draw.Crop(all, margin, -margin, margin, -size.Y))
+	} else {
+		legend.draw(draw.Crop(all, size.X, -margin, margin, -8*margin))
+	}
 	_, err := c.WriteTo(w)
 	return err
 }
@@ -359,37 +416,83 @@ func (b *bars) sample(*draw.Canvas) {}
 
 // legend has the names of series, each beside a sample of what is drawn of it.
 type legend struct {
-	names []string
-	parts [][]part
+	names  []string
+	parts  [][]part
+	places []vg.Point // of the samples' upper left corners, below 0
 }
 
 func (l *legend) add(name string, parts []part) {
 	l.names, l.parts = append(l.names, name), append(l.parts, parts)
 }
 
-const sampleWidth = 20 * vg.Length(1)
+// Sizes of a legend.
+const (
+	sampleWidth = 20 * vg.Length(1)
+	entryGap    = 12 * vg.Length(1) // between entries side by side
+)
 
-// width is what the legend takes.
-func (l *legend) width() (w vg.Length) {
-	style := textOf(titleFont, 0, 0)
+func legendStyle() draw.TextStyle { return textOf(titleFont, draw.XLeft, draw.YTop) }
+
+// stack places entries one below the other and returns their width.
+func (l *legend) stack() (width vg.Length) {
+	style := legendStyle()
+	var y vg.Length
 	for _, name := range l.names {
-		w = max(w, style.Width(name))
+		l.places = append(l.places, vg.Point{Y: -y})
+		y += style.Height(name) + 2
+		width = max(width, style.Width(name))
 	}
-	return sampleWidth + 3*margin + w
+	return sampleWidth + 5*margin + width
 }
 
-// draw draws the legend from the upper left corner of c on.
-func (l *legend) draw(c draw.Canvas) {
-	style := textOf(titleFont, draw.XLeft, draw.YCenter)
+// flow places entries in lines of a width and returns the height of all. A longer name
+// is broken between words.
+func (l *legend) flow(width vg.Length) (height vg.Length) {
+	style := legendStyle()
+	var x, line vg.Length
 	for i, name := range l.names {
-		height := style.Height(name) + 2
+		name = broken(style, name, width-sampleWidth-margin)
+		l.names[i] = name
+		w := sampleWidth + margin + style.Width(name)
+		if x > 0 && x+w > width {
+			x, height, line = 0, height+line, 0
+		}
+		l.places = append(l.places, vg.Point{X: x, Y: -height})
+		x += w + entryGap
+		line = max(line, style.Height(name)+2)
+	}
+	return height + line + margin
+}
+
+// broken returns text with line breaks between words, so that lines are no wider than
+// width.
+func broken(style draw.TextStyle, text string, width vg.Length) string {
+	var b strings.Builder
+	line := ""
+	for _, word := range strings.Fields(text) {
+		longer := strings.TrimPrefix(line+" "+word, " ")
+		if line != "" && style.Width(longer) > width {
+			b.WriteString(line + "\n")
+			longer = word
+		}
+		line = longer
+	}
+	return b.String() + line
+}
+
+// draw draws the entries at their places below the upper left corner of c.
+func (l *legend) draw(c draw.Canvas) {
+	style := legendStyle()
+	height := style.Height("0") + 2
+	for i, name := range l.names {
 		place := c
-		place.Max = vg.Point{X: c.Min.X + sampleWidth, Y: c.Max.Y - vg.Length(i)*height}
+		place.Min.X += l.places[i].X
+		place.Max = vg.Point{X: place.Min.X + sampleWidth, Y: c.Max.Y + l.places[i].Y}
 		place.Min.Y = place.Max.Y - height
 		for _, p := range l.parts[i] {
 			p.sample(&place)
 		}
-		c.FillText(style, vg.Point{X: place.Max.X + margin, Y: place.Center().Y}, name)
+		c.FillText(style, vg.Point{X: place.Max.X + margin, Y: place.Max.Y - 1}, name)
 	}
 }
 

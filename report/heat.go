@@ -1,19 +1,17 @@
 package report
 
 import (
-	"bytes"
 	"fmt"
 	"image"
 	"image/color"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot/palette/moreland"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgimg"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // Axis says what the rows or the columns of a matrix are.
@@ -25,7 +23,8 @@ type Axis struct {
 }
 
 // Heat is a matrix drawn as colours, its first row at the top. Where values are
-// below 0 colours part at 0; what is NaN or farther from 0 than 1e150 is grey.
+// below 0 colours part at 0; what is NaN or farther from 0 than 1e150 is grey. Values
+// beyond the ends of the colours have the colour of the end, which is marked ≥ or ≤.
 type Heat struct {
 	Title      string
 	X, Y       Axis // columns and rows
@@ -72,24 +71,12 @@ func (h *Heat) WritePNG(w io.Writer) error { return h.alone().WritePNG(w) }
 func (h *Heat) alone() *Maps { return &Maps{Heats: []Heat{*h}} }
 
 // WriteSVG draws the matrices as SVG. The same ones give the same bytes.
-func (m *Maps) WriteSVG(w io.Writer) error {
-	var b bytes.Buffer
-	if err := m.write(&b, func(width, height vg.Length) vg.CanvasWriterTo { return vgsvg.New(width, height) }); err != nil {
-		return err
-	}
-	// vgsvg gives the pictures that it embeds as PNG another name.
-	_, err := w.Write(bytes.ReplaceAll(b.Bytes(), []byte(`"data:image/jpg;`), []byte(`"data:image/png;`)))
-	return err
-}
+func (m *Maps) WriteSVG(w io.Writer) error { return sansSVG(w, m.write) }
 
 // WritePNG draws the same as PNG.
-func (m *Maps) WritePNG(w io.Writer) error {
-	return m.write(w, func(width, height vg.Length) vg.CanvasWriterTo {
-		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(width, height), vgimg.UseDPI(dotsAnInch))}
-	})
-}
+func (m *Maps) WritePNG(w io.Writer) error { return m.write(w, pngCanvas) }
 
-func (m *Maps) write(w io.Writer, canvas func(width, height vg.Length) vg.CanvasWriterTo) error {
+func (m *Maps) write(w io.Writer, canvas newCanvas) error {
 	if len(m.Heats) == 0 {
 		return fmt.Errorf("%s: has 0 matrices", m.Title)
 	}
@@ -105,7 +92,7 @@ func (m *Maps) write(w io.Writer, canvas func(width, height vg.Length) vg.Canvas
 	panels := make([]panel, len(m.Heats))
 	var width, height vg.Length // of the widest and of the highest
 	for i := range m.Heats {
-		if panels[i], err = m.Heats[i].panel(ends[i]); err != nil {
+		if panels[i], err = m.Heats[i].panel(ends[i], false); err != nil {
 			return err
 		}
 		width, height = max(width, panels[i].width), max(height, panels[i].height)
@@ -203,12 +190,15 @@ func (h *Heat) ends() [2]float64 {
 // panel is a matrix with its axes and the bar of its colours.
 type panel struct {
 	axes, bar     axes
+	bare          bool // without the bar
 	matrix, scale image.Image
 	width, height vg.Length // with both
 	size          vg.Point  // of the matrix
 }
 
-func (h *Heat) panel(ends [2]float64) (panel, error) {
+// panel lays out the matrix: with its title and the bar of its colours, or bare of
+// both, for a page that has them elsewhere.
+func (h *Heat) panel(ends [2]float64, bare bool) (panel, error) {
 	colours, err := h.colours(ends)
 	if err != nil {
 		return panel{}, err
@@ -226,17 +216,22 @@ func (h *Heat) panel(ends [2]float64) (panel, error) {
 		},
 		bar: axes{
 			x: axis{hidden: true},
-			y: axis{low: ends[0], high: ends[1], ticks: evenTicks(ends[0], ends[1], nil), tight: true},
+			y: axis{low: ends[0], high: ends[1], ticks: h.barTicks(ends), tight: true},
 		},
 		matrix: h.picture(ends, colours, width, height), scale: scaleOf(colours),
 		size: vg.Point{X: width, Y: height},
 	}
+	barRoom := barWidth
+	if bare {
+		p.axes.title, barRoom = "", 0
+	}
+	p.bare = bare
 	// What the axes take of a page.
 	page := draw.Canvas{Rectangle: vg.Rectangle{Max: vg.Point{X: 2 * width, Y: 2 * height}}}
 	inner := p.axes.inner(page)
 	left, below, above := inner.Min.X, inner.Min.Y, page.Max.Y-inner.Max.Y
 	title := textOf(titleFont, 0, 0).Width(p.axes.title)
-	p.width = max(width+left+2*margin, title) + barWidth
+	p.width = max(width+left+2*margin, title) + barRoom
 	p.height = height + below + above + 2*margin
 	return p, nil
 }
@@ -247,12 +242,47 @@ func (p *panel) draw(c draw.Canvas) {
 	inner.Max.X = inner.Min.X + p.size.X
 	p.axes.draw(c, inner)
 	inner.DrawImage(inner.Rectangle, p.matrix)
+	if p.bare {
+		return
+	}
 	// The bar is as high as the matrix.
 	bar := c
 	bar.Min, bar.Max = vg.Point{X: c.Max.X - barWidth + 2*margin, Y: inner.Min.Y}, vg.Point{X: c.Max.X - 2*margin, Y: inner.Max.Y}
 	scale := p.bar.inner(bar)
 	p.bar.draw(bar, scale)
 	scale.DrawImage(scale.Rectangle, p.scale)
+}
+
+// barTicks marks the bar of the colours, and the ends that values lie beyond.
+func (h *Heat) barTicks(ends [2]float64) []tick {
+	low, high := h.beyond(ends)
+	list := evenTicks(ends[0], ends[1], nil)
+	room := (ends[1] - ends[0]) / 10
+	mark := func(value float64, sign string) {
+		for i := range list {
+			if math.Abs(list[i].value-value) < room {
+				list[i].label = ""
+			}
+		}
+		list = append(list, tick{value, sign + strconv.FormatFloat(value, 'g', 2, 64)})
+	}
+	if low {
+		mark(ends[0], "≤ ")
+	}
+	if high {
+		mark(ends[1], "≥ ")
+	}
+	return list
+}
+
+// beyond reports whether values lie below and above the ends.
+func (h *Heat) beyond(ends [2]float64) (low, high bool) {
+	for _, x := range h.Values {
+		if shows(x, true) {
+			low, high = low || x < ends[0], high || x > ends[1]
+		}
+	}
+	return low, high
 }
 
 // size returns the sides of the matrix on the page: cells are squares, unless it
@@ -393,6 +423,41 @@ func scaleOf(colours color.Palette) image.Image {
 	return m
 }
 
+// Limit sets the ends of the colours of all matrices that are not grey to ±q, where
+// the part share of the values other than 0 lies within ±q, so that a few large values
+// do not drown the rest. It returns q, and 0 where no value lies beyond ±q.
+func (m *Maps) Limit(share float64) float64 {
+	var sizes []float64
+	low := 0.
+	for _, h := range m.Heats {
+		for _, x := range h.Values {
+			if !h.Grey && x != 0 && shows(x, true) {
+				sizes = append(sizes, math.Abs(x))
+				low = min(low, x)
+			}
+		}
+	}
+	if len(sizes) == 0 {
+		return 0
+	}
+	slices.Sort(sizes)
+	largest := sizes[len(sizes)-1]
+	// Two digits, so that the mark at the end of the colours is its value.
+	q, _ := strconv.ParseFloat(strconv.FormatFloat(sizes[int(share*float64(len(sizes)-1))], 'g', 2, 64), 64)
+	if q <= 0 || largest < 1.5*q {
+		q = largest
+	}
+	for i := range m.Heats {
+		if h := &m.Heats[i]; !h.Grey {
+			h.Low, h.High = max(low, -q), q
+		}
+	}
+	if q == largest {
+		return 0
+	}
+	return q
+}
+
 // Reduce returns the matrix with at most most rows and columns: means of square
 // blocks, whose sides it returns. What is not a number is left out of a mean. most is 1
 // or more; less is taken for 1.
@@ -428,3 +493,9 @@ func (a Axis) reduced(side int) Axis {
 	a.Ticks, a.Step = nil, max(a.Step, 1)*side
 	return a
 }
+
+// turned is a column of dots laid down as a row, the last dot first.
+type turned struct{ image.Image }
+
+func (t turned) Bounds() image.Rectangle { return image.Rect(0, 0, t.Image.Bounds().Dy(), 1) }
+func (t turned) At(x, _ int) color.Color { return t.Image.At(0, t.Image.Bounds().Dy()-1-x) }

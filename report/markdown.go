@@ -55,6 +55,9 @@ func (p *Page) WriteMarkdown(w io.Writer, prefix string) error {
 	if p.Title != "" {
 		m.block("# " + inline(p.Title))
 	}
+	if p.Verdict != "" {
+		m.block("**" + inline(p.Verdict) + "**")
+	}
 	m.text(p.Lead)
 	shown := 0
 	for i := range p.Sections {
@@ -78,14 +81,15 @@ func (p *Page) WriteMarkdown(w io.Writer, prefix string) error {
 		}
 		m.code(s.Code)
 	}
-	rows, err := p.About.Rows()
+	settings, err := p.About.Settings()
 	if err != nil {
 		return err
 	}
-	for i, r := range rows {
-		rows[i][0], rows[i][1] = inline(r[0]), inline(r[1])
+	if len(settings) > 0 {
+		m.block("## Configuration")
 	}
-	m.list(rows)
+	m.list(settings)
+	m.list(p.About.Rows())
 	_, err = io.WriteString(w, m.String())
 	return err
 }
@@ -166,7 +170,7 @@ func (m *markdown) code(text string) {
 func (m *markdown) list(rows [][2]string) {
 	var lines []string
 	for _, r := range rows {
-		lines = append(lines, "- "+r[0]+": "+r[1])
+		lines = append(lines, "- "+inline(r[0])+": "+inline(r[1]))
 	}
 	if lines != nil {
 		m.block(strings.Join(lines, "\n"))

@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// Page is a report of sections one below the other.
+// Page is a report of sections one below the other. It begins with the verdict, which
+// is what a reader came for.
 type Page struct {
-	Title, Lead string
-	Sections    []Section
-	About       About
+	Title, Verdict, Lead string
+	Sections             []Section
+	About                About
 }
 
 // Section is a part of a page. What it does not have is left out; what it has
@@ -47,7 +48,8 @@ var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"paragraphs": paragraphs,
-	"svg":        inlineSVG,
+	"figure":     inlineFigure,
+	"maps":       inlineMaps,
 	"png":        inlinePNG,
 }).Parse(pageText))
 
@@ -91,21 +93,6 @@ func paragraphs(text string) []string {
 		}
 	}
 	return list
-}
-
-// inlineSVG is a drawing as an element of a page, as wide as there is room.
-func inlineSVG(drawing interface{ WriteSVG(io.Writer) error }, title string) (template.HTML, error) {
-	var b bytes.Buffer
-	if err := drawing.WriteSVG(&b); err != nil {
-		return "", err
-	}
-	_, rest, _ := strings.Cut(b.String(), "<svg ")
-	tag, rest, whole := strings.Cut(rest, ">")
-	size, _, sized := strings.Cut(tag, "\n") // without the names of namespaces, which pages do not need
-	if !whole || !sized {
-		return "", fmt.Errorf("%s: the drawing is no SVG", title)
-	}
-	return template.HTML(`<svg role="img" aria-label="` + template.HTMLEscapeString(drawn(title)) + `" ` + size + ">" + rest), nil
 }
 
 // inlinePNG is a picture as an address that holds it.

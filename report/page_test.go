@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ func dots(t *testing.T) []byte {
 func fullPage(t *testing.T, text string) *report.Page {
 	h := report.Heat{Title: text, Rows: 2, Cols: 2, Values: []float64{0, 1, 2, 3}, X: report.Axis{Label: text, Ticks: []string{text, "b"}}}
 	return &report.Page{
-		Title: text, Lead: text,
+		Title: text, Verdict: text, Lead: text,
 		Sections: []report.Section{
 			{Title: text, Text: text, Table: &report.Table{Title: text, Head: []string{text, "n"}, Rows: [][]string{{text, "1"}, {"", text}}, Note: text}},
 			{Figure: &report.Figure{Title: text, XLabel: text, YLabel: text, Series: []report.Series{{Name: text, X: []float64{1, 2}, Y: []float64{1, 3}}}}, Caption: text},
@@ -104,7 +105,8 @@ func skeleton(page string) string {
 		name, _, _ = strings.Cut(name, "\n")
 		b.WriteString(name + " ")
 	}
-	return b.String()
+	// Long text is turned, or has several lines.
+	return regexp.MustCompile(`(text /text )+`).ReplaceAllString(regexp.MustCompile(`/?\bg `).ReplaceAllString(b.String(), ""), "text /text ")
 }
 
 // hostile are texts that would be something else than text.
@@ -138,7 +140,8 @@ func FuzzTextStaysText(f *testing.F) {
 			t.Skip()
 		}
 		page := func(text string) *report.Page {
-			return &report.Page{Title: text, Sections: []report.Section{{
+			return &report.Page{Title: text, Verdict: text, About: report.About{Config: map[string]any{text: []string{text}}}, Sections: []report.Section{{
+				Maps:  &report.Maps{Title: text, Heats: []report.Heat{{Title: text, Rows: 1, Cols: 1, Values: []float64{1}, X: report.Axis{Label: text, Ticks: []string{text}}}}},
 				Title: text, Table: &report.Table{Head: []string{text}, Rows: [][]string{{text}}}, Code: text,
 				Figure: &report.Figure{Title: text, Series: []report.Series{{Name: text, X: []float64{1}, Y: []float64{1}}}},
 			}}}
@@ -171,8 +174,8 @@ func TestPageNeedsNothingElse(t *testing.T) {
 			t.Errorf("the page has no %s", want)
 		}
 	}
-	if strings.Count(page, "<svg") != 2 {
-		t.Errorf("%d drawings in SVG, want 2", strings.Count(page, "<svg"))
+	if n := strings.Count(page, "<svg"); n != 4 { // a figure, two maps and the bar of their colours
+		t.Errorf("%d drawings in SVG, want 4", n)
 	}
 	if htmlOf(t, fullPage(t, "text")) != page {
 		t.Error("the same page gives other bytes")
@@ -183,7 +186,7 @@ func TestPageNeedsNothingElse(t *testing.T) {
 // processors and versions of the encoder.
 func TestGoldenPage(t *testing.T) {
 	p := &report.Page{
-		Title: "A small page", Lead: "What it shows.\n\nAnd why.",
+		Title: "A small page", Verdict: "Better than nothing: 1 < 2.", Lead: "What it shows.\n\nAnd why.",
 		Sections: []report.Section{
 			{Title: "Numbers", Text: "Published beside measured: 1 < 2.", Table: &report.Table{
 				Title: "loss", Head: []string{"mechanism", "published", "measured"},
@@ -192,7 +195,7 @@ func TestGoldenPage(t *testing.T) {
 			{Title: "Sample", Picture: &report.Picture{Name: "a picture", PNG: []byte("PNG")}, Caption: "A digit.", Code: "a <b>\n```\n"},
 		},
 		About: report.About{
-			Command: "farfield reproduce x", Seeds: []uint64{1, 2}, Config: map[string]int{"width": 8}, Took: 90 * time.Second,
+			Command: "farfield reproduce x", Seeds: []uint64{1, 2}, Config: map[string]any{"lr": 1e-3, "model": map[string]any{"set": []string{"a", "b"}, "width": 8}}, Took: 90 * time.Second,
 			At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Machine: "one", Commit: "abc",
 		},
 	}
@@ -215,6 +218,61 @@ func TestGoldenPage(t *testing.T) {
 	}
 	if page := htmlOf(t, p); !strings.Contains(page, html.EscapeString("a <b>")) {
 		t.Error("code is not there as it stands")
+	}
+}
+
+// TestVerdictComesFirst holds that a page begins with what its reader came for.
+func TestVerdictComesFirst(t *testing.T) {
+	p := fullPage(t, "text")
+	p.Verdict = "the verdict"
+	for _, page := range []string{htmlOf(t, p), markdownOf(t, p, "x")} {
+		_, body, _ := strings.Cut(page, "</head>")
+		at := strings.Index(body, "the verdict")
+		for _, later := range []string{"<table", "<svg", "| ---", "Configuration"} {
+			if i := strings.Index(body, later); i >= 0 && i < at {
+				t.Errorf("%q stands before the verdict", later)
+			}
+		}
+	}
+}
+
+// TestChartsHaveTheFaceOfThePage: one family without serifs for text and drawings, and
+// colours of the page where drawings had black on white.
+func TestChartsHaveTheFaceOfThePage(t *testing.T) {
+	page := htmlOf(t, fullPage(t, "#000000 #FFFFFF"))
+	if n := strings.Count(page, "font-family"); n != 0 {
+		t.Errorf("drawings name %d fonts of their own", n)
+	}
+	for _, tag := range tags.FindAllString(page, -1) {
+		named := strings.Contains(tag, "aria-label") || strings.Contains(tag, "alt=")
+		if !named && (strings.Contains(tag, "#000000") || strings.Contains(tag, "#FFFFFF")) {
+			t.Errorf("black or white on a page that may be dark: %s", tag)
+		}
+	}
+	if !strings.Contains(page, ">#000000 #FFFFFF</text>") {
+		t.Error("text that looks like a colour is changed")
+	}
+	var alone strings.Builder
+	if err := fullPage(t, "text").Sections[1].Figure.WriteSVG(&alone); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(alone.String(), "sans-serif") || strings.Contains(alone.String(), "Serif") {
+		t.Error("a drawing by itself has another font")
+	}
+}
+
+func TestFlattenNamesFieldsInOrder(t *testing.T) {
+	got, err := report.Flatten(struct {
+		B     int `json:"b"`
+		Model struct {
+			Set map[string]string `json:"set"`
+			N   []float64         `json:"n"`
+		} `json:"model"`
+		A string `json:"a"`
+	}{B: 1, A: `x","y`})
+	want := [][2]string{{"b", "1"}, {"model.set", "none"}, {"model.n", "none"}, {"a", `x","y`}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 }
 

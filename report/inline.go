@@ -1,0 +1,146 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// inlineDrawing is SVG in a page, with a width in pixels at which its labels have the
+// size of the text beside it.
+type inlineDrawing struct {
+	Title string
+	Width int
+	SVG   template.HTML
+}
+
+// inlineFigure draws a figure for a page, which has its title beside it.
+func inlineFigure(f *Figure, name string) (*inlineDrawing, error) {
+	return inlineSVG(f.writeNarrow, f.Title, name)
+}
+
+// inlineMaps draws each of the matrices by itself, so that a page has as many side by
+// side as there is room for, and first the bar of their colours if it is the same.
+func inlineMaps(m *Maps, name string) (list []*inlineDrawing, err error) {
+	ends, err := m.ends()
+	if err != nil {
+		return nil, err
+	}
+	add := func(write func(io.Writer, newCanvas) error, title string) error {
+		d, err := inlineSVG(write, title, name)
+		list = append(list, d)
+		return err
+	}
+	common := m.common(ends)
+	if common >= 0 {
+		if err := add(func(w io.Writer, canvas newCanvas) error { return m.writeBar(w, canvas, common, ends[common]) }, "Colours of all maps"); err != nil {
+			return nil, err
+		}
+	}
+	for i := range m.Heats {
+		h := m.Heats[i]
+		title := h.Title
+		h.Title = ""
+		err := add(func(w io.Writer, canvas newCanvas) error {
+			p, err := h.panel(ends[i], common >= 0 || h.Grey)
+			if err != nil {
+				return err
+			}
+			c := canvas(p.width, p.height)
+			p.draw(draw.New(c))
+			_, err = c.WriteTo(w)
+			return err
+		}, title)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// common returns a matrix whose colours all others have that are not grey; -1 if there
+// is none.
+func (m *Maps) common(ends [][2]float64) int {
+	first, n := -1, 0
+	for i, h := range m.Heats {
+		switch {
+		case h.Grey:
+			continue
+		case first < 0:
+			first = i
+		case ends[i] != ends[first]:
+			return -1
+		}
+		n++
+	}
+	if n < 2 {
+		return -1
+	}
+	return first
+}
+
+// writeBar draws the colours from left to right over their values.
+func (m *Maps) writeBar(w io.Writer, canvas newCanvas, i int, ends [2]float64) error {
+	all := m.Heats[i]
+	colours, err := all.colours(ends)
+	if err != nil {
+		return err
+	}
+	all.Values = nil
+	for _, h := range m.Heats {
+		if !h.Grey {
+			all.Values = append(all.Values, h.Values...)
+		}
+	}
+	a := axes{y: axis{hidden: true}, x: axis{low: ends[0], high: ends[1], ticks: all.barTicks(ends), tight: true}}
+	c := canvas(narrowWidth, 3*barHeight)
+	dc := draw.Crop(draw.New(c), 6*margin, -6*margin, margin, -margin)
+	inner := a.inner(dc)
+	a.draw(dc, inner)
+	inner.DrawImage(inner.Rectangle, turned{scaleOf(colours)})
+	_, err = c.WriteTo(w)
+	return err
+}
+
+const barHeight = 14 * vg.Length(1)
+
+// paints are the colours of drawings that follow the page.
+var paints = []string{
+	"#000000", "var(--ink)",
+	"#FFFFFF", "none",
+	"#DDDDDD", "var(--line)",
+	"#707070", "var(--faint)",
+	"font-family:Liberation Sans;", "",
+}
+
+// inlineSVG is a drawing as an element of a page, whose colours and font it has.
+func inlineSVG(write func(io.Writer, newCanvas) error, title, name string) (*inlineDrawing, error) {
+	var b bytes.Buffer
+	var size vg.Point
+	if err := write(&b, func(width, height vg.Length) vg.CanvasWriterTo {
+		size = vg.Point{X: width, Y: height}
+		return svgCanvas(width, height)
+	}); err != nil {
+		return nil, err
+	}
+	_, rest, _ := strings.Cut(b.String(), "<svg ")
+	_, rest, whole := strings.Cut(rest, ">")
+	if !whole {
+		return nil, fmt.Errorf("%s: the drawing is no SVG", title)
+	}
+	label := title
+	if label == "" {
+		label = name
+	}
+	rest = string(inTags([]byte(rest), append(paints, `"data:image/jpg;`, `"data:image/png;`)...))
+	return &inlineDrawing{
+		Title: title, Width: int(size.X) + 1,
+		SVG: template.HTML(fmt.Sprintf(`<svg role="img" aria-label="%s" viewBox="0 0 %.5g %.5g">%s`,
+			template.HTMLEscapeString(drawn(label)), size.X.Points(), size.Y.Points(), rest)),
+	}, nil
+}
