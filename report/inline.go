@@ -115,6 +115,7 @@ var paints = []string{
 	"#FFFFFF", "none",
 	"#DDDDDD", "var(--line)",
 	"#707070", "var(--faint)",
+	"#0072B2", "var(--mark)", // too dark for dark pages
 	"font-family:Liberation Sans;", "",
 }
 

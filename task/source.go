@@ -188,8 +188,8 @@ func (m Metric) Better(a, b float64) bool {
 
 // Baseline is what a simple means scores by the task's metric.
 type Baseline struct {
-	Name  string
-	Score float64
+	Name  string  `json:"name"`
+	Score float64 `json:"score"`
 }
 
 // within reports a split that there is not, or a number that it does not have.

@@ -49,6 +49,7 @@ type Trainer struct {
 	saved   int // the update after which the latest checkpoint is; -1: there is none
 	elapsed time.Duration
 
+	detail  Detail      // of the last evaluation
 	best    *best       // nil: none yet
 	weights [][]float32 // of the best, of a run that keeps nothing
 }
@@ -228,6 +229,9 @@ func (t *Trainer) Best() int {
 	return t.best.Step
 }
 
+// Detail returns where the last score comes from.
+func (t *Trainer) Detail() Detail { return t.detail }
+
 // Close closes the run's files and gives its folder to other owners. A second call does
 // nothing.
 func (t *Trainer) Close() error {
@@ -303,10 +307,11 @@ func every(n, step int) bool { return n > 0 && step%n == 0 }
 // evaluate scores limit samples of a split, or all of it.
 func (t *Trainer) evaluate(ctx context.Context, what string, split task.Split, limit int, o Observer) (Score, error) {
 	start := time.Now()
-	score, _, err := t.job.Evaluate(ctx, t.model, t.source, split, limit)
+	score, detail, err := t.job.Evaluate(ctx, t.model, t.source, split, limit)
 	if err != nil {
 		return score, diverged(t.step, err)
 	}
+	t.detail = detail
 	t.elapsed += time.Since(start)
 	row := Eval{Step: t.step, Eval: what, Split: split.String(), Score: score, Elapsed: t.elapsed.Seconds()}
 	if err := comm.Together(t.job.Ranks, t.metrics.eval(&row)); err != nil {

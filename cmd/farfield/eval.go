@@ -38,6 +38,7 @@ type evalReport struct {
 	train.Score
 	train.Detail
 	Classes []string `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
+	Verdict *verdict `json:"verdict,omitempty"` // where the baselines of the part are known
 }
 
 func (c *evalCmd) Run(e *env) error {
@@ -83,6 +84,12 @@ func (c *evalCmd) Run(e *env) error {
 	}
 	if named, ok := src.(task.Named); ok && len(r.Confusion) > 0 {
 		r.Classes = named.Classes()
+	}
+	if c.Data == "" && !c.All {
+		// Of a folder that is no run there is no result.
+		if trained, err := readResult(train.RunFolder(c.Model)); err == nil && trained != nil && trained.Split == r.Split {
+			r.Verdict = judge(r.Score, trained.baselines())
+		}
 	}
 	if c.JSON {
 		return printJSON(e.stdout, r)
@@ -154,6 +161,7 @@ func (c *evalCmd) open() (task.Source, train.Config, error) {
 }
 
 func (r *evalReport) print(e *env) error {
+	r.Verdict.print(e)
 	fmt.Fprintf(e.stdout, "data        %s\n", escaped(r.Data))
 	if r.Bits > 0 {
 		fmt.Fprintf(e.stdout, "loss        %.4f nats a token, %.4f bits per byte over %d tokens, %d bytes\n", r.Loss, r.Bits, r.Tokens, r.Bytes)

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
@@ -68,34 +70,173 @@ func (c *reportCmd) Run(e *env) error {
 	return err
 }
 
+// trainedRun is what the folder of a run tells of it so far.
+type trainedRun struct {
+	dir, name string
+	config    train.Config
+	history   *train.History
+	final     *train.Eval  // that the run is judged by; nil: it has not ended
+	result    *trainReport // nil: it has not ended, or another program trained it
+}
+
+func readRun(dir string) (*trainedRun, error) {
+	config, err := runConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &trainedRun{dir: dir, name: filepath.Base(filepath.Clean(dir)), config: config}
+	if r.history, err = train.ReadHistory(dir); err != nil {
+		return nil, err
+	}
+	if n := len(r.history.Evals); n > 0 && r.history.Evals[n-1].Eval != train.Look && r.history.Evals[n-1].Step == r.updates() {
+		r.final = &r.history.Evals[n-1]
+	}
+	result, err := readResult(dir)
+	if err == nil && result != nil && r.final != nil && result.Steps == r.final.Step { // not of a run that went on
+		r.result = result
+	}
+	return r, err
+}
+
+// updates are how many were made.
+func (r *trainedRun) updates() int {
+	if n := len(r.history.Steps); n > 0 {
+		return r.history.Steps[n-1].Step
+	}
+	return 0
+}
+
+// seconds are how long it took so far.
+func (r *trainedRun) seconds() float64 {
+	var s float64
+	if n := len(r.history.Steps); n > 0 {
+		s = r.history.Steps[n-1].Elapsed
+	}
+	if n := len(r.history.Evals); n > 0 {
+		s = max(s, r.history.Evals[n-1].Elapsed)
+	}
+	return s
+}
+
+// looks are the evaluations of the validation part while the model learned.
+func (r *trainedRun) looks() (list []train.Eval) {
+	for _, v := range r.history.Evals {
+		if v.Eval == train.Look {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// verdict is a sentence on how good the model is.
+func (r *trainedRun) verdict() string {
+	if r.result != nil && r.result.Verdict != nil {
+		return r.result.Verdict.Text
+	}
+	if r.final != nil {
+		x, m := judged(r.final.Score)
+		return fmt.Sprintf("%s: %s on %d samples (%s). No baseline is known.", upperFirst(m.name), m.number(x), r.final.Samples, r.final.Split)
+	}
+	text := fmt.Sprintf("Not finished: %d of %d updates", r.updates(), r.config.Steps)
+	if looks := r.looks(); len(looks) > 0 {
+		x, m := judged(looks[len(looks)-1].Score)
+		text += fmt.Sprintf(", validation %s %s so far", m.name, m.number(x))
+	}
+	return text + "."
+}
+
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
 // writeReport writes the page of the run in the folder dir, with a text that its
 // model wrote, "" if there is none.
 func writeReport(out, dir, text string) error {
-	config, err := train.RunConfig(dir)
+	r, err := readRun(dir)
 	if err != nil {
 		return err
 	}
-	history, err := train.ReadHistory(dir)
-	if err != nil {
-		return err
-	}
-	page := runPage(filepath.Base(filepath.Clean(dir)), config, history)
+	page := r.page()
 	if text != "" {
 		page.Sections = append(page.Sections, report.Section{Title: "Sample", Text: "By the checkpoint that the run is judged by.", Code: text})
 	}
 	return atomicfile.Write(out, page.WriteHTML)
 }
 
-// runPage is the page of a run, by what it has written so far.
-func runPage(name string, config train.Config, h *train.History) *report.Page {
-	page := &report.Page{Title: "Training of " + name, About: report.Here("farfield train --config config.json")}
-	page.About.Config, page.About.Seeds = config, []uint64{config.Seed}
-	page.Lead = fmt.Sprintf("%s by %s, %d layers of width %d, context %d: %d of %d updates.",
-		config.Task, cmp.Or(config.Model.Mechanism, "no attention"), config.Model.Layers, config.Model.Width, config.Model.Context, len(h.Steps), config.Steps)
-	var loss, rate, norm, checked report.Series
+// page is the page of the run: verdict, scores, curves.
+func (r *trainedRun) page() *report.Page {
+	c := &r.config
+	page := &report.Page{Title: "Training of " + r.name, Verdict: r.verdict(), About: report.Here("farfield train --config config.json")}
+	page.About.Config, page.About.Seeds = *c, []uint64{c.Seed}
+	page.About.Took = time.Duration(r.seconds() * float64(time.Second))
+	page.Lead = fmt.Sprintf("%s by %s, layers %d, width %d, context %d: %d of %d updates.",
+		c.Task, cmp.Or(c.Model.Mechanism, "no attention"), c.Model.Layers, c.Model.Width, c.Model.Context, r.updates(), c.Steps)
+	add := func(title string, t *report.Table) {
+		if len(t.Rows) > 0 {
+			page.Sections = append(page.Sections, report.Section{Title: title, Table: t})
+		}
+	}
+	if r.result != nil {
+		x, m := judged(r.result.Score)
+		add("Score", scoreTable(r.result.Split, x, m, r.result.baselines()))
+		add("By class", classTable(r.result.Confusion, r.result.Classes))
+	}
+	page.Sections = append(page.Sections, r.curves()...)
+	table := &report.Table{Head: []string{"update", "part", "loss", "score", "seconds"}}
+	all := r.history.Evals
+	every := (len(all) + mostEvaluations - 1) / mostEvaluations
+	if every > 1 {
+		table.Note = fmt.Sprintf("One of %d; all %d are in metrics.jsonl.", every, len(all))
+	}
+	for i, v := range all {
+		x, m := judged(v.Score)
+		if (i+1)%max(every, 1) != 0 && v.Eval == train.Look {
+			continue
+		}
+		part := v.Split
+		if v.Eval != train.Look {
+			part += ", " + v.Eval
+		}
+		table.Head[3] = m.name
+		table.Rows = append(table.Rows, []string{strconv.Itoa(v.Step), part, fmt.Sprintf("%.4f", v.Loss), m.number(x), fmt.Sprintf("%.0f", v.Elapsed)})
+	}
+	add("Evaluations", table)
+	return page
+}
+
+// scoreTable has a score above those of the baselines.
+func scoreTable(split string, x float64, m measure, baselines []task.Baseline) *report.Table {
+	t := &report.Table{Head: []string{"", m.name}, Rows: [][]string{{"this model", m.number(x)}}, Note: "On the " + split + " part."}
+	for _, b := range baselines {
+		t.Rows = append(t.Rows, []string{b.Name, m.number(b.Score)})
+	}
+	return t
+}
+
+// classTable has a row for each class.
+func classTable(confusion [][]int64, names []string) *report.Table {
+	t := &report.Table{Head: []string{"class", "targets", "recall", "precision", "mistaken for"},
+		Note: "Recall is the share of a class that is taken for it, precision the share of what is taken for the class that is. The last column is the commonest mistake."}
+	for _, s := range classScores(confusion, names) {
+		t.Rows = append(t.Rows, []string{s.Name, strconv.FormatInt(s.Targets, 10), share(s.Recall), share(s.Precision), s.Mistaken})
+	}
+	return t
+}
+
+// lossUnit is what losses are told in.
+func (r *trainedRun) lossUnit() string {
+	for _, v := range r.history.Evals {
+		if v.Bits > 0 {
+			return "nats a token"
+		}
+	}
+	return "loss"
+}
+
+// curves are figures over the updates.
+func (r *trainedRun) curves() (list []report.Section) {
+	var loss, rate, norm, checked, score report.Series
 	loss.Name, checked.Name = "training", "validation"
 	rate.Style, norm.Style, loss.Style = report.Bare, report.Bare, report.Bare
-	for _, some := range stretches(h.Steps) {
+	for _, some := range stretches(r.history.Steps) {
 		var mean train.Step
 		for _, s := range some {
 			mean.Loss += s.Loss / float64(len(some))
@@ -110,45 +251,61 @@ func runPage(name string, config train.Config, h *train.History) *report.Page {
 			to.s.X, to.s.Y = append(to.s.X, at), append(to.s.Y, to.y)
 		}
 	}
-	unit := "loss"
-	table := &report.Table{Head: []string{"update", "samples", "of the part", "loss", "score", "targets", "seconds"}}
-	for _, v := range h.Evals {
-		if v.Split == task.Valid.String() {
-			checked.X, checked.Y = append(checked.X, float64(v.Step)), append(checked.Y, v.Loss)
+	var m measure
+	for _, v := range r.history.Evals {
+		if v.Split != task.Valid.String() {
+			continue
 		}
-		score := fmt.Sprintf("%.4f", v.Value)
-		table.Head[4] = string(v.Metric)
-		if v.Bits > 0 {
-			unit, table.Head[4], score = "nats a token", "bits per byte", fmt.Sprintf("%.4f", v.Bits)
-		}
-		table.Rows = append(table.Rows, []string{strconv.Itoa(v.Step), v.Eval, v.Split, fmt.Sprintf("%.4f", v.Loss), score,
-			strconv.FormatInt(v.Tokens, 10), fmt.Sprintf("%.0f", v.Elapsed)})
+		checked.X, checked.Y = append(checked.X, float64(v.Step)), append(checked.Y, v.Loss)
+		var x float64
+		x, m = judged(v.Score)
+		score.Name = "validation"
+		score.X, score.Y = append(score.X, float64(v.Step)), append(score.Y, x)
 	}
-	curves := func(title, unit string, list ...report.Series) {
+	add := func(title, unit string, all ...report.Series) {
 		f := &report.Figure{Title: title, XLabel: "updates", YLabel: unit, XLinear: true, YLinear: true}
-		for _, s := range list {
+		for _, s := range all {
 			if len(s.X) > 0 {
 				f.Series = append(f.Series, s)
 			}
 		}
 		if len(f.Series) > 0 {
-			page.Sections = append(page.Sections, report.Section{Figure: f})
+			list = append(list, report.Section{Figure: f})
 		}
 	}
-	curves("Loss", unit, loss, checked)
-	curves("Learning rate", "", rate)
-	curves("Norm of the gradient before clipping", "", norm)
-	if len(table.Rows) > 0 {
-		page.Sections = append(page.Sections, report.Section{Title: "Evaluation", Table: table})
+	add("Loss", r.lossUnit(), loss, checked)
+	if m.Metric == task.Accuracy && r.result != nil {
+		add("Score", m.name, append([]report.Series{score}, levels(r.result.baselines(), m, 1, float64(r.updates()))...)...)
+	} else if m.Metric == task.Accuracy {
+		add("Score", m.name, score)
 	}
-	if n := len(h.Steps); n > 0 {
-		page.About.Took = time.Duration(h.Steps[n-1].Elapsed * float64(time.Second))
+	add("Learning rate", "", rate)
+	add("Norm of the gradient before clipping", "", norm)
+	if len(list) > 0 {
+		list[0].Title = "Curves"
 	}
-	return page
+	return list
 }
 
-// curvePoints are the most points of a curve.
-const curvePoints = 500
+// levels is a line for the best baseline.
+func levels(baselines []task.Baseline, m measure, from, to float64) []report.Series {
+	if len(baselines) == 0 {
+		return nil
+	}
+	best := slices.MinFunc(baselines, func(a, b task.Baseline) int {
+		if m.Better(a.Score, b.Score) {
+			return -1
+		}
+		return 1
+	})
+	return []report.Series{{Name: "baseline " + best.Name, X: []float64{from, to}, Y: []float64{best.Score, best.Score}, Style: report.Level}}
+}
+
+// What a page shows at most.
+const (
+	curvePoints     = 500
+	mostEvaluations = 15 // rows
+)
 
 // stretches cuts the updates into as many pieces as a curve has points at most,
 // of which means are drawn.

@@ -369,6 +369,14 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 	if err != nil {
 		return nil, err
 	}
+	r.Detail = trainer.Detail()
+	if named, ok := src.(task.Named); ok && len(r.Confusion) > 0 {
+		r.Classes = named.Classes()
+	}
+	r.Verdict = judge(r.Score, r.baselines())
+	if err := writeResult(dir, r); err != nil {
+		return nil, err
+	}
 	return r, writeReport(filepath.Join(dir, reportFile), dir, r.Sample)
 }
 
@@ -556,6 +564,9 @@ type trainReport struct {
 	Steps int    `json:"steps"`
 	Best  int    `json:"best_step,omitempty"` // whose weights are judged
 	train.Score
+	train.Detail
+	Classes     []string        `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
+	Verdict     *verdict        `json:"verdict,omitempty"`
 	Baselines   []task.Baseline `json:"baselines,omitempty"`
 	Table       *[3]float64     `json:"table_bits_per_byte,omitempty"` // of order 0, 1 and 2
 	TableTokens int             `json:"table_tokens,omitempty"`        // that the tables learned from, where it is not all
@@ -564,6 +575,7 @@ type trainReport struct {
 
 func (r *trainReport) print(e *env) error {
 	name := map[string]string{"valid": "validation", "test": "test"}[r.Split]
+	r.Verdict.print(e)
 	if r.Table == nil {
 		of := ""
 		if r.Best > 0 {

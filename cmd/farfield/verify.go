@@ -24,14 +24,14 @@ func (c *verifyCmd) Help() string {
 	)
 }
 
-// verdict counts what became of the cases.
-type verdict struct {
+// caseCounts counts what became of the cases.
+type caseCounts struct {
 	Compared int `json:"compared"`
 	Skipped  int `json:"skipped"`
 	Failed   int `json:"failed"` // of those compared
 }
 
-func (v *verdict) add(c golden.Case) {
+func (v *caseCounts) add(c golden.Case) {
 	switch {
 	case c.Skipped != "":
 		v.Skipped++
@@ -43,7 +43,7 @@ func (v *verdict) add(c golden.Case) {
 }
 
 func (c *verifyCmd) Run(e *env) error {
-	var total verdict
+	var total caseCounts
 	cases := []golden.Case{}
 	err := e.interruptible(func() error {
 		return golden.Run(c.Folder, golden.Options{Float64: c.Precision == "f64"}, func(k golden.Case) {
@@ -64,7 +64,7 @@ func (c *verifyCmd) Run(e *env) error {
 	if c.JSON {
 		err = printJSON(e.stdout, struct {
 			Cases []golden.Case `json:"cases"`
-			Total verdict       `json:"total"`
+			Total caseCounts    `json:"total"`
 		}{cases, total})
 	} else {
 		_, err = fmt.Fprintf(e.stdout, "%d compared, %d failed, %d skipped\n", total.Compared, total.Failed, total.Skipped)

@@ -48,12 +48,12 @@ func TestVerifyFails(t *testing.T) {
 	status, out, _ = command(t, "verify", "--json", "--precision", "f64", dir)
 	var r struct {
 		Cases []golden.Case
-		Total verdict
+		Total caseCounts
 	}
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
-	if status != statusFailure || len(r.Cases) != 6 || r.Total != (verdict{Compared: 6, Failed: 6}) {
+	if status != statusFailure || len(r.Cases) != 6 || r.Total != (caseCounts{Compared: 6, Failed: 6}) {
 		t.Errorf("status %d, %d cases, %+v", status, len(r.Cases), r.Total)
 	}
 }

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// Results of comparing a score with another.
+const (
+	resultBetter = "better"
+	resultSame   = "no difference"
+	resultWorse  = "worse"
+)
+
+// verdict compares a score with the best baseline of its task.
+type verdict struct {
+	Text       string  `json:"text"`
+	Result     string  `json:"result"`
+	Baseline   string  `json:"baseline"`
+	Difference float64 `json:"difference"` // by the metric; above 0 where the score is the better one
+}
+
+// measure is what scores are told in.
+type measure struct {
+	name string
+	task.Metric
+}
+
+// bitsPerByte is the measure of texts.
+const bitsPerByte = "bits per byte"
+
+// judged returns the number that s is judged by, and its measure.
+func judged(s train.Score) (float64, measure) {
+	if s.Bits > 0 {
+		return s.Bits, measure{bitsPerByte, s.Metric}
+	}
+	return s.Value, measure{string(s.Metric), s.Metric}
+}
+
+// number formats a score.
+func (m measure) number(x float64) string {
+	if m.Metric == task.Accuracy {
+		return fmt.Sprintf("%.1f %%", 100*x)
+	}
+	return fmt.Sprintf("%.4g", x)
+}
+
+// difference formats the distance of two scores.
+func (m measure) difference(x float64) string {
+	if m.Metric == task.Accuracy {
+		return fmt.Sprintf("%.1f points", 100*math.Abs(x))
+	}
+	return fmt.Sprintf("%.3g %s", math.Abs(x), m.name)
+}
+
+// samplingError is the standard error of a score that is measured on n targets; 0 where
+// it is not known.
+func (m measure) samplingError(x float64, n int64) float64 {
+	if m.Metric != task.Accuracy || n == 0 {
+		return 0
+	}
+	return math.Sqrt(x * (1 - x) / float64(n))
+}
+
+// result compares x with y. They are the same where they differ by less than twice the
+// standard error of their difference.
+func (m measure) result(x, y, standardError float64) string {
+	switch {
+	case x == y || math.Abs(x-y) < 2*standardError:
+		return resultSame
+	case m.Better(x, y):
+		return resultBetter
+	}
+	return resultWorse
+}
+
+// judge compares a score with the best of its baselines; nil if there are none.
+func judge(s train.Score, baselines []task.Baseline) *verdict {
+	x, m := judged(s)
+	if len(baselines) == 0 {
+		return nil
+	}
+	best := baselines[0]
+	for _, b := range baselines[1:] {
+		if m.Better(b.Score, best.Score) {
+			best = b
+		}
+	}
+	v := &verdict{Baseline: best.Name, Difference: x - best.Score}
+	if m.Better(0, 1) {
+		v.Difference = -v.Difference
+	}
+	e := math.Hypot(m.samplingError(x, s.Tokens), m.samplingError(best.Score, s.Tokens))
+	against := fmt.Sprintf("%s %s against %s", m.name, m.number(x), m.number(best.Score))
+	v.Result = m.result(x, best.Score, e)
+	switch v.Result {
+	case resultBetter:
+		v.Text = fmt.Sprintf("Better than the baseline %s by %s: %s.", best.Name, m.difference(v.Difference), against)
+	case resultWorse:
+		v.Text = fmt.Sprintf("The baseline %s is better by %s: %s.", best.Name, m.difference(v.Difference), against)
+	default:
+		v.Text = fmt.Sprintf("No better than the baseline %s: %s", best.Name, against)
+		if e > 0 {
+			v.Text += fmt.Sprintf(", less than two standard errors (%s) apart on %d targets", m.difference(2*e), s.Tokens)
+		}
+		v.Text += "."
+	}
+	return v
+}
+
+// print prints the verdict, if there is one, as the first line of a result.
+func (v *verdict) print(e *env) {
+	if v != nil {
+		fmt.Fprintf(e.stdout, "verdict     %s\n", v.Text)
+	}
+}
+
+// tableBaselines are the bits per byte of a text's counts as baselines.
+func tableBaselines(bits [3]float64) []task.Baseline {
+	return []task.Baseline{
+		{Name: "counts of single tokens", Score: bits[0]},
+		{Name: "counts after one token", Score: bits[1]},
+		{Name: "counts after two tokens", Score: bits[2]},
+	}
+}
+
+// resultFile is what a training came to, in the folder of its run.
+const (
+	resultFile    = "result.json"
+	resultVersion = 1
+	mostResult    = 1 << 24 // bytes
+)
+
+// writeResult writes what a training came to into the folder of its run.
+func writeResult(dir string, r *trainReport) error {
+	return atomicfile.Write(filepath.Join(dir, resultFile), func(w io.Writer) error {
+		return printJSON(w, struct {
+			Version int `json:"version"`
+			*trainReport
+		}{resultVersion, r})
+	})
+}
+
+// readResult returns what the training in the folder dir came to; nil if it has not
+// ended.
+func readResult(dir string) (*trainReport, error) {
+	path := filepath.Join(dir, resultFile)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var r struct {
+		Version int `json:"version"`
+		trainReport
+	}
+	d := json.NewDecoder(io.LimitReader(f, mostResult))
+	if err := d.Decode(&r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Version != resultVersion {
+		return nil, fmt.Errorf("%s: version is %d, this program reads %d", path, r.Version, resultVersion)
+	}
+	if n := len(r.Classes); n > 0 && n != len(r.Confusion) {
+		return nil, fmt.Errorf("%s: classes are %d, rows of confusion %d", path, n, len(r.Confusion))
+	}
+	for i, row := range r.Confusion {
+		if len(row) != len(r.Confusion) {
+			return nil, fmt.Errorf("%s: row %d of confusion has %d columns, needs %d", path, i, len(row), len(r.Confusion))
+		}
+	}
+	return &r.trainReport, nil
+}
+
+// baselines are those of the task, or of a text by counts.
+func (r *trainReport) baselines() []task.Baseline {
+	if r.Table != nil {
+		return tableBaselines(*r.Table)
+	}
+	return r.Baselines
+}
+
+// classScore is how well a model tells one class.
+type classScore struct {
+	Name      string
+	Targets   int64
+	Recall    float64 // share of the class that is taken for it; NaN: it has no targets
+	Precision float64 // share of what is taken for the class that is; NaN: nothing is
+	Mistaken  string  // the other class that it is taken for most often; "": none
+}
+
+// classScores returns what a confusion says of each class.
+func classScores(confusion [][]int64, names []string) []classScore {
+	name := func(class int) string {
+		if class < len(names) {
+			return names[class]
+		}
+		return fmt.Sprint(class)
+	}
+	list := make([]classScore, len(confusion))
+	for class, row := range confusion {
+		s := classScore{Name: name(class)}
+		var taken, most int64
+		for other, n := range row {
+			s.Targets += n
+			taken += confusion[other][class]
+			if other != class && n > most {
+				most, s.Mistaken = n, name(other)
+			}
+		}
+		s.Recall, s.Precision = float64(row[class])/float64(s.Targets), float64(row[class])/float64(taken)
+		list[class] = s
+	}
+	return list
+}
+
+// share formats a part of 1, and – where there is none.
+func share(x float64) string {
+	if math.IsNaN(x) {
+		return "–"
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*x), ".0") + " %"
+}
