@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,8 +100,11 @@ func flatten(rows [][2]string, name string, text []byte) ([][2]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch first {
-	case json.Delim('['):
+	switch first := first.(type) {
+	case json.Delim:
+		if first == '{' {
+			break
+		}
 		var list []string
 		for d.More() {
 			var value any
@@ -110,7 +114,12 @@ func flatten(rows [][2]string, name string, text []byte) ([][2]string, error) {
 			list = append(list, fmt.Sprint(value))
 		}
 		return append(rows, [2]string{name, strings.Join(list, ", ")}), nil
-	case json.Delim('{'):
+	case json.Number:
+		text := first.String()
+		if x, err := first.Float64(); err == nil && strings.ContainsAny(text, ".e") {
+			text = strconv.FormatFloat(x, 'g', 12, 64) // 0.1·0.003 is 0.00030000000000000003
+		}
+		return append(rows, [2]string{name, text}), nil
 	case nil:
 		return append(rows, [2]string{name, "none"}), nil
 	default:

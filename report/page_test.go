@@ -268,9 +268,10 @@ func TestFlattenNamesFieldsInOrder(t *testing.T) {
 			Set map[string]string `json:"set"`
 			N   []float64         `json:"n"`
 		} `json:"model"`
-		A string `json:"a"`
-	}{B: 1, A: `x","y`})
-	want := [][2]string{{"b", "1"}, {"model.set", "none"}, {"model.n", "none"}, {"a", `x","y`}}
+		Rate float64 `json:"rate"`
+		A    string  `json:"a"`
+	}{B: 1, Rate: 0.003 * 0.1, A: `x","y`})
+	want := [][2]string{{"b", "1"}, {"model.set", "none"}, {"model.n", "none"}, {"rate", "0.0003"}, {"a", `x","y`}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}

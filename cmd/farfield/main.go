@@ -55,6 +55,7 @@ type cli struct {
 
 	Maps    mapsCmd    `cmd:"" group:"Look" help:"Draw attention maps, and tell where their weights lie."`
 	Report  reportCmd  `cmd:"" group:"Look" help:"Make a page of a run: curves, configuration, a sample."`
+	Compare compareCmd `cmd:"" group:"Look" help:"Lay runs over each other: curves, means and deviations."`
 	Inspect inspectCmd `cmd:"" group:"Look" help:"Tell what a file or a folder is, or this machine."`
 
 	Bench     benchCmd     `cmd:"" group:"Measure" help:"Time attention, decoding, training and matrix products."`

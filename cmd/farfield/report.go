@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +23,7 @@ type reportCmd struct {
 	Out          string `short:"o" placeholder:"FILE" help:"Where it goes, by default report.html in the run's folder, where train writes it at its end."`
 	SampleTokens int    `placeholder:"N" default:"400" help:"Tokens of a text from the latest checkpoint, if there is one; 0 for none (${default})."`
 
-	Folder string `arg:"" name:"run" help:"Folder of a run, finished or not."`
+	Folder string `arg:"" name:"run" help:"Folder of a run, finished or not, or of the runs of --seeds."`
 }
 
 // Help are examples.
@@ -39,12 +38,27 @@ func (c *reportCmd) Run(e *env) error {
 	if c.SampleTokens < 0 {
 		return inputf("--sample-tokens: %d is negative", c.SampleTokens)
 	}
-	config, err := runConfig(c.Folder)
+	if err := checkOutput(c.Out); err != nil {
+		return inputf("--out: %w", err)
+	}
+	out := c.Out
+	if out == "" {
+		out = filepath.Join(c.Folder, reportFile)
+	}
+	runs, err := findRuns(c.Folder)
 	if err != nil {
 		return input(err)
 	}
-	if err := checkOutput(c.Out); err != nil {
-		return inputf("--out: %w", err)
+	if len(runs) > 1 || runs[0] != c.Folder {
+		if _, err = writeComparison(out, c.Folder); err != nil {
+			return input(err)
+		}
+		_, err = fmt.Fprintln(e.stdout, out)
+		return err
+	}
+	config, err := runConfig(c.Folder)
+	if err != nil {
+		return input(err)
 	}
 	var text string
 	if c.SampleTokens > 0 {
@@ -58,10 +72,6 @@ func (c *reportCmd) Run(e *env) error {
 				return err
 			}
 		}
-	}
-	out := c.Out
-	if out == "" {
-		out = filepath.Join(c.Folder, reportFile)
 	}
 	if err := writeReport(out, c.Folder, text); err != nil {
 		return input(err)
@@ -289,15 +299,10 @@ func (r *trainedRun) curves() (list []report.Section) {
 
 // levels is a line for the best baseline.
 func levels(baselines []task.Baseline, m measure, from, to float64) []report.Series {
-	if len(baselines) == 0 {
+	best, ok := bestBaseline(baselines, m)
+	if !ok {
 		return nil
 	}
-	best := slices.MinFunc(baselines, func(a, b task.Baseline) int {
-		if m.Better(a.Score, b.Score) {
-			return -1
-		}
-		return 1
-	})
 	return []report.Series{{Name: "baseline " + best.Name, X: []float64{from, to}, Y: []float64{best.Score, best.Score}, Style: report.Level}}
 }
 

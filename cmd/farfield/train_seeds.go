@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,6 +117,13 @@ func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64)
 		all.Runs = append(all.Runs, r)
 	}
 	all.summarise()
+	if e.first() {
+		x, err := writeComparison(filepath.Join(t.Out, reportFile), t.Out)
+		if err != nil {
+			return err
+		}
+		all.Verdict = x.Verdict
+	}
 	if t.JSON {
 		return printJSON(e.stdout, &all)
 	}
@@ -138,26 +144,22 @@ type seedsReport struct {
 	Runs      []*trainReport `json:"runs"`
 	Mean      float64        `json:"mean"` // of the scores
 	Deviation float64        `json:"deviation"`
+	Verdict   string         `json:"verdict"`
 }
 
-// summarise sets mean and standard deviation, with n - 1, of the scores.
+// summarise sets mean and deviation of the scores.
 func (r *seedsReport) summarise() {
-	n := float64(len(r.Runs))
+	var scores []float64
 	for _, run := range r.Runs {
-		r.Mean += run.Value / n
+		scores = append(scores, run.Value)
 	}
-	if n < 2 {
-		return
-	}
-	for _, run := range r.Runs {
-		r.Deviation += (run.Value - r.Mean) * (run.Value - r.Mean) / (n - 1)
-	}
-	r.Deviation = math.Sqrt(r.Deviation)
+	r.Mean, r.Deviation = meanDeviation(scores)
 }
 
 func (r *seedsReport) print(e *env) error {
 	w := tabwriter.NewWriter(e.stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	first := r.Runs[0]
+	fmt.Fprintf(e.stdout, "verdict     %s\n", r.Verdict)
 	fmt.Fprintf(w, "run\t%s\tloss\tupdate\t\n", first.Metric)
 	for _, run := range r.Runs {
 		at := run.Steps

@@ -88,22 +88,33 @@ func (m measure) result(x, y, standardError float64) string {
 // judge compares a score with the best of its baselines; nil if there are none.
 func judge(s train.Score, baselines []task.Baseline) *verdict {
 	x, m := judged(s)
-	if len(baselines) == 0 {
+	best, ok := bestBaseline(baselines, m)
+	if !ok {
 		return nil
 	}
-	best := baselines[0]
-	for _, b := range baselines[1:] {
-		if m.Better(b.Score, best.Score) {
+	v := newVerdict(x, m, best, math.Hypot(m.samplingError(x, s.Tokens), m.samplingError(best.Score, s.Tokens)))
+	if v.Result == resultSame && s.Tokens > 0 {
+		v.Text = strings.TrimSuffix(v.Text, ".") + fmt.Sprintf(" on %d targets.", s.Tokens)
+	}
+	return v
+}
+
+func bestBaseline(list []task.Baseline, m measure) (best task.Baseline, ok bool) {
+	for i, b := range list {
+		if i == 0 || m.Better(b.Score, best.Score) {
 			best = b
 		}
 	}
-	v := &verdict{Baseline: best.Name, Difference: x - best.Score}
+	return best, len(list) > 0
+}
+
+// newVerdict compares x with a baseline, given the standard error of their difference.
+func newVerdict(x float64, m measure, best task.Baseline, standardError float64) *verdict {
+	v := &verdict{Baseline: best.Name, Difference: x - best.Score, Result: m.result(x, best.Score, standardError)}
 	if m.Better(0, 1) {
 		v.Difference = -v.Difference
 	}
-	e := math.Hypot(m.samplingError(x, s.Tokens), m.samplingError(best.Score, s.Tokens))
 	against := fmt.Sprintf("%s %s against %s", m.name, m.number(x), m.number(best.Score))
-	v.Result = m.result(x, best.Score, e)
 	switch v.Result {
 	case resultBetter:
 		v.Text = fmt.Sprintf("Better than the baseline %s by %s: %s.", best.Name, m.difference(v.Difference), against)
@@ -111,8 +122,8 @@ func judge(s train.Score, baselines []task.Baseline) *verdict {
 		v.Text = fmt.Sprintf("The baseline %s is better by %s: %s.", best.Name, m.difference(v.Difference), against)
 	default:
 		v.Text = fmt.Sprintf("No better than the baseline %s: %s", best.Name, against)
-		if e > 0 {
-			v.Text += fmt.Sprintf(", less than two standard errors (%s) apart on %d targets", m.difference(2*e), s.Tokens)
+		if standardError > 0 {
+			v.Text += fmt.Sprintf(", less than two standard errors (%s) apart", m.difference(2*standardError))
 		}
 		v.Text += "."
 	}
