@@ -101,6 +101,10 @@ func (f *Figure) write(w io.Writer, canvas newCanvas) error { return f.layOut(w,
 // writeNarrow draws the figure without its title, for a page.
 func (f *Figure) writeNarrow(w io.Writer, canvas newCanvas) error { return f.layOut(w, canvas, true) }
 
+// pictures mends those that vgsvg embeds: it gives PNG another name, and leaves out that
+// a picture fills its place.
+var pictures = []string{`"data:image/jpg;`, `"data:image/png;`, "<image ", `<image preserveAspectRatio="none" `}
+
 // families are fonts of the same widths.
 const families = "Helvetica,Arial,Liberation Sans,sans-serif"
 
@@ -110,9 +114,7 @@ func sansSVG(w io.Writer, draw func(io.Writer, newCanvas) error) error {
 	if err := draw(&b, svgCanvas); err != nil {
 		return err
 	}
-	_, err := w.Write(inTags(b.Bytes(), "font-family:Liberation Sans;", "font-family:"+families+";",
-		// vgsvg gives the pictures that it embeds as PNG another name.
-		`"data:image/jpg;`, `"data:image/png;`))
+	_, err := w.Write(inTags(b.Bytes(), append(pictures, "font-family:Liberation Sans;", "font-family:"+families+";")...))
 	return err
 }
 

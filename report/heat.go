@@ -47,8 +47,7 @@ func Grey(title string, height, width int, levels []byte) Heat {
 type Maps struct {
 	Title   string
 	Heats   []Heat
-	Columns int  // of the picture; 0: as many as there are, 4 at most
-	Same    bool // all but grey ones have the same ends of the colours
+	Columns int // of the picture; 0: as many as there are, 4 at most
 }
 
 // Sizes of maps.
@@ -141,19 +140,6 @@ func (m *Maps) ends() ([][2]float64, error) {
 			return nil, fmt.Errorf("%s: colours are from %g to %g", h.Title, h.Low, h.High)
 		}
 		ends[i] = h.ends()
-	}
-	if m.Same {
-		low, high := math.Inf(1), math.Inf(-1)
-		for i, e := range ends {
-			if !m.Heats[i].Grey {
-				low, high = min(low, e[0]), max(high, e[1])
-			}
-		}
-		for i := range ends {
-			if !m.Heats[i].Grey {
-				ends[i] = [2]float64{low, high}
-			}
-		}
 	}
 	return ends, nil
 }

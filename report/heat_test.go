@@ -57,16 +57,38 @@ func TestHeatColours(t *testing.T) {
 	}
 }
 
-func TestSameColours(t *testing.T) {
-	m := report.Maps{Heats: []report.Heat{
-		{Rows: 1, Cols: 2, Values: []float64{0, 1}},
-		{Rows: 1, Cols: 2, Values: []float64{0, 10}},
-	}}
-	bright := [3]uint32{0xfc, 0xf0, 0x8a}
-	own := colours(decode(t, m.WritePNG))[bright]
-	m.Same = true
-	if same := colours(decode(t, m.WritePNG))[bright]; same > own*3/4 {
-		t.Errorf("%d dots of the brightest colour with common ends, %d without", same, own)
+// TestLimitKeepsLargeWeightsFromDrowningTheRest: of a causal map the rows with few keys
+// end the colours, and are marked so, and all maps have the same ends.
+func TestLimitKeepsLargeWeightsFromDrowningTheRest(t *testing.T) {
+	const n = 64
+	causal := report.Heat{Title: "causal", Rows: n, Cols: n, Values: make([]float64, n*n)}
+	for i := range n {
+		for j := range i + 1 {
+			causal.Values[i*n+j] = 1 / float64(i+1)
+		}
+	}
+	m := report.Maps{Heats: []report.Heat{causal, {Title: "half", Rows: 1, Cols: 2, Values: []float64{0.02, -0.01}}, report.Grey("picture", 1, 2, []byte{0, 255})}}
+	end := m.Limit(0.98)
+	if !(end > 0.05 && end < 0.2) {
+		t.Errorf("the colours end at %g, the first row has 1 and the last 1/64", end)
+	}
+	if m.Heats[0].High != end || m.Heats[1].High != end || m.Heats[0].Low != m.Heats[1].Low || m.Heats[2].High != 255 {
+		t.Errorf("ends are %g, %g, of a picture %g", m.Heats[0].High, m.Heats[1].High, m.Heats[2].High)
+	}
+	var b bytes.Buffer
+	if err := m.WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(b.String(), "≥ ") != 1 {
+		t.Error("the bar does not say that weights lie beyond it, or says it of maps where none does")
+	}
+	even := report.Maps{Heats: []report.Heat{{Rows: 1, Cols: 2, Values: []float64{1, 1.2}}}}
+	if end := even.Limit(0.98); end != 0 || even.Heats[0].High != 1.2 {
+		t.Errorf("weights of one size are cut off at %g", end)
+	}
+	nothing := report.Maps{Heats: []report.Heat{{Rows: 1, Cols: 2, Values: []float64{0, math.NaN()}}}}
+	if end := nothing.Limit(0.98); end != 0 {
+		t.Errorf("maps of zeros end at %g", end)
 	}
 }
 
@@ -125,10 +147,10 @@ func TestMapsThatCannotBe(t *testing.T) {
 	}
 }
 
-// A grey picture keeps its own ends beside matrices that share theirs.
+// A grey picture keeps its own ends beside matrices.
 func TestGrey(t *testing.T) {
 	picture := report.Grey("a picture", 1, 3, []byte{0, 128, 255})
-	maps := &report.Maps{Same: true, Heats: []report.Heat{picture, {Rows: 1, Cols: 2, Values: []float64{0, 1}}}}
+	maps := &report.Maps{Heats: []report.Heat{picture, {Rows: 1, Cols: 2, Values: []float64{0, 1}}}}
 	c := colours(decode(t, maps.WritePNG))
 	const cell = 1000
 	for _, want := range [][3]uint32{{0, 0, 0}, {0x1b, 0x0c, 0x41}, {0xfc, 0xf0, 0x8a}} {

@@ -16,6 +16,7 @@ import (
 type inlineDrawing struct {
 	Title string
 	Width int
+	Bar   bool // the colours of maps
 	SVG   template.HTML
 }
 
@@ -24,16 +25,28 @@ func inlineFigure(f *Figure, name string) (*inlineDrawing, error) {
 	return inlineSVG(f.writeNarrow, f.Title, name)
 }
 
+// mapGrid is maps in a page: at most Columns side by side, of the Width of the widest.
+type mapGrid struct {
+	Columns, Width int
+	List           []*inlineDrawing
+}
+
 // inlineMaps draws each of the matrices by itself, so that a page has as many side by
 // side as there is room for, and first the bar of their colours if it is the same.
-func inlineMaps(m *Maps, name string) (list []*inlineDrawing, err error) {
+func inlineMaps(m *Maps, name string) (*mapGrid, error) {
+	g := &mapGrid{Columns: m.Columns}
+	if g.Columns <= 0 {
+		g.Columns = mapsInARow
+	}
 	ends, err := m.ends()
 	if err != nil {
 		return nil, err
 	}
 	add := func(write func(io.Writer, newCanvas) error, title string) error {
 		d, err := inlineSVG(write, title, name)
-		list = append(list, d)
+		if err == nil {
+			g.List = append(g.List, d)
+		}
 		return err
 	}
 	common := m.common(ends)
@@ -41,6 +54,7 @@ func inlineMaps(m *Maps, name string) (list []*inlineDrawing, err error) {
 		if err := add(func(w io.Writer, canvas newCanvas) error { return m.writeBar(w, canvas, common, ends[common]) }, "Colours of all maps"); err != nil {
 			return nil, err
 		}
+		g.List[0].Bar = true
 	}
 	for i := range m.Heats {
 		h := m.Heats[i]
@@ -59,8 +73,9 @@ func inlineMaps(m *Maps, name string) (list []*inlineDrawing, err error) {
 		if err != nil {
 			return nil, err
 		}
+		g.Width = max(g.Width, g.List[len(g.List)-1].Width)
 	}
-	return list, nil
+	return g, nil
 }
 
 // common returns a matrix whose colours all others have that are not grey; -1 if there
@@ -84,6 +99,8 @@ func (m *Maps) common(ends [][2]float64) int {
 	return first
 }
 
+const barHeight = 14 * vg.Length(1)
+
 // writeBar draws the colours from left to right over their values.
 func (m *Maps) writeBar(w io.Writer, canvas newCanvas, i int, ends [2]float64) error {
 	all := m.Heats[i]
@@ -98,7 +115,7 @@ func (m *Maps) writeBar(w io.Writer, canvas newCanvas, i int, ends [2]float64) e
 		}
 	}
 	a := axes{y: axis{hidden: true}, x: axis{low: ends[0], high: ends[1], ticks: all.barTicks(ends), tight: true}}
-	c := canvas(narrowWidth, 3*barHeight)
+	c := canvas(narrowWidth, barHeight+36)
 	dc := draw.Crop(draw.New(c), 6*margin, -6*margin, margin, -margin)
 	inner := a.inner(dc)
 	a.draw(dc, inner)
@@ -106,8 +123,6 @@ func (m *Maps) writeBar(w io.Writer, canvas newCanvas, i int, ends [2]float64) e
 	_, err = c.WriteTo(w)
 	return err
 }
-
-const barHeight = 14 * vg.Length(1)
 
 // paints are the colours of drawings that follow the page.
 var paints = []string{
@@ -138,7 +153,7 @@ func inlineSVG(write func(io.Writer, newCanvas) error, title, name string) (*inl
 	if label == "" {
 		label = name
 	}
-	rest = string(inTags([]byte(rest), append(paints, `"data:image/jpg;`, `"data:image/png;`)...))
+	rest = string(inTags([]byte(rest), append(pictures, paints...)...))
 	return &inlineDrawing{
 		Title: title, Width: int(size.X) + 1,
 		SVG: template.HTML(fmt.Sprintf(`<svg role="img" aria-label="%s" viewBox="0 0 %.5g %.5g">%s`,

@@ -41,7 +41,8 @@ type mapsCmd struct {
 	Heads string `placeholder:"H,..." default:"all" help:"Query heads, from 0 (${default})."`
 	Rows  string `placeholder:"A:B" help:"Queries A ≤ i < B alone. By default all."`
 	Most  int    `placeholder:"N" default:"512" help:"Cells of a side of a drawing; larger maps are drawn by the means of square blocks (${default})."`
-	Same  bool   `help:"Draw all maps with the same ends of the colours."`
+
+	OwnScales bool `help:"Give each map a colour scale of its own, up to its largest weight. By default all share one."`
 
 	Out  string `short:"o" placeholder:"FILE" help:"Draw them, as .png, .svg or .html."`
 	NPZ  string `name:"npz" placeholder:"FILE" help:"Write the numbers, as .npz or .safetensors: an array (heads,queries,keys) for each layer or mechanism."`
@@ -491,10 +492,14 @@ func (m *attentionMap) heat(most int) (report.Heat, int) {
 	return h.Reduce(most)
 }
 
+// colouredShare is the part of the weights that the common colours tell apart: the
+// first rows of a causal map, whose few keys have large weights, would drown the rest.
+const colouredShare = 0.98
+
 // write makes the files that are asked for.
 func (c *mapsCmd) write(list []attentionMap) error {
 	if c.Out != "" {
-		maps := &report.Maps{Title: "Rows of attention matrices", Same: c.Same}
+		maps := &report.Maps{Title: "Attention maps"}
 		side := 1
 		for i := range list {
 			one := &list[i]
@@ -517,14 +522,25 @@ func (c *mapsCmd) write(list []attentionMap) error {
 			maps.Columns = n
 		}
 		if side > 1 {
-			maps.Title += fmt.Sprintf(", by means of blocks of up to %d × %d", side, side)
+			maps.Title += fmt.Sprintf(", means of blocks of up to %d × %d", side, side)
 		}
-		draw := maps.WritePNG
-		switch filepath.Ext(c.Out) {
-		case ".svg":
-			draw = maps.WriteSVG
-		case ".html":
-			draw = mapsPage(maps, list).WriteHTML
+		scale := ""
+		if !c.OwnScales {
+			if end := maps.Limit(colouredShare); end > 0 {
+				scale = fmt.Sprintf("One scale for all, which ends at %.2g: %.0f %% of the weights lie beyond.", end, 100*(1-colouredShare))
+			} else if len(list) > 1 {
+				scale = "One scale for all."
+			}
+		}
+		var draw func(io.Writer) error
+		if filepath.Ext(c.Out) == ".html" {
+			draw = mapsPage(maps, scale, list).WriteHTML
+		} else {
+			maps.Title = strings.TrimSuffix(maps.Title+". "+scale, ". ")
+			draw = maps.WritePNG
+			if filepath.Ext(c.Out) == ".svg" {
+				draw = maps.WriteSVG
+			}
 		}
 		if err := atomicfile.Write(c.Out, draw); err != nil {
 			return err
@@ -581,10 +597,12 @@ func printMaps(w io.Writer, list []attentionMap) error {
 	return t.Flush()
 }
 
-func mapsPage(maps *report.Maps, list []attentionMap) *report.Page {
+func mapsPage(maps *report.Maps, scale string, list []attentionMap) *report.Page {
+	title := maps.Title
+	maps.Title = ""
 	head, rows := mapCells(list)
 	return &report.Page{
-		Title: maps.Title,
+		Title: title, Lead: scale,
 		Sections: []report.Section{{Maps: maps}, {
 			Title: "Where the weights lie",
 			Table: &report.Table{Head: head, Rows: rows, Note: "Means over queries. Entropy in nats; distance in tokens; diagonal is the share of the query's own place, column that of the key with most of all weight."},
