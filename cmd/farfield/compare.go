@@ -40,7 +40,7 @@ type compareCmd struct {
 func (c *compareCmd) Help() string {
 	return "Runs that differ in nothing but the seed make a row with mean and deviation. The best row is marked; rows whose mean differs from its mean by less than two standard errors are marked as no difference." + examples(
 		"farfield compare run/001 run/002",
-		"farfield compare --out mechanisms.html run/softmax run/fastmax",
+		"farfield compare --out mechanisms.html run",
 	)
 }
 
@@ -98,11 +98,8 @@ func findRuns(dir string) (list []string, err error) {
 		}
 		return err
 	})
-	if err == nil && len(list) == 0 {
+	if len(list) == 0 && (err == nil || errors.Is(err, fs.ErrNotExist)) {
 		_, err = runConfig(dir) // which says that there is none
-		if err == nil {
-			err = errors.New(dir + ": holds no run")
-		}
 	}
 	return list, err
 }

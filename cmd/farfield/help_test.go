@@ -151,7 +151,9 @@ func TestExamplesRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	works(t, "train", "--data", "notes.txt", "--out", "run/001", "--preset", "tiny", "--steps", "2", "--context", "32", "--batch", "2", "--sample-tokens", "3", "--quiet")
+	for _, run := range []string{"run/001", "run/002"} {
+		works(t, "train", "--data", "notes.txt", "--out", run, "--preset", "tiny", "--steps", "2", "--context", "32", "--batch", "2", "--sample-tokens", "3", "--quiet")
+	}
 	works(t, "train", "--task", "file", "--data", "labels.csv", "--task-set", "length=8", "--out", "out/labels", "--width", "8", "--heads", "2", "--batch", "2", "--steps", "2", "--quiet")
 	slow := regexp.MustCompile(`^farfield (demo|bench|train|data (fetch|verify|generate)|reproduce|verify|inspect$|plan --plot)|--follow|--images|1000000000|\$|scored.jsonl|fastmax-truncated`)
 	ran := 0
@@ -180,6 +182,18 @@ func TestExamplesRun(t *testing.T) {
 	}
 	if ran < 20 {
 		t.Errorf("%d examples ran, there were 20 and more", ran)
+	}
+}
+
+func TestMistypedVerbGetsASuggestion(t *testing.T) {
+	for mistake, verb := range map[string]string{"evl": "eval", "compar": "compare", "inspct": "inspect"} {
+		refuses(t, `there is no verb `+mistake+`, did you mean "`+verb+`"? (see farfield --help)`, mistake)
+	}
+}
+
+func TestVersionIsAVerbToo(t *testing.T) {
+	if verb, flag := works(t, "version"), works(t, "--version"); verb != flag {
+		t.Errorf("version prints %q, --version %q", verb, flag)
 	}
 }
 

@@ -95,8 +95,8 @@ func TestMapsOfModels(t *testing.T) {
 		t.Error("maps do not share their colours, or the page does not say so")
 	}
 	works(t, "maps", "--model", run, "--text", "a text", "--own-scales", "-o", page)
-	if text, err := os.ReadFile(page); err != nil || strings.Contains(string(text), "Colours of all maps") {
-		t.Errorf("maps share their colours with --own-scales, %v", err)
+	if text, err := os.ReadFile(page); err != nil || strings.Contains(string(text), "One scale for all") {
+		t.Errorf("maps share a scale with --own-scales, %v", err)
 	}
 	refuses(t, "needs --text, --text-file or --sample", "maps", "--model", run)
 	refuses(t, "--layers: \"7\" is none of the", "maps", "--model", run, "--text", "a", "--layers", "7")

@@ -114,7 +114,10 @@ func newVerdict(x float64, m measure, best task.Baseline, standardError float64)
 	if m.Better(0, 1) {
 		v.Difference = -v.Difference
 	}
-	against := fmt.Sprintf("%s %s against %s", m.name, m.number(x), m.number(best.Score))
+	against := fmt.Sprintf("%s against %s", m.number(x), m.number(best.Score))
+	if v.Result == resultSame || m.Metric == task.Accuracy { // the difference does not name the metric
+		against = m.name + " " + against
+	}
 	switch v.Result {
 	case resultBetter:
 		v.Text = fmt.Sprintf("Better than the baseline %s by %s: %s.", best.Name, m.difference(v.Difference), against)

@@ -13,6 +13,17 @@ import (
 // it: -ldflags "-X main.release=v1.2.3 -X main.commit=… -X main.date=…".
 var release, commit, date string
 
+// versionCmd is the verb version.
+type versionCmd struct{}
+
+// Help are examples.
+func (versionCmd) Help() string { return "It is the same line." + examples("farfield version") }
+
+func (versionCmd) Run(e *env) error {
+	_, err := fmt.Fprintln(e.stdout, version())
+	return err
+}
+
 // version is a line: the release, or what go install resolved, the commit and its
 // date, Go, platform and instruction set.
 func version() string {
