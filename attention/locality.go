@@ -10,12 +10,12 @@ import (
 // that see a key, of p_j = |w_j| / Σ|w|, as in Diagnosis. The place of query i
 // among M keys is i + (M-N).
 type Locality struct {
-	Queries  int     // that see a key
-	Entropy  float64 // -Σ p_j ln p_j, in nats
-	Distance float64 // Σ p_j |j - place|, in tokens
-	Diagonal float64 // p at the place itself
-	Column   float64 // p at the key that has most of the weight of all queries
-	ColumnAt int     // which key that is
+	Queries  int     `json:"queries"`   // that see a key
+	Entropy  float64 `json:"entropy"`   // -Σ p_j ln p_j, in nats
+	Distance float64 `json:"distance"`  // Σ p_j |j - place|, in tokens
+	Diagonal float64 `json:"diagonal"`  // p at the place itself
+	Column   float64 `json:"column"`    // p at the key that has most of the weight of all queries
+	ColumnAt int     `json:"column_at"` // which key that is
 }
 
 // Locate returns the locality of rows of the attention matrix [rows,M], as

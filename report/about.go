@@ -16,7 +16,7 @@ import (
 type About struct {
 	Command string
 	Seeds   []uint64
-	Config  any           // its JSON is listed by names; nil: left out
+	Config  any           // names and values as [][2]string, or what has JSON; nil: left out
 	Took    time.Duration // 0: left out
 	At      time.Time     // zero: left out
 	Machine string
@@ -73,8 +73,11 @@ func (a About) Rows() (rows [][2]string) {
 
 // Settings returns the fields of the configuration, as Flatten does.
 func (a About) Settings() ([][2]string, error) {
-	if a.Config == nil {
+	switch config := a.Config.(type) {
+	case nil:
 		return nil, nil
+	case [][2]string:
+		return config, nil
 	}
 	rows, err := Flatten(a.Config)
 	if err != nil {

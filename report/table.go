@@ -9,10 +9,10 @@ import (
 
 // Table is rows of text under a head. Columns of numbers are set to the right.
 type Table struct {
-	Title string
-	Head  []string
-	Rows  [][]string // each as long as Head
-	Note  string     // below it
+	Title string     `json:"title,omitempty"`
+	Head  []string   `json:"head"`
+	Rows  [][]string `json:"rows"`           // each as long as Head
+	Note  string     `json:"note,omitempty"` // below it
 }
 
 func (t *Table) check() error {

@@ -115,7 +115,7 @@ type comparison struct {
 	Note      string          `json:"note,omitempty"`
 
 	measure measure
-	common  *finding // settings
+	common  [][2]string // settings of all, by name
 }
 
 // runGroup is runs that differ in nothing but the seed.
@@ -160,7 +160,7 @@ const (
 
 // compareRuns reads the runs in folders.
 func compareRuns(list []string) (*comparison, error) {
-	x := &comparison{Differing: []string{}, common: &finding{}}
+	x := &comparison{Differing: []string{}}
 	var first *trainedRun
 	seen := map[string]bool{}
 	for _, dir := range list {
@@ -250,7 +250,7 @@ func (x *comparison) settings() {
 		if len(distinct) > 1 {
 			x.Differing = append(x.Differing, name)
 		} else if name != "seed" {
-			x.common.add(name, x.Groups[0].value(name))
+			x.common = append(x.common, [2]string{name, x.Groups[0].value(name)})
 		}
 	}
 	parts := make([][]string, len(x.Groups))

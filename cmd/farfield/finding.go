@@ -16,7 +16,7 @@ type finding struct {
 	facts []fact
 }
 
-// fact is a name, with _ between its words in JSON, and a value. A person reads the
+// fact is a name, in JSON in lower case with _ between its words, and a value. A person reads the
 // text, or the value where there is none.
 type fact struct {
 	name  string
@@ -72,7 +72,11 @@ func (f *finding) MarshalJSON() ([]byte, error) {
 		if i == 0 {
 			before = "{"
 		}
-		fmt.Fprintf(&b, "%s%q:%s", before, strings.ReplaceAll(x.name, " ", "_"), value)
+		key, err := json.Marshal(strings.ToLower(strings.ReplaceAll(x.name, " ", "_")))
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "%s%s:%s", before, key, value)
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil

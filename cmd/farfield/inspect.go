@@ -404,7 +404,7 @@ func (f *finding) addState(h attention.SnapshotHeader) {
 		f.add("setting", h.Setting)
 	}
 	f.say("content", h.Kind, "%s, float%d", h.Kind, 8*h.Element)
-	f.say("shape", map[string]int{"B": h.B, "H": h.H, "Hkv": h.Hkv, "D": h.D, "Dv": h.Dv, "chunk": h.Chunk},
+	f.say("shape", map[string]int{"b": h.B, "h": h.H, "hkv": h.Hkv, "d": h.D, "dv": h.Dv, "chunk": h.Chunk},
 		"B %d, H %d, Hkv %d, D %d, Dv %d, chunk %d", h.B, h.H, h.Hkv, h.D, h.Dv, h.Chunk)
 	f.add("tokens", h.Tokens)
 	f.add("bytes", h.Bytes)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,6 +13,9 @@ func command(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	status = run(args, &env{ctx: context.Background(), stdin: strings.NewReader(""), stdout: &out, stderr: &errs})
+	if status == 0 && slices.Contains(args, "--json") {
+		checkKeys(t, strings.Join(args, " "), out.String())
+	}
 	return status, out.String(), errs.String()
 }
 

@@ -179,7 +179,7 @@ func TestMapsOfSamples(t *testing.T) {
 
 	text := filepath.Join(dir, "text")
 	works(t, littleRun(textFile(t), text)...)
-	if out := works(t, "maps", "--model", text, "--sample", "0", "--layers", "0", "--json"); !strings.Contains(out, `"Queries": 20`) {
+	if out := works(t, "maps", "--model", text, "--sample", "0", "--layers", "0", "--json"); !strings.Contains(out, `"queries": 20`) {
 		t.Errorf("a window of the text is not what is read:\n%s", out)
 	}
 	refuses(t, "--sample: ", "maps", "--model", text, "--sample", "1000000")

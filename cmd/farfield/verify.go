@@ -31,6 +31,11 @@ type caseCounts struct {
 	Failed   int `json:"failed"` // of those compared
 }
 
+type verifyReport struct {
+	Cases []golden.Case `json:"cases"`
+	Total caseCounts    `json:"total"`
+}
+
 func (v *caseCounts) add(c golden.Case) {
 	switch {
 	case c.Skipped != "":
@@ -62,10 +67,7 @@ func (c *verifyCmd) Run(e *env) error {
 		return input(err)
 	}
 	if c.JSON {
-		err = printJSON(e.stdout, struct {
-			Cases []golden.Case `json:"cases"`
-			Total caseCounts    `json:"total"`
-		}{cases, total})
+		err = printJSON(e.stdout, verifyReport{cases, total})
 	} else {
 		_, err = fmt.Fprintf(e.stdout, "%d compared, %d failed, %d skipped\n", total.Compared, total.Failed, total.Skipped)
 	}

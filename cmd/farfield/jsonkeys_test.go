@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/reproduce"
+)
+
+// keyStyle is lower snake_case.
+var keyStyle = regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)*$`)
+
+// jsonKeys adds the keys that values of a type have in JSON. What writes its own JSON
+// is left to the verbs' outputs.
+func jsonKeys(keys map[string]bool, of reflect.Type, seen map[reflect.Type]bool) {
+	if seen[of] || reflect.PointerTo(of).Implements(reflect.TypeFor[json.Marshaler]()) {
+		return
+	}
+	seen[of] = true
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		jsonKeys(keys, of.Elem(), seen)
+	case reflect.Struct:
+		for f := range of.Fields() {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			switch {
+			case name == "-" || !f.IsExported() && !f.Anonymous:
+				continue
+			case f.Anonymous && name == "":
+			case name == "":
+				keys[f.Name] = true
+			default:
+				keys[name] = true
+			}
+			jsonKeys(keys, f.Type, seen)
+		}
+	}
+}
+
+// checkKeys reports keys of another style in JSON values, one after the other.
+func checkKeys(t *testing.T, verb, text string) {
+	t.Helper()
+	var walk func(x any)
+	walk = func(x any) {
+		switch x := x.(type) {
+		case map[string]any:
+			for key, value := range x {
+				if !keyStyle.MatchString(key) {
+					t.Errorf("%s --json prints the key %q, which is not lower snake_case", verb, key)
+				}
+				walk(value)
+			}
+		case []any:
+			for _, value := range x {
+				walk(value)
+			}
+		}
+	}
+	for d := json.NewDecoder(strings.NewReader(text)); d.More(); {
+		var x any
+		if err := d.Decode(&x); err != nil {
+			t.Errorf("%s --json: %v", verb, err)
+			return
+		}
+		walk(x)
+	}
+}
+
+// printed are the types that verbs print with --json. A finding, of inspect, has keys
+// that depend on what it is of.
+var printed = map[string][]any{
+	"attend":      {attendReport{}, streamReport{}},
+	"bench":       {bench.Case{}},
+	"calibrate":   {calibrateReport{}},
+	"compare":     {comparison{}},
+	"data fetch":  {listed{}},
+	"data list":   {listed{}},
+	"data verify": {listed{}},
+	"eval":        {evalReport{}},
+	"generate":    {generateReport{}},
+	"inspect":     {},
+	"maps":        {attentionMap{}},
+	"plan":        {planReport{}},
+	"reproduce":   {reproduce.Outcome{}, reproduction{}},
+	"train":       {trainReport{}, seedsReport{}},
+	"verify":      {verifyReport{}},
+	"score":       {},
+}
+
+// TestKeysOfJSONHaveOneStyle walks what every verb prints with --json, and holds
+// docs/command.md to it.
+func TestKeysOfJSONHaveOneStyle(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "command.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, leaf := range commandLine(t).Model.Leaves(true) {
+		verb := strings.Join(strings.Fields(leaf.FullPath())[1:], " ")
+		if strings.HasPrefix(verb, "bench ") {
+			verb = "bench"
+		}
+		types, known := printed[verb]
+		if hasJSON := slices.ContainsFunc(leaf.Flags, func(f *kong.Flag) bool { return f.Name == "json" }); !hasJSON {
+			continue
+		}
+		if !known {
+			t.Errorf("%s has --json: its types are not in the list of this test", verb)
+		}
+		keys := map[string]bool{}
+		for _, x := range types {
+			jsonKeys(keys, reflect.TypeOf(x), map[reflect.Type]bool{})
+		}
+		all := slices.Sorted(maps.Keys(keys))
+		for _, key := range all {
+			if !keyStyle.MatchString(key) {
+				t.Errorf("%s --json prints the key %q, which is not lower snake_case", verb, key)
+			}
+		}
+		if line := fmt.Sprintf("| `%s` | %s |", verb, strings.Join(all, " ")); len(all) > 0 && !strings.Contains(string(page), line) {
+			t.Errorf("docs/command.md lacks the line\n%s", line)
+		}
+	}
+	for _, command := range []string{"inspect", "plan --n 100", "data list", "reproduce list"} {
+		args := append(strings.Fields(command), "--json")
+		works(t, args...) // which checks the keys
+	}
+}
