@@ -13,7 +13,7 @@ import (
 
 // demoCmd is the verb demo: the claims, shown on this machine.
 type demoCmd struct {
-	Out string `placeholder:"DIR" help:"Also write the figure (scaling.svg) and the table (scaling.md) there."`
+	Out string `short:"o" placeholder:"DIR" help:"Also write the figure (scaling.svg) and the table (scaling.md) there."`
 }
 
 // Help are examples.

@@ -185,6 +185,41 @@ func TestExamplesRun(t *testing.T) {
 	}
 }
 
+// TestFlagIsCalledTheSameByEveryVerb: -n is --n and -o is --out wherever there is one.
+func TestFlagIsCalledTheSameByEveryVerb(t *testing.T) {
+	short, of := map[string]rune{}, map[string]string{}
+	for _, leaf := range commandLine(t).Model.Leaves(true) {
+		for _, f := range leaf.Flags {
+			if before, seen := short[f.Name]; seen && before != f.Short {
+				t.Errorf("--%s is -%c for %s, -%c for %s", f.Name, before, of[f.Name], f.Short, leaf.FullPath())
+			}
+			short[f.Name], of[f.Name] = f.Short, leaf.FullPath()
+		}
+	}
+	parses(t, "farfield plan -n 65536 -d 64")
+	parses(t, "farfield plan --n 65536 --d 64")
+	parses(t, "farfield bench attention --n 256 --d 16")
+}
+
+func TestManualPageHasEveryVerbAndFlag(t *testing.T) {
+	page := works(t, "man")
+	for line := range strings.Lines(page) {
+		if request, _, _ := strings.Cut(line, " "); strings.HasPrefix(line, ".") && !regexp.MustCompile(`^\.(TH|SH|SS|PP|TP|B|I|br|RS|RE|nf|fi)\s*$`).MatchString(request) {
+			t.Errorf("troff takes a text for a request: %s", line)
+		}
+	}
+	for _, leaf := range commandLine(t).Model.Leaves(true) {
+		if !strings.Contains(page, "\n.SS "+troff(strings.TrimPrefix(leaf.FullPath(), "farfield "))) {
+			t.Errorf("%s is not there", leaf.FullPath())
+		}
+		for _, f := range leaf.Flags {
+			if !strings.Contains(page, troff("--"+f.Name)) {
+				t.Errorf("--%s of %s is not there", f.Name, leaf.FullPath())
+			}
+		}
+	}
+}
+
 func TestMistypedVerbGetsASuggestion(t *testing.T) {
 	for mistake, verb := range map[string]string{"evl": "eval", "compar": "compare", "inspct": "inspect"} {
 		refuses(t, `there is no verb `+mistake+`, did you mean "`+verb+`"? (see farfield --help)`, mistake)

@@ -65,6 +65,7 @@ type cli struct {
 	Data       dataCmd       `cmd:"" group:"Around" help:"List, fetch, generate and verify data sets."`
 	Completion completionCmd `cmd:"" group:"Around" help:"Print what completes commands in bash, zsh or fish."`
 	Complete   completeCmd   `cmd:"" hidden:""`
+	Man        manCmd        `cmd:"" hidden:"" help:"Print the manual page, in troff."`
 	Tell       versionCmd    `cmd:"" name:"version" hidden:"" help:"Print what --version prints."`
 }
 

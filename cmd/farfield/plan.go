@@ -10,9 +10,9 @@ import (
 
 // planCmd is the verb plan: what attention costs, as published and here.
 type planCmd struct {
-	N         count  `default:"4096" placeholder:"N" help:"Queries of a sequence."`
-	M         count  `placeholder:"M" help:"Keys of a sequence; as many as queries if not given."`
-	D         count  `default:"64" placeholder:"D" help:"Width of queries and keys of a head."`
+	N         count  `short:"n" default:"4096" placeholder:"N" help:"Queries of a sequence."`
+	M         count  `short:"m" placeholder:"M" help:"Keys of a sequence; as many as queries if not given."`
+	D         count  `short:"d" default:"64" placeholder:"D" help:"Width of queries and keys of a head."`
 	Dv        count  `placeholder:"DV" help:"Width of values; D if not given."`
 	Heads     count  `default:"1" placeholder:"H" help:"Query heads."`
 	KVHeads   count  `name:"kv-heads" placeholder:"H" help:"Key heads; as many as query heads if not given."`

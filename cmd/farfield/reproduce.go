@@ -24,7 +24,7 @@ type reproduceCmd struct {
 	Seeds  count  `placeholder:"N" help:"Repeat with seeds 1 to N, instead of as many as the budget has."`
 	Tune   bool   `help:"Try the same rates of learning for every mechanism, and take the best of each."`
 	Text   string `placeholder:"PATH" help:"Text of your own, a file or a folder, that bytelm reads in place of its data sets."`
-	Out    string `default:"out" placeholder:"DIR" help:"Folder of results, in which each reproduction has one of its own. What is there is not made again."`
+	Out    string `short:"o" default:"out" placeholder:"DIR" help:"Folder of results, in which each reproduction has one of its own. What is there is not made again."`
 	Again  bool   `help:"Make what is there again, too."`
 	JSON   bool   `name:"json" help:"Print JSON instead of tables."`
 	dataFolder

@@ -30,7 +30,7 @@ type trainCmd struct {
 	TaskSet map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task."`
 	dataFolder
 	DataSeed *uint64 `placeholder:"N" help:"Of what a task makes or draws."`
-	Out      string  `placeholder:"DIR" help:"Folder of the run, in which report.html tells of it at the end. By default the first of run/001, run/002, ... that is free."`
+	Out      string  `short:"o" placeholder:"DIR" help:"Folder of the run, in which report.html tells of it at the end. By default the first of run/001, run/002, ... that is free."`
 	Resume   bool    `help:"Continue the run in --out after its latest checkpoint, or all that --seeds began."`
 	Config   string  `placeholder:"FILE" help:"Begin with a configuration, such as the config.json of a run, which repeats it."`
 	Preset   string  `complete:"presets" placeholder:"NAME" help:"Begin with a named configuration: ${presets}. By default that of the task, and of a text default, or small where there is no AVX2."`
