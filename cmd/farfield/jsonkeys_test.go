@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -17,6 +18,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/reproduce"
 )
+
+var writeKeys = flag.Bool("write", false, "write the keys of JSON into docs/command.md")
 
 // keyStyle is lower snake_case.
 var keyStyle = regexp.MustCompile(`^[a-z0-9]+(_[a-z0-9]+)*$`)
@@ -101,10 +104,16 @@ var printed = map[string][]any{
 // TestKeysOfJSONHaveOneStyle walks what every verb prints with --json, and holds
 // docs/command.md to it.
 func TestKeysOfJSONHaveOneStyle(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "command.md"))
+	path := filepath.Join("..", "..", "docs", "command.md")
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	page := string(text)
+	const head = "| verb | keys |\n|---|---|\n"
+	_, table, _ := strings.Cut(page, head)
+	table, _, _ = strings.Cut(table, "\n\n")
+	lines := map[string]bool{}
 	for _, leaf := range commandLine(t).Model.Leaves(true) {
 		verb := strings.Join(strings.Fields(leaf.FullPath())[1:], " ")
 		if strings.HasPrefix(verb, "bench ") {
@@ -127,9 +136,15 @@ func TestKeysOfJSONHaveOneStyle(t *testing.T) {
 				t.Errorf("%s --json prints the key %q, which is not lower snake_case", verb, key)
 			}
 		}
-		if line := fmt.Sprintf("| `%s` | %s |", verb, strings.Join(all, " ")); len(all) > 0 && !strings.Contains(string(page), line) {
-			t.Errorf("docs/command.md lacks the line\n%s", line)
+		if len(all) > 0 {
+			lines[fmt.Sprintf("| `%s` | %s |", verb, strings.Join(all, " "))] = true
 		}
+	}
+	if want := strings.Join(slices.Sorted(maps.Keys(lines)), "\n"); table != want {
+		if *writeKeys {
+			err = os.WriteFile(path, []byte(strings.Replace(page, head+table, head+want, 1)), 0o666)
+		}
+		t.Errorf("docs/command.md lists other keys (go test ./cmd/farfield -run KeysOfJSON -write): %v", err)
 	}
 	for _, command := range []string{"inspect", "plan --n 100", "data list", "reproduce list"} {
 		args := append(strings.Fields(command), "--json")
