@@ -100,7 +100,7 @@ type pairPass[T tensor.Float] struct {
 	// Of the queries of a tile: the powers of 2 that weights are over, sums of
 	// weights, in the tile and so far, and outputs [Rows, padv].
 	base, top, sum, den, o []T
-	lost []int32 // of all queries: 1 where some of its scores have overflowed
+	lost                   []int32 // of all queries: 1 where some of its scores have overflowed
 }
 
 func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
@@ -271,7 +272,7 @@ func TestPartsEndTogether(t *testing.T) {
 		}
 	}
 	d.Show = nil
-	if _, err := Draw(context.Background(), m, d, never); err == nil || !strings.Contains(err.Error(), "not a number") {
+	if _, err := Draw(context.Background(), m, d, never); !errors.Is(err, attention.ErrNonFinite) {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -118,9 +118,6 @@ func (s *Scorer) ScoreLines(dst []Line, lines ...[]byte) ([]Line, error) {
 		for _, x := range s.nats[first:end] {
 			l.Bits += x / math.Ln2
 		}
-		if math.IsNaN(l.Bits) || math.IsInf(l.Bits, 0) {
-			return dst, fmt.Errorf("bits are %v: the model gives probabilities that are no numbers", l.Bits)
-		}
 		dst, first = append(dst, l), end
 	}
 	return dst, refused

@@ -2,12 +2,14 @@ package score
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
@@ -161,7 +163,7 @@ func TestLinesTogetherScoreAsAlone(t *testing.T) {
 func TestScoreThatIsNoNumberIsAnError(t *testing.T) {
 	m := made(t, config, 3)
 	m.Params().All()[0].Data[int('x')*config.Width] = float32(math.Inf(1))
-	if l, err := scorer(t, m).Score([]byte("xxx")); err == nil || !strings.Contains(err.Error(), "no numbers") {
+	if l, err := scorer(t, m).Score([]byte("xxx")); !errors.Is(err, attention.ErrNonFinite) {
 		t.Errorf("%+v, %v", l, err)
 	}
 }

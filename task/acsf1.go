@@ -86,7 +86,7 @@ func (t *ACSF1) Sample(s *Sample, split Split, i int) error {
 // Baselines are the commonest class, and the class of the nearest series.
 func (t *ACSF1) Baselines(n int) ([]Baseline, error) {
 	var known []Sample
-	err := each(t, Train, n, func(s *Sample) {
+	learned, err := each(t, Train, n, func(s *Sample) {
 		known = append(known, Sample{Values: slices.Clone(s.Values), Class: s.Class})
 	})
 	if err != nil {
@@ -95,24 +95,32 @@ func (t *ACSF1) Baselines(n int) ([]Baseline, error) {
 	return baselines(
 		func() (Baseline, error) { return majority(t, n) },
 		func() (Baseline, error) {
-			right, judged := 0, 0
-			err := each(t, Test, n, func(s *Sample) {
-				best, least := int32(-1), math.Inf(1)
+			return byClass("nearest series", t, n, learned, func(s *Sample) int {
+				best, least := -1, math.Inf(1)
 				for _, k := range known {
-					d := 0.
-					for i := range min(len(k.Values), len(s.Values)) {
-						d += float64(k.Values[i]-s.Values[i]) * float64(k.Values[i]-s.Values[i])
-					}
-					if d < least {
-						best, least = k.Class, d
+					if d := distance(k.Values, s.Values); d < least {
+						best, least = int(k.Class), d
 					}
 				}
-				judged++
-				if best == s.Class {
-					right++
-				}
+				return best
 			})
-			return Baseline{"nearest series", share(right, judged)}, err
 		},
 	)
+}
+
+// distance is the square of the distance of two series; what one is shorter by than the
+// other is 0.
+func distance(a, b []float32) float64 {
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	d := 0.
+	for i, y := range b {
+		x := float32(0)
+		if i < len(a) {
+			x = a[i]
+		}
+		d += float64(x-y) * float64(x-y)
+	}
+	return d
 }

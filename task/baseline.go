@@ -4,17 +4,40 @@ import (
 	"math"
 )
 
-// each calls f with the first n samples of a split.
-func each(src Source, split Split, n int, f func(*Sample)) error {
+// byClasses is a source whose samples come in the order of their classes.
+type byClasses interface{ byClasses() bool }
+
+// each calls f with the first n samples of a split, or with all of them if n is 0, and
+// returns how many these are. Of samples in the order of their classes it takes n that
+// are spread evenly.
+func each(src Source, split Split, n int, f func(*Sample)) (samples int, err error) {
 	spec := src.Spec()
 	var s Sample
-	for i := range spec.has(split, n) {
+	samples = spec.has(split, n)
+	ordered, is := src.(byClasses)
+	spread := is && ordered.byClasses()
+	for i := range samples {
+		if spread {
+			i = i * spec.Count[split] / samples
+		}
 		if err := src.Sample(&s, split, i); err != nil {
-			return err
+			return i, err
 		}
 		f(&s)
 	}
-	return nil
+	return samples, nil
+}
+
+// byClass scores classes that say gives, which has learned from so many samples.
+func byClass(name string, src Source, n, learned int, say func(*Sample) int) (Baseline, error) {
+	spec := src.Spec()
+	right := 0
+	judged, err := each(src, spec.Judged(), n, func(s *Sample) {
+		if say(s) == int(s.Class) {
+			right++
+		}
+	})
+	return Baseline{name, share(right, judged), learned, judged}, err
 }
 
 // byTable scores the commonest class of the samples that have the same key.
@@ -23,7 +46,7 @@ func byTable[K comparable](name string, src Source, n int, key func(*Sample) K) 
 	spec := src.Spec()
 	seen := map[K][]int{}
 	all := make([]int, spec.Classes)
-	err := each(src, Train, n, func(s *Sample) {
+	learned, err := each(src, Train, n, func(s *Sample) {
 		k := key(s)
 		if seen[k] == nil {
 			seen[k] = make([]int, spec.Classes)
@@ -34,18 +57,13 @@ func byTable[K comparable](name string, src Source, n int, key func(*Sample) K) 
 	if err != nil {
 		return Baseline{}, err
 	}
-	right, judged := 0, 0
-	err = each(src, spec.Judged(), n, func(s *Sample) {
+	return byClass(name, src, n, learned, func(s *Sample) int {
 		counts, ok := seen[key(s)]
 		if !ok {
 			counts = all
 		}
-		judged++
-		if commonest(counts) == int(s.Class) {
-			right++
-		}
+		return largest(counts)
 	})
-	return Baseline{name, share(right, judged)}, err
 }
 
 // majority is the commonest class.
@@ -55,9 +73,8 @@ func majority(src Source, n int) (Baseline, error) {
 
 // majorityLabel is the commonest label of a position.
 func majorityLabel(src Source, n int) (Baseline, error) {
-	spec := src.Spec()
-	counts := make([]int, spec.Classes)
-	err := each(src, Train, n, func(s *Sample) {
+	counts := make([]int, src.Spec().Classes)
+	learned, err := each(src, Train, n, func(s *Sample) {
 		for _, y := range s.Labels {
 			if y >= 0 {
 				counts[y]++
@@ -67,27 +84,16 @@ func majorityLabel(src Source, n int) (Baseline, error) {
 	if err != nil {
 		return Baseline{}, err
 	}
-	best := int32(commonest(counts))
-	right, judged := 0, 0
-	err = each(src, spec.Judged(), n, func(s *Sample) {
-		for _, y := range s.Labels {
-			if y >= 0 {
-				judged++
-			}
-			if y == best {
-				right++
-			}
-		}
-	})
-	return Baseline{"commonest label", share(right, judged)}, err
+	best := int32(largest(counts))
+	return byRule("commonest label", src, n, learned, func(*Sample, int) int32 { return best })
 }
 
-// byRule scores labels that rule gives without having learned anything; -1 is
+// byRule scores labels that rule gives, which has learned from so many samples; -1 is
 // wrong.
-func byRule(name string, src Source, n int, rule func(s *Sample, position int) int32) (Baseline, error) {
+func byRule(name string, src Source, n, learned int, rule func(s *Sample, position int) int32) (Baseline, error) {
 	spec := src.Spec()
 	right, judged := 0, 0
-	err := each(src, spec.Judged(), n, func(s *Sample) {
+	samples, err := each(src, spec.Judged(), n, func(s *Sample) {
 		for i, y := range s.Labels {
 			if y < 0 {
 				continue
@@ -98,14 +104,14 @@ func byRule(name string, src Source, n int, rule func(s *Sample, position int) i
 			}
 		}
 	})
-	return Baseline{name, share(right, judged)}, err
+	return Baseline{name, share(right, judged), learned, samples}, err
 }
 
 // meanTarget is the mean of the targets, of each output.
 func meanTarget(src Source, n int) (Baseline, error) {
 	spec := src.Spec()
 	mean, rows := make([]float64, spec.Outputs), 0
-	err := each(src, Train, n, func(s *Sample) {
+	learned, err := each(src, Train, n, func(s *Sample) {
 		for i, y := range s.Targets {
 			mean[i%spec.Outputs] += float64(y)
 		}
@@ -117,93 +123,107 @@ func meanTarget(src Source, n int) (Baseline, error) {
 	for i := range mean {
 		mean[i] /= float64(max(rows, 1))
 	}
-	return byNumbers("mean of the targets", src, n, func(_ *Sample, i int) float64 { return mean[i%spec.Outputs] })
+	return byNumbers("mean of the targets", src, n, learned, func(_ *Sample, i int) float64 { return mean[i%spec.Outputs] })
 }
 
-// byNumbers scores numbers that rule gives for each element of the targets.
-func byNumbers(name string, src Source, n int, rule func(s *Sample, i int) float64) (Baseline, error) {
+// byNumbers scores numbers that rule, which has learned from so many samples, gives for
+// each element of the targets.
+func byNumbers(name string, src Source, n, learned int, rule func(s *Sample, i int) float64) (Baseline, error) {
 	spec := src.Spec()
 	sum, judged := 0., 0
-	err := each(src, spec.Judged(), n, func(s *Sample) {
+	samples, err := each(src, spec.Judged(), n, func(s *Sample) {
 		for i, y := range s.Targets {
 			d := rule(s, i) - float64(y)
 			sum += d * d
 		}
 		judged += len(s.Targets)
 	})
-	return Baseline{name, sum / float64(judged)}, err
+	return Baseline{name, sum / float64(judged), learned, samples}, err
 }
 
 // byThreshold scores the best threshold of a number, above or below which the
 // samples to learn from are of class 1.
 func byThreshold(name string, src Source, n int, number func(*Sample) float64) (Baseline, error) {
-	spec := src.Spec()
 	var x []float64
 	var y []int32
-	err := each(src, Train, n, func(s *Sample) {
+	learned, err := each(src, Train, n, func(s *Sample) {
 		x, y = append(x, number(s)), append(y, s.Class)
 	})
 	if err != nil {
 		return Baseline{}, err
 	}
 	at, above := threshold(x, y)
-	right, judged := 0, 0
-	err = each(src, spec.Judged(), n, func(s *Sample) {
-		judged++
-		if (number(s) > at == above) == (s.Class == 1) {
-			right++
+	return byClass(name, src, n, learned, func(s *Sample) int {
+		if number(s) > at == above {
+			return 1
 		}
+		return 0
 	})
-	return Baseline{name, share(right, judged)}, err
 }
 
 // byMean scores the class whose mean of the samples' values, all of one number,
 // is nearest.
 func byMean(src Source, n int) (Baseline, error) {
-	spec := src.Spec()
-	mean := make([][]float64, spec.Classes)
-	count := make([]int, spec.Classes)
+	m := nearestMean{mean: make([][]float64, src.Spec().Classes)}
 	var x []float64
-	err := each(src, Train, n, func(s *Sample) {
+	learned, err := each(src, Train, n, func(s *Sample) {
 		x = s.numbers(x)
-		if mean[s.Class] == nil {
-			mean[s.Class] = make([]float64, len(x))
-		}
-		for i := range x {
-			mean[s.Class][i] += x[i]
-		}
-		count[s.Class]++
+		m.learn(int(s.Class), x)
 	})
 	if err != nil {
 		return Baseline{}, err
 	}
-	for c := range mean {
-		for i := range mean[c] {
-			mean[c][i] /= float64(count[c])
+	m.ready()
+	return byClass("nearest mean", src, n, learned, func(s *Sample) int {
+		x = s.numbers(x)
+		return m.say(x)
+	})
+}
+
+// nearestMean tells classes by the mean of what they were seen with.
+type nearestMean struct {
+	mean  [][]float64 // of each class; nil: it was not seen
+	count []int
+}
+
+func (m *nearestMean) learn(class int, x []float64) {
+	if m.count == nil {
+		m.count = make([]int, len(m.mean))
+	}
+	if m.mean[class] == nil {
+		m.mean[class] = make([]float64, len(x))
+	}
+	for i := range x {
+		m.mean[class][i] += x[i]
+	}
+	m.count[class]++
+}
+
+// ready ends the learning.
+func (m *nearestMean) ready() {
+	for c := range m.mean {
+		for i := range m.mean[c] {
+			m.mean[c][i] /= float64(m.count[c])
 		}
 	}
-	right, judged := 0, 0
-	err = each(src, spec.Judged(), n, func(s *Sample) {
-		x = s.numbers(x)
-		best, least := -1, math.Inf(1)
-		for c := range mean {
-			if mean[c] == nil {
-				continue
-			}
-			d := 0.
-			for i := range x {
-				d += (x[i] - mean[c][i]) * (x[i] - mean[c][i])
-			}
-			if d < least {
-				best, least = c, d
-			}
+}
+
+// say returns the class of the nearest mean.
+func (m *nearestMean) say(x []float64) int {
+	best, least := -1, math.Inf(1)
+	for c := range m.mean {
+		if m.mean[c] == nil {
+			continue
 		}
-		judged++
-		if best == int(s.Class) {
-			right++
+		d := 0.
+		for i := range x {
+			d += (x[i] - m.mean[c][i]) * (x[i] - m.mean[c][i])
 		}
-	})
-	return Baseline{"nearest mean", share(right, judged)}, err
+		if d < least {
+			best, least = c, d
+		}
+	}
+	return best
 }
 
 // numbers returns what s holds, tokens or values, in the memory of x.
@@ -218,11 +238,11 @@ func (s *Sample) numbers(x []float64) []float64 {
 	return x
 }
 
-// commonest returns the place of the largest count, the first of equals.
-func commonest(counts []int) int {
+// largest returns the place of the largest number, the first of equals.
+func largest[T int | float64](list []T) int {
 	best := 0
-	for i, n := range counts {
-		if n > counts[best] {
+	for i, n := range list {
+		if n > list[best] {
 			best = i
 		}
 	}

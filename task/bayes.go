@@ -44,66 +44,96 @@ func threshold(x []float64, y []int32) (at float64, above bool) {
 	return at, above
 }
 
-// byBayes scores a naive Bayes classifier over how often features appear, with
-// one added to each count (Manning, Raghavan and Schütze 2008, section 13.2).
-// features calls back with numbers below buckets.
-func byBayes(name string, src Source, n, buckets int, features func(s *Sample, f func(uint32))) (Baseline, error) {
-	spec := src.Spec()
-	counts := make([][]float64, spec.Classes)
-	total := make([]float64, spec.Classes)
-	samples := make([]float64, spec.Classes)
-	for c := range counts {
-		counts[c] = make([]float64, buckets)
+// naiveBayes is a multinomial naive Bayes classifier with one added to each count
+// (Manning, Raghavan and Schütze 2008, section 13.2). Its vocabulary is the features
+// that it has learned from; others say nothing about a sample.
+type naiveBayes struct {
+	vocabulary map[string]int32
+	counts     map[[2]int32]float64 // of a feature and a class, as long as it learns
+	logs       [][]classLog         // of a feature the classes that have it
+	samples    []float64            // of a class
+	total      []float64            // features of a class
+	score      []float64
+}
+
+// classLog is ln(count + 1) of a feature in a class.
+type classLog struct {
+	class int32
+	log   float64
+}
+
+func newNaiveBayes(classes int) *naiveBayes {
+	return &naiveBayes{vocabulary: map[string]int32{}, counts: map[[2]int32]float64{},
+		samples: make([]float64, classes), total: make([]float64, classes), score: make([]float64, classes)}
+}
+
+// learn counts a sample of a class.
+func (b *naiveBayes) learn(class int32, features func(f func([]byte))) {
+	b.samples[class]++
+	features(func(feature []byte) {
+		i, ok := b.vocabulary[string(feature)]
+		if !ok {
+			i = int32(len(b.vocabulary))
+			b.vocabulary[string(feature)] = i
+		}
+		b.counts[[2]int32{i, class}]++
+		b.total[class]++
+	})
+}
+
+// ready ends the learning.
+func (b *naiveBayes) ready() {
+	b.logs = make([][]classLog, len(b.vocabulary))
+	for key, n := range b.counts {
+		b.logs[key[0]] = append(b.logs[key[0]], classLog{key[1], math.Log(n + 1)})
 	}
-	err := each(src, Train, n, func(s *Sample) {
-		samples[s.Class]++
-		features(s, func(f uint32) {
-			counts[s.Class][f]++
-			total[s.Class]++
-		})
+	b.counts = nil
+}
+
+// scores returns for each class ln of its share of the samples times the probability
+// of the features in it, valid until the next call.
+func (b *naiveBayes) scores(features func(f func([]byte))) []float64 {
+	known := 0.
+	clear(b.score)
+	features(func(feature []byte) {
+		if i, ok := b.vocabulary[string(feature)]; ok {
+			known++
+			for _, x := range b.logs[i] {
+				b.score[x.class] += x.log
+			}
+		}
+	})
+	all := 0.
+	for _, n := range b.samples {
+		all += n
+	}
+	for c := range b.score {
+		b.score[c] += math.Log(b.samples[c]/all) - known*math.Log(b.total[c]+float64(len(b.vocabulary)))
+	}
+	return b.score
+}
+
+// byBayes scores a naive Bayes classifier over how often features appear, which
+// features calls back with.
+func byBayes(name string, src Source, n int, features func(s *Sample, f func([]byte))) (Baseline, error) {
+	spec := src.Spec()
+	bayes := newNaiveBayes(spec.Classes)
+	learned, err := each(src, Train, n, func(s *Sample) {
+		bayes.learn(s.Class, func(f func([]byte)) { features(s, f) })
 	})
 	if err != nil {
 		return Baseline{}, err
 	}
-	for c := range counts {
-		for f := range counts[c] {
-			counts[c][f] = math.Log((counts[c][f] + 1) / (total[c] + float64(buckets)))
-		}
-	}
-	score := make([]float64, spec.Classes)
-	right, judged := 0, 0
-	err = each(src, spec.Judged(), n, func(s *Sample) {
-		for c := range score {
-			score[c] = math.Log(samples[c])
-		}
-		features(s, func(f uint32) {
-			for c := range score {
-				score[c] += counts[c][f]
-			}
-		})
-		best := 0
-		for c := range score {
-			if score[c] > score[best] {
-				best = c
-			}
-		}
-		judged++
-		if best == int(s.Class) {
-			right++
-		}
+	bayes.ready()
+	return byClass(name, src, n, learned, func(s *Sample) int {
+		return largest(bayes.scores(func(f func([]byte)) { features(s, f) }))
 	})
-	return Baseline{name, share(right, judged)}, err
 }
 
-// wordBuckets is the number of features that words fall into.
-const wordBuckets = 1 << 18
-
-// words calls f with a number of each word of a text of bytes, of which each is
-// one more than its token: a run of letters of ASCII, whatever their case, and
-// of bytes beyond.
-func words(tokens []int32, f func(uint32)) {
-	const start = 2166136261 // FNV-1a
-	hash, in := uint32(start), false
+// words calls f with each word of a text of bytes, which are one less than their
+// tokens: a run of letters of ASCII, small ones for capitals, and of bytes beyond.
+func words(tokens []int32, f func([]byte)) {
+	var word []byte
 	for i := 0; i <= len(tokens); i++ {
 		b := byte(' ')
 		if i < len(tokens) {
@@ -113,10 +143,10 @@ func words(tokens []int32, f func(uint32)) {
 			b |= 0x20
 		}
 		if b >= 'a' && b <= 'z' || b >= 0x80 {
-			hash, in = (hash^uint32(b))*16777619, true
-		} else if in {
-			f((hash ^ hash>>18) % wordBuckets)
-			hash, in = start, false
+			word = append(word, b)
+		} else if len(word) > 0 {
+			f(word)
+			word = word[:0]
 		}
 	}
 }

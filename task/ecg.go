@@ -105,7 +105,7 @@ func (t *ECG) Sample(s *Sample, split Split, i int) error {
 func (t *ECG) Baselines(n int) ([]Baseline, error) {
 	var x []float64
 	var y []int32
-	err := each(t, Train, n, func(s *Sample) {
+	learned, err := each(t, Train, n, func(s *Sample) {
 		for i, label := range s.Labels {
 			x, y = append(x, float64(s.Values[i*t.leads])), append(y, label)
 		}
@@ -117,7 +117,7 @@ func (t *ECG) Baselines(n int) ([]Baseline, error) {
 	return baselines(
 		func() (Baseline, error) { return majorityLabel(t, n) },
 		func() (Baseline, error) {
-			return byRule("threshold of the first lead", t, n, func(s *Sample, i int) int32 {
+			return byRule("threshold of the first lead", t, n, learned, func(s *Sample, i int) int32 {
 				if float64(s.Values[i*t.leads]) > at == above {
 					return 1
 				}

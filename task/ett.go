@@ -108,10 +108,10 @@ func (t *ETT) Baselines(n int) ([]Baseline, error) {
 	}
 	list := []func() (Baseline, error){
 		func() (Baseline, error) { return meanTarget(t, n) },
-		func() (Baseline, error) { return byNumbers("the last hour", t, n, before(1)) },
+		func() (Baseline, error) { return byNumbers("the last hour", t, n, 0, before(1)) },
 	}
 	if t.input >= 24 {
-		list = append(list, func() (Baseline, error) { return byNumbers("the last day", t, n, before(24)) })
+		list = append(list, func() (Baseline, error) { return byNumbers("the last day", t, n, 0, before(24)) })
 	}
 	return baselines(list...)
 }

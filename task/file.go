@@ -22,7 +22,10 @@ type Own struct {
 	length  int
 	classes []string // of texts, or of bytes
 	parts   [3][]ownText
+	ordered bool // by classes
 }
+
+func (t *Own) byClasses() bool { return t.ordered }
 
 type ownText struct {
 	text   []byte
@@ -99,7 +102,7 @@ func OpenOwn(path string, kind Kind, textName, labelName string, length int, see
 		if err != nil {
 			return nil, err
 		}
-		t.classes = c.classes
+		t.classes, t.ordered = c.classes, true
 		for split, files := range c.files {
 			for _, f := range files {
 				t.parts[split] = append(t.parts[split], ownText{path: f.path, class: f.class})
@@ -315,7 +318,7 @@ func (t *Own) Baselines(n int) ([]Baseline, error) {
 	return baselines(
 		func() (Baseline, error) { return majority(t, n) },
 		func() (Baseline, error) {
-			return byBayes("naive Bayes over words", t, n, wordBuckets, func(s *Sample, f func(uint32)) { words(s.Tokens, f) })
+			return byBayes("naive Bayes over words", t, n, func(s *Sample, f func([]byte)) { words(s.Tokens, f) })
 		},
 	)
 }
@@ -327,7 +330,7 @@ func byToken(src Source, n int) (Baseline, error) {
 	for i := range counts {
 		counts[i] = make([]int, spec.Classes)
 	}
-	err := each(src, Train, n, func(s *Sample) {
+	learned, err := each(src, Train, n, func(s *Sample) {
 		for i, y := range s.Labels {
 			if y >= 0 {
 				counts[s.Tokens[i]][y]++
@@ -337,5 +340,5 @@ func byToken(src Source, n int) (Baseline, error) {
 	if err != nil {
 		return Baseline{}, err
 	}
-	return byRule("label of the token", src, n, func(s *Sample, i int) int32 { return int32(commonest(counts[s.Tokens[i]])) })
+	return byRule("label of the token", src, n, learned, func(s *Sample, i int) int32 { return int32(largest(counts[s.Tokens[i]])) })
 }

@@ -131,3 +131,6 @@ func appendFiles(list []classFile, dir string, class int32, suffixes []string) (
 	})
 	return list, err
 }
+
+// byClasses says that a source of the files has them in the order of their classes.
+func (c *classFolder) byClasses() bool { return true }

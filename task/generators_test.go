@@ -93,7 +93,7 @@ func TestListOpsDistribution(t *testing.T) {
 	var classes [10]float64
 	var roots [4]float64
 	mean := 0.
-	err = each(src, Train, n, func(s *Sample) {
+	_, err = each(src, Train, n, func(s *Sample) {
 		lengths = append(lengths, len(s.Tokens))
 		mean += float64(len(s.Tokens)) / n
 		classes[s.Class] += 1. / n
@@ -235,7 +235,7 @@ func TestShapesLevels(t *testing.T) {
 		t.Errorf("baselines %v", list)
 	}
 	sum, squares, n := 0., 0., 0
-	err = each(src, Train, 4000, func(s *Sample) {
+	_, err = each(src, Train, 4000, func(s *Sample) {
 		for _, v := range s.Values {
 			sum, squares, n = sum+float64(v), squares+float64(v)*float64(v), n+1
 		}

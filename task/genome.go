@@ -136,19 +136,24 @@ func (t *Genome) Baselines(n int) ([]Baseline, error) {
 	return baselines(
 		func() (Baseline, error) { return majority(t, n) },
 		func() (Baseline, error) {
-			return byBayes("naive Bayes over 6-mers", t, n, 1<<(2*kmer), func(s *Sample, f func(uint32)) {
-				word, have := uint32(0), 0
-				for _, b := range s.Tokens {
-					if b > 4 {
-						have = 0
-						continue
-					}
-					word = (word<<2 | uint32(b-1)) & (1<<(2*kmer) - 1)
-					if have++; have >= kmer {
-						f(word)
-					}
-				}
-			})
+			return byBayes("naive Bayes over 6-mers", t, n, func(s *Sample, f func([]byte)) { kmers(s.Tokens, f) })
 		},
 	)
+}
+
+// kmers calls f with each word of known bases.
+func kmers(tokens []int32, f func([]byte)) {
+	var word []byte
+	for _, b := range tokens {
+		if b > 4 {
+			word = word[:0]
+			continue
+		}
+		if len(word) == kmer {
+			word = append(word[:0], word[1:]...)
+		}
+		if word = append(word, byte(b)); len(word) == kmer {
+			f(word)
+		}
+	}
 }

@@ -119,7 +119,7 @@ func (t *MQAR) Baselines(n int) ([]Baseline, error) {
 	return baselines(
 		func() (Baseline, error) { return majorityLabel(t, n) },
 		func() (Baseline, error) {
-			return byRule("value of the last pair", t, n, func(s *Sample, _ int) int32 { return s.Tokens[2*t.Pairs-1] })
+			return byRule("value of the last pair", t, n, 0, func(s *Sample, _ int) int32 { return s.Tokens[2*t.Pairs-1] })
 		},
 	)
 }

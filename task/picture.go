@@ -10,9 +10,9 @@ import (
 // Pictures is the task of telling the user's pictures apart: a folder of PNG and
 // JPEG files for each class. A picture of any size becomes a square.
 type Pictures struct {
-	side   int // of the square, in pixels
-	patch  int // side of the patches; 0: grey pixels
-	folder *classFolder
+	side  int // of the square, in pixels
+	patch int // side of the patches; 0: grey pixels
+	*classFolder
 }
 
 var pictureSettings = []Setting{
@@ -54,7 +54,7 @@ func OpenPictures(folder string, side, patch int, seed uint64) (*Pictures, error
 // Spec returns what the samples are.
 func (t *Pictures) Spec() Spec {
 	s := Spec{Name: "picture", Kind: Class, Metric: Accuracy, Vocab: 256, Length: t.side * t.side, Parts: 1,
-		Classes: len(t.folder.classes), Count: t.folder.count()}
+		Classes: len(t.classFolder.classes), Count: t.classFolder.count()}
 	if t.patch > 0 {
 		s.Vocab, s.Channels, s.Length = 0, 3*t.patch*t.patch, s.Length/(t.patch*t.patch)
 	}
@@ -62,7 +62,7 @@ func (t *Pictures) Spec() Spec {
 }
 
 // Classes returns the names of the folders.
-func (t *Pictures) Classes() []string { return slices.Clone(t.folder.classes) }
+func (t *Pictures) Classes() []string { return slices.Clone(t.classFolder.classes) }
 
 // Sample sets s to a picture: its grey pixels row by row, or its patches.
 func (t *Pictures) Sample(s *Sample, split Split, i int) error {
@@ -75,7 +75,7 @@ func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 	if err != nil {
 		return err
 	}
-	s.Class = t.folder.files[split][i].class
+	s.Class = t.classFolder.files[split][i].class
 	if t.patch > 0 {
 		s.Values = appendPatches(s.Values, square, t.side, t.side, 3, t.patch)
 		return nil
@@ -88,7 +88,7 @@ func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 
 // square returns the red, green and blue of a picture that there is.
 func (t *Pictures) square(split Split, i int) ([]byte, error) {
-	p, err := dataset.File(t.folder.files[split][i].path, dataset.ReadPicture)
+	p, err := dataset.File(t.classFolder.files[split][i].path, dataset.ReadPicture)
 	if err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func (t *Pixels) Sample(s *Sample, split Split, i int) error {
 // and beside levels like those to the left, above and above to the right.
 func (t *Pixels) Baselines(n int) ([]Baseline, error) {
 	return baselines(
-		func() (Baseline, error) { return Baseline{"equal chances", math.Log2(levels)}, nil },
+		func() (Baseline, error) { return Baseline{Name: "equal chances", Score: math.Log2(levels)}, nil },
 		func() (Baseline, error) {
 			return t.histogram("frequency", n, 1, func([]float32, int) int { return 0 })
 		},
@@ -138,7 +138,7 @@ func (t *Pixels) histogram(name string, n, keys int, key func(x []float32, i int
 	const unseen = 0.01
 	spec := t.Spec()
 	counts, sums := make([]float64, keys*levels), make([]float64, keys)
-	err := each(t, Train, n, func(s *Sample) {
+	learned, err := each(t, Train, n, func(s *Sample) {
 		for i, x := range s.Targets {
 			k := key(s.Targets, i)
 			counts[k*levels+int(x)]++
@@ -149,12 +149,12 @@ func (t *Pixels) histogram(name string, n, keys int, key func(x []float32, i int
 		return Baseline{}, err
 	}
 	bits, judged := 0., 0
-	err = each(t, spec.Judged(), n, func(s *Sample) {
+	samples, err := each(t, spec.Judged(), n, func(s *Sample) {
 		for i, x := range s.Targets {
 			k := key(s.Targets, i)
 			bits -= math.Log2((counts[k*levels+int(x)] + unseen) / (sums[k] + levels*unseen))
 		}
 		judged += len(s.Targets)
 	})
-	return Baseline{name, bits / float64(judged)}, err
+	return Baseline{name, bits / float64(judged), learned, samples}, err
 }

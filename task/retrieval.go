@@ -83,9 +83,9 @@ func pairBaselines(src Source, n int) ([]Baseline, error) {
 // commonWords is the share of words that both parts have among all that either
 // has.
 func commonWords(s *Sample) float64 {
-	seen := map[uint32]uint8{}
-	words(s.Tokens[:s.Cut], func(w uint32) { seen[w] |= 1 })
-	words(s.Tokens[s.Cut:], func(w uint32) { seen[w] |= 2 })
+	seen := map[string]uint8{}
+	words(s.Tokens[:s.Cut], func(w []byte) { seen[string(w)] |= 1 })
+	words(s.Tokens[s.Cut:], func(w []byte) { seen[string(w)] |= 2 })
 	both := 0
 	for _, in := range seen {
 		if in == 3 {

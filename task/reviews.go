@@ -97,7 +97,7 @@ func (t *Reviews) Baselines(n int) ([]Baseline, error) {
 	return baselines(
 		func() (Baseline, error) { return majority(t, n) },
 		func() (Baseline, error) {
-			return byBayes("naive Bayes over words", t, n, wordBuckets, func(s *Sample, f func(uint32)) { words(s.Tokens, f) })
+			return byBayes("naive Bayes over words", t, n, func(s *Sample, f func([]byte)) { words(s.Tokens, f) })
 		},
 	)
 }

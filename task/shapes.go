@@ -157,7 +157,7 @@ func (t *Shapes) Baselines(n int) ([]Baseline, error) {
 	return baselines(
 		func() (Baseline, error) { return meanTarget(t, n) },
 		func() (Baseline, error) {
-			return byNumbers("the input itself", t, n, func(s *Sample, i int) float64 { return float64(s.Values[i]) })
+			return byNumbers("the input itself", t, n, 0, func(s *Sample, i int) float64 { return float64(s.Values[i]) })
 		},
 	)
 }

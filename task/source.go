@@ -18,9 +18,10 @@ type Source interface {
 	// Sample sets s to sample i of the split, in the memory that s has. A number
 	// that the split does not have is an error.
 	Sample(s *Sample, split Split, i int) error
-	// Baselines are what simple means score on samples 0 ≤ i < n of the test
-	// split, or of the validation split where there is no other, having seen as
-	// many to learn from; fewer where there are fewer.
+	// Baselines are what simple means score on the first n samples of the test split,
+	// or of the validation split where there is no other, having learned from the
+	// first n to learn from; fewer where there are fewer. 0 stands for all, and for
+	// 2000 of a split without end.
 	Baselines(n int) ([]Baseline, error)
 }
 
@@ -188,8 +189,10 @@ func (m Metric) Better(a, b float64) bool {
 
 // Baseline is what a simple means scores by the task's metric.
 type Baseline struct {
-	Name  string  `json:"name"`
-	Score float64 `json:"score"`
+	Name    string  `json:"name"`
+	Score   float64 `json:"score"`
+	Learned int     `json:"learned"` // samples that it learned from; 0: it is a rule
+	Judged  int     `json:"judged"`  // samples that it was judged by
 }
 
 // within reports a split that there is not, or a number that it does not have.
@@ -211,12 +214,22 @@ func (s *Spec) Judged() Split {
 	return Test
 }
 
-// has returns how many of n samples the split has.
+// endlessSamples are all samples of a split without end, where baselines learn from
+// them or are judged by them.
+const endlessSamples = 2000
+
+// has returns how many of n samples the split has, and with n of 0 how many there are.
 func (s *Spec) has(split Split, n int) int {
-	if c := s.Count[split]; c != Endless {
-		return min(n, c)
+	c := s.Count[split]
+	switch {
+	case n == 0 && c == Endless:
+		return endlessSamples
+	case n == 0:
+		return c
+	case c == Endless:
+		return n
 	}
-	return n
+	return min(n, c)
 }
 
 // draws are the random numbers of one sample, in the order they are asked for.

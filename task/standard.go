@@ -19,7 +19,7 @@ func Moments(src Source) (mean, deviation []float64, err error) {
 	mean, deviation = make([]float64, spec.Channels), make([]float64, spec.Channels)
 	n := 0.
 	// A step of Welford's algorithm for every position: no squares of large means.
-	err = each(src, Train, standardSamples, func(s *Sample) {
+	_, err = each(src, Train, standardSamples, func(s *Sample) {
 		for i := 0; i < len(s.Values); i += spec.Channels {
 			n++
 			for c := range mean {

@@ -211,12 +211,25 @@ func (t *Text) Table(split Split, limit int) (loss [3]float64, learned int, err 
 	return NewNgram(from.All(), t.Vocab.Size()).Loss(judged.All()), from.Len(), nil
 }
 
-// Baselines returns the losses of Table, judged by as many tokens as n windows have.
+// Baselines returns the losses of Table, judged by as many tokens as n windows have, or by
+// all with n of 0.
 func (t *Text) Baselines(n int) ([]Baseline, error) {
 	spec := t.Spec()
-	loss, _, err := t.Table(spec.Judged(), n*t.length+2)
+	limit := n * t.length
+	if n > 0 {
+		limit += 2
+	}
+	loss, learned, err := t.Table(spec.Judged(), limit)
 	if err != nil {
 		return nil, err
 	}
-	return []Baseline{{"frequency", loss[0]}, {"after one token", loss[1]}, {"after two", loss[2]}}, nil
+	judged := t.parts[spec.Judged()].Len()
+	if limit > 0 {
+		judged = min(judged, limit)
+	}
+	list := make([]Baseline, len(loss))
+	for order, name := range []string{"frequency", "after one token", "after two"} {
+		list[order] = Baseline{name, loss[order], learned, judged}
+	}
+	return list, nil
 }

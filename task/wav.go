@@ -12,7 +12,7 @@ import (
 // the rate that they have.
 type Sounds struct {
 	length int
-	folder *classFolder
+	*classFolder
 }
 
 var soundSettings = []Setting{
@@ -42,11 +42,11 @@ func OpenSounds(folder string, length int, seed uint64) (*Sounds, error) {
 // Spec returns what the samples are.
 func (t *Sounds) Spec() Spec {
 	return Spec{Name: "wav", Kind: Class, Metric: Accuracy, Channels: 1, Length: t.length, Parts: 1,
-		Classes: len(t.folder.classes), Count: t.folder.count()}
+		Classes: len(t.classFolder.classes), Count: t.classFolder.count()}
 }
 
 // Classes returns the names of the folders.
-func (t *Sounds) Classes() []string { return slices.Clone(t.folder.classes) }
+func (t *Sounds) Classes() []string { return slices.Clone(t.classFolder.classes) }
 
 // Sample sets s to a sound.
 func (t *Sounds) Sample(s *Sample, split Split, i int) error {
@@ -55,7 +55,7 @@ func (t *Sounds) Sample(s *Sample, split Split, i int) error {
 		return err
 	}
 	s.reset()
-	f := t.folder.files[split][i]
+	f := t.classFolder.files[split][i]
 	a, err := dataset.File(f.path, dataset.ReadWAV)
 	if err != nil {
 		return err

@@ -144,7 +144,7 @@ func (c *evalCmd) samples() (task.Source, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return src, describeTask(config, src.Spec()), nil
+	return src, describeData(config, src.Spec()), nil
 }
 
 // open opens the task of the run.

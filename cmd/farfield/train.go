@@ -26,7 +26,7 @@ import (
 // are not given leave what the preset or the configuration says.
 type trainCmd struct {
 	Data    string            `placeholder:"FILE|FOLDER" help:"What to learn: the task's setting data. A text is a file, a folder with all in it, or a data set's name; by default the source of the Go toolchain, or a text that the program writes itself if there is none."`
-	Task    string            `complete:"tasks" placeholder:"NAME" help:"What is learned: ${tasks}. Without --preset it begins with the preset of its name. bytelm, a text as bytes, by default; charlm has characters."`
+	Task    string            `complete:"tasks" placeholder:"NAME" help:"What is learned: ${tasks}. Without --preset it begins with the preset of its name. bytelm, a text as bytes, by default; charlm has characters. With --help its settings are listed."`
 	TaskSet map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task."`
 	dataFolder
 	DataSeed *uint64 `placeholder:"N" help:"Of what a task makes or draws."`
@@ -362,7 +362,7 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 		r.Sample, err = sample(e.ctx, trainer.Model(), text.Vocab, lineBreak(text.Vocab), t.SampleTokens, c.Seed)
 	} else {
 		err = e.interruptible(func() (err error) {
-			r.Baselines, err = src.Baselines(baselineSamples)
+			r.Baselines, err = src.Baselines(0)
 			return err
 		})
 	}
@@ -379,9 +379,6 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 	}
 	return r, writeReport(filepath.Join(dir, reportFile), dir, r.Sample)
 }
-
-// baselineSamples is how many samples simple means learn from, and are judged by.
-const baselineSamples = 2000
 
 // configure puts preset, file and flags together.
 func (t *trainCmd) configure() (train.Config, error) {
@@ -468,7 +465,7 @@ func describeRun(e *env, t *train.Trainer, dir string) {
 		fmt.Fprintf(e.stdout, "data        %s: %s%d %s to learn from, %d to validate%s\n",
 			escaped(text.Corpus.Name), from, text.Tokens(task.Train).Len(), text.Vocab.Kind(), text.Tokens(task.Valid).Len(), judged)
 	} else {
-		fmt.Fprintf(e.stdout, "task        %s\n", escaped(describeTask(c, src.Spec())))
+		fmt.Fprintf(e.stdout, "task        %s\n", escaped(describeData(c, src.Spec())))
 	}
 	attention, positions := "no attention", ""
 	if m.Mechanism != "" {
@@ -497,8 +494,8 @@ func describeRun(e *env, t *train.Trainer, dir string) {
 	fmt.Fprintf(e.stdout, "run         %s: updates %d to %d of %s %s%s\n", escaped(dir), t.Done()+1, c.Steps, samples, what, grow)
 }
 
-// describeTask names a task with its settings, and its samples.
-func describeTask(c train.Config, s task.Spec) string {
+// describeData names a task with its settings, and its samples.
+func describeData(c train.Config, s task.Spec) string {
 	var b strings.Builder
 	b.WriteString(s.Name)
 	for _, key := range slices.Sorted(maps.Keys(c.TaskSet)) {
@@ -582,9 +579,7 @@ func (r *trainReport) print(e *env) error {
 			of = fmt.Sprintf(", of update %d", r.Best)
 		}
 		fmt.Fprintf(e.stdout, "%-12s%s %.4f, loss %.4f over %d samples%s\n", name, r.Metric, r.Value, r.Loss, r.Samples, of)
-		for _, b := range r.Baselines {
-			fmt.Fprintf(e.stdout, "baseline    %s %.4f: %s\n", r.Metric, b.Score, b.Name)
-		}
+		printBaselines(e, r.Metric, r.Baselines)
 		r.more(e, "eval --model %s")
 		return nil
 	}
@@ -608,6 +603,17 @@ func (r *trainReport) print(e *env) error {
 	}
 	_, err := fmt.Fprintln(e.stdout)
 	return err
+}
+
+// printBaselines prints what simple means score, and the samples that they learned from.
+func printBaselines(e *env, metric task.Metric, list []task.Baseline) {
+	for _, b := range list {
+		from := ""
+		if b.Learned > 0 {
+			from = fmt.Sprintf(", learned from %d samples", b.Learned)
+		}
+		fmt.Fprintf(e.stdout, "baseline    %s %.4f: %s%s\n", metric, b.Score, b.Name, from)
+	}
 }
 
 // more says what may follow.

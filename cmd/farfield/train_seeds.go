@@ -172,9 +172,7 @@ func (r *seedsReport) print(e *env) error {
 		return err
 	}
 	fmt.Fprintf(e.stdout, "%-12s%s %.4f ± %.4f, mean and deviation of %d seeds\n", first.Split, first.Metric, r.Mean, r.Deviation, len(r.Runs))
-	for _, b := range first.Baselines {
-		fmt.Fprintf(e.stdout, "baseline    %s %.4f: %s\n", first.Metric, b.Score, b.Name)
-	}
+	printBaselines(e, first.Metric, first.Baselines)
 	if first.Table != nil {
 		fmt.Fprintf(e.stdout, "table       %.4f bits per byte from counts of the two tokens before\n", first.Table[2])
 	}

@@ -70,6 +70,31 @@ func TestTrainTask(t *testing.T) {
 	}
 }
 
+// A model that a simple means is ahead of is said to be, with both scores, by train and
+// eval alike; one that is not is left in peace.
+func TestBaselineThatIsBetterIsSaid(t *testing.T) {
+	data := texts(t, "text\tlabel\n"+strings.Repeat("one two\ta\nthree four\tb\n", 40))
+	if err := os.Rename(data, data+".tsv"); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	// At a rate of 0 the model stays as it was drawn: it says one class of all.
+	args := []string{"train", "--task", "file", "--data", data + ".tsv", "--task-set", "length=12", "--width", "8", "--heads", "2", "--steps", "1", "--batch", "2", "--out", dir}
+	out := works(t, append(args, "--lr", "0")...)
+	const verdict = "verdict     The baseline naive Bayes over words is better by "
+	if !strings.Contains(out, verdict) || !strings.Contains(out, "Use it, or train longer.\n") ||
+		!strings.Contains(out, "baseline    accuracy 1.0000: naive Bayes over words, learned from 67 samples\n") {
+		t.Errorf("printed\n%s", out)
+	}
+	if out := works(t, "eval", "--model", dir); !strings.Contains(out, verdict) {
+		t.Errorf("eval printed\n%s", out)
+	}
+	args[len(args)-1] = dir + "2"
+	if out := works(t, append(args, "--steps", "60", "--lr", "0.03")...); strings.Contains(out, " is better by ") {
+		t.Errorf("a model that is right has one ahead\n%s", out)
+	}
+}
+
 // Several seeds are runs of their own, which an interrupt leaves to be resumed.
 func TestTrainSeeds(t *testing.T) {
 	root := t.TempDir()

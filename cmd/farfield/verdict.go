@@ -122,7 +122,7 @@ func newVerdict(x float64, m measure, best task.Baseline, standardError float64)
 	case resultBetter:
 		v.Text = fmt.Sprintf("Better than the baseline %s by %s: %s.", best.Name, m.difference(v.Difference), against)
 	case resultWorse:
-		v.Text = fmt.Sprintf("The baseline %s is better by %s: %s.", best.Name, m.difference(v.Difference), against)
+		v.Text = fmt.Sprintf("The baseline %s is better by %s: %s. Use it, or train longer.", best.Name, m.difference(v.Difference), against)
 	default:
 		v.Text = fmt.Sprintf("No better than the baseline %s: %s", best.Name, against)
 		if standardError > 0 {

@@ -1,0 +1,146 @@
+package task
+
+import (
+	"fmt"
+	"math"
+	"math/rand"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestNaiveBayesIsTheTextbooks is example 13.1 of Manning, Raghavan and Schütze (2008):
+// the vocabulary has six words, and of three Chinese, Tokyo and Japan the first class is
+// proportional to 3/4·(3/7)³·1/14·1/14.
+func TestNaiveBayesIsTheTextbooks(t *testing.T) {
+	features := func(text string) func(func([]byte)) {
+		return func(f func([]byte)) {
+			for _, w := range strings.Fields(text) {
+				f([]byte(w))
+			}
+		}
+	}
+	b := newNaiveBayes(2)
+	for _, text := range []string{"Chinese Beijing Chinese", "Chinese Chinese Shanghai", "Chinese Macao"} {
+		b.learn(0, features(text))
+	}
+	b.learn(1, features("Tokyo Japan Chinese"))
+	b.ready()
+	// A word that was never learned from changes nothing.
+	for _, text := range []string{"Chinese Chinese Chinese Tokyo Japan", "Chinese Chinese Chinese Tokyo Japan Osaka"} {
+		got := b.scores(features(text))
+		for c, want := range []float64{3. / 4 * 27 / 343 / 14 / 14, 1. / 4 * 8 / 729 * 2 / 9 * 2 / 9} {
+			if math.Abs(math.Exp(got[c])-want) > 1e-15 {
+				t.Errorf("%s: class %d has %g, want %g", text, c, math.Exp(got[c]), want)
+			}
+		}
+	}
+}
+
+// TestTextBaselinesAreComputedFromAllLines holds the printed baselines of a file of noisy
+// tickets against a plain computation over all of its lines, as a textbook has it.
+func TestTextBaselinesAreComputedFromAllLines(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	var rows strings.Builder
+	rows.WriteString("text\tlabel\n")
+	for i := range 6000 {
+		class := i % 5
+		for range 8 {
+			word := r.Intn(3000) // of any class
+			if r.Intn(6) == 0 {
+				word = 3000 + class*400 + r.Intn(400)
+			}
+			var b []byte
+			for x := word; ; x /= 20 {
+				if b = append(b, "bcdfghjklmnpqrstvwxz"[x%20]); x < 20 {
+					break
+				}
+			}
+			fmt.Fprintf(&rows, "%s ", b)
+		}
+		fmt.Fprintf(&rows, "7\tc%d\n", class)
+	}
+	dir := folderOf(t, map[string][]byte{"t.tsv": []byte(rows.String())})
+	src := openSource(t, "file", Options{Seed: 1}, "data", dir+"/t.tsv")
+	list, err := src.Baselines(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(split Split) (texts [][]string, classes []int32) {
+		for i := range src.Spec().Count[split] {
+			s := take(t, src, split, i)
+			var b []byte
+			for _, x := range s.Tokens {
+				b = append(b, byte(x-1))
+			}
+			texts, classes = append(texts, regexp.MustCompile("[a-z]+").FindAllString(string(b), -1)), append(classes, s.Class)
+		}
+		return
+	}
+	texts, classes := read(Train)
+	vocabulary, prior, total := map[string]bool{}, [5]float64{}, [5]float64{}
+	count := map[string]float64{}
+	for i, text := range texts {
+		prior[classes[i]] += 1 / float64(len(texts))
+		for _, w := range text {
+			vocabulary[w] = true
+			total[classes[i]]++
+			count[fmt.Sprint(classes[i], w)]++
+		}
+	}
+	judge, truth := read(Test)
+	right := 0.
+	for i, text := range judge {
+		best, most := int32(-1), math.Inf(-1)
+		for c := range int32(5) {
+			p := math.Log(prior[c])
+			for _, w := range text {
+				if vocabulary[w] {
+					p += math.Log((count[fmt.Sprint(c, w)] + 1) / (total[c] + float64(len(vocabulary))))
+				}
+			}
+			if p > most {
+				best, most = c, p
+			}
+		}
+		if best == truth[i] {
+			right++
+		}
+	}
+	want := right / float64(len(judge))
+	if b := list[1]; b.Score != want || b.Learned != len(texts) || b.Judged != len(judge) {
+		t.Errorf("baseline is %+v, the textbook has %g of %d lines, judged by %d", b, want, len(texts), len(judge))
+	}
+	if few, err := src.Baselines(200); err != nil || few[1].Learned != 200 || few[1].Judged != 200 {
+		t.Errorf("of 200 lines: %+v, %v", few, err)
+	}
+	if b := list[0]; b.Score < 0.15 || b.Score > 0.25 || b.Learned != len(texts) {
+		t.Errorf("commonest class is %+v", b)
+	}
+}
+
+// ordered has as many samples of class 0 as of class 1 behind them.
+type ordered struct{ given }
+
+func (o *ordered) byClasses() bool { return true }
+
+// A folder has all files of a class before those of the next: a part of its samples has
+// to be of all of it.
+func TestFewSamplesOfAFolderAreOfEveryClass(t *testing.T) {
+	var seen []int
+	o := &ordered{given{spec: Spec{Count: [3]int{100, 0, 100}}}}
+	for i := range 100 {
+		o.samples = append(o.samples, Sample{Class: int32(i / 50)})
+	}
+	if n, err := each(o, Train, 4, func(s *Sample) { seen = append(seen, int(s.Class)) }); err != nil || n != 4 || fmt.Sprint(seen) != "[0 0 1 1]" {
+		t.Errorf("%d samples of classes %v, %v", n, seen, err)
+	}
+	dir := map[string][]byte{}
+	for i := range 20 {
+		dir[fmt.Sprintf("a/%02d.txt", i)], dir[fmt.Sprintf("b/%02d.txt", i)] = []byte("x"), []byte("y")
+	}
+	src := openSource(t, "file", Options{Seed: 1}, "data", folderOf(t, dir))
+	if list, err := src.Baselines(6); err != nil || list[1].Score != 1 {
+		t.Errorf("baselines %+v, %v: naive Bayes has seen one class alone", list, err)
+	}
+}
