@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/train"
 )
 
 // statuses are what the program tells the shell.
@@ -17,8 +21,8 @@ var first = []string{
 	"farfield train --data notes.txt --out run/notes",
 }
 
-// help prints a screenful of what there is or, of a verb, the usual text, and
-// what the mechanism that was named offers, or which there are.
+// help prints a screenful of what there is or, of a verb, the usual text, and what
+// the task and the mechanism that were named offer, or which there are.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
 	node := ctx.Selected()
 	if node == nil {
@@ -30,13 +34,74 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if len(node.Children) == 0 {
 		fmt.Fprintf(ctx.Stdout, "\n%s\n", statuses)
 	}
-	for _, flag := range node.Flags {
-		if flag.Name == "mechanism" {
-			name, _ := ctx.FlagValue(flag).(string)
-			return describeMechanism(ctx.Stdout, name)
+	value := func(name string) (value string, has bool) {
+		for _, flag := range node.Flags {
+			if flag.Name == name {
+				value, _ = ctx.FlagValue(flag).(string)
+				return value, true
+			}
+		}
+		return "", false
+	}
+	name, tasks := value("task")
+	mechanism, mechanisms := value("mechanism")
+	// What was asked for by name is not buried under the catalogue of the other.
+	if tasks && (name != "" || mechanism == "") {
+		if err := describeTask(ctx.Stdout, name); err != nil {
+			return err
 		}
 	}
+	if mechanisms && (mechanism != "" || name == "") {
+		return describeMechanism(ctx.Stdout, mechanism)
+	}
 	return nil
+}
+
+// describeTask prints what can be set in a task and the preset that it begins with;
+// without a name, the catalogue.
+func describeTask(w io.Writer, name string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	if name == "" {
+		fmt.Fprintln(table, "\nTasks (--task NAME --help tells more):")
+		for _, row := range task.Rows() {
+			fmt.Fprintf(table, "  %s\t%s\n", row.Name, row.Doc)
+		}
+		return table.Flush()
+	}
+	row, err := task.Lookup(name)
+	if err != nil {
+		return input(err)
+	}
+	fmt.Fprintf(table, "\nTask %s: %s\n", row.Name, row.Doc)
+	if len(row.Sets) > 0 {
+		fmt.Fprintf(table, "  data sets\t%s (farfield data)\n", strings.Join(row.Sets, ", "))
+	}
+	var preset train.Preset
+	if !row.Text() {
+		if preset, err = train.LookupPreset(row.Name); err != nil {
+			return err
+		}
+		fmt.Fprintf(table, "  --preset %s\t%s\n", preset.Name, preset.Doc)
+	}
+	for _, s := range row.Settings {
+		value := "default " + s.Default
+		switch {
+		case s.Default != "":
+		case row.Text():
+			value = "default empty"
+		default:
+			value = "needed"
+		}
+		if chosen, ok := preset.Config.TaskSet[s.Name]; ok {
+			value += ", preset " + chosen
+		}
+		flag := "--task-set " + s.Name + "=VALUE"
+		if s.Name == "data" {
+			flag = "--data PATH"
+		}
+		fmt.Fprintf(table, "  %s\t%s (%s)\n", flag, s.Doc, value)
+	}
+	return table.Flush()
 }
 
 // overview prints the verbs by what they are for, and what to begin with: at most

@@ -18,6 +18,7 @@ import (
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/task"
 )
 
 // commandLine is the parser of all verbs.
@@ -229,6 +230,41 @@ func TestMistypedVerbGetsASuggestion(t *testing.T) {
 func TestVersionIsAVerbToo(t *testing.T) {
 	if verb, flag := works(t, "version"), works(t, "--version"); verb != flag {
 		t.Errorf("version prints %q, --version %q", verb, flag)
+	}
+}
+
+// TestHelpOfATaskListsItsSettings has all settings of every task, with what its preset
+// chooses.
+func TestHelpOfATaskListsItsSettings(t *testing.T) {
+	for _, row := range task.Rows() {
+		out := works(t, "train", "--task", row.Name, "--help")
+		for _, s := range row.Settings {
+			want := "--task-set " + s.Name + "=VALUE"
+			if s.Name == "data" {
+				want = "--data PATH"
+			}
+			if !strings.Contains(out, "  "+want) || !strings.Contains(out, s.Doc) {
+				t.Errorf("%s: %q and %q are not in\n%s", row.Name, want, s.Doc, out[strings.Index(out, "\nTask"):])
+			}
+		}
+		if strings.Contains(out, "Mechanisms (") {
+			t.Errorf("%s: the catalogue of mechanisms follows", row.Name)
+		}
+	}
+	for args, want := range map[string][]string{
+		"--task file":                       {"(default 4096, preset 1000)", "Task file: ", "(needed)"},
+		"--task file --mechanism performer": {"Task file: ", "Mechanism performer: "},
+		"":                                  {"Tasks (--task NAME", "Mechanisms ("},
+	} {
+		out := works(t, append(strings.Fields("train "+args), "--help")...)
+		for _, w := range want {
+			if !strings.Contains(out, w) {
+				t.Errorf("train %s --help lacks %q", args, w)
+			}
+		}
+	}
+	if status, _, errs := command(t, "train", "--task", "fil", "--help"); status != statusInput || !strings.Contains(errs, `task "fil": unknown; there are: shapes`) {
+		t.Errorf("an unknown task: status %d, %s", status, errs)
 	}
 }
 
