@@ -181,31 +181,31 @@ func (c Config) Validate() error {
 	switch {
 	case c.Heads == 0: // of a net without attention
 	case c.Width%c.Heads != 0:
-		return fmt.Errorf("heads: %d do not divide width %d", c.Heads, c.Width)
+		return fmt.Errorf("heads: %d do not divide width %d; set heads to %d, or width to %d", c.Heads, c.Width, divisor(c.Width, c.Heads), (c.Width+c.Heads-1)/c.Heads*c.Heads)
 	case c.Heads%c.kvHeads() != 0:
-		return fmt.Errorf("kv_heads: %d do not divide heads %d", c.KVHeads, c.Heads)
+		return fmt.Errorf("kv_heads: %d do not divide heads %d; set kv_heads to %d", c.KVHeads, c.Heads, divisor(c.Heads, c.KVHeads))
 	}
 	switch {
 	case c.Conv != 0 && c.Kind != Decoder && c.Kind != Convolutional:
-		return fmt.Errorf("conv: %d, but kind %s is not a %s", c.Conv, c.Kind, Decoder)
+		return fmt.Errorf("conv: %d, but kind %s is not a %s; set kind to %s, or conv to 0", c.Conv, c.Kind, Decoder, Decoder)
 	case c.Conv < 0 || c.Conv > maxConv:
 		return fmt.Errorf("conv: %d, needs to be from 0 to %d", c.Conv, maxConv)
 	case c.SourceVocab != 0 && c.Kind != EncoderDecoder:
-		return fmt.Errorf("source_vocab: %d, but kind %s has no source", c.SourceVocab, c.Kind)
+		return fmt.Errorf("source_vocab: %d, but kind %s has no source; set kind to %s, or source_vocab to 0", c.SourceVocab, c.Kind, EncoderDecoder)
 	case !(c.RopeTheta >= 0) || c.RopeTheta > 1e30:
 		return fmt.Errorf("rope_theta: %g, needs to be from 0 to 1e30", c.RopeTheta)
 	case c.RopeTheta != 0 && c.Positions != Rotary:
-		return fmt.Errorf("rope_theta: %g, but positions are %s", c.RopeTheta, c.Positions)
+		return fmt.Errorf("rope_theta: %g, but positions are %s; set positions to %s, or rope_theta to 0", c.RopeTheta, c.Positions, Rotary)
 	case !(c.AttentionDropout >= 0 && c.AttentionDropout < 1):
 		return fmt.Errorf("attention_dropout: %g, needs 0 ≤ rate < 1", c.AttentionDropout)
 	case !(c.Dropout >= 0 && c.Dropout < 1):
 		return fmt.Errorf("dropout: %g, needs 0 ≤ rate < 1", c.Dropout)
 	case c.AttentionDropoutKind != "" && c.AttentionDropout == 0:
-		return fmt.Errorf("attention_dropout_kind: %q, but attention_dropout is 0", c.AttentionDropoutKind)
+		return fmt.Errorf("attention_dropout_kind: %q, but attention_dropout is 0; set attention_dropout above 0, or leave out the kind", c.AttentionDropoutKind)
 	case c.decays() && !c.Causal():
-		return fmt.Errorf("decay: %s, but kind %s has no causal attention", c.Decay, c.Kind)
+		return fmt.Errorf("decay: %s, but kind %s has no causal attention; set kind to %s, or decay to %s", c.Decay, c.Kind, Decoder, NoDecay)
 	case c.Positions == Rotary && c.Width/c.Heads == 1:
-		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1", Rotary, c.Width, c.Heads)
+		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1; set heads to fewer, or positions to %s", Rotary, c.Width, c.Heads, Learned)
 	}
 	if c.Kind == Convolutional {
 		if err := c.checkConvolutional(); err != nil {
@@ -228,6 +228,13 @@ func (c Config) Validate() error {
 	return c.checkTraits(m.Traits())
 }
 
+// divisor returns the largest number up to most, or 1, that divides n.
+func divisor(n, most int) int {
+	for most = min(most, n); most > 1 && n%most != 0; most-- {
+	}
+	return max(most, 1)
+}
+
 // checkEnds reports what a model cannot read, or cannot give.
 func (c Config) checkEnds() error {
 	switch c.Pool {
@@ -242,21 +249,21 @@ func (c Config) checkEnds() error {
 	}
 	switch {
 	case c.Inputs > 0 && c.Vocab != 0:
-		return fmt.Errorf("inputs: %d numbers take the place of tokens, but vocab is %d", c.Inputs, c.Vocab)
+		return fmt.Errorf("inputs: %d numbers take the place of tokens, but vocab is %d; set one of them to 0", c.Inputs, c.Vocab)
 	case c.Inputs > 0 && c.Kind == EncoderDecoder:
-		return fmt.Errorf("inputs: %d, but kind %s reads tokens", c.Inputs, c.Kind)
+		return fmt.Errorf("inputs: %d, but kind %s reads tokens; set kind to %s or %s", c.Inputs, c.Kind, Encoder, Decoder)
 	case c.Pool == PoolCLS && c.Causal():
-		return fmt.Errorf("pool: %s sees nothing in front of kind %s, %s has seen all", PoolCLS, c.Kind, PoolLast)
+		return fmt.Errorf("pool: %s sees nothing in front of kind %s, %s has seen all; set pool to %s, or kind to %s", PoolCLS, c.Kind, PoolLast, PoolLast, Encoder)
 	case c.Parts < 0 || c.Parts > 2:
 		return fmt.Errorf("parts: %d, needs to be 1 or 2", c.Parts)
 	case c.Parts == 2 && c.Pool == "":
-		return fmt.Errorf("parts: 2 need to be pooled: pool is %s, %s or %s", PoolMean, PoolLast, PoolCLS)
+		return fmt.Errorf("parts: 2 need to be pooled; set pool to %s, %s or %s", PoolMean, PoolLast, PoolCLS)
 	case c.Loss != CrossEntropy && c.Outputs == 0:
-		return fmt.Errorf("loss: %s needs outputs", c.Loss)
+		return fmt.Errorf("loss: %s needs outputs; set outputs to 1 or more", c.Loss)
 	case c.Loss == Logistics && c.Outputs%3 != 0:
-		return fmt.Errorf("outputs: %d, but loss %s has 3 for each part of the mixture", c.Outputs, c.Loss)
+		return fmt.Errorf("outputs: %d, but loss %s has 3 for each part of the mixture; set outputs to a multiple of 3", c.Outputs, c.Loss)
 	case c.Tied && (c.Inputs > 0 || c.Outputs != 0 || c.Parts == 2 || c.HeadHidden != 0):
-		return fmt.Errorf("tied: the head is the embedding, which inputs, outputs, parts and head_hidden have to leave as it is")
+		return fmt.Errorf("tied: the head is the embedding, which inputs, outputs, parts and head_hidden have to leave as it is; set tied to false")
 	}
 	return nil
 }
@@ -275,17 +282,17 @@ func (c Config) checkOwner() error {
 	switch {
 	case !owns:
 	case c.Kind == EncoderDecoder:
-		return fmt.Errorf("kind: %s, but %s owns its projections and has no cross-attention", c.Kind, row.Name)
+		return fmt.Errorf("kind: %s, but %s owns its projections and has no cross-attention; set kind to %s or %s, or mechanism to an attention function such as softmax", c.Kind, row.Name, Decoder, Encoder)
 	case c.Positions == Rotary && !row.Rope:
-		return fmt.Errorf("positions: %s, but %s owns its projections and takes no rotations", Rotary, row.Name)
+		return fmt.Errorf("positions: %s, but %s owns its projections and takes no rotations; set positions to %s or %s", Rotary, row.Name, Learned, NoPosition)
 	case c.Hidden != 0 && row.ISTA:
-		return fmt.Errorf("hidden: %d, but %s has a step as wide as the model in place of the MLP", c.Hidden, row.Name)
+		return fmt.Errorf("hidden: %d, but %s has a step as wide as the model in place of the MLP; set hidden to 0", c.Hidden, row.Name)
 	case c.Activation != "" && row.ISTA:
-		return fmt.Errorf("activation: %s, but %s has a step that thresholds in place of the MLP", c.Activation, row.Name)
+		return fmt.Errorf("activation: %s, but %s has a step that thresholds in place of the MLP; leave out activation", c.Activation, row.Name)
 	case c.PostNorm && row.ISTA:
-		return fmt.Errorf("post_norm: %s has a step without a residual in place of the MLP, which needs its norm before it", row.Name)
+		return fmt.Errorf("post_norm: %s has a step without a residual in place of the MLP, which needs its norm before it; set post_norm to false", row.Name)
 	case c.kvHeads() != c.Heads:
-		return fmt.Errorf("kv_heads: %d, but %s owns its projections and has no key heads to share", c.KVHeads, row.Name)
+		return fmt.Errorf("kv_heads: %d, but %s owns its projections and has no key heads to share; set kv_heads to 0", c.KVHeads, row.Name)
 	}
 	return nil
 }
@@ -297,15 +304,15 @@ func (c Config) checkTraits(x attention.Traits) error {
 	case err != nil:
 		return fmt.Errorf("attention_dropout_kind: %w", err)
 	case c.AttentionDropout > 0 && !x.Dropout:
-		return fmt.Errorf("attention_dropout: %g, which %s does not take", c.AttentionDropout, c.Mechanism)
+		return fmt.Errorf("attention_dropout: %g, which %s does not take; set attention_dropout to 0, or dropout in its place", c.AttentionDropout, c.Mechanism)
 	case c.AttentionDropout > 0 && kind == attention.ProductDrop && !x.Products:
-		return fmt.Errorf("attention_dropout_kind: %s with these settings has no %v", c.Mechanism, kind)
+		return fmt.Errorf("attention_dropout_kind: %s with these settings has no %v; set attention_dropout_kind to %v or %v", c.Mechanism, kind, attention.TokenDrop, attention.ElementDrop)
 	case c.decays() && !x.Decay:
-		return fmt.Errorf("decay: %s, which %s with these settings does not take", c.Decay, c.Mechanism)
+		return fmt.Errorf("decay: %s, which %s with these settings does not take; set decay to %s, or mechanism to another one such as softmax", c.Decay, c.Mechanism, NoDecay)
 	case c.Kind != Decoder && x.CausalOnly:
-		return fmt.Errorf("mechanism: %s with these settings is causal alone, kind %s is not", c.Mechanism, c.Kind)
+		return fmt.Errorf("mechanism: %s with these settings is causal alone, kind %s is not; set kind to %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, Decoder)
 	case c.Causal() && !x.Causal:
-		return fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs: %s", c.Mechanism, c.Kind, x.NoCausal)
+		return fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs: %s; set kind to %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, x.NoCausal, Encoder)
 	}
 	return nil
 }

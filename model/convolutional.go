@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
@@ -124,29 +125,40 @@ func (b *builder[T]) bareAttention(name string) *nn.Attention[T] {
 
 // checkConvolutional reports what a convolutional net has no place for.
 func (c Config) checkConvolutional() error {
+	if c.Vocab != 0 {
+		return fmt.Errorf("vocab: kind %s has none, it reads numbers and not %d tokens; set kind to %s or %s", c.Kind, c.Vocab, Encoder, Decoder)
+	}
+	// All are named at once: who sets the kind alone has several of them.
+	var names, ways []string
 	for _, f := range []struct {
 		name string
 		set  bool
+		way  string
 	}{
-		{"vocab", c.Vocab != 0}, {"hidden", c.Hidden != 0}, {"decay", c.decays()}, {"activation", c.Activation != ""},
-		{"post_norm", c.PostNorm}, {"tied", c.Tied}, {"dropout", c.Dropout != 0}, {"attention_dropout", c.AttentionDropout != 0},
-		{"positions", c.Positions != NoPosition}, {"pool", c.Pool == PoolCLS}, {"heads", c.Mechanism == "" && c.Heads != 0},
-		{"kv_heads", c.Mechanism == "" && c.KVHeads != 0}, {"order", c.Mechanism == "" && c.Order != 0}, {"set", c.Mechanism == "" && len(c.Set) > 0},
+		{"hidden", c.Hidden != 0, "hidden to 0"}, {"decay", c.decays(), "decay to " + NoDecay}, {"activation", c.Activation != "", "activation to nothing"},
+		{"post_norm", c.PostNorm, "post_norm to false"}, {"tied", c.Tied, "tied to false"}, {"dropout", c.Dropout != 0, "dropout to 0"},
+		{"attention_dropout", c.AttentionDropout != 0, "attention_dropout to 0"}, {"positions", c.Positions != NoPosition, "positions to " + NoPosition},
+		{"pool", c.Pool == PoolCLS, "pool to " + PoolMean}, {"heads", c.Mechanism == "" && c.Heads != 0, "heads to 0"},
+		{"kv_heads", c.Mechanism == "" && c.KVHeads != 0, "kv_heads to 0"}, {"order", c.Mechanism == "" && c.Order != 0, "order to 0"},
+		{"set", c.Mechanism == "" && len(c.Set) > 0, "set to nothing"},
 	} {
 		if f.set {
-			return fmt.Errorf("%s: kind %s has none with these settings", f.name, c.Kind)
+			names, ways = append(names, f.name), append(ways, f.way)
 		}
+	}
+	if names != nil {
+		return fmt.Errorf("%s: kind %s has none with these settings; set %s", strings.Join(names, ", "), c.Kind, strings.Join(ways, ", "))
 	}
 	_, owns := nn.LookupMixer(c.Mechanism)
 	switch {
 	case owns:
-		return fmt.Errorf("mechanism: %s owns its projections, and so does kind %s", c.Mechanism, c.Kind)
+		return fmt.Errorf("mechanism: %s owns its projections, and so does kind %s; set kind to %s, or mechanism to an attention function such as softmax", c.Mechanism, c.Kind, Decoder)
 	case c.Inputs == 0:
-		return fmt.Errorf("inputs: kind %s reads numbers, needs 1 or more at each position", c.Kind)
+		return fmt.Errorf("inputs: kind %s reads numbers, needs 1 or more at each position; set inputs, or kind to %s or %s", c.Kind, Encoder, Decoder)
 	case c.Layers < 2:
-		return fmt.Errorf("layers: %d, kind %s needs 2 convolutions or more, the head among them", c.Layers, c.Kind)
+		return fmt.Errorf("layers: %d, kind %s needs 2 convolutions or more, the head among them; set layers to 2", c.Layers, c.Kind)
 	case c.Conv%2 == 0:
-		return fmt.Errorf("conv: %d, kind %s needs windows of an odd number of positions", c.Conv, c.Kind)
+		return fmt.Errorf("conv: %d, kind %s needs windows of an odd number of positions; set conv to %d", c.Conv, c.Kind, c.Conv+1)
 	}
 	return nil
 }

@@ -135,7 +135,7 @@ func (c Config) Prepare(src task.Source) (Config, task.Source, error) {
 		}
 		src = w.Windows(c.Model.Context)
 	} else if c.FirstContext > 0 || c.FirstBatch > 0 {
-		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow", c.Task))
+		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow; leave out both", c.Task))
 	}
 	if err := c.suit(src.Spec()); err != nil {
 		return fail(err)
@@ -151,6 +151,9 @@ func (c Config) Prepare(src task.Source) (Config, task.Source, error) {
 	}
 	var err error
 	if c.Standardise {
+		if src.Spec().Channels == 0 {
+			return fail(fmt.Errorf("standardise: the positions of task %s hold tokens, which have no mean; leave out standardise", c.Task))
+		}
 		if c.InputMean == nil {
 			if c.InputMean, c.InputDeviation, err = task.Moments(src); err != nil {
 				return fail(fmt.Errorf("standardise: %w", err))
@@ -206,7 +209,7 @@ func (c *Config) check(src task.Source) error {
 	case AdamW, RAdam:
 	case Adam:
 		if c.Decay != 0 {
-			return fmt.Errorf("weight_decay: %v, but optimizer %s has none; %s does", c.Decay, Adam, AdamW)
+			return fmt.Errorf("weight_decay: %v, but optimizer %s has none, %s does; set optimizer to %s, or weight_decay to 0", c.Decay, Adam, AdamW, AdamW)
 		}
 	default:
 		return fmt.Errorf("optimizer: %q is none of %s, %s, %s", c.Optimizer, AdamW, Adam, RAdam)

@@ -164,7 +164,7 @@ func TestSuit(t *testing.T) {
 		t.Errorf("%d outputs, %v", c.Model.Outputs, err)
 	}
 	c.Model.Kind = model.Encoder
-	if err := c.suit(spec); err == nil || err.Error() != "kind: encoder cannot learn task sound, which needs a decoder" {
+	if err := c.suit(spec); err == nil || err.Error() != "kind: encoder cannot learn task sound, which needs a decoder; set kind to decoder, or leave it out" {
 		t.Errorf("error is %v", err)
 	}
 	spec.Kind = 99

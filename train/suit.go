@@ -18,7 +18,7 @@ func (c *Config) suit(s task.Spec) error {
 	m := &c.Model
 	length := s.Length / s.Parts
 	if m.Context != 0 && m.Context != length {
-		return fmt.Errorf("context: %d, but the samples of task %s have up to %d positions", m.Context, s.Name, length)
+		return fmt.Errorf("context: %d, but the samples of task %s have up to %d positions; set the task's length, or leave out the context", m.Context, s.Name, length)
 	}
 	m.Context, m.Vocab, m.Inputs = length, s.Vocab, s.Channels
 	m.Parts, m.Loss = 0, model.CrossEntropy
@@ -36,7 +36,7 @@ func (c *Config) suit(s task.Spec) error {
 			m.Kind = model.Decoder
 		}
 		if m.Kind != model.Decoder {
-			return fmt.Errorf("kind: %s cannot learn task %s, which needs a %s", m.Kind, s.Name, model.Decoder)
+			return fmt.Errorf("kind: %s cannot learn task %s, which needs a %s; set kind to %s, or leave it out", m.Kind, s.Name, model.Decoder, model.Decoder)
 		}
 	case task.Level:
 		if m.Outputs == 0 {
@@ -47,7 +47,7 @@ func (c *Config) suit(s task.Spec) error {
 			m.Kind = model.Decoder
 		}
 		if m.Kind != model.Decoder {
-			return fmt.Errorf("kind: %s cannot learn task %s, which needs a %s", m.Kind, s.Name, model.Decoder)
+			return fmt.Errorf("kind: %s cannot learn task %s, which needs a %s; set kind to %s, or leave it out", m.Kind, s.Name, model.Decoder, model.Decoder)
 		}
 	case task.Class:
 		m.Outputs, whole = s.Classes, true
@@ -69,7 +69,7 @@ func (c *Config) suit(s task.Spec) error {
 		}
 	}
 	if !whole && m.Pool != "" {
-		return fmt.Errorf("pool: %s, but task %s asks for an output of each position", m.Pool, s.Name)
+		return fmt.Errorf("pool: %s, but task %s asks for an output of each position; leave out pool", m.Pool, s.Name)
 	}
 	return nil
 }
