@@ -38,10 +38,20 @@ var readers = []struct {
 	{"header", header, 256, boxed(ReadHeader)},
 	{"archive", reviewTar(), 256, boxed(ReadReviewArchive)},
 	{"annotations", "\x12\x70\x03\xfc(N\x00\x00\x05\x04\x00\x00", 512, boxed(ReadAnnotations)},
+	{"values", "a,label\n1,x\n-2.5,y\n", 256, boxed(ReadValuesTable(',', "label"))},
+	{"points", "1\t2\n3\t4\n", 256, boxed(ReadValuesTable('\t', ""))},
+	{"npy", npy("<f4", "(2, 2)", "\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40"), 64, boxed(ReadValuesNPY)},
 }
 
 func boxed[T any](read func(io.Reader) (T, error)) func(io.Reader) (any, error) {
 	return func(r io.Reader) (any, error) { return read(r) }
+}
+
+// npy is a file of numpy's.
+func npy(descr, shape, data string) string {
+	header := "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }"
+	header += strings.Repeat(" ", 63-(10+len(header))%64) + "\n"
+	return "\x93NUMPY\x01\x00" + string([]byte{byte(len(header)), byte(len(header) >> 8)}) + header + data
 }
 
 // reviewTar is an archive of a review in each part.

@@ -1,0 +1,64 @@
+package dataset
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestReadValues(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name, content, label, want string
+	}{
+		{"a.csv", "1,2\n3,-4e1\n", "", "[] 2 [1 2 3 -40] []"},
+		{"head.csv", "x, y\n1, 2\n3,4\n", "", "[x  y] 2 [1 2 3 4] []"},
+		{"tabs.TSV", "1\t2\n", "", "[] 2 [1 2] []"},
+		{"labels.csv", "x,label,y\n1,a,2\n3,b b,4\n", "label", "[x y] 2 [1 2 3 4] [a b b]"},
+		// Names of columns may be numbers where one of them is the labels'.
+		{"numbers.csv", "0,label\n1,2\n", "label", "[0] 1 [1] [2]"},
+		{"rows.npy", npy("<f4", "(1, 2)", "\x00\x00\x80\x3f\x00\x00\x00\x40"), "", "[] 2 [1 2] []"},
+		{"row.npy", npy("<i4", "(2,)", "\x05\x00\x00\x00\xff\xff\xff\xff"), "", "[] 1 [5 -1] []"},
+		{"wide.npy", npy("<f8", "(1,)", "\x00\x00\x00\x00\x00\x00\xf0\x3f"), "", "[] 1 [1] []"},
+	} {
+		path := filepath.Join(dir, c.name)
+		if err := os.WriteFile(path, []byte(c.content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		v, err := ReadValues(path, c.label)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if got := fmt.Sprint(v.Names, v.Columns, v.Numbers, v.Labels); got != c.want || v.Rows() != len(v.Numbers)/v.Columns {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		read    func(io.Reader) (*Values, error)
+		content string
+		want    string
+	}{
+		{ReadValuesTable(',', ""), "", "header: there is none"},
+		{ReadValuesTable(',', ""), "x,y\n", "rows: there is none"},
+		{ReadValuesTable(',', ""), "1,2\n3\n", "line 2: it has 1 fields, the first has 2"},
+		{ReadValuesTable(',', ""), "1,2\n3,?\n", `line 2: column 2: "?" is no finite number`},
+		{ReadValuesTable(',', ""), "1\nnan\n", `line 2: column 1: "nan" is no finite number`},
+		{ReadValuesTable(',', ""), "1\n1e39\n", `line 2: column 1: "1e39" is beyond 3.4028235e+38`},
+		{ReadValuesTable(',', "label"), "x,y\n1,2\n", `line 1: column "label": there is none; there are ["x" "y"]`},
+		{ReadValuesTable(',', "label"), "label\na\n", "line 1: columns: there is none of numbers"},
+		{ReadValuesNPY, npy("<f4", "(1, 1, 1)", "\x00\x00\x80\x3f"), "shape: it is [1 1 1], [N, C] or [N] is needed"},
+		{ReadValuesNPY, npy("<f4", "(0, 2)", ""), "shape: it is [0 2], a row and a column are needed"},
+		{ReadValuesNPY, npy("<f4", "(1, 2)", "\x00\x00\x80\x3f\x00\x00\xc0\x7f"), "row 0: column 2: NaN is no finite number"},
+		{ReadValuesNPY, npy("|b1", "(1,)", "\x01"), "type: it is"},
+		{ReadValuesNPY, "x", "truncated"},
+	} {
+		if v, err := c.read(strings.NewReader(c.content)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q gives %v, %v, want %s", c.content, v, err, c.want)
+		}
+	}
+	if _, err := ReadValues("x.txt", ""); err == nil || !strings.Contains(err.Error(), `its name ends in ".txt"; .csv, .tsv and .npy are read`) {
+		t.Errorf("error is %v", err)
+	}
+}
