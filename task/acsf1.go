@@ -124,3 +124,10 @@ func distance(a, b []float32) float64 {
 	}
 	return d
 }
+
+// Classes returns the names of the classes.
+func (t *ACSF1) Classes() []string { return slices.Clone(t.sets[Train].Classes) }
+
+func askACSF1(_ *opening, k Known) (*Question, error) {
+	return askValues(Spec{Kind: Class, Classes: len(k.Classes)}, k.Classes, k, false), nil
+}

@@ -24,37 +24,49 @@ type Row struct {
 	Sets      []string // data sets that it can be made from; none: it is generated, or a setting says from what
 	Settings  []Setting
 	open      func(*opening) (Source, error)
+	ask       func(*opening, Known) (*Question, error) // nil: its models answer no single input
 }
 
 // table is the catalogue, in the order that it is shown in.
 var table = []Row{
-	{"shapes", "Fleuret's triangles and rectangles: set both of a kind to their mean height", nil, shapesSettings, openShapes},
-	{"listops", "value of a nested expression, Long Range Arena's distribution", []string{"listops"}, listOpsSettings, openListOps},
-	{"listops6", "the same with FIRST and LAST and exact lengths, TaylorShift's", nil, listOps6Settings, openListOps6},
-	{"copy", "repeat a sequence behind a separator", nil, copySettings, openCopy},
-	{"induction", "say what followed the special token", nil, inductionSettings, openInduction},
-	{"mqar", "recall the values of keys, many in one sequence", nil, mqarSettings, openMQAR},
-	{"pathfinder", "whether two discs lie on one path, Long Range Arena", []string{"pathfinder32"}, pathfinderSettings, openPathfinder},
-	{"mnist", "handwritten digits as pixels or patches", []string{"mnist"}, mnistSettings, openMNIST},
-	{"image", "CIFAR-10 in grey, pixel by pixel, Long Range Arena", []string{"cifar10"}, nil, openImage},
-	{"mnist-gen", "handwritten digits drawn level by level", []string{"mnist"}, mnistGenSettings, openMNISTGen},
-	{"cifar-gen", "CIFAR-10 drawn level by level, channels of a pixel in turn", []string{"cifar10"}, nil, openCIFARGen},
-	{"text", "whether a film review is positive, byte by byte, Long Range Arena", []string{"imdb"}, reviewSettings, openReviews},
-	{"retrieval", "whether one of two papers cites the other, Long Range Arena", []string{"aan"}, retrievalSettings, openRetrieval},
-	{"films", "whether two reviews are of one film, a substitute for retrieval", []string{"imdb"}, reviewSettings, openFilms},
-	{"genome", "species of a window of DNA", []string{"genome"}, genomeSettings, openGenome},
-	{"ecg", "beat or not for each sample of an electrocardiogram", []string{"ecg"}, ecgSettings, openECG},
-	{"ett", "forecast of electricity transformers, Informer's", []string{"ett"}, ettSettings, openETT},
-	{"acsf1", "household appliance of a series of its power", []string{"acsf1"}, nil, openACSF1},
-	{CharLM, "next character of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openCharLM},
-	{ByteLM, "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openByteLM},
-	{"wav", "classes of your sounds", nil, soundSettings, openSounds},
-	{"picture", "classes of your pictures", nil, pictureSettings, openPictures},
-	{ownName, "classes, numbers or labels of your texts", nil, ownSettings, openOwn},
+	{"shapes", "Fleuret's triangles and rectangles: set both of a kind to their mean height", nil, shapesSettings, openShapes, askShapes},
+	{"listops", "value of a nested expression, Long Range Arena's distribution", []string{"listops"}, listOpsSettings, openListOps, askExpression(17, listFirst)},
+	{"listops6", "the same with FIRST and LAST and exact lengths, TaylorShift's", nil, listOps6Settings, openListOps6, askExpression(18, listLast+1)},
+	{"copy", "repeat a sequence behind a separator", nil, copySettings, openCopy, askTokens},
+	{"induction", "say what followed the special token", nil, inductionSettings, openInduction, askTokens},
+	{"mqar", "recall the values of keys, many in one sequence", nil, mqarSettings, openMQAR, askTokens},
+	{"pathfinder", "whether two discs lie on one path, Long Range Arena", []string{"pathfinder32"}, pathfinderSettings, openPathfinder, askPathfinder},
+	{"mnist", "handwritten digits as pixels or patches", []string{"mnist"}, mnistSettings, openMNIST, askMNIST},
+	{"image", "CIFAR-10 in grey, pixel by pixel, Long Range Arena", []string{"cifar10"}, nil, openImage, askImage},
+	{"mnist-gen", "handwritten digits drawn level by level", []string{"mnist"}, mnistGenSettings, openMNISTGen, nil},
+	{"cifar-gen", "CIFAR-10 drawn level by level, channels of a pixel in turn", []string{"cifar10"}, nil, openCIFARGen, nil},
+	{"text", "whether a film review is positive, byte by byte, Long Range Arena", []string{"imdb"}, reviewSettings, openReviews, askReview},
+	{"retrieval", "whether one of two papers cites the other, Long Range Arena", []string{"aan"}, retrievalSettings, openRetrieval, askPair},
+	{"films", "whether two reviews are of one film, a substitute for retrieval", []string{"imdb"}, reviewSettings, openFilms, askPair},
+	{"genome", "species of a window of DNA", []string{"genome"}, genomeSettings, openGenome, askGenome},
+	{"ecg", "beat or not for each sample of an electrocardiogram", []string{"ecg"}, ecgSettings, openECG, askECG},
+	{"ett", "forecast of electricity transformers, Informer's", []string{"ett"}, ettSettings, openETT, askForecast},
+	{"acsf1", "household appliance of a series of its power", []string{"acsf1"}, nil, openACSF1, askACSF1},
+	{CharLM, "next character of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openCharLM, nil},
+	{ByteLM, "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openByteLM, nil},
+	{"series", "classes, numbers or labels of your sequences of numbers, or sets of points", nil, seriesSettings, openOwnSeries, askSeries},
+	{"fasta", "classes of your sequences of letters, DNA or others", nil, fastaSettings, openFASTA, askFASTA},
+	{"wav", "classes of your sounds", nil, soundSettings, openSounds, askSound},
+	{"picture", "classes of your pictures", nil, pictureSettings, openPictures, askOwnPicture},
+	{ownName, "classes, numbers or labels of your texts", nil, ownSettings, openOwn, askOwn},
 }
 
 // Text reports whether the task is that of a text, which is Windowed.
 func (r Row) Text() bool { return r.Name == CharLM || r.Name == ByteLM }
+
+// OwnClasses reports whether the data says the names of the classes.
+func (r Row) OwnClasses() bool {
+	switch r.Name {
+	case ownName, seriesName, fastaName, "wav", "picture", "acsf1":
+		return true
+	}
+	return false
+}
 
 // Rows returns the catalogue.
 func Rows() []Row { return slices.Clone(table) }

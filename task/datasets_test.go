@@ -366,31 +366,3 @@ func TestCatalogue(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
-
-// A task without its data holds the one text that it is given.
-func TestForTexts(t *testing.T) {
-	own, err := ForTexts("file", map[string]string{"length": "4"}, []string{"x", "y"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range []string{"abcdef", "a"} {
-		own.SetText([]byte(text))
-		s := take(t, own, Test, 0)
-		if n := min(len(text), 4); len(s.Tokens) != n || s.Tokens[n-1] != int32(text[n-1])+1 {
-			t.Errorf("%q: %v", text, s.Tokens)
-		}
-	}
-	names := own.Classes()
-	names[0] = "changed"
-	if got := own.Classes(); len(got) != 2 || got[0] != "x" || own.Spec().Count != [3]int{0, 0, 1} {
-		t.Errorf("%v, %+v", got, own.Spec())
-	}
-	for want, f := range map[string]func() (*Own, error){
-		"task copy: only models of task file": func() (*Own, error) { return ForTexts("copy", nil, nil) },
-		"length: ":                            func() (*Own, error) { return ForTexts("file", map[string]string{"length": "0"}, nil) },
-	} {
-		if _, err := f(); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("error is %v, want %q", err, want)
-		}
-	}
-}

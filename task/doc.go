@@ -25,9 +25,13 @@
 //	acsf1      1460 values                          appliance, 10         accuracy   nearest series
 //	charlm     characters of a text                 next token            nats       Ngram
 //	bytelm     bytes of a text                      next token            nats       Ngram
-//	wav        your sounds                          class                 accuracy   commonest
+//	series     your rows of numbers, or points      class, number, label  as it is   statistics: nearest mean, regression
+//	fasta      your letters                         class                 accuracy   naive Bayes over 6-mers
+//	wav        your sounds                          class                 accuracy   nearest mean of statistics
 //	picture    your pictures                        class                 accuracy   nearest mean
 //	file       your texts                           class, number, label  as it is   naive Bayes, mean, label of the token
+//
+// Ask has the same tasks without their data, for inputs that a model did not learn from.
 //
 // Texts are Windowed: a model is taught windows of any length from any place.
 package task

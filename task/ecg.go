@@ -51,11 +51,7 @@ func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
 		return nil, err
 	}
 	t := &ECG{length: length, seed: seed, leads: len(r.Samples), near: make([]int32, r.Length)}
-	for i := range r.Length {
-		for lead := range r.Samples {
-			t.values = append(t.values, float32(r.Value(lead, i)))
-		}
-	}
+	t.values = interleave(r)
 	for _, a := range marks {
 		if _, ok := a.Beat(); !ok {
 			continue
@@ -72,6 +68,17 @@ func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
 		return nil, fmt.Errorf("length: a window has %d samples, a tenth of the record %d", length, n)
 	}
 	return t, nil
+}
+
+// interleave returns the samples of a record, those of all signals at a time.
+func interleave(r *dataset.Recording) []float32 {
+	values := make([]float32, 0, r.Length*len(r.Samples))
+	for i := range r.Length {
+		for lead := range r.Samples {
+			values = append(values, float32(r.Value(lead, i)))
+		}
+	}
+	return values
 }
 
 // Spec returns what the samples are.

@@ -16,7 +16,11 @@ type ETT struct {
 	input, horizon int
 	columns        int
 	values         []float32 // [rows, columns]
+	scales         Scales    // of the columns
 }
+
+// Scales returns mean and deviation of the columns.
+func (t *ETT) Scales() *Scales { return &t.scales }
 
 // ettRows are where the parts end.
 var ettRows = [3]int{8640, 8640 + 2880, 8640 + 2*2880}
@@ -67,6 +71,7 @@ func OpenETT(path string, input, horizon int) (*ETT, error) {
 		for r := range ettRows[Test] {
 			t.values[r*t.columns+c] = float32((table.Row(r)[c] - mean) / deviation)
 		}
+		t.scales.Mean, t.scales.Deviation = append(t.scales.Mean, mean), append(t.scales.Deviation, deviation)
 	}
 	return t, nil
 }

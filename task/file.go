@@ -59,28 +59,14 @@ func (o *opening) ownKind() Kind {
 // ownName is the task in the catalogue.
 const ownName = "file"
 
-// ForTexts returns the task of that name and settings without its data: its samples
-// are what SetText sets. Classes are named in the order of their numbers. A task that
-// is not of the user's own texts is an error.
-func ForTexts(name string, set map[string]string, classes []string) (*Own, error) {
-	if name != ownName {
-		return nil, fmt.Errorf("task %s: only models of task %s read a text of any kind", name, ownName)
+// askOwn asks about a text.
+func askOwn(o *opening, k Known) (*Question, error) {
+	spec := Spec{Kind: o.ownKind(), Classes: len(k.Classes)}
+	if spec.Kind == Regression {
+		spec.Classes, spec.Outputs = 0, 1
 	}
-	row, err := Lookup(name)
-	if err != nil {
-		return nil, err
-	}
-	o := &opening{Options: Options{Set: set}, row: &row}
-	t := &Own{kind: o.ownKind(), length: o.int("length"), classes: classes}
-	if o.err == nil {
-		o.err = between("length", t.length, 1, 1<<24)
-	}
-	return t, o.err
+	return askText(spec, k.Classes, o.int("length"))
 }
-
-// SetText makes text, of which nothing is known, sample 0 of the test split, and the
-// only one.
-func (t *Own) SetText(text []byte) { t.parts[Test] = append(t.parts[Test][:0], ownText{text: text}) }
 
 // OpenOwn reads a file, or lists a folder, whose texts have classes only. Kind is
 // Class, Regression or Labels. A tenth of a file's texts is there to choose by and

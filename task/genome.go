@@ -15,6 +15,8 @@ import (
 // to learn from; of one with fewer the last tenth of each, the tenth before it,
 // and what is before that. It is easy by counting k-mers.
 type Genome struct {
+	name    string
+	classes []string
 	length  int
 	seed    uint64
 	regions [3][][][]byte // of each split and species
@@ -23,7 +25,14 @@ type Genome struct {
 // genomes are the files of the species.
 var genomes = []string{"GCF_000005845.2_ASM584v2_genomic.fna", "C.elegans.fa", "D.melanogaster.fa", "A.thaliana.fa"}
 
+var species = []string{"E. coli", "C. elegans", "D. melanogaster", "A. thaliana"}
+
 var genomeSettings = []Setting{{"length", "1024", "bases of a window"}}
+
+// askGenome asks for the species of the first bases of a record.
+func askGenome(o *opening, _ Known) (*Question, error) {
+	return askRecords(species, o.int("length"), baseTokens, 6)
+}
 
 func openGenome(o *opening) (Source, error) {
 	return OpenGenome(filepath.Join(o.Folder, "genome"), o.int("length"), o.Seed)
@@ -34,7 +43,7 @@ func OpenGenome(folder string, length int, seed uint64) (*Genome, error) {
 	if err := between("length", length, 1, 1<<20); err != nil {
 		return nil, err
 	}
-	t := &Genome{length: length, seed: seed}
+	t := &Genome{name: "genome", classes: species, length: length, seed: seed}
 	for _, name := range genomes {
 		path, err := find(folder, name, name+".gz")
 		if err != nil {
@@ -84,20 +93,24 @@ func (t *Genome) add(records []dataset.Record) error {
 // Spec returns what the samples are: tokens 1 to 4 are A, C, G, T, 5 is another
 // letter, 0 is left to padding.
 func (t *Genome) Spec() Spec {
-	return Spec{Name: "genome", Kind: Class, Metric: Accuracy, Vocab: 6, Length: t.length, Parts: 1, Classes: len(genomes),
+	return Spec{Name: t.name, Kind: Class, Metric: Accuracy, Vocab: 6, Length: t.length, Parts: 1, Classes: len(t.classes),
 		Count: [3]int{Endless, Endless, Endless}}
 }
 
 // baseTokens are the tokens of letters, of either case.
-var baseTokens = func() (t [256]int32) {
+var baseTokens = func() *[256]int32 {
+	t := new([256]int32)
 	for i := range t {
 		t[i] = 5
 	}
 	for i, c := range "ACGT" {
 		t[c], t[c|0x20] = int32(i+1), int32(i+1)
 	}
-	return
+	return t
 }()
+
+// Classes returns the names of the species.
+func (t *Genome) Classes() []string { return slices.Clone(t.classes) }
 
 // Sample sets s to a window.
 func (t *Genome) Sample(s *Sample, split Split, i int) error {
@@ -107,7 +120,7 @@ func (t *Genome) Sample(s *Sample, split Split, i int) error {
 	}
 	s.reset()
 	d := drawsOf(t.seed, split, i)
-	class := d.intn(len(genomes))
+	class := d.intn(len(t.classes))
 	s.Class = int32(class)
 	// Every window of the species is as likely as another.
 	windows := 0
@@ -136,23 +149,23 @@ func (t *Genome) Baselines(n int) ([]Baseline, error) {
 	return baselines(
 		func() (Baseline, error) { return majority(t, n) },
 		func() (Baseline, error) {
-			return byBayes("naive Bayes over 6-mers", t, n, func(s *Sample, f func([]byte)) { kmers(s.Tokens, f) })
+			return byBayes("naive Bayes over 6-mers", t, n, func(s *Sample, f func([]byte)) { kmers(s.Tokens, kmer, 4, f) })
 		},
 	)
 }
 
-// kmers calls f with each word of known bases.
-func kmers(tokens []int32, f func([]byte)) {
+// kmers calls f with each word of k tokens up to last.
+func kmers(tokens []int32, k int, last int32, f func([]byte)) {
 	var word []byte
 	for _, b := range tokens {
-		if b > 4 {
+		if b > last {
 			word = word[:0]
 			continue
 		}
-		if len(word) == kmer {
+		if len(word) == k {
 			word = append(word[:0], word[1:]...)
 		}
-		if word = append(word, byte(b)); len(word) == kmer {
+		if word = append(word, byte(b)); len(word) == k {
 			f(word)
 		}
 	}

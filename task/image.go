@@ -3,6 +3,7 @@ package task
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/farfield-ml/farfield/dataset"
 )
@@ -13,6 +14,16 @@ import (
 type Image struct{ images }
 
 func openImage(o *opening) (Source, error) { return OpenImage(filepath.Join(o.Folder, "cifar10")) }
+
+// cifarClasses are the names of CIFAR-10's classes.
+var cifarClasses = []string{"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}
+
+// Classes returns the names of the classes.
+func (t *Image) Classes() []string { return slices.Clone(cifarClasses) }
+
+func askImage(*opening, Known) (*Question, error) {
+	return askPicture(32, 0, false, cifarClasses, len(cifarClasses)), nil
+}
 
 // OpenImage reads CIFAR-10 from a folder, as readCIFAR10 does.
 func OpenImage(folder string) (*Image, error) {

@@ -23,11 +23,12 @@ var mnistSettings = []Setting{
 }
 
 func openMNIST(o *opening) (Source, error) {
-	patch := 0
-	if o.oneOf("as", "pixels", "patches") == "patches" {
-		if patch = o.int("patch"); o.err == nil && (patch < 1 || 28%patch != 0) {
-			return nil, fmt.Errorf("patch: it is %d, a divisor of 28 is needed", patch)
-		}
+	patch, err := o.patch()
+	if err == nil {
+		err = digitPatch(patch)
+	}
+	if err != nil {
+		return nil, err
 	}
 	t, err := OpenMNIST(filepath.Join(o.Folder, "mnist"), patch)
 	if err != nil {
@@ -35,6 +36,26 @@ func openMNIST(o *opening) (Source, error) {
 	}
 	t.learn = o.int("learn")
 	return t, between("learn", t.learn, 0, t.count()[Train])
+}
+
+// askMNIST asks for the digit of a picture, white on black as the data set's.
+func askMNIST(o *opening, _ Known) (*Question, error) {
+	patch, err := o.patch()
+	if err == nil {
+		err = digitPatch(patch)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return askPicture(28, patch, false, nil, 10), nil
+}
+
+// digitPatch reports a side of patches that does not divide a digit's.
+func digitPatch(patch int) error {
+	if patch > 0 && 28%patch != 0 {
+		return fmt.Errorf("patch: it is %d, a divisor of 28 is needed", patch)
+	}
+	return nil
 }
 
 // OpenMNIST reads the four files of the original names in a folder, plain or

@@ -180,6 +180,17 @@ func readMetadata(r io.Reader, dir string) ([]released, error) {
 	return list, nil
 }
 
+// askPathfinder asks whether two discs of a picture lie on one path.
+func askPathfinder(*opening, Known) (*Question, error) {
+	return askPicture(32, 0, false, pathClasses, 2), nil
+}
+
+// pathClasses are the names of the classes.
+var pathClasses = []string{"two paths", "one path"}
+
+// Classes returns the names of the classes.
+func (t *Pathfinder) Classes() []string { return slices.Clone(pathClasses) }
+
 // Spec returns what the samples are.
 func (t *Pathfinder) Spec() Spec {
 	return Spec{Name: "pathfinder", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 1024, Parts: 1, Classes: 2, Count: t.count}

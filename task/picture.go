@@ -23,14 +23,47 @@ var pictureSettings = []Setting{
 }
 
 func openPictures(o *opening) (Source, error) {
-	patch := 0
-	if o.oneOf("as", "pixels", "patches") == "patches" {
-		patch = o.int("patch")
-		if o.err == nil && patch < 1 {
-			return nil, fmt.Errorf("patch: it is %d", patch)
-		}
+	patch, err := o.patch()
+	if err != nil {
+		return nil, err
 	}
 	return OpenPictures(o.text("data"), o.int("side"), patch, o.Seed)
+}
+
+// patch returns the side of the patches that pictures are read as, 0: pixels.
+func (o *opening) patch() (int, error) {
+	if o.oneOf("as", "pixels", "patches") == "pixels" {
+		return 0, nil
+	}
+	patch := o.int("patch")
+	if o.err == nil && patch < 1 {
+		return 0, fmt.Errorf("patch: it is %d", patch)
+	}
+	return patch, nil
+}
+
+// askOwnPicture asks for the class of a picture.
+func askOwnPicture(o *opening, k Known) (*Question, error) {
+	patch, err := o.patch()
+	if err != nil || o.err != nil {
+		return nil, err
+	}
+	side := o.int("side")
+	if err := squares(side, patch); err != nil {
+		return nil, err
+	}
+	return askPicture(side, patch, true, k.Classes, len(k.Classes)), nil
+}
+
+// squares reports a side that patches do not divide.
+func squares(side, patch int) error {
+	if err := between("side", side, 1, 4096); err != nil {
+		return err
+	}
+	if patch < 0 || patch > 0 && side%patch != 0 {
+		return fmt.Errorf("patch: it is %d, which does not divide a side of %d", patch, side)
+	}
+	return nil
 }
 
 // OpenPictures lists the files of a folder; they are read when they are asked for.
@@ -38,11 +71,8 @@ func OpenPictures(folder string, side, patch int, seed uint64) (*Pictures, error
 	if folder == "" {
 		return nil, fmt.Errorf("data: a folder is needed")
 	}
-	if err := between("side", side, 1, 4096); err != nil {
+	if err := squares(side, patch); err != nil {
 		return nil, err
-	}
-	if patch < 0 || patch > 0 && side%patch != 0 {
-		return nil, fmt.Errorf("patch: it is %d, which does not divide a side of %d", patch, side)
 	}
 	c, err := readClassFolder(folder, seed, ".png", ".jpg", ".jpeg")
 	if err != nil {

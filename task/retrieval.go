@@ -3,6 +3,7 @@ package task
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/farfield-ml/farfield/dataset"
 )
@@ -69,6 +70,15 @@ func (s *Sample) pair(a, b []byte, most int, match bool) {
 		s.Class = 1
 	}
 }
+
+// pairClasses are the names of the classes of pairs.
+var pairClasses = []string{"apart", "together"}
+
+// Classes returns the names of the classes.
+func (t *Retrieval) Classes() []string { return slices.Clone(pairClasses) }
+
+// Classes returns the names of the classes.
+func (t *Films) Classes() []string { return slices.Clone(pairClasses) }
 
 // Baselines are the commonest class, and a threshold of the words that both have.
 func (t *Retrieval) Baselines(n int) ([]Baseline, error) { return pairBaselines(t, n) }

@@ -2,6 +2,7 @@ package task
 
 import (
 	"path/filepath"
+	"slices"
 
 	"github.com/farfield-ml/farfield/dataset"
 )
@@ -27,6 +28,16 @@ func openReviews(o *opening) (Source, error) {
 		return nil, err
 	}
 	return &Reviews{length, train, test}, nil
+}
+
+// reviewClasses are the names of the classes.
+var reviewClasses = []string{"negative", "positive"}
+
+// Classes returns the names of the classes.
+func (t *Reviews) Classes() []string { return slices.Clone(reviewClasses) }
+
+func askReview(o *opening, _ Known) (*Question, error) {
+	return askText(Spec{Kind: Class, Classes: 2}, reviewClasses, o.int("length"))
 }
 
 // readReviews reads the unpacked archive in a folder, or lists of reviews.

@@ -42,6 +42,12 @@ type Named interface {
 	Classes() []string
 }
 
+// Unordered is a source whose positions may have no order.
+type Unordered interface {
+	Source
+	Unordered() bool
+}
+
 // Pictured is a source whose samples are made from pictures.
 type Pictured interface {
 	Source

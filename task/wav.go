@@ -48,6 +48,16 @@ func (t *Sounds) Spec() Spec {
 // Classes returns the names of the folders.
 func (t *Sounds) Classes() []string { return slices.Clone(t.classFolder.classes) }
 
+// askSound asks for the class of a WAV file.
+func askSound(o *opening, k Known) (*Question, error) {
+	length := o.int("length")
+	return &Question{spec: Spec{Kind: Class, Channels: 1, Length: length}, classes: k.Classes, wants: "a WAV file", file: func(path string) ([]Given, error) {
+		var s Sample
+		err := s.sound(path, length)
+		return []Given{{Samples: []Sample{s}}}, err
+	}}, between("length", length, 1, 1<<24)
+}
+
 // Sample sets s to a sound.
 func (t *Sounds) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
@@ -56,14 +66,19 @@ func (t *Sounds) Sample(s *Sample, split Split, i int) error {
 	}
 	s.reset()
 	f := t.classFolder.files[split][i]
-	a, err := dataset.File(f.path, dataset.ReadWAV)
+	s.Class = f.class
+	return s.sound(f.path, t.length)
+}
+
+// sound appends the first samples of a file.
+func (s *Sample) sound(path string, length int) error {
+	a, err := dataset.File(path, dataset.ReadWAV)
 	if err != nil {
 		return err
 	}
-	s.Class = f.class
-	frames := min(len(a.Samples)/a.Channels, t.length)
+	frames := min(len(a.Samples)/a.Channels, length)
 	if frames == 0 {
-		return fmt.Errorf("%s: it has no samples", f.path)
+		return fmt.Errorf("%s: it has no samples", path)
 	}
 	for at := range frames {
 		sum := float32(0)
@@ -75,7 +90,10 @@ func (t *Sounds) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are the commonest class.
+// Baselines are the commonest class, and the class whose mean statistics are nearest.
 func (t *Sounds) Baselines(n int) ([]Baseline, error) {
-	return baselines(func() (Baseline, error) { return majority(t, n) })
+	return baselines(
+		func() (Baseline, error) { return majority(t, n) },
+		func() (Baseline, error) { return byStatistics(t, n) },
+	)
 }

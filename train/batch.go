@@ -93,12 +93,17 @@ func (c *collector) pack(b *packed, samples []task.Sample) {
 	}
 }
 
+// positions returns how many positions a sample has, both parts together.
+func (c *collector) positions(s *task.Sample) int {
+	if c.spec.Vocab == 0 {
+		return len(s.Values) / c.spec.Channels
+	}
+	return len(s.Tokens)
+}
+
 // part returns where a part of a sample begins and ends.
 func (c *collector) part(s *task.Sample, part int) (from, to int) {
-	n := len(s.Tokens)
-	if c.spec.Vocab == 0 {
-		n = len(s.Values) / c.spec.Channels
-	}
+	n := c.positions(s)
 	switch {
 	case c.spec.Parts == 1:
 		return 0, n

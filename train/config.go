@@ -140,6 +140,9 @@ func (c Config) Prepare(src task.Source) (Config, task.Source, error) {
 	if err := c.suit(src.Spec()); err != nil {
 		return fail(err)
 	}
+	if err := c.place(src); err != nil {
+		return fail(err)
+	}
 	if err := c.settle(); err != nil {
 		return fail(err)
 	}

@@ -8,6 +8,7 @@
 //
 //	config.json          what was asked for, complete: it repeats the run
 //	classes.txt          names of the classes, where they have any
+//	scales.json          mean and deviation of numbers that are said in deviations
 //	metrics.jsonl        one line for each update and each evaluation, with its checksum
 //	events.out.tfevents… the same for TensorBoard
 //	ckpt/step-00000200/  the last two checkpoints: model, vocabulary, optimiser

@@ -30,7 +30,13 @@ func FuzzFolder(f *testing.F) {
 				t.Errorf("the latest checkpoint is %q", path)
 			}
 		}},
+		{scalesFile, func(t *testing.T, dir string) {
+			if s, err := readScales(dir); err == nil && len(s.Mean) != len(s.Deviation) {
+				t.Errorf("scales are %v", s)
+			}
+		}},
 	}
+	f.Add(uint8(5), []byte(`{"mean":[1],"deviation":[2]}`))
 	f.Add(uint8(0), []byte(`{"version":2,"seed":1,"model":{"layers":1,"set":{"a":"b"}}}`))
 	f.Add(uint8(1), sealed(f, manifest{Format: checkpointFormat, Version: checkpointVersion, Files: map[string]file{"../x": {Bytes: 1}, manifestFile: {}}}))
 	f.Add(uint8(2), []byte("{\"step\":1,\"loss\":2.5}\n{\"step\":1,\"eval\":\"look\"}\n"))

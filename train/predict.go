@@ -1,7 +1,6 @@
 package train
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -9,26 +8,28 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// Predictor says what the model of a run of the user's own texts makes of others. It
-// is not for several goroutines at a time.
+// Predictor says what the model of a run makes of inputs that are not its data. It is
+// not for several goroutines at a time.
 type Predictor struct {
-	own     *task.Own
-	source  task.Source // own, as the model learned it
-	e       *evaluation
-	classes []string
-	probs   []float64
+	question *task.Question
+	source   task.Source // question, as the model learned it
+	e        *evaluation
+	scales   *task.Scales
+	probs    []float64
 }
 
-// Prediction is what a model makes of a text. Its slices are valid until the next one.
+// Prediction is what a model makes of an input. Its slices are valid until the next one.
 type Prediction struct {
-	Kind          task.Kind // Class, Regression or Labels
-	Number        float64   // Regression
+	Kind          task.Kind // Class, Regression, Labels, Next or Trace
+	Numbers       []float64 // Regression and Trace: [rows, Columns]
+	Columns       int       // of Numbers
 	Class         int       // Class: the most probable, the first of those that are equal
 	Probabilities []float64 // Class: of each
-	Labels        []byte    // Labels: that of each byte that is seen
+	Labels        []int     // Labels and Next: the class of each position that is seen
 }
 
-// OpenPredictor reads the model of a run, as Load does, and the names of its classes.
+// OpenPredictor reads the model of a run, as Load does, and what the run knows of its
+// task: names of classes, scales of numbers.
 func OpenPredictor(path string) (*Predictor, error) {
 	if err := CheckForeign(path); err != nil {
 		return nil, err
@@ -38,85 +39,164 @@ func OpenPredictor(path string) (*Predictor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := task.ForTexts(config.Task, config.TaskSet, nil); err != nil {
+	if err := task.Asks(config.Task); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	m, _, err := Load(path)
 	if err != nil {
 		return nil, err
 	}
-	p := &Predictor{}
 	c := m.Config()
-	if c.Loss != model.Squared {
-		if p.classes, err = readClasses(run, c.Outputs); err != nil {
+	known := task.Known{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs}
+	if known.Outputs == 0 {
+		known.Outputs = c.Vocab
+	}
+	row, err := task.Lookup(config.Task)
+	if err != nil {
+		return nil, err
+	}
+	if c.Loss != model.Squared && row.OwnClasses() {
+		if known.Classes, err = readClasses(run, c.Outputs); err != nil {
 			return nil, err
 		}
 	}
-	if p.own, err = task.ForTexts(config.Task, config.TaskSet, p.classes); err != nil {
+	if known.Scales, err = readScales(run); err != nil {
+		return nil, err
+	}
+	p := &Predictor{scales: known.Scales}
+	if p.question, err = task.Ask(config.Task, config.TaskSet, known); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	p.source = p.own
-	if config.LRAQuirk {
-		p.source = task.Pad(p.own)
+	spec := p.question.Spec()
+	if outputs := max(spec.Classes, spec.Outputs); spec.Vocab != c.Vocab || spec.Channels != c.Inputs || outputs != known.Outputs || spec.Length/spec.Parts != c.Context {
+		return nil, fmt.Errorf("%s: the run's task has %d tokens, %d numbers, %d outputs and %d positions, the model %d, %d, %d and %d",
+			path, spec.Vocab, spec.Channels, outputs, spec.Length/spec.Parts, c.Vocab, c.Inputs, known.Outputs, c.Context)
 	}
-	spec := p.own.Spec()
-	if outputs := max(spec.Classes, spec.Outputs); spec.Vocab != c.Vocab || outputs != c.Outputs || spec.Length != c.Context {
-		return nil, fmt.Errorf("%s: the run's task has %d tokens, %d outputs and %d positions, the model %d, %d and %d",
-			path, spec.Vocab, outputs, spec.Length, c.Vocab, c.Outputs, c.Context)
+	p.source = p.question
+	if config.Standardise {
+		if p.source, err = task.Standardise(p.source, config.InputMean, config.InputDeviation); err != nil {
+			return nil, fmt.Errorf("%s: standardise: %w", path, err)
+		}
+	}
+	if config.LRAQuirk {
+		p.source = task.Pad(p.source)
 	}
 	p.e = newEvaluation(m, p.source)
 	return p, nil
 }
 
 // Classes returns the names of the classes; none of a model of numbers.
-func (p *Predictor) Classes() []string { return p.classes }
+func (p *Predictor) Classes() []string { return p.question.Classes() }
 
-// Kind returns what the model says: Class, Regression or Labels.
+// Kind returns what the model says: Class, Regression, Labels, Next or Trace.
 func (p *Predictor) Kind() task.Kind { return p.e.spec.Kind }
 
-// Predict returns what the model makes of the first bytes of a text, as many as its
-// task has. An empty text is an error.
+// Lines reports whether an input is a line of text, for Predict; else it is a file, for
+// PredictFile.
+func (p *Predictor) Lines() bool { return p.question.Lines() }
+
+// OfBytes reports whether labels are those of the bytes of a text.
+func (p *Predictor) OfBytes() bool { return p.Lines() && p.Kind() == task.Labels }
+
+// Wants says what an input is.
+func (p *Predictor) Wants() string { return p.question.Wants() }
+
+// Predict returns what the model makes of a line. Of a text the first bytes are seen, as
+// many as its task has. An empty line is an error, and so is any where inputs are files.
 func (p *Predictor) Predict(text []byte) (Prediction, error) {
+	if !p.Lines() {
+		return Prediction{}, fmt.Errorf("an input is %s, no line", p.Wants())
+	}
+	if err := p.question.SetLine(text); err != nil {
+		return Prediction{}, err
+	}
+	return p.say()
+}
+
+// PredictFile calls each with what the model makes of the inputs in a file, and with their
+// names where it has several. Of a long one the positions are seen that the task has, where
+// it asks for a label of each, all in windows. It ends with the error of each.
+func (p *Predictor) PredictFile(path string, each func(name string, r Prediction) error) error {
+	if p.Lines() {
+		return fmt.Errorf("an input is %s, no file", p.Wants())
+	}
+	list, err := p.question.Read(path)
+	if err != nil {
+		return err
+	}
+	for _, g := range list {
+		p.question.Set(g)
+		r, err := p.say()
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if err := each(g.Name, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// say returns what the model makes of the samples of the question, which follow each other.
+func (p *Predictor) say() (Prediction, error) {
 	spec := &p.e.spec
 	r := Prediction{Kind: spec.Kind}
-	if len(text) == 0 {
-		return r, errors.New("the text is empty")
+	for i := range p.question.Spec().Count[task.Test] {
+		if err := p.add(&r, i); err != nil {
+			return r, err
+		}
 	}
-	p.own.SetText(text)
+	if r.Columns = spec.Outputs; p.scales == nil {
+		return r, nil
+	}
+	r.Columns = len(p.scales.Mean)
+	for i := range r.Numbers {
+		c := i % r.Columns
+		r.Numbers[i] = r.Numbers[i]*p.scales.Deviation[c] + p.scales.Mean[c]
+	}
+	return r, nil
+}
+
+// add adds what the model makes of a sample.
+func (p *Predictor) add(r *Prediction, i int) error {
+	spec := &p.e.spec
 	samples := p.e.take(1)
-	if err := p.source.Sample(&samples[0], task.Test, 0); err != nil {
-		return r, err
+	if err := p.question.Sample(&samples[0], task.Test, i); err != nil {
+		return err
 	}
-	if spec.Kind == task.Regression {
-		samples[0].Targets = append(samples[0].Targets[:0], 0)
+	seen := (&collector{spec: *spec}).positions(&samples[0]) // without padding
+	if err := p.source.Sample(&samples[0], task.Test, i); err != nil {
+		return err
 	}
 	rows := 1
-	if spec.Kind == task.Labels {
-		rows = len(samples[0].Tokens)
+	if spec.Kind == task.Labels || spec.Kind == task.Next || spec.Kind == task.Trace {
+		rows = p.e.positions(&samples[0])
 	}
 	p.e.pack(&p.e.batch, samples)
 	p.e.logits = grow(p.e.logits, rows*p.e.outputs)
 	if err := p.e.m.Logits(&p.e.batch.Batch, p.e.logits); err != nil {
-		return r, err
+		return err
 	}
 	for _, x := range p.e.logits {
 		if x-x != 0 {
-			return r, fmt.Errorf("the model says %v", x)
+			return fmt.Errorf("the model says %v", x)
 		}
 	}
 	switch spec.Kind {
-	case task.Regression:
-		r.Number = float64(p.e.logits[0])
-	case task.Labels:
-		for i := range min(len(text), spec.Length) {
-			r.Labels = append(r.Labels, p.classes[largest(p.e.logits[i*p.e.outputs:][:p.e.outputs])]...)
+	case task.Regression, task.Trace:
+		for _, x := range p.e.logits[:min(rows, max(seen, 1))*p.e.outputs] {
+			r.Numbers = append(r.Numbers, float64(x))
+		}
+	case task.Labels, task.Next:
+		for i := range min(rows, seen) {
+			r.Labels = append(r.Labels, largest(p.e.logits[i*p.e.outputs:][:p.e.outputs]))
 		}
 	default:
 		r.Class = largest(p.e.logits)
 		p.probs = softmax(p.probs[:0], p.e.logits, r.Class)
 		r.Probabilities = p.probs
 	}
-	return r, nil
+	return nil
 }
 
 // largest is the index of the largest number, the first of those that are equal.

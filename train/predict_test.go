@@ -43,6 +43,15 @@ func ownRun(t *testing.T, target string, quirk bool) string {
 	return dir
 }
 
+// said are the names of labels.
+func said(names []string, labels []int) string {
+	var b strings.Builder
+	for _, y := range labels {
+		b.WriteString(names[y])
+	}
+	return b.String()
+}
+
 // What is said of a text is what the model's outputs for its bytes say, in the plainest
 // arithmetic, and of a text that is longer than the task's, for its first bytes. A model
 // that learned padded texts sees them padded.
@@ -88,8 +97,8 @@ func TestPredict(t *testing.T) {
 				what := fmt.Sprintf("%s, padded %t, %q", target, quirk, text)
 				switch kind {
 				case task.Regression:
-					if got.Number != float64(logits[0]) {
-						t.Errorf("%s: %v, the output is %v", what, got.Number, logits[0])
+					if got.Columns != 1 || got.Numbers[0] != float64(logits[0]) {
+						t.Errorf("%s: %v, the output is %v", what, got.Numbers, logits[0])
 					}
 				case task.Labels:
 					var want []byte
@@ -100,8 +109,8 @@ func TestPredict(t *testing.T) {
 						}
 						want = append(want, names[at]...)
 					}
-					if string(got.Labels) != string(want) {
-						t.Errorf("%s: labels are %q, want %q of %v", what, got.Labels, want, logits)
+					if said(names, got.Labels) != string(want) {
+						t.Errorf("%s: labels are %q, want %q of %v", what, said(names, got.Labels), want, logits)
 					}
 				default:
 					second := 1 / (1 + math.Exp(float64(logits[0])-float64(logits[1])))
@@ -191,11 +200,12 @@ func TestOpenPredictorRefuses(t *testing.T) {
 		damage func(t *testing.T, dir string)
 		want   string // DIR is the folder of the run
 	}{
-		{"another task", replace(`"task": "file"`, `"task": "copy"`), "DIR: task copy: only models of task file read a text of any kind"},
+		{"another task", replace(`"task": "file"`, `"task": "copy"`), "DIR: task copy: setting \"data\": unknown; there are: symbols, length"},
+		{"a task of texts", replace(`"task": "file"`, `"task": "bytelm"`), "DIR: task bytelm: its models go on with a text: farfield generate writes"},
 		{"no configuration", remove(configFile), "open DIR/config.json: no such file or directory"},
 		{"no checkpoint", remove(folder), "DIR: the run has no checkpoint yet"},
-		{"another length", replace(`"length": "6"`, `"length": "7"`), "DIR: the run's task has 257 tokens, 2 outputs and 7 positions, the model 257, 2 and 6"},
-		{"a number for a class", replace(`"target": "class"`, `"target": "number"`), "DIR: the run's task has 257 tokens, 1 outputs and 6 positions, the model 257, 2 and 6"},
+		{"another length", replace(`"length": "6"`, `"length": "7"`), "DIR: the run's task has 257 tokens, 0 numbers, 2 outputs and 7 positions, the model 257, 0, 2 and 6"},
+		{"a number for a class", replace(`"target": "class"`, `"target": "number"`), "DIR: the run's task has 257 tokens, 0 numbers, 1 outputs and 6 positions, the model 257, 0, 2 and 6"},
 		{"a target that is none", replace(`"target": "class"`, `"target": "words"`), "words"},
 		{"no names", remove(classesFile), "open DIR/classes.txt: no such file or directory: it has the names of the classes; farfield train --resume --out DIR writes it, if the data is still there"},
 		{"one name", write(classesFile, "\"a\"\n"), "DIR/classes.txt: has 1 names, the model 2 classes"},

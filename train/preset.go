@@ -43,6 +43,8 @@ var presets = []Preset{
 	{"ecg", "windows of 1024 samples", sampled("ecg", 16, 1000, "length", "1024")},
 	{"ett", "96 hours from 96", sampled("ett", 32, 2000)},
 	{"acsf1", "as it is", sampled("acsf1", 20, 500)},
+	{"series", "the first 1024 rows", series()},
+	{"fasta", "the first 1024 letters of each record", sampled("fasta", 32, 1000)},
 	{"wav", "the first 4000 samples", sampled("wav", 16, 1000, "length", "4000")},
 	{"picture", "patches of 4 by 4 of 32 by 32", sampled("picture", 32, 1000, "as", "patches")},
 	{"file", "the first 1000 bytes", sampled("file", 32, 1000, "length", "1000")},
@@ -111,7 +113,15 @@ func sampled(name string, batch, steps int, set ...string) Config {
 
 // numeric are the tasks of numbers, as the presets set them.
 var numeric = map[string]bool{
-	"shapes": true, "mnist": true, "ecg": true, "ett": true, "acsf1": true, "wav": true, "picture": true,
+	"shapes": true, "mnist": true, "ecg": true, "ett": true, "acsf1": true, "wav": true, "picture": true, "series": true,
+}
+
+// series leaves it to the task whether its rows have positions.
+func series() Config {
+	c := sampled("series", 32, 600)
+	c.Model.Positions = ""
+	c.Rate = 3e-3
+	return c
 }
 
 // set changes settings of the task, given as names and values in turn.

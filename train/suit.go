@@ -73,3 +73,26 @@ func (c *Config) suit(s task.Spec) error {
 	}
 	return nil
 }
+
+// place fills in how the model knows where positions are, if the configuration does not
+// say, and refuses what knows it where they have no order.
+func (c *Config) place(src task.Source) error {
+	m := &c.Model
+	unordered := false
+	if u, ok := src.(task.Unordered); ok {
+		unordered = u.Unordered()
+	}
+	switch {
+	case !unordered && m.Positions == "":
+		m.Positions = model.Learned
+	case !unordered:
+	case m.Positions == "":
+		m.Positions = model.NoPosition
+	case m.Positions != model.NoPosition:
+		return fmt.Errorf("positions: %s, but the points of task %s have no order; set positions to %s, or leave it out", m.Positions, c.Task, model.NoPosition)
+	}
+	if unordered && m.Kind != model.Encoder {
+		return fmt.Errorf("kind: %s sees an order, but the points of task %s have none; set kind to %s, or leave it out", m.Kind, c.Task, model.Encoder)
+	}
+	return nil
+}

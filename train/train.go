@@ -29,6 +29,7 @@ type Trainer struct {
 	windows  task.Windowed
 	digest   string
 	classes  []string // their names; nil: they have none
+	scales   *task.Scales
 	model    *model.Model[float32]
 	optim    *optim.AdamW[float32]
 	schedule optim.Schedule
@@ -188,6 +189,9 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	if named, ok := src.(task.Named); ok {
 		t.classes = named.Classes()
 	}
+	if scaled, ok := src.(task.Scaled); ok {
+		t.scales = scaled.Scales()
+	}
 	t.optim.Beta1, t.optim.Beta2, t.optim.Decay, t.optim.Rectified = c.Beta1, c.Beta2, c.Decay, c.Optimizer == RAdam
 	if err == nil && (dir != "" || j.Ranks != nil) {
 		t.digest, err = task.Digest(src)
@@ -195,11 +199,16 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	return t, err
 }
 
-// open writes the names of the classes, and opens the metrics, of which what m says is
+// open writes the names of the classes and the scales of numbers, and opens the metrics, of which what m says is
 // kept.
 func (t *Trainer) open(m manifest) (err error) {
 	if len(t.classes) > 0 {
 		if err := writeClasses(t.dir, t.classes); err != nil {
+			return err
+		}
+	}
+	if t.scales != nil {
+		if err := writeScales(t.dir, t.scales); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -176,6 +178,127 @@ func TestPredictQuotesNames(t *testing.T) {
 
 func TestPredictRefusesOtherTasks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
+	works(t, "train", "--data", texts(t, strings.Repeat("to be or not\n", 90)), "--out", dir, "--preset", "tiny", "--steps", "1", "--context", "16", "--batch", "1", "--sample-tokens", "0", "--quiet")
+	refuses(t, "task bytelm: its models go on with a text: farfield generate writes, farfield score", "predict", "--model", dir, texts(t, "a\n"))
+}
+
+// A model of tokens says what comes next at each of them; JSON lines have keys of one style.
+func TestPredictTokens(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
 	works(t, littleTask(dir)...)
-	refuses(t, "task induction: only models of task file", "predict", "--model", dir, texts(t, "a\n"))
+	out := works(t, "predict", "--model", dir, texts(t, "0 1 2\n\n3\n"))
+	lines := strings.Split(out, "\n")
+	if len(lines) != 4 || strings.Count(lines[0], ",") != 2 || !strings.HasSuffix(lines[0], "\t0 1 2") || lines[1] != "\t" {
+		t.Errorf("printed %q", out)
+	}
+	var r struct {
+		Text   string
+		Labels []string
+	}
+	if err := json.Unmarshal([]byte(works(t, "predict", "--model", dir, "--json", texts(t, "0 1 2\n"))), &r); err != nil || r.Text != "0 1 2" || len(r.Labels) != 3 {
+		t.Errorf("as JSON: %+v, %v", r, err)
+	}
+	refuses(t, `line 1: "9" is no token, 0 to 3 are`, "predict", "--model", dir, texts(t, "9\n"))
+	refuses(t, "--json: given beside --jsonl", "predict", "--model", dir, "--json", "--jsonl", texts(t, "{}"))
+}
+
+// TestPredictFiles asks a model of files about new ones: as arguments, as a list on standard
+// input, and as records. What it says of the files that eval judges it by is what eval counts.
+func TestPredictFiles(t *testing.T) {
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	for i := range 60 {
+		var b strings.Builder
+		for k := range 12 + i%5 {
+			fmt.Fprintf(&b, "%.4f\n", math.Sin(float64(k)*[]float64{0.3, 0.45}[i%2]+float64(i)))
+		}
+		path := filepath.Join(data, []string{"slow", "fast\t"}[i*7%5%2], fmt.Sprintf("%02d.csv", i))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(b.String()), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	model := filepath.Join(dir, "run")
+	works(t, "train", "--task", "series", "--data", data, "--task-set", "length=14", "--out", model, "--width", "8", "--heads", "2", "--layers", "1", "--batch", "8", "--steps", "40", "--quiet")
+	var judged evalReport
+	if err := json.Unmarshal([]byte(works(t, "eval", "--model", model, "--json")), &judged); err != nil {
+		t.Fatal(err)
+	}
+	src, err := task.OpenOwnSeries(data, task.SeriesOptions{Ask: task.Class, Length: 14, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	confusion := [][]int64{{0, 0}, {0, 0}}
+	var s task.Sample
+	for i := range src.Spec().Count[task.Test] {
+		if err := src.Sample(&s, task.Test, i); err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		for _, x := range s.Values {
+			fmt.Fprintln(&b, x)
+		}
+		path := texts(t, b.String())
+		if err := os.Rename(path, path+".csv"); err != nil {
+			t.Fatal(err)
+		}
+		var r struct {
+			File          string             `json:"file"`
+			Label         string             `json:"label"`
+			Probability   float64            `json:"probability"`
+			Probabilities map[string]float64 `json:"probabilities"`
+		}
+		out := works(t, "predict", "--model", model, "--json", path+".csv")
+		if err := json.Unmarshal([]byte(out), &r); err != nil || r.File != path+".csv" || r.Probability < 0.5 || len(r.Probabilities) != 2 || strings.Count(out, "\n") != 1 {
+			t.Fatalf("%q: %v", out, err)
+		}
+		confusion[s.Class][slices.Index(src.Classes(), r.Label)]++
+		if i > 0 {
+			continue
+		}
+		line := works(t, "predict", "--model", model, path+".csv")
+		if !strings.HasPrefix(line, field(r.Label)+"\t0.") && !strings.HasPrefix(line, field(r.Label)+"\t1.") || !strings.HasSuffix(line, "\t"+path+".csv\n") {
+			t.Errorf("printed %q", line)
+		}
+		var listed, errs bytes.Buffer
+		in := strings.NewReader(path + ".csv\n\n" + path + ".csv\n")
+		if status := run([]string{"predict", "--model", model}, &env{ctx: context.Background(), stdin: in, stdout: &listed, stderr: &errs}); status != 0 || listed.String() != line+line {
+			t.Errorf("a list gives status %d, %q, %s", status, listed.String(), errs.String())
+		}
+		record := works(t, "predict", "--model", model, "--jsonl", texts(t, fmt.Sprintf(`{"id":1,"file":%q}`, path+".csv")))
+		if !strings.HasPrefix(record, `{"id":1,"file":`) || !strings.Contains(record, `"probability":`) {
+			t.Errorf("a record is %q", record)
+		}
+	}
+	if !reflect.DeepEqual(confusion, judged.Confusion) {
+		t.Errorf("predict counts %v, eval %v", confusion, judged.Confusion)
+	}
+	refuses(t, "none.csv: no such file", "predict", "--model", model, filepath.Join(dir, "none.csv"))
+	refuses(t, `its name ends in ".txt"`, "predict", "--model", model, filepath.Join(dir, "none.txt"))
+}
+
+// A file of several records has an answer for each, with its name.
+func TestPredictRecordsOfAFile(t *testing.T) {
+	dir := t.TempDir()
+	var b strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&b, ">r%d kind=%s\n%s\n", i, []string{"a", "b"}[i%2], strings.Repeat([]string{"AC", "GT"}[i%2], 3+i%4))
+	}
+	data := filepath.Join(dir, "all.fa")
+	if err := os.WriteFile(data, []byte(b.String()), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	model := filepath.Join(dir, "run")
+	works(t, "train", "--task", "fasta", "--data", data, "--task-set", "label=key:kind", "--task-set", "length=12", "--out", model, "--width", "8", "--heads", "2", "--layers", "1", "--batch", "8", "--steps", "60", "--lr", "0.03", "--quiet")
+	path := texts(t, ">one x\nACACAC\n>two\nGTGTGT\n")
+	out := works(t, "predict", "--model", model, path)
+	if lines := strings.Split(out, "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "a\t") || !strings.HasSuffix(lines[0], path+"\tone") || !strings.HasPrefix(lines[1], "b\t") || !strings.HasSuffix(lines[1], path+"\ttwo") {
+		t.Errorf("printed %q", out)
+	}
+	if out := works(t, "predict", "--model", model, "--json", path); strings.Count(out, `"name":"`) != 2 {
+		t.Errorf("printed %q", out)
+	}
+	refuses(t, "it has several inputs, a record one; leave out --jsonl", "predict", "--model", model, "--jsonl", texts(t, fmt.Sprintf(`{"file":%q}`, path)))
 }

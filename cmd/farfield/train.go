@@ -471,7 +471,11 @@ func describeRun(e *env, t *train.Trainer, dir string) {
 	if m.Mechanism != "" {
 		attention = describeAttention(m)
 	}
-	if m.Kind != model.Convolutional {
+	switch {
+	case m.Kind == model.Convolutional:
+	case m.Positions == model.NoPosition:
+		positions = ", no positions"
+	default:
 		positions = fmt.Sprintf(", %s positions", m.Positions)
 	}
 	fmt.Fprintf(e.stdout, "model       %s, %d layers of width %d, %d heads%s, %d parameters\n",

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestRecipesOfTasksRun runs the recipes of docs/tasks.md, with five updates each: what the
+// shell writes, what train makes of it, and what predict says of it.
+func TestRecipesOfTasksRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("trains three models")
+	}
+	if _, err := exec.LookPath("awk"); err != nil {
+		t.Skip("there is no awk")
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "tasks.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	trained, said := 0, 0
+	for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
+		var shell strings.Builder
+		for line := range strings.Lines(block[1]) {
+			if !strings.HasPrefix(line, "farfield ") {
+				shell.WriteString(line)
+			}
+		}
+		if out, err := exec.Command("sh", "-e", "-c", shell.String()).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s\n%s", err, out, shell.String())
+		}
+		for _, q := range quotes("tasks.md", block[0]) {
+			args := slices.Clone(q.words[1:])
+			switch args[0] {
+			case "train":
+				trained++
+				args = append(args, "--steps", "5", "--quiet")
+			case "predict":
+				said++
+			}
+			if out := works(t, args...); args[0] == "predict" && strings.Count(out, "\n") < 2 {
+				t.Errorf("%v prints\n%s", args, out)
+			}
+		}
+	}
+	if trained != 3 || said != 4 {
+		t.Errorf("%d trainings and %d predictions, the page has 3 and 4", trained, said)
+	}
+}

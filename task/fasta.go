@@ -1,0 +1,306 @@
+package task
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// FASTA is a task of the user's own sequences of letters: the class of each record of
+// FASTA files, from its first letters.
+type FASTA struct {
+	length  int
+	letters *[256]int32
+	vocab   int
+	classes []string
+	parts   [3][]ownRecord
+}
+
+type ownRecord struct {
+	path    string
+	letters []byte
+	class   int32
+}
+
+var fastaSettings = []Setting{
+	{"data", "", "FASTA file, plain or gzip, or a folder of such files, .fa, .fasta, .fna, .faa or .ffn"},
+	{"label", "folder", "where the class of a record is: folder, the one that its file lies in; file, its file's name; word:N, the N-th word of its header, which blanks and | end; key:NAME, what follows NAME= in the header; or a table .csv or .tsv, from the folder of the data, with columns name and label"},
+	{"as", "records", "records: the first letters of each; windows: windows from anywhere, of records that are divided as those of task genome"},
+	{"letters", "dna", "dna: A, C, G, T and one for all others; all: A to Z, - and *"},
+	{"length", "1024", "letters of a sequence that are seen"},
+}
+
+// fastaName is the task in the catalogue.
+const fastaName = "fasta"
+
+// letterTokens are the tokens of letters, of either case: 1 to 26, - is 27 and * 28.
+var letterTokens = func() *[256]int32 {
+	t := new([256]int32)
+	for i := range int32(26) {
+		t['A'+i], t['a'+i] = i+1, i+1
+	}
+	t['-'], t['*'] = 27, 28
+	return t
+}()
+
+// alphabet returns the tokens of letters, and how many there are.
+func (o *opening) alphabet() (*[256]int32, int) {
+	if o.oneOf("letters", "dna", "all") == "all" {
+		return letterTokens, 29
+	}
+	return baseTokens, 6
+}
+
+func openFASTA(o *opening) (Source, error) {
+	letters, vocab := o.alphabet()
+	as := o.oneOf("as", "records", "windows")
+	length := o.int("length")
+	if o.err != nil {
+		return nil, o.err
+	}
+	if err := between("length", length, 1, 1<<20); err != nil {
+		return nil, err
+	}
+	path := o.text("data")
+	if path == "" {
+		return nil, fmt.Errorf("data: a FASTA file or a folder of them is needed")
+	}
+	if as == "windows" && vocab != 6 {
+		return nil, fmt.Errorf("as: windows are of letters=dna, here letters=all; set as=records, or letters=dna")
+	}
+	byClass, err := readFASTAClasses(path, o.text("label"))
+	if err != nil {
+		return nil, err
+	}
+	var classes []string
+	for _, r := range byClass {
+		classes = append(classes, r.class)
+	}
+	slices.Sort(classes)
+	if classes = slices.Compact(classes); len(classes) < 2 || len(classes) > 1<<16 {
+		return nil, fmt.Errorf("label: %s: there are %d classes in %d records, 2 to %d are possible: %.200q", o.text("label"), len(classes), len(byClass), 1<<16, classes)
+	}
+	if as == "windows" {
+		t := &Genome{name: fastaName, classes: classes, length: length, seed: o.Seed}
+		for _, class := range classes {
+			var records []dataset.Record
+			for _, r := range byClass {
+				if r.class == class {
+					records = append(records, r.Record)
+				}
+			}
+			if err := t.add(records); err != nil {
+				return nil, fmt.Errorf("class %q: %w; set as=records for sequences that are shorter", class, err)
+			}
+		}
+		return t, nil
+	}
+	t := &FASTA{length: length, letters: letters, vocab: vocab, classes: classes}
+	for i, r := range byClass {
+		class, _ := slices.BinarySearch(classes, r.class)
+		split := splitOf(o.Seed, i)
+		t.parts[split] = append(t.parts[split], ownRecord{r.path, r.Bases[:min(len(r.Bases), length)], int32(class)})
+	}
+	if len(t.parts[Train]) == 0 {
+		return nil, fmt.Errorf("%s: of %d records there is none to learn from", path, len(byClass))
+	}
+	return t, nil
+}
+
+// classRecord is a record with the name of its class.
+type classRecord struct {
+	dataset.Record
+	path  string
+	class string
+}
+
+var fastaSuffixes = []string{".fa", ".fasta", ".fna", ".faa", ".ffn", ".gz"}
+
+// readFASTAClasses reads a file, or those of a folder, with the class of each record.
+func readFASTAClasses(path, label string) ([]classRecord, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	if suffix := filepath.Ext(strings.TrimSuffix(label, ".gz")); (suffix == ".csv" || suffix == ".tsv") && !filepath.IsAbs(label) {
+		folder := path
+		if !info.IsDir() {
+			folder = filepath.Dir(path)
+		}
+		label = filepath.Join(folder, label)
+	}
+	classOf, err := fastaLabel(label)
+	if err != nil {
+		return nil, err
+	}
+	files := []classFile{{path: path}}
+	if info.IsDir() {
+		if files, err = appendFiles(nil, path, 0, fastaSuffixes); err != nil {
+			return nil, err
+		}
+		if len(files) == 0 {
+			return nil, fmt.Errorf("data: %s holds no file %s", path, strings.Join(fastaSuffixes, ", "))
+		}
+	}
+	var list []classRecord
+	for _, f := range files {
+		records, err := dataset.File(f.path, dataset.ReadFASTA)
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range records {
+			class, err := classOf(f.path, r)
+			if err == nil && len(r.Bases) == 0 {
+				err = fmt.Errorf("it has no letters")
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: record %d, %q: %w", f.path, i, r.Name, err)
+			}
+			list = append(list, classRecord{r, f.path, class})
+		}
+	}
+	return list, nil
+}
+
+// fastaLabel returns what says the class of a record.
+func fastaLabel(label string) (func(path string, r dataset.Record) (string, error), error) {
+	kind, value, _ := strings.Cut(label, ":")
+	switch {
+	case label == "folder":
+		return func(path string, _ dataset.Record) (string, error) { return filepath.Base(filepath.Dir(path)), nil }, nil
+	case label == "file":
+		return func(path string, _ dataset.Record) (string, error) {
+			name, _, _ := strings.Cut(filepath.Base(path), ".")
+			return name, nil
+		}, nil
+	case kind == "word":
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("label: %q: word:N with N from 1 is needed", label)
+		}
+		return func(_ string, r dataset.Record) (string, error) {
+			words := headerWords(r)
+			if n > len(words) {
+				return "", fmt.Errorf("its header has %d words, word %d is asked for", len(words), n)
+			}
+			return words[n-1], nil
+		}, nil
+	case kind == "key" && value != "":
+		return func(_ string, r dataset.Record) (string, error) {
+			for _, w := range headerWords(r) {
+				if v, ok := strings.CutPrefix(strings.Trim(w, "[];,"), value+"="); ok && v != "" {
+					return v, nil
+				}
+			}
+			return "", fmt.Errorf("its header has no %s=", value)
+		}, nil
+	}
+	comma, ok := map[string]rune{".csv": ',', ".tsv": '\t'}[filepath.Ext(strings.TrimSuffix(label, ".gz"))]
+	if !ok {
+		return nil, fmt.Errorf("label: %q is none of folder, file, word:N, key:NAME and the path of a table .csv or .tsv", label)
+	}
+	rows, err := dataset.File(label, dataset.ReadFields(comma))
+	if err != nil {
+		return nil, fmt.Errorf("label: %w", err)
+	}
+	name, err := rows.Column("name")
+	if err != nil {
+		return nil, fmt.Errorf("label: %s: %w", label, err)
+	}
+	class, err := rows.Column("label")
+	if err != nil {
+		return nil, fmt.Errorf("label: %s: %w", label, err)
+	}
+	classes := make(map[string]string, len(rows.Rows))
+	for _, row := range rows.Rows {
+		classes[row[name]] = row[class]
+	}
+	return func(_ string, r dataset.Record) (string, error) {
+		c, ok := classes[r.Name]
+		if !ok {
+			return "", fmt.Errorf("%s has no row of that name", label)
+		}
+		return c, nil
+	}, nil
+}
+
+// headerWords returns the words of a header, which blanks and | end.
+func headerWords(r dataset.Record) []string {
+	return strings.FieldsFunc(r.Name+" "+r.About, func(c rune) bool { return c == '|' || c == ' ' || c == '\t' })
+}
+
+// askFASTA asks for the class of the first letters of a record.
+func askFASTA(o *opening, k Known) (*Question, error) {
+	letters, vocab := o.alphabet()
+	return askRecords(k.Classes, o.int("length"), letters, vocab)
+}
+
+// askRecords asks for the classes of the records of a FASTA file.
+func askRecords(classes []string, length int, letters *[256]int32, vocab int) (*Question, error) {
+	return &Question{spec: Spec{Kind: Class, Vocab: vocab, Length: length, Classes: len(classes)}, classes: classes, wants: "a FASTA file", file: func(path string) ([]Given, error) {
+		records, err := dataset.File(path, dataset.ReadFASTA)
+		if err != nil {
+			return nil, err
+		}
+		var list []Given
+		for i, r := range records {
+			if len(r.Bases) == 0 {
+				return nil, fmt.Errorf("%s: record %d, %q: it has no letters", path, i, r.Name)
+			}
+			var s Sample
+			s.letters(r.Bases[:min(len(r.Bases), length)], letters)
+			list = append(list, Given{r.Name, []Sample{s}})
+		}
+		return list, nil
+	}}, between("length", length, 1, 1<<20)
+}
+
+// letters appends the tokens of letters.
+func (s *Sample) letters(list []byte, tokens *[256]int32) {
+	for _, c := range list {
+		s.Tokens = append(s.Tokens, tokens[c])
+	}
+}
+
+// Spec returns what the samples are; token 0 is left to padding.
+func (t *FASTA) Spec() Spec {
+	return Spec{Name: fastaName, Kind: Class, Metric: Accuracy, Vocab: t.vocab, Length: t.length, Parts: 1, Classes: len(t.classes),
+		Count: [3]int{len(t.parts[0]), len(t.parts[1]), len(t.parts[2])}}
+}
+
+// Classes returns the names of the classes.
+func (t *FASTA) Classes() []string { return slices.Clone(t.classes) }
+
+// byClasses says that files come in the order of their names, which may be classes.
+func (t *FASTA) byClasses() bool { return true }
+
+// Sample sets s to the letters of a record.
+func (t *FASTA) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	r := &t.parts[split][i]
+	s.letters(r.letters, t.letters)
+	s.Class = r.class
+	return nil
+}
+
+// Baselines are the commonest class, and naive Bayes over words of letters.
+func (t *FASTA) Baselines(n int) ([]Baseline, error) {
+	return baselines(
+		func() (Baseline, error) { return majority(t, n) },
+		func() (Baseline, error) {
+			if t.vocab == 6 {
+				return byBayes("naive Bayes over 6-mers", t, n, func(s *Sample, f func([]byte)) { kmers(s.Tokens, kmer, 4, f) })
+			}
+			return byBayes("naive Bayes over 3-mers", t, n, func(s *Sample, f func([]byte)) { kmers(s.Tokens, 3, 28, f) })
+		},
+	)
+}

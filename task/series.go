@@ -1,0 +1,363 @@
+package task
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/farfield-ml/farfield/dataset"
+)
+
+// OwnSeries is a task of the user's own sequences of numbers, or sets of points: files of
+// rows, each sequence with a length of its own, to give each a class or a number, or each
+// of its rows a label.
+type OwnSeries struct {
+	SeriesOptions
+	channels int
+	longest  int // rows of a sequence that are seen, of all sequences
+	classes  []string
+	ordered  bool // by classes
+	parts    [3][]ownSequence
+	scales   *Scales
+}
+
+// SeriesOptions says what is asked of sequences.
+type SeriesOptions struct {
+	Ask         Kind   // Class, Regression or Labels
+	Label       string // column of a list, or of the labels of rows
+	File        string // column of a list
+	Points      bool   // rows have no order
+	Length      int    // rows that are seen
+	Standardise bool   // numbers to be said are less their mean, in deviations
+	Seed        uint64
+}
+
+type ownSequence struct {
+	path   string
+	values []float32
+	class  int32
+	number float32
+	labels []int32
+}
+
+// ownNumbers is how many numbers are kept of all files.
+const ownNumbers = 1 << 28
+
+var seriesSettings = []Setting{
+	{"data", "", "folder with a folder of CSV, TSV or NPY files for each class (or with such folders train, valid, test); or a list of files, .csv or .tsv, with their labels; or, where each row has a label, a folder of tables"},
+	{"ask", "class", "class; number: of a sequence; or each: a label of every row"},
+	{"label", "label", "name of the column of labels: of the list, or where each row has one, of every table"},
+	{"file", "file", "name of the column of paths in the list, from the folder that it lies in"},
+	{"points", "false", "true: rows are points of a set, in no order, and the model has no positions"},
+	{"length", "1024", "rows of a file that are seen"},
+	{"standardise", "true", "learn numbers less their mean, in deviations of the samples to learn from; their squared errors are in these, too"},
+}
+
+// seriesName is the task in the catalogue.
+const seriesName = "series"
+
+func (o *opening) seriesOptions() SeriesOptions {
+	kinds := map[string]Kind{"class": Class, "number": Regression, "each": Labels}
+	return SeriesOptions{Ask: kinds[o.oneOf("ask", "class", "number", "each")], Label: o.text("label"), File: o.text("file"),
+		Points: o.bool("points"), Length: o.int("length"), Standardise: o.bool("standardise"), Seed: o.Seed}
+}
+
+func openOwnSeries(o *opening) (Source, error) {
+	s := o.seriesOptions()
+	if o.err != nil {
+		return nil, o.err
+	}
+	return OpenOwnSeries(o.text("data"), s)
+}
+
+// askSeries asks about a file of rows.
+func askSeries(o *opening, k Known) (*Question, error) {
+	s := o.seriesOptions()
+	spec := Spec{Kind: s.Ask, Classes: len(k.Classes)}
+	if s.Ask == Regression {
+		spec.Classes, spec.Outputs = 0, 1
+		if s.Standardise && (k.Scales == nil || len(k.Scales.Mean) != 1) {
+			return nil, fmt.Errorf("scales: of the numbers they are not known; farfield train --resume writes them to the folder of the run")
+		}
+	}
+	return askValues(spec, k.Classes, k, false), nil
+}
+
+// sequenceSuffixes are the names of files of rows.
+var sequenceSuffixes = []string{".csv", ".tsv", ".npy"}
+
+// OpenOwnSeries reads all files of a folder or of a list. Without folders train, valid and
+// test a tenth of them is there to choose by and a tenth to be judged by, drawn by the seed
+// and the file's place.
+func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
+	if err := between("length", o.Length, 1, 1<<24); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("data: %w", err)
+	}
+	t := &OwnSeries{SeriesOptions: o}
+	switch {
+	case info.IsDir() && o.Ask == Class:
+		err = t.readClasses(path)
+	case info.IsDir() && o.Ask == Labels:
+		err = t.readTables(path)
+	case info.IsDir():
+		return nil, fmt.Errorf("data: %s is a folder, which says no numbers; a list of files with a column %q is needed", path, o.Label)
+	case o.Ask == Labels:
+		return nil, fmt.Errorf("data: %s is a file; where each row has a label, a folder of tables with a column %q is needed", path, o.Label)
+	default:
+		err = t.readList(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if n := len(t.parts[Train]); n == 0 {
+		return nil, fmt.Errorf("%s: it holds %d sequences to learn from, and none is too few; files end in %s", path, n, strings.Join(sequenceSuffixes, ", "))
+	}
+	if o.Ask != Regression && len(t.classes) < 2 {
+		return nil, fmt.Errorf("%s: %s: there are %d classes, 2 are needed", path, o.Label, len(t.classes))
+	}
+	if o.Ask == Regression && o.Standardise {
+		t.scale()
+	}
+	return t, nil
+}
+
+// add reads a file, whose labels are those of its rows, as a sequence of a split.
+func (t *OwnSeries) add(split Split, path, label string, s ownSequence) (labels []string, err error) {
+	v, err := dataset.ReadValues(path, label)
+	if err != nil {
+		return nil, err
+	}
+	if t.channels == 0 {
+		t.channels = v.Columns
+	}
+	if v.Columns != t.channels {
+		return nil, fmt.Errorf("%s: its rows have %d numbers, those of the first file %d", path, v.Columns, t.channels)
+	}
+	rows := min(v.Rows(), t.Length)
+	t.longest = max(t.longest, rows)
+	s.path = path
+	s.values = slices.Clone(v.Numbers[:rows*v.Columns])
+	if label != "" {
+		labels = v.Labels[:rows]
+	}
+	t.parts[split] = append(t.parts[split], s)
+	return labels, nil
+}
+
+// room reports more numbers than are kept.
+func (t *OwnSeries) room(have *int, split Split, path string) error {
+	*have += len(t.parts[split][len(t.parts[split])-1].values)
+	if *have > ownNumbers {
+		return fmt.Errorf("%s: with it there are %d numbers, at most %d are read; a smaller length keeps less of each file", path, *have, ownNumbers)
+	}
+	return nil
+}
+
+// readClasses reads the files of a folder with folders.
+func (t *OwnSeries) readClasses(root string) error {
+	c, err := readClassFolder(root, t.Seed, sequenceSuffixes...)
+	if err != nil {
+		return err
+	}
+	t.classes, t.ordered = c.classes, true
+	have := 0
+	for split, files := range c.files {
+		for _, f := range files {
+			if _, err := t.add(Split(split), f.path, "", ownSequence{class: f.class}); err != nil {
+				return err
+			}
+			if err := t.room(&have, Split(split), f.path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readTables reads tables whose rows have labels.
+func (t *OwnSeries) readTables(root string) error {
+	files, err := appendFiles(nil, root, 0, sequenceSuffixes[:2])
+	if err != nil {
+		return err
+	}
+	have, number := 0, map[string]int32{}
+	for i, f := range files {
+		split := splitOf(t.Seed, i)
+		labels, err := t.add(split, f.path, t.Label, ownSequence{})
+		if err != nil {
+			return err
+		}
+		s := &t.parts[split][len(t.parts[split])-1]
+		for _, name := range labels {
+			if _, ok := number[name]; !ok {
+				number[name] = int32(len(t.classes))
+				t.classes = append(t.classes, name)
+			}
+			s.labels = append(s.labels, number[name])
+		}
+		if len(t.classes) > 1<<16 {
+			return fmt.Errorf("%s: %s: there are %d classes, at most %d are read", f.path, t.Label, len(t.classes), 1<<16)
+		}
+		if err := t.room(&have, split, f.path); err != nil {
+			return err
+		}
+	}
+	// Numbers are those of the names in order.
+	found := t.classes
+	t.classes = slices.Sorted(slices.Values(found))
+	for _, part := range t.parts {
+		for _, s := range part {
+			for k, y := range s.labels {
+				at, _ := slices.BinarySearch(t.classes, found[y])
+				s.labels[k] = int32(at)
+			}
+		}
+	}
+	return nil
+}
+
+// readList reads the files that a table names.
+func (t *OwnSeries) readList(path string) error {
+	comma, ok := map[string]rune{".csv": ',', ".tsv": '\t'}[filepath.Ext(strings.TrimSuffix(path, ".gz"))]
+	if !ok {
+		return fmt.Errorf("data: %s is no folder, and as a list of files its name ends in .csv or .tsv, plain or .gz", path)
+	}
+	f, err := dataset.File(path, dataset.ReadFields(comma))
+	if err != nil {
+		return err
+	}
+	file, err := f.Column(t.File)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	label, err := f.Column(t.Label)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if t.Ask == Class {
+		for _, row := range f.Rows {
+			t.classes = append(t.classes, row[label])
+		}
+		slices.Sort(t.classes)
+		if t.classes = slices.Compact(t.classes); len(t.classes) > 1<<16 {
+			return fmt.Errorf("%s: %s: there are %d classes, at most %d are read; for numbers set ask=number", path, t.Label, len(t.classes), 1<<16)
+		}
+	}
+	have := 0
+	for i, row := range f.Rows {
+		s := ownSequence{}
+		if t.Ask == Class {
+			class, _ := slices.BinarySearch(t.classes, row[label])
+			s.class = int32(class)
+		} else {
+			x, err := strconv.ParseFloat(strings.TrimSpace(row[label]), 32)
+			if err != nil || x-x != 0 {
+				return fmt.Errorf("%s: row %d: %s is %.40q, a finite number is needed", path, i, t.Label, row[label])
+			}
+			s.number = float32(x)
+		}
+		name := row[file]
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(path), filepath.FromSlash(name))
+		}
+		split := splitOf(t.Seed, i)
+		if _, err := t.add(split, name, "", s); err != nil {
+			return fmt.Errorf("%s: row %d: %w", path, i, err)
+		}
+		if err := t.room(&have, split, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scale makes the numbers to be said small, by those to learn from.
+func (t *OwnSeries) scale() {
+	mean, squares := 0., 0.
+	n := float64(len(t.parts[Train]))
+	for _, s := range t.parts[Train] {
+		mean += float64(s.number) / n
+	}
+	for _, s := range t.parts[Train] {
+		squares += (float64(s.number) - mean) * (float64(s.number) - mean) / n
+	}
+	deviation := math.Sqrt(squares)
+	if !(deviation > 0) {
+		deviation = 1
+	}
+	t.scales = &Scales{[]float64{mean}, []float64{deviation}}
+	for _, part := range t.parts {
+		for i := range part {
+			part[i].number = float32((float64(part[i].number) - mean) / deviation)
+		}
+	}
+}
+
+// Scales returns mean and deviation of the numbers to be said.
+func (t *OwnSeries) Scales() *Scales { return t.scales }
+
+// Classes returns the names of the classes.
+func (t *OwnSeries) Classes() []string { return slices.Clone(t.classes) }
+
+// Unordered reports whether rows have no order.
+func (t *OwnSeries) Unordered() bool { return t.Points }
+
+func (t *OwnSeries) byClasses() bool { return t.ordered }
+
+// Spec returns what the samples are.
+func (t *OwnSeries) Spec() Spec {
+	s := Spec{Name: seriesName, Kind: t.Ask, Metric: Accuracy, Channels: t.channels, Length: t.longest, Parts: 1, Classes: len(t.classes),
+		Count: [3]int{len(t.parts[0]), len(t.parts[1]), len(t.parts[2])}}
+	if t.Ask == Regression {
+		s.Metric, s.Classes, s.Outputs = MSE, 0, 1
+	}
+	return s
+}
+
+// Sample sets s to a sequence.
+func (t *OwnSeries) Sample(s *Sample, split Split, i int) error {
+	spec := t.Spec()
+	if err := spec.within(split, i); err != nil {
+		return err
+	}
+	s.reset()
+	from := &t.parts[split][i]
+	s.Values = append(s.Values, from.values...)
+	s.Class = from.class
+	s.Labels = append(s.Labels, from.labels...)
+	if t.Ask == Regression {
+		s.Targets = append(s.Targets, from.number)
+	}
+	return nil
+}
+
+// Baselines are the commonest class and the class whose mean statistics are nearest, the
+// mean and a linear regression on the statistics, or the commonest label and the label
+// whose mean row is nearest.
+func (t *OwnSeries) Baselines(n int) ([]Baseline, error) {
+	switch t.Ask {
+	case Regression:
+		list := []func() (Baseline, error){func() (Baseline, error) { return meanTarget(t, n) }}
+		if ofChannel*t.channels <= mostStatistics {
+			list = append(list, func() (Baseline, error) { return byRegression(t, n) })
+		}
+		return baselines(list...)
+	case Labels:
+		return baselines(
+			func() (Baseline, error) { return majorityLabel(t, n) },
+			func() (Baseline, error) { return byMeanRow(t, n) },
+		)
+	}
+	return baselines(
+		func() (Baseline, error) { return majority(t, n) },
+		func() (Baseline, error) { return byStatistics(t, n) },
+	)
+}

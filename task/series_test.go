@@ -1,0 +1,163 @@
+package task
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// sines are sequences of numbers of one of two periods, each of a length of its own, in a
+// folder for each, and a list of them.
+func sines(t *testing.T) string {
+	t.Helper()
+	files, list := map[string][]byte{}, "file,label\n"
+	for i := range 80 {
+		var values []float32
+		for k := range 20 + i%7 {
+			values = append(values, float32(math.Sin(float64(k)*[]float64{0.3, 0.9}[i%2]+float64(i))))
+		}
+		name := fmt.Sprintf("data/%s/%02d.csv", []string{"slow", "fast"}[i%2], i)
+		files[name] = linesOf(values, 1)
+		list += fmt.Sprintf("%s,%d\n", strings.TrimPrefix(name, "data/"), 1000+10*(i%2))
+	}
+	files["data/list.csv"] = []byte(list)
+	return folderOf(t, files)
+}
+
+func TestSeriesOfClasses(t *testing.T) {
+	dir := sines(t)
+	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(dir, "data")).(*OwnSeries)
+	holds(t, src)
+	spec := src.Spec()
+	if spec.Length != 26 || spec.Channels != 1 || spec.Classes != 2 || spec.Count[0]+spec.Count[1]+spec.Count[2] != 80 || src.Unordered() {
+		t.Errorf("%+v, classes %q", spec, src.Classes())
+	}
+	list, err := src.Baselines(0)
+	if err != nil || list[1].Name != "nearest mean of statistics" || list[1].Score != 1 || list[0].Score > 0.9 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	// Classes of a list are those of the folders.
+	same := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(dir, "data", "list.csv"), "points", "true", "length", "22").(*OwnSeries)
+	if spec := same.Spec(); !slices.Equal(same.Classes(), []string{"1000", "1010"}) || spec.Length != 22 || !same.Unordered() {
+		t.Errorf("%+v, classes %q", spec, same.Classes())
+	}
+}
+
+// Numbers are learned in deviations of those to learn from, and a regression on statistics
+// is the least squares that normal equations in plain words have.
+func TestSeriesOfNumbers(t *testing.T) {
+	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(sines(t), "data", "list.csv"), "ask", "number").(*OwnSeries)
+	holds(t, src)
+	mean, squares, n := 0., 0., 0.
+	for i := range src.Spec().Count[Train] {
+		y := float64(take(t, src, Train, i).Targets[0])
+		mean, squares, n = mean+y, squares+y*y, n+1
+	}
+	if math.Abs(mean/n) > 1e-6 || math.Abs(squares/n-1) > 1e-6 {
+		t.Errorf("targets have mean %g and square %g", mean/n, squares/n)
+	}
+	s := src.Scales()
+	y := float64(take(t, src, Test, 0).Targets[0])*s.Deviation[0] + s.Mean[0]
+	if y = math.Round(y*1e3) / 1e3; y != 1000 && y != 1010 {
+		t.Errorf("a number is %g", y)
+	}
+	list, err := src.Baselines(0)
+	if err != nil || list[0].Score < 0.5 || list[1].Score > 0.1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	raw := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(sines(t), "data", "list.csv"), "ask", "number", "standardise", "false").(*OwnSeries)
+	if y := take(t, raw, Test, 0).Targets[0]; raw.Scales() != nil || y != 1000 && y != 1010 {
+		t.Errorf("a number is %g, scales %v", y, raw.Scales())
+	}
+}
+
+func TestSolveIsTheInverse(t *testing.T) {
+	a := []float64{4, 0, 0, 2, 5, 0, 1, 3, 6} // lower triangle
+	x := []float64{1, -2, 3}
+	b := []float64{4*1 + 2*-2 + 1*3, 2*1 + 5*-2 + 3*3, 1*1 + 3*-2 + 6*3}
+	if err := solve(a, b); err != nil {
+		t.Fatal(err)
+	}
+	for i := range x {
+		if math.Abs(b[i]-x[i]) > 1e-14 {
+			t.Errorf("x is %v, want %v", b, x)
+		}
+	}
+	if err := solve([]float64{1, 0, 1, 1}, []float64{1, 1}); err == nil {
+		t.Error("a singular matrix is solved")
+	}
+}
+
+func TestSeriesOfLabels(t *testing.T) {
+	files := map[string][]byte{}
+	for i := range 60 {
+		rows := "x,label,y\n"
+		for k := range 5 + i%3 {
+			rows += fmt.Sprintf("%d,%s,%d\n", k%2, []string{"off", "on"}[k%2], i)
+		}
+		files[fmt.Sprintf("data/%02d.csv", i)] = []byte(rows)
+	}
+	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(folderOf(t, files), "data"), "ask", "each", "length", "6").(*OwnSeries)
+	holds(t, src)
+	s := take(t, src, Train, 0)
+	if spec := src.Spec(); spec.Length != 6 || spec.Channels != 2 || !slices.Equal(src.Classes(), []string{"off", "on"}) || fmt.Sprint(s.Labels[:4]) != "[0 1 0 1]" {
+		t.Errorf("%+v, %q, labels %v", src.Spec(), src.Classes(), s.Labels)
+	}
+	if list, err := src.Baselines(0); err != nil || list[1].Score != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+func TestSeriesRefuses(t *testing.T) {
+	many := func(name, content string) map[string][]byte {
+		files := map[string][]byte{}
+		for i := range 30 {
+			files[fmt.Sprintf("data/%s/%02d.csv", string("ab"[i%2]), i)] = []byte("1,2\n")
+		}
+		files["data/"+name] = []byte(content)
+		return files
+	}
+	for _, c := range []struct {
+		files map[string][]byte
+		set   []string
+		want  string
+	}{
+		{many("b/29.csv", "1\n"), nil, "b/29.csv: its rows have 1 numbers, those of the first file 2"},
+		{many("b/29.csv", "1,x\n2,3\n4,?\n"), nil, `b/29.csv: line 3: column 2: "?" is no finite number`},
+		{many("b/29.npy", "x"), nil, "b/29.npy: "},
+		{many("x", ""), []string{"ask", "number"}, "which says no numbers; a list of files with a column"},
+		{many("x", ""), []string{"ask", "each"}, `column "label": there is none`},
+		{many("x", ""), []string{"ask", "all"}, `setting ask: "all" is none of class, number, each`},
+		{many("x", ""), []string{"length", "0"}, "length: it is 0"},
+		{map[string][]byte{"data/a/1.txt": nil}, nil, "it holds 1 folders with 0 files .csv, .tsv, .npy"},
+		{map[string][]byte{"data": []byte("1\n")}, nil, "its name ends in .csv or .tsv"},
+		{map[string][]byte{"x": nil}, nil, "data: stat"},
+	} {
+		set := append([]string{"data", filepath.Join(folderOf(t, c.files), "data")}, c.set...)
+		if _, err := Open("series", Options{Seed: 1, Set: pairs(set)}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: error is %v, want %s", c.set, err, c.want)
+		}
+	}
+	list := folderOf(t, map[string][]byte{"a.csv": []byte("file,label\nx.csv,1\nx.csv,y\n"), "x.csv": []byte("1\n"), "b.csv": []byte("file,class\nx.csv,1\n"), "c.csv": []byte("file,label\nnone.csv,1\n")})
+	for name, want := range map[string]string{
+		"a.csv": `a.csv: row 1: label is "y", a finite number is needed`,
+		"b.csv": `b.csv: column "label": there is none; there are ["file" "class"]`,
+		"c.csv": "c.csv: row 0: open ",
+	} {
+		if _, err := Open("series", Options{Set: pairs([]string{"data", filepath.Join(list, name), "ask", "number"})}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error is %v, want %s", name, err, want)
+		}
+	}
+}
+
+// pairs makes settings of names and values in turn.
+func pairs(list []string) map[string]string {
+	set := map[string]string{}
+	for p := range slices.Chunk(list, 2) {
+		set[p[0]] = p[1]
+	}
+	return set
+}

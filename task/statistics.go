@@ -1,0 +1,208 @@
+package task
+
+import (
+	"fmt"
+	"math"
+)
+
+// ofChannel is how many statistics a channel has.
+const ofChannel = 5
+
+// mostStatistics is how many numbers a regression is made on: its cost is their cube.
+const mostStatistics = 500
+
+// statistics appends for each channel of a sample's values their mean, deviation, least
+// and largest, and the mean of the distance of neighbours.
+func statistics(dst []float64, s *Sample, channels int) []float64 {
+	n := len(s.Values) / channels
+	for c := range channels {
+		mean, squares, step := 0., 0., 0.
+		least, most := math.Inf(1), math.Inf(-1)
+		for i := range n {
+			x := float64(s.Values[i*channels+c])
+			mean += x / float64(n)
+			least, most = min(least, x), max(most, x)
+			if i > 0 {
+				step += math.Abs(x-float64(s.Values[(i-1)*channels+c])) / float64(n-1)
+			}
+		}
+		for i := range n {
+			d := float64(s.Values[i*channels+c]) - mean
+			squares += d * d / float64(n)
+		}
+		dst = append(dst, mean, math.Sqrt(squares), least, most, step)
+	}
+	return dst
+}
+
+// described are the statistics of the samples to learn from, each less its mean, in
+// deviations, and those of any other sample by the same means.
+type described struct {
+	channels        int
+	rows            [][]float64
+	mean, deviation []float64
+}
+
+// describe reads the statistics of the samples to learn from, and calls visit with them.
+func describe(src Source, n int, visit func(s *Sample)) (*described, int, error) {
+	d := &described{channels: src.Spec().Channels}
+	learned, err := each(src, Train, n, func(s *Sample) {
+		d.rows = append(d.rows, statistics(nil, s, d.channels))
+		visit(s)
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	d.mean, d.deviation = make([]float64, ofChannel*d.channels), make([]float64, ofChannel*d.channels)
+	for i := range d.mean {
+		for _, row := range d.rows {
+			d.mean[i] += row[i] / float64(len(d.rows))
+		}
+		for _, row := range d.rows {
+			d.deviation[i] += (row[i] - d.mean[i]) * (row[i] - d.mean[i]) / float64(len(d.rows))
+		}
+		if d.deviation[i] = math.Sqrt(d.deviation[i]); !(d.deviation[i] > 0) {
+			d.deviation[i] = 1
+		}
+	}
+	for _, row := range d.rows {
+		d.small(row)
+	}
+	return d, learned, nil
+}
+
+func (d *described) small(row []float64) {
+	for i := range row {
+		row[i] = (row[i] - d.mean[i]) / d.deviation[i]
+	}
+}
+
+// of returns the statistics of a sample, in the memory of row.
+func (d *described) of(row []float64, s *Sample) []float64 {
+	row = statistics(row[:0], s, d.channels)
+	d.small(row)
+	return row
+}
+
+// byStatistics scores the class whose mean of the samples' statistics is nearest.
+func byStatistics(src Source, n int) (Baseline, error) {
+	var classes []int
+	d, learned, err := describe(src, n, func(s *Sample) { classes = append(classes, int(s.Class)) })
+	if err != nil {
+		return Baseline{}, err
+	}
+	m := nearestMean{mean: make([][]float64, src.Spec().Classes)}
+	for i, row := range d.rows {
+		m.learn(classes[i], row)
+	}
+	m.ready()
+	var row []float64
+	return byClass("nearest mean of statistics", src, n, learned, func(s *Sample) int {
+		row = d.of(row, s)
+		return m.say(row)
+	})
+}
+
+// ridge is added to the diagonal of the normal equations, times the number of samples:
+// statistics may depend on each other.
+const ridge = 1e-6
+
+// byRegression scores a linear regression of the first output on the statistics.
+func byRegression(src Source, n int) (Baseline, error) {
+	var y []float64
+	d, learned, err := describe(src, n, func(s *Sample) { y = append(y, float64(s.Targets[0])) })
+	if err != nil {
+		return Baseline{}, err
+	}
+	mean := 0.
+	for _, x := range y {
+		mean += x / float64(len(y))
+	}
+	k := len(d.mean)
+	a, b := make([]float64, k*k), make([]float64, k)
+	for r, row := range d.rows {
+		for i, x := range row {
+			b[i] += x * (y[r] - mean)
+			for j := range i + 1 {
+				a[i*k+j] += x * row[j]
+			}
+		}
+	}
+	for i := range k {
+		a[i*k+i] += ridge * float64(len(y))
+	}
+	if err := solve(a, b); err != nil {
+		return Baseline{}, err
+	}
+	var row []float64
+	return byNumbers("linear regression on statistics", src, n, learned, func(s *Sample, _ int) float64 {
+		row = d.of(row, s)
+		x := mean
+		for i := range row {
+			x += b[i] * row[i]
+		}
+		return x
+	})
+}
+
+// solve makes b the solution x of A·x = b by Cholesky's decomposition. A is symmetric and
+// positive, [len(b), len(b)], of which the lower triangle is read and overwritten.
+func solve(a, b []float64) error {
+	k := len(b)
+	for i := range k {
+		for j := range i + 1 {
+			x := a[i*k+j]
+			for l := range j {
+				x -= a[i*k+l] * a[j*k+l]
+			}
+			if i > j {
+				a[i*k+j] = x / a[j*k+j]
+				continue
+			}
+			if !(x > 0) {
+				return fmt.Errorf("regression: pivot %d of %d is %g", i, k, x)
+			}
+			a[i*k+i] = math.Sqrt(x)
+		}
+	}
+	for i := range k {
+		for l := range i {
+			b[i] -= a[i*k+l] * b[l]
+		}
+		b[i] /= a[i*k+i]
+	}
+	for i := k - 1; i >= 0; i-- {
+		for l := i + 1; l < k; l++ {
+			b[i] -= a[l*k+i] * b[l]
+		}
+		b[i] /= a[i*k+i]
+	}
+	return nil
+}
+
+// byMeanRow scores for each row the label whose mean row is nearest.
+func byMeanRow(src Source, n int) (Baseline, error) {
+	spec := src.Spec()
+	_, deviation, err := Moments(src) // channels may be of any size
+	if err != nil {
+		return Baseline{}, err
+	}
+	m := nearestMean{mean: make([][]float64, spec.Classes)}
+	row := make([]float64, spec.Channels)
+	read := func(s *Sample, i int) []float64 {
+		for c := range row {
+			row[c] = float64(s.Values[i*spec.Channels+c]) / deviation[c]
+		}
+		return row
+	}
+	learned, err := each(src, Train, n, func(s *Sample) {
+		for i, y := range s.Labels {
+			m.learn(int(y), read(s, i))
+		}
+	})
+	if err != nil {
+		return Baseline{}, err
+	}
+	m.ready()
+	return byRule("nearest mean row", src, n, learned, func(s *Sample, i int) int32 { return int32(m.say(read(s, i))) })
+}

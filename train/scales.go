@@ -1,0 +1,58 @@
+package train
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/task"
+)
+
+// mostScaleBytes is the largest file of scales that is read.
+const mostScaleBytes = 1 << 20
+
+// writeScales writes mean and deviation of a task's numbers to the folder of a run.
+func writeScales(dir string, s *task.Scales) error {
+	return atomicfile.Write(filepath.Join(dir, scalesFile), func(w io.Writer) error {
+		return json.NewEncoder(w).Encode(s)
+	})
+}
+
+// readScales returns what writeScales has written, nil if it has not.
+func readScales(dir string) (*task.Scales, error) {
+	path := filepath.Join(dir, scalesFile)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostScaleBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	s := &task.Scales{}
+	if len(text) > mostScaleBytes {
+		return nil, fmt.Errorf("%s: is longer than %d bytes", path, mostScaleBytes)
+	}
+	if err := json.Unmarshal(text, s); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(s.Mean) == 0 || len(s.Mean) != len(s.Deviation) {
+		return nil, fmt.Errorf("%s: it has %d means and %d deviations", path, len(s.Mean), len(s.Deviation))
+	}
+	for i, d := range s.Deviation {
+		if !(d > 0) || math.IsInf(d, 0) || s.Mean[i]-s.Mean[i] != 0 {
+			return nil, fmt.Errorf("%s: number %d has mean %g and deviation %g", path, i, s.Mean[i], d)
+		}
+	}
+	return s, nil
+}
