@@ -32,6 +32,10 @@ type Transport interface {
 	Close() error
 }
 
+// ErrNoAnswer is in the errors of a transport that has waited for other ranks longer than
+// it may. What its operations were given is not to be used any more.
+var ErrNoAnswer = errors.New("no answer")
+
 // Element is what arrays of all operations but sums may hold.
 type Element interface{ byte | float32 | float64 }
 

@@ -37,6 +37,7 @@ type streamed struct {
 	RowsEvery       int64         `placeholder:"K" help:"Write rows 0, K, 2K, ... of o alone; the CRC-32C is of all."`
 	Check           int           `placeholder:"K" help:"Hold K random rows of OUT against float64, each from every key that it sees; takes their share of a quadratic mechanism's time."`
 	Fresh           bool          `help:"Begin a stream anew, whatever was done before."`
+	ranked
 }
 
 // refuse reports flags that mean nothing in memory.
@@ -132,10 +133,10 @@ func (c *attendCmd) stream(e *env) error {
 			return inputf("--memory: %w", err)
 		}
 	}
-	if _, err := e.join(); err != nil {
+	if _, err := c.join(e); err != nil {
 		return err
 	}
-	return e.withRanks(func() error {
+	return e.withRanks("the same command continues", func() error {
 		if c.Precision == "f64" {
 			return streamAs[float64](c, e, in, out, memory)
 		}

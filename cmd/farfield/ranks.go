@@ -14,13 +14,21 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
+// ranked are the flags of verbs that ranks of mpirun share.
+type ranked struct {
+	RankTimeout time.Duration `default:"30m" placeholder:"TIME" help:"End a rank of mpirun that has waited so long for another, as 10m, such as one whose host is cut off (30m); 0 for never."`
+}
+
 // join makes the process a rank of the job in which a launcher of MPI has started it;
 // alone it returns nil. Ranks of other programs are refused.
-func (e *env) join() (*comm.Comm, error) {
+func (r *ranked) join(e *env) (*comm.Comm, error) {
+	if r.RankTimeout < 0 {
+		return nil, inputf("--rank-timeout: %v is negative", r.RankTimeout)
+	}
 	if !mpi.Launched() {
 		return nil, nil
 	}
-	t, err := mpi.Open()
+	t, err := mpi.Open(r.RankTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -57,13 +65,21 @@ func programDigest() (string, error) {
 // errEnded is what a rank says that its launcher ends.
 var errEnded = errors.New("ended by the launcher: another rank has failed, or the job was cancelled")
 
+// unanswered adds to an error of ranks that do not answer how to go on.
+func unanswered(err error, goOn string) error {
+	if !errors.Is(err, comm.ErrNoAnswer) {
+		return err
+	}
+	return fmt.Errorf("%w: its host may be cut off, or it needs a longer --rank-timeout; %s", err, goOn)
+}
+
 // withRanks calls f, which may wait for other ranks, and returns what it returns, or
-// errEnded where the launcher ends this process before.
-func (e *env) withRanks(f func() error) error {
+// errEnded where the launcher ends this process before. goOn says how to continue.
+func (e *env) withRanks(goOn string, f func() error) error {
 	if e.ranks == nil {
 		return f()
 	}
-	err := e.interruptible(f)
+	err := unanswered(e.interruptible(f), goOn)
 	if e.ctx.Err() != nil {
 		e.waits = true
 		return fmt.Errorf("rank %d: %w", e.ranks.Rank(), errEnded)
@@ -82,7 +98,7 @@ func (e *env) untilRanksEnd(goOn string, f func() error) error {
 		return f()
 	}
 	done := make(chan error, 1)
-	go func() { done <- f() }()
+	go func() { done <- unanswered(f(), goOn) }()
 	select {
 	case err := <-done:
 		return err

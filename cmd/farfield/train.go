@@ -82,6 +82,7 @@ type trainCmd struct {
 	SaveEvery    *int     `placeholder:"N" help:"Updates between two checkpoints; 0 for none but the last."`
 
 	Divide string `enum:"batch,sequence" default:"batch" help:"What ranks of mpirun divide (farfield built with -tags mpi): batch, the passes of an update, to the bits of one process; sequence, the tokens of each window, of mechanisms whose states are sums."`
+	ranked
 
 	SampleTokens int  `placeholder:"N" default:"400" help:"Tokens of the text that is generated at the end, if a text was learned (${default})."`
 	JSON         bool `name:"json" help:"Print the result as JSON."`
@@ -199,7 +200,7 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 }
 
 func (t *trainCmd) Run(e *env) error {
-	if _, err := e.join(); err != nil {
+	if _, err := t.join(e); err != nil {
 		return err
 	}
 	return e.untilRanksEnd("train --resume with the run's --out continues after its last checkpoint", func() error { return t.run(e.quiet()) })

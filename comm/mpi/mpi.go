@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -56,26 +57,31 @@ type world struct {
 	call             map[string]uintptr
 	all, byte, quiet uintptr // handles of MPI_COMM_WORLD, MPI_BYTE and MPI_ERRORS_RETURN
 
-	do   chan func() // what the one thread is to do
-	done chan struct{}
+	do   chan func() error // what the one thread is to do
+	done chan error
+
+	timeout time.Duration // of an operation; 0: none
+	timer   *time.Timer
+	lost    error // the thread waits in an operation that was given up
 
 	// Memory that is used again: of what is sent, and of what is received.
 	counts, places [2][]int32
 }
 
-// Open starts MPI, once in a process, and returns this rank.
-func Open() (comm.Transport, error) {
-	w := &world{call: map[string]uintptr{}, do: make(chan func()), done: make(chan struct{})}
+// Open starts MPI, once in a process, and returns this rank. An operation that waits
+// longer than timeout for other ranks is an error with comm.ErrNoAnswer, as is every one
+// after it: MPI waits for ever for a host that is cut off. 0 means no timeout.
+func Open(timeout time.Duration) (comm.Transport, error) {
+	w := &world{call: map[string]uintptr{}, do: make(chan func() error), done: make(chan error, 1), timeout: timeout, timer: time.NewTimer(0)}
 	by := started()
 	if err := w.load(by); err != nil {
 		return nil, err
 	}
 	go w.serve()
-	var err error
-	w.run(func() { err = w.start() })
+	err := w.run(w.start)
 	if err == nil {
 		if err = by.expect(w.size, w.library); err != nil {
-			w.run(func() { w.mpi("MPI_Finalize") })
+			_ = w.run(func() error { return w.mpi("MPI_Finalize") })
 		}
 	}
 	if err != nil {
@@ -150,15 +156,40 @@ func sharesMPICH(version string) bool {
 func (w *world) serve() {
 	runtime.LockOSThread()
 	for f := range w.do {
-		f()
-		w.done <- struct{}{}
+		w.done <- f()
 	}
 }
 
-// run has the thread do f.
-func (w *world) run(f func()) {
+// run has the thread do f, and returns what it returns. Where that takes longer than
+// the timeout, the thread is left to itself, and the memory that f has is its own.
+func (w *world) run(f func() error) error {
+	if w.lost != nil {
+		return w.lost
+	}
 	w.do <- f
-	<-w.done
+	if w.timeout == 0 {
+		return <-w.done
+	}
+	w.timer.Reset(w.timeout)
+	select {
+	case err := <-w.done:
+		w.timer.Stop()
+		return err
+	case <-w.timer.C:
+		w.lost = fmt.Errorf("%w from %s in %v", comm.ErrNoAnswer, w.others(), w.timeout)
+		return w.lost
+	}
+}
+
+// others names the ranks that this one waits for.
+func (w *world) others() string {
+	switch {
+	case w.size < 2: // not known yet
+		return "other ranks"
+	case w.size == 2:
+		return fmt.Sprintf("rank %d", 1-w.rank)
+	}
+	return fmt.Sprintf("one of the %d other ranks", w.size-1)
 }
 
 // mpi calls a function with numbers and with the addresses of Go's memory, which
@@ -252,42 +283,38 @@ func (w *world) lay(i int, lengths []int) (counts, places unsafe.Pointer) {
 	return first(c), first(p)
 }
 
-func (w *world) Exchange(send []byte, toEach []int, recv []byte, fromEach []int) (err error) {
-	w.run(func() {
+func (w *world) Exchange(send []byte, toEach []int, recv []byte, fromEach []int) error {
+	return w.run(func() error {
 		sc, sp := w.lay(0, toEach)
 		rc, rp := w.lay(1, fromEach)
-		err = w.mpi("MPI_Alltoallv", first(send), sc, sp, w.byte, first(recv), rc, rp, w.byte, w.all)
+		return w.mpi("MPI_Alltoallv", first(send), sc, sp, w.byte, first(recv), rc, rp, w.byte, w.all)
 	})
-	return err
 }
 
-func (w *world) Gather(all []byte, lengths []int, own []byte) (err error) {
-	w.run(func() {
+func (w *world) Gather(all []byte, lengths []int, own []byte) error {
+	return w.run(func() error {
 		rc, rp := w.lay(1, lengths)
-		err = w.mpi("MPI_Allgatherv", first(own), len(own), w.byte, first(all), rc, rp, w.byte, w.all)
+		return w.mpi("MPI_Allgatherv", first(own), len(own), w.byte, first(all), rc, rp, w.byte, w.all)
 	})
-	return err
 }
 
-func (w *world) Broadcast(b []byte, root int) (err error) {
-	w.run(func() { err = w.mpi("MPI_Bcast", first(b), len(b), w.byte, root, w.all) })
-	return err
+func (w *world) Broadcast(b []byte, root int) error {
+	return w.run(func() error { return w.mpi("MPI_Bcast", first(b), len(b), w.byte, root, w.all) })
 }
 
-func (w *world) Barrier() (err error) {
-	w.run(func() { err = w.mpi("MPI_Barrier", w.all) })
-	return err
+func (w *world) Barrier() error {
+	return w.run(func() error { return w.mpi("MPI_Barrier", w.all) })
 }
 
 // Abort ends the processes of all ranks. The launcher says who began; the reason is
-// the caller's to print.
+// the caller's to print. After a timeout the launcher ends them when this process does.
 func (w *world) Abort(error) {
-	w.run(func() { w.mpi("MPI_Abort", w.all, 1) })
+	_ = w.run(func() error { return w.mpi("MPI_Abort", w.all, 1) })
 }
 
 // Close waits until all ranks close, as MPI wants before a process ends.
-func (w *world) Close() (err error) {
-	w.run(func() { err = w.mpi("MPI_Finalize") })
+func (w *world) Close() error {
+	err := w.run(func() error { return w.mpi("MPI_Finalize") })
 	close(w.do)
 	return err
 }

@@ -3,6 +3,7 @@ package mpi_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,14 +21,18 @@ import (
 // job of that name.
 const jobVariable = "FARFIELD_TEST_JOB"
 
-var jobs = map[string]func(c *comm.Comm) error{"operations": operations, "death": death, "timing": timing}
+var jobs = map[string]func(c *comm.Comm) error{"operations": operations, "death": death, "silence": silence, "timing": timing}
 
 func TestMain(m *testing.M) {
 	job := jobs[os.Getenv(jobVariable)]
 	if job == nil {
 		os.Exit(m.Run())
 	}
-	t, err := mpi.Open()
+	timeout := time.Minute
+	if os.Getenv(jobVariable) == "silence" {
+		timeout = silenceTimeout
+	}
+	t, err := mpi.Open(timeout)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(3)
@@ -151,6 +156,22 @@ func death(c *comm.Comm) error {
 	return c.Barrier()
 }
 
+// silenceTimeout is time for MPI to start on a busy machine.
+const silenceTimeout = 3 * time.Second
+
+// silence has the last rank live and say nothing while the others wait for it.
+func silence(c *comm.Comm) error {
+	if c.Rank() == c.Size()-1 {
+		time.Sleep(time.Minute)
+		return nil
+	}
+	err := c.Barrier()
+	again := c.Barrier()
+	fmt.Printf("%v; %v: %v\n", errors.Is(err, comm.ErrNoAnswer) && errors.Is(again, comm.ErrNoAnswer), c.Size(), err)
+	os.Exit(7)
+	return nil
+}
+
 // Floats of a state of fastmax at D = 16, 32 and 64, packed, for timing.
 var states = []int{153 * 17, 561 * 33, 2145 * 65}
 
@@ -228,6 +249,18 @@ func TestDeathEndsTheJob(t *testing.T) {
 	}
 }
 
+func TestSilentRankIsAnError(t *testing.T) {
+	for _, l := range launchers {
+		t.Run(l.name, func(t *testing.T) {
+			start := time.Now()
+			out, err := l.launch(t, l.library, 2, "silence")
+			if want := "true; 2: rank 0 of 2: barrier: no answer from rank 1 in 3s"; err == nil || !strings.Contains(out, want) {
+				t.Errorf("after %v: %v\n%s\nwant %q", time.Since(start), err, out, want)
+			}
+		})
+	}
+}
+
 // The library of another MPI than the launcher's sees a job of one.
 func TestOtherLibraryIsRefused(t *testing.T) {
 	out, err := launchers[0].launch(t, launchers[1].library, 2, "operations")
@@ -239,7 +272,7 @@ func TestOtherLibraryIsRefused(t *testing.T) {
 func TestOpenNamesWhatIsMissing(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "libnone.so")
 	t.Setenv(mpi.Environment, missing)
-	if _, err := mpi.Open(); err == nil || !strings.Contains(err.Error(), "mpi: ") {
+	if _, err := mpi.Open(time.Minute); err == nil || !strings.Contains(err.Error(), "mpi: ") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -250,7 +283,7 @@ func Example() {
 		fmt.Println("alone")
 		return
 	}
-	t, err := mpi.Open()
+	t, err := mpi.Open(time.Minute)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -186,7 +186,7 @@ const rankVariable = "FARFIELD_TEST_RANK"
 
 // rank computes its part by MPI and holds it against one process.
 func rank() error {
-	transport, err := mpi.Open()
+	transport, err := mpi.Open(time.Minute)
 	if err != nil {
 		return err
 	}
