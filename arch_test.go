@@ -31,6 +31,7 @@ var layers = []string{
 	"internal/check",
 	"internal/lock",
 	"internal/infile",
+	"internal/hosts",
 	"internal/atomicfile",
 	"internal/framed",
 	"internal/page",
@@ -72,7 +73,7 @@ var layers = []string{
 var heavy = []string{"comm/mpi", "internal/bench", "report", "internal/reproduce", "cmd/farfield", "bench/peers", "bench/results"}
 
 // testOnly packages may be imported by tests and commands alone.
-var testOnly = []string{"internal/oracle", "internal/check", "internal/golden"}
+var testOnly = []string{"internal/oracle", "internal/check", "internal/golden", "internal/hosts"}
 
 type pkg struct {
 	dir           string

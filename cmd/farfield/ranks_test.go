@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,12 @@ func underMPI(t *testing.T, n int, args ...string) (string, error) {
 // when it ends.
 func launched(t *testing.T, n int, args []string, meanwhile func(ended <-chan struct{})) (string, error) {
 	t.Helper()
+	return launchedBy(t, []string{openMPI(t), "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", fmt.Sprint(n)}, args, meanwhile)
+}
+
+// openMPI is the path of its mpirun.
+func openMPI(t *testing.T) string {
+	t.Helper()
 	path, err := exec.LookPath("mpirun")
 	if err != nil {
 		t.Skip("mpirun is not installed")
@@ -34,13 +41,21 @@ func launched(t *testing.T, n int, args []string, meanwhile func(ended <-chan st
 	if err != nil || !strings.Contains(string(about), "Open MPI") {
 		t.Skip("mpirun is not that of Open MPI, which may have more ranks than cores")
 	}
+	return path
+}
+
+// launchedBy is launched of ranks that the words of a launcher start.
+func launchedBy(t *testing.T, launcher, args []string, meanwhile func(ended <-chan struct{})) (string, error) {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
-	cmd := exec.CommandContext(ctx, path, append([]string{"--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "-n", fmt.Sprint(n), self, "--threads", "1"}, args...)...)
+	words := slices.Concat(launcher, []string{self, "--threads", "1"}, args)
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.WaitDelay = time.Second // what it has started may hold its streams
 	cmd.Env = append(os.Environ(), "FARFIELD_AS_PROGRAM=1", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
