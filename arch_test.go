@@ -66,6 +66,7 @@ var layers = []string{
 	"bench/recipes",
 	"bench/coverage",
 	"bench/mutations",
+	"bench/attacks",
 }
 
 // heavy packages may import libraries; all others import nothing outside the

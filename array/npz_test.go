@@ -138,6 +138,10 @@ func TestNPZLimit(t *testing.T) {
 	if _, err := f.Array("bomb"); err != nil {
 		t.Error(err)
 	}
+	f = openBytes(t, archive(t, zip.Store, "wide.npy", npy(1, dict("'<f8'", "False", "(2,)"), string(make([]byte, 16)))))
+	f.Limit = 15
+	_, err = f.Array("wide")
+	refused(t, err, "wide: shape (2,) has 16 bytes of data, the limit is 15")
 }
 
 // A shape that promises far more than the member has must not be allocated.

@@ -75,6 +75,33 @@ func TestPiecesDoNotMatter(t *testing.T) {
 	}
 }
 
+// TestTokensAreDrawnWithNumbersOfTheirOwn draws token i of a text with number i of the
+// seed, from the model's logits.
+func TestTokensAreDrawnWithNumbersOfTheirOwn(t *testing.T) {
+	const n = 30
+	m := newModel(t, "fastmax", 2)
+	s := Sampling{Temperature: 3, Seed: 4}
+	got := next(t, newGenerator(t, m, s, 1), n)
+	sampler, err := NewSampler(s, m.Config().Vocab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := m.NewSession(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := int32(1)
+	for i, token := range got {
+		logits, err := session.Step([]int32{last}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last, err = sampler.Next(logits, uint64(i)); err != nil || last != token {
+			t.Fatalf("token %d is %d, number %d of the seed draws %d, %v", i, token, i, last, err)
+		}
+	}
+}
+
 func TestGreedyTextIsTheModels(t *testing.T) {
 	m := newModel(t, "fastmax", 2)
 	text := []int32{4, 5}
@@ -175,10 +202,17 @@ func TestCloneGoesItsOwnWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	waits, err := g.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.Append(9, 9, 9)
 	next(t, c, 10)
 	if got = append(got, next(t, g, 20)...); !slices.Equal(got, want) {
 		t.Errorf("%v, without a clone %v", got, want)
+	}
+	if late := next(t, waits, 20); !slices.Equal(late, want[20:]) {
+		t.Errorf("a clone continues with %v while the text goes on, want %v", late, want[20:])
 	}
 }
 

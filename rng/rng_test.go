@@ -58,6 +58,47 @@ func TestFoldGivesDistinctStreams(t *testing.T) {
 	}
 }
 
+// changed returns keys that differ from k in one word.
+func changed(k Key) []Key {
+	return []Key{{k.k0 ^ 1, k.k1, k.stream}, {k.k0, k.k1 ^ 1, k.stream}, {k.k0, k.k1, k.stream ^ 1}}
+}
+
+func TestFoldDependsOnEveryWord(t *testing.T) {
+	k, i := Key{3, 5, 7}, uint64(11)
+	want := k.Fold(i)
+	for _, other := range changed(k) {
+		if other.Fold(i) == want {
+			t.Errorf("%v and %v have the same fold", k, other)
+		}
+	}
+	for _, j := range []uint64{i ^ 1, i ^ 1<<32, i ^ 1<<63} {
+		if k.Fold(j) == want {
+			t.Errorf("folds %d and %d are the same", i, j)
+		}
+	}
+}
+
+func TestNumbersDependOnEveryWord(t *testing.T) {
+	k, i := Key{3, 5, 7}, uint64(11)
+	for name, number := range map[string]func(Key, uint64) uint64{
+		"Uint64":  Key.Uint64,
+		"Uint32s": func(k Key, i uint64) uint64 { x := k.Uint32s(i); return uint64(x[3])<<32 | uint64(x[2]) },
+		"Normal":  func(k Key, i uint64) uint64 { return math.Float64bits(k.Normal(i)) },
+	} {
+		want := number(k, i)
+		for _, other := range changed(k) {
+			if number(other, i) == want {
+				t.Errorf("%s: %v and %v have the same number", name, k, other)
+			}
+		}
+		for _, j := range []uint64{i ^ 1, i ^ 1<<32, i ^ 1<<63} {
+			if number(k, j) == want {
+				t.Errorf("%s: numbers %d and %d are the same", name, i, j)
+			}
+		}
+	}
+}
+
 func ExampleKey() {
 	k := New(1).Fold(3)
 	backwards := []int{k.Intn(2, 100), k.Intn(1, 100), k.Intn(0, 100)}

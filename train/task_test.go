@@ -179,7 +179,7 @@ func TestQuirkIsSeen(t *testing.T) {
 // One update of a batch, and of its parts accumulated, in the trainer: the loss and
 // the norm of the gradient agree within the 2⁻²⁴ of a few hundred terms.
 func TestAccumulatedUpdate(t *testing.T) {
-	for name, src := range map[string]task.Source{"class": kinds()["class"], "text": littleText(t)} {
+	for name, src := range map[string]task.Source{"class": kinds()["class"], "labels": kinds()["labels"], "text": littleText(t)} {
 		var first [2]Step
 		for i, passes := range []int{1, 3} {
 			c := littleTask(src, "fastmax")

@@ -260,4 +260,144 @@ var faults = []fault{
 		"which gradients are added first depends on the ranks",
 		"comm", "TestTree",
 	},
+	// Random streams.
+	{
+		"rng/rng.go", "k.stream, 1}", "0, 1}",
+		"Fold forgets the stream that it folds",
+		"rng", "TestFoldDependsOnEveryWord",
+	},
+	{
+		"rng/rng.go", "k.stream, 2}", "0, 2}",
+		"normal numbers are the same in every stream of a key",
+		"rng", "TestNumbersDependOnEveryWord",
+	},
+	{
+		"rng/rng.go", "func (k Key) Uint64(i uint64) uint64 {\n\tx := philox([4]uint32{uint32(i), uint32(i >> 32)", "func (k Key) Uint64(i uint64) uint64 {\n\tx := philox([4]uint32{uint32(i), 0",
+		"numbers repeat after 2³²",
+		"rng", "TestNumbersDependOnEveryWord",
+	},
+	{
+		"rng/permute.go", "k.Uint64(right*permuteRounds+round)", "k.Uint64(right*permuteRounds+0*round)",
+		"all rounds of a permutation have the same function",
+		"rng", "TestPermute",
+	},
+	// The trainer.
+	{
+		"train/update.go", "t.tree.Add(t.grads)\n\t\tparams.ZeroGrad()", "t.tree.Add(t.grads)",
+		"the gradient of a pass stays for the next pass",
+		"train", "TestAccumulatedUpdate",
+	},
+	{
+		"train/update.go", "share := float64(b.counted) / float64(counted)", "share := 1 / float64(len(t.batches))",
+		"passes have equal shares of an update, whatever they ask",
+		"train", "TestAccumulatedUpdate",
+	},
+	{
+		"train/train.go", "t.best.Since >= t.config.Patience", "t.best.Since > t.config.Patience",
+		"patience lasts for one look more",
+		"train", "TestBestIsJudged",
+	},
+	{
+		"train/checkpoint.go", "keep[before] = true", "_ = before",
+		"the checkpoint before the latest is removed",
+		"train", "TestGoingBack",
+	},
+	{
+		"train/optim.go", "secondMoment+p.Name, p.Shape, moment.V", "firstMoment+p.Name, p.Shape, moment.V",
+		"a run continues with the means in the place of the mean squares",
+		"train", "TestResumedRunIsTheSame|TestTasksResumeToTheSameBits",
+	},
+	{
+		"train/batch.go", "b.Targets = pad(append(b.Targets, x.Labels...), padding, -1)", "b.Targets = pad(append(b.Targets, x.Labels...), padding, 0)",
+		"padding has labels that are asked for",
+		"train", "TestPack",
+	},
+	// The sampler.
+	{
+		"generate/sampler.go", "- most) / s.set.Temperature)", "- most) * s.set.Temperature)",
+		"a high temperature prefers likely tokens",
+		"generate", "TestDistributions",
+	},
+	{
+		"generate/generate.go", "g.drawn++\n", "",
+		"every token of a text is drawn with the same number of the seed",
+		"generate", "TestTokensAreDrawnWithNumbersOfTheirOwn",
+	},
+	{
+		"generate/snapshot.go", "pending: s.Pending, drawn: s.Drawn}", "pending: s.Pending}",
+		"a saved text continues with the numbers of its beginning",
+		"generate", "TestSnapshotContinuesTheText",
+	},
+	{
+		"generate/generate.go", "pending: slices.Clone(g.pending), drawn", "pending: slices.Clip(g.pending), drawn",
+		"a copy of a text shares the tokens that wait",
+		"generate", "TestCloneGoesItsOwnWay",
+	},
+	// Diagnosis.
+	{
+		"attention/diagnose.go", "r.log = fade * (r.log + (r.top-s)*r.size)", "r.log = fade * r.log",
+		"the entropy of growing scores keeps logarithms over the old maximum",
+		"mechanism", "TestLaws/diagnosis",
+	},
+	{
+		"attention/diagnose.go", "one.Condition = r.size / math.Abs(one.MinDen)", "one.Condition = r.size / math.Abs(r.sum)",
+		"the condition of a row leaves out eps",
+		"mechanism", "TestLaws/diagnosis",
+	},
+	{
+		"attention/diagnose.go", "add(&p.found, p.s.q0, e.spec.Exp)", "add(&p.found, 0, e.spec.Exp)",
+		"queries of packed sequences are counted from their own first",
+		"mechanism", "TestLaws/diagnosis",
+	},
+	{
+		"attention/locality.go", "p * math.Abs(float64(j-place-r))", "p * math.Abs(float64(j-r))",
+		"distances are from the number of the row, not from its place",
+		"attention", "TestLocate",
+	},
+	// Readers.
+	{
+		"array/npy.go", "fortran && len(shape) > 1", "false && len(shape) > 1",
+		"arrays in Fortran order are read as if in C order",
+		"array", "TestReadNPYRefuses",
+	},
+	{
+		"array/npz.go", "int64(n) * int64(t.Size()); size > f.Limit", "int64(n); size > f.Limit",
+		"the limit of an array counts elements, not bytes",
+		"array", "TestNPZLimit",
+	},
+	{
+		"safetensors/safetensors.go", "if t.start != end {", "if t.start < end {",
+		"bytes between tensors are passed over",
+		"safetensors", "TestRefuses",
+	},
+	{
+		"dataset/wav.go", "(float32(b[0]) - 128) / 128", "float32(int8(b[0])) / 128",
+		"sounds of 8 bits are read as signed",
+		"dataset", "TestWAV",
+	},
+	{
+		"dataset/fasta.go", "last.Bases = append(last.Bases, line...)", "last.Bases = append(last.Bases[:0], line...)",
+		"a sequence is its last line",
+		"dataset", "TestFASTA",
+	},
+	{
+		"token/file.go", "r <= chars[i-1]", "r < chars[i-1]",
+		"a vocabulary has a character twice",
+		"token", "TestLoadRefuses",
+	},
+	{
+		"token/writer.go", "w.wait = w.wait[:copy(w.wait, rest)]", "w.wait = w.wait[:0]",
+		"the beginning of a character is lost between two writes",
+		"token", "TestWriterPassesWholeCharacters",
+	},
+	{
+		"task/padding.go", "s.Cut = length\n", "",
+		"the second of a padded pair begins where it did without padding",
+		"task", "TestPad",
+	},
+	{
+		"task/folder.go", "rng.New(seed).Fold(3)", "rng.New(0).Fold(3)",
+		"parts of a data set do not depend on the seed",
+		"task", "TestSplitDependsOnSeedAndPlace",
+	},
 }
