@@ -152,7 +152,7 @@ func (l *lab) arrayFixtures(context.Context) error {
 // dataFixtures are the files that data sets come in.
 func (l *lab) dataFixtures(context.Context) error {
 	text := task.Invent(1, 6000).Text
-	var own, tsv, csv, reviews, lines strings.Builder
+	var own, records, tsv, csv, reviews, lines strings.Builder
 	csv.WriteString("text,label\n")
 	tsv.WriteString("text\tlabel\n")
 	for i := range 40 {
@@ -164,13 +164,14 @@ func (l *lab) dataFixtures(context.Context) error {
 			return r
 		}, strings.Join(words, " "))
 		fmt.Fprintf(&own, "{\"id\":%d,\"text\":%q,\"label\":%q}\n", i, s, class)
+		fmt.Fprintf(&records, "{\"id\":%d,\"text\":%q}\n", i, s)
 		fmt.Fprintf(&csv, "%q,%s\n", s, class)
 		fmt.Fprintf(&tsv, "%s\t%s\n", s, class)
 		fmt.Fprintf(&lines, "%s\n", s)
 		fmt.Fprintf(&reviews, "%d\t%d_7\ttt%07d\t%s %s\n", (i+1)%2, i, i, class, s)
 	}
 	for name, s := range map[string]string{
-		"text/text": string(text), "own/own.jsonl": own.String(), "own/own.csv": csv.String(), "own/own.tsv": tsv.String(), "own/lines": lines.String(),
+		"text/text": string(text), "own/own.jsonl": own.String(), "own/own.csv": csv.String(), "own/own.tsv": tsv.String(), "text/records.jsonl": strings.Repeat(records.String(), 60), "own/lines": lines.String(),
 		"imdb/imdb/imdb_train.tsv": reviews.String(), "imdb/imdb/imdb_test.tsv": reviews.String(),
 	} {
 		if err := l.put(name, []byte(s)); err != nil {

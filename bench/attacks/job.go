@@ -57,8 +57,11 @@ func jobs() []job {
 		{name: "attend --stream", resumable: true, exclusive: true, next: words(
 			"attend --mechanism fastmax --causal --synthetic 60000,16,2 --rows-every 20 --memory 2MiB --checkpoint-every 20ms out/o.npy")},
 		{name: "generate --save", resumable: true, exclusive: true, next: saving},
-		{name: "score --state", resumable: true, exclusive: true, appended: "lines", next: words(
-			"score --model in/run/run --state out/state --lines in/text/text")},
+		{name: "score --state", resumable: true, exclusive: true, next: words(
+			"score --model in/run/run --state out/state --lines --json --out out/lines.jsonl in/text/text")},
+		{name: "score --jsonl", resumable: true, exclusive: true, next: words("score --model in/run/run --jsonl --out out/scored.jsonl in/text/records.jsonl")},
+		{name: "predict", resumable: true, exclusive: true, next: words("predict --model in/labels/run --jsonl --out out/predicted.jsonl in/text/records.jsonl")},
+		{name: "embed", resumable: true, exclusive: true, next: words("embed --model in/run/run --out out/vectors.jsonl in/text/records.jsonl")},
 		{name: "data generate", resumable: true, exclusive: true, next: words(
 			"data generate listops --folder out --train 1500 --valid 100 --test 100")},
 		{name: "data fetch", resumable: true, exclusive: true, next: words("data fetch warandpeace acsf1 --folder out")},
@@ -69,8 +72,7 @@ func jobs() []job {
 		{name: "maps", next: words("maps --mechanism softmax --out out/m.png --npz out/m.npz in/arrays/a.npz")},
 		{name: "report", next: words("report --sample-tokens 0 --out out/r.html in/run/run")},
 		{name: "plan --plot", next: words("plan --plot out/p.svg")},
-		{name: "predict", appended: "labels", next: words("predict --model in/labels/run in/own/lines")},
-		{name: "embed", appended: "vectors", next: words("embed --model in/run/run --jsonl in/own/own.jsonl")},
+		{name: "predict, printed", appended: "labels", next: words("predict --model in/labels/run in/own/lines")},
 		{name: "inspect", appended: "text", next: words("inspect in/run/run")},
 	}
 }
@@ -111,7 +113,7 @@ type reference struct {
 // What results have that depends on the clock or the machine.
 var (
 	timed  = regexp.MustCompile(`"(elapsed_s|tokens_per_s|seconds|metrics_bytes|events_bytes)": ?[-+0-9.e]+`)
-	dated  = regexp.MustCompile(`"(started|sha256)": ?"[^"]*"`)
+	dated  = regexp.MustCompile(`"(started|sha256|crc32c)": ?"[^"]*"`)
 	opaque = regexp.MustCompile(`(^|/)(events\.out\.tfevents\..*|report\.html|report\.md|r\.html|.*\.svg)$`)
 )
 
@@ -130,7 +132,7 @@ func steady(name string, data []byte) []byte {
 	case filepath.Base(name) == "checkpoint.json":
 		return dated.ReplaceAll(timed.ReplaceAll(data, nil), nil)
 	case strings.HasSuffix(name, "metrics.jsonl"):
-		return timed.ReplaceAll(data, nil)
+		return dated.ReplaceAll(timed.ReplaceAll(data, nil), nil)
 	case strings.Contains(name, "pieces/"):
 		var m map[string]any
 		if json.Unmarshal(data, &m) == nil {

@@ -319,7 +319,6 @@ func (j *job) twoAtOnce(t *trial) (int, error) {
 	if f != nil {
 		defer f.Close()
 	}
-	// The first must not have ended when the second looks: it is stopped meanwhile.
 	first, err := t.start(c)
 	if err != nil {
 		return 0, err
@@ -360,6 +359,10 @@ func (j *job) twoAtOnce(t *trial) (int, error) {
 	}
 	if x.err != nil {
 		return 0, x.err
+	}
+	if x.o.status == 2 && o.status == 0 && strings.Contains(string(x.o.stderr), "in use") {
+		// The second has overtaken the first.
+		o, x.o, alive = x.o, o, true
 	}
 	if err := errors.Join(x.o.sane(), o.sane()); err != nil {
 		return 1, err
