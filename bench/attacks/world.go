@@ -379,7 +379,8 @@ func (j *job) twoAtOnce(t *trial) (int, error) {
 	case o.status != 2:
 		return 1, fmt.Errorf("the second exits %d, not 2: %s", o.status, brief(string(o.stderr)))
 	default:
-		if err := refused(&o, "in use"); err != nil {
+		// A command that begins a run is refused for the run that is there by then.
+		if err := refused(&o, "in use", "holds a run already"); err != nil {
 			if !alive && !strings.Contains(string(o.stderr), "in use") {
 				return 0, nil // too late: refused for what the first has done
 			}

@@ -107,7 +107,7 @@ var faults = []fault{
 		"attention", "TestSumsOfLogGKeepWhatRoundingLeavesOut",
 	},
 	{
-		"attention/weak.go", "den < most*seen/1024", "den < most*seen/2048",
+		"attention/weak.go", "< most*seen/1024", "< most*seen/2048",
 		"rows count as ill-conditioned from half of the documented limit",
 		"mechanism", "TestWeakRowsBeginAtTheDocumentedLimit",
 	},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -56,6 +57,13 @@ func (c *generateCmd) Run(e *env) error {
 	}
 	if err := checkOutput(c.Save, c.PromptFile); err != nil {
 		return inputf("--save: %w", err)
+	}
+	if c.Save != "" {
+		l, err := lock.File(c.Save)
+		if err != nil {
+			return inputf("--save: %w", err)
+		}
+		defer l.Release()
 	}
 	m, vocab, err := train.LoadText(c.Model)
 	if err != nil {

@@ -110,6 +110,7 @@ func TestFoldersHaveOneOwner(t *testing.T) {
 		{"data/listops", "", []string{"data", "generate", "listops", "--folder", filepath.Join(root, "data"), "--train", "1", "--valid", "1", "--test", "1"}},
 		{"demo", "", []string{"demo", "--out", filepath.Join(root, "demo")}},
 		{"out/fast-fig4/quick", "", []string{"reproduce", "fast-fig4", "--out", filepath.Join(root, "out")}},
+		{"texts", "saved", []string{"generate", "--model", filepath.Join(seeds, "seed-1"), "--save", filepath.Join(root, "texts", "saved")}},
 		{"streams", "o.npy", append(stream, filepath.Join(root, "streams", "o.npy"))},
 		{"streams", "kept", append(stream, filepath.Join(root, "streams", "p.npy"), "--checkpoint", filepath.Join(root, "streams", "kept"))},
 	} {
@@ -161,6 +162,7 @@ func TestUnwritableFolderIsAFailure(t *testing.T) {
 		{"attend", "--mechanism", "fastmax", "--causal", "--stream", tensors, "/sys/o.npy"},
 		{"data", "generate", "listops", "--folder", "/sys/data", "--train", "1", "--valid", "1", "--test", "1"},
 		{"demo", "--out", "/sys/demo"},
+		{"generate", "--model", "none", "--save", "/sys/text"},
 		{"reproduce", "fast-fig4", "--out", "/sys/out"},
 	} {
 		status, out, errs := command(t, args...)
