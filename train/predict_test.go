@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/task"
 )
@@ -162,7 +164,7 @@ func TestPredictRefusesWhatIsNoNumber(t *testing.T) {
 			w.Data[i] = float32(math.NaN())
 		}
 	}
-	if _, err := p.Predict([]byte("ab")); err == nil || err.Error() != "the model says NaN" {
+	if _, err := p.Predict([]byte("ab")); !errors.Is(err, attention.ErrNonFinite) {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -294,7 +294,7 @@ func TestQuiet(t *testing.T) {
 		t.Errorf("status %d\nstdout %q\nstderr %q", status, loud, notes)
 	}
 	status, out, notes := command(t, append(train, filepath.Join(t.TempDir(), "run"), "--quiet")...)
-	if status != 0 || notes != "" || !strings.HasPrefix(out, "validation") || strings.Contains(out, "more ") {
+	if status != 0 || notes != "" || !strings.HasPrefix(out, "verdict ") || strings.Contains(out, "more ") {
 		t.Errorf("--quiet: status %d\nstdout %q\nstderr %q", status, out, notes)
 	}
 	refuses(t, "no such file", "inspect", "-q", filepath.Join(t.TempDir(), "none"))

@@ -300,7 +300,7 @@ func goLine(t *testing.T, q quotation) {
 		if !isFlag {
 			continue
 		}
-		if !slices.Contains(strings.Fields(flags), name) && !regexp.MustCompile(`flag\.\w+\((&\w+, )?"`+name+`"`).MatchString(code) {
+		if !slices.Contains(strings.Fields(flags), name) && !regexp.MustCompile(`\bf(?:lag)?\.\w+\((&\w+, )?"`+name+`"`).MatchString(code) {
 			fail("no flag -%s", name)
 		}
 		if q.words[1] != "test" {

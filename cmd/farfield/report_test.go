@@ -95,10 +95,10 @@ func TestVerdictSaysWhichIsBetter(t *testing.T) {
 		want      string
 	}{
 		{accuracy(0.801, 10000), baselines, "Better than the baseline naive Bayes by 3.1 points: accuracy 80.1 % against 77.0 %."},
-		{accuracy(0.47, 1000), baselines, "The baseline naive Bayes is better by 30.0 points: accuracy 47.0 % against 77.0 %."},
+		{accuracy(0.47, 1000), baselines, "The baseline naive Bayes is better by 30.0 points: accuracy 47.0 % against 77.0 %. Use it, or train longer."},
 		{accuracy(0.78, 1000), baselines, "No better than the baseline naive Bayes: accuracy 78.0 % against 77.0 %, less than two standard errors (3.7 points) apart on 1000 targets."},
 		{train.Score{Metric: task.MSE, Value: 0.5}, []task.Baseline{{Name: "mean", Score: 0.75}}, "Better than the baseline mean by 0.25 mean squared error: 0.5 against 0.75."},
-		{train.Score{Metric: task.Nats, Value: 1.4, Bits: 2.1}, tableBaselines([3]float64{4, 3, 2}), "The baseline counts after two tokens is better by 0.1 bits per byte: 2.1 against 2."},
+		{train.Score{Metric: task.Nats, Value: 1.4, Bits: 2.1}, tableBaselines([3]float64{4, 3, 2}), "The baseline counts after two tokens is better by 0.1 bits per byte: 2.1 against 2. Use it, or train longer."},
 	} {
 		if v := judge(c.score, c.baselines); v.Text != c.want {
 			t.Errorf("%q, want %q", v.Text, c.want)
