@@ -11,7 +11,7 @@ import (
 // opening of a named pipe.
 func openText(e *env, path string) (io.ReadCloser, error) {
 	if path == "" || path == "-" {
-		return standardInput{e.stdin}, nil
+		return standardInput{infile.Reader(e.ctx, e.stdin)}, nil
 	}
 	return infile.OpenStream(e.ctx, path)
 }

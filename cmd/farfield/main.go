@@ -26,7 +26,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -246,7 +245,6 @@ func execute(args []string, e *env, out *results) int {
 		return fail(e, err)
 	}
 	par.SetThreads(e.threads[0])
-	e.stdin = infile.Reader(e.ctx, e.stdin)
 	e.stdout = onScreen(e.stdout)
 	err = parsed.Run(e)
 	if s, ok := e.stdout.(*screen); ok {

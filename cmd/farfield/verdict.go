@@ -7,11 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -170,7 +170,7 @@ func writeResult(dir string, r *trainReport) error {
 // ended.
 func readResult(dir string) (*trainReport, error) {
 	path := filepath.Join(dir, resultFile)
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
