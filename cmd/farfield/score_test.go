@@ -223,7 +223,7 @@ func TestScoreRefusals(t *testing.T) {
 		{"--field: texts have no fields", "", []string{"embed", "--model", dir, "--no-jsonl", "--field", "a", path}},
 		{"--out: needs --jsonl", "", []string{"score", "--model", dir, "--out", path + ".out", path}},
 		{"is what is read", "", []string{"score", "--model", dir, "--jsonl", "--out", path, path}},
-		{"a regular file is needed", "", []string{"score", "--model", dir, "--lines", "--state", path + ".state", os.DevNull}},
+		{"is a device; a regular file is needed", "", []string{"score", "--model", dir, "--lines", "--state", path + ".state", os.DevNull}},
 		{"--top: -1 is negative", "", []string{"score", "--model", dir, "--top=-1", path}},
 	} {
 		if err := os.WriteFile(path, []byte(x.in), 0o666); err != nil {
