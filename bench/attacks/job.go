@@ -25,8 +25,10 @@ type job struct {
 	appended string
 	// resumable work is continued after a kill; other work is done again.
 	resumable bool
-	// exclusive work has one owner: a second process is refused, or waits.
+	// exclusive work has one owner: a second process is refused.
 	exclusive bool
+	// waits: the second process waits for the first and finds all done.
+	waits bool
 }
 
 // words returns a next that always runs the same command.
@@ -64,7 +66,7 @@ func jobs() []job {
 		{name: "embed", resumable: true, exclusive: true, next: words("embed --model in/run/run --out out/vectors.jsonl in/text/records.jsonl")},
 		{name: "data generate", resumable: true, exclusive: true, next: words(
 			"data generate listops --folder out --train 1500 --valid 100 --test 100")},
-		{name: "data fetch", resumable: true, exclusive: true, next: words("data fetch warandpeace acsf1 --folder out")},
+		{name: "data fetch", resumable: true, exclusive: true, waits: true, next: words("data fetch warandpeace acsf1 --folder out")},
 		{name: "reproduce", resumable: true, exclusive: true, next: words("reproduce fast-kernel --out out/results")},
 		{name: "attend", next: words("attend --mechanism fastmax --causal in/arrays/a.npz out/o.npz")},
 		{name: "calibrate", next: words("calibrate --set keep=8 in/arrays/a.npz out/c.npz")},
@@ -80,7 +82,7 @@ func jobs() []job {
 // saving generates a text in parts, each of which is saved; the file says how many tokens
 // are drawn.
 func saving(t *trial) []string {
-	const all, part = 150, 50
+	const all, part = 4500, 1500
 	args := []string{"generate", "--model", "in/run/run", "--save", "out/saved"}
 	drawn := 0
 	if _, err := os.Stat(t.box("out", "saved")); err == nil {
@@ -107,6 +109,7 @@ func saving(t *trial) []string {
 type reference struct {
 	tree map[string]string
 	took time.Duration // of all its processes
+	one  time.Duration // of the first of them
 	size int64         // bytes of its results
 }
 
@@ -164,33 +167,42 @@ func (t *trial) process(j *job, args []string) (child, *os.File, error) {
 
 // finish runs a job's commands until all is done. Only saved texts take several.
 func (t *trial) finish(j *job) error {
+	_, err := t.finishing(j)
+	return err
+}
+
+// finishing is finish, and returns the time of the first process.
+func (t *trial) finishing(j *job) (one time.Duration, err error) {
 	for range 10 {
 		args := j.next(t)
 		if args == nil {
-			return nil
+			return one, nil
 		}
 		c, f, err := t.process(j, args)
 		if err != nil {
-			return err
+			return one, err
 		}
 		o, err := t.runs(c, nil)
 		if f != nil {
 			f.Close()
 		}
 		if err != nil {
-			return err
+			return one, err
+		}
+		if one == 0 {
+			one = o.took
 		}
 		if err := o.sane(); err != nil {
-			return fmt.Errorf("farfield %s: %w", strings.Join(args, " "), err)
+			return one, fmt.Errorf("farfield %s: %w", strings.Join(args, " "), err)
 		}
 		if o.status != 0 {
-			return fmt.Errorf("farfield %s: exits %d: %s", strings.Join(args, " "), o.status, brief(string(o.stderr)))
+			return one, fmt.Errorf("farfield %s: exits %d: %s", strings.Join(args, " "), o.status, brief(string(o.stderr)))
 		}
 		if j.name != "generate --save" {
-			return nil
+			return one, nil
 		}
 	}
-	return fmt.Errorf("%s does not end", j.name)
+	return one, fmt.Errorf("%s does not end", j.name)
 }
 
 // reference returns what a job comes to; it is made once.
@@ -210,10 +222,11 @@ func (t *trial) reference(j *job) (*reference, error) {
 		return nil, err
 	}
 	start := time.Now()
-	if err := u.finish(j); err != nil {
+	one, err := u.finishing(j)
+	if err != nil {
 		return nil, fmt.Errorf("uninterrupted: %w", err)
 	}
-	r := &reference{took: time.Since(start)}
+	r := &reference{took: time.Since(start), one: one}
 	if r.tree, err = u.results(); err != nil {
 		return nil, err
 	}

@@ -332,7 +332,7 @@ func (j *job) twoAtOnce(t *trial) (int, error) {
 	select {
 	case x := <-ended: // before the second
 		return 0, x.err
-	case <-time.After(time.Duration((0.05 + 0.6*t.rand.Float64()) * float64(r.took))):
+	case <-time.After(time.Duration((0.2 + 0.4*t.rand.Float64()) * float64(r.one))):
 	}
 	d, g, err := t.process(j, j.next(t))
 	if err != nil {
@@ -372,9 +372,10 @@ func (j *job) twoAtOnce(t *trial) (int, error) {
 	}
 	weight := 1
 	switch {
+	case o.status == 0 && j.waits:
 	case o.status == 0 && alive:
 		return 1, errors.New("both work at the same time")
-	case o.status == 0: // it has waited, or come too late
+	case o.status == 0: // it has come too late
 		weight = 0
 	case o.status != 2:
 		return 1, fmt.Errorf("the second exits %d, not 2: %s", o.status, brief(string(o.stderr)))
