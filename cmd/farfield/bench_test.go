@@ -279,10 +279,10 @@ func (c *endsAfter) Err() error {
 }
 
 func TestBenchIsInterrupted(t *testing.T) {
-	for _, c := range []struct{ calls, lines int }{{0, 0}, {3, 0}, {4, 1}, {5, 2}, {10, 2}} {
+	for _, c := range []struct{ calls, lines int }{{0, 0}, {2, 0}, {3, 1}, {4, 2}, {9, 2}} {
 		var out, errs bytes.Buffer
 		plot := filepath.Join(t.TempDir(), "plot.svg")
-		// Standard input is wrapped, two cases are prepared, then the first has a round, then the second.
+		// Two cases are prepared, then the first has a round, then the second.
 		status := run([]string{"bench", "gemm", "-n", "4,5", "-d", "4", "--time", "1h", "--json", "--plot", plot},
 			&env{ctx: &endsAfter{context.Background(), c.calls}, stdin: strings.NewReader(""), stdout: &out, stderr: &errs})
 		if status != statusInterrupted || strings.Count(out.String(), "\n") != c.lines || !strings.HasSuffix(errs.String(), "farfield: interrupted\n") {
