@@ -26,7 +26,6 @@ type format struct {
 	// Commands that read it, one of which a try runs: words with blanks between them,
 	// where IN and OUT are the copy and a folder for results.
 	commands []string
-	stdin    string // file of the group on standard input
 }
 
 // learn is a training that reads a data set.
