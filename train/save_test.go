@@ -1,6 +1,7 @@
 package train
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -114,5 +115,28 @@ func TestMomentsFitTheirWeights(t *testing.T) {
 	}
 	if err := readOptim(filepath.Join(t.TempDir(), "none"), b.model.Params(), b.optim, 7); !os.IsNotExist(err) {
 		t.Errorf("no file: %v", err)
+	}
+}
+
+// TestFailedSaveLeavesTheFolderAsItWas fails behind the first file.
+func TestFailedSaveLeavesTheFolderAsItWas(t *testing.T) {
+	empty := t.TempDir()
+	for _, dir := range []string{empty, filepath.Join(empty, "new")} {
+		_, before := os.Stat(dir)
+		err := saveInto(dir, func() error {
+			if err := os.WriteFile(filepath.Join(dir, vocabFile), nil, 0o666); err != nil {
+				t.Fatal(err)
+			}
+			return os.ErrInvalid
+		})
+		if !errors.Is(err, os.ErrInvalid) {
+			t.Error(err)
+		}
+		if _, after := os.Stat(dir); (before == nil) != (after == nil) {
+			t.Errorf("%s: %v, was %v", dir, after, before)
+		}
+		if list, _ := os.ReadDir(dir); len(list) > 0 {
+			t.Errorf("%s has %v", dir, list)
+		}
 	}
 }

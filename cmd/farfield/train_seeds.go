@@ -1,7 +1,11 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +14,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -17,26 +23,35 @@ import (
 // seedPrefix is what the name of a run of several seeds begins with.
 const seedPrefix = "seed-"
 
+// seedsFile is the record of all seeds in the folder of their runs, which is there before
+// the first run is.
+const seedsFile = "seeds.json"
+
+// seedsBytes bounds what is read of the record.
+const seedsBytes = 1 << 20
+
 // mostSeeds bounds how many runs one command makes.
 const mostSeeds = 1000
 
 // seedRuns returns the folders of the runs below dir, by seed.
 func seedRuns(dir string) []string {
 	list, _ := filepath.Glob(filepath.Join(dir, seedPrefix+"*", "config.json"))
-	seed := func(path string) uint64 {
-		n, _ := strconv.ParseUint(strings.TrimPrefix(filepath.Base(path), seedPrefix), 10, 64)
-		return n
-	}
 	for i := range list {
 		list[i] = filepath.Dir(list[i])
 	}
 	slices.SortFunc(list, func(a, b string) int {
-		if seed(a) < seed(b) {
+		if seedOf(a) < seedOf(b) {
 			return -1
 		}
 		return 1
 	})
 	return list
+}
+
+// seedOf returns the seed of a run's folder.
+func seedOf(dir string) uint64 {
+	n, _ := strconv.ParseUint(strings.TrimPrefix(filepath.Base(dir), seedPrefix), 10, 64)
+	return n
 }
 
 // seeds returns those to train with; nil if one run is asked for. Of runs to resume
@@ -72,14 +87,51 @@ func (t *trainCmd) seeds() ([]uint64, error) {
 	return list, nil
 }
 
+// recordSeeds adds seeds to the record in dir and returns those that have no run there,
+// in ascending order. Runs that are there count as recorded.
+func recordSeeds(dir string, seeds []uint64) (missing []uint64, err error) {
+	path := filepath.Join(dir, seedsFile)
+	var known []uint64
+	f, err := infile.Open(path)
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(f, seedsBytes)).Decode(&known)
+		f.Close()
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, inputf("%s: %w", path, err)
+	}
+	all := slices.Concat(known, seeds)
+	for _, run := range seedRuns(dir) {
+		all = append(all, seedOf(run))
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if !slices.Equal(all, known) {
+		err := atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(all) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	for _, seed := range all {
+		if _, err := os.Stat(filepath.Join(dir, fmt.Sprintf("%s%d", seedPrefix, seed), "config.json")); err != nil {
+			missing = append(missing, seed)
+		}
+	}
+	return missing, nil
+}
+
 // many trains with several seeds, one after another, which do not differ in anything
-// else. All runs are there before the first begins, so that --resume finds them. Rank 0
-// owns the folder that has them.
+// else. The record of the seeds is there before the first run is, and all runs before the
+// first begins, so that --resume makes those that are missing. Rank 0 owns the folder that
+// has them.
 func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64) (err error) {
 	if e.first() {
 		_, absent := os.Stat(t.Out)
 		held, failed := own(t.Out)
 		defer func() {
+			if err != nil && failed == nil && len(seedRuns(t.Out)) == 0 {
+				os.Remove(filepath.Join(t.Out, seedsFile))
+			}
 			held.Release()
 			if err != nil && absent != nil {
 				os.Remove(t.Out) // if no run was made
@@ -90,8 +142,13 @@ func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64)
 	if err = comm.Together(e.ranks, err); err != nil {
 		return err
 	}
+	missing, err := comm.Tell(e.ranks, func() ([]uint64, error) { return recordSeeds(t.Out, seeds) })
+	if err != nil {
+		return err
+	}
+	// Seeds that are asked for and there already are refused by New.
 	job := train.Job{Ranks: e.ranks, Divide: t.Divide}
-	for _, seed := range seeds {
+	for _, seed := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(seeds, missing)))) {
 		c.Seed = seed
 		trainer, err := job.New(c, src, filepath.Join(t.Out, fmt.Sprintf("%s%d", seedPrefix, seed)))
 		if err != nil {
