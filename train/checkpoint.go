@@ -140,6 +140,19 @@ func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path 
 	})
 }
 
+// removeOlder removes the checkpoints older than the one before the checkpoint in path: a
+// kill may come between a checkpoint and the removal of others.
+func removeOlder(path string) error {
+	all, name := filepath.Dir(path), filepath.Base(path)
+	before, ok := checkpointBefore(all, name)
+	if !ok {
+		return nil
+	}
+	return removeCheckpoints(all, func(name string) bool {
+		return strings.HasPrefix(name, stepPrefix) && name < before
+	})
+}
+
 // place makes the folder of a checkpoint in the folder all, whole or not at all.
 func place(all, name string, m manifest, fill func(dir string) error) (path string, err error) {
 	if err := atomicfile.MakeFolder(all); err != nil {

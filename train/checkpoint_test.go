@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"math"
 	"os"
@@ -230,6 +231,24 @@ func TestDamageIsFound(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A kill between a checkpoint and the removal of others leaves those to the run that goes
+// on.
+func TestResumeRemovesOldCheckpoints(t *testing.T) {
+	want, score := run(t, little("softmax"))
+	dir, _ := run(t, little("softmax"))
+	old := filepath.Join(dir, folder, stepPrefix+"00000001")
+	if err := os.CopyFS(old, os.DirFS(filepath.Join(dir, folder, stepPrefix+"00000020"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := resume(t, dir); got != score {
+		t.Errorf("the score is %+v, want %+v", got, score)
+	}
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s stays: %v", old, err)
+	}
+	same(t, dir, want)
 }
 
 func TestGoingBack(t *testing.T) {

@@ -175,6 +175,11 @@ func (t *Trainer) goOn(k *kept) error {
 	if !t.writes() {
 		return nil
 	}
+	if k.Checkpoint != "" {
+		if err := removeOlder(k.Checkpoint); err != nil {
+			return err
+		}
+	}
 	return t.open(*m)
 }
 
