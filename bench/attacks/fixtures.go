@@ -104,7 +104,7 @@ func sample(name string, shape ...int) *array.Array {
 
 // arrayFixtures are arrays, golden files and snapshots.
 func (l *lab) arrayFixtures(context.Context) error {
-	list := []*array.Array{sample("q", 2, 40, 8), sample("k", 2, 40, 8), sample("v", 2, 40, 8)}
+	list := []*array.Array{sample("q", 2, 40, 8), sample("k", 2, 40, 8), sample("v", 2, 40, 8), sample("do", 2, 40, 8)}
 	var stored, deflated, tensors bytes.Buffer
 	if err := array.WriteNPZ(&stored, list); err != nil {
 		return err

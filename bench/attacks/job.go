@@ -99,10 +99,10 @@ func saving(t *trial) []string {
 		}
 		drawn = f.Drawn
 	}
-	if drawn >= all {
-		return nil
+	if _, err := os.Stat(t.box("out", "saved.lock")); drawn >= all && err != nil {
+		return nil // the lock of a killed process is removed by the next
 	}
-	return append(args, "--tokens", fmt.Sprint(min(part, all-drawn)))
+	return append(args, "--tokens", fmt.Sprint(max(0, min(part, all-drawn))))
 }
 
 // A reference is what a job comes to where nothing goes wrong.

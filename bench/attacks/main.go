@@ -211,6 +211,13 @@ func (l *lab) run(ctx context.Context, a *attack, tries, parallel int, stdout io
 	if err := errors.Join(broken, ctx.Err()); err != nil {
 		return nil, err
 	}
+	if r.Tries < tries && len(r.Failures) == 0 {
+		r.Failures = append(r.Failures, failure{r.Next, fmt.Sprintf("%d of %d tries met their moment", r.Tries, r.Next)})
+		fmt.Fprintf(stdout, "%s\n    %s\n", a.name, r.Failures[0].What)
+		if err := l.keep(a, r); err != nil {
+			return nil, err
+		}
+	}
 	fmt.Fprintf(stdout, "%-40s  %4d tries, %d failures, %.0f s\n", a.name, r.Tries, len(r.Failures), time.Since(start).Seconds())
 	return r, nil
 }
