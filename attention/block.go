@@ -172,8 +172,8 @@ func (b *block[T]) partial() bool { return b.mask != nil || b.keep != nil || b.b
 const tooLarge = 1 << 40
 
 // softmaxBlock is polyBlock for 2 to the power of factor times a score, over
-// the power of the row that base and top [nq] hold: that of
-// its first score, rounded up. Any power does
+// the power of the row that base and top [nq] hold: the power
+// of its first score, rounded up. Any power does
 // that keeps weights within range, and only when they leave it does the power
 // become that of the largest score, and what o and den hold follow (Milakov and
 // Gimelshein 2018, online normalizer calculation for softmax, algorithm 3).

@@ -7,10 +7,10 @@ import (
 	"io"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/task"
 )
 
@@ -27,7 +27,7 @@ func writeScales(dir string, s *task.Scales) error {
 // readScales returns what writeScales has written, nil if it has not.
 func readScales(dir string) (*task.Scales, error) {
 	path := filepath.Join(dir, scalesFile)
-	f, err := os.Open(path)
+	f, err := infile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

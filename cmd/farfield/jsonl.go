@@ -153,7 +153,7 @@ type result struct {
 
 // some writes the results of lines, in their order.
 func (r *recordRun) some(lines [][]byte, fields []textFunc) error {
-	var todo []result
+	var batch []result
 	var failed error
 	for _, line := range lines {
 		r.lines++
@@ -178,12 +178,12 @@ func (r *recordRun) some(lines [][]byte, fields []textFunc) error {
 			continue
 		}
 		r.taken++
-		todo = append(todo, result{record: record, line: r.lines})
+		batch = append(batch, result{record: record, line: r.lines})
 	}
-	r.taken -= int64(len(todo)) // until they are written
-	r.compute(todo, fields)
-	for i := range todo {
-		x := &todo[i]
+	r.taken -= int64(len(batch)) // until they are written
+	r.compute(batch, fields)
+	for i := range batch {
+		x := &batch[i]
 		if x.err != nil {
 			if r.e.ctx.Err() != nil && errors.Is(x.err, r.e.ctx.Err()) {
 				return x.err
@@ -202,13 +202,13 @@ func (r *recordRun) some(lines [][]byte, fields []textFunc) error {
 }
 
 // compute fills in the results of records.
-func (r *recordRun) compute(todo []result, fields []textFunc) {
+func (r *recordRun) compute(batch []result, fields []textFunc) {
 	free := make(chan textFunc, len(fields))
 	for _, f := range fields {
 		free <- f
 	}
 	one := func(i int) {
-		x := &todo[i]
+		x := &batch[i]
 		if x.err = r.e.ctx.Err(); x.err != nil {
 			return
 		}
@@ -217,11 +217,11 @@ func (r *recordRun) compute(todo []result, fields []textFunc) {
 		x.fill(r.filter.field(), f, r.take == nil)
 	}
 	if len(fields) > 1 {
-		par.Parts(len(todo), one)
+		par.Parts(len(batch), one)
 		return
 	}
-	for i := range todo {
-		if one(i); todo[i].err != nil {
+	for i := range batch {
+		if one(i); batch[i].err != nil {
 			return
 		}
 	}
