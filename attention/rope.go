@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -31,12 +32,32 @@ func NewRope[T tensor.Float](d int, theta float64, start int64, rows int) *Rope[
 	return r
 }
 
-// Fill sets the rotations of a table to positions from start on.
+// Fill sets the rotations of a table to positions from start on. Each is computed for
+// itself, on all threads.
 func (r *Rope[T]) Fill(d int, theta float64, start int64) {
+	if r.Half == 0 {
+		return
+	}
+	const sincos = 400 // multiply-adds that take as long as an angle
+	n := r.Rows()
+	par.Run(n, 128, sincos*float64(n)*float64(r.Half), ropeFill[T]{r, d, theta, start})
+}
+
+// ropeFill is a table to be filled.
+type ropeFill[T tensor.Float] struct {
+	rope  *Rope[T]
+	d     int
+	theta float64
+	start int64
+}
+
+// Piece fills rows i0 ≤ i < i1.
+func (f *ropeFill[T]) Piece(i0, i1 int) {
+	r := f.rope
 	for j := range r.Half {
-		freq := math.Pow(theta, -2*float64(j)/float64(d))
-		for i := range r.Rows() {
-			t := float64(start + int64(i))
+		freq := math.Pow(f.theta, -2*float64(j)/float64(f.d))
+		for i := i0; i < i1; i++ {
+			t := float64(f.start + int64(i))
 			angle := t * freq
 			s, c := math.Sincos(angle)
 			// What rounding has left out of the angle turns by less than 2^-12 at
