@@ -24,7 +24,7 @@ func TestLongText(t *testing.T) {
 		t.Skip("runs with -long")
 	}
 	const tokens, context = 20000, 1024
-	text, err := task.NewText(task.Invent(1, 1<<20), token.Bytes())
+	text, err := task.NewText(task.InventText(1, 1<<20), token.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ type ACSF1 struct {
 	sets             [3]*dataset.SeriesSet
 }
 
-func openACSF1(o *opening) (Source, error) {
+func openACSF1(o *settingsReader) (Source, error) {
 	return OpenSeries(filepath.Join(o.Folder, "acsf1"), "ACSF1")
 }
 
@@ -26,7 +26,7 @@ func OpenSeries(folder, name string) (*ACSF1, error) {
 	t := &ACSF1{}
 	for _, split := range []Split{Train, Test} {
 		file := name + map[Split]string{Train: "_TRAIN.ts", Test: "_TEST.ts"}[split]
-		path, err := find(folder, file, file+".gz")
+		path, err := findFile(folder, file, file+".gz")
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (t *ACSF1) Spec() Spec {
 // Sample sets s to a series; values that are missing are 0.
 func (t *ACSF1) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
@@ -86,19 +86,19 @@ func (t *ACSF1) Sample(s *Sample, split Split, i int) error {
 // Baselines are the commonest class, and the class of the nearest series.
 func (t *ACSF1) Baselines(n int) ([]Baseline, error) {
 	var known []Sample
-	learned, err := each(t, Train, n, func(s *Sample) {
+	learned, err := eachSample(t, Train, n, func(s *Sample) {
 		known = append(known, Sample{Values: slices.Clone(s.Values), Class: s.Class})
 	})
 	if err != nil {
 		return nil, err
 	}
-	return baselines(
-		func() (Baseline, error) { return majority(t, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(t, n) },
 		func() (Baseline, error) {
-			return byClass("nearest series", t, n, learned, func(s *Sample) int {
+			return scoreClasses("nearest series", t, n, learned, func(s *Sample) int {
 				best, least := -1, math.Inf(1)
 				for _, k := range known {
-					if d := distance(k.Values, s.Values); d < least {
+					if d := squaredDistance(k.Values, s.Values); d < least {
 						best, least = int(k.Class), d
 					}
 				}
@@ -108,9 +108,9 @@ func (t *ACSF1) Baselines(n int) ([]Baseline, error) {
 	)
 }
 
-// distance is the square of the distance of two series; what one is shorter by than the
+// squaredDistance is the square of the distance of two series; what one is shorter by than the
 // other is 0.
-func distance(a, b []float32) float64 {
+func squaredDistance(a, b []float32) float64 {
 	if len(a) > len(b) {
 		a, b = b, a
 	}
@@ -125,9 +125,9 @@ func distance(a, b []float32) float64 {
 	return d
 }
 
-// Classes returns the names of the classes.
-func (t *ACSF1) Classes() []string { return slices.Clone(t.sets[Train].Classes) }
+// ClassNames returns the names of the classes.
+func (t *ACSF1) ClassNames() []string { return slices.Clone(t.sets[Train].Classes) }
 
-func askACSF1(_ *opening, k Known) (*Question, error) {
+func askACSF1(_ *settingsReader, k ModelInfo) (*Question, error) {
 	return askValues(Spec{Kind: Class, Classes: len(k.Classes)}, k.Classes, k, false), nil
 }

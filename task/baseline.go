@@ -4,18 +4,18 @@ import (
 	"math"
 )
 
-// byClasses is a source whose samples come in the order of their classes.
-type byClasses interface{ byClasses() bool }
+// classOrdered is a source whose samples come in the order of their classes.
+type classOrdered interface{ isClassOrdered() bool }
 
-// each calls f with the first n samples of a split, or with all of them if n is 0, and
+// eachSample calls f with the first n samples of a split, or with all of them if n is 0, and
 // returns how many these are. Of samples in the order of their classes it takes n that
 // are spread evenly.
-func each(src Source, split Split, n int, f func(*Sample)) (samples int, err error) {
+func eachSample(src Source, split Split, n int, f func(*Sample)) (samples int, err error) {
 	spec := src.Spec()
 	var s Sample
-	samples = spec.has(split, n)
-	ordered, is := src.(byClasses)
-	spread := is && ordered.byClasses()
+	samples = spec.sampleCount(split, n)
+	ordered, is := src.(classOrdered)
+	spread := is && ordered.isClassOrdered()
 	for i := range samples {
 		if spread {
 			i = i * spec.Count[split] / samples
@@ -28,25 +28,25 @@ func each(src Source, split Split, n int, f func(*Sample)) (samples int, err err
 	return samples, nil
 }
 
-// byClass scores classes that say gives, which has learned from so many samples.
-func byClass(name string, src Source, n, learned int, say func(*Sample) int) (Baseline, error) {
+// scoreClasses scores classes that say gives, which has learned from so many samples.
+func scoreClasses(name string, src Source, n, learned int, say func(*Sample) int) (Baseline, error) {
 	spec := src.Spec()
 	right := 0
-	judged, err := each(src, spec.Judged(), n, func(s *Sample) {
+	judged, err := eachSample(src, spec.JudgedSplit(), n, func(s *Sample) {
 		if say(s) == int(s.Class) {
 			right++
 		}
 	})
-	return Baseline{name, share(right, judged), learned, judged}, err
+	return Baseline{name, hitRate(right, judged), learned, judged}, err
 }
 
-// byTable scores the commonest class of the samples that have the same key.
+// scoreTable scores the commonest class of the samples that have the same key.
 // Keys that were not seen get the commonest class of all.
-func byTable[K comparable](name string, src Source, n int, key func(*Sample) K) (Baseline, error) {
+func scoreTable[K comparable](name string, src Source, n int, key func(*Sample) K) (Baseline, error) {
 	spec := src.Spec()
 	seen := map[K][]int{}
 	all := make([]int, spec.Classes)
-	learned, err := each(src, Train, n, func(s *Sample) {
+	learned, err := eachSample(src, Train, n, func(s *Sample) {
 		k := key(s)
 		if seen[k] == nil {
 			seen[k] = make([]int, spec.Classes)
@@ -57,24 +57,24 @@ func byTable[K comparable](name string, src Source, n int, key func(*Sample) K) 
 	if err != nil {
 		return Baseline{}, err
 	}
-	return byClass(name, src, n, learned, func(s *Sample) int {
+	return scoreClasses(name, src, n, learned, func(s *Sample) int {
 		counts, ok := seen[key(s)]
 		if !ok {
 			counts = all
 		}
-		return largest(counts)
+		return argMax(counts)
 	})
 }
 
-// majority is the commonest class.
-func majority(src Source, n int) (Baseline, error) {
-	return byTable("commonest class", src, n, func(*Sample) int { return 0 })
+// scoreMajority is the commonest class.
+func scoreMajority(src Source, n int) (Baseline, error) {
+	return scoreTable("commonest class", src, n, func(*Sample) int { return 0 })
 }
 
-// majorityLabel is the commonest label of a position.
-func majorityLabel(src Source, n int) (Baseline, error) {
+// scoreMajorityLabel is the commonest label of a position.
+func scoreMajorityLabel(src Source, n int) (Baseline, error) {
 	counts := make([]int, src.Spec().Classes)
-	learned, err := each(src, Train, n, func(s *Sample) {
+	learned, err := eachSample(src, Train, n, func(s *Sample) {
 		for _, y := range s.Labels {
 			if y >= 0 {
 				counts[y]++
@@ -84,16 +84,16 @@ func majorityLabel(src Source, n int) (Baseline, error) {
 	if err != nil {
 		return Baseline{}, err
 	}
-	best := int32(largest(counts))
-	return byRule("commonest label", src, n, learned, func(*Sample, int) int32 { return best })
+	best := int32(argMax(counts))
+	return scoreLabels("commonest label", src, n, learned, func(*Sample, int) int32 { return best })
 }
 
-// byRule scores labels that rule gives, which has learned from so many samples; -1 is
+// scoreLabels scores labels that rule gives, which has learned from so many samples; -1 is
 // wrong.
-func byRule(name string, src Source, n, learned int, rule func(s *Sample, position int) int32) (Baseline, error) {
+func scoreLabels(name string, src Source, n, learned int, rule func(s *Sample, position int) int32) (Baseline, error) {
 	spec := src.Spec()
 	right, judged := 0, 0
-	samples, err := each(src, spec.Judged(), n, func(s *Sample) {
+	samples, err := eachSample(src, spec.JudgedSplit(), n, func(s *Sample) {
 		for i, y := range s.Labels {
 			if y < 0 {
 				continue
@@ -104,14 +104,14 @@ func byRule(name string, src Source, n, learned int, rule func(s *Sample, positi
 			}
 		}
 	})
-	return Baseline{name, share(right, judged), learned, samples}, err
+	return Baseline{name, hitRate(right, judged), learned, samples}, err
 }
 
-// meanTarget is the mean of the targets, of each output.
-func meanTarget(src Source, n int) (Baseline, error) {
+// scoreMeanTarget is the mean of the targets, of each output.
+func scoreMeanTarget(src Source, n int) (Baseline, error) {
 	spec := src.Spec()
 	mean, rows := make([]float64, spec.Outputs), 0
-	learned, err := each(src, Train, n, func(s *Sample) {
+	learned, err := eachSample(src, Train, n, func(s *Sample) {
 		for i, y := range s.Targets {
 			mean[i%spec.Outputs] += float64(y)
 		}
@@ -123,15 +123,15 @@ func meanTarget(src Source, n int) (Baseline, error) {
 	for i := range mean {
 		mean[i] /= float64(max(rows, 1))
 	}
-	return byNumbers("mean of the targets", src, n, learned, func(_ *Sample, i int) float64 { return mean[i%spec.Outputs] })
+	return scoreNumbers("mean of the targets", src, n, learned, func(_ *Sample, i int) float64 { return mean[i%spec.Outputs] })
 }
 
-// byNumbers scores numbers that rule, which has learned from so many samples, gives for
+// scoreNumbers scores numbers that rule, which has learned from so many samples, gives for
 // each element of the targets.
-func byNumbers(name string, src Source, n, learned int, rule func(s *Sample, i int) float64) (Baseline, error) {
+func scoreNumbers(name string, src Source, n, learned int, rule func(s *Sample, i int) float64) (Baseline, error) {
 	spec := src.Spec()
 	sum, judged := 0., 0
-	samples, err := each(src, spec.Judged(), n, func(s *Sample) {
+	samples, err := eachSample(src, spec.JudgedSplit(), n, func(s *Sample) {
 		for i, y := range s.Targets {
 			d := rule(s, i) - float64(y)
 			sum += d * d
@@ -141,19 +141,19 @@ func byNumbers(name string, src Source, n, learned int, rule func(s *Sample, i i
 	return Baseline{name, sum / float64(judged), learned, samples}, err
 }
 
-// byThreshold scores the best threshold of a number, above or below which the
+// scoreThreshold scores the best threshold of a number, above or below which the
 // samples to learn from are of class 1.
-func byThreshold(name string, src Source, n int, number func(*Sample) float64) (Baseline, error) {
+func scoreThreshold(name string, src Source, n int, number func(*Sample) float64) (Baseline, error) {
 	var x []float64
 	var y []int32
-	learned, err := each(src, Train, n, func(s *Sample) {
+	learned, err := eachSample(src, Train, n, func(s *Sample) {
 		x, y = append(x, number(s)), append(y, s.Class)
 	})
 	if err != nil {
 		return Baseline{}, err
 	}
-	at, above := threshold(x, y)
-	return byClass(name, src, n, learned, func(s *Sample) int {
+	at, above := findThreshold(x, y)
+	return scoreClasses(name, src, n, learned, func(s *Sample) int {
 		if number(s) > at == above {
 			return 1
 		}
@@ -161,22 +161,22 @@ func byThreshold(name string, src Source, n int, number func(*Sample) float64) (
 	})
 }
 
-// byMean scores the class whose mean of the samples' values, all of one number,
+// scoreNearestMean scores the class whose mean of the samples' values, all of one number,
 // is nearest.
-func byMean(src Source, n int) (Baseline, error) {
+func scoreNearestMean(src Source, n int) (Baseline, error) {
 	m := nearestMean{mean: make([][]float64, src.Spec().Classes)}
 	var x []float64
-	learned, err := each(src, Train, n, func(s *Sample) {
-		x = s.numbers(x)
-		m.learn(int(s.Class), x)
+	learned, err := eachSample(src, Train, n, func(s *Sample) {
+		x = s.appendNumbers(x)
+		m.addSample(int(s.Class), x)
 	})
 	if err != nil {
 		return Baseline{}, err
 	}
-	m.ready()
-	return byClass("nearest mean", src, n, learned, func(s *Sample) int {
-		x = s.numbers(x)
-		return m.say(x)
+	m.finishMeans()
+	return scoreClasses("nearest mean", src, n, learned, func(s *Sample) int {
+		x = s.appendNumbers(x)
+		return m.classify(x)
 	})
 }
 
@@ -186,7 +186,7 @@ type nearestMean struct {
 	count []int
 }
 
-func (m *nearestMean) learn(class int, x []float64) {
+func (m *nearestMean) addSample(class int, x []float64) {
 	if m.count == nil {
 		m.count = make([]int, len(m.mean))
 	}
@@ -199,8 +199,8 @@ func (m *nearestMean) learn(class int, x []float64) {
 	m.count[class]++
 }
 
-// ready ends the learning.
-func (m *nearestMean) ready() {
+// finishMeans ends the learning.
+func (m *nearestMean) finishMeans() {
 	for c := range m.mean {
 		for i := range m.mean[c] {
 			m.mean[c][i] /= float64(m.count[c])
@@ -208,8 +208,8 @@ func (m *nearestMean) ready() {
 	}
 }
 
-// say returns the class of the nearest mean.
-func (m *nearestMean) say(x []float64) int {
+// classify returns the class of the nearest mean.
+func (m *nearestMean) classify(x []float64) int {
 	best, least := -1, math.Inf(1)
 	for c := range m.mean {
 		if m.mean[c] == nil {
@@ -226,8 +226,8 @@ func (m *nearestMean) say(x []float64) int {
 	return best
 }
 
-// numbers returns what s holds, tokens or values, in the memory of x.
-func (s *Sample) numbers(x []float64) []float64 {
+// appendNumbers returns what s holds, tokens or values, in the memory of x.
+func (s *Sample) appendNumbers(x []float64) []float64 {
 	x = x[:0]
 	for _, t := range s.Tokens {
 		x = append(x, float64(t))
@@ -238,8 +238,8 @@ func (s *Sample) numbers(x []float64) []float64 {
 	return x
 }
 
-// largest returns the place of the largest number, the first of equals.
-func largest[T int | float64](list []T) int {
+// argMax returns the place of the largest number, the first of equals.
+func argMax[T int | float64](list []T) int {
 	best := 0
 	for i, n := range list {
 		if n > list[best] {
@@ -249,10 +249,10 @@ func largest[T int | float64](list []T) int {
 	return best
 }
 
-func share(right, of int) float64 { return float64(right) / float64(of) }
+func hitRate(right, of int) float64 { return float64(right) / float64(of) }
 
-// baselines calls each in turn.
-func baselines(list ...func() (Baseline, error)) ([]Baseline, error) {
+// runBaselines calls each in turn.
+func runBaselines(list ...func() (Baseline, error)) ([]Baseline, error) {
 	var all []Baseline
 	for _, f := range list {
 		b, err := f()

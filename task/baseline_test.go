@@ -22,13 +22,13 @@ func TestNaiveBayesIsTheTextbooks(t *testing.T) {
 	}
 	b := newNaiveBayes(2)
 	for _, text := range []string{"Chinese Beijing Chinese", "Chinese Chinese Shanghai", "Chinese Macao"} {
-		b.learn(0, features(text))
+		b.addSample(0, features(text))
 	}
-	b.learn(1, features("Tokyo Japan Chinese"))
-	b.ready()
+	b.addSample(1, features("Tokyo Japan Chinese"))
+	b.takeLogs()
 	// A word that was never learned from changes nothing.
 	for _, text := range []string{"Chinese Chinese Chinese Tokyo Japan", "Chinese Chinese Chinese Tokyo Japan Osaka"} {
-		got := b.scores(features(text))
+		got := b.classScores(features(text))
 		for c, want := range []float64{3. / 4 * 27 / 343 / 14 / 14, 1. / 4 * 8 / 729 * 2 / 9 * 2 / 9} {
 			if math.Abs(math.Exp(got[c])-want) > 1e-15 {
 				t.Errorf("%s: class %d has %g, want %g", text, c, math.Exp(got[c]), want)
@@ -122,7 +122,7 @@ func TestTextBaselinesAreComputedFromAllLines(t *testing.T) {
 // ordered has as many samples of class 0 as of class 1 behind them.
 type ordered struct{ given }
 
-func (o *ordered) byClasses() bool { return true }
+func (o *ordered) isClassOrdered() bool { return true }
 
 // A folder has all files of a class before those of the next: a part of its samples has
 // to be of all of it.
@@ -132,7 +132,7 @@ func TestFewSamplesOfAFolderAreOfEveryClass(t *testing.T) {
 	for i := range 100 {
 		o.samples = append(o.samples, Sample{Class: int32(i / 50)})
 	}
-	if n, err := each(o, Train, 4, func(s *Sample) { seen = append(seen, int(s.Class)) }); err != nil || n != 4 || fmt.Sprint(seen) != "[0 0 1 1]" {
+	if n, err := eachSample(o, Train, 4, func(s *Sample) { seen = append(seen, int(s.Class)) }); err != nil || n != 4 || fmt.Sprint(seen) != "[0 0 1 1]" {
 		t.Errorf("%d samples of classes %v, %v", n, seen, err)
 	}
 	dir := map[string][]byte{}

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// threshold returns where to cut x so that most y are on their side: class 1
+// findThreshold returns where to cut x so that most y are on their side: class 1
 // above it, or below.
-func threshold(x []float64, y []int32) (at float64, above bool) {
+func findThreshold(x []float64, y []int32) (at float64, above bool) {
 	order := make([]int, len(x))
 	ones := 0
 	for i := range order {
@@ -67,8 +67,8 @@ func newNaiveBayes(classes int) *naiveBayes {
 		samples: make([]float64, classes), total: make([]float64, classes), score: make([]float64, classes)}
 }
 
-// learn counts a sample of a class.
-func (b *naiveBayes) learn(class int32, features func(f func([]byte))) {
+// addSample counts a sample of a class.
+func (b *naiveBayes) addSample(class int32, features func(f func([]byte))) {
 	b.samples[class]++
 	features(func(feature []byte) {
 		i, ok := b.vocabulary[string(feature)]
@@ -81,8 +81,8 @@ func (b *naiveBayes) learn(class int32, features func(f func([]byte))) {
 	})
 }
 
-// ready ends the learning.
-func (b *naiveBayes) ready() {
+// takeLogs ends the learning.
+func (b *naiveBayes) takeLogs() {
 	b.logs = make([][]classLog, len(b.vocabulary))
 	for key, n := range b.counts {
 		b.logs[key[0]] = append(b.logs[key[0]], classLog{key[1], math.Log(n + 1)})
@@ -90,9 +90,9 @@ func (b *naiveBayes) ready() {
 	b.counts = nil
 }
 
-// scores returns for each class ln of its share of the samples times the probability
+// classScores returns for each class ln of its share of the samples times the probability
 // of the features in it, valid until the next call.
-func (b *naiveBayes) scores(features func(f func([]byte))) []float64 {
+func (b *naiveBayes) classScores(features func(f func([]byte))) []float64 {
 	known := 0.
 	clear(b.score)
 	features(func(feature []byte) {
@@ -113,26 +113,26 @@ func (b *naiveBayes) scores(features func(f func([]byte))) []float64 {
 	return b.score
 }
 
-// byBayes scores a naive Bayes classifier over how often features appear, which
+// scoreNaiveBayes scores a naive Bayes classifier over how often features appear, which
 // features calls back with.
-func byBayes(name string, src Source, n int, features func(s *Sample, f func([]byte))) (Baseline, error) {
+func scoreNaiveBayes(name string, src Source, n int, features func(s *Sample, f func([]byte))) (Baseline, error) {
 	spec := src.Spec()
 	bayes := newNaiveBayes(spec.Classes)
-	learned, err := each(src, Train, n, func(s *Sample) {
-		bayes.learn(s.Class, func(f func([]byte)) { features(s, f) })
+	learned, err := eachSample(src, Train, n, func(s *Sample) {
+		bayes.addSample(s.Class, func(f func([]byte)) { features(s, f) })
 	})
 	if err != nil {
 		return Baseline{}, err
 	}
-	bayes.ready()
-	return byClass(name, src, n, learned, func(s *Sample) int {
-		return largest(bayes.scores(func(f func([]byte)) { features(s, f) }))
+	bayes.takeLogs()
+	return scoreClasses(name, src, n, learned, func(s *Sample) int {
+		return argMax(bayes.classScores(func(f func([]byte)) { features(s, f) }))
 	})
 }
 
-// words calls f with each word of a text of bytes, which are one less than their
+// eachWord calls f with each word of a text of bytes, which are one less than their
 // tokens: a run of letters of ASCII, small ones for capitals, and of bytes beyond.
-func words(tokens []int32, f func([]byte)) {
+func eachWord(tokens []int32, f func([]byte)) {
 	var word []byte
 	for i := 0; i <= len(tokens); i++ {
 		b := byte(' ')

@@ -10,9 +10,9 @@ import (
 
 // Options says how a task is opened.
 type Options struct {
-	Folder string            // where the data sets lie, each in a folder of its name
-	Seed   uint64            // of what is generated or drawn
-	Set    map[string]string // settings by name; others have their defaults
+	Folder   string            // where the data sets lie, each in a folder of its name
+	Seed     uint64            // of what is generated or drawn
+	Settings map[string]string // settings by name; others have their defaults
 }
 
 // Setting is what can be set in a task.
@@ -21,10 +21,10 @@ type Setting struct{ Name, Default, Doc string }
 // Row is a task of the catalogue.
 type Row struct {
 	Name, Doc string
-	Sets      []string // data sets that it can be made from; none: it is generated, or a setting says from what
+	DataSets  []string // data sets that it can be made from; none: it is generated, or a setting says from what
 	Settings  []Setting
-	open      func(*opening) (Source, error)
-	ask       func(*opening, Known) (*Question, error) // nil: its models answer no single input
+	open      func(*settingsReader) (Source, error)
+	ask       func(*settingsReader, ModelInfo) (*Question, error) // nil: its models answer no single input
 }
 
 // table is the catalogue, in the order that it is shown in.
@@ -53,14 +53,14 @@ var table = []Row{
 	{"fasta", "classes of your sequences of letters, DNA or others", nil, fastaSettings, openFASTA, askFASTA},
 	{"wav", "classes of your sounds", nil, soundSettings, openSounds, askSound},
 	{"picture", "classes of your pictures", nil, pictureSettings, openPictures, askOwnPicture},
-	{ownName, "classes, numbers or labels of your texts", nil, ownSettings, openOwn, askOwn},
+	{ownName, "classes, numbers or labels of your texts", nil, ownSettings, openOwnTexts, askOwnText},
 }
 
-// Text reports whether the task is that of a text, which is Windowed.
-func (r Row) Text() bool { return r.Name == CharLM || r.Name == ByteLM }
+// IsText reports whether the task is that of a text, which is Windowed.
+func (r Row) IsText() bool { return r.Name == CharLM || r.Name == ByteLM }
 
-// OwnClasses reports whether the data says the names of the classes.
-func (r Row) OwnClasses() bool {
+// HasOwnClasses reports whether the data says the names of the classes.
+func (r Row) HasOwnClasses() bool {
 	switch r.Name {
 	case ownName, seriesName, fastaName, "wav", "picture", "acsf1":
 		return true
@@ -91,8 +91,8 @@ func Open(name string, o Options) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	op := &opening{Options: o, row: &row}
-	op.unknown()
+	op := &settingsReader{Options: o, row: &row}
+	op.refuseUnknown()
 	var s Source
 	if err = op.err; err == nil {
 		s, err = row.open(op)
@@ -106,16 +106,16 @@ func Open(name string, o Options) (Source, error) {
 	return s, nil
 }
 
-// opening reads settings while a task is opened, and keeps the first error.
-type opening struct {
+// settingsReader reads settings while a task is opened, and keeps the first error.
+type settingsReader struct {
 	Options
 	row *Row
 	err error
 }
 
-// unknown reports settings that the task does not have.
-func (o *opening) unknown() {
-	for _, name := range slices.Sorted(maps.Keys(o.Set)) {
+// refuseUnknown reports settings that the task does not have.
+func (o *settingsReader) refuseUnknown() {
+	for _, name := range slices.Sorted(maps.Keys(o.Settings)) {
 		if !slices.ContainsFunc(o.row.Settings, func(s Setting) bool { return s.Name == name }) {
 			var names []string
 			for _, s := range o.row.Settings {
@@ -128,8 +128,8 @@ func (o *opening) unknown() {
 }
 
 // text returns the value of a setting.
-func (o *opening) text(name string) string {
-	if v, ok := o.Set[name]; ok {
+func (o *settingsReader) text(name string) string {
+	if v, ok := o.Settings[name]; ok {
 		return v
 	}
 	for _, s := range o.row.Settings {
@@ -141,7 +141,7 @@ func (o *opening) text(name string) string {
 }
 
 // int returns the value of a setting that is a whole number.
-func (o *opening) int(name string) int {
+func (o *settingsReader) int(name string) int {
 	v := o.text(name)
 	n, err := strconv.Atoi(v)
 	if err != nil && o.err == nil {
@@ -151,7 +151,7 @@ func (o *opening) int(name string) int {
 }
 
 // bool returns the value of a setting that is true or false.
-func (o *opening) bool(name string) bool {
+func (o *settingsReader) bool(name string) bool {
 	v := o.text(name)
 	if v != "true" && v != "false" && o.err == nil {
 		o.err = fmt.Errorf("setting %s: %q is neither true nor false", name, v)
@@ -160,7 +160,7 @@ func (o *opening) bool(name string) bool {
 }
 
 // oneOf returns the value of a setting that is one of a few words.
-func (o *opening) oneOf(name string, words ...string) string {
+func (o *settingsReader) oneOf(name string, words ...string) string {
 	v := o.text(name)
 	if !slices.Contains(words, v) && o.err == nil {
 		o.err = fmt.Errorf("setting %s: %q is none of %s", name, v, strings.Join(words, ", "))
@@ -168,8 +168,8 @@ func (o *opening) oneOf(name string, words ...string) string {
 	return v
 }
 
-// between reports a setting outside its range.
-func between(name string, x, lo, hi int) error {
+// checkRange reports a setting outside its range.
+func checkRange(name string, x, lo, hi int) error {
 	if x < lo || x > hi {
 		return fmt.Errorf("%s: it is %d, %d to %d are possible", name, x, lo, hi)
 	}

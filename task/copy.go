@@ -14,16 +14,16 @@ var copySettings = []Setting{
 	{"length", "63", "tokens of the sequence that is repeated"},
 }
 
-func openCopy(o *opening) (Source, error) {
+func openCopy(o *settingsReader) (Source, error) {
 	return NewCopy(Copy{Symbols: o.int("symbols"), Length: o.int("length"), Seed: o.Seed})
 }
 
 // NewCopy returns the generator.
 func NewCopy(t Copy) (*Copy, error) {
-	if err := between("symbols", t.Symbols, 1, 1<<20); err != nil {
+	if err := checkRange("symbols", t.Symbols, 1, 1<<20); err != nil {
 		return nil, err
 	}
-	if err := between("length", t.Length, 1, 1<<24); err != nil {
+	if err := checkRange("length", t.Length, 1, 1<<24); err != nil {
 		return nil, err
 	}
 	return &t, nil
@@ -39,11 +39,11 @@ func (t *Copy) Spec() Spec {
 // Sample sets s to a sequence and the tokens that come next.
 func (t *Copy) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	d := drawsOf(t.Seed, split, i)
+	d := newDraws(t.Seed, split, i)
 	for range t.Length {
 		s.Tokens = append(s.Tokens, 1+int32(d.intn(t.Symbols)))
 		s.Labels = append(s.Labels, -1)
@@ -56,5 +56,5 @@ func (t *Copy) Sample(s *Sample, split Split, i int) error {
 
 // Baselines are the commonest symbol.
 func (t *Copy) Baselines(n int) ([]Baseline, error) {
-	return baselines(func() (Baseline, error) { return majorityLabel(t, n) })
+	return runBaselines(func() (Baseline, error) { return scoreMajorityLabel(t, n) })
 }

@@ -158,20 +158,20 @@ func isBinary(text []byte) bool {
 // DefaultCorpus is the source of the Go toolchain that is installed, or, where
 // there is none, a text that the program writes itself.
 func DefaultCorpus() *Corpus {
-	root, err := goroot()
+	root, err := findGoRoot()
 	if err == nil {
 		var c *Corpus
 		if c, err = goSource(root); err == nil {
 			return c
 		}
 	}
-	c := Invent(1, goSourceBytes)
+	c := InventText(1, goSourceBytes)
 	c.Name += " (no Go source to read: " + err.Error() + ")"
 	return c
 }
 
-// goroot returns the folder of the Go toolchain.
-func goroot() (string, error) {
+// findGoRoot returns the folder of the Go toolchain.
+func findGoRoot() (string, error) {
 	if root := os.Getenv("GOROOT"); root != "" {
 		return root, nil
 	}

@@ -124,7 +124,7 @@ func TestDefaultCorpusWithoutGo(t *testing.T) {
 }
 
 func TestInventedTextRepeats(t *testing.T) {
-	a, b, c := Invent(1, 5000), Invent(1, 5000), Invent(2, 5000)
+	a, b, c := InventText(1, 5000), InventText(1, 5000), InventText(2, 5000)
 	if string(a.Text) != string(b.Text) || string(a.Text) == string(c.Text) {
 		t.Error("the text is not a function of the seed")
 	}

@@ -16,7 +16,7 @@ import (
 // opens returns the error of opening a task on files.
 func opens(t *testing.T, name string, files map[string][]byte, set map[string]string) error {
 	t.Helper()
-	_, err := Open(name, Options{Folder: folderOf(t, files), Set: set})
+	_, err := Open(name, Options{Folder: folderOf(t, files), Settings: set})
 	return err
 }
 
@@ -285,11 +285,11 @@ func TestWrittenFilesAreRead(t *testing.T) {
 			}
 		}
 	}
-	p, err := again.(Pictured).Picture(Test, 0)
+	p, err := again.(PictureSource).Picture(Test, 0)
 	if err != nil || p.Height != 32 || p.Width != 32 || p.Channels != 1 || int32(p.Pixels[700]) != take(t, again, Test, 0).Tokens[700] {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := again.(Pictured).Picture(Test, 1); err == nil {
+	if _, err := again.(PictureSource).Picture(Test, 1); err == nil {
 		t.Error("there is no second picture")
 	}
 	if err := WritePathfinder(&b, paths, [3]int{8, 1, 1}, func(i int) error { return map[int]error{2: enough}[i] }); err != enough {
@@ -336,7 +336,7 @@ func TestPictureOfASample(t *testing.T) {
 		files[fmt.Sprintf("%s/%d.png", []string{"a", "b"}[i%2], i)] = pngOf(t, 8, 8, func(x, y int) color.Color { return color.NRGBA{byte(10 * i), 0, 9, 255} })
 	}
 	src := openSource(t, "picture", Options{Seed: 1}, "data", folderOf(t, files), "side", "4")
-	p, err := src.(Pictured).Picture(Train, 0)
+	p, err := src.(PictureSource).Picture(Train, 0)
 	if err != nil || p.Height != 4 || p.Width != 4 || p.Channels != 1 || len(p.Pixels) != 16 {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -345,7 +345,7 @@ func TestPictureOfASample(t *testing.T) {
 			t.Errorf("pixel %d is %d, its token %d", i, p.Pixels[i], token)
 		}
 	}
-	if _, err := src.(Pictured).Picture(Train, 99); err == nil {
+	if _, err := src.(PictureSource).Picture(Train, 99); err == nil {
 		t.Error("there is no picture 99")
 	}
 }
@@ -354,7 +354,7 @@ func TestCatalogue(t *testing.T) {
 	rows := Rows()
 	for _, r := range rows {
 		got, err := Lookup(r.Name)
-		if err != nil || got.Name != r.Name || r.Text() != (r.Name == CharLM || r.Name == ByteLM) {
+		if err != nil || got.Name != r.Name || r.IsText() != (r.Name == CharLM || r.Name == ByteLM) {
 			t.Errorf("%s: %+v, %v", r.Name, got, err)
 		}
 	}

@@ -25,8 +25,8 @@ var ecgSettings = []Setting{
 	{"near", "18", "samples on each side of a beat that are called near (50 ms at 360 Hz)"},
 }
 
-func openECG(o *opening) (Source, error) {
-	path, err := find(filepath.Join(o.Folder, "ecg"), o.text("record")+".hea")
+func openECG(o *settingsReader) (Source, error) {
+	path, err := findFile(filepath.Join(o.Folder, "ecg"), o.text("record")+".hea")
 	if err != nil {
 		return nil, err
 	}
@@ -36,10 +36,10 @@ func openECG(o *opening) (Source, error) {
 // OpenECG reads a WFDB record by the path of its header; its annotations are in
 // the file .atr beside it.
 func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
-	if err := between("length", length, 1, 1<<20); err != nil {
+	if err := checkRange("length", length, 1, 1<<20); err != nil {
 		return nil, err
 	}
-	if err := between("near", near, 0, 1<<20); err != nil {
+	if err := checkRange("near", near, 0, 1<<20); err != nil {
 		return nil, err
 	}
 	r, err := dataset.ReadRecording(path)
@@ -51,7 +51,7 @@ func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
 		return nil, err
 	}
 	t := &ECG{length: length, seed: seed, leads: len(r.Samples), near: make([]int32, r.Length)}
-	t.values = interleave(r)
+	t.values = interleaveLeads(r)
 	for _, a := range marks {
 		if _, ok := a.Beat(); !ok {
 			continue
@@ -70,8 +70,8 @@ func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
 	return t, nil
 }
 
-// interleave returns the samples of a record, those of all signals at a time.
-func interleave(r *dataset.Recording) []float32 {
+// interleaveLeads returns the samples of a record, those of all signals at a time.
+func interleaveLeads(r *dataset.Recording) []float32 {
 	values := make([]float32, 0, r.Length*len(r.Samples))
 	for i := range r.Length {
 		for lead := range r.Samples {
@@ -91,7 +91,7 @@ func (t *ECG) Spec() Spec {
 // Sample sets s to a window.
 func (t *ECG) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
@@ -99,7 +99,7 @@ func (t *ECG) Sample(s *Sample, split Split, i int) error {
 	at := len(t.near) - 2*tenth + i*t.length
 	switch split {
 	case Train:
-		at = drawsOf(t.seed, split, i).intn(len(t.near) - 2*tenth - t.length + 1)
+		at = newDraws(t.seed, split, i).intn(len(t.near) - 2*tenth - t.length + 1)
 	case Test:
 		at += tenth
 	}
@@ -112,7 +112,7 @@ func (t *ECG) Sample(s *Sample, split Split, i int) error {
 func (t *ECG) Baselines(n int) ([]Baseline, error) {
 	var x []float64
 	var y []int32
-	learned, err := each(t, Train, n, func(s *Sample) {
+	learned, err := eachSample(t, Train, n, func(s *Sample) {
 		for i, label := range s.Labels {
 			x, y = append(x, float64(s.Values[i*t.leads])), append(y, label)
 		}
@@ -120,11 +120,11 @@ func (t *ECG) Baselines(n int) ([]Baseline, error) {
 	if err != nil {
 		return nil, err
 	}
-	at, above := threshold(x, y)
-	return baselines(
-		func() (Baseline, error) { return majorityLabel(t, n) },
+	at, above := findThreshold(x, y)
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajorityLabel(t, n) },
 		func() (Baseline, error) {
-			return byRule("threshold of the first lead", t, n, learned, func(s *Sample, i int) int32 {
+			return scoreLabels("threshold of the first lead", t, n, learned, func(s *Sample, i int) int32 {
 				if float64(s.Values[i*t.leads]) > at == above {
 					return 1
 				}

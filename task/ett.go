@@ -30,8 +30,8 @@ var ettSettings = []Setting{
 	{"horizon", "96", "hours that are forecast"},
 }
 
-func openETT(o *opening) (Source, error) {
-	path, err := find(filepath.Join(o.Folder, "ett"), "ETTh1.csv", "ETTh1.csv.gz")
+func openETT(o *settingsReader) (Source, error) {
+	path, err := findFile(filepath.Join(o.Folder, "ett"), "ETTh1.csv", "ETTh1.csv.gz")
 	if err != nil {
 		return nil, err
 	}
@@ -40,10 +40,10 @@ func openETT(o *opening) (Source, error) {
 
 // OpenETT reads an hourly file.
 func OpenETT(path string, input, horizon int) (*ETT, error) {
-	if err := between("horizon", horizon, 1, 2880); err != nil {
+	if err := checkRange("horizon", horizon, 1, 2880); err != nil {
 		return nil, err
 	}
-	if err := between("input", input, 1, ettRows[Train]-horizon); err != nil {
+	if err := checkRange("input", input, 1, ettRows[Train]-horizon); err != nil {
 		return nil, err
 	}
 	table, err := dataset.File(path, dataset.ReadTable)
@@ -89,7 +89,7 @@ func (t *ETT) Spec() Spec {
 // Sample sets s to hours and those that follow.
 func (t *ETT) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
@@ -112,11 +112,11 @@ func (t *ETT) Baselines(n int) ([]Baseline, error) {
 		}
 	}
 	list := []func() (Baseline, error){
-		func() (Baseline, error) { return meanTarget(t, n) },
-		func() (Baseline, error) { return byNumbers("the last hour", t, n, 0, before(1)) },
+		func() (Baseline, error) { return scoreMeanTarget(t, n) },
+		func() (Baseline, error) { return scoreNumbers("the last hour", t, n, 0, before(1)) },
 	}
 	if t.input >= 24 {
-		list = append(list, func() (Baseline, error) { return byNumbers("the last day", t, n, 0, before(24)) })
+		list = append(list, func() (Baseline, error) { return scoreNumbers("the last day", t, n, 0, before(24)) })
 	}
-	return baselines(list...)
+	return runBaselines(list...)
 }

@@ -48,22 +48,22 @@ var letterTokens = func() *[256]int32 {
 	return t
 }()
 
-// alphabet returns the tokens of letters, and how many there are.
-func (o *opening) alphabet() (*[256]int32, int) {
+// letterCodes returns the tokens of letters, and how many there are.
+func (o *settingsReader) letterCodes() (*[256]int32, int) {
 	if o.oneOf("letters", "dna", "all") == "all" {
 		return letterTokens, 29
 	}
 	return baseTokens, 6
 }
 
-func openFASTA(o *opening) (Source, error) {
-	letters, vocab := o.alphabet()
+func openFASTA(o *settingsReader) (Source, error) {
+	letters, vocab := o.letterCodes()
 	as := o.oneOf("as", "records", "windows")
 	length := o.int("length")
 	if o.err != nil {
 		return nil, o.err
 	}
-	if err := between("length", length, 1, 1<<20); err != nil {
+	if err := checkRange("length", length, 1, 1<<20); err != nil {
 		return nil, err
 	}
 	path := o.text("data")
@@ -94,7 +94,7 @@ func openFASTA(o *opening) (Source, error) {
 					records = append(records, r.Record)
 				}
 			}
-			if err := t.add(records); err != nil {
+			if err := t.addSpecies(records); err != nil {
 				return nil, fmt.Errorf("class %q: %w; set as=records for sequences that are shorter", class, err)
 			}
 		}
@@ -235,33 +235,33 @@ func headerWords(r dataset.Record) []string {
 }
 
 // askFASTA asks for the class of the first letters of a record.
-func askFASTA(o *opening, k Known) (*Question, error) {
-	letters, vocab := o.alphabet()
+func askFASTA(o *settingsReader, k ModelInfo) (*Question, error) {
+	letters, vocab := o.letterCodes()
 	return askRecords(k.Classes, o.int("length"), letters, vocab)
 }
 
 // askRecords asks for the classes of the records of a FASTA file.
 func askRecords(classes []string, length int, letters *[256]int32, vocab int) (*Question, error) {
-	return &Question{spec: Spec{Kind: Class, Vocab: vocab, Length: length, Classes: len(classes)}, classes: classes, wants: "a FASTA file", file: func(path string) ([]Given, error) {
+	return &Question{spec: Spec{Kind: Class, Vocab: vocab, Length: length, Classes: len(classes)}, classes: classes, inputKind: "a FASTA file", readFile: func(path string) ([]Input, error) {
 		records, err := dataset.File(path, dataset.ReadFASTA)
 		if err != nil {
 			return nil, err
 		}
-		var list []Given
+		var list []Input
 		for i, r := range records {
 			if len(r.Bases) == 0 {
 				return nil, fmt.Errorf("%s: record %d, %q: it has no letters", path, i, r.Name)
 			}
 			var s Sample
-			s.letters(r.Bases[:min(len(r.Bases), length)], letters)
-			list = append(list, Given{r.Name, []Sample{s}})
+			s.appendLetters(r.Bases[:min(len(r.Bases), length)], letters)
+			list = append(list, Input{r.Name, []Sample{s}})
 		}
 		return list, nil
-	}}, between("length", length, 1, 1<<20)
+	}}, checkRange("length", length, 1, 1<<20)
 }
 
-// letters appends the tokens of letters.
-func (s *Sample) letters(list []byte, tokens *[256]int32) {
+// appendLetters appends the tokens of letters.
+func (s *Sample) appendLetters(list []byte, tokens *[256]int32) {
 	for _, c := range list {
 		s.Tokens = append(s.Tokens, tokens[c])
 	}
@@ -273,34 +273,34 @@ func (t *FASTA) Spec() Spec {
 		Count: [3]int{len(t.parts[0]), len(t.parts[1]), len(t.parts[2])}}
 }
 
-// Classes returns the names of the classes.
-func (t *FASTA) Classes() []string { return slices.Clone(t.classes) }
+// ClassNames returns the names of the classes.
+func (t *FASTA) ClassNames() []string { return slices.Clone(t.classes) }
 
-// byClasses says that files come in the order of their names, which may be classes.
-func (t *FASTA) byClasses() bool { return true }
+// isClassOrdered says that files come in the order of their names, which may be classes.
+func (t *FASTA) isClassOrdered() bool { return true }
 
 // Sample sets s to the letters of a record.
 func (t *FASTA) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
 	r := &t.parts[split][i]
-	s.letters(r.letters, t.letters)
+	s.appendLetters(r.letters, t.letters)
 	s.Class = r.class
 	return nil
 }
 
 // Baselines are the commonest class, and naive Bayes over words of letters.
 func (t *FASTA) Baselines(n int) ([]Baseline, error) {
-	return baselines(
-		func() (Baseline, error) { return majority(t, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(t, n) },
 		func() (Baseline, error) {
 			if t.vocab == 6 {
-				return byBayes("naive Bayes over 6-mers", t, n, func(s *Sample, f func([]byte)) { kmers(s.Tokens, kmer, 4, f) })
+				return scoreNaiveBayes("naive Bayes over 6-mers", t, n, func(s *Sample, f func([]byte)) { eachKmer(s.Tokens, kmerLength, 4, f) })
 			}
-			return byBayes("naive Bayes over 3-mers", t, n, func(s *Sample, f func([]byte)) { kmers(s.Tokens, 3, 28, f) })
+			return scoreNaiveBayes("naive Bayes over 3-mers", t, n, func(s *Sample, f func([]byte)) { eachKmer(s.Tokens, 3, 28, f) })
 		},
 	)
 }

@@ -35,7 +35,7 @@ func TestFASTALabels(t *testing.T) {
 		for _, as := range []string{"records", "windows"} {
 			src := openSource(t, "fasta", Options{Seed: 1}, "data", dir, "label", label, "as", as, "length", "12")
 			holds(t, src)
-			if names := src.(Named).Classes(); !slices.Equal(names, []string{"cat", "dog"}) {
+			if names := src.(ClassNamer).ClassNames(); !slices.Equal(names, []string{"cat", "dog"}) {
 				t.Errorf("%s: classes %q", label, names)
 			}
 			for i := range 5 {
@@ -74,13 +74,13 @@ func TestFASTARefuses(t *testing.T) {
 		{[]string{"data", ""}, "data: a FASTA file or a folder"},
 	} {
 		set := append([]string{"data", dir}, c.set...)
-		if _, err := Open("fasta", Options{Set: pairs(set)}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Open("fasta", Options{Settings: pairs(set)}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error is %v, want %s", c.set, err, c.want)
 		}
 	}
 	table := folderOf(t, map[string][]byte{"a.fa": []byte(">x\nA\n>y\nC\n"), "t.csv": []byte("name,label\nx,1\n"), "u.csv": []byte("name,class\nx,1\n")})
 	for name, want := range map[string]string{"t.csv": `record 1, "y": ` + filepath.Join(table, "t.csv") + " has no row of that name", "u.csv": `column "label": there is none`} {
-		if _, err := Open("fasta", Options{Set: pairs([]string{"data", filepath.Join(table, "a.fa"), "label", name})}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Open("fasta", Options{Settings: pairs([]string{"data", filepath.Join(table, "a.fa"), "label", name})}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error is %v, want %s", name, err, want)
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Own is a task of the user's own texts, as bytes, each one more than its value:
+// OwnTexts is a task of the user's own texts, as bytes, each one more than its value:
 // to give each a class or a number, or each of its bytes a label.
-type Own struct {
+type OwnTexts struct {
 	kind    Kind
 	length  int
 	classes []string // of texts, or of bytes
@@ -25,7 +25,7 @@ type Own struct {
 	ordered bool // by classes
 }
 
-func (t *Own) byClasses() bool { return t.ordered }
+func (t *OwnTexts) isClassOrdered() bool { return t.ordered }
 
 type ownText struct {
 	text   []byte
@@ -46,12 +46,12 @@ var ownSettings = []Setting{
 	{"length", "4096", "bytes of a text that are seen"},
 }
 
-func openOwn(o *opening) (Source, error) {
-	return OpenOwn(o.text("data"), o.ownKind(), o.text("text"), o.text("label"), o.int("length"), o.Seed)
+func openOwnTexts(o *settingsReader) (Source, error) {
+	return OpenOwnTexts(o.text("data"), o.textTarget(), o.text("text"), o.text("label"), o.int("length"), o.Seed)
 }
 
-// ownKind returns what is to be said about texts.
-func (o *opening) ownKind() Kind {
+// textTarget returns what is to be said about texts.
+func (o *settingsReader) textTarget() Kind {
 	kinds := map[string]Kind{"class": Class, "number": Regression, "bytes": Labels}
 	return kinds[o.oneOf("target", "class", "number", "bytes")]
 }
@@ -59,27 +59,27 @@ func (o *opening) ownKind() Kind {
 // ownName is the task in the catalogue.
 const ownName = "file"
 
-// askOwn asks about a text.
-func askOwn(o *opening, k Known) (*Question, error) {
-	spec := Spec{Kind: o.ownKind(), Classes: len(k.Classes)}
+// askOwnText asks about a text.
+func askOwnText(o *settingsReader, k ModelInfo) (*Question, error) {
+	spec := Spec{Kind: o.textTarget(), Classes: len(k.Classes)}
 	if spec.Kind == Regression {
 		spec.Classes, spec.Outputs = 0, 1
 	}
 	return askText(spec, k.Classes, o.int("length"))
 }
 
-// OpenOwn reads a file, or lists a folder, whose texts have classes only. Kind is
+// OpenOwnTexts reads a file, or lists a folder, whose texts have classes only. Kind is
 // Class, Regression or Labels. A tenth of a file's texts is there to choose by and
 // a tenth to be judged by, drawn by the seed and the text's place.
-func OpenOwn(path string, kind Kind, textName, labelName string, length int, seed uint64) (*Own, error) {
-	if err := between("length", length, 1, 1<<24); err != nil {
+func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int, seed uint64) (*OwnTexts, error) {
+	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	t := &Own{kind: kind, length: length}
+	t := &OwnTexts{kind: kind, length: length}
 	if info.IsDir() {
 		if kind != Class {
 			return nil, fmt.Errorf("target: a folder says classes, %v is asked for", kind)
@@ -112,7 +112,7 @@ func OpenOwn(path string, kind Kind, textName, labelName string, length int, see
 	if err != nil {
 		return nil, err
 	}
-	if err := t.add(rows, seed); err != nil {
+	if err := t.addRows(rows, seed); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
@@ -184,8 +184,8 @@ func readJSONL(r io.Reader, textName, labelName string) ([][2]string, error) {
 	return rows, nil
 }
 
-// add divides rows of a text and what is to be said.
-func (t *Own) add(rows [][2]string, seed uint64) error {
+// addRows divides rows of a text and what is to be said.
+func (t *OwnTexts) addRows(rows [][2]string, seed uint64) error {
 	classes := map[string]bool{}
 	for i, row := range rows {
 		if row[0] == "" {
@@ -237,11 +237,11 @@ func (t *Own) add(rows [][2]string, seed uint64) error {
 	return nil
 }
 
-// Classes returns the names of the classes.
-func (t *Own) Classes() []string { return slices.Clone(t.classes) }
+// ClassNames returns the names of the classes.
+func (t *OwnTexts) ClassNames() []string { return slices.Clone(t.classes) }
 
 // Spec returns what the samples are.
-func (t *Own) Spec() Spec {
+func (t *OwnTexts) Spec() Spec {
 	s := Spec{Name: ownName, Kind: t.kind, Metric: Accuracy, Vocab: 257, Length: t.length, Parts: 1, Classes: len(t.classes),
 		Count: [3]int{len(t.parts[0]), len(t.parts[1]), len(t.parts[2])}}
 	if t.kind == Regression {
@@ -251,9 +251,9 @@ func (t *Own) Spec() Spec {
 }
 
 // Sample sets s to a text.
-func (t *Own) Sample(s *Sample, split Split, i int) error {
+func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
@@ -291,32 +291,32 @@ func (t *Own) Sample(s *Sample, split Split, i int) error {
 
 // Baselines are the commonest class and naive Bayes over words, the mean, or the
 // commonest label and that of each byte.
-func (t *Own) Baselines(n int) ([]Baseline, error) {
+func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 	switch t.kind {
 	case Regression:
-		return baselines(func() (Baseline, error) { return meanTarget(t, n) })
+		return runBaselines(func() (Baseline, error) { return scoreMeanTarget(t, n) })
 	case Labels:
-		return baselines(
-			func() (Baseline, error) { return majorityLabel(t, n) },
-			func() (Baseline, error) { return byToken(t, n) },
+		return runBaselines(
+			func() (Baseline, error) { return scoreMajorityLabel(t, n) },
+			func() (Baseline, error) { return scoreTokenLabels(t, n) },
 		)
 	}
-	return baselines(
-		func() (Baseline, error) { return majority(t, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(t, n) },
 		func() (Baseline, error) {
-			return byBayes("naive Bayes over words", t, n, func(s *Sample, f func([]byte)) { words(s.Tokens, f) })
+			return scoreNaiveBayes("naive Bayes over words", t, n, func(s *Sample, f func([]byte)) { eachWord(s.Tokens, f) })
 		},
 	)
 }
 
-// byToken is the label that each token mostly has.
-func byToken(src Source, n int) (Baseline, error) {
+// scoreTokenLabels is the label that each token mostly has.
+func scoreTokenLabels(src Source, n int) (Baseline, error) {
 	spec := src.Spec()
 	counts := make([][]int, spec.Vocab)
 	for i := range counts {
 		counts[i] = make([]int, spec.Classes)
 	}
-	learned, err := each(src, Train, n, func(s *Sample) {
+	learned, err := eachSample(src, Train, n, func(s *Sample) {
 		for i, y := range s.Labels {
 			if y >= 0 {
 				counts[s.Tokens[i]][y]++
@@ -326,5 +326,5 @@ func byToken(src Source, n int) (Baseline, error) {
 	if err != nil {
 		return Baseline{}, err
 	}
-	return byRule("label of the token", src, n, learned, func(s *Sample, i int) int32 { return int32(largest(counts[s.Tokens[i]])) })
+	return scoreLabels("label of the token", src, n, learned, func(s *Sample, i int) int32 { return int32(argMax(counts[s.Tokens[i]])) })
 }

@@ -119,17 +119,17 @@ func TestMNISTPatches(t *testing.T) {
 	if got, want := s.Values[5*49+7+2], float32((19*784+8*28+9)%256)/255; got != want || s.Class != 9 {
 		t.Errorf("%g, want %g; class %d", got, want, s.Class)
 	}
-	if p, err := src.(Pictured).Picture(Valid, 1); err != nil || p.Height != 28 || p.N() != 1 || p.Pixels[8*28+9] != byte((19*784+8*28+9)%256) {
+	if p, err := src.(PictureSource).Picture(Valid, 1); err != nil || p.Height != 28 || p.N() != 1 || p.Pixels[8*28+9] != byte((19*784+8*28+9)%256) {
 		t.Errorf("picture %+v, %v", p, err)
 	}
-	if _, err := src.(Pictured).Picture(Valid, 2); err == nil {
+	if _, err := src.(PictureSource).Picture(Valid, 2); err == nil {
 		t.Error("a picture that is not there")
 	}
 	few := openSource(t, "mnist", Options{Folder: dir}, "learn", "5")
 	if spec := few.Spec(); spec.Count != [3]int{5, 2, 2} {
 		t.Errorf("%+v", spec)
 	}
-	if _, err := Open("mnist", Options{Folder: dir, Set: map[string]string{"learn": "19"}}); err == nil || !strings.Contains(err.Error(), "learn: it is 19, 0 to 18 are possible") {
+	if _, err := Open("mnist", Options{Folder: dir, Settings: map[string]string{"learn": "19"}}); err == nil || !strings.Contains(err.Error(), "learn: it is 19, 0 to 18 are possible") {
 		t.Error(err)
 	}
 	files["mnist/t10k-labels-idx1-ubyte"] = idx([]int{3}, labels[:3])
@@ -169,8 +169,8 @@ func TestImageOfBatches(t *testing.T) {
 		t.Errorf("grey %d, want %d, class %d", s.Tokens[1023], want, s.Class)
 	}
 	// White stays below 256.
-	if Grey(255, 255, 255) != 255 || Grey(0, 0, 0) != 0 {
-		t.Error(Grey(255, 255, 255))
+	if GreyLevel(255, 255, 255) != 255 || GreyLevel(0, 0, 0) != 0 {
+		t.Error(GreyLevel(255, 255, 255))
 	}
 }
 
@@ -232,11 +232,11 @@ func TestPixelHistograms(t *testing.T) {
 	// Left, above and above to the right of the green value of pixel (1,2), each of 32 levels.
 	x := make([]float32, 48)
 	x[3*(4*1+1)+1], x[3*(4*0+2)+1], x[3*(4*0+3)+1] = 1, 255, 33
-	if got, want := src.neighbours(x, 3*(4*1+2)+1), (1*9+8)*9+2; got != want {
+	if got, want := src.neighbourKey(x, 3*(4*1+2)+1), (1*9+8)*9+2; got != want {
 		t.Errorf("neighbours %d, want %d", got, want)
 	}
 	x = []float32{255, 255, 255}
-	if got := src.neighbours(append(x, make([]float32, 45)...), 0); got != 0 {
+	if got := src.neighbourKey(append(x, make([]float32, 45)...), 0); got != 0 {
 		t.Errorf("neighbours of the first level are %d", got)
 	}
 }
@@ -368,9 +368,9 @@ func TestSounds(t *testing.T) {
 	if got := src.Spec().Count; got != [3]int{2, 0, 1} {
 		t.Errorf("samples %v", got)
 	}
-	names := src.Classes()
+	names := src.ClassNames()
 	names[0] = "changed"
-	if got := src.Classes(); !slices.Equal(got, []string{"high", "low"}) {
+	if got := src.ClassNames(); !slices.Equal(got, []string{"high", "low"}) {
 		t.Errorf("the classes are %q", got)
 	}
 	for want, dir := range map[string]string{
@@ -409,7 +409,7 @@ func TestPictures(t *testing.T) {
 	src := openSource(t, "picture", Options{Seed: 4}, "data", dir, "side", "4")
 	holds(t, src)
 	count := src.Spec().Count
-	if named, ok := src.(Named); !ok || !slices.Equal(named.Classes(), []string{"cats", "dogs"}) {
+	if named, ok := src.(ClassNamer); !ok || !slices.Equal(named.ClassNames(), []string{"cats", "dogs"}) {
 		t.Error("the classes do not have the names of their folders")
 	}
 	if count[0]+count[1]+count[2] != 80 || count[1] == 0 || count[2] == 0 || count[0] < 50 {
@@ -426,13 +426,13 @@ func TestPictures(t *testing.T) {
 func TestScale(t *testing.T) {
 	p := &dataset.Picture{Height: 2, Width: 3, Pixels: []byte{0, 0, 0, 90, 90, 90, 30, 30, 30, 60, 60, 60, 0, 0, 0, 0, 0, 0}}
 	// A square of one pixel is the mean of all; one of two shares the middle column.
-	if got := scale(p, 1); !bytes.Equal(got, []byte{30, 30, 30}) {
+	if got := resizePicture(p, 1); !bytes.Equal(got, []byte{30, 30, 30}) {
 		t.Error(got)
 	}
-	if got := scale(p, 2); got[0] != 30 || got[3] != 50 || got[6] != 40 || got[9] != 0 {
+	if got := resizePicture(p, 2); got[0] != 30 || got[3] != 50 || got[6] != 40 || got[9] != 0 {
 		t.Error(got)
 	}
-	if got := scale(p, 6); got[0] != 0 || got[3*2] != 90 || got[3*35] != 0 || got[3*18] != 60 {
+	if got := resizePicture(p, 6); got[0] != 0 || got[3*2] != 90 || got[3*35] != 0 || got[3*18] != 60 {
 		t.Error(got)
 	}
 }
@@ -492,9 +492,9 @@ func TestOwnTexts(t *testing.T) {
 		{"there are 1 classes, 2 are needed", []string{"data", at("word.csv")}},
 		{"a folder says classes", []string{"data", at("texts"), "target", "number"}},
 	} {
-		o := Options{Set: map[string]string{}}
+		o := Options{Settings: map[string]string{}}
 		for i := 0; i < len(c.set); i += 2 {
-			o.Set[c.set[i]] = c.set[i+1]
+			o.Settings[c.set[i]] = c.set[i+1]
 		}
 		if _, err := Open("file", o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error is %v", c.set, err)
@@ -549,7 +549,7 @@ func TestTextWindows(t *testing.T) {
 			}
 		}
 	}
-	if _, err := Open("bytelm", Options{Set: map[string]string{"data": path, "length": "0"}}); err == nil || !strings.Contains(err.Error(), "length: it is 0") {
+	if _, err := Open("bytelm", Options{Settings: map[string]string{"data": path, "length": "0"}}); err == nil || !strings.Contains(err.Error(), "length: it is 0") {
 		t.Error(err)
 	}
 }
@@ -563,7 +563,7 @@ func FuzzReadJSONL(f *testing.F) {
 			return
 		}
 		for _, kind := range []Kind{Class, Regression, Labels} {
-			_ = (&Own{kind: kind, length: 5}).add(rows, 1)
+			_ = (&OwnTexts{kind: kind, length: 5}).addRows(rows, 1)
 		}
 	})
 }
@@ -579,7 +579,7 @@ func FuzzColumns(f *testing.F) {
 				t.Errorf("%d bytes are read in %d bytes of memory", len(s), n)
 			}
 			if err == nil {
-				_ = (&Own{kind: Class, length: 5}).add(rows, 1)
+				_ = (&OwnTexts{kind: Class, length: 5}).addRows(rows, 1)
 			}
 		}
 	})

@@ -11,8 +11,8 @@ import (
 // ErrNoData is in the errors of tasks whose data set is not at hand.
 var ErrNoData = errors.New("farfield data fetches and makes data sets")
 
-// find returns the path of the first of names that is in a folder.
-func find(folder string, names ...string) (string, error) {
+// findFile returns the path of the first of names that is in a folder.
+func findFile(folder string, names ...string) (string, error) {
 	for _, name := range names {
 		path := filepath.Join(folder, filepath.FromSlash(name))
 		if _, err := os.Stat(path); err == nil {

@@ -35,7 +35,7 @@ func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder
 			if _, err := os.Stat(dir); err != nil {
 				continue
 			}
-			names, err := subfolders(dir)
+			names, err := listFolders(dir)
 			if err != nil {
 				return nil, err
 			}
@@ -52,10 +52,10 @@ func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder
 				}
 			}
 		}
-		return c, c.check(root, suffixes)
+		return c, c.checkClasses(root, suffixes)
 	}
 	var err error
-	if c.classes, err = subfolders(root); err != nil {
+	if c.classes, err = listFolders(root); err != nil {
 		return nil, err
 	}
 	var all []classFile
@@ -68,7 +68,7 @@ func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder
 		split := splitOf(seed, i)
 		c.files[split] = append(c.files[split], f)
 	}
-	return c, c.check(root, suffixes)
+	return c, c.checkClasses(root, suffixes)
 }
 
 // splitOf draws the split of item i: eight, one and one of ten.
@@ -82,7 +82,7 @@ func splitOf(seed uint64, i int) Split {
 	return Train
 }
 
-func (c *classFolder) check(root string, suffixes []string) error {
+func (c *classFolder) checkClasses(root string, suffixes []string) error {
 	if len(c.classes) < 2 || len(c.files[Train]) == 0 {
 		return fmt.Errorf("%s: it holds %d folders with %d files %s to learn from; a folder for each of two classes or more is needed",
 			root, len(c.classes), len(c.files[Train]), strings.Join(suffixes, ", "))
@@ -90,12 +90,12 @@ func (c *classFolder) check(root string, suffixes []string) error {
 	return nil
 }
 
-func (c *classFolder) count() [3]int {
+func (c *classFolder) countSamples() [3]int {
 	return [3]int{len(c.files[0]), len(c.files[1]), len(c.files[2])}
 }
 
-// subfolders lists the folders in dir by name.
-func subfolders(dir string) ([]string, error) {
+// listFolders lists the folders in dir by name.
+func listFolders(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
@@ -132,5 +132,5 @@ func appendFiles(list []classFile, dir string, class int32, suffixes []string) (
 	return list, err
 }
 
-// byClasses says that a source of the files has them in the order of their classes.
-func (c *classFolder) byClasses() bool { return true }
+// isClassOrdered says that a source of the files has them in the order of their classes.
+func (c *classFolder) isClassOrdered() bool { return true }

@@ -10,21 +10,21 @@ import (
 
 func TestExpression(t *testing.T) {
 	const flat = "[SM 3 [MED 9 4 ] [MAX 1 2 [MIN 7 8 ] ] [MED 1 2 6 9 ] ]"
-	tokens, err := Expression(nil, flat)
+	tokens, err := ParseExpression(nil, flat)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := value(tokens, false); got != (3+6+7+4)%10 {
+	if got := evaluateExpression(tokens, false); got != (3+6+7+4)%10 {
 		t.Errorf("value %d", got)
 	}
-	if got := value(tokens, true); got != (3+9+7+6)%10 {
+	if got := evaluateExpression(tokens, true); got != (3+9+7+6)%10 {
 		t.Errorf("value with the upper median %d", got)
 	}
 	const text = "( ( ( [MAX 2 ) 9 ) ] )"
-	if tokens, err = Expression(nil, text); err != nil || string(WriteExpression(nil, tokens)) != text {
-		t.Errorf("%s: written as %s, %v", text, WriteExpression(nil, tokens), err)
+	if tokens, err = ParseExpression(nil, text); err != nil || string(AppendExpression(nil, tokens)) != text {
+		t.Errorf("%s: written as %s, %v", text, AppendExpression(nil, tokens), err)
 	}
-	if tokens, err = Expression(nil, "7"); err != nil || value(tokens, false) != 7 {
+	if tokens, err = ParseExpression(nil, "7"); err != nil || evaluateExpression(tokens, false) != 7 {
 		t.Error(err)
 	}
 	for source, want := range map[string]string{
@@ -37,7 +37,7 @@ func TestExpression(t *testing.T) {
 		"[AVERAGE 1 ]":  "is no digit, operator or ]",
 		"[MAX 1 [MIN ]": "closes no operator",
 	} {
-		if _, err := Expression(nil, source); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseExpression(nil, source); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error is %v", source, err)
 		}
 	}
@@ -57,10 +57,10 @@ func TestOfficialListOps(t *testing.T) {
 	for split, rows := range src.rows {
 		for i, row := range rows {
 			s := take(t, src, Split(split), i)
-			if got := value(s.Tokens, false); got != row.Target {
+			if got := evaluateExpression(s.Tokens, false); got != row.Target {
 				t.Fatalf("%v %d: worth %d, the file says %d", Split(split), i, got, row.Target)
 			}
-			if string(WriteExpression(nil, s.Tokens)) != row.Source {
+			if string(AppendExpression(nil, s.Tokens)) != row.Source {
 				t.Fatalf("%v %d: written otherwise", Split(split), i)
 			}
 		}
@@ -93,12 +93,12 @@ func TestListOpsDistribution(t *testing.T) {
 	var classes [10]float64
 	var roots [4]float64
 	mean := 0.
-	_, err = each(src, Train, n, func(s *Sample) {
+	_, err = eachSample(src, Train, n, func(s *Sample) {
 		lengths = append(lengths, len(s.Tokens))
 		mean += float64(len(s.Tokens)) / n
 		classes[s.Class] += 1. / n
 		roots[s.Tokens[0]-listMin] += 1. / n
-		if value(s.Tokens, false) != int(s.Class) {
+		if evaluateExpression(s.Tokens, false) != int(s.Class) {
 			t.Fatal("the class is not the value")
 		}
 	})
@@ -140,8 +140,8 @@ func TestListOps6HasItsLength(t *testing.T) {
 	for i := range 300 {
 		s := take(t, src, Train, i)
 		seen[len(s.Tokens)] = true
-		text := WriteExpression(nil, s.Tokens)
-		back, err := Expression(nil, string(text))
+		text := AppendExpression(nil, s.Tokens)
+		back, err := ParseExpression(nil, string(text))
 		if err != nil || !slices.Equal(back, s.Tokens) {
 			t.Fatalf("sample %d is no expression: %v", i, err)
 		}
@@ -235,7 +235,7 @@ func TestShapesLevels(t *testing.T) {
 		t.Errorf("baselines %v", list)
 	}
 	sum, squares, n := 0., 0., 0
-	_, err = each(src, Train, 4000, func(s *Sample) {
+	_, err = eachSample(src, Train, 4000, func(s *Sample) {
 		for _, v := range s.Values {
 			sum, squares, n = sum+float64(v), squares+float64(v)*float64(v), n+1
 		}
@@ -251,14 +251,14 @@ func FuzzExpression(f *testing.F) {
 	f.Add("( ( ( [MAX 2 ) 9 ) ] )")
 	f.Add("[SM 3 [MED 9 4 ] ]")
 	f.Fuzz(func(t *testing.T, source string) {
-		tokens, err := Expression(nil, source)
+		tokens, err := ParseExpression(nil, source)
 		if err != nil {
 			return
 		}
-		if v := value(tokens, true); v < 0 || v > 9 {
+		if v := evaluateExpression(tokens, true); v < 0 || v > 9 {
 			t.Errorf("worth %d", v)
 		}
-		again, err := Expression(nil, string(WriteExpression(nil, tokens)))
+		again, err := ParseExpression(nil, string(AppendExpression(nil, tokens)))
 		if err != nil || !slices.Equal(again, tokens) {
 			t.Errorf("%q comes back as %v, %v", source, again, err)
 		}

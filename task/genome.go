@@ -30,22 +30,22 @@ var species = []string{"E. coli", "C. elegans", "D. melanogaster", "A. thaliana"
 var genomeSettings = []Setting{{"length", "1024", "bases of a window"}}
 
 // askGenome asks for the species of the first bases of a record.
-func askGenome(o *opening, _ Known) (*Question, error) {
+func askGenome(o *settingsReader, _ ModelInfo) (*Question, error) {
 	return askRecords(species, o.int("length"), baseTokens, 6)
 }
 
-func openGenome(o *opening) (Source, error) {
+func openGenome(o *settingsReader) (Source, error) {
 	return OpenGenome(filepath.Join(o.Folder, "genome"), o.int("length"), o.Seed)
 }
 
 // OpenGenome reads a FASTA file of each species in a folder, plain or gzip.
 func OpenGenome(folder string, length int, seed uint64) (*Genome, error) {
-	if err := between("length", length, 1, 1<<20); err != nil {
+	if err := checkRange("length", length, 1, 1<<20); err != nil {
 		return nil, err
 	}
 	t := &Genome{name: "genome", classes: species, length: length, seed: seed}
 	for _, name := range genomes {
-		path, err := find(folder, name, name+".gz")
+		path, err := findFile(folder, name, name+".gz")
 		if err != nil {
 			return nil, err
 		}
@@ -53,15 +53,15 @@ func OpenGenome(folder string, length int, seed uint64) (*Genome, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := t.add(records); err != nil {
+		if err := t.addSpecies(records); err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	return t, nil
 }
 
-// add divides the records of a species.
-func (t *Genome) add(records []dataset.Record) error {
+// addSpecies divides the records of a species.
+func (t *Genome) addSpecies(records []dataset.Record) error {
 	records = slices.DeleteFunc(records, func(r dataset.Record) bool { return len(r.Bases) < t.length })
 	slices.SortStableFunc(records, func(a, b dataset.Record) int { return len(b.Bases) - len(a.Bases) })
 	var parts [3][][]byte
@@ -109,17 +109,17 @@ var baseTokens = func() *[256]int32 {
 	return t
 }()
 
-// Classes returns the names of the species.
-func (t *Genome) Classes() []string { return slices.Clone(t.classes) }
+// ClassNames returns the names of the species.
+func (t *Genome) ClassNames() []string { return slices.Clone(t.classes) }
 
 // Sample sets s to a window.
 func (t *Genome) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	d := drawsOf(t.seed, split, i)
+	d := newDraws(t.seed, split, i)
 	class := d.intn(len(t.classes))
 	s.Class = int32(class)
 	// Every window of the species is as likely as another.
@@ -141,21 +141,21 @@ func (t *Genome) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// kmer is the length of the words that are counted.
-const kmer = 6
+// kmerLength is the length of the words that are counted.
+const kmerLength = 6
 
 // Baselines are the commonest class, and naive Bayes over words of six bases.
 func (t *Genome) Baselines(n int) ([]Baseline, error) {
-	return baselines(
-		func() (Baseline, error) { return majority(t, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(t, n) },
 		func() (Baseline, error) {
-			return byBayes("naive Bayes over 6-mers", t, n, func(s *Sample, f func([]byte)) { kmers(s.Tokens, kmer, 4, f) })
+			return scoreNaiveBayes("naive Bayes over 6-mers", t, n, func(s *Sample, f func([]byte)) { eachKmer(s.Tokens, kmerLength, 4, f) })
 		},
 	)
 }
 
-// kmers calls f with each word of k tokens up to last.
-func kmers(tokens []int32, k int, last int32, f func([]byte)) {
+// eachKmer calls f with each word of k tokens up to last.
+func eachKmer(tokens []int32, k int, last int32, f func([]byte)) {
 	var word []byte
 	for _, b := range tokens {
 		if b > last {

@@ -13,21 +13,23 @@ import (
 // from the last 5,000 are there to choose by; 10,000 to be judged by.
 type Image struct{ images }
 
-func openImage(o *opening) (Source, error) { return OpenImage(filepath.Join(o.Folder, "cifar10")) }
+func openImage(o *settingsReader) (Source, error) {
+	return OpenImage(filepath.Join(o.Folder, "cifar10"))
+}
 
 // cifarClasses are the names of CIFAR-10's classes.
 var cifarClasses = []string{"airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"}
 
-// Classes returns the names of the classes.
-func (t *Image) Classes() []string { return slices.Clone(cifarClasses) }
+// ClassNames returns the names of the classes.
+func (t *Image) ClassNames() []string { return slices.Clone(cifarClasses) }
 
-func askImage(*opening, Known) (*Question, error) {
+func askImage(*settingsReader, ModelInfo) (*Question, error) {
 	return askPicture(32, 0, false, cifarClasses, len(cifarClasses)), nil
 }
 
 // OpenImage reads CIFAR-10 from a folder, as readCIFAR10 does.
 func OpenImage(folder string) (*Image, error) {
-	m, err := readCIFAR10(folder, grey)
+	m, err := readCIFAR10(folder, toGrey)
 	return &Image{m}, err
 }
 
@@ -36,7 +38,7 @@ func OpenImage(folder string) (*Image, error) {
 // judged by, and labels_51000.bin. Of each file it keeps what keep returns.
 func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (images, error) {
 	var t images
-	if bin, err := find(folder, "data_batch_1.bin", "cifar-10-batches-bin/data_batch_1.bin"); err == nil {
+	if bin, err := findFile(folder, "data_batch_1.bin", "cifar-10-batches-bin/data_batch_1.bin"); err == nil {
 		dir := filepath.Dir(bin)
 		for b := 1; b <= 6; b++ {
 			name := fmt.Sprintf("data_batch_%d.bin", b)
@@ -45,7 +47,7 @@ func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (ima
 			}
 			m, err := dataset.File(filepath.Join(dir, name), dataset.ReadCIFAR10)
 			if err == nil {
-				err = t.append(b == 6, keep(m))
+				err = t.appendPart(b == 6, keep(m))
 			}
 			if err != nil {
 				return t, err
@@ -53,7 +55,7 @@ func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (ima
 		}
 		return t, nil
 	}
-	labels, err := find(folder, "labels_51000.bin")
+	labels, err := findFile(folder, "labels_51000.bin")
 	if err != nil {
 		return t, fmt.Errorf("%s: it holds neither data_batch_1.bin nor sheets with labels_51000.bin; %w", folder, ErrNoData)
 	}
@@ -62,7 +64,7 @@ func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (ima
 		return t, err
 	}
 	for b := range 51 {
-		path, err := find(folder, fmt.Sprintf("cifar10_batch_%d.png", b))
+		path, err := findFile(folder, fmt.Sprintf("cifar10_batch_%d.png", b))
 		if err != nil {
 			if b == 0 || b == 50 {
 				return t, err
@@ -82,41 +84,41 @@ func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (ima
 				return t, fmt.Errorf("%s: class of image %d is %d, there are 10", labels, 1000*b+i, y)
 			}
 		}
-		if err := t.append(b == 50, keep(m)); err != nil {
+		if err := t.appendPart(b == 50, keep(m)); err != nil {
 			return t, err
 		}
 	}
 	return t, nil
 }
 
-// grey returns images of red, green and blue in the grey of tf.image's
+// toGrey returns images of red, green and blue in the grey of tf.image's
 // rgb_to_grayscale: trunc(255.5·(0.2989 R + 0.5870 G + 0.1140 B)/255).
-func grey(m *dataset.Images) *dataset.Images {
+func toGrey(m *dataset.Images) *dataset.Images {
 	g := &dataset.Images{Height: m.Height, Width: m.Width, Channels: 1, Labels: m.Labels, Pixels: make([]byte, len(m.Pixels)/3)}
 	for i := range g.Pixels {
-		g.Pixels[i] = Grey(m.Pixels[3*i], m.Pixels[3*i+1], m.Pixels[3*i+2])
+		g.Pixels[i] = GreyLevel(m.Pixels[3*i], m.Pixels[3*i+1], m.Pixels[3*i+2])
 	}
 	return g
 }
 
-// Grey returns the grey of a pixel.
-func Grey(r, g, b byte) byte {
+// GreyLevel returns the grey of a pixel.
+func GreyLevel(r, g, b byte) byte {
 	return byte(255.5 / 255 * (0.2989*float64(r) + 0.5870*float64(g) + 0.1140*float64(b)))
 }
 
 // Spec returns what the samples are.
 func (t *Image) Spec() Spec {
-	return Spec{Name: "image", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 1024, Parts: 1, Classes: 10, Count: t.count()}
+	return Spec{Name: "image", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 1024, Parts: 1, Classes: 10, Count: t.countSamples()}
 }
 
 // Sample sets s to the grey values of an image.
 func (t *Image) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	m, i := t.at(split, i)
+	m, i := t.locateImage(split, i)
 	s.Class = int32(m.Labels[i])
 	for _, p := range m.At(i) {
 		s.Tokens = append(s.Tokens, int32(p))

@@ -8,8 +8,8 @@ type images struct {
 	train, test *dataset.Images
 }
 
-// add puts images into one of the parts.
-func (m *images) add(test bool, part *dataset.Images) {
+// setPart puts images into one of the parts.
+func (m *images) setPart(test bool, part *dataset.Images) {
 	if test {
 		m.test = part
 	} else {
@@ -17,27 +17,27 @@ func (m *images) add(test bool, part *dataset.Images) {
 	}
 }
 
-// append puts images behind those of a part.
-func (m *images) append(test bool, part *dataset.Images) error {
+// appendPart puts images behind those of a part.
+func (m *images) appendPart(test bool, part *dataset.Images) error {
 	have := m.train
 	if test {
 		have = m.test
 	}
 	if have == nil {
-		m.add(test, part)
+		m.setPart(test, part)
 		return nil
 	}
 	return have.Append(part)
 }
 
-// count returns the samples of each split.
-func (m *images) count() [3]int {
+// countSamples returns the samples of each split.
+func (m *images) countSamples() [3]int {
 	n := m.train.N()
 	return [3]int{n - n/10, n / 10, m.test.N()}
 }
 
-// at returns where image i of a split lies.
-func (m *images) at(split Split, i int) (*dataset.Images, int) {
+// locateImage returns where image i of a split lies.
+func (m *images) locateImage(split Split, i int) (*dataset.Images, int) {
 	switch split {
 	case Test:
 		return m.test, i
@@ -50,11 +50,11 @@ func (m *images) at(split Split, i int) (*dataset.Images, int) {
 
 // Picture returns an image in grey.
 func (m *images) Picture(split Split, i int) (*dataset.Images, error) {
-	spec := Spec{Name: "picture", Count: m.count()}
-	if err := spec.within(split, i); err != nil {
+	spec := Spec{Name: "picture", Count: m.countSamples()}
+	if err := spec.checkIndex(split, i); err != nil {
 		return nil, err
 	}
-	all, i := m.at(split, i)
+	all, i := m.locateImage(split, i)
 	return onePicture(all.Height, all.Width, all.Channels, all.At(i)), nil
 }
 
@@ -62,7 +62,7 @@ func (m *images) Picture(split Split, i int) (*dataset.Images, error) {
 func onePicture(height, width, channels int, pixels []byte) *dataset.Images {
 	m := &dataset.Images{Height: height, Width: width, Channels: channels, Pixels: pixels}
 	if channels == 3 {
-		return grey(m)
+		return toGrey(m)
 	}
 	return m
 }

@@ -14,16 +14,16 @@ var inductionSettings = []Setting{
 	{"length", "30", "tokens of a sequence"},
 }
 
-func openInduction(o *opening) (Source, error) {
+func openInduction(o *settingsReader) (Source, error) {
 	return NewInduction(Induction{Symbols: o.int("symbols"), Length: o.int("length"), Seed: o.Seed})
 }
 
 // NewInduction returns the generator.
 func NewInduction(t Induction) (*Induction, error) {
-	if err := between("symbols", t.Symbols, 1, 1<<20); err != nil {
+	if err := checkRange("symbols", t.Symbols, 1, 1<<20); err != nil {
 		return nil, err
 	}
-	if err := between("length", t.Length, 3, 1<<24); err != nil {
+	if err := checkRange("length", t.Length, 3, 1<<24); err != nil {
 		return nil, err
 	}
 	return &t, nil
@@ -39,11 +39,11 @@ func (t *Induction) Spec() Spec {
 // alone is judged.
 func (t *Induction) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	d := drawsOf(t.Seed, split, i)
+	d := newDraws(t.Seed, split, i)
 	for range t.Length {
 		s.Tokens = append(s.Tokens, int32(d.intn(t.Symbols)))
 		s.Labels = append(s.Labels, -1)
@@ -57,5 +57,5 @@ func (t *Induction) Sample(s *Sample, split Split, i int) error {
 
 // Baselines are the commonest symbol.
 func (t *Induction) Baselines(n int) ([]Baseline, error) {
-	return baselines(func() (Baseline, error) { return majorityLabel(t, n) })
+	return runBaselines(func() (Baseline, error) { return scoreMajorityLabel(t, n) })
 }

@@ -47,7 +47,7 @@ var listOpsSettings = []Setting{
 	{"below", "2000", "lengths are below this"},
 }
 
-func openListOps(o *opening) (Source, error) {
+func openListOps(o *settingsReader) (Source, error) {
 	if o.oneOf("from", "generate", "files") == "files" {
 		return OpenListOps(filepath.Join(o.Folder, "listops"))
 	}
@@ -56,10 +56,10 @@ func openListOps(o *opening) (Source, error) {
 
 // NewListOps returns the generator.
 func NewListOps(t ListOps) (*ListOps, error) {
-	if err := between("below", t.Below, 6, 1<<20); err != nil {
+	if err := checkRange("below", t.Below, 6, 1<<20); err != nil {
 		return nil, err
 	}
-	if err := between("above", t.Above, 3, t.Below-2); err != nil {
+	if err := checkRange("above", t.Above, 3, t.Below-2); err != nil {
 		return nil, err
 	}
 	return &ListOps{Above: t.Above, Below: t.Below, Seed: t.Seed}, nil
@@ -70,7 +70,7 @@ func NewListOps(t ListOps) (*ListOps, error) {
 func OpenListOps(folder string) (*ListOps, error) {
 	t := &ListOps{Above: 500, Below: 2000}
 	for split, name := range []string{"train", "val", "test"} {
-		path, err := find(folder, "basic_"+name+".tsv", "basic_"+name+".tsv.gz")
+		path, err := findFile(folder, "basic_"+name+".tsv", "basic_"+name+".tsv.gz")
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +78,7 @@ func OpenListOps(folder string) (*ListOps, error) {
 			return nil, err
 		}
 		for i, row := range t.rows[split] {
-			tokens, err := Expression(nil, row.Source)
+			tokens, err := ParseExpression(nil, row.Source)
 			if err != nil {
 				return nil, fmt.Errorf("%s: row %d: %w", path, i, err)
 			}
@@ -106,26 +106,26 @@ func (t *ListOps) Spec() Spec {
 // Sample sets s to an expression and its value.
 func (t *ListOps) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
 	if rows := t.rows[split]; rows != nil {
 		var err error
-		s.Tokens, err = Expression(s.Tokens, rows[i].Source)
+		s.Tokens, err = ParseExpression(s.Tokens, rows[i].Source)
 		s.Class = int32(rows[i].Target)
 		return err
 	}
-	d := drawsOf(t.Seed, split, i)
+	d := newDraws(t.Seed, split, i)
 	for len(s.Tokens) <= t.Above || len(s.Tokens) >= t.Below {
 		s.Tokens = growExpression(s.Tokens[:0], d, 1, t.Below)
 	}
-	s.Class = int32(value(s.Tokens, false))
+	s.Class = int32(evaluateExpression(s.Tokens, false))
 	return nil
 }
 
 // growExpression appends an expression, or at least most tokens of it.
-func growExpression(tokens []int32, d *draws, depth, most int) []int32 {
+func growExpression(tokens []int32, d *randomDraws, depth, most int) []int32 {
 	if len(tokens) >= most {
 		return tokens
 	}
@@ -144,13 +144,13 @@ func growExpression(tokens []int32, d *draws, depth, most int) []int32 {
 func (t *ListOps) Baselines(n int) ([]Baseline, error) { return listBaselines(t, n) }
 
 func listBaselines(src Source, n int) ([]Baseline, error) {
-	return baselines(
-		func() (Baseline, error) { return majority(src, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(src, n) },
 		func() (Baseline, error) {
-			return byTable("root operator", src, n, func(s *Sample) int32 { return s.Tokens[0] })
+			return scoreTable("root operator", src, n, func(s *Sample) int32 { return s.Tokens[0] })
 		},
 		func() (Baseline, error) {
-			return byTable("root operator and its digits", src, n, func(s *Sample) [2]int32 { return rootDigits(s.Tokens) })
+			return scoreTable("root operator and its digits", src, n, func(s *Sample) [2]int32 { return rootDigits(s.Tokens) })
 		},
 	)
 }
@@ -190,10 +190,10 @@ func rootDigits(tokens []int32) [2]int32 {
 	return key
 }
 
-// Expression appends the tokens of a written expression: digits, ], [MIN, [MAX,
+// ParseExpression appends the tokens of a written expression: digits, ], [MIN, [MAX,
 // [MED, [SM, [FIRST, [LAST, with blanks between them. Parentheses are passed over.
 // What is no whole expression is an error.
-func Expression(tokens []int32, source string) ([]int32, error) {
+func ParseExpression(tokens []int32, source string) ([]int32, error) {
 	from := len(tokens)
 	depth := 0
 	for word := range strings.FieldsSeq(source) {
@@ -222,9 +222,9 @@ func Expression(tokens []int32, source string) ([]int32, error) {
 	return tokens, nil
 }
 
-// WriteExpression appends the text of tokens as the files of LRA have it, with a
+// AppendExpression appends the text of tokens as the files of LRA have it, with a
 // pair of parentheses for each argument and each end.
-func WriteExpression(text []byte, tokens []int32) []byte {
+func AppendExpression(text []byte, tokens []int32) []byte {
 	// The arguments of each open operator decide how many parentheses open it.
 	args := make([]int, len(tokens))
 	var open []int
@@ -265,9 +265,9 @@ func WriteExpression(text []byte, tokens []int32) []byte {
 	return text
 }
 
-// value returns what a whole expression is worth. The median of an even number
+// evaluateExpression returns what a whole expression is worth. The median of an even number
 // is the mean of the middle two, truncated, or the upper of them.
-func value(tokens []int32, upper bool) int {
+func evaluateExpression(tokens []int32, upper bool) int {
 	var operators []int32
 	var starts []int // of the arguments of each
 	var values []int
@@ -278,7 +278,7 @@ func value(tokens []int32, upper bool) int {
 		case t == listEnd:
 			last := len(operators) - 1
 			args := values[starts[last]:]
-			v := apply(operators[last], args, upper)
+			v := applyOperator(operators[last], args, upper)
 			values = append(values[:starts[last]], v)
 			operators, starts = operators[:last], starts[:last]
 		default:
@@ -288,8 +288,8 @@ func value(tokens []int32, upper bool) int {
 	return values[0]
 }
 
-// apply returns the value of an operator, and may change the order of args.
-func apply(operator int32, args []int, upper bool) int {
+// applyOperator returns the value of an operator, and may change the order of args.
+func applyOperator(operator int32, args []int, upper bool) int {
 	switch operator {
 	case listMin:
 		return slices.Min(args)

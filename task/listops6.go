@@ -16,16 +16,16 @@ var listOps6Settings = []Setting{
 	{"max", "2000", "greatest length"},
 }
 
-func openListOps6(o *opening) (Source, error) {
+func openListOps6(o *settingsReader) (Source, error) {
 	return NewListOps6(ListOps6{Min: o.int("min"), Max: o.int("max"), Seed: o.Seed})
 }
 
 // NewListOps6 returns the generator.
 func NewListOps6(t ListOps6) (*ListOps6, error) {
-	if err := between("max", t.Max, 8, 1<<16); err != nil {
+	if err := checkRange("max", t.Max, 8, 1<<16); err != nil {
 		return nil, err
 	}
-	if err := between("min", t.Min, 8, t.Max); err != nil {
+	if err := checkRange("min", t.Min, 8, t.Max); err != nil {
 		return nil, err
 	}
 	return &t, nil
@@ -47,11 +47,11 @@ type listNode struct {
 // Sample sets s to an expression and its value.
 func (t *ListOps6) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	d := drawsOf(t.Seed, split, i)
+	d := newDraws(t.Seed, split, i)
 	length := t.Min + d.intn(t.Max-t.Min+1)
 	for {
 		if nodes := growTree(d, length); nodes != nil {
@@ -59,13 +59,13 @@ func (t *ListOps6) Sample(s *Sample, split Split, i int) error {
 			break
 		}
 	}
-	s.Class = int32(value(s.Tokens, true))
+	s.Class = int32(evaluateExpression(s.Tokens, true))
 	return nil
 }
 
 // growTree returns the operators of an expression of that length, the root first,
 // or nil if it could not grow so far.
-func growTree(d *draws, length int) []listNode {
+func growTree(d *randomDraws, length int) []listNode {
 	type place struct{ node, arg int }
 	var nodes []listNode
 	var digits []place // that may be replaced

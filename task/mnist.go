@@ -12,8 +12,8 @@ import (
 // by.
 type MNIST struct {
 	images
-	patch int // side of the patches; 0: pixels
-	learn int // images to learn from, the first; 0: all
+	patch      int // side of the patches; 0: pixels
+	trainCount int // images to learn from, the first; 0: all
 }
 
 var mnistSettings = []Setting{
@@ -22,8 +22,8 @@ var mnistSettings = []Setting{
 	{"learn", "0", "images to learn from, the first; 0 for all 54,000"},
 }
 
-func openMNIST(o *opening) (Source, error) {
-	patch, err := o.patch()
+func openMNIST(o *settingsReader) (Source, error) {
+	patch, err := o.patchSide()
 	if err == nil {
 		err = digitPatch(patch)
 	}
@@ -34,13 +34,13 @@ func openMNIST(o *opening) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.learn = o.int("learn")
-	return t, between("learn", t.learn, 0, t.count()[Train])
+	t.trainCount = o.int("learn")
+	return t, checkRange("learn", t.trainCount, 0, t.countSamples()[Train])
 }
 
 // askMNIST asks for the digit of a picture, white on black as the data set's.
-func askMNIST(o *opening, _ Known) (*Question, error) {
-	patch, err := o.patch()
+func askMNIST(o *settingsReader, _ ModelInfo) (*Question, error) {
+	patch, err := o.patchSide()
 	if err == nil {
 		err = digitPatch(patch)
 	}
@@ -65,7 +65,7 @@ func OpenMNIST(folder string, patch int) (*MNIST, error) {
 	for part, name := range []string{"train", "t10k"} {
 		var files [2]*dataset.IDX
 		for k, kind := range []string{"-images-idx3-ubyte", "-labels-idx1-ubyte"} {
-			path, err := find(folder, name+kind, name+kind+".gz")
+			path, err := findFile(folder, name+kind, name+kind+".gz")
 			if err != nil {
 				return nil, err
 			}
@@ -82,16 +82,16 @@ func OpenMNIST(folder string, patch int) (*MNIST, error) {
 				return nil, fmt.Errorf("%s: %s: label %d is %d, there are 10", folder, name, i, y)
 			}
 		}
-		t.add(part == 1, &dataset.Images{Height: 28, Width: 28, Channels: 1, Pixels: pixels.Data, Labels: labels.Data})
+		t.setPart(part == 1, &dataset.Images{Height: 28, Width: 28, Channels: 1, Pixels: pixels.Data, Labels: labels.Data})
 	}
 	return t, nil
 }
 
 // Spec returns what the samples are.
 func (t *MNIST) Spec() Spec {
-	s := Spec{Name: "mnist", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 784, Parts: 1, Classes: 10, Count: t.count()}
-	if t.learn > 0 {
-		s.Count[Train] = t.learn
+	s := Spec{Name: "mnist", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 784, Parts: 1, Classes: 10, Count: t.countSamples()}
+	if t.trainCount > 0 {
+		s.Count[Train] = t.trainCount
 	}
 	if t.patch > 0 {
 		s.Vocab, s.Channels, s.Length = 0, t.patch*t.patch, 784/(t.patch*t.patch)
@@ -103,11 +103,11 @@ func (t *MNIST) Spec() Spec {
 // row, each with its pixels row by row.
 func (t *MNIST) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	m, i := t.at(split, i)
+	m, i := t.locateImage(split, i)
 	s.Class = int32(m.Labels[i])
 	if t.patch > 0 {
 		s.Values = appendPatches(s.Values, m.At(i), 28, 28, 1, t.patch)
@@ -123,8 +123,8 @@ func (t *MNIST) Sample(s *Sample, split Split, i int) error {
 func (t *MNIST) Baselines(n int) ([]Baseline, error) { return imageBaselines(t, n) }
 
 func imageBaselines(src Source, n int) ([]Baseline, error) {
-	return baselines(
-		func() (Baseline, error) { return majority(src, n) },
-		func() (Baseline, error) { return byMean(src, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(src, n) },
+		func() (Baseline, error) { return scoreNearestMean(src, n) },
 	)
 }

@@ -28,7 +28,7 @@ var mqarSettings = []Setting{
 	{"random", "true", "what is no key and no value is random, not 0 (the figure of ICLR 2024 has 0)"},
 }
 
-func openMQAR(o *opening) (Source, error) {
+func openMQAR(o *settingsReader) (Source, error) {
 	return NewMQAR(MQAR{Vocab: o.int("vocab"), Length: o.int("length"), Pairs: o.int("pairs"), Power: mqarPower,
 		Random: o.bool("random"), Seed: o.Seed})
 }
@@ -55,15 +55,15 @@ func (t *MQAR) Spec() Spec {
 // Sample sets s to a sequence; labels stand at the keys that are asked for.
 func (t *MQAR) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	d := drawsOf(t.Seed, split, i)
+	d := newDraws(t.Seed, split, i)
 	half := t.Vocab / 2
 	keys, values := make([]int, t.Pairs), make([]int, t.Pairs)
-	d.choose(keys, half-1)
-	d.choose(values, t.Vocab-half)
+	d.chooseDistinct(keys, half-1)
+	d.chooseDistinct(values, t.Vocab-half)
 	for k := range keys {
 		s.Tokens = append(s.Tokens, int32(1+keys[k]), int32(half+values[k]))
 	}
@@ -77,7 +77,7 @@ func (t *MQAR) Sample(s *Sample, split Split, i int) error {
 	for range t.Length {
 		s.Labels = append(s.Labels, -1)
 	}
-	for k, gap := range t.gaps(d) {
+	for k, gap := range t.drawGaps(d) {
 		at := 2*t.Pairs + 2*gap
 		s.Tokens[at] = int32(1 + keys[k])
 		s.Labels[at] = int32(half + values[k])
@@ -85,9 +85,9 @@ func (t *MQAR) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// gaps draws a different place for each key, out of those in every second
+// drawGaps draws a different place for each key, out of those in every second
 // position behind the pairs, gap g with weight (g+1)^(Power-1).
-func (t *MQAR) gaps(d *draws) []int {
+func (t *MQAR) drawGaps(d *randomDraws) []int {
 	weights := make([]float64, (t.Length-2*t.Pairs)/2)
 	total := 0.
 	for g := range weights {
@@ -116,10 +116,10 @@ func (t *MQAR) gaps(d *draws) []int {
 
 // Baselines are the commonest value, and the value of the last pair.
 func (t *MQAR) Baselines(n int) ([]Baseline, error) {
-	return baselines(
-		func() (Baseline, error) { return majorityLabel(t, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajorityLabel(t, n) },
 		func() (Baseline, error) {
-			return byRule("value of the last pair", t, n, 0, func(s *Sample, _ int) int32 { return s.Tokens[2*t.Pairs-1] })
+			return scoreLabels("value of the last pair", t, n, 0, func(s *Sample, _ int) int32 { return s.Tokens[2*t.Pairs-1] })
 		},
 	)
 }

@@ -26,19 +26,19 @@ type gram [3]int32
 
 type follow struct{ total, distinct int }
 
-// context is the gram without its last token.
-func (g gram) context() gram { return gram{g[0], g[1], -1} }
+// prefix is the gram without its last token.
+func (g gram) prefix() gram { return gram{g[0], g[1], -1} }
 
-// of returns the gram's last order+1 tokens.
-func (g gram) of(order int) gram {
+// lastTokens returns the gram's last order+1 tokens.
+func (g gram) lastTokens(order int) gram {
 	for i := range 2 - order {
 		g[i] = -1
 	}
 	return g
 }
 
-// count returns how often each gram of three tokens occurs, and the number of grams.
-func count(tokens iter.Seq[int32]) (grams map[gram]int, n int) {
+// countGrams returns how often each gram of three tokens occurs, and the number of grams.
+func countGrams(tokens iter.Seq[int32]) (grams map[gram]int, n int) {
 	grams = map[gram]int{}
 	var last gram
 	seen := 0
@@ -55,15 +55,15 @@ func count(tokens iter.Seq[int32]) (grams map[gram]int, n int) {
 // two before them, are context only.
 func NewNgram(tokens iter.Seq[int32], vocab int) *Ngram {
 	t := &Ngram{vocab: vocab}
-	grams, _ := count(tokens)
+	grams, _ := countGrams(tokens)
 	for order := range t.seen {
 		seen, after := map[gram]int{}, map[gram]follow{}
 		for g, n := range grams {
-			seen[g.of(order)] += n
+			seen[g.lastTokens(order)] += n
 		}
 		for g, n := range seen {
-			f := after[g.context()]
-			after[g.context()] = follow{f.total + n, f.distinct + 1}
+			f := after[g.prefix()]
+			after[g.prefix()] = follow{f.total + n, f.distinct + 1}
 		}
 		t.seen[order], t.after[order] = seen, after
 	}
@@ -75,7 +75,7 @@ func NewNgram(tokens iter.Seq[int32], vocab int) *Ngram {
 // bits per byte it is Loss/ln 2 × tokens/bytes. Fewer than three tokens have no
 // loss: it is NaN.
 func (t *Ngram) Loss(tokens iter.Seq[int32]) (order [3]float64) {
-	grams, n := count(tokens)
+	grams, n := countGrams(tokens)
 	list := make([]gram, 0, len(grams))
 	for g := range grams {
 		list = append(list, g)
@@ -85,8 +85,8 @@ func (t *Ngram) Loss(tokens iter.Seq[int32]) (order [3]float64) {
 	for _, g := range list {
 		p := 1 / float64(t.vocab)
 		for k := range order {
-			if f, ok := t.after[k][g.of(k).context()]; ok {
-				seen := float64(t.seen[k][g.of(k)])
+			if f, ok := t.after[k][g.lastTokens(k).prefix()]; ok {
+				seen := float64(t.seen[k][g.lastTokens(k)])
 				p = (seen + float64(f.distinct)*p) / float64(f.total+f.distinct)
 			}
 			order[k] -= float64(grams[g]) * math.Log(p)

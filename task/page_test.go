@@ -20,7 +20,7 @@ func TestPage(t *testing.T) {
 	b.WriteString("\n| task | what is asked | data sets |\n|---|---|---|\n")
 	cell := func(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
 	for _, row := range table {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", row.Name, cell(row.Doc), strings.Join(row.Sets, ", "))
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", row.Name, cell(row.Doc), strings.Join(row.DataSets, ", "))
 	}
 	b.WriteString("\n| task | setting | what | default |\n|---|---|---|---|\n")
 	for _, row := range table {

@@ -20,8 +20,8 @@ import (
 // tokens. Files are divided 80, 10 and 10 of a hundred, in their order; images that
 // are generated have no end.
 type Pathfinder struct {
-	count [3]int
-	image func(split Split, i int) (pixels []byte, label int32, err error)
+	count     [3]int
+	readImage func(split Split, i int) (pixels []byte, label int32, err error)
 }
 
 var pathfinderSettings = []Setting{
@@ -29,7 +29,7 @@ var pathfinderSettings = []Setting{
 	{"contour", "14", "paddles of a path: 6 is LRA's easy set, 9 the one between, 14 the hard one"},
 }
 
-func openPathfinder(o *opening) (Source, error) {
+func openPathfinder(o *settingsReader) (Source, error) {
 	contour := o.int("contour")
 	if o.err == nil && contour != 6 && contour != 9 && contour != 14 {
 		return nil, fmt.Errorf("contour: it is %d; there are 6, 9 and 14", contour)
@@ -48,7 +48,7 @@ func OpenPathfinder(folder string, contour int) (*Pathfinder, error) {
 	if contour == 6 {
 		release = "curv_baseline"
 	}
-	if dir, err := find(folder, release); err == nil {
+	if dir, err := findFile(folder, release); err == nil {
 		return openRelease(dir)
 	}
 	known := map[int]string{6: "easy_contour6_2000.bin.gz", 14: "hard_contour14_4000.bin.gz"}
@@ -56,7 +56,7 @@ func OpenPathfinder(folder string, contour int) (*Pathfinder, error) {
 	if known[contour] != "" {
 		names = append(names, known[contour])
 	}
-	path, err := find(folder, append(names, release)...)
+	path, err := findFile(folder, append(names, release)...)
 	if err != nil {
 		return nil, err
 	}
@@ -65,19 +65,19 @@ func OpenPathfinder(folder string, contour int) (*Pathfinder, error) {
 		return nil, err
 	}
 	t := &Pathfinder{}
-	t.divide(m.N())
-	t.image = func(split Split, i int) ([]byte, int32, error) {
-		i += t.first(split)
+	t.setCounts(m.N())
+	t.readImage = func(split Split, i int) ([]byte, int32, error) {
+		i += t.firstIndex(split)
 		return m.At(i), int32(m.Labels[i]), nil
 	}
 	return t, nil
 }
 
-// divide sets the number of samples of each split.
-func (t *Pathfinder) divide(n int) { t.count = [3]int{n - 2*(n/10), n / 10, n / 10} }
+// setCounts sets the number of samples of each split.
+func (t *Pathfinder) setCounts(n int) { t.count = [3]int{n - 2*(n/10), n / 10, n / 10} }
 
-// first returns the place of the first sample of a split.
-func (t *Pathfinder) first(split Split) int {
+// firstIndex returns the place of the first sample of a split.
+func (t *Pathfinder) firstIndex(split Split) int {
 	at := 0
 	for _, n := range t.count[:split] {
 		at += n
@@ -85,8 +85,8 @@ func (t *Pathfinder) first(split Split) int {
 	return at
 }
 
-// released is an image of the release.
-type released struct {
+// releasedImage is an image of the release.
+type releasedImage struct {
 	path  string
 	label int32
 }
@@ -108,18 +108,18 @@ func openRelease(dir string) (*Pathfinder, error) {
 		}
 		return strings.Compare(a.Name(), b.Name())
 	})
-	var list []released
+	var list []releasedImage
 	for _, e := range entries {
 		if filepath.Ext(e.Name()) != ".npy" {
 			continue
 		}
-		part, err := dataset.File(filepath.Join(folder, e.Name()), func(r io.Reader) ([]released, error) { return readMetadata(r, dir) })
+		part, err := dataset.File(filepath.Join(folder, e.Name()), func(r io.Reader) ([]releasedImage, error) { return readMetadata(r, dir) })
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, part...)
 	}
-	list = slices.DeleteFunc(list, func(p released) bool {
+	list = slices.DeleteFunc(list, func(p releasedImage) bool {
 		info, err := os.Stat(p.path)
 		return err == nil && info.Size() == 0
 	})
@@ -127,9 +127,9 @@ func openRelease(dir string) (*Pathfinder, error) {
 		return nil, fmt.Errorf("%s: its metadata name no images", dir)
 	}
 	t := &Pathfinder{}
-	t.divide(len(list))
-	t.image = func(split Split, i int) ([]byte, int32, error) {
-		r := list[t.first(split)+i]
+	t.setCounts(len(list))
+	t.readImage = func(split Split, i int) ([]byte, int32, error) {
+		r := list[t.firstIndex(split)+i]
 		p, err := dataset.File(r.path, dataset.ReadPicture)
 		if err != nil {
 			return nil, 0, err
@@ -148,7 +148,7 @@ func openRelease(dir string) (*Pathfinder, error) {
 }
 
 // readMetadata reads the lines of a file of metadata.
-func readMetadata(r io.Reader, dir string) ([]released, error) {
+func readMetadata(r io.Reader, dir string) ([]releasedImage, error) {
 	b, err := io.ReadAll(io.LimitReader(r, 64<<20))
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func readMetadata(r io.Reader, dir string) ([]released, error) {
 	if bytes.HasPrefix(b, []byte("\x93NUMPY")) {
 		return nil, errors.New("metadata: it is an array of numpy's, the release has lines of text")
 	}
-	var list []released
+	var list []releasedImage
 	n := 0
 	for line := range strings.Lines(string(b)) {
 		n++
@@ -175,21 +175,21 @@ func readMetadata(r io.Reader, dir string) ([]released, error) {
 		if !filepath.IsLocal(name) {
 			return nil, fmt.Errorf("line %d: %q is not in the folder", n, name)
 		}
-		list = append(list, released{filepath.Join(dir, name), int32(label)})
+		list = append(list, releasedImage{filepath.Join(dir, name), int32(label)})
 	}
 	return list, nil
 }
 
 // askPathfinder asks whether two discs of a picture lie on one path.
-func askPathfinder(*opening, Known) (*Question, error) {
+func askPathfinder(*settingsReader, ModelInfo) (*Question, error) {
 	return askPicture(32, 0, false, pathClasses, 2), nil
 }
 
 // pathClasses are the names of the classes.
 var pathClasses = []string{"two paths", "one path"}
 
-// Classes returns the names of the classes.
-func (t *Pathfinder) Classes() []string { return slices.Clone(pathClasses) }
+// ClassNames returns the names of the classes.
+func (t *Pathfinder) ClassNames() []string { return slices.Clone(pathClasses) }
 
 // Spec returns what the samples are.
 func (t *Pathfinder) Spec() Spec {
@@ -199,10 +199,10 @@ func (t *Pathfinder) Spec() Spec {
 // Sample sets s to the pixels of an image; class 1 is one path.
 func (t *Pathfinder) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
-	pixels, label, err := t.image(split, i)
+	pixels, label, err := t.readImage(split, i)
 	if err != nil {
 		return err
 	}
@@ -217,10 +217,10 @@ func (t *Pathfinder) Sample(s *Sample, split Split, i int) error {
 // Picture returns an image.
 func (t *Pathfinder) Picture(split Split, i int) (*dataset.Images, error) {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return nil, err
 	}
-	pixels, _, err := t.image(split, i)
+	pixels, _, err := t.readImage(split, i)
 	if err != nil {
 		return nil, err
 	}
@@ -246,9 +246,11 @@ func (t *Pathfinder) Baselines(n int) ([]Baseline, error) {
 		}
 		return x
 	}
-	return baselines(
-		func() (Baseline, error) { return majority(t, n) },
-		func() (Baseline, error) { return byThreshold("threshold of the pixels' sum", t, n, sum) },
-		func() (Baseline, error) { return byThreshold("threshold of the pixels that are not black", t, n, lit) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(t, n) },
+		func() (Baseline, error) { return scoreThreshold("threshold of the pixels' sum", t, n, sum) },
+		func() (Baseline, error) {
+			return scoreThreshold("threshold of the pixels that are not black", t, n, lit)
+		},
 	)
 }

@@ -42,36 +42,36 @@ func NewPathfinder(contour int, seed uint64) (*Pathfinder, error) {
 		return nil, fmt.Errorf("contour: it is %d, 3 to 20 are possible", contour)
 	}
 	t := &Pathfinder{count: [3]int{Endless, Endless, Endless}}
-	t.image = func(split Split, i int) ([]byte, int32, error) {
-		p := pathPicture{draws: drawsOf(seed, split, i)}
-		label, _ := p.draw(contour)
-		return p.pixels(), label, nil
+	t.readImage = func(split Split, i int) ([]byte, int32, error) {
+		p := pathPicture{draws: newDraws(seed, split, i)}
+		label, _ := p.drawImage(contour)
+		return p.greyLevels(), label, nil
 	}
 	return t, nil
 }
 
-// place is a pixel.
-type place struct{ y, x int }
+// pixel is a pixel.
+type pixel struct{ y, x int }
 
-func (p place) inside() bool { return p.y >= 0 && p.y < pathSide && p.x >= 0 && p.x < pathSide }
+func (p pixel) isInside() bool { return p.y >= 0 && p.y < pathSide && p.x >= 0 && p.x < pathSide }
 
-// toward returns the place at a distance in a direction, rounded up.
-func (p place) toward(angle, distance float64) place {
+// movedBy returns the place at a distance in a direction, rounded up.
+func (p pixel) movedBy(angle, distance float64) pixel {
 	y, x := float64(distance*math.Sin(angle)), float64(distance*math.Cos(angle)) // not fused with the sums
-	return place{int(math.Ceil(float64(p.y) + y)), int(math.Ceil(float64(p.x) + x))}
+	return pixel{int(math.Ceil(float64(p.y) + y)), int(math.Ceil(float64(p.x) + x))}
 }
 
-// field is a number for each pixel.
-type field [pathSide][pathSide]float64
+// pixelField is a number for each pixel.
+type pixelField [pathSide][pathSide]float64
 
 // stamp is a drawing around the place in its middle.
 type stamp [stampSide][stampSide]float64
 
-// put raises f to the stamp's numbers, times scale, around a place.
-func (f *field) put(s *stamp, at place, scale float64) {
+// stampMax raises f to the stamp's numbers, times scale, around a place.
+func (f *pixelField) stampMax(s *stamp, at pixel, scale float64) {
 	for r, row := range s {
 		for c, v := range row {
-			if p := (place{at.y + r - stampReach, at.x + c - stampReach}); p.inside() {
+			if p := (pixel{at.y + r - stampReach, at.x + c - stampReach}); p.isInside() {
 				f[p.y][p.x] = max(f[p.y][p.x], scale*v)
 			}
 		}
@@ -89,7 +89,7 @@ var paddles = sync.OnceValue(func() *[2*pathFiner*pathLength + 1][2*pathFiner*pa
 	list := new([2*most + 1][2*most + 1]paddle)
 	for y := range list {
 		for x := range list[y] {
-			list[y][x] = drawPaddle(place{y - most, x - most})
+			list[y][x] = drawPaddle(pixel{y - most, x - most})
 		}
 	}
 	return list
@@ -99,19 +99,19 @@ var paddles = sync.OnceValue(func() *[2*pathFiner*pathLength + 1][2*pathFiner*pa
 func paddleToward(angle float64) *paddle {
 	const most = pathFiner * pathLength
 	const middle = pathFiner * stampReach // added before rounding up, as in the original
-	end := place{middle, middle}.toward(angle, most)
+	end := pixel{middle, middle}.movedBy(angle, most)
 	return &paddles()[end.y-middle+most][end.x-middle+most]
 }
 
 // drawPaddle draws the paddle that ends at a place, from the middle.
-func drawPaddle(end place) (p paddle) {
+func drawPaddle(end pixel) (p paddle) {
 	const side, middle = 2*pathFiner*stampReach + 1, pathFiner * stampReach
 	fine := make([][]byte, side)
 	room := make([][]byte, side)
 	for i := range fine {
 		fine[i], room[i] = make([]byte, side), make([]byte, side)
 	}
-	for _, at := range line(end) {
+	for _, at := range bresenhamLine(end) {
 		fine[middle+at.y][middle+at.x] = 255
 		const reach = pathMargin * pathFiner
 		for y := -reach; y <= reach; y++ {
@@ -122,12 +122,12 @@ func drawPaddle(end place) (p paddle) {
 			}
 		}
 	}
-	for r, row := range lanczosDown(fine, stampSide) {
+	for r, row := range shrinkLanczos(fine, stampSide) {
 		for c, v := range row {
 			p.line[r][c] = float64(v) / 255
 		}
 	}
-	for r, row := range lanczosDown(room, stampSide) {
+	for r, row := range shrinkLanczos(room, stampSide) {
 		for c, v := range row {
 			p.room[r][c] = float64(v) / 255
 		}
@@ -135,8 +135,8 @@ func drawPaddle(end place) (p paddle) {
 	return p
 }
 
-// line returns the pixels from 0, 0 to an end, by Bresenham's algorithm.
-func line(end place) (list []place) {
+// bresenhamLine returns the pixels from 0, 0 to an end, by Bresenham's algorithm.
+func bresenhamLine(end pixel) (list []pixel) {
 	dy, dx := max(end.y, -end.y), max(end.x, -end.x)
 	sign := func(x int) int {
 		if x < 0 {
@@ -144,7 +144,7 @@ func line(end place) (list []place) {
 		}
 		return 1
 	}
-	var at place
+	var at pixel
 	long, short := dx, dy
 	if dy >= dx {
 		long, short = dy, dx
@@ -168,9 +168,9 @@ func line(end place) (list []place) {
 	return append(list, end)
 }
 
-// lanczosDown makes a square drawing smaller, to so many pixels on a side: by Lanczos'
+// shrinkLanczos makes a square drawing smaller, to so many pixels on a side: by Lanczos'
 // filter of three lobes, first across and then down, each rounded to bytes.
-func lanczosDown(from [][]byte, side int) [][]byte {
+func shrinkLanczos(from [][]byte, side int) [][]byte {
 	scale := float64(len(from)) / float64(side)
 	weights := make([][]float64, side)
 	first := make([]int, side)
@@ -179,7 +179,7 @@ func lanczosDown(from [][]byte, side int) [][]byte {
 		first[i] = max(int(center-3*scale+0.5), 0)
 		end, sum := min(int(center+3*scale+0.5), len(from)), 0.
 		for j := first[i]; j < end; j++ {
-			w := lanczos((float64(j) - center + 0.5) / scale)
+			w := lanczosWeight((float64(j) - center + 0.5) / scale)
 			weights[i] = append(weights[i], w)
 			sum += w
 		}
@@ -214,8 +214,8 @@ func lanczosDown(from [][]byte, side int) [][]byte {
 
 func toByte(x float64) byte { return byte(min(max(x, 0), 255) + 0.5) }
 
-// lanczos is sinc(x)·sinc(x/3) within three lobes.
-func lanczos(x float64) float64 {
+// lanczosWeight is sinc(x)·sinc(x/3) within three lobes.
+func lanczosWeight(x float64) float64 {
 	if x == 0 {
 		return 1
 	}
@@ -242,7 +242,7 @@ var disc = sync.OnceValue(func() *stamp {
 		}
 	}
 	s := new(stamp)
-	small := lanczosDown(fine, side)
+	small := shrinkLanczos(fine, side)
 	for r := range s {
 		for c := range s[r] {
 			s[r][c] = float64(small[middle+r-stampReach][middle+c-stampReach]) / 255
@@ -253,74 +253,74 @@ var disc = sync.OnceValue(func() *stamp {
 
 // pathPicture is an image while it is drawn.
 type pathPicture struct {
-	draws *draws
-	light field // what is seen
-	taken field // where no more can be drawn, up to 1
+	draws *randomDraws
+	light pixelField // what is seen
+	taken pixelField // where no more can be drawn, up to 1
 }
 
 // path is one while it grows.
 type path struct {
 	contrast   float64
-	pivot      place   // from which the next paddle is reckoned
+	pivot      pixel   // from which the next paddle is reckoned
 	angle      float64 // of the last paddle
-	begin, end place
+	begin, end pixel
 	last       *stamp // room of the last paddle, which is not taken yet
-	at         place  // of its stamp
+	at         pixel  // of its stamp
 }
 
-// mark is a disc, and which of the two paths it is on.
-type mark struct {
-	at place
-	of int
+// discMark is a disc, and which of the two paths it is on.
+type discMark struct {
+	at   pixel
+	path int
 }
 
-// draw draws all, and returns the class and the discs.
-func (p *pathPicture) draw(contour int) (label int32, discs [2]mark) {
+// drawImage draws all, and returns the class and the discs.
+func (p *pathPicture) drawImage(contour int) (label int32, discs [2]discMark) {
 	label = int32(p.draws.intn(2))
 	var two [2]path
 	for ok := false; !ok; {
-		p.light, p.taken = field{}, field{}
+		p.light, p.taken = pixelField{}, pixelField{}
 		for i := range pathSide {
 			p.taken[0][i], p.taken[pathSide-1][i], p.taken[i][0], p.taken[i][pathSide-1] = 1, 1, 1, 1
 		}
 		two = [2]path{{contrast: pathContrast}, {contrast: pathContrast}}
-		ok = p.two(&two, contour)
+		ok = p.drawLongPaths(&two, contour)
 	}
 	// Of the two last paddles only the second's takes its room, as in the original.
-	p.taken.put(two[1].last, two[1].at, 1)
+	p.taken.stampMax(two[1].last, two[1].at, 1)
 	for range pathShort / (contour / 3) {
-		p.short(contour / 3)
+		p.drawShortPath(contour / 3)
 	}
 	from := p.draws.intn(2)
 	to := from
 	if label == 0 {
 		to = 1 - from
 	}
-	discs = [2]mark{{two[from].begin, from}, {two[to].end, to}}
+	discs = [2]discMark{{two[from].begin, from}, {two[to].end, to}}
 	for _, d := range discs {
-		p.light.put(disc(), d.at, 1)
+		p.light.stampMax(disc(), d.at, 1)
 	}
 	return label, discs
 }
 
-// two draws both paths, or reports that a paddle has found no place.
-func (p *pathPicture) two(two *[2]path, contour int) bool {
-	if !p.begin(&two[0], func(angle float64) (place, bool) { return p.free(angle, 2*pathApart) }) {
+// drawLongPaths draws both paths, or reports that a paddle has found no place.
+func (p *pathPicture) drawLongPaths(two *[2]path, contour int) bool {
+	if !p.beginPath(&two[0], func(angle float64) (pixel, bool) { return p.pickFreePixel(angle, 2*pathApart) }) {
 		return false
 	}
-	apart := func(float64) (place, bool) {
+	apart := func(float64) (pixel, bool) {
 		angle := float64(p.draws.intn(360)) * math.Pi / 180
-		return place{
+		return pixel{
 			int(math.RoundToEven(float64(two[0].begin.y) + float64(pathApart*math.Sin(angle)))),
 			int(math.RoundToEven(float64(two[0].begin.x) + float64(pathApart*math.Cos(angle)))),
 		}, true
 	}
-	if !p.begin(&two[1], apart) {
+	if !p.beginPath(&two[1], apart) {
 		return false
 	}
 	for range contour - 1 {
 		for i := range two {
-			if !p.extend(&two[i]) {
+			if !p.extendPath(&two[i]) {
 				return false
 			}
 		}
@@ -328,29 +328,29 @@ func (p *pathPicture) two(two *[2]path, contour int) bool {
 	return true
 }
 
-// short draws a path of so many paddles where there is room for it.
-func (p *pathPicture) short(paddles int) {
+// drawShortPath draws a path of so many paddles where there is room for it.
+func (p *pathPicture) drawShortPath(paddles int) {
 	before := *p
 	for range pathAgain {
 		x := path{contrast: shortContrast}
-		ok := p.roomy() && p.begin(&x, func(angle float64) (place, bool) { return p.free(angle, 1) })
+		ok := p.hasRoom() && p.beginPath(&x, func(angle float64) (pixel, bool) { return p.pickFreePixel(angle, 1) })
 		for i := 1; i < paddles && ok; i++ {
-			ok = p.extend(&x)
+			ok = p.extendPath(&x)
 		}
 		if ok {
-			p.taken.put(x.last, x.at, 1)
+			p.taken.stampMax(x.last, x.at, 1)
 			return
 		}
 		p.light, p.taken = before.light, before.taken
 	}
 }
 
-// roomy reports that a hundredth of the pixels is not taken.
-func (p *pathPicture) roomy() bool {
+// hasRoom reports that a hundredth of the pixels is not taken.
+func (p *pathPicture) hasRoom() bool {
 	n := 0
 	for y := range p.taken {
 		for _, v := range p.taken[y] {
-			if v <= available {
+			if v <= maxTaken {
 				n++
 			}
 		}
@@ -358,100 +358,100 @@ func (p *pathPicture) roomy() bool {
 	return float64(n)/(pathSide*pathSide) >= 0.01
 }
 
-// available is how much of a pixel may be taken for a path to begin there.
-const available = 0.3
+// maxTaken is how much of a pixel may be taken for a path to begin there.
+const maxTaken = 0.3
 
-// free returns a random place at which a paddle in a direction meets nothing that
+// pickFreePixel returns a random place at which a paddle in a direction meets nothing that
 // is taken, nor the pixels within so many of the edge, and whether there is one. As
 // in images of the original, there is one only for paddles that point up and to the
 // left, by 30 to 60 degrees: those whose room reaches the pixel before their first
 // in both directions. That rule was found from such images (TestPathsAreTheOriginals).
-func (p *pathPicture) free(angle float64, edge int) (place, bool) {
+func (p *pathPicture) pickFreePixel(angle float64, edge int) (pixel, bool) {
 	s := &paddleToward(angle).room
 	if s[stampReach-1][stampReach-1] < 1 {
-		return place{}, false
+		return pixel{}, false
 	}
-	var meets []place // pixels of a paddle, as seen from one before its first
+	var meets []pixel // pixels of a paddle, as seen from one before its first
 	for r := range stampSide - 2 {
 		for c := range stampSide - 2 {
 			if s[r][c] == 1 {
-				meets = append(meets, place{r - stampReach + 1, c - stampReach + 1})
+				meets = append(meets, pixel{r - stampReach + 1, c - stampReach + 1})
 			}
 		}
 	}
-	taken := func(at place) bool {
+	taken := func(at pixel) bool {
 		for _, m := range meets {
-			q := place{at.y + m.y, at.x + m.x}
-			if q.inside() && (min(q.y, q.x) < edge || max(q.y, q.x) >= pathSide-edge || p.taken[q.y][q.x] > available) {
+			q := pixel{at.y + m.y, at.x + m.x}
+			if q.isInside() && (min(q.y, q.x) < edge || max(q.y, q.x) >= pathSide-edge || p.taken[q.y][q.x] > maxTaken) {
 				return true
 			}
 		}
 		return false
 	}
-	var list []place
+	var list []pixel
 	for y := range pathSide {
 		for x := range pathSide {
-			if at := (place{y, x}); !taken(at) {
+			if at := (pixel{y, x}); !taken(at) {
 				list = append(list, at)
 			}
 		}
 	}
 	if len(list) == 0 {
-		return place{}, false
+		return pixel{}, false
 	}
 	return list[p.draws.intn(len(list))], true
 }
 
-// begin draws the first paddle of a path from where choose says.
-func (p *pathPicture) begin(x *path, choose func(angle float64) (place, bool)) bool {
+// beginPath draws the first paddle of a path from where choose says.
+func (p *pathPicture) beginPath(x *path, choose func(angle float64) (pixel, bool)) bool {
 	for range pathTries {
 		angle := float64(p.draws.intn(360)-180) * math.Pi / 180
 		tail, ok := choose(angle)
 		if !ok {
 			return false
 		}
-		head := tail.toward(angle, pathLength)
-		pivot := head.toward(flipped(angle), pathLength+pathMargin)
-		if !head.inside() || !pivot.inside() {
+		head := tail.movedBy(angle, pathLength)
+		pivot := head.movedBy(oppositeAngle(angle), pathLength+pathMargin)
+		if !head.isInside() || !pivot.isInside() {
 			continue
 		}
 		x.begin, x.pivot, x.angle = tail, pivot, angle
-		p.add(x, tail, angle)
+		p.addPaddle(x, tail, angle)
 		return true
 	}
 	return false
 }
 
-func flipped(angle float64) float64 {
+func oppositeAngle(angle float64) float64 {
 	if angle < 0 {
 		return angle + math.Pi
 	}
 	return angle - math.Pi
 }
 
-// add draws a paddle of x.
-func (p *pathPicture) add(x *path, from place, angle float64) {
+// addPaddle draws a paddle of x.
+func (p *pathPicture) addPaddle(x *path, from pixel, angle float64) {
 	d := paddleToward(angle)
-	p.light.put(&d.line, from, x.contrast)
+	p.light.stampMax(&d.line, from, x.contrast)
 	x.last, x.at = &d.room, from
 }
 
-// extend draws the next paddle of a path, whose end lies on a circle around the
+// extendPath draws the next paddle of a path, whose end lies on a circle around the
 // pivot: where it turns by a, with weight cos²a, and where nothing is taken.
-func (p *pathPicture) extend(x *path) bool {
-	pivot := x.pivot.toward(x.angle, pathLength+2*pathMargin)
+func (p *pathPicture) extendPath(x *path) bool {
+	pivot := x.pivot.movedBy(x.angle, pathLength+2*pathMargin)
 	const radius = pathLength + pathMargin
 	step := 1. / radius         // radians of an arc as long as a pixel
 	const window = 2*radius + 3 // within a pixel of the circle
 	var ends [window][window]bool
-	corner := place{pivot.y - radius - 1, pivot.x - radius - 1}
+	corner := pixel{pivot.y - radius - 1, pivot.x - radius - 1}
 	for a := 0.; a < 2*math.Pi; a += step {
 		y, q := float64(pivot.y)+float64(radius*math.Sin(a)), float64(pivot.x)+float64(radius*math.Cos(a))
 		if y >= 0 && y < pathSide && q >= 0 && q < pathSide {
 			ends[int(y)-corner.y][int(q)-corner.x] = true
 		}
 	}
-	var list []place
+	var list []pixel
 	var angles, weights []float64
 	total := 0.
 	for r := range ends {
@@ -459,11 +459,11 @@ func (p *pathPicture) extend(x *path) bool {
 			if !is {
 				continue
 			}
-			end := place{corner.y + r, corner.x + c}
+			end := pixel{corner.y + r, corner.x + c}
 			angle := math.Atan2(float64(end.y-pivot.y), float64(end.x-pivot.x))
 			turn := math.Abs(angle - x.angle)
 			turn = min(turn, 2*math.Pi-turn, math.Pi/2)
-			w := math.Cos(turn) * math.Cos(turn) * (1 - p.near(end))
+			w := math.Cos(turn) * math.Cos(turn) * (1 - p.maxTakenAround(end))
 			list, angles, weights = append(list, end), append(angles, angle), append(weights, w)
 			total += w
 		}
@@ -476,33 +476,33 @@ func (p *pathPicture) extend(x *path) bool {
 		for sum := weights[0]; sum <= r && i < len(list)-1; sum += weights[i] {
 			i++
 		}
-		back := flipped(angles[i])
-		if p.crosses(&paddleToward(back).room, list[i]) {
+		back := oppositeAngle(angles[i])
+		if p.hitsTaken(&paddleToward(back).room, list[i]) {
 			continue
 		}
-		p.taken.put(x.last, x.at, 1)
+		p.taken.stampMax(x.last, x.at, 1)
 		x.pivot, x.angle, x.end = pivot, angles[i], list[i]
-		p.add(x, list[i], back)
+		p.addPaddle(x, list[i], back)
 		return true
 	}
 	return false
 }
 
-// near returns the most that is taken of a pixel and its four neighbours.
-func (p *pathPicture) near(at place) (most float64) {
-	for _, d := range [5]place{{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}} {
-		if q := (place{at.y + d.y, at.x + d.x}); q.inside() {
+// maxTakenAround returns the most that is taken of a pixel and its four neighbours.
+func (p *pathPicture) maxTakenAround(at pixel) (most float64) {
+	for _, d := range [5]pixel{{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}} {
+		if q := (pixel{at.y + d.y, at.x + d.x}); q.isInside() {
 			most = max(most, p.taken[q.y][q.x])
 		}
 	}
 	return most
 }
 
-// crosses reports a stamp that lies on what is taken.
-func (p *pathPicture) crosses(s *stamp, at place) bool {
+// hitsTaken reports a stamp that lies on what is taken.
+func (p *pathPicture) hitsTaken(s *stamp, at pixel) bool {
 	for r, row := range s {
 		for c, v := range row {
-			if q := (place{at.y + r - stampReach, at.x + c - stampReach}); q.inside() && p.taken[q.y][q.x]+v >= 1.8 {
+			if q := (pixel{at.y + r - stampReach, at.x + c - stampReach}); q.isInside() && p.taken[q.y][q.x]+v >= 1.8 {
 				return true
 			}
 		}
@@ -510,8 +510,8 @@ func (p *pathPicture) crosses(s *stamp, at place) bool {
 	return false
 }
 
-// pixels returns the image, whose brightest pixel is 255.
-func (p *pathPicture) pixels() []byte {
+// greyLevels returns the image, whose brightest pixel is 255.
+func (p *pathPicture) greyLevels() []byte {
 	most := 0.
 	for y := range p.light {
 		for _, v := range p.light[y] {

@@ -152,15 +152,15 @@ func TestPathsHaveTheirLabel(t *testing.T) {
 	var share float64
 	const n = 200
 	for i := range n {
-		p := pathPicture{draws: drawsOf(6, Test, i)}
-		label, discs := p.draw(6)
+		p := pathPicture{draws: newDraws(6, Test, i)}
+		label, discs := p.drawImage(6)
 		share += float64(label) / n
-		if same := discs[0].of == discs[1].of; same != (label == 1) {
+		if same := discs[0].path == discs[1].path; same != (label == 1) {
 			t.Errorf("image %d: label %d, discs on one path: %t", i, label, same)
 		}
 		for _, d := range discs {
-			for _, at := range []place{d.at, {d.at.y - 1, d.at.x - 1}} {
-				if at.inside() && p.light[at.y][at.x] < 0.85 {
+			for _, at := range []pixel{d.at, {d.at.y - 1, d.at.x - 1}} {
+				if at.isInside() && p.light[at.y][at.x] < 0.85 {
 					t.Errorf("image %d: no disc at %v", i, d.at)
 				}
 			}

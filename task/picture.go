@@ -22,16 +22,16 @@ var pictureSettings = []Setting{
 	{"patch", "4", "side of a patch, which divides that of a picture"},
 }
 
-func openPictures(o *opening) (Source, error) {
-	patch, err := o.patch()
+func openPictures(o *settingsReader) (Source, error) {
+	patch, err := o.patchSide()
 	if err != nil {
 		return nil, err
 	}
 	return OpenPictures(o.text("data"), o.int("side"), patch, o.Seed)
 }
 
-// patch returns the side of the patches that pictures are read as, 0: pixels.
-func (o *opening) patch() (int, error) {
+// patchSide returns the side of the patches that pictures are read as, 0: pixels.
+func (o *settingsReader) patchSide() (int, error) {
 	if o.oneOf("as", "pixels", "patches") == "pixels" {
 		return 0, nil
 	}
@@ -43,21 +43,21 @@ func (o *opening) patch() (int, error) {
 }
 
 // askOwnPicture asks for the class of a picture.
-func askOwnPicture(o *opening, k Known) (*Question, error) {
-	patch, err := o.patch()
+func askOwnPicture(o *settingsReader, k ModelInfo) (*Question, error) {
+	patch, err := o.patchSide()
 	if err != nil || o.err != nil {
 		return nil, err
 	}
 	side := o.int("side")
-	if err := squares(side, patch); err != nil {
+	if err := checkSides(side, patch); err != nil {
 		return nil, err
 	}
 	return askPicture(side, patch, true, k.Classes, len(k.Classes)), nil
 }
 
-// squares reports a side that patches do not divide.
-func squares(side, patch int) error {
-	if err := between("side", side, 1, 4096); err != nil {
+// checkSides reports a side that patches do not divide.
+func checkSides(side, patch int) error {
+	if err := checkRange("side", side, 1, 4096); err != nil {
 		return err
 	}
 	if patch < 0 || patch > 0 && side%patch != 0 {
@@ -71,7 +71,7 @@ func OpenPictures(folder string, side, patch int, seed uint64) (*Pictures, error
 	if folder == "" {
 		return nil, fmt.Errorf("data: a folder is needed")
 	}
-	if err := squares(side, patch); err != nil {
+	if err := checkSides(side, patch); err != nil {
 		return nil, err
 	}
 	c, err := readClassFolder(folder, seed, ".png", ".jpg", ".jpeg")
@@ -84,24 +84,24 @@ func OpenPictures(folder string, side, patch int, seed uint64) (*Pictures, error
 // Spec returns what the samples are.
 func (t *Pictures) Spec() Spec {
 	s := Spec{Name: "picture", Kind: Class, Metric: Accuracy, Vocab: 256, Length: t.side * t.side, Parts: 1,
-		Classes: len(t.classFolder.classes), Count: t.classFolder.count()}
+		Classes: len(t.classFolder.classes), Count: t.classFolder.countSamples()}
 	if t.patch > 0 {
 		s.Vocab, s.Channels, s.Length = 0, 3*t.patch*t.patch, s.Length/(t.patch*t.patch)
 	}
 	return s
 }
 
-// Classes returns the names of the folders.
-func (t *Pictures) Classes() []string { return slices.Clone(t.classFolder.classes) }
+// ClassNames returns the names of the folders.
+func (t *Pictures) ClassNames() []string { return slices.Clone(t.classFolder.classes) }
 
 // Sample sets s to a picture: its grey pixels row by row, or its patches.
 func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	square, err := t.square(split, i)
+	square, err := t.readSquare(split, i)
 	if err != nil {
 		return err
 	}
@@ -111,41 +111,41 @@ func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 		return nil
 	}
 	for i := 0; i < len(square); i += 3 {
-		s.Tokens = append(s.Tokens, int32(Grey(square[i], square[i+1], square[i+2])))
+		s.Tokens = append(s.Tokens, int32(GreyLevel(square[i], square[i+1], square[i+2])))
 	}
 	return nil
 }
 
-// square returns the red, green and blue of a picture that there is.
-func (t *Pictures) square(split Split, i int) ([]byte, error) {
+// readSquare returns the red, green and blue of a picture that there is.
+func (t *Pictures) readSquare(split Split, i int) ([]byte, error) {
 	p, err := dataset.File(t.classFolder.files[split][i].path, dataset.ReadPicture)
 	if err != nil {
 		return nil, err
 	}
-	return scale(p, t.side), nil
+	return resizePicture(p, t.side), nil
 }
 
 // Picture returns a picture as the square that it becomes, in grey.
 func (t *Pictures) Picture(split Split, i int) (*dataset.Images, error) {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return nil, err
 	}
-	square, err := t.square(split, i)
+	square, err := t.readSquare(split, i)
 	if err != nil {
 		return nil, err
 	}
 	return onePicture(t.side, t.side, 3, square), nil
 }
 
-// scale returns a picture as a square: each of its pixels is the mean of those it
+// resizePicture returns a picture as a square: each of its pixels is the mean of those it
 // covers, by the share of them that it covers.
-func scale(p *dataset.Picture, side int) []byte {
+func resizePicture(p *dataset.Picture, side int) []byte {
 	out := make([]byte, 0, 3*side*side)
 	for y := range side {
-		rows := covers(y, side, p.Height)
+		rows := coveredPixels(y, side, p.Height)
 		for x := range side {
-			columns := covers(x, side, p.Width)
+			columns := coveredPixels(x, side, p.Width)
 			var sum [3]float64
 			total := 0.
 			for _, r := range rows {
@@ -171,8 +171,8 @@ type cover struct {
 	weight float64
 }
 
-// covers returns which of n pixels lie under pixel i of side, and how much of each.
-func covers(i, side, n int) []cover {
+// coveredPixels returns which of n pixels lie under pixel i of side, and how much of each.
+func coveredPixels(i, side, n int) []cover {
 	// In units of 1/side of a pixel of n: from i·n to (i+1)·n.
 	from, to := i*n, (i+1)*n
 	var list []cover

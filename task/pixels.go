@@ -29,7 +29,7 @@ var mnistGenSettings = []Setting{
 	{"side", "28", "side of the images in pixels: 28, or 14 or 7 of the mean of 2×2 or 4×4"},
 }
 
-func openMNISTGen(o *opening) (Source, error) {
+func openMNISTGen(o *settingsReader) (Source, error) {
 	side := o.int("side")
 	if o.err == nil && (side < 7 || 28%side != 0) {
 		return nil, fmt.Errorf("side: it is %d, 28, 14 or 7 is needed", side)
@@ -39,11 +39,11 @@ func openMNISTGen(o *opening) (Source, error) {
 		return nil, err
 	}
 	t := &Pixels{name: "mnist-gen", height: side, width: side, channels: 1}
-	t.train, t.test = shrink(m.train, 28/side), shrink(m.test, 28/side)
+	t.train, t.test = shrinkImages(m.train, 28/side), shrinkImages(m.test, 28/side)
 	return t, nil
 }
 
-func openCIFARGen(o *opening) (Source, error) {
+func openCIFARGen(o *settingsReader) (Source, error) {
 	m, err := readCIFAR10(filepath.Join(o.Folder, "cifar10"), func(m *dataset.Images) *dataset.Images { return m })
 	if err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func openCIFARGen(o *opening) (Source, error) {
 	return &Pixels{images: m, name: "cifar-gen", height: 32, width: 32, channels: 3}, nil
 }
 
-// shrink returns grey images whose pixels are means, rounded, of squares of that side.
-func shrink(m *dataset.Images, side int) *dataset.Images {
+// shrinkImages returns grey images whose pixels are means, rounded, of squares of that side.
+func shrinkImages(m *dataset.Images, side int) *dataset.Images {
 	if side == 1 {
 		return m
 	}
@@ -75,17 +75,17 @@ func shrink(m *dataset.Images, side int) *dataset.Images {
 
 // Spec returns what the samples are.
 func (t *Pixels) Spec() Spec {
-	return Spec{Name: t.name, Kind: Level, Metric: Bits, Vocab: levels + 1, Length: t.height * t.width * t.channels, Parts: 1, Outputs: 1, Count: t.count()}
+	return Spec{Name: t.name, Kind: Level, Metric: Bits, Vocab: levels + 1, Length: t.height * t.width * t.channels, Parts: 1, Outputs: 1, Count: t.countSamples()}
 }
 
 // Sample sets s to the levels of an image: tokens one position behind the targets.
 func (t *Pixels) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	m, i := t.at(split, i)
+	m, i := t.locateImage(split, i)
 	last := int32(PixelStart)
 	for _, p := range m.At(i) {
 		s.Tokens = append(s.Tokens, last)
@@ -98,16 +98,16 @@ func (t *Pixels) Sample(s *Sample, split Split, i int) error {
 // Baselines are equal chances, and how often levels are met: anywhere, at their place,
 // and beside levels like those to the left, above and above to the right.
 func (t *Pixels) Baselines(n int) ([]Baseline, error) {
-	return baselines(
+	return runBaselines(
 		func() (Baseline, error) { return Baseline{Name: "equal chances", Score: math.Log2(levels)}, nil },
 		func() (Baseline, error) {
-			return t.histogram("frequency", n, 1, func([]float32, int) int { return 0 })
+			return t.scoreHistogram("frequency", n, 1, func([]float32, int) int { return 0 })
 		},
 		func() (Baseline, error) {
-			return t.histogram("frequency at the place", n, t.Spec().Length, func(_ []float32, i int) int { return i })
+			return t.scoreHistogram("frequency at the place", n, t.Spec().Length, func(_ []float32, i int) int { return i })
 		},
 		func() (Baseline, error) {
-			return t.histogram("table of three neighbours", n, neighbourBins*neighbourBins*neighbourBins, t.neighbours)
+			return t.scoreHistogram("table of three neighbours", n, neighbourBins*neighbourBins*neighbourBins, t.neighbourKey)
 		},
 	)
 }
@@ -116,9 +116,9 @@ func (t *Pixels) Baselines(n int) ([]Baseline, error) {
 // last of 31.
 const neighbourBins = 9
 
-// neighbours returns the classes of the levels of one channel to the left, above, and
+// neighbourKey returns the classes of the levels of one channel to the left, above, and
 // above to the right of a position; beyond the edge they are 0.
-func (t *Pixels) neighbours(x []float32, i int) int {
+func (t *Pixels) neighbourKey(x []float32, i int) int {
 	row, pixel := t.width*t.channels, i/t.channels
 	left, right := pixel%t.width > 0, pixel%t.width < t.width-1
 	class := func(there bool, at int) int {
@@ -132,13 +132,13 @@ func (t *Pixels) neighbours(x []float32, i int) int {
 	return k*neighbourBins + class(right, i-row+t.channels)
 }
 
-// histogram scores how often each level is met where it has the same key: counts of
+// scoreHistogram scores how often each level is met where it has the same key: counts of
 // every level begin at a hundredth.
-func (t *Pixels) histogram(name string, n, keys int, key func(x []float32, i int) int) (Baseline, error) {
+func (t *Pixels) scoreHistogram(name string, n, keys int, key func(x []float32, i int) int) (Baseline, error) {
 	const unseen = 0.01
 	spec := t.Spec()
 	counts, sums := make([]float64, keys*levels), make([]float64, keys)
-	learned, err := each(t, Train, n, func(s *Sample) {
+	learned, err := eachSample(t, Train, n, func(s *Sample) {
 		for i, x := range s.Targets {
 			k := key(s.Targets, i)
 			counts[k*levels+int(x)]++
@@ -149,7 +149,7 @@ func (t *Pixels) histogram(name string, n, keys int, key func(x []float32, i int
 		return Baseline{}, err
 	}
 	bits, judged := 0., 0
-	samples, err := each(t, spec.Judged(), n, func(s *Sample) {
+	samples, err := eachSample(t, spec.JudgedSplit(), n, func(s *Sample) {
 		for i, x := range s.Targets {
 			k := key(s.Targets, i)
 			bits -= math.Log2((counts[k*levels+int(x)] + unseen) / (sums[k] + levels*unseen))

@@ -15,7 +15,7 @@ type given struct {
 func (g *given) Spec() Spec { return g.spec }
 
 func (g *given) Sample(s *Sample, split Split, i int) error {
-	if err := g.spec.within(split, i); err != nil {
+	if err := g.spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	from := g.samples[i]
@@ -34,7 +34,7 @@ func TestStandardise(t *testing.T) {
 	src := &given{Spec{Name: "given", Kind: Class, Channels: 2, Length: 3, Parts: 1, Classes: 1, Count: [3]int{2, 0, 0}}, []Sample{
 		{Values: []float32{1, 7, 3, 7}}, {Values: []float32{5, 7, 7, 7, 9, 7}},
 	}}
-	mean, deviation, err := Moments(src)
+	mean, deviation, err := ChannelMoments(src)
 	// 1 3 5 7 9 have mean 5 and deviation √8.
 	if err != nil || mean[0] != 5 || math.Abs(deviation[0]-math.Sqrt(8)) > 1e-15 || mean[1] != 7 || deviation[1] != 1 {
 		t.Fatalf("means %v, deviations %v, %v", mean, deviation, err)
@@ -51,13 +51,13 @@ func TestStandardise(t *testing.T) {
 			t.Errorf("means %v and deviations %v are accepted", c[0], c[1])
 		}
 	}
-	if _, _, err := Moments(openSource(t, "copy", Options{})); err == nil {
+	if _, _, err := ChannelMoments(openSource(t, "copy", Options{})); err == nil {
 		t.Error("tokens have a mean")
 	}
 }
 
 func TestShapesAreAsWide(t *testing.T) {
-	mean, deviation, err := Moments(openSource(t, "shapes", Options{Seed: 1}))
+	mean, deviation, err := ChannelMoments(openSource(t, "shapes", Options{Seed: 1}))
 	// Means of 4096 signals of deviation 6.3 are known to 0.1 and less.
 	if err != nil || math.Abs(mean[0]-3.33) > 0.1 || math.Abs(deviation[0]-6.26) > 0.1 {
 		t.Errorf("mean %v, deviation %v, %v", mean, deviation, err)

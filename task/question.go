@@ -12,22 +12,22 @@ import (
 // Question is a task without its data: its samples are made of what it is given, and are
 // those of the test split, from 0. It is for one goroutine.
 type Question struct {
-	spec    Spec
-	classes []string
-	wants   string // an input, in words
-	line    func(s *Sample, text []byte) error
-	file    func(path string) ([]Given, error)
-	samples []Sample
+	spec      Spec
+	classes   []string
+	inputKind string // an input, in words
+	readLine  func(s *Sample, text []byte) error
+	readFile  func(path string) ([]Input, error)
+	samples   []Sample
 }
 
-// Given is an input, as a file has one or several.
-type Given struct {
+// Input is an input, as a file has one or several.
+type Input struct {
 	Name    string   // within the file; "": the file has one
 	Samples []Sample // windows that follow each other, of a task of labels; else one
 }
 
-// Known is what a run knows of its task besides the settings.
-type Known struct {
+// ModelInfo is what a run knows of its task besides the settings.
+type ModelInfo struct {
 	Classes  []string // names, in the order of their numbers
 	Channels int      // that the model reads
 	Length   int      // positions that it has
@@ -42,21 +42,21 @@ type Scales struct {
 	Deviation []float64 `json:"deviation"`
 }
 
-// Scaled is a source of numbers that are less their mean, in deviations.
-type Scaled interface {
+// ScaledSource is a source of numbers that are less their mean, in deviations.
+type ScaledSource interface {
 	Source
 	Scales() *Scales // nil: they are as they are
 }
 
-// Asks reports a task whose models answer no single input, and the verb that asks them.
-func Asks(name string) error {
+// CheckAskable reports a task whose models answer no single input, and the verb that asks them.
+func CheckAskable(name string) error {
 	row, err := Lookup(name)
 	switch {
 	case err != nil:
 		return err
 	case row.ask != nil:
 		return nil
-	case row.Text():
+	case row.IsText():
 		return fmt.Errorf("task %s: its models go on with a text: farfield generate writes, farfield score says what a text takes", name)
 	}
 	return fmt.Errorf("task %s: its models draw: farfield generate --images", name)
@@ -65,16 +65,16 @@ func Asks(name string) error {
 // Ask returns the task of that name and settings without its data. Classes of a task that
 // says their names itself need not be known. A task whose models draw or write is an error
 // that says which verb asks them.
-func Ask(name string, set map[string]string, k Known) (*Question, error) {
-	if err := Asks(name); err != nil {
+func Ask(name string, set map[string]string, k ModelInfo) (*Question, error) {
+	if err := CheckAskable(name); err != nil {
 		return nil, err
 	}
 	row, err := Lookup(name)
 	if err != nil {
 		return nil, err
 	}
-	o := &opening{Options: Options{Set: set}, row: &row}
-	if o.unknown(); o.err == nil {
+	o := &settingsReader{Options: Options{Settings: set}, row: &row}
+	if o.refuseUnknown(); o.err == nil {
 		var q *Question
 		if q, err = row.ask(o, k); err == nil && o.err == nil {
 			q.spec.Name, q.spec.Parts, q.spec.Metric = name, max(q.spec.Parts, 1), Accuracy
@@ -93,15 +93,15 @@ func Ask(name string, set map[string]string, k Known) (*Question, error) {
 	return nil, fmt.Errorf("task %s: %w", name, err)
 }
 
-// Lines reports whether an input is a line of text; else it is a file.
-func (q *Question) Lines() bool { return q.line != nil }
+// NeedsLine reports whether an input is a line of text; else it is a file.
+func (q *Question) NeedsLine() bool { return q.readLine != nil }
 
-// Wants says what an input is.
-func (q *Question) Wants() string { return q.wants }
+// InputKind says what an input is.
+func (q *Question) InputKind() string { return q.inputKind }
 
-// Classes returns the names of the classes, which are their numbers where they have no
+// ClassNames returns the names of the classes, which are their numbers where they have no
 // others.
-func (q *Question) Classes() []string {
+func (q *Question) ClassNames() []string {
 	if q.classes == nil && q.spec.Classes > 0 {
 		for i := range q.spec.Classes {
 			q.classes = append(q.classes, strconv.Itoa(i))
@@ -117,14 +117,14 @@ func (q *Question) SetLine(text []byte) error {
 	}
 	q.samples = q.samples[:1]
 	q.samples[0].reset()
-	return q.line(&q.samples[0], text)
+	return q.readLine(&q.samples[0], text)
 }
 
-// Read returns what a file holds.
-func (q *Question) Read(path string) ([]Given, error) { return q.file(path) }
+// ReadFile returns what a file holds.
+func (q *Question) ReadFile(path string) ([]Input, error) { return q.readFile(path) }
 
-// Set makes what was read the samples.
-func (q *Question) Set(g Given) { q.samples = g.Samples }
+// SetInput makes what was read the samples.
+func (q *Question) SetInput(g Input) { q.samples = g.Samples }
 
 // Spec returns what the samples are.
 func (q *Question) Spec() Spec {
@@ -136,7 +136,7 @@ func (q *Question) Spec() Spec {
 // Sample sets s to a sample. What would be its target says nothing.
 func (q *Question) Sample(s *Sample, split Split, i int) error {
 	spec := q.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
@@ -148,11 +148,11 @@ func (q *Question) Sample(s *Sample, split Split, i int) error {
 	}
 	switch spec.Kind {
 	case Labels, Next:
-		s.Labels = fill(s.Labels, rows, -1)
+		s.Labels = padSlice(s.Labels, rows, -1)
 	case Regression:
-		s.Targets = fill(s.Targets, spec.Outputs, 0)
+		s.Targets = padSlice(s.Targets, spec.Outputs, 0)
 	case Trace:
-		s.Targets = fill(s.Targets, rows*spec.Outputs, 0)
+		s.Targets = padSlice(s.Targets, rows*spec.Outputs, 0)
 	}
 	return nil
 }
@@ -165,11 +165,11 @@ var errEmpty = errors.New("the text is empty")
 
 // askText asks about a text of bytes, of which length are seen.
 func askText(spec Spec, classes []string, length int) (*Question, error) {
-	if err := between("length", length, 1, 1<<24); err != nil {
+	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
 	}
 	spec.Vocab, spec.Length = 257, length
-	return &Question{spec: spec, classes: classes, wants: "a line of text", line: func(s *Sample, text []byte) error {
+	return &Question{spec: spec, classes: classes, inputKind: "a line of text", readLine: func(s *Sample, text []byte) error {
 		if len(text) == 0 {
 			return errEmpty
 		}
@@ -179,29 +179,29 @@ func askText(spec Spec, classes []string, length int) (*Question, error) {
 }
 
 // askPair asks about two texts with a tab between them.
-func askPair(o *opening, _ Known) (*Question, error) {
+func askPair(o *settingsReader, _ ModelInfo) (*Question, error) {
 	length := o.int("length")
-	if err := between("length", length, 1, 1<<20); err != nil {
+	if err := checkRange("length", length, 1, 1<<20); err != nil {
 		return nil, err
 	}
 	return &Question{spec: Spec{Kind: Class, Vocab: 257, Length: 2 * length, Parts: 2, Classes: 2}, classes: pairClasses,
-		wants: "a line of two texts with a tab between them", line: func(s *Sample, text []byte) error {
+		inputKind: "a line of two texts with a tab between them", readLine: func(s *Sample, text []byte) error {
 			a, b, found := strings.Cut(string(text), "\t")
 			if !found || a == "" || b == "" {
 				return fmt.Errorf("%.40q is not two texts with a tab between them", text)
 			}
-			s.pair([]byte(a), []byte(b), length, false)
+			s.setPair([]byte(a), []byte(b), length, false)
 			return nil
 		}}, nil
 }
 
 // askExpression asks for the value of an expression of operators below end, as long as the
 // model has positions at most.
-func askExpression(vocab int, end int32) func(*opening, Known) (*Question, error) {
-	return func(_ *opening, k Known) (*Question, error) {
-		return &Question{spec: Spec{Kind: Class, Vocab: vocab, Length: k.Length, Classes: 10}, wants: "a line with an expression such as [MAX 2 [MIN 8 9 ] 0 ]",
-			line: func(s *Sample, text []byte) (err error) {
-				if s.Tokens, err = Expression(s.Tokens, string(text)); err != nil {
+func askExpression(vocab int, end int32) func(*settingsReader, ModelInfo) (*Question, error) {
+	return func(_ *settingsReader, k ModelInfo) (*Question, error) {
+		return &Question{spec: Spec{Kind: Class, Vocab: vocab, Length: k.Length, Classes: 10}, inputKind: "a line with an expression such as [MAX 2 [MIN 8 9 ] 0 ]",
+			readLine: func(s *Sample, text []byte) (err error) {
+				if s.Tokens, err = ParseExpression(s.Tokens, string(text)); err != nil {
 					return err
 				}
 				for _, t := range s.Tokens {
@@ -216,9 +216,9 @@ func askExpression(vocab int, end int32) func(*opening, Known) (*Question, error
 
 // askTokens asks for what comes next at each of a line's numbers, which are below the
 // model's outputs.
-func askTokens(_ *opening, k Known) (*Question, error) {
-	return &Question{spec: Spec{Kind: Next, Vocab: k.Outputs, Length: k.Length, Classes: k.Outputs}, wants: "a line of whole numbers with blanks between them",
-		line: func(s *Sample, text []byte) error {
+func askTokens(_ *settingsReader, k ModelInfo) (*Question, error) {
+	return &Question{spec: Spec{Kind: Next, Vocab: k.Outputs, Length: k.Length, Classes: k.Outputs}, inputKind: "a line of whole numbers with blanks between them",
+		readLine: func(s *Sample, text []byte) error {
 			for word := range strings.FieldsSeq(string(text)) {
 				x, err := strconv.Atoi(word)
 				if err != nil || x < 0 || x >= k.Outputs {
@@ -252,19 +252,19 @@ func askPicture(side, patch int, colour bool, classes []string, count int) *Ques
 	if patch > 0 {
 		spec.Vocab, spec.Channels, spec.Length = 0, channels*patch*patch, side*side/(patch*patch)
 	}
-	return &Question{spec: spec, classes: classes, wants: "a PNG or JPEG file", file: func(path string) ([]Given, error) {
+	return &Question{spec: spec, classes: classes, inputKind: "a PNG or JPEG file", readFile: func(path string) ([]Input, error) {
 		p, err := dataset.File(path, dataset.ReadPicture)
 		if err != nil {
 			return nil, err
 		}
-		square, s := scale(p, side), Sample{}
+		square, s := resizePicture(p, side), Sample{}
 		if patch > 0 && colour {
 			s.Values = appendPatches(nil, square, side, side, 3, patch)
-			return []Given{{Samples: []Sample{s}}}, nil
+			return []Input{{Samples: []Sample{s}}}, nil
 		}
 		var pixels []byte
 		for i := 0; i < len(square); i += 3 {
-			pixels = append(pixels, Grey(square[i], square[i+1], square[i+2]))
+			pixels = append(pixels, GreyLevel(square[i], square[i+1], square[i+2]))
 		}
 		if patch > 0 {
 			s.Values = appendPatches(nil, pixels, side, side, 1, patch)
@@ -273,15 +273,15 @@ func askPicture(side, patch int, colour bool, classes []string, count int) *Ques
 				s.Tokens = append(s.Tokens, int32(x))
 			}
 		}
-		return []Given{{Samples: []Sample{s}}}, nil
+		return []Input{{Samples: []Sample{s}}}, nil
 	}}
 }
 
 // askValues asks about rows of numbers, of which the first are seen that the model has
 // positions for, or all of them in windows.
-func askValues(spec Spec, classes []string, k Known, windows bool) *Question {
+func askValues(spec Spec, classes []string, k ModelInfo, windows bool) *Question {
 	spec.Channels, spec.Length = k.Channels, k.Length
-	return &Question{spec: spec, classes: classes, wants: fmt.Sprintf("a CSV, TSV or NPY file of rows of %d numbers", k.Channels), file: func(path string) ([]Given, error) {
+	return &Question{spec: spec, classes: classes, inputKind: fmt.Sprintf("a CSV, TSV or NPY file of rows of %d numbers", k.Channels), readFile: func(path string) ([]Input, error) {
 		v, err := dataset.ReadValues(path, "")
 		if err != nil {
 			return nil, err
@@ -291,28 +291,28 @@ func askValues(spec Spec, classes []string, k Known, windows bool) *Question {
 }
 
 // valuesGiven is what rows of numbers are to a model.
-func valuesGiven(path string, numbers []float32, columns int, spec *Spec, windows bool) ([]Given, error) {
+func valuesGiven(path string, numbers []float32, columns int, spec *Spec, windows bool) ([]Input, error) {
 	if columns != spec.Channels {
 		return nil, fmt.Errorf("%s: its rows have %d numbers, the model learned from %d", path, columns, spec.Channels)
 	}
-	var g Given
+	var g Input
 	for n := spec.Length * columns; len(numbers) > 0; numbers = numbers[min(n, len(numbers)):] {
 		g.Samples = append(g.Samples, Sample{Values: numbers[:min(n, len(numbers))]})
 		if !windows {
 			break
 		}
 	}
-	return []Given{g}, nil
+	return []Input{g}, nil
 }
 
 // askForecast asks for the hours that follow the last of a table.
-func askForecast(o *opening, k Known) (*Question, error) {
+func askForecast(o *settingsReader, k ModelInfo) (*Question, error) {
 	input, horizon := o.int("input"), o.int("horizon")
 	if k.Scales == nil || len(k.Scales.Mean) != k.Channels || horizon*k.Channels != k.Outputs {
 		return nil, fmt.Errorf("scales: of %d columns and %d outputs they are not known; farfield train --resume writes them to the folder of the run", k.Channels, k.Outputs)
 	}
-	return &Question{spec: Spec{Kind: Regression, Channels: k.Channels, Length: input, Outputs: k.Outputs}, wants: "a CSV file as the data set's",
-		file: func(path string) ([]Given, error) {
+	return &Question{spec: Spec{Kind: Regression, Channels: k.Channels, Length: input, Outputs: k.Outputs}, inputKind: "a CSV file as the data set's",
+		readFile: func(path string) ([]Input, error) {
 			t, err := dataset.File(path, dataset.ReadTable)
 			if err != nil {
 				return nil, err
@@ -326,16 +326,16 @@ func askForecast(o *opening, k Known) (*Question, error) {
 					s.Values = append(s.Values, float32((x-k.Scales.Mean[c])/k.Scales.Deviation[c]))
 				}
 			}
-			return []Given{{Samples: []Sample{s}}}, nil
+			return []Input{{Samples: []Sample{s}}}, nil
 		}}, nil
 }
 
 // askECG asks for the label of each sample of a record, or of rows of numbers.
-func askECG(o *opening, k Known) (*Question, error) {
+func askECG(o *settingsReader, k ModelInfo) (*Question, error) {
 	q := askValues(Spec{Kind: Labels, Classes: 2}, nil, k, true)
-	rows := q.file
-	q.wants = "the header (.hea) of a WFDB record, or " + q.wants
-	q.file = func(path string) ([]Given, error) {
+	rows := q.readFile
+	q.inputKind = "the header (.hea) of a WFDB record, or " + q.inputKind
+	q.readFile = func(path string) ([]Input, error) {
 		if !strings.HasSuffix(path, ".hea") {
 			return rows(path)
 		}
@@ -343,7 +343,7 @@ func askECG(o *opening, k Known) (*Question, error) {
 		if err != nil {
 			return nil, err
 		}
-		return valuesGiven(path, interleave(r), len(r.Samples), &q.spec, true)
+		return valuesGiven(path, interleaveLeads(r), len(r.Samples), &q.spec, true)
 	}
-	return q, between("length", k.Length, o.int("length"), o.int("length"))
+	return q, checkRange("length", k.Length, o.int("length"), o.int("length"))
 }

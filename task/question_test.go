@@ -97,7 +97,7 @@ func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 		return b
 	}
 	tokens := func(t *testing.T, s *Sample) []byte { return []byte(strings.Trim(fmt.Sprint(s.Tokens), "[]")) }
-	expression := func(t *testing.T, s *Sample) []byte { return WriteExpression(nil, s.Tokens) }
+	expression := func(t *testing.T, s *Sample) []byte { return AppendExpression(nil, s.Tokens) }
 	values := func(columns int) func(*testing.T, *Sample) []byte {
 		return func(_ *testing.T, s *Sample) []byte { return linesOf(s.Values, columns) }
 	}
@@ -162,9 +162,9 @@ func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 			src := openSource(t, c.name, Options{Folder: folder, Seed: 1}, set...)
 			holds(t, src)
 			spec := src.Spec()
-			known := Known{Channels: spec.Channels, Length: spec.Length / spec.Parts, Outputs: max(spec.Classes, spec.Outputs)}
-			if row, _ := Lookup(c.name); row.OwnClasses() {
-				known.Classes = src.(Named).Classes()
+			known := ModelInfo{Channels: spec.Channels, Length: spec.Length / spec.Parts, Outputs: max(spec.Classes, spec.Outputs)}
+			if row, _ := Lookup(c.name); row.HasOwnClasses() {
+				known.Classes = src.(ClassNamer).ClassNames()
 			}
 			m := map[string]string{}
 			for i := 0; i < len(set); i += 2 {
@@ -174,13 +174,13 @@ func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if names, ok := src.(Named); ok && !slices.Equal(names.Classes(), q.Classes()) {
-				t.Errorf("classes are %q, of the task %q", q.Classes(), names.Classes())
+			if names, ok := src.(ClassNamer); ok && !slices.Equal(names.ClassNames(), q.ClassNames()) {
+				t.Errorf("classes are %q, of the task %q", q.ClassNames(), names.ClassNames())
 			}
-			if q.Lines() != (c.suffix == "") || q.Wants() == "" {
-				t.Errorf("lines %t, wants %q", q.Lines(), q.Wants())
+			if q.NeedsLine() != (c.suffix == "") || q.InputKind() == "" {
+				t.Errorf("lines %t, wants %q", q.NeedsLine(), q.InputKind())
 			}
-			split := spec.Judged()
+			split := spec.JudgedSplit()
 			n := spec.Count[split]
 			if n == Endless {
 				n = 5
@@ -193,7 +193,7 @@ func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 					if c.name == "mnist" && i == 1 {
 						content = png8(t, 28, 28, pixels[784:][:784])
 					}
-					if q.Lines() {
+					if q.NeedsLine() {
 						if err := q.SetLine(content); err != nil {
 							t.Fatalf("%q: %v", content, err)
 						}
@@ -203,11 +203,11 @@ func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 					}
 				}
 				if path != "" {
-					list, err := q.Read(path)
+					list, err := q.ReadFile(path)
 					if err != nil || len(list) != 1 || len(list[0].Samples) != 1 {
 						t.Fatalf("%s: %d inputs, %v", path, len(list), err)
 					}
-					q.Set(list[0])
+					q.SetInput(list[0])
 				}
 				got := take(t, q, Test, 0)
 				if !slices.Equal(got.Tokens, want.Tokens) || !slices.Equal(got.Values, want.Values) || got.Cut != want.Cut {
@@ -242,27 +242,27 @@ func fileOf(src Source, split Split, i int) string {
 // its last rows.
 func TestQuestionsOfManySamples(t *testing.T) {
 	folder := folderOf(t, electrocardiogram(125))
-	q, err := Ask("ecg", map[string]string{"length": "50"}, Known{Channels: 2, Length: 50, Outputs: 2})
+	q, err := Ask("ecg", map[string]string{"length": "50"}, ModelInfo{Channels: 2, Length: 50, Outputs: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := q.Read(filepath.Join(folder, "ecg", "7.hea"))
+	list, err := q.ReadFile(filepath.Join(folder, "ecg", "7.hea"))
 	if err != nil || len(list) != 1 || len(list[0].Samples) != 3 || len(list[0].Samples[2].Values) != 2*25 {
 		t.Fatalf("%d inputs, %v", len(list), err)
 	}
-	if q, err = Ask("genome", map[string]string{"length": "3"}, Known{Length: 3, Outputs: 4}); err != nil {
+	if q, err = Ask("genome", map[string]string{"length": "3"}, ModelInfo{Length: 3, Outputs: 4}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(folderOf(t, map[string][]byte{"x.fa": []byte(">one two\nACGT\n>three\nTT\n")}), "x.fa")
-	if list, err = q.Read(path); err != nil || len(list) != 2 || list[0].Name != "one" || fmt.Sprint(list[0].Samples[0].Tokens, list[1].Samples[0].Tokens) != "[1 2 3] [4 4]" {
+	if list, err = q.ReadFile(path); err != nil || len(list) != 2 || list[0].Name != "one" || fmt.Sprint(list[0].Samples[0].Tokens, list[1].Samples[0].Tokens) != "[1 2 3] [4 4]" {
 		t.Errorf("%+v, %v", list, err)
 	}
-	known := Known{Channels: 2, Length: 2, Outputs: 6, Scales: &Scales{[]float64{1, 10}, []float64{2, 4}}}
+	known := ModelInfo{Channels: 2, Length: 2, Outputs: 6, Scales: &Scales{[]float64{1, 10}, []float64{2, 4}}}
 	if q, err = Ask("ett", map[string]string{"input": "2", "horizon": "3"}, known); err != nil {
 		t.Fatal(err)
 	}
 	path = filepath.Join(folderOf(t, map[string][]byte{"x.csv": []byte("date,a,b\n1 h,0,0\n2 h,3,18\n3 h,5,2\n")}), "x.csv")
-	if list, err = q.Read(path); err != nil || fmt.Sprint(list[0].Samples[0].Values) != "[1 2 2 -2]" {
+	if list, err = q.ReadFile(path); err != nil || fmt.Sprint(list[0].Samples[0].Values) != "[1 2 2 -2]" {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -272,42 +272,42 @@ func TestQuestionsRefuse(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		set   map[string]string
-		known Known
+		known ModelInfo
 		input string // a file if it has a dot
 		want  string
 	}{
-		{"bytelm", nil, Known{}, "", "task bytelm: its models go on with a text: farfield generate writes"},
-		{"mnist-gen", nil, Known{}, "", "task mnist-gen: its models draw: farfield generate --images"},
-		{"none", nil, Known{}, "", `task "none": unknown`},
-		{"file", map[string]string{"length": "0"}, Known{}, "", "task file: length: it is 0"},
-		{"file", map[string]string{"lenth": "0"}, Known{}, "", `task file: setting "lenth": unknown`},
-		{"file", nil, Known{}, "-", "the text is empty"},
-		{"films", nil, Known{}, "one", `"one" is not two texts with a tab between them`},
-		{"listops", nil, Known{Length: 2}, "[MAX 1 2 ]", "it has 4 tokens, the model 2 positions"},
-		{"listops", nil, Known{Length: 9}, "[FIRST 1 2 ]", `"[FIRST" is no operator of this task`},
-		{"copy", nil, Known{Length: 9, Outputs: 3}, "1 3", `"3" is no token, 0 to 2 are`},
-		{"series", nil, Known{Channels: 3, Length: 9}, "a.csv", "a.csv: its rows have 2 numbers, the model learned from 3"},
-		{"series", map[string]string{"ask": "number"}, Known{Channels: 3, Length: 9}, "", "task series: scales: "},
-		{"series", nil, Known{Channels: 3, Length: 9}, "none.csv", "no such file"},
-		{"fasta", nil, Known{Length: 9}, "a.fa", `record 0, "x": it has no letters`},
-		{"ett", nil, Known{Channels: 2, Outputs: 5}, "", "task ett: scales: of 2 columns and 5 outputs they are not known"},
-		{"picture", map[string]string{"as": "patches", "patch": "5"}, Known{}, "", "patch: it is 5, which does not divide a side of 32"},
-		{"mnist", map[string]string{"as": "patches", "patch": "5"}, Known{}, "", "patch: it is 5, a divisor of 28 is needed"},
+		{"bytelm", nil, ModelInfo{}, "", "task bytelm: its models go on with a text: farfield generate writes"},
+		{"mnist-gen", nil, ModelInfo{}, "", "task mnist-gen: its models draw: farfield generate --images"},
+		{"none", nil, ModelInfo{}, "", `task "none": unknown`},
+		{"file", map[string]string{"length": "0"}, ModelInfo{}, "", "task file: length: it is 0"},
+		{"file", map[string]string{"lenth": "0"}, ModelInfo{}, "", `task file: setting "lenth": unknown`},
+		{"file", nil, ModelInfo{}, "-", "the text is empty"},
+		{"films", nil, ModelInfo{}, "one", `"one" is not two texts with a tab between them`},
+		{"listops", nil, ModelInfo{Length: 2}, "[MAX 1 2 ]", "it has 4 tokens, the model 2 positions"},
+		{"listops", nil, ModelInfo{Length: 9}, "[FIRST 1 2 ]", `"[FIRST" is no operator of this task`},
+		{"copy", nil, ModelInfo{Length: 9, Outputs: 3}, "1 3", `"3" is no token, 0 to 2 are`},
+		{"series", nil, ModelInfo{Channels: 3, Length: 9}, "a.csv", "a.csv: its rows have 2 numbers, the model learned from 3"},
+		{"series", map[string]string{"ask": "number"}, ModelInfo{Channels: 3, Length: 9}, "", "task series: scales: "},
+		{"series", nil, ModelInfo{Channels: 3, Length: 9}, "none.csv", "no such file"},
+		{"fasta", nil, ModelInfo{Length: 9}, "a.fa", `record 0, "x": it has no letters`},
+		{"ett", nil, ModelInfo{Channels: 2, Outputs: 5}, "", "task ett: scales: of 2 columns and 5 outputs they are not known"},
+		{"picture", map[string]string{"as": "patches", "patch": "5"}, ModelInfo{}, "", "patch: it is 5, which does not divide a side of 32"},
+		{"mnist", map[string]string{"as": "patches", "patch": "5"}, ModelInfo{}, "", "patch: it is 5, a divisor of 28 is needed"},
 	} {
 		q, err := Ask(c.name, c.set, c.known)
 		switch {
 		case err != nil || c.input == "":
-		case q.Lines():
+		case q.NeedsLine():
 			err = q.SetLine([]byte(strings.TrimPrefix(c.input, "-")))
 		default:
-			_, err = q.Read(filepath.Join(dir, c.input))
+			_, err = q.ReadFile(filepath.Join(dir, c.input))
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %v %q: error is %v, want %s", c.name, c.set, c.input, err, c.want)
 		}
 	}
 	for _, row := range Rows() {
-		if err := Asks(row.Name); (err != nil) != (row.ask == nil) || err != nil && !strings.Contains(err.Error(), "farfield ") {
+		if err := CheckAskable(row.Name); (err != nil) != (row.ask == nil) || err != nil && !strings.Contains(err.Error(), "farfield ") {
 			t.Errorf("%s: %v", row.Name, err)
 		}
 	}

@@ -18,9 +18,9 @@ type Retrieval struct {
 
 var retrievalSettings = []Setting{{"length", "4000", "bytes of each text that are seen (LRA 4000)"}}
 
-func openRetrieval(o *opening) (Source, error) {
+func openRetrieval(o *settingsReader) (Source, error) {
 	length := o.int("length")
-	if err := between("length", length, 1, 1<<20); err != nil {
+	if err := checkRange("length", length, 1, 1<<20); err != nil {
 		return nil, err
 	}
 	return OpenRetrieval(filepath.Join(o.Folder, "aan"), length)
@@ -32,7 +32,7 @@ func OpenRetrieval(folder string, length int) (*Retrieval, error) {
 	t := &Retrieval{length: length}
 	for split, part := range []string{"train", "eval", "test"} {
 		name := "new_aan_pairs." + part + ".tsv"
-		path, err := find(folder, name, name+".gz", "tsv_data/"+name)
+		path, err := findFile(folder, name, name+".gz", "tsv_data/"+name)
 		if err != nil {
 			return nil, err
 		}
@@ -52,16 +52,16 @@ func (t *Retrieval) Spec() Spec {
 // Sample sets s to two texts; class 1 are those that belong together.
 func (t *Retrieval) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	p := &t.pairs[split][i]
-	s.pair(p.Text[0], p.Text[1], t.length, p.Match)
+	s.setPair(p.Text[0], p.Text[1], t.length, p.Match)
 	return nil
 }
 
-// pair sets s to two texts.
-func (s *Sample) pair(a, b []byte, most int, match bool) {
+// setPair sets s to two texts.
+func (s *Sample) setPair(a, b []byte, most int, match bool) {
 	s.reset()
 	s.Tokens = appendBytes(s.Tokens, a, most)
 	s.Cut = len(s.Tokens)
@@ -74,19 +74,19 @@ func (s *Sample) pair(a, b []byte, most int, match bool) {
 // pairClasses are the names of the classes of pairs.
 var pairClasses = []string{"apart", "together"}
 
-// Classes returns the names of the classes.
-func (t *Retrieval) Classes() []string { return slices.Clone(pairClasses) }
+// ClassNames returns the names of the classes.
+func (t *Retrieval) ClassNames() []string { return slices.Clone(pairClasses) }
 
-// Classes returns the names of the classes.
-func (t *Films) Classes() []string { return slices.Clone(pairClasses) }
+// ClassNames returns the names of the classes.
+func (t *Films) ClassNames() []string { return slices.Clone(pairClasses) }
 
 // Baselines are the commonest class, and a threshold of the words that both have.
 func (t *Retrieval) Baselines(n int) ([]Baseline, error) { return pairBaselines(t, n) }
 
 func pairBaselines(src Source, n int) ([]Baseline, error) {
-	return baselines(
-		func() (Baseline, error) { return majority(src, n) },
-		func() (Baseline, error) { return byThreshold("share of common words", src, n, commonWords) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(src, n) },
+		func() (Baseline, error) { return scoreThreshold("share of common words", src, n, commonWords) },
 	)
 }
 
@@ -94,8 +94,8 @@ func pairBaselines(src Source, n int) ([]Baseline, error) {
 // has.
 func commonWords(s *Sample) float64 {
 	seen := map[string]uint8{}
-	words(s.Tokens[:s.Cut], func(w []byte) { seen[string(w)] |= 1 })
-	words(s.Tokens[s.Cut:], func(w []byte) { seen[string(w)] |= 2 })
+	eachWord(s.Tokens[:s.Cut], func(w []byte) { seen[string(w)] |= 1 })
+	eachWord(s.Tokens[s.Cut:], func(w []byte) { seen[string(w)] |= 2 })
 	both := 0
 	for _, in := range seen {
 		if in == 3 {
@@ -116,9 +116,9 @@ type Films struct {
 	pairs  [3][]int      // films with two reviews or more
 }
 
-func openFilms(o *opening) (Source, error) {
+func openFilms(o *settingsReader) (Source, error) {
 	length := o.int("length")
-	if err := between("length", length, 1, 1<<20); err != nil {
+	if err := checkRange("length", length, 1, 1<<20); err != nil {
 		return nil, err
 	}
 	folder := filepath.Join(o.Folder, "imdb")
@@ -138,7 +138,7 @@ func openFilms(o *opening) (Source, error) {
 		if i%10 == 0 {
 			split, at = Valid, i/10
 		}
-		t.put(split, at, r.Text)
+		t.addReview(split, at, r.Text)
 	}
 	clear(number)
 	for _, r := range test {
@@ -147,7 +147,7 @@ func openFilms(o *opening) (Source, error) {
 			i = len(number)
 			number[r.Film] = i
 		}
-		t.put(Test, i, r.Text)
+		t.addReview(Test, i, r.Text)
 	}
 	for split, films := range t.films {
 		for f, reviews := range films {
@@ -162,8 +162,8 @@ func openFilms(o *opening) (Source, error) {
 	return t, nil
 }
 
-// put gives a film, the next one or one that is there, a review.
-func (t *Films) put(split Split, film int, text []byte) {
+// addReview gives a film, the next one or one that is there, a review.
+func (t *Films) addReview(split Split, film int, text []byte) {
 	if film == len(t.films[split]) {
 		t.films[split] = append(t.films[split], nil)
 	}
@@ -179,10 +179,10 @@ func (t *Films) Spec() Spec {
 // Sample sets s to two reviews; class 1 are those of one film.
 func (t *Films) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
-	d := drawsOf(t.seed, split, i)
+	d := newDraws(t.seed, split, i)
 	films, pairs := t.films[split], t.pairs[split]
 	// Both classes draw each review alike: films with one are not drawn at all.
 	k := d.intn(len(pairs))
@@ -193,7 +193,7 @@ func (t *Films) Sample(s *Sample, split Split, i int) error {
 		if b >= a {
 			b++
 		}
-		s.pair(films[f][a], films[f][b], t.length, true)
+		s.setPair(films[f][a], films[f][b], t.length, true)
 		return nil
 	}
 	l := d.intn(len(pairs) - 1)
@@ -201,7 +201,7 @@ func (t *Films) Sample(s *Sample, split Split, i int) error {
 		l++
 	}
 	g := pairs[l]
-	s.pair(films[f][a], films[g][d.intn(len(films[g]))], t.length, false)
+	s.setPair(films[f][a], films[g][d.intn(len(films[g]))], t.length, false)
 	return nil
 }
 

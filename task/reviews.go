@@ -18,9 +18,9 @@ type Reviews struct {
 
 var reviewSettings = []Setting{{"length", "4000", "bytes of a review that are seen (LRA's paper 4000)"}}
 
-func openReviews(o *opening) (Source, error) {
+func openReviews(o *settingsReader) (Source, error) {
 	length := o.int("length")
-	if err := between("length", length, 1, 1<<20); err != nil {
+	if err := checkRange("length", length, 1, 1<<20); err != nil {
 		return nil, err
 	}
 	train, test, err := readReviews(filepath.Join(o.Folder, "imdb"))
@@ -33,16 +33,16 @@ func openReviews(o *opening) (Source, error) {
 // reviewClasses are the names of the classes.
 var reviewClasses = []string{"negative", "positive"}
 
-// Classes returns the names of the classes.
-func (t *Reviews) Classes() []string { return slices.Clone(reviewClasses) }
+// ClassNames returns the names of the classes.
+func (t *Reviews) ClassNames() []string { return slices.Clone(reviewClasses) }
 
-func askReview(o *opening, _ Known) (*Question, error) {
+func askReview(o *settingsReader, _ ModelInfo) (*Question, error) {
 	return askText(Spec{Kind: Class, Classes: 2}, reviewClasses, o.int("length"))
 }
 
 // readReviews reads the unpacked archive in a folder, or lists of reviews.
 func readReviews(folder string) (train, test []dataset.Review, err error) {
-	if acl, err := find(folder, "aclImdb", "train/urls_pos.txt"); err == nil {
+	if acl, err := findFile(folder, "aclImdb", "train/urls_pos.txt"); err == nil {
 		if filepath.Base(acl) != "aclImdb" {
 			acl = folder
 		}
@@ -52,14 +52,14 @@ func readReviews(folder string) (train, test []dataset.Review, err error) {
 		test, err = dataset.ReadReviewFolder(filepath.Join(acl, "test"))
 		return train, test, err
 	}
-	path, err := find(folder, "imdb_train_10000.tsv.gz", "imdb_train.tsv")
+	path, err := findFile(folder, "imdb_train_10000.tsv.gz", "imdb_train.tsv")
 	if err != nil {
 		return nil, nil, err
 	}
 	if train, err = dataset.File(path, dataset.ReadReviews); err != nil {
 		return nil, nil, err
 	}
-	if path, err = find(folder, "imdb_test_2500.tsv.gz", "imdb_test.tsv"); err != nil {
+	if path, err = findFile(folder, "imdb_test_2500.tsv.gz", "imdb_test.tsv"); err != nil {
 		return nil, nil, err
 	}
 	test, err = dataset.File(path, dataset.ReadReviews)
@@ -76,7 +76,7 @@ func (t *Reviews) Spec() Spec {
 // Sample sets s to the bytes of a review; class 1 is positive.
 func (t *Reviews) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
@@ -105,10 +105,10 @@ func appendBytes(tokens []int32, text []byte, most int) []int32 {
 // Baselines are the commonest class, and naive Bayes over words, which the
 // published scores of every mechanism are below.
 func (t *Reviews) Baselines(n int) ([]Baseline, error) {
-	return baselines(
-		func() (Baseline, error) { return majority(t, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(t, n) },
 		func() (Baseline, error) {
-			return byBayes("naive Bayes over words", t, n, func(s *Sample, f func([]byte)) { words(s.Tokens, f) })
+			return scoreNaiveBayes("naive Bayes over words", t, n, func(s *Sample, f func([]byte)) { eachWord(s.Tokens, f) })
 		},
 	)
 }

@@ -60,13 +60,13 @@ var seriesSettings = []Setting{
 // seriesName is the task in the catalogue.
 const seriesName = "series"
 
-func (o *opening) seriesOptions() SeriesOptions {
+func (o *settingsReader) seriesOptions() SeriesOptions {
 	kinds := map[string]Kind{"class": Class, "number": Regression, "each": Labels}
 	return SeriesOptions{Ask: kinds[o.oneOf("ask", "class", "number", "each")], Label: o.text("label"), File: o.text("file"),
 		Points: o.bool("points"), Length: o.int("length"), Standardise: o.bool("standardise"), Seed: o.Seed}
 }
 
-func openOwnSeries(o *opening) (Source, error) {
+func openOwnSeries(o *settingsReader) (Source, error) {
 	s := o.seriesOptions()
 	if o.err != nil {
 		return nil, o.err
@@ -75,7 +75,7 @@ func openOwnSeries(o *opening) (Source, error) {
 }
 
 // askSeries asks about a file of rows.
-func askSeries(o *opening, k Known) (*Question, error) {
+func askSeries(o *settingsReader, k ModelInfo) (*Question, error) {
 	s := o.seriesOptions()
 	spec := Spec{Kind: s.Ask, Classes: len(k.Classes)}
 	if s.Ask == Regression {
@@ -94,7 +94,7 @@ var sequenceSuffixes = []string{".csv", ".tsv", ".npy"}
 // test a tenth of them is there to choose by and a tenth to be judged by, drawn by the seed
 // and the file's place.
 func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
-	if err := between("length", o.Length, 1, 1<<24); err != nil {
+	if err := checkRange("length", o.Length, 1, 1<<24); err != nil {
 		return nil, err
 	}
 	info, err := os.Stat(path)
@@ -124,13 +124,13 @@ func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
 		return nil, fmt.Errorf("%s: %s: there are %d classes, 2 are needed", path, o.Label, len(t.classes))
 	}
 	if o.Ask == Regression && o.Standardise {
-		t.scale()
+		t.standardiseTargets()
 	}
 	return t, nil
 }
 
-// add reads a file, whose labels are those of its rows, as a sequence of a split.
-func (t *OwnSeries) add(split Split, path, label string, s ownSequence) (labels []string, err error) {
+// addFile reads a file, whose labels are those of its rows, as a sequence of a split.
+func (t *OwnSeries) addFile(split Split, path, label string, s ownSequence) (labels []string, err error) {
 	v, err := dataset.ReadValues(path, label)
 	if err != nil {
 		return nil, err
@@ -152,8 +152,8 @@ func (t *OwnSeries) add(split Split, path, label string, s ownSequence) (labels 
 	return labels, nil
 }
 
-// room reports more numbers than are kept.
-func (t *OwnSeries) room(have *int, split Split, path string) error {
+// checkTotal reports more numbers than are kept.
+func (t *OwnSeries) checkTotal(have *int, split Split, path string) error {
 	*have += len(t.parts[split][len(t.parts[split])-1].values)
 	if *have > ownNumbers {
 		return fmt.Errorf("%s: with it there are %d numbers, at most %d are read; a smaller length keeps less of each file", path, *have, ownNumbers)
@@ -171,10 +171,10 @@ func (t *OwnSeries) readClasses(root string) error {
 	have := 0
 	for split, files := range c.files {
 		for _, f := range files {
-			if _, err := t.add(Split(split), f.path, "", ownSequence{class: f.class}); err != nil {
+			if _, err := t.addFile(Split(split), f.path, "", ownSequence{class: f.class}); err != nil {
 				return err
 			}
-			if err := t.room(&have, Split(split), f.path); err != nil {
+			if err := t.checkTotal(&have, Split(split), f.path); err != nil {
 				return err
 			}
 		}
@@ -191,7 +191,7 @@ func (t *OwnSeries) readTables(root string) error {
 	have, number := 0, map[string]int32{}
 	for i, f := range files {
 		split := splitOf(t.Seed, i)
-		labels, err := t.add(split, f.path, t.Label, ownSequence{})
+		labels, err := t.addFile(split, f.path, t.Label, ownSequence{})
 		if err != nil {
 			return err
 		}
@@ -206,7 +206,7 @@ func (t *OwnSeries) readTables(root string) error {
 		if len(t.classes) > 1<<16 {
 			return fmt.Errorf("%s: %s: there are %d classes, at most %d are read", f.path, t.Label, len(t.classes), 1<<16)
 		}
-		if err := t.room(&have, split, f.path); err != nil {
+		if err := t.checkTotal(&have, split, f.path); err != nil {
 			return err
 		}
 	}
@@ -269,18 +269,18 @@ func (t *OwnSeries) readList(path string) error {
 			name = filepath.Join(filepath.Dir(path), filepath.FromSlash(name))
 		}
 		split := splitOf(t.Seed, i)
-		if _, err := t.add(split, name, "", s); err != nil {
+		if _, err := t.addFile(split, name, "", s); err != nil {
 			return fmt.Errorf("%s: row %d: %w", path, i, err)
 		}
-		if err := t.room(&have, split, name); err != nil {
+		if err := t.checkTotal(&have, split, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// scale makes the numbers to be said small, by those to learn from.
-func (t *OwnSeries) scale() {
+// standardiseTargets makes the numbers to be said small, by those to learn from.
+func (t *OwnSeries) standardiseTargets() {
 	mean, squares := 0., 0.
 	n := float64(len(t.parts[Train]))
 	for _, s := range t.parts[Train] {
@@ -304,13 +304,13 @@ func (t *OwnSeries) scale() {
 // Scales returns mean and deviation of the numbers to be said.
 func (t *OwnSeries) Scales() *Scales { return t.scales }
 
-// Classes returns the names of the classes.
-func (t *OwnSeries) Classes() []string { return slices.Clone(t.classes) }
+// ClassNames returns the names of the classes.
+func (t *OwnSeries) ClassNames() []string { return slices.Clone(t.classes) }
 
-// Unordered reports whether rows have no order.
-func (t *OwnSeries) Unordered() bool { return t.Points }
+// IsUnordered reports whether rows have no order.
+func (t *OwnSeries) IsUnordered() bool { return t.Points }
 
-func (t *OwnSeries) byClasses() bool { return t.ordered }
+func (t *OwnSeries) isClassOrdered() bool { return t.ordered }
 
 // Spec returns what the samples are.
 func (t *OwnSeries) Spec() Spec {
@@ -325,7 +325,7 @@ func (t *OwnSeries) Spec() Spec {
 // Sample sets s to a sequence.
 func (t *OwnSeries) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
@@ -345,19 +345,19 @@ func (t *OwnSeries) Sample(s *Sample, split Split, i int) error {
 func (t *OwnSeries) Baselines(n int) ([]Baseline, error) {
 	switch t.Ask {
 	case Regression:
-		list := []func() (Baseline, error){func() (Baseline, error) { return meanTarget(t, n) }}
-		if ofChannel*t.channels <= mostStatistics {
-			list = append(list, func() (Baseline, error) { return byRegression(t, n) })
+		list := []func() (Baseline, error){func() (Baseline, error) { return scoreMeanTarget(t, n) }}
+		if statisticsPerChannel*t.channels <= maxStatistics {
+			list = append(list, func() (Baseline, error) { return scoreRegression(t, n) })
 		}
-		return baselines(list...)
+		return runBaselines(list...)
 	case Labels:
-		return baselines(
-			func() (Baseline, error) { return majorityLabel(t, n) },
-			func() (Baseline, error) { return byMeanRow(t, n) },
+		return runBaselines(
+			func() (Baseline, error) { return scoreMajorityLabel(t, n) },
+			func() (Baseline, error) { return scoreNearestRow(t, n) },
 		)
 	}
-	return baselines(
-		func() (Baseline, error) { return majority(t, n) },
-		func() (Baseline, error) { return byStatistics(t, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(t, n) },
+		func() (Baseline, error) { return scoreNearestStatistics(t, n) },
 	)
 }

@@ -32,8 +32,8 @@ func TestSeriesOfClasses(t *testing.T) {
 	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(dir, "data")).(*OwnSeries)
 	holds(t, src)
 	spec := src.Spec()
-	if spec.Length != 26 || spec.Channels != 1 || spec.Classes != 2 || spec.Count[0]+spec.Count[1]+spec.Count[2] != 80 || src.Unordered() {
-		t.Errorf("%+v, classes %q", spec, src.Classes())
+	if spec.Length != 26 || spec.Channels != 1 || spec.Classes != 2 || spec.Count[0]+spec.Count[1]+spec.Count[2] != 80 || src.IsUnordered() {
+		t.Errorf("%+v, classes %q", spec, src.ClassNames())
 	}
 	list, err := src.Baselines(0)
 	if err != nil || list[1].Name != "nearest mean of statistics" || list[1].Score != 1 || list[0].Score > 0.9 {
@@ -41,8 +41,8 @@ func TestSeriesOfClasses(t *testing.T) {
 	}
 	// Classes of a list are those of the folders.
 	same := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(dir, "data", "list.csv"), "points", "true", "length", "22").(*OwnSeries)
-	if spec := same.Spec(); !slices.Equal(same.Classes(), []string{"1000", "1010"}) || spec.Length != 22 || !same.Unordered() {
-		t.Errorf("%+v, classes %q", spec, same.Classes())
+	if spec := same.Spec(); !slices.Equal(same.ClassNames(), []string{"1000", "1010"}) || spec.Length != 22 || !same.IsUnordered() {
+		t.Errorf("%+v, classes %q", spec, same.ClassNames())
 	}
 }
 
@@ -78,7 +78,7 @@ func TestSolveIsTheInverse(t *testing.T) {
 	a := []float64{4, 0, 0, 2, 5, 0, 1, 3, 6} // lower triangle
 	x := []float64{1, -2, 3}
 	b := []float64{4*1 + 2*-2 + 1*3, 2*1 + 5*-2 + 3*3, 1*1 + 3*-2 + 6*3}
-	if err := solve(a, b); err != nil {
+	if err := solveCholesky(a, b); err != nil {
 		t.Fatal(err)
 	}
 	for i := range x {
@@ -86,7 +86,7 @@ func TestSolveIsTheInverse(t *testing.T) {
 			t.Errorf("x is %v, want %v", b, x)
 		}
 	}
-	if err := solve([]float64{1, 0, 1, 1}, []float64{1, 1}); err == nil {
+	if err := solveCholesky([]float64{1, 0, 1, 1}, []float64{1, 1}); err == nil {
 		t.Error("a singular matrix is solved")
 	}
 }
@@ -103,8 +103,8 @@ func TestSeriesOfLabels(t *testing.T) {
 	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(folderOf(t, files), "data"), "ask", "each", "length", "6").(*OwnSeries)
 	holds(t, src)
 	s := take(t, src, Train, 0)
-	if spec := src.Spec(); spec.Length != 6 || spec.Channels != 2 || !slices.Equal(src.Classes(), []string{"off", "on"}) || fmt.Sprint(s.Labels[:4]) != "[0 1 0 1]" {
-		t.Errorf("%+v, %q, labels %v", src.Spec(), src.Classes(), s.Labels)
+	if spec := src.Spec(); spec.Length != 6 || spec.Channels != 2 || !slices.Equal(src.ClassNames(), []string{"off", "on"}) || fmt.Sprint(s.Labels[:4]) != "[0 1 0 1]" {
+		t.Errorf("%+v, %q, labels %v", src.Spec(), src.ClassNames(), s.Labels)
 	}
 	if list, err := src.Baselines(0); err != nil || list[1].Score != 1 {
 		t.Errorf("%+v, %v", list, err)
@@ -137,7 +137,7 @@ func TestSeriesRefuses(t *testing.T) {
 		{map[string][]byte{"x": nil}, nil, "data: stat"},
 	} {
 		set := append([]string{"data", filepath.Join(folderOf(t, c.files), "data")}, c.set...)
-		if _, err := Open("series", Options{Seed: 1, Set: pairs(set)}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Open("series", Options{Seed: 1, Settings: pairs(set)}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error is %v, want %s", c.set, err, c.want)
 		}
 	}
@@ -147,7 +147,7 @@ func TestSeriesRefuses(t *testing.T) {
 		"b.csv": `b.csv: column "label": there is none; there are ["file" "class"]`,
 		"c.csv": "c.csv: row 0: open ",
 	} {
-		if _, err := Open("series", Options{Set: pairs([]string{"data", filepath.Join(list, name), "ask", "number"})}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Open("series", Options{Settings: pairs([]string{"data", filepath.Join(list, name), "ask", "number"})}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error is %v, want %s", name, err, want)
 		}
 	}

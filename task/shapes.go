@@ -30,7 +30,7 @@ var shapesSettings = []Setting{
 	{"group", "kind", "which two get their mean height: kind, or place (both on the left, both on the right)"},
 }
 
-func openShapes(o *opening) (Source, error) {
+func openShapes(o *settingsReader) (Source, error) {
 	return &Shapes{ByPlace: o.oneOf("group", "kind", "place") == "place", Seed: o.Seed}, nil
 }
 
@@ -48,8 +48,8 @@ type shape struct {
 	centre, height, width float64
 }
 
-// at returns the height of the shape at position x.
-func (s *shape) at(x float64) float64 {
+// heightAt returns the height of the shape at position x.
+func (s *shape) heightAt(x float64) float64 {
 	away := math.Abs(x - s.centre)
 	if s.rectangle {
 		if away < s.width/2 {
@@ -63,14 +63,14 @@ func (s *shape) at(x float64) float64 {
 // Sample sets s to a signal and what is to become of it.
 func (t *Shapes) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	d := drawsOf(t.Seed, split, i)
-	before := t.draw(d)
+	d := newDraws(t.Seed, split, i)
+	before := t.drawShapes(d)
 	after := before
-	for _, pair := range t.pairs(&before) {
+	for _, pair := range t.averagedPairs(&before) {
 		mean := (before[pair[0]].height + before[pair[1]].height) / 2
 		after[pair[0]].height, after[pair[1]].height = mean, mean
 	}
@@ -83,8 +83,8 @@ func (t *Shapes) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// draw returns two triangles and two rectangles that the task takes.
-func (t *Shapes) draw(d *draws) [4]shape {
+// drawShapes returns two triangles and two rectangles that the task takes.
+func (t *Shapes) drawShapes(d *randomDraws) [4]shape {
 	for {
 		var list [4]shape
 		for k := range list {
@@ -95,18 +95,18 @@ func (t *Shapes) draw(d *draws) [4]shape {
 				centre:    d.uniform(5.5, shapesLength-5.5),
 			}
 		}
-		if !collide(&list) && t.differ(&list) {
+		if !hasCollision(&list) && t.hasDifference(&list) {
 			return list
 		}
 	}
 }
 
-// collide reports shapes that share a position or are beside each other.
-func collide(list *[4]shape) bool {
+// hasCollision reports shapes that share a position or are beside each other.
+func hasCollision(list *[4]shape) bool {
 	for x := range shapesLength - 1 {
 		n := 0
 		for k := range list {
-			if list[k].at(float64(x)) > 0 || list[k].at(float64(x+1)) > 0 {
+			if list[k].heightAt(float64(x)) > 0 || list[k].heightAt(float64(x+1)) > 0 {
 				n++
 			}
 		}
@@ -117,19 +117,19 @@ func collide(list *[4]shape) bool {
 	return false
 }
 
-// differ reports whether there is something to be averaged.
-func (t *Shapes) differ(list *[4]shape) bool {
+// hasDifference reports whether there is something to be averaged.
+func (t *Shapes) hasDifference(list *[4]shape) bool {
 	if !t.ByPlace {
 		return math.Abs(list[0].height-list[1].height) > shapesApart
 	}
-	p := t.pairs(list)
+	p := t.averagedPairs(list)
 	left := (list[p[0][0]].height + list[p[0][1]].height) / 2
 	right := (list[p[1][0]].height + list[p[1][1]].height) / 2
 	return math.Abs(left-right) > shapesApart
 }
 
-// pairs returns which shapes get their mean height.
-func (t *Shapes) pairs(list *[4]shape) [2][2]int {
+// averagedPairs returns which shapes get their mean height.
+func (t *Shapes) averagedPairs(list *[4]shape) [2][2]int {
 	if !t.ByPlace {
 		return [2][2]int{{0, 1}, {2, 3}}
 	}
@@ -147,22 +147,22 @@ func (t *Shapes) pairs(list *[4]shape) [2][2]int {
 func signalAt(list *[4]shape, x int) float64 {
 	y := 0.
 	for k := range list {
-		y = max(y, list[k].at(float64(x)))
+		y = max(y, list[k].heightAt(float64(x)))
 	}
 	return y
 }
 
 // Baselines are the mean of the targets, and the input itself.
 func (t *Shapes) Baselines(n int) ([]Baseline, error) {
-	return baselines(
-		func() (Baseline, error) { return meanTarget(t, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMeanTarget(t, n) },
 		func() (Baseline, error) {
-			return byNumbers("the input itself", t, n, 0, func(s *Sample, i int) float64 { return float64(s.Values[i]) })
+			return scoreNumbers("the input itself", t, n, 0, func(s *Sample, i int) float64 { return float64(s.Values[i]) })
 		},
 	)
 }
 
 // askShapes asks for the signal that another one becomes.
-func askShapes(_ *opening, k Known) (*Question, error) {
+func askShapes(_ *settingsReader, k ModelInfo) (*Question, error) {
 	return askValues(Spec{Kind: Trace, Outputs: 1}, nil, k, false), nil
 }

@@ -25,38 +25,38 @@ type Source interface {
 	Baselines(n int) ([]Baseline, error)
 }
 
-// Windowed is a source whose samples are windows of something longer.
-type Windowed interface {
+// WindowSource is a source whose samples are windows of something longer.
+type WindowSource interface {
 	Source
-	// Windows returns the same source with windows of so many positions.
-	Windows(length int) Windowed
-	// Draw sets s to a window of that length to learn from, whose place is a
+	// WithWindow returns the same source with windows of so many positions.
+	WithWindow(length int) WindowSource
+	// DrawWindow sets s to a window of that length to learn from, whose place is a
 	// function of key and i.
-	Draw(s *Sample, length int, key rng.Key, i uint64) error
+	DrawWindow(s *Sample, length int, key rng.Key, i uint64) error
 }
 
-// Named is a source whose classes have names, in the order of their numbers; none
+// ClassNamer is a source whose classes have names, in the order of their numbers; none
 // where it has no classes.
-type Named interface {
+type ClassNamer interface {
 	Source
-	Classes() []string
+	ClassNames() []string
 }
 
-// Unordered is a source whose positions may have no order.
-type Unordered interface {
+// OrderReporter is a source whose positions may have no order.
+type OrderReporter interface {
 	Source
-	Unordered() bool
+	IsUnordered() bool
 }
 
-// Pictured is a source whose samples are made from pictures.
-type Pictured interface {
+// PictureSource is a source whose samples are made from pictures.
+type PictureSource interface {
 	Source
 	// Picture returns that of sample i of a split, one image of grey levels.
 	Picture(split Split, i int) (*dataset.Images, error)
 }
 
-// digested is how many samples of a split identify a source.
-const digested = 64
+// digestSamples is how many samples of a split identify a source.
+const digestSamples = 64
 
 // Digest identifies what a source gives: a source that says so itself does, of
 // others it is the SHA-256 of the specification and of up to 64 samples of each
@@ -71,9 +71,9 @@ func Digest(src Source) (string, error) {
 	var s Sample
 	for split, count := range spec.Count {
 		if count == Endless {
-			count = digested
+			count = digestSamples
 		}
-		n := min(count, digested)
+		n := min(count, digestSamples)
 		for i := range n {
 			if err := src.Sample(&s, Split(split), i*count/n); err != nil {
 				return "", err
@@ -185,8 +185,8 @@ func (s *Sample) reset() {
 	*s = Sample{Tokens: s.Tokens[:0], Values: s.Values[:0], Labels: s.Labels[:0], Targets: s.Targets[:0]}
 }
 
-// Better reports whether a score by the metric is better than another.
-func (m Metric) Better(a, b float64) bool {
+// IsBetter reports whether a score by the metric is better than another.
+func (m Metric) IsBetter(a, b float64) bool {
 	if m == Accuracy {
 		return a > b
 	}
@@ -201,8 +201,8 @@ type Baseline struct {
 	Judged  int     `json:"judged"`  // samples that it was judged by
 }
 
-// within reports a split that there is not, or a number that it does not have.
-func (s *Spec) within(split Split, i int) error {
+// checkIndex reports a split that there is not, or a number that it does not have.
+func (s *Spec) checkIndex(split Split, i int) error {
 	if split < Train || split > Test {
 		return fmt.Errorf("%s: split is %d; there are 0 (train), 1 (valid), 2 (test)", s.Name, int(split))
 	}
@@ -212,8 +212,8 @@ func (s *Spec) within(split Split, i int) error {
 	return nil
 }
 
-// Judged is the split that baselines are scored on: Test where there is one.
-func (s *Spec) Judged() Split {
+// JudgedSplit is the split that baselines are scored on: Test where there is one.
+func (s *Spec) JudgedSplit() Split {
 	if s.Count[Test] == 0 {
 		return Valid
 	}
@@ -224,8 +224,8 @@ func (s *Spec) Judged() Split {
 // them or are judged by them.
 const endlessSamples = 2000
 
-// has returns how many of n samples the split has, and with n of 0 how many there are.
-func (s *Spec) has(split Split, n int) int {
+// sampleCount returns how many of n samples the split has, and with n of 0 how many there are.
+func (s *Spec) sampleCount(split Split, n int) int {
 	c := s.Count[split]
 	switch {
 	case n == 0 && c == Endless:
@@ -238,35 +238,35 @@ func (s *Spec) has(split Split, n int) int {
 	return min(n, c)
 }
 
-// draws are the random numbers of one sample, in the order they are asked for.
-type draws struct {
+// randomDraws are the random numbers of one sample, in the order they are asked for.
+type randomDraws struct {
 	key rng.Key
 	n   uint64
 }
 
-// drawsOf returns those of sample i of a split.
-func drawsOf(seed uint64, split Split, i int) *draws {
-	return &draws{key: rng.New(seed).Fold(uint64(split)).Fold(uint64(i))}
+// newDraws returns those of sample i of a split.
+func newDraws(seed uint64, split Split, i int) *randomDraws {
+	return &randomDraws{key: rng.New(seed).Fold(uint64(split)).Fold(uint64(i))}
 }
 
 // intn returns a number 0 ≤ x < n.
-func (d *draws) intn(n int) int {
+func (d *randomDraws) intn(n int) int {
 	d.n++
 	return d.key.Intn(d.n, n)
 }
 
 // float returns a number 0 ≤ x < 1.
-func (d *draws) float() float64 {
+func (d *randomDraws) float() float64 {
 	d.n++
 	return d.key.Float64(d.n)
 }
 
 // uniform returns a number lo ≤ x < hi.
-func (d *draws) uniform(lo, hi float64) float64 { return lo + (hi-lo)*d.float() }
+func (d *randomDraws) uniform(lo, hi float64) float64 { return lo + (hi-lo)*d.float() }
 
-// choose sets dst to different numbers 0 ≤ x < n in random order (Floyd's
+// chooseDistinct sets dst to different numbers 0 ≤ x < n in random order (Floyd's
 // algorithm, then a shuffle).
-func (d *draws) choose(dst []int, n int) {
+func (d *randomDraws) chooseDistinct(dst []int, n int) {
 	seen := make(map[int]struct{}, len(dst))
 	for i := range dst {
 		x := d.intn(n - len(dst) + i + 1)

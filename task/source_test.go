@@ -27,9 +27,9 @@ func sharedData(t testing.TB) string {
 
 func openSource(t testing.TB, name string, o Options, set ...string) Source {
 	t.Helper()
-	o.Set = map[string]string{}
+	o.Settings = map[string]string{}
 	for i := 0; i < len(set); i += 2 {
-		o.Set[set[i]] = set[i+1]
+		o.Settings[set[i]] = set[i+1]
 	}
 	s, err := Open(name, o)
 	if err != nil {
@@ -102,7 +102,7 @@ func holds(t *testing.T, src Source) {
 	spec := src.Spec()
 	var reused Sample
 	for split := Train; split <= Test; split++ {
-		n := spec.has(split, 5)
+		n := spec.sampleCount(split, 5)
 		first := make([]Sample, n)
 		for i := range n {
 			first[i] = take(t, src, split, i)
@@ -200,9 +200,9 @@ func TestOpenRefuses(t *testing.T) {
 		{"symbols: it is 0", []string{"copy", "symbols", "0"}},
 		{`setting group: "colour"`, []string{"shapes", "group", "colour"}},
 	} {
-		o := Options{Folder: t.TempDir(), Set: map[string]string{}}
+		o := Options{Folder: t.TempDir(), Settings: map[string]string{}}
 		for i := 1; i < len(c.args); i += 2 {
-			o.Set[c.args[i]] = c.args[i+1]
+			o.Settings[c.args[i]] = c.args[i+1]
 		}
 		if _, err := Open(c.args[0], o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: error is %v", c.args, err)
@@ -222,7 +222,7 @@ func TestThreshold(t *testing.T) {
 		{[]float64{1, 1, 1}, []int32{1, 1, 0}, math.Inf(-1), true},
 		{[]float64{1, 1, 1}, []int32{0, 1, 0}, math.Inf(-1), false},
 	} {
-		if at, above := threshold(c.x, c.y); at != c.at || above != c.above {
+		if at, above := findThreshold(c.x, c.y); at != c.at || above != c.above {
 			t.Errorf("%v %v: %g, %t", c.x, c.y, at, above)
 		}
 	}

@@ -8,10 +8,10 @@ import (
 // standardSamples is how many samples Moments looks at.
 const standardSamples = 4096
 
-// Moments returns mean and standard deviation of each channel over the values of
+// ChannelMoments returns mean and standard deviation of each channel over the values of
 // the first 4096 samples to learn from, or of all if there are fewer. A channel that
 // does not vary has deviation 1.
-func Moments(src Source) (mean, deviation []float64, err error) {
+func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 	spec := src.Spec()
 	if spec.Channels == 0 {
 		return nil, nil, fmt.Errorf("%s: its positions hold tokens, which have no mean", spec.Name)
@@ -19,7 +19,7 @@ func Moments(src Source) (mean, deviation []float64, err error) {
 	mean, deviation = make([]float64, spec.Channels), make([]float64, spec.Channels)
 	n := 0.
 	// A step of Welford's algorithm for every position: no squares of large means.
-	_, err = each(src, Train, standardSamples, func(s *Sample) {
+	_, err = eachSample(src, Train, standardSamples, func(s *Sample) {
 		for i := 0; i < len(s.Values); i += spec.Channels {
 			n++
 			for c := range mean {
@@ -38,8 +38,8 @@ func Moments(src Source) (mean, deviation []float64, err error) {
 	return mean, deviation, err
 }
 
-// standardised has the values of a source less their mean, in deviations.
-type standardised struct {
+// standardisedSource has the values of a source less their mean, in deviations.
+type standardisedSource struct {
 	Source
 	mean, scale []float64
 }
@@ -58,10 +58,10 @@ func Standardise(src Source, mean, deviation []float64) (Source, error) {
 		}
 		scale[c] = 1 / d
 	}
-	return &standardised{src, mean, scale}, nil
+	return &standardisedSource{src, mean, scale}, nil
 }
 
-func (t *standardised) Sample(s *Sample, split Split, i int) error {
+func (t *standardisedSource) Sample(s *Sample, split Split, i int) error {
 	if err := t.Source.Sample(s, split, i); err != nil {
 		return err
 	}

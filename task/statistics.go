@@ -5,15 +5,15 @@ import (
 	"math"
 )
 
-// ofChannel is how many statistics a channel has.
-const ofChannel = 5
+// statisticsPerChannel is how many statistics a channel has.
+const statisticsPerChannel = 5
 
-// mostStatistics is how many numbers a regression is made on: its cost is their cube.
-const mostStatistics = 500
+// maxStatistics is how many numbers a regression is made on: its cost is their cube.
+const maxStatistics = 500
 
-// statistics appends for each channel of a sample's values their mean, deviation, least
+// appendStatistics appends for each channel of a sample's values their mean, deviation, least
 // and largest, and the mean of the distance of neighbours.
-func statistics(dst []float64, s *Sample, channels int) []float64 {
+func appendStatistics(dst []float64, s *Sample, channels int) []float64 {
 	n := len(s.Values) / channels
 	for c := range channels {
 		mean, squares, step := 0., 0., 0.
@@ -35,25 +35,25 @@ func statistics(dst []float64, s *Sample, channels int) []float64 {
 	return dst
 }
 
-// described are the statistics of the samples to learn from, each less its mean, in
+// sampleStatistics are the statistics of the samples to learn from, each less its mean, in
 // deviations, and those of any other sample by the same means.
-type described struct {
+type sampleStatistics struct {
 	channels        int
 	rows            [][]float64
 	mean, deviation []float64
 }
 
-// describe reads the statistics of the samples to learn from, and calls visit with them.
-func describe(src Source, n int, visit func(s *Sample)) (*described, int, error) {
-	d := &described{channels: src.Spec().Channels}
-	learned, err := each(src, Train, n, func(s *Sample) {
-		d.rows = append(d.rows, statistics(nil, s, d.channels))
+// readStatistics reads the statistics of the samples to learn from, and calls visit with them.
+func readStatistics(src Source, n int, visit func(s *Sample)) (*sampleStatistics, int, error) {
+	d := &sampleStatistics{channels: src.Spec().Channels}
+	learned, err := eachSample(src, Train, n, func(s *Sample) {
+		d.rows = append(d.rows, appendStatistics(nil, s, d.channels))
 		visit(s)
 	})
 	if err != nil {
 		return nil, 0, err
 	}
-	d.mean, d.deviation = make([]float64, ofChannel*d.channels), make([]float64, ofChannel*d.channels)
+	d.mean, d.deviation = make([]float64, statisticsPerChannel*d.channels), make([]float64, statisticsPerChannel*d.channels)
 	for i := range d.mean {
 		for _, row := range d.rows {
 			d.mean[i] += row[i] / float64(len(d.rows))
@@ -66,40 +66,40 @@ func describe(src Source, n int, visit func(s *Sample)) (*described, int, error)
 		}
 	}
 	for _, row := range d.rows {
-		d.small(row)
+		d.standardiseRow(row)
 	}
 	return d, learned, nil
 }
 
-func (d *described) small(row []float64) {
+func (d *sampleStatistics) standardiseRow(row []float64) {
 	for i := range row {
 		row[i] = (row[i] - d.mean[i]) / d.deviation[i]
 	}
 }
 
-// of returns the statistics of a sample, in the memory of row.
-func (d *described) of(row []float64, s *Sample) []float64 {
-	row = statistics(row[:0], s, d.channels)
-	d.small(row)
+// sampleRow returns the statistics of a sample, in the memory of row.
+func (d *sampleStatistics) sampleRow(row []float64, s *Sample) []float64 {
+	row = appendStatistics(row[:0], s, d.channels)
+	d.standardiseRow(row)
 	return row
 }
 
-// byStatistics scores the class whose mean of the samples' statistics is nearest.
-func byStatistics(src Source, n int) (Baseline, error) {
+// scoreNearestStatistics scores the class whose mean of the samples' statistics is nearest.
+func scoreNearestStatistics(src Source, n int) (Baseline, error) {
 	var classes []int
-	d, learned, err := describe(src, n, func(s *Sample) { classes = append(classes, int(s.Class)) })
+	d, learned, err := readStatistics(src, n, func(s *Sample) { classes = append(classes, int(s.Class)) })
 	if err != nil {
 		return Baseline{}, err
 	}
 	m := nearestMean{mean: make([][]float64, src.Spec().Classes)}
 	for i, row := range d.rows {
-		m.learn(classes[i], row)
+		m.addSample(classes[i], row)
 	}
-	m.ready()
+	m.finishMeans()
 	var row []float64
-	return byClass("nearest mean of statistics", src, n, learned, func(s *Sample) int {
-		row = d.of(row, s)
-		return m.say(row)
+	return scoreClasses("nearest mean of statistics", src, n, learned, func(s *Sample) int {
+		row = d.sampleRow(row, s)
+		return m.classify(row)
 	})
 }
 
@@ -107,10 +107,10 @@ func byStatistics(src Source, n int) (Baseline, error) {
 // statistics may depend on each other.
 const ridge = 1e-6
 
-// byRegression scores a linear regression of the first output on the statistics.
-func byRegression(src Source, n int) (Baseline, error) {
+// scoreRegression scores a linear regression of the first output on the statistics.
+func scoreRegression(src Source, n int) (Baseline, error) {
 	var y []float64
-	d, learned, err := describe(src, n, func(s *Sample) { y = append(y, float64(s.Targets[0])) })
+	d, learned, err := readStatistics(src, n, func(s *Sample) { y = append(y, float64(s.Targets[0])) })
 	if err != nil {
 		return Baseline{}, err
 	}
@@ -131,12 +131,12 @@ func byRegression(src Source, n int) (Baseline, error) {
 	for i := range k {
 		a[i*k+i] += ridge * float64(len(y))
 	}
-	if err := solve(a, b); err != nil {
+	if err := solveCholesky(a, b); err != nil {
 		return Baseline{}, err
 	}
 	var row []float64
-	return byNumbers("linear regression on statistics", src, n, learned, func(s *Sample, _ int) float64 {
-		row = d.of(row, s)
+	return scoreNumbers("linear regression on statistics", src, n, learned, func(s *Sample, _ int) float64 {
+		row = d.sampleRow(row, s)
 		x := mean
 		for i := range row {
 			x += b[i] * row[i]
@@ -145,9 +145,9 @@ func byRegression(src Source, n int) (Baseline, error) {
 	})
 }
 
-// solve makes b the solution x of A·x = b by Cholesky's decomposition. A is symmetric and
+// solveCholesky makes b the solution x of A·x = b by Cholesky's decomposition. A is symmetric and
 // positive, [len(b), len(b)], of which the lower triangle is read and overwritten.
-func solve(a, b []float64) error {
+func solveCholesky(a, b []float64) error {
 	k := len(b)
 	for i := range k {
 		for j := range i + 1 {
@@ -180,10 +180,10 @@ func solve(a, b []float64) error {
 	return nil
 }
 
-// byMeanRow scores for each row the label whose mean row is nearest.
-func byMeanRow(src Source, n int) (Baseline, error) {
+// scoreNearestRow scores for each row the label whose mean row is nearest.
+func scoreNearestRow(src Source, n int) (Baseline, error) {
 	spec := src.Spec()
-	_, deviation, err := Moments(src) // channels may be of any size
+	_, deviation, err := ChannelMoments(src) // channels may be of any size
 	if err != nil {
 		return Baseline{}, err
 	}
@@ -195,14 +195,14 @@ func byMeanRow(src Source, n int) (Baseline, error) {
 		}
 		return row
 	}
-	learned, err := each(src, Train, n, func(s *Sample) {
+	learned, err := eachSample(src, Train, n, func(s *Sample) {
 		for i, y := range s.Labels {
-			m.learn(int(y), read(s, i))
+			m.addSample(int(y), read(s, i))
 		}
 	})
 	if err != nil {
 		return Baseline{}, err
 	}
-	m.ready()
-	return byRule("nearest mean row", src, n, learned, func(s *Sample, i int) int32 { return int32(m.say(read(s, i))) })
+	m.finishMeans()
+	return scoreLabels("nearest mean row", src, n, learned, func(s *Sample, i int) int32 { return int32(m.classify(read(s, i))) })
 }

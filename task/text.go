@@ -26,19 +26,19 @@ type Text struct {
 
 	length int
 	seed   uint64
-	whole  token.Sequence
+	tokens token.Sequence
 	parts  [3]token.Sequence
 }
 
 // textSet is a text of the data sets.
 type textSet struct {
-	files  []string
-	judged bool // a twentieth is there to be judged by
+	files   []string
+	hasTest bool // a twentieth is there to be judged by
 }
 
 var textSets = map[string]textSet{
 	"tinyshakespeare": {files: []string{"input.txt"}},
-	"enwik8":          {files: []string{"enwik8", "enwik8-first-4000000.gz"}, judged: true},
+	"enwik8":          {files: []string{"enwik8", "enwik8-first-4000000.gz"}, hasTest: true},
 	"warandpeace":     {files: []string{"2600-0.txt", "2600-0.txt.gz"}},
 }
 
@@ -50,12 +50,12 @@ var textSettings = []Setting{
 	{"length", fmt.Sprint(textWindow), "tokens of a window; a model's context is one"},
 }
 
-func openCharLM(o *opening) (Source, error) { return openText(o, token.KindChars) }
-func openByteLM(o *opening) (Source, error) { return openText(o, token.KindBytes) }
+func openCharLM(o *settingsReader) (Source, error) { return openText(o, token.KindChars) }
+func openByteLM(o *settingsReader) (Source, error) { return openText(o, token.KindBytes) }
 
-func openText(o *opening, kind string) (Source, error) {
+func openText(o *settingsReader, kind string) (Source, error) {
 	length := o.int("length")
-	if err := between("length", length, 1, 1<<24); err != nil {
+	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
 	}
 	data := o.text("data")
@@ -74,7 +74,7 @@ func openText(o *opening, kind string) (Source, error) {
 		return nil, err
 	}
 	t.length, t.seed = length, o.Seed
-	if textSets[data].judged {
+	if textSets[data].hasTest {
 		valid := t.parts[Valid]
 		half := valid.Len() / 2
 		t.parts[Valid], t.parts[Test] = valid.Slice(0, half), valid.Slice(half, valid.Len())
@@ -92,7 +92,7 @@ func ReadText(data, folder, kind string) (*Corpus, error) {
 	if !ok {
 		return ReadCorpus(data, kind == token.KindChars)
 	}
-	path, err := find(filepath.Join(folder, data), set.files...)
+	path, err := findFile(filepath.Join(folder, data), set.files...)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func NewText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
 	if n < 2 || all-n < 2 {
 		return nil, fmt.Errorf("%s: %d tokens do not make a part to learn from and a part to validate", c.Name, all)
 	}
-	t := &Text{Corpus: c, Vocab: vocab, length: textWindow, whole: tokens}
+	t := &Text{Corpus: c, Vocab: vocab, length: textWindow, tokens: tokens}
 	t.parts[Train], t.parts[Valid] = tokens.Slice(0, n), tokens.Slice(n, all)
 	return t, nil
 }
@@ -123,16 +123,16 @@ func NewText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
 // Tokens returns the tokens of a part.
 func (t *Text) Tokens(split Split) token.Sequence { return t.parts[split] }
 
-// Whole returns the task with all of the text in the part to choose by, and
+// ValidationOnly returns the task with all of the text in the part to choose by, and
 // nothing to learn from.
-func (t *Text) Whole() *Text {
+func (t *Text) ValidationOnly() *Text {
 	w := *t
-	w.parts = [3]token.Sequence{Valid: t.whole}
+	w.parts = [3]token.Sequence{Valid: t.tokens}
 	return &w
 }
 
-// Windows returns the same task with windows of another length.
-func (t *Text) Windows(length int) Windowed {
+// WithWindow returns the same task with windows of another length.
+func (t *Text) WithWindow(length int) WindowSource {
 	w := *t
 	w.length = length
 	return &w
@@ -163,29 +163,29 @@ func (t *Text) Spec() Spec {
 // Sample sets s to a window and the tokens that come next.
 func (t *Text) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	if split == Train {
-		return t.Draw(s, t.length, rng.New(t.seed).Fold(uint64(i)), 0)
+		return t.DrawWindow(s, t.length, rng.New(t.seed).Fold(uint64(i)), 0)
 	}
 	part, at := t.parts[split], i*t.length
-	t.window(s, part, at, min(t.length, part.Len()-1-at))
+	t.setWindow(s, part, at, min(t.length, part.Len()-1-at))
 	return nil
 }
 
-// Draw sets s to a window of the part to learn from, which has to be longer. Its
+// DrawWindow sets s to a window of the part to learn from, which has to be longer. Its
 // place is a function of key and i.
-func (t *Text) Draw(s *Sample, length int, key rng.Key, i uint64) error {
+func (t *Text) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 	part := t.parts[Train]
 	if length < 1 || part.Len() <= length {
 		return fmt.Errorf("context: %d tokens do not fit the %d that there are to learn from", length, part.Len())
 	}
-	t.window(s, part, key.Intn(i, part.Len()-length), length)
+	t.setWindow(s, part, key.Intn(i, part.Len()-length), length)
 	return nil
 }
 
-func (t *Text) window(s *Sample, part token.Sequence, at, length int) {
+func (t *Text) setWindow(s *Sample, part token.Sequence, at, length int) {
 	s.reset()
 	s.Tokens = part.Append(s.Tokens, at, at+length)
 	s.Labels = append(s.Labels, s.Tokens[1:]...)
@@ -195,11 +195,11 @@ func (t *Text) window(s *Sample, part token.Sequence, at, length int) {
 // tableTokens is the most tokens that Table learns from.
 const tableTokens = 1 << 26
 
-// Table returns the losses in nats per token of tables that predict the split's first
+// NgramLosses returns the losses in nats per token of tables that predict the split's first
 // limit tokens (0: all) from counts of no token, one and two tokens before, and the
 // number of tokens that the tables learned from: the training part's first 2^26 at
 // most. Parts of fewer than three tokens are an error.
-func (t *Text) Table(split Split, limit int) (loss [3]float64, learned int, err error) {
+func (t *Text) NgramLosses(split Split, limit int) (loss [3]float64, learned int, err error) {
 	judged, from := t.parts[split], t.parts[Train]
 	if limit > 0 {
 		judged = judged.Slice(0, min(judged.Len(), limit))
@@ -219,11 +219,11 @@ func (t *Text) Baselines(n int) ([]Baseline, error) {
 	if n > 0 {
 		limit += 2
 	}
-	loss, learned, err := t.Table(spec.Judged(), limit)
+	loss, learned, err := t.NgramLosses(spec.JudgedSplit(), limit)
 	if err != nil {
 		return nil, err
 	}
-	judged := t.parts[spec.Judged()].Len()
+	judged := t.parts[spec.JudgedSplit()].Len()
 	if limit > 0 {
 		judged = min(judged, limit)
 	}

@@ -48,7 +48,7 @@ func TestOpenText(t *testing.T) {
 		{"bytelm", filepath.Join(dir, "b"), "1 tokens do not make"},
 		{"bytelm", "enwik8", "holds no enwik8, no enwik8-first"},
 	} {
-		_, err := Open(c.name, Options{Folder: dir, Set: map[string]string{"data": c.data}})
+		_, err := Open(c.name, Options{Folder: dir, Settings: map[string]string{"data": c.data}})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: error is %v", c, err)
 		}
@@ -69,7 +69,7 @@ func TestEnwik8IsDivided(t *testing.T) {
 
 // Windows to judge by have every token but the first as a target, once.
 func TestWindowsFollowEachOther(t *testing.T) {
-	x := text(t, string(Invent(1, 3000).Text)).Windows(7)
+	x := text(t, string(InventText(1, 3000).Text)).WithWindow(7)
 	var targets []int32
 	for i := range x.Spec().Count[Valid] {
 		s := take(t, x, Valid, i)
@@ -81,16 +81,16 @@ func TestWindowsFollowEachOther(t *testing.T) {
 	if want := slices.Collect(x.(*Text).Tokens(Valid).All())[1:]; !slices.Equal(targets, want) {
 		t.Errorf("%d targets, want %d", len(targets), len(want))
 	}
-	if w := x.(*Text).Whole(); w.Tokens(Valid).Len() != len(Invent(1, 3000).Text) || w.Spec().Length != 7 {
+	if w := x.(*Text).ValidationOnly(); w.Tokens(Valid).Len() != len(InventText(1, 3000).Text) || w.Spec().Length != 7 {
 		t.Errorf("the whole has %d tokens", w.Tokens(Valid).Len())
 	}
 }
 
 func TestDrawDependsOnKeyAndNumberAlone(t *testing.T) {
-	x := text(t, string(Invent(1, 3000).Text))
+	x := text(t, string(InventText(1, 3000).Text))
 	const length = 13
 	draw := func(seed, i uint64) (s Sample) {
-		if err := x.Draw(&s, length, rng.New(seed), i); err != nil {
+		if err := x.DrawWindow(&s, length, rng.New(seed), i); err != nil {
 			t.Fatal(err)
 		}
 		return s
@@ -120,7 +120,7 @@ func TestDrawReachesEveryToken(t *testing.T) {
 	seen := make([]bool, x.Tokens(Train).Len())
 	var s Sample
 	for i := range uint64(200) {
-		if err := x.Draw(&s, 4, rng.New(1), i); err != nil {
+		if err := x.DrawWindow(&s, 4, rng.New(1), i); err != nil {
 			t.Fatal(err)
 		}
 		for i := range s.Tokens {
@@ -131,7 +131,7 @@ func TestDrawReachesEveryToken(t *testing.T) {
 		t.Errorf("token %d was never in a window", i)
 	}
 	for _, length := range []int{0, len(seen)} {
-		if x.Draw(&s, length, rng.New(1), 0) == nil {
+		if x.DrawWindow(&s, length, rng.New(1), 0) == nil {
 			t.Errorf("a window of %d tokens of %d", length, len(seen))
 		}
 	}
@@ -168,7 +168,7 @@ func TestDigest(t *testing.T) {
 }
 
 func TestBetter(t *testing.T) {
-	if !Accuracy.Better(0.9, 0.8) || Accuracy.Better(0.8, 0.8) || !MSE.Better(1, 2) || Nats.Better(2, 1) {
+	if !Accuracy.IsBetter(0.9, 0.8) || Accuracy.IsBetter(0.8, 0.8) || !MSE.IsBetter(1, 2) || Nats.IsBetter(2, 1) {
 		t.Error("a worse score is better")
 	}
 }
@@ -212,7 +212,7 @@ func TestNgramByHand(t *testing.T) {
 }
 
 func TestNgramProbabilitiesSumToOne(t *testing.T) {
-	x := text(t, string(Invent(3, 2000).Text))
+	x := text(t, string(InventText(3, 2000).Text))
 	tokens := slices.Collect(x.Tokens(Train).All())
 	for i := range tokens {
 		tokens[i] %= 11

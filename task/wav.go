@@ -20,7 +20,7 @@ var soundSettings = []Setting{
 	{"length", "16000", "samples of a sound that are heard"},
 }
 
-func openSounds(o *opening) (Source, error) {
+func openSounds(o *settingsReader) (Source, error) {
 	return OpenSounds(o.text("data"), o.int("length"), o.Seed)
 }
 
@@ -29,7 +29,7 @@ func OpenSounds(folder string, length int, seed uint64) (*Sounds, error) {
 	if folder == "" {
 		return nil, fmt.Errorf("data: a folder is needed")
 	}
-	if err := between("length", length, 1, 1<<24); err != nil {
+	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
 	}
 	c, err := readClassFolder(folder, seed, ".wav")
@@ -42,36 +42,36 @@ func OpenSounds(folder string, length int, seed uint64) (*Sounds, error) {
 // Spec returns what the samples are.
 func (t *Sounds) Spec() Spec {
 	return Spec{Name: "wav", Kind: Class, Metric: Accuracy, Channels: 1, Length: t.length, Parts: 1,
-		Classes: len(t.classFolder.classes), Count: t.classFolder.count()}
+		Classes: len(t.classFolder.classes), Count: t.classFolder.countSamples()}
 }
 
-// Classes returns the names of the folders.
-func (t *Sounds) Classes() []string { return slices.Clone(t.classFolder.classes) }
+// ClassNames returns the names of the folders.
+func (t *Sounds) ClassNames() []string { return slices.Clone(t.classFolder.classes) }
 
 // askSound asks for the class of a WAV file.
-func askSound(o *opening, k Known) (*Question, error) {
+func askSound(o *settingsReader, k ModelInfo) (*Question, error) {
 	length := o.int("length")
-	return &Question{spec: Spec{Kind: Class, Channels: 1, Length: length}, classes: k.Classes, wants: "a WAV file", file: func(path string) ([]Given, error) {
+	return &Question{spec: Spec{Kind: Class, Channels: 1, Length: length}, classes: k.Classes, inputKind: "a WAV file", readFile: func(path string) ([]Input, error) {
 		var s Sample
-		err := s.sound(path, length)
-		return []Given{{Samples: []Sample{s}}}, err
-	}}, between("length", length, 1, 1<<24)
+		err := s.appendSound(path, length)
+		return []Input{{Samples: []Sample{s}}}, err
+	}}, checkRange("length", length, 1, 1<<24)
 }
 
 // Sample sets s to a sound.
 func (t *Sounds) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.within(split, i); err != nil {
+	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
 	f := t.classFolder.files[split][i]
 	s.Class = f.class
-	return s.sound(f.path, t.length)
+	return s.appendSound(f.path, t.length)
 }
 
-// sound appends the first samples of a file.
-func (s *Sample) sound(path string, length int) error {
+// appendSound appends the first samples of a file.
+func (s *Sample) appendSound(path string, length int) error {
 	a, err := dataset.File(path, dataset.ReadWAV)
 	if err != nil {
 		return err
@@ -92,8 +92,8 @@ func (s *Sample) sound(path string, length int) error {
 
 // Baselines are the commonest class, and the class whose mean statistics are nearest.
 func (t *Sounds) Baselines(n int) ([]Baseline, error) {
-	return baselines(
-		func() (Baseline, error) { return majority(t, n) },
-		func() (Baseline, error) { return byStatistics(t, n) },
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(t, n) },
+		func() (Baseline, error) { return scoreNearestStatistics(t, n) },
 	)
 }

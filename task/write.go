@@ -19,7 +19,7 @@ func WritePathfinder(w io.Writer, t *Pathfinder, count [3]int, each func(i int) 
 					return err
 				}
 			}
-			pixels, label, err := t.image(Split(split), i)
+			pixels, label, err := t.readImage(Split(split), i)
 			if err != nil {
 				return err
 			}
@@ -49,7 +49,7 @@ func WriteListOps(w io.Writer, t *ListOps, split Split, n int, each func(i int) 
 		if err := t.Sample(&s, split, i); err != nil {
 			return err
 		}
-		line = WriteExpression(line[:0], s.Tokens)
+		line = AppendExpression(line[:0], s.Tokens)
 		line = append(line, '\t')
 		line = strconv.AppendInt(line, int64(s.Class), 10)
 		line = append(line, "\r\n"...)

@@ -12,7 +12,7 @@ import (
 // choose keeps the weights if none scored better. Of equal scores, of which a count
 // of few samples has many, the one of less loss is better.
 func (t *Trainer) choose(s Score) error {
-	if b := t.best; b != nil && !s.Metric.Better(s.Value, b.Value) && (s.Value != b.Value || s.Loss >= b.Loss) {
+	if b := t.best; b != nil && !s.Metric.IsBetter(s.Value, b.Value) && (s.Value != b.Value || s.Loss >= b.Loss) {
 		t.best = &best{b.Step, b.Value, b.Loss, b.Since + 1}
 		return nil
 	}

@@ -346,7 +346,7 @@ func TestCommittedRun(t *testing.T) {
 
 func TestResumeRefusesOtherData(t *testing.T) {
 	dir, _ := run(t, little("softmax"))
-	text, err := task.NewText(task.Invent(2, 3000), token.Bytes())
+	text, err := task.NewText(task.InventText(2, 3000), token.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +369,7 @@ func TestLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, _, err := Evaluate(context.Background(), m, littleText(t).Windows(15), task.Valid, 0)
+		got, _, err := Evaluate(context.Background(), m, littleText(t).WithWindow(15), task.Valid, 0)
 		if err != nil || got != score || vocab.Size() != 256 {
 			t.Errorf("%s: score is %+v, %v, want %+v", path, got, err, score)
 		}

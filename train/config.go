@@ -118,7 +118,7 @@ func ReadConfig(path string, c Config) (Config, error) {
 
 // Open opens the task, and reads its data.
 func (c Config) Open() (task.Source, error) {
-	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Set: c.TaskSet})
+	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet})
 }
 
 // Prepare returns src as the model sees it: in windows of its context,
@@ -126,14 +126,14 @@ func (c Config) Open() (task.Source, error) {
 // decide. The first field that is not possible is an error.
 func (c Config) Prepare(src task.Source) (Config, task.Source, error) {
 	fail := func(err error) (Config, task.Source, error) { return c, nil, err }
-	if w, ok := src.(task.Windowed); ok {
+	if w, ok := src.(task.WindowSource); ok {
 		if _, ok := c.TaskSet["length"]; ok {
 			return fail(errors.New("task_set: length is not for training: windows are as long as the model's context"))
 		}
 		if c.Model.Context < 1 {
 			return fail(fmt.Errorf("context: %d tokens", c.Model.Context))
 		}
-		src = w.Windows(c.Model.Context)
+		src = w.WithWindow(c.Model.Context)
 	} else if c.FirstContext > 0 || c.FirstBatch > 0 {
 		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow; leave out both", c.Task))
 	}
@@ -158,7 +158,7 @@ func (c Config) Prepare(src task.Source) (Config, task.Source, error) {
 			return fail(fmt.Errorf("standardise: the positions of task %s hold tokens, which have no mean; leave out standardise", c.Task))
 		}
 		if c.InputMean == nil {
-			if c.InputMean, c.InputDeviation, err = task.Moments(src); err != nil {
+			if c.InputMean, c.InputDeviation, err = task.ChannelMoments(src); err != nil {
 				return fail(fmt.Errorf("standardise: %w", err))
 			}
 		}
@@ -226,8 +226,8 @@ func (c *Config) check(src task.Source) error {
 		}
 	}
 	spec := src.Spec()
-	if spec.Count[task.Train] == 0 || spec.Count[spec.Judged()] == 0 {
-		return fmt.Errorf("task %s: %d samples to learn from and %d to be judged by are too few", spec.Name, spec.Count[task.Train], spec.Count[spec.Judged()])
+	if spec.Count[task.Train] == 0 || spec.Count[spec.JudgedSplit()] == 0 {
+		return fmt.Errorf("task %s: %d samples to learn from and %d to be judged by are too few", spec.Name, spec.Count[task.Train], spec.Count[spec.JudgedSplit()])
 	}
 	if c.Patience > 0 && (c.EvalEvery == 0 || spec.Count[task.Valid] == 0) {
 		return fmt.Errorf("patience: %d looks, but eval_every is %d and there are %d samples to look at", c.Patience, c.EvalEvery, spec.Count[task.Valid])
@@ -291,7 +291,7 @@ func (s schedules) Rate(step int) float64 {
 // and the run is judged by them: where that part is not what it is judged by, or
 // where it may end early.
 func (c *Config) selects(spec task.Spec) bool {
-	return spec.Count[task.Valid] != 0 && (spec.Judged() != task.Valid || c.Patience > 0)
+	return spec.Count[task.Valid] != 0 && (spec.JudgedSplit() != task.Valid || c.Patience > 0)
 }
 
 // SetTask makes the task that of the name. Of another one it leaves out what was
@@ -300,7 +300,7 @@ func (c *Config) selects(spec task.Spec) bool {
 func (c *Config) SetTask(name string) {
 	before, was := task.Lookup(c.Task)
 	row, is := task.Lookup(name)
-	text := was == nil && is == nil && before.Text() && row.Text()
+	text := was == nil && is == nil && before.IsText() && row.IsText()
 	c.Task = name
 	if name == before.Name || text {
 		return

@@ -26,7 +26,7 @@ func TestPresetsAreComplete(t *testing.T) {
 			t.Errorf("%s: %v", p.Name, err)
 		}
 		learned[p.Name] = true
-		if row.Text() {
+		if row.IsText() {
 			_, _, err = c.Prepare(tokensToLearn(t, c.Model.Context))
 		} else {
 			_, _, err = c.Prepare(&bare{spec: specOf(t, &c)})
@@ -36,7 +36,7 @@ func TestPresetsAreComplete(t *testing.T) {
 		}
 	}
 	for _, row := range task.Rows() {
-		if !row.Text() && !learned[row.Name] {
+		if !row.IsText() && !learned[row.Name] {
 			t.Errorf("task %s has no preset", row.Name)
 		}
 	}
@@ -51,7 +51,7 @@ func TestPresetsAreComplete(t *testing.T) {
 // tokensToLearn returns a text that has windows of that length.
 func tokensToLearn(t *testing.T, length int) *task.Text {
 	t.Helper()
-	text, err := task.NewText(task.Invent(1, 2*length+100), token.Bytes())
+	text, err := task.NewText(task.InventText(1, 2*length+100), token.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func specOf(t *testing.T, c *Config) task.Spec {
 		return src.Spec()
 	}
 	row, lookup := task.Lookup(c.Task)
-	if lookup != nil || len(row.Sets) == 0 && !row.OwnClasses() {
+	if lookup != nil || len(row.DataSets) == 0 && !row.HasOwnClasses() {
 		t.Fatal(err)
 	}
 	s := task.Spec{Name: c.Task, Kind: task.Class, Metric: task.Accuracy, Vocab: 256, Length: 1000, Parts: 1, Classes: 2, Count: [3]int{9, 9, 9}}

@@ -85,7 +85,7 @@ func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Sou
 	case limit > 0:
 		chosen = min(count, limit)
 	}
-	_, windows := src.(task.Windowed)
+	_, windows := src.(task.WindowSource)
 	number := func(i int) int {
 		switch {
 		case chosen == count:

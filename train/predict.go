@@ -39,7 +39,7 @@ func OpenPredictor(path string) (*Predictor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := task.Asks(config.Task); err != nil {
+	if err := task.CheckAskable(config.Task); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	m, _, err := Load(path)
@@ -47,7 +47,7 @@ func OpenPredictor(path string) (*Predictor, error) {
 		return nil, err
 	}
 	c := m.Config()
-	known := task.Known{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs}
+	known := task.ModelInfo{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs}
 	if known.Outputs == 0 {
 		known.Outputs = c.Vocab
 	}
@@ -55,7 +55,7 @@ func OpenPredictor(path string) (*Predictor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Loss != model.Squared && row.OwnClasses() {
+	if c.Loss != model.Squared && row.HasOwnClasses() {
 		if known.Classes, err = readClasses(run, c.Outputs); err != nil {
 			return nil, err
 		}
@@ -86,20 +86,20 @@ func OpenPredictor(path string) (*Predictor, error) {
 }
 
 // Classes returns the names of the classes; none of a model of numbers.
-func (p *Predictor) Classes() []string { return p.question.Classes() }
+func (p *Predictor) Classes() []string { return p.question.ClassNames() }
 
 // Kind returns what the model says: Class, Regression, Labels, Next or Trace.
 func (p *Predictor) Kind() task.Kind { return p.e.spec.Kind }
 
 // Lines reports whether an input is a line of text, for Predict; else it is a file, for
 // PredictFile.
-func (p *Predictor) Lines() bool { return p.question.Lines() }
+func (p *Predictor) Lines() bool { return p.question.NeedsLine() }
 
 // OfBytes reports whether labels are those of the bytes of a text.
 func (p *Predictor) OfBytes() bool { return p.Lines() && p.Kind() == task.Labels }
 
 // Wants says what an input is.
-func (p *Predictor) Wants() string { return p.question.Wants() }
+func (p *Predictor) Wants() string { return p.question.InputKind() }
 
 // Predict returns what the model makes of a line. Of a text the first bytes are seen, as
 // many as its task has. An empty line is an error, and so is any where inputs are files.
@@ -120,12 +120,12 @@ func (p *Predictor) PredictFile(path string, each func(name string, r Prediction
 	if p.Lines() {
 		return fmt.Errorf("an input is %s, no file", p.Wants())
 	}
-	list, err := p.question.Read(path)
+	list, err := p.question.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	for _, g := range list {
-		p.question.Set(g)
+		p.question.SetInput(g)
 		r, err := p.say()
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)

@@ -120,7 +120,7 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 					want := fmt.Sprint(largest(logits), []float64(nil), []int(nil))
 					switch ask {
 					case "number":
-						scales := src.(task.Scaled).Scales()
+						scales := src.(task.ScaledSource).Scales()
 						want = fmt.Sprint(0, []float64{float64(logits[0])*scales.Deviation[0] + scales.Mean[0]}, []int(nil))
 					case "each":
 						var labels []int

@@ -269,4 +269,4 @@ type named struct {
 	classes []string
 }
 
-func (n named) Classes() []string { return n.classes }
+func (n named) ClassNames() []string { return n.classes }

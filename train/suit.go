@@ -79,8 +79,8 @@ func (c *Config) suit(s task.Spec) error {
 func (c *Config) place(src task.Source) error {
 	m := &c.Model
 	unordered := false
-	if u, ok := src.(task.Unordered); ok {
-		unordered = u.Unordered()
+	if u, ok := src.(task.OrderReporter); ok {
+		unordered = u.IsUnordered()
 	}
 	switch {
 	case !unordered && m.Positions == "":

@@ -26,7 +26,7 @@ type Trainer struct {
 	dir      string // "": nothing is kept
 	source   task.Source
 	text     *task.Text // nil: the task is no text
-	windows  task.Windowed
+	windows  task.WindowSource
 	digest   string
 	classes  []string // their names; nil: they have none
 	scales   *task.Scales
@@ -185,11 +185,11 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 		batches:  make([]packed, c.Accumulate),
 	}
 	t.text, _ = prepared.(*task.Text)
-	t.windows, _ = prepared.(task.Windowed)
-	if named, ok := src.(task.Named); ok {
-		t.classes = named.Classes()
+	t.windows, _ = prepared.(task.WindowSource)
+	if named, ok := src.(task.ClassNamer); ok {
+		t.classes = named.ClassNames()
 	}
-	if scaled, ok := src.(task.Scaled); ok {
+	if scaled, ok := src.(task.ScaledSource); ok {
 		t.scales = scaled.Scales()
 	}
 	t.optim.Beta1, t.optim.Beta2, t.optim.Decay, t.optim.Rectified = c.Beta1, c.Beta2, c.Decay, c.Optimizer == RAdam
@@ -299,10 +299,10 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 		}
 	}
 	what := Whole
-	if c.FinalSamples > 0 || spec.Count[spec.Judged()] == task.Endless {
+	if c.FinalSamples > 0 || spec.Count[spec.JudgedSplit()] == task.Endless {
 		what = Part
 	}
-	return t.evaluate(ctx, what, spec.Judged(), c.FinalSamples, o)
+	return t.evaluate(ctx, what, spec.JudgedSplit(), c.FinalSamples, o)
 }
 
 // exhausted reports whether patience is at its end.

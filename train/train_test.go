@@ -29,7 +29,7 @@ func little(mechanism string) Config {
 
 func littleText(t testing.TB) *task.Text {
 	t.Helper()
-	text, err := task.NewText(task.Invent(1, 3000), token.Bytes())
+	text, err := task.NewText(task.InventText(1, 3000), token.Bytes())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +311,7 @@ func TestEvaluate(t *testing.T) {
 		}
 		return sum, n
 	}
-	src := tokensOf(t, vocab, tokens).Windows(c.Context)
+	src := tokensOf(t, vocab, tokens).WithWindow(c.Context)
 	for _, tc := range []struct {
 		limit   int
 		windows []int
@@ -360,7 +360,7 @@ func TestEvaluate(t *testing.T) {
 	if _, _, err := Evaluate(context.Background(), m, src, task.Test, 0); err == nil {
 		t.Error("a split without samples was evaluated")
 	}
-	if _, _, err := Evaluate(context.Background(), m, littleText(t).Windows(15), task.Valid, 0); err == nil {
+	if _, _, err := Evaluate(context.Background(), m, littleText(t).WithWindow(15), task.Valid, 0); err == nil {
 		t.Error("a vocabulary of another size was taken")
 	}
 }
@@ -376,7 +376,7 @@ func tokensOf(t *testing.T, vocab *token.Vocabulary, tokens []int32) *task.Text 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return text.Whole()
+	return text.ValidationOnly()
 }
 
 func near(x, y, relative float64) bool {

@@ -200,7 +200,7 @@ func (t *Trainer) fill() error {
 			n, s := i*size+j, &samples[j]
 			var err error
 			if t.windows != nil {
-				err = t.windows.Draw(s, length, key, uint64(n))
+				err = t.windows.DrawWindow(s, length, key, uint64(n))
 			} else {
 				err = t.source.Sample(s, task.Train, t.number(t.step*size*len(t.batches)+n))
 			}

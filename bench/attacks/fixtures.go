@@ -151,7 +151,7 @@ func (l *lab) arrayFixtures(context.Context) error {
 
 // dataFixtures are the files that data sets come in.
 func (l *lab) dataFixtures(context.Context) error {
-	text := task.Invent(1, 6000).Text
+	text := task.InventText(1, 6000).Text
 	var own, records, tsv, csv, reviews, lines strings.Builder
 	csv.WriteString("text,label\n")
 	tsv.WriteString("text\tlabel\n")
@@ -301,7 +301,7 @@ func served() map[string][]byte {
 	if err != nil {
 		panic(err)
 	}
-	return map[string][]byte{"2600-0.txt": task.Invent(2, 1<<20).Text, "ACSF1.zip": zipped}
+	return map[string][]byte{"2600-0.txt": task.InventText(2, 1<<20).Text, "ACSF1.zip": zipped}
 }
 
 // runFixtures are what the program writes itself.

@@ -162,7 +162,7 @@ func (c *calibrateCmd) model(e *env) (*calibrateReport, error) {
 		return nil, input(err)
 	}
 	score := func(m *model.Model[float32], to **float64) error {
-		s, _, err := train.Evaluate(e.ctx, m, text.Windows(config.Context), task.Valid, 0)
+		s, _, err := train.Evaluate(e.ctx, m, text.WithWindow(config.Context), task.Valid, 0)
 		*to = &s.Loss
 		return err
 	}

@@ -358,9 +358,9 @@ func (x *comparison) decide() {
 		switch {
 		case a.Seeds == 0 || b.Seeds == 0:
 			return cmp.Compare(min(b.Seeds, 1), min(a.Seeds, 1))
-		case m.Better(a.Mean, b.Mean):
+		case m.IsBetter(a.Mean, b.Mean):
 			return -1
-		case m.Better(b.Mean, a.Mean):
+		case m.IsBetter(b.Mean, a.Mean):
 			return 1
 		}
 		return 0

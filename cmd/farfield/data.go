@@ -92,7 +92,7 @@ func describeSet(s *fetch.Set, folder string) listed {
 		l.State = "no"
 	}
 	for _, row := range task.Rows() {
-		if slices.Contains(row.Sets, s.Name) {
+		if slices.Contains(row.DataSets, s.Name) {
 			l.Tasks = append(l.Tasks, row.Name)
 		}
 	}

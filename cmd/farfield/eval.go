@@ -63,7 +63,7 @@ func (c *evalCmd) Run(e *env) error {
 		return err
 	}
 	spec := src.Spec()
-	split := spec.Judged()
+	split := spec.JudgedSplit()
 	switch {
 	case c.Split == "" || c.Split == split.String():
 	case c.All:
@@ -82,8 +82,8 @@ func (c *evalCmd) Run(e *env) error {
 	if r.Score, r.Detail, err = train.Evaluate(e.ctx, m, src, split, c.Limit); err != nil {
 		return err
 	}
-	if named, ok := src.(task.Named); ok && len(r.Confusion) > 0 {
-		r.Classes = named.Classes()
+	if named, ok := src.(task.ClassNamer); ok && len(r.Confusion) > 0 {
+		r.Classes = named.ClassNames()
 	}
 	if c.Data == "" && !c.All {
 		// Of a folder that is no run there is no result.
@@ -106,9 +106,9 @@ func (c *evalCmd) text(m *model.Model[float32], vocab *token.Vocabulary) (task.S
 	keepHeapTight(text)
 	name := text.Corpus.Name
 	if c.All {
-		text = text.Whole()
+		text = text.ValidationOnly()
 	}
-	return text.Windows(m.Config().Context), name, nil
+	return text.WithWindow(m.Config().Context), name, nil
 }
 
 // openText reads a text, by default that of the run.

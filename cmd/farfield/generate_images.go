@@ -141,7 +141,7 @@ func (c *generateCmd) original(s generate.Shape) ([]byte, error) {
 	}
 	levels := make([]byte, s.Size())
 	for i := range levels {
-		levels[i] = task.Grey(p.Pixels[3*i], p.Pixels[3*i+1], p.Pixels[3*i+2])
+		levels[i] = task.GreyLevel(p.Pixels[3*i], p.Pixels[3*i+1], p.Pixels[3*i+2])
 	}
 	return levels, nil
 }

@@ -73,11 +73,11 @@ func describeTask(w io.Writer, name string) error {
 		return input(err)
 	}
 	fmt.Fprintf(table, "\nTask %s: %s\n", row.Name, row.Doc)
-	if len(row.Sets) > 0 {
-		fmt.Fprintf(table, "  data sets\t%s (farfield data)\n", strings.Join(row.Sets, ", "))
+	if len(row.DataSets) > 0 {
+		fmt.Fprintf(table, "  data sets\t%s (farfield data)\n", strings.Join(row.DataSets, ", "))
 	}
 	var preset train.Preset
-	if !row.Text() {
+	if !row.IsText() {
 		if preset, err = train.LookupPreset(row.Name); err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func describeTask(w io.Writer, name string) error {
 		value := "default " + s.Default
 		switch {
 		case s.Default != "":
-		case row.Text():
+		case row.IsText():
 			value = "default empty"
 		default:
 			value = "needed"

@@ -371,7 +371,7 @@ func (c *mapsCmd) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 		return nil, err
 	}
 	spec := src.Spec()
-	split := spec.Judged()
+	split := spec.JudgedSplit()
 	var s task.Sample
 	if err := src.Sample(&s, split, *c.Sample); err != nil {
 		return nil, fmt.Errorf("--sample: %w", err)
@@ -381,7 +381,7 @@ func (c *mapsCmd) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 	if spec.Kind == task.Class {
 		title += fmt.Sprintf(", class %d", s.Class)
 	}
-	if p, ok := raw.(task.Pictured); ok {
+	if p, ok := raw.(task.PictureSource); ok {
 		m, err := p.Picture(split, *c.Sample)
 		if err != nil {
 			return nil, err

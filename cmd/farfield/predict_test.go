@@ -121,11 +121,11 @@ func TestPredictIsWhatEvalJudges(t *testing.T) {
 	if err := json.Unmarshal([]byte(works(t, "eval", "--model", run, "--json")), &judged); err != nil {
 		t.Fatal(err)
 	}
-	src, err := task.OpenOwn(data, task.Class, "text", "label", 8, 1)
+	src, err := task.OpenOwnTexts(data, task.Class, "text", "label", 8, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	classes := src.Classes()
+	classes := src.ClassNames()
 	if !slices.Equal(judged.Classes, classes) {
 		t.Errorf("eval names %q, the task %q", judged.Classes, classes)
 	}
@@ -254,7 +254,7 @@ func TestPredictFiles(t *testing.T) {
 		if err := json.Unmarshal([]byte(out), &r); err != nil || r.File != path+".csv" || r.Probability < 0.5 || len(r.Probabilities) != 2 || strings.Count(out, "\n") != 1 {
 			t.Fatalf("%q: %v", out, err)
 		}
-		confusion[s.Class][slices.Index(src.Classes(), r.Label)]++
+		confusion[s.Class][slices.Index(src.ClassNames(), r.Label)]++
 		if i > 0 {
 			continue
 		}

@@ -355,7 +355,7 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 		}
 	}
 	spec := src.Spec()
-	r := &trainReport{Run: dir, Task: spec.Name, Split: spec.Judged().String(), Steps: trainer.Done(), Best: trainer.Best(), Score: score}
+	r := &trainReport{Run: dir, Task: spec.Name, Split: spec.JudgedSplit().String(), Steps: trainer.Done(), Best: trainer.Best(), Score: score}
 	if text, ok := src.(*task.Text); ok {
 		if err = e.interruptible(func() error { return r.table(text) }); err != nil {
 			return nil, err
@@ -371,8 +371,8 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 		return nil, err
 	}
 	r.Detail = trainer.Detail()
-	if named, ok := src.(task.Named); ok && len(r.Confusion) > 0 {
-		r.Classes = named.Classes()
+	if named, ok := src.(task.ClassNamer); ok && len(r.Confusion) > 0 {
+		r.Classes = named.ClassNames()
 	}
 	r.Verdict = judge(r.Score, r.baselines())
 	if err := writeResult(dir, r); err != nil {
@@ -388,7 +388,7 @@ func (t *trainCmd) configure() (train.Config, error) {
 		if err != nil {
 			return train.Config{}, err
 		}
-		if !row.Text() {
+		if !row.IsText() {
 			name = t.Task
 		}
 	}
@@ -416,7 +416,7 @@ func (t *trainCmd) locate(c *train.Config) error {
 	if err != nil {
 		return err
 	}
-	if len(row.Sets) > 0 && (c.Folder == "" || t.Folder != "") {
+	if len(row.DataSets) > 0 && (c.Folder == "" || t.Folder != "") {
 		if c.Folder, err = t.path(); err != nil {
 			return err
 		}
@@ -425,10 +425,10 @@ func (t *trainCmd) locate(c *train.Config) error {
 		}
 	}
 	data := c.TaskSet["data"]
-	if data == "" && len(row.Sets) == 0 && !row.Text() && slices.ContainsFunc(row.Settings, func(s task.Setting) bool { return s.Name == "data" }) {
+	if data == "" && len(row.DataSets) == 0 && !row.IsText() && slices.ContainsFunc(row.Settings, func(s task.Setting) bool { return s.Name == "data" }) {
 		return fmt.Errorf("--data is missing: task %s reads files of yours", c.Task)
 	}
-	if data == "" || row.Text() && slices.Contains(row.Sets, data) {
+	if data == "" || row.IsText() && slices.Contains(row.DataSets, data) {
 		return nil
 	}
 	path, err := filepath.Abs(data)
@@ -493,7 +493,7 @@ func describeRun(e *env, t *train.Trainer, dir string) {
 	if c.Model.Parts == 2 {
 		what = fmt.Sprintf("pairs of up to %d positions each", m.Context)
 	}
-	if _, ok := src.(task.Windowed); ok {
+	if _, ok := src.(task.WindowSource); ok {
 		samples, what = fmt.Sprintf("%s×%d", samples, m.Context), "tokens"
 	}
 	fmt.Fprintf(e.stdout, "run         %s: updates %d to %d of %s %s%s\n", escaped(dir), t.Done()+1, c.Steps, samples, what, grow)
@@ -536,12 +536,12 @@ func describeAttention(m model.Config) string {
 	return b.String()
 }
 
-// tableBits returns the bits per byte of Text.Table on the part that judges, and the
+// tableBits returns the bits per byte of Text.NgramLosses on the part that judges, and the
 // number of tokens that the tables learned from.
 func tableBits(text *task.Text) (bits [3]float64, learned int, err error) {
 	spec := text.Spec()
-	judged := text.Tokens(spec.Judged())
-	loss, learned, err := text.Table(spec.Judged(), 0)
+	judged := text.Tokens(spec.JudgedSplit())
+	loss, learned, err := text.NgramLosses(spec.JudgedSplit(), 0)
 	for i := range bits {
 		bits[i] = loss[i] * float64(judged.Len()) / float64(judged.Bytes()) / math.Ln2
 	}

@@ -20,7 +20,7 @@ import (
 func textFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "text")
-	if err := os.WriteFile(path, task.Invent(1, 4000).Text[:4000], 0o666); err != nil {
+	if err := os.WriteFile(path, task.InventText(1, 4000).Text[:4000], 0o666); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -79,7 +79,7 @@ func (m measure) result(x, y, standardError float64) string {
 	switch {
 	case x == y || math.Abs(x-y) < 2*standardError:
 		return resultSame
-	case m.Better(x, y):
+	case m.IsBetter(x, y):
 		return resultBetter
 	}
 	return resultWorse
@@ -101,7 +101,7 @@ func judge(s train.Score, baselines []task.Baseline) *verdict {
 
 func bestBaseline(list []task.Baseline, m measure) (best task.Baseline, ok bool) {
 	for i, b := range list {
-		if i == 0 || m.Better(b.Score, best.Score) {
+		if i == 0 || m.IsBetter(b.Score, best.Score) {
 			best = b
 		}
 	}
@@ -111,7 +111,7 @@ func bestBaseline(list []task.Baseline, m measure) (best task.Baseline, ok bool)
 // newVerdict compares x with a baseline, given the standard error of their difference.
 func newVerdict(x float64, m measure, best task.Baseline, standardError float64) *verdict {
 	v := &verdict{Baseline: best.Name, Difference: x - best.Score, Result: m.result(x, best.Score, standardError)}
-	if m.Better(0, 1) {
+	if m.IsBetter(0, 1) {
 		v.Difference = -v.Difference
 	}
 	against := fmt.Sprintf("%s against %s", m.number(x), m.number(best.Score))

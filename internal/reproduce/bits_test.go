@@ -204,7 +204,7 @@ func evaluated(h hash.Hash, r *train.Trainer) error {
 		planned = true
 		return nil
 	})
-	score, _, err := train.Evaluate(context.Background(), r.Model(), src, spec.Judged(), 1+probeTokens/2/spec.Length)
+	score, _, err := train.Evaluate(context.Background(), r.Model(), src, spec.JudgedSplit(), 1+probeTokens/2/spec.Length)
 	restore()
 	if err != nil {
 		return err
@@ -212,7 +212,7 @@ func evaluated(h hash.Hash, r *train.Trainer) error {
 	note(h, score.Loss, score.Value)
 	samples := make([]task.Sample, 2)
 	for i := range samples {
-		if err := src.Sample(&samples[i], spec.Judged(), i); err != nil {
+		if err := src.Sample(&samples[i], spec.JudgedSplit(), i); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func byteUpdates(context, tokens int) int {
 func byPosition(t *train.Trainer) (any, error) {
 	src := t.Source()
 	spec := src.Spec()
-	_, detail, err := train.Evaluate(context.Background(), t.Model(), src, spec.Judged(), t.Config().FinalSamples)
+	_, detail, err := train.Evaluate(context.Background(), t.Model(), src, spec.JudgedSplit(), t.Config().FinalSamples)
 	return detail.Positions, err
 }
 

@@ -124,7 +124,7 @@ func fig4Look(t *train.Trainer) (any, error) {
 	}
 	var s task.Sample
 	if text, ok := raw.(*task.Text); ok {
-		if err := src.Sample(&s, spec.Judged(), 0); err != nil {
+		if err := src.Sample(&s, spec.JudgedSplit(), 0); err != nil {
 			return nil, err
 		}
 		n := min(shownTokens, len(s.Tokens))
@@ -139,15 +139,15 @@ func fig4Look(t *train.Trainer) (any, error) {
 		}
 		return list, add(s, x)
 	}
-	pictures, ok := raw.(task.Pictured)
+	pictures, ok := raw.(task.PictureSource)
 	if !ok {
 		return nil, fmt.Errorf("task %s has no pictures", spec.Name)
 	}
 	for i := range shownDigits {
-		if err := src.Sample(&s, spec.Judged(), i); err != nil {
+		if err := src.Sample(&s, spec.JudgedSplit(), i); err != nil {
 			return nil, err
 		}
-		p, err := pictures.Picture(spec.Judged(), i)
+		p, err := pictures.Picture(spec.JudgedSplit(), i)
 		if err != nil {
 			return nil, err
 		}

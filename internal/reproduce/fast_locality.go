@@ -78,13 +78,13 @@ func localityLook(t *train.Trainer) (any, error) {
 	c := t.Model().Config()
 	layers := make([][]locality, c.Layers)
 	var equal []locality
-	n := spec.Count[spec.Judged()]
+	n := spec.Count[spec.JudgedSplit()]
 	if n == task.Endless || n > localitySamples {
 		n = localitySamples
 	}
 	var s task.Sample
 	for i := range n {
-		if err := src.Sample(&s, spec.Judged(), i); err != nil {
+		if err := src.Sample(&s, spec.JudgedSplit(), i); err != nil {
 			return nil, err
 		}
 		tokens := 0

@@ -277,7 +277,7 @@ func (l *lesson) results(o *Options, r *Results) (list []result, tuned *report.T
 			x.Value, x.Spread = mean(values)
 			look, _ := mean(looks)
 			cells = append(cells, digits(look))
-			if best == nil || x.Runs[0].Score.Metric.Better(look, bestLook) {
+			if best == nil || x.Runs[0].Score.Metric.IsBetter(look, bestLook) {
 				best, bestLook = &x, look
 			}
 		}
@@ -428,9 +428,9 @@ func (out *Outcome) order(s *scored) {
 	metric := list[0].Runs[0].Score.Metric
 	slices.SortStableFunc(list, func(a, b result) int {
 		switch {
-		case metric.Better(a.Value, b.Value):
+		case metric.IsBetter(a.Value, b.Value):
 			return -1
-		case metric.Better(b.Value, a.Value):
+		case metric.IsBetter(b.Value, a.Value):
 			return 1
 		}
 		return 0
@@ -454,13 +454,13 @@ func (out *Outcome) order(s *scored) {
 	if len(s.Baselines) > 0 {
 		top := s.Baselines[0]
 		for _, b := range s.Baselines {
-			if metric.Better(b.Score, top.Score) {
+			if metric.IsBetter(b.Score, top.Score) {
 				top = b
 			}
 		}
 		beats := ""
 		for _, x := range list {
-			if metric.Better(x.Value-sign(metric)*x.Spread, top.Score) {
+			if metric.IsBetter(x.Value-sign(metric)*x.Spread, top.Score) {
 				beats += ", " + x.Label
 			}
 		}
@@ -474,7 +474,7 @@ func (out *Outcome) order(s *scored) {
 
 // sign is 1 where more is better, or else -1.
 func sign(m task.Metric) float64 {
-	if m.Better(1, 0) {
+	if m.IsBetter(1, 0) {
 		return 1
 	}
 	return -1

@@ -60,7 +60,7 @@ func shapesLook(t *train.Trainer) (any, error) {
 	src := t.Source()
 	var s task.Sample
 	spec := src.Spec()
-	if err := src.Sample(&s, spec.Judged(), 0); err != nil {
+	if err := src.Sample(&s, spec.JudgedSplit(), 0); err != nil {
 		return nil, err
 	}
 	n := len(s.Targets)
