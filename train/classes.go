@@ -32,20 +32,12 @@ func writeClasses(dir string, classes []string) error {
 // readClasses returns the names of n classes from the folder of a run.
 func readClasses(dir string, n int) ([]string, error) {
 	path := filepath.Join(dir, classesFile)
-	f, err := infile.Open(path)
+	text, err := infile.ReadBounded(path, mostClassBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: it has the names of the classes; farfield train --resume --out %s writes it, if the data is still there", err, dir)
 	}
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostClassBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > mostClassBytes {
-		return nil, fmt.Errorf("%s: is longer than %d bytes", path, mostClassBytes)
 	}
 	var classes []string
 	for line := range strings.Lines(string(text)) {

@@ -61,17 +61,8 @@ func foreign(path string) string {
 
 // isTransformers reports whether a file is a configuration of the library transformers.
 func isTransformers(path string) bool {
-	f, err := infile.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostForeign))
-	if err != nil {
-		return false
-	}
 	var c map[string]json.RawMessage
-	if json.Unmarshal(text, &c) != nil {
+	if infile.ReadJSON(path, mostForeign, &c) != nil {
 		return false
 	}
 	_, kind := c["model_type"]

@@ -27,24 +27,13 @@ func writeScales(dir string, s *task.Scales) error {
 // readScales returns what writeScales has written, nil if it has not.
 func readScales(dir string) (*task.Scales, error) {
 	path := filepath.Join(dir, scalesFile)
-	f, err := infile.Open(path)
+	s := &task.Scales{}
+	err := infile.ReadJSON(path, mostScaleBytes, s)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostScaleBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	s := &task.Scales{}
-	if len(text) > mostScaleBytes {
-		return nil, fmt.Errorf("%s: is longer than %d bytes", path, mostScaleBytes)
-	}
-	if err := json.Unmarshal(text, s); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(s.Mean) == 0 || len(s.Mean) != len(s.Deviation) {
 		return nil, fmt.Errorf("%s: it has %d means and %d deviations", path, len(s.Mean), len(s.Deviation))

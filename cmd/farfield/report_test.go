@@ -112,7 +112,7 @@ func TestVerdictSaysWhichIsBetter(t *testing.T) {
 // TestResultIsRefusedWhereItIsDamaged: what a folder from elsewhere says is checked.
 func TestResultIsRefusedWhereItIsDamaged(t *testing.T) {
 	for text, want := range map[string]string{
-		"{":                                     "unexpected EOF",
+		"{":                                     "unexpected end of JSON input",
 		`{"version":2}`:                         "version is 2, this program reads 1",
 		`{"version":1,"confusion":[[1,2],[3]]}`: "row 1 of confusion has 1 columns, needs 2",
 		`{"version":1,"classes":["a"]}`:         "classes are 1, rows of confusion 0",

@@ -92,13 +92,8 @@ func (t *trainCmd) seeds() ([]uint64, error) {
 func recordSeeds(dir string, seeds []uint64) (missing []uint64, err error) {
 	path := filepath.Join(dir, seedsFile)
 	var known []uint64
-	f, err := infile.Open(path)
-	if err == nil {
-		err = json.NewDecoder(io.LimitReader(f, seedsBytes)).Decode(&known)
-		f.Close()
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, inputf("%s: %w", path, err)
+	if err := infile.ReadJSON(path, seedsBytes, &known); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, input(err)
 	}
 	all := slices.Concat(known, seeds)
 	for _, run := range seedRuns(dir) {

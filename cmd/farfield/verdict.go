@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -170,21 +169,16 @@ func writeResult(dir string, r *trainReport) error {
 // ended.
 func readResult(dir string) (*trainReport, error) {
 	path := filepath.Join(dir, resultFile)
-	f, err := infile.Open(path)
+	var r struct {
+		Version int `json:"version"`
+		trainReport
+	}
+	err := infile.ReadJSON(path, mostResult, &r)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
-	}
-	defer f.Close()
-	var r struct {
-		Version int `json:"version"`
-		trainReport
-	}
-	d := json.NewDecoder(io.LimitReader(f, mostResult))
-	if err := d.Decode(&r); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if r.Version != resultVersion {
 		return nil, fmt.Errorf("%s: version is %d, this program reads %d", path, r.Version, resultVersion)

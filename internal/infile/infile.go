@@ -4,6 +4,7 @@ package infile
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -63,6 +64,37 @@ func ReadFile(path string) ([]byte, error) {
 			data = append(data, 0)[:len(data)]
 		}
 	}
+}
+
+// ReadBounded returns the content of a regular file of at most limit bytes. A longer file
+// is an error, as are the errors of Open and of reading.
+func ReadBounded(path string, limit int) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > limit {
+		return nil, fmt.Errorf("%s: is longer than %d bytes", path, limit)
+	}
+	return data, nil
+}
+
+// ReadJSON decodes a regular file of at most limit bytes, one JSON value, into v. Its
+// errors are the errors of ReadBounded and of json.Unmarshal, the latter with the path.
+func ReadJSON(path string, limit int, v any) error {
+	data, err := ReadBounded(path, limit)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 // maxReserve bounds the memory that ReadFile reserves on the word of a file's size.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -71,5 +72,27 @@ func TestReaderPassesAllOn(t *testing.T) {
 	}
 	if got, err = io.ReadAll(Reader(t.Context(), io.MultiReader(bytes.NewReader(want)))); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%d bytes of %d, %v", len(got), len(want), err)
+	}
+}
+
+func TestReadJSONRefusesLongAndDamagedFiles(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "list.json")
+	for content, want := range map[string]string{
+		"[1,2]":    "",
+		"[1,2]   ": path + ": is longer than 7 bytes",
+		"[1,2":     path + ": unexpected end of JSON input",
+		"[1,2]3":   path + ": invalid character '3' after top-level value",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		var list []int
+		err := ReadJSON(path, 7, &list)
+		if want == "" && (err != nil || !slices.Equal(list, []int{1, 2})) || want != "" && (err == nil || err.Error() != want) {
+			t.Errorf("%q: %v, %v, want %q", content, list, err, want)
+		}
+	}
+	if err := ReadJSON(path+"x", 7, nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that does not exist: %v", err)
 	}
 }
