@@ -20,6 +20,7 @@ const module = "github.com/farfield-ml/farfield"
 // come last.
 var layers = []string{
 	"rng",
+	"internal/suite",
 	"internal/cpu",
 	"internal/machine",
 	"internal/par",
@@ -74,7 +75,7 @@ var layers = []string{
 var heavy = []string{"comm/mpi", "internal/bench", "report", "internal/reproduce", "cmd/farfield", "bench/peers", "bench/results"}
 
 // testOnly packages may be imported by tests and commands alone.
-var testOnly = []string{"internal/oracle", "internal/check", "internal/golden", "internal/hosts"}
+var testOnly = []string{"internal/suite", "internal/oracle", "internal/check", "internal/golden", "internal/hosts"}
 
 type pkg struct {
 	dir           string

@@ -1,17 +1,15 @@
 package attention
 
 import (
-	"flag"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"
 )
-
-var long = flag.Bool("long", false, "also run 2^26 tokens through a state")
 
 // sumsState is a state of one head whose moments are those of the keys as they
 // are.
@@ -131,7 +129,7 @@ func TestCompensatedPieces(t *testing.T) {
 func TestCompensatedRandomTokens(t *testing.T) {
 	const size, d, dv = 86 * 96, 2, 1 // whole chunks
 	pieces := 128                     // a million tokens
-	if *long {
+	if suite.IsLong() {
 		pieces = 8192 // more than 2^26
 	}
 	for _, carry := range []Carry{Rounded, Compensated} {

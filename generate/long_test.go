@@ -1,18 +1,16 @@
 package generate
 
 import (
-	"flag"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
 )
-
-var long = flag.Bool("long", false, "also train a model and let it write 20,000 tokens")
 
 // TestLongText lets a model that learned rotated positions in a context of 1024
 // write 20,000 tokens from its state. They are the tokens that the same model
@@ -20,7 +18,7 @@ var long = flag.Bool("long", false, "also train a model and let it write 20,000 
 // was, and a text saved and restored half-way goes on to the same bits. Times
 // are logged.
 func TestLongText(t *testing.T) {
-	if !*long {
+	if !suite.IsLong() {
 		t.Skip("runs with -long")
 	}
 	const tokens, context = 20000, 1024

@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -125,7 +126,7 @@ func TestBillions(t *testing.T) {
 	switch {
 	case *billions:
 		total = 1<<31 + manyLast
-	case *long:
+	case suite.IsLong():
 		total = 1<<24 + manyLast
 	}
 	m, err := New[float32]("fastmax", Options{})

@@ -1,7 +1,6 @@
 package mechanism
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"math"
@@ -14,11 +13,10 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
-
-var long = flag.Bool("long", false, "also run the laws over random shapes, and over 65536 tokens")
 
 // subject is a row of the table with settings, beside its textbook.
 type subject struct {
@@ -475,7 +473,7 @@ func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Ca
 }
 
 func TestFormsAgreeOverRandomShapes(t *testing.T) {
-	if !*long {
+	if !suite.IsLong() {
 		t.Skip("runs with -long")
 	}
 	for _, s := range subjects() {

@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -129,7 +130,7 @@ var firstSubjects = sync.OnceValue(func() map[string]bool {
 // the textbook's is well-conditioned, or that the rows that are not finite are counted.
 func extremes[T tensor.Float](t *testing.T, s subject) {
 	single := check.Rounding[T]() == 0x1p-24
-	all := *long || firstSubjects()[s.label]
+	all := suite.IsLong() || firstSubjects()[s.label]
 	for _, sh := range extremeShapes {
 		sh := s.fit(sh)
 		for i := range extremeKinds {

@@ -8,6 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -290,7 +291,7 @@ func longExempt(s subject, t attention.Traits) string {
 
 func longStream(t *testing.T, s subject) {
 	n := 4096
-	if *long {
+	if suite.IsLong() {
 		n = 65536
 	}
 	sh := s.fit(shape{b: 1, h: 1, hkv: 1, n: 3, m: n, d: 8, dv: 4})

@@ -1,18 +1,16 @@
 package train
 
 import (
-	"flag"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/task"
 )
-
-var allKinds = flag.Bool("long", false, "also refuse combinations of all mechanisms")
 
 // TestRefusedCombinationsNameAWayOut goes through the choices of kind, mechanism, mixer,
 // convolution, positions, pooling, decay and norm for a task of tokens, of numbers, of
@@ -29,7 +27,7 @@ func TestRefusedCombinationsNameAWayOut(t *testing.T) {
 		{Name: "trace", Kind: task.Trace, Metric: task.MSE, Channels: 1, Length: 64, Parts: 1, Outputs: 1},
 	}
 	mechanisms := []string{"softmax", "fastmax"}
-	if *allKinds {
+	if suite.IsLong() {
 		mechanisms = append(mechanism.Names(), nn.MixerNames()...)
 	} else {
 		for _, name := range append(mechanism.Names(), nn.MixerNames()...) {
@@ -66,7 +64,7 @@ func TestRefusedCombinationsNameAWayOut(t *testing.T) {
 					func(c *Config) { c.Standardise = true },
 					func(c *Config) { c.Segment = 8 },
 				} {
-					if i > 4 && name != "softmax" && i%3 != len(name)%3 && !*allKinds {
+					if i > 4 && name != "softmax" && i%3 != len(name)%3 && !suite.IsLong() {
 						continue
 					}
 					c := sampled("copy", 5, 8)

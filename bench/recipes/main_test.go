@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,9 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
-)
 
-var long = flag.Bool("long", false, "also run the recipes of README.md")
+	"github.com/farfield-ml/farfield/internal/suite"
+)
 
 var root = filepath.Join("..", "..")
 
@@ -48,7 +47,7 @@ func TestReadmeHasRecipes(t *testing.T) {
 }
 
 func TestRecipesRun(t *testing.T) {
-	if !*long {
+	if !suite.IsLong() {
 		t.Skip("takes a minute: go test ./bench/recipes -long")
 	}
 	ctx := context.Background()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"flag"
 	"math"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/stream"
 )
 
@@ -187,12 +187,10 @@ func TestAttendSynthetic(t *testing.T) {
 	}
 }
 
-var longStream = flag.Bool("long", false, "also stream 2^26 tokens, killed twice and not")
-
 // TestKilledLongStream holds the digest of 2²⁶ tokens that were killed twice on their
 // way, once in each pass, to that of a run that was not.
 func TestKilledLongStream(t *testing.T) {
-	if !*longStream {
+	if !suite.IsLong() {
 		t.Skip("without -long")
 	}
 	args := []string{"attend", "--mechanism", "fastmax", "--json", "--checkpoint-every", "1s", "--synthetic", "67108864,32,1"}

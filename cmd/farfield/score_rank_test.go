@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -156,7 +157,7 @@ func TestRankByByteFindsOddLines(t *testing.T) {
 		t.Skip("trains a model")
 	}
 	size, test, steps := 2000, 2000, "150"
-	if *longStream {
+	if suite.IsLong() {
 		size, test, steps = 20000, 20000, "600"
 	}
 	dir := t.TempDir()

@@ -2,7 +2,6 @@ package atomicfile
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,9 +14,8 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/internal/suite"
 )
-
-var long = flag.Bool("long", false, "kill writers many times")
 
 // TestMain lets the test program be a writer that waits to be killed.
 func TestMain(m *testing.M) {
@@ -273,7 +271,7 @@ func TestKilledWritersLeaveOneFileAtMost(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "data")
 	left, kills := 0, 12
-	if *long {
+	if suite.IsLong() {
 		kills = 200
 	}
 	for range kills {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/suite"
 )
 
 // FuzzFolder holds any bytes as a golden file of both formats, beside any index. A
@@ -49,7 +50,7 @@ func TestFilesThatDoNotFit(t *testing.T) {
 			idx = []byte("[]")
 		}
 		for i, path := range files {
-			if !*long && i%4 != 0 {
+			if !suite.IsLong() && i%4 != 0 {
 				continue
 			}
 			in, err := array.OpenNPZ(path)

@@ -2,7 +2,6 @@ package golden
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -15,10 +14,9 @@ import (
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"
 )
-
-var long = flag.Bool("long", false, "hold the whole shared folders in float64 too")
 
 // shared is where the whole folders of golden files lie beside a checkout.
 func shared(t *testing.T, folder string) string {
@@ -117,13 +115,13 @@ func TestCommitted(t *testing.T) {
 }
 
 func TestShared(t *testing.T) {
-	t.Run("poly", func(t *testing.T) { hold(t, shared(t, "poly"), Options{Float64: *long}) })
+	t.Run("poly", func(t *testing.T) { hold(t, shared(t, "poly"), Options{Float64: suite.IsLong()}) })
 	t.Run("zoo", func(t *testing.T) {
 		idx, err := readIndex(filepath.Join(shared(t, "zoo"), "index.json"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range hold(t, shared(t, "zoo"), Options{Float64: *long}) {
+		for _, c := range hold(t, shared(t, "zoo"), Options{Float64: suite.IsLong()}) {
 			group := idx[strings.TrimSuffix(c.File, ".npz")].Group
 			if ours := slices.ContainsFunc(zooGroups, func(g zooGroup) bool { return g.name == group }); !ours {
 				continue
