@@ -47,7 +47,7 @@ readme: # its picture and its table; minutes, on an idle machine
 	go run ./cmd/farfield demo --out docs
 	go test . -run TestReadmeShowsScaling -write
 
-minutes: # all of the README's commands, timed in a new account with nothing but Go; many minutes, on an idle machine
+minutes: # the commands of README.md and docs/recipes.md, timed in a new account with nothing but Go; many minutes, on an idle machine
 	go run ./bench/recipes -o docs/first-ten-minutes.md
 
 # What a release is built with: no folder of this machine and no C library is in it.

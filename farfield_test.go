@@ -2,7 +2,9 @@ package farfield_test
 
 import (
 	"fmt"
+	"log"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -17,13 +19,26 @@ func ExampleAttend() {
 	// Output: [1 0] <nil>
 }
 
-// Eight heads of width 16 over a thousand tokens, each of which sees those before it.
+// Eight heads of width 16 over a thousand tokens; each query sees its own token and earlier ones.
 func ExampleAttend_heads() {
-	q := make([]float32, 8*1000*16)
-	k, v := q, q
-	o, err := farfield.Attend("fastmax", q, k, v, farfield.Options{Width: 16, Heads: 8, Causal: true})
-	fmt.Println(len(o) == len(q), err)
-	// Output: true <nil>
+	const heads, n, d = 8, 1000, 16 // q, k, v and o are [heads,n,d]
+	q, k, v := random(heads*n*d), random(heads*n*d), random(heads*n*d)
+	o, err := farfield.Attend("fastmax", q, k, v, farfield.Options{Width: d, Heads: heads, Causal: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(o) == heads*n*d)
+	// Output: true
+}
+
+// random returns n numbers from a normal distribution.
+func random(n int) []float32 {
+	x := make([]float32, n)
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
 }
 
 func TestAttendNamesWhatDoesNotFit(t *testing.T) {

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -10,7 +12,6 @@ import (
 
 // block is a block of commands of a page.
 type block struct {
-	section  string   // heading of second degree above it
 	title    string   // heading above it
 	commands string   // lines of sh
 	prints   []string // lines that follow in a block of text
@@ -19,7 +20,7 @@ type block struct {
 // blocks returns the blocks of sh of a page, each with the block of text that
 // comes next.
 func blocks(page string) (list []block) {
-	var section, title, within string
+	var title, within string
 	for line := range strings.Lines(page) {
 		text := strings.TrimRight(line, "\r\n")
 		if language, fence := strings.CutPrefix(text, "```"); fence {
@@ -31,7 +32,7 @@ func blocks(page string) (list []block) {
 				within = "none"
 			}
 			if within == "sh" {
-				list = append(list, block{section: section, title: title})
+				list = append(list, block{title: title})
 			}
 			continue
 		}
@@ -42,24 +43,22 @@ func blocks(page string) (list []block) {
 			last := &list[len(list)-1]
 			last.prints = append(last.prints, text)
 		case within != "":
-		case strings.HasPrefix(text, "## "):
-			section = text[3:]
-			title = section
-		case strings.HasPrefix(text, "### "):
-			title = text[4:]
+		case strings.HasPrefix(text, "#"):
+			title = strings.TrimLeft(text, "# ")
 		}
 	}
 	return list
 }
 
-// recipes returns the blocks of that section.
-func recipes(list []block) (those []block) {
-	for _, b := range list {
-		if b.section == "Six recipes" {
-			those = append(those, b)
-		}
+// readBlocks returns the blocks of README.md in a checkout, and of its recipes.
+func readBlocks(root string) (readme, recipes []block, err error) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		return nil, nil, err
 	}
-	return those
+	readme = blocks(string(text))
+	text, err = os.ReadFile(filepath.Join(root, "docs", "recipes.md"))
+	return readme, blocks(string(text)), err
 }
 
 // number is a number with its unit.

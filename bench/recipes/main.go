@@ -1,12 +1,12 @@
-// Command recipes runs the commands of README.md as a stranger does: its blocks of
-// sh in their order, in a clone of this checkout. What they print is compared with
-// the block of text that follows each, line by line, any number for any number.
+// Command recipes runs the blocks of sh of README.md and docs/recipes.md in their
+// order, in a clone of this checkout. It compares the output of each with the block
+// of text that follows, line by line, any number for any number.
 //
 //	recipes [-o PAGE]
 //
-// Without -o it runs the recipes, with this account's Go caches. With it, all
+// Without -o it runs docs/recipes.md, with this account's Go caches. With -o all
 // blocks run in a new account with empty caches and nothing but Go, git, bash and
-// coreutils, and PAGE tells what they took and printed. It runs in the root of a
+// coreutils, and PAGE has their times and output. It runs in the root of a
 // checkout, and clones its last commit.
 package main
 
@@ -54,13 +54,12 @@ func try(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	readme, err := os.ReadFile(filepath.Join(a.checkout, "README.md"))
+	list, recipes, err := readBlocks(a.checkout)
 	if err != nil {
 		return err
 	}
-	list := blocks(string(readme))
-	if *out == "" {
-		list = recipes(list)
+	if list = append(list, recipes...); *out == "" {
+		list = recipes
 	}
 	done, err := a.run(ctx, list, os.Stderr)
 	if err != nil || *out == "" {

@@ -15,33 +15,32 @@ import (
 
 var root = filepath.Join("..", "..")
 
-func readme(t *testing.T) []block {
+func readme(t *testing.T) (readme, recipes []block) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	readme, recipes, err := readBlocks(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return blocks(string(text))
+	return readme, recipes
 }
 
-// The page has two commands, a line that installs, and six recipes with what they
-// print.
-func TestReadmeHasRecipes(t *testing.T) {
-	list := readme(t)
+// README.md has two commands, docs/recipes.md a line that installs and six recipes
+// with their output.
+func TestPagesHaveRecipes(t *testing.T) {
+	commands, recipes := readme(t)
 	var first string
-	for _, b := range list[:2] {
+	for _, b := range commands {
 		first += b.commands
 	}
 	if want := "go run ./cmd/farfield demo\ngo test ./...\n"; first != want {
 		t.Errorf("the two commands are\n%swant\n%s", first, want)
 	}
-	those := recipes(list)
-	if len(those) != 7 || len(list) != 9 {
-		t.Fatalf("%d blocks, %d of them of recipes; want 9 and 7", len(list), len(those))
+	if len(recipes) != 7 {
+		t.Fatalf("%d blocks of recipes; want 7", len(recipes))
 	}
-	for _, b := range those[1:] {
-		if b.title == b.section || b.commands == "" || len(b.prints) == 0 {
-			t.Errorf("recipe %+v has no title, no command or nothing that it prints", b)
+	for _, b := range recipes[1:] {
+		if b.title == "" || b.commands == "" || len(b.prints) == 0 {
+			t.Errorf("recipe %+v has no title, no command or no output", b)
 		}
 	}
 }
@@ -55,16 +54,17 @@ func TestRecipesRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.run(ctx, recipes(readme(t)), t.Output()); err != nil {
+	_, recipes := readme(t)
+	if _, err := a.run(ctx, recipes, t.Output()); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestBlocks(t *testing.T) {
 	list := blocks("## A\n```sh\none\ntwo\n```\nwords\n```text\n3 s\n…\n```\n### B\n```go\n## x\n```\n```sh\nthree\n```\n")
-	want := []block{{"A", "A", "one\ntwo\n", []string{"3 s", "…"}}, {"A", "B", "three\n", nil}}
+	want := []block{{"A", "one\ntwo\n", []string{"3 s", "…"}}, {"B", "three\n", nil}}
 	if !slices.EqualFunc(list, want, func(a, b block) bool {
-		return a.section == b.section && a.title == b.title && a.commands == b.commands && slices.Equal(a.prints, b.prints)
+		return a.title == b.title && a.commands == b.commands && slices.Equal(a.prints, b.prints)
 	}) {
 		t.Errorf("blocks %+v, want %+v", list, want)
 	}

@@ -16,8 +16,8 @@ func writePage(w io.Writer, commit string, done []result) error {
 	fmt.Fprintf(&b, `# The first ten minutes
 
 %s
-The commands of [README.md](../README.md), run from a clone of commit %s in a new account that has Go, git, bash and
-coreutils and nothing else: no cache, no C compiler. Times have in them what Go downloads and compiles.
+The commands of [README.md](../README.md) and [recipes.md](recipes.md), run from a clone of commit %s. The account is new. It
+has Go, git, bash and coreutils, no cache and no C compiler. Times include downloads and compiling.
 
 Machine: %v.
 

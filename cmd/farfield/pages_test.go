@@ -220,6 +220,7 @@ func understood(q quotation) error {
 var goFlags = map[string]string{
 	"test": "run bench benchtime short v timeout count tags race fuzz fuzztime fuzzminimizetime cpu skip overlay",
 	"run":  "tags", "build": "tags o", "install": "tags", "vet": "tags", "generate": "", "list": "m", "tool": "http",
+	"get": "", "work": "",
 }
 
 // TestBuildCommandsOfPages holds the lines of go and make that pages show to the
