@@ -32,13 +32,13 @@ zoo: # speed and memory of every mechanism, and their tables in docs/mechanisms.
 PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/farfield/peers
 
 peers: # farfield beside them, and the table of RESULTS.md
-	bench/peers/install.sh $(PEERS)
-	go run ./bench/peers run -peers $(PEERS) -o $(PEERS)/lines.jsonl -page RESULTS.md $(PEERS_FLAGS)
+	internal/lab/peers/install.sh $(PEERS)
+	go run ./cmd/farfield-lab peers run -peers $(PEERS) -o $(PEERS)/lines.jsonl -page RESULTS.md $(PEERS_FLAGS)
 
 # What is there is not made again; RESULTS_FLAGS=-renew makes again what is stale.
 # make results RESULTS_FLAGS='-renew -rows mqar' makes that one again.
 results: # every reproduction within its quick budget, and their part of RESULTS.md; Ctrl-C and again goes on
-	go run ./bench/results $(RESULTS_FLAGS)
+	go run ./cmd/farfield-lab results $(RESULTS_FLAGS)
 
 demo:
 	go run ./cmd/farfield demo
@@ -48,7 +48,7 @@ readme: # its picture and its table; minutes, on an idle machine
 	go test . -run TestReadmeShowsScaling -write
 
 minutes: # the commands of README.md and docs/recipes.md, timed in a new account with nothing but Go; many minutes, on an idle machine
-	go run ./bench/recipes -o docs/first-ten-minutes.md
+	go run ./internal/lab/recipes -o docs/first-ten-minutes.md
 
 # What a release is built with: no folder of this machine and no C library is in it.
 VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty)

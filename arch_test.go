@@ -28,7 +28,7 @@ var layers = []string{
 	"internal/kernel",
 	"internal/fourier",
 	"tensor",
-	"internal/oracle",
+	"internal/lab/oracle",
 	"internal/check",
 	"internal/lock",
 	"internal/infile",
@@ -53,29 +53,30 @@ var layers = []string{
 	"token",
 	"task",
 	"model",
-	"internal/golden",
+	"internal/lab/golden",
 	"train",
 	"generate",
 	"score",
 	"internal/bench",
 	"report",
-	"internal/reproduce",
+	"internal/lab/reproduce",
 	"",
 	"cmd/farfield",
-	"bench/peers",
-	"bench/results",
-	"bench/recipes",
-	"bench/coverage",
-	"bench/mutations",
-	"bench/attacks",
+	"internal/lab/peers",
+	"internal/lab/results",
+	"internal/lab/recipes",
+	"internal/lab/coverage",
+	"internal/lab/mutations",
+	"internal/lab/attacks",
+	"cmd/farfield-lab",
 }
 
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys.
-var heavy = []string{"comm/mpi", "internal/bench", "report", "internal/reproduce", "cmd/farfield", "bench/peers", "bench/results"}
+var heavy = []string{"comm/mpi", "internal/bench", "report", "internal/lab/reproduce", "cmd/farfield", "internal/lab/peers", "internal/lab/results"}
 
 // testOnly packages may be imported by tests and commands alone.
-var testOnly = []string{"internal/suite", "internal/oracle", "internal/check", "internal/golden", "internal/hosts"}
+var testOnly = []string{"internal/suite", "internal/lab/oracle", "internal/check", "internal/lab/golden", "internal/hosts"}
 
 type pkg struct {
 	dir           string
@@ -170,7 +171,7 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 
 func TestEveryPublicPackageHasAnExample(t *testing.T) {
 	for _, p := range packages(t) {
-		if strings.HasPrefix(p.dir, "internal/") || strings.HasPrefix(p.dir, "cmd/") || strings.HasPrefix(p.dir, "bench/") || strings.HasPrefix(p.dir, "examples/") {
+		if strings.HasPrefix(p.dir, "internal/") || strings.HasPrefix(p.dir, "cmd/") || strings.HasPrefix(p.dir, "examples/") {
 			continue
 		}
 		found := false

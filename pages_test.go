@@ -113,6 +113,9 @@ func TestNamesOfPagesExist(t *testing.T) {
 				names = lookup("internal/" + dir)
 			}
 			if names == nil {
+				names = lookup("internal/lab/" + dir)
+			}
+			if names == nil {
 				t.Errorf("%s: %s: no package %s", page.file, m[0], dir)
 				continue
 			}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
 

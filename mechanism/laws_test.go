@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/lab/oracle"
 )
 
 var write = flag.Bool("write", false, "write what TestLaws finds to laws_found.go and docs/laws.md")

@@ -1,7 +1,7 @@
 package mechanism
 
 import (
-	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/lab/oracle"
 )
 
 // patternSubjects are those whose queries see keys by their places.

@@ -16,7 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/farfield-ml/farfield/internal/bench"
-	"github.com/farfield-ml/farfield/internal/reproduce"
+	"github.com/farfield-ml/farfield/internal/lab/reproduce"
 )
 
 var writeKeys = flag.Bool("write", false, "write the keys of JSON into docs/command.md")

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/internal/reproduce"
+	"github.com/farfield-ml/farfield/internal/lab/reproduce"
 	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -91,7 +91,7 @@ func pages(t *testing.T) []quotation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"README.md", "RESULTS.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", filepath.Join("bench", "peers", "README.md")} {
+	for _, name := range []string{"README.md", "RESULTS.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", filepath.Join("internal", "lab", "peers", "README.md")} {
 		files = append(files, filepath.Join(root, name))
 	}
 	var list []quotation
@@ -277,8 +277,11 @@ func goLine(t *testing.T, q quotation) {
 	}
 	var code string // of the tests of the packages that are named
 	args := q.words[2:]
-	for _, a := range args {
+	for i, a := range args {
 		if dir, whole := strings.CutSuffix(a, "/..."); strings.HasPrefix(a, ".") {
+			if a == "./cmd/farfield-lab" && i+1 < len(args) {
+				dir = "./internal/lab/" + args[i+1]
+			}
 			pattern := "*.go"
 			if whole {
 				pattern = filepath.Join("*", "*.go")

@@ -12,7 +12,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 
 	"github.com/farfield-ml/farfield/internal/bench"
-	"github.com/farfield-ml/farfield/internal/reproduce"
+	"github.com/farfield-ml/farfield/internal/lab/reproduce"
 	"github.com/farfield-ml/farfield/task"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/internal/reproduce"
+	"github.com/farfield-ml/farfield/internal/lab/reproduce"
 )
 
 func TestReproduceList(t *testing.T) {

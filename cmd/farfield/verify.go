@@ -5,7 +5,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/farfield-ml/farfield/internal/golden"
+	"github.com/farfield-ml/farfield/internal/lab/golden"
 )
 
 // verifyCmd is the verb verify: golden files held against this build.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/internal/golden"
-	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/lab/golden"
+	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
 

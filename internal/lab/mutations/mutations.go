@@ -1,0 +1,164 @@
+// Package mutations makes mistakes on purpose, one at a time, and demands that the
+// tests which should catch them fail. It runs in the root of a checkout, and changes
+// nothing there: the go command reads a changed file in the place of the one that
+// is there (go help build, -overlay).
+//
+//	mutations [-run REGEXP] [-page FILE]
+//
+// -run takes the faults whose file or description matches. -page runs nothing and
+// writes the table of all faults into a page.
+package mutations
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/page"
+)
+
+// Run makes the mistakes that args choose. It returns an error if an argument is wrong or
+// a mistake is not caught.
+func Run(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("mutations", flag.ContinueOnError)
+	choice := f.String("run", "", "faults whose file or description matches")
+	path := f.String("page", "", "page to write the table into")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("%q: no arguments but flags", f.Arg(0))
+	}
+	if *path != "" {
+		return written.Write(*path, table())
+	}
+	chosen, err := regexp.Compile(*choice)
+	if err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "mutations")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	ran, missed := 0, 0
+	for _, m := range faults {
+		if !chosen.MatchString(m.file) && !chosen.MatchString(m.what) || !m.runs() {
+			continue
+		}
+		start := time.Now()
+		why, err := m.survives(ctx, dir)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		verdict := "caught"
+		switch {
+		case err != nil:
+			verdict, why = "BROKEN", err.Error()
+		case why != "":
+			verdict = "SURVIVES"
+		}
+		fmt.Printf("%-8s  %4.0f s  %s: %s\n", verdict, time.Since(start).Seconds(), m.file, m.what)
+		if ran++; why != "" {
+			missed++
+			fmt.Println(why)
+		}
+	}
+	switch {
+	case missed > 0:
+		return fmt.Errorf("%d of %d faults are not caught", missed, ran)
+	case ran == 0:
+		return fmt.Errorf("-run: no fault matches %q", *choice)
+	}
+	fmt.Printf("%d faults, all caught\n", ran)
+	return nil
+}
+
+// runs reports that the fault is in what this machine compiles.
+func (m *fault) runs() bool {
+	return !strings.HasSuffix(m.file, "_amd64.s") || runtime.GOARCH == "amd64"
+}
+
+// apply returns the file with the fault in it.
+func (m *fault) apply() ([]byte, error) {
+	text, err := os.ReadFile(filepath.FromSlash(m.file))
+	if err != nil {
+		return nil, err
+	}
+	if n := bytes.Count(text, []byte(m.old)); n != 1 {
+		return nil, fmt.Errorf("%s: %q stands there %d times, needs 1", m.file, m.old, n)
+	}
+	return bytes.Replace(text, []byte(m.old), []byte(m.new), 1), nil
+}
+
+// survives runs the tests that should catch the fault, with files in dir, and returns
+// what they say if they do not: "" if one of them fails. What does not
+// compile, or was cut off, tests nothing and is an error.
+func (m *fault) survives(ctx context.Context, dir string) (why string, err error) {
+	text, err := m.apply()
+	if err != nil {
+		return "", err
+	}
+	file, err := filepath.Abs(filepath.FromSlash(m.file))
+	if err != nil {
+		return "", err
+	}
+	changed, overlay := filepath.Join(dir, "changed"+filepath.Ext(m.file)), filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(changed, text, 0o666); err != nil {
+		return "", err
+	}
+	list, err := json.Marshal(map[string]map[string]string{"Replace": {file: changed}})
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(overlay, list, 0o666); err != nil {
+		return "", err
+	}
+	c := exec.CommandContext(ctx, "go", "test", "-overlay", overlay, "-vet=off", "-short", "-failfast", "-count=1", "-run", m.test, "./"+m.pkg)
+	out, err := c.CombinedOutput()
+	var failed *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case err == nil:
+		return string(out), nil
+	case errors.As(err, &failed) && regexp.MustCompile(`(?m)^\s*--- FAIL: `).Match(out):
+		return "", nil
+	}
+	return "", fmt.Errorf("%w\n%s", err, out)
+}
+
+// written is the part of docs/testing.md.
+var written = page.Part{
+	Begin: "<!-- faults: go run ./cmd/farfield-lab mutations -page docs/testing.md -->",
+	End:   "<!-- faults: end -->",
+	Title: "## Mistakes on purpose",
+}
+
+// table returns the table of all faults.
+func table() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%d faults:\n\n| file | fault | caught by |\n|---|---|---|\n", len(faults))
+	for _, m := range faults {
+		pkg := filepath.Base(m.pkg)
+		if strings.HasPrefix(m.pkg, "cmd/") {
+			pkg = m.pkg // the base is the name of the module
+		}
+		tests := strings.Split(m.test, "|")
+		for i, name := range tests {
+			tests[i] = fmt.Sprintf("`%s.%s`", pkg, name)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", m.file, m.what, strings.Join(tests, ", "))
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,271 @@
+// Package results makes every reproduction that is missing and writes the
+// reproductions' part of a page, RESULTS.md. It runs in the root of a checkout.
+//
+//	results [-out FOLDER] [-budget BUDGET] [-data FOLDER] [-page FILE] [-rows NAMES] [-renew] [-saved]
+//
+// What is in the folder of results, or whole on the page, is not made again,
+// whichever commit made it. It is marked stale where a file that decides its numbers
+// has changed since; -renew makes that again. What the page has of a row stays until
+// all of its pieces are there. -saved makes nothing and writes what is there; -rows,
+// names with commas between them, makes these alone. Rows are made within their quick
+// budget, or as the catalogue wants them; -budget is for all.
+//
+// Rows of scores depend on the code of arithmetic by its bits alone. A change of that
+// code does not make them stale while the bits of short trainings stay, which a file has
+// and a test holds (reproduce.BitsFile): there is a commit that has the arithmetic of the
+// one that made the row, and in whose file the digests of the row are those of this tree.
+package results
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/farfield-ml/farfield/internal/lab/reproduce"
+	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/internal/page"
+)
+
+// written is the part of the page.
+var written = page.Part{
+	Begin: "<!-- results: written by make results -->",
+	End:   "<!-- results: end -->",
+	Title: "## The papers' tables and figures",
+}
+
+// Run makes the reproductions that args choose and writes the page. It returns an error
+// if an argument is wrong, the page cannot be written, or ctx ends.
+func Run(ctx context.Context, args []string) error {
+	f := flag.NewFlagSet("results", flag.ContinueOnError)
+	out := f.String("out", "out", "folder of results")
+	budget := f.String("budget", "", "quick, hour or full, of every row")
+	data := f.String("data", os.Getenv("FARFIELD_DATA"), "folder of data sets; without one nothing that needs them is made")
+	path := f.String("page", "RESULTS.md", "page that has the part")
+	names := f.String("rows", "", "rows to make, others stay; all without it")
+	renew := f.Bool("renew", false, "make again what is stale")
+	saved := f.Bool("saved", false, "make nothing")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("%q: no arguments but flags", f.Arg(0))
+	}
+	var only []string
+	for _, name := range strings.Split(*names, ",") {
+		if *names == "" {
+			break
+		}
+		if _, err := reproduce.Lookup(name); err != nil {
+			return fmt.Errorf("-rows: %w", err)
+		}
+		only = append(only, name)
+	}
+	held, err := lock.File(*path) // sections of others would be lost
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	build, err := checkedOut(ctx)
+	if err != nil {
+		return err
+	}
+	part, err := written.Read(*path)
+	if err != nil {
+		return err
+	}
+	before := sections(string(part))
+	var text bytes.Buffer
+	var pieces, missing, old int
+	for _, r := range reproduce.Rows() {
+		of := r.Wanted()
+		if *budget != "" {
+			b, err := reproduce.ParseBudget(*budget)
+			if err != nil {
+				return fmt.Errorf("-budget: %w", err)
+			}
+			of = reproduce.Options{Budget: b}
+		}
+		of.Out, of.Data, of.Build = *out, *data, build
+		a := age{ctx: ctx, row: r, bits: of.Budget == r.Wanted().Budget, known: map[reproduce.Build]string{}}
+		if *renew {
+			of.Again = func(record *reproduce.Record) bool { return a.stale(record.Build) != "" }
+		}
+		page, kept := before[r.Name]
+		pageStale := a.all(page.builds)
+		kept = kept && page.whole
+		still := *saved || only != nil && !slices.Contains(only, r.Name) || kept && (len(pageStale) == 0 || !*renew)
+		outcome, err := produce(ctx, r, &of, still)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w; the same command goes on", ctx.Err())
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "results:", err)
+			if outcome, err = r.Saved(&of); err != nil {
+				return err
+			}
+		}
+		pieces += len(outcome.Records) + len(outcome.Missing)
+		why := pageStale
+		switch {
+		case kept && len(outcome.Missing) > 0:
+			text.WriteString(page.text)
+			if len(why) > 0 {
+				old += len(outcome.Records) + len(outcome.Missing)
+			}
+		case len(outcome.Records) == 0:
+			missing += len(outcome.Missing)
+			continue
+		default:
+			missing += len(outcome.Missing)
+			if err := outcome.WriteMarkdown(&text); err != nil {
+				return err
+			}
+			var builds []reproduce.Build
+			for _, record := range outcome.Records {
+				builds = append(builds, record.Build)
+				if a.stale(record.Build) != "" {
+					old++
+				}
+			}
+			why = a.all(builds)
+		}
+		for _, line := range why {
+			fmt.Fprintf(&text, "\n**Stale**: %s.\n", line)
+		}
+		text.WriteByte('\n')
+	}
+	if err := written.Write(*path, text.Bytes()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(os.Stderr, "%s: %d reproductions of %d pieces; %d are missing, %d stale\n", *path, len(reproduce.Rows()), pieces, missing, old)
+	return err
+}
+
+// produce makes what is missing of a row, unless only what is there is wanted.
+func produce(ctx context.Context, r *reproduce.Row, o *reproduce.Options, saved bool) (*reproduce.Outcome, error) {
+	if saved {
+		return r.Saved(o)
+	}
+	var spoke time.Time
+	absent := "" // data that was told of last
+	out, err := r.Run(ctx, o, reproduce.Observer{
+		Progress: func(p reproduce.Progress) {
+			if now := time.Now(); now.Sub(spoke) > 10*time.Second {
+				spoke = now
+				fmt.Fprintf(os.Stderr, "%s %s, piece %d of %d, %s left\n", p.Row, p.Piece, p.Done+1, p.All, p.Left.Round(time.Second))
+			}
+		},
+		Skipped: func(_ string, why error) {
+			if text := why.Error(); text != absent {
+				absent = text
+				fmt.Fprintln(os.Stderr, "results: left out:", text)
+			}
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, err = out.Write(o)
+	return out, err
+}
+
+// git returns what a git command prints.
+func git(ctx context.Context, args ...string) (string, error) {
+	text, err := exec.CommandContext(ctx, "git", args...).Output()
+	if err != nil {
+		var failed *exec.ExitError
+		if errors.As(err, &failed) && len(failed.Stderr) > 0 {
+			err = errors.New(strings.TrimSpace(string(failed.Stderr)))
+		}
+		return "", fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// checkedOut returns what the tree is that this program was made from.
+func checkedOut(ctx context.Context) (b reproduce.Build, err error) {
+	if b.Revision, err = git(ctx, "rev-parse", "HEAD"); err != nil {
+		return b, err
+	}
+	if b.Time, err = git(ctx, "log", "-1", "--format=%cI"); err != nil {
+		return b, err
+	}
+	changes, err := git(ctx, "status", "--porcelain", "--untracked-files=no", "--", "*.go", "*.s", "go.mod")
+	b.Modified = changes != ""
+	return b, err
+}
+
+// age tells which builds are older than the last change of what decides a row's
+// numbers.
+type age struct {
+	ctx   context.Context
+	row   *reproduce.Row
+	bits  bool // those of its trainings are known: they are of the budget that the row is wanted with
+	known map[reproduce.Build]string
+}
+
+// stale says why the results of a build are, "" if they are not.
+func (a *age) stale(b reproduce.Build) string {
+	why, found := a.known[b]
+	if !found {
+		why = a.find(b)
+		a.known[b] = why
+	}
+	return why
+}
+
+func (a *age) find(b reproduce.Build) string {
+	if b.Revision == "" {
+		return "the commit that made it was not recorded"
+	}
+	if b.Modified {
+		return fmt.Sprintf("it was made from %s with changes", b)
+	}
+	code, arithmetic := a.row.Decides()
+	files, err := changed(a.ctx, b.Revision, "", code)
+	if err != nil {
+		return fmt.Sprintf("the commit %s that made it is not in this repository", b)
+	}
+	if len(arithmetic) > 0 {
+		more, err := changed(a.ctx, b.Revision, "", arithmetic)
+		if err == nil && len(more) > 0 && !(a.bits && a.sameBits(b, arithmetic)) {
+			files = append(files, more...)
+		}
+		if err != nil {
+			return err.Error()
+		}
+	}
+	if len(files) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("made by %s, since which %s changed", b, files[0]+others(len(files)-1))
+}
+
+func others(n int) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return " and one more file"
+	}
+	return fmt.Sprintf(" and %d more files", n)
+}
+
+// all says why what builds made is stale, each reason once.
+func (a *age) all(builds []reproduce.Build) (list []string) {
+	seen := map[reproduce.Build]bool{}
+	for _, b := range builds {
+		if why := a.stale(b); why != "" && !seen[b] {
+			seen[b] = true
+			list = append(list, why)
+		}
+	}
+	return list
+}
