@@ -1,4 +1,4 @@
-// Command recipes runs the blocks of sh of README.md and docs/recipes.md in their
+// Package recipes runs the blocks of sh of README.md and docs/recipes.md in their
 // order, in a clone of this checkout. It compares the output of each with the block
 // of text that follows, line by line, any number for any number.
 //
