@@ -100,7 +100,7 @@ func (b *builder[T]) linear(name string, share float64, out, in int) nn.Linear[T
 }
 
 func (b *builder[T]) norm(name string) nn.Norm[T] {
-	n := nn.Norm[T]{Gain: b.constant(name+".weight", 1, b.c.Width), Eps: normEps}
+	n := &nn.LayerNorm[T]{Gain: b.constant(name+".weight", 1, b.c.Width), Eps: normEps}
 	if b.c.Bias {
 		n.Bias = b.constant(name+".bias", 0, b.c.Width)
 	}
@@ -157,16 +157,27 @@ func (b *builder[T]) weights(layer string) *nn.Weights[T] {
 	}
 }
 
-// inner makes the block after the mixer: an MLP, or what takes its place.
-func (b *builder[T]) inner(name string) block[T] {
+// mixerBlock makes the block of a mixer; causal says that the mixer is.
+func (b *builder[T]) mixerBlock(name string, causal bool) block[T] {
+	x := block[T]{norm: b.norm(name + "attn_norm"), conv: b.conv(name + "attn_conv"), residual: true}
+	x.mixer = b.mixer(name+"attn", causal)
+	x.branch = x.mixer
+	return x
+}
+
+// innerBlock makes the block after the mixer: an MLP, or an ISTA step in its place.
+func (b *builder[T]) innerBlock(name string) block[T] {
 	x := block[T]{norm: b.norm(name + "mlp_norm"), conv: b.conv(name + "mlp_conv")}
-	if row, _ := nn.LookupMixer(b.c.Mechanism); !row.ISTA {
-		x.mlp = b.mlp(name + "mlp")
-	} else if ista, err := nn.NewISTA(row, b.c.Width, b.c.options(), b.weights(name+"mlp")); err != nil {
-		b.err = err
-	} else {
-		x.ista = ista
+	row, _ := nn.LookupMixer(b.c.Mechanism)
+	if x.residual = !row.ISTA; x.residual {
+		x.branch = b.mlp(name + "mlp")
+		return x
 	}
+	ista, err := nn.NewISTA(row, b.c.Width, b.c.options(), b.weights(name+"mlp"))
+	if err != nil {
+		b.err = err
+	}
+	x.branch = ista
 	return x
 }
 
@@ -210,7 +221,7 @@ func (b *builder[T]) mechanism(name string, a *nn.Attention[T]) {
 	b.constants.Join(name+".", m.Constants())
 }
 
-func (b *builder[T]) mlp(name string) *nn.MLP[T] {
+func (b *builder[T]) mlp(name string) nn.Branch[T] {
 	return &nn.MLP[T]{
 		Up:   b.linear(name+".up_proj", 1, b.c.hidden(), b.c.Width),
 		Down: b.linear(name+".down_proj", b.residual(), b.c.Width, b.c.hidden()),
@@ -226,7 +237,7 @@ func (b *builder[T]) conv(name string) *nn.Conv[T] {
 	}
 	p := b.normal(name+".weight", convDeviation, b.c.Conv, b.c.Width)
 	p.Decay = false
-	for i := range b.c.Width {
+	for i := range min(b.c.Width, len(p.Data)) {
 		p.Data[i]++
 	}
 	return &nn.Conv[T]{W: p}
@@ -260,12 +271,13 @@ func (b *builder[T]) stack(prefix string, vocab int, causal, cross bool) *stack[
 	}
 	for i := range c.Layers {
 		name := fmt.Sprintf("%slayers.%d.", prefix, i)
-		s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "attn_norm"), conv: b.conv(name + "attn_conv"), mixer: b.mixer(name+"attn", causal)})
+		s.blocks = append(s.blocks, b.mixerBlock(name, causal))
 		if cross {
-			s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "cross_norm"), cross: b.attention(name+"cross", false)})
+			s.blocks = append(s.blocks, block[T]{norm: b.norm(name + "cross_norm"), branch: nn.CrossAttention[T]{Layer: b.attention(name+"cross", false)}, residual: true})
 		}
-		s.blocks = append(s.blocks, b.inner(name))
+		s.blocks = append(s.blocks, b.innerBlock(name))
 	}
+	s.period = len(s.blocks) / c.Layers
 	s.norm = b.norm(prefix + "norm")
 	return s
 }

@@ -26,7 +26,7 @@ func catalogue(t *testing.T) map[string]Config {
 	for _, name := range append(mechanism.Names(), nn.MixerNames()...) {
 		c := tiny(Decoder, name)
 		c.Set = small[name]
-		if c.sparse() {
+		if row, _ := nn.LookupMixer(name); row.ISTA {
 			c.Hidden = 0
 		}
 		m, err := c.Mixer()

@@ -71,7 +71,7 @@ func (c *convNet[T]) backward(dy tensor.Mat[T], in *input[T], tr *convTrace[T], 
 		l, t := &c.layers[i], &tr.layers[i]
 		act := mat(&t.act, rows, c.width)
 		if c.attends(i) {
-			if err := c.attn.Backward(dz, dx, act, &tr.attn, &sc.mix); err != nil {
+			if err := c.attn.Backward(dz, dx, act, &tr.attn, &sc.branch); err != nil {
 				return err
 			}
 			dx, dz = dz, dx

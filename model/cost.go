@@ -49,8 +49,7 @@ func (c Config) size(mixer float64) float64 {
 		bias = 1
 	}
 	linear := func(out, in float64) float64 { return out * (in + bias) }
-	norm := (1 + bias) * w
-	vocab, hidden, layers := float64(c.Vocab), float64(c.hidden()), float64(c.Layers)
+	vocab, layers := float64(c.Vocab), float64(c.Layers)
 
 	outputs, read, head := float64(c.outputs()), float64(c.pooled()), 0.0
 	if c.HeadHidden > 0 {
@@ -64,12 +63,10 @@ func (c Config) size(mixer float64) float64 {
 		return linear(w, window*float64(c.Inputs)) + (layers-2)*linear(w, window*w) + mixer + head
 	}
 
+	norm := c.count(func(b *builder[float32]) { b.norm("") })
+	inner := c.count(func(b *builder[float32]) { b.innerBlock("") })
 	block := norm + float64(c.Conv)*w
-	mlp := block + linear(hidden, w) + linear(w, hidden)
-	if c.sparse() {
-		mlp = block + w*w
-	}
-	stack := norm + layers*(block+mixer+mlp)
+	stack := norm + layers*(block+mixer+inner)
 	if c.Positions == Learned {
 		stack += float64(c.Context+c.front()) * w
 	}
@@ -89,10 +86,11 @@ func (c Config) size(mixer float64) float64 {
 	return n
 }
 
-// sparse reports that an ISTA step takes the place of the MLP.
-func (c Config) sparse() bool {
-	row, _ := nn.LookupMixer(c.Mechanism)
-	return row.ISTA
+// count returns the number of weights that build adds, which have no elements.
+func (c Config) count(build func(*builder[float32])) float64 {
+	b := &builder[float32]{c: c, bare: true}
+	build(b)
+	return b.size
 }
 
 // TrainFLOPs returns the floating-point operations of training on that many
@@ -109,18 +107,25 @@ func (c Config) bodyFLOPs() float64 {
 	if c.Kind == Convolutional {
 		return 2*float64(c.Conv)*w*(inputs+(layers-2)*w) + c.mixerFLOPs(false)
 	}
-	hidden := float64(c.hidden())
-	if c.sparse() {
-		hidden = w
-	}
-	mlp := 2*2*w*hidden + 2*float64(2*c.Conv)*w
-	token := layers * (c.mixerFLOPs(c.Causal()) + mlp)
+	inner := c.innerFLOPs() + 2*float64(2*c.Conv)*w // and the convolutions of both blocks
+	token := layers * (c.mixerFLOPs(c.Causal()) + inner)
 	if c.Kind == EncoderDecoder {
-		token += layers * (c.mixerFLOPs(false) + mlp) // the encoder
-		token += layers * c.mixerFLOPs(false)         // cross-attention
+		token += layers * (c.mixerFLOPs(false) + inner) // the encoder
+		token += layers * c.mixerFLOPs(false)           // cross-attention
 	}
 	context := float64(c.Context)
 	return 2*inputs*w + token*(context+float64(c.front()))/context
+}
+
+// innerFLOPs returns the operations of one layer's MLP, or of what takes its place,
+// forward, a token.
+func (c Config) innerFLOPs() float64 {
+	b := &builder[float32]{c: c, bare: true}
+	x := b.innerBlock("")
+	if b.err != nil {
+		return 0
+	}
+	return x.branch.FLOPs(1, c.Causal())
 }
 
 // headFLOPs returns the operations of the head, forward, a position.

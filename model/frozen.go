@@ -8,8 +8,8 @@ import (
 // frozenModel is what a session steps through: with a few rows, or if it has more
 // sequences with any number.
 type frozenModel[T tensor.Float] struct {
-	blocks []frozenBlock[T]
-	first  *nn.Lookup[T] // in place of the mixer of the first block; nil: none
+	blocks []nn.Stepper[T] // of each block
+	first  *nn.Lookup[T]   // in place of the mixer of the first block; nil: none
 	head   *nn.Frozen[T]
 	any    bool
 }
@@ -17,32 +17,19 @@ type frozenModel[T tensor.Float] struct {
 // steps are the ways by which the rows of a session go through the layers, where they
 // are not those of a pass.
 type steps[T tensor.Float] struct {
-	blocks []frozenBlock[T] // nil: as in a pass
-	first  *nn.Lookup[T]    // nil: as the others
+	blocks []nn.Stepper[T] // nil: as in a pass
+	first  *nn.Lookup[T]   // nil: as the others
 	places *nn.Places[T]
 }
 
 // takes reports whether steps of so many rows may go through t.
 func (t *frozenModel[T]) takes(rows int) bool { return t.any || rows <= nn.ThinRows }
 
-// frozenBlock is the layer of a block; what is nil has none.
-type frozenBlock[T tensor.Float] struct {
-	mixer nn.Stepper[T]
-	mlp   *nn.FrozenMLP[T]
-}
-
 // freeze arranges the layers for steps of so many rows.
 func (m *Model[T]) freeze(rows int) *frozenModel[T] {
 	t := &frozenModel[T]{head: m.head.Freeze(rows), any: rows > nn.ThinRows}
 	for i := range m.main.blocks {
-		var b frozenBlock[T]
-		switch layer := &m.main.blocks[i]; {
-		case layer.mlp != nil:
-			b.mlp = layer.mlp.Freeze(rows)
-		case layer.mixer != nil:
-			b.mixer = layer.mixer.Freeze(rows)
-		}
-		t.blocks = append(t.blocks, b)
+		t.blocks = append(t.blocks, m.main.blocks[i].branch.Freeze(rows))
 	}
 	t.first = m.main.lookup()
 	return t
@@ -55,7 +42,7 @@ func (s *stack[T]) lookup() *nn.Lookup[T] {
 	if !embeds || !attends || b.conv != nil {
 		return nil
 	}
-	norm := &b.norm
+	norm := b.norm
 	if s.post {
 		norm = nil
 	}

@@ -224,7 +224,7 @@ func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
 // fromOutputs is Backward before pooling and head. It uses up dy.
 func (m *Model[T]) fromOutputs(dy tensor.Mat[T], scale T) error {
 	tr, sc := &m.train, &m.scratch
-	sc.mix.Aux = scale / T(tr.in.b)
+	sc.branch.Aux = scale / T(tr.in.b)
 	if m.net != nil {
 		return m.net.backward(dy, &tr.in, &tr.net, sc)
 	}

@@ -450,7 +450,7 @@ func elements(v reflect.Value) (n int) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if name := v.Type().Field(i).Name; name != "call" && name != "grads" && name != "in" && name != "past" {
+			if name := v.Type().Field(i).Name; name != "call" && name != "grads" && name != "in" && name != "source" && name != "past" {
 				n += elements(v.Field(i))
 			}
 		}

@@ -81,6 +81,7 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 		}
 		if b.mixer == nn.Mixer[T](a) {
 			b.mixer = projector[T]{a, p.take}
+			b.branch = b.mixer
 			p.below.blocks = append(p.below.blocks, b)
 			p.states = append(p.states, nil)
 			break

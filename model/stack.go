@@ -16,6 +16,7 @@ type stack[T tensor.Float] struct {
 	entry    entry[T]
 	position nn.Position[T] // nil: none, or rotations
 	blocks   []block[T]
+	period   int // blocks of a layer
 	norm     nn.Norm[T]
 
 	width, d int
@@ -27,16 +28,14 @@ type stack[T tensor.Float] struct {
 	rate     float64            // of dropout of the first rows and of what blocks add, in such passes
 }
 
-// block is x + f(norm(x)), or x + f(conv(norm(x))), where f is one of three, or
-// an ISTA step of norm(x) or conv(norm(x)) alone. With post-norm it is
-// norm(x + f(x)), or norm(x + f(conv(x))).
+// block is x + f(norm(x)), or x + f(conv(norm(x))), where f is the branch. With post-norm
+// it is norm(x + f(x)), or norm(x + f(conv(x))). Without residual x is not added.
 type block[T tensor.Float] struct {
-	norm  nn.Norm[T]
-	conv  *nn.Conv[T] // nil: none
-	mixer nn.Mixer[T]
-	cross *nn.Attention[T] // to the source
-	mlp   *nn.MLP[T]
-	ista  *nn.ISTA[T]
+	norm     nn.Norm[T]
+	conv     *nn.Conv[T] // nil: none
+	branch   nn.Branch[T]
+	mixer    nn.Mixer[T] // the branch, where sessions have a state of it; nil: they have none
+	residual bool
 }
 
 // input is what a stack reads.
@@ -64,11 +63,12 @@ func (in *input[T]) ended() error {
 // trace is what a pass leaves: everything for Backward, or only what the next
 // block needs.
 type trace[T tensor.Float] struct {
-	keep   bool
-	in     input[T]
-	blocks []blockTrace[T] // one for each block; a single one where nothing is kept
-	x, y   []T             // [b·n,width] before and after the last norm
-	stats  []T
+	keep     bool
+	in       input[T]
+	blocks   []blockTrace[T] // one for each block; a single one where nothing is kept
+	branches []nn.Trace[T]   // one for each block; one for each block of a layer where nothing is kept
+	x, y     []T             // [b·n,width] before and after the last norm
+	stats    []T
 }
 
 type blockTrace[T tensor.Float] struct {
@@ -76,9 +76,6 @@ type blockTrace[T tensor.Float] struct {
 	z     []T // [b·n,width] after the convolution
 	stats []T
 	drop  attention.Drop
-	mix   nn.Trace[T] // of mixers and cross-attention; nil: none yet
-	mlp   nn.MLPTrace[T]
-	ista  nn.ISTATrace[T]
 }
 
 // scratch is what the gradients of all blocks share.
@@ -87,7 +84,7 @@ type scratch[T tensor.Float] struct {
 	dz      []T // [b·n,width] of a convolution's output
 	dbranch []T // [b·n,width] of what a block adds, before dropout
 	dsource []T // [b·m,width] of the encoder's outputs
-	mix     nn.Scratch[T]
+	branch  nn.Scratch[T]
 
 	dread, dpooled []T // of what units before the head read, and [b,width] of what was pooled
 	dspread        []T // [b·n,width] of what is pooled; of windows
@@ -102,12 +99,22 @@ func mat[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
 // aux is what the mechanisms of a pass that is kept lose, in the mean of its
 // sequences.
 func (tr *trace[T]) aux() (loss float64) {
-	for i := range tr.blocks {
-		if mix := tr.blocks[i].mix; mix != nil {
-			loss += mix.Aux() / float64(tr.in.b)
-		}
+	for _, branch := range tr.branches {
+		loss += branch.Aux() / float64(tr.in.b)
 	}
 	return loss
+}
+
+// branch returns the trace of the branch of block i.
+func (tr *trace[T]) branch(s *stack[T], i int) nn.Trace[T] {
+	at := i
+	if !tr.keep {
+		at %= s.period
+	}
+	if at == len(tr.branches) {
+		tr.branches = append(tr.branches, s.blocks[i].branch.NewTrace())
+	}
+	return tr.branches[at]
 }
 
 // block returns the trace of block i.
@@ -148,8 +155,7 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	if drops {
 		nn.DropoutForward(s.dropout(in.key, -1), x, tensor.Mat[T]{}, x)
 	}
-	self := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, Rope: s.rotations(&in)}
-	cross := nn.Scope[T]{B: in.b, KeyLens: in.sourceLens}
+	scope := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, Rope: s.rotations(&in), Source: in.source, SourceLens: in.sourceLens}
 	for i := range s.blocks {
 		if err := tr.in.ended(); err != nil {
 			return x, err
@@ -170,27 +176,17 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		if tr.keep && s.drop.Rate > 0 {
 			t.drop = s.drop
 			t.drop.Key = tr.in.key.Fold(uint64(i))
-			self.Drop, cross.Drop = &t.drop, &t.drop
+			scope.Drop = &t.drop
 		}
 		base := x
-		if drops && b.ista == nil {
+		if drops && b.residual {
 			clear(out.Data)
 			base = out
 		}
-		switch {
-		case b.mlp != nil:
-			b.mlp.Forward(out, base, in, &t.mlp)
-		case b.ista != nil:
-			b.ista.Forward(out, in, &t.ista)
-		case b.cross != nil:
-			err = b.cross.ForwardTo(out, base, in, tr.in.source, cross, t.mixing(b), tr.keep)
-		default:
-			err = b.mixer.Forward(out, base, in, tr.in.place.scope(self, i), t.mixing(b), tr.keep)
-		}
-		if err != nil {
+		if err := b.branch.Forward(out, base, in, tr.in.place.scope(scope, i), tr.branch(s, i), tr.keep); err != nil {
 			return x, err
 		}
-		if drops && b.ista == nil {
+		if drops && b.residual {
 			nn.DropoutForward(s.dropout(tr.in.key, i), out, x, out)
 		}
 		if s.post {
@@ -207,18 +203,6 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 // from number i of the key.
 func (s *stack[T]) dropout(key rng.Key, i int) nn.Dropout {
 	return nn.Dropout{Rate: s.rate, Key: key.Fold(uint64(len(s.blocks) + 1 + i))}
-}
-
-// mixing returns the trace of the block's mixer, or of its cross-attention.
-func (t *blockTrace[T]) mixing(b *block[T]) nn.Trace[T] {
-	switch {
-	case t.mix != nil:
-	case b.cross != nil:
-		t.mix = b.cross.NewTrace()
-	default:
-		t.mix = b.mixer.NewTrace()
-	}
-	return t.mix
 }
 
 // convolve returns what goes into f: y, or its convolution after the rows past.
@@ -289,6 +273,7 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 	rows, w := dy.Rows, s.width
 	dx := mat(&sc.dx, rows, w)
 	clear(dx.Data)
+	sc.branch.DSource = dsource
 	s.norm.Backward(dx, dy, tr.stream(len(s.blocks), rows, w), tr.stats)
 	for i := len(s.blocks) - 1; i >= 0; i-- {
 		if err := tr.in.ended(); err != nil {
@@ -307,25 +292,16 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 		if b.conv != nil {
 			in, din = mat(&t.z, rows, w), mat(&sc.dz, rows, w)
 		}
-		if s.rate > 0 && b.ista == nil {
+		if s.rate > 0 && b.residual {
 			dbranch = mat(&sc.dbranch, rows, w)
 			nn.DropoutBackward(s.dropout(tr.in.key, i), dbranch, dout)
 		}
-		var err error
-		switch {
-		case b.mlp != nil:
-			b.mlp.Backward(din, dbranch, in, &t.mlp)
-		case b.ista != nil:
-			b.ista.Backward(din, dout, in, &t.ista)
-			clear(dout.Data) // nothing goes past it
-		case b.cross != nil:
-			err = b.cross.BackwardTo(din, dsource, dbranch, in, tr.in.source, t.mix, &sc.mix)
-		default:
-			tr.in.place.lead(&sc.mix, i)
-			err = b.mixer.Backward(din, dbranch, in, t.mix, &sc.mix)
-		}
-		if err != nil {
+		tr.in.place.lead(&sc.branch, i)
+		if err := b.branch.Backward(din, dbranch, in, tr.branch(s, i), &sc.branch); err != nil {
 			return err
+		}
+		if !b.residual {
+			clear(dout.Data)
 		}
 		if b.conv != nil {
 			ends, err := tr.in.place.ends(i, din, tr.in.b)
@@ -364,10 +340,7 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 		}
 	}
 	scope := nn.Scope[T]{B: in.b, Causal: true, Rope: rope}
-	var next []T // what the next step reads first
-	if by.first != nil {
-		next = by.first.Reads(states[0])
-	}
+	first := states[0]
 	y := mat(&t.y, rows, w)
 	stats := mat(&t.stats, rows, 2).Data
 	for i := range s.blocks {
@@ -381,38 +354,29 @@ func (s *stack[T]) step(in input[T], start int64, states []nn.State[T], past [][
 		if b.conv != nil {
 			f, past = b.convolve(y, in.b, past[0], t), past[1:]
 		}
+		var state nn.State[T]
+		if b.mixer != nil {
+			state, states = states[0], states[1:]
+		}
+		branch := nn.Stepper[T](b.branch)
+		if by.blocks != nil {
+			branch = by.blocks[i]
+		}
+		if by.first != nil && i == len(s.blocks)-1 {
+			scope.Next = by.first.Reads(first)
+		}
 		var err error
-		switch {
-		case b.mlp != nil && by.blocks != nil:
-			var ahead []T
-			if i == len(s.blocks)-1 {
-				ahead = next
-			}
-			by.blocks[i].mlp.Forward(x, f, &t.mlp, ahead)
-		case b.mlp != nil:
-			b.mlp.Forward(x, x, f, &t.mlp)
-		case b.ista != nil:
-			b.ista.Forward(x, f, &t.ista)
-		case i == 0 && by.first != nil:
-			var mixer nn.Stepper[T]
-			if by.blocks != nil {
-				mixer = by.blocks[i].mixer
-			}
+		if by.first != nil && i == 0 {
 			r := nn.LookupRows[T]{Tokens: in.tokens, Start: start, X: f, Stats: stats, Places: by.places}
-			err = by.first.Step(x, &r, states[0], scope, t.mixing(b), mixer)
-		case by.blocks != nil:
-			err = by.blocks[i].mixer.Step(x, f, states[0], scope, t.mixing(b))
-		default:
-			err = b.mixer.Step(x, f, states[0], scope, t.mixing(b))
+			err = by.first.Step(x, &r, state, scope, tr.branch(s, i), branch)
+		} else {
+			err = branch.Step(x, f, state, scope, tr.branch(s, i))
 		}
 		if err != nil {
 			return x, err
 		}
 		if s.post {
 			b.norm.Forward(x, x, stats)
-		}
-		if b.mixer != nil {
-			states = states[1:]
 		}
 	}
 	s.norm.Forward(y, x, stats)

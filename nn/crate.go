@@ -68,7 +68,7 @@ func NewISTA[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *Weig
 	step, lambda, err := istaSettings(values)
 	bound := math.Sqrt(6 / float64(width)) // He et al. 2015, arXiv 1502.01852
 	first := func(key rng.Key, i uint64) float64 { return bound * (2*key.Float64(i) - 1) }
-	return &ISTA[T]{D: Linear[T]{W: w.New("dictionary.weight", true, first, width, width)}, Step: T(step), Lambda: T(lambda)}, err
+	return &ISTA[T]{D: Linear[T]{W: w.New("dictionary.weight", true, first, width, width)}, Rate: T(step), Lambda: T(lambda)}, err
 }
 
 // Traits are those of softmax attention.

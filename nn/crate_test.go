@@ -65,11 +65,11 @@ func TestMSSAIsItsDefinition(t *testing.T) {
 func TestISTA(t *testing.T) {
 	const n, w = 70, 5
 	s := &source{key: rng.New(97)}
-	m := &ISTA[float64]{D: Linear[float64]{W: weight[float64](s, w, w)}, Step: 0.3, Lambda: 0.2}
+	m := &ISTA[float64]{D: Linear[float64]{W: weight[float64](s, w, w)}, Rate: 0.3, Lambda: 0.2}
 	x, dy := matrix[float64](s, n, w), matrix[float64](s, n, w)
 	var tr ISTATrace[float64]
 	y := matrix[float64](s, n, w)
-	m.Forward(y, x, &tr)
+	m.Forward(y, y, x, Scope[float64]{}, &tr, true)
 	var zeros int
 	for i := range n {
 		r := make([]float64, w)
@@ -98,12 +98,12 @@ func TestISTA(t *testing.T) {
 	}
 	f := func() float64 {
 		y := tensor.NewMat[float64](n, w)
-		m.Forward(y, x, new(ISTATrace[float64]))
+		m.Forward(y, y, x, Scope[float64]{}, new(ISTATrace[float64]), true)
 		return sumOf(y, dy)
 	}
 	dx, kept := tensor.NewMat[float64](n, w), tensor.NewMat[float64](n, w)
 	copyRows(kept, dy)
-	m.Backward(dx, kept, x, &tr)
+	m.Backward(dx, kept, x, &tr, nil)
 	// Steps short enough to stay on one side of max.
 	for i := range n {
 		if r := check.Ratio(dx.Row(i), check.GradientBy(1e-6, f, x.Row(i)), 1e-6); !(r <= 1) {

@@ -10,7 +10,7 @@
 // heads of width D, Hkv key heads and U hidden units:
 //
 //	Embedding   nothing but the token ids
-//	Norm        2 (mean and reciprocal deviation), and the caller's input, W
+//	LayerNorm   2 (mean and reciprocal deviation), and the caller's input, W
 //	Linear      the caller's input
 //	Attention   2·H·D + 2·Hkv·D + H (queries, keys, values, outputs, denominators)
 //	MLP         2·U (before and after GELU)

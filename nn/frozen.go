@@ -202,15 +202,17 @@ type FrozenMLP[T tensor.Float] struct {
 }
 
 // Freeze returns the layer with its weights rearranged.
-func (m *MLP[T]) Freeze(rows int) *FrozenMLP[T] {
+func (m *MLP[T]) Freeze(rows int) Stepper[T] {
 	return &FrozenMLP[T]{m.Up.Freeze(rows), m.Down.Freeze(rows), m.Act}
 }
 
-// Forward adds to y the MLP of x. It leaves nothing for Backward. Of many rows it asks
-// for the memory ahead, which is read behind it.
-func (m *FrozenMLP[T]) Forward(y, x tensor.Mat[T], tr *MLPTrace[T], ahead []T) {
+// Step adds to y [rows,width] the MLP of x [rows,width]. For more than ThinRows rows its
+// products prefetch s.Next. The error is nil.
+func (m *FrozenMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
+	tr := trace.(*MLPTrace[T])
 	// Products read rows well that lie an odd number of cache lines apart.
 	hidden := columns(room(&tr.act, x.Rows, kernel.Stride(m.up.out)), 0, m.up.out)
 	m.up.forward(hidden, x, false, m.act, nil)
-	m.down.forward(y, hidden, true, noActivation, ahead)
+	m.down.forward(y, hidden, true, noActivation, s.Next)
+	return nil
 }

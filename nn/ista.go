@@ -12,7 +12,7 @@ import (
 // the place of an MLP, without a residual.
 type ISTA[T tensor.Float] struct {
 	D      Linear[T] // [width,width], without bias
-	Step   T         // η
+	Rate   T         // η
 	Lambda T
 }
 
@@ -21,19 +21,41 @@ type ISTATrace[T tensor.Float] struct {
 	r, y []T // [rows,width] x - Dx, and the output
 }
 
-// Forward sets y [rows,width] from x, which do not overlap.
-func (m *ISTA[T]) Forward(y, x tensor.Mat[T], tr *ISTATrace[T]) {
+// Aux is 0.
+func (tr *ISTATrace[T]) Aux() float64 { return 0 }
+
+// NewTrace returns an empty ISTATrace.
+func (m *ISTA[T]) NewTrace() Trace[T] { return new(ISTATrace[T]) }
+
+// FLOPs counts both products.
+func (m *ISTA[T]) FLOPs(n int, _ bool) float64 { return 4 * float64(n) * m.D.size() }
+
+// Forward sets y [rows,width] from x [rows,width], which do not overlap. It does not read
+// base. The error is nil.
+func (m *ISTA[T]) Forward(y, _, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ bool) error {
+	tr := trace.(*ISTATrace[T])
 	r, out := room(&tr.r, x.Rows, x.Cols), room(&tr.y, x.Rows, x.Cols)
 	multiply(true, rowProduct[T]{layer: &m.D, y: r, x: x})
 	m.run(istaRows[T]{m, r, x, istaResidual})
 	multiply(false, rowProduct[T]{layer: &m.D, y: out, x: r})
 	m.run(istaRows[T]{m, out, x, istaShrink})
 	copyRows(y, out)
+	return nil
 }
 
-// Backward sets dx [rows,width], which overlaps neither dy nor x. It uses up the
-// trace, and dy.
-func (m *ISTA[T]) Backward(dx, dy, x tensor.Mat[T], tr *ISTATrace[T]) {
+// Step sets y [rows,width] from x [rows,width]. The error is nil.
+func (m *ISTA[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
+	return m.Forward(y, y, x, s, trace, false)
+}
+
+// Freeze returns the layer itself.
+func (m *ISTA[T]) Freeze(int) Stepper[T] { return m }
+
+// Backward sets dx [rows,width] from dy [rows,width] and adds to the gradient of the
+// dictionary. dx overlaps neither dy nor x. It overwrites the trace and dy. The error is
+// nil.
+func (m *ISTA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
+	tr := trace.(*ISTATrace[T])
 	r, y := view(tr.r, x.Rows, x.Cols), view(tr.y, x.Rows, x.Cols)
 	m.run(istaRows[T]{m, dy, y, istaAlive})
 	// y is η times the gradient before max from here on, and then η times that of r.
@@ -45,6 +67,7 @@ func (m *ISTA[T]) Backward(dx, dy, x tensor.Mat[T], tr *ISTATrace[T]) {
 	multiply(false, rowProduct[T]{layer: &m.D, y: dx, x: y})
 	AddTo(dx, r)
 	AddTo(dx, dy)
+	return nil
 }
 
 func (m *ISTA[T]) run(f istaRows[T]) {
@@ -80,9 +103,9 @@ func (f *istaRows[T]) Piece(i0, i1 int) {
 				y[j] = v - y[j]
 			}
 		case istaShrink:
-			off := f.m.Step * f.m.Lambda
+			off := f.m.Rate * f.m.Lambda
 			for j, v := range x {
-				y[j] = max(v+f.m.Step*y[j]-off, 0)
+				y[j] = max(v+f.m.Rate*y[j]-off, 0)
 			}
 		case istaAlive:
 			for j, v := range x {
@@ -91,7 +114,7 @@ func (f *istaRows[T]) Piece(i0, i1 int) {
 				}
 			}
 		case istaScale:
-			t.Scale(y, f.m.Step, x)
+			t.Scale(y, f.m.Rate, x)
 		case istaNegate:
 			t.Scale(y, -1, x)
 		}

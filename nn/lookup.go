@@ -16,15 +16,17 @@ import (
 //
 //	(A·(e-ē) + A·(p-p̄))/σ + c
 //
-// with A the weights times the gain of the norm, c their bias and what they make of that
-// of the norm, ē and p̄ the means of the two rows, and σ the deviation of their sum. The
+// with A the weights times the gain of the norm, c their bias plus their product with the
+// bias of the norm, ē and p̄ the means of the two rows, 0 for a norm that does not centre,
+// and 1/σ the factor of the norm. The
 // first term is read from a table of tokens (Graef 2024, arXiv 2402.13388, where there is
 // no other), and the second is computed once for all sequences. Results err as those of
 // the layer do, times (|e|+|p|)/|e+p|. The weights must not change while it is in use.
 type Lookup[T tensor.Float] struct {
 	layer    *Attention[T]
 	weights  Linear[T]   // [out,width]: A, of queries, keys and values
-	centred  bool        // there is a norm
+	scaled   bool        // there is a norm
+	centred  bool        // rows lose their mean in the norm
 	tokens   []T         // [vocab,out]
 	bias     []T         // [out]: c; nil: none
 	position Position[T] // nil: none
@@ -37,23 +39,27 @@ const lookupSize = 1 << 20
 // NewLookup returns the Lookup of a layer behind the norm, nil for none, of rows of the
 // embedding and, unless it is nil, the position. It is nil where the table would have
 // more than 2²⁰ elements.
-func NewLookup[T tensor.Float](a *Attention[T], norm *Norm[T], embed *Embedding[T], position Position[T]) *Lookup[T] {
+func NewLookup[T tensor.Float](a *Attention[T], norm Norm[T], embed *Embedding[T], position Position[T]) *Lookup[T] {
 	width, out, vocab := a.Q.W.Shape[1], (a.H+2*a.Hkv)*a.D, embed.W.Shape[0]
 	if vocab*out > lookupSize {
 		return nil
 	}
-	l := &Lookup[T]{layer: a, centred: norm != nil, position: position}
+	l := &Lookup[T]{layer: a, position: position}
+	var gain, shift []T
+	if norm != nil {
+		l.scaled = true
+		gain, shift, l.centred = norm.Affine()
+	}
 	if p, learned := position.(*Learned[T]); learned {
 		l.places = int64(p.W.Shape[0])
 	}
-	biased := norm != nil && norm.Bias != nil
 	l.weights.W = &param.Param[T]{Shape: []int{out, width}, Data: make([]T, 0, out*width)}
 	for _, p := range [...]*Linear[T]{&a.Q, &a.K, &a.V} {
 		l.weights.W.Data = append(l.weights.W.Data, p.W.Data...)
 		switch {
-		case biased:
+		case shift != nil:
 			y := view(make([]T, p.W.Shape[0]), 1, p.W.Shape[0])
-			p.Forward(y, view(norm.Bias.Data, 1, width), false)
+			p.Forward(y, view(shift, 1, width), false)
 			l.bias = append(l.bias, y.Data...)
 		case p.B != nil:
 			l.bias = append(l.bias, p.B.Data...)
@@ -63,7 +69,7 @@ func NewLookup[T tensor.Float](a *Attention[T], norm *Norm[T], embed *Embedding[
 		k := kernel.Active[T]()
 		for i := range out {
 			row := l.weights.W.Data[i*width:][:width]
-			k.Mul(row, row, norm.Gain.Data)
+			k.Mul(row, row, gain)
 		}
 	}
 	l.tokens = make([]T, vocab*out)
@@ -190,7 +196,7 @@ func (f *lookupForward[T]) Piece(i0, i1 int) {
 			row = y
 		}
 		switch {
-		case l.centred:
+		case l.scaled:
 			t.Scale(y, f.r.Stats[2*i+1], row)
 		case f.places.Rows == 0:
 			copy(y, row)

@@ -47,12 +47,13 @@ func testLookup[T tensor.Float](t *testing.T, unit float64) {
 		}
 		a := &Attention[T]{Q: layer("q", h*d), K: layer("k", hkv*d), V: layer("v", hkv*d), O: layer("o", h*d), Mechanism: m, H: h, Hkv: hkv, D: d}
 		embed := &Embedding[T]{W: draw("embed", 0.5, vocab, width)}
-		var norm *Norm[T]
+		var norm Norm[T]
 		if normed {
-			norm = &Norm[T]{Gain: draw("gain", 1, width), Eps: 1e-5}
+			layer := &LayerNorm[T]{Gain: draw("gain", 1, width), Eps: 1e-5}
 			if shifted {
-				norm.Bias = draw("shift", 0, width)
+				layer.Bias = draw("shift", 0, width)
 			}
+			norm = layer
 		}
 		var position Position[T]
 		switch where {
@@ -97,12 +98,16 @@ func testLookup[T tensor.Float](t *testing.T, unit float64) {
 						meanE, meanP = meanE+float64(e[j])/width, meanP+float64(p[j])/width
 					}
 				}
+				var gain, shift []T
+				if norm != nil {
+					gain, shift, _ = norm.Affine()
+				}
 				for j := range e {
 					size[i*width+j] = (math.Abs(float64(e[j])) + math.Abs(meanE) + math.Abs(float64(p[j])) + math.Abs(meanP)) * over
 					if norm != nil {
-						size[i*width+j] *= math.Abs(float64(norm.Gain.Data[j]))
-						if norm.Bias != nil {
-							size[i*width+j] += math.Abs(float64(norm.Bias.Data[j]))
+						size[i*width+j] *= math.Abs(float64(gain[j]))
+						if shift != nil {
+							size[i*width+j] += math.Abs(float64(shift[j]))
 						}
 					}
 				}

@@ -21,13 +21,23 @@ type MLPTrace[T tensor.Float] struct {
 	pre, act []T // [rows,hidden], before and after the activation
 }
 
+// Aux is 0.
+func (t *MLPTrace[T]) Aux() float64 { return 0 }
+
 func (t *MLPTrace[T]) view(rows, hidden int) (pre, act tensor.Mat[T]) {
 	return view(t.pre, rows, hidden), view(t.act, rows, hidden)
 }
 
-// Forward sets y [rows,width] to base plus the MLP of x. y may be base, but not x.
-func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], tr *MLPTrace[T]) {
-	hidden := m.Up.W.Shape[0]
+// NewTrace returns an empty MLPTrace.
+func (m *MLP[T]) NewTrace() Trace[T] { return new(MLPTrace[T]) }
+
+// FLOPs counts both products.
+func (m *MLP[T]) FLOPs(n int, _ bool) float64 { return 2 * float64(n) * (m.Up.size() + m.Down.size()) }
+
+// Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
+// be base, but not x. The error is nil.
+func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ bool) error {
+	tr, hidden := trace.(*MLPTrace[T]), m.Up.W.Shape[0]
 	tr.pre = slices.Grow(tr.pre[:0], x.Rows*hidden)[:x.Rows*hidden]
 	tr.act = slices.Grow(tr.act[:0], x.Rows*hidden)[:x.Rows*hidden]
 	pre, act := tr.view(x.Rows, hidden)
@@ -36,11 +46,12 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], tr *MLPTrace[T]) {
 		Activate(m.Act, act, pre)
 		copyRows(y, base)
 		m.Down.Forward(y, act, true)
-		return
+		return nil
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
 	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpForward[T]{m.Act, m.Up.pack(ar, true), m.Down.pack(ar, true), y, base, x, pre, act})
+	return nil
 }
 
 type mlpForward[T tensor.Float] struct {
@@ -71,16 +82,22 @@ func (m *MLP[T]) work(rows int) float64 {
 	return 2 * float64(rows) * float64(len(m.Up.W.Data)+len(m.Down.W.Data))
 }
 
-// Backward sets dx [rows,width], which overlaps neither dy nor x. The trace is
-// used up.
-func (m *MLP[T]) Backward(dx, dy, x tensor.Mat[T], tr *MLPTrace[T]) {
-	hidden := m.Up.W.Shape[0]
+// Backward sets dx [rows,width] from dy [rows,width] and adds to the gradients of the
+// weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
+func (m *MLP[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
+	tr, hidden := trace.(*MLPTrace[T]), m.Up.W.Shape[0]
 	pre, act := tr.view(x.Rows, hidden)
 	ar := arena.Acquire()
 	defer ar.Release()
 	par.Run(x.Rows, rowPiece(x.Rows), m.work(x.Rows), mlpBackward[T]{m.Act, m.Up.pack(ar, false), m.Down.pack(ar, false), dx, dy, pre})
 	// pre is its own gradient from here on.
 	addWeights(weightGrad[T]{&m.Down, dy, act}, weightGrad[T]{&m.Up, pre, x})
+	return nil
+}
+
+// Step adds to y [rows,width] the MLP of x [rows,width]. The error is nil.
+func (m *MLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
+	return m.Forward(y, y, x, s, trace, false)
 }
 
 type mlpBackward[T tensor.Float] struct {

@@ -79,7 +79,7 @@ func layers(s *source) map[string]layer {
 		all[name] = x
 	}
 	for name, bias := range map[string]bool{"norm": false, "norm with bias": true} {
-		n := &Norm[float64]{Gain: weight[float64](s, 7), Eps: 1e-5}
+		n := &LayerNorm[float64]{Gain: weight[float64](s, 7), Eps: 1e-5}
 		x := layer{in: 7, out: 7, weights: []*param.Param[float64]{n.Gain}}
 		var stats []float64
 		x.forward = func(y, x tensor.Mat[float64]) {
@@ -106,9 +106,9 @@ func layers(s *source) map[string]layer {
 			for i := range y.Rows {
 				clear(y.Row(i))
 			}
-			m.Forward(y, y, x, &trace)
+			m.Forward(y, y, x, Scope[float64]{}, &trace, true)
 		},
-		backward: func(dx, dy, x tensor.Mat[float64]) { m.Backward(dx, dy, x, &trace) },
+		backward: func(dx, dy, x tensor.Mat[float64]) { m.Backward(dx, dy, x, &trace, nil) },
 	}
 	return all
 }
@@ -235,12 +235,12 @@ func TestRowsDoNotMeet(t *testing.T) {
 	s := &source{key: rng.New(5)}
 	l := Linear[float32]{W: weight[float32](s, 67, 300), B: weight[float32](s, 67)}
 	m := MLP[float32]{Up: Linear[float32]{W: weight[float32](s, 45, 67)}, Down: Linear[float32]{W: weight[float32](s, 67, 45)}}
-	n := Norm[float32]{Gain: weight[float32](s, 67), Eps: 1e-5}
+	n := LayerNorm[float32]{Gain: weight[float32](s, 67), Eps: 1e-5}
 	run := func(x tensor.Mat[float32]) tensor.Mat[float32] {
 		y, z := tensor.NewMat[float32](x.Rows, 67), tensor.NewMat[float32](x.Rows, 67)
 		l.Forward(y, x, false)
 		n.Forward(y, y, make([]float32, 2*x.Rows))
-		m.Forward(z, z, y, new(MLPTrace[float32]))
+		m.Forward(z, z, y, Scope[float32]{}, new(MLPTrace[float32]), false)
 		return z
 	}
 	x := matrix[float32](s, 211, 300)
@@ -261,15 +261,15 @@ func TestThreadsDoNotChangeBits(t *testing.T) {
 			Up:   Linear[float32]{W: weight[float32](s, 260, 97), B: weight[float32](s, 260)},
 			Down: Linear[float32]{W: weight[float32](s, 97, 260), B: weight[float32](s, 97)},
 		}
-		n := Norm[float32]{Gain: weight[float32](s, 97), Bias: weight[float32](s, 97), Eps: 1e-5}
+		n := LayerNorm[float32]{Gain: weight[float32](s, 97), Bias: weight[float32](s, 97), Eps: 1e-5}
 		x, dy := matrix[float32](s, 1500, 97), matrix[float32](s, 1500, 97)
 		y, z := tensor.NewMat[float32](1500, 97), tensor.NewMat[float32](1500, 97)
 		dx, dz := tensor.NewMat[float32](1500, 97), tensor.NewMat[float32](1500, 97)
 		stats := make([]float32, 3000)
 		var trace MLPTrace[float32]
 		n.Forward(y, x, stats)
-		m.Forward(z, z, y, &trace)
-		m.Backward(dz, dy, y, &trace)
+		m.Forward(z, z, y, Scope[float32]{}, &trace, true)
+		m.Backward(dz, dy, y, &trace, nil)
 		n.Backward(dx, dz, x, stats)
 		return [][]float32{z.Data, dx.Data, m.Up.W.Grad, m.Up.B.Grad, m.Down.W.Grad, m.Down.B.Grad, n.Gain.Grad, n.Bias.Grad}
 	}

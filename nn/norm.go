@@ -8,9 +8,22 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Norm is layer normalisation (Ba et al. 2016, arXiv 1607.06450): every row
+// Norm normalises rows, each by itself.
+type Norm[T tensor.Float] interface {
+	// Forward sets y [rows,width] from x [rows,width], which may be y. It sets stats
+	// [2·rows]: element 2·i+1 is the factor by which row i was scaled.
+	Forward(y, x tensor.Mat[T], stats []T)
+	// Backward adds to dx [rows,width] and to the gradients of the weights, from dy
+	// [rows,width]. x and stats are those of Forward. dx overlaps no other.
+	Backward(dx, dy, x tensor.Mat[T], stats []T)
+	// Affine returns the gain [width] and the bias [width] that a scaled row gets, nil
+	// for no bias, and reports whether a row loses its mean before it is scaled.
+	Affine() (gain, bias []T, centred bool)
+}
+
+// LayerNorm is layer normalisation (Ba et al. 2016, arXiv 1607.06450): every row
 // minus its mean, over √(variance + Eps), times the gain, plus the bias.
-type Norm[T tensor.Float] struct {
+type LayerNorm[T tensor.Float] struct {
 	Gain *param.Param[T] // [width]
 	Bias *param.Param[T] // [width]; nil: none
 	Eps  T
@@ -23,9 +36,17 @@ const normRows = 64
 // normWork is the arithmetic of an element, roughly.
 const normWork = 8
 
-// Forward sets y [rows,width] from x, which it may be. stats [2·rows] receives
-// each row's mean and reciprocal deviation.
-func (n *Norm[T]) Forward(y, x tensor.Mat[T], stats []T) {
+// Affine returns gain and bias. A row loses its mean.
+func (n *LayerNorm[T]) Affine() (gain, bias []T, centred bool) {
+	if n.Bias != nil {
+		bias = n.Bias.Data
+	}
+	return n.Gain.Data, bias, true
+}
+
+// Forward sets y [rows,width] from x [rows,width], which may be y. It sets stats
+// [2·rows] to each row's mean and reciprocal deviation.
+func (n *LayerNorm[T]) Forward(y, x tensor.Mat[T], stats []T) {
 	if f := (normForward[T]{n, y, x, stats}); x.Rows <= normRows {
 		f.Piece(0, x.Rows)
 	} else {
@@ -34,23 +55,20 @@ func (n *Norm[T]) Forward(y, x tensor.Mat[T], stats []T) {
 }
 
 type normForward[T tensor.Float] struct {
-	n     *Norm[T]
+	n     *LayerNorm[T]
 	y, x  tensor.Mat[T]
 	stats []T
 }
 
 func (f *normForward[T]) Piece(i0, i1 int) {
-	t, n := kernel.Active[T](), f.n
-	var bias []T
-	if n.Bias != nil {
-		bias = n.Bias.Data
-	}
+	gain, bias, _ := f.n.Affine()
 	y, x := f.y.Slice(i0, i1), f.x.Slice(i0, i1)
-	t.LayerNorm(y.Data, y.Stride, x.Data, x.Stride, x.Rows, x.Cols, n.Gain.Data, bias, f.stats[2*i0:2*i1], n.Eps)
+	kernel.Active[T]().LayerNorm(y.Data, y.Stride, x.Data, x.Stride, x.Rows, x.Cols, gain, bias, f.stats[2*i0:2*i1], f.n.Eps)
 }
 
-// Backward adds to dx [rows,width]; x and stats are those of Forward.
-func (n *Norm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
+// Backward adds to dx [rows,width] and to the gradients of gain and bias, from dy
+// [rows,width]. x and stats are those of Forward. dx overlaps no other.
+func (n *LayerNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
 	w := x.Cols
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -65,7 +83,7 @@ func (n *Norm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
 }
 
 type normBackward[T tensor.Float] struct {
-	n                *Norm[T]
+	n                *LayerNorm[T]
 	dx, dy, x, parts tensor.Mat[T]
 	stats            []T
 }

@@ -1,0 +1,102 @@
+package nn
+
+import (
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Branch computes what a block of a model adds to its rows, from rows [B·N,width] to
+// rows [B·N,width]. A Mixer, an MLP, an ISTA step and a CrossAttention are branches. The
+// output for a sequence depends on no other sequence and not on the number of threads.
+type Branch[T tensor.Float] interface {
+	// FLOPs returns the operations of Forward for a sequence of n tokens. A
+	// multiply-add counts two.
+	FLOPs(n int, causal bool) float64
+
+	// NewTrace returns an empty trace for Forward and Step. It serves all branches of
+	// one type and size.
+	NewTrace() Trace[T]
+	// Forward sets y [B·N,width] to base [B·N,width] plus the output for x
+	// [B·N,width]. y may be base. keep says that Backward follows.
+	Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T], keep bool) error
+	// Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of
+	// the weights. x and tr are those of Forward. dx overlaps neither dy nor x.
+	Backward(dx, dy, x tensor.Mat[T], tr Trace[T], s *Scratch[T]) error
+
+	Stepper[T]
+	// Freeze returns a stepper with a packed copy of the weights, for at most that
+	// many rows. Its steps have the bits of Step.
+	Freeze(rows int) Stepper[T]
+}
+
+// Stepper continues sequences from a state.
+type Stepper[T tensor.Float] interface {
+	// Step adds to y [B·N,width] the output for x [B·N,width], the tokens that follow
+	// those in state. state is nil for branches other than mixers. The rotations of s
+	// start at the position of the first new token. Results do not depend on how the
+	// tokens are cut into calls.
+	Step(y, x tensor.Mat[T], state State[T], s Scope[T], tr Trace[T]) error
+}
+
+// Trace holds what Forward leaves for Backward. It belongs to one block, or to all
+// blocks of a type where nothing is kept.
+type Trace[T tensor.Float] interface {
+	// Aux returns the auxiliary loss of the last Forward with keep set.
+	Aux() float64
+}
+
+// Scope says which tokens see which in a call.
+type Scope[T tensor.Float] struct {
+	B       int // batch rows
+	Causal  bool
+	KeyLens []int64            // [B] valid keys of each batch row; nil: all
+	Rope    *attention.Rope[T] // nil: none
+	Drop    *attention.Drop    // nil: none; stays as it is until Backward
+
+	// Source [B·M,width] is the encoder's output, which CrossAttention reads, and
+	// SourceLens [B] its valid rows; nil: all.
+	Source     tensor.Mat[T]
+	SourceLens []int64
+
+	// Next is memory that is read after a step: its products may prefetch it.
+	Next []T
+
+	// Init and Final are the states of Attention before and after a segment of causal
+	// sequences, in calls that Backward follows. Init is nil at the start, Final where
+	// it is not wanted. Other branches ignore them.
+	Init, Final State[T]
+
+	// Ranks divide the tokens of causal sequences, in the order of the ranks (package
+	// comm/sequence); nil: none. Branches other than Attention ignore them.
+	Ranks *comm.Comm
+}
+
+// Scratch is memory that Backward works in. Layers may share it.
+type Scratch[T tensor.Float] struct {
+	// Aux is the gradient of the auxiliary loss; 0: it is in no loss.
+	Aux T
+
+	// DSource [B·M,width] receives the gradient of Scope.Source: CrossAttention adds
+	// to it.
+	DSource tensor.Mat[T]
+
+	// DFinal and DInit are the gradients of Scope.Final and Scope.Init: nil where
+	// nothing follows, and where nothing came before.
+	DFinal, DInit *attention.StateGrad[T]
+
+	rooms [][]T
+	used  int
+}
+
+// empty takes back all rooms.
+func (s *Scratch[T]) empty() { s.used = 0 }
+
+// room lends a matrix with undefined contents until s is emptied.
+func (s *Scratch[T]) room(rows, cols int) tensor.Mat[T] {
+	if s.used == len(s.rooms) {
+		s.rooms = append(s.rooms, nil)
+	}
+	s.used++
+	return room(&s.rooms[s.used-1], rows, cols)
+}
