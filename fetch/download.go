@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -200,13 +201,26 @@ func (f *File) bring(ctx context.Context, dir string, o Options) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	// What is fetched now is another version, for all that is known.
+	// The fetched files may be another version. Until they are observed they do not
+	// count as present, so that a killed fetch is repeated.
+	before := maps.Clone(known)
 	for name := range f.results() {
 		delete(known, name)
+		if !f.published(name) {
+			known[name] = observation{}
+		}
 	}
 	if err := writeObserved(dir, known); err != nil {
 		return err
 	}
+	if err := f.fetch(ctx, dir, o, known); err != nil {
+		return errors.Join(err, writeObserved(dir, before))
+	}
+	return writeObserved(dir, known)
+}
+
+// fetch takes or downloads the file and sets in known what is observed of it.
+func (f *File) fetch(ctx context.Context, dir string, o Options, known observed) (err error) {
 	proof := "the file that it was copied from"
 	if o.From != "" {
 		err = f.take(ctx, dir, o)
@@ -227,7 +241,7 @@ func (f *File) bring(ctx context.Context, dir string, o Options) error {
 			return err
 		}
 	}
-	return writeObserved(dir, known)
+	return nil
 }
 
 // there reports whether what the file becomes is in the folder of the set, and is

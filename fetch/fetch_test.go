@@ -184,6 +184,39 @@ func TestFetchGoesOn(t *testing.T) {
 }
 
 // A part of an older version is not joined to a newer one.
+// The bytes of a file may be whole and its digest not yet noted when a fetch is killed.
+func TestFetchKilledBeforeItsDigestIsNotedIsRepeated(t *testing.T) {
+	b := content(100_000)
+	s := serve(t, b)
+	set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}}), t.TempDir()
+	note := filepath.Join(dir, "set", observedFile)
+	fetch := func() []byte {
+		t.Helper()
+		if err := set.Fetch(t.Context(), Options{Folder: dir}); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(note)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	want := fetch()
+	if err := writeObserved(filepath.Dir(note), observed{"x.bin": {}}); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, set.Verify(t.Context(), dir), "x.bin: its fetch did not end")
+	if how := set.Proof(dir); strings.Contains(how, "complete by") {
+		t.Errorf("an interrupted fetch is proved by %q", how)
+	}
+	if got := fetch(); !bytes.Equal(got, want) {
+		t.Errorf("the note is %s, want %s", got, want)
+	}
+	if len(s.ranges) != 2 {
+		t.Errorf("%d requests, want 2", len(s.ranges))
+	}
+}
+
 func TestFetchOfAnotherVersion(t *testing.T) {
 	s := serve(t, content(300_000))
 	s.cut = 100_000

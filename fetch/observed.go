@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
@@ -28,7 +29,8 @@ const (
 // observed is what was observed of files, by their names in the folder.
 type observed map[string]observation
 
-// observation is a file as it was when it was fetched.
+// observation is a file as it was when it was fetched. The empty observation marks a
+// file whose fetch has begun and has not ended.
 type observation struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
@@ -84,11 +86,19 @@ func parseObserved(text []byte) (observed, error) {
 	return c.Files, nil
 }
 
-// writeObserved writes what was observed, unless it is nothing or there already.
+// writeObserved writes what was observed, unless it is there already. Nothing observed
+// has no file.
 func writeObserved(dir string, o observed) error {
 	there, err := readObserved(dir)
 	if err == nil && maps.Equal(there, o) {
 		return nil
+	}
+	if len(o) == 0 {
+		err := os.Remove(filepath.Join(dir, observedFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return err
 	}
 	text, err := json.MarshalIndent(observedContent{observedFormat, observedVersion, o}, "", "  ")
 	if err != nil {
@@ -113,6 +123,9 @@ func observe(ctx context.Context, path, proof string) (observation, error) {
 
 // verify compares a file with what was observed of it.
 func (o observation) verify(ctx context.Context, path string) error {
+	if o == (observation{}) {
+		return fmt.Errorf("%s: its fetch did not end; fetch it once more", path)
+	}
 	got, err := observe(ctx, path, o.Proof)
 	switch {
 	case err != nil:

@@ -114,7 +114,7 @@ func (s *Set) Proof(folder string) string {
 		f := &s.Files[i]
 		how := f.verified()
 		for name := range f.results() {
-			if note, ok := known[name]; ok && !f.strong() {
+			if note, ok := known[name]; ok && note != (observation{}) && !f.strong() {
 				how = "no published checksum known; complete by " + note.Proof + ", unchanged by its SHA-256 since it was fetched"
 			}
 		}
