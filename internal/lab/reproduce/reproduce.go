@@ -193,6 +193,10 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 			open = append(open, p)
 			continue
 		}
+		// A run that was killed behind its record has left its work.
+		if err := store.end(store.work(&p)); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Name, err)
+		}
 		results.add(record)
 	}
 	clock := newClock(open)

@@ -153,7 +153,7 @@ type begun struct {
 // begin returns the folder of a piece's work and the build that began it. What is
 // there of another configuration goes.
 func (s store) begin(p *Piece, config json.RawMessage, build Build) (folder string, by Build, err error) {
-	folder = filepath.Join(s.dir, "work", p.Name)
+	folder = s.work(p)
 	mark := folder + ".json"
 	data, err := readBounded(mark)
 	if err == nil {
@@ -174,9 +174,12 @@ func (s store) begin(p *Piece, config json.RawMessage, build Build) (folder stri
 	return folder, build, writeJSON(mark, begun{config, build})
 }
 
-// end removes the work of a piece that has a record.
+// work is the folder of a piece's work.
+func (s store) work(p *Piece) string { return filepath.Join(s.dir, "work", p.Name) }
+
+// end removes the work, if any, of a piece that has a record.
 func (s store) end(folder string) error {
-	return errors.Join(os.RemoveAll(folder), os.Remove(folder+".json"))
+	return errors.Join(os.RemoveAll(folder), os.RemoveAll(folder+".json"))
 }
 
 // make runs a piece, or goes on with it, and saves what comes of it. The record has
