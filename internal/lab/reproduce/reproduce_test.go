@@ -180,6 +180,26 @@ func TestRunGoesOn(t *testing.T) {
 	}
 }
 
+// A run may be killed when the record of a piece is written and its work still there.
+func TestRunRemovesWorkThatAKillLeftBesideItsRecord(t *testing.T) {
+	o := &Options{Out: t.TempDir()}
+	r := counting(map[string]int{}, 1)
+	if _, err := r.Run(t.Context(), o, Observer{}); err != nil {
+		t.Fatal(err)
+	}
+	s := store{o.folder(r)}
+	work, _, err := s.begin(&Piece{Name: "one", Config: 1}, []byte("1"), Build{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Run(t.Context(), o, Observer{}); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(work)); err != nil || len(left) != 0 {
+		t.Errorf("work left over: %v, %v", left, err)
+	}
+}
+
 func TestDamagedRecord(t *testing.T) {
 	o := &Options{Out: t.TempDir()}
 	r := counting(map[string]int{}, 1)
