@@ -14,18 +14,18 @@ import (
 // lent, and so is what carries work to other goroutines. What is left is the row
 // of the metrics; with a second goroutine, lent memory may be out when it is
 // asked for, and then one more of it is made.
-func TestUpdateAllocations(t *testing.T) {
+func TestUpdateAllocatesAlmostNothing(t *testing.T) {
 	if raced {
 		t.Skip("the race detector allocates")
 	}
 	defer par.SetThreads(0)
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // pools forget what the collector takes
 	wide := func(mechanism string) Config {
-		c := standard(2, 128, 2, 160, 4, 1000)
+		c := standardPreset(2, 128, 2, 160, 4, 1000)
 		c.Model.Mechanism = mechanism
 		return c
 	}
-	linear := standard(1, 128, 16, 768, 1, 1000) // the form that the heads' width asks for
+	linear := standardPreset(1, 128, 16, 768, 1, 1000) // the form that the heads' width asks for
 	linear.Model.Conv, linear.Model.Positions, linear.Model.Bias = 4, model.Learned, true
 	for name, c := range map[string]Config{
 		"fastmax": wide("fastmax"), "softmax": wide("softmax"), "taylorshift": wide("taylorshift"), "linear form": linear,
@@ -40,7 +40,7 @@ func TestUpdateAllocations(t *testing.T) {
 				t.Fatal(err)
 			}
 			update := func() {
-				if err := trainer.update(context.Background(), Observer{}); err != nil {
+				if err := trainer.runUpdate(context.Background(), Observer{}); err != nil {
 					t.Fatal(err)
 				}
 			}

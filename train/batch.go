@@ -8,10 +8,10 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// packed is a batch of samples.
-type packed struct {
+// packedBatch is a batch of samples.
+type packedBatch struct {
 	model.Batch
-	lens    []int64 // memory of Lens, which may be nil
+	lengths []int64 // memory of Lens, which may be nil
 	counted int     // targets
 }
 
@@ -21,33 +21,33 @@ type collector struct {
 	samples []task.Sample
 }
 
-// Pack returns samples of a task as the batch that a model reads, as long as the
+// PackBatch returns samples of a task as the batch that a model reads, as long as the
 // longest of them.
-func Pack(spec task.Spec, samples ...task.Sample) *model.Batch {
-	b := new(packed)
-	(&collector{spec: spec}).pack(b, samples)
+func PackBatch(spec task.Spec, samples ...task.Sample) *model.Batch {
+	b := new(packedBatch)
+	(&collector{spec: spec}).packBatch(b, samples)
 	return &b.Batch
 }
 
-// take returns the memory of n samples.
-func (c *collector) take(n int) []task.Sample {
+// sampleBuffer returns the memory of n samples.
+func (c *collector) sampleBuffer(n int) []task.Sample {
 	if more := n - len(c.samples); more > 0 {
 		c.samples = append(c.samples, make([]task.Sample, more)...)
 	}
 	return c.samples[:n]
 }
 
-// pack sets b to samples, as long as the longest of them. Padded positions are told
+// packBatch sets b to samples, as long as the longest of them. Padded positions are told
 // by b.Lens, which is nil where there are none.
-func (c *collector) pack(b *packed, samples []task.Sample) {
+func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
 	s := &c.spec
 	b.B, b.N = len(samples)*s.Parts, 0
 	b.Tokens, b.Values, b.Targets, b.Numbers = b.Tokens[:0], b.Values[:0], b.Targets[:0], b.Numbers[:0]
-	b.lens, b.Lens, b.counted = b.lens[:0], nil, 0
+	b.lengths, b.Lens, b.counted = b.lengths[:0], nil, 0
 	for i := range samples {
 		for part := range s.Parts {
-			from, to := c.part(&samples[i], part)
-			b.lens = append(b.lens, int64(to-from))
+			from, to := c.partBounds(&samples[i], part)
+			b.lengths = append(b.lengths, int64(to-from))
 			b.N = max(b.N, to-from)
 		}
 	}
@@ -55,18 +55,18 @@ func (c *collector) pack(b *packed, samples []task.Sample) {
 	for i := range samples {
 		x := &samples[i]
 		for part := range s.Parts {
-			from, to := c.part(x, part)
+			from, to := c.partBounds(x, part)
 			padding := b.N - (to - from)
 			if s.Vocab > 0 {
-				b.Tokens = pad(append(b.Tokens, x.Tokens[from:to]...), padding, 0)
+				b.Tokens = appendRepeated(append(b.Tokens, x.Tokens[from:to]...), padding, 0)
 			} else {
-				b.Values = pad(append(b.Values, x.Values[from*s.Channels:to*s.Channels]...), padding*s.Channels, 0)
+				b.Values = appendRepeated(append(b.Values, x.Values[from*s.Channels:to*s.Channels]...), padding*s.Channels, 0)
 			}
 			switch s.Kind {
 			case task.Labels, task.Next:
-				b.Targets = pad(append(b.Targets, x.Labels...), padding, -1)
+				b.Targets = appendRepeated(append(b.Targets, x.Labels...), padding, -1)
 			case task.Trace, task.Level:
-				b.Numbers = pad(append(b.Numbers, x.Targets...), padding*s.Outputs, nan)
+				b.Numbers = appendRepeated(append(b.Numbers, x.Targets...), padding*s.Outputs, nan)
 			}
 		}
 		switch s.Kind {
@@ -76,8 +76,8 @@ func (c *collector) pack(b *packed, samples []task.Sample) {
 			b.Numbers = append(b.Numbers, x.Targets...)
 		}
 	}
-	if slices.Min(b.lens) < int64(b.N) {
-		b.Lens = b.lens
+	if slices.Min(b.lengths) < int64(b.N) {
+		b.Lens = b.lengths
 	}
 	for _, y := range b.Targets {
 		if y >= 0 {
@@ -93,17 +93,17 @@ func (c *collector) pack(b *packed, samples []task.Sample) {
 	}
 }
 
-// positions returns how many positions a sample has, both parts together.
-func (c *collector) positions(s *task.Sample) int {
+// countPositions returns how many positions a sample has, both parts together.
+func (c *collector) countPositions(s *task.Sample) int {
 	if c.spec.Vocab == 0 {
 		return len(s.Values) / c.spec.Channels
 	}
 	return len(s.Tokens)
 }
 
-// part returns where a part of a sample begins and ends.
-func (c *collector) part(s *task.Sample, part int) (from, to int) {
-	n := c.positions(s)
+// partBounds returns where a part of a sample begins and ends.
+func (c *collector) partBounds(s *task.Sample, part int) (from, to int) {
+	n := c.countPositions(s)
 	switch {
 	case c.spec.Parts == 1:
 		return 0, n
@@ -113,8 +113,8 @@ func (c *collector) part(s *task.Sample, part int) (from, to int) {
 	return s.Cut, n
 }
 
-// pad appends n times x.
-func pad[T any](list []T, n int, x T) []T {
+// appendRepeated appends n times x.
+func appendRepeated[T any](list []T, n int, x T) []T {
 	for range n {
 		list = append(list, x)
 	}

@@ -11,7 +11,7 @@ import (
 
 // A batch is as long as its longest sequence; the others are padded, and nothing is
 // asked where they are.
-func TestPack(t *testing.T) {
+func TestBatchIsPaddedToItsLongestSequence(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		spec    task.Spec
@@ -27,13 +27,13 @@ func TestPack(t *testing.T) {
 		{"numbers", task.Spec{Kind: task.Regression, Channels: 2, Outputs: 1, Parts: 1}, []task.Sample{{Values: []float32{1, 2, 3, 4}, Targets: []float32{8}}, {Values: []float32{5, 6, 7, 8}, Targets: []float32{9}}},
 			model.Batch{B: 2, N: 2, Values: []float32{1, 2, 3, 4, 5, 6, 7, 8}, Numbers: []float32{8, 9}}},
 	} {
-		got := Pack(c.spec, c.samples...)
+		got := PackBatch(c.spec, c.samples...)
 		if !reflect.DeepEqual(*got, c.want) {
 			t.Errorf("%s: %+v, want %+v", c.name, *got, c.want)
 		}
 	}
 	levels := task.Spec{Kind: task.Level, Vocab: 9, Outputs: 1, Parts: 1}
-	got := Pack(levels, task.Sample{Tokens: []int32{1, 2}, Targets: []float32{3, 4}}, task.Sample{Tokens: []int32{5}, Targets: []float32{6}}).Numbers
+	got := PackBatch(levels, task.Sample{Tokens: []int32{1, 2}, Targets: []float32{3, 4}}, task.Sample{Tokens: []int32{5}, Targets: []float32{6}}).Numbers
 	if len(got) != 4 || got[0] != 3 || got[1] != 4 || got[2] != 6 || !math.IsNaN(float64(got[3])) {
 		t.Errorf("levels are %v, want 3, 4, 6 and none", got)
 	}

@@ -9,50 +9,50 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// choose keeps the weights if none scored better. Of equal scores, of which a count
+// updateBest keeps the weights if none scored better. Of equal scores, of which a count
 // of few samples has many, the one of less loss is better.
-func (t *Trainer) choose(s Score) error {
+func (t *Trainer) updateBest(s Score) error {
 	if b := t.best; b != nil && !s.Metric.IsBetter(s.Value, b.Value) && (s.Value != b.Value || s.Loss >= b.Loss) {
-		t.best = &best{b.Step, b.Value, b.Loss, b.Since + 1}
+		t.best = &bestEval{b.Step, b.Value, b.Loss, b.EvalsSince + 1}
 		return nil
 	}
-	t.best = &best{Step: t.step, Value: s.Value, Loss: s.Loss}
+	t.best = &bestEval{Step: t.step, Value: s.Value, Loss: s.Loss}
 	if t.dir == "" {
-		t.weights = t.weights[:0]
-		for _, p := range numbersOf(t.model) {
-			t.weights = append(t.weights, slices.Clone(p.Data))
+		t.bestWeights = t.bestWeights[:0]
+		for _, p := range modelTensors(t.model) {
+			t.bestWeights = append(t.bestWeights, slices.Clone(p.Data))
 		}
 		return nil
 	}
-	if !t.writes() {
+	if !t.isWriter() {
 		return nil
 	}
 	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Best: t.best, Data: t.digest}
-	_, err := place(filepath.Join(t.dir, folder), bestName, m, t.write)
+	_, err := writeCheckpointFolder(filepath.Join(t.dir, checkpointsFolder), bestName, m, t.writeModel)
 	return err
 }
 
-// restore gives the model the weights that were chosen.
-func (t *Trainer) restore() error {
+// restoreBest gives the model the weights that were chosen.
+func (t *Trainer) restoreBest() error {
 	if t.dir == "" {
-		for i, p := range numbersOf(t.model) {
-			copy(p.Data, t.weights[i])
+		for i, p := range modelTensors(t.model) {
+			copy(p.Data, t.bestWeights[i])
 		}
 		return nil
 	}
 	var err error
-	if t.writes() {
+	if t.isWriter() {
 		err = t.readBest()
 	}
 	if err = comm.Together(t.job.Ranks, err); err != nil {
 		return err
 	}
-	return t.shareNumbers()
+	return t.broadcastModel()
 }
 
 // readBest gives the model the weights that were chosen, from their file.
 func (t *Trainer) readBest() error {
-	path := filepath.Join(t.dir, folder, bestName)
+	path := filepath.Join(t.dir, checkpointsFolder, bestName)
 	m, err := readManifest(path)
 	if err != nil {
 		return err
@@ -64,8 +64,8 @@ func (t *Trainer) readBest() error {
 	if err != nil {
 		return err
 	}
-	from := numbersOf(chosen)
-	for i, p := range numbersOf(t.model) {
+	from := modelTensors(chosen)
+	for i, p := range modelTensors(t.model) {
 		copy(p.Data, from[i].Data)
 	}
 	return nil

@@ -25,17 +25,17 @@ import (
 
 // Names in a run folder and in a checkpoint; the model names its own files.
 const (
-	configFile   = "config.json"
-	metricsFile  = "metrics.jsonl"
-	classesFile  = "classes.txt"
-	scalesFile   = "scales.json"
-	eventsFile   = "events.out.tfevents.0.farfield" // TensorBoard finds it by tfevents
-	folder       = "ckpt"
-	latestFile   = "latest"
-	bestName     = "best"
-	manifestFile = "checkpoint.json"
-	vocabFile    = "vocab.json"
-	optimFile    = "optim.safetensors"
+	configFile        = "config.json"
+	metricsFile       = "metrics.jsonl"
+	classesFile       = "classes.txt"
+	scalesFile        = "scales.json"
+	eventsFile        = "events.out.tfevents.0.farfield" // TensorBoard finds it by tfevents
+	checkpointsFolder = "ckpt"
+	latestFile        = "latest"
+	bestName          = "best"
+	manifestFile      = "checkpoint.json"
+	vocabFile         = "vocab.json"
+	optimFile         = "optim.safetensors"
 
 	stepPrefix = "step-"
 	tempPrefix = "."
@@ -48,33 +48,33 @@ const (
 
 // manifest is checkpoint.json.
 type manifest struct {
-	Format  string          `json:"format"`
-	Version int             `json:"version"`
-	Step    int             `json:"step"`          // updates made
-	Elapsed float64         `json:"elapsed_s"`     // seconds of training until then
-	Metrics int64           `json:"metrics_bytes"` // length of metrics.jsonl then
-	Events  int64           `json:"events_bytes"`  // length of TensorBoard's file then
-	Best    *best           `json:"best,omitempty"`
-	Data    string          `json:"data_sha256"` // task.Digest
-	Files   map[string]file `json:"files"`
-	Sum     string          `json:"sha256"` // of this text with an empty sum
+	Format  string             `json:"format"`
+	Version int                `json:"version"`
+	Step    int                `json:"step"`          // updates made
+	Elapsed float64            `json:"elapsed_s"`     // seconds of training until then
+	Metrics int64              `json:"metrics_bytes"` // length of metrics.jsonl then
+	Events  int64              `json:"events_bytes"`  // length of TensorBoard's file then
+	Best    *bestEval          `json:"best,omitempty"`
+	Data    string             `json:"data_sha256"` // task.Digest
+	Files   map[string]fileSum `json:"files"`
+	Sum     string             `json:"sha256"` // of this text with an empty sum
 }
 
-// best is the look at the validation part that came out best.
-type best struct {
-	Step  int     `json:"step"`
-	Value float64 `json:"score"`
-	Loss  float64 `json:"loss"`
-	Since int     `json:"looks_since"`
+// bestEval is the look at the validation part that came out best.
+type bestEval struct {
+	Step       int     `json:"step"`
+	Value      float64 `json:"score"`
+	Loss       float64 `json:"loss"`
+	EvalsSince int     `json:"looks_since"`
 }
 
-type file struct {
+type fileSum struct {
 	Bytes int64  `json:"bytes"`
 	Sum   string `json:"sha256"`
 }
 
-// sum returns the manifest's own checksum.
-func (m manifest) sum() (string, error) {
+// checksum returns the manifest's own checksum.
+func (m manifest) checksum() (string, error) {
 	m.Sum = ""
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -84,44 +84,44 @@ func (m manifest) sum() (string, error) {
 	return hex.EncodeToString(s[:]), nil
 }
 
-func sumFile(path string) (file, error) {
+func hashFile(path string) (fileSum, error) {
 	f, err := infile.Open(path)
 	if err != nil {
-		return file{}, err
+		return fileSum{}, err
 	}
 	defer f.Close()
 	h := sha256.New()
 	n, err := io.Copy(h, f)
-	return file{n, hex.EncodeToString(h.Sum(nil))}, err
+	return fileSum{n, hex.EncodeToString(h.Sum(nil))}, err
 }
 
-// sumMember is sumFile for what a manifest names, which has to be a file in the folder
+// hashMember is sumFile for what a manifest names, which has to be a file in the folder
 // dir: a manifest may come from anybody. The sum is left out where the number of
 // bytes is not the one that is wanted.
-func sumMember(dir, name string, bytes int64) (file, error) {
+func hashMember(dir, name string, bytes int64) (fileSum, error) {
 	path := filepath.Join(dir, name)
 	if name != filepath.Base(name) || !filepath.IsLocal(name) {
-		return file{}, fmt.Errorf("%s: names %q, which is no file of the folder", filepath.Join(dir, manifestFile), name)
+		return fileSum{}, fmt.Errorf("%s: names %q, which is no file of the folder", filepath.Join(dir, manifestFile), name)
 	}
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return file{}, err
+		return fileSum{}, err
 	case !info.Mode().IsRegular():
-		return file{}, fmt.Errorf("%s: is no regular file", path)
+		return fileSum{}, fmt.Errorf("%s: is no regular file", path)
 	case info.Size() != bytes:
-		return file{Bytes: info.Size()}, nil
+		return fileSum{Bytes: info.Size()}, nil
 	}
-	return sumFile(path)
+	return hashFile(path)
 }
 
 // writeCheckpoint makes the checkpoint of m.Step in the run folder dir out of
 // the files that fill writes into a folder. It appears whole or not at all, and
 // only then does latest name it. The one before it stays, others go.
 func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path string, err error) {
-	all := filepath.Join(dir, folder)
+	all := filepath.Join(dir, checkpointsFolder)
 	name := fmt.Sprintf("%s%08d", stepPrefix, m.Step)
-	if path, err = place(all, name, m, fill); err != nil {
+	if path, err = writeCheckpointFolder(all, name, m, fill); err != nil {
 		return "", err
 	}
 	err = atomicfile.Write(filepath.Join(all, latestFile), func(w io.Writer) error {
@@ -153,8 +153,8 @@ func removeOlder(path string) error {
 	})
 }
 
-// place makes the folder of a checkpoint in the folder all, whole or not at all.
-func place(all, name string, m manifest, fill func(dir string) error) (path string, err error) {
+// writeCheckpointFolder makes the folder of a checkpoint in the folder all, whole or not at all.
+func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) error) (path string, err error) {
 	if err := atomicfile.MakeFolder(all); err != nil {
 		return "", err
 	}
@@ -170,7 +170,7 @@ func place(all, name string, m manifest, fill func(dir string) error) (path stri
 	if err := fill(temp); err != nil {
 		return "", err
 	}
-	if err := m.write(temp); err != nil {
+	if err := m.writeInto(temp); err != nil {
 		return "", err
 	}
 	path = filepath.Join(all, name)
@@ -185,19 +185,19 @@ func place(all, name string, m manifest, fill func(dir string) error) (path stri
 	return path, nil
 }
 
-// write completes m with the files of dir and adds it to them.
-func (m manifest) write(dir string) error {
-	m.Format, m.Version, m.Files = checkpointFormat, checkpointVersion, map[string]file{}
+// writeInto completes m with the files of dir and adds it to them.
+func (m manifest) writeInto(dir string) error {
+	m.Format, m.Version, m.Files = checkpointFormat, checkpointVersion, map[string]fileSum{}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if m.Files[e.Name()], err = sumFile(filepath.Join(dir, e.Name())); err != nil {
+		if m.Files[e.Name()], err = hashFile(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
-	if m.Sum, err = m.sum(); err != nil {
+	if m.Sum, err = m.checksum(); err != nil {
 		return err
 	}
 	return writeJSON(filepath.Join(dir, manifestFile), m)
@@ -245,9 +245,9 @@ func checkpointBefore(all, name string) (string, bool) {
 // ErrNoCheckpoint is returned for a run folder that has none yet.
 var ErrNoCheckpoint = errors.New("the run has no checkpoint yet")
 
-// latest returns the checkpoint that a run folder goes on from.
-func latest(dir string) (path string, err error) {
-	pointer := filepath.Join(dir, folder, latestFile)
+// latestCheckpoint returns the checkpoint that a run folder goes on from.
+func latestCheckpoint(dir string) (path string, err error) {
+	pointer := filepath.Join(dir, checkpointsFolder, latestFile)
 	text, err := infile.ReadFile(pointer)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("%s: %w", dir, ErrNoCheckpoint)
@@ -260,7 +260,7 @@ func latest(dir string) (path string, err error) {
 	if _, err := strconv.ParseUint(digits, 10, 63); !ok || err != nil {
 		return "", fmt.Errorf("%s: names %q, which is no checkpoint", pointer, name)
 	}
-	return filepath.Join(dir, folder, name), nil
+	return filepath.Join(dir, checkpointsFolder, name), nil
 }
 
 // readManifest reads the manifest of the checkpoint in path and compares every
@@ -291,7 +291,7 @@ func checkManifest(path string) (m manifest, err error) {
 	if m.Version != checkpointVersion {
 		return m, fmt.Errorf("%s: version is %d, this program reads %d", name, m.Version, checkpointVersion)
 	}
-	sum, err := m.sum()
+	sum, err := m.checksum()
 	if err != nil {
 		return m, err
 	}
@@ -300,7 +300,7 @@ func checkManifest(path string) (m manifest, err error) {
 	}
 	for _, n := range slices.Sorted(maps.Keys(m.Files)) {
 		want := m.Files[n]
-		got, err := sumMember(path, n, want.Bytes)
+		got, err := hashMember(path, n, want.Bytes)
 		switch {
 		case err != nil:
 			return m, err
@@ -313,23 +313,23 @@ func checkManifest(path string) (m manifest, err error) {
 	return m, nil
 }
 
-// numbersOf returns all that a model computes with: weights, and what mechanisms have
+// modelTensors returns all that a model computes with: weights, and what mechanisms have
 // drawn.
-func numbersOf(m *model.Model[float32]) []*param.Param[float32] {
+func modelTensors(m *model.Model[float32]) []*param.Param[float32] {
 	return slices.Concat(m.Params().All(), m.Constants().All())
 }
 
-// write writes the model and what it reads and writes with.
-func (t *Trainer) write(dir string) error {
+// writeModel writes the model and what it reads and writes with.
+func (t *Trainer) writeModel(dir string) error {
 	if err := t.model.Save(dir); err != nil || t.text == nil {
 		return err
 	}
 	return t.text.Vocab.Save(filepath.Join(dir, vocabFile))
 }
 
-// save writes a checkpoint, of what all ranks have, unless the latest is of this update.
-func (t *Trainer) save(o Observer) error {
-	if t.dir == "" || t.saved == t.step {
+// saveCheckpoint writes a checkpoint, of what all ranks have, unless the latest is of this update.
+func (t *Trainer) saveCheckpoint(o Observer) error {
+	if t.dir == "" || t.savedStep == t.step {
 		return nil
 	}
 	if err := t.agreeOnWeights(); err != nil {
@@ -339,8 +339,8 @@ func (t *Trainer) save(o Observer) error {
 	if err = comm.Together(t.job.Ranks, err); err != nil {
 		return err
 	}
-	t.saved = t.step
-	if o.Save != nil && t.writes() {
+	t.savedStep = t.step
+	if o.Save != nil && t.isWriter() {
 		o.Save(path)
 	}
 	return nil
@@ -348,16 +348,16 @@ func (t *Trainer) save(o Observer) error {
 
 // writeCheckpoint writes a checkpoint, and returns its folder.
 func (t *Trainer) writeCheckpoint() (path string, err error) {
-	if !t.writes() {
+	if !t.isWriter() {
 		return "", nil
 	}
-	rows, events, err := t.metrics.sync()
+	rows, events, err := t.metrics.syncFiles()
 	if err != nil {
 		return "", err
 	}
 	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Metrics: rows, Events: events, Best: t.best, Data: t.digest}
 	return writeCheckpoint(t.dir, m, func(dir string) error {
-		if err := t.write(dir); err != nil {
+		if err := t.writeModel(dir); err != nil {
 			return err
 		}
 		return writeOptim(filepath.Join(dir, optimFile), t.model.Params(), t.optim)

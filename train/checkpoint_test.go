@@ -83,7 +83,7 @@ func TestKilledRunContinues(t *testing.T) {
 			appendTo(t, filepath.Join(dir, metricsFile), `{"step":18,"lo`)
 		}},
 		{"in a checkpoint", 25, func(t *testing.T, dir string) {
-			temp := filepath.Join(dir, folder, ".step-00000030")
+			temp := filepath.Join(dir, checkpointsFolder, ".step-00000030")
 			if err := os.Mkdir(temp, 0o777); err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func TestKilledRunContinues(t *testing.T) {
 			}
 		}},
 		{"before latest names the checkpoint", 25, func(t *testing.T, dir string) {
-			all := filepath.Join(dir, folder)
+			all := filepath.Join(dir, checkpointsFolder)
 			if err := os.CopyFS(filepath.Join(all, "step-00000030"), os.DirFS(filepath.Join(all, "step-00000020"))); err != nil {
 				t.Fatal(err)
 			}
@@ -103,18 +103,18 @@ func TestKilledRunContinues(t *testing.T) {
 			tc.damage(t, dir)
 			resume(t, dir)
 			same(t, dir, want)
-			if got := names(t, filepath.Join(dir, folder)); !slices.Equal(got, []string{"latest", "step-00000020", "step-00000030"}) {
+			if got := names(t, filepath.Join(dir, checkpointsFolder)); !slices.Equal(got, []string{"latest", "step-00000020", "step-00000030"}) {
 				t.Errorf("the folder of checkpoints holds %v", got)
 			}
 		})
 	}
 }
 
-// killedRun is the environment variable that makes TestKill9 the run that is
+// killedRun is the environment variable that makes TestRunKilledBySignalContinues the run that is
 // killed.
 const killedRun = "FARFIELD_TEST_KILLED_RUN"
 
-func TestKill9(t *testing.T) {
+func TestRunKilledBySignalContinues(t *testing.T) {
 	c := little("softmax")
 	c.Steps, c.SaveEvery, c.EvalEvery = 40, 1, 3
 	if dir := os.Getenv(killedRun); dir != "" {
@@ -135,7 +135,7 @@ func TestKill9(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	kills := 0
 	for finished := false; !finished; {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestKill9$")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestRunKilledBySignalContinues$")
 		cmd.Env = append(os.Environ(), killedRun+"="+dir)
 		var out strings.Builder
 		cmd.Stdout, cmd.Stderr = &out, &out
@@ -164,7 +164,7 @@ func TestKill9(t *testing.T) {
 	same(t, dir, want)
 }
 
-func TestDamageIsFound(t *testing.T) {
+func TestDamagedCheckpointIsRefused(t *testing.T) {
 	text := littleText(t)
 	change := func(name string, f func([]byte) []byte) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
@@ -183,7 +183,7 @@ func TestDamageIsFound(t *testing.T) {
 	replace := func(old, new string) func([]byte) []byte {
 		return func(b []byte) []byte { return []byte(strings.Replace(string(b), old, new, 1)) }
 	}
-	at := filepath.Join(folder, "step-00000030") + string(filepath.Separator)
+	at := filepath.Join(checkpointsFolder, "step-00000030") + string(filepath.Separator)
 	const back = "to go back, write step-00000020 into"
 	for _, tc := range []struct {
 		name   string
@@ -203,7 +203,7 @@ func TestDamageIsFound(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{model.WeightsFile, back}, true},
-		{"latest", change(filepath.Join(folder, latestFile), func([]byte) []byte { return []byte("../../etc") }), []string{"latest", `"../../etc"`}, true},
+		{"latest", change(filepath.Join(checkpointsFolder, latestFile), func([]byte) []byte { return []byte("../../etc") }), []string{"latest", `"../../etc"`}, true},
 		{"the run's version", change(configFile, replace(`"version": 2`, `"version": 9`)), []string{configFile, "version is 9"}, false},
 		{"the run's model", change(configFile, replace(`"layers": 1`, `"layers": 2`)), []string{configFile, "layers"}, false},
 		{"a field that is none", change(configFile, replace(`"seed"`, `"sead"`)), []string{configFile, "sead"}, false},
@@ -224,7 +224,7 @@ func TestDamageIsFound(t *testing.T) {
 				}
 			}
 			check(err)
-			if _, _, err := Load(dir); tc.load {
+			if _, _, err := LoadModel(dir); tc.load {
 				check(err)
 			} else if err != nil {
 				t.Errorf("the model does not load: %v", err)
@@ -238,8 +238,8 @@ func TestDamageIsFound(t *testing.T) {
 func TestResumeRemovesOldCheckpoints(t *testing.T) {
 	want, score := run(t, little("softmax"))
 	dir, _ := run(t, little("softmax"))
-	old := filepath.Join(dir, folder, stepPrefix+"00000001")
-	if err := os.CopyFS(old, os.DirFS(filepath.Join(dir, folder, stepPrefix+"00000020"))); err != nil {
+	old := filepath.Join(dir, checkpointsFolder, stepPrefix+"00000001")
+	if err := os.CopyFS(old, os.DirFS(filepath.Join(dir, checkpointsFolder, stepPrefix+"00000020"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := resume(t, dir); got != score {
@@ -251,10 +251,10 @@ func TestResumeRemovesOldCheckpoints(t *testing.T) {
 	same(t, dir, want)
 }
 
-func TestGoingBack(t *testing.T) {
+func TestRunContinuesFromAnEarlierCheckpoint(t *testing.T) {
 	want, _ := run(t, little("softmax"))
 	dir, _ := run(t, little("softmax"))
-	pointer := filepath.Join(dir, folder, latestFile)
+	pointer := filepath.Join(dir, checkpointsFolder, latestFile)
 	if err := os.WriteFile(pointer, []byte("step-00000020\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestGoingBack(t *testing.T) {
 // The committed run was made by a little-endian processor of 64 bits. Its last
 // checkpoint, written again, is the same bytes; from the one before, training goes on
 // as it did there, but for roundings.
-func TestCommittedRun(t *testing.T) {
+func TestCommittedRunContinues(t *testing.T) {
 	const committed = "testdata/run"
 	c := little("fastmax")
 	c.Model.Width, c.Steps, c.EvalEvery = 6, 20, 10
@@ -311,7 +311,7 @@ func TestCommittedRun(t *testing.T) {
 	if err := trainer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	of := filepath.Join(committed, folder, filepath.Base(path))
+	of := filepath.Join(committed, checkpointsFolder, filepath.Base(path))
 	list := names(t, of)
 	if got := names(t, path); !slices.Equal(got, list) {
 		t.Errorf("the checkpoint has the files %v, written again %v", list, got)
@@ -325,7 +325,7 @@ func TestCommittedRun(t *testing.T) {
 			t.Errorf("%s: written again, other bytes (%v)", name, err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, folder, latestFile), []byte("step-00000010\n"), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, checkpointsFolder, latestFile), []byte("step-00000010\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	train(Resume(text, dir))
@@ -362,10 +362,10 @@ func TestNewRefusesAFolderWithARun(t *testing.T) {
 	}
 }
 
-func TestLoad(t *testing.T) {
+func TestLoadReadsTheModelThatWasScored(t *testing.T) {
 	dir, score := run(t, little("softmax"))
-	for _, path := range []string{dir, filepath.Join(dir, folder, "step-00000030")} {
-		m, vocab, err := LoadText(path)
+	for _, path := range []string{dir, filepath.Join(dir, checkpointsFolder, "step-00000030")} {
+		m, vocab, err := LoadTextModel(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +379,7 @@ func TestLoad(t *testing.T) {
 		{t.TempDir(), "neither a run nor a checkpoint"},
 		{interrupted(t, little("softmax"), 3), "no checkpoint yet"},
 	} {
-		if _, _, err := Load(tc.path); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, _, err := LoadModel(tc.path); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: error is %v", tc.path, err)
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// mostClassBytes is the largest file of names that is read.
-const mostClassBytes = 16 << 20
+// maxClassBytes is the largest file of names that is read.
+const maxClassBytes = 16 << 20
 
 // writeClasses writes the names of classes to the folder of a run: one a line, quoted,
 // since a name may be any bytes.
@@ -32,7 +32,7 @@ func writeClasses(dir string, classes []string) error {
 // readClasses returns the names of n classes from the folder of a run.
 func readClasses(dir string, n int) ([]string, error) {
 	path := filepath.Join(dir, classesFile)
-	text, err := infile.ReadBounded(path, mostClassBytes)
+	text, err := infile.ReadBounded(path, maxClassBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: it has the names of the classes; farfield train --resume --out %s writes it, if the data is still there", err, dir)
 	}

@@ -88,9 +88,9 @@ const (
 
 // How the learning rate may fall.
 const (
-	Cosine   = "cosine"
-	Linear   = "linear"
-	Constant = "constant"
+	CosineSchedule   = "cosine"
+	LinearSchedule   = "linear"
+	ConstantSchedule = "constant"
 )
 
 // ReadConfig reads a file of JSON over the fields of c, which may hold defaults.
@@ -116,15 +116,15 @@ func ReadConfig(path string, c Config) (Config, error) {
 	return c, nil
 }
 
-// Open opens the task, and reads its data.
-func (c Config) Open() (task.Source, error) {
+// OpenTask opens the task, and reads its data.
+func (c Config) OpenTask() (task.Source, error) {
 	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet})
 }
 
-// Prepare returns src as the model sees it: in windows of its context,
+// PrepareTask returns src as the model sees it: in windows of its context,
 // standardised, padded. The Config is complete with what the task and the mechanism
 // decide. The first field that is not possible is an error.
-func (c Config) Prepare(src task.Source) (Config, task.Source, error) {
+func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 	fail := func(err error) (Config, task.Source, error) { return c, nil, err }
 	if w, ok := src.(task.WindowSource); ok {
 		if _, ok := c.TaskSet["length"]; ok {
@@ -137,10 +137,10 @@ func (c Config) Prepare(src task.Source) (Config, task.Source, error) {
 	} else if c.FirstContext > 0 || c.FirstBatch > 0 {
 		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow; leave out both", c.Task))
 	}
-	if err := c.suit(src.Spec()); err != nil {
+	if err := c.adaptModelToTask(src.Spec()); err != nil {
 		return fail(err)
 	}
-	if err := c.place(src); err != nil {
+	if err := c.setPositions(src); err != nil {
 		return fail(err)
 	}
 	if err := c.settle(); err != nil {
@@ -149,7 +149,7 @@ func (c Config) Prepare(src task.Source) (Config, task.Source, error) {
 	if err := c.Model.Validate(); err != nil {
 		return fail(fmt.Errorf("model: %w", err))
 	}
-	if err := c.check(src); err != nil {
+	if err := c.checkFields(src); err != nil {
 		return fail(err)
 	}
 	var err error
@@ -172,8 +172,8 @@ func (c Config) Prepare(src task.Source) (Config, task.Source, error) {
 	return c, src, nil
 }
 
-// check reports the first field that is not possible.
-func (c *Config) check(src task.Source) error {
+// checkFields reports the first field that is not possible.
+func (c *Config) checkFields(src task.Source) error {
 	for _, f := range []struct {
 		name  string
 		x     float64
@@ -185,7 +185,7 @@ func (c *Config) check(src task.Source) error {
 		{"first_context", float64(c.FirstContext), 0, 1 << 40},
 		{"first_batch", float64(c.FirstBatch), 0, 1 << 20},
 		{"segment", float64(c.Segment), 0, 1 << 40},
-		{"steps", float64(c.Steps), 1, mostSteps},
+		{"steps", float64(c.Steps), 1, maxSteps},
 		{"lr", c.Rate, 0, 1e6},
 		{"min_lr", c.MinRate, 0, 1e6},
 		{"warmup", float64(c.WarmUp), 0, 1 << 40},
@@ -217,7 +217,7 @@ func (c *Config) check(src task.Source) error {
 	default:
 		return fmt.Errorf("optimizer: %q is none of %s, %s, %s", c.Optimizer, AdamW, Adam, RAdam)
 	}
-	if _, err := c.schedule(); err != nil {
+	if _, err := c.buildSchedule(); err != nil {
 		return err
 	}
 	if text, ok := src.(*task.Text); ok {
@@ -235,12 +235,12 @@ func (c *Config) check(src task.Source) error {
 	return nil
 }
 
-// mostSteps bounds the updates of a run.
-const mostSteps = 1 << 40
+// maxSteps bounds the updates of a run.
+const maxSteps = 1 << 40
 
-// total returns the number of updates that the run was to make when it made update step,
+// plannedSteps returns the number of updates that the run was to make when it made update step,
 // counted from 0.
-func (c *Config) total(step int) int {
+func (c *Config) plannedSteps(step int) int {
 	for _, n := range c.Lengthened {
 		if step < n {
 			return n
@@ -249,36 +249,36 @@ func (c *Config) total(step int) int {
 	return c.Steps
 }
 
-// schedule returns the learning rates.
-func (c *Config) schedule() (optim.Schedule, error) {
-	var all schedules
+// buildSchedule returns the learning rates.
+func (c *Config) buildSchedule() (optim.Schedule, error) {
+	var all scheduleList
 	for _, n := range append(slices.Clone(c.Lengthened), c.Steps) {
 		var s optim.Schedule
 		switch c.Schedule {
-		case Cosine:
+		case CosineSchedule:
 			s = optim.Cosine{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: n}
-		case Linear:
+		case LinearSchedule:
 			s = optim.Linear{Peak: c.Rate, Floor: c.MinRate, WarmUp: c.WarmUp, Steps: n}
-		case Constant: // from the end of the warm-up on
+		case ConstantSchedule: // from the end of the warm-up on
 			s = optim.Linear{Peak: c.Rate, Floor: c.Rate, WarmUp: c.WarmUp, Steps: n}
 		default:
-			return nil, fmt.Errorf("schedule: %q is none of %s, %s, %s", c.Schedule, Cosine, Linear, Constant)
+			return nil, fmt.Errorf("schedule: %q is none of %s, %s, %s", c.Schedule, CosineSchedule, LinearSchedule, ConstantSchedule)
 		}
-		all = append(all, until{n, s})
+		all = append(all, boundedSchedule{n, s})
 	}
 	return all, nil
 }
 
-// schedules follow each other.
-type schedules []until
+// scheduleList follow each other.
+type scheduleList []boundedSchedule
 
-// until is a schedule of the updates before steps that no schedule before it has.
-type until struct {
+// boundedSchedule is a schedule of the updates before steps that no schedule before it has.
+type boundedSchedule struct {
 	steps int
 	optim.Schedule
 }
 
-func (s schedules) Rate(step int) float64 {
+func (s scheduleList) Rate(step int) float64 {
 	for _, x := range s[:len(s)-1] {
 		if step < x.steps {
 			return x.Schedule.Rate(step)
@@ -287,10 +287,10 @@ func (s schedules) Rate(step int) float64 {
 	return s[len(s)-1].Schedule.Rate(step)
 }
 
-// selects reports whether the weights that did best on the validation part are kept,
+// needsBestWeights reports whether the weights that did best on the validation part are kept,
 // and the run is judged by them: where that part is not what it is judged by, or
 // where it may end early.
-func (c *Config) selects(spec task.Spec) bool {
+func (c *Config) needsBestWeights(spec task.Spec) bool {
 	return spec.Count[task.Valid] != 0 && (spec.JudgedSplit() != task.Valid || c.Patience > 0)
 }
 
@@ -331,27 +331,27 @@ func (c *Config) SetMechanism(name string) {
 	}
 }
 
-// Shape returns how many sequences of how many tokens a pass of update step has,
+// BatchShape returns how many sequences of how many tokens a pass of update step has,
 // counted from 0, in a run on a text.
-func (c *Config) Shape(step int) (batch, context int) {
+func (c *Config) BatchShape(step int) (batch, context int) {
 	var updates float64 // for one token of each length
-	for stage := range c.stages() {
-		batch, context = c.stage(stage)
+	for stage := range c.countStages() {
+		batch, context = c.stageShape(stage)
 		updates += 1 / float64(batch*context)
 	}
 	var until float64
-	for stage := range c.stages() {
-		batch, context = c.stage(stage)
+	for stage := range c.countStages() {
+		batch, context = c.stageShape(stage)
 		until += 1 / float64(batch*context) / updates
-		if float64(step) < until*float64(c.total(step)) {
+		if float64(step) < until*float64(c.plannedSteps(step)) {
 			break
 		}
 	}
 	return batch, context
 }
 
-// stages returns the number of lengths that sequences have.
-func (c *Config) stages() int {
+// countStages returns the number of lengths that sequences have.
+func (c *Config) countStages() int {
 	stages := 1
 	for n := c.FirstContext; n > 0 && n < c.Model.Context; n *= 2 {
 		stages++
@@ -359,8 +359,8 @@ func (c *Config) stages() int {
 	return stages
 }
 
-func (c *Config) stage(i int) (batch, context int) {
-	if i == c.stages()-1 {
+func (c *Config) stageShape(i int) (batch, context int) {
+	if i == c.countStages()-1 {
 		return c.Batch, c.Model.Context
 	}
 	return max(c.Batch, c.FirstBatch>>i), c.FirstContext << i

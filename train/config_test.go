@@ -17,7 +17,7 @@ func TestPresetsAreComplete(t *testing.T) {
 	learned := map[string]bool{}
 	for _, p := range Presets() {
 		got, err := LookupPreset(p.Name)
-		if err != nil || got.Doc == "" {
+		if err != nil || got.Description == "" {
 			t.Errorf("%s: %+v, %v", p.Name, got, err)
 		}
 		c := p.Config
@@ -27,9 +27,9 @@ func TestPresetsAreComplete(t *testing.T) {
 		}
 		learned[p.Name] = true
 		if row.IsText() {
-			_, _, err = c.Prepare(tokensToLearn(t, c.Model.Context))
+			_, _, err = c.PrepareTask(tokensToLearn(t, c.Model.Context))
 		} else {
-			_, _, err = c.Prepare(&bare{spec: specOf(t, &c)})
+			_, _, err = c.PrepareTask(&bare{spec: specOf(t, &c)})
 		}
 		if err != nil {
 			t.Errorf("%s: %v", p.Name, err)
@@ -62,7 +62,7 @@ func tokensToLearn(t *testing.T, length int) *task.Text {
 // that is not at hand.
 func specOf(t *testing.T, c *Config) task.Spec {
 	t.Helper()
-	src, err := c.Open()
+	src, err := c.OpenTask()
 	if err == nil {
 		return src.Spec()
 	}
@@ -106,7 +106,7 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 	} {
 		c := little(tc.mechanism)
 		c.Model.Order, c.Model.Set = tc.order, tc.given
-		c, _, err := c.Prepare(littleText(t))
+		c, _, err := c.PrepareTask(littleText(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 }
 
 // Another mechanism leaves behind what it has no place for, the same one nothing.
-func TestSetMechanism(t *testing.T) {
+func TestSetMechanismDropsSettingsOfTheFormerOne(t *testing.T) {
 	var c Config
 	c.Model.Mechanism, c.Model.Order, c.Model.Set = "fastmax", 4, map[string]string{"scale": "1"}
 	c.Model.Decay, c.Model.KVHeads, c.Model.AttentionDropout = model.LearnedDecay, 2, 0.1
@@ -153,22 +153,22 @@ func TestSetMechanism(t *testing.T) {
 
 // A task of levels is learned by a mixture of logistics, and no model says what is of no
 // kind.
-func TestSuit(t *testing.T) {
+func TestModelIsAdaptedToLevels(t *testing.T) {
 	spec := task.Spec{Name: "sound", Kind: task.Level, Vocab: 256, Length: 9, Parts: 1, Outputs: 1}
 	var c Config
-	if err := c.suit(spec); err != nil || c.Model.Kind != model.Decoder || c.Model.Loss != model.Logistics || c.Model.Outputs != 30 || c.Model.Context != 9 {
+	if err := c.adaptModelToTask(spec); err != nil || c.Model.Kind != model.Decoder || c.Model.Loss != model.Logistics || c.Model.Outputs != 30 || c.Model.Context != 9 {
 		t.Errorf("%+v, %v", c.Model, err)
 	}
 	c.Model.Outputs = 6
-	if err := c.suit(spec); err != nil || c.Model.Outputs != 6 {
+	if err := c.adaptModelToTask(spec); err != nil || c.Model.Outputs != 6 {
 		t.Errorf("%d outputs, %v", c.Model.Outputs, err)
 	}
 	c.Model.Kind = model.Encoder
-	if err := c.suit(spec); err == nil || err.Error() != "kind: encoder cannot learn task sound, which needs a decoder; set kind to decoder, or leave it out" {
+	if err := c.adaptModelToTask(spec); err == nil || err.Error() != "kind: encoder cannot learn task sound, which needs a decoder; set kind to decoder, or leave it out" {
 		t.Errorf("error is %v", err)
 	}
 	spec.Kind = 99
-	if err := c.suit(spec); err == nil || !strings.HasPrefix(err.Error(), "task sound: asks for ") || !strings.HasSuffix(err.Error(), ", which no model says") {
+	if err := c.adaptModelToTask(spec); err == nil || !strings.HasPrefix(err.Error(), "task sound: asks for ") || !strings.HasSuffix(err.Error(), ", which no model says") {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -191,7 +191,7 @@ func TestSequencesGrow(t *testing.T) {
 		c.Model.Context = tc.context
 		var got [][3]int
 		for step := range tc.steps {
-			batch, context := c.Shape(step)
+			batch, context := c.BatchShape(step)
 			if n := len(got); n == 0 || got[n-1][1] != batch || got[n-1][2] != context {
 				got = append(got, [3]int{step, batch, context})
 			}
@@ -202,7 +202,7 @@ func TestSequencesGrow(t *testing.T) {
 	}
 }
 
-func TestImpossibleConfigs(t *testing.T) {
+func TestImpossibleConfigsAreRefused(t *testing.T) {
 	for _, tc := range []struct {
 		want   string
 		change func(*Config)
@@ -239,12 +239,12 @@ func TestImpossibleConfigs(t *testing.T) {
 	}
 	c := little("softmax")
 	c.Task = "txt"
-	if _, err := c.Open(); err == nil || !strings.Contains(err.Error(), `"txt"`) {
+	if _, err := c.OpenTask(); err == nil || !strings.Contains(err.Error(), `"txt"`) {
 		t.Errorf("error is %v", err)
 	}
 }
 
-func TestReadConfig(t *testing.T) {
+func TestReadConfigRefusesUnknownFieldsAndVersions(t *testing.T) {
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "config.json")
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {

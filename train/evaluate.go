@@ -50,11 +50,11 @@ const (
 	evalOutputs = 1 << 22
 	// endlessSamples is how many samples of a split without end are all of it.
 	endlessSamples = 1000
-	// confused is the largest number of classes that are told apart in a Detail.
-	confused = 32
+	// maxConfusionClasses is the largest number of classes that are told apart in a Detail.
+	maxConfusionClasses = 32
 )
 
-// Evaluate returns how well m does a split of the task src. Config.Prepare gives src
+// Evaluate returns how well m does a split of the task src. Config.PrepareTask gives src
 // as the model learned it. With a limit above 0, that many samples are taken, always
 // the same: of a text windows that are spread evenly, of other tasks samples from
 // anywhere, and of a split without end the first, of which 1000 are all. A context
@@ -100,75 +100,75 @@ func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Sou
 	// Samples that go at a time are added up alone, and then in their order, whichever
 	// rank has them.
 	err := func() error {
-		first, last := j.part((chosen + e.rows - 1) / e.rows)
+		first, last := j.rankRange((chosen + e.rows - 1) / e.rows)
 		for i := first * e.rows; i < min(last*e.rows, chosen); i += e.rows {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			samples := e.take(min(e.rows, chosen-i))
+			samples := e.sampleBuffer(min(e.rows, chosen-i))
 			for k := range samples {
 				if err := src.Sample(&samples[k], split, number(i+k)); err != nil {
 					return err
 				}
 			}
-			if err := e.add(ctx, samples); err != nil {
+			if err := e.addSamples(ctx, samples); err != nil {
 				return err
 			}
-			e.close()
+			e.closePart()
 		}
 		return nil
 	}()
-	if err = j.meet(err); err != nil {
+	if err = j.syncError(err); err != nil {
 		return fail(err)
 	}
-	if err := e.gather(j.Ranks); err != nil {
+	if err := e.gatherRanks(j.Ranks); err != nil {
 		return fail(err)
 	}
-	score, detail := e.result()
+	score, detail := e.summarise()
 	return score, detail, nil
 }
 
 // evaluation adds up what a model makes of samples.
 type evaluation struct {
 	collector
-	m       *model.Model[float32]
+	model   *model.Model[float32]
 	text    *task.Text // nil: no text
 	rows    int        // samples at a time
 	outputs int        // numbers that the model says for a target
-	batch   packed
+	batch   packedBatch
 	losses  []float64
 	logits  []float32
 
 	samples, bytes int64
 	counted        int64
-	loss           float64 // sum over targets
-	value          float64 // sum, of what the metric is the mean of
-	numbers        int64   // that squares are summed over
+	lossSum        float64 // sum over targets
+	valueSum       float64 // sum, of what the metric is the mean of
+	squareCount    int64   // that squares are summed over
 
 	// Losses by position: bucket k is of positions p with 2ᵏ ≤ p+1 < 2ᵏ⁺¹.
-	sums      []float64
-	counts    []int64
-	last      int // position
-	confusion [][]int64
+	bucketLosses []float64
+	bucketCounts []int64
+	lastPosition int // position
+	confusion    [][]int64
 
 	parts []float64 // loss, value and sums of each time that add was called
 }
 
 func newEvaluation(m *model.Model[float32], src task.Source) *evaluation {
 	spec := src.Spec()
-	e := &evaluation{collector: collector{spec: spec}, m: m, outputs: max(spec.Classes, spec.Outputs)}
+	e := &evaluation{collector: collector{spec: spec}, model: m, outputs: max(spec.Classes, spec.Outputs)}
 	e.text, _ = src.(*task.Text)
 	e.rows = evalTokens / spec.Length
 	switch {
 	case spec.Metric == task.Nats || spec.Metric == task.Bits:
 		n := bits.Len(uint(spec.Length))
-		e.sums, e.counts = make([]float64, n), make([]int64, n)
+		e.bucketLosses, e.bucketCounts = make([]float64, n), make([]int64, n)
 	case spec.Kind == task.Class || spec.Kind == task.Regression:
 	default:
 		e.rows = min(e.rows, evalOutputs/(spec.Length*e.outputs))
 	}
 	e.rows = max(e.rows, 1)
-	if spec.Metric == task.Accuracy && spec.Classes <= confused {
+	if spec.Metric == task.Accuracy && spec.Classes <= maxConfusionClasses {
 		for range spec.Classes {
 			e.confusion = append(e.confusion, make([]int64, spec.Classes))
 		}
@@ -176,20 +176,20 @@ func newEvaluation(m *model.Model[float32], src task.Source) *evaluation {
 	return e
 }
 
-func (e *evaluation) add(ctx context.Context, samples []task.Sample) error {
+func (e *evaluation) addSamples(ctx context.Context, samples []task.Sample) error {
 	b := &e.batch
-	e.pack(b, samples)
+	e.packBatch(b, samples)
 	e.samples += int64(len(samples))
 	e.counted += int64(b.counted)
 	if e.text != nil {
 		e.bytes += e.text.Vocab.Bytes(b.Targets)
 	}
-	if e.sums != nil {
+	if e.bucketLosses != nil {
 		return e.addLosses(ctx, b)
 	}
 	rows := max(len(b.Targets), len(b.Numbers)/max(e.spec.Outputs, 1))
-	e.logits = grow(e.logits, rows*e.outputs)
-	if err := e.m.Logits(&b.Batch, e.logits); err != nil {
+	e.logits = resize(e.logits, rows*e.outputs)
+	if err := e.model.Logits(&b.Batch, e.logits); err != nil {
 		return err
 	}
 	if len(b.Numbers) > 0 {
@@ -201,12 +201,12 @@ func (e *evaluation) add(ctx context.Context, samples []task.Sample) error {
 }
 
 // addLosses adds nats by position. Long sequences go in segments where they can.
-func (e *evaluation) addLosses(ctx context.Context, b *packed) error {
-	e.losses = grow(e.losses, b.B*b.N)
-	losses := func() error { return e.m.Losses(&b.Batch, e.losses) }
-	if b.N > evalSegment && e.m.CanSegment(evalSegment) == nil {
+func (e *evaluation) addLosses(ctx context.Context, b *packedBatch) error {
+	e.losses = resize(e.losses, b.B*b.N)
+	losses := func() error { return e.model.Losses(&b.Batch, e.losses) }
+	if b.N > evalSegment && e.model.CanSegment(evalSegment) == nil {
 		losses = func() error {
-			return e.m.SegmentLosses(&b.Batch, evalSegment, e.losses, func(int, int) error { return ctx.Err() })
+			return e.model.SegmentLosses(&b.Batch, evalSegment, e.losses, func(int, int) error { return ctx.Err() })
 		}
 	}
 	if err := losses(); err != nil {
@@ -215,29 +215,29 @@ func (e *evaluation) addLosses(ctx context.Context, b *packed) error {
 	for i, l := range e.losses {
 		if i < len(b.Targets) && b.Targets[i] >= 0 || i < len(b.Numbers) && b.Numbers[i] == b.Numbers[i] {
 			k := bits.Len(uint(i%b.N+1)) - 1
-			e.sums[k] += l
-			e.counts[k]++
+			e.bucketLosses[k] += l
+			e.bucketCounts[k]++
 		}
 	}
-	e.last = max(e.last, b.N-1)
+	e.lastPosition = max(e.lastPosition, b.N-1)
 	return nil
 }
 
 // addClasses adds what the largest output says, and its nats.
-func (e *evaluation) addClasses(b *packed) {
+func (e *evaluation) addClasses(b *packedBatch) {
 	for i, y := range b.Targets {
 		if y < 0 {
 			continue
 		}
 		row := e.logits[i*e.outputs:][:e.outputs]
-		said := largest(row)
+		said := largestIndex(row)
 		sum := 0.
 		for _, x := range row {
 			sum += math.Exp(float64(x) - float64(row[said]))
 		}
-		e.loss += math.Log(sum) + float64(row[said]) - float64(row[y])
+		e.lossSum += math.Log(sum) + float64(row[said]) - float64(row[y])
 		if said == int(y) {
-			e.value++
+			e.valueSum++
 		}
 		if e.confusion != nil {
 			e.confusion[y][said]++
@@ -247,7 +247,7 @@ func (e *evaluation) addClasses(b *packed) {
 
 // addSquares adds the squares of differences, and of each row their mean, which is
 // what the model is taught by.
-func (e *evaluation) addSquares(b *packed) {
+func (e *evaluation) addSquares(b *packedBatch) {
 	for i := 0; i < len(b.Numbers); i += e.outputs {
 		sum, n := 0., 0
 		for j, y := range b.Numbers[i:][:e.outputs] {
@@ -258,52 +258,52 @@ func (e *evaluation) addSquares(b *packed) {
 			}
 		}
 		if n > 0 {
-			e.loss += sum / float64(n)
-			e.value += sum
-			e.numbers += int64(n)
+			e.lossSum += sum / float64(n)
+			e.valueSum += sum
+			e.squareCount += int64(n)
 		}
 	}
 }
 
-// close sets the sums since it was called before aside.
-func (e *evaluation) close() {
-	e.parts = append(append(e.parts, e.loss, e.value), e.sums...)
-	e.loss, e.value = 0, 0
-	clear(e.sums)
+// closePart sets the sums since it was called before aside.
+func (e *evaluation) closePart() {
+	e.parts = append(append(e.parts, e.lossSum, e.valueSum), e.bucketLosses...)
+	e.lossSum, e.valueSum = 0, 0
+	clear(e.bucketLosses)
 }
 
-// gather makes the sums and counts those of all ranks.
-func (e *evaluation) gather(c *comm.Comm) error {
+// gatherRanks makes the sums and counts those of all ranks.
+func (e *evaluation) gatherRanks(c *comm.Comm) error {
 	parts, err := comm.AllGather(c, e.parts)
 	if err != nil {
 		return err
 	}
 	for _, of := range parts {
-		for ; len(of) > 0; of = of[2+len(e.sums):] {
-			e.loss += of[0]
-			e.value += of[1]
-			for k, x := range of[2:][:len(e.sums)] {
-				e.sums[k] += x
+		for ; len(of) > 0; of = of[2+len(e.bucketLosses):] {
+			e.lossSum += of[0]
+			e.valueSum += of[1]
+			for k, x := range of[2:][:len(e.bucketLosses)] {
+				e.bucketLosses[k] += x
 			}
 		}
 	}
-	whole := []*int64{&e.samples, &e.bytes, &e.counted, &e.numbers}
-	for k := range e.counts {
-		whole = append(whole, &e.counts[k])
+	whole := []*int64{&e.samples, &e.bytes, &e.counted, &e.squareCount}
+	for k := range e.bucketCounts {
+		whole = append(whole, &e.bucketCounts[k])
 	}
 	for _, row := range e.confusion {
 		for k := range row {
 			whole = append(whole, &row[k])
 		}
 	}
-	own := []float64{float64(e.last)} // numbers far below 2⁵³
+	own := []float64{float64(e.lastPosition)} // numbers far below 2⁵³
 	for _, n := range whole {
 		own = append(own, float64(*n))
 		*n = 0
 	}
 	all, err := comm.AllGather(c, own)
 	for _, of := range all {
-		e.last = max(e.last, int(of[0]))
+		e.lastPosition = max(e.lastPosition, int(of[0]))
 		for k, n := range of[1:] {
 			*whole[k] += int64(n)
 		}
@@ -311,25 +311,25 @@ func (e *evaluation) gather(c *comm.Comm) error {
 	return err
 }
 
-func (e *evaluation) result() (s Score, d Detail) {
+func (e *evaluation) summarise() (s Score, d Detail) {
 	s = Score{Metric: e.spec.Metric, Samples: e.samples, Tokens: e.counted, Bytes: e.bytes}
-	for k, sum := range e.sums {
-		e.loss += sum
-		if n := e.counts[k]; n > 0 {
-			d.Positions = append(d.Positions, Bucket{First: 1<<k - 1, Last: min(1<<(k+1)-2, e.last), Loss: sum / float64(n), Tokens: n})
+	for k, sum := range e.bucketLosses {
+		e.lossSum += sum
+		if n := e.bucketCounts[k]; n > 0 {
+			d.Positions = append(d.Positions, Bucket{First: 1<<k - 1, Last: min(1<<(k+1)-2, e.lastPosition), Loss: sum / float64(n), Tokens: n})
 		}
 	}
 	n := float64(s.Tokens)
-	s.Loss, d.Confusion = e.loss/n, e.confusion
+	s.Loss, d.Confusion = e.lossSum/n, e.confusion
 	switch s.Metric {
 	case task.Nats:
 		s.Value = s.Loss
 	case task.Bits:
 		s.Value = s.Loss / math.Ln2
 	case task.MSE:
-		s.Value = e.value / float64(e.numbers)
+		s.Value = e.valueSum / float64(e.squareCount)
 	default:
-		s.Value = e.value / n
+		s.Value = e.valueSum / n
 	}
 	if e.bytes > 0 {
 		s.Bits = perByte(s.Loss, s.Tokens, s.Bytes)
@@ -337,8 +337,8 @@ func (e *evaluation) result() (s Score, d Detail) {
 	return s, d
 }
 
-// grow returns n elements, in the memory of list if it has as many.
-func grow[T any](list []T, n int) []T {
+// resize returns n elements, in the memory of list if it has as many.
+func resize[T any](list []T, n int) []T {
 	if cap(list) < n {
 		return make([]T, n)
 	}

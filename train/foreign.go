@@ -11,27 +11,27 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// mostForeign bounds the configuration of another program that is looked at.
-const mostForeign = 1 << 20
+// maxForeignBytes bounds the configuration of another program that is looked at.
+const maxForeignBytes = 1 << 20
 
 // CheckForeign reports a folder or file that another program wrote as a model, by what
 // it is.
 func CheckForeign(path string) error {
-	if what := foreign(path); what != "" {
+	if what := describeForeign(path); what != "" {
 		return fmt.Errorf("%s: is %s, which this version does not read", path, what)
 	}
 	return nil
 }
 
-// foreign says what the model of another program is, such as "a Hugging Face folder
+// describeForeign says what the model of another program is, such as "a Hugging Face folder
 // (config.json, model.safetensors)"; "" for anything else.
-func foreign(path string) string {
+func describeForeign(path string) string {
 	info, err := os.Stat(path)
 	if err != nil {
 		return ""
 	}
 	if !info.IsDir() {
-		return foreignFile(path)
+		return describeForeignFile(path)
 	}
 	has := func(names ...string) (there []string) {
 		for _, name := range names {
@@ -62,7 +62,7 @@ func foreign(path string) string {
 // isTransformers reports whether a file is a configuration of the library transformers.
 func isTransformers(path string) bool {
 	var c map[string]json.RawMessage
-	if infile.ReadJSON(path, mostForeign, &c) != nil {
+	if infile.ReadJSON(path, maxForeignBytes, &c) != nil {
 		return false
 	}
 	_, kind := c["model_type"]
@@ -70,8 +70,8 @@ func isTransformers(path string) bool {
 	return kind || classes
 }
 
-// foreignFile says what a file is that is no folder of a model.
-func foreignFile(path string) string {
+// describeForeignFile says what a file is that is no folder of a model.
+func describeForeignFile(path string) string {
 	f, err := infile.Open(path)
 	if err != nil {
 		return ""

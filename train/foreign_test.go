@@ -23,7 +23,7 @@ func TestFoldersOfOtherProgramsAreNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, _, err := Load(dir)
+		_, _, err := LoadModel(dir)
 		if err == nil || !strings.Contains(err.Error(), dir+": is "+c.want+", which this version does not read") {
 			t.Errorf("error is %v, want %s", err, c.want)
 		}
@@ -32,7 +32,7 @@ func TestFoldersOfOtherProgramsAreNamed(t *testing.T) {
 	if err := os.WriteFile(file, []byte("GGUF\x03\x00\x00\x00\x00"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := LoadText(file); err == nil || !strings.Contains(err.Error(), "is a GGUF file") {
+	if _, _, err := LoadTextModel(file); err == nil || !strings.Contains(err.Error(), "is a GGUF file") {
 		t.Errorf("error is %v", err)
 	}
 	for _, text := range []string{`{"task": "text"}`, "", "[1]"} {
@@ -40,7 +40,7 @@ func TestFoldersOfOtherProgramsAreNamed(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if what := foreign(dir); what != "" {
+		if what := describeForeign(dir); what != "" {
 			t.Errorf("%q is %s", text, what)
 		}
 	}

@@ -26,7 +26,7 @@ func FuzzFolder(f *testing.F) {
 			}
 		}},
 		{latestFile, func(t *testing.T, dir string) {
-			if path, err := latest(dir); err == nil && filepath.Dir(path) != filepath.Join(dir, folder) {
+			if path, err := latestCheckpoint(dir); err == nil && filepath.Dir(path) != filepath.Join(dir, checkpointsFolder) {
 				t.Errorf("the latest checkpoint is %q", path)
 			}
 		}},
@@ -38,7 +38,7 @@ func FuzzFolder(f *testing.F) {
 	}
 	f.Add(uint8(5), []byte(`{"mean":[1],"deviation":[2]}`))
 	f.Add(uint8(0), []byte(`{"version":2,"seed":1,"model":{"layers":1,"set":{"a":"b"}}}`))
-	f.Add(uint8(1), sealed(f, manifest{Format: checkpointFormat, Version: checkpointVersion, Files: map[string]file{"../x": {Bytes: 1}, manifestFile: {}}}))
+	f.Add(uint8(1), sealed(f, manifest{Format: checkpointFormat, Version: checkpointVersion, Files: map[string]fileSum{"../x": {Bytes: 1}, manifestFile: {}}}))
 	f.Add(uint8(2), []byte("{\"step\":1,\"loss\":2.5}\n{\"step\":1,\"eval\":\"look\"}\n"))
 	f.Add(uint8(3), []byte("\"a\"\n\"\\xff\"\n"))
 	f.Add(uint8(4), []byte("step-00000030\n"))
@@ -48,7 +48,7 @@ func FuzzFolder(f *testing.F) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, r.name)
 		if r.name == latestFile {
-			path = filepath.Join(dir, folder, latestFile)
+			path = filepath.Join(dir, checkpointsFolder, latestFile)
 			if err := os.Mkdir(filepath.Dir(path), 0o777); err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func FuzzFolder(f *testing.F) {
 func sealed(t testing.TB, m manifest) []byte {
 	t.Helper()
 	var err error
-	if m.Sum, err = m.sum(); err != nil {
+	if m.Sum, err = m.checksum(); err != nil {
 		t.Fatal(err)
 	}
 	text, err := json.Marshal(m)
@@ -89,22 +89,22 @@ func TestManifestsStayInTheirFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	good, err := sumFile(outside)
+	good, err := hashFile(outside)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
 		name, want string
-		file       file
+		file       fileSum
 	}{
 		{"inside", "", good},
 		{"../outside", "which is no file of the folder", good},
 		{outside, "which is no file of the folder", good},
 		{"..", "which is no file of the folder", good},
 		{".", "is no regular file", good},
-		{"inside", "it has 6 bytes, was written with 5", file{5, good.Sum}},
+		{"inside", "it has 6 bytes, was written with 5", fileSum{5, good.Sum}},
 	} {
-		m := manifest{Format: checkpointFormat, Version: checkpointVersion, Files: map[string]file{c.name: c.file}}
+		m := manifest{Format: checkpointFormat, Version: checkpointVersion, Files: map[string]fileSum{c.name: c.file}}
 		if err := os.WriteFile(filepath.Join(dir, manifestFile), sealed(t, m), 0o666); err != nil {
 			t.Fatal(err)
 		}

@@ -20,8 +20,8 @@ type History struct {
 
 // A file of metrics has at most so many bytes and rows.
 const (
-	mostMetrics = 1 << 30
-	mostRow     = 1 << 16
+	maxMetricsBytes = 1 << 30
+	maxRowBytes     = 1 << 16
 )
 
 // ReadHistory reads the metrics of the run in the folder dir, also of one that is
@@ -33,8 +33,8 @@ func ReadHistory(dir string) (*History, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.Size() > mostMetrics {
-		return nil, fmt.Errorf("%s: has more than %d bytes, or %v", path, mostMetrics, err)
+	if info, err := f.Stat(); err != nil || info.Size() > maxMetricsBytes {
+		return nil, fmt.Errorf("%s: has more than %d bytes, or %v", path, maxMetricsBytes, err)
 	}
 	h, err := readHistory(f)
 	if err != nil {
@@ -45,7 +45,7 @@ func ReadHistory(dir string) (*History, error) {
 
 func readHistory(r io.Reader) (*History, error) {
 	h := new(History)
-	return h, readRows(r, func(s *Step, v *Eval, _ int64) bool {
+	return h, scanRows(r, func(s *Step, v *Eval, _ int64) bool {
 		if s != nil {
 			h.Steps = append(h.Steps, *s)
 		} else {
@@ -55,11 +55,11 @@ func readHistory(r io.Reader) (*History, error) {
 	})
 }
 
-// readRows calls row with each row that r has, an update or an evaluation, and how many
+// scanRows calls row with each row that r has, an update or an evaluation, and how many
 // bytes of r end with it, until row returns false. A last line without an end is left
 // out: it is being written, or its writer was killed.
-func readRows(r io.Reader, row func(s *Step, v *Eval, end int64) bool) error {
-	in := bufio.NewReaderSize(io.LimitReader(r, mostMetrics), mostRow)
+func scanRows(r io.Reader, row func(s *Step, v *Eval, end int64) bool) error {
+	in := bufio.NewReaderSize(io.LimitReader(r, maxMetricsBytes), maxRowBytes)
 	end := int64(0)
 	for n := 1; ; n++ {
 		line, err := in.ReadSlice('\n')
@@ -67,11 +67,11 @@ func readRows(r io.Reader, row func(s *Step, v *Eval, end int64) bool) error {
 			return nil
 		}
 		if err == bufio.ErrBufferFull {
-			err = fmt.Errorf("has more than %d bytes", mostRow)
+			err = fmt.Errorf("has more than %d bytes", maxRowBytes)
 		}
 		end += int64(len(line))
 		if err == nil {
-			err = checkSum(line)
+			err = verifyChecksum(line)
 		}
 		var kind struct {
 			Eval *string `json:"eval"`
@@ -99,27 +99,27 @@ func readRows(r io.Reader, row func(s *Step, v *Eval, end int64) bool) error {
 	}
 }
 
-// sumField is the last field of a row: the CRC-32C of the row without it.
-const sumField = `,"crc32c":"`
+// checksumField is the last field of a row: the CRC-32C of the row without it.
+const checksumField = `,"crc32c":"`
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendSum returns the JSON object text with its checksum as the last field.
-func appendSum(text []byte) []byte {
+// appendChecksum returns the JSON object text with its checksum as the last field.
+func appendChecksum(text []byte) []byte {
 	sum := crc32.Checksum(text, castagnoli)
-	return fmt.Appendf(text[:len(text)-1], `%s%08x"}`, sumField, sum)
+	return fmt.Appendf(text[:len(text)-1], `%s%08x"}`, checksumField, sum)
 }
 
-// checkSum reports a row that is not what its checksum is of. A row without a checksum
+// verifyChecksum reports a row that is not what its checksum is of. A row without a checksum
 // passes: it is of a version before.
-func checkSum(line []byte) error {
+func verifyChecksum(line []byte) error {
 	text := bytes.TrimRight(line, "\r\n")
-	i := len(text) - len(sumField) - len(`01234567"}`)
-	if i < 0 || !bytes.HasPrefix(text[i:], []byte(sumField)) {
+	i := len(text) - len(checksumField) - len(`01234567"}`)
+	if i < 0 || !bytes.HasPrefix(text[i:], []byte(checksumField)) {
 		return nil
 	}
 	sum := crc32.Update(crc32.Checksum(text[:i], castagnoli), castagnoli, []byte("}"))
-	if got, want := fmt.Sprintf("%08x", sum), string(text[i+len(sumField):][:8]); got != want {
+	if got, want := fmt.Sprintf("%08x", sum), string(text[i+len(checksumField):][:8]); got != want {
 		return fmt.Errorf("damaged: its CRC-32C is %s, it says %.8q", got, want)
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestHistory(t *testing.T) {
+func TestHistoryLeavesOutAnUnfinishedLine(t *testing.T) {
 	const rows = `{"step":1,"loss":2.5,"lr":0.1,"grad_norm":1}
 {"step":1,"eval":"windows","loss":2.25,"tokens":7,"bytes":7,"elapsed_s":3}
 {"step":2,"loss":2,"lr":0.2`
@@ -18,14 +18,14 @@ func TestHistory(t *testing.T) {
 	if len(h.Steps) != 1 || len(h.Evals) != 1 || h.Steps[0].Rate != 0.1 || h.Evals[0].Loss != 2.25 || h.Evals[0].Tokens != 7 {
 		t.Errorf("%+v", h)
 	}
-	for _, bad := range []string{"{}\nnone\n", "{\"step\":\"x\"}\n", "{\"eval\":1}\n", strings.Repeat(" ", mostRow) + "\n"} {
+	for _, bad := range []string{"{}\nnone\n", "{\"step\":\"x\"}\n", "{\"eval\":1}\n", strings.Repeat(" ", maxRowBytes) + "\n"} {
 		if _, err := readHistory(strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "line ") {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}
 }
 
-func TestReadHistory(t *testing.T) {
+func TestReadHistoryReadsAGrowingFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, metricsFile)
 	if h, err := ReadHistory(dir); h != nil || !os.IsNotExist(err) {
@@ -47,11 +47,11 @@ func TestReadHistory(t *testing.T) {
 	if _, err := ReadHistory(dir); err == nil || !strings.HasPrefix(err.Error(), path+": line 2: invalid character") {
 		t.Errorf("no row: %v", err)
 	}
-	write("{}\n" + strings.Repeat(" ", mostRow+1))
+	write("{}\n" + strings.Repeat(" ", maxRowBytes+1))
 	if _, _, err := ReadMetrics(dir); err == nil || err.Error() != path+": line 2: has more than 65536 bytes" {
 		t.Errorf("an endless row: %v", err)
 	}
-	if err := os.Truncate(path, mostMetrics+1); err != nil {
+	if err := os.Truncate(path, maxMetricsBytes+1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadHistory(dir); err == nil || !strings.HasPrefix(err.Error(), path+": has more than 1073741824 bytes") {
@@ -60,7 +60,7 @@ func TestReadHistory(t *testing.T) {
 }
 
 func TestRowsHaveChecksums(t *testing.T) {
-	row := string(appendSum([]byte(`{"step":1,"loss":2.5}`)))
+	row := string(appendChecksum([]byte(`{"step":1,"loss":2.5}`)))
 	if h, err := readHistory(strings.NewReader(row + "\n")); err != nil || len(h.Steps) != 1 || h.Steps[0].Loss != 2.5 {
 		t.Errorf("%s: %v", row, err)
 	}
@@ -73,7 +73,7 @@ func TestRowsHaveChecksums(t *testing.T) {
 func FuzzHistory(f *testing.F) {
 	f.Add("{\"step\":1,\"loss\":2.5}\n{\"step\":1,\"eval\":\"windows\"}\n")
 	f.Add("{\"eval\":null}\n[1]\n")
-	f.Add(string(appendSum([]byte(`{"step":1}`))) + "\n")
+	f.Add(string(appendChecksum([]byte(`{"step":1}`))) + "\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		h, err := readHistory(strings.NewReader(text))
 		if err == nil && len(h.Steps)+len(h.Evals) != strings.Count(text, "\n") {

@@ -35,74 +35,74 @@ type Job struct {
 
 // What ranks may divide.
 const (
-	Batch    = "batch"
-	Sequence = "sequence"
+	DivideBatch    = "batch"
+	DivideSequence = "sequence"
 )
 
-// sequence reports whether ranks divide the tokens of a window.
-func (j Job) sequence() bool { return j.Divide == Sequence && j.Ranks.Size() > 1 }
+// isSequenceParallel reports whether ranks divide the tokens of a window.
+func (j Job) isSequenceParallel() bool { return j.Divide == DivideSequence && j.Ranks.Size() > 1 }
 
-// first reports whether this process speaks for all ranks.
-func (j Job) first() bool { return j.Ranks.Rank() == 0 }
+// isRankZero reports whether this process speaks for all ranks.
+func (j Job) isRankZero() bool { return j.Ranks.Rank() == 0 }
 
-// part returns which of n parts this rank has.
-func (j Job) part(n int) (lo, hi int) { return partOf(n, j.Ranks.Rank(), j.Ranks.Size()) }
+// rankRange returns which of n parts this rank has.
+func (j Job) rankRange(n int) (lo, hi int) { return partRange(n, j.Ranks.Rank(), j.Ranks.Size()) }
 
-func partOf(n, rank, size int) (lo, hi int) {
+func partRange(n, rank, size int) (lo, hi int) {
 	a, b := sequence.Part(int64(n), rank, size)
 	return int(a), int(b)
 }
 
-// part returns which passes of an update a rank has.
-func (t *Trainer) part(rank int) (lo, hi int) {
-	if t.job.sequence() {
+// passRange returns which passes of an update a rank has.
+func (t *Trainer) passRange(rank int) (lo, hi int) {
+	if t.job.isSequenceParallel() {
 		return 0, len(t.batches)
 	}
-	return partOf(len(t.batches), rank, t.job.Ranks.Size())
+	return partRange(len(t.batches), rank, t.job.Ranks.Size())
 }
 
-// writes reports whether this rank writes the folder of the run.
-func (t *Trainer) writes() bool { return t.dir != "" && t.job.first() }
+// isWriter reports whether this rank writes the folder of the run.
+func (t *Trainer) isWriter() bool { return t.dir != "" && t.job.isRankZero() }
 
-// spread cuts the passes of an update into as many equal ones as give each rank one.
-func (j Job) spread(c Config) (Config, error) {
+// splitPasses cuts the passes of an update into as many equal ones as give each rank one.
+func (j Job) splitPasses(c Config) (Config, error) {
 	ranks := j.Ranks.Size()
-	if j.sequence() || c.Accumulate < 1 || c.Batch < 1 { // Prepare says what cannot be
+	if j.isSequenceParallel() || c.Accumulate < 1 || c.Batch < 1 { // Prepare says what cannot be
 		return c, nil
 	}
 	for cut := 1; cut <= c.Batch; cut++ {
-		if d, ok := c.cut(cut); ok && d.Accumulate >= ranks {
+		if d, ok := c.cutPasses(cut); ok && d.Accumulate >= ranks {
 			return d, nil
 		}
 	}
 	return c, fmt.Errorf("batch: %d passes of %d samples (first_batch %d) cannot be cut into one or more for each of %d ranks", c.Accumulate, c.Batch, c.FirstBatch, ranks)
 }
 
-// cut returns c with so many passes for each, of the same samples together, and whether
+// cutPasses returns c with so many passes for each, of the same samples together, and whether
 // that can be.
-func (c Config) cut(n int) (Config, bool) {
+func (c Config) cutPasses(n int) (Config, bool) {
 	d := c
 	d.Batch, d.FirstBatch, d.Accumulate = c.Batch/n, c.FirstBatch/n, c.Accumulate*n
-	for stage := range c.stages() {
-		whole, _ := c.stage(stage)
-		if part, _ := d.stage(stage); part*n != whole {
+	for stage := range c.countStages() {
+		whole, _ := c.stageShape(stage)
+		if part, _ := d.stageShape(stage); part*n != whole {
 			return c, false
 		}
 	}
 	return d, true
 }
 
-// fits reports a run whose updates have less passes than there are ranks.
-func (j Job) fits(c *Config) error {
-	if ranks := j.Ranks.Size(); c.Accumulate < ranks && !j.sequence() {
+// checkPasses reports a run whose updates have less passes than there are ranks.
+func (j Job) checkPasses(c *Config) error {
+	if ranks := j.Ranks.Size(); c.Accumulate < ranks && !j.isSequenceParallel() {
 		return fmt.Errorf("accumulate: an update has %d passes, too few for %d ranks; continue with %d ranks or fewer", c.Accumulate, ranks, c.Accumulate)
 	}
 	return nil
 }
 
-// agree reports an error of any rank, and ranks that are about to train something else,
+// agreeOnRun reports an error of any rank, and ranks that are about to train something else,
 // or with other bits.
-func (j Job) agree(t *Trainer, err error) error {
+func (j Job) agreeOnRun(t *Trainer, err error) error {
 	if err = comm.Together(j.Ranks, err); err != nil || j.Ranks == nil {
 		return err
 	}
@@ -118,14 +118,14 @@ func (j Job) agree(t *Trainer, err error) error {
 	)
 }
 
-// meet returns on all ranks that one has failed, or that one was stopped.
-func (j Job) meet(err error) error {
+// syncError returns on all ranks that one has failed, or that one was stopped.
+func (j Job) syncError(err error) error {
 	if j.Ranks == nil {
 		return err
 	}
 	own := []byte{0}
 	switch {
-	case isStop(err):
+	case isCanceled(err):
 		own[0] = 1
 	case err != nil:
 		own[0] = 2
@@ -152,14 +152,14 @@ func (j Job) meet(err error) error {
 	return stop
 }
 
-// isStop reports the end of a context.
-func isStop(err error) bool {
+// isCanceled reports the end of a context.
+func isCanceled(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// share gives the other ranks what rank 0 has read of a checkpoint.
-func (t *Trainer) share() error {
-	if err := t.shareNumbers(); err != nil {
+// broadcastState gives the other ranks what rank 0 has read of a checkpoint.
+func (t *Trainer) broadcastState() error {
+	if err := t.broadcastModel(); err != nil {
 		return err
 	}
 	for _, m := range t.optim.Moments() {
@@ -172,9 +172,9 @@ func (t *Trainer) share() error {
 	return nil
 }
 
-// shareNumbers gives the other ranks the model of rank 0.
-func (t *Trainer) shareNumbers() error {
-	for _, p := range numbersOf(t.model) {
+// broadcastModel gives the other ranks the model of rank 0.
+func (t *Trainer) broadcastModel() error {
+	for _, p := range modelTensors(t.model) {
 		if err := comm.Broadcast(t.job.Ranks, p.Data, 0); err != nil {
 			return err
 		}
@@ -190,7 +190,7 @@ func (t *Trainer) agreeOnWeights() error {
 	}
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	var b []byte
-	for _, p := range numbersOf(t.model) {
+	for _, p := range modelTensors(t.model) {
 		b = b[:0]
 		for _, x := range p.Data {
 			bits := math.Float32bits(x)

@@ -118,7 +118,7 @@ func TestRanksTrainToTheSameBits(t *testing.T) {
 			}
 			same(t, dir, want)
 			if c.Patience > 0 || name == "class" {
-				a, b := weightsOf(t, filepath.Join(dir, folder, bestName)), weightsOf(t, filepath.Join(want, folder, bestName))
+				a, b := weightsOf(t, filepath.Join(dir, checkpointsFolder, bestName)), weightsOf(t, filepath.Join(want, checkpointsFolder, bestName))
 				if !bytes.Equal(a, b) {
 					t.Errorf("%s, %s: the best weights differ", name, what)
 				}
@@ -270,7 +270,7 @@ func TestRankThatFailsEndsAll(t *testing.T) {
 	if err != nil || told.Load() != 3 {
 		t.Fatalf("%d ranks were told, %v", told.Load(), err)
 	}
-	if _, err := latest(dir); err != nil {
+	if _, err := latestCheckpoint(dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ranksTrain(t, 1, c, alike(t, "trace"), dir, 0); err != nil {
@@ -290,9 +290,9 @@ func TestRanksDivideSequences(t *testing.T) {
 	for _, x := range []struct {
 		ranks int
 		then  string
-	}{{2, Sequence}, {3, Sequence}, {2, Batch}} {
+	}{{2, DivideSequence}, {3, DivideSequence}, {2, DivideBatch}} {
 		dir := filepath.Join(t.TempDir(), "run")
-		if _, err := ranksDivide(t, Sequence, x.ranks, c, alike(t, "text"), dir, 11); err != nil {
+		if _, err := ranksDivide(t, DivideSequence, x.ranks, c, alike(t, "text"), dir, 11); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := ranksDivide(t, x.then, 2, c, alike(t, "text"), dir, 0); err != nil {
@@ -313,12 +313,12 @@ func TestRanksDivideSequences(t *testing.T) {
 		}
 	}
 	c.Model.Mechanism, c.Model.Decay = "softmax", ""
-	if _, err := ranksDivide(t, Sequence, 2, c, alike(t, "text"), filepath.Join(t.TempDir(), "run"), 0); err == nil || !strings.Contains(err.Error(), "ranks: ") {
+	if _, err := ranksDivide(t, DivideSequence, 2, c, alike(t, "text"), filepath.Join(t.TempDir(), "run"), 0); err == nil || !strings.Contains(err.Error(), "ranks: ") {
 		t.Errorf("softmax: %v", err)
 	}
 	c = little("fastmax")
 	c.Segment = 5
-	if _, err := ranksDivide(t, Sequence, 2, c, alike(t, "text"), filepath.Join(t.TempDir(), "run"), 0); err == nil || !strings.Contains(err.Error(), "segment: 5") {
+	if _, err := ranksDivide(t, DivideSequence, 2, c, alike(t, "text"), filepath.Join(t.TempDir(), "run"), 0); err == nil || !strings.Contains(err.Error(), "segment: 5") {
 		t.Errorf("segments: %v", err)
 	}
 }

@@ -25,12 +25,12 @@ func isCheckpoint(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// Load reads the model of a checkpoint, after comparing every byte with what was
+// LoadModel reads the model of a checkpoint, after comparing every byte with what was
 // written, and the vocabulary of the text that it learned, nil if it learned
 // something else. path is the checkpoint's folder, or a run's, of which the
 // checkpoint that it is judged by is taken: the best where there is one, or the
 // latest.
-func Load(path string) (*model.Model[float32], *token.Vocabulary, error) {
+func LoadModel(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
 	}
@@ -41,10 +41,10 @@ func Load(path string) (*model.Model[float32], *token.Vocabulary, error) {
 		if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
 			return nil, nil, fmt.Errorf("%s: is neither a run nor a checkpoint: it has no %s and no %s", path, configFile, manifestFile)
 		}
-		best := filepath.Join(path, folder, bestName)
+		best := filepath.Join(path, checkpointsFolder, bestName)
 		if isCheckpoint(best) {
 			path = best
-		} else if last, err := latest(path); err == nil {
+		} else if last, err := latestCheckpoint(path); err == nil {
 			path = last
 		} else {
 			return nil, nil, err
@@ -70,9 +70,9 @@ func Load(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	return m, v, nil
 }
 
-// LoadText is Load of a model that learned a text.
-func LoadText(path string) (*model.Model[float32], *token.Vocabulary, error) {
-	m, v, err := Load(path)
+// LoadTextModel is Load of a model that learned a text.
+func LoadTextModel(path string) (*model.Model[float32], *token.Vocabulary, error) {
+	m, v, err := LoadModel(path)
 	if err == nil && v == nil {
 		err = fmt.Errorf("%s: the model has no vocabulary: it did not learn a text", path)
 	}

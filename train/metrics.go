@@ -36,9 +36,9 @@ type Eval struct {
 
 // How much of a split an Eval is of.
 const (
-	Look  = "look" // Config.EvalSamples, while the model learns
-	Part  = "part" // Config.FinalSamples
-	Whole = "whole"
+	EvalLook  = "look" // Config.EvalSamples, while the model learns
+	EvalPart  = "part" // Config.FinalSamples
+	EvalWhole = "whole"
 )
 
 // perByte turns nats per token into bits per byte.
@@ -56,15 +56,15 @@ func ReadMetrics(dir string) (steps []Step, evals []Eval, err error) {
 	return h.Steps, h.Evals, nil
 }
 
-// tail is a file that grows, of a length that a checkpoint knows.
-type tail struct {
+// growingFile is a file that grows, of a length that a checkpoint knows.
+type growingFile struct {
 	f    *os.File
 	size int64
 }
 
-// openTail opens the file and cuts off what follows the size bytes that a checkpoint
+// openGrowingFile opens the file and cuts off what follows the size bytes that a checkpoint
 // counts. whole returns how many of them, from the beginning, are whole rows.
-func openTail(path string, size int64, whole func(io.Reader) (int64, error)) (*tail, error) {
+func openGrowingFile(path string, size int64, whole func(io.Reader) (int64, error)) (*growingFile, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return nil, lock.Unwritable(path, err)
@@ -80,10 +80,10 @@ func openTail(path string, size int64, whole func(io.Reader) (int64, error)) (*t
 		f.Close()
 		return nil, lock.Unwritable(path, err)
 	}
-	return &tail{f, size}, nil
+	return &growingFile{f, size}, nil
 }
 
-func (t *tail) add(text []byte) error {
+func (t *growingFile) add(text []byte) error {
 	n, err := t.f.WriteAt(text, t.size)
 	t.size += int64(n)
 	return lock.Unwritable(t.f.Name(), err)
@@ -91,16 +91,16 @@ func (t *tail) add(text []byte) error {
 
 // metrics are the files of a run that grow. A nil *metrics keeps nothing.
 type metrics struct {
-	rows   *tail // metrics.jsonl
-	events *tail // the same for TensorBoard
+	rows   *growingFile // metrics.jsonl
+	events *growingFile // the same for TensorBoard
 }
 
 // openMetrics opens the files, and keeps of them what was there at the checkpoint m.
 // Rows that are missing or cut off at the end cost no more than themselves: no update
 // depends on them.
 func openMetrics(dir string, m *manifest) (*metrics, error) {
-	r, err := openTail(filepath.Join(dir, metricsFile), m.Metrics, func(in io.Reader) (size int64, err error) {
-		err = readRows(in, func(s *Step, v *Eval, end int64) bool {
+	r, err := openGrowingFile(filepath.Join(dir, metricsFile), m.Metrics, func(in io.Reader) (size int64, err error) {
+		err = scanRows(in, func(s *Step, v *Eval, end int64) bool {
 			if s != nil && s.Step > m.Step || v != nil && v.Step > m.Step {
 				return false
 			}
@@ -115,14 +115,14 @@ func openMetrics(dir string, m *manifest) (*metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := openTail(filepath.Join(dir, eventsFile), m.Events, tensorboard.WholeRecords)
+	e, err := openGrowingFile(filepath.Join(dir, eventsFile), m.Events, tensorboard.WholeRecords)
 	if err != nil {
 		r.f.Close()
 		return nil, err
 	}
 	both := &metrics{r, e}
 	if e.size == 0 {
-		if err := e.add(tensorboard.AppendHeader(nil, now())); err != nil {
+		if err := e.add(tensorboard.AppendHeader(nil, unixSeconds())); err != nil {
 			both.close()
 			return nil, err
 		}
@@ -130,11 +130,11 @@ func openMetrics(dir string, m *manifest) (*metrics, error) {
 	return both, nil
 }
 
-// now is the time in seconds since 1970.
-func now() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
+// unixSeconds is the time in seconds since 1970.
+func unixSeconds() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
 
-// step appends an update.
-func (m *metrics) step(s *Step) error {
+// addStep appends an update.
+func (m *metrics) addStep(s *Step) error {
 	if m == nil {
 		return nil
 	}
@@ -142,11 +142,11 @@ func (m *metrics) step(s *Step) error {
 	if s.Bits > 0 {
 		list = append(list, tensorboard.Scalar{Tag: "train/bits_per_byte", Value: s.Bits})
 	}
-	return m.add(s, s.Step, list)
+	return m.addRow(s, s.Step, list)
 }
 
-// eval appends an evaluation.
-func (m *metrics) eval(v *Eval) error {
+// addEval appends an evaluation.
+func (m *metrics) addEval(v *Eval) error {
 	if m == nil {
 		return nil
 	}
@@ -154,26 +154,26 @@ func (m *metrics) eval(v *Eval) error {
 	if v.Bits > 0 {
 		list = append(list, tensorboard.Scalar{Tag: v.Split + "/bits_per_byte", Value: v.Bits})
 	}
-	return m.add(v, v.Step, list)
+	return m.addRow(v, v.Step, list)
 }
 
-func (m *metrics) add(row any, step int, list []tensorboard.Scalar) error {
+func (m *metrics) addRow(row any, step int, list []tensorboard.Scalar) error {
 	text, err := json.Marshal(row)
 	if err != nil {
 		return err
 	}
-	if err := m.rows.add(append(appendSum(text), '\n')); err != nil {
+	if err := m.rows.add(append(appendChecksum(text), '\n')); err != nil {
 		return err
 	}
-	return m.events.add(tensorboard.AppendScalars(nil, now(), int64(step), list...))
+	return m.events.add(tensorboard.AppendScalars(nil, unixSeconds(), int64(step), list...))
 }
 
-// sync brings all rows to the disk and returns the lengths of the files.
-func (m *metrics) sync() (rows, events int64, err error) {
+// syncFiles brings all rows to the disk and returns the lengths of the files.
+func (m *metrics) syncFiles() (rows, events int64, err error) {
 	if m == nil {
 		return 0, 0, nil
 	}
-	for _, t := range []*tail{m.rows, m.events} {
+	for _, t := range []*growingFile{m.rows, m.events} {
 		if err := t.f.Sync(); err != nil {
 			return 0, 0, lock.Unwritable(t.f.Name(), err)
 		}

@@ -28,14 +28,14 @@ func TestRunHasOneOwner(t *testing.T) {
 	}
 	_, err = Resume(text, dir)
 	refused("resuming a run that goes on", err)
-	refused("lengthening a run that goes on", Lengthen(60, dir))
+	refused("lengthening a run that goes on", LengthenRuns(60, dir))
 	if _, err := New(c, text, dir); !errors.Is(err, ErrRunExists) {
 		t.Errorf("a new run in its folder: %v", err)
 	}
 	if _, err := first.Train(context.Background(), Observer{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Load(dir); err != nil {
+	if _, _, err := LoadModel(dir); err != nil {
 		t.Errorf("reading a run that has an owner: %v", err)
 	}
 	if err := first.Close(); err != nil {
@@ -68,7 +68,7 @@ func TestRunHasOneOwner(t *testing.T) {
 
 func TestFailedResumeGivesTheFolderBack(t *testing.T) {
 	dir, _ := run(t, little("softmax"))
-	path := filepath.Join(dir, folder, latestFile)
+	path := filepath.Join(dir, checkpointsFolder, latestFile)
 	if err := os.WriteFile(path, []byte("step-00000099\n"), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestTornMetricsAreCutOff(t *testing.T) {
 				}
 			}
 			resume(t, dir)
-			at := filepath.Join(folder, "step-00000030", "model.safetensors")
+			at := filepath.Join(checkpointsFolder, "step-00000030", "model.safetensors")
 			got, err := os.ReadFile(filepath.Join(dir, at))
 			if err != nil {
 				t.Fatal(err)
@@ -137,13 +137,13 @@ func TestTornMetricsAreCutOff(t *testing.T) {
 // choices and the state of its optimiser.
 func TestLengthenedRunRepeats(t *testing.T) {
 	c := little("softmax")
-	c.Schedule, c.EvalEvery, c.SaveEvery = Cosine, 7, 9
+	c.Schedule, c.EvalEvery, c.SaveEvery = CosineSchedule, 7, 9
 	c.Steps = 12
 	dir, _ := run(t, c)
-	if err := Lengthen(30, dir); err != nil {
+	if err := LengthenRuns(30, dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := Lengthen(30, dir); err != nil {
+	if err := LengthenRuns(30, dir); err != nil {
 		t.Errorf("lengthening to the same number: %v", err)
 	}
 	for _, tc := range []struct {
@@ -153,15 +153,15 @@ func TestLengthenedRunRepeats(t *testing.T) {
 		{40, "steps: 40, but the run has made 12 of its 30 updates; resume it to its end first"},
 		{12, "steps: 12, but the run has made 12 of its 30 updates; resume it to its end first"},
 	} {
-		if err := Lengthen(tc.steps, dir); err == nil || err.Error() != dir+": "+tc.want {
+		if err := LengthenRuns(tc.steps, dir); err == nil || err.Error() != dir+": "+tc.want {
 			t.Errorf("error is %v, want %s", err, tc.want)
 		}
 	}
 	resume(t, dir)
-	if err := Lengthen(29, dir); err == nil || err.Error() != dir+": steps: 29 is not from 30, the updates that the run has made, to 1099511627776" {
+	if err := LengthenRuns(29, dir); err == nil || err.Error() != dir+": steps: 29 is not from 30, the updates that the run has made, to 1099511627776" {
 		t.Errorf("error is %v", err)
 	}
-	if err := Lengthen(35, dir); err != nil {
+	if err := LengthenRuns(35, dir); err != nil {
 		t.Fatal(err)
 	}
 	resume(t, dir)

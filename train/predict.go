@@ -42,7 +42,7 @@ func OpenPredictor(path string) (*Predictor, error) {
 	if err := task.CheckAskable(config.Task); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	m, _, err := Load(path)
+	m, _, err := LoadModel(path)
 	if err != nil {
 		return nil, err
 	}
@@ -91,34 +91,34 @@ func (p *Predictor) Classes() []string { return p.question.ClassNames() }
 // Kind returns what the model says: Class, Regression, Labels, Next or Trace.
 func (p *Predictor) Kind() task.Kind { return p.e.spec.Kind }
 
-// Lines reports whether an input is a line of text, for Predict; else it is a file, for
+// NeedsLines reports whether an input is a line of text, for Predict; else it is a file, for
 // PredictFile.
-func (p *Predictor) Lines() bool { return p.question.NeedsLine() }
+func (p *Predictor) NeedsLines() bool { return p.question.NeedsLine() }
 
-// OfBytes reports whether labels are those of the bytes of a text.
-func (p *Predictor) OfBytes() bool { return p.Lines() && p.Kind() == task.Labels }
+// HasByteLabels reports whether labels are those of the bytes of a text.
+func (p *Predictor) HasByteLabels() bool { return p.NeedsLines() && p.Kind() == task.Labels }
 
-// Wants says what an input is.
-func (p *Predictor) Wants() string { return p.question.InputKind() }
+// DescribeInput says what an input is.
+func (p *Predictor) DescribeInput() string { return p.question.InputKind() }
 
 // Predict returns what the model makes of a line. Of a text the first bytes are seen, as
 // many as its task has. An empty line is an error, and so is any where inputs are files.
 func (p *Predictor) Predict(text []byte) (Prediction, error) {
-	if !p.Lines() {
-		return Prediction{}, fmt.Errorf("an input is %s, no line", p.Wants())
+	if !p.NeedsLines() {
+		return Prediction{}, fmt.Errorf("an input is %s, no line", p.DescribeInput())
 	}
 	if err := p.question.SetLine(text); err != nil {
 		return Prediction{}, err
 	}
-	return p.say()
+	return p.predictSamples()
 }
 
 // PredictFile calls each with what the model makes of the inputs in a file, and with their
 // names where it has several. Of a long one the positions are seen that the task has, where
 // it asks for a label of each, all in windows. It ends with the error of each.
 func (p *Predictor) PredictFile(path string, each func(name string, r Prediction) error) error {
-	if p.Lines() {
-		return fmt.Errorf("an input is %s, no file", p.Wants())
+	if p.NeedsLines() {
+		return fmt.Errorf("an input is %s, no file", p.DescribeInput())
 	}
 	list, err := p.question.ReadFile(path)
 	if err != nil {
@@ -126,7 +126,7 @@ func (p *Predictor) PredictFile(path string, each func(name string, r Prediction
 	}
 	for _, g := range list {
 		p.question.SetInput(g)
-		r, err := p.say()
+		r, err := p.predictSamples()
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -137,12 +137,12 @@ func (p *Predictor) PredictFile(path string, each func(name string, r Prediction
 	return nil
 }
 
-// say returns what the model makes of the samples of the question, which follow each other.
-func (p *Predictor) say() (Prediction, error) {
+// predictSamples returns what the model makes of the samples of the question, which follow each other.
+func (p *Predictor) predictSamples() (Prediction, error) {
 	spec := &p.e.spec
 	r := Prediction{Kind: spec.Kind}
 	for i := range p.question.Spec().Count[task.Test] {
-		if err := p.add(&r, i); err != nil {
+		if err := p.addSample(&r, i); err != nil {
 			return r, err
 		}
 	}
@@ -157,24 +157,24 @@ func (p *Predictor) say() (Prediction, error) {
 	return r, nil
 }
 
-// add adds what the model makes of a sample.
-func (p *Predictor) add(r *Prediction, i int) error {
+// addSample adds what the model makes of a sample.
+func (p *Predictor) addSample(r *Prediction, i int) error {
 	spec := &p.e.spec
-	samples := p.e.take(1)
+	samples := p.e.sampleBuffer(1)
 	if err := p.question.Sample(&samples[0], task.Test, i); err != nil {
 		return err
 	}
-	seen := (&collector{spec: *spec}).positions(&samples[0]) // without padding
+	seen := (&collector{spec: *spec}).countPositions(&samples[0]) // without padding
 	if err := p.source.Sample(&samples[0], task.Test, i); err != nil {
 		return err
 	}
 	rows := 1
 	if spec.Kind == task.Labels || spec.Kind == task.Next || spec.Kind == task.Trace {
-		rows = p.e.positions(&samples[0])
+		rows = p.e.countPositions(&samples[0])
 	}
-	p.e.pack(&p.e.batch, samples)
-	p.e.logits = grow(p.e.logits, rows*p.e.outputs)
-	if err := p.e.m.Logits(&p.e.batch.Batch, p.e.logits); err != nil {
+	p.e.packBatch(&p.e.batch, samples)
+	p.e.logits = resize(p.e.logits, rows*p.e.outputs)
+	if err := p.e.model.Logits(&p.e.batch.Batch, p.e.logits); err != nil {
 		return err
 	}
 	for _, x := range p.e.logits {
@@ -189,18 +189,18 @@ func (p *Predictor) add(r *Prediction, i int) error {
 		}
 	case task.Labels, task.Next:
 		for i := range min(rows, seen) {
-			r.Labels = append(r.Labels, largest(p.e.logits[i*p.e.outputs:][:p.e.outputs]))
+			r.Labels = append(r.Labels, largestIndex(p.e.logits[i*p.e.outputs:][:p.e.outputs]))
 		}
 	default:
-		r.Class = largest(p.e.logits)
-		p.probs = softmax(p.probs[:0], p.e.logits, r.Class)
+		r.Class = largestIndex(p.e.logits)
+		p.probs = appendSoftmax(p.probs[:0], p.e.logits, r.Class)
 		r.Probabilities = p.probs
 	}
 	return nil
 }
 
-// largest is the index of the largest number, the first of those that are equal.
-func largest(row []float32) int {
+// largestIndex is the index of the largest number, the first of those that are equal.
+func largestIndex(row []float32) int {
 	at := 0
 	for i, x := range row {
 		if x > row[at] {
@@ -210,8 +210,8 @@ func largest(row []float32) int {
 	return at
 }
 
-// softmax appends the probabilities of a row whose largest number is row[top].
-func softmax(dst []float64, row []float32, top int) []float64 {
+// appendSoftmax appends the probabilities of a row whose largest number is row[top].
+func appendSoftmax(dst []float64, row []float32, top int) []float64 {
 	sum := 0.
 	for _, x := range row {
 		e := math.Exp(float64(x) - float64(row[top]))

@@ -54,7 +54,7 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 	dir, files := ownSeries(t)
 	for _, ask := range []string{"class", "number", "each"} {
 		for _, quirk := range []bool{false, true} {
-			c := sampled("series", 5, 8, "ask", ask, "length", "8", "data", filepath.Join(dir, "list.csv"))
+			c := samplePreset("series", 5, 8, "ask", ask, "length", "8", "data", filepath.Join(dir, "list.csv"))
 			if ask == "each" {
 				c.TaskSet["data"] = dir
 				if err := os.Rename(filepath.Join(dir, "list.csv"), filepath.Join(dir, "list")); err != nil {
@@ -69,7 +69,7 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 			}
 			c.Model.Positions, c.LRAQuirk = "", quirk
 			c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Hidden, c.Model.Mechanism = 1, 12, 2, 16, "softmax"
-			src, err := c.Open()
+			src, err := c.OpenTask()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,11 +82,11 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, seen, err := kept.Prepare(src)
+			_, seen, err := kept.PrepareTask(src)
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, _, err := Load(run)
+			m, _, err := LoadModel(run)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,13 +111,13 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 					if err := src.Sample(&bare, task.Split(split), i); err != nil {
 						t.Fatal(err)
 					}
-					b := Pack(seen.Spec(), s)
+					b := PackBatch(seen.Spec(), s)
 					outputs := max(src.Spec().Classes, src.Spec().Outputs)
 					logits := make([]float32, m.Config().Rows(b.B, b.N)*outputs)
 					if err := m.Logits(b, logits); err != nil {
 						t.Fatal(err)
 					}
-					want := fmt.Sprint(largest(logits), []float64(nil), []int(nil))
+					want := fmt.Sprint(largestIndex(logits), []float64(nil), []int(nil))
 					switch ask {
 					case "number":
 						scales := src.(task.ScaledSource).Scales()
@@ -125,7 +125,7 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 					case "each":
 						var labels []int
 						for k := range len(bare.Labels) {
-							labels = append(labels, largest(logits[k*outputs:][:outputs]))
+							labels = append(labels, largestIndex(logits[k*outputs:][:outputs]))
 						}
 						want = fmt.Sprint(0, []float64(nil), labels)
 					}
@@ -145,9 +145,9 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 // which would give it one, are refused.
 func TestPointsHaveNoOrder(t *testing.T) {
 	dir, _ := ownSeries(t)
-	c := sampled("series", 5, 8, "points", "true", "data", filepath.Join(dir, "list.csv"))
+	c := samplePreset("series", 5, 8, "points", "true", "data", filepath.Join(dir, "list.csv"))
 	c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Hidden = 2, 12, 2, 16
-	src, err := c.Open()
+	src, err := c.OpenTask()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestPointsHaveNoOrder(t *testing.T) {
 	} {
 		c := c
 		change(&c)
-		if _, _, err := c.Prepare(src); err == nil || !strings.Contains(err.Error(), "the points of task series have n") || !strings.Contains(err.Error(), "; set ") {
+		if _, _, err := c.PrepareTask(src); err == nil || !strings.Contains(err.Error(), "the points of task series have n") || !strings.Contains(err.Error(), "; set ") {
 			t.Errorf("error is %v", err)
 		}
 	}
@@ -204,11 +204,11 @@ func TestScalesOfARunAreChecked(t *testing.T) {
 		t.Errorf("%v, %v", s, err)
 	}
 	for content, want := range map[string]string{
-		"":                                    "unexpected end",
-		"{}":                                  "it has 0 means and 0 deviations",
-		`{"mean":[1],"deviation":[1,2]}`:      "it has 1 means and 2 deviations",
-		`{"mean":[1],"deviation":[0]}`:        "number 0 has mean 1 and deviation 0",
-		strings.Repeat(" ", mostScaleBytes+1): "is longer than",
+		"":                                   "unexpected end",
+		"{}":                                 "it has 0 means and 0 deviations",
+		`{"mean":[1],"deviation":[1,2]}`:     "it has 1 means and 2 deviations",
+		`{"mean":[1],"deviation":[0]}`:       "number 0 has mean 1 and deviation 0",
+		strings.Repeat(" ", maxScaleBytes+1): "is longer than",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, scalesFile), []byte(content), 0o666); err != nil {
 			t.Fatal(err)

@@ -29,12 +29,12 @@ func ownRun(t *testing.T, target string, quirk bool) string {
 	if err := os.WriteFile(data, []byte(strings.ReplaceAll(rows.String(), `\t`, "\t")), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	c := sampled("copy", 5, 8)
+	c := samplePreset("copy", 5, 8)
 	c.SetTask("file")
 	c.TaskSet = map[string]string{"data": data, "target": target, "length": "6"}
 	c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Hidden, c.Model.Mechanism = 1, 12, 2, 16, "softmax"
 	c.LRAQuirk = quirk
-	src, err := c.Open()
+	src, err := c.OpenTask()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func said(names []string, labels []int) string {
 // What is said of a text is what the model's outputs for its bytes say, in the plainest
 // arithmetic, and of a text that is longer than the task's, for its first bytes. A model
 // that learned padded texts sees them padded.
-func TestPredict(t *testing.T) {
+func TestPredictionFollowsFromTheOutputs(t *testing.T) {
 	for _, target := range []string{"class", "number", "bytes"} {
 		for _, quirk := range []bool{false, true} {
 			dir := ownRun(t, target, quirk)
@@ -70,7 +70,7 @@ func TestPredict(t *testing.T) {
 			if p.Kind() != kind || !slices.Equal(p.Classes(), names) {
 				t.Fatalf("%s: the model says %v of %q", target, p.Kind(), p.Classes())
 			}
-			m, _, err := Load(dir)
+			m, _, err := LoadModel(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,8 +147,8 @@ func TestSoftmaxOfAPrediction(t *testing.T) {
 		{[]float32{0, 5000, 5000}, 1, []float64{0, 0.5, 0.5}},
 		{[]float32{-5000}, 0, []float64{1}},
 	} {
-		at := largest(c.row)
-		if probs := softmax(nil, c.row, at); at != c.at || !slices.Equal(probs, c.probs) {
+		at := largestIndex(c.row)
+		if probs := appendSoftmax(nil, c.row, at); at != c.at || !slices.Equal(probs, c.probs) {
 			t.Errorf("%v: %d, %v, want %d, %v", c.row, at, probs, c.at, c.probs)
 		}
 	}
@@ -159,7 +159,7 @@ func TestPredictRefusesWhatIsNoNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range p.e.m.Params().All() {
+	for _, w := range p.e.model.Params().All() {
 		for i := range w.Data {
 			w.Data[i] = float32(math.NaN())
 		}
@@ -169,7 +169,7 @@ func TestPredictRefusesWhatIsNoNumber(t *testing.T) {
 	}
 }
 
-func TestOpenPredictorRefuses(t *testing.T) {
+func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 	write := func(name, content string) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666); err != nil {
@@ -205,7 +205,7 @@ func TestOpenPredictorRefuses(t *testing.T) {
 		{"another task", replace(`"task": "file"`, `"task": "copy"`), "DIR: task copy: setting \"data\": unknown; there are: symbols, length"},
 		{"a task of texts", replace(`"task": "file"`, `"task": "bytelm"`), "DIR: task bytelm: its models go on with a text: farfield generate writes"},
 		{"no configuration", remove(configFile), "open DIR/config.json: no such file or directory"},
-		{"no checkpoint", remove(folder), "DIR: the run has no checkpoint yet"},
+		{"no checkpoint", remove(checkpointsFolder), "DIR: the run has no checkpoint yet"},
 		{"another length", replace(`"length": "6"`, `"length": "7"`), "DIR: the run's task has 257 tokens, 0 numbers, 2 outputs and 7 positions, the model 257, 0, 2 and 6"},
 		{"a number for a class", replace(`"target": "class"`, `"target": "number"`), "DIR: the run's task has 257 tokens, 0 numbers, 1 outputs and 6 positions, the model 257, 0, 2 and 6"},
 		{"a target that is none", replace(`"target": "class"`, `"target": "words"`), "words"},
@@ -214,7 +214,7 @@ func TestOpenPredictorRefuses(t *testing.T) {
 		{"three names", write(classesFile, "\"a\"\n\"b\"\n\"c\"\n"), "DIR/classes.txt: has more names than the model has classes, 2"},
 		{"a name without quotes", write(classesFile, "\"a\"\nb\n"), "DIR/classes.txt: line 2: \"b\\n\" is no quoted name"},
 		{"an endless file", func(t *testing.T, dir string) {
-			if err := os.Truncate(filepath.Join(dir, classesFile), mostClassBytes+1); err != nil {
+			if err := os.Truncate(filepath.Join(dir, classesFile), maxClassBytes+1); err != nil {
 				t.Fatal(err)
 			}
 		}, "DIR/classes.txt: is longer than 16777216 bytes"},
@@ -236,7 +236,7 @@ func TestOpenPredictorRefuses(t *testing.T) {
 		}
 	}
 	// The checkpoint of a run is as good as its folder.
-	path, err := latest(run)
+	path, err := latestCheckpoint(run)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,11 +67,11 @@ func TestRefusedCombinationsNameAWayOut(t *testing.T) {
 					if i > 4 && name != "softmax" && i%3 != len(name)%3 && !suite.IsLong() {
 						continue
 					}
-					c := sampled("copy", 5, 8)
+					c := samplePreset("copy", 5, 8)
 					c.Model.Kind = kind
 					c.SetMechanism(name)
 					change(&c)
-					_, _, err := c.Prepare(&bare{spec: spec})
+					_, _, err := c.PrepareTask(&bare{spec: spec})
 					if err == nil {
 						taken++
 						continue

@@ -28,18 +28,18 @@ func Resume(src task.Source, dir string) (*Trainer, error) {
 	return Job{}.Resume(src, dir)
 }
 
-// kept is what a run folder tells of a run that goes on.
-type kept struct {
+// savedRun is what a run folder tells of a run that goes on.
+type savedRun struct {
 	Config     Config
 	Checkpoint string // "": none yet
 	Manifest   manifest
 }
 
-func readKept(dir string) (k kept, err error) {
+func readSavedRun(dir string) (k savedRun, err error) {
 	if k.Config, err = RunConfig(dir); err != nil {
 		return k, err
 	}
-	k.Checkpoint, err = latest(dir)
+	k.Checkpoint, err = latestCheckpoint(dir)
 	if errors.Is(err, ErrNoCheckpoint) {
 		return k, nil
 	}
@@ -58,25 +58,25 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 			held.Release()
 		}
 	}()
-	k, err := comm.Tell(j.Ranks, func() (k kept, err error) {
+	k, err := comm.Tell(j.Ranks, func() (k savedRun, err error) {
 		if held, err = lockRun(dir); err != nil {
 			return k, err
 		}
-		return readKept(dir)
+		return readSavedRun(dir)
 	})
 	if err != nil {
 		return nil, err
 	}
 	t, err := func() (*Trainer, error) {
-		c, prepared, err := k.Config.Prepare(src)
+		c, prepared, err := k.Config.PrepareTask(src)
 		if err == nil {
-			err = j.fits(&c)
+			err = j.checkPasses(&c)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
 		}
 		var m *model.Model[float32]
-		if k.Checkpoint != "" && j.first() {
+		if k.Checkpoint != "" && j.isRankZero() {
 			m, err = model.Load[float32](k.Checkpoint)
 		} else {
 			m, err = model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
@@ -86,11 +86,11 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 		}
 		return j.newTrainer(c, src, prepared, dir, m)
 	}()
-	if err = j.agree(t, err); err != nil {
+	if err = j.agreeOnRun(t, err); err != nil {
 		return nil, err
 	}
-	if err = comm.Together(j.Ranks, t.goOn(&k)); err == nil {
-		err = t.share()
+	if err = comm.Together(j.Ranks, t.restoreRun(&k)); err == nil {
+		err = t.broadcastState()
 	}
 	if err != nil {
 		t.Close()
@@ -108,13 +108,13 @@ func lockRun(dir string) (*lock.Lock, error) {
 	return lock.Folder(dir)
 }
 
-// Lengthen gives finished runs a larger number of updates, which Resume then makes. The
+// LengthenRuns gives finished runs a larger number of updates, which Resume then makes. The
 // data, the learning rate and the length of sequences after an old end are those of a
 // run of steps updates from the start; Config.Lengthened has the old ends, so that the
 // configuration repeats the whole run. A run that has the number already stays. If one
 // run has not made all its updates, or has made more, that is an error, and no run
 // changes.
-func Lengthen(steps int, dirs ...string) error {
+func LengthenRuns(steps int, dirs ...string) error {
 	changed := map[string]Config{}
 	for _, dir := range dirs {
 		held, err := lockRun(dir)
@@ -122,7 +122,7 @@ func Lengthen(steps int, dirs ...string) error {
 			return err
 		}
 		defer held.Release()
-		k, err := readKept(dir)
+		k, err := readSavedRun(dir)
 		if err != nil {
 			return err
 		}
@@ -130,12 +130,12 @@ func Lengthen(steps int, dirs ...string) error {
 		switch {
 		case steps == c.Steps:
 			continue
-		case m.Best != nil && c.Patience > 0 && m.Best.Since >= c.Patience:
+		case m.Best != nil && c.Patience > 0 && m.Best.EvalsSince >= c.Patience:
 			return fmt.Errorf("%s: steps: %d, but the run ended after update %d: %d looks without a better score are its patience", dir, steps, m.Step, c.Patience)
 		case m.Step < c.Steps:
 			return fmt.Errorf("%s: steps: %d, but the run has made %d of its %d updates; resume it to its end first", dir, steps, m.Step, c.Steps)
-		case steps < c.Steps || steps > mostSteps:
-			return fmt.Errorf("%s: steps: %d is not from %d, the updates that the run has made, to %d", dir, steps, c.Steps, mostSteps)
+		case steps < c.Steps || steps > maxSteps:
+			return fmt.Errorf("%s: steps: %d is not from %d, the updates that the run has made, to %d", dir, steps, c.Steps, maxSteps)
 		}
 		c.Lengthened, c.Steps = append(c.Lengthened, c.Steps), steps
 		changed[dir] = c
@@ -148,12 +148,12 @@ func Lengthen(steps int, dirs ...string) error {
 	return nil
 }
 
-// goOn makes t what it was at a checkpoint, and opens its files.
-func (t *Trainer) goOn(k *kept) error {
+// restoreRun makes t what it was at a checkpoint, and opens its files.
+func (t *Trainer) restoreRun(k *savedRun) error {
 	m := &k.Manifest
 	t.step, t.elapsed, t.best = m.Step, time.Duration(m.Elapsed*float64(time.Second)), m.Best
 	if k.Checkpoint != "" {
-		t.saved = m.Step
+		t.savedStep = m.Step
 		if m.Data != t.digest {
 			what := "task " + t.config.Task
 			if t.text != nil {
@@ -164,7 +164,7 @@ func (t *Trainer) goOn(k *kept) error {
 		if err := sameModel(t.model.Config(), t.config.Model); err != nil {
 			return fmt.Errorf("%s: %w", filepath.Join(t.dir, configFile), err)
 		}
-		if t.job.first() {
+		if t.job.isRankZero() {
 			if err := readOptim(filepath.Join(k.Checkpoint, optimFile), t.model.Params(), t.optim, m.Step); err != nil {
 				return err
 			}
@@ -172,7 +172,7 @@ func (t *Trainer) goOn(k *kept) error {
 			return err
 		}
 	}
-	if !t.writes() {
+	if !t.isWriter() {
 		return nil
 	}
 	if k.Checkpoint != "" {
@@ -180,7 +180,7 @@ func (t *Trainer) goOn(k *kept) error {
 			return err
 		}
 	}
-	return t.open(*m)
+	return t.openFiles(*m)
 }
 
 // sameModel reports a configuration that is not the checkpoint's.

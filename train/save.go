@@ -10,10 +10,10 @@ import (
 	"github.com/farfield-ml/farfield/token"
 )
 
-// Save writes a model and its vocabulary, if it has one, as a checkpoint to the folder dir, which
+// SaveModel writes a model and its vocabulary, if it has one, as a checkpoint to the folder dir, which
 // must be empty or not there, such that Load reads them. It has no state of an
 // optimizer: no training goes on from it. After an error the folder is as it was.
-func Save(dir string, m *model.Model[float32], vocab *token.Vocabulary) error {
+func SaveModel(dir string, m *model.Model[float32], vocab *token.Vocabulary) error {
 	return saveInto(dir, func() error {
 		if err := m.Save(dir); err != nil {
 			return err
@@ -23,7 +23,7 @@ func Save(dir string, m *model.Model[float32], vocab *token.Vocabulary) error {
 				return err
 			}
 		}
-		return manifest{}.write(dir)
+		return manifest{}.writeInto(dir)
 	})
 }
 

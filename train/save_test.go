@@ -15,7 +15,7 @@ import (
 
 // A model that was saved is read again to the same weights, with its vocabulary if it
 // has one, and a folder that holds something stays as it is.
-func TestSave(t *testing.T) {
+func TestSavedModelLoadsToTheSameWeights(t *testing.T) {
 	m, err := model.New[float32](model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 8, Context: 8,
 		Positions: model.Rotary, Mechanism: "softmax",
@@ -38,11 +38,11 @@ func TestSave(t *testing.T) {
 		{"mixed up", chars, "DIR/vocab.json: has 3 tokens, the model 256"},
 	} {
 		dir := filepath.Join(root, c.name)
-		if err := Save(dir, m, c.vocab); err != nil {
+		if err := SaveModel(dir, m, c.vocab); err != nil {
 			t.Fatal(err)
 		}
 		files := names(t, dir)
-		got, vocab, err := LoadText(dir)
+		got, vocab, err := LoadTextModel(dir)
 		if want := strings.ReplaceAll(c.load, "DIR", dir); want != "" {
 			if err == nil || err.Error() != want {
 				t.Errorf("%s: error is %v, want %s", c.name, err, want)
@@ -56,25 +56,25 @@ func TestSave(t *testing.T) {
 				}
 			}
 		}
-		if err := Save(dir, m, c.vocab); err == nil || err.Error() != dir+": is not empty" {
+		if err := SaveModel(dir, m, c.vocab); err == nil || err.Error() != dir+": is not empty" {
 			t.Errorf("%s: saved twice: %v", c.name, err)
 		}
 		if now := names(t, dir); !slices.Equal(now, files) {
 			t.Errorf("%s: the folder has %v, had %v", c.name, now, files)
 		}
 	}
-	if m, v, err := Load(filepath.Join(root, "other")); err != nil || m == nil || v != nil {
+	if m, v, err := LoadModel(filepath.Join(root, "other")); err != nil || m == nil || v != nil {
 		t.Errorf("a model without a vocabulary: %v, %v", v, err)
 	}
 	path := filepath.Join(root, "text", vocabFile)
 	in := filepath.Join(path, "model")
-	if err := Save(in, m, nil); err == nil || !strings.Contains(err.Error(), "not a folder") {
+	if err := SaveModel(in, m, nil); err == nil || !strings.Contains(err.Error(), "not a folder") {
 		t.Errorf("in a file: %v", err)
 	}
 	if err := os.Truncate(path, 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Load(filepath.Join(root, "text")); err == nil || !strings.Contains(err.Error(), path+": damaged: it has 10 bytes") {
+	if _, _, err := LoadModel(filepath.Join(root, "text")); err == nil || !strings.Contains(err.Error(), path+": damaged: it has 10 bytes") {
 		t.Errorf("half a vocabulary: %v", err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// mostScaleBytes is the largest file of scales that is read.
-const mostScaleBytes = 1 << 20
+// maxScaleBytes is the largest file of scales that is read.
+const maxScaleBytes = 1 << 20
 
 // writeScales writes mean and deviation of a task's numbers to the folder of a run.
 func writeScales(dir string, s *task.Scales) error {
@@ -28,7 +28,7 @@ func writeScales(dir string, s *task.Scales) error {
 func readScales(dir string) (*task.Scales, error) {
 	path := filepath.Join(dir, scalesFile)
 	s := &task.Scales{}
-	err := infile.ReadJSON(path, mostScaleBytes, s)
+	err := infile.ReadJSON(path, maxScaleBytes, s)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -71,7 +71,7 @@ func kinds() map[string]*made {
 
 // littleTask is a run of a fraction of a second.
 func littleTask(src task.Source, mechanism string) Config {
-	c := sampled("copy", 5, 30)
+	c := samplePreset("copy", 5, 30)
 	c.SetTask(src.Spec().Name)
 	m := &c.Model
 	m.Width, m.Heads, m.Hidden, m.Mechanism = 12, 2, 16, mechanism
@@ -83,7 +83,7 @@ func littleTask(src task.Source, mechanism string) Config {
 // gradients returns the loss and the gradients of samples in passes of so many.
 func gradients(t *testing.T, c Config, src task.Source, samples, size int) (loss float64, grads []float64) {
 	t.Helper()
-	c, src, err := c.Prepare(src)
+	c, src, err := c.PrepareTask(src)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,17 +92,17 @@ func gradients(t *testing.T, c Config, src task.Source, samples, size int) (loss
 		t.Fatal(err)
 	}
 	collect := collector{spec: src.Spec()}
-	var batches []packed
+	var batches []packedBatch
 	counted := 0
 	for i := 0; i < samples; i += size {
-		list := collect.take(size)
+		list := collect.sampleBuffer(size)
 		for j := range list {
 			if err := src.Sample(&list[j], task.Train, i+j); err != nil {
 				t.Fatal(err)
 			}
 		}
-		batches = append(batches, packed{})
-		collect.pack(&batches[len(batches)-1], list)
+		batches = append(batches, packedBatch{})
+		collect.packBatch(&batches[len(batches)-1], list)
 		counted += batches[len(batches)-1].counted
 	}
 	for i := range batches {
@@ -178,7 +178,7 @@ func TestQuirkIsSeen(t *testing.T) {
 
 // One update of a batch, and of its parts accumulated, in the trainer: the loss and
 // the norm of the gradient agree within the 2⁻²⁴ of a few hundred terms.
-func TestAccumulatedUpdate(t *testing.T) {
+func TestAccumulatedUpdateEqualsOneBatch(t *testing.T) {
 	for name, src := range map[string]task.Source{"class": kinds()["class"], "labels": kinds()["labels"], "text": littleText(t)} {
 		var first [2]Step
 		for i, passes := range []int{1, 3} {
@@ -191,7 +191,7 @@ func TestAccumulatedUpdate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := trainer.update(context.Background(), Observer{Step: func(s Step) { first[i] = s }}); err != nil {
+			if err := trainer.runUpdate(context.Background(), Observer{Step: func(s Step) { first[i] = s }}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -202,7 +202,7 @@ func TestAccumulatedUpdate(t *testing.T) {
 }
 
 // An update in segments is that of whole windows, and its interruption changes nothing.
-func TestSegmentedUpdate(t *testing.T) {
+func TestSegmentedUpdateEqualsWholeWindows(t *testing.T) {
 	var first [2]Step
 	for i, segment := range []int{0, 7} {
 		c := little("fastmax")
@@ -214,15 +214,15 @@ func TestSegmentedUpdate(t *testing.T) {
 		if segment > 0 {
 			ctx, cancel := context.WithCancel(context.Background())
 			told := 0
-			err := trainer.update(ctx, Observer{Part: func(done, all int) {
+			err := trainer.runUpdate(ctx, Observer{Progress: func(done, all int) {
 				told = done
 				cancel()
 			}})
-			if !errors.Is(err, context.Canceled) || told == 0 || trainer.Done() != 0 {
-				t.Errorf("interrupted at %d: %v after %d updates", told, err, trainer.Done())
+			if !errors.Is(err, context.Canceled) || told == 0 || trainer.StepsDone() != 0 {
+				t.Errorf("interrupted at %d: %v after %d updates", told, err, trainer.StepsDone())
 			}
 		}
-		if err := trainer.update(context.Background(), Observer{Step: func(s Step) { first[i] = s }}); err != nil {
+		if err := trainer.runUpdate(context.Background(), Observer{Step: func(s Step) { first[i] = s }}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -238,7 +238,7 @@ func TestSegmentedUpdate(t *testing.T) {
 
 // Each sample comes once an epoch, in another order in the next and for another
 // seed; samples without end do not repeat.
-func TestEpochs(t *testing.T) {
+func TestEverySampleComesOnceAnEpoch(t *testing.T) {
 	numbers := func(src task.Source, seed uint64, n int) (list []int) {
 		c := littleTask(src, "softmax")
 		c.Seed = seed
@@ -247,7 +247,7 @@ func TestEpochs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range n {
-			list = append(list, trainer.number(i))
+			list = append(list, trainer.sampleIndex(i))
 		}
 		return list
 	}
@@ -296,7 +296,7 @@ func TestUpdatesTakeAnEpoch(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := trainer.update(context.Background(), Observer{}); err != nil {
+		if err := trainer.runUpdate(context.Background(), Observer{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -307,9 +307,9 @@ func TestUpdatesTakeAnEpoch(t *testing.T) {
 }
 
 // Accuracy, confusion and squares, sample by sample.
-func TestEvaluateTasks(t *testing.T) {
+func TestEvaluateAgreesWithSamplesOneByOne(t *testing.T) {
 	for name, src := range kinds() {
-		c, prepared, err := littleTask(src, "softmax").Prepare(src)
+		c, prepared, err := littleTask(src, "softmax").PrepareTask(src)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -326,12 +326,12 @@ func TestEvaluateTasks(t *testing.T) {
 		var right, squares, loss float64
 		var classes, numbers, samples int64
 		for i := range src.spec.Count[task.Test] {
-			list := collect.take(1)
+			list := collect.sampleBuffer(1)
 			if err := prepared.Sample(&list[0], task.Test, i); err != nil {
 				t.Fatal(err)
 			}
-			var b packed
-			collect.pack(&b, list)
+			var b packedBatch
+			collect.packBatch(&b, list)
 			logits := make([]float32, c.Model.Rows(b.B, b.N)*outputs)
 			if err := m.Logits(&b.Batch, logits); err != nil {
 				t.Fatal(err)
@@ -424,7 +424,7 @@ func TestTasksResumeToTheSameBits(t *testing.T) {
 			t.Errorf("%s: the score is %+v, want %+v", name, got, score)
 		}
 		same(t, dir, want)
-		a, b := weightsOf(t, filepath.Join(dir, folder, bestName)), weightsOf(t, filepath.Join(want, folder, bestName))
+		a, b := weightsOf(t, filepath.Join(dir, checkpointsFolder, bestName)), weightsOf(t, filepath.Join(want, checkpointsFolder, bestName))
 		if !bytes.Equal(a, b) {
 			t.Errorf("%s: the best weights differ", name)
 		}
@@ -451,7 +451,7 @@ func weightsOf(t *testing.T, dir string) []byte {
 func TestBestIsJudged(t *testing.T) {
 	src := kinds()["regression"]
 	c := littleTask(src, "softmax")
-	c.Rate, c.MinRate, c.Schedule, c.EvalEvery, c.Steps = 0.03, 0.03, Constant, 5, 60 // soon learns noise by heart
+	c.Rate, c.MinRate, c.Schedule, c.EvalEvery, c.Steps = 0.03, 0.03, ConstantSchedule, 5, 60 // soon learns noise by heart
 	dir, score := taskRun(t, c, src)
 	_, evals, err := ReadMetrics(dir)
 	if err != nil {
@@ -460,32 +460,32 @@ func TestBestIsJudged(t *testing.T) {
 	looks, last := evals[:len(evals)-1], evals[len(evals)-1]
 	first := 0
 	for i := range looks {
-		if looks[i].Eval != Look || looks[i].Split != "valid" {
+		if looks[i].Eval != EvalLook || looks[i].Split != "valid" {
 			t.Fatalf("evaluation %+v", looks[i])
 		}
 		if looks[i].Value < looks[first].Value {
 			first = i
 		}
 	}
-	if len(looks) != 12 || first == len(looks)-1 || last.Eval != Whole || last.Split != "test" || last.Score != score {
+	if len(looks) != 12 || first == len(looks)-1 || last.Eval != EvalWhole || last.Split != "test" || last.Score != score {
 		t.Fatalf("%d looks, the best is %d, at the end %+v", len(looks), first, last)
 	}
-	info, err := readManifest(filepath.Join(dir, folder, bestName))
+	info, err := readManifest(filepath.Join(dir, checkpointsFolder, bestName))
 	if err != nil || info.Step != looks[first].Step {
 		t.Errorf("the best is of update %d, %v, want %d", info.Step, err, looks[first].Step)
 	}
-	m, vocab, err := Load(dir)
+	m, vocab, err := LoadModel(dir)
 	if err != nil || vocab != nil {
 		t.Fatal(vocab, err)
 	}
-	if _, _, err := LoadText(dir); err == nil {
+	if _, _, err := LoadTextModel(dir); err == nil {
 		t.Error("it was taken for a text")
 	}
 	c, err = RunConfig(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, prepared, err := c.Prepare(src)
+	_, prepared, err := c.PrepareTask(src)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -510,7 +510,7 @@ func TestBestIsJudged(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer trainer.Close()
-	if got, err := trainer.Train(context.Background(), Observer{}); err != nil || got != score || trainer.Best() != looks[first].Step {
+	if got, err := trainer.Train(context.Background(), Observer{}); err != nil || got != score || trainer.BestStep() != looks[first].Step {
 		t.Errorf("a run that has ended scores %+v, %v, want %+v", got, err, score)
 	}
 }
@@ -520,9 +520,9 @@ func TestBestKeepsWhatWasDrawn(t *testing.T) {
 	src := kinds()["regression"]
 	c := littleTask(src, "performer")
 	c.Model.Set = map[string]string{"redraw": "3"}
-	c.Rate, c.MinRate, c.Schedule, c.EvalEvery, c.Steps = 0.03, 0.03, Constant, 5, 60
+	c.Rate, c.MinRate, c.Schedule, c.EvalEvery, c.Steps = 0.03, 0.03, ConstantSchedule, 5, 60
 	dir, score := taskRun(t, c, src)
-	m, _, err := Load(dir)
+	m, _, err := LoadModel(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -531,7 +531,7 @@ func TestBestKeepsWhatWasDrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	alone, err := trainer.Train(context.Background(), Observer{})
-	if err != nil || trainer.Best() == c.Steps {
+	if err != nil || trainer.BestStep() == c.Steps {
 		t.Fatalf("the best is the last, or %v", err)
 	}
 	loaded, _, err := Evaluate(context.Background(), m, trainer.Source(), task.Test, 0)
@@ -565,7 +565,7 @@ func TestResumeRefusesOtherSamples(t *testing.T) {
 	}
 }
 
-func TestTasksThatDoNotFit(t *testing.T) {
+func TestConfigsThatDoNotFitTheTaskAreRefused(t *testing.T) {
 	for _, tc := range []struct {
 		want   string
 		change func(*Config, *task.Spec)
@@ -579,7 +579,7 @@ func TestTasksThatDoNotFit(t *testing.T) {
 		src := kinds()["class"]
 		c := littleTask(src, "softmax")
 		tc.change(&c, &src.spec)
-		if _, _, err := c.Prepare(src); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, _, err := c.PrepareTask(src); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("error is %v, does not say %s", err, tc.want)
 		}
 	}

@@ -36,23 +36,23 @@ type Trainer struct {
 	metrics  *metrics
 	lock     *lock.Lock // of the folder, of rank 0
 
-	order   rng.Key // of the data
-	masks   rng.Key // of dropout
-	redraws rng.Key // of what mechanisms draw anew
-	collect collector
-	batches []packed           // of an update
-	tree    comm.Tree[float32] // of the passes' gradients, where there is more than one
-	grads   []float32          // all gradients, for the tree
-	counts  [3]float64         // of this rank's passes
-	lost    []float64          // by them
-	alone   [1][]float64       // what is gathered without ranks
-	step    int
-	saved   int // the update after which the latest checkpoint is; -1: there is none
-	elapsed time.Duration
+	orderKey   rng.Key // of the data
+	dropoutKey rng.Key // of dropout
+	redrawKey  rng.Key // of what mechanisms draw anew
+	collector  collector
+	batches    []packedBatch      // of an update
+	tree       comm.Tree[float32] // of the passes' gradients, where there is more than one
+	flatGrads  []float32          // all gradients, for the tree
+	rankCounts [3]float64         // of this rank's passes
+	passLosses []float64          // by them
+	singleRank [1][]float64       // what is gathered without ranks
+	step       int
+	savedStep  int // the update after which the latest checkpoint is; -1: there is none
+	elapsed    time.Duration
 
-	detail  Detail      // of the last evaluation
-	best    *best       // nil: none yet
-	weights [][]float32 // of the best, of a run that keeps nothing
+	detail      Detail      // of the last evaluation
+	best        *bestEval   // nil: none yet
+	bestWeights [][]float32 // of the best, of a run that keeps nothing
 }
 
 // Observer is told what happens. Fields may be nil.
@@ -60,8 +60,8 @@ type Observer struct {
 	Step func(Step)
 	Eval func(Eval)
 	Save func(checkpoint string) // its folder
-	// Part is told how many positions of the passes of an update in segments are done.
-	Part func(done, all int)
+	// Progress is told how many positions of the passes of an update in segments are done.
+	Progress func(done, all int)
 }
 
 // ErrRunExists is returned by New for a folder that holds a run.
@@ -70,8 +70,8 @@ var ErrRunExists = errors.New("holds a run already")
 // ErrDiverged is in the error of a run whose loss or gradient is no number.
 var ErrDiverged = errors.New("the run diverged")
 
-// diverged is err as that of a step, with ErrDiverged where numbers are not finite.
-func diverged(step int, err error) error {
+// wrapDiverged is err as that of a step, with ErrDiverged where numbers are not finite.
+func wrapDiverged(step int, err error) error {
 	if errors.Is(err, attention.ErrNonFinite) {
 		return fmt.Errorf("step %d: %w: %w", step, ErrDiverged, err)
 	}
@@ -98,11 +98,11 @@ func New(c Config, src task.Source, dir string) (*Trainer, error) {
 // folder.
 func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 	t, err := func() (*Trainer, error) {
-		c, err := j.spread(c)
+		c, err := j.splitPasses(c)
 		if err != nil {
 			return nil, err
 		}
-		c, prepared, err := c.Prepare(src)
+		c, prepared, err := c.PrepareTask(src)
 		if err != nil {
 			return nil, err
 		}
@@ -112,22 +112,22 @@ func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 		}
 		return j.newTrainer(c, src, prepared, dir, m)
 	}()
-	if err = j.agree(t, err); err != nil {
+	if err = j.agreeOnRun(t, err); err != nil {
 		return nil, err
 	}
-	if err = comm.Together(j.Ranks, t.create()); err != nil {
+	if err = comm.Together(j.Ranks, t.createFolder()); err != nil {
 		t.Close()
 		return nil, err
 	}
 	return t, nil
 }
 
-// create makes the folder of the run.
-func (t *Trainer) create() error {
-	if !t.writes() {
+// createFolder makes the folder of the run.
+func (t *Trainer) createFolder() error {
+	if !t.isWriter() {
 		return nil
 	}
-	if err := t.free(); err != nil {
+	if err := t.checkNoRun(); err != nil {
 		return err
 	}
 	if err := atomicfile.MakeFolder(t.dir); err != nil {
@@ -137,17 +137,17 @@ func (t *Trainer) create() error {
 	if t.lock, err = lock.Folder(t.dir); err != nil {
 		return err
 	}
-	if err := t.free(); err != nil { // an owner before may have begun a run
+	if err := t.checkNoRun(); err != nil { // an owner before may have begun a run
 		return err
 	}
 	if err := writeJSON(filepath.Join(t.dir, configFile), t.config); err != nil {
 		return err
 	}
-	return t.open(manifest{})
+	return t.openFiles(manifest{})
 }
 
-// free reports a folder that holds a run.
-func (t *Trainer) free() error {
+// checkNoRun reports a folder that holds a run.
+func (t *Trainer) checkNoRun() error {
 	if _, err := os.Stat(filepath.Join(t.dir, configFile)); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", t.dir, ErrRunExists)
 	}
@@ -163,9 +163,9 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 		}
 	}
 	switch {
-	case j.Divide != "" && j.Divide != Batch && j.Divide != Sequence:
-		return nil, fmt.Errorf("divide: %q is neither %s nor %s", j.Divide, Batch, Sequence)
-	case !j.sequence():
+	case j.Divide != "" && j.Divide != DivideBatch && j.Divide != DivideSequence:
+		return nil, fmt.Errorf("divide: %q is neither %s nor %s", j.Divide, DivideBatch, DivideSequence)
+	case !j.isSequenceParallel():
 	case c.Segment > 0:
 		return nil, fmt.Errorf("segment: %d, but ranks that divide a sequence take their part of it at once", c.Segment)
 	default:
@@ -173,16 +173,16 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 			return nil, err
 		}
 	}
-	schedule, err := c.schedule()
+	schedule, err := c.buildSchedule()
 	t := &Trainer{
-		job: j, config: c, dir: dir, source: prepared, model: m, saved: -1,
-		optim:    optim.NewAdamW(m.Params()),
-		schedule: schedule,
-		order:    rng.New(c.Seed).Fold(streamOrder),
-		masks:    rng.New(c.Seed).Fold(streamMasks),
-		redraws:  rng.New(c.Seed).Fold(streamRedraws),
-		collect:  collector{spec: prepared.Spec()},
-		batches:  make([]packed, c.Accumulate),
+		job: j, config: c, dir: dir, source: prepared, model: m, savedStep: -1,
+		optim:      optim.NewAdamW(m.Params()),
+		schedule:   schedule,
+		orderKey:   rng.New(c.Seed).Fold(streamOrder),
+		dropoutKey: rng.New(c.Seed).Fold(streamMasks),
+		redrawKey:  rng.New(c.Seed).Fold(streamRedraws),
+		collector:  collector{spec: prepared.Spec()},
+		batches:    make([]packedBatch, c.Accumulate),
 	}
 	t.text, _ = prepared.(*task.Text)
 	t.windows, _ = prepared.(task.WindowSource)
@@ -199,9 +199,9 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	return t, err
 }
 
-// open writes the names of the classes and the scales of numbers, and opens the metrics, of which what m says is
+// openFiles writes the names of the classes and the scales of numbers, and opens the metrics, of which what m says is
 // kept.
-func (t *Trainer) open(m manifest) (err error) {
+func (t *Trainer) openFiles(m manifest) (err error) {
 	if len(t.classes) > 0 {
 		if err := writeClasses(t.dir, t.classes); err != nil {
 			return err
@@ -226,12 +226,12 @@ func (t *Trainer) Model() *model.Model[float32] { return t.model }
 // Source returns the task as the model sees it.
 func (t *Trainer) Source() task.Source { return t.source }
 
-// Done returns the number of updates made.
-func (t *Trainer) Done() int { return t.step }
+// StepsDone returns the number of updates made.
+func (t *Trainer) StepsDone() int { return t.step }
 
-// Best returns the number of updates after which the validation part came out best,
+// BestStep returns the number of updates after which the validation part came out best,
 // 0 if none was chosen by it.
-func (t *Trainer) Best() int {
+func (t *Trainer) BestStep() int {
 	if t.best == nil {
 		return 0
 	}
@@ -258,34 +258,34 @@ func (t *Trainer) Close() error {
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	c := &t.config
 	spec := t.source.Spec()
-	selects := c.selects(spec)
-	for t.step < c.Steps && !t.exhausted() {
-		if err := t.update(ctx, o); err != nil {
-			if isStop(err) {
-				if failed := t.save(o); failed != nil { // the weights are as before the update
+	selects := c.needsBestWeights(spec)
+	for t.step < c.Steps && !t.isPatienceExhausted() {
+		if err := t.runUpdate(ctx, o); err != nil {
+			if isCanceled(err) {
+				if failed := t.saveCheckpoint(o); failed != nil { // the weights are as before the update
 					err = failed
 				}
 			}
 			return Score{}, err
 		}
-		last := t.step == c.total(t.step-1)
-		if every(c.EvalEvery, t.step) && !last && spec.Count[task.Valid] != 0 || selects && last {
+		last := t.step == c.plannedSteps(t.step-1)
+		if isDue(c.EvalEvery, t.step) && !last && spec.Count[task.Valid] != 0 || selects && last {
 			// Too short to be interrupted, so that no line of the metrics is
 			// missing whenever the run stops.
-			score, err := t.evaluate(context.WithoutCancel(ctx), Look, task.Valid, c.EvalSamples, o)
+			score, err := t.evaluateSplit(context.WithoutCancel(ctx), EvalLook, task.Valid, c.EvalSamples, o)
 			if err == nil && selects {
-				err = comm.Together(t.job.Ranks, t.choose(score))
+				err = comm.Together(t.job.Ranks, t.updateBest(score))
 			}
 			if err != nil {
 				return Score{}, err
 			}
 		}
-		stop := t.job.meet(ctx.Err())
-		if stop != nil && !isStop(stop) {
+		stop := t.job.syncError(ctx.Err())
+		if stop != nil && !isCanceled(stop) {
 			return Score{}, stop
 		}
-		if every(c.SaveEvery, t.step) || last || t.exhausted() || stop != nil {
-			if err := t.save(o); err != nil {
+		if isDue(c.SaveEvery, t.step) || last || t.isPatienceExhausted() || stop != nil {
+			if err := t.saveCheckpoint(o); err != nil {
 				return Score{}, err
 			}
 		}
@@ -294,36 +294,36 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 		}
 	}
 	if selects {
-		if err := t.restore(); err != nil {
+		if err := t.restoreBest(); err != nil {
 			return Score{}, err
 		}
 	}
-	what := Whole
+	what := EvalWhole
 	if c.FinalSamples > 0 || spec.Count[spec.JudgedSplit()] == task.Endless {
-		what = Part
+		what = EvalPart
 	}
-	return t.evaluate(ctx, what, spec.JudgedSplit(), c.FinalSamples, o)
+	return t.evaluateSplit(ctx, what, spec.JudgedSplit(), c.FinalSamples, o)
 }
 
-// exhausted reports whether patience is at its end.
-func (t *Trainer) exhausted() bool {
-	return t.config.Patience > 0 && t.best != nil && t.best.Since >= t.config.Patience
+// isPatienceExhausted reports whether patience is at its end.
+func (t *Trainer) isPatienceExhausted() bool {
+	return t.config.Patience > 0 && t.best != nil && t.best.EvalsSince >= t.config.Patience
 }
 
-// every reports whether step is a multiple of n, which may be 0.
-func every(n, step int) bool { return n > 0 && step%n == 0 }
+// isDue reports whether step is a multiple of n, which may be 0.
+func isDue(n, step int) bool { return n > 0 && step%n == 0 }
 
-// evaluate scores limit samples of a split, or all of it.
-func (t *Trainer) evaluate(ctx context.Context, what string, split task.Split, limit int, o Observer) (Score, error) {
+// evaluateSplit scores limit samples of a split, or all of it.
+func (t *Trainer) evaluateSplit(ctx context.Context, what string, split task.Split, limit int, o Observer) (Score, error) {
 	start := time.Now()
 	score, detail, err := t.job.Evaluate(ctx, t.model, t.source, split, limit)
 	if err != nil {
-		return score, diverged(t.step, err)
+		return score, wrapDiverged(t.step, err)
 	}
 	t.detail = detail
 	t.elapsed += time.Since(start)
 	row := Eval{Step: t.step, Eval: what, Split: split.String(), Score: score, Elapsed: t.elapsed.Seconds()}
-	if err := comm.Together(t.job.Ranks, t.metrics.eval(&row)); err != nil {
+	if err := comm.Together(t.job.Ranks, t.metrics.addEval(&row)); err != nil {
 		return score, err
 	}
 	if o.Eval != nil {

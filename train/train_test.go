@@ -21,7 +21,7 @@ import (
 
 // little is a run of a fraction of a second.
 func little(mechanism string) Config {
-	c := standard(1, 12, 2, 15, 3, 30)
+	c := standardPreset(1, 12, 2, 15, 3, 30)
 	c.Model.Mechanism = mechanism
 	c.FirstContext, c.FirstBatch, c.EvalEvery, c.EvalSamples, c.SaveEvery = 4, 9, 7, 4, 10
 	return c
@@ -104,7 +104,7 @@ func same(t *testing.T, got, want string) {
 	for _, name := range []string{model.WeightsFile, optimFile} {
 		var text [2][]byte
 		for i, dir := range []string{got, want} {
-			path, err := latest(dir)
+			path, err := latestCheckpoint(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,8 +131,8 @@ func stopAt(t *testing.T, trainer *Trainer, step int) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("stopped with %v", err)
 	}
-	if trainer.Done() != step {
-		t.Fatalf("stopped after %d updates, want %d", trainer.Done(), step)
+	if trainer.StepsDone() != step {
+		t.Fatalf("stopped after %d updates, want %d", trainer.StepsDone(), step)
 	}
 	if err := trainer.Close(); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestFeaturesAreDrawnAnew(t *testing.T) {
 	saved := func(redraw string) []float32 {
 		c.Model.Set = map[string]string{"redraw": redraw}
 		dir, _ := run(t, c)
-		m, _, err := Load(dir)
+		m, _, err := LoadModel(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func TestNothingIsKeptWithoutAFolder(t *testing.T) {
 	}
 }
 
-func TestEvaluate(t *testing.T) {
+func TestEvaluatePredictsEveryTokenOnce(t *testing.T) {
 	c := little("softmax").Model
 	vocab, err := token.Chars([]byte("abcdefghié€"))
 	if err != nil {

@@ -12,30 +12,30 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// update makes one update. When ctx ends before the gradient is complete, it returns the
+// runUpdate makes one update. When ctx ends before the gradient is complete, it returns the
 // error of ctx and has changed nothing. Ranks that divide a sequence make it complete.
-func (t *Trainer) update(ctx context.Context, o Observer) error {
+func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	start := time.Now()
 	c := &t.config
-	err := t.fill()
+	err := t.nextBatches()
 	if err == nil {
-		err = t.model.Redraw(t.redraws, t.step)
+		err = t.model.Redraw(t.redrawKey, t.step)
 	}
 	if err = comm.Together(t.job.Ranks, err); err != nil {
 		return err
 	}
-	counted, tokens, bytes, err := t.asked()
+	counted, tokens, bytes, err := t.countTargets()
 	if err != nil {
 		return err
 	}
 	if counted == 0 {
 		return comm.Together(t.job.Ranks, fmt.Errorf("step %d: nothing is asked of any sample", t.step+1))
 	}
-	lost, err := t.learn(ctx, counted, o)
-	if err = t.job.meet(err); err != nil {
-		return diverged(t.step+1, err)
+	lost, err := t.accumulateGradients(ctx, counted, o)
+	if err = t.job.syncError(err); err != nil {
+		return wrapDiverged(t.step+1, err)
 	}
-	loss, aux, err := t.sum(lost)
+	loss, aux, err := t.sumPasses(lost)
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (t *Trainer) update(ctx context.Context, o Observer) error {
 	if bytes > 0 {
 		row.Bits = perByte(loss, counted, bytes)
 	}
-	if err := comm.Together(t.job.Ranks, t.metrics.step(&row)); err != nil {
+	if err := comm.Together(t.job.Ranks, t.metrics.addStep(&row)); err != nil {
 		return err
 	}
 	if o.Step != nil {
@@ -64,12 +64,12 @@ func (t *Trainer) update(ctx context.Context, o Observer) error {
 	return nil
 }
 
-// asked returns of the whole update how many targets are counted, positions there are,
+// countTargets returns of the whole update how many targets are counted, positions there are,
 // and bytes of text the targets stand for.
-func (t *Trainer) asked() (counted, tokens, bytes int64, err error) {
-	own := &t.counts // whole numbers far below 2⁵³
+func (t *Trainer) countTargets() (counted, tokens, bytes int64, err error) {
+	own := &t.rankCounts // whole numbers far below 2⁵³
 	clear(own[:])
-	for i, last := t.part(t.job.Ranks.Rank()); i < last; i++ {
+	for i, last := t.passRange(t.job.Ranks.Rank()); i < last; i++ {
 		b := &t.batches[i]
 		own[0] += float64(b.counted)
 		if b.counted > 0 {
@@ -79,8 +79,8 @@ func (t *Trainer) asked() (counted, tokens, bytes int64, err error) {
 			}
 		}
 	}
-	all, err := t.gather(own[:])
-	if t.job.sequence() && err == nil {
+	all, err := t.gatherRanks(own[:])
+	if t.job.isSequenceParallel() && err == nil {
 		all = all[:1] // every rank has all of every pass
 	}
 	for _, x := range all {
@@ -89,55 +89,55 @@ func (t *Trainer) asked() (counted, tokens, bytes int64, err error) {
 	return counted, tokens, bytes, err
 }
 
-// gather returns own of every rank.
-func (t *Trainer) gather(own []float64) ([][]float64, error) {
+// gatherRanks returns own of every rank.
+func (t *Trainer) gatherRanks(own []float64) ([][]float64, error) {
 	if t.job.Ranks == nil {
-		t.alone[0] = own
-		return t.alone[:], nil
+		t.singleRank[0] = own
+		return t.singleRank[:], nil
 	}
 	return comm.AllGather(t.job.Ranks, own)
 }
 
-// learn makes the passes of this rank, and returns of each its share of the loss and of
+// accumulateGradients makes the passes of this rank, and returns of each its share of the loss and of
 // what mechanisms lose of their own. The mean over all targets is the mean of the
 // passes' means, each with its share of the targets. Where there is more than one pass,
 // each has its gradient alone, for the tree.
-func (t *Trainer) learn(ctx context.Context, counted int64, o Observer) (lost []float64, err error) {
+func (t *Trainer) accumulateGradients(ctx context.Context, counted int64, o Observer) (lost []float64, err error) {
 	params := t.model.Params()
 	params.ZeroGrad()
-	first, last := t.part(t.job.Ranks.Rank())
+	first, last := t.passRange(t.job.Ranks.Rank())
 	t.tree.Reset(first)
-	t.lost = t.lost[:0]
+	t.passLosses = t.passLosses[:0]
 	for i := first; i < last; i++ {
-		if err := ctx.Err(); err != nil && !t.job.sequence() {
+		if err := ctx.Err(); err != nil && !t.job.isSequenceParallel() {
 			return nil, err
 		}
 		b := &t.batches[i]
 		var loss, aux float64
 		if b.counted > 0 {
 			share := float64(b.counted) / float64(counted)
-			if loss, err = t.pass(ctx, &b.Batch, float32(share), o); err != nil {
+			if loss, err = t.runPass(ctx, &b.Batch, float32(share), o); err != nil {
 				return nil, err
 			}
 			loss, aux = share*loss, share*t.model.Aux()
 		}
-		t.lost = append(t.lost, loss, aux)
-		if len(t.batches) == 1 || t.job.sequence() {
+		t.passLosses = append(t.passLosses, loss, aux)
+		if len(t.batches) == 1 || t.job.isSequenceParallel() {
 			continue
 		}
-		t.grads = t.grads[:0]
+		t.flatGrads = t.flatGrads[:0]
 		for _, p := range params.All() {
-			t.grads = append(t.grads, p.Grad...)
+			t.flatGrads = append(t.flatGrads, p.Grad...)
 		}
-		t.tree.Add(t.grads)
+		t.tree.Add(t.flatGrads)
 		params.ZeroGrad()
 	}
-	return t.lost, nil
+	return t.passLosses, nil
 }
 
-// sum adds up what all passes of the update have lost, and their gradients.
-func (t *Trainer) sum(lost []float64) (loss, aux float64, err error) {
-	all, err := t.gather(lost)
+// sumPasses adds up what all passes of the update have lost, and their gradients.
+func (t *Trainer) sumPasses(lost []float64) (loss, aux float64, err error) {
+	all, err := t.gatherRanks(lost)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -147,7 +147,7 @@ func (t *Trainer) sum(lost []float64) (loss, aux float64, err error) {
 			aux += own[1]
 		}
 	}
-	if t.job.sequence() {
+	if t.job.isSequenceParallel() {
 		for _, p := range t.model.Params().All() {
 			if err := comm.Sum(t.job.Ranks, p.Grad); err != nil {
 				return 0, 0, err
@@ -158,26 +158,26 @@ func (t *Trainer) sum(lost []float64) (loss, aux float64, err error) {
 	if len(t.batches) == 1 {
 		return loss, aux, nil
 	}
-	if err := t.tree.Sum(t.job.Ranks, t.grads, t.part); err != nil {
+	if err := t.tree.Sum(t.job.Ranks, t.flatGrads, t.passRange); err != nil {
 		return 0, 0, err
 	}
 	at := 0
 	for _, p := range t.model.Params().All() {
-		at += copy(p.Grad, t.grads[at:])
+		at += copy(p.Grad, t.flatGrads[at:])
 	}
 	return loss, aux, nil
 }
 
-// pass adds share times the gradient of the mean loss of b, which it returns.
-func (t *Trainer) pass(ctx context.Context, b *model.Batch, share float32, o Observer) (loss float64, err error) {
-	if t.job.sequence() {
+// runPass adds share times the gradient of the mean loss of b, which it returns.
+func (t *Trainer) runPass(ctx context.Context, b *model.Batch, share float32, o Observer) (loss float64, err error) {
+	if t.job.isSequenceParallel() {
 		return t.model.TrainDivided(t.job.Ranks, b, share)
 	}
 	b.Ctx = ctx
 	if size := t.config.Segment; size > 0 && b.N > size {
 		return t.model.TrainSegments(b, size, share, func(done, all int) error {
-			if o.Part != nil {
-				o.Part(done, all)
+			if o.Progress != nil {
+				o.Progress(done, all)
 			}
 			return ctx.Err()
 		})
@@ -188,42 +188,42 @@ func (t *Trainer) pass(ctx context.Context, b *model.Batch, share float32, o Obs
 	return loss, t.model.Backward(share)
 }
 
-// fill sets this rank's batches of the next update: windows from places of their own, or the
+// nextBatches sets this rank's batches of the next update: windows from places of their own, or the
 // samples that come next.
-func (t *Trainer) fill() error {
+func (t *Trainer) nextBatches() error {
 	c := &t.config
-	size, length := c.Shape(t.step)
-	key := t.order.Fold(uint64(t.step))
-	for i, last := t.part(t.job.Ranks.Rank()); i < last; i++ {
-		samples := t.collect.take(size)
+	size, length := c.BatchShape(t.step)
+	key := t.orderKey.Fold(uint64(t.step))
+	for i, last := t.passRange(t.job.Ranks.Rank()); i < last; i++ {
+		samples := t.collector.sampleBuffer(size)
 		for j := range samples {
 			n, s := i*size+j, &samples[j]
 			var err error
 			if t.windows != nil {
 				err = t.windows.DrawWindow(s, length, key, uint64(n))
 			} else {
-				err = t.source.Sample(s, task.Train, t.number(t.step*size*len(t.batches)+n))
+				err = t.source.Sample(s, task.Train, t.sampleIndex(t.step*size*len(t.batches)+n))
 			}
 			if err != nil {
 				return err
 			}
 		}
 		b := &t.batches[i]
-		t.collect.pack(b, samples)
-		if b.Key = t.masks.Fold(uint64(t.step)); len(t.batches) > 1 {
+		t.collector.packBatch(b, samples)
+		if b.Key = t.dropoutKey.Fold(uint64(t.step)); len(t.batches) > 1 {
 			b.Key = b.Key.Fold(uint64(i))
 		}
 	}
 	return nil
 }
 
-// number returns which sample to learn from comes in place i of the run: every one
+// sampleIndex returns which sample to learn from comes in place i of the run: every one
 // once an epoch, in an order of its own; of samples without end those that follow
 // one that the seed chooses.
-func (t *Trainer) number(i int) int {
-	n := t.collect.spec.Count[task.Train]
+func (t *Trainer) sampleIndex(i int) int {
+	n := t.collector.spec.Count[task.Train]
 	if n == task.Endless {
-		return int(t.order.Uint64(0)>>2) + i
+		return int(t.orderKey.Uint64(0)>>2) + i
 	}
-	return t.order.Fold(uint64(i/n)).Permute(i%n, n)
+	return t.orderKey.Fold(uint64(i/n)).Permute(i%n, n)
 }

@@ -13,7 +13,7 @@ import (
 
 // weights returns a copy of all numbers of the model.
 func weights(t *Trainer) (list []float32) {
-	for _, p := range numbersOf(t.model) {
+	for _, p := range modelTensors(t.model) {
 		list = append(list, p.Data...)
 	}
 	return list
@@ -49,14 +49,14 @@ func TestInfiniteGradientEndsTheRun(t *testing.T) {
 			}
 		}
 		before := weights(trainer)
-		err = trainer.update(context.Background(), Observer{})
+		err = trainer.runUpdate(context.Background(), Observer{})
 		if err == nil {
 			continue
 		}
 		if !errors.Is(err, ErrDiverged) || !strings.Contains(err.Error(), "the norm of the gradient +Inf") {
 			t.Errorf("gain %v: error is %v", gain, err)
 		}
-		if trainer.Done() != 0 || !slices.Equal(weights(trainer), before) {
+		if trainer.StepsDone() != 0 || !slices.Equal(weights(trainer), before) {
 			t.Error("the weights have changed")
 		}
 		return
@@ -81,11 +81,11 @@ func TestUpdateWithoutTargetsEndsTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := weights(trainer)
-	err = trainer.update(context.Background(), Observer{})
+	err = trainer.runUpdate(context.Background(), Observer{})
 	if err == nil || err.Error() != "step 1: nothing is asked of any sample" {
 		t.Errorf("error is %v", err)
 	}
-	if trainer.Done() != 0 || !slices.Equal(weights(trainer), before) {
+	if trainer.StepsDone() != 0 || !slices.Equal(weights(trainer), before) {
 		t.Error("the weights have changed")
 	}
 }
@@ -101,11 +101,11 @@ func TestOfEqualScoresLessLossIsBest(t *testing.T) {
 		best        int
 	}{{0.5, 2, 1}, {0.5, 3, 1}, {0.5, 2, 1}, {0.5, 1, 4}, {0.25, 0, 4}, {0.75, 9, 6}} {
 		trainer.step = i + 1
-		if err := trainer.choose(Score{Metric: task.Accuracy, Value: c.value, Loss: c.loss}); err != nil {
+		if err := trainer.updateBest(Score{Metric: task.Accuracy, Value: c.value, Loss: c.loss}); err != nil {
 			t.Fatal(err)
 		}
-		if trainer.Best() != c.best {
-			t.Errorf("after score %v with loss %v at update %d the best is that of %d, want %d", c.value, c.loss, i+1, trainer.Best(), c.best)
+		if trainer.BestStep() != c.best {
+			t.Errorf("after score %v with loss %v at update %d the best is that of %d, want %d", c.value, c.loss, i+1, trainer.BestStep(), c.best)
 		}
 	}
 }
@@ -139,18 +139,18 @@ func TestUpdateEndsBetweenBlocks(t *testing.T) {
 	heard := 0
 	for ; ; heard++ {
 		n := heard
-		err := trainers[0].update(countdown{context.Background(), &n}, Observer{})
+		err := trainers[0].runUpdate(countdown{context.Background(), &n}, Observer{})
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, context.Canceled) || trainers[0].Done() != 0 || !slices.Equal(weights(trainers[0]), before) {
-			t.Fatalf("interrupted at look %d: %v after %d updates, or other weights", heard, err, trainers[0].Done())
+		if !errors.Is(err, context.Canceled) || trainers[0].StepsDone() != 0 || !slices.Equal(weights(trainers[0]), before) {
+			t.Fatalf("interrupted at look %d: %v after %d updates, or other weights", heard, err, trainers[0].StepsDone())
 		}
 	}
 	if want := 2 * (1 + 2*4); heard != want { // a layer is two blocks
 		t.Errorf("an update of two passes through two layers hears its context %d times, want %d", heard, want)
 	}
-	if err := trainers[1].update(context.Background(), Observer{}); err != nil {
+	if err := trainers[1].runUpdate(context.Background(), Observer{}); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(weights(trainers[0]), weights(trainers[1])) {

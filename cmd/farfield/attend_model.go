@@ -33,7 +33,7 @@ func (c *attendCmd) ofModel() error {
 
 // openLayer returns the source of a layer for a text, and what is to be closed.
 func openLayer(e *env, s *streamed, in string) (*model.Projections[float32], io.Closer, error) {
-	m, vocab, err := train.LoadText(s.Model)
+	m, vocab, err := train.LoadTextModel(s.Model)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -137,7 +137,7 @@ func (c *calibrateCmd) model(e *env) (*calibrateReport, error) {
 			return nil, inputf("--to: %s is not empty", c.To)
 		}
 	}
-	old, vocab, err := train.LoadText(c.Model)
+	old, vocab, err := train.LoadTextModel(c.Model)
 	if err != nil {
 		return nil, input(err)
 	}
@@ -186,7 +186,7 @@ func (c *calibrateCmd) model(e *env) (*calibrateReport, error) {
 		return nil, err
 	}
 	if c.To != "" {
-		return r, train.Save(c.To, m, vocab)
+		return r, train.SaveModel(c.To, m, vocab)
 	}
 	return r, nil
 }

@@ -41,7 +41,7 @@ func madeRun(t *testing.T, dir string, c train.Config, v train.Eval) string {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	rows := []any{train.Step{Step: 1, Loss: 2, Elapsed: 1}, train.Eval{Step: 1, Eval: train.Look, Split: "valid", Score: v.Score, Elapsed: 2}, train.Step{Step: 2, Loss: 1, Elapsed: 3}}
+	rows := []any{train.Step{Step: 1, Loss: 2, Elapsed: 1}, train.Eval{Step: 1, Eval: train.EvalLook, Split: "valid", Score: v.Score, Elapsed: 2}, train.Step{Step: 2, Loss: 1, Elapsed: 3}}
 	if v.Eval != "" {
 		rows = append(rows, v)
 	}
@@ -60,7 +60,7 @@ func madeRun(t *testing.T, dir string, c train.Config, v train.Eval) string {
 }
 
 func ended(metric task.Metric, score float64) train.Eval {
-	return train.Eval{Step: 2, Eval: train.Whole, Split: "test", Elapsed: 4,
+	return train.Eval{Step: 2, Eval: train.EvalWhole, Split: "test", Elapsed: 4,
 		Score: train.Score{Loss: 1 - score, Metric: metric, Value: score, Samples: 100000, Tokens: 100000}}
 }
 

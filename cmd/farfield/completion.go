@@ -237,7 +237,7 @@ var named = map[string]func(s *typed) []candidate{
 	},
 	"presets": func(*typed) (list []candidate) {
 		for _, p := range train.Presets() {
-			list = append(list, candidate{p.Name, p.Doc})
+			list = append(list, candidate{p.Name, p.Description})
 		}
 		return list
 	},

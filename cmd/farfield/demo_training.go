@@ -30,7 +30,7 @@ func showTraining(e *env, name string, c train.Config) error {
 		name, c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Width/c.Model.Heads, c.Model.Context)
 	var src task.Source
 	err := e.interruptible(func() (err error) {
-		src, err = c.Open()
+		src, err = c.OpenTask()
 		return err
 	})
 	if err != nil {

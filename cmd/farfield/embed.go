@@ -55,7 +55,7 @@ func (c *embedCmd) Run(e *env) error {
 	if err := c.Filter.check(true); err != nil {
 		return err
 	}
-	m, vocab, err := train.LoadText(c.Model)
+	m, vocab, err := train.LoadTextModel(c.Model)
 	if err != nil {
 		return input(err)
 	}

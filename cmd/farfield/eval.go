@@ -45,7 +45,7 @@ func (c *evalCmd) Run(e *env) error {
 	if c.Limit < 0 {
 		return inputf("--limit: %d is negative", c.Limit)
 	}
-	m, vocab, err := train.Load(c.Model)
+	m, vocab, err := train.LoadModel(c.Model)
 	if err != nil {
 		return input(err)
 	}
@@ -140,7 +140,7 @@ func (c *evalCmd) samples() (task.Source, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	config, src, err = config.Prepare(src)
+	config, src, err = config.PrepareTask(src)
 	if err != nil {
 		return nil, "", err
 	}
@@ -156,7 +156,7 @@ func (c *evalCmd) open() (task.Source, train.Config, error) {
 	if c.Folder != "" { // the data sets may have moved
 		config.Folder = c.Folder
 	}
-	src, err := config.Open()
+	src, err := config.OpenTask()
 	return src, config, err
 }
 

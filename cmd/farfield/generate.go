@@ -65,7 +65,7 @@ func (c *generateCmd) Run(e *env) error {
 		}
 		defer l.Release()
 	}
-	m, vocab, err := train.LoadText(c.Model)
+	m, vocab, err := train.LoadTextModel(c.Model)
 	if err != nil {
 		return input(err)
 	}

@@ -68,7 +68,7 @@ func (c *generateCmd) draw(e *env) error {
 	if err := checkOutput(c.Out, c.Complete); err != nil {
 		return inputf("--out: %w", err)
 	}
-	m, _, err := train.Load(c.Model)
+	m, _, err := train.LoadModel(c.Model)
 	if err != nil {
 		return input(err)
 	}
@@ -152,7 +152,7 @@ func (c *generateCmd) tested(n int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	src, err := config.Open()
+	src, err := config.OpenTask()
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func drawer(t *testing.T, mechanism string) string {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "model")
-	if err := train.Save(dir, m, nil); err != nil {
+	if err := train.SaveModel(dir, m, nil); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -81,7 +81,7 @@ func describeTask(w io.Writer, name string) error {
 		if preset, err = train.LookupPreset(row.Name); err != nil {
 			return err
 		}
-		fmt.Fprintf(table, "  --preset %s\t%s\n", preset.Name, preset.Doc)
+		fmt.Fprintf(table, "  --preset %s\t%s\n", preset.Name, preset.Description)
 	}
 	for _, s := range row.Settings {
 		value := "default " + s.Default

@@ -208,7 +208,7 @@ func loadModel(path string) (*model.Model[float32], error) {
 	if _, err := os.Stat(filepath.Join(path, model.WeightsFile)); err == nil {
 		return model.Load[float32](path)
 	}
-	m, _, err := train.Load(path)
+	m, _, err := train.LoadModel(path)
 	return m, err
 }
 

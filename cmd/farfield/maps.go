@@ -305,7 +305,7 @@ func (c *mapsCmd) models(e *env) (list []attentionMap, err error) {
 		}
 	}
 	for _, dir := range c.Model {
-		m, vocab, err := train.Load(dir)
+		m, vocab, err := train.LoadModel(dir)
 		if err != nil {
 			return nil, err
 		}
@@ -366,7 +366,7 @@ func (c *mapsCmd) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 	if err != nil {
 		return nil, err
 	}
-	_, src, err := config.Prepare(raw)
+	_, src, err := config.PrepareTask(raw)
 	if err != nil {
 		return nil, err
 	}
@@ -376,7 +376,7 @@ func (c *mapsCmd) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 	if err := src.Sample(&s, split, *c.Sample); err != nil {
 		return nil, fmt.Errorf("--sample: %w", err)
 	}
-	in := &reading{batch: train.Pack(spec, s)}
+	in := &reading{batch: train.PackBatch(spec, s)}
 	title := fmt.Sprintf("sample %d", *c.Sample)
 	if spec.Kind == task.Class {
 		title += fmt.Sprintf(", class %d", s.Class)

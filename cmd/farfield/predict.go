@@ -53,7 +53,7 @@ func (c *predictCmd) Run(e *env) error {
 		return input(err)
 	}
 	w := &answers{e: e, p: p, json: c.JSON, w: bufio.NewWriter(e.stdout)}
-	if !c.JSONL && !p.Lines() {
+	if !c.JSONL && !p.NeedsLines() {
 		return w.files(c.Files)
 	}
 	if len(c.Files) == 0 {
@@ -79,7 +79,7 @@ func (c *predictCmd) Run(e *env) error {
 
 // records adds to each record what the model says of its text or file.
 func (c *predictCmd) records(e *env, p *train.Predictor, in io.Reader) error {
-	if p.Lines() {
+	if p.NeedsLines() {
 		return c.Filter.run(e, in, func(text string) ([]jsonField, error) {
 			r, err := p.Predict([]byte(text))
 			if err != nil {
@@ -114,7 +114,7 @@ func predictedFields(p *train.Predictor, r *train.Prediction) []jsonField {
 		for i, y := range r.Labels {
 			names[i] = classes[y]
 		}
-		if p.OfBytes() {
+		if p.HasByteLabels() {
 			return []jsonField{{"labels", strings.Join(names, "")}}
 		}
 		return []jsonField{{"labels", names}}
@@ -281,7 +281,7 @@ func (a *answers) print(r *train.Prediction, shown string) error {
 		}
 	case task.Labels, task.Next:
 		for i, y := range r.Labels {
-			if i > 0 && !a.p.OfBytes() {
+			if i > 0 && !a.p.HasByteLabels() {
 				a.w.WriteByte(',')
 			}
 			a.w.WriteString(classes[y])

@@ -80,7 +80,7 @@ func (p *progress) clear() {
 
 // observer returns the callbacks of p.
 func (p *progress) observer() train.Observer {
-	return train.Observer{Step: p.step, Eval: p.eval, Part: p.part}
+	return train.Observer{Step: p.step, Eval: p.eval, Progress: p.part}
 }
 
 // part is called on the way through a long update.

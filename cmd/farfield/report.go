@@ -62,7 +62,7 @@ func (c *reportCmd) Run(e *env) error {
 	}
 	var text string
 	if c.SampleTokens > 0 {
-		m, vocab, err := train.Load(c.Folder)
+		m, vocab, err := train.LoadModel(c.Folder)
 		switch {
 		case errors.Is(err, train.ErrNoCheckpoint):
 		case err != nil:
@@ -98,7 +98,7 @@ func readRun(dir string) (*trainedRun, error) {
 	if r.history, err = train.ReadHistory(dir); err != nil {
 		return nil, err
 	}
-	if n := len(r.history.Evals); n > 0 && r.history.Evals[n-1].Eval != train.Look && r.history.Evals[n-1].Step == r.updates() {
+	if n := len(r.history.Evals); n > 0 && r.history.Evals[n-1].Eval != train.EvalLook && r.history.Evals[n-1].Step == r.updates() {
 		r.final = &r.history.Evals[n-1]
 	}
 	result, err := readResult(dir)
@@ -131,7 +131,7 @@ func (r *trainedRun) seconds() float64 {
 // looks are the evaluations of the validation part while the model learned.
 func (r *trainedRun) looks() (list []train.Eval) {
 	for _, v := range r.history.Evals {
-		if v.Eval == train.Look {
+		if v.Eval == train.EvalLook {
 			list = append(list, v)
 		}
 	}
@@ -198,11 +198,11 @@ func (r *trainedRun) page() *report.Page {
 	}
 	for i, v := range all {
 		x, m := judged(v.Score)
-		if (i+1)%max(every, 1) != 0 && v.Eval == train.Look {
+		if (i+1)%max(every, 1) != 0 && v.Eval == train.EvalLook {
 			continue
 		}
 		part := v.Split
-		if v.Eval != train.Look {
+		if v.Eval != train.EvalLook {
 			part += ", " + v.Eval
 		}
 		table.Head[3] = m.name

@@ -60,7 +60,7 @@ func (c *scoreCmd) Run(e *env) error {
 	if err := filter.check(c.JSONL); err != nil {
 		return err
 	}
-	m, vocab, err := train.LoadText(c.Model)
+	m, vocab, err := train.LoadTextModel(c.Model)
 	if err != nil {
 		return input(err)
 	}

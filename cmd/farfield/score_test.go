@@ -34,7 +34,7 @@ func scorerOf(t *testing.T, mechanism string) string {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "model")
-	if err := train.Save(dir, m, token.Bytes()); err != nil {
+	if err := train.SaveModel(dir, m, token.Bytes()); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -236,7 +236,7 @@ func (t *trainCmd) run(e *env) error {
 	t.Out = p.Out
 	var src task.Source
 	err = e.interruptible(func() (err error) {
-		src, err = p.Config.Open()
+		src, err = p.Config.OpenTask()
 		return input(err)
 	})
 	if err = comm.Together(e.ranks, err); err != nil {
@@ -286,7 +286,7 @@ func isTaken(err error) bool {
 func (t *trainCmd) lengthen(e *env, dirs ...string) error {
 	var err error
 	if t.Steps != nil && e.first() {
-		err = train.Lengthen(*t.Steps, dirs...)
+		err = train.LengthenRuns(*t.Steps, dirs...)
 	}
 	return comm.Together(e.ranks, err)
 }
@@ -339,9 +339,9 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 		}
 	}
 	c := trainer.Config()
-	score, err := trainer.Train(e.ctx, newProgress(e, trainer.Done(), c.Steps).observer())
+	score, err := trainer.Train(e.ctx, newProgress(e, trainer.StepsDone(), c.Steps).observer())
 	if errors.Is(err, context.Canceled) {
-		return nil, interruption{err, fmt.Sprintf("stopped after update %d of %d; farfield train --resume --out %s continues", trainer.Done(), c.Steps, t.Out)}
+		return nil, interruption{err, fmt.Sprintf("stopped after update %d of %d; farfield train --resume --out %s continues", trainer.StepsDone(), c.Steps, t.Out)}
 	}
 	if err != nil {
 		return nil, err
@@ -355,7 +355,7 @@ func (t *trainCmd) one(e *env, trainer *train.Trainer, dir string) (*trainReport
 		}
 	}
 	spec := src.Spec()
-	r := &trainReport{Run: dir, Task: spec.Name, Split: spec.JudgedSplit().String(), Steps: trainer.Done(), Best: trainer.Best(), Score: score}
+	r := &trainReport{Run: dir, Task: spec.Name, Split: spec.JudgedSplit().String(), Steps: trainer.StepsDone(), Best: trainer.BestStep(), Score: score}
 	if text, ok := src.(*task.Text); ok {
 		if err = e.interruptible(func() error { return r.table(text) }); err != nil {
 			return nil, err
@@ -496,7 +496,7 @@ func describeRun(e *env, t *train.Trainer, dir string) {
 	if _, ok := src.(task.WindowSource); ok {
 		samples, what = fmt.Sprintf("%s×%d", samples, m.Context), "tokens"
 	}
-	fmt.Fprintf(e.stdout, "run         %s: updates %d to %d of %s %s%s\n", escaped(dir), t.Done()+1, c.Steps, samples, what, grow)
+	fmt.Fprintf(e.stdout, "run         %s: updates %d to %d of %s %s%s\n", escaped(dir), t.StepsDone()+1, c.Steps, samples, what, grow)
 }
 
 // describeData names a task with its settings, and its samples.

@@ -25,7 +25,7 @@ func drawCurves(w io.Writer, dir string) error {
 	last := steps[len(steps)-1].Step
 	learned := curve(len(steps), func(i int) (int, float64) { return steps[i].Step, steps[i].Loss }, last)
 	looks := 0
-	for looks < len(evals) && evals[looks].Eval == train.Look {
+	for looks < len(evals) && evals[looks].Eval == train.EvalLook {
 		looks++
 	}
 	list, caption := [][]float64{learned}, "loss by update    ── learned"

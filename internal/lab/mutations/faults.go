@@ -248,7 +248,7 @@ var faults = []fault{
 	{
 		"train/checkpoint.go", "h := sha256.New()\n\tn, err := io.Copy(h, f)", "h := sha256.New()\n\tn, err := io.Copy(io.Discard, f)",
 		"the checksum of a checkpoint's files is that of nothing",
-		"train", "TestDamageIsFound",
+		"train", "TestDamagedCheckpointIsRefused",
 	},
 	{
 		"internal/framed/framed.go", "!bytes.Equal(sum[:], data[end:])", "false && sum[0] == 0",
@@ -283,24 +283,24 @@ var faults = []fault{
 	},
 	// The trainer.
 	{
-		"train/update.go", "t.tree.Add(t.grads)\n\t\tparams.ZeroGrad()", "t.tree.Add(t.grads)",
+		"train/update.go", "t.tree.Add(t.flatGrads)\n\t\tparams.ZeroGrad()", "t.tree.Add(t.flatGrads)",
 		"the gradient of a pass stays for the next pass",
-		"train", "TestAccumulatedUpdate",
+		"train", "TestAccumulatedUpdateEqualsOneBatch",
 	},
 	{
 		"train/update.go", "share := float64(b.counted) / float64(counted)", "share := 1 / float64(len(t.batches))",
 		"passes have equal shares of an update, whatever they ask",
-		"train", "TestAccumulatedUpdate",
+		"train", "TestAccumulatedUpdateEqualsOneBatch",
 	},
 	{
-		"train/train.go", "t.best.Since >= t.config.Patience", "t.best.Since > t.config.Patience",
+		"train/train.go", "t.best.EvalsSince >= t.config.Patience", "t.best.EvalsSince > t.config.Patience",
 		"patience lasts for one look more",
 		"train", "TestBestIsJudged",
 	},
 	{
 		"train/checkpoint.go", "keep[before] = true", "_ = before",
 		"the checkpoint before the latest is removed",
-		"train", "TestGoingBack",
+		"train", "TestRunContinuesFromAnEarlierCheckpoint",
 	},
 	{
 		"train/optim.go", "secondMoment+p.Name, p.Shape, moment.V", "firstMoment+p.Name, p.Shape, moment.V",
@@ -308,9 +308,9 @@ var faults = []fault{
 		"train", "TestResumedRunIsTheSame|TestTasksResumeToTheSameBits",
 	},
 	{
-		"train/batch.go", "b.Targets = pad(append(b.Targets, x.Labels...), padding, -1)", "b.Targets = pad(append(b.Targets, x.Labels...), padding, 0)",
+		"train/batch.go", "b.Targets = appendRepeated(append(b.Targets, x.Labels...), padding, -1)", "b.Targets = appendRepeated(append(b.Targets, x.Labels...), padding, 0)",
 		"padding has labels that are asked for",
-		"train", "TestPack",
+		"train", "TestBatchIsPaddedToItsLongestSequence",
 	},
 	// The sampler.
 	{

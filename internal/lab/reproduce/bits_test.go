@@ -103,7 +103,7 @@ func (p *probe) source() (task.Source, error) {
 	case task.CharLM:
 		s.Kind, s.Metric, s.Vocab, s.Length, s.Classes = task.Next, task.Nats, shakespeareVocab, p.config.Model.Context, shakespeareVocab
 	default:
-		return p.config.Open()
+		return p.config.OpenTask()
 	}
 	return &invented{s, false}, nil
 }
@@ -216,7 +216,7 @@ func evaluated(h hash.Hash, r *train.Trainer) error {
 			return err
 		}
 	}
-	b := train.Pack(spec, samples...)
+	b := train.PackBatch(spec, samples...)
 	if spec.Kind == task.Next {
 		losses := make([]float64, b.B*b.N)
 		err = r.Model().Losses(b, losses)
@@ -229,7 +229,7 @@ func evaluated(h hash.Hash, r *train.Trainer) error {
 	if err != nil || spec.Length > probeDrawn {
 		return err
 	}
-	return eachHead(r.Model(), train.Pack(spec, samples[0]), func(_ headPlace, a tensor.Mat[float32]) { note(h, a.Data, localityOf(a)) })
+	return eachHead(r.Model(), train.PackBatch(spec, samples[0]), func(_ headPlace, a tensor.Mat[float32]) { note(h, a.Data, localityOf(a)) })
 }
 
 // plans notes the forms that a mechanism chooses for samples of every length, of which

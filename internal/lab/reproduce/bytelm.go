@@ -120,7 +120,7 @@ func byteFindings(out *Outcome, list []scored) error {
 			position.Series = append(position.Series, line)
 			var updates, seconds, bits []float64
 			for _, e := range x.Runs[0].Evals {
-				if e.Eval == train.Look {
+				if e.Eval == train.EvalLook {
 					updates, seconds, bits = append(updates, float64(e.Step)), append(seconds, e.Elapsed), append(bits, e.Bits)
 				}
 			}

@@ -19,7 +19,7 @@ func TestByteUpdates(t *testing.T) {
 	for _, l := range lists {
 		seen := 0
 		for step := range l.Config.Steps {
-			batch, context := l.Config.Shape(step)
+			batch, context := l.Config.BatchShape(step)
 			seen += batch * context
 		}
 		if want := 3 << 19; seen < want*19/20 || seen > want*21/20 {

@@ -46,7 +46,7 @@ func digitsLesson(o *Options, steps int) (*lesson, error) {
 	m := &c.Model
 	m.Layers, m.Width, m.Heads, m.Hidden, m.Pool, m.Positions = 6, 96, 4, 192, model.PoolCLS, model.Sinusoidal
 	c.Batch, c.Standardise = digitsBatch, false
-	c.Schedule, c.Rate, c.MinRate, c.WarmUp, c.Decay = train.Constant, 5e-4, 5e-4, 0, 1e-3
+	c.Schedule, c.Rate, c.MinRate, c.WarmUp, c.Decay = train.ConstantSchedule, 5e-4, 5e-4, 0, 1e-3
 	c.EvalEvery = max(1, steps/4)
 	c.FinalSamples = pick(o.Budget, 2000, 0, 0)
 	l.Seeds, l.Length, l.Baseline = pick(o.Budget, 1, 1, 3), 49, true
@@ -65,7 +65,7 @@ func shakespeareLesson(o *Options, steps int) (*lesson, error) {
 	if o.Budget == Full {
 		m := &c.Model
 		m.Layers, m.Width, m.Heads, m.Context, m.Dropout, m.Tied = 8, 256, 8, 200, 0.2, false
-		c.Batch, c.Schedule, c.Rate, c.MinRate, c.WarmUp, c.Decay = 64, train.Constant, 1e-4, 1e-4, 0, 1e-3
+		c.Batch, c.Schedule, c.Rate, c.MinRate, c.WarmUp, c.Decay = 64, train.ConstantSchedule, 1e-4, 1e-4, 0, 1e-3
 	}
 	c.EvalSamples = 100
 	l.Seeds, l.Length, l.Vocab, l.Baseline = pick(o.Budget, 1, 1, 3), c.Model.Context, shakespeareVocab, true
@@ -105,7 +105,7 @@ type shownSample struct {
 
 // fig4Look has the net read the first samples of what it is judged by.
 func fig4Look(t *train.Trainer) (any, error) {
-	raw, err := t.Config().Open()
+	raw, err := t.Config().OpenTask()
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func fig4Look(t *train.Trainer) (any, error) {
 		at := spreadHeads(t.Model().Config())
 		list = append(list, x)
 		heads := &list[len(list)-1].Heads
-		return eachHead(t.Model(), train.Pack(spec, s), func(p headPlace, a tensor.Mat[float32]) {
+		return eachHead(t.Model(), train.PackBatch(spec, s), func(p headPlace, a tensor.Mat[float32]) {
 			if slices.Contains(at, p) {
 				*heads = append(*heads, newHeadMap(p, a))
 			}

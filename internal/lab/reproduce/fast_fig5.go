@@ -121,14 +121,14 @@ func fig5Pieces(o *Options) ([]Piece, error) {
 
 // speeds times updates of all mechanisms in turns.
 func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
-	src, err := l.Config.Open()
+	src, err := l.Config.OpenTask()
 	if err != nil {
 		return nil, err
 	}
 	var list []timed
 	kept := map[string]float64{}
 	add := func(curve string, m *method, matrix bool) error {
-		c, _, err := l.with(m, 1, 1).Prepare(src)
+		c, _, err := l.with(m, 1, 1).PrepareTask(src)
 		if err != nil {
 			return fmt.Errorf("%s: %w", curve, err)
 		}

@@ -88,7 +88,7 @@ func localityLook(t *train.Trainer) (any, error) {
 			return nil, err
 		}
 		tokens := 0
-		err := eachHead(t.Model(), train.Pack(spec, s), func(p headPlace, a tensor.Mat[float32]) {
+		err := eachHead(t.Model(), train.PackBatch(spec, s), func(p headPlace, a tensor.Mat[float32]) {
 			layers[p.Layer] = append(layers[p.Layer], localityOf(a))
 			tokens = a.Rows
 		})

@@ -102,7 +102,7 @@ func (l *lesson) flops(c *train.Config) (sum float64) {
 	}
 	tokens := map[int]int{} // by the length of windows
 	for step := range c.Steps {
-		batch, context := c.Shape(step)
+		batch, context := c.BatchShape(step)
 		tokens[context] += batch * c.Accumulate * context
 	}
 	for _, context := range slices.Sorted(maps.Keys(tokens)) {
@@ -126,7 +126,7 @@ func (l *lesson) pieces(o *Options) (list []Piece) {
 			Name: l.baselinePiece(), Config: config{c.Task, c.TaskSet, samples}, FLOPs: plain * 1e8,
 			run: func(*Work) (any, error) {
 				c.Folder = o.Data
-				src, err := c.Open()
+				src, err := c.OpenTask()
 				if err != nil {
 					return nil, err
 				}
@@ -171,7 +171,7 @@ const curvePoints = 200
 
 // learn makes a training, which goes on where it was interrupted.
 func (l *lesson) learn(w *Work, c train.Config) (any, error) {
-	src, err := c.Open()
+	src, err := c.OpenTask()
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func (l *lesson) results(o *Options, r *Results) (list []result, tuned *report.T
 				values = append(values, run.Score.Value)
 				look := run.Score.Value
 				for _, e := range run.Evals {
-					if e.Eval == train.Look {
+					if e.Eval == train.EvalLook {
 						look = e.Value
 					}
 				}

@@ -166,7 +166,7 @@ func TestBestRate(t *testing.T) {
 		r := new(Results)
 		for i, factor := range tuning {
 			x := learned{Score: train.Score{Metric: metric, Value: 0.5}}
-			x.Evals = []train.Eval{{Eval: train.Look, Score: train.Score{Value: float64(i)}}, {Eval: train.Part, Score: train.Score{Value: -float64(i)}}}
+			x.Evals = []train.Eval{{Eval: train.EvalLook, Score: train.Score{Value: float64(i)}}, {Eval: train.EvalPart, Score: train.Score{Value: -float64(i)}}}
 			addResult(t, r, l.piece(&softmax, 1, factor), x)
 		}
 		list, _, err := l.results(o, r)
@@ -189,11 +189,11 @@ func TestShapesNets(t *testing.T) {
 				continue
 			}
 			c := all[0].with(m, 1, 1)
-			src, err := c.Open()
+			src, err := c.OpenTask()
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c, _, err = c.Prepare(src); err != nil {
+			if c, _, err = c.PrepareTask(src); err != nil {
 				t.Fatalf("%s: %v", label, err)
 			}
 			if got := c.Model.Params(); got != want {

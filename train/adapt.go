@@ -7,14 +7,14 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// levelParts is how many logistics the mixture of a level has, if the configuration
+// levelMixtureSize is how many logistics the mixture of a level has, if the configuration
 // does not say: as many as linear transformers were published with.
-const levelParts = 10
+const levelMixtureSize = 10
 
-// suit makes the model read the samples of a task and say what it asks: tokens or
+// adaptModelToTask makes the model read the samples of a task and say what it asks: tokens or
 // numbers, one sequence or two, an output of each position or one of all. What the
 // configuration says itself, kind and pooling, stays.
-func (c *Config) suit(s task.Spec) error {
+func (c *Config) adaptModelToTask(s task.Spec) error {
 	m := &c.Model
 	length := s.Length / s.Parts
 	if m.Context != 0 && m.Context != length {
@@ -40,7 +40,7 @@ func (c *Config) suit(s task.Spec) error {
 		}
 	case task.Level:
 		if m.Outputs == 0 {
-			m.Outputs = 3 * levelParts
+			m.Outputs = 3 * levelMixtureSize
 		}
 		m.Loss = model.Logistics
 		if m.Kind == "" {
@@ -74,9 +74,9 @@ func (c *Config) suit(s task.Spec) error {
 	return nil
 }
 
-// place fills in how the model knows where positions are, if the configuration does not
+// setPositions fills in how the model knows where positions are, if the configuration does not
 // say, and refuses what knows it where they have no order.
-func (c *Config) place(src task.Source) error {
+func (c *Config) setPositions(src task.Source) error {
 	m := &c.Model
 	unordered := false
 	if u, ok := src.(task.OrderReporter); ok {
