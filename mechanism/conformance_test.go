@@ -215,6 +215,20 @@ func (s *subject) fit(sh shape) shape {
 	return sh
 }
 
+// kinds are the rows of the table, without and with a window, that were met.
+type kinds map[string]bool
+
+// isNew adds the kind of a subject, and reports whether it was not met before.
+func (k kinds) isNew(s subject) bool {
+	key := s.name
+	if s.book.Window != nil {
+		key += " window"
+	}
+	met := k[key]
+	k[key] = true
+	return !met
+}
+
 func TestEveryRowIsASubject(t *testing.T) {
 	have := map[string]bool{}
 	for _, s := range subjects() {

@@ -116,12 +116,11 @@ func (x *extreme) fill(c *oracle.Call) {
 	}
 }
 
-// firstSubjects are the labels of the first subject of each mechanism.
+// firstSubjects are the labels of the first subject of each kind.
 var firstSubjects = sync.OnceValue(func() map[string]bool {
-	first, met := map[string]bool{}, map[string]bool{}
+	first, met := map[string]bool{}, kinds{}
 	for _, s := range subjects() {
-		first[s.label] = !met[s.name]
-		met[s.name] = true
+		first[s.label] = met.isNew(s)
 	}
 	return first
 })
