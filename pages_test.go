@@ -95,7 +95,7 @@ func TestNamesOfPagesExist(t *testing.T) {
 	}{
 		{"paper.md", "| Table 2 |", 40},
 		{"math.md", "### Others", 60},
-		{"extending.md", "## What else", 15},
+		{"extending.md", "## Other additions", 15},
 		{"testing.md", "## Files from strangers", 60},
 	} {
 		b, err := os.ReadFile(filepath.Join("docs", page.file))
