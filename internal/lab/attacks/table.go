@@ -15,7 +15,7 @@ import (
 var written = page.Part{
 	Begin: "<!-- attacks: go run ./cmd/farfield-lab attacks -page docs/testing.md -->",
 	End:   "<!-- attacks: end -->",
-	Title: "## Attacks",
+	Title: "### Results",
 }
 
 // table returns the table of the last records.

@@ -142,7 +142,7 @@ func (m *fault) survives(ctx context.Context, dir string) (why string, err error
 var written = page.Part{
 	Begin: "<!-- faults: go run ./cmd/farfield-lab mutations -page docs/testing.md -->",
 	End:   "<!-- faults: end -->",
-	Title: "## Mistakes on purpose",
+	Title: "## Seeded faults",
 }
 
 // table returns the table of all faults.
