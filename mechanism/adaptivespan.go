@@ -20,18 +20,18 @@ var adaptiveSpan = Row{
 		{"ramp", "32", "R: tokens over which weights fade, a number above 0"},
 		{"limit", "1024", "S: z counts as no less than 0 and no more than this"},
 		{"penalty", "1e-6", "λ: factor of Σ z, the loss of the mechanism's own"},
-		softmaxScale,
+		softmaxScaleSetting,
 	},
 	Params: []Param{
 		{"span", "(H)", "z of each query head, in tokens"},
 	},
-	f32: headwise(newSpans[float32]),
-	f64: headwise(newSpans[float64]),
+	f32: headwiseBuilder(newAdaptiveSpans[float32]),
+	f64: headwiseBuilder(newAdaptiveSpans[float64]),
 }
 
-// spans are softmax with the weights m(i-j)·exp(scale·q·k), m(x) the clamp of
+// adaptiveSpans are softmax with the weights m(i-j)·exp(scale·q·k), m(x) the clamp of
 // (R+z-|x|)/R between 0 and 1.
-type spans[T tensor.Float] struct {
+type adaptiveSpans[T tensor.Float] struct {
 	name, setting string
 	params        *param.Set[T]
 	span          *param.Param[T]
@@ -40,7 +40,7 @@ type spans[T tensor.Float] struct {
 	softmax       *attention.PairSoftmax[T]
 }
 
-func newSpans[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newAdaptiveSpans[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -64,8 +64,8 @@ func newSpans[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &spans[T]{
-		name: r.row.Name, setting: fmt.Sprintf("adaptive-span ramp=%v limit=%d scale=%s", ramp, limit, scaleText(scale)),
+	s := &adaptiveSpans[T]{
+		name: r.row.Name, setting: fmt.Sprintf("adaptive-span ramp=%v limit=%d scale=%s", ramp, limit, formatScale(scale)),
 		params: new(param.Set[T]), ramp: ramp, penalty: penalty, limit: limit,
 	}
 	s.span = s.params.New("span", false, max(r.o.Heads, 1))
@@ -76,67 +76,67 @@ func newSpans[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	return s, nil
 }
 
-func (s *spans[T]) Traits() attention.Traits {
+func (s *adaptiveSpans[T]) Traits() attention.Traits {
 	return attention.Traits{Name: s.name, Positive: true, Causal: true, Streaming: true}
 }
 
-func (s *spans[T]) Setting() string          { return s.setting }
-func (s *spans[T]) Params() *param.Set[T]    { return s.params }
-func (s *spans[T]) Constants() *param.Set[T] { return nil }
+func (s *adaptiveSpans[T]) Setting() string          { return s.setting }
+func (s *adaptiveSpans[T]) Params() *param.Set[T]    { return s.params }
+func (s *adaptiveSpans[T]) Constants() *param.Set[T] { return nil }
 
 // Window is that of the longest span that a head may learn.
-func (s *spans[T]) Window() (keys, period int) { return s.limit + int(math.Ceil(s.ramp)), 1 }
+func (s *adaptiveSpans[T]) Window() (keys, period int) { return s.limit + int(math.Ceil(s.ramp)), 1 }
 
-func (s *spans[T]) Check(c *attention.Call[T]) error {
+func (s *adaptiveSpans[T]) Check(c *attention.Call[T]) error {
 	if n := len(s.span.Data); n > 1 && c.Q.H > n {
 		return fmt.Errorf("q: has %d heads, span has %d", c.Q.H, n)
 	}
 	return nil
 }
 
-// place returns the number of a head's span.
-func (s *spans[T]) place(head int) int { return min(head, len(s.span.Data)-1) }
+// spanIndex returns the number of a head's span.
+func (s *adaptiveSpans[T]) spanIndex(head int) int { return min(head, len(s.span.Data)-1) }
 
-// length is the span of a head as it counts.
-func (s *spans[T]) length(head int) float64 {
-	return min(max(float64(s.span.Data[s.place(head)]), 0), float64(s.limit))
+// clampedSpan is the span of a head as it counts.
+func (s *adaptiveSpans[T]) clampedSpan(head int) float64 {
+	return min(max(float64(s.span.Data[s.spanIndex(head)]), 0), float64(s.limit))
 }
 
-func (s *spans[T]) pairs(p *attention.Pairs, x *span) {
-	reach := int(math.Ceil(s.length(x.head)+s.ramp)) - 1 // beyond it weights are 0
-	near := band{reach, reach}
-	near.pairs(p, x)
+func (s *adaptiveSpans[T]) addPairs(p *attention.Pairs, x *headGeometry) {
+	reach := int(math.Ceil(s.clampedSpan(x.head)+s.ramp)) - 1 // beyond it weights are 0
+	near := slidingWindow{reach, reach}
+	near.addPairs(p, x)
 }
 
-func (s *spans[T]) Cost(x attention.Shape) attention.Cost { return pairsCost[T](s, x) }
+func (s *adaptiveSpans[T]) Cost(x attention.Shape) attention.Cost { return pairsCost[T](s, x) }
 
-func (s *spans[T]) Forward(h *attention.Head[T]) {
-	pairs := pairsOf[T](s, h)
+func (s *adaptiveSpans[T]) Forward(h *attention.Head[T]) {
+	pairs := visiblePairs[T](s, h)
 	defer pairs.Release()
 	s.softmax.Forward(h, h.Save(h.Q.Rows), pairs)
-	h.Aux = s.penalty * s.length(h.Head)
+	h.Aux = s.penalty * s.clampedSpan(h.Head)
 }
 
-func (s *spans[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	pairs := pairsOf[T](s, h)
+func (s *adaptiveSpans[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	pairs := visiblePairs[T](s, h)
 	defer pairs.Release()
 	g.Clear()
 	s.softmax.Backward(h, g, h.Out, g.DOut, h.Saved, pairs)
-	if s.learns(h.Head) {
-		g.Params[0][s.place(h.Head)] += T(s.penalty) * g.DAux
+	if s.hasSpanGrad(h.Head) {
+		g.Params[0][s.spanIndex(h.Head)] += T(s.penalty) * g.DAux
 	}
 }
 
-// learns reports whether a head's span counts as it is.
-func (s *spans[T]) learns(head int) bool {
-	z := float64(s.span.Data[s.place(head)])
+// hasSpanGrad reports whether a head's span counts as it is.
+func (s *adaptiveSpans[T]) hasSpanGrad(head int) bool {
+	z := float64(s.span.Data[s.spanIndex(head)])
 	return z >= 0 && z <= float64(s.limit)
 }
 
-// fading calls f for the pairs of a tile in which a key fades, with its place
+// forEachFadingPair calls f for the pairs of a tile in which a key fades, with its place
 // among the scores and m.
-func (s *spans[T]) fading(t *attention.PairTile[T], f func(at int, m float64)) {
-	z, off := s.length(t.Head.Head), t.Head.Off
+func (s *adaptiveSpans[T]) forEachFadingPair(t *attention.PairTile[T], f func(at int, m float64)) {
+	z, off := s.clampedSpan(t.Head.Head), t.Head.Off
 	for r := range t.Rows {
 		at := t.Query(r) + off
 		from, end := t.Visible(r)
@@ -153,17 +153,17 @@ func (s *spans[T]) fading(t *attention.PairTile[T], f func(at int, m float64)) {
 }
 
 // Add adds ln m.
-func (s *spans[T]) Add(t *attention.PairTile[T]) {
+func (s *adaptiveSpans[T]) Add(t *attention.PairTile[T]) {
 	over := 1 / float64(t.Scale)
-	s.fading(t, func(at int, m float64) { t.S[at] += T(math.Log(m) * over) })
+	s.forEachFadingPair(t, func(at int, m float64) { t.S[at] += T(math.Log(m) * over) })
 }
 
 // Grad adds the gradient of z, Σ ds/m·dm/dz.
-func (s *spans[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T]) {
-	if !s.learns(t.Head.Head) {
+func (s *adaptiveSpans[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T]) {
+	if !s.hasSpanGrad(t.Head.Head) {
 		return
 	}
 	var dz float64
-	s.fading(t, func(at int, m float64) { dz += float64(t.S[at]) / (m * s.ramp) })
-	g.Params[0][s.place(t.Head.Head)] += T(dz)
+	s.forEachFadingPair(t, func(at int, m float64) { dz += float64(t.S[at]) / (m * s.ramp) })
+	g.Params[0][s.spanIndex(t.Head.Head)] += T(dz)
 }

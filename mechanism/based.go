@@ -18,8 +18,8 @@ var based = Row{
 		windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{logGamma},
-	f32:    spec(basedSpec[float32]),
-	f64:    spec(basedSpec[float64]),
+	f32:    specBuilder(basedSpec[float32]),
+	f64:    specBuilder(basedSpec[float64]),
 }
 
 func basedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -30,10 +30,10 @@ func basedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	s = attention.Spec[T]{
 		Name:     r.row.Name,
 		Setting:  "based eps=" + strconv.FormatFloat(eps, 'g', -1, 64),
-		Coef:     taylor(2),
+		Coef:     taylorCoefs(2),
 		Eps:      eps,
 		Positive: true,
 	}
-	err = window(r, &s)
+	err = setWindow(r, &s)
 	return s, err
 }

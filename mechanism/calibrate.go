@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	sampleRows   = 1024    // of queries, and of keys, that a head is calibrated by
-	judgedTokens = 512     // of a sequence that a Truncation looks at
-	mostChoices  = 1 << 21 // monomials to choose from
+	maxSampleRows   = 1024    // of queries, and of keys, that a head is calibrated by
+	maxJudgedTokens = 512     // of a sequence that a Truncation looks at
+	maxChoices      = 1 << 21 // monomials to choose from
 )
 
-// Calibrate sets the rotation and the monomials of a fastmax-truncated mechanism
+// CalibrateTruncation sets the rotation and the monomials of a fastmax-truncated mechanism
 // to what suits the queries and keys of a call, each head by itself where there
 // are numbers for each.
 //
@@ -26,8 +26,8 @@ const (
 // up to the order those are kept whose terms |x^a·y^a|/a! are largest, in the mean
 // over all pairs of a query and a key; the constant always is. Rows are taken
 // evenly, 1024 at most of each side.
-func Calibrate[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) error {
-	t, err := truncationOf(m)
+func CalibrateTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) error {
+	t, err := readTruncation(m)
 	if err != nil {
 		return err
 	}
@@ -35,8 +35,8 @@ func Calibrate[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) e
 	if err != nil {
 		return err
 	}
-	if n := monomialCount(t.d, t.degree); n > mostChoices {
-		return fmt.Errorf("order: %d has %d monomials of %d components, calibration chooses from %d at most", t.degree, n, t.d, mostChoices)
+	if n := monomialCount(t.d, t.degree); n > maxChoices {
+		return fmt.Errorf("order: %d has %d monomials of %d components, calibration chooses from %d at most", t.degree, n, t.d, maxChoices)
 	}
 	group := q.H / k.H
 	for h := 0; h < t.heads; h += group {
@@ -44,9 +44,9 @@ func Calibrate[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) e
 		if t.heads == 1 {
 			q0, q1, k0, k1 = 0, q.H, 0, k.H
 		}
-		x, y := sample(q, q0, q1), sample(k, k0, k1)
+		x, y := sampleRows(q, q0, q1), sampleRows(k, k0, k1)
 		r := principalAxes(x, y, t.d)
-		list := largestMonomials(turned(r, x, t.d), turned(r, y, t.d), t.d, t.degree, t.keep)
+		list := largestMonomials(projectOnAxes(r, x, t.d), projectOnAxes(r, y, t.d), t.d, t.degree, t.keep)
 		for to := h; to < min(h+group, t.heads); to++ {
 			for i, v := range r {
 				t.rotation[to*t.d*t.d+i] = T(v)
@@ -57,13 +57,13 @@ func Calibrate[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) e
 	return nil
 }
 
-// truncationNumbers are the constants of a fastmax-truncated mechanism.
-type truncationNumbers[T tensor.Float] struct {
+// truncationConstants are the constants of a fastmax-truncated mechanism.
+type truncationConstants[T tensor.Float] struct {
 	heads, d, keep, degree int
 	rotation, list         []T
 }
 
-func truncationOf[T tensor.Float](m attention.Mechanism[T]) (t truncationNumbers[T], err error) {
+func readTruncation[T tensor.Float](m attention.Mechanism[T]) (t truncationConstants[T], err error) {
 	if name := m.Traits().Name; name != truncated.Name {
 		return t, fmt.Errorf("%s: has nothing to calibrate, only %s has", name, truncated.Name)
 	}
@@ -75,20 +75,20 @@ func truncationOf[T tensor.Float](m attention.Mechanism[T]) (t truncationNumbers
 	if err != nil {
 		return t, err
 	}
-	return truncationNumbers[T]{
+	return truncationConstants[T]{
 		heads: list.Shape[0], keep: list.Shape[1], degree: list.Shape[2], d: rotation.Shape[1],
 		rotation: rotation.Data, list: list.Data,
 	}, nil
 }
 
-// sample returns rows of heads h0 ≤ h < h1, sampleRows at most. Rows of zeros, such
+// sampleRows returns rows of heads h0 ≤ h < h1, sampleRows at most. Rows of zeros, such
 // as keys that do not exist, say nothing and are left out.
-func sample[T tensor.Float](x tensor.Heads[T], h0, h1 int) (rows []float64) {
+func sampleRows[T tensor.Float](x tensor.Heads[T], h0, h1 int) (rows []float64) {
 	all := x.B * (h1 - h0) * x.N
-	for i := range min(all, sampleRows) {
-		at := i * all / min(all, sampleRows)
+	for i := range min(all, maxSampleRows) {
+		at := i * all / min(all, maxSampleRows)
 		row := x.At(at/x.N/(h1-h0), h0+at/x.N%(h1-h0)).Row(at % x.N)
-		if norm(row) > 0 {
+		if euclideanNorm(row) > 0 {
 			for _, v := range row {
 				rows = append(rows, float64(v))
 			}
@@ -116,12 +116,12 @@ func principalAxes(x, y []float64, d int) []float64 {
 			}
 		}
 	}
-	return eigenvectors(sum, d)
+	return symmetricEigenvectors(sum, d)
 }
 
-// turned returns the components of rows of width d along the axes r, those of an
+// projectOnAxes returns the components of rows of width d along the axes r, those of an
 // axis beside each other: [d, rows].
-func turned(r, rows []float64, d int) []float64 {
+func projectOnAxes(r, rows []float64, d int) []float64 {
 	n := len(rows) / d
 	y := make([]float64, d*n)
 	for c := range d {
@@ -160,7 +160,7 @@ func largestMonomials(x, y []float64, d, p, keep int) (list [][]int) {
 		first := 1
 		if len(at) > 0 {
 			first = at[len(at)-1]
-			all = append(all, choice{mean(px) * mean(py) / factorials(at), slices.Clone(at)})
+			all = append(all, choice{mean(px) * mean(py) / factorialProduct(at), slices.Clone(at)})
 		}
 		if len(at) == p {
 			return

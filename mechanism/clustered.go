@@ -11,14 +11,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// ofClusters are the settings of rows that cluster their queries.
-var ofClusters = []Setting{
+// clusterSettings are the settings of rows that cluster their queries.
+var clusterSettings = []Setting{
 	{"clusters", "100", "C, of the queries, 1 to 4096"},
 	{"bits", "63", "of the hashes that are clustered, 1 to 64"},
 	{"iterations", "10", "of k-means, 1 to 1000; it ends where nothing moves any more"},
 	{"bias", "true", "false: the planes of the hashes go through 0"},
-	softmaxScale,
-	seed,
+	softmaxScaleSetting,
+	seedSetting,
 }
 
 var clusterConstants = []Param{
@@ -32,11 +32,11 @@ var clustered = Row{
 	Source:    "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, eq. 3-6",
 	Traits:    "positive weights; linear in the tokens; no causal form",
 	Linear:    true,
-	Settings:  ofClusters,
+	Settings:  clusterSettings,
 	Constants: clusterConstants,
 	fit:       fitClusters,
-	f32:       headwise(clusteredHead[float32]),
-	f64:       headwise(clusteredHead[float64]),
+	f32:       headwiseBuilder(newClustered[float32]),
+	f64:       headwiseBuilder(newClustered[float64]),
 }
 
 var improvedClustered = Row{
@@ -47,20 +47,20 @@ var improvedClustered = Row{
 	Linear: true,
 	Settings: append([]Setting{
 		{"topk", "32", "keys of the largest weights of a cluster, 1 to 4096; fewer where there are fewer keys"},
-	}, ofClusters...),
+	}, clusterSettings...),
 	Constants: clusterConstants,
 	fit:       fitClusters,
-	f32:       headwise(improvedClusteredHead[float32]),
-	f64:       headwise(improvedClusteredHead[float64]),
+	f32:       headwiseBuilder(newImprovedClustered[float32]),
+	f64:       headwiseBuilder(newImprovedClustered[float64]),
 }
 
 // fitClusters takes from the constants the numbers of bits and clusters.
 func fitClusters(o *Options, shapes map[string][]int) {
 	if planes := shapes["planes"]; len(planes) == 2 {
-		o.say("bits", strconv.Itoa(planes[0]))
+		o.setDefault("bits", strconv.Itoa(planes[0]))
 	}
 	if start := shapes["start"]; len(start) == 1 {
-		o.say("clusters", strconv.Itoa(start[0]))
+		o.setDefault("clusters", strconv.Itoa(start[0]))
 	}
 }
 
@@ -72,28 +72,28 @@ const clusterRows = 32
 // softmax. Which cluster a query is in, and which keys are on top, has no
 // gradient.
 type clusteredAttention[T tensor.Float] struct {
-	name, setting   string
-	iterations, top int
-	scale           float64 // 0: 1/√D
-	planes, start   *param.Param[T]
-	constants       param.Set[T]
-	softmax         *attention.PairSoftmax[T]
+	name, setting        string
+	iterations, topCount int
+	scale                float64 // 0: 1/√D
+	planes, start        *param.Param[T]
+	constants            param.Set[T]
+	softmax              *attention.PairSoftmax[T]
 }
 
-func clusteredHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
-	return newClustered[T](r, 0)
+func newClustered[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+	return newClusteredAttention[T](r, 0)
 }
 
-func improvedClusteredHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newImprovedClustered[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	top, err := r.whole("topk", 1, 4096)
 	if err != nil {
 		return nil, err
 	}
-	return newClustered[T](r, top)
+	return newClusteredAttention[T](r, top)
 }
 
-func newClustered[T tensor.Float](r *reader, top int) (attention.Headwise[T], error) {
-	x := &clusteredAttention[T]{name: r.row.Name, top: top}
+func newClusteredAttention[T tensor.Float](r *reader, top int) (attention.Headwise[T], error) {
+	x := &clusteredAttention[T]{name: r.row.Name, topCount: top}
 	clusters, err := r.whole("clusters", 1, 4096)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func newClustered[T tensor.Float](r *reader, top int) (attention.Headwise[T], er
 		return nil, err
 	}
 	x.setting = fmt.Sprintf("%s clusters=%d bits=%d iterations=%d bias=%t topk=%d scale=%s",
-		x.name, clusters, bits, x.iterations, bias, x.top, scaleText(x.scale))
+		x.name, clusters, bits, x.iterations, bias, x.topCount, formatScale(x.scale))
 	x.softmax = &attention.PairSoftmax[T]{Scale: x.scale}
 	width := r.width() + 1
 	if err := r.room("planes", bits, width); err != nil {
@@ -151,9 +151,9 @@ func (x *clusteredAttention[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// cluster sets groups to the number of the cluster of each query. Those without
+// assignClusters sets groups to the number of the cluster of each query. Those without
 // queries have none.
-func (x *clusteredAttention[T]) cluster(h *attention.Head[T], groups []T) {
+func (x *clusteredAttention[T]) assignClusters(h *attention.Head[T], groups []T) {
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -177,51 +177,51 @@ func (x *clusteredAttention[T]) cluster(h *attention.Head[T], groups []T) {
 	}
 }
 
-// clusters are those of a head, and what its queries have in common by them.
-type clusters[T tensor.Float] struct {
-	order, begin []int32       // queries by cluster, and where each begins
-	means        tensor.Mat[T] // of queries
-	scale        T
-	top          int     // keys of each cluster
-	keys         []int32 // top keys, those of a cluster after those of another
-	mass         []T     // their weights together
+// queryClusters are those of a head, and what its queries have in common by them.
+type queryClusters[T tensor.Float] struct {
+	order, starts []int32       // queries by cluster, and where each begins
+	means         tensor.Mat[T] // of queries
+	scale         T
+	topCount      int     // keys of each cluster
+	keys          []int32 // top keys, those of a cluster after those of another
+	topMass       []T     // their weights together
 }
 
-// members are the queries of cluster c.
-func (p *clusters[T]) members(c int) []int32 { return p.order[p.begin[c]:p.begin[c+1]] }
+// clusterQueries are the queries of cluster c.
+func (p *queryClusters[T]) clusterQueries(c int) []int32 { return p.order[p.starts[c]:p.starts[c+1]] }
 
-// open returns the clusters that groups says.
-func (x *clusteredAttention[T]) open(h *attention.Head[T], groups []T) clusters[T] {
+// groupQueries returns the clusters that groups says.
+func (x *clusteredAttention[T]) groupQueries(h *attention.Head[T], groups []T) queryClusters[T] {
 	of, n := arena.Take[int32](h.Scratch, len(groups)), 0
 	for i, g := range groups {
 		of[i] = int32(g)
 		n = max(n, int(g)+1)
 	}
-	p := clusters[T]{scale: T(x.scale), top: min(x.top, h.Existing()), means: h.Take(n, h.Q.Cols)}
+	p := queryClusters[T]{scale: T(x.scale), topCount: min(x.topCount, h.Existing()), means: h.Take(n, h.Q.Cols)}
 	if x.scale == 0 {
 		p.scale = T(1 / math.Sqrt(float64(h.Q.Cols)))
 	}
-	p.order, p.begin = attention.SortGroups(h.Scratch, of, n)
-	p.keys, p.mass = arena.Take[int32](h.Scratch, n*p.top), arena.Take[T](h.Scratch, n)
+	p.order, p.starts = attention.SortGroups(h.Scratch, of, n)
+	p.keys, p.topMass = arena.Take[int32](h.Scratch, n*p.topCount), arena.Take[T](h.Scratch, n)
 	for c := range n {
 		row := p.means.Row(c)
-		p.sum(h, row, h.Q, c)
-		h.Table.Scale(row, 1/T(len(p.members(c))), row)
+		p.sumQueries(h, row, h.Q, c)
+		h.Table.Scale(row, 1/T(len(p.clusterQueries(c))), row)
 	}
 	return p
 }
 
-// sum sets dst to the sum of the rows of y of the queries of cluster c.
-func (p *clusters[T]) sum(h *attention.Head[T], dst []T, y tensor.Mat[T], c int) {
+// sumQueries sets dst to the sum of the rows of y of the queries of cluster c.
+func (p *queryClusters[T]) sumQueries(h *attention.Head[T], dst []T, y tensor.Mat[T], c int) {
 	clear(dst)
-	for _, i := range p.members(c) {
+	for _, i := range p.clusterQueries(c) {
 		h.Table.Add(dst, dst, y.Row(int(i)))
 	}
 }
 
-// weights sets w to the weights of clusters c0 and after, and notes their top
+// setWeights sets w to the weights of clusters c0 and after, and notes their top
 // keys and what these weigh.
-func (p *clusters[T]) weights(h *attention.Head[T], w tensor.Mat[T], c0 int) {
+func (p *queryClusters[T]) setWeights(h *attention.Head[T], w tensor.Mat[T], c0 int) {
 	h.Product(w, p.means.Slice(c0, c0+w.Rows), h.K, false, true, false)
 	h.Table.Scale(w.Data[:w.Rows*w.Cols], p.scale, w.Data[:w.Rows*w.Cols])
 	for r := range w.Rows {
@@ -235,17 +235,17 @@ func (p *clusters[T]) weights(h *attention.Head[T], w tensor.Mat[T], c0 int) {
 	}
 	h.Softmax(w)
 	for r := range w.Rows {
-		p.mass[c0+r] = 0
+		p.topMass[c0+r] = 0
 		for _, j := range p.topKeys(c0 + r) {
-			p.mass[c0+r] += w.Row(r)[j]
+			p.topMass[c0+r] += w.Row(r)[j]
 		}
 	}
 }
 
-func (p *clusters[T]) topKeys(c int) []int32 { return p.keys[c*p.top:][:p.top] }
+func (p *queryClusters[T]) topKeys(c int) []int32 { return p.keys[c*p.topCount:][:p.topCount] }
 
-// takeTop sets the weights of top keys in w to 0.
-func (p *clusters[T]) takeTop(w tensor.Mat[T], c0 int) {
+// clearTopWeights sets the weights of top keys in w to 0.
+func (p *queryClusters[T]) clearTopWeights(w tensor.Mat[T], c0 int) {
 	for r := range w.Rows {
 		for _, j := range p.topKeys(c0 + r) {
 			w.Row(r)[j] = 0
@@ -253,24 +253,24 @@ func (p *clusters[T]) takeTop(w tensor.Mat[T], c0 int) {
 	}
 }
 
-// pairs are the queries of each cluster with its top keys.
-func (p *clusters[T]) pairs() *attention.Pairs {
+// topKeyPairs are the queries of each cluster with its top keys.
+func (p *queryClusters[T]) topKeyPairs() *attention.Pairs {
 	pairs := attention.NewPairs()
 	for c := range p.means.Rows {
-		members := p.members(c)
-		lo, hi := pairs.Add(attention.Places{N: len(members), List: members}, attention.Places{N: p.top, List: p.topKeys(c)})
+		members := p.clusterQueries(c)
+		lo, hi := pairs.Add(attention.Places{N: len(members), List: members}, attention.Places{N: p.topCount, List: p.topKeys(c)})
 		for a := range lo {
-			lo[a], hi[a] = 0, int32(p.top)
+			lo[a], hi[a] = 0, int32(p.topCount)
 		}
 	}
 	return pairs
 }
 
-// saved are the clusters of queries and, with top keys, the logarithms of the
+// splitSaved are the clusters of queries and, with top keys, the logarithms of the
 // queries' sums and what these keys give them.
-func (x *clusteredAttention[T]) saved(h *attention.Head[T], all []T) (groups, lse []T, own tensor.Mat[T]) {
+func (x *clusteredAttention[T]) splitSaved(h *attention.Head[T], all []T) (groups, lse []T, own tensor.Mat[T]) {
 	n, dv := h.Q.Rows, h.V.Cols
-	if x.top == 0 {
+	if x.topCount == 0 {
 		return all, nil, own
 	}
 	return all[:n], all[n : 2*n], tensor.Mat[T]{Data: all[2*n:], Rows: n, Cols: dv, Stride: dv}
@@ -279,51 +279,51 @@ func (x *clusteredAttention[T]) saved(h *attention.Head[T], all []T) (groups, ls
 func (x *clusteredAttention[T]) Forward(h *attention.Head[T]) {
 	n, dv := h.Q.Rows, h.V.Cols
 	size := n
-	if x.top > 0 {
+	if x.topCount > 0 {
 		size += n * (1 + dv)
 	}
-	groups, lse, own := x.saved(h, h.Save(size))
-	x.cluster(h, groups)
-	p := x.open(h, groups)
+	groups, lse, own := x.splitSaved(h, h.Save(size))
+	x.assignClusters(h, groups)
+	p := x.groupQueries(h, groups)
 	rest := h.Take(p.means.Rows, dv)
 	for c0 := 0; c0 < p.means.Rows; c0 += clusterRows {
 		mark := h.Scratch.Mark()
 		c1 := min(c0+clusterRows, p.means.Rows)
 		w := h.Take(c1-c0, h.K.Rows)
-		p.weights(h, w, c0)
-		p.takeTop(w, c0)
+		p.setWeights(h, w, c0)
+		p.clearTopWeights(w, c0)
 		h.Product(rest.Slice(c0, c1), w, h.V, false, false, false)
 		h.Scratch.Reset(mark)
 	}
-	if p.top > 0 {
-		pairs := p.pairs()
+	if p.topCount > 0 {
+		pairs := p.topKeyPairs()
 		x.softmax.Forward(h, lse, pairs)
 		pairs.Release()
 		copy(own.Data, h.Out.Data[:n*dv])
 	}
 	for c := range p.means.Rows {
-		for _, i := range p.members(c) {
+		for _, i := range p.clusterQueries(c) {
 			row := h.Out.Row(int(i))
-			if p.top == 0 {
+			if p.topCount == 0 {
 				copy(row, rest.Row(c))
 				continue
 			}
-			h.Table.Scale(row, p.mass[c], row)
+			h.Table.Scale(row, p.topMass[c], row)
 			h.Table.Add(row, row, rest.Row(c))
 		}
 	}
 }
 
 func (x *clusteredAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	groups, lse, own := x.saved(h, h.Saved)
-	p := x.open(h, groups)
+	groups, lse, own := x.splitSaved(h, h.Saved)
+	p := x.groupQueries(h, groups)
 	g.Clear()
 	dmeans, dout := h.Take(p.means.Rows, h.Q.Cols), h.Take(p.means.Rows, h.V.Cols)
 	dmass := arena.Zeros[T](h.Scratch, p.means.Rows)
 	for c := range p.means.Rows {
-		p.sum(h, dout.Row(c), g.DOut, c)
-		for _, i := range p.members(c) {
-			if p.top > 0 {
+		p.sumQueries(h, dout.Row(c), g.DOut, c)
+		for _, i := range p.clusterQueries(c) {
+			if p.topCount > 0 {
 				dmass[c] += h.Table.Dot(g.DOut.Row(int(i)), own.Row(int(i)))
 			}
 		}
@@ -333,7 +333,7 @@ func (x *clusteredAttention[T]) Backward(h *attention.Head[T], g *attention.Head
 		c1 := min(c0+clusterRows, p.means.Rows)
 		w, ds := h.Take(c1-c0, h.K.Rows), h.Take(c1-c0, h.K.Rows)
 		do := dout.Slice(c0, c1)
-		p.weights(h, w, c0)
+		p.setWeights(h, w, c0)
 		h.Product(ds, do, h.V, false, true, false)
 		for c := c0; c < c1; c++ {
 			for _, j := range p.topKeys(c) {
@@ -344,24 +344,24 @@ func (x *clusteredAttention[T]) Backward(h *attention.Head[T], g *attention.Head
 		h.Table.Scale(ds.Data, p.scale, ds.Data)
 		h.Product(dmeans.Slice(c0, c1), ds, h.K, false, false, false)
 		h.Product(g.DK, ds, p.means.Slice(c0, c1), true, false, true)
-		p.takeTop(w, c0)
+		p.clearTopWeights(w, c0)
 		h.Product(g.DV, w, do, true, false, true)
 		h.Scratch.Reset(mark)
 	}
-	if p.top > 0 {
+	if p.topCount > 0 {
 		scaled := h.Take(h.Q.Rows, h.V.Cols)
 		for c := range p.means.Rows {
-			for _, i := range p.members(c) {
-				h.Table.Scale(scaled.Row(int(i)), p.mass[c], g.DOut.Row(int(i)))
+			for _, i := range p.clusterQueries(c) {
+				h.Table.Scale(scaled.Row(int(i)), p.topMass[c], g.DOut.Row(int(i)))
 			}
 		}
-		pairs := p.pairs()
+		pairs := p.topKeyPairs()
 		x.softmax.Backward(h, g, own, scaled, lse, pairs)
 		pairs.Release()
 	}
 	for c := range p.means.Rows {
-		part := 1 / T(len(p.members(c)))
-		for _, i := range p.members(c) {
+		part := 1 / T(len(p.clusterQueries(c)))
+		for _, i := range p.clusterQueries(c) {
 			h.Table.Axpy(g.DQ.Row(int(i)), part, dmeans.Row(c))
 		}
 	}
@@ -370,13 +370,13 @@ func (x *clusteredAttention[T]) Backward(h *attention.Head[T], g *attention.Head
 func (x *clusteredAttention[T]) Cost(s attention.Shape) attention.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	c, bits := float64(len(x.start.Data)), float64(x.planes.Shape[0])
-	top, held := min(float64(x.top), m), min(c, n)
+	top, held := min(float64(x.topCount), m), min(c, n)
 	bytes := n + c*(d+dv+1) + clusterRows*m
-	if x.top > 0 {
+	if x.topCount > 0 {
 		bytes += n * (1 + dv)
 	}
 	return attention.Cost{
 		FLOPs: 2*n*bits*d + n*c*float64(x.iterations) + 2*held*m*(d+dv) + 2*n*top*(d+dv),
-		Bytes: sizeOf[T]()*bytes + 8*(n+c) + 4*(2*n+c*(top+66)),
+		Bytes: elementBytes[T]()*bytes + 8*(n+c) + 4*(2*n+c*(top+66)),
 	}
 }

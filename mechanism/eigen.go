@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// eigenvectors returns the eigenvectors of a symmetric matrix [d, d] as rows, that
+// symmetricEigenvectors returns the eigenvectors of a symmetric matrix [d, d] as rows, that
 // of the largest eigenvalue first, by Jacobi's rotations, and uses up a. Of each
 // the component that is largest in size is positive.
-func eigenvectors(a []float64, d int) []float64 {
+func symmetricEigenvectors(a []float64, d int) []float64 {
 	v := make([]float64, d*d)
 	for i := range d {
 		v[i*d+i] = 1
@@ -29,7 +29,7 @@ func eigenvectors(a []float64, d int) []float64 {
 		}
 		for p := range d {
 			for q := p + 1; q < d; q++ {
-				turnPlane(a, v, d, p, q)
+				rotatePlane(a, v, d, p, q)
 			}
 		}
 	}
@@ -54,9 +54,9 @@ func eigenvectors(a []float64, d int) []float64 {
 	return sorted
 }
 
-// turnPlane turns the plane of axes p and q such that a[p,q] vanishes, and the rows
+// rotatePlane turns the plane of axes p and q such that a[p,q] vanishes, and the rows
 // of v with it.
-func turnPlane(a, v []float64, d, p, q int) {
+func rotatePlane(a, v []float64, d, p, q int) {
 	if a[p*d+q] == 0 {
 		return
 	}

@@ -25,7 +25,7 @@ var eva = Row{
 		{"rpe", "false", "true: a learned bias of each pair of places in a window"},
 		{"noise", "none", "none, or normal: the constant noise is added to the means μ, as in training; not with a chunk"},
 		{"form", "paper", "paper: means are of the tokens that exist; code: absent tokens are zeros in them, as in the authors' program"},
-		seed,
+		seedSetting,
 	},
 	Params: []Param{
 		{"mq", "(D,D)", "map of the mean query of a chunk"}, {"mq_bias", "(D)", ""},
@@ -38,8 +38,8 @@ var eva = Row{
 		{"noise", "(H,landmarks,D)", "with noise=normal"},
 	},
 	fit: fitEVA,
-	f32: headwise(evaHead[float32]),
-	f64: headwise(evaHead[float64]),
+	f32: headwiseBuilder(newEVA[float32]),
+	f64: headwiseBuilder(newEVA[float64]),
 }
 
 // fitEVA takes the window from the bias of its places, and the chunks from the
@@ -47,14 +47,14 @@ var eva = Row{
 func fitEVA(o *Options, shapes map[string][]int) {
 	if rpe := shapes["rpe"]; len(rpe) == 3 && rpe[2] >= rpe[1] {
 		o.Heads = rpe[0]
-		o.say("rpe", "true")
-		o.say("window", strconv.Itoa(rpe[1]))
-		o.say("overlap", strconv.Itoa((rpe[2]-rpe[1])/2))
+		o.setDefault("rpe", "true")
+		o.setDefault("window", strconv.Itoa(rpe[1]))
+		o.setDefault("overlap", strconv.Itoa((rpe[2]-rpe[1])/2))
 	}
 	if noise := shapes["noise"]; len(noise) == 3 {
 		o.Heads = noise[0]
-		o.say("noise", "normal")
-		o.say("landmarks", strconv.Itoa(noise[1]))
+		o.setDefault("noise", "normal")
+		o.setDefault("landmarks", strconv.Itoa(noise[1]))
 	}
 }
 
@@ -63,7 +63,7 @@ func fitEVA(o *Options, shapes map[string][]int) {
 type controlVariates[T tensor.Float] struct {
 	window, overlap, landmarks int
 	chunk                      int  // tokens of a chunk; 0: there are landmarks
-	zeros                      bool // absent tokens are zeros in means
+	absentAsZero               bool // absent tokens are zeros in means
 	setting                    string
 	params, constants          *param.Set[T]
 	q, k                       evaMap[T]
@@ -80,10 +80,10 @@ func (causalVariates[T]) RemembersQueries() {}
 // parameters.
 type evaMap[T tensor.Float] struct {
 	w, b, gain, bias *param.Param[T]
-	at               int
+	firstParam       int
 }
 
-func evaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newEVA[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	x := new(controlVariates[T])
 	var err error
 	for _, s := range []struct {
@@ -131,11 +131,11 @@ func evaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 			return nil, err
 		}
 	}
-	x.zeros = form == "code"
+	x.absentAsZero = form == "code"
 	x.setting = fmt.Sprintf("eva window=%d overlap=%d landmarks=%d chunk=%s rpe=%t noise=%s form=%s", x.window, x.overlap, x.landmarks, r.value("chunk"), rpe, noise, form)
 	x.params = new(param.Set[T])
 	one := func(side string, stream uint64) evaMap[T] {
-		m := evaMap[T]{at: len(x.params.All())}
+		m := evaMap[T]{firstParam: len(x.params.All())}
 		m.w, m.b = x.params.New("m"+side, true, d, d), x.params.New("m"+side+"_bias", false, d)
 		m.gain, m.bias = x.params.New("ln"+side, false, d), x.params.New("ln"+side+"_bias", false, d)
 		for i := range m.w.Data {
@@ -194,39 +194,39 @@ func (x *controlVariates[T]) Check(c *attention.Call[T]) error {
 // there, as far as there are so many.
 type evaPass[T tensor.Float] struct {
 	*controlVariates[T]
-	h              *attention.Head[T]
-	tokens, chunks int
-	scale          T
-	count, size    []T              // keys of each chunk, and what their sum is divided by
-	mean, y        [2]tensor.Mat[T] // of queries and keys of each chunk; what LayerNorm takes
-	bar            [2]tensor.Mat[T] // and gives: q̄ and k̄
-	stats          [2][]T           // of LayerNorm
-	about          tensor.Mat[T]    // μ
-	p              tensor.Mat[T]    // of each chunk, weights of its keys
-	beta           tensor.Mat[T]
-	s              tensor.Mat[T] // scores of a window
+	h                   *attention.Head[T]
+	tokens, chunks      int
+	scale               T
+	keyCounts, divisors []T              // keys of each chunk, and what their sum is divided by
+	mean, y             [2]tensor.Mat[T] // of queries and keys of each chunk; what LayerNorm takes
+	bar                 [2]tensor.Mat[T] // and gives: q̄ and k̄
+	stats               [2][]T           // of LayerNorm
+	mu                  tensor.Mat[T]    // μ
+	p                   tensor.Mat[T]    // of each chunk, weights of its keys
+	beta                tensor.Mat[T]
+	windowScores        tensor.Mat[T] // scores of a window
 }
 
-// reach returns the keys of chunk c.
-func (x *evaPass[T]) reach(c int) (j0, j1 int) {
+// chunkKeys returns the keys of chunk c.
+func (x *evaPass[T]) chunkKeys(c int) (j0, j1 int) {
 	if x.chunk > 0 {
 		return c * x.chunk, min((c+1)*x.chunk, x.h.K.Rows)
 	}
-	j0, j1 = segment(c, x.chunks, x.tokens)
+	j0, j1 = segmentBounds(c, x.chunks, x.tokens)
 	return min(max(j0-x.overlap, 0), x.h.K.Rows), min(j1+x.overlap, x.h.K.Rows)
 }
 
-// places returns the number of places of chunk c, with those without a token.
-func (x *evaPass[T]) places(c int) int {
+// chunkPlaces returns the number of places of chunk c, with those without a token.
+func (x *evaPass[T]) chunkPlaces(c int) int {
 	if x.chunk > 0 {
 		return x.chunk
 	}
-	i0, i1 := segment(c, x.chunks, x.tokens)
+	i0, i1 := segmentBounds(c, x.chunks, x.tokens)
 	return i1 - i0 + 2*x.overlap
 }
 
-// query returns the query of token j, nil where it has none.
-func (x *evaPass[T]) query(j int) []T {
+// tokenQuery returns the query of token j, nil where it has none.
+func (x *evaPass[T]) tokenQuery(j int) []T {
 	h := x.h
 	switch i := j - h.Off; {
 	case i >= 0 && i < h.Q.Rows:
@@ -237,9 +237,9 @@ func (x *evaPass[T]) query(j int) []T {
 	return nil
 }
 
-func (x *controlVariates[T]) maps() [2]evaMap[T] { return [2]evaMap[T]{x.q, x.k} }
+func (x *controlVariates[T]) sideMaps() [2]evaMap[T] { return [2]evaMap[T]{x.q, x.k} }
 
-func (v *controlVariates[T]) open(h *attention.Head[T]) evaPass[T] {
+func (v *controlVariates[T]) newPass(h *attention.Head[T]) evaPass[T] {
 	d := h.Q.Cols
 	x := evaPass[T]{controlVariates: v, h: h, tokens: max(h.Q.Rows, h.K.Rows), scale: T(1 / math.Sqrt(float64(d)))}
 	x.chunks = min(v.landmarks, x.tokens)
@@ -247,7 +247,7 @@ func (v *controlVariates[T]) open(h *attention.Head[T]) evaPass[T] {
 	if v.chunk > 0 {
 		x.chunks, longest = (h.K.Rows+v.chunk-1)/v.chunk, v.chunk
 	}
-	x.count, x.size = arena.Zeros[T](h.Scratch, x.chunks), arena.Take[T](h.Scratch, x.chunks)
+	x.keyCounts, x.divisors = arena.Zeros[T](h.Scratch, x.chunks), arena.Take[T](h.Scratch, x.chunks)
 	x.p = h.Take(x.chunks, longest)
 	for side := range x.mean {
 		x.mean[side], x.y[side], x.bar[side] = h.Take(x.chunks, d), h.Take(x.chunks, d), h.Take(x.chunks, d)
@@ -255,9 +255,9 @@ func (v *controlVariates[T]) open(h *attention.Head[T]) evaPass[T] {
 		x.stats[side] = arena.Take[T](h.Scratch, 2*x.chunks)
 	}
 	for c := range x.chunks {
-		x.sum(c)
+		x.averageChunk(c)
 	}
-	for side, m := range v.maps() {
+	for side, m := range v.sideMaps() {
 		y := x.y[side]
 		for c := range x.chunks {
 			copy(y.Row(c), m.b.Data)
@@ -265,41 +265,41 @@ func (v *controlVariates[T]) open(h *attention.Head[T]) evaPass[T] {
 		h.Product(y, x.mean[side], tensor.Mat[T]{Data: m.w.Data, Rows: d, Cols: d, Stride: d}, false, true, true)
 		h.Table.LayerNorm(x.bar[side].Data, x.bar[side].Stride, y.Data, y.Stride, x.chunks, d, m.gain.Data, m.bias.Data, x.stats[side], 1e-5)
 	}
-	x.about, x.beta = h.Take(x.chunks, d), h.Take(x.chunks, h.V.Cols)
+	x.mu, x.beta = h.Take(x.chunks, d), h.Take(x.chunks, h.V.Cols)
 	for c := range x.chunks {
-		x.summarise(c)
+		x.summariseChunk(c)
 	}
-	x.s = h.Take(min(v.window, h.Q.Rows), v.window+2*v.overlap+x.chunks)
+	x.windowScores = h.Take(min(v.window, h.Q.Rows), v.window+2*v.overlap+x.chunks)
 	return x
 }
 
-// sum sets the means of chunk c.
-func (x *evaPass[T]) sum(c int) {
+// averageChunk sets the means of chunk c.
+func (x *evaPass[T]) averageChunk(c int) {
 	h := x.h
-	j0, j1 := x.reach(c)
+	j0, j1 := x.chunkKeys(c)
 	for j := j0; j < j1; j++ {
 		if !h.Exists(j) {
 			continue
 		}
-		x.count[c]++
+		x.keyCounts[c]++
 		h.Table.Add(x.mean[1].Row(c), x.mean[1].Row(c), h.K.Row(j))
-		if q := x.query(j); q != nil {
+		if q := x.tokenQuery(j); q != nil {
 			h.Table.Add(x.mean[0].Row(c), x.mean[0].Row(c), q)
 		}
 	}
-	x.size[c] = max(x.count[c], 1)
-	if x.zeros {
-		x.size[c] = T(x.places(c))
+	x.divisors[c] = max(x.keyCounts[c], 1)
+	if x.absentAsZero {
+		x.divisors[c] = T(x.chunkPlaces(c))
 	}
 	for side := range x.mean {
-		h.Table.Scale(x.mean[side].Row(c), 1/x.size[c], x.mean[side].Row(c))
+		h.Table.Scale(x.mean[side].Row(c), 1/x.divisors[c], x.mean[side].Row(c))
 	}
 }
 
-// summarise sets μ, the weights and β of chunk c.
-func (x *evaPass[T]) summarise(c int) {
+// summariseChunk sets μ, the weights and β of chunk c.
+func (x *evaPass[T]) summariseChunk(c int) {
 	h := x.h
-	mu := x.about.Row(c)
+	mu := x.mu.Row(c)
 	h.Table.Add(mu, x.bar[0].Row(c), x.bar[1].Row(c))
 	if x.chunk == 0 {
 		h.Table.Scale(mu, 0.5, mu)
@@ -309,13 +309,13 @@ func (x *evaPass[T]) summarise(c int) {
 		h.Table.Add(mu, mu, x.noise.Data[(min(h.Head, x.noise.Shape[0]-1)*l+c)*d:][:d])
 	}
 	clear(x.beta.Row(c))
-	if x.count[c] == 0 {
+	if x.keyCounts[c] == 0 {
 		return
 	}
-	j0, j1 := x.reach(c)
+	j0, j1 := x.chunkKeys(c)
 	p := x.p.Row(c)[:j1-j0]
 	for j := range p {
-		if p[j] = absent[T](); h.Exists(j0 + j) {
+		if p[j] = absentScore[T](); h.Exists(j0 + j) {
 			k := h.K.Row(j0 + j)
 			p[j] = x.scale * (h.Table.Dot(k, mu) - h.Table.Dot(k, k)/2)
 		}
@@ -328,22 +328,22 @@ func (x *evaPass[T]) summarise(c int) {
 	}
 }
 
-// absent is the score of what does not exist: its exponential is 0, however low others
+// absentScore is the score of what does not exist: its exponential is 0, however low others
 // are.
-func absent[T tensor.Float]() T { return T(math.Inf(-1)) }
+func absentScore[T tensor.Float]() T { return T(math.Inf(-1)) }
 
 // evaWindow is the queries i0 ≤ i < i1 with the keys j0 ≤ j < j1 and the first
 // chunks that they see.
 type evaWindow[T tensor.Float] struct {
-	first                  int // token of the window
-	i0, i1, j0, j1, chunks int
-	near, far              tensor.Mat[T] // scores of keys, and of chunks, side by side
-	all                    tensor.Mat[T]
+	first                    int // token of the window
+	i0, i1, j0, j1, chunks   int
+	keyWeights, chunkWeights tensor.Mat[T] // scores of keys, and of chunks, side by side
+	weights                  tensor.Mat[T]
 }
 
-// weigh returns the window of query i0 from there on, with its weights. Which keys
+// windowWeights returns the window of query i0 from there on, with its weights. Which keys
 // and chunks it has goes by its place, not by the queries that are asked.
-func (x *evaPass[T]) weigh(i0 int) evaWindow[T] {
+func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
 	h := x.h
 	first := (h.Off + i0) / x.window * x.window
 	end := first + x.window
@@ -353,42 +353,42 @@ func (x *evaPass[T]) weigh(i0 int) evaWindow[T] {
 		w.chunks = min(end/x.chunk-1, x.chunks)
 	}
 	n, keys := w.i1-w.i0, w.j1-w.j0
-	w.all = tensor.Mat[T]{Data: x.s.Data, Rows: n, Cols: keys + w.chunks, Stride: keys + w.chunks}
-	w.near, w.far = columns(w.all, 0, keys), columns(w.all, keys, w.all.Cols)
+	w.weights = tensor.Mat[T]{Data: x.windowScores.Data, Rows: n, Cols: keys + w.chunks, Stride: keys + w.chunks}
+	w.keyWeights, w.chunkWeights = sliceColumns(w.weights, 0, keys), sliceColumns(w.weights, keys, w.weights.Cols)
 	q := h.Q.Slice(w.i0, w.i1)
 	if keys > 0 {
-		h.Product(w.near, q, h.K.Slice(w.j0, w.j1), false, true, false)
+		h.Product(w.keyWeights, q, h.K.Slice(w.j0, w.j1), false, true, false)
 	}
-	h.Product(w.far, q, x.bar[1].Slice(0, w.chunks), false, true, false)
+	h.Product(w.chunkWeights, q, x.bar[1].Slice(0, w.chunks), false, true, false)
 	for i := range n {
-		row := w.all.Row(i)
+		row := w.weights.Row(i)
 		see, chunks := w.j1, w.chunks // the end of the keys and of the chunks of this query
 		if place := h.Off + i0 + i; h.Causal {
 			see, chunks = min(place+1, see), min(place/x.chunk, chunks)
 		}
 		h.Table.Scale(row, x.scale, row)
 		if x.rpe != nil && keys > 0 {
-			bias := x.biases(x.rpe.Data, i, w)
+			bias := x.biasRow(x.rpe.Data, i, w)
 			h.Table.Add(row[:keys], row, bias)
 		}
 		for j := range keys {
 			if w.j0+j >= see || !h.Exists(w.j0+j) {
-				row[j] = absent[T]()
+				row[j] = absentScore[T]()
 			}
 		}
 		for c := range w.chunks {
-			if c >= chunks || x.count[c] == 0 {
-				row[keys+c] = absent[T]()
+			if c >= chunks || x.keyCounts[c] == 0 {
+				row[keys+c] = absentScore[T]()
 			}
 		}
 	}
-	h.Softmax(w.all)
+	h.Softmax(w.weights)
 	return w
 }
 
-// biases returns those of the keys of a window for its query i, in what is laid
+// biasRow returns those of the keys of a window for its query i, in what is laid
 // out as the parameter.
-func (x *evaPass[T]) biases(of []T, i int, w evaWindow[T]) []T {
+func (x *evaPass[T]) biasRow(of []T, i int, w evaWindow[T]) []T {
 	cols, row := x.rpe.Shape[2], x.h.Off+w.i0+i-w.first
 	at := (min(x.h.Head, x.rpe.Shape[0]-1)*x.window+row)*cols + w.j0 - (w.first - x.overlap)
 	return of[at:][:w.j1-w.j0]
@@ -396,20 +396,20 @@ func (x *evaPass[T]) biases(of []T, i int, w evaWindow[T]) []T {
 
 func (v *controlVariates[T]) Forward(h *attention.Head[T]) {
 	h.Save(0)
-	x := v.open(h)
+	x := v.newPass(h)
 	for i0 := 0; i0 < h.Q.Rows; {
-		w := x.weigh(i0)
+		w := x.windowWeights(i0)
 		i0 = w.i1
 		out := h.Out.Slice(w.i0, w.i1)
-		h.Product(out, w.far, x.beta.Slice(0, w.chunks), false, false, false)
+		h.Product(out, w.chunkWeights, x.beta.Slice(0, w.chunks), false, false, false)
 		if w.j1 > w.j0 {
-			h.Product(out, w.near, h.V.Slice(w.j0, w.j1), false, false, true)
+			h.Product(out, w.keyWeights, h.V.Slice(w.j0, w.j1), false, false, true)
 		}
 	}
 }
 
 func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	x := v.open(h)
+	x := v.newPass(h)
 	d := h.Q.Cols
 	clear(g.DK.Data[:h.K.Rows*d])
 	clear(g.DV.Data[:h.V.Rows*h.V.Cols])
@@ -417,33 +417,33 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 	dbar := [2]tensor.Mat[T]{h.Take(x.chunks, d), h.Take(x.chunks, d)}
 	clear(dbeta.Data)
 	clear(dbar[1].Data)
-	room := h.Take(x.s.Rows, x.s.Cols)
+	room := h.Take(x.windowScores.Rows, x.windowScores.Cols)
 	for i0 := 0; i0 < h.Q.Rows; {
-		w := x.weigh(i0)
+		w := x.windowWeights(i0)
 		i0 = w.i1
 		keys := w.j1 - w.j0
-		ds := tensor.Mat[T]{Data: room.Data, Rows: w.all.Rows, Cols: w.all.Cols, Stride: w.all.Stride}
-		near, far := columns(ds, 0, keys), columns(ds, keys, ds.Cols)
+		ds := tensor.Mat[T]{Data: room.Data, Rows: w.weights.Rows, Cols: w.weights.Cols, Stride: w.weights.Stride}
+		near, far := sliceColumns(ds, 0, keys), sliceColumns(ds, keys, ds.Cols)
 		do, q, dq := g.DOut.Slice(w.i0, w.i1), h.Q.Slice(w.i0, w.i1), g.DQ.Slice(w.i0, w.i1)
 		h.Product(far, do, x.beta.Slice(0, w.chunks), false, true, false)
-		h.Product(dbeta.Slice(0, w.chunks), w.far, do, true, false, true)
+		h.Product(dbeta.Slice(0, w.chunks), w.chunkWeights, do, true, false, true)
 		if keys > 0 {
 			h.Product(near, do, h.V.Slice(w.j0, w.j1), false, true, false)
-			h.Product(g.DV.Slice(w.j0, w.j1), w.near, do, true, false, true)
+			h.Product(g.DV.Slice(w.j0, w.j1), w.keyWeights, do, true, false, true)
 		}
 		// What all of a row have in common comes to nothing. It goes first, so that
 		// its roundings do not stay, which sums over many queries would show.
 		for i := range ds.Rows {
 			row := ds.Row(i)
-			common := h.Table.Dot(row, w.all.Row(i))
+			common := h.Table.Dot(row, w.weights.Row(i))
 			for j := range row {
 				row[j] -= common
 			}
 		}
-		h.SoftmaxGrad(ds, w.all)
+		h.SoftmaxGrad(ds, w.weights)
 		if x.rpe != nil && keys > 0 {
 			for i := range near.Rows {
-				bias := x.biases(g.Params[len(g.Params)-1], i, w)
+				bias := x.biasRow(g.Params[len(g.Params)-1], i, w)
 				h.Table.Add(bias, bias, near.Row(i))
 			}
 		}
@@ -458,7 +458,7 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 		}
 	}
 	for c := range x.chunks {
-		x.summariseGrad(c, dmu.Row(c), dbeta.Row(c), g)
+		x.summariseChunkGrad(c, dmu.Row(c), dbeta.Row(c), g)
 	}
 	if v.chunk == 0 {
 		h.Table.Scale(dmu.Data, 0.5, dmu.Data)
@@ -467,8 +467,8 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 	h.Table.Add(dbar[1].Data, dbar[1].Data, dmu.Data)
 
 	dy, dmean := h.Take(x.chunks, d), h.Take(x.chunks, d)
-	for side, m := range v.maps() {
-		p := g.Params[m.at:][:4]
+	for side, m := range v.sideMaps() {
+		p := g.Params[m.firstParam:][:4]
 		clear(dy.Data)
 		h.Table.LayerNormGrad(dy.Data, dy.Stride, p[2], p[3], dbar[side].Data, dbar[side].Stride, x.y[side].Data, x.y[side].Stride, x.chunks, d, m.gain.Data, x.stats[side])
 		h.Table.SumRows(p[1], dy.Data, dy.Stride, x.chunks)
@@ -477,26 +477,26 @@ func (v *controlVariates[T]) Backward(h *attention.Head[T], g *attention.HeadGra
 		h.Product(dmean, dy, square(m.w.Data), false, false, false)
 		to, first := []tensor.Mat[T]{g.DQ, g.DK}[side], []int{h.Off, 0}[side] // token of its first row
 		for c := range x.chunks {
-			j0, j1 := x.reach(c)
+			j0, j1 := x.chunkKeys(c)
 			for j := max(j0, first); j < min(j1, first+to.Rows); j++ {
 				if h.Exists(j) {
-					h.Table.Axpy(to.Row(j-first), 1/x.size[c], dmean.Row(c))
+					h.Table.Axpy(to.Row(j-first), 1/x.divisors[c], dmean.Row(c))
 				}
 			}
 		}
 	}
 }
 
-// summariseGrad sets dmu, and adds what reaches the keys and values of chunk c.
-func (x *evaPass[T]) summariseGrad(c int, dmu, dbeta []T, g *attention.HeadGrads[T]) {
+// summariseChunkGrad sets dmu, and adds what reaches the keys and values of chunk c.
+func (x *evaPass[T]) summariseChunkGrad(c int, dmu, dbeta []T, g *attention.HeadGrads[T]) {
 	clear(dmu)
-	if x.count[c] == 0 {
+	if x.keyCounts[c] == 0 {
 		return
 	}
 	h := x.h
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
-	j0, j1 := x.reach(c)
+	j0, j1 := x.chunkKeys(c)
 	p := tensor.Mat[T]{Data: x.p.Row(c)[:j1-j0], Rows: 1, Cols: j1 - j0, Stride: j1 - j0}
 	dp := h.Take(1, j1-j0)
 	for j := range dp.Data {
@@ -508,7 +508,7 @@ func (x *evaPass[T]) summariseGrad(c int, dmu, dbeta []T, g *attention.HeadGrads
 		if h.Exists(j0 + j) {
 			k, dk := h.K.Row(j0+j), g.DK.Row(j0+j)
 			h.Table.Axpy(dmu, x.scale*y, k)
-			h.Table.Axpy(dk, x.scale*y, x.about.Row(c))
+			h.Table.Axpy(dk, x.scale*y, x.mu.Row(c))
 			h.Table.Axpy(dk, -x.scale*y, k)
 		}
 	}
@@ -528,6 +528,6 @@ func (x *controlVariates[T]) Cost(s attention.Shape) attention.Cost {
 	}
 	return attention.Cost{
 		FLOPs: 2 * (n*(near+far)*(d+dv) + reached*(2*d+dv) + 2*c*d*d),
-		Bytes: sizeOf[T]() * (c*(7*d+dv) + reached + float64(x.window)*(near+c)),
+		Bytes: elementBytes[T]() * (c*(7*d+dv) + reached + float64(x.window)*(near+c)),
 	}
 }

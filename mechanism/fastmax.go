@@ -21,8 +21,8 @@ var fastmax = Row{
 		windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{logGamma},
-	f32:    spec(fastmaxSpec[float32]),
-	f64:    spec(fastmaxSpec[float64]),
+	f32:    specBuilder(fastmaxSpec[float32]),
+	f64:    specBuilder(fastmaxSpec[float64]),
 }
 
 func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -37,10 +37,10 @@ func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	}
 	s = attention.Spec[T]{
 		Name:    r.row.Name,
-		Setting: fmt.Sprintf("fastmax order=%d scale=%s bounded=%t", p, scaleText(scale), bounded),
+		Setting: fmt.Sprintf("fastmax order=%d scale=%s bounded=%t", p, formatScale(scale), bounded),
 		Norm:    attention.Standard,
 		Scale:   scale,
-		Coef:    taylor(p),
+		Coef:    taylorCoefs(p),
 		// T_p of even p has its minimum where T_{p-1} = 0, and there it is
 		// s^p/p!, above 0.
 		Positive: p%2 == 0,
@@ -52,15 +52,15 @@ func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 			limit = 1 // 1/√D is at most 1
 		}
 		// T_p of odd p rises everywhere, so its value at the lower end decides.
-		s.Positive = p%2 == 0 || value(s.Coef, -limit) >= 0
+		s.Positive = p%2 == 0 || evalPolynomial(s.Coef, -limit) >= 0
 	}
-	err = window(r, &s)
+	err = setWindow(r, &s)
 	return s, err
 }
 
-// taylor returns the coefficients of T_p: 1/l!, the ½ of FAST's eq. 8 included,
+// taylorCoefs returns the coefficients of T_p: 1/l!, the ½ of FAST's eq. 8 included,
 // which its eq. 20-35 leave out.
-func taylor(p int) []float64 {
+func taylorCoefs(p int) []float64 {
 	c := make([]float64, p+1)
 	c[0] = 1
 	for l := 1; l <= p; l++ {
@@ -69,8 +69,8 @@ func taylor(p int) []float64 {
 	return c
 }
 
-// value is Σ c[l]·x^l.
-func value(c []float64, x float64) float64 {
+// evalPolynomial is Σ c[l]·x^l.
+func evalPolynomial(c []float64, x float64) float64 {
 	var y float64
 	for l := len(c) - 1; l >= 0; l-- {
 		y = y*x + c[l]
@@ -78,8 +78,8 @@ func value(c []float64, x float64) float64 {
 	return y
 }
 
-// scaleText writes a scale as it is set; 0 stands for 1/√D.
-func scaleText(x float64) string {
+// formatScale writes a scale as it is set; 0 stands for 1/√D.
+func formatScale(x float64) string {
 	if x == 0 {
 		return "1/sqrt(D)"
 	}

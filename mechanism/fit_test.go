@@ -38,7 +38,7 @@ func TestFitReadsShapes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fitted, err := New[float32](c.name, row.Fit(Options{Heads: 8, Width: 4, Length: 20}, shapes))
+		fitted, err := New[float32](c.name, row.FitOptions(Options{Heads: 8, Width: 4, Length: 20}, shapes))
 		if err != nil {
 			t.Fatalf("%s %v: %v", c.name, c.set, err)
 		}

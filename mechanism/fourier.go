@@ -27,18 +27,18 @@ var fourier = Row{
 	},
 	fit: func(o *Options, shapes map[string][]int) {
 		if shape, given := shapes["R"]; given && tensor.Size(shape...) > 1 {
-			o.say("channels", "true")
+			o.setDefault("channels", "true")
 		}
 	},
-	f32: headwise(newFourier[float32]),
-	f64: headwise(newFourier[float64]),
+	f32: headwiseBuilder(newFourier[float32]),
+	f64: headwiseBuilder(newFourier[float64]),
 }
 
-// fourierHeads computes heads of fourier. The product of D factors below 1 is far
+// fourierAttention computes heads of fourier. The product of D factors below 1 is far
 // below any number that could be added to: weights are made from the sum of
 // logarithms, less the largest of their row. All of it is float64, since near the
 // zeros of the sine a float32 has no digits.
-type fourierHeads[T tensor.Float] struct {
+type fourierAttention[T tensor.Float] struct {
 	setting string
 	eps     float64
 	scaled  bool
@@ -72,7 +72,7 @@ func newFourier[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 			return nil, fmt.Errorf("fourier: setting channels=true: needs the width of heads")
 		}
 	}
-	f := &fourierHeads[T]{
+	f := &fourierAttention[T]{
 		setting: fmt.Sprintf("fourier channels=%t eps=%s scaled=%t", channels, strconv.FormatFloat(eps, 'g', -1, 64), scaled),
 		eps:     eps, scaled: scaled,
 	}
@@ -83,78 +83,78 @@ func newFourier[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	return f, nil
 }
 
-func (f *fourierHeads[T]) Traits() attention.Traits {
+func (f *fourierAttention[T]) Traits() attention.Traits {
 	return attention.Traits{Name: "fourier", Positive: true, Causal: true}
 }
 
-func (f *fourierHeads[T]) Setting() string          { return f.setting }
-func (f *fourierHeads[T]) Params() *param.Set[T]    { return &f.params }
-func (f *fourierHeads[T]) Constants() *param.Set[T] { return nil }
+func (f *fourierAttention[T]) Setting() string          { return f.setting }
+func (f *fourierAttention[T]) Params() *param.Set[T]    { return &f.params }
+func (f *fourierAttention[T]) Constants() *param.Set[T] { return nil }
 
-func (f *fourierHeads[T]) Check(c *attention.Call[T]) error {
+func (f *fourierAttention[T]) Check(c *attention.Call[T]) error {
 	if n := len(f.r.Data); n > 1 && n != c.Q.D {
 		return fmt.Errorf("%s: has %d elements, D is %d", f.r.Name, n, c.Q.D)
 	}
 	return nil
 }
 
-// rate returns R of channel d.
-func (f *fourierHeads[T]) rate(d int) float64 { return float64(f.r.Data[d%len(f.r.Data)]) }
+// inverseWidth returns R of channel d.
+func (f *fourierAttention[T]) inverseWidth(d int) float64 { return float64(f.r.Data[d%len(f.r.Data)]) }
 
-// waves are the rows of x times R, with their sines and cosines.
-type waves struct {
+// rowSines are the rows of x times R, with their sines and cosines.
+type rowSines struct {
 	x, sin, cos []float64 // [rows·D]
 	d           int
 }
 
-func (f *fourierHeads[T]) waves(ar *arena.Arena, x tensor.Mat[T]) waves {
+func (f *fourierAttention[T]) computeSines(ar *arena.Arena, x tensor.Mat[T]) rowSines {
 	n := x.Rows * x.Cols
-	w := waves{arena.Take[float64](ar, n), arena.Take[float64](ar, n), arena.Take[float64](ar, n), x.Cols}
+	w := rowSines{arena.Take[float64](ar, n), arena.Take[float64](ar, n), arena.Take[float64](ar, n), x.Cols}
 	for i := range x.Rows {
 		for d, y := range x.Row(i) {
 			at := i*x.Cols + d
-			w.x[at] = f.rate(d) * float64(y)
+			w.x[at] = f.inverseWidth(d) * float64(y)
 			w.sin[at], w.cos[at] = math.Sincos(w.x[at])
 		}
 	}
 	return w
 }
 
-func (w *waves) row(i int) (x, sin, cos []float64) {
+func (w *rowSines) tokenRow(i int) (x, sin, cos []float64) {
 	at := i * w.d
 	return w.x[at:][:w.d], w.sin[at:][:w.d], w.cos[at:][:w.d]
 }
 
-// near is the distance below which the sine of a difference has no digits left
+// seriesLimit is the distance below which the sine of a difference has no digits left
 // from sines and cosines of its ends, and five terms of sin(x)/x are exact.
-const near = 0x1p-3
+const seriesLimit = 0x1p-3
 
-// factors is the number of ratios sin(x)/x that are multiplied before their
+// factorsPerLog is the number of ratios sin(x)/x that are multiplied before their
 // logarithm is taken: so few do not underflow.
-const factors = 4
+const factorsPerLog = 4
 
-// logarithms sets row to those of the weights of query i for the keys that it
+// logWeights sets row to those of the weights of query i for the keys that it
 // sees, and returns the largest; others are left.
-func (f *fourierHeads[T]) logarithms(h *attention.Head[T], q, k *waves, i int, row []float64) float64 {
+func (f *fourierAttention[T]) logWeights(h *attention.Head[T], q, k *rowSines, i int, row []float64) float64 {
 	top := math.Inf(-1)
-	qx, qs, qc := q.row(i)
+	qx, qs, qc := q.tokenRow(i)
 	for j := range h.Seen(i) {
 		if !h.Exists(j) {
 			continue
 		}
-		kx, ks, kc := k.row(j)
+		kx, ks, kc := k.tokenRow(j)
 		var sum float64
 		sines, arcs := 1.0, 1.0
 		for d, a := range qx {
 			x := a - kx[d]
-			if math.Abs(x) < near {
+			if math.Abs(x) < seriesLimit {
 				y := x * x
 				sines *= 1 - y/6*(1-y/20*(1-y/42*(1-y/72)))
 			} else {
 				sines *= qs[d]*kc[d] - qc[d]*ks[d]
 				arcs *= x
 			}
-			if d%factors == factors-1 {
+			if d%factorsPerLog == factorsPerLog-1 {
 				sum += math.Log(math.Abs(sines / arcs))
 				sines, arcs = 1, 1
 			}
@@ -165,13 +165,13 @@ func (f *fourierHeads[T]) logarithms(h *attention.Head[T], q, k *waves, i int, r
 	return top
 }
 
-// weights turns logarithms into weights over their sum and eps, and returns the
+// normaliseWeights turns logarithms into weights over their sum and eps, and returns the
 // share of eps. There is no weight where all are 0.
-func (f *fourierHeads[T]) weights(h *attention.Head[T], i int, row []float64, top float64) (small float64, some bool) {
+func (f *fourierAttention[T]) normaliseWeights(h *attention.Head[T], i int, row []float64, top float64) (small float64, some bool) {
 	if f.eps > 0 {
 		small = math.Log(f.eps)
 		for d := 0; f.scaled && d < h.Q.Cols; d++ {
-			small -= 4 * math.Log(math.Abs(f.rate(d)))
+			small -= 4 * math.Log(math.Abs(f.inverseWidth(d)))
 		}
 		// What is relative to the larger of weights and eps overflows nowhere.
 		top = max(top, small)
@@ -193,14 +193,14 @@ func (f *fourierHeads[T]) weights(h *attention.Head[T], i int, row []float64, to
 	return small / sum, true
 }
 
-func (f *fourierHeads[T]) Forward(h *attention.Head[T]) {
+func (f *fourierAttention[T]) Forward(h *attention.Head[T]) {
 	ar := h.Scratch
-	q, k := f.waves(ar, h.Q), f.waves(ar, h.K)
+	q, k := f.computeSines(ar, h.Q), f.computeSines(ar, h.K)
 	row, o := arena.Take[float64](ar, h.K.Rows), arena.Take[float64](ar, h.V.Cols)
 	for i := range h.Q.Rows {
-		top := f.logarithms(h, &q, &k, i, row)
+		top := f.logWeights(h, &q, &k, i, row)
 		out := h.Out.Row(i)
-		if _, some := f.weights(h, i, row, top); !some {
+		if _, some := f.normaliseWeights(h, i, row, top); !some {
 			clear(out)
 			h.Unseen++
 			continue
@@ -220,17 +220,17 @@ func (f *fourierHeads[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-func (f *fourierHeads[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (f *fourierAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
 	ar := h.Scratch
 	n, m, d := h.Q.Rows, h.K.Rows, h.Q.Cols
-	q, k := f.waves(ar, h.Q), f.waves(ar, h.K)
+	q, k := f.computeSines(ar, h.Q), f.computeSines(ar, h.K)
 	row, dw, dx := arena.Take[float64](ar, m), arena.Take[float64](ar, m), arena.Take[float64](ar, d)
 	dk, dv := arena.Zeros[float64](ar, m*d), arena.Zeros[float64](ar, m*h.V.Cols)
 	dr := arena.Zeros[float64](ar, d)
 	for i := range n {
 		clear(dx)
-		top := f.logarithms(h, &q, &k, i, row)
-		small, some := f.weights(h, i, row, top)
+		top := f.logWeights(h, &q, &k, i, row)
+		small, some := f.normaliseWeights(h, i, row, top)
 		do := g.DOut.Row(i)
 		var along float64
 		for j := 0; j < h.Seen(i) && some; j++ {
@@ -245,18 +245,18 @@ func (f *fourierHeads[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[
 			dw[j] = sum
 			along += row[j] * sum
 		}
-		qx, qs, qc := q.row(i)
+		qx, qs, qc := q.tokenRow(i)
 		for j := 0; j < h.Seen(i) && some; j++ {
 			dlog := row[j] * (dw[j] - along)
 			if !h.Exists(j) || dlog == 0 {
 				continue
 			}
-			kx, ks, kc := k.row(j)
+			kx, ks, kc := k.tokenRow(j)
 			for c, a := range qx {
 				// The derivative of 4·ln|sin(x)/x|, x = R(q-k), is 4·(cot(x) - 1/x).
 				x := a - kx[c]
 				var slope float64
-				if math.Abs(x) < near {
+				if math.Abs(x) < seriesLimit {
 					y := x * x
 					slope = -x / 3 * (1 + y/15*(1+y*2/21*(1+y/10*(1+y*10/99))))
 				} else {
@@ -269,7 +269,7 @@ func (f *fourierHeads[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[
 			}
 		}
 		for c := range dx {
-			g.DQ.Row(i)[c] = T(f.rate(c) * dx[c])
+			g.DQ.Row(i)[c] = T(f.inverseWidth(c) * dx[c])
 			if f.scaled {
 				// ln of eps over R^(4D) has the derivative -4/R in each channel, where
 				// slopes are still to be divided by R.
@@ -279,20 +279,20 @@ func (f *fourierHeads[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[
 	}
 	for j := range m {
 		for c := range d {
-			g.DK.Row(j)[c] = T(f.rate(c) * dk[j*d+c])
+			g.DK.Row(j)[c] = T(f.inverseWidth(c) * dk[j*d+c])
 		}
 		for e := range h.V.Cols {
 			g.DV.Row(j)[e] = T(dv[j*h.V.Cols+e])
 		}
 	}
 	for c := range d {
-		if r := f.rate(c); r != 0 {
+		if r := f.inverseWidth(c); r != 0 {
 			g.Params[0][c%len(f.r.Data)] += T(dr[c] / r)
 		}
 	}
 }
 
-func (f *fourierHeads[T]) Cost(s attention.Shape) attention.Cost {
+func (f *fourierAttention[T]) Cost(s attention.Shape) attention.Cost {
 	pairs := float64(s.N) * float64(s.M)
 	if s.Causal {
 		pairs /= 2

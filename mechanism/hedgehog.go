@@ -9,20 +9,20 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// hedgehog are the learned features [exp(w·x + b), exp(-w·x - b)] of every head,
+// hedgehogFeatures are the learned features [exp(w·x + b), exp(-w·x - b)] of every head,
 // of its queries and of its keys, with D rows w (Zhang et al. 2024, Hedgehog,
 // arXiv 2402.04347, section 4.2). They start from w = 1, b = 0.
-type hedgehog[T tensor.Float] struct {
+type hedgehogFeatures[T tensor.Float] struct {
 	d, heads int
 	params   param.Set[T]
 	sides    [2]struct{ w, b *param.Param[T] } // of queries, of keys
 }
 
-func newHedgehog[T tensor.Float](r *reader) (*hedgehog[T], error) {
+func newHedgehog[T tensor.Float](r *reader) (*hedgehogFeatures[T], error) {
 	if r.o.Width == 0 {
 		return nil, fmt.Errorf("%s: setting map=hedgehog: the width D is not known", r.row.Name)
 	}
-	f := &hedgehog[T]{d: r.o.Width, heads: max(r.o.Heads, 1)}
+	f := &hedgehogFeatures[T]{d: r.o.Width, heads: max(r.o.Heads, 1)}
 	if err := r.room("map", f.heads, f.d, f.d); err != nil {
 		return nil, err
 	}
@@ -37,13 +37,13 @@ func newHedgehog[T tensor.Float](r *reader) (*hedgehog[T], error) {
 	return f, nil
 }
 
-func (f *hedgehog[T]) Dim(d int) int { return 2 * d }
+func (f *hedgehogFeatures[T]) Dim(d int) int { return 2 * d }
 
-func (f *hedgehog[T]) Params() *param.Set[T] { return &f.params }
+func (f *hedgehogFeatures[T]) Params() *param.Set[T] { return &f.params }
 
-func (f *hedgehog[T]) Constants() *param.Set[T] { return nil }
+func (f *hedgehogFeatures[T]) Constants() *param.Set[T] { return nil }
 
-func (f *hedgehog[T]) Check(heads, _, d int) error {
+func (f *hedgehogFeatures[T]) Check(heads, _, d int) error {
 	switch {
 	case heads != f.heads:
 		return fmt.Errorf("map.q.weight: has %d heads, q has %d", f.heads, heads)
@@ -53,9 +53,9 @@ func (f *hedgehog[T]) Check(heads, _, d int) error {
 	return nil
 }
 
-// numbers returns the rows w and the numbers b of a block, and which of the
+// blockParams returns the rows w and the numbers b of a block, and which of the
 // parameters they are.
-func (f *hedgehog[T]) numbers(b *attention.FeatureBlock[T]) (w, bias []T, at int) {
+func (f *hedgehogFeatures[T]) blockParams(b *attention.FeatureBlock[T]) (w, bias []T, at int) {
 	if b.Keys {
 		at = 1
 	}
@@ -63,15 +63,15 @@ func (f *hedgehog[T]) numbers(b *attention.FeatureBlock[T]) (w, bias []T, at int
 	return s.w.Data[b.Head*f.d*f.d:][:f.d*f.d], s.b.Data[b.Head*f.d:][:f.d], 2 * at
 }
 
-func (f *hedgehog[T]) Map(b *attention.FeatureBlock[T]) {
+func (f *hedgehogFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
-	f.features(b, b.Y)
+	f.computeFeatures(b, b.Y)
 	b.Scratch.Reset(mark)
 }
 
-func (f *hedgehog[T]) features(b *attention.FeatureBlock[T], y []T) {
-	w, bias, _ := f.numbers(b)
-	u := project(b, w, f.d)
+func (f *hedgehogFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) {
+	w, bias, _ := f.blockParams(b)
+	u := projectTokens(b, w, f.d)
 	for r, add := range bias {
 		row, plus, minus := u[r*b.Stride:][:b.N], y[r*b.Stride:][:b.N], y[(f.d+r)*b.Stride:][:b.N]
 		for c := range row {
@@ -83,12 +83,12 @@ func (f *hedgehog[T]) features(b *attention.FeatureBlock[T], y []T) {
 	}
 }
 
-func (f *hedgehog[T]) Grad(b *attention.FeatureBlock[T]) {
+func (f *hedgehogFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
 	y := b.Take(f.Dim(f.d) * b.Stride)
-	f.features(b, y)
-	w, _, at := f.numbers(b)
+	f.computeFeatures(b, y)
+	w, _, at := f.blockParams(b)
 	dbias := b.DParams[at+1][b.Head*f.d:]
 	for r := range f.d {
 		plus, minus := b.Y[r*b.Stride:][:b.N], b.Y[(f.d+r)*b.Stride:][:b.N]
@@ -97,13 +97,13 @@ func (f *hedgehog[T]) Grad(b *attention.FeatureBlock[T]) {
 		b.Table.Axpy(plus, -1, minus)
 		dbias[r] += b.Table.Sum(plus)
 	}
-	projectGrad(b, w, f.d, b.Y)
-	rowsGrad(b, b.DParams[at][b.Head*f.d*f.d:], f.d, b.Y)
+	projectTokensGrad(b, w, f.d, b.Y)
+	projectedRowsGrad(b, b.DParams[at][b.Head*f.d*f.d:], f.d, b.Y)
 }
 
-// rowsGrad adds to dw [rows, D] the gradient of the rows that project had, from
+// projectedRowsGrad adds to dw [rows, D] the gradient of the rows that project had, from
 // that of its result.
-func rowsGrad[T tensor.Float](b *attention.FeatureBlock[T], dw []T, rows int, du []T) {
+func projectedRowsGrad[T tensor.Float](b *attention.FeatureBlock[T], dw []T, rows int, du []T) {
 	mark := b.Scratch.Mark()
 	ld := kernel.Pad(b.D)
 	x, sum := b.Take(b.N*ld), b.Take(rows*ld)

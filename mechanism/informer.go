@@ -21,7 +21,7 @@ var informer = Row{
 		{"factor", "5", "c: of ⌈ln M⌉ keys a query is measured by, and of ⌈ln N⌉ queries that are computed, 1 to 1024"},
 		{"form", "paper", "paper: the measure takes the mean of the scores sampled; code: their sum over M, as in the authors' program"},
 		{"sample", "drawn", "drawn: places of keys are drawn as they are needed; stored: they are a constant, to be written by others"},
-		seed,
+		seedSetting,
 	},
 	Constants: []Param{
 		{"sample", "(L,factor·⌈ln L⌉)", "with sample=stored: token i is measured by the keys at ⌊M·sample⌋ of M"},
@@ -29,23 +29,23 @@ var informer = Row{
 	fit: func(o *Options, shapes map[string][]int) {
 		if sample := shapes["sample"]; len(sample) == 2 {
 			o.Length = sample[0]
-			o.say("sample", "stored")
+			o.setDefault("sample", "stored")
 		}
 	},
-	f32: headwise(informerHead[float32]),
-	f64: headwise(informerHead[float64]),
+	f32: headwiseBuilder(newInformer[float32]),
+	f64: headwiseBuilder(newInformer[float64]),
 }
 
 // probSparse gives its queries softmax, or the mean of all values.
 type probSparse[T tensor.Float] struct {
-	factor  int
-	whole   bool // the measure divides by the number of keys
-	key     rng.Key
-	stored  *param.Set[T] // nil: drawn
-	softmax *attention.Softmax[T]
+	factor        int
+	dividesByKeys bool // the measure divides by the number of keys
+	key           rng.Key
+	storedSamples *param.Set[T] // nil: drawn
+	softmax       *attention.Softmax[T]
 }
 
-func informerHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newInformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	x := &probSparse[T]{softmax: attention.NewSoftmax[T](0)}
 	var err error
 	if x.factor, err = r.whole("factor", 1, 1024); err != nil {
@@ -55,7 +55,7 @@ func informerHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	x.whole = form == "code"
+	x.dividesByKeys = form == "code"
 	if x.key, err = r.key(); err != nil {
 		return nil, err
 	}
@@ -66,14 +66,14 @@ func informerHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if r.o.Length == 0 {
 		return nil, fmt.Errorf("informer: setting sample=stored: the largest number of tokens is not known")
 	}
-	if err := r.room("sample", r.o.Length, x.logarithm(r.o.Length)); err != nil {
+	if err := r.room("sample", r.o.Length, x.logCount(r.o.Length)); err != nil {
 		return nil, err
 	}
-	x.stored = new(param.Set[T])
-	places := x.stored.New("sample", false, r.o.Length, x.logarithm(r.o.Length))
+	x.storedSamples = new(param.Set[T])
+	places := x.storedSamples.New("sample", false, r.o.Length, x.logCount(r.o.Length))
 	for i := range places.Data {
 		n := places.Shape[1]
-		places.Data[i] = T(x.draw(i/n, i%n))
+		places.Data[i] = T(x.drawSample(i/n, i%n))
 	}
 	return x, nil
 }
@@ -85,20 +85,20 @@ func (x *probSparse[T]) Traits() attention.Traits {
 
 func (x *probSparse[T]) Setting() string {
 	form := "paper"
-	if x.whole {
+	if x.dividesByKeys {
 		form = "code"
 	}
 	return fmt.Sprintf("informer factor=%d form=%s sample=%v", x.factor, form, x.key)
 }
 
 func (x *probSparse[T]) Params() *param.Set[T]    { return nil }
-func (x *probSparse[T]) Constants() *param.Set[T] { return x.stored }
+func (x *probSparse[T]) Constants() *param.Set[T] { return x.storedSamples }
 
 func (x *probSparse[T]) Check(c *attention.Call[T]) error {
-	if x.stored == nil {
+	if x.storedSamples == nil {
 		return nil
 	}
-	most := x.stored.All()[0].Shape[0]
+	most := x.storedSamples.All()[0].Shape[0]
 	switch {
 	case c.Q.N > most:
 		return fmt.Errorf("q: N is %d, informer has samples for %d tokens", c.Q.N, most)
@@ -108,39 +108,39 @@ func (x *probSparse[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// logarithm is factor·⌈ln n⌉, from 1 to n.
-func (x *probSparse[T]) logarithm(n int) int {
+// logCount is factor·⌈ln n⌉, from 1 to n.
+func (x *probSparse[T]) logCount(n int) int {
 	return min(n, max(1, x.factor*int(math.Ceil(math.Log(float64(n))))))
 }
 
-// draw is sample s of token i, the same in every precision.
-func (x *probSparse[T]) draw(i, s int) float32 {
+// drawSample is sample s of token i, the same in every precision.
+func (x *probSparse[T]) drawSample(i, s int) float32 {
 	return float32(x.key.Fold(uint64(i)).Float64(uint64(s)))
 }
 
-// place returns which of m keys sample s of token i is.
-func (x *probSparse[T]) place(i, s, m int) int {
-	at := float64(x.draw(i, s))
-	if x.stored != nil {
-		places := x.stored.All()[0]
+// sampledKey returns which of m keys sample s of token i is.
+func (x *probSparse[T]) sampledKey(i, s, m int) int {
+	at := float64(x.drawSample(i, s))
+	if x.storedSamples != nil {
+		places := x.storedSamples.All()[0]
 		at = float64(places.Data[i*places.Shape[1]+s])
 	}
 	return min(int(at*float64(m)), m-1)
 }
 
-// measure sets dst to that of each query: by how much the largest of its scores
+// measureQueries sets dst to that of each query: by how much the largest of its scores
 // sampled is above the others.
-func (x *probSparse[T]) measure(h *attention.Head[T], dst []T, k tensor.Mat[T]) {
-	samples := x.logarithm(k.Rows)
+func (x *probSparse[T]) measureQueries(h *attention.Head[T], dst []T, k tensor.Mat[T]) {
+	samples := x.logCount(k.Rows)
 	scores := arena.Take[T](h.Scratch, samples)
 	for i := range dst {
 		q := h.Q.Row(i)
 		for s := range scores {
-			scores[s] = h.Table.Dot(q, k.Row(x.place(i, s, k.Rows)))
+			scores[s] = h.Table.Dot(q, k.Row(x.sampledKey(i, s, k.Rows)))
 		}
 		top := slices.Max(scores)
 		var sum T
-		if x.whole {
+		if x.dividesByKeys {
 			for _, s := range scores {
 				sum += s
 			}
@@ -154,9 +154,9 @@ func (x *probSparse[T]) measure(h *attention.Head[T], dst []T, k tensor.Mat[T]) 
 	}
 }
 
-// choose sets chosen to 1 for the n queries of the largest measure, the first
+// chooseQueries sets chosen to 1 for the n queries of the largest measure, the first
 // ones of those that are equal, to 0 for others.
-func choose[T tensor.Float](h *attention.Head[T], chosen, measure []T, n int) {
+func chooseQueries[T tensor.Float](h *attention.Head[T], chosen, measure []T, n int) {
 	sorted := arena.Take[T](h.Scratch, len(measure))
 	copy(sorted, measure)
 	slices.Sort(sorted)
@@ -178,8 +178,8 @@ func choose[T tensor.Float](h *attention.Head[T], chosen, measure []T, n int) {
 	}
 }
 
-// gather returns the rows of x that are chosen, n at most.
-func gather[T tensor.Float](h *attention.Head[T], x tensor.Mat[T], chosen []T, n int) tensor.Mat[T] {
+// gatherChosen returns the rows of x that are chosen, n at most.
+func gatherChosen[T tensor.Float](h *attention.Head[T], x tensor.Mat[T], chosen []T, n int) tensor.Mat[T] {
 	y := h.Take(n, x.Cols)
 	at := 0
 	for i, c := range chosen {
@@ -194,13 +194,13 @@ func gather[T tensor.Float](h *attention.Head[T], x tensor.Mat[T], chosen []T, n
 // Forward keeps which queries are chosen, and the logarithms of their sums.
 func (x *probSparse[T]) Forward(h *attention.Head[T]) {
 	k, v := h.Compact(h.K), h.Compact(h.V)
-	n, u := h.Q.Rows, x.logarithm(h.Q.Rows)
+	n, u := h.Q.Rows, x.logCount(h.Q.Rows)
 	saved := h.Save(n + u)
 	chosen, lse := saved[:n], saved[n:]
 	measure := arena.Take[T](h.Scratch, n)
-	x.measure(h, measure, k)
-	choose(h, chosen, measure, u)
-	q := gather(h, h.Q, chosen, u)
+	x.measureQueries(h, measure, k)
+	chooseQueries(h, chosen, measure, u)
+	q := gatherChosen(h, h.Q, chosen, u)
 	out := h.Take(q.Rows, v.Cols)
 	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], &attention.Rows[T]{Q: q, K: k, V: v})
 
@@ -225,9 +225,9 @@ func (x *probSparse[T]) Forward(h *attention.Head[T]) {
 
 func (x *probSparse[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
 	k, v := h.Compact(h.K), h.Compact(h.V)
-	n, u := h.Q.Rows, x.logarithm(h.Q.Rows)
+	n, u := h.Q.Rows, x.logCount(h.Q.Rows)
 	chosen, lse := h.Saved[:n], h.Saved[n:]
-	q, do, out := gather(h, h.Q, chosen, u), gather(h, g.DOut, chosen, u), gather(h, h.Out, chosen, u)
+	q, do, out := gatherChosen(h, h.Q, chosen, u), gatherChosen(h, g.DOut, chosen, u), gatherChosen(h, h.Out, chosen, u)
 	dq, dk, dv := h.Take(q.Rows, q.Cols), h.Compacted(g.DK, k.Rows), h.Compacted(g.DV, v.Rows)
 	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
 		&attention.Rows[T]{Q: q, K: k, V: v})
@@ -254,9 +254,9 @@ func (x *probSparse[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]
 
 func (x *probSparse[T]) Cost(s attention.Shape) attention.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
-	samples, u := float64(x.logarithm(s.M)), float64(x.logarithm(s.N))
+	samples, u := float64(x.logCount(s.M)), float64(x.logCount(s.N))
 	return attention.Cost{
 		FLOPs: 2*n*samples*d + 2*u*m*(d+dv) + m*dv,
-		Bytes: sizeOf[T]() * (3*n + u*(d+dv+1) + samples + dv),
+		Bytes: elementBytes[T]() * (3*n + u*(d+dv+1) + samples + dv),
 	}
 }

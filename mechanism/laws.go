@@ -10,26 +10,26 @@ import (
 
 // Law is a promise that every mechanism keeps; TestLaws holds each to it.
 type Law struct {
-	Name string // of the subtests, TestLaws/NAME/SUBJECT
-	Says string
-	// Exempt names the subjects of which the law does not speak, and why.
-	Exempt map[string]string
+	Name      string // of the subtests, TestLaws/NAME/SUBJECT
+	Statement string
+	// Exemptions names the subjects of which the law does not speak, and why.
+	Exemptions map[string]string
 }
 
-// Matrix is which laws hold for which subjects: a law holds for each subject
+// LawMatrix is which laws hold for which subjects: a law holds for each subject
 // that it does not exempt.
-type Matrix struct {
+type LawMatrix struct {
 	Laws     []Law
 	Subjects []string // mechanisms of the catalogue with settings
 }
 
 // Conformance returns what TestLaws found. A test fails where it finds anything
 // else.
-func Conformance() Matrix { return conformance }
+func Conformance() LawMatrix { return conformance }
 
 // String lists the laws, then the subjects with a mark for each law, then why
 // some marks are missing.
-func (m Matrix) String() string {
+func (m LawMatrix) String() string {
 	var b strings.Builder
 	name, label := 0, 0
 	for _, l := range m.Laws {
@@ -39,7 +39,7 @@ func (m Matrix) String() string {
 		label = max(label, utf8.RuneCountInString(s))
 	}
 	for i, l := range m.Laws {
-		fmt.Fprintf(&b, "%2d  %-*s  %s\n", i+1, name, l.Name, l.Says)
+		fmt.Fprintf(&b, "%2d  %-*s  %s\n", i+1, name, l.Name, l.Statement)
 	}
 	fmt.Fprintf(&b, "\n%-*s", label, "")
 	for i := range m.Laws {
@@ -50,7 +50,7 @@ func (m Matrix) String() string {
 		fmt.Fprintf(&b, "%-*s", label, s)
 		for _, l := range m.Laws {
 			mark := "✓"
-			if l.Exempt[s] != "" {
+			if l.Exemptions[s] != "" {
 				mark = "–"
 			}
 			fmt.Fprintf(&b, "  %s", mark)
@@ -58,7 +58,7 @@ func (m Matrix) String() string {
 		b.WriteByte('\n')
 	}
 	b.WriteByte('\n')
-	for _, e := range m.exemptions() {
+	for _, e := range m.groupExemptions() {
 		fmt.Fprintf(&b, "–  in %s: %s\n   %s\n", strings.Join(e.laws, ", "), e.why, strings.Join(e.subjects, "\n   "))
 	}
 	return b.String()
@@ -70,13 +70,13 @@ type exemption struct {
 	laws, subjects []string
 }
 
-func (m Matrix) exemptions() []*exemption {
+func (m LawMatrix) groupExemptions() []*exemption {
 	var list []*exemption
 	for i, l := range m.Laws {
 		byReason := map[string]*exemption{}
 		var own []*exemption
 		for _, s := range m.Subjects {
-			why := l.Exempt[s]
+			why := l.Exemptions[s]
 			if why == "" {
 				continue
 			}

@@ -2,13 +2,13 @@
 
 package mechanism
 
-var conformance = Matrix{
+var conformance = LawMatrix{
 	Laws: []Law{
 		{Name: "direct",
-			Says: "The direct form is the textbook: outputs, denominators, gradients of inputs and parameters."},
+			Statement: "The direct form is the textbook: outputs, denominators, gradients of inputs and parameters."},
 		{Name: "linear",
-			Says: "The linear form is the textbook, in the chunks that are planned.",
-			Exempt: map[string]string{
+			Statement: "The linear form is the textbook, in the chunks that are planned.",
+			Exemptions: map[string]string{
 				"adaptive-span span=4 ramp=3.5 limit=9":                       "it has no linear form",
 				"clustered clusters=4 bits=9 iterations=5":                    "it has no linear form",
 				"clustered clusters=70 bits=64 iterations=2":                  "it has no linear form",
@@ -71,8 +71,8 @@ var conformance = Matrix{
 				"transformer-xl memory=6":                                                                  "it has no linear form",
 			}},
 		{Name: "chunks",
-			Says: "The linear form is the textbook in chunks of 1, 3 and 8 tokens.",
-			Exempt: map[string]string{
+			Statement: "The linear form is the textbook in chunks of 1, 3 and 8 tokens.",
+			Exemptions: map[string]string{
 				"adaptive-span span=4 ramp=3.5 limit=9":                       "it has no linear form",
 				"clustered clusters=4 bits=9 iterations=5":                    "it has no linear form",
 				"clustered clusters=70 bits=64 iterations=2":                  "it has no linear form",
@@ -135,10 +135,10 @@ var conformance = Matrix{
 				"transformer-xl memory=6":                                                                  "it has no linear form",
 			}},
 		{Name: "auto",
-			Says: "The form that is chosen is the textbook."},
+			Statement: "The form that is chosen is the textbook."},
 		{Name: "steps",
-			Says: "A state stepped token by token is the textbook.",
-			Exempt: map[string]string{
+			Statement: "A state stepped token by token is the textbook.",
+			Exemptions: map[string]string{
 				"clustered clusters=4 bits=9 iterations=5":                                                 "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"clustered clusters=70 bits=64 iterations=2":                                               "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"eva landmarks=3 window=4":                                                                 "there is no causal form and no state: every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal",
@@ -177,13 +177,13 @@ var conformance = Matrix{
 				"scatterbrain support=lsh cluster=90":                                                      "there is no causal form and no state: sorting puts tokens into blocks by later ones, too",
 			}},
 		{Name: "gradients",
-			Says: "Gradients of inputs and parameters are finite differences, in float64: the engine's and the textbook's.",
-			Exempt: map[string]string{
+			Statement: "Gradients of inputs and parameters are finite differences, in float64: the engine's and the textbook's.",
+			Exemptions: map[string]string{
 				"performer form=code kernel=softmax": "the largest exponents count as constants, as in the program; TestPerformerHoldsTheLargest compares them so",
 			}},
 		{Name: "causal",
-			Says: "No bit of a causal output depends on a later token.",
-			Exempt: map[string]string{
+			Statement: "No bit of a causal output depends on a later token.",
+			Exemptions: map[string]string{
 				"clustered clusters=4 bits=9 iterations=5":                                                 "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"clustered clusters=70 bits=64 iterations=2":                                               "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"eva landmarks=3 window=4":                                                                 "there is no causal form and no state: every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal",
@@ -222,10 +222,10 @@ var conformance = Matrix{
 				"scatterbrain support=lsh cluster=90":                                                      "there is no causal form and no state: sorting puts tokens into blocks by later ones, too",
 			}},
 		{Name: "batch",
-			Says: "No bit depends on the other rows of the batch, nor on the place in it."},
+			Statement: "No bit depends on the other rows of the batch, nor on the place in it."},
 		{Name: "heads",
-			Says: "No bit depends on the other heads.",
-			Exempt: map[string]string{
+			Statement: "No bit depends on the other heads.",
+			Exemptions: map[string]string{
 				"linear map=hedgehog":                             "keys have the features of the first query head that shares them",
 				"longnet segments=4,8,64 ratios=1,2,3":            "which tokens a head keeps goes by its number",
 				"polynomial norm global-centred scale 1":          "rows are normalised over heads too",
@@ -241,12 +241,12 @@ var conformance = Matrix{
 				"rfa kernel=arccos features=9 eps=1e-6 gate=true": "keys have the features of the first query head that shares them",
 			}},
 		{Name: "threads",
-			Says: "No bit depends on the number of threads."},
+			Statement: "No bit depends on the number of threads."},
 		{Name: "calls",
-			Says: "No bit depends on calls that run at the same time."},
+			Statement: "No bit depends on calls that run at the same time."},
 		{Name: "pieces",
-			Says: "No bit depends on the pieces in which a state is fed; absorbing and reading is stepping, except where a chunk has just closed.",
-			Exempt: map[string]string{
+			Statement: "No bit depends on the pieces in which a state is fed; absorbing and reading is stepping, except where a chunk has just closed.",
+			Exemptions: map[string]string{
 				"clustered clusters=4 bits=9 iterations=5":                                                 "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"clustered clusters=70 bits=64 iterations=2":                                               "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"eva landmarks=3 window=4":                                                                 "there is no causal form and no state: every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal",
@@ -289,8 +289,8 @@ var conformance = Matrix{
 				"scatterbrain support=lsh cluster=90":                                                      "there is no causal form and no state: sorting puts tokens into blocks by later ones, too",
 			}},
 		{Name: "snapshot",
-			Says: "A state that is saved and restored half-way, cloned or reset gives the bits of one that is not.",
-			Exempt: map[string]string{
+			Statement: "A state that is saved and restored half-way, cloned or reset gives the bits of one that is not.",
+			Exemptions: map[string]string{
 				"clustered clusters=4 bits=9 iterations=5":                                                 "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"clustered clusters=70 bits=64 iterations=2":                                               "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"eva landmarks=3 window=4":                                                                 "there is no causal form and no state: every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal",
@@ -329,8 +329,8 @@ var conformance = Matrix{
 				"scatterbrain support=lsh cluster=90":                                                      "there is no causal form and no state: sorting puts tokens into blocks by later ones, too",
 			}},
 		{Name: "merge",
-			Says: "A state merged behind another is the one that saw both, however it is split; merging nothing changes no bit.",
-			Exempt: map[string]string{
+			Statement: "A state merged behind another is the one that saw both, however it is split; merging nothing changes no bit.",
+			Exemptions: map[string]string{
 				"clustered clusters=4 bits=9 iterations=5":                                                 "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"clustered clusters=70 bits=64 iterations=2":                                               "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"eva landmarks=3 window=4":                                                                 "there is no causal form and no state: every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal",
@@ -373,8 +373,8 @@ var conformance = Matrix{
 				"scatterbrain support=lsh cluster=90":                                                      "there is no causal form and no state: sorting puts tokens into blocks by later ones, too",
 			}},
 		{Name: "segments",
-			Says: "A sequence cut into calls that go on from each other's state has the bits of steps, and the textbook's gradients.",
-			Exempt: map[string]string{
+			Statement: "A sequence cut into calls that go on from each other's state has the bits of steps, and the textbook's gradients.",
+			Exemptions: map[string]string{
 				"adaptive-span span=4 ramp=3.5 limit=9":                       "whole heads are computed: a call cannot go on from a state, only a state itself can",
 				"clustered clusters=4 bits=9 iterations=5":                    "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"clustered clusters=70 bits=64 iterations=2":                  "there is no causal form and no state: a cluster is made of all its queries, later ones too",
@@ -441,10 +441,10 @@ var conformance = Matrix{
 				"transformer-xl memory=6":                                                                  "whole heads are computed: a call cannot go on from a state, only a state itself can",
 			}},
 		{Name: "padding",
-			Says: "Keys beyond a key length are no keys: bits are those of the shorter input."},
+			Statement: "Keys beyond a key length are no keys: bits are those of the shorter input."},
 		{Name: "masked",
-			Says: "A masked key is an absent one, whatever stands there.",
-			Exempt: map[string]string{
+			Statement: "A masked key is an absent one, whatever stands there.",
+			Exemptions: map[string]string{
 				"adaptive-span span=4 ramp=3.5 limit=9":                    "what a query sees goes by the places of keys",
 				"eva landmarks=3 window=4":                                 "windows and chunks go by the places of keys",
 				"eva landmarks=4 window=3 overlap=2 rpe=true noise=normal": "windows and chunks go by the places of keys",
@@ -483,12 +483,12 @@ var conformance = Matrix{
 				"transformer-xl memory=6":    "what a query sees goes by the places of keys",
 			}},
 		{Name: "nan",
-			Says: "NaN and Inf beyond a key length or at a masked token of a state change no bit."},
+			Statement: "NaN and Inf beyond a key length or at a masked token of a state change no bit."},
 		{Name: "packed",
-			Says: "Packed sequences have the bits of the same sequences apart."},
+			Statement: "Packed sequences have the bits of the same sequences apart."},
 		{Name: "grouped",
-			Says: "Query heads that share a key head have the bits of the key head repeated.",
-			Exempt: map[string]string{
+			Statement: "Query heads that share a key head have the bits of the key head repeated.",
+			Exemptions: map[string]string{
 				"linear map=hedgehog":                             "keys have the features of the first query head that shares them",
 				"longnet segments=4,8,64 ratios=1,2,3":            "which tokens a head keeps goes by its number",
 				"polynomial norm global-centred scale 1":          "rows are normalised over heads too",
@@ -504,30 +504,30 @@ var conformance = Matrix{
 				"rfa kernel=arccos features=9 eps=1e-6 gate=true": "keys have the features of the first query head that shares them",
 			}},
 		{Name: "written",
-			Says: "Every element of every result is written."},
+			Statement: "Every element of every result is written."},
 		{Name: "views",
-			Says: "In strided views bits are those of contiguous ones, and what lies between and around is neither read nor written."},
+			Statement: "In strided views bits are those of contiguous ones, and what lies between and around is neither read nor written."},
 		{Name: "inputs",
-			Says: "Inputs, masks and parameters are not changed."},
+			Statement: "Inputs, masks and parameters are not changed."},
 		{Name: "again",
-			Says: "Saved and Grads that were used before give the same bits; gradients of parameters are added."},
+			Statement: "Saved and Grads that were used before give the same bits; gradients of parameters are added."},
 		{Name: "weights",
-			Says: "Rows of A on request are the textbook's, and sum to one where no eps is added.",
-			Exempt: map[string]string{
+			Statement: "Rows of A on request are the textbook's, and sum to one where no eps is added.",
+			Exemptions: map[string]string{
 				"primal rank=2 data=dependent tokens=4": "there is no attention matrix",
 				"primal rank=3":                         "there is no attention matrix",
 				"primal rank=9 eta=0":                   "there is no attention matrix",
 			}},
 		{Name: "diagnosis",
-			Says: "Entropy, condition, smallest denominator and doubtful rows of each head are the textbook's.",
-			Exempt: map[string]string{
+			Statement: "Entropy, condition, smallest denominator and doubtful rows of each head are the textbook's.",
+			Exemptions: map[string]string{
 				"primal rank=2 data=dependent tokens=4": "there is no attention matrix",
 				"primal rank=3":                         "there is no attention matrix",
 				"primal rank=9 eta=0":                   "there is no attention matrix",
 			}},
 		{Name: "unseen",
-			Says: "A query that sees no key gives 0 and is counted, and so does one that asks an empty state.",
-			Exempt: map[string]string{
+			Statement: "A query that sees no key gives 0 and is counted, and so does one that asks an empty state.",
+			Exemptions: map[string]string{
 				"clustered clusters=4 bits=9 iterations=5":                                                 "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"clustered clusters=70 bits=64 iterations=2":                                               "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"eva landmarks=3 window=4":                                                                 "there is no causal form and no state: every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal",
@@ -566,10 +566,10 @@ var conformance = Matrix{
 				"scatterbrain support=lsh cluster=90":                                                      "there is no causal form and no state: sorting puts tokens into blocks by later ones, too",
 			}},
 		{Name: "extremes",
-			Says: "Finite input gives finite output, within the limits where it is well-conditioned; rows that are not are counted, or an error."},
+			Statement: "Finite input gives finite output, within the limits where it is well-conditioned; rows that are not are counted, or an error."},
 		{Name: "size",
-			Says: "A state keeps its size where the traits say that it streams, and only there.",
-			Exempt: map[string]string{
+			Statement: "A state keeps its size where the traits say that it streams, and only there.",
+			Exemptions: map[string]string{
 				"clustered clusters=4 bits=9 iterations=5":                                                 "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"clustered clusters=70 bits=64 iterations=2":                                               "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"eva landmarks=3 window=4":                                                                 "there is no causal form and no state: every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal",
@@ -608,8 +608,8 @@ var conformance = Matrix{
 				"scatterbrain support=lsh cluster=90":                                                      "there is no causal form and no state: sorting puts tokens into blocks by later ones, too",
 			}},
 		{Name: "foreign",
-			Says: "Snapshots of another mechanism, setting or precision, and damaged ones, are refused.",
-			Exempt: map[string]string{
+			Statement: "Snapshots of another mechanism, setting or precision, and damaged ones, are refused.",
+			Exemptions: map[string]string{
 				"clustered clusters=4 bits=9 iterations=5":                                                 "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"clustered clusters=70 bits=64 iterations=2":                                               "there is no causal form and no state: a cluster is made of all its queries, later ones too",
 				"eva landmarks=3 window=4":                                                                 "there is no causal form and no state: every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal",
@@ -648,8 +648,8 @@ var conformance = Matrix{
 				"scatterbrain support=lsh cluster=90":                                                      "there is no causal form and no state: sorting puts tokens into blocks by later ones, too",
 			}},
 		{Name: "long",
-			Says: "Streams of 4096 tokens stay within the limits, random or one token repeated.",
-			Exempt: map[string]string{
+			Statement: "Streams of 4096 tokens stay within the limits, random or one token repeated.",
+			Exemptions: map[string]string{
 				"adaptive-span span=4 ramp=3.5 limit=9":                       "it has no linear form",
 				"clustered clusters=4 bits=9 iterations=5":                    "it has no linear form",
 				"clustered clusters=70 bits=64 iterations=2":                  "it has no linear form",

@@ -26,8 +26,8 @@ var linear = Row{
 		{"map.k.bias", "(H, D)", "likewise"},
 		logGamma,
 	},
-	f32: spec(linearSpec[float32]),
-	f64: spec(linearSpec[float64]),
+	f32: specBuilder(linearSpec[float32]),
+	f64: specBuilder(linearSpec[float64]),
 }
 
 func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -47,7 +47,7 @@ func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	switch name := r.value("map"); name {
 	case "elu+1":
 	case "relu", "squared-relu":
-		s.Map = rectified[T]{squared: name == "squared-relu"}
+		s.Map = rectifiedMap[T]{squared: name == "squared-relu"}
 		s.Setting += " map=" + name
 	case "hedgehog":
 		features, err := newHedgehog[T](r)
@@ -59,7 +59,7 @@ func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	default:
 		return s, r.refuse("map", "elu+1, relu, squared-relu or hedgehog")
 	}
-	err = window(r, &s)
+	err = setWindow(r, &s)
 	return s, err
 }
 
@@ -78,20 +78,20 @@ func (eluPlusOne[T]) Map(dst, x []T) { kernel.Active[T]().EluPlusOne(dst, x[:len
 
 func (eluPlusOne[T]) Grad(dx, dy, x []T) { kernel.Active[T]().EluPlusOneGrad(dx, dy, x) }
 
-// rectified is max(x, 0), or its square.
-type rectified[T tensor.Float] struct{ squared bool }
+// rectifiedMap is max(x, 0), or its square.
+type rectifiedMap[T tensor.Float] struct{ squared bool }
 
-func (rectified[T]) Dim(d int) int { return d }
+func (rectifiedMap[T]) Dim(d int) int { return d }
 
-func (rectified[T]) Elementwise() {}
+func (rectifiedMap[T]) Elementwise() {}
 
 // Sparse: a row without a positive number has no weight with any key.
-func (rectified[T]) Sparse() {}
+func (rectifiedMap[T]) Sparse() {}
 
 // Roundings has that of the square.
-func (rectified[T]) Roundings() float64 { return 1 }
+func (rectifiedMap[T]) Roundings() float64 { return 1 }
 
-func (f rectified[T]) Map(dst, x []T) {
+func (f rectifiedMap[T]) Map(dst, x []T) {
 	for c, v := range x[:len(dst)] {
 		dst[c] = max(v, 0)
 	}
@@ -100,7 +100,7 @@ func (f rectified[T]) Map(dst, x []T) {
 	}
 }
 
-func (f rectified[T]) Grad(dx, dy, x []T) {
+func (f rectifiedMap[T]) Grad(dx, dy, x []T) {
 	for c, v := range x[:len(dx)] {
 		switch {
 		case !(v > 0):

@@ -21,15 +21,15 @@ var linformer = Row{
 		{"rank", "256", "r, the number of mixtures"},
 		{"share", "heads", "heads: one E and one F for all heads; kv: F is E, too; none: each head has its own"},
 		{"columns", "reached", "reached: a mixture that no key reaches takes no part; all: it has the weight exp(0), as in the programs"},
-		seed,
+		seedSetting,
 	},
 	Params: []Param{
 		{"E", "(L,r)", "projection of keys, by their place; (H,L,r) for share=none"},
 		{"F", "(L,r)", "projection of values; not for share=kv"},
 	},
 	fit: fitLinformer,
-	f32: headwise(newLinformer[float32]),
-	f64: headwise(newLinformer[float64]),
+	f32: headwiseBuilder(newLinformer[float32]),
+	f64: headwiseBuilder(newLinformer[float64]),
 }
 
 // fitLinformer takes from E the number of tokens and the rank, and whether heads
@@ -38,24 +38,24 @@ func fitLinformer(o *Options, shapes map[string][]int) {
 	e := shapes["E"]
 	switch _, values := shapes["F"]; {
 	case len(e) == 3:
-		o.say("share", "none")
+		o.setDefault("share", "none")
 		o.Heads, e = e[0], e[1:]
 	case len(e) == 2 && !values:
-		o.say("share", "kv")
+		o.setDefault("share", "kv")
 	}
 	if len(e) == 2 {
 		o.Length = e[0]
-		o.say("rank", strconv.Itoa(e[1]))
+		o.setDefault("rank", strconv.Itoa(e[1]))
 	}
 }
 
-// linformerHeads computes heads of linformer. Of a sequence shorter than L the
+// linformerAttention computes heads of linformer. Of a sequence shorter than L the
 // first rows of E and F are used; keys that do not exist are rows of zeros.
-type linformerHeads[T tensor.Float] struct {
+type linformerAttention[T tensor.Float] struct {
 	setting      string
 	length, rank int
 	heads        int // that have projections of their own; 0: all share one
-	all          bool
+	allColumns   bool
 	params       param.Set[T]
 	e, f         *param.Param[T] // may be the same
 	softmax      *attention.Softmax[T]
@@ -82,9 +82,9 @@ func newLinformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if length == 0 {
 		length = 512 // the paper's
 	}
-	l := &linformerHeads[T]{
+	l := &linformerAttention[T]{
 		setting: fmt.Sprintf("linformer length=%d rank=%d share=%s columns=%s", length, rank, share, columns),
-		length:  length, rank: rank, all: columns == "all",
+		length:  length, rank: rank, allColumns: columns == "all",
 		softmax: attention.NewSoftmax[T](0),
 	}
 	shape := []int{l.length, rank}
@@ -110,15 +110,15 @@ func newLinformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	return l, nil
 }
 
-func (l *linformerHeads[T]) Traits() attention.Traits {
+func (l *linformerAttention[T]) Traits() attention.Traits {
 	return attention.Traits{Name: "linformer", NoCausal: "its projections mix all tokens of a sequence, later ones too"}
 }
 
-func (l *linformerHeads[T]) Setting() string          { return l.setting }
-func (l *linformerHeads[T]) Params() *param.Set[T]    { return &l.params }
-func (l *linformerHeads[T]) Constants() *param.Set[T] { return nil }
+func (l *linformerAttention[T]) Setting() string          { return l.setting }
+func (l *linformerAttention[T]) Params() *param.Set[T]    { return &l.params }
+func (l *linformerAttention[T]) Constants() *param.Set[T] { return nil }
 
-func (l *linformerHeads[T]) Check(c *attention.Call[T]) error {
+func (l *linformerAttention[T]) Check(c *attention.Call[T]) error {
 	if l.heads > 0 && c.Q.H != l.heads {
 		return fmt.Errorf("%s: has %d heads, q has %d", l.e.Name, l.heads, c.Q.H)
 	}
@@ -128,22 +128,22 @@ func (l *linformerHeads[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-// rows views the first m rows of a projection, or of its gradient, for a head.
-func (l *linformerHeads[T]) rows(x []T, head, m int) tensor.Mat[T] {
+// projectionRows views the first m rows of a projection, or of its gradient, for a head.
+func (l *linformerAttention[T]) projectionRows(x []T, head, m int) tensor.Mat[T] {
 	if l.heads > 0 {
 		x = x[head*l.length*l.rank:]
 	}
 	return tensor.Mat[T]{Data: x, Rows: m, Cols: l.rank, Stride: l.rank}
 }
 
-// reached returns the mixtures that take part, nil if all do.
-func (l *linformerHeads[T]) reached(h *attention.Head[T]) []int32 {
-	if l.all {
+// reachedMixtures returns the mixtures that take part, nil if all do.
+func (l *linformerAttention[T]) reachedMixtures(h *attention.Head[T]) []int32 {
+	if l.allColumns {
 		return nil
 	}
 	missing := l.rank
 	reached := arena.Zeros[int32](h.Scratch, l.rank)
-	e, f := l.rows(l.e.Data, h.Head, h.K.Rows), l.rows(l.f.Data, h.Head, h.K.Rows)
+	e, f := l.projectionRows(l.e.Data, h.Head, h.K.Rows), l.projectionRows(l.f.Data, h.Head, h.K.Rows)
 	for j := 0; j < h.K.Rows && missing > 0; j++ {
 		if !h.Exists(j) {
 			continue
@@ -167,48 +167,48 @@ func (l *linformerHeads[T]) reached(h *attention.Head[T]) []int32 {
 	return places
 }
 
-// mixtures are the projected keys and values of a head, its logarithms of sums,
+// mixedRows are the projected keys and values of a head, its logarithms of sums,
 // and the softmax over them.
-func (l *linformerHeads[T]) mixtures(h *attention.Head[T], saved []T) (x attention.Rows[T], lse []T) {
+func (l *linformerAttention[T]) mixedRows(h *attention.Head[T], saved []T) (x attention.Rows[T], lse []T) {
 	d, dv := h.K.Cols, h.V.Cols
 	k, rest := saved[:l.rank*d], saved[l.rank*d:]
 	return attention.Rows[T]{
-		Q: h.Q, Keys: l.reached(h),
+		Q: h.Q, Keys: l.reachedMixtures(h),
 		K: tensor.Mat[T]{Data: k, Rows: l.rank, Cols: d, Stride: d},
 		V: tensor.Mat[T]{Data: rest[:l.rank*dv], Rows: l.rank, Cols: dv, Stride: dv},
 	}, rest[l.rank*dv:]
 }
 
-func (l *linformerHeads[T]) Forward(h *attention.Head[T]) {
-	x, lse := l.mixtures(h, h.Save(l.rank*(h.K.Cols+h.V.Cols)+h.Q.Rows))
-	h.Product(x.K, l.rows(l.e.Data, h.Head, h.K.Rows), h.K, true, false, false)
-	h.Product(x.V, l.rows(l.f.Data, h.Head, h.K.Rows), h.V, true, false, false)
+func (l *linformerAttention[T]) Forward(h *attention.Head[T]) {
+	x, lse := l.mixedRows(h, h.Save(l.rank*(h.K.Cols+h.V.Cols)+h.Q.Rows))
+	h.Product(x.K, l.projectionRows(l.e.Data, h.Head, h.K.Rows), h.K, true, false, false)
+	h.Product(x.V, l.projectionRows(l.f.Data, h.Head, h.K.Rows), h.V, true, false, false)
 	l.softmax.Forward(h.Scratch, h.Out, lse, &x)
 }
 
-func (l *linformerHeads[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	x, lse := l.mixtures(h, h.Saved)
+func (l *linformerAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	x, lse := l.mixedRows(h, h.Saved)
 	m := h.K.Rows
 	dk, dv := h.Take(l.rank, h.K.Cols), h.Take(l.rank, h.V.Cols)
 	clear(dk.Data) // where a mixture takes no part
 	clear(dv.Data)
 	l.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, &x)
-	h.Product(g.DK, l.rows(l.e.Data, h.Head, m), dk, false, false, false)
-	h.Product(g.DV, l.rows(l.f.Data, h.Head, m), dv, false, false, false)
-	h.Product(l.rows(g.Params[0], h.Head, m), h.K, dk, false, true, true)
-	h.Product(l.rows(g.Params[len(g.Params)-1], h.Head, m), h.V, dv, false, true, true)
+	h.Product(g.DK, l.projectionRows(l.e.Data, h.Head, m), dk, false, false, false)
+	h.Product(g.DV, l.projectionRows(l.f.Data, h.Head, m), dv, false, false, false)
+	h.Product(l.projectionRows(g.Params[0], h.Head, m), h.K, dk, false, true, true)
+	h.Product(l.projectionRows(g.Params[len(g.Params)-1], h.Head, m), h.V, dv, false, true, true)
 }
 
-func (l *linformerHeads[T]) Cost(s attention.Shape) attention.Cost {
+func (l *linformerAttention[T]) Cost(s attention.Shape) attention.Cost {
 	w, n := float64(s.D+s.Dv), float64(l.rank)
 	return attention.Cost{
 		FLOPs: 2 * n * w * float64(s.N+s.M),
-		Bytes: sizeOf[T]() * (2*n*w + float64(s.N)),
+		Bytes: elementBytes[T]() * (2*n*w + float64(s.N)),
 	}
 }
 
-// sizeOf is the number of bytes of an element.
-func sizeOf[T tensor.Float]() float64 {
+// elementBytes is the number of bytes of an element.
+func elementBytes[T tensor.Float]() float64 {
 	var z T
 	if _, single := any(z).(float32); single {
 		return 4

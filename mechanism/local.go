@@ -19,18 +19,18 @@ var local = Row{
 		{"back", "1", "form=block: blocks seen before its own"},
 		{"forward", "1", "form=block: blocks seen after its own; a causal query sees none"},
 		{"exact", "false", "form=block: true: no further than back or forward times the window"},
-		softmaxScale,
+		softmaxScaleSetting,
 	},
-	f32: headwise(localPattern[float32]),
-	f64: headwise(localPattern[float64]),
+	f32: headwiseBuilder(newLocal[float32]),
+	f64: headwiseBuilder(newLocal[float64]),
 }
 
-func localPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newLocal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
 	}
-	w, err := r.whole("window", 1, largest)
+	w, err := r.whole("window", 1, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +38,11 @@ func localPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	back, err := r.whole("back", 0, largest/w)
+	back, err := r.whole("back", 0, maxSettingTokens/w)
 	if err != nil {
 		return nil, err
 	}
-	forward, err := r.whole("forward", 0, largest/w)
+	forward, err := r.whole("forward", 0, maxSettingTokens/w)
 	if err != nil {
 		return nil, err
 	}
@@ -50,50 +50,50 @@ func localPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pattern[T]{name: r.row.Name, softmax: &attention.PairSoftmax[T]{Scale: scale}, period: 1}
+	p := &sparseSoftmax[T]{name: r.row.Name, softmax: &attention.PairSoftmax[T]{Scale: scale}, period: 1}
 	if form == "window" {
-		p.setting = fmt.Sprintf("local window=%d scale=%s", w, scaleText(scale))
-		p.sees, p.window = &band{w / 2, (w+1)/2 - 1}, w/2+1
+		p.setting = fmt.Sprintf("local window=%d scale=%s", w, formatScale(scale))
+		p.rule, p.window = &slidingWindow{w / 2, (w+1)/2 - 1}, w/2+1
 		return p, nil
 	}
-	p.setting = fmt.Sprintf("local form=block window=%d back=%d forward=%d exact=%t scale=%s", w, back, forward, exact, scaleText(scale))
-	p.sees, p.window, p.period = &blocks{w, back, forward, exact}, (back+1)*w, w
+	p.setting = fmt.Sprintf("local form=block window=%d back=%d forward=%d exact=%t scale=%s", w, back, forward, exact, formatScale(scale))
+	p.rule, p.window, p.period = &blockWindow{w, back, forward, exact}, (back+1)*w, w
 	if exact {
 		p.window, p.period = back*w+1, 1
 	}
 	return p, nil
 }
 
-// band is the sight of the keys that are at most left tokens before the query,
+// slidingWindow is the sight of the keys that are at most left tokens before the query,
 // and at most right after it.
-type band struct{ left, right int }
+type slidingWindow struct{ left, right int }
 
-func (b *band) pairs(p *attention.Pairs, s *span) {
+func (b *slidingWindow) addPairs(p *attention.Pairs, s *headGeometry) {
 	right := b.right
 	if s.causal {
 		right = 0
 	}
 	lo, hi := p.Add(attention.Stretch(0, s.n), attention.Stretch(0, s.m))
 	for i := range lo {
-		at := s.off + i
+		at := s.offset + i
 		lo[i], hi[i] = int32(at-b.left), int32(min(at+right+1, s.m))
 	}
 }
 
-// blocks is the sight of whole blocks of w tokens around the query's own.
-type blocks struct {
-	w, back, forward int
+// blockWindow is the sight of whole blocks of w tokens around the query's own.
+type blockWindow struct {
+	w, before, after int
 	exact            bool
 }
 
-func (b *blocks) pairs(p *attention.Pairs, s *span) {
+func (b *blockWindow) addPairs(p *attention.Pairs, s *headGeometry) {
 	lo, hi := p.Add(attention.Stretch(0, s.n), attention.Stretch(0, s.m))
 	for i := range lo {
-		at := s.off + i
+		at := s.offset + i
 		own := at / b.w * b.w
-		from, end := own-b.back*b.w, own+(b.forward+1)*b.w
+		from, end := own-b.before*b.w, own+(b.after+1)*b.w
 		if b.exact {
-			from, end = max(from, at-b.back*b.w), min(end, at+b.forward*b.w+1)
+			from, end = max(from, at-b.before*b.w), min(end, at+b.after*b.w+1)
 		}
 		if s.causal {
 			end = at + 1

@@ -17,22 +17,22 @@ var longnet = Row{
 		{"segments", "2048,4096,8192,16384,32768", "w: tokens of a segment, of each branch"},
 		{"ratios", "1,2,4,6,12", "r: a head keeps every r-th token of a segment, of each branch"},
 		{"form", "paper", "paper: head h begins with token h mod r, and gradients are exact; code: with token ⌊h/⌈H/r⌉⌋, and what mixes the branches is constant in gradients"},
-		softmaxScale,
+		softmaxScaleSetting,
 	},
-	f32: headwise(longnetPattern[float32]),
-	f64: headwise(longnetPattern[float64]),
+	f32: headwiseBuilder(newLongNet[float32]),
+	f64: headwiseBuilder(newLongNet[float64]),
 }
 
-func longnetPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newLongNet[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
 	}
-	segments, err := r.numbers("segments", 1, largest)
+	segments, err := r.numbers("segments", 1, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
-	ratios, err := r.numbers("ratios", 1, largest)
+	ratios, err := r.numbers("ratios", 1, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
@@ -51,12 +51,12 @@ func longnetPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	for b := range segments {
 		all = append(all, dilation{segments[b], ratios[b], heads})
 	}
-	p := pattern[T]{
-		name: r.row.Name, sees: all, softmax: &attention.PairSoftmax[T]{Scale: scale},
-		setting: fmt.Sprintf("longnet segments=%d ratios=%d form=%s scale=%s", segments, ratios, form, scaleText(scale)),
+	p := sparseSoftmax[T]{
+		name: r.row.Name, rule: all, softmax: &attention.PairSoftmax[T]{Scale: scale},
+		setting: fmt.Sprintf("longnet segments=%d ratios=%d form=%s scale=%s", segments, ratios, form, formatScale(scale)),
 	}
 	if form == "code" {
-		return &mixed[T]{p, all}, nil
+		return &branchMixture[T]{p, all}, nil
 	}
 	return &p, nil
 }
@@ -66,9 +66,9 @@ func longnetPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 // all branches: a pair counts once in each that has it.
 type dilations []dilation
 
-func (d dilations) pairs(p *attention.Pairs, s *span) {
+func (d dilations) addPairs(p *attention.Pairs, s *headGeometry) {
 	for i := range d {
-		d[i].pairs(p, s)
+		d[i].addPairs(p, s)
 	}
 }
 
@@ -79,25 +79,25 @@ type dilation struct {
 	heads          int // of the form of the code; 0: of the paper
 }
 
-// first returns the number in a segment of the first token that a head keeps.
-func (d *dilation) first(head int) int {
+// firstToken returns the number in a segment of the first token that a head keeps.
+func (d *dilation) firstToken(head int) int {
 	if d.heads > 0 {
 		return head / ((d.heads + d.ratio - 1) / d.ratio) % d.ratio
 	}
 	return head % d.ratio
 }
 
-func (d *dilation) pairs(p *attention.Pairs, s *span) {
-	first := d.first(s.head)
-	for begin := s.off / d.segment * d.segment; begin < min(s.off+s.n, s.m); begin += d.segment {
+func (d *dilation) addPairs(p *attention.Pairs, s *headGeometry) {
+	first := d.firstToken(s.head)
+	for begin := s.offset / d.segment * d.segment; begin < min(s.offset+s.n, s.m); begin += d.segment {
 		end := begin + d.segment
 		keys := attention.Every(d.ratio, begin+first, min(end, s.m))
 		// The first query that is kept, at or after off.
 		at := begin + first
-		if at < s.off {
-			at += (s.off - at + d.ratio - 1) / d.ratio * d.ratio
+		if at < s.offset {
+			at += (s.offset - at + d.ratio - 1) / d.ratio * d.ratio
 		}
-		queries := attention.Every(d.ratio, at-s.off, min(end-s.off, s.n))
+		queries := attention.Every(d.ratio, at-s.offset, min(end-s.offset, s.n))
 		if queries.N == 0 || keys.N == 0 {
 			continue
 		}
@@ -111,34 +111,34 @@ func (d *dilation) pairs(p *attention.Pairs, s *span) {
 	}
 }
 
-// mixed is a pattern whose branches are mixed with weights that are constant in
+// branchMixture is a pattern whose branches are mixed with weights that are constant in
 // gradients: each has outputs of its own.
-type mixed[T tensor.Float] struct {
-	pattern[T]
+type branchMixture[T tensor.Float] struct {
+	sparseSoftmax[T]
 	branches dilations
 }
 
 // Forward keeps of each branch the logarithms of its sums of weights and its
 // outputs.
-func (m *mixed[T]) Forward(h *attention.Head[T]) {
+func (m *branchMixture[T]) Forward(h *attention.Head[T]) {
 	n, dv := h.Out.Rows, h.Out.Cols
 	saved := h.Save(len(m.branches) * n * (1 + dv))
 	one := *h
 	for b := range m.branches {
-		lse, out := branch(saved, b, n, dv)
+		lse, out := splitBranch(saved, b, n, dv)
 		one.Out = out
-		pairs := pairsOf[T](&m.branches[b], h)
+		pairs := visiblePairs[T](&m.branches[b], h)
 		m.softmax.Forward(&one, lse, pairs)
 		pairs.Release()
 	}
-	weights := m.weights(h, saved)
+	weights := m.branchWeights(h, saved)
 	h.Unseen = 0
 	for i := range n {
 		row := h.Out.Row(i)
 		clear(row)
 		var sum T
 		for b := range m.branches {
-			_, out := branch(saved, b, n, dv)
+			_, out := splitBranch(saved, b, n, dv)
 			h.Table.Axpy(row, weights.Row(b)[i], out.Row(i))
 			sum += weights.Row(b)[i]
 		}
@@ -149,32 +149,32 @@ func (m *mixed[T]) Forward(h *attention.Head[T]) {
 }
 
 // Backward gives each branch its share of the gradient.
-func (m *mixed[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+func (m *branchMixture[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
 	n, dv := h.Out.Rows, h.Out.Cols
 	g.Clear()
-	weights, dout := m.weights(h, h.Saved), h.Take(n, dv)
+	weights, dout := m.branchWeights(h, h.Saved), h.Take(n, dv)
 	for b := range m.branches {
-		lse, out := branch(h.Saved, b, n, dv)
+		lse, out := splitBranch(h.Saved, b, n, dv)
 		h.Table.ScaleRows(dout.Data, dv, g.DOut.Data, g.DOut.Stride, dv, weights.Row(b))
-		pairs := pairsOf[T](&m.branches[b], h)
+		pairs := visiblePairs[T](&m.branches[b], h)
 		m.softmax.Backward(h, g, out, dout, lse, pairs)
 		pairs.Release()
 	}
 }
 
-// weights returns what mixes the branches [branches, n]: the softmax of the
+// branchWeights returns what mixes the branches [branches, n]: the softmax of the
 // logarithms of their sums of weights, or zeros.
-func (m *mixed[T]) weights(h *attention.Head[T], saved []T) tensor.Mat[T] {
+func (m *branchMixture[T]) branchWeights(h *attention.Head[T], saved []T) tensor.Mat[T] {
 	n, dv := h.Out.Rows, h.Out.Cols
 	w := h.Take(len(m.branches), n)
 	for i := range n {
 		top, sum := math.Inf(-1), 0.0
 		for b := range m.branches {
-			lse, _ := branch(saved, b, n, dv)
+			lse, _ := splitBranch(saved, b, n, dv)
 			top = max(top, float64(lse[i]))
 		}
 		for b := range m.branches {
-			lse, _ := branch(saved, b, n, dv)
+			lse, _ := splitBranch(saved, b, n, dv)
 			x := 0.0
 			if !math.IsInf(float64(lse[i]), -1) {
 				x = math.Exp2(float64(lse[i]) - top)
@@ -189,8 +189,8 @@ func (m *mixed[T]) weights(h *attention.Head[T], saved []T) tensor.Mat[T] {
 	return w
 }
 
-// branch returns what is saved of one.
-func branch[T tensor.Float](saved []T, b, n, dv int) (lse []T, out tensor.Mat[T]) {
+// splitBranch returns what is saved of one.
+func splitBranch[T tensor.Float](saved []T, b, n, dv int) (lse []T, out tensor.Mat[T]) {
 	part := saved[b*n*(1+dv):][:n*(1+dv)]
 	return part[:n], tensor.Mat[T]{Data: part[n:], Rows: n, Cols: dv, Stride: dv}
 }

@@ -22,7 +22,7 @@ var luna = Row{
 		{"form", "encoder", "encoder: two softmax attentions, not causal; causal: the causal one, which is another function"},
 		{"omega", "elu+1", "of form=causal: elu+1, softplus (log2(1+2^x), as in the authors' program) or elu, whose weights may be negative"},
 		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},
-		seed,
+		seedSetting,
 	},
 	Params: []Param{
 		{"p", "(H,length,D)", "queries of the packed sequence"},
@@ -30,14 +30,14 @@ var luna = Row{
 	fit: func(o *Options, shapes map[string][]int) {
 		if p := shapes["p"]; len(p) == 3 {
 			o.Heads = p[0]
-			o.say("length", strconv.Itoa(p[1]))
+			o.setDefault("length", strconv.Itoa(p[1]))
 		}
 	},
-	f32: headwise(lunaHead[float32]),
-	f64: headwise(lunaHead[float64]),
+	f32: headwiseBuilder(newLuna[float32]),
+	f64: headwiseBuilder(newLuna[float64]),
 }
 
-func lunaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newLuna[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	length, err := r.whole("length", 1, 4096)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func lunaHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	for i := range p.Data {
 		p.Data[i] = T(key.Normal(uint64(i)))
 	}
-	setting := fmt.Sprintf("luna form=%s length=%d scale=%s", form, length, scaleText(scale))
+	setting := fmt.Sprintf("luna form=%s length=%d scale=%s", form, length, formatScale(scale))
 	if form == "causal" {
 		omegas := map[string]attention.PackMap[T]{"elu+1": eluPlusOne[T]{}, "softplus": softplus[T]{}, "elu": elu[T]{}}
 		return attention.NewPack(r.row.Name, setting+" omega="+omega, p, omegas[omega], scale), nil
@@ -108,67 +108,67 @@ func (x *lunaEncoder[T]) Check(c *attention.Call[T]) error {
 // lunaPass is a head on its way. The packed keys and values lie side by side, as
 // the keys and values that are packed do.
 type lunaPass[T tensor.Float] struct {
-	kv, packed tensor.Mat[T]
-	lse, under []T // of the packed queries, and of the queries
-	p          tensor.Mat[T]
-	at         int // of p among the parameters
+	kv, packed        tensor.Mat[T]
+	packLSE, queryLSE []T // of the packed queries, and of the queries
+	p                 tensor.Mat[T]
+	offset            int // of p among the parameters
 }
 
-func (x *lunaEncoder[T]) open(h *attention.Head[T], saved []T) lunaPass[T] {
+func (x *lunaEncoder[T]) newPass(h *attention.Head[T], saved []T) lunaPass[T] {
 	all := x.params.All()[0]
 	l, d, w := all.Shape[1], h.K.Cols, h.K.Cols+h.V.Cols
-	p := lunaPass[T]{kv: h.Take(h.K.Rows, w), at: min(h.Head, all.Shape[0]-1) * l * d}
+	p := lunaPass[T]{kv: h.Take(h.K.Rows, w), offset: min(h.Head, all.Shape[0]-1) * l * d}
 	for j := range p.kv.Rows {
 		copy(p.kv.Row(j), h.K.Row(j))
 		copy(p.kv.Row(j)[d:], h.V.Row(j))
 	}
-	p.p = tensor.Mat[T]{Data: all.Data[p.at:][:l*d], Rows: l, Cols: d, Stride: d}
+	p.p = tensor.Mat[T]{Data: all.Data[p.offset:][:l*d], Rows: l, Cols: d, Stride: d}
 	p.packed = tensor.Mat[T]{Data: saved[:l*w], Rows: l, Cols: w, Stride: w}
-	p.lse, p.under = saved[l*w:][:l], saved[l*w+l:]
+	p.packLSE, p.queryLSE = saved[l*w:][:l], saved[l*w+l:]
 	return p
 }
 
-func (p *lunaPass[T]) pack(h *attention.Head[T]) *attention.Rows[T] {
+func (p *lunaPass[T]) packRows(h *attention.Head[T]) *attention.Rows[T] {
 	return &attention.Rows[T]{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
 }
 
-func (p *lunaPass[T]) unpack(h *attention.Head[T]) *attention.Rows[T] {
+func (p *lunaPass[T]) unpackRows(h *attention.Head[T]) *attention.Rows[T] {
 	d := h.K.Cols
-	return &attention.Rows[T]{Q: h.Q, K: columns(p.packed, 0, d), V: columns(p.packed, d, p.packed.Cols)}
+	return &attention.Rows[T]{Q: h.Q, K: sliceColumns(p.packed, 0, d), V: sliceColumns(p.packed, d, p.packed.Cols)}
 }
 
-// columns returns columns j0 to j1 of x.
-func columns[T tensor.Float](x tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
+// sliceColumns returns columns j0 to j1 of x.
+func sliceColumns[T tensor.Float](x tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
 	return tensor.Mat[T]{Data: x.Data[j0:], Rows: x.Rows, Cols: j1 - j0, Stride: x.Stride}
 }
 
 func (x *lunaEncoder[T]) Forward(h *attention.Head[T]) {
 	l := x.params.All()[0].Shape[1]
-	p := x.open(h, h.Save(l*(h.K.Cols+h.V.Cols+1)+h.Q.Rows))
-	x.softmax.Forward(h.Scratch, p.packed, p.lse, p.pack(h))
-	x.softmax.Forward(h.Scratch, h.Out, p.under, p.unpack(h))
+	p := x.newPass(h, h.Save(l*(h.K.Cols+h.V.Cols+1)+h.Q.Rows))
+	x.softmax.Forward(h.Scratch, p.packed, p.packLSE, p.packRows(h))
+	x.softmax.Forward(h.Scratch, h.Out, p.queryLSE, p.unpackRows(h))
 }
 
 func (x *lunaEncoder[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	p := x.open(h, h.Saved)
+	p := x.newPass(h, h.Saved)
 	d, w := h.K.Cols, p.kv.Cols
 	dpacked, dkv, dp := h.Take(p.packed.Rows, w), h.Take(h.K.Rows, w), h.Take(p.p.Rows, d)
 	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{
-		DOut: g.DOut, DQ: g.DQ, DK: columns(dpacked, 0, d), DV: columns(dpacked, d, w),
-	}, h.Out, p.under, p.unpack(h))
-	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.lse, p.pack(h))
+		DOut: g.DOut, DQ: g.DQ, DK: sliceColumns(dpacked, 0, d), DV: sliceColumns(dpacked, d, w),
+	}, h.Out, p.queryLSE, p.unpackRows(h))
+	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.packLSE, p.packRows(h))
 	for j := range dkv.Rows {
 		h.Table.Add(g.DK.Row(j), g.DK.Row(j), dkv.Row(j)[:d])
 		copy(g.DV.Row(j), dkv.Row(j)[d:])
 	}
-	h.Table.Add(g.Params[0][p.at:][:len(dp.Data)], g.Params[0][p.at:], dp.Data)
+	h.Table.Add(g.Params[0][p.offset:][:len(dp.Data)], g.Params[0][p.offset:], dp.Data)
 }
 
 func (x *lunaEncoder[T]) Cost(s attention.Shape) attention.Cost {
 	n, m, d, dv, l := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv), float64(x.params.All()[0].Shape[1])
 	return attention.Cost{
 		FLOPs: 2 * l * (m*(2*d+dv) + n*(d+dv)),
-		Bytes: sizeOf[T]() * (m*(d+dv) + l*(d+dv+1) + n),
+		Bytes: elementBytes[T]() * (m*(d+dv) + l*(d+dv+1) + n),
 	}
 }
 

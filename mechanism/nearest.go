@@ -2,23 +2,23 @@ package mechanism
 
 import "slices"
 
-// nearest returns at most three of names, nearest first: those that a third of the
+// nearestNames returns at most three of names, nearest first: those that a third of the
 // name's letters, or one, turns into it. None may be.
-func nearest(name string, names []string) []string {
+func nearestNames(name string, names []string) []string {
 	limit := max(1, len(name)/3)
 	var near []string
 	for _, other := range names {
-		if name != "" && distance(name, other) <= limit {
+		if name != "" && editDistance(name, other) <= limit {
 			near = append(near, other)
 		}
 	}
-	slices.SortStableFunc(near, func(a, b string) int { return distance(name, a) - distance(name, b) })
+	slices.SortStableFunc(near, func(a, b string) int { return editDistance(name, a) - editDistance(name, b) })
 	return near[:min(3, len(near))]
 }
 
-// distance is the number of letters to insert, delete or replace (Levenshtein
+// editDistance is the number of letters to insert, delete or replace (Levenshtein
 // 1966) that turn a into b.
-func distance(a, b string) int {
+func editDistance(a, b string) int {
 	row := make([]int, len(b)+1) // distances of a's first i letters
 	for j := range row {
 		row[j] = j

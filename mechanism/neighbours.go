@@ -5,15 +5,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// segment returns the rows i0 ≤ i < i1 of part p when n rows are cut into so many
+// segmentBounds returns the rows i0 ≤ i < i1 of part p when n rows are cut into so many
 // parts of neighbours, whose sizes differ by one at most. No part is empty where
 // there are as many rows.
-func segment(p, parts, n int) (i0, i1 int) { return p * n / parts, (p + 1) * n / parts }
+func segmentBounds(p, parts, n int) (i0, i1 int) { return p * n / parts, (p + 1) * n / parts }
 
 // segmentMeans sets each row of dst to the mean of its part of the rows of x.
 func segmentMeans[T tensor.Float](h *attention.Head[T], dst, x tensor.Mat[T]) {
 	for p := range dst.Rows {
-		i0, i1 := segment(p, dst.Rows, x.Rows)
+		i0, i1 := segmentBounds(p, dst.Rows, x.Rows)
 		row := dst.Row(p)
 		clear(row)
 		for i := i0; i < i1; i++ {
@@ -26,7 +26,7 @@ func segmentMeans[T tensor.Float](h *attention.Head[T], dst, x tensor.Mat[T]) {
 // segmentMeansGrad adds to dx the gradient of x, of that of its means.
 func segmentMeansGrad[T tensor.Float](h *attention.Head[T], dx, dmeans tensor.Mat[T]) {
 	for p := range dmeans.Rows {
-		i0, i1 := segment(p, dmeans.Rows, dx.Rows)
+		i0, i1 := segmentBounds(p, dmeans.Rows, dx.Rows)
 		for i := i0; i < i1; i++ {
 			h.Table.Axpy(dx.Row(i), 1/T(i1-i0), dmeans.Row(p))
 		}

@@ -21,7 +21,7 @@ var nystrom = Row{
 		{"iterations", "6", "towards the pseudo-inverse, 0 to 64; Saved.Residual tells how near they came"},
 		{"conv", "0", "tokens of a convolution of the values that is added to the output, an odd number; 0: none"},
 		{"form", "paper", "paper: masked keys are absent; code: masked keys are zeros in the means, as in the authors' program"},
-		seed,
+		seedSetting,
 	},
 	Params: []Param{
 		{"conv", "(H,conv)", "weights of the convolution, where there is one"},
@@ -29,24 +29,24 @@ var nystrom = Row{
 	fit: func(o *Options, shapes map[string][]int) {
 		if conv := shapes["conv"]; len(conv) == 2 {
 			o.Heads = conv[0]
-			o.say("conv", strconv.Itoa(conv[1]))
+			o.setDefault("conv", strconv.Itoa(conv[1]))
 		}
 	},
-	f32: headwise(nystromHead[float32]),
-	f64: headwise(nystromHead[float64]),
+	f32: headwiseBuilder(newNystrom[float32]),
+	f64: headwiseBuilder(newNystrom[float64]),
 }
 
 // nystromAttention is o = F·Z·(B·v) with the softmax F of queries and landmarks
 // of keys, B of landmarks of queries and keys, and Z the pseudo-inverse of A,
 // that of landmarks and landmarks.
 type nystromAttention[T tensor.Float] struct {
-	landmarks, iterations, width int
-	zeros                        bool // masked keys are zeros, not absent
-	params                       *param.Set[T]
-	softmax                      *attention.Softmax[T]
+	landmarks, iterations, convWidth int
+	maskedAsZero                     bool // masked keys are zeros, not absent
+	params                           *param.Set[T]
+	softmax                          *attention.Softmax[T]
 }
 
-func nystromHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newNystrom[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	x := &nystromAttention[T]{softmax: attention.NewSoftmax[T](0)}
 	var err error
 	if x.landmarks, err = r.whole("landmarks", 1, 4096); err != nil {
@@ -55,23 +55,23 @@ func nystromHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if x.iterations, err = r.whole("iterations", 0, 64); err != nil {
 		return nil, err
 	}
-	if x.width, err = r.whole("conv", 0, 4097); err != nil || x.width > 0 && x.width%2 == 0 {
+	if x.convWidth, err = r.whole("conv", 0, 4097); err != nil || x.convWidth > 0 && x.convWidth%2 == 0 {
 		return nil, r.refuse("conv", "an odd number up to 4097, or 0")
 	}
 	form, err := r.choice("form", "paper", "code")
 	if err != nil {
 		return nil, err
 	}
-	x.zeros = form == "code"
+	x.maskedAsZero = form == "code"
 	key, err := r.key()
 	if err != nil {
 		return nil, err
 	}
-	if x.width > 0 {
+	if x.convWidth > 0 {
 		x.params = new(param.Set[T])
-		conv := x.params.New("conv", true, max(r.o.Heads, 1), x.width)
+		conv := x.params.New("conv", true, max(r.o.Heads, 1), x.convWidth)
 		for i := range conv.Data {
-			conv.Data[i] = T((2*key.Float64(uint64(i)) - 1) / math.Sqrt(float64(x.width)))
+			conv.Data[i] = T((2*key.Float64(uint64(i)) - 1) / math.Sqrt(float64(x.convWidth)))
 		}
 	}
 	return x, nil
@@ -83,17 +83,17 @@ func (x *nystromAttention[T]) Traits() attention.Traits {
 
 func (x *nystromAttention[T]) Setting() string {
 	form := "paper"
-	if x.zeros {
+	if x.maskedAsZero {
 		form = "code"
 	}
-	return fmt.Sprintf("nystrom landmarks=%d iterations=%d conv=%d form=%s", x.landmarks, x.iterations, x.width, form)
+	return fmt.Sprintf("nystrom landmarks=%d iterations=%d conv=%d form=%s", x.landmarks, x.iterations, x.convWidth, form)
 }
 
 func (x *nystromAttention[T]) Params() *param.Set[T]    { return x.params }
 func (x *nystromAttention[T]) Constants() *param.Set[T] { return nil }
 
 func (x *nystromAttention[T]) Check(c *attention.Call[T]) error {
-	if x.width == 0 {
+	if x.convWidth == 0 {
 		return nil
 	}
 	return checkHeads("conv of nystrom", x.params.All()[0].Shape[0], c.Q.H)
@@ -110,13 +110,13 @@ type nystromPass[T tensor.Float] struct {
 	o       tensor.Mat[T] // output before the convolution
 }
 
-// open sets what follows from the inputs, and the room of the rest.
-func (x *nystromAttention[T]) open(h *attention.Head[T], saved []T) nystromPass[T] {
+// newPass sets what follows from the inputs, and the room of the rest.
+func (x *nystromAttention[T]) newPass(h *attention.Head[T], saved []T) nystromPass[T] {
 	p := nystromPass[T]{q: h.Q, k: h.K, v: h.V, mask: h.Mask}
-	if !x.zeros {
+	if !x.maskedAsZero {
 		p.k, p.v, p.mask = h.Compact(h.K), h.Compact(h.V), nil
 	}
-	l := x.count(p.q.Rows, p.k.Rows)
+	l := x.countLandmarks(p.q.Rows, p.k.Rows)
 	p.ql, p.kl = h.Take(l, p.q.Cols), h.Take(l, p.k.Cols)
 	segmentMeans(h, p.ql, p.q)
 	segmentMeans(h, p.kl, p.k)
@@ -137,20 +137,20 @@ func (x *nystromAttention[T]) open(h *attention.Head[T], saved []T) nystromPass[
 	p.f, p.b = next(n), next(l)
 	p.u, p.w, p.z = matrix(l, dv), matrix(l, dv), matrix(l, l)
 	p.o = h.Out
-	if x.width > 0 {
+	if x.convWidth > 0 {
 		p.o = matrix(n, dv)
 	}
 	return p
 }
 
-// count is the number of landmarks.
-func (x *nystromAttention[T]) count(n, m int) int { return min(x.landmarks, n, m) }
+// countLandmarks is the number of landmarks.
+func (x *nystromAttention[T]) countLandmarks(n, m int) int { return min(x.landmarks, n, m) }
 
-// saved is the number of elements that Forward keeps.
-func (x *nystromAttention[T]) saved(n, m, dv int) int {
-	l := x.count(n, m)
+// savedSize is the number of elements that Forward keeps.
+func (x *nystromAttention[T]) savedSize(n, m, dv int) int {
+	l := x.countLandmarks(n, m)
 	size := n + l + 2*l*dv + l*l
-	if x.width > 0 {
+	if x.convWidth > 0 {
 		size += n * dv
 	}
 	return size
@@ -158,37 +158,37 @@ func (x *nystromAttention[T]) saved(n, m, dv int) int {
 
 func (x *nystromAttention[T]) Forward(h *attention.Head[T]) {
 	m := h.K.Rows
-	if !x.zeros {
+	if !x.maskedAsZero {
 		m = h.Existing()
 	}
-	p := x.open(h, h.Save(x.saved(h.Q.Rows, m, h.V.Cols)))
+	p := x.newPass(h, h.Save(x.savedSize(h.Q.Rows, m, h.V.Cols)))
 	h.Residual = h.PseudoInverse(p.z, p.a, x.iterations)
-	x.softmax.Forward(h.Scratch, p.u, p.b, p.near())
+	x.softmax.Forward(h.Scratch, p.u, p.b, p.landmarkRows())
 	h.Product(p.w, p.z, p.u, false, false, false)
-	x.softmax.Forward(h.Scratch, p.o, p.f, p.far())
-	if x.width > 0 {
+	x.softmax.Forward(h.Scratch, p.o, p.f, p.queryRows())
+	if x.convWidth > 0 {
 		for i := range p.o.Rows {
 			copy(h.Out.Row(i), p.o.Row(i))
 		}
-		x.convolve(h)
+		x.addConvolution(h)
 	}
 }
 
-// near is the softmax B of landmarks of queries over keys, far F of queries over
+// landmarkRows is the softmax B of landmarks of queries over keys, far F of queries over
 // landmarks of keys.
-func (p *nystromPass[T]) near() *attention.Rows[T] {
+func (p *nystromPass[T]) landmarkRows() *attention.Rows[T] {
 	return &attention.Rows[T]{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
 }
 
-func (p *nystromPass[T]) far() *attention.Rows[T] {
+func (p *nystromPass[T]) queryRows() *attention.Rows[T] {
 	return &attention.Rows[T]{Q: p.q, K: p.kl, V: p.w}
 }
 
 func (x *nystromAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	p := x.open(h, h.Saved)
+	p := x.newPass(h, h.Saved)
 	l := p.a.Rows
 	dkl, dw := h.Take(l, p.k.Cols), h.Take(l, p.v.Cols)
-	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.far())
+	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.queryRows())
 
 	dz, du := h.Take(l, l), h.Take(l, p.v.Cols)
 	h.Product(dz, dw, p.u, false, true, false)
@@ -196,10 +196,10 @@ func (x *nystromAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 
 	dql := h.Take(l, p.q.Cols)
 	dk, dv := g.DK, g.DV
-	if !x.zeros {
+	if !x.maskedAsZero {
 		dk, dv = h.Compacted(dk, p.k.Rows), h.Compacted(dv, p.k.Rows)
 	}
-	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.near())
+	x.softmax.Backward(h.Scratch, &attention.RowsGrad[T]{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.landmarkRows())
 
 	da := h.Take(l, l)
 	clear(da.Data)
@@ -210,45 +210,45 @@ func (x *nystromAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGr
 	h.Product(dkl, da, p.ql, true, false, true)
 	segmentMeansGrad(h, g.DQ, dql)
 	segmentMeansGrad(h, dk, dkl)
-	if !x.zeros {
+	if !x.maskedAsZero {
 		h.Spread(g.DK, dk)
 		h.Spread(g.DV, dv)
 	}
-	if x.width > 0 {
-		x.convolveGrad(h, g)
+	if x.convWidth > 0 {
+		x.addConvolutionGrad(h, g)
 	}
 }
 
-// weights are those of the head's convolution, as is their place among all.
-func (x *nystromAttention[T]) weights(h *attention.Head[T]) (w []T, at int) {
+// convWeights are those of the head's convolution, as is their place among all.
+func (x *nystromAttention[T]) convWeights(h *attention.Head[T]) (w []T, at int) {
 	p := x.params.All()[0]
-	at = min(h.Head, p.Shape[0]-1) * x.width
-	return p.Data[at:][:x.width], at
+	at = min(h.Head, p.Shape[0]-1) * x.convWidth
+	return p.Data[at:][:x.convWidth], at
 }
 
-// tap returns the tokens j0 ≤ j < j1 whose values weight t of the convolution
+// tapTokens returns the tokens j0 ≤ j < j1 whose values weight t of the convolution
 // takes to outputs j - shift.
-func (x *nystromAttention[T]) tap(h *attention.Head[T], t int) (j0, j1, shift int) {
-	shift = t - x.width/2
+func (x *nystromAttention[T]) tapTokens(h *attention.Head[T], t int) (j0, j1, shift int) {
+	shift = t - x.convWidth/2
 	return max(0, shift), min(h.V.Rows, h.Out.Rows+shift), shift
 }
 
-// convolve adds the convolution of the values, beyond whose ends there are
+// addConvolution adds the convolution of the values, beyond whose ends there are
 // zeros, each channel by itself.
-func (x *nystromAttention[T]) convolve(h *attention.Head[T]) {
-	w, _ := x.weights(h)
+func (x *nystromAttention[T]) addConvolution(h *attention.Head[T]) {
+	w, _ := x.convWeights(h)
 	for t, y := range w {
-		j0, j1, shift := x.tap(h, t)
+		j0, j1, shift := x.tapTokens(h, t)
 		for j := j0; j < j1; j++ {
 			h.Table.Axpy(h.Out.Row(j-shift), y, h.V.Row(j))
 		}
 	}
 }
 
-func (x *nystromAttention[T]) convolveGrad(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	w, at := x.weights(h)
+func (x *nystromAttention[T]) addConvolutionGrad(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	w, at := x.convWeights(h)
 	for t, y := range w {
-		j0, j1, shift := x.tap(h, t)
+		j0, j1, shift := x.tapTokens(h, t)
 		for j := j0; j < j1; j++ {
 			if h.Exists(j) {
 				do := g.DOut.Row(j - shift)
@@ -261,8 +261,8 @@ func (x *nystromAttention[T]) convolveGrad(h *attention.Head[T], g *attention.He
 
 func (x *nystromAttention[T]) Cost(s attention.Shape) attention.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
-	l := float64(x.count(s.N, s.M))
-	products := float64(4*x.iterations+3)*l*l*l + l*l*dv + (n+m)*l*(d+dv) + l*l*d + float64(x.width)*n*dv
-	kept := float64(x.saved(s.N, s.M, s.Dv)) + 7*l*l + 2*l*d
-	return attention.Cost{FLOPs: 2 * products, Bytes: sizeOf[T]() * kept}
+	l := float64(x.countLandmarks(s.N, s.M))
+	products := float64(4*x.iterations+3)*l*l*l + l*l*dv + (n+m)*l*(d+dv) + l*l*d + float64(x.convWidth)*n*dv
+	kept := float64(x.savedSize(s.N, s.M, s.Dv)) + 7*l*l + 2*l*d
+	return attention.Cost{FLOPs: 2 * products, Bytes: elementBytes[T]() * kept}
 }

@@ -9,70 +9,70 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// pattern is softmax over the keys that a query sees by its place.
-type pattern[T tensor.Float] struct {
+// sparseSoftmax is softmax over the keys that a query sees by its place.
+type sparseSoftmax[T tensor.Float] struct {
 	name, setting string
-	sees          sight
+	rule          visibilityRule
 	softmax       *attention.PairSoftmax[T]
 	// window is the number of keys up to its own that a causal query sees at
 	// most, and period what places may be shifted by; 0: no bound.
 	window, period int
 }
 
-// sight adds the pairs of a head that see each other.
-type sight interface {
-	pairs(p *attention.Pairs, s *span)
+// visibilityRule adds the pairs of a head that see each other.
+type visibilityRule interface {
+	addPairs(p *attention.Pairs, s *headGeometry)
 }
 
-// span is n queries of a head, the first of which stands at the place of key
+// headGeometry is n queries of a head, the first of which stands at the place of key
 // off, and m keys.
-type span struct {
-	n, m, off, head int
-	causal          bool
+type headGeometry struct {
+	n, m, offset, head int
+	causal             bool
 }
 
-func (p *pattern[T]) Traits() attention.Traits {
+func (p *sparseSoftmax[T]) Traits() attention.Traits {
 	return attention.Traits{Name: p.name, Positive: true, Causal: true, Streaming: p.window > 0}
 }
 
-func (p *pattern[T]) Setting() string                       { return p.setting }
-func (p *pattern[T]) Params() *param.Set[T]                 { return nil }
-func (p *pattern[T]) Constants() *param.Set[T]              { return nil }
-func (p *pattern[T]) Check(*attention.Call[T]) error        { return nil }
-func (p *pattern[T]) Window() (keys, period int)            { return p.window, p.period }
-func (p *pattern[T]) Cost(s attention.Shape) attention.Cost { return pairsCost[T](p.sees, s) }
+func (p *sparseSoftmax[T]) Setting() string                       { return p.setting }
+func (p *sparseSoftmax[T]) Params() *param.Set[T]                 { return nil }
+func (p *sparseSoftmax[T]) Constants() *param.Set[T]              { return nil }
+func (p *sparseSoftmax[T]) Check(*attention.Call[T]) error        { return nil }
+func (p *sparseSoftmax[T]) Window() (keys, period int)            { return p.window, p.period }
+func (p *sparseSoftmax[T]) Cost(s attention.Shape) attention.Cost { return pairsCost[T](p.rule, s) }
 
 // pairsCost is that of the pairs of one head.
-func pairsCost[T tensor.Float](sees sight, s attention.Shape) attention.Cost {
-	x := span{n: s.N, m: s.M, causal: s.Causal}
+func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) attention.Cost {
+	x := headGeometry{n: s.N, m: s.M, causal: s.Causal}
 	if s.Causal {
-		x.off = max(s.M-s.N, 0)
+		x.offset = max(s.M-s.N, 0)
 		x.n = min(s.N, s.M)
 	}
 	p := attention.NewPairs()
 	defer p.Release()
-	sees.pairs(p, &x)
+	sees.addPairs(p, &x)
 	const tile = 64 * 128
 	return attention.Cost{
 		FLOPs: 2 * float64(p.Count()) * float64(s.D+s.Dv+3),
-		Bytes: sizeOf[T]()*float64(3*s.N+tile+2*128*(s.D+s.Dv)) + 8*float64(p.Bounds()),
+		Bytes: elementBytes[T]()*float64(3*s.N+tile+2*128*(s.D+s.Dv)) + 8*float64(p.Bounds()),
 	}
 }
 
-func pairsOf[T tensor.Float](sees sight, h *attention.Head[T]) *attention.Pairs {
+func visiblePairs[T tensor.Float](sees visibilityRule, h *attention.Head[T]) *attention.Pairs {
 	p := attention.NewPairs()
-	sees.pairs(p, &span{n: h.Q.Rows, m: h.K.Rows, off: h.Off, head: h.Head, causal: h.Causal})
+	sees.addPairs(p, &headGeometry{n: h.Q.Rows, m: h.K.Rows, offset: h.Off, head: h.Head, causal: h.Causal})
 	return p
 }
 
-func (p *pattern[T]) Forward(h *attention.Head[T]) {
-	pairs := pairsOf(p.sees, h)
+func (p *sparseSoftmax[T]) Forward(h *attention.Head[T]) {
+	pairs := visiblePairs(p.rule, h)
 	defer pairs.Release()
 	p.softmax.Forward(h, h.Save(h.Q.Rows), pairs)
 }
 
-func (p *pattern[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	pairs := pairsOf(p.sees, h)
+func (p *sparseSoftmax[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	pairs := visiblePairs(p.rule, h)
 	defer pairs.Release()
 	g.Clear()
 	p.softmax.Backward(h, g, h.Out, g.DOut, h.Saved, pairs)
@@ -91,10 +91,12 @@ func (r *reader) numbers(name string, lo, hi int) ([]int, error) {
 	return list, nil
 }
 
-// softmaxScale is the setting of rows that have the weights of softmax.
-var softmaxScale = Setting{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"}
+// softmaxScaleSetting is the setting of rows that have the weights of softmax.
+var softmaxScaleSetting = Setting{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"}
 
-func (r *reader) softmaxScale() (float64, error) { return r.positive(softmaxScale.Name, "1/sqrt(D)") }
+func (r *reader) softmaxScale() (float64, error) {
+	return r.positive(softmaxScaleSetting.Name, "1/sqrt(D)")
+}
 
-// largest is the largest number of tokens that settings may name.
-const largest = 1 << 30
+// maxSettingTokens is the largest number of tokens that settings may name.
+const maxSettingTokens = 1 << 30

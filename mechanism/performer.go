@@ -28,8 +28,8 @@ var performer = Row{
 		{"form", "paper", "paper, or as programs have it (code): kernel=softmax less the largest exponent of all keys, with 1e-4 added to " +
 			"features, and kernel=relu with 1e-3 added to them and 1e-6 to sums of them (performer-pytorch; the latter where it is causal); " +
 			"kernel=hyperbolic less the largest |x|²/√D, with 1e-6 added to the sum (fast-transformers). Only relu is causal then"},
-		redrawn,
-		seed,
+		redrawSetting,
+		seedSetting,
 	},
 	Constants: []Param{
 		{"projection", "(M, D)", "rows w of the projection, the same for all heads"},
@@ -44,8 +44,8 @@ func newPerformer[T tensor.Float](r *reader) (attention.Mechanism[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	if f := s.Features.(*favor[T]); r.value("form") == "code" && f.kernel != "relu" {
-		return attention.NewHeadwise(&favorWhole[T]{f}), nil
+	if f := s.Features.(*favorFeatures[T]); r.value("form") == "code" && f.kernel != "relu" {
+		return attention.NewHeadwise(&favorHead[T]{f}), nil
 	}
 	return attention.New(s)
 }
@@ -55,7 +55,7 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if d == 0 {
 		return s, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
-	f := &favor[T]{d: d}
+	f := &favorFeatures[T]{d: d}
 	if f.kernel, err = r.choice("kernel", "softmax", "hyperbolic", "relu"); err != nil {
 		return s, err
 	}
@@ -95,7 +95,7 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if err != nil {
 		return s, err
 	}
-	if f.code = form == "code"; f.code {
+	if f.codeForm = form == "code"; f.codeForm {
 		if featureEps != 0 || s.Eps != 0 {
 			return s, fmt.Errorf("performer: setting form=code: it has feature_eps and eps of its own, which are not set")
 		}
@@ -111,10 +111,10 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if _, err := r.redraws(); err != nil {
 		return s, err
 	}
-	f.featureEps, f.exact = T(featureEps), s.Eps > 0
-	f.root = math.Sqrt(scale)
+	f.featureEps, f.hasEps = T(featureEps), s.Eps > 0
+	f.rootScale = math.Sqrt(scale)
 	if scale == 0 {
-		f.root = math.Pow(float64(d), -0.25)
+		f.rootScale = math.Pow(float64(d), -0.25)
 	}
 	if err := r.room("projection", max(f.rows, d), d); err != nil { // drawn in squares
 		return s, err
@@ -123,8 +123,8 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	drawProjection(f.w.Data, f.rows, d, projection == "orthogonal", norms == "sqrt(D)", key)
 	s.Name = r.row.Name
 	s.Setting = fmt.Sprintf("performer kernel=%s scale=%s feature_eps=%s eps=%s",
-		f.kernel, scaleText(scale), r.value("feature_eps"), strconv.FormatFloat(s.Eps, 'g', -1, 64))
-	if f.code {
+		f.kernel, formatScale(scale), r.value("feature_eps"), strconv.FormatFloat(s.Eps, 'g', -1, 64))
+	if f.codeForm {
 		s.Setting += " form=code"
 	}
 	f.eps, f.setting = T(s.Eps), s.Setting
@@ -147,12 +147,12 @@ func drawProjection[T tensor.Float](w []T, rows, d int, orthogonal, even bool, k
 		for i := range g {
 			g[i] = key.Fold(1 + uint64(r0/d)).Normal(uint64(i))
 		}
-		q := rotation(g, d)
+		q := orthogonalFactor(g, d)
 		for r := r0; r < min(r0+d, rows); r++ {
 			row := w[r*d:][:d]
 			length := math.Sqrt(float64(d))
 			if !even {
-				length = norm(row)
+				length = euclideanNorm(row)
 			}
 			for c := range row {
 				row[c] = T(float32(length * q[(r-r0)*d+c]))
@@ -161,7 +161,7 @@ func drawProjection[T tensor.Float](w []T, rows, d int, orthogonal, even bool, k
 	}
 }
 
-func norm[T tensor.Float](x []T) float64 {
+func euclideanNorm[T tensor.Float](x []T) float64 {
 	var sum float64
 	for _, v := range x {
 		sum += float64(v) * float64(v)
@@ -169,10 +169,10 @@ func norm[T tensor.Float](x []T) float64 {
 	return math.Sqrt(sum)
 }
 
-// rotation returns the rows of Qᵀ where g = Q·R, column by column, and the
+// orthogonalFactor returns the rows of Qᵀ where g = Q·R, column by column, and the
 // diagonal of R is positive: with normal g every rotation is as likely (Mezzadri
 // 2007, How to generate random matrices from the classical compact groups).
-func rotation(g []float64, d int) []float64 {
+func orthogonalFactor(g []float64, d int) []float64 {
 	q := make([]float64, d*d)
 	for c := range d {
 		row := q[c*d:][:d]
@@ -180,13 +180,13 @@ func rotation(g []float64, d int) []float64 {
 			row[i] = g[i*d+c]
 		}
 	}
-	orthonormalise(q, d)
+	orthonormaliseRows(q, d)
 	return q
 }
 
-// orthonormalise makes the rows of q, of width d and no more than that,
+// orthonormaliseRows makes the rows of q, of width d and no more than that,
 // orthogonal and of length 1, each within the space of those up to it.
-func orthonormalise(q []float64, d int) {
+func orthonormaliseRows(q []float64, d int) {
 	for c := range len(q) / d {
 		row := q[c*d:][:d]
 		for range 2 { // once more, for what the first leaves by its roundings
@@ -201,14 +201,14 @@ func orthonormalise(q []float64, d int) {
 				}
 			}
 		}
-		length := norm(row)
+		length := euclideanNorm(row)
 		for i := range row {
 			row[i] /= length
 		}
 	}
 }
 
-// favor are the features
+// favorFeatures are the features
 //
 //	softmax     exp(w·x - |x|²/2)/√m
 //	hyperbolic  [exp(w·x - |x|²/2), exp(-w·x - |x|²/2)]/√(2m)
@@ -221,31 +221,31 @@ func orthonormalise(q []float64, d int) {
 // numbers is taken from the keys' feature of w and given to the queries', where it
 // cancels. It is a constant of each w; so nothing is taken from a maximum over
 // keys, and none depends on another token.
-type favor[T tensor.Float] struct {
+type favorFeatures[T tensor.Float] struct {
 	kernel     string
 	d, rows    int
-	root       float64
+	rootScale  float64
 	featureEps T
-	exact      bool // no factors cancel, since eps is added to the sum
-	code       bool
+	hasEps     bool // no factors cancel, since eps is added to the sum
+	codeForm   bool
 	eps        T // added to the sum
 	setting    string
 	w          *param.Param[T]
 	constants  param.Set[T]
 }
 
-func (f *favor[T]) Dim(int) int {
+func (f *favorFeatures[T]) Dim(int) int {
 	if f.kernel == "hyperbolic" {
 		return 2 * f.rows
 	}
 	return f.rows
 }
 
-func (f *favor[T]) Params() *param.Set[T] { return nil }
+func (f *favorFeatures[T]) Params() *param.Set[T] { return nil }
 
-func (f *favor[T]) Constants() *param.Set[T] { return &f.constants }
+func (f *favorFeatures[T]) Constants() *param.Set[T] { return &f.constants }
 
-func (f *favor[T]) Check(_, _, d int) error {
+func (f *favorFeatures[T]) Check(_, _, d int) error {
 	if d != f.d {
 		return fmt.Errorf("projection: has rows of width %d, q has %d", f.d, d)
 	}
@@ -253,31 +253,31 @@ func (f *favor[T]) Check(_, _, d int) error {
 }
 
 // Sparse: relu features may all be 0, and others too small to be told from 0.
-func (f *favor[T]) Sparse() {}
+func (f *favorFeatures[T]) Sparse() {}
 
-func (f *favor[T]) Map(b *attention.FeatureBlock[T]) {
+func (f *favorFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
-	f.features(b, b.Y)
+	f.computeFeatures(b, b.Y)
 	b.Scratch.Reset(mark)
 }
 
-// features sets y to the features of b.
-func (f *favor[T]) features(b *attention.FeatureBlock[T], y []T) {
-	u := project(b, f.w.Data, f.rows)
-	root := T(f.root)
+// computeFeatures sets y to the features of b.
+func (f *favorFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) {
+	u := projectTokens(b, f.w.Data, f.rows)
+	root := T(f.rootScale)
 	if f.kernel == "relu" {
-		f.relu(b, y, u)
-		if f.code && !b.Keys {
-			over := f.overSums(b, y)
+		f.reluFeatures(b, y, u)
+		if f.codeForm && !b.Keys {
+			over := f.inverseSums(b, y)
 			for r := range f.rows {
 				b.Table.Mul(y[r*b.Stride:][:b.N], y[r*b.Stride:], over)
 			}
 		}
 		return
 	}
-	off, shift := b.Take(b.N), f.shifts(b)
+	off, shift := b.Take(b.N), f.exponentShifts(b)
 	clear(off)
-	if b.Keys || f.exact {
+	if b.Keys || f.hasEps {
 		for c := range b.D {
 			row := b.X[c*b.Stride:][:b.N]
 			b.Table.MulAdd(off, row, row)
@@ -287,7 +287,7 @@ func (f *favor[T]) features(b *attention.FeatureBlock[T], y []T) {
 			off[c] = root*root/2*square + least
 		}
 	} else {
-		f.largest(off, u, shift, b, root)
+		f.maxExponents(off, u, shift, b, root)
 	}
 	for r := range f.rows {
 		row := y[r*b.Stride:][:b.N]
@@ -295,24 +295,24 @@ func (f *favor[T]) features(b *attention.FeatureBlock[T], y []T) {
 		if f.kernel == "hyperbolic" {
 			minus := y[(f.rows+r)*b.Stride:][:b.N]
 			b.Table.Scale(minus, -1, row)
-			f.exponential(b, minus, off, shift[r])
+			f.expFeatures(b, minus, off, shift[r])
 		}
-		f.exponential(b, row, off, shift[r])
+		f.expFeatures(b, row, off, shift[r])
 	}
 }
 
-// relu sets y to the features of products u.
-func (f *favor[T]) relu(b *attention.FeatureBlock[T], y, u []T) {
+// reluFeatures sets y to the features of products u.
+func (f *favorFeatures[T]) reluFeatures(b *attention.FeatureBlock[T], y, u []T) {
 	for r := range f.rows {
 		row := y[r*b.Stride:][:b.N]
 		for c, v := range u[r*b.Stride:][:b.N] {
-			row[c] = max(T(f.root)*v, 0) + f.featureEps
+			row[c] = max(T(f.rootScale)*v, 0) + f.featureEps
 		}
 	}
 }
 
-// overSums returns 1 over the sum of each token's features y.
-func (f *favor[T]) overSums(b *attention.FeatureBlock[T], y []T) []T {
+// inverseSums returns 1 over the sum of each token's features y.
+func (f *favorFeatures[T]) inverseSums(b *attention.FeatureBlock[T], y []T) []T {
 	sum := b.Take(b.N)
 	clear(sum)
 	for r := range f.rows {
@@ -324,11 +324,11 @@ func (f *favor[T]) overSums(b *attention.FeatureBlock[T], y []T) []T {
 	return sum
 }
 
-// exponential sets row to the exponential of row - off and, of keys, less shift.
-func (f *favor[T]) exponential(b *attention.FeatureBlock[T], row, off []T, shift T) {
+// expFeatures sets row to the exponential of row - off and, of keys, less shift.
+func (f *favorFeatures[T]) expFeatures(b *attention.FeatureBlock[T], row, off []T, shift T) {
 	b.Table.Axpy(row, -1, off)
 	if shift != 0 && b.Keys {
-		most := T(highest[T]())
+		most := T(maxExponent[T]())
 		for i, e := range row {
 			row[i] = min(e-shift, most)
 		}
@@ -340,12 +340,12 @@ func (f *favor[T]) exponential(b *attention.FeatureBlock[T], row, off []T, shift
 	b.Table.Exp(row, row, 0)
 }
 
-// overSumGrad turns the gradient of features over their sum into that of the
+// inverseSumsGrad turns the gradient of features over their sum into that of the
 // features, of products u.
-func (f *favor[T]) overSumGrad(b *attention.FeatureBlock[T], u []T) {
+func (f *favorFeatures[T]) inverseSumsGrad(b *attention.FeatureBlock[T], u []T) {
 	y := b.Take(f.rows * b.Stride)
-	f.relu(b, y, u)
-	over, along := f.overSums(b, y), b.Take(b.N)
+	f.reluFeatures(b, y, u)
+	over, along := f.inverseSums(b, y), b.Take(b.N)
 	clear(along)
 	for r := range f.rows {
 		b.Table.MulAdd(along, b.Y[r*b.Stride:][:b.N], y[r*b.Stride:])
@@ -358,17 +358,17 @@ func (f *favor[T]) overSumGrad(b *attention.FeatureBlock[T], u []T) {
 	}
 }
 
-// stop clears the gradients of features y whose exponents have stopped at the
+// clearStoppedGrads clears the gradients of features y whose exponents have stopped at the
 // highest.
-func (f *favor[T]) stop(b *attention.FeatureBlock[T], y []T) {
+func (f *favorFeatures[T]) clearStoppedGrads(b *attention.FeatureBlock[T], y []T) {
 	if !b.Keys {
 		return
 	}
 	top := b.Take(1)
-	top[0] = T(highest[T]())
+	top[0] = T(maxExponent[T]())
 	b.Table.Exp(top, top, 0)
-	for r, shift := range f.shifts(b) {
-		if float64(shift) < highest[T]()*spare {
+	for r, shift := range f.exponentShifts(b) {
+		if float64(shift) < maxExponent[T]()*spareShare {
 			continue
 		}
 		for ; r < f.Dim(0); r += f.rows {
@@ -381,8 +381,8 @@ func (f *favor[T]) stop(b *attention.FeatureBlock[T], y []T) {
 	}
 }
 
-// highest is the largest exponent of a key, of which thousands can be summed.
-func highest[T tensor.Float]() float64 {
+// maxExponent is the largest exponent of a key, of which thousands can be summed.
+func maxExponent[T tensor.Float]() float64 {
 	var x T
 	if _, double := any(x).(float64); double {
 		return 640
@@ -390,28 +390,28 @@ func highest[T tensor.Float]() float64 {
 	return 80
 }
 
-// spare is the part of the highest exponent by which those of all keys may be
+// spareShare is the part of the highest exponent by which those of all keys may be
 // lowered: it leaves keys of twice the usual length their features at a width of
 // 256.
-const spare = 3. / 8
+const spareShare = 3. / 8
 
-// shifts returns for each w what its exponents are beyond the highest, but no more
+// exponentShifts returns for each w what its exponents are beyond the highest, but no more
 // than can be spared. Where even this leaves more, in float32 for |w|² above 220,
 // exponents stop at the highest.
-func (f *favor[T]) shifts(b *attention.FeatureBlock[T]) []T {
-	shift, most := b.Take(f.rows), highest[T]()
+func (f *favorFeatures[T]) exponentShifts(b *attention.FeatureBlock[T]) []T {
+	shift, most := b.Take(f.rows), maxExponent[T]()
 	clear(shift)
 	for r := range shift {
 		w := f.w.Data[r*f.d:][:f.d]
-		if beyond := float64(b.Table.Dot(w, w))/2 - most; beyond > 0 && !f.exact {
-			shift[r] = T(min(beyond, most*spare))
+		if beyond := float64(b.Table.Dot(w, w))/2 - most; beyond > 0 && !f.hasEps {
+			shift[r] = T(min(beyond, most*spareShare))
 		}
 	}
 	return shift
 }
 
-// largest sets off to the largest exponent of each token.
-func (f *favor[T]) largest(off, u, shift []T, b *attention.FeatureBlock[T], root T) {
+// maxExponents sets off to the largest exponent of each token.
+func (f *favorFeatures[T]) maxExponents(off, u, shift []T, b *attention.FeatureBlock[T], root T) {
 	for r := range f.rows {
 		for c, v := range u[r*b.Stride:][:b.N] {
 			v *= root
@@ -425,28 +425,28 @@ func (f *favor[T]) largest(off, u, shift []T, b *attention.FeatureBlock[T], root
 	}
 }
 
-func (f *favor[T]) Grad(b *attention.FeatureBlock[T]) {
+func (f *favorFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
 	if f.kernel == "relu" {
-		u := project(b, f.w.Data, f.rows)
-		if f.code && !b.Keys {
-			f.overSumGrad(b, u)
+		u := projectTokens(b, f.w.Data, f.rows)
+		if f.codeForm && !b.Keys {
+			f.inverseSumsGrad(b, u)
 		}
 		for r := range f.rows {
 			row := b.Y[r*b.Stride:][:b.N]
 			for c, v := range u[r*b.Stride:][:b.N] {
-				if row[c] *= T(f.root); !(v > 0) {
+				if row[c] *= T(f.rootScale); !(v > 0) {
 					row[c] = 0
 				}
 			}
 		}
-		projectGrad(b, f.w.Data, f.rows, b.Y)
+		projectTokensGrad(b, f.w.Data, f.rows, b.Y)
 		return
 	}
 	y := b.Take(f.Dim(0) * b.Stride)
-	f.features(b, y)
-	f.stop(b, y)
+	f.computeFeatures(b, y)
+	f.clearStoppedGrads(b, y)
 	du, sum := b.Y, b.Take(b.N)
 	clear(sum)
 	for r := range f.rows {
@@ -459,13 +459,13 @@ func (f *favor[T]) Grad(b *attention.FeatureBlock[T]) {
 			b.Table.Add(sum, sum, minus)
 			b.Table.Axpy(row, -1, minus)
 		}
-		b.Table.Scale(row, T(f.root), row)
+		b.Table.Scale(row, T(f.rootScale), row)
 	}
-	projectGrad(b, f.w.Data, f.rows, du)
-	if !b.Keys && !f.exact {
+	projectTokensGrad(b, f.w.Data, f.rows, du)
+	if !b.Keys && !f.hasEps {
 		return // a query's own factor cancels, and so does its gradient
 	}
-	b.Table.Scale(sum, T(-f.root*f.root), sum)
+	b.Table.Scale(sum, T(-f.rootScale*f.rootScale), sum)
 	for c := range b.D {
 		b.Table.MulAdd(b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:], sum)
 	}

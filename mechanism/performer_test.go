@@ -176,9 +176,9 @@ func TestProjections(t *testing.T) {
 		for i := range rows {
 			length := math.Sqrt(d)
 			if !even {
-				length = norm(normal[i*d:][:d])
+				length = euclideanNorm(normal[i*d:][:d])
 			}
-			if got := norm(w[i*d:][:d]); math.Abs(got-length) > 1e-6*length {
+			if got := euclideanNorm(w[i*d:][:d]); math.Abs(got-length) > 1e-6*length {
 				t.Errorf("row %d is %v long, want %v", i, got, length)
 			}
 			for j := i/d*d + 0; j < i; j++ {
@@ -220,9 +220,9 @@ func TestOrthogonalFeatures(t *testing.T) {
 	g, x, want := read("G"), read("X"), read("out")
 	const d = 8
 	for r := range len(x) / d {
-		q := rotation(g[r/d*d*d:][:d*d], d)
+		q := orthogonalFactor(g[r/d*d*d:][:d*d], d)
 		for c := range d {
-			if got := norm(x[r*d:][:d]) * q[r%d*d+c]; math.Abs(got-want[r*d+c]) > 1e-12 {
+			if got := euclideanNorm(x[r*d:][:d]) * q[r%d*d+c]; math.Abs(got-want[r*d+c]) > 1e-12 {
 				t.Fatalf("row %d, channel %d is %v, want %v", r, c, got, want[r*d+c])
 			}
 		}

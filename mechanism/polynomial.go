@@ -23,14 +23,14 @@ var polynomial = Row{
 		{"coef", "1,1,0.5", "c_0,c_1,... of the polynomial: numbers or fractions such as 1/6, the last not 0"},
 		{"tau", "none", "what a learned factor τ of each head's scores starts from: a number, sqrt(D), or none for no such factor"},
 		{"eps", "0", "added to the sum of the weights"},
-		outputNorm, windowSetting, joinSetting, gammaSetting,
+		outputNormSetting, windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{
 		{"tau", "(H)", "factor τ of each query head, unless the setting tau is none"},
 		logGamma,
 	},
-	f32: spec(polynomialSpec[float32]),
-	f64: spec(polynomialSpec[float64]),
+	f32: specBuilder(polynomialSpec[float32]),
+	f64: specBuilder(polynomialSpec[float64]),
 }
 
 func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -46,7 +46,7 @@ func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) 
 		return s, err
 	}
 	if r.value("tau") != "none" {
-		if s.Tau, err = temperatures[T](r); err != nil {
+		if s.Tau, err = newTemperatures[T](r); err != nil {
 			return s, err
 		}
 	}
@@ -63,15 +63,15 @@ func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) 
 		texts[l] = strconv.FormatFloat(x, 'g', -1, 64)
 	}
 	s.Setting = fmt.Sprintf("polynomial norm=%v scale=%s coef=%s eps=%s output_norm=%t",
-		s.Norm, scaleText(s.Scale), strings.Join(texts, ","), strconv.FormatFloat(s.Eps, 'g', -1, 64), s.OutputNorm)
-	s.Positive = nonNegative(exact, reach(&s, r.o.Width))
-	err = window(r, &s)
+		s.Norm, formatScale(s.Scale), strings.Join(texts, ","), strconv.FormatFloat(s.Eps, 'g', -1, 64), s.OutputNorm)
+	s.Positive = nonNegative(exact, scoreBound(&s, r.o.Width))
+	err = setWindow(r, &s)
 	return s, err
 }
 
-// reach returns how far from 0 scores can lie, of rows of width d; 0 is not
+// scoreBound returns how far from 0 scores can lie, of rows of width d; 0 is not
 // known. A learned factor may take them anywhere.
-func reach[T tensor.Float](s *attention.Spec[T], d int) float64 {
+func scoreBound[T tensor.Float](s *attention.Spec[T], d int) float64 {
 	if s.Tau != nil || s.Norm == attention.Standard && d == 0 {
 		return math.Inf(1)
 	}
@@ -112,9 +112,9 @@ func (r *reader) coefficients() ([]*big.Rat, error) {
 	list := make([]*big.Rat, len(texts))
 	for l, text := range texts {
 		above, below, fraction := strings.Cut(strings.TrimSpace(text), "/")
-		list[l] = decimal(above)
+		list[l] = parseDecimal(above)
 		if fraction && list[l] != nil {
-			d := decimal(below)
+			d := parseDecimal(below)
 			if d == nil || d.Sign() == 0 {
 				return nil, r.refuse("coef", allowed)
 			}
@@ -133,9 +133,9 @@ func (r *reader) coefficients() ([]*big.Rat, error) {
 	return list, nil
 }
 
-// decimal returns the number that text writes, nil if it writes none or one so
+// parseDecimal returns the number that text writes, nil if it writes none or one so
 // long or so far from 1 that exact arithmetic would be out of proportion.
-func decimal(text string) *big.Rat {
+func parseDecimal(text string) *big.Rat {
 	x, err := strconv.ParseFloat(text, 64)
 	if err != nil || len(text) > 64 || math.Abs(x) > 1e60 || x != 0 && math.Abs(x) < 1e-60 {
 		return nil

@@ -9,12 +9,12 @@ import (
 // +Inf. It is exact: the polynomial changes its sign where it has a root of odd
 // multiplicity, and Sturm's theorem counts those.
 func nonNegative(c []*big.Rat, limit float64) bool {
-	f := trim(c)
+	f := trimZeros(c)
 	if len(f) == 0 {
 		return true
 	}
-	odd := oddPart(f)
-	if len(odd) > 1 && roots(odd, limit) > 0 {
+	odd := oddFactors(f)
+	if len(odd) > 1 && countRoots(odd, limit) > 0 {
 		return false
 	}
 	// The sign is the same everywhere but at roots, of which there are fewer
@@ -24,18 +24,18 @@ func nonNegative(c []*big.Rat, limit float64) bool {
 		if !math.IsInf(limit, 1) {
 			x.Mul(x, new(big.Rat).SetFloat64(limit))
 		}
-		if s := at(f, x).Sign(); s != 0 {
+		if s := evalExact(f, x).Sign(); s != 0 {
 			return s > 0
 		}
 	}
-	return at(f, new(big.Rat)).Sign() >= 0 // limit 0
+	return evalExact(f, new(big.Rat)).Sign() >= 0 // limit 0
 }
 
 // A poly is Σ p[l]·x^l with p's last element not 0; the zero polynomial is
 // empty.
 type poly []*big.Rat
 
-func trim(p []*big.Rat) poly {
+func trimZeros(p []*big.Rat) poly {
 	n := len(p)
 	for n > 0 && p[n-1].Sign() == 0 {
 		n--
@@ -43,7 +43,7 @@ func trim(p []*big.Rat) poly {
 	return p[:n]
 }
 
-func at(p poly, x *big.Rat) *big.Rat {
+func evalExact(p poly, x *big.Rat) *big.Rat {
 	y := new(big.Rat)
 	for l := len(p) - 1; l >= 0; l-- {
 		y.Add(y.Mul(y, x), p[l])
@@ -51,7 +51,7 @@ func at(p poly, x *big.Rat) *big.Rat {
 	return y
 }
 
-func derivative(p poly) poly {
+func derivePoly(p poly) poly {
 	var d []*big.Rat
 	for l := 1; l < len(p); l++ {
 		d = append(d, new(big.Rat).Mul(p[l], new(big.Rat).SetInt64(int64(l))))
@@ -59,8 +59,8 @@ func derivative(p poly) poly {
 	return d
 }
 
-// divide returns quotient and remainder of a over b, which is not zero.
-func divide(a, b poly) (quotient, remainder poly) {
+// dividePoly returns quotient and remainder of a over b, which is not zero.
+func dividePoly(a, b poly) (quotient, remainder poly) {
 	rest := make([]*big.Rat, len(a))
 	for l := range a {
 		rest[l] = new(big.Rat).Set(a[l])
@@ -72,12 +72,12 @@ func divide(a, b poly) (quotient, remainder poly) {
 			rest[l+i].Sub(rest[l+i], new(big.Rat).Mul(q[l], b[i]))
 		}
 	}
-	return trim(q), trim(rest)
+	return trimZeros(q), trimZeros(rest)
 }
 
-// unit returns p over the size of its highest coefficient: the same signs, and
+// scaleToUnit returns p over the size of its highest coefficient: the same signs, and
 // numbers that grow less.
-func unit(p poly) poly {
+func scaleToUnit(p poly) poly {
 	if len(p) == 0 {
 		return p
 	}
@@ -89,39 +89,39 @@ func unit(p poly) poly {
 	return u
 }
 
-// divisor returns the greatest common divisor of a and b.
-func divisor(a, b poly) poly {
+// commonDivisor returns the greatest common divisor of a and b.
+func commonDivisor(a, b poly) poly {
 	for len(b) > 0 {
-		_, rest := divide(a, b)
-		a, b = b, unit(rest)
+		_, rest := dividePoly(a, b)
+		a, b = b, scaleToUnit(rest)
 	}
-	return unit(a)
+	return scaleToUnit(a)
 }
 
-// oddPart returns the product of the factors of f that occur an odd number of
+// oddFactors returns the product of the factors of f that occur an odd number of
 // times, each once (Yun 1976, square-free decomposition).
-func oddPart(f poly) poly {
-	df := derivative(f)
+func oddFactors(f poly) poly {
+	df := derivePoly(f)
 	if len(df) == 0 {
 		return poly{big.NewRat(1, 1)}
 	}
-	a := divisor(f, df)
-	b, _ := divide(f, a)
-	c, _ := divide(df, a)
+	a := commonDivisor(f, df)
+	b, _ := dividePoly(f, a)
+	c, _ := dividePoly(df, a)
 	product := poly{big.NewRat(1, 1)}
 	for i := 1; len(b) > 1; i++ {
-		d := minus(c, derivative(b))
-		a = divisor(b, d)
+		d := subtractPoly(c, derivePoly(b))
+		a = commonDivisor(b, d)
 		if i%2 == 1 {
-			product = times(product, a)
+			product = multiplyPoly(product, a)
 		}
-		b, _ = divide(b, a)
-		c, _ = divide(d, a)
+		b, _ = dividePoly(b, a)
+		c, _ = dividePoly(d, a)
 	}
 	return product
 }
 
-func minus(a, b poly) poly {
+func subtractPoly(a, b poly) poly {
 	d := make([]*big.Rat, max(len(a), len(b)))
 	for l := range d {
 		d[l] = new(big.Rat)
@@ -132,10 +132,10 @@ func minus(a, b poly) poly {
 			d[l].Sub(d[l], b[l])
 		}
 	}
-	return trim(d)
+	return trimZeros(d)
 }
 
-func times(a, b poly) poly {
+func multiplyPoly(a, b poly) poly {
 	p := make(poly, len(a)+len(b)-1)
 	for l := range p {
 		p[l] = new(big.Rat)
@@ -148,16 +148,16 @@ func times(a, b poly) poly {
 	return p
 }
 
-// roots counts the roots of f, which has no multiple ones, with |x| < limit, by
+// countRoots counts the roots of f, which has no multiple ones, with |x| < limit, by
 // Sturm's theorem.
-func roots(f poly, limit float64) int {
-	chain := []poly{f, derivative(f)}
+func countRoots(f poly, limit float64) int {
+	chain := []poly{f, derivePoly(f)}
 	for len(chain[len(chain)-1]) > 1 {
-		_, rest := divide(chain[len(chain)-2], chain[len(chain)-1])
+		_, rest := dividePoly(chain[len(chain)-2], chain[len(chain)-1])
 		if len(rest) == 0 {
 			break
 		}
-		negative := unit(rest)
+		negative := scaleToUnit(rest)
 		for _, x := range negative {
 			x.Neg(x)
 		}
@@ -175,7 +175,7 @@ func roots(f poly, limit float64) int {
 				}
 			} else {
 				x := new(big.Rat).SetFloat64(float64(sign) * limit)
-				s = at(p, x).Sign()
+				s = evalExact(p, x).Sign()
 			}
 			if s != 0 {
 				if last*s < 0 {
@@ -187,7 +187,7 @@ func roots(f poly, limit float64) int {
 		return n
 	}
 	n := changes(-1) - changes(1) // those with -limit < x ≤ limit
-	if !math.IsInf(limit, 1) && at(f, new(big.Rat).SetFloat64(limit)).Sign() == 0 {
+	if !math.IsInf(limit, 1) && evalExact(f, new(big.Rat).SetFloat64(limit)).Sign() == 0 {
 		n--
 	}
 	return n

@@ -43,12 +43,12 @@ func TestNonNegative(t *testing.T) {
 		{[]float64{0.25, 0, -1, 0, 1}, inf, true}, // (s²-½)²
 		{[]float64{0.2499, 0, -1, 0, 1}, inf, false},
 		{[]float64{-0.25, 0.25, 1, -1, 0, 0}, 0.4, false}, // trailing zeros
-		{taylor(3), 1.5960716, true},                      // its root is -1.59607164
-		{taylor(3), 1.5960717, false},
-		{taylor(4), inf, true},
-		{taylor(7), inf, false},
-		{taylor(32), inf, true},
-		{taylor(33), inf, false},
+		{taylorCoefs(3), 1.5960716, true},                 // its root is -1.59607164
+		{taylorCoefs(3), 1.5960717, false},
+		{taylorCoefs(4), inf, true},
+		{taylorCoefs(7), inf, false},
+		{taylorCoefs(32), inf, true},
+		{taylorCoefs(33), inf, false},
 		{[]float64{2, -1, 0, 0.25}, 1, true},
 	} {
 		if got := nonNegative(rationals(c.coef...), c.limit); got != c.want {
@@ -68,11 +68,11 @@ func TestNonNegativeOfKnownRoots(t *testing.T) {
 		for i := range uint64(1 + k.Intn(0, 6)) {
 			root := k.Intn(1+i, 9) - 4
 			odd[root] = !odd[root]
-			f = times(f, poly{big.NewRat(int64(-root), 1), big.NewRat(1, 1)})
+			f = multiplyPoly(f, poly{big.NewRat(int64(-root), 1), big.NewRat(1, 1)})
 		}
-		f = times(f, poly{big.NewRat(2, 1), big.NewRat(1, 1), big.NewRat(1, 1)}) // no root
+		f = multiplyPoly(f, poly{big.NewRat(2, 1), big.NewRat(1, 1), big.NewRat(1, 1)}) // no root
 		limit := 0.5 + float64(k.Intn(20, 5))
-		want := at(f, new(big.Rat).SetFloat64(limit)).Sign() > 0
+		want := evalExact(f, new(big.Rat).SetFloat64(limit)).Sign() > 0
 		for root, is := range odd {
 			if is && math.Abs(float64(root)) < limit {
 				want = false

@@ -21,8 +21,8 @@ var power = Row{
 		windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{logGamma},
-	f32:    spec(powerSpec[float32]),
-	f64:    spec(powerSpec[float64]),
+	f32:    specBuilder(powerSpec[float32]),
+	f64:    specBuilder(powerSpec[float64]),
 }
 
 func powerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -42,12 +42,12 @@ func powerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	coef[p] = 1
 	s = attention.Spec[T]{
 		Name:     r.row.Name,
-		Setting:  fmt.Sprintf("power order=%d scale=%s eps=%s", p, scaleText(scale), strconv.FormatFloat(eps, 'g', -1, 64)),
+		Setting:  fmt.Sprintf("power order=%d scale=%s eps=%s", p, formatScale(scale), strconv.FormatFloat(eps, 'g', -1, 64)),
 		Scale:    scale,
 		Coef:     coef,
 		Eps:      eps,
 		Positive: true,
 	}
-	err = window(r, &s)
+	err = setWindow(r, &s)
 	return s, err
 }

@@ -26,7 +26,7 @@ var primal = Row{
 		{"square", "true", "the loss is J² of each head and sequence; false: J, whose mean the authors' program squares"},
 		{"loss", "paper", "J of sums, and Λ; code: of means over the tokens, and Λ²"},
 		{"trace", "made", "in J of data=dependent: of the matrices that are made; learned: of those that make them"},
-		seed,
+		seedSetting,
 	},
 	Params: []Param{
 		{"We", "(H, D, s)", "projections of queries; (H, L, s) where data=dependent"},
@@ -38,14 +38,14 @@ var primal = Row{
 	fit: func(o *Options, shapes map[string][]int) {
 		if s := shapes["We"]; len(s) == 3 {
 			o.Heads = s[0]
-			o.say("rank", strconv.Itoa(s[2]))
+			o.setDefault("rank", strconv.Itoa(s[2]))
 			if o.Set["data"] == "dependent" {
-				o.say("tokens", strconv.Itoa(s[1]))
+				o.setDefault("tokens", strconv.Itoa(s[1]))
 			}
 		}
 	},
-	f32: headwise(newPrimal[float32]),
-	f64: headwise(newPrimal[float64]),
+	f32: headwiseBuilder(newPrimal[float32]),
+	f64: headwiseBuilder(newPrimal[float64]),
 }
 
 func newPrimal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
@@ -92,8 +92,8 @@ func newPrimal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	s.Means, s.LearnedTrace = loss == "code", trace == "learned"
 	s.Setting = fmt.Sprintf("primal rank=%d data=%s tokens=%d", s.Rank, data, s.Tokens)
 	x := attention.NewScores[T](s, heads, width)
-	orthogonal(x.We, key.Fold(1))
-	orthogonal(x.Wr, key.Fold(2))
+	drawOrthogonal(x.We, key.Fold(1))
+	drawOrthogonal(x.Wr, key.Fold(2))
 	for i := range x.Lambda.Data {
 		x.Lambda.Data[i] = T(float32(key.Fold(3).Float64(uint64(i))))
 	}
@@ -104,9 +104,9 @@ func newPrimal[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	return x, nil
 }
 
-// orthogonal sets each matrix of p [H,rows,cols] to random rows, or columns,
+// drawOrthogonal sets each matrix of p [H,rows,cols] to random rows, or columns,
 // whichever are fewer, that are orthogonal and of length 1.
-func orthogonal[T tensor.Float](p *param.Param[T], key rng.Key) {
+func drawOrthogonal[T tensor.Float](p *param.Param[T], key rng.Key) {
 	rows, cols := p.Shape[1], p.Shape[2]
 	few, many := min(rows, cols), max(rows, cols)
 	q := make([]float64, few*many)
@@ -114,7 +114,7 @@ func orthogonal[T tensor.Float](p *param.Param[T], key rng.Key) {
 		for i := range q {
 			q[i] = key.Fold(uint64(h)).Normal(uint64(i))
 		}
-		orthonormalise(q, many)
+		orthonormaliseRows(q, many)
 		for r := range rows {
 			for c := range cols {
 				at := r*many + c

@@ -6,14 +6,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// project returns w·X, [rows, b.Stride], for w [rows, D].
-func project[T tensor.Float](b *attention.FeatureBlock[T], w []T, rows int) []T {
+// projectTokens returns w·X, [rows, b.Stride], for w [rows, D].
+func projectTokens[T tensor.Float](b *attention.FeatureBlock[T], w []T, rows int) []T {
 	u := b.Take(rows * b.Stride)
 	b.Table.Block(rows, kernel.Pad(b.N), b.D, w, b.D, 1, b.X, b.Stride, u, b.Stride, false)
 	return u
 }
 
-// projectGrad sets b.DX to wᵀ·du.
-func projectGrad[T tensor.Float](b *attention.FeatureBlock[T], w []T, rows int, du []T) {
+// projectTokensGrad sets b.DX to wᵀ·du.
+func projectTokensGrad[T tensor.Float](b *attention.FeatureBlock[T], w []T, rows int, du []T) {
 	b.Table.Block(b.D, kernel.Pad(b.N), rows, w, 1, b.D, du, b.Stride, b.DX, b.Stride, false)
 }

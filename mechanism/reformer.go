@@ -26,37 +26,37 @@ var reformer = Row{
 		{"repeats", "once", "once: a key that several rounds find counts once; counted: as often as it is found, as in the authors' program"},
 		{"self", "alone", "alone: a token sees itself only if it sees no other; seen: like any other"},
 		{"masks", "absent", "absent: masked keys take no place in chunks; kept: they take one, as in the programs"},
-		softmaxScale,
-		seed,
+		softmaxScaleSetting,
+		seedSetting,
 	},
 	Constants: []Param{
 		{"rotations", "(rounds,buckets/2,D)", "axes r of the hashes: the bucket of q is the largest of q·r and -q·r"},
 	},
 	fit: func(o *Options, shapes map[string][]int) {
 		if rotations := shapes["rotations"]; len(rotations) == 3 {
-			o.say("rounds", strconv.Itoa(rotations[0]))
-			o.say("buckets", strconv.Itoa(2*rotations[1]))
+			o.setDefault("rounds", strconv.Itoa(rotations[0]))
+			o.setDefault("buckets", strconv.Itoa(2*rotations[1]))
 		}
 	},
-	f32: headwise(reformerHead[float32]),
-	f64: headwise(reformerHead[float64]),
+	f32: headwiseBuilder(newReformer[float32]),
+	f64: headwiseBuilder(newReformer[float64]),
 }
 
 // lshAttention is softmax over the keys of tokens that sorting by hashes brings
 // near. Keys are the queries of the first tokens, as many as there are keys,
 // scaled to length 1. Where a token is sorted to has no gradient.
 type lshAttention[T tensor.Float] struct {
-	setting                 string
-	bucket, rounds, buckets int
-	apart                   bool // rounds have a softmax each
-	once, alone, kept       bool
-	scale                   float64 // 0: 1/√D
-	rotations               *param.Param[T]
-	constants               param.Set[T]
-	passes                  sync.Pool // of *lshPass[T]
+	setting                            string
+	bucket, rounds, buckets            int
+	softmaxPerRound                    bool // rounds have a softmax each
+	countOnce, selfIfAlone, keepMasked bool
+	scale                              float64 // 0: 1/√D
+	rotations                          *param.Param[T]
+	constants                          param.Set[T]
+	passes                             sync.Pool // of *lshPass[T]
 }
 
-func reformerHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newReformer[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	x := new(lshAttention[T])
 	var err error
 	if x.bucket, err = r.whole("bucket", 1, 1<<16); err != nil {
@@ -91,9 +91,9 @@ func reformerHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	x.apart, x.once, x.alone, x.kept = form == "fast-transformers", repeats == "once", self == "alone", masks == "kept"
+	x.softmaxPerRound, x.countOnce, x.selfIfAlone, x.keepMasked = form == "fast-transformers", repeats == "once", self == "alone", masks == "kept"
 	x.setting = fmt.Sprintf("reformer bucket=%d rounds=%d buckets=%d form=%s repeats=%s self=%s masks=%s scale=%s",
-		x.bucket, x.rounds, x.buckets, form, repeats, self, masks, scaleText(x.scale))
+		x.bucket, x.rounds, x.buckets, form, repeats, self, masks, formatScale(x.scale))
 	if err := r.room("rotations", x.rounds, x.buckets/2, r.width()); err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ type lshPass[T tensor.Float] struct {
 	x       *lshAttention[T]
 
 	rounds, chunks int
-	held           int     // keys that take a place in chunks
+	keyCount       int     // keys that take a place in chunks
 	order          []int32 // tokens of each round, sorted
 	// keys are those of each round, sorted, behind room for a chunk that holds the
 	// last keys of the last round.
@@ -147,31 +147,31 @@ type lshPass[T tensor.Float] struct {
 	tile  []int32 // keys of a tile
 }
 
-// open sorts the tokens of h.
-func (x *lshAttention[T]) open(h *attention.Head[T]) *lshPass[T] {
+// newPass sorts the tokens of h.
+func (x *lshAttention[T]) newPass(h *attention.Head[T]) *lshPass[T] {
 	p, _ := x.passes.Get().(*lshPass[T])
 	if p == nil {
 		p = new(lshPass[T])
 		p.softmax.Scale = x.scale
 	}
 	n, m, ar := h.Q.Rows, h.K.Rows, h.Scratch
-	p.x, p.rounds, p.held = x, x.rounds, m
-	if !x.kept {
-		p.held = h.Existing()
+	p.x, p.rounds, p.keyCount = x, x.rounds, m
+	if !x.keepMasked {
+		p.keyCount = h.Existing()
 	}
-	if p.chunks = (p.held + x.bucket - 1) / x.bucket; p.chunks == 1 {
+	if p.chunks = (p.keyCount + x.bucket - 1) / x.bucket; p.chunks == 1 {
 		p.rounds = 1 // all are alike
 	}
 	buckets := x.buckets
-	if !x.apart {
-		buckets = x.count(p.chunks)
+	if !x.softmaxPerRound {
+		buckets = x.countBuckets(p.chunks)
 	}
 	p.softmax.Bias = nil
-	if x.alone || p.repeats() {
+	if x.selfIfAlone || p.discountsRepeats() {
 		p.softmax.Bias = p
 	}
 	p.order, p.chunk = arena.Take[int32](ar, p.rounds*n), arena.Take[int32](ar, n*p.rounds)
-	p.keys = arena.Take[int32](ar, x.bucket+p.rounds*p.held)
+	p.keys = arena.Take[int32](ar, x.bucket+p.rounds*p.keyCount)
 	p.tile = arena.Take[int32](ar, 128)
 	p.logs = arena.Take[T](ar, 2*p.rounds+1)
 	scale := x.scale
@@ -192,38 +192,42 @@ func (x *lshAttention[T]) open(h *attention.Head[T]) *lshPass[T] {
 		order, _ := attention.SortGroups(ar, groups, buckets)
 		copy(p.order[r*n:], order)
 		ar.Reset(inner)
-		keys, before := p.keysOf(r), 0
+		keys, before := p.roundKeys(r), 0
 		for _, i := range p.order[r*n : (r+1)*n] {
 			p.chunk[int(i)*p.rounds+r] = int32(r*p.chunks + min(before/x.bucket, p.chunks-1))
-			if int(i) < m && (x.kept || h.Exists(int(i))) {
+			if int(i) < m && (x.keepMasked || h.Exists(int(i))) {
 				keys[before] = i
 				before++
 			}
 		}
 	}
-	last := p.keysOf(p.rounds - 1)[(p.chunks-1)*x.bucket:]
+	last := p.roundKeys(p.rounds - 1)[(p.chunks-1)*x.bucket:]
 	copy(p.keys[x.bucket-len(last):x.bucket], last)
 	return p
 }
 
-// count is the number of buckets for so many chunks.
-func (x *lshAttention[T]) count(chunks int) int { return min(x.buckets, max(2, chunks+chunks%2)) }
+// countBuckets is the number of buckets for so many chunks.
+func (x *lshAttention[T]) countBuckets(chunks int) int {
+	return min(x.buckets, max(2, chunks+chunks%2))
+}
 
-func (x *lshAttention[T]) release(p *lshPass[T]) {
+func (x *lshAttention[T]) releasePass(p *lshPass[T]) {
 	p.order, p.keys, p.chunk, p.logs, p.tile = nil, nil, nil, nil, nil
 	x.passes.Put(p)
 }
 
-// repeats reports that a key may be found several times and is to count once.
-func (p *lshPass[T]) repeats() bool { return p.x.once && !p.x.apart && p.rounds > 1 }
-
-func (p *lshPass[T]) keysOf(round int) []int32 {
-	return p.keys[p.x.bucket+round*p.held:][:p.held]
+// discountsRepeats reports that a key may be found several times and is to count once.
+func (p *lshPass[T]) discountsRepeats() bool {
+	return p.x.countOnce && !p.x.softmaxPerRound && p.rounds > 1
 }
 
-// pairs are the chunks of rounds r0 ≤ r < r1. Each sees itself and the one
+func (p *lshPass[T]) roundKeys(round int) []int32 {
+	return p.keys[p.x.bucket+round*p.keyCount:][:p.keyCount]
+}
+
+// chunkPairs are the chunks of rounds r0 ≤ r < r1. Each sees itself and the one
 // before, the first of a round the last of the round before.
-func (p *lshPass[T]) pairs(r0, r1 int) *attention.Pairs {
+func (p *lshPass[T]) chunkPairs(r0, r1 int) *attention.Pairs {
 	pairs, size := attention.NewPairs(), p.x.bucket
 	n := len(p.order) / p.rounds
 	for r := r0; r < r1; r++ {
@@ -233,12 +237,12 @@ func (p *lshPass[T]) pairs(r0, r1 int) *attention.Pairs {
 			for q1 < n && int(p.chunk[int(order[q1])*p.rounds+r]) == r*p.chunks+c {
 				q1++
 			}
-			from, end := size+r*p.held+c*size, size+r*p.held+min((c+1)*size, p.held)
+			from, end := size+r*p.keyCount+c*size, size+r*p.keyCount+min((c+1)*size, p.keyCount)
 			switch {
 			case c > 0:
 				from -= size
-			case p.chunks > 1 && !p.x.apart:
-				from -= p.held - (p.chunks-1)*size
+			case p.chunks > 1 && !p.x.softmaxPerRound:
+				from -= p.keyCount - (p.chunks-1)*size
 			}
 			lo, hi := pairs.Add(attention.Places{N: q1 - q0, List: order[q0:q1]}, attention.Places{N: end - from, List: p.keys[from:end]})
 			for a := range lo {
@@ -260,20 +264,20 @@ func (p *lshPass[T]) Add(t *attention.PairTile[T]) {
 	hidden := T(math.Inf(-1))
 	for r := range t.Rows {
 		i, row := int32(t.Query(r)), t.S[r*t.LD:][:t.Columns]
-		if p.repeats() {
-			p.discount(i, keys, row)
+		if p.discountsRepeats() {
+			p.discountRepeats(i, keys, row)
 		}
 		for c, j := range keys {
-			if j == i && p.x.alone {
+			if j == i && p.x.selfIfAlone {
 				row[c] = hidden
 			}
 		}
 	}
 }
 
-// discount takes from the scores of query i the logarithm of how often it finds
+// discountRepeats takes from the scores of query i the logarithm of how often it finds
 // each key.
-func (p *lshPass[T]) discount(i int32, keys []int32, row []T) {
+func (p *lshPass[T]) discountRepeats(i int32, keys []int32, row []T) {
 	own := p.chunk[int(i)*p.rounds:][:p.rounds]
 	first := false // of a round, whose chunk sees the last of the round before
 	for r, c := range own {
@@ -302,60 +306,60 @@ func (p *lshPass[T]) discount(i int32, keys []int32, row []T) {
 // Grad has nothing to add: what Add takes from scores is constant.
 func (p *lshPass[T]) Grad(*attention.PairTile[T], *attention.HeadGrads[T]) {}
 
-// parts is the number of softmaxes.
-func (p *lshPass[T]) parts() int {
-	if p.x.apart {
+// countParts is the number of softmaxes.
+func (p *lshPass[T]) countParts() int {
+	if p.x.softmaxPerRound {
 		return p.rounds
 	}
 	return 1
 }
 
-// part returns the pairs of softmax number s, the logarithms of its sums, and
+// splitPart returns the pairs of softmax number s, the logarithms of its sums, and
 // its output.
-func (p *lshPass[T]) part(h *attention.Head[T], s int, saved []T) (pairs *attention.Pairs, lse []T, out tensor.Mat[T]) {
+func (p *lshPass[T]) splitPart(h *attention.Head[T], s int, saved []T) (pairs *attention.Pairs, lse []T, out tensor.Mat[T]) {
 	n, dv := h.Q.Rows, h.V.Cols
-	if p.parts() == 1 {
-		return p.pairs(0, p.rounds), saved, h.Out
+	if p.countParts() == 1 {
+		return p.chunkPairs(0, p.rounds), saved, h.Out
 	}
 	of := saved[s*n*(1+dv):]
-	return p.pairs(s, s+1), of[:n], tensor.Mat[T]{Data: of[n:], Rows: n, Cols: dv, Stride: dv}
+	return p.chunkPairs(s, s+1), of[:n], tensor.Mat[T]{Data: of[n:], Rows: n, Cols: dv, Stride: dv}
 }
 
-// saved is the number of elements of what parts keep.
-func (p *lshPass[T]) saved(h *attention.Head[T]) int {
-	if n := h.Q.Rows; p.parts() > 1 {
-		return p.parts() * n * (1 + h.V.Cols)
+// savedSize is the number of elements of what parts keep.
+func (p *lshPass[T]) savedSize(h *attention.Head[T]) int {
+	if n := h.Q.Rows; p.countParts() > 1 {
+		return p.countParts() * n * (1 + h.V.Cols)
 	}
 	return h.Q.Rows
 }
 
-// alone reports that a query with that logarithm of its sum sees no other key.
-func alone[T tensor.Float](lse T) bool { return math.IsInf(float64(lse), -1) }
+// seesNoKey reports that a query with that logarithm of its sum sees no other key.
+func seesNoKey[T tensor.Float](lse T) bool { return math.IsInf(float64(lse), -1) }
 
 // asksItself reports that query i is a key that exists.
 func asksItself[T tensor.Float](h *attention.Head[T], i int) bool {
 	return i < h.K.Rows && h.Exists(i)
 }
 
-// share is the weight of each part in the output of query i: one over the number
+// partWeight is the weight of each part in the output of query i: one over the number
 // of those in which it sees a key.
-func (p *lshPass[T]) share(h *attention.Head[T], i int, saved []T) T {
+func (p *lshPass[T]) partWeight(h *attention.Head[T], i int, saved []T) T {
 	n, some := h.Q.Rows, 0
-	for s := range p.parts() {
-		if !alone(saved[s*n*(1+h.V.Cols)+i]) || asksItself(h, i) {
+	for s := range p.countParts() {
+		if !seesNoKey(saved[s*n*(1+h.V.Cols)+i]) || asksItself(h, i) {
 			some++
 		}
 	}
 	return 1 / T(max(some, 1))
 }
 
-// units returns the first queries, one for each key, scaled to length 1, and
+// unitKeys returns the first queries, one for each key, scaled to length 1, and
 // what they were scaled by: 0 where they have no length.
-func units[T tensor.Float](h *attention.Head[T]) (k tensor.Mat[T], by []float64) {
+func unitKeys[T tensor.Float](h *attention.Head[T]) (k tensor.Mat[T], by []float64) {
 	k, by = h.Take(h.K.Rows, h.Q.Cols), arena.Take[float64](h.Scratch, h.K.Rows)
 	for j := range by {
 		by[j] = 0
-		if length := norm(h.Q.Row(j)); length > 0 && !math.IsInf(length, 1) {
+		if length := euclideanNorm(h.Q.Row(j)); length > 0 && !math.IsInf(length, 1) {
 			by[j] = 1 / length
 		}
 		for c, x := range h.Q.Row(j) {
@@ -366,35 +370,35 @@ func units[T tensor.Float](h *attention.Head[T]) (k tensor.Mat[T], by []float64)
 }
 
 func (x *lshAttention[T]) Forward(h *attention.Head[T]) {
-	p := x.open(h)
-	defer x.release(p)
-	saved, out, keys := h.Save(p.saved(h)), h.Out, h.K
-	h.K, _ = units(h)
-	for s := range p.parts() {
-		pairs, lse, o := p.part(h, s, saved)
+	p := x.newPass(h)
+	defer x.releasePass(p)
+	saved, out, keys := h.Save(p.savedSize(h)), h.Out, h.K
+	h.K, _ = unitKeys(h)
+	for s := range p.countParts() {
+		pairs, lse, o := p.splitPart(h, s, saved)
 		h.Out = o
 		p.softmax.Forward(h, lse, pairs)
 		pairs.Release()
 		h.Out = out
 		for i, l := range lse {
-			if alone(l) && asksItself(h, i) {
+			if seesNoKey(l) && asksItself(h, i) {
 				copy(o.Row(i), h.V.Row(i))
 			}
 		}
 	}
 	h.K, h.Unseen = keys, 0
 	for i := range h.Q.Rows {
-		if p.parts() == 1 {
-			if alone(saved[i]) && !asksItself(h, i) {
+		if p.countParts() == 1 {
+			if seesNoKey(saved[i]) && !asksItself(h, i) {
 				h.Unseen++
 			}
 			continue
 		}
 		clear(out.Row(i))
-		share, seen := p.share(h, i, saved), asksItself(h, i)
-		for s := range p.parts() {
+		share, seen := p.partWeight(h, i, saved), asksItself(h, i)
+		for s := range p.countParts() {
 			of := saved[s*h.Q.Rows*(1+h.V.Cols):]
-			seen = seen || !alone(of[i])
+			seen = seen || !seesNoKey(of[i])
 			h.Table.Axpy(out.Row(i), share, of[h.Q.Rows+i*h.V.Cols:][:h.V.Cols])
 		}
 		if !seen {
@@ -404,25 +408,25 @@ func (x *lshAttention[T]) Forward(h *attention.Head[T]) {
 }
 
 func (x *lshAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	p := x.open(h)
-	defer x.release(p)
+	p := x.newPass(h)
+	defer x.releasePass(p)
 	g.Clear()
 	keys := h.K
 	var by []float64
-	h.K, by = units(h)
+	h.K, by = unitKeys(h)
 	dout := g.DOut
-	if p.parts() > 1 {
+	if p.countParts() > 1 {
 		dout = h.Take(dout.Rows, dout.Cols)
 		for i := range dout.Rows {
-			h.Table.Scale(dout.Row(i), p.share(h, i, h.Saved), g.DOut.Row(i))
+			h.Table.Scale(dout.Row(i), p.partWeight(h, i, h.Saved), g.DOut.Row(i))
 		}
 	}
-	for s := range p.parts() {
-		pairs, lse, o := p.part(h, s, h.Saved)
+	for s := range p.countParts() {
+		pairs, lse, o := p.splitPart(h, s, h.Saved)
 		p.softmax.Backward(h, g, o, dout, lse, pairs)
 		pairs.Release()
 		for i, l := range lse {
-			if alone(l) && asksItself(h, i) {
+			if seesNoKey(l) && asksItself(h, i) {
 				h.Table.Add(g.DV.Row(i), g.DV.Row(i), dout.Row(i))
 			}
 		}
@@ -440,16 +444,16 @@ func (x *lshAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[
 func (x *lshAttention[T]) Cost(s attention.Shape) attention.Cost {
 	n, d, dv, rounds := float64(s.N), float64(s.D), float64(s.Dv), float64(x.rounds)
 	buckets := x.buckets
-	if !x.apart {
-		buckets = x.count((s.M + x.bucket - 1) / x.bucket)
+	if !x.softmaxPerRound {
+		buckets = x.countBuckets((s.M + x.bucket - 1) / x.bucket)
 	}
 	seen := min(2*float64(x.bucket), float64(s.M))
 	bytes := n
-	if x.apart {
+	if x.softmaxPerRound {
 		bytes = rounds * n * (1 + dv)
 	}
 	return attention.Cost{
 		FLOPs: rounds * n * (float64(buckets)*d + 2*seen*(d+dv+3)),
-		Bytes: sizeOf[T]()*(bytes+float64(s.M)*d) + 4*rounds*5*n,
+		Bytes: elementBytes[T]()*(bytes+float64(s.M)*d) + 4*rounds*5*n,
 	}
 }

@@ -47,7 +47,7 @@ func reformerSubjects() (list []subject) {
 	return list
 }
 
-func newReformer(t *testing.T, width int, pairs ...string) attention.Mechanism[float64] {
+func reformerOf(t *testing.T, width int, pairs ...string) attention.Mechanism[float64] {
 	t.Helper()
 	set := map[string]string{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -64,7 +64,7 @@ func newReformer(t *testing.T, width int, pairs ...string) attention.Mechanism[f
 // which of the tokens before it meet each other.
 func TestReformerSortsByLaterTokens(t *testing.T) {
 	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 36, m: 36, d: 8, dv: 3}.call(121)
-	m := newReformer(t, 8, "bucket", "6", "rounds", "1")
+	m := reformerOf(t, 8, "bucket", "6", "rounds", "1")
 	c := callIn[float64](oc)
 	before, after := tensor.NewMat[float64](36, 36), tensor.NewMat[float64](36, 36)
 	if err := m.Weights(before, c, 0, 0, 0, 36); err != nil {
@@ -100,13 +100,13 @@ func TestReformerSortsByLaterTokens(t *testing.T) {
 func TestReformerRemovesRepeats(t *testing.T) {
 	oc, do := shape{b: 1, h: 2, hkv: 1, n: 20, m: 20, d: 8, dv: 3}.call(122)
 	c := callIn[float64](oc)
-	want := both(t, newReformer(t, 8, "bucket", "20", "rounds", "1"), c, do)
+	want := both(t, reformerOf(t, 8, "bucket", "20", "rounds", "1"), c, do)
 	for _, pairs := range [][]string{
 		{"bucket", "10", "rounds", "1"}, {"bucket", "10", "rounds", "5"}, {"bucket", "13", "rounds", "3"},
 		{"bucket", "7", "rounds", "32"}, // all meet in some round
 		{"bucket", "64", "rounds", "4", "repeats", "counted"},
 	} {
-		got := both(t, newReformer(t, 8, pairs...), c, do)
+		got := both(t, reformerOf(t, 8, pairs...), c, do)
 		if e := check.Ratio(got.o.Data, want.o.Data, 1e-13); e > 1 {
 			t.Errorf("%v: o is not that of one chunk, by %.3g", pairs, 1e-13*e)
 		}
@@ -120,7 +120,7 @@ func TestReformerRemovesRepeats(t *testing.T) {
 // other key; a token without length is a key like any other.
 func TestReformerTokensAlone(t *testing.T) {
 	for _, form := range []string{"paper", "fast-transformers"} {
-		m := newReformer(t, 4, "bucket", "2", "rounds", "3", "form", form)
+		m := reformerOf(t, 4, "bucket", "2", "rounds", "3", "form", form)
 		oc, do := shape{b: 1, h: 1, hkv: 1, n: 1, m: 1, d: 4, dv: 3}.call(123)
 		c := callIn[float64](oc)
 		r := both(t, m, c, do)
@@ -143,7 +143,7 @@ func TestReformerTokensAlone(t *testing.T) {
 
 // What does not fit is refused, with both numbers.
 func TestReformerRefuses(t *testing.T) {
-	m := newReformer(t, 4)
+	m := reformerOf(t, 4)
 	heads := func(n, d int) tensor.Heads[float64] { return tensor.NewHeads[float64](1, 1, n, d) }
 	for _, x := range []struct {
 		c    attention.Call[float64]

@@ -20,8 +20,8 @@ var retention = Row{
 		{"gamma", "1-2^(-5-h)", "γ of each key head h = 0, 1, …: numbers above 0 and at most 1, or 1-2^(-5-h)"},
 		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},
 	},
-	f32: spec(retentionSpec[float32]),
-	f64: spec(retentionSpec[float64]),
+	f32: specBuilder(retentionSpec[float32]),
+	f64: specBuilder(retentionSpec[float64]),
 }
 
 func retentionSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -43,7 +43,7 @@ func retentionSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	}
 	return attention.Spec[T]{
 		Name:    r.row.Name,
-		Setting: fmt.Sprintf("retention gamma=%s scale=%s", r.value("gamma"), scaleText(scale)),
+		Setting: fmt.Sprintf("retention gamma=%s scale=%s", r.value("gamma"), formatScale(scale)),
 		Scale:   scale,
 		Coef:    []float64{0, 1},
 		Raw:     true,

@@ -26,7 +26,7 @@ var rfa = Row{
 		{"gate", "false", "true: a token's key enters with the factor 1 - g, g = exp(log_g); without log_g in the call, whole"},
 		{"form", "paper", "paper, or as the authors' program: features 0.1·(sin, cos) of rows over their length + 1e-3, and a sum that is " +
 			"at least 1 (code), of size at least 1 (code-cross) or 1e-3 (code-masked)"},
-		seed,
+		seedSetting,
 	},
 	Params: []Param{
 		{"sigma", "(H, D)", "σ, factors of the channels before the projection; of the first head that shares its keys"},
@@ -36,11 +36,11 @@ var rfa = Row{
 	},
 	fit: func(o *Options, shapes map[string][]int) {
 		if s := shapes["R"]; len(s) == 3 {
-			o.say("features", strconv.Itoa(s[1]))
+			o.setDefault("features", strconv.Itoa(s[1]))
 		}
 	},
-	f32: spec(rfaSpec[float32]),
-	f64: spec(rfaSpec[float64]),
+	f32: specBuilder(rfaSpec[float32]),
+	f64: specBuilder(rfaSpec[float64]),
 }
 
 // rfaForms are what the authors' programs divide by, by the names of the form.
@@ -54,7 +54,7 @@ func rfaSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if d == 0 {
 		return s, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
-	f := projection[T]{d: d, heads: max(r.o.Heads, 1), rows: d, norm: -1}
+	f := rfaProjection[T]{d: d, heads: max(r.o.Heads, 1), rows: d, normOffset: -1}
 	kind, err := r.choice("kernel", "gaussian", "arccos")
 	if err != nil {
 		return s, err
@@ -88,7 +88,7 @@ func rfaSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if err := r.room("R", f.heads, f.rows, d); err != nil {
 		return s, err
 	}
-	f.size = 1 / math.Sqrt(float64(f.rows))
+	f.featureScale = 1 / math.Sqrt(float64(f.rows))
 	if norm == "unit" {
 		s.Norm = attention.Unit
 	}
@@ -97,7 +97,7 @@ func rfaSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 			return s, fmt.Errorf("rfa: setting form=%s: the authors' program has kernel=gaussian, norm=unit, eps=0 and no gate", form)
 		}
 		s.Norm, s.Floor, s.FloorSize = attention.NoNorm, code.floor, code.size
-		f.size, f.norm = 0.1, 1e-3
+		f.featureScale, f.normOffset = 0.1, 1e-3
 	}
 	f.sigma = f.params.New("sigma", false, f.heads, d)
 	for i := range f.sigma.Data {
@@ -111,69 +111,69 @@ func rfaSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	s.Setting = fmt.Sprintf("rfa kernel=%s tau=%g norm=%s eps=%g gate=%t form=%s", kind, f.tau, norm, s.Eps, s.Gated, form)
 	s.Scale, s.Coef, s.Positive = 1, []float64{0, 1}, kind == "arccos"
 	if s.Positive {
-		s.Features = &arccos[T]{f}
+		s.Features = &arccosFeatures[T]{f}
 	} else {
-		s.Features = &trigonometric[T]{f}
+		s.Features = &sineFeatures[T]{f}
 	}
 	return s, nil
 }
 
-// projection is u = R·(σ∘x)/τ, with rows R and factors σ of every head. Heads that
+// rfaProjection is u = R·(σ∘x)/τ, with rows R and factors σ of every head. Heads that
 // share keys have those of their first, since products of features of different
 // rows stand for nothing.
-type projection[T tensor.Float] struct {
+type rfaProjection[T tensor.Float] struct {
 	d, heads, rows int
 	tau            float64
-	size           float64 // of features
-	norm           float64 // x is divided by its length and this; below 0: it is as it comes
+	featureScale   float64 // of features
+	normOffset     float64 // x is divided by its length and this; below 0: it is as it comes
 	sigma, r       *param.Param[T]
 	params         param.Set[T]
 	constants      param.Set[T]
 }
 
-func (f *projection[T]) Params() *param.Set[T] { return &f.params }
+func (f *rfaProjection[T]) Params() *param.Set[T] { return &f.params }
 
-func (f *projection[T]) Constants() *param.Set[T] { return &f.constants }
+func (f *rfaProjection[T]) Constants() *param.Set[T] { return &f.constants }
 
-func (f *projection[T]) Check(heads, _, d int) error {
+func (f *rfaProjection[T]) Check(heads, _, d int) error {
 	if d != f.d {
 		return fmt.Errorf("q: has width %d, rows of R have %d", d, f.d)
 	}
 	return checkHeads("R", f.heads, heads)
 }
 
-// of returns which head's numbers a block has.
-func (f *projection[T]) of(b *attention.FeatureBlock[T]) int {
+// blockHead returns which head's numbers a block has.
+func (f *rfaProjection[T]) blockHead(b *attention.FeatureBlock[T]) int {
 	if f.heads == 1 {
 		return 0
 	}
 	return b.First
 }
 
-// projected returns u, and x as it is before σ.
-func (f *projection[T]) projected(b *attention.FeatureBlock[T]) (u, x []T) {
+// projectBlock returns u, and x as it is before σ.
+func (f *rfaProjection[T]) projectBlock(b *attention.FeatureBlock[T]) (u, x []T) {
 	x = b.X
-	if f.norm >= 0 {
+	if f.normOffset >= 0 {
 		x = b.Take(b.D * b.Stride)
-		over := f.lengths(b)
+		over := f.inverseLengths(b)
 		for c := range b.D {
 			b.Table.Mul(x[c*b.Stride:][:b.N], b.X[c*b.Stride:], over)
 		}
 	}
-	h := f.of(b)
+	h := f.blockHead(b)
 	scaled := *b
 	scaled.X = b.Take(b.D * b.Stride)
 	for c, sigma := range f.sigma.Data[h*f.d:][:f.d] {
 		b.Table.Scale(scaled.X[c*b.Stride:][:b.N], sigma*T(1/f.tau), x[c*b.Stride:])
 	}
-	return project(&scaled, f.weights(h), f.rows), x
+	return projectTokens(&scaled, f.headRows(h), f.rows), x
 }
 
-// weights are the rows of head h.
-func (f *projection[T]) weights(h int) []T { return f.r.Data[h*f.rows*f.d:][:f.rows*f.d] }
+// headRows are the rows of head h.
+func (f *rfaProjection[T]) headRows(h int) []T { return f.r.Data[h*f.rows*f.d:][:f.rows*f.d] }
 
-// lengths returns 1/(|x| + norm) of each token.
-func (f *projection[T]) lengths(b *attention.FeatureBlock[T]) []T {
+// inverseLengths returns 1/(|x| + norm) of each token.
+func (f *rfaProjection[T]) inverseLengths(b *attention.FeatureBlock[T]) []T {
 	over := b.Take(b.N)
 	clear(over)
 	for c := range b.D {
@@ -181,16 +181,16 @@ func (f *projection[T]) lengths(b *attention.FeatureBlock[T]) []T {
 		b.Table.MulAdd(over, row, row)
 	}
 	for i, square := range over {
-		over[i] = T(1 / (math.Sqrt(float64(square)) + f.norm))
+		over[i] = T(1 / (math.Sqrt(float64(square)) + f.normOffset))
 	}
 	return over
 }
 
-// projectedGrad sets b.DX and adds to the gradient of σ, from the gradient du of
+// projectBlockGrad sets b.DX and adds to the gradient of σ, from the gradient du of
 // u and from x, as projected has them.
-func (f *projection[T]) projectedGrad(b *attention.FeatureBlock[T], x, du []T) {
-	h := f.of(b)
-	projectGrad(b, f.weights(h), f.rows, du)
+func (f *rfaProjection[T]) projectBlockGrad(b *attention.FeatureBlock[T], x, du []T) {
+	h := f.blockHead(b)
+	projectTokensGrad(b, f.headRows(h), f.rows, du)
 	dsigma := b.DParams[0][h*f.d:][:f.d]
 	over := T(1 / f.tau)
 	for c, sigma := range f.sigma.Data[h*f.d:][:f.d] {
@@ -198,22 +198,22 @@ func (f *projection[T]) projectedGrad(b *attention.FeatureBlock[T], x, du []T) {
 		dsigma[c] += over * b.Table.Dot(row, x[c*b.Stride:])
 		b.Table.Scale(row, sigma*over, row)
 	}
-	if f.norm >= 0 {
-		f.lengthsGrad(b)
+	if f.normOffset >= 0 {
+		f.inverseLengthsGrad(b)
 	}
 }
 
-// lengthsGrad turns b.DX, the gradient of x/(|x| + norm), into that of x:
+// inverseLengthsGrad turns b.DX, the gradient of x/(|x| + norm), into that of x:
 // y less x̂·(x̂·y)·|x|/(|x| + norm), all over |x| + norm.
-func (f *projection[T]) lengthsGrad(b *attention.FeatureBlock[T]) {
-	over := f.lengths(b)
+func (f *rfaProjection[T]) inverseLengthsGrad(b *attention.FeatureBlock[T]) {
+	over := f.inverseLengths(b)
 	along := b.Take(b.N)
 	clear(along)
 	for c := range b.D {
 		b.Table.MulAdd(along, b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:][:b.N])
 	}
 	for i, o := range over {
-		if length := 1/float64(o) - f.norm; length > 0 {
+		if length := 1/float64(o) - f.normOffset; length > 0 {
 			along[i] *= T(-float64(o) / length)
 		}
 	}
@@ -224,29 +224,29 @@ func (f *projection[T]) lengthsGrad(b *attention.FeatureBlock[T]) {
 	}
 }
 
-// trigonometric are the features size·[sin(u), cos(u)].
-type trigonometric[T tensor.Float] struct{ projection[T] }
+// sineFeatures are the features size·[sin(u), cos(u)].
+type sineFeatures[T tensor.Float] struct{ rfaProjection[T] }
 
-func (f *trigonometric[T]) Dim(int) int { return 2 * f.rows }
+func (f *sineFeatures[T]) Dim(int) int { return 2 * f.rows }
 
 // Bound is that of a sum of cosines: sin·sin + cos·cos is one of a difference.
-func (f *trigonometric[T]) Bound() float64 { return f.size * f.size * float64(f.rows) }
+func (f *sineFeatures[T]) Bound() float64 { return f.featureScale * f.featureScale * float64(f.rows) }
 
-func (f *trigonometric[T]) Map(b *attention.FeatureBlock[T]) {
+func (f *sineFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
-	u, _ := f.projected(b)
+	u, _ := f.projectBlock(b)
 	for r := range f.rows {
 		sin, cos := b.Y[r*b.Stride:][:b.N], b.Y[(f.rows+r)*b.Stride:][:b.N]
 		sincos(sin, cos, u[r*b.Stride:][:b.N])
-		b.Table.Scale(sin, T(f.size), sin)
-		b.Table.Scale(cos, T(f.size), cos)
+		b.Table.Scale(sin, T(f.featureScale), sin)
+		b.Table.Scale(cos, T(f.featureScale), cos)
 	}
 	b.Scratch.Reset(mark)
 }
 
-func (f *trigonometric[T]) Grad(b *attention.FeatureBlock[T]) {
+func (f *sineFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
-	u, x := f.projected(b)
+	u, x := f.projectBlock(b)
 	sin, cos := b.Take(b.N), b.Take(b.N)
 	for r := range f.rows {
 		sincos(sin, cos, u[r*b.Stride:][:b.N])
@@ -254,25 +254,25 @@ func (f *trigonometric[T]) Grad(b *attention.FeatureBlock[T]) {
 		b.Table.Mul(du, du, cos)
 		b.Table.Mul(dcos, dcos, sin)
 		b.Table.Axpy(du, -1, dcos)
-		b.Table.Scale(du, T(f.size), du)
+		b.Table.Scale(du, T(f.featureScale), du)
 	}
-	f.projectedGrad(b, x, b.Y)
+	f.projectBlockGrad(b, x, b.Y)
 	b.Scratch.Reset(mark)
 }
 
-// arccos are the features size·max(u, 0), whose products stand for the kernel of
+// arccosFeatures are the features size·max(u, 0), whose products stand for the kernel of
 // Cho and Saul 2009 of order 1.
-type arccos[T tensor.Float] struct{ projection[T] }
+type arccosFeatures[T tensor.Float] struct{ rfaProjection[T] }
 
-func (f *arccos[T]) Dim(int) int { return f.rows }
+func (f *arccosFeatures[T]) Dim(int) int { return f.rows }
 
 // Sparse: all rows may be on the other side of x.
-func (f *arccos[T]) Sparse() {}
+func (f *arccosFeatures[T]) Sparse() {}
 
-func (f *arccos[T]) Map(b *attention.FeatureBlock[T]) {
+func (f *arccosFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
-	u, _ := f.projected(b)
-	size := T(f.size)
+	u, _ := f.projectBlock(b)
+	size := T(f.featureScale)
 	for r := range f.rows {
 		row := b.Y[r*b.Stride:][:b.N]
 		for c, v := range u[r*b.Stride:][:b.N] {
@@ -282,10 +282,10 @@ func (f *arccos[T]) Map(b *attention.FeatureBlock[T]) {
 	b.Scratch.Reset(mark)
 }
 
-func (f *arccos[T]) Grad(b *attention.FeatureBlock[T]) {
+func (f *arccosFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
-	u, x := f.projected(b)
-	size := T(f.size)
+	u, x := f.projectBlock(b)
+	size := T(f.featureScale)
 	for r := range f.rows {
 		row := b.Y[r*b.Stride:][:b.N]
 		for c, v := range u[r*b.Stride:][:b.N] {
@@ -294,6 +294,6 @@ func (f *arccos[T]) Grad(b *attention.FeatureBlock[T]) {
 			}
 		}
 	}
-	f.projectedGrad(b, x, b.Y)
+	f.projectBlockGrad(b, x, b.Y)
 	b.Scratch.Reset(mark)
 }

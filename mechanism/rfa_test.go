@@ -98,7 +98,7 @@ func TestRandomFeaturesApproachTheirKernels(t *testing.T) {
 	}
 	rows := rowsOf(x, d)
 	for i := range rows {
-		length := norm(rows[i])
+		length := euclideanNorm(rows[i])
 		for c := range rows[i] {
 			rows[i][c] /= length
 		}

@@ -18,8 +18,8 @@ var sata = Row{
 		windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{logGamma},
-	f32:    spec(sataSpec[float32]),
-	f64:    spec(sataSpec[float64]),
+	f32:    specBuilder(sataSpec[float32]),
+	f64:    specBuilder(sataSpec[float64]),
 }
 
 func sataSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -27,9 +27,9 @@ func sataSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	s = attention.Spec[T]{
 		Name:     r.row.Name,
 		Setting:  fmt.Sprintf("sata order=%d", p),
-		Coef:     taylor(p),
+		Coef:     taylorCoefs(p),
 		Positive: p%2 == 0,
 	}
-	err = window(r, &s)
+	err = setWindow(r, &s)
 	return s, err
 }

@@ -23,8 +23,8 @@ var scatterbrain = Row{
 		{"cluster", "64", "keys of a block of support=lsh"},
 		{"features", "D·ln(D)", "rows w of the projection, each for the features of ±w: a whole number, or D·ln(D)"},
 		{"projection", "orthogonal", "rows within a block of D: orthogonal, or iid"},
-		softmaxScale,
-		seed,
+		softmaxScaleSetting,
+		seedSetting,
 	},
 	Constants: []Param{
 		{"projection", "(M, D)", "rows w of the projection, the same for all heads"},
@@ -32,38 +32,38 @@ var scatterbrain = Row{
 	},
 	fit: func(o *Options, shapes map[string][]int) {
 		if projection := shapes["projection"]; len(projection) == 2 {
-			o.say("features", strconv.Itoa(projection[0]))
+			o.setDefault("features", strconv.Itoa(projection[0]))
 		}
 		if shapes["alpha"] != nil {
-			o.say("support", "lsh")
+			o.setDefault("support", "lsh")
 		}
 	},
-	f32: headwise(scatterbrainHead[float32]),
-	f64: headwise(scatterbrainHead[float64]),
+	f32: headwiseBuilder(newScatterbrain[float32]),
+	f64: headwiseBuilder(newScatterbrain[float64]),
 }
 
 // scatterChunk is the number of queries that are computed at a time, and of tokens
 // that enter sums together.
 const scatterChunk = 64
 
-// scatter is the sum of exact weights where a query is near a key, and of the
+// scatterAttention is the sum of exact weights where a query is near a key, and of the
 // products of random features of exp(q·k·scale) elsewhere.
-type scatter[T tensor.Float] struct {
+type scatterAttention[T tensor.Float] struct {
 	setting         string
 	window, cluster int     // the one that is not used is 0
-	root            float64 // √scale
+	rootScale       float64 // √scale
 	w, alpha        *param.Param[T]
 	constants       param.Set[T]
 }
 
-func scatterbrainHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newScatterbrain[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	d := r.width()
-	x := new(scatter[T])
+	x := new(scatterAttention[T])
 	support, err := r.choice("support", "local", "lsh")
 	if err != nil {
 		return nil, err
 	}
-	if x.window, err = r.whole("window", 1, largest); err != nil {
+	if x.window, err = r.whole("window", 1, maxSettingTokens); err != nil {
 		return nil, err
 	}
 	if x.cluster, err = r.whole("cluster", 1, 1<<16); err != nil {
@@ -87,9 +87,9 @@ func scatterbrainHead[T tensor.Float](r *reader) (attention.Headwise[T], error) 
 	if err != nil {
 		return nil, err
 	}
-	x.root = math.Sqrt(scale)
+	x.rootScale = math.Sqrt(scale)
 	if scale == 0 {
-		x.root = math.Pow(float64(d), -0.25)
+		x.rootScale = math.Pow(float64(d), -0.25)
 	}
 	if err := r.room("projection", max(rows, d), d); err != nil { // drawn in squares
 		return nil, err
@@ -105,11 +105,11 @@ func scatterbrainHead[T tensor.Float](r *reader) (attention.Headwise[T], error) 
 			x.alpha.Data[i] = T(float32(key.Fold(2).Normal(uint64(i)))) // the same in both precisions
 		}
 	}
-	x.setting = fmt.Sprintf("scatterbrain window=%d cluster=%d features=%d scale=%s", x.window, x.cluster, rows, scaleText(scale))
+	x.setting = fmt.Sprintf("scatterbrain window=%d cluster=%d features=%d scale=%s", x.window, x.cluster, rows, formatScale(scale))
 	return x, nil
 }
 
-func (x *scatter[T]) Traits() attention.Traits {
+func (x *scatterAttention[T]) Traits() attention.Traits {
 	t := attention.Traits{Name: "scatterbrain", Positive: true, Causal: x.window > 0}
 	if !t.Causal {
 		t.NoCausal = "sorting puts tokens into blocks by later ones, too"
@@ -117,11 +117,11 @@ func (x *scatter[T]) Traits() attention.Traits {
 	return t
 }
 
-func (x *scatter[T]) Setting() string          { return x.setting }
-func (x *scatter[T]) Params() *param.Set[T]    { return nil }
-func (x *scatter[T]) Constants() *param.Set[T] { return &x.constants }
+func (x *scatterAttention[T]) Setting() string          { return x.setting }
+func (x *scatterAttention[T]) Params() *param.Set[T]    { return nil }
+func (x *scatterAttention[T]) Constants() *param.Set[T] { return &x.constants }
 
-func (x *scatter[T]) Check(c *attention.Call[T]) error {
+func (x *scatterAttention[T]) Check(c *attention.Call[T]) error {
 	if d := x.w.Shape[1]; c.Q.D != d {
 		return fmt.Errorf("q: has width %d, rows of the projection have %d", c.Q.D, d)
 	}
@@ -129,9 +129,9 @@ func (x *scatter[T]) Check(c *attention.Call[T]) error {
 }
 
 // Forward keeps the logarithm of each query's sum of weights.
-func (x *scatter[T]) Forward(h *attention.Head[T]) {
+func (x *scatterAttention[T]) Forward(h *attention.Head[T]) {
 	lse := h.Save(h.Q.Rows)
-	p := x.open(h)
+	p := x.newPass(h)
 	o := h.Take(p.q.Rows, p.v.Cols) // and sums of weights, over e^top
 	clear(o.Data)
 	top := arena.Take[T](h.Scratch, o.Rows)
@@ -140,14 +140,14 @@ func (x *scatter[T]) Forward(h *attention.Head[T]) {
 	}
 	raise := func(i int, to T) {
 		if to > top[i] {
-			h.Table.Scale(o.Row(i), exp(top[i]-to), o.Row(i))
+			h.Table.Scale(o.Row(i), expFloat(top[i]-to), o.Row(i))
 			top[i] = to
 		}
 	}
 	for b := range p.blocks {
 		mark := h.Scratch.Mark()
-		blk := p.block(b)
-		s, y := p.logits(blk)
+		blk := p.nearBlock(b)
+		s, y := p.blockScores(blk)
 		for r := range s.Rows {
 			i, row := blk.q0+r, s.Row(r)
 			most := h.Table.Max(row)
@@ -158,34 +158,34 @@ func (x *scatter[T]) Forward(h *attention.Head[T]) {
 			raise(i, most)
 			h.Table.Exp(row, row, top[i])
 			if p.window > 0 {
-				from, to, _ := p.near(blk, i)
-				far(h, row, y.Row(r), from, to)
+				from, to, _ := p.nearKeys(blk, i)
+				scaleFarWeights(h, row, y.Row(r), from, to)
 			}
 		}
 		h.Product(o.Slice(blk.q0, blk.q1), s, p.v.Slice(blk.k0, blk.k1), false, false, true)
 		h.Scratch.Reset(mark)
 	}
-	p.sums(func(blk nearBlock) {
+	p.forEachFarSum(func(blk nearBlock) {
 		mark := h.Scratch.Mark()
 		part := h.Take(blk.q1-blk.q0, p.v.Cols)
 		h.Product(part, p.fq.Slice(blk.q0, blk.q1), p.sum, false, false, false)
 		for i := blk.q0; i < blk.q1; i++ {
 			raise(i, p.gq[i]+p.sumExp)
-			h.Table.Axpy(o.Row(i), exp(p.gq[i]+p.sumExp-top[i]), part.Row(i-blk.q0))
+			h.Table.Axpy(o.Row(i), expFloat(p.gq[i]+p.sumExp-top[i]), part.Row(i-blk.q0))
 		}
 		h.Scratch.Reset(mark)
 	})
 	h.Unseen = 0
 	for i := range o.Rows {
 		row, den := o.Row(i)[:h.V.Cols], float64(o.Row(i)[h.V.Cols])
-		to := h.Out.Row(p.place(i))
+		to := h.Out.Row(p.queryRow(i))
 		switch {
 		case den == 0 && math.IsInf(float64(top[i]), -1): // its scores have overflowed
 			den = math.NaN()
 		case den == 0:
 			clear(to)
 			lse[i] = T(math.Inf(1)) // no weights
-			h.Weak(p.place(i))
+			h.Weak(p.queryRow(i))
 			continue
 		}
 		h.Table.Scale(to, T(1/den), row)
@@ -193,21 +193,21 @@ func (x *scatter[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-// place returns where row i of the queries lies in the head.
-func (p *scatterPass[T]) place(i int) int {
+// queryRow returns where row i of the queries lies in the head.
+func (p *scatterPass[T]) queryRow(i int) int {
 	if p.queries == nil {
 		return i
 	}
 	return int(p.queries[i])
 }
 
-func (x *scatter[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	p, lse := x.open(h), h.Saved
+func (x *scatterAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	p, lse := x.newPass(h), h.Saved
 	n, m, dv := p.q.Rows, p.k.Rows, h.V.Cols
 	// What comes to weights: do_i·v_j - do_i·o_i, the products of u_i and [v_j, 1].
 	do, along := h.Take(n, dv), arena.Take[T](h.Scratch, n)
 	for i := range n {
-		row := p.place(i)
+		row := p.queryRow(i)
 		copy(do.Row(i), g.DOut.Row(row))
 		along[i] = -h.Table.Dot(g.DOut.Row(row), h.Out.Row(row))
 	}
@@ -220,19 +220,19 @@ func (x *scatter[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
 	}
 	for b := range p.blocks {
 		mark := h.Scratch.Mark()
-		p.nearGrad(p.block(b), lse, u, dq, dk, dval, eq, ek)
+		p.nearGrad(p.nearBlock(b), lse, u, dq, dk, dval, eq, ek)
 		h.Scratch.Reset(mark)
 	}
-	p.sums(func(blk nearBlock) {
+	p.forEachFarSum(func(blk nearBlock) {
 		mark := h.Scratch.Mark()
 		part := h.Take(blk.q1-blk.q0, eq.Cols)
 		h.Product(part, u.Slice(blk.q0, blk.q1), p.sum, false, true, false)
 		for i := blk.q0; i < blk.q1; i++ {
-			h.Table.Axpy(eq.Row(i), exp(p.gq[i]+p.sumExp-lse[i]), part.Row(i-blk.q0))
+			h.Table.Axpy(eq.Row(i), expFloat(p.gq[i]+p.sumExp-lse[i]), part.Row(i-blk.q0))
 		}
 		h.Scratch.Reset(mark)
 	})
-	p.keySums(lse, u, dval, ek)
+	p.addKeySumGrads(lse, u, dval, ek)
 	p.featuresGrad(dq, p.q, p.fq, eq)
 	p.featuresGrad(dk, p.k, p.fk, ek)
 	if p.queries == nil {
@@ -254,17 +254,17 @@ func (x *scatter[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
 // nearGrad adds the gradients that come through the pairs of a block.
 func (p *scatterPass[T]) nearGrad(x nearBlock, lse []T, u, dq, dk, dv, eq, ek tensor.Mat[T]) {
 	h := p.h
-	a, y := p.logits(x)
+	a, y := p.blockScores(x)
 	da, b := h.Take(a.Rows, a.Cols), h.Take(a.Rows, a.Cols)
 	h.Product(da, u.Slice(x.q0, x.q1), p.v.Slice(x.k0, x.k1), false, true, false)
 	for r := range a.Rows {
 		i, row, d := x.q0+r, a.Row(r), da.Row(r)
-		from, to, _ := p.near(x, i)
+		from, to, _ := p.nearKeys(x, i)
 		h.Table.Exp(row, row, lse[i])
 		if p.window > 0 {
 			h.Table.Mul(b.Row(r), row, d)
 			clear(b.Row(r)[from:to])
-			far(h, row, y.Row(r), from, to)
+			scaleFarWeights(h, row, y.Row(r), from, to)
 		}
 		h.Table.Mul(d[from:to], d[from:to], row[from:to])
 		h.Table.Scale(d[from:to], p.scale, d[from:to])
@@ -272,7 +272,7 @@ func (p *scatterPass[T]) nearGrad(x nearBlock, lse []T, u, dq, dk, dv, eq, ek te
 		clear(d[to:])
 	}
 	q, k := p.q.Slice(x.q0, x.q1), p.k.Slice(x.k0, x.k1)
-	h.Product(dv.Slice(x.k0, x.k1), a, first(u.Slice(x.q0, x.q1)), true, false, true)
+	h.Product(dv.Slice(x.k0, x.k1), a, dropLastColumn(u.Slice(x.q0, x.q1)), true, false, true)
 	h.Product(dq.Slice(x.q0, x.q1), da, k, false, false, true)
 	h.Product(dk.Slice(x.k0, x.k1), da, q, true, false, true)
 	if p.window > 0 {
@@ -281,22 +281,22 @@ func (p *scatterPass[T]) nearGrad(x nearBlock, lse []T, u, dq, dk, dv, eq, ek te
 	}
 }
 
-// keySums adds the gradients of values and of keys' features that come from
+// addKeySumGrads adds the gradients of values and of keys' features that come from
 // queries that meet them in sums.
-func (p *scatterPass[T]) keySums(lse []T, u, dv, ek tensor.Mat[T]) {
+func (p *scatterPass[T]) addKeySumGrads(lse []T, u, dv, ek tensor.Mat[T]) {
 	h, g := p.h, arena.Take[T](p.h.Scratch, p.q.Rows)
 	for i := range g {
 		g[i] = p.gq[i] - lse[i]
 	}
 	read := func(j0, j1 int) {
-		for ; j0 < j1 && !p.empty(); j0 += scatterChunk {
+		for ; j0 < j1 && !p.isSumEmpty(); j0 += scatterChunk {
 			mark := h.Scratch.Mark()
 			end := min(j0+scatterChunk, j1)
 			de, o := h.Take(end-j0, ek.Cols), h.Take(end-j0, p.v.Cols)
 			h.Product(de, p.v.Slice(j0, end), p.sum, false, true, false)
 			h.Product(o, p.fk.Slice(j0, end), p.sum, false, false, false)
 			for j := j0; j < end; j++ {
-				part := exp(p.gk[j] + p.sumExp)
+				part := expFloat(p.gk[j] + p.sumExp)
 				h.Table.Axpy(ek.Row(j), part, de.Row(j-j0))
 				h.Table.Axpy(dv.Row(j), part, o.Row(j - j0)[:dv.Cols])
 			}
@@ -305,11 +305,11 @@ func (p *scatterPass[T]) keySums(lse []T, u, dv, ek tensor.Mat[T]) {
 	}
 	p.clearSum()
 	for b := p.blocks - 1; b >= 0; b-- { // of queries after the keys
-		x, from := p.block(b), 0
+		x, from := p.nearBlock(b), 0
 		if b > 0 {
-			from = p.block(b - 1).k0
+			from = p.nearBlock(b - 1).k0
 		}
-		p.add(p.fq, g, u, x.q0, x.q1)
+		p.addRows(p.fq, g, u, x.q0, x.q1)
 		read(from, x.k0)
 	}
 	if h.Causal {
@@ -317,11 +317,11 @@ func (p *scatterPass[T]) keySums(lse []T, u, dv, ek tensor.Mat[T]) {
 	}
 	p.clearSum()
 	for b := range p.blocks { // and before them
-		x, end := p.block(b), p.k.Rows
+		x, end := p.nearBlock(b), p.k.Rows
 		if b+1 < p.blocks {
-			end = p.block(b + 1).k1
+			end = p.nearBlock(b + 1).k1
 		}
-		p.add(p.fq, g, u, x.q0, x.q1)
+		p.addRows(p.fq, g, u, x.q0, x.q1)
 		read(x.k1, end)
 	}
 }
@@ -332,16 +332,16 @@ func (p *scatterPass[T]) featuresGrad(dx, x, f, e tensor.Mat[T]) {
 	for i := range e.Rows {
 		row := e.Row(i)
 		h.Table.Mul(row, row, f.Row(i))
-		h.Table.Axpy(dx.Row(i), T(-p.root*p.root)*h.Table.Sum(row), x.Row(i))
+		h.Table.Axpy(dx.Row(i), T(-p.rootScale*p.rootScale)*h.Table.Sum(row), x.Row(i))
 		h.Table.Axpy(row[:rows], -1, row[rows:])
-		h.Table.Scale(row[:rows], T(p.root), row[:rows])
+		h.Table.Scale(row[:rows], T(p.rootScale), row[:rows])
 	}
 	du := e
 	du.Cols = rows
 	h.Product(dx, du, tensor.Mat[T]{Data: p.w.Data, Rows: rows, Cols: x.Cols, Stride: x.Cols}, false, false, true)
 }
 
-func (x *scatter[T]) Cost(s attention.Shape) attention.Cost {
+func (x *scatterAttention[T]) Cost(s attention.Shape) attention.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	rows, sides := float64(x.w.Shape[0]), 2.0
 	near, products := float64(x.cluster), d
@@ -354,6 +354,6 @@ func (x *scatter[T]) Cost(s attention.Shape) attention.Cost {
 	near = min(near, m)
 	return attention.Cost{
 		FLOPs: 2*(n+m)*rows*d + 2*n*near*(products+dv) + sides*2*(n+m)*2*rows*(dv+1),
-		Bytes: sizeOf[T]() * ((n+m)*(2*rows+d+1) + n*(dv+2) + m*(dv+1) + 2*rows*(dv+1) + 2*scatterChunk*near),
+		Bytes: elementBytes[T]() * ((n+m)*(2*rows+d+1) + n*(dv+2) + m*(dv+1) + 2*rows*(dv+1) + 2*scatterChunk*near),
 	}
 }

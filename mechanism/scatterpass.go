@@ -15,36 +15,36 @@ type nearBlock struct{ q0, q1, k0, k1 int }
 
 // scatterPass is a head in the order in which its blocks lie.
 type scatterPass[T tensor.Float] struct {
-	*scatter[T]
-	h             *attention.Head[T]
-	queries, keys []int32 // places of rows, sorted; nil: as they are
-	q, k, v       tensor.Mat[T]
-	mask          []bool
-	blocks        int
-	perQuery      int // queries that a block of sorted keys has
-	pieces        int // in which these are computed
-	scale         T
-	fq, fk        tensor.Mat[T] // features over the largest of their row
-	gq, gk        []T           // whose logarithms these are; -Inf: no key
-	sum           tensor.Mat[T] // of features and what goes with them
-	sumExp        T             // over e to this
-	room          tensor.Mat[T] // of rows that enter it
+	*scatterAttention[T]
+	h                *attention.Head[T]
+	queries, keys    []int32 // places of rows, sorted; nil: as they are
+	q, k, v          tensor.Mat[T]
+	mask             []bool
+	blocks           int
+	perQuery         int // queries that a block of sorted keys has
+	piecesPerCluster int // in which these are computed
+	scale            T
+	fq, fk           tensor.Mat[T] // features over the largest of their row
+	gq, gk           []T           // whose logarithms these are; -Inf: no key
+	sum              tensor.Mat[T] // of features and what goes with them
+	sumExp           T             // over e to this
+	scaledRows       tensor.Mat[T] // of rows that enter it
 }
 
-// open sorts and maps the tokens of h.
-func (x *scatter[T]) open(h *attention.Head[T]) scatterPass[T] {
-	p := scatterPass[T]{scatter: x, h: h, q: h.Q, k: h.K, v: h.V, mask: h.Mask, scale: T(x.root * x.root)}
+// newPass sorts and maps the tokens of h.
+func (x *scatterAttention[T]) newPass(h *attention.Head[T]) scatterPass[T] {
+	p := scatterPass[T]{scatterAttention: x, h: h, q: h.Q, k: h.K, v: h.V, mask: h.Mask, scale: T(x.rootScale * x.rootScale)}
 	if x.window > 0 {
 		first, last := h.Off/scatterChunk, (h.Off+h.Q.Rows-1)/scatterChunk
 		p.blocks = last - first + 1
 	} else {
-		p.sort()
+		p.sortTokens()
 	}
-	p.fq, p.gq = p.features(p.q, nil)
-	p.fk, p.gk = p.features(p.k, p.mask)
+	p.fq, p.gq = p.randomFeatures(p.q, nil)
+	p.fk, p.gk = p.randomFeatures(p.k, p.mask)
 	width := p.v.Cols + 1
 	p.sum = h.Take(p.fq.Cols, width)
-	p.room = h.Take(scatterChunk, width)
+	p.scaledRows = h.Take(scatterChunk, width)
 	p.v = p.withColumn(p.v, nil)
 	return p
 }
@@ -61,16 +61,16 @@ func (p *scatterPass[T]) withColumn(x tensor.Mat[T], column []T) tensor.Mat[T] {
 	return y
 }
 
-// first returns the columns of x but the last one.
-func first[T tensor.Float](x tensor.Mat[T]) tensor.Mat[T] {
+// dropLastColumn returns the columns of x but the last one.
+func dropLastColumn[T tensor.Float](x tensor.Mat[T]) tensor.Mat[T] {
 	x.Cols--
 	return x
 }
 
-// sort brings queries, and keys that exist, into the order of their projections
+// sortTokens brings queries, and keys that exist, into the order of their projections
 // on alpha, each with two numbers more that make all of them as long (Daras et
 // al. 2020, SMYRF, arXiv 2010.05315, eq. 8).
-func (p *scatterPass[T]) sort() {
+func (p *scatterPass[T]) sortTokens() {
 	h, ar := p.h, p.h.Scratch
 	p.queries, p.keys = arena.Take[int32](ar, h.Q.Rows), arena.Take[int32](ar, h.K.Rows)[:0]
 	for i := range p.queries {
@@ -82,11 +82,11 @@ func (p *scatterPass[T]) sort() {
 		}
 	}
 	along := arena.Take[float64](ar, h.Q.Rows+h.K.Rows)
-	longest := p.longest(h.Q, p.queries) + p.longest(h.K, p.keys)
-	p.project(along, h.Q, p.queries, longest, 1)
-	p.project(along[h.Q.Rows:], h.K, p.keys, longest, 0)
-	byProjection(p.queries, along)
-	byProjection(p.keys, along[h.Q.Rows:])
+	longest := p.maxSquaredLength(h.Q, p.queries) + p.maxSquaredLength(h.K, p.keys)
+	p.projectOnAlpha(along, h.Q, p.queries, longest, 1)
+	p.projectOnAlpha(along[h.Q.Rows:], h.K, p.keys, longest, 0)
+	sortByProjection(p.queries, along)
+	sortByProjection(p.keys, along[h.Q.Rows:])
 	gathered := func(x tensor.Mat[T], rows []int32) tensor.Mat[T] {
 		y := h.Take(len(rows), x.Cols)
 		for i, r := range rows {
@@ -97,22 +97,22 @@ func (p *scatterPass[T]) sort() {
 	p.q, p.k, p.v, p.mask = gathered(h.Q, p.queries), gathered(h.K, p.keys), gathered(h.V, p.keys), nil
 	clusters := (len(p.keys) + p.cluster - 1) / p.cluster
 	p.perQuery = (len(p.queries) + clusters - 1) / clusters
-	p.pieces = (p.perQuery + scatterChunk - 1) / scatterChunk
-	p.blocks = clusters * p.pieces
+	p.piecesPerCluster = (p.perQuery + scatterChunk - 1) / scatterChunk
+	p.blocks = clusters * p.piecesPerCluster
 }
 
-// longest returns the largest square of a length of those rows of x.
-func (p *scatterPass[T]) longest(x tensor.Mat[T], rows []int32) (most float64) {
+// maxSquaredLength returns the largest square of a length of those rows of x.
+func (p *scatterPass[T]) maxSquaredLength(x tensor.Mat[T], rows []int32) (most float64) {
 	for _, i := range rows {
-		length := norm(x.Row(int(i)))
+		length := euclideanNorm(x.Row(int(i)))
 		most = max(most, length*length)
 	}
 	return most
 }
 
-// project sets along to the projections on alpha of rows of x, each with what its
+// projectOnAlpha sets along to the projections on alpha of rows of x, each with what its
 // square lacks to square in one of two places behind it.
-func (p *scatterPass[T]) project(along []float64, x tensor.Mat[T], rows []int32, square float64, place int) {
+func (p *scatterPass[T]) projectOnAlpha(along []float64, x tensor.Mat[T], rows []int32, square float64, place int) {
 	for _, i := range rows {
 		var sum, own float64
 		for c, v := range x.Row(int(i)) {
@@ -123,8 +123,8 @@ func (p *scatterPass[T]) project(along []float64, x tensor.Mat[T], rows []int32,
 	}
 }
 
-// byProjection sorts places by their projections, equal ones by themselves.
-func byProjection(places []int32, along []float64) {
+// sortByProjection sorts places by their projections, equal ones by themselves.
+func sortByProjection(places []int32, along []float64) {
 	slices.SortFunc(places, func(a, b int32) int {
 		switch {
 		case along[a] < along[b]:
@@ -136,10 +136,10 @@ func byProjection(places []int32, along []float64) {
 	})
 }
 
-// features returns e to ±w·x√scale over the largest of these of each row, and the
+// randomFeatures returns e to ±w·x√scale over the largest of these of each row, and the
 // logarithm of what they are to be multiplied by: with -|x|²·scale/2, and what
 // their number makes.
-func (p *scatterPass[T]) features(x tensor.Mat[T], mask []bool) (f tensor.Mat[T], g []T) {
+func (p *scatterPass[T]) randomFeatures(x tensor.Mat[T], mask []bool) (f tensor.Mat[T], g []T) {
 	h, rows, d := p.h, p.w.Shape[0], x.Cols
 	f, g = h.Take(x.Rows, 2*rows), arena.Take[T](h.Scratch, x.Rows)
 	left := f
@@ -149,11 +149,11 @@ func (p *scatterPass[T]) features(x tensor.Mat[T], mask []bool) (f tensor.Mat[T]
 	for i := range x.Rows {
 		row := f.Row(i)
 		plus, minus := row[:rows], row[rows:]
-		h.Table.Scale(plus, T(p.root), plus)
+		h.Table.Scale(plus, T(p.rootScale), plus)
 		h.Table.Scale(minus, -1, plus)
 		top := h.Table.Max(row)
 		h.Table.Exp(row, row, top)
-		length := norm(x.Row(i)) * p.root
+		length := euclideanNorm(x.Row(i)) * p.rootScale
 		if g[i] = T(float64(top) - length*length/2 - least); mask != nil && !mask[i] {
 			g[i] = T(math.Inf(-1))
 		}
@@ -161,11 +161,11 @@ func (p *scatterPass[T]) features(x tensor.Mat[T], mask []bool) (f tensor.Mat[T]
 	return f, g
 }
 
-// block returns block number b.
-func (p *scatterPass[T]) block(b int) nearBlock {
+// nearBlock returns block number b.
+func (p *scatterPass[T]) nearBlock(b int) nearBlock {
 	n, m, off := p.q.Rows, p.k.Rows, p.h.Off
 	if p.window == 0 {
-		c, piece := b/p.pieces, b%p.pieces
+		c, piece := b/p.piecesPerCluster, b%p.piecesPerCluster
 		q0 := c*p.perQuery + piece*scatterChunk
 		return nearBlock{min(q0, n), min(q0+scatterChunk, (c+1)*p.perQuery, n), c * p.cluster, min((c+1)*p.cluster, m)}
 	}
@@ -181,9 +181,9 @@ func (p *scatterPass[T]) block(b int) nearBlock {
 	return x
 }
 
-// near returns which keys of x query i sees exactly, and the end of those that it
+// nearKeys returns which keys of x query i sees exactly, and the end of those that it
 // sees at all, all counted from the first of x.
-func (p *scatterPass[T]) near(x nearBlock, i int) (from, to, end int) {
+func (p *scatterPass[T]) nearKeys(x nearBlock, i int) (from, to, end int) {
 	columns := x.k1 - x.k0
 	if p.window == 0 {
 		return 0, columns, columns
@@ -202,42 +202,42 @@ func (p *scatterPass[T]) clearSum() {
 	p.sumExp = T(math.Inf(-1))
 }
 
-// add adds to the sum the features f of rows i0 ≤ i < i1 times what goes with them,
+// addRows adds to the sum the features f of rows i0 ≤ i < i1 times what goes with them,
 // e^g·y.
-func (p *scatterPass[T]) add(f tensor.Mat[T], g []T, y tensor.Mat[T], i0, i1 int) {
-	for ; i0 < i1; i0 += p.room.Rows {
-		end := min(i0+p.room.Rows, i1)
+func (p *scatterPass[T]) addRows(f tensor.Mat[T], g []T, y tensor.Mat[T], i0, i1 int) {
+	for ; i0 < i1; i0 += p.scaledRows.Rows {
+		end := min(i0+p.scaledRows.Rows, i1)
 		top := max(p.sumExp, p.h.Table.Max(g[i0:end]))
 		if math.IsInf(float64(top), -1) {
 			continue
 		}
 		if top > p.sumExp {
-			p.h.Table.Scale(p.sum.Data, exp(p.sumExp-top), p.sum.Data)
+			p.h.Table.Scale(p.sum.Data, expFloat(p.sumExp-top), p.sum.Data)
 			p.sumExp = top
 		}
 		for i := i0; i < end; i++ {
-			p.h.Table.Scale(p.room.Row(i-i0), exp(g[i]-top), y.Row(i))
+			p.h.Table.Scale(p.scaledRows.Row(i-i0), expFloat(g[i]-top), y.Row(i))
 		}
-		p.h.Product(p.sum, f.Slice(i0, end), p.room.Slice(0, end-i0), true, false, true)
+		p.h.Product(p.sum, f.Slice(i0, end), p.scaledRows.Slice(0, end-i0), true, false, true)
 	}
 }
 
-func exp[T tensor.Float](x T) T { return T(math.Exp(float64(x))) }
+func expFloat[T tensor.Float](x T) T { return T(math.Exp(float64(x))) }
 
-// empty reports that nothing has been added to the sum.
-func (p *scatterPass[T]) empty() bool { return math.IsInf(float64(p.sumExp), -1) }
+// isSumEmpty reports that nothing has been added to the sum.
+func (p *scatterPass[T]) isSumEmpty() bool { return math.IsInf(float64(p.sumExp), -1) }
 
-// sums calls read for each block when the sum is that of the keys before those
+// forEachFarSum calls read for each block when the sum is that of the keys before those
 // that it meets one by one, and again when it is that of the keys behind them;
 // not where there are none.
-func (p *scatterPass[T]) sums(read func(x nearBlock)) {
+func (p *scatterPass[T]) forEachFarSum(read func(x nearBlock)) {
 	p.clearSum()
 	done := 0
 	for b := range p.blocks {
-		x := p.block(b)
-		p.add(p.fk, p.gk, p.v, done, x.k0)
+		x := p.nearBlock(b)
+		p.addRows(p.fk, p.gk, p.v, done, x.k0)
 		done = max(done, x.k0)
-		if !p.empty() {
+		if !p.isSumEmpty() {
 			read(x)
 		}
 	}
@@ -247,19 +247,19 @@ func (p *scatterPass[T]) sums(read func(x nearBlock)) {
 	p.clearSum()
 	done = p.k.Rows
 	for b := p.blocks - 1; b >= 0; b-- {
-		x := p.block(b)
-		p.add(p.fk, p.gk, p.v, x.k1, done)
+		x := p.nearBlock(b)
+		p.addRows(p.fk, p.gk, p.v, x.k1, done)
 		done = min(done, x.k1)
-		if !p.empty() {
+		if !p.isSumEmpty() {
 			read(x)
 		}
 	}
 }
 
-// logits returns for the pairs of a block the scores of those that are near, the
+// blockScores returns for the pairs of a block the scores of those that are near, the
 // logarithms of what products of features are to be multiplied by for others, -Inf
 // for those that do not meet; and the products.
-func (p *scatterPass[T]) logits(x nearBlock) (s, y tensor.Mat[T]) {
+func (p *scatterPass[T]) blockScores(x nearBlock) (s, y tensor.Mat[T]) {
 	h, rows, columns := p.h, x.q1-x.q0, x.k1-x.k0
 	s, y = h.Take(rows, columns), h.Take(rows, columns)
 	h.Product(s, p.q.Slice(x.q0, x.q1), p.k.Slice(x.k0, x.k1), false, true, false)
@@ -269,7 +269,7 @@ func (p *scatterPass[T]) logits(x nearBlock) (s, y tensor.Mat[T]) {
 	hidden := T(math.Inf(-1))
 	for r := range rows {
 		i, row := x.q0+r, s.Row(r)
-		from, to, end := p.near(x, i)
+		from, to, end := p.nearKeys(x, i)
 		h.Table.Scale(row[from:to], p.scale, row[from:to])
 		for c := range row {
 			switch {
@@ -283,9 +283,9 @@ func (p *scatterPass[T]) logits(x nearBlock) (s, y tensor.Mat[T]) {
 	return s, y
 }
 
-// far multiplies a row of weights by the products y of those pairs that are not
+// scaleFarWeights multiplies a row of weights by the products y of those pairs that are not
 // near.
-func far[T tensor.Float](h *attention.Head[T], row, y []T, from, to int) {
+func scaleFarWeights[T tensor.Float](h *attention.Head[T], row, y []T, from, to int) {
 	h.Table.Mul(row[:from], row[:from], y)
 	h.Table.Mul(row[to:], row[to:], y[to:])
 }

@@ -15,15 +15,15 @@ var softmax = Row{
 	Settings: []Setting{
 		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},
 	},
-	f32: spec(softmaxSpec[float32]),
-	f64: spec(softmaxSpec[float64]),
+	f32: specBuilder(softmaxSpec[float32]),
+	f64: specBuilder(softmaxSpec[float64]),
 }
 
 func softmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	scale, err := r.positive("scale", "1/sqrt(D)")
 	return attention.Spec[T]{
 		Name:     r.row.Name,
-		Setting:  fmt.Sprintf("softmax scale=%v", scaleText(scale)),
+		Setting:  fmt.Sprintf("softmax scale=%v", formatScale(scale)),
 		Scale:    scale,
 		Exp:      true,
 		Positive: true,

@@ -14,10 +14,10 @@ var sparseStrided = Row{
 	Traits: "positive weights; cost N·(stride + N/stride), of N^1.5 with stride √N; the state is a cache that grows",
 	Settings: []Setting{
 		{"stride", "128", "s: a query sees |i-j| < s, and i-j that are multiples of s"},
-		softmaxScale,
+		softmaxScaleSetting,
 	},
-	f32: headwise(sparseStridedPattern[float32]),
-	f64: headwise(sparseStridedPattern[float64]),
+	f32: headwiseBuilder(newSparseStrided[float32]),
+	f64: headwiseBuilder(newSparseStrided[float64]),
 }
 
 var sparseFixed = Row{
@@ -28,56 +28,56 @@ var sparseFixed = Row{
 	Settings: []Setting{
 		{"stride", "128", "s: tokens of a block"},
 		{"c", "8", "tokens at the end of a block that queries of other blocks see"},
-		softmaxScale,
+		softmaxScaleSetting,
 	},
-	f32: headwise(sparseFixedPattern[float32]),
-	f64: headwise(sparseFixedPattern[float64]),
+	f32: headwiseBuilder(newSparseFixed[float32]),
+	f64: headwiseBuilder(newSparseFixed[float64]),
 }
 
-func sparseStridedPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newSparseStrided[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.whole("stride", 1, largest)
-	return &pattern[T]{
-		name: r.row.Name, setting: fmt.Sprintf("sparse-strided stride=%d scale=%s", s, scaleText(scale)),
-		softmax: &attention.PairSoftmax[T]{Scale: scale}, sees: &strides{s},
+	s, err := r.whole("stride", 1, maxSettingTokens)
+	return &sparseSoftmax[T]{
+		name: r.row.Name, setting: fmt.Sprintf("sparse-strided stride=%d scale=%s", s, formatScale(scale)),
+		softmax: &attention.PairSoftmax[T]{Scale: scale}, rule: &stridedTokens{s},
 	}, err
 }
 
-func sparseFixedPattern[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newSparseFixed[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.whole("stride", 1, largest)
+	s, err := r.whole("stride", 1, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
-	c, err := r.whole("c", 0, largest)
+	c, err := r.whole("c", 0, maxSettingTokens)
 	if err != nil {
 		return nil, err
 	}
 	if c > s {
 		return nil, r.refuse("c", fmt.Sprintf("no more than stride=%d", s))
 	}
-	return &pattern[T]{
-		name: r.row.Name, setting: fmt.Sprintf("sparse-fixed stride=%d c=%d scale=%s", s, c, scaleText(scale)),
-		softmax: &attention.PairSoftmax[T]{Scale: scale}, sees: &ends{s, c},
+	return &sparseSoftmax[T]{
+		name: r.row.Name, setting: fmt.Sprintf("sparse-fixed stride=%d c=%d scale=%s", s, c, formatScale(scale)),
+		softmax: &attention.PairSoftmax[T]{Scale: scale}, rule: &blockEnds{s, c},
 	}, nil
 }
 
-// strides is the sight of the tokens less than s away, and of those that are
+// stridedTokens is the sight of the tokens less than s away, and of those that are
 // multiples of s away.
-type strides struct{ s int }
+type stridedTokens struct{ s int }
 
-func (x *strides) pairs(p *attention.Pairs, s *span) {
-	near := band{x.s - 1, x.s - 1}
-	near.pairs(p, s)
+func (x *stridedTokens) addPairs(p *attention.Pairs, s *headGeometry) {
+	near := slidingWindow{x.s - 1, x.s - 1}
+	near.addPairs(p, s)
 	// Queries and keys whose places are equal modulo s meet each other alone.
 	for i := range min(x.s, s.n) {
-		at := s.off + i
+		at := s.offset + i
 		queries, keys := attention.Every(x.s, i, s.n), attention.Every(x.s, at%x.s, s.m)
 		lo, hi := p.Add(queries, keys)
 		for a := range lo {
@@ -93,13 +93,13 @@ func (x *strides) pairs(p *attention.Pairs, s *span) {
 	}
 }
 
-// ends is the sight of the query's block of s tokens, and of the last c tokens
+// blockEnds is the sight of the query's block of s tokens, and of the last c tokens
 // of the other blocks.
-type ends struct{ s, c int }
+type blockEnds struct{ s, c int }
 
-func (x *ends) pairs(p *attention.Pairs, s *span) {
-	own := blocks{w: x.s}
-	own.pairs(p, s)
+func (x *blockEnds) addPairs(p *attention.Pairs, s *headGeometry) {
+	own := blockWindow{w: x.s}
+	own.addPairs(p, s)
 	keys := attention.Places{First: x.s - x.c, Run: x.c, Step: x.s}
 	keys.N = s.m/x.s*x.c + max(s.m%x.s-(x.s-x.c), 0)
 	if keys.N == 0 {
@@ -107,13 +107,13 @@ func (x *ends) pairs(p *attention.Pairs, s *span) {
 	}
 	lo, hi := p.Add(attention.Stretch(0, s.n), keys)
 	for i := range lo {
-		lo[i], hi[i] = 0, int32(min((s.off+i)/x.s*x.c, keys.N))
+		lo[i], hi[i] = 0, int32(min((s.offset+i)/x.s*x.c, keys.N))
 	}
 	if s.causal {
 		return
 	}
 	lo, hi = p.Add(attention.Stretch(0, s.n), keys)
 	for i := range lo {
-		lo[i], hi[i] = int32(min(((s.off+i)/x.s+1)*x.c, keys.N)), int32(keys.N)
+		lo[i], hi[i] = int32(min(((s.offset+i)/x.s+1)*x.c, keys.N)), int32(keys.N)
 	}
 }

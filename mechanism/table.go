@@ -55,8 +55,8 @@ const MaxGrowth = 2.1
 // builder makes a mechanism from the settings of its row.
 type builder[T tensor.Float] func(*reader) (attention.Mechanism[T], error)
 
-// spec is the builder of what package attention's engine computes.
-func spec[T tensor.Float](f func(*reader) (attention.Spec[T], error)) builder[T] {
+// specBuilder is the builder of what package attention's engine computes.
+func specBuilder[T tensor.Float](f func(*reader) (attention.Spec[T], error)) builder[T] {
 	return func(r *reader) (attention.Mechanism[T], error) {
 		s, err := f(r)
 		if err != nil {
@@ -66,8 +66,8 @@ func spec[T tensor.Float](f func(*reader) (attention.Spec[T], error)) builder[T]
 	}
 }
 
-// headwise is the builder of what computes whole heads.
-func headwise[T tensor.Float](f func(*reader) (attention.Headwise[T], error)) builder[T] {
+// headwiseBuilder is the builder of what computes whole heads.
+func headwiseBuilder[T tensor.Float](f func(*reader) (attention.Headwise[T], error)) builder[T] {
 	return func(r *reader) (attention.Mechanism[T], error) {
 		h, err := f(r)
 		if err != nil {
@@ -135,16 +135,16 @@ func Lookup(name string) (Row, error) {
 			return r, nil
 		}
 	}
-	if near := nearest(name, Names()); len(near) > 0 {
+	if near := nearestNames(name, Names()); len(near) > 0 {
 		return Row{}, fmt.Errorf("mechanism %q: unknown; nearest: %s", name, strings.Join(near, ", "))
 	}
 	return Row{}, fmt.Errorf("mechanism %q: unknown; there are: %s", name, strings.Join(Names(), ", "))
 }
 
-// Fit returns o with what it does not say set to what parameters and constants of
+// FitOptions returns o with what it does not say set to what parameters and constants of
 // those shapes need, which stand under their names: the number of tokens that a
 // projection has rows for, or one number for all heads.
-func (r Row) Fit(o Options, shapes map[string][]int) Options {
+func (r Row) FitOptions(o Options, shapes map[string][]int) Options {
 	o.Set = maps.Clone(o.Set)
 	if o.Set == nil {
 		o.Set = map[string]string{}
@@ -160,8 +160,8 @@ func (r Row) Fit(o Options, shapes map[string][]int) Options {
 	return o
 }
 
-// say sets a setting that is not set.
-func (o *Options) say(name, value string) {
+// setDefault sets a setting that is not set.
+func (o *Options) setDefault(name, value string) {
 	if _, given := o.Set[name]; !given {
 		o.Set[name] = value
 	}
@@ -299,31 +299,31 @@ func (r *reader) choice(name string, names ...string) (string, error) {
 	return "", r.refuse(name, "one of "+strings.Join(names, ", "))
 }
 
-// seed is the setting of rows that draw numbers.
-var seed = Setting{"seed", "0", "of the numbers drawn, a whole number from 0 to 2^64-1"}
+// seedSetting is the setting of rows that draw numbers.
+var seedSetting = Setting{"seed", "0", "of the numbers drawn, a whole number from 0 to 2^64-1"}
 
 // key returns what numbers are drawn by: the setting seed, and Options.Seed.
 func (r *reader) key() (rng.Key, error) {
-	n, err := strconv.ParseUint(r.value(seed.Name), 10, 64)
+	n, err := strconv.ParseUint(r.value(seedSetting.Name), 10, 64)
 	if err != nil {
-		return rng.Key{}, r.refuse(seed.Name, "a whole number from 0 to 2^64-1")
+		return rng.Key{}, r.refuse(seedSetting.Name, "a whole number from 0 to 2^64-1")
 	}
 	return rng.New(n).Fold(r.o.Seed), nil
 }
 
-// redrawn is the setting of rows that may draw their constants anew.
-var redrawn = Setting{"redraw", "0", "updates of a training run after which numbers are drawn anew, such as 1000; 0: they stay"}
+// redrawSetting is the setting of rows that may draw their constants anew.
+var redrawSetting = Setting{"redraw", "0", "updates of a training run after which numbers are drawn anew, such as 1000; 0: they stay"}
 
-func (r *reader) redraws() (int, error) { return r.whole(redrawn.Name, 0, largest) }
+func (r *reader) redraws() (int, error) { return r.whole(redrawSetting.Name, 0, maxSettingTokens) }
 
-// Redraws returns the number of updates after which a training run draws the
+// RedrawInterval returns the number of updates after which a training run draws the
 // constants of the mechanism of that name anew: 0 for never.
-func Redraws(name string, o Options) (int, error) {
+func RedrawInterval(name string, o Options) (int, error) {
 	row, err := Lookup(name)
 	if err != nil {
 		return 0, err
 	}
-	if !slices.Contains(row.Settings, redrawn) {
+	if !slices.Contains(row.Settings, redrawSetting) {
 		return 0, nil
 	}
 	return (&reader{row: &row, o: &o}).redraws()

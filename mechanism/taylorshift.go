@@ -18,14 +18,14 @@ var taylorshift = Row{
 	Order:  2,
 	Settings: []Setting{
 		{"tau", "1", "what τ starts from: a number or sqrt(D)"},
-		outputNorm, windowSetting, joinSetting, gammaSetting,
+		outputNormSetting, windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{
 		{"tau", "(H)", "temperature τ of each query head"},
 		logGamma,
 	},
-	f32: spec(taylorshiftSpec[float32]),
-	f64: spec(taylorshiftSpec[float64]),
+	f32: specBuilder(taylorshiftSpec[float32]),
+	f64: specBuilder(taylorshiftSpec[float64]),
 }
 
 func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -33,7 +33,7 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 	if p%2 != 0 {
 		return s, fmt.Errorf("taylorshift: order %d: needs an even order, whose weights are positive for every τ", p)
 	}
-	tau, err := temperatures[T](r)
+	tau, err := newTemperatures[T](r)
 	if err != nil {
 		return s, err
 	}
@@ -52,20 +52,20 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 		Norm:       attention.Unit,
 		Scale:      1,
 		Tau:        tau,
-		Coef:       taylor(p),
+		Coef:       taylorCoefs(p),
 		OutputNorm: normed,
 		Positive:   true,
 	}
-	err = window(r, &s)
+	err = setWindow(r, &s)
 	return s, err
 }
 
-// outputNorm is the setting that multiplies outputs by the number of keys.
-var outputNorm = Setting{"output_norm", "false", "true: the output of a query that sees n keys is multiplied by √(n/D)"}
+// outputNormSetting is the setting that multiplies outputs by the number of keys.
+var outputNormSetting = Setting{"output_norm", "false", "true: the output of a query that sees n keys is multiplied by √(n/D)"}
 
-// temperatures returns the parameter tau of each query head, as the setting of
+// newTemperatures returns the parameter tau of each query head, as the setting of
 // that name starts it.
-func temperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
+func newTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
 	start, err := r.positive("tau", "sqrt(D)")
 	if err != nil {
 		return nil, err

@@ -17,10 +17,10 @@ var exactTopK = Row{
 	Traits: "positive weights; quadratic in the tokens; the state is a cache that grows",
 	Settings: []Setting{
 		{"topk", "32", "k, keys of each query, 1 to 65536; fewer where it sees fewer"},
-		softmaxScale,
+		softmaxScaleSetting,
 	},
-	f32: headwise(exactTopKHead[float32]),
-	f64: headwise(exactTopKHead[float64]),
+	f32: headwiseBuilder(newExactTopK[float32]),
+	f64: headwiseBuilder(newExactTopK[float64]),
 }
 
 // topKRows is the number of queries whose scores are there at a time.
@@ -33,7 +33,7 @@ type topKAttention[T tensor.Float] struct {
 	scale float64 // 0: 1/√D
 }
 
-func exactTopKHead[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newExactTopK[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	x := new(topKAttention[T])
 	var err error
 	if x.k, err = r.whole("topk", 1, 1<<16); err != nil {
@@ -48,15 +48,15 @@ func (x *topKAttention[T]) Traits() attention.Traits {
 }
 
 func (x *topKAttention[T]) Setting() string {
-	return fmt.Sprintf("exact-topk topk=%d scale=%s", x.k, scaleText(x.scale))
+	return fmt.Sprintf("exact-topk topk=%d scale=%s", x.k, formatScale(x.scale))
 }
 
 func (x *topKAttention[T]) Params() *param.Set[T]          { return nil }
 func (x *topKAttention[T]) Constants() *param.Set[T]       { return nil }
 func (x *topKAttention[T]) Check(*attention.Call[T]) error { return nil }
 
-// rows calls f with each query, the places of its keys, and their weights.
-func (x *topKAttention[T]) rows(h *attention.Head[T], f func(i int, keys []int32, w []T)) {
+// forEachQuery calls f with each query, the places of its keys, and their weights.
+func (x *topKAttention[T]) forEachQuery(h *attention.Head[T], f func(i int, keys []int32, w []T)) {
 	m := h.K.Rows
 	scale := T(x.scale)
 	if x.scale == 0 {
@@ -92,7 +92,7 @@ func (x *topKAttention[T]) rows(h *attention.Head[T], f func(i int, keys []int32
 
 func (x *topKAttention[T]) Forward(h *attention.Head[T]) {
 	h.Save(0)
-	x.rows(h, func(i int, keys []int32, w []T) {
+	x.forEachQuery(h, func(i int, keys []int32, w []T) {
 		out := h.Out.Row(i)
 		clear(out)
 		for c, j := range keys {
@@ -107,7 +107,7 @@ func (x *topKAttention[T]) Backward(h *attention.Head[T], g *attention.HeadGrads
 	if x.scale == 0 {
 		scale = T(1 / math.Sqrt(float64(h.Q.Cols)))
 	}
-	x.rows(h, func(i int, keys []int32, w []T) {
+	x.forEachQuery(h, func(i int, keys []int32, w []T) {
 		do := g.DOut.Row(i)
 		along := h.Table.Dot(do, h.Out.Row(i))
 		for c, j := range keys {
@@ -123,6 +123,6 @@ func (x *topKAttention[T]) Cost(s attention.Shape) attention.Cost {
 	n, m, k := float64(s.N), float64(s.M), math.Min(float64(x.k), float64(s.M))
 	return attention.Cost{
 		FLOPs: 2*n*m*float64(s.D) + 2*n*k*float64(s.Dv),
-		Bytes: sizeOf[T]()*(topKRows*m+k) + 4*k,
+		Bytes: elementBytes[T]()*(topKRows*m+k) + 4*k,
 	}
 }

@@ -18,27 +18,27 @@ var transformerXL = Row{
 	Linear: true,
 	Settings: []Setting{
 		{"memory", "512", "L: a query sees its own token and the L-1 before it, and none after, in calls that are not causal too"},
-		softmaxScale,
+		softmaxScaleSetting,
 	},
 	Params: []Param{
 		{"r", "(H,memory,D)", "what distances are to queries; starts as sinusoids"},
 		{"u", "(H,D)", "what queries have in common for keys"},
 		{"vb", "(H,D)", "what queries have in common for distances"},
 	},
-	f32: headwise(newDistances[float32]),
-	f64: headwise(newDistances[float64]),
+	f32: headwiseBuilder(newTransformerXL[float32]),
+	f64: headwiseBuilder(newTransformerXL[float64]),
 }
 
-// distances are softmax of scale·((q+u)·k + (q+vb)·r_x), x = i-j ≥ 0.
-type distances[T tensor.Float] struct {
-	pattern[T]
+// relativeDistances are softmax of scale·((q+u)·k + (q+vb)·r_x), x = i-j ≥ 0.
+type relativeDistances[T tensor.Float] struct {
+	sparseSoftmax[T]
 	params   *param.Set[T]
 	r, u, vb *param.Param[T]
 	heads    int
 	width    int // of rows, of which narrower heads use the first channels
 }
 
-func newDistances[T tensor.Float](r *reader) (attention.Headwise[T], error) {
+func newTransformerXL[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -50,28 +50,28 @@ func newDistances[T tensor.Float](r *reader) (attention.Headwise[T], error) {
 	if r.o.Width == 0 {
 		return nil, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
-	x := &distances[T]{params: new(param.Set[T]), heads: max(r.o.Heads, 1), width: r.o.Width}
+	x := &relativeDistances[T]{params: new(param.Set[T]), heads: max(r.o.Heads, 1), width: r.o.Width}
 	if err := r.room("r", x.heads, length, x.width); err != nil {
 		return nil, err
 	}
-	x.pattern = pattern[T]{
-		name: r.row.Name, setting: fmt.Sprintf("transformer-xl memory=%d scale=%s", length, scaleText(scale)),
-		sees: past(length), window: length, period: 1,
+	x.sparseSoftmax = sparseSoftmax[T]{
+		name: r.row.Name, setting: fmt.Sprintf("transformer-xl memory=%d scale=%s", length, formatScale(scale)),
+		rule: recentTokens(length), window: length, period: 1,
 	}
 	x.softmax = &attention.PairSoftmax[T]{Scale: scale, Bias: x}
 	x.r = x.params.New("r", true, x.heads, length, x.width)
 	x.u, x.vb = x.params.New("u", false, x.heads, x.width), x.params.New("vb", false, x.heads, x.width)
 	for h := range x.heads {
 		for at := range length {
-			sinusoid(x.r.Data[(h*length+at)*x.width:][:x.width], at)
+			setSinusoid(x.r.Data[(h*length+at)*x.width:][:x.width], at)
 		}
 	}
 	return x, nil
 }
 
-// sinusoid sets row to the sines of a place, and then its cosines, of the
+// setSinusoid sets row to the sines of a place, and then its cosines, of the
 // frequencies 10000^(-2c/D) (section 3.3; Vaswani et al. 2017).
-func sinusoid[T tensor.Float](row []T, place int) {
+func setSinusoid[T tensor.Float](row []T, place int) {
 	half := (len(row) + 1) / 2
 	for c := range row {
 		angle := float64(place) * math.Pow(10000, -2*float64(c%half)/float64(len(row)))
@@ -81,21 +81,21 @@ func sinusoid[T tensor.Float](row []T, place int) {
 	}
 }
 
-// past is the sight of the query's own token and those before it, so many in
+// recentTokens is the sight of the query's own token and those before it, so many in
 // all.
-type past int
+type recentTokens int
 
-func (n past) pairs(p *attention.Pairs, s *span) {
+func (n recentTokens) addPairs(p *attention.Pairs, s *headGeometry) {
 	lo, hi := p.Add(attention.Stretch(0, s.n), attention.Stretch(0, s.m))
 	for i := range lo {
-		at := s.off + i
+		at := s.offset + i
 		lo[i], hi[i] = int32(at-int(n)+1), int32(min(at+1, s.m))
 	}
 }
 
-func (x *distances[T]) Params() *param.Set[T] { return x.params }
+func (x *relativeDistances[T]) Params() *param.Set[T] { return x.params }
 
-func (x *distances[T]) Check(c *attention.Call[T]) error {
+func (x *relativeDistances[T]) Check(c *attention.Call[T]) error {
 	switch {
 	case c.Q.D > x.width:
 		return fmt.Errorf("q: D is %d, r has %d", c.Q.D, x.width)
@@ -105,38 +105,38 @@ func (x *distances[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-func (x *distances[T]) Cost(s attention.Shape) attention.Cost {
-	c := x.pattern.Cost(s)
+func (x *relativeDistances[T]) Cost(s attention.Shape) attention.Cost {
+	c := x.sparseSoftmax.Cost(s)
 	// Each tile of rows meets the distances of its pairs beside its keys.
 	c.FLOPs += 2 * float64(s.D) * float64(min(s.N, s.M)) * float64(min(x.window, s.M)+64)
 	return c
 }
 
-// row returns row number i of the rows that a head has in p, as wide as its
+// headRow returns row number i of the rows that a head has in p, as wide as its
 // queries.
-func (x *distances[T]) row(p []T, h *attention.Head[T], rows, i int) []T {
+func (x *relativeDistances[T]) headRow(p []T, h *attention.Head[T], rows, i int) []T {
 	return p[(min(h.Head, x.heads-1)*rows+i)*x.width:][:h.Q.Cols]
 }
 
-// strip is what a tile has to do with distances. Column e stands for the
+// distanceStrip is what a tile has to do with distances. Column e stands for the
 // distance most-e: row r finds that of its column c in column Rows-1-r+c.
-type strip[T tensor.Float] struct {
-	n, most int
-	r, q    tensor.Mat[T] // rows of r, backwards, and of queries plus vb; padded
+type distanceStrip[T tensor.Float] struct {
+	n, maxDistance int
+	r, q           tensor.Mat[T] // rows of r, backwards, and of queries plus vb; padded
 }
 
-func (x *distances[T]) strip(t *attention.PairTile[T]) strip[T] {
-	s := strip[T]{n: t.Rows + t.Columns - 1, most: t.Query(t.Rows-1) + t.Head.Off - t.Key(0)}
+func (x *relativeDistances[T]) newDistanceStrip(t *attention.PairTile[T]) distanceStrip[T] {
+	s := distanceStrip[T]{n: t.Rows + t.Columns - 1, maxDistance: t.Query(t.Rows-1) + t.Head.Off - t.Key(0)}
 	width := kernel.Pad(t.Head.Q.Cols)
 	s.r, s.q = t.Head.Take(s.n, width), t.Head.Take(t.Rows, width)
 	for e := range s.n {
 		row := s.r.Row(e)
 		clear(row)
-		if at := s.most - e; at >= 0 && at < x.window {
-			copy(row, x.row(x.r.Data, t.Head, x.window, at))
+		if at := s.maxDistance - e; at >= 0 && at < x.window {
+			copy(row, x.headRow(x.r.Data, t.Head, x.window, at))
 		}
 	}
-	vb := x.row(x.vb.Data, t.Head, 1, 0)
+	vb := x.headRow(x.vb.Data, t.Head, 1, 0)
 	for r := range t.Rows {
 		row := s.q.Row(r)
 		clear(row)
@@ -146,15 +146,15 @@ func (x *distances[T]) strip(t *attention.PairTile[T]) strip[T] {
 }
 
 // Add adds u·k and (q+vb)·r.
-func (x *distances[T]) Add(t *attention.PairTile[T]) {
+func (x *relativeDistances[T]) Add(t *attention.PairTile[T]) {
 	h, table, d := t.Head, t.Head.Table, t.Head.Q.Cols
-	s := x.strip(t)
+	s := x.newDistanceStrip(t)
 	width := kernel.Pad(s.n)
 	rt, p := h.Take(d, width), h.Take(t.Rows, width)
 	table.Transpose(rt.Data, width, s.r.Data, s.r.Stride, s.n, d)
 	table.Block(t.Rows, width, d, s.q.Data, s.q.Stride, 1, rt.Data, width, p.Data, width, false)
 	common := h.Take(1, t.Columns).Data
-	table.Dots(common, h.K.Data[t.Key(0)*h.K.Stride:], h.K.Stride, x.row(x.u.Data, h, 1, 0))
+	table.Dots(common, h.K.Data[t.Key(0)*h.K.Stride:], h.K.Stride, x.headRow(x.u.Data, h, 1, 0))
 	for r := range t.Rows {
 		from, end := t.Visible(r)
 		row := t.S[r*t.LD:][from:end]
@@ -165,9 +165,9 @@ func (x *distances[T]) Add(t *attention.PairTile[T]) {
 
 // Grad adds the gradients of q, k and the parameters that come through u·k and
 // (q+vb)·r.
-func (x *distances[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T]) {
+func (x *relativeDistances[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T]) {
 	h, table := t.Head, t.Head.Table
-	s := x.strip(t)
+	s := x.newDistanceStrip(t)
 	width := kernel.Pad(h.Q.Cols)
 	p, sum := h.Take(t.Rows, s.n), h.Take(1, t.Columns).Data
 	clear(p.Data)
@@ -178,7 +178,7 @@ func (x *distances[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T])
 		copy(p.Row(r)[t.Rows-1-r+from:], row)
 		table.Add(sum[from:end], sum[from:end], row)
 	}
-	du, u := x.row(g.Params[1], h, 1, 0), x.row(x.u.Data, h, 1, 0)
+	du, u := x.headRow(g.Params[1], h, 1, 0), x.headRow(x.u.Data, h, 1, 0)
 	for c, d := range sum {
 		table.Axpy(du, d*t.Scale, h.K.Row(t.Key(c)))
 		table.Axpy(g.DK.Row(t.Key(c)), d*t.Scale, u)
@@ -186,14 +186,14 @@ func (x *distances[T]) Grad(t *attention.PairTile[T], g *attention.HeadGrads[T])
 	dq, dr := h.Take(t.Rows, width), h.Take(s.n, width)
 	table.Block(t.Rows, width, s.n, p.Data, p.Stride, 1, s.r.Data, s.r.Stride, dq.Data, width, false)
 	table.Block(s.n, width, t.Rows, p.Data, 1, p.Stride, s.q.Data, s.q.Stride, dr.Data, width, false)
-	dvb := x.row(g.Params[2], h, 1, 0)
+	dvb := x.headRow(g.Params[2], h, 1, 0)
 	for r := range t.Rows {
 		table.Axpy(g.DQ.Row(t.Query(r)), t.Scale, dq.Row(r))
 		table.Axpy(dvb, t.Scale, dq.Row(r))
 	}
 	for e := range s.n {
-		if at := s.most - e; at >= 0 && at < x.window {
-			table.Axpy(x.row(g.Params[0], h, x.window, at), t.Scale, dr.Row(e))
+		if at := s.maxDistance - e; at >= 0 && at < x.window {
+			table.Axpy(x.headRow(g.Params[0], h, x.window, at), t.Scale, dr.Row(e))
 		}
 	}
 }

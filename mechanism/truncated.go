@@ -31,26 +31,26 @@ var truncated = Row{
 	fit: func(o *Options, shapes map[string][]int) {
 		if list := shapes["monomials"]; len(list) == 3 {
 			o.Heads = list[0]
-			o.say("keep", strconv.Itoa(list[1]))
+			o.setDefault("keep", strconv.Itoa(list[1]))
 			if o.Order == 0 {
 				o.Order = list[2]
 			}
 		}
 	},
-	f32: spec(truncatedSpec[float32]),
-	f64: spec(truncatedSpec[float64]),
+	f32: specBuilder(truncatedSpec[float32]),
+	f64: specBuilder(truncatedSpec[float64]),
 }
 
-// highestTruncated is the highest degree of a monomial.
-const highestTruncated = 6
+// maxTruncatedOrder is the highest degree of a monomial.
+const maxTruncatedOrder = 6
 
 func truncatedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	d, p := r.o.Width, r.order()
 	if d == 0 {
 		return s, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
-	if p > highestTruncated {
-		return s, fmt.Errorf("%s: order %d: needs to be 1 to %d", r.row.Name, p, highestTruncated)
+	if p > maxTruncatedOrder {
+		return s, fmt.Errorf("%s: order %d: needs to be 1 to %d", r.row.Name, p, maxTruncatedOrder)
 	}
 	all := monomialCount(d, p)
 	keep := min(all, monomialCount(d, 2))
@@ -74,7 +74,7 @@ func truncatedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if s.Eps, err = r.positive("eps", "0"); err != nil {
 		return s, err
 	}
-	f := &truncation[T]{d: d, heads: max(r.o.Heads, 1), keep: keep, degree: p}
+	f := &truncationFeatures[T]{d: d, heads: max(r.o.Heads, 1), keep: keep, degree: p}
 	if err := r.room("rotation", f.heads, d, d); err != nil {
 		return s, err
 	}
@@ -91,7 +91,7 @@ func truncatedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		setMonomials(f.list.Data[h*keep*p:][:keep*p], p, lowest)
 	}
 	s.Name = r.row.Name
-	s.Setting = fmt.Sprintf("fastmax-truncated order=%d keep=%d norm=%s scale=%s eps=%s", p, keep, norm, scaleText(s.Scale), strconv.FormatFloat(s.Eps, 'g', -1, 64))
+	s.Setting = fmt.Sprintf("fastmax-truncated order=%d keep=%d norm=%s scale=%s eps=%s", p, keep, norm, formatScale(s.Scale), strconv.FormatFloat(s.Eps, 'g', -1, 64))
 	s.Coef, s.Features = []float64{0, 1}, f
 	return s, nil
 }
@@ -144,26 +144,26 @@ func setMonomials[T tensor.Float](dst []T, p int, list [][]int) {
 	}
 }
 
-// truncation are the features of the monomials kept: with rows x = R·row of queries
+// truncationFeatures are the features of the monomials kept: with rows x = R·row of queries
 // and y = R·row of keys,
 //
 //	φ(q)·φ(k) = Σ_a x^a·y^a/a!,  a over the monomials kept
 //
 // which is T_p(q·k) where all are. Those of queries have the coefficients, so that
 // states are sums of plain monomials.
-type truncation[T tensor.Float] struct {
+type truncationFeatures[T tensor.Float] struct {
 	d, heads, keep, degree int
 	constants              param.Set[T]
 	rotation, list         *param.Param[T]
 }
 
-func (f *truncation[T]) Dim(int) int { return f.keep }
+func (f *truncationFeatures[T]) Dim(int) int { return f.keep }
 
-func (f *truncation[T]) Params() *param.Set[T] { return nil }
+func (f *truncationFeatures[T]) Params() *param.Set[T] { return nil }
 
-func (f *truncation[T]) Constants() *param.Set[T] { return &f.constants }
+func (f *truncationFeatures[T]) Constants() *param.Set[T] { return &f.constants }
 
-func (f *truncation[T]) Check(heads, _, d int) error {
+func (f *truncationFeatures[T]) Check(heads, _, d int) error {
 	switch {
 	case d != f.d:
 		return fmt.Errorf("rotation: is of width %d, q has %d", f.d, d)
@@ -174,7 +174,7 @@ func (f *truncation[T]) Check(heads, _, d int) error {
 		list := f.list.Data[h*f.keep*f.degree:][:f.keep*f.degree]
 		for r := range f.keep {
 			row := list[r*f.degree:][:f.degree]
-			if !f.monomial(row) {
+			if !f.isMonomial(row) {
 				return fmt.Errorf("monomials: row %d of head %d is %v: needs ascending whole numbers from 1 to %d, and then zeros", r, h, row, f.d)
 			}
 			if r > 0 && slices.Compare(list[(r-1)*f.degree:][:f.degree], row) >= 0 {
@@ -185,8 +185,8 @@ func (f *truncation[T]) Check(heads, _, d int) error {
 	return nil
 }
 
-// monomial reports whether row is one.
-func (f *truncation[T]) monomial(row []T) bool {
+// isMonomial reports whether row is one.
+func (f *truncationFeatures[T]) isMonomial(row []T) bool {
 	ended := false
 	for l, v := range row {
 		i := int(v)
@@ -198,8 +198,8 @@ func (f *truncation[T]) monomial(row []T) bool {
 	return true
 }
 
-// numbers returns the rotation and the monomials of a block's key head.
-func (f *truncation[T]) numbers(b *attention.FeatureBlock[T]) (rotation, list []T) {
+// headConstants returns the rotation and the monomials of a block's key head.
+func (f *truncationFeatures[T]) headConstants(b *attention.FeatureBlock[T]) (rotation, list []T) {
 	h := 0
 	if f.heads > 1 {
 		h = b.First
@@ -207,92 +207,92 @@ func (f *truncation[T]) numbers(b *attention.FeatureBlock[T]) (rotation, list []
 	return f.rotation.Data[h*f.d*f.d:][:f.d*f.d], f.list.Data[h*f.keep*f.degree:][:f.keep*f.degree]
 }
 
-// walk goes through the monomials of a head. Rows of the rotated tokens, and of
+// monomialWalk goes through the monomials of a head. Rows of the rotated tokens, and of
 // products of the factors that the next monomial shares with the last, lie ready.
-type walk[T tensor.Float] struct {
-	b      *attention.FeatureBlock[T]
-	list   []T // [keep, degree]
-	degree int
-	u      []T // [D, Stride] rotated
-	tmp    []T // [degree+1, Stride]
-	rows   [highestTruncated + 1][]T
-	monomialAt[T]
+type monomialWalk[T tensor.Float] struct {
+	b        *attention.FeatureBlock[T]
+	list     []T // [keep, degree]
+	degree   int
+	u        []T // [D, Stride] rotated
+	products []T // [degree+1, Stride]
+	rows     [maxTruncatedOrder + 1][]T
+	monomialFactors[T]
 }
 
-// monomialAt are the factors of the monomial that a walk is at.
-type monomialAt[T tensor.Float] struct {
-	at    [highestTruncated]int
-	n     int
-	same  [highestTruncated + 1]int // how many of the first l, from the last on, are the same
-	below [highestTruncated + 1]T   // 1 over the coefficient of the first l
+// monomialFactors are the factors of the monomial that a walk is at.
+type monomialFactors[T tensor.Float] struct {
+	factors   [maxTruncatedOrder]int
+	count     int
+	repeats   [maxTruncatedOrder + 1]int // how many of the first l, from the last on, are the same
+	factorial [maxTruncatedOrder + 1]T   // 1 over the coefficient of the first l
 }
 
-// shared returns how many factors the monomial of row has in common with that
+// countShared returns how many factors the monomial of row has in common with that
 // before.
-func (f *monomialAt[T]) shared(row []T) (n int) {
-	for n < f.n && int(row[n]) == f.at[n] {
+func (f *monomialFactors[T]) countShared(row []T) (n int) {
+	for n < f.count && int(row[n]) == f.factors[n] {
 		n++
 	}
 	return n
 }
 
-// push adds a factor, and tells which it is.
-func (f *monomialAt[T]) push(v T) (i int) {
+// pushFactor adds a factor, and tells which it is.
+func (f *monomialFactors[T]) pushFactor(v T) (i int) {
 	i = int(v)
-	f.at[f.n] = i
-	f.n++
-	f.same[f.n], f.below[f.n] = 1, 1
-	if f.n > 1 {
-		if f.at[f.n-2] == i {
-			f.same[f.n] = f.same[f.n-1] + 1
+	f.factors[f.count] = i
+	f.count++
+	f.repeats[f.count], f.factorial[f.count] = 1, 1
+	if f.count > 1 {
+		if f.factors[f.count-2] == i {
+			f.repeats[f.count] = f.repeats[f.count-1] + 1
 		}
-		f.below[f.n] = f.below[f.n-1] * T(f.same[f.n])
+		f.factorial[f.count] = f.factorial[f.count-1] * T(f.repeats[f.count])
 	}
 	return i
 }
 
-// weight is the coefficient 1/a!, which queries have.
-func (f *monomialAt[T]) weight(keys bool) T {
-	if keys || f.n < 2 || f.below[f.n] == 1 {
+// queryCoefficient is the coefficient 1/a!, which queries have.
+func (f *monomialFactors[T]) queryCoefficient(keys bool) T {
+	if keys || f.count < 2 || f.factorial[f.count] == 1 {
 		return 1
 	}
-	return 1 / f.below[f.n]
+	return 1 / f.factorial[f.count]
 }
 
-func (f *truncation[T]) walk(b *attention.FeatureBlock[T]) walk[T] {
-	rotation, list := f.numbers(b)
-	return walk[T]{b: b, list: list, degree: f.degree, u: project(b, rotation, f.d), tmp: b.Take((f.degree + 1) * b.Stride)}
+func (f *truncationFeatures[T]) newWalk(b *attention.FeatureBlock[T]) monomialWalk[T] {
+	rotation, list := f.headConstants(b)
+	return monomialWalk[T]{b: b, list: list, degree: f.degree, u: projectTokens(b, rotation, f.d), products: b.Take((f.degree + 1) * b.Stride)}
 }
 
-// component is a row of the rotated tokens.
-func (w *walk[T]) component(i int) []T { return w.u[(i-1)*w.b.Stride:][:w.b.N] }
+// rotatedComponent is a row of the rotated tokens.
+func (w *monomialWalk[T]) rotatedComponent(i int) []T { return w.u[(i-1)*w.b.Stride:][:w.b.N] }
 
-// next makes ready the product of the factors of monomial r, in to where it has
+// advanceTo makes ready the product of the factors of monomial r, in to where it has
 // two at least and none of them is repeated or the tokens are keys. leave, if not
 // nil, is told of products that are not wanted any more.
-func (w *walk[T]) next(r int, to []T, leave func(l int)) {
+func (w *monomialWalk[T]) advanceTo(r int, to []T, leave func(l int)) {
 	row := w.list[r*w.degree:][:w.degree]
-	shared := w.shared(row)
-	for l := w.n; leave != nil && l > shared; l-- {
+	shared := w.countShared(row)
+	for l := w.count; leave != nil && l > shared; l-- {
 		leave(l)
 	}
-	w.n = shared
-	for w.n < len(row) && row[w.n] > 0 {
-		x := w.component(w.push(row[w.n]))
-		if w.n > 1 {
-			y := w.tmp[w.n*w.b.Stride:][:w.b.N]
-			if last := w.n == len(row) || row[w.n] == 0; last && to != nil && w.weight(w.b.Keys) == 1 {
+	w.count = shared
+	for w.count < len(row) && row[w.count] > 0 {
+		x := w.rotatedComponent(w.pushFactor(row[w.count]))
+		if w.count > 1 {
+			y := w.products[w.count*w.b.Stride:][:w.b.N]
+			if last := w.count == len(row) || row[w.count] == 0; last && to != nil && w.queryCoefficient(w.b.Keys) == 1 {
 				y = to
 			}
-			w.b.Table.Mul(y, w.rows[w.n-1], x)
+			w.b.Table.Mul(y, w.rows[w.count-1], x)
 			x = y
 		}
-		w.rows[w.n] = x
+		w.rows[w.count] = x
 	}
 }
 
-// factorials returns a! of a monomial's exponents, from its ascending factors.
-func factorials(at []int) float64 {
+// factorialProduct returns a! of a monomial's exponents, from its ascending factors.
+func factorialProduct(at []int) float64 {
 	product, same := 1.0, 0
 	for l, i := range at {
 		if same++; l > 0 && i != at[l-1] {
@@ -303,25 +303,25 @@ func factorials(at []int) float64 {
 	return product
 }
 
-func (f *truncation[T]) Map(b *attention.FeatureBlock[T]) {
+func (f *truncationFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
 	if b.N == 1 {
 		f.mapToken(b)
 		return
 	}
-	w := f.walk(b)
+	w := f.newWalk(b)
 	for r := range f.keep {
 		y := b.Y[r*b.Stride:][:b.N]
-		w.next(r, y, nil)
-		switch weight := w.weight(b.Keys); {
-		case w.n == 0:
+		w.advanceTo(r, y, nil)
+		switch weight := w.queryCoefficient(b.Keys); {
+		case w.count == 0:
 			for i := range y {
 				y[i] = 1
 			}
 		case weight != 1:
-			b.Table.Scale(y, weight, w.rows[w.n])
-		case w.n == 1:
+			b.Table.Scale(y, weight, w.rows[w.count])
+		case w.count == 1:
 			copy(y, w.rows[1])
 		}
 	}
@@ -329,24 +329,24 @@ func (f *truncation[T]) Map(b *attention.FeatureBlock[T]) {
 
 // mapToken is Map of a single token, for which a call for each product would cost
 // more than the product. It has the bits of Map.
-func (f *truncation[T]) mapToken(b *attention.FeatureBlock[T]) {
-	rotation, list := f.numbers(b)
-	u := project(b, rotation, f.d)
-	var at monomialAt[T]
-	var products [highestTruncated + 1]T
+func (f *truncationFeatures[T]) mapToken(b *attention.FeatureBlock[T]) {
+	rotation, list := f.headConstants(b)
+	u := projectTokens(b, rotation, f.d)
+	var at monomialFactors[T]
+	var products [maxTruncatedOrder + 1]T
 	products[0] = 1
 	for r := range f.keep {
 		row := list[r*f.degree:][:f.degree]
-		at.n = at.shared(row)
-		for at.n < len(row) && row[at.n] > 0 {
-			x := u[(at.push(row[at.n])-1)*b.Stride]
-			if at.n > 1 {
-				x *= products[at.n-1]
+		at.count = at.countShared(row)
+		for at.count < len(row) && row[at.count] > 0 {
+			x := u[(at.pushFactor(row[at.count])-1)*b.Stride]
+			if at.count > 1 {
+				x *= products[at.count-1]
 			}
-			products[at.n] = x
+			products[at.count] = x
 		}
-		y := products[at.n]
-		if weight := at.weight(b.Keys); weight != 1 {
+		y := products[at.count]
+		if weight := at.queryCoefficient(b.Keys); weight != 1 {
 			y *= weight
 		}
 		b.Y[r*b.Stride] = y
@@ -356,16 +356,16 @@ func (f *truncation[T]) mapToken(b *attention.FeatureBlock[T]) {
 // Grad hands the gradient of a product of factors, which that of all monomials
 // that begin with it is added to, on to its last factor and to what is before it
 // when the walk leaves it.
-func (f *truncation[T]) Grad(b *attention.FeatureBlock[T]) {
+func (f *truncationFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
-	w := f.walk(b)
+	w := f.newWalk(b)
 	du, grads := b.Take(f.d*b.Stride), b.Take((f.degree+1)*b.Stride)
 	clear(du)
 	clear(grads)
 	of := func(l int) []T { // gradient of the first l factors' product
 		if l == 1 {
-			return du[(w.at[0]-1)*b.Stride:][:b.N]
+			return du[(w.factors[0]-1)*b.Stride:][:b.N]
 		}
 		return grads[l*b.Stride:][:b.N]
 	}
@@ -373,20 +373,20 @@ func (f *truncation[T]) Grad(b *attention.FeatureBlock[T]) {
 		if l == 1 {
 			return
 		}
-		g, i := of(l), w.at[l-1]
+		g, i := of(l), w.factors[l-1]
 		b.Table.MulAdd(du[(i-1)*b.Stride:][:b.N], g, w.rows[l-1])
-		b.Table.MulAdd(of(l-1), g, w.component(i))
+		b.Table.MulAdd(of(l-1), g, w.rotatedComponent(i))
 		clear(g)
 	}
 	for r := range f.keep {
-		w.next(r, nil, leave)
-		if w.n > 0 {
-			b.Table.Axpy(of(w.n), w.weight(b.Keys), b.Y[r*b.Stride:][:b.N])
+		w.advanceTo(r, nil, leave)
+		if w.count > 0 {
+			b.Table.Axpy(of(w.count), w.queryCoefficient(b.Keys), b.Y[r*b.Stride:][:b.N])
 		}
 	}
-	for l := w.n; l > 1; l-- {
+	for l := w.count; l > 1; l-- {
 		leave(l)
 	}
-	rotation, _ := f.numbers(b)
-	projectGrad(b, rotation, f.d, du)
+	rotation, _ := f.headConstants(b)
+	projectTokensGrad(b, rotation, f.d, du)
 }

@@ -70,7 +70,7 @@ func randomAxes(name string, shape []int, d int) (all []float64) {
 		for i := range g {
 			g[i] = key.Normal(uint64(i))
 		}
-		one = rotation(g, p)
+		one = orthogonalFactor(g, p)
 	} else {
 		list := lowestMonomials(d, p, monomialCount(d, p))
 		for i := len(list) - 1; i > 1; i-- {
@@ -108,7 +108,7 @@ func synthetic(n int, deviation func(i int) float64) *attention.Call[float64] {
 	for i := range g {
 		g[i] = rng.New(3).Normal(uint64(i))
 	}
-	axes := rotation(g, d)
+	axes := orthogonalFactor(g, d)
 	c := &attention.Call[float64]{Q: tensor.NewHeads[float64](1, 1, n, d), K: tensor.NewHeads[float64](1, 1, n, d), V: tensor.NewHeads[float64](1, 1, n, d)}
 	drawRows(c.Q, axes, deviation, rng.New(5).Fold(1))
 	drawRows(c.K, axes, deviation, rng.New(5).Fold(2))
@@ -131,7 +131,7 @@ func truncatedOf(t *testing.T, order, d, heads int, settings ...string) attentio
 
 func judged(t *testing.T, m attention.Mechanism[float64], c *attention.Call[float64]) Truncation {
 	t.Helper()
-	list, err := Truncations(m, c)
+	list, err := MeasureTruncation(m, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,23 +154,23 @@ func TestCalibratedMonomials(t *testing.T) {
 		c := synthetic(512, x.deviation)
 		m := truncatedOf(t, 0, 16, 1, "norm", "unit", "scale", "2")
 		before := judged(t, m, c)
-		if math.Abs(before.Error-before.Plain) > 1e-12 || before.Negative != 0 || before.Keep != 153 || before.Of != 4845 {
+		if math.Abs(before.Error-before.PlainError) > 1e-12 || before.NegativeShare != 0 || before.Monomials != 153 || before.AllMonomials != 4845 {
 			t.Errorf("%s: as it starts it is not T_2: %+v", x.name, before)
 		}
-		if err := Calibrate(m, c); err != nil {
+		if err := CalibrateTruncation(m, c); err != nil {
 			t.Fatal(err)
 		}
 		after := judged(t, m, c)
 		t.Logf("%s: %+v", x.name, after)
-		if share := after.Error / after.Plain; share < x.least || share > x.most {
-			t.Errorf("%s: error %.4f, T_2 has %.4f", x.name, after.Error, after.Plain)
+		if share := after.Error / after.PlainError; share < x.least || share > x.most {
+			t.Errorf("%s: error %.4f, T_2 has %.4f", x.name, after.Error, after.PlainError)
 		}
-		if after.Negative > 1e-4 {
-			t.Errorf("%s: %g of the weights are negative", x.name, after.Negative)
+		if after.NegativeShare > 1e-4 {
+			t.Errorf("%s: %g of the weights are negative", x.name, after.NegativeShare)
 		}
 		for _, s := range []Truncation{before, after} {
-			if !(s.Dropped > 0 && s.Dropped <= s.Bound) {
-				t.Errorf("%s: %g is dropped of a pair, the bound is %g", x.name, s.Dropped, s.Bound)
+			if !(s.MaxDropped > 0 && s.MaxDropped <= s.Bound) {
+				t.Errorf("%s: %g is dropped of a pair, the bound is %g", x.name, s.MaxDropped, s.Bound)
 			}
 		}
 	}
@@ -184,19 +184,19 @@ func TestTruncationBound(t *testing.T) {
 	} {
 		m := truncatedOf(t, 3, 16, 1, settings...)
 		for range 2 {
-			if s := judged(t, m, c); !(s.Dropped <= s.Bound) || !(s.Dropped > 0) || s.Bound > 3*s.Largest+1e3*s.Dropped {
-				t.Errorf("%v: %g is dropped, the bound is %g of weights up to %g", settings, s.Dropped, s.Bound, s.Largest)
+			if s := judged(t, m, c); !(s.MaxDropped <= s.Bound) || !(s.MaxDropped > 0) || s.Bound > 3*s.MaxWeight+1e3*s.MaxDropped {
+				t.Errorf("%v: %g is dropped, the bound is %g of weights up to %g", settings, s.MaxDropped, s.Bound, s.MaxWeight)
 			}
-			if err := Calibrate(m, c); err != nil {
+			if err := CalibrateTruncation(m, c); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	m := truncatedOf(t, 3, 16, 1, "keep", "969", "norm", "unit")
-	if err := Calibrate(m, c); err != nil {
+	if err := CalibrateTruncation(m, c); err != nil {
 		t.Fatal(err)
 	}
-	if s := judged(t, m, c); s.Keep != s.Of || s.Dropped > 1e-12 || s.Bound > 1e-6 || math.Abs(s.Error-s.Whole) > 1e-12 {
+	if s := judged(t, m, c); s.Monomials != s.AllMonomials || s.MaxDropped > 1e-12 || s.Bound > 1e-6 || math.Abs(s.Error-s.WholeError) > 1e-12 {
 		t.Errorf("all are kept: %+v", s)
 	}
 }
@@ -252,7 +252,7 @@ func TestCalibrateHeadsApart(t *testing.T) {
 		parts = append(parts, p)
 	}
 	forward := func(m attention.Mechanism[float64], c *attention.Call[float64]) tensor.Heads[float64] {
-		if err := Calibrate(m, c); err != nil {
+		if err := CalibrateTruncation(m, c); err != nil {
 			t.Fatal(err)
 		}
 		out := tensor.NewHeads[float64](1, c.Q.H, n, d)
@@ -289,15 +289,15 @@ func TestCalibrateRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := Calibrate(m, c); err == nil || !strings.Contains(err.Error(), want) {
+		if err := CalibrateTruncation(m, c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := Truncations(m, c); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := MeasureTruncation(m, c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	wide := &attention.Call[float64]{Q: tensor.NewHeads[float64](1, 1, 2, 128), K: tensor.NewHeads[float64](1, 1, 2, 128), V: tensor.NewHeads[float64](1, 1, 2, 128)}
-	if err := Calibrate(truncatedOf(t, 4, 128, 1), wide); err == nil || !strings.Contains(err.Error(), "order: 4 has 12082785 monomials") {
+	if err := CalibrateTruncation(truncatedOf(t, 4, 128, 1), wide); err == nil || !strings.Contains(err.Error(), "order: 4 has 12082785 monomials") {
 		t.Error(err)
 	}
 	for _, x := range []struct {
@@ -332,7 +332,7 @@ func TestEigenvectors(t *testing.T) {
 				a[j*d+i] = a[i*d+j]
 			}
 		}
-		v := eigenvectors(slices.Clone(a), d)
+		v := symmetricEigenvectors(slices.Clone(a), d)
 		last := math.Inf(1)
 		for i := range d {
 			var image []float64

@@ -11,27 +11,27 @@ import (
 // Outputs are compared with those of the exponential of the same scores: errors are
 // ‖o - o'‖/‖o'‖ over the tokens looked at.
 type Truncation struct {
-	Head     int     `json:"head"` // of queries
-	Keep     int     `json:"keep"` // monomials
-	Of       int     `json:"of"`   // as many as T_p has
-	Error    float64 `json:"error"`
-	Plain    float64 `json:"plain_error"`    // of T_2, all of it
-	Whole    float64 `json:"whole_error"`    // of T_p, all of it
-	Lost     float64 `json:"lost"`           // ‖o - o'‖/‖o'‖ with o' by T_p, all of it
-	Negative float64 `json:"negative"`       // share of weights below 0
-	Dropped  float64 `json:"dropped"`        // largest |T_p(s) - weight| of a pair
-	Bound    float64 `json:"bound"`          // that it cannot exceed
-	Largest  float64 `json:"largest_weight"` // largest T_p(s) of a pair, to compare
+	Head          int     `json:"head"` // of queries
+	Monomials     int     `json:"keep"` // monomials
+	AllMonomials  int     `json:"of"`   // as many as T_p has
+	Error         float64 `json:"error"`
+	PlainError    float64 `json:"plain_error"`    // of T_2, all of it
+	WholeError    float64 `json:"whole_error"`    // of T_p, all of it
+	LostError     float64 `json:"lost"`           // ‖o - o'‖/‖o'‖ with o' by T_p, all of it
+	NegativeShare float64 `json:"negative"`       // share of weights below 0
+	MaxDropped    float64 `json:"dropped"`        // largest |T_p(s) - weight| of a pair
+	Bound         float64 `json:"bound"`          // that it cannot exceed
+	MaxWeight     float64 `json:"largest_weight"` // largest T_p(s) of a pair, to compare
 }
 
-// Truncations judges a fastmax-truncated mechanism by the first 512 tokens of a
+// MeasureTruncation judges a fastmax-truncated mechanism by the first 512 tokens of a
 // call's sequences, and of as many of these as there are 512 tokens in, in float64.
 //
 // With φ of all monomials that were dropped, a pair's dropped part is φ(q)·φ(k),
 // and Bound is max|φ(q)|·max|φ(k)| over queries and keys. |φ(x)|² is T_p(x·x) less
 // the squares of the features kept, so that no dropped monomial is looked at.
-func Truncations[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) (list []Truncation, err error) {
-	t, err := truncationOf(m)
+func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) (list []Truncation, err error) {
+	t, err := readTruncation(m)
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +43,8 @@ func Truncations[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T])
 	if c.Causal {
 		off = k.N - q.N
 	}
-	nq := min(q.N, judgedTokens)
-	nk := min(k.N, judgedTokens+max(off, 0))
+	nq := min(q.N, maxJudgedTokens)
+	nk := min(k.N, maxJudgedTokens+max(off, 0))
 	group := q.H / k.H
 	for h := range q.H {
 		at := 0
@@ -55,18 +55,18 @@ func Truncations[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T])
 		for i := range r {
 			r[i] = float64(t.rotation[at*t.d*t.d+i])
 		}
-		p := &comparison{d: t.d, degree: t.degree, dv: c.V.D, causal: c.Causal, off: off}
-		p.Head, p.Keep, p.Of = h, t.keep, monomialCount(t.d, t.degree)
-		for b := 0; b < q.B && b*nq < judgedTokens; b++ {
+		p := &truncationComparison{d: t.d, degree: t.degree, dv: c.V.D, causal: c.Causal, off: off}
+		p.Head, p.Monomials, p.AllMonomials = h, t.keep, monomialCount(t.d, t.degree)
+		for b := 0; b < q.B && b*nq < maxJudgedTokens; b++ {
 			p.x, p.y, p.values = rowsOfHead(q, b, h, nq), rowsOfHead(k, b, h/group, nk), rowsOfHead(c.V, b, h/group, nk)
-			balance(p.x, p.y)
+			balanceLengths(p.x, p.y)
 			var worst [2]float64
-			p.fx, worst[0] = keptFeatures(turned(r, p.x, t.d), p.x, monomials, t.d, t.degree)
-			p.fy, worst[1] = keptFeatures(turned(r, p.y, t.d), p.y, monomials, t.d, t.degree)
+			p.fx, worst[0] = keptFeatures(projectOnAxes(r, p.x, t.d), p.x, monomials, t.d, t.degree)
+			p.fy, worst[1] = keptFeatures(projectOnAxes(r, p.y, t.d), p.y, monomials, t.d, t.degree)
 			p.Bound = max(p.Bound, worst[0]*worst[1])
-			p.look()
+			p.addSequence()
 		}
-		list = append(list, p.judge())
+		list = append(list, p.result())
 	}
 	return list, nil
 }
@@ -80,10 +80,10 @@ func rowsOfHead[T tensor.Float](x tensor.Heads[T], b, h, n int) (rows []float64)
 	return rows
 }
 
-// balance makes rows x and y as long as each other in the mean, and keeps their
+// balanceLengths makes rows x and y as long as each other in the mean, and keeps their
 // products: bounds are the better for it.
-func balance(x, y []float64) {
-	ratio := math.Sqrt(norm(y) * math.Sqrt(float64(len(x))) / (norm(x) * math.Sqrt(float64(len(y)))))
+func balanceLengths(x, y []float64) {
+	ratio := math.Sqrt(euclideanNorm(y) * math.Sqrt(float64(len(x))) / (euclideanNorm(x) * math.Sqrt(float64(len(y)))))
 	if !(ratio > 0) || math.IsInf(ratio, 0) {
 		return
 	}
@@ -102,15 +102,15 @@ func keptFeatures[T tensor.Float](components, rows []float64, monomials []T, d, 
 	for i := range n {
 		var f []float64
 		row := rows[i*d:][:d]
-		rest := value(taylor(degree), norm(row)*norm(row))
+		rest := evalPolynomial(taylorCoefs(degree), euclideanNorm(row)*euclideanNorm(row))
 		for at := 0; at < len(monomials); at += degree {
-			x, factors := 1.0, [highestTruncated]int{}
+			x, factors := 1.0, [maxTruncatedOrder]int{}
 			l := 0
 			for ; l < degree && monomials[at+l] > 0; l++ {
 				factors[l] = int(monomials[at+l])
 				x *= components[(factors[l]-1)*n+i]
 			}
-			x /= math.Sqrt(factorials(factors[:l]))
+			x /= math.Sqrt(factorialProduct(factors[:l]))
 			rest -= x * x
 			f = append(f, x)
 		}
@@ -120,8 +120,8 @@ func keptFeatures[T tensor.Float](components, rows []float64, monomials []T, d, 
 	return features, dropped
 }
 
-// comparison is of all pairs of queries x and keys y of a head, with their features.
-type comparison struct {
+// truncationComparison is of all pairs of queries x and keys y of a head, with their features.
+type truncationComparison struct {
 	d, degree, dv int
 	x, y, values  []float64
 	fx, fy        [][]float64
@@ -130,15 +130,15 @@ type comparison struct {
 
 	// Sums over all sequences looked at.
 	Truncation
-	pairs, negative float64
-	size, wholeSize float64 // of outputs
-	errors          [3]float64
-	lost            float64
+	pairs, negativePairs  float64
+	outputSize, wholeSize float64 // of outputs
+	errors                [3]float64
+	lostSize              float64
 }
 
-// look adds every pair of a sequence.
-func (p *comparison) look() {
-	plain, whole := taylor(2), taylor(p.degree)
+// addSequence adds every pair of a sequence.
+func (p *truncationComparison) addSequence() {
+	plain, whole := taylorCoefs(2), taylorCoefs(p.degree)
 	for i, f := range p.fx {
 		seen := len(p.fy)
 		if p.causal {
@@ -164,13 +164,13 @@ func (p *comparison) look() {
 			for r, a := range f {
 				kept += a * p.fy[j][r]
 			}
-			all := value(whole, s)
-			weights[0][j], weights[1][j], weights[2][j], weights[3][j] = kept, value(plain, s), all, math.Exp(s-top)
+			all := evalPolynomial(whole, s)
+			weights[0][j], weights[1][j], weights[2][j], weights[3][j] = kept, evalPolynomial(plain, s), all, math.Exp(s-top)
 			p.pairs++
 			if kept < 0 {
-				p.negative++
+				p.negativePairs++
 			}
-			p.Dropped, p.Largest = max(p.Dropped, math.Abs(all-kept)), max(p.Largest, all)
+			p.MaxDropped, p.MaxWeight = max(p.MaxDropped, math.Abs(all-kept)), max(p.MaxWeight, all)
 		}
 		for w := range weights {
 			for j, a := range weights[w] {
@@ -182,29 +182,29 @@ func (p *comparison) look() {
 		}
 		for c, o := range sums[3] {
 			o /= total[3]
-			p.size += o * o
+			p.outputSize += o * o
 			for w := range p.errors {
 				e := sums[w][c]/total[w] - o
 				p.errors[w] += e * e
 			}
 			o := sums[2][c] / total[2]
 			e := sums[0][c]/total[0] - o
-			p.lost, p.wholeSize = p.lost+e*e, p.wholeSize+o*o
+			p.lostSize, p.wholeSize = p.lostSize+e*e, p.wholeSize+o*o
 		}
 	}
 }
 
-// judge turns the sums into shares.
-func (p *comparison) judge() Truncation {
+// result turns the sums into shares.
+func (p *truncationComparison) result() Truncation {
 	t := p.Truncation
 	if p.pairs > 0 {
-		t.Negative = p.negative / p.pairs
+		t.NegativeShare = p.negativePairs / p.pairs
 	}
-	if p.size > 0 {
-		t.Error, t.Plain, t.Whole = math.Sqrt(p.errors[0]/p.size), math.Sqrt(p.errors[1]/p.size), math.Sqrt(p.errors[2]/p.size)
+	if p.outputSize > 0 {
+		t.Error, t.PlainError, t.WholeError = math.Sqrt(p.errors[0]/p.outputSize), math.Sqrt(p.errors[1]/p.outputSize), math.Sqrt(p.errors[2]/p.outputSize)
 	}
 	if p.wholeSize > 0 {
-		t.Lost = math.Sqrt(p.lost / p.wholeSize)
+		t.LostError = math.Sqrt(p.lostSize / p.wholeSize)
 	}
 	return t
 }

@@ -23,8 +23,8 @@ var (
 // maxWindow is the widest window.
 const maxWindow = 1 << 20
 
-// window gives s the window of the settings.
-func window[T tensor.Float](r *reader, s *attention.Spec[T]) error {
+// setWindow gives s the window of the settings.
+func setWindow[T tensor.Float](r *reader, s *attention.Spec[T]) error {
 	width, err := strconv.Atoi(r.value("window"))
 	if err != nil || width < 0 || width > maxWindow {
 		return r.refuse("window", fmt.Sprintf("a number of tokens from 0 to %d", maxWindow))

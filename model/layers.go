@@ -61,7 +61,7 @@ func (m *Model[T]) Redraw(key rng.Key, updates int) error {
 		return nil
 	}
 	o := m.config.options()
-	every, err := mechanism.Redraws(m.config.Mechanism, o)
+	every, err := mechanism.RedrawInterval(m.config.Mechanism, o)
 	if err != nil || every == 0 || updates%every != 0 {
 		return err
 	}

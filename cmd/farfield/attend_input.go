@@ -419,7 +419,7 @@ func (p *attendProblem[T]) readMechanism(c *attendCmd, r *arrayReader[T]) error 
 		return err
 	}
 	if p.mech == nil { // the headers made it otherwise
-		if p.mech, err = mechanism.New[T](c.Mechanism, row.Fit(o, p.shapes)); err != nil {
+		if p.mech, err = mechanism.New[T](c.Mechanism, row.FitOptions(o, p.shapes)); err != nil {
 			return err
 		}
 	}

@@ -103,7 +103,7 @@ func (c *calibrateCmd) arrays(e *env) (*calibrateReport, error) {
 	}
 	r := new(calibrateReport)
 	err = e.interruptible(func() error {
-		if err := mechanism.Calibrate(p.mech, &p.call); err != nil {
+		if err := mechanism.CalibrateTruncation(p.mech, &p.call); err != nil {
 			return input(err)
 		}
 		return r.judge("", p.mech, &p.call)
@@ -119,7 +119,7 @@ func (c *calibrateCmd) arrays(e *env) (*calibrateReport, error) {
 }
 
 func (r *calibrateReport) judge(layer string, m attention.Mechanism[float32], c *attention.Call[float32]) error {
-	list, err := mechanism.Truncations(m, c)
+	list, err := mechanism.MeasureTruncation(m, c)
 	for _, t := range list {
 		r.Heads = append(r.Heads, calibratedHead{layer, t})
 	}
@@ -173,7 +173,7 @@ func (c *calibrateCmd) model(e *env) (*calibrateReport, error) {
 		return nil, err
 	}
 	if err := c.pass(e, m, text.Tokens(task.Train), func(_ string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
-		return mechanism.Calibrate(of, call)
+		return mechanism.CalibrateTruncation(of, call)
 	}); err != nil {
 		return nil, err
 	}
@@ -235,9 +235,9 @@ func (r *calibrateReport) print(w io.Writer) error {
 	fmt.Fprintln(t, "layer\thead\tkept\tof\terror\tof T_2\tof T_p\tlost\tnegative\tdropped\tbound\tlargest\t")
 	var sum [4]float64
 	for _, h := range r.Heads {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.2g%%\t%.3g\t%.3g\t%.3g\t\n", h.Layer, h.Head, h.Keep, h.Of,
-			h.Error, h.Plain, h.Whole, h.Lost, 100*h.Negative, h.Truncation.Dropped, h.Bound, h.Largest)
-		sum[0], sum[1], sum[2], sum[3] = sum[0]+h.Error, sum[1]+h.Plain, sum[2]+h.Whole, sum[3]+h.Lost
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.4f\t%.4f\t%.4f\t%.4f\t%.2g%%\t%.3g\t%.3g\t%.3g\t\n", h.Layer, h.Head, h.Monomials, h.AllMonomials,
+			h.Error, h.PlainError, h.WholeError, h.LostError, 100*h.NegativeShare, h.Truncation.MaxDropped, h.Bound, h.MaxWeight)
+		sum[0], sum[1], sum[2], sum[3] = sum[0]+h.Error, sum[1]+h.PlainError, sum[2]+h.WholeError, sum[3]+h.LostError
 	}
 	n := float64(max(len(r.Heads), 1))
 	fmt.Fprintf(t, "mean\t\t\t\t%.4f\t%.4f\t%.4f\t%.4f\t\t\t\t\t\n", sum[0]/n, sum[1]/n, sum[2]/n, sum[3]/n)

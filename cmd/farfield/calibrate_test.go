@@ -19,7 +19,7 @@ func TestCalibrate(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Heads) != 2 || r.Heads[1].Head != 1 || r.Heads[0].Keep != 11 || r.Heads[0].Of != 126 || !(r.Heads[0].Bound >= r.Heads[0].Truncation.Dropped) {
+	if len(r.Heads) != 2 || r.Heads[1].Head != 1 || r.Heads[0].Monomials != 11 || r.Heads[0].AllMonomials != 126 || !(r.Heads[0].Bound >= r.Heads[0].Truncation.MaxDropped) {
 		t.Errorf("%s", out)
 	}
 	if a := read(t, arrays)["monomials"]; a == nil || len(a.Shape) != 3 || a.Shape[0] != 2 || a.Shape[1] != 11 || a.Shape[2] != 4 {

@@ -8,7 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// favorWhole are the features of favor as programs have them, which see a head as
+// favorHead are the features of favor as programs have them, which see a head as
 // a whole: what they take from exponents is a maximum over its tokens.
 //
 //	softmax     exp(w·x - |x|²/2 - c) + 1e-4, with c the largest w·x of the query, or of
@@ -18,37 +18,37 @@ import (
 //	            (fast-transformers, stabilize=True)
 //
 // Features are made for some tokens at a time, and again in Backward.
-type favorWhole[T tensor.Float] struct {
-	*favor[T]
+type favorHead[T tensor.Float] struct {
+	*favorFeatures[T]
 }
 
 // favorChunk is the number of tokens whose features are made at a time.
 const favorChunk = 64
 
-func (x *favorWhole[T]) Traits() attention.Traits {
+func (x *favorHead[T]) Traits() attention.Traits {
 	return attention.Traits{Name: "performer", Positive: true,
 		NoCausal: "form=code takes from the features of each key the largest of all keys, so that later ones change what a query has " +
 			"seen before; form=paper has a causal form"}
 }
 
-func (x *favorWhole[T]) Setting() string { return x.setting }
+func (x *favorHead[T]) Setting() string { return x.setting }
 
-func (x *favorWhole[T]) Check(c *attention.Call[T]) error {
-	return x.favor.Check(c.Q.H, c.K.H, c.Q.D)
+func (x *favorHead[T]) Check(c *attention.Call[T]) error {
+	return x.favorFeatures.Check(c.Q.H, c.K.H, c.Q.D)
 }
 
 // favorPass is a head with its keys that exist.
 type favorPass[T tensor.Float] struct {
-	*favorWhole[T]
-	h         *attention.Head[T]
-	k, v      tensor.Mat[T] // of v the last column is ones
-	cq, ck    T             // what is taken from exponents; each query of softmax has its own
-	longest   [2]int        // queries and keys of hyperbolic whose |x|² they are
-	sum, room tensor.Mat[T] // Σ φ(k)·[v, 1]; features of some tokens
+	*favorHead[T]
+	h                 *attention.Head[T]
+	k, v              tensor.Mat[T] // of v the last column is ones
+	cq, ck            T             // what is taken from exponents; each query of softmax has its own
+	longestRow        [2]int        // queries and keys of hyperbolic whose |x|² they are
+	sums, featureRows tensor.Mat[T] // Σ φ(k)·[v, 1]; features of some tokens
 }
 
-func (x *favorWhole[T]) open(h *attention.Head[T]) favorPass[T] {
-	p := favorPass[T]{favorWhole: x, h: h, k: h.Compact(h.K), room: h.Take(favorChunk, x.Dim(0))}
+func (x *favorHead[T]) newPass(h *attention.Head[T]) favorPass[T] {
+	p := favorPass[T]{favorHead: x, h: h, k: h.Compact(h.K), featureRows: h.Take(favorChunk, x.Dim(0))}
 	v := h.Compact(h.V)
 	p.v = h.Take(v.Rows, v.Cols+1)
 	for j := range v.Rows {
@@ -56,31 +56,31 @@ func (x *favorWhole[T]) open(h *attention.Head[T]) favorPass[T] {
 		p.v.Row(j)[v.Cols] = 1
 	}
 	if x.kernel == "hyperbolic" {
-		p.cq, p.longest[0] = x.length(h.Q)
-		p.ck, p.longest[1] = x.length(p.k)
+		p.cq, p.longestRow[0] = x.maxSquaredLength(h.Q)
+		p.ck, p.longestRow[1] = x.maxSquaredLength(p.k)
 	} else {
 		p.ck = T(math.Inf(-1))
 		for i0 := 0; i0 < p.k.Rows; i0 += favorChunk {
 			i1 := min(i0+favorChunk, p.k.Rows)
-			u := p.products(p.k.Slice(i0, i1))
+			u := p.projectRows(p.k.Slice(i0, i1))
 			for r := range u.Rows {
-				p.ck = max(p.ck, T(x.root)*h.Table.Max(u.Row(r)))
+				p.ck = max(p.ck, T(x.rootScale)*h.Table.Max(u.Row(r)))
 			}
 		}
 	}
-	p.sum = h.Take(p.room.Cols, p.v.Cols)
-	clear(p.sum.Data)
+	p.sums = h.Take(p.featureRows.Cols, p.v.Cols)
+	clear(p.sums.Data)
 	for i0 := 0; i0 < p.k.Rows; i0 += favorChunk {
 		i1 := min(i0+favorChunk, p.k.Rows)
-		h.Product(p.sum, p.features(p.k.Slice(i0, i1), true), p.v.Slice(i0, i1), true, false, true)
+		h.Product(p.sums, p.computeFeatures(p.k.Slice(i0, i1), true), p.v.Slice(i0, i1), true, false, true)
 	}
 	return p
 }
 
-// length returns the largest |x|²·scale of rows x, and the first row that has it.
-func (x *favorWhole[T]) length(rows tensor.Mat[T]) (most T, first int) {
+// maxSquaredLength returns the largest |x|²·scale of rows x, and the first row that has it.
+func (x *favorHead[T]) maxSquaredLength(rows tensor.Mat[T]) (most T, first int) {
 	for i := range rows.Rows {
-		length := norm(rows.Row(i)) * x.root
+		length := euclideanNorm(rows.Row(i)) * x.rootScale
 		if square := T(length * length); i == 0 || square > most {
 			most, first = square, i
 		}
@@ -88,24 +88,24 @@ func (x *favorWhole[T]) length(rows tensor.Mat[T]) (most T, first int) {
 	return most, first
 }
 
-// products sets the first columns of the room to w·x.
-func (p *favorPass[T]) products(x tensor.Mat[T]) tensor.Mat[T] {
-	u := p.room.Slice(0, x.Rows)
+// projectRows sets the first columns of the room to w·x.
+func (p *favorPass[T]) projectRows(x tensor.Mat[T]) tensor.Mat[T] {
+	u := p.featureRows.Slice(0, x.Rows)
 	u.Cols = p.rows
 	w := tensor.Mat[T]{Data: p.w.Data, Rows: p.rows, Cols: p.d, Stride: p.d}
 	p.h.Product(u, x, w, false, true, false)
 	return u
 }
 
-// features sets the room to those of rows x.
-func (p *favorPass[T]) features(x tensor.Mat[T], keys bool) tensor.Mat[T] {
+// computeFeatures sets the room to those of rows x.
+func (p *favorPass[T]) computeFeatures(x tensor.Mat[T], keys bool) tensor.Mat[T] {
 	t := p.h.Table
-	u := p.products(x)
-	y := p.room.Slice(0, x.Rows)
+	u := p.projectRows(x)
+	y := p.featureRows.Slice(0, x.Rows)
 	for i := range x.Rows {
 		row := u.Row(i)
-		t.Scale(row, T(p.root), row)
-		length := norm(x.Row(i)) * p.root
+		t.Scale(row, T(p.rootScale), row)
+		length := euclideanNorm(x.Row(i)) * p.rootScale
 		off := T(length * length / 2)
 		switch {
 		case p.kernel == "hyperbolic":
@@ -131,13 +131,13 @@ func (p *favorPass[T]) features(x tensor.Mat[T], keys bool) tensor.Mat[T] {
 	return y
 }
 
-func (x *favorWhole[T]) Forward(h *attention.Head[T]) {
-	den, p := h.Save(h.Q.Rows), x.open(h)
+func (x *favorHead[T]) Forward(h *attention.Head[T]) {
+	den, p := h.Save(h.Q.Rows), x.newPass(h)
 	o := h.Take(favorChunk, p.v.Cols)
 	h.Unseen = 0
 	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
 		i1 := min(i0+favorChunk, h.Q.Rows)
-		h.Product(o.Slice(0, i1-i0), p.features(h.Q.Slice(i0, i1), false), p.sum, false, false, false)
+		h.Product(o.Slice(0, i1-i0), p.computeFeatures(h.Q.Slice(i0, i1), false), p.sums, false, false, false)
 		for i := i0; i < i1; i++ {
 			row, to := o.Row(i-i0), h.Out.Row(i)
 			if den[i] = row[h.V.Cols] + x.eps; !(den[i] > 0) {
@@ -150,11 +150,11 @@ func (x *favorWhole[T]) Forward(h *attention.Head[T]) {
 	}
 }
 
-func (x *favorWhole[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
-	den, p := h.Saved, x.open(h)
+func (x *favorHead[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]) {
+	den, p := h.Saved, x.newPass(h)
 	// What comes to sums: u = [do, -do·o]/den.
-	u, e := h.Take(favorChunk, p.v.Cols), h.Take(favorChunk, p.room.Cols)
-	back := h.Take(p.sum.Rows, p.sum.Cols) // Σ φ(q)·u
+	u, e := h.Take(favorChunk, p.v.Cols), h.Take(favorChunk, p.featureRows.Cols)
+	back := h.Take(p.sums.Rows, p.sums.Cols) // Σ φ(q)·u
 	clear(back.Data)
 	var taken T // of what is taken from all exponents of a side
 	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
@@ -168,32 +168,32 @@ func (x *favorWhole[T]) Backward(h *attention.Head[T], g *attention.HeadGrads[T]
 			}
 		}
 		q := h.Q.Slice(i0, i1)
-		f := p.features(q, false)
+		f := p.computeFeatures(q, false)
 		h.Product(back, f, u, true, false, true)
-		h.Product(e, u, p.sum, false, true, false)
-		taken += p.grad(g.DQ.Slice(i0, i1), q, f, e)
+		h.Product(e, u, p.sums, false, true, false)
+		taken += p.featureGrad(g.DQ.Slice(i0, i1), q, f, e)
 	}
-	p.longestGrad(g.DQ, h.Q, p.longest[0], taken)
+	p.maxLengthGrad(g.DQ, h.Q, p.longestRow[0], taken)
 	taken = 0
 	dk, dv := h.Compacted(g.DK, p.k.Rows), h.Compacted(g.DV, p.k.Rows)
 	for j0 := 0; j0 < p.k.Rows; j0 += favorChunk {
 		j1 := min(j0+favorChunk, p.k.Rows)
 		e, k := e.Slice(0, j1-j0), p.k.Slice(j0, j1)
-		f := p.features(k, true)
+		f := p.computeFeatures(k, true)
 		values := back
 		values.Cols = h.V.Cols
 		h.Product(dv.Slice(j0, j1), f, values, false, false, false)
 		h.Product(e, p.v.Slice(j0, j1), back, false, true, false)
-		taken += p.grad(dk.Slice(j0, j1), k, f, e)
+		taken += p.featureGrad(dk.Slice(j0, j1), k, f, e)
 	}
-	p.longestGrad(dk, p.k, p.longest[1], taken)
+	p.maxLengthGrad(dk, p.k, p.longestRow[1], taken)
 	h.Spread(g.DK, dk)
 	h.Spread(g.DV, dv)
 }
 
-// grad sets dx to what comes by the gradient e of features f, which it uses up,
+// featureGrad sets dx to what comes by the gradient e of features f, which it uses up,
 // and returns the sum of that of the exponents.
-func (p *favorPass[T]) grad(dx, x, f, e tensor.Mat[T]) (sum T) {
+func (p *favorPass[T]) featureGrad(dx, x, f, e tensor.Mat[T]) (sum T) {
 	t := p.h.Table
 	mark := p.h.Scratch.Mark()
 	defer p.h.Scratch.Reset(mark)
@@ -211,26 +211,26 @@ func (p *favorPass[T]) grad(dx, x, f, e tensor.Mat[T]) (sum T) {
 		if p.kernel == "hyperbolic" {
 			t.Axpy(row[:p.rows], -1, row[p.rows:])
 		}
-		t.Scale(row[:p.rows], T(p.root), row[:p.rows])
+		t.Scale(row[:p.rows], T(p.rootScale), row[:p.rows])
 	}
 	e.Cols = p.rows
 	w := tensor.Mat[T]{Data: p.w.Data, Rows: p.rows, Cols: p.d, Stride: p.d}
 	p.h.Product(dx, e, w, false, false, false)
 	for i := range x.Rows {
-		t.Axpy(dx.Row(i), T(-p.root*p.root)*all[i], x.Row(i))
+		t.Axpy(dx.Row(i), T(-p.rootScale*p.rootScale)*all[i], x.Row(i))
 	}
 	return sum
 }
 
-// longestGrad adds to the longest row what comes by its |x|², which is taken from the
+// maxLengthGrad adds to the longest row what comes by its |x|², which is taken from the
 // exponents of all rows of its side; that of kernel=softmax is none.
-func (p *favorPass[T]) longestGrad(dx, x tensor.Mat[T], longest int, taken T) {
+func (p *favorPass[T]) maxLengthGrad(dx, x tensor.Mat[T], longest int, taken T) {
 	if p.kernel == "hyperbolic" {
-		p.h.Table.Axpy(dx.Row(longest), T(-2*p.root*p.root)*taken, x.Row(longest))
+		p.h.Table.Axpy(dx.Row(longest), T(-2*p.rootScale*p.rootScale)*taken, x.Row(longest))
 	}
 }
 
-func (x *favorWhole[T]) Cost(s attention.Shape) attention.Cost {
+func (x *favorHead[T]) Cost(s attention.Shape) attention.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	rows, f := float64(x.rows), float64(x.Dim(0))
 	products := n + m
@@ -239,6 +239,6 @@ func (x *favorWhole[T]) Cost(s attention.Shape) attention.Cost {
 	}
 	return attention.Cost{
 		FLOPs: 2*products*rows*d + 2*(n+m)*f*(dv+1),
-		Bytes: sizeOf[T]() * (n + m*(dv+1) + f*(dv+1+favorChunk) + favorChunk*(dv+1)),
+		Bytes: elementBytes[T]() * (n + m*(dv+1) + f*(dv+1+favorChunk) + favorChunk*(dv+1)),
 	}
 }
