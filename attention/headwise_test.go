@@ -164,7 +164,7 @@ func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 	g, dtau := backward(t, m, c, convert[T](do), out, keep)
 	judge(t, check.Softmax[T](), book, oc, want, out, keep)
 	judgeGrads(t, check.Softmax[T](), oc, do, want, grads, g, dtau)
-	if seen := float64(oc.Q.H*oc.Q.B*oc.Q.N - want.Unseen); keep.Aux != seen {
+	if seen := float64(oc.Q.H*oc.Q.B*oc.Q.N - want.QueriesWithoutKeys); keep.Aux != seen {
 		t.Errorf("aux is %v, its heads have %v", keep.Aux, seen)
 	}
 	if oc.Q.N*oc.K.N > keyBlock*keyBlock/2 && oc.Causal {
@@ -195,8 +195,8 @@ func headwiseProblem[T tensor.Float](t *testing.T, oc *oracle.Call) {
 			t.Errorf("diagnosis of averages is %+v", d)
 		}
 	}
-	if unseen != int64(want.Unseen) {
-		t.Errorf("the diagnosis finds %d unseen queries, there are %d", unseen, want.Unseen)
+	if unseen != int64(want.QueriesWithoutKeys) {
+		t.Errorf("the diagnosis finds %d unseen queries, there are %d", unseen, want.QueriesWithoutKeys)
 	}
 	if c.Causal {
 		c.Form = Step

@@ -234,8 +234,8 @@ func judge[T tensor.Float](t *testing.T, l check.Limits, m *oracle.Mechanism, c 
 			}
 		}
 	}
-	if keep != nil && keep.Unseen != int64(want.Unseen) {
-		t.Errorf("%d queries see nothing, want %d", keep.Unseen, want.Unseen)
+	if keep != nil && keep.Unseen != int64(want.QueriesWithoutKeys) {
+		t.Errorf("%d queries see nothing, want %d", keep.Unseen, want.QueriesWithoutKeys)
 	}
 }
 

@@ -35,7 +35,9 @@ func clusterSubjects() (list []subject) {
 		list = append(list, subject{
 			label: label + " clusters=" + x.clusters + " bits=" + x.bits + " iterations=" + x.iterations, name: name,
 			o: Options{Width: 3, Set: set}, average: true,
-			whole: func(p numbers) oracle.Whole { return oracle.Clustered(p["planes"], p["start"], iterations, top, scale) },
+			whole: func(p numbers) oracle.HeadMatrix {
+				return oracle.Clustered(p["planes"], p["start"], iterations, top, scale)
+			},
 		})
 	}
 	return list

@@ -27,7 +27,7 @@ type subject struct {
 	// whole is the textbook of a mechanism that computes whole heads, nil of
 	// others, which have book. It gives A from the numbers of parameters and
 	// constants, which it is given again whenever they change.
-	whole func(p numbers) oracle.Whole
+	whole func(p numbers) oracle.HeadMatrix
 	// outputs is the textbook of one without A, beside whole; nil: there is one.
 	outputs func(p numbers) oracle.Outputs
 	// places is why a masked key is more than an absent one, "" where it is not.
@@ -84,8 +84,8 @@ func subjects() []subject {
 		{"power p=4 scale=1 eps=1", "power", Options{Order: 4, Set: set("scale", "1", "eps", "1")}, oracle.Mechanism{Scale: 1, Coef: []float64{0, 0, 0, 0, 1}, Eps: 1}},
 		{"sata", "sata", Options{}, oracle.Mechanism{Coef: oracle.Taylor(3)}},
 		{"sata p=4", "sata", Options{Order: 4}, oracle.Mechanism{Coef: oracle.Taylor(4)}},
-		{"retention", "retention", Options{}, oracle.Mechanism{Coef: []float64{0, 1}, Raw: true, Forget: retnet}},
-		{"retention scale=1", "retention", Options{Set: set("scale", "1")}, oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Raw: true, Forget: retnet}},
+		{"retention", "retention", Options{}, oracle.Mechanism{Coef: []float64{0, 1}, Unnormalized: true, Forget: retnet}},
+		{"retention scale=1", "retention", Options{Set: set("scale", "1")}, oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Unnormalized: true, Forget: retnet}},
 		{"fastmax p=2 1/sqrt(D)", "fastmax", Options{Set: set("scale", "1/sqrt(D)")}, oracle.Mechanism{Norm: oracle.Standard, Coef: oracle.Taylor(2)}},
 	}
 	for _, s := range []struct {
@@ -183,7 +183,7 @@ func (s *subject) sums() bool {
 	if s.whole != nil {
 		return s.average
 	}
-	return s.book.Eps == 0 && !s.book.Raw && s.book.Floor == 0
+	return s.book.Eps == 0 && !s.book.Unnormalized && s.book.Floor == 0
 }
 
 // fit takes from a shape what the subject does not have.
@@ -604,15 +604,15 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 		for i, x := range want.Cond {
 			if x > 0 { // what the denominator of an unseen row is, is not said
 				size := 1 + math.Abs(want.Den[i])
-				if book.Raw {
+				if book.Unnormalized {
 					size *= 1 + math.Log(size) // the power of an exponential, whose rounding is in parts of itself
 				}
 				den = max(den, check.Ratio(got.keep.Den[i:][:1], want.Den[i:][:1], l.Sum(sh.m, x*size)))
 			}
 		}
 		hold("the denominator", den)
-		if got.keep.Unseen != int64(want.Unseen) {
-			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.Unseen)
+		if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
+			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.QueriesWithoutKeys)
 		}
 		if check.Rounding[T]() == 0x1p-24 && (got.keep.Weak > 0 || l.Output(cond, 1) > 1./8) {
 			// A gradient divides by the denominator twice: in a weak row, and in

@@ -18,7 +18,7 @@ func favorSubjects() (list []subject) {
 		s := subject{
 			label: "performer form=code kernel=" + kernel, name: "performer",
 			o:     Options{Width: 3, Set: map[string]string{"form": "code", "kernel": kernel, "features": "5"}},
-			whole: func(p numbers) oracle.Whole { return favorBook(kernel, p).Weights },
+			whole: func(p numbers) oracle.HeadMatrix { return favorBook(kernel, p).Weights },
 		}
 		if kernel == "softmax" {
 			s.average, s.frozen = true, "the largest exponents count as constants, as in the program; TestPerformerHoldsTheLargest compares them so"
@@ -28,8 +28,8 @@ func favorSubjects() (list []subject) {
 	return list
 }
 
-func favorBook(kernel string, p numbers) *oracle.FavorWhole {
-	book := &oracle.FavorWhole{Favor: oracle.Favor{Kernel: kernel, W: rowsOf(p["projection"], 3), Root: fourthRoot(3), Exact: true}}
+func favorBook(kernel string, p numbers) *oracle.HeadFavor {
+	book := &oracle.HeadFavor{Favor: oracle.Favor{Kernel: kernel, W: rowsOf(p["projection"], 3), Root: fourthRoot(3), KeepFactor: true}}
 	if kernel == "softmax" {
 		book.FeatureEps = 1e-4
 	} else {
@@ -56,12 +56,12 @@ func TestPerformerHoldsTheLargest(t *testing.T) {
 		if s.frozen != "" {
 			p := favorBook("softmax", book.numbers)
 			var cq, ck []float64
-			book.whole = func(numbers) oracle.Whole {
+			book.whole = func(numbers) oracle.HeadMatrix {
 				return func(h *oracle.Head) [][]float64 {
 					if cq == nil {
-						cq, ck = p.Taken(h)
+						cq, ck = p.Shifts(h)
 					}
-					return p.At(h, cq, ck)
+					return p.WeightsShiftedBy(h, cq, ck)
 				}
 			}
 		}

@@ -9,7 +9,7 @@ import (
 
 // landmarkSubjects are those that go by way of a few tokens made of all.
 func landmarkSubjects() (list []subject) {
-	add := func(name, places string, average bool, o Options, whole func(p numbers) oracle.Whole) {
+	add := func(name, places string, average bool, o Options, whole func(p numbers) oracle.HeadMatrix) {
 		label := name
 		for _, key := range []string{"landmarks", "iterations", "conv", "factor", "length", "omega", "window", "overlap", "chunk", "rpe", "noise", "form", "sample"} {
 			if v := o.Set[key]; v != "" {
@@ -29,19 +29,19 @@ func landmarkSubjects() (list []subject) {
 		{3, 2, 5, "a convolution goes by the places of keys", map[string]string{"landmarks": "3", "iterations": "2", "conv": "5"}},
 		{2, 3, 0, zeros, map[string]string{"landmarks": "2", "iterations": "3", "form": "code"}},
 	} {
-		add("nystrom", x.places, false, Options{Set: x.set}, func(p numbers) oracle.Whole {
+		add("nystrom", x.places, false, Options{Set: x.set}, func(p numbers) oracle.HeadMatrix {
 			return oracle.Nystrom(x.landmarks, x.iterations, p["conv"], x.width, x.set["form"] == "code")
 		})
 	}
 	for _, form := range []string{"paper", "code"} {
-		add("informer", "", true, Options{Set: map[string]string{"factor": "1", "form": form}}, func(numbers) oracle.Whole {
+		add("informer", "", true, Options{Set: map[string]string{"factor": "1", "form": form}}, func(numbers) oracle.HeadMatrix {
 			key := rng.New(0).Fold(0)
 			return oracle.Informer(1, form == "code", func(token, sample int) float64 {
 				return float64(float32(key.Fold(uint64(token)).Float64(uint64(sample))))
 			})
 		})
 	}
-	add("informer", "", true, Options{Length: 160, Set: map[string]string{"factor": "2", "sample": "stored"}}, func(p numbers) oracle.Whole {
+	add("informer", "", true, Options{Length: 160, Set: map[string]string{"factor": "2", "sample": "stored"}}, func(p numbers) oracle.HeadMatrix {
 		return oracle.Informer(2, false, func(token, sample int) float64 { return p["sample"][token*12+sample] })
 	})
 	for _, x := range []struct {
@@ -54,7 +54,7 @@ func landmarkSubjects() (list []subject) {
 		{map[string]string{"length": "3", "form": "causal", "omega": "elu"}, func(x float64) float64 { return oracle.EluPlusOne.F(x) - 1 }},
 	} {
 		length := int(x.set["length"][0] - '0')
-		add("luna", "", x.omega == nil, Options{Width: 3, Set: x.set}, func(p numbers) oracle.Whole { return oracle.Luna(p["p"], length, x.omega) })
+		add("luna", "", x.omega == nil, Options{Width: 3, Set: x.set}, func(p numbers) oracle.HeadMatrix { return oracle.Luna(p["p"], length, x.omega) })
 	}
 	for _, x := range []struct {
 		book oracle.EVA
@@ -66,7 +66,7 @@ func landmarkSubjects() (list []subject) {
 		{oracle.EVA{Window: 4, Chunk: 2}, map[string]string{"window": "4", "chunk": "2"}},
 		{oracle.EVA{Window: 6, Overlap: 6, Chunk: 3, Zeros: true}, map[string]string{"window": "6", "overlap": "6", "chunk": "3", "rpe": "true", "form": "code"}},
 	} {
-		add("eva", "windows and chunks go by the places of keys", true, Options{Width: 3, Set: x.set}, func(p numbers) oracle.Whole {
+		add("eva", "windows and chunks go by the places of keys", true, Options{Width: 3, Set: x.set}, func(p numbers) oracle.HeadMatrix {
 			book := x.book
 			book.MapQ = oracle.EVAMap{W: p["mq"], B: p["mq_bias"], Gain: p["lnq"], Bias: p["lnq_bias"]}
 			book.MapK = oracle.EVAMap{W: p["mk"], B: p["mk_bias"], Gain: p["lnk"], Bias: p["lnk_bias"]}

@@ -7,7 +7,7 @@ import (
 // patternSubjects are those whose queries see keys by their places.
 func patternSubjects() []subject {
 	list := []subject{}
-	add := func(name string, whole func(p numbers) oracle.Whole, settings ...string) {
+	add := func(name string, whole func(p numbers) oracle.HeadMatrix, settings ...string) {
 		s := subject{label: name, name: name, o: Options{Set: map[string]string{}}, whole: whole, average: true,
 			places: "what a query sees goes by the places of keys"}
 		for i := 0; i < len(settings); i += 2 {
@@ -16,7 +16,9 @@ func patternSubjects() []subject {
 		}
 		list = append(list, s)
 	}
-	fixed := func(f oracle.Whole) func(numbers) oracle.Whole { return func(numbers) oracle.Whole { return f } }
+	fixed := func(f oracle.HeadMatrix) func(numbers) oracle.HeadMatrix {
+		return func(numbers) oracle.HeadMatrix { return f }
+	}
 	add("local", fixed(oracle.Local(5, 0)), "window", "5")
 	add("local", fixed(oracle.Local(40, 2)), "window", "40", "scale", "2")
 	add("local", fixed(oracle.LocalBlocks(4, 1, 1, false, 0)), "window", "4", "form", "block")
@@ -28,8 +30,8 @@ func patternSubjects() []subject {
 	add("sparse-strided", fixed(oracle.SparseStrided(12, 0)), "stride", "12")
 	add("sparse-fixed", fixed(oracle.SparseFixed(4, 2, 0)), "stride", "4", "c", "2")
 	add("sparse-fixed", fixed(oracle.SparseFixed(11, 1, 0)), "stride", "11", "c", "1")
-	add("adaptive-span", func(p numbers) oracle.Whole { return oracle.AdaptiveSpan(p["span"], 3.5, 9, 0) }, "span", "4", "ramp", "3.5", "limit", "9")
-	add("transformer-xl", func(p numbers) oracle.Whole {
+	add("adaptive-span", func(p numbers) oracle.HeadMatrix { return oracle.AdaptiveSpan(p["span"], 3.5, 9, 0) }, "span", "4", "ramp", "3.5", "limit", "9")
+	add("transformer-xl", func(p numbers) oracle.HeadMatrix {
 		return oracle.TransformerXL(p["r"], p["u"], p["vb"], len(p["u"])/widest, 6, widest, 0)
 	}, "memory", "6")
 	list[len(list)-1].o.Width = widest

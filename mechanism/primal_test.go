@@ -45,7 +45,7 @@ func primalSubjects() (list []subject) {
 	} {
 		list = append(list, subject{
 			label: x.label, name: "primal", o: Options{Width: 8, Set: x.set},
-			whole:   func(numbers) oracle.Whole { return nil },
+			whole:   func(numbers) oracle.HeadMatrix { return nil },
 			outputs: func(p numbers) oracle.Outputs { return primalBook(p, x.rank, x.tokens).Outputs },
 			places:  "the key at a query's place counts, or means over tokens do",
 		})

@@ -79,8 +79,8 @@ func divided[T tensor.Float](t *testing.T, s subject) {
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if got.keep.Unseen != int64(want.Unseen) {
-				t.Errorf("%s: %d queries see no key, want %d", name, got.keep.Unseen, want.Unseen)
+			if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
+				t.Errorf("%s: %d queries see no key, want %d", name, got.keep.Unseen, want.QueriesWithoutKeys)
 			}
 			if got.keep.Weak > 0 && check.Rounding[T]() == 0x1p-24 {
 				continue // float32 promises nothing there

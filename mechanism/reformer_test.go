@@ -21,9 +21,9 @@ func reformerSubjects() (list []subject) {
 		{oracle.Reformer{Bucket: 4, Rounds: 4, Buckets: 8}, nil},
 		{oracle.Reformer{Bucket: 3, Rounds: 1, Buckets: 64}, nil},
 		{oracle.Reformer{Bucket: 5, Rounds: 2, Buckets: 4, Counted: true, Self: true}, map[string]string{"repeats": "counted", "self": "seen"}},
-		{oracle.Reformer{Bucket: 2, Rounds: 3, Buckets: 6, Kept: true}, map[string]string{"masks": "kept"}},
-		{oracle.Reformer{Bucket: 4, Rounds: 3, Buckets: 6, Apart: true}, map[string]string{"form": "fast-transformers"}},
-		{oracle.Reformer{Bucket: 3, Rounds: 1, Buckets: 4, Apart: true, Self: true, Kept: true, Scale: 2},
+		{oracle.Reformer{Bucket: 2, Rounds: 3, Buckets: 6, MaskedKeysSort: true}, map[string]string{"masks": "kept"}},
+		{oracle.Reformer{Bucket: 4, Rounds: 3, Buckets: 6, SeparateRounds: true}, map[string]string{"form": "fast-transformers"}},
+		{oracle.Reformer{Bucket: 3, Rounds: 1, Buckets: 4, SeparateRounds: true, Self: true, MaskedKeysSort: true, Scale: 2},
 			map[string]string{"form": "fast-transformers", "self": "seen", "masks": "kept", "scale": "2"}},
 	} {
 		set := map[string]string{"bucket": strconv.Itoa(x.Bucket), "rounds": strconv.Itoa(x.Rounds), "buckets": strconv.Itoa(x.Buckets)}
@@ -37,7 +37,7 @@ func reformerSubjects() (list []subject) {
 		list = append(list, subject{
 			label: label, name: "reformer", o: Options{Width: 3, Set: set}, average: true, shared: true,
 			places: "its keys are its queries: that of a masked key still asks",
-			whole: func(p numbers) oracle.Whole {
+			whole: func(p numbers) oracle.HeadMatrix {
 				book := x.Reformer
 				book.Rotations = p["rotations"]
 				return book.Weights

@@ -28,7 +28,7 @@ func scatterSubjects() (list []subject) {
 		}
 		list = append(list, subject{
 			label: label, name: "scatterbrain", o: Options{Width: 3, Set: x.set}, average: true, places: places,
-			whole: func(p numbers) oracle.Whole {
+			whole: func(p numbers) oracle.HeadMatrix {
 				book := x.book
 				book.W, book.Alpha = p["projection"], p["alpha"]
 				return book.Weights
@@ -54,7 +54,7 @@ func TestScatterbrainKeepsLogarithms(t *testing.T) {
 		{"window": "4", "features": "16"},
 		{"support": "lsh", "cluster": "4", "features": "16"},
 	} {
-		s := subject{label: "scatterbrain", name: "scatterbrain", o: Options{Width: 8, Set: set}, whole: func(p numbers) oracle.Whole {
+		s := subject{label: "scatterbrain", name: "scatterbrain", o: Options{Width: 8, Set: set}, whole: func(p numbers) oracle.HeadMatrix {
 			book := &oracle.Scatterbrain{W: p["projection"], Alpha: p["alpha"], Cluster: 4}
 			if set["window"] != "" {
 				book.Window = 4

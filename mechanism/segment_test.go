@@ -52,8 +52,8 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 		if !sameHeads(got.o, stepped) {
 			t.Errorf("%s: segments have other bits than steps", sh.name)
 		}
-		if got.keep.Unseen != int64(want.Unseen) {
-			t.Errorf("%s: %d queries see no key, want %d", sh.name, got.keep.Unseen, want.Unseen)
+		if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
+			t.Errorf("%s: %d queries see no key, want %d", sh.name, got.keep.Unseen, want.QueriesWithoutKeys)
 		}
 		m.Params().ZeroGrad()
 		var after *attention.StateGrad[T]

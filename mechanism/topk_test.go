@@ -16,7 +16,7 @@ func topKSubjects() (list []subject) {
 			set["scale"], scale = "2", 2
 		}
 		list = append(list, subject{label: "exact-topk topk=" + set["topk"], name: "exact-topk", o: Options{Set: set}, average: true,
-			whole: func(numbers) oracle.Whole { return oracle.ExactTopK(k, scale) }})
+			whole: func(numbers) oracle.HeadMatrix { return oracle.ExactTopK(k, scale) }})
 	}
 	return list
 }

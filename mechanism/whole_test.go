@@ -22,7 +22,7 @@ func wholeSubjects() []subject {
 		list = append(list, subject{
 			label: "linformer share=" + x.share + " columns=" + x.columns, name: "linformer",
 			o: Options{Length: 160, Set: map[string]string{"rank": "6", "share": x.share, "columns": x.columns}},
-			whole: func(p numbers) oracle.Whole {
+			whole: func(p numbers) oracle.HeadMatrix {
 				f := p["F"]
 				if f == nil {
 					f = p["E"]
@@ -36,7 +36,7 @@ func wholeSubjects() []subject {
 		list = append(list, subject{
 			label: "fourier R=" + x.r + " eps=" + x.eps + " scaled=" + x.scaled, name: "fourier",
 			o: Options{Set: map[string]string{"R": x.r, "eps": x.eps, "scaled": x.scaled}},
-			whole: func(p numbers) oracle.Whole {
+			whole: func(p numbers) oracle.HeadMatrix {
 				return oracle.Fourier(p["R"], map[string]float64{"0": 0, "1e-6": 1e-6, "1e-3": 1e-3}[x.eps], x.scaled == "true")
 			},
 			average: x.eps == "0",
@@ -50,7 +50,7 @@ type textbookOf struct {
 	*oracle.Mechanism // of what an engine computes
 
 	// Of what computes whole heads:
-	whole   func(p numbers) oracle.Whole
+	whole   func(p numbers) oracle.HeadMatrix
 	outputs func(p numbers) oracle.Outputs
 	numbers numbers
 	params  []string // of numbers those that are learned, in their order
@@ -269,8 +269,8 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 		}
 		got := both(t, m, c, doT)
 		hold("o", check.Ratio(got.o.Data, want.O.Data, l.Output(cond, v+check.Max(want.O.Data))))
-		if got.keep.Unseen != int64(want.Unseen) {
-			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.Unseen)
+		if got.keep.Unseen != int64(want.QueriesWithoutKeys) {
+			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.Unseen, want.QueriesWithoutKeys)
 		}
 		of := map[string][]T{"dq": got.g.DQ.Data, "dk": got.g.DK.Data, "dv": got.g.DV.Data}
 		at := 0

@@ -163,7 +163,7 @@ func performers() (list []subject) {
 			s.book.Eps = 1e-6
 		}
 		s.features = func(p numbers, d int) oracle.Features {
-			f := &oracle.Favor{Kernel: "softmax", W: rowsOf(p["projection"], d), Root: fourthRoot(d), Exact: s.book.Eps > 0, OverSum: code}
+			f := &oracle.Favor{Kernel: "softmax", W: rowsOf(p["projection"], d), Root: fourthRoot(d), KeepFactor: s.book.Eps > 0, OverSum: code}
 			if set["kernel"] != "" {
 				f.Kernel = set["kernel"]
 			}

@@ -22,7 +22,7 @@ func TestAttendWhole(t *testing.T) {
 	for _, x := range []struct {
 		name  string
 		given []*array.Array
-		whole oracle.Whole
+		whole oracle.HeadMatrix
 	}{
 		{"linformer", []*array.Array{made(t, "E", e, rows, rank), made(t, "F", f, rows, rank)}, oracle.Linformer(wide(e), wide(f), rows, rank, false, true)},
 		{"linformer", []*array.Array{made(t, "E", e, rows, rank)}, oracle.Linformer(wide(e), wide(e), rows, rank, false, true)},

@@ -17,8 +17,8 @@ type problem struct {
 	name      string
 	mechanism string
 	options   mechanism.Options
-	book      oracle.Mechanism // the same mechanism
-	whole     oracle.Whole     // instead of book, of one that computes whole heads
+	book      oracle.Mechanism  // the same mechanism
+	whole     oracle.HeadMatrix // instead of book, of one that computes whole heads
 	call      oracle.Call
 	drop      *attention.Drop       // that of call
 	do        tensor.Heads[float64] // empty: no gradients

@@ -35,7 +35,7 @@ func compareMoments[T tensor.Float](p *problem, c *Case, double bool) error {
 			return fmt.Errorf("state: after %d tokens, the file has %d", n, call.K.N)
 		}
 		read := readSums[T]
-		if p.book.Raw {
+		if p.book.Unnormalized {
 			read = readRaw[T]
 		}
 		sums, err := read(m, call, n, p.moments.queries)

@@ -29,7 +29,7 @@ func performerZoo(r *reader, p *problem) string {
 		return fourierZoo(r, p)
 	}
 	d := p.call.Q.D
-	book := &oracle.Favor{Kernel: "softmax", Root: math.Pow(float64(max(d, 1)), -0.25), Exact: true}
+	book := &oracle.Favor{Kernel: "softmax", Root: math.Pow(float64(max(d, 1)), -0.25), KeepFactor: true}
 	set := map[string]string{"eps": "0"}
 	var w []float64      // [m, D]
 	var code, whole bool // programs' form, and that it is one of whole heads
@@ -72,7 +72,7 @@ func performerZoo(r *reader, p *problem) string {
 	for i := 0; i+d <= len(w) && d > 0; i += d {
 		book.W = append(book.W, w[i:][:d])
 	}
-	book.Exact = p.book.Eps > 0
+	book.KeepFactor = p.book.Eps > 0
 	set["kernel"], set["features"] = book.Kernel, number(float64(len(book.W)))
 	set["scale"], set["feature_eps"] = number(book.Root*book.Root), number(book.FeatureEps)
 	p.mechanism, p.options = "performer", mechanism.Options{Width: d, Set: set}
@@ -83,7 +83,7 @@ func performerZoo(r *reader, p *problem) string {
 		set["form"] = "code"
 	}
 	if whole {
-		p.whole, p.forms = (&oracle.FavorWhole{Favor: *book, Eps: p.book.Eps}).Weights, p.wholeForms()
+		p.whole, p.forms = (&oracle.HeadFavor{Favor: *book, Eps: p.book.Eps}).Weights, p.wholeForms()
 		return ""
 	}
 	p.book.Scale, p.book.Coef, p.book.Features = 1, []float64{0, 1}, book

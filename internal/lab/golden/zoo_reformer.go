@@ -37,7 +37,7 @@ func reformerProblem(r *reader, name string, t relative) *problem {
 // sort sets what book says.
 func (p *problem) sort(book *oracle.Reformer) {
 	form, repeats, self, masks := "paper", "once", "alone", "absent"
-	if book.Apart {
+	if book.SeparateRounds {
 		form = "fast-transformers"
 	}
 	if book.Counted {
@@ -46,7 +46,7 @@ func (p *problem) sort(book *oracle.Reformer) {
 	if book.Self {
 		self = "seen"
 	}
-	if book.Kept {
+	if book.MaskedKeysSort {
 		masks = "kept"
 	}
 	p.numbers["rotations"], p.whole = book.Rotations, book.Weights
@@ -73,7 +73,7 @@ func lshCase(f *file, t relative) (*problem, string) {
 		return nil, fmt.Sprintf("rotations has shape %v, needs [width, rounds, axes]", shape)
 	}
 	d, rounds, axes := shape[0], shape[1], shape[2]
-	book := &oracle.Reformer{Bucket: r.whole("bucket_size"), Rounds: rounds, Buckets: 2 * axes, Counted: r.truth("dup"), Kept: true}
+	book := &oracle.Reformer{Bucket: r.whole("bucket_size"), Rounds: rounds, Buckets: 2 * axes, Counted: r.truth("dup"), MaskedKeysSort: true}
 	book.Rotations = make([]float64, d*rounds*axes)
 	for i, x := range r.floats("rotations") { // [D, rounds, axes]
 		book.Rotations[i%(rounds*axes)*d+i/(rounds*axes)] = x
@@ -168,6 +168,6 @@ func chunkedCase(f *file, t relative) (*problem, string) {
 		return nil, "tokens beyond a length are sorted as zeros are, and average over each other"
 	}
 	p.sort(&oracle.Reformer{Bucket: r.whole("chunk_size"), Rounds: shape[0], Buckets: 2 * shape[1], Rotations: r.floats("planes"),
-		Apart: true, Self: !r.truth("masked"), Scale: r.scalar("scale")})
+		SeparateRounds: true, Self: !r.truth("masked"), Scale: r.scalar("scale")})
 	return p.done(r), ""
 }

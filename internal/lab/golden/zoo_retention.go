@@ -27,7 +27,7 @@ func productZoo(r *reader, p *problem) string {
 func retentionZoo(r *reader, p *problem, gamma []float64) string {
 	p.call.Causal = true
 	p.mechanism, p.options = "retention", mechanism.Options{Set: map[string]string{"scale": "1", "gamma": numbers(gamma)}}
-	p.book = oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Raw: true, Forget: func(h int) float64 {
+	p.book = oracle.Mechanism{Scale: 1, Coef: []float64{0, 1}, Unnormalized: true, Forget: func(h int) float64 {
 		if h >= len(gamma) {
 			return 0 // the file's mistake, which the mechanism reports
 		}

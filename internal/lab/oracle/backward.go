@@ -71,11 +71,11 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do ten
 		db[j] = make([]float64, len(x.b[j]))
 	}
 	for i := range s.n {
-		if x.seen[i] == 0 || x.weighsNothing(i) {
+		if x.keyCount[i] == 0 || x.weighsNothing(i) {
 			continue
 		}
 		doi := make([]float64, c.V.D)
-		add(doi, m.outputFactor(c, x.seen[i]), do.At(s.b, h).Row(s.q0+i))
+		add(doi, m.outputFactor(c, x.keyCount[i]), do.At(s.b, h).Row(s.q0+i))
 		o := make([]float64, c.V.D)
 		for j := range s.m {
 			if c.sees(s, i, j) && x.o == nil {

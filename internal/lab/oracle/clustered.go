@@ -6,11 +6,11 @@ import (
 )
 
 // Clustered is clustered attention (Vyas et al. 2020, arXiv 2007.04825): queries
-// have the weights of the mean of their cluster. Clusters are those of k-means
-// over hashes, bits by planes [bits][D+1], which begins with the queries at
-// ⌊n·start⌋. With top the weight of that many keys, those that weigh most, is
-// shared out by each query's own softmax over them (improved clustered).
-func Clustered(planes, start []float64, iterations, top int, scale float64) Whole {
+// take the attention weights of their cluster's mean. K-means over hashes makes the
+// clusters: planes [bits,D+1] give a bit each, and the queries at ⌊n·start⌋ are the
+// first means. For top > 0 each query distributes the weight of the top keys by its
+// own softmax over these keys (improved clustered).
+func Clustered(planes, start []float64, iterations, top int, scale float64) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		n, d := len(h.Q), len(h.Q[0])
 		if scale == 0 {

@@ -62,8 +62,8 @@ func (c *Call) ages(s sequence, kh, i int) (ages []float64, left float64) {
 	return ages, math.Exp(c.age(s, kh, last, c.place(s, i)))
 }
 
-// addAge adds to the gradient of log_g that of one pair's weight, times it:
-// every token after the key, up to the query's place, has the same.
+// addAge adds x, a weight times its gradient, to the gradient of log_g of every token
+// after the key up to the query's position.
 func (c *Call) addAge(s sequence, kh, i, j int, x float64, r *Grads) {
 	if r.DLogG.D == 0 {
 		return
@@ -74,8 +74,8 @@ func (c *Call) addAge(s sequence, kh, i, j int, x float64, r *Grads) {
 	}
 }
 
-// forgetting returns c with the decay of the mechanism's own beside that of the
-// call: RetNet, eq. 5, has γ_h of each head.
+// forgetting returns c with the mechanism's own log-decay added to the call's
+// (γ_h of each head: RetNet, eq. 5).
 func (m *Mechanism) forgetting(c *Call) *Call {
 	if m.Forget == nil {
 		return c

@@ -4,28 +4,28 @@ package oracle
 // are 1.
 type Drop struct {
 	Q, K []float64 // [B·H·N·D], [B·Hkv·M·D] of the channels of prepared rows, before the map
-	// QQ [B·H·N·D·D] and KK [B·Hkv·M·D·D] are those of the products of two
+	// QQ [B·H·N·D·D] and KK [B·Hkv·M·D·D] are factors of the products of two
 	// channels in the term of degree 2: "quadratic" of FAST, figure 2.
 	QQ, KK []float64
 }
 
-// at returns the factors of one token, width of them; nil where there are none.
-func (c *Call) at(of func(d *Drop) []float64, token, width int) []float64 {
-	if c.Drop == nil || of(c.Drop) == nil {
+// dropFactors returns the width factors of one token; nil without dropout.
+func (c *Call) dropFactors(factors func(d *Drop) []float64, token, width int) []float64 {
+	if c.Drop == nil || factors(c.Drop) == nil {
 		return nil
 	}
-	return of(c.Drop)[token*width:][:width]
+	return factors(c.Drop)[token*width:][:width]
 }
 
 func (c *Call) query(s sequence, h, i int) int { return (s.b*c.Q.H+h)*c.Q.N + s.q0 + i }
 func (c *Call) key(s sequence, kh, j int) int  { return (s.b*c.K.H+kh)*c.K.N + s.k0 + j }
 
 func (c *Call) keptQuery(s sequence, h, i int) []float64 {
-	return c.at(func(d *Drop) []float64 { return d.Q }, c.query(s, h, i), c.Q.D)
+	return c.dropFactors(func(d *Drop) []float64 { return d.Q }, c.query(s, h, i), c.Q.D)
 }
 
 func (c *Call) keptKey(s sequence, kh, j int) []float64 {
-	return c.at(func(d *Drop) []float64 { return d.K }, c.key(s, kh, j), c.K.D)
+	return c.dropFactors(func(d *Drop) []float64 { return d.K }, c.key(s, kh, j), c.K.D)
 }
 
 // pairs returns the factors that the products of channels of query i and key j

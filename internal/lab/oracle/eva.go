@@ -16,7 +16,7 @@ type EVA struct {
 // EVAMap is a linear map [D][D] with a layer norm behind it.
 type EVAMap struct{ W, B, Gain, Bias []float64 }
 
-func (m *EVAMap) of(x []float64) []float64 {
+func (m *EVAMap) apply(x []float64) []float64 {
 	d := len(x)
 	y := make([]float64, d)
 	var mean, square float64
@@ -61,7 +61,7 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 			count++
 			for e := range d {
 				k[e] += h.K[j][e]
-				if i := j - h.Off; i >= 0 && i < len(h.Q) {
+				if i := j - h.Offset; i >= 0 && i < len(h.Q) {
 					q[e] += h.Q[i][e]
 				}
 			}
@@ -76,7 +76,7 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 			q[e] /= count
 			k[e] /= count
 		}
-		qb, kb := m.MapQ.of(q), m.MapK.of(k)
+		qb, kb := m.MapQ.apply(q), m.MapK.apply(k)
 		mu := make([]float64, d)
 		for e := range mu {
 			mu[e] = qb[e] + kb[e]
@@ -103,7 +103,7 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 	}
 	a := make([][]float64, len(h.Q))
 	for i, q := range h.Q {
-		place := i + h.Off
+		place := i + h.Offset
 		first := place / m.Window * m.Window
 		var near []int
 		var s []float64

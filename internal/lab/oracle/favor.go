@@ -2,14 +2,14 @@ package oracle
 
 import "math"
 
-// Favor are the random features of Performer (arXiv 2009.14794): lemma 1, its
-// hyperbolic variant, and those of the generalised attention with ReLU.
+// Favor maps rows to the random features of Performer (arXiv 2009.14794): lemma 1, its
+// hyperbolic variant, or the ReLU features of generalised attention.
 type Favor struct {
 	Kernel     string      // softmax, hyperbolic or relu
 	W          [][]float64 // [m][D]
 	Root       float64     // √scale, by which rows are multiplied
 	FeatureEps float64     // added to relu features
-	Exact      bool        // queries too have no factor left out
+	KeepFactor bool        // queries too have no factor left out
 	OverSum    bool        // relu features of queries are over their sum
 }
 
@@ -27,7 +27,7 @@ func (f *Favor) exponents(at Place, x []float64) []float64 {
 		}
 	}
 	off := f.Root*f.Root*dot(x, x)/2 + math.Log(float64(len(e)))/2
-	if !at.Keys && !f.Exact {
+	if !at.Keys && !f.KeepFactor {
 		off = math.Inf(-1)
 		for _, y := range e {
 			off = math.Max(off, y)
@@ -39,6 +39,7 @@ func (f *Favor) exponents(at Place, x []float64) []float64 {
 	return e
 }
 
+// Map returns the features [m], or [2m] of the hyperbolic kernel, of a row x [D].
 func (f *Favor) Map(at Place, x []float64) []float64 {
 	if f.Kernel == "relu" {
 		var y []float64
@@ -60,8 +61,8 @@ func (f *Favor) Map(at Place, x []float64) []float64 {
 	return y
 }
 
-// Size counts the roundings of an exponent, by the size of its terms, as parts of
-// the feature; those of a feature that is cut off as that of its terms.
+// Size bounds the roundings of the features [m] of a row x [D]: an exponent rounds by
+// the size of its terms, and so does a ReLU feature of 0.
 func (f *Favor) Size(at Place, x []float64) []float64 {
 	y, over := f.Map(at, x), 1.0
 	if f.OverSum && !at.Keys {
@@ -80,8 +81,8 @@ func (f *Favor) Size(at Place, x []float64) []float64 {
 	return y
 }
 
-// overSumGrad returns the gradient of features from that of features over their
-// sum, of which along is the part that their sum takes.
+// overSumGrad returns the gradient of the features from dy, the gradient of the
+// features over their sum.
 func (f *Favor) overSumGrad(at Place, x, dy []float64) (d []float64) {
 	own := *f
 	own.OverSum = false
@@ -92,8 +93,10 @@ func (f *Favor) overSumGrad(at Place, x, dy []float64) (d []float64) {
 	return d
 }
 
+// Learned returns nil: random features learn nothing.
 func (f *Favor) Learned(int) []float64 { return nil }
 
+// Grad returns the gradient by x [D] from dy, the gradient of the features [m].
 func (f *Favor) Grad(at Place, x, dy, _ []float64) []float64 {
 	dx := make([]float64, len(x))
 	if f.Kernel == "relu" {
@@ -118,25 +121,26 @@ func (f *Favor) Grad(at Place, x, dy, _ []float64) []float64 {
 	return dx
 }
 
-// FavorWhole are the features of Favor, softmax or hyperbolic, as programs have
-// them: the largest of a head's exponents, or lengths, is taken from all.
-type FavorWhole struct {
+// HeadFavor maps rows to the features of Favor, softmax or hyperbolic, as published
+// programs do: it subtracts the largest exponent, or length, of a head from all.
+type HeadFavor struct {
 	Favor
 	Eps float64 // added to the sum of weights
 }
 
 // Weights is the Whole of f.
-func (f *FavorWhole) Weights(h *Head) [][]float64 {
-	cq, ck := f.Taken(h)
-	return f.At(h, cq, ck)
+func (f *HeadFavor) Weights(h *Head) [][]float64 {
+	cq, ck := f.Shifts(h)
+	return f.WeightsShiftedBy(h, cq, ck)
 }
 
-// Taken returns what is taken from the exponents of queries and of keys.
-func (f *FavorWhole) Taken(h *Head) (cq, ck []float64) {
-	return f.taken(h.Q, nil), f.taken(h.K, h.Exist)
+// Shifts returns the numbers [n], [m] that are subtracted from the exponents of
+// queries and keys.
+func (f *HeadFavor) Shifts(h *Head) (cq, ck []float64) {
+	return f.shiftsOfRows(h.Q, nil), f.shiftsOfRows(h.K, h.Exist)
 }
 
-func (f *FavorWhole) taken(rows [][]float64, exist []bool) []float64 {
+func (f *HeadFavor) shiftsOfRows(rows [][]float64, exist []bool) []float64 {
 	c := make([]float64, len(rows))
 	of := func(x []float64) float64 {
 		if f.Kernel == "hyperbolic" {
@@ -162,9 +166,9 @@ func (f *FavorWhole) taken(rows [][]float64, exist []bool) []float64 {
 	return c
 }
 
-// At returns the weights where cq and ck are taken from the exponents of rows,
-// which of kernel softmax are constants in its gradients.
-func (f *FavorWhole) At(h *Head, cq, ck []float64) [][]float64 {
+// WeightsShiftedBy returns the weights [n,m] after subtracting cq [n] and ck [m] from
+// the exponents. The softmax kernel's gradients take both for constants.
+func (f *HeadFavor) WeightsShiftedBy(h *Head, cq, ck []float64) [][]float64 {
 	features := func(x []float64, c float64) (y []float64) {
 		for _, e := range f.exponents(Place{Keys: true}, x) {
 			y = append(y, math.Exp(e-c)+f.FeatureEps/math.Sqrt(float64(f.dim())))
@@ -192,7 +196,7 @@ func (f *FavorWhole) At(h *Head, cq, ck []float64) [][]float64 {
 	return a
 }
 
-func (f *FavorWhole) dim() int {
+func (f *HeadFavor) dim() int {
 	if f.Kernel == "hyperbolic" {
 		return 2 * len(f.W)
 	}

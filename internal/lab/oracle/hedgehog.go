@@ -2,17 +2,17 @@ package oracle
 
 import "math"
 
-// Hedgehog are the learned features of Hedgehog (arXiv 2402.04347, section 4.2):
-// [exp(w·x + b), exp(-w·x - b)], with rows w and numbers b of each head, of
-// queries and of keys. P holds the weights [H,D,D] and biases [H,D] of queries,
-// and then those of keys.
+// Hedgehog maps rows to the learned features of Hedgehog (arXiv 2402.04347, section
+// 4.2): [exp(w·x + b), exp(-w·x - b)]. Rows w and numbers b belong to a head, on the
+// side of queries or of keys. P holds the weights [H,D,D] and biases [H,D] of queries,
+// then the weights and biases of keys.
 type Hedgehog struct {
 	P        []float64
 	Heads, D int
 }
 
-// from returns where the weights and the biases of a place begin in P.
-func (f *Hedgehog) from(at Place) (w, b int) {
+// offsets returns the index in P of the first weight and of the first bias of a place.
+func (f *Hedgehog) offsets(at Place) (w, b int) {
 	all := f.Heads * f.D
 	if at.Keys {
 		w = all*f.D + all
@@ -20,8 +20,9 @@ func (f *Hedgehog) from(at Place) (w, b int) {
 	return w + at.Head*f.D*f.D, w + all*f.D + at.Head*f.D
 }
 
+// Map returns the features [2D] of a row x [D].
 func (f *Hedgehog) Map(at Place, x []float64) []float64 {
-	w, b := f.from(at)
+	w, b := f.offsets(at)
 	y := make([]float64, 2*f.D)
 	for r := range f.D {
 		u := dot(f.P[w+r*f.D:][:f.D], x) + f.P[b+r]
@@ -30,10 +31,10 @@ func (f *Hedgehog) Map(at Place, x []float64) []float64 {
 	return y
 }
 
-// Size counts the roundings of an exponent, by the size of its terms, as parts of
-// the feature.
+// Size bounds the roundings of the features [2D] of a row x [D]: an exponent rounds by
+// the size of its terms.
 func (f *Hedgehog) Size(at Place, x []float64) []float64 {
-	w, b := f.from(at)
+	w, b := f.offsets(at)
 	y := f.Map(at, x)
 	for r := range y {
 		y[r] *= 1 + dot(sizes(f.P[w+r%f.D*f.D:][:f.D]), sizes(x)) + math.Abs(f.P[b+r%f.D])
@@ -41,8 +42,9 @@ func (f *Hedgehog) Size(at Place, x []float64) []float64 {
 	return y
 }
 
+// Grad returns the gradient by x [D] from dy [2D] and adds the gradient of P to dp.
 func (f *Hedgehog) Grad(at Place, x, dy, dp []float64) []float64 {
-	w, b := f.from(at)
+	w, b := f.offsets(at)
 	dx := make([]float64, len(x))
 	for r, y := range f.Map(at, x) {
 		du := y * dy[r]
@@ -57,4 +59,5 @@ func (f *Hedgehog) Grad(at Place, x, dy, dp []float64) []float64 {
 	return dx
 }
 
+// Learned returns P.
 func (f *Hedgehog) Learned(int) []float64 { return f.P }

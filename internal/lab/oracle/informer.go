@@ -9,7 +9,7 @@ import (
 // queries of largest measure (eq. 4, of keys sampled) get softmax, others the mean
 // of the values. Sample is in [0,1), for a place among the keys that exist.
 // Code divides the sum of scores sampled by the number of keys.
-func Informer(factor int, code bool, sample func(token, sample int) float64) Whole {
+func Informer(factor int, code bool, sample func(token, sample int) float64) HeadMatrix {
 	count := func(n int) int {
 		return min(n, max(1, factor*int(math.Ceil(math.Log(float64(n))))))
 	}

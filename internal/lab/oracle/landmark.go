@@ -14,7 +14,7 @@ func (h *Head) existing() (keys [][]float64) {
 // neighbours.
 func part(p, parts, n int) (i0, i1 int) { return p * n / parts, (p + 1) * n / parts }
 
-// means returns those of rows cut into l parts of neighbours.
+// means returns the means of l parts of neighbouring rows.
 func means(x [][]float64, l int) (list [][]float64) {
 	for p := range l {
 		i0, i1 := part(p, l, len(x))

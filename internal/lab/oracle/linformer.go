@@ -5,7 +5,7 @@ import "math"
 // Linformer is softmax(s q (EᵀK)ᵀ) FᵀV (Wang et al. 2020, Linformer, eq. 7), with
 // E and F of shape [L][r], or [H][L][r] where each head has its own. Columns that
 // no existing key reaches take no part, unless all do.
-func Linformer(e, f []float64, length, rank int, perHead, all bool) Whole {
+func Linformer(e, f []float64, length, rank int, perHead, all bool) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		at := func(x []float64, j, c int) float64 {
 			if perHead {

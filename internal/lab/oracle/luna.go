@@ -5,7 +5,7 @@ import "math"
 // Luna is the attention of Luna (Ma et al. 2021, arXiv 2106.01540) with packed
 // queries p [H][length][D], or [length][D] for all heads: two softmax attentions
 // (eq. 7-8) where omega is nil, else the causal form (section 3.3) with ω.
-func Luna(p []float64, length int, omega func(x float64) float64) Whole {
+func Luna(p []float64, length int, omega func(x float64) float64) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		d := len(h.Q[0])
 		scale := 1 / math.Sqrt(float64(d))

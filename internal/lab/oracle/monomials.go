@@ -56,10 +56,13 @@ func (f *Monomials) products(at Place, y []float64) (list []float64) {
 	return list
 }
 
+// Map returns a feature of a row x [D] for each element of List.
 func (f *Monomials) Map(at Place, x []float64) []float64 { return f.products(at, f.rotated(x, false)) }
 
+// Size bounds the roundings of the features of a row x [D].
 func (f *Monomials) Size(at Place, x []float64) []float64 { return f.products(at, f.rotated(x, true)) }
 
+// Grad returns the gradient by x [D] from dy, the gradient of the features.
 func (f *Monomials) Grad(at Place, x, dy, _ []float64) []float64 {
 	y, du := f.rotated(x, false), make([]float64, len(x))
 	for r, m := range f.List {
@@ -85,4 +88,5 @@ func (f *Monomials) Grad(at Place, x, dy, _ []float64) []float64 {
 	return dx
 }
 
+// Learned returns nil: R is constant.
 func (f *Monomials) Learned(int) []float64 { return nil }

@@ -7,7 +7,7 @@ import "math"
 // column. Conv [H][width], or [width] for all heads, are the weights of a
 // convolution of values, width 0: none. Keys that do not exist are zeros in the
 // means, or are absent.
-func Nystrom(landmarks, iterations int, conv []float64, width int, zeros bool) Whole {
+func Nystrom(landmarks, iterations int, conv []float64, width int, zeros bool) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		keys := h.K
 		if !zeros {

@@ -29,8 +29,8 @@ type Mechanism struct {
 	Coef []float64 // f(s) = Σ_l Coef[l]·s^l
 	Eps  float64   // added to the denominator
 
-	Raw    bool                   // outputs are Σ_j w_ij·v_j, without a denominator
-	Forget func(head int) float64 // log_g of every token of a key head, beside the call's; nil: none
+	Unnormalized bool                   // outputs are Σ_j w_ij·v_j, without a denominator
+	Forget       func(head int) float64 // log_g of every token of a key head, beside the call's; nil: none
 
 	// Floor is the least that a denominator is, or with FloorSize its size is, which
 	// then divides; 0: none. Gated has keys enter with the factor 1 - exp(log_g).
@@ -52,7 +52,7 @@ func Taylor(p int) []float64 {
 	return c
 }
 
-// Call is one problem. Masks are those of attention.Call.
+// Call is one problem. Masks mean the same as in attention.Call.
 type Call struct {
 	Q tensor.Heads[float64] // [B,H,N,D]
 	K tensor.Heads[float64] // [B,Hkv,M,D]
@@ -74,16 +74,16 @@ type Call struct {
 
 	Drop *Drop // nil: none
 
-	only func(s sequence, i, j int) bool // further pairs that see each other; nil: all
+	visible func(s sequence, i, j int) bool // further pairs that see each other; nil: all
 }
 
 // Result is what Forward found.
 type Result struct {
 	O tensor.Heads[float64] // [B,H,N,Dv]
 	W tensor.Heads[float64] // [B,H,N,M], weights over their sum and eps
-	// Den [B,H,N] holds the denominators, for the exponential their logarithms;
-	// with decay those of weights relative to the last key seen. With FloorSize they
-	// are negative where the sum is.
+	// Den [B,H,N] holds the denominators, for the exponential their logarithms. With
+	// decay they sum weights relative to the last visible key. With FloorSize a
+	// denominator has the sign of its sum.
 	Den []float64
 	// Cond [B,H,N] is condf = (Σ_j f̄(|a_i|·|b_j|) + eps) / |g_i|, where f̄ has
 	// the absolute coefficients: what a sum of separated terms loses of its
@@ -92,8 +92,8 @@ type Result struct {
 	// is seen, or none has any weight.
 	Cond []float64
 	// Factor [B,H,N] is what outputs are multiplied by, 0 where no key is seen.
-	Factor []float64
-	Unseen int // queries that see no key
+	Factor             []float64
+	QueriesWithoutKeys int // queries that see no key
 }
 
 // sequence is one independent stretch of tokens.
@@ -134,7 +134,7 @@ func (c *Call) sees(s sequence, i, j int) bool {
 	if !c.exists(s, j) || c.Causal && j > i+s.m-s.n {
 		return false
 	}
-	if c.only != nil && !c.only(s, i, j) {
+	if c.visible != nil && !c.visible(s, i, j) {
 		return false
 	}
 	return c.AttnKeep == nil || c.AttnKeep[(s.q0+i)*c.K.N+s.k0+j]
@@ -175,9 +175,9 @@ type scores struct {
 	g            []float64   // Σ_j w_ij + eps, or what divides in its place
 	slope        []float64   // derivative of g by the sum
 	enters       []float64   // factors of the keys, of gates
-	seen         []int       // keys that query i sees
+	keyCount     []int       // keys that query i sees
 	top          []float64   // shift of the exponential: the row's largest score
-	o            [][]float64 // outputs, where they are not those of w and g
+	o            [][]float64 // outputs, where w and g do not make them
 }
 
 func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
@@ -185,7 +185,7 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 	kh := h / (c.Q.H / c.K.H)
 	x := &scores{
 		q: queries.normalised(m.Norm, h), k: keys.normalised(m.Norm, h/(c.Q.H/c.K.H)),
-		g: make([]float64, s.n), slope: make([]float64, s.n), seen: make([]int, s.n), top: make([]float64, s.n),
+		g: make([]float64, s.n), slope: make([]float64, s.n), keyCount: make([]int, s.n), top: make([]float64, s.n),
 	}
 	for i := range s.n {
 		at, factor, kept := c.queryPosition(s, i), m.factor(c.Q.D, h), c.keptQuery(s, h, i)
@@ -207,7 +207,7 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 			if c.sees(s, i, j) {
 				row[j] = dot(x.a[i], x.b[j])
 				x.top[i] = max(x.top[i], row[j]+ages[j])
-				x.seen[i]++
+				x.keyCount[i]++
 			}
 		}
 		for j := range s.m {
@@ -230,7 +230,7 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 		x.g[i] += eps
 		x.slope[i] = 1
 		switch {
-		case m.Raw:
+		case m.Unnormalized:
 			eps = 1 / left
 			x.g[i], x.slope[i] = eps, 0
 		case m.Floor > 0:
@@ -264,8 +264,8 @@ func (m *Mechanism) Forward(c *Call) *Result {
 			x := m.scores(c, s, h)
 			v := c.V.At(s.b, h/(c.Q.H/c.K.H))
 			for i := range s.n {
-				if x.seen[i] == 0 {
-					r.Unseen++
+				if x.keyCount[i] == 0 {
+					r.QueriesWithoutKeys++
 					continue
 				}
 				if x.weighsNothing(i) {
@@ -282,7 +282,7 @@ func (m *Mechanism) Forward(c *Call) *Result {
 					}
 				}
 				at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
-				r.Factor[at] = m.outputFactor(c, x.seen[i])
+				r.Factor[at] = m.outputFactor(c, x.keyCount[i])
 				for e := range o {
 					o[e] *= r.Factor[at]
 				}
@@ -330,8 +330,7 @@ func (m *Mechanism) condf(c *Call, s sequence, h int, x *scores, i int) float64 
 	return (sum + x.eps[i]) / math.Abs(x.g[i])
 }
 
-// sizes returns Σ_j f̄(|a_i|·|b_j|) of what is left of the keys, and the largest
-// |a_i|·|b_j|.
+// sizes returns Σ_j f̄(|a_i|·|b_j|) over the decayed keys, and the largest |a_i|·|b_j|.
 func (m *Mechanism) sizes(c *Call, s sequence, h int, x *scores, i int) (sum, largest float64) {
 	bar := make([]float64, len(m.Coef))
 	for l, cl := range m.Coef {

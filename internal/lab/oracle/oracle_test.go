@@ -135,8 +135,8 @@ func TestQueriesThatSeeNothingAreZeroAndCounted(t *testing.T) {
 	c := &Call{Q: random(r, 1, 2, 5, 3), K: random(r, 1, 1, 2, 3), V: random(r, 1, 1, 2, 3), Causal: true}
 	m := &Mechanism{Exp: true}
 	out := m.Forward(c)
-	if out.Unseen != 6 {
-		t.Errorf("%d unseen queries, want 3 of each of 2 heads", out.Unseen)
+	if out.QueriesWithoutKeys != 6 {
+		t.Errorf("%d unseen queries, want 3 of each of 2 heads", out.QueriesWithoutKeys)
 	}
 	for h := range 2 {
 		for i := range 3 {

@@ -2,8 +2,7 @@ package oracle
 
 import "math"
 
-// Pattern is softmax over pairs that are told by their places: query i stands at
-// place i+Off.
+// Pattern is softmax over pairs of positions: query i has position i+Off.
 type Pattern struct {
 	Scale float64 // 0: 1/√D
 	// Times returns how often a query of head h at place at sees key j.
@@ -12,9 +11,9 @@ type Pattern struct {
 	Score func(h int, q, k []float64, at, j int, scale float64) float64
 }
 
-// Whole gives the weights n·exp(s) over their sums, n how often the query sees
-// the key. A query that sees none has no row.
-func (p *Pattern) Whole() Whole {
+// HeadMatrix returns the function that gives the weights n·exp(s) over their sums, where
+// the query sees the key n times. A query without visible keys has no row.
+func (p *Pattern) HeadMatrix() HeadMatrix {
 	return func(h *Head) [][]float64 {
 		a := make([][]float64, len(h.Q))
 		for i, q := range h.Q {
@@ -22,7 +21,7 @@ func (p *Pattern) Whole() Whole {
 			if scale == 0 {
 				scale = 1 / math.Sqrt(float64(len(q)))
 			}
-			at := i + h.Off
+			at := i + h.Offset
 			w, top, sum := make([]float64, len(h.K)), math.Inf(-1), 0.0
 			for j, k := range h.K {
 				w[j] = math.Inf(-1)
@@ -51,8 +50,8 @@ func (p *Pattern) Whole() Whole {
 	}
 }
 
-// within reports whether a condition holds, as a number.
-func within(ok bool) float64 {
+// indicator returns 1 if ok holds, otherwise 0.
+func indicator(ok bool) float64 {
 	if ok {
 		return 1
 	}
@@ -60,54 +59,55 @@ func within(ok bool) float64 {
 }
 
 // Local sees -⌊w/2⌋ ≤ j-i < ⌈w/2⌉.
-func Local(w int, scale float64) Whole {
+func Local(w int, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
-		return within(-(w/2) <= j-at && j-at < (w+1)/2)
-	}}).Whole()
+		return indicator(-(w/2) <= j-at && j-at < (w+1)/2)
+	}}).HeadMatrix()
 }
 
-// LocalBlocks sees blocks of w tokens, from so many before the query's own to so
-// many after it, exactly as far as these reach from the query if exact is set.
-func LocalBlocks(w, back, forward int, exact bool, scale float64) Whole {
+// LocalBlocks sees blocks of w tokens: the query's own, back blocks before it and
+// forward blocks after it. With exact set it sees back·w tokens before the query and
+// forward·w after it.
+func LocalBlocks(w, back, forward int, exact bool, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(_, at, j int, causal bool) float64 {
 		far := exact && (at-j > back*w || !causal && j-at > forward*w)
-		return within(!far && at/w-back <= j/w && (causal || j/w <= at/w+forward))
-	}}).Whole()
+		return indicator(!far && at/w-back <= j/w && (causal || j/w <= at/w+forward))
+	}}).HeadMatrix()
 }
 
-// Longformer sees |i-j| ≤ ⌊w/2⌋, and pairs of which one is a global token
+// Longformer sees |i-j| ≤ ⌊w/2⌋ and every pair with a global token
 // (Beltagy et al. 2020, section 3.1).
-func Longformer(w int, globals []int, scale float64) Whole {
+func Longformer(w int, globals []int, scale float64) HeadMatrix {
 	is := map[int]bool{}
 	for _, g := range globals {
 		is[g] = true
 	}
 	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
-		return within(max(at-j, j-at) <= w/2 || is[at] || is[j])
-	}}).Whole()
+		return indicator(max(at-j, j-at) <= w/2 || is[at] || is[j])
+	}}).HeadMatrix()
 }
 
 // SparseStrided sees |i-j| < s and i-j that are multiples of s (Child et al.
 // 2019, section 4.2).
-func SparseStrided(s int, scale float64) Whole {
+func SparseStrided(s int, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
-		return within(max(at-j, j-at) < s || (at-j)%s == 0)
-	}}).Whole()
+		return indicator(max(at-j, j-at) < s || (at-j)%s == 0)
+	}}).HeadMatrix()
 }
 
 // SparseFixed sees the query's block of s tokens and the last c of every block
 // (Child et al. 2019, section 4.2).
-func SparseFixed(s, c int, scale float64) Whole {
+func SparseFixed(s, c int, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
-		return within(at/s == j/s || j%s >= s-c)
-	}}).Whole()
+		return indicator(at/s == j/s || j%s >= s-c)
+	}}).HeadMatrix()
 }
 
 // LongNet sees, in each branch of segments of w tokens and ratio r, the tokens of
 // the query's segment that are o modulo r, if the query is: o is h mod r, or with
 // the number of heads given ⌊h/⌈H/r⌉⌋ (Ding et al. 2023, section 3). That branches
 // are mixed by their log-sum-exp makes it one softmax.
-func LongNet(segments, ratios []int, heads int, scale float64) Whole {
+func LongNet(segments, ratios []int, heads int, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(h, at, j int, _ bool) (n float64) {
 		for b, w := range segments {
 			r := ratios[b]
@@ -115,33 +115,32 @@ func LongNet(segments, ratios []int, heads int, scale float64) Whole {
 			if heads > 0 {
 				o = h / ((heads + r - 1) / r) % r
 			}
-			n += within(at/w == j/w && at%w%r == o && j%w%r == o)
+			n += indicator(at/w == j/w && at%w%r == o && j%w%r == o)
 		}
 		return n
-	}}).Whole()
+	}}).HeadMatrix()
 }
 
 // AdaptiveSpan multiplies weights by the clamp of (R+z-|i-j|)/R between 0 and 1,
-// with z of each head or of all, itself between 0 and the limit (Sukhbaatar et
-// al. 2019, eq. 5-7).
-func AdaptiveSpan(z []float64, ramp, limit, scale float64) Whole {
+// with z [H] or [1], itself between 0 and the limit (Sukhbaatar et al. 2019, eq. 5-7).
+func AdaptiveSpan(z []float64, ramp, limit, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(h, at, j int, _ bool) float64 {
 		span := min(max(z[min(h, len(z)-1)], 0), limit)
 		return min(max((ramp+span-math.Abs(float64(at-j)))/ramp, 0), 1)
-	}}).Whole()
+	}}).HeadMatrix()
 }
 
 // TransformerXL sees the n tokens up to the query's own with the scores
 // scale·((q+u)·k + (q+v)·r_x), x = i-j (Dai et al. 2019, section 3.3), for r
 // [heads, n, width], u and v [heads, width], of whose rows the first channels
 // are used.
-func TransformerXL(r, u, v []float64, heads, n, width int, scale float64) Whole {
+func TransformerXL(r, u, v []float64, heads, n, width int, scale float64) HeadMatrix {
 	row := func(x []float64, h, rows, i, d int) []float64 {
 		return x[(min(h, heads-1)*rows+i)*width:][:d]
 	}
 	return (&Pattern{
 		Scale: scale,
-		Times: func(_, at, j int, _ bool) float64 { return within(0 <= at-j && at-j < n) },
+		Times: func(_, at, j int, _ bool) float64 { return indicator(0 <= at-j && at-j < n) },
 		Score: func(h int, q, k []float64, at, j int, scale float64) float64 {
 			var s float64
 			u, v, r := row(u, h, 1, 0, len(q)), row(v, h, 1, 0, len(q)), row(r, h, n, at-j, len(q))
@@ -150,5 +149,5 @@ func TransformerXL(r, u, v []float64, heads, n, width int, scale float64) Whole 
 			}
 			return scale * s
 		},
-	}).Whole()
+	}).HeadMatrix()
 }

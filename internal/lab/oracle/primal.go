@@ -9,10 +9,10 @@ type Primal struct {
 	We, Wr  [][][]float64 // [H][D or L][R]
 	Wc      [][]float64   // [Dv][2R]
 	Bias    []float64
-	Tokens  int // L, of which projections are made by way of values; 0: learned ones
+	Tokens  int // L tokens make the projections from values; 0: learned projections
 	Lambda  [][]float64
 	Means   bool // J of means, and of Λ²
-	Learned bool // its trace is that of We and Wr, where others are made
+	Learned bool // the trace is of We and Wr, where Tokens makes other projections
 }
 
 func unit(x []float64) []float64 {
@@ -22,8 +22,8 @@ func unit(x []float64) []float64 {
 	return make([]float64, len(x))
 }
 
-// made returns the projections of a head.
-func (p *Primal) made(h *Head, w [][]float64, v [][]float64) [][]float64 {
+// projections returns the projections of a head: w, or one made from values v.
+func (p *Primal) projections(h *Head, w [][]float64, v [][]float64) [][]float64 {
 	if p.Tokens == 0 {
 		return w
 	}
@@ -56,7 +56,7 @@ func (p *Primal) made(h *Head, w [][]float64, v [][]float64) [][]float64 {
 
 // scores returns the rows e and r, and the projections.
 func (p *Primal) scores(h *Head, v [][]float64) (e, r, we, wr [][]float64) {
-	we, wr = p.made(h, p.We[h.Head%len(p.We)], v), p.made(h, p.Wr[h.Head%len(p.Wr)], v)
+	we, wr = p.projections(h, p.We[h.Head%len(p.We)], v), p.projections(h, p.Wr[h.Head%len(p.Wr)], v)
 	project := func(x []float64, w [][]float64) []float64 {
 		y := make([]float64, len(w[0]))
 		for c, value := range unit(x) {
@@ -68,7 +68,7 @@ func (p *Primal) scores(h *Head, v [][]float64) (e, r, we, wr [][]float64) {
 	count := 0.0
 	for i := range h.Q {
 		q, k := h.Q[i], make([]float64, len(h.Q[i]))
-		at := i + h.Off
+		at := i + h.Offset
 		if h.Causal {
 			keys := 0.0
 			for j := range h.Exist {
@@ -90,7 +90,7 @@ func (p *Primal) scores(h *Head, v [][]float64) (e, r, we, wr [][]float64) {
 	return e, r, we, wr
 }
 
-// Outputs are those of the head's queries, [n][dv].
+// Outputs returns the outputs [n,dv] of a head with values v [m,dv].
 func (p *Primal) Outputs(h *Head, v [][]float64, dv int) [][]float64 {
 	e, r, _, _ := p.scores(h, v)
 	o := make([][]float64, len(e))
@@ -103,8 +103,8 @@ func (p *Primal) Outputs(h *Head, v [][]float64, dv int) [][]float64 {
 	return o
 }
 
-// Loss is J of a head all of whose queries see keys: eq. 10 without its factor, over
-// the places where a key stands.
+// Loss returns J of a head with values v [m,Dv]: eq. 10 without its factor, over the
+// positions of unmasked keys. Every query must see a key.
 func (p *Primal) Loss(h *Head, v [][]float64) float64 {
 	e, r, we, wr := p.scores(h, v)
 	if p.Learned {
@@ -112,7 +112,7 @@ func (p *Primal) Loss(h *Head, v [][]float64) float64 {
 	}
 	var counts []int
 	for i := range e {
-		if at := i + h.Off; at < len(h.Exist) && h.Exist[at] {
+		if at := i + h.Offset; at < len(h.Exist) && h.Exist[at] {
 			counts = append(counts, i)
 		}
 	}
@@ -132,8 +132,8 @@ func (p *Primal) Loss(h *Head, v [][]float64) float64 {
 	return j
 }
 
-// Losses is the sum of f(J) over the heads of all sequences, of which every query
-// sees a key.
+// Losses returns the sum of f(J) over the heads of all sequences. Every query must see
+// a key.
 func (p *Primal) Losses(c *Call, f func(j float64) float64) (sum float64) {
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {
@@ -144,7 +144,7 @@ func (p *Primal) Losses(c *Call, f func(j float64) float64) (sum float64) {
 	return sum
 }
 
-// values are those of a head, zeros where a key does not exist.
+// values returns the values [m,Dv] of a head, zeros at masked keys.
 func (h *Head) values(c *Call, s sequence, head int) (v [][]float64) {
 	for j, exists := range h.Exist {
 		row := make([]float64, c.V.D)

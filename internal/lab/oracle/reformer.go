@@ -7,15 +7,15 @@ import (
 
 // Reformer is LSH attention (Kitaev et al. 2020, arXiv 2001.04451). Keys are the
 // first queries over their lengths. In each round tokens are sorted by the bucket
-// of their angle; chunks of Bucket keys are seen from themselves and the chunk
-// behind, that of the next round, too.
+// of their angle; a query sees the Bucket keys of its own chunk and of the chunk before
+// it, across rounds.
 type Reformer struct {
 	Bucket, Rounds, Buckets int
 	Rotations               []float64 // [Rounds][Buckets/2][D]
-	Apart                   bool      // the mean of the rounds, which do not see each other's chunks; all buckets are used
+	SeparateRounds          bool      // the mean of the rounds, which do not see each other's chunks; all buckets are used
 	Counted                 bool      // a key counts as often as it is found
 	Self                    bool      // a token sees itself, too
-	Kept                    bool      // masked keys take a place in chunks
+	MaskedKeysSort          bool      // masked keys take a place in chunks
 	Scale                   float64   // 0: 1/√D
 }
 
@@ -36,13 +36,13 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 				keys[j][c] = x / length
 			}
 		}
-		if holds[j] = r.Kept || h.Exist[j]; holds[j] {
+		if holds[j] = r.MaskedKeysSort || h.Exist[j]; holds[j] {
 			held++
 		}
 	}
 	chunks := (held + r.Bucket - 1) / r.Bucket
 	buckets, rounds := r.Buckets, r.Rounds
-	if !r.Apart {
+	if !r.SeparateRounds {
 		buckets = min(buckets, max(2, chunks+chunks%2))
 	}
 	if chunks == 1 {
@@ -86,7 +86,7 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 		if chunk[t][j] == own || own > 0 && chunk[t][j] == own-1 {
 			times++
 		}
-		if own == 0 && chunks > 1 && !r.Apart && chunk[(t+rounds-1)%rounds][j] == chunks-1 {
+		if own == 0 && chunks > 1 && !r.SeparateRounds && chunk[(t+rounds-1)%rounds][j] == chunks-1 {
 			times++
 		}
 		return times
@@ -118,7 +118,7 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 	}
 	a := make([][]float64, n)
 	for i := range a {
-		if !r.Apart {
+		if !r.SeparateRounds {
 			a[i] = softmax(i, func(j int) float64 {
 				var times float64
 				for t := range rounds {

@@ -2,8 +2,8 @@ package oracle
 
 import "math"
 
-// RandomFeatures are those of random feature attention (arXiv 2103.02143, section
-// 3.1): factor·[sin(u), cos(u)] or factor·max(u, 0) of u = R·(σ∘x)/τ. The first head
+// RandomFeatures maps rows to the features of random feature attention (arXiv
+// 2103.02143, section 3.1): factor·[sin(u), cos(u)] or factor·max(u, 0) of u = R·(σ∘x)/τ. The first head
 // that shares keys has R and σ for all of them.
 type RandomFeatures struct {
 	R        [][][]float64 // [H][rows][D]
@@ -40,6 +40,7 @@ func (f *RandomFeatures) angles(at Place, x []float64) (u, size []float64) {
 	return u, size
 }
 
+// Map returns the features of a row x [D].
 func (f *RandomFeatures) Map(at Place, x []float64) []float64 {
 	var sin, cos []float64
 	u, _ := f.angles(at, x)
@@ -53,8 +54,8 @@ func (f *RandomFeatures) Map(at Place, x []float64) []float64 {
 	return append(sin, cos...)
 }
 
-// Size counts the roundings of an angle, by the size of its terms: sines and
-// cosines move by no more than it does.
+// Size bounds the roundings of the features of a row x [D]: an angle rounds by the size
+// of its terms, and sines and cosines move by no more.
 func (f *RandomFeatures) Size(at Place, x []float64) []float64 {
 	_, size := f.angles(at, x)
 	y := make([]float64, len(f.Map(at, x)))
@@ -67,8 +68,11 @@ func (f *RandomFeatures) Size(at Place, x []float64) []float64 {
 	return y
 }
 
+// Learned returns Sigma.
 func (f *RandomFeatures) Learned(int) []float64 { return f.Sigma }
 
+// Grad returns the gradient by x [D] from dy, the gradient of the features, and adds the
+// gradient of Sigma to dp.
 func (f *RandomFeatures) Grad(at Place, x, dy, dp []float64) []float64 {
 	h := f.head(at)
 	u, _ := f.angles(at, x)

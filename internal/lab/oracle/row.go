@@ -21,27 +21,27 @@ type Map struct {
 	Size func(x float64) float64
 }
 
-// Features is a feature map of whole rows, by what it is told of them, with its
-// derivative.
+// Features is a feature map of whole rows, which may depend on the row's head and side,
+// with its derivative.
 type Features interface {
 	Map(at Place, x []float64) []float64
-	// Size returns what the roundings of Map's result are measured by, as Map.Size.
+	// Size bounds the roundings of Map's result, as Map.Size does.
 	Size(at Place, x []float64) []float64
-	// Grad returns the gradient by x from that of Map's result, and adds to dp that
-	// of what it has learned.
+	// Grad returns the gradient by x from dy, the gradient of Map's result, and adds the
+	// gradient of the learned numbers to dp.
 	Grad(at Place, x, dy, dp []float64) []float64
-	// Learned returns the numbers that are learned, for rows of width d.
+	// Learned returns the learned numbers, for rows of width d.
 	Learned(d int) []float64
 }
 
-// Place is where a row stands: on which side, under which query head. Of keys
-// that is the first one that shares them.
+// Place is the side and the query head of a row. A key has the first query head that
+// reads it.
 type Place struct {
 	Keys        bool
 	Head, First int
 }
 
-// place is that of query head h, or of its keys.
+// placeOf returns the place of query head h, or of the keys that it reads.
 func (c *Call) placeOf(h int, keys bool) Place {
 	group := c.Q.H / c.K.H
 	p := Place{keys, h, h / group * group}
@@ -204,8 +204,7 @@ func (m *Mechanism) prepare(c *Call, at Place, x []float64, position int, factor
 	return y
 }
 
-// size returns the absolute values of what prepare gives, a, as conditions have
-// them.
+// size returns the absolute values of the prepared row a, as Cond takes them.
 func (m *Mechanism) size(c *Call, at Place, x []float64, position int, factor float64, kept, a []float64) []float64 {
 	if m.Map == nil && m.Features == nil {
 		return sizes(a)

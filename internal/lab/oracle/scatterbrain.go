@@ -10,7 +10,7 @@ import (
 type Scatterbrain struct {
 	W       []float64 // [rows][D] of the features of ±w
 	Scale   float64   // 0: 1/√D
-	Window  int       // near are keys -⌊w/2⌋ ≤ j-i < ⌈w/2⌉; 0: those of the same block
+	Window  int       // near are keys -⌊w/2⌋ ≤ j-i < ⌈w/2⌉; 0: the keys of the same block
 	Cluster int       // keys of a block
 	Alpha   []float64 // [D+2] by which tokens are sorted
 }
@@ -22,7 +22,7 @@ func (s *Scatterbrain) Weights(h *Head) [][]float64 {
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(d))
 	}
-	near := s.near(h)
+	near := s.nearPairs(h)
 	exponents := func(x []float64) (e []float64) {
 		for w := 0; w < len(s.W); w += d {
 			u := math.Sqrt(scale) * dot(x, s.W[w:w+d])
@@ -67,10 +67,10 @@ func (s *Scatterbrain) Weights(h *Head) [][]float64 {
 	return a
 }
 
-func (s *Scatterbrain) near(h *Head) func(i, j int) bool {
+func (s *Scatterbrain) nearPairs(h *Head) func(i, j int) bool {
 	if s.Window > 0 {
 		return func(i, j int) bool {
-			distance := j - i - h.Off
+			distance := j - i - h.Offset
 			return -(s.Window/2) <= distance && distance < (s.Window+1)/2
 		}
 	}

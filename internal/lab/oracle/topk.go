@@ -7,7 +7,7 @@ import (
 
 // ExactTopK is softmax over the k largest scores of each query, the first keys of
 // those that are equal.
-func ExactTopK(k int, scale float64) Whole {
+func ExactTopK(k int, scale float64) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		if scale == 0 {
 			scale = 1 / math.Sqrt(float64(len(h.Q[0])))

@@ -20,8 +20,8 @@ type Window struct {
 // gamma returns γ of head h.
 func (w *Window) gamma(h int) float64 { return w.Gamma[h%len(w.Gamma)] }
 
-// inside reports whether key j of s is in the window of query i.
-func (m *Mechanism) inside(c *Call, s sequence, i, j int) bool {
+// isInWindow reports whether key j of s is in the window of query i.
+func (m *Mechanism) isInWindow(c *Call, s sequence, i, j int) bool {
 	return j > c.place(s, i)-m.Window.Width
 }
 
@@ -32,31 +32,31 @@ func (m *Mechanism) windowParts(c *Call) (tail, near *Mechanism, tailCall, nearC
 	plain.Window = nil
 	tail, near = &plain, &Mechanism{Exp: true}
 	t, n := *c, *c
-	n.only = func(s sequence, i, j int) bool { return m.inside(c, s, i, j) }
+	n.visible = func(s sequence, i, j int) bool { return m.isInWindow(c, s, i, j) }
 	if !m.Window.Separate {
 		tail.Eps = 0 // of the joined denominator
-		t.only = func(s sequence, i, j int) bool { return !m.inside(c, s, i, j) }
+		t.visible = func(s sequence, i, j int) bool { return !m.isInWindow(c, s, i, j) }
 	}
 	return tail, near, &t, &n
 }
 
 // joined are the rows of one head of a sequence under one denominator.
 type joined struct {
-	tail, near *scores
+	tail, window *scores
 	// A weight of either part times its factor is one of the row, relative to the
 	// last key that the query sees.
-	fade, whole []float64
-	eps, g      []float64
+	tailFactor, windowFactor []float64
+	eps, g                   []float64
 }
 
 func (m *Mechanism) joined(c *Call, s sequence, h int) *joined {
 	tail, near, tc, nc := m.windowParts(c)
 	kh := h / (c.Q.H / c.K.H)
-	x := &joined{tail: tail.scores(tc, s, h), near: near.scores(nc, s, h)}
+	x := &joined{tail: tail.scores(tc, s, h), window: near.scores(nc, s, h)}
 	for i := range s.n {
 		fade, whole, eps := 1.0, 0.0, m.Eps
-		if x.near.seen[i] > 0 {
-			whole = m.Window.gamma(h) * math.Exp(x.near.top[i])
+		if x.window.keyCount[i] > 0 {
+			whole = m.Window.gamma(h) * math.Exp(x.window.top[i])
 		}
 		if last := c.last(s, i); c.LogG.D > 0 && last >= 0 {
 			if before := tc.last(s, i); before >= 0 {
@@ -66,15 +66,15 @@ func (m *Mechanism) joined(c *Call, s sequence, h int) *joined {
 				eps /= math.Exp(c.age(s, kh, last, c.place(s, i)))
 			}
 		}
-		x.fade, x.whole, x.eps = append(x.fade, fade), append(x.whole, whole), append(x.eps, eps)
-		x.g = append(x.g, fade*x.tail.g[i]+whole*x.near.g[i]+eps)
+		x.tailFactor, x.windowFactor, x.eps = append(x.tailFactor, fade), append(x.windowFactor, whole), append(x.eps, eps)
+		x.g = append(x.g, fade*x.tail.g[i]+whole*x.window.g[i]+eps)
 	}
 	return x
 }
 
 // nothing reports that query i sees nothing, or nothing of any weight.
 func (x *joined) nothing(i int) bool {
-	return x.near.seen[i] == 0 && (x.tail.seen[i] == 0 || x.tail.weighsNothing(i))
+	return x.window.keyCount[i] == 0 && (x.tail.keyCount[i] == 0 || x.tail.weighsNothing(i))
 }
 
 func (m *Mechanism) forwardWindow(c *Call) *Result {
@@ -94,8 +94,8 @@ func (m *Mechanism) forwardWindow(c *Call) *Result {
 			x := m.joined(c, s, h)
 			v := c.V.At(s.b, h/(c.Q.H/c.K.H))
 			for i := range s.n {
-				if x.near.seen[i]+x.tail.seen[i] == 0 {
-					r.Unseen++
+				if x.window.keyCount[i]+x.tail.keyCount[i] == 0 {
+					r.QueriesWithoutKeys++
 				}
 				if x.nothing(i) {
 					continue
@@ -103,14 +103,14 @@ func (m *Mechanism) forwardWindow(c *Call) *Result {
 				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)
 				for j := range s.m {
 					if c.sees(s, i, j) {
-						w[s.k0+j] = (x.fade[i]*x.tail.w[i][j] + x.whole[i]*x.near.w[i][j]) / x.g[i]
+						w[s.k0+j] = (x.tailFactor[i]*x.tail.w[i][j] + x.windowFactor[i]*x.window.w[i][j]) / x.g[i]
 						add(o, w[s.k0+j], v.Row(s.k0+j))
 					}
 				}
 				at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
 				size, _ := tail.sizes(tc, s, h, x.tail, i)
-				_, largest := near.sizes(nc, s, h, x.near, i)
-				r.Cond[at] = (x.fade[i]*size + x.eps[i] + x.whole[i]*x.near.g[i]*(1+largest)) / math.Abs(x.g[i])
+				_, largest := near.sizes(nc, s, h, x.window, i)
+				r.Cond[at] = (x.tailFactor[i]*size + x.eps[i] + x.windowFactor[i]*x.window.g[i]*(1+largest)) / math.Abs(x.g[i])
 				r.Den[at], r.Factor[at] = math.Log(math.Abs(x.g[i])), 1
 			}
 		}
@@ -159,17 +159,17 @@ func (m *Mechanism) backwardWindow(c *Call, do tensor.Heads[float64]) *Grads {
 				for i := range s.n {
 					row, doi := o.Row(s.q0+i), do.At(s.b, h).Row(s.q0+i)
 					for j := range s.m {
-						if w := x.whole[i] * x.near.w[i][j]; w != 0 {
+						if w := x.windowFactor[i] * x.window.w[i][j]; w != 0 {
 							w /= x.g[i]
 							v := c.V.At(s.b, h/(c.Q.H/c.K.H)).Row(s.k0 + j)
 							dgamma[h%len(dgamma)] += w * (dot(doi, v) - dot(doi, row))
 						}
 					}
-					x.tail.o, x.near.o = append(x.tail.o, row), append(x.near.o, row)
-					x.tail.g[i], x.near.g[i] = x.g[i]/x.fade[i], x.g[i]/x.whole[i]
+					x.tail.o, x.window.o = append(x.tail.o, row), append(x.window.o, row)
+					x.tail.g[i], x.window.g[i] = x.g[i]/x.tailFactor[i], x.g[i]/x.windowFactor[i]
 				}
 				tail.backwardScores(tc, s, h, x.tail, do, r)
-				near.backwardScores(nc, s, h, x.near, do, n)
+				near.backwardScores(nc, s, h, x.window, do, n)
 			}
 			tail.finish(c, s, r)
 			near.finish(c, s, n)

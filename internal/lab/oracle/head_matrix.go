@@ -6,18 +6,18 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Head is one query head of one sequence, with rotated rows. Those of keys that
-// do not exist are zeros.
+// Head is one query head of one sequence, with rotated rows. Rows of masked keys are
+// zeros.
 type Head struct {
 	Q, K   [][]float64 // [n][D], [m][D]
 	Exist  []bool      // [m]
 	Causal bool
-	Off    int // where Causal, query i sees keys j ≤ i+Off
+	Offset int // where Causal, query i sees keys j ≤ i+Off
 	Head   int
 }
 
 // Sees reports whether query i sees key j.
-func (h *Head) Sees(i, j int) bool { return h.Exist[j] && (!h.Causal || j <= i+h.Off) }
+func (h *Head) Sees(i, j int) bool { return h.Exist[j] && (!h.Causal || j <= i+h.Offset) }
 
 // SeesAny reports whether query i sees any key.
 func (h *Head) SeesAny(i int) bool {
@@ -29,14 +29,13 @@ func (h *Head) SeesAny(i int) bool {
 	return false
 }
 
-// Whole is a mechanism that sees a head as a whole and is linear in its values:
-// it returns the attention matrix [n][m]. A row may be nil where the mechanism
-// leaves its query no key. Rows of queries that see none are not used.
-type Whole func(h *Head) [][]float64
+// HeadMatrix is a mechanism that reads a whole head and is linear in its values. It
+// returns the attention matrix [n,m]. A row may be nil if its query has no visible key.
+type HeadMatrix func(h *Head) [][]float64
 
 // Forward computes O = A·V. Den holds the sums of the rows of A, and Cond is 1
 // where a key is seen.
-func (f Whole) Forward(c *Call) *Result {
+func (f HeadMatrix) Forward(c *Call) *Result {
 	n := c.Q.B * c.Q.H * c.Q.N
 	r := &Result{
 		O: tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D),
@@ -47,12 +46,12 @@ func (f Whole) Forward(c *Call) *Result {
 		for h := range c.Q.H {
 			x, v := c.head(s, h), c.V.At(s.b, h/(c.Q.H/c.K.H))
 			var a [][]float64
-			if x.some() && s.n > 0 {
+			if x.hasKeys() && s.n > 0 {
 				a = f(x)
 			}
 			for i := range s.n {
 				if a == nil || a[i] == nil || !x.SeesAny(i) {
-					r.Unseen++
+					r.QueriesWithoutKeys++
 					continue
 				}
 				o, w := r.O.At(s.b, h).Row(s.q0+i), r.W.At(s.b, h).Row(s.q0+i)
@@ -74,8 +73,8 @@ func (f Whole) Forward(c *Call) *Result {
 	return r
 }
 
-// some reports that a key exists.
-func (h *Head) some() bool {
+// hasKeys reports whether a key is unmasked.
+func (h *Head) hasKeys() bool {
 	for _, exists := range h.Exist {
 		if exists {
 			return true
@@ -88,7 +87,7 @@ func (h *Head) some() bool {
 func (c *Call) head(s sequence, h int) *Head {
 	x := &Head{Causal: c.Causal, Head: h}
 	if c.Causal {
-		x.Off = s.m - s.n
+		x.Offset = s.m - s.n
 	}
 	q, k := c.Q.At(s.b, h), c.K.At(s.b, h/(c.Q.H/c.K.H))
 	for i := range s.n {
@@ -135,7 +134,7 @@ type Outputs func(h *Head, v [][]float64, dv int) [][]float64
 
 // Forward has no weights, and leaves out queries that see no key.
 func (f Outputs) Forward(c *Call) *Result {
-	r := Whole(func(h *Head) [][]float64 {
+	r := HeadMatrix(func(h *Head) [][]float64 {
 		a := make([][]float64, len(h.Q))
 		for i := range a {
 			a[i] = make([]float64, len(h.K))
@@ -145,7 +144,7 @@ func (f Outputs) Forward(c *Call) *Result {
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {
 			x := c.head(s, h)
-			if !x.some() || s.n == 0 {
+			if !x.hasKeys() || s.n == 0 {
 				continue
 			}
 			for i, row := range f(x, x.values(c, s, h), c.V.D) {
