@@ -11,16 +11,14 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// FASTA is a task of the user's own sequences of letters: the class of each record of
-// FASTA files, from its first letters.
+// FASTA classifies the records of the user's own FASTA files by their first letters.
 type FASTA struct {
-	length  int
-	letters *[256]int32
+	ownData[ownRecord]
+	letters *[256]int32 // token of each letter
 	vocab   int
-	classes []string
-	parts   [3][]ownRecord
 }
 
+// ownRecord is the first letters of a record with its class.
 type ownRecord struct {
 	path    string
 	letters []byte
@@ -35,10 +33,10 @@ var fastaSettings = []Setting{
 	{"length", "1024", "letters of a sequence that are seen"},
 }
 
-// fastaName is the task in the catalogue.
+// fastaName is the name of the task in the catalogue.
 const fastaName = "fasta"
 
-// letterTokens are the tokens of letters, of either case: 1 to 26, - is 27 and * 28.
+// letterTokens maps letters to tokens: A to Z of either case to 1 to 26, - to 27, * to 28.
 var letterTokens = func() *[256]int32 {
 	t := new([256]int32)
 	for i := range int32(26) {
@@ -48,7 +46,7 @@ var letterTokens = func() *[256]int32 {
 	return t
 }()
 
-// letterCodes returns the tokens of letters, and how many there are.
+// letterCodes returns the token of each letter and the size of the vocabulary.
 func (o *settingsReader) letterCodes() (*[256]int32, int) {
 	if o.oneOf("letters", "dna", "all") == "all" {
 		return letterTokens, 29
@@ -100,7 +98,8 @@ func openFASTA(o *settingsReader) (Source, error) {
 		}
 		return t, nil
 	}
-	t := &FASTA{length: length, letters: letters, vocab: vocab, classes: classes}
+	t := &FASTA{letters: letters, vocab: vocab,
+		ownData: ownData[ownRecord]{name: fastaName, kind: Class, length: length, classes: classes, ordered: true}}
 	for i, r := range byClass {
 		class, _ := slices.BinarySearch(classes, r.class)
 		split := splitOf(o.Seed, i)
@@ -121,13 +120,14 @@ type classRecord struct {
 
 var fastaSuffixes = []string{".fa", ".fasta", ".fna", ".faa", ".ffn", ".gz"}
 
-// readFASTAClasses reads a file, or those of a folder, with the class of each record.
+// readFASTAClasses reads a file, or all files of a folder, with the class of each record.
+// It returns an error if a file is malformed, a record is empty or its class is unknown.
 func readFASTAClasses(path, label string) ([]classRecord, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	if suffix := filepath.Ext(strings.TrimSuffix(label, ".gz")); (suffix == ".csv" || suffix == ".tsv") && !filepath.IsAbs(label) {
+	if _, ok := fieldSeparator(label); ok && !filepath.IsAbs(label) {
 		folder := path
 		if !info.IsDir() {
 			folder = filepath.Dir(path)
@@ -167,7 +167,8 @@ func readFASTAClasses(path, label string) ([]classRecord, error) {
 	return list, nil
 }
 
-// fastaLabel returns what says the class of a record.
+// fastaLabel returns the function that finds the class of a record, by the setting label.
+// It returns an error if label has no known form or its table cannot be read.
 func fastaLabel(label string) (func(path string, r dataset.Record) (string, error), error) {
 	kind, value, _ := strings.Cut(label, ":")
 	switch {
@@ -200,7 +201,7 @@ func fastaLabel(label string) (func(path string, r dataset.Record) (string, erro
 			return "", fmt.Errorf("its header has no %s=", value)
 		}, nil
 	}
-	comma, ok := map[string]rune{".csv": ',', ".tsv": '\t'}[filepath.Ext(strings.TrimSuffix(label, ".gz"))]
+	comma, ok := fieldSeparator(label)
 	if !ok {
 		return nil, fmt.Errorf("label: %q is none of folder, file, word:N, key:NAME and the path of a table .csv or .tsv", label)
 	}
@@ -229,18 +230,18 @@ func fastaLabel(label string) (func(path string, r dataset.Record) (string, erro
 	}, nil
 }
 
-// headerWords returns the words of a header, which blanks and | end.
+// headerWords splits a header into words at blanks and |.
 func headerWords(r dataset.Record) []string {
 	return strings.FieldsFunc(r.Name+" "+r.About, func(c rune) bool { return c == '|' || c == ' ' || c == '\t' })
 }
 
-// askFASTA asks for the class of the first letters of a record.
+// askFASTA returns the question for the class of a record's first letters.
 func askFASTA(o *settingsReader, k ModelInfo) (*Question, error) {
 	letters, vocab := o.letterCodes()
 	return askRecords(k.Classes, o.int("length"), letters, vocab)
 }
 
-// askRecords asks for the classes of the records of a FASTA file.
+// askRecords returns the question for the classes of all records of a FASTA file.
 func askRecords(classes []string, length int, letters *[256]int32, vocab int) (*Question, error) {
 	return &Question{spec: Spec{Kind: Class, Vocab: vocab, Length: length, Classes: len(classes)}, classes: classes, inputKind: "a FASTA file", readFile: func(path string) ([]Input, error) {
 		records, err := dataset.File(path, dataset.ReadFASTA)
@@ -260,26 +261,22 @@ func askRecords(classes []string, length int, letters *[256]int32, vocab int) (*
 	}}, checkRange("length", length, 1, 1<<20)
 }
 
-// appendLetters appends the tokens of letters.
+// appendLetters appends the tokens of letters to s.
 func (s *Sample) appendLetters(list []byte, tokens *[256]int32) {
 	for _, c := range list {
 		s.Tokens = append(s.Tokens, tokens[c])
 	}
 }
 
-// Spec returns what the samples are; token 0 is left to padding.
+// Spec returns the specification of the samples. Token 0 is padding.
 func (t *FASTA) Spec() Spec {
-	return Spec{Name: fastaName, Kind: Class, Metric: Accuracy, Vocab: t.vocab, Length: t.length, Parts: 1, Classes: len(t.classes),
-		Count: [3]int{len(t.parts[0]), len(t.parts[1]), len(t.parts[2])}}
+	s := t.spec()
+	s.Vocab = t.vocab
+	return s
 }
 
-// ClassNames returns the names of the classes.
-func (t *FASTA) ClassNames() []string { return slices.Clone(t.classes) }
-
-// isClassOrdered says that files come in the order of their names, which may be classes.
-func (t *FASTA) isClassOrdered() bool { return true }
-
-// Sample sets s to the letters of a record.
+// Sample overwrites s with the letters of a record. It returns an error if the split has no
+// sample i.
 func (t *FASTA) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -292,7 +289,8 @@ func (t *FASTA) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are the commonest class, and naive Bayes over words of letters.
+// Baselines scores the commonest class, and naive Bayes over words of letters. It returns an
+// error if a sample cannot be read.
 func (t *FASTA) Baselines(n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return scoreMajority(t, n) },

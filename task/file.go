@@ -15,27 +15,20 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// OwnTexts is a task of the user's own texts, as bytes, each one more than its value:
-// to give each a class or a number, or each of its bytes a label.
-type OwnTexts struct {
-	kind    Kind
-	length  int
-	classes []string // of texts, or of bytes
-	parts   [3][]ownText
-	ordered bool // by classes
-}
+// OwnTexts classifies or regresses the user's own texts, or labels each of their bytes. The
+// token of a byte is its value plus one.
+type OwnTexts struct{ ownData[ownText] }
 
-func (t *OwnTexts) isClassOrdered() bool { return t.ordered }
-
+// ownText is one text with its target.
 type ownText struct {
 	text   []byte
-	path   string // the text is this file, read when it is asked for
+	path   string // file that holds the text, read by Sample; "": text holds it
 	class  int32
 	number float32
-	labels string // a byte for each of the text's
+	labels string // one byte for each byte of the text
 }
 
-// ownBytes is the largest file that is read for a text.
+// ownBytes bounds a line of JSONL.
 const ownBytes = 64 << 20
 
 var ownSettings = []Setting{
@@ -47,30 +40,23 @@ var ownSettings = []Setting{
 }
 
 func openOwnTexts(o *settingsReader) (Source, error) {
-	return OpenOwnTexts(o.text("data"), o.textTarget(), o.text("text"), o.text("label"), o.int("length"), o.Seed)
+	return OpenOwnTexts(o.text("data"), o.targetKind("target", "bytes"), o.text("text"), o.text("label"), o.int("length"), o.Seed)
 }
 
-// textTarget returns what is to be said about texts.
-func (o *settingsReader) textTarget() Kind {
-	kinds := map[string]Kind{"class": Class, "number": Regression, "bytes": Labels}
-	return kinds[o.oneOf("target", "class", "number", "bytes")]
-}
-
-// ownName is the task in the catalogue.
+// ownName is the name of the task in the catalogue.
 const ownName = "file"
 
-// askOwnText asks about a text.
+// askOwnText returns the question about a text.
 func askOwnText(o *settingsReader, k ModelInfo) (*Question, error) {
-	spec := Spec{Kind: o.textTarget(), Classes: len(k.Classes)}
-	if spec.Kind == Regression {
-		spec.Classes, spec.Outputs = 0, 1
-	}
+	var spec Spec
+	spec.setTarget(o.targetKind("target", "bytes"), len(k.Classes))
 	return askText(spec, k.Classes, o.int("length"))
 }
 
-// OpenOwnTexts reads a file, or lists a folder, whose texts have classes only. Kind is
-// Class, Regression or Labels. A tenth of a file's texts is there to choose by and
-// a tenth to be judged by, drawn by the seed and the text's place.
+// OpenOwnTexts reads a file of texts, or lists a folder, where kind must be Class. kind is
+// Class, Regression or Labels. The seed and the text's index draw a tenth of the texts for
+// each of validation and test. It returns an error if the data is malformed, has fewer than
+// two classes or no training samples.
 func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int, seed uint64) (*OwnTexts, error) {
 	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
@@ -79,7 +65,7 @@ func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	t := &OwnTexts{kind: kind, length: length}
+	t := &OwnTexts{ownData[ownText]{name: ownName, kind: kind, length: length}}
 	if info.IsDir() {
 		if kind != Class {
 			return nil, fmt.Errorf("target: a folder says classes, %v is asked for", kind)
@@ -97,15 +83,9 @@ func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int
 		return t, nil
 	}
 	read := func(r io.Reader) ([][2]string, error) { return readJSONL(r, textName, labelName) }
-	switch suffix := filepath.Ext(strings.TrimSuffix(path, ".gz")); suffix {
-	case ".jsonl":
-	case ".csv", ".tsv":
-		comma := ','
-		if suffix == ".tsv" {
-			comma = '\t'
-		}
+	if comma, ok := fieldSeparator(path); ok {
 		read = func(r io.Reader) ([][2]string, error) { return readColumns(r, comma, textName, labelName) }
-	default:
+	} else if suffix := filepath.Ext(strings.TrimSuffix(path, ".gz")); suffix != ".jsonl" {
 		return nil, fmt.Errorf("data: %s: its name ends in %q; .jsonl, .csv and .tsv are read, plain or .gz", path, suffix)
 	}
 	rows, err := dataset.File(path, read)
@@ -118,7 +98,7 @@ func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int
 	return t, nil
 }
 
-// readColumns reads two columns of a table.
+// readColumns reads the columns of text and label of a table.
 func readColumns(r io.Reader, comma rune, textName, labelName string) ([][2]string, error) {
 	f, err := dataset.ReadFields(comma)(r)
 	if err != nil {
@@ -139,8 +119,8 @@ func readColumns(r io.Reader, comma rune, textName, labelName string) ([][2]stri
 	return rows, nil
 }
 
-// readJSONL reads two keys of the JSON object in each line. A label may be a
-// string, a number or a truth value.
+// readJSONL reads the keys of text and label of the JSON object in each line. A label is a
+// string, number or boolean.
 func readJSONL(r io.Reader, textName, labelName string) ([][2]string, error) {
 	var rows [][2]string
 	s := bufio.NewScanner(r)
@@ -184,7 +164,8 @@ func readJSONL(r io.Reader, textName, labelName string) ([][2]string, error) {
 	return rows, nil
 }
 
-// addRows divides rows of a text and what is to be said.
+// addRows divides rows of text and label among the splits. It returns an error if a text is
+// empty, a label does not fit its kind, or too few or too many classes are found.
 func (t *OwnTexts) addRows(rows [][2]string, seed uint64) error {
 	classes := map[string]bool{}
 	for i, row := range rows {
@@ -237,20 +218,15 @@ func (t *OwnTexts) addRows(rows [][2]string, seed uint64) error {
 	return nil
 }
 
-// ClassNames returns the names of the classes.
-func (t *OwnTexts) ClassNames() []string { return slices.Clone(t.classes) }
-
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *OwnTexts) Spec() Spec {
-	s := Spec{Name: ownName, Kind: t.kind, Metric: Accuracy, Vocab: 257, Length: t.length, Parts: 1, Classes: len(t.classes),
-		Count: [3]int{len(t.parts[0]), len(t.parts[1]), len(t.parts[2])}}
-	if t.kind == Regression {
-		s.Metric, s.Classes, s.Outputs = MSE, 0, 1
-	}
+	s := t.spec()
+	s.Vocab = 257
 	return s
 }
 
-// Sample sets s to a text.
+// Sample overwrites s with the first bytes of a text. It returns an error if the split has no
+// sample i, or the text's file is empty or cannot be read.
 func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -289,8 +265,9 @@ func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are the commonest class and naive Bayes over words, the mean, or the
-// commonest label and that of each byte.
+// Baselines scores simple methods by kind of target. Classes: the commonest, and naive Bayes
+// over words. Numbers: the mean. Labels: the commonest, and the commonest for each byte. It
+// returns an error if a sample cannot be read.
 func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 	switch t.kind {
 	case Regression:
@@ -309,7 +286,7 @@ func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 	)
 }
 
-// scoreTokenLabels is the label that each token mostly has.
+// scoreTokenLabels scores the commonest label of each token.
 func scoreTokenLabels(src Source, n int) (Baseline, error) {
 	spec := src.Spec()
 	counts := make([][]int, spec.Vocab)

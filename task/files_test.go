@@ -563,7 +563,7 @@ func FuzzReadJSONL(f *testing.F) {
 			return
 		}
 		for _, kind := range []Kind{Class, Regression, Labels} {
-			_ = (&OwnTexts{kind: kind, length: 5}).addRows(rows, 1)
+			_ = (&OwnTexts{ownData[ownText]{kind: kind, length: 5}}).addRows(rows, 1)
 		}
 	})
 }
@@ -579,7 +579,7 @@ func FuzzColumns(f *testing.F) {
 				t.Errorf("%d bytes are read in %d bytes of memory", len(s), n)
 			}
 			if err == nil {
-				_ = (&OwnTexts{kind: Class, length: 5}).addRows(rows, 1)
+				_ = (&OwnTexts{ownData[ownText]{kind: Class, length: 5}}).addRows(rows, 1)
 			}
 		}
 	})

@@ -12,39 +12,37 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// OwnSeries is a task of the user's own sequences of numbers, or sets of points: files of
-// rows, each sequence with a length of its own, to give each a class or a number, or each
-// of its rows a label.
+// OwnSeries classifies or regresses the user's own sequences of numbers, or sets of points.
+// Each sequence is a file of rows and has its own length. The target is a class or number
+// per sequence, or a label per row.
 type OwnSeries struct {
 	SeriesOptions
+	ownData[ownSequence]
 	channels int
-	longest  int // rows of a sequence that are seen, of all sequences
-	classes  []string
-	ordered  bool // by classes
-	parts    [3][]ownSequence
 	scales   *Scales
 }
 
-// SeriesOptions says what is asked of sequences.
+// SeriesOptions configures OpenOwnSeries.
 type SeriesOptions struct {
 	Ask         Kind   // Class, Regression or Labels
 	Label       string // column of a list, or of the labels of rows
 	File        string // column of a list
 	Points      bool   // rows have no order
-	Length      int    // rows that are seen
-	Standardise bool   // numbers to be said are less their mean, in deviations
-	Seed        uint64
+	Length      int    // rows that are read of a file
+	Standardise bool   // standardise number targets by the training samples
+	Seed        uint64 // divides the samples among the splits
 }
 
+// ownSequence is one sequence with its target.
 type ownSequence struct {
 	path   string
-	values []float32
+	values []float32 // [rows, channels]
 	class  int32
 	number float32
-	labels []int32
+	labels []int32 // [rows]
 }
 
-// ownNumbers is how many numbers are kept of all files.
+// ownNumbers bounds the numbers that all files together may hold.
 const ownNumbers = 1 << 28
 
 var seriesSettings = []Setting{
@@ -57,12 +55,11 @@ var seriesSettings = []Setting{
 	{"standardise", "true", "learn numbers less their mean, in deviations of the samples to learn from; their squared errors are in these, too"},
 }
 
-// seriesName is the task in the catalogue.
+// seriesName is the name of the task in the catalogue.
 const seriesName = "series"
 
 func (o *settingsReader) seriesOptions() SeriesOptions {
-	kinds := map[string]Kind{"class": Class, "number": Regression, "each": Labels}
-	return SeriesOptions{Ask: kinds[o.oneOf("ask", "class", "number", "each")], Label: o.text("label"), File: o.text("file"),
+	return SeriesOptions{Ask: o.targetKind("ask", "each"), Label: o.text("label"), File: o.text("file"),
 		Points: o.bool("points"), Length: o.int("length"), Standardise: o.bool("standardise"), Seed: o.Seed}
 }
 
@@ -74,25 +71,25 @@ func openOwnSeries(o *settingsReader) (Source, error) {
 	return OpenOwnSeries(o.text("data"), s)
 }
 
-// askSeries asks about a file of rows.
+// askSeries returns the question about a file of rows. It returns an error if the scales
+// of standardised targets are unknown.
 func askSeries(o *settingsReader, k ModelInfo) (*Question, error) {
 	s := o.seriesOptions()
-	spec := Spec{Kind: s.Ask, Classes: len(k.Classes)}
-	if s.Ask == Regression {
-		spec.Classes, spec.Outputs = 0, 1
-		if s.Standardise && (k.Scales == nil || len(k.Scales.Mean) != 1) {
-			return nil, fmt.Errorf("scales: of the numbers they are not known; farfield train --resume writes them to the folder of the run")
-		}
+	var spec Spec
+	spec.setTarget(s.Ask, len(k.Classes))
+	if s.Ask == Regression && s.Standardise && (k.Scales == nil || len(k.Scales.Mean) != 1) {
+		return nil, fmt.Errorf("scales: of the numbers they are not known; farfield train --resume writes them to the folder of the run")
 	}
 	return askValues(spec, k.Classes, k, false), nil
 }
 
-// sequenceSuffixes are the names of files of rows.
+// sequenceSuffixes are the suffixes of files of rows.
 var sequenceSuffixes = []string{".csv", ".tsv", ".npy"}
 
-// OpenOwnSeries reads all files of a folder or of a list. Without folders train, valid and
-// test a tenth of them is there to choose by and a tenth to be judged by, drawn by the seed
-// and the file's place.
+// OpenOwnSeries reads all files of a folder or of a list. Folders train, valid and test are
+// the splits. Without them the seed and the file's index draw a tenth of the files for each
+// of validation and test. It returns an error if a file is malformed, rows differ in width,
+// there are fewer than two classes or no training samples.
 func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
 	if err := checkRange("length", o.Length, 1, 1<<24); err != nil {
 		return nil, err
@@ -101,7 +98,7 @@ func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data: %w", err)
 	}
-	t := &OwnSeries{SeriesOptions: o}
+	t := &OwnSeries{SeriesOptions: o, ownData: ownData[ownSequence]{name: seriesName, kind: o.Ask}}
 	switch {
 	case info.IsDir() && o.Ask == Class:
 		err = t.readClasses(path)
@@ -129,7 +126,8 @@ func OpenOwnSeries(path string, o SeriesOptions) (*OwnSeries, error) {
 	return t, nil
 }
 
-// addFile reads a file, whose labels are those of its rows, as a sequence of a split.
+// addFile appends the sequence of a file to a split, and returns the labels of its rows.
+// It returns an error if the file is malformed or its rows differ in width from earlier files.
 func (t *OwnSeries) addFile(split Split, path, label string, s ownSequence) (labels []string, err error) {
 	v, err := dataset.ReadValues(path, label)
 	if err != nil {
@@ -142,7 +140,7 @@ func (t *OwnSeries) addFile(split Split, path, label string, s ownSequence) (lab
 		return nil, fmt.Errorf("%s: its rows have %d numbers, those of the first file %d", path, v.Columns, t.channels)
 	}
 	rows := min(v.Rows(), t.Length)
-	t.longest = max(t.longest, rows)
+	t.length = max(t.length, rows)
 	s.path = path
 	s.values = slices.Clone(v.Numbers[:rows*v.Columns])
 	if label != "" {
@@ -152,7 +150,8 @@ func (t *OwnSeries) addFile(split Split, path, label string, s ownSequence) (lab
 	return labels, nil
 }
 
-// checkTotal reports more numbers than are kept.
+// checkTotal adds the numbers of a split's last sequence to have. It returns an error if
+// have exceeds ownNumbers.
 func (t *OwnSeries) checkTotal(have *int, split Split, path string) error {
 	*have += len(t.parts[split][len(t.parts[split])-1].values)
 	if *have > ownNumbers {
@@ -161,7 +160,7 @@ func (t *OwnSeries) checkTotal(have *int, split Split, path string) error {
 	return nil
 }
 
-// readClasses reads the files of a folder with folders.
+// readClasses reads a folder with one folder of files per class.
 func (t *OwnSeries) readClasses(root string) error {
 	c, err := readClassFolder(root, t.Seed, sequenceSuffixes...)
 	if err != nil {
@@ -182,7 +181,7 @@ func (t *OwnSeries) readClasses(root string) error {
 	return nil
 }
 
-// readTables reads tables whose rows have labels.
+// readTables reads a folder of tables whose rows have labels.
 func (t *OwnSeries) readTables(root string) error {
 	files, err := appendFiles(nil, root, 0, sequenceSuffixes[:2])
 	if err != nil {
@@ -210,7 +209,7 @@ func (t *OwnSeries) readTables(root string) error {
 			return err
 		}
 	}
-	// Numbers are those of the names in order.
+	// Renumber the classes by the order of their names.
 	found := t.classes
 	t.classes = slices.Sorted(slices.Values(found))
 	for _, part := range t.parts {
@@ -224,9 +223,9 @@ func (t *OwnSeries) readTables(root string) error {
 	return nil
 }
 
-// readList reads the files that a table names.
+// readList reads the files that a table lists, with their targets.
 func (t *OwnSeries) readList(path string) error {
-	comma, ok := map[string]rune{".csv": ',', ".tsv": '\t'}[filepath.Ext(strings.TrimSuffix(path, ".gz"))]
+	comma, ok := fieldSeparator(path)
 	if !ok {
 		return fmt.Errorf("data: %s is no folder, and as a list of files its name ends in .csv or .tsv, plain or .gz", path)
 	}
@@ -279,7 +278,8 @@ func (t *OwnSeries) readList(path string) error {
 	return nil
 }
 
-// standardiseTargets makes the numbers to be said small, by those to learn from.
+// standardiseTargets scales all number targets by mean and deviation of the training
+// samples.
 func (t *OwnSeries) standardiseTargets() {
 	mean, squares := 0., 0.
 	n := float64(len(t.parts[Train]))
@@ -301,28 +301,20 @@ func (t *OwnSeries) standardiseTargets() {
 	}
 }
 
-// Scales returns mean and deviation of the numbers to be said.
+// Scales returns mean and deviation of the targets, or nil if these are not scaled.
 func (t *OwnSeries) Scales() *Scales { return t.scales }
 
-// ClassNames returns the names of the classes.
-func (t *OwnSeries) ClassNames() []string { return slices.Clone(t.classes) }
-
-// IsUnordered reports whether rows have no order.
+// IsUnordered reports whether the rows of a sequence have no order.
 func (t *OwnSeries) IsUnordered() bool { return t.Points }
 
-func (t *OwnSeries) isClassOrdered() bool { return t.ordered }
-
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *OwnSeries) Spec() Spec {
-	s := Spec{Name: seriesName, Kind: t.Ask, Metric: Accuracy, Channels: t.channels, Length: t.longest, Parts: 1, Classes: len(t.classes),
-		Count: [3]int{len(t.parts[0]), len(t.parts[1]), len(t.parts[2])}}
-	if t.Ask == Regression {
-		s.Metric, s.Classes, s.Outputs = MSE, 0, 1
-	}
+	s := t.spec()
+	s.Channels = t.channels
 	return s
 }
 
-// Sample sets s to a sequence.
+// Sample overwrites s with a sequence. It returns an error if the split has no sample i.
 func (t *OwnSeries) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -339,9 +331,9 @@ func (t *OwnSeries) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are the commonest class and the class whose mean statistics are nearest, the
-// mean and a linear regression on the statistics, or the commonest label and the label
-// whose mean row is nearest.
+// Baselines scores simple methods by kind of target. Classes: the commonest, and nearest mean
+// of statistics. Numbers: the mean, and linear regression on statistics. Labels: the
+// commonest, and nearest mean row. It returns an error if a sample cannot be read.
 func (t *OwnSeries) Baselines(n int) ([]Baseline, error) {
 	switch t.Ask {
 	case Regression:

@@ -1,0 +1,57 @@
+package task
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ownData holds what all tasks of the user's own files share: class names, and samples
+// by split.
+type ownData[T any] struct {
+	name    string // in the catalogue
+	kind    Kind   // Class, Regression or Labels
+	length  int    // positions of the longest sample
+	classes []string
+	ordered bool // samples lie in the order of their classes
+	parts   [3][]T
+}
+
+// ClassNames returns the names of the classes, in the order of their numbers.
+func (d *ownData[T]) ClassNames() []string { return slices.Clone(d.classes) }
+
+func (d *ownData[T]) isClassOrdered() bool { return d.ordered }
+
+// spec returns the specification without the width of a position.
+func (d *ownData[T]) spec() Spec {
+	s := Spec{Name: d.name, Length: d.length, Parts: 1, Count: [3]int{len(d.parts[0]), len(d.parts[1]), len(d.parts[2])}}
+	s.setTarget(d.kind, len(d.classes))
+	return s
+}
+
+// setTarget sets kind and metric: one number per sample for Regression, classes otherwise.
+func (s *Spec) setTarget(kind Kind, classes int) {
+	s.Kind, s.Metric, s.Classes = kind, Accuracy, classes
+	if kind == Regression {
+		s.Metric, s.Classes, s.Outputs = MSE, 0, 1
+	}
+}
+
+// targetKind returns the kind of target that a setting names: class, number, or labels,
+// whose word differs between tasks.
+func (o *settingsReader) targetKind(name, labels string) Kind {
+	switch o.oneOf(name, "class", "number", labels) {
+	case "number":
+		return Regression
+	case labels:
+		return Labels
+	}
+	return Class
+}
+
+// fieldSeparator returns the separator of a table by its suffix, .csv or .tsv, plain or
+// gzip.
+func fieldSeparator(path string) (comma rune, ok bool) {
+	comma, ok = map[string]rune{".csv": ',', ".tsv": '\t'}[filepath.Ext(strings.TrimSuffix(path, ".gz"))]
+	return comma, ok
+}
