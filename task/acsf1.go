@@ -9,9 +9,9 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// ACSF1 is the task of telling household appliances apart by the power that they
-// take: 1460 values, 10 classes, 100 series to learn from and 100 to be judged by,
-// none to choose by. Other sets of aeon's format .ts fit as well.
+// ACSF1 classifies household appliances by their power consumption: 1460 values, 10 classes,
+// 100 training and 100 test series, no validation split. It also holds other data sets of
+// aeon's format .ts.
 type ACSF1 struct {
 	channels, length int
 	sets             [3]*dataset.SeriesSet
@@ -21,7 +21,8 @@ func openACSF1(o *settingsReader) (Source, error) {
 	return OpenSeries(filepath.Join(o.Folder, "acsf1"), "ACSF1")
 }
 
-// OpenSeries reads NAME_TRAIN.ts and NAME_TEST.ts in a folder, plain or gzip.
+// OpenSeries reads NAME_TRAIN.ts and NAME_TEST.ts in a folder, plain or gzip. It returns an
+// error if a file is missing or malformed, or classes, channels or lengths differ.
 func OpenSeries(folder, name string) (*ACSF1, error) {
 	t := &ACSF1{}
 	for _, split := range []Split{Train, Test} {
@@ -56,13 +57,14 @@ func OpenSeries(folder, name string) (*ACSF1, error) {
 	return t, nil
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *ACSF1) Spec() Spec {
 	return Spec{Name: "acsf1", Kind: Class, Metric: Accuracy, Channels: t.channels, Length: t.length, Parts: 1,
 		Classes: len(t.sets[Train].Classes), Count: [3]int{len(t.sets[Train].Cases), 0, len(t.sets[Test].Cases)}}
 }
 
-// Sample sets s to a series; values that are missing are 0.
+// Sample overwrites s with a series; missing values are 0. It returns an error if the split
+// has no sample i.
 func (t *ACSF1) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -83,7 +85,8 @@ func (t *ACSF1) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are the commonest class, and the class of the nearest series.
+// Baselines scores the commonest class and the class of the nearest series. It returns an
+// error if a sample cannot be read.
 func (t *ACSF1) Baselines(n int) ([]Baseline, error) {
 	var known []Sample
 	learned, err := eachSample(t, Train, n, func(s *Sample) {
@@ -108,8 +111,8 @@ func (t *ACSF1) Baselines(n int) ([]Baseline, error) {
 	)
 }
 
-// squaredDistance is the square of the distance of two series; what one is shorter by than the
-// other is 0.
+// squaredDistance returns the squared Euclidean distance of two series. The shorter one is
+// padded with 0.
 func squaredDistance(a, b []float32) float64 {
 	if len(a) > len(b) {
 		a, b = b, a

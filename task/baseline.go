@@ -4,12 +4,12 @@ import (
 	"math"
 )
 
-// classOrdered is a source whose samples come in the order of their classes.
+// classOrdered is a source that may list its samples in the order of their classes.
 type classOrdered interface{ isClassOrdered() bool }
 
-// eachSample calls f with the first n samples of a split, or with all of them if n is 0, and
-// returns how many these are. Of samples in the order of their classes it takes n that
-// are spread evenly.
+// eachSample calls f with the first n samples of a split and returns their number. n of 0
+// means all. Where samples lie in the order of their classes the n samples are spread evenly.
+// It returns the first error of Sample.
 func eachSample(src Source, split Split, n int, f func(*Sample)) (samples int, err error) {
 	spec := src.Spec()
 	var s Sample
@@ -28,20 +28,21 @@ func eachSample(src Source, split Split, n int, f func(*Sample)) (samples int, e
 	return samples, nil
 }
 
-// scoreClasses scores classes that say gives, which has learned from so many samples.
-func scoreClasses(name string, src Source, n, learned int, say func(*Sample) int) (Baseline, error) {
+// scoreClasses scores the classes that classify returns. learned is the number of training
+// samples that classify is derived from.
+func scoreClasses(name string, src Source, n, learned int, classify func(*Sample) int) (Baseline, error) {
 	spec := src.Spec()
 	right := 0
 	judged, err := eachSample(src, spec.JudgedSplit(), n, func(s *Sample) {
-		if say(s) == int(s.Class) {
+		if classify(s) == int(s.Class) {
 			right++
 		}
 	})
 	return Baseline{name, hitRate(right, judged), learned, judged}, err
 }
 
-// scoreTable scores the commonest class of the samples that have the same key.
-// Keys that were not seen get the commonest class of all.
+// scoreTable scores the commonest class of the training samples with the same key. Unseen
+// keys get the commonest class of all samples.
 func scoreTable[K comparable](name string, src Source, n int, key func(*Sample) K) (Baseline, error) {
 	spec := src.Spec()
 	seen := map[K][]int{}
@@ -66,12 +67,12 @@ func scoreTable[K comparable](name string, src Source, n int, key func(*Sample) 
 	})
 }
 
-// scoreMajority is the commonest class.
+// scoreMajority scores the commonest class.
 func scoreMajority(src Source, n int) (Baseline, error) {
 	return scoreTable("commonest class", src, n, func(*Sample) int { return 0 })
 }
 
-// scoreMajorityLabel is the commonest label of a position.
+// scoreMajorityLabel scores the commonest label of all positions.
 func scoreMajorityLabel(src Source, n int) (Baseline, error) {
 	counts := make([]int, src.Spec().Classes)
 	learned, err := eachSample(src, Train, n, func(s *Sample) {
@@ -88,8 +89,8 @@ func scoreMajorityLabel(src Source, n int) (Baseline, error) {
 	return scoreLabels("commonest label", src, n, learned, func(*Sample, int) int32 { return best })
 }
 
-// scoreLabels scores labels that rule gives, which has learned from so many samples; -1 is
-// wrong.
+// scoreLabels scores the label that rule returns for each position; -1 counts as wrong.
+// learned is the number of training samples that rule is derived from.
 func scoreLabels(name string, src Source, n, learned int, rule func(s *Sample, position int) int32) (Baseline, error) {
 	spec := src.Spec()
 	right, judged := 0, 0
@@ -107,7 +108,7 @@ func scoreLabels(name string, src Source, n, learned int, rule func(s *Sample, p
 	return Baseline{name, hitRate(right, judged), learned, samples}, err
 }
 
-// scoreMeanTarget is the mean of the targets, of each output.
+// scoreMeanTarget scores the mean of the targets, output by output.
 func scoreMeanTarget(src Source, n int) (Baseline, error) {
 	spec := src.Spec()
 	mean, rows := make([]float64, spec.Outputs), 0
@@ -126,8 +127,8 @@ func scoreMeanTarget(src Source, n int) (Baseline, error) {
 	return scoreNumbers("mean of the targets", src, n, learned, func(_ *Sample, i int) float64 { return mean[i%spec.Outputs] })
 }
 
-// scoreNumbers scores numbers that rule, which has learned from so many samples, gives for
-// each element of the targets.
+// scoreNumbers scores the number that rule returns for each element of the targets, by mean
+// squared error. learned is the number of training samples that rule is derived from.
 func scoreNumbers(name string, src Source, n, learned int, rule func(s *Sample, i int) float64) (Baseline, error) {
 	spec := src.Spec()
 	sum, judged := 0., 0
@@ -141,8 +142,8 @@ func scoreNumbers(name string, src Source, n, learned int, rule func(s *Sample, 
 	return Baseline{name, sum / float64(judged), learned, samples}, err
 }
 
-// scoreThreshold scores the best threshold of a number, above or below which the
-// samples to learn from are of class 1.
+// scoreThreshold scores the threshold of a number that best separates class 1 from class 0
+// on the training samples.
 func scoreThreshold(name string, src Source, n int, number func(*Sample) float64) (Baseline, error) {
 	var x []float64
 	var y []int32
@@ -161,8 +162,8 @@ func scoreThreshold(name string, src Source, n int, number func(*Sample) float64
 	})
 }
 
-// scoreNearestMean scores the class whose mean of the samples' values, all of one number,
-// is nearest.
+// scoreNearestMean scores the class with the nearest mean sample. All samples have the same
+// length.
 func scoreNearestMean(src Source, n int) (Baseline, error) {
 	m := nearestMean{mean: make([][]float64, src.Spec().Classes)}
 	var x []float64
@@ -180,12 +181,13 @@ func scoreNearestMean(src Source, n int) (Baseline, error) {
 	})
 }
 
-// nearestMean tells classes by the mean of what they were seen with.
+// nearestMean is a nearest-centroid classifier.
 type nearestMean struct {
-	mean  [][]float64 // of each class; nil: it was not seen
-	count []int
+	mean  [][]float64 // [classes, len(x)]; nil: the class has no samples
+	count []int       // [classes]
 }
 
+// addSample adds x to the sum of its class.
 func (m *nearestMean) addSample(class int, x []float64) {
 	if m.count == nil {
 		m.count = make([]int, len(m.mean))
@@ -199,7 +201,7 @@ func (m *nearestMean) addSample(class int, x []float64) {
 	m.count[class]++
 }
 
-// finishMeans ends the learning.
+// finishMeans divides the sums by their counts. addSample must not follow.
 func (m *nearestMean) finishMeans() {
 	for c := range m.mean {
 		for i := range m.mean[c] {
@@ -208,7 +210,7 @@ func (m *nearestMean) finishMeans() {
 	}
 }
 
-// classify returns the class of the nearest mean.
+// classify returns the class with the nearest mean.
 func (m *nearestMean) classify(x []float64) int {
 	best, least := -1, math.Inf(1)
 	for c := range m.mean {
@@ -226,7 +228,7 @@ func (m *nearestMean) classify(x []float64) int {
 	return best
 }
 
-// appendNumbers returns what s holds, tokens or values, in the memory of x.
+// appendNumbers returns tokens and values of s as numbers, and reuses the memory of x.
 func (s *Sample) appendNumbers(x []float64) []float64 {
 	x = x[:0]
 	for _, t := range s.Tokens {
@@ -238,7 +240,7 @@ func (s *Sample) appendNumbers(x []float64) []float64 {
 	return x
 }
 
-// argMax returns the place of the largest number, the first of equals.
+// argMax returns the index of the largest number, the first among equals.
 func argMax[T int | float64](list []T) int {
 	best := 0
 	for i, n := range list {
@@ -249,9 +251,10 @@ func argMax[T int | float64](list []T) int {
 	return best
 }
 
+// hitRate returns the accuracy of right hits among of.
 func hitRate(right, of int) float64 { return float64(right) / float64(of) }
 
-// runBaselines calls each in turn.
+// runBaselines calls each function in turn and stops at the first error.
 func runBaselines(list ...func() (Baseline, error)) ([]Baseline, error) {
 	var all []Baseline
 	for _, f := range list {

@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// TestNaiveBayesIsTheTextbooks is example 13.1 of Manning, Raghavan and Schütze (2008):
-// the vocabulary has six words, and of three Chinese, Tokyo and Japan the first class is
-// proportional to 3/4·(3/7)³·1/14·1/14.
-func TestNaiveBayesIsTheTextbooks(t *testing.T) {
+// Example 13.1 of Manning, Raghavan and Schütze (2008): the vocabulary has six words. For three
+// times Chinese, Tokyo and Japan the first class is proportional to 3/4·(3/7)³·1/14·1/14.
+func TestNaiveBayesMatchesTextbookExample(t *testing.T) {
 	features := func(text string) func(func([]byte)) {
 		return func(f func([]byte)) {
 			for _, w := range strings.Fields(text) {
@@ -37,8 +36,7 @@ func TestNaiveBayesIsTheTextbooks(t *testing.T) {
 	}
 }
 
-// TestTextBaselinesAreComputedFromAllLines holds the printed baselines of a file of noisy
-// tickets against a plain computation over all of its lines, as a textbook has it.
+// The baselines of a file of noisy tickets equal a textbook computation over all lines.
 func TestTextBaselinesAreComputedFromAllLines(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	var rows strings.Builder
@@ -119,13 +117,12 @@ func TestTextBaselinesAreComputedFromAllLines(t *testing.T) {
 	}
 }
 
-// ordered has as many samples of class 0 as of class 1 behind them.
+// ordered has samples of class 0, followed by an equal number of class 1.
 type ordered struct{ given }
 
 func (o *ordered) isClassOrdered() bool { return true }
 
-// A folder has all files of a class before those of the next: a part of its samples has
-// to be of all of it.
+// A folder lists its files class by class, so a part of the samples must be spread evenly.
 func TestFewSamplesOfAFolderAreOfEveryClass(t *testing.T) {
 	var seen []int
 	o := &ordered{given{spec: Spec{Count: [3]int{100, 0, 100}}}}

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// findThreshold returns where to cut x so that most y are on their side: class 1
-// above it, or below.
+// findThreshold returns the threshold of x [N] that classifies the labels y [N] best. Class 1
+// lies above the threshold if above is set, otherwise below.
 func findThreshold(x []float64, y []int32) (at float64, above bool) {
 	order := make([]int, len(x))
 	ones := 0
@@ -23,14 +23,14 @@ func findThreshold(x []float64, y []int32) (at float64, above bool) {
 		}
 		return a - b
 	})
-	// With all of x above the cut, those of class 1 are right.
+	// Below every x: all samples lie above, and the samples of class 1 are right.
 	at, above = math.Inf(-1), true
 	best, right := ones, ones
 	if len(y)-ones > best {
 		best, above = len(y)-ones, false
 	}
 	for k, i := range order {
-		right += 1 - 2*int(y[i]) // x[i] comes below
+		right += 1 - 2*int(y[i]) // x[i] moves below the threshold
 		if k+1 < len(order) && x[order[k+1]] == x[i] {
 			continue
 		}
@@ -45,29 +45,30 @@ func findThreshold(x []float64, y []int32) (at float64, above bool) {
 }
 
 // naiveBayes is a multinomial naive Bayes classifier with one added to each count
-// (Manning, Raghavan and Schütze 2008, section 13.2). Its vocabulary is the features
-// that it has learned from; others say nothing about a sample.
+// (Manning, Raghavan and Schütze 2008, section 13.2). Features that no training sample has
+// are ignored.
 type naiveBayes struct {
 	vocabulary map[string]int32
-	counts     map[[2]int32]float64 // of a feature and a class, as long as it learns
-	logs       [][]classLog         // of a feature the classes that have it
-	samples    []float64            // of a class
-	total      []float64            // features of a class
-	score      []float64
+	counts     map[[2]int32]float64 // by feature and class; nil after takeLogs
+	logs       [][]classLog         // by feature, for the classes that have it
+	samples    []float64            // [classes] training samples
+	total      []float64            // [classes] training features
+	score      []float64            // [classes]
 }
 
-// classLog is ln(count + 1) of a feature in a class.
+// classLog holds ln(count + 1) of a feature in a class.
 type classLog struct {
 	class int32
 	log   float64
 }
 
+// newNaiveBayes returns a classifier without samples.
 func newNaiveBayes(classes int) *naiveBayes {
 	return &naiveBayes{vocabulary: map[string]int32{}, counts: map[[2]int32]float64{},
 		samples: make([]float64, classes), total: make([]float64, classes), score: make([]float64, classes)}
 }
 
-// addSample counts a sample of a class.
+// addSample counts a training sample of a class; features calls f with each feature.
 func (b *naiveBayes) addSample(class int32, features func(f func([]byte))) {
 	b.samples[class]++
 	features(func(feature []byte) {
@@ -81,7 +82,7 @@ func (b *naiveBayes) addSample(class int32, features func(f func([]byte))) {
 	})
 }
 
-// takeLogs ends the learning.
+// takeLogs replaces counts by their logarithms. addSample must not follow.
 func (b *naiveBayes) takeLogs() {
 	b.logs = make([][]classLog, len(b.vocabulary))
 	for key, n := range b.counts {
@@ -90,8 +91,8 @@ func (b *naiveBayes) takeLogs() {
 	b.counts = nil
 }
 
-// classScores returns for each class ln of its share of the samples times the probability
-// of the features in it, valid until the next call.
+// classScores returns ln P(class) + Σ ln P(feature|class) by class [classes]. The result is
+// overwritten by the next call.
 func (b *naiveBayes) classScores(features func(f func([]byte))) []float64 {
 	known := 0.
 	clear(b.score)
@@ -113,8 +114,8 @@ func (b *naiveBayes) classScores(features func(f func([]byte))) []float64 {
 	return b.score
 }
 
-// scoreNaiveBayes scores a naive Bayes classifier over how often features appear, which
-// features calls back with.
+// scoreNaiveBayes scores a naive Bayes classifier over counts of features; features calls f
+// with each feature of a sample.
 func scoreNaiveBayes(name string, src Source, n int, features func(s *Sample, f func([]byte))) (Baseline, error) {
 	spec := src.Spec()
 	bayes := newNaiveBayes(spec.Classes)
@@ -130,8 +131,8 @@ func scoreNaiveBayes(name string, src Source, n int, features func(s *Sample, f 
 	})
 }
 
-// eachWord calls f with each word of a text of bytes, which are one less than their
-// tokens: a run of letters of ASCII, small ones for capitals, and of bytes beyond.
+// eachWord calls f with each word of a text, whose tokens are bytes plus one. A word is a run
+// of ASCII letters, in lower case, and of bytes from 0x80. f must not keep the word.
 func eachWord(tokens []int32, f func([]byte)) {
 	var word []byte
 	for i := 0; i <= len(tokens); i++ {

@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// Options says how a task is opened.
+// Options configures Open.
 type Options struct {
-	Folder   string            // where the data sets lie, each in a folder of its name
-	Seed     uint64            // of what is generated or drawn
-	Settings map[string]string // settings by name; others have their defaults
+	Folder   string            // parent of the data sets' folders
+	Seed     uint64            // seeds generated samples and random splits
+	Settings map[string]string // values by name; absent settings keep their defaults
 }
 
-// Setting is what can be set in a task.
+// Setting describes a setting of a task.
 type Setting struct{ Name, Default, Doc string }
 
-// Row is a task of the catalogue.
+// Row describes a task of the catalogue.
 type Row struct {
 	Name, Doc string
-	DataSets  []string // data sets that it can be made from; none: it is generated, or a setting says from what
+	DataSets  []string // data sets that the task can use; empty: generated, or named by a setting
 	Settings  []Setting
 	open      func(*settingsReader) (Source, error)
-	ask       func(*settingsReader, ModelInfo) (*Question, error) // nil: its models answer no single input
+	ask       func(*settingsReader, ModelInfo) (*Question, error) // nil: models of the task take no single input
 }
 
-// table is the catalogue, in the order that it is shown in.
+// table is the catalogue, in display order.
 var table = []Row{
 	{"shapes", "Fleuret's triangles and rectangles: set both of a kind to their mean height", nil, shapesSettings, openShapes, askShapes},
 	{"listops", "value of a nested expression, Long Range Arena's distribution", []string{"listops"}, listOpsSettings, openListOps, askExpression(17, listFirst)},
@@ -56,10 +56,11 @@ var table = []Row{
 	{ownName, "classes, numbers or labels of your texts", nil, ownSettings, openOwnTexts, askOwnText},
 }
 
-// IsText reports whether the task is that of a text, which is Windowed.
+// IsText reports whether the task predicts the tokens of a text. Its sources are
+// WindowSources.
 func (r Row) IsText() bool { return r.Name == CharLM || r.Name == ByteLM }
 
-// HasOwnClasses reports whether the data says the names of the classes.
+// HasOwnClasses reports whether the class names come from the data.
 func (r Row) HasOwnClasses() bool {
 	switch r.Name {
 	case ownName, seriesName, fastaName, "wav", "picture", "acsf1":
@@ -71,8 +72,8 @@ func (r Row) HasOwnClasses() bool {
 // Rows returns the catalogue.
 func Rows() []Row { return slices.Clone(table) }
 
-// Lookup returns the row of that name. The error for a name that is not there
-// lists those that are.
+// Lookup returns the row with a name. It returns an error that lists all names if there is no
+// such row.
 func Lookup(name string) (Row, error) {
 	var names []string
 	for _, r := range table {
@@ -84,8 +85,9 @@ func Lookup(name string) (Row, error) {
 	return Row{}, fmt.Errorf("task %q: unknown; there are: %s", name, strings.Join(names, ", "))
 }
 
-// Open returns the task of that name. The error for a setting that is not there
-// lists those of the task.
+// Open opens the task with a name. It returns an error if the name or a setting is unknown, a
+// value is out of range, or the data is missing or malformed. The error for an unknown
+// setting lists the task's settings.
 func Open(name string, o Options) (Source, error) {
 	row, err := Lookup(name)
 	if err != nil {
@@ -98,7 +100,7 @@ func Open(name string, o Options) (Source, error) {
 		s, err = row.open(op)
 	}
 	if op.err != nil {
-		err = op.err // what it led to says less
+		err = op.err // the first error is the most specific
 	}
 	if err != nil {
 		return nil, fmt.Errorf("task %s: %w", name, err)
@@ -106,14 +108,14 @@ func Open(name string, o Options) (Source, error) {
 	return s, nil
 }
 
-// settingsReader reads settings while a task is opened, and keeps the first error.
+// settingsReader reads the settings of a task and keeps the first error.
 type settingsReader struct {
 	Options
 	row *Row
 	err error
 }
 
-// refuseUnknown reports settings that the task does not have.
+// refuseUnknown sets err if a setting is unknown to the task.
 func (o *settingsReader) refuseUnknown() {
 	for _, name := range slices.Sorted(maps.Keys(o.Settings)) {
 		if !slices.ContainsFunc(o.row.Settings, func(s Setting) bool { return s.Name == name }) {
@@ -140,7 +142,7 @@ func (o *settingsReader) text(name string) string {
 	panic("task: a setting that the row does not have")
 }
 
-// int returns the value of a setting that is a whole number.
+// int returns the value of an integer setting. It sets err if the value is no integer.
 func (o *settingsReader) int(name string) int {
 	v := o.text(name)
 	n, err := strconv.Atoi(v)
@@ -150,7 +152,8 @@ func (o *settingsReader) int(name string) int {
 	return n
 }
 
-// bool returns the value of a setting that is true or false.
+// bool returns the value of a boolean setting. It sets err if the value is neither true nor
+// false.
 func (o *settingsReader) bool(name string) bool {
 	v := o.text(name)
 	if v != "true" && v != "false" && o.err == nil {
@@ -159,7 +162,8 @@ func (o *settingsReader) bool(name string) bool {
 	return v == "true"
 }
 
-// oneOf returns the value of a setting that is one of a few words.
+// oneOf returns the value of a setting with a fixed set of words. It sets err if the value is
+// none of them.
 func (o *settingsReader) oneOf(name string, words ...string) string {
 	v := o.text(name)
 	if !slices.Contains(words, v) && o.err == nil {
@@ -168,7 +172,7 @@ func (o *settingsReader) oneOf(name string, words ...string) string {
 	return v
 }
 
-// checkRange reports a setting outside its range.
+// checkRange returns an error if x is outside [lo, hi].
 func checkRange(name string, x, lo, hi int) error {
 	if x < lo || x > hi {
 		return fmt.Errorf("%s: it is %d, %d to %d are possible", name, x, lo, hi)

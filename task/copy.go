@@ -1,11 +1,11 @@
 package task
 
-// Copy is the task of repeating a sequence behind a separator (Katharopoulos et
-// al. 2020, section 4.1): w, separator, w, predicted token by token; the second w
-// is judged. All w of a task have one length.
+// Copy repeats a sequence after a separator (Katharopoulos et al. 2020, section 4.1). A sample
+// is w, separator, w, predicted token by token; only the second w has labels. Every w has the
+// same length.
 type Copy struct {
 	Symbols int // tokens 1 ≤ t ≤ Symbols; 0 is the separator
-	Length  int // of w
+	Length  int // tokens of w
 	Seed    uint64
 }
 
@@ -18,7 +18,7 @@ func openCopy(o *settingsReader) (Source, error) {
 	return NewCopy(Copy{Symbols: o.int("symbols"), Length: o.int("length"), Seed: o.Seed})
 }
 
-// NewCopy returns the generator.
+// NewCopy returns a generator of t's samples. It returns an error if a field is out of range.
 func NewCopy(t Copy) (*Copy, error) {
 	if err := checkRange("symbols", t.Symbols, 1, 1<<20); err != nil {
 		return nil, err
@@ -29,14 +29,15 @@ func NewCopy(t Copy) (*Copy, error) {
 	return &t, nil
 }
 
-// Spec returns what the samples are: the last token has no successor and is left
-// out.
+// Spec returns the specification of the samples. The last token has no successor and is
+// omitted.
 func (t *Copy) Spec() Spec {
 	return Spec{Name: "copy", Kind: Next, Metric: Accuracy, Vocab: t.Symbols + 1, Length: 2 * t.Length, Parts: 1,
 		Classes: t.Symbols + 1, Count: [3]int{Endless, Endless, Endless}}
 }
 
-// Sample sets s to a sequence and the tokens that come next.
+// Sample overwrites s with a sequence and its next tokens. It returns an error if the split
+// has no sample i.
 func (t *Copy) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -54,7 +55,7 @@ func (t *Copy) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are the commonest symbol.
+// Baselines scores the commonest symbol. It returns the errors of Sample.
 func (t *Copy) Baselines(n int) ([]Baseline, error) {
 	return runBaselines(func() (Baseline, error) { return scoreMajorityLabel(t, n) })
 }

@@ -17,27 +17,26 @@ import (
 	"github.com/farfield-ml/farfield/internal/machine"
 )
 
-// Corpus is text to learn from, and where it came from.
+// Corpus is a text with its origin.
 type Corpus struct {
-	Name    string // in words
+	Name    string // description of the origin
 	Text    []byte
-	Files   int // that the text was read from
+	Files   int // files that the text consists of
 	Skipped int // files that are not text
 }
 
-// binaryHead is how much of a file is searched for the NUL byte that text does
-// not have.
+// binaryHead is the number of leading bytes that are searched for NUL, which marks a binary
+// file.
 const binaryHead = 8 << 10
 
-// readPiece is the most bytes of a read.
+// readPiece bounds the bytes of one read.
 const readPiece = 1 << 20
 
-// ReadCorpus reads a file, or every text of a folder and of the folders in it,
-// one after another in the order of their names. Names that begin with a dot,
-// and what is neither file nor folder, are passed over; files that are not text
-// are skipped and counted: those with a NUL byte in their first 8 KiB, and with
-// utf8Only those that are not UTF-8. A file that is named itself is read
-// whatever it holds. Nothing to read is an error.
+// ReadCorpus reads a file, or all texts of a folder and its subfolders in the order of their
+// names. In a folder it ignores names that begin with a dot and everything but files and
+// folders. It skips and counts files with a NUL byte in their first 8 KiB and, if utf8Only is
+// set, files that are not UTF-8. A path to a file is read whatever the file contains. It
+// returns an error if a file cannot be read, the text is empty or exceeds the free memory.
 func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -57,7 +56,7 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 		}
 		return c, nil
 	}
-	// The walk does not follow links, and the folder itself may be one.
+	// WalkDir does not follow links, and path may be a link.
 	root, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
@@ -89,7 +88,7 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 	if err := checkRoom(path, size); err != nil {
 		return nil, err
 	}
-	// The text is appended in place: memory for a second copy is not needed.
+	// Append in place: no memory for a second copy.
 	c.Text = make([]byte, 0, size)
 	for _, name := range names {
 		before := len(c.Text)
@@ -118,8 +117,8 @@ func checkRoom(path string, size int64) error {
 	return nil
 }
 
-// appendFile appends the content of a file or pipe to dst, which has room for it unless
-// the file has grown. It waits for the writer of a pipe.
+// appendFile appends the content of a file or pipe to dst. Spare capacity of dst avoids a
+// copy. It waits for the writer of a pipe.
 func appendFile(dst []byte, name string) ([]byte, error) {
 	f, err := infile.OpenStream(context.Background(), name)
 	if err != nil {
@@ -128,7 +127,7 @@ func appendFile(dst []byte, name string) ([]byte, error) {
 	defer f.Close()
 	for {
 		if len(dst) == cap(dst) {
-			// At the end of a file of the expected size nothing is left to read.
+			// A file of the expected size ends here.
 			var more [1]byte
 			n, err := f.Read(more[:])
 			dst = append(dst, more[:n]...)
@@ -151,12 +150,13 @@ func appendFile(dst []byte, name string) ([]byte, error) {
 	}
 }
 
+// isBinary reports whether a text has a NUL byte in its first binaryHead bytes.
 func isBinary(text []byte) bool {
 	return bytes.IndexByte(text[:min(len(text), binaryHead)], 0) >= 0
 }
 
-// DefaultCorpus is the source of the Go toolchain that is installed, or, where
-// there is none, a text that the program writes itself.
+// DefaultCorpus returns the source of the installed Go toolchain. Without a toolchain it
+// returns a text of InventText.
 func DefaultCorpus() *Corpus {
 	root, err := findGoRoot()
 	if err == nil {
@@ -170,7 +170,8 @@ func DefaultCorpus() *Corpus {
 	return c
 }
 
-// findGoRoot returns the folder of the Go toolchain.
+// findGoRoot returns the folder of the Go toolchain. It returns an error if GOROOT is unset
+// and the go command fails.
 func findGoRoot() (string, error) {
 	if root := os.Getenv("GOROOT"); root != "" {
 		return root, nil
@@ -186,16 +187,15 @@ func findGoRoot() (string, error) {
 	return root, nil
 }
 
-// goSourceBytes and goFileBytes bound the Go source that is read; longer files
-// are tables.
+// goSourceBytes bounds the Go source in total, goFileBytes each file: longer files are tables.
 const (
 	goSourceBytes = 8 << 20
 	goFileBytes   = 128 << 10
 )
 
-// goSource reads the standard library of the toolchain in root, in the order of
-// the names and up to the file that would exceed goSourceBytes: without its
-// tests, its tables, and what is tied to one system or to the toolchain itself.
+// goSource reads the standard library of the toolchain in root. It omits tests, tables, and
+// packages of one system or of the toolchain itself. It reads files in the order of their
+// names and stops before goSourceBytes are exceeded.
 func goSource(root string) (*Corpus, error) {
 	src := filepath.Join(root, "src")
 	c := &Corpus{}

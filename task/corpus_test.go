@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// write makes files, and the folders that they need, in a new folder.
+// write writes files and their folders into a new folder.
 func write(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()

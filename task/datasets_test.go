@@ -20,7 +20,7 @@ func opens(t *testing.T, name string, files map[string][]byte, set map[string]st
 	return err
 }
 
-func TestSeries(t *testing.T) {
+func TestSeriesFilesAreReadAndMalformedOnesRefused(t *testing.T) {
 	const head = "@problemName p\n@timeStamps false\n@classLabel true off on\n@data\n"
 	train, test := head, head
 	for i := range 12 {
@@ -56,8 +56,8 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// electrocardiogram returns the files of a record of two leads, whose first is
-// high at each beat, every 50 samples.
+// electrocardiogram returns the files of a record of two leads. The first lead is high at each
+// beat, every 50 samples.
 func electrocardiogram(samples int) map[string][]byte {
 	var data, marks []byte
 	for i := range samples {
@@ -78,7 +78,7 @@ func electrocardiogram(samples int) map[string][]byte {
 	return map[string][]byte{"ecg/7.hea": []byte(head), "ecg/7.dat": data, "ecg/7.atr": marks}
 }
 
-func TestBeats(t *testing.T) {
+func TestSamplesNearBeatsAreLabelled(t *testing.T) {
 	set := map[string]string{"record": "7", "length": "40", "near": "3"}
 	folder := folderOf(t, electrocardiogram(2000))
 	src := openSource(t, "ecg", Options{Folder: folder, Seed: 5}, "record", "7", "length", "40", "near", "3")
@@ -121,7 +121,7 @@ func TestBeats(t *testing.T) {
 	}
 }
 
-func TestForecast(t *testing.T) {
+func TestForecastTargetsFollowInputs(t *testing.T) {
 	const rows = 8640 + 2*2880
 	table := func(rows int, at func(r int) (a, b float64)) []byte {
 		var b strings.Builder
@@ -169,7 +169,7 @@ func TestForecast(t *testing.T) {
 	}
 }
 
-// Reviews come from lists, or from the folders of the archive, with the same samples.
+// Lists of reviews and the folders of the archive give the same samples.
 func TestReviewsOfBothForms(t *testing.T) {
 	lists, archive := map[string][]byte{}, map[string][]byte{}
 	for _, part := range []string{"train", "test"} {
@@ -227,8 +227,8 @@ func TestReviewsOfBothForms(t *testing.T) {
 	}
 }
 
-// What is written as the arena's files is read as the same samples, and writing ends
-// where it is told to.
+// Files written in the arena's format are read as the same samples. Writing ends at the first
+// error of each.
 func TestWrittenFilesAreRead(t *testing.T) {
 	made := openSource(t, "listops", Options{Seed: 3}, "above", "5", "below", "60").(*ListOps)
 	dir, enough := t.TempDir(), errors.New("enough")
@@ -297,8 +297,8 @@ func TestWrittenFilesAreRead(t *testing.T) {
 	}
 }
 
-// Sheets have an image in each row; those between the first and the last may be missing.
-func TestSheetsOfImages(t *testing.T) {
+// A sheet has one image in each row. Sheets between the first and the last may be missing.
+func TestSheetsOfImagesMayBeMissing(t *testing.T) {
 	labels := bytes.Repeat([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 5100)
 	sheet := func(red byte) []byte {
 		return pngOf(t, 1024, 1000, func(x, y int) color.Color { return color.NRGBA{red, byte(y), byte(x), 255} })
@@ -330,7 +330,7 @@ func TestSheetsOfImages(t *testing.T) {
 	}
 }
 
-func TestPictureOfASample(t *testing.T) {
+func TestPictureIsTheSquareOfTheSample(t *testing.T) {
 	files := map[string][]byte{}
 	for i := range 20 {
 		files[fmt.Sprintf("%s/%d.png", []string{"a", "b"}[i%2], i)] = pngOf(t, 8, 8, func(x, y int) color.Color { return color.NRGBA{byte(10 * i), 0, 9, 255} })
@@ -350,7 +350,7 @@ func TestPictureOfASample(t *testing.T) {
 	}
 }
 
-func TestCatalogue(t *testing.T) {
+func TestCatalogueIsACopyAndLookupFindsRows(t *testing.T) {
 	rows := Rows()
 	for _, r := range rows {
 		got, err := Lookup(r.Name)

@@ -1,8 +1,8 @@
-// Package task is the catalogue of what there is to learn: one file each. A task
-// reads or makes its data, and says by which simple means a model must do better.
+// Package task is the catalogue of training tasks, one file each. A task reads or generates its
+// data and scores simple baselines that a model has to beat.
 //
-// Open has sources of samples: their Spec says what a sample holds, and sample i of
-// a split is a function of the seed and i.
+// Open returns a Source. Its Spec describes the samples; sample i of a split is a function of
+// the seed and i.
 //
 //	name       sample                               target                judged by  baselines
 //	shapes     signal of 100 numbers                signal                MSE        mean, input
@@ -31,7 +31,7 @@
 //	picture    your pictures                        class                 accuracy   nearest mean
 //	file       your texts                           class, number, label  as it is   naive Bayes, mean, label of the token
 //
-// Ask has the same tasks without their data, for inputs that a model did not learn from.
+// Ask returns a task without its data, for new inputs to a trained model.
 //
-// Texts are Windowed: a model is taught windows of any length from any place.
+// A text is a WindowSource: training windows have any length and begin anywhere.
 package task

@@ -7,16 +7,15 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// ECG is the task of saying for each sample of an electrocardiogram whether a
-// beat is near, from both leads in mV. Of the record the first eight tenths are
-// to learn from, from any sample on; of the next tenth and the last each window
-// of the length is there to choose and to be judged by.
+// ECG labels each sample of an electrocardiogram by whether a beat is near, from all leads in
+// mV. The first eight tenths of the record are training data, where windows begin anywhere.
+// The next tenth is the validation set and the last the test set, in consecutive windows.
 type ECG struct {
-	length int
+	length int // samples of a window
 	seed   uint64
-	values []float32 // [samples, signals]
+	values []float32 // [samples, leads]
 	leads  int
-	near   []int32 // [samples]: 1 near a beat
+	labels []int32 // [samples]: 1 near a beat
 }
 
 var ecgSettings = []Setting{
@@ -33,8 +32,9 @@ func openECG(o *settingsReader) (Source, error) {
 	return OpenECG(path, o.int("length"), o.int("near"), o.Seed)
 }
 
-// OpenECG reads a WFDB record by the path of its header; its annotations are in
-// the file .atr beside it.
+// OpenECG reads a WFDB record by the path of its header and the annotations in the file .atr
+// beside it. near is the number of samples on each side of a beat that get label 1. It
+// returns an error if a file is malformed or a tenth of the record is shorter than length.
 func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
 	if err := checkRange("length", length, 1, 1<<20); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &ECG{length: length, seed: seed, leads: len(r.Samples), near: make([]int32, r.Length)}
+	t := &ECG{length: length, seed: seed, leads: len(r.Samples), labels: make([]int32, r.Length)}
 	t.values = interleaveLeads(r)
 	for _, a := range marks {
 		if _, ok := a.Beat(); !ok {
@@ -61,7 +61,7 @@ func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
 		}
 		at := int(a.Sample)
 		for i := max(at-near, 0); i <= min(at+near, r.Length-1); i++ {
-			t.near[i] = 1
+			t.labels[i] = 1
 		}
 	}
 	if n := r.Length / 10; n < length {
@@ -70,7 +70,7 @@ func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
 	return t, nil
 }
 
-// interleaveLeads returns the samples of a record, those of all signals at a time.
+// interleaveLeads returns the samples of a record as [samples, leads].
 func interleaveLeads(r *dataset.Recording) []float32 {
 	values := make([]float32, 0, r.Length*len(r.Samples))
 	for i := range r.Length {
@@ -81,34 +81,35 @@ func interleaveLeads(r *dataset.Recording) []float32 {
 	return values
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *ECG) Spec() Spec {
-	tenth := len(t.near) / 10
+	tenth := len(t.labels) / 10
 	return Spec{Name: "ecg", Kind: Labels, Metric: Accuracy, Channels: t.leads, Length: t.length, Parts: 1, Classes: 2,
 		Count: [3]int{Endless, tenth / t.length, tenth / t.length}}
 }
 
-// Sample sets s to a window.
+// Sample overwrites s with a window. It returns an error if the split has no sample i.
 func (t *ECG) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	tenth := len(t.near) / 10
-	at := len(t.near) - 2*tenth + i*t.length
+	tenth := len(t.labels) / 10
+	at := len(t.labels) - 2*tenth + i*t.length
 	switch split {
 	case Train:
-		at = newDraws(t.seed, split, i).intn(len(t.near) - 2*tenth - t.length + 1)
+		at = newDraws(t.seed, split, i).intn(len(t.labels) - 2*tenth - t.length + 1)
 	case Test:
 		at += tenth
 	}
 	s.Values = append(s.Values, t.values[at*t.leads:][:t.length*t.leads]...)
-	s.Labels = append(s.Labels, t.near[at:][:t.length]...)
+	s.Labels = append(s.Labels, t.labels[at:][:t.length]...)
 	return nil
 }
 
-// Baselines are the commonest label, and a threshold of the first lead.
+// Baselines scores the commonest label and a threshold of the first lead. It returns the
+// errors of Sample.
 func (t *ECG) Baselines(n int) ([]Baseline, error) {
 	var x []float64
 	var y []int32

@@ -8,21 +8,21 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// ETT is Informer's task of forecasting electricity transformers by the hour
-// (Zhou et al. 2021): all columns of the next hours from all columns of the hours
-// before. The first 8640 rows are to learn from, 2880 to choose by, 2880 to be
-// judged by; columns are standardised by mean and deviation of the first part.
+// ETT forecasts electricity transformers by the hour, as Informer does (Zhou et al. 2021): all
+// columns of the next hours from all columns of the hours before. Training, validation and
+// test sets are 8640, 2880 and 2880 consecutive rows. Columns are standardised by the training
+// set.
 type ETT struct {
-	input, horizon int
+	input, horizon int // hours
 	columns        int
 	values         []float32 // [rows, columns]
-	scales         Scales    // of the columns
+	scales         Scales    // [columns]
 }
 
 // Scales returns mean and deviation of the columns.
 func (t *ETT) Scales() *Scales { return &t.scales }
 
-// ettRows are where the parts end.
+// ettRows are the rows at which the splits end.
 var ettRows = [3]int{8640, 8640 + 2880, 8640 + 2*2880}
 
 var ettSettings = []Setting{
@@ -38,7 +38,8 @@ func openETT(o *settingsReader) (Source, error) {
 	return OpenETT(path, o.int("input"), o.int("horizon"))
 }
 
-// OpenETT reads an hourly file.
+// OpenETT reads an hourly file. It returns an error if a length is out of range, the file has
+// too few rows, or a column is constant in the training set.
 func OpenETT(path string, input, horizon int) (*ETT, error) {
 	if err := checkRange("horizon", horizon, 1, 2880); err != nil {
 		return nil, err
@@ -76,8 +77,8 @@ func OpenETT(path string, input, horizon int) (*ETT, error) {
 	return t, nil
 }
 
-// Spec returns what the samples are. A target is [horizon, columns]; what is seen
-// may reach back into the part before.
+// Spec returns the specification of the samples. A target is [horizon, columns]. Inputs of
+// the validation and test sets begin in the split before.
 func (t *ETT) Spec() Spec {
 	s := Spec{Name: "ett", Kind: Regression, Metric: MSE, Channels: t.columns, Length: t.input, Parts: 1, Outputs: t.horizon * t.columns}
 	s.Count[Train] = ettRows[Train] - t.input - t.horizon + 1
@@ -86,14 +87,15 @@ func (t *ETT) Spec() Spec {
 	return s
 }
 
-// Sample sets s to hours and those that follow.
+// Sample overwrites s with input [input, columns] and target [horizon, columns]. It returns
+// an error if the split has no sample i.
 func (t *ETT) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
 		return err
 	}
 	s.reset()
-	at := i // of the first hour that is seen
+	at := i // row of the first input hour
 	if split != Train {
 		at += ettRows[split-1] - t.input
 	}
@@ -102,8 +104,8 @@ func (t *ETT) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are the mean, the last hour that is seen, and the last day, over and
-// over.
+// Baselines scores the mean, the last input hour repeated, and the last input day repeated.
+// It returns the errors of Sample.
 func (t *ETT) Baselines(n int) ([]Baseline, error) {
 	before := func(period int) func(s *Sample, i int) float64 {
 		return func(s *Sample, i int) float64 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fastaOf are records of two classes, which folder, file, header and a table say.
+// fastaOf writes records of two classes, labelled by folder, file, header and table.
 func fastaOf(t *testing.T) string {
 	t.Helper()
 	files, table := map[string][]byte{}, "name,label\n"
@@ -29,7 +29,7 @@ func fastaOf(t *testing.T) string {
 	return filepath.Join(folderOf(t, files), "data")
 }
 
-func TestFASTALabels(t *testing.T) {
+func TestFASTALabelsComeFromFolderFileHeaderOrTable(t *testing.T) {
 	dir := fastaOf(t)
 	for _, label := range []string{"folder", "file", "word:2", "key:species", "labels.csv"} {
 		for _, as := range []string{"records", "windows"} {
@@ -55,7 +55,7 @@ func TestFASTALabels(t *testing.T) {
 	}
 }
 
-func TestFASTARefuses(t *testing.T) {
+func TestFASTARefusesBadLabels(t *testing.T) {
 	dir := fastaOf(t)
 	for _, c := range []struct {
 		set  []string

@@ -18,10 +18,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 )
 
-// The tasks of files keep their promise on the real data sets, and their baselines
-// score what such means do: known values are those of tables over Tiny Shakespeare
-// (3.347 and 2.484 nats) and of the nearest series of ACSF1 (0.54).
-func TestSharedSources(t *testing.T) {
+// Tasks of the real data sets keep the contract of Source, and their baselines have plausible
+// scores. Known values: n-gram models of Tiny Shakespeare (3.347 and 2.484 nats), nearest
+// series of ACSF1 (0.54).
+func TestRealDataSetsHaveKnownBaselines(t *testing.T) {
 	folder := sharedData(t)
 	for _, c := range []struct {
 		args  []string
@@ -67,7 +67,7 @@ func TestSharedSources(t *testing.T) {
 	}
 }
 
-// folderOf makes files in a new folder.
+// folderOf writes files into a new folder.
 func folderOf(t testing.TB, files map[string][]byte) string {
 	t.Helper()
 	text := map[string]string{}
@@ -95,7 +95,7 @@ func idx(shape []int, data []byte) []byte {
 	return append(b, data...)
 }
 
-func TestMNISTPatches(t *testing.T) {
+func TestMNISTPatchesAreRowByRow(t *testing.T) {
 	pixels := make([]byte, 20*784)
 	for i := range pixels {
 		pixels[i] = byte(i)
@@ -142,7 +142,7 @@ func TestMNISTPatches(t *testing.T) {
 	}
 }
 
-func TestImageOfBatches(t *testing.T) {
+func TestBatchesOfCIFARBecomeGrey(t *testing.T) {
 	files := map[string][]byte{}
 	for b := range 6 {
 		var batch []byte
@@ -174,9 +174,9 @@ func TestImageOfBatches(t *testing.T) {
 	}
 }
 
-// Tokens are one level behind the targets, channels of a pixel follow each other, and
-// means of squares are rounded.
-func TestPixels(t *testing.T) {
+// Tokens are one level behind the targets, the channels of a pixel are adjacent, and means of
+// squares are rounded.
+func TestPixelTokensTrailTargets(t *testing.T) {
 	pixels := make([]byte, 20*784)
 	for i := range pixels {
 		pixels[i] = byte(i * i / 7)
@@ -194,8 +194,8 @@ func TestPixels(t *testing.T) {
 	}
 }
 
-// Levels of all of MNIST: known values are 8, 1.967, 1.689 and 1.261 bits.
-func TestLevelsOfDigits(t *testing.T) {
+// Known values for all levels of MNIST are 8, 1.967, 1.689 and 1.261 bits.
+func TestLevelsOfMNISTHaveKnownBits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads all images several times")
 	}
@@ -211,9 +211,8 @@ func TestLevelsOfDigits(t *testing.T) {
 	}
 }
 
-// What a key tells is taken off: where every level is told by its place, nothing is
-// left but the hundredths.
-func TestPixelHistograms(t *testing.T) {
+// Where the position determines every level, only the cost of the initial counts remains.
+func TestHistogramByPositionPredictsFixedLevels(t *testing.T) {
 	m := &dataset.Images{Height: 4, Width: 4, Channels: 3, Labels: make([]byte, 20)}
 	for i := range 20 * 48 {
 		m.Pixels = append(m.Pixels, byte(5*(i%48)))
@@ -241,7 +240,7 @@ func TestPixelHistograms(t *testing.T) {
 	}
 }
 
-func TestRetrieval(t *testing.T) {
+func TestRetrievalPairsAreCutAndLabelled(t *testing.T) {
 	const row = "1.0\ta\tb\tone two three\ttwo one\n0\tc\td\tred\tblue\n"
 	dir := folderOf(t, map[string][]byte{
 		"aan/new_aan_pairs.train.tsv": []byte(row), "aan/new_aan_pairs.eval.tsv": []byte(row), "aan/new_aan_pairs.test.tsv": []byte(row),
@@ -258,9 +257,8 @@ func TestRetrieval(t *testing.T) {
 	}
 }
 
-// Films to learn from are not among those to choose by, and both reviews are of
-// the same film where they should be.
-func TestFilms(t *testing.T) {
+// Training and validation films are disjoint, and both reviews of class 1 rate the same film.
+func TestFilmsOfSplitsAreDisjoint(t *testing.T) {
 	var train, test strings.Builder
 	for film := range 40 {
 		for r := range 2 {
@@ -339,7 +337,7 @@ func TestGenomeHoldsChromosomesOut(t *testing.T) {
 	}
 }
 
-func TestSounds(t *testing.T) {
+func TestSoundsAverageChannels(t *testing.T) {
 	le := binary.LittleEndian
 	wav := func(channels int, data ...int16) []byte {
 		f := le.AppendUint16([]byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00"), uint16(channels))
@@ -396,7 +394,7 @@ func pngOf(t testing.TB, w, h int, at func(x, y int) color.Color) []byte {
 	return b.Bytes()
 }
 
-func TestPictures(t *testing.T) {
+func TestPicturesOfAnySizeBecomeSquares(t *testing.T) {
 	files := map[string][]byte{}
 	for i := range 40 {
 		for _, class := range []string{"cats", "dogs"} {
@@ -423,7 +421,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-func TestScale(t *testing.T) {
+func TestResizedPixelIsTheMeanOfItsArea(t *testing.T) {
 	p := &dataset.Picture{Height: 2, Width: 3, Pixels: []byte{0, 0, 0, 90, 90, 90, 30, 30, 30, 60, 60, 60, 0, 0, 0, 0, 0, 0}}
 	// A square of one pixel is the mean of all; one of two shares the middle column.
 	if got := resizePicture(p, 1); !bytes.Equal(got, []byte{30, 30, 30}) {
@@ -437,7 +435,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-func TestOwnTexts(t *testing.T) {
+func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 	var csv, jsonl, tags strings.Builder
 	csv.WriteString("id,review,stars\n")
 	tags.WriteString("text\tlabel\n")
@@ -502,7 +500,7 @@ func TestOwnTexts(t *testing.T) {
 	}
 }
 
-func TestReleasedPathfinder(t *testing.T) {
+func TestReleasedPathfinderOmitsEmptyFiles(t *testing.T) {
 	files := map[string][]byte{}
 	var meta strings.Builder
 	for i := range 30 {
@@ -535,7 +533,7 @@ func TestReleasedPathfinder(t *testing.T) {
 	}
 }
 
-func TestTextWindows(t *testing.T) {
+func TestTextLabelsAreTheNextTokens(t *testing.T) {
 	path := filepath.Join(folderOf(t, map[string][]byte{"x.txt": bytes.Repeat([]byte("abcdefghij"), 40)}), "x.txt")
 	for _, name := range []string{"charlm", "bytelm"} {
 		src := openSource(t, name, Options{}, "data", path, "length", "7")
@@ -585,7 +583,7 @@ func FuzzColumns(f *testing.F) {
 	})
 }
 
-// What metadata name lies in their folder.
+// Names in metadata stay inside their folder.
 func FuzzMetadata(f *testing.F) {
 	f.Add("imgs/0 sample_0.png 0 1\n")
 	f.Add("../.. etc 0 1\n/ etc 0 0\n\x93NUMPY")

@@ -8,10 +8,11 @@ import (
 	"strings"
 )
 
-// ErrNoData is in the errors of tasks whose data set is not at hand.
+// ErrNoData is wrapped by the errors of tasks whose data set is missing.
 var ErrNoData = errors.New("farfield data fetches and makes data sets")
 
-// findFile returns the path of the first of names that is in a folder.
+// findFile returns the path of the first name that exists in a folder. It returns an error
+// that wraps ErrNoData if none does.
 func findFile(folder string, names ...string) (string, error) {
 	for _, name := range names {
 		path := filepath.Join(folder, filepath.FromSlash(name))

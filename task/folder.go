@@ -11,22 +11,23 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// classFolder is a folder with a folder of files for each class, or with such
-// folders train, valid and test in it.
+// classFolder lists a folder that has one folder of files per class, or has such folders in
+// train, valid and test.
 type classFolder struct {
 	classes []string
-	files   [3][]classFile
+	files   [3][]classFile // by split
 }
 
+// classFile is a file with the number of its class.
 type classFile struct {
 	path  string
 	class int32
 }
 
-// readClassFolder lists the files whose names end in one of the suffixes, in the
-// order of their names; names that begin with a dot are passed over. Where there
-// is no folder train, a tenth of the files is there to choose by and a tenth to be
-// judged by, drawn by the seed and the file's place in the list.
+// readClassFolder lists the files with one of the suffixes, in the order of their names. It
+// ignores names that begin with a dot. Without a folder train the seed and the file's index
+// draw a tenth of the files for each of validation and test. It returns an error if there are
+// fewer than two classes or no training files.
 func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder, error) {
 	c := &classFolder{}
 	if _, err := os.Stat(filepath.Join(root, "train")); err == nil {
@@ -71,7 +72,7 @@ func readClassFolder(root string, seed uint64, suffixes ...string) (*classFolder
 	return c, c.checkClasses(root, suffixes)
 }
 
-// splitOf draws the split of item i: eight, one and one of ten.
+// splitOf draws the split of item i, with probabilities 0.8, 0.1 and 0.1.
 func splitOf(seed uint64, i int) Split {
 	switch rng.New(seed).Fold(3).Intn(uint64(i), 10) {
 	case 0:
@@ -82,6 +83,7 @@ func splitOf(seed uint64, i int) Split {
 	return Train
 }
 
+// checkClasses returns an error if there are fewer than two classes or no training files.
 func (c *classFolder) checkClasses(root string, suffixes []string) error {
 	if len(c.classes) < 2 || len(c.files[Train]) == 0 {
 		return fmt.Errorf("%s: it holds %d folders with %d files %s to learn from; a folder for each of two classes or more is needed",
@@ -90,11 +92,12 @@ func (c *classFolder) checkClasses(root string, suffixes []string) error {
 	return nil
 }
 
+// countSamples returns the number of files by split.
 func (c *classFolder) countSamples() [3]int {
 	return [3]int{len(c.files[0]), len(c.files[1]), len(c.files[2])}
 }
 
-// listFolders lists the folders in dir by name.
+// listFolders returns the names of the folders in dir, sorted.
 func listFolders(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -109,7 +112,7 @@ func listFolders(dir string) ([]string, error) {
 	return names, nil
 }
 
-// appendFiles appends the files in dir and in the folders in it.
+// appendFiles appends the files in dir and its subfolders that have one of the suffixes.
 func appendFiles(list []classFile, dir string, class int32, suffixes []string) ([]classFile, error) {
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -132,5 +135,5 @@ func appendFiles(list []classFile, dir string, class int32, suffixes []string) (
 	return list, err
 }
 
-// isClassOrdered says that a source of the files has them in the order of their classes.
+// isClassOrdered returns true: files are listed in the order of their classes.
 func (c *classFolder) isClassOrdered() bool { return true }

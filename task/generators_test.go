@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestExpression(t *testing.T) {
+func TestExpressionIsParsedEvaluatedAndWritten(t *testing.T) {
 	const flat = "[SM 3 [MED 9 4 ] [MAX 1 2 [MIN 7 8 ] ] [MED 1 2 6 9 ] ]"
 	tokens, err := ParseExpression(nil, flat)
 	if err != nil {
@@ -43,9 +43,8 @@ func TestExpression(t *testing.T) {
 	}
 }
 
-// The files that the official generator wrote: every row is worth what it says,
-// and is written as it was.
-func TestOfficialListOps(t *testing.T) {
+// Rows of the official generator have the value in the file, and are written back unchanged.
+func TestOfficialListOpsRowsHaveTheirValue(t *testing.T) {
 	folder := filepath.Join(sharedData(t), "listops")
 	src, err := OpenListOps(folder)
 	if err != nil {
@@ -71,7 +70,7 @@ func TestOfficialListOps(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("official: %v", list)
-	made, err := NewListOps(ListOps{Above: 500, Below: 2000, Seed: 1})
+	made, err := NewListOps(ListOps{LowerBound: 500, UpperBound: 2000, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,10 +80,10 @@ func TestOfficialListOps(t *testing.T) {
 	t.Logf("own: %v", list)
 }
 
-// The generator has the distribution that 5,000 rows of the official one have:
-// quantiles of the length, classes, root operators.
-func TestListOpsDistribution(t *testing.T) {
-	src, err := NewListOps(ListOps{Above: 500, Below: 2000, Seed: 3})
+// Quantiles of the length, classes and root operators match 5,000 rows of the official
+// generator.
+func TestListOpsHasTheOfficialDistribution(t *testing.T) {
+	src, err := NewListOps(ListOps{LowerBound: 500, UpperBound: 2000, Seed: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,10 +220,9 @@ func TestMQARCanBeAnswered(t *testing.T) {
 	}
 }
 
-// Reference levels that facts of the task give: mean of the targets 32.9, the
-// input itself 6.34; a share of 0.163 of drawings is taken; the signals' mean and
-// deviation are 3.33 and 6.26.
-func TestShapesLevels(t *testing.T) {
+// Reference values of the task: mean of the targets 32.9, input itself 6.34, acceptance rate of
+// drawings 0.163, mean and deviation of signals 3.33 and 6.26.
+func TestShapesHasReferenceBaselines(t *testing.T) {
 	src := openSource(t, "shapes", Options{Seed: 5})
 	list, err := src.Baselines(1000)
 	if err != nil {

@@ -8,28 +8,27 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Genome is the task of telling the species of a window of DNA, of four: E. coli,
-// C. elegans, D. melanogaster, A. thaliana, each as likely as another. Of a
-// species with three records (chromosomes) or more that are longer than a window,
-// the longest but one is there to be judged by, the next to choose by, the others
-// to learn from; of one with fewer the last tenth of each, the tenth before it,
-// and what is before that. It is easy by counting k-mers.
+// Genome classifies the species of a window of DNA: E. coli, C. elegans, D. melanogaster or A.
+// thaliana, with equal probability. Records (chromosomes) shorter than a window are ignored.
+// With three records or more, the second longest is the test set, the third the validation
+// set, all others the training set. With fewer, each record is divided 8:1:1 in that order of
+// training, validation and test. Counting k-mers solves the task.
 type Genome struct {
 	name    string
 	classes []string
-	length  int
+	length  int // bases of a window
 	seed    uint64
-	regions [3][][][]byte // of each split and species
+	regions [3][][][]byte // by split, species and record
 }
 
-// genomes are the files of the species.
+// genomes are the file names of the species.
 var genomes = []string{"GCF_000005845.2_ASM584v2_genomic.fna", "C.elegans.fa", "D.melanogaster.fa", "A.thaliana.fa"}
 
 var species = []string{"E. coli", "C. elegans", "D. melanogaster", "A. thaliana"}
 
 var genomeSettings = []Setting{{"length", "1024", "bases of a window"}}
 
-// askGenome asks for the species of the first bases of a record.
+// askGenome returns the question for the species of a record's first bases.
 func askGenome(o *settingsReader, _ ModelInfo) (*Question, error) {
 	return askRecords(species, o.int("length"), baseTokens, 6)
 }
@@ -38,7 +37,8 @@ func openGenome(o *settingsReader) (Source, error) {
 	return OpenGenome(filepath.Join(o.Folder, "genome"), o.int("length"), o.Seed)
 }
 
-// OpenGenome reads a FASTA file of each species in a folder, plain or gzip.
+// OpenGenome reads one FASTA file per species in a folder, plain or gzip. It returns an error
+// if a file is missing or malformed, or a split is shorter than a window.
 func OpenGenome(folder string, length int, seed uint64) (*Genome, error) {
 	if err := checkRange("length", length, 1, 1<<20); err != nil {
 		return nil, err
@@ -60,7 +60,8 @@ func OpenGenome(folder string, length int, seed uint64) (*Genome, error) {
 	return t, nil
 }
 
-// addSpecies divides the records of a species.
+// addSpecies divides the records of a species among the splits. It returns an error if a
+// split is shorter than a window.
 func (t *Genome) addSpecies(records []dataset.Record) error {
 	records = slices.DeleteFunc(records, func(r dataset.Record) bool { return len(r.Bases) < t.length })
 	slices.SortStableFunc(records, func(a, b dataset.Record) int { return len(b.Bases) - len(a.Bases) })
@@ -90,14 +91,14 @@ func (t *Genome) addSpecies(records []dataset.Record) error {
 	return nil
 }
 
-// Spec returns what the samples are: tokens 1 to 4 are A, C, G, T, 5 is another
-// letter, 0 is left to padding.
+// Spec returns the specification of the samples. Tokens 1 to 4 are A, C, G and T, 5 is any
+// other letter, 0 is padding.
 func (t *Genome) Spec() Spec {
 	return Spec{Name: t.name, Kind: Class, Metric: Accuracy, Vocab: 6, Length: t.length, Parts: 1, Classes: len(t.classes),
 		Count: [3]int{Endless, Endless, Endless}}
 }
 
-// baseTokens are the tokens of letters, of either case.
+// baseTokens maps letters of either case to tokens.
 var baseTokens = func() *[256]int32 {
 	t := new([256]int32)
 	for i := range t {
@@ -112,7 +113,7 @@ var baseTokens = func() *[256]int32 {
 // ClassNames returns the names of the species.
 func (t *Genome) ClassNames() []string { return slices.Clone(t.classes) }
 
-// Sample sets s to a window.
+// Sample overwrites s with a window. It returns an error if the split has no sample i.
 func (t *Genome) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -122,7 +123,7 @@ func (t *Genome) Sample(s *Sample, split Split, i int) error {
 	d := newDraws(t.seed, split, i)
 	class := d.intn(len(t.classes))
 	s.Class = int32(class)
-	// Every window of the species is as likely as another.
+	// All windows of a species have the same probability.
 	windows := 0
 	for _, r := range t.regions[split][class] {
 		windows += len(r) - t.length + 1
@@ -141,10 +142,11 @@ func (t *Genome) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// kmerLength is the length of the words that are counted.
+// kmerLength is the length of the words that the baseline counts.
 const kmerLength = 6
 
-// Baselines are the commonest class, and naive Bayes over words of six bases.
+// Baselines scores the commonest class and naive Bayes over words of six bases. It returns
+// the errors of Sample.
 func (t *Genome) Baselines(n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return scoreMajority(t, n) },
@@ -154,7 +156,7 @@ func (t *Genome) Baselines(n int) ([]Baseline, error) {
 	)
 }
 
-// eachKmer calls f with each word of k tokens up to last.
+// eachKmer calls f with each run of k tokens that are at most last. f must not keep the word.
 func eachKmer(tokens []int32, k int, last int32, f func([]byte)) {
 	var word []byte
 	for _, b := range tokens {

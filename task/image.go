@@ -8,9 +8,9 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Image is the Long Range Arena's task of telling CIFAR-10's images apart by
-// their 1024 grey values, row by row, as tokens. Of the 50,000 images to learn
-// from the last 5,000 are there to choose by; 10,000 to be judged by.
+// Image classifies CIFAR-10's images by their 1024 grey values, row by row, as tokens (Long
+// Range Arena). The last 5,000 of the 50,000 training images are the validation set; 10,000
+// are the test set.
 type Image struct{ images }
 
 func openImage(o *settingsReader) (Source, error) {
@@ -27,15 +27,16 @@ func askImage(*settingsReader, ModelInfo) (*Question, error) {
 	return askPicture(32, 0, false, cifarClasses, len(cifarClasses)), nil
 }
 
-// OpenImage reads CIFAR-10 from a folder, as readCIFAR10 does.
+// OpenImage reads CIFAR-10 from a folder: binary batches, or sheets of PNG with labels. It
+// returns an error if files are missing or malformed.
 func OpenImage(folder string) (*Image, error) {
 	m, err := readCIFAR10(folder, toGrey)
 	return &Image{m}, err
 }
 
-// readCIFAR10 reads the binary batches in a folder, or in its cifar-10-batches-bin,
-// or sheets: cifar10_batch_0.png and on to learn from, cifar10_batch_50.png to be
-// judged by, and labels_51000.bin. Of each file it keeps what keep returns.
+// readCIFAR10 reads the binary batches in a folder or in its cifar-10-batches-bin, or else
+// sheets with labels_51000.bin: cifar10_batch_0.png and on for training, cifar10_batch_50.png
+// for test. keep converts the images of each file.
 func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (images, error) {
 	var t images
 	if bin, err := findFile(folder, "data_batch_1.bin", "cifar-10-batches-bin/data_batch_1.bin"); err == nil {
@@ -91,8 +92,8 @@ func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (ima
 	return t, nil
 }
 
-// toGrey returns images of red, green and blue in the grey of tf.image's
-// rgb_to_grayscale: trunc(255.5·(0.2989 R + 0.5870 G + 0.1140 B)/255).
+// toGrey converts RGB images to grey, as tf.image.rgb_to_grayscale does:
+// trunc(255.5·(0.2989 R + 0.5870 G + 0.1140 B)/255).
 func toGrey(m *dataset.Images) *dataset.Images {
 	g := &dataset.Images{Height: m.Height, Width: m.Width, Channels: 1, Labels: m.Labels, Pixels: make([]byte, len(m.Pixels)/3)}
 	for i := range g.Pixels {
@@ -101,17 +102,18 @@ func toGrey(m *dataset.Images) *dataset.Images {
 	return g
 }
 
-// GreyLevel returns the grey of a pixel.
+// GreyLevel returns the grey level of an RGB pixel.
 func GreyLevel(r, g, b byte) byte {
 	return byte(255.5 / 255 * (0.2989*float64(r) + 0.5870*float64(g) + 0.1140*float64(b)))
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *Image) Spec() Spec {
 	return Spec{Name: "image", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 1024, Parts: 1, Classes: 10, Count: t.countSamples()}
 }
 
-// Sample sets s to the grey values of an image.
+// Sample overwrites s with the grey values of an image. It returns an error if the split has
+// no sample i.
 func (t *Image) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -126,5 +128,6 @@ func (t *Image) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are the commonest class, and the class whose mean image is nearest.
+// Baselines scores the commonest class and the class with the nearest mean image. It returns
+// the errors of Sample.
 func (t *Image) Baselines(n int) ([]Baseline, error) { return imageBaselines(t, n) }

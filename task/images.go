@@ -2,13 +2,12 @@ package task
 
 import "github.com/farfield-ml/farfield/dataset"
 
-// images are what a set of images has to learn from and to be judged by. The last
-// tenth of the former is there to choose by.
+// images holds the images of a data set. The last tenth of train is the validation set.
 type images struct {
 	train, test *dataset.Images
 }
 
-// setPart puts images into one of the parts.
+// setPart sets the test images, or the training images.
 func (m *images) setPart(test bool, part *dataset.Images) {
 	if test {
 		m.test = part
@@ -17,7 +16,8 @@ func (m *images) setPart(test bool, part *dataset.Images) {
 	}
 }
 
-// appendPart puts images behind those of a part.
+// appendPart appends to the test images, or to the training images. It returns an error if
+// the sizes of the images differ.
 func (m *images) appendPart(test bool, part *dataset.Images) error {
 	have := m.train
 	if test {
@@ -30,13 +30,13 @@ func (m *images) appendPart(test bool, part *dataset.Images) error {
 	return have.Append(part)
 }
 
-// countSamples returns the samples of each split.
+// countSamples returns the number of samples by split.
 func (m *images) countSamples() [3]int {
 	n := m.train.N()
 	return [3]int{n - n/10, n / 10, m.test.N()}
 }
 
-// locateImage returns where image i of a split lies.
+// locateImage returns the images that hold image i of a split, and its index among them.
 func (m *images) locateImage(split Split, i int) (*dataset.Images, int) {
 	switch split {
 	case Test:
@@ -48,7 +48,8 @@ func (m *images) locateImage(split Split, i int) (*dataset.Images, int) {
 	return m.train, i
 }
 
-// Picture returns an image in grey.
+// Picture returns image i of a split in grey. It returns an error if the split has no image
+// i.
 func (m *images) Picture(split Split, i int) (*dataset.Images, error) {
 	spec := Spec{Name: "picture", Count: m.countSamples()}
 	if err := spec.checkIndex(split, i); err != nil {
@@ -58,7 +59,7 @@ func (m *images) Picture(split Split, i int) (*dataset.Images, error) {
 	return onePicture(all.Height, all.Width, all.Channels, all.At(i)), nil
 }
 
-// onePicture returns an image of one channel or of red, green and blue in grey.
+// onePicture returns an image of one channel, or an RGB image converted to grey.
 func onePicture(height, width, channels int, pixels []byte) *dataset.Images {
 	m := &dataset.Images{Height: height, Width: width, Channels: channels, Pixels: pixels}
 	if channels == 3 {
@@ -67,9 +68,8 @@ func onePicture(height, width, channels int, pixels []byte) *dataset.Images {
 	return m
 }
 
-// appendPatches appends the square patches of an image, from 0 to 1: patch by
-// patch row by row, the pixels of each row by row, their channels beside each
-// other. The side divides height and width.
+// appendPatches appends the square patches of an image [height, width, channels], scaled to
+// [0, 1], as [height/side, width/side, side, side, channels]. side divides height and width.
 func appendPatches(values []float32, pixels []byte, height, width, channels, side int) []float32 {
 	for top := 0; top < height; top += side {
 		for left := 0; left < width; left += side {

@@ -1,10 +1,10 @@
 package task
 
-// Induction is the task of saying, where a special token appears again at the
-// end, what followed it the first time (Olsson et al. 2022; with these sizes Fu et
-// al. 2023, and Gu and Dao 2023 with length 256 and 16 symbols).
+// Induction recalls the token that followed a special token, which appears a second time at
+// the end (Olsson et al. 2022; with these sizes Fu et al. 2023, and Gu and Dao 2023 with
+// length 256 and 16 symbols).
 type Induction struct {
-	Symbols int // tokens 0 ≤ t < Symbols; the special one is Symbols
+	Symbols int // tokens 0 ≤ t < Symbols; the special token is Symbols
 	Length  int
 	Seed    uint64
 }
@@ -18,7 +18,8 @@ func openInduction(o *settingsReader) (Source, error) {
 	return NewInduction(Induction{Symbols: o.int("symbols"), Length: o.int("length"), Seed: o.Seed})
 }
 
-// NewInduction returns the generator.
+// NewInduction returns a generator of t's samples. It returns an error if a field is out of
+// range.
 func NewInduction(t Induction) (*Induction, error) {
 	if err := checkRange("symbols", t.Symbols, 1, 1<<20); err != nil {
 		return nil, err
@@ -29,14 +30,14 @@ func NewInduction(t Induction) (*Induction, error) {
 	return &t, nil
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *Induction) Spec() Spec {
 	return Spec{Name: "induction", Kind: Next, Metric: Accuracy, Vocab: t.Symbols + 1, Length: t.Length, Parts: 1,
 		Classes: t.Symbols + 1, Count: [3]int{Endless, Endless, Endless}}
 }
 
-// Sample sets s to a sequence whose last token is the special one; its successor
-// alone is judged.
+// Sample overwrites s with a sequence that ends in the special token. Only the last position
+// has a label. It returns an error if the split has no sample i.
 func (t *Induction) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -55,7 +56,7 @@ func (t *Induction) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are the commonest symbol.
+// Baselines scores the commonest symbol. It returns the errors of Sample.
 func (t *Induction) Baselines(n int) ([]Baseline, error) {
 	return runBaselines(func() (Baseline, error) { return scoreMajorityLabel(t, n) })
 }

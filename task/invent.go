@@ -6,10 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// InventText writes about size bytes of text, the same for the same seed: sums that
-// are right, nested lists with their largest element, and sentences whose verbs
-// agree with their subjects. Each has something that the last two characters do
-// not tell.
+// InventText returns a text of at least size bytes, a function of the seed. Its lines are
+// correct sums, nested lists with their largest element, and sentences whose verbs agree with
+// their subjects. Each needs more context than two characters.
 func InventText(seed uint64, size int) *Corpus {
 	w := &inventor{key: rng.New(seed)}
 	for len(w.text) < size {
@@ -28,18 +27,20 @@ func InventText(seed uint64, size int) *Corpus {
 	return &Corpus{Name: "a text of sums, lists and sentences that the program wrote itself", Text: w.text}
 }
 
+// inventor writes the lines of InventText.
 type inventor struct {
 	key  rng.Key
 	next uint64
 	text []byte
 }
 
-// drawNumber returns a number 0 ≤ x < n.
+// drawNumber returns a random number 0 ≤ x < n.
 func (w *inventor) drawNumber(n int) int {
 	w.next++
 	return w.key.Intn(w.next, n)
 }
 
+// writeSum writes two numbers and their sum.
 func (w *inventor) writeSum() {
 	a, b := w.drawNumber(100), w.drawNumber(100)
 	w.text = strconv.AppendInt(w.text, int64(a), 10)
@@ -49,7 +50,7 @@ func (w *inventor) writeSum() {
 	w.text = strconv.AppendInt(w.text, int64(a+b), 10)
 }
 
-// writeList writes a list and returns its largest digit.
+// writeList writes a nested list and returns its largest digit.
 func (w *inventor) writeList(depth int) int {
 	most := 0
 	w.text = append(w.text, '[')
@@ -76,6 +77,7 @@ var (
 	colours = [...]string{"old", "small", "quiet", "green", "heavy"}
 )
 
+// writeSentence writes a sentence whose verb agrees with its subject.
 func (w *inventor) writeSentence() {
 	plural := w.drawNumber(2) == 1
 	w.text = append(w.text, "The "...)
@@ -94,6 +96,7 @@ func (w *inventor) writeSentence() {
 	w.text = append(w.text, '.')
 }
 
+// writeNoun writes a noun, after a colour half of the time.
 func (w *inventor) writeNoun(plural bool) {
 	if w.drawNumber(2) == 1 {
 		w.text = append(w.text, colours[w.drawNumber(len(colours))]...)

@@ -9,9 +9,9 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Tokens of expressions. 0 is left to padding.
+// Tokens of expressions. 0 is padding.
 const (
-	listDigit = 1  // of 0; nine follow
+	listDigit = 1  // digit 0; the other nine follow
 	listEnd   = 11 // ]
 	listMin   = 12
 	listMax   = 13
@@ -23,22 +23,21 @@ const (
 
 var listNames = [...]string{"", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "]", "[MIN", "[MAX", "[MED", "[SM", "[FIRST", "[LAST"}
 
-// Shape of the trees of both distributions: the root has depth 1.
+// Bounds of the trees of both distributions. The root has depth 1.
 const (
 	listDepth = 10
 	listArgs  = 10
 )
 
-// ListOps is the task of saying what a nested expression is worth, of ten
-// classes, as the Long Range Arena makes it (Nangia and Bowman 2018; Tay et al.
-// 2021): down to depth 10 a node is an operator with probability 1/4, or else a
-// digit; operators MIN, MAX, MED (mean of the middle two, truncated) and SM (sum
-// modulo 10) have 2 to 10 arguments; expressions of other lengths are thrown
-// away. A length counts each digit and twice each operator.
+// ListOps evaluates nested expressions to a digit, in the distribution of the Long Range Arena
+// (Nangia and Bowman 2018; Tay et al. 2021). Above depth 10 a node is an operator with
+// probability 1/4, otherwise a digit. Operators MIN, MAX, MED (mean of the middle two,
+// truncated) and SM (sum modulo 10) have 2 to 10 arguments. Expressions outside the range of
+// lengths are rejected. A length counts each digit once and each operator twice.
 type ListOps struct {
-	Above, Below int // lengths between these, both left out
-	Seed         uint64
-	rows         [3][]dataset.Expression // of files; nil: generated
+	LowerBound, UpperBound int // exclusive bounds of lengths
+	Seed                   uint64
+	rows                   [3][]dataset.Expression // by split; nil: generated
 }
 
 var listOpsSettings = []Setting{
@@ -51,24 +50,25 @@ func openListOps(o *settingsReader) (Source, error) {
 	if o.oneOf("from", "generate", "files") == "files" {
 		return OpenListOps(filepath.Join(o.Folder, "listops"))
 	}
-	return NewListOps(ListOps{Above: o.int("above"), Below: o.int("below"), Seed: o.Seed})
+	return NewListOps(ListOps{LowerBound: o.int("above"), UpperBound: o.int("below"), Seed: o.Seed})
 }
 
-// NewListOps returns the generator.
+// NewListOps returns a generator of t's samples. It returns an error if the bounds of lengths
+// are out of range.
 func NewListOps(t ListOps) (*ListOps, error) {
-	if err := checkRange("below", t.Below, 6, 1<<20); err != nil {
+	if err := checkRange("below", t.UpperBound, 6, 1<<20); err != nil {
 		return nil, err
 	}
-	if err := checkRange("above", t.Above, 3, t.Below-2); err != nil {
+	if err := checkRange("above", t.LowerBound, 3, t.UpperBound-2); err != nil {
 		return nil, err
 	}
-	return &ListOps{Above: t.Above, Below: t.Below, Seed: t.Seed}, nil
+	return &ListOps{LowerBound: t.LowerBound, UpperBound: t.UpperBound, Seed: t.Seed}, nil
 }
 
-// OpenListOps reads basic_train.tsv, basic_val.tsv and basic_test.tsv, plain or
-// gzip, in a folder.
+// OpenListOps reads basic_train.tsv, basic_val.tsv and basic_test.tsv, plain or gzip, in a
+// folder. It returns an error if a file is missing or an expression is malformed.
 func OpenListOps(folder string) (*ListOps, error) {
-	t := &ListOps{Above: 500, Below: 2000}
+	t := &ListOps{LowerBound: 500, UpperBound: 2000}
 	for split, name := range []string{"train", "val", "test"} {
 		path, err := findFile(folder, "basic_"+name+".tsv", "basic_"+name+".tsv.gz")
 		if err != nil {
@@ -90,10 +90,10 @@ func OpenListOps(folder string) (*ListOps, error) {
 	return t, nil
 }
 
-// Spec returns what the samples are. One token of the 17 is LRA's for what is not
-// known, and does not appear.
+// Spec returns the specification of the samples. One of the 17 tokens is LRA's unknown token,
+// which does not occur.
 func (t *ListOps) Spec() Spec {
-	s := Spec{Name: "listops", Kind: Class, Metric: Accuracy, Vocab: 17, Length: t.Below - 1, Parts: 1, Classes: 10,
+	s := Spec{Name: "listops", Kind: Class, Metric: Accuracy, Vocab: 17, Length: t.UpperBound - 1, Parts: 1, Classes: 10,
 		Count: [3]int{Endless, Endless, Endless}}
 	for split, rows := range t.rows {
 		if rows != nil {
@@ -103,7 +103,8 @@ func (t *ListOps) Spec() Spec {
 	return s
 }
 
-// Sample sets s to an expression and its value.
+// Sample overwrites s with an expression and its value. It returns an error if the split has
+// no sample i.
 func (t *ListOps) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -117,14 +118,14 @@ func (t *ListOps) Sample(s *Sample, split Split, i int) error {
 		return err
 	}
 	d := newDraws(t.Seed, split, i)
-	for len(s.Tokens) <= t.Above || len(s.Tokens) >= t.Below {
-		s.Tokens = growExpression(s.Tokens[:0], d, 1, t.Below)
+	for len(s.Tokens) <= t.LowerBound || len(s.Tokens) >= t.UpperBound {
+		s.Tokens = growExpression(s.Tokens[:0], d, 1, t.UpperBound)
 	}
 	s.Class = int32(evaluateExpression(s.Tokens, false))
 	return nil
 }
 
-// growExpression appends an expression, or at least most tokens of it.
+// growExpression appends a random expression. It stops early once there are most tokens.
 func growExpression(tokens []int32, d *randomDraws, depth, most int) []int32 {
 	if len(tokens) >= most {
 		return tokens
@@ -139,10 +140,11 @@ func growExpression(tokens []int32, d *randomDraws, depth, most int) []int32 {
 	return append(tokens, listEnd)
 }
 
-// Baselines are the commonest class, that of the root operator, and that of the
-// root operator with the best of its arguments that are digits.
+// Baselines scores the commonest class: of all samples, by root operator, and by root operator
+// with its decisive digit. It returns the errors of Sample.
 func (t *ListOps) Baselines(n int) ([]Baseline, error) { return listBaselines(t, n) }
 
+// listBaselines scores the baselines of ListOps and ListOps6.
 func listBaselines(src Source, n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return scoreMajority(src, n) },
@@ -155,9 +157,9 @@ func listBaselines(src Source, n int) ([]Baseline, error) {
 	)
 }
 
-// rootDigits returns the root operator, and of its arguments that are digits the
-// one that matters to it: the least, the greatest, the first, the last; -1 where
-// there is none, and for the others.
+// rootDigits returns the root operator and its decisive digit: the least for MIN, the greatest
+// for MAX, the first for FIRST, the last for LAST. The digit is -1 for other operators, or if
+// no argument of the root decides.
 func rootDigits(tokens []int32) [2]int32 {
 	key := [2]int32{tokens[0], -1}
 	depth := 0
@@ -190,9 +192,9 @@ func rootDigits(tokens []int32) [2]int32 {
 	return key
 }
 
-// ParseExpression appends the tokens of a written expression: digits, ], [MIN, [MAX,
-// [MED, [SM, [FIRST, [LAST, with blanks between them. Parentheses are passed over.
-// What is no whole expression is an error.
+// ParseExpression appends the tokens of a written expression: digits, ], [MIN, [MAX, [MED,
+// [SM, [FIRST, [LAST, separated by blanks. It ignores parentheses. It returns an error if
+// source is not one complete expression.
 func ParseExpression(tokens []int32, source string) ([]int32, error) {
 	from := len(tokens)
 	depth := 0
@@ -222,10 +224,10 @@ func ParseExpression(tokens []int32, source string) ([]int32, error) {
 	return tokens, nil
 }
 
-// AppendExpression appends the text of tokens as the files of LRA have it, with a
-// pair of parentheses for each argument and each end.
+// AppendExpression appends the text of tokens in the format of LRA's files: a pair of
+// parentheses for each argument and each end.
 func AppendExpression(text []byte, tokens []int32) []byte {
-	// The arguments of each open operator decide how many parentheses open it.
+	// An operator is preceded by one parenthesis per argument and one for its end.
 	args := make([]int, len(tokens))
 	var open []int
 	for i, t := range tokens {
@@ -265,11 +267,11 @@ func AppendExpression(text []byte, tokens []int32) []byte {
 	return text
 }
 
-// evaluateExpression returns what a whole expression is worth. The median of an even number
-// is the mean of the middle two, truncated, or the upper of them.
+// evaluateExpression returns the value of an expression. The median of an even number of
+// arguments is the upper of the middle two if upper is set, otherwise their truncated mean.
 func evaluateExpression(tokens []int32, upper bool) int {
 	var operators []int32
-	var starts []int // of the arguments of each
+	var starts []int // index of the first argument of each
 	var values []int
 	for _, t := range tokens {
 		switch {
@@ -288,7 +290,7 @@ func evaluateExpression(tokens []int32, upper bool) int {
 	return values[0]
 }
 
-// applyOperator returns the value of an operator, and may change the order of args.
+// applyOperator returns the value of an operator. It may reorder args.
 func applyOperator(operator int32, args []int, upper bool) int {
 	switch operator {
 	case listMin:

@@ -1,13 +1,12 @@
 package task
 
-// ListOps6 is the variant of ListOps that TaylorShift reports (Nauen et al. 2024,
-// its code): six operators, FIRST and LAST too; a length, uniform in its range,
-// that the expression has exactly; it grows by digits, each as likely as another,
-// being replaced by operators over digits, none below an operator of depth 10;
-// the median of an even number is the upper of the middle two. Scores cannot be
-// compared with those of ListOps.
+// ListOps6 is the variant of ListOps in the code of TaylorShift (Nauen et al. 2024), with the
+// additional operators FIRST and LAST. An expression has exactly a length drawn uniformly from
+// [Min, Max]. It grows by replacing random digits by operators over digits, down to depth 10.
+// The median of an even number of arguments is the upper of the middle two. Scores are not
+// comparable with scores of ListOps.
 type ListOps6 struct {
-	Min, Max int // lengths
+	Min, Max int // inclusive bounds of lengths
 	Seed     uint64
 }
 
@@ -20,7 +19,8 @@ func openListOps6(o *settingsReader) (Source, error) {
 	return NewListOps6(ListOps6{Min: o.int("min"), Max: o.int("max"), Seed: o.Seed})
 }
 
-// NewListOps6 returns the generator.
+// NewListOps6 returns a generator of t's samples. It returns an error if the bounds of lengths
+// are out of range.
 func NewListOps6(t ListOps6) (*ListOps6, error) {
 	if err := checkRange("max", t.Max, 8, 1<<16); err != nil {
 		return nil, err
@@ -31,20 +31,21 @@ func NewListOps6(t ListOps6) (*ListOps6, error) {
 	return &t, nil
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *ListOps6) Spec() Spec {
 	return Spec{Name: "listops6", Kind: Class, Metric: Accuracy, Vocab: 18, Length: t.Max, Parts: 1, Classes: 10,
 		Count: [3]int{Endless, Endless, Endless}}
 }
 
-// listNode is an operator; an argument is a digit, or ^i for node i.
+// listNode is an operator of a tree. An argument is a digit, or ^i for node i.
 type listNode struct {
 	operator int32
 	depth    int
 	args     []int
 }
 
-// Sample sets s to an expression and its value.
+// Sample overwrites s with an expression and its value. It returns an error if the split has
+// no sample i.
 func (t *ListOps6) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -63,14 +64,14 @@ func (t *ListOps6) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// growTree returns the operators of an expression of that length, the root first,
-// or nil if it could not grow so far.
+// growTree returns the operators of an expression with a length, the root first. It returns
+// nil if the tree cannot reach the length.
 func growTree(d *randomDraws, length int) []listNode {
 	type place struct{ node, arg int }
 	var nodes []listNode
-	var digits []place // that may be replaced
+	var digits []place // arguments that may become operators
 	size := 0
-	// operator adds one over digits, with at most room for its own length.
+	// operator appends an operator over digits, of at most room tokens.
 	operator := func(depth, room int) {
 		n := listNode{operator: listMin + int32(d.intn(6)), depth: depth}
 		n.args = make([]int, 2+d.intn(min(room-2, listArgs)-1))
@@ -96,7 +97,7 @@ func growTree(d *randomDraws, length int) []listNode {
 		operator(nodes[p.node].depth+1, length-size)
 		size--
 	}
-	// What is left is filled with digits, each place that is free as likely.
+	// Fill up with digits; all free places have the same probability.
 	for ; size < length; size++ {
 		slots := 0
 		for _, n := range nodes {
@@ -122,6 +123,7 @@ func growTree(d *randomDraws, length int) []listNode {
 	return nodes
 }
 
+// appendNode appends the tokens of node i and its arguments.
 func appendNode(tokens []int32, nodes []listNode, i int) []int32 {
 	tokens = append(tokens, nodes[i].operator)
 	for _, a := range nodes[i].args {
@@ -134,5 +136,5 @@ func appendNode(tokens []int32, nodes []listNode, i int) []int32 {
 	return append(tokens, listEnd)
 }
 
-// Baselines are those of ListOps.
+// Baselines scores the baselines of ListOps. It returns the errors of Sample.
 func (t *ListOps6) Baselines(n int) ([]Baseline, error) { return listBaselines(t, n) }

@@ -7,13 +7,12 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// MNIST is the task of telling handwritten digits apart: 54,000 images to learn
-// from, 6,000 to choose by (the last of the training files), 10,000 to be judged
-// by.
+// MNIST classifies handwritten digits: 54,000 training images, 6,000 validation images (the
+// last of the training files) and 10,000 test images.
 type MNIST struct {
 	images
 	patch      int // side of the patches; 0: pixels
-	trainCount int // images to learn from, the first; 0: all
+	trainCount int // training images, the first; 0: all
 }
 
 var mnistSettings = []Setting{
@@ -38,7 +37,7 @@ func openMNIST(o *settingsReader) (Source, error) {
 	return t, checkRange("learn", t.trainCount, 0, t.countSamples()[Train])
 }
 
-// askMNIST asks for the digit of a picture, white on black as the data set's.
+// askMNIST returns the question for the digit of a picture, white on black.
 func askMNIST(o *settingsReader, _ ModelInfo) (*Question, error) {
 	patch, err := o.patchSide()
 	if err == nil {
@@ -50,7 +49,7 @@ func askMNIST(o *settingsReader, _ ModelInfo) (*Question, error) {
 	return askPicture(28, patch, false, nil, 10), nil
 }
 
-// digitPatch reports a side of patches that does not divide a digit's.
+// digitPatch returns an error if the side of a patch does not divide 28.
 func digitPatch(patch int) error {
 	if patch > 0 && 28%patch != 0 {
 		return fmt.Errorf("patch: it is %d, a divisor of 28 is needed", patch)
@@ -58,8 +57,9 @@ func digitPatch(patch int) error {
 	return nil
 }
 
-// OpenMNIST reads the four files of the original names in a folder, plain or
-// gzip. Samples are pixels if patch is 0, or patches of that side.
+// OpenMNIST reads the four original files in a folder, plain or gzip. Samples are pixels if
+// patch is 0, otherwise patches of that side. It returns an error if a file is missing or
+// malformed.
 func OpenMNIST(folder string, patch int) (*MNIST, error) {
 	t := &MNIST{patch: patch}
 	for part, name := range []string{"train", "t10k"} {
@@ -87,7 +87,7 @@ func OpenMNIST(folder string, patch int) (*MNIST, error) {
 	return t, nil
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *MNIST) Spec() Spec {
 	s := Spec{Name: "mnist", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 784, Parts: 1, Classes: 10, Count: t.countSamples()}
 	if t.trainCount > 0 {
@@ -99,8 +99,8 @@ func (t *MNIST) Spec() Spec {
 	return s
 }
 
-// Sample sets s to the pixels of an image, row by row, or to its patches, row by
-// row, each with its pixels row by row.
+// Sample overwrites s with the pixels of an image, row by row, or with its patches. It returns
+// an error if the split has no sample i.
 func (t *MNIST) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -119,9 +119,11 @@ func (t *MNIST) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are the commonest digit, and the digit whose mean image is nearest.
+// Baselines scores the commonest digit and the digit with the nearest mean image. It returns
+// the errors of Sample.
 func (t *MNIST) Baselines(n int) ([]Baseline, error) { return imageBaselines(t, n) }
 
+// imageBaselines scores the commonest class and the class with the nearest mean image.
 func imageBaselines(src Source, n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return scoreMajority(src, n) },

@@ -5,20 +5,20 @@ import (
 	"math"
 )
 
-// MQAR is multi-query associative recall (Arora et al. 2023, zoology): keys and
-// their values, then every key once more, with gaps between them, after which
-// its value is to be said. Keys are of the lower half of the vocabulary but 0,
-// values of the upper.
+// MQAR is multi-query associative recall (Arora et al. 2023, zoology). A sequence lists keys
+// with their values, then repeats every key once at random positions, where the label is the
+// key's value. Keys are tokens of the lower half of the vocabulary without 0, values of the
+// upper half.
 type MQAR struct {
 	Vocab  int
-	Length int     // of a sequence
-	Pairs  int     // of keys and values
-	Power  float64 // of the gaps' distribution: small favours short ones
-	Random bool    // what is no key and no value is random, not 0
+	Length int     // tokens of a sequence
+	Pairs  int     // keys with values
+	Power  float64 // exponent of the distribution of gaps: small favours short gaps
+	Random bool    // fill other positions with random tokens instead of 0
 	Seed   uint64
 }
 
-// mqarPower is that of the published figures.
+// mqarPower is the Power of the published figures.
 const mqarPower = 0.01
 
 var mqarSettings = []Setting{
@@ -33,7 +33,7 @@ func openMQAR(o *settingsReader) (Source, error) {
 		Random: o.bool("random"), Seed: o.Seed})
 }
 
-// NewMQAR returns the generator.
+// NewMQAR returns a generator of t's samples. It returns an error if a field is out of range.
 func NewMQAR(t MQAR) (*MQAR, error) {
 	switch {
 	case t.Pairs < 1 || t.Length > 1<<24 || t.Length%2 != 0 || 4*t.Pairs > t.Length:
@@ -46,13 +46,14 @@ func NewMQAR(t MQAR) (*MQAR, error) {
 	return &t, nil
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *MQAR) Spec() Spec {
 	return Spec{Name: "mqar", Kind: Next, Metric: Accuracy, Vocab: t.Vocab, Length: t.Length, Parts: 1, Classes: t.Vocab,
 		Count: [3]int{Endless, Endless, Endless}}
 }
 
-// Sample sets s to a sequence; labels stand at the keys that are asked for.
+// Sample overwrites s with a sequence. Repeated keys have labels. It returns an error if the
+// split has no sample i.
 func (t *MQAR) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -85,8 +86,8 @@ func (t *MQAR) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// drawGaps draws a different place for each key, out of those in every second
-// position behind the pairs, gap g with weight (g+1)^(Power-1).
+// drawGaps draws distinct gaps, one for each key. Gap g stands for position 2g after the pairs
+// and has weight (g+1)^(Power-1).
 func (t *MQAR) drawGaps(d *randomDraws) []int {
 	weights := make([]float64, (t.Length-2*t.Pairs)/2)
 	total := 0.
@@ -102,7 +103,7 @@ func (t *MQAR) drawGaps(d *randomDraws) []int {
 			if w == 0 {
 				continue
 			}
-			at = g // rounding may leave x above the last
+			at = g // rounding may leave x above the last weight
 			if x -= w; x < 0 {
 				break
 			}
@@ -114,7 +115,8 @@ func (t *MQAR) drawGaps(d *randomDraws) []int {
 	return gaps
 }
 
-// Baselines are the commonest value, and the value of the last pair.
+// Baselines scores the commonest value and the value of the last pair. It returns the errors
+// of Sample.
 func (t *MQAR) Baselines(n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return scoreMajorityLabel(t, n) },

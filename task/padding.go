@@ -2,16 +2,16 @@ package task
 
 import "math"
 
-// paddedSource has samples of one length.
+// paddedSource pads all samples of a source to one length.
 type paddedSource struct{ Source }
 
-// Pad returns src with every sample as long as the longest that there may be, each
-// part of a pair by itself: tokens 0, or numbers 0, of which nothing is asked,
-// follow it, and nothing tells them from the sample. A model sees them like any
-// other, in attention and in the mean of its outputs. The kernel models of the Long
-// Range Arena were trained so: its code drops their mask.
+// Pad returns src with every sample padded to the maximum length, both parts of a pair
+// separately. The padding is token 0 or the number 0 and has no labels or targets. It is not
+// masked: a model reads it in attention and in the mean of its outputs. The kernel models of
+// the Long Range Arena were trained in this way, since their code drops the mask.
 func Pad(src Source) Source { return paddedSource{src} }
 
+// Sample overwrites s with a padded sample. It returns the errors of the source.
 func (t paddedSource) Sample(s *Sample, split Split, i int) error {
 	if err := t.Source.Sample(s, split, i); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (t paddedSource) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// padSlice appends x until there are n.
+// padSlice appends x until list has n elements.
 func padSlice[T any](list []T, n int, x T) []T {
 	for len(list) < n {
 		list = append(list, x)

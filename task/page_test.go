@@ -12,7 +12,7 @@ import (
 
 var writePage = flag.Bool("write", false, "write the catalogue to docs/tasks.md")
 
-// TestPage holds the page's catalogue against the program's.
+// The catalogue on the page equals the program's catalogue.
 func TestPage(t *testing.T) {
 	part := page.Part{Begin: "<!-- tasks, written by go test ./task -run TestPage -write -->", End: "<!-- end of tasks -->"}
 	path := filepath.Join("..", "docs", "tasks.md")

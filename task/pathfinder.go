@@ -15,12 +15,11 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Pathfinder is the Long Range Arena's task of telling whether two discs lie on
-// the same path, from the 1024 grey values of an image of 32×32, row by row, as
-// tokens. Files are divided 80, 10 and 10 of a hundred, in their order; images that
-// are generated have no end.
+// Pathfinder decides whether two discs lie on the same path, from the 1024 grey values of an
+// image of 32×32, row by row, as tokens (Long Range Arena). Files are divided 80:10:10 in their
+// order. Generated splits are endless.
 type Pathfinder struct {
-	count     [3]int
+	count     [3]int // samples by split
 	readImage func(split Split, i int) (pixels []byte, label int32, err error)
 }
 
@@ -40,9 +39,9 @@ func openPathfinder(o *settingsReader) (Source, error) {
 	return OpenPathfinder(filepath.Join(o.Folder, "pathfinder32"), contour)
 }
 
-// OpenPathfinder reads the images of a length of contour in a folder: records of a
-// label and 1024 bytes in a file named for it, as hard_contour14_4000.bin.gz or
-// contour14.bin, or the folder of the release.
+// OpenPathfinder reads the images with a length of contour in a folder: records of a label and
+// 1024 bytes in a file such as hard_contour14_4000.bin.gz or contour14.bin, or the folder of
+// the release. It returns an error if the files are missing or malformed.
 func OpenPathfinder(folder string, contour int) (*Pathfinder, error) {
 	release := fmt.Sprintf("curv_contour_length_%d", contour)
 	if contour == 6 {
@@ -73,10 +72,10 @@ func OpenPathfinder(folder string, contour int) (*Pathfinder, error) {
 	return t, nil
 }
 
-// setCounts sets the number of samples of each split.
+// setCounts divides n samples 80:10:10.
 func (t *Pathfinder) setCounts(n int) { t.count = [3]int{n - 2*(n/10), n / 10, n / 10} }
 
-// firstIndex returns the place of the first sample of a split.
+// firstIndex returns the index of the first sample of a split among all.
 func (t *Pathfinder) firstIndex(split Split) int {
 	at := 0
 	for _, n := range t.count[:split] {
@@ -91,10 +90,9 @@ type releasedImage struct {
 	label int32
 }
 
-// openRelease lists the images of a folder of the release: those that the files
-// metadata/B.npy name, lines of text with folder, file, number, label and more.
-// Files that are empty are left out, as LRA does; the others are read when they
-// are asked for.
+// openRelease lists the images of a folder of the release. The files metadata/B.npy name them
+// in lines of text with folder, file, number, label and more. Empty files are omitted, as LRA
+// does. Sample reads the images. It returns an error if no image is listed.
 func openRelease(dir string) (*Pathfinder, error) {
 	folder := filepath.Join(dir, "metadata")
 	entries, err := os.ReadDir(folder)
@@ -102,7 +100,7 @@ func openRelease(dir string) (*Pathfinder, error) {
 		return nil, err
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int {
-		// By their numbers: 2.npy before 10.npy.
+		// By number: 2.npy before 10.npy.
 		if len(a.Name()) != len(b.Name()) {
 			return len(a.Name()) - len(b.Name())
 		}
@@ -137,7 +135,7 @@ func openRelease(dir string) (*Pathfinder, error) {
 		if p.Width != 32 || p.Height != 32 {
 			return nil, 0, fmt.Errorf("%s: it is %d×%d, 32×32 is needed", r.path, p.Width, p.Height)
 		}
-		// The files are grey: their red is what they hold.
+		// The files are grey: all channels are equal.
 		pixels := make([]byte, 1024)
 		for k := range pixels {
 			pixels[k] = p.Pixels[3*k]
@@ -147,7 +145,8 @@ func openRelease(dir string) (*Pathfinder, error) {
 	return t, nil
 }
 
-// readMetadata reads the lines of a file of metadata.
+// readMetadata reads the images of a file of metadata. It returns an error if a line is
+// malformed or names a file outside dir.
 func readMetadata(r io.Reader, dir string) ([]releasedImage, error) {
 	b, err := io.ReadAll(io.LimitReader(r, 64<<20))
 	if err != nil {
@@ -180,7 +179,7 @@ func readMetadata(r io.Reader, dir string) ([]releasedImage, error) {
 	return list, nil
 }
 
-// askPathfinder asks whether two discs of a picture lie on one path.
+// askPathfinder returns the question whether the discs of a picture lie on one path.
 func askPathfinder(*settingsReader, ModelInfo) (*Question, error) {
 	return askPicture(32, 0, false, pathClasses, 2), nil
 }
@@ -191,12 +190,13 @@ var pathClasses = []string{"two paths", "one path"}
 // ClassNames returns the names of the classes.
 func (t *Pathfinder) ClassNames() []string { return slices.Clone(pathClasses) }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *Pathfinder) Spec() Spec {
 	return Spec{Name: "pathfinder", Kind: Class, Metric: Accuracy, Vocab: 256, Length: 1024, Parts: 1, Classes: 2, Count: t.count}
 }
 
-// Sample sets s to the pixels of an image; class 1 is one path.
+// Sample overwrites s with the pixels of an image; class 1 is one path. It returns an error if
+// the split has no sample i or the image cannot be read.
 func (t *Pathfinder) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -214,7 +214,8 @@ func (t *Pathfinder) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Picture returns an image.
+// Picture returns image i of a split. It returns an error if the split has no image i or the
+// image cannot be read.
 func (t *Pathfinder) Picture(split Split, i int) (*dataset.Images, error) {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -227,8 +228,8 @@ func (t *Pathfinder) Picture(split Split, i int) (*dataset.Images, error) {
 	return onePicture(32, 32, 1, pixels), nil
 }
 
-// Baselines are the commonest class, and thresholds of the sum of the pixels and
-// of how many are not black.
+// Baselines scores the commonest class, a threshold of the sum of the pixels, and a threshold
+// of the number of pixels that are not black. It returns the errors of Sample.
 func (t *Pathfinder) Baselines(n int) ([]Baseline, error) {
 	sum := func(s *Sample) float64 {
 		x := 0.

@@ -6,37 +6,36 @@ import (
 	"sync"
 )
 
-// Paths are drawn as Linsley et al. 2018 (Learning long-range spatial dependencies
-// with horizontal gated recurrent units) do, with the numbers that the Long Range
-// Arena has for images of 32×32: a path is a chain of dashes, paddles, each of which
-// turns away from the one before it at random, the less the likelier. Two paths of
-// contour paddles grow in turn from near the middle, then a few shorter ones are
-// added, and two discs, one at the beginning of a path and one at the end of the
-// same (class 1) or of the other (class 0).
+// Paths follow Linsley et al. 2018 (Learning long-range spatial dependencies with horizontal
+// gated recurrent units), with the constants of the Long Range Arena for images of 32×32. A
+// path is a chain of dashes, called paddles. Each paddle turns from the previous one by a
+// random angle; small angles are likelier. Two paths of contour paddles grow in turn from near
+// the middle, then shorter paths are added. One disc marks the beginning of a path, another
+// the end of the same path (class 1) or of the other path (class 0).
 const (
 	pathSide   = 32
-	pathMargin = 1 // pixels on every side of a paddle that no other path may enter
-	pathLength = 2 // of a paddle
-	pathApart  = 7 // first paddles of the two paths
-	pathTries  = 3 // for a paddle
-	// pathAgain is the number of times that a short path is tried.
+	pathMargin = 1 // pixels around a paddle that no other path may enter
+	pathLength = 2 // pixels of a paddle
+	pathApart  = 7 // pixels between the first paddles of the two paths
+	pathTries  = 3 // attempts to place a paddle
+	// pathAgain is the number of attempts to draw a short path.
 	pathAgain = 5
 	// pathShort is the number of paddles of all short paths together.
 	pathShort = 20
 
-	pathContrast  = 1.5 // of paddles of the two; a disc has 1
-	shortContrast = 2.0 // of paddles of the short ones
+	pathContrast  = 1.5 // brightness of the two paths; a disc has 1
+	shortContrast = 2.0 // brightness of short paths
 	discRadius    = 1.5
 
-	pathFiner = 2 // times as fine are drawings before they are made smaller
-	// stampReach is the number of pixels from the middle of a drawing to its edge,
-	// stampSide that from edge to edge.
+	pathFiner = 2 // resolution of drawings before they are scaled down, relative to the image
+	// stampReach is the number of pixels from the middle of a stamp to its edge, stampSide the
+	// number from edge to edge.
 	stampReach = pathLength + 1 + pathMargin
 	stampSide  = 2*stampReach + 1
 )
 
-// NewPathfinder returns a generator of images with two paths of so many paddles,
-// 3 to 20.
+// NewPathfinder returns a generator of images with two paths of contour paddles. It returns an
+// error if contour is outside 3 to 20.
 func NewPathfinder(contour int, seed uint64) (*Pathfinder, error) {
 	if contour < 3 || contour > 20 {
 		return nil, fmt.Errorf("contour: it is %d, 3 to 20 are possible", contour)
@@ -50,24 +49,25 @@ func NewPathfinder(contour int, seed uint64) (*Pathfinder, error) {
 	return t, nil
 }
 
-// pixel is a pixel.
+// pixel is the position of a pixel.
 type pixel struct{ y, x int }
 
+// isInside reports whether the pixel lies in the image.
 func (p pixel) isInside() bool { return p.y >= 0 && p.y < pathSide && p.x >= 0 && p.x < pathSide }
 
-// movedBy returns the place at a distance in a direction, rounded up.
+// movedBy returns the pixel at a distance in a direction, rounded up.
 func (p pixel) movedBy(angle, distance float64) pixel {
-	y, x := float64(distance*math.Sin(angle)), float64(distance*math.Cos(angle)) // not fused with the sums
+	y, x := float64(distance*math.Sin(angle)), float64(distance*math.Cos(angle)) // the conversions prevent fused multiply-adds
 	return pixel{int(math.Ceil(float64(p.y) + y)), int(math.Ceil(float64(p.x) + x))}
 }
 
-// pixelField is a number for each pixel.
+// pixelField has a number for each pixel.
 type pixelField [pathSide][pathSide]float64
 
-// stamp is a drawing around the place in its middle.
+// stamp is a drawing around the pixel in its middle.
 type stamp [stampSide][stampSide]float64
 
-// stampMax raises f to the stamp's numbers, times scale, around a place.
+// stampMax raises f to at least scale times the stamp, around a pixel.
 func (f *pixelField) stampMax(s *stamp, at pixel, scale float64) {
 	for r, row := range s {
 		for c, v := range row {
@@ -78,18 +78,18 @@ func (f *pixelField) stampMax(s *stamp, at pixel, scale float64) {
 	}
 }
 
-// paddle is the drawing of one, from the place in the middle of its stamps, and of
-// the room that it takes.
+// paddle holds the stamps of a paddle and of the room that it takes. The paddle begins in the
+// middle of both.
 type paddle struct{ line, room stamp }
 
-// paddles are those by where they end, in pixels of the finer drawing, from where
-// they begin.
+// paddles returns all paddles by their end relative to their beginning, in pixels of the finer
+// drawing.
 var paddles = sync.OnceValue(func() *[2*pathFiner*pathLength + 1][2*pathFiner*pathLength + 1]paddle {
-	const most = pathFiner * pathLength
-	list := new([2*most + 1][2*most + 1]paddle)
+	const reach = pathFiner * pathLength
+	list := new([2*reach + 1][2*reach + 1]paddle)
 	for y := range list {
 		for x := range list[y] {
-			list[y][x] = drawPaddle(pixel{y - most, x - most})
+			list[y][x] = drawPaddle(pixel{y - reach, x - reach})
 		}
 	}
 	return list
@@ -97,13 +97,13 @@ var paddles = sync.OnceValue(func() *[2*pathFiner*pathLength + 1][2*pathFiner*pa
 
 // paddleToward returns the paddle in a direction.
 func paddleToward(angle float64) *paddle {
-	const most = pathFiner * pathLength
-	const middle = pathFiner * stampReach // added before rounding up, as in the original
-	end := pixel{middle, middle}.movedBy(angle, most)
-	return &paddles()[end.y-middle+most][end.x-middle+most]
+	const reach = pathFiner * pathLength
+	const middle = pathFiner * stampReach // added before rounding up, as the original does
+	end := pixel{middle, middle}.movedBy(angle, reach)
+	return &paddles()[end.y-middle+reach][end.x-middle+reach]
 }
 
-// drawPaddle draws the paddle that ends at a place, from the middle.
+// drawPaddle draws the paddle from the middle of its stamps to an end.
 func drawPaddle(end pixel) (p paddle) {
 	const side, middle = 2*pathFiner*stampReach + 1, pathFiner * stampReach
 	fine := make([][]byte, side)
@@ -135,7 +135,7 @@ func drawPaddle(end pixel) (p paddle) {
 	return p
 }
 
-// bresenhamLine returns the pixels from 0, 0 to an end, by Bresenham's algorithm.
+// bresenhamLine returns the pixels from (0, 0) to end.
 func bresenhamLine(end pixel) (list []pixel) {
 	dy, dx := max(end.y, -end.y), max(end.x, -end.x)
 	sign := func(x int) int {
@@ -168,8 +168,8 @@ func bresenhamLine(end pixel) (list []pixel) {
 	return append(list, end)
 }
 
-// shrinkLanczos makes a square drawing smaller, to so many pixels on a side: by Lanczos'
-// filter of three lobes, first across and then down, each rounded to bytes.
+// shrinkLanczos scales a square drawing down to [side, side] by Lanczos' filter of three lobes,
+// first horizontally, then vertically. Both results are rounded to bytes.
 func shrinkLanczos(from [][]byte, side int) [][]byte {
 	scale := float64(len(from)) / float64(side)
 	weights := make([][]float64, side)
@@ -193,7 +193,7 @@ func shrinkLanczos(from [][]byte, side int) [][]byte {
 		for x := range side {
 			sum := 0.
 			for j, w := range weights[x] {
-				sum += float64(w * float64(row[first[x]+j])) // the same where machines fuse
+				sum += float64(w * float64(row[first[x]+j])) // no fused multiply-add: same bits on all machines
 			}
 			across[y][x] = toByte(sum)
 		}
@@ -212,9 +212,10 @@ func shrinkLanczos(from [][]byte, side int) [][]byte {
 	return to
 }
 
+// toByte rounds x to a byte, with saturation.
 func toByte(x float64) byte { return byte(min(max(x, 0), 255) + 0.5) }
 
-// lanczosWeight is sinc(x)·sinc(x/3) within three lobes.
+// lanczosWeight returns sinc(x)·sinc(x/3) within three lobes, 0 outside.
 func lanczosWeight(x float64) float64 {
 	if x == 0 {
 		return 1
@@ -226,10 +227,10 @@ func lanczosWeight(x float64) float64 {
 	return math.Sin(x) / x * math.Sin(x/3) / (x / 3)
 }
 
-// disc is the drawing of one around the place in its middle.
+// disc returns the stamp of a disc.
 var disc = sync.OnceValue(func() *stamp {
-	// Places of a whole image are even in its finer drawing, which begins at its
-	// edge: of one this large, the middle has nothing of the edges.
+	// The finer drawing begins at the image's edge, so image pixels lie at even positions. A
+	// drawing of this size keeps the disc clear of the edges.
 	const side, middle = 32, 16
 	fine := make([][]byte, side*pathFiner)
 	for y := range fine {
@@ -251,43 +252,43 @@ var disc = sync.OnceValue(func() *stamp {
 	return s
 })
 
-// pathPicture is an image while it is drawn.
+// pathPicture is an image that is being drawn.
 type pathPicture struct {
-	draws *randomDraws
-	light pixelField // what is seen
-	taken pixelField // where no more can be drawn, up to 1
+	draws      *randomDraws
+	brightness pixelField // brightness
+	occupied   pixelField // 0: free, 1: nothing more can be drawn
 }
 
-// path is one while it grows.
+// path is a path that is being drawn.
 type path struct {
 	contrast   float64
-	pivot      pixel   // from which the next paddle is reckoned
-	angle      float64 // of the last paddle
+	pivot      pixel   // origin of the next paddle
+	angle      float64 // direction of the last paddle
 	begin, end pixel
-	last       *stamp // room of the last paddle, which is not taken yet
-	at         pixel  // of its stamp
+	last       *stamp // room of the last paddle, not occupied yet
+	lastAt     pixel  // position of last
 }
 
-// discMark is a disc, and which of the two paths it is on.
+// discMark is a disc with the index of its path.
 type discMark struct {
-	at   pixel
-	path int
+	centre pixel
+	path   int
 }
 
-// drawImage draws all, and returns the class and the discs.
+// drawImage draws the whole image and returns its class and discs.
 func (p *pathPicture) drawImage(contour int) (label int32, discs [2]discMark) {
 	label = int32(p.draws.intn(2))
 	var two [2]path
 	for ok := false; !ok; {
-		p.light, p.taken = pixelField{}, pixelField{}
+		p.brightness, p.occupied = pixelField{}, pixelField{}
 		for i := range pathSide {
-			p.taken[0][i], p.taken[pathSide-1][i], p.taken[i][0], p.taken[i][pathSide-1] = 1, 1, 1, 1
+			p.occupied[0][i], p.occupied[pathSide-1][i], p.occupied[i][0], p.occupied[i][pathSide-1] = 1, 1, 1, 1
 		}
 		two = [2]path{{contrast: pathContrast}, {contrast: pathContrast}}
 		ok = p.drawLongPaths(&two, contour)
 	}
-	// Of the two last paddles only the second's takes its room, as in the original.
-	p.taken.stampMax(two[1].last, two[1].at, 1)
+	// Only the second path's last paddle occupies its room, as in the original.
+	p.occupied.stampMax(two[1].last, two[1].lastAt, 1)
 	for range pathShort / (contour / 3) {
 		p.drawShortPath(contour / 3)
 	}
@@ -298,12 +299,12 @@ func (p *pathPicture) drawImage(contour int) (label int32, discs [2]discMark) {
 	}
 	discs = [2]discMark{{two[from].begin, from}, {two[to].end, to}}
 	for _, d := range discs {
-		p.light.stampMax(disc(), d.at, 1)
+		p.brightness.stampMax(disc(), d.centre, 1)
 	}
 	return label, discs
 }
 
-// drawLongPaths draws both paths, or reports that a paddle has found no place.
+// drawLongPaths draws both paths. It returns false if a paddle cannot be placed.
 func (p *pathPicture) drawLongPaths(two *[2]path, contour int) bool {
 	if !p.beginPath(&two[0], func(angle float64) (pixel, bool) { return p.pickFreePixel(angle, 2*pathApart) }) {
 		return false
@@ -328,7 +329,7 @@ func (p *pathPicture) drawLongPaths(two *[2]path, contour int) bool {
 	return true
 }
 
-// drawShortPath draws a path of so many paddles where there is room for it.
+// drawShortPath draws a path with a number of paddles, or nothing if there is no room.
 func (p *pathPicture) drawShortPath(paddles int) {
 	before := *p
 	for range pathAgain {
@@ -338,19 +339,19 @@ func (p *pathPicture) drawShortPath(paddles int) {
 			ok = p.extendPath(&x)
 		}
 		if ok {
-			p.taken.stampMax(x.last, x.at, 1)
+			p.occupied.stampMax(x.last, x.lastAt, 1)
 			return
 		}
-		p.light, p.taken = before.light, before.taken
+		p.brightness, p.occupied = before.brightness, before.occupied
 	}
 }
 
-// hasRoom reports that a hundredth of the pixels is not taken.
+// hasRoom reports whether at least a hundredth of the pixels is free.
 func (p *pathPicture) hasRoom() bool {
 	n := 0
-	for y := range p.taken {
-		for _, v := range p.taken[y] {
-			if v <= maxTaken {
+	for y := range p.occupied {
+		for _, v := range p.occupied[y] {
+			if v <= maxOccupancy {
 				n++
 			}
 		}
@@ -358,20 +359,20 @@ func (p *pathPicture) hasRoom() bool {
 	return float64(n)/(pathSide*pathSide) >= 0.01
 }
 
-// maxTaken is how much of a pixel may be taken for a path to begin there.
-const maxTaken = 0.3
+// maxOccupancy bounds the occupancy of a pixel at which a path may begin.
+const maxOccupancy = 0.3
 
-// pickFreePixel returns a random place at which a paddle in a direction meets nothing that
-// is taken, nor the pixels within so many of the edge, and whether there is one. As
-// in images of the original, there is one only for paddles that point up and to the
-// left, by 30 to 60 degrees: those whose room reaches the pixel before their first
-// in both directions. That rule was found from such images (TestPathsAreTheOriginals).
+// pickFreePixel returns a random pixel at which a paddle in a direction meets no occupied pixel
+// and no pixel closer to the edge than edge. It returns false if there is none. As in the
+// original's images, there is one only for paddles that point up and left by 30 to 60 degrees:
+// their room reaches the pixel before their first one in both directions. The rule was derived
+// from such images (TestPathsAreTheOriginals).
 func (p *pathPicture) pickFreePixel(angle float64, edge int) (pixel, bool) {
 	s := &paddleToward(angle).room
 	if s[stampReach-1][stampReach-1] < 1 {
 		return pixel{}, false
 	}
-	var meets []pixel // pixels of a paddle, as seen from one before its first
+	var meets []pixel // pixels of a paddle, relative to the pixel before its first
 	for r := range stampSide - 2 {
 		for c := range stampSide - 2 {
 			if s[r][c] == 1 {
@@ -382,7 +383,7 @@ func (p *pathPicture) pickFreePixel(angle float64, edge int) (pixel, bool) {
 	taken := func(at pixel) bool {
 		for _, m := range meets {
 			q := pixel{at.y + m.y, at.x + m.x}
-			if q.isInside() && (min(q.y, q.x) < edge || max(q.y, q.x) >= pathSide-edge || p.taken[q.y][q.x] > maxTaken) {
+			if q.isInside() && (min(q.y, q.x) < edge || max(q.y, q.x) >= pathSide-edge || p.occupied[q.y][q.x] > maxOccupancy) {
 				return true
 			}
 		}
@@ -402,7 +403,8 @@ func (p *pathPicture) pickFreePixel(angle float64, edge int) (pixel, bool) {
 	return list[p.draws.intn(len(list))], true
 }
 
-// beginPath draws the first paddle of a path from where choose says.
+// beginPath draws the first paddle of a path at a pixel that choose returns. It returns false
+// if choose does, or if no attempt fits the image.
 func (p *pathPicture) beginPath(x *path, choose func(angle float64) (pixel, bool)) bool {
 	for range pathTries {
 		angle := float64(p.draws.intn(360)-180) * math.Pi / 180
@@ -422,6 +424,7 @@ func (p *pathPicture) beginPath(x *path, choose func(angle float64) (pixel, bool
 	return false
 }
 
+// oppositeAngle returns the opposite direction, within [-π, π].
 func oppositeAngle(angle float64) float64 {
 	if angle < 0 {
 		return angle + math.Pi
@@ -429,20 +432,20 @@ func oppositeAngle(angle float64) float64 {
 	return angle - math.Pi
 }
 
-// addPaddle draws a paddle of x.
+// addPaddle draws a paddle of path x.
 func (p *pathPicture) addPaddle(x *path, from pixel, angle float64) {
 	d := paddleToward(angle)
-	p.light.stampMax(&d.line, from, x.contrast)
-	x.last, x.at = &d.room, from
+	p.brightness.stampMax(&d.line, from, x.contrast)
+	x.last, x.lastAt = &d.room, from
 }
 
-// extendPath draws the next paddle of a path, whose end lies on a circle around the
-// pivot: where it turns by a, with weight cos²a, and where nothing is taken.
+// extendPath draws the next paddle of a path. Its end lies on a circle around the pivot. A turn
+// by a has weight cos²a times the free share of the end. It returns false if no end is free.
 func (p *pathPicture) extendPath(x *path) bool {
 	pivot := x.pivot.movedBy(x.angle, pathLength+2*pathMargin)
 	const radius = pathLength + pathMargin
-	step := 1. / radius         // radians of an arc as long as a pixel
-	const window = 2*radius + 3 // within a pixel of the circle
+	step := 1. / radius         // angle of an arc of one pixel
+	const window = 2*radius + 3 // side of a square around the circle
 	var ends [window][window]bool
 	corner := pixel{pivot.y - radius - 1, pivot.x - radius - 1}
 	for a := 0.; a < 2*math.Pi; a += step {
@@ -463,7 +466,7 @@ func (p *pathPicture) extendPath(x *path) bool {
 			angle := math.Atan2(float64(end.y-pivot.y), float64(end.x-pivot.x))
 			turn := math.Abs(angle - x.angle)
 			turn = min(turn, 2*math.Pi-turn, math.Pi/2)
-			w := math.Cos(turn) * math.Cos(turn) * (1 - p.maxTakenAround(end))
+			w := math.Cos(turn) * math.Cos(turn) * (1 - p.maxOccupancyAround(end))
 			list, angles, weights = append(list, end), append(angles, angle), append(weights, w)
 			total += w
 		}
@@ -477,10 +480,10 @@ func (p *pathPicture) extendPath(x *path) bool {
 			i++
 		}
 		back := oppositeAngle(angles[i])
-		if p.hitsTaken(&paddleToward(back).room, list[i]) {
+		if p.hitsOccupied(&paddleToward(back).room, list[i]) {
 			continue
 		}
-		p.taken.stampMax(x.last, x.at, 1)
+		p.occupied.stampMax(x.last, x.lastAt, 1)
 		x.pivot, x.angle, x.end = pivot, angles[i], list[i]
 		p.addPaddle(x, list[i], back)
 		return true
@@ -488,21 +491,21 @@ func (p *pathPicture) extendPath(x *path) bool {
 	return false
 }
 
-// maxTakenAround returns the most that is taken of a pixel and its four neighbours.
-func (p *pathPicture) maxTakenAround(at pixel) (most float64) {
+// maxOccupancyAround returns the largest occupancy of a pixel and its four neighbours.
+func (p *pathPicture) maxOccupancyAround(at pixel) (most float64) {
 	for _, d := range [5]pixel{{0, 0}, {-1, 0}, {1, 0}, {0, -1}, {0, 1}} {
 		if q := (pixel{at.y + d.y, at.x + d.x}); q.isInside() {
-			most = max(most, p.taken[q.y][q.x])
+			most = max(most, p.occupied[q.y][q.x])
 		}
 	}
 	return most
 }
 
-// hitsTaken reports a stamp that lies on what is taken.
-func (p *pathPicture) hitsTaken(s *stamp, at pixel) bool {
+// hitsOccupied reports whether a stamp overlaps occupied pixels.
+func (p *pathPicture) hitsOccupied(s *stamp, at pixel) bool {
 	for r, row := range s {
 		for c, v := range row {
-			if q := (pixel{at.y + r - stampReach, at.x + c - stampReach}); q.isInside() && p.taken[q.y][q.x]+v >= 1.8 {
+			if q := (pixel{at.y + r - stampReach, at.x + c - stampReach}); q.isInside() && p.occupied[q.y][q.x]+v >= 1.8 {
 				return true
 			}
 		}
@@ -510,17 +513,17 @@ func (p *pathPicture) hitsTaken(s *stamp, at pixel) bool {
 	return false
 }
 
-// greyLevels returns the image, whose brightest pixel is 255.
+// greyLevels returns the image [32, 32], scaled so that the brightest pixel is 255.
 func (p *pathPicture) greyLevels() []byte {
 	most := 0.
-	for y := range p.light {
-		for _, v := range p.light[y] {
+	for y := range p.brightness {
+		for _, v := range p.brightness[y] {
 			most = max(most, v)
 		}
 	}
 	list := make([]byte, 0, pathSide*pathSide)
-	for y := range p.light {
-		for _, v := range p.light[y] {
+	for y := range p.brightness {
+		for _, v := range p.brightness[y] {
 			list = append(list, toByte(v*255/most))
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// pathFigures are what can be measured in images alone.
+// pathFigures are statistics of images alone.
 type pathFigures struct {
 	black, lit float64 // shares of pixels of 0, and of 20 or more
 	grey       float64 // mean of all pixels
@@ -62,7 +62,7 @@ func measurePaths(t *testing.T, src Source, split Split, n int) (f pathFigures, 
 	return f, shares
 }
 
-// flood marks the piece of lit pixels that has one at a place.
+// flood marks the connected lit pixels around a pixel.
 func flood(seen *[1024]bool, pixels []int32, at int) {
 	seen[at] = true
 	for y := max(at/32-1, 0); y <= min(at/32+1, 31); y++ {
@@ -77,9 +77,8 @@ func flood(seen *[1024]bool, pixels []int32, at int) {
 // histogram counts pixels by their brightness, 32 values at a time.
 type histogram [8]float64
 
-// original is what was measured in images that the original's program made with
-// the Long Range Arena's numbers: 4000 of contour 14, 2000 of contour 6. Deviations
-// are those of one image.
+// original holds statistics of images that the original program made with the constants of the
+// Long Range Arena: 4000 of contour 14, 2000 of contour 6. Deviations are per image.
 type original struct {
 	mean, deviation pathFigures
 	shares          histogram
@@ -98,10 +97,9 @@ var originals = map[string]original{
 	},
 }
 
-// Images are the original's: what can be counted in them differs by no more than 4
-// standard errors of as many images, and the shares of their brightnesses by 6 of
-// a hundred. A path with room for it that may begin in any direction, as the
-// original's text reads, lights 38 of a hundred more pixels with contour 14.
+// Counts differ from the original's images by at most 4 standard errors, and shares of
+// brightness by 6 per cent. With paths that may begin in any direction, as the original's text
+// reads, 38 per cent more pixels would be lit with contour 14.
 func TestPathsAreTheOriginals(t *testing.T) {
 	const n = 400
 	for contour, want := range originals {
@@ -110,8 +108,8 @@ func TestPathsAreTheOriginals(t *testing.T) {
 	}
 }
 
-// What was measured is what the files beside this checkout have.
-func TestFiguresOfOriginalPaths(t *testing.T) {
+// The statistics of originals are confirmed by the real files.
+func TestRealPathfinderFilesHaveTheOriginalsFigures(t *testing.T) {
 	folder := sharedData(t)
 	for contour, want := range originals {
 		want.hold(t, contour, openSource(t, "pathfinder", Options{Folder: folder}, "contour", contour), Train, 1600)
@@ -146,8 +144,8 @@ func (o *original) hold(t *testing.T, contour string, src Source, split Split, n
 	}
 }
 
-// Followed from a disc to where paddles end, the label is what was drawn: paths of
-// class 1 have both discs at the ends of one.
+// Paths that are followed from a disc to the ends of paddles give the label: class 1 has both
+// discs at the ends of one path.
 func TestPathsHaveTheirLabel(t *testing.T) {
 	var share float64
 	const n = 200
@@ -159,9 +157,9 @@ func TestPathsHaveTheirLabel(t *testing.T) {
 			t.Errorf("image %d: label %d, discs on one path: %t", i, label, same)
 		}
 		for _, d := range discs {
-			for _, at := range []pixel{d.at, {d.at.y - 1, d.at.x - 1}} {
-				if at.isInside() && p.light[at.y][at.x] < 0.85 {
-					t.Errorf("image %d: no disc at %v", i, d.at)
+			for _, at := range []pixel{d.centre, {d.centre.y - 1, d.centre.x - 1}} {
+				if at.isInside() && p.brightness[at.y][at.x] < 0.85 {
+					t.Errorf("image %d: no disc at %v", i, d.centre)
 				}
 			}
 		}
@@ -171,7 +169,7 @@ func TestPathsHaveTheirLabel(t *testing.T) {
 	}
 }
 
-func TestGeneratedPathfinder(t *testing.T) {
+func TestGeneratedPathfinderIsEndless(t *testing.T) {
 	src := openSource(t, "pathfinder", Options{Seed: 5}, "from", "generated", "contour", "9")
 	holds(t, src)
 	if got := src.Spec().Count; got != [3]int{Endless, Endless, Endless} {

@@ -7,8 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Pictures is the task of telling the user's pictures apart: a folder of PNG and
-// JPEG files for each class. A picture of any size becomes a square.
+// Pictures classifies the user's own pictures: one folder of PNG and JPEG files per class. A
+// picture of any size is scaled to a square.
 type Pictures struct {
 	side  int // of the square, in pixels
 	patch int // side of the patches; 0: grey pixels
@@ -30,7 +30,8 @@ func openPictures(o *settingsReader) (Source, error) {
 	return OpenPictures(o.text("data"), o.int("side"), patch, o.Seed)
 }
 
-// patchSide returns the side of the patches that pictures are read as, 0: pixels.
+// patchSide returns the side of the patches, or 0 for pixels. It returns an error if the
+// setting is below 1.
 func (o *settingsReader) patchSide() (int, error) {
 	if o.oneOf("as", "pixels", "patches") == "pixels" {
 		return 0, nil
@@ -42,7 +43,7 @@ func (o *settingsReader) patchSide() (int, error) {
 	return patch, nil
 }
 
-// askOwnPicture asks for the class of a picture.
+// askOwnPicture returns the question for the class of a picture.
 func askOwnPicture(o *settingsReader, k ModelInfo) (*Question, error) {
 	patch, err := o.patchSide()
 	if err != nil || o.err != nil {
@@ -55,7 +56,7 @@ func askOwnPicture(o *settingsReader, k ModelInfo) (*Question, error) {
 	return askPicture(side, patch, true, k.Classes, len(k.Classes)), nil
 }
 
-// checkSides reports a side that patches do not divide.
+// checkSides returns an error if side is out of range or not divisible by patch.
 func checkSides(side, patch int) error {
 	if err := checkRange("side", side, 1, 4096); err != nil {
 		return err
@@ -66,7 +67,9 @@ func checkSides(side, patch int) error {
 	return nil
 }
 
-// OpenPictures lists the files of a folder; they are read when they are asked for.
+// OpenPictures lists the files of a folder; Sample reads them. side is the square's side in
+// pixels, patch the side of patches, or 0 for pixels. It returns an error if a side is out of
+// range or the folder has fewer than two classes.
 func OpenPictures(folder string, side, patch int, seed uint64) (*Pictures, error) {
 	if folder == "" {
 		return nil, fmt.Errorf("data: a folder is needed")
@@ -81,7 +84,7 @@ func OpenPictures(folder string, side, patch int, seed uint64) (*Pictures, error
 	return &Pictures{side, patch, c}, nil
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *Pictures) Spec() Spec {
 	s := Spec{Name: "picture", Kind: Class, Metric: Accuracy, Vocab: 256, Length: t.side * t.side, Parts: 1,
 		Classes: len(t.classFolder.classes), Count: t.classFolder.countSamples()}
@@ -94,7 +97,8 @@ func (t *Pictures) Spec() Spec {
 // ClassNames returns the names of the folders.
 func (t *Pictures) ClassNames() []string { return slices.Clone(t.classFolder.classes) }
 
-// Sample sets s to a picture: its grey pixels row by row, or its patches.
+// Sample overwrites s with a picture: its grey pixels row by row, or its patches. It returns
+// an error if the split has no sample i or the file cannot be read.
 func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -116,7 +120,7 @@ func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// readSquare returns the red, green and blue of a picture that there is.
+// readSquare returns picture i of a split as RGB [side, side, 3]. The picture must exist.
 func (t *Pictures) readSquare(split Split, i int) ([]byte, error) {
 	p, err := dataset.File(t.classFolder.files[split][i].path, dataset.ReadPicture)
 	if err != nil {
@@ -125,7 +129,8 @@ func (t *Pictures) readSquare(split Split, i int) ([]byte, error) {
 	return resizePicture(p, t.side), nil
 }
 
-// Picture returns a picture as the square that it becomes, in grey.
+// Picture returns the square of a picture in grey. It returns an error if the split has no
+// picture i or the file cannot be read.
 func (t *Pictures) Picture(split Split, i int) (*dataset.Images, error) {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -138,8 +143,8 @@ func (t *Pictures) Picture(split Split, i int) (*dataset.Images, error) {
 	return onePicture(t.side, t.side, 3, square), nil
 }
 
-// resizePicture returns a picture as a square: each of its pixels is the mean of those it
-// covers, by the share of them that it covers.
+// resizePicture scales a picture to RGB [side, side, 3]. A pixel is the mean of the pixels
+// under it, weighted by the covered area.
 func resizePicture(p *dataset.Picture, side int) []byte {
 	out := make([]byte, 0, 3*side*side)
 	for y := range side {
@@ -151,7 +156,7 @@ func resizePicture(p *dataset.Picture, side int) []byte {
 			for _, r := range rows {
 				for _, c := range columns {
 					w := r.weight * c.weight
-					at := p.Pixels[3*(r.at*p.Width+c.at):]
+					at := p.Pixels[3*(r.index*p.Width+c.index):]
 					for k := range sum {
 						sum[k] += w * float64(at[k])
 					}
@@ -166,12 +171,13 @@ func resizePicture(p *dataset.Picture, side int) []byte {
 	return out
 }
 
+// cover is a pixel along one axis and its covered length.
 type cover struct {
-	at     int
+	index  int
 	weight float64
 }
 
-// coveredPixels returns which of n pixels lie under pixel i of side, and how much of each.
+// coveredPixels returns the pixels of an axis of n that lie under pixel i of side.
 func coveredPixels(i, side, n int) []cover {
 	// In units of 1/side of a pixel of n: from i·n to (i+1)·n.
 	from, to := i*n, (i+1)*n
@@ -182,5 +188,6 @@ func coveredPixels(i, side, n int) []cover {
 	return list
 }
 
-// Baselines are the commonest class, and the class whose mean picture is nearest.
+// Baselines scores the commonest class and the class with the nearest mean picture. It returns
+// the errors of Sample.
 func (t *Pictures) Baselines(n int) ([]Baseline, error) { return imageBaselines(t, n) }

@@ -8,10 +8,9 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Pixels is the task of drawing images: each level, 0 to 255, is to be predicted from
-// those before it, row by row, the channels of a pixel in turn (Katharopoulos et al.
-// 2020, arXiv 2006.16236, section 4.2). The token at a position is the level before
-// it, the first is PixelStart.
+// Pixels generates images: each level, 0 to 255, is predicted from all levels before it, row by
+// row, channel by channel (Katharopoulos et al. 2020, arXiv 2006.16236, section 4.2). The token
+// at a position is the previous level; the first token is PixelStart.
 type Pixels struct {
 	images
 	name          string
@@ -19,7 +18,7 @@ type Pixels struct {
 	channels      int
 }
 
-// levels is the number of levels, and PixelStart the token that begins an image.
+// levels is the number of levels, PixelStart the token that begins an image.
 const (
 	levels     = 256
 	PixelStart = levels
@@ -51,7 +50,7 @@ func openCIFARGen(o *settingsReader) (Source, error) {
 	return &Pixels{images: m, name: "cifar-gen", height: 32, width: 32, channels: 3}, nil
 }
 
-// shrinkImages returns grey images whose pixels are means, rounded, of squares of that side.
+// shrinkImages scales grey images down by side: a pixel is the rounded mean of a square.
 func shrinkImages(m *dataset.Images, side int) *dataset.Images {
 	if side == 1 {
 		return m
@@ -73,12 +72,13 @@ func shrinkImages(m *dataset.Images, side int) *dataset.Images {
 	return s
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *Pixels) Spec() Spec {
 	return Spec{Name: t.name, Kind: Level, Metric: Bits, Vocab: levels + 1, Length: t.height * t.width * t.channels, Parts: 1, Outputs: 1, Count: t.countSamples()}
 }
 
-// Sample sets s to the levels of an image: tokens one position behind the targets.
+// Sample overwrites s with the levels of an image; tokens are one position behind targets. It
+// returns an error if the split has no sample i.
 func (t *Pixels) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -95,8 +95,9 @@ func (t *Pixels) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are equal chances, and how often levels are met: anywhere, at their place,
-// and beside levels like those to the left, above and above to the right.
+// Baselines scores equal probabilities and three histograms of levels: of all positions, by
+// position, and by the neighbours to the left, above, and above to the right. It returns the
+// errors of Sample.
 func (t *Pixels) Baselines(n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return Baseline{Name: "equal chances", Score: math.Log2(levels)}, nil },
@@ -112,12 +113,12 @@ func (t *Pixels) Baselines(n int) ([]Baseline, error) {
 	)
 }
 
-// neighbourBins is the number of classes of a neighbour's level: 0, and eight of 32, the
-// last of 31.
+// neighbourBins is the number of bins of a neighbour's level: one for 0, seven of 32 levels and
+// one of 31.
 const neighbourBins = 9
 
-// neighbourKey returns the classes of the levels of one channel to the left, above, and
-// above to the right of a position; beyond the edge they are 0.
+// neighbourKey combines the bins of the levels to the left, above, and above to the right of
+// position i in the same channel. Levels beyond the edge are 0.
 func (t *Pixels) neighbourKey(x []float32, i int) int {
 	row, pixel := t.width*t.channels, i/t.channels
 	left, right := pixel%t.width > 0, pixel%t.width < t.width-1
@@ -132,8 +133,8 @@ func (t *Pixels) neighbourKey(x []float32, i int) int {
 	return k*neighbourBins + class(right, i-row+t.channels)
 }
 
-// scoreHistogram scores how often each level is met where it has the same key: counts of
-// every level begin at a hundredth.
+// scoreHistogram scores a histogram of levels for each key, in bits per level. Every count
+// begins at a hundredth.
 func (t *Pixels) scoreHistogram(name string, n, keys int, key func(x []float32, i int) int) (Baseline, error) {
 	const unseen = 0.01
 	spec := t.Spec()

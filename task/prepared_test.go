@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// given has samples that are written down.
+// given is a source of literal samples.
 type given struct {
 	spec    Spec
 	samples []Sample
@@ -30,7 +30,7 @@ func (g *given) Sample(s *Sample, split Split, i int) error {
 
 func (g *given) Baselines(int) ([]Baseline, error) { return nil, nil }
 
-func TestStandardise(t *testing.T) {
+func TestStandardiseUsesTrainingMoments(t *testing.T) {
 	src := &given{Spec{Name: "given", Kind: Class, Channels: 2, Length: 3, Parts: 1, Classes: 1, Count: [3]int{2, 0, 0}}, []Sample{
 		{Values: []float32{1, 7, 3, 7}}, {Values: []float32{5, 7, 7, 7, 9, 7}},
 	}}
@@ -64,7 +64,7 @@ func TestShapesAreAsWide(t *testing.T) {
 	}
 }
 
-func TestPad(t *testing.T) {
+func TestPadExtendsSamplesWithoutLabels(t *testing.T) {
 	nan := float32(math.NaN())
 	for _, c := range []struct {
 		name         string

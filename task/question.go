@@ -9,46 +9,48 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Question is a task without its data: its samples are made of what it is given, and are
-// those of the test split, from 0. It is for one goroutine.
+// Question is a task without data. Its samples come from inputs and form the test split. It is
+// not safe for concurrent use.
 type Question struct {
 	spec      Spec
 	classes   []string
-	inputKind string // an input, in words
+	inputKind string // description of an input
 	readLine  func(s *Sample, text []byte) error
 	readFile  func(path string) ([]Input, error)
 	samples   []Sample
 }
 
-// Input is an input, as a file has one or several.
+// Input is one of the inputs in a file.
 type Input struct {
-	Name    string   // within the file; "": the file has one
-	Samples []Sample // windows that follow each other, of a task of labels; else one
+	Name    string   // within the file; "": the file has one input
+	Samples []Sample // one sample, or for Labels consecutive windows
 }
 
-// ModelInfo is what a run knows of its task besides the settings.
+// ModelInfo describes a trained model, as far as its task does not.
 type ModelInfo struct {
-	Classes  []string // names, in the order of their numbers
-	Channels int      // that the model reads
-	Length   int      // positions that it has
-	Outputs  int      // numbers that it says
-	Scales   *Scales  // of the numbers; nil: they are as they are
+	Classes  []string // class names, in the order of their numbers
+	Channels int      // numbers of an input position
+	Length   int      // positions of the context
+	Outputs  int      // numbers of an output
+	Scales   *Scales  // scales of the output; nil: not scaled
 }
 
-// Scales are mean and deviation by which numbers were made small: number i of an output
-// was x with x·Deviation[j] + Mean[j], j = i mod len(Mean).
+// Scales are the mean and deviation of standardised numbers. A scaled number x stands for
+// x·Deviation[j] + Mean[j], where j is its index modulo len(Mean).
 type Scales struct {
 	Mean      []float64 `json:"mean"`
 	Deviation []float64 `json:"deviation"`
 }
 
-// ScaledSource is a source of numbers that are less their mean, in deviations.
+// ScaledSource is a source with standardised targets.
 type ScaledSource interface {
 	Source
-	Scales() *Scales // nil: they are as they are
+	// Scales returns the scales of the targets, or nil if these are not scaled.
+	Scales() *Scales
 }
 
-// CheckAskable reports a task whose models answer no single input, and the verb that asks them.
+// CheckAskable returns an error if the name is unknown or the task's models take no single
+// input. The error names the verb to use instead.
 func CheckAskable(name string) error {
 	row, err := Lookup(name)
 	switch {
@@ -62,9 +64,9 @@ func CheckAskable(name string) error {
 	return fmt.Errorf("task %s: its models draw: farfield generate --images", name)
 }
 
-// Ask returns the task of that name and settings without its data. Classes of a task that
-// says their names itself need not be known. A task whose models draw or write is an error
-// that says which verb asks them.
+// Ask returns a task without data. set holds its settings, k describes the model. k.Classes is
+// needed only where the class names come from data. It returns the errors of CheckAskable, or
+// an error if a setting or k does not fit the task.
 func Ask(name string, set map[string]string, k ModelInfo) (*Question, error) {
 	if err := CheckAskable(name); err != nil {
 		return nil, err
@@ -93,14 +95,14 @@ func Ask(name string, set map[string]string, k ModelInfo) (*Question, error) {
 	return nil, fmt.Errorf("task %s: %w", name, err)
 }
 
-// NeedsLine reports whether an input is a line of text; else it is a file.
+// NeedsLine reports whether an input is a line of text, rather than a file.
 func (q *Question) NeedsLine() bool { return q.readLine != nil }
 
-// InputKind says what an input is.
+// InputKind describes an input in words.
 func (q *Question) InputKind() string { return q.inputKind }
 
-// ClassNames returns the names of the classes, which are their numbers where they have no
-// others.
+// ClassNames returns the names of the classes; without names, their numbers. The caller must
+// not change it.
 func (q *Question) ClassNames() []string {
 	if q.classes == nil && q.spec.Classes > 0 {
 		for i := range q.spec.Classes {
@@ -110,7 +112,8 @@ func (q *Question) ClassNames() []string {
 	return q.classes
 }
 
-// SetLine makes a line the one sample.
+// SetLine makes a line the only sample. It returns an error if the line is no input of the
+// task.
 func (q *Question) SetLine(text []byte) error {
 	if q.samples == nil {
 		q.samples = make([]Sample, 1)
@@ -120,20 +123,22 @@ func (q *Question) SetLine(text []byte) error {
 	return q.readLine(&q.samples[0], text)
 }
 
-// ReadFile returns what a file holds.
+// ReadFile returns the inputs in a file. It returns an error if the file cannot be read or does
+// not fit the model.
 func (q *Question) ReadFile(path string) ([]Input, error) { return q.readFile(path) }
 
-// SetInput makes what was read the samples.
+// SetInput makes an input's samples the test split.
 func (q *Question) SetInput(g Input) { q.samples = g.Samples }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (q *Question) Spec() Spec {
 	s := q.spec
 	s.Count = [3]int{0, 0, len(q.samples)}
 	return s
 }
 
-// Sample sets s to a sample. What would be its target says nothing.
+// Sample overwrites s with sample i of the input. Labels are -1 and targets 0. It returns an
+// error if the split has no sample i.
 func (q *Question) Sample(s *Sample, split Split, i int) error {
 	spec := q.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -157,13 +162,13 @@ func (q *Question) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are none.
+// Baselines returns no baselines and no error.
 func (q *Question) Baselines(int) ([]Baseline, error) { return nil, nil }
 
-// errEmpty is the error of an input without anything in it.
+// errEmpty is the error of an empty line.
 var errEmpty = errors.New("the text is empty")
 
-// askText asks about a text of bytes, of which length are seen.
+// askText returns the question about the first length bytes of a text.
 func askText(spec Spec, classes []string, length int) (*Question, error) {
 	if err := checkRange("length", length, 1, 1<<24); err != nil {
 		return nil, err
@@ -178,7 +183,7 @@ func askText(spec Spec, classes []string, length int) (*Question, error) {
 	}}, nil
 }
 
-// askPair asks about two texts with a tab between them.
+// askPair returns the question about two texts, separated by a tab.
 func askPair(o *settingsReader, _ ModelInfo) (*Question, error) {
 	length := o.int("length")
 	if err := checkRange("length", length, 1, 1<<20); err != nil {
@@ -195,8 +200,8 @@ func askPair(o *settingsReader, _ ModelInfo) (*Question, error) {
 		}}, nil
 }
 
-// askExpression asks for the value of an expression of operators below end, as long as the
-// model has positions at most.
+// askExpression returns the question for the value of an expression whose tokens are below end.
+// The model's context bounds its length.
 func askExpression(vocab int, end int32) func(*settingsReader, ModelInfo) (*Question, error) {
 	return func(_ *settingsReader, k ModelInfo) (*Question, error) {
 		return &Question{spec: Spec{Kind: Class, Vocab: vocab, Length: k.Length, Classes: 10}, inputKind: "a line with an expression such as [MAX 2 [MIN 8 9 ] 0 ]",
@@ -214,8 +219,8 @@ func askExpression(vocab int, end int32) func(*settingsReader, ModelInfo) (*Ques
 	}
 }
 
-// askTokens asks for what comes next at each of a line's numbers, which are below the
-// model's outputs.
+// askTokens returns the question for the next token at each number of a line. Numbers are
+// below the model's outputs.
 func askTokens(_ *settingsReader, k ModelInfo) (*Question, error) {
 	return &Question{spec: Spec{Kind: Next, Vocab: k.Outputs, Length: k.Length, Classes: k.Outputs}, inputKind: "a line of whole numbers with blanks between them",
 		readLine: func(s *Sample, text []byte) error {
@@ -233,7 +238,7 @@ func askTokens(_ *settingsReader, k ModelInfo) (*Question, error) {
 		}}, nil
 }
 
-// tooLong reports more positions than a model has.
+// tooLong returns an error if n exceeds the length of the model's context.
 func tooLong(n, length int) error {
 	if n > length {
 		return fmt.Errorf("it has %d tokens, the model %d positions", n, length)
@@ -241,8 +246,8 @@ func tooLong(n, length int) error {
 	return nil
 }
 
-// askPicture asks for the class of a picture, scaled to a square, as patches of that side,
-// of three channels or of grey, or as tokens of grey if it is 0.
+// askPicture returns the question for the class of a picture, scaled to [side, side]. Samples
+// are RGB or grey patches of side patch, or grey tokens if patch is 0.
 func askPicture(side, patch int, colour bool, classes []string, count int) *Question {
 	spec := Spec{Kind: Class, Vocab: levels, Length: side * side, Classes: count}
 	channels := 1
@@ -277,8 +282,8 @@ func askPicture(side, patch int, colour bool, classes []string, count int) *Ques
 	}}
 }
 
-// askValues asks about rows of numbers, of which the first are seen that the model has
-// positions for, or all of them in windows.
+// askValues returns the question about a file of rows of numbers. The sample is the first
+// window of the model's context, or with windows all consecutive windows.
 func askValues(spec Spec, classes []string, k ModelInfo, windows bool) *Question {
 	spec.Channels, spec.Length = k.Channels, k.Length
 	return &Question{spec: spec, classes: classes, inputKind: fmt.Sprintf("a CSV, TSV or NPY file of rows of %d numbers", k.Channels), readFile: func(path string) ([]Input, error) {
@@ -286,12 +291,13 @@ func askValues(spec Spec, classes []string, k ModelInfo, windows bool) *Question
 		if err != nil {
 			return nil, err
 		}
-		return valuesGiven(path, v.Numbers, v.Columns, &spec, windows)
+		return valuesInput(path, v.Numbers, v.Columns, &spec, windows)
 	}}
 }
 
-// valuesGiven is what rows of numbers are to a model.
-func valuesGiven(path string, numbers []float32, columns int, spec *Spec, windows bool) ([]Input, error) {
+// valuesInput returns numbers [rows, columns] as an input of one or all windows. It returns an
+// error if columns differs from the model's channels.
+func valuesInput(path string, numbers []float32, columns int, spec *Spec, windows bool) ([]Input, error) {
 	if columns != spec.Channels {
 		return nil, fmt.Errorf("%s: its rows have %d numbers, the model learned from %d", path, columns, spec.Channels)
 	}
@@ -305,7 +311,8 @@ func valuesGiven(path string, numbers []float32, columns int, spec *Spec, window
 	return []Input{g}, nil
 }
 
-// askForecast asks for the hours that follow the last of a table.
+// askForecast returns the question for the hours after the last row of a table. It returns an
+// error if the scales of the model's outputs are unknown.
 func askForecast(o *settingsReader, k ModelInfo) (*Question, error) {
 	input, horizon := o.int("input"), o.int("horizon")
 	if k.Scales == nil || len(k.Scales.Mean) != k.Channels || horizon*k.Channels != k.Outputs {
@@ -330,7 +337,7 @@ func askForecast(o *settingsReader, k ModelInfo) (*Question, error) {
 		}}, nil
 }
 
-// askECG asks for the label of each sample of a record, or of rows of numbers.
+// askECG returns the question for the label of each sample of a record, or of rows of numbers.
 func askECG(o *settingsReader, k ModelInfo) (*Question, error) {
 	q := askValues(Spec{Kind: Labels, Classes: 2}, nil, k, true)
 	rows := q.readFile
@@ -343,7 +350,7 @@ func askECG(o *settingsReader, k ModelInfo) (*Question, error) {
 		if err != nil {
 			return nil, err
 		}
-		return valuesGiven(path, interleaveLeads(r), len(r.Samples), &q.spec, true)
+		return valuesInput(path, interleaveLeads(r), len(r.Samples), &q.spec, true)
 	}
 	return q, checkRange("length", k.Length, o.int("length"), o.int("length"))
 }

@@ -13,8 +13,7 @@ import (
 	"testing"
 )
 
-// png8 is a PNG of pixels, grey if they are as many as there are places, or else of red,
-// green and blue.
+// png8 encodes pixels as PNG: grey with one byte per pixel, otherwise RGB.
 func png8(t *testing.T, width, height int, pixels []byte) []byte {
 	t.Helper()
 	m := image.NewRGBA(image.Rect(0, 0, width, height))
@@ -34,7 +33,7 @@ func png8(t *testing.T, width, height int, pixels []byte) []byte {
 	return b.Bytes()
 }
 
-// wav16 is a sound of one channel of 16 bits.
+// wav16 encodes a sound of one channel with 16 bits.
 func wav16(samples []int16) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte("RIFF"), uint32(36+2*len(samples)))
 	b = append(b, "WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00"...)
@@ -48,7 +47,7 @@ func wav16(samples []int16) []byte {
 	return b
 }
 
-// linesOf writes rows of numbers as CSV.
+// linesOf formats rows of numbers as CSV.
 func linesOf(values []float32, columns int) []byte {
 	var b bytes.Buffer
 	for i, x := range values {
@@ -57,8 +56,8 @@ func linesOf(values []float32, columns int) []byte {
 	return b.Bytes()
 }
 
-// TestQuestionsAreAskedAsTheTaskWasLearned makes an input of a sample of each task, as a
-// user has one, and holds what is read of it against the sample, number by number.
+// For each task a sample is written as a user's input; the sample read from the input must be
+// equal.
 func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 	pixels := make([]byte, 1200*784)
 	for i := range pixels {
@@ -223,7 +222,7 @@ func TestQuestionsAreAskedAsTheTaskWasLearned(t *testing.T) {
 	}
 }
 
-// fileOf returns the file that a sample of the user's own is from.
+// fileOf returns the file of a sample of the user's own data.
 func fileOf(src Source, split Split, i int) string {
 	switch s := src.(type) {
 	case *Sounds:
@@ -238,8 +237,7 @@ func fileOf(src Source, split Split, i int) string {
 	return ""
 }
 
-// A long record is asked about in windows that follow each other, and a table forecast from
-// its last rows.
+// A long record gives consecutive windows, and a forecast reads the last rows of a table.
 func TestQuestionsOfManySamples(t *testing.T) {
 	folder := folderOf(t, electrocardiogram(125))
 	q, err := Ask("ecg", map[string]string{"length": "50"}, ModelInfo{Channels: 2, Length: 50, Outputs: 2})
@@ -267,7 +265,7 @@ func TestQuestionsOfManySamples(t *testing.T) {
 	}
 }
 
-func TestQuestionsRefuse(t *testing.T) {
+func TestQuestionsRefuseInputsThatDoNotFit(t *testing.T) {
 	dir := folderOf(t, map[string][]byte{"a.csv": []byte("1,2\n"), "a.fa": []byte(">x\n>y\nA\n")})
 	for _, c := range []struct {
 		name  string

@@ -8,11 +8,10 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Retrieval is the Long Range Arena's task of telling whether two papers of the
-// ACL anthology cite each other, from the first bytes of each. Its texts have to
-// be at hand: new_aan_pairs.{train,eval,test}.tsv.
+// Retrieval decides whether two papers of the ACL anthology cite each other, from the first
+// bytes of each (Long Range Arena). It needs the files new_aan_pairs.{train,eval,test}.tsv.
 type Retrieval struct {
-	length int // of each text
+	length int // bytes of each text
 	pairs  [3][]dataset.Pair
 }
 
@@ -26,8 +25,8 @@ func openRetrieval(o *settingsReader) (Source, error) {
 	return OpenRetrieval(filepath.Join(o.Folder, "aan"), length)
 }
 
-// OpenRetrieval reads the three files in a folder, plain or gzip, or in its
-// tsv_data.
+// OpenRetrieval reads the three files in a folder or its tsv_data, plain or gzip. length bounds
+// the bytes of each text. It returns an error if a file is missing or malformed.
 func OpenRetrieval(folder string, length int) (*Retrieval, error) {
 	t := &Retrieval{length: length}
 	for split, part := range []string{"train", "eval", "test"} {
@@ -43,13 +42,14 @@ func OpenRetrieval(folder string, length int) (*Retrieval, error) {
 	return t, nil
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *Retrieval) Spec() Spec {
 	return Spec{Name: "retrieval", Kind: Class, Metric: Accuracy, Vocab: 257, Length: 2 * t.length, Parts: 2, Classes: 2,
 		Count: [3]int{len(t.pairs[0]), len(t.pairs[1]), len(t.pairs[2])}}
 }
 
-// Sample sets s to two texts; class 1 are those that belong together.
+// Sample overwrites s with two texts; class 1 means that they belong together. It returns an
+// error if the split has no sample i.
 func (t *Retrieval) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -60,7 +60,7 @@ func (t *Retrieval) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// setPair sets s to two texts.
+// setPair overwrites s with the first most bytes of two texts; class 1 means match.
 func (s *Sample) setPair(a, b []byte, most int, match bool) {
 	s.reset()
 	s.Tokens = appendBytes(s.Tokens, a, most)
@@ -71,7 +71,7 @@ func (s *Sample) setPair(a, b []byte, most int, match bool) {
 	}
 }
 
-// pairClasses are the names of the classes of pairs.
+// pairClasses are the names of classes 0 and 1.
 var pairClasses = []string{"apart", "together"}
 
 // ClassNames returns the names of the classes.
@@ -80,9 +80,11 @@ func (t *Retrieval) ClassNames() []string { return slices.Clone(pairClasses) }
 // ClassNames returns the names of the classes.
 func (t *Films) ClassNames() []string { return slices.Clone(pairClasses) }
 
-// Baselines are the commonest class, and a threshold of the words that both have.
+// Baselines scores the commonest class and a threshold of the share of common words. It
+// returns the errors of Sample.
 func (t *Retrieval) Baselines(n int) ([]Baseline, error) { return pairBaselines(t, n) }
 
+// pairBaselines scores the baselines of Retrieval and Films.
 func pairBaselines(src Source, n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return scoreMajority(src, n) },
@@ -90,8 +92,7 @@ func pairBaselines(src Source, n int) ([]Baseline, error) {
 	)
 }
 
-// commonWords is the share of words that both parts have among all that either
-// has.
+// commonWords returns the Jaccard index of the words of both parts.
 func commonWords(s *Sample) float64 {
 	seen := map[string]uint8{}
 	eachWord(s.Tokens[:s.Cut], func(w []byte) { seen[string(w)] |= 1 })
@@ -105,15 +106,14 @@ func commonWords(s *Sample) float64 {
 	return float64(both) / float64(max(len(seen), 1))
 }
 
-// Films is a substitute for Retrieval with data that anyone can have: whether two
-// reviews of IMDB's are of the same film. It is not the published task. Half of
-// the pairs are of one film; every tenth film of the training part is there to
-// choose by.
+// Films is a substitute for Retrieval with public data: whether two reviews of IMDB rate the
+// same film. It is not the published task. Half of the pairs rate one film. Every tenth film
+// of the training data belongs to the validation set.
 type Films struct {
-	length int
+	length int // bytes of each review
 	seed   uint64
-	films  [3][][][]byte // of each split the films, of each film its reviews
-	pairs  [3][]int      // films with two reviews or more
+	films  [3][][][]byte // reviews by split and film
+	pairs  [3][]int      // films with two reviews or more, by split
 }
 
 func openFilms(o *settingsReader) (Source, error) {
@@ -162,7 +162,7 @@ func openFilms(o *settingsReader) (Source, error) {
 	return t, nil
 }
 
-// addReview gives a film, the next one or one that is there, a review.
+// addReview appends a review of a film, which may be the split's next film.
 func (t *Films) addReview(split Split, film int, text []byte) {
 	if film == len(t.films[split]) {
 		t.films[split] = append(t.films[split], nil)
@@ -170,13 +170,14 @@ func (t *Films) addReview(split Split, film int, text []byte) {
 	t.films[split][film] = append(t.films[split][film], text)
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *Films) Spec() Spec {
 	return Spec{Name: "films", Kind: Class, Metric: Accuracy, Vocab: 257, Length: 2 * t.length, Parts: 2, Classes: 2,
 		Count: [3]int{Endless, Endless, Endless}}
 }
 
-// Sample sets s to two reviews; class 1 are those of one film.
+// Sample overwrites s with two reviews; class 1 means one film. It returns an error if the
+// split has no sample i.
 func (t *Films) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -184,7 +185,7 @@ func (t *Films) Sample(s *Sample, split Split, i int) error {
 	}
 	d := newDraws(t.seed, split, i)
 	films, pairs := t.films[split], t.pairs[split]
-	// Both classes draw each review alike: films with one are not drawn at all.
+	// Both classes draw reviews from one distribution, so films with one review are omitted.
 	k := d.intn(len(pairs))
 	f := pairs[k]
 	a := d.intn(len(films[f]))
@@ -205,5 +206,5 @@ func (t *Films) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines are those of Retrieval.
+// Baselines scores the baselines of Retrieval. It returns the errors of Sample.
 func (t *Films) Baselines(n int) ([]Baseline, error) { return pairBaselines(t, n) }

@@ -7,12 +7,11 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Reviews is the Long Range Arena's task text: whether a film review of IMDB's is
-// positive, from its first bytes, each one more than its value (0 is left to
-// padding). LRA chooses by the test part; here the last tenth of the training part
-// is there to choose by.
+// Reviews decides whether a film review of IMDB is positive, from its first bytes (task text of
+// the Long Range Arena). The token of a byte is its value plus one; 0 is padding. LRA validates
+// on the test set; here the last tenth of the training data is the validation set.
 type Reviews struct {
-	length      int
+	length      int // bytes of a review
 	train, test []dataset.Review
 }
 
@@ -30,7 +29,7 @@ func openReviews(o *settingsReader) (Source, error) {
 	return &Reviews{length, train, test}, nil
 }
 
-// reviewClasses are the names of the classes.
+// reviewClasses are the names of classes 0 and 1.
 var reviewClasses = []string{"negative", "positive"}
 
 // ClassNames returns the names of the classes.
@@ -40,7 +39,8 @@ func askReview(o *settingsReader, _ ModelInfo) (*Question, error) {
 	return askText(Spec{Kind: Class, Classes: 2}, reviewClasses, o.int("length"))
 }
 
-// readReviews reads the unpacked archive in a folder, or lists of reviews.
+// readReviews reads the unpacked archive in a folder, or lists of reviews. It returns an error
+// if both are missing or malformed.
 func readReviews(folder string) (train, test []dataset.Review, err error) {
 	if acl, err := findFile(folder, "aclImdb", "train/urls_pos.txt"); err == nil {
 		if filepath.Base(acl) != "aclImdb" {
@@ -66,14 +66,15 @@ func readReviews(folder string) (train, test []dataset.Review, err error) {
 	return train, test, err
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *Reviews) Spec() Spec {
 	n := len(t.train)
 	return Spec{Name: "text", Kind: Class, Metric: Accuracy, Vocab: 257, Length: t.length, Parts: 1, Classes: 2,
 		Count: [3]int{n - n/10, n / 10, len(t.test)}}
 }
 
-// Sample sets s to the bytes of a review; class 1 is positive.
+// Sample overwrites s with the bytes of a review; class 1 is positive. It returns an error if
+// the split has no sample i.
 func (t *Reviews) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -94,7 +95,7 @@ func (t *Reviews) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// appendBytes appends the first bytes of a text as tokens above 0.
+// appendBytes appends the first most bytes of a text as tokens: values plus one.
 func appendBytes(tokens []int32, text []byte, most int) []int32 {
 	for _, b := range text[:min(len(text), most)] {
 		tokens = append(tokens, int32(b)+1)
@@ -102,8 +103,8 @@ func appendBytes(tokens []int32, text []byte, most int) []int32 {
 	return tokens
 }
 
-// Baselines are the commonest class, and naive Bayes over words, which the
-// published scores of every mechanism are below.
+// Baselines scores the commonest class and naive Bayes over words. The published scores of all
+// mechanisms are below the latter. It returns the errors of Sample.
 func (t *Reviews) Baselines(n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return scoreMajority(t, n) },

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// sines are sequences of numbers of one of two periods, each of a length of its own, in a
-// folder for each, and a list of them.
+// sines writes sequences of two periods and various lengths, in one folder per class, and a
+// list of them.
 func sines(t *testing.T) string {
 	t.Helper()
 	files, list := map[string][]byte{}, "file,label\n"
@@ -27,7 +27,7 @@ func sines(t *testing.T) string {
 	return folderOf(t, files)
 }
 
-func TestSeriesOfClasses(t *testing.T) {
+func TestSeriesOfClassesHasPerfectStatisticsBaseline(t *testing.T) {
 	dir := sines(t)
 	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(dir, "data")).(*OwnSeries)
 	holds(t, src)
@@ -46,9 +46,9 @@ func TestSeriesOfClasses(t *testing.T) {
 	}
 }
 
-// Numbers are learned in deviations of those to learn from, and a regression on statistics
-// is the least squares that normal equations in plain words have.
-func TestSeriesOfNumbers(t *testing.T) {
+// Targets are standardised by the training samples, and the regression on statistics equals
+// least squares by plain normal equations.
+func TestSeriesOfNumbersAreStandardised(t *testing.T) {
 	src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(sines(t), "data", "list.csv"), "ask", "number").(*OwnSeries)
 	holds(t, src)
 	mean, squares, n := 0., 0., 0.
@@ -91,7 +91,7 @@ func TestSolveIsTheInverse(t *testing.T) {
 	}
 }
 
-func TestSeriesOfLabels(t *testing.T) {
+func TestSeriesOfLabelsAreReadFromTables(t *testing.T) {
 	files := map[string][]byte{}
 	for i := range 60 {
 		rows := "x,label,y\n"
@@ -111,7 +111,7 @@ func TestSeriesOfLabels(t *testing.T) {
 	}
 }
 
-func TestSeriesRefuses(t *testing.T) {
+func TestSeriesRefusesMalformedData(t *testing.T) {
 	many := func(name, content string) map[string][]byte {
 		files := map[string][]byte{}
 		for i := range 30 {
@@ -153,7 +153,7 @@ func TestSeriesRefuses(t *testing.T) {
 	}
 }
 
-// pairs makes settings of names and values in turn.
+// pairs returns settings of alternating names and values.
 func pairs(list []string) map[string]string {
 	set := map[string]string{}
 	for p := range slices.Chunk(list, 2) {

@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Shapes is Fleuret's task of one dimension: a signal of two triangles and two
-// rectangles, and the same with the heights of both of a kind set to their mean,
-// each with noise of its own. Signals with shapes that meet are thrown away, and
-// so are those whose triangles differ by no more than 4 in height; rectangles may
-// be as equal as they like, as in the script, which tests the triangles twice.
+// Shapes is Fleuret's one-dimensional task. The input is a signal of two triangles and two
+// rectangles. The target is the same signal with the heights of both shapes of a kind set to
+// their mean. Both have independent noise. Signals with touching shapes, or with triangles that
+// differ by at most 4 in height, are rejected. The heights of rectangles are unrestricted, as in
+// the original script, which tests the triangles twice.
 type Shapes struct {
-	// The two on the left and the two on the right are averaged instead; their
+	// ByPlace averages the two shapes on the left and the two on the right instead. Their
 	// means differ by more than 4.
 	ByPlace bool
 	Seed    uint64
@@ -21,7 +21,7 @@ type Shapes struct {
 const (
 	shapesLength = 100
 	shapesNoise  = 0.15
-	shapesApart  = 4 // heights differ by more
+	shapesApart  = 4 // heights differ by more than this
 	shapesTrain  = 25000
 	shapesTest   = 1000
 )
@@ -34,9 +34,9 @@ func openShapes(o *settingsReader) (Source, error) {
 	return &Shapes{ByPlace: o.oneOf("group", "kind", "place") == "place", Seed: o.Seed}, nil
 }
 
-// Spec returns what the samples are: 25,000 to learn from and 1,000 to be judged
-// by, as published, and as many to choose by. Values are as they are; the script
-// standardises the input by mean and deviation of the training signals.
+// Spec returns the specification of the samples: 25,000 for training and 1,000 for test, as
+// published, and 1,000 for validation. Values are not standardised, unlike in the original
+// script.
 func (t *Shapes) Spec() Spec {
 	return Spec{Name: "shapes", Kind: Trace, Metric: MSE, Channels: 1, Length: shapesLength, Parts: 1, Outputs: 1,
 		Count: [3]int{shapesTrain, shapesTest, shapesTest}}
@@ -50,17 +50,18 @@ type shape struct {
 
 // heightAt returns the height of the shape at position x.
 func (s *shape) heightAt(x float64) float64 {
-	away := math.Abs(x - s.centre)
+	distance := math.Abs(x - s.centre)
 	if s.rectangle {
-		if away < s.width/2 {
+		if distance < s.width/2 {
 			return s.height
 		}
 		return 0
 	}
-	return max(0, s.height-max(0, away-0.5)*2*s.height/s.width)
+	return max(0, s.height-max(0, distance-0.5)*2*s.height/s.width)
 }
 
-// Sample sets s to a signal and what is to become of it.
+// Sample overwrites s with a signal and its target. It returns an error if the split has no
+// sample i.
 func (t *Shapes) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -83,7 +84,7 @@ func (t *Shapes) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// drawShapes returns two triangles and two rectangles that the task takes.
+// drawShapes draws two triangles and two rectangles that the task accepts.
 func (t *Shapes) drawShapes(d *randomDraws) [4]shape {
 	for {
 		var list [4]shape
@@ -101,7 +102,7 @@ func (t *Shapes) drawShapes(d *randomDraws) [4]shape {
 	}
 }
 
-// hasCollision reports shapes that share a position or are beside each other.
+// hasCollision reports whether shapes overlap or touch.
 func hasCollision(list *[4]shape) bool {
 	for x := range shapesLength - 1 {
 		n := 0
@@ -117,7 +118,7 @@ func hasCollision(list *[4]shape) bool {
 	return false
 }
 
-// hasDifference reports whether there is something to be averaged.
+// hasDifference reports whether the heights to average differ by more than shapesApart.
 func (t *Shapes) hasDifference(list *[4]shape) bool {
 	if !t.ByPlace {
 		return math.Abs(list[0].height-list[1].height) > shapesApart
@@ -128,7 +129,7 @@ func (t *Shapes) hasDifference(list *[4]shape) bool {
 	return math.Abs(left-right) > shapesApart
 }
 
-// averagedPairs returns which shapes get their mean height.
+// averagedPairs returns the two pairs of shapes whose heights are averaged.
 func (t *Shapes) averagedPairs(list *[4]shape) [2][2]int {
 	if !t.ByPlace {
 		return [2][2]int{{0, 1}, {2, 3}}
@@ -143,7 +144,7 @@ func (t *Shapes) averagedPairs(list *[4]shape) [2][2]int {
 	return [2][2]int{{order[0], order[1]}, {order[2], order[3]}}
 }
 
-// signalAt is the highest shape at a position.
+// signalAt returns the height of the highest shape at position x.
 func signalAt(list *[4]shape, x int) float64 {
 	y := 0.
 	for k := range list {
@@ -152,7 +153,8 @@ func signalAt(list *[4]shape, x int) float64 {
 	return y
 }
 
-// Baselines are the mean of the targets, and the input itself.
+// Baselines scores the mean of the targets and the input itself. It returns the errors of
+// Sample.
 func (t *Shapes) Baselines(n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return scoreMeanTarget(t, n) },
@@ -162,7 +164,7 @@ func (t *Shapes) Baselines(n int) ([]Baseline, error) {
 	)
 }
 
-// askShapes asks for the signal that another one becomes.
+// askShapes returns the question for the target of a signal.
 func askShapes(_ *settingsReader, k ModelInfo) (*Question, error) {
 	return askValues(Spec{Kind: Trace, Outputs: 1}, nil, k, false), nil
 }

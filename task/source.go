@@ -10,57 +10,58 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// Source gives the samples of a task. A sample is a function of the task, its
-// seed, the split and its number alone: whatever was asked for before, and by
-// however many goroutines, which may ask at the same time.
+// Source provides the samples of a task. A sample is a function of the task, its seed, the split
+// and its index alone. A Source is safe for concurrent use.
 type Source interface {
+	// Spec returns the specification of the samples.
 	Spec() Spec
-	// Sample sets s to sample i of the split, in the memory that s has. A number
-	// that the split does not have is an error.
+	// Sample overwrites s with sample i of the split and reuses its memory. It returns an
+	// error if the split has no sample i.
 	Sample(s *Sample, split Split, i int) error
-	// Baselines are what simple means score on the first n samples of the test split,
-	// or of the validation split where there is no other, having learned from the
-	// first n to learn from; fewer where there are fewer. 0 stands for all, and for
-	// 2000 of a split without end.
+	// Baselines scores simple methods on the first n samples of the test set, or of the
+	// validation set if there is no test set. They learn from the first n training samples.
+	// n of 0 means all, or 2000 of an endless split. It returns the errors of Sample.
 	Baselines(n int) ([]Baseline, error)
 }
 
-// WindowSource is a source whose samples are windows of something longer.
+// WindowSource is a source whose samples are windows of a longer sequence.
 type WindowSource interface {
 	Source
-	// WithWindow returns the same source with windows of so many positions.
+	// WithWindow returns the same source with windows of length positions.
 	WithWindow(length int) WindowSource
-	// DrawWindow sets s to a window of that length to learn from, whose place is a
-	// function of key and i.
+	// DrawWindow overwrites s with a training window of length positions. Its position is a
+	// function of key and i. It returns an error if the training set is not longer.
 	DrawWindow(s *Sample, length int, key rng.Key, i uint64) error
 }
 
-// ClassNamer is a source whose classes have names, in the order of their numbers; none
-// where it has no classes.
+// ClassNamer is a source whose classes have names.
 type ClassNamer interface {
 	Source
+	// ClassNames returns the names in the order of the class numbers; nil without classes.
 	ClassNames() []string
 }
 
 // OrderReporter is a source whose positions may have no order.
 type OrderReporter interface {
 	Source
+	// IsUnordered reports whether positions have no order.
 	IsUnordered() bool
 }
 
-// PictureSource is a source whose samples are made from pictures.
+// PictureSource is a source whose samples come from pictures.
 type PictureSource interface {
 	Source
-	// Picture returns that of sample i of a split, one image of grey levels.
+	// Picture returns the picture of sample i of a split as one grey image. It returns an
+	// error if the split has no sample i or the picture cannot be read.
 	Picture(split Split, i int) (*dataset.Images, error)
 }
 
-// digestSamples is how many samples of a split identify a source.
+// digestSamples is the number of samples of a split that enter Digest.
 const digestSamples = 64
 
-// Digest identifies what a source gives: a source that says so itself does, of
-// others it is the SHA-256 of the specification and of up to 64 samples of each
-// split, spread evenly.
+// Digest returns a checksum that identifies the data of a source: its own method Digest if it
+// has one, otherwise the SHA-256 of the specification and up to 64 evenly spread samples of
+// each split. It returns the errors of Sample.
 func Digest(src Source) (string, error) {
 	if d, ok := src.(interface{ Digest() string }); ok {
 		return d.Digest(), nil
@@ -88,16 +89,17 @@ func Digest(src Source) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Split is a part of a task's samples.
+// Split is one of the three parts of a task's samples.
 type Split int
 
-// The splits: to learn from, to choose by, to be judged by.
+// The training, validation and test sets.
 const (
 	Train Split = iota
 	Valid
 	Test
 )
 
+// String returns the name of the split.
 func (s Split) String() string {
 	switch s {
 	case Train:
@@ -110,19 +112,20 @@ func (s Split) String() string {
 	return fmt.Sprintf("Split(%d)", int(s))
 }
 
-// Kind is what has to be said about a sample.
+// Kind is the kind of target that a sample has.
 type Kind int
 
 // The kinds of targets.
 const (
-	Class      Kind = iota // one class
-	Regression             // numbers
-	Labels                 // a class for each position, from all positions
-	Next                   // the same from the positions up to it
-	Trace                  // numbers for each position
-	Level                  // one of 256 levels for each position, a number, from the positions up to it
+	Class      Kind = iota // one class per sample
+	Regression             // numbers per sample
+	Labels                 // a class per position, from all positions
+	Next                   // a class per position, causal
+	Trace                  // numbers per position
+	Level                  // one of 256 numeric levels per position, causal
 )
 
+// String describes the kind.
 func (k Kind) String() string {
 	switch k {
 	case Class:
@@ -141,14 +144,14 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", int(k))
 }
 
-// Endless is the number of samples of a split that a generator makes.
+// Endless is the sample count of a generated split.
 const Endless = -1
 
-// Metric is what a task is judged by.
+// Metric is the measure by which a task is scored.
 type Metric string
 
-// The metrics: the share of positions or samples that are right, the mean of
-// squared differences, the mean of -ln p, and of -log₂ p.
+// The metrics: share of correct positions or samples, mean squared error, mean of -ln p, and
+// mean of -log₂ p.
 const (
 	Accuracy Metric = "accuracy"
 	MSE      Metric = "mean squared error"
@@ -156,27 +159,27 @@ const (
 	Bits     Metric = "bits per dimension"
 )
 
-// Spec says what the samples of a task are.
+// Spec is the specification of a task's samples.
 type Spec struct {
 	Name     string
 	Kind     Kind
 	Metric   Metric
 	Vocab    int    // tokens are 0 ≤ t < Vocab; 0: positions hold numbers
 	Channels int    // numbers of a position where Vocab is 0
-	Length   int    // most positions of a sample, of both parts together
+	Length   int    // maximum positions of a sample, both parts together
 	Parts    int    // 2: pairs of sequences
 	Classes  int    // labels are 0 ≤ y < Classes
-	Outputs  int    // numbers of a target: of the sample, or of a position
-	Count    [3]int // samples by split: Endless, or how many
+	Outputs  int    // numbers of a target, per sample or per position
+	Count    [3]int // samples by split; may be Endless
 }
 
-// Sample is one sample. What its task has not is empty.
+// Sample is one sample. Fields that its task does not use are empty.
 type Sample struct {
 	Tokens  []int32   // [positions]
-	Cut     int       // Parts is 2: Tokens[:Cut] and Tokens[Cut:]
+	Cut     int       // start of the second part if Parts is 2
 	Values  []float32 // [positions, Channels]
 	Class   int32
-	Labels  []int32   // [positions]; -1 where nothing is to be said
+	Labels  []int32   // [positions]; -1: no label
 	Targets []float32 // [Outputs], or [positions, Outputs]
 }
 
@@ -185,7 +188,7 @@ func (s *Sample) reset() {
 	*s = Sample{Tokens: s.Tokens[:0], Values: s.Values[:0], Labels: s.Labels[:0], Targets: s.Targets[:0]}
 }
 
-// IsBetter reports whether a score by the metric is better than another.
+// IsBetter reports whether score a is better than score b.
 func (m Metric) IsBetter(a, b float64) bool {
 	if m == Accuracy {
 		return a > b
@@ -193,15 +196,15 @@ func (m Metric) IsBetter(a, b float64) bool {
 	return a < b
 }
 
-// Baseline is what a simple means scores by the task's metric.
+// Baseline is the score of a simple method by the task's metric.
 type Baseline struct {
 	Name    string  `json:"name"`
 	Score   float64 `json:"score"`
-	Learned int     `json:"learned"` // samples that it learned from; 0: it is a rule
-	Judged  int     `json:"judged"`  // samples that it was judged by
+	Learned int     `json:"learned"` // training samples used; 0: a fixed rule
+	Judged  int     `json:"judged"`  // samples scored
 }
 
-// checkIndex reports a split that there is not, or a number that it does not have.
+// checkIndex returns an error if the split is unknown or has no sample i.
 func (s *Spec) checkIndex(split Split, i int) error {
 	if split < Train || split > Test {
 		return fmt.Errorf("%s: split is %d; there are 0 (train), 1 (valid), 2 (test)", s.Name, int(split))
@@ -212,7 +215,7 @@ func (s *Spec) checkIndex(split Split, i int) error {
 	return nil
 }
 
-// JudgedSplit is the split that baselines are scored on: Test where there is one.
+// JudgedSplit returns the split that results are scored on: Test, or Valid if Test is empty.
 func (s *Spec) JudgedSplit() Split {
 	if s.Count[Test] == 0 {
 		return Valid
@@ -220,11 +223,10 @@ func (s *Spec) JudgedSplit() Split {
 	return Test
 }
 
-// endlessSamples are all samples of a split without end, where baselines learn from
-// them or are judged by them.
+// endlessSamples is the number of samples that stands for all of an endless split in baselines.
 const endlessSamples = 2000
 
-// sampleCount returns how many of n samples the split has, and with n of 0 how many there are.
+// sampleCount returns the smaller of n and the split's samples; n of 0 means all.
 func (s *Spec) sampleCount(split Split, n int) int {
 	c := s.Count[split]
 	switch {
@@ -238,34 +240,34 @@ func (s *Spec) sampleCount(split Split, n int) int {
 	return min(n, c)
 }
 
-// randomDraws are the random numbers of one sample, in the order they are asked for.
+// randomDraws is the random stream of one sample.
 type randomDraws struct {
 	key rng.Key
 	n   uint64
 }
 
-// newDraws returns those of sample i of a split.
+// newDraws returns the random stream of sample i of a split.
 func newDraws(seed uint64, split Split, i int) *randomDraws {
 	return &randomDraws{key: rng.New(seed).Fold(uint64(split)).Fold(uint64(i))}
 }
 
-// intn returns a number 0 ≤ x < n.
+// intn returns a random number 0 ≤ x < n.
 func (d *randomDraws) intn(n int) int {
 	d.n++
 	return d.key.Intn(d.n, n)
 }
 
-// float returns a number 0 ≤ x < 1.
+// float returns a random number 0 ≤ x < 1.
 func (d *randomDraws) float() float64 {
 	d.n++
 	return d.key.Float64(d.n)
 }
 
-// uniform returns a number lo ≤ x < hi.
+// uniform returns a random number lo ≤ x < hi.
 func (d *randomDraws) uniform(lo, hi float64) float64 { return lo + (hi-lo)*d.float() }
 
-// chooseDistinct sets dst to different numbers 0 ≤ x < n in random order (Floyd's
-// algorithm, then a shuffle).
+// chooseDistinct fills dst with distinct numbers 0 ≤ x < n in random order (Floyd's algorithm,
+// then a shuffle).
 func (d *randomDraws) chooseDistinct(dst []int, n int) {
 	seen := make(map[int]struct{}, len(dst))
 	for i := range dst {

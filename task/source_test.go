@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// sharedData is the folder of the real data sets: that which FARFIELD_DATA names,
-// or the one beside a checkout.
+// sharedData returns the folder of the real data sets: FARFIELD_DATA, or the folder beside a
+// checkout.
 func sharedData(t testing.TB) string {
 	t.Helper()
 	root := os.Getenv("FARFIELD_DATA")
@@ -47,7 +47,7 @@ func take(t testing.TB, src Source, split Split, i int) Sample {
 	return s
 }
 
-// fits holds a sample against the specification.
+// fits checks a sample against the specification.
 func fits(t *testing.T, spec *Spec, s *Sample) {
 	t.Helper()
 	n := len(s.Tokens)
@@ -94,9 +94,8 @@ func fits(t *testing.T, spec *Spec, s *Sample) {
 	}
 }
 
-// holds checks what every source promises: samples fit the specification, do not
-// depend on what was asked before or beside them, and differ; numbers that there
-// are not are refused; baselines are numbers.
+// holds checks the contract of Source: samples fit the specification, differ, and do not depend
+// on earlier or concurrent calls; unknown indices are refused; baselines are finite.
 func holds(t *testing.T, src Source) {
 	t.Helper()
 	spec := src.Spec()
@@ -181,7 +180,7 @@ func TestSourcesKeepTheirPromise(t *testing.T) {
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenRefusesUnknownAndInvalidSettings(t *testing.T) {
 	for _, c := range []struct {
 		want string
 		args []string
@@ -210,7 +209,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-func TestThreshold(t *testing.T) {
+func TestThresholdSeparatesBest(t *testing.T) {
 	for _, c := range []struct {
 		x     []float64
 		y     []int32
@@ -228,7 +227,7 @@ func TestThreshold(t *testing.T) {
 	}
 }
 
-// TestSplitDependsOnSeedAndPlace draws eight, one and one of ten, anew for each seed.
+// Splits have shares 0.8, 0.1 and 0.1, drawn anew for each seed.
 func TestSplitDependsOnSeedAndPlace(t *testing.T) {
 	const n = 4000
 	var count [3]int

@@ -5,12 +5,12 @@ import (
 	"math"
 )
 
-// standardSamples is how many samples Moments looks at.
+// standardSamples bounds the samples that ChannelMoments reads.
 const standardSamples = 4096
 
-// ChannelMoments returns mean and standard deviation of each channel over the values of
-// the first 4096 samples to learn from, or of all if there are fewer. A channel that
-// does not vary has deviation 1.
+// ChannelMoments returns mean [channels] and standard deviation [channels] of the values of up
+// to 4096 training samples. A constant channel has deviation 1. It returns an error if
+// positions hold tokens or a sample cannot be read.
 func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 	spec := src.Spec()
 	if spec.Channels == 0 {
@@ -18,7 +18,7 @@ func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 	}
 	mean, deviation = make([]float64, spec.Channels), make([]float64, spec.Channels)
 	n := 0.
-	// A step of Welford's algorithm for every position: no squares of large means.
+	// Welford's algorithm avoids the squares of large means.
 	_, err = eachSample(src, Train, standardSamples, func(s *Sample) {
 		for i := 0; i < len(s.Values); i += spec.Channels {
 			n++
@@ -38,14 +38,15 @@ func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 	return mean, deviation, err
 }
 
-// standardisedSource has the values of a source less their mean, in deviations.
+// standardisedSource standardises the values of a source.
 type standardisedSource struct {
 	Source
 	mean, scale []float64
 }
 
-// Standardise returns src with every value x of channel c as
-// (x - mean[c])/deviation[c]. Targets and baselines stay as they are.
+// Standardise returns src with every value x of channel c replaced by
+// (x - mean[c])/deviation[c]; mean and deviation are [channels]. Targets and baselines do not
+// change. It returns an error if the lengths do not match the channels or a number is invalid.
 func Standardise(src Source, mean, deviation []float64) (Source, error) {
 	spec := src.Spec()
 	if len(mean) != spec.Channels || len(deviation) != spec.Channels || spec.Channels == 0 {
@@ -61,6 +62,7 @@ func Standardise(src Source, mean, deviation []float64) (Source, error) {
 	return &standardisedSource{src, mean, scale}, nil
 }
 
+// Sample overwrites s with a standardised sample. It returns the errors of the source.
 func (t *standardisedSource) Sample(s *Sample, split Split, i int) error {
 	if err := t.Source.Sample(s, split, i); err != nil {
 		return err

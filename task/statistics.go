@@ -5,14 +5,14 @@ import (
 	"math"
 )
 
-// statisticsPerChannel is how many statistics a channel has.
+// statisticsPerChannel is the number of statistics of a channel.
 const statisticsPerChannel = 5
 
-// maxStatistics is how many numbers a regression is made on: its cost is their cube.
+// maxStatistics bounds the inputs of a regression, whose cost is cubic.
 const maxStatistics = 500
 
-// appendStatistics appends for each channel of a sample's values their mean, deviation, least
-// and largest, and the mean of the distance of neighbours.
+// appendStatistics appends five statistics for each channel of a sample's values: mean,
+// deviation, minimum, maximum, and mean absolute difference of neighbours.
 func appendStatistics(dst []float64, s *Sample, channels int) []float64 {
 	n := len(s.Values) / channels
 	for c := range channels {
@@ -35,15 +35,16 @@ func appendStatistics(dst []float64, s *Sample, channels int) []float64 {
 	return dst
 }
 
-// sampleStatistics are the statistics of the samples to learn from, each less its mean, in
-// deviations, and those of any other sample by the same means.
+// sampleStatistics holds the standardised statistics of the training samples, and standardises
+// the statistics of other samples by the same moments.
 type sampleStatistics struct {
 	channels        int
-	rows            [][]float64
-	mean, deviation []float64
+	rows            [][]float64 // [samples, statistics]
+	mean, deviation []float64   // [statistics]
 }
 
-// readStatistics reads the statistics of the samples to learn from, and calls visit with them.
+// readStatistics computes the statistics of the first n training samples and returns their
+// number. It calls visit with each sample.
 func readStatistics(src Source, n int, visit func(s *Sample)) (*sampleStatistics, int, error) {
 	d := &sampleStatistics{channels: src.Spec().Channels}
 	learned, err := eachSample(src, Train, n, func(s *Sample) {
@@ -71,20 +72,21 @@ func readStatistics(src Source, n int, visit func(s *Sample)) (*sampleStatistics
 	return d, learned, nil
 }
 
+// standardiseRow standardises the statistics of a sample in place.
 func (d *sampleStatistics) standardiseRow(row []float64) {
 	for i := range row {
 		row[i] = (row[i] - d.mean[i]) / d.deviation[i]
 	}
 }
 
-// sampleRow returns the statistics of a sample, in the memory of row.
+// sampleRow returns the standardised statistics of a sample, and reuses the memory of row.
 func (d *sampleStatistics) sampleRow(row []float64, s *Sample) []float64 {
 	row = appendStatistics(row[:0], s, d.channels)
 	d.standardiseRow(row)
 	return row
 }
 
-// scoreNearestStatistics scores the class whose mean of the samples' statistics is nearest.
+// scoreNearestStatistics scores the class with the nearest mean statistics.
 func scoreNearestStatistics(src Source, n int) (Baseline, error) {
 	var classes []int
 	d, learned, err := readStatistics(src, n, func(s *Sample) { classes = append(classes, int(s.Class)) })
@@ -103,8 +105,8 @@ func scoreNearestStatistics(src Source, n int) (Baseline, error) {
 	})
 }
 
-// ridge is added to the diagonal of the normal equations, times the number of samples:
-// statistics may depend on each other.
+// ridge times the number of samples is added to the diagonal of the normal equations, since
+// statistics may be linearly dependent.
 const ridge = 1e-6
 
 // scoreRegression scores a linear regression of the first output on the statistics.
@@ -145,8 +147,9 @@ func scoreRegression(src Source, n int) (Baseline, error) {
 	})
 }
 
-// solveCholesky makes b the solution x of A·x = b by Cholesky's decomposition. A is symmetric and
-// positive, [len(b), len(b)], of which the lower triangle is read and overwritten.
+// solveCholesky overwrites b with the solution x of A·x = b by Cholesky decomposition. a
+// [len(b), len(b)] is symmetric; its lower triangle is read and overwritten. It returns an
+// error if a is not positive definite.
 func solveCholesky(a, b []float64) error {
 	k := len(b)
 	for i := range k {
@@ -180,10 +183,10 @@ func solveCholesky(a, b []float64) error {
 	return nil
 }
 
-// scoreNearestRow scores for each row the label whose mean row is nearest.
+// scoreNearestRow scores for each row the label with the nearest mean row.
 func scoreNearestRow(src Source, n int) (Baseline, error) {
 	spec := src.Spec()
-	_, deviation, err := ChannelMoments(src) // channels may be of any size
+	_, deviation, err := ChannelMoments(src) // channels may differ in size
 	if err != nil {
 		return Baseline{}, err
 	}

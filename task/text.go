@@ -12,28 +12,27 @@ import (
 	"github.com/farfield-ml/farfield/token"
 )
 
-// The tasks that a Text is, by its vocabulary.
+// The names of the tasks of a Text.
 const (
 	CharLM = "charlm" // the tokens are characters
 	ByteLM = "bytelm" // the tokens are bytes
 )
 
-// Text is the task of predicting each token of a text from those before it, in
-// windows.
+// Text predicts each token of a text from the tokens before it, in windows.
 type Text struct {
 	Corpus *Corpus
 	Vocab  *token.Vocabulary
 
-	length int
+	length int // tokens of a window
 	seed   uint64
 	tokens token.Sequence
-	parts  [3]token.Sequence
+	parts  [3]token.Sequence // by split
 }
 
 // textSet is a text of the data sets.
 type textSet struct {
-	files   []string
-	hasTest bool // a twentieth is there to be judged by
+	files   []string // alternative names
+	hasTest bool     // the last twentieth is the test set
 }
 
 var textSets = map[string]textSet{
@@ -42,7 +41,7 @@ var textSets = map[string]textSet{
 	"warandpeace":     {files: []string{"2600-0.txt", "2600-0.txt.gz"}},
 }
 
-// textWindow is the length of a window that nobody has asked for.
+// textWindow is the default length of a window.
 const textWindow = 1024
 
 var textSettings = []Setting{
@@ -53,6 +52,7 @@ var textSettings = []Setting{
 func openCharLM(o *settingsReader) (Source, error) { return openText(o, token.KindChars) }
 func openByteLM(o *settingsReader) (Source, error) { return openText(o, token.KindBytes) }
 
+// openText opens a text with a kind of vocabulary.
 func openText(o *settingsReader, kind string) (Source, error) {
 	length := o.int("length")
 	if err := checkRange("length", length, 1, 1<<24); err != nil {
@@ -82,8 +82,9 @@ func openText(o *settingsReader, kind string) (Source, error) {
 	return t, nil
 }
 
-// ReadText reads the text that the setting data names, with folder that of the
-// data sets, for a kind of vocabulary.
+// ReadText reads the text that data names: a data set under folder, a path, or for "" the
+// default corpus. With a vocabulary of characters it skips files that are not UTF-8. It returns
+// an error if the text is missing or cannot be read.
 func ReadText(data, folder, kind string) (*Corpus, error) {
 	if data == "" {
 		return DefaultCorpus(), nil
@@ -100,10 +101,10 @@ func ReadText(data, folder, kind string) (*Corpus, error) {
 	return &Corpus{Name: path, Text: b, Files: 1}, err
 }
 
-// NewText splits the tokens of c: the first nine tenths are to learn from, the
-// rest, which may be another part of the last file, to choose by. So has nanoGPT
-// it; of enwik8, which is divided otherwise, Open leaves the last half of the rest
-// to be judged by. Windows have 1024 tokens.
+// NewText returns the task of c's tokens in windows of 1024 tokens. The first nine tenths are
+// the training set, the rest the validation set, as in nanoGPT. Open divides the rest of
+// enwik8 into validation and test sets. It returns an error if a token is not in the
+// vocabulary or the text is too short.
 func NewText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
 	tokens, err := vocab.Sequence(c.Text)
 	if err != nil {
@@ -120,33 +121,32 @@ func NewText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
 	return t, nil
 }
 
-// Tokens returns the tokens of a part.
+// Tokens returns the tokens of a split.
 func (t *Text) Tokens(split Split) token.Sequence { return t.parts[split] }
 
-// ValidationOnly returns the task with all of the text in the part to choose by, and
-// nothing to learn from.
+// ValidationOnly returns the task with the whole text as validation set and an empty training
+// set.
 func (t *Text) ValidationOnly() *Text {
 	w := *t
 	w.parts = [3]token.Sequence{Valid: t.tokens}
 	return &w
 }
 
-// WithWindow returns the same task with windows of another length.
+// WithWindow returns the same task with windows of length tokens.
 func (t *Text) WithWindow(length int) WindowSource {
 	w := *t
 	w.length = length
 	return &w
 }
 
-// Digest identifies the text.
+// Digest returns the SHA-256 of the text.
 func (t *Text) Digest() string {
 	sum := sha256.Sum256(t.Corpus.Text)
 	return hex.EncodeToString(sum[:])
 }
 
-// Spec returns what the samples are: to learn from there are windows from any
-// place, to judge by those that follow each other, the last of which may be
-// shorter.
+// Spec returns the specification of the samples. Training windows begin anywhere. Validation and
+// test windows are consecutive; the last one may be shorter.
 func (t *Text) Spec() Spec {
 	name := ByteLM
 	if t.Vocab.Kind() == token.KindChars {
@@ -160,7 +160,8 @@ func (t *Text) Spec() Spec {
 	return s
 }
 
-// Sample sets s to a window and the tokens that come next.
+// Sample overwrites s with a window and its next tokens. It returns an error if the split has
+// no sample i.
 func (t *Text) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -174,8 +175,8 @@ func (t *Text) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// DrawWindow sets s to a window of the part to learn from, which has to be longer. Its
-// place is a function of key and i.
+// DrawWindow overwrites s with a training window. Its position is a function of key and i. It
+// returns an error if the training set is not longer than length.
 func (t *Text) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 	part := t.parts[Train]
 	if length < 1 || part.Len() <= length {
@@ -185,6 +186,7 @@ func (t *Text) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 	return nil
 }
 
+// setWindow overwrites s with length tokens of a part from position at, and their next tokens.
 func (t *Text) setWindow(s *Sample, part token.Sequence, at, length int) {
 	s.reset()
 	s.Tokens = part.Append(s.Tokens, at, at+length)
@@ -192,13 +194,13 @@ func (t *Text) setWindow(s *Sample, part token.Sequence, at, length int) {
 	s.Labels = part.Append(s.Labels, at+length, at+length+1)
 }
 
-// tableTokens is the most tokens that Table learns from.
+// tableTokens bounds the tokens that NgramLosses learns from.
 const tableTokens = 1 << 26
 
-// NgramLosses returns the losses in nats per token of tables that predict the split's first
-// limit tokens (0: all) from counts of no token, one and two tokens before, and the
-// number of tokens that the tables learned from: the training part's first 2^26 at
-// most. Parts of fewer than three tokens are an error.
+// NgramLosses returns the losses of n-gram models on the split's first limit tokens, in nats per
+// token, for contexts of zero, one and two tokens. limit of 0 means all. learned is the number
+// of training tokens used, at most 2^26. It returns an error if a split has fewer than three
+// tokens.
 func (t *Text) NgramLosses(split Split, limit int) (loss [3]float64, learned int, err error) {
 	judged, from := t.parts[split], t.parts[Train]
 	if limit > 0 {
@@ -211,8 +213,8 @@ func (t *Text) NgramLosses(split Split, limit int) (loss [3]float64, learned int
 	return NewNgram(from.All(), t.Vocab.Size()).Loss(judged.All()), from.Len(), nil
 }
 
-// Baselines returns the losses of Table, judged by as many tokens as n windows have, or by
-// all with n of 0.
+// Baselines returns the losses of NgramLosses on the tokens of the first n windows; n of 0 means
+// all. It returns an error if a split has fewer than three tokens.
 func (t *Text) Baselines(n int) ([]Baseline, error) {
 	spec := t.Spec()
 	limit := n * t.length

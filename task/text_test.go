@@ -29,7 +29,7 @@ func TestSplitIsNanoGPTs(t *testing.T) {
 	}
 }
 
-func TestOpenText(t *testing.T) {
+func TestOpenTextReadsFolders(t *testing.T) {
 	dir := write(t, map[string]string{"a": strings.Repeat("abcé", 10), "b": "\xff"})
 	for _, c := range []struct {
 		name                  string
@@ -67,7 +67,7 @@ func TestEnwik8IsDivided(t *testing.T) {
 	holds(t, x)
 }
 
-// Windows to judge by have every token but the first as a target, once.
+// Validation windows have every token but the first as a target, once.
 func TestWindowsFollowEachOther(t *testing.T) {
 	x := text(t, string(InventText(1, 3000).Text)).WithWindow(7)
 	var targets []int32
@@ -137,7 +137,7 @@ func TestDrawReachesEveryToken(t *testing.T) {
 	}
 }
 
-func TestDigest(t *testing.T) {
+func TestDigestDiffersBetweenSources(t *testing.T) {
 	digest := func(src Source) string {
 		d, err := Digest(src)
 		if err != nil || len(d) != 64 {
@@ -167,7 +167,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-func TestBetter(t *testing.T) {
+func TestBetterFollowsTheMetric(t *testing.T) {
 	if !Accuracy.IsBetter(0.9, 0.8) || Accuracy.IsBetter(0.8, 0.8) || !MSE.IsBetter(1, 2) || Nats.IsBetter(2, 1) {
 		t.Error("a worse score is better")
 	}
@@ -235,7 +235,7 @@ func TestNgramProbabilitiesSumToOne(t *testing.T) {
 	}
 }
 
-func TestNgramOfNothing(t *testing.T) {
+func TestNgramWithoutTokensIsUniformOrNaN(t *testing.T) {
 	if l := NewNgram(slices.Values([]int32{1, 2}), 3).Loss(slices.Values([]int32{1, 2})); !math.IsNaN(l[2]) {
 		t.Errorf("loss is %v", l)
 	}

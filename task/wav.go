@@ -7,11 +7,10 @@ import (
 	"github.com/farfield-ml/farfield/dataset"
 )
 
-// Sounds is the task of telling the user's sounds apart: a folder of WAV files
-// for each class. Channels are averaged; of each the first samples are taken, at
-// the rate that they have.
+// Sounds classifies the user's own sounds: one folder of WAV files per class. A sample is the
+// mean of the channels of the first frames, without resampling.
 type Sounds struct {
-	length int
+	length int // frames of a sound
 	*classFolder
 }
 
@@ -24,7 +23,8 @@ func openSounds(o *settingsReader) (Source, error) {
 	return OpenSounds(o.text("data"), o.int("length"), o.Seed)
 }
 
-// OpenSounds lists the files of a folder; they are read when they are asked for.
+// OpenSounds lists the files of a folder; Sample reads them. length bounds the frames of a
+// sound. It returns an error if length is out of range or the folder has fewer than two classes.
 func OpenSounds(folder string, length int, seed uint64) (*Sounds, error) {
 	if folder == "" {
 		return nil, fmt.Errorf("data: a folder is needed")
@@ -39,7 +39,7 @@ func OpenSounds(folder string, length int, seed uint64) (*Sounds, error) {
 	return &Sounds{length, c}, nil
 }
 
-// Spec returns what the samples are.
+// Spec returns the specification of the samples.
 func (t *Sounds) Spec() Spec {
 	return Spec{Name: "wav", Kind: Class, Metric: Accuracy, Channels: 1, Length: t.length, Parts: 1,
 		Classes: len(t.classFolder.classes), Count: t.classFolder.countSamples()}
@@ -48,7 +48,7 @@ func (t *Sounds) Spec() Spec {
 // ClassNames returns the names of the folders.
 func (t *Sounds) ClassNames() []string { return slices.Clone(t.classFolder.classes) }
 
-// askSound asks for the class of a WAV file.
+// askSound returns the question for the class of a WAV file.
 func askSound(o *settingsReader, k ModelInfo) (*Question, error) {
 	length := o.int("length")
 	return &Question{spec: Spec{Kind: Class, Channels: 1, Length: length}, classes: k.Classes, inputKind: "a WAV file", readFile: func(path string) ([]Input, error) {
@@ -58,7 +58,8 @@ func askSound(o *settingsReader, k ModelInfo) (*Question, error) {
 	}}, checkRange("length", length, 1, 1<<24)
 }
 
-// Sample sets s to a sound.
+// Sample overwrites s with a sound. It returns an error if the split has no sample i or the
+// file cannot be read.
 func (t *Sounds) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.checkIndex(split, i); err != nil {
@@ -70,7 +71,7 @@ func (t *Sounds) Sample(s *Sample, split Split, i int) error {
 	return s.appendSound(f.path, t.length)
 }
 
-// appendSound appends the first samples of a file.
+// appendSound appends the mean of the channels of a file's first length frames.
 func (s *Sample) appendSound(path string, length int) error {
 	a, err := dataset.File(path, dataset.ReadWAV)
 	if err != nil {
@@ -90,7 +91,8 @@ func (s *Sample) appendSound(path string, length int) error {
 	return nil
 }
 
-// Baselines are the commonest class, and the class whose mean statistics are nearest.
+// Baselines scores the commonest class and the class with the nearest mean statistics. It
+// returns the errors of Sample.
 func (t *Sounds) Baselines(n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return scoreMajority(t, n) },

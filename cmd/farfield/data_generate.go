@@ -139,7 +139,7 @@ func (c *dataGenerateCmd) listOps(e *env, dir string) error {
 	if err != nil {
 		return err
 	}
-	src, err := task.NewListOps(task.ListOps{Above: 500, Below: 2000, Seed: c.Seed})
+	src, err := task.NewListOps(task.ListOps{LowerBound: 500, UpperBound: 2000, Seed: c.Seed})
 	if err != nil {
 		return err
 	}

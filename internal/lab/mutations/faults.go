@@ -393,7 +393,7 @@ var faults = []fault{
 	{
 		"task/padding.go", "s.Cut = length\n", "",
 		"the second of a padded pair begins where it did without padding",
-		"task", "TestPad",
+		"task", "TestPadExtendsSamplesWithoutLabels",
 	},
 	{
 		"task/folder.go", "rng.New(seed).Fold(3)", "rng.New(0).Fold(3)",
