@@ -39,7 +39,7 @@ func TestSeriesOfClassesHasPerfectStatisticsBaseline(t *testing.T) {
 	if err != nil || list[1].Name != "nearest mean of statistics" || list[1].Score != 1 || list[0].Score > 0.9 {
 		t.Errorf("%+v, %v", list, err)
 	}
-	// Classes of a list are those of the folders.
+	// A list has the same classes as the folders.
 	same := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(dir, "data", "list.csv"), "points", "true", "length", "22").(*OwnSeries)
 	if spec := same.Spec(); !slices.Equal(same.ClassNames(), []string{"1000", "1010"}) || spec.Length != 22 || !same.IsUnordered() {
 		t.Errorf("%+v, classes %q", spec, same.ClassNames())
