@@ -39,7 +39,7 @@ func eachPolynomial(t *testing.T, f func(t *testing.T, name string, m *oracle.Me
 			if m.OutputNorm && c.LogG.D > 0 {
 				continue // refused: see TestOutputNormRefusesDecay
 			}
-			if inShort(name, c) {
+			if isTried(name, c) {
 				t.Run(name+"/"+what, func(t *testing.T) { f(t, name, m, c) })
 			}
 		}

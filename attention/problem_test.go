@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -194,11 +195,11 @@ func problems() map[string]*oracle.Call {
 	return all
 }
 
-// inShort reports whether a call that takes long, of a mechanism by its name, is
-// tried with -short too: one of each kind is.
-func inShort(name string, c *oracle.Call) bool {
+// isTried reports whether a call of a mechanism, by its name, is tried without -long:
+// calls of many pairs are tried with one mechanism of each kind.
+func isTried(name string, c *oracle.Call) bool {
 	const long = 4096 // pairs
-	return !testing.Short() || c.Q.N*c.K.N < long || name == "softmax" || name == "fastmax2" || name == "linear"
+	return suite.IsLong() || c.Q.N*c.K.N < long || name == "softmax" || name == "fastmax2" || name == "linear"
 }
 
 // eachProblem runs f for every mechanism and call.
@@ -208,7 +209,7 @@ func eachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mecha
 			if m.OutputNorm && c.LogG.D > 0 {
 				continue // refused: see TestOutputNormRefusesDecay
 			}
-			if inShort(name, c) {
+			if isTried(name, c) {
 				t.Run(name+"/"+what, func(t *testing.T) { f(t, name, m, c) })
 			}
 		}

@@ -211,7 +211,7 @@ func TestSegmentsAfterKeys(t *testing.T) {
 			continue
 		}
 		for name, m := range allKinds() {
-			if m.OutputNorm && c.LogG.D > 0 || !inShort(name, c) {
+			if m.OutputNorm && c.LogG.D > 0 || !isTried(name, c) {
 				continue // the former is refused: see TestOutputNormRefusesDecay
 			}
 			t.Run(name+"/"+what, func(t *testing.T) {

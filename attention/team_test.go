@@ -12,6 +12,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -33,7 +34,7 @@ func sameForAnyTeam(t *testing.T, e Mechanism[float32], c *Call[float32], form F
 	do := convert[float32](normal(rand.New(rand.NewPCG(30, 31)), c.Q.B, c.Q.H, c.Q.N, c.V.D))
 	var want [7][]float32
 	workers := []int{1, 2, 3, 5}
-	if testing.Short() {
+	if !suite.IsLong() {
 		workers = []int{1, 3}
 	}
 	for _, threads := range workers {
@@ -83,7 +84,7 @@ func TestTeamOnProblems(t *testing.T) {
 func TestTeamOnLongSequences(t *testing.T) {
 	divide(t)
 	widths, n, m := []int{3, 16, 33, 64}, 2*gradQueries+45, 3*keyBlock+5
-	if testing.Short() {
+	if !suite.IsLong() {
 		widths, n = widths[:3], gradQueries+45
 	}
 	for _, d := range widths {
