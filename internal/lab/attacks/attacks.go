@@ -38,7 +38,7 @@ type attack struct {
 // attacks returns all of them, in the order of the table.
 func attacks() []attack { return append(append(readAttacks(), killAttacks()...), worldAttacks()...) }
 
-// A record is what an attack has come to.
+// A record holds the results of an attack.
 type record struct {
 	Attack   string    `json:"attack"`
 	Seed     uint64    `json:"seed"`
@@ -174,7 +174,7 @@ func (l *lab) run(ctx context.Context, a *attack, tries, parallel int, stdout io
 				}
 				mu.Lock()
 				r.Tries += weight
-				r.Base, r.Peak = max(r.Base, t.least), max(r.Peak, t.most)
+				r.Base, r.Peak = max(r.Base, t.peakIntact), max(r.Peak, t.peakDamaged)
 				if err != nil {
 					r.Failures = append(r.Failures, failure{k, err.Error()})
 				}

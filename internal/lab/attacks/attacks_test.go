@@ -135,14 +135,14 @@ func TestWritesOutsideAreNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := try.outside("x", in, before, escape, false); err != nil {
+	if err := try.checkStrayFiles("x", in, before, escape, false); err != nil {
 		t.Error(err)
 	}
 	for _, path := range []string{escape, filepath.Join(in, "more"), filepath.Join(dir, "try", "more"), try.box("more"), try.box("cwd", "more")} {
 		if err := os.WriteFile(path, nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if err := try.outside("x", in, before, escape, false); err == nil {
+		if err := try.checkStrayFiles("x", in, before, escape, false); err == nil {
 			t.Errorf("%s is not noticed", path)
 		}
 		os.Remove(path)

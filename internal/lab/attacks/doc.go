@@ -4,8 +4,8 @@
 //
 //	attacks [-only REGEXP] [-tries N] [-seed S] [-page FILE] [-work DIR] [-parallel N]
 //
-// Every attack has tries, each of which is drawn from the seed, the attack's name and
-// the try's number. Results are kept in -work, bound to the bytes of both programs and
+// Every attack has tries. A try is drawn from the seed, the attack's name and the try's
+// number. Results are kept in -work, bound to the bytes of both programs and
 // to the seed: the same command continues where it was interrupted. -try K makes one try
 // again and keeps its files. -page writes the table into a page.
 package attacks

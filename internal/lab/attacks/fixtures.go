@@ -356,7 +356,7 @@ func (l *lab) streamFixture(ctx context.Context) error {
 	}
 	t := &trial{lab: &lab{program: l.program, server: &server{}}, ctx: ctx, dir: filepath.Join(l.work, "tries")}
 	for wait := 20 * time.Millisecond; wait < 5*time.Second; wait += 7 * time.Millisecond {
-		begin, err := t.start(child{args: streamArgs("o.npy"), dir: dir, after: wait})
+		begin, err := t.start(child{args: streamArgs("o.npy"), dir: dir, killAfter: wait})
 		if err != nil {
 			return err
 		}

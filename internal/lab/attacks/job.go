@@ -79,8 +79,8 @@ func jobs() []job {
 	}
 }
 
-// saving generates a text in parts, each of which is saved; the file says how many tokens
-// are drawn.
+// saving generates a text in parts and saves each; the file holds the number of drawn
+// tokens.
 func saving(t *trial) []string {
 	const all, part = 4500, 1500
 	args := []string{"generate", "--model", "in/run/run", "--save", "out/saved"}
@@ -113,7 +113,7 @@ type reference struct {
 	size int64         // bytes of its results
 }
 
-// What results have that depends on the clock or the machine.
+// Parts of results that depend on the clock or the machine.
 var (
 	timed  = regexp.MustCompile(`"(elapsed_s|tokens_per_s|seconds|metrics_bytes|events_bytes)": ?[-+0-9.e]+`)
 	dated  = regexp.MustCompile(`"(started|sha256|crc32c)": ?"[^"]*"`)
@@ -239,8 +239,8 @@ func (t *trial) reference(j *job) (*reference, error) {
 	return r, nil
 }
 
-// same reports what a job has come to that it does not come to alone.
-func (t *trial) same(r *reference) error {
+// compareFiles returns an error unless a job's files equal the files of an undisturbed job.
+func (t *trial) compareFiles(r *reference) error {
 	now, err := t.results()
 	if err != nil {
 		return err

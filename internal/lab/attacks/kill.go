@@ -40,11 +40,11 @@ func (j *job) kill(t *trial) (int, error) {
 			return kills, err
 		}
 		// Half of the moments are early, where files are made.
-		c.after = time.Duration(t.rand.Float64() * float64(r.took))
+		c.killAfter = time.Duration(t.rand.Float64() * float64(r.took))
 		if t.rand.IntN(2) == 0 {
-			c.after = time.Duration(t.rand.Float64() * float64(min(r.took, 300*time.Millisecond)))
+			c.killAfter = time.Duration(t.rand.Float64() * float64(min(r.took, 300*time.Millisecond)))
 		}
-		c.after = max(c.after, time.Millisecond)
+		c.killAfter = max(c.killAfter, time.Millisecond)
 		wait, err := t.start(c)
 		if err != nil {
 			return kills, err
@@ -68,18 +68,18 @@ func (j *job) kill(t *trial) (int, error) {
 			return max(kills, 1), fmt.Errorf("after kills at %s: farfield %s: exits %d: %s", strings.Join(moments, ", "), strings.Join(args, " "), o.status, brief(string(o.stderr)))
 		}
 		if j.appended != "" { // a text that is done is not scored again
-			return kills, t.after(r, moments)
+			return kills, t.compareAfterKills(r, moments)
 		}
 	}
 	if err := t.finish(j); err != nil {
 		return max(kills, 1), fmt.Errorf("after kills at %s: %w", strings.Join(moments, ", "), err)
 	}
-	return kills, t.after(r, moments)
+	return kills, t.compareAfterKills(r, moments)
 }
 
-// after is same, with the moments of the kills.
-func (t *trial) after(r *reference, moments []string) error {
-	if err := t.same(r); err != nil {
+// compareAfterKills calls compareFiles and adds the moments of the kills to its error.
+func (t *trial) compareAfterKills(r *reference, moments []string) error {
+	if err := t.compareFiles(r); err != nil {
 		return fmt.Errorf("after kills at %s: %w", strings.Join(moments, ", "), err)
 	}
 	return nil

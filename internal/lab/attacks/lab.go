@@ -23,8 +23,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/lock"
 )
 
-// nobody is the user whom permissions bind.
-const nobody = 65534
+// unprivilegedUser has no permission that it is not given.
+const unprivilegedUser = 65534
 
 // A lab is the program under attack and what the tries share.
 type lab struct {
@@ -72,7 +72,7 @@ func openLab(ctx context.Context, work string, seed uint64) (*lab, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("go build: %w\n%s", err, out)
 	}
-	// Results are of the program and of what attacks it.
+	// Results are bound to the program and to this one.
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -151,8 +151,8 @@ type trial struct {
 	dir  string // has box alone: cwd, home, out, and what the attack puts there
 	rand *rand.Rand
 
-	// Peaks of memory that the try has seen, on the intact file and on a damaged one.
-	least, most int64
+	// Peaks of memory in bytes, on the intact file and on a damaged one.
+	peakIntact, peakDamaged int64
 }
 
 // trial makes the folder of a try.
@@ -176,15 +176,15 @@ func (t *trial) box(name ...string) string {
 
 // A child is a process of the program.
 type child struct {
-	args   []string
-	dir    string // by default box/cwd
-	stdin  io.Reader
-	stdout *os.File // by default what outcome has the beginning of
-	env    []string
-	user   int           // 0: the campaign's
-	files  int           // most descriptors; 0: the campaign's
-	after  time.Duration // a kill comes then; 0: none
-	limit  time.Duration // a process that takes longer hangs; 0: hangLimit
+	args      []string
+	dir       string // by default box/cwd
+	stdin     io.Reader
+	stdout    *os.File // by default a buffer, whose beginning the outcome keeps
+	env       []string
+	user      int           // 0: the campaign's
+	files     int           // most descriptors; 0: the campaign's
+	killAfter time.Duration // a kill comes then; 0: none
+	limit     time.Duration // a process that takes longer hangs; 0: hangLimit
 }
 
 // An outcome is how a child has ended.
@@ -204,7 +204,7 @@ const (
 	slowLimit = 60 * time.Second
 )
 
-// head keeps the first bytes of what is written.
+// head keeps the first written bytes.
 type head struct{ bytes.Buffer }
 
 func (h *head) Write(p []byte) (int, error) {
@@ -257,8 +257,8 @@ func (t *trial) start(c child) (wait func() (outcome, error), err error) {
 	return func() (o outcome, err error) {
 		kill := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 		var killer <-chan time.Time
-		if c.after > 0 {
-			killer = time.After(c.after - min(c.after, time.Since(begin)))
+		if c.killAfter > 0 {
+			killer = time.After(c.killAfter - min(c.killAfter, time.Since(begin)))
 		}
 		hang := time.After(limit)
 		for ended := false; !ended; {
@@ -294,8 +294,8 @@ func (t *trial) start(c child) (wait func() (outcome, error), err error) {
 	}, nil
 }
 
-// runs runs a child. One that seems to hang is run again where again can undo what it
-// has done, or is nil, with more time for a busy machine.
+// runs runs a child. One that seems to hang is run once more with more time, since the
+// machine may be busy. again, unless nil, undoes its effects before.
 func (t *trial) runs(c child, again func() error) (outcome, error) {
 	wait, err := t.start(c)
 	if err != nil {
@@ -320,8 +320,8 @@ func (t *trial) runs(c child, again func() error) (outcome, error) {
 	return o, err
 }
 
-// sane reports what no outcome may have: a stack of Go, a hang, another status than 0,
-// 1 and 2, a failure without a word, or bytes that steer a terminal.
+// sane returns an error for a stack of Go, a hang, a status other than 0, 1 and 2, a
+// silent failure, and bytes that steer a terminal.
 func (o *outcome) sane() error {
 	words := string(o.stderr)
 	switch {

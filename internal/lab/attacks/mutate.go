@@ -23,9 +23,9 @@ var hostileNumbers = []string{
 	"18446744073709551615", "99999999999999999999999", "1e9", "1e309", "-1e-400", "NaN", "Infinity", "0.5", "null", "[]", `"1"`, "true",
 }
 
-// hostileTexts takes the place of what stands there: a path out of the folder, escapes
-// of a terminal, a forged line. The path is of this try alone, so that a file there
-// shows who wrote it.
+// hostileTexts returns replacements for a text: a path out of the folder, escapes of a
+// terminal, a forged line. The path belongs to this try alone, so that a file there
+// identifies its writer.
 func hostileTexts(path string) []string {
 	return []string{path, "../../../../../../../.." + path, "\x1b[2J\x1b[31m", "\nfarfield: done\n", "\x00", "\xff\xfe\xfd", "{", `"`, "[[[[[[[[[[[[[[[[[[[[[[[["}
 }
@@ -127,8 +127,8 @@ func sealSHA256(b []byte) []byte {
 	return append(bytes.Clone(b[:end]), sum[:]...)
 }
 
-// inside returns a mutation of what a container holds, which is then packed whole.
-type inside func(b []byte, change func([]byte) []byte, pick func(n int) int) []byte
+// containerMutation changes the content of a container and packs it anew.
+type containerMutation func(b []byte, change func([]byte) []byte, pick func(n int) int) []byte
 
 // insideZip damages a member of a zip archive.
 func insideZip(b []byte, change func([]byte) []byte, pick func(n int) int) []byte {

@@ -19,12 +19,12 @@ import (
 // A format is a kind of file that the program reads.
 type format struct {
 	name   string
-	group  string                      // folder of fixtures, of which a try has a copy
-	files  []string                    // of the group, one of which is damaged
-	in     inside                      // where a file holds others; nil: it does not
+	group  string                      // folder of fixtures; a try has a copy
+	files  []string                    // of the group; a try damages one
+	in     containerMutation           // where a file holds others; nil: it does not
 	seal   seal                        // checksums of the file
 	sealed func(in, file string) error // checksums in other files
-	// Commands that read it, one of which a try runs: words with blanks between them,
+	// Commands that read it; a try runs one. They are words with blanks between them,
 	// where IN and OUT are the copy and a folder for results.
 	commands []string
 }
@@ -210,7 +210,7 @@ func (f *format) try(t *trial) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	t.least, t.most = base, o.peak
+	t.peakIntact, t.peakDamaged = base, o.peak
 	said := fmt.Sprintf("farfield %s", strings.Join(args, " "))
 	if err := o.sane(); err != nil {
 		return 1, fmt.Errorf("%s: %w", said, err)
@@ -218,11 +218,11 @@ func (f *format) try(t *trial) (int, error) {
 	if most := base + peakFactor*int64(len(damaged)) + peakConstant; o.peak > most {
 		return 1, fmt.Errorf("%s: takes %d MiB for a file of %d bytes, %d MiB for the intact one; at most %d MiB are possible", said, o.peak>>20, len(damaged), base>>20, most>>20)
 	}
-	return 1, t.outside(said, in, before, escape, strings.Contains(command, "--out IN") || strings.Contains(command, " IN/o.npy") || strings.Contains(command, "--state FILE"))
+	return 1, t.checkStrayFiles(said, in, before, escape, strings.Contains(command, "--out IN") || strings.Contains(command, " IN/o.npy") || strings.Contains(command, "--state FILE"))
 }
 
-// outside reports what a command has written where it may not.
-func (t *trial) outside(said, in string, before map[string]string, escape string, may bool) error {
+// checkStrayFiles returns an error if a command wrote outside its output.
+func (t *trial) checkStrayFiles(said, in string, before map[string]string, escape string, may bool) error {
 	if _, err := os.Lstat(escape); err == nil {
 		_ = os.RemoveAll(escape)
 		return fmt.Errorf("%s: writes %s, which the file names", said, escape)

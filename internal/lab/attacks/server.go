@@ -57,7 +57,7 @@ func serve(authority string) (*server, error) {
 		der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), key)
 		return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 	}
-	s := &server{authority: authority, inner: &queue{conns: make(chan net.Conn), done: make(chan struct{})}}
+	s := &server{authority: authority, inner: &queue{conns: make(chan net.Conn), closed: make(chan struct{})}}
 	if s.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func serve(authority string) (*server, error) {
 			return
 		}
 		w.Header().Set("ETag", `"1"`)
-		http.ServeContent(slow{w}, r, "", time.Time{}, bytes.NewReader(data))
+		http.ServeContent(slowWriter{w}, r, "", time.Time{}, bytes.NewReader(data))
 	})
 	// Clients that are killed are no news.
 	quiet := log.New(io.Discard, "", 0)
@@ -92,7 +92,7 @@ func serve(authority string) (*server, error) {
 		}
 		select {
 		case s.inner.conns <- tls.Server(conn, config):
-		case <-s.inner.done:
+		case <-s.inner.closed:
 			conn.Close()
 		}
 	})
@@ -105,10 +105,10 @@ func (s *server) Close() {
 	s.inner.Close()
 }
 
-// slow writes in small pieces with pauses.
-type slow struct{ http.ResponseWriter }
+// slowWriter writes in small pieces with pauses.
+type slowWriter struct{ http.ResponseWriter }
 
-func (s slow) Write(p []byte) (n int, err error) {
+func (s slowWriter) Write(p []byte) (n int, err error) {
 	const piece, pause = 8 << 10, 3 * time.Millisecond
 	for n < len(p) && err == nil {
 		var k int
@@ -121,25 +121,25 @@ func (s slow) Write(p []byte) (n int, err error) {
 }
 
 // ReadFrom keeps the copy of http.ServeContent to Write.
-func (s slow) ReadFrom(r io.Reader) (int64, error) {
+func (s slowWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{s}, r)
 }
 
 // A queue is a listener of the connections that it is given.
 type queue struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
+	conns   chan net.Conn
+	closed  chan struct{}
+	closing sync.Once
 }
 
 func (q *queue) Accept() (net.Conn, error) {
 	select {
 	case c := <-q.conns:
 		return c, nil
-	case <-q.done:
+	case <-q.closed:
 		return nil, errors.ErrUnsupported
 	}
 }
 
-func (q *queue) Close() error   { q.once.Do(func() { close(q.done) }); return nil }
+func (q *queue) Close() error   { q.closing.Do(func() { close(q.closed) }); return nil }
 func (q *queue) Addr() net.Addr { return &net.TCPAddr{} }

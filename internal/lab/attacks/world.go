@@ -140,22 +140,22 @@ func (t *trial) goesOn(j *job, r *reference, when string, done bool) error {
 			return fmt.Errorf("%s: %w", when, err)
 		}
 	}
-	if err := t.same(r); err != nil {
+	if err := t.compareFiles(r); err != nil {
 		return fmt.Errorf("%s: %w", when, err)
 	}
 	return nil
 }
 
-// readOnly runs a job as a user who may not write where it is to.
+// readOnly runs a job as a user without permission to write its output.
 func (j *job) readOnly(t *trial) (int, error) {
 	if _, err := t.begin(j); err != nil {
 		return 1, err
 	}
-	if err := os.Chown(t.box("home"), nobody, nobody); err != nil {
+	if err := os.Chown(t.box("home"), unprivilegedUser, unprivilegedUser); err != nil {
 		return 0, err
 	}
 	args := j.next(t)
-	o, err := t.runs(child{args: args, dir: t.box(), user: nobody}, nil)
+	o, err := t.runs(child{args: args, dir: t.box(), user: unprivilegedUser}, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -374,8 +374,8 @@ func (j *job) twoAtOnce(t *trial) (int, error) {
 	switch {
 	case o.status == 0 && j.waits:
 	case o.status == 0:
-		// One has begun after the other's end, if the files are those of one. Where both
-		// are never at work in their time, no try counts, and the attack fails.
+		// If the files are one process's, one began after the other's end. If both are
+		// never at work at the same time, no try counts, and the attack fails.
 		weight = 0
 	case o.status != 2:
 		return 1, fmt.Errorf("the second exits %d, not 2: %s", o.status, brief(string(o.stderr)))
@@ -383,7 +383,7 @@ func (j *job) twoAtOnce(t *trial) (int, error) {
 		// A command that begins a run is refused for the run that is there by then.
 		if err := refused(&o, "in use", "holds a run already"); err != nil {
 			if !alive && !strings.Contains(string(o.stderr), "in use") {
-				return 0, nil // too late: refused for what the first has done
+				return 0, nil // too late: refused because of the first one's files
 			}
 			return 1, err
 		}

@@ -4,8 +4,8 @@
 //
 //	coverage [-bar PERCENT] [-page FILE] [PACKAGE...]
 //
-// A package is reached by its own tests and by those of the packages that are named:
-// without names by those of the whole library. -page writes the table into a page.
+// A package is reached by its own tests and by the tests of the named packages, without
+// names by the tests of the whole library. -page writes the table into a page.
 package coverage
 
 import (

@@ -45,10 +45,10 @@ func dropoutProblem(f *file, match []string) *problem {
 	}
 	p.result(r, "o", "o_"+key)
 	p.gradients(r, "do", map[string]string{"dq": "dq_" + key, "dk": "dk_" + key, "dv": "dv_" + key})
-	return p.done(r)
+	return p.finish(r)
 }
 
-// factors returns what masks at a rate multiply with, each for so many numbers.
+// factors returns the dropout factors 1/(1-rate) or 0 of mask, each repeated times.
 func factors(rate float64, times int, mask []bool) []float64 {
 	list := make([]float64, 0, len(mask)*times)
 	for _, keep := range mask {

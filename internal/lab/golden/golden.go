@@ -1,9 +1,9 @@
-// Package golden holds folders of golden files against this build. A file is an
-// .npz of inputs, parameters, outputs and gradients in float64. Two formats are
-// told apart: that of a folder with an index.json (out, go, d_NAME, tolerances
-// in the index) and that of polynomial attention (o_CASE, dq_CASE, ..., limits
-// derived from the condition of each row). Cases are told apart by the names of
-// their arrays, so other seeds and shapes need no list.
+// Package golden compares folders of golden files with this build. A file is an
+// .npz of inputs, parameters, outputs and gradients in float64. There are two formats.
+// A folder with an index.json has arrays out, go and d_NAME, and tolerances in the
+// index. Files of polynomial attention have arrays o_CASE, dq_CASE, ..., and limits
+// derived from the condition of each row. The names of the arrays identify a case, so
+// other seeds and shapes need no list.
 package golden
 
 import (

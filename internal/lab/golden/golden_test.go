@@ -172,7 +172,7 @@ func TestTextbookAgreesWithGoldenFiles(t *testing.T) {
 				if p.err != nil {
 					t.Fatalf("%s %s: %v", f.base, p.name, p.err)
 				}
-				if p.compute != nil && p.whole == nil {
+				if p.compute != nil && p.headMatrix == nil {
 					continue // of modules there is no textbook
 				}
 				agrees(t, f.base, p)
@@ -186,12 +186,12 @@ func agrees(t *testing.T, file string, p *problem) {
 	t.Helper()
 	r := p.solve()
 	got := map[string][]float64{"o": r.O.Data, "den": r.Den}
-	if p.do.Data != nil && p.whole == nil {
+	if p.do.Data != nil && p.headMatrix == nil {
 		var g *oracle.Grads = p.book.Backward(&p.call, p.do)
 		got["dq"], got["dk"], got["dv"], got["dtau"], got["dlog_g"] = g.DQ.Data, g.DK.Data, g.DV.Data, g.DTau, g.DLogG.Data
 	}
 	for _, e := range p.want {
-		if p.whole != nil && e.what != "o" {
+		if p.headMatrix != nil && e.what != "o" {
 			continue // textbooks of whole heads have no gradients
 		}
 		limit := 1e-13 * check.Max(r.Cond) * (1 + check.Max(e.ref))

@@ -80,7 +80,7 @@ func kernelProblem(f *file, key string, match []string) *problem {
 	p.book.Scale, p.book.Coef = scale, coef
 	p.result(r, "o", "o_"+key)
 	p.gradients(r, "do", map[string]string{"dq": "dq_" + key, "dk": "dk_" + key, "dv": "dv_" + key, "dlog_g": "dlog_g_" + key})
-	return p.done(r)
+	return p.finish(r)
 }
 
 // lowerTriangle lets query i see keys j ≤ i + (m-n).

@@ -102,8 +102,8 @@ func (p *problem) result(r *reader, what, name string) {
 	}
 }
 
-// done completes p with what was read.
-func (p *problem) done(r *reader) *problem {
+// finish completes p from the reader: its error, and every form by default.
+func (p *problem) finish(r *reader) *problem {
 	p.err = r.err
 	if p.forms == nil {
 		p.forms = p.everyForm()
@@ -127,7 +127,7 @@ func paperProblem(f *file, match []string) *problem {
 	p.result(r, "o", "o_"+key)
 	p.result(r, "den", "g_"+key)
 	p.gradients(r, "do", map[string]string{"dq": "dq_" + key, "dk": "dk_" + key, "dv": "dv_" + key})
-	return p.done(r)
+	return p.finish(r)
 }
 
 func taylorshiftProblem(f *file, key, suffix string) *problem {
@@ -137,14 +137,14 @@ func taylorshiftProblem(f *file, key, suffix string) *problem {
 	p.mechanism, p.options = "taylorshift", mechanism.Options{Heads: len(tau)}
 	p.book = oracle.Mechanism{Norm: oracle.Unit, Scale: 1, Tau: tau, Coef: oracle.Taylor(2)}
 	p.call.Causal = key == "causal"
-	p.tolerance = byCondition{plain: true}
+	p.tolerance = byCondition{maxOnly: true}
 	p.result(r, "o", "o_"+key)
 	p.gradients(r, "do", map[string]string{"dq": "dq" + suffix, "dk": "dk" + suffix, "dv": "dv" + suffix, "dtau": "dtau" + suffix})
-	return p.done(r)
+	return p.finish(r)
 }
 
-// outnormProblem is the case of outputs multiplied by √(N/d), of which a file
-// may hold those of the first queries only.
+// outnormProblem is the case of outputs multiplied by √(N/d). A file may hold the
+// outputs of the first queries only.
 func outnormProblem(f *file) *problem {
 	p := taylorshiftProblem(f, "outnorm", "_outnorm")
 	p.options.Set = map[string]string{"output_norm": "true"}
@@ -163,10 +163,10 @@ func softmaxProblem(f *file, key string) *problem {
 	p.mechanism = "softmax"
 	p.book = oracle.Mechanism{Exp: true}
 	p.call.Causal = key == "softmax_causal"
-	p.tolerance = byCondition{plain: true}
+	p.tolerance = byCondition{maxOnly: true}
 	p.result(r, "o", "o_"+key)
 	p.gradients(r, "do", map[string]string{"dq": "dq_" + key, "dk": "dk_" + key, "dv": "dv_" + key})
-	return p.done(r)
+	return p.finish(r)
 }
 
 // stateProblem is the causal result of the last query over every key, and the
@@ -184,5 +184,5 @@ func stateProblem(f *file) *problem {
 	p.result(r, "den", "g_last")
 	p.moments = fastmaxMoments(r)
 	p.forms = append(p.everyForm(), "state")
-	return p.done(r)
+	return p.finish(r)
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// problem is one case: what is computed, from what, and what must come out.
+// problem is one case: a mechanism, its inputs and the expected results.
 type problem struct {
-	name      string
-	mechanism string
-	options   mechanism.Options
-	book      oracle.Mechanism  // the same mechanism
-	whole     oracle.HeadMatrix // instead of book, of one that computes whole heads
-	call      oracle.Call
-	drop      *attention.Drop       // that of call
-	do        tensor.Heads[float64] // empty: no gradients
-	want      []expect
-	forms     []string
-	moments   *moments // of the form state
-	// numbers are those of parameters and constants, by the names of the mechanism.
+	name       string
+	mechanism  string
+	options    mechanism.Options
+	book       oracle.Mechanism  // the same mechanism
+	headMatrix oracle.HeadMatrix // instead of book, for mechanisms that compute whole heads
+	call       oracle.Call
+	drop       *attention.Drop       // of the call
+	do         tensor.Heads[float64] // empty: no gradients
+	want       []expect
+	forms      []string
+	moments    *moments // of the form state
+	// numbers holds parameters and constants, by the names of the mechanism.
 	numbers map[string][]float64
 	// compute gives all results of a module, by the names of their arrays, in
 	// float32 or float64; nil: the mechanism is asked.
@@ -57,8 +57,8 @@ func (p *problem) everyForm() []string {
 // solve returns the textbook's result.
 func (p *problem) solve() *oracle.Result {
 	if p.solution == nil {
-		if p.whole != nil {
-			p.solution = p.whole.Forward(&p.call)
+		if p.headMatrix != nil {
+			p.solution = p.headMatrix.Forward(&p.call)
 		} else {
 			p.solution = p.book.Forward(&p.call)
 		}

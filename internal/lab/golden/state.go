@@ -13,8 +13,8 @@ import (
 // moments are sums over keys that a file holds and a state must have. States
 // give quotients only, so the sums are taken from reads, see readSums.
 type moments struct {
-	after   []int       // tokens absorbed before each reading
-	queries [][]float64 // that are read
+	tokensBefore []int       // tokens absorbed before each reading
+	queries      [][]float64 // that are read
 	// compare holds the sums of reading at against the file. l are the limits
 	// of a read.
 	compare func(c *Case, at int, sums tensor.Heads[float64], l check.Limits, double bool)
@@ -30,7 +30,7 @@ func compareMoments[T tensor.Float](p *problem, c *Case, double bool) error {
 		return fmt.Errorf("v: shape is [%d,%d,%d,·], k has [%d,%d,%d,·]", v.B, v.H, v.N, k.B, k.H, k.N)
 	}
 	l := limits(p, m, call)
-	for at, n := range p.moments.after {
+	for at, n := range p.moments.tokensBefore {
 		if n < 0 || n > call.K.N {
 			return fmt.Errorf("state: after %d tokens, the file has %d", n, call.K.N)
 		}
@@ -268,7 +268,7 @@ func linearMoments(r *reader, t relative) *moments {
 	}
 	m := &moments{}
 	for _, at := range steps {
-		m.after = append(m.after, int(at)+1)
+		m.tokensBefore = append(m.tokensBefore, int(at)+1)
 	}
 	for d := range k.D {
 		row := make([]float64, k.D)
@@ -289,7 +289,7 @@ func linearMoments(r *reader, t relative) *moments {
 			name     string
 			got, ref []float64
 		}{{"state_S", gotS, s[at*len(gotS):][:len(gotS)]}, {"state_Z", gotZ, z[at*rows:][:rows]}} {
-			limit := in(t.output, double) * check.Max(x.ref)
+			limit := toleranceIn(t.output, double) * check.Max(x.ref)
 			c.add(fmt.Sprintf("%s[%d]", x.name, at), check.Ratio(x.got, x.ref, limit))
 		}
 	}

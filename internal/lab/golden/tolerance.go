@@ -6,16 +6,14 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 )
 
-// tolerance returns the limits of the equal parts into which e is cut. l are
-// those of the form.
+// tolerance returns limits for the equal parts of e. l holds the limits of the form.
 type tolerance interface {
 	limits(p *problem, e *expect, l check.Limits, double bool) []float64
 }
 
-// byCondition are the limits of the polynomial fixtures: see docs/numerics.md.
-// plain outputs, those of weights whose sum cannot cancel, are measured by
-// max|v| alone.
-type byCondition struct{ plain bool }
+// byCondition gives the limits of the polynomial fixtures: see docs/numerics.md. With
+// maxOnly, for weights whose sum cannot cancel, max|v| alone measures outputs.
+type byCondition struct{ maxOnly bool }
 
 func (t byCondition) limits(p *problem, e *expect, l check.Limits, _ bool) []float64 {
 	r := p.solve()
@@ -31,7 +29,7 @@ func (t byCondition) limits(p *problem, e *expect, l check.Limits, _ bool) []flo
 		list := make([]float64, len(r.Cond))
 		n := p.call.V.D
 		for i, cond := range r.Cond {
-			if t.plain {
+			if t.maxOnly {
 				list[i] = l.Output(1, r.Factor[i]*v)
 			} else {
 				list[i] = l.Output(cond, r.Factor[i]*v+check.Max(e.ref[i*n:][:n]))
@@ -61,11 +59,11 @@ func (t relative) limits(p *problem, e *expect, _ check.Limits, double bool) []f
 	if size < 1e-12*do { // nothing but rounding of a zero
 		return []float64{1e-6 * do}
 	}
-	return []float64{in(f, double) * size}
+	return []float64{toleranceIn(f, double) * size}
 }
 
-// in is a relative tolerance in the precision: the files give those of float32.
-func in(tolerance float64, double bool) float64 {
+// toleranceIn returns the relative tolerance of a precision: files give float32's.
+func toleranceIn(tolerance float64, double bool) float64 {
 	if double {
 		return 1e-9
 	}

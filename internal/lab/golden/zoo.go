@@ -83,13 +83,12 @@ func zooCases(f *file, idx index) ([]*problem, []skip) {
 // in zooGroups.
 type zooGroup struct {
 	name   string
-	needs  []string // arrays that tell its files from those of other groups
-	arrays []string // that they may have beside these and those of all files
+	needs  []string // arrays that no other group's files have
+	arrays []string // further arrays that they may have, common ones apart
 	// read completes p, which has what files of all groups share, and returns why
 	// it is not compared, if so.
 	read func(r *reader, p *problem) string
-	// cases reads files that are not of q, k and v, such as those of modules; nil:
-	// read does.
+	// cases reads files without q, k and v, such as modules; nil: read does.
 	cases func(f *file, t relative) (*problem, string)
 }
 
@@ -135,7 +134,7 @@ func zooCase(f *file, group string, t relative) (*problem, string) {
 			reason = "no q, k, v and out"
 			continue
 		}
-		if rest := f.beyond(common, g.needs, g.arrays); len(rest) > 0 {
+		if rest := f.unlistedArrays(common, g.needs, g.arrays); len(rest) > 0 {
 			reason = "arrays that no mechanism here has: " + strings.Join(rest, ", ")
 			continue
 		}
@@ -144,13 +143,13 @@ func zooCase(f *file, group string, t relative) (*problem, string) {
 		if reason := g.read(r, p); reason != "" {
 			return nil, reason
 		}
-		return p.done(r), ""
+		return p.finish(r), ""
 	}
 	return nil, reason
 }
 
-// beyond returns the arrays of f that are in none of the lists.
-func (f *file) beyond(lists ...[]string) []string {
+// unlistedArrays returns the arrays of f that are in none of the lists.
+func (f *file) unlistedArrays(lists ...[]string) []string {
 	all := slices.Concat(lists...)
 	var rest []string
 	for _, n := range f.sorted() {
@@ -179,8 +178,8 @@ func newZoo(r *reader, t relative) *problem {
 	return p
 }
 
-// parameters reads learned parameters under the names of their arrays, which are
-// those of the mechanism, and what is to be compared of their gradients.
+// parameters reads learned parameters and their expected gradients. Arrays have the
+// names of the mechanism's parameters.
 func (p *problem) parameters(r *reader, names ...string) {
 	for _, name := range names {
 		p.constants(r, name)
@@ -198,7 +197,7 @@ func (p *problem) constants(r *reader, names ...string) {
 	}
 }
 
-// wholeForms are those of mechanisms that compute whole heads.
+// wholeForms returns the forms of mechanisms that compute whole heads.
 func (p *problem) wholeForms() []string {
 	if p.call.Causal {
 		return []string{"direct", "step"}

@@ -13,9 +13,9 @@ import (
 var clusteredGroup = zooGroup{name: "clustered", needs: []string{"planes", "init_idx", "iterations", "scale", "kind"},
 	arrays: []string{"hashes", "groups", "counts", "centroids", "query_lengths", "topk", "mass_bottom", "dref_q", "dref_k", "dref_v"},
 	read: func(r *reader, p *problem) string {
-		set := map[string]string{"iterations": strconv.Itoa(r.whole("iterations")), "scale": number(r.scalar("scale"))}
+		set := map[string]string{"iterations": strconv.Itoa(r.integer("iterations")), "scale": number(r.scalar("scale"))}
 		top := 0
-		switch kind := r.whole("kind"); {
+		switch kind := r.integer("kind"); {
 		case kind == 0:
 			p.mechanism = "clustered"
 		case kind == 1:
@@ -28,14 +28,14 @@ var clusteredGroup = zooGroup{name: "clustered", needs: []string{"planes", "init
 		default:
 			return "it is not causal: clusters are made of later queries, too"
 		}
-		shape, places := r.shape("planes"), r.wholes("init_idx")
+		shape, places := r.shape("planes"), r.integers("init_idx")
 		if len(shape) != 2 || shape[1] != p.call.Q.D+1 {
 			return fmt.Sprintf("planes has shape %v, needs [bits, %d]", shape, p.call.Q.D+1)
 		}
 		set["bits"], set["clusters"] = strconv.Itoa(shape[0]), strconv.Itoa(len(places))
 		p.constants(r, "planes")
 		p.options = mechanism.Options{Width: p.call.Q.D, Set: set}
-		start := func(queries int) []float64 { // the middle of what stands for a place
+		start := func(queries int) []float64 { // the middle of the range that rounds to an index
 			x := make([]float64, len(places))
 			for c, at := range places {
 				x[c] = (float64(at) + 0.5) / float64(queries)
@@ -44,19 +44,19 @@ var clusteredGroup = zooGroup{name: "clustered", needs: []string{"planes", "init
 		}
 		p.forms = p.wholeForms()
 		if r.f.has("query_lengths") {
-			p.queriesApart(r.wholes("query_lengths"), "start", start)
+			p.queriesApart(r.integers("query_lengths"), "start", start)
 			return ""
 		}
 		p.numbers["start"] = start(p.call.Q.N)
-		p.whole = oracle.Clustered(p.numbers["planes"], p.numbers["start"], r.whole("iterations"), top, r.scalar("scale"))
+		p.headMatrix = oracle.Clustered(p.numbers["planes"], p.numbers["start"], r.integer("iterations"), top, r.scalar("scale"))
 		return ""
 	}}
 
 // exactTopKGroup is what clusters are measured against.
 var exactTopKGroup = zooGroup{name: "clustered", needs: []string{"topk", "scale"}, read: func(r *reader, p *problem) string {
-	k, scale := r.whole("topk"), r.scalar("scale")
+	k, scale := r.integer("topk"), r.scalar("scale")
 	p.mechanism, p.options = "exact-topk", mechanism.Options{Set: map[string]string{"topk": strconv.Itoa(k), "scale": number(scale)}}
-	p.whole, p.forms = oracle.ExactTopK(k, scale), p.wholeForms()
+	p.headMatrix, p.forms = oracle.ExactTopK(k, scale), p.wholeForms()
 	return ""
 }}
 

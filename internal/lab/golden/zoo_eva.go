@@ -21,18 +21,18 @@ var evaGroup = zooGroup{name: "eva",
 	arrays: []string{"rf_window", "chunk", "lengths", "rpe", "noise", "beta", "k_bar",
 		"d_Wmq_w", "d_Wmq_b", "d_lnq_w", "d_lnq_b", "d_Wmk_w", "d_Wmk_b", "d_lnk_w", "d_lnk_b", "d_rpe"},
 	read: func(r *reader, p *problem) string {
-		window, overlap := r.whole("window"), r.whole("ext")
+		window, overlap := r.integer("window"), r.integer("ext")
 		book := &oracle.EVA{Window: window, Overlap: overlap, Zeros: true}
 		set := map[string]string{"window": strconv.Itoa(window), "overlap": strconv.Itoa(overlap), "form": "code"}
 		if r.f.has("rf_window") {
-			size := r.whole("rf_window")
+			size := r.integer("rf_window")
 			if p.call.Q.N%max(size, 1) != 0 {
 				return fmt.Sprintf("%d tokens are not chunks of %d", p.call.Q.N, size)
 			}
 			book.Landmarks = p.call.Q.N / max(size, 1)
 			set["landmarks"] = strconv.Itoa(book.Landmarks)
 		} else {
-			p.call.Causal, book.Chunk = true, r.whole("chunk")
+			p.call.Causal, book.Chunk = true, r.integer("chunk")
 			set["chunk"] = strconv.Itoa(book.Chunk)
 		}
 		p.numbers = map[string][]float64{}
@@ -58,22 +58,22 @@ var evaGroup = zooGroup{name: "eva",
 		book.RPE = n["rpe"]
 		book.MapQ = oracle.EVAMap{W: n["mq"], B: n["mq_bias"], Gain: n["lnq"], Bias: n["lnq_bias"]}
 		book.MapK = oracle.EVAMap{W: n["mk"], B: n["mk_bias"], Gain: n["lnk"], Bias: n["lnk_bias"]}
-		p.whole = book.Weights
+		p.headMatrix = book.Weights
 		return ""
 	}}
 
-// rowsApart computes each batch row by itself, with its part of a constant of
-// which the file has one for each row.
+// rowsApart computes each batch row by itself, with its own part of a constant that the
+// file holds once a row.
 func (p *problem) rowsApart(constant string, all []float64) {
 	p.compute = func(double bool) (map[string][]float64, error) {
 		if double {
-			return apart[float64](p, constant, all)
+			return computeByRow[float64](p, constant, all)
 		}
-		return apart[float32](p, constant, all)
+		return computeByRow[float32](p, constant, all)
 	}
 }
 
-func apart[T tensor.Float](p *problem, constant string, all []float64) (map[string][]float64, error) {
+func computeByRow[T tensor.Float](p *problem, constant string, all []float64) (map[string][]float64, error) {
 	byArray := map[string][]float64{}
 	rows := p.call.Q.B
 	for b := range rows {

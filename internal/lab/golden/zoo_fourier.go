@@ -14,7 +14,7 @@ var fourierGroup = zooGroup{name: "fourier", needs: []string{"R", "eps", "cpu_sc
 			"eps": number(r.scalar("eps")), "scaled": strconv.FormatBool(r.truth("cpu_scale")),
 			"channels": strconv.FormatBool(len(p.numbers["R"]) > 1),
 		}}
-		p.whole = oracle.Fourier(p.numbers["R"], r.scalar("eps"), r.truth("cpu_scale"))
+		p.headMatrix = oracle.Fourier(p.numbers["R"], r.scalar("eps"), r.truth("cpu_scale"))
 		p.forms = p.wholeForms()
 		return ""
 	}}

@@ -14,7 +14,7 @@ var informerGroup = zooGroup{name: "informer", needs: []string{"factor", "index_
 		if p.call.Causal {
 			return "it is not causal: which queries are computed depends on later tokens"
 		}
-		factor, shape := r.whole("factor"), r.shape("index_sample")
+		factor, shape := r.integer("factor"), r.shape("index_sample")
 		if len(shape) != 2 {
 			return fmt.Sprintf("index_sample has shape %v, needs [queries, samples]", shape)
 		}
@@ -31,7 +31,7 @@ var informerGroup = zooGroup{name: "informer", needs: []string{"factor", "index_
 		p.mechanism, p.options = "informer", mechanism.Options{Length: length, Set: map[string]string{
 			"factor": strconv.Itoa(factor), "form": "code", "sample": "stored",
 		}}
-		p.whole = oracle.Informer(factor, true, func(token, s int) float64 { return sample[token*columns+s] })
+		p.headMatrix = oracle.Informer(factor, true, func(token, s int) float64 { return sample[token*columns+s] })
 		p.forms = p.wholeForms()
 		return ""
 	}}

@@ -25,7 +25,7 @@ type layerFile struct {
 // gradients.
 func layers(f *file, t relative, name string, outputs []string, compute func(m *layerFile, double bool) (map[string][]float64, error)) *problem {
 	r := &reader{f: f}
-	m := &layerFile{numbers: map[string][]float64{}, shapes: map[string][]int{}, heads: r.whole("heads")}
+	m := &layerFile{numbers: map[string][]float64{}, shapes: map[string][]int{}, heads: r.integer("heads")}
 	p := &problem{name: f.stem(), mechanism: name, tolerance: t, do: r.heads("go"), forms: []string{"direct"}}
 	for _, name := range f.sorted() {
 		if shape := r.shape(name); len(shape) > 0 && name != "lengths" {
@@ -45,7 +45,7 @@ func layers(f *file, t relative, name string, outputs []string, compute func(m *
 		r.err = fmt.Errorf("x: has shape %v, which %d heads do not fit", x, m.heads)
 	}
 	p.compute = func(double bool) (map[string][]float64, error) { return compute(m, double) }
-	return p.done(r)
+	return p.finish(r)
 }
 
 // layerRows returns the rows of an array whose last dimension is their width.
@@ -148,8 +148,8 @@ func linformerLayer[T tensor.Float](m *layerFile) (map[string][]float64, error) 
 	return got, nil
 }
 
-// lunaLayers computes an encoder's module, with any number of heads that pack: the
-// packed tokens see those of x, and the tokens of x what comes of them. Both are
+// lunaLayers computes an encoder's module with packHeads packing heads. Packed tokens
+// read the tokens of x, then the tokens of x read the packed result. Both are
 // cross-attention by softmax, the first without a projection of its outputs.
 func lunaLayers[T tensor.Float](m *layerFile, packHeads int) (map[string][]float64, error) {
 	batch, width := m.shapes["x"][0], m.shapes["x"][2]

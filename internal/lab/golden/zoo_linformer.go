@@ -29,7 +29,7 @@ var linformerGroup = zooGroup{name: "linformer", needs: []string{"E"}, arrays: [
 		if r.f.has("F") {
 			values = p.numbers["F"]
 		}
-		p.whole = oracle.Linformer(p.numbers["E"], values, shape[0], shape[1], false, true)
+		p.headMatrix = oracle.Linformer(p.numbers["E"], values, shape[0], shape[1], false, true)
 		p.mechanism, p.options = "linformer", mechanism.Options{Length: shape[0], Set: set}
 		p.forms = p.wholeForms()
 		return ""

@@ -16,11 +16,11 @@ var lunaGroup = zooGroup{name: "luna", needs: []string{"x", "p", "pq_proj_w", "o
 	read: func(*reader, *problem) string { return "no luna without x and p" },
 	cases: func(f *file, t relative) (*problem, string) {
 		r := &reader{f: f}
-		m := &lunaModule{numbers: map[string][]float64{}, heads: r.whole("heads")}
+		m := &lunaModule{numbers: map[string][]float64{}, heads: r.integer("heads")}
 		m.causal = f.has("omega")
 		if m.causal {
-			m.omega = []string{"softplus", "elu+1", "elu"}[min(max(r.whole("omega"), 0), 2)]
-		} else if heads := r.whole("pheads"); heads != 1 && r.err == nil {
+			m.omega = []string{"softplus", "elu+1", "elu"}[min(max(r.integer("omega"), 0), 2)]
+		} else if heads := r.integer("pheads"); heads != 1 && r.err == nil {
 			// They are mixed before they are read, which is no function of single heads.
 			return layers(f, t, "softmax", []string{"out", "pcontext"}, func(m *layerFile, double bool) (map[string][]float64, error) {
 				if double {
@@ -56,7 +56,7 @@ var lunaGroup = zooGroup{name: "luna", needs: []string{"x", "p", "pq_proj_w", "o
 			}
 			return lunaResults[float32](m)
 		}
-		return p.done(r), ""
+		return p.finish(r), ""
 	}}
 
 // lunaModule is a file's module.
@@ -112,14 +112,14 @@ func (m *lunaModule) affineGrad(grads map[string][]float64, name string, x, dy [
 	return dx
 }
 
-// channels are those of rows x that go to places at and further of the rows of
-// each head: width of the head's own, or the first ones of all heads.
+// channels copies width channels of rows x into the rows of each head, from column on:
+// the head's own channels, or with shared the first ones for all heads.
 type channels struct {
-	x         [][]float64
-	dx        [][]float64 // added to
-	shared    bool
-	at, width int
-	scale     float64
+	x             [][]float64
+	dx            [][]float64 // added to
+	shared        bool
+	column, width int
+	scale         float64
 }
 
 func (c *channels) first(head int) int {
@@ -136,7 +136,7 @@ func join[T tensor.Float](heads, d int, list ...*channels) tensor.Heads[T] {
 		for h := range heads {
 			for n, row := range c.x {
 				for e, v := range row[c.first(h):][:c.width] {
-					y.At(0, h).Row(n)[c.at+e] = T(c.scale * v)
+					y.At(0, h).Row(n)[c.column+e] = T(c.scale * v)
 				}
 			}
 		}
@@ -153,15 +153,15 @@ func split[T tensor.Float](dy tensor.Heads[T], list ...*channels) {
 		for h := range dy.H {
 			for n := range c.dx {
 				for e := range c.width {
-					c.dx[n][c.first(h)+e] += c.scale * float64(dy.At(0, h).Row(n)[c.at+e])
+					c.dx[n][c.first(h)+e] += c.scale * float64(dy.At(0, h).Row(n)[c.column+e])
 				}
 			}
 		}
 	}
 }
 
-// runRow computes a call of one batch row, and its gradients from those of its
-// output, which dout makes of it.
+// runRow computes a call of one batch row, and its gradients from dout, which returns
+// the gradient of an output.
 func runRow[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], dout func(out tensor.Heads[T]) tensor.Heads[T]) (*attention.Grads[T], error) {
 	out := tensor.NewHeads[T](1, c.Q.H, c.Q.N, c.V.D)
 	var keep attention.Saved[T]
@@ -202,8 +202,8 @@ func lunaRow[T tensor.Float](m *lunaModule, b int, got map[string][]float64) err
 	if m.causal || m.tied {
 		packKey, packValue = "pc_proj", "pc_proj"
 	}
-	// Keys and values of the queries are maps of x, or of what is packed of it: a
-	// map of averages is an average of what it makes of each.
+	// Keys and values that queries read are maps of x, or of its packed tokens: a map
+	// of averages is the average of the maps.
 	from, beside := x, d
 	if !m.causal {
 		from, beside = m.affine(packValue, x), m.width
@@ -211,8 +211,8 @@ func lunaRow[T tensor.Float](m *lunaModule, b int, got map[string][]float64) err
 	scale := 1 / math.Sqrt(float64(beside)) // of a packed head
 	q := &channels{x: m.affine("q_proj", x), width: d, scale: 1 / math.Sqrt(float64(d))}
 	k, v := &channels{x: m.affine(keyMap, from), width: d, scale: 1}, &channels{x: m.affine(valueMap, from), width: d, scale: 1}
-	pk := &channels{x: m.affine(packKey, x), width: beside, at: d, scale: 1, shared: !m.causal}
-	pq := &channels{x: m.affine("pq_proj", p), width: beside, at: d, scale: scale, shared: !m.causal}
+	pk := &channels{x: m.affine(packKey, x), width: beside, column: d, scale: 1, shared: !m.causal}
+	pq := &channels{x: m.affine("pq_proj", p), width: beside, column: d, scale: scale, shared: !m.causal}
 
 	set := map[string]string{"length": strconv.Itoa(m.length), "scale": "1", "form": "encoder"}
 	if m.causal {
@@ -233,7 +233,7 @@ func lunaRow[T tensor.Float](m *lunaModule, b int, got map[string][]float64) err
 	g, err := runRow(mech, c, func(out tensor.Heads[T]) tensor.Heads[T] {
 		o := &channels{x: rowsOf(make([]float64, m.tokens*m.width), m.width), width: d, scale: 1}
 		split(out, o) // each channel goes to its place
-		got["out"] = append(got["out"], flat(m.affine("out_proj", o.dx))...)
+		got["out"] = append(got["out"], flatten(m.affine("out_proj", o.dx))...)
 		return join[T](m.heads, d, &channels{x: m.affineGrad(got, "out_proj", o.dx, do), width: d, scale: 1})
 	})
 	if err != nil {
@@ -256,8 +256,8 @@ func lunaRow[T tensor.Float](m *lunaModule, b int, got map[string][]float64) err
 	}
 	add(dx, dfrom)
 	add(dx, m.affineGrad(got, packKey, x, pk.dx))
-	got["d_x"] = append(got["d_x"], flat(dx)...)
-	got["d_p"] = append(got["d_p"], flat(m.affineGrad(got, "pq_proj", p, pq.dx))...)
+	got["d_x"] = append(got["d_x"], flatten(dx)...)
+	got["d_p"] = append(got["d_p"], flatten(m.affineGrad(got, "pq_proj", p, pq.dx))...)
 	return nil
 }
 
@@ -269,7 +269,7 @@ func lunaContext[T tensor.Float](m *lunaModule, b int, got map[string][]float64,
 		return err
 	}
 	q, k := *pq, *pk
-	q.at, k.at, q.shared, k.shared = 0, 0, true, true
+	q.column, k.column, q.shared, k.shared = 0, 0, true, true
 	c := &attention.Call[T]{Q: join[T](1, m.width, &q), K: join[T](1, m.width, &k), V: join[T](1, m.width, from), KeyLens: lens}
 	g, err := runRow(mech, c, func(out tensor.Heads[T]) tensor.Heads[T] {
 		got["pcontext"] = append(got["pcontext"], widened(out.Data)...)
@@ -292,7 +292,7 @@ func add(x, y [][]float64) {
 	}
 }
 
-func flat(x [][]float64) (y []float64) {
+func flatten(x [][]float64) (y []float64) {
 	for _, row := range x {
 		y = append(y, row...)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Files of models are of whole stacks without embedding and head: blocks of
-// attention and MLP with the norm after the sum, and a last norm. A model of ours
-// reads them as tokens, each of which has an embedding of its own: a row of x. Its
-// head copies, so that a session shows its outputs.
+// Files of models hold whole stacks without embedding and head: blocks of attention and
+// MLP with the norm after the sum, and a last norm. The model that computes them reads
+// tokens whose embeddings are the rows of x. Its head copies, so that a session shows
+// its outputs.
 var modelGroup = zooGroup{name: "model", needs: []string{"x", "heads", "ff", "layers", "kind", "causal", "gelu"},
 	read: func(*reader, *problem) string { return "no stack of q, k and v" },
 	cases: func(f *file, t relative) (*problem, string) {
@@ -24,14 +24,14 @@ var modelGroup = zooGroup{name: "model", needs: []string{"x", "heads", "ff", "la
 		}
 		p := &problem{name: f.stem(), mechanism: "softmax", tolerance: t, do: r.heads("go"), forms: []string{"direct"}}
 		if r.err != nil {
-			return p.done(r), ""
+			return p.finish(r), ""
 		}
 		if m.shape[0]*m.shape[1] < m.shape[2] {
 			return nil, "fewer tokens than channels, which the head of a model cannot copy"
 		}
 		m.config = model.Config{
-			Kind: model.Encoder, Vocab: m.shape[0] * m.shape[1], Layers: r.whole("layers"), Heads: r.whole("heads"), Width: m.shape[2],
-			Hidden: r.whole("ff"), Context: m.shape[1], Positions: model.NoPosition, Activation: model.ReLU, PostNorm: true, Bias: true,
+			Kind: model.Encoder, Vocab: m.shape[0] * m.shape[1], Layers: r.integer("layers"), Heads: r.integer("heads"), Width: m.shape[2],
+			Hidden: r.integer("ff"), Context: m.shape[1], Positions: model.NoPosition, Activation: model.ReLU, PostNorm: true, Bias: true,
 		}
 		if r.truth("causal") {
 			m.config.Kind = model.Decoder
@@ -64,7 +64,7 @@ var modelGroup = zooGroup{name: "model", needs: []string{"x", "heads", "ff", "la
 			}
 			return stackResults[float32](m)
 		}
-		return p.done(r), ""
+		return p.finish(r), ""
 	}}
 
 // stepped names the outputs of a session that is fed token by token.

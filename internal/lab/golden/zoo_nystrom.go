@@ -17,7 +17,7 @@ var nystromGroup = zooGroup{name: "nystrom", needs: []string{"landmarks", "iters
 		if r.f.has("init_global") && r.truth("init_global") {
 			return couples
 		}
-		landmarks, iterations := r.whole("landmarks"), r.whole("iters")
+		landmarks, iterations := r.integer("landmarks"), r.integer("iters")
 		set := map[string]string{"landmarks": strconv.Itoa(landmarks), "iterations": strconv.Itoa(iterations), "form": "code"}
 		width := 0
 		if r.f.has("conv") {
@@ -28,7 +28,7 @@ var nystromGroup = zooGroup{name: "nystrom", needs: []string{"landmarks", "iters
 			p.parameters(r, "conv")
 		}
 		p.mechanism, p.options = "nystrom", mechanism.Options{Heads: p.call.Q.H, Set: set}
-		p.whole = oracle.Nystrom(landmarks, iterations, p.numbers["conv"], width, true)
+		p.headMatrix = oracle.Nystrom(landmarks, iterations, p.numbers["conv"], width, true)
 		p.forms = p.wholeForms()
 		if r.f.has("mask") {
 			for _, x := range r.floats("mask") {

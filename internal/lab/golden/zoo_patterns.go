@@ -11,13 +11,13 @@ import (
 
 var localGroup = zooGroup{name: "local", needs: []string{"window", "scale"}, arrays: []string{"back", "fwd", "exact"},
 	read: func(r *reader, p *problem) string {
-		scale, w := r.scalar("scale"), r.whole("window")
+		scale, w := r.scalar("scale"), r.integer("window")
 		set := map[string]string{"scale": number(scale), "window": strconv.Itoa(w)}
-		p.whole = oracle.Local(w, scale)
+		p.headMatrix = oracle.Local(w, scale)
 		if r.f.has("back", "fwd") {
-			back, forward, exact := r.whole("back"), r.whole("fwd"), r.f.has("exact") && r.truth("exact")
+			back, forward, exact := r.integer("back"), r.integer("fwd"), r.f.has("exact") && r.truth("exact")
 			set["form"], set["back"], set["forward"], set["exact"] = "block", strconv.Itoa(back), strconv.Itoa(forward), strconv.FormatBool(exact)
-			p.whole = oracle.LocalBlocks(w, back, forward, exact, scale)
+			p.headMatrix = oracle.LocalBlocks(w, back, forward, exact, scale)
 		}
 		p.pattern("local", set)
 		return ""
@@ -30,28 +30,28 @@ var patternsGroup = zooGroup{name: "patterns", needs: []string{"scale"},
 		set := map[string]string{"scale": number(scale)}
 		switch f := r.f; {
 		case f.has("segments", "ratios"):
-			segments, ratios := r.wholes("segments"), r.wholes("ratios")
+			segments, ratios := r.integers("segments"), r.integers("ratios")
 			set["segments"], set["ratios"], set["form"] = listed(segments), listed(ratios), "code"
-			p.whole = oracle.LongNet(segments, ratios, p.call.Q.H, scale)
+			p.headMatrix = oracle.LongNet(segments, ratios, p.call.Q.H, scale)
 			p.pattern("longnet", set)
 		case f.has("span", "ramp"):
 			p.parameters(r, "span")
 			set["ramp"], p.call.Causal = number(r.scalar("ramp")), true
-			p.whole = oracle.AdaptiveSpan(p.numbers["span"], r.scalar("ramp"), 1024, scale)
+			p.headMatrix = oracle.AdaptiveSpan(p.numbers["span"], r.scalar("ramp"), 1024, scale)
 			p.pattern("adaptive-span", set)
 		case f.has("window", "global_tokens"):
-			w, globals := r.whole("window"), r.wholes("global_tokens")
+			w, globals := r.integer("window"), r.integers("global_tokens")
 			set["window"], set["global"] = strconv.Itoa(w), listed(globals)
-			p.whole = oracle.Longformer(w, globals, scale)
+			p.headMatrix = oracle.Longformer(w, globals, scale)
 			p.pattern("longformer", set)
 		case f.has("stride", "c"):
-			s, c := r.whole("stride"), r.whole("c")
+			s, c := r.integer("stride"), r.integer("c")
 			set["stride"], set["c"], p.call.Causal = strconv.Itoa(s), strconv.Itoa(c), true
-			p.whole = oracle.SparseFixed(s, c, scale)
+			p.headMatrix = oracle.SparseFixed(s, c, scale)
 			p.pattern("sparse-fixed", set)
 		case f.has("stride"):
-			set["stride"], p.call.Causal = strconv.Itoa(r.whole("stride")), true
-			p.whole = oracle.SparseStrided(r.whole("stride"), scale)
+			set["stride"], p.call.Causal = strconv.Itoa(r.integer("stride")), true
+			p.headMatrix = oracle.SparseStrided(r.integer("stride"), scale)
 			p.pattern("sparse-strided", set)
 		case f.has("r", "u", "vb"):
 			shape := r.shape("r")
@@ -60,7 +60,7 @@ var patternsGroup = zooGroup{name: "patterns", needs: []string{"scale"},
 			}
 			p.parameters(r, "r", "u", "vb")
 			set["memory"], p.call.Causal = strconv.Itoa(shape[1]), true
-			p.whole = oracle.TransformerXL(p.numbers["r"], p.numbers["u"], p.numbers["vb"], shape[0], shape[1], shape[2], scale)
+			p.headMatrix = oracle.TransformerXL(p.numbers["r"], p.numbers["u"], p.numbers["vb"], shape[0], shape[1], shape[2], scale)
 			p.pattern("transformer-xl", set)
 		default:
 			return "no mechanism here computes it"
@@ -74,9 +74,9 @@ func (p *problem) pattern(name string, set map[string]string) {
 	p.forms = p.wholeForms()
 }
 
-// whole returns the only element of an array of integers.
-func (r *reader) whole(name string) int {
-	x := r.wholes(name)
+// integer returns the only element of an array of integers.
+func (r *reader) integer(name string) int {
+	x := r.integers(name)
 	if r.err == nil && len(x) != 1 {
 		r.err = fmt.Errorf("%s: has %d elements, needs 1", name, len(x))
 	}
@@ -86,7 +86,7 @@ func (r *reader) whole(name string) int {
 	return x[0]
 }
 
-func (r *reader) wholes(name string) []int {
+func (r *reader) integers(name string) []int {
 	var list []int
 	for _, x := range r.ints(name) {
 		list = append(list, int(x))

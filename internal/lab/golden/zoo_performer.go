@@ -83,7 +83,7 @@ func performerZoo(r *reader, p *problem) string {
 		set["form"] = "code"
 	}
 	if whole {
-		p.whole, p.forms = (&oracle.HeadFavor{Favor: *book, Eps: p.book.Eps}).Weights, p.wholeForms()
+		p.headMatrix, p.forms = (&oracle.HeadFavor{Favor: *book, Eps: p.book.Eps}).Weights, p.wholeForms()
 		return ""
 	}
 	p.book.Scale, p.book.Coef, p.book.Features = 1, []float64{0, 1}, book

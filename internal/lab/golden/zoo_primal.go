@@ -9,9 +9,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Files of primal have no values; x [B,N,H·D], of which projections are made, is
-// what values are here. Their loss is the square of the mean of J over rows and
-// heads.
+// Files of primal have no values: x [B,N,H·D], the source of the projections, stands in
+// their place. Their loss is the square of the mean of J over rows and heads.
 var primalGroup = zooGroup{name: "primal", needs: []string{"We", "Wr", "Lambda", "Wc_w", "Wc_b"},
 	read: func(*reader, *problem) string { return "no primal with values" },
 	cases: func(f *file, t relative) (*problem, string) {
@@ -52,7 +51,7 @@ var primalGroup = zooGroup{name: "primal", needs: []string{"We", "Wr", "Lambda",
 		if f.has("mask") {
 			x.mask = r.floats("mask")
 			for i := range p.do.Data {
-				p.do.Data[i] *= x.of(&p.call.Q, i)
+				p.do.Data[i] *= x.outputFactor(&p.call.Q, i)
 			}
 		}
 		p.options = mechanism.Options{Width: q.D, Heads: q.H, Set: set}
@@ -71,17 +70,17 @@ var primalGroup = zooGroup{name: "primal", needs: []string{"We", "Wr", "Lambda",
 			}
 			return primalResults[float32](p, x)
 		}
-		return p.done(r), ""
+		return p.finish(r), ""
 	}}
 
-// primalModule is what a file has beside a call.
+// primalModule holds the arrays of a file beside the call.
 type primalModule struct {
 	loss float64   // gradient of the loss
 	mask []float64 // [B,N], by which outputs are multiplied; nil: none
 }
 
-// of returns the factor of element i of outputs shaped as q.
-func (x *primalModule) of(q *tensor.Heads[float64], i int) float64 {
+// outputFactor returns the factor of element i of outputs shaped as q.
+func (x *primalModule) outputFactor(q *tensor.Heads[float64], i int) float64 {
 	if x.mask == nil {
 		return 1
 	}
@@ -109,7 +108,7 @@ func primalResults[T tensor.Float](p *problem, x *primalModule) (map[string][]fl
 	}
 	got := map[string][]float64{"J": {j}, "ksvd_loss": {j * j}, "out": widened(out.Data), "d_q": widened(g.DQ.Data), "d_k": widened(g.DK.Data)}
 	for i := range got["out"] {
-		got["out"][i] *= x.of(q, i)
+		got["out"][i] *= x.outputFactor(q, i)
 	}
 	dx := make([]float64, len(g.DV.Data))
 	for i := range dx {

@@ -10,8 +10,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Files of reformer are of three kinds: its authors' form (with the exact one that
-// it stands for) and that of fast-transformers.
+// Files of reformer have three kinds: the authors' form, the exact form that it
+// approximates, and the form of fast-transformers.
 var (
 	lshGroup     = zooGroup{name: "reformer", needs: []string{"qk", "v", "rotations", "bucket_size", "dup", "across"}, read: noReformer, cases: lshCase}
 	sharedGroup  = zooGroup{name: "reformer", needs: []string{"qk", "v", "causal"}, read: noReformer, cases: sharedCase}
@@ -49,7 +49,7 @@ func (p *problem) sort(book *oracle.Reformer) {
 	if book.MaskedKeysSort {
 		masks = "kept"
 	}
-	p.numbers["rotations"], p.whole = book.Rotations, book.Weights
+	p.numbers["rotations"], p.headMatrix = book.Rotations, book.Weights
 	p.options = mechanism.Options{Width: p.call.Q.D, Set: map[string]string{
 		"bucket": strconv.Itoa(book.Bucket), "rounds": strconv.Itoa(book.Rounds), "buckets": strconv.Itoa(book.Buckets),
 		"form": form, "repeats": repeats, "self": self, "masks": masks,
@@ -73,12 +73,12 @@ func lshCase(f *file, t relative) (*problem, string) {
 		return nil, fmt.Sprintf("rotations has shape %v, needs [width, rounds, axes]", shape)
 	}
 	d, rounds, axes := shape[0], shape[1], shape[2]
-	book := &oracle.Reformer{Bucket: r.whole("bucket_size"), Rounds: rounds, Buckets: 2 * axes, Counted: r.truth("dup"), MaskedKeysSort: true}
+	book := &oracle.Reformer{Bucket: r.integer("bucket_size"), Rounds: rounds, Buckets: 2 * axes, Counted: r.truth("dup"), MaskedKeysSort: true}
 	book.Rotations = make([]float64, d*rounds*axes)
 	for i, x := range r.floats("rotations") { // [D, rounds, axes]
 		book.Rotations[i%(rounds*axes)*d+i/(rounds*axes)] = x
 	}
-	if f.has("input_mask") { // of each of what are heads here
+	if f.has("input_mask") { // one for each head
 		p.call.Q, p.call.K, p.call.V, p.do = headsAsRows(p.call.Q), headsAsRows(p.call.K), headsAsRows(p.call.V), headsAsRows(p.do)
 		p.call.KeyMask = r.bools("input_mask")
 		if len(p.call.KeyMask) != p.call.Q.B*p.call.Q.N {
@@ -89,7 +89,7 @@ func lshCase(f *file, t relative) (*problem, string) {
 	if p.call.KeyMask != nil {
 		p.aloneWhereMasked()
 	}
-	return p.done(r), ""
+	return p.finish(r), ""
 }
 
 // headsAsRows views the heads of one batch row as batch rows of one head.
@@ -151,7 +151,7 @@ func sharedCase(f *file, t relative) (*problem, string) {
 	}
 	p := reformerProblem(r, "qk", t)
 	p.sort(&oracle.Reformer{Bucket: max(p.call.Q.N, 1), Rounds: 1, Buckets: 2, Rotations: make([]float64, p.call.Q.D)})
-	return p.done(r), ""
+	return p.finish(r), ""
 }
 
 func chunkedCase(f *file, t relative) (*problem, string) {
@@ -164,10 +164,10 @@ func chunkedCase(f *file, t relative) (*problem, string) {
 	if len(shape) != 3 {
 		return nil, fmt.Sprintf("planes has shape %v, needs [rounds, bits, width]", shape)
 	}
-	if f.has("key_lengths") && slices.ContainsFunc(r.wholes("key_lengths"), func(n int) bool { return n < p.call.Q.N }) {
+	if f.has("key_lengths") && slices.ContainsFunc(r.integers("key_lengths"), func(n int) bool { return n < p.call.Q.N }) {
 		return nil, "tokens beyond a length are sorted as zeros are, and average over each other"
 	}
-	p.sort(&oracle.Reformer{Bucket: r.whole("chunk_size"), Rounds: shape[0], Buckets: 2 * shape[1], Rotations: r.floats("planes"),
+	p.sort(&oracle.Reformer{Bucket: r.integer("chunk_size"), Rounds: shape[0], Buckets: 2 * shape[1], Rotations: r.floats("planes"),
 		SeparateRounds: true, Self: !r.truth("masked"), Scale: r.scalar("scale")})
-	return p.done(r), ""
+	return p.finish(r), ""
 }

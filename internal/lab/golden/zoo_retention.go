@@ -46,7 +46,7 @@ func retentionZoo(r *reader, p *problem, gamma []float64) string {
 func retentionMoments(r *reader, t relative) *moments {
 	k := r.heads("k")
 	state := r.floats("state")
-	m := &moments{after: []int{k.N}}
+	m := &moments{tokensBefore: []int{k.N}}
 	for d := range k.D {
 		row := make([]float64, k.D)
 		row[d] = 1
@@ -57,7 +57,7 @@ func retentionMoments(r *reader, t relative) *moments {
 		for i := range sums.B * sums.H * sums.N {
 			got = append(got, sums.Data[i*sums.D:][:sums.D-1]...)
 		}
-		c.add("state", check.Ratio(got, state, in(t.output, double)*check.Max(state)))
+		c.add("state", check.Ratio(got, state, toleranceIn(t.output, double)*check.Max(state)))
 	}
 	return m
 }

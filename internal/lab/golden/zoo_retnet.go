@@ -19,14 +19,14 @@ var retnetGroup = zooGroup{name: "retnet", needs: []string{"x", "Wq", "Wk", "Wv"
 	read: func(*reader, *problem) string { return "no function of q, k and v" },
 	cases: func(f *file, t relative) (*problem, string) {
 		r := &reader{f: f}
-		m := &retnetModule{heads: r.whole("heads"), eps: r.scalar("ln_eps"), shape: r.shape("x"), numbers: map[string][]float64{}}
+		m := &retnetModule{heads: r.integer("heads"), eps: r.scalar("ln_eps"), shape: r.shape("x"), numbers: map[string][]float64{}}
 		p := &problem{name: f.stem(), mechanism: "retnet", tolerance: t, do: r.heads("go"), forms: []string{"direct"}}
 		wide := r.shape("Wv")
 		if r.err == nil && (len(m.shape) != 3 || len(wide) != 2 || m.heads < 1 || m.shape[2]%(2*m.heads) != 0 || wide[0]%m.shape[2] != 0) {
 			r.err = fmt.Errorf("x: has shape %v, which %d heads with values of shape %v do not fit", m.shape, m.heads, wide)
 		}
 		if r.err != nil {
-			return p.done(r), ""
+			return p.finish(r), ""
 		}
 		m.expand = wide[0] / m.shape[2]
 		for _, name := range []string{"x", "go", "Wq", "Wk", "Wv", "Wg", "Wo"} {
@@ -46,7 +46,7 @@ var retnetGroup = zooGroup{name: "retnet", needs: []string{"x", "Wq", "Wk", "Wv"
 			}
 			return retnetResults[float32](m)
 		}
-		return p.done(r), ""
+		return p.finish(r), ""
 	}}
 
 // retnetModule is a file's module.
@@ -71,8 +71,8 @@ func (m *retnetModule) place(name string, i int) int {
 	return head*d + c%(d/2)*2 + c/(d/2)
 }
 
-// scales are the squares of what the program divides row n of head h of batch row
-// b by.
+// scales returns the squares of the divisors of batch row b [H][N] in the published
+// program.
 func (m *retnetModule) scales(b int) [][]float64 {
 	n, width := m.shape[1], m.shape[2]
 	d := width / m.heads

@@ -86,8 +86,8 @@ func (p *problem) randomFeatures(book *oracle.RandomFeatures, set map[string]str
 	p.forms = p.everyForm()
 }
 
-// fourierZoo reads random Fourier features of rows as they are, of which all heads
-// have the same ω [D,M].
+// fourierZoo reads random Fourier features of rows as they are, with one ω [D,M] for all
+// heads.
 func fourierZoo(r *reader, p *problem) string {
 	d, h, across := p.call.Q.D, p.call.Q.H, r.floats("omega")
 	if d == 0 || h == 0 || len(across) == 0 || len(across)%d != 0 {

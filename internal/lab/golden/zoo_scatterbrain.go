@@ -19,17 +19,17 @@ var scatterbrainGroup = zooGroup{name: "scatterbrain", needs: []string{"W", "sca
 		p.numbers = map[string][]float64{"projection": book.W}
 		set := map[string]string{"scale": number(book.Scale), "features": strconv.Itoa(shape[0])}
 		if r.f.has("window") {
-			book.Window = r.whole("window")
+			book.Window = r.integer("window")
 			set["window"] = strconv.Itoa(book.Window)
 		} else {
 			// What beta adds to the projections of all tokens does not change their order.
-			book.Cluster, book.Alpha = r.whole("cluster"), r.floats("alpha")
+			book.Cluster, book.Alpha = r.integer("cluster"), r.floats("alpha")
 			if n := p.call.Q.D + 2; len(book.Alpha) != n {
 				return fmt.Sprintf("sorted %d times: one round is built here", len(book.Alpha)/n)
 			}
 			set["support"], set["cluster"], p.numbers["alpha"] = "lsh", strconv.Itoa(book.Cluster), book.Alpha
 		}
 		p.mechanism, p.options = "scatterbrain", mechanism.Options{Width: p.call.Q.D, Set: set}
-		p.whole, p.forms = book.Weights, p.wholeForms()
+		p.headMatrix, p.forms = book.Weights, p.wholeForms()
 		return ""
 	}}

@@ -2,13 +2,13 @@ package mutations
 
 // fault is a mistake on purpose: in a file, what stands there once is replaced.
 type fault struct {
-	file, old, new string
-	what           string // what is wrong then, for the table
-	pkg, test      string // the tests that must fail: a package, and what -run takes
+	file, text, new string
+	what            string // what is wrong then, for the table
+	pkg, test       string // the tests that must fail: a package, and what -run takes
 }
 
-// faults are the list. Those of a kernel are in plain Go, or in the assembly of AVX2,
-// which every processor that this is tested on has; both are tested wherever they run.
+// faults is the list. Faults of kernels are in plain Go or in the assembly of AVX2; both
+// are tested on every machine that runs them.
 var faults = []fault{
 	// Kernels.
 	{
@@ -90,7 +90,7 @@ var faults = []fault{
 		"hidden pairs have a gradient",
 		"attention", "TestDirectGradientsAreDerivatives",
 	},
-	// What both have.
+	// Code that both forms share.
 	{
 		"attention/rope.go", "lo, hi = hi, lo\n", "",
 		"gradients of rotated rows are turned on, not back",

@@ -95,10 +95,10 @@ func (m *fault) apply() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n := bytes.Count(text, []byte(m.old)); n != 1 {
-		return nil, fmt.Errorf("%s: %q stands there %d times, needs 1", m.file, m.old, n)
+	if n := bytes.Count(text, []byte(m.text)); n != 1 {
+		return nil, fmt.Errorf("%s: %q stands there %d times, needs 1", m.file, m.text, n)
 	}
-	return bytes.Replace(text, []byte(m.old), []byte(m.new), 1), nil
+	return bytes.Replace(text, []byte(m.text), []byte(m.new), 1), nil
 }
 
 // survives runs the tests that should catch the fault, with files in dir, and returns

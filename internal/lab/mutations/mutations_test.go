@@ -18,8 +18,8 @@ func TestFaultsAreThere(t *testing.T) {
 		t.Errorf("%d faults, needs %d", len(faults), least)
 	}
 	for _, m := range faults {
-		if m.old == m.new || m.what == "" {
-			t.Errorf("%s: %q is no fault", m.file, m.old)
+		if m.text == m.new || m.what == "" {
+			t.Errorf("%s: %q is no fault", m.file, m.text)
 		}
 		if _, err := m.apply(); err != nil {
 			t.Error(err)
@@ -63,7 +63,7 @@ func TestAFaultNeedsATest(t *testing.T) {
 	if why, err := m.survives(t.Context(), t.TempDir()); why == "" || err != nil {
 		t.Errorf("%q, %v", why, err)
 	}
-	m.old, m.new = "package framed", "package"
+	m.text, m.new = "package framed", "package"
 	if _, err := m.survives(t.Context(), t.TempDir()); err == nil {
 		t.Error("a file that does not compile is no error")
 	}

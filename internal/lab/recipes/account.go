@@ -47,7 +47,7 @@ func newAccount(ctx context.Context, dir, root string, fresh bool) (*account, er
 	}
 	a.commit = commit
 	if !fresh {
-		// With paths left out of what is compiled, other clones' parts serve this one.
+		// Without paths in compiled code the build cache serves other clones, too.
 		a.env = slices.Concat(os.Environ(), []string{"GOBIN=" + programs, "GOFLAGS=-trimpath", "FARFIELD_DATA=",
 			"PATH=" + programs + string(filepath.ListSeparator) + os.Getenv("PATH")})
 		return a, nil
