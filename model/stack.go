@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -238,33 +237,8 @@ func (s *stack[T]) turns(rope **attention.Rope[T], n int, start int64) *attentio
 	r := *rope
 	size := n * r.Half
 	r.Cos, r.Sin = slices.Grow(r.Cos[:0], size)[:size], slices.Grow(r.Sin[:0], size)[:size]
-	if f := (ropeFill[T]{r, s.d, s.theta, start}); n <= ropeRows {
-		f.Piece(0, n)
-	} else {
-		par.Run(n, ropeRows, ropeWork*float64(n)*float64(r.Half), f)
-	}
+	r.Fill(s.d, s.theta, start)
 	return r
-}
-
-// ropeRows is the number of positions of a piece, ropeWork the arithmetic of a sine and
-// a cosine.
-const (
-	ropeRows = 64
-	ropeWork = 1 << 10
-)
-
-// ropeFill fills rows of a table from position start on.
-type ropeFill[T tensor.Float] struct {
-	rope  *attention.Rope[T]
-	d     int
-	theta float64
-	start int64
-}
-
-func (f *ropeFill[T]) Piece(i0, i1 int) {
-	r, h := f.rope, f.rope.Half
-	part := attention.Rope[T]{Half: h, Cos: r.Cos[i0*h : i1*h], Sin: r.Sin[i0*h : i1*h]}
-	part.Fill(f.d, f.theta, f.start+int64(i0))
 }
 
 // backward adds to the gradients of the weights, from dy [b·n,width] of the
