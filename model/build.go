@@ -99,14 +99,6 @@ func (b *builder[T]) linear(name string, share float64, out, in int) nn.Linear[T
 	return l
 }
 
-func (b *builder[T]) norm(name string) nn.Norm[T] {
-	n := &nn.LayerNorm[T]{Gain: b.constant(name+".weight", 1, b.c.Width), Eps: normEps}
-	if b.c.Bias {
-		n.Bias = b.constant(name+".bias", 0, b.c.Width)
-	}
-	return n
-}
-
 // residual is the share of projections that add to the residual stream: of its
 // 2·layers terms each has as much of the variance.
 func (b *builder[T]) residual() float64 { return 1 / math.Sqrt(2*float64(b.c.Layers)) }
@@ -219,14 +211,6 @@ func (b *builder[T]) mechanism(name string, a *nn.Attention[T]) {
 	b.layers = append(b.layers, layer[T]{name, a})
 	b.set.Join(name+".", m.Params())
 	b.constants.Join(name+".", m.Constants())
-}
-
-func (b *builder[T]) mlp(name string) nn.Branch[T] {
-	return &nn.MLP[T]{
-		Up:   b.linear(name+".up_proj", 1, b.c.hidden(), b.c.Width),
-		Down: b.linear(name+".down_proj", b.residual(), b.c.Width, b.c.hidden()),
-		Act:  activations[b.c.Activation],
-	}
 }
 
 // conv starts as the identity with noise: from the identity alone all channels

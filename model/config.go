@@ -35,15 +35,6 @@ const (
 	LearnedDecay = "learned" // by a gate, which begins there
 )
 
-// What the MLP may do with its units.
-const (
-	TanhGELU = "gelu-tanh"
-	GELU     = "gelu" // exact
-	ReLU     = "relu"
-)
-
-var activations = map[string]nn.Activation{"": nn.TanhGELU, TanhGELU: nn.TanhGELU, GELU: nn.GELU, ReLU: nn.ReLU}
-
 // Config says what a model is. Its JSON, with a version, is the content of
 // config.json, which Load reads.
 type Config struct {
@@ -102,8 +93,10 @@ type Config struct {
 	// Decay is one of the above; "": none. Factors are of each key head.
 	Decay string `json:"decay,omitempty"`
 
-	// Activation of the MLP is one of the above; "": gelu-tanh.
+	// Activation names the MLP, and Norm the norm, by the constants; "": gelu-tanh and
+	// layer.
 	Activation string `json:"activation,omitempty"`
+	Norm       string `json:"norm,omitempty"`
 	// PostNorm has the norm after the sum, norm(x + f(x)), as the first transformers.
 	PostNorm bool `json:"post_norm,omitempty"`
 
@@ -153,8 +146,8 @@ func (c Config) Validate() error {
 	default:
 		return fmt.Errorf("positions: %q is none of %s, %s, %s, %s", c.Positions, Learned, Sinusoidal, Rotary, NoPosition)
 	}
-	if _, known := activations[c.Activation]; !known {
-		return fmt.Errorf("activation: %q is none of %s, %s, %s", c.Activation, TanhGELU, GELU, ReLU)
+	if err := c.checkKinds(); err != nil {
+		return err
 	}
 	switch c.Decay {
 	case "", NoDecay, FixedDecay, LearnedDecay:

@@ -136,6 +136,7 @@ func (c Config) checkConvolutional() error {
 		way  string
 	}{
 		{"hidden", c.Hidden != 0, "hidden to 0"}, {"decay", c.decays(), "decay to " + NoDecay}, {"activation", c.Activation != "", "activation to nothing"},
+		{"norm", c.Norm != "", "norm to nothing"},
 		{"post_norm", c.PostNorm, "post_norm to false"}, {"tied", c.Tied, "tied to false"}, {"dropout", c.Dropout != 0, "dropout to 0"},
 		{"attention_dropout", c.AttentionDropout != 0, "attention_dropout to 0"}, {"positions", c.Positions != NoPosition, "positions to " + NoPosition},
 		{"pool", c.Pool == PoolCLS, "pool to " + PoolMean}, {"heads", c.Mechanism == "" && c.Heads != 0, "heads to 0"},

@@ -68,6 +68,7 @@ func cases() map[string]Config {
 		"post-norm cross": with(tiny(EncoderDecoder, "softmax"), func(c *Config) { c.PostNorm = true }),
 		"post-norm mixer": with(tiny(Decoder, "mamba-2"), func(c *Config) { c.PostNorm, c.Set = true, map[string]string{"state": "3"} }),
 		"relu":            with(tiny(Encoder, "softmax"), func(c *Config) { c.PostNorm, c.Activation = true, ReLU }),
+		"silu":            with(d, func(c *Config) { c.Activation, c.Norm = SiLU, LayerNorm }),
 		"default hidden":  with(d, func(c *Config) { c.Hidden = 0 }),
 		"order and scale": with(d, func(c *Config) { c.Order, c.Set = 4, map[string]string{"scale": "1/sqrt(D)"} }),
 	})

@@ -153,6 +153,8 @@ func (r *rebuilt) mlp(name string, x [][]float64) [][]float64 {
 			switch r.c.Activation {
 			case ReLU:
 				u[i] = max(v, 0)
+			case SiLU:
+				u[i] = v / (1 + math.Exp(-v))
 			case GELU:
 				u[i] = v * math.Erfc(-v/math.Sqrt2) / 2
 			default:
@@ -222,6 +224,7 @@ func TestForwardPassIsWhatThePageSays(t *testing.T) {
 		"learned, bias, tied":    func(c *Config) { c.Positions, c.Bias, c.Tied = Learned, true, true },
 		"sinusoidal, conv, relu": func(c *Config) { c.Positions, c.Conv, c.Activation = Sinusoidal, 3, ReLU },
 		"shared keys, exact":     func(c *Config) { c.KVHeads, c.Activation, c.Hidden = 2, GELU, 24 },
+		"silu":                   func(c *Config) { c.Activation, c.Norm = SiLU, LayerNorm },
 		"post-norm":              func(c *Config) { c.PostNorm, c.Positions, c.Bias = true, NoPosition, true },
 	} {
 		c := base

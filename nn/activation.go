@@ -6,24 +6,25 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Activation is what an MLP does with its units.
+// Activation names the function that an MLP applies to its units.
 type Activation int
 
 const (
 	TanhGELU Activation = iota // GELU in its tanh form (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2)
 	GELU                       // x·Φ(x), with the error function
 	ReLU                       // max(x, 0)
+	SiLU                       // x·σ(x), σ(x) = 1/(1 + e^-x) (the same, section 2)
 
 	noActivation Activation = -1
 )
 
-// Activate sets y [rows,width], which x may be.
+// Activate sets y [rows,width] to a of x [rows,width]. y may be x.
 func Activate[T tensor.Float](a Activation, y, x tensor.Mat[T]) {
 	par.Run(x.Rows, geluRows, geluWork*float64(x.Rows)*float64(x.Cols), activation[T]{a, y, x})
 }
 
-// ActivateGrad sets dx [rows,width], which x and dy may be. Of ReLU x may be what it
-// gave in place of what it was given.
+// ActivateGrad sets dx [rows,width] to dy [rows,width] times the derivative of a at x
+// [rows,width]. dx may be dy or x. For ReLU x may be its output instead of its input.
 func ActivateGrad[T tensor.Float](a Activation, dx, dy, x tensor.Mat[T]) {
 	par.Run(x.Rows, geluRows, geluWork*float64(x.Rows)*float64(x.Cols), activationGrad[T]{a, dx, dy, x})
 }
@@ -87,6 +88,8 @@ func activate[T tensor.Float](a Activation, k *kernel.Table[T], y, x []T) {
 		for i, v := range x {
 			y[i] = max(v, 0)
 		}
+	case SiLU:
+		silu(k, y, x)
 	}
 }
 
@@ -105,5 +108,7 @@ func activateGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x []
 				dx[i] = 0
 			}
 		}
+	case SiLU:
+		siluGrad(k, dx, dy, x)
 	}
 }

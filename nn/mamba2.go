@@ -401,7 +401,7 @@ func (f *mamba2AfterGrad[T]) Piece(i0, i1 int) {
 		}
 		dz := f.din.Row(i)[:m.inner()]
 		for j, d := range do {
-			dz[j] = d * y[j] * siluGrad(s[j], z[j])
+			dz[j] = d * y[j] * siluSlope(s[j], z[j])
 		}
 		t.Mul(do, do, gate)
 		dx := f.dact.Row(i)
@@ -440,7 +440,7 @@ func (f *mamba2BeforeGrad[T]) Piece(i0, i1 int) {
 		}
 		sigmoid(t, s, pre)
 		for j, p := range pre {
-			pre[j] = dact[j] * siluGrad(s[j], p)
+			pre[j] = dact[j] * siluSlope(s[j], p)
 		}
 	}
 }

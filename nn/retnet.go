@@ -263,7 +263,7 @@ func (f *msrGateGrad[T]) Piece(i0, i1 int) {
 			scale := m.norm(t, y, f.o.Row(i)[at:][:m.P])
 			d, dg := f.do.Row(i)[at:][:m.P], f.dg.Row(i)[at:][:m.P]
 			for j, z := range g[at:][:m.P] {
-				dg[j] = d[j] * y[j] * siluGrad(s[at+j], z)
+				dg[j] = d[j] * y[j] * siluSlope(s[at+j], z)
 				d[j] *= s[at+j] * z
 			}
 			if m.Centred {

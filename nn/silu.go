@@ -3,14 +3,19 @@ package nn
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// siluWork is the arithmetic that an element of a SiLU is worth.
+// siluWork is the arithmetic of an element of a SiLU: a vectorised exponential, and a
+// division in plain Go.
 const siluWork = 24
 
-// sigmoid sets s to 1/(1 + e^-x), which may be x.
+// siluPart is the number of elements whose sigmoids are computed at a time.
+const siluPart = 512
+
+// sigmoid sets s to 1/(1 + e^-x). s may be x.
 func sigmoid[T tensor.Float](t *kernel.Table[T], s, x []T) {
 	t.Scale(s, -1, x)
 	t.Exp(s, s, 0)
@@ -19,15 +24,41 @@ func sigmoid[T tensor.Float](t *kernel.Table[T], s, x []T) {
 	}
 }
 
-// silu sets y = x·σ(x) (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2,
-// with another name).
+// silu sets y = x·σ(x) (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2). y may
+// be x.
 func silu[T tensor.Float](t *kernel.Table[T], y, x []T) {
-	sigmoid(t, y, x)
-	t.Mul(y, y, x)
+	if len(y) > 0 && &y[0] != &x[0] {
+		sigmoid(t, y, x)
+		t.Mul(y, y, x)
+		return
+	}
+	eachSigmoid(t, x, func(i int, s []T) { t.Mul(y[i:][:len(s)], s, x[i:]) })
 }
 
-// siluGrad is the derivative of silu at x, of which s is the sigmoid.
-func siluGrad[T tensor.Float](s, x T) T { return s * (1 + x*(1-s)) }
+// siluGrad sets dx = dy∘silu'(x). dx may be dy or x.
+func siluGrad[T tensor.Float](t *kernel.Table[T], dx, dy, x []T) {
+	eachSigmoid(t, x, func(i int, s []T) {
+		dx, dy, x := dx[i:][:len(s)], dy[i:][:len(s)], x[i:][:len(s)]
+		for j, s := range s {
+			dx[j] = dy[j] * siluSlope(s, x[j])
+		}
+	})
+}
+
+// eachSigmoid calls do with the sigmoids s of x[i:i+len(s)], part by part.
+func eachSigmoid[T tensor.Float](t *kernel.Table[T], x []T, do func(i int, s []T)) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	room := arena.Take[T](ar, min(len(x), siluPart))
+	for i := 0; i < len(x); i += len(room) {
+		s := room[:min(len(room), len(x)-i)]
+		sigmoid(t, s, x[i:])
+		do(i, s)
+	}
+}
+
+// siluSlope is the derivative of silu at x, whose sigmoid is s.
+func siluSlope[T tensor.Float](s, x T) T { return s * (1 + x*(1-s)) }
 
 // softplus is log(1 + e^x), logistic its derivative.
 func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }

@@ -51,7 +51,8 @@ type trainCmd struct {
 	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
 	Width        *int     `placeholder:"N" help:"Width of the model."`
 	Conv         *int     `placeholder:"K" help:"Tokens of the short convolution before attention and MLP, which tells neighbours apart; 0 for none."`
-	Activation   string   `complete:"gelu-tanh,gelu,relu" placeholder:"KIND" help:"What the MLP does with its units: gelu-tanh, gelu (exact), relu. gelu-tanh by default."`
+	Activation   string   `complete:"gelu-tanh,gelu,relu,silu" placeholder:"KIND" help:"MLP: gelu-tanh, gelu (exact), relu, silu (default gelu-tanh)."`
+	Norm         string   `complete:"layer" placeholder:"KIND" help:"Norm: layer."`
 	PostNorm     *bool    `help:"The norm after the sum, norm(x + f(x)), as in the first transformers."`
 	Decay        string   `complete:"none,fixed,learned" placeholder:"KIND" help:"How keys of attention lose weight with time: none, fixed by RetNet's factor of each key head, or learned by a gate of each that begins there."`
 	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`
@@ -164,6 +165,7 @@ func (t *trainCmd) apply(c *train.Config) (given []string) {
 	override(&given, "--width", &m.Width, t.Width)
 	override(&given, "--conv", &m.Conv, t.Conv)
 	override(&given, "--activation", &m.Activation, text(t.Activation))
+	override(&given, "--norm", &m.Norm, text(t.Norm))
 	override(&given, "--post-norm", &m.PostNorm, t.PostNorm)
 	override(&given, "--decay", &m.Decay, text(t.Decay))
 	override(&given, "--context", &m.Context, t.Context)

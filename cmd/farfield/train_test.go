@@ -216,7 +216,7 @@ func TestBadTrainings(t *testing.T) {
 		{`task "words": unknown; there are: shapes,`, littleRun(data, free, "--task", "words")},
 		{`mechanism "fastmx": unknown; nearest: fastmax`, littleRun(data, free, "--mechanism", "fastmx")},
 		{"setting scle=1: unknown; allowed: scale", littleRun(data, free, "--set", "scle=1")},
-		{`activation: "tanh" is none of gelu-tanh, gelu, relu`, littleRun(data, free, "--activation", "tanh")},
+		{`activation: "tanh" is none of gelu-tanh, gelu, relu, silu`, littleRun(data, free, "--activation", "tanh")},
 		{"5 do not divide width 32", littleRun(data, free, "--heads", "5")},
 		{"do not fit the 3600", littleRun(data, free, "--context", "4000")},
 		{"batch: 0", littleRun(data, free, "--batch", "0")},

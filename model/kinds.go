@@ -1,0 +1,77 @@
+package model
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/farfield-ml/farfield/nn"
+)
+
+// The kinds of norm.
+const (
+	LayerNorm = "layer" // minus the mean, over the deviation
+)
+
+// The kinds of MLP, by their activation.
+const (
+	TanhGELU = "gelu-tanh"
+	GELU     = "gelu" // exact
+	ReLU     = "relu"
+	SiLU     = "silu"
+)
+
+// norms and mlps list the kinds, the default first.
+var (
+	norms = []string{LayerNorm}
+	mlps  = []mlpKind{{TanhGELU, nn.TanhGELU}, {GELU, nn.GELU}, {ReLU, nn.ReLU}, {SiLU, nn.SiLU}}
+)
+
+// mlpKind is a kind of MLP.
+type mlpKind struct {
+	name string
+	act  nn.Activation
+}
+
+// checkKinds reports a norm or an activation that is not listed.
+func (c Config) checkKinds() error {
+	if c.Norm != "" && !slices.Contains(norms, c.Norm) {
+		return fmt.Errorf("norm: %q is none of %s", c.Norm, strings.Join(norms, ", "))
+	}
+	var names []string
+	for _, k := range mlps {
+		names = append(names, k.name)
+	}
+	if c.Activation != "" && !slices.Contains(names, c.Activation) {
+		return fmt.Errorf("activation: %q is none of %s", c.Activation, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// mlpKind returns the kind of the MLP of a valid configuration.
+func (c Config) mlpKind() mlpKind {
+	for _, k := range mlps {
+		if k.name == c.Activation {
+			return k
+		}
+	}
+	return mlps[0]
+}
+
+// norm makes a norm.
+func (b *builder[T]) norm(name string) nn.Norm[T] {
+	n := &nn.LayerNorm[T]{Gain: b.constant(name+".weight", 1, b.c.Width), Eps: normEps}
+	if b.c.Bias {
+		n.Bias = b.constant(name+".bias", 0, b.c.Width)
+	}
+	return n
+}
+
+// mlp makes an MLP.
+func (b *builder[T]) mlp(name string) nn.Branch[T] {
+	return &nn.MLP[T]{
+		Up:   b.linear(name+".up_proj", 1, b.c.hidden(), b.c.Width),
+		Down: b.linear(name+".down_proj", b.residual(), b.c.Width, b.c.hidden()),
+		Act:  b.c.mlpKind().act,
+	}
+}
