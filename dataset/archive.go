@@ -12,14 +12,15 @@ import (
 	"strings"
 )
 
-// archiveReviews and archiveBytes bound the reviews of an archive.
+// archiveReviews bounds the reviews of an archive, archiveBytes their total size.
 const (
 	archiveReviews = 1 << 20
 	archiveBytes   = 1 << 30
 )
 
-// ReadReviewArchive reads the tar aclImdb of IMDB's reviews: those of train and of
-// test that have a class, each part in the order of ReadReviewFolder.
+// ReadReviewArchive reads the tar aclImdb of IMDB's reviews: the labelled reviews of train and
+// test, each in the order of ReadReviewFolder. It returns an error if the tar is malformed, a
+// review has no film, a limit is exceeded or a part is empty.
 func ReadReviewArchive(r io.Reader) (parts [2][]Review, err error) {
 	type numbered struct {
 		part, number int
@@ -97,8 +98,8 @@ func ReadReviewArchive(r io.Reader) (parts [2][]Review, err error) {
 	return parts, nil
 }
 
-// WriteReviews writes reviews as ReadReviews reads them. A line break in one is an
-// error.
+// WriteReviews writes reviews in the format of ReadReviews. It returns an error if a review
+// holds a line break or w fails.
 func WriteReviews(w io.Writer, list []Review) error {
 	b := bufio.NewWriter(w)
 	for i, v := range list {

@@ -19,8 +19,7 @@ import (
 	"testing"
 )
 
-// shared is a file of the real data sets: of the folder that FARFIELD_DATA names,
-// or of the one beside a checkout.
+// shared returns a file of the real data sets, in FARFIELD_DATA or the folder beside a checkout.
 func shared(t testing.TB, parts ...string) string {
 	t.Helper()
 	root := os.Getenv("FARFIELD_DATA")
@@ -34,7 +33,7 @@ func shared(t testing.TB, parts ...string) string {
 	return path
 }
 
-// refused checks that err says each part of want.
+// refused checks that err contains each part of want.
 func refused(t *testing.T, err error, want ...string) {
 	t.Helper()
 	if err == nil {
@@ -47,7 +46,7 @@ func refused(t *testing.T, err error, want ...string) {
 	}
 }
 
-// refusals feeds a reader what it must refuse.
+// refusals checks that a reader refuses malformed inputs.
 func refusals[T any](t *testing.T, read func(io.Reader) (T, error), cases [][2]string) {
 	t.Helper()
 	for _, c := range cases {
@@ -75,7 +74,7 @@ func packed(t testing.TB, b []byte) []byte {
 
 const smallIDX = "\x00\x00\x08\x02\x00\x00\x00\x02\x00\x00\x00\x03abcdef"
 
-func TestFile(t *testing.T) {
+func TestFileInflatesAndNamesThePath(t *testing.T) {
 	dir := t.TempDir()
 	for name, b := range map[string][]byte{
 		"plain":  []byte(smallIDX),
@@ -88,16 +87,16 @@ func TestFile(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"plain", "gz"} {
-		a, err := File(filepath.Join(dir, name), ReadIDX)
+		a, err := ReadFile(filepath.Join(dir, name), ReadIDX)
 		if err != nil || !reflect.DeepEqual(a, &IDX{[]int{2, 3}, []byte("abcdef")}) {
 			t.Errorf("%s: %v, %v", name, a, err)
 		}
 	}
-	_, err := File(filepath.Join(dir, "broken"), ReadIDX)
+	_, err := ReadFile(filepath.Join(dir, "broken"), ReadIDX)
 	refused(t, err, filepath.Join(dir, "broken"), "EOF")
-	_, err = File(filepath.Join(dir, "bomb"), ReadIDX)
+	_, err = ReadFile(filepath.Join(dir, "bomb"), ReadIDX)
 	refused(t, err, "bomb: data: gzip: ", "at most 128 times as many are read")
-	if _, err = File(filepath.Join(dir, "none"), ReadIDX); !os.IsNotExist(err) {
+	if _, err = ReadFile(filepath.Join(dir, "none"), ReadIDX); !os.IsNotExist(err) {
 		t.Error(err)
 	}
 }
@@ -121,7 +120,7 @@ func TestIDXRefuses(t *testing.T) {
 	})
 }
 
-func TestCIFAR10(t *testing.T) {
+func TestCIFAR10ChannelsAreInterleaved(t *testing.T) {
 	record := func(label byte) []byte {
 		b := []byte{label}
 		for c := range 3 {
@@ -135,8 +134,8 @@ func TestCIFAR10(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.N() != 2 || !bytes.Equal(m.Labels, []byte{3, 9}) || !bytes.Equal(m.At(1)[:6], []byte{0, 50, 100, 1, 51, 101}) {
-		t.Errorf("%d images, labels %v, %v", m.N(), m.Labels, m.At(1)[:6])
+	if m.Len() != 2 || !bytes.Equal(m.Labels, []byte{3, 9}) || !bytes.Equal(m.Image(1)[:6], []byte{0, 50, 100, 1, 51, 101}) {
+		t.Errorf("%d images, labels %v, %v", m.Len(), m.Labels, m.Image(1)[:6])
 	}
 	refusals(t, ReadCIFAR10, [][2]string{
 		{"", "records: there is none"},
@@ -146,10 +145,10 @@ func TestCIFAR10(t *testing.T) {
 }
 
 func TestNothingHasNoRows(t *testing.T) {
-	if n := (&Images{}).N(); n != 0 {
+	if n := (&Images{}).Len(); n != 0 {
 		t.Errorf("the zero value has %d images", n)
 	}
-	if n := (&Images{Height: -1, Width: 2, Channels: 3, Pixels: make([]byte, 12)}).N(); n != 0 {
+	if n := (&Images{Height: -1, Width: 2, Channels: 3, Pixels: make([]byte, 12)}).Len(); n != 0 {
 		t.Errorf("%d images of a negative size", n)
 	}
 	if n := (&Table{}).Rows(); n != 0 {
@@ -157,13 +156,13 @@ func TestNothingHasNoRows(t *testing.T) {
 	}
 }
 
-func TestImageRecords(t *testing.T) {
+func TestImageRecordsRefuseUnknownClasses(t *testing.T) {
 	m, err := ReadImageRecords(1, 2, 2)(strings.NewReader("\x01ab\x00cd"))
-	if err != nil || m.N() != 2 || string(m.At(1)) != "cd" || m.Labels[0] != 1 {
+	if err != nil || m.Len() != 2 || string(m.Image(1)) != "cd" || m.Labels[0] != 1 {
 		t.Errorf("%v, %v", m, err)
 	}
-	if err := m.Append(&Images{Height: 1, Width: 2, Channels: 1, Pixels: []byte("ef"), Labels: []byte{1}}); err != nil || m.N() != 3 {
-		t.Error(m.N(), err)
+	if err := m.Append(&Images{Height: 1, Width: 2, Channels: 1, Pixels: []byte("ef"), Labels: []byte{1}}); err != nil || m.Len() != 3 {
+		t.Error(m.Len(), err)
 	}
 	refused(t, m.Append(nil), "images: there are none to append")
 	for _, x := range [][2]int{{0, 2}, {2, 0}, {-1, -2}, {-2, 3}, {math.MaxInt, 2}} {
@@ -193,7 +192,7 @@ func pictureOf(t testing.TB, w, h int, asJPEG bool) []byte {
 	return b.Bytes()
 }
 
-func TestPicture(t *testing.T) {
+func TestPictureIsDecodedToRGB(t *testing.T) {
 	p, err := ReadPicture(bytes.NewReader(pictureOf(t, 7, 5, false)))
 	if err != nil || p.Width != 7 || p.Height != 5 || !bytes.Equal(p.Pixels[34*3:], []byte{34, 0, 77}) || len(p.Pixels) != 105 {
 		t.Errorf("%v, %v", p, err)
@@ -216,12 +215,12 @@ func TestPicture(t *testing.T) {
 	refusals(t, ReadPicture, [][2]string{{"", "picture"}, {"GIF89a", "picture"}, {string(pictureOf(t, 7, 5, false)[:60]), "png"}})
 	refusals(t, ReadSheet, [][2]string{{string(pictureOf(t, 7, 5, false)), "width: it is 7"}})
 	s, err := ReadSheet(bytes.NewReader(pictureOf(t, 1024, 3, false)))
-	if err != nil || s.N() != 3 || !bytes.Equal(s.At(2)[:3], []byte{0, 8, 77}) {
+	if err != nil || s.Len() != 3 || !bytes.Equal(s.Image(2)[:3], []byte{0, 8, 77}) {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestTable(t *testing.T) {
+func TestTableReadsNumbersUnderAHeader(t *testing.T) {
 	got, err := ReadTable(strings.NewReader("date,a,\"b, c\"\r\n\"1 May\",1,2.5\r\n2 May,-3e2,4\r\n"))
 	want := &Table{"date", []string{"1 May", "2 May"}, []string{"a", "b, c"}, []float64{1, 2.5, -300, 4}}
 	if err != nil || !reflect.DeepEqual(got, want) || got.Rows() != 2 || got.Row(1)[0] != -300 {
@@ -244,19 +243,19 @@ func TestTable(t *testing.T) {
 	})
 }
 
-func TestFields(t *testing.T) {
+func TestFieldsAreReadWithQuotes(t *testing.T) {
 	f, err := ReadFields('\t')(strings.NewReader("a\tb\n\"x\ty\"\t\"1\n2\"\nno\"quote\tz\n"))
 	if err != nil || !reflect.DeepEqual(f.Rows, [][]string{{"x\ty", "1\n2"}, {`no"quote`, "z"}}) {
 		t.Errorf("%q, %v", f, err)
 	}
-	if i, err := f.Column("b"); i != 1 || err != nil {
+	if i, err := f.ColumnIndex("b"); i != 1 || err != nil {
 		t.Error(i, err)
 	}
-	_, err = f.Column("c")
+	_, err = f.ColumnIndex("c")
 	refused(t, err, `column "c": there is none; there are ["a" "b"]`)
 }
 
-func TestExpressions(t *testing.T) {
+func TestExpressionsHaveDigitTargets(t *testing.T) {
 	list, err := ReadExpressions(strings.NewReader("Source\tTarget\r\n( ( [MAX 2 ) ] )\t2\r\n"))
 	if err != nil || len(list) != 1 || list[0] != (Expression{"( ( [MAX 2 ) ] )", 2}) {
 		t.Errorf("%v, %v", list, err)
@@ -267,7 +266,7 @@ func TestExpressions(t *testing.T) {
 	})
 }
 
-func TestReviews(t *testing.T) {
+func TestReviewsAreReadLineByLine(t *testing.T) {
 	list, err := ReadReviews(strings.NewReader("1\t0_9\ttt1\tgood\tfilm\n0\t1_2\ttt2\tb\xe9d\n"))
 	want := []Review{{true, "0_9", "tt1", []byte("good\tfilm")}, {false, "1_2", "tt2", []byte("b\xe9d")}}
 	if err != nil || !reflect.DeepEqual(list, want) {
@@ -281,7 +280,7 @@ func TestReviews(t *testing.T) {
 	})
 }
 
-func TestPairs(t *testing.T) {
+func TestPairsAreCutToTheirLimit(t *testing.T) {
 	list, err := ReadPairs(3)(strings.NewReader("1.0\ta\tb\tfour\ttwo\n0\tc\td\tx\ty\n"))
 	want := []Pair{{true, [2]string{"a", "b"}, [2][]byte{[]byte("fou"), []byte("two")}}, {false, [2]string{"c", "d"}, [2][]byte{[]byte("x"), []byte("y")}}}
 	if err != nil || !reflect.DeepEqual(list, want) {
@@ -290,7 +289,7 @@ func TestPairs(t *testing.T) {
 	refusals(t, ReadPairs(3), [][2]string{{"1\ta\tb\tx\n", "it has 4 fields"}, {"0.5\ta\tb\tx\ty\n", `label: it is "0.5"`}, {"1\ta\tb\tx\t\n", "text 2: it is empty"}})
 }
 
-func TestReviewFolder(t *testing.T) {
+func TestReviewFolderIsInOrderOfNumbers(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) {
 		path := filepath.Join(dir, name)
@@ -321,7 +320,7 @@ func TestReviewFolder(t *testing.T) {
 	refused(t, err, "urls_neg.txt: line 1: address")
 }
 
-func TestSeries(t *testing.T) {
+func TestSeriesFileIsReadOrRefused(t *testing.T) {
 	const head = "# about\n@problemName P Q\n@timeStamps false\n@classLabel true no yes\n@data\n"
 	s, err := ReadSeries(strings.NewReader(head + "1,2:3,?,-4:yes\n\n5:6:no\n"))
 	if err != nil {
@@ -343,7 +342,7 @@ func TestSeries(t *testing.T) {
 	})
 }
 
-func TestFASTA(t *testing.T) {
+func TestFASTARecordsAreReadOrRefused(t *testing.T) {
 	list, err := ReadFASTA(strings.NewReader(">a one two\nACG\r\nTn\n>b\n\n"))
 	want := []Record{{"a", "one two", []byte("ACGTn")}, {"b", "", nil}}
 	if err != nil || !reflect.DeepEqual(list, want) {
@@ -356,7 +355,7 @@ func TestFASTA(t *testing.T) {
 	})
 }
 
-// wav builds a file of one format and its samples.
+// wav encodes samples in one format.
 func wav(code, channels, bits int, data string) string {
 	le := binary.LittleEndian
 	f := le.AppendUint16(nil, uint16(code))
@@ -369,7 +368,7 @@ func wav(code, channels, bits int, data string) string {
 	return "RIFF" + size(36+len(data)) + "WAVE" + "LIST" + size(3) + "abc\x00" + "fmt " + size(16) + string(f) + "data" + size(len(data)) + data
 }
 
-func TestWAV(t *testing.T) {
+func TestWAVFormatsGiveTheSameSamples(t *testing.T) {
 	for _, c := range []struct {
 		file string
 		want Audio
@@ -404,7 +403,7 @@ func TestWAV(t *testing.T) {
 
 const header = "# note\nr 2 360 4\n\nr.dat 212 200(3)/mV 11 1024 1 10 0 MLII\nr.dat 212 100 12 0 -1 -2 0 V5 x\n# end\n"
 
-func TestHeader(t *testing.T) {
+func TestHeaderIsReadOrRefused(t *testing.T) {
 	h, err := ReadHeader(strings.NewReader(header))
 	want := &Header{"r", 360, 4, []Signal{
 		{"r.dat", 212, 200, 3, "mV", 1, 10, true, "MLII"},
@@ -430,7 +429,7 @@ func TestHeader(t *testing.T) {
 	})
 }
 
-func TestRecording(t *testing.T) {
+func TestRecordingMatchesItsChecksums(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name, text string) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
@@ -473,17 +472,17 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-func TestAnnotations(t *testing.T) {
+func TestAnnotationsAreReadInOrder(t *testing.T) {
 	file := "\x12\x70" + "\x03\xfc" + "(N\x00\x00" + "\x00\xec\x01\x00\x00\x00" + "\x05\x04" + "\x02\xf4" + "\x00\x00"
 	list, err := ReadAnnotations(strings.NewReader(file))
 	want := []Annotation{{Sample: 18, Code: 28, Aux: "(N"}, {Sample: 18 + 65536 + 5, Code: 1, Sub: 2}}
 	if err != nil || !reflect.DeepEqual(list, want) {
 		t.Errorf("%+v, %v", list, err)
 	}
-	if letter, ok := list[1].Beat(); !ok || letter != 'N' {
+	if letter, ok := list[1].BeatLetter(); !ok || letter != 'N' {
 		t.Errorf("beat %q, %t", letter, ok)
 	}
-	if _, ok := list[0].Beat(); ok {
+	if _, ok := list[0].BeatLetter(); ok {
 		t.Error("a change of rhythm is a beat")
 	}
 	refusals(t, ReadAnnotations, [][2]string{

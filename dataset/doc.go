@@ -1,6 +1,5 @@
-// Package dataset reads the files that data sets come in. Readers take a stream
-// of plain bytes; File opens a path, undoes gzip and says in its errors which file
-// it was.
+// Package dataset reads the file formats of data sets. Readers take a stream of plain bytes.
+// ReadFile opens a path, inflates gzip and adds the path to errors.
 //
 //	reader            format                                   gives
 //	ReadBytes         a number of bytes                        bytes
@@ -22,7 +21,7 @@
 //	ReadHeader        WFDB header                              Header
 //	ReadAnnotations   WFDB annotations                         Annotation
 //
-// Files come from strangers: every size is checked before it is believed, memory
-// grows only with the bytes that arrive, and what does not fit its format is
-// refused with the field and both values. Nothing here panics on data.
+// Files are untrusted: every size is checked before use, memory grows only with the bytes that
+// arrive, and malformed data is refused with an error that names the field and both values. No
+// reader panics on data.
 package dataset

@@ -7,21 +7,22 @@ import (
 	"io"
 )
 
-// Record is a sequence of a FASTA file.
+// Record is one sequence of a FASTA file.
 type Record struct {
-	Name  string // the first word of its header
-	About string // the rest of the header
-	Bases []byte // letters as the file has them, '-' and '*'
+	Name        string // first word of the header
+	Description string // rest of the header
+	Bases       []byte // letters, '-' and '*', unchanged
 }
 
-// ReadFASTA reads the records of a FASTA file.
+// ReadFASTA reads the records of a FASTA file. It returns an error if there is no record, a
+// sequence precedes the first header or contains other characters.
 func ReadFASTA(r io.Reader) ([]Record, error) {
 	var list []Record
-	err := lines(r, func(_ int, line []byte) error {
+	err := eachLine(r, func(_ int, line []byte) error {
 		line = bytes.TrimSpace(line)
 		if len(line) > 0 && line[0] == '>' {
 			name, about, _ := bytes.Cut(line[1:], []byte(" "))
-			list = append(list, Record{Name: string(name), About: string(about)})
+			list = append(list, Record{Name: string(name), Description: string(about)})
 			return nil
 		}
 		for _, c := range line {

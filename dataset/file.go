@@ -10,9 +10,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// File reads the file of that path, plain or gzip, with one of the readers of
-// this package, or any other. Errors begin with the path.
-func File[T any](path string, read func(io.Reader) (T, error)) (T, error) {
+// ReadFile reads a file, plain or gzip, with read. It returns the errors of opening, inflating
+// and reading; all but the first begin with the path.
+func ReadFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	var none T
 	f, err := infile.Open(path)
 	if err != nil {
@@ -30,18 +30,18 @@ func File[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	return v, nil
 }
 
-// A file of gzip may become inflateFactor times its bytes, and inflateFree more.
-// Data sets stay below 20 times; deflate could give 1032.
+// A gzip file may inflate to inflateFactor times its bytes plus inflateFree. Data sets stay below
+// 20 times; deflate allows 1032.
 const (
 	inflateFactor = 128
 	inflateFree   = 1 << 20
 )
 
-// Inflate returns what r holds: its bytes, or, if these begin as gzip does, what
-// they are inflated to, which ends with an error where it is more than 128 times
-// the bytes that were read, and 1 MiB more.
+// Inflate returns the bytes of r, inflated if they begin with gzip's magic. It returns an error
+// if r fails or the gzip header is malformed. The returned reader fails once it has inflated
+// more than 128 times the bytes read plus 1 MiB.
 func Inflate(r io.Reader) (io.Reader, error) {
-	c := &counter{r: r}
+	c := &countingReader{r: r}
 	b := bufio.NewReader(c)
 	magic, err := b.Peek(2)
 	if err != nil && err != io.EOF {
@@ -54,28 +54,29 @@ func Inflate(r io.Reader) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &inflated{z: z, in: c}, nil
+	return &inflateReader{z: z, in: c}, nil
 }
 
-// counter counts the bytes that are read from r.
-type counter struct {
+// countingReader counts the bytes read from r.
+type countingReader struct {
 	r io.Reader
 	n int64
 }
 
-func (c *counter) Read(p []byte) (int, error) {
+func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
 	return n, err
 }
 
-type inflated struct {
+// inflateReader bounds the bytes that z inflates by the bytes read from in.
+type inflateReader struct {
 	z   *gzip.Reader
-	in  *counter
+	in  *countingReader
 	out int64
 }
 
-func (f *inflated) Read(p []byte) (int, error) {
+func (f *inflateReader) Read(p []byte) (int, error) {
 	n, err := f.z.Read(p)
 	f.out += int64(n)
 	if f.out > inflateFree+inflateFactor*f.in.n {
@@ -84,9 +85,9 @@ func (f *inflated) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// exactly reads n bytes, which are the field of that name. Memory grows as they
-// arrive.
-func exactly(r io.Reader, field string, n int) ([]byte, error) {
+// readExactly reads the n bytes of a field. Memory grows with the bytes that arrive. It returns
+// an error if r ends early.
+func readExactly(r io.Reader, field string, n int) ([]byte, error) {
 	var b bytes.Buffer
 	got, err := io.CopyN(&b, r, int64(n))
 	if err == io.EOF {
@@ -98,8 +99,8 @@ func exactly(r io.Reader, field string, n int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// end reports bytes that follow what should be the last.
-func end(r io.Reader) error {
+// checkEnd returns an error if r has more bytes.
+func checkEnd(r io.Reader) error {
 	var one [1]byte
 	switch n, err := io.ReadFull(r, one[:]); {
 	case n > 0:
@@ -110,13 +111,12 @@ func end(r io.Reader) error {
 	return nil
 }
 
-// lineLimit is the longest line that is read.
+// lineLimit bounds the bytes of a line.
 const lineLimit = 16 << 20
 
-// lines calls each with the number, from 1, and the bytes of every line of r
-// without its line break; the bytes are good until each returns. Errors of each
-// begin with the number.
-func lines(r io.Reader, each func(n int, line []byte) error) error {
+// eachLine calls each with the number, from 1, and the bytes of every line of r without its line
+// break. each must not keep the bytes. Errors begin with the line's number.
+func eachLine(r io.Reader, each func(n int, line []byte) error) error {
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, lineLimit)
 	n := 0
@@ -134,12 +134,13 @@ func lines(r io.Reader, each func(n int, line []byte) error) error {
 	return nil
 }
 
-// ReadBytes returns a reader of exactly n bytes.
+// ReadBytes returns a reader of exactly n bytes. The reader returns an error if the stream is
+// shorter or longer.
 func ReadBytes(n int) func(io.Reader) ([]byte, error) {
 	return func(r io.Reader) ([]byte, error) {
-		b, err := exactly(r, "data", n)
+		b, err := readExactly(r, "data", n)
 		if err == nil {
-			err = end(r)
+			err = checkEnd(r)
 		}
 		return b, err
 	}

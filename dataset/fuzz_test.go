@@ -15,9 +15,9 @@ import (
 
 func crc(b []byte) uint32 { return crc32.ChecksumIEEE(b) }
 
-// readers are all readers, each with a file that it takes and the bytes of memory
-// that a byte of a file may cost. Fields of text are the dearest: a comma makes
-// one, of 16 bytes, and slices double as they grow.
+// readers lists all readers, each with a valid file and the bytes of memory allowed per byte of
+// file. Fields of text need most: a comma makes a field of 16 bytes, and slices double as they
+// grow.
 var readers = []struct {
 	name string
 	good string
@@ -47,14 +47,14 @@ func boxed[T any](read func(io.Reader) (T, error)) func(io.Reader) (any, error) 
 	return func(r io.Reader) (any, error) { return read(r) }
 }
 
-// npy is a file of numpy's.
+// npy returns a file in numpy's format.
 func npy(descr, shape, data string) string {
 	header := "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }"
 	header += strings.Repeat(" ", 63-(10+len(header))%64) + "\n"
 	return "\x93NUMPY\x01\x00" + string([]byte{byte(len(header)), byte(len(header) >> 8)}) + header + data
 }
 
-// reviewTar is an archive of a review in each part.
+// reviewTar returns an archive with one review in each part.
 func reviewTar() string {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -68,11 +68,10 @@ func reviewTar() string {
 	return b.String()
 }
 
-// free is memory that a reader may take whatever it reads.
+// free is the memory that every reader may use.
 const free = 256 << 10
 
-// Every reader takes or refuses any bytes without a panic and in memory that they
-// warrant.
+// Every reader accepts or refuses any bytes without a panic, in memory proportional to them.
 func FuzzReaders(f *testing.F) {
 	for i, r := range readers {
 		f.Add(uint8(i), []byte(r.good))
@@ -149,13 +148,13 @@ func FuzzRecording(f *testing.F) {
 	})
 }
 
-// The file of a gzip member may be followed by another.
+// A gzip file may have several members.
 func TestInflateJoinsMembers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "two.gz")
 	if err := os.WriteFile(path, append(packed(t, []byte("one ")), packed(t, []byte("two"))...), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := File(path, io.ReadAll); err != nil || string(b) != "one two" {
+	if b, err := ReadFile(path, io.ReadAll); err != nil || string(b) != "one two" {
 		t.Errorf("%q, %v", b, err)
 	}
 }

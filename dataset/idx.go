@@ -9,18 +9,19 @@ import (
 	"github.com/farfield-ml/farfield/array"
 )
 
-// IDX is an array of bytes in C order, as the files of MNIST hold it.
+// IDX is an array of bytes in C order, the format of MNIST.
 type IDX struct {
 	Shape []int
 	Data  []byte
 }
 
-// idxDims is the largest number of dimensions that is read.
+// idxDims bounds the number of dimensions.
 const idxDims = 8
 
-// ReadIDX reads an idx file of unsigned bytes to its end.
+// ReadIDX reads an idx file of unsigned bytes. It returns an error if the header is malformed or
+// the length does not match the shape.
 func ReadIDX(r io.Reader) (*IDX, error) {
-	head, err := exactly(r, "magic", 4)
+	head, err := readExactly(r, "magic", 4)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +34,7 @@ func ReadIDX(r io.Reader) (*IDX, error) {
 	if head[3] < 1 || head[3] > idxDims {
 		return nil, fmt.Errorf("dimensions: there are %d, 1 to %d are read", head[3], idxDims)
 	}
-	sizes, err := exactly(r, "dimensions", 4*int(head[3]))
+	sizes, err := readExactly(r, "dimensions", 4*int(head[3]))
 	if err != nil {
 		return nil, err
 	}
@@ -49,10 +50,10 @@ func ReadIDX(r io.Reader) (*IDX, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dimensions: %w", err)
 	}
-	if a.Data, err = exactly(r, "data", n); err != nil {
+	if a.Data, err = readExactly(r, "data", n); err != nil {
 		return nil, err
 	}
-	if err := end(r); err != nil {
+	if err := checkEnd(r); err != nil {
 		return nil, fmt.Errorf("data: of shape %v: %w", a.Shape, err)
 	}
 	return a, nil

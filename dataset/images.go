@@ -6,29 +6,29 @@ import (
 	"io"
 )
 
-// Images are pictures of one size, each with a class.
+// Images holds images of one size, with their classes.
 type Images struct {
 	Height, Width, Channels int
 	Pixels                  []byte  // [N, Height, Width, Channels]
-	Labels                  []uint8 // [N]; nil where the file has none
+	Labels                  []uint8 // [N]; nil: no labels
 }
 
-// N returns the number of images, 0 where they have no size.
-func (m *Images) N() int {
-	if m.size() <= 0 {
+// Len returns the number of images, or 0 if their size is 0.
+func (m *Images) Len() int {
+	if m.imageSize() <= 0 {
 		return 0
 	}
-	return len(m.Pixels) / m.size()
+	return len(m.Pixels) / m.imageSize()
 }
 
-// size is the number of values of an image.
-func (m *Images) size() int { return m.Height * m.Width * m.Channels }
+// imageSize returns the number of values of an image.
+func (m *Images) imageSize() int { return m.Height * m.Width * m.Channels }
 
-// At returns the values of image i: row by row, the channels of a pixel beside
-// each other.
-func (m *Images) At(i int) []byte { return m.Pixels[i*m.size():][:m.size()] }
+// Image returns the values of image i [Height, Width, Channels]. The result aliases Pixels.
+func (m *Images) Image(i int) []byte { return m.Pixels[i*m.imageSize():][:m.imageSize()] }
 
-// Append puts other images of the same size behind those of m.
+// Append appends the images of o to m. It returns an error if o is nil, the sizes differ or only
+// one of them has labels.
 func (m *Images) Append(o *Images) error {
 	if o == nil {
 		return errors.New("images: there are none to append")
@@ -38,26 +38,26 @@ func (m *Images) Append(o *Images) error {
 			o.Height, o.Width, o.Channels, m.Height, m.Width, m.Channels)
 	}
 	if (o.Labels == nil) != (m.Labels == nil) {
-		return fmt.Errorf("labels: there are %d for %d images, and %d for %d", len(m.Labels), m.N(), len(o.Labels), o.N())
+		return fmt.Errorf("labels: there are %d for %d images, and %d for %d", len(m.Labels), m.Len(), len(o.Labels), o.Len())
 	}
 	m.Pixels = append(m.Pixels, o.Pixels...)
 	m.Labels = append(m.Labels, o.Labels...)
 	return nil
 }
 
-// CIFAR-10's images.
+// Dimensions of CIFAR-10.
 const (
 	cifarSide    = 32
 	cifarPixels  = cifarSide * cifarSide
 	cifarClasses = 10
 )
 
-// ReadCIFAR10 reads a batch of CIFAR-10's binary version: for each image its
-// class and then its red, green and blue values.
+// ReadCIFAR10 reads a batch of CIFAR-10's binary version: for each image its class, then its
+// red, green and blue planes. It returns an error if a record is truncated or its class unknown.
 func ReadCIFAR10(r io.Reader) (*Images, error) {
 	const record = 1 + 3*cifarPixels
 	m := &Images{Height: cifarSide, Width: cifarSide, Channels: 3}
-	return m, m.records(r, record, cifarClasses, func(dst, src []byte) {
+	return m, m.readRecords(r, record, cifarClasses, func(dst, src []byte) {
 		for p := range cifarPixels {
 			for c := range 3 {
 				dst[3*p+c] = src[c*cifarPixels+p]
@@ -66,25 +66,25 @@ func ReadCIFAR10(r io.Reader) (*Images, error) {
 	})
 }
 
-// recordPixels is the most of an image of a record.
+// recordPixels bounds the pixels of a record's image.
 const recordPixels = 16 << 20
 
-// ReadImageRecords returns a reader of grey images of that size and with that
-// many classes: for each its class and then its pixels, one byte each. A size below
-// 1, or one beyond 16 million pixels, is an error of the reader.
+// ReadImageRecords returns a reader of grey images: for each a class byte, then height·width
+// pixel bytes. The reader returns an error if the size is out of range, a record is truncated or
+// its class is not below classes.
 func ReadImageRecords(height, width, classes int) func(io.Reader) (*Images, error) {
 	return func(r io.Reader) (*Images, error) {
 		if height < 1 || width < 1 || int64(height) > recordPixels/int64(width) {
 			return nil, fmt.Errorf("records: images of %d×%d, 1 to %d pixels are read", height, width, recordPixels)
 		}
 		m := &Images{Height: height, Width: width, Channels: 1}
-		return m, m.records(r, 1+height*width, classes, func(dst, src []byte) { copy(dst, src) })
+		return m, m.readRecords(r, 1+height*width, classes, func(dst, src []byte) { copy(dst, src) })
 	}
 }
 
-// records reads records of a class and the values of an image, which put lays
-// into their order, to the end of r.
-func (m *Images) records(r io.Reader, size, classes int, put func(dst, src []byte)) error {
+// readRecords reads all records of r: a class byte and the values of an image. put copies the
+// values into the order of Pixels.
+func (m *Images) readRecords(r io.Reader, size, classes int, put func(dst, src []byte)) error {
 	record := make([]byte, size)
 	for n := 0; ; n++ {
 		got, err := io.ReadFull(r, record)
@@ -108,8 +108,9 @@ func (m *Images) records(r io.Reader, size, classes int, put func(dst, src []byt
 	}
 }
 
-// ReadSheet reads a PNG whose rows are images of 32×32 pixels, row by row, which
-// is how CIFAR-10 is laid out for browsers. It has no labels.
+// ReadSheet reads a PNG whose rows are images of 32×32 pixels, the layout of CIFAR-10 for
+// browsers. The result has no labels. It returns an error if the PNG is malformed or its width is
+// not 1024.
 func ReadSheet(r io.Reader) (*Images, error) {
 	p, err := ReadPicture(r)
 	if err != nil {

@@ -5,24 +5,24 @@ import (
 	"io"
 )
 
-// Expression is a row of LRA's ListOps files.
+// Expression is a row of a ListOps file of the Long Range Arena.
 type Expression struct {
 	Source string // with the parentheses of its binary tree
-	Target int    // its value, 0 to 9
+	Target int    // value, 0 to 9
 }
 
-// ReadExpressions reads basic_train.tsv and the like: TSV with the header Source,
-// Target.
+// ReadExpressions reads a ListOps file: TSV with the columns Source and Target. It returns an
+// error if a column is missing or a target is no digit.
 func ReadExpressions(r io.Reader) ([]Expression, error) {
 	f, err := ReadFields('\t')(r)
 	if err != nil {
 		return nil, err
 	}
-	source, err := f.Column("Source")
+	source, err := f.ColumnIndex("Source")
 	if err != nil {
 		return nil, err
 	}
-	target, err := f.Column("Target")
+	target, err := f.ColumnIndex("Target")
 	if err != nil {
 		return nil, err
 	}

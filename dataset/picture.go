@@ -16,15 +16,15 @@ type Picture struct {
 	Pixels        []byte // [Height, Width, 3]: red, green, blue
 }
 
-// Limits of a picture: the bytes of its file, and its pixels; besides these, a
-// byte stands for no more of them than a byte of gzip for bytes.
+// Limits of a picture: bytes of the file, and pixels. The ratio of pixels to bytes is bounded as
+// for gzip, too.
 const (
 	pictureBytes  = 256 << 20
 	picturePixels = 64 << 20
 )
 
-// ReadPicture reads a PNG or JPEG to the end of r. What is transparent lies on
-// black; 16 bits become 8.
+// ReadPicture reads a PNG or JPEG. Transparent pixels are blended with black; 16 bits are reduced
+// to 8. It returns an error if the file is malformed or exceeds a limit.
 func ReadPicture(r io.Reader) (*Picture, error) {
 	file, err := io.ReadAll(io.LimitReader(r, pictureBytes+1))
 	if err != nil {
@@ -53,7 +53,7 @@ func ReadPicture(r io.Reader) (*Picture, error) {
 	rgba := image.NewRGBA(image.Rect(0, 0, b.Dx(), b.Dy()))
 	draw.Draw(rgba, rgba.Bounds(), m, b.Min, draw.Src)
 	p := &Picture{Height: b.Dy(), Width: b.Dx(), Pixels: rgba.Pix[:0]}
-	// Each pixel moves towards the front, over what has been read.
+	// Compact RGBA to RGB in place.
 	for i := 0; i < len(rgba.Pix); i += 4 {
 		p.Pixels = append(p.Pixels, rgba.Pix[i], rgba.Pix[i+1], rgba.Pix[i+2])
 	}

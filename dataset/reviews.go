@@ -19,11 +19,11 @@ type Review struct {
 	Text     []byte
 }
 
-// ReadReviews reads a review from each line: 0 or 1, name, film and text, with a
-// tab between them; the text may hold further tabs.
+// ReadReviews reads one review per line: 0 or 1, name, film and text, separated by tabs. The text
+// may contain tabs. It returns an error if a line is malformed.
 func ReadReviews(r io.Reader) ([]Review, error) {
 	var list []Review
-	err := lines(r, func(_ int, line []byte) error {
+	err := eachLine(r, func(_ int, line []byte) error {
 		f := bytes.SplitN(line, []byte("\t"), 4)
 		if len(f) != 4 {
 			return fmt.Errorf("it has %d fields, 4 are needed", len(f))
@@ -40,20 +40,20 @@ func ReadReviews(r io.Reader) ([]Review, error) {
 	return list, err
 }
 
-// Pair is two documents, and whether they belong together.
+// Pair is two documents; Match reports whether they belong together.
 type Pair struct {
 	Match bool
 	ID    [2]string
 	Text  [2][]byte
 }
 
-// ReadPairs returns a reader of a pair from each line, as the files new_aan_pairs
-// of the Long Range Arena hold them: label, two ids, two texts, with a tab between
-// them. Of each text it keeps the first bytes, at most as many as most.
+// ReadPairs returns a reader of the files new_aan_pairs of the Long Range Arena: one pair per
+// line, with label, two ids and two texts separated by tabs. It keeps the first most bytes of
+// each text. The reader returns an error if a line is malformed.
 func ReadPairs(most int) func(io.Reader) ([]Pair, error) {
 	return func(r io.Reader) ([]Pair, error) {
 		var list []Pair
-		err := lines(r, func(_ int, line []byte) error {
+		err := eachLine(r, func(_ int, line []byte) error {
 			f := bytes.Split(line, []byte("\t"))
 			if len(f) != 5 {
 				return fmt.Errorf("it has %d fields, 5 are needed", len(f))
@@ -77,13 +77,13 @@ func ReadPairs(most int) func(io.Reader) ([]Pair, error) {
 	}
 }
 
-// reviewBytes is the longest review that is read from a file of its own.
+// reviewBytes bounds a review that is a file.
 const reviewBytes = 1 << 20
 
-// ReadReviewFolder reads one part of the archive aclImdb, train or test: the
-// files number_rating.txt of its folders pos and neg, and the films that its
-// urls_pos.txt and urls_neg.txt name, one in the line of each number. Reviews come
-// in the order of their numbers, positive first.
+// ReadReviewFolder reads one part of the archive aclImdb, train or test: the files
+// number_rating.txt in pos and neg. Line number of urls_pos.txt or urls_neg.txt names the film.
+// Reviews are ordered by number, positive first. It returns an error if a file is missing, empty
+// or too long, or a film is missing.
 func ReadReviewFolder(dir string) ([]Review, error) {
 	type numbered struct {
 		number int
@@ -91,7 +91,7 @@ func ReadReviewFolder(dir string) ([]Review, error) {
 	}
 	var list []numbered
 	for _, class := range []string{"pos", "neg"} {
-		films, err := File(filepath.Join(dir, "urls_"+class+".txt"), readFilms)
+		films, err := ReadFile(filepath.Join(dir, "urls_"+class+".txt"), readFilms)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func ReadReviewFolder(dir string) ([]Review, error) {
 			if number < 0 || number >= len(films) {
 				return nil, fmt.Errorf("%s: its number is %d, urls_%s.txt has %d films", path, number, class, len(films))
 			}
-			text, err := File(path, func(r io.Reader) ([]byte, error) {
+			text, err := ReadFile(path, func(r io.Reader) ([]byte, error) {
 				return io.ReadAll(io.LimitReader(r, reviewBytes+1))
 			})
 			if err != nil {
@@ -134,10 +134,10 @@ func ReadReviewFolder(dir string) ([]Review, error) {
 	return reviews, nil
 }
 
-// readFilms reads the title id out of the address in each line.
+// readFilms reads the title id in the URL of each line.
 func readFilms(r io.Reader) ([]string, error) {
 	var films []string
-	err := lines(r, func(_ int, line []byte) error {
+	err := eachLine(r, func(_ int, line []byte) error {
 		_, rest, ok := strings.Cut(string(line), "/title/")
 		film, _, _ := strings.Cut(rest, "/")
 		if !ok || film == "" {

@@ -9,28 +9,28 @@ import (
 	"strings"
 )
 
-// SeriesSet is series of numbers with classes.
+// SeriesSet is a data set of labelled series.
 type SeriesSet struct {
 	Name    string
 	Classes []string // in the order of the file
 	Cases   []Series
 }
 
-// Series is one case.
+// Series is one labelled series.
 type Series struct {
-	Channels [][]float64 // NaN where a value is missing
-	Class    int         // number in Classes
+	Channels [][]float64 // [channels][values]; NaN: missing
+	Class    int         // index in Classes
 }
 
-// ReadSeries reads a file of aeon's format .ts without time stamps: comments
-// after #, declarations after @, and below @data one case in each line, its
-// channels and its class with colons between them, the values of a channel with
-// commas.
+// ReadSeries reads a file of aeon's format .ts without time stamps. Comments begin with #,
+// declarations with @. After @data each line is one case: channels and class separated by
+// colons, values of a channel by commas. It returns an error if a line is malformed or there is
+// no case.
 func ReadSeries(r io.Reader) (*SeriesSet, error) {
 	s := &SeriesSet{}
-	channels := 0 // not known
+	channels := 0 // 0: unknown
 	data := false
-	err := lines(r, func(_ int, line []byte) error {
+	err := eachLine(r, func(_ int, line []byte) error {
 		text := strings.TrimSpace(string(line))
 		switch {
 		case text == "" || text[0] == '#':
@@ -40,7 +40,7 @@ func ReadSeries(r io.Reader) (*SeriesSet, error) {
 				return fmt.Errorf("declaration: %.40q does not begin with @", text)
 			}
 			var err error
-			data, err = s.declare(strings.Fields(text))
+			data, err = s.readDeclaration(strings.Fields(text))
 			return err
 		}
 		parts := strings.Split(text, ":")
@@ -73,8 +73,9 @@ func ReadSeries(r io.Reader) (*SeriesSet, error) {
 	return s, nil
 }
 
-// declare reads one declaration and reports whether it was the last.
-func (s *SeriesSet) declare(words []string) (last bool, err error) {
+// readDeclaration reads one declaration and reports whether it is the last. It returns an error
+// if the file has time stamps or no classes.
+func (s *SeriesSet) readDeclaration(words []string) (last bool, err error) {
 	switch strings.ToLower(words[0]) {
 	case "@problemname":
 		s.Name = strings.Join(words[1:], " ")
@@ -96,6 +97,7 @@ func (s *SeriesSet) declare(words []string) (last bool, err error) {
 	return false, nil
 }
 
+// seriesValues parses the values of a channel.
 func seriesValues(part string) ([]float64, error) {
 	values := make([]float64, 0, strings.Count(part, ",")+1)
 	for field := range strings.SplitSeq(part, ",") {
@@ -104,7 +106,7 @@ func seriesValues(part string) ([]float64, error) {
 			values = append(values, math.NaN())
 			continue
 		}
-		x, err := number(field)
+		x, err := parseNumber(field)
 		if err != nil {
 			return nil, fmt.Errorf("value %d: %w", len(values), err)
 		}

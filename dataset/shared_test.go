@@ -7,35 +7,35 @@ import (
 	"testing"
 )
 
-// The real files hold what their READMEs say.
+// The real files have the sizes and counts in their READMEs.
 
-func TestSharedMNIST(t *testing.T) {
+func TestRealMNISTHasItsSizes(t *testing.T) {
 	for name, want := range map[string]string{
 		"train-images-idx3-ubyte.gz": "[60000 28 28]", "train-labels-idx1-ubyte.gz": "[60000]",
 		"t10k-images-idx3-ubyte.gz": "[10000 28 28]", "t10k-labels-idx1-ubyte.gz": "[10000]",
 	} {
-		a, err := File(shared(t, "mnist", name), ReadIDX)
+		a, err := ReadFile(shared(t, "mnist", name), ReadIDX)
 		if err != nil || fmt.Sprint(a.Shape) != want {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestSharedCIFAR10(t *testing.T) {
+func TestRealCIFAR10HasItsSizes(t *testing.T) {
 	for _, sheet := range []int{0, 50} {
-		m, err := File(shared(t, "cifar10", fmt.Sprintf("cifar10_batch_%d.png", sheet)), ReadSheet)
-		if err != nil || m.N() != 1000 {
+		m, err := ReadFile(shared(t, "cifar10", fmt.Sprintf("cifar10_batch_%d.png", sheet)), ReadSheet)
+		if err != nil || m.Len() != 1000 {
 			t.Errorf("sheet %d: %v", sheet, err)
 		}
 	}
 }
 
-func TestSharedPathfinder(t *testing.T) {
+func TestRealPathfinderHasItsSizes(t *testing.T) {
 	for name, want := range map[string]struct {
 		n     int
 		share float64
 	}{"hard_contour14_4000.bin.gz": {4000, 0.5015}, "easy_contour6_2000.bin.gz": {2000, 0.5195}} {
-		m, err := File(shared(t, "pathfinder32", name), ReadImageRecords(32, 32, 2))
+		m, err := ReadFile(shared(t, "pathfinder32", name), ReadImageRecords(32, 32, 2))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,14 +43,14 @@ func TestSharedPathfinder(t *testing.T) {
 		for _, l := range m.Labels {
 			sum += int(l)
 		}
-		if m.N() != want.n || float64(sum)/float64(m.N()) != want.share {
-			t.Errorf("%s: %d images, %d positive", name, m.N(), sum)
+		if m.Len() != want.n || float64(sum)/float64(m.Len()) != want.share {
+			t.Errorf("%s: %d images, %d positive", name, m.Len(), sum)
 		}
 	}
 }
 
-func TestSharedReviews(t *testing.T) {
-	list, err := File(shared(t, "imdb", "imdb_train_10000.tsv.gz"), ReadReviews)
+func TestRealReviewsHaveTheirCounts(t *testing.T) {
+	list, err := ReadFile(shared(t, "imdb", "imdb_train_10000.tsv.gz"), ReadReviews)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,16 +67,16 @@ func TestSharedReviews(t *testing.T) {
 	}
 }
 
-func TestSharedListOps(t *testing.T) {
+func TestRealListOpsHasItsRows(t *testing.T) {
 	for name, n := range map[string]int{"train": 1000, "val": 500, "test": 500} {
-		list, err := File(shared(t, "listops", "basic_"+name+".tsv.gz"), ReadExpressions)
+		list, err := ReadFile(shared(t, "listops", "basic_"+name+".tsv.gz"), ReadExpressions)
 		if err != nil || len(list) != n {
 			t.Errorf("%s: %d rows, %v", name, len(list), err)
 		}
 	}
 }
 
-func TestSharedGenome(t *testing.T) {
+func TestRealGenomesHaveTheirLengths(t *testing.T) {
 	for name, want := range map[string][2]int{
 		"GCF_000005845.2_ASM584v2_genomic.fna.gz": {1, 4641652},
 		"C.elegans.fa.gz":                         {7, 1002861},
@@ -84,7 +84,7 @@ func TestSharedGenome(t *testing.T) {
 		"A.thaliana.fa.gz":                        {7, 1196674},
 		"lambda_virus.fa":                         {1, 48502},
 	} {
-		list, err := File(shared(t, "genome", name), ReadFASTA)
+		list, err := ReadFile(shared(t, "genome", name), ReadFASTA)
 		n := 0
 		for _, r := range list {
 			n += len(r.Bases)
@@ -95,7 +95,7 @@ func TestSharedGenome(t *testing.T) {
 	}
 }
 
-func TestSharedECG(t *testing.T) {
+func TestRealECGHasItsBeats(t *testing.T) {
 	r, err := ReadRecording(shared(t, "ecg", "100.hea"))
 	if err != nil {
 		t.Fatal(err)
@@ -103,13 +103,13 @@ func TestSharedECG(t *testing.T) {
 	if r.Length != 650000 || len(r.Samples) != 2 || r.Rate != 360 || r.Value(0, 0) != (995-1024)/200. {
 		t.Errorf("%d samples of %d signals, first %g", r.Length, len(r.Samples), r.Value(0, 0))
 	}
-	list, err := File(shared(t, "ecg", "100.atr"), ReadAnnotations)
+	list, err := ReadFile(shared(t, "ecg", "100.atr"), ReadAnnotations)
 	if err != nil {
 		t.Fatal(err)
 	}
 	beats := map[rune]int{}
 	for _, a := range list {
-		if letter, ok := a.Beat(); ok {
+		if letter, ok := a.BeatLetter(); ok {
 			beats[letter]++
 		}
 	}
@@ -119,24 +119,24 @@ func TestSharedECG(t *testing.T) {
 	}
 }
 
-func TestSharedSeries(t *testing.T) {
+func TestRealSeriesHaveTheirClasses(t *testing.T) {
 	for _, part := range []string{"TRAIN", "TEST"} {
-		s, err := File(shared(t, "acsf1", "ACSF1_"+part+".ts.gz"), ReadSeries)
+		s, err := ReadFile(shared(t, "acsf1", "ACSF1_"+part+".ts.gz"), ReadSeries)
 		if err != nil || len(s.Cases) != 100 || len(s.Classes) != 10 || len(s.Cases[7].Channels[0]) != 1460 {
 			t.Errorf("%s: %v", part, err)
 		}
 	}
 }
 
-func TestSharedETT(t *testing.T) {
-	s, err := File(shared(t, "ett", "ETTh1.csv.gz"), ReadTable)
+func TestRealETTHasItsRows(t *testing.T) {
+	s, err := ReadFile(shared(t, "ett", "ETTh1.csv.gz"), ReadTable)
 	if err != nil || s.Rows() != 17420 || len(s.Names) != 7 || s.Index != "date" || math.Abs(s.Row(0)[6]-30.531) > 1e-6 {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestSharedText(t *testing.T) {
-	b, err := File(shared(t, "enwik8", "enwik8-first-4000000.gz"), io.ReadAll)
+func TestRealTextsHaveTheirLengths(t *testing.T) {
+	b, err := ReadFile(shared(t, "enwik8", "enwik8-first-4000000.gz"), io.ReadAll)
 	if err != nil || len(b) != 4000000 {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}

@@ -9,14 +9,15 @@ import (
 	"strconv"
 )
 
-// Fields is text in columns.
+// Fields is a table of text.
 type Fields struct {
 	Names []string
-	Rows  [][]string // each as long as Names
+	Rows  [][]string // [rows][len(Names)]
 }
 
-// Column returns the number of the column of that name.
-func (f *Fields) Column(name string) (int, error) {
+// ColumnIndex returns the index of the column with a name. It returns an error that lists all
+// names if there is none.
+func (f *Fields) ColumnIndex(name string) (int, error) {
 	i := slices.Index(f.Names, name)
 	if i < 0 {
 		return 0, fmt.Errorf("column %q: there is none; there are %q", name, f.Names)
@@ -24,14 +25,14 @@ func (f *Fields) Column(name string) (int, error) {
 	return i, nil
 }
 
-// ReadFields returns a reader of columns of text that comma separates: ',' for
-// CSV, a tab for TSV. Fields may be quoted, and then hold line breaks; a quote
-// within a field that does not begin with one is a character. The first row
-// names the columns.
+// ReadFields returns a reader of a table of text with separator comma: ',' for CSV, a tab for
+// TSV. The first row names the columns. Quoted fields may contain line breaks; a quote inside an
+// unquoted field is a character. The reader returns an error if rows differ in length or the
+// stream is empty.
 func ReadFields(comma rune) func(io.Reader) (*Fields, error) {
 	return func(r io.Reader) (*Fields, error) {
 		f := &Fields{}
-		err := records(r, comma, func(row []string) error {
+		err := eachRecord(r, comma, func(row []string) error {
 			if f.Names == nil {
 				f.Names = row
 				return nil
@@ -46,8 +47,8 @@ func ReadFields(comma rune) func(io.Reader) (*Fields, error) {
 	}
 }
 
-// records calls each with every record, the header included.
-func records(r io.Reader, comma rune, each func(row []string) error) error {
+// eachRecord calls each with every record, including the header.
+func eachRecord(r io.Reader, comma rune, each func(row []string) error) error {
 	c := csv.NewReader(r)
 	c.Comma = comma
 	c.LazyQuotes = true
@@ -75,15 +76,15 @@ func records(r io.Reader, comma rune, each func(row []string) error) error {
 	return nil
 }
 
-// Table is numbers in columns, row by row.
+// Table is a table of numbers.
 type Table struct {
-	Index  string   // name of the first column where that is not a number, such as a date
-	Labels []string // its fields, one for each row
-	Names  []string // of the columns of numbers
-	Values []float64
+	Index  string    // name of the first column if it is text, such as a date
+	Labels []string  // [rows] fields of that column
+	Names  []string  // [columns] names of the numeric columns
+	Values []float64 // [rows, columns]
 }
 
-// Rows returns the number of rows, 0 where there are no columns.
+// Rows returns the number of rows, or 0 if there are no columns.
 func (t *Table) Rows() int {
 	if len(t.Names) == 0 {
 		return 0
@@ -91,15 +92,16 @@ func (t *Table) Rows() int {
 	return len(t.Values) / len(t.Names)
 }
 
-// Row returns the numbers of row i.
+// Row returns row i [columns]. The result aliases Values.
 func (t *Table) Row(i int) []float64 { return t.Values[i*len(t.Names):][:len(t.Names)] }
 
-// ReadTable reads a CSV of finite numbers under a header. The first column may be
-// text, which is so if it is in the first row.
+// ReadTable reads a CSV of finite numbers with a header. The first column is text if its first
+// field is no number. It returns an error if another field is no finite number, rows differ in
+// length or there are no rows.
 func ReadTable(r io.Reader) (*Table, error) {
 	t := &Table{}
 	header, first := true, true
-	err := records(r, ',', func(row []string) error {
+	err := eachRecord(r, ',', func(row []string) error {
 		if header {
 			header = false
 			t.Names = row
@@ -119,7 +121,7 @@ func ReadTable(r io.Reader) (*Table, error) {
 			row = row[1:]
 		}
 		for i, field := range row {
-			x, err := number(field)
+			x, err := parseNumber(field)
 			if err != nil {
 				return fmt.Errorf("%s: %w", t.Names[i], err)
 			}
@@ -136,8 +138,8 @@ func ReadTable(r io.Reader) (*Table, error) {
 	return t, nil
 }
 
-// number reads a finite number.
-func number(s string) (float64, error) {
+// parseNumber parses a finite number. It returns an error if s is none.
+func parseNumber(s string) (float64, error) {
 	x, err := strconv.ParseFloat(s, 64)
 	if err != nil || x-x != 0 {
 		return 0, fmt.Errorf("%.40q is no finite number", s)

@@ -13,41 +13,43 @@ import (
 	"github.com/farfield-ml/farfield/array"
 )
 
-// Values is a sequence of rows of numbers, or a set of them.
+// Values is a sequence or a set of rows of numbers.
 type Values struct {
-	Names   []string  // of the columns of numbers; nil: the file has none
-	Columns int       // of numbers
+	Names   []string  // [Columns]; nil: no header
+	Columns int       // numeric columns
 	Numbers []float32 // [rows, Columns]
-	Labels  []string  // of each row; nil: the file has none
+	Labels  []string  // [rows]; nil: no labels
 }
 
 // Rows returns the number of rows.
 func (v *Values) Rows() int { return len(v.Numbers) / v.Columns }
 
-// ReadValues reads the file of that path: .npy, an array [N, C] or [N], or .csv or .tsv,
-// plain or gzip. label names the column of labels of a table; "": there is none.
+// ReadValues reads a file .npy, an array [N, C] or [N], or a table .csv or .tsv, plain or gzip.
+// label names the column of labels of a table; "" means none. It returns an error if the suffix
+// is unknown or the file malformed.
 func ReadValues(path, label string) (*Values, error) {
 	switch suffix := strings.ToLower(filepath.Ext(strings.TrimSuffix(path, ".gz"))); suffix {
 	case ".npy":
-		return File(path, ReadValuesNPY)
+		return ReadFile(path, ReadValuesNPY)
 	case ".csv":
-		return File(path, ReadValuesTable(',', label))
+		return ReadFile(path, ReadValuesTable(',', label))
 	case ".tsv":
-		return File(path, ReadValuesTable('\t', label))
+		return ReadFile(path, ReadValuesTable('\t', label))
 	default:
 		return nil, fmt.Errorf("%s: its name ends in %q; .csv, .tsv and .npy are read, plain or .gz", path, suffix)
 	}
 }
 
-// ReadValuesTable returns a reader of columns of finite numbers that comma separates.
-// The first row names the columns if one of its fields is no number. label names the
-// column of labels, which are text; "": there is none.
+// ReadValuesTable returns a reader of a table of finite numbers with separator comma. The first
+// row names the columns if one of its fields is no number. label names the column of labels; ""
+// means none. The reader returns an error if a field is no number that float32 can hold, the
+// column of labels is missing or there are no rows.
 func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) {
 	return func(r io.Reader) (*Values, error) {
 		v := &Values{}
-		at := -1 // of the labels
+		at := -1 // column of labels
 		first := true
-		err := records(r, comma, func(row []string) error {
+		err := eachRecord(r, comma, func(row []string) error {
 			if first {
 				first = false
 				v.Columns = len(row)
@@ -73,7 +75,7 @@ func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) 
 					v.Labels = append(v.Labels, field)
 					continue
 				}
-				x, err := number(strings.TrimSpace(field))
+				x, err := parseNumber(strings.TrimSpace(field))
 				if err == nil && math.Abs(x) > math.MaxFloat32 {
 					err = fmt.Errorf("%.40q is beyond %g", field, float32(math.MaxFloat32))
 				}
@@ -94,7 +96,8 @@ func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) 
 	}
 }
 
-// ReadValuesNPY reads finite numbers of shape [N, C], or [N], in numpy's format .npy.
+// ReadValuesNPY reads finite numbers [N, C] or [N] in numpy's format .npy. It returns an error if
+// the file is malformed, the shape is another or a number is not finite.
 func ReadValuesNPY(r io.Reader) (*Values, error) {
 	a, err := array.ReadNPY(r)
 	if err != nil {
@@ -110,7 +113,7 @@ func ReadValuesNPY(r io.Reader) (*Values, error) {
 	if a.Shape[0] == 0 || v.Columns == 0 {
 		return nil, fmt.Errorf("shape: it is %v, a row and a column are needed", a.Shape)
 	}
-	if v.Numbers, err = floats(a); err != nil {
+	if v.Numbers, err = toFloat32(a); err != nil {
 		return nil, err
 	}
 	for i, x := range v.Numbers {
@@ -121,8 +124,8 @@ func ReadValuesNPY(r io.Reader) (*Values, error) {
 	return v, nil
 }
 
-// floats returns the numbers of an array of any type of numbers.
-func floats(a *array.Array) ([]float32, error) {
+// toFloat32 converts an array of any numeric type. It returns an error for other types.
+func toFloat32(a *array.Array) ([]float32, error) {
 	if x, err := a.Float32(); err == nil {
 		return x, nil
 	}

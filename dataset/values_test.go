@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestReadValues(t *testing.T) {
+func TestValuesAreReadFromTablesAndArrays(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
 		name, content, label, want string

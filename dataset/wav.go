@@ -8,21 +8,21 @@ import (
 	"math"
 )
 
-// Audio is sound.
+// Audio is a sampled sound.
 type Audio struct {
-	Rate     int // frames a second
+	Rate     int // frames per second
 	Channels int
-	Samples  []float32 // [frames, Channels], from -1 to 1 where the file has integers
+	Samples  []float32 // [frames, Channels]; integers are scaled to [-1, 1]
 }
 
-// Codes of a WAV's format.
+// Format codes of WAV.
 const (
 	wavPCM        = 1
 	wavFloat      = 3
 	wavExtensible = 0xfffe
 )
 
-// wavChannels is the largest number of channels that is read.
+// wavChannels bounds the number of channels.
 const wavChannels = 1024
 
 // wavFormat is the chunk "fmt ".
@@ -31,10 +31,11 @@ type wavFormat struct {
 	rate                 uint32
 }
 
-// ReadWAV reads a RIFF WAVE file of integers of 8, 16, 24 or 32 bits, or floats
-// of 32 or 64. Chunks but the format and the samples are passed over.
+// ReadWAV reads a RIFF WAVE file of integers of 8, 16, 24 or 32 bits, or floats of 32 or 64 bits.
+// It ignores other chunks. It returns an error if the file is malformed, its format is another or
+// a sample is not finite.
 func ReadWAV(r io.Reader) (*Audio, error) {
-	head, err := exactly(r, "header", 12)
+	head, err := readExactly(r, "header", 12)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func ReadWAV(r io.Reader) (*Audio, error) {
 	}
 	var f *wavFormat
 	for {
-		chunk, err := exactly(r, "chunk", 8)
+		chunk, err := readExactly(r, "chunk", 8)
 		if err != nil {
 			return nil, fmt.Errorf("data: there is none: %w", err)
 		}
@@ -57,7 +58,7 @@ func ReadWAV(r io.Reader) (*Audio, error) {
 			if f == nil {
 				return nil, errors.New("data: no chunk fmt before it")
 			}
-			return f.read(r, size)
+			return f.readSamples(r, size)
 		default:
 			if _, err := io.CopyN(io.Discard, r, size+size%2); err != nil {
 				return nil, fmt.Errorf("chunk %q: of %d bytes: %w", id, size, err)
@@ -66,11 +67,12 @@ func ReadWAV(r io.Reader) (*Audio, error) {
 	}
 }
 
+// readWAVFormat reads the chunk "fmt " of size bytes.
 func readWAVFormat(r io.Reader, size int64) (*wavFormat, error) {
 	if size < 16 || size > 64 {
 		return nil, fmt.Errorf("fmt: it has %d bytes, 16 to 64 are read", size)
 	}
-	b, err := exactly(r, "fmt", int(size+size%2))
+	b, err := readExactly(r, "fmt", int(size+size%2))
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +90,7 @@ func readWAVFormat(r io.Reader, size int64) (*wavFormat, error) {
 	if f.rate == 0 || f.rate > math.MaxInt32 {
 		return nil, fmt.Errorf("rate: it is %d", f.rate)
 	}
-	if f.sample() == nil {
+	if f.decoder() == nil {
 		return nil, fmt.Errorf("format: code %d with %d bits; integers (1) of 8, 16, 24, 32 and floats (3) of 32, 64 are read", f.code, f.bits)
 	}
 	if got, want := u16(12), f.channels*f.bits/8; got != want {
@@ -97,8 +99,8 @@ func readWAVFormat(r io.Reader, size int64) (*wavFormat, error) {
 	return f, nil
 }
 
-// sample returns how a sample is read, nil where it is not.
-func (f *wavFormat) sample() func(b []byte) float32 {
+// decoder returns the function that decodes a sample, or nil for an unsupported format.
+func (f *wavFormat) decoder() func(b []byte) float32 {
 	le := binary.LittleEndian
 	switch {
 	case f.code == wavPCM && f.bits == 8:
@@ -119,23 +121,24 @@ func (f *wavFormat) sample() func(b []byte) float32 {
 	return nil
 }
 
-// read reads size bytes of samples.
-func (f *wavFormat) read(r io.Reader, size int64) (*Audio, error) {
-	wide := f.bits / 8
-	if frame := int64(f.channels * wide); size%frame != 0 {
+// readSamples reads size bytes of samples. It returns an error if size is no multiple of a frame,
+// the data is truncated or a sample is not finite.
+func (f *wavFormat) readSamples(r io.Reader, size int64) (*Audio, error) {
+	width := f.bits / 8
+	if frame := int64(f.channels * width); size%frame != 0 {
 		return nil, fmt.Errorf("data: %d bytes are not a multiple of a frame's %d", size, frame)
 	}
 	if size > math.MaxInt32 {
 		return nil, fmt.Errorf("data: %d bytes, at most %d are read", size, math.MaxInt32)
 	}
-	b, err := exactly(r, "data", int(size))
+	b, err := readExactly(r, "data", int(size))
 	if err != nil {
 		return nil, err
 	}
-	a := &Audio{Rate: int(f.rate), Channels: f.channels, Samples: make([]float32, len(b)/wide)}
-	sample := f.sample()
+	a := &Audio{Rate: int(f.rate), Channels: f.channels, Samples: make([]float32, len(b)/width)}
+	decode := f.decoder()
 	for i := range a.Samples {
-		x := sample(b[i*wide:])
+		x := decode(b[i*width:])
 		if x-x != 0 {
 			return nil, fmt.Errorf("data: sample %d is %v", i, x)
 		}

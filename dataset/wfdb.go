@@ -11,26 +11,25 @@ import (
 	"strings"
 )
 
-// Header describes a WFDB record of one segment (header(5) of the WFDB
-// Applications Guide).
+// Header describes a WFDB record of one segment (header(5) of the WFDB Applications Guide).
 type Header struct {
 	Name    string
-	Rate    float64 // samples a second of each signal
+	Rate    float64 // samples per second
 	Length  int     // samples of each signal; 0: not stated
 	Signals []Signal
 }
 
 // Signal is one signal of a record.
 type Signal struct {
-	File     string // beside the header
-	Format   int    // 80, 16 or 212
-	Gain     float64
-	Baseline int // value that stands for 0
-	Units    string
-	First    int   // value of the first sample, where Checked
-	Checksum int16 // sum of all samples, where Checked
-	Checked  bool
-	About    string
+	File        string // name of the file, next to the header
+	Format      int    // 80, 16 or 212
+	Gain        float64
+	Baseline    int // raw value of 0
+	Units       string
+	First       int   // raw value of the first sample, if HasChecksum
+	Checksum    int16 // sum of all raw samples, if HasChecksum
+	HasChecksum bool
+	Description string
 }
 
 // Bounds of a header.
@@ -39,11 +38,12 @@ const (
 	headerSignals = 1024
 )
 
-// ReadHeader reads the text of a .hea file.
+// ReadHeader reads a .hea file. It returns an error if a line is malformed, the record has several
+// segments or signals are missing.
 func ReadHeader(r io.Reader) (*Header, error) {
 	var h *Header
 	want := 0
-	err := lines(io.LimitReader(r, headerBytes), func(_ int, line []byte) error {
+	err := eachLine(io.LimitReader(r, headerBytes), func(_ int, line []byte) error {
 		f := strings.Fields(string(line))
 		var err error
 		switch {
@@ -69,7 +69,7 @@ func ReadHeader(r io.Reader) (*Header, error) {
 	return h, nil
 }
 
-// recordLine reads name, number of signals, sampling rate and number of samples.
+// recordLine parses a record line: name, number of signals, sampling rate, number of samples.
 func recordLine(f []string) (h *Header, signals int, err error) {
 	h = &Header{Name: f[0], Rate: 250}
 	if strings.Contains(h.Name, "/") {
@@ -84,7 +84,7 @@ func recordLine(f []string) (h *Header, signals int, err error) {
 	if len(f) > 2 {
 		rate, _, _ := strings.Cut(f[2], "/")
 		rate, _, _ = strings.Cut(rate, "(")
-		if h.Rate, err = number(rate); err != nil || h.Rate <= 0 {
+		if h.Rate, err = parseNumber(rate); err != nil || h.Rate <= 0 {
 			return nil, 0, fmt.Errorf("rate: it is %.20q", f[2])
 		}
 	}
@@ -96,7 +96,7 @@ func recordLine(f []string) (h *Header, signals int, err error) {
 	return h, signals, nil
 }
 
-// signalLine reads file, format, gain with baseline and units, resolution, zero,
+// signalLine parses a signal line: file, format, gain with baseline and units, resolution, zero,
 // first value, checksum, block size and description.
 func signalLine(f []string) (s Signal, err error) {
 	if len(f) < 2 {
@@ -128,7 +128,7 @@ func signalLine(f []string) (s Signal, err error) {
 	}
 	s.Baseline = zero
 	if len(f) > 2 {
-		if err := s.gain(f[2]); err != nil {
+		if err := s.parseGain(f[2]); err != nil {
 			return s, err
 		}
 	}
@@ -140,18 +140,18 @@ func signalLine(f []string) (s Signal, err error) {
 		return s, err
 	}
 	s.Checksum = int16(sum)
-	s.Checked = len(f) > 6
+	s.HasChecksum = len(f) > 6
 	if block, err := integer(7, "block size"); err != nil || block != 0 {
 		return s, fmt.Errorf("block size: it is %.20q, 0 is needed", f[7])
 	}
 	if len(f) > 8 {
-		s.About = strings.Join(f[8:], " ")
+		s.Description = strings.Join(f[8:], " ")
 	}
 	return s, nil
 }
 
-// gain reads gain(baseline)/units, where the last two may be missing.
-func (s *Signal) gain(field string) error {
+// parseGain parses gain(baseline)/units; baseline and units are optional.
+func (s *Signal) parseGain(field string) error {
 	value, units, ok := strings.Cut(field, "/")
 	if ok {
 		s.Units = units
@@ -164,33 +164,32 @@ func (s *Signal) gain(field string) error {
 		}
 		s.Baseline = n
 	}
-	gain, err := number(value)
+	gain, err := parseNumber(value)
 	if err != nil || gain < 0 {
 		return fmt.Errorf("gain: it is %.20q", value)
 	}
-	if gain > 0 { // 0 means that it is not known
+	if gain > 0 { // 0 means unknown
 		s.Gain = gain
 	}
 	return nil
 }
 
-// Recording is a WFDB record: its header, and the samples of each signal in units
-// of its analogue-to-digital converter.
+// Recording is a WFDB record: header and raw samples.
 type Recording struct {
 	Header
 	Samples [][]int16 // [signals][length]
 }
 
-// Value returns sample i of a signal in its units.
+// Value returns sample i of a signal in physical units.
 func (r *Recording) Value(signal, i int) float64 {
 	s := &r.Signals[signal]
 	return float64(int(r.Samples[signal][i])-s.Baseline) / s.Gain
 }
 
-// ReadRecording reads a record by the path of its header, and the files beside it
-// that the header names. First values and checksums are held against it.
+// ReadRecording reads a record by the path of its header, and the signal files next to it. It
+// returns an error if a file is missing or malformed, or first values or checksums do not match.
 func ReadRecording(path string) (*Recording, error) {
-	h, err := File(path, ReadHeader)
+	h, err := ReadFile(path, ReadHeader)
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +200,7 @@ func ReadRecording(path string) (*Recording, error) {
 			n++
 		}
 		group := h.Signals[at : at+n]
-		samples, err := File(filepath.Join(filepath.Dir(path), group[0].File), func(r io.Reader) ([][]int16, error) {
+		samples, err := ReadFile(filepath.Join(filepath.Dir(path), group[0].File), func(r io.Reader) ([][]int16, error) {
 			return ReadSignals(r, group, h.Length)
 		})
 		if err != nil {
@@ -217,8 +216,9 @@ func ReadRecording(path string) (*Recording, error) {
 	return rec, nil
 }
 
-// ReadSignals reads the file that the signals of a group share, length samples of
-// each, or all that there are if it is 0.
+// ReadSignals reads the signal file of a group of signals and returns raw samples
+// [signals][length]; length of 0 means all. It returns an error if the file is truncated, or
+// formats, first values or checksums do not match.
 func ReadSignals(r io.Reader, group []Signal, length int) ([][]int16, error) {
 	format := group[0].Format
 	for i, s := range group {
@@ -261,7 +261,7 @@ func ReadSignals(r io.Reader, group []Signal, length int) ([][]int16, error) {
 		}
 	}
 	for i, s := range group {
-		if !s.Checked {
+		if !s.HasChecksum {
 			continue
 		}
 		if got := int(out[i][0]); got != s.First {
@@ -278,7 +278,7 @@ func ReadSignals(r io.Reader, group []Signal, length int) ([][]int16, error) {
 	return out, nil
 }
 
-// sampleAt returns sample i of a file of that format (signal(5)).
+// sampleAt returns sample i of the bytes of a signal file (signal(5)).
 func sampleAt(b []byte, format, i int) int16 {
 	switch format {
 	case 80:
@@ -286,7 +286,7 @@ func sampleAt(b []byte, format, i int) int16 {
 	case 16:
 		return int16(binary.LittleEndian.Uint16(b[2*i:]))
 	}
-	// 212: two of 12 bits in three bytes; the middle one has the high bits.
+	// 212: two samples of 12 bits in three bytes; the middle byte holds the high bits.
 	at := i / 2 * 3
 	if i%2 == 0 {
 		return int16(uint16(b[at])<<4|uint16(b[at+1])<<12) >> 4
@@ -297,25 +297,25 @@ func sampleAt(b []byte, format, i int) int16 {
 // Annotation marks a sample of a record.
 type Annotation struct {
 	Sample            int64
-	Code              int // see Beat
+	Code              int // see BeatLetter
 	Sub, Channel, Num int
 	Aux               string
 }
 
-// beats are the codes that PhysioNet lists as beats, with its letters.
+// beats maps PhysioNet's codes of beats to their letters.
 var beats = map[int]rune{
 	1: 'N', 2: 'L', 3: 'R', 4: 'a', 5: 'V', 6: 'F', 7: 'J', 8: 'A', 9: 'S', 10: 'E', 11: 'j', 12: '/', 13: 'Q',
 	25: 'B', 30: '?', 34: 'e', 35: 'n', 38: 'f', 41: 'r',
 }
 
-// Beat returns the letter of a beat, and whether the annotation marks one; others
-// mark the rhythm, the noise and so on.
-func (a Annotation) Beat() (letter rune, ok bool) {
+// BeatLetter returns the letter of a beat. ok is false if the annotation marks something else,
+// such as rhythm or noise.
+func (a Annotation) BeatLetter() (letter rune, ok bool) {
 	letter, ok = beats[a.Code]
 	return
 }
 
-// Codes of annotations that belong to others (annot(5)).
+// Codes that modify other annotations (annot(5)).
 const (
 	annSkip = 59
 	annNum  = 60
@@ -324,7 +324,8 @@ const (
 	annAux  = 63
 )
 
-// ReadAnnotations reads the annotations of a record in the order of their samples.
+// ReadAnnotations reads the annotations of a record, ordered by sample. It returns an error if the
+// stream has no end mark, is out of order or begins with a modifier.
 func ReadAnnotations(r io.Reader) ([]Annotation, error) {
 	var list []Annotation
 	var at int64
@@ -344,11 +345,11 @@ func ReadAnnotations(r io.Reader) ([]Annotation, error) {
 		}
 		switch code {
 		case annSkip:
-			b, err := exactly(r, "interval", 4)
+			b, err := readExactly(r, "interval", 4)
 			if err != nil {
 				return nil, fmt.Errorf("word %d: %w", n, err)
 			}
-			// The halves of the PDP-11: the high one first.
+			// PDP-11 byte order: the high half first.
 			at += int64(int32(uint32(binary.LittleEndian.Uint16(b))<<16 | uint32(binary.LittleEndian.Uint16(b[2:]))))
 		case annNum:
 			num = int(int8(value))
@@ -359,7 +360,7 @@ func ReadAnnotations(r io.Reader) ([]Annotation, error) {
 			channel = value
 			list[len(list)-1].Channel = channel
 		case annAux:
-			b, err := exactly(r, "note", value+value%2)
+			b, err := readExactly(r, "note", value+value%2)
 			if err != nil {
 				return nil, fmt.Errorf("word %d: %w", n, err)
 			}

@@ -186,18 +186,18 @@ func checkECG(folder string) error {
 		return err
 	}
 	for i, s := range r.Signals {
-		if !s.Checked {
+		if !s.HasChecksum {
 			return fmt.Errorf("%s: signal %d has no checksum", filepath.Join(folder, "100.hea"), i)
 		}
 	}
-	_, err = dataset.File(filepath.Join(folder, "100.atr"), dataset.ReadAnnotations)
+	_, err = dataset.ReadFile(filepath.Join(folder, "100.atr"), dataset.ReadAnnotations)
 	return err
 }
 
 // convertReviews makes two files with a review in each line of the archive's
 // hundred thousand.
 func convertReviews(ctx context.Context, archive, folder string) error {
-	parts, err := dataset.File(archive, func(r io.Reader) ([2][]dataset.Review, error) {
+	parts, err := dataset.ReadFile(archive, func(r io.Reader) ([2][]dataset.Review, error) {
 		return dataset.ReadReviewArchive(&interruptible{ctx, r})
 	})
 	if err != nil {

@@ -31,7 +31,7 @@ func OpenSeries(folder, name string) (*ACSF1, error) {
 		if err != nil {
 			return nil, err
 		}
-		set, err := dataset.File(path, dataset.ReadSeries)
+		set, err := dataset.ReadFile(path, dataset.ReadSeries)
 		if err != nil {
 			return nil, err
 		}

@@ -46,14 +46,14 @@ func OpenECG(path string, length, near int, seed uint64) (*ECG, error) {
 	if err != nil {
 		return nil, err
 	}
-	marks, err := dataset.File(path[:len(path)-len(filepath.Ext(path))]+".atr", dataset.ReadAnnotations)
+	marks, err := dataset.ReadFile(path[:len(path)-len(filepath.Ext(path))]+".atr", dataset.ReadAnnotations)
 	if err != nil {
 		return nil, err
 	}
 	t := &ECG{length: length, seed: seed, leads: len(r.Samples), labels: make([]int32, r.Length)}
 	t.values = interleaveLeads(r)
 	for _, a := range marks {
-		if _, ok := a.Beat(); !ok {
+		if _, ok := a.BeatLetter(); !ok {
 			continue
 		}
 		if a.Sample >= int64(r.Length) {

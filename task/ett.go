@@ -47,7 +47,7 @@ func OpenETT(path string, input, horizon int) (*ETT, error) {
 	if err := checkRange("input", input, 1, ettRows[Train]-horizon); err != nil {
 		return nil, err
 	}
-	table, err := dataset.File(path, dataset.ReadTable)
+	table, err := dataset.ReadFile(path, dataset.ReadTable)
 	if err != nil {
 		return nil, err
 	}

@@ -149,7 +149,7 @@ func readFASTAClasses(path, label string) ([]classRecord, error) {
 	}
 	var list []classRecord
 	for _, f := range files {
-		records, err := dataset.File(f.path, dataset.ReadFASTA)
+		records, err := dataset.ReadFile(f.path, dataset.ReadFASTA)
 		if err != nil {
 			return nil, err
 		}
@@ -205,15 +205,15 @@ func fastaLabel(label string) (func(path string, r dataset.Record) (string, erro
 	if !ok {
 		return nil, fmt.Errorf("label: %q is none of folder, file, word:N, key:NAME and the path of a table .csv or .tsv", label)
 	}
-	rows, err := dataset.File(label, dataset.ReadFields(comma))
+	rows, err := dataset.ReadFile(label, dataset.ReadFields(comma))
 	if err != nil {
 		return nil, fmt.Errorf("label: %w", err)
 	}
-	name, err := rows.Column("name")
+	name, err := rows.ColumnIndex("name")
 	if err != nil {
 		return nil, fmt.Errorf("label: %s: %w", label, err)
 	}
-	class, err := rows.Column("label")
+	class, err := rows.ColumnIndex("label")
 	if err != nil {
 		return nil, fmt.Errorf("label: %s: %w", label, err)
 	}
@@ -232,7 +232,7 @@ func fastaLabel(label string) (func(path string, r dataset.Record) (string, erro
 
 // headerWords splits a header into words at blanks and |.
 func headerWords(r dataset.Record) []string {
-	return strings.FieldsFunc(r.Name+" "+r.About, func(c rune) bool { return c == '|' || c == ' ' || c == '\t' })
+	return strings.FieldsFunc(r.Name+" "+r.Description, func(c rune) bool { return c == '|' || c == ' ' || c == '\t' })
 }
 
 // askFASTA returns the question for the class of a record's first letters.
@@ -244,7 +244,7 @@ func askFASTA(o *settingsReader, k ModelInfo) (*Question, error) {
 // askRecords returns the question for the classes of all records of a FASTA file.
 func askRecords(classes []string, length int, letters *[256]int32, vocab int) (*Question, error) {
 	return &Question{spec: Spec{Kind: Class, Vocab: vocab, Length: length, Classes: len(classes)}, classes: classes, inputKind: "a FASTA file", readFile: func(path string) ([]Input, error) {
-		records, err := dataset.File(path, dataset.ReadFASTA)
+		records, err := dataset.ReadFile(path, dataset.ReadFASTA)
 		if err != nil {
 			return nil, err
 		}

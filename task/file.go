@@ -88,7 +88,7 @@ func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int
 	} else if suffix := filepath.Ext(strings.TrimSuffix(path, ".gz")); suffix != ".jsonl" {
 		return nil, fmt.Errorf("data: %s: its name ends in %q; .jsonl, .csv and .tsv are read, plain or .gz", path, suffix)
 	}
-	rows, err := dataset.File(path, read)
+	rows, err := dataset.ReadFile(path, read)
 	if err != nil {
 		return nil, err
 	}
@@ -104,11 +104,11 @@ func readColumns(r io.Reader, comma rune, textName, labelName string) ([][2]stri
 	if err != nil {
 		return nil, err
 	}
-	text, err := f.Column(textName)
+	text, err := f.ColumnIndex(textName)
 	if err != nil {
 		return nil, err
 	}
-	label, err := f.Column(labelName)
+	label, err := f.ColumnIndex(labelName)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +237,7 @@ func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	text := own.text
 	if own.path != "" {
 		var err error
-		text, err = dataset.File(own.path, func(r io.Reader) ([]byte, error) {
+		text, err = dataset.ReadFile(own.path, func(r io.Reader) ([]byte, error) {
 			return io.ReadAll(io.LimitReader(r, int64(t.length)))
 		})
 		if err != nil {

@@ -119,7 +119,7 @@ func TestMNISTPatchesAreRowByRow(t *testing.T) {
 	if got, want := s.Values[5*49+7+2], float32((19*784+8*28+9)%256)/255; got != want || s.Class != 9 {
 		t.Errorf("%g, want %g; class %d", got, want, s.Class)
 	}
-	if p, err := src.(PictureSource).Picture(Valid, 1); err != nil || p.Height != 28 || p.N() != 1 || p.Pixels[8*28+9] != byte((19*784+8*28+9)%256) {
+	if p, err := src.(PictureSource).Picture(Valid, 1); err != nil || p.Height != 28 || p.Len() != 1 || p.Pixels[8*28+9] != byte((19*784+8*28+9)%256) {
 		t.Errorf("picture %+v, %v", p, err)
 	}
 	if _, err := src.(PictureSource).Picture(Valid, 2); err == nil {

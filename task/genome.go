@@ -49,7 +49,7 @@ func OpenGenome(folder string, length int, seed uint64) (*Genome, error) {
 		if err != nil {
 			return nil, err
 		}
-		records, err := dataset.File(path, dataset.ReadFASTA)
+		records, err := dataset.ReadFile(path, dataset.ReadFASTA)
 		if err != nil {
 			return nil, err
 		}

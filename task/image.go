@@ -46,7 +46,7 @@ func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (ima
 			if b == 6 {
 				name = "test_batch.bin"
 			}
-			m, err := dataset.File(filepath.Join(dir, name), dataset.ReadCIFAR10)
+			m, err := dataset.ReadFile(filepath.Join(dir, name), dataset.ReadCIFAR10)
 			if err == nil {
 				err = t.appendPart(b == 6, keep(m))
 			}
@@ -60,7 +60,7 @@ func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (ima
 	if err != nil {
 		return t, fmt.Errorf("%s: it holds neither data_batch_1.bin nor sheets with labels_51000.bin; %w", folder, ErrNoData)
 	}
-	classes, err := dataset.File(labels, dataset.ReadBytes(51000))
+	classes, err := dataset.ReadFile(labels, dataset.ReadBytes(51000))
 	if err != nil {
 		return t, err
 	}
@@ -72,12 +72,12 @@ func readCIFAR10(folder string, keep func(*dataset.Images) *dataset.Images) (ima
 			}
 			continue
 		}
-		m, err := dataset.File(path, dataset.ReadSheet)
+		m, err := dataset.ReadFile(path, dataset.ReadSheet)
 		if err != nil {
 			return t, err
 		}
-		if m.N() != 1000 {
-			return t, fmt.Errorf("%s: it has %d rows, 1000 are needed", path, m.N())
+		if m.Len() != 1000 {
+			return t, fmt.Errorf("%s: it has %d rows, 1000 are needed", path, m.Len())
 		}
 		m.Labels = classes[1000*b:][:1000]
 		for i, y := range m.Labels {
@@ -122,7 +122,7 @@ func (t *Image) Sample(s *Sample, split Split, i int) error {
 	s.reset()
 	m, i := t.locateImage(split, i)
 	s.Class = int32(m.Labels[i])
-	for _, p := range m.At(i) {
+	for _, p := range m.Image(i) {
 		s.Tokens = append(s.Tokens, int32(p))
 	}
 	return nil

@@ -32,8 +32,8 @@ func (m *images) appendPart(test bool, part *dataset.Images) error {
 
 // countSamples returns the number of samples by split.
 func (m *images) countSamples() [3]int {
-	n := m.train.N()
-	return [3]int{n - n/10, n / 10, m.test.N()}
+	n := m.train.Len()
+	return [3]int{n - n/10, n / 10, m.test.Len()}
 }
 
 // locateImage returns the images that hold image i of a split, and its index among them.
@@ -42,7 +42,7 @@ func (m *images) locateImage(split Split, i int) (*dataset.Images, int) {
 	case Test:
 		return m.test, i
 	case Valid:
-		n := m.train.N()
+		n := m.train.Len()
 		return m.train, n - n/10 + i
 	}
 	return m.train, i
@@ -56,7 +56,7 @@ func (m *images) Picture(split Split, i int) (*dataset.Images, error) {
 		return nil, err
 	}
 	all, i := m.locateImage(split, i)
-	return onePicture(all.Height, all.Width, all.Channels, all.At(i)), nil
+	return onePicture(all.Height, all.Width, all.Channels, all.Image(i)), nil
 }
 
 // onePicture returns an image of one channel, or an RGB image converted to grey.

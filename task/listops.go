@@ -74,7 +74,7 @@ func OpenListOps(folder string) (*ListOps, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t.rows[split], err = dataset.File(path, dataset.ReadExpressions); err != nil {
+		if t.rows[split], err = dataset.ReadFile(path, dataset.ReadExpressions); err != nil {
 			return nil, err
 		}
 		for i, row := range t.rows[split] {

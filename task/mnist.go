@@ -69,7 +69,7 @@ func OpenMNIST(folder string, patch int) (*MNIST, error) {
 			if err != nil {
 				return nil, err
 			}
-			if files[k], err = dataset.File(path, dataset.ReadIDX); err != nil {
+			if files[k], err = dataset.ReadFile(path, dataset.ReadIDX); err != nil {
 				return nil, err
 			}
 		}
@@ -110,10 +110,10 @@ func (t *MNIST) Sample(s *Sample, split Split, i int) error {
 	m, i := t.locateImage(split, i)
 	s.Class = int32(m.Labels[i])
 	if t.patch > 0 {
-		s.Values = appendPatches(s.Values, m.At(i), 28, 28, 1, t.patch)
+		s.Values = appendPatches(s.Values, m.Image(i), 28, 28, 1, t.patch)
 		return nil
 	}
-	for _, p := range m.At(i) {
+	for _, p := range m.Image(i) {
 		s.Tokens = append(s.Tokens, int32(p))
 	}
 	return nil

@@ -59,15 +59,15 @@ func OpenPathfinder(folder string, contour int) (*Pathfinder, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := dataset.File(path, dataset.ReadImageRecords(32, 32, 2))
+	m, err := dataset.ReadFile(path, dataset.ReadImageRecords(32, 32, 2))
 	if err != nil {
 		return nil, err
 	}
 	t := &Pathfinder{}
-	t.setCounts(m.N())
+	t.setCounts(m.Len())
 	t.readImage = func(split Split, i int) ([]byte, int32, error) {
 		i += t.firstIndex(split)
-		return m.At(i), int32(m.Labels[i]), nil
+		return m.Image(i), int32(m.Labels[i]), nil
 	}
 	return t, nil
 }
@@ -111,7 +111,7 @@ func openRelease(dir string) (*Pathfinder, error) {
 		if filepath.Ext(e.Name()) != ".npy" {
 			continue
 		}
-		part, err := dataset.File(filepath.Join(folder, e.Name()), func(r io.Reader) ([]releasedImage, error) { return readMetadata(r, dir) })
+		part, err := dataset.ReadFile(filepath.Join(folder, e.Name()), func(r io.Reader) ([]releasedImage, error) { return readMetadata(r, dir) })
 		if err != nil {
 			return nil, err
 		}
@@ -128,7 +128,7 @@ func openRelease(dir string) (*Pathfinder, error) {
 	t.setCounts(len(list))
 	t.readImage = func(split Split, i int) ([]byte, int32, error) {
 		r := list[t.firstIndex(split)+i]
-		p, err := dataset.File(r.path, dataset.ReadPicture)
+		p, err := dataset.ReadFile(r.path, dataset.ReadPicture)
 		if err != nil {
 			return nil, 0, err
 		}

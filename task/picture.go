@@ -122,7 +122,7 @@ func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 
 // readSquare returns picture i of a split as RGB [side, side, 3]. The picture must exist.
 func (t *Pictures) readSquare(split Split, i int) ([]byte, error) {
-	p, err := dataset.File(t.classFolder.files[split][i].path, dataset.ReadPicture)
+	p, err := dataset.ReadFile(t.classFolder.files[split][i].path, dataset.ReadPicture)
 	if err != nil {
 		return nil, err
 	}

@@ -57,8 +57,8 @@ func shrinkImages(m *dataset.Images, side int) *dataset.Images {
 	}
 	s := &dataset.Images{Height: m.Height / side, Width: m.Width / side, Channels: 1, Labels: m.Labels}
 	area := side * side
-	for i := range m.N() {
-		from := m.At(i)
+	for i := range m.Len() {
+		from := m.Image(i)
 		for y := range s.Height {
 			for x := range s.Width {
 				sum := 0
@@ -87,7 +87,7 @@ func (t *Pixels) Sample(s *Sample, split Split, i int) error {
 	s.reset()
 	m, i := t.locateImage(split, i)
 	last := int32(PixelStart)
-	for _, p := range m.At(i) {
+	for _, p := range m.Image(i) {
 		s.Tokens = append(s.Tokens, last)
 		s.Targets = append(s.Targets, float32(p))
 		last = int32(p)

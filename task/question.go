@@ -258,7 +258,7 @@ func askPicture(side, patch int, colour bool, classes []string, count int) *Ques
 		spec.Vocab, spec.Channels, spec.Length = 0, channels*patch*patch, side*side/(patch*patch)
 	}
 	return &Question{spec: spec, classes: classes, inputKind: "a PNG or JPEG file", readFile: func(path string) ([]Input, error) {
-		p, err := dataset.File(path, dataset.ReadPicture)
+		p, err := dataset.ReadFile(path, dataset.ReadPicture)
 		if err != nil {
 			return nil, err
 		}
@@ -320,7 +320,7 @@ func askForecast(o *settingsReader, k ModelInfo) (*Question, error) {
 	}
 	return &Question{spec: Spec{Kind: Regression, Channels: k.Channels, Length: input, Outputs: k.Outputs}, inputKind: "a CSV file as the data set's",
 		readFile: func(path string) ([]Input, error) {
-			t, err := dataset.File(path, dataset.ReadTable)
+			t, err := dataset.ReadFile(path, dataset.ReadTable)
 			if err != nil {
 				return nil, err
 			}

@@ -35,7 +35,7 @@ func OpenRetrieval(folder string, length int) (*Retrieval, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t.pairs[split], err = dataset.File(path, dataset.ReadPairs(length)); err != nil {
+		if t.pairs[split], err = dataset.ReadFile(path, dataset.ReadPairs(length)); err != nil {
 			return nil, err
 		}
 	}

@@ -56,13 +56,13 @@ func readReviews(folder string) (train, test []dataset.Review, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if train, err = dataset.File(path, dataset.ReadReviews); err != nil {
+	if train, err = dataset.ReadFile(path, dataset.ReadReviews); err != nil {
 		return nil, nil, err
 	}
 	if path, err = findFile(folder, "imdb_test_2500.tsv.gz", "imdb_test.tsv"); err != nil {
 		return nil, nil, err
 	}
-	test, err = dataset.File(path, dataset.ReadReviews)
+	test, err = dataset.ReadFile(path, dataset.ReadReviews)
 	return train, test, err
 }
 

@@ -229,15 +229,15 @@ func (t *OwnSeries) readList(path string) error {
 	if !ok {
 		return fmt.Errorf("data: %s is no folder, and as a list of files its name ends in .csv or .tsv, plain or .gz", path)
 	}
-	f, err := dataset.File(path, dataset.ReadFields(comma))
+	f, err := dataset.ReadFile(path, dataset.ReadFields(comma))
 	if err != nil {
 		return err
 	}
-	file, err := f.Column(t.File)
+	file, err := f.ColumnIndex(t.File)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	label, err := f.Column(t.Label)
+	label, err := f.ColumnIndex(t.Label)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

@@ -97,7 +97,7 @@ func ReadText(data, folder, kind string) (*Corpus, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := dataset.File(path, io.ReadAll)
+	b, err := dataset.ReadFile(path, io.ReadAll)
 	return &Corpus{Name: path, Text: b, Files: 1}, err
 }
 

@@ -73,7 +73,7 @@ func (t *Sounds) Sample(s *Sample, split Split, i int) error {
 
 // appendSound appends the mean of the channels of a file's first length frames.
 func (s *Sample) appendSound(path string, length int) error {
-	a, err := dataset.File(path, dataset.ReadWAV)
+	a, err := dataset.ReadFile(path, dataset.ReadWAV)
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func (c *generateCmd) original(s generate.Shape) ([]byte, error) {
 		}
 		return c.tested(n)
 	}
-	p, err := dataset.File(c.Complete, dataset.ReadPicture)
+	p, err := dataset.ReadFile(c.Complete, dataset.ReadPicture)
 	if err != nil {
 		return nil, err
 	}

@@ -373,12 +373,12 @@ var faults = []fault{
 	{
 		"dataset/wav.go", "(float32(b[0]) - 128) / 128", "float32(int8(b[0])) / 128",
 		"sounds of 8 bits are read as signed",
-		"dataset", "TestWAV",
+		"dataset", "TestWAVFormatsGiveTheSameSamples",
 	},
 	{
 		"dataset/fasta.go", "last.Bases = append(last.Bases, line...)", "last.Bases = append(last.Bases[:0], line...)",
 		"a sequence is its last line",
-		"dataset", "TestFASTA",
+		"dataset", "TestFASTARecordsAreReadOrRefused",
 	},
 	{
 		"token/file.go", "r <= chars[i-1]", "r < chars[i-1]",
