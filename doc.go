@@ -2,8 +2,7 @@
 // exact, on ordinary processors: FAST's Fastmax, TaylorShift, linear (elu+1)
 // attention, and softmax as the honest baseline.
 //
-// This package holds the shortest useful call. The parts below it are for those
-// who need more:
+// This package holds the shortest useful call. The packages below it hold the rest:
 //
 //   - attention: the contract (calls, gradients, states, plans) and its engines;
 //   - mechanism: the catalogue of attention functions, by name;

@@ -14,16 +14,17 @@ type Options struct {
 	Width  int               // D, channels of a query and a key per head
 	Heads  int               // query heads; 0 means 1
 	KV     int               // key heads; 0 means Heads, otherwise it divides Heads
-	Keys   int               // M, keys per head; 0: as many as queries
+	Keys   int               // M, keys per head; 0: N
 	Causal bool              // query i sees keys j ≤ i + (M-N)
 	Order  int               // p of fastmax and taylorshift; 0: their default
 	Set    map[string]string // settings of the mechanism, as "scale": "1/sqrt(D)"
 }
 
-// Attend computes attention over slices: q is [H,N,D], k [Hkv,M,D] and v
-// [Hkv,M,Dv], each contiguous. It returns o, [H,N,Dv], and chooses the direct
-// or the linear form by the shape. name is one of the catalogue,
-// mechanism.Names().
+// Attend returns attention o [H,N,Dv] of contiguous slices q [H,N,D], k [Hkv,M,D] and
+// v [Hkv,M,Dv]. The shape decides between the direct and the linear form. name is a name
+// of the catalogue, mechanism.Names(). It returns an error for an unknown name or
+// setting, and for slices whose lengths do not fit the options; the error names the
+// field and both values.
 func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 	for _, x := range []struct {
 		field string

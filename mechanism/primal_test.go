@@ -211,7 +211,7 @@ func TestStatesOfMeans(t *testing.T) {
 	for b := range sh.b {
 		for h := range sh.h {
 			for i, x := range other.At(b, h).Row(sh.n - 1) {
-				limit := check.Whole[float32](2 * 20) // of as many products
+				limit := check.HeadMatrix[float32](2 * 20) // of as many products
 				if want := one.At(b, h).Row(sh.n - 1)[i]; math.Abs(float64(x-want)) > limit.Output(1, 1+math.Abs(float64(want))) {
 					t.Errorf("merged states answer %v, want %v", x, want)
 				}

@@ -153,7 +153,7 @@ func apart(a, b []float64) float64 {
 // wholeLimits are those of sums over queries, keys and channels, or over the
 // elements of a parameter.
 func wholeLimits[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
-	return check.Whole[T](c.Q.N + c.K.N + c.Q.D)
+	return check.HeadMatrix[T](c.Q.N + c.K.N + c.Q.D)
 }
 
 // chosen is the number of elements of each array whose derivative is compared

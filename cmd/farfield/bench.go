@@ -200,20 +200,20 @@ func (s *sweep) figure(series []bench.Series, crossings []bench.Crossing) *repor
 	}
 	missing := "does not fit"
 	for _, curve := range series {
-		x, y := curve.Points()
+		x, y := curve.Measured()
 		if len(x) == 0 {
 			continue
 		}
 		f.Series = append(f.Series, report.Series{Name: curve.Name(), X: x, Y: y, Colour: curve.Method(), Mark: curve.Setting()})
-		if x, y := curve.Beyond(); len(x) > 0 {
+		if x, y := curve.Extrapolated(); len(x) > 0 {
 			f.Series = append(f.Series, report.Series{Name: missing, X: x, Y: y, Style: report.Crosses})
 			missing = "" // once in the legend
 		}
 	}
 	rings := report.Series{Name: "linear form faster from here", Style: report.Rings}
 	for _, c := range crossings {
-		if c.At > 0 {
-			rings.X, rings.Y = append(rings.X, c.At), append(rings.Y, c.Seconds)
+		if c.Length > 0 {
+			rings.X, rings.Y = append(rings.X, c.Length), append(rings.Y, c.Seconds)
 		}
 	}
 	if len(rings.X) > 0 {
@@ -244,12 +244,12 @@ func newSweepProgress(e *env) *sweepProgress {
 func (p *sweepProgress) next(at bench.Progress) {
 	if p.bar != nil {
 		// A bar that cannot be drawn is no reason to stop measuring.
-		p.bar.ChangeMax64(int64(at.All))
+		p.bar.ChangeMax64(int64(at.Total))
 		p.bar.Describe(fmt.Sprintf("%-50s", benchSubject(at.Case)))
-		_ = p.bar.Set64(int64(at.Done))
+		_ = p.bar.Set64(int64(at.Elapsed))
 	} else if now := time.Now(); now.Sub(p.spoke) >= lineEvery {
 		p.spoke = now
-		fmt.Fprintf(p.w, "%.0f%%  %s left  %s\n", 100*float64(at.Done)/float64(at.All), (at.All - at.Done).Round(time.Second), benchSubject(at.Case))
+		fmt.Fprintf(p.w, "%.0f%%  %s left  %s\n", 100*float64(at.Elapsed)/float64(at.Total), (at.Total - at.Elapsed).Round(time.Second), benchSubject(at.Case))
 	}
 }
 

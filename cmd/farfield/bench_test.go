@@ -182,7 +182,7 @@ func TestBenchPlotIsWholeOrOld(t *testing.T) {
 
 func TestBenchFigure(t *testing.T) {
 	at := func(mechanism, form string, grows bool, n int, ms float64) *bench.Case {
-		return &bench.Case{Asked: form, Grows: grows, X: float64(n), FLOPs: float64(n * n),
+		return &bench.Case{AskedForm: form, Grows: grows, X: float64(n), FLOPs: float64(n * n),
 			Line: bench.Line{Mechanism: mechanism, D: 8, N: n, Ms: ms, GFLOPS: float64(n*n) / (ms * 1e6)}}
 	}
 	cases := []*bench.Case{
@@ -299,7 +299,7 @@ func TestBenchIsInterrupted(t *testing.T) {
 
 func TestSweepProgress(t *testing.T) {
 	var b strings.Builder
-	at := bench.Progress{Case: &bench.Case{Line: bench.Line{Mechanism: "softmax", N: 7}}, Done: time.Second, All: 4 * time.Second}
+	at := bench.Progress{Case: &bench.Case{Line: bench.Line{Mechanism: "softmax", N: 7}}, Elapsed: time.Second, Total: 4 * time.Second}
 	p := newSweepProgress(&env{stderr: &b})
 	p.next(at)
 	if b.Len() != 0 {
@@ -313,7 +313,7 @@ func TestSweepProgress(t *testing.T) {
 	b.Reset()
 	p = newSweepProgress(&env{stderr: &b, tty: true})
 	p.next(at)
-	p.next(bench.Progress{Case: at.Case, Done: 2 * time.Second, All: 4 * time.Second})
+	p.next(bench.Progress{Case: at.Case, Elapsed: 2 * time.Second, Total: 4 * time.Second})
 	if !strings.Contains(b.String(), "softmax") || !strings.Contains(b.String(), "%") {
 		t.Errorf("drawn %q", b.String())
 	}

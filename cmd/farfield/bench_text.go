@@ -20,7 +20,7 @@ func printBenchHeader(w io.Writer) {
 func benchRow(c *bench.Case) string {
 	l := &c.Line
 	form := l.Form
-	if c.Asked == "auto" {
+	if c.AskedForm == "auto" {
 		form += " (auto)"
 	}
 	direction := l.Direction
@@ -64,9 +64,9 @@ func tickText(s float64) string {
 func crossingText(x bench.Crossing) string {
 	from := "at no N measured"
 	switch {
-	case x.At > 0:
-		from = fmt.Sprintf("from N = %s on", crossoverText(x.At))
-	case x.Always:
+	case x.Length > 0:
+		from = fmt.Sprintf("from N = %s on", crossoverText(x.Length))
+	case x.LinearIsFaster:
 		from = "at every N measured"
 	}
 	return fmt.Sprintf("%s: %s is faster than %s %s", x.Linear.Setting(), x.Linear.Method(), x.Pairs.Method(), from)

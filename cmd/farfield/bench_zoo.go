@@ -85,7 +85,7 @@ func (c *benchZoo) Run(e *env) error {
 	p := newSweepProgress(e)
 	var cases []*bench.Case
 	err := e.interruptible(func() (err error) {
-		cases, err = bench.Within(list, c.Limit)
+		cases, err = bench.CasesWithin(list, c.Limit)
 		return err
 	})
 	if err == nil {

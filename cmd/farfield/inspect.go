@@ -76,7 +76,7 @@ func inspectMachine() (*finding, error) {
 	m := bench.Describe(100 * time.Millisecond)
 	f := &finding{kind: "machine"}
 	f.add("processor", fmt.Sprint(m.CPU))
-	f.add("kernels", m.Why)
+	f.add("kernels", m.ISAReason)
 	f.say("there are", cpu.Available(), "%s (%s=NAME asks for another)", strings.Join(cpu.Available(), ", "), cpu.Variable)
 	f.add("threads", m.Threads)
 	f.say("peak", m.Peak, "%.1f GFLOP/s a core (float32 multiply-adds, measured)", m.Peak/1e9)

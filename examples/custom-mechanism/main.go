@@ -26,8 +26,8 @@ func compound[T tensor.Float]() (attention.Mechanism[T], error) {
 	})
 }
 
-// smooth weighs a key by φ(q)·φ(k), the score of mapped rows.
-func smooth[T tensor.Float]() (attention.Mechanism[T], error) {
+// newMechanism returns a mechanism that weighs a key by φ(q)·φ(k), the score of mapped rows.
+func newMechanism[T tensor.Float]() (attention.Mechanism[T], error) {
 	return attention.New(attention.Spec[T]{
 		Name:     "softplus",
 		Setting:  "softplus",
@@ -64,7 +64,7 @@ const (
 )
 
 func main() {
-	for _, build := range []func() (attention.Mechanism[float64], error){compound[float64], smooth[float64]} {
+	for _, build := range []func() (attention.Mechanism[float64], error){compound[float64], newMechanism[float64]} {
 		m, err := build()
 		if err != nil {
 			log.Fatal(err)
@@ -88,15 +88,15 @@ func show(m attention.Mechanism[float64]) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("  both forms agree:", apart(direct, linear) < 1e-12)
+	fmt.Println("  both forms agree:", maxDifference(direct, linear) < 1e-12)
 
 	stepped, err := interrupted(m, c)
 	if err != nil {
 		return err
 	}
-	fmt.Println("  so does a state that is saved half-way:", apart(direct, stepped) < 1e-12)
+	fmt.Println("  so does a state that is saved half-way:", maxDifference(direct, stepped) < 1e-12)
 
-	slope, difference, err := along(m, c)
+	slope, difference, err := directionalDerivative(m, c)
 	if err != nil {
 		return err
 	}
@@ -149,9 +149,9 @@ func interrupted(m attention.Mechanism[float64], c *attention.Call[float64]) ([]
 	return out.Data, state.Step(out.Tokens(half, tokens), part(half, tokens))
 }
 
-// along returns the derivative of Σ o·do as q, k and v move along a direction: by
-// the gradient, and by a central difference.
-func along(m attention.Mechanism[float64], c *attention.Call[float64]) (slope, difference float64, err error) {
+// directionalDerivative returns the derivative of Σ o·do as q, k and v move in a random
+// direction: by the gradient, and by a central difference.
+func directionalDerivative(m attention.Mechanism[float64], c *attention.Call[float64]) (slope, difference float64, err error) {
 	out, do := zeros(heads), random(4, heads)
 	var keep attention.Saved[float64]
 	if err := m.Forward(out, c, &keep); err != nil {
@@ -191,8 +191,8 @@ func dot(a, b []float64) (sum float64) {
 	return sum
 }
 
-// apart is the largest difference.
-func apart(a, b []float64) (most float64) {
+// maxDifference is the largest difference.
+func maxDifference(a, b []float64) (most float64) {
 	for i := range a {
 		most = max(most, math.Abs(a[i]-b[i]))
 	}

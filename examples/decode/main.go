@@ -94,8 +94,8 @@ func save(path string, state attention.State[float32]) error {
 	return os.WriteFile(path, data, 0o666)
 }
 
-// load reads a state. Its file has a checksum and says of which mechanism it is:
-// another's is refused.
+// load reads a state of m. The file has a checksum and names its mechanism; a state of
+// another mechanism is an error.
 func load(path string, m attention.Mechanism[float32]) (attention.State[float32], error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

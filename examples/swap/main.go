@@ -79,17 +79,17 @@ func main() {
 	}
 
 	softmax := forward(Softmax)
-	fmt.Println("softmax is softmax:", apart(softmax, forward(Farfield("softmax"))) < 1e-4)
+	fmt.Println("softmax is softmax:", maxDifference(softmax, forward(Farfield("softmax"))) < 1e-4)
 
 	// Another function: a model is trained with it, weights of softmax do not fit.
 	linear := forward(Farfield("fastmax"))
-	fmt.Println("fastmax is another function:", apart(softmax, linear) > 1e-2)
+	fmt.Println("fastmax is another function:", maxDifference(softmax, linear) > 1e-2)
 
 	last := x[(tokens-1)*width:]
 	clear(last)
 	changed := forward(Farfield("fastmax"))
 	before := (tokens - 1) * width
-	fmt.Println("no token sees those after it:", apart(linear[:before], changed[:before]) == 0)
+	fmt.Println("no token sees those after it:", maxDifference(linear[:before], changed[:before]) == 0)
 }
 
 // split turns [tokens, width] into heads, and join turns them back.
@@ -137,8 +137,8 @@ func random(seed uint64, n int) []float32 {
 	return x
 }
 
-// apart is the largest difference.
-func apart(a, b []float32) (most float64) {
+// maxDifference is the largest difference.
+func maxDifference(a, b []float32) (most float64) {
 	for i := range a {
 		most = max(most, math.Abs(float64(a[i]-b[i])))
 	}

@@ -1,5 +1,5 @@
-// Command train teaches a small transformer to say again what it has read: the
-// loop that farfield train runs, by hand.
+// Command train teaches a small transformer to repeat a text: the loop of farfield
+// train, written by hand.
 package main
 
 import (

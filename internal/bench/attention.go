@@ -8,23 +8,23 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// LackError is the reason why there is no case of what a mechanism does not
-// have.
+// LackError says that a mechanism lacks a form or a pass, so that there is no case of it.
 type LackError struct{ Mechanism, What string }
 
+// Error names the mechanism and what it lacks.
 func (e *LackError) Error() string { return e.Mechanism + " has no " + e.What }
 
 // Attention is a call of a mechanism on random tokens.
 type Attention struct {
-	Mechanism string
-	Options   mechanism.Options
-	Shape     attention.Shape
-	Backward  bool // time the gradients instead of the output
-	Both      bool // time the output and then the gradients
+	Mechanism          string
+	Options            mechanism.Options
+	Shape              attention.Shape
+	Backward           bool // time the gradients instead of the output
+	ForwardAndBackward bool // time the output and then the gradients
 }
 
-// Case returns the case of the suite attention, with the threads that are set,
-// or the reason why there is none.
+// Case returns the case of the suite attention, with the threads that are set. It returns
+// an error for impossible settings, and a LackError for a pass that the mechanism lacks.
 func (a Attention) Case() (*Case, error) {
 	m, c, err := a.describe()
 	if err != nil {
@@ -33,19 +33,19 @@ func (a Attention) Case() (*Case, error) {
 	s := a.Shape
 	c.X = float64(s.N)
 	c.Line.Direction = forward
-	if a.Backward || a.Both {
+	if a.Backward || a.ForwardAndBackward {
 		if s.Form == attention.Step {
 			return nil, &LackError{a.Mechanism, "backward pass of the step form"}
 		}
 		useful := c.FLOPs
-		if c.Line.Direction, c.FLOPs = backward, Backward(useful); a.Both {
+		if c.Line.Direction, c.FLOPs = backward, Backward(useful); a.ForwardAndBackward {
 			c.Line.Direction, c.FLOPs = both, useful+c.FLOPs
 		}
 	}
 	tokens := float64(s.B) * (float64(s.H)*float64(s.N) + float64(s.Hkv)*float64(s.M)) * float64(s.D+s.Dv)
 	scratch := m.Plan(s).Bytes * float64(min(c.Threads, s.B*s.Hkv))
 	c.Need = 4*tokens + scratch
-	if a.Backward || a.Both {
+	if a.Backward || a.ForwardAndBackward {
 		c.Need *= 2 // each input has a gradient, and so has what the scratch holds
 	}
 	c.open = func() (*work, error) { return a.open(m) }
@@ -75,7 +75,7 @@ func (a Attention) describe() (attention.Mechanism[float32], *Case, error) {
 	if a.Backward {
 		form = plan.Back
 	}
-	c := &Case{Asked: s.Form.String(), Grows: form == attention.Linear, planned: plan.FLOPs}
+	c := &Case{AskedForm: s.Form.String(), Grows: form == attention.Linear, planned: plan.FLOPs}
 	if s.Form == attention.Step {
 		form, c.Grows = attention.Step, m.Traits().Streaming
 	}
@@ -107,7 +107,7 @@ func (a Attention) open(m attention.Mechanism[float32]) (*work, error) {
 		Causal: s.Causal, Form: s.Form, Chunk: s.Chunk,
 	}
 	out := tensor.NewHeads[float32](s.B, s.H, s.N, s.Dv)
-	if !a.Backward && !a.Both {
+	if !a.Backward && !a.ForwardAndBackward {
 		return &work{call: func() error { return m.Forward(out, c, nil) }}, nil
 	}
 	keep := new(attention.Saved[float32])
@@ -122,7 +122,7 @@ func (a Attention) open(m attention.Mechanism[float32]) (*work, error) {
 		DV: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.Dv),
 	}
 	back := func() error { return m.Backward(g, dout, out, c, keep) }
-	if !a.Both {
+	if !a.ForwardAndBackward {
 		return &work{call: back, held: kept}, nil
 	}
 	return &work{call: func() error {

@@ -2,9 +2,9 @@ package bench
 
 import "math"
 
-// Crossover returns the n from which on b stays below a: both are taken as
-// straight between the points on logarithmic axes. It is not found if b is not
-// below a at the end, or is so from the start.
+// Crossover returns the length from which on curve b [points] stays below curve a
+// [points], at lengths n [points]. Both are straight between points on logarithmic axes.
+// It finds nothing if b is not below a at the end, or is below from the start.
 func Crossover(n, a, b []float64) (at float64, found bool) {
 	last := len(n) - 1
 	if last < 0 || b[last] >= a[last] {
@@ -22,9 +22,9 @@ func Crossover(n, a, b []float64) (at float64, found bool) {
 	return 0, false
 }
 
-// Interpolate returns y at the place at, straight between the points on
-// logarithmic axes, and so on beyond them. There are two points at least, in
-// the order of x.
+// Interpolate returns the value at x = at of the curve y [points] over x [points], at
+// least two points with x ascending. It is straight on logarithmic axes, beyond the
+// points, too.
 func Interpolate(x, y []float64, at float64) float64 {
 	i := 1
 	for i < len(x)-1 && x[i] < at {

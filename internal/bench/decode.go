@@ -9,9 +9,9 @@ import (
 // cacheSteps are the tokens by which a state that grows is allowed to.
 const cacheSteps = 64
 
-// Decode returns the case of the suite decode: a token that a state takes in and
-// answers after it has seen the M tokens of the shape. N and Form of a are not
-// used.
+// Decode returns the case of the suite decode: a state absorbs and reads one token after
+// the M tokens of the shape. N and Form of a are not used. It returns an error for
+// impossible settings, and a LackError for a mechanism without states.
 func (a Attention) Decode() (*Case, error) {
 	a.Shape.N, a.Shape.Form, a.Shape.Causal = 1, attention.Step, false
 	m, c, err := a.describe()
@@ -57,7 +57,7 @@ func (a Attention) openDecode(m attention.Mechanism[float32], constant bool) (*w
 	grown := state
 	if !constant {
 		w.calls = min(cacheSteps, max(s.M/8, 1))
-		w.ready = func() error {
+		w.prepare = func() error {
 			grown = state.Clone()
 			return grown.Step(out, token) // makes room for more
 		}

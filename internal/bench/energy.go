@@ -46,8 +46,8 @@ func (e *energy) read() []float64 {
 	return list
 }
 
-// since returns the joules used since read; 0 where nothing is told.
-func (e *energy) since(before []float64) float64 {
+// joulesSince returns the joules used since read; 0 where the system has no counters.
+func (e *energy) joulesSince(before []float64) float64 {
 	var sum float64
 	for i, now := range e.read() {
 		d := now - before[i]

@@ -28,14 +28,14 @@ func TestEnergy(t *testing.T) {
 	set("intel-rapl:0", 3_500_000)
 	set("intel-rapl:0:0", 2_000_000)
 	set("intel-rapl:1", 2_000_000) // has begun anew
-	if got := e.since(before); got != 2.5+3 {
+	if got := e.joulesSince(before); got != 2.5+3 {
 		t.Errorf("%g J, want 5.5", got)
 	}
 }
 
 func TestNoEnergy(t *testing.T) {
 	e := openEnergy(filepath.Join(t.TempDir(), "none"))
-	if got := e.since(e.read()); got != 0 {
+	if got := e.joulesSince(e.read()); got != 0 {
 		t.Errorf("%g J where nothing is told", got)
 	}
 }

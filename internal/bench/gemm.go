@@ -29,11 +29,11 @@ func (g Gemm) Case() *Case {
 			Impl: impl, Mechanism: "gemm", Form: string(form), Direction: forward,
 			N: g.N, M: g.M, D: g.D, Threads: par.Threads(),
 		},
-		Asked: string(form),
-		X:     n,
-		FLOPs: gemmFLOPs(g.N, g.M, g.D),
-		Need:  4 * (n*d + d*m + n*m),
-		open:  g.open,
+		AskedForm: string(form),
+		X:         n,
+		FLOPs:     gemmFLOPs(g.N, g.M, g.D),
+		Need:      4 * (n*d + d*m + n*m),
+		open:      g.open,
 	}
 }
 

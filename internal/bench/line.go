@@ -1,7 +1,7 @@
 package bench
 
-// Line is one line of a benchmark: what was measured, and how it went. What a
-// suite does not have is zero.
+// Line is one line of a benchmark: a case and its measurements. Fields that a suite does
+// not use are zero.
 type Line struct {
 	Impl      string `json:"impl"`
 	Mechanism string `json:"mechanism"`
@@ -34,35 +34,35 @@ type Line struct {
 	Joules  float64 `json:"joules,omitempty"` // of the processor, a call; 0: the system does not tell
 }
 
-// impl is who computes.
+// impl is the implementation in lines of this program.
 const impl = "farfield"
 
 // Directions that a Line may have.
 const (
 	forward  = "forward"
-	backward = "backward" // alone, from what forward has kept
+	backward = "backward" // alone, from the values that forward saved
 	both     = "both"     // forward, then backward
 	update   = "update"   // both, and the optimizer's step
 )
 
-// Case is a line that is to be measured. As JSON it is the line, followed by
-// what was asked for and counted.
+// Case is a line that is to be measured. As JSON it is the line, then the requested
+// form and the counted operations.
 type Case struct {
 	Line
-	Asked   string  `json:"asked"`              // form that was asked for
-	FLOPs   float64 `json:"flops"`              // useful operations of a call, planned ones in the suite zoo
-	Guess   float64 `json:"guess_ms,omitempty"` // milliseconds of a call that was not made, since it would take too long
-	Grows   bool    `json:"-"`                  // linearly with the tokens: no pair of them is looked at
-	X       float64 `json:"-"`                  // place on the axis of a plot
-	Need    float64 `json:"-"`                  // bytes to run it, estimated: inputs, outputs, scratch of all workers
-	planned float64 // operations of the output that the mechanism plans
-	open    func() (*work, error)
+	AskedForm string  `json:"asked"`              // the requested form
+	FLOPs     float64 `json:"flops"`              // useful operations of a call, planned ones in the suite zoo
+	Guess     float64 `json:"guess_ms,omitempty"` // milliseconds of a call that was not made, since it would take too long
+	Grows     bool    `json:"-"`                  // linearly with the tokens: no pair of them is looked at
+	X         float64 `json:"-"`                  // place on the axis of a plot
+	Need      float64 `json:"-"`                  // bytes to run it, estimated: inputs, outputs, scratch of all workers
+	planned   float64 // operations of the output that the mechanism plans
+	open      func() (*work, error)
 }
 
 // work is a case with its data in place.
 type work struct {
-	ready func() error // before each round, untimed; nil: nothing to do
-	call  func() error
-	calls int   // that call counts for
-	held  int64 // bytes kept between calls
+	prepare func() error // before each round, untimed; nil: nothing to do
+	call    func() error
+	calls   int   // that call counts for
+	held    int64 // bytes kept between calls
 }

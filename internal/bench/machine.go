@@ -11,25 +11,25 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
-// Machine is what measurements are to be read with.
+// Machine describes the machine of measurements.
 type Machine struct {
-	CPU     cpu.Info
-	ISA     string  // instruction set in use
-	Why     string  // and why it is
-	Threads int     // goroutines that compute
-	Peak    float64 // float32 operations a second of one core; 0: not measured
-	Go      string
+	CPU       cpu.Info
+	ISA       string  // instruction set in use
+	ISAReason string  // why that set is in use
+	Threads   int     // goroutines that compute
+	Peak      float64 // float32 operations a second of one core; 0: not measured
+	Go        string
 }
 
 // Describe returns the description of this machine. The peak is measured for d;
 // none is if d is 0.
 func Describe(d time.Duration) Machine {
 	m := Machine{
-		CPU:     cpu.Describe(),
-		ISA:     kernel.Active[float32]().Name,
-		Why:     cpu.Reason(),
-		Threads: par.Threads(),
-		Go:      fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH),
+		CPU:       cpu.Describe(),
+		ISA:       kernel.Active[float32]().Name,
+		ISAReason: cpu.Reason(),
+		Threads:   par.Threads(),
+		Go:        fmt.Sprintf("%s %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH),
 	}
 	if d > 0 {
 		m.Peak = kernel.FMAPeak(m.ISA, d)

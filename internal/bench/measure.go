@@ -23,28 +23,26 @@ const (
 	peakTime    = 2 * time.Millisecond  // of the peak, before each round
 )
 
-// Progress is how far Measure is.
+// Progress is the state of a Measure.
 type Progress struct {
-	Case      *Case         // that is next
-	Done, All time.Duration // of the time that all takes, estimated
+	Case           *Case         // the next one
+	Elapsed, Total time.Duration // Total is estimated
 }
 
-// Measure fills in how the cases go. Their rounds take turns, evenly over the
-// whole time, so that whatever disturbs the machine meets all cases alike: of
-// two lines of one Measure the ratio can be trusted more than either. Each round
-// measures the peak first. A case gets as many rounds as fit in budget, but
-// three at least and 101 at most. The first calls, which fetch memory, do not
-// count, unless one takes longer than the whole budget. Where the cases would
-// not fit in memory together, some are measured after others.
+// Measure fills in the figures of the cases. Their rounds take turns, evenly over the
+// whole time, so that a disturbance meets all cases alike: the ratio of two lines of one
+// Measure is more reliable than either. Each round measures the peak first. A case gets
+// the rounds that fit in budget, at least 3 and at most 101. The first calls, which fetch
+// memory, do not count, unless one takes longer than the whole budget. Cases that do not
+// fit in memory together are measured one group after another.
 //
-// do makes each of the calls, and may return an error in place of waiting for
-// one; what was measured until then is filled in. watch, if not nil, is told
-// what is next.
+// do makes each call and may return an error instead, which Measure returns; figures
+// measured until then are filled in. watch, unless nil, is called before each case.
 func Measure(cases []*Case, budget time.Duration, do func(func() error) error, watch func(Progress)) error {
 	defer par.SetThreads(par.Threads())
-	t := turns{budget: budget, do: do, watch: watch, all: time.Duration(len(cases)) * budget}
+	t := turns{budget: budget, do: do, watch: watch, total: time.Duration(len(cases)) * budget}
 	for len(cases) > 0 {
-		n := together(cases, float64(machine.FreeMemory())/2)
+		n := countFitting(cases, float64(machine.FreeMemory())/2)
 		if err := t.measure(cases[:n]); err != nil {
 			return err
 		}
@@ -53,9 +51,8 @@ func Measure(cases []*Case, budget time.Duration, do func(func() error) error, w
 	return nil
 }
 
-// together returns how many of the first cases fit in memory at once, 1 at
-// least.
-func together(cases []*Case, memory float64) int {
+// countFitting returns the number of leading cases that fit in memory at once, at least 1.
+func countFitting(cases []*Case, memory float64) int {
 	sum := 0.0
 	for i, c := range cases {
 		if sum += c.Need; i > 0 && sum > memory {
@@ -67,16 +64,16 @@ func together(cases []*Case, memory float64) int {
 
 // turns are the cases that are measured together.
 type turns struct {
-	budget    time.Duration
-	do        func(func() error) error
-	watch     func(Progress)
-	done, all time.Duration
+	budget         time.Duration
+	do             func(func() error) error
+	watch          func(Progress)
+	elapsed, total time.Duration
 }
 
-// next tells which case is next.
+// next reports the next case to watch.
 func (t *turns) next(c *Case) {
 	if t.watch != nil {
-		t.watch(Progress{c, t.done, t.all})
+		t.watch(Progress{c, t.elapsed, t.total})
 	}
 }
 
@@ -98,7 +95,7 @@ func (t *turns) measure(cases []*Case) error {
 			return err
 		}
 		r := &turn{s, max(leastRounds, min(mostRounds, int(t.budget/s.each)))}
-		t.all += time.Duration(r.planned)*r.each - t.budget
+		t.total += time.Duration(r.planned)*r.each - t.budget
 		if s.first.spent > t.budget {
 			t.add(r, s.first)
 		}
@@ -125,7 +122,7 @@ func (t *turns) measure(cases []*Case) error {
 
 func (t *turns) add(r *turn, now Round) {
 	r.Add(now)
-	t.done += r.each
+	t.elapsed += r.each
 }
 
 // progress is the place of the next round in the whole of the measurement; 1 if
@@ -137,21 +134,21 @@ func (t *turn) progress() float64 {
 	return (float64(len(t.rounds)) + 0.5) / float64(t.planned)
 }
 
-// Session is a case with its data in place, to be measured again and again.
+// Session is a case with its data in memory, for repeated measurements.
 type Session struct {
 	c       *Case
 	w       *work
 	peak    time.Duration // of measuring the peak
 	repeats int           // calls of a round
-	hot     bool          // a call that is not timed goes before
+	warmsUp bool          // a call that is not timed goes before
 	each    time.Duration // of a round
 	first   Round         // the last that Open made
 	rounds  []Round
 }
 
-// Open fetches the case's data and makes the first rounds, which find out how
-// many calls a round has and how long it takes. The least number of rounds is to
-// take about budget, if a call is that short.
+// Open prepares the case's data and makes the first rounds, which determine the calls
+// and the time of a round. The least number of rounds takes about budget, if calls are
+// short enough. It returns the errors of preparing and calling.
 func (c *Case) Open(budget time.Duration) (*Session, error) {
 	budget /= leastRounds
 	c.ISA, c.Machine = kernel.Active[float32]().Name, cpu.Describe().String()
@@ -163,7 +160,7 @@ func (c *Case) Open(budget time.Duration) (*Session, error) {
 	s := &Session{c: c, w: w, peak: min(peakTime, budget), repeats: 1}
 	start := time.Now()
 	s.first, err = s.Round()
-	if s.hot = w.ready == nil && s.first.spent < shortRound; s.hot {
+	if s.warmsUp = w.prepare == nil && s.first.spent < shortRound; s.warmsUp {
 		for err == nil {
 			start = time.Now()
 			if s.first, err = s.Round(); s.first.spent >= min(leastRound, budget) {
@@ -176,12 +173,12 @@ func (c *Case) Open(budget time.Duration) (*Session, error) {
 	return s, err
 }
 
-// Round measures the peak and then the case, in one call or in as many as take a
-// millisecond.
+// Round measures the peak and then the case, in one call or in the calls that fill a
+// millisecond. It returns a call's error.
 func (s *Session) Round() (Round, error) {
 	par.SetThreads(s.c.Threads)
 	peak := Peak(s.c.ISA, s.c.Threads, s.peak)
-	if s.hot {
+	if s.warmsUp {
 		if err := s.w.call(); err != nil {
 			return Round{}, err
 		}
@@ -242,8 +239,8 @@ type Round struct {
 }
 
 func (w *work) round(repeats int) (r Round, err error) {
-	if w.ready != nil {
-		if err := w.ready(); err != nil {
+	if w.prepare != nil {
+		if err := w.prepare(); err != nil {
 			return r, err
 		}
 	}
@@ -258,7 +255,7 @@ func (w *work) round(repeats int) (r Round, err error) {
 		}
 	}
 	r.spent = time.Since(start)
-	r.joules = processor.since(energy)
+	r.joules = processor.joulesSince(energy)
 	scratch := arena.HighWater()
 	runtime.ReadMemStats(&after)
 	calls := repeats * max(w.calls, 1)
@@ -267,7 +264,7 @@ func (w *work) round(repeats int) (r Round, err error) {
 	return r, nil
 }
 
-// Median sorts x. Of an even number it takes the mean of the middle two.
+// Median sorts x [n] and returns its median, for even n the mean of the middle two.
 func Median(x []float64) float64 {
 	slices.Sort(x)
 	n := len(x)

@@ -37,7 +37,7 @@ func at(f func() error) error { return f() }
 // fake is a case that calls f.
 func fake(f func() error) *Case {
 	return &Case{FLOPs: 1, Line: Line{Threads: 1}, open: func() (*work, error) {
-		return &work{ready: func() error { return nil }, call: f}, nil
+		return &work{prepare: func() error { return nil }, call: f}, nil
 	}}
 }
 
@@ -80,7 +80,7 @@ func TestEverySuiteMeasures(t *testing.T) {
 func TestExtraBytesAreMeasured(t *testing.T) {
 	var kept []byte
 	c := &Case{FLOPs: 1, Line: Line{Threads: 1}, open: func() (*work, error) {
-		return &work{held: 1 << 20, ready: func() error { return nil }, call: func() error {
+		return &work{held: 1 << 20, prepare: func() error { return nil }, call: func() error {
 			kept = make([]byte, 1<<16)
 			return nil
 		}}, nil
@@ -186,7 +186,7 @@ func TestRoundsAreSpread(t *testing.T) {
 func TestCasesThatFitTogether(t *testing.T) {
 	list := []*Case{{Need: 5}, {Need: 3}, {Need: 2}, {Need: 9}}
 	for memory, want := range map[float64]int{1: 1, 7: 1, 8: 2, 10: 3, 100: 4} {
-		if got := together(list, memory); got != want {
+		if got := countFitting(list, memory); got != want {
 			t.Errorf("%d cases fit in %g, want %d", got, memory, want)
 		}
 	}
@@ -228,8 +228,8 @@ func TestMeasureTellsProgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, p := range told {
-		if p.Case != c || p.Done < 0 || p.Done > p.All || i > 0 && p.Done < told[i-1].Done {
-			t.Errorf("%d: %v of %v", i, p.Done, p.All)
+		if p.Case != c || p.Elapsed < 0 || p.Elapsed > p.Total || i > 0 && p.Elapsed < told[i-1].Elapsed {
+			t.Errorf("%d: %v of %v", i, p.Elapsed, p.Total)
 		}
 	}
 	if len(told) < 3 {
@@ -244,7 +244,7 @@ func TestThreadsOfACase(t *testing.T) {
 	for i, c := range cases {
 		c.Threads = i + 1
 		c.open = func() (*work, error) {
-			return &work{ready: func() error { return nil }, call: func() error {
+			return &work{prepare: func() error { return nil }, call: func() error {
 				had = append(had, par.Threads())
 				return nil
 			}}, nil

@@ -3,13 +3,13 @@ package bench
 // trainingShare is the share of the peak that training is assumed to reach.
 const trainingShare = 0.5
 
-// backwardCost is the arithmetic of a backward pass over that of a forward one.
+// backwardCost is the ratio of a backward pass's arithmetic to a forward pass's.
 // Both forms have five products where forward has two: the direct form
 // recomputes QKᵀ and makes do·Vᵀ, dq, dk and dv; the linear form recomputes the
 // state and makes its gradient, dq, dk and dv.
 const backwardCost = 2.5
 
-// Backward returns the operations of a backward pass, from those of forward.
+// Backward returns the operations of a backward pass for flops operations forward.
 func Backward(flops float64) float64 { return backwardCost * flops }
 
 // Seconds predicts how long attention of a cost takes, see attention.Plan, in

@@ -2,6 +2,6 @@
 
 package bench
 
-// raced says that the race detector is on, under which pools give back only
-// some of what they were given, and allocations tell nothing.
+// raced is set under the race detector, where pools drop some of their objects, so that
+// allocations mean nothing.
 const raced = true

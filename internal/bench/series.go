@@ -23,7 +23,7 @@ func Gather(cases []*Case) []Series {
 	for _, c := range cases {
 		l := &c.Line
 		key := curve{Line{Mechanism: l.Mechanism, Order: l.Order, Causal: l.Causal, Direction: l.Direction,
-			D: l.D, Dv: l.Dv, Heads: l.Heads, Threads: l.Threads}, c.Asked}
+			D: l.D, Dv: l.Dv, Heads: l.Heads, Threads: l.Threads}, c.AskedForm}
 		i, seen := at[key]
 		if !seen {
 			i = len(list)
@@ -42,9 +42,9 @@ func (s Series) Name() string { return s.Method() + ", " + s.Setting() }
 func (s Series) Method() string {
 	l := &s[0].Line
 	if l.Order > 0 {
-		return fmt.Sprintf("%s %d %s", l.Mechanism, l.Order, s[0].Asked)
+		return fmt.Sprintf("%s %d %s", l.Mechanism, l.Order, s[0].AskedForm)
 	}
-	return l.Mechanism + " " + s[0].Asked
+	return l.Mechanism + " " + s[0].AskedForm
 }
 
 // Setting names on what it does, as far as that is not the usual.
@@ -67,8 +67,8 @@ func (s Series) Setting() string {
 	return b.String()
 }
 
-// Points returns the places and seconds of what was measured.
-func (s Series) Points() (x, seconds []float64) {
+// Measured returns the positions on the axis and the seconds of measured cases.
+func (s Series) Measured() (x, seconds []float64) {
 	for _, c := range s {
 		if c.Line.Ms > 0 {
 			x, seconds = append(x, c.X), append(seconds, c.Line.Ms/1e3)
@@ -77,9 +77,9 @@ func (s Series) Points() (x, seconds []float64) {
 	return x, seconds
 }
 
-// Beyond returns the places of what was not measured, and the seconds that it
-// would take at the speed of the last that was. Without one there are none.
-func (s Series) Beyond() (x, seconds []float64) {
+// Extrapolated returns the positions of cases that were not measured, and their seconds
+// at the speed of the last measured case; nothing without a measured case.
+func (s Series) Extrapolated() (x, seconds []float64) {
 	speed := 0.0
 	for _, c := range s {
 		if c.Line.Ms > 0 {
@@ -107,10 +107,10 @@ func (s Series) grows() bool {
 // Crossing compares a curve that looks at every pair of tokens with one that
 // does not.
 type Crossing struct {
-	Pairs, Linear Series
-	At            float64 // from here on Linear is faster; if 0, see Always
-	Seconds       float64 // of both there
-	Always        bool    // Linear is faster wherever both were measured; else at the end it is slower
+	Pairs, Linear  Series
+	Length         float64 // from here on Linear is faster; 0: see LinearIsFaster
+	Seconds        float64 // of both there
+	LinearIsFaster bool    // at every measured length; otherwise it is slower at the end
 }
 
 // Crossings returns the crossings of all curves that can be compared: of the
@@ -130,9 +130,9 @@ func Crossings(list []Series) []Crossing {
 			if len(n) < 2 {
 				continue
 			}
-			c := Crossing{Pairs: pairs, Linear: linear, Always: fast[len(n)-1] < slow[len(n)-1]}
+			c := Crossing{Pairs: pairs, Linear: linear, LinearIsFaster: fast[len(n)-1] < slow[len(n)-1]}
 			if at, found := Crossover(n, slow, fast); found {
-				c.At, c.Seconds, c.Always = at, Interpolate(n, fast, at), false
+				c.Length, c.Seconds, c.LinearIsFaster = at, Interpolate(n, fast, at), false
 			}
 			crossings = append(crossings, c)
 		}
@@ -140,16 +140,16 @@ func Crossings(list []Series) []Crossing {
 	return crossings
 }
 
-// standsFor reports that s chooses among forms of which t is one.
+// standsFor reports whether t is a form that s chooses among.
 func (s Series) standsFor(t Series) bool {
 	auto := attention.Auto.String()
-	return s[0].Mechanism == t[0].Mechanism && s[0].Order == t[0].Order && s[0].Asked == auto && t[0].Asked != auto
+	return s[0].Mechanism == t[0].Mechanism && s[0].Order == t[0].Order && s[0].AskedForm == auto && t[0].AskedForm != auto
 }
 
 // common returns the places at which both were measured, and their seconds.
 func common(a, b Series) (x, ya, yb []float64) {
-	xa, sa := a.Points()
-	xb, sb := b.Points()
+	xa, sa := a.Measured()
+	xb, sb := b.Measured()
 	for i, at := range xa {
 		for j := range xb {
 			if xb[j] == at {

@@ -10,7 +10,7 @@ import (
 func curve(name string, grows bool, d int, n, ms []float64) []*Case {
 	var list []*Case
 	for i, x := range n {
-		c := &Case{Asked: "auto", Grows: grows, X: x, FLOPs: x * x}
+		c := &Case{AskedForm: "auto", Grows: grows, X: x, FLOPs: x * x}
 		c.Line = Line{Mechanism: name, D: d, N: int(x), Ms: ms[i]}
 		if ms[i] > 0 {
 			c.Line.GFLOPS = c.FLOPs / (ms[i] * 1e6)
@@ -52,7 +52,7 @@ func TestCrossings(t *testing.T) {
 			t.Errorf("%s: %d crossings", c.name, len(got))
 			continue
 		}
-		if c.found == 1 && (math.Abs(got[0].At-c.at) > 1e-9*c.at || got[0].Always != c.always) {
+		if c.found == 1 && (math.Abs(got[0].Length-c.at) > 1e-9*c.at || got[0].LinearIsFaster != c.always) {
 			t.Errorf("%s: %+v", c.name, got[0])
 		}
 	}
@@ -66,7 +66,7 @@ func TestAutoStandsForItsForms(t *testing.T) {
 			list = curve(mechanism, grows, 8, n, []float64{5, 50})
 		}
 		for _, c := range list {
-			c.Asked = form
+			c.AskedForm = form
 		}
 		return list
 	}
@@ -79,7 +79,7 @@ func TestAutoStandsForItsForms(t *testing.T) {
 	var said []string
 	for _, x := range Crossings(Gather(all)) {
 		said = append(said, x.Linear.Method()+" "+x.Pairs.Method())
-		if math.Abs(x.Seconds-Interpolate(n, []float64{5e-3, 50e-3}, x.At)) > 1e-12 {
+		if math.Abs(x.Seconds-Interpolate(n, []float64{5e-3, 50e-3}, x.Length)) > 1e-12 {
 			t.Errorf("%s cross at %g s", x.Linear.Method(), x.Seconds)
 		}
 	}
@@ -90,7 +90,7 @@ func TestAutoStandsForItsForms(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	c := &Case{Asked: "auto", Line: Line{Mechanism: "m", Order: 3, D: 8, Dv: 4, Heads: 2, Threads: 2, Direction: backward}}
+	c := &Case{AskedForm: "auto", Line: Line{Mechanism: "m", Order: 3, D: 8, Dv: 4, Heads: 2, Threads: 2, Direction: backward}}
 	if got, want := (Series{c}).Name(), "m 3 auto, D 8, Dv 4, 2 heads, 2 threads, backward"; got != want {
 		t.Errorf("name %q, want %q", got, want)
 	}
@@ -98,11 +98,11 @@ func TestSettings(t *testing.T) {
 
 func TestBeyondKeepsTheSpeed(t *testing.T) {
 	s := Series(curve("a", false, 8, []float64{10, 20, 40}, []float64{1, 4, 0}))
-	x, y := s.Beyond()
+	x, y := s.Extrapolated()
 	if !slices.Equal(x, []float64{40}) || len(y) != 1 || math.Abs(y[0]-16e-3) > 1e-12 {
 		t.Errorf("beyond: %v, %v", x, y)
 	}
-	if x, _ := Series(curve("a", false, 8, []float64{10}, []float64{0})).Beyond(); x != nil {
+	if x, _ := Series(curve("a", false, 8, []float64{10}, []float64{0})).Extrapolated(); x != nil {
 		t.Errorf("beyond nothing: %v", x)
 	}
 }

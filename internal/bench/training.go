@@ -27,9 +27,8 @@ func (t Training) config() model.Config {
 	}
 }
 
-// Case returns the case of the suite train, or the reason why there is none.
-// Useful operations are those of its products, three times forward's, and those
-// of attention, forward and backward.
+// Case returns the case of the suite train, or an error for impossible settings. Useful
+// operations are three times forward's products, and attention forward and backward.
 func (t Training) Case() (*Case, error) {
 	config := t.config()
 	if err := config.Validate(); err != nil {
@@ -66,7 +65,7 @@ func (t Training) open() (*work, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept, err := u.Kept()
+	kept, err := u.MeasureMemory()
 	if err != nil {
 		return nil, err
 	}

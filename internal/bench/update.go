@@ -20,17 +20,17 @@ type Update struct {
 	lanes           []lane
 }
 
-// lane makes passes beside others, with a model and gradients of its own: the first
-// lane with those of the update.
+// lane makes passes beside others, with a model and gradients of its own. The first
+// lane has the model of the update.
 type lane struct {
 	model *model.Model[float32]
 	err   error
 }
 
 // NewUpdate returns an update of a model of tokens and classes: passes of batch
-// sequences each, as long as its context. Where each thread has two passes or more, and
-// as many as the next, threads make passes side by side, as ranks do that divide those
-// of a training (train.Job); else they share the layers of one.
+// sequences each, as long as its context. If passes divide evenly by threads, two or more
+// a thread, threads make passes side by side, as ranks of a training do (train.Job);
+// otherwise they share the layers of one pass. It returns an error for a bad Config.
 func NewUpdate(c model.Config, batch, passes int) (*Update, error) {
 	key := rng.New(1)
 	n, rows := batch*c.Context, c.Rows(batch, c.Context)
@@ -61,7 +61,7 @@ func NewUpdate(c model.Config, batch, passes int) (*Update, error) {
 	return u, nil
 }
 
-// Models are those that make passes, all with the same weights.
+// Models returns the models that make passes, all with the same weights.
 func (u *Update) Models() (list []*model.Model[float32]) {
 	for i := range u.lanes {
 		list = append(list, u.lanes[i].model)
@@ -69,16 +69,16 @@ func (u *Update) Models() (list []*model.Model[float32]) {
 	return list
 }
 
-// Kept makes an update and returns the bytes of memory that are in use since: what
-// the passes keep.
-func (u *Update) Kept() (int64, error) {
+// MeasureMemory makes an update and returns the bytes of memory that its passes keep. It
+// returns the error of Run.
+func (u *Update) MeasureMemory() (int64, error) {
 	before := live()
 	err := u.Run()
 	return live() - before, err
 }
 
-// Run makes an update: the gradients of all passes, which add up to that of the mean
-// loss, and one step of the optimizer.
+// Run makes an update: the gradients of all passes, which add up to the gradient of the
+// mean loss, and one step of the optimizer. It returns the first error of a pass.
 func (u *Update) Run() error {
 	if len(u.lanes) == 1 {
 		u.lanes[0].err = u.pass(0)

@@ -10,8 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 )
 
-// MaxTimeGrowth is the most by which the time of what claims a linear cost may
-// grow for twice the tokens: more than mechanism.MaxGrowth, since caches end.
+// MaxTimeGrowth bounds the growth of a linear mechanism's time for twice the tokens: more than mechanism.MaxGrowth, since caches end.
 const MaxTimeGrowth = 2.4
 
 // Zoo asks for every row of the catalogue with its default settings.
@@ -24,8 +23,8 @@ type Zoo struct {
 	Forward, Training, Decode, Doubling bool
 }
 
-// Entry is a row of the catalogue in the cases that show its cost. What it does
-// not have, or was not asked for, is nil.
+// Entry is a row of the catalogue in the cases that show its cost. Cases that it lacks,
+// or that were not requested, are nil.
 type Entry struct {
 	Row      mechanism.Row
 	N        int
@@ -41,9 +40,9 @@ type Entry struct {
 	probe          *Case
 }
 
-// Entries returns the rows that were asked for, with the number of threads that
-// is set, and the names of those that are asked for what they do not have. Rows
-// whose calls must be causal are so in any case.
+// Entries returns the requested rows, with the number of threads that is set, and in
+// lack an error for each requested case that a row does not have. Rows whose calls must
+// be causal are so in any case. It returns an error for an unknown row.
 func (z Zoo) Entries() (list []*Entry, lack []error, err error) {
 	names := z.Rows
 	if names == nil {
@@ -85,7 +84,7 @@ func (z Zoo) entry(name string) (*Entry, error) {
 	// planned is a case whose operations are those that are planned: rows with a
 	// form of their own have no others, and beside them all count in the same way.
 	planned := func(s attention.Shape, both bool) (*Case, error) {
-		a := Attention{Mechanism: name, Options: mechanism.Options{Heads: s.H, Width: s.D}, Shape: s, Both: both}
+		a := Attention{Mechanism: name, Options: mechanism.Options{Heads: s.H, Width: s.D}, Shape: s, ForwardAndBackward: both}
 		c, err := a.Case()
 		if err != nil {
 			return nil, err
@@ -125,7 +124,7 @@ func (z Zoo) entry(name string) (*Entry, error) {
 	return e, err
 }
 
-// Cases are those of e in the order of the table.
+// Cases returns the cases of e in the order of the table.
 func (e *Entry) Cases() (list []*Case) {
 	for _, c := range []*Case{e.Forward, e.Training, e.Decode, e.Single, e.Double} {
 		if c != nil {
@@ -135,8 +134,8 @@ func (e *Entry) Cases() (list []*Case) {
 	return list
 }
 
-// PlannedGrowth is by how much the planned operations of one head grow for twice
-// the tokens; 0 where that was not asked for.
+// PlannedGrowth is the growth of one head's planned operations for twice the tokens; 0
+// if it was not requested.
 func (e *Entry) PlannedGrowth() float64 {
 	if e.Single == nil {
 		return 0
@@ -144,8 +143,8 @@ func (e *Entry) PlannedGrowth() float64 {
 	return e.Double.FLOPs / e.Single.FLOPs
 }
 
-// TimeGrowth is by how much its time grows, between the fastest rounds of each; 0
-// where that was not measured.
+// TimeGrowth is the growth of its time, between the fastest rounds; 0 if it was not
+// measured.
 func (e *Entry) TimeGrowth() float64 {
 	if e.Single == nil || e.Single.Rounds == 0 || e.Double.Rounds == 0 {
 		return 0
@@ -158,10 +157,10 @@ const (
 	mostSteps   = 4096 // of a state that is measured
 )
 
-// Within sets Guess of the cases that would take more than limit a call, judged
-// by their planned operations and the time that a short call takes for its own,
-// and returns the others.
-func Within(list []*Entry, limit time.Duration) (cases []*Case, err error) {
+// CasesWithin sets Guess of the cases whose calls would take more than limit, and returns
+// the others. It judges by planned operations and the time of a short call, and returns
+// that call's error.
+func CasesWithin(list []*Entry, limit time.Duration) (cases []*Case, err error) {
 	defer par.SetThreads(par.Threads())
 	for _, e := range list {
 		par.SetThreads(1)

@@ -52,7 +52,7 @@ func TestWithin(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cases, err := Within(list, limit)
+		cases, err := CasesWithin(list, limit)
 		if err != nil || len(cases) != want {
 			t.Errorf("within %v: %d cases, want %d, %v", limit, len(cases), want, err)
 		}

@@ -18,8 +18,7 @@ func Rounding[T tensor.Float]() float64 {
 	return 0x1p-53
 }
 
-// Limits are the largest errors that a form may make, as factors of what
-// Output and Gradient measure.
+// Limits holds the largest errors of a form, as factors for Output and Gradient.
 type Limits struct{ unit, output, gradient float64 }
 
 // limits turns numbers of roundings into factors. In float64 the reference
@@ -51,10 +50,10 @@ func Linear[T tensor.Float](f, c int) Limits {
 // Softmax returns the limits of softmax, whose weights all have one sign.
 func Softmax[T tensor.Float]() Limits { return limits[T](8, 16) }
 
-// Whole returns the limits of a mechanism of whole heads, whose longest sums have
-// so many terms; what its steps lose of their precision is measured and counts as
-// the condition.
-func Whole[T tensor.Float](terms int) Limits {
+// HeadMatrix returns the limits of a mechanism of whole heads, whose longest sums have
+// the given number of terms. The measured loss of precision of its steps counts as the
+// condition.
+func HeadMatrix[T tensor.Float](terms int) Limits {
 	x := 8 + math.Sqrt(float64(terms))
 	return limits[T](x, x)
 }
@@ -73,7 +72,7 @@ func (l Limits) Sum(n int, terms float64) float64 {
 	return max(l.output, (8+math.Sqrt(float64(n)))*l.unit) * terms
 }
 
-// Max returns the largest absolute value of x, NaN if there is one.
+// Max returns the largest absolute value of x [n], NaN if there is one.
 func Max[T tensor.Float](x []T) float64 {
 	var m float64
 	for _, v := range x {
@@ -82,8 +81,8 @@ func Max[T tensor.Float](x []T) float64 {
 	return m
 }
 
-// Ratio returns the largest |got-want| in units of limit. Values that are not
-// finite, and errors where none is allowed, give +Inf.
+// Ratio returns the largest |got-want| of got [n] and want [n] in units of limit. Values
+// that are not finite, and errors where none is allowed, give +Inf.
 func Ratio[T tensor.Float](got []T, want []float64, limit float64) float64 {
 	if len(got) != len(want) {
 		return math.Inf(1)
@@ -102,13 +101,13 @@ func Ratio[T tensor.Float](got []T, want []float64, limit float64) float64 {
 	return worst
 }
 
-// Gradient returns the gradient of f at x by central differences of fourth
-// order. f is called with x changed in place; x is left as it was.
+// Gradient returns the gradient [n] of f at x [n] by central differences of fourth
+// order. It changes x in place for each call of f and restores it.
 func Gradient(f func() float64, x []float64) []float64 { return GradientBy(1e-3, f, x) }
 
-// GradientBy is Gradient with steps of the given size, relative to elements
-// beyond 1. Larger ones see less of the roundings of f, smaller ones less of its
-// higher derivatives.
+// GradientBy is Gradient at x [n] with steps of the given size, relative to elements
+// beyond 1. Larger steps reduce the effect of f's roundings, smaller ones the effect of
+// its higher derivatives.
 func GradientBy(step float64, f func() float64, x []float64) []float64 {
 	g := make([]float64, len(x))
 	for i, at := range x {

@@ -27,17 +27,17 @@ const (
 
 // Pair is two hosts.
 type Pair struct {
-	names  []string   // of the namespaces
-	ends   []*os.File // of the link
-	agent  string     // starts commands on the second host
-	delay  time.Duration
-	loss   float64
-	cut    atomic.Bool
-	passed atomic.Int64
-	lost   atomic.Int64
+	names      []string   // of the namespaces
+	ends       []*os.File // of the link
+	agent      string     // starts commands on the second host
+	delay      time.Duration
+	loss       float64
+	cut        atomic.Bool
+	passed     atomic.Int64
+	lostFrames atomic.Int64
 }
 
-// pairs counts those of this process, which differ in their names.
+// pairs counts the pairs of this process, for distinct names.
 var pairs atomic.Int64
 
 // New makes two hosts. dir is a folder for a script. Packets take the time delay in
@@ -171,13 +171,13 @@ func (p *Pair) carry(from, to *os.File, seed uint64) {
 		}
 		p.passed.Add(1)
 		if p.cut.Load() || r.Float64() < p.loss {
-			p.lost.Add(1)
+			p.lostFrames.Add(1)
 			continue
 		}
 		select {
 		case way <- packet{time.Now().Add(p.delay), append([]byte(nil), buf[:n]...)}:
 		default:
-			p.lost.Add(1)
+			p.lostFrames.Add(1)
 		}
 	}
 }
@@ -200,7 +200,7 @@ func (p *Pair) Command(mpirun string) []string {
 func (p *Pair) Cut() { p.cut.Store(true) }
 
 // Packets returns the number of packets that were sent, and that were lost of them.
-func (p *Pair) Packets() (sent, lost int64) { return p.passed.Load(), p.lost.Load() }
+func (p *Pair) Packets() (sent, lost int64) { return p.passed.Load(), p.lostFrames.Load() }
 
 // Close ends the hosts and the processes on them.
 func (p *Pair) Close() {

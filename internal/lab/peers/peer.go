@@ -44,11 +44,11 @@ type answer struct {
 // command is how a process is started.
 type command struct {
 	args     []string
-	env      []string // beside that of this process
+	env      []string // added to the environment of this process
 	settings string   // what env and args mean, beside what the process says itself
 }
 
-// start starts a process and waits until it says who it is.
+// start starts a process and waits for its first line, its name and version.
 func (c command) start(ctx context.Context) (*process, error) {
 	cmd := exec.CommandContext(ctx, c.args[0], c.args[1:]...)
 	cmd.Env = append(os.Environ(), c.env...)
@@ -111,8 +111,8 @@ func (p *process) close() {
 	p.wait()
 }
 
-// peer is an implementation beside ours: the same program with several
-// settings, of which each kind of case has the best.
+// peer is an implementation beside ours: one program with several settings. Each kind of
+// case takes the best setting.
 type peer struct {
 	processes []*process
 	best      map[kind]*process

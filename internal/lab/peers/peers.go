@@ -4,9 +4,9 @@
 //	peers run [-peers FOLDER] [-run REGEXP] [-long] [-o FILE] [-page FILE]
 //	peers table [-page FILE] FILE
 //
-// run measures; table writes the tables of what a run has written with -o. The
-// tables go to the standard output, or between two markers of a page. README.md
-// says how the peers are installed.
+// run measures; table writes the tables of a file that run wrote with -o. The tables go
+// to the standard output, or between two markers of a page. README.md says how the peers
+// are installed.
 package peers
 
 import (
@@ -192,7 +192,7 @@ func linesOf(cells []cell, impl string) []bench.Line {
 	return lines
 }
 
-// defaultFolder is where the peers are unless told: with what can be made again.
+// defaultFolder is the default folder of the peers, in the user's cache.
 func defaultFolder() string {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/bench"
 )
 
-// TestMain is a peer instead of the tests if it is told so.
+// TestMain is a peer instead of the tests if the environment says so.
 func TestMain(m *testing.M) {
 	if speed := os.Getenv("PEERS_TEST_MS"); speed != "" {
 		bePeer(speed)
@@ -27,8 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bePeer takes the milliseconds it is told for each case, but for those of width
-// 13.
+// bePeer answers each case with ms milliseconds, and fails for width 13.
 func bePeer(ms string) {
 	if ms == "none" {
 		fmt.Fprintln(os.Stderr, "Traceback:\nno module named torch")
@@ -89,11 +88,11 @@ func TestSectionsAreWhole(t *testing.T) {
 					t.Errorf("%s: the peak of %s is not measured before it", c.name(), c.contestants[0].name)
 				}
 				for _, k := range s.columns {
-					if !in[k.of] || k.over != "" && !in[k.over] {
-						t.Errorf("%s: column %s is about %q and %q, which do not take part", c.name(), k.title, k.of, k.over)
+					if !in[k.contestant] || k.baseline != "" && !in[k.baseline] {
+						t.Errorf("%s: column %s is about %q and %q, which do not take part", c.name(), k.title, k.contestant, k.baseline)
 					}
-					if (k.over == "") == (k.show == "") {
-						t.Errorf("%s: column %s shows %q and divides by %q", c.name(), k.title, k.show, k.over)
+					if (k.baseline == "") == (k.show == "") {
+						t.Errorf("%s: column %s shows %q and divides by %q", c.name(), k.title, k.show, k.baseline)
 					}
 				}
 			}
@@ -111,7 +110,7 @@ func TestSectionsAreWhole(t *testing.T) {
 
 func TestOurs(t *testing.T) {
 	var o ours
-	l := on("x", farfield, "fastmax", 32, 8, order(2), in("linear")).line
+	l := contestantOf("x", farfield, "fastmax", 32, 8, order(2), in("linear")).line
 	for range 2 { // opens, then reuses
 		got, err := o.measure(t.Context(), l, time.Nanosecond)
 		if err != nil || !(got.Ms > 0) || got.Form != "linear" || got.Threads != 1 || got.Heads != 8 || got.Rounds != 1 {
@@ -123,7 +122,7 @@ func TestOurs(t *testing.T) {
 	}
 	o.forget()
 	for _, bad := range []func(*bench.Line){in("round"), func(l *bench.Line) { l.Mechanism = "hope" }} {
-		if _, err := o.measure(t.Context(), on("x", farfield, "softmax", 32, 8, bad).line, 1); err == nil {
+		if _, err := o.measure(t.Context(), contestantOf("x", farfield, "softmax", 32, 8, bad).line, 1); err == nil {
 			t.Error("no error for what there is not")
 		}
 	}
@@ -138,7 +137,7 @@ func TestPeerHasItsBestSettings(t *testing.T) {
 	if len(p.processes) != 3 {
 		t.Fatalf("%d processes", len(p.processes))
 	}
-	l := on("x", "peer", "softmax", 1024, 64).line
+	l := contestantOf("x", "peer", "softmax", 1024, 64).line
 	if err := p.choose(t.Context(), []bench.Line{l}, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
@@ -168,13 +167,13 @@ func TestTrial(t *testing.T) {
 	var list []bench.Line
 	for _, d := range []int{16, 32} {
 		for _, n := range []int{64, 2048, 16384} {
-			list = append(list, on("x", torch, "softmax", n, d).line)
+			list = append(list, contestantOf("x", torch, "softmax", n, d).line)
 		}
 	}
 	if l := trial(list); l.N != 2048 || l.D != 32 {
 		t.Errorf("tried with N = %d, D = %d", l.N, l.D)
 	}
-	if l := trial([]bench.Line{on("x", torch, "softmax", 1024, 32, way("update")).line}); l.N != 256 || l.M != 256 {
+	if l := trial([]bench.Line{contestantOf("x", torch, "softmax", 1024, 32, way("update")).line}); l.N != 256 || l.M != 256 {
 		t.Errorf("training is tried with %d tokens", l.N)
 	}
 }
@@ -197,7 +196,7 @@ func TestTakeTurns(t *testing.T) {
 		},
 	}
 	c := cell{"s", []string{"a"}, []contestant{
-		on("a", farfield, "softmax", 1, 1), on("b", torch, "softmax", 1, 2), on("c", onnxruntime, "softmax", 1, 3), on("d", torch, "softmax", 1, 13),
+		contestantOf("a", farfield, "softmax", 1, 1), contestantOf("b", torch, "softmax", 1, 2), contestantOf("c", onnxruntime, "softmax", 1, 3), contestantOf("d", torch, "softmax", 1, 13),
 	}}
 	var told []string
 	records, err := takeTurns(t.Context(), c, by, pace{rounds: 4}, func(s string) { told = append(told, s) })
@@ -219,7 +218,7 @@ func TestTakeTurns(t *testing.T) {
 func recorded() ([]section, *run) {
 	s := section{
 		name: "s", title: "Title", note: "Note.", keys: []string{"D"},
-		columns: []column{shown("form", "a", form), shown("ms", "a", milliseconds), shown("of peak", "a", share), shown("steps/s", "a", perSecond), ratio("b / a", "b", "a"), ratio("c / a", "c", "a"), {title: "most", of: "b", over: "a", most: true}},
+		columns: []column{shown("form", "a", form), shown("ms", "a", milliseconds), shown("of peak", "a", share), shown("steps/s", "a", perSecond), ratio("b / a", "b", "a"), ratio("c / a", "c", "a"), {title: "most", contestant: "b", baseline: "a", highIsWorst: true}},
 	}
 	r := &run{Machine: "Machine", Date: "2001-02-03", Settings: []string{"b with x=1"}}
 	for _, d := range []string{"1", "2"} {
@@ -311,7 +310,7 @@ func TestDigits(t *testing.T) {
 			t.Errorf("%g is written %s and %s", c.x, digits(c.x), ratioText(c.x))
 		}
 	}
-	if (column{of: "x", show: milliseconds}).text(rows{}) != absent || !math.IsNaN((rows{}).ratio("a", "b")) {
+	if (column{contestant: "x", show: milliseconds}).text(rows{}) != absent || !math.IsNaN((rows{}).ratio("a", "b")) {
 		t.Error("what was not measured has a value")
 	}
 }

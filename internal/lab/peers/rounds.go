@@ -75,9 +75,9 @@ const (
 	settle = 3 * time.Millisecond
 )
 
-// takeTurns measures the contestants of a cell one after the other, round by
-// round. A contestant that fails is left out from then on, and told of. The peak
-// of a peer's line is that of ours before it.
+// takeTurns measures the contestants of a cell one after the other, round by round. It
+// reports a contestant that fails to tell and leaves it out from then on. A peer's line
+// takes its peak from our line before it.
 func takeTurns(ctx context.Context, c cell, by map[string]measurer, p pace, tell func(string)) ([]record, error) {
 	var records []record
 	out := map[string]bool{}

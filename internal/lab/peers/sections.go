@@ -7,7 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/bench"
 )
 
-// Who runs a case, as its Line says in impl.
+// Implementations, the values of a Line's Impl.
 const (
 	farfield    = "farfield"
 	torch       = "torch"
@@ -23,14 +23,14 @@ type section struct {
 	cells       []cell
 }
 
-// column is a column of a table: a figure of a contestant, or the time of one
-// over that of another.
+// column is a column of a table: a figure of a contestant, or its time divided by the
+// time of a baseline.
 type column struct {
-	title string
-	of    string // contestant
-	over  string // the one that its time is divided by; "": show says what is shown
-	show  figure
-	most  bool // the largest ratio is the worst, not the least
+	title       string
+	contestant  string // contestant
+	baseline    string // the one that its time is divided by; "": show says what is shown
+	show        figure
+	highIsWorst bool // the largest ratio is the worst, not the least
 }
 
 // figure is what a column shows of a contestant.
@@ -66,8 +66,8 @@ func (c cell) name() string {
 	return name
 }
 
-// on is a contestant of H = 8 on one thread; what is different is changed by set.
-func on(name, impl, mechanism string, n, d int, set ...func(*bench.Line)) contestant {
+// contestantOf returns a contestant with H = 8 on one thread, changed by set.
+func contestantOf(name, impl, mechanism string, n, d int, set ...func(*bench.Line)) contestant {
 	l := bench.Line{Impl: impl, Mechanism: mechanism, Direction: "forward", N: n, M: n, D: d, Dv: d, Heads: 8, Threads: 1}
 	if impl == farfield {
 		l.Form = "auto"
@@ -83,9 +83,9 @@ func in(form string) func(*bench.Line)  { return func(l *bench.Line) { l.Form = 
 func threads(t int) func(*bench.Line)   { return func(l *bench.Line) { l.Threads = t } }
 func masked(is bool) func(*bench.Line)  { return func(l *bench.Line) { l.Causal = is } }
 func way(way string) func(*bench.Line)  { return func(l *bench.Line) { l.Direction = way } }
-func ratio(title, of, by string) column { return column{title: title, of: of, over: by} }
+func ratio(title, of, by string) column { return column{title: title, contestant: of, baseline: by} }
 func shown(title, of string, what figure) column {
-	return column{title: title, of: of, show: what}
+	return column{title: title, contestant: of, show: what}
 }
 
 // sections returns all tables. The long selection has the lengths that take
@@ -129,9 +129,9 @@ func forward(widths, lengths []int) section {
 		},
 	}.fill(widths, lengths, func(n, d int) []contestant {
 		return []contestant{
-			on("fastmax", farfield, "fastmax", n, d, order(2)), on("mha", onnxruntime, "softmax", n, d, in("mha")),
-			on("softmax", farfield, "softmax", n, d), on("graph", onnxruntime, "softmax", n, d, in("graph")),
-			on("sdpa", torch, "softmax", n, d),
+			contestantOf("fastmax", farfield, "fastmax", n, d, order(2)), contestantOf("mha", onnxruntime, "softmax", n, d, in("mha")),
+			contestantOf("softmax", farfield, "softmax", n, d), contestantOf("graph", onnxruntime, "softmax", n, d, in("graph")),
+			contestantOf("sdpa", torch, "softmax", n, d),
 		}
 	})
 }
@@ -147,8 +147,8 @@ func causal(widths, lengths []int) section {
 		},
 	}.fill(widths, lengths, func(n, d int) []contestant {
 		return []contestant{
-			on("fastmax", farfield, "fastmax", n, d, order(2), masked(true)), on("sdpa", torch, "softmax", n, d, masked(true)),
-			on("softmax", farfield, "softmax", n, d, masked(true)),
+			contestantOf("fastmax", farfield, "fastmax", n, d, order(2), masked(true)), contestantOf("sdpa", torch, "softmax", n, d, masked(true)),
+			contestantOf("softmax", farfield, "softmax", n, d, masked(true)),
 		}
 	})
 }
@@ -164,8 +164,8 @@ func polynomials(widths, lengths []int) section {
 		},
 	}.fill(widths, lengths, func(n, d int) []contestant {
 		return []contestant{
-			on("fastmax", farfield, "fastmax", n, d, order(2), in("linear")), on("einsum", torch, "fastmax", n, d, order(2)),
-			on("taylorshift", farfield, "taylorshift", n, d, order(2), in("linear")), on("efficient", torch, "taylorshift", n, d, order(2)),
+			contestantOf("fastmax", farfield, "fastmax", n, d, order(2), in("linear")), contestantOf("einsum", torch, "fastmax", n, d, order(2)),
+			contestantOf("taylorshift", farfield, "taylorshift", n, d, order(2), in("linear")), contestantOf("efficient", torch, "taylorshift", n, d, order(2)),
 		}
 	})
 }
@@ -183,9 +183,9 @@ func features(widths, lengths []int) section {
 		},
 	}.fill(widths, lengths, func(n, d int) []contestant {
 		return []contestant{
-			on("order1", farfield, "fastmax", n, d, order(1)), on("einsum", torch, "linear", n, d),
-			on("linear", farfield, "linear", n, d), on("order1 causal", farfield, "fastmax", n, d, order(1), masked(true)),
-			on("chunks", torch, "linear", n, d, masked(true)), on("linear causal", farfield, "linear", n, d, masked(true)),
+			contestantOf("order1", farfield, "fastmax", n, d, order(1)), contestantOf("einsum", torch, "linear", n, d),
+			contestantOf("linear", farfield, "linear", n, d), contestantOf("order1 causal", farfield, "fastmax", n, d, order(1), masked(true)),
+			contestantOf("chunks", torch, "linear", n, d, masked(true)), contestantOf("linear causal", farfield, "linear", n, d, masked(true)),
 		}
 	})
 }
@@ -196,18 +196,18 @@ func backward(widths, lengths []int) section {
 		note: "One thread, the gradients alone. Against the backward of PyTorch's SDPA.",
 		columns: []column{
 			shown("fastmax", "fastmax", form), shown("ms", "fastmax", milliseconds), shown("of peak", "fastmax", share),
-			{title: "backward / forward", of: "fastmax", over: "fastmax forward", most: true}, ratio("SDPA / fastmax", "sdpa", "fastmax"),
+			{title: "backward / forward", contestant: "fastmax", baseline: "fastmax forward", highIsWorst: true}, ratio("SDPA / fastmax", "sdpa", "fastmax"),
 			shown("softmax ms", "softmax", milliseconds), shown("of peak", "softmax", share),
-			{title: "backward / forward", of: "softmax", over: "softmax forward", most: true}, ratio("SDPA / softmax", "sdpa", "softmax"),
+			{title: "backward / forward", contestant: "softmax", baseline: "softmax forward", highIsWorst: true}, ratio("SDPA / softmax", "sdpa", "softmax"),
 		},
 	}
 	for _, mask := range []string{"all", "causal"} {
 		set := masked(mask == "causal")
 		for _, c := range (section{name: s.name}).fill(widths, lengths, func(n, d int) []contestant {
 			return []contestant{
-				on("fastmax forward", farfield, "fastmax", n, d, order(2), set), on("fastmax", farfield, "fastmax", n, d, order(2), set, way("backward")),
-				on("sdpa", torch, "softmax", n, d, set, way("backward")),
-				on("softmax forward", farfield, "softmax", n, d, set), on("softmax", farfield, "softmax", n, d, set, way("backward")),
+				contestantOf("fastmax forward", farfield, "fastmax", n, d, order(2), set), contestantOf("fastmax", farfield, "fastmax", n, d, order(2), set, way("backward")),
+				contestantOf("sdpa", torch, "softmax", n, d, set, way("backward")),
+				contestantOf("softmax forward", farfield, "softmax", n, d, set), contestantOf("softmax", farfield, "softmax", n, d, set, way("backward")),
 			}
 		}).cells {
 			c.keys = append([]string{mask}, c.keys...)
@@ -229,9 +229,9 @@ func scaling(widths, lengths []int) section {
 		},
 	}.fill(widths, lengths, func(n, d int) []contestant {
 		return []contestant{
-			on("fastmax alone", farfield, "fastmax", n, d, order(2)), on("fastmax", farfield, "fastmax", n, d, order(2), threads(2)),
-			on("mha", onnxruntime, "softmax", n, d, in("mha"), threads(2)), on("sdpa", torch, "softmax", n, d, threads(2)),
-			on("softmax alone", farfield, "softmax", n, d), on("softmax", farfield, "softmax", n, d, threads(2)),
+			contestantOf("fastmax alone", farfield, "fastmax", n, d, order(2)), contestantOf("fastmax", farfield, "fastmax", n, d, order(2), threads(2)),
+			contestantOf("mha", onnxruntime, "softmax", n, d, in("mha"), threads(2)), contestantOf("sdpa", torch, "softmax", n, d, threads(2)),
+			contestantOf("softmax alone", farfield, "softmax", n, d), contestantOf("softmax", farfield, "softmax", n, d, threads(2)),
 		}
 	})
 }
@@ -248,8 +248,8 @@ func training() section {
 			shown("fastmax steps/s", "fastmax", perSecond), ratio("PyTorch / fastmax", "torch", "fastmax"),
 		},
 		cells: []cell{{"training", []string{strconv.Itoa(n)}, []contestant{
-			on("softmax", farfield, "softmax", n, d, update...), on("torch", torch, "softmax", n, d, update...),
-			on("fastmax", farfield, "fastmax", n, d, append(update, order(2))...),
+			contestantOf("softmax", farfield, "softmax", n, d, update...), contestantOf("torch", torch, "softmax", n, d, update...),
+			contestantOf("fastmax", farfield, "fastmax", n, d, append(update, order(2))...),
 		}}},
 	}
 }

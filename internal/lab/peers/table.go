@@ -30,12 +30,11 @@ func byCell(records []record) map[string]rows {
 	return cells
 }
 
-// median returns the median over the rounds of what of tells; NaN if there are
-// none.
-func (c rows) median(name string, of func(bench.Line) float64) float64 {
+// median returns the median of a figure over the rounds; NaN without rounds.
+func (c rows) median(name string, figure func(bench.Line) float64) float64 {
 	var x []float64
 	for _, l := range c[name] {
-		x = append(x, of(l))
+		x = append(x, figure(l))
 	}
 	if len(x) == 0 {
 		return math.NaN()
@@ -62,20 +61,20 @@ func (c rows) ratio(a, b string) float64 {
 // forms.
 func (k column) value(c rows) float64 {
 	switch {
-	case k.over != "":
-		return c.ratio(k.of, k.over)
+	case k.baseline != "":
+		return c.ratio(k.contestant, k.baseline)
 	case k.show == share:
-		return c.median(k.of, func(l bench.Line) float64 { return 100 * l.Share })
+		return c.median(k.contestant, func(l bench.Line) float64 { return 100 * l.Share })
 	case k.show == perSecond:
-		return c.median(k.of, func(l bench.Line) float64 { return 1e3 / l.Ms })
+		return c.median(k.contestant, func(l bench.Line) float64 { return 1e3 / l.Ms })
 	}
-	return c.median(k.of, func(l bench.Line) float64 { return l.Ms })
+	return c.median(k.contestant, func(l bench.Line) float64 { return l.Ms })
 }
 
 // text returns what a column shows of a cell.
 func (k column) text(c rows) string {
 	if k.show == form {
-		for _, l := range c[k.of] {
+		for _, l := range c[k.contestant] {
 			return l.Form // of every round
 		}
 		return absent
@@ -84,7 +83,7 @@ func (k column) text(c rows) string {
 	switch {
 	case math.IsNaN(x):
 		return absent
-	case k.over != "":
+	case k.baseline != "":
 		return ratioText(x)
 	case k.show == share:
 		return fmt.Sprintf("%.0f %%", x)
@@ -145,7 +144,7 @@ func (s section) markdown(b *bytes.Buffer, cells map[string]rows) {
 		line := append([]string{}, c.keys...)
 		for i, k := range s.columns {
 			line = append(line, k.text(x))
-			if v := k.value(x); k.over != "" && !math.IsNaN(v) && (math.IsNaN(worst[i]) || v > worst[i] == k.most) {
+			if v := k.value(x); k.baseline != "" && !math.IsNaN(v) && (math.IsNaN(worst[i]) || v > worst[i] == k.highIsWorst) {
 				worst[i] = v
 			}
 		}

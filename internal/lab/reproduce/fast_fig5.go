@@ -147,7 +147,7 @@ func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
 			if matrix {
 				writeMatrices(u)
 			}
-			bytes, err := u.Kept()
+			bytes, err := u.MeasureMemory()
 			kept[curve] = float64(bytes)
 			return u.Run, err
 		})})

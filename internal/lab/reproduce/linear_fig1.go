@@ -65,7 +65,7 @@ func (c *linearFig1Race) run(w *Work) ([]timing, error) {
 	var list []timed
 	for _, m := range c.Methods {
 		a := bench.Attention{
-			Mechanism: m.Name, Options: m.options(c.Heads, c.D, c.N), Both: true,
+			Mechanism: m.Name, Options: m.options(c.Heads, c.D, c.N), ForwardAndBackward: true,
 			Shape: attention.Shape{B: 1, H: c.Heads, Hkv: c.Heads, N: c.N, M: c.N, D: c.D, Dv: c.D},
 		}
 		bc, err := a.Case()

@@ -45,7 +45,7 @@ func (w *Work) race(list []timed, each, limit time.Duration) ([]timing, error) {
 			cases = append(cases, x.c)
 		}
 	}
-	err := bench.Measure(cases, each, w.do, func(p bench.Progress) { w.at(p.Done.Seconds() / max(p.All.Seconds(), 1e-9)) })
+	err := bench.Measure(cases, each, w.do, func(p bench.Progress) { w.at(p.Elapsed.Seconds() / max(p.Total.Seconds(), 1e-9)) })
 	if err != nil {
 		return nil, err
 	}
