@@ -1,5 +1,7 @@
 package attention
 
+import "github.com/farfield-ml/farfield/internal/snapshot"
+
 // ages are sums of log_g from some token on, up to and with each that follows.
 // A key that does not exist has no weight to lose, and what its token takes
 // from the keys before it, it takes from all of them: that waits for the next
@@ -103,12 +105,12 @@ func (a *ages) bytes() int64 {
 // write appends what waits, the sum over tokens that have been forgotten, the
 // sums after each of n tokens and what their roundings leave out. Those of tokens
 // that are not there yet are zero.
-func (a *ages) write(w *snapshotWriter, n int) {
+func (a *ages) write(w *snapshot.Writer, n int) {
 	rest := make([]float64, n-a.tokens())
-	writeElements(w, []float64{a.owes, a.gone})
+	snapshot.WriteElements(w, []float64{a.owes, a.gone})
 	for _, sums := range [][]float64{a.hi, a.lo} {
-		writeElements(w, sums[1:])
-		writeElements(w, rest)
+		snapshot.WriteElements(w, sums[1:])
+		snapshot.WriteElements(w, rest)
 	}
 }
 
@@ -116,12 +118,12 @@ func (a *ages) write(w *snapshotWriter, n int) {
 func agesBytes(n float64) float64 { return 8 * (2 + 2*n) }
 
 // readAges reads what write wrote for room tokens, of which there are n.
-func readAges(r *snapshotReader, n, room int) *ages {
+func readAges(r *snapshot.Reader, n, room int) *ages {
 	a := heapAges(room)
 	var rest [2]float64
-	readElements(r, rest[:])
+	snapshot.ReadElements(r, rest[:])
 	for _, sums := range []*[]float64{&a.hi, &a.lo} {
-		readElements(r, (*sums)[1:room+1])
+		snapshot.ReadElements(r, (*sums)[1:room+1])
 		*sums = (*sums)[:n+1]
 	}
 	a.owed, a.owes, a.gone = a.owed[:n], rest[0], rest[1]

@@ -89,14 +89,14 @@ type Saved[T tensor.Float] struct {
 	// the query sees, and eps, or that 1, is relative to it too.
 	Den []T
 
-	// past holds for each key head of each sequence in the linear form, where it
+	// Moments holds for each key head of each sequence in the linear form, where it
 	// is not causal, the sums of all its keys: for every feature those of its
 	// products with the values, padded, and after them those of the features.
-	past [][]T
+	Moments [][]T
 
-	// heads holds for each query head of each sequence what a headwise mechanism
+	// Heads holds for each query head of each sequence what a headwise mechanism
 	// keeps.
-	heads [][]T
+	Heads [][]T
 
 	window *windowSaved[T] // of a mechanism with a window
 
@@ -211,14 +211,4 @@ type State[T tensor.Float] interface {
 	Tokens() int64 // absorbed so far, excluded ones too
 	Bytes() int64  // memory held
 	AppendBinary(b []byte) ([]byte, error)
-}
-
-// Shape is the shape of a call, for planning and for states (which ignore N
-// and M).
-type Shape struct {
-	B, H, Hkv, N, M, D, Dv int
-	Causal                 bool
-	Form                   Form
-	Chunk                  int
-	Carry                  Carry // of a state's sums
 }

@@ -3,8 +3,10 @@ package attention
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
 // A band is a causal exponential in which a query sees the last Spec.band keys
@@ -88,7 +90,7 @@ func (u *unit[T]) bandAttend(i0, n int) {
 	defer u.ar.Reset(mark)
 	lo := u.lowest(i0)
 	nk := u.seen(i0+n-1) - lo
-	ld, lda, ldo := stride[T](nk), stride[T](u.da), stride[T](u.dv)
+	ld, lda, ldo := scratch.Stride[T](nk), scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
 	bt, v := u.take(u.da*ld), u.take(nk*ldo)
 	keys := u.keySide()
 	u.prepare(bt, ld, &keys, lo, lo+nk)
@@ -127,14 +129,14 @@ func (u *unit[T]) bandWeights(b *block[T], s []T, ld int, den, over []T) (cols i
 		base[0], top[0], sum[0] = 0, 0, 0
 		if len(band) > 0 {
 			base[0], top[0] = u.power(band, u.t.Max(band), math.Log2E, nil, 0)
-			lower(band, base[0])
+			rowscale.Lower(band, base[0])
 			u.t.ExpRows(band, ld, len(band), math.Log2E, top, sum)
 		}
 		b.hide(row, r, 0)
 		if over[r] = 0; sum[0] != 0 {
 			over[r] = 1 / sum[0]
 		}
-		den[r] = rowPower[T]{base[0], top[0]}.log(sum[0], math.Log2E)
+		den[r] = rowscale.Power[T]{Base: base[0], Top: top[0]}.Log(sum[0], math.Log2E)
 	}
 	u.ar.Reset(mark)
 	return cols
@@ -142,7 +144,7 @@ func (u *unit[T]) bandWeights(b *block[T], s []T, ld int, den, over []T) (cols i
 
 func (u *unit[T]) bandBackward() {
 	dkeys, dvalues := u.bandPairs()
-	u.gradK(0, u.m, dkeys, stride[T](u.da))
+	u.gradK(0, u.m, dkeys, scratch.Stride[T](u.da))
 	u.setValuesGrad(dvalues, 0, u.m)
 }
 
@@ -150,7 +152,7 @@ func (u *unit[T]) bandBackward() {
 // [m, stride(da)] and of the values [m, stride(dv)]. What the keys of a piece get
 // is summed from zero and added in the order of the pieces.
 func (u *unit[T]) bandPairs() (dkeys, dvalues []T) {
-	lda, ldo := stride[T](u.da), stride[T](u.dv)
+	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
 	dkeys, dvalues = arena.Zeros[T](u.ar, u.m*lda), arena.Zeros[T](u.ar, u.m*ldo)
 	var age []T
 	if u.dage != nil {
@@ -184,7 +186,7 @@ func (u *unit[T]) bandPairs() (dkeys, dvalues []T) {
 // bandGradient sets dq of n queries of every head from i0 on, and returns what
 // they give keys lo ≤ j < lo+nk.
 func (u *unit[T]) bandGradient(i0, n, lo, nk int) gradient[T] {
-	ld, lda, ldo := stride[T](nk), stride[T](u.da), stride[T](u.dv)
+	ld, lda, ldo := scratch.Stride[T](nk), scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
 	x := gradient[T]{
 		b: arena.Zeros[T](u.ar, nk*lda), vt: u.take(u.dv * ld),
 		do: arena.Zeros[T](u.ar, n*ldo), ldo: ldo, w: u.take(n), top: u.take(n),
@@ -208,10 +210,10 @@ func (u *unit[T]) bandGradient(i0, n, lo, nk int) gradient[T] {
 		if nk > 0 {
 			b := u.bandBlock(a, lda, i0, n, bt, ld, lo, nk)
 			x.base = nil
-			if far := farRowsOf(u.ar, x.top); far != nil {
+			if far := rowscale.FarRowsOf(u.ar, x.top); far != nil {
 				u.meet(&b, far)
-				far.done()
-				x.base = far.base
+				far.Finish()
+				x.base = far.Base
 			}
 			u.blockGrad(&b, &x)
 		}

@@ -3,8 +3,10 @@ package attention
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -109,7 +111,7 @@ func (u *unit[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
 	coef := u.coef()
-	ld := stride[T](b.nk)
+	ld := scratch.Stride[T](b.nk)
 	panel := b.height(tallest(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
@@ -181,7 +183,7 @@ const tooLarge = 1 << 40
 func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	ld := stride[T](b.nk)
+	ld := scratch.Stride[T](b.nk)
 	panel := b.height(tallest(b.nk))
 	size := min(panel, b.nq)
 	w, sum := arena.Take[T](u.ar, size*ld), arena.Take[T](u.ar, size)
@@ -196,7 +198,7 @@ func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo
 			if n := b.visible(r0 + r); n > 0 && den[r0+r] == 0 {
 				base[r], top[r] = u.power(w[r*ld:][:n], b.likely(w[r*ld:][:n]), factor, since, r)
 			}
-			lower(w[r*ld:][:b.visible(r0+r)], base[r])
+			rowscale.Lower(w[r*ld:][:b.visible(r0+r)], base[r])
 		}
 		if u.exponentials(b, factor, r0, w, ld, cols, less(top, since, room), sum) {
 			u.scores(b, r0, panel, w, ld)
@@ -205,13 +207,13 @@ func (u *unit[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo
 			for r := range rows {
 				row := w[r*ld:][:b.visible(r0+r)]
 				if !(sum[r] < tooLarge) {
-					before := rowPower[T]{base[r], top[r]}
+					before := rowscale.Power[T]{Base: base[r], Top: top[r]}
 					base[r], top[r] = u.power(row, u.t.Max(row), factor, since, r)
-					fade := T(math.Exp2(before.above(rowPower[T]{base[r], top[r]}, factor)))
+					fade := T(math.Exp2(before.Above(rowscale.Power[T]{Base: base[r], Top: top[r]}, factor)))
 					den[r0+r] *= fade
 					u.t.Scale(o[(r0+r)*ldo:][:u.dv], fade, o[(r0+r)*ldo:])
 				}
-				lower(row, base[r])
+				rowscale.Lower(row, base[r])
 			}
 			u.exponentials(b, factor, r0, w, ld, cols, less(top, since, room), sum)
 		}
@@ -257,8 +259,8 @@ func (u *unit[T]) power(row []T, x, factor T, since []T, r int) (base, top T) {
 			return 0, 0
 		}
 	}
-	p := powerOf(x, factor, gone)
-	return p.base, p.top
+	p := rowscale.PowerOf(x, factor, gone)
+	return p.Base, p.Top
 }
 
 // exponentials turns the scores of a panel of rows, times factor, into weights
@@ -313,7 +315,7 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 	if !u.spec.Exp {
 		coef, slope = u.coef(), u.slope()
 	}
-	ld := stride[T](b.nk)
+	ld := scratch.Stride[T](b.nk)
 	panel := b.height(gradRows)
 	most := min(panel, b.nq)
 	s, w, dw := arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld), arena.Take[T](u.ar, most*ld)
@@ -328,7 +330,7 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 		if u.spec.Exp {
 			u.ageScores(&decay, b, r0, rows, s, ld, since)
 			for r := 0; r < rows && x.base != nil; r++ {
-				lower(s[r*ld:][:cols], x.base[r0+r])
+				rowscale.Lower(s[r*ld:][:cols], x.base[r0+r])
 			}
 			u.t.ExpRows(s, ld, cols, T(math.Log2E), less(x.top[r0:][:rows], since, room), sum)
 			w = s
@@ -356,10 +358,10 @@ func (u *unit[T]) blockGrad(b *block[T], x *gradient[T]) {
 }
 
 // meet has far rows meet the keys of a block.
-func (u *unit[T]) meet(b *block[T], far *farRows[T]) {
+func (u *unit[T]) meet(b *block[T], far *rowscale.FarRows[T]) {
 	mark := u.ar.Mark()
 	defer u.ar.Reset(mark)
-	ld := stride[T](b.nk)
+	ld := scratch.Stride[T](b.nk)
 	panel := b.height(gradRows)
 	most := min(panel, b.nq)
 	s := arena.Take[T](u.ar, most*ld)
@@ -374,7 +376,7 @@ func (u *unit[T]) meet(b *block[T], far *farRows[T]) {
 			if since != nil {
 				gone = float64(since[r])
 			}
-			far.meet(u.t, r0+r, s[r*ld:][:b.visible(r0+r)], math.Log2E, gone)
+			far.Add(u.t, r0+r, s[r*ld:][:b.visible(r0+r)], math.Log2E, gone)
 		}
 	}
 }

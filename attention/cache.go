@@ -5,6 +5,8 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -44,30 +46,30 @@ func newCache[T tensor.Float](e *engine[T], s Shape) *cache[T] {
 	return c
 }
 
-func (s *cache[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
+func (s *cache[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
 
-func (s *cache[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
+func (s *cache[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
 
-func (s *cache[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+func (s *cache[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
 
-func (s *cache[T]) of() *Shape { return &s.shape }
+func (s *cache[T]) StateShape() *Shape { return &s.shape }
 
 func (s *cache[T]) watch() *notices { return &s.noticed }
 
-func (s *cache[T]) refuse(c *Call[T]) error { return s.e.refuseFading(c) }
+func (s *cache[T]) Refuse(c *Call[T]) error { return s.e.refuseFading(c) }
 
-// run takes in m tokens and answers n queries, in every head. With both, query
+// Run takes in m tokens and answers n queries, in every head. With both, query
 // i does not see the tokens after its own.
-func (s *cache[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
+func (s *cache[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	for b := range s.exist {
-		s.exist[b] = grow(s.exist[b], m)
+		s.exist[b] = scratch.Grow(s.exist[b], m)
 		for j := range m {
 			exists := c.KeyMask == nil || c.KeyMask[b*m+j]
 			s.exist[b][s.tokens+j] = exists
 			s.holes = s.holes || !exists
 		}
 	}
-	if c.decays() {
+	if c.HasDecay() {
 		s.startAges()
 	}
 	ar := arena.Acquire()
@@ -146,8 +148,8 @@ func (s *cache[T]) head(i int, out tensor.Heads[T], c *Call[T], n, m int, rows t
 // grow makes room for keys tokens ≤ j < end.
 func (x *keyRows[T]) grow(da, tokens, end int) {
 	panels := func(n int) int { return (n + x.panel - 1) / x.panel }
-	x.bt = grow(x.bt, (panels(end)-panels(tokens))*da*x.ldb)
-	x.v = grow(x.v, (end-tokens)*x.ldv)
+	x.bt = scratch.Grow(x.bt, (panels(end)-panels(tokens))*da*x.ldb)
+	x.v = scratch.Grow(x.v, (end-tokens)*x.ldv)
 }
 
 // putToken is put for a single token whose key is prepared.
@@ -170,9 +172,6 @@ func (x *keyRows[T]) each(tokens, da int, f func(x []T)) {
 		}
 	}
 }
-
-// grow appends n elements with undefined contents.
-func grow[E any](x []E, n int) []E { return slices.Grow(x, n)[:len(x)+n] }
 
 func (s *cache[T]) Clone() State[T] {
 	c := newCache(s.e, s.shape)
@@ -212,63 +211,63 @@ func (s *cache[T]) Bytes() int64 {
 		elements += cap(s.heads[i].rows.bt) + cap(s.heads[i].rows.v)
 		ages += s.heads[i].ages.bytes()
 	}
-	return int64(elements)*elementSize[T]() + int64(flags) + ages
+	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
 }
 
 // AppendBinary appends a snapshot: after the header the flags of each batch
 // row, then each head's number of keys, its prepared keys [da, tokens] block by
 // block, its values [tokens, Dv] and with decay their ages.
 func (s *cache[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := newSnapshot[T](b, s.e.identity(), s.e.parameterSum(), &s.shape, int64(s.tokens), s.decays())
+	w := NewSnapshot[T](b, s.e.identity(), s.e.parameterSum(), &s.shape, int64(s.tokens), s.decays())
 	for _, exist := range s.exist {
-		w.flags(exist)
+		w.Flags(exist)
 	}
 	da := s.e.spec.width(s.shape.D)
 	for i := range s.heads {
-		w.int(int64(s.tokens))
+		w.Int(int64(s.tokens))
 		rows := &s.heads[i].rows
-		rows.each(s.tokens, da, func(x []T) { writeElements(w, x) })
+		rows.each(s.tokens, da, func(x []T) { snapshot.WriteElements(w, x) })
 		for j := range s.tokens {
-			writeElements(w, rows.v[j*rows.ldv:][:s.shape.Dv])
+			snapshot.WriteElements(w, rows.v[j*rows.ldv:][:s.shape.Dv])
 		}
 		if ages := s.heads[i].ages; ages != nil {
 			ages.write(w, s.tokens)
 		}
 	}
-	return w.end(), nil
+	return w.End(), nil
 }
 
 // restoreCache reads what AppendBinary wrote after the header.
-func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (*cache[T], error) {
+func restoreCache[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshot.Reader) (*cache[T], error) {
 	da := e.spec.width(s.D)
-	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(elementSize[T]())
-	if r.decay {
+	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(scratch.ElementSize[T]())
+	if r.Decay {
 		head += agesBytes(float64(tokens))
 	}
-	if err := r.need(float64(s.B) * (float64(tokens) + float64(s.Hkv)*head)); err != nil {
+	if err := r.Need(float64(s.B) * (float64(tokens) + float64(s.Hkv)*head)); err != nil {
 		return nil, err
 	}
 	c := newCache(e, s)
 	c.tokens = int(tokens)
 	for b := range c.exist {
 		c.exist[b] = make([]bool, tokens)
-		r.flags(c.exist[b])
+		r.Flags(c.exist[b])
 		c.holes = c.holes || slices.Contains(c.exist[b], false)
 	}
 	for i := range c.heads {
-		if n := r.int(); n != tokens {
-			r.fail("head %d has %d keys, the state has %d tokens", i, n, tokens)
+		if n := r.Int(); n != tokens {
+			r.Fail("head %d has %d keys, the state has %d tokens", i, n, tokens)
 		}
 		rows := &c.heads[i].rows
 		rows.grow(da, 0, c.tokens)
-		rows.each(c.tokens, da, func(x []T) { readElements(r, x) })
+		rows.each(c.tokens, da, func(x []T) { snapshot.ReadElements(r, x) })
 		clear(rows.v)
 		for j := range c.tokens {
-			readElements(r, rows.v[j*rows.ldv:][:s.Dv])
+			snapshot.ReadElements(r, rows.v[j*rows.ldv:][:s.Dv])
 		}
-		if r.decay {
+		if r.Decay {
 			c.heads[i].ages = readAges(r, c.tokens, c.tokens)
 		}
 	}
-	return c, r.err
+	return c, r.Err
 }

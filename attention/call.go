@@ -3,22 +3,17 @@ package attention
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Shape returns the call's shape.
-func (c *Call[T]) Shape() Shape {
-	return Shape{B: c.Q.B, H: c.Q.H, Hkv: c.K.H, N: c.Q.N, M: c.K.N, D: c.Q.D, Dv: c.V.D,
-		Causal: c.Causal, Form: c.Form, Chunk: c.Chunk}
-}
-
 // LongestKeys returns the number of keys that count of the sequence that has most.
 func (c *Call[T]) LongestKeys() int {
-	var room [8]sequence
+	var room [8]Sequence
 	most := 0
-	for _, s := range c.appendSequences(room[:0]) {
-		most = max(most, s.m)
+	for _, s := range c.AppendSequences(room[:0]) {
+		most = max(most, s.M)
 	}
 	return most
 }
@@ -28,9 +23,9 @@ var (
 	errNoGrads = errors.New("grads: they are nil")
 )
 
-// check reports the first thing in c that does not fit, naming the field and
+// Check reports the first thing in c that does not fit, naming the field and
 // both values.
-func (c *Call[T]) check() error {
+func (c *Call[T]) Check() error {
 	if err := c.checkKeys(); err != nil {
 		return err
 	}
@@ -39,7 +34,7 @@ func (c *Call[T]) check() error {
 		return err
 	}
 	switch {
-	case c.decays() && !c.Causal:
+	case c.HasDecay() && !c.Causal:
 		return fmt.Errorf("log_g: decay needs a causal call, whose queries have a place among the keys")
 	case q.B != k.B:
 		return fmt.Errorf("k: B is %d, q has %d", k.B, q.B)
@@ -69,16 +64,16 @@ func (c *Call[T]) check() error {
 		return err
 	}
 	if c.Rope != nil {
-		var room [8]sequence
-		for _, s := range c.appendSequences(room[:0]) {
+		var room [8]Sequence
+		for _, s := range c.AppendSequences(room[:0]) {
 			off := 0
 			if c.Causal {
-				off = s.off
+				off = s.Offset
 			}
 			if off < 0 {
-				return fmt.Errorf("rope: a sequence of %d queries has only %d keys", s.n, s.n+off)
+				return fmt.Errorf("rope: a sequence of %d queries has only %d keys", s.N, s.N+off)
 			}
-			if need := max(s.n+off, s.m); c.Rope.Rows() < need {
+			if need := max(s.N+off, s.M); c.Rope.Rows() < need {
 				return fmt.Errorf("rope: has %d rows, a sequence has %d positions", c.Rope.Rows(), need)
 			}
 		}
@@ -147,32 +142,32 @@ func checkOffsets(name string, cu []int64, b, n int) error {
 	return nil
 }
 
-// checkOut reports an output whose shape is not [B,H,N,Dv].
-func (c *Call[T]) checkOut(name string, o *tensor.Heads[T]) error {
-	return sameShape(name, o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
+// CheckOutput reports an output whose shape is not [B,H,N,Dv].
+func (c *Call[T]) CheckOutput(name string, o *tensor.Heads[T]) error {
+	return CheckShape(name, o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 }
 
-// checkShapes reports gradients, among them the given dout, whose shapes are not
+// CheckShapes reports gradients, among them the given dout, whose shapes are not
 // those of what they are gradients of.
-func (g *Grads[T]) checkShapes(dout *tensor.Heads[T], c *Call[T]) error {
+func (g *Grads[T]) CheckShapes(dout *tensor.Heads[T], c *Call[T]) error {
 	if g == nil {
 		return errNoGrads
 	}
-	if err := c.checkOut("do", dout); err != nil {
+	if err := c.CheckOutput("do", dout); err != nil {
 		return err
 	}
 	for _, x := range []struct {
 		name  string
 		d, of *tensor.Heads[T]
 	}{{"dq", &g.DQ, &c.Q}, {"dk", &g.DK, &c.K}, {"dv", &g.DV, &c.V}} {
-		if err := sameShape(x.name, x.d, x.of.B, x.of.H, x.of.N, x.of.D); err != nil {
+		if err := CheckShape(x.name, x.d, x.of.B, x.of.H, x.of.N, x.of.D); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func sameShape[T tensor.Float](name string, x *tensor.Heads[T], b, h, n, d int) error {
+func CheckShape[T tensor.Float](name string, x *tensor.Heads[T], b, h, n, d int) error {
 	if err := x.Check(name); err != nil {
 		return err
 	}
@@ -182,27 +177,27 @@ func sameShape[T tensor.Float](name string, x *tensor.Heads[T], b, h, n, d int) 
 	return nil
 }
 
-// sequence is one independent stretch of tokens: a batch row, or a packed
+// Sequence is one independent stretch of tokens: a batch row, or a packed
 // segment of it.
-type sequence struct {
-	index int // among the call's sequences
-	b     int // batch row
-	q0, n int // queries
-	keys  int // keys it holds
-	k0, m int // keys that count: those within the row's key length
-	off   int // query i sees keys j ≤ i + off, where causal
-	form  Form
-	work  float64 // arithmetic of all heads
+type Sequence struct {
+	Index  int // among the call's sequences
+	Batch  int // batch row
+	Q0, N  int // queries
+	Keys   int // keys it holds
+	K0, M  int // keys that count: those within the row's key length
+	Offset int // query i sees keys j ≤ i + off, where causal
+	form   Form
+	work   float64 // arithmetic of all heads
 
 	before int64        // keys of the state before it, 0 if none of them exists
 	stats  []statistics // of the queries of every head, then of the keys; nil: none
 }
 
-func (c *Call[T]) sequences() []sequence { return c.appendSequences(nil) }
+func (c *Call[T]) Sequences() []Sequence { return c.AppendSequences(nil) }
 
-func (c *Call[T]) appendSequences(list []sequence) []sequence {
+func (c *Call[T]) AppendSequences(list []Sequence) []Sequence {
 	add := func(b, q0, n, k0, keys, m int) {
-		list = append(list, sequence{index: len(list), b: b, q0: q0, n: n, keys: keys, k0: k0, m: m, off: keys - n})
+		list = append(list, Sequence{Index: len(list), Batch: b, Q0: q0, N: n, Keys: keys, K0: k0, M: m, Offset: keys - n})
 	}
 	if c.CuQ != nil {
 		for s := range len(c.CuQ) - 1 {
@@ -221,10 +216,69 @@ func (c *Call[T]) appendSequences(list []sequence) []sequence {
 	return list
 }
 
-// maskOf returns which keys of s exist; nil: all.
-func (c *Call[T]) maskOf(s *sequence) []bool {
+// CheckRows reports rows of the attention matrix that c does not have.
+func (c *Call[T]) CheckRows(dst tensor.Mat[T], b, h, i0, i1 int) error {
+	switch {
+	case c.HasState():
+		return fmt.Errorf("weights: not defined with a state before or after the call")
+	case b < 0 || b >= c.Q.B:
+		return fmt.Errorf("weights: batch row %d of %d", b, c.Q.B)
+	case h < 0 || h >= c.Q.H:
+		return fmt.Errorf("weights: head %d of %d", h, c.Q.H)
+	case i0 < 0 || i0 > i1 || i1 > c.Q.N:
+		return fmt.Errorf("weights: queries %d to %d of %d", i0, i1, c.Q.N)
+	case dst.Rows != i1-i0 || dst.Cols != c.K.N:
+		return fmt.Errorf("weights: destination is [%d,%d], needs [%d,%d]", dst.Rows, dst.Cols, i1-i0, c.K.N)
+	}
+	return dst.Check("weights")
+}
+
+// Mask returns the keys of s that exist, nil if all do.
+func (c *Call[T]) Mask(s *Sequence) []bool {
 	if c.KeyMask == nil {
 		return nil
 	}
-	return c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
+	mask := c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]
+	for _, exists := range mask {
+		if !exists {
+			return mask
+		}
+	}
+	return nil
 }
+
+// ErrNoMatrix is of what asks for rows of A where there is no A.
+var ErrNoMatrix = errors.New("no attention matrix")
+
+// HasDecay reports whether keys lose weight with time.
+func (c *Call[T]) HasDecay() bool { return c.LogG.D != 0 || len(c.LogG.Data) > 0 }
+
+// checkDecay reports a decay that does not fit the keys. What stands beyond a
+// row's key length does not count.
+func (c *Call[T]) checkDecay() error {
+	if !c.HasDecay() {
+		return nil
+	}
+	if err := CheckShape("log_g", &c.LogG, c.K.B, c.K.H, c.K.N, 1); err != nil {
+		return err
+	}
+	for i := range c.K.B * c.K.H {
+		b, h := i/c.K.H, i%c.K.H
+		rows, n := c.LogG.At(b, h), c.K.N
+		if c.KeyLens != nil {
+			n = int(c.KeyLens[b])
+		}
+		for j := range n {
+			if x := float64(rows.Row(j)[0]); !(x <= 0) || math.IsInf(x, 0) {
+				return fmt.Errorf("log_g: row %d, head %d, token %d is %v, needs to be finite and 0 or less", b, h, j, x)
+			}
+		}
+	}
+	return nil
+}
+
+// fades reports whether the keys that queries see have lost weight with time.
+func (c *Call[T]) fades() bool { return c.HasDecay() || decaying(c.Init) }
+
+// HasState reports whether c has a state before or after it.
+func (c *Call[T]) HasState() bool { return c.Init != nil || c.Final != nil }

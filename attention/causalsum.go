@@ -42,7 +42,7 @@ func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T]
 		d    *tensor.Heads[T]
 		of   *tensor.Heads[T]
 	}{{"dq", &dq, &q}, {"dk", &dk, &k}, {"dv", &dv, &v}} {
-		if err := sameShape(y.name, y.d, y.of.B, y.of.H, y.of.N, y.of.D); err != nil {
+		if err := CheckShape(y.name, y.d, y.of.B, y.of.H, y.of.N, y.of.D); err != nil {
 			return err
 		}
 	}
@@ -73,7 +73,7 @@ type causalSum[T tensor.Float] struct {
 
 func (x *causalSum[T]) check(name string, out *tensor.Heads[T]) error {
 	c := &Call[T]{Q: x.q, K: x.k, V: x.v}
-	if err := c.check(); err != nil {
+	if err := c.Check(); err != nil {
 		return err
 	}
 	switch {
@@ -82,7 +82,7 @@ func (x *causalSum[T]) check(name string, out *tensor.Heads[T]) error {
 	case x.w != nil && len(x.w) != x.q.N:
 		return fmt.Errorf("w: has %d elements, N is %d", len(x.w), x.q.N)
 	}
-	return c.checkOut(name, out)
+	return c.CheckOutput(name, out)
 }
 
 // each calls f for every key head, in parallel.

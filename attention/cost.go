@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
 // Plan tells what Forward and Backward do for a shape, and what it costs.
@@ -111,7 +112,7 @@ func (e *engine[T]) chunk(d, wish int) int {
 // that costs less by the table. It depends on the mechanism, the instruction
 // set and the sequence's own shape alone: threads, batch, padding or a wish for
 // gradients would change bits.
-func (e *engine[T]) choose(c *Call[T], s *sequence, back bool) Form {
+func (e *engine[T]) choose(c *Call[T], s *Sequence, back bool) Form {
 	if e.spec.pairwise() || c.AttnKeep != nil || c.Form == Direct {
 		return Direct
 	}
@@ -125,13 +126,13 @@ func (e *engine[T]) choose(c *Call[T], s *sequence, back bool) Form {
 }
 
 // flops is the arithmetic of Forward for one sequence, all heads.
-func (e *engine[T]) flops(c *Call[T], s *sequence) float64 {
-	d, l := e.count(s.n, s.m, c.Q.D, c.V.D, c.Causal, e.chunk(c.Q.D, c.Chunk))
+func (e *engine[T]) flops(c *Call[T], s *Sequence) float64 {
+	d, l := e.count(s.N, s.M, c.Q.D, c.V.D, c.Causal, e.chunk(c.Q.D, c.Chunk))
 	if s.form == Direct {
 		return d * float64(c.Q.H)
 	}
 	// Heads that share a key head share its moments.
-	return l*float64(c.Q.H) - e.summing(s.m, c.Q.D, c.V.D)*float64(c.Q.H-c.K.H)
+	return l*float64(c.Q.H) - e.summing(s.M, c.Q.D, c.V.D)*float64(c.Q.H-c.K.H)
 }
 
 // count returns the floating-point operations of one head in both forms, for n
@@ -169,15 +170,15 @@ func (e *engine[T]) scratch(form Form, m, group, d, dv, chunk int) float64 {
 	if e.spec.band > 0 {
 		rows := (&unit[T]{spec: &e.spec}).bandRows()
 		nk := min(e.spec.band+rows-1, m)
-		return float64((w+rows)*stride[T](nk) + (nk+rows)*stride[T](dv) + rows*stride[T](w))
+		return float64((w+rows)*scratch.Stride[T](nk) + (nk+rows)*scratch.Stride[T](dv) + rows*scratch.Stride[T](w))
 	}
 	if form == Direct {
-		keys := math.Ceil(float64(m)/keyBlock) * float64(w*stride[T](min(m, keyBlock)))
-		rows := group * (w*stride[T](queryBlock) + queryBlock*(stride[T](dv)+2))
-		return keys + float64(m)*float64(stride[T](dv)) + float64(rows+min(queryBlock, tallest(m))*stride[T](min(m, keyBlock)))
+		keys := math.Ceil(float64(m)/keyBlock) * float64(w*scratch.Stride[T](min(m, keyBlock)))
+		rows := group * (w*scratch.Stride[T](queryBlock) + queryBlock*(scratch.Stride[T](dv)+2))
+		return keys + float64(m)*float64(scratch.Stride[T](dv)) + float64(rows+min(queryBlock, tallest(m))*scratch.Stride[T](min(m, keyBlock)))
 	}
 	f := float64(e.spec.features(w))
-	ld := stride[T](chunk)
+	ld := scratch.Stride[T](chunk)
 	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+min(featureBlock, int(f))*ld+chunk*(w+1)+min(chunk, tallest(chunk))*ld)
 }
 
@@ -186,7 +187,7 @@ func (e *engine[T]) Plan(s Shape) Plan {
 	c := &Call[T]{Causal: s.Causal, Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
-	seq := &sequence{n: s.N, m: s.M, keys: s.M, off: s.M - s.N}
+	seq := &Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}
 	p := Plan{F: e.spec.features(e.spec.width(s.D)), Wide: e.checkMoments(s.D, s.Dv)}
 	all := float64(s.B * s.Hkv)
 	p.Back, p.BackCost, p.BackWhy = e.reason(c, seq, true)
@@ -214,7 +215,7 @@ func (e *engine[T]) Plan(s Shape) Plan {
 }
 
 // reason is choose with the cost of a key head and the reason.
-func (e *engine[T]) reason(c *Call[T], s *sequence, back bool) (form Form, cost float64, why string) {
+func (e *engine[T]) reason(c *Call[T], s *Sequence, back bool) (form Form, cost float64, why string) {
 	form = e.choose(c, s, back)
 	direct, linear := e.costs(c, s, back)
 	cost = direct

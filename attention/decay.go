@@ -1,7 +1,6 @@
 package attention
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -14,33 +13,6 @@ import (
 // weight; in the linear form it is on the values, the ones under them and the
 // moments. All factors are exponentials of sums that are 0 or less, so that
 // nothing overflows however fast the decay is.
-
-// decays reports whether keys lose weight with time.
-func (c *Call[T]) decays() bool { return c.LogG.D != 0 || len(c.LogG.Data) > 0 }
-
-// checkDecay reports a decay that does not fit the keys. What stands beyond a
-// row's key length does not count.
-func (c *Call[T]) checkDecay() error {
-	if !c.decays() {
-		return nil
-	}
-	if err := sameShape("log_g", &c.LogG, c.K.B, c.K.H, c.K.N, 1); err != nil {
-		return err
-	}
-	for i := range c.K.B * c.K.H {
-		b, h := i/c.K.H, i%c.K.H
-		rows, n := c.LogG.At(b, h), c.K.N
-		if c.KeyLens != nil {
-			n = int(c.KeyLens[b])
-		}
-		for j := range n {
-			if x := float64(rows.Row(j)[0]); !(x <= 0) || math.IsInf(x, 0) {
-				return fmt.Errorf("log_g: row %d, head %d, token %d is %v, needs to be finite and 0 or less", b, h, j, x)
-			}
-		}
-	}
-	return nil
-}
 
 // slowest is the smallest log_g that sums hold; its factor is 0 by far.
 const slowest = -1e280
@@ -202,9 +174,6 @@ func decaying[T tensor.Float](st State[T]) bool {
 // is in the open chunk or in a cache, by the gradients that the state's gradient
 // has of its value and of the one under it. What is owed needs none of its own:
 // its tokens are before all those places.
-
-// fades reports whether the keys that queries see have lost weight with time.
-func (c *Call[T]) fades() bool { return c.decays() || decaying(c.Init) }
 
 // ageAfter returns the sum of dG over what comes after the call, for key head i.
 func (g *Grads[T]) ageAfter(i int) float64 {

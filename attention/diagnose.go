@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
 // Diagnosis tells how the weights of one query head of one batch row lie. Rows
@@ -45,7 +46,7 @@ const diagnosedRows = 16 * panelRows
 // stretchOfRows is what one piece of the work looks at: some queries of one head
 // of one sequence.
 type stretchOfRows struct {
-	s         *sequence
+	s         *Sequence
 	longest   []float64 // see longestKeys
 	h, i0, i1 int
 	found     Diagnosis // of queries counted from the sequence's first
@@ -57,7 +58,7 @@ func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	if err := e.check(c); err != nil {
 		return nil, err
 	}
-	if c.segmented() {
+	if c.HasState() {
 		return nil, errSegmentedDiagnosis
 	}
 	if e.spec.Forget != nil {
@@ -71,20 +72,20 @@ func (e *engine[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	var work float64
 	for i := range seqs {
 		s := &seqs[i]
-		longest := e.longestKeys(c, s, c.maskOf(s))
+		longest := e.longestKeys(c, s, c.Mask(s))
 		for h := range c.Q.H {
-			for i0 := 0; i0 < s.n; i0 += diagnosedRows {
-				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.n)})
+			for i0 := 0; i0 < s.N; i0 += diagnosedRows {
+				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.N)})
 			}
 		}
-		direct, _ := e.count(s.n, s.m, c.Q.D, c.V.D, c.Causal, 1)
+		direct, _ := e.count(s.N, s.M, c.Q.D, c.V.D, c.Causal, 1)
 		work += direct * float64(c.Q.H)
 	}
 	par.Do(len(pieces), work, func(i int) { e.diagnose(c, &pieces[i]) })
 	list := make([]Diagnosis, c.Q.B*c.Q.H)
 	for i := range pieces {
 		p := &pieces[i]
-		list[p.s.b*c.Q.H+p.h].add(&p.found, p.s.q0, e.spec.Exp)
+		list[p.s.Batch*c.Q.H+p.h].Merge(&p.found, p.s.Q0, e.spec.Exp)
 	}
 	for i := range list {
 		if n := float64(list[i].Rows); n > 0 {
@@ -105,13 +106,13 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	defer e.release(u)
 	u.age()
 	n := p.i1 - p.i0
-	lda, ld := stride[T](u.da), stride[T](min(u.m, keyBlock))
+	lda, ld := scratch.Stride[T](u.da), scratch.Stride[T](min(u.m, keyBlock))
 	a := arena.Take[T](ar, n*lda)
 	u.prepareQ(a, lda, p.h%group, p.i0, p.i1)
 	bt, s := arena.Take[T](ar, u.da*ld), arena.Take[T](ar, panelRows*ld)
 	sum := arena.Take[T](ar, 1) // of the kernel; the diagnosis sums in float64
 	keys := u.keySide()
-	rows := make([]diagnosedRow, n)
+	rows := make([]RowDiagnosis, n)
 	for i := range rows {
 		rows[i].top = math.Inf(-1)
 	}
@@ -146,9 +147,9 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 					case e.spec.Exp:
 						rows[i+r].exponential(float64(w))
 					case left == nil:
-						rows[i+r].weight(float64(w), 1)
+						rows[i+r].AddWeight(float64(w), 1)
 					default:
-						rows[i+r].weight(float64(w), float64(left[k])*u.enters(j0+k))
+						rows[i+r].AddWeight(float64(w), float64(left[k])*u.enters(j0+k))
 					}
 				}
 			}
@@ -157,83 +158,83 @@ func (e *engine[T]) diagnose(c *Call[T], p *stretchOfRows) {
 	}
 	for i := range rows {
 		r := &rows[i]
-		if r.seen == 0 {
+		if r.Seen == 0 {
 			p.found.Unseen++
 			continue
 		}
-		one := Diagnosis{Rows: 1, Entropy: r.entropy()}
+		one := Diagnosis{Rows: 1, Entropy: r.Entropy()}
 		if e.spec.Exp {
-			one.Condition, one.MinDen = 1, math.Log(r.size)+r.top
+			one.Condition, one.MinDen = 1, math.Log(r.Size)+r.top
 		} else {
 			eps := float64(u.eps(u.waits(p.i0 + i)))
 			switch one.MinDen = eps; {
 			case e.spec.Floor > 0:
-				one.MinDen = e.spec.floored(r.sum)
+				one.MinDen = e.spec.floored(r.Sum)
 			case !e.spec.Raw:
-				one.MinDen += r.sum
+				one.MinDen += r.Sum
 			}
 			one.Condition = math.Inf(1)
 			if one.MinDen != 0 {
-				one.Condition = r.size / math.Abs(one.MinDen)
+				one.Condition = r.Size / math.Abs(one.MinDen)
 			}
 			if weak(T(one.MinDen), r.left, e.most(c.Q.D, e.reach(c, p.s, p.longest, p.h, p.i0+i))) {
 				one.Weak = 1
 			}
 		}
 		one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
-		p.found.add(&one, p.i0+i, e.spec.Exp)
+		p.found.Merge(&one, p.i0+i, e.spec.Exp)
 	}
 }
 
-// diagnosedRow sums what a row's weights tell, one after another. Those of the
+// RowDiagnosis sums what a row's weights tell, one after another. Those of the
 // exponential are over e^top, the largest so far.
-type diagnosedRow struct {
-	seen      int64
+type RowDiagnosis struct {
+	Seen      int64
 	left      float64 // of the keys seen, after their decay
-	sum, size float64 // Σw, Σ|w|
+	Sum, Size float64 // Σw, Σ|w|
 	log       float64 // Σ|w|·ln|w|
 	top       float64
 }
 
-// weight counts the weight of a key of which so much is left.
-func (r *diagnosedRow) weight(w, left float64) {
-	r.seen++
+// AddWeight counts the weight of a key of which so much is left.
+func (r *RowDiagnosis) AddWeight(w, left float64) {
+	r.Seen++
 	r.left += left
-	r.sum += w
+	r.Sum += w
 	if w = math.Abs(w); w > 0 {
-		r.size += w
+		r.Size += w
 		r.log += w * math.Log(w)
 	}
 }
 
 // exponential is weight for e^s.
-func (r *diagnosedRow) exponential(s float64) {
-	r.seen++
+func (r *RowDiagnosis) exponential(s float64) {
+	r.Seen++
 	if s > r.top {
 		// e^(x-top) becomes e^(x-s), and so do the factors of its logarithm.
-		if fade := math.Exp(r.top - s); r.size > 0 {
-			r.log = fade * (r.log + (r.top-s)*r.size)
-			r.size *= fade
+		if fade := math.Exp(r.top - s); r.Size > 0 {
+			r.log = fade * (r.log + (r.top-s)*r.Size)
+			r.Size *= fade
 		}
 		r.top = s
 	}
 	if w := math.Exp(s - r.top); w > 0 {
-		r.size += w
+		r.Size += w
 		r.log += w * (s - r.top)
 	}
 }
 
-// entropy is -Σ p ln p with p = |w|/Σ|w|: ln Σ|w| - Σ|w|ln|w| / Σ|w|.
-func (r *diagnosedRow) entropy() float64 {
-	if r.size == 0 {
+// Entropy is -Σ p ln p with p = |w|/Σ|w|: ln Σ|w| - Σ|w|ln|w| / Σ|w|.
+func (r *RowDiagnosis) Entropy() float64 {
+	if r.Size == 0 {
 		return 0
 	}
-	return max(0, math.Log(r.size)-r.log/r.size)
+	return max(0, math.Log(r.Size)-r.log/r.Size)
 }
 
-// add joins to d the rows of x, which come after its own: their queries are
+// Merge joins to d the rows of x, which come after its own: their queries are
 // counted from query at on. Denominators are logarithms or not.
-func (d *Diagnosis) add(x *Diagnosis, at int, logarithms bool) {
+func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool) {
 	if x.Rows > 0 {
 		if d.Rows == 0 || x.MinEntropy < d.MinEntropy {
 			d.MinEntropy, d.MinEntropyAt = x.MinEntropy, at+x.MinEntropyAt

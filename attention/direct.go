@@ -4,8 +4,10 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -33,7 +35,7 @@ type keyRows[T tensor.Float] struct {
 // keyRows returns those of all keys, in scratch memory.
 func (u *unit[T]) keyRows() *keyRows[T] {
 	x := &u.keys
-	*x = keyRows[T]{panel: keyBlock, ldb: stride[T](min(u.m, keyBlock)), ldv: stride[T](u.dv)}
+	*x = keyRows[T]{panel: keyBlock, ldb: scratch.Stride[T](min(u.m, keyBlock)), ldv: scratch.Stride[T](u.dv)}
 	x.bt = arena.Take[T](u.ar, (u.m+keyBlock-1)/keyBlock*u.da*x.ldb)
 	if u.valuesInPlace() {
 		x.v, x.ldv = u.v.Data, u.v.Stride
@@ -138,7 +140,7 @@ func (u *unit[T]) attendAs(all *unit[T], x *keyRows[T]) {
 		u.attendTogether(all, x, false)
 		return
 	}
-	lda := stride[T](min(u.n, queryBlock))
+	lda := scratch.Stride[T](min(u.n, queryBlock))
 	a := arena.Take[T](u.ar, len(u.q)*u.da*lda)
 	for i0 := 0; i0 < u.n; i0 += queryBlock {
 		n := min(queryBlock, u.n-i0)
@@ -199,7 +201,7 @@ func (u *unit[T]) attend(x *keyRows[T], a []T, lda, i0, n int) {
 	defer u.ar.Reset(mark)
 	rows := len(u.q) * n
 	var o []T
-	ldo := stride[T](u.dv)
+	ldo := scratch.Stride[T](u.dv)
 	if !u.sumsInPlace() {
 		o = arena.Take[T](u.ar, rows*ldo)
 	}
@@ -268,7 +270,7 @@ func (u *unit[T]) finish(g, i0 int, o []T, ldo int, den, base, top []T) {
 	if u.spec.Exp && u.kept {
 		_, factor := u.spec.exponent(u.scale[g])
 		for r, sum := range den {
-			kept[r] = rowPower[T]{base[r], top[r]}.log(sum, factor)
+			kept[r] = rowscale.Power[T]{Base: base[r], Top: top[r]}.Log(sum, factor)
 		}
 	}
 	out := &u.o[g]
@@ -295,7 +297,7 @@ func (u *unit[T]) directBackward() {
 		u.directBackwardTogether()
 		return
 	}
-	lda, ldo := stride[T](u.da), stride[T](u.dv)
+	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
 	keys := arena.Zeros[T](u.ar, u.m*lda)
 	u.prepareK(keys, lda, 0, u.m)
 	values := arena.Take[T](u.ar, u.m*ldo)
@@ -307,7 +309,7 @@ func (u *unit[T]) directBackward() {
 
 // setValuesGrad sets dV of keys j0 ≤ j < j1 from rows of stride(dv).
 func (u *unit[T]) setValuesGrad(dvalues []T, j0, j1 int) {
-	ldo := stride[T](u.dv)
+	ldo := scratch.Stride[T](u.dv)
 	for j := j0; j < j1; j++ {
 		if u.exists(j) {
 			copy(u.dval.Row(j), dvalues[j*ldo:])
@@ -321,8 +323,8 @@ func (u *unit[T]) setValuesGrad(dvalues []T, j0, j1 int) {
 // prepared keys [all.m, stride(da)] and the values [all.m, stride(dv)] that they
 // see, as all says.
 func (u *unit[T]) backPairs(all *unit[T], keys, values []T) (dkeys, dvalues []T) {
-	dkeys = arena.Zeros[T](u.ar, all.m*stride[T](u.da))
-	dvalues = arena.Zeros[T](u.ar, all.m*stride[T](u.dv))
+	dkeys = arena.Zeros[T](u.ar, all.m*scratch.Stride[T](u.da))
+	dvalues = arena.Zeros[T](u.ar, all.m*scratch.Stride[T](u.dv))
 	mark := u.ar.Mark()
 	r := backRow[T]{all: all, keys: keys, values: values, dkeys: dkeys, dvalues: dvalues}
 	if all.dage != nil {
@@ -360,7 +362,7 @@ type backRow[T tensor.Float] struct {
 func (r *backRow[T]) start(u, all *unit[T]) {
 	n := min(u.n, gradQueries)
 	r.u, r.all = u, all
-	r.lda, r.ldb, r.ldo = stride[T](u.da), stride[T](min(all.m, keyBlock)), stride[T](u.dv)
+	r.lda, r.ldb, r.ldo = scratch.Stride[T](u.da), scratch.Stride[T](min(all.m, keyBlock)), scratch.Stride[T](u.dv)
 	r.a = arena.Zeros[T](u.ar, n*r.lda)
 	r.da = u.take(n * r.lda)
 	r.do = arena.Zeros[T](u.ar, n*r.ldo)
@@ -413,7 +415,7 @@ func (r *backRow[T]) findFar(i0, n int) (base []T) {
 	if !all.spec.Exp {
 		return nil
 	}
-	far := farRowsOf(u.ar, r.top[:n])
+	far := rowscale.FarRowsOf(u.ar, r.top[:n])
 	if far == nil {
 		return nil
 	}
@@ -424,8 +426,8 @@ func (r *backRow[T]) findFar(i0, n int) (base []T) {
 		b := all.block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
 		u.meet(&b, far)
 	}
-	far.done()
-	return far.base
+	far.Finish()
+	return far.Base
 }
 
 // outputGrad sets do [n, ldo], w and top as gradient has them, for queries of
@@ -454,7 +456,7 @@ func (u *unit[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 func (u *unit[T]) directWeights(dst tensor.Mat[T], g, i0, i1 int) {
 	u.age()
 	x := u.keyRows()
-	lda := stride[T](u.da)
+	lda := scratch.Stride[T](u.da)
 	nq := min(i1-i0, panelRows)
 	a := arena.Take[T](u.ar, nq*lda)
 	s := arena.Take[T](u.ar, nq*x.ldb)

@@ -1,6 +1,9 @@
 package attention
 
-import "github.com/farfield-ml/farfield/internal/arena"
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
+)
 
 // The direct form of a unit that several workers do together.
 
@@ -21,7 +24,7 @@ func (u *unit[T]) attendTogether(all *unit[T], x *keyRows[T], inPlace bool) {
 		var a []T
 		var lda int
 		if !inPlace {
-			lda = stride[T](min(u.n, queryBlock))
+			lda = scratch.Stride[T](min(u.n, queryBlock))
 			a = u.take(len(u.q) * u.da * lda)
 		}
 		for i := t.take(); i < t.n; i = t.take() {
@@ -36,7 +39,7 @@ func (u *unit[T]) attendTogether(all *unit[T], x *keyRows[T], inPlace bool) {
 }
 
 func (u *unit[T]) directBackwardTogether() {
-	lda, ldo := stride[T](u.da), stride[T](u.dv)
+	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
 	keys, values := u.take(u.m*lda), u.take(u.m*ldo)
 	u.keysTogether(u.m, func(u *unit[T], j0, j1 int) {
 		clear(keys[j0*lda : j1*lda])

@@ -32,7 +32,7 @@ func backward[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], do, out 
 		DK: poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
 		DV: poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),
 	}
-	if c.decays() {
+	if c.HasDecay() {
 		g.DLogG = poisoned[T](c.K.B, c.K.H, c.K.N, 1)
 	}
 	var dtau []T
@@ -236,7 +236,7 @@ func TestDirectBatchPosition(t *testing.T) {
 		all, _ := forward(t, e, c, Direct)
 		for b := range 3 {
 			one := *c
-			one.Q, one.K, one.V = row(c.Q, b), row(c.K, b), row(c.V, b)
+			one.Q, one.K, one.V = BatchRow(c.Q, b), BatchRow(c.K, b), BatchRow(c.V, b)
 			out, _ := forward(t, e, &one, Direct)
 			if !slices.Equal(out.Data, all.Data[b*all.SB:][:all.SB]) {
 				t.Errorf("%s: batch row %d differs alone", name, b)

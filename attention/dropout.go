@@ -72,8 +72,8 @@ type Drop struct {
 	from *place // of a piece of another call; nil: the call's own
 }
 
-// some reports whether anything may be left out.
-func (d *Drop) some() bool {
+// IsActive reports whether anything may be left out.
+func (d *Drop) IsActive() bool {
 	return d != nil && (d.Rate > 0 || d.given(false) != nil || d.given(true) != nil)
 }
 
@@ -165,12 +165,12 @@ func (c *Call[T]) statePlace(b int) place {
 
 // piece returns d for tokens of sequence s of c, from query q0 and key k0 on,
 // which stand at position start and those that follow.
-func (d *Drop) piece(s *sequence, q0, k0, n, m, start int) *Drop {
-	if !d.some() {
+func (d *Drop) piece(s *Sequence, q0, k0, n, m, start int) *Drop {
+	if !d.IsActive() {
 		return nil
 	}
 	p := *d
-	p.from = &place{s.index, d.Start + int64(start), s.b, s.q0 + q0, s.k0 + k0, n, m}
+	p.from = &place{s.Index, d.Start + int64(start), s.Batch, s.Q0 + q0, s.K0 + k0, n, m}
 	return &p
 }
 

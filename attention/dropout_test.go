@@ -113,21 +113,21 @@ func drawn[T tensor.Float](c *Call[T], d *Drop) *Drop {
 			to[x] = float64(key.Uint32s(at)[x%4]) >= d.Rate*0x1p32-1
 		}
 	}
-	for _, s := range c.sequences() {
+	for _, s := range c.Sequences() {
 		off := int64(0)
 		if c.Causal {
-			off = int64(s.off)
+			off = int64(s.Offset)
 		}
 		for h := range c.Q.H {
-			key := d.Key.Fold(0).Fold(uint64(s.index)).Fold(uint64(h))
-			for i := range s.n {
-				fill(q[((s.b*c.Q.H+h)*c.Q.N+s.q0+i)*width:][:width], key, d.Start+int64(i)+off)
+			key := d.Key.Fold(0).Fold(uint64(s.Index)).Fold(uint64(h))
+			for i := range s.N {
+				fill(q[((s.Batch*c.Q.H+h)*c.Q.N+s.Q0+i)*width:][:width], key, d.Start+int64(i)+off)
 			}
 		}
 		for h := range c.K.H {
-			key := d.Key.Fold(1).Fold(uint64(s.index)).Fold(uint64(h))
-			for j := range s.keys {
-				fill(k[((s.b*c.K.H+h)*c.K.N+s.k0+j)*width:][:width], key, d.Start+int64(j))
+			key := d.Key.Fold(1).Fold(uint64(s.Index)).Fold(uint64(h))
+			for j := range s.Keys {
+				fill(k[((s.Batch*c.K.H+h)*c.K.N+s.K0+j)*width:][:width], key, d.Start+int64(j))
 			}
 		}
 	}

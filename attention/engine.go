@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -110,7 +111,7 @@ func (e *engine[T]) Constants() *param.Set[T] {
 
 // check is Call.check with what the mechanism itself cannot do.
 func (e *engine[T]) check(c *Call[T]) error {
-	if err := c.check(); err != nil {
+	if err := c.Check(); err != nil {
 		return err
 	}
 	if c.Form == Linear || c.Form == Step {
@@ -158,15 +159,15 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 	if p, x := e.onProducts(c); p != nil {
 		return p.Forward(out, x, keep)
 	}
-	if err := c.checkOut("o", &out); err != nil {
+	if err := c.CheckOutput("o", &out); err != nil {
 		return err
 	}
 	if c.Form == Step {
 		if keep != nil {
-			return errStepKeeps
+			return ErrStepKeeps
 		}
-		if !c.segmented() { // a segment has the bits of steps
-			return forwardStep(e, out, c)
+		if !c.HasState() { // a segment has the bits of steps
+			return ForwardByStep(Mechanism[T](e), out, c, false)
 		}
 	}
 	if e.spec.Forget != nil {
@@ -187,10 +188,10 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 			keep.Den = make([]T, need)
 		}
 		keep.Unseen, keep.Weak = 0, 0
-		if need := len(p.seqs) * c.K.H; cap(keep.past) >= need {
-			keep.past = keep.past[:need]
+		if need := len(p.seqs) * c.K.H; cap(keep.Moments) >= need {
+			keep.Moments = keep.Moments[:need]
 		} else {
-			keep.past = make([][]T, need)
+			keep.Moments = make([][]T, need)
 		}
 	}
 	p.run()
@@ -200,10 +201,10 @@ func (e *engine[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) err
 	if keep != nil {
 		e.notice(c, p.seqs, p.seg, keep, p.noticed.vanish.Load())
 	}
-	return report(out, keep, p.noticed.overflow.Load())
+	return ReportNonFinite(out, keep, p.noticed.overflow.Load())
 }
 
-var errStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")
+var ErrStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")
 
 func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
 	if err := e.check(c); err != nil {
@@ -212,10 +213,10 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 	if p, x := e.onProducts(c); p != nil {
 		return p.Backward(g, dout, out, x, keep)
 	}
-	if err := c.checkOut("o", &out); err != nil {
+	if err := c.CheckOutput("o", &out); err != nil {
 		return err
 	}
-	if err := g.checkShapes(&dout, c); err != nil {
+	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
 	}
 	if err := g.checkAge(c); err != nil {
@@ -251,10 +252,10 @@ func (e *engine[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T],
 
 // checkAge reports a gradient of log_g that is not shaped as it is.
 func (g *Grads[T]) checkAge(c *Call[T]) error {
-	if !c.decays() || g.DLogG.D == 0 {
+	if !c.HasDecay() || g.DLogG.D == 0 {
 		return nil
 	}
-	return sameShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1)
+	return CheckShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1)
 }
 
 // addTau adds to the gradient of tau what it has from each head of each sequence.
@@ -279,7 +280,7 @@ func (e *engine[T]) walker(u *unit[T]) *monomials[T] {
 
 // unit returns the unit of key head kh of sequence s, ready for Forward but for
 // its outputs. Release takes it back.
-func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit[T] {
+func (e *engine[T]) unit(c *Call[T], s *Sequence, kh int, ar *arena.Arena) *unit[T] {
 	u, _ := e.units.Get().(*unit[T])
 	if u == nil {
 		u = new(unit[T])
@@ -289,14 +290,14 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 		walker: u.walker, stream: u.stream,
 		t: kernel.Active[T](), spec: &e.spec, ar: ar,
 		kh: kh,
-		k:  c.K.At(s.b, kh).Slice(s.k0, s.k0+s.m),
-		v:  c.V.At(s.b, kh).Slice(s.k0, s.k0+s.m),
-		n:  s.n, m: s.m, d: c.Q.D, dv: c.V.D, da: e.spec.width(c.Q.D),
-		causal: c.Causal, off: s.off, rope: c.Rope,
+		k:  c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
+		v:  c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M),
+		n:  s.N, m: s.M, d: c.Q.D, dv: c.V.D, da: e.spec.width(c.Q.D),
+		causal: c.Causal, off: s.Offset, rope: c.Rope,
 		chunk: e.chunk(c.Q.D, c.Chunk),
 	}
 	if c.Causal {
-		u.pos = s.off + e.spec.lag
+		u.pos = s.Offset + e.spec.lag
 	}
 	u.q = headsOf(u.q, c.Q, s, headRange{kh * (c.Q.H / c.K.H), c.Q.H / c.K.H})
 	for g := range u.q {
@@ -306,17 +307,17 @@ func (e *engine[T]) unit(c *Call[T], s *sequence, kh int, ar *arena.Arena) *unit
 		u.stats, u.keyStats = s.stats[kh*len(u.q):][:len(u.q)], &s.stats[c.Q.H+kh]
 	}
 	if c.KeyMask != nil {
-		u.mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
+		u.mask = c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]
 	}
 	if c.AttnKeep != nil {
-		u.keep, u.keepRow = c.AttnKeep[s.q0*c.K.N+s.k0:], c.K.N
+		u.keep, u.keepRow = c.AttnKeep[s.Q0*c.K.N+s.K0:], c.K.N
 	}
-	if c.Drop.some() {
+	if c.Drop.IsActive() {
 		u.drop, u.hkv = c.Drop, c.K.H
-		u.place = place{s.index, c.Drop.Start, s.b, s.q0, s.k0, c.Q.N, c.K.N}
+		u.place = place{s.Index, c.Drop.Start, s.Batch, s.Q0, s.K0, c.Q.N, c.K.N}
 	}
-	if c.decays() {
-		u.logG = c.LogG.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	if c.HasDecay() {
+		u.logG = c.LogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	}
 	return u
 }
@@ -338,7 +339,7 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 	if err := e.refuseFuture("state"); err != nil {
 		return nil, err
 	}
-	if err := s.checkState(); err != nil {
+	if err := s.CheckState(); err != nil {
 		return nil, err
 	}
 	if err := e.checkHeads(s.H, s.Hkv, s.D); err != nil {
@@ -354,7 +355,7 @@ func (e *engine[T]) NewState(s Shape) (State[T], error) {
 		return nil, err
 	}
 	s = Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: s.Chunk, Carry: s.Carry}
-	if err := s.checkRoom(e.stateBytes(s)); err != nil {
+	if err := s.CheckStateSize(e.stateBytes(s)); err != nil {
 		return nil, err
 	}
 	if e.spec.pairwise() {
@@ -370,10 +371,10 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 	if p, x := e.onProducts(c); p != nil {
 		return p.Weights(dst, x, b, h, i0, i1)
 	}
-	if err := c.checkRows(dst, b, h, i0, i1); err != nil {
+	if err := c.CheckRows(dst, b, h, i0, i1); err != nil {
 		return err
 	}
-	clearRows(dst, 0, dst.Rows)
+	scratch.ClearRows(dst, 0, dst.Rows)
 	if e.spec.Forget != nil {
 		ar := arena.Acquire()
 		defer ar.Release()
@@ -383,15 +384,15 @@ func (e *engine[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) err
 	seqs := e.sequences(nil, c)
 	e.measure(c, seqs)
 	for _, s := range seqs {
-		lo, hi := max(i0, s.q0), min(i1, s.q0+s.n)
-		if s.b != b || lo >= hi {
+		lo, hi := max(i0, s.Q0), min(i1, s.Q0+s.N)
+		if s.Batch != b || lo >= hi {
 			continue
 		}
 		ar := arena.Acquire()
 		u := e.unit(c, &s, h/group, ar)
 		rows := dst.Slice(lo-i0, hi-i0)
-		rows.Data, rows.Cols = rows.Data[s.k0:], s.m
-		u.directWeights(rows, h%group, lo-s.q0, hi-s.q0)
+		rows.Data, rows.Cols = rows.Data[s.K0:], s.M
+		u.directWeights(rows, h%group, lo-s.Q0, hi-s.Q0)
 		e.release(u)
 		ar.Release()
 	}

@@ -23,7 +23,7 @@ func (x *SpeedTable) At(kind, d int, causal, back bool) Speed { return x.at(kind
 func TallyOf(m Mechanism[float32], s Shape, back bool) Tally {
 	c := &Call[float32]{Causal: s.Causal, Chunk: s.Chunk, Form: Linear}
 	c.Q.H, c.Q.D, c.K.H, c.V.D = s.H, s.D, s.Hkv, s.Dv
-	return m.(*engine[float32]).tally(c, &sequence{n: s.N, m: s.M, off: s.M - s.N}, back)
+	return m.(*engine[float32]).tally(c, &Sequence{N: s.N, M: s.M, Offset: s.M - s.N}, back)
 }
 
 // Costs are the costs of both forms at a speed.

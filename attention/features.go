@@ -3,6 +3,7 @@ package attention
 import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -56,7 +57,7 @@ func (s *Spec[T]) mapped() bool { return s.Map != nil || s.Features != nil }
 // not exist are zero, whatever they hold.
 func (u *unit[T]) featureBlock(s *side[T], i0, i1 int) FeatureBlock[T] {
 	n := i1 - i0
-	b := FeatureBlock[T]{Table: u.t, Scratch: u.ar, Keys: s.keys, Head: s.head, First: u.kh * len(u.q), D: u.d, N: n, Stride: stride[T](n)}
+	b := FeatureBlock[T]{Table: u.t, Scratch: u.ar, Keys: s.keys, Head: s.head, First: u.kh * len(u.q), D: u.d, N: n, Stride: scratch.Stride[T](n)}
 	b.X, b.Y = u.take(u.d*b.Stride), u.take(u.da*b.Stride)
 	u.unmapped(b.X, b.Stride, s, i0, i1)
 	for i := i0; i < i1 && s.mask != nil; i++ {

@@ -70,7 +70,7 @@ func (u *unit[T]) gateGrad(b *FeatureBlock[T], j0 int) {
 // enter multiplies the prepared keys lo ≤ i < hi of a token by the factors with
 // which they enter.
 func (r *tokenRows[T]) enter(lo, hi int) {
-	if !r.e.spec.Gated || !r.c.decays() {
+	if !r.e.spec.Gated || !r.c.HasDecay() {
 		return
 	}
 	for i := lo; i < hi; i++ {

@@ -1,6 +1,9 @@
 package attention
 
-import "github.com/farfield-ml/farfield/tensor"
+import (
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
 
 // Compact returns the rows of x, one for each key, whose keys exist, one after
 // another: x itself where all do. A mechanism to which the places of keys mean
@@ -25,7 +28,7 @@ func (h *Head[T]) Compact(x tensor.Mat[T]) tensor.Mat[T] {
 // as they are.
 func (h *Head[T]) Spread(dst, x tensor.Mat[T]) {
 	if h.Mask == nil {
-		copyMat(dst, x)
+		scratch.CopyMat(dst, x)
 		return
 	}
 	n := 0

@@ -6,6 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -14,7 +15,7 @@ import (
 type headPass[T tensor.Float] struct {
 	w     *headwise[T]
 	c     *Call[T]
-	seqs  []sequence
+	seqs  []Sequence
 	units int
 	out   tensor.Heads[T]
 	keep  *Saved[T]
@@ -47,14 +48,14 @@ func (w *headwise[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *hea
 		p = new(headPass[T])
 	}
 	*p = headPass[T]{
-		w: w, c: c, seqs: c.appendSequences(p.seqs[:0]), out: out, keep: keep,
+		w: w, c: c, seqs: c.AppendSequences(p.seqs[:0]), out: out, keep: keep,
 		unseen: p.unseen, weak: p.weak, aux: p.aux, residual: p.residual, shared: p.shared[:0], at: p.at[:0], params: p.params[:0],
 	}
 	p.units = len(p.seqs) * c.Q.H
-	p.unseen, p.weak, p.aux, p.residual = resize(p.unseen, p.units), resize(p.weak, p.units), resize(p.aux, p.units), resize(p.residual, p.units)
+	p.unseen, p.weak, p.aux, p.residual = scratch.Resize(p.unseen, p.units), scratch.Resize(p.weak, p.units), scratch.Resize(p.aux, p.units), scratch.Resize(p.residual, p.units)
 	s := c.Shape()
 	for i := range p.seqs {
-		s.N, s.M = p.seqs[i].n, p.seqs[i].m
+		s.N, s.M = p.seqs[i].N, p.seqs[i].M
 		p.work += float64(c.Q.H) * w.Cost(s).FLOPs
 	}
 	return p
@@ -67,101 +68,43 @@ func (p *headPass[T]) release() {
 	w.passes.Put(p)
 }
 
-func (p *headPass[T]) sequence(i int) (*sequence, int) { return &p.seqs[i/p.c.Q.H], i % p.c.Q.H }
-
-// mask returns the keys of s that exist, nil if all do.
-func (c *Call[T]) mask(s *sequence) []bool {
-	if c.KeyMask == nil {
-		return nil
-	}
-	mask := c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
-	for _, exists := range mask {
-		if !exists {
-			return mask
-		}
-	}
-	return nil
-}
+func (p *headPass[T]) sequence(i int) (*Sequence, int) { return &p.seqs[i/p.c.Q.H], i % p.c.Q.H }
 
 // unseenBefore returns how many queries of s come before the first that sees a
 // key: all of them, if no key exists.
-func (c *Call[T]) unseenBefore(s *sequence, mask []bool) int {
+func unseenBefore[T tensor.Float](c *Call[T], s *Sequence, mask []bool) int {
 	first := 0
-	for first < s.m && mask != nil && !mask[first] {
+	for first < s.M && mask != nil && !mask[first] {
 		first++
 	}
 	switch {
-	case first == s.m:
-		return s.n
+	case first == s.M:
+		return s.N
 	case c.Causal:
-		return min(max(first-s.off, 0), s.n)
+		return min(max(first-s.Offset, 0), s.N)
 	}
 	return 0
-}
-
-// contiguous reports whether the rows of x follow each other.
-func contiguous[T tensor.Float](x tensor.Mat[T]) bool { return x.Stride == x.Cols || x.Rows <= 1 }
-
-// closed returns x with its rows following each other: x itself or a copy in
-// scratch memory.
-func closed[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
-	if contiguous(x) {
-		x.Stride = x.Cols
-		return x
-	}
-	y := scratchMat[T](ar, x.Rows, x.Cols)
-	copyMat(y, x)
-	return y
-}
-
-// room is closed for a matrix that is to be written.
-func room[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
-	if contiguous(x) {
-		x.Stride = x.Cols
-		return x
-	}
-	return scratchMat[T](ar, x.Rows, x.Cols)
-}
-
-func scratchMat[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
-	return tensor.Mat[T]{Data: arena.Take[T](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
-}
-
-// copyMat sets dst to x, of the same shape, unless it is x.
-func copyMat[T tensor.Float](dst, x tensor.Mat[T]) {
-	if len(dst.Data) == 0 || &dst.Data[0] == &x.Data[0] {
-		return
-	}
-	for i := range x.Rows {
-		copy(dst.Row(i), x.Row(i))
-	}
-}
-
-func clearRows[T tensor.Float](x tensor.Mat[T], i0, i1 int) {
-	for i := i0; i < i1; i++ {
-		clear(x.Row(i))
-	}
 }
 
 // open sets h to head number head of sequence s, without its output and what is
 // saved. It returns how many queries are left out because they see no key; if
 // that is all of them, nothing is set.
-func (w *headwise[T]) open(h *Head[T], c *Call[T], s *sequence, head int, ar *arena.Arena) (left int) {
-	mask := c.mask(s)
-	left = c.unseenBefore(s, mask)
-	if left == s.n {
+func (w *headwise[T]) open(h *Head[T], c *Call[T], s *Sequence, head int, ar *arena.Arena) (left int) {
+	mask := c.Mask(s)
+	left = unseenBefore(c, s, mask)
+	if left == s.N {
 		return left
 	}
 	kh := head / (c.Q.H / c.K.H)
 	*h = Head[T]{Mask: mask, Causal: c.Causal, Head: head, Scratch: ar, Table: kernel.Active[T]()}
 	at := 0 // position of the first query
 	if c.Causal {
-		h.Off = s.off + left
+		h.Off = s.Offset + left
 		at = h.Off
 	}
-	h.Q = turned(ar, c.Q.At(s.b, head).Slice(s.q0+left, s.q0+s.n), nil, c.Rope, at)
-	h.K = turned(ar, c.K.At(s.b, kh).Slice(s.k0, s.k0+s.m), mask, c.Rope, 0)
-	h.V = turned(ar, c.V.At(s.b, kh).Slice(s.k0, s.k0+s.m), mask, nil, 0)
+	h.Q = turned(ar, c.Q.At(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N), nil, c.Rope, at)
+	h.K = turned(ar, c.K.At(s.Batch, kh).Slice(s.K0, s.K0+s.M), mask, c.Rope, 0)
+	h.V = turned(ar, c.V.At(s.Batch, kh).Slice(s.K0, s.K0+s.M), mask, nil, 0)
 	return left
 }
 
@@ -169,9 +112,9 @@ func (w *headwise[T]) open(h *Head[T], c *Call[T], s *sequence, head int, ar *ar
 // that do not exist: x itself or a copy.
 func turned[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], mask []bool, rope *Rope[T], at int) tensor.Mat[T] {
 	if mask == nil && rope == nil {
-		return closed(ar, x)
+		return scratch.Contiguous(ar, x)
 	}
-	y := scratchMat[T](ar, x.Rows, x.Cols)
+	y := scratch.TakeMat[T](ar, x.Rows, x.Cols)
 	for i := range x.Rows {
 		if mask == nil || mask[i] {
 			copy(y.Row(i), x.Row(i))
@@ -180,26 +123,9 @@ func turned[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], mask []bool, rope 
 		}
 	}
 	if rope != nil {
-		rope.turnRows(y, at, false)
+		rope.RotateRows(y, at, false)
 	}
 	return y
-}
-
-// turnRows rotates the rows of x by the rows of the table from at on, or back.
-func (r *Rope[T]) turnRows(x tensor.Mat[T], at int, back bool) {
-	for i := range x.Rows {
-		lo, hi := x.Row(i)[:r.Half], x.Row(i)[r.Half:]
-		cos, sin := r.Cos[(at+i)*r.Half:][:r.Half], r.Sin[(at+i)*r.Half:][:r.Half]
-		for j, c := range cos {
-			s := sin[j]
-			if back {
-				s = -s
-			}
-			a, b := lo[j], hi[j]
-			lo[j] = T(a*c) - T(b*s)
-			hi[j] = T(a*s) + T(b*c)
-		}
-	}
 }
 
 // forwardTask is the units of a pass forward as a task.
@@ -232,29 +158,29 @@ func (p *headPass[T]) forwardUnit(i int) {
 	s, head := p.sequence(i)
 	h := p.w.head()
 	defer p.w.putHead(h)
-	out := p.out.At(s.b, head).Slice(s.q0, s.q0+s.n)
+	out := p.out.At(s.Batch, head).Slice(s.Q0, s.Q0+s.N)
 	left := p.w.open(h, p.c, s, head, ar)
-	clearRows(out, 0, left)
+	scratch.ClearRows(out, 0, left)
 	p.unseen[i], p.weak[i], p.aux[i], p.residual[i] = left, weakRows{}, 0, 0
 	if p.keep != nil {
-		p.keep.heads[i] = p.keep.heads[i][:0]
+		p.keep.Heads[i] = p.keep.Heads[i][:0]
 	}
-	if left == s.n {
+	if left == s.N {
 		return
 	}
-	out = out.Slice(left, s.n)
-	h.Out = room(ar, out)
+	out = out.Slice(left, s.N)
+	h.Out = scratch.ForOutput(ar, out)
 	if h.Keep = p.keep != nil; h.Keep {
-		h.Saved = p.keep.heads[i]
+		h.Saved = p.keep.Heads[i]
 	}
 	p.w.Headwise.Forward(h)
 	if h.Keep {
-		p.keep.heads[i] = h.Saved
+		p.keep.Heads[i] = h.Saved
 	}
-	if suspiciousRows(h.Out) {
+	if HasNonFiniteSum(h.Out) {
 		p.overflow.Store(true)
 	}
-	copyMat(out, h.Out)
+	scratch.CopyMat(out, h.Out)
 	p.unseen[i] += h.Unseen
 	p.weak[i] = weakRows{h.weak.count, left + h.weak.first}
 	p.aux[i], p.residual[i] = h.Aux, h.Residual
@@ -276,14 +202,14 @@ func (p *headPass[T]) backward() {
 		for i := range p.units {
 			s, _ := p.sequence(i)
 			p.at = append(p.at, n)
-			n += s.m * (c.K.D + c.V.D)
+			n += s.M * (c.K.D + c.V.D)
 		}
-		p.shared = resize(p.shared, n)
+		p.shared = scratch.Resize(p.shared, n)
 	}
 	p.wave = max(p.units, 1)
 	if w.size > 0 {
 		p.wave = min(p.wave, max(par.Threads(), mostParams/w.size))
-		p.params = resize(p.params, (p.wave+1)*w.size)
+		p.params = scratch.Resize(p.params, (p.wave+1)*w.size)
 		clear(p.sum())
 	}
 	for p.first = 0; p.first < p.units; p.first += p.wave {
@@ -319,12 +245,12 @@ func (p *headPass[T]) addParams() {
 
 // addShared sets the gradients of key head kh to the sum of what its query heads
 // have.
-func (p *headPass[T]) addShared(s *sequence, kh, group int) {
+func (p *headPass[T]) addShared(s *Sequence, kh, group int) {
 	c, t := p.c, kernel.Active[T]()
-	dk := p.g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.m)
-	dv := p.g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	dk := p.g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	dv := p.g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	for g := range group {
-		from := p.shared[p.at[s.index*c.Q.H+kh*group+g]:]
+		from := p.shared[p.at[s.Index*c.Q.H+kh*group+g]:]
 		for _, x := range []tensor.Mat[T]{dk, dv} {
 			for j := range x.Rows {
 				if row := from[j*x.Cols:][:x.Cols]; g == 0 {
@@ -362,41 +288,41 @@ func (p *headPass[T]) backwardUnit(i, place int) {
 		params = p.params[place*w.size:][:w.size]
 		clear(params)
 	}
-	dq := p.g.DQ.At(s.b, head).Slice(s.q0, s.q0+s.n)
-	dk := p.g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.keys)
-	dv := p.g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.keys)
+	dq := p.g.DQ.At(s.Batch, head).Slice(s.Q0, s.Q0+s.N)
+	dk := p.g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
+	dv := p.g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
 	if len(p.at) > 0 { // shared by heads
 		if head%(c.Q.H/c.K.H) == 0 {
-			clearRows(dk, s.m, s.keys)
-			clearRows(dv, s.m, s.keys)
+			scratch.ClearRows(dk, s.M, s.Keys)
+			scratch.ClearRows(dv, s.M, s.Keys)
 		}
 		own := p.shared[p.at[i]:]
-		dk = tensor.Mat[T]{Data: own[:s.m*c.K.D], Rows: s.m, Cols: c.K.D, Stride: c.K.D}
-		dv = tensor.Mat[T]{Data: own[s.m*c.K.D:][:s.m*c.V.D], Rows: s.m, Cols: c.V.D, Stride: c.V.D}
+		dk = tensor.Mat[T]{Data: own[:s.M*c.K.D], Rows: s.M, Cols: c.K.D, Stride: c.K.D}
+		dv = tensor.Mat[T]{Data: own[s.M*c.K.D:][:s.M*c.V.D], Rows: s.M, Cols: c.V.D, Stride: c.V.D}
 	} else {
-		clearRows(dk, s.m, s.keys)
-		clearRows(dv, s.m, s.keys)
-		dk, dv = dk.Slice(0, s.m), dv.Slice(0, s.m)
+		scratch.ClearRows(dk, s.M, s.Keys)
+		scratch.ClearRows(dv, s.M, s.Keys)
+		dk, dv = dk.Slice(0, s.M), dv.Slice(0, s.M)
 	}
 	left := w.open(h, c, s, head, ar)
-	clearRows(dq, 0, left)
-	if left == s.n {
-		clearRows(dk, 0, s.m)
-		clearRows(dv, 0, s.m)
+	scratch.ClearRows(dq, 0, left)
+	if left == s.N {
+		scratch.ClearRows(dk, 0, s.M)
+		scratch.ClearRows(dv, 0, s.M)
 		return
 	}
-	dq = dq.Slice(left, s.n)
+	dq = dq.Slice(left, s.N)
 	rows := func(x tensor.Heads[T]) tensor.Mat[T] {
-		return closed(ar, x.At(s.b, head).Slice(s.q0+left, s.q0+s.n))
+		return scratch.Contiguous(ar, x.At(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N))
 	}
-	h.Out, h.Keep, h.Saved = rows(p.out), true, p.keep.heads[i]
+	h.Out, h.Keep, h.Saved = rows(p.out), true, p.keep.Heads[i]
 	g, _ := w.grads.Get().(*HeadGrads[T])
 	if g == nil {
 		g = new(HeadGrads[T])
 	}
 	*g = HeadGrads[T]{
 		DOut: rows(p.dout), DAux: p.g.DAux,
-		DQ: room(ar, dq), DK: room(ar, dk), DV: room(ar, dv), Params: g.Params[:0],
+		DQ: scratch.ForOutput(ar, dq), DK: scratch.ForOutput(ar, dk), DV: scratch.ForOutput(ar, dv), Params: g.Params[:0],
 	}
 	for _, x := range w.Params().All() {
 		g.Params = append(g.Params, params[:len(x.Data):len(x.Data)])
@@ -404,8 +330,8 @@ func (p *headPass[T]) backwardUnit(i, place int) {
 	}
 	w.Headwise.Backward(h, g)
 	if c.Rope != nil {
-		c.Rope.turnRows(g.DQ, h.Off, true)
-		c.Rope.turnRows(g.DK, 0, true)
+		c.Rope.RotateRows(g.DQ, h.Off, true)
+		c.Rope.RotateRows(g.DK, 0, true)
 	}
 	for j := range h.Mask {
 		if !h.Mask[j] {
@@ -413,9 +339,9 @@ func (p *headPass[T]) backwardUnit(i, place int) {
 			clear(g.DV.Row(j))
 		}
 	}
-	copyMat(dq, g.DQ)
-	copyMat(dk, g.DK)
-	copyMat(dv, g.DV)
+	scratch.CopyMat(dq, g.DQ)
+	scratch.CopyMat(dk, g.DK)
+	scratch.CopyMat(dv, g.DV)
 	clear(g.Params)
 	*g = HeadGrads[T]{Params: g.Params[:0]}
 	w.grads.Put(g)

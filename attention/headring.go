@@ -8,6 +8,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -53,7 +55,7 @@ func (w *headwise[T]) ringBytes(s Shape) float64 {
 		return 0
 	}
 	row := float64(s.D) + float64(s.Dv)
-	return 2 * float64(keys+period-1) * float64(s.B) * (1 + float64(s.Hkv)*row*float64(elementSize[T]()))
+	return 2 * float64(keys+period-1) * float64(s.B) * (1 + float64(s.Hkv)*row*float64(scratch.ElementSize[T]()))
 }
 
 func newHeadRing[T tensor.Float](w *headwise[T], s Shape) *headRing[T] {
@@ -71,19 +73,17 @@ func newHeadRing[T tensor.Float](w *headwise[T], s Shape) *headRing[T] {
 	return r
 }
 
-func (r *headRing[T]) Absorb(c *Call[T]) error { return absorb(c, r) }
+func (r *headRing[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, r) }
 
-func (r *headRing[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, r) }
+func (r *headRing[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, r) }
 
-func (r *headRing[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, r) }
+func (r *headRing[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, r) }
 
-func (r *headRing[T]) of() *Shape { return &r.shape }
+func (r *headRing[T]) StateShape() *Shape { return &r.shape }
 
-func (*headRing[T]) watch() *notices { return nil }
+func (r *headRing[T]) Refuse(c *Call[T]) error { return r.w.refuse(c) }
 
-func (r *headRing[T]) refuse(c *Call[T]) error { return r.w.refuse(c) }
-
-func (r *headRing[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
+func (r *headRing[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	if m == 0 {
 		r.answer(out, c, 0, n, func(int) int { return r.tokens })
 	}
@@ -177,9 +177,9 @@ func (r *headRing[T]) answer(out tensor.Heads[T], c *Call[T], i0, i1 int, seen f
 			if slices.Contains(exist, false) {
 				h.Mask = exist
 			}
-			h.Out = room(ar, row)
+			h.Out = scratch.ForOutput(ar, row)
 			r.w.Headwise.Forward(h)
-			copyMat(row, h.Out)
+			scratch.CopyMat(row, h.Out)
 			ar.Reset(mark)
 		}
 	})
@@ -187,7 +187,7 @@ func (r *headRing[T]) answer(out tensor.Heads[T], c *Call[T], i0, i1 int, seen f
 
 // Merge puts the tokens of next behind those of r, with the bits of one stream.
 func (r *headRing[T]) Merge(next State[T]) error {
-	n, err := mergeable(r.w.ringIdentity(), &r.shape, next, func(n *headRing[T]) (identity, *Shape) { return n.w.ringIdentity(), &n.shape })
+	n, err := Mergeable(r.w.ringIdentity(), &r.shape, next, func(n *headRing[T]) (Identity, *Shape) { return n.w.ringIdentity(), &n.shape })
 	if err != nil {
 		return err
 	}
@@ -231,32 +231,32 @@ func (r *headRing[T]) Tokens() int64 { return int64(r.tokens) }
 
 func (r *headRing[T]) Bytes() int64 {
 	s := &r.shape
-	return int64(2*r.keep) * (int64(s.B) + int64(s.B*s.Hkv)*int64(s.D+s.Dv)*elementSize[T]())
+	return int64(2*r.keep) * (int64(s.B) + int64(s.B*s.Hkv)*int64(s.D+s.Dv)*scratch.ElementSize[T]())
 }
 
 // AppendBinary appends a snapshot: after the header, of the last keep tokens, the
 // flags of each batch row, then the keys and the values of each key head. Where
 // there were fewer tokens, zeros follow.
 func (r *headRing[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := newSnapshot[T](b, r.w.ringIdentity(), r.w.parameterSum(), &r.shape, int64(r.tokens), false)
+	w := NewSnapshot[T](b, r.w.ringIdentity(), r.w.parameterSum(), &r.shape, int64(r.tokens), false)
 	last := min(r.tokens, r.keep)
 	from := r.tokens - r.start - last
 	for _, exist := range r.exist {
-		w.flags(exist[from:][:last])
-		w.flags(make([]bool, r.keep-last))
+		w.Flags(exist[from:][:last])
+		w.Flags(make([]bool, r.keep-last))
 	}
 	none := make([]T, (r.keep-last)*max(r.shape.D, r.shape.Dv))
 	for i := range r.k {
-		writeElements(w, r.k[i][from*r.shape.D:][:last*r.shape.D])
-		writeElements(w, none[:(r.keep-last)*r.shape.D])
-		writeElements(w, r.v[i][from*r.shape.Dv:][:last*r.shape.Dv])
-		writeElements(w, none[:(r.keep-last)*r.shape.Dv])
+		snapshot.WriteElements(w, r.k[i][from*r.shape.D:][:last*r.shape.D])
+		snapshot.WriteElements(w, none[:(r.keep-last)*r.shape.D])
+		snapshot.WriteElements(w, r.v[i][from*r.shape.Dv:][:last*r.shape.Dv])
+		snapshot.WriteElements(w, none[:(r.keep-last)*r.shape.Dv])
 	}
-	return w.end(), nil
+	return w.End(), nil
 }
 
 func restoreHeadRing[T tensor.Float](w *headwise[T], data []byte) (State[T], error) {
-	sh, tokens, s, err := readSnapshot[T](data, w.ringIdentity(), w.parameterSum())
+	sh, tokens, s, err := ReadSnapshot[T](data, w.ringIdentity(), w.parameterSum())
 	if err != nil {
 		return nil, err
 	}
@@ -265,25 +265,25 @@ func restoreHeadRing[T tensor.Float](w *headwise[T], data []byte) (State[T], err
 	}
 	keys, period := w.window()
 	keep := keys + period - 1
-	one := float64(keep) * float64(sh.D+sh.Dv) * float64(elementSize[T]())
-	if err := s.need(float64(sh.B) * (float64(keep) + float64(sh.Hkv)*one)); err != nil {
+	one := float64(keep) * float64(sh.D+sh.Dv) * float64(scratch.ElementSize[T]())
+	if err := s.Need(float64(sh.B) * (float64(keep) + float64(sh.Hkv)*one)); err != nil {
 		return nil, err
 	}
 	r := newHeadRing(w, sh)
 	r.tokens = int(tokens)
 	r.start = max(r.tokens-keep, 0)
 	for b := range r.exist {
-		s.flags(r.exist[b][:keep])
+		s.Flags(r.exist[b][:keep])
 	}
 	for i := range r.k {
-		readElements(s, r.k[i][:keep*sh.D])
-		readElements(s, r.v[i][:keep*sh.Dv])
+		snapshot.ReadElements(s, r.k[i][:keep*sh.D])
+		snapshot.ReadElements(s, r.v[i][:keep*sh.Dv])
 	}
-	if err := s.end(); err != nil {
+	if err := s.End(); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
 // ringIdentity is that of w's states.
-func (w *headwise[T]) ringIdentity() identity { return identity{windowKind, w.name(), w.Setting()} }
+func (w *headwise[T]) ringIdentity() Identity { return Identity{windowKind, w.name(), w.Setting()} }

@@ -6,6 +6,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -36,19 +38,17 @@ func newHeadState[T tensor.Float](w *headwise[T], s Shape) *headState[T] {
 	return st
 }
 
-func (s *headState[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
+func (s *headState[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
 
-func (s *headState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
+func (s *headState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
 
-func (s *headState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+func (s *headState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
 
-func (s *headState[T]) of() *Shape { return &s.shape }
+func (s *headState[T]) StateShape() *Shape { return &s.shape }
 
-func (*headState[T]) watch() *notices { return nil }
+func (s *headState[T]) Refuse(c *Call[T]) error { return s.w.refuse(c) }
 
-func (s *headState[T]) refuse(c *Call[T]) error { return s.w.refuse(c) }
-
-func (s *headState[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
+func (s *headState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	past := s.tokens
 	if m == 0 {
 		s.answer(out, c, func(int) int { return past })
@@ -128,9 +128,9 @@ func (s *headState[T]) answer(out tensor.Heads[T], c *Call[T], seen func(i int) 
 			if s.q != nil {
 				h.Past = tensor.Mat[T]{Data: s.q[i], Rows: m - 1, Cols: s.shape.D, Stride: s.shape.D}
 			}
-			h.Out = room(ar, row)
+			h.Out = scratch.ForOutput(ar, row)
 			s.w.Headwise.Forward(h)
-			copyMat(row, h.Out)
+			scratch.CopyMat(row, h.Out)
 			ar.Reset(mark)
 		}
 	})
@@ -139,7 +139,7 @@ func (s *headState[T]) answer(out tensor.Heads[T], c *Call[T], seen func(i int) 
 // Merge puts the keys and values of next behind those of s, with the bits of one
 // stream.
 func (s *headState[T]) Merge(next State[T]) error {
-	n, err := mergeable(s.w.identity(), &s.shape, next, func(n *headState[T]) (identity, *Shape) { return n.w.identity(), &n.shape })
+	n, err := Mergeable(s.w.identity(), &s.shape, next, func(n *headState[T]) (Identity, *Shape) { return n.w.identity(), &n.shape })
 	if err != nil {
 		return err
 	}
@@ -197,69 +197,69 @@ func (s *headState[T]) Bytes() int64 {
 	for i := range s.q {
 		elements += cap(s.q[i])
 	}
-	return int64(elements)*elementSize[T]() + int64(flags)
+	return int64(elements)*scratch.ElementSize[T]() + int64(flags)
 }
 
 // AppendBinary appends a snapshot: after the header the flags of each batch row,
 // then the keys and the values of each key head, then the queries that are kept.
 func (s *headState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := newSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
+	w := NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
 	for _, exist := range s.exist {
-		w.flags(exist)
+		w.Flags(exist)
 	}
 	for i := range s.k {
-		writeElements(w, s.k[i])
-		writeElements(w, s.v[i])
+		snapshot.WriteElements(w, s.k[i])
+		snapshot.WriteElements(w, s.v[i])
 	}
 	for i := range s.q {
-		writeElements(w, s.q[i])
+		snapshot.WriteElements(w, s.q[i])
 	}
-	return w.end(), nil
+	return w.End(), nil
 }
 
 func restoreHeadState[T tensor.Float](w *headwise[T], data []byte) (State[T], error) {
-	sh, tokens, r, err := readSnapshot[T](data, w.identity(), w.parameterSum())
+	sh, tokens, r, err := ReadSnapshot[T](data, w.identity(), w.parameterSum())
 	if err != nil {
 		return nil, err
 	}
 	if err := w.checkShape(&sh); err != nil {
 		return nil, err
 	}
-	one := float64(tokens) * float64(sh.D+sh.Dv) * float64(elementSize[T]())
+	one := float64(tokens) * float64(sh.D+sh.Dv) * float64(scratch.ElementSize[T]())
 	asked := 0.0
 	if _, is := w.Headwise.(Remembering); is {
-		asked = float64(sh.H) * float64(tokens) * float64(sh.D) * float64(elementSize[T]())
+		asked = float64(sh.H) * float64(tokens) * float64(sh.D) * float64(scratch.ElementSize[T]())
 	}
-	if err := r.need(float64(sh.B) * (float64(tokens) + float64(sh.Hkv)*one + asked)); err != nil {
+	if err := r.Need(float64(sh.B) * (float64(tokens) + float64(sh.Hkv)*one + asked)); err != nil {
 		return nil, err
 	}
 	s := newHeadState(w, sh)
 	s.tokens = int(tokens)
 	for b := range s.exist {
 		s.exist[b] = make([]bool, tokens)
-		r.flags(s.exist[b])
+		r.Flags(s.exist[b])
 	}
 	for i := range s.k {
 		s.k[i], s.v[i] = make([]T, s.tokens*sh.D), make([]T, s.tokens*sh.Dv)
-		readElements(r, s.k[i])
-		readElements(r, s.v[i])
+		snapshot.ReadElements(r, s.k[i])
+		snapshot.ReadElements(r, s.v[i])
 	}
 	for i := range s.q {
 		s.q[i] = make([]T, s.tokens*sh.D)
-		readElements(r, s.q[i])
+		snapshot.ReadElements(r, s.q[i])
 	}
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
 // identity is that of the mechanism's states.
-func (w *headwise[T]) identity() identity { return identity{cacheKind, w.name(), w.Setting()} }
+func (w *headwise[T]) identity() Identity { return Identity{cacheKind, w.name(), w.Setting()} }
 
-func (w *headwise[T]) parameterSum() (sum parameterSum) {
+func (w *headwise[T]) parameterSum() (sum snapshot.ParameterSum) {
 	for _, x := range slices.Concat(w.Params().All(), w.Constants().All()) {
-		sum = addParameters(sum, x.Data)
+		sum = snapshot.AddParameters(sum, x.Data)
 	}
 	return sum
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -138,7 +139,7 @@ type HeadGrads[T tensor.Float] struct {
 // Clear sets DQ, DK and DV to zero.
 func (g *HeadGrads[T]) Clear() {
 	for _, x := range [3]tensor.Mat[T]{g.DQ, g.DK, g.DV} {
-		clearRows(x, 0, x.Rows)
+		scratch.ClearRows(x, 0, x.Rows)
 	}
 }
 
@@ -160,7 +161,7 @@ func (w *headwise[T]) name() string { return w.Headwise.Traits().Name }
 
 // check is Call.check with what the mechanism itself cannot do.
 func (w *headwise[T]) check(c *Call[T]) error {
-	if err := c.check(); err != nil {
+	if err := c.Check(); err != nil {
 		return err
 	}
 	if err := w.refuse(c); err != nil {
@@ -181,11 +182,11 @@ func refuseOfHeads[T tensor.Float](name string, c *Call[T]) error {
 	switch {
 	case c.AttnKeep != nil:
 		return fmt.Errorf("attn_keep: %s computes whole heads: it has no place for a choice of pairs", name)
-	case c.decays():
+	case c.HasDecay():
 		return fmt.Errorf("log_g: %s computes whole heads: it has no weights that could decay", name)
-	case c.Drop.some():
+	case c.Drop.IsActive():
 		return fmt.Errorf("dropout: %s has none of its own", name)
-	case c.segmented():
+	case c.HasState():
 		return fmt.Errorf("init: %s computes whole heads: a call cannot go on from a state", name)
 	case c.Form == Linear:
 		return fmt.Errorf("form: %s has no linear form, but one of its own", name)
@@ -206,20 +207,20 @@ func (w *headwise[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 	if err := w.check(c); err != nil {
 		return err
 	}
-	if err := c.checkOut("o", &out); err != nil {
+	if err := c.CheckOutput("o", &out); err != nil {
 		return err
 	}
 	if c.Form == Step {
 		if keep != nil {
-			return errStepKeeps
+			return ErrStepKeeps
 		}
 		return w.forwardStep(out, c)
 	}
 	p := w.pass(c, out, keep)
 	defer p.release()
 	if keep != nil {
-		keep.Den, keep.past = keep.Den[:0], keep.past[:0]
-		keep.heads = resize(keep.heads, p.units)
+		keep.Den, keep.Moments = keep.Den[:0], keep.Moments[:0]
+		keep.Heads = scratch.Resize(keep.Heads, p.units)
 		keep.Unseen, keep.Weak, keep.Aux, keep.Residual = 0, 0, 0, 0
 	}
 	p.forward()
@@ -228,7 +229,7 @@ func (w *headwise[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 			keep.Unseen += int64(p.unseen[i])
 			if s, head := p.sequence(i); p.weak[i].count > 0 {
 				if keep.Weak == 0 {
-					keep.WeakAt = [3]int{s.b, head, s.q0 + p.weak[i].first}
+					keep.WeakAt = [3]int{s.Batch, head, s.Q0 + p.weak[i].first}
 				}
 				keep.Weak += int64(p.weak[i].count)
 			}
@@ -236,17 +237,17 @@ func (w *headwise[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 			keep.Residual = max(keep.Residual, p.residual[i])
 		}
 	}
-	return report(out, keep, p.overflow.Load())
+	return ReportNonFinite(out, keep, p.overflow.Load())
 }
 
 func (w *headwise[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
 	if err := w.check(c); err != nil {
 		return err
 	}
-	if err := c.checkOut("o", &out); err != nil {
+	if err := c.CheckOutput("o", &out); err != nil {
 		return err
 	}
-	if err := g.checkShapes(&dout, c); err != nil {
+	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
 	}
 	if g.DFinal != nil || g.DInit != nil {
@@ -254,20 +255,12 @@ func (w *headwise[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	}
 	p := w.pass(c, out, keep)
 	defer p.release()
-	if keep == nil || len(keep.heads) != p.units {
+	if keep == nil || len(keep.Heads) != p.units {
 		return fmt.Errorf("saved: not what Forward left for this call")
 	}
 	p.g, p.dout = *g, dout
 	p.backward()
 	return nil
-}
-
-// resize returns x with n elements; what they hold is kept as far as it goes.
-func resize[E any](x []E, n int) []E {
-	if cap(x) >= n {
-		return x[:n]
-	}
-	return append(x[:cap(x)], make([]E, n-cap(x))...)
 }
 
 func (w *headwise[T]) Plan(s Shape) Plan {

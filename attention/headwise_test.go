@@ -12,6 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/lab/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -260,7 +261,7 @@ func spacious[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
 	y.H, y.N, y.D = x.H, x.N, x.D
 	for b := range x.B {
 		for h := range x.H {
-			copyMat(y.At(b, h), x.At(b, h))
+			scratch.CopyMat(y.At(b, h), x.At(b, h))
 		}
 	}
 	return y

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -50,7 +51,7 @@ func newStream[T tensor.Float](u *unit[T], m *monomials[T], c int, take func(n i
 
 // start makes s what newStream returns.
 func (s *stream[T]) start(u *unit[T], m *monomials[T], c int, take func(n int) []T) *stream[T] {
-	*s = stream[T]{u: u, m: m, c: c, ld: stride[T](c), lda: kernel.Pad(u.da), flat: m.width < u.da, exist: slices.Grow(s.exist[:0], c)[:c], first: unseen}
+	*s = stream[T]{u: u, m: m, c: c, ld: scratch.Stride[T](c), lda: kernel.Pad(u.da), flat: m.width < u.da, exist: slices.Grow(s.exist[:0], c)[:c], first: unseen}
 	s.past = u.moments(m, take)
 	s.x = take((u.da + 1) * s.ld)
 	s.room = take(c * s.past.ld)

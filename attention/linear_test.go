@@ -377,7 +377,7 @@ func TestMomentsKeptForBackward(t *testing.T) {
 	if !slices.Equal(with.DQ.Data, without.DQ.Data) || !slices.Equal(with.DK.Data, without.DK.Data) || !slices.Equal(with.DV.Data, without.DV.Data) {
 		t.Error("gradients differ from those without what Forward kept")
 	}
-	for i, past := range keep.past {
+	for i, past := range keep.Moments {
 		if len(past) == 0 {
 			t.Errorf("sequence %d keeps no moments", i)
 		}
@@ -387,7 +387,7 @@ func TestMomentsKeptForBackward(t *testing.T) {
 		if c.Form = form; e.Forward(out, c, keep) != nil {
 			t.Fatal("Forward fails")
 		}
-		for i, past := range keep.past {
+		for i, past := range keep.Moments {
 			if len(past) != 0 {
 				t.Errorf("sequence %d keeps moments in the form %v, causal %v", i, form, c.Causal)
 			}

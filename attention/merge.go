@@ -16,12 +16,12 @@ var ErrNotMergeable = errors.New("state: not mergeable")
 // fits reports what keeps a state of shape s, of mechanism from, out of the place
 // of one of shape want of mechanism id. Learned parameters are no part of it.
 // What names the state.
-func (id identity) fits(what string, want *Shape, from identity, s *Shape) error {
-	if from.name != id.name {
-		return fmt.Errorf("%s: mechanism is %q, needs %q", what, from.name, id.name)
+func (id Identity) fits(what string, want *Shape, from Identity, s *Shape) error {
+	if from.Name != id.Name {
+		return fmt.Errorf("%s: mechanism is %q, needs %q", what, from.Name, id.Name)
 	}
-	if from.setting != id.setting {
-		return fmt.Errorf("%s: setting is %q, needs %q", what, from.setting, id.setting)
+	if from.Setting != id.Setting {
+		return fmt.Errorf("%s: setting is %q, needs %q", what, from.Setting, id.Setting)
 	}
 	for _, x := range []struct {
 		field     string
@@ -39,12 +39,12 @@ func (id identity) fits(what string, want *Shape, from identity, s *Shape) error
 	return nil
 }
 
-// mergeable returns next as a state that can follow one of shape s of id; parts
+// Mergeable returns next as a state that can follow one of shape s of id; parts
 // gives what it is made of.
-func mergeable[S interface {
+func Mergeable[S interface {
 	comparable
 	State[T]
-}, T tensor.Float](id identity, s *Shape, next State[T], parts func(S) (identity, *Shape)) (S, error) {
+}, T tensor.Float](id Identity, s *Shape, next State[T], parts func(S) (Identity, *Shape)) (S, error) {
 	n, ok := next.(S)
 	var none S
 	if !ok || n == none {
@@ -57,7 +57,7 @@ func mergeable[S interface {
 // Merge closes the open chunk of s, so that chunks end elsewhere than if all
 // tokens had come in one stream.
 func (s *sums[T]) Merge(next State[T]) error {
-	n, err := mergeable(s.e.identity(), &s.shape, next, func(n *sums[T]) (identity, *Shape) { return n.e.identity(), &n.shape })
+	n, err := Mergeable(s.e.identity(), &s.shape, next, func(n *sums[T]) (Identity, *Shape) { return n.e.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
@@ -112,7 +112,7 @@ func (s *moments[T]) join(t *kernel.Table[T], from *moments[T]) {
 // bits that they would get if all tokens had come in one stream; with decay they
 // agree within the bound.
 func (s *cache[T]) Merge(next State[T]) error {
-	n, err := mergeable(s.e.identity(), &s.shape, next, func(n *cache[T]) (identity, *Shape) { return n.e.identity(), &n.shape })
+	n, err := Mergeable(s.e.identity(), &s.shape, next, func(n *cache[T]) (Identity, *Shape) { return n.e.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}

@@ -3,10 +3,10 @@ package attention
 import (
 	"fmt"
 	"math"
-	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -35,7 +35,7 @@ const maxMoments = 1 << 30
 // have more moments than maxMoments.
 func (e *engine[T]) checkMoments(d, dv int) error {
 	f := e.spec.features(e.spec.width(d))
-	size := float64(f) * float64(stride[T](dv))
+	size := float64(f) * float64(scratch.Stride[T](dv))
 	if size <= maxMoments {
 		return nil
 	}
@@ -45,18 +45,6 @@ func (e *engine[T]) checkMoments(d, dv int) error {
 	}
 	return fmt.Errorf("%s: the linear form of degree %d has %d%s features for D = %d, whose sums with Dv = %d are %.0f%s numbers a head, at most %d",
 		e.spec.Name, e.spec.degree(), f, more, d, dv, size, more, maxMoments)
-}
-
-// stride returns a row stride for n elements: room for whole vectors, and an
-// odd number of cache lines, so that a column of rows spreads over the cache.
-func stride[T tensor.Float](n int) int {
-	var z T
-	line := 64 / int(unsafe.Sizeof(z))
-	n = kernel.Pad(n)
-	if n/line%2 == 0 {
-		n += line
-	}
-	return n
 }
 
 // add adds n tokens, whose components are the columns of x: rows y [n, s.ld],

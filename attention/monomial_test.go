@@ -7,6 +7,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
 // TestMonomials: the weighted features of a times the features of b are the
@@ -23,7 +24,7 @@ func TestMonomials(t *testing.T) {
 		for _, w := range []int{1, 2, 3, 5, 8} {
 			s := &Spec[float64]{Coef: coef}
 			m := newMonomials(kernel.Active[float64](), s, w)
-			ld := stride[float64](tokens)
+			ld := scratch.Stride[float64](tokens)
 			x, y := arena.Zeros[float64](ar, (w+1)*ld), arena.Zeros[float64](ar, (w+1)*ld)
 			for c := range w + 1 {
 				for i := range tokens {
@@ -115,7 +116,7 @@ func TestFold(t *testing.T) {
 	for _, coef := range [][]float64{{1, 1}, {0, 0, 1}, {1, 1, 0.5}, {1, 1, 1, 1}, {0, 0, 0, 0, 1}, {1, 1, 1, 1, 1, 1}} {
 		for _, w := range []int{1, 2, 4} {
 			m := newMonomials(kernel.Active[float64](), &Spec[float64]{Coef: coef}, w)
-			ld := stride[float64](1)
+			ld := scratch.Stride[float64](1)
 			x := arena.Zeros[float64](ar, (w+1)*ld)
 			x[0] = 1
 			for c := range w {

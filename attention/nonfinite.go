@@ -8,6 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -31,8 +32,8 @@ func (e *NonFiniteError) Error() string {
 // Is reports whether target is ErrNonFinite.
 func (e *NonFiniteError) Is(target error) bool { return target == ErrNonFinite }
 
-// isNonFinite reports whether err is about rows that are not finite.
-func isNonFinite(err error) bool { return errors.Is(err, ErrNonFinite) }
+// IsNonFinite reports whether err is about rows that are not finite.
+func IsNonFinite(err error) bool { return errors.Is(err, ErrNonFinite) }
 
 // NonFinite counts the rows of x [B,H,N,D] that hold NaN or infinities and returns
 // batch row, head and place of the first, by batch row, then place, then head.
@@ -72,26 +73,26 @@ func suspicious[T tensor.Float](x tensor.Heads[T]) bool {
 	if work := float64(x.B) * float64(size); work >= par.MinWork {
 		var odd atomic.Bool
 		par.Do(x.B*x.H, work, func(i int) {
-			if suspiciousRows(x.At(i/x.H, i%x.H)) {
+			if HasNonFiniteSum(x.At(i/x.H, i%x.H)) {
 				odd.Store(true)
 			}
 		})
 		return odd.Load()
 	}
 	if x.SB == size && x.SH == x.N*x.D && x.SN == x.D && len(x.Data) >= x.B*size {
-		return suspiciousRows(tensor.Mat[T]{Data: x.Data, Rows: 1, Cols: x.B * size, Stride: x.B * size})
+		return HasNonFiniteSum(tensor.Mat[T]{Data: x.Data, Rows: 1, Cols: x.B * size, Stride: x.B * size})
 	}
 	for i := range x.B * x.H {
-		if suspiciousRows(x.At(i/x.H, i%x.H)) {
+		if HasNonFiniteSum(x.At(i/x.H, i%x.H)) {
 			return true
 		}
 	}
 	return false
 }
 
-func suspiciousRows[T tensor.Float](x tensor.Mat[T]) bool {
+func HasNonFiniteSum[T tensor.Float](x tensor.Mat[T]) bool {
 	t := kernel.Active[T]()
-	if x.Rows*x.Cols > 0 && contiguous(x) {
+	if x.Rows*x.Cols > 0 && scratch.IsContiguous(x) {
 		y := t.Sum(x.Data[:x.Rows*x.Cols])
 		return y-y != 0
 	}
@@ -127,9 +128,9 @@ func (u *unit[T]) inspect(g, i0, i1 int) {
 	u.ar.Reset(mark)
 }
 
-// report counts the rows of out that are not finite in keep; without, it returns them
+// ReportNonFinite counts the rows of out that are not finite in keep; without, it returns them
 // as an error. Where none is suspected, none is looked for.
-func report[T tensor.Float](out tensor.Heads[T], keep *Saved[T], suspected bool) error {
+func ReportNonFinite[T tensor.Float](out tensor.Heads[T], keep *Saved[T], suspected bool) error {
 	if keep != nil {
 		keep.NonFinite, keep.NonFiniteAt = 0, [3]int{}
 	}

@@ -37,7 +37,7 @@ func TestStateFarOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		head := len(newSnapshot[float32](nil, st.e.identity(), 0, &st.shape, 0, false).b)
+		head := len(NewSnapshot[float32](nil, st.e.identity(), 0, &st.shape, 0, false).Data)
 		restored, err := e.RestoreState(aged(t, data, len(data)-4-head))
 		if err != nil {
 			t.Fatal(err)

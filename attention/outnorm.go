@@ -16,7 +16,7 @@ import (
 // with a decay, a state holds what is left of its keys, not how many they were.
 func (e *engine[T]) refuseFading(c *Call[T]) error {
 	switch {
-	case !c.decays():
+	case !c.HasDecay():
 		return nil
 	case e.spec.Floor > 0:
 		return fmt.Errorf("log_g: %s has a least denominator, which does not go with weights that decay", e.spec.Name)
@@ -119,13 +119,13 @@ func (u *unit[T]) withoutOutputNorm(before float64) {
 }
 
 // before returns how many keys the state before a sequence has for a key head.
-func (p *pass[T]) before(s *sequence, kh int) float64 {
+func (p *pass[T]) before(s *Sequence, kh int) float64 {
 	if st, is := p.c.Init.(*sums[T]); is && st != nil {
-		h := st.heads[s.index*p.c.K.H+kh]
+		h := st.heads[s.Index*p.c.K.H+kh]
 		return h.closed() + float64(h.openKeys(h.n))
 	}
 	if p.seg != nil {
-		return float64(p.seg.before(s.index))
+		return float64(p.seg.before(s.Index))
 	}
 	return 0
 }

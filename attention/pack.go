@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -96,7 +97,7 @@ func (p *Pack[T]) open(h *Head[T], u []T) packPass[T] {
 	x := packPass[T]{Pack: p, h: h, x: h.Take(h.K.Rows, l), a: h.Take(h.K.Rows, l),
 		u:   tensor.Mat[T]{Data: u, Rows: h.Q.Rows, Cols: l, Stride: l},
 		rcp: arena.Take[T](h.Scratch, h.Q.Rows),
-		s1:  scratchZeros[T](h.Scratch, d, l), s2: scratchZeros[T](h.Scratch, l, dv),
+		s1:  scratch.ZeroMat[T](h.Scratch, d, l), s2: scratch.ZeroMat[T](h.Scratch, l, dv),
 	}
 	rows, _ := p.learned(h.Head)
 	h.Product(x.x, h.K, rows, false, true, false)
@@ -117,12 +118,6 @@ func (p *Pack[T]) open(h *Head[T], u []T) packPass[T] {
 		x.rcp[i] = 1 / T(seen)
 	}
 	x.w = h.Take(min(packBlock, h.Q.Rows), packBlock)
-	return x
-}
-
-func scratchZeros[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
-	x := scratchMat[T](ar, rows, cols)
-	clear(x.Data)
 	return x
 }
 
@@ -213,7 +208,7 @@ func (p *Pack[T]) Backward(h *Head[T], g *HeadGrads[T]) {
 		}
 	}
 
-	r1, r2 := scratchZeros[T](h.Scratch, d, l), scratchZeros[T](h.Scratch, l, dv) // sums of q⊗ds and u⊗do
+	r1, r2 := scratch.ZeroMat[T](h.Scratch, d, l), scratch.ZeroMat[T](h.Scratch, l, dv) // sums of q⊗ds and u⊗do
 	da := h.Take(m, l)
 	later := func(j0, j1 int) { // from the queries in the sums
 		if j1 <= j0 {
@@ -263,5 +258,5 @@ func (p *Pack[T]) Cost(s Shape) Cost {
 	if s.Causal {
 		products += n * packBlock * (d + 2*l + dv)
 	}
-	return Cost{FLOPs: 2 * products, Bytes: float64(elementSize[T]()) * (2*m*l + n*(l+1) + l*(d+dv) + packBlock*packBlock)}
+	return Cost{FLOPs: 2 * products, Bytes: float64(scratch.ElementSize[T]()) * (2*m*l + n*(l+1) + l*(d+dv) + packBlock*packBlock)}
 }

@@ -4,6 +4,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -36,21 +38,19 @@ func (p *Pack[T]) newState(s Shape) *packState[T] {
 	return st
 }
 
-func (s *packState[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
+func (s *packState[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
 
-func (s *packState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
+func (s *packState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
 
-func (s *packState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+func (s *packState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
 
-func (s *packState[T]) of() *Shape { return &s.shape }
+func (s *packState[T]) StateShape() *Shape { return &s.shape }
 
-func (*packState[T]) watch() *notices { return nil }
+func (s *packState[T]) Refuse(c *Call[T]) error { return refuseOfHeads(s.p.name, c) }
 
-func (s *packState[T]) refuse(c *Call[T]) error { return refuseOfHeads(s.p.name, c) }
-
-// run takes the tokens of c one after another: their keys into the sums, their
+// Run takes the tokens of c one after another: their keys into the sums, their
 // queries to outputs, or both.
-func (s *packState[T]) run(out tensor.Heads[T], c *Call[T], queries, keys int) {
+func (s *packState[T]) Run(out tensor.Heads[T], c *Call[T], queries, keys int) {
 	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	l := s.p.p.Shape[1]
 	work := 4 * float64(s.shape.B*s.shape.H*n*l*(s.shape.D+s.shape.Dv))
@@ -143,11 +143,11 @@ func (s *packState[T]) answer(ar *arena.Arena, t *kernel.Table[T], i int, out, q
 	}
 }
 
-func (s *packState[T]) identity() identity { return identity{packKind, s.p.name, s.p.setting} }
+func (s *packState[T]) identity() Identity { return Identity{packKind, s.p.name, s.p.setting} }
 
 // Merge adds the sums of next.
 func (s *packState[T]) Merge(next State[T]) error {
-	n, err := mergeable(s.identity(), &s.shape, next, func(n *packState[T]) (identity, *Shape) { return n.identity(), &n.shape })
+	n, err := Mergeable(s.identity(), &s.shape, next, func(n *packState[T]) (Identity, *Shape) { return n.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
@@ -195,7 +195,7 @@ func (s *packState[T]) Tokens() int64 { return s.tokens }
 func (s *packState[T]) Bytes() int64 {
 	n := 8 * int64(len(s.exist))
 	for i := range s.hi {
-		n += 2 * elementSize[T]() * int64(len(s.hi[i]))
+		n += 2 * scratch.ElementSize[T]() * int64(len(s.hi[i]))
 	}
 	return n
 }
@@ -203,43 +203,43 @@ func (s *packState[T]) Bytes() int64 {
 // AppendBinary appends a snapshot: after the header the tokens of each batch row
 // that exist, then the sums of each head and what their roundings leave out.
 func (s *packState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := newSnapshot[T](b, s.identity(), addParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
+	w := NewSnapshot[T](b, s.identity(), snapshot.AddParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
 	for _, n := range s.exist {
-		w.int(n)
+		w.Int(n)
 	}
 	for i := range s.hi {
-		writeElements(w, s.hi[i])
-		writeElements(w, s.lo[i])
+		snapshot.WriteElements(w, s.hi[i])
+		snapshot.WriteElements(w, s.lo[i])
 	}
-	return w.end(), nil
+	return w.End(), nil
 }
 
 const packKind = "packed sums"
 
 func (p *Pack[T]) RestoreState(data []byte) (State[T], error) {
-	sh, tokens, r, err := readSnapshot[T](data, identity{packKind, p.name, p.setting}, addParameters(0, p.p.Data))
+	sh, tokens, r, err := ReadSnapshot[T](data, Identity{packKind, p.name, p.setting}, snapshot.AddParameters(0, p.p.Data))
 	if err != nil {
 		return nil, err
 	}
 	if err := p.fits(sh.H, sh.D); err != nil {
 		return nil, err
 	}
-	one := 2 * float64(p.p.Shape[1]) * float64(sh.D+sh.Dv) * float64(elementSize[T]())
-	if err := r.need(float64(sh.B) * (8 + float64(sh.H)*one)); err != nil {
+	one := 2 * float64(p.p.Shape[1]) * float64(sh.D+sh.Dv) * float64(scratch.ElementSize[T]())
+	if err := r.Need(float64(sh.B) * (8 + float64(sh.H)*one)); err != nil {
 		return nil, err
 	}
 	s := p.newState(sh)
 	s.tokens = tokens
 	for b := range s.exist {
-		if s.exist[b] = r.int(); s.exist[b] < 0 || s.exist[b] > tokens {
-			r.fail("%d tokens of row %d exist, of %d", s.exist[b], b, tokens)
+		if s.exist[b] = r.Int(); s.exist[b] < 0 || s.exist[b] > tokens {
+			r.Fail("%d tokens of row %d exist, of %d", s.exist[b], b, tokens)
 		}
 	}
 	for i := range s.hi {
-		readElements(r, s.hi[i])
-		readElements(r, s.lo[i])
+		snapshot.ReadElements(r, s.hi[i])
+		snapshot.ReadElements(r, s.lo[i])
 	}
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return nil, err
 	}
 	return s, nil

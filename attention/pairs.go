@@ -1,6 +1,10 @@
 package attention
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/farfield-ml/farfield/internal/scratch"
+)
 
 // Pairs are the pairs of queries and keys of a head that meet: parts, in each of
 // which some queries see some keys. A pair that is in several parts counts as
@@ -82,7 +86,7 @@ func (p *Pairs) Release() {
 // of the keys.
 func (p *Pairs) Add(queries, keys Places) (lo, hi []int32) {
 	at, n := len(p.bounds), queries.N
-	p.bounds = grow(p.bounds, 2*n)
+	p.bounds = scratch.Grow(p.bounds, 2*n)
 	p.patches = append(p.patches, patch{queries, keys, at})
 	return p.bounds[at:][:n], p.bounds[at+n:][:n]
 }

@@ -4,8 +4,10 @@ import (
 	"math"
 	"sync"
 
+	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -112,7 +114,7 @@ func (s *PairSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
 	if p == nil {
 		p = new(pairPass[T])
 	}
-	ar, ld := h.Scratch, stride[T](pairKeys)
+	ar, ld := h.Scratch, scratch.Stride[T](pairKeys)
 	*p = pairPass[T]{
 		PairTile: PairTile[T]{Head: h, Scale: T(scale), S: arena.Take[T](ar, pairQueries*ld), LD: ld},
 		h:        h, t: h.Table, bias: s.Bias, log: T(scale * math.Log2E),
@@ -261,19 +263,19 @@ func (p *pairPass[T]) weigh(r int) {
 		}
 		return
 	}
-	power := powerOf(most, p.log, 0)
-	by := power.above(rowPower[T]{p.base[r], p.top[r]}, p.log)
+	power := rowscale.PowerOf(most, p.log, 0)
+	by := power.Above(rowscale.Power[T]{Base: p.base[r], Top: p.top[r]}, p.log)
 	switch {
 	case p.den[r] == 0:
-		p.base[r], p.top[r] = power.base, power.top
+		p.base[r], p.top[r] = power.Base, power.Top
 	case !(by <= 0):
 		fade := T(math.Exp2(-by))
 		p.den[r] *= fade
 		out := p.o[r*p.padv:][:p.padv]
 		p.t.Scale(out, fade, out)
-		p.base[r], p.top[r] = power.base, power.top
+		p.base[r], p.top[r] = power.Base, power.Top
 	}
-	lower(row[start:end], p.base[r])
+	rowscale.Lower(row[start:end], p.base[r])
 	sum := p.sum[r : r+1]
 	clear(sum)
 	p.t.ExpRows(row[start:], p.LD, end-start, p.log, p.top[r:][:1], sum)
@@ -342,12 +344,12 @@ func (p *pairPass[T]) gather(den, base, top []T) {
 		}
 		i := p.Query(r)
 		row, o := p.h.Out.Row(i), p.o[r*p.padv:][:p.dv]
-		power := rowPower[T]{p.base[r], p.top[r]}
-		by := power.above(rowPower[T]{base[i], top[i]}, p.log)
+		power := rowscale.Power[T]{Base: p.base[r], Top: p.top[r]}
+		by := power.Above(rowscale.Power[T]{Base: base[i], Top: top[i]}, p.log)
 		switch {
 		case den[i] == 0:
 			copy(row, o)
-			den[i], base[i], top[i] = sum, power.base, power.top
+			den[i], base[i], top[i] = sum, power.Base, power.Top
 		case by <= 0:
 			fade := T(math.Exp2(by))
 			p.t.Axpy(row, fade, o)
@@ -356,7 +358,7 @@ func (p *pairPass[T]) gather(den, base, top []T) {
 			fade := T(math.Exp2(-by))
 			p.t.Scale(row, fade, row)
 			p.t.Add(row, row, o)
-			den[i], base[i], top[i] = fade*den[i]+sum, power.base, power.top
+			den[i], base[i], top[i] = fade*den[i]+sum, power.Base, power.Top
 		}
 	}
 }
@@ -389,7 +391,7 @@ func (s *PairSoftmax[T]) Backward(h *Head[T], g *HeadGrads[T], out, dout tensor.
 // of the logarithms lse of those that are far what is above it.
 func (p *pairPass[T]) findFar(pairs *Pairs, lse []T) (base []T) {
 	ar := p.h.Scratch
-	far := farRowsOf(ar, lse)
+	far := rowscale.FarRowsOf(ar, lse)
 	if far == nil {
 		return nil
 	}
@@ -406,15 +408,15 @@ func (p *pairPass[T]) findFar(pairs *Pairs, lse []T) (base []T) {
 					row := p.S[r*p.LD:][:p.Columns]
 					from, end := p.Visible(r)
 					p.hide(row, from, from, end, T(math.Inf(-1)))
-					far.meet(p.t, p.Query(r), row[from:end], p.log, 0)
+					far.Add(p.t, p.Query(r), row[from:end], p.log, 0)
 				}
 				ar.Reset(mark)
 			}
 			ar.Reset(mark)
 		}
 	}
-	far.done()
-	return far.base
+	far.Finish()
+	return far.Base
 }
 
 // attendGrad adds the gradients of the queries of a part. With weights W over
@@ -448,7 +450,7 @@ func (p *pairPass[T]) attendGrad(g *HeadGrads[T], dout tensor.Mat[T], base, lse,
 				row[c] = least
 			}
 			if base != nil {
-				lower(row, base[p.Query(r)])
+				rowscale.Lower(row, base[p.Query(r)])
 			}
 		}
 		p.t.ExpRows(p.S, p.LD, p.Columns, p.log, top, sum)

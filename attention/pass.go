@@ -7,12 +7,12 @@ import (
 )
 
 // forward does a head of Forward.
-func (p *pass[T]) forward(s *sequence, kh int, u *unit[T]) {
+func (p *pass[T]) forward(s *Sequence, kh int, u *unit[T]) {
 	c, keep := p.c, p.keep
 	u.o = headsOf(u.o, p.out, s, u.group(kh))
 	if u.kept = keep != nil; u.kept {
 		u.den = denOf(u.den, keep.Den, c, s, u.group(kh))
-		u.past = &keep.past[s.index*c.K.H+kh]
+		u.past = &keep.Moments[s.Index*c.K.H+kh]
 		*u.past = (*u.past)[:0]
 	} else {
 		for range u.q {
@@ -32,24 +32,24 @@ func (p *pass[T]) forward(s *sequence, kh int, u *unit[T]) {
 }
 
 // backward does a head of Backward.
-func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
+func (p *pass[T]) backward(s *Sequence, kh int, u *unit[T]) {
 	c, g, keep, heads := p.c, &p.g, p.keep, u.group(kh)
 	u.o = headsOf(u.o, p.out, s, heads)
 	u.do = headsOf(u.do, p.dout, s, heads)
 	u.dq = headsOf(u.dq, g.DQ, s, heads)
-	u.dk = g.DK.At(s.b, kh).Slice(s.k0, s.k0+s.m)
-	u.dval = g.DV.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+	u.dk = g.DK.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
+	u.dval = g.DV.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	u.den = denOf(u.den, keep.Den, c, s, heads)
-	if len(keep.past) == len(p.seqs)*c.K.H {
-		u.past = &keep.past[s.index*c.K.H+kh]
+	if len(keep.Moments) == len(p.seqs)*c.K.H {
+		u.past = &keep.Moments[s.Index*c.K.H+kh]
 	}
-	u.dscale = p.dscale[s.index*c.Q.H+heads.lo:][:heads.n]
+	u.dscale = p.dscale[s.Index*c.Q.H+heads.lo:][:heads.n]
 	if p.e.spec.OutputNorm {
 		u.withoutOutputNorm(p.before(s, kh))
 	}
-	decays := c.decays() && g.DLogG.D != 0
+	decays := c.HasDecay() && g.DLogG.D != 0
 	if decays {
-		u.dlogG = g.DLogG.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+		u.dlogG = g.DLogG.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	}
 	if decays || g.DInit != nil && c.fades() {
 		u.dage = arena.Zeros[float64](u.ar, max(u.end(), u.m+1))
@@ -57,7 +57,7 @@ func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
 	if decays && p.e.spec.Gated {
 		u.dgate = arena.Zeros[float64](u.ar, u.m)
 	}
-	after := g.ageAfter(s.index*c.K.H + kh)
+	after := g.ageAfter(s.Index*c.K.H + kh)
 	switch {
 	case p.seg != nil:
 		p.seg.backward(u, s, kh, g)
@@ -71,15 +71,15 @@ func (p *pass[T]) backward(s *sequence, kh int, u *unit[T]) {
 	if u.dage != nil {
 		sum := u.ageGrad(after, s.before > 0)
 		if g.DInit != nil {
-			g.DInit.heads[s.index*c.K.H+kh].age = sum
+			g.DInit.heads[s.Index*c.K.H+kh].age = sum
 		}
 	}
 	// Keys beyond the row's key length take no part.
-	for j := s.k0 + s.m; j < s.k0+s.keys; j++ {
-		clear(g.DK.At(s.b, kh).Row(j))
-		clear(g.DV.At(s.b, kh).Row(j))
+	for j := s.K0 + s.M; j < s.K0+s.Keys; j++ {
+		clear(g.DK.At(s.Batch, kh).Row(j))
+		clear(g.DV.At(s.Batch, kh).Row(j))
 		if decays {
-			clear(g.DLogG.At(s.b, kh).Row(j))
+			clear(g.DLogG.At(s.Batch, kh).Row(j))
 		}
 	}
 }
@@ -91,17 +91,17 @@ type headRange struct{ lo, n int }
 func (u *unit[T]) group(kh int) headRange { return headRange{kh * len(u.q), len(u.q)} }
 
 // headsOf appends to m the rows that a sequence has in a range of heads.
-func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *sequence, r headRange) []tensor.Mat[T] {
+func headsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *Sequence, r headRange) []tensor.Mat[T] {
 	for h := range r.n {
-		m = append(m, x.At(s.b, r.lo+h).Slice(s.q0, s.q0+s.n))
+		m = append(m, x.At(s.Batch, r.lo+h).Slice(s.Q0, s.Q0+s.N))
 	}
 	return m
 }
 
 // denOf appends to d the denominators of a sequence in a range of heads.
-func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *sequence, r headRange) [][]T {
+func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *Sequence, r headRange) [][]T {
 	for h := range r.n {
-		d = append(d, den[(s.b*c.Q.H+r.lo+h)*c.Q.N+s.q0:][:s.n])
+		d = append(d, den[(s.Batch*c.Q.H+r.lo+h)*c.Q.N+s.Q0:][:s.N])
 	}
 	return d
 }
@@ -111,7 +111,7 @@ func denOf[T tensor.Float](d [][]T, den []T, c *Call[T], s *sequence, r headRang
 type pass[T tensor.Float] struct {
 	e    *engine[T]
 	c    *Call[T]
-	seqs []sequence
+	seqs []Sequence
 	out  tensor.Heads[T]
 	keep *Saved[T]
 	seg  segment[T] // nil where no state comes before or after
@@ -140,11 +140,11 @@ func (e *engine[T]) pass(c *Call[T], out tensor.Heads[T], keep *Saved[T]) *pass[
 
 // sequences appends to list the sequences of c as the mechanism sees them. A key
 // that a lag leaves out is one beyond the key length of a shorter input.
-func (e *engine[T]) sequences(list []sequence, c *Call[T]) []sequence {
-	list = c.appendSequences(list)
+func (e *engine[T]) sequences(list []Sequence, c *Call[T]) []Sequence {
+	list = c.AppendSequences(list)
 	for i := range list {
-		list[i].m = max(list[i].m-e.spec.lag, 0)
-		list[i].off -= e.spec.lag
+		list[i].M = max(list[i].M-e.spec.lag, 0)
+		list[i].Offset -= e.spec.lag
 	}
 	return list
 }
@@ -184,14 +184,14 @@ func (p *pass[T]) Piece(i0, i1 int) {
 }
 
 // head does key head kh of sequence s.
-func (p *pass[T]) head(s *sequence, kh int) {
+func (p *pass[T]) head(s *Sequence, kh int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u := p.e.unit(p.c, s, kh, ar)
 	u.workers = workers(p.c.K.H, s.work, p.work)
 	if p.back && p.e.spec.learnsFeatures() {
 		u.workers = 1 // what tokens give the parameters is summed in their order
-		u.dparams = p.partsOf(s.index*p.c.K.H + kh)
+		u.dparams = p.partsOf(s.Index*p.c.K.H + kh)
 	}
 	if p.back {
 		p.backward(s, kh, u)

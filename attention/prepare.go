@@ -2,6 +2,7 @@ package attention
 
 import (
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -120,7 +121,7 @@ func (u *unit[T]) prepareRows(dst []T, ld int, s *side[T], i0, i1 int) {
 		n := min(stretch, i1-i)
 		to := dst[(i-i0)*ld:]
 		mark := u.ar.Mark()
-		ldx := stride[T](n)
+		ldx := scratch.Stride[T](n)
 		if u.spec.Features != nil {
 			y := arena.Take[T](u.ar, u.da*ldx)
 			u.mapTokens(y, ldx, s, i, i+n)
@@ -254,7 +255,7 @@ func (u *unit[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *side[T], 
 	for i := i0; i < i1; i += stretch {
 		n := min(stretch, i1-i)
 		mark := u.ar.Mark()
-		ldx := stride[T](n)
+		ldx := scratch.Stride[T](n)
 		columns := arena.Take[T](u.ar, u.da*ldx)
 		u.t.Transpose(columns, ldx, dy[(i-i0)*ld:], ld, n, u.da)
 		dscale += u.prepareGrad(dx, columns, ldx, s, i, i+n)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -32,10 +33,10 @@ func Prepared[T tensor.Float](m Mechanism[T], c *Call[T]) (q, k tensor.Heads[T],
 			u := e.unit(c, &s, kh, ar)
 			for g := range group {
 				side := u.querySide(g)
-				u.preparedRows(q.At(s.b, kh*group+g), s.q0, s.n, &side)
+				u.preparedRows(q.At(s.Batch, kh*group+g), s.Q0, s.N, &side)
 			}
 			side := u.keySide()
-			u.preparedRows(k.At(s.b, kh), s.k0, s.m, &side)
+			u.preparedRows(k.At(s.Batch, kh), s.K0, s.M, &side)
 			e.release(u)
 			ar.Release()
 		}
@@ -48,7 +49,7 @@ func (u *unit[T]) preparedRows(dst tensor.Mat[T], r0, n int, s *side[T]) {
 	for i := 0; i < n; i += stretch {
 		l := min(stretch, n-i)
 		mark := u.ar.Mark()
-		ld := stride[T](l)
+		ld := scratch.Stride[T](l)
 		x := arena.Take[T](u.ar, u.d*ld)
 		u.unmapped(x, ld, s, i, i+l)
 		rows := dst.Slice(r0+i, r0+i+l)

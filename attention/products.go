@@ -74,7 +74,7 @@ func (e *engine[T]) checkProducts(c *Call[T]) error {
 		return fmt.Errorf("dropout: %v needs a kernel of degree 2 without a feature map, which %s does not have", c.Drop.Kind, e.spec.Name)
 	case c.Form == Step:
 		return fmt.Errorf("dropout: %v is not defined in the step form", c.Drop.Kind)
-	case c.segmented():
+	case c.HasState():
 		return fmt.Errorf("dropout: %v is not defined with a state before or after the call", c.Drop.Kind)
 	}
 	return nil
@@ -84,7 +84,7 @@ func (e *engine[T]) checkProducts(c *Call[T]) error {
 // nil where c does not need them. The linear form is what is taken unless
 // another is asked for.
 func (e *engine[T]) onProducts(c *Call[T]) (*engine[T], *Call[T]) {
-	if !c.Drop.some() || c.Drop.Kind != ProductDrop {
+	if !c.Drop.IsActive() || c.Drop.Kind != ProductDrop {
 		return nil, nil
 	}
 	if _, mapped := e.spec.Map.(products[T]); mapped {

@@ -92,7 +92,7 @@ func (e *engine[T]) forgetting(ar *arena.Arena, c *Call[T]) *Call[T] {
 		own, to := e.spec.Forget.Log(h), x.LogG.At(b, h)
 		for j := range k.N {
 			g := own
-			if c.decays() {
+			if c.HasDecay() {
 				g += float64(c.LogG.At(b, h).Row(j)[0])
 			}
 			to.Row(j)[0] = T(max(g, -math.MaxFloat32))

@@ -115,3 +115,20 @@ func (r *Rope[T]) turn(t *kernel.Table[T], ar *arena.Arena, x []T, ld, i0, n int
 	t.Rotate(lo, hi, ld, c, s, lt, h, n)
 	ar.Reset(mark)
 }
+
+// RotateRows rotates the rows of x by the rows of the table from at on, or back.
+func (r *Rope[T]) RotateRows(x tensor.Mat[T], at int, back bool) {
+	for i := range x.Rows {
+		lo, hi := x.Row(i)[:r.Half], x.Row(i)[r.Half:]
+		cos, sin := r.Cos[(at+i)*r.Half:][:r.Half], r.Sin[(at+i)*r.Half:][:r.Half]
+		for j, c := range cos {
+			s := sin[j]
+			if back {
+				s = -s
+			}
+			a, b := lo[j], hi[j]
+			lo[j] = T(a*c) - T(b*s)
+			hi[j] = T(a*s) + T(b*c)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -99,7 +100,7 @@ func (x *Scores[T]) Check(c *Call[T]) error {
 
 func (x *Scores[T]) Cost(s Shape) Cost {
 	n, rank := float64(s.N), float64(x.Rank)
-	c := Cost{FLOPs: 4 * n * rank * float64(s.D+s.Dv), Bytes: float64(elementSize[T]()) * 2 * n * (float64(s.D) + rank)}
+	c := Cost{FLOPs: 4 * n * rank * float64(s.D+s.Dv), Bytes: float64(scratch.ElementSize[T]()) * 2 * n * (float64(s.D) + rank)}
 	if x.Tokens > 0 {
 		c.FLOPs += 4 * rank * float64(s.Dv) * min(n, float64(x.Tokens))
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -34,21 +35,19 @@ func (x *Scores[T]) newState(s Shape) *scoresState[T] {
 	return st
 }
 
-func (s *scoresState[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
+func (s *scoresState[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
 
-func (s *scoresState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
+func (s *scoresState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
 
-func (s *scoresState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+func (s *scoresState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
 
-func (s *scoresState[T]) of() *Shape { return &s.shape }
+func (s *scoresState[T]) StateShape() *Shape { return &s.shape }
 
-func (*scoresState[T]) watch() *notices { return nil }
+func (s *scoresState[T]) Refuse(c *Call[T]) error { return refuseOfHeads(s.x.Name, c) }
 
-func (s *scoresState[T]) refuse(c *Call[T]) error { return refuseOfHeads(s.x.Name, c) }
-
-// run takes the tokens of c one after another: their keys into the sums, their
+// Run takes the tokens of c one after another: their keys into the sums, their
 // queries to outputs, or both.
-func (s *scoresState[T]) run(out tensor.Heads[T], c *Call[T], queries, keys int) {
+func (s *scoresState[T]) Run(out tensor.Heads[T], c *Call[T], queries, keys int) {
 	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	group := s.shape.H / s.shape.Hkv
 	work := 4 * float64(s.shape.B*s.shape.H*n*s.x.Rank*(s.shape.D+s.shape.Dv))
@@ -137,18 +136,18 @@ func (s *scoresState[T]) answer(ar *arena.Arena, head int, out, q []T, sumQ, sum
 
 const scoresKind = "means of queries and keys"
 
-func (x *Scores[T]) identity() identity { return identity{scoresKind, x.Name, x.ScoresSpec.Setting} }
+func (x *Scores[T]) identity() Identity { return Identity{scoresKind, x.Name, x.ScoresSpec.Setting} }
 
-func (x *Scores[T]) parameterSum() (sum parameterSum) {
+func (x *Scores[T]) parameterSum() (sum snapshot.ParameterSum) {
 	for _, p := range x.params.All() {
-		sum = addParameters(sum, p.Data)
+		sum = snapshot.AddParameters(sum, p.Data)
 	}
 	return sum
 }
 
 // Merge adds the sums of next.
 func (s *scoresState[T]) Merge(next State[T]) error {
-	n, err := mergeable(s.x.identity(), &s.shape, next, func(n *scoresState[T]) (identity, *Shape) { return n.x.identity(), &n.shape })
+	n, err := Mergeable(s.x.identity(), &s.shape, next, func(n *scoresState[T]) (Identity, *Shape) { return n.x.identity(), &n.shape })
 	if err != nil {
 		return err
 	}
@@ -201,23 +200,23 @@ func (s *scoresState[T]) Bytes() int64 {
 // AppendBinary appends a snapshot: after the header the numbers of keys and of
 // queries of each batch row, then the sums of keys, then those of queries.
 func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := newSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
+	w := NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
 	for i := range s.keys {
-		w.int(s.keys[i])
-		w.int(s.queries[i])
+		w.Int(s.keys[i])
+		w.Int(s.queries[i])
 	}
 	for i := range s.k {
-		writeElements(w, s.k[i])
+		snapshot.WriteElements(w, s.k[i])
 	}
 	for i := range s.q {
-		writeElements(w, s.q[i])
+		snapshot.WriteElements(w, s.q[i])
 	}
-	return w.end(), nil
+	return w.End(), nil
 }
 
 // RestoreState reads what AppendBinary wrote.
 func (x *Scores[T]) RestoreState(data []byte) (State[T], error) {
-	sh, tokens, r, err := readSnapshot[T](data, x.identity(), x.parameterSum())
+	sh, tokens, r, err := ReadSnapshot[T](data, x.identity(), x.parameterSum())
 	if err != nil {
 		return nil, err
 	}
@@ -226,24 +225,24 @@ func (x *Scores[T]) RestoreState(data []byte) (State[T], error) {
 	if err := x.Check(c); err != nil {
 		return nil, err
 	}
-	if err := r.need(float64(sh.B) * (16 + 8*float64(sh.D)*float64(sh.Hkv+sh.H))); err != nil {
+	if err := r.Need(float64(sh.B) * (16 + 8*float64(sh.D)*float64(sh.Hkv+sh.H))); err != nil {
 		return nil, err
 	}
 	s := x.newState(sh)
 	s.tokens = tokens
 	for b := range s.keys {
-		s.keys[b], s.queries[b] = r.int(), r.int()
+		s.keys[b], s.queries[b] = r.Int(), r.Int()
 		if s.keys[b] < 0 || s.keys[b] > tokens || s.queries[b] < 0 || s.queries[b] > tokens {
-			r.fail("row %d has %d keys and %d queries, of %d tokens", b, s.keys[b], s.queries[b], tokens)
+			r.Fail("row %d has %d keys and %d queries, of %d tokens", b, s.keys[b], s.queries[b], tokens)
 		}
 	}
 	for i := range s.k {
-		readElements(r, s.k[i])
+		snapshot.ReadElements(r, s.k[i])
 	}
 	for i := range s.q {
-		readElements(r, s.q[i])
+		snapshot.ReadElements(r, s.q[i])
 	}
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return nil, err
 	}
 	return s, nil

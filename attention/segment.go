@@ -16,22 +16,19 @@ type segment[T tensor.Float] interface {
 	// earlier tells of the keys of head i of the state before.
 	earlier(i int) earlier
 	// forward runs key head kh of a sequence, as unit u.
-	forward(u *unit[T], s *sequence, kh int)
+	forward(u *unit[T], s *Sequence, kh int)
 	// backward is forward for the gradients g.
-	backward(u *unit[T], s *sequence, kh int, g *Grads[T])
+	backward(u *unit[T], s *Sequence, kh int, g *Grads[T])
 	// check reports gradients of states that do not fit.
 	check(g *Grads[T]) error
 	// end counts the tokens of the state after the call.
 	end()
 }
 
-// segmented reports whether c has a state before or after it.
-func (c *Call[T]) segmented() bool { return c.Init != nil || c.Final != nil }
-
 // segment returns c as a segment, whose sequences are seqs; nil if it is none.
 // Keep says that Backward will be asked.
-func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T], error) {
-	if !c.segmented() {
+func (e *engine[T]) segment(c *Call[T], seqs []Sequence, keep bool) (segment[T], error) {
+	if !c.HasState() {
 		return nil, nil
 	}
 	keys, err := e.checkSegment(c, seqs, keep)
@@ -54,7 +51,7 @@ func (e *engine[T]) segment(c *Call[T], seqs []sequence, keep bool) (segment[T],
 
 // checkSegment reports what a call with a state before or after it may not have,
 // and returns the number of keys of its longest sequence.
-func (e *engine[T]) checkSegment(c *Call[T], seqs []sequence, keep bool) (keys int, err error) {
+func (e *engine[T]) checkSegment(c *Call[T], seqs []Sequence, keep bool) (keys int, err error) {
 	if err := e.refuseFuture("init"); err != nil {
 		return 0, err
 	}
@@ -67,10 +64,10 @@ func (e *engine[T]) checkSegment(c *Call[T], seqs []sequence, keep bool) (keys i
 		return 0, fmt.Errorf("final: is the initial state itself, which Backward needs")
 	}
 	for _, s := range seqs {
-		if c.Causal && s.n > s.keys {
-			return 0, fmt.Errorf("init: a causal sequence has %d queries and only %d keys", s.n, s.keys)
+		if c.Causal && s.N > s.Keys {
+			return 0, fmt.Errorf("init: a causal sequence has %d queries and only %d keys", s.N, s.Keys)
 		}
-		keys = max(keys, s.keys)
+		keys = max(keys, s.Keys)
 	}
 	return keys, nil
 }
@@ -80,7 +77,7 @@ func (e *engine[T]) checkSegment(c *Call[T], seqs []sequence, keep bool) (keys i
 func ends[S interface {
 	comparable
 	State[T]
-}, T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, parts func(S) (*engine[T], *Shape)) (init, final S, err error) {
+}, T tensor.Float](e *engine[T], c *Call[T], seqs []Sequence, parts func(S) (*engine[T], *Shape)) (init, final S, err error) {
 	var none S
 	want := Shape{B: len(seqs), H: c.Q.H, Hkv: c.K.H, D: c.Q.D, Dv: c.V.D}
 	set := false
@@ -139,12 +136,12 @@ type sumsSegment[T tensor.Float] struct {
 	init, final *sums[T]
 	shape       *Shape // of both
 	keys        int    // of the longest sequence
-	seqs        []sequence
+	seqs        []Sequence
 	group       int // key heads of a sequence
 	fades       bool
 }
 
-func newSumsSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, keys int) (segment[T], error) {
+func newSumsSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []Sequence, keys int) (segment[T], error) {
 	init, final, err := ends(e, c, seqs, func(s *sums[T]) (*engine[T], *Shape) { return s.e, &s.shape })
 	if err != nil {
 		return nil, err
@@ -248,7 +245,7 @@ func (x *sumsSegment[T]) check(g *Grads[T]) error {
 	if g.DFinal == nil {
 		return nil
 	}
-	return g.DFinal.check(x.shape, func(i int) int { return (x.openBefore(i) + x.seqs[i/x.group].m) % x.shape.Chunk })
+	return g.DFinal.check(x.shape, func(i int) int { return (x.openBefore(i) + x.seqs[i/x.group].M) % x.shape.Chunk })
 }
 
 // stretchOf returns keys and queries of the chunk that begins at key start of
@@ -265,8 +262,8 @@ func (s *stream[T]) stretchOf(start int) (j0, j1, i0, i1, diag int) {
 // late returns the first query that comes after all keys.
 func (u *unit[T]) late() int { return min(max(u.m-u.after(), 0), u.n) }
 
-func (x *sumsSegment[T]) forward(u *unit[T], q *sequence, kh int) {
-	i := q.index*x.group + kh
+func (x *sumsSegment[T]) forward(u *unit[T], q *Sequence, kh int) {
+	i := q.Index*x.group + kh
 	s := x.stream(u, i)
 	for start := -s.n; ; start += s.c {
 		j0, j1, i0, i1, diag := s.stretchOf(start)
@@ -289,8 +286,8 @@ func (x *sumsSegment[T]) forward(u *unit[T], q *sequence, kh int) {
 // chunk stays open, unless the gradient is that of a total: what comes later
 // reaches its keys one by one, and those of closed chunks through the gradient of
 // the moments.
-func (x *sumsSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) {
-	i := q.index*x.group + kh
+func (x *sumsSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T]) {
+	i := q.Index*x.group + kh
 	s := x.stream(u, i)
 	before, ld := s.n, s.past.ld
 	last := (before+u.m)/s.c*s.c - before // where the last chunk begins

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -17,13 +18,13 @@ type cacheSegment[T tensor.Float] struct {
 	shape       *Shape // of both
 	tokens      int    // of the state before
 	keys        int    // of the longest sequence
-	seqs        []sequence
+	seqs        []Sequence
 	group       int      // key heads of a sequence
 	exist       [][]bool // of each sequence: which keys exist, of those before the call and then its own
 	fades       bool
 }
 
-func newCacheSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, keys int) (segment[T], error) {
+func newCacheSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []Sequence, keys int) (segment[T], error) {
 	init, final, err := ends(e, c, seqs, func(s *cache[T]) (*engine[T], *Shape) { return s.e, &s.shape })
 	if err != nil {
 		return nil, err
@@ -36,12 +37,12 @@ func newCacheSegment[T tensor.Float](e *engine[T], c *Call[T], seqs []sequence, 
 	}
 	for i := range seqs {
 		s := &seqs[i]
-		exist := make([]bool, x.tokens+s.m)
+		exist := make([]bool, x.tokens+s.M)
 		if init != nil {
 			copy(exist, init.exist[i])
 		}
-		for j := range s.m {
-			exist[x.tokens+j] = c.KeyMask == nil || c.KeyMask[s.b*c.K.N+s.k0+j]
+		for j := range s.M {
+			exist[x.tokens+j] = c.KeyMask == nil || c.KeyMask[s.Batch*c.K.N+s.K0+j]
 		}
 		x.exist = append(x.exist, exist)
 	}
@@ -108,10 +109,10 @@ func (x *cacheSegment[T]) end() {
 }
 
 // all returns the unit, of head i, that sees the keys before the call too.
-func (x *cacheSegment[T]) all(u *unit[T], q *sequence, i int) *unit[T] {
+func (x *cacheSegment[T]) all(u *unit[T], q *Sequence, i int) *unit[T] {
 	all := *u
 	all.m, all.off, all.mask = x.tokens+u.m, x.tokens+u.off, nil
-	exist := x.exist[q.index]
+	exist := x.exist[q.Index]
 	if slices.Contains(exist, false) {
 		all.mask = exist
 	}
@@ -130,8 +131,8 @@ func (x *cacheSegment[T]) all(u *unit[T], q *sequence, i int) *unit[T] {
 	return &all
 }
 
-func (x *cacheSegment[T]) forward(u *unit[T], q *sequence, kh int) {
-	i := q.index*x.group + kh
+func (x *cacheSegment[T]) forward(u *unit[T], q *Sequence, kh int) {
+	i := q.Index*x.group + kh
 	all := x.all(u, q, i)
 	rows := &keyRows[T]{panel: cachePanel, ldb: cachePanel, ldv: kernel.Pad(u.dv)}
 	rows.bt = u.take((all.m + cachePanel - 1) / cachePanel * u.da * rows.ldb)
@@ -157,14 +158,14 @@ func (x *cacheSegment[T]) forward(u *unit[T], q *sequence, kh int) {
 	to.copy(0, rows, all.m, u.da)
 }
 
-func (x *cacheSegment[T]) backward(u *unit[T], q *sequence, kh int, g *Grads[T]) {
-	i, n := q.index*x.group+kh, x.tokens
+func (x *cacheSegment[T]) backward(u *unit[T], q *Sequence, kh int, g *Grads[T]) {
+	i, n := q.Index*x.group+kh, x.tokens
 	all := x.all(u, q, i)
 	if u.dage != nil {
 		all.dage = arena.Zeros[float64](u.ar, n+len(u.dage))
 		u.dage = all.dage[n:]
 	}
-	lda, ldo := stride[T](u.da), stride[T](u.dv)
+	lda, ldo := scratch.Stride[T](u.da), scratch.Stride[T](u.dv)
 	keys, values := arena.Zeros[T](u.ar, all.m*lda), arena.Zeros[T](u.ar, all.m*ldo)
 	if x.init != nil {
 		rows := &x.init.heads[i].rows

@@ -16,7 +16,7 @@ import (
 func statesOf[T tensor.Float](t *testing.T, e Mechanism[T], c *Call[T], n int, carry Carry) []State[T] {
 	t.Helper()
 	s := c.Shape()
-	s.B, s.Carry = len(c.sequences()), carry
+	s.B, s.Carry = len(c.Sequences()), carry
 	var list []State[T]
 	for range n {
 		st, err := e.NewState(s)
@@ -51,7 +51,7 @@ func inSegments[T tensor.Float](t *testing.T, e Mechanism[T], calls []*Call[T], 
 			DQ: poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D), DK: poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
 			DV: poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D), DFinal: after,
 		}
-		if c.decays() {
+		if c.HasDecay() {
 			g.DLogG = poisoned[T](c.K.B, c.K.H, c.K.N, 1)
 		}
 		if after = nil; i > 0 {
@@ -159,7 +159,7 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 		outs, keeps, gs := inSegments(t, e, calls, dos, carry)
 		out := poisoned[T](2, 6, n, c.V.D)
 		g := &Grads[T]{DQ: poisoned[T](2, 6, n, c.Q.D), DK: poisoned[T](2, 2, n, c.Q.D), DV: poisoned[T](2, 2, n, c.V.D)}
-		if c.decays() {
+		if c.HasDecay() {
 			g.DLogG = convert[T](grads.DLogG) // of calls without
 		}
 		keep := new(Saved[T])
@@ -240,22 +240,22 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 	calls := []*Call[T]{first, second}
 	outs, keeps, gs := inSegments(t, e, calls, []tensor.Heads[T]{poisoned[T](c.Q.B, c.Q.H, 0, c.V.D), convert[T](do)}, Rounded)
 	g := &Grads[T]{DQ: gs[1].DQ, DK: tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D), DV: tensor.NewHeads[T](c.V.B, c.V.H, c.V.N, c.V.D)}
-	if c.decays() {
+	if c.HasDecay() {
 		g.DLogG = tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, 1)
 	}
 	from := [2]int{}
-	for s, q := range c.sequences() {
+	for s, q := range c.Sequences() {
 		if c.CuK == nil {
 			from = [2]int{}
 		}
-		for part, n := range [2]int{lead[s], q.keys - lead[s]} {
+		for part, n := range [2]int{lead[s], q.Keys - lead[s]} {
 			for h := range c.K.H {
 				for j := range n {
-					at := q.k0 + j + part*lead[s]
-					copy(g.DK.At(q.b, h).Row(at), gs[part].DK.At(q.b, h).Row(from[part]+j))
-					copy(g.DV.At(q.b, h).Row(at), gs[part].DV.At(q.b, h).Row(from[part]+j))
-					if c.decays() {
-						copy(g.DLogG.At(q.b, h).Row(at), gs[part].DLogG.At(q.b, h).Row(from[part]+j))
+					at := q.K0 + j + part*lead[s]
+					copy(g.DK.At(q.Batch, h).Row(at), gs[part].DK.At(q.Batch, h).Row(from[part]+j))
+					copy(g.DV.At(q.Batch, h).Row(at), gs[part].DV.At(q.Batch, h).Row(from[part]+j))
+					if c.HasDecay() {
+						copy(g.DLogG.At(q.Batch, h).Row(at), gs[part].DLogG.At(q.Batch, h).Row(from[part]+j))
 					}
 				}
 			}
@@ -277,19 +277,19 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 func split[T tensor.Float](c *Call[T]) (first, second *Call[T], lead []int, ok bool) {
 	a, b := *c, *c
 	first, second = &a, &b
-	seqs := c.sequences()
+	seqs := c.Sequences()
 	pick := func(x tensor.Heads[T], part int) tensor.Heads[T] {
 		var rows []tensor.Mat[T] // of each batch row and head
 		for b := range x.B {
 			for h := range x.H {
 				y := tensor.NewMat[T](0, x.D)
 				for s, q := range seqs {
-					if q.b != b {
+					if q.Batch != b {
 						continue
 					}
-					j0, j1 := q.k0, q.k0+lead[s]
+					j0, j1 := q.K0, q.K0+lead[s]
 					if part == 1 {
-						j0, j1 = j1, q.k0+q.keys
+						j0, j1 = j1, q.K0+q.Keys
 					}
 					for j := j0; j < j1; j++ {
 						y.Data, y.Rows = append(y.Data, x.At(b, h).Row(j)...), y.Rows+1
@@ -305,9 +305,9 @@ func split[T tensor.Float](c *Call[T]) (first, second *Call[T], lead []int, ok b
 		return z
 	}
 	for _, q := range seqs {
-		n := q.keys / 2
+		n := q.Keys / 2
 		if c.Causal {
-			n = min(n, q.keys-q.n)
+			n = min(n, q.Keys-q.N)
 		}
 		if n < 0 {
 			return nil, nil, nil, false
@@ -315,14 +315,14 @@ func split[T tensor.Float](c *Call[T]) (first, second *Call[T], lead []int, ok b
 		lead = append(lead, n)
 	}
 	a.K, a.V, b.K, b.V = pick(c.K, 0), pick(c.V, 0), pick(c.K, 1), pick(c.V, 1)
-	if c.decays() {
+	if c.HasDecay() {
 		a.LogG, b.LogG = pick(c.LogG, 0), pick(c.LogG, 1)
 	}
 	a.Q = tensor.NewHeads[T](c.Q.B, c.Q.H, 0, c.Q.D)
 	if c.KeyMask != nil {
 		a.KeyMask, b.KeyMask = []bool{}, []bool{}
 		for s, q := range seqs {
-			mask := c.KeyMask[q.b*c.K.N+q.k0:][:q.keys]
+			mask := c.KeyMask[q.Batch*c.K.N+q.K0:][:q.Keys]
 			a.KeyMask = append(a.KeyMask, mask[:lead[s]]...)
 			b.KeyMask = append(b.KeyMask, mask[lead[s]:]...)
 		}
@@ -338,7 +338,7 @@ func split[T tensor.Float](c *Call[T]) (first, second *Call[T], lead []int, ok b
 		a.CuQ, a.CuK, b.CuK = make([]int64, len(c.CuQ)), []int64{0}, []int64{0}
 		for s, q := range seqs {
 			a.CuK = append(a.CuK, a.CuK[s]+int64(lead[s]))
-			b.CuK = append(b.CuK, b.CuK[s]+int64(q.keys-lead[s]))
+			b.CuK = append(b.CuK, b.CuK[s]+int64(q.Keys-lead[s]))
 		}
 		if c.Rope != nil {
 			for s := range lead {

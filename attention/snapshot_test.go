@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
-
+	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -68,7 +68,7 @@ func TestReadSnapshotHeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := SnapshotHeader{Version: snapshotVersion, Kind: cacheKind, Mechanism: h.Mechanism, Setting: h.Setting, Element: 4,
+	want := SnapshotHeader{Version: snapshot.Version, Kind: cacheKind, Mechanism: h.Mechanism, Setting: h.Setting, Element: 4,
 		B: 2, H: 6, Hkv: h.Hkv, D: 5, Dv: 3, Chunk: h.Chunk, Tokens: n, Bytes: int64(len(data)), Parameters: "00000000"}
 	if h != want || h.Mechanism == "" || h.Hkv < 1 {
 		t.Errorf("%+v, want %+v", h, want)
@@ -91,7 +91,7 @@ func TestReadSnapshotHeader(t *testing.T) {
 // seal replaces the checksum of a snapshot by the right one.
 func seal(data []byte) []byte {
 	body := data[:len(data)-4]
-	return binary.LittleEndian.AppendUint32(slices.Clone(body), crc32.Checksum(body, castagnoli))
+	return binary.LittleEndian.AppendUint32(slices.Clone(body), crc32.Checksum(body, snapshot.Castagnoli))
 }
 
 // snapshots returns small snapshots, of either kind, of compensated sums and with

@@ -98,11 +98,11 @@ type tally struct {
 }
 
 // tally counts the work of sequence s, forward or backward.
-func (e *engine[T]) tally(c *Call[T], s *sequence, back bool) tally {
+func (e *engine[T]) tally(c *Call[T], s *Sequence, back bool) tally {
 	width := e.spec.width(c.Q.D)
 	w, dv, v := float64(width), float64(c.V.D), float64(kernel.Pad(c.V.D))
 	group := float64(c.Q.H / max(c.K.H, 1))
-	chunk := min(e.chunk(c.Q.D, c.Chunk), max(s.n, s.m, 1))
+	chunk := min(e.chunk(c.Q.D, c.Chunk), max(s.N, s.M, 1))
 
 	// A pair has its score, the product of its weight with the value, and the
 	// weight itself. A feature of a token is made, and meets values and a sum.
@@ -120,21 +120,21 @@ func (e *engine[T]) tally(c *Call[T], s *sequence, back bool) tally {
 		}
 	}
 	pair *= 2 * group
-	x := tally{tokens: float64(s.m) + group*float64(s.n), causal: c.Causal}
-	closed, late := s.m, s.n // keys that enter the moments, queries that meet them
+	x := tally{tokens: float64(s.M) + group*float64(s.N), causal: c.Causal}
+	closed, late := s.M, s.N // keys that enter the moments, queries that meet them
 	if e.spec.band > 0 {
 		// A piece of the queries meets the keys of all their bands.
 		rows := (&unit[T]{spec: &e.spec}).bandRows()
-		x.pairs = pair * float64(s.n) * float64(min(e.spec.band+min(s.n, rows)-1, s.m))
+		x.pairs = pair * float64(s.N) * float64(min(e.spec.band+min(s.N, rows)-1, s.M))
 	} else if c.Causal {
 		// A panel sees what its last query sees.
-		beyond := float64(min(s.n, panelRows)-1) / 2 * float64(s.n)
-		x.pairs = pair * (triangle(s.n+s.off, s.m) - triangle(s.off, s.m) + beyond)
-		x.open = pair * (staircase(s.n+s.off, chunk) - staircase(s.off, chunk) + beyond)
-		closed = min(s.m, max(s.n+s.off-1, 0)/chunk*chunk)
-		late = s.n - min(max(chunk-s.off, 0), s.n)
+		beyond := float64(min(s.N, panelRows)-1) / 2 * float64(s.N)
+		x.pairs = pair * (triangle(s.N+s.Offset, s.M) - triangle(s.Offset, s.M) + beyond)
+		x.open = pair * (staircase(s.N+s.Offset, chunk) - staircase(s.Offset, chunk) + beyond)
+		closed = min(s.M, max(s.N+s.Offset-1, 0)/chunk*chunk)
+		late = s.N - min(max(chunk-s.Offset, 0), s.N)
 	} else {
-		x.pairs = pair * float64(s.n) * float64(s.m)
+		x.pairs = pair * float64(s.N) * float64(s.M)
 	}
 	features := e.spec.features(e.spec.axes(c.Q.D, c.Rope != nil))
 	x.moments = 2 * float64(features) * (key*float64(closed) + group*query*float64(late))
@@ -172,7 +172,7 @@ func (x *tally) linear(s speed) float64 {
 
 // costs returns the costs of a key head with its query heads in both forms;
 // see Plan.
-func (e *engine[T]) costs(c *Call[T], s *sequence, back bool) (direct, linear float64) {
+func (e *engine[T]) costs(c *Call[T], s *Sequence, back bool) (direct, linear float64) {
 	x, v := e.tally(c, s, back), e.table.at(e.spec.kind(), c.Q.D, c.Causal, back)
 	return x.direct(v), x.linear(v)
 }

@@ -53,7 +53,7 @@ func checkRead[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error
 	case q.D != s.D:
 		return fmt.Errorf("q: D is %d, the state has %d", q.D, s.D)
 	}
-	return sameShape("o", out, q.B, q.H, q.N, s.Dv)
+	return CheckShape("o", out, q.B, q.H, q.N, s.Dv)
 }
 
 // checkStep reports tokens that a state of shape s cannot take in and answer.
@@ -70,56 +70,67 @@ func checkStep[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error
 	return nil
 }
 
-// piecewise is a state that does all three kinds of calls in one way.
-type piecewise[T tensor.Float] interface {
-	of() *Shape
-	// refuse reports what the mechanism's states do not know.
-	refuse(c *Call[T]) error
-	// run takes in m keys and answers n queries in every head: query i of as many
-	// does not see the tokens after its own.
-	run(out tensor.Heads[T], c *Call[T], n, m int)
-	// watch is what run notices where there are several queries; nil: nothing.
-	watch() *notices
+// StateCore is a State without the checks of its calls. CheckedAbsorb, CheckedRead and
+// CheckedStep make the methods of a State from it.
+type StateCore[T tensor.Float] interface {
+	StateShape() *Shape
+	// Refuse returns an error if states of the mechanism do not support c.
+	Refuse(c *Call[T]) error
+	// Run absorbs m keys and sets out for n queries in every head. If n and m are
+	// equal and above 0, query i sees the keys up to its own.
+	Run(out tensor.Heads[T], c *Call[T], n, m int)
 }
 
-// answered reports rows of out, which s has set, that are not finite.
-func answered[T tensor.Float](out tensor.Heads[T], s piecewise[T]) error {
-	if w := s.watch(); w != nil && out.N > 1 && !w.overflow.Swap(false) {
-		return nil
+// noticing is a StateCore that notices rows that are not finite while it computes them.
+type noticing interface{ watch() *notices }
+
+// answered returns an error if rows of out, which s has set, are not finite.
+func answered[T tensor.Float](out tensor.Heads[T], s StateCore[T]) error {
+	if x, is := s.(noticing); is && out.N > 1 {
+		if w := x.watch(); w != nil && !w.overflow.Swap(false) {
+			return nil
+		}
 	}
-	return report(out, nil, true)
+	return ReportNonFinite(out, nil, true)
 }
 
-func absorb[T tensor.Float](c *Call[T], s piecewise[T]) error {
-	if err := checkAbsorb(s.of(), c); err != nil {
+// CheckedAbsorb absorbs the keys and values of c into s. It returns an error if they do
+// not fit the state.
+func CheckedAbsorb[T tensor.Float](c *Call[T], s StateCore[T]) error {
+	if err := checkAbsorb(s.StateShape(), c); err != nil {
 		return err
 	}
-	if err := s.refuse(c); err != nil {
+	if err := s.Refuse(c); err != nil {
 		return err
 	}
-	s.run(tensor.Heads[T]{}, c, 0, c.K.N)
+	s.Run(tensor.Heads[T]{}, c, 0, c.K.N)
 	return nil
 }
 
-func read[T tensor.Float](out tensor.Heads[T], c *Call[T], s piecewise[T]) error {
-	if err := checkRead(s.of(), &out, c); err != nil {
+// CheckedRead sets out [B,H,N,Dv] for the queries of c. It returns an error if they do not
+// fit the state, and a *NonFiniteError if rows of out are not finite.
+func CheckedRead[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]) error {
+	if err := checkRead(s.StateShape(), &out, c); err != nil {
 		return err
 	}
-	if err := s.refuse(c); err != nil {
+	if err := s.Refuse(c); err != nil {
 		return err
 	}
-	s.run(out, c, c.Q.N, 0)
+	s.Run(out, c, c.Q.N, 0)
 	return answered(out, s)
 }
 
-func step[T tensor.Float](out tensor.Heads[T], c *Call[T], s piecewise[T]) error {
-	if err := checkStep(s.of(), &out, c); err != nil {
+// CheckedStep absorbs the tokens of c one by one and sets out [B,H,N,Dv] for their queries.
+// It returns an error if they do not fit the state, and a *NonFiniteError if rows of out are
+// not finite.
+func CheckedStep[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]) error {
+	if err := checkStep(s.StateShape(), &out, c); err != nil {
 		return err
 	}
-	if err := s.refuse(c); err != nil {
+	if err := s.Refuse(c); err != nil {
 		return err
 	}
-	s.run(out, c, c.Q.N, c.K.N)
+	s.Run(out, c, c.Q.N, c.K.N)
 	return answered(out, s)
 }
 
@@ -170,12 +181,12 @@ func (e *engine[T]) stateUnit(s *Shape) *unit[T] {
 func (u *unit[T]) bind(ar *arena.Arena, s *Shape, i int, out tensor.Heads[T], c *Call[T], n, m int) {
 	b, kh := i/s.Hkv, i%s.Hkv
 	u.ar, u.n, u.m, u.rope, u.drop, u.kh = ar, n, m, c.Rope, nil, kh
-	if c.Drop.some() {
+	if c.Drop.IsActive() {
 		u.drop, u.place, u.hkv = c.Drop, c.statePlace(b), s.Hkv
 	}
 	u.logG = tensor.Mat[T]{}
 	if m > 0 {
-		if c.decays() {
+		if c.HasDecay() {
 			u.logG = c.LogG.At(b, kh)
 		}
 		u.k, u.v, u.mask = c.K.At(b, kh), c.V.At(b, kh), nil

@@ -3,6 +3,7 @@ package attention
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -57,15 +58,15 @@ func (g *StateGrad[T]) checkLate(tokens func(i int) int) error {
 // with undefined contents, and what comes of decay to 0.
 func (h *headGrad[T]) open(n, da, dv int) {
 	h.n, h.age = n, 0
-	h.x = grow(h.x[:0], n*da)
-	h.v = grow(h.v[:0], n*dv)
-	h.w = grow(h.w[:0], n)
+	h.x = scratch.Grow(h.x[:0], n*da)
+	h.v = scratch.Grow(h.v[:0], n*dv)
+	h.w = scratch.Grow(h.w[:0], n)
 	clear(h.w)
 }
 
 // resemble gives moments the shape of others, with undefined contents.
 func (s *moments[T]) resemble(p *moments[T]) {
-	s.s, s.z, s.ld = grow(s.s[:0], len(p.s)), grow(s.z[:0], len(p.z)), p.ld
+	s.s, s.z, s.ld = scratch.Grow(s.s[:0], len(p.s)), scratch.Grow(s.z[:0], len(p.z)), p.ld
 }
 
 // check reports a gradient that is not of a state of shape s whose heads have

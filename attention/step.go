@@ -161,7 +161,7 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 // is, than an elementwise map.
 func (r *tokenRows[T]) plain(i int) bool {
 	spec := &r.e.spec
-	if spec.Norm != NoNorm || !spec.elementwise() || spec.Tau != nil || r.c.Rope != nil || r.c.Drop.some() {
+	if spec.Norm != NoNorm || !spec.elementwise() || spec.Tau != nil || r.c.Rope != nil || r.c.Drop.IsActive() {
 		return false
 	}
 	scale, _ := spec.exponent(spec.scale(r.s.D, 0))
@@ -196,7 +196,7 @@ func (r *tokenRows[T]) finish(t *kernel.Table[T], ar *arena.Arena, i int, x []T)
 		// Channels are columns of one row each.
 		t.Rotate(x, x[rope.Half:], rope.Half, rope.Cos, rope.Sin, rope.Half, 1, rope.Half)
 	}
-	if r.c.Drop.some() {
+	if r.c.Drop.IsActive() {
 		m := r.lost(i)
 		dropOut(&m, x, 1, 0, d, 0, 1)
 	}

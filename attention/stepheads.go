@@ -57,12 +57,12 @@ func (s *sums[T]) stepHeads(out tensor.Heads[T], c *Call[T], from HeadSource[T],
 	if err := checkStep(sh, &out, c); err != nil {
 		return err
 	}
-	if err := s.refuse(c); err != nil {
+	if err := s.Refuse(c); err != nil {
 		return err
 	}
-	if s.known = c.KeyMask == nil && !c.decays() && s.even(); !s.known {
+	if s.known = c.KeyMask == nil && !c.HasDecay() && s.even(); !s.known {
 		par.Run(sh.H, 1, work, headSources[T]{from})
-		s.run(out, c, 1, 1)
+		s.Run(out, c, 1, 1)
 		return answered(out, s)
 	}
 	ar := arena.Acquire()

@@ -3,6 +3,8 @@ package attention
 import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -65,8 +67,8 @@ func (e *engine[T]) stateBytes(s Shape) float64 {
 	if s.Carry == Compensated {
 		sums *= 2
 	}
-	chunk := float64(w+1)*float64(stride[T](c)) + float64(c)*ld
-	heads, size := float64(s.B)*float64(s.Hkv), float64(elementSize[T]())
+	chunk := float64(w+1)*float64(scratch.Stride[T](c)) + float64(c)*ld
+	heads, size := float64(s.B)*float64(s.Hkv), float64(scratch.ElementSize[T]())
 	if heads == 0 {
 		return 0
 	}
@@ -108,20 +110,20 @@ func newSums[T tensor.Float](e *engine[T], s Shape) *sums[T] {
 	return st
 }
 
-func (s *sums[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
+func (s *sums[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
 
-func (s *sums[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
+func (s *sums[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
 
-func (s *sums[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+func (s *sums[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
 
-func (s *sums[T]) of() *Shape { return &s.shape }
+func (s *sums[T]) StateShape() *Shape { return &s.shape }
 
 func (s *sums[T]) watch() *notices { return &s.noticed }
 
-func (s *sums[T]) refuse(c *Call[T]) error { return s.e.refuseFading(c) }
+func (s *sums[T]) Refuse(c *Call[T]) error { return s.e.refuseFading(c) }
 
-// run takes in m keys and answers n queries in every head.
-func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
+// Run takes in m keys and answers n queries in every head.
+func (s *sums[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	sh := &s.shape
 	_, work := s.e.count(n, m, sh.D, sh.Dv, true, sh.Chunk)
 	if max(n, m) == 1 {
@@ -138,10 +140,10 @@ func (s *sums[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
 	if s.e.spec.Forget != nil && m > 0 {
 		c = s.e.forgetting(ar, c)
 	}
-	if c.decays() {
+	if c.HasDecay() {
 		s.startAges()
 	}
-	s.known = n == m && c.KeyMask == nil && !c.decays() && s.even()
+	s.known = n == m && c.KeyMask == nil && !c.HasDecay() && s.even()
 	var rows tokenRows[T]
 	if max(n, m) == 1 {
 		rows = s.e.tokenRows(ar, sh, c, n, m)
@@ -284,7 +286,7 @@ func (s *sums[T]) Bytes() int64 {
 		}
 		flags += len(st.exist)
 	}
-	return int64(elements)*elementSize[T]() + int64(flags) + ages
+	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
 }
 
 // AppendBinary appends a snapshot, whose size does not depend on the tokens
@@ -295,40 +297,40 @@ func (s *sums[T]) Bytes() int64 {
 // the flags of its keys [C], the prepared keys [da, C] and the values [C, Dv].
 // What is not there yet is zero. With decay the ages of the open chunk follow.
 func (s *sums[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := newSnapshot[T](b, s.e.identity(), s.e.parameterSum(), &s.shape, s.tokens, s.decays())
+	w := NewSnapshot[T](b, s.e.identity(), s.e.parameterSum(), &s.shape, s.tokens, s.decays())
 	s.write(w)
-	return w.end(), nil
+	return w.End(), nil
 }
 
 // write appends what follows the header.
-func (s *sums[T]) write(w *snapshotWriter) {
+func (s *sums[T]) write(w *snapshot.Writer) {
 	zeros := make([]T, max(s.shape.Chunk, s.shape.Dv))
 	for _, st := range s.heads {
 		rest := s.shape.Chunk - st.n
 		p := &st.past
-		w.int(int64(st.n))
-		w.flags([]bool{p.some, st.first < 0})
+		w.Int(int64(st.n))
+		w.Flags([]bool{p.some, st.first < 0})
 		for _, half := range p.halves() {
 			for f := range st.m.count {
 				z, row := zeros[:1], zeros[:s.shape.Dv]
 				if p.some {
 					z, row = half.z[f:][:1], half.s[f*p.ld:][:s.shape.Dv]
 				}
-				writeElements(w, z)
-				writeElements(w, row)
+				snapshot.WriteElements(w, z)
+				snapshot.WriteElements(w, row)
 			}
 		}
-		w.flags(st.exist[:st.n])
-		w.flags(make([]bool, rest))
+		w.Flags(st.exist[:st.n])
+		w.Flags(make([]bool, rest))
 		for c := 1; c <= st.u.da; c++ {
-			writeElements(w, st.x[c*st.ld:][:st.n])
-			writeElements(w, zeros[:rest])
+			snapshot.WriteElements(w, st.x[c*st.ld:][:st.n])
+			snapshot.WriteElements(w, zeros[:rest])
 		}
 		for j := range s.shape.Chunk {
 			if j < st.n {
-				writeElements(w, st.v[j*p.ld:][:s.shape.Dv])
+				snapshot.WriteElements(w, st.v[j*p.ld:][:s.shape.Dv])
 			} else {
-				writeElements(w, zeros[:s.shape.Dv])
+				snapshot.WriteElements(w, zeros[:s.shape.Dv])
 			}
 		}
 		if st.ages != nil {
@@ -338,60 +340,60 @@ func (s *sums[T]) write(w *snapshotWriter) {
 }
 
 // restoreSums reads what write wrote.
-func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshotReader) (*sums[T], error) {
+func restoreSums[T tensor.Float](e *engine[T], s Shape, tokens int64, r *snapshot.Reader) (*sums[T], error) {
 	width, chunk := float64(e.spec.width(s.D)), float64(s.Chunk)
 	moments := float64(e.spec.features(e.spec.width(s.D))) * float64(s.Dv+1)
 	if s.Carry == Compensated {
 		moments *= 2
 	}
-	head := 8 + 2 + chunk + (moments+chunk*(width+float64(s.Dv)))*float64(elementSize[T]())
-	if r.decay {
+	head := 8 + 2 + chunk + (moments+chunk*(width+float64(s.Dv)))*float64(scratch.ElementSize[T]())
+	if r.Decay {
 		head += agesBytes(chunk)
 	}
-	if err := r.need(float64(s.B) * float64(s.Hkv) * head); err != nil {
+	if err := r.Need(float64(s.B) * float64(s.Hkv) * head); err != nil {
 		return nil, err
 	}
 	if s.Chunk == 0 {
-		r.fail("a chunk has no tokens")
-		return nil, r.err
+		r.Fail("a chunk has no tokens")
+		return nil, r.Err
 	}
 	c := newSums(e, s)
 	c.tokens = tokens
 	for i, st := range c.heads {
-		n := r.int()
+		n := r.Int()
 		if n < 0 || n >= int64(s.Chunk) || n > tokens {
-			r.fail("head %d has %d keys in its open chunk: chunks have %d, the state has %d tokens", i, n, s.Chunk, tokens)
-			return nil, r.err
+			r.Fail("head %d has %d keys in its open chunk: chunks have %d, the state has %d tokens", i, n, s.Chunk, tokens)
+			return nil, r.Err
 		}
 		p := &st.past
 		var before [2]bool
-		r.flags(before[:])
+		r.Flags(before[:])
 		p.some = before[0]
 		if before[1] {
 			st.first = -1
 			if !p.some {
-				r.fail("head %d has a key in a closed chunk, and no closed chunk", i)
+				r.Fail("head %d has a key in a closed chunk, and no closed chunk", i)
 			}
 		}
 		for _, half := range p.halves() {
 			for f := range st.m.count {
-				readElements(r, half.z[f:][:1])
-				readElements(r, half.s[f*p.ld:][:s.Dv])
+				snapshot.ReadElements(r, half.z[f:][:1])
+				snapshot.ReadElements(r, half.s[f*p.ld:][:s.Dv])
 			}
 		}
-		r.flags(st.exist)
+		r.Flags(st.exist)
 		for a := 1; a <= st.u.da; a++ {
-			readElements(r, st.x[a*st.ld:][:s.Chunk])
+			snapshot.ReadElements(r, st.x[a*st.ld:][:s.Chunk])
 		}
 		for j := range s.Chunk {
-			readElements(r, st.v[j*p.ld:][:s.Dv])
+			snapshot.ReadElements(r, st.v[j*p.ld:][:s.Dv])
 		}
 		for _, exists := range st.exist[:n] {
 			st.mark(exists)
 		}
-		if r.decay {
+		if r.Decay {
 			st.ages = readAges(r, st.n, st.c)
 		}
 	}
-	return c, r.err
+	return c, r.Err
 }

@@ -51,7 +51,7 @@ func tokens[T tensor.Float](c *Call[T], j0, j1 int) *Call[T] {
 	if c.Rope != nil {
 		p.Rope = c.Rope.Slice(j0)
 	}
-	if c.decays() {
+	if c.HasDecay() {
 		p.LogG = c.LogG.Tokens(j0, j1)
 	}
 	return &p

@@ -115,30 +115,30 @@ func vanishes[T tensor.Float](den T) bool {
 
 // reach bounds |s| for query i of head h of a sequence: by the normalisation,
 // or, where that does not, by the length of the query and of the longest key.
-func (e *engine[T]) reach(c *Call[T], s *sequence, longest []float64, h, i int) float64 {
+func (e *engine[T]) reach(c *Call[T], s *Sequence, longest []float64, h, i int) float64 {
 	if p, ok := e.spec.Map.(products[T]); ok {
 		return c.Drop.gain() * e.spec.productReach(p.coef, c.Q.D, h)
 	}
 	if longest == nil {
 		return c.Drop.gain() * e.spec.maxScore(c.Q.D, h)
 	}
-	x := length(c.Q.At(s.b, h).Row(s.q0 + i))
+	x := length(c.Q.At(s.Batch, h).Row(s.Q0 + i))
 	return math.Abs(float64(e.spec.scale(c.Q.D, h))) * x * longest[h/(c.Q.H/c.K.H)] * c.Drop.gain()
 }
 
 // longestKeys returns the length of the longest key of each key head of a
 // sequence that exists, nil where the normalisation bounds them or a feature
 // map comes after it.
-func (e *engine[T]) longestKeys(c *Call[T], s *sequence, mask []bool) []float64 {
+func (e *engine[T]) longestKeys(c *Call[T], s *Sequence, mask []bool) []float64 {
 	if e.spec.Norm != NoNorm || e.spec.mapped() || e.spec.Positive {
 		return nil
 	}
 	longest := make([]float64, c.K.H)
 	for h := range longest {
-		k := c.K.At(s.b, h)
-		for j := range s.m {
+		k := c.K.At(s.Batch, h)
+		for j := range s.M {
 			if mask == nil || mask[j] {
-				longest[h] = max(longest[h], length(k.Row(s.k0+j)))
+				longest[h] = max(longest[h], length(k.Row(s.K0+j)))
 			}
 		}
 	}
@@ -168,34 +168,34 @@ func (x *earlier) add(gone, factor float64) { x.keys = factor + x.keys*math.Exp(
 // left returns for each key head of s, and each query, the number of keys that
 // it sees, with decay the sum of their factors; before is what the state before
 // tells of each key head.
-func (e *engine[T]) left(c *Call[T], s *sequence, mask []bool, before []earlier) [][]float64 {
+func (e *engine[T]) left(c *Call[T], s *Sequence, mask []bool, before []earlier) [][]float64 {
 	left := make([][]float64, c.K.H)
 	for h := range left {
-		a, x := heapAges(s.m), before[h]
+		a, x := heapAges(s.M), before[h]
 		a.owes = x.owes
 		rate := func(j int) float64 { return 0 }
-		if c.decays() {
-			g := c.LogG.At(s.b, h)
-			rate = func(j int) float64 { return float64(g.Row(s.k0 + j)[0]) }
+		if c.HasDecay() {
+			g := c.LogG.At(s.Batch, h)
+			rate = func(j int) float64 { return float64(g.Row(s.K0 + j)[0]) }
 		}
 		enters := func(j int) float64 { return 1 }
-		if c.decays() && e.spec.Gated {
+		if c.HasDecay() && e.spec.Gated {
 			enters = func(j int) float64 { return -math.Expm1(rate(j)) }
 		}
-		keys := make([]float64, s.m+1) // those before each, where all pairs are kept
-		for j := range s.m {
+		keys := make([]float64, s.M+1) // those before each, where all pairs are kept
+		for j := range s.M {
 			exists := mask == nil || mask[j]
 			keys[j] = x.keys
 			if a.add(rate(j), exists); exists {
 				x.add(a.between(j-1, j), enters(j))
 			}
 		}
-		keys[s.m] = x.keys
-		left[h] = make([]float64, s.n)
+		keys[s.M] = x.keys
+		left[h] = make([]float64, s.N)
 		for i := range left[h] {
-			end := s.m
+			end := s.M
 			if c.Causal {
-				end = min(max(i+s.off+1, 0), s.m)
+				end = min(max(i+s.Offset+1, 0), s.M)
 			}
 			if c.AttnKeep == nil {
 				left[h][i] = keys[end]
@@ -203,7 +203,7 @@ func (e *engine[T]) left(c *Call[T], s *sequence, mask []bool, before []earlier)
 			}
 			last := -1
 			for j := end - 1; j >= 0; j-- {
-				if !c.AttnKeep[(s.q0+i)*c.K.N+s.k0+j] || mask != nil && !mask[j] {
+				if !c.AttnKeep[(s.Q0+i)*c.K.N+s.K0+j] || mask != nil && !mask[j] {
 					continue
 				}
 				last = max(last, j)
@@ -216,28 +216,28 @@ func (e *engine[T]) left(c *Call[T], s *sequence, mask []bool, before []earlier)
 
 // notice counts the queries that see no key and those whose denominator nearly
 // cancels, or has vanished.
-func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Saved[T], vanished bool) {
+func (e *engine[T]) notice(c *Call[T], seqs []Sequence, seg segment[T], keep *Saved[T], vanished bool) {
 	for i := range seqs {
 		s := &seqs[i]
 		var mask []bool
 		if c.KeyMask != nil {
-			mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
+			mask = c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]
 		}
 		sound := e.sound(c.Q.D) && !vanished // no denominator cancels
 		if sound && (mask == nil && c.AttnKeep == nil || s.before > 0) {
 			unseen := 0
 			switch {
 			case s.before > 0:
-			case s.m == 0:
-				unseen = s.n
+			case s.M == 0:
+				unseen = s.N
 			case c.Causal:
-				unseen = min(max(-s.off, 0), s.n)
+				unseen = min(max(-s.Offset, 0), s.N)
 			}
 			keep.Unseen += int64(unseen) * int64(c.Q.H)
 			continue
 		}
-		exist := make([]int, s.m+1) // keys that exist before j
-		for j := range s.m {
+		exist := make([]int, s.M+1) // keys that exist before j
+		for j := range s.M {
 			exist[j+1] = exist[j]
 			if mask == nil || mask[j] {
 				exist[j+1]++
@@ -264,16 +264,16 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 				most[h] = e.most(c.Q.D, e.reach(c, s, nil, h, 0))
 			}
 		}
-		for i := range s.n {
-			last := s.m
+		for i := range s.N {
+			last := s.M
 			if c.Causal {
-				last = min(max(i+s.off+1, 0), s.m)
+				last = min(max(i+s.Offset+1, 0), s.M)
 			}
 			seen := s.before + int64(exist[last])
 			if c.AttnKeep != nil {
 				seen = 0
 				for j := range last {
-					if c.AttnKeep[(s.q0+i)*c.K.N+s.k0+j] && (mask == nil || mask[j]) {
+					if c.AttnKeep[(s.Q0+i)*c.K.N+s.K0+j] && (mask == nil || mask[j]) {
 						seen++
 					}
 				}
@@ -286,7 +286,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 				continue
 			}
 			for h := range c.Q.H {
-				den := keep.Den[(s.b*c.Q.H+h)*c.Q.N+s.q0+i]
+				den := keep.Den[(s.Batch*c.Q.H+h)*c.Q.N+s.Q0+i]
 				keys := float64(seen)
 				if left != nil {
 					keys = left[h/(c.Q.H/c.K.H)][i]
@@ -296,7 +296,7 @@ func (e *engine[T]) notice(c *Call[T], seqs []sequence, seg segment[T], keep *Sa
 				}
 				if weak(den, keys, most[h]) {
 					if keep.Weak == 0 {
-						keep.WeakAt = [3]int{s.b, h, s.q0 + i}
+						keep.WeakAt = [3]int{s.Batch, h, s.Q0 + i}
 					}
 					keep.Weak++
 				}

@@ -64,24 +64,24 @@ func (r *rowsOf[T]) exists(t int) bool { return r.mask == nil || r.mask[t] }
 
 // sides calls f, in parallel, for the queries of each head of each sequence and
 // then for the keys of each: i is their place in the sequence's statistics.
-func (e *engine[T]) sides(c *Call[T], seqs []sequence, g *Grads[T], f func(s *sequence, i int, r rowsOf[T])) {
+func (e *engine[T]) sides(c *Call[T], seqs []Sequence, g *Grads[T], f func(s *Sequence, i int, r rowsOf[T])) {
 	heads := c.Q.H + c.K.H
 	work := 8 * float64(c.Q.D*c.Q.B) * (float64(c.Q.N)*float64(c.Q.H) + float64(c.K.N)*float64(c.K.H))
 	par.Do(len(seqs)*heads, work, func(at int) {
 		s, i := &seqs[at/heads], at%heads
 		var r rowsOf[T]
 		if i < c.Q.H {
-			r.x = c.Q.At(s.b, i).Slice(s.q0, s.q0+s.n)
+			r.x = c.Q.At(s.Batch, i).Slice(s.Q0, s.Q0+s.N)
 			if g != nil {
-				r.dx = g.DQ.At(s.b, i).Slice(s.q0, s.q0+s.n)
+				r.dx = g.DQ.At(s.Batch, i).Slice(s.Q0, s.Q0+s.N)
 			}
 		} else {
-			r.x = c.K.At(s.b, i-c.Q.H).Slice(s.k0, s.k0+s.m)
+			r.x = c.K.At(s.Batch, i-c.Q.H).Slice(s.K0, s.K0+s.M)
 			if g != nil {
-				r.dx = g.DK.At(s.b, i-c.Q.H).Slice(s.k0, s.k0+s.m)
+				r.dx = g.DK.At(s.Batch, i-c.Q.H).Slice(s.K0, s.K0+s.M)
 			}
 			if c.KeyMask != nil {
-				r.mask = c.KeyMask[s.b*c.K.N+s.k0:][:s.m]
+				r.mask = c.KeyMask[s.Batch*c.K.N+s.K0:][:s.M]
 			}
 		}
 		f(s, i, r)
@@ -89,7 +89,7 @@ func (e *engine[T]) sides(c *Call[T], seqs []sequence, g *Grads[T], f func(s *se
 }
 
 // measure takes the statistics of sequences, where the normalisation has any.
-func (e *engine[T]) measure(c *Call[T], seqs []sequence) {
+func (e *engine[T]) measure(c *Call[T], seqs []Sequence) {
 	norm := e.spec.Norm
 	if !norm.wide() {
 		return
@@ -98,7 +98,7 @@ func (e *engine[T]) measure(c *Call[T], seqs []sequence) {
 		seqs[i].stats = make([]statistics, c.Q.H+c.K.H)
 	}
 	if norm == TokenCentred || norm == GlobalCentred {
-		e.sides(c, seqs, nil, func(s *sequence, i int, r rowsOf[T]) { s.stats[i].mean = r.means(r.x) })
+		e.sides(c, seqs, nil, func(s *Sequence, i int, r rowsOf[T]) { s.stats[i].mean = r.means(r.x) })
 	}
 	for i := range seqs {
 		if st := seqs[i].stats; norm == GlobalCentred {
@@ -106,7 +106,7 @@ func (e *engine[T]) measure(c *Call[T], seqs []sequence) {
 			shareMean(st[c.Q.H:])
 		}
 	}
-	e.sides(c, seqs, nil, func(s *sequence, i int, r rowsOf[T]) {
+	e.sides(c, seqs, nil, func(s *Sequence, i int, r rowsOf[T]) {
 		st, row := &s.stats[i], make([]float64, c.Q.D)
 		for t := range r.x.Rows {
 			if !r.exists(t) {
@@ -212,14 +212,14 @@ func normaliseWide[T tensor.Float](t *kernel.Table[T], norm Norm, s *statistics,
 //
 // which comes to the token that has that length along x̃/M; and what is
 // subtracted is subtracted from gradients as well.
-func (e *engine[T]) wideGrad(c *Call[T], seqs []sequence, g *Grads[T]) {
+func (e *engine[T]) wideGrad(c *Call[T], seqs []Sequence, g *Grads[T]) {
 	norm := e.spec.Norm
 	if !norm.wide() {
 		return
 	}
 	heads := c.Q.H + c.K.H
 	means := make([]statistics, len(seqs)*heads) // of the gradients
-	e.sides(c, seqs, g, func(s *sequence, i int, r rowsOf[T]) {
+	e.sides(c, seqs, g, func(s *Sequence, i int, r rowsOf[T]) {
 		st, row := &s.stats[i], make([]float64, c.Q.D)
 		if _, power := norm.over(st.length); power > 0 {
 			var along float64
@@ -243,7 +243,7 @@ func (e *engine[T]) wideGrad(c *Call[T], seqs []sequence, g *Grads[T]) {
 		case TokenCentred:
 			r.subtract(row, norm, &statistics{mean: r.means(r.dx)})
 		case GlobalCentred:
-			means[s.index*heads+i].mean = r.means(r.dx)
+			means[s.Index*heads+i].mean = r.means(r.dx)
 		}
 	})
 	if norm != GlobalCentred {
@@ -254,8 +254,8 @@ func (e *engine[T]) wideGrad(c *Call[T], seqs []sequence, g *Grads[T]) {
 		shareMean(m[:c.Q.H])
 		shareMean(m[c.Q.H:])
 	}
-	e.sides(c, seqs, g, func(s *sequence, i int, r rowsOf[T]) {
-		r.subtract(make([]float64, c.Q.D), norm, &means[s.index*heads+i])
+	e.sides(c, seqs, g, func(s *Sequence, i int, r rowsOf[T]) {
+		r.subtract(make([]float64, c.Q.D), norm, &means[s.Index*heads+i])
 	})
 }
 

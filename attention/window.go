@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -135,7 +136,7 @@ func (w *windowed[T]) check(c *Call[T]) error {
 	if !c.Causal {
 		return fmt.Errorf("causal: %s with a window needs a causal call, whose queries have a place among the keys", w.tail.spec.Name)
 	}
-	if c.Drop.some() && c.Drop.Kind == ProductDrop {
+	if c.Drop.IsActive() && c.Drop.Kind == ProductDrop {
 		return fmt.Errorf("dropout: %v is not defined with a window", c.Drop.Kind)
 	}
 	return w.checkHeads(c.Q.H)
@@ -158,7 +159,7 @@ type windowSaved[T tensor.Float] struct {
 
 // ready makes room for what is kept of n joined rows.
 func (s *windowSaved[T]) ready(n int) {
-	s.rows, s.share = grow(s.rows[:0], n), grow(s.share[:0], n)
+	s.rows, s.share = scratch.Grow(s.rows[:0], n), scratch.Grow(s.share[:0], n)
 }
 
 // windowScratch is what Forward and Backward work in.
@@ -178,7 +179,7 @@ func (w *windowed[T]) take() *windowScratch[T] {
 
 // headsIn returns heads in memory that is kept.
 func headsIn[T tensor.Float](memory *[]T, b, h, n, d int) tensor.Heads[T] {
-	*memory = grow((*memory)[:0], b*h*n*d)
+	*memory = scratch.Grow((*memory)[:0], b*h*n*d)
 	return tensor.HeadsOf(*memory, b, h, n, d)
 }
 
@@ -198,15 +199,15 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 	if err := w.check(c); err != nil {
 		return err
 	}
-	if err := c.checkOut("o", &out); err != nil {
+	if err := c.CheckOutput("o", &out); err != nil {
 		return err
 	}
 	if c.Form == Step {
 		if keep != nil {
-			return errStepKeeps
+			return ErrStepKeeps
 		}
-		if !c.segmented() {
-			return forwardStep(w, out, c)
+		if !c.HasState() {
+			return ForwardByStep(Mechanism[T](w), out, c, false)
 		}
 	}
 	scratch := w.take()
@@ -218,7 +219,7 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 		}
 		saved = keep.window
 	}
-	if c.segmented() {
+	if c.HasState() {
 		return w.segmentForward(out, c, saved, keep)
 	}
 	near := likeOutput(&saved.o, c)
@@ -230,15 +231,15 @@ func (w *windowed[T]) Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) e
 			return err
 		}
 		w.join(out, c, saved, keep)
-		return report(out, keep, true)
+		return ReportNonFinite(out, keep, true)
 	}
-	if err := w.tail.Forward(out, c, keep); err != nil && !isNonFinite(err) {
+	if err := w.tail.Forward(out, c, keep); err != nil && !IsNonFinite(err) {
 		return err
 	}
 	for i := range out.B * out.H {
 		w.addRows(out.At(i/out.H, i%out.H), near.At(i/out.H, i%out.H), i%out.H)
 	}
-	return report(out, keep, true)
+	return ReportNonFinite(out, keep, true)
 }
 
 // addRows adds the window's part of query head h to the tail's.
@@ -253,10 +254,10 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	if err := w.check(c); err != nil {
 		return err
 	}
-	if err := c.checkOut("o", &out); err != nil {
+	if err := c.CheckOutput("o", &out); err != nil {
 		return err
 	}
-	if err := g.checkShapes(&dout, c); err != nil {
+	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
 	}
 	if n := c.Q.B * c.Q.H * c.Q.N; keep == nil || keep.window == nil || len(keep.Den) != n || len(keep.window.near.Den) != n {
@@ -264,8 +265,8 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 	}
 	scratch := w.take()
 	defer w.scratch.Put(scratch)
-	seqs := c.sequences()
-	if c.segmented() {
+	seqs := c.Sequences()
+	if c.HasState() {
 		return w.segmentBackward(g, dout, out, c, keep, scratch)
 	}
 	x := w.part(dout, out, c, len(seqs), keep, scratch)
@@ -278,7 +279,7 @@ func (w *windowed[T]) Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T
 		DK: headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D),
 		DV: headsIn(&scratch.dv, c.V.B, c.V.H, c.V.N, c.V.D),
 	}
-	if c.decays() && g.DLogG.D != 0 {
+	if c.HasDecay() && g.DLogG.D != 0 {
 		near.DLogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
 	}
 	if err := w.near.Backward(&near, x.nearDo, x.nearO, nearCall(c), &keep.window.near); err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -41,7 +42,7 @@ type joint[T tensor.Float] struct {
 
 // eachHead calls f with the unit of the window for each key head of each
 // sequence.
-func (w *windowed[T]) eachHead(c *Call[T], seqs []sequence, f func(u *unit[T], s *sequence, kh int)) {
+func (w *windowed[T]) eachHead(c *Call[T], seqs []Sequence, f func(u *unit[T], s *Sequence, kh int)) {
 	par.Do(len(seqs)*c.K.H, w.joining(c), func(i int) {
 		s, kh := &seqs[i/c.K.H], i%c.K.H
 		ar := arena.Acquire()
@@ -54,12 +55,12 @@ func (w *windowed[T]) eachHead(c *Call[T], seqs []sequence, f func(u *unit[T], s
 
 // join makes outputs of numerators out.
 func (w *windowed[T]) join(out tensor.Heads[T], c *Call[T], saved *windowSaved[T], keep *Saved[T]) {
-	seqs, group := c.sequences(), c.Q.H/max(c.K.H, 1)
+	seqs, group := c.Sequences(), c.Q.H/max(c.K.H, 1)
 	if keep != nil {
 		keep.ready(c)
 		saved.ready(len(keep.Den))
 	}
-	w.eachHead(c, seqs, func(u *unit[T], s *sequence, kh int) {
+	w.eachHead(c, seqs, func(u *unit[T], s *Sequence, kh int) {
 		heads := u.group(kh)
 		u.o = headsOf(u.o, tensor.HeadsOf(saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
 		u.den = denOf(u.den, saved.near.Den, c, s, heads)
@@ -83,22 +84,22 @@ func (w *windowed[T]) joining(c *Call[T]) float64 {
 
 // ready makes room for denominators, and nothing has been noticed.
 func (k *Saved[T]) ready(c *Call[T]) {
-	k.Den = grow(k.Den[:0], c.Q.B*c.Q.H*c.Q.N)
+	k.Den = scratch.Grow(k.Den[:0], c.Q.B*c.Q.H*c.Q.N)
 	k.Unseen, k.Weak = 0, 0
 }
 
 // keepRows has x keep what Backward needs, and tell which rows see nothing or are
 // weak. Before is what the state before the sequence tells of the tail's keys.
-func (w *windowed[T]) keepRows(x *joint[T], c *Call[T], s *sequence, kh int, before earlier, saved *windowSaved[T], keep *Saved[T]) {
+func (w *windowed[T]) keepRows(x *joint[T], c *Call[T], s *Sequence, kh int, before earlier, saved *windowSaved[T], keep *Saved[T]) {
 	group := len(x.o)
 	heads := headRange{kh * group, group}
 	x.den, x.share = denOf(nil, keep.Den, c, s, heads), denOf(nil, saved.share, c, s, heads)
 	for g := range group {
-		x.rows = append(x.rows, saved.rows[(s.b*c.Q.H+kh*group+g)*c.Q.N+s.q0:][:s.n])
+		x.rows = append(x.rows, saved.rows[(s.Batch*c.Q.H+kh*group+g)*c.Q.N+s.Q0:][:s.N])
 	}
 	x.left = x.near.bandLeft(before)
 	if !w.tail.sound(c.Q.D) {
-		longest := w.tail.longestKeys(c, s, c.maskOf(s))
+		longest := w.tail.longestKeys(c, s, c.Mask(s))
 		if longest != nil {
 			longest[kh] = max(longest[kh], before.longest)
 		}
@@ -107,18 +108,18 @@ func (w *windowed[T]) keepRows(x *joint[T], c *Call[T], s *sequence, kh int, bef
 }
 
 // count counts the rows that see nothing and those that are weak.
-func (saved *windowSaved[T]) count(c *Call[T], seqs []sequence, keep *Saved[T]) {
+func (saved *windowSaved[T]) count(c *Call[T], seqs []Sequence, keep *Saved[T]) {
 	for i := range seqs {
 		s := &seqs[i]
-		for r := range s.n {
+		for r := range s.N {
 			for h := range c.Q.H {
-				row := saved.rows[(s.b*c.Q.H+h)*c.Q.N+s.q0+r]
+				row := saved.rows[(s.Batch*c.Q.H+h)*c.Q.N+s.Q0+r]
 				if row&unseenRow != 0 {
 					keep.Unseen++
 				}
 				if row&weakRow != 0 {
 					if keep.Weak == 0 {
-						keep.WeakAt = [3]int{s.b, h, s.q0 + r}
+						keep.WeakAt = [3]int{s.Batch, h, s.Q0 + r}
 					}
 					keep.Weak++
 				}
@@ -293,39 +294,39 @@ type parted[T tensor.Float] struct {
 }
 
 // part returns room for it.
-func (w *windowed[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int, keep *Saved[T], scratch *windowScratch[T]) *parted[T] {
+func (w *windowed[T]) part(dout, out tensor.Heads[T], c *Call[T], sequences int, keep *Saved[T], room *windowScratch[T]) *parted[T] {
 	own := tensor.HeadsOf(keep.window.o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	x := &parted[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&scratch.nearDo, c), nearO: own, tail: keep}
+	x := &parted[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
 	if w.oneDenominator() {
-		x.tailDo, x.nearO, x.tail = likeOutput(&scratch.tailDo, c), out, &keep.window.tail
+		x.tailDo, x.nearO, x.tail = likeOutput(&room.tailDo, c), out, &keep.window.tail
 	} else {
-		x.tailO = likeOutput(&scratch.o, c)
+		x.tailO = likeOutput(&room.o, c)
 	}
-	scratch.dgamma = grow(scratch.dgamma[:0], sequences*c.Q.H)
-	x.dgamma = scratch.dgamma
+	room.dgamma = scratch.Grow(room.dgamma[:0], sequences*c.Q.H)
+	x.dgamma = room.dgamma
 	return x
 }
 
 // partAll parts the rows of all heads.
-func (w *windowed[T]) partAll(x *parted[T], c *Call[T], seqs []sequence) {
-	w.eachHead(c, seqs, func(u *unit[T], s *sequence, kh int) {
+func (w *windowed[T]) partAll(x *parted[T], c *Call[T], seqs []Sequence) {
+	w.eachHead(c, seqs, func(u *unit[T], s *Sequence, kh int) {
 		w.partHeads(x, c, s, u.group(kh), u.bandAges(0))
 	})
 }
 
 // partHeads parts the rows of some heads of a sequence.
-func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *sequence, heads headRange, ages bandAges) {
+func (w *windowed[T]) partHeads(x *parted[T], c *Call[T], s *Sequence, heads headRange, ages bandAges) {
 	for h := heads.lo; h < heads.lo+heads.n; h++ {
-		at := (s.b*c.Q.H+h)*c.Q.N + s.q0
-		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.b, h).Slice(s.q0, s.q0+s.n) }
+		at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0
+		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
 		rows := partedRows[T]{
-			do: of(x.dout), o: of(x.out), own: of(x.own), near: x.keep.window.near.Den[at:][:s.n], ages: ages,
+			do: of(x.dout), o: of(x.out), own: of(x.own), near: x.keep.window.near.Den[at:][:s.N], ages: ages,
 			tailDo: of(x.tailDo), tailO: of(x.tailO), nearDo: of(x.nearDo),
 		}
 		if w.oneDenominator() {
-			rows.joined, rows.share, rows.rows = x.keep.Den[at:][:s.n], x.keep.window.share[at:][:s.n], x.keep.window.rows[at:][:s.n]
+			rows.joined, rows.share, rows.rows = x.keep.Den[at:][:s.N], x.keep.window.share[at:][:s.N], x.keep.window.rows[at:][:s.N]
 		}
-		x.dgamma[s.index*c.Q.H+h] = w.partRows(&rows, h)
+		x.dgamma[s.Index*c.Q.H+h] = w.partRows(&rows, h)
 	}
 }
 
@@ -383,11 +384,11 @@ func (w *windowed[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 
 // addEpsAges adds to the gradient of log_g what it has through an eps beside one
 // denominator; see ageQueries.
-func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs []sequence, keep *Saved[T]) {
+func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs []Sequence, keep *Saved[T]) {
 	if w.eps == 0 || !w.oneDenominator() {
 		return
 	}
-	w.eachHead(c, seqs, func(u *unit[T], s *sequence, kh int) {
+	w.eachHead(c, seqs, func(u *unit[T], s *Sequence, kh int) {
 		u.dage = arena.Zeros[float64](u.ar, max(u.end(), u.m+1))
 		w.ageEps(u, u.bandAges(0), dout, out, c, s, u.group(kh), keep)
 		first := 0
@@ -395,7 +396,7 @@ func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs 
 			first++
 		}
 		var sum float64
-		to := d.At(s.b, kh).Slice(s.k0, s.k0+s.m)
+		to := d.At(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 		for j := len(u.dage) - 1; j > first; j-- {
 			if sum += u.dage[j]; j < u.m {
 				to.Row(j)[0] += T(sum)
@@ -405,10 +406,10 @@ func (w *windowed[T]) addEpsAges(d, dout, out tensor.Heads[T], c *Call[T], seqs 
 }
 
 // ageEps adds to dG of the unit's places what comes of eps; see ageQueries.
-func (w *windowed[T]) ageEps(u *unit[T], ages bandAges, dout, out tensor.Heads[T], c *Call[T], s *sequence, heads headRange, keep *Saved[T]) {
+func (w *windowed[T]) ageEps(u *unit[T], ages bandAges, dout, out tensor.Heads[T], c *Call[T], s *Sequence, heads headRange, keep *Saved[T]) {
 	for h := heads.lo; h < heads.lo+heads.n && w.eps != 0; h++ {
-		for i := range s.n {
-			at := (s.b*c.Q.H+h)*c.Q.N + s.q0 + i
+		for i := range s.N {
+			at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0 + i
 			if keep.window.rows[at]&unseenRow != 0 {
 				continue
 			}
@@ -416,7 +417,7 @@ func (w *windowed[T]) ageEps(u *unit[T], ages bandAges, dout, out tensor.Heads[T
 			if keep.window.rows[at]&negativeRow != 0 {
 				x = -x
 			}
-			u.dage[i+u.off] += x * float64(u.t.Dot(dout.At(s.b, h).Row(s.q0+i), out.At(s.b, h).Row(s.q0+i)))
+			u.dage[i+u.off] += x * float64(u.t.Dot(dout.At(s.Batch, h).Row(s.Q0+i), out.At(s.Batch, h).Row(s.Q0+i)))
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -15,14 +16,14 @@ type windowSegment[T tensor.Float] struct {
 	w           *windowed[T]
 	init, final *windowState[T]
 	shape       Shape // of both
-	seqs        []sequence
+	seqs        []Sequence
 	group       int // key heads of a sequence
 	keys        int // of the longest sequence
 	fades       bool
 }
 
 func (w *windowed[T]) segment(c *Call[T], keep bool) (*windowSegment[T], error) {
-	x := &windowSegment[T]{w: w, seqs: c.sequences(), group: c.K.H, fades: c.fades()}
+	x := &windowSegment[T]{w: w, seqs: c.Sequences(), group: c.K.H, fades: c.fades()}
 	var err error
 	if x.keys, err = w.tail.checkSegment(c, x.seqs, keep); err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (x *windowSegment[T]) tailCall(c *Call[T]) *Call[T] {
 
 // windowHead is a key head of a sequence of the segment.
 type windowHead[T tensor.Float] struct {
-	s         *sequence
+	s         *Sequence
 	i, kh     int
 	heads     headRange
 	near, far *unit[T]   // as they see tokens
@@ -87,7 +88,7 @@ func (x *windowSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.A
 		defer w.near.release(h.near)
 		defer w.tail.release(h.far)
 		h.heads = h.near.group(h.kh)
-		h.far.pos = h.s.off
+		h.far.pos = h.s.Offset
 		h.own = [2]unit[T]{*h.near, *h.far}
 		take := func(n int) []T { return arena.Take[T](ar, n) }
 		m := h.near.m
@@ -102,7 +103,7 @@ func (x *windowSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.A
 		}
 		w.enter(h.near, h.far, &x.shape, &h.x, h.before, m)
 		w.seeAll(h.near, &x.shape, &h.x, h.end)
-		h.near.off = h.before + h.s.off
+		h.near.off = h.before + h.s.Offset
 		var behind float64
 		if x.init != nil && x.fades {
 			if ages := x.init.tail.heads[i].ages; ages != nil {
@@ -112,7 +113,7 @@ func (x *windowSegment[T]) each(c *Call[T], f func(h *windowHead[T], ar *arena.A
 		h.ages = h.near.bandAges(behind)
 		if w.oneDenominator() {
 			w.seeLeft(h.far, &x.shape, &h.x, h.end)
-			h.far.off = h.before + h.s.off - w.window.Width
+			h.far.off = h.before + h.s.Offset - w.window.Width
 		}
 		f(h, ar)
 	})
@@ -130,8 +131,8 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 		return err
 	}
 	own := likeOutput(&saved.o, c)
-	saved.near.Den = grow(saved.near.Den[:0], c.Q.B*c.Q.H*c.Q.N)
-	saved.tail.Den = grow(saved.tail.Den[:0], len(saved.near.Den))
+	saved.near.Den = scratch.Grow(saved.near.Den[:0], c.Q.B*c.Q.H*c.Q.N)
+	saved.tail.Den = scratch.Grow(saved.tail.Den[:0], len(saved.near.Den))
 	if w.oneDenominator() {
 		if keep != nil {
 			keep.ready(c)
@@ -139,7 +140,7 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 		}
 	} else {
 		// States may be one and the same: their windows are not looked at by the tail.
-		if err := w.tail.Forward(out, x.tailCall(c), keep); err != nil && !isNonFinite(err) {
+		if err := w.tail.Forward(out, x.tailCall(c), keep); err != nil && !IsNonFinite(err) {
 			return err
 		}
 	}
@@ -192,7 +193,7 @@ func (w *windowed[T]) segmentForward(out tensor.Heads[T], c *Call[T], saved *win
 	if keep != nil && w.oneDenominator() {
 		saved.count(c, x.seqs, keep)
 	}
-	return report(out, keep, true)
+	return ReportNonFinite(out, keep, true)
 }
 
 // lateGrad is the gradient of the last n tokens of a key head.
@@ -206,7 +207,7 @@ type lateGrad[T tensor.Float] struct {
 // open makes room for n tokens, with undefined contents.
 func (l *lateGrad[T]) open(n, da, d, dv int) {
 	l.n = n
-	l.far, l.near, l.v, l.w = grow(l.far[:0], n*da), grow(l.near[:0], n*d), grow(l.v[:0], n*dv), grow(l.w[:0], n)
+	l.far, l.near, l.v, l.w = scratch.Grow(l.far[:0], n*da), scratch.Grow(l.near[:0], n*d), scratch.Grow(l.v[:0], n*dv), scratch.Grow(l.w[:0], n)
 }
 
 // checkGrads reports gradients of states that do not fit, and makes room for
@@ -218,14 +219,14 @@ func (x *windowSegment[T]) checkGrads(g *Grads[T], c *Call[T]) error {
 	width := x.w.window.Width
 	if d := g.DInit; d != nil {
 		d.ready(&x.shape)
-		d.late = grow(d.late[:0], len(d.heads))
+		d.late = scratch.Grow(d.late[:0], len(d.heads))
 	}
 	if g.DFinal == nil {
 		return nil
 	}
 	// ends returns the tokens of the window, and those that are new to the tail.
 	ends := func(i int) (last, left int) {
-		m := x.seqs[i/x.group].m
+		m := x.seqs[i/x.group].M
 		if !x.w.oneDenominator() {
 			left = m
 		}
@@ -250,7 +251,7 @@ func (w *windowed[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c 
 	if err != nil {
 		return err
 	}
-	if err := g.checkShapes(&dout, c); err != nil {
+	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
 	}
 	if err := g.checkAge(c); err != nil {
@@ -270,7 +271,7 @@ func (w *windowed[T]) segmentBackward(g *Grads[T], dout, out tensor.Heads[T], c 
 	b.dscale = make([]float64, len(x.seqs)*c.Q.H)
 	b.dq = headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D)
 	b.dk = headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D)
-	if b.ageWanted = c.decays() && g.DLogG.D != 0; b.ageWanted {
+	if b.ageWanted = c.HasDecay() && g.DLogG.D != 0; b.ageWanted {
 		b.dlogG = headsIn(&scratch.dlogG, c.K.B, c.K.H, c.K.N, 1)
 	}
 	x.each(c, b.head)
@@ -316,7 +317,7 @@ func (b *windowBack[T]) head(h *windowHead[T], ar *arena.Arena) {
 	if ages {
 		near.dage = arena.Zeros[float64](ar, h.end)
 	}
-	d := &latelyGrad[T]{ldn: stride[T](near.da), ldv: stride[T](near.dv), ldf: stride[T](h.far.da)}
+	d := &latelyGrad[T]{ldn: scratch.Stride[T](near.da), ldv: scratch.Stride[T](near.dv), ldf: scratch.Stride[T](h.far.da)}
 	d.near, d.v = near.bandPairs()
 	if joined {
 		b.backTail(h, ar, d)
@@ -334,7 +335,7 @@ func (b *windowBack[T]) head(h *windowHead[T], ar *arena.Arena) {
 		}
 		own.dval = tensor.Mat[T]{Data: d.v[h.before*d.ldv:], Rows: own.m, Cols: own.dv, Stride: d.ldv}
 		if b.ageWanted {
-			own.dlogG = b.dlogG.At(s.b, h.kh).Slice(s.k0, s.k0+s.m)
+			own.dlogG = b.dlogG.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
 		}
 		var after float64
 		if b.g.DFinal != nil {
@@ -355,7 +356,7 @@ func (b *windowBack[T]) backTail(h *windowHead[T], ar *arena.Arena, d *latelyGra
 	d.far = arena.Zeros[T](ar, h.end*d.ldf)
 	far.o, far.do, far.dq = headsOf(far.o, b.tailO, s, h.heads), headsOf(far.do, b.tailDo, s, h.heads), headsOf(far.dq, b.g.DQ, s, h.heads)
 	far.den = denOf(far.den, b.parted.tail.Den, c, s, h.heads)
-	far.dscale = b.dscale[s.index*c.Q.H+h.heads.lo:][:h.heads.n]
+	far.dscale = b.dscale[s.Index*c.Q.H+h.heads.lo:][:h.heads.n]
 	far.dk = tensor.Mat[T]{Data: d.far, Rows: far.m, Cols: far.da, Stride: d.ldf}
 	far.dval = tensor.Mat[T]{Data: arena.Zeros[T](ar, far.m*far.dv), Rows: far.m, Cols: far.dv, Stride: far.dv}
 	if h.near.dage != nil {
@@ -428,21 +429,21 @@ func (b *windowBack[T]) toState(h *windowHead[T], d *latelyGrad[T], age float64)
 // toKeys sets dk, dV and dlog_g of the call's own keys.
 func (b *windowBack[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 	s, near, far := h.s, &h.own[0], &h.own[1]
-	near.dk = b.dk.At(s.b, h.kh).Slice(s.k0, s.k0+s.m)
-	near.gradK(0, s.m, d.near[h.before*d.ldn:], d.ldn)
-	of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.b, h.kh).Slice(s.k0, s.k0+s.keys) }
+	near.dk = b.dk.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
+	near.gradK(0, s.M, d.near[h.before*d.ldn:], d.ldn)
+	of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.At(s.Batch, h.kh).Slice(s.K0, s.K0+s.Keys) }
 	dk, dv := of(b.g.DK), of(b.g.DV)
 	if d.far != nil {
-		far.dk = dk.Slice(0, s.m)
-		far.gradK(0, s.m, d.far[h.before*d.ldf:], d.ldf)
-		for j := range s.keys {
+		far.dk = dk.Slice(0, s.M)
+		far.gradK(0, s.M, d.far[h.before*d.ldf:], d.ldf)
+		for j := range s.Keys {
 			clear(dv.Row(j))
-			if j >= s.m {
+			if j >= s.M {
 				clear(dk.Row(j))
 			}
 		}
 	}
-	for j := range s.m {
+	for j := range s.M {
 		near.t.Add(dk.Row(j), dk.Row(j), near.dk.Row(j))
 		if near.exists(j) {
 			near.t.Add(dv.Row(j), dv.Row(j), d.v[(h.before+j)*d.ldv:])
@@ -452,11 +453,11 @@ func (b *windowBack[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 		return
 	}
 	to := of(b.g.DLogG)
-	for j := range s.keys {
+	for j := range s.Keys {
 		if d.far != nil {
 			to.Row(j)[0] = 0
 		}
-		if j < s.m {
+		if j < s.M {
 			to.Row(j)[0] += near.dlogG.Row(j)[0]
 		}
 	}

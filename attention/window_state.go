@@ -6,6 +6,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -100,7 +102,7 @@ func (w *windowed[T]) NewState(s Shape) (State[T], error) {
 	if err := w.checkHeads(s.H); err != nil {
 		return nil, err
 	}
-	if err := s.checkRoom(w.tail.stateBytes(s) + w.ringBytes(s)); err != nil {
+	if err := s.CheckStateSize(w.tail.stateBytes(s) + w.ringBytes(s)); err != nil {
 		return nil, err
 	}
 	return w.newState(tail.(*sums[T])), nil
@@ -113,7 +115,7 @@ func (w *windowed[T]) ringBytes(s Shape) float64 {
 	if w.oneDenominator() {
 		row += float64(w.tail.spec.width(s.D))
 	}
-	return float64(s.B) * float64(s.Hkv) * room * (row*float64(elementSize[T]()) + 1)
+	return float64(s.B) * float64(s.Hkv) * room * (row*float64(scratch.ElementSize[T]()) + 1)
 }
 
 // newState returns a state without tokens around that of the tail.
@@ -132,27 +134,27 @@ func (w *windowed[T]) newState(tail *sums[T]) *windowState[T] {
 	return st
 }
 
-func (s *windowState[T]) Absorb(c *Call[T]) error { return absorb(c, s) }
+func (s *windowState[T]) Absorb(c *Call[T]) error { return CheckedAbsorb(c, s) }
 
-func (s *windowState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return read(out, c, s) }
+func (s *windowState[T]) Read(out tensor.Heads[T], c *Call[T]) error { return CheckedRead(out, c, s) }
 
-func (s *windowState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return step(out, c, s) }
+func (s *windowState[T]) Step(out tensor.Heads[T], c *Call[T]) error { return CheckedStep(out, c, s) }
 
-func (s *windowState[T]) of() *Shape { return &s.shape }
+func (s *windowState[T]) StateShape() *Shape { return &s.shape }
 
 func (*windowState[T]) watch() *notices { return nil }
 
-func (s *windowState[T]) refuse(*Call[T]) error { return nil }
+func (s *windowState[T]) Refuse(*Call[T]) error { return nil }
 
-// run takes in m tokens and answers n queries in every head: after its own token
+// Run takes in m tokens and answers n queries in every head: after its own token
 // each where there are both, else after all.
-func (s *windowState[T]) run(out tensor.Heads[T], c *Call[T], n, m int) {
+func (s *windowState[T]) Run(out tensor.Heads[T], c *Call[T], n, m int) {
 	sh := &s.shape
-	if c.decays() {
+	if c.HasDecay() {
 		s.startAges()
 	}
 	if !s.w.oneDenominator() {
-		s.tail.run(out, c, n, m)
+		s.tail.Run(out, c, n, m)
 	}
 	_, work := s.w.tail.count(n, m, sh.D, sh.Dv, true, sh.Chunk)
 	work += 4 * float64(n) * float64(s.w.window.Width) * float64(sh.D+sh.Dv)
@@ -368,7 +370,7 @@ func (s *windowState[T]) Bytes() int64 {
 	n := s.tail.Bytes()
 	for i := range s.rings {
 		r := &s.rings[i]
-		n += int64(len(r.far)+len(r.near)+len(r.v)+len(r.rates))*elementSize[T]() + int64(len(r.exist))
+		n += int64(len(r.far)+len(r.near)+len(r.v)+len(r.rates))*scratch.ElementSize[T]() + int64(len(r.exist))
 	}
 	return n
 }
@@ -376,7 +378,7 @@ func (s *windowState[T]) Bytes() int64 {
 // Merge has the tokens of s that are no longer among the last enter its tail,
 // and then what the tail of next holds.
 func (s *windowState[T]) Merge(next State[T]) error {
-	n, err := mergeable(s.w.identity(), &s.shape, next, func(n *windowState[T]) (identity, *Shape) { return n.w.identity(), &n.shape })
+	n, err := Mergeable(s.w.identity(), &s.shape, next, func(n *windowState[T]) (Identity, *Shape) { return n.w.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
@@ -416,14 +418,14 @@ func (s *windowState[T]) Merge(next State[T]) error {
 
 const windowSumsKind = sumsKind + " and a window"
 
-func (w *windowed[T]) identity() identity {
-	return identity{windowSumsKind, w.tail.spec.Name, w.tail.spec.Setting}
+func (w *windowed[T]) identity() Identity {
+	return Identity{windowSumsKind, w.tail.spec.Name, w.tail.spec.Setting}
 }
 
-func (w *windowed[T]) parameterSum() parameterSum {
+func (w *windowed[T]) parameterSum() snapshot.ParameterSum {
 	sum := w.tail.parameterSum()
 	if g := w.window.LogGamma; g != nil {
-		sum = addParameters(sum, g.Data)
+		sum = snapshot.AddParameters(sum, g.Data)
 	}
 	return sum
 }
@@ -435,27 +437,27 @@ func (w *windowed[T]) parameterSum() parameterSum {
 // those of the window [Width, D], their values [Width, Dv] and with decay their
 // log_g [Width]. What is not there yet is zero.
 func (s *windowState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := newSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.decays())
+	w := NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.decays())
 	s.tail.write(w)
 	width, sh := s.w.window.Width, &s.shape
 	for i := range s.rings {
 		r := &s.rings[i]
-		w.int(int64(r.n))
-		w.flags(r.exist[r.at:][:r.n])
-		w.flags(make([]bool, width-r.n))
+		w.Int(int64(r.n))
+		w.Flags(r.exist[r.at:][:r.n])
+		w.Flags(make([]bool, width-r.n))
 		x := r.from(s.w, sh, r.at)
 		x.parts(sh, s.w.tail.spec.width(sh.D), func(x []T, count, stride int) {
 			for j := range r.n {
-				writeElements(w, x[j*stride:][:count])
+				snapshot.WriteElements(w, x[j*stride:][:count])
 			}
-			writeElements(w, make([]T, (width-r.n)*count))
+			snapshot.WriteElements(w, make([]T, (width-r.n)*count))
 		})
 	}
-	return w.end(), nil
+	return w.End(), nil
 }
 
 func (w *windowed[T]) RestoreState(data []byte) (State[T], error) {
-	s, tokens, r, err := readSnapshot[T](data, w.identity(), w.parameterSum())
+	s, tokens, r, err := ReadSnapshot[T](data, w.identity(), w.parameterSum())
 	if err != nil {
 		return nil, err
 	}
@@ -470,11 +472,11 @@ func (w *windowed[T]) RestoreState(data []byte) (State[T], error) {
 	if w.oneDenominator() {
 		elements += da
 	}
-	if r.decay {
+	if r.Decay {
 		elements++
 	}
 	heads := float64(s.B) * float64(s.Hkv)
-	if err := r.need(heads * (8 + float64(width)*(1+float64(elements)*float64(elementSize[T]())))); err != nil {
+	if err := r.Need(heads * (8 + float64(width)*(1+float64(elements)*float64(scratch.ElementSize[T]())))); err != nil {
 		return nil, err
 	}
 	tail, err := restoreSums(w.tail, s, tokens, r)
@@ -488,27 +490,27 @@ func (w *windowed[T]) RestoreState(data []byte) (State[T], error) {
 	}
 	for i := range st.rings {
 		g, sums := &st.rings[i], tail.heads[i]
-		if r.decay {
+		if r.Decay {
 			g.rates = make([]T, len(g.exist))
 		}
-		n := r.int()
+		n := r.Int()
 		if n < 0 || n > int64(width) || n > tokens {
-			r.fail("head %d has %d keys in its window: it is %d wide, the state has %d tokens", i, n, width, tokens)
-			return nil, r.err
+			r.Fail("head %d has %d keys in its window: it is %d wide, the state has %d tokens", i, n, width, tokens)
+			return nil, r.Err
 		}
 		if w.oneDenominator() && n < int64(width) && (sums.past.some || sums.n > 0) {
-			r.fail("head %d has %d keys in a window of %d, and some that have left it", i, n, width)
-			return nil, r.err
+			r.Fail("head %d has %d keys in a window of %d, and some that have left it", i, n, width)
+			return nil, r.Err
 		}
 		g.n = int(n)
-		r.flags(g.exist[:width])
+		r.Flags(g.exist[:width])
 		g.parts(&s, da, func(x []T, count, stride int) {
 			for j := range width {
-				readElements(r, x[j*stride:][:count])
+				snapshot.ReadElements(r, x[j*stride:][:count])
 			}
 		})
 	}
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return nil, err
 	}
 	return st, nil

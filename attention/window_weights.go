@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -16,20 +17,20 @@ func (w *windowed[T]) Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) e
 	if err := w.check(c); err != nil {
 		return err
 	}
-	if err := c.checkRows(dst, b, h, i0, i1); err != nil {
+	if err := c.CheckRows(dst, b, h, i0, i1); err != nil {
 		return err
 	}
-	clearRows(dst, 0, dst.Rows)
-	for _, s := range c.sequences() {
-		lo, hi := max(i0, s.q0), min(i1, s.q0+s.n)
-		if s.b != b || lo >= hi {
+	scratch.ClearRows(dst, 0, dst.Rows)
+	for _, s := range c.Sequences() {
+		lo, hi := max(i0, s.Q0), min(i1, s.Q0+s.N)
+		if s.Batch != b || lo >= hi {
 			continue
 		}
 		ar := arena.Acquire()
 		x := w.matrix(c, &s, h, ar)
 		rows := dst.Slice(lo-i0, hi-i0)
-		rows.Data, rows.Cols = rows.Data[s.k0:], s.m
-		x.rows(rows, lo-s.q0)
+		rows.Data, rows.Cols = rows.Data[s.K0:], s.M
+		x.rows(rows, lo-s.Q0)
 		x.release()
 		ar.Release()
 	}
@@ -44,10 +45,10 @@ type windowMatrix[T tensor.Float] struct {
 	ages      bandAges
 }
 
-func (w *windowed[T]) matrix(c *Call[T], s *sequence, h int, ar *arena.Arena) *windowMatrix[T] {
+func (w *windowed[T]) matrix(c *Call[T], s *Sequence, h int, ar *arena.Arena) *windowMatrix[T] {
 	group := c.Q.H / c.K.H
 	x := &windowMatrix[T]{w: w, near: w.near.unit(c, s, h/group, ar), g: h % group, h: h}
-	x.far = w.tail.unit(c, &w.tail.sequences(nil, c)[s.index], h/group, ar)
+	x.far = w.tail.unit(c, &w.tail.sequences(nil, c)[s.Index], h/group, ar)
 	x.ages = x.near.bandAges(0)
 	return x
 }
@@ -81,7 +82,7 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 	defer u.ar.Reset(mark)
 	lo := u.lowest(i0)
 	nk := u.seen(i0+n-1) - lo
-	ld, lda := stride[T](nk), stride[T](u.da)
+	ld, lda := scratch.Stride[T](nk), scratch.Stride[T](u.da)
 	bt, a, s, den, over := u.take(u.da*ld), u.take(n*lda), u.take(n*ld), u.take(n), u.take(n)
 	keys := u.keySide()
 	u.prepare(bt, ld, &keys, lo, lo+nk)
@@ -116,17 +117,17 @@ func (w *windowed[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	if err := w.check(c); err != nil {
 		return nil, err
 	}
-	if c.segmented() {
+	if c.HasState() {
 		return nil, errSegmentedDiagnosis
 	}
-	seqs := c.sequences()
+	seqs := c.Sequences()
 	var pieces []stretchOfRows
 	for i := range seqs {
 		s := &seqs[i]
-		longest := w.tail.longestKeys(c, s, c.maskOf(s))
+		longest := w.tail.longestKeys(c, s, c.Mask(s))
 		for h := range c.Q.H {
-			for i0 := 0; i0 < s.n; i0 += diagnosedRows {
-				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.n)})
+			for i0 := 0; i0 < s.N; i0 += diagnosedRows {
+				pieces = append(pieces, stretchOfRows{s: s, longest: longest, h: h, i0: i0, i1: min(i0+diagnosedRows, s.N)})
 			}
 		}
 	}
@@ -134,7 +135,7 @@ func (w *windowed[T]) Diagnose(c *Call[T]) ([]Diagnosis, error) {
 	list := make([]Diagnosis, c.Q.B*c.Q.H)
 	for i := range pieces {
 		p := &pieces[i]
-		list[p.s.b*c.Q.H+p.h].add(&p.found, p.s.q0, true)
+		list[p.s.Batch*c.Q.H+p.h].Merge(&p.found, p.s.Q0, true)
 	}
 	for i := range list {
 		if n := float64(list[i].Rows); n > 0 {
@@ -176,11 +177,11 @@ func (w *windowed[T]) diagnose(c *Call[T], p *stretchOfRows) {
 				p.found.Unseen++
 				continue
 			}
-			var row diagnosedRow
+			var row RowDiagnosis
 			for _, y := range rows.Row(r) {
-				row.weight(float64(y), 1)
+				row.AddWeight(float64(y), 1)
 			}
-			one := Diagnosis{Rows: 1, Entropy: row.entropy(), Condition: row.size / whole}
+			one := Diagnosis{Rows: 1, Entropy: row.Entropy(), Condition: row.Size / whole}
 			if w.oneDenominator() {
 				one.MinDen = sums[r].log()
 				reach := w.tail.reach(c, p.s, p.longest, p.h, i)
@@ -189,7 +190,7 @@ func (w *windowed[T]) diagnose(c *Call[T], p *stretchOfRows) {
 				}
 			}
 			one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
-			p.found.add(&one, i, true)
+			p.found.Merge(&one, i, true)
 		}
 	}
 }

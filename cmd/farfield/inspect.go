@@ -17,6 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lab/reproduce"
+	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
@@ -152,7 +153,7 @@ func inspectPath(path string) (*finding, error) {
 		magic   string
 		inspect func(*os.File, int64) (*finding, error)
 	}{
-		{attention.SnapshotMagic, inspectSnapshot},
+		{snapshot.Magic, inspectSnapshot},
 		{stream.CheckpointMagic, inspectStream},
 		{generate.Magic, inspectText},
 		{score.Magic, inspectScored},

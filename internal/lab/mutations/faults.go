@@ -60,7 +60,7 @@ var faults = []fault{
 		"attention", "TestLinearAgainstTextbook|TestLinearIgnoresWhatIsHidden",
 	},
 	{
-		"attention/call.go", "off: keys - n}", "off: m - n}",
+		"attention/call.go", "Offset: keys - n}", "Offset: m - n}",
 		"with key lengths, queries stand at other places",
 		"attention", "TestDirectAgainstTextbook|TestLinearAgainstTextbook",
 	},
@@ -112,7 +112,7 @@ var faults = []fault{
 		"mechanism", "TestWeakRowsBeginAtTheDocumentedLimit",
 	},
 	{
-		"attention/power.go", "if math.Abs(y) >= farPower {", "if math.Abs(y) >= 1e300 {",
+		"attention/internal/rowscale/power.go", "if math.Abs(y) >= farPower {", "if math.Abs(y) >= 1e300 {",
 		"scores beyond 2^31 are weighed over a rounded power",
 		"mechanism", "TestSoftmaxOfLargeScoresIsTheMeanOfTheLargest",
 	},
@@ -143,7 +143,7 @@ var faults = []fault{
 		"attention", "TestMonomials",
 	},
 	{
-		"attention/snapshot_header.go", "Uint32(end); got != want {", "Uint32(end); false && got != want {",
+		"internal/snapshot/snapshot.go", "Uint32(end); got != want {", "Uint32(end); false && got != want {",
 		"the checksum of a saved state is not looked at",
 		"attention", "TestSnapshotDamage",
 	},
@@ -335,17 +335,17 @@ var faults = []fault{
 	},
 	// Diagnosis.
 	{
-		"attention/diagnose.go", "r.log = fade * (r.log + (r.top-s)*r.size)", "r.log = fade * r.log",
+		"attention/diagnose.go", "r.log = fade * (r.log + (r.top-s)*r.Size)", "r.log = fade * r.log",
 		"the entropy of growing scores keeps logarithms over the old maximum",
 		"mechanism", "TestLaws/diagnosis",
 	},
 	{
-		"attention/diagnose.go", "one.Condition = r.size / math.Abs(one.MinDen)", "one.Condition = r.size / math.Abs(r.sum)",
+		"attention/diagnose.go", "one.Condition = r.Size / math.Abs(one.MinDen)", "one.Condition = r.Size / math.Abs(r.Sum)",
 		"the condition of a row leaves out eps",
 		"mechanism", "TestLaws/diagnosis",
 	},
 	{
-		"attention/diagnose.go", "add(&p.found, p.s.q0, e.spec.Exp)", "add(&p.found, 0, e.spec.Exp)",
+		"attention/diagnose.go", "Merge(&p.found, p.s.Q0, e.spec.Exp)", "Merge(&p.found, 0, e.spec.Exp)",
 		"queries of packed sequences are counted from their own first",
 		"mechanism", "TestLaws/diagnosis",
 	},

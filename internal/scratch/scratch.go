@@ -1,0 +1,103 @@
+// Package scratch has matrices in scratch memory and slices that grow without being cleared.
+package scratch
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// TakeMat returns a matrix [rows,cols] in scratch memory with undefined contents.
+func TakeMat[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
+	return tensor.Mat[T]{Data: arena.Take[T](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
+}
+
+// ZeroMat returns a matrix [rows,cols] of zeros in scratch memory.
+func ZeroMat[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
+	x := TakeMat[T](ar, rows, cols)
+	clear(x.Data)
+	return x
+}
+
+// CopyMat sets dst to x, of the same shape, unless it is x.
+func CopyMat[T tensor.Float](dst, x tensor.Mat[T]) {
+	if len(dst.Data) == 0 || &dst.Data[0] == &x.Data[0] {
+		return
+	}
+	for i := range x.Rows {
+		copy(dst.Row(i), x.Row(i))
+	}
+}
+
+// ClearRows sets rows i0 ≤ i < i1 of x to zero.
+func ClearRows[T tensor.Float](x tensor.Mat[T], i0, i1 int) {
+	for i := i0; i < i1; i++ {
+		clear(x.Row(i))
+	}
+}
+
+// GatherRows returns a copy of the given rows of x [m,n] in scratch memory.
+func GatherRows[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], rows []int32) tensor.Mat[T] {
+	y := TakeMat[T](ar, len(rows), x.Cols)
+	for i, j := range rows {
+		copy(y.Row(i), x.Row(int(j)))
+	}
+	return y
+}
+
+// IsContiguous reports whether the rows of x follow each other without a gap.
+func IsContiguous[T tensor.Float](x tensor.Mat[T]) bool { return x.Stride == x.Cols || x.Rows <= 1 }
+
+// Contiguous returns x if its rows are contiguous, else a contiguous copy in
+// scratch memory.
+func Contiguous[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
+	if IsContiguous(x) {
+		x.Stride = x.Cols
+		return x
+	}
+	y := TakeMat[T](ar, x.Rows, x.Cols)
+	CopyMat(y, x)
+	return y
+}
+
+// ForOutput returns x if its rows are contiguous, else a matrix of the same shape in scratch
+// memory with undefined contents. The caller copies the result back with CopyMat.
+func ForOutput[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
+	if IsContiguous(x) {
+		x.Stride = x.Cols
+		return x
+	}
+	return TakeMat[T](ar, x.Rows, x.Cols)
+}
+
+// Stride returns a row stride for n elements: room for whole vectors, and an
+// odd number of cache lines, so that a column of rows spreads over the cache.
+func Stride[T tensor.Float](n int) int {
+	var z T
+	line := 64 / int(unsafe.Sizeof(z))
+	n = kernel.Pad(n)
+	if n/line%2 == 0 {
+		n += line
+	}
+	return n
+}
+
+// Grow appends n elements with undefined contents.
+func Grow[E any](x []E, n int) []E { return slices.Grow(x, n)[:len(x)+n] }
+
+// Resize returns x with n elements. The first min(n, len(x)) keep their values.
+func Resize[E any](x []E, n int) []E {
+	if cap(x) >= n {
+		return x[:n]
+	}
+	return append(x[:cap(x)], make([]E, n-cap(x))...)
+}
+
+// ElementSize returns the number of bytes of a T.
+func ElementSize[T tensor.Float]() int64 {
+	var z T
+	return int64(unsafe.Sizeof(z))
+}

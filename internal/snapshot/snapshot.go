@@ -1,0 +1,215 @@
+// Package snapshot writes and reads the frame of a saved state: magic, version, numbers in
+// little-endian order and a CRC-32C of everything before it. Package attention defines the
+// header, and each kind of state its content.
+package snapshot
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+const (
+	Magic   = "FFST" // the first bytes of a snapshot
+	Version = 2      // of the format
+)
+
+// Castagnoli is the polynomial of the checksum.
+var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ParameterSum is a checksum of parameters, as float64. 0: there are none.
+type ParameterSum int64
+
+// AddParameters returns the checksum of the parameters of sum followed by x.
+func AddParameters[T tensor.Float](sum ParameterSum, x []T) ParameterSum {
+	var b []byte
+	for _, v := range x {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v)))
+	}
+	return ParameterSum(crc32.Update(uint32(sum), Castagnoli, b))
+}
+
+// Writer appends a snapshot to Data.
+type Writer struct {
+	Data  []byte
+	start int
+}
+
+// Int appends n.
+func (w *Writer) Int(n int64) {
+	w.Data = binary.LittleEndian.AppendUint64(w.Data, uint64(n))
+}
+
+// String appends the length of s and its bytes.
+func (w *Writer) String(s string) {
+	w.Int(int64(len(s)))
+	w.Data = append(w.Data, s...)
+}
+
+// Flags appends a byte for each flag, 0 or 1.
+func (w *Writer) Flags(x []bool) {
+	for _, flag := range x {
+		var c byte
+		if flag {
+			c = 1
+		}
+		w.Data = append(w.Data, c)
+	}
+}
+
+// WriteElements appends the numbers x [n].
+func WriteElements[T tensor.Float](w *Writer, x []T) {
+	w.Data, _ = binary.Append(w.Data, binary.LittleEndian, x) // fails for types of no fixed size alone
+}
+
+// End appends the checksum and returns the snapshot.
+func (w *Writer) End() []byte {
+	return binary.LittleEndian.AppendUint32(w.Data, crc32.Checksum(w.Data[w.start:], Castagnoli))
+}
+
+// Reader reads a snapshot. After an error it returns zeros.
+type Reader struct {
+	Rest  []byte // bytes not read yet
+	Err   error  // the first error
+	Decay bool   // the state has met a decay
+}
+
+// Open returns a reader of the content of data. It returns an error if the magic, the
+// version or the checksum is wrong.
+func Open(data []byte) (*Reader, error) {
+	if err := checkFrame(data); err != nil {
+		return nil, err
+	}
+	const frame = len(Magic) + 4
+	body := data[:len(data)-4]
+	if err := checkSum(crc32.Checksum(body, Castagnoli), data[len(body):]); err != nil {
+		return nil, err
+	}
+	return &Reader{Rest: body[frame:]}, nil
+}
+
+// Fail sets r.Err, unless it is set.
+func (r *Reader) Fail(format string, args ...any) {
+	if r.Err == nil {
+		r.Err = fmt.Errorf("snapshot: "+format, args...)
+	}
+}
+
+// Need returns an error if fewer than n bytes are left. Readers call it before they
+// allocate. n is a float64, since a damaged header may claim any size.
+func (r *Reader) Need(n float64) error {
+	if !(n <= float64(len(r.Rest))) {
+		r.Fail("needs %.0f bytes more, has %d", n, len(r.Rest))
+	}
+	return r.Err
+}
+
+// next returns the next n bytes, or nil if fewer are left.
+func (r *Reader) next(n int64) []byte {
+	if n < 0 || n > int64(len(r.Rest)) {
+		r.Fail("needs %d bytes more, has %d", n, len(r.Rest))
+	}
+	if r.Err != nil {
+		return nil
+	}
+	b := r.Rest[:n]
+	r.Rest = r.Rest[n:]
+	return b
+}
+
+// Int reads a number.
+func (r *Reader) Int() int64 {
+	if b := r.next(8); b != nil {
+		return int64(binary.LittleEndian.Uint64(b))
+	}
+	return 0
+}
+
+// String reads a length and a text of that length.
+func (r *Reader) String() string { return string(r.next(r.Int())) }
+
+// Flags sets x to the next len(x) flags.
+func (r *Reader) Flags(x []bool) {
+	for i, c := range r.next(int64(len(x))) {
+		x[i] = c == 1
+		if c > 1 {
+			r.Fail("a flag is %d, not 0 or 1", c)
+		}
+	}
+}
+
+// ReadElements sets x [n] to the next n numbers.
+func ReadElements[T tensor.Float](r *Reader, x []T) {
+	if b := r.next(int64(len(x)) * scratch.ElementSize[T]()); b != nil {
+		binary.Decode(b, binary.LittleEndian, x) // fails for types of no fixed size alone
+	}
+}
+
+// End returns the first error, or an error if bytes are left.
+func (r *Reader) End() error {
+	if len(r.Rest) > 0 {
+		r.Fail("%d bytes too many", len(r.Rest))
+	}
+	return r.Err
+}
+
+// checkFrame returns an error if data does not begin like a snapshot of this version.
+func checkFrame(data []byte) error {
+	if len(data) < len(Magic)+4+4 {
+		return fmt.Errorf("snapshot: truncated: %d bytes", len(data))
+	}
+	if magic := string(data[:len(Magic)]); magic != Magic {
+		return fmt.Errorf("snapshot: begins with %q, not %q", magic, Magic)
+	}
+	if v := binary.LittleEndian.Uint32(data[len(Magic):]); v != Version {
+		return fmt.Errorf("snapshot: version is %d, this program reads %d", v, Version)
+	}
+	return nil
+}
+
+// checkSum returns an error if got differs from the checksum at the end of a snapshot.
+func checkSum(got uint32, end []byte) error {
+	if want := binary.LittleEndian.Uint32(end); got != want {
+		return fmt.Errorf("snapshot: corrupt or truncated: checksum is %08x, written as %08x", got, want)
+	}
+	return nil
+}
+
+// OpenHeader checks the frame and the checksum of the snapshot in the first size
+// bytes of r. The reader that it returns holds at most limit bytes of the content.
+// It returns an error if the magic, the version or the checksum is wrong.
+func OpenHeader(r io.ReaderAt, size int64, limit int64) (*Reader, error) {
+	const frame = len(Magic) + 4
+	head := make([]byte, min(max(size, 0), limit))
+	if _, err := io.ReadFull(io.NewSectionReader(r, 0, size), head); err != nil {
+		return nil, fmt.Errorf("snapshot: truncated: %w", err)
+	}
+	if err := checkFrame(head); err != nil {
+		return nil, err
+	}
+	sum := crc32.New(Castagnoli)
+	if _, err := io.Copy(sum, io.NewSectionReader(r, 0, size-4)); err != nil {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	var end [4]byte
+	if _, err := r.ReadAt(end[:], size-4); err != nil && err != io.EOF {
+		return nil, fmt.Errorf("snapshot: %w", err)
+	}
+	if err := checkSum(sum.Sum32(), end[:]); err != nil {
+		return nil, err
+	}
+	return &Reader{Rest: head[frame:]}, nil
+}
+
+// NewWriter returns a writer that appends to b, after the magic and the version.
+func NewWriter(b []byte) *Writer {
+	w := &Writer{b, len(b)}
+	w.Data = append(w.Data, Magic...)
+	w.Data = binary.LittleEndian.AppendUint32(w.Data, Version)
+	return w
+}
