@@ -14,26 +14,27 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// verify compares a file with what is published of it.
-func (f *File) verify(ctx context.Context, path string) error {
+// verifyFile checks size and published checksum of a file. It returns an error if one differs or
+// the file cannot be read.
+func (f *File) verifyFile(ctx context.Context, path string) error {
 	r, err := infile.Open(path)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	err = f.digest(ctx, r)
+	err = f.verifyBytes(ctx, r)
 	if err == nil || f.ContentMD5 == "" || ctx.Err() != nil {
 		return err
 	}
-	// What was compressed again has other bytes and the same content.
+	// A recompressed file has other bytes and the same content.
 	if _, err := r.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	content, inflateErr := dataset.Inflate(&interruptible{ctx, r})
+	content, inflateErr := dataset.Inflate(&contextReader{ctx, r})
 	if inflateErr != nil {
 		return fmt.Errorf("%s: %w", path, inflateErr)
 	}
-	got, n, sumErr := sum(content, md5.New())
+	got, n, sumErr := hashReader(content, md5.New())
 	if sumErr != nil {
 		return fmt.Errorf("%s: %w", path, sumErr)
 	}
@@ -43,9 +44,9 @@ func (f *File) verify(ctx context.Context, path string) error {
 	return nil
 }
 
-// digest compares the bytes of a file with size and checksum. A file of which
-// only the content is known fails.
-func (f *File) digest(ctx context.Context, r *os.File) error {
+// verifyBytes checks size and strongest checksum of a file's bytes. It returns an error if one
+// differs, or if only the checksum of the content is known.
+func (f *File) verifyBytes(ctx context.Context, r *os.File) error {
 	info, err := r.Stat()
 	if err != nil {
 		return err
@@ -60,14 +61,14 @@ func (f *File) digest(ctx context.Context, r *os.File) error {
 		if k.want == "" {
 			continue
 		}
-		got, _, err := sum(&interruptible{ctx, r}, k.hash)
+		got, _, err := hashReader(&contextReader{ctx, r}, k.hash)
 		if err != nil {
 			return err
 		}
 		if got != k.want {
 			return fmt.Errorf("%s: %s is %s, %s is known", r.Name(), k.name, got, k.want)
 		}
-		return nil // the strongest is enough
+		return nil // the strongest checksum suffices
 	}
 	if f.ContentMD5 != "" {
 		return fmt.Errorf("%s: its content is to be verified", r.Name())
@@ -75,7 +76,8 @@ func (f *File) digest(ctx context.Context, r *os.File) error {
 	return nil
 }
 
-func sum(r io.Reader, h hash.Hash) (hexadecimal string, n int64, err error) {
+// hashReader returns the digest of r by h, and its length.
+func hashReader(r io.Reader, h hash.Hash) (hexadecimal string, n int64, err error) {
 	n, err = io.Copy(h, r)
 	return hex.EncodeToString(h.Sum(nil)), n, err
 }

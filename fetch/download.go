@@ -23,38 +23,36 @@ import (
 	"github.com/farfield-ml/farfield/internal/lock"
 )
 
-// Options says how a set is fetched.
+// Options configures Fetch.
 type Options struct {
-	Folder   string                               // of sets
-	From     string                               // folder where the files are; "": their addresses
-	Client   *http.Client                         // nil: one of its own, with Limits
-	Progress func(file string, done, total int64) // may be nil; total is 0 where it is not known
-	Waiting  func(process int)                    // may be nil; called once before a wait for another process that fetches the set, 0: unknown
-	Limits   Limits
+	Folder       string                               // parent of the sets' folders
+	SourceFolder string                               // folder to copy the files from; "": download
+	Client       *http.Client                         // nil: a client with Limits
+	Progress     func(file string, done, total int64) // may be nil; total of 0 means unknown
+	OnWait       func(process int)                    // may be nil; called once before waiting for another process, 0: unknown
+	Limits       Limits
 }
 
-// Limits end downloads from servers that are too slow. A field of 0 is that of
-// DefaultLimits.
+// Limits bounds the time of downloads. A field of 0 means the field of DefaultLimits.
 type Limits struct {
-	Connect time.Duration // to connect
-	TLS     time.Duration // for the handshake
-	Header  time.Duration // from a request to the header of its answer
+	Connect time.Duration // connecting
+	TLS     time.Duration // handshake
+	Header  time.Duration // from request to response header
 
-	// At least Bytes must arrive in each Interval. The first needs one byte alone, so a
-	// slow start is forgiven.
+	// At least Bytes must arrive in each Interval. The first interval needs one byte only.
 	Interval time.Duration
 	Bytes    int64
 }
 
-// DefaultLimits are about 1 kB/s: far below a modem, far above a server that keeps a
+// DefaultLimits demands about 1 kB/s: far below a modem, far above a server that only keeps a
 // connection alive.
 var DefaultLimits = Limits{
 	Connect: 30 * time.Second, TLS: 30 * time.Second, Header: time.Minute,
 	Interval: time.Minute, Bytes: 60 << 10,
 }
 
-// orDefault fills in the fields that are 0.
-func (l Limits) orDefault() Limits {
+// withDefaults replaces fields of 0 by DefaultLimits.
+func (l Limits) withDefaults() Limits {
 	d := DefaultLimits
 	return Limits{
 		cmp.Or(l.Connect, d.Connect), cmp.Or(l.TLS, d.TLS), cmp.Or(l.Header, d.Header),
@@ -62,19 +60,19 @@ func (l Limits) orDefault() Limits {
 	}
 }
 
-// client returns a client with the limits.
-func (l Limits) client() *http.Client {
+// newClient returns an HTTP client with the limits.
+func (l Limits) newClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: l.Connect}).DialContext
 	t.TLSHandshakeTimeout = l.TLS
 	t.ResponseHeaderTimeout = l.Header
 	t.MaxResponseHeaderBytes = 1 << 20
-	t.DisableCompression = true // a file of gzip is to stay one
+	t.DisableCompression = true // keep gzip files compressed
 	return &http.Client{Transport: t}
 }
 
-// judge reports an interval in which too little arrived.
-func (l Limits) judge(got int64, first bool) error {
+// checkInterval returns an error if too few bytes arrived in an interval.
+func (l Limits) checkInterval(got int64, first bool) error {
 	switch {
 	case got == 0:
 		return fmt.Errorf("no byte in %v", l.Interval)
@@ -84,8 +82,8 @@ func (l Limits) judge(got int64, first bool) error {
 	return nil
 }
 
-// watch cancels a download that is too slow, until ctx ends. got counts its bytes.
-func (l Limits) watch(ctx context.Context, cancel context.CancelCauseFunc, got *atomic.Int64) {
+// cancelSlow cancels a slow download; it returns when ctx ends. got counts received bytes.
+func (l Limits) cancelSlow(ctx context.Context, cancel context.CancelCauseFunc, got *atomic.Int64) {
 	tick := time.NewTicker(l.Interval)
 	defer tick.Stop()
 	for first := true; ; first = false {
@@ -93,7 +91,7 @@ func (l Limits) watch(ctx context.Context, cancel context.CancelCauseFunc, got *
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if err := l.judge(got.Swap(0), first); err != nil {
+			if err := l.checkInterval(got.Swap(0), first); err != nil {
 				cancel(err)
 				return
 			}
@@ -101,21 +99,20 @@ func (l Limits) watch(ctx context.Context, cancel context.CancelCauseFunc, got *
 	}
 }
 
-// The names of what a download that is not whole leaves: its bytes, and the origin of
-// them. Older versions wrote a tag in place of the origin.
+// Suffixes of the files of an incomplete download: its bytes, and their origin. Older versions
+// wrote a tag instead of the origin.
 const (
 	partSuffix   = ".part"
 	originSuffix = ".part.json"
 	tagSuffix    = ".part.etag"
 )
 
-// sizeLimit is the most that is fetched of a file of unknown size.
+// sizeLimit bounds a file of unknown size.
 const sizeLimit = 32 << 30
 
-// Fetch brings the files of the set that are not there to the folder. A download that
-// was interrupted, by ctx or by the network, goes on where it ended when Fetch is
-// called again. One process at a time fetches a set: the next waits, and then
-// finds its files there.
+// Fetch downloads or copies the missing files of the set. A later call continues a download that
+// ctx or the network interrupted. One process at a time fetches a set; others wait. It returns an
+// error if a file cannot be fetched or verified, or ctx ends.
 func (s *Set) Fetch(ctx context.Context, o Options) error {
 	if len(s.Files) == 0 {
 		return fmt.Errorf("data set %s: there is nothing to fetch", s.Name)
@@ -124,21 +121,21 @@ func (s *Set) Fetch(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	// A whole set needs no lock, so it may lie in a folder that is read only.
-	if s.whole(ctx, dir) && len(s.leftovers(dir)) == 0 {
+	// A complete set needs no lock, so its folder may be read-only.
+	if s.isComplete(ctx, dir) && len(s.listLeftovers(dir)) == 0 {
 		return nil
 	}
-	o.Limits = o.Limits.orDefault()
+	o.Limits = o.Limits.withDefaults()
 	if o.Client == nil {
-		o.Client = o.Limits.client()
+		o.Client = o.Limits.newClient()
 		defer o.Client.CloseIdleConnections()
 	}
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
 	}
 	owned, err := lock.WaitFolder(ctx, dir, func(held *lock.HeldError) {
-		if o.Waiting != nil {
-			o.Waiting(held.PID)
+		if o.OnWait != nil {
+			o.OnWait(held.PID)
 		}
 	})
 	if err != nil {
@@ -147,11 +144,11 @@ func (s *Set) Fetch(ctx context.Context, o Options) error {
 	defer owned.Release()
 	for i := range s.Files {
 		f := &s.Files[i]
-		if err := f.bring(ctx, dir, o); err != nil {
+		if err := f.fetchIfMissing(ctx, dir, o); err != nil {
 			return fmt.Errorf("data set %s: %w", s.Name, err)
 		}
 	}
-	for _, path := range s.leftovers(dir) {
+	for _, path := range s.listLeftovers(dir) {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
@@ -162,22 +159,22 @@ func (s *Set) Fetch(ctx context.Context, o Options) error {
 	return nil
 }
 
-// whole reports whether all files are in the folder of the set, and are verified.
-func (s *Set) whole(ctx context.Context, dir string) bool {
+// isComplete reports whether all files of the set exist in dir and pass verification.
+func (s *Set) isComplete(ctx context.Context, dir string) bool {
 	known, err := readObserved(dir)
 	if err != nil {
 		return false
 	}
 	for i := range s.Files {
-		if !s.Files[i].there(ctx, dir, known) {
+		if !s.Files[i].isVerified(ctx, dir, known) {
 			return false
 		}
 	}
 	return s.check == nil || s.check(dir) == nil
 }
 
-// leftovers lists what downloads of the set's files have left in its folder.
-func (s *Set) leftovers(dir string) (paths []string) {
+// listLeftovers lists the files that interrupted downloads of the set left in dir.
+func (s *Set) listLeftovers(dir string) (paths []string) {
 	for i := range s.Files {
 		for _, suffix := range []string{partSuffix, originSuffix, tagSuffix} {
 			path := filepath.Join(dir, s.Files[i].Name+suffix)
@@ -189,100 +186,99 @@ func (s *Set) leftovers(dir string) (paths []string) {
 	return paths
 }
 
-// bring fetches the file unless it is there, and notes what was observed of it.
-func (f *File) bring(ctx context.Context, dir string, o Options) error {
+// fetchIfMissing fetches the file unless it is verified in dir, and records its observations.
+func (f *File) fetchIfMissing(ctx context.Context, dir string, o Options) error {
 	known, err := readObserved(dir)
 	if err != nil {
 		return err
 	}
-	if f.there(ctx, dir, known) {
+	if f.isVerified(ctx, dir, known) {
 		return nil
 	}
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	// The fetched files may be another version. Until they are observed they do not
-	// count as present, so that a killed fetch is repeated.
+	// The fetched files may be another version. Mark them as unobserved first, so that a killed
+	// fetch is repeated.
 	before := maps.Clone(known)
-	for name := range f.results() {
+	for name := range f.resultSizes() {
 		delete(known, name)
-		if !f.published(name) {
+		if !f.isPublished(name) {
 			known[name] = observation{}
 		}
 	}
 	if err := writeObserved(dir, known); err != nil {
 		return err
 	}
-	if err := f.fetch(ctx, dir, o, known); err != nil {
+	if err := f.fetchFile(ctx, dir, o, known); err != nil {
 		return errors.Join(err, writeObserved(dir, before))
 	}
 	return writeObserved(dir, known)
 }
 
-// fetch takes or downloads the file and sets in known what is observed of it.
-func (f *File) fetch(ctx context.Context, dir string, o Options, known observed) (err error) {
+// fetchFile copies or downloads the file and sets its observations in known.
+func (f *File) fetchFile(ctx context.Context, dir string, o Options, known observations) (err error) {
 	proof := "the file that it was copied from"
-	if o.From != "" {
-		err = f.take(ctx, dir, o)
+	if o.SourceFolder != "" {
+		err = f.copyFile(ctx, dir, o)
 	} else {
-		proof, err = f.download(ctx, dir, o)
+		proof, err = f.downloadFile(ctx, dir, o)
 	}
 	if err != nil {
 		return err
 	}
-	if f.strong() {
-		proof = f.verified()
+	if f.hasChecksum() {
+		proof = f.verificationMethod()
 	}
-	for name := range f.results() {
-		if f.published(name) {
+	for name := range f.resultSizes() {
+		if f.isPublished(name) {
 			continue
 		}
-		if known[name], err = observe(ctx, filepath.Join(dir, filepath.FromSlash(name)), proof); err != nil {
+		if known[name], err = observeFile(ctx, filepath.Join(dir, filepath.FromSlash(name)), proof); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// there reports whether what the file becomes is in the folder of the set, and is
-// verified.
-func (f *File) there(ctx context.Context, dir string, known observed) bool {
-	for name := range f.results() {
+// isVerified reports whether all results of the file exist in dir and pass verification.
+func (f *File) isVerified(ctx context.Context, dir string, known observations) bool {
+	for name := range f.resultSizes() {
 		if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name))); err != nil {
 			return false
 		}
 	}
-	return f.check(ctx, dir, known) == nil
+	return f.checkResults(ctx, dir, known) == nil
 }
 
-// check verifies what the file has become, by what is published of it or, where
-// nothing is, by what was observed when it was fetched.
-func (f *File) check(ctx context.Context, dir string, known observed) error {
-	for name := range f.results() {
-		if note, ok := known[name]; ok && !f.published(name) {
-			if err := note.verify(ctx, filepath.Join(dir, filepath.FromSlash(name))); err != nil {
+// checkResults verifies the results of the file by published checksums, or else by the
+// observations of their fetch.
+func (f *File) checkResults(ctx context.Context, dir string, known observations) error {
+	for name := range f.resultSizes() {
+		if note, ok := known[name]; ok && !f.isPublished(name) {
+			if err := note.verifyFile(ctx, filepath.Join(dir, filepath.FromSlash(name))); err != nil {
 				return err
 			}
 		}
 	}
 	if f.Unpack == nil {
-		return f.verify(ctx, filepath.Join(dir, f.Name))
+		return f.verifyFile(ctx, filepath.Join(dir, f.Name))
 	}
 	for _, m := range f.Unpack.Members {
 		known := File{Size: m.Size, MD5: m.MD5}
 		if m.MD5 == "" {
-			known.Size = 0 // a bound
+			known.Size = 0 // only a bound
 		}
-		if err := known.verify(ctx, filepath.Join(dir, filepath.FromSlash(m.Name))); err != nil {
+		if err := known.verifyFile(ctx, filepath.Join(dir, filepath.FromSlash(m.Name))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Verify compares the files of the set in a folder of sets with what is published of
-// them or was observed when they were fetched. Its error names the first file that
-// differs or is not there.
+// Verify checks the files of the set, below folder, against published checksums or the
+// observations of their fetch. It returns an error that names the first missing or different
+// file.
 func (s *Set) Verify(ctx context.Context, folder string) error {
 	dir := filepath.Join(folder, s.Name)
 	known, err := readObserved(dir)
@@ -290,7 +286,7 @@ func (s *Set) Verify(ctx context.Context, folder string) error {
 		return err
 	}
 	for i := range s.Files {
-		if err := s.Files[i].check(ctx, dir, known); err != nil {
+		if err := s.Files[i].checkResults(ctx, dir, known); err != nil {
 			return err
 		}
 	}
@@ -300,17 +296,17 @@ func (s *Set) Verify(ctx context.Context, folder string) error {
 	return nil
 }
 
-// take copies the file from o.From, verified, or unpacks it from there.
-func (f *File) take(ctx context.Context, dir string, o Options) error {
-	from := filepath.Join(o.From, filepath.FromSlash(f.Name))
+// copyFile verifies the file in o.SourceFolder and copies or unpacks it.
+func (f *File) copyFile(ctx context.Context, dir string, o Options) error {
+	from := filepath.Join(o.SourceFolder, filepath.FromSlash(f.Name))
 	if _, err := os.Stat(from); err != nil {
-		return fmt.Errorf("%s: %s is not there; its address is %s", o.From, f.Name, f.URLs[0])
+		return fmt.Errorf("%s: %s is not there; its address is %s", o.SourceFolder, f.Name, f.URLs[0])
 	}
-	if err := f.verify(ctx, from); err != nil {
+	if err := f.verifyFile(ctx, from); err != nil {
 		return err
 	}
 	if f.Unpack != nil {
-		return f.Unpack.unpack(ctx, from, dir)
+		return f.Unpack.unpackMembers(ctx, from, dir)
 	}
 	in, err := infile.Open(from)
 	if err != nil {
@@ -319,43 +315,43 @@ func (f *File) take(ctx context.Context, dir string, o Options) error {
 	defer in.Close()
 	to := filepath.Join(dir, f.Name)
 	return atomicfile.Write(to, func(w io.Writer) error {
-		_, err := io.Copy(w, &interruptible{ctx, in})
+		_, err := io.Copy(w, &contextReader{ctx, in})
 		return err
 	})
 }
 
-// download fetches the file from the first address that gives it. It returns what
-// proved that it is whole.
-func (f *File) download(ctx context.Context, dir string, o Options) (proof string, err error) {
+// downloadFile fetches the file from the first address that succeeds. It returns the proof that
+// the file is complete, in words.
+func (f *File) downloadFile(ctx context.Context, dir string, o Options) (proof string, err error) {
 	part := filepath.Join(dir, f.Name+partSuffix)
 	var failures []error
 	for _, url := range f.URLs {
-		proof, err := f.receive(ctx, url, part, o)
+		proof, err := f.receivePart(ctx, url, part, o)
 		if errors.Is(err, errChanged) {
 			removePart(part)
-			proof, err = f.receive(ctx, url, part, o)
+			proof, err = f.receivePart(ctx, url, part, o)
 		}
 		if err == nil {
-			return proof, f.finish(ctx, part, dir)
+			return proof, f.finishDownload(ctx, part, dir)
 		}
 		if ctx.Err() != nil {
 			return "", context.Cause(ctx)
 		}
-		failures = append(failures, explain(url, err))
+		failures = append(failures, explainFailure(url, err))
 	}
 	return "", errors.Join(failures...)
 }
 
-// removePart removes a download that is not whole, and its origin.
+// removePart removes an incomplete download and its origin.
 func removePart(part string) {
 	os.Remove(part)
 	os.Remove(strings.TrimSuffix(part, partSuffix) + originSuffix)
 }
 
-// finish verifies a whole download and gives it its name, or unpacks it. One that
-// is not what it should be is removed.
-func (f *File) finish(ctx context.Context, part, dir string) error {
-	if err := f.verify(ctx, part); err != nil {
+// finishDownload verifies a complete download and renames or unpacks it. It removes the download
+// and returns an error if verification fails.
+func (f *File) finishDownload(ctx context.Context, part, dir string) error {
+	if err := f.verifyFile(ctx, part); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -363,11 +359,11 @@ func (f *File) finish(ctx context.Context, part, dir string) error {
 		return fmt.Errorf("what was fetched is removed: %w", err)
 	}
 	if f.Unpack != nil {
-		err := f.Unpack.unpack(ctx, part, dir)
+		err := f.Unpack.unpackMembers(ctx, part, dir)
 		var path *fs.PathError
 		var link *os.LinkError
-		if err != nil && ctx.Err() == nil && !f.strong() && !errors.As(err, &path) && !errors.As(err, &link) {
-			// The archive is at fault, not the place to unpack to.
+		if err != nil && ctx.Err() == nil && !f.hasChecksum() && !errors.As(err, &path) && !errors.As(err, &link) {
+			// The archive is at fault, not the target folder.
 			removePart(part)
 			return fmt.Errorf("what was fetched is removed: %w", err)
 		}
@@ -376,10 +372,9 @@ func (f *File) finish(ctx context.Context, part, dir string) error {
 	return atomicfile.Replace(part, filepath.Join(dir, f.Name))
 }
 
-// receive appends to part what the address has beyond it, on the disk when it
-// returns without an error. It returns what proved that the part is whole, and
-// errChanged where the part is of another version than the answer.
-func (f *File) receive(ctx context.Context, url, part string, o Options) (proof string, err error) {
+// receivePart downloads the missing bytes of part and syncs them to disk. It returns the proof
+// that the part is complete, in words, or errChanged if the answer is another version.
+func (f *File) receivePart(ctx context.Context, url, part string, o Options) (proof string, err error) {
 	have, err := partSize(part)
 	if err != nil {
 		return "", err
@@ -390,12 +385,12 @@ func (f *File) receive(ctx context.Context, url, part string, o Options) (proof 
 		of = origin{}
 	}
 	switch {
-	case f.Size > 0 && have == f.Size && f.strong():
-		return "", nil // the checksum proves it
-	case have > 0 && have == of.Bytes && of.validator() != "" && (f.Size == 0 || f.Size == have):
-		return of.proof(), nil
-	case f.Size > 0 && have > f.Size, of.Bytes > 0 && have > of.Bytes, of.validator() == "" && !f.strong():
-		have = 0 // nothing would prove that it is of one version
+	case f.Size > 0 && have == f.Size && f.hasChecksum():
+		return "", nil // the checksum proves completeness
+	case have > 0 && have == of.Bytes && of.rangeValidator() != "" && (f.Size == 0 || f.Size == have):
+		return of.proofText(), nil
+	case f.Size > 0 && have > f.Size, of.Bytes > 0 && have > of.Bytes, of.rangeValidator() == "" && !f.hasChecksum():
+		have = 0 // nothing would prove a single version
 	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -407,32 +402,32 @@ func (f *File) receive(ctx context.Context, url, part string, o Options) (proof 
 	req.Header.Set("Accept-Encoding", "identity")
 	if have > 0 {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", have))
-		if v := of.validator(); v != "" {
+		if v := of.rangeValidator(); v != "" {
 			req.Header.Set("If-Range", v)
 		}
 	}
-	// The client may be one without limits.
+	// The client may have no limits.
 	most := o.Limits.Connect + o.Limits.TLS + o.Limits.Header
 	late := time.AfterFunc(most, func() { cancel(fmt.Errorf("no answer in %v", most)) })
 	resp, err := o.Client.Do(req)
 	late.Stop()
 	if err != nil {
-		return "", because(ctx, err)
+		return "", causeOf(ctx, err)
 	}
 	defer resp.Body.Close()
-	end := int64(0) // of the answer; 0: unknown
+	end := int64(0) // end of the answer's bytes; 0: unknown
 	total := int64(0)
 	switch {
 	case resp.StatusCode == http.StatusOK:
 		have = 0
 		total = max(resp.ContentLength, 0)
 		end = total
-		if total == 0 && f.Size == 0 && !f.strong() && !framedEnd(resp) {
+		if total == 0 && f.Size == 0 && !f.hasChecksum() && !hasFramedEnd(resp) {
 			return "", errors.New("the answer has no length, and no checksum is known: nothing would prove that it is whole")
 		}
 	case resp.StatusCode == http.StatusPartialContent && have > 0:
 		var first, last int64
-		if first, last, total, err = contentRange(resp.Header.Get("Content-Range")); err != nil {
+		if first, last, total, err = parseContentRange(resp.Header.Get("Content-Range")); err != nil {
 			return "", err
 		}
 		if first != have {
@@ -441,7 +436,7 @@ func (f *File) receive(ctx context.Context, url, part string, o Options) (proof 
 		if n := resp.ContentLength; n >= 0 && n != last-first+1 {
 			return "", fmt.Errorf("the Content-Range has %d bytes, the Content-Length is %d", last-first+1, n)
 		}
-		if !of.same(resp, total, f.strong()) {
+		if !of.isSameVersion(resp, total, f.hasChecksum()) {
 			return "", errChanged
 		}
 		end = last + 1
@@ -459,11 +454,11 @@ func (f *File) receive(ctx context.Context, url, part string, o Options) (proof 
 	}
 	if have == 0 {
 		of = originOf(url, resp, total)
-		// The origin is there before any byte of it is.
+		// Write the origin before the first byte.
 		if err := os.Remove(part); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", err
 		}
-		if err := of.write(originFile); err != nil {
+		if err := of.writeFile(originFile); err != nil {
 			return "", err
 		}
 	}
@@ -480,8 +475,8 @@ func (f *File) receive(ctx context.Context, url, part string, o Options) (proof 
 		limit = sizeLimit
 	}
 	var got atomic.Int64
-	go o.Limits.watch(ctx, cancel, &got)
-	body := io.TeeReader(io.LimitReader(resp.Body, limit-have+1), counted(func(n int) {
+	go o.Limits.cancelSlow(ctx, cancel, &got)
+	body := io.TeeReader(io.LimitReader(resp.Body, limit-have+1), countingWriter(func(n int) {
 		got.Add(int64(n))
 		have += int64(n)
 		o.Progress(f.Name, have, total)
@@ -492,7 +487,7 @@ func (f *File) receive(ctx context.Context, url, part string, o Options) (proof 
 	}
 	switch {
 	case err != nil:
-		return "", because(ctx, err)
+		return "", causeOf(ctx, err)
 	case have > limit, end > 0 && have > end:
 		removePart(part)
 		return "", fmt.Errorf("the server sends more than %d bytes", min(limit, cmp.Or(end, limit)))
@@ -503,10 +498,10 @@ func (f *File) receive(ctx context.Context, url, part string, o Options) (proof 
 		return "", errors.New("the answer is empty")
 	}
 	of.Bytes = have
-	return of.proof(), nil
+	return of.proofText(), nil
 }
 
-// partSize returns the bytes of a download that is not whole; 0 where there is none.
+// partSize returns the size of an incomplete download, 0 if there is none.
 func partSize(part string) (int64, error) {
 	f, err := infile.Open(part)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -523,41 +518,41 @@ func partSize(part string) (int64, error) {
 	return info.Size(), nil
 }
 
-// framedEnd reports whether the end of an answer without a length is told apart from
-// the end of its connection.
-func framedEnd(resp *http.Response) bool {
+// hasFramedEnd reports whether the end of the answer differs from the end of its connection.
+func hasFramedEnd(resp *http.Response) bool {
 	return resp.ContentLength >= 0 || resp.ProtoMajor >= 2 || len(resp.TransferEncoding) > 0
 }
 
-// strong reports whether a checksum is published, which tells two versions apart.
-func (f *File) strong() bool { return f.SHA256 != "" || f.MD5 != "" || f.ContentMD5 != "" }
+// hasChecksum reports whether a checksum of the file is published.
+func (f *File) hasChecksum() bool { return f.SHA256 != "" || f.MD5 != "" || f.ContentMD5 != "" }
 
-// published reports whether a checksum of a result is published.
-func (f *File) published(name string) bool {
+// isPublished reports whether a checksum of a result is published.
+func (f *File) isPublished(name string) bool {
 	if f.Unpack == nil {
-		return f.strong()
+		return f.hasChecksum()
 	}
 	return slices.ContainsFunc(f.Unpack.Members, func(m Member) bool { return m.Name == name && m.MD5 != "" })
 }
 
-// because returns why ctx ended, if that is why err came.
-func because(ctx context.Context, err error) error {
+// causeOf returns the cause of ctx if ctx has ended, otherwise err.
+func causeOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// counted is a writer that says how much was written.
-type counted func(n int)
+// countingWriter is a writer that calls itself with the number of bytes written.
+type countingWriter func(n int)
 
-func (c counted) Write(p []byte) (int, error) {
+func (c countingWriter) Write(p []byte) (int, error) {
 	c(len(p))
 	return len(p), nil
 }
 
-// contentRange reads "bytes first-last/total"; a total of * is 0.
-func contentRange(s string) (first, last, total int64, err error) {
+// parseContentRange parses "bytes first-last/total"; a total of * gives 0. It returns an error if
+// s is malformed.
+func parseContentRange(s string) (first, last, total int64, err error) {
 	bad := fmt.Errorf("the Content-Range is %.60q; bytes first-last/total is needed", s)
 	rest, ok := strings.CutPrefix(s, "bytes ")
 	span, all, ok2 := strings.Cut(rest, "/")
@@ -580,11 +575,11 @@ func contentRange(s string) (first, last, total int64, err error) {
 	return first, last, total, nil
 }
 
-// ErrOffline is in the errors of addresses that could not be reached at all.
+// ErrOffline is wrapped by errors of addresses that could not be reached.
 var ErrOffline = errors.New("no connection")
 
-// explain says which address failed, and whether it could be reached.
-func explain(url string, err error) error {
+// explainFailure wraps err with its address, and with ErrOffline if there was no connection.
+func explainFailure(url string, err error) error {
 	var dns *net.DNSError
 	var op *net.OpError
 	if errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial" {

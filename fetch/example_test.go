@@ -13,8 +13,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	fmt.Println(set.Files[0].URLs[0])
-	fmt.Println(set.Verified())
-	fmt.Println(set.State("no/such/folder").Ready())
+	fmt.Println(set.VerificationMethod())
+	fmt.Println(set.State("no/such/folder").IsReady())
 	// Output:
 	// https://timeseriesclassification.com/aeon-toolkit/ACSF1.zip
 	// not verified: no published checksum known

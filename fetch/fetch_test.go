@@ -28,7 +28,7 @@ import (
 func hex256(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
 func hexMD5(b []byte) string { s := md5.Sum(b); return hex.EncodeToString(s[:]) }
 
-// server gives content, with a tag, and notes what ranges it was asked for.
+// server serves content with a tag and records the requested ranges.
 type server struct {
 	*httptest.Server
 	content []byte
@@ -80,7 +80,7 @@ func content(n int) []byte {
 	return b
 }
 
-// one is a set of one file.
+// one returns a set of one file.
 func one(f File) *Set { return &Set{Name: "set", Files: []File{f}} }
 
 func holdsFile(t *testing.T, path string, want []byte) {
@@ -91,7 +91,7 @@ func holdsFile(t *testing.T, path string, want []byte) {
 	}
 }
 
-// names lists what is in a folder.
+// names lists a folder.
 func names(t *testing.T, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -117,14 +117,14 @@ func refused(t *testing.T, err error, want ...string) {
 	}
 }
 
-func TestFetch(t *testing.T) {
+func TestFetchDownloadsOnceAndVerifies(t *testing.T) {
 	b := content(100_000)
 	s := serve(t, b)
 	set := one(File{Name: "x.bin", URLs: []string{s.URL}, Size: int64(len(b)), SHA256: hex256(b)})
 	dir := t.TempDir()
 	var last, total int64
 	o := Options{Folder: dir, Progress: func(name string, done, all int64) { last, total = done, all }}
-	if st := set.State(dir); st.Ready() {
+	if st := set.State(dir); st.IsReady() {
 		t.Error("it is there before it is fetched")
 	}
 	for range 2 { // the second time there is nothing to do
@@ -133,7 +133,7 @@ func TestFetch(t *testing.T) {
 		}
 	}
 	holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
-	if last != 100_000 || total != 100_000 || len(s.ranges) != 1 || names(t, filepath.Join(dir, "set")) != "x.bin" || !set.State(dir).Whole {
+	if last != 100_000 || total != 100_000 || len(s.ranges) != 1 || names(t, filepath.Join(dir, "set")) != "x.bin" || !set.State(dir).Complete {
 		t.Errorf("%d of %d bytes, ranges %q, files %s", last, total, s.ranges, names(t, filepath.Join(dir, "set")))
 	}
 	// A file that was damaged is fetched again.
@@ -147,7 +147,7 @@ func TestFetch(t *testing.T) {
 	holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
 }
 
-func TestFetchGoesOn(t *testing.T) {
+func TestInterruptedFetchContinues(t *testing.T) {
 	b := content(300_000)
 	for name, f := range map[string]File{
 		"checksum":   {Size: int64(len(b)), SHA256: hex256(b)},
@@ -161,14 +161,14 @@ func TestFetchGoesOn(t *testing.T) {
 			set, dir := one(f), t.TempDir()
 			refused(t, set.Fetch(context.Background(), Options{Folder: dir}), "set", s.URL)
 			st := set.State(dir)
-			if st.Ready() || st.Partial == 0 || st.Partial > 120_000 {
+			if st.IsReady() || st.PartialBytes == 0 || st.PartialBytes > 120_000 {
 				t.Errorf("after the break: %+v", st)
 			}
 			s.cut = 0
 			if err := set.Fetch(context.Background(), Options{Folder: dir}); err != nil {
 				t.Fatal(err)
 			}
-			if want := fmt.Sprintf("bytes=%d-", st.Partial); s.ranges[1] != want {
+			if want := fmt.Sprintf("bytes=%d-", st.PartialBytes); s.ranges[1] != want {
 				t.Errorf("asked for %q, want %q", s.ranges[1], want)
 			}
 			holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
@@ -183,8 +183,7 @@ func TestFetchGoesOn(t *testing.T) {
 	}
 }
 
-// A part of an older version is not joined to a newer one.
-// The bytes of a file may be whole and its digest not yet noted when a fetch is killed.
+// A fetch may be killed after the last byte and before the digest is recorded.
 func TestFetchKilledBeforeItsDigestIsNotedIsRepeated(t *testing.T) {
 	b := content(100_000)
 	s := serve(t, b)
@@ -202,11 +201,11 @@ func TestFetchKilledBeforeItsDigestIsNotedIsRepeated(t *testing.T) {
 		return text
 	}
 	want := fetch()
-	if err := writeObserved(filepath.Dir(note), observed{"x.bin": {}}); err != nil {
+	if err := writeObserved(filepath.Dir(note), observations{"x.bin": {}}); err != nil {
 		t.Fatal(err)
 	}
 	refused(t, set.Verify(t.Context(), dir), "x.bin: its fetch did not end")
-	if how := set.Proof(dir); strings.Contains(how, "complete by") {
+	if how := set.VerificationIn(dir); strings.Contains(how, "complete by") {
 		t.Errorf("an interrupted fetch is proved by %q", how)
 	}
 	if got := fetch(); !bytes.Equal(got, want) {
@@ -217,7 +216,7 @@ func TestFetchKilledBeforeItsDigestIsNotedIsRepeated(t *testing.T) {
 	}
 }
 
-func TestFetchOfAnotherVersion(t *testing.T) {
+func TestPartOfAnotherVersionIsDiscarded(t *testing.T) {
 	s := serve(t, content(300_000))
 	s.cut = 100_000
 	set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}}), t.TempDir()
@@ -239,7 +238,7 @@ func TestFetchOfAnotherVersion(t *testing.T) {
 	}
 }
 
-func TestFetchRefuses(t *testing.T) {
+func TestFetchRefusesWrongContent(t *testing.T) {
 	b := content(1000)
 	s := serve(t, b)
 	dead := httptest.NewServer(http.NotFoundHandler())
@@ -275,7 +274,7 @@ func TestFetchRefuses(t *testing.T) {
 	refused(t, (&Set{Name: "own"}).Fetch(context.Background(), Options{Folder: t.TempDir()}), "own: there is nothing to fetch")
 }
 
-func TestFetchStops(t *testing.T) {
+func TestFetchStopsWithItsContext(t *testing.T) {
 	hang := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "1000")
@@ -293,32 +292,32 @@ func TestFetchStops(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v", err)
 	}
-	if st := set.State(dir); st.Partial != 100 {
-		t.Errorf("%d bytes are kept", st.Partial)
+	if st := set.State(dir); st.PartialBytes != 100 {
+		t.Errorf("%d bytes are kept", st.PartialBytes)
 	}
 }
 
-func TestFetchFromFolder(t *testing.T) {
+func TestFetchCopiesFromFolder(t *testing.T) {
 	b := content(5000)
 	from, dir := t.TempDir(), t.TempDir()
 	set := one(File{Name: "x.bin", URLs: []string{"http://address.invalid/x"}, Size: 5000, SHA256: hex256(b)})
-	refused(t, set.Fetch(context.Background(), Options{Folder: dir, From: from}), "x.bin is not there; its address is http://address.invalid/x")
+	refused(t, set.Fetch(context.Background(), Options{Folder: dir, SourceFolder: from}), "x.bin is not there; its address is http://address.invalid/x")
 	path := filepath.Join(from, "x.bin")
 	if err := os.WriteFile(path, append(content(4999), 'x'), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, set.Fetch(context.Background(), Options{Folder: dir, From: from}), "SHA-256 is")
+	refused(t, set.Fetch(context.Background(), Options{Folder: dir, SourceFolder: from}), "SHA-256 is")
 	if err := os.WriteFile(path, b, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := set.Fetch(context.Background(), Options{Folder: dir, From: from}); err != nil {
+	if err := set.Fetch(context.Background(), Options{Folder: dir, SourceFolder: from}); err != nil {
 		t.Fatal(err)
 	}
 	holdsFile(t, filepath.Join(dir, "set", "x.bin"), b)
 	holdsFile(t, path, b)
 }
 
-// What was compressed by another program is the same file.
+// A file compressed by another program passes by its content.
 func TestContentIsVerified(t *testing.T) {
 	b := content(5000)
 	pack := func(level int, b []byte) []byte {
@@ -340,7 +339,7 @@ func TestContentIsVerified(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := t.TempDir()
-		err := set.Fetch(context.Background(), Options{Folder: dir, From: from})
+		err := set.Fetch(context.Background(), Options{Folder: dir, SourceFolder: from})
 		if c.want != "" {
 			if !bytes.Equal(c.file, b) {
 				refused(t, err, c.want)
@@ -387,7 +386,7 @@ func zipOf(t testing.TB, members ...string) []byte {
 	return b.Bytes()
 }
 
-func TestUnpack(t *testing.T) {
+func TestUnpackWritesKnownMembersOnly(t *testing.T) {
 	for kind, pack := range map[string]func(testing.TB, ...string) []byte{"tar": tarOf, "zip": zipOf} {
 		t.Run(kind, func(t *testing.T) {
 			a := &Archive{Members: []Member{
@@ -410,7 +409,7 @@ func TestUnpack(t *testing.T) {
 				if err := os.WriteFile(filepath.Join(from, "x"), b, 0o666); err != nil {
 					t.Fatal(err)
 				}
-				err := one(File{Name: "x", URLs: []string{""}, SHA256: hex256(b), Unpack: a}).Fetch(context.Background(), Options{Folder: dir, From: from})
+				err := one(File{Name: "x", URLs: []string{""}, SHA256: hex256(b), Unpack: a}).Fetch(context.Background(), Options{Folder: dir, SourceFolder: from})
 				if c.want != "" {
 					refused(t, err, c.want)
 					continue
@@ -449,26 +448,26 @@ func TestReviewsAreConverted(t *testing.T) {
 		t.Fatal(err)
 	}
 	holdsFile(t, filepath.Join(dir, "imdb", "imdb_train.tsv"), []byte("1\t0_9\ttt1\ttrain good\tfilm\n0\t0_1\ttt2\ttrain bad\n"))
-	if got := names(t, filepath.Join(dir, "imdb")); got != "fetched.json imdb_test.tsv imdb_train.tsv" || !set.State(dir).Whole {
+	if got := names(t, filepath.Join(dir, "imdb")); got != "fetched.json imdb_test.tsv imdb_train.tsv" || !set.State(dir).Complete {
 		t.Errorf("files %s", got)
 	}
 }
 
-func TestContentRange(t *testing.T) {
+func TestContentRangeIsParsedStrictly(t *testing.T) {
 	for s, want := range map[string][2]int64{"bytes 5-9/10": {5, 10}, "bytes 0-0/*": {0, 0}} {
-		first, _, total, err := contentRange(s)
+		first, _, total, err := parseContentRange(s)
 		if err != nil || first != want[0] || total != want[1] {
 			t.Errorf("%s: %d, %d, %v", s, first, total, err)
 		}
 	}
 	for _, s := range []string{"", "bytes", "bytes */10", "bytes 5-4/10", "bytes -1-4/10", "bytes 5-9/9", "bytes 5-9/x", "items 5-9/10", "bytes 5-9"} {
-		if _, _, _, err := contentRange(s); err == nil {
+		if _, _, _, err := parseContentRange(s); err == nil {
 			t.Errorf("%q is taken", s)
 		}
 	}
 }
 
-// An answer that does not go on from what is there is not joined to it.
+// An answer that does not continue the existing bytes is not appended.
 func TestAnswersAreHeldAgainstWhatIsThere(t *testing.T) {
 	b := content(100)
 	for _, c := range []struct {
@@ -510,7 +509,7 @@ func TestAnswersAreHeldAgainstWhatIsThere(t *testing.T) {
 	}
 }
 
-// A whole download that only had to be verified is not asked for again.
+// A complete part that only needs verification is not requested.
 func TestWholePartIsNotAskedFor(t *testing.T) {
 	b, dir := content(100), t.TempDir()
 	s := serve(t, b)
@@ -528,8 +527,8 @@ func TestWholePartIsNotAskedFor(t *testing.T) {
 	holdsFile(t, path, b)
 }
 
-// Parts that suffice for tasks are found where the whole set is not.
-func TestStateOfParts(t *testing.T) {
+// Parts that suffice for tasks are found in an incomplete set.
+func TestPartsMakeASetReady(t *testing.T) {
 	set := one(File{Name: "x.bin"})
 	set.Parts = []Part{{"two", true, []string{"a", "b"}}, {"one", false, []string{"b"}}}
 	dir := t.TempDir()
@@ -540,13 +539,13 @@ func TestStateOfParts(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "set", c.add), nil, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if st := set.State(dir); st.Whole || !st.Ready() || st.Part == nil || st.Part != &set.Parts[map[string]int{"two": 0, "one": 1}[c.part]] {
+		if st := set.State(dir); st.Complete || !st.IsReady() || st.Part == nil || st.Part != &set.Parts[map[string]int{"two": 0, "one": 1}[c.part]] {
 			t.Errorf("with %s: %+v, want part %q", c.add, st, c.part)
 		}
 	}
 }
 
-func TestBrokenArchives(t *testing.T) {
+func TestBrokenArchivesAreRefused(t *testing.T) {
 	short := tarOf(t, "a", strings.Repeat("attention ", 1000))
 	for _, c := range []struct{ name, file, want string }{
 		{"one byte", "P", "unexpected EOF"},
@@ -561,7 +560,7 @@ func TestBrokenArchives(t *testing.T) {
 				t.Fatal(err)
 			}
 			set := one(File{Name: "x", URLs: []string{""}, Unpack: &Archive{Members: []Member{{Path: "a", Name: "a", Size: 1 << 20}}}})
-			refused(t, set.Fetch(context.Background(), Options{Folder: dir, From: from}), "data set set: "+path+": ", c.want)
+			refused(t, set.Fetch(context.Background(), Options{Folder: dir, SourceFolder: from}), "data set set: "+path+": ", c.want)
 			if got := names(t, filepath.Join(dir, "set")); got != "" {
 				t.Errorf("files %s", got)
 			}
@@ -574,7 +573,7 @@ func TestBrokenArchives(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, a := range map[string]*Archive{"unpacked": {Members: []Member{{Path: "a", Name: "a", Size: 1 << 20}}}, "copied": nil} {
-		if err := one(File{Name: "x", URLs: []string{""}, Unpack: a}).Fetch(ctx, Options{Folder: dir, From: from}); !errors.Is(err, context.Canceled) {
+		if err := one(File{Name: "x", URLs: []string{""}, Unpack: a}).Fetch(ctx, Options{Folder: dir, SourceFolder: from}); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error is %v, want %v", name, err, context.Canceled)
 		}
 		if got := names(t, filepath.Join(dir, "set")); got != "" {
@@ -583,8 +582,8 @@ func TestBrokenArchives(t *testing.T) {
 	}
 }
 
-// What stands where a file or folder is to be written is left as it is.
-func TestPlacesThatAreTaken(t *testing.T) {
+// Existing files or folders in the way are not changed.
+func TestPathsInTheWayAreLeftAlone(t *testing.T) {
 	b := tarOf(t, "a", "abc")
 	s := serve(t, b)
 	in := &Archive{Members: []Member{{Path: "a", Name: "in/a", Size: 3}}}
@@ -618,7 +617,7 @@ func TestPlacesThatAreTaken(t *testing.T) {
 	}
 }
 
-func TestSizeAndVerified(t *testing.T) {
+func TestSizeAndVerificationAreStated(t *testing.T) {
 	for _, c := range []struct {
 		files []File
 		size  int64
@@ -630,14 +629,14 @@ func TestSizeAndVerified(t *testing.T) {
 		{[]File{{Size: 5}, {ContentMD5: "00"}}, 5, false, "size only, no published checksum known, MD5 of the content"},
 	} {
 		s := &Set{Files: c.files}
-		if size, known := s.Size(); size != c.size || known != c.known || s.Verified() != c.by {
-			t.Errorf("%d bytes, known %v, by %s; want %d, %v, %s", size, known, s.Verified(), c.size, c.known, c.by)
+		if size, known := s.Size(); size != c.size || known != c.known || s.VerificationMethod() != c.by {
+			t.Errorf("%d bytes, known %v, by %s; want %d, %v, %s", size, known, s.VerificationMethod(), c.size, c.known, c.by)
 		}
 	}
 }
 
-// A file of which only the content is known, whole and cut.
-func TestContentAlone(t *testing.T) {
+// A file with a known checksum of its content, complete and truncated.
+func TestContentChecksumSuffices(t *testing.T) {
 	var z bytes.Buffer
 	w := gzip.NewWriter(&z)
 	w.Write(content(5000))
@@ -651,7 +650,7 @@ func TestContentAlone(t *testing.T) {
 		if err := os.WriteFile(path, z.Bytes()[:c.n], 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.verify(t.Context(), path); c.want != "" {
+		if err := f.verifyFile(t.Context(), path); c.want != "" {
 			refused(t, err, c.want)
 		} else if err != nil {
 			t.Error(err)
@@ -659,9 +658,8 @@ func TestContentAlone(t *testing.T) {
 	}
 }
 
-// The catalogue has no holes: every file has an address and a name of its own, and
-// what is said of its verification is so.
-func TestCatalogue(t *testing.T) {
+// Every file of the catalogue has an address, a unique name and the stated verification.
+func TestCatalogueIsComplete(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Sets() {
 		if seen[s.Name] || s.Doc == "" || s.Terms == "" || len(s.Files) == 0 && !s.Generated || filepath.Base(s.Name) != s.Name {
@@ -698,8 +696,8 @@ func TestCatalogue(t *testing.T) {
 	}
 	for name, want := range map[string]string{"mnist": "SHA-256 or MD5 of the content", "cifar10": "SHA-256", "imdb": "size and MD5", "acsf1": "not verified: no published checksum known",
 		"ecg": "the header's checksums of all samples; header and annotations by their format alone, no published checksum known"} {
-		if s, err := Lookup(name); err != nil || s.Verified() != want {
-			t.Errorf("%s: %s, %v", name, s.Verified(), err)
+		if s, err := Lookup(name); err != nil || s.VerificationMethod() != want {
+			t.Errorf("%s: %s, %v", name, s.VerificationMethod(), err)
 		}
 	}
 	if _, err := Lookup("mnst"); err == nil || !strings.Contains(err.Error(), "there are: mnist, cifar10,") {
@@ -707,8 +705,8 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// The real files that lie beside a checkout are what the catalogue knows of them.
-func TestSharedFiles(t *testing.T) {
+// Real files beside a checkout have the sizes and checksums of the catalogue.
+func TestRealFilesMatchTheCatalogue(t *testing.T) {
 	root := os.Getenv("FARFIELD_DATA")
 	if root == "" {
 		root = filepath.Join("..", "..", "shared", "data")
@@ -725,10 +723,10 @@ func TestSharedFiles(t *testing.T) {
 			t.Error(err)
 		}
 		dir := t.TempDir()
-		if err := s.Fetch(context.Background(), Options{Folder: dir, From: filepath.Join(root, name)}); err != nil {
+		if err := s.Fetch(context.Background(), Options{Folder: dir, SourceFolder: filepath.Join(root, name)}); err != nil {
 			t.Error(err)
 		}
-		if !s.State(dir).Whole {
+		if !s.State(dir).Complete {
 			t.Errorf("%s is not whole", name)
 		}
 	}
@@ -737,14 +735,13 @@ func TestSharedFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if st := s.State(root); st.Whole || st.Part == nil {
+		if st := s.State(root); st.Complete || st.Part == nil {
 			t.Errorf("%s: %+v", name, st)
 		}
 	}
 }
 
-// FuzzUnpack unpacks any bytes. Nothing is written but members that the set knows, by
-// its names for them.
+// Unpacking any bytes writes only known members, under their names in the set.
 func FuzzUnpack(f *testing.F) {
 	f.Add(tarOf(f, "top/a", "abc", "../../evil", "x", "/evil", "x"))
 	f.Add(zipOf(f, "top/a", "abc", "../../evil", "x", "b/", ""))
@@ -756,7 +753,7 @@ func FuzzUnpack(f *testing.F) {
 		if err := os.WriteFile(archive, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if n := check.Allocated(func() { _ = a.unpack(context.Background(), archive, dir) }); n > 4<<20+512*int64(len(b)) {
+		if n := check.Allocated(func() { _ = a.unpackMembers(context.Background(), archive, dir) }); n > 4<<20+512*int64(len(b)) {
 			t.Errorf("%d bytes are unpacked in %d bytes of memory", len(b), n)
 		}
 		err := filepath.WalkDir(filepath.Dir(dir), func(path string, d fs.DirEntry, err error) error {

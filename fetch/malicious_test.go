@@ -22,7 +22,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 )
 
-// answers serves one fixed answer, header and body, to each connection, and closes it.
+// answers serves one fixed answer, header and body, to each connection and closes it.
 func answers(t *testing.T, answer string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,7 +65,7 @@ func TestAnswersThatProveNothingAreRefused(t *testing.T) {
 			dir := t.TempDir()
 			set := one(File{Name: "x.bin", URLs: []string{answers(t, c.answer)}})
 			refused(t, set.Fetch(t.Context(), Options{Folder: dir}), c.want)
-			if st := set.State(dir); st.Whole {
+			if st := set.State(dir); st.Complete {
 				t.Errorf("files %s", names(t, filepath.Join(dir, "set")))
 			}
 		})
@@ -73,7 +73,7 @@ func TestAnswersThatProveNothingAreRefused(t *testing.T) {
 	for _, f := range []File{{Size: 100}, {SHA256: hex256(b)}} {
 		dir := t.TempDir()
 		f.Name, f.URLs = "x.bin", []string{answers(t, "HTTP/1.0 200 OK\r\n\r\n"+string(b[:50]))}
-		if err := one(f).Fetch(t.Context(), Options{Folder: dir}); err == nil || one(f).State(dir).Whole {
+		if err := one(f).Fetch(t.Context(), Options{Folder: dir}); err == nil || one(f).State(dir).Complete {
 			t.Errorf("half of a known file is taken: %v", err)
 		}
 		dir = t.TempDir()
@@ -84,7 +84,7 @@ func TestAnswersThatProveNothingAreRefused(t *testing.T) {
 	}
 }
 
-// A server gives half of one version, and then another however it is asked.
+// A server gives half of one version, then another version to every request.
 func TestPartsOfTwoVersionsAreNotJoined(t *testing.T) {
 	old, b := bytes.Repeat([]byte("old "), 25), bytes.Repeat([]byte("new."), 25)
 	const past = "Mon, 01 Jan 2024 00:00:00 GMT"
@@ -152,7 +152,7 @@ func TestPartsOfTwoVersionsAreNotJoined(t *testing.T) {
 	}
 }
 
-// A server that ignores Range sends the whole again.
+// A server that ignores Range sends the complete file.
 func TestIgnoredRangeBeginsAnew(t *testing.T) {
 	b := content(100_000)
 	s := serve(t, b)
@@ -201,7 +201,7 @@ func TestWrongContentRangeIsRefused(t *testing.T) {
 	}
 }
 
-// A byte now and then does not keep a download alive.
+// Occasional bytes do not keep a download alive.
 func TestSlowServersAreGivenUp(t *testing.T) {
 	done := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -234,11 +234,11 @@ func TestSlowStartIsForgiven(t *testing.T) {
 		first bool
 		ok    bool
 	}{{1, true, true}, {0, true, false}, {999, false, false}, {1000, false, true}, {0, false, false}} {
-		if err := l.judge(c.got, c.first); (err == nil) != c.ok {
+		if err := l.checkInterval(c.got, c.first); (err == nil) != c.ok {
 			t.Errorf("%d bytes, first %v: %v", c.got, c.first, err)
 		}
 	}
-	if got := (Limits{TLS: 1}).orDefault(); got.TLS != 1 || got.Connect != DefaultLimits.Connect || got.Bytes != DefaultLimits.Bytes {
+	if got := (Limits{TLS: 1}).withDefaults(); got.TLS != 1 || got.Connect != DefaultLimits.Connect || got.Bytes != DefaultLimits.Bytes {
 		t.Errorf("limits are %+v", got)
 	}
 }
@@ -267,7 +267,7 @@ func TestSilentServersAreGivenUp(t *testing.T) {
 	}
 }
 
-// The second of two waits for the first, and asks the server for nothing.
+// The second of two fetches waits for the first and sends no request.
 func TestTwoAtOnceFetchOnce(t *testing.T) {
 	b := content(1000)
 	waits := make(chan struct{})
@@ -283,7 +283,7 @@ func TestTwoAtOnceFetchOnce(t *testing.T) {
 	var once sync.Once
 	for range 2 {
 		all.Go(func() {
-			err := set.Fetch(t.Context(), Options{Folder: dir, Waiting: func(process int) {
+			err := set.Fetch(t.Context(), Options{Folder: dir, OnWait: func(process int) {
 				if process != os.Getpid() {
 					t.Errorf("waits for process %d, this is %d", process, os.Getpid())
 				}
@@ -317,7 +317,7 @@ func TestWaitForAnotherFetchIsInterrupted(t *testing.T) {
 	first := make(chan error)
 	go func() { first <- set.Fetch(context.Background(), Options{Folder: dir}) }()
 	<-asked
-	err := set.Fetch(ctx, Options{Folder: dir, Waiting: func(int) { cancel() }})
+	err := set.Fetch(ctx, Options{Folder: dir, OnWait: func(int) { cancel() }})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the wait ends with %v", err)
 	}
@@ -327,7 +327,7 @@ func TestWaitForAnotherFetchIsInterrupted(t *testing.T) {
 	}
 }
 
-// countdown is a context that ends when its Err has been asked a number of times.
+// countdown is a context that ends after a number of calls of Err.
 type countdown struct {
 	context.Context
 	left atomic.Int32
@@ -364,13 +364,13 @@ func TestSkippingThroughAnArchiveIsInterrupted(t *testing.T) {
 		}
 		ctx := &countdown{Context: context.Background()}
 		ctx.left.Store(3)
-		if err := c.archive.unpack(ctx, path, t.TempDir()); err == nil || ctx.left.Load() >= 0 {
+		if err := c.archive.unpackMembers(ctx, path, t.TempDir()); err == nil || ctx.left.Load() >= 0 {
 			t.Errorf("%s: %v, before the context ended", c.name, err)
 		}
 	}
 }
 
-// What dead downloads of the set's files have left goes; what is of no file stays.
+// Leftovers of the set's downloads are removed, other files stay.
 func TestLeftoversOfDownloadsAreRemoved(t *testing.T) {
 	b := content(100)
 	s := serve(t, b)
@@ -395,7 +395,7 @@ func TestLeftoversOfDownloadsAreRemoved(t *testing.T) {
 	}
 }
 
-// A file without a published checksum is what it was when it was fetched.
+// A file without published checksum is verified by its digest at the time of the fetch.
 func TestFilesWithoutChecksumAreNoted(t *testing.T) {
 	b := content(100)
 	s := serve(t, b)
@@ -407,7 +407,7 @@ func TestFilesWithoutChecksumAreNoted(t *testing.T) {
 		}
 	}
 	fetch()
-	if got := set.Proof(dir); !strings.Contains(got, "no published checksum known; complete by its length and ETag") {
+	if got := set.VerificationIn(dir); !strings.Contains(got, "no published checksum known; complete by its length and ETag") {
 		t.Errorf("proof is %q", got)
 	}
 	path := filepath.Join(dir, "set", "x.bin")
@@ -427,7 +427,7 @@ func TestFilesWithoutChecksumAreNoted(t *testing.T) {
 	refused(t, set.Fetch(t.Context(), Options{Folder: dir}), note+": version is 2")
 }
 
-// An archive of which nothing is published and that cannot be unpacked is fetched anew.
+// A malformed archive without published checksum is fetched anew.
 func TestBrokenArchiveIsNotKept(t *testing.T) {
 	s := serve(t, []byte("not an archive"))
 	set, dir := one(File{Name: "x", URLs: []string{s.URL}, Unpack: &Archive{Members: []Member{{Path: "a", Name: "a", Size: 3}}}}), t.TempDir()
@@ -439,7 +439,7 @@ func TestBrokenArchiveIsNotKept(t *testing.T) {
 	holdsFile(t, filepath.Join(dir, "set", "a"), []byte("abc"))
 }
 
-// FuzzObserved reads any bytes as what was observed of files.
+// Any bytes are read as observations, or refused.
 func FuzzObserved(f *testing.F) {
 	f.Add([]byte(`{"format": "farfield fetched files", "version": 1, "files": {"x": {"bytes": 3, "sha256": "00", "complete_by": "its length"}}}`))
 	f.Add([]byte(`{"format": "farfield fetched files", "version": 1, "files": null}`))

@@ -16,46 +16,46 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// observedFile is in the folder of a set. It has the digests of files of which none is
-// published, as they were when they were fetched.
+// observedFile is the file in a set's folder that records the digests of fetched files without
+// published checksums.
 const observedFile = "fetched.json"
 
 const (
 	observedFormat  = "farfield fetched files"
 	observedVersion = 1
-	mostObserved    = 1 << 20 // bytes of the file
+	maxObserved     = 1 << 20 // bytes of the file
 )
 
-// observed is what was observed of files, by their names in the folder.
-type observed map[string]observation
+// observations maps file names to observations.
+type observations map[string]observation
 
-// observation is a file as it was when it was fetched. The empty observation marks a
-// file whose fetch has begun and has not ended.
+// observation describes a fetched file. The empty observation marks a fetch that has not ended.
 type observation struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
-	Proof  string `json:"complete_by"` // what proved that it is whole
+	Proof  string `json:"complete_by"` // proof of completeness, in words
 }
 
+// observedContent is the content of observedFile.
 type observedContent struct {
-	Format  string   `json:"format"`
-	Version int      `json:"version"`
-	Files   observed `json:"files"`
+	Format  string       `json:"format"`
+	Version int          `json:"version"`
+	Files   observations `json:"files"`
 }
 
-// readObserved reads what was observed of the files in the folder of a set; nothing
-// where there is no file.
-func readObserved(dir string) (observed, error) {
+// readObserved reads the observations in the folder of a set; none if there is no file. It
+// returns an error if the file is malformed.
+func readObserved(dir string) (observations, error) {
 	path := filepath.Join(dir, observedFile)
 	f, err := infile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return observed{}, nil
+		return observations{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostObserved+1))
+	text, err := io.ReadAll(io.LimitReader(f, maxObserved+1))
 	if err != nil {
 		return nil, err
 	}
@@ -66,10 +66,10 @@ func readObserved(dir string) (observed, error) {
 	return o, nil
 }
 
-// parseObserved reads the content of the file.
-func parseObserved(text []byte) (observed, error) {
-	if len(text) > mostObserved {
-		return nil, fmt.Errorf("has more than %d bytes", mostObserved)
+// parseObserved parses the content of observedFile.
+func parseObserved(text []byte) (observations, error) {
+	if len(text) > maxObserved {
+		return nil, fmt.Errorf("has more than %d bytes", maxObserved)
 	}
 	var c observedContent
 	if err := json.Unmarshal(text, &c); err != nil {
@@ -81,14 +81,14 @@ func parseObserved(text []byte) (observed, error) {
 	case c.Version != observedVersion:
 		return nil, fmt.Errorf("version is %d, this program reads %d", c.Version, observedVersion)
 	case c.Files == nil:
-		return observed{}, nil
+		return observations{}, nil
 	}
 	return c.Files, nil
 }
 
-// writeObserved writes what was observed, unless it is there already. Nothing observed
-// has no file.
-func writeObserved(dir string, o observed) error {
+// writeObserved writes the observations if they have changed. It removes the file if there are
+// none.
+func writeObserved(dir string, o observations) error {
 	there, err := readObserved(dir)
 	if err == nil && maps.Equal(there, o) {
 		return nil
@@ -110,23 +110,23 @@ func writeObserved(dir string, o observed) error {
 	})
 }
 
-// observe returns the size and digest of a file.
-func observe(ctx context.Context, path, proof string) (observation, error) {
+// observeFile returns size and digest of a file, with a proof of completeness.
+func observeFile(ctx context.Context, path, proof string) (observation, error) {
 	f, err := infile.Open(path)
 	if err != nil {
 		return observation{}, err
 	}
 	defer f.Close()
-	digest, n, err := sum(&interruptible{ctx, f}, sha256.New())
+	digest, n, err := hashReader(&contextReader{ctx, f}, sha256.New())
 	return observation{n, digest, proof}, err
 }
 
-// verify compares a file with what was observed of it.
-func (o observation) verify(ctx context.Context, path string) error {
+// verifyFile returns an error if a file differs from the observation.
+func (o observation) verifyFile(ctx context.Context, path string) error {
 	if o == (observation{}) {
 		return fmt.Errorf("%s: its fetch did not end; fetch it once more", path)
 	}
-	got, err := observe(ctx, path, o.Proof)
+	got, err := observeFile(ctx, path, o.Proof)
 	switch {
 	case err != nil:
 		return err

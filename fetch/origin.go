@@ -12,21 +12,19 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// errChanged reports that an answer is of another version than the part, or that
-// nothing proves otherwise.
+// errChanged is the error of an answer that is not provably the version of the part.
 var errChanged = errors.New("the server has another version than before")
 
-// origin is the version that a part is of, as the server described it.
+// origin identifies the version of a part, as the server described it.
 type origin struct {
 	URL      string `json:"url"`
-	ETag     string `json:"etag,omitempty"`          // a strong one
-	Modified string `json:"last_modified,omitempty"` // a strong one
-	Bytes    int64  `json:"bytes,omitempty"`         // of the whole; 0: unknown
+	ETag     string `json:"etag,omitempty"`          // strong
+	Modified string `json:"last_modified,omitempty"` // strong
+	Bytes    int64  `json:"bytes,omitempty"`         // complete size; 0: unknown
 }
 
-// originOf returns the origin of an answer of total bytes. A validator that two
-// versions may share is left out (RFC 9110, 8.8): a weak ETag, and a Last-Modified
-// less than a minute before the answer.
+// originOf returns the origin of an answer of total bytes. It omits weak validators (RFC 9110,
+// 8.8): a weak ETag, and a Last-Modified less than a minute before the answer.
 func originOf(url string, resp *http.Response, total int64) origin {
 	o := origin{URL: url, Bytes: total}
 	if tag := resp.Header.Get("ETag"); strings.HasPrefix(tag, `"`) {
@@ -40,18 +38,18 @@ func originOf(url string, resp *http.Response, total int64) origin {
 	return o
 }
 
-// validator returns what If-Range asks by; "" where there is nothing.
-func (o origin) validator() string {
+// rangeValidator returns the value of If-Range, or "" if there is none.
+func (o origin) rangeValidator() string {
 	if o.ETag != "" {
 		return o.ETag
 	}
 	return o.Modified
 }
 
-// same reports whether a partial answer is of the version o. A server may ignore
-// If-Range, so the answer's own validator is compared. Where a checksum follows,
-// an answer without one is believed.
-func (o origin) same(resp *http.Response, total int64, checked bool) bool {
+// isSameVersion reports whether a partial answer is version o. It compares the answer's own
+// validator, since a server may ignore If-Range. checked says that a checksum follows; then an
+// answer without validator is accepted.
+func (o origin) isSameVersion(resp *http.Response, total int64, checked bool) bool {
 	if o.Bytes > 0 && total > 0 && o.Bytes != total {
 		return false
 	}
@@ -66,8 +64,8 @@ func (o origin) same(resp *http.Response, total int64, checked bool) bool {
 	return got == want && (checked || o.Bytes > 0 || total > 0)
 }
 
-// proof says what shows that a download without a checksum is whole.
-func (o origin) proof() string {
+// proofText describes the proof that a download without checksum is complete.
+func (o origin) proofText() string {
 	switch {
 	case o.ETag != "":
 		return "its length and ETag"
@@ -77,26 +75,26 @@ func (o origin) proof() string {
 	return "its length"
 }
 
-// mostOrigin bounds the file of an origin.
-const mostOrigin = 1 << 16
+// maxOrigin bounds the bytes of an origin's file.
+const maxOrigin = 1 << 16
 
-// readOrigin reads the origin of a part. What cannot be read is none: the download
-// begins anew.
+// readOrigin reads the origin of a part. It returns an empty origin if the file cannot be read;
+// the download then restarts.
 func readOrigin(path string) (o origin) {
 	f, err := infile.Open(path)
 	if err != nil {
 		return origin{}
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostOrigin))
+	text, err := io.ReadAll(io.LimitReader(f, maxOrigin))
 	if err != nil || json.Unmarshal(text, &o) != nil {
 		return origin{}
 	}
 	return o
 }
 
-// write writes the origin to a file.
-func (o origin) write(path string) error {
+// writeFile writes the origin to a file.
+func (o origin) writeFile(path string) error {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return err

@@ -9,56 +9,54 @@ import (
 	"strings"
 )
 
-// Set is a data set.
+// Set describes a data set of the catalogue.
 type Set struct {
 	Name, Doc string
 	Terms     string
-	Files     []File // that are fetched; none where it is generated or has to be at hand
-	Generated bool   // farfield data generate makes it
-	Parts     []Part // other files that tasks take in their place
+	Files     []File // files to fetch; empty: generated, or supplied by the user
+	Generated bool   // made by farfield data generate
+	Parts     []Part // alternative files that tasks accept
 
-	// check verifies the files together, where they have no checksums; checked
-	// says by what.
-	check   func(folder string) error
-	checked string
+	// check verifies files without checksums together; checkMethod describes how.
+	check       func(folder string) error
+	checkMethod string
 }
 
 // File is one file at its canonical addresses.
 type File struct {
-	Name   string   // in the folder of the set
-	URLs   []string // the first that answers is taken
-	Size   int64    // bytes; 0: not known
-	SHA256 string   // in hexadecimal; "": not known
-	MD5    string   // the same
-	// ContentMD5 is that of what a file of gzip holds, whoever compressed it.
+	Name   string   // name in the folder of the set
+	URLs   []string // addresses, tried in order
+	Size   int64    // bytes; 0: unknown
+	SHA256 string   // hexadecimal; "": unknown
+	MD5    string   // hexadecimal; "": unknown
+	// ContentMD5 is the MD5 of a gzip file's content, independent of its compression.
 	ContentMD5 string
 	Unpack     *Archive // nil: the file itself is the data
 }
 
-// Archive says what is taken out of a file, which is not kept.
+// Archive describes the members to unpack from a file. The file itself is not kept.
 type Archive struct {
 	Members []Member
-	// convert reads the whole archive instead, and writes Members itself.
+	// convert, if set, reads the archive and writes Members instead of unpacking.
 	convert func(ctx context.Context, archive, folder string) error
 }
 
-// Member is a file of an archive.
+// Member is a file in an archive.
 type Member struct {
-	Path string // in the archive; with a leading *, what its path ends in
-	Name string // in the folder of the set
-	Size int64  // bytes: exactly, where MD5 is known; else at most
-	MD5  string // "": not known
+	Path string // path in the archive; with a leading *, a suffix of the path
+	Name string // name in the folder of the set
+	Size int64  // bytes: exact if MD5 is known, otherwise a bound
+	MD5  string // hexadecimal; "": unknown
 }
 
-// Part is what else of a set's data tasks can do with.
+// Part is an alternative form of a set's data that tasks accept.
 type Part struct {
-	Doc   string
-	All   bool // it is all of the set
-	Files []string
+	Doc     string
+	IsWhole bool // the part holds the whole set
+	Files   []string
 }
 
-// Lookup returns the set of that name. The error for a name that is not there
-// lists those that are.
+// Lookup returns the set with a name. It returns an error that lists all names if there is none.
 func Lookup(name string) (*Set, error) {
 	var names []string
 	for i := range sets {
@@ -73,8 +71,7 @@ func Lookup(name string) (*Set, error) {
 // Sets returns the catalogue.
 func Sets() []Set { return slices.Clone(sets) }
 
-// Size returns the bytes of the files that are fetched, and whether all of them
-// are known.
+// Size returns the total bytes of the files to fetch. known is false if a size is unknown.
 func (s *Set) Size() (bytes int64, known bool) {
 	known = true
 	for _, f := range s.Files {
@@ -84,37 +81,36 @@ func (s *Set) Size() (bytes int64, known bool) {
 	return bytes, known
 }
 
-// Verified says by what the files are verified.
-func (s *Set) Verified() string {
+// VerificationMethod describes how the files are verified.
+func (s *Set) VerificationMethod() string {
 	if len(s.Files) == 0 {
 		return "-"
 	}
-	if s.checked != "" {
-		return s.checked
+	if s.checkMethod != "" {
+		return s.checkMethod
 	}
 	var by []string
 	for i := range s.Files {
-		if how := s.Files[i].verified(); !slices.Contains(by, how) {
+		if how := s.Files[i].verificationMethod(); !slices.Contains(by, how) {
 			by = append(by, how)
 		}
 	}
 	return strings.Join(by, ", ")
 }
 
-// Proof says by what the files in a folder of sets are verified: as Verified does, or,
-// of files without a published checksum, by what was observed when they were
-// fetched.
-func (s *Set) Proof(folder string) string {
+// VerificationIn describes how the files below folder are verified: by VerificationMethod, or for
+// files without published checksum by the observations of their fetch.
+func (s *Set) VerificationIn(folder string) string {
 	known, err := readObserved(filepath.Join(folder, s.Name))
-	if err != nil || s.checked != "" || len(known) == 0 {
-		return s.Verified()
+	if err != nil || s.checkMethod != "" || len(known) == 0 {
+		return s.VerificationMethod()
 	}
 	var by []string
 	for i := range s.Files {
 		f := &s.Files[i]
-		how := f.verified()
-		for name := range f.results() {
-			if note, ok := known[name]; ok && note != (observation{}) && !f.strong() {
+		how := f.verificationMethod()
+		for name := range f.resultSizes() {
+			if note, ok := known[name]; ok && note != (observation{}) && !f.hasChecksum() {
 				how = "no published checksum known; complete by " + note.Proof + ", unchanged by its SHA-256 since it was fetched"
 			}
 		}
@@ -125,8 +121,8 @@ func (s *Set) Proof(folder string) string {
 	return strings.Join(by, ", ")
 }
 
-// verified says by what a file is verified.
-func (f *File) verified() string {
+// verificationMethod describes how a file is verified.
+func (f *File) verificationMethod() string {
 	switch {
 	case f.SHA256 != "" && f.ContentMD5 != "":
 		return "SHA-256 or MD5 of the content"
@@ -142,17 +138,17 @@ func (f *File) verified() string {
 	return "not verified: no published checksum known"
 }
 
-// State is what a folder has of a set.
+// State is the state of a set in a folder.
 type State struct {
-	Whole   bool
-	Part    *Part // which of Parts is there, where Whole is not so
-	Partial int64 // bytes of downloads that were interrupted
+	Complete     bool
+	Part         *Part // the part that exists, unless Whole is not so
+	PartialBytes int64 // bytes of interrupted downloads
 }
 
-// Ready reports whether tasks find what they need.
-func (s State) Ready() bool { return s.Whole || s.Part != nil }
+// IsReady reports whether tasks find their data.
+func (s State) IsReady() bool { return s.Complete || s.Part != nil }
 
-// State looks at the names and sizes in the folder of sets.
+// State returns the state of the set below folder, by names and sizes.
 func (s *Set) State(folder string) State {
 	var st State
 	dir := filepath.Join(folder, s.Name)
@@ -160,17 +156,17 @@ func (s *Set) State(folder string) State {
 		info, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name)))
 		return err == nil && info.Mode().IsRegular() && (size == 0 || info.Size() == size)
 	}
-	st.Whole = len(s.Files) > 0
+	st.Complete = len(s.Files) > 0
 	for i := range s.Files {
 		f := &s.Files[i]
 		if info, err := os.Stat(filepath.Join(dir, f.Name+partSuffix)); err == nil {
-			st.Partial += info.Size()
+			st.PartialBytes += info.Size()
 		}
-		for name, size := range f.results() {
-			st.Whole = st.Whole && has(name, size)
+		for name, size := range f.resultSizes() {
+			st.Complete = st.Complete && has(name, size)
 		}
 	}
-	if st.Whole {
+	if st.Complete {
 		return st
 	}
 	for i := range s.Parts {
@@ -183,12 +179,11 @@ func (s *Set) State(folder string) State {
 	return st
 }
 
-// results returns the names of what a file becomes, and their sizes where they are
-// known exactly.
-func (f *File) results() map[string]int64 {
+// resultSizes returns the names of the file's results, with their sizes where known exactly.
+func (f *File) resultSizes() map[string]int64 {
 	if f.Unpack == nil {
 		if f.ContentMD5 != "" {
-			return map[string]int64{f.Name: 0} // whoever compressed it
+			return map[string]int64{f.Name: 0} // depends on the compression
 		}
 		return map[string]int64{f.Name: f.Size}
 	}

@@ -10,18 +10,17 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 )
 
-// sets is the catalogue. Sizes and checksums are those that the sets' publishers or
-// many copies state, or that were computed from a copy whose content was checked;
-// where none is known there is none.
+// sets is the catalogue. Sizes and checksums are stated by the publishers or by many copies, or
+// computed from a copy with checked content. Unknown ones are omitted.
 var sets = []Set{
 	{
 		Name: "mnist", Doc: "70,000 handwritten digits of 28×28 (idx)",
 		Terms: "LeCun, Cortes, Burges; no licence named, copies commonly state CC BY-SA 3.0",
 		Files: []File{
-			mnist("train-images-idx3-ubyte.gz", 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", "6bbc9ace898e44ae57da46a324031adb"),
-			mnist("train-labels-idx1-ubyte.gz", 28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", "a25bea736e30d166cdddb491f175f624"),
-			mnist("t10k-images-idx3-ubyte.gz", 1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", "2646ac647ad5339dbf082846283269ea"),
-			mnist("t10k-labels-idx1-ubyte.gz", 4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", "27ae3e4e09519cfbb04c329615203637"),
+			mnistFile("train-images-idx3-ubyte.gz", 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609", "6bbc9ace898e44ae57da46a324031adb"),
+			mnistFile("train-labels-idx1-ubyte.gz", 28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c", "a25bea736e30d166cdddb491f175f624"),
+			mnistFile("t10k-images-idx3-ubyte.gz", 1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6", "2646ac647ad5339dbf082846283269ea"),
+			mnistFile("t10k-labels-idx1-ubyte.gz", 4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6", "27ae3e4e09519cfbb04c329615203637"),
 		},
 	},
 	{
@@ -33,12 +32,12 @@ var sets = []Set{
 			SHA256: "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 			MD5:    "c32a1d4ab5d03f1284b67883e8d87530",
 			Unpack: &Archive{Members: []Member{
-				cifar("data_batch_1.bin", "5dd7e06a14cb22eb9f671a540d1b7c25"),
-				cifar("data_batch_2.bin", "5ea93a67294ea407fff1d09f752e9692"),
-				cifar("data_batch_3.bin", "942cd6a4bcdd0dd3c604fbe906cb4421"),
-				cifar("data_batch_4.bin", "ae636b3ba5c66a11e91e8cb52e771fcb"),
-				cifar("data_batch_5.bin", "53f37980c15c3d472c316c40844f3f0d"),
-				cifar("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
+				cifarMember("data_batch_1.bin", "5dd7e06a14cb22eb9f671a540d1b7c25"),
+				cifarMember("data_batch_2.bin", "5ea93a67294ea407fff1d09f752e9692"),
+				cifarMember("data_batch_3.bin", "942cd6a4bcdd0dd3c604fbe906cb4421"),
+				cifarMember("data_batch_4.bin", "ae636b3ba5c66a11e91e8cb52e771fcb"),
+				cifarMember("data_batch_5.bin", "53f37980c15c3d472c316c40844f3f0d"),
+				cifarMember("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
 			}},
 		}},
 		Parts: []Part{{"some sheets of images", false, []string{"labels_51000.bin", "cifar10_batch_0.png", "cifar10_batch_50.png"}}},
@@ -123,9 +122,9 @@ var sets = []Set{
 				Name: "GCF_000005845.2_ASM584v2_genomic.fna.gz", ContentMD5: "92c997bcd88e983ffdb21b2712ed3736",
 				URLs: []string{"https://ftp.ncbi.nlm.nih.gov/genomes/all/GCF/000/005/845/GCF_000005845.2_ASM584v2/GCF_000005845.2_ASM584v2_genomic.fna.gz"},
 			},
-			species("A.thaliana.fa.gz", 371282, "c9d8a042cae964d6635564fca17c3402e5649854ec1b06aeae508b1ed30092a6"),
-			species("C.elegans.fa.gz", 305107, "18c747265ab3493fbfe0d0dd4936b60d2a8f7d4c150184208d9b3bc9ee3469f2"),
-			species("D.melanogaster.fa.gz", 336913, "dcc5749c9edea0be2934d1706fa2dcdf9caf011f983186f6fbc74742526ea816"),
+			genomeFile("A.thaliana.fa.gz", 371282, "c9d8a042cae964d6635564fca17c3402e5649854ec1b06aeae508b1ed30092a6"),
+			genomeFile("C.elegans.fa.gz", 305107, "18c747265ab3493fbfe0d0dd4936b60d2a8f7d4c150184208d9b3bc9ee3469f2"),
+			genomeFile("D.melanogaster.fa.gz", 336913, "dcc5749c9edea0be2934d1706fa2dcdf9caf011f983186f6fbc74742526ea816"),
 		},
 	},
 	{
@@ -136,7 +135,7 @@ var sets = []Set{
 			{Name: "100.dat", Size: 1950000, URLs: []string{"https://physionet.org/files/mitdb/1.0.0/100.dat"}},
 			{Name: "100.atr", URLs: []string{"https://physionet.org/files/mitdb/1.0.0/100.atr"}},
 		},
-		check: checkECG, checked: "the header's checksums of all samples; header and annotations by their format alone, no published checksum known",
+		check: checkECG, checkMethod: "the header's checksums of all samples; header and annotations by their format alone, no published checksum known",
 	},
 	{
 		Name: "ett", Doc: "17,420 hours of an electricity transformer, ETTh1 (CSV)",
@@ -161,25 +160,27 @@ var sets = []Set{
 	},
 }
 
-func mnist(name string, size int64, sha256, contentMD5 string) File {
+// mnistFile returns a file of MNIST with its addresses.
+func mnistFile(name string, size int64, sha256, contentMD5 string) File {
 	return File{Name: name, Size: size, SHA256: sha256, ContentMD5: contentMD5, URLs: []string{
 		"https://storage.googleapis.com/cvdf-datasets/mnist/" + name,
 		"https://ossci-datasets.s3.amazonaws.com/mnist/" + name,
 	}}
 }
 
-func cifar(name, md5 string) Member {
+// cifarMember returns a batch of CIFAR-10's archive.
+func cifarMember(name, md5 string) Member {
 	return Member{Path: "cifar-10-batches-bin/" + name, Name: "cifar-10-batches-bin/" + name, Size: 10000 * 3073, MD5: md5}
 }
 
-func species(name string, size int64, sha256 string) File {
+// genomeFile returns a FASTA file of a species with its address.
+func genomeFile(name string, size int64, sha256 string) File {
 	return File{Name: name, Size: size, SHA256: sha256, URLs: []string{
 		"https://raw.githubusercontent.com/iankorf/MCB185/fc3c33ed5dacad55e15ba971178b42b08bff2825/data/" + name,
 	}}
 }
 
-// checkECG reads the record, which holds its samples against its header, and its
-// annotations.
+// checkECG reads the record, which verifies the samples' checksums, and its annotations.
 func checkECG(folder string) error {
 	r, err := dataset.ReadRecording(filepath.Join(folder, "100.hea"))
 	if err != nil {
@@ -194,11 +195,11 @@ func checkECG(folder string) error {
 	return err
 }
 
-// convertReviews makes two files with a review in each line of the archive's
-// hundred thousand.
+// convertReviews writes two files with one review per line from the archive, which has one file
+// per review.
 func convertReviews(ctx context.Context, archive, folder string) error {
 	parts, err := dataset.ReadFile(archive, func(r io.Reader) ([2][]dataset.Review, error) {
-		return dataset.ReadReviewArchive(&interruptible{ctx, r})
+		return dataset.ReadReviewArchive(&contextReader{ctx, r})
 	})
 	if err != nil {
 		return err

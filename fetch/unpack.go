@@ -19,10 +19,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// unpack writes the members of an archive, a zip or a tar of gzip, to the folder
-// of the set. Their names there are those that the set gives, so that the
-// archive's have no say in where anything is written.
-func (a *Archive) unpack(ctx context.Context, archive, dir string) error {
+// unpackMembers writes the members of a zip or gzipped tar to the folder of the set, under the
+// names in Members. Paths in the archive do not influence where files are written. It returns an
+// error if a member is missing, ambiguous or differs from its size or checksum.
+func (a *Archive) unpackMembers(ctx context.Context, archive, dir string) error {
 	if a.convert != nil {
 		return a.convert(ctx, archive, dir)
 	}
@@ -40,7 +40,7 @@ func (a *Archive) unpack(ctx context.Context, archive, dir string) error {
 	}
 	found := make([]bool, len(a.Members))
 	take := func(name string, r io.Reader) error {
-		i := slices.IndexFunc(a.Members, func(m Member) bool { return m.matches(name) })
+		i := slices.IndexFunc(a.Members, func(m Member) bool { return m.matchesPath(name) })
 		if i < 0 {
 			return nil
 		}
@@ -48,12 +48,12 @@ func (a *Archive) unpack(ctx context.Context, archive, dir string) error {
 			return fmt.Errorf("member %.200q: another one is %s, too", name, a.Members[i].Name)
 		}
 		found[i] = true
-		return a.Members[i].write(ctx, dir, r)
+		return a.Members[i].writeFile(ctx, dir, r)
 	}
 	if string(magic[:]) == "PK" {
-		err = eachZip(ctx, f, take)
+		err = eachZipMember(ctx, f, take)
 	} else {
-		err = eachTar(&interruptible{ctx, f}, take)
+		err = eachTarMember(&contextReader{ctx, f}, take)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", archive, err)
@@ -66,8 +66,8 @@ func (a *Archive) unpack(ctx context.Context, archive, dir string) error {
 	return nil
 }
 
-// matches reports whether m is the member of that name.
-func (m *Member) matches(name string) bool {
+// matchesPath reports whether a path in the archive is member m.
+func (m *Member) matchesPath(name string) bool {
 	name = strings.TrimPrefix(name, "./")
 	if suffix, ok := strings.CutPrefix(m.Path, "*"); ok {
 		return strings.HasSuffix("/"+name, suffix)
@@ -75,8 +75,8 @@ func (m *Member) matches(name string) bool {
 	return name == m.Path
 }
 
-// write gives the member its name in the folder, if it is what is known of it.
-func (m *Member) write(ctx context.Context, dir string, r io.Reader) error {
+// writeFile writes the member to dir. It returns an error if size or checksum differ.
+func (m *Member) writeFile(ctx context.Context, dir string, r io.Reader) error {
 	path := filepath.Join(dir, filepath.FromSlash(m.Name))
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err
@@ -97,41 +97,42 @@ func (m *Member) write(ctx context.Context, dir string, r io.Reader) error {
 	})
 }
 
-// interruptible ends with ctx.
-type interruptible struct {
+// contextReader reads r until ctx ends.
+type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (i *interruptible) Read(p []byte) (int, error) {
+func (i *contextReader) Read(p []byte) (int, error) {
 	if i.ctx.Err() != nil {
 		return 0, context.Cause(i.ctx)
 	}
 	return i.r.Read(p)
 }
 
-// interruptibleAt ends with ctx.
-type interruptibleAt struct {
+// contextReaderAt reads r until ctx ends.
+type contextReaderAt struct {
 	ctx context.Context
 	r   io.ReaderAt
 }
 
-func (i *interruptibleAt) ReadAt(p []byte, at int64) (int, error) {
+func (i *contextReaderAt) ReadAt(p []byte, at int64) (int, error) {
 	if i.ctx.Err() != nil {
 		return 0, context.Cause(i.ctx)
 	}
 	return i.r.ReadAt(p, at)
 }
 
-// zipMembers bounds the directory of a zip.
+// zipMembers bounds the number of members of a zip.
 const zipMembers = 1 << 16
 
-func eachZip(ctx context.Context, f *os.File, take func(name string, r io.Reader) error) error {
+// eachZipMember calls take with each regular file of a zip.
+func eachZipMember(ctx context.Context, f *os.File, take func(name string, r io.Reader) error) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	z, err := zip.NewReader(&interruptibleAt{ctx, f}, info.Size())
+	z, err := zip.NewReader(&contextReaderAt{ctx, f}, info.Size())
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
 		return err
 	}
@@ -155,7 +156,8 @@ func eachZip(ctx context.Context, f *os.File, take func(name string, r io.Reader
 	return nil
 }
 
-func eachTar(r io.Reader, take func(name string, r io.Reader) error) error {
+// eachTarMember calls take with each regular file of a gzipped tar.
+func eachTarMember(r io.Reader, take func(name string, r io.Reader) error) error {
 	z, err := gzip.NewReader(r)
 	if err != nil {
 		return err

@@ -72,22 +72,22 @@ type listed struct {
 }
 
 func describeSet(s *fetch.Set, folder string) listed {
-	l := listed{Name: s.Name, Doc: s.Doc, Verified: s.Proof(folder), Terms: s.Terms, Folder: filepath.Join(folder, s.Name), Tasks: []string{}}
+	l := listed{Name: s.Name, Doc: s.Doc, Verified: s.VerificationIn(folder), Terms: s.Terms, Folder: filepath.Join(folder, s.Name), Tasks: []string{}}
 	l.Bytes, l.All = s.Size()
 	for _, f := range s.Files {
 		l.Addresses = append(l.Addresses, f.URLs[0])
 	}
 	st := s.State(folder)
-	l.Ready = st.Ready()
+	l.Ready = st.IsReady()
 	switch {
-	case st.Whole:
+	case st.Complete:
 		l.State = "yes"
-	case st.Part != nil && st.Part.All:
+	case st.Part != nil && st.Part.IsWhole:
 		l.State = "yes: " + st.Part.Doc
 	case st.Part != nil:
 		l.State = "part: " + st.Part.Doc
-	case st.Partial > 0:
-		l.State = size(st.Partial) + " fetched"
+	case st.PartialBytes > 0:
+		l.State = size(st.PartialBytes) + " fetched"
 	default:
 		l.State = "no"
 	}
@@ -206,7 +206,7 @@ func (c *dataFetchCmd) Run(e *env) error {
 	var list []listed
 	for _, s := range sets {
 		p := newTransfer(e)
-		err := s.Fetch(e.ctx, fetch.Options{Folder: folder, From: c.From, Progress: p.bytes, Waiting: func(process int) {
+		err := s.Fetch(e.ctx, fetch.Options{Folder: folder, SourceFolder: c.From, Progress: p.bytes, OnWait: func(process int) {
 			fmt.Fprintf(e.notes(), "%s: waits for %s, which fetches it\n", s.Name, processText(process))
 		}})
 		p.finish()
@@ -276,7 +276,7 @@ func (c *dataVerifyCmd) Run(e *env) error {
 		}
 		list = append(list, describeSet(s, folder))
 		if !c.JSON {
-			fmt.Fprintf(e.stdout, "%s: as known, by: %s\n", name, s.Proof(folder))
+			fmt.Fprintf(e.stdout, "%s: as known, by: %s\n", name, s.VerificationIn(folder))
 		}
 	}
 	if c.JSON {
