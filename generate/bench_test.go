@@ -18,9 +18,9 @@ func BenchmarkDraw(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	d := Images{Shape: Shape{1, 49, 1}, Count: 192, Batch: 192, Seed: 1}
+	d := ImageOptions{ImageShape: ImageShape{1, 49, 1}, Count: 192, Batch: 192, Seed: 1}
 	for b.Loop() {
-		if _, err := Draw(context.Background(), m, d, func(int, []byte) error { return nil }); err != nil {
+		if _, err := DrawImages(context.Background(), m, d, func(int, []byte) error { return nil }); err != nil {
 			b.Fatal(err)
 		}
 	}

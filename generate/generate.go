@@ -37,7 +37,7 @@ func (g *Generator) SetSampling(s Sampling) (err error) {
 }
 
 // Sampling returns how tokens are drawn.
-func (g *Generator) Sampling() Sampling { return g.sampler.set }
+func (g *Generator) Sampling() Sampling { return g.sampler.settings }
 
 // Append adds tokens to the text: a prompt, or words put into the model's mouth.
 func (g *Generator) Append(tokens ...int32) { g.pending = append(g.pending, tokens...) }
@@ -80,7 +80,7 @@ func (g *Generator) Generate(ctx context.Context, n int, emit func(token int32) 
 		if err != nil {
 			return err
 		}
-		t, err := g.sampler.Next(logits, g.drawn)
+		t, err := g.sampler.DrawToken(logits, g.drawn)
 		if err != nil {
 			return err
 		}
@@ -102,5 +102,5 @@ func (g *Generator) Bytes() int64 { return g.session.Bytes() }
 // Clone returns a generator that continues the same text on its own.
 func (g *Generator) Clone() (*Generator, error) {
 	c := &Generator{model: g.model, session: g.session.Clone(), pending: slices.Clone(g.pending), drawn: g.drawn}
-	return c, c.SetSampling(g.sampler.set)
+	return c, c.SetSampling(g.sampler.settings)
 }

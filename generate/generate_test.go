@@ -96,7 +96,7 @@ func TestTokensAreDrawnWithNumbersOfTheirOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if last, err = sampler.Next(logits, uint64(i)); err != nil || last != token {
+		if last, err = sampler.DrawToken(logits, uint64(i)); err != nil || last != token {
 			t.Fatalf("token %d is %d, number %d of the seed draws %d, %v", i, token, i, last, err)
 		}
 	}
@@ -131,7 +131,7 @@ func TestSnapshotContinuesTheText(t *testing.T) {
 			if err := g.Save(path); err != nil {
 				t.Fatal(err)
 			}
-			loaded, err := Load(path, m)
+			loaded, err := LoadGenerator(path, m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,7 @@ func TestSnapshotContinuesTheText(t *testing.T) {
 // The committed model and text in progress were saved by a little-endian processor of
 // 64 bits. Saved again, both are the same bytes, and the text goes on as one that
 // begins here.
-func TestCommittedText(t *testing.T) {
+func TestCommittedTextContinues(t *testing.T) {
 	const folder, path, drawn = "testdata/model", "testdata/text", 33
 	if *write {
 		m := newModel(t, "fastmax", 1)
@@ -165,7 +165,7 @@ func TestCommittedText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := Load(path, m)
+	g, err := LoadGenerator(path, m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestGenerateEnds(t *testing.T) {
 	}
 }
 
-func TestDamagedSnapshots(t *testing.T) {
+func TestDamagedSnapshotsAreRefused(t *testing.T) {
 	m := newModel(t, "fastmax", 1)
 	g := newGenerator(t, m, warm, 1, 2, 3)
 	next(t, g, 5)
@@ -294,11 +294,11 @@ func TestDamagedSnapshots(t *testing.T) {
 		if err := os.WriteFile(path, c.change(slices.Clone(data)), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Load(path, m); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+		if _, err := LoadGenerator(path, m); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: error is %v", c.name, err)
 		}
 	}
-	if _, err := restore(data, newModel(t, "fastmax", 2)); err == nil || !strings.Contains(err.Error(), "other weights") {
+	if _, err := restoreGenerator(data, newModel(t, "fastmax", 2)); err == nil || !strings.Contains(err.Error(), "other weights") {
 		t.Errorf("another model: %v", err)
 	}
 }
@@ -314,7 +314,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(data[:len(data)-sha256.Size])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		sum := sha256.Sum256(data)
-		g, err := restore(append(data, sum[:]...), m)
+		g, err := restoreGenerator(append(data, sum[:]...), m)
 		if err == nil {
 			_ = g.Generate(context.Background(), 3, func(int32) error { return nil })
 		}

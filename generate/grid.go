@@ -10,9 +10,9 @@ import (
 // gridGap is the number of pixels between images of a grid.
 const gridGap = 2
 
-// Grid returns images beside and below one another, as many in a row as make it about
+// ComposeGrid returns images beside and below one another, as many in a row as make it about
 // square.
-func Grid(s Shape, images [][]byte) (image.Image, error) {
+func ComposeGrid(s ImageShape, images [][]byte) (image.Image, error) {
 	if len(images) == 0 || s.Channels != 1 && s.Channels != 3 {
 		return nil, fmt.Errorf("grid: %d images of %d channels", len(images), s.Channels)
 	}

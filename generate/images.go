@@ -15,51 +15,51 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// Way is how a model is asked for the next level of an image.
-type Way string
+// DecodeMode is how a model is asked for the next level of an image.
+type DecodeMode string
 
 const (
-	// Recompute runs the model over the whole image so far for each level.
-	Recompute Way = "recompute"
-	// Cached keeps keys and values of all levels so far: of mechanisms that do not
+	// ModeRecompute runs the model over the whole image so far for each level.
+	ModeRecompute DecodeMode = "recompute"
+	// ModeCache keeps keys and values of all levels so far: of mechanisms that do not
 	// stream.
-	Cached Way = "cache"
-	// Stateful keeps a state of fixed size: of mechanisms that stream.
-	Stateful Way = "state"
+	ModeCache DecodeMode = "cache"
+	// ModeState keeps a state of fixed size: of mechanisms that stream.
+	ModeState DecodeMode = "state"
 )
 
-// Shape is that of an image: levels go row by row, those of a pixel beside each other.
-type Shape struct{ Height, Width, Channels int }
+// ImageShape is that of an image: levels go row by row, those of a pixel beside each other.
+type ImageShape struct{ Height, Width, Channels int }
 
 // Size is the number of levels.
-func (s Shape) Size() int { return s.Height * s.Width * s.Channels }
+func (s ImageShape) Size() int { return s.Height * s.Width * s.Channels }
 
-// ShapeOf returns the shape of square images of so many levels, in grey or in colour:
+// SquareShape returns the shape of square images of so many levels, in grey or in colour:
 // no number is both a square and three times one.
-func ShapeOf(levels int) (Shape, error) {
+func SquareShape(levels int) (ImageShape, error) {
 	for _, channels := range []int{1, 3} {
 		side := int(math.Sqrt(float64(levels/channels)) + 0.5)
-		if s := (Shape{side, side, channels}); levels > 0 && s.Size() == levels {
+		if s := (ImageShape{side, side, channels}); levels > 0 && s.Size() == levels {
 			return s, nil
 		}
 	}
-	return Shape{}, fmt.Errorf("images: %d levels are no square, neither in grey nor in colour", levels)
+	return ImageShape{}, fmt.Errorf("images: %d levels are no square, neither in grey nor in colour", levels)
 }
 
-// Images says which images are drawn with a model of levels: a decoder of tokens
+// ImageOptions says which images are drawn with a model of levels: a decoder of tokens
 // 0 ≤ t ≤ nn.Levels, of which the last begins an image, and of the others each stands
 // for a level. Its outputs are mixtures of logistics, or logits of the levels.
-type Images struct {
-	Shape
-	Count int
-	Batch int    // that are drawn at a time; 0: up to 192, as many as find room in a gigabyte
-	Way   Way    // "": Cached or Stateful, as the mechanism has it
-	Given []byte // levels that every image begins with
-	Seed  uint64 // level j of image i is a function of it, i, j and the levels before
+type ImageOptions struct {
+	ImageShape
+	Count  int
+	Batch  int        // that are drawn at a time; 0: up to 192, as many as find room in a gigabyte
+	Mode   DecodeMode // "": ModeCache or ModeState, by the mechanism
+	Prefix []byte     // levels that every image begins with
+	Seed   uint64     // level j of image i is a function of it, i, j and the levels before
 
-	// Show is told after each step of some of the images how many levels of all that are
+	// Progress is told after each step of some of the images how many levels of all that are
 	// to be drawn there are, by one goroutine at a time; nil: nobody is.
-	Show func(done, all int64)
+	Progress func(done, all int64)
 }
 
 const (
@@ -67,68 +67,68 @@ const (
 	imageBytes = 1 << 30
 )
 
-// Drawn is what drawing took, without what is made once for all batches.
-type Drawn struct {
-	Way     Way     `json:"way"`
-	Images  int     `json:"images"`
-	Batch   int     `json:"batch"`
-	Seconds float64 `json:"seconds"`
-	Rate    float64 `json:"images_per_s"`
-	State   int64   `json:"state_bytes"` // most that was remembered at one time
+// DrawStats is what drawing took, without what is made once for all batches.
+type DrawStats struct {
+	Mode            DecodeMode `json:"way"`
+	Images          int        `json:"images"`
+	Batch           int        `json:"batch"`
+	Seconds         float64    `json:"seconds"`
+	ImagesPerSecond float64    `json:"images_per_s"`
+	StateBytes      int64      `json:"state_bytes"` // most that was remembered at one time
 }
 
-// Draw draws images and calls emit with each, in their order, as soon as its batch is
+// DrawImages draws images and calls emit with each, in their order, as soon as its batch is
 // there. An error of emit or of ctx ends it. Where a batch has 12 images or more for each
 // thread, they are drawn in parts side by side, each from its first level to its last; of
 // fewer images, and by recomputing, threads share the layers. Images are the same in any
 // batch and with any number of threads.
-func Draw(ctx context.Context, m *model.Model[float32], d Images, emit func(i int, levels []byte) error) (Drawn, error) {
-	a, err := NewArtist(m, d)
+func DrawImages(ctx context.Context, m *model.Model[float32], d ImageOptions, emit func(i int, levels []byte) error) (DrawStats, error) {
+	a, err := NewImageGenerator(m, d)
 	if err != nil {
-		return Drawn{Way: d.Way}, err
+		return DrawStats{Mode: d.Mode}, err
 	}
 	return a.Draw(ctx, emit)
 }
 
-// Artist draws images. It keeps the sessions of a batch for the next one, and for the
+// ImageGenerator draws images. It keeps the sessions of a batch for the next one, and for the
 // next call of Draw: the model must not change. Its methods must not run at the same time.
-type Artist struct {
-	m     *model.Model[float32]
-	d     Images
-	key   rng.Key
-	parts []part // of a whole batch
+type ImageGenerator struct {
+	model   *model.Model[float32]
+	options ImageOptions
+	key     rng.Key
+	parts   []imagePart // of a whole batch
 
-	state int64       // bytes
-	ended atomic.Bool // a part of the batch has failed
+	stateBytes int64       // bytes
+	failed     atomic.Bool // a part of the batch has failed
 
-	mu   sync.Mutex
-	done int64 // levels
+	mu         sync.Mutex
+	levelsDone int64 // levels
 }
 
-// NewArtist returns what draws images d with a model.
-func NewArtist(m *model.Model[float32], d Images) (*Artist, error) {
-	if err := d.check(m); err != nil {
+// NewImageGenerator returns what draws images d with a model.
+func NewImageGenerator(m *model.Model[float32], d ImageOptions) (*ImageGenerator, error) {
+	if err := d.validate(m); err != nil {
 		return nil, err
 	}
-	if err := d.settle(m); err != nil {
+	if err := d.resolveDefaults(m); err != nil {
 		return nil, err
 	}
-	a := &Artist{m: m, d: d, key: rng.New(d.Seed)}
+	a := &ImageGenerator{model: m, options: d, key: rng.New(d.Seed)}
 	var err error
-	a.parts, err = a.open(d.Batch)
+	a.parts, err = a.openParts(d.Batch)
 	return a, err
 }
 
 // Draw is the function of that name: the same images each time.
-func (a *Artist) Draw(ctx context.Context, emit func(i int, levels []byte) error) (Drawn, error) {
-	d := &a.d
-	drawn := Drawn{Way: d.Way, Batch: d.Batch}
-	a.done = 0
-	a.ended.Store(false)
+func (a *ImageGenerator) Draw(ctx context.Context, emit func(i int, levels []byte) error) (DrawStats, error) {
+	d := &a.options
+	drawn := DrawStats{Mode: d.Mode, Batch: d.Batch}
+	a.levelsDone = 0
+	a.failed.Store(false)
 	start := time.Now()
 	for first := 0; first < d.Count; first += d.Batch {
-		batch, err := a.batch(ctx, first, min(d.Batch, d.Count-first))
-		drawn.State = max(drawn.State, a.state)
+		batch, err := a.drawBatch(ctx, first, min(d.Batch, d.Count-first))
+		drawn.StateBytes = max(drawn.StateBytes, a.stateBytes)
 		if err != nil {
 			return drawn, err
 		}
@@ -139,13 +139,13 @@ func (a *Artist) Draw(ctx context.Context, emit func(i int, levels []byte) error
 			}
 			drawn.Images++
 		}
-		drawn.Rate = float64(drawn.Images) / drawn.Seconds
+		drawn.ImagesPerSecond = float64(drawn.Images) / drawn.Seconds
 	}
 	return drawn, nil
 }
 
-// check reports what does not fit.
-func (d *Images) check(m *model.Model[float32]) error {
+// validate reports what does not fit.
+func (d *ImageOptions) validate(m *model.Model[float32]) error {
 	c := m.Config()
 	size := d.Size()
 	switch {
@@ -163,45 +163,45 @@ func (d *Images) check(m *model.Model[float32]) error {
 		return fmt.Errorf("images: %d, needs to be 1 or more", d.Count)
 	case d.Batch < 0:
 		return fmt.Errorf("batch: %d is negative", d.Batch)
-	case len(d.Given) > size:
-		return fmt.Errorf("given: %d levels, an image has %d", len(d.Given), size)
+	case len(d.Prefix) > size:
+		return fmt.Errorf("given: %d levels, an image has %d", len(d.Prefix), size)
 	}
 	return nil
 }
 
-// settle decides what was left open.
-func (d *Images) settle(m *model.Model[float32]) error {
+// resolveDefaults decides what was left open.
+func (d *ImageOptions) resolveDefaults(m *model.Model[float32]) error {
 	c := m.Config()
 	mixer, err := c.Mixer()
 	if err != nil {
 		return err
 	}
-	natural := Cached
+	natural := ModeCache
 	if mixer.Traits().Streaming {
-		natural = Stateful
+		natural = ModeState
 	}
-	switch d.Way {
+	switch d.Mode {
 	case "":
-		d.Way = natural
-	case Recompute, natural:
-	case Cached, Stateful:
-		return fmt.Errorf("way: %s, but %s has %s, or %s", d.Way, c.Mechanism, natural, Recompute)
+		d.Mode = natural
+	case ModeRecompute, natural:
+	case ModeCache, ModeState:
+		return fmt.Errorf("way: %s, but %s has %s, or %s", d.Mode, c.Mechanism, natural, ModeRecompute)
 	default:
-		return fmt.Errorf("way: %q is none of %s, %s, %s", d.Way, Recompute, Cached, Stateful)
+		return fmt.Errorf("way: %q is none of %s, %s, %s", d.Mode, ModeRecompute, ModeCache, ModeState)
 	}
 	if d.Batch == 0 {
 		// Keys and values, or the rows of a pass: 16 widths a layer and level do.
 		each := 4 * int64(c.Layers) * 16 * int64(c.Width)
-		switch d.Way {
-		case Stateful:
+		switch d.Mode {
+		case ModeState:
 			s, err := m.NewSession(1)
 			if err != nil {
 				return err
 			}
 			each = s.Bytes()
-		case Cached:
+		case ModeCache:
 			each = 4 * int64(c.Layers) * 2 * int64(c.Width) * int64(d.Size())
-		case Recompute:
+		case ModeRecompute:
 			each = 4 * 16 * int64(c.Width) * int64(d.Size())
 		}
 		d.Batch = int(min(imageBatch, max(1, imageBytes/max(each, 1))))
@@ -214,52 +214,52 @@ func (d *Images) settle(m *model.Model[float32]) error {
 // tile of products. 8 are at 0.63. Beyond 96, eight tiles below one another, the states
 // of a head fill what the second-level cache has for them.
 const (
-	mostOfPart  = 96
-	leastOfPart = 12
+	maxPartImages = 96
+	minPartImages = 12
 )
 
-// parts returns how many parts n images are drawn in by so many threads. Where images
+// countParts returns how many parts n images are drawn in by so many threads. Where images
 // are many enough each thread has as many parts as the next: a part keeps to one core
 // and its rows to that core's caches, and no two wait for each other at every layer.
 // Fewer images are one part, whose layers the threads share.
-func parts(n, threads int) int {
-	each := (n + threads*mostOfPart - 1) / (threads * mostOfPart)
-	if count := threads * each; threads > 1 && n >= count*leastOfPart {
+func countParts(n, threads int) int {
+	each := (n + threads*maxPartImages - 1) / (threads * maxPartImages)
+	if count := threads * each; threads > 1 && n >= count*minPartImages {
 		return count
 	}
 	return 1
 }
 
-// open returns the parts of a batch of n images.
-func (a *Artist) open(n int) ([]part, error) {
+// openParts returns the parts of a batch of n images.
+func (a *ImageGenerator) openParts(n int) ([]imagePart, error) {
 	count := 1
-	if a.d.Way != Recompute { // the model itself has the memory of one pass
-		count = parts(n, par.Threads())
+	if a.options.Mode != ModeRecompute { // the model itself has the memory of one pass
+		count = countParts(n, par.Threads())
 	}
-	list := make([]part, count)
+	list := make([]imagePart, count)
 	for i := range list {
 		p := &list[i]
 		lo, hi := i*n/count, (i+1)*n/count
-		p.Artist, p.at, p.n = a, lo, hi-lo
-		if err := p.open(list[:i]); err != nil {
+		p.ImageGenerator, p.firstImage, p.count = a, lo, hi-lo
+		if err := p.openSession(list[:i]); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// batch draws n images from number first on, in parts.
-func (a *Artist) batch(ctx context.Context, first, n int) ([][]byte, error) {
+// drawBatch draws n images from number first on, in parts.
+func (a *ImageGenerator) drawBatch(ctx context.Context, first, n int) ([][]byte, error) {
 	list := a.parts
-	if n != a.d.Batch {
+	if n != a.options.Batch {
 		var err error
-		if list, err = a.open(n); err != nil {
+		if list, err = a.openParts(n); err != nil {
 			return nil, err
 		}
 	}
-	par.Parts(len(list), func(i int) { list[i].draw(ctx, first) })
+	par.Parts(len(list), func(i int) { list[i].drawPart(ctx, first) })
 	var images [][]byte
-	a.state = 0
+	a.stateBytes = 0
 	for i := range list {
 		p := &list[i]
 		if p.err != nil {
@@ -267,93 +267,93 @@ func (a *Artist) batch(ctx context.Context, first, n int) ([][]byte, error) {
 		}
 		images = append(images, p.images...)
 		if p.session != nil {
-			a.state += p.session.Bytes()
+			a.stateBytes += p.session.Bytes()
 		}
 	}
 	return images, nil
 }
 
-// tell counts n more levels.
-func (a *Artist) tell(n int) {
+// reportProgress counts n more levels.
+func (a *ImageGenerator) reportProgress(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.done += int64(n); a.d.Show != nil {
-		a.d.Show(a.done, int64(a.d.Count)*int64(a.d.Size()-len(a.d.Given)))
+	if a.levelsDone += int64(n); a.options.Progress != nil {
+		a.options.Progress(a.levelsDone, int64(a.options.Count)*int64(a.options.Size()-len(a.options.Prefix)))
 	}
 }
 
-// part is some images of a batch, and what drawing them takes.
-type part struct {
-	*Artist
-	at, n   int // images, counted in the batch
-	session *model.Session[float32]
-	sampler *Sampler // nil: mixtures
-	outputs []float32
-	images  [][]byte
-	err     error
+// imagePart is some images of a batch, and what drawing them takes.
+type imagePart struct {
+	*ImageGenerator
+	firstImage, count int // images, counted in the batch
+	session           *model.Session[float32]
+	sampler           *Sampler // nil: mixtures
+	outputs           []float32
+	images            [][]byte
+	err               error
 }
 
-// open makes the session and the sampler. Sessions of one size share the weights that
+// openSession makes the session and the sampler. Sessions of one size share the weights that
 // they read.
-func (p *part) open(before []part) (err error) {
-	if p.m.Config().Loss == model.CrossEntropy {
-		if p.sampler, err = NewSampler(Sampling{Temperature: 1, Seed: p.d.Seed}, nn.Levels); err != nil {
+func (p *imagePart) openSession(before []imagePart) (err error) {
+	if p.model.Config().Loss == model.CrossEntropy {
+		if p.sampler, err = NewSampler(Sampling{Temperature: 1, Seed: p.options.Seed}, nn.Levels); err != nil {
 			return err
 		}
 	}
-	if p.d.Way == Recompute {
+	if p.options.Mode == ModeRecompute {
 		return nil
 	}
-	if i := slices.IndexFunc(before, func(q part) bool { return q.n == p.n }); i >= 0 {
+	if i := slices.IndexFunc(before, func(q imagePart) bool { return q.count == p.count }); i >= 0 {
 		p.session = before[i].session.Clone()
 		return nil
 	}
-	p.session, err = p.m.NewSession(p.n)
+	p.session, err = p.model.NewSession(p.count)
 	return err
 }
 
-// draw draws all levels of its images of the batch that begins with image first, unless
+// drawPart draws all levels of its images of the batch that begins with image first, unless
 // another part fails.
-func (p *part) draw(ctx context.Context, first int) {
+func (p *imagePart) drawPart(ctx context.Context, first int) {
 	whole := false
 	defer func() {
 		if !whole { // or a panic is under way
-			p.ended.Store(true)
+			p.failed.Store(true)
 		}
 	}()
-	p.err = p.levels(ctx, first+p.at)
+	p.err = p.drawLevels(ctx, first+p.firstImage)
 	whole = p.err == nil
 }
 
-// levels is draw for the images from first on.
-func (p *part) levels(ctx context.Context, first int) error {
-	d, n := &p.d, p.n
+// drawLevels is draw for the images from first on.
+func (p *imagePart) drawLevels(ctx context.Context, first int) error {
+	d, n := &p.options, p.count
 	if p.session != nil {
 		p.session.Reset()
 	}
-	size, given := d.Size(), len(d.Given)
+	size, given := d.Size(), len(d.Prefix)
 	p.images = make([][]byte, n)
 	tokens, spare := make([]int32, n*(given+1), n*size), make([]int32, 0, n*size)
 	for i := range p.images {
-		p.images[i] = append(make([]byte, 0, size), d.Given...)
+		p.images[i] = append(make([]byte, 0, size), d.Prefix...)
 		row := tokens[i*(given+1):]
 		row[0] = nn.Levels
-		for j, x := range d.Given {
+		for j, x := range d.Prefix {
 			row[j+1] = int32(x)
 		}
 	}
-	for at := given; at < size && !p.ended.Load(); at++ {
+	for at := given; at < size && !p.failed.Load(); at++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		outputs, err := p.next(tokens)
+		outputs, err := p.nextOutputs(tokens)
 		if err != nil {
 			return err
 		}
 		each := len(outputs) / n
 		following := spare[:0]
 		for i := range p.images {
-			level, err := p.level(outputs[i*each:][:each], first+i, at)
+			level, err := p.drawLevel(outputs[i*each:][:each], first+i, at)
 			if err != nil {
 				return err
 			}
@@ -364,26 +364,26 @@ func (p *part) levels(ctx context.Context, first int) error {
 			following = append(following, level)
 		}
 		tokens, spare = following, tokens
-		p.tell(n)
+		p.reportProgress(n)
 	}
 	return nil
 }
 
-// next returns the outputs after the last token of each image: with a session of the
+// nextOutputs returns the outputs after the last token of each image: with a session of the
 // tokens that it has not seen, else of all.
-func (p *part) next(tokens []int32) ([]float32, error) {
-	n := p.n
+func (p *imagePart) nextOutputs(tokens []int32) ([]float32, error) {
+	n := p.count
 	each := len(tokens) / n
 	if p.session != nil {
 		return p.session.Step(tokens, each)
 	}
-	c := p.m.Config()
+	c := p.model.Config()
 	width := c.Outputs
 	if need := len(tokens) * width; cap(p.outputs) < need {
-		p.outputs = make([]float32, n*p.d.Size()*width)
+		p.outputs = make([]float32, n*p.options.Size()*width)
 	}
 	all := p.outputs[:len(tokens)*width]
-	if err := p.m.Logits(&model.Batch{B: n, N: each, Tokens: tokens}, all); err != nil {
+	if err := p.model.Logits(&model.Batch{B: n, N: each, Tokens: tokens}, all); err != nil {
 		return nil, err
 	}
 	for i := range n {
@@ -392,11 +392,11 @@ func (p *part) next(tokens []int32) ([]float32, error) {
 	return all[:n*width], nil
 }
 
-// level draws level at of image i.
-func (p *part) level(outputs []float32, i, at int) (int32, error) {
-	number := uint64(i)*uint64(p.d.Size()) + uint64(at)
+// drawLevel draws level at of image i.
+func (p *imagePart) drawLevel(outputs []float32, i, at int) (int32, error) {
+	number := uint64(i)*uint64(p.options.Size()) + uint64(at)
 	if p.sampler != nil {
-		return p.sampler.Next(outputs, number)
+		return p.sampler.DrawToken(outputs, number)
 	}
 	return nn.SampleLogistics(outputs, p.key, number), nil
 }

@@ -39,10 +39,10 @@ func levelModel(t *testing.T, mechanism string, change func(*model.Config)) *mod
 	return m
 }
 
-func drawImages(t *testing.T, m *model.Model[float32], d Images) [][]byte {
+func drawImages(t *testing.T, m *model.Model[float32], d ImageOptions) [][]byte {
 	t.Helper()
 	var all [][]byte
-	took, err := Draw(context.Background(), m, d, func(i int, levels []byte) error {
+	took, err := DrawImages(context.Background(), m, d, func(i int, levels []byte) error {
 		if i != len(all) {
 			t.Errorf("image %d comes after %d others", i, len(all))
 		}
@@ -52,44 +52,44 @@ func drawImages(t *testing.T, m *model.Model[float32], d Images) [][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if took.Images != d.Count || took.Seconds <= 0 || took.Rate <= 0 {
+	if took.Images != d.Count || took.Seconds <= 0 || took.ImagesPerSecond <= 0 {
 		t.Errorf("drawing %d images took %+v", d.Count, took)
 	}
 	return all
 }
 
 // All ways draw the same images, whatever the batch.
-func TestWaysDrawTheSame(t *testing.T) {
-	shape := Shape{5, 5, 1}
+func TestModesDrawTheSameImages(t *testing.T) {
+	shape := ImageShape{5, 5, 1}
 	for _, x := range []struct {
 		mechanism string
-		way       Way
+		way       DecodeMode
 		change    func(*model.Config)
 	}{
-		{"linear", Stateful, nil}, {"softmax", Cached, nil}, {"fastmax", Stateful, func(c *model.Config) { c.Conv = 3 }},
-		{"linear", Stateful, func(c *model.Config) { c.Loss, c.Outputs = model.CrossEntropy, 256 }},
+		{"linear", ModeState, nil}, {"softmax", ModeCache, nil}, {"fastmax", ModeState, func(c *model.Config) { c.Conv = 3 }},
+		{"linear", ModeState, func(c *model.Config) { c.Loss, c.Outputs = model.CrossEntropy, 256 }},
 	} {
 		m := levelModel(t, x.mechanism, x.change)
-		want := drawImages(t, m, Images{Shape: shape, Count: 7, Seed: 3})
+		want := drawImages(t, m, ImageOptions{ImageShape: shape, Count: 7, Seed: 3})
 		// Forms differ by roundings, which change a level about once in 10⁵.
-		for _, d := range []Images{{Batch: 3}, {Batch: 1, Way: x.way}, {Batch: 4, Way: Recompute}} {
-			d.Shape, d.Count, d.Seed = shape, 7, 3
+		for _, d := range []ImageOptions{{Batch: 3}, {Batch: 1, Mode: x.way}, {Batch: 4, Mode: ModeRecompute}} {
+			d.ImageShape, d.Count, d.Seed = shape, 7, 3
 			for i, got := range drawImages(t, m, d) {
 				if !bytes.Equal(got, want[i]) {
-					t.Errorf("%s %s in batches of %d: image %d is %v, want %v", x.mechanism, d.Way, d.Batch, i, got, want[i])
+					t.Errorf("%s %s in batches of %d: image %d is %v, want %v", x.mechanism, d.Mode, d.Batch, i, got, want[i])
 				}
 			}
 		}
 		if bytes.Equal(want[0], want[1]) {
 			t.Errorf("%s: two images are the same", x.mechanism)
 		}
-		if other := drawImages(t, m, Images{Shape: shape, Count: 1, Seed: 4}); bytes.Equal(other[0], want[0]) {
+		if other := drawImages(t, m, ImageOptions{ImageShape: shape, Count: 1, Seed: 4}); bytes.Equal(other[0], want[0]) {
 			t.Errorf("%s: the seed changes nothing", x.mechanism)
 		}
 		// A given half stays, and what follows is what would have followed.
 		half := want[2][:13]
-		for _, way := range []Way{"", Recompute} {
-			again := drawImages(t, m, Images{Shape: shape, Count: 3, Seed: 3, Given: half, Way: way})
+		for _, way := range []DecodeMode{"", ModeRecompute} {
+			again := drawImages(t, m, ImageOptions{ImageShape: shape, Count: 3, Seed: 3, Prefix: half, Mode: way})
 			if !bytes.Equal(again[2], want[2]) {
 				t.Errorf("%s %q: completed to %v, want %v", x.mechanism, way, again[2], want[2])
 			}
@@ -101,15 +101,15 @@ func TestWaysDrawTheSame(t *testing.T) {
 }
 
 // An artist draws the same images again, after it was interrupted, too.
-func TestArtist(t *testing.T) {
+func TestImageGeneratorRepeatsAfterAnInterrupt(t *testing.T) {
 	defer par.SetThreads(0)
 	for _, mechanism := range []string{"linear", "softmax"} {
 		for _, threads := range []int{1, 2} {
 			par.SetThreads(threads)
 			m := levelModel(t, mechanism, nil)
-			d := Images{Shape: Shape{5, 2, 1}, Count: 59, Batch: 26, Seed: 3}
+			d := ImageOptions{ImageShape: ImageShape{5, 2, 1}, Count: 59, Batch: 26, Seed: 3}
 			want := drawImages(t, m, d)
-			a, err := NewArtist(m, d)
+			a, err := NewImageGenerator(m, d)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -144,11 +144,11 @@ func TestArtist(t *testing.T) {
 	}
 }
 
-func TestParts(t *testing.T) {
+func TestPartsKeepEveryThreadBusy(t *testing.T) {
 	for _, x := range []struct{ n, threads, want int }{
 		{128, 1, 1}, {192, 2, 2}, {193, 2, 4}, {23, 2, 1}, {24, 2, 2}, {96, 8, 8}, {95, 8, 1}, {1, 4, 1}, {1000, 3, 12},
 	} {
-		if got := parts(x.n, x.threads); got != x.want {
+		if got := countParts(x.n, x.threads); got != x.want {
 			t.Errorf("%d images are %d parts on %d threads, want %d", x.n, got, x.threads, x.want)
 		}
 	}
@@ -165,7 +165,7 @@ func TestPartsDrawTheSame(t *testing.T) {
 		{"linear", func(c *model.Config) { c.Loss, c.Outputs = model.CrossEntropy, 256 }},
 	} {
 		m := levelModel(t, x.mechanism, x.change)
-		d := Images{Shape: Shape{5, 2, 1}, Count: 83, Seed: 3, Given: []byte{9, 8}}
+		d := ImageOptions{ImageShape: ImageShape{5, 2, 1}, Count: 83, Seed: 3, Prefix: []byte{9, 8}}
 		all := int64(d.Count) * 8
 		par.SetThreads(1)
 		d.Batch = 5
@@ -174,7 +174,7 @@ func TestPartsDrawTheSame(t *testing.T) {
 			par.SetThreads(y.threads)
 			d.Batch = y.batch
 			told, steps := int64(0), 0
-			d.Show = func(done, of int64) {
+			d.Progress = func(done, of int64) {
 				if done <= told || done > all || of != all {
 					t.Errorf("told of %d levels of %d after %d of %d", done, of, told, all)
 				}
@@ -209,12 +209,12 @@ func TestPartsRememberAll(t *testing.T) {
 			want += session.Bytes()
 		}
 		par.SetThreads(threads)
-		took, err := Draw(context.Background(), m, Images{Shape: Shape{2, 2, 1}, Count: 99}, func(int, []byte) error { return nil })
+		took, err := DrawImages(context.Background(), m, ImageOptions{ImageShape: ImageShape{2, 2, 1}, Count: 99}, func(int, []byte) error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if took.State != want {
-			t.Errorf("%d threads remember %d bytes, their sessions %d", threads, took.State, want)
+		if took.StateBytes != want {
+			t.Errorf("%d threads remember %d bytes, their sessions %d", threads, took.StateBytes, want)
 		}
 	}
 }
@@ -230,12 +230,12 @@ func TestPartsEndTogether(t *testing.T) {
 	m := levelModel(t, "linear", nil)
 	ctx, stop := context.WithCancel(context.Background())
 	steps := 0
-	d := Images{Shape: Shape{5, 5, 1}, Count: 64, Show: func(int64, int64) {
+	d := ImageOptions{ImageShape: ImageShape{5, 5, 1}, Count: 64, Progress: func(int64, int64) {
 		if steps++; steps == 10 {
 			stop()
 		}
 	}}
-	if took, err := Draw(ctx, m, d, never); !errors.Is(err, context.Canceled) || took.Images != 0 {
+	if took, err := DrawImages(ctx, m, d, never); !errors.Is(err, context.Canceled) || took.Images != 0 {
 		t.Errorf("of a context that ends %d images and %v come", took.Images, err)
 	}
 	if steps > 11 { // the other part was within a step
@@ -243,7 +243,7 @@ func TestPartsEndTogether(t *testing.T) {
 	}
 
 	steps = 0
-	d.Show = func(int64, int64) {
+	d.Progress = func(int64, int64) {
 		if steps++; steps == 10 {
 			panic("shown")
 		}
@@ -257,7 +257,7 @@ func TestPartsEndTogether(t *testing.T) {
 				t.Errorf("recovered %v", r)
 			}
 		}()
-		_, err := Draw(context.Background(), m, d, never)
+		_, err := DrawImages(context.Background(), m, d, never)
 		t.Errorf("a panic became %v", err)
 	}()
 	if steps > 20 {
@@ -271,59 +271,59 @@ func TestPartsEndTogether(t *testing.T) {
 			p.Data[100*p.Shape[1]] = float32(math.NaN())
 		}
 	}
-	d.Show = nil
-	if _, err := Draw(context.Background(), m, d, never); !errors.Is(err, attention.ErrNonFinite) {
+	d.Progress = nil
+	if _, err := DrawImages(context.Background(), m, d, never); !errors.Is(err, attention.ErrNonFinite) {
 		t.Errorf("error is %v", err)
 	}
 }
 
 func TestImagesAreChecked(t *testing.T) {
 	m := levelModel(t, "linear", nil)
-	good := Images{Shape: Shape{5, 5, 1}, Count: 1}
+	good := ImageOptions{ImageShape: ImageShape{5, 5, 1}, Count: 1}
 	for _, x := range []struct {
 		m      *model.Model[float32]
-		change func(*Images)
+		change func(*ImageOptions)
 		want   string
 	}{
-		{levelModel(t, "linear", func(c *model.Config) { c.Vocab = 256 }), func(*Images) {}, "model: has 256 tokens"},
-		{levelModel(t, "linear", func(c *model.Config) { c.Loss = model.Squared }), func(*Images) {}, "model: has 6 outputs"},
-		{levelModel(t, "linear", func(c *model.Config) { c.Pool = model.PoolLast }), func(*Images) {}, "model: kind decoder with these settings"},
-		{m, func(d *Images) { d.Height = 6 }, "images: 30 levels, the model learned 25 positions"},
-		{m, func(d *Images) { d.Width = 0 }, "images: 5×0 pixels"},
-		{m, func(d *Images) { d.Count = 0 }, "images: 0, needs"},
-		{m, func(d *Images) { d.Batch = -1 }, "batch: -1"},
-		{m, func(d *Images) { d.Given = make([]byte, 26) }, "given: 26 levels"},
-		{m, func(d *Images) { d.Way = Cached }, "way: cache, but linear has state, or recompute"},
-		{m, func(d *Images) { d.Way = "magic" }, `way: "magic" is none of recompute, cache, state`},
+		{levelModel(t, "linear", func(c *model.Config) { c.Vocab = 256 }), func(*ImageOptions) {}, "model: has 256 tokens"},
+		{levelModel(t, "linear", func(c *model.Config) { c.Loss = model.Squared }), func(*ImageOptions) {}, "model: has 6 outputs"},
+		{levelModel(t, "linear", func(c *model.Config) { c.Pool = model.PoolLast }), func(*ImageOptions) {}, "model: kind decoder with these settings"},
+		{m, func(d *ImageOptions) { d.Height = 6 }, "images: 30 levels, the model learned 25 positions"},
+		{m, func(d *ImageOptions) { d.Width = 0 }, "images: 5×0 pixels"},
+		{m, func(d *ImageOptions) { d.Count = 0 }, "images: 0, needs"},
+		{m, func(d *ImageOptions) { d.Batch = -1 }, "batch: -1"},
+		{m, func(d *ImageOptions) { d.Prefix = make([]byte, 26) }, "given: 26 levels"},
+		{m, func(d *ImageOptions) { d.Mode = ModeCache }, "way: cache, but linear has state, or recompute"},
+		{m, func(d *ImageOptions) { d.Mode = "magic" }, `way: "magic" is none of recompute, cache, state`},
 	} {
 		d := good
 		x.change(&d)
-		if _, err := Draw(context.Background(), x.m, d, nil); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := DrawImages(context.Background(), x.m, d, nil); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want %q", err, x.want)
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	if _, err := Draw(ctx, m, good, nil); !errors.Is(err, context.Canceled) {
+	if _, err := DrawImages(ctx, m, good, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("error of a context that has ended is %v", err)
 	}
 }
 
-func TestShapeOf(t *testing.T) {
-	for n, want := range map[int]Shape{784: {28, 28, 1}, 3072: {32, 32, 3}, 196: {14, 14, 1}, 1: {1, 1, 1}, 3: {1, 1, 3}} {
-		if got, err := ShapeOf(n); err != nil || got != want {
+func TestSquareShapeTellsGreyFromColour(t *testing.T) {
+	for n, want := range map[int]ImageShape{784: {28, 28, 1}, 3072: {32, 32, 3}, 196: {14, 14, 1}, 1: {1, 1, 1}, 3: {1, 1, 3}} {
+		if got, err := SquareShape(n); err != nil || got != want {
 			t.Errorf("%d levels are %v (%v), want %v", n, got, err, want)
 		}
 	}
 	for _, n := range []int{0, 2, 785, 3073} {
-		if s, err := ShapeOf(n); err == nil {
+		if s, err := SquareShape(n); err == nil {
 			t.Errorf("%d levels are %v", n, s)
 		}
 	}
 }
 
-func TestGrid(t *testing.T) {
-	grid, err := Grid(Shape{2, 1, 3}, [][]byte{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12}, {13, 14, 15, 16, 17, 18}})
+func TestGridPlacesImagesRowByRow(t *testing.T) {
+	grid, err := ComposeGrid(ImageShape{2, 1, 3}, [][]byte{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12}, {13, 14, 15, 16, 17, 18}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestGrid(t *testing.T) {
 			t.Errorf("pixel %d,%d is %v, want %v", x.x, x.y, got, x.want)
 		}
 	}
-	if _, err := Grid(Shape{2, 2, 1}, [][]byte{{1}}); err == nil {
+	if _, err := ComposeGrid(ImageShape{2, 2, 1}, [][]byte{{1}}); err == nil {
 		t.Error("an image of one level is accepted")
 	}
 }

@@ -12,17 +12,17 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// TestLongText lets a model that learned rotated positions in a context of 1024
+// TestLongTextEqualsTheModelReadingItAtOnce lets a model that learned rotated positions in a context of 1024
 // write 20,000 tokens from its state. They are the tokens that the same model
 // finds likeliest when it reads the whole text at once, memory stays what it
 // was, and a text saved and restored half-way goes on to the same bits. Times
 // are logged.
-func TestLongText(t *testing.T) {
+func TestLongTextEqualsTheModelReadingItAtOnce(t *testing.T) {
 	if !suite.IsLong() {
 		t.Skip("runs with -long")
 	}
 	const tokens, context = 20000, 1024
-	text, err := task.NewText(task.InventText(1, 1<<20), token.Bytes())
+	text, err := task.NewText(task.InventText(1, 1<<20), token.NewByteVocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestLongText(t *testing.T) {
 				t.Fatal(err)
 			}
 			logits = append(logits, slices.Clone(row))
-			if last, err = draw.Next(row, uint64(i)); err != nil {
+			if last, err = draw.DrawToken(row, uint64(i)); err != nil {
 				t.Fatal(err)
 			}
 			written = append(written, last)

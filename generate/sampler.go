@@ -17,7 +17,7 @@ type Sampling struct {
 	Seed        uint64  `json:"seed"`
 }
 
-func (s Sampling) check() error {
+func (s Sampling) validate() error {
 	switch {
 	case !(s.Temperature >= 0 && s.Temperature <= math.MaxFloat32):
 		return fmt.Errorf("temperature: %v is not a number of 0 or more", s.Temperature)
@@ -32,27 +32,27 @@ func (s Sampling) check() error {
 // Sampler draws tokens. Its memory is made once, so that drawing allocates
 // nothing.
 type Sampler struct {
-	set    Sampling
-	key    rng.Key
-	order  []int32   // tokens, the most likely first where the choice is limited
-	weight []float64 // of the tokens in that order
+	settings Sampling
+	key      rng.Key
+	order    []int32   // tokens, the most likely first where the choice is limited
+	weights  []float64 // of the tokens in that order
 }
 
 // NewSampler returns a sampler for logits of vocab tokens.
 func NewSampler(s Sampling, vocab int) (*Sampler, error) {
-	if err := s.check(); err != nil {
+	if err := s.validate(); err != nil {
 		return nil, err
 	}
 	if vocab < 1 {
 		return nil, fmt.Errorf("vocabulary: has %d tokens", vocab)
 	}
-	return &Sampler{set: s, key: rng.New(s.Seed), order: make([]int32, vocab), weight: make([]float64, vocab)}, nil
+	return &Sampler{settings: s, key: rng.New(s.Seed), order: make([]int32, vocab), weights: make([]float64, vocab)}, nil
 }
 
-// Next draws token number i. The same logits, settings and i give the same
+// DrawToken draws token number i. The same logits, settings and i give the same
 // token. Of equally likely tokens the lower comes first. Logits of another
 // length, or without a finite largest one, are an error.
-func (s *Sampler) Next(logits []float32, i uint64) (int32, error) {
+func (s *Sampler) DrawToken(logits []float32, i uint64) (int32, error) {
 	if len(logits) != len(s.order) {
 		return 0, fmt.Errorf("logits: there are %d, the vocabulary has %d tokens", len(logits), len(s.order))
 	}
@@ -69,50 +69,50 @@ func (s *Sampler) Next(logits []float32, i uint64) (int32, error) {
 	if math.IsInf(most, 0) {
 		return 0, fmt.Errorf("logits: the largest, that of token %d, is %v", best, most)
 	}
-	if s.set.Temperature == 0 {
+	if s.settings.Temperature == 0 {
 		return int32(best), nil
 	}
 	for t := range s.order {
 		s.order[t] = int32(t)
 	}
 	n := len(logits)
-	limitP := s.set.TopP > 0 && s.set.TopP < 1
-	if limitK := s.set.TopK > 0 && s.set.TopK < n; limitK || limitP {
+	limitP := s.settings.TopP > 0 && s.settings.TopP < 1
+	if limitK := s.settings.TopK > 0 && s.settings.TopK < n; limitK || limitP {
 		slices.SortFunc(s.order, func(a, b int32) int {
 			return cmp.Or(cmp.Compare(logits[b], logits[a]), cmp.Compare(a, b))
 		})
 		if limitK {
-			n = s.set.TopK
+			n = s.settings.TopK
 		}
 	}
 	var sum float64
 	for j, t := range s.order[:n] {
-		s.weight[j] = math.Exp((float64(logits[t]) - most) / s.set.Temperature)
-		sum += s.weight[j]
+		s.weights[j] = math.Exp((float64(logits[t]) - most) / s.settings.Temperature)
+		sum += s.weights[j]
 	}
 	if limitP {
-		n, sum = s.nucleus(n, sum)
+		n, sum = s.cutNucleus(n, sum)
 	}
 	// The last token of any weight also takes what rounding leaves over.
 	u, last := s.key.Float64(i)*sum, s.order[0]
 	for j, t := range s.order[:n] {
-		if s.weight[j] == 0 {
+		if s.weights[j] == 0 {
 			continue
 		}
 		last = t
-		if u -= s.weight[j]; u < 0 {
+		if u -= s.weights[j]; u < 0 {
 			break
 		}
 	}
 	return last, nil
 }
 
-// nucleus returns how many of the n first tokens are needed for the share TopP
+// cutNucleus returns how many of the n first tokens are needed for the share TopP
 // of sum, and their sum (Holtzman et al. 2020, arXiv 1904.09751, section 3.1).
-func (s *Sampler) nucleus(n int, sum float64) (int, float64) {
+func (s *Sampler) cutNucleus(n int, sum float64) (int, float64) {
 	var part float64
-	for j, w := range s.weight[:n] {
-		if part += w; part >= s.set.TopP*sum {
+	for j, w := range s.weights[:n] {
+		if part += w; part >= s.settings.TopP*sum {
 			return j + 1, part
 		}
 	}

@@ -16,7 +16,7 @@ func draw(t *testing.T, s Sampling, logits []float32, n int) []int {
 	}
 	times := make([]int, len(logits))
 	for i := range n {
-		k, err := sampler.Next(logits, uint64(i))
+		k, err := sampler.DrawToken(logits, uint64(i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func logs(p ...float64) []float32 {
 	return l
 }
 
-func TestDistributions(t *testing.T) {
+func TestTokensFollowTheLimitedDistribution(t *testing.T) {
 	p := []float64{0.1, 0.4, 0.05, 0.3, 0.15}
 	share := func(w ...float64) []float64 {
 		var sum float64
@@ -95,7 +95,7 @@ func TestNextIsAFunctionOfSeedAndNumber(t *testing.T) {
 			if backwards {
 				i = len(out) - 1 - j
 			}
-			if out[i], err = s.Next(l, uint64(i)); err != nil {
+			if out[i], err = s.DrawToken(l, uint64(i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -126,7 +126,7 @@ func TestNewRefusesNoModel(t *testing.T) {
 	}
 }
 
-func TestSamplerRefuses(t *testing.T) {
+func TestSamplerRefusesBadSettingsAndLogits(t *testing.T) {
 	for _, c := range []struct {
 		s     Sampling
 		vocab int
@@ -149,7 +149,7 @@ func TestSamplerRefuses(t *testing.T) {
 	}
 	inf := float32(math.Inf(1))
 	for _, l := range [][]float32{{1}, {0, float32(math.NaN())}, {0, inf}, {-inf, -inf}} {
-		if _, err := s.Next(l, 0); err == nil {
+		if _, err := s.DrawToken(l, 0); err == nil {
 			t.Errorf("logits %v: no error", l)
 		}
 	}
@@ -167,7 +167,7 @@ func TestNextDoesNotAllocate(t *testing.T) {
 		}
 		i := uint64(0)
 		if n := testing.AllocsPerRun(100, func() {
-			if _, err := s.Next(l, i); err != nil {
+			if _, err := s.DrawToken(l, i); err != nil {
 				t.Fatal(err)
 			}
 			i++

@@ -18,7 +18,7 @@ const (
 	version = 1
 )
 
-type snapshot struct {
+type generatorSnapshot struct {
 	Weights  string   `json:"weights_sha256"` // of the model
 	Sampling Sampling `json:"sampling"`
 	Drawn    uint64   `json:"drawn"`
@@ -38,7 +38,7 @@ func (g *Generator) Save(path string) error {
 }
 
 func (g *Generator) appendBinary(b []byte) ([]byte, error) {
-	text, err := json.Marshal(snapshot{g.model.WeightSum(), g.sampler.set, g.drawn, g.pending})
+	text, err := json.Marshal(generatorSnapshot{g.model.WeightSum(), g.sampler.settings, g.drawn, g.pending})
 	if err != nil {
 		return b, err
 	}
@@ -56,41 +56,41 @@ type Header struct {
 	Drawn    uint64   `json:"tokens_drawn"`
 }
 
-// mostText bounds what such a file says of itself in JSON.
-const mostText = 1 << 26
+// maxHeaderBytes bounds what such a file says of itself in JSON.
+const maxHeaderBytes = 1 << 26
 
 // ReadHeader reads the header of the file that is the size bytes of r, all of which it
 // compares with their SHA-256.
 func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
-	text, err := framed.First(r, size, Magic, version, mostText)
+	text, err := framed.First(r, size, Magic, version, maxHeaderBytes)
 	if err != nil {
 		return h, err
 	}
-	var s snapshot
+	var s generatorSnapshot
 	err = json.Unmarshal(text, &s)
 	return Header{s.Weights, s.Sampling, s.Drawn}, err
 }
 
-// Load continues the text that Save wrote, to the same bits. A file that is
+// LoadGenerator continues the text that Save wrote, to the same bits. A file that is
 // damaged, of another version or of a model with other weights is an error.
-func Load(path string, m *model.Model[float32]) (*Generator, error) {
+func LoadGenerator(path string, m *model.Model[float32]) (*Generator, error) {
 	data, err := infile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	g, err := restore(data, m)
+	g, err := restoreGenerator(data, m)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return g, nil
 }
 
-func restore(data []byte, m *model.Model[float32]) (*Generator, error) {
+func restoreGenerator(data []byte, m *model.Model[float32]) (*Generator, error) {
 	parts, err := framed.Parts(data, Magic, version, 2)
 	if err != nil {
 		return nil, err
 	}
-	var s snapshot
+	var s generatorSnapshot
 	if err := json.Unmarshal(parts[0], &s); err != nil {
 		return nil, err
 	}

@@ -5,7 +5,7 @@ import "testing"
 // Every number once, and every number in every place about equally often: with
 // 6000 keys the count of each of 36 cells is 1000 ± 29 (one deviation of a binomial
 // distribution); five of these are allowed.
-func TestPermute(t *testing.T) {
+func TestPermuteIsUniform(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4, 5, 16, 17, 1000} {
 		seen := make([]bool, n)
 		for i := range n {

@@ -7,7 +7,7 @@ import (
 )
 
 // The known answers of the paper's reference implementation.
-func TestPhilox(t *testing.T) {
+func TestPhiloxGivesTheKnownAnswers(t *testing.T) {
 	for _, c := range []struct {
 		ctr    [4]uint32
 		k0, k1 uint32
@@ -17,13 +17,13 @@ func TestPhilox(t *testing.T) {
 		{[4]uint32{^uint32(0), ^uint32(0), ^uint32(0), ^uint32(0)}, ^uint32(0), ^uint32(0),
 			[4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
 	} {
-		if got := philox(c.ctr, c.k0, c.k1); got != c.want {
+		if got := philox4x32(c.ctr, c.k0, c.k1); got != c.want {
 			t.Errorf("philox(%x) = %x, want %x", c.ctr, got, c.want)
 		}
 	}
 }
 
-func TestMoments(t *testing.T) {
+func TestNumbersHaveTheirMoments(t *testing.T) {
 	const n = 1 << 16
 	k := New(7)
 	var u, s, ss float64

@@ -18,12 +18,12 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	s, err := score.New(m, token.Bytes())
+	s, err := score.New(m, token.NewByteVocabulary())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	line, err := s.Score([]byte("a model that has learned nothing\n"))
+	line, err := s.ScoreText([]byte("a model that has learned nothing\n"))
 	if err != nil {
 		fmt.Println(err)
 		return

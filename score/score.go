@@ -10,31 +10,33 @@ import (
 	"github.com/farfield-ml/farfield/token"
 )
 
-// Line is what a line took.
-type Line struct {
+// LineScore is what a line took.
+type LineScore struct {
 	Bits  float64 `json:"bits"`  // of the line and its end
 	Bytes int64   `json:"bytes"` // likewise
 }
 
 // PerByte is the bits of a byte, 0 where there is none.
-func (l Line) PerByte() float64 { return l.Bits / float64(max(l.Bytes, 1)) }
+func (l LineScore) PerByte() float64 { return l.Bits / float64(max(l.Bytes, 1)) }
 
 // Add joins two parts of a text.
-func (l Line) Add(next Line) Line { return Line{l.Bits + next.Bits, l.Bytes + next.Bytes} }
+func (l LineScore) Add(next LineScore) LineScore {
+	return LineScore{l.Bits + next.Bits, l.Bytes + next.Bytes}
+}
 
 // Scorer is a text in progress. It begins behind the end of a line. Its methods must
 // not run at the same time; clones may.
 type Scorer struct {
-	model   *model.Model[float32]
-	vocab   *token.Vocabulary
-	session *model.Session[float32]
-	pending int32  // token that the session has not seen
-	weights string // model.WeightSum; "": not made yet
+	model     *model.Model[float32]
+	vocab     *token.Vocabulary
+	session   *model.Session[float32]
+	pending   int32  // token that the session has not seen
+	weightSum string // model.WeightSum; "": not made yet
 
 	tokens, targets []int32
-	ends            []int // of the targets of each line
+	lineEnds        []int // of the targets of each line
 	nats            []float64
-	one             [1]Line
+	singleLine      [1]LineScore
 }
 
 // New returns the scorer of an empty text. The model is a decoder of tokens of vocab.
@@ -75,16 +77,16 @@ func (s *Scorer) Reset() error {
 
 // Clone returns a scorer of an empty text with the same weights.
 func (s *Scorer) Clone() (*Scorer, error) {
-	c := &Scorer{model: s.model, vocab: s.vocab, session: s.session.Clone(), weights: s.weights}
+	c := &Scorer{model: s.model, vocab: s.vocab, session: s.session.Clone(), weightSum: s.weightSum}
 	return c, c.Reset()
 }
 
-// Score adds text, which may be any part of a line or of many, and returns the bits of
+// ScoreText adds text, which may be any part of a line or of many, and returns the bits of
 // it. Nothing is added after an error.
-func (s *Scorer) Score(text []byte) (Line, error) {
-	lines, err := s.ScoreLines(s.one[:0], text)
+func (s *Scorer) ScoreText(text []byte) (LineScore, error) {
+	lines, err := s.ScoreLines(s.singleLine[:0], text)
 	if err != nil {
-		return Line{}, err
+		return LineScore{}, err
 	}
 	return lines[0], nil
 }
@@ -92,8 +94,8 @@ func (s *Scorer) Score(text []byte) (Line, error) {
 // ScoreLines adds lines, which may be any parts of a text, and appends the bits of each
 // to dst. They are those of Score, line by line: lines together take less time. After
 // an error the lines before the refused one are added and appended.
-func (s *Scorer) ScoreLines(dst []Line, lines ...[]byte) ([]Line, error) {
-	s.targets, s.ends = s.targets[:0], s.ends[:0]
+func (s *Scorer) ScoreLines(dst []LineScore, lines ...[]byte) ([]LineScore, error) {
+	s.targets, s.lineEnds = s.targets[:0], s.lineEnds[:0]
 	var refused error
 	for _, text := range lines {
 		all, err := s.vocab.Encode(s.targets, text)
@@ -101,7 +103,7 @@ func (s *Scorer) ScoreLines(dst []Line, lines ...[]byte) ([]Line, error) {
 			refused = err
 			break
 		}
-		s.targets, s.ends = all, append(s.ends, len(all))
+		s.targets, s.lineEnds = all, append(s.lineEnds, len(all))
 	}
 	n := len(s.targets)
 	if n > 0 {
@@ -113,8 +115,8 @@ func (s *Scorer) ScoreLines(dst []Line, lines ...[]byte) ([]Line, error) {
 		s.pending = s.targets[n-1]
 	}
 	first := 0
-	for i, end := range s.ends {
-		l := Line{Bytes: int64(len(lines[i]))}
+	for i, end := range s.lineEnds {
+		l := LineScore{Bytes: int64(len(lines[i]))}
 		for _, x := range s.nats[first:end] {
 			l.Bits += x / math.Ln2
 		}

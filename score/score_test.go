@@ -40,16 +40,16 @@ func made(t testing.TB, c model.Config, seed uint64) *model.Model[float32] {
 
 func scorer(t testing.TB, m *model.Model[float32]) *Scorer {
 	t.Helper()
-	s, err := New(m, token.Bytes())
+	s, err := New(m, token.NewByteVocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func score(t testing.TB, s *Scorer, text string) Line {
+func score(t testing.TB, s *Scorer, text string) LineScore {
 	t.Helper()
-	l, err := s.Score([]byte(text))
+	l, err := s.ScoreText([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,11 +99,11 @@ func TestPartsAddUp(t *testing.T) {
 			t.Errorf("cut at %d: %+v and %+v, the whole %+v", cut, first, second, whole)
 		}
 		var note map[string]int
-		restored, err := Restore(data, m, token.Bytes(), &note)
+		restored, err := RestoreScorer(data, m, token.NewByteVocabulary(), &note)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Restore(data, m, token.Bytes(), nil); err != nil {
+		if _, err := RestoreScorer(data, m, token.NewByteVocabulary(), nil); err != nil {
 			t.Errorf("without its note: %v", err)
 		}
 		if got := score(t, restored, text[cut:]); got != second || note["cut"] != cut || restored.Tokens() != s.Tokens() {
@@ -121,7 +121,7 @@ func TestLinesTogetherScoreAsAlone(t *testing.T) {
 	for i := range 60 {
 		lines = append(lines, fmt.Appendf(nil, "line %d %s\n", i*i, strings.Repeat("of a log ", i%7)), nil)
 	}
-	var want []Line
+	var want []LineScore
 	alone := scorer(t, m)
 	for _, l := range lines {
 		want = append(want, score(t, alone, string(l)))
@@ -133,7 +133,7 @@ func TestLinesTogetherScoreAsAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got []Line
+			var got []LineScore
 			for some := range slices.Chunk(lines, size) {
 				if got, err = s.ScoreLines(got, some...); err != nil {
 					t.Fatal(err)
@@ -144,7 +144,7 @@ func TestLinesTogetherScoreAsAlone(t *testing.T) {
 			}
 		}
 	}
-	chars, err := token.Chars([]byte("ab\n"))
+	chars, err := token.NewCharVocabulary([]byte("ab\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,12 +163,12 @@ func TestLinesTogetherScoreAsAlone(t *testing.T) {
 func TestScoreThatIsNoNumberIsAnError(t *testing.T) {
 	m := made(t, config, 3)
 	m.Params().All()[0].Data[int('x')*config.Width] = float32(math.Inf(1))
-	if l, err := scorer(t, m).Score([]byte("xxx")); !errors.Is(err, attention.ErrNonFinite) {
+	if l, err := scorer(t, m).ScoreText([]byte("xxx")); !errors.Is(err, attention.ErrNonFinite) {
 		t.Errorf("%+v, %v", l, err)
 	}
 }
 
-func TestReset(t *testing.T) {
+func TestResetForgetsTheText(t *testing.T) {
 	s := scorer(t, made(t, config, 3))
 	first := score(t, s, text)
 	if again := score(t, s, text); again == first {
@@ -182,13 +182,13 @@ func TestReset(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestUnfitModelsAndSnapshotsAreRefused(t *testing.T) {
 	m := made(t, config, 3)
 	data, err := scorer(t, m).AppendBinary(nil, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	chars, err := token.Chars([]byte("abc"))
+	chars, err := token.NewCharVocabulary([]byte("abc"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,28 +200,28 @@ func TestRefusals(t *testing.T) {
 		"model: it is nil": func() error { _, err := New(nil, chars); return err },
 		"of a model with other weights": func() error {
 			var note int
-			_, err := Restore(data, made(t, config, 4), token.Bytes(), &note)
+			_, err := RestoreScorer(data, made(t, config, 4), token.NewByteVocabulary(), &note)
 			return err
 		},
 		"damaged": func() error {
 			var note int
 			bad := append([]byte{}, data...)
 			bad[len(bad)/2] ^= 1
-			_, err := Restore(bad, m, token.Bytes(), &note)
+			_, err := RestoreScorer(bad, m, token.NewByteVocabulary(), &note)
 			return err
 		},
-		"the model learned 64 of them": func() error { _, err := New(made(t, learned, 1), token.Bytes()); return err },
+		"the model learned 64 of them": func() error { _, err := New(made(t, learned, 1), token.NewByteVocabulary()); return err },
 		"has 3 tokens, the model 256": func() error {
 			var note int
-			_, err := Restore(data, m, chars, &note)
+			_, err := RestoreScorer(data, m, chars, &note)
 			return err
 		},
-		"kind is encoder, needs decoder":   func() error { _, err := New(made(t, encoder, 1), token.Bytes()); return err },
+		"kind is encoder, needs decoder":   func() error { _, err := New(made(t, encoder, 1), token.NewByteVocabulary()); return err },
 		"vocabulary: has no end of a line": func() error { _, err := New(made(t, few, 1), chars); return err },
 		"vocabulary: missing":              func() error { _, err := New(m, nil); return err },
 		"note: json: cannot unmarshal number": func() error {
 			var note string
-			s, err := Restore(data, m, token.Bytes(), &note)
+			s, err := RestoreScorer(data, m, token.NewByteVocabulary(), &note)
 			if s != nil {
 				t.Error("a text beside an error")
 			}
@@ -235,7 +235,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // What a snapshot says without its model is whose it is, and the caller's note.
-func TestReadNote(t *testing.T) {
+func TestReadNoteNeedsNoModel(t *testing.T) {
 	m := made(t, config, 3)
 	s := scorer(t, m)
 	score(t, s, text)
@@ -296,7 +296,7 @@ func TestSnapshotsOfStrangers(t *testing.T) {
 			}
 		}
 		var restored, read int
-		_, err := Restore(data, m, token.Bytes(), &restored)
+		_, err := RestoreScorer(data, m, token.NewByteVocabulary(), &restored)
 		check("Restore", err, c.restore, restored)
 		_, err = ReadNote(bytes.NewReader(data), int64(len(data)), &read)
 		check("ReadNote", err, c.read, read)
@@ -310,7 +310,7 @@ func TestSnapshotsOfStrangers(t *testing.T) {
 
 // Text that is refused is not added.
 func TestNothingIsAddedAfterAnError(t *testing.T) {
-	chars, err := token.Chars([]byte("ab\n"))
+	chars, err := token.NewCharVocabulary([]byte("ab\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,10 +325,10 @@ func TestNothingIsAddedAfterAnError(t *testing.T) {
 	if err := s.Reset(); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := s.Score([]byte("aax")); err == nil || err.Error() != "character 'x' at offset 2 is not in the vocabulary of 3 characters" || l != (Line{}) {
+	if l, err := s.ScoreText([]byte("aax")); err == nil || err.Error() != "character 'x' at offset 2 is not in the vocabulary of 3 characters" || l != (LineScore{}) {
 		t.Errorf("%+v, %v", l, err)
 	}
-	if l := score(t, s, ""); l != (Line{}) || s.Tokens() != 0 {
+	if l := score(t, s, ""); l != (LineScore{}) || s.Tokens() != 0 {
 		t.Errorf("nothing is %+v, there are %d tokens", l, s.Tokens())
 	}
 	if l := score(t, s, "ab"); l != want || s.Tokens() != 2 {
@@ -336,14 +336,14 @@ func TestNothingIsAddedAfterAnError(t *testing.T) {
 	}
 	numbers := config
 	numbers.Loss, numbers.Outputs, numbers.Tied = model.Squared, 2, false
-	l, err := scorer(t, made(t, numbers, 3)).Score([]byte("ab"))
-	if err == nil || !strings.Contains(err.Error(), "a session knows classes alone") || l != (Line{}) {
+	l, err := scorer(t, made(t, numbers, 3)).ScoreText([]byte("ab"))
+	if err == nil || !strings.Contains(err.Error(), "a session knows classes alone") || l != (LineScore{}) {
 		t.Errorf("a model of numbers: %+v, %v", l, err)
 	}
 }
 
 // What a mechanism that streams remembers does not grow with the text.
-func TestBytes(t *testing.T) {
+func TestStreamingStateDoesNotGrowWithTheText(t *testing.T) {
 	for mechanism, grows := range map[string]bool{"fastmax": false, "softmax": true} {
 		c := config
 		c.Mechanism = mechanism
@@ -369,7 +369,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(data[:100])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var note any
-		if s, err := Restore(data, m, token.Bytes(), &note); err == nil {
+		if s, err := RestoreScorer(data, m, token.NewByteVocabulary(), &note); err == nil {
 			score(t, s, text)
 		}
 	})

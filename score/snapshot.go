@@ -17,14 +17,14 @@ const (
 	version = 1
 )
 
-type snapshot struct {
+type scorerSnapshot struct {
 	Weights string          `json:"weights_sha256"` // of the model
 	Pending int32           `json:"pending"`        // token that the session has not seen
 	Note    json.RawMessage `json:"note"`           // of the caller
 }
 
-// read sets note, a pointer, to the caller's note; nil leaves it out.
-func (s *snapshot) read(note any) error {
+// readNote sets note, a pointer, to the caller's note; nil leaves it out.
+func (s *scorerSnapshot) readNote(note any) error {
 	if note == nil {
 		return nil
 	}
@@ -34,22 +34,22 @@ func (s *snapshot) read(note any) error {
 	return nil
 }
 
-// mostText bounds what a snapshot says of itself in JSON.
-const mostText = 1 << 26
+// maxHeaderBytes bounds what a snapshot says of itself in JSON.
+const maxHeaderBytes = 1 << 26
 
 // ReadNote reads of the snapshot that is the size bytes of r the SHA-256 of its model's
 // weights, and the caller's note into note, a pointer or nil. All bytes are compared with their
 // SHA-256.
 func ReadNote(r io.ReaderAt, size int64, note any) (weights string, err error) {
-	text, err := framed.First(r, size, Magic, version, mostText)
+	text, err := framed.First(r, size, Magic, version, maxHeaderBytes)
 	if err != nil {
 		return "", err
 	}
-	var s snapshot
+	var s scorerSnapshot
 	if err := json.Unmarshal(text, &s); err != nil {
 		return "", err
 	}
-	return s.Weights, s.read(note)
+	return s.Weights, s.readNote(note)
 }
 
 // AppendBinary appends a snapshot of the text in progress, with a note of the caller's,
@@ -59,10 +59,10 @@ func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	if s.weights == "" {
-		s.weights = s.model.WeightSum()
+	if s.weightSum == "" {
+		s.weightSum = s.model.WeightSum()
 	}
-	text, err := json.Marshal(snapshot{s.weights, s.pending, kept})
+	text, err := json.Marshal(scorerSnapshot{s.weightSum, s.pending, kept})
 	if err != nil {
 		return b, err
 	}
@@ -73,15 +73,15 @@ func (s *Scorer) AppendBinary(b []byte, note any) ([]byte, error) {
 	return framed.Append(b, Magic, version, text, session), nil
 }
 
-// Restore continues the text of a snapshot, to the same bits, and sets note, a pointer,
+// RestoreScorer continues the text of a snapshot, to the same bits, and sets note, a pointer,
 // to the note that it has; nil leaves it out. One that is damaged, of another version or of a model with
 // other weights is an error.
-func Restore(data []byte, m *model.Model[float32], vocab *token.Vocabulary, note any) (*Scorer, error) {
+func RestoreScorer(data []byte, m *model.Model[float32], vocab *token.Vocabulary, note any) (*Scorer, error) {
 	parts, err := framed.Parts(data, Magic, version, 2)
 	if err != nil {
 		return nil, err
 	}
-	var x snapshot
+	var x scorerSnapshot
 	if err := json.Unmarshal(parts[0], &x); err != nil {
 		return nil, err
 	}
@@ -89,9 +89,9 @@ func Restore(data []byte, m *model.Model[float32], vocab *token.Vocabulary, note
 	if err != nil {
 		return nil, err
 	}
-	s.weights = m.WeightSum()
-	if x.Weights != s.weights {
-		return nil, fmt.Errorf("is of a model with other weights: their SHA-256 is %.12s…, this model's %.12s…", x.Weights, s.weights)
+	s.weightSum = m.WeightSum()
+	if x.Weights != s.weightSum {
+		return nil, fmt.Errorf("is of a model with other weights: their SHA-256 is %.12s…, this model's %.12s…", x.Weights, s.weightSum)
 	}
 	if x.Pending < 0 || int(x.Pending) >= vocab.Size() {
 		return nil, fmt.Errorf("pending: token is %d, the vocabulary has %d", x.Pending, vocab.Size())
@@ -103,7 +103,7 @@ func Restore(data []byte, m *model.Model[float32], vocab *token.Vocabulary, note
 		return nil, fmt.Errorf("session: has %d sequences, a text is one", n)
 	}
 	s.pending = x.Pending
-	if err := x.read(note); err != nil {
+	if err := x.readNote(note); err != nil {
 		return nil, err
 	}
 	return s, nil

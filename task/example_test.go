@@ -10,7 +10,7 @@ import (
 )
 
 func Example() {
-	text, err := task.NewText(task.InventText(1, 100_000), token.Bytes())
+	text, err := task.NewText(task.InventText(1, 100_000), token.NewByteVocabulary())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -63,9 +63,9 @@ func openText(o *settingsReader, kind string) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	vocab := token.Bytes()
+	vocab := token.NewByteVocabulary()
 	if kind == token.KindChars {
-		if vocab, err = token.Chars(c.Text); err != nil {
+		if vocab, err = token.NewCharVocabulary(c.Text); err != nil {
 			return nil, fmt.Errorf("%s: %w; bytelm takes any bytes", c.Name, err)
 		}
 	}
@@ -106,7 +106,7 @@ func ReadText(data, folder, kind string) (*Corpus, error) {
 // enwik8 into validation and test sets. It returns an error if a token is not in the
 // vocabulary or the text is too short.
 func NewText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
-	tokens, err := vocab.Sequence(c.Text)
+	tokens, err := vocab.NewSequence(c.Text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)
 	}

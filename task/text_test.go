@@ -13,7 +13,7 @@ import (
 
 func text(t *testing.T, s string) *Text {
 	t.Helper()
-	x, err := NewText(&Corpus{Name: "test", Text: []byte(s)}, token.Bytes())
+	x, err := NewText(&Corpus{Name: "test", Text: []byte(s)}, token.NewByteVocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestBetterFollowsTheMetric(t *testing.T) {
 
 func decode(t *testing.T, tokens []int32) string {
 	t.Helper()
-	b, err := token.Bytes().Decode(nil, tokens...)
+	b, err := token.NewByteVocabulary().Decode(nil, tokens...)
 	if err != nil {
 		t.Fatal(err)
 	}

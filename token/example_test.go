@@ -8,7 +8,7 @@ import (
 )
 
 func Example() {
-	v, err := token.Chars([]byte("the cat sat"))
+	v, err := token.NewCharVocabulary([]byte("the cat sat"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -19,7 +19,7 @@ const (
 // maxFile bounds a vocabulary's file: every code point there is fits.
 const maxFile = 16 << 20
 
-type file struct {
+type vocabularyFile struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
 	Kind    string `json:"kind"`
@@ -28,12 +28,12 @@ type file struct {
 
 // MarshalJSON writes the vocabulary with its format and version.
 func (v *Vocabulary) MarshalJSON() ([]byte, error) {
-	return json.Marshal(file{format, version, v.Kind(), string(v.chars)})
+	return json.Marshal(vocabularyFile{format, version, v.Kind(), string(v.chars)})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
 func (v *Vocabulary) UnmarshalJSON(data []byte) error {
-	var f file
+	var f vocabularyFile
 	if err := json.Unmarshal(data, &f); err != nil {
 		return fmt.Errorf("vocabulary: %w", err)
 	}
@@ -59,7 +59,7 @@ func (v *Vocabulary) UnmarshalJSON(data []byte) error {
 			return fmt.Errorf("vocabulary: character %d is not Unicode", i)
 		}
 	}
-	*v = *newChars(chars)
+	*v = *newCharVocabulary(chars)
 	return nil
 }
 
@@ -72,8 +72,8 @@ func (v *Vocabulary) Save(path string) error {
 	})
 }
 
-// Load reads what Save wrote.
-func Load(path string) (*Vocabulary, error) {
+// LoadVocabulary reads what Save wrote.
+func LoadVocabulary(path string) (*Vocabulary, error) {
 	f, err := infile.Open(path)
 	if err != nil {
 		return nil, err

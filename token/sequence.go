@@ -15,31 +15,31 @@ const markEvery = 256
 // tokens have several bytes, so that it takes 1.04 times the memory of the text at
 // most. Its methods may be called concurrently.
 type Sequence struct {
-	vocab *Vocabulary
-	text  []byte
-	marks []int // offset of every markEvery-th token; nil: a byte a token
-	first int   // of the whole text's tokens
-	n     int
+	vocab      *Vocabulary
+	text       []byte
+	marks      []int // offset of every markEvery-th token; nil: a byte a token
+	firstToken int   // of the whole text's tokens
+	count      int
 }
 
-// Sequence returns text as tokens, without a copy of it. Errors are those of Encode.
-func (v *Vocabulary) Sequence(text []byte) (Sequence, error) {
+// NewSequence returns text as tokens, without a copy of it. Errors are those of Encode.
+func (v *Vocabulary) NewSequence(text []byte) (Sequence, error) {
 	s := Sequence{vocab: v, text: text}
 	if v.chars == nil {
-		s.n = len(text)
+		s.count = len(text)
 		return s, nil
 	}
-	ascii := v.ascii()
+	ascii := v.asciiTokens()
 	wide := false
-	for i := 0; i < len(text); s.n++ {
-		if s.n%markEvery == 0 {
+	for i := 0; i < len(text); s.count++ {
+		if s.count%markEvery == 0 {
 			s.marks = append(s.marks, i)
 		}
 		if b := text[i]; b < utf8.RuneSelf && ascii[b] >= 0 {
 			i++
 			continue
 		}
-		_, size, err := v.next(text, i, 0)
+		_, size, err := v.nextToken(text, i, 0)
 		if err != nil {
 			return Sequence{}, err
 		}
@@ -52,8 +52,8 @@ func (v *Vocabulary) Sequence(text []byte) (Sequence, error) {
 	return s, nil
 }
 
-// ascii returns the token of each character of one byte; -1 where there is none.
-func (v *Vocabulary) ascii() (tokens [utf8.RuneSelf]int32) {
+// asciiTokens returns the token of each character of one byte; -1 where there is none.
+func (v *Vocabulary) asciiTokens() (tokens [utf8.RuneSelf]int32) {
 	for r := range tokens {
 		tokens[r] = -1
 	}
@@ -66,9 +66,9 @@ func (v *Vocabulary) ascii() (tokens [utf8.RuneSelf]int32) {
 	return tokens
 }
 
-// next returns the token of the character at text[i], and its bytes. Errors count
+// nextToken returns the token of the character at text[i], and its bytes. Errors count
 // from offset before the text.
-func (v *Vocabulary) next(text []byte, i int, offset int64) (token int32, size int, err error) {
+func (v *Vocabulary) nextToken(text []byte, i int, offset int64) (token int32, size int, err error) {
 	r, size := utf8.DecodeRune(text[i:])
 	if r == utf8.RuneError && size == 1 {
 		return 0, 0, fmt.Errorf("byte 0x%02x at offset %d is not UTF-8", text[i], offset+int64(i))
@@ -81,28 +81,28 @@ func (v *Vocabulary) next(text []byte, i int, offset int64) (token int32, size i
 }
 
 // Len returns the number of tokens.
-func (s Sequence) Len() int { return s.n }
+func (s Sequence) Len() int { return s.count }
 
 // Slice returns tokens from to to-1, as a slice expression does.
 func (s Sequence) Slice(from, to int) Sequence {
-	if from < 0 || to < from || to > s.n {
-		panic(fmt.Sprintf("token: slice [%d:%d] of %d tokens", from, to, s.n))
+	if from < 0 || to < from || to > s.count {
+		panic(fmt.Sprintf("token: slice [%d:%d] of %d tokens", from, to, s.count))
 	}
-	s.first, s.n = s.first+from, to-from
+	s.firstToken, s.count = s.firstToken+from, to-from
 	return s
 }
 
 // All iterates over the tokens.
 func (s Sequence) All() iter.Seq[int32] {
 	return func(yield func(int32) bool) {
-		if s.n == 0 {
+		if s.count == 0 {
 			return
 		}
-		i := s.offset(0)
-		for range s.n {
+		i := s.tokenOffset(0)
+		for range s.count {
 			t, size := int32(s.text[i]), 1
 			if s.vocab.chars != nil {
-				t, size, _ = s.vocab.next(s.text, i, 0)
+				t, size, _ = s.vocab.nextToken(s.text, i, 0)
 			}
 			if !yield(t) {
 				return
@@ -122,11 +122,11 @@ func (s Sequence) Append(dst []int32, from, to int) []int32 {
 }
 
 // Bytes returns the length of the text that the tokens stand for.
-func (s Sequence) Bytes() int64 { return int64(s.offset(s.n) - s.offset(0)) }
+func (s Sequence) Bytes() int64 { return int64(s.tokenOffset(s.count) - s.tokenOffset(0)) }
 
-// offset returns where token i begins in the text; i may be the number of tokens.
-func (s Sequence) offset(i int) int {
-	i += s.first
+// tokenOffset returns where token i begins in the text; i may be the number of tokens.
+func (s Sequence) tokenOffset(i int) int {
+	i += s.firstToken
 	if s.marks == nil {
 		return i
 	}

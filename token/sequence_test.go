@@ -15,12 +15,12 @@ func TestSequenceIsEncodedText(t *testing.T) {
 		"several bytes": strings.Repeat("€", 3*markEvery),
 		"one":           "é",
 	} {
-		for _, v := range []*Vocabulary{mustChars(t, text), Bytes()} {
+		for _, v := range []*Vocabulary{mustChars(t, text), NewByteVocabulary()} {
 			want, err := v.Encode(nil, []byte(text))
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := v.Sequence([]byte(text))
+			s, err := v.NewSequence([]byte(text))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +40,7 @@ func TestSequenceIsEncodedText(t *testing.T) {
 					if got := slices.Collect(part.All()); !slices.Equal(got, want[from:to]) {
 						t.Errorf("%s, %s: slice %d to %d is wrong", name, v.Kind(), from, to)
 					}
-					if got, bytes := part.Bytes(), v.Bytes(want[from:to]); got != bytes {
+					if got, bytes := part.Bytes(), v.CountBytes(want[from:to]); got != bytes {
 						t.Errorf("%s, %s: slice %d to %d has %d bytes, want %d", name, v.Kind(), from, to, got, bytes)
 					}
 					half := (to - from) / 2
@@ -56,7 +56,7 @@ func TestSequenceIsEncodedText(t *testing.T) {
 func TestSequenceRefusesForeignText(t *testing.T) {
 	v := mustChars(t, "aé")
 	for text, want := range map[string]string{"aé\xff": "byte 0xff at offset 3", "éab": `character 'b' at offset 3`} {
-		_, err := v.Sequence([]byte(text))
+		_, err := v.NewSequence([]byte(text))
 		_, encoded := v.Encode(nil, []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) || err.Error() != fmt.Sprint(encoded) {
 			t.Errorf("%q: %v, Encode says %v", text, err, encoded)
@@ -67,7 +67,7 @@ func TestSequenceRefusesForeignText(t *testing.T) {
 func TestSequenceTakesLittleMoreThanText(t *testing.T) {
 	text := bytes.Repeat([]byte("aé€ "), 1<<16)
 	v := mustChars(t, string(text[:7]))
-	s, err := v.Sequence(text)
+	s, err := v.NewSequence(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,12 +19,12 @@ const (
 	KindChars = "chars"
 )
 
-// Bytes returns the vocabulary whose tokens are the values of bytes.
-func Bytes() *Vocabulary { return &Vocabulary{} }
+// NewByteVocabulary returns the vocabulary whose tokens are the values of bytes.
+func NewByteVocabulary() *Vocabulary { return &Vocabulary{} }
 
-// Chars returns the vocabulary of the characters of text, numbered by code
+// NewCharVocabulary returns the vocabulary of the characters of text, numbered by code
 // point. Text that is empty or not UTF-8 is an error.
-func Chars(text []byte) (*Vocabulary, error) {
+func NewCharVocabulary(text []byte) (*Vocabulary, error) {
 	if len(text) == 0 {
 		return nil, fmt.Errorf("characters: the text is empty")
 	}
@@ -53,11 +53,11 @@ func Chars(text []byte) (*Vocabulary, error) {
 		chars = append(chars, r)
 	}
 	slices.Sort(chars)
-	return newChars(chars), nil
+	return newCharVocabulary(chars), nil
 }
 
-// newChars returns the vocabulary of sorted characters.
-func newChars(chars []rune) *Vocabulary {
+// newCharVocabulary returns the vocabulary of sorted characters.
+func newCharVocabulary(chars []rune) *Vocabulary {
 	v := &Vocabulary{chars: chars, index: make(map[rune]int32, len(chars))}
 	for i, r := range chars {
 		v.index[r] = int32(i)
@@ -98,7 +98,7 @@ func (v *Vocabulary) EncodeAt(dst []int32, text []byte, offset int64) ([]int32, 
 		return dst, nil
 	}
 	for i := 0; i < len(text); {
-		t, size, err := v.next(text, i, offset)
+		t, size, err := v.nextToken(text, i, offset)
 		if err != nil {
 			return dst, err
 		}
@@ -124,9 +124,9 @@ func (v *Vocabulary) Decode(dst []byte, tokens ...int32) ([]byte, error) {
 	return dst, nil
 }
 
-// Bytes returns the bytes of text that tokens stand for; those outside the
+// CountBytes returns the bytes of text that tokens stand for; those outside the
 // vocabulary count none.
-func (v *Vocabulary) Bytes(tokens []int32) int64 {
+func (v *Vocabulary) CountBytes(tokens []int32) int64 {
 	var n int64
 	for _, t := range tokens {
 		switch {

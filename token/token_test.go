@@ -12,7 +12,7 @@ import (
 
 func mustChars(t testing.TB, text string) *Vocabulary {
 	t.Helper()
-	v, err := Chars([]byte(text))
+	v, err := NewCharVocabulary([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,12 +31,12 @@ func TestCharactersAreNumberedByCodePoint(t *testing.T) {
 	if v.Size() != 6 || v.Kind() != "chars" {
 		t.Errorf("size %d, kind %s", v.Size(), v.Kind())
 	}
-	if n := v.Bytes(got[1:]); n != 1+1+1+3+2+4 {
+	if n := v.CountBytes(got[1:]); n != 1+1+1+3+2+4 {
 		t.Errorf("the tokens stand for %d bytes", n)
 	}
 }
 
-func TestRoundTrip(t *testing.T) {
+func TestDecodeInvertsEncode(t *testing.T) {
 	binary := make([]byte, 1000)
 	for i := range binary {
 		binary[i] = byte(i * 7)
@@ -47,8 +47,8 @@ func TestRoundTrip(t *testing.T) {
 		v    *Vocabulary
 		text []byte
 	}{
-		{"bytes of anything", Bytes(), binary},
-		{"bytes of text", Bytes(), []byte(text)},
+		{"bytes of anything", NewByteVocabulary(), binary},
+		{"bytes of text", NewByteVocabulary(), []byte(text)},
 		{"chars", mustChars(t, text), []byte(text)},
 		{"nothing", mustChars(t, text), nil},
 	} {
@@ -65,7 +65,7 @@ func TestRoundTrip(t *testing.T) {
 		if !bytes.Equal(got, c.text) {
 			t.Errorf("%s: came back as %q", c.name, got)
 		}
-		if n := c.v.Bytes(append(tokens, -1, 256)); n != int64(len(c.text)) {
+		if n := c.v.CountBytes(append(tokens, -1, 256)); n != int64(len(c.text)) {
 			t.Errorf("%s: %d bytes, want %d", c.name, n, len(c.text))
 		}
 	}
@@ -92,21 +92,21 @@ func TestErrorsNameTheCharacter(t *testing.T) {
 			t.Errorf("token %d was decoded", k)
 		}
 	}
-	if _, err := Chars([]byte("a\x80")); err == nil || !strings.Contains(err.Error(), "offset 1") {
+	if _, err := NewCharVocabulary([]byte("a\x80")); err == nil || !strings.Contains(err.Error(), "offset 1") {
 		t.Errorf("text that is not UTF-8: error is %v", err)
 	}
-	if _, err := Chars(nil); err == nil {
+	if _, err := NewCharVocabulary(nil); err == nil {
 		t.Error("an empty text has a vocabulary")
 	}
 }
 
 func TestSaveAndLoad(t *testing.T) {
-	for _, v := range []*Vocabulary{Bytes(), mustChars(t, "a<b>&\u2028\ufffd\x00\"\\")} {
+	for _, v := range []*Vocabulary{NewByteVocabulary(), mustChars(t, "a<b>&\u2028\ufffd\x00\"\\")} {
 		path := filepath.Join(t.TempDir(), "vocab.json")
 		if err := v.Save(path); err != nil {
 			t.Fatal(err)
 		}
-		got, err := Load(path)
+		got, err := LoadVocabulary(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
-func TestLoadRefuses(t *testing.T) {
+func TestLoadRefusesDamagedVocabularies(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"other format", `{"format":"words","version":1,"kind":"bytes"}`, "words"},
 		{"other version", `{"format":"farfield vocabulary","version":2,"kind":"bytes"}`, "version is 2"},
@@ -132,12 +132,12 @@ func TestLoadRefuses(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.text), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Load(path)
+		_, err := LoadVocabulary(path)
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: error is %v", c.name, err)
 		}
 	}
-	if _, err := Load(filepath.Join(t.TempDir(), "none")); err == nil {
+	if _, err := LoadVocabulary(filepath.Join(t.TempDir(), "none")); err == nil {
 		t.Error("a file that is not there was loaded")
 	}
 }

@@ -10,9 +10,9 @@ import (
 // as they come: the beginning of a character waits for its end, and what is not
 // UTF-8, controls the terminal or changes the direction of text becomes U+FFFD.
 type Writer struct {
-	w    io.Writer
-	wait []byte // beginning of a character
-	text []byte
+	w       io.Writer
+	pending []byte // beginning of a character
+	text    []byte
 }
 
 // NewWriter returns a Writer that writes to w.
@@ -20,18 +20,18 @@ func NewWriter(w io.Writer) *Writer { return &Writer{w: w} }
 
 // Write takes all of p and writes the characters that are complete.
 func (w *Writer) Write(p []byte) (int, error) {
-	w.wait = append(w.wait, p...)
-	if err := w.write(false); err != nil {
+	w.pending = append(w.pending, p...)
+	if err := w.writeComplete(false); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
 // Flush writes what waits for its end as U+FFFD.
-func (w *Writer) Flush() error { return w.write(true) }
+func (w *Writer) Flush() error { return w.writeComplete(true) }
 
-func (w *Writer) write(all bool) error {
-	rest := w.wait
+func (w *Writer) writeComplete(all bool) error {
+	rest := w.pending
 	w.text = w.text[:0]
 	for len(rest) > 0 && (all || utf8.FullRune(rest)) {
 		r, n := utf8.DecodeRune(rest)
@@ -41,7 +41,7 @@ func (w *Writer) write(all bool) error {
 		w.text = utf8.AppendRune(w.text, r)
 		rest = rest[n:]
 	}
-	w.wait = w.wait[:copy(w.wait, rest)]
+	w.pending = w.pending[:copy(w.pending, rest)]
 	if len(w.text) == 0 {
 		return nil
 	}

@@ -270,7 +270,7 @@ func TestCommittedRunContinues(t *testing.T) {
 	c := little("fastmax")
 	c.Model.Width, c.Steps, c.EvalEvery = 6, 20, 10
 	sentence := []byte("the cat sat on the mat and the rat sat on the cat. ")
-	vocab, err := token.Chars(sentence)
+	vocab, err := token.NewCharVocabulary(sentence)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,7 +346,7 @@ func TestCommittedRunContinues(t *testing.T) {
 
 func TestResumeRefusesOtherData(t *testing.T) {
 	dir, _ := run(t, little("softmax"))
-	text, err := task.NewText(task.InventText(2, 3000), token.Bytes())
+	text, err := task.NewText(task.InventText(2, 3000), token.NewByteVocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}

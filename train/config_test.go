@@ -51,7 +51,7 @@ func TestPresetsAreComplete(t *testing.T) {
 // tokensToLearn returns a text that has windows of that length.
 func tokensToLearn(t *testing.T, length int) *task.Text {
 	t.Helper()
-	text, err := task.NewText(task.InventText(1, 2*length+100), token.Bytes())
+	text, err := task.NewText(task.InventText(1, 2*length+100), token.NewByteVocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}

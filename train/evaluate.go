@@ -182,7 +182,7 @@ func (e *evaluation) addSamples(ctx context.Context, samples []task.Sample) erro
 	e.samples += int64(len(samples))
 	e.counted += int64(b.counted)
 	if e.text != nil {
-		e.bytes += e.text.Vocab.Bytes(b.Targets)
+		e.bytes += e.text.Vocab.CountBytes(b.Targets)
 	}
 	if e.bucketLosses != nil {
 		return e.addLosses(ctx, b)

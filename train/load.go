@@ -57,7 +57,7 @@ func LoadModel(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	v, err := token.Load(filepath.Join(path, vocabFile))
+	v, err := token.LoadVocabulary(filepath.Join(path, vocabFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil, nil
 	}

@@ -23,7 +23,7 @@ func TestSavedModelLoadsToTheSameWeights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chars, err := token.Chars([]byte("abc"))
+	chars, err := token.NewCharVocabulary([]byte("abc"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestSavedModelLoadsToTheSameWeights(t *testing.T) {
 		vocab *token.Vocabulary
 		load  string // the error of LoadText; "": there is none
 	}{
-		{"text", token.Bytes(), ""},
+		{"text", token.NewByteVocabulary(), ""},
 		{"other", nil, "DIR: the model has no vocabulary: it did not learn a text"},
 		{"mixed up", chars, "DIR/vocab.json: has 3 tokens, the model 256"},
 	} {

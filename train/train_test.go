@@ -29,7 +29,7 @@ func little(mechanism string) Config {
 
 func littleText(t testing.TB) *task.Text {
 	t.Helper()
-	text, err := task.NewText(task.InventText(1, 3000), token.Bytes())
+	text, err := task.NewText(task.InventText(1, 3000), token.NewByteVocabulary())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestNothingIsKeptWithoutAFolder(t *testing.T) {
 
 func TestEvaluatePredictsEveryTokenOnce(t *testing.T) {
 	c := little("softmax").Model
-	vocab, err := token.Chars([]byte("abcdefghié€"))
+	vocab, err := token.NewCharVocabulary([]byte("abcdefghié€"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestEvaluatePredictsEveryTokenOnce(t *testing.T) {
 		for _, w := range tc.windows {
 			s, n := loss(w)
 			sum, count = sum+s, count+n
-			size += vocab.Bytes(tokens[w*c.Context+1:][:n])
+			size += vocab.CountBytes(tokens[w*c.Context+1:][:n])
 		}
 		if score.Tokens != int64(count) || score.Bytes != size || score.Samples != int64(len(tc.windows)) {
 			t.Errorf("limit %d: %+v, want %d of %d", tc.limit, score, count, size)

@@ -75,7 +75,7 @@ func (t *Trainer) countTargets() (counted, tokens, bytes int64, err error) {
 		if b.counted > 0 {
 			own[1] += float64(b.B * b.N)
 			if t.text != nil {
-				own[2] += float64(t.text.Vocab.Bytes(b.Targets))
+				own[2] += float64(t.text.Vocab.CountBytes(b.Targets))
 			}
 		}
 	}

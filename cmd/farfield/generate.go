@@ -122,7 +122,7 @@ func (c *generateCmd) start(m *model.Model[float32]) (*generate.Generator, error
 	var g *generate.Generator
 	var err error
 	if c.Resume != "" {
-		if g, err = generate.Load(c.Resume, m); err != nil {
+		if g, err = generate.LoadGenerator(c.Resume, m); err != nil {
 			return nil, err
 		}
 		sampling = g.Sampling()

@@ -72,25 +72,25 @@ func (c *generateCmd) draw(e *env) error {
 	if err != nil {
 		return input(err)
 	}
-	d := generate.Images{Count: c.Images, Batch: c.Batch, Way: generate.Way(c.Way), Seed: 1}
+	d := generate.ImageOptions{Count: c.Images, Batch: c.Batch, Mode: generate.DecodeMode(c.Way), Seed: 1}
 	if c.Seed != nil {
 		d.Seed = *c.Seed
 	}
-	if d.Shape, err = generate.ShapeOf(m.Config().Context); err != nil {
+	if d.ImageShape, err = generate.SquareShape(m.Config().Context); err != nil {
 		return input(err)
 	}
 	var images [][]byte
 	if c.Complete != "" {
-		whole, err := c.original(d.Shape)
+		whole, err := c.original(d.ImageShape)
 		if err != nil {
 			return input(err)
 		}
 		images = append(images, whole)
-		d.Given = whole[:d.Height/2*d.Width*d.Channels]
+		d.Prefix = whole[:d.Height/2*d.Width*d.Channels]
 	}
 	progress := newStreamProgress(e)
-	d.Show = func(done, all int64) { progress.show(stream.Progress{Done: done, All: all}) }
-	drawn, err := generate.Draw(e.ctx, m, d, func(_ int, levels []byte) error {
+	d.Progress = func(done, all int64) { progress.show(stream.Progress{Done: done, All: all}) }
+	drawn, err := generate.DrawImages(e.ctx, m, d, func(_ int, levels []byte) error {
 		images = append(images, levels)
 		return nil
 	})
@@ -101,7 +101,7 @@ func (c *generateCmd) draw(e *env) error {
 		}
 		return input(err)
 	}
-	grid, err := generate.Grid(d.Shape, images)
+	grid, err := generate.ComposeGrid(d.ImageShape, images)
 	if err != nil {
 		return err
 	}
@@ -112,16 +112,16 @@ func (c *generateCmd) draw(e *env) error {
 		return printJSON(e.stdout, drawn)
 	}
 	state := ""
-	if drawn.State > 0 {
-		state = ", " + bytesText(float64(drawn.State)) + " of state"
+	if drawn.StateBytes > 0 {
+		state = ", " + bytesText(float64(drawn.StateBytes)) + " of state"
 	}
 	_, err = fmt.Fprintf(e.stdout, "%s: %d images of %d×%d in %.2f s, %.3g images/s by %s, %d at a time%s\n",
-		c.Out, drawn.Images, d.Height, d.Width, drawn.Seconds, drawn.Rate, drawn.Way, drawn.Batch, state)
+		c.Out, drawn.Images, d.Height, d.Width, drawn.Seconds, drawn.ImagesPerSecond, drawn.Mode, drawn.Batch, state)
 	return err
 }
 
 // original returns the levels of the image that is to be completed.
-func (c *generateCmd) original(s generate.Shape) ([]byte, error) {
+func (c *generateCmd) original(s generate.ImageShape) ([]byte, error) {
 	if _, err := os.Stat(c.Complete); err != nil {
 		n, number := strconv.Atoi(c.Complete)
 		if number != nil {

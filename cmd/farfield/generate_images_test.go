@@ -60,11 +60,11 @@ func TestGenerateImages(t *testing.T) {
 		t.Errorf("the grid is %v", b)
 	}
 	first, _ := os.ReadFile(out)
-	var r generate.Drawn
+	var r generate.DrawStats
 	if err := json.Unmarshal([]byte(works(t, "generate", "--model", dir, "--images", "5", "--out", out, "--way", "recompute", "--batch", "2", "--json")), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Way != generate.Recompute || r.Batch != 2 || r.Images != 5 || r.Rate <= 0 {
+	if r.Mode != generate.ModeRecompute || r.Batch != 2 || r.Images != 5 || r.ImagesPerSecond <= 0 {
 		t.Errorf("the report is %+v", r)
 	}
 	if again, _ := os.ReadFile(out); string(again) != string(first) {

@@ -13,11 +13,11 @@ import (
 
 func TestPromptIsReadInPieces(t *testing.T) {
 	text := strings.Repeat("aé€\U0001F600 z", 500)
-	chars, err := token.Chars([]byte(text))
+	chars, err := token.NewCharVocabulary([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range []*token.Vocabulary{chars, token.Bytes()} {
+	for _, v := range []*token.Vocabulary{chars, token.NewByteVocabulary()} {
 		want, err := v.Encode(nil, []byte(text))
 		if err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func TestPromptIsReadInPieces(t *testing.T) {
 }
 
 func TestPromptErrorsCountFromItsBeginning(t *testing.T) {
-	v, err := token.Chars([]byte("ab€"))
+	v, err := token.NewCharVocabulary([]byte("ab€"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -343,7 +343,7 @@ func inspectGeneration(path, dir string) (*finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := generate.Load(path, m)
+	g, err := generate.LoadGenerator(path, m)
 	if err != nil {
 		return nil, err
 	}

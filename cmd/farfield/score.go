@@ -96,7 +96,7 @@ func (c *scoreCmd) records(e *env, m *model.Model[float32], vocab *token.Vocabul
 			if err := own.Reset(); err != nil {
 				return nil, err
 			}
-			l, err := own.Score([]byte(text))
+			l, err := own.ScoreText([]byte(text))
 			return []jsonField{{"bits", l.Bits}, {"bytes", l.Bytes}, {"bits_per_byte", l.PerByte()}}, err
 		})
 	}
@@ -106,7 +106,7 @@ func (c *scoreCmd) records(e *env, m *model.Model[float32], vocab *token.Vocabul
 // scoredLine is a line and its bits.
 type scoredLine struct {
 	Number int64 `json:"line"` // from 1, of all files that were followed
-	score.Line
+	score.LineScore
 	BitsPerByte float64 `json:"bits_per_byte"`
 	Text        string  `json:"text"`
 	MayRepeat   bool    `json:"may_repeat,omitempty"` // a run that was killed may have printed it
@@ -121,7 +121,7 @@ const (
 
 // rank returns the number by which lines are ranked. A line break alone is no surprise,
 // however many bits its byte has.
-func (c *scoreCmd) rank(l score.Line) float64 {
+func (c *scoreCmd) rank(l score.LineScore) float64 {
 	if c.Rank == "total" {
 		return l.Bits
 	}
@@ -141,7 +141,7 @@ func (t *scoring) lines(lines [][]byte) error {
 		t.Number++
 		t.Total = t.Total.Add(l)
 		t.passed(lines[i])
-		x := scoredLine{Number: t.Number, Line: l, BitsPerByte: l.PerByte()}
+		x := scoredLine{Number: t.Number, LineScore: l, BitsPerByte: l.PerByte()}
 		surprise := t.cmd.rank(l)
 		prints := (t.cmd.Lines || t.cmd.Follow) && surprise > t.cmd.Above
 		if prints || t.ranks(surprise) {
@@ -190,13 +190,13 @@ func printJSONLine(w io.Writer, v any) error {
 // ranks reports whether a line is among the most surprising.
 func (t *scoring) ranks(surprise float64) bool {
 	n := len(t.Top)
-	return n < t.cmd.Top || n > 0 && surprise > t.cmd.rank(t.Top[n-1].Line)
+	return n < t.cmd.Top || n > 0 && surprise > t.cmd.rank(t.Top[n-1].LineScore)
 }
 
 // keep puts a line among the most surprising, if it is one of them.
 func (t *scoring) keep(x scoredLine) {
 	i, _ := slices.BinarySearchFunc(t.Top, x, func(a, b scoredLine) int {
-		if t.cmd.rank(a.Line) >= t.cmd.rank(b.Line) { // of two that are equal the first stays in front
+		if t.cmd.rank(a.LineScore) >= t.cmd.rank(b.LineScore) { // of two that are equal the first stays in front
 			return -1
 		}
 		return 1
@@ -219,14 +219,14 @@ func beginning(text string, most int) string {
 // scoreReport is what a text took.
 type scoreReport struct {
 	Lines int64 `json:"lines"`
-	score.Line
+	score.LineScore
 	BitsPerByte float64      `json:"bits_per_byte"`
 	Rank        string       `json:"rank"`
 	Top         []scoredLine `json:"most_surprising"`
 }
 
 func (t *scoring) print() error {
-	r := scoreReport{Lines: t.Number, Line: t.Total, BitsPerByte: t.Total.PerByte(), Rank: t.cmd.Rank, Top: t.Top}
+	r := scoreReport{Lines: t.Number, LineScore: t.Total, BitsPerByte: t.Total.PerByte(), Rank: t.cmd.Rank, Top: t.Top}
 	w := t.e.stdout
 	switch {
 	case t.cmd.JSON && (t.cmd.Lines || t.cmd.Follow):

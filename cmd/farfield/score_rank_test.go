@@ -172,7 +172,7 @@ func TestRankByByteFindsOddLines(t *testing.T) {
 	for _, x := range report.Top {
 		i := x.Number - 1
 		total[i] = x.Bits
-		byByte[i] = (&scoreCmd{Rank: "byte"}).rank(x.Line)
+		byByte[i] = (&scoreCmd{Rank: "byte"}).rank(x.LineScore)
 		plain[i] = x.PerByte()
 	}
 	base := learnTemplates(train)

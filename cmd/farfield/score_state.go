@@ -41,18 +41,18 @@ type scoring struct {
 	to      io.Writer
 	out     *os.File // --out; nil: standard output
 	printed bytes.Buffer
-	scored  []score.Line
+	scored  []score.LineScore
 	scorePlace
 }
 
 // scorePlace is how far a text is, and what was found.
 type scorePlace struct {
-	Offset int64        `json:"offset"` // bytes of the file that were scored
-	Number int64        `json:"lines"`  // lines that were scored, of all files
-	Head   uint32       `json:"head"`   // CRC-32C of the file's first bytes, up to headBytes
-	Total  score.Line   `json:"total"`
-	Top    []scoredLine `json:"top"`  // the most surprising first
-	Rank   string       `json:"rank"` // of Top; "": total
+	Offset int64           `json:"offset"` // bytes of the file that were scored
+	Number int64           `json:"lines"`  // lines that were scored, of all files
+	Head   uint32          `json:"head"`   // CRC-32C of the file's first bytes, up to headBytes
+	Total  score.LineScore `json:"total"`
+	Top    []scoredLine    `json:"top"`  // the most surprising first
+	Rank   string          `json:"rank"` // of Top; "": total
 
 	// Lines that were printed, and up to which they may be before the state is saved
 	// another time. In a file of ours they are cut off behind OutBytes instead.
@@ -133,7 +133,7 @@ func (t *scoring) begin(m *model.Model[float32], vocab *token.Vocabulary) (err e
 // restore goes on from a state. It leaves the scorer nil where the text begins anew.
 func (t *scoring) restore(data []byte, m *model.Model[float32], vocab *token.Vocabulary) (err error) {
 	c := t.cmd
-	s, err := score.Restore(data, m, vocab, &t.scorePlace)
+	s, err := score.RestoreScorer(data, m, vocab, &t.scorePlace)
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.state, err)
 	}

@@ -34,7 +34,7 @@ func scorerOf(t *testing.T, mechanism string) string {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "model")
-	if err := train.SaveModel(dir, m, token.Bytes()); err != nil {
+	if err := train.SaveModel(dir, m, token.NewByteVocabulary()); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -58,7 +58,7 @@ func TestScore(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := scored(t, works(t, "score", "--model", dir, "--json", "--top", "2", path))
-	if whole.Lines != 5 || whole.Bytes != 30 || len(whole.Top) != 2 || byByte.rank(whole.Top[0].Line) < byByte.rank(whole.Top[1].Line) {
+	if whole.Lines != 5 || whole.Bytes != 30 || len(whole.Top) != 2 || byByte.rank(whole.Top[0].LineScore) < byByte.rank(whole.Top[1].LineScore) {
 		t.Errorf("%+v", whole)
 	}
 	all := scored(t, works(t, "score", "--model", dir, "--json", "--top", "9", path))
@@ -69,7 +69,7 @@ func TestScore(t *testing.T) {
 	if len(all.Top) != 5 || bits-whole.Bits > 1e-9*bits || whole.Bits-bits > 1e-9*bits {
 		t.Errorf("lines take %v bits, the text %v", bits, whole.Bits)
 	}
-	text := works(t, "score", "--model", dir, "--lines", "--above", fmt.Sprint(byByte.rank(all.Top[1].Line)), path)
+	text := works(t, "score", "--model", dir, "--lines", "--above", fmt.Sprint(byByte.rank(all.Top[1].LineScore)), path)
 	if n := strings.Count(text, "\n"); n != 1+1+1+5 || !strings.Contains(text, all.Top[0].Text) {
 		t.Errorf("one line is above: %s", text)
 	}

@@ -9,7 +9,7 @@ import "github.com/farfield-ml/farfield/rng"
 func uniform(f func(groups int, dst *float32, factor float32, lo, hi, stream, k0, k1 uint32)) func(dst []float32, factor float32, key rng.Key, i uint64) {
 	const group = 16
 	return func(dst []float32, factor float32, key rng.Key, i uint64) {
-		k0, k1, stream := key.Words()
+		k0, k1, stream := key.PhiloxKey()
 		for len(dst) >= group*numberBytes {
 			groups := min(uint64(len(dst)/(group*numberBytes)), (1<<32-uint64(uint32(i)))/group)
 			n := int(groups) * group

@@ -181,7 +181,7 @@ var faults = []fault{
 	{
 		"generate/sampler.go", "return j + 1, part", "return j, part",
 		"top-p leaves out the token that completes the share",
-		"generate", "TestDistributions",
+		"generate", "TestTokensFollowTheLimitedDistribution",
 	},
 	// Files.
 	{
@@ -272,14 +272,14 @@ var faults = []fault{
 		"rng", "TestNumbersDependOnEveryWord",
 	},
 	{
-		"rng/rng.go", "func (k Key) Uint64(i uint64) uint64 {\n\tx := philox([4]uint32{uint32(i), uint32(i >> 32)", "func (k Key) Uint64(i uint64) uint64 {\n\tx := philox([4]uint32{uint32(i), 0",
+		"rng/rng.go", "func (k Key) Uint64(i uint64) uint64 {\n\tx := philox4x32([4]uint32{uint32(i), uint32(i >> 32)", "func (k Key) Uint64(i uint64) uint64 {\n\tx := philox4x32([4]uint32{uint32(i), 0",
 		"numbers repeat after 2³²",
 		"rng", "TestNumbersDependOnEveryWord",
 	},
 	{
 		"rng/permute.go", "k.Uint64(right*permuteRounds+round)", "k.Uint64(right*permuteRounds+0*round)",
 		"all rounds of a permutation have the same function",
-		"rng", "TestPermute",
+		"rng", "TestPermuteIsUniform",
 	},
 	// The trainer.
 	{
@@ -314,9 +314,9 @@ var faults = []fault{
 	},
 	// The sampler.
 	{
-		"generate/sampler.go", "- most) / s.set.Temperature)", "- most) * s.set.Temperature)",
+		"generate/sampler.go", "- most) / s.settings.Temperature)", "- most) * s.settings.Temperature)",
 		"a high temperature prefers likely tokens",
-		"generate", "TestDistributions",
+		"generate", "TestTokensFollowTheLimitedDistribution",
 	},
 	{
 		"generate/generate.go", "g.drawn++\n", "",
@@ -383,10 +383,10 @@ var faults = []fault{
 	{
 		"token/file.go", "r <= chars[i-1]", "r < chars[i-1]",
 		"a vocabulary has a character twice",
-		"token", "TestLoadRefuses",
+		"token", "TestLoadRefusesDamagedVocabularies",
 	},
 	{
-		"token/writer.go", "w.wait = w.wait[:copy(w.wait, rest)]", "w.wait = w.wait[:0]",
+		"token/writer.go", "w.pending = w.pending[:copy(w.pending, rest)]", "w.pending = w.pending[:0]",
 		"the beginning of a character is lost between two writes",
 		"token", "TestWriterPassesWholeCharacters",
 	},

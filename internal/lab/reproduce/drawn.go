@@ -15,7 +15,7 @@ import (
 // drawnTable is a table of models that draw images level by level.
 type drawnTable struct {
 	Of        *pixelModel
-	Shape     generate.Shape
+	Shape     generate.ImageShape
 	Sheet     int  // images that each model draws
 	Recompute bool // an image is drawn by recomputing, too, where it takes seconds
 
@@ -64,14 +64,14 @@ func (d *drawnTable) lessons() lessons {
 
 // drawnImages are what a trained model draws.
 type drawnImages struct {
-	Images [][]byte         `json:"images"`
-	Drawn  []generate.Drawn `json:"drawn"` // a sheet at a time, one image, one by recomputing
+	Images [][]byte             `json:"images"`
+	Drawn  []generate.DrawStats `json:"drawn"` // a sheet at a time, one image, one by recomputing
 }
 
 func (d *drawnTable) look(t *train.Trainer) (any, error) {
 	var x drawnImages
-	draw := func(count int, way generate.Way, emit func(int, []byte) error) error {
-		drawn, err := generate.Draw(context.Background(), t.Model(), generate.Images{Shape: d.Shape, Count: count, Batch: count, Way: way, Seed: 1}, emit)
+	draw := func(count int, way generate.DecodeMode, emit func(int, []byte) error) error {
+		drawn, err := generate.DrawImages(context.Background(), t.Model(), generate.ImageOptions{ImageShape: d.Shape, Count: count, Batch: count, Mode: way, Seed: 1}, emit)
 		x.Drawn = append(x.Drawn, drawn)
 		return err
 	}
@@ -83,8 +83,8 @@ func (d *drawnTable) look(t *train.Trainer) (any, error) {
 	if err == nil {
 		err = draw(1, "", forget)
 	}
-	if err == nil && d.Recompute && x.Drawn[0].Way == generate.Cached {
-		err = draw(1, generate.Recompute, forget)
+	if err == nil && d.Recompute && x.Drawn[0].Mode == generate.ModeCache {
+		err = draw(1, generate.ModeRecompute, forget)
 	}
 	return x, err
 }
@@ -131,7 +131,7 @@ func (d *drawnTable) findings(out *Outcome, list []scored) error {
 		}
 		rates := []string{none, none, none}
 		for i, drawn := range look.Drawn {
-			rates[i] = digits(drawn.Rate)
+			rates[i] = digits(drawn.ImagesPerSecond)
 		}
 		addRow(&t, x.Label, known(p.Bits), fmt.Sprintf("%.3f", x.Value), known(p.Rate), rates[0], rates[1], known(p.Recomputed), rates[2])
 		text += fmt.Sprintf(", %s %.3f bits at %s images/s", x.Label, x.Value, rates[0])
@@ -160,7 +160,7 @@ func (d *drawnTable) show(out *Outcome, x *result, images [][]byte) error {
 	if len(images) == 0 {
 		return nil
 	}
-	grid, err := generate.Grid(d.Shape, images)
+	grid, err := generate.ComposeGrid(d.Shape, images)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func TestDrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	blank := make([]byte, d.Shape.Size())
-	grid, err := generate.Grid(d.Shape, [][]byte{blank, blank, blank})
+	grid, err := generate.ComposeGrid(d.Shape, [][]byte{blank, blank, blank})
 	if err != nil || img.Bounds() != grid.Bounds() {
 		t.Errorf("the sheet has %v, %v", img.Bounds(), err)
 	}

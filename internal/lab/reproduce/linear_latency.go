@@ -132,7 +132,7 @@ func drawing(config model.Config, batch, pixels int) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, err := generate.NewArtist(m, generate.Images{Shape: generate.Shape{Height: 1, Width: pixels, Channels: 1}, Count: batch, Batch: batch, Seed: 1})
+	a, err := generate.NewImageGenerator(m, generate.ImageOptions{ImageShape: generate.ImageShape{Height: 1, Width: pixels, Channels: 1}, Count: batch, Batch: batch, Seed: 1})
 	if err != nil {
 		return nil, err
 	}
