@@ -124,23 +124,23 @@ func (m *Model[T]) checksum() string {
 func (p *Projections[T]) Mechanism() attention.Mechanism[T] { return p.layer.Mechanism }
 
 func (p *Projections[T]) Shape() stream.Shape      { return p.shape }
-func (p *Projections[T]) Decays() bool             { return p.layer.Decay != nil }
-func (p *Projections[T]) Sequential() bool         { return true }
-func (p *Projections[T]) Computed() bool           { return true }
+func (p *Projections[T]) HasDecay() bool           { return p.layer.Decay != nil }
+func (p *Projections[T]) IsSequential() bool       { return true }
+func (p *Projections[T]) IsComputed() bool         { return true }
 func (p *Projections[T]) Identity() []stream.Field { return p.ids }
 
-func (p *Projections[T]) Room(n int, want stream.Want) *stream.Window[T] {
-	w := stream.NewWindow[T](p.shape, n, want, p.Decays())
+func (p *Projections[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
+	w := stream.NewWindow[T](p.shape, n, want, p.HasDecay())
 	if p.below.theta != 0 {
 		w.Call.Rope = attention.NewRope[T](p.below.d, p.below.theta, 0, n)
 	}
 	return w
 }
 
-// Fill reads the n tokens that follow those of the call before.
-func (p *Projections[T]) Fill(w *stream.Window[T], _, _ int64, n int) (int, error) {
+// FillWindow reads the n tokens that follow those of the call before.
+func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int, error) {
 	start := p.tokens
-	w.Take(n)
+	w.SetTokens(n)
 	p.to, p.at = w, 0
 	err := p.through(int64(n))
 	p.to = nil
@@ -148,7 +148,7 @@ func (p *Projections[T]) Fill(w *stream.Window[T], _, _ int64, n int) (int, erro
 		return 0, err
 	}
 	n = int(p.tokens - start)
-	w.Take(n)
+	w.SetTokens(n)
 	if w.Call.Rope != nil {
 		p.below.turns(&w.Call.Rope, n, start)
 	}

@@ -65,7 +65,7 @@ func TestProjectionsAreTheLayers(t *testing.T) {
 				continue
 			}
 			var got bytes.Buffer
-			r, err := stream.Run(t.Context(), p.Mechanism(), p, stream.NewWriter[float64](&got), stream.Options{Causal: true, Window: 8})
+			r, err := stream.Run(t.Context(), p.Mechanism(), p, stream.NewWriterOutput[float64](&got), stream.Options{Causal: true, Window: 8})
 			if err != nil {
 				t.Logf("%s, layer %d: %v", name, i, err)
 				continue
@@ -106,7 +106,7 @@ func TestProjectionsGoOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := stream.NewFile[float32](path, 3)
+		out, err := stream.NewFileOutput[float32](path, 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestProjectionsAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = stream.Run(t.Context(), p.Mechanism(), p, stream.NewDigest[float32](), stream.Options{Causal: true})
+		_, err = stream.Run(t.Context(), p.Mechanism(), p, stream.NewDigestOutput[float32](), stream.Options{Causal: true})
 		if !stream.IsBadInput(err) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want %q", err, x.want)
 		}

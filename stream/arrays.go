@@ -19,10 +19,10 @@ type Files interface {
 	Stored(name string) (*array.Stored, error)
 }
 
-// Arrays is a Source of arrays in files: q, k and v of shape (N,D), (H,N,D) or
+// ArraySource is a Source of arrays in files: q, k and v of shape (N,D), (H,N,D) or
 // (B,H,N,D), and where they are there keymask, (B,M) or (M), 0 for keys that do not
 // exist, and log_g, (B,Hkv,M), (Hkv,M) or (M).
-type Arrays[T tensor.Float] struct {
+type ArraySource[T tensor.Float] struct {
 	shape   Shape
 	rank    int
 	q, k, v *array.Stored
@@ -38,9 +38,9 @@ type Arrays[T tensor.Float] struct {
 // notStreamed are arrays that mean something to calls in memory alone.
 var notStreamed = []string{"key_lengths", "attn_keep", "cu_q", "cu_k"}
 
-// NewArrays returns the source of the arrays of f, which stays open.
-func NewArrays[T tensor.Float](f Files) (*Arrays[T], error) {
-	a := &Arrays[T]{}
+// NewArraySource returns the source of the arrays of f, which stays open.
+func NewArraySource[T tensor.Float](f Files) (*ArraySource[T], error) {
+	a := &ArraySource[T]{}
 	names := f.Names()
 	for _, name := range notStreamed {
 		if slices.Contains(names, name) {
@@ -66,7 +66,7 @@ func NewArrays[T tensor.Float](f Files) (*Arrays[T], error) {
 		if i > 0 && rank != a.rank {
 			return nil, fmt.Errorf("%s: has %d dimensions, q has %d", x.name, rank, a.rank)
 		}
-		if err := needs(s, array.F4, array.F8, array.F2, array.BF16); err != nil {
+		if err := checkDType(s, array.F4, array.F8, array.F2, array.BF16); err != nil {
 			return nil, err
 		}
 		dims[i] = [4]int{1, 1, 1, 1}
@@ -87,23 +87,23 @@ func NewArrays[T tensor.Float](f Files) (*Arrays[T], error) {
 		return nil, fmt.Errorf("v: M is %d, k has %d", v[2], k[2])
 	}
 	a.shape = Shape{B: q[0], H: q[1], Hkv: k[1], N: int64(q[2]), M: int64(k[2]), D: q[3], Dv: v[3]}
-	if err := a.shape.check(); err != nil {
+	if err := a.shape.validate(); err != nil {
 		return nil, err
 	}
-	if err := a.masks(f, names); err != nil {
+	if err := a.findMasks(f, names); err != nil {
 		return nil, err
 	}
-	return a, a.identify()
+	return a, a.identifyFiles()
 }
 
-// masks finds the mask and the decay of keys.
-func (a *Arrays[T]) masks(f Files, names []string) (err error) {
+// findMasks finds the mask and the decay of keys.
+func (a *ArraySource[T]) findMasks(f Files, names []string) (err error) {
 	m := int(a.shape.M)
 	if slices.Contains(names, "keymask") {
 		if a.mask, err = f.Stored("keymask"); err != nil {
 			return err
 		}
-		if err := needs(a.mask, array.U1, array.Bool); err != nil {
+		if err := checkDType(a.mask, array.U1, array.Bool); err != nil {
 			return err
 		}
 		want := []int{a.shape.B, m}
@@ -116,7 +116,7 @@ func (a *Arrays[T]) masks(f Files, names []string) (err error) {
 		if a.g, err = f.Stored("log_g"); err != nil {
 			return err
 		}
-		if err := needs(a.g, array.F4, array.F8, array.F2, array.BF16); err != nil {
+		if err := checkDType(a.g, array.F4, array.F8, array.F2, array.BF16); err != nil {
 			return err
 		}
 		want := []int{a.shape.B, a.shape.Hkv, m}
@@ -131,8 +131,8 @@ func (a *Arrays[T]) masks(f Files, names []string) (err error) {
 // rowsOf multiplies all dimensions but the last.
 func rowsOf(shape []int) int { return tensor.Size(shape[:len(shape)-1]...) }
 
-// needs reports an array of other types.
-func needs(s *array.Stored, types ...array.DType) error {
+// checkDType reports an array of other types.
+func checkDType(s *array.Stored, types ...array.DType) error {
 	if slices.Contains(types, s.DType) {
 		return nil
 	}
@@ -143,15 +143,15 @@ func needs(s *array.Stored, types ...array.DType) error {
 	return fmt.Errorf("%s: dtype is %v; %s is needed", s.Name, s.DType, strings.Join(names, ", "))
 }
 
-// identify notes which files these are.
-func (a *Arrays[T]) identify() error {
+// identifyFiles notes which files these are.
+func (a *ArraySource[T]) identifyFiles() error {
 	var seen []*os.File
 	for _, s := range []*array.Stored{a.q, a.k, a.v, a.mask, a.g} {
 		if s == nil || s.File() == nil || slices.Contains(seen, s.File()) {
 			continue
 		}
 		seen = append(seen, s.File())
-		fields, err := identity("file of "+s.Name, s.File())
+		fields, err := identifyFile("file of "+s.Name, s.File())
 		if err != nil {
 			return err
 		}
@@ -161,23 +161,23 @@ func (a *Arrays[T]) identify() error {
 }
 
 // Rank returns the number of dimensions of q, k and v.
-func (a *Arrays[T]) Rank() int { return a.rank }
+func (a *ArraySource[T]) Rank() int { return a.rank }
 
-func (a *Arrays[T]) Shape() Shape      { return a.shape }
-func (a *Arrays[T]) Decays() bool      { return a.g != nil }
-func (a *Arrays[T]) Sequential() bool  { return false }
-func (a *Arrays[T]) Computed() bool    { return false }
-func (a *Arrays[T]) Identity() []Field { return a.ids }
+func (a *ArraySource[T]) Shape() Shape       { return a.shape }
+func (a *ArraySource[T]) HasDecay() bool     { return a.g != nil }
+func (a *ArraySource[T]) IsSequential() bool { return false }
+func (a *ArraySource[T]) IsComputed() bool   { return false }
+func (a *ArraySource[T]) Identity() []Field  { return a.ids }
 
-func (a *Arrays[T]) Room(n int, want Want) *Window[T] {
-	s, w := &a.shape, NewWindow[T](a.shape, n, want, a.Decays())
+func (a *ArraySource[T]) NewWindow(n int, want Role) *Window[T] {
+	s, w := &a.shape, NewWindow[T](a.shape, n, want, a.HasDecay())
 	if a.mask != nil && want&Keys != 0 {
 		w.mask = make([]bool, s.B*n)
 	}
 	return w
 }
 
-func (a *Arrays[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
+func (a *ArraySource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
 	s := &a.shape
 	for _, x := range []struct {
 		name string
@@ -197,7 +197,7 @@ func (a *Arrays[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
 			row := x.to.At(i/x.to.H, i%x.to.H)
 			at := (int64(i%x.rows)*x.all + x.at) * int64(x.to.D)
 			if err := array.ReadFloats(x.from, row.Data[:n*x.to.D], at); err != nil {
-				return 0, content(err)
+				return 0, markBadInput(err)
 			}
 		}
 		if !a.AllowNonfinite {
@@ -209,16 +209,16 @@ func (a *Arrays[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
 	if w.mask != nil {
 		for b := range s.B {
 			if err := array.ReadBools(a.mask, w.mask[b*n:][:n], int64(b%a.mRows)*s.M+key); err != nil {
-				return 0, content(err)
+				return 0, markBadInput(err)
 			}
 		}
 	}
-	w.Take(n)
+	w.SetTokens(n)
 	return n, nil
 }
 
-// content marks an error that is not one of the file system as bad input.
-func content(err error) error {
+// markBadInput marks an error that is not one of the file system as bad input.
+func markBadInput(err error) error {
 	var failed *fs.PathError
 	if errors.As(err, &failed) {
 		return err

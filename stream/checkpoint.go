@@ -41,8 +41,8 @@ type checkpoint struct {
 	state []byte
 }
 
-// write puts the checkpoint in place of the one before.
-func (c *checkpoint) write(path string) error {
+// writeFile puts the checkpoint in place of the one before.
+func (c *checkpoint) writeFile(path string) error {
 	text, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func parseCheckpoint(b []byte) (*checkpoint, error) {
 	}
 	const frame = len(CheckpointMagic) + 4
 	body := b[:len(b)-4]
-	if err := checkSum(crc32.Checksum(body, castagnoli), b[len(body):]); err != nil {
+	if err := verifyChecksum(crc32.Checksum(body, castagnoli), b[len(body):]); err != nil {
 		return nil, err
 	}
 	rest := body[frame:]
@@ -131,8 +131,8 @@ type CheckpointHeader struct {
 	State attention.SnapshotHeader `json:"state"`
 }
 
-// mostHeader bounds the JSON of a checkpoint.
-const mostHeader = 1 << 26
+// maxHeaderBytes bounds the JSON of a checkpoint.
+const maxHeaderBytes = 1 << 26
 
 // ReadCheckpointHeader reads the header of the checkpoint that is the size bytes of r,
 // all of which it compares with their checksum. The state takes no memory.
@@ -156,11 +156,11 @@ func ReadCheckpointHeader(r io.ReaderAt, size int64) (h CheckpointHeader, err er
 	if _, err := r.ReadAt(end[:], size-4); err != nil && err != io.EOF {
 		return h, err
 	}
-	if err := checkSum(sum.Sum32(), end[:]); err != nil {
+	if err := verifyChecksum(sum.Sum32(), end[:]); err != nil {
 		return h, err
 	}
 	n, left := binary.LittleEndian.Uint64(head[frame:]), uint64(size)-uint64(len(head))-4
-	if n > left-8 || n > mostHeader {
+	if n > left-8 || n > maxHeaderBytes {
 		return h, fmt.Errorf("checkpoint: needs %d bytes more, has %d", n, left-8)
 	}
 	text := make([]byte, n+8)
@@ -194,20 +194,20 @@ func checkFrame(b []byte) error {
 	return nil
 }
 
-// checkSum reports a checksum that is not the one at the end of a checkpoint.
-func checkSum(got uint32, end []byte) error {
+// verifyChecksum reports a checksum that is not the one at the end of a checkpoint.
+func verifyChecksum(got uint32, end []byte) error {
 	if want := binary.LittleEndian.Uint32(end); got != want {
 		return fmt.Errorf("checkpoint: corrupt or truncated: checksum is %08x, written as %08x", got, want)
 	}
 	return nil
 }
 
-// checkpoint is the name of the checkpoint of this rank, of before the states are
+// checkpointPath is the name of the checkpoint of this rank, of before the states are
 // exchanged or of after that. Both stay until the end: a rank that is killed between
 // needs all others as they were before.
-func (r *run[T]) checkpoint(met bool) string {
-	path := r.o.Checkpoint
-	if rank := r.o.Ranks.Rank(); rank > 0 {
+func (r *run[T]) checkpointPath(met bool) string {
+	path := r.options.Checkpoint
+	if rank := r.options.Ranks.Rank(); rank > 0 {
 		path = fmt.Sprintf("%s.%d", path, rank)
 	}
 	if met {
@@ -216,18 +216,18 @@ func (r *run[T]) checkpoint(met bool) string {
 	return path
 }
 
-// recall reads a checkpoint of this run, nil where there is none.
-func (r *run[T]) recall(path string) (*checkpoint, error) {
+// readOwnCheckpoint reads a checkpoint of this run, nil where there is none.
+func (r *run[T]) readOwnCheckpoint(path string) (*checkpoint, error) {
 	return readCheckpoint(path, 1<<20+4*r.state.Bytes())
 }
 
-// forget removes what there is.
-func (r *run[T]) forget() error {
-	return errors.Join(removeCheckpoint(r.checkpoint(true)), removeCheckpoint(r.checkpoint(false)))
+// removeCheckpoints removes what there is.
+func (r *run[T]) removeCheckpoints() error {
+	return errors.Join(removeCheckpoint(r.checkpointPath(true)), removeCheckpoint(r.checkpointPath(false)))
 }
 
-// fits reports what keeps the checkpoint from being of a run that is bound to want.
-func (c *checkpoint) fits(want []Field, passes []pass) error {
+// checkRun reports what keeps the checkpoint from being of a run that is bound to want.
+func (c *checkpoint) checkRun(want []Field, passes []pass) error {
 	for i, f := range want {
 		switch {
 		case i >= len(c.Bound) || c.Bound[i].Name != f.Name:
@@ -243,7 +243,7 @@ func (c *checkpoint) fits(want []Field, passes []pass) error {
 	if c.Pass < 0 || c.Pass >= len(passes) {
 		return fmt.Errorf("checkpoint: pass is %d, the run has %d", c.Pass, len(passes))
 	}
-	if n := passes[c.Pass].n; c.At < 0 || n >= 0 && c.At > n {
+	if n := passes[c.Pass].count; c.At < 0 || n >= 0 && c.At > n {
 		return fmt.Errorf("checkpoint: is of %d tokens, the pass has %d", c.At, n)
 	}
 	return nil

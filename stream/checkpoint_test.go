@@ -47,7 +47,7 @@ func TestCheckpointsOfStrangers(t *testing.T) {
 
 // What a checkpoint is of, and where in it, has to be of the run that would go on.
 func TestCheckpointFits(t *testing.T) {
-	want, all := []Field{{"N", "9"}, {"D", "4"}}, []pass{{n: 9}, {n: -1}}
+	want, all := []Field{{"N", "9"}, {"D", "4"}}, []pass{{count: 9}, {count: -1}}
 	for _, c := range []struct {
 		c    checkpoint
 		want string
@@ -61,10 +61,10 @@ func TestCheckpointFits(t *testing.T) {
 		{checkpoint{Bound: want, At: 10}, "checkpoint: is of 10 tokens, the pass has 9"},
 		{checkpoint{Bound: want, Pass: 1, At: -1}, "checkpoint: is of -1 tokens, the pass has -1"},
 	} {
-		refused(t, c.c.fits(want, all), c.want)
+		refused(t, c.c.checkRun(want, all), c.want)
 	}
 	for _, c := range []checkpoint{{Bound: want, At: 9}, {Bound: want, Pass: 1, At: 1 << 40}} {
-		if err := c.fits(want, all); err != nil {
+		if err := c.checkRun(want, all); err != nil {
 			t.Error(err)
 		}
 	}
@@ -88,7 +88,7 @@ func TestCheckpointsThatAreFolders(t *testing.T) {
 	if err := removeCheckpoint(dir); err == nil {
 		t.Error("a folder is removed with what is in it")
 	}
-	if err := (&checkpoint{}).write(dir + "/none/c"); err == nil {
+	if err := (&checkpoint{}).writeFile(dir + "/none/c"); err == nil {
 		t.Error("a checkpoint is written where no folder is")
 	}
 }

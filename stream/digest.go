@@ -9,22 +9,22 @@ import "math/bits"
 // castagnoliPoly is the polynomial without its highest power, reversed.
 const castagnoliPoly = 0x82f63b78
 
-// timesX multiplies by x.
-func timesX(a uint32) uint32 {
+// multiplyByX multiplies by x.
+func multiplyByX(a uint32) uint32 {
 	if a&1 != 0 {
 		return a>>1 ^ castagnoliPoly
 	}
 	return a >> 1
 }
 
-// times multiplies two polynomials.
-func times(a, b uint32) uint32 {
+// multiplyPolynomials multiplies two polynomials.
+func multiplyPolynomials(a, b uint32) uint32 {
 	var p uint32
 	for ; a != 0; a <<= 1 {
 		if bits.LeadingZeros32(a) == 0 {
 			p ^= b
 		}
-		b = timesX(b)
+		b = multiplyByX(b)
 	}
 	return p
 }
@@ -36,11 +36,11 @@ func joinDigest(first, second uint32, n int64) uint32 {
 	square := uint32(1 << 23) // x⁸, squared again and again
 	for ; n > 0; n >>= 1 {
 		if n&1 != 0 {
-			power = times(power, square)
+			power = multiplyPolynomials(power, square)
 		}
-		square = times(square, square)
+		square = multiplyPolynomials(square, square)
 	}
-	return times(first, power) ^ second
+	return multiplyPolynomials(first, power) ^ second
 }
 
 // joinDigests returns the digest of stretches of n bytes each, one behind the other.

@@ -11,28 +11,28 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// directTokens is the keys of a piece, whose sums are added to those of the others.
-const directTokens = 1 << 12
+// pieceTokens is the keys of a piece, whose sums are added to those of the others.
+const pieceTokens = 1 << 12
 
-// Direct computes chosen rows of what Run does, in float64 and from every key that
+// ComputeRows computes chosen rows of what Run does, in float64 and from every key that
 // they see: o [B,H,len(rows),Dv]. It takes the time of so many rows of a quadratic
 // mechanism. An eps of the denominator counts once for each 4096 keys.
 //
 // Queries are numbered from 0. Only mechanisms with a linear form whose weights do
 // not depend on places have rows that are made this way, and sources that can be read
 // again and have no decay.
-func Direct[T tensor.Float](ctx context.Context, m attention.Mechanism[float64], src Source[T], causal bool, rows []int64, progress func(Progress)) (tensor.Heads[float64], error) {
+func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[float64], src Source[T], causal bool, rows []int64, progress func(Progress)) (tensor.Heads[float64], error) {
 	var none tensor.Heads[float64]
 	s, t := src.Shape(), m.Traits()
 	switch {
 	case !t.Linear || t.CausalOnly:
 		return none, &BadInput{fmt.Errorf("mechanism: %s has no sums of weights that do not depend on places", t.Name)}
-	case src.Sequential():
+	case src.IsSequential():
 		return none, &BadInput{fmt.Errorf("input: a pipe cannot be read again")}
-	case src.Decays():
+	case src.HasDecay():
 		return none, &BadInput{fmt.Errorf("log_g: rows are computed directly without decay alone")}
 	}
-	d := &direct[T]{m: m, src: src, shape: s}
+	d := &rowsCall[T]{m: m, src: src, shape: s}
 	for _, i := range rows {
 		if i < 0 || i >= s.N {
 			return none, &BadInput{fmt.Errorf("rows: %d is not from 0 to %d", i, s.N-1)}
@@ -41,31 +41,31 @@ func Direct[T tensor.Float](ctx context.Context, m attention.Mechanism[float64],
 		if causal {
 			sees = i + 1 + s.M - s.N
 		}
-		d.sees = append(d.sees, sees)
+		d.keyCounts = append(d.keyCounts, sees)
 	}
-	if err := d.queries(rows); err != nil {
+	if err := d.readQueries(rows); err != nil {
 		return none, err
 	}
 	d.o, d.den = tensor.NewHeads[float64](s.B, s.H, len(rows), s.Dv), make([]float64, s.B*s.H*len(rows))
 	most := int64(0)
-	for _, n := range d.sees {
+	for _, n := range d.keyCounts {
 		most = max(most, n)
 	}
-	const window = 16 * directTokens
-	w := src.Room(window, Keys)
+	const window = 16 * pieceTokens
+	w := src.NewWindow(window, Keys)
 	for at := int64(0); at < most; at += window {
 		if err := ctx.Err(); err != nil {
 			return none, err
 		}
 		n := int(min(window, most-at))
-		if _, err := src.Fill(w, 0, at, n); err != nil {
+		if _, err := src.FillWindow(w, 0, at, n); err != nil {
 			return none, err
 		}
-		if err := d.add(w, at, n); err != nil {
+		if err := d.addWindow(w, at, n); err != nil {
 			return none, err
 		}
 		if progress != nil {
-			progress(Progress{Done: at + int64(n), All: most})
+			progress(Progress{Done: at + int64(n), Total: most})
 		}
 	}
 	for i, den := range d.den {
@@ -79,49 +79,49 @@ func Direct[T tensor.Float](ctx context.Context, m attention.Mechanism[float64],
 	return d.o, nil
 }
 
-// direct is a call of Direct.
-type direct[T tensor.Float] struct {
-	m     attention.Mechanism[float64]
-	src   Source[T]
-	shape Shape
-	q     tensor.Heads[float64]
-	sees  []int64               // keys of each row
-	o     tensor.Heads[float64] // sums of weights times values
-	den   []float64             // sums of weights
+// rowsCall is a call of Direct.
+type rowsCall[T tensor.Float] struct {
+	m         attention.Mechanism[float64]
+	src       Source[T]
+	shape     Shape
+	q         tensor.Heads[float64]
+	keyCounts []int64               // keys of each row
+	o         tensor.Heads[float64] // sums of weights times values
+	den       []float64             // sums of weights
 }
 
-// queries reads the chosen ones.
-func (d *direct[T]) queries(rows []int64) error {
+// readQueries reads the chosen ones.
+func (d *rowsCall[T]) readQueries(rows []int64) error {
 	s := d.shape
 	d.q = tensor.NewHeads[float64](s.B, s.H, len(rows), s.D)
-	w := d.src.Room(1, Queries)
+	w := d.src.NewWindow(1, Queries)
 	for j, i := range rows {
-		if _, err := d.src.Fill(w, i, 0, 1); err != nil {
+		if _, err := d.src.FillWindow(w, i, 0, 1); err != nil {
 			return err
 		}
 		for h := range s.B * s.H {
-			widen(d.q.At(h/s.H, h%s.H).Row(j), w.Call.Q.At(h/s.H, h%s.H).Row(0))
+			widenRow(d.q.At(h/s.H, h%s.H).Row(j), w.Call.Q.At(h/s.H, h%s.H).Row(0))
 		}
 	}
 	return nil
 }
 
-// some is what some of the rows make of some keys.
-type some struct {
+// partialRows is what some of the rows make of some keys.
+type partialRows struct {
 	rows []int
 	o    tensor.Heads[float64] // [B,H,len(rows),Dv]
 	den  []float64             // [B,H,len(rows)]
 }
 
-// add adds what the n keys of w, the first of which is key at, weigh. Pieces of them
+// addWindow adds what the n keys of w, the first of which is key at, weigh. Pieces of them
 // are computed at the same time and added in their order.
-func (d *direct[T]) add(w *Window[T], at int64, n int) error {
+func (d *rowsCall[T]) addWindow(w *Window[T], at int64, n int) error {
 	s := d.shape
-	pieces := (n + directTokens - 1) / directTokens
-	made, errs := make([][]some, pieces), make([]error, pieces)
-	par.Do(pieces, 2*float64(len(d.sees)*s.B*s.H)*float64(n)*float64(s.D+s.Dv), func(i int) {
-		j0, j1 := i*directTokens, min((i+1)*directTokens, n)
-		made[i], errs[i] = d.piece(w, at, j0, j1)
+	pieces := (n + pieceTokens - 1) / pieceTokens
+	made, errs := make([][]partialRows, pieces), make([]error, pieces)
+	par.Do(pieces, 2*float64(len(d.keyCounts)*s.B*s.H)*float64(n)*float64(s.D+s.Dv), func(i int) {
+		j0, j1 := i*pieceTokens, min((i+1)*pieceTokens, n)
+		made[i], errs[i] = d.computePiece(w, at, j0, j1)
 	})
 	if err := errors.Join(errs...); err != nil {
 		return &BadInput{err}
@@ -129,7 +129,7 @@ func (d *direct[T]) add(w *Window[T], at int64, n int) error {
 	for _, x := range slices.Concat(made...) {
 		for i, den := range x.den {
 			head, r := i/len(x.rows), x.rows[i%len(x.rows)]
-			d.den[head*len(d.sees)+r] += den
+			d.den[head*len(d.keyCounts)+r] += den
 			sum := d.o.At(head/s.H, head%s.H).Row(r)
 			for c, o := range x.o.At(head/s.H, head%s.H).Row(i % len(x.rows)) {
 				sum[c] += den * o
@@ -139,10 +139,10 @@ func (d *direct[T]) add(w *Window[T], at int64, n int) error {
 	return nil
 }
 
-// piece computes the rows that see some of the keys j0 ≤ j < j1 of w: those that see
+// computePiece computes the rows that see some of the keys j0 ≤ j < j1 of w: those that see
 // all together, and others each.
-func (d *direct[T]) piece(w *Window[T], at int64, j0, j1 int) (list []some, err error) {
-	k, v := wide(w.Call.K.Tokens(j0, j1)), wide(w.Call.V.Tokens(j0, j1))
+func (d *rowsCall[T]) computePiece(w *Window[T], at int64, j0, j1 int) (list []partialRows, err error) {
+	k, v := widenHeads(w.Call.K.Tokens(j0, j1)), widenHeads(w.Call.V.Tokens(j0, j1))
 	var all []int
 	part := func(rows []int, n int) {
 		c := &attention.Call[float64]{K: k.Tokens(0, n), V: v.Tokens(0, n), Form: attention.Direct}
@@ -161,9 +161,9 @@ func (d *direct[T]) piece(w *Window[T], at int64, j0, j1 int) (list []some, err 
 		if err == nil {
 			err = d.m.Forward(o, c, keep)
 		}
-		list = append(list, some{rows, o, keep.Den})
+		list = append(list, partialRows{rows, o, keep.Den})
 	}
-	for r, sees := range d.sees {
+	for r, sees := range d.keyCounts {
 		switch n := min(sees-at-int64(j0), int64(j1-j0)); {
 		case n == int64(j1-j0):
 			all = append(all, r)
@@ -177,18 +177,18 @@ func (d *direct[T]) piece(w *Window[T], at int64, j0, j1 int) (list []some, err 
 	return list, err
 }
 
-// wide is x in float64.
-func wide[T tensor.Float](x tensor.Heads[T]) tensor.Heads[float64] {
+// widenHeads is x in float64.
+func widenHeads[T tensor.Float](x tensor.Heads[T]) tensor.Heads[float64] {
 	y := tensor.NewHeads[float64](x.B, x.H, x.N, x.D)
 	for i := range x.B * x.H {
 		for j := range x.N {
-			widen(y.At(i/x.H, i%x.H).Row(j), x.At(i/x.H, i%x.H).Row(j))
+			widenRow(y.At(i/x.H, i%x.H).Row(j), x.At(i/x.H, i%x.H).Row(j))
 		}
 	}
 	return y
 }
 
-func widen[T tensor.Float](dst []float64, x []T) {
+func widenRow[T tensor.Float](dst []float64, x []T) {
 	for c, y := range x {
 		dst[c] = float64(y)
 	}

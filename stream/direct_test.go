@@ -16,9 +16,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// TestDirect holds rows that are made piece by piece against the call in memory,
+// TestComputedRowsEqualTheCallInMemory holds rows that are made piece by piece against the call in memory,
 // across pieces and windows, and rows of an output against them.
-func TestDirect(t *testing.T) {
+func TestComputedRowsEqualTheCallInMemory(t *testing.T) {
 	defer par.SetThreads(0)
 	for _, p := range []struct {
 		problem[float32]
@@ -30,7 +30,7 @@ func TestDirect(t *testing.T) {
 	} {
 		t.Run(p.String(), func(t *testing.T) {
 			c := p.call()
-			wide := &attention.Call[float64]{Q: wide(c.Q), K: wide(c.K), V: wide(c.V), KeyMask: c.KeyMask, Causal: c.Causal, Form: attention.Linear}
+			wide := &attention.Call[float64]{Q: widenHeads(c.Q), K: widenHeads(c.K), V: widenHeads(c.V), KeyMask: c.KeyMask, Causal: c.Causal, Form: attention.Linear}
 			m, err := mechanism.New[float64](p.name, mechanism.Options{Heads: p.shape.H, Width: p.shape.D})
 			if err != nil {
 				t.Fatal(err)
@@ -41,13 +41,13 @@ func TestDirect(t *testing.T) {
 				t.Fatal(err)
 			}
 			// What an eps adds that each further piece of keys has.
-			more := p.eps * float64(c.K.N/directTokens) / slices.Min(keep.Den) * check.Max(want.Data)
+			more := p.eps * float64(c.K.N/pieceTokens) / slices.Min(keep.Den) * check.Max(want.Data)
 			src := source(t, file(t, c))
 			rows := []int64{0, 1, p.shape.N / 2, p.shape.N - 3, p.shape.N - 1}
 			var first []float64
 			for _, threads := range []int{1, 3} {
 				par.SetThreads(threads)
-				got, err := Direct(context.Background(), m, src, p.causal, rows, nil)
+				got, err := ComputeRows(context.Background(), m, src, p.causal, rows, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -71,7 +71,7 @@ func TestDirect(t *testing.T) {
 			}
 			for _, name := range []string{"o.npy", "o.raw"} {
 				out := output(t, filepath.Join(t.TempDir(), name), 4)
-				out.Every = 10
+				out.RowStep = 10
 				m := p.mechanism(t)
 				if _, err := Run(context.Background(), m, src, out, Options{Causal: p.causal}); err != nil {
 					t.Fatal(err)
@@ -79,16 +79,16 @@ func TestDirect(t *testing.T) {
 				x := make([]float32, p.shape.Dv)
 				for h := range want.H {
 					i := (p.shape.N - 5) / 10 * 10
-					if err := out.Row(x, 0, h, i); err != nil {
+					if err := out.ReadRow(x, 0, h, i); err != nil {
 						t.Fatal(err)
 					}
 					wider := make([]float64, len(x))
-					widen(wider, x)
+					widenRow(wider, x)
 					limit := 2 * check.Linear[float32](c.Q.D, c.K.N).Output(1, check.Max(wide.V.Data)+check.Max(want.Data))
 					if r := check.Ratio(wider, want.At(0, h).Row(int(i)), limit); r > 1 {
 						t.Errorf("%s: head %d, row %d is off by %.3g limits", name, h, i, r)
 					}
-					if err := out.Row(x, 0, h, i+1); err == nil {
+					if err := out.ReadRow(x, 0, h, i+1); err == nil {
 						t.Errorf("%s: there is a row %d", name, i+1)
 					}
 				}
@@ -97,14 +97,14 @@ func TestDirect(t *testing.T) {
 					b, h int
 					i    int64
 				}{{0, 0, -10}, {0, 0, (n + 9) / 10 * 10}, {0, 0, math.MaxInt64}, {0, h, 0}, {0, -1, 0}, {1, 0, 0}, {-1, h, 0}} {
-					refused(t, out.Row(x, at.b, at.h, at.i), fmt.Sprintf("row %d of head %d of batch row %d: there are %d, %d and 1", at.i, at.h, at.b, n, h))
+					refused(t, out.ReadRow(x, at.b, at.h, at.i), fmt.Sprintf("row %d of head %d of batch row %d: there are %d, %d and 1", at.i, at.h, at.b, n, h))
 				}
 			}
 		})
 	}
 }
 
-func TestDirectRefuses(t *testing.T) {
+func TestComputeRowsRefusesDecayAndPipes(t *testing.T) {
 	p := problem[float32]{name: "fastmax", shape: Shape{B: 1, H: 1, Hkv: 1, N: 9, M: 9, D: 3, Dv: 2}, causal: true}
 	decayed := p
 	decayed.decay = true
@@ -122,7 +122,7 @@ func TestDirectRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = Direct(context.Background(), m, source(t, file(t, x.p.call())), true, []int64{x.row}, nil)
+		_, err = ComputeRows(context.Background(), m, source(t, file(t, x.p.call())), true, []int64{x.row}, nil)
 		if err == nil || !IsBadInput(err) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v, want %q", x.name, err, x.want)
 		}

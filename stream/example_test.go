@@ -16,11 +16,11 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	tokens, err := stream.NewSynthetic[float32](100_000, 4, 1, 1)
+	tokens, err := stream.NewSyntheticSource[float32](100_000, 4, 1, 1)
 	if err != nil {
 		log.Fatal(err)
 	}
-	r, err := stream.Run(context.Background(), m, tokens, stream.NewDigest[float32](), stream.Options{Memory: 1 << 20})
+	r, err := stream.Run(context.Background(), m, tokens, stream.NewDigestOutput[float32](), stream.Options{Memory: 1 << 20})
 	if err != nil {
 		log.Fatal(err)
 	}

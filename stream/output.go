@@ -22,20 +22,20 @@ import (
 
 // Output is where the rows of o go. Every kind keeps the digest of all rows.
 type Output[T tensor.Float] struct {
-	// Every has rows 0, Every, 2·Every, … written alone, where it is more than 1; the
+	// RowStep has rows 0, Every, 2·Every, … written alone, where it is more than 1; the
 	// array is shorter then.
-	Every int64
+	RowStep int64
 
 	path string // "": there is no file
 	rank int    // dimensions of the array in it
 	w    io.Writer
 
-	shape   Shape
-	header  []byte
-	file    *os.File
-	joined  bool     // the file is another rank's
-	digests []uint32 // of each head of each batch row
-	there   bool     // the file has its name
+	shape       Shape
+	header      []byte
+	file        *os.File
+	isShared    bool     // the file is another rank's
+	digests     []uint32 // of each head of each batch row
+	isCommitted bool     // the file has its name
 }
 
 // Suffixes of the names beside an output.
@@ -45,11 +45,11 @@ const (
 	rawSuffix        = ".raw"
 )
 
-// NewFile returns an output to a file of that name, which appears when all is
+// NewFileOutput returns an output to a file of that name, which appears when all is
 // written; before, it has another, with PartialSuffix. By its suffix it is .npy or
 // .safetensors with the array o, of rank 2 (N,Dv), 3 (H,N,Dv) or 4 dimensions, or
 // .raw: numbers without a header, token by token, [N,B,H,Dv].
-func NewFile[T tensor.Float](path string, rank int) (*Output[T], error) {
+func NewFileOutput[T tensor.Float](path string, rank int) (*Output[T], error) {
 	switch suffix := filepath.Ext(path); suffix {
 	case ".npy", ".safetensors", rawSuffix:
 	default:
@@ -67,43 +67,43 @@ func NewFile[T tensor.Float](path string, rank int) (*Output[T], error) {
 	return &Output[T]{path: path, rank: rank}, nil
 }
 
-// NewWriter returns an output of numbers without a header, token by token.
-func NewWriter[T tensor.Float](w io.Writer) *Output[T] { return &Output[T]{w: w} }
+// NewWriterOutput returns an output of numbers without a header, token by token.
+func NewWriterOutput[T tensor.Float](w io.Writer) *Output[T] { return &Output[T]{w: w} }
 
-// NewDigest returns an output of which the digest alone is kept.
-func NewDigest[T tensor.Float]() *Output[T] { return &Output[T]{} }
+// NewDigestOutput returns an output of which the digest alone is kept.
+func NewDigestOutput[T tensor.Float]() *Output[T] { return &Output[T]{} }
 
-// byToken reports that the heads of a token lie together.
-func (o *Output[T]) byToken() bool { return o.w != nil || filepath.Ext(o.path) == rawSuffix }
+// isByToken reports that the heads of a token lie together.
+func (o *Output[T]) isByToken() bool { return o.w != nil || filepath.Ext(o.path) == rawSuffix }
 
-// format names the kind of output.
-func (o *Output[T]) format() string {
+// formatName names the kind of output.
+func (o *Output[T]) formatName() string {
 	switch {
 	case o.w != nil:
 		return "pipe"
 	case o.path == "":
 		return "digest"
-	case o.Every > 1:
-		return fmt.Sprintf("%s of one row in %d", filepath.Ext(o.path), o.Every)
+	case o.RowStep > 1:
+		return fmt.Sprintf("%s of one row in %d", filepath.Ext(o.path), o.RowStep)
 	}
 	return filepath.Ext(o.path)
 }
 
-// rows returns how many of the first n rows are written.
-func (o *Output[T]) rows(n int64) int64 {
-	if o.Every > 1 {
-		return (n + o.Every - 1) / o.Every
+// countRows returns how many of the first n rows are written.
+func (o *Output[T]) countRows(n int64) int64 {
+	if o.RowStep > 1 {
+		return (n + o.RowStep - 1) / o.RowStep
 	}
 	return n
 }
 
-// bind readies the output for a shape.
-func (o *Output[T]) bind(s Shape) error {
-	if o.Every < 0 {
-		return fmt.Errorf("rows: one in %d is written, needs 0 or more", o.Every)
+// bindShape readies the output for a shape.
+func (o *Output[T]) bindShape(s Shape) error {
+	if o.RowStep < 0 {
+		return fmt.Errorf("rows: one in %d is written, needs 0 or more", o.RowStep)
 	}
 	o.shape, o.digests = s, make([]uint32, s.B*s.H)
-	if o.path == "" || o.byToken() {
+	if o.path == "" || o.isByToken() {
 		return nil
 	}
 	if s.N < 0 {
@@ -115,7 +115,7 @@ func (o *Output[T]) bind(s Shape) error {
 	if s.N > math.MaxInt {
 		return fmt.Errorf("%s: N is %d, an array has at most %d rows here", o.path, s.N, math.MaxInt)
 	}
-	shape := []int{s.B, s.H, int(o.rows(s.N)), s.Dv}[4-o.rank:]
+	shape := []int{s.B, s.H, int(o.countRows(s.N)), s.Dv}[4-o.rank:]
 	t := array.F4
 	if elementSize[T]() == 8 {
 		t = array.F8
@@ -132,28 +132,28 @@ func (o *Output[T]) bind(s Shape) error {
 // rowBytes is the bytes of a row of one head.
 func (o *Output[T]) rowBytes() int64 { return int64(o.shape.Dv) * elementSize[T]() }
 
-// size returns the bytes of the file when n rows of each head are done.
-func (o *Output[T]) size(n int64) int64 {
-	return int64(len(o.header)) + o.rows(n)*int64(len(o.digests))*o.rowBytes()
+// fileSize returns the bytes of the file when n rows of each head are done.
+func (o *Output[T]) fileSize(n int64) int64 {
+	return int64(len(o.header)) + o.countRows(n)*int64(len(o.digests))*o.rowBytes()
 }
 
-// heads returns room for the outputs of n tokens, in the order of the file.
-func (o *Output[T]) heads(n int, s Shape) tensor.Heads[T] {
+// newHeads returns room for the outputs of n tokens, in the order of the file.
+func (o *Output[T]) newHeads(n int, s Shape) tensor.Heads[T] {
 	x := tensor.NewHeads[T](s.B, s.H, n, s.Dv)
-	if o.byToken() {
+	if o.isByToken() {
 		x.SB, x.SH, x.SN = s.H*s.Dv, s.Dv, s.B*s.H*s.Dv
 	}
 	return x
 }
 
-func (o *Output[T]) partial() string { return o.path + PartialSuffix }
+func (o *Output[T]) partialPath() string { return o.path + PartialSuffix }
 
-// create begins the file.
-func (o *Output[T]) create() error {
+// createFile begins the file.
+func (o *Output[T]) createFile() error {
 	if o.path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(o.partial(), os.O_RDWR|os.O_CREATE, 0o666)
+	f, err := os.OpenFile(o.partialPath(), os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
 		return lock.Unwritable(o.path, err)
 	}
@@ -166,22 +166,22 @@ func (o *Output[T]) create() error {
 	}
 	atomicfile.SyncFolder(filepath.Dir(o.path)) // before a checkpoint counts rows of it
 	// All places exist from the start; what is not written takes no room.
-	return lock.Unwritable(o.path, f.Truncate(o.size(max(o.shape.N, 0))))
+	return lock.Unwritable(o.path, f.Truncate(o.fileSize(max(o.shape.N, 0))))
 }
 
-// join opens the file that another rank has created, and keeps.
-func (o *Output[T]) join() (err error) {
+// openShared opens the file that another rank has created, and keeps.
+func (o *Output[T]) openShared() (err error) {
 	if o.path == "" {
 		return nil
 	}
-	o.joined = true
-	o.file, err = os.OpenFile(o.partial(), os.O_RDWR, 0)
+	o.isShared = true
+	o.file, err = os.OpenFile(o.partialPath(), os.O_RDWR, 0)
 	return err
 }
 
-// resume goes on with a file that has rows of each head, whose digests those are.
+// resumeFile goes on with a file that has rows of each head, whose digests those are.
 // Where all was written it may have its name already.
-func (o *Output[T]) resume(rows int64, digests []uint32, whole bool) error {
+func (o *Output[T]) resumeFile(rows int64, digests []uint32, whole bool) error {
 	if len(digests) != len(o.digests) {
 		return fmt.Errorf("checkpoint: has %d digests, the output %d heads", len(digests), len(o.digests))
 	}
@@ -189,10 +189,10 @@ func (o *Output[T]) resume(rows int64, digests []uint32, whole bool) error {
 	if o.path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(o.partial(), os.O_RDWR, 0)
+	f, err := os.OpenFile(o.partialPath(), os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) && whole {
-		if info, err := os.Stat(o.path); err == nil && info.Size() == o.size(rows) {
-			o.there = true
+		if info, err := os.Stat(o.path); err == nil && info.Size() == o.fileSize(rows) {
+			o.isCommitted = true
 			return nil
 		}
 	}
@@ -204,9 +204,9 @@ func (o *Output[T]) resume(rows int64, digests []uint32, whole bool) error {
 	if err != nil {
 		return err
 	}
-	switch got, want := info.Size(), o.size(max(o.shape.N, rows)); {
+	switch got, want := info.Size(), o.fileSize(max(o.shape.N, rows)); {
 	case o.shape.N >= 0 && got != want || got < want:
-		return fmt.Errorf("%s: has %d bytes, the checkpoint needs %d", o.partial(), got, want)
+		return fmt.Errorf("%s: has %d bytes, the checkpoint needs %d", o.partialPath(), got, want)
 	case o.shape.N < 0:
 		if err := f.Truncate(want); err != nil {
 			return err
@@ -217,31 +217,31 @@ func (o *Output[T]) resume(rows int64, digests []uint32, whole bool) error {
 		return err
 	}
 	if !slices.Equal(header, o.header) {
-		return fmt.Errorf("%s: its header is not that of this output", o.partial())
+		return fmt.Errorf("%s: its header is not that of this output", o.partialPath())
 	}
 	return nil
 }
 
-// write takes rows from token at on, and puts those that are written at their
+// writeRows takes rows from token at on, and puts those that are written at their
 // places.
-func (o *Output[T]) write(x tensor.Heads[T], at int64) error {
+func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 	if x.N == 0 {
 		return nil
 	}
 	row := int(o.rowBytes())
-	if o.byToken() {
+	if o.isByToken() {
 		b, token := bytesOf(x.Data[:x.N*x.SN]), row*len(o.digests)
 		for i := range o.digests {
 			for j := range x.N {
 				o.digests[i] = crc32.Update(o.digests[i], castagnoli, b[j*token+i*row:][:row])
 			}
 		}
-		b = o.thin(b, token, at)
+		b = o.selectRows(b, token, at)
 		if o.w != nil {
 			_, err := o.w.Write(b)
 			return err
 		}
-		_, err := o.file.WriteAt(b, o.size(at))
+		_, err := o.file.WriteAt(b, o.fileSize(at))
 		return lock.Unwritable(o.path, err)
 	}
 	for i := range o.digests {
@@ -250,29 +250,29 @@ func (o *Output[T]) write(x tensor.Heads[T], at int64) error {
 		if o.file == nil {
 			continue
 		}
-		place := int64(len(o.header)) + (int64(i)*o.rows(o.shape.N)+o.rows(at))*int64(row)
-		if _, err := o.file.WriteAt(o.thin(b, row, at), place); err != nil {
+		place := int64(len(o.header)) + (int64(i)*o.countRows(o.shape.N)+o.countRows(at))*int64(row)
+		if _, err := o.file.WriteAt(o.selectRows(b, row, at), place); err != nil {
 			return lock.Unwritable(o.path, err)
 		}
 	}
 	return nil
 }
 
-// Row reads row i of a head from the file that a run has finished, if it is one of
+// ReadRow reads row i of a head from the file that a run has finished, if it is one of
 // those that are written.
-func (o *Output[T]) Row(dst []T, b, h int, i int64) error {
+func (o *Output[T]) ReadRow(dst []T, b, h int, i int64) error {
 	if s := &o.shape; b < 0 || b >= s.B || h < 0 || h >= s.H || i < 0 || i >= s.N {
 		return fmt.Errorf("row %d of head %d of batch row %d: there are %d, %d and %d", i, h, b, s.N, s.H, s.B)
 	}
-	if o.path == "" || o.Every > 1 && i%o.Every != 0 || len(dst) != o.shape.Dv {
+	if o.path == "" || o.RowStep > 1 && i%o.RowStep != 0 || len(dst) != o.shape.Dv {
 		return fmt.Errorf("row %d: not in the output, or not of %d numbers", i, len(dst))
 	}
-	if o.Every > 1 {
-		i /= o.Every
+	if o.RowStep > 1 {
+		i /= o.RowStep
 	}
 	head, heads := int64(b*o.shape.H+h), int64(len(o.digests))
-	place := head*o.rows(o.shape.N) + i
-	if o.byToken() {
+	place := head*o.countRows(o.shape.N) + i
+	if o.isByToken() {
 		place = i*heads + head
 	}
 	f, err := infile.Open(o.path)
@@ -284,13 +284,13 @@ func (o *Output[T]) Row(dst []T, b, h int, i int64) error {
 	return binary.Read(at, binary.LittleEndian, dst)
 }
 
-// thin returns what is written of rows of a size, the first of which is row at.
-func (o *Output[T]) thin(b []byte, size int, at int64) []byte {
-	if o.Every <= 1 {
+// selectRows returns what is written of rows of a size, the first of which is row at.
+func (o *Output[T]) selectRows(b []byte, size int, at int64) []byte {
+	if o.RowStep <= 1 {
 		return b
 	}
 	var kept []byte
-	for i := o.rows(at)*o.Every - at; i*int64(size) < int64(len(b)); i += o.Every {
+	for i := o.countRows(at)*o.RowStep - at; i*int64(size) < int64(len(b)); i += o.RowStep {
 		kept = append(kept, b[i*int64(size):][:size]...)
 	}
 	return kept
@@ -305,35 +305,35 @@ func bytesOf[T tensor.Float](x []T) []byte {
 	return b
 }
 
-// sync brings what was written to the disk.
-func (o *Output[T]) sync() error {
+// syncFile brings what was written to the disk.
+func (o *Output[T]) syncFile() error {
 	if o.file == nil {
 		return nil
 	}
 	return lock.Unwritable(o.path, o.file.Sync())
 }
 
-// commit gives the file its name.
-func (o *Output[T]) commit() error {
-	if o.path == "" || o.there {
+// commitFile gives the file its name.
+func (o *Output[T]) commitFile() error {
+	if o.path == "" || o.isCommitted {
 		return nil
 	}
-	if err := o.sync(); err != nil {
+	if err := o.syncFile(); err != nil {
 		return err
 	}
 	if err := o.file.Close(); err != nil {
 		return err
 	}
-	return atomicfile.Replace(o.partial(), o.path)
+	return atomicfile.Replace(o.partialPath(), o.path)
 }
 
-// close lets go of the file, and removes it unless it is to stay.
-func (o *Output[T]) close(keep bool) {
+// closeFile lets go of the file, and removes it unless it is to stay.
+func (o *Output[T]) closeFile(keep bool) {
 	if o.file == nil {
 		return
 	}
 	o.file.Close()
-	if !keep && !o.joined {
-		os.Remove(o.partial())
+	if !keep && !o.isShared {
+		os.Remove(o.partialPath())
 	}
 }

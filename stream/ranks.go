@@ -14,81 +14,81 @@ import (
 // then read their queries behind what the others have. All write their rows into one
 // file, which rank 0 creates and gives its name: they need a common folder.
 
-// alone reports that no other rank takes part.
-func (o *Options) alone() bool { return o.Ranks.Size() == 1 }
+// isAlone reports that no other rank takes part.
+func (o *Options) isAlone() bool { return o.Ranks.Size() == 1 }
 
-// divided returns the passes of a rank.
-func divided(s Shape, causal bool, rank, size int) []pass {
+// dividePasses returns the passes of a rank.
+func dividePasses(s Shape, causal bool, rank, size int) []pass {
 	q0, q1 := sequence.Part(s.N, rank, size)
 	if !causal {
 		k0, k1 := sequence.Part(s.M, rank, size)
-		return []pass{{want: Keys, n: k1 - k0, key0: k0}, {want: Queries, n: q1 - q0, query0: q0, meets: true}}
+		return []pass{{role: Keys, count: k1 - k0, firstKey: k0}, {role: Queries, count: q1 - q0, firstQuery: q0, needsExchange: true}}
 	}
 	before := s.M - s.N // keys before the first query are rank 0's
 	k0, k1 := before+q0, before+q1
-	step := pass{want: Keys | Queries, n: q1 - q0, key0: k0, query0: q0, meets: true}
+	step := pass{role: Keys | Queries, count: q1 - q0, firstKey: k0, firstQuery: q0, needsExchange: true}
 	if rank > 0 || before == 0 {
-		return []pass{{want: Keys, n: k1 - k0, key0: k0}, step}
+		return []pass{{role: Keys, count: k1 - k0, firstKey: k0}, step}
 	}
-	step.meets = false
-	return []pass{{want: Keys, n: k1}, {want: Keys, n: before, meets: true}, step}
+	step.needsExchange = false
+	return []pass{{role: Keys, count: k1}, {role: Keys, count: before, needsExchange: true}, step}
 }
 
-// together returns an error of any rank on all of them.
-func (r *run[T]) together(err error) error {
-	return comm.Together(r.o.Ranks, err)
+// shareError returns an error of any rank on all of them.
+func (r *run[T]) shareError(err error) error {
+	return comm.Together(r.options.Ranks, err)
 }
 
-// agree reports ranks that are about to compute something else.
-func (r *run[T]) agree() error {
+// checkAgreement reports ranks that are about to compute something else.
+func (r *run[T]) checkAgreement() error {
 	var fields []comm.Field
-	for _, f := range r.bound {
+	for _, f := range r.binding {
 		fields = append(fields, comm.Field(f))
 	}
-	return comm.Agree(r.o.Ranks, fields...)
+	return comm.Agree(r.options.Ranks, fields...)
 }
 
-// meet makes the state that of what this rank's queries see of the others. It saves
+// exchangeStates makes the state that of what this rank's queries see of the others. It saves
 // what was before, in the end of the pass before, and what is then.
-func (r *run[T]) meet() error {
+func (r *run[T]) exchangeStates() error {
 	keep := func(pass int, at int64) error {
-		if r.o.Checkpoint == "" {
+		if r.options.Checkpoint == "" {
 			return nil
 		}
-		c, err := r.snapshot(nil)
+		c, err := r.newCheckpoint(nil)
 		if err == nil {
 			c.Pass, c.At = pass, at
-			err = r.save(c)
+			err = r.saveCheckpoint(c)
 		}
-		return r.together(err)
+		return r.shareError(err)
 	}
-	if err := keep(r.pass-1, r.passes[r.pass-1].n); err != nil {
+	if err := keep(r.pass-1, r.passes[r.pass-1].count); err != nil {
 		return err
 	}
-	before := r.o.Ranks.Sent()
-	err := sequence.Exchange(r.o.Ranks, r.m, r.state, r.o.Causal, nil)
-	r.sent += r.o.Ranks.Sent() - before
+	before := r.options.Ranks.Sent()
+	err := sequence.Exchange(r.options.Ranks, r.mechanism, r.state, r.options.Causal, nil)
+	r.sentBytes += r.options.Ranks.Sent() - before
 	if err != nil {
 		return err
 	}
-	r.met = true
+	r.exchanged = true
 	return keep(r.pass, 0)
 }
 
-// rejoin goes on from the checkpoints of all ranks: those of after the exchange if
+// resumeRanks goes on from the checkpoints of all ranks: those of after the exchange if
 // all have one, and else from what each has of before it, be that nothing. Until the
 // exchange no row is written.
-func (r *run[T]) rejoin() error {
+func (r *run[T]) resumeRanks() error {
 	var before, after *checkpoint
 	err := func() (err error) {
-		if r.o.Fresh {
-			return r.forget()
+		if r.options.Restart {
+			return r.removeCheckpoints()
 		}
 		for _, c := range []**checkpoint{&before, &after} {
-			path := r.checkpoint(c == &after)
-			if *c, err = r.recall(path); err == nil && *c != nil {
-				if err = (*c).fits(r.bound, r.passes); err == nil && ((*c).Rank != r.o.Ranks.Rank() || (*c).Met != (c == &after)) {
-					err = fmt.Errorf("checkpoint: is of rank %d, met %t; needs rank %d, met %t", (*c).Rank, (*c).Met, r.o.Ranks.Rank(), c == &after)
+			path := r.checkpointPath(c == &after)
+			if *c, err = r.readOwnCheckpoint(path); err == nil && *c != nil {
+				if err = (*c).checkRun(r.binding, r.passes); err == nil && ((*c).Rank != r.options.Ranks.Rank() || (*c).Met != (c == &after)) {
+					err = fmt.Errorf("checkpoint: is of rank %d, met %t; needs rank %d, met %t", (*c).Rank, (*c).Met, r.options.Ranks.Rank(), c == &after)
 				}
 				if err != nil {
 					err = fmt.Errorf("%s: %w", path, err)
@@ -100,66 +100,66 @@ func (r *run[T]) rejoin() error {
 		}
 		return nil
 	}()
-	if err = r.together(err); err != nil {
+	if err = r.shareError(err); err != nil {
 		return &BadInput{err}
 	}
 	own := []byte{0}
 	if after != nil {
 		own[0] = 1
 	}
-	all, err := comm.AllGather(r.o.Ranks, own)
+	all, err := comm.AllGather(r.options.Ranks, own)
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(all, func(b []byte) bool { return !slices.Equal(b, []byte{1}) }) {
-		if err := r.open(); err != nil {
+		if err := r.openOutput(); err != nil {
 			return err
 		}
 		if before != nil {
-			err = r.restore(before)
+			err = r.restoreState(before)
 		}
-		return r.together(err)
+		return r.shareError(err)
 	}
-	r.kept = true
-	if err = r.restore(after); err == nil {
-		r.out.joined = r.o.Ranks.Rank() > 0
-		err = r.out.resume(r.rows(), after.Digests, after.Whole)
+	r.hasCheckpoint = true
+	if err = r.restoreState(after); err == nil {
+		r.out.isShared = r.options.Ranks.Rank() > 0
+		err = r.out.resumeFile(r.writtenRows(), after.Digests, after.Whole)
 	}
-	if err = r.together(err); err != nil {
+	if err = r.shareError(err); err != nil {
 		return &BadInput{err}
 	}
 	return nil
 }
 
-// open begins the output: rank 0 creates the file, in which the others write.
-func (r *run[T]) open() error {
+// openOutput begins the output: rank 0 creates the file, in which the others write.
+func (r *run[T]) openOutput() error {
 	var err error
-	if r.o.Ranks.Rank() == 0 {
-		err = r.out.create()
+	if r.options.Ranks.Rank() == 0 {
+		err = r.out.createFile()
 	}
-	if err = r.together(err); err != nil {
+	if err = r.shareError(err); err != nil {
 		return err
 	}
-	if r.o.Ranks.Rank() > 0 {
-		err = r.out.join()
+	if r.options.Ranks.Rank() > 0 {
+		err = r.out.openShared()
 	}
-	return r.together(err)
+	return r.shareError(err)
 }
 
-// commit gives the output its name when every rank has written its rows, and has the
+// commitOutput gives the output its name when every rank has written its rows, and has the
 // digests of all.
-func (r *run[T]) commit() error {
-	if r.o.alone() {
-		return r.out.commit()
+func (r *run[T]) commitOutput() error {
+	if r.options.isAlone() {
+		return r.out.commitFile()
 	}
-	if err := r.together(r.out.sync()); err != nil {
+	if err := r.shareError(r.out.syncFile()); err != nil {
 		return err
 	}
 	var own []byte
 	for _, d := range r.out.digests {
 		own = binary.LittleEndian.AppendUint32(own, d)
 	}
-	all, err := comm.AllGather(r.o.Ranks, own)
+	all, err := comm.AllGather(r.options.Ranks, own)
 	if err != nil {
 		return err
 	}
@@ -173,8 +173,8 @@ func (r *run[T]) commit() error {
 			r.out.digests[i] = joinDigest(r.out.digests[i], binary.LittleEndian.Uint32(b[4*i:]), (hi-lo)*r.out.rowBytes())
 		}
 	}
-	if r.o.Ranks.Rank() == 0 {
-		err = r.out.commit()
+	if r.options.Ranks.Rank() == 0 {
+		err = r.out.commitFile()
 	}
-	return r.together(err)
+	return r.shareError(err)
 }

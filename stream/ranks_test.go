@@ -73,7 +73,7 @@ func TestRanksWriteOneFile(t *testing.T) {
 // runRanks runs a problem with so many ranks.
 func runRanks(t *testing.T, p *problem[float32], in, path string, size int, o Options) ([]*Report, error) {
 	var (
-		sources []*Arrays[float32]
+		sources []*ArraySource[float32]
 		outs    []*Output[float32]
 		mechs   []attention.Mechanism[float32]
 	)
@@ -105,7 +105,7 @@ func TestRanksFailTogether(t *testing.T) {
 }
 
 // Ranks that were told different things say so.
-func TestRanksAgree(t *testing.T) {
+func TestRanksWithOtherCallsAreRefused(t *testing.T) {
 	p := problems[0]
 	in := file(t, p.call())
 	one, two := source(t, in), source(t, in)
@@ -115,7 +115,7 @@ func TestRanksAgree(t *testing.T) {
 		if c.Rank() == 1 {
 			m, src, causal = b, two, false
 		}
-		_, err := Run(context.Background(), m, src, NewDigest[float32](), Options{Causal: causal, Ranks: c})
+		_, err := Run(context.Background(), m, src, NewDigestOutput[float32](), Options{Causal: causal, Ranks: c})
 		return err
 	})
 	if err == nil || !strings.Contains(err.Error(), `rank 1: causal: is "false", rank 0 has causal "true"`) {
@@ -125,7 +125,7 @@ func TestRanksAgree(t *testing.T) {
 
 // Ranks that are killed at any moment, each somewhere else, go on to the bits of ranks
 // that were not. As many others are refused.
-func TestRanksGoOn(t *testing.T) {
+func TestKilledRanksContinueToTheSameBits(t *testing.T) {
 	const size = 3
 	before, after := 0, 0 // runs that went on from before the exchange, and from behind it
 	for _, p := range problems {
@@ -134,7 +134,7 @@ func TestRanksGoOn(t *testing.T) {
 		}
 		in, dir := file(t, p.call()), t.TempDir()
 		path := func(dir string) string { return filepath.Join(dir, "o.npy") }
-		o := Options{Causal: p.causal, Window: 16, Every: 1, Checkpoint: path(dir) + CheckpointSuffix}
+		o := Options{Causal: p.causal, Window: 16, CheckpointInterval: 1, Checkpoint: path(dir) + CheckpointSuffix}
 		var mu sync.Mutex
 		var killed []string
 		calls := 0

@@ -12,43 +12,43 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Raw is a Source of numbers without a header, token by token: the queries of all
+// RawSource is a Source of numbers without a header, token by token: the queries of all
 // heads [H,D], the keys [Hkv,D], the values [Hkv,Dv], little-endian. B is 1 and
 // every token has a query.
-type Raw[T tensor.Float] struct {
+type RawSource[T tensor.Float] struct {
 	shape  Shape
 	record int // numbers of a token
 	ids    []Field
 
-	file *os.File
-	pipe io.Reader
-	next int64  // token that the pipe gives next
-	sum  uint32 // checksum of the tokens before
+	file      *os.File
+	pipe      io.Reader
+	nextToken int64  // token that the pipe gives next
+	sum       uint32 // checksum of the tokens before
 
 	// AllowNonfinite accepts NaN and infinities.
 	AllowNonfinite bool
 }
 
-func newRaw[T tensor.Float](s Shape) (*Raw[T], error) {
+func newRawSource[T tensor.Float](s Shape) (*RawSource[T], error) {
 	if s.B == 0 {
 		s.B = 1
 	}
 	if s.B != 1 {
 		return nil, fmt.Errorf("shape: B is %d, raw numbers have 1", s.B)
 	}
-	r := &Raw[T]{shape: s}
+	r := &RawSource[T]{shape: s}
 	r.shape.N, r.shape.M = -1, -1
-	if err := r.shape.check(); err != nil {
+	if err := r.shape.validate(); err != nil {
 		return nil, err
 	}
 	r.record = s.H*s.D + s.Hkv*(s.D+s.Dv)
 	return r, nil
 }
 
-// NewRawFile returns the source of a file, which stays open. N and M of the shape
+// NewRawFileSource returns the source of a file, which stays open. N and M of the shape
 // are those of the file.
-func NewRawFile[T tensor.Float](f *os.File, s Shape) (*Raw[T], error) {
-	r, err := newRaw[T](s)
+func NewRawFileSource[T tensor.Float](f *os.File, s Shape) (*RawSource[T], error) {
+	r, err := newRawSource[T](s)
 	if err != nil {
 		return nil, err
 	}
@@ -63,15 +63,15 @@ func NewRawFile[T tensor.Float](f *os.File, s Shape) (*Raw[T], error) {
 	r.file = f
 	r.shape.N = info.Size() / token
 	r.shape.M = r.shape.N
-	r.ids, err = identity("file", f)
+	r.ids, err = identifyFile("file", f)
 	return r, err
 }
 
-// NewPipe returns the source of a pipe, whose tokens come once. A run that continues
+// NewPipeSource returns the source of a pipe, whose tokens come once. A run that continues
 // needs the same tokens from the first on: it passes over those that it had, and
 // compares their checksum.
-func NewPipe[T tensor.Float](p io.Reader, s Shape) (*Raw[T], error) {
-	r, err := newRaw[T](s)
+func NewPipeSource[T tensor.Float](p io.Reader, s Shape) (*RawSource[T], error) {
+	r, err := newRawSource[T](s)
 	if err != nil {
 		return nil, err
 	}
@@ -79,40 +79,40 @@ func NewPipe[T tensor.Float](p io.Reader, s Shape) (*Raw[T], error) {
 	return r, nil
 }
 
-func (r *Raw[T]) Shape() Shape      { return r.shape }
-func (r *Raw[T]) Decays() bool      { return false }
-func (r *Raw[T]) Sequential() bool  { return r.pipe != nil }
-func (r *Raw[T]) Computed() bool    { return false }
-func (r *Raw[T]) Identity() []Field { return r.ids }
+func (r *RawSource[T]) Shape() Shape       { return r.shape }
+func (r *RawSource[T]) HasDecay() bool     { return false }
+func (r *RawSource[T]) IsSequential() bool { return r.pipe != nil }
+func (r *RawSource[T]) IsComputed() bool   { return false }
+func (r *RawSource[T]) Identity() []Field  { return r.ids }
 
-func (r *Raw[T]) Room(n int, want Want) *Window[T] {
-	s, w := &r.shape, &Window[T]{want: want, records: make([]T, n*r.record)}
+func (r *RawSource[T]) NewWindow(n int, want Role) *Window[T] {
+	s, w := &r.shape, &Window[T]{role: want, records: make([]T, n*r.record)}
 	w.q = tensor.Split(w.records, 1, n, r.record, 0, s.H, s.D)
 	w.k = tensor.Split(w.records, 1, n, r.record, s.H*s.D, s.Hkv, s.D)
 	w.v = tensor.Split(w.records, 1, n, r.record, s.H*s.D+s.Hkv*s.D, s.Hkv, s.Dv)
 	return w
 }
 
-func (r *Raw[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
+func (r *RawSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
 	at := query
-	if w.want == Keys {
+	if w.role == Keys {
 		at = key
 	}
 	records := w.records[:n*r.record]
 	if r.file != nil {
-		b, done := raw(records)
+		b, done := rawBytes(records)
 		if k, err := r.file.ReadAt(b, at*int64(r.record)*elementSize[T]()); k < len(b) {
 			return 0, fmt.Errorf("%s: truncated within tokens %d to %d: %w", r.file.Name(), at, at+int64(n)-1, err)
 		}
 		done()
 	} else {
 		var err error
-		if n, err = r.read(records); err != nil {
+		if n, err = r.readPipe(records); err != nil {
 			return 0, err
 		}
 		w.Input = r.sum
 	}
-	w.Take(n)
+	w.SetTokens(n)
 	if !r.AllowNonfinite {
 		for _, x := range []struct {
 			name string
@@ -126,9 +126,9 @@ func (r *Raw[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
 	return n, nil
 }
 
-// raw returns memory that bytes of x are to be read into, and what is to be called
+// rawBytes returns memory that bytes of x are to be read into, and what is to be called
 // then.
-func raw[T tensor.Float](x []T) ([]byte, func()) {
+func rawBytes[T tensor.Float](x []T) ([]byte, func()) {
 	if b := array.Bytes(x); b != nil || len(x) == 0 {
 		return b, func() {}
 	}
@@ -136,40 +136,40 @@ func raw[T tensor.Float](x []T) ([]byte, func()) {
 	return b, func() { binary.Decode(b, binary.LittleEndian, x) } // fails for types of no fixed size alone
 }
 
-// read fills records from the pipe and returns how many tokens came.
-func (r *Raw[T]) read(records []T) (int, error) {
-	b, done := raw(records)
+// readPipe fills records from the pipe and returns how many tokens came.
+func (r *RawSource[T]) readPipe(records []T) (int, error) {
+	b, done := rawBytes(records)
 	k, err := io.ReadFull(r.pipe, b)
 	token := r.record * int(elementSize[T]())
 	n := k / token
 	switch {
 	case err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF):
 		if rest := k % token; rest != 0 {
-			return 0, &BadInput{fmt.Errorf("input: ends after %d of the %d bytes of token %d", rest, token, r.next+int64(n))}
+			return 0, &BadInput{fmt.Errorf("input: ends after %d of the %d bytes of token %d", rest, token, r.nextToken+int64(n))}
 		}
 	case err != nil:
-		return 0, fmt.Errorf("input: token %d: %w", r.next+int64(n), err)
+		return 0, fmt.Errorf("input: token %d: %w", r.nextToken+int64(n), err)
 	}
 	r.sum = crc32.Update(r.sum, castagnoli, b[:n*token])
-	r.next += int64(n)
+	r.nextToken += int64(n)
 	done()
 	return n, nil
 }
 
 // Skip passes over tokens of a pipe that a run before had.
-func (r *Raw[T]) Skip(n int64, sum uint32) error {
+func (r *RawSource[T]) Skip(n int64, sum uint32) error {
 	if r.pipe == nil {
 		return nil
 	}
 	records := make([]T, r.record*256)
-	for r.next < n {
-		want := min(256, n-r.next)
-		got, err := r.read(records[:want*int64(r.record)])
+	for r.nextToken < n {
+		want := min(256, n-r.nextToken)
+		got, err := r.readPipe(records[:want*int64(r.record)])
 		if err != nil {
 			return err
 		}
 		if int64(got) < want {
-			return &BadInput{fmt.Errorf("input: has %d tokens, the checkpoint is of %d", r.next, n)}
+			return &BadInput{fmt.Errorf("input: has %d tokens, the checkpoint is of %d", r.nextToken, n)}
 		}
 	}
 	if r.sum != sum {

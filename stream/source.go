@@ -19,8 +19,8 @@ type Shape struct {
 	D, Dv     int
 }
 
-// check reports a shape that there cannot be.
-func (s Shape) check() error {
+// validate reports a shape that there cannot be.
+func (s Shape) validate() error {
 	for _, x := range []struct {
 		name string
 		n    int
@@ -38,11 +38,11 @@ func (s Shape) check() error {
 	return nil
 }
 
-// Want says what of a token is wanted.
-type Want uint8
+// Role says what of a token is wanted.
+type Role uint8
 
 const (
-	Keys    Want = 1 << iota // keys and values, their mask and decay
+	Keys    Role = 1 << iota // keys and values, their mask and decay
 	Queries                  // queries
 )
 
@@ -50,10 +50,10 @@ const (
 type Window[T tensor.Float] struct {
 	Call attention.Call[T] // of the tokens that were read: as many as there are
 
-	want Want
-	n    int
-	at   int64 // of the first query or key
-	out  tensor.Heads[T]
+	role     Role
+	count    int
+	position int64 // of the first query or key
+	out      tensor.Heads[T]
 
 	q, k, v, g tensor.Heads[T] // room for all tokens
 	mask       []bool          // likewise
@@ -66,8 +66,8 @@ type Window[T tensor.Float] struct {
 
 // NewWindow returns a window with room for n tokens of what is wanted of a shape. A
 // source sets the tokens in its Call, behind Take.
-func NewWindow[T tensor.Float](s Shape, n int, want Want, decays bool) *Window[T] {
-	w := &Window[T]{want: want}
+func NewWindow[T tensor.Float](s Shape, n int, want Role, decays bool) *Window[T] {
+	w := &Window[T]{role: want}
 	if want&Queries != 0 {
 		w.q = tensor.NewHeads[T](s.B, s.H, n, s.D)
 	}
@@ -80,15 +80,15 @@ func NewWindow[T tensor.Float](s Shape, n int, want Want, decays bool) *Window[T
 	return w
 }
 
-// Want is what of its tokens a window is for.
-func (w *Window[T]) Want() Want { return w.want }
+// Role is what of its tokens a window is for.
+func (w *Window[T]) Role() Role { return w.role }
 
-// Take points the call at the first n tokens of the room, where they are to be.
-func (w *Window[T]) Take(n int) {
-	if w.want&Queries != 0 {
+// SetTokens points the call at the first n tokens of the room, where they are to be.
+func (w *Window[T]) SetTokens(n int) {
+	if w.role&Queries != 0 {
 		w.Call.Q = w.q.Tokens(0, n)
 	}
-	if w.want&Keys != 0 {
+	if w.role&Keys != 0 {
 		w.Call.K, w.Call.V = w.k.Tokens(0, n), w.v.Tokens(0, n)
 		if w.g.D > 0 {
 			w.Call.LogG = w.g.Tokens(0, n)
@@ -99,8 +99,8 @@ func (w *Window[T]) Take(n int) {
 	}
 }
 
-// bytes counts the memory of w.
-func (w *Window[T]) bytes() int64 {
+// memoryBytes counts the memory of w.
+func (w *Window[T]) memoryBytes() int64 {
 	elements := len(w.records) + len(w.out.Data)
 	if w.records == nil {
 		elements += len(w.q.Data) + len(w.k.Data) + len(w.v.Data)
@@ -116,18 +116,18 @@ func (w *Window[T]) bytes() int64 {
 // time.
 type Source[T tensor.Float] interface {
 	Shape() Shape
-	Decays() bool     // keys have a decay
-	Sequential() bool // tokens come once, in order
-	// Computed says that Fill takes the cores: windows are filled between
+	HasDecay() bool     // keys have a decay
+	IsSequential() bool // tokens come once, in order
+	// IsComputed says that Fill takes the cores: windows are filled between
 	// computations then, not beside them.
-	Computed() bool
+	IsComputed() bool
 	// Identity tells apart inputs, for checkpoints.
 	Identity() []Field
-	// Room returns a window for n tokens of what is wanted.
-	Room(n int, want Want) *Window[T]
-	// Fill sets w, which Room has made, to n tokens: queries from query on and keys
+	// NewWindow returns a window for n tokens of what is wanted.
+	NewWindow(n int, want Role) *Window[T]
+	// FillWindow sets w, which Room has made, to n tokens: queries from query on and keys
 	// from key on, 0 being the first. It returns fewer where the input ends.
-	Fill(w *Window[T], query, key int64, n int) (int, error)
+	FillWindow(w *Window[T], query, key int64, n int) (int, error)
 }
 
 // Skipper is a sequential source that a run which was cut off can go on with.
@@ -149,9 +149,9 @@ func elementSize[T tensor.Float]() int64 {
 // headBytes is what the identity of a file looks at of its content.
 const headBytes = 1 << 16
 
-// identity tells files apart by size, time of modification and a checksum of their
+// identifyFile tells files apart by size, time of modification and a checksum of their
 // beginning.
-func identity(name string, f *os.File) ([]Field, error) {
+func identifyFile(name string, f *os.File) ([]Field, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
-// TestArraysRefuse has arrays that do not belong together.
-func TestArraysRefuse(t *testing.T) {
+// TestArraysThatDoNotFitAreRefused has arrays that do not belong together.
+func TestArraysThatDoNotFitAreRefused(t *testing.T) {
 	floats := func(name string, shape ...int) *array.Array {
 		n := 1
 		for _, d := range shape {
@@ -84,12 +84,12 @@ func opens(t *testing.T, list []*array.Array) error {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	_, err = NewArrays[float32](f)
+	_, err = NewArraySource[float32](f)
 	return err
 }
 
-// TestRawRefuses has raw numbers that are no tokens.
-func TestRawRefuses(t *testing.T) {
+// TestRawNumbersThatAreNoTokensAreRefused has raw numbers that are no tokens.
+func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 	heads := Shape{H: 2, Hkv: 1, D: 1, Dv: 1} // 4 numbers a token
 	for _, x := range []struct {
 		want string
@@ -101,20 +101,20 @@ func TestRawRefuses(t *testing.T) {
 		{"k: 3 heads do not divide the 2 heads of q", Shape{H: 2, Hkv: 3, D: 1, Dv: 1}},
 		{" is beyond 64 bits", Shape{H: 1 << 30, Hkv: 1, D: 1 << 30, Dv: 1}},
 	} {
-		_, err := NewPipe[float32](nil, x.s)
+		_, err := NewPipeSource[float32](nil, x.s)
 		refused(t, err, x.want)
-		_, err = NewRawFile[float32](nil, x.s)
+		_, err = NewRawFileSource[float32](nil, x.s)
 		refused(t, err, x.want)
 	}
-	_, err := NewSynthetic[float32](-1, 4, 1, 0)
+	_, err := NewSyntheticSource[float32](-1, 4, 1, 0)
 	refused(t, err, "shape: N is -1, needs 0 or more")
-	_, err = NewSynthetic[float32](9, 0, 1, 0)
+	_, err = NewSyntheticSource[float32](9, 0, 1, 0)
 	refused(t, err, "shape: D is 0, needs 1 or more")
 
 	numbers := make([]float32, 4*10)
 	numbers[4*7+2] = float32(math.Inf(1)) // of the key of token 7
 	path := filepath.Join(t.TempDir(), "in.raw")
-	open := func(b []byte) (*Raw[float32], error) {
+	open := func(b []byte) (*RawSource[float32], error) {
 		if err := os.WriteFile(path, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -123,7 +123,7 @@ func TestRawRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { f.Close() })
-		return NewRawFile[float32](f, heads)
+		return NewRawFileSource[float32](f, heads)
 	}
 	data := array.Bytes(numbers)
 	_, err = open(data[:len(data)-1])
@@ -132,28 +132,28 @@ func TestRawRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := src.Room(5, Keys|Queries)
-	if w.Want() != Keys|Queries {
-		t.Errorf("the room is for %v", w.Want())
+	w := src.NewWindow(5, Keys|Queries)
+	if w.Role() != Keys|Queries {
+		t.Errorf("the room is for %v", w.Role())
 	}
-	_, err = src.Fill(w, 5, 5, 5)
+	_, err = src.FillWindow(w, 5, 5, 5)
 	refused(t, err, "k: element [0,0,7,0] is +Inf")
 	if !IsBadInput(err) {
 		t.Error("an infinity is not bad input")
 	}
 	src.AllowNonfinite = true
-	if n, err := src.Fill(w, 5, 5, 5); n != 5 || err != nil || !math.IsInf(float64(w.Call.K.At(0, 0).Row(2)[0]), 1) {
+	if n, err := src.FillWindow(w, 5, 5, 5); n != 5 || err != nil || !math.IsInf(float64(w.Call.K.At(0, 0).Row(2)[0]), 1) {
 		t.Errorf("%d tokens, %v", n, err)
 	}
 	if err := os.Truncate(path, 16*8); err != nil {
 		t.Fatal(err)
 	}
-	_, err = src.Fill(w, 5, 5, 5)
+	_, err = src.FillWindow(w, 5, 5, 5)
 	refused(t, err, "in.raw: truncated within tokens 5 to 9: EOF")
 }
 
-// TestOutputsRefuse has outputs that cannot be, and leaves nothing behind.
-func TestOutputsRefuse(t *testing.T) {
+// TestImpossibleOutputsAreRefused has outputs that cannot be, and leaves nothing behind.
+func TestImpossibleOutputsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	inFile := filepath.Join(dir, "in", "o.npy")
 	if err := os.WriteFile(filepath.Dir(inFile), nil, 0o666); err != nil {
@@ -169,7 +169,7 @@ func TestOutputsRefuse(t *testing.T) {
 		inFile:                                "in: not a folder",
 		folder:                                "folder.raw: not a file",
 	} {
-		_, err := NewFile[float32](path, 4)
+		_, err := NewFileOutput[float32](path, 4)
 		refused(t, err, want)
 	}
 	p := problems[0]
@@ -182,10 +182,10 @@ func TestOutputsRefuse(t *testing.T) {
 	}{
 		{4, -1, Options{Causal: true}, "rows: one in -1 is written, needs 0 or more"},
 		{5, 0, Options{Causal: true}, "o.npy: 5 dimensions have no room for B = 2 and H = 4"},
-		{4, 0, Options{Causal: true, Every: -1}, "every: -1ns is negative"},
+		{4, 0, Options{Causal: true, CheckpointInterval: -1}, "every: -1ns is negative"},
 	} {
 		out := output(t, filepath.Join(dir, "o.npy"), x.rank)
-		out.Every = x.every
+		out.RowStep = x.every
 		_, err := Run(context.Background(), p.mechanism(t), src, out, x.o)
 		refused(t, err, x.want)
 		if !IsBadInput(err) {
@@ -198,13 +198,13 @@ func TestOutputsRefuse(t *testing.T) {
 }
 
 // What the file system says is not what is in a file.
-func TestBadInput(t *testing.T) {
+func TestFileErrorsAreNotBadInput(t *testing.T) {
 	cause := errors.New("k: is empty")
-	if err := content(cause); !IsBadInput(err) || !errors.Is(err, cause) || err.Error() != cause.Error() {
+	if err := markBadInput(cause); !IsBadInput(err) || !errors.Is(err, cause) || err.Error() != cause.Error() {
 		t.Errorf("%v", err)
 	}
 	_, failed := os.Open(filepath.Join(t.TempDir(), "none"))
-	if err := content(failed); IsBadInput(err) || err != failed {
+	if err := markBadInput(failed); IsBadInput(err) || err != failed {
 		t.Errorf("%v", err)
 	}
 }

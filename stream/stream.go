@@ -22,9 +22,9 @@ type Options struct {
 	Window int   // tokens of a window; 0: as many as memory has room for, up to a bound
 
 	// Checkpoint is the file that a run continues from; "": there is none.
-	Checkpoint string
-	Every      time.Duration // between checkpoints; 0: DefaultEvery
-	Fresh      bool          // begin anew, whatever checkpoint there is
+	Checkpoint         string
+	CheckpointInterval time.Duration // between checkpoints; 0: DefaultEvery
+	Restart            bool          // begin anew, whatever checkpoint there is
 
 	// AllowNonfinite counts output rows that are not finite (Report.NonFinite), which are
 	// an error otherwise.
@@ -38,14 +38,14 @@ type Options struct {
 }
 
 const (
-	DefaultMemory = 256 << 20
-	DefaultEvery  = 30 * time.Second
+	DefaultMemory             = 256 << 20
+	DefaultCheckpointInterval = 30 * time.Second
 )
 
 // Progress tells how far a run is.
 type Progress struct {
-	Done, All int64 // tokens of all passes; All is -1 where nobody knows
-	Before    int64 // of Done, tokens of runs before
+	Done, Total int64 // tokens of all passes; All is -1 where nobody knows
+	Resumed     int64 // of Done, tokens of runs before
 }
 
 // Report is what a run was.
@@ -71,20 +71,20 @@ type Report struct {
 // pass is one way through the tokens: n of them, which have keys from key0 on and
 // queries from query0 on; n is -1 where nobody knows.
 type pass struct {
-	want            Want
-	n, key0, query0 int64
-	meets           bool // the ranks exchange their states before it
+	role                        Role
+	count, firstKey, firstQuery int64
+	needsExchange               bool // the ranks exchange their states before it
 }
 
-// passes returns the passes that a call takes.
-func passes(s Shape, causal bool) []pass {
+// planPasses returns the passes that a call takes.
+func planPasses(s Shape, causal bool) []pass {
 	switch {
 	case !causal:
-		return []pass{{want: Keys, n: s.M}, {want: Queries, n: s.N}}
+		return []pass{{role: Keys, count: s.M}, {role: Queries, count: s.N}}
 	case s.M > s.N:
-		return []pass{{want: Keys, n: s.M - s.N}, {want: Keys | Queries, n: s.N, key0: s.M - s.N}}
+		return []pass{{role: Keys, count: s.M - s.N}, {role: Keys | Queries, count: s.N, firstKey: s.M - s.N}}
 	}
-	return []pass{{want: Keys | Queries, n: s.N}}
+	return []pass{{role: Keys | Queries, count: s.N}}
 }
 
 // Run computes attention of what src gives and writes it to out, which it closes.
@@ -94,55 +94,55 @@ func passes(s Shape, causal bool) []pass {
 func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*Report, error) {
 	r, err := newRun(m, src, out, o)
 	if err = comm.Together(o.Ranks, err); err == nil {
-		err = r.agree()
+		err = r.checkAgreement()
 	}
 	if err != nil {
 		return nil, &BadInput{err}
 	}
-	owned, err := r.own()
+	owned, err := r.lockFiles()
 	defer func() {
 		for _, l := range owned {
 			l.Release()
 		}
 	}()
-	if err = r.together(err); err != nil {
+	if err = r.shareError(err); err != nil {
 		return nil, err
 	}
 	whole := false
-	defer func() { out.close(whole || r.kept) }()
-	if err := r.begin(); err != nil {
+	defer func() { out.closeFile(whole || r.hasCheckpoint) }()
+	if err := r.openRun(); err != nil {
 		return nil, err
 	}
-	for ; r.pass < len(r.passes); r.pass, r.at = r.pass+1, 0 {
-		if r.passes[r.pass].meets && !r.met {
-			if err := r.meet(); err != nil {
-				return r.report(), err
+	for ; r.pass < len(r.passes); r.pass, r.token = r.pass+1, 0 {
+		if r.passes[r.pass].needsExchange && !r.exchanged {
+			if err := r.exchangeStates(); err != nil {
+				return r.makeReport(), err
 			}
 		}
-		err := r.through(ctx)
-		if next := r.pass + 1; err != nil || next == len(r.passes) || r.passes[next].meets {
-			err = r.together(err)
+		err := r.runPass(ctx)
+		if next := r.pass + 1; err != nil || next == len(r.passes) || r.passes[next].needsExchange {
+			err = r.shareError(err)
 		}
 		if err != nil {
-			return r.report(), err
+			return r.makeReport(), err
 		}
-		if p := &r.passes[r.pass]; p.n < 0 {
-			p.n = r.at
-			r.shape.N, r.shape.M = r.at, r.at
+		if p := &r.passes[r.pass]; p.count < 0 {
+			p.count = r.token
+			r.shape.N, r.shape.M = r.token, r.token
 		}
 	}
-	if err := r.finish(); err != nil {
-		return r.report(), err
+	if err := r.finishOutput(); err != nil {
+		return r.makeReport(), err
 	}
 	whole = true
-	return r.report(), nil
+	return r.makeReport(), nil
 }
 
-// own makes this process the owner of the output and the checkpoint. Rank 0 owns them
+// lockFiles makes this process the owner of the output and the checkpoint. Rank 0 owns them
 // for all ranks.
-func (r *run[T]) own() (owned []*lock.Lock, err error) {
-	for _, path := range []string{r.out.path, r.o.Checkpoint} {
-		if path == "" || r.o.Ranks.Rank() > 0 {
+func (r *run[T]) lockFiles() (owned []*lock.Lock, err error) {
+	for _, path := range []string{r.out.path, r.options.Checkpoint} {
+		if path == "" || r.options.Ranks.Rank() > 0 {
 			continue
 		}
 		l, err := lock.File(path)
@@ -160,35 +160,35 @@ func (r *run[T]) own() (owned []*lock.Lock, err error) {
 
 // run is a call of Run.
 type run[T tensor.Float] struct {
-	o       Options
-	m       attention.Mechanism[T]
-	src     Source[T]
-	out     *Output[T]
-	shape   Shape
-	chunk   int
-	flops   float64 // of a key head's key, or of a query head's query
-	passes  []pass
-	bound   []Field
-	window  int
-	planned int64
+	options      Options
+	mechanism    attention.Mechanism[T]
+	src          Source[T]
+	out          *Output[T]
+	shape        Shape
+	chunk        int
+	flops        float64 // of a key head's key, or of a query head's query
+	passes       []pass
+	binding      []Field
+	window       int
+	plannedBytes int64
 
-	state attention.State[T]
-	pass  int    // that goes on
-	at    int64  // tokens of it that the state has met
-	input uint32 // checksum of a pipe's tokens up to there
-	met   bool   // the ranks have exchanged their states
-	kept  bool   // there is a checkpoint
+	state         attention.State[T]
+	pass          int    // that goes on
+	token         int64  // tokens of it that the state has met
+	inputSum      uint32 // checksum of a pipe's tokens up to there
+	exchanged     bool   // the ranks have exchanged their states
+	hasCheckpoint bool   // there is a checkpoint
 
-	resumed     int64
-	started     time.Time
-	saved       time.Time
-	filling     atomic.Int64 // nanoseconds
-	computing   time.Duration
-	operations  float64
-	nonFinite   int64
-	checkpoints int
-	sent        int64
-	room        chan []byte // memory for a snapshot, where none is being written
+	resumed         int64
+	started         time.Time
+	lastSave        time.Time
+	fillTime        atomic.Int64 // nanoseconds
+	computeTime     time.Duration
+	operations      float64
+	nonFinite       int64
+	checkpoints     int
+	sentBytes       int64
+	snapshotBuffers chan []byte // memory for a snapshot, where none is being written
 }
 
 // planLength is the length of the sequences that chunks are chosen for: no bit may
@@ -203,13 +203,13 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 		return nil, fmt.Errorf("mechanism: %s has no state: %s", t.Name, t.NoCausal)
 	case !t.Streaming:
 		return nil, fmt.Errorf("mechanism: the state of %s grows with the tokens, a stream needs one of constant size", t.Name)
-	case !o.Causal && src.Sequential():
+	case !o.Causal && src.IsSequential():
 		return nil, fmt.Errorf("causal: unmasked attention reads keys and then queries, and a pipe is read once")
 	case !o.Causal && (t.CausalOnly || !t.Linear):
 		return nil, fmt.Errorf("causal: %s streams in causal calls alone", t.Name)
-	case !o.Causal && src.Decays():
+	case !o.Causal && src.HasDecay():
 		return nil, fmt.Errorf("log_g: decay needs a causal call, whose queries have a place among the keys")
-	case src.Decays() && !t.Decay:
+	case src.HasDecay() && !t.Decay:
 		return nil, fmt.Errorf("log_g: %s takes no decay", t.Name)
 	case o.Causal && s.N > s.M:
 		return nil, fmt.Errorf("k: M is %d, fewer than the %d causal queries", s.M, s.N)
@@ -217,9 +217,9 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 		return nil, fmt.Errorf("window: %d is negative", o.Window)
 	case o.Memory < 0:
 		return nil, fmt.Errorf("memory: %d is negative", o.Memory)
-	case o.Every < 0:
-		return nil, fmt.Errorf("every: %v is negative", o.Every)
-	case !o.alone() && (src.Sequential() || out.w != nil):
+	case o.CheckpointInterval < 0:
+		return nil, fmt.Errorf("every: %v is negative", o.CheckpointInterval)
+	case !o.isAlone() && (src.IsSequential() || out.w != nil):
 		return nil, errors.New("ranks: a pipe cannot be divided among them")
 	case o.Checkpoint != "" && out.w != nil:
 		return nil, fmt.Errorf("checkpoint: %s: what was written to a pipe cannot be taken up again", o.Checkpoint)
@@ -227,12 +227,12 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
 	}
-	if o.Every == 0 {
-		o.Every = DefaultEvery
+	if o.CheckpointInterval == 0 {
+		o.CheckpointInterval = DefaultCheckpointInterval
 	}
-	r := &run[T]{o: o, m: m, src: src, out: out, shape: s, passes: passes(s, o.Causal), room: make(chan []byte, 1)}
-	if r.room <- nil; !o.alone() {
-		r.passes = divided(s, o.Causal, o.Ranks.Rank(), o.Ranks.Size())
+	r := &run[T]{options: o, mechanism: m, src: src, out: out, shape: s, passes: planPasses(s, o.Causal), snapshotBuffers: make(chan []byte, 1)}
+	if r.snapshotBuffers <- nil; !o.isAlone() {
+		r.passes = dividePasses(s, o.Causal, o.Ranks.Rank(), o.Ranks.Size())
 	}
 	plan := m.Plan(attention.Shape{B: 1, H: s.H, Hkv: s.Hkv, N: planLength, M: planLength, D: s.D, Dv: s.Dv, Causal: o.Causal, Form: attention.Linear})
 	r.chunk, r.flops = plan.Chunk, 2*float64(plan.F)*float64(s.Dv+1)
@@ -242,229 +242,229 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 	shape := attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: r.chunk, Carry: attention.Compensated}
 	scratch := plan.Bytes * float64(min(par.Threads(), max(s.B*s.Hkv, 1)))
 	// A state that the budget has no room for is never made.
-	if err := r.budget(m.Plan(shape).State, scratch); err != nil {
+	if err := r.chooseWindow(m.Plan(shape).State, scratch); err != nil {
 		return nil, err
 	}
 	var err error
 	if r.state, err = m.NewState(shape); err != nil {
 		return nil, err
 	}
-	if err := r.budget(float64(r.state.Bytes()), scratch); err != nil {
+	if err := r.chooseWindow(float64(r.state.Bytes()), scratch); err != nil {
 		return nil, err
 	}
-	if err := out.bind(s); err != nil {
+	if err := out.bindShape(s); err != nil {
 		return nil, err
 	}
-	r.bound = r.binding()
+	r.binding = r.bindingFields()
 	return r, nil
 }
 
 const (
-	windows   = 3       // one being read, one computed with, one written
-	maxWindow = 1 << 14 // tokens: longer ones gain nothing
-	maxWork   = 1 << 36 // operations of a window of many chunks: an interrupt waits for one
+	windowCount = 3       // one being read, one computed with, one written
+	maxWindow   = 1 << 14 // tokens: longer ones gain nothing
+	maxWork     = 1 << 36 // operations of a window of many chunks: an interrupt waits for one
 )
 
-// budget chooses the tokens of a window by the memory that there is, beside a state
+// chooseWindow chooses the tokens of a window by the memory that there is, beside a state
 // of so many bytes and the scratch memory of the mechanism.
-func (r *run[T]) budget(state, scratch float64) error {
-	if r.o.Checkpoint != "" {
+func (r *run[T]) chooseWindow(state, scratch float64) error {
+	if r.options.Checkpoint != "" {
 		state *= 3 // the snapshot, in memory that has grown
 	}
-	if state+scratch > float64(r.o.Memory) {
-		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %.0f and more", r.o.Memory, windows, state+scratch)
+	if state+scratch > float64(r.options.Memory) {
+		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %.0f and more", r.options.Memory, windowCount, state+scratch)
 	}
 	var token int64
 	for _, p := range r.passes {
-		token = max(token, r.newWindow(1, p.want).bytes())
+		token = max(token, r.newWindow(1, p.role).memoryBytes())
 	}
 	fixed := int64(state) + int64(scratch)
-	least := fixed + windows*token
-	if least > r.o.Memory {
-		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %d", r.o.Memory, windows, least)
+	least := fixed + windowCount*token
+	if least > r.options.Memory {
+		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %d", r.options.Memory, windowCount, least)
 	}
-	n := min((r.o.Memory-fixed)/(windows*token), maxWindow)
+	n := min((r.options.Memory-fixed)/(windowCount*token), maxWindow)
 	if work := r.flops * float64(r.shape.B*(r.shape.H+r.shape.Hkv)); work > 0 {
 		n = min(n, int64(max(maxWork/work, float64(r.chunk), 1)))
 	}
 	if c := int64(r.chunk); c > 0 && n > c {
 		n -= n % c
 	}
-	if r.o.Window > 0 {
-		if n = int64(r.o.Window); n > (r.o.Memory-fixed)/(windows*token) {
-			return fmt.Errorf("window: %d tokens take %.0f bytes, memory is %d", n, float64(fixed)+float64(windows*token)*float64(n), r.o.Memory)
+	if r.options.Window > 0 {
+		if n = int64(r.options.Window); n > (r.options.Memory-fixed)/(windowCount*token) {
+			return fmt.Errorf("window: %d tokens take %.0f bytes, memory is %d", n, float64(fixed)+float64(windowCount*token)*float64(n), r.options.Memory)
 		}
 	}
-	r.window, r.planned = int(n), fixed+windows*token*n
+	r.window, r.plannedBytes = int(n), fixed+windowCount*token*n
 	return nil
 }
 
-func (r *run[T]) newWindow(n int, want Want) *Window[T] {
-	w := r.src.Room(n, want)
+func (r *run[T]) newWindow(n int, want Role) *Window[T] {
+	w := r.src.NewWindow(n, want)
 	if want&Queries != 0 {
-		w.out = r.out.heads(n, r.shape)
+		w.out = r.out.newHeads(n, r.shape)
 	}
 	return w
 }
 
-// begin opens the output and goes on from a checkpoint if there is one.
-func (r *run[T]) begin() error {
+// openRun opens the output and goes on from a checkpoint if there is one.
+func (r *run[T]) openRun() error {
 	r.started = time.Now()
-	r.saved = r.started
+	r.lastSave = r.started
 	switch {
-	case r.o.Checkpoint == "":
-		return r.open()
-	case !r.o.alone():
-		return r.rejoin()
-	case r.o.Fresh:
-		if err := r.forget(); err != nil {
+	case r.options.Checkpoint == "":
+		return r.openOutput()
+	case !r.options.isAlone():
+		return r.resumeRanks()
+	case r.options.Restart:
+		if err := r.removeCheckpoints(); err != nil {
 			return err
 		}
 	}
-	c, err := r.recall(r.o.Checkpoint)
+	c, err := r.readOwnCheckpoint(r.options.Checkpoint)
 	if err != nil {
-		r.kept = true // whatever is wrong, the output stays
+		r.hasCheckpoint = true // whatever is wrong, the output stays
 		return &BadInput{err}
 	}
 	if c == nil {
-		return r.out.create()
+		return r.out.createFile()
 	}
-	if err := r.resume(c); err != nil {
-		return &BadInput{fmt.Errorf("%s: %w", r.o.Checkpoint, err)}
+	if err := r.resumeFrom(c); err != nil {
+		return &BadInput{fmt.Errorf("%s: %w", r.options.Checkpoint, err)}
 	}
 	return nil
 }
 
-// resume takes up what a checkpoint is of.
-func (r *run[T]) resume(c *checkpoint) (err error) {
-	r.kept = true // likewise
-	if err := c.fits(r.bound, r.passes); err != nil {
+// resumeFrom takes up what a checkpoint is of.
+func (r *run[T]) resumeFrom(c *checkpoint) (err error) {
+	r.hasCheckpoint = true // likewise
+	if err := c.checkRun(r.binding, r.passes); err != nil {
 		return err
 	}
-	if err := r.restore(c); err != nil {
+	if err := r.restoreState(c); err != nil {
 		return err
 	}
-	if err := r.out.resume(r.rows(), c.Digests, c.Whole); err != nil {
+	if err := r.out.resumeFile(r.writtenRows(), c.Digests, c.Whole); err != nil {
 		return err
 	}
 	if s, ok := r.src.(Skipper); ok && !c.Whole {
-		return s.Skip(r.at, c.Input)
+		return s.Skip(r.token, c.Input)
 	}
-	if c.Whole && r.passes[r.pass].n < 0 {
-		r.passes[r.pass].n = r.at
-		r.shape.N, r.shape.M = r.at, r.at
+	if c.Whole && r.passes[r.pass].count < 0 {
+		r.passes[r.pass].count = r.token
+		r.shape.N, r.shape.M = r.token, r.token
 	}
 	return nil
 }
 
-// restore goes to the moment of a checkpoint.
-func (r *run[T]) restore(c *checkpoint) (err error) {
-	if r.state, err = r.m.RestoreState(c.state); err != nil {
+// restoreState goes to the moment of a checkpoint.
+func (r *run[T]) restoreState(c *checkpoint) (err error) {
+	if r.state, err = r.mechanism.RestoreState(c.state); err != nil {
 		return err
 	}
-	r.pass, r.at, r.input, r.met = c.Pass, c.At, c.Input, c.Met
-	r.resumed = r.done()
+	r.pass, r.token, r.inputSum, r.exchanged = c.Pass, c.At, c.Input, c.Met
+	r.resumed = r.doneTokens()
 	return nil
 }
 
-// rows counts those of the output that are written.
-func (r *run[T]) rows() int64 {
-	if r.passes[r.pass].want&Queries == 0 {
+// writtenRows counts those of the output that are written.
+func (r *run[T]) writtenRows() int64 {
+	if r.passes[r.pass].role&Queries == 0 {
 		return 0
 	}
-	return r.at
+	return r.token
 }
 
-// done counts tokens of all passes.
-func (r *run[T]) done() int64 {
-	n := r.at
+// doneTokens counts tokens of all passes.
+func (r *run[T]) doneTokens() int64 {
+	n := r.token
 	for _, p := range r.passes[:r.pass] {
-		n += p.n
+		n += p.count
 	}
 	return n
 }
 
-// all counts the tokens of all passes, -1 where nobody knows.
-func (r *run[T]) all() int64 {
+// totalTokens counts the tokens of all passes, -1 where nobody knows.
+func (r *run[T]) totalTokens() int64 {
 	n := int64(0)
 	for _, p := range r.passes {
-		if p.n < 0 {
+		if p.count < 0 {
 			return -1
 		}
-		n += p.n
+		n += p.count
 	}
 	return n
 }
 
-// snapshot is a checkpoint of this moment, but for what is to be written before it.
-func (r *run[T]) snapshot(b []byte) (*checkpoint, error) {
-	r.saved = time.Now()
+// newCheckpoint is a checkpoint of this moment, but for what is to be written before it.
+func (r *run[T]) newCheckpoint(b []byte) (*checkpoint, error) {
+	r.lastSave = time.Now()
 	b, err := r.state.AppendBinary(b[:0])
 	if err != nil {
 		return nil, err
 	}
-	return &checkpoint{Bound: r.bound, Rank: r.o.Ranks.Rank(), Met: r.met, Pass: r.pass, At: r.at, Input: r.input, state: b}, nil
+	return &checkpoint{Bound: r.binding, Rank: r.options.Ranks.Rank(), Met: r.exchanged, Pass: r.pass, At: r.token, Input: r.inputSum, state: b}, nil
 }
 
-// save writes a checkpoint behind the outputs that it is of.
-func (r *run[T]) save(c *checkpoint) error {
-	if err := r.out.sync(); err != nil {
+// saveCheckpoint writes a checkpoint behind the outputs that it is of.
+func (r *run[T]) saveCheckpoint(c *checkpoint) error {
+	if err := r.out.syncFile(); err != nil {
 		return err
 	}
 	c.Digests = r.out.digests
-	if err := c.write(r.checkpoint(c.Met)); err != nil {
+	if err := c.writeFile(r.checkpointPath(c.Met)); err != nil {
 		return err
 	}
-	r.kept = true
+	r.hasCheckpoint = true
 	r.checkpoints++
 	return nil
 }
 
-// finish gives the output its name.
-func (r *run[T]) finish() error {
-	if r.o.Checkpoint != "" {
-		r.pass, r.at = len(r.passes)-1, r.passes[len(r.passes)-1].n
-		c, err := r.snapshot(nil)
+// finishOutput gives the output its name.
+func (r *run[T]) finishOutput() error {
+	if r.options.Checkpoint != "" {
+		r.pass, r.token = len(r.passes)-1, r.passes[len(r.passes)-1].count
+		c, err := r.newCheckpoint(nil)
 		if err != nil {
 			return err
 		}
 		c.Whole = true
-		if err := r.together(r.save(c)); err != nil {
+		if err := r.shareError(r.saveCheckpoint(c)); err != nil {
 			return err
 		}
 	}
-	if err := r.commit(); err != nil {
+	if err := r.commitOutput(); err != nil {
 		return err
 	}
-	if r.o.Checkpoint == "" {
+	if r.options.Checkpoint == "" {
 		return nil
 	}
-	return r.forget()
+	return r.removeCheckpoints()
 }
 
-func (r *run[T]) report() *Report {
+func (r *run[T]) makeReport() *Report {
 	pass := min(r.pass, len(r.passes)-1)
 	tokens := int64(0)
 	for i, p := range r.passes {
 		switch {
 		case i < pass:
-			tokens += p.n
+			tokens += p.count
 		case i == pass && r.pass < len(r.passes):
-			tokens += r.at
+			tokens += r.token
 		case i == pass:
-			tokens += p.n
+			tokens += p.count
 		}
 	}
 	rep := &Report{
 		Shape: r.shape, Tokens: tokens, Resumed: r.resumed, Window: r.window, Chunk: r.chunk,
-		StateBytes: r.state.Bytes(), Planned: r.planned, Seconds: time.Since(r.started).Seconds(),
-		Filling: time.Duration(r.filling.Load()).Seconds(), Computing: r.computing.Seconds(), FLOPs: r.operations, Checkpoints: r.checkpoints,
-		Sent: r.sent, NonFinite: r.nonFinite,
+		StateBytes: r.state.Bytes(), Planned: r.plannedBytes, Seconds: time.Since(r.started).Seconds(),
+		Filling: time.Duration(r.fillTime.Load()).Seconds(), Computing: r.computeTime.Seconds(), FLOPs: r.operations, Checkpoints: r.checkpoints,
+		Sent: r.sentBytes, NonFinite: r.nonFinite,
 	}
 	if r.shape.N >= 0 {
-		rep.Bound = r.m.Plan(attention.Shape{
+		rep.Bound = r.mechanism.Plan(attention.Shape{
 			B: r.shape.B, H: r.shape.H, Hkv: r.shape.Hkv, N: int(r.shape.N), M: int(r.shape.M), D: r.shape.D, Dv: r.shape.Dv,
-			Causal: r.o.Causal, Form: attention.Step, Chunk: r.chunk, Carry: attention.Compensated,
+			Causal: r.options.Causal, Form: attention.Step, Chunk: r.chunk, Carry: attention.Compensated,
 		}).Bound
 		rep.Digest = joinDigests(r.out.digests, r.shape.N*int64(r.shape.Dv)*elementSize[T]())
 	}
@@ -485,16 +485,16 @@ func IsBadInput(err error) bool {
 	return errors.As(err, &bad)
 }
 
-// binding is what a checkpoint of this run is bound to, beside what the snapshot of
+// bindingFields is what a checkpoint of this run is bound to, beside what the snapshot of
 // the state is.
-func (r *run[T]) binding() []Field {
+func (r *run[T]) bindingFields() []Field {
 	s := &r.shape
 	field := func(name string, value any) Field { return Field{name, fmt.Sprint(value)} }
 	list := []Field{
-		field("mechanism", r.m.Traits().Name), field("setting", r.m.Setting()), field("causal", r.o.Causal),
+		field("mechanism", r.mechanism.Traits().Name), field("setting", r.mechanism.Setting()), field("causal", r.options.Causal),
 		field("bytes of an element", elementSize[T]()), field("instruction set", kernel.Active[T]().Name),
 		field("B", s.B), field("H", s.H), field("Hkv", s.Hkv), field("N", s.N), field("M", s.M), field("D", s.D), field("Dv", s.Dv),
-		field("chunk", r.chunk), field("output", r.out.format()), field("ranks", r.o.Ranks.Size()),
+		field("chunk", r.chunk), field("output", r.out.formatName()), field("ranks", r.options.Ranks.Size()),
 	}
 	return append(list, r.src.Identity()...)
 }

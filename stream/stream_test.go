@@ -130,14 +130,14 @@ func file(t *testing.T, c *attention.Call[float32]) string {
 }
 
 // source opens a file.
-func source(t *testing.T, path string) *Arrays[float32] {
+func source(t *testing.T, path string) *ArraySource[float32] {
 	t.Helper()
 	f, err := safetensors.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	a, err := NewArrays[float32](f)
+	a, err := NewArraySource[float32](f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func source(t *testing.T, path string) *Arrays[float32] {
 // output opens an output file.
 func output(t *testing.T, path string, rank int) *Output[float32] {
 	t.Helper()
-	o, err := NewFile[float32](path, rank)
+	o, err := NewFileOutput[float32](path, rank)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,9 +212,9 @@ func (p *problem[T]) steps(t *testing.T, m attention.Mechanism[T], c *attention.
 	return o
 }
 
-// TestStreams holds streams, whatever their windows and threads, against the steps of
+// TestStreamsEqualTheStepsOfAState holds streams, whatever their windows and threads, against the steps of
 // a state in every bit, and against the call in memory within what is derived.
-func TestStreams(t *testing.T) {
+func TestStreamsEqualTheStepsOfAState(t *testing.T) {
 	defer par.SetThreads(0)
 	for _, p := range problems {
 		t.Run(p.String(), func(t *testing.T) {
@@ -324,8 +324,8 @@ func differ(a, b []float32) int {
 	return -1
 }
 
-// TestThinOutputs holds outputs of some rows against those of all.
-func TestThinOutputs(t *testing.T) {
+// TestThinnedOutputIsASubsetOfAllRows holds outputs of some rows against those of all.
+func TestThinnedOutputIsASubsetOfAllRows(t *testing.T) {
 	p := problem[float32]{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, c := p.mechanism(t), p.call()
 	in, all := file(t, c), p.steps(t, m, c, 96)
@@ -345,7 +345,7 @@ func TestThinOutputs(t *testing.T) {
 			for name, want := range map[string][]float32{"o.npy": heads, "o.raw": tokens} {
 				path := filepath.Join(t.TempDir(), name)
 				out := output(t, path, 3)
-				out.Every = every
+				out.RowStep = every
 				r, err := Run(context.Background(), m, source(t, in), out, Options{Causal: true, Window: window})
 				if err != nil {
 					t.Fatal(err)
@@ -376,17 +376,17 @@ type brittle struct {
 
 var errBrittle = errors.New("the input is gone")
 
-func (b *brittle) Fill(w *Window[float32], query, key int64, n int) (int, error) {
+func (b *brittle) FillWindow(w *Window[float32], query, key int64, n int) (int, error) {
 	if b.left -= int64(n); b.left < 0 {
 		return 0, errBrittle
 	}
-	return b.Source.Fill(w, query, key, n)
+	return b.Source.FillWindow(w, query, key, n)
 }
 
-// TestResume cuts runs off at many places, spoils what was written behind their
+// TestResumedStreamHasTheSameBits cuts runs off at many places, spoils what was written behind their
 // checkpoints, and has them continue with other windows and threads, to the same
 // bits.
-func TestResume(t *testing.T) {
+func TestResumedStreamHasTheSameBits(t *testing.T) {
 	defer par.SetThreads(0)
 	key := rng.New(11)
 	for pi, p := range problems {
@@ -398,7 +398,7 @@ func TestResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := filepath.Join(t.TempDir(), "o.npy")
-		o := Options{Causal: p.causal, Checkpoint: out + CheckpointSuffix, Every: time.Nanosecond}
+		o := Options{Causal: p.causal, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
 		cuts, resumed := 0, 0
 		for try := uint64(0); ; try++ {
 			draw := key.Fold(uint64(pi))
@@ -448,7 +448,7 @@ func spoil[T tensor.Float](t *testing.T, p *problem[T], out string) {
 	}
 	checkHeader(t, out+CheckpointSuffix, c)
 	at := int64(0)
-	if passes(p.shape, p.causal)[c.Pass].want&Queries != 0 {
+	if planPasses(p.shape, p.causal)[c.Pass].role&Queries != 0 {
 		at = c.At
 	}
 	f, err := os.OpenFile(out+PartialSuffix, os.O_RDWR, 0)
@@ -466,18 +466,18 @@ func spoil[T tensor.Float](t *testing.T, p *problem[T], out string) {
 	}
 }
 
-// TestStops ends runs by their context: they leave a checkpoint of the last token
+// TestEndedContextLeavesACheckpoint ends runs by their context: they leave a checkpoint of the last token
 // that they had.
-func TestStops(t *testing.T) {
+func TestEndedContextLeavesACheckpoint(t *testing.T) {
 	p := problems[0]
 	m, in := p.mechanism(t), file(t, p.call())
 	out := filepath.Join(t.TempDir(), "o.npy")
-	o := Options{Causal: true, Window: 10, Checkpoint: out + CheckpointSuffix, Every: time.Hour}
+	o := Options{Causal: true, Window: 10, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Hour}
 	var last int64
 	for range 50 {
 		ctx, cancel := context.WithCancel(context.Background())
 		o.Progress = func(p Progress) {
-			if last = p.Done; p.Done-p.Before >= 50 {
+			if last = p.Done; p.Done-p.Resumed >= 50 {
 				cancel()
 			}
 		}
@@ -507,7 +507,7 @@ func TestStreamHasOneOwner(t *testing.T) {
 	p := problems[0]
 	m, in := p.mechanism(t), file(t, p.call())
 	out := filepath.Join(t.TempDir(), "o.npy")
-	o := Options{Causal: true, Window: 10, Checkpoint: out + CheckpointSuffix, Every: time.Nanosecond}
+	o := Options{Causal: true, Window: 10, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
 	tried := false
 	o.Progress = func(Progress) {
 		if tried {
@@ -549,26 +549,26 @@ func TestWholeButForItsName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := r.begin(); err != nil {
+		if err := r.openRun(); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.through(context.Background()); err != nil {
+		if err := r.runPass(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		c, err := r.snapshot(nil)
+		c, err := r.newCheckpoint(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Whole = true
-		if err := r.save(c); err != nil {
+		if err := r.saveCheckpoint(c); err != nil {
 			t.Fatal(err)
 		}
 		if named {
-			if err := r.out.commit(); err != nil {
+			if err := r.out.commitFile(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r.out.close(true)
+		r.out.closeFile(true)
 		rep, err := Run(context.Background(), m, &brittle{source(t, in), 0}, output(t, out, 4), o)
 		if err != nil {
 			t.Fatal(err)
@@ -598,9 +598,9 @@ func records(c *attention.Call[float32]) []float32 {
 	return x
 }
 
-// TestRaw has raw files and pipes give what arrays give, pipes cut off and
+// TestRawInputEqualsArrays has raw files and pipes give what arrays give, pipes cut off and
 // continued, too.
-func TestRaw(t *testing.T) {
+func TestRawInputEqualsArrays(t *testing.T) {
 	p := problem[float32]{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, c := p.mechanism(t), p.call()
 	data := array.Bytes(records(c))
@@ -612,9 +612,9 @@ func TestRaw(t *testing.T) {
 		}
 	}
 	heads := Shape{H: 4, Hkv: 2, D: 6, Dv: 5}
-	pipe := func(b []byte) *Raw[float32] {
+	pipe := func(b []byte) *RawSource[float32] {
 		t.Helper()
-		r, err := NewPipe[float32](bytes.NewReader(b), heads)
+		r, err := NewPipeSource[float32](bytes.NewReader(b), heads)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -635,7 +635,7 @@ func TestRaw(t *testing.T) {
 	}
 
 	var to bytes.Buffer
-	r, err := Run(context.Background(), m, pipe(data), NewWriter[float32](&to), Options{Causal: true, Window: 7})
+	r, err := Run(context.Background(), m, pipe(data), NewWriterOutput[float32](&to), Options{Causal: true, Window: 7})
 	expect("pipe to pipe", r, err, to.Bytes())
 
 	in, out := filepath.Join(t.TempDir(), "in.raw"), filepath.Join(t.TempDir(), "o.raw")
@@ -647,7 +647,7 @@ func TestRaw(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	src, err := NewRawFile[float32](f, heads)
+	src, err := NewRawFileSource[float32](f, heads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -655,7 +655,7 @@ func TestRaw(t *testing.T) {
 	got, _ := os.ReadFile(out)
 	expect("file to file", r, err, got)
 
-	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, Every: time.Nanosecond}
+	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
 	if _, err := Run(context.Background(), m, &cut{pipe(data), 150}, output(t, out, 0), o); !errors.Is(err, errBrittle) {
 		t.Fatal(err)
 	}
@@ -672,11 +672,11 @@ func TestRaw(t *testing.T) {
 		t.Errorf("goes on after %d tokens", r.Resumed)
 	}
 
-	_, err = Run(context.Background(), m, pipe(data[:len(data)-3]), NewWriter[float32](&to), Options{Causal: true})
+	_, err = Run(context.Background(), m, pipe(data[:len(data)-3]), NewWriterOutput[float32](&to), Options{Causal: true})
 	refused(t, err, "input: ends after 181 of the 184 bytes of token 300")
-	_, err = Run(context.Background(), m, pipe(data), NewWriter[float32](&to), Options{})
+	_, err = Run(context.Background(), m, pipe(data), NewWriterOutput[float32](&to), Options{})
 	refused(t, err, "causal: unmasked attention reads keys and then queries, and a pipe is read once")
-	_, err = Run(context.Background(), m, pipe(data), NewWriter[float32](&to), Options{Causal: true, Checkpoint: "x"})
+	_, err = Run(context.Background(), m, pipe(data), NewWriterOutput[float32](&to), Options{Causal: true, Checkpoint: "x"})
 	refused(t, err, "checkpoint: x: ")
 	_, err = Run(context.Background(), m, pipe(data), output(t, filepath.Join(t.TempDir(), "o.npy"), 3), Options{Causal: true})
 	refused(t, err, "o.npy: the header has the number of tokens")
@@ -684,15 +684,15 @@ func TestRaw(t *testing.T) {
 
 // cut is a pipe that breaks.
 type cut struct {
-	*Raw[float32]
+	*RawSource[float32]
 	left int64
 }
 
-func (c *cut) Fill(w *Window[float32], query, key int64, n int) (int, error) {
+func (c *cut) FillWindow(w *Window[float32], query, key int64, n int) (int, error) {
 	if c.left -= int64(n); c.left < 0 {
 		return 0, errBrittle
 	}
-	return c.Raw.Fill(w, query, key, n)
+	return c.RawSource.FillWindow(w, query, key, n)
 }
 
 func refused(t *testing.T, err error, want ...string) {
@@ -715,7 +715,7 @@ func TestCheckpointsAreBound(t *testing.T) {
 	in := file(t, c)
 	dir := t.TempDir()
 	out := filepath.Join(dir, "o.npy")
-	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, Every: time.Nanosecond}
+	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
 	if _, err := Run(context.Background(), p.mechanism(t), &brittle{source(t, in), 120}, output(t, out, 4), o); !errors.Is(err, errBrittle) {
 		t.Fatal(err)
 	}
@@ -783,7 +783,7 @@ func TestCheckpointsAreBound(t *testing.T) {
 	_, err = Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
 	refused(t, err, "o.npy.partial: has 1000 bytes, the checkpoint needs ")
 
-	o.Fresh = true
+	o.Restart = true
 	r, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
 	if err != nil || r.Resumed != 0 {
 		t.Fatalf("anew: %v, %d tokens of a run before", err, r.Resumed)
@@ -808,10 +808,10 @@ func checkHeader(t *testing.T, path string, c *checkpoint) {
 }
 
 // Every way to shorten a checkpoint is refused, and so is every flipped bit.
-func TestCheckpointBytes(t *testing.T) {
+func TestChangedCheckpointIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c")
 	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, At: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
-	if err := c.write(path); err != nil {
+	if err := c.writeFile(path); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)
@@ -837,7 +837,7 @@ func TestCheckpointBytes(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestImpossibleRunsAreRefused(t *testing.T) {
 	nan := float32(math.NaN())
 	p := problems[0]
 	m := p.mechanism(t)
@@ -909,8 +909,8 @@ func TestStatesBeyondTheBudgetAreNotMade(t *testing.T) {
 	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take ")
 }
 
-// TestFarAway reads and writes where offsets have more than 32 bits.
-func TestFarAway(t *testing.T) {
+// TestOffsetsMayExceed32Bits reads and writes where offsets have more than 32 bits.
+func TestOffsetsMayExceed32Bits(t *testing.T) {
 	const n, d = 1<<28 + 5, 4 // 4 GiB and 80 bytes a head
 	dir := t.TempDir()
 	row := []float32{1, 2, 3, 4}
@@ -936,12 +936,12 @@ func TestFarAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	a, err := NewArrays[float32](folder)
+	a, err := NewArraySource[float32](folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := a.Room(3, Keys|Queries)
-	if _, err := a.Fill(w, n-3, n-3, 3); err != nil {
+	w := a.NewWindow(3, Keys|Queries)
+	if _, err := a.FillWindow(w, n-3, n-3, 3); err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range []tensor.Heads[float32]{w.Call.Q, w.Call.K, w.Call.V} {
@@ -950,13 +950,13 @@ func TestFarAway(t *testing.T) {
 		}
 	}
 	o := output(t, filepath.Join(dir, "o.npy"), 3)
-	if err := o.bind(a.shape); err != nil {
+	if err := o.bindShape(a.shape); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.create(); err != nil {
+	if err := o.createFile(); err != nil {
 		t.Skip(err)
 	}
-	if err := o.write(w.Call.V, n-3); err != nil {
+	if err := o.writeRows(w.Call.V, n-3); err != nil {
 		t.Fatal(err)
 	}
 	got := make([]float32, d)
@@ -966,20 +966,20 @@ func TestFarAway(t *testing.T) {
 	if differ(got, row) >= 0 {
 		t.Errorf("row %d of head 1 is written as %v", n-2, got)
 	}
-	o.close(false)
+	o.closeFile(false)
 }
 
-// TestSynthetic draws the same numbers in any pieces.
-func TestSynthetic(t *testing.T) {
+// TestSyntheticTokensDoNotDependOnPieces draws the same numbers in any pieces.
+func TestSyntheticTokensDoNotDependOnPieces(t *testing.T) {
 	defer par.SetThreads(0)
-	s, err := NewSynthetic[float32](1<<40, 21, 2, 9)
+	s, err := NewSyntheticSource[float32](1<<40, 21, 2, 9)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const at, n = 1<<39 + 7, 1000
 	fill := func(at int64, n int) *Window[float32] {
-		w := s.Room(n, Keys|Queries)
-		if _, err := s.Fill(w, at, at, n); err != nil {
+		w := s.NewWindow(n, Keys|Queries)
+		if _, err := s.FillWindow(w, at, at, n); err != nil {
 			t.Fatal(err)
 		}
 		return w
@@ -1037,14 +1037,14 @@ func TestDigestsJoin(t *testing.T) {
 
 // BenchmarkSynthetic draws tokens of one head of width 32.
 func BenchmarkSynthetic(b *testing.B) {
-	s, err := NewSynthetic[float32](1<<40, 32, 1, 9)
+	s, err := NewSyntheticSource[float32](1<<40, 32, 1, 9)
 	if err != nil {
 		b.Fatal(err)
 	}
 	const n = 4096
-	w := s.Room(n, Keys|Queries)
+	w := s.NewWindow(n, Keys|Queries)
 	for i := range b.N {
-		if _, err := s.Fill(w, int64(i)*n, int64(i)*n, n); err != nil {
+		if _, err := s.FillWindow(w, int64(i)*n, int64(i)*n, n); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -1055,7 +1055,7 @@ func BenchmarkSynthetic(b *testing.B) {
 func FuzzCheckpoint(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "c")
 	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, At: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
-	if err := c.write(path); err != nil {
+	if err := c.writeFile(path); err != nil {
 		f.Fatal(err)
 	}
 	b, err := os.ReadFile(path)
@@ -1079,7 +1079,7 @@ func FuzzCheckpoint(f *testing.F) {
 
 // A context that ends is heard between windows.
 func TestWindowOfCostlyTokensIsShort(t *testing.T) {
-	src, err := NewSynthetic[float32](1, 32, 1, 1)
+	src, err := NewSyntheticSource[float32](1, 32, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1088,7 +1088,7 @@ func TestWindowOfCostlyTokensIsShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := newRun(m, src, NewDigest[float32](), Options{Causal: true, Memory: 1 << 30})
+		r, err := newRun(m, src, NewDigestOutput[float32](), Options{Causal: true, Memory: 1 << 30})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Synthetic is a Source of tokens made from a seed: each is a function of the seed,
+// SyntheticSource is a Source of tokens made from a seed: each is a function of the seed,
 // its head and its position. Channels of q and k are uniform with mean 0 and
 // deviation 1, to a byte. Values are
 //
@@ -18,20 +18,20 @@ import (
 //
 // with the position p = (n mod 2²⁰)/2²⁰ and u like k, so that outputs are around 1
 // and depend on which keys weigh.
-type Synthetic[T tensor.Float] struct {
+type SyntheticSource[T tensor.Float] struct {
 	shape   Shape
 	seed    uint64
 	q, k, u []rng.Key // of each head
 	ones    []T       // [D]
 }
 
-// NewSynthetic returns n tokens of h heads of width d.
-func NewSynthetic[T tensor.Float](n int64, d, h int, seed uint64) (*Synthetic[T], error) {
-	s := &Synthetic[T]{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed}
+// NewSyntheticSource returns n tokens of h heads of width d.
+func NewSyntheticSource[T tensor.Float](n int64, d, h int, seed uint64) (*SyntheticSource[T], error) {
+	s := &SyntheticSource[T]{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed}
 	if n < 0 {
 		return nil, fmt.Errorf("shape: N is %d, needs 0 or more", n)
 	}
-	if err := s.shape.check(); err != nil {
+	if err := s.shape.validate(); err != nil {
 		return nil, err
 	}
 	for range d {
@@ -44,37 +44,37 @@ func NewSynthetic[T tensor.Float](n int64, d, h int, seed uint64) (*Synthetic[T]
 	return s, nil
 }
 
-func (s *Synthetic[T]) Shape() Shape     { return s.shape }
-func (s *Synthetic[T]) Decays() bool     { return false }
-func (s *Synthetic[T]) Sequential() bool { return false }
-func (s *Synthetic[T]) Computed() bool   { return true }
-func (s *Synthetic[T]) Identity() []Field {
+func (s *SyntheticSource[T]) Shape() Shape       { return s.shape }
+func (s *SyntheticSource[T]) HasDecay() bool     { return false }
+func (s *SyntheticSource[T]) IsSequential() bool { return false }
+func (s *SyntheticSource[T]) IsComputed() bool   { return true }
+func (s *SyntheticSource[T]) Identity() []Field {
 	return []Field{{"seed", fmt.Sprint(s.seed)}}
 }
 
-func (s *Synthetic[T]) Room(n int, want Want) *Window[T] {
+func (s *SyntheticSource[T]) NewWindow(n int, want Role) *Window[T] {
 	return NewWindow[T](s.shape, n, want, false)
 }
 
 const (
-	someTokens  = 256 // that a worker makes at a time
-	channelWork = 40  // operations that a channel of a token is worth
+	workerTokens = 256 // that a worker makes at a time
+	channelWork  = 40  // operations that a channel of a token is worth
 )
 
-func (s *Synthetic[T]) Fill(w *Window[T], query, key int64, n int) (int, error) {
-	parts := (n + someTokens - 1) / someTokens
+func (s *SyntheticSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
+	parts := (n + workerTokens - 1) / workerTokens
 	par.Do(s.shape.H*parts, float64(s.shape.H)*float64(n)*float64(s.shape.D)*channelWork, func(i int) {
-		h, i0 := i/parts, i%parts*someTokens
-		i1 := min(i0+someTokens, n)
-		if w.want&Queries != 0 {
-			draw(w.q.At(0, h).Slice(i0, i1), deviation, s.q[h], query+int64(i0))
+		h, i0 := i/parts, i%parts*workerTokens
+		i1 := min(i0+workerTokens, n)
+		if w.role&Queries != 0 {
+			drawUniform(w.q.At(0, h).Slice(i0, i1), deviation, s.q[h], query+int64(i0))
 		}
-		if w.want&Keys == 0 {
+		if w.role&Keys == 0 {
 			return
 		}
 		k, v := w.k.At(0, h).Slice(i0, i1), w.v.At(0, h).Slice(i0, i1)
-		draw(k, deviation, s.k[h], key+int64(i0))
-		draw(v, 2*deviation, s.u[h], key+int64(i0))
+		drawUniform(k, deviation, s.k[h], key+int64(i0))
+		drawUniform(v, 2*deviation, s.u[h], key+int64(i0))
 		kernels := kernel.Active[T]()
 		for j := range v.Rows {
 			p := 0.5 + T((key+int64(i0+j))&(1<<20-1))/(1<<20)
@@ -83,7 +83,7 @@ func (s *Synthetic[T]) Fill(w *Window[T], query, key int64, n int) (int, error) 
 			kernels.Axpy(row, p, s.ones)
 		}
 	})
-	w.Take(n)
+	w.SetTokens(n)
 	return n, nil
 }
 
@@ -91,9 +91,9 @@ func (s *Synthetic[T]) Fill(w *Window[T], query, key int64, n int) (int, error) 
 // √((256²-1)/3).
 const deviation = 147.80054127099805
 
-// draw sets rows to tokens from position at on, each from the numbers of key that its
+// drawUniform sets rows to tokens from position at on, each from the numbers of key that its
 // channels take, with deviation 1/by.
-func draw[T tensor.Float](rows tensor.Mat[T], by float64, key rng.Key, at int64) {
+func drawUniform[T tensor.Float](rows tensor.Mat[T], by float64, key rng.Key, at int64) {
 	uniform, factor := kernel.Active[T]().Uniform, T(1/by)
 	const of = 16 // channels that a number has
 	width := (rows.Cols + of - 1) / of * of

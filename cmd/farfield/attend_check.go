@@ -42,7 +42,7 @@ func checkRows[T tensor.Float](c *attendCmd, e *env, src stream.Source[T], out *
 	slices.Sort(list.Rows)
 	list.Rows = slices.Compact(list.Rows)
 	bar := newStreamProgress(e)
-	want, err := stream.Direct(e.ctx, m, src, c.Causal, list.Rows, bar.show)
+	want, err := stream.ComputeRows(e.ctx, m, src, c.Causal, list.Rows, bar.show)
 	bar.clear()
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func checkRows[T tensor.Float](c *attendCmd, e *env, src stream.Source[T], out *
 	got := make([]T, r.Shape.Dv)
 	for h := range want.B * want.H {
 		for j, i := range list.Rows {
-			if err := out.Row(got, h/want.H, h%want.H, i); err != nil {
+			if err := out.ReadRow(got, h/want.H, h%want.H, i); err != nil {
 				return nil, err
 			}
 			row := want.At(h/want.H, h%want.H).Row(j)

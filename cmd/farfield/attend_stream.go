@@ -153,20 +153,20 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	if c.Check < 0 || c.Check > 0 && (out == "" || out == "-") {
 		return inputf("--check: %d rows; it needs a file OUT to read them from", c.Check)
 	}
-	to := stream.NewDigest[T]()
+	to := stream.NewDigestOutput[T]()
 	checkpoint := c.Checkpoint
 	switch {
 	case out == "-":
-		to = stream.NewWriter[T](e.stdout)
+		to = stream.NewWriterOutput[T](e.stdout)
 	case out != "":
-		if to, err = stream.NewFile[T](out, rank); err != nil {
+		if to, err = stream.NewFileOutput[T](out, rank); err != nil {
 			return input(err)
 		}
 		if checkpoint == "" {
 			checkpoint = out + stream.CheckpointSuffix
 		}
 	}
-	to.Every = c.RowsEvery
+	to.RowStep = c.RowsEvery
 	s := src.Shape()
 	p, err := streamMechanism(c, src, given, in)
 	if err != nil {
@@ -190,7 +190,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 	var wide *attendProblem[float64] // for what is checked
 	if c.Check > 0 {
 		if wide, err = newMechanism[float64](c, s, given, in); err == nil {
-			_, err = stream.Direct(e.ctx, wide.mech, src, c.Causal, nil, nil) // refuses what it cannot check
+			_, err = stream.ComputeRows(e.ctx, wide.mech, src, c.Causal, nil, nil) // refuses what it cannot check
 		}
 		if err != nil {
 			return inputf("--check: %w", err)
@@ -204,7 +204,7 @@ func streamAs[T tensor.Float](c *attendCmd, e *env, in, out string, memory int64
 		bar.w, bar.tty = io.Discard, false
 	}
 	r, err := stream.Run(e.ctx, p.mech, src, to, stream.Options{
-		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, Every: c.CheckpointEvery, Fresh: c.Fresh, AllowNonfinite: c.AllowNonfinite, Progress: bar.show, Ranks: e.ranks,
+		Causal: c.Causal, Memory: memory, Checkpoint: checkpoint, CheckpointInterval: c.CheckpointEvery, Restart: c.Fresh, AllowNonfinite: c.AllowNonfinite, Progress: bar.show, Ranks: e.ranks,
 	})
 	bar.clear()
 	switch {
@@ -322,7 +322,7 @@ func openStream[T tensor.Float](c *attendCmd, e *env, in string) (src stream.Sou
 		if err != nil {
 			return nil, 0, nil, err
 		}
-		src, err = stream.NewSynthetic[T](x[0], d, h, c.Seed)
+		src, err = stream.NewSyntheticSource[T](x[0], d, h, c.Seed)
 		return src, 3, given, err
 	case c.Raw != "":
 		x, err := numbers("--raw", c.Raw, 2, 4)
@@ -346,11 +346,11 @@ func openStream[T tensor.Float](c *attendCmd, e *env, in string) (src stream.Sou
 		if err != nil {
 			return nil, 0, nil, err
 		}
-		var raw *stream.Raw[T]
+		var raw *stream.RawSource[T]
 		if f, ok := from.(*os.File); ok {
-			raw, err = stream.NewRawFile[T](f, s)
+			raw, err = stream.NewRawFileSource[T](f, s)
 		} else {
-			raw, err = stream.NewPipe[T](from, s)
+			raw, err = stream.NewPipeSource[T](from, s)
 		}
 		if err != nil {
 			from.Close()
@@ -378,7 +378,7 @@ func openStream[T tensor.Float](c *attendCmd, e *env, in string) (src stream.Sou
 			return nil, 0, nil, err
 		}
 	}
-	a, err := stream.NewArrays[T](files)
+	a, err := stream.NewArraySource[T](files)
 	if err != nil {
 		files.Close()
 		return nil, 0, nil, err

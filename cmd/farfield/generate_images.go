@@ -89,7 +89,7 @@ func (c *generateCmd) draw(e *env) error {
 		d.Prefix = whole[:d.Height/2*d.Width*d.Channels]
 	}
 	progress := newStreamProgress(e)
-	d.Progress = func(done, all int64) { progress.show(stream.Progress{Done: done, All: all}) }
+	d.Progress = func(done, all int64) { progress.show(stream.Progress{Done: done, Total: all}) }
 	drawn, err := generate.DrawImages(e.ctx, m, d, func(_ int, levels []byte) error {
 		images = append(images, levels)
 		return nil

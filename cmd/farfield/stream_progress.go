@@ -29,13 +29,13 @@ func newStreamProgress(e *env) *streamProgress {
 
 // show is called after every window.
 func (p *streamProgress) show(s stream.Progress) {
-	p.all = s.All
+	p.all = s.Total
 	now := time.Now()
-	speed := float64(s.Done-s.Before) / max(now.Sub(p.start).Seconds(), 1e-9)
+	speed := float64(s.Done-s.Resumed) / max(now.Sub(p.start).Seconds(), 1e-9)
 	text := fmt.Sprintf("%.3g tokens/s", speed)
 	if p.tty {
 		if p.bar == nil {
-			p.bar = newBar(p.w, s.All, progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false))
+			p.bar = newBar(p.w, s.Total, progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false))
 		}
 		// A bar that cannot be drawn is no reason to stop.
 		p.bar.Describe(text + p.left(s, speed))
@@ -50,10 +50,10 @@ func (p *streamProgress) show(s stream.Progress) {
 
 // left says how long the rest takes, if anybody knows.
 func (p *streamProgress) left(s stream.Progress, speed float64) string {
-	if s.All < 0 || speed <= 0 {
+	if s.Total < 0 || speed <= 0 {
 		return ""
 	}
-	left := time.Duration(float64(s.All-s.Done) / speed * float64(time.Second))
+	left := time.Duration(float64(s.Total-s.Done) / speed * float64(time.Second))
 	return fmt.Sprintf("  %s left", left.Round(time.Second))
 }
 

@@ -58,7 +58,7 @@ func carryPieces(o *Options) (list []Piece, err error) {
 const carryWindow = 1 << 12
 
 func (c *carryConfig) run(w *Work) (list []carried, err error) {
-	src, err := stream.NewSynthetic[float32](c.Last, c.D, 1, c.Seed)
+	src, err := stream.NewSyntheticSource[float32](c.Last, c.D, 1, c.Seed)
 	if err != nil {
 		return nil, err
 	}
@@ -85,19 +85,19 @@ func (c *carryConfig) run(w *Work) (list []carried, err error) {
 		}
 		states = append(states, s)
 	}
-	queries := src.Room(c.Queries, stream.Queries)
-	if _, err := src.Fill(queries, 0, 0, c.Queries); err != nil {
+	queries := src.NewWindow(c.Queries, stream.Queries)
+	if _, err := src.FillWindow(queries, 0, 0, c.Queries); err != nil {
 		return nil, err
 	}
 	q := queries.Call.Q
 	got, want := tensor.NewHeads[float32](1, 1, c.Queries, c.D), tensor.NewHeads[float64](1, 1, c.Queries, c.D)
 
-	keys, largest := src.Room(carryWindow, stream.Keys), 0.0
+	keys, largest := src.NewWindow(carryWindow, stream.Keys), 0.0
 	for at, next := int64(0), c.First; at < c.Last; {
 		if err := w.Ctx.Err(); err != nil {
 			return nil, err
 		}
-		n, err := src.Fill(keys, 0, at, int(min(carryWindow, next-at)))
+		n, err := src.FillWindow(keys, 0, at, int(min(carryWindow, next-at)))
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +184,7 @@ func carryOutcome(o *Options, r *Results) (*Outcome, error) {
 		table := report.Table{
 			Title: fmt.Sprintf("Error of %s at D = %d, in parts of the largest |o| of a row", c.Method.Label, c.D),
 			Head:  []string{"tokens", "rounded", "its bound", "compensated", "its bound", "rounded / compensated"},
-			Note: fmt.Sprintf("The largest of %d queries that read all tokens so far, against a float64 state of the same tokens (stream.Synthetic, seed %d). "+
+			Note: fmt.Sprintf("The largest of %d queries that read all tokens so far, against a float64 state of the same tokens (stream.SyntheticSource, seed %d). "+
 				"Bounds add all roundings as if they agreed; there is none where it would be more than a sixth.", c.Queries, c.Seed),
 		}
 		f := report.Figure{Title: "Error of a state over its tokens", XLabel: "tokens", YLabel: "error / largest |o| of a row"}
