@@ -20,6 +20,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -259,7 +260,8 @@ func joined(x, y, z float64) bool { return x*y+z != float64(x*y)+z }
 
 // TestBits holds the bits of short trainings against the file of them, which stands for
 // the code of arithmetic where it is asked whether scores are still those of this code
-// (command results). A machine with AVX-512 holds those of AVX2, too.
+// (command results). A machine with AVX-512 holds those of AVX2, too. Without -long a
+// row has one training for each of its mechanisms, and AVX2 has those of -short.
 func TestBits(t *testing.T) {
 	switch {
 	case cpu.Chosen() == cpu.Generic:
@@ -277,11 +279,18 @@ func TestBits(t *testing.T) {
 	list := probes(t)
 	var text strings.Builder
 	known := map[string]string{} // digests by configuration
+	met := map[string]bool{}     // rows with a mechanism or mixer
 	for i := range list {
 		p := &list[i]
 		bits := p.row.Bits(string(saved))
 		own := [2]string{p.name, cpu.Chosen()}
-		if !testing.Short() || p.row == &linearCopy {
+		kind := fmt.Sprint(p.row.Name, p.config.Model.Mechanism, p.config.Model.Mixer)
+		isHeld := suite.IsLong() || *write || !met[kind]
+		met[kind] = true
+		if testing.Short() {
+			isHeld = p.row == &linearCopy
+		}
+		if isHeld {
 			config, err := json.Marshal(p.config)
 			if err != nil {
 				t.Fatal(err)
@@ -325,7 +334,7 @@ func TestBits(t *testing.T) {
 
 // bitsWith runs TestBits in a process of its own with another instruction set.
 func bitsWith(t *testing.T, isa string) {
-	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBits$", fmt.Sprintf("-test.short=%v", testing.Short()), fmt.Sprintf("-write=%v", *write))
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBits$", fmt.Sprintf("-test.short=%v", !suite.IsLong() && !*write), fmt.Sprintf("-write=%v", *write), fmt.Sprintf("-long=%v", suite.IsLong()))
 	c.Env = append(os.Environ(), cpu.Variable+"="+isa)
 	if text, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, text)
