@@ -1,34 +1,79 @@
 package mechanism
 
 import (
+	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
-// Law is a promise that every mechanism keeps; TestLaws holds each to it.
+// Law is a promise that every mechanism keeps. TestLaws checks each law.
 type Law struct {
 	Name      string // of the subtests, TestLaws/NAME/SUBJECT
 	Statement string
-	// Exemptions names the subjects of which the law does not speak, and why.
+	// Exemptions maps the subjects to which the law does not apply to the reason.
 	Exemptions map[string]string
 }
 
-// LawMatrix is which laws hold for which subjects: a law holds for each subject
-// that it does not exempt.
+// LawMatrix lists the laws and the subjects. A law holds for every subject that it does
+// not exempt.
 type LawMatrix struct {
 	Laws     []Law
 	Subjects []string // mechanisms of the catalogue with settings
 }
 
-// Conformance returns what TestLaws found. A test fails where it finds anything
-// else.
-func Conformance() LawMatrix { return conformance }
+// lawsText is LawMatrix.String of the results of TestLaws, which -write writes.
+//
+//go:embed laws.txt
+var lawsText string
 
-// String lists the laws, then the subjects with a mark for each law, then why
-// some marks are missing.
+// Conformance returns the results of TestLaws, which fails where it finds others.
+func Conformance() LawMatrix { return conformance() }
+
+var conformance = sync.OnceValue(func() LawMatrix { return parseLaws(lawsText) })
+
+// parseLaws is the inverse of LawMatrix.String.
+func parseLaws(text string) (m LawMatrix) {
+	laws, rest, _ := strings.Cut(text, "\n\n")
+	table, reasons, _ := strings.Cut(rest, "\n\n")
+	for _, line := range strings.Split(laws, "\n") {
+		_, law, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		name, statement, _ := strings.Cut(law, "  ")
+		m.Laws = append(m.Laws, Law{Name: name, Statement: strings.TrimSpace(statement)})
+	}
+	for _, line := range strings.Split(table, "\n")[1:] {
+		m.Subjects = append(m.Subjects, strings.TrimRight(line, " ✓–"))
+	}
+	var numbers []string
+	var why string
+	for _, line := range strings.Split(strings.TrimSpace(reasons), "\n") {
+		if reason, starts := strings.CutPrefix(line, exemptionMark); starts {
+			var list string
+			list, why, _ = strings.Cut(reason, ": ")
+			numbers = strings.Split(list, ", ")
+			continue
+		}
+		for _, number := range numbers {
+			if n, err := strconv.Atoi(number); err == nil && n > 0 && n <= len(m.Laws) {
+				law := &m.Laws[n-1]
+				if law.Exemptions == nil {
+					law.Exemptions = map[string]string{}
+				}
+				law.Exemptions[strings.TrimSpace(line)] = why
+			}
+		}
+	}
+	return m
+}
+
+// exemptionMark begins the line of a reason in LawMatrix.String.
+const exemptionMark = "–  in "
+
+// String lists the laws, then the subjects with a mark for each law, then the reasons of
+// missing marks.
 func (m LawMatrix) String() string {
 	var b strings.Builder
 	name, label := 0, 0
@@ -59,17 +104,19 @@ func (m LawMatrix) String() string {
 	}
 	b.WriteByte('\n')
 	for _, e := range m.groupExemptions() {
-		fmt.Fprintf(&b, "–  in %s: %s\n   %s\n", strings.Join(e.laws, ", "), e.why, strings.Join(e.subjects, "\n   "))
+		fmt.Fprintf(&b, exemptionMark+"%s: %s\n   %s\n", strings.Join(e.laws, ", "), e.why, strings.Join(e.subjects, "\n   "))
 	}
 	return b.String()
 }
 
-// exemption is a reason for which laws do not speak of subjects.
+// exemption is a reason with the laws that do not apply and the subjects that they exempt.
 type exemption struct {
 	why            string
 	laws, subjects []string
 }
 
+// groupExemptions returns the exemptions in the order of the laws. Laws that exempt the
+// same subjects for the same reason share one.
 func (m LawMatrix) groupExemptions() []*exemption {
 	var list []*exemption
 	for i, l := range m.Laws {
