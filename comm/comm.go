@@ -48,9 +48,9 @@ type Operation struct {
 
 // Comm is a rank's side of a job. It is for one goroutine at a time. A nil *Comm is a
 // process that is alone: rank 0 of 1, with Together, Agree, Tell, AllGather, Broadcast,
-// Sum and Tree.Sum.
+// Sum and Tree.SumRanks.
 type Comm struct {
-	t          Transport
+	transport  Transport
 	operations []Operation
 
 	// Memory that is used again.
@@ -60,14 +60,14 @@ type Comm struct {
 }
 
 // New returns the rank whose transport is t.
-func New(t Transport) *Comm { return &Comm{t: t} }
+func New(t Transport) *Comm { return &Comm{transport: t} }
 
 // Rank returns the number of this rank, counted from 0.
 func (c *Comm) Rank() int {
 	if c == nil {
 		return 0
 	}
-	return c.t.Rank()
+	return c.transport.Rank()
 }
 
 // Size returns how many ranks there are.
@@ -75,7 +75,7 @@ func (c *Comm) Size() int {
 	if c == nil {
 		return 1
 	}
-	return c.t.Size()
+	return c.transport.Size()
 }
 
 // Operations tells what has been done so far, by name.
@@ -85,16 +85,16 @@ func (c *Comm) Operations() []Operation {
 	return list
 }
 
-// Sent returns the bytes that this rank has sent to others.
-func (c *Comm) Sent() (bytes int64) {
+// SentBytes returns the bytes that this rank has sent to others.
+func (c *Comm) SentBytes() (bytes int64) {
 	for _, o := range c.operations {
 		bytes += o.Bytes
 	}
 	return bytes
 }
 
-// count notes a call and what it sends.
-func (c *Comm) count(name string, calls int, bytes int64) {
+// countCall notes a call and what it sends.
+func (c *Comm) countCall(name string, calls int, bytes int64) {
 	i := slices.IndexFunc(c.operations, func(o Operation) bool { return o.Name == name })
 	if i < 0 {
 		i = len(c.operations)
@@ -104,20 +104,20 @@ func (c *Comm) count(name string, calls int, bytes int64) {
 	c.operations[i].Bytes += bytes
 }
 
-// exchange is the transport's, counted for an operation.
-func (c *Comm) exchange(name string, send []byte, toEach []int, recv []byte, fromEach []int) error {
-	c.count(name, 0, int64(len(send)-toEach[c.Rank()]))
-	return c.fail(name, c.t.Exchange(send, toEach, recv, fromEach))
+// exchangeParts is the transport's, counted for an operation.
+func (c *Comm) exchangeParts(name string, send []byte, toEach []int, recv []byte, fromEach []int) error {
+	c.countCall(name, 0, int64(len(send)-toEach[c.Rank()]))
+	return c.wrapError(name, c.transport.Exchange(send, toEach, recv, fromEach))
 }
 
-// gather is the transport's, counted for an operation.
-func (c *Comm) gather(name string, all []byte, lengths []int, own []byte) error {
-	c.count(name, 0, int64(c.Size()-1)*int64(len(own)))
-	return c.fail(name, c.t.Gather(all, lengths, own))
+// gatherParts is the transport's, counted for an operation.
+func (c *Comm) gatherParts(name string, all []byte, lengths []int, own []byte) error {
+	c.countCall(name, 0, int64(c.Size()-1)*int64(len(own)))
+	return c.wrapError(name, c.transport.Gather(all, lengths, own))
 }
 
-// fail names the rank and the operation of an error.
-func (c *Comm) fail(name string, err error) error {
+// wrapError names the rank and the operation of an error.
+func (c *Comm) wrapError(name string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -126,15 +126,15 @@ func (c *Comm) fail(name string, err error) error {
 
 // Barrier waits for all ranks.
 func (c *Comm) Barrier() error {
-	c.count("barrier", 1, 0)
-	return c.fail("barrier", c.t.Barrier())
+	c.countCall("barrier", 1, 0)
+	return c.wrapError("barrier", c.transport.Barrier())
 }
 
 // Abort ends the job for all ranks.
-func (c *Comm) Abort(reason error) { c.t.Abort(reason) }
+func (c *Comm) Abort(reason error) { c.transport.Abort(reason) }
 
 // Close ends the rank's part in the job when all others close theirs.
-func (c *Comm) Close() error { return c.fail("close", c.t.Close()) }
+func (c *Comm) Close() error { return c.wrapError("close", c.transport.Close()) }
 
 // AllGather returns own of every rank, which may differ in length.
 func AllGather[E Element](c *Comm, own []E) ([][]E, error) {
@@ -142,27 +142,27 @@ func AllGather[E Element](c *Comm, own []E) ([][]E, error) {
 		return [][]E{own}, nil
 	}
 	const name = "all-gather"
-	c.count(name, 1, 0)
+	c.countCall(name, 1, 0)
 	size := c.Size()
 	mine, lengths := []int64{int64(len(own))}, make([]int64, size)
-	even := c.even(0, int(unsafe.Sizeof(mine[0])))
-	if err := c.gather(name, bytesOf(lengths), even, bytesOf(mine)); err != nil {
+	even := c.equalLengths(0, int(unsafe.Sizeof(mine[0])))
+	if err := c.gatherParts(name, bytesOf(lengths), even, bytesOf(mine)); err != nil {
 		return nil, err
 	}
 	list, each := make([][]E, size), c.lengths[0][:size]
 	sum := 0
 	for r, n := range lengths {
 		if n < 0 || n > maxBytes {
-			return nil, c.fail(name, fmt.Errorf("rank %d has %d elements, at most %d can be gathered", r, n, maxBytes))
+			return nil, c.wrapError(name, fmt.Errorf("rank %d has %d elements, at most %d can be gathered", r, n, maxBytes))
 		}
 		sum += int(n)
 		each[r] = int(n) * sizeOf[E]()
 	}
 	if sum*sizeOf[E]() > maxBytes {
-		return nil, c.fail(name, fmt.Errorf("%d elements of all ranks have more than %d bytes", sum, maxBytes))
+		return nil, c.wrapError(name, fmt.Errorf("%d elements of all ranks have more than %d bytes", sum, maxBytes))
 	}
 	all := make([]E, sum)
-	if err := c.gather(name, bytesOf(all), each, bytesOf(own)); err != nil {
+	if err := c.gatherParts(name, bytesOf(all), each, bytesOf(own)); err != nil {
 		return nil, err
 	}
 	for r, n := range lengths {
@@ -178,12 +178,12 @@ func Broadcast[E Element](c *Comm, x []E, root int) error {
 	}
 	const name = "broadcast"
 	if root < 0 || root >= c.Size() {
-		return c.fail(name, fmt.Errorf("root is %d, there are %d ranks", root, c.Size()))
+		return c.wrapError(name, fmt.Errorf("root is %d, there are %d ranks", root, c.Size()))
 	}
 	for b := bytesOf(x); len(b) > 0; {
 		n := min(len(b), maxBytes)
-		if err := c.t.Broadcast(b[:n], root); err != nil {
-			return c.fail(name, err)
+		if err := c.transport.Broadcast(b[:n], root); err != nil {
+			return c.wrapError(name, err)
 		}
 		b = b[n:]
 	}
@@ -191,13 +191,13 @@ func Broadcast[E Element](c *Comm, x []E, root int) error {
 	if root == c.Rank() {
 		bytes = int64(c.Size()-1) * int64(len(x)*sizeOf[E]())
 	}
-	c.count(name, 1, bytes)
+	c.countCall(name, 1, bytes)
 	return nil
 }
 
-// Together returns an error on every rank if it is not nil on one of them: a
+// ShareError returns an error on every rank if it is not nil on one of them: a
 // *RankError of the lowest such rank. Ranks that would go on alone would wait for ever.
-func Together(c *Comm, err error) error {
+func ShareError(c *Comm, err error) error {
 	if c == nil {
 		return err
 	}
@@ -220,16 +220,16 @@ func Together(c *Comm, err error) error {
 	return nil
 }
 
-// Tell has rank 0 call f, and returns on every rank what it returns, which goes to the
+// CallOnRankZero has rank 0 call f, and returns on every rank what it returns, which goes to the
 // others as JSON.
-func Tell[V any](c *Comm, f func() (V, error)) (v V, err error) {
+func CallOnRankZero[V any](c *Comm, f func() (V, error)) (v V, err error) {
 	var text []byte
 	if c.Rank() == 0 {
 		if v, err = f(); err == nil {
 			text, err = json.Marshal(v)
 		}
 	}
-	if err = Together(c, err); err != nil {
+	if err = ShareError(c, err); err != nil {
 		return v, err
 	}
 	all, err := AllGather(c, text)
@@ -251,9 +251,9 @@ func (e *RankError) Unwrap() error { return e.Err }
 // Field is something that all ranks must have the same of.
 type Field struct{ Name, Value string }
 
-// Agree reports, on every rank, the first field of which some rank has another value
+// CheckAgreement reports, on every rank, the first field of which some rank has another value
 // than rank 0, with both values.
-func Agree(c *Comm, fields ...Field) error {
+func CheckAgreement(c *Comm, fields ...Field) error {
 	if c == nil {
 		return nil
 	}
@@ -272,7 +272,7 @@ func Agree(c *Comm, fields ...Field) error {
 		if string(other) == string(all[0]) {
 			continue
 		}
-		first, list := fieldsOf(all[0]), fieldsOf(other)
+		first, list := parseFields(all[0]), parseFields(other)
 		for i := range min(len(first), len(list)) {
 			if a, b := first[i], list[i]; a != b {
 				return &RankError{r, fmt.Errorf("%s: is %q, rank 0 has %s %q", b.Name, b.Value, a.Name, a.Value)}
@@ -283,8 +283,8 @@ func Agree(c *Comm, fields ...Field) error {
 	return nil
 }
 
-// fieldsOf reads what Agree has written, of programs that write it likewise.
-func fieldsOf(b []byte) (list []Field) {
+// parseFields reads what Agree has written, of programs that write it likewise.
+func parseFields(b []byte) (list []Field) {
 	next := func() string {
 		var n, at int
 		for at < len(b) && b[at] != ':' {
@@ -306,8 +306,8 @@ func fieldsOf(b []byte) (list []Field) {
 // maxBytes bounds what an operation of a transport moves: MPI counts in 32 bits.
 const maxBytes = 1 << 30
 
-// even returns lengths of n bytes for each rank, in memory i.
-func (c *Comm) even(i, n int) []int {
+// equalLengths returns lengths of n bytes for each rank, in memory i.
+func (c *Comm) equalLengths(i, n int) []int {
 	c.lengths[i] = slices.Grow(c.lengths[i][:0], c.Size())[:c.Size()]
 	for r := range c.lengths[i] {
 		c.lengths[i][r] = n

@@ -41,15 +41,15 @@ func testSums[T tensor.Float](t *testing.T) {
 					late[i] += float64(x)
 				}
 			}
-			err := comm.Run(size, func(c *comm.Comm) error {
+			err := comm.RunLocal(size, func(c *comm.Comm) error {
 				for _, x := range []struct {
 					name string
 					do   func(x []T) error
 					want []float64
 				}{
-					{"sum", func(x []T) error { return comm.Sum(c, x) }, sum},
-					{"prefix", func(x []T) error { return comm.Prefix(c, x, nil) }, before[c.Rank()]},
-					{"suffix", func(x []T) error { return comm.Suffix(c, x, nil) }, after[c.Rank()]},
+					{"sum", func(x []T) error { return comm.AllReduce(c, x) }, sum},
+					{"prefix", func(x []T) error { return comm.ExclusiveScan(c, x, nil) }, before[c.Rank()]},
+					{"suffix", func(x []T) error { return comm.ReverseScan(c, x, nil) }, after[c.Rank()]},
 				} {
 					got := numbers[T](c.Rank(), n)
 					if err := x.do(got); err != nil {
@@ -70,7 +70,7 @@ func testSums[T tensor.Float](t *testing.T) {
 	}
 }
 
-func TestSums(t *testing.T) {
+func TestSumsAreTakenInTheOrderOfRanks(t *testing.T) {
 	t.Run("float32", testSums[float32])
 	t.Run("float64", testSums[float64])
 }
@@ -84,14 +84,14 @@ func TestPrefixLeavesStretches(t *testing.T) {
 			left[r] = append(left[r], 1/float64(1+r+2*s))
 		}
 	}
-	err := comm.Run(size, func(c *comm.Comm) error {
+	err := comm.RunLocal(size, func(c *comm.Comm) error {
 		for _, way := range []struct {
 			name  string
 			do    func(*comm.Comm, []float64, [][]float64) error
 			ranks []int // that come before
 		}{
-			{"prefix", comm.Prefix[float64], []int{0, 1, 2, 3}[:c.Rank()]},
-			{"suffix", comm.Suffix[float64], []int{3, 2, 1, 0}[:3-c.Rank()]},
+			{"prefix", comm.ExclusiveScan[float64], []int{0, 1, 2, 3}[:c.Rank()]},
+			{"suffix", comm.ReverseScan[float64], []int{3, 2, 1, 0}[:3-c.Rank()]},
 		} {
 			x := numbers[float64](c.Rank(), stretches*length)
 			if err := way.do(c, x, left); err != nil {
@@ -115,17 +115,17 @@ func TestPrefixLeavesStretches(t *testing.T) {
 }
 
 // An array beyond a piece is summed like a short one, and what is sent is counted.
-func TestPieces(t *testing.T) {
+func TestLongArraysAreSummedInPieces(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sums 128 MiB")
 	}
 	const n = 1<<23 + 1000 // of 8 bytes, more than one piece
-	err := comm.Run(2, func(c *comm.Comm) error {
+	err := comm.RunLocal(2, func(c *comm.Comm) error {
 		x := make([]float64, n)
 		for i := range x {
 			x[i] = float64(i * (1 + c.Rank()))
 		}
-		if err := comm.Sum(c, x); err != nil {
+		if err := comm.AllReduce(c, x); err != nil {
 			return err
 		}
 		for i := range x {
@@ -133,7 +133,7 @@ func TestPieces(t *testing.T) {
 				return fmt.Errorf("element %d is %v", i, x[i])
 			}
 		}
-		if sent := c.Sent(); sent != 8*n {
+		if sent := c.SentBytes(); sent != 8*n {
 			return fmt.Errorf("%d bytes were sent, not %d", sent, 8*n)
 		}
 		return nil
@@ -143,8 +143,8 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-func TestGatherAndBroadcast(t *testing.T) {
-	err := comm.Run(3, func(c *comm.Comm) error {
+func TestGatherAndBroadcastDeliverEveryPart(t *testing.T) {
+	err := comm.RunLocal(3, func(c *comm.Comm) error {
 		list, err := comm.AllGather(c, numbers[float32](c.Rank(), 2*c.Rank()))
 		if err != nil {
 			return err
@@ -161,8 +161,8 @@ func TestGatherAndBroadcast(t *testing.T) {
 		if !slices.Equal(x, numbers[float64](2, 9)) {
 			return fmt.Errorf("broadcast gave %v", x)
 		}
-		if want := map[int]int64{0: 2 * 8, 1: 2 * (8 + 8), 2: 2*(8+16) + 2*72}[c.Rank()]; c.Sent() != want {
-			return fmt.Errorf("%d bytes were sent, not %d: %v", c.Sent(), want, c.Operations())
+		if want := map[int]int64{0: 2 * 8, 1: 2 * (8 + 8), 2: 2*(8+16) + 2*72}[c.Rank()]; c.SentBytes() != want {
+			return fmt.Errorf("%d bytes were sent, not %d: %v", c.SentBytes(), want, c.Operations())
 		}
 		return nil
 	})
@@ -172,16 +172,16 @@ func TestGatherAndBroadcast(t *testing.T) {
 }
 
 // All ranks get the error of the lowest one that has one.
-func TestTogether(t *testing.T) {
+func TestErrorReachesAllRanks(t *testing.T) {
 	told := make([]error, 3)
 	own := errors.New("no file")
-	err := comm.Run(3, func(c *comm.Comm) error {
+	err := comm.RunLocal(3, func(c *comm.Comm) error {
 		var err error
 		if c.Rank() > 0 {
 			err = own
 		}
-		told[c.Rank()] = comm.Together(c, err)
-		return comm.Together(c, nil)
+		told[c.Rank()] = comm.ShareError(c, err)
+		return comm.ShareError(c, nil)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -197,18 +197,18 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-func TestAgree(t *testing.T) {
+func TestDifferingFieldIsNamed(t *testing.T) {
 	for _, x := range []struct {
 		change int // the rank that has another model; -1: none
 		want   string
 	}{{-1, ""}, {2, `rank 2: model: is "b", rank 0 has model "a"`}} {
 		told := make([]error, 3)
-		err := comm.Run(3, func(c *comm.Comm) error {
+		err := comm.RunLocal(3, func(c *comm.Comm) error {
 			f := []comm.Field{{Name: "width", Value: "64"}, {Name: "model", Value: "a"}}
 			if c.Rank() == x.change {
 				f[1].Value = "b"
 			}
-			told[c.Rank()] = comm.Agree(c, f...)
+			told[c.Rank()] = comm.CheckAgreement(c, f...)
 			return nil
 		})
 		if err != nil {
@@ -234,9 +234,9 @@ func TestRanksThatDiffer(t *testing.T) {
 			}
 			return comm.Broadcast(c, make([]byte, 1), 0)
 		},
-		"expected": func(c *comm.Comm) error { return comm.Sum(c, make([]float32, 8+c.Rank())) },
+		"expected": func(c *comm.Comm) error { return comm.AllReduce(c, make([]float32, 8+c.Rank())) },
 		"left: rank 0 has 3 stretches, rank 0 has 3, x has 8 elements": func(c *comm.Comm) error {
-			return comm.Prefix(c, make([]float32, 8), [][]float64{make([]float64, 3), make([]float64, 3)})
+			return comm.ExclusiveScan(c, make([]float32, 8), [][]float64{make([]float64, 3), make([]float64, 3)})
 		},
 		"root is 2": func(c *comm.Comm) error { return comm.Broadcast(c, make([]byte, 1), 2) },
 		"ended": func(c *comm.Comm) error {
@@ -252,7 +252,7 @@ func TestRanksThatDiffer(t *testing.T) {
 			return c.Barrier()
 		},
 	} {
-		err := comm.Run(2, f)
+		err := comm.RunLocal(2, f)
 		if err == nil || !strings.Contains(err.Error(), want) && !(want == "this one at barrier" && strings.Contains(err.Error(), "this one at broadcast")) {
 			t.Errorf("error %v, want one that says %q", err, want)
 		}
@@ -261,16 +261,16 @@ func TestRanksThatDiffer(t *testing.T) {
 
 func TestErrorsNameRankAndOperation(t *testing.T) {
 	for _, n := range []int{0, -1} {
-		if err := comm.Run(n, nil); err == nil || err.Error() != fmt.Sprintf("ranks: %d, needs 1 or more", n) {
+		if err := comm.RunLocal(n, nil); err == nil || err.Error() != fmt.Sprintf("ranks: %d, needs 1 or more", n) {
 			t.Errorf("%d ranks: %v", n, err)
 		}
 	}
 	told := make([]error, 2)
-	comm.Run(2, func(c *comm.Comm) error {
+	comm.RunLocal(2, func(c *comm.Comm) error {
 		if c.Rank() == 0 {
 			return errors.New("the disk is full")
 		}
-		told[1] = comm.Sum(c, make([]float32, 3))
+		told[1] = comm.AllReduce(c, make([]float32, 3))
 		return nil
 	})
 	if err := told[1]; err == nil || err.Error() != "rank 1 of 2: sum: rank 0: the disk is full" {
@@ -285,10 +285,10 @@ func BenchmarkSum(b *testing.B) {
 		b.Run(fmt.Sprintf("%d ranks", size), func(b *testing.B) {
 			const n = 1 << 16
 			b.SetBytes(4 * n)
-			err := comm.Run(size, func(c *comm.Comm) error {
+			err := comm.RunLocal(size, func(c *comm.Comm) error {
 				x := make([]float32, n)
 				for range b.N {
-					if err := comm.Sum(c, x); err != nil {
+					if err := comm.AllReduce(c, x); err != nil {
 						return err
 					}
 				}
@@ -301,10 +301,10 @@ func BenchmarkSum(b *testing.B) {
 	}
 }
 
-func ExampleSum() {
-	err := comm.Run(3, func(c *comm.Comm) error {
+func ExampleAllReduce() {
+	err := comm.RunLocal(3, func(c *comm.Comm) error {
 		x := []float32{1, float32(c.Rank())}
-		if err := comm.Sum(c, x); err != nil {
+		if err := comm.AllReduce(c, x); err != nil {
 			return err
 		}
 		if c.Rank() == 0 {

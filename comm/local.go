@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// Run calls f for each of n ranks, all at the same time in this process, and
+// RunLocal calls f for each of n ranks, all at the same time in this process, and
 // returns the error of the first that failed. That ends the others too.
-func Run(n int, f func(c *Comm) error) error {
+func RunLocal(n int, f func(c *Comm) error) error {
 	if n < 1 {
 		return fmt.Errorf("ranks: %d, needs 1 or more", n)
 	}
-	job := &local{posts: make([]post, n)}
-	job.met.L = &job.mu
+	job := &localJob{posts: make([]localPost, n)}
+	job.cond.L = &job.mu
 	var wg sync.WaitGroup
 	for r := range n {
 		wg.Go(func() {
@@ -34,28 +34,28 @@ func Run(n int, f func(c *Comm) error) error {
 	return job.failed
 }
 
-// local is a job within a process. An operation has two meetings: all have posted
+// localJob is a job within a process. An operation has two meetings: all have posted
 // what they have, and all have taken what they want.
-type local struct {
-	mu      sync.Mutex
-	met     sync.Cond
-	posts   []post
-	arrived int
-	turn    int
-	ended   bool  // some rank takes part no more
-	failed  error // ends the job
-	by      int   // the rank that ended it
+type localJob struct {
+	mu         sync.Mutex
+	cond       sync.Cond
+	posts      []localPost
+	arrived    int
+	turn       int
+	isEnded    bool  // some rank takes part no more
+	failed     error // ends the job
+	failedRank int   // the rank that ended it
 }
 
-// post is what a rank lets the others read.
-type post struct {
+// localPost is what a rank lets the others read.
+type localPost struct {
 	operation string
 	data      []byte
 	lengths   []int // of the parts of data
 }
 
 type localRank struct {
-	job  *local
+	job  *localJob
 	rank int
 }
 
@@ -66,15 +66,15 @@ func (l *localRank) Abort(reason error) {
 	j := l.job
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.end(l.rank, reason)
+	j.endJob(l.rank, reason)
 }
 
-// end ends the job, unless it has been.
-func (j *local) end(by int, reason error) {
+// endJob ends the job, unless it has been.
+func (j *localJob) endJob(by int, reason error) {
 	if j.failed == nil {
-		j.failed, j.by = reason, by
+		j.failed, j.failedRank = reason, by
 	}
-	j.met.Broadcast()
+	j.cond.Broadcast()
 }
 
 var errEnded = errors.New("has ended while others wait for it")
@@ -83,40 +83,40 @@ func (l *localRank) Close() error {
 	j := l.job
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.ended = true; j.arrived > 0 {
-		j.end(l.rank, errEnded)
+	if j.isEnded = true; j.arrived > 0 {
+		j.endJob(l.rank, errEnded)
 	}
 	return nil
 }
 
-// meet waits until all ranks have come.
-func (l *localRank) meet() error {
+// waitAll waits until all ranks have come.
+func (l *localRank) waitAll() error {
 	j := l.job
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	turn := j.turn
-	if j.ended {
-		j.end(l.rank, errors.New("goes on when another has ended"))
+	if j.isEnded {
+		j.endJob(l.rank, errors.New("goes on when another has ended"))
 	}
 	if j.arrived++; j.arrived == len(j.posts) {
 		j.arrived = 0
 		j.turn++
-		j.met.Broadcast()
+		j.cond.Broadcast()
 	}
 	for j.turn == turn && j.failed == nil {
-		j.met.Wait()
+		j.cond.Wait()
 	}
 	if j.failed != nil {
-		return fmt.Errorf("rank %d: %w", j.by, j.failed)
+		return fmt.Errorf("rank %d: %w", j.failedRank, j.failed)
 	}
 	return nil
 }
 
-// share posts p, and has take read what all have posted.
-func (l *localRank) share(p post, take func(from []post) error) error {
+// sharePosts posts p, and has take read what all have posted.
+func (l *localRank) sharePosts(p localPost, take func(from []localPost) error) error {
 	posts := l.job.posts
 	posts[l.rank] = p
-	if err := l.meet(); err != nil {
+	if err := l.waitAll(); err != nil {
 		return err
 	}
 	var err error
@@ -128,7 +128,7 @@ func (l *localRank) share(p post, take func(from []post) error) error {
 	if err == nil {
 		err = take(posts)
 	}
-	if met := l.meet(); err == nil {
+	if met := l.waitAll(); err == nil {
 		err = met
 	}
 	return err
@@ -146,7 +146,7 @@ func copyPart(to, from []byte) error {
 }
 
 func (l *localRank) Exchange(send []byte, toEach []int, recv []byte, fromEach []int) error {
-	return l.share(post{"exchange", send, toEach}, func(from []post) error {
+	return l.sharePosts(localPost{"exchange", send, toEach}, func(from []localPost) error {
 		for r, p := range from {
 			start := 0
 			for _, n := range p.lengths[:l.rank] {
@@ -162,7 +162,7 @@ func (l *localRank) Exchange(send []byte, toEach []int, recv []byte, fromEach []
 }
 
 func (l *localRank) Gather(all []byte, lengths []int, own []byte) error {
-	return l.share(post{"gather", own, nil}, func(from []post) error {
+	return l.sharePosts(localPost{"gather", own, nil}, func(from []localPost) error {
 		for r, p := range from {
 			if err := copyPart(all[:lengths[r]], p.data); err != nil {
 				return err
@@ -174,7 +174,7 @@ func (l *localRank) Gather(all []byte, lengths []int, own []byte) error {
 }
 
 func (l *localRank) Broadcast(b []byte, root int) error {
-	return l.share(post{"broadcast", b, nil}, func(from []post) error {
+	return l.sharePosts(localPost{"broadcast", b, nil}, func(from []localPost) error {
 		if root == l.rank {
 			return nil
 		}
@@ -183,5 +183,5 @@ func (l *localRank) Broadcast(b []byte, root int) error {
 }
 
 func (l *localRank) Barrier() error {
-	return l.share(post{operation: "barrier"}, func([]post) error { return nil })
+	return l.sharePosts(localPost{operation: "barrier"}, func([]localPost) error { return nil })
 }

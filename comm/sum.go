@@ -14,20 +14,20 @@ import (
 // pieceBytes is what is summed at a time, which bounds the memory for it.
 const pieceBytes = 1 << 26
 
-// Sum sets x, of the same length on every rank, to the sum over all ranks.
-func Sum[T tensor.Float](c *Comm, x []T) error {
+// AllReduce sets x, of the same length on every rank, to the sum over all ranks.
+func AllReduce[T tensor.Float](c *Comm, x []T) error {
 	if c == nil {
 		return nil
 	}
 	const name = "sum"
 	return c.inPieces(name, len(x), sizeOf[T](), func(lo, hi int) error {
 		x := x[lo:hi]
-		parts, each, err := collect(c, name, x)
+		parts, each, err := collectParts(c, name, x)
 		if err != nil {
 			return err
 		}
 		own := each[c.Rank()] / sizeOf[T]()
-		total := c.totals(own)
+		total := c.totalBuffer(own)
 		for r := range c.Size() {
 			for i, y := range parts[r*own:][:own] {
 				total[i] += float64(y)
@@ -37,41 +37,41 @@ func Sum[T tensor.Float](c *Comm, x []T) error {
 		for i, y := range total {
 			sums[i] = T(y)
 		}
-		return c.gather(name, bytesOf(x), each, bytesOf(sums))
+		return c.gatherParts(name, bytesOf(x), each, bytesOf(sums))
 	})
 }
 
-// Prefix sets x, of the same length on every rank, to the sum over the ranks
+// ExclusiveScan sets x, of the same length on every rank, to the sum over the ranks
 // before this one, 0 on rank 0. Left, unless it is nil, has for every rank what it
 // leaves of each of len(left[0]) equal stretches of the sum before it, and is the
 // same everywhere: y₀ = 0, y_{r+1} = left_r·y_r + x_r.
-func Prefix[T tensor.Float](c *Comm, x []T, left [][]float64) error {
-	return exclusive(c, "prefix", x, left, func(i int) int { return i })
+func ExclusiveScan[T tensor.Float](c *Comm, x []T, left [][]float64) error {
+	return scanRanks(c, "prefix", x, left, func(i int) int { return i })
 }
 
-// Suffix is Prefix for the ranks after this one: y_r = 0 on the last rank, and
+// ReverseScan is Prefix for the ranks after this one: y_r = 0 on the last rank, and
 // y_{r-1} = left_r·y_r + x_r.
-func Suffix[T tensor.Float](c *Comm, x []T, left [][]float64) error {
-	return exclusive(c, "suffix", x, left, func(i int) int { return c.Size() - 1 - i })
+func ReverseScan[T tensor.Float](c *Comm, x []T, left [][]float64) error {
+	return scanRanks(c, "suffix", x, left, func(i int) int { return c.Size() - 1 - i })
 }
 
-// exclusive is Prefix with the ranks in the order that rank gives.
-func exclusive[T tensor.Float](c *Comm, name string, x []T, left [][]float64, rank func(i int) int) error {
+// scanRanks is Prefix with the ranks in the order that rank gives.
+func scanRanks[T tensor.Float](c *Comm, name string, x []T, left [][]float64, rank func(i int) int) error {
 	stretch := len(x)
 	if left != nil {
 		if len(left) != c.Size() {
-			return c.fail(name, fmt.Errorf("left: has %d ranks, the job %d", len(left), c.Size()))
+			return c.wrapError(name, fmt.Errorf("left: has %d ranks, the job %d", len(left), c.Size()))
 		}
 		for r := range left {
 			if n := len(left[r]); n != len(left[0]) || n == 0 && len(x) > 0 || n > 0 && len(x)%n != 0 {
-				return c.fail(name, fmt.Errorf("left: rank %d has %d stretches, rank 0 has %d, x has %d elements", r, n, len(left[0]), len(x)))
+				return c.wrapError(name, fmt.Errorf("left: rank %d has %d stretches, rank 0 has %d, x has %d elements", r, n, len(left[0]), len(x)))
 			}
 		}
 		stretch = len(x) / max(len(left[0]), 1)
 	}
 	return c.inPieces(name, len(x), sizeOf[T](), func(lo, hi int) error {
 		x := x[lo:hi]
-		parts, each, err := collect(c, name, x)
+		parts, each, err := collectParts(c, name, x)
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func exclusive[T tensor.Float](c *Comm, name string, x []T, left [][]float64, ra
 			first += n / sizeOf[T]()
 		}
 		own := each[c.Rank()] / sizeOf[T]()
-		total := c.totals(own)
+		total := c.totalBuffer(own)
 		for i := range c.Size() {
 			r := rank(i)
 			for j, y := range parts[r*own:][:own] {
@@ -92,13 +92,13 @@ func exclusive[T tensor.Float](c *Comm, name string, x []T, left [][]float64, ra
 				total[j] = before + float64(y)
 			}
 		}
-		return c.exchange(name, bytesOf(parts), c.even(1, own*sizeOf[T]()), bytesOf(x), each)
+		return c.exchangeParts(name, bytesOf(parts), c.equalLengths(1, own*sizeOf[T]()), bytesOf(x), each)
 	})
 }
 
 // inPieces calls f for ranges of n elements, of which each has some bytes.
 func (c *Comm) inPieces(name string, n, bytes int, f func(lo, hi int) error) error {
-	c.count(name, 1, 0)
+	c.countCall(name, 1, 0)
 	piece := pieceBytes / bytes
 	for lo := 0; lo < n; lo += piece {
 		if err := f(lo, min(lo+piece, n)); err != nil {
@@ -108,11 +108,11 @@ func (c *Comm) inPieces(name string, n, bytes int, f func(lo, hi int) error) err
 	return nil
 }
 
-// collect receives this rank's share of the elements of x from every rank. Each
+// collectParts receives this rank's share of the elements of x from every rank. Each
 // has the bytes of the shares.
-func collect[T tensor.Float](c *Comm, name string, x []T) (parts []T, each []int, err error) {
+func collectParts[T tensor.Float](c *Comm, name string, x []T) (parts []T, each []int, err error) {
 	size, n := c.Size(), sizeOf[T]()
-	each = c.even(0, 0)
+	each = c.equalLengths(0, 0)
 	for r := range each {
 		each[r] = ((r+1)*len(x)/size - r*len(x)/size) * n
 	}
@@ -120,14 +120,14 @@ func collect[T tensor.Float](c *Comm, name string, x []T) (parts []T, each []int
 	words := (size*own + 7) / 8
 	c.parts = slices.Grow(c.parts[:0], words)[:words]
 	room := bytesOf(c.parts)[:size*own]
-	if err := c.exchange(name, bytesOf(x), each, room, c.even(1, own)); err != nil {
+	if err := c.exchangeParts(name, bytesOf(x), each, room, c.equalLengths(1, own)); err != nil {
 		return nil, nil, err
 	}
 	return floatsOf[T](room), each, nil
 }
 
-// totals returns n zeros.
-func (c *Comm) totals(n int) []float64 {
+// totalBuffer returns n zeros.
+func (c *Comm) totalBuffer(n int) []float64 {
 	c.total = slices.Grow(c.total[:0], n)[:n]
 	clear(c.total)
 	return c.total

@@ -15,16 +15,16 @@ import (
 //
 // The leaves of a rank lie next to each other, behind those of the rank before.
 type Tree[T tensor.Float] struct {
-	next  int       // leaf
-	nodes []node[T] // from left to right
-	free  [][]T     // memory
+	nextLeaf int           // leaf
+	nodes    []treeNode[T] // from left to right
+	free     [][]T         // memory
 
 	sent, received []T // memory, too
 }
 
-// node is the sum of size leaves from first on: size is a power of two that divides
+// treeNode is the sum of size leaves from first on: size is a power of two that divides
 // first.
-type node[T tensor.Float] struct {
+type treeNode[T tensor.Float] struct {
 	first, size int
 	sum         []T
 }
@@ -34,11 +34,11 @@ func (t *Tree[T]) Reset(first int) {
 	for _, n := range t.nodes {
 		t.free = append(t.free, n.sum)
 	}
-	t.nodes, t.next = t.nodes[:0], first
+	t.nodes, t.nextLeaf = t.nodes[:0], first
 }
 
-// Add adds the next leaf. All have the same length.
-func (t *Tree[T]) Add(x []T) {
+// AddLeaf adds the next leaf. All have the same length.
+func (t *Tree[T]) AddLeaf(x []T) {
 	var sum []T
 	if i := len(t.free) - 1; i >= 0 && cap(t.free[i]) >= len(x) {
 		sum, t.free = t.free[i][:len(x)], t.free[:i]
@@ -46,24 +46,24 @@ func (t *Tree[T]) Add(x []T) {
 		sum = make([]T, len(x))
 	}
 	copy(sum, x)
-	t.push(node[T]{t.next, 1, sum})
-	t.next++
+	t.pushNode(treeNode[T]{t.nextLeaf, 1, sum})
+	t.nextLeaf++
 }
 
-// push appends a node, and adds up those that are halves of a larger one.
-func (t *Tree[T]) push(n node[T]) {
+// pushNode appends a node, and adds up those that are halves of a larger one.
+func (t *Tree[T]) pushNode(n treeNode[T]) {
 	t.nodes = append(t.nodes, n)
 	for len(t.nodes) > 1 {
 		a, b := t.nodes[len(t.nodes)-2], t.nodes[len(t.nodes)-1]
 		if a.size != b.size || a.first%(2*a.size) != 0 {
 			return
 		}
-		t.merge()
+		t.mergeLast()
 	}
 }
 
-// merge adds the last node to the one before it.
-func (t *Tree[T]) merge() {
+// mergeLast adds the last node to the one before it.
+func (t *Tree[T]) mergeLast() {
 	last := len(t.nodes) - 1
 	a, b := &t.nodes[last-1], t.nodes[last]
 	for i, y := range b.sum {
@@ -74,8 +74,8 @@ func (t *Tree[T]) merge() {
 	t.nodes = t.nodes[:last]
 }
 
-// parts returns the sizes of the nodes that leaves lo ≤ i < hi make.
-func parts(lo, hi int) (sizes []int) {
+// nodeSizes returns the sizes of the nodes that leaves lo ≤ i < hi make.
+func nodeSizes(lo, hi int) (sizes []int) {
 	for lo < hi {
 		size := 1 << (bits.Len(uint(hi-lo)) - 1)
 		if lo > 0 {
@@ -87,28 +87,28 @@ func parts(lo, hi int) (sizes []int) {
 	return sizes
 }
 
-// Sum sets x to the sum of the leaves of all ranks, and forgets them. Rank r has the
+// SumRanks sets x to the sum of the leaves of all ranks, and forgets them. Rank r has the
 // leaves lo ≤ i < hi that part says, and some rank has one.
-func (t *Tree[T]) Sum(c *Comm, x []T, part func(rank int) (lo, hi int)) error {
+func (t *Tree[T]) SumRanks(c *Comm, x []T, part func(rank int) (lo, hi int)) error {
 	const name = "tree"
 	defer t.Reset(0)
 	if c == nil {
-		t.fold(x)
+		t.foldNodes(x)
 		return nil
 	}
-	var all []node[T] // of all ranks, without their sums
+	var all []treeNode[T] // of all ranks, without their sums
 	counts, most := make([]int, c.Size()), 1
 	for r := range counts {
 		lo, hi := part(r)
-		for _, size := range parts(lo, hi) {
-			all = append(all, node[T]{first: lo, size: size})
+		for _, size := range nodeSizes(lo, hi) {
+			all = append(all, treeNode[T]{first: lo, size: size})
 			lo += size
 			counts[r]++
 		}
 		most = max(most, counts[r])
 	}
 	if own := counts[c.Rank()]; own != len(t.nodes) {
-		return c.fail(name, fmt.Errorf("has %d sums, its leaves make %d", len(t.nodes), own))
+		return c.wrapError(name, fmt.Errorf("has %d sums, its leaves make %d", len(t.nodes), own))
 	}
 	// What a rank sends and receives at a time is bounded, as with Sum.
 	return c.inPieces(name, len(x), sizeOf[T]()*max(most, (len(all)+c.Size()-1)/c.Size()), func(lo, hi int) error {
@@ -128,23 +128,23 @@ func (t *Tree[T]) Sum(c *Comm, x []T, part func(rank int) (lo, hi int)) error {
 		size := len(all) * (last - first)
 		t.received = slices.Grow(t.received[:0], size)[:size]
 		received := t.received
-		if err := c.exchange(name, bytesOf(send), to, bytesOf(received), from); err != nil {
+		if err := c.exchangeParts(name, bytesOf(send), to, bytesOf(received), from); err != nil {
 			return err
 		}
 		var sum Tree[T]
 		for i, n := range all {
 			n.sum = received[i*(last-first):][:last-first]
-			sum.push(n)
+			sum.pushNode(n)
 		}
-		sum.fold(received[:last-first])
-		return c.gather(name, bytesOf(x[lo:hi]), each, bytesOf(received[:last-first]))
+		sum.foldNodes(received[:last-first])
+		return c.gatherParts(name, bytesOf(x[lo:hi]), each, bytesOf(received[:last-first]))
 	})
 }
 
-// fold sets x to the sum of all nodes, whose memory it may be.
-func (t *Tree[T]) fold(x []T) {
+// foldNodes sets x to the sum of all nodes, whose memory it may be.
+func (t *Tree[T]) foldNodes(x []T) {
 	for len(t.nodes) > 1 {
-		t.merge()
+		t.mergeLast()
 	}
 	copy(x, t.nodes[0].sum)
 }

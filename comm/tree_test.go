@@ -28,22 +28,22 @@ func pairwise(lo, hi, length int) []float32 {
 
 // A tree has the bits of its leaves' number, whoever has them, and again when it is
 // used again.
-func TestTree(t *testing.T) {
+func TestTreeSumDependsOnTheNumberOfLeavesAlone(t *testing.T) {
 	for _, leaves := range []int{1, 2, 3, 5, 8, 13} {
 		for _, length := range []int{1, 3, 1001} {
 			want := pairwise(0, leaves, length)
 			sum := func(c *comm.Comm, tree *comm.Tree[float32]) error {
 				part := func(rank int) (lo, hi int) {
-					a, b := sequence.Part(int64(leaves), rank, c.Size())
+					a, b := sequence.PartRange(int64(leaves), rank, c.Size())
 					return int(a), int(b)
 				}
 				lo, hi := part(c.Rank())
 				tree.Reset(lo)
 				for i := lo; i < hi; i++ {
-					tree.Add(numbers[float32](i, length))
+					tree.AddLeaf(numbers[float32](i, length))
 				}
 				x := make([]float32, length)
-				if err := tree.Sum(c, x, part); err != nil {
+				if err := tree.SumRanks(c, x, part); err != nil {
 					return err
 				}
 				if !slices.Equal(x, want) {
@@ -58,7 +58,7 @@ func TestTree(t *testing.T) {
 				}
 			}
 			for _, size := range []int{1, 2, 3, 4, 7} {
-				err := comm.Run(size, func(c *comm.Comm) error {
+				err := comm.RunLocal(size, func(c *comm.Comm) error {
 					var tree comm.Tree[float32]
 					for range 2 {
 						if err := sum(c, &tree); err != nil {
@@ -75,10 +75,10 @@ func TestTree(t *testing.T) {
 	}
 }
 
-func TestTell(t *testing.T) {
+func TestResultOfRankZeroReachesAllRanks(t *testing.T) {
 	type report struct{ Steps []int }
-	err := comm.Run(3, func(c *comm.Comm) error {
-		told, err := comm.Tell(c, func() (report, error) {
+	err := comm.RunLocal(3, func(c *comm.Comm) error {
+		told, err := comm.CallOnRankZero(c, func() (report, error) {
 			if c.Rank() != 0 {
 				return report{}, fmt.Errorf("rank %d was asked", c.Rank())
 			}
@@ -90,7 +90,7 @@ func TestTell(t *testing.T) {
 		if !slices.Equal(told.Steps, []int{1, 2}) {
 			return fmt.Errorf("rank %d was told %v", c.Rank(), told)
 		}
-		if _, err := comm.Tell(c, func() (report, error) { return report{}, fmt.Errorf("none") }); err == nil || err.Error() != "rank 0: none" {
+		if _, err := comm.CallOnRankZero(c, func() (report, error) { return report{}, fmt.Errorf("none") }); err == nil || err.Error() != "rank 0: none" {
 			return fmt.Errorf("the error is %v", err)
 		}
 		return nil

@@ -61,7 +61,7 @@ func divided[T tensor.Float](t *testing.T, s subject) {
 		m, book := build[T](t, s, sh.h)
 		c, doT := callIn[T](oc), in[T](do)
 		c.Chunk = 4
-		if sequence.Check(m, sh.causal) != nil || s.book.Window != nil || s.whole != nil {
+		if sequence.CheckMechanism(m, sh.causal) != nil || s.book.Window != nil || s.whole != nil {
 			refusedByRanks(t, s, sh, c)
 			continue
 		}
@@ -114,7 +114,7 @@ func ranks[T tensor.Float](t *testing.T, s subject, sh shape, c *attention.Call[
 		got.g.DLogG = poisoned[T](sh.b, sh.hkv, sh.n, 1)
 	}
 	var mu sync.Mutex
-	err := comm.Run(len(cuts)-1, func(r *comm.Comm) error {
+	err := comm.RunLocal(len(cuts)-1, func(r *comm.Comm) error {
 		mu.Lock()
 		m, _ := build[T](t, s, sh.h)
 		mu.Unlock()
@@ -136,7 +136,7 @@ func ranks[T tensor.Float](t *testing.T, s subject, sh shape, c *attention.Call[
 		for _, p := range m.Params().All() {
 			tau = append(tau, p.Grad...)
 		}
-		if err := comm.Sum(r, tau); err != nil {
+		if err := comm.AllReduce(r, tau); err != nil {
 			return err
 		}
 		mu.Lock()
@@ -150,7 +150,7 @@ func ranks[T tensor.Float](t *testing.T, s subject, sh shape, c *attention.Call[
 }
 
 func refusedByRanks[T tensor.Float](t *testing.T, s subject, sh shape, c *attention.Call[T]) {
-	err := comm.Run(2, func(r *comm.Comm) error {
+	err := comm.RunLocal(2, func(r *comm.Comm) error {
 		m, _ := build[T](t, s, sh.h)
 		p := partOf(c, 11*r.Rank(), 11+12*r.Rank())
 		return sequence.Forward(r, m, output(p), p, nil)

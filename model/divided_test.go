@@ -35,7 +35,7 @@ func TestDividedIsTheWhole(t *testing.T) {
 				models[r] = made[float64](t, c)
 			}
 			losses, parts := make([]float64, size), make([][][]float64, size)
-			err := comm.Run(size, func(ranks *comm.Comm) error {
+			err := comm.RunLocal(size, func(ranks *comm.Comm) error {
 				own := models[ranks.Rank()]
 				for range 2 { // the memory of the first serves the second
 					own.Params().ZeroGrad()
@@ -86,7 +86,7 @@ func TestDividedRefuses(t *testing.T) {
 	m := made[float64](t, c)
 	b := batch(c, 3, 2, 5, false)
 	models := []*Model[float64]{m, made[float64](t, c), made[float64](t, c), made[float64](t, c)}
-	err := comm.Run(4, func(ranks *comm.Comm) error {
+	err := comm.RunLocal(4, func(ranks *comm.Comm) error {
 		_, err := models[ranks.Rank()].TrainDivided(ranks, b, 1)
 		return err
 	})

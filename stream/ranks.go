@@ -19,9 +19,9 @@ func (o *Options) isAlone() bool { return o.Ranks.Size() == 1 }
 
 // dividePasses returns the passes of a rank.
 func dividePasses(s Shape, causal bool, rank, size int) []pass {
-	q0, q1 := sequence.Part(s.N, rank, size)
+	q0, q1 := sequence.PartRange(s.N, rank, size)
 	if !causal {
-		k0, k1 := sequence.Part(s.M, rank, size)
+		k0, k1 := sequence.PartRange(s.M, rank, size)
 		return []pass{{role: Keys, count: k1 - k0, firstKey: k0}, {role: Queries, count: q1 - q0, firstQuery: q0, needsExchange: true}}
 	}
 	before := s.M - s.N // keys before the first query are rank 0's
@@ -36,7 +36,7 @@ func dividePasses(s Shape, causal bool, rank, size int) []pass {
 
 // shareError returns an error of any rank on all of them.
 func (r *run[T]) shareError(err error) error {
-	return comm.Together(r.options.Ranks, err)
+	return comm.ShareError(r.options.Ranks, err)
 }
 
 // checkAgreement reports ranks that are about to compute something else.
@@ -45,7 +45,7 @@ func (r *run[T]) checkAgreement() error {
 	for _, f := range r.binding {
 		fields = append(fields, comm.Field(f))
 	}
-	return comm.Agree(r.options.Ranks, fields...)
+	return comm.CheckAgreement(r.options.Ranks, fields...)
 }
 
 // exchangeStates makes the state that of what this rank's queries see of the others. It saves
@@ -65,9 +65,9 @@ func (r *run[T]) exchangeStates() error {
 	if err := keep(r.pass-1, r.passes[r.pass-1].count); err != nil {
 		return err
 	}
-	before := r.options.Ranks.Sent()
-	err := sequence.Exchange(r.options.Ranks, r.mechanism, r.state, r.options.Causal, nil)
-	r.sentBytes += r.options.Ranks.Sent() - before
+	before := r.options.Ranks.SentBytes()
+	err := sequence.ExchangeState(r.options.Ranks, r.mechanism, r.state, r.options.Causal, nil)
+	r.sentBytes += r.options.Ranks.SentBytes() - before
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (r *run[T]) commitOutput() error {
 		if len(b) != len(own) {
 			return fmt.Errorf("rank %d has %d bytes of digests, this one %d", rank, len(b), len(own))
 		}
-		lo, hi := sequence.Part(r.shape.N, rank, len(all))
+		lo, hi := sequence.PartRange(r.shape.N, rank, len(all))
 		for i := range r.out.digests {
 			r.out.digests[i] = joinDigest(r.out.digests[i], binary.LittleEndian.Uint32(b[4*i:]), (hi-lo)*r.out.rowBytes())
 		}

@@ -81,7 +81,7 @@ func runRanks(t *testing.T, p *problem[float32], in, path string, size int, o Op
 		sources, outs, mechs = append(sources, source(t, in)), append(outs, output(t, path, 4)), append(mechs, p.mechanism(t))
 	}
 	reports := make([]*Report, size)
-	return reports, comm.Run(size, func(c *comm.Comm) (err error) {
+	return reports, comm.RunLocal(size, func(c *comm.Comm) (err error) {
 		r, o := c.Rank(), o
 		o.Ranks = c
 		reports[r], err = Run(context.Background(), mechs[r], sources[r], outs[r], o)
@@ -110,7 +110,7 @@ func TestRanksWithOtherCallsAreRefused(t *testing.T) {
 	in := file(t, p.call())
 	one, two := source(t, in), source(t, in)
 	a, b := p.mechanism(t), p.mechanism(t)
-	err := comm.Run(2, func(c *comm.Comm) error {
+	err := comm.RunLocal(2, func(c *comm.Comm) error {
 		m, src, causal := a, one, true
 		if c.Rank() == 1 {
 			m, src, causal = b, two, false

@@ -93,7 +93,7 @@ func planPasses(s Shape, causal bool) []pass {
 // the error is a BadInput with a lock.HeldError.
 func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*Report, error) {
 	r, err := newRun(m, src, out, o)
-	if err = comm.Together(o.Ranks, err); err == nil {
+	if err = comm.ShareError(o.Ranks, err); err == nil {
 		err = r.checkAgreement()
 	}
 	if err != nil {

@@ -44,7 +44,7 @@ func (t *Trainer) restoreBest() error {
 	if t.isWriter() {
 		err = t.readBest()
 	}
-	if err = comm.Together(t.job.Ranks, err); err != nil {
+	if err = comm.ShareError(t.job.Ranks, err); err != nil {
 		return err
 	}
 	return t.broadcastModel()

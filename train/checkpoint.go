@@ -336,7 +336,7 @@ func (t *Trainer) saveCheckpoint(o Observer) error {
 		return err
 	}
 	path, err := t.writeCheckpoint()
-	if err = comm.Together(t.job.Ranks, err); err != nil {
+	if err = comm.ShareError(t.job.Ranks, err); err != nil {
 		return err
 	}
 	t.savedStep = t.step

@@ -49,7 +49,7 @@ func (j Job) isRankZero() bool { return j.Ranks.Rank() == 0 }
 func (j Job) rankRange(n int) (lo, hi int) { return partRange(n, j.Ranks.Rank(), j.Ranks.Size()) }
 
 func partRange(n, rank, size int) (lo, hi int) {
-	a, b := sequence.Part(int64(n), rank, size)
+	a, b := sequence.PartRange(int64(n), rank, size)
 	return int(a), int(b)
 }
 
@@ -103,14 +103,14 @@ func (j Job) checkPasses(c *Config) error {
 // agreeOnRun reports an error of any rank, and ranks that are about to train something else,
 // or with other bits.
 func (j Job) agreeOnRun(t *Trainer, err error) error {
-	if err = comm.Together(j.Ranks, err); err != nil || j.Ranks == nil {
+	if err = comm.ShareError(j.Ranks, err); err != nil || j.Ranks == nil {
 		return err
 	}
 	config, err := json.Marshal(t.config)
-	if err = comm.Together(j.Ranks, err); err != nil {
+	if err = comm.ShareError(j.Ranks, err); err != nil {
 		return err
 	}
-	return comm.Agree(j.Ranks,
+	return comm.CheckAgreement(j.Ranks,
 		comm.Field{Name: "instructions (FARFIELD_ISA)", Value: kernel.Active[float32]().Name},
 		comm.Field{Name: "divide", Value: j.Divide},
 		comm.Field{Name: "configuration", Value: string(config)},
@@ -144,7 +144,7 @@ func (j Job) syncError(err error) error {
 			if own[0] != 2 {
 				err = nil // this rank goes well
 			}
-			return comm.Together(j.Ranks, err)
+			return comm.ShareError(j.Ranks, err)
 		case of[0] == 1 && stop == nil:
 			stop = &comm.RankError{Rank: r, Err: err}
 		}
@@ -198,5 +198,5 @@ func (t *Trainer) agreeOnWeights() error {
 		}
 		sum.Write(b)
 	}
-	return comm.Agree(t.job.Ranks, comm.Field{Name: fmt.Sprintf("weights after update %d", t.step), Value: fmt.Sprintf("%08x", sum.Sum32())})
+	return comm.CheckAgreement(t.job.Ranks, comm.Field{Name: fmt.Sprintf("weights after update %d", t.step), Value: fmt.Sprintf("%08x", sum.Sum32())})
 }

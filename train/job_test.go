@@ -28,12 +28,12 @@ func ranksTrain(t *testing.T, n int, c Config, src func(rank int) task.Source, d
 func ranksDivide(t *testing.T, what string, n int, c Config, src func(rank int) task.Source, dir string, stop int) (score Score, err error) {
 	t.Helper()
 	scores := make([]Score, n)
-	err = comm.Run(n, func(ranks *comm.Comm) error {
+	err = comm.RunLocal(n, func(ranks *comm.Comm) error {
 		job := Job{Ranks: ranks, Divide: what}
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		of := src(ranks.Rank())
-		begun, err := comm.Tell(ranks, func() (bool, error) {
+		begun, err := comm.CallOnRankZero(ranks, func() (bool, error) {
 			_, err := RunConfig(dir)
 			return err == nil, nil
 		})
@@ -200,7 +200,7 @@ func TestRanksRefuseWhatDiffers(t *testing.T) {
 	} {
 		dir := filepath.Join(t.TempDir(), "run")
 		var refused atomic.Int32
-		err := comm.Run(x.ranks, func(ranks *comm.Comm) error {
+		err := comm.RunLocal(x.ranks, func(ranks *comm.Comm) error {
 			_, err := Job{Ranks: ranks}.New(x.c(ranks.Rank()), x.src(ranks.Rank()), dir)
 			if err != nil && strings.Contains(err.Error(), x.want) {
 				refused.Add(1)
@@ -248,7 +248,7 @@ func TestRankThatFailsEndsAll(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "run")
 	var told atomic.Int32
-	err := comm.Run(3, func(ranks *comm.Comm) error {
+	err := comm.RunLocal(3, func(ranks *comm.Comm) error {
 		src := alike(t, "trace")(0)
 		digest := &failing{src, 1 << 30}
 		trainer, err := Job{Ranks: ranks}.New(c, digest, dir)

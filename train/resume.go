@@ -58,7 +58,7 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 			held.Release()
 		}
 	}()
-	k, err := comm.Tell(j.Ranks, func() (k savedRun, err error) {
+	k, err := comm.CallOnRankZero(j.Ranks, func() (k savedRun, err error) {
 		if held, err = lockRun(dir); err != nil {
 			return k, err
 		}
@@ -89,7 +89,7 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 	if err = j.agreeOnRun(t, err); err != nil {
 		return nil, err
 	}
-	if err = comm.Together(j.Ranks, t.restoreRun(&k)); err == nil {
+	if err = comm.ShareError(j.Ranks, t.restoreRun(&k)); err == nil {
 		err = t.broadcastState()
 	}
 	if err != nil {

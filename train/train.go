@@ -115,7 +115,7 @@ func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 	if err = j.agreeOnRun(t, err); err != nil {
 		return nil, err
 	}
-	if err = comm.Together(j.Ranks, t.createFolder()); err != nil {
+	if err = comm.ShareError(j.Ranks, t.createFolder()); err != nil {
 		t.Close()
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 			// missing whenever the run stops.
 			score, err := t.evaluateSplit(context.WithoutCancel(ctx), EvalLook, task.Valid, c.EvalSamples, o)
 			if err == nil && selects {
-				err = comm.Together(t.job.Ranks, t.updateBest(score))
+				err = comm.ShareError(t.job.Ranks, t.updateBest(score))
 			}
 			if err != nil {
 				return Score{}, err
@@ -323,7 +323,7 @@ func (t *Trainer) evaluateSplit(ctx context.Context, what string, split task.Spl
 	t.detail = detail
 	t.elapsed += time.Since(start)
 	row := Eval{Step: t.step, Eval: what, Split: split.String(), Score: score, Elapsed: t.elapsed.Seconds()}
-	if err := comm.Together(t.job.Ranks, t.metrics.addEval(&row)); err != nil {
+	if err := comm.ShareError(t.job.Ranks, t.metrics.addEval(&row)); err != nil {
 		return score, err
 	}
 	if o.Eval != nil {

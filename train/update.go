@@ -21,7 +21,7 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	if err == nil {
 		err = t.model.Redraw(t.redrawKey, t.step)
 	}
-	if err = comm.Together(t.job.Ranks, err); err != nil {
+	if err = comm.ShareError(t.job.Ranks, err); err != nil {
 		return err
 	}
 	counted, tokens, bytes, err := t.countTargets()
@@ -29,7 +29,7 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 		return err
 	}
 	if counted == 0 {
-		return comm.Together(t.job.Ranks, fmt.Errorf("step %d: nothing is asked of any sample", t.step+1))
+		return comm.ShareError(t.job.Ranks, fmt.Errorf("step %d: nothing is asked of any sample", t.step+1))
 	}
 	lost, err := t.accumulateGradients(ctx, counted, o)
 	if err = t.job.syncError(err); err != nil {
@@ -41,7 +41,7 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	}
 	norm := optim.GradNorm(t.model.Params())
 	if x := loss + aux + norm; math.IsNaN(x) || math.IsInf(x, 0) {
-		return comm.Together(t.job.Ranks, fmt.Errorf("step %d: %w: loss is %v, the norm of the gradient %v", t.step+1, ErrDiverged, loss, norm))
+		return comm.ShareError(t.job.Ranks, fmt.Errorf("step %d: %w: loss is %v, the norm of the gradient %v", t.step+1, ErrDiverged, loss, norm))
 	}
 	rate := t.schedule.Rate(t.step)
 	t.optim.Step(rate, optim.Clip(norm, c.Clip))
@@ -55,7 +55,7 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	if bytes > 0 {
 		row.Bits = perByte(loss, counted, bytes)
 	}
-	if err := comm.Together(t.job.Ranks, t.metrics.addStep(&row)); err != nil {
+	if err := comm.ShareError(t.job.Ranks, t.metrics.addStep(&row)); err != nil {
 		return err
 	}
 	if o.Step != nil {
@@ -129,7 +129,7 @@ func (t *Trainer) accumulateGradients(ctx context.Context, counted int64, o Obse
 		for _, p := range params.All() {
 			t.flatGrads = append(t.flatGrads, p.Grad...)
 		}
-		t.tree.Add(t.flatGrads)
+		t.tree.AddLeaf(t.flatGrads)
 		params.ZeroGrad()
 	}
 	return t.passLosses, nil
@@ -149,7 +149,7 @@ func (t *Trainer) sumPasses(lost []float64) (loss, aux float64, err error) {
 	}
 	if t.job.isSequenceParallel() {
 		for _, p := range t.model.Params().All() {
-			if err := comm.Sum(t.job.Ranks, p.Grad); err != nil {
+			if err := comm.AllReduce(t.job.Ranks, p.Grad); err != nil {
 				return 0, 0, err
 			}
 		}
@@ -158,7 +158,7 @@ func (t *Trainer) sumPasses(lost []float64) (loss, aux float64, err error) {
 	if len(t.batches) == 1 {
 		return loss, aux, nil
 	}
-	if err := t.tree.Sum(t.job.Ranks, t.flatGrads, t.passRange); err != nil {
+	if err := t.tree.SumRanks(t.job.Ranks, t.flatGrads, t.passRange); err != nil {
 		return 0, 0, err
 	}
 	at := 0

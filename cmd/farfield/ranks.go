@@ -25,7 +25,7 @@ func (r *ranked) join(e *env) (*comm.Comm, error) {
 	if r.RankTimeout < 0 {
 		return nil, inputf("--rank-timeout: %v is negative", r.RankTimeout)
 	}
-	if !mpi.Launched() {
+	if !mpi.IsLaunched() {
 		return nil, nil
 	}
 	t, err := mpi.Open(r.RankTimeout)
@@ -34,10 +34,10 @@ func (r *ranked) join(e *env) (*comm.Comm, error) {
 	}
 	e.ranks = comm.New(t)
 	program, err := programDigest()
-	if err = comm.Together(e.ranks, err); err != nil {
+	if err = comm.ShareError(e.ranks, err); err != nil {
 		return nil, err
 	}
-	return e.ranks, comm.Agree(e.ranks,
+	return e.ranks, comm.CheckAgreement(e.ranks,
 		comm.Field{Name: "platform", Value: runtime.GOOS + "/" + runtime.GOARCH},
 		comm.Field{Name: "program", Value: program},
 		comm.Field{Name: "command", Value: fmt.Sprintf("%q", os.Args[1:])},

@@ -230,7 +230,7 @@ func (t *trainCmd) plan() (p trainPlan, err error) {
 }
 
 func (t *trainCmd) run(e *env) error {
-	p, err := comm.Tell(e.ranks, t.plan)
+	p, err := comm.CallOnRankZero(e.ranks, t.plan)
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (t *trainCmd) run(e *env) error {
 		src, err = p.Config.OpenTask()
 		return input(err)
 	})
-	if err = comm.Together(e.ranks, err); err != nil {
+	if err = comm.ShareError(e.ranks, err); err != nil {
 		return err
 	}
 	if text, ok := src.(*task.Text); ok {
@@ -290,7 +290,7 @@ func (t *trainCmd) lengthen(e *env, dirs ...string) error {
 	if t.Steps != nil && e.first() {
 		err = train.LengthenRuns(*t.Steps, dirs...)
 	}
-	return comm.Together(e.ranks, err)
+	return comm.ShareError(e.ranks, err)
 }
 
 // config returns the configuration of the run, or of the first of those to resume.

@@ -134,10 +134,10 @@ func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64)
 		}()
 		err = failed
 	}
-	if err = comm.Together(e.ranks, err); err != nil {
+	if err = comm.ShareError(e.ranks, err); err != nil {
 		return err
 	}
-	missing, err := comm.Tell(e.ranks, func() ([]uint64, error) { return recordSeeds(t.Out, seeds) })
+	missing, err := comm.CallOnRankZero(e.ranks, func() ([]uint64, error) { return recordSeeds(t.Out, seeds) })
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (t *trainCmd) many(e *env, c train.Config, src task.Source, seeds []uint64)
 			return err
 		}
 	}
-	runs, err := comm.Tell(e.ranks, func() ([]string, error) { return seedRuns(t.Out), nil })
+	runs, err := comm.CallOnRankZero(e.ranks, func() ([]string, error) { return seedRuns(t.Out), nil })
 	if err != nil {
 		return err
 	}

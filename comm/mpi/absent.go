@@ -18,5 +18,5 @@ var errAbsent = fmt.Errorf("mpi: this program is built without MPI (for %s/%s); 
 // after it: MPI waits for ever for a host that is cut off. 0 means no timeout.
 func Open(timeout time.Duration) (comm.Transport, error) { return nil, errAbsent }
 
-// Library is what the library of a transport of this package calls itself.
-func Library(comm.Transport) string { return "" }
+// LibraryName is what the library of a transport of this package calls itself.
+func LibraryName(comm.Transport) string { return "" }

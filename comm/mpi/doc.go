@@ -26,10 +26,10 @@ const Environment = "FARFIELD_MPI"
 
 // launcher is what a launcher tells its processes.
 type launcher struct {
-	name string
-	size string // variable with the number of ranks; "" if the launcher has none
-	mark string // variable that only it sets
-	open bool   // its library is Open MPI
+	name      string
+	size      string // variable with the number of ranks; "" if the launcher has none
+	mark      string // variable that only it sets
+	isOpenMPI bool   // its library is Open MPI
 }
 
 var launchers = []launcher{
@@ -38,8 +38,8 @@ var launchers = []launcher{
 	{"Slurm's srun with PMIx", "SLURM_NTASKS", "PMIX_RANK", true},
 }
 
-// started returns the launcher that has started this process, nil if none has.
-func started() *launcher {
+// findLauncher returns the launcher that has started this process, nil if none has.
+func findLauncher() *launcher {
 	for i, l := range launchers {
 		if os.Getenv(l.mark) != "" {
 			return &launchers[i]
@@ -48,6 +48,6 @@ func started() *launcher {
 	return nil
 }
 
-// Launched reports whether this process is one of a job that mpirun, mpiexec or srun
+// IsLaunched reports whether this process is one of a job that mpirun, mpiexec or srun
 // with an interface for MPI has started.
-func Launched() bool { return started() != nil }
+func IsLaunched() bool { return findLauncher() != nil }

@@ -32,8 +32,8 @@ const (
 	mpichErrorsReturn = 0x54000001
 )
 
-// names are what the libraries are called, those of Open MPI first.
-func names(open bool) []string {
+// libraryNames returns what the libraries are called, those of Open MPI first.
+func libraryNames(open bool) []string {
 	a, b := []string{"libmpi.so.40", "libmpi.so"}, []string{"libmpich.so.12", "libmpi.so.12", "libmpich.so"}
 	if runtime.GOOS == "darwin" {
 		a, b = []string{"libmpi.40.dylib", "libmpi.dylib"}, []string{"libmpich.12.dylib", "libmpi.12.dylib", "libmpich.dylib"}
@@ -54,7 +54,7 @@ var functions = []string{
 type world struct {
 	library          string // as it calls itself
 	rank, size       int
-	call             map[string]uintptr
+	functions        map[string]uintptr
 	all, byte, quiet uintptr // handles of MPI_COMM_WORLD, MPI_BYTE and MPI_ERRORS_RETURN
 
 	do   chan func() error // what the one thread is to do
@@ -62,26 +62,26 @@ type world struct {
 
 	timeout time.Duration // of an operation; 0: none
 	timer   *time.Timer
-	lost    error // the thread waits in an operation that was given up
+	failure error // the thread waits in an operation that was given up
 
 	// Memory that is used again: of what is sent, and of what is received.
-	counts, places [2][]int32
+	counts, offsets [2][]int32
 }
 
 // Open starts MPI, once in a process, and returns this rank. An operation that waits
 // longer than timeout for other ranks is an error with comm.ErrNoAnswer, as is every one
 // after it: MPI waits for ever for a host that is cut off. 0 means no timeout.
 func Open(timeout time.Duration) (comm.Transport, error) {
-	w := &world{call: map[string]uintptr{}, do: make(chan func() error), done: make(chan error, 1), timeout: timeout, timer: time.NewTimer(0)}
-	by := started()
-	if err := w.load(by); err != nil {
+	w := &world{functions: map[string]uintptr{}, do: make(chan func() error), done: make(chan error, 1), timeout: timeout, timer: time.NewTimer(0)}
+	by := findLauncher()
+	if err := w.loadLibrary(by); err != nil {
 		return nil, err
 	}
-	go w.serve()
-	err := w.run(w.start)
+	go w.serveCalls()
+	err := w.runOnThread(w.joinJob)
 	if err == nil {
-		if err = by.expect(w.size, w.library); err != nil {
-			_ = w.run(func() error { return w.mpi("MPI_Finalize") })
+		if err = by.checkSize(w.size, w.library); err != nil {
+			_ = w.runOnThread(func() error { return w.callMPI("MPI_Finalize") })
 		}
 	}
 	if err != nil {
@@ -91,17 +91,17 @@ func Open(timeout time.Duration) (comm.Transport, error) {
 	return w, nil
 }
 
-// Library is what the library of a transport of this package calls itself.
-func Library(t comm.Transport) string {
+// LibraryName returns what the library of a transport of this package calls itself.
+func LibraryName(t comm.Transport) string {
 	if w, ok := t.(*world); ok {
 		return w.library
 	}
 	return ""
 }
 
-// load finds the library and what is needed of it.
-func (w *world) load(by *launcher) error {
-	list := names(by == nil || by.open)
+// loadLibrary finds the library and what is needed of it.
+func (w *world) loadLibrary(by *launcher) error {
+	list := libraryNames(by == nil || by.isOpenMPI)
 	if path := os.Getenv(Environment); path != "" {
 		list = []string{path}
 	}
@@ -123,9 +123,9 @@ func (w *world) load(by *launcher) error {
 		if err != nil {
 			return fmt.Errorf("mpi: the library has no %s: %w", name, err)
 		}
-		w.call[name] = f
+		w.functions[name] = f
 	}
-	w.library, _, _ = strings.Cut(w.text("MPI_Get_library_version"), "\n")
+	w.library, _, _ = strings.Cut(w.callText("MPI_Get_library_version"), "\n")
 	if world, err := purego.Dlsym(lib, "ompi_mpi_comm_world"); err == nil {
 		w.all = world
 		for name, to := range map[string]*uintptr{"ompi_mpi_byte": &w.byte, "ompi_mpi_errors_return": &w.quiet} {
@@ -152,19 +152,19 @@ func sharesMPICH(version string) bool {
 	return false
 }
 
-// serve does what it is given, all on one thread.
-func (w *world) serve() {
+// serveCalls does what it is given, all on one thread.
+func (w *world) serveCalls() {
 	runtime.LockOSThread()
 	for f := range w.do {
 		w.done <- f()
 	}
 }
 
-// run has the thread do f, and returns what it returns. Where that takes longer than
+// runOnThread has the thread do f, and returns what it returns. Where that takes longer than
 // the timeout, the thread is left to itself, and the memory that f has is its own.
-func (w *world) run(f func() error) error {
-	if w.lost != nil {
-		return w.lost
+func (w *world) runOnThread(f func() error) error {
+	if w.failure != nil {
+		return w.failure
 	}
 	w.do <- f
 	if w.timeout == 0 {
@@ -176,13 +176,13 @@ func (w *world) run(f func() error) error {
 		w.timer.Stop()
 		return err
 	case <-w.timer.C:
-		w.lost = fmt.Errorf("%w from %s in %v", comm.ErrNoAnswer, w.others(), w.timeout)
-		return w.lost
+		w.failure = fmt.Errorf("%w from %s in %v", comm.ErrNoAnswer, w.describePeers(), w.timeout)
+		return w.failure
 	}
 }
 
-// others names the ranks that this one waits for.
-func (w *world) others() string {
+// describePeers names the ranks that this one waits for.
+func (w *world) describePeers() string {
 	switch {
 	case w.size < 2: // not known yet
 		return "other ranks"
@@ -192,10 +192,10 @@ func (w *world) others() string {
 	return fmt.Sprintf("one of the %d other ranks", w.size-1)
 }
 
-// mpi calls a function with numbers and with the addresses of Go's memory, which
+// callMPI calls a function with numbers and with the addresses of Go's memory, which
 // stays where it is meanwhile. It is for the one thread, but for what may be called
 // before MPI has started.
-func (w *world) mpi(name string, args ...any) error {
+func (w *world) callMPI(name string, args ...any) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	values := make([]uintptr, len(args))
@@ -214,51 +214,51 @@ func (w *world) mpi(name string, args ...any) error {
 			panic("mpi: an argument is neither a number nor an address")
 		}
 	}
-	code, _, _ := purego.SyscallN(w.call[name], values...)
+	code, _, _ := purego.SyscallN(w.functions[name], values...)
 	if int32(code) == 0 {
 		return nil
 	}
-	text := w.text("MPI_Error_string", int(int32(code)))
+	text := w.callText("MPI_Error_string", int(int32(code)))
 	return fmt.Errorf("%s: %s", name, text)
 }
 
-// text calls a function that writes a text and its length behind its arguments.
-func (w *world) text(name string, args ...any) string {
+// callText calls a function that writes a text and its length behind its arguments.
+func (w *world) callText(name string, args ...any) string {
 	var n int32
 	room := make([]byte, longestText)
-	if err := w.mpi(name, append(args, first(room), unsafe.Pointer(&n))...); err != nil {
+	if err := w.callMPI(name, append(args, firstElement(room), unsafe.Pointer(&n))...); err != nil {
 		return "unknown"
 	}
 	return strings.TrimRight(string(room[:min(max(int(n), 0), len(room))]), "\x00 \n")
 }
 
-// first is the address of the first element of x, nil of none.
-func first[E any](x []E) unsafe.Pointer {
+// firstElement returns the address of the first element of x, nil of none.
+func firstElement[E any](x []E) unsafe.Pointer {
 	if len(x) == 0 {
 		return nil
 	}
 	return unsafe.Pointer(unsafe.SliceData(x))
 }
 
-// start joins the job.
-func (w *world) start() error {
+// joinJob joins the job.
+func (w *world) joinJob() error {
 	var running, level, rank, size int32
-	if err := w.mpi("MPI_Initialized", unsafe.Pointer(&running)); err != nil {
+	if err := w.callMPI("MPI_Initialized", unsafe.Pointer(&running)); err != nil {
 		return err
 	}
 	if running != 0 {
 		return errors.New("mpi: has been started already in this process")
 	}
-	if err := w.mpi("MPI_Init_thread", 0, 0, threadFunneled, unsafe.Pointer(&level)); err != nil {
+	if err := w.callMPI("MPI_Init_thread", 0, 0, threadFunneled, unsafe.Pointer(&level)); err != nil {
 		return err
 	}
 	if level < threadFunneled {
 		return fmt.Errorf("mpi: %s is not made for programs with threads (level %d, needs %d)", w.library, level, threadFunneled)
 	}
 	for _, err := range []error{
-		w.mpi("MPI_Comm_set_errhandler", w.all, w.quiet),
-		w.mpi("MPI_Comm_rank", w.all, unsafe.Pointer(&rank)),
-		w.mpi("MPI_Comm_size", w.all, unsafe.Pointer(&size)),
+		w.callMPI("MPI_Comm_set_errhandler", w.all, w.quiet),
+		w.callMPI("MPI_Comm_rank", w.all, unsafe.Pointer(&rank)),
+		w.callMPI("MPI_Comm_size", w.all, unsafe.Pointer(&size)),
 	} {
 		if err != nil {
 			return err
@@ -271,57 +271,57 @@ func (w *world) start() error {
 func (w *world) Rank() int { return w.rank }
 func (w *world) Size() int { return w.size }
 
-// lay sets the counts and displacements i of parts of the lengths given.
-func (w *world) lay(i int, lengths []int) (counts, places unsafe.Pointer) {
-	c, p := w.counts[i][:0], w.places[i][:0]
+// layOutParts sets the counts and displacements i of parts of the lengths given.
+func (w *world) layOutParts(i int, lengths []int) (counts, offsets unsafe.Pointer) {
+	c, p := w.counts[i][:0], w.offsets[i][:0]
 	at := 0
 	for _, n := range lengths {
 		c, p = append(c, int32(n)), append(p, int32(at))
 		at += n
 	}
-	w.counts[i], w.places[i] = c, p
-	return first(c), first(p)
+	w.counts[i], w.offsets[i] = c, p
+	return firstElement(c), firstElement(p)
 }
 
 func (w *world) Exchange(send []byte, toEach []int, recv []byte, fromEach []int) error {
-	return w.run(func() error {
-		sc, sp := w.lay(0, toEach)
-		rc, rp := w.lay(1, fromEach)
-		return w.mpi("MPI_Alltoallv", first(send), sc, sp, w.byte, first(recv), rc, rp, w.byte, w.all)
+	return w.runOnThread(func() error {
+		sc, sp := w.layOutParts(0, toEach)
+		rc, rp := w.layOutParts(1, fromEach)
+		return w.callMPI("MPI_Alltoallv", firstElement(send), sc, sp, w.byte, firstElement(recv), rc, rp, w.byte, w.all)
 	})
 }
 
 func (w *world) Gather(all []byte, lengths []int, own []byte) error {
-	return w.run(func() error {
-		rc, rp := w.lay(1, lengths)
-		return w.mpi("MPI_Allgatherv", first(own), len(own), w.byte, first(all), rc, rp, w.byte, w.all)
+	return w.runOnThread(func() error {
+		rc, rp := w.layOutParts(1, lengths)
+		return w.callMPI("MPI_Allgatherv", firstElement(own), len(own), w.byte, firstElement(all), rc, rp, w.byte, w.all)
 	})
 }
 
 func (w *world) Broadcast(b []byte, root int) error {
-	return w.run(func() error { return w.mpi("MPI_Bcast", first(b), len(b), w.byte, root, w.all) })
+	return w.runOnThread(func() error { return w.callMPI("MPI_Bcast", firstElement(b), len(b), w.byte, root, w.all) })
 }
 
 func (w *world) Barrier() error {
-	return w.run(func() error { return w.mpi("MPI_Barrier", w.all) })
+	return w.runOnThread(func() error { return w.callMPI("MPI_Barrier", w.all) })
 }
 
 // Abort ends the processes of all ranks. The launcher says who began; the reason is
 // the caller's to print. After a timeout the launcher ends them when this process does.
 func (w *world) Abort(error) {
-	_ = w.run(func() error { return w.mpi("MPI_Abort", w.all, 1) })
+	_ = w.runOnThread(func() error { return w.callMPI("MPI_Abort", w.all, 1) })
 }
 
 // Close waits until all ranks close, as MPI wants before a process ends.
 func (w *world) Close() error {
-	err := w.run(func() error { return w.mpi("MPI_Finalize") })
+	err := w.runOnThread(func() error { return w.callMPI("MPI_Finalize") })
 	close(w.do)
 	return err
 }
 
-// expect reports a job of another size than the launcher says: the usual sign of one
+// checkSize reports a job of another size than the launcher says: the usual sign of one
 // MPI's launcher with the library of another, where every process is a job of its own.
-func (l *launcher) expect(size int, library string) error {
+func (l *launcher) checkSize(size int, library string) error {
 	if l == nil || l.size == "" {
 		return nil
 	}

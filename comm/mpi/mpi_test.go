@@ -114,7 +114,7 @@ func operations(c *comm.Comm) error {
 	for r := range left {
 		left[r] = []float64{0.5}
 	}
-	for _, err := range []error{comm.Sum(c, x), comm.Prefix(c, y, nil), comm.Suffix(c, z, left), c.Barrier()} {
+	for _, err := range []error{comm.AllReduce(c, x), comm.ExclusiveScan(c, y, nil), comm.ReverseScan(c, z, left), c.Barrier()} {
 		if err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func timing(c *comm.Comm) error {
 			if i == 10 { // memory is there by then
 				start = time.Now()
 			}
-			if err := comm.Prefix(c, x, nil); err != nil {
+			if err := comm.ExclusiveScan(c, x, nil); err != nil {
 				return err
 			}
 		}
@@ -218,7 +218,7 @@ func BenchmarkPrefix(b *testing.B) {
 	}
 }
 
-func TestOperations(t *testing.T) {
+func TestOperationsOverMPIEqualLocalOnes(t *testing.T) {
 	for _, l := range launchers {
 		for _, n := range []int{1, 2, 4} {
 			if n > 2 && l.name == "MPICH" {
@@ -279,7 +279,7 @@ func TestOpenNamesWhatIsMissing(t *testing.T) {
 
 // A process is a rank only where a launcher has started it.
 func Example() {
-	if !mpi.Launched() {
+	if !mpi.IsLaunched() {
 		fmt.Println("alone")
 		return
 	}
@@ -291,7 +291,7 @@ func Example() {
 	c := comm.New(t)
 	defer c.Close()
 	x := []float64{1}
-	if err := comm.Sum(c, x); err != nil {
+	if err := comm.AllReduce(c, x); err != nil {
 		c.Abort(err)
 	}
 	// Output: alone

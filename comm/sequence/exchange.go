@@ -11,55 +11,55 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Exchange turns st, the state of m that has met the keys of this rank, into what the
+// ExchangeState turns st, the state of m that has met the keys of this rank, into what the
 // rank's queries see beside them: in causal calls the keys of the ranks before,
 // otherwise those of all ranks, its own too. An error that a rank has had is returned
 // on all; st may then be nil.
-func Exchange[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st attention.State[T], causal bool, failed error) error {
+func ExchangeState[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st attention.State[T], causal bool, failed error) error {
 	var t attention.Total[T]
 	if failed == nil {
 		failed = totalOf(&t, m, st)
 	}
 	what := fmt.Sprintf("%s (%s), causal %t, %d sums", m.Traits().Name, m.Setting(), causal, len(t.Sums))
-	if _, err := exchange(c, &t, causal, what, failed, func([]T) {}); err != nil {
+	if _, err := exchangeTotals(c, &t, causal, what, failed, func([]T) {}); err != nil {
 		return err
 	}
 	return attention.SetTotal(st, &t)
 }
 
-// exchange makes t, the total of this rank, that of what its queries see beside their
+// exchangeTotals makes t, the total of this rank, that of what its queries see beside their
 // own keys. It calls keep with the rank's own sums, and returns with decay what each
 // rank leaves of the sums before it. What all ranks must do alike is in what.
-func exchange[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error, keep func(own []T)) (*ranks, error) {
-	all, err := meet(c, t, causal, what, failed)
+func exchangeTotals[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error, keep func(own []T)) (*rankTotals, error) {
+	all, err := gatherEnds(c, t, causal, what, failed)
 	if err != nil {
 		return nil, err
 	}
 	keep(t.Sums)
 	if causal {
-		err = comm.Prefix(c, t.Sums, all.left)
+		err = comm.ExclusiveScan(c, t.Sums, all.left)
 	} else {
-		err = comm.Sum(c, t.Sums)
+		err = comm.AllReduce(c, t.Sums)
 	}
 	t.Spans, t.Tokens, t.Decay = all.spans, all.tokens, all.decay
 	return all, err
 }
 
-// ranks is what a rank knows of all before it has their sums.
-type ranks struct {
+// rankTotals is what a rank knows of all before it has their sums.
+type rankTotals struct {
 	spans  []attention.Span // of what comes before this rank, or with unmasked calls of all
 	tokens int64            // likewise
 	decay  bool             // some rank's tokens have met a decay
 	left   [][]float64      // with decay, what each rank leaves of the sums before it
 }
 
-// meet has the ranks tell each other what they do, whether they can, and what there is
+// gatherEnds has the ranks tell each other what they do, whether they can, and what there is
 // of their totals beside the sums. Its bytes do not depend on the tokens.
-func meet[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error) (*ranks, error) {
-	if err := comm.Together(c, failed); err != nil {
+func gatherEnds[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error) (*rankTotals, error) {
+	if err := comm.ShareError(c, failed); err != nil {
 		return nil, err
 	}
-	if err := comm.Agree(c, comm.Field{Name: "call", Value: what}); err != nil {
+	if err := comm.CheckAgreement(c, comm.Field{Name: "call", Value: what}); err != nil {
 		return nil, err
 	}
 	told, err := comm.AllGather(c, appendEnds(nil, t))
@@ -67,7 +67,7 @@ func meet[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what
 		return nil, err
 	}
 	heads := len(t.Spans)
-	p := &ranks{spans: make([]attention.Span, heads)}
+	p := &rankTotals{spans: make([]attention.Span, heads)}
 	before := make([]attention.Span, heads)
 	for r, b := range told {
 		var other attention.Total[T]

@@ -10,9 +10,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Part returns the tokens lo ≤ n < hi of n that rank has of size ranks, where all
+// PartRange returns the tokens lo ≤ n < hi of n that rank has of size ranks, where all
 // have as many, or one more.
-func Part(n int64, rank, size int) (lo, hi int64) {
+func PartRange(n int64, rank, size int) (lo, hi int64) {
 	q, rest := n/int64(size), n%int64(size)
 	at := func(r int64) int64 { return r*q + min(r, rest) }
 	return at(int64(rank)), at(int64(rank) + 1)
@@ -22,8 +22,8 @@ func Part(n int64, rank, size int) (lo, hi int64) {
 // not know how many tokens there are.
 const planLength = 1 << 20
 
-// Check reports why m cannot be computed over a sequence that is divided.
-func Check[T tensor.Float](m attention.Mechanism[T], causal bool) error {
+// CheckMechanism reports why m cannot be computed over a sequence that is divided.
+func CheckMechanism[T tensor.Float](m attention.Mechanism[T], causal bool) error {
 	switch t := m.Traits(); {
 	case !t.Causal:
 		return fmt.Errorf("mechanism: %s has no state: %s", t.Name, t.NoCausal)
@@ -35,9 +35,9 @@ func Check[T tensor.Float](m attention.Mechanism[T], causal bool) error {
 	return nil
 }
 
-// check reports what a part of a sequence may not have.
-func check[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c *attention.Call[T]) error {
-	if err := Check(m, c.Causal); err != nil {
+// checkCall reports what a part of a sequence may not have.
+func checkCall[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c *attention.Call[T]) error {
+	if err := CheckMechanism(m, c.Causal); err != nil {
 		return err
 	}
 	for _, x := range []struct {
@@ -127,8 +127,8 @@ func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.
 	} else {
 		saved = &x.Queries
 	}
-	failed := x.absorb(m, &out, call)
-	ranks, err := exchange(c, &x.total, call.Causal, describe(m, call), failed, func(own []T) {
+	failed := x.absorbKeys(m, &out, call)
+	ranks, err := exchangeTotals(c, &x.total, call.Causal, describeCall(m, call), failed, func(own []T) {
 		if keep != nil {
 			x.own = append(x.own[:0], own...)
 		}
@@ -143,16 +143,16 @@ func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.
 	return m.Forward(out, queriesOf(call, x.before), saved)
 }
 
-// describe says what all ranks must compute alike.
-func describe[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) string {
+// describeCall says what all ranks must compute alike.
+func describeCall[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) string {
 	var element T
 	return fmt.Sprintf("%s (%s) of [B %d, H %d, Hkv %d, D %d, Dv %d], causal %t, chunk %d, %d bytes a number",
 		m.Traits().Name, m.Setting(), c.Q.B, c.Q.H, c.K.H, c.Q.D, c.V.D, c.Causal, c.Chunk, unsafe.Sizeof(element))
 }
 
-// absorb sums the keys of the part.
-func (x *Saved[T]) absorb(m attention.Mechanism[T], out *tensor.Heads[T], call *attention.Call[T]) (err error) {
-	if err = check(m, out, call); err != nil {
+// absorbKeys sums the keys of the part.
+func (x *Saved[T]) absorbKeys(m attention.Mechanism[T], out *tensor.Heads[T], call *attention.Call[T]) (err error) {
+	if err = checkCall(m, out, call); err != nil {
 		return err
 	}
 	if x.local, err = newState(m, call); err != nil {
@@ -182,13 +182,13 @@ func totalOf[T tensor.Float](t *attention.Total[T], m attention.Mechanism[T], st
 // their sum over the ranks is that of the whole.
 func Backward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
 	sums, ages, err := keep.backQueries(m, g, dout, out, call)
-	if err = comm.Together(c, err); err != nil {
+	if err = comm.ShareError(c, err); err != nil {
 		return err
 	}
 	if call.Causal {
-		err = comm.Suffix(c, sums, keep.left)
+		err = comm.ReverseScan(c, sums, keep.left)
 	} else {
-		err = comm.Sum(c, sums)
+		err = comm.AllReduce(c, sums)
 	}
 	if err != nil {
 		return err
@@ -202,7 +202,7 @@ func Backward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attenti
 		for i := range ages {
 			ages[i] += own[i]
 		}
-		if err := comm.Suffix(c, ages, nil); err != nil {
+		if err := comm.ReverseScan(c, ages, nil); err != nil {
 			return err
 		}
 	}
@@ -249,27 +249,27 @@ func (x *Saved[T]) backKeys(m attention.Mechanism[T], g *attention.Grads[T], sum
 	var init attention.State[T]
 	if call.Causal {
 		init = x.before
-		k.DK, k.DV, k.DLogG = like(g.DK), like(g.DV), like(g.DLogG)
+		k.DK, k.DV, k.DLogG = newHeadsLike(g.DK), newHeadsLike(g.DV), newHeadsLike(g.DLogG)
 	}
 	none := tensor.HeadsOf[T](nil, call.Q.B, call.Q.H, 0, call.V.D)
 	if err := m.Backward(&k, none, none, keysOf(call, init, x.local), &x.keys); err != nil {
 		return err
 	}
 	if call.Causal {
-		add(g.DK, k.DK)
-		add(g.DV, k.DV)
-		add(g.DLogG, k.DLogG)
+		addHeads(g.DK, k.DK)
+		addHeads(g.DV, k.DV)
+		addHeads(g.DLogG, k.DLogG)
 	}
 	return nil
 }
 
-// like returns heads of the shape of x.
-func like[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
+// newHeadsLike returns heads of the shape of x.
+func newHeadsLike[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
 	return tensor.NewHeads[T](x.B, x.H, x.N, x.D)
 }
 
-// add adds y to x.
-func add[T tensor.Float](x, y tensor.Heads[T]) {
+// addHeads adds y to x.
+func addHeads[T tensor.Float](x, y tensor.Heads[T]) {
 	for i := range x.B * x.H {
 		to, from := x.At(i/x.H, i%x.H), y.At(i/x.H, i%x.H)
 		for j := range to.Rows {

@@ -55,19 +55,19 @@ func problem(n int, causal bool) (*attention.Call[float32], tensor.Heads[float32
 
 // part is the part of a problem that a rank has.
 func part(c *comm.Comm, whole *attention.Call[float32]) (*attention.Call[float32], int, int) {
-	lo, hi := sequence.Part(int64(whole.K.N), c.Rank(), c.Size())
+	lo, hi := sequence.PartRange(int64(whole.K.N), c.Rank(), c.Size())
 	i0, i1 := int(lo), int(hi)
 	p := *whole
 	p.Q, p.K, p.V = whole.Q.Tokens(i0, i1), whole.K.Tokens(i0, i1), whole.V.Tokens(i0, i1)
 	return &p, i0, i1
 }
 
-func TestPart(t *testing.T) {
+func TestPartRangesCoverTheSequence(t *testing.T) {
 	for _, n := range []int64{0, 1, 5, 12, 1 << 40} {
 		for _, size := range []int{1, 3, 4, 1024} {
 			last := int64(0)
 			for r := range size {
-				lo, hi := sequence.Part(n, r, size)
+				lo, hi := sequence.PartRange(n, r, size)
 				if lo != last || hi-lo < n/int64(size) || hi-lo > n/int64(size)+1 {
 					t.Fatalf("%d tokens, rank %d of %d: %d to %d, after %d", n, r, size, lo, hi, last)
 				}
@@ -86,7 +86,7 @@ func TestBytesDoNotDependOnTokens(t *testing.T) {
 		var sent [3]int64
 		for i, n := range []int{0, 100, 3000} {
 			whole, do := problem(n, causal)
-			err := comm.Run(3, func(c *comm.Comm) error {
+			err := comm.RunLocal(3, func(c *comm.Comm) error {
 				m := build(t, "fastmax")
 				p, i0, i1 := part(c, whole)
 				out := tensor.NewHeads[float32](1, 2, i1-i0, 8)
@@ -99,7 +99,7 @@ func TestBytesDoNotDependOnTokens(t *testing.T) {
 					return err
 				}
 				if c.Rank() == 1 {
-					sent[i] = c.Sent()
+					sent[i] = c.SentBytes()
 				}
 				return nil
 			})
@@ -120,7 +120,7 @@ func like(x tensor.Heads[float32]) tensor.Heads[float32] {
 	return tensor.NewHeads[float32](x.B, x.H, x.N, x.D)
 }
 
-func TestRefusals(t *testing.T) {
+func TestUnfitPartsAreRefusedOnAllRanks(t *testing.T) {
 	for want, x := range map[string]struct {
 		mechanism string
 		change    func(p *attention.Call[float32], rank int)
@@ -148,7 +148,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		whole, _ := problem(12, true)
 		told := make([]error, 2)
-		err := comm.Run(2, func(c *comm.Comm) error {
+		err := comm.RunLocal(2, func(c *comm.Comm) error {
 			p, i0, i1 := part(c, whole)
 			if x.change != nil {
 				x.change(p, c.Rank())
@@ -170,7 +170,7 @@ func TestRefusals(t *testing.T) {
 
 func TestBackwardNeedsForward(t *testing.T) {
 	whole, do := problem(4, true)
-	err := comm.Run(2, func(c *comm.Comm) error {
+	err := comm.RunLocal(2, func(c *comm.Comm) error {
 		p, i0, i1 := part(c, whole)
 		g := attention.Grads[float32]{DQ: like(p.Q), DK: like(p.K), DV: like(p.V)}
 		d := do.Tokens(i0, i1)
@@ -233,7 +233,7 @@ func rank() error {
 			}
 		}
 	}
-	fmt.Printf("rank %d of %d agrees by %s\n", c.Rank(), c.Size(), mpi.Library(transport))
+	fmt.Printf("rank %d of %d agrees by %s\n", c.Rank(), c.Size(), mpi.LibraryName(transport))
 	return c.Close()
 }
 
@@ -281,12 +281,12 @@ func ExampleForward() {
 		x.Data[i] = float64(i*i%7) - 3
 	}
 	out := tensor.NewHeads[float64](1, 1, n, d)
-	err := comm.Run(3, func(c *comm.Comm) error {
+	err := comm.RunLocal(3, func(c *comm.Comm) error {
 		m, err := mechanism.New[float64]("fastmax", mechanism.Options{})
 		if err != nil {
 			return err
 		}
-		lo, hi := sequence.Part(n, c.Rank(), c.Size())
+		lo, hi := sequence.PartRange(n, c.Rank(), c.Size())
 		own := x.Tokens(int(lo), int(hi))
 		return sequence.Forward(c, m, out.Tokens(int(lo), int(hi)), &attention.Call[float64]{Q: own, K: own, V: own, Causal: true}, nil)
 	})
