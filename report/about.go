@@ -23,13 +23,13 @@ type About struct {
 	Commit  string
 }
 
-// Here returns what is known of this machine and this build, for a command.
-func Here(command string) About {
-	return About{Command: command, Machine: bench.Describe(0).String(), Commit: commit()}
+// DescribeBuild returns what is known of this machine and this build, for a command.
+func DescribeBuild(command string) About {
+	return About{Command: command, Machine: bench.Describe(0).String(), Commit: buildCommit()}
 }
 
-// commit is what the build recorded of its source; "" if it did not.
-func commit() string {
+// buildCommit is what the build recorded of its source; "" if it did not.
+func buildCommit() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""
@@ -79,24 +79,24 @@ func (a About) Settings() ([][2]string, error) {
 	case [][2]string:
 		return config, nil
 	}
-	rows, err := Flatten(a.Config)
+	rows, err := FlattenFields(a.Config)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	return rows, nil
 }
 
-// Flatten returns the fields of x's JSON in their order, as names and values: model.width
+// FlattenFields returns the fields of x's JSON in their order, as names and values: model.width
 // for a field of an object, and a list in one value. What has no JSON is an error.
-func Flatten(x any) ([][2]string, error) {
+func FlattenFields(x any) ([][2]string, error) {
 	text, err := json.Marshal(x)
 	if err != nil {
 		return nil, err
 	}
-	return flatten(nil, "", text)
+	return appendFields(nil, "", text)
 }
 
-func flatten(rows [][2]string, name string, text []byte) ([][2]string, error) {
+func appendFields(rows [][2]string, name string, text []byte) ([][2]string, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	first, err := d.Token()
@@ -137,7 +137,7 @@ func flatten(rows [][2]string, name string, text []byte) ([][2]string, error) {
 		if err := d.Decode(&value); err != nil {
 			return nil, err
 		}
-		if rows, err = flatten(rows, strings.TrimPrefix(name+"."+fmt.Sprint(key), "."), value); err != nil {
+		if rows, err = appendFields(rows, strings.TrimPrefix(name+"."+fmt.Sprint(key), "."), value); err != nil {
 			return nil, err
 		}
 	}

@@ -25,8 +25,8 @@ const (
 	axisRoom   = 5 * vg.Length(1) // between an axis and what is drawn, and between parts of an axis
 )
 
-// hair is the line of axes.
-var hair = draw.LineStyle{Color: color.Black, Width: 0.5}
+// hairline is the line of axes.
+var hairline = draw.LineStyle{Color: color.Black, Width: 0.5}
 
 // sans is the font of all text. Helvetica and Arial have the same widths.
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"}
@@ -61,35 +61,35 @@ type axis struct {
 	tight       bool // no room between the axis and what is drawn
 }
 
-// at is the place of x, 0 at the low end and 1 at the high one.
-func (a *axis) at(x float64) float64 {
+// fraction is the place of x, 0 at the low end and 1 at the high one.
+func (a *axis) fraction(x float64) float64 {
 	if a.logarithmic {
 		return math.Log(x/a.low) / math.Log(a.high/a.low)
 	}
 	return (x - a.low) / (a.high - a.low)
 }
 
-// room is what lies between an axis and what is drawn.
-func (a *axis) room() vg.Length {
+// gap is what lies between an axis and what is drawn.
+func (a *axis) gap() vg.Length {
 	if a.tight {
 		return 0
 	}
 	return axisRoom
 }
 
-// shown are the ticks that lie on the axis.
-func (a *axis) shown() (list []tick) {
+// visibleTicks are the ticks that lie on the axis.
+func (a *axis) visibleTicks() (list []tick) {
 	const edge = 1e-9 // of rounding
 	for _, t := range a.ticks {
-		if p := a.at(t.value); p >= -edge && p <= 1+edge {
+		if p := a.fraction(t.value); p >= -edge && p <= 1+edge {
 			list = append(list, t)
 		}
 	}
 	return list
 }
 
-// widest is the width of the longest label.
-func widest(style draw.TextStyle, list []tick) (w vg.Length) {
+// widestLabel is the width of the longest label.
+func widestLabel(style draw.TextStyle, list []tick) (w vg.Length) {
 	for _, t := range list {
 		w = max(w, style.Width(t.label))
 	}
@@ -102,20 +102,20 @@ type axes struct {
 	x, y  axis
 }
 
-// inner is the part of c in which the axes leave room to draw.
-func (a *axes) inner(c draw.Canvas) draw.Canvas {
+// innerCanvas is the part of c in which the axes leave room to draw.
+func (a *axes) innerCanvas(c draw.Canvas) draw.Canvas {
 	name, mark := textOf(titleFont, 0, 0), textOf(tickFont, 0, 0)
 	var left, below, above vg.Length
 	if !a.y.hidden {
-		left = widest(mark, a.y.shown()) + axisRoom + tickLength + a.y.room()
+		left = widestLabel(mark, a.y.visibleTicks()) + axisRoom + tickLength + a.y.gap()
 		if a.y.label != "" {
 			left += name.Height(a.y.label) + axisRoom
 		}
 	}
 	if !a.x.hidden {
-		below = mark.Height("0") + axisRoom + tickLength + a.x.room()
+		below = mark.Height("0") + axisRoom + tickLength + a.x.gap()
 		if a.x.upright {
-			below += widest(mark, a.x.shown())
+			below += widestLabel(mark, a.x.visibleTicks())
 		}
 		if a.x.label != "" {
 			below += name.Height(a.x.label) + axisRoom
@@ -127,8 +127,8 @@ func (a *axes) inner(c draw.Canvas) draw.Canvas {
 	return draw.Crop(c, left, 0, below, -above)
 }
 
-// draw draws the title and the axes around the inner part of c.
-func (a *axes) draw(c, inner draw.Canvas) {
+// drawAxes draws the title and the axes around the inner part of c.
+func (a *axes) drawAxes(c, inner draw.Canvas) {
 	if a.title != "" {
 		c.FillText(textOf(titleFont, draw.XCenter, draw.YTop), vg.Point{X: inner.Center().X, Y: c.Max.Y}, a.title)
 	}
@@ -140,8 +140,8 @@ func (a *axes) draw(c, inner draw.Canvas) {
 	}
 }
 
-// length is that of the line of a tick.
-func (t tick) length() vg.Length {
+// markLength is that of the line of a tick.
+func (t tick) markLength() vg.Length {
 	if t.label == "" {
 		return tickLength / 2
 	}
@@ -153,11 +153,11 @@ func (a *axis) drawBelow(c, inner draw.Canvas) {
 	if a.upright {
 		style.Rotation, style.XAlign, style.YAlign = math.Pi/2, draw.XRight, draw.YCenter
 	}
-	y := inner.Min.Y - a.room()
-	c.StrokeLine2(hair, inner.Min.X, y, inner.Max.X, y)
-	for _, t := range a.shown() {
-		x := inner.X(a.at(t.value))
-		c.StrokeLine2(hair, x, y, x, y-t.length())
+	y := inner.Min.Y - a.gap()
+	c.StrokeLine2(hairline, inner.Min.X, y, inner.Max.X, y)
+	for _, t := range a.visibleTicks() {
+		x := inner.X(a.fraction(t.value))
+		c.StrokeLine2(hairline, x, y, x, y-t.markLength())
 		c.FillText(style, vg.Point{X: x, Y: y - tickLength - axisRoom/2}, t.label)
 	}
 	c.FillText(textOf(titleFont, draw.XCenter, draw.YBottom), vg.Point{X: inner.Center().X, Y: c.Min.Y}, a.label)
@@ -165,11 +165,11 @@ func (a *axis) drawBelow(c, inner draw.Canvas) {
 
 func (a *axis) drawLeft(c, inner draw.Canvas) {
 	style := textOf(tickFont, draw.XRight, draw.YCenter)
-	x := inner.Min.X - a.room()
-	c.StrokeLine2(hair, x, inner.Min.Y, x, inner.Max.Y)
-	for _, t := range a.shown() {
-		y := inner.Y(a.at(t.value))
-		c.StrokeLine2(hair, x, y, x-t.length(), y)
+	x := inner.Min.X - a.gap()
+	c.StrokeLine2(hairline, x, inner.Min.Y, x, inner.Max.Y)
+	for _, t := range a.visibleTicks() {
+		y := inner.Y(a.fraction(t.value))
+		c.StrokeLine2(hairline, x, y, x-t.markLength(), y)
 		c.FillText(style, vg.Point{X: x - tickLength - axisRoom/2, Y: y}, t.label)
 	}
 	name := textOf(titleFont, draw.XCenter, draw.YTop)

@@ -20,13 +20,13 @@ import (
 type Style int
 
 const (
-	Solid   Style = iota // a line with a mark at each point
-	Dashed               // a line that continues the series before: not measured
-	Crosses              // crosses alone, of the series before: not possible
-	Rings                // black rings alone: places on other series
-	Bare                 // a line without marks, of many points
-	Level                // a thin grey line: what others are to be compared with
-	Bubbles              // discs alone, of the areas Size
+	SolidLine  Style = iota // a line with a mark at each point
+	DashedLine              // a line that continues the series before: not measured
+	Crosses                 // crosses alone, of the series before: not possible
+	Rings                   // black rings alone: places on other series
+	PlainLine               // a line without marks, of many points
+	LevelLine               // a thin grey line: what others are to be compared with
+	Bubbles                 // discs alone, of the areas Size
 )
 
 // Series is one line of a figure. X and Y are as many, from -1e150 to 1e150, and from
@@ -72,7 +72,7 @@ var dashes = [][]vg.Length{nil, {6, 2}, {2, 2}}
 // Sizes of a figure. As a file it has the legend beside the plot; on a page it is
 // narrow, and has the legend below.
 const (
-	bubble       = 18 * vg.Length(1) // radius of the largest
+	bubbleRadius = 18 * vg.Length(1) // radius of the largest
 	plotWidth    = 7 * vg.Inch
 	plotHeight   = 4.5 * vg.Inch
 	narrowWidth  = 5 * vg.Inch
@@ -91,12 +91,12 @@ func pngCanvas(width, height vg.Length) vg.CanvasWriterTo {
 }
 
 // WriteSVG draws the figure as SVG. The same figure gives the same bytes.
-func (f *Figure) WriteSVG(w io.Writer) error { return sansSVG(w, f.write) }
+func (f *Figure) WriteSVG(w io.Writer) error { return sansSVG(w, f.writeTo) }
 
 // WritePNG draws the same as PNG.
-func (f *Figure) WritePNG(w io.Writer) error { return f.write(w, pngCanvas) }
+func (f *Figure) WritePNG(w io.Writer) error { return f.writeTo(w, pngCanvas) }
 
-func (f *Figure) write(w io.Writer, canvas newCanvas) error { return f.layOut(w, canvas, false) }
+func (f *Figure) writeTo(w io.Writer, canvas newCanvas) error { return f.layOut(w, canvas, false) }
 
 // writeNarrow draws the figure without its title, for a page.
 func (f *Figure) writeNarrow(w io.Writer, canvas newCanvas) error { return f.layOut(w, canvas, true) }
@@ -139,38 +139,38 @@ func inTags(svg []byte, pairs ...string) []byte {
 
 func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
 	a := axes{
-		title: drawn(f.Title),
-		x:     axis{label: drawn(f.XLabel), low: math.Inf(1), high: math.Inf(-1), logarithmic: !f.XLinear},
-		y:     axis{label: drawn(f.YLabel), low: math.Inf(1), high: math.Inf(-1), logarithmic: !f.YLinear},
+		title: drawableText(f.Title),
+		x:     axis{label: drawableText(f.XLabel), low: math.Inf(1), high: math.Inf(-1), logarithmic: !f.XLinear},
+		y:     axis{label: drawableText(f.YLabel), low: math.Inf(1), high: math.Inf(-1), logarithmic: !f.YLinear},
 	}
-	var parts []part
+	var parts []drawnPart
 	var legend legend
-	pen := pen{colour: color.Black, largest: f.largest()}
+	pen := seriesPen{colour: color.Black, largest: f.largestArea()}
 	for i := range f.Series {
 		s := &f.Series[i]
-		if err := f.check(s); err != nil {
+		if err := f.checkSeries(s); err != nil {
 			return err
 		}
-		a.x.include(s.X)
-		a.y.include(s.Y)
-		a.y.include(s.Low)
-		a.y.include(s.High)
-		of := pen.draw(s)
+		a.x.extendTo(s.X)
+		a.y.extendTo(s.Y)
+		a.y.extendTo(s.Low)
+		a.y.extendTo(s.High)
+		of := pen.seriesParts(s)
 		parts = append(parts, of...)
 		if s.Name != "" {
-			legend.add(drawn(s.Name), of)
+			legend.addEntry(drawableText(s.Name), of)
 		}
 	}
-	a.x.mark(f.XText)
-	a.y.mark(f.YText)
+	a.x.addTicks(f.XText)
+	a.y.addTicks(f.YText)
 
 	size := vg.Point{X: plotWidth, Y: plotHeight}
 	var beside, below vg.Length // of the legend
 	if narrow {
 		a.title, size = "", vg.Point{X: narrowWidth, Y: narrowHeight}
-		below = legend.flow(size.X - 2*margin)
+		below = legend.flowEntries(size.X - 2*margin)
 	} else {
-		beside = legend.stack()
+		beside = legend.stackEntries()
 	}
 	c := canvas(size.X+beside, size.Y+below)
 	all := draw.New(c)
@@ -178,33 +178,33 @@ func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
 	all.Fill(all.Rectangle.Path())
 	// The last label of an axis reaches beyond it.
 	plot := draw.Crop(all, margin, -4*margin-beside, margin+below, -margin-tickFont/2)
-	inner := a.inner(plot)
-	a.grid(inner)
-	a.draw(plot, inner)
+	inner := a.innerCanvas(plot)
+	a.drawGrid(inner)
+	a.drawAxes(plot, inner)
 	for _, p := range parts {
-		p.draw(&inner, func(x, y float64) vg.Point {
-			return vg.Point{X: inner.X(a.x.at(x)), Y: inner.Y(a.y.at(y))}
+		p.drawPart(&inner, func(x, y float64) vg.Point {
+			return vg.Point{X: inner.X(a.x.fraction(x)), Y: inner.Y(a.y.fraction(y))}
 		})
 	}
 	if narrow {
-		legend.draw(draw.Crop(all, margin, -margin, margin, -size.Y))
+		legend.drawEntries(draw.Crop(all, margin, -margin, margin, -size.Y))
 	} else {
-		legend.draw(draw.Crop(all, size.X, -margin, margin, -8*margin))
+		legend.drawEntries(draw.Crop(all, size.X, -margin, margin, -8*margin))
 	}
 	_, err := c.WriteTo(w)
 	return err
 }
 
-// include makes the axis long enough for a list of numbers.
-func (a *axis) include(list []float64) {
+// extendTo makes the axis long enough for a list of numbers.
+func (a *axis) extendTo(list []float64) {
 	for _, x := range list {
 		a.low, a.high = min(a.low, x), max(a.high, x)
 	}
 }
 
-// mark leaves some of the axis free at both ends and marks it. An axis of nothing is
+// addTicks leaves some of the axis free at both ends and marks it. An axis of nothing is
 // from 1 to 10.
-func (a *axis) mark(text func(float64) string) {
+func (a *axis) addTicks(text func(float64) string) {
 	if a.low > a.high {
 		a.low, a.high = 1, 10
 	}
@@ -225,25 +225,25 @@ func (a *axis) mark(text func(float64) string) {
 	a.ticks = powerTicks(a.low, a.high, text)
 }
 
-// grid draws grey lines at the labels of both axes.
-func (a *axes) grid(c draw.Canvas) {
+// drawGrid draws grey lines at the labels of both axes.
+func (a *axes) drawGrid(c draw.Canvas) {
 	style := draw.LineStyle{Color: color.Gray{0xdd}, Width: 0.25}
-	for _, t := range a.x.shown() {
+	for _, t := range a.x.visibleTicks() {
 		if t.label != "" {
-			x := c.X(a.x.at(t.value))
+			x := c.X(a.x.fraction(t.value))
 			c.StrokeLine2(style, x, c.Min.Y, x, c.Max.Y)
 		}
 	}
-	for _, t := range a.y.shown() {
+	for _, t := range a.y.visibleTicks() {
 		if t.label != "" {
-			y := c.Y(a.y.at(t.value))
+			y := c.Y(a.y.fraction(t.value))
 			c.StrokeLine2(style, c.Min.X, y, c.Max.X, y)
 		}
 	}
 }
 
-// largest is the largest area of all bubbles.
-func (f *Figure) largest() (size float64) {
+// largestArea is the largest area of all bubbles.
+func (f *Figure) largestArea() (size float64) {
 	for _, s := range f.Series {
 		if s.Style == Bubbles {
 			size = slices.Max(append(s.Size, size))
@@ -252,8 +252,8 @@ func (f *Figure) largest() (size float64) {
 	return size
 }
 
-// check reports what cannot be drawn.
-func (f *Figure) check(s *Series) error {
+// checkSeries reports what cannot be drawn.
+func (f *Figure) checkSeries(s *Series) error {
 	if len(s.X) != len(s.Y) || len(s.X) == 0 {
 		return fmt.Errorf("%s: has %d values of x and %d of y", s.Name, len(s.X), len(s.Y))
 	}
@@ -264,12 +264,12 @@ func (f *Figure) check(s *Series) error {
 		return fmt.Errorf("%s: has %d values of x and %d sizes", s.Name, len(s.X), len(s.Size))
 	}
 	for i, x := range s.X {
-		if !shows(x, f.XLinear) || !shows(s.Y[i], f.YLinear) {
+		if !canShow(x, f.XLinear) || !canShow(s.Y[i], f.YLinear) {
 			return fmt.Errorf("%s: point %d is (%g, %g), which %s axes cannot show", s.Name, i, x, s.Y[i], f.axes())
 		}
 	}
 	for i := range s.Low {
-		if !shows(s.Low[i], f.YLinear) || !shows(s.High[i], f.YLinear) || s.Low[i] > s.Y[i] || s.High[i] < s.Y[i] {
+		if !canShow(s.Low[i], f.YLinear) || !canShow(s.High[i], f.YLinear) || s.Low[i] > s.Y[i] || s.High[i] < s.Y[i] {
 			return fmt.Errorf("%s: the error bar of point %d is from %g to %g, y is %g", s.Name, i, s.Low[i], s.High[i], s.Y[i])
 		}
 	}
@@ -288,8 +288,8 @@ const (
 	least    = 1 / farthest
 )
 
-// shows tells whether an axis has a place for x.
-func shows(x float64, linear bool) bool {
+// canShow tells whether an axis has a place for x.
+func canShow(x float64, linear bool) bool {
 	return math.Abs(x) <= farthest && (linear || x >= least)
 }
 
@@ -300,69 +300,69 @@ func (f *Figure) axes() string {
 	return "logarithmic"
 }
 
-// pen draws series after series.
-type pen struct {
-	colours, shapes places
+// seriesPen draws series after series.
+type seriesPen struct {
+	colours, shapes numbering
 	colour          color.Color
 	turn            int // how often the hues have been gone through
 	largest         float64
 }
 
-// part is something that a series draws.
-type part interface {
-	// draw draws it to c, where a point of the data lies at at.
-	draw(c *draw.Canvas, at func(x, y float64) vg.Point)
-	// sample draws what stands for it in the legend.
-	sample(c *draw.Canvas)
+// drawnPart is something that a series draws.
+type drawnPart interface {
+	// drawPart draws it to c, where a point of the data lies at at.
+	drawPart(c *draw.Canvas, at func(x, y float64) vg.Point)
+	// drawSample draws what stands for it in the legend.
+	drawSample(c *draw.Canvas)
 }
 
-// draw returns the parts of a series from back to front.
-func (p *pen) draw(s *Series) []part {
+// seriesParts returns the parts of a series from back to front.
+func (p *seriesPen) seriesParts(s *Series) []drawnPart {
 	switch s.Style {
-	case Solid, Bare, Bubbles:
-		n := p.colours.of(s.Colour, s.Colour == "")
+	case SolidLine, PlainLine, Bubbles:
+		n := p.colours.numberOf(s.Colour, s.Colour == "")
 		p.colour, p.turn = hues[n%len(hues)], n/len(hues)
 	}
-	line := &curve{s, draw.LineStyle{Color: p.colour, Width: 1.5}}
-	dots := &dots{s, draw.GlyphStyle{Color: p.colour, Radius: 2.5}, p.largest}
-	var parts []part
+	line := &lineCurve{s, draw.LineStyle{Color: p.colour, Width: 1.5}}
+	dots := &dotMarks{s, draw.GlyphStyle{Color: p.colour, Radius: 2.5}, p.largest}
+	var parts []drawnPart
 	switch s.Style {
-	case Solid:
-		dots.Shape = marks[(p.shapes.of(s.Mark, false)+p.turn)%len(marks)]
-		parts = []part{line, dots}
-	case Dashed:
+	case SolidLine:
+		dots.Shape = marks[(p.shapes.numberOf(s.Mark, false)+p.turn)%len(marks)]
+		parts = []drawnPart{line, dots}
+	case DashedLine:
 		line.Dashes = []vg.Length{4, 3}
-		parts = []part{line}
+		parts = []drawnPart{line}
 	case Crosses:
 		dots.Radius, dots.Shape = 4, draw.CrossGlyph{}
-		parts = []part{dots}
+		parts = []drawnPart{dots}
 	case Rings:
 		dots.Color, dots.Radius, dots.Shape = color.Black, 4, draw.RingGlyph{}
-		parts = []part{dots}
-	case Bare:
+		parts = []drawnPart{dots}
+	case PlainLine:
 		line.Width = 1
 		line.Dashes = dashes[p.turn%len(dashes)]
-		parts = []part{line}
-	case Level:
+		parts = []drawnPart{line}
+	case LevelLine:
 		line.LineStyle = draw.LineStyle{Color: color.Gray{0x70}, Width: 1, Dashes: []vg.Length{1, 2}}
-		parts = []part{line}
+		parts = []drawnPart{line}
 	case Bubbles:
-		dots.Color, dots.Radius, dots.Shape = pale(p.colour), 4, draw.CircleGlyph{}
-		parts = []part{dots}
+		dots.Color, dots.Radius, dots.Shape = paleColour(p.colour), 4, draw.CircleGlyph{}
+		parts = []drawnPart{dots}
 	}
 	if len(s.Low) > 0 {
-		parts = append(parts, &bars{s, draw.LineStyle{Color: p.colour, Width: 0.5}})
+		parts = append(parts, &errorBars{s, draw.LineStyle{Color: p.colour, Width: 0.5}})
 	}
 	return parts
 }
 
-// curve is a line through the points.
-type curve struct {
+// lineCurve is a line through the points.
+type lineCurve struct {
 	s *Series
 	draw.LineStyle
 }
 
-func (l *curve) draw(c *draw.Canvas, at func(x, y float64) vg.Point) {
+func (l *lineCurve) drawPart(c *draw.Canvas, at func(x, y float64) vg.Point) {
 	points := make([]vg.Point, len(l.s.X))
 	for i, x := range l.s.X {
 		points[i] = at(x, l.s.Y[i])
@@ -370,40 +370,40 @@ func (l *curve) draw(c *draw.Canvas, at func(x, y float64) vg.Point) {
 	c.StrokeLines(l.LineStyle, points)
 }
 
-func (l *curve) sample(c *draw.Canvas) {
+func (l *lineCurve) drawSample(c *draw.Canvas) {
 	y := c.Center().Y
 	c.StrokeLine2(l.LineStyle, c.Min.X, y, c.Max.X, y)
 }
 
-// dots are a mark at each point, of its own area where the series has sizes.
-type dots struct {
+// dotMarks are a mark at each point, of its own area where the series has sizes.
+type dotMarks struct {
 	s *Series
 	draw.GlyphStyle
 	largest float64
 }
 
-func (d *dots) draw(c *draw.Canvas, at func(x, y float64) vg.Point) {
+func (d *dotMarks) drawPart(c *draw.Canvas, at func(x, y float64) vg.Point) {
 	for i, x := range d.s.X {
 		style := d.GlyphStyle
 		if d.s.Style == Bubbles {
 			style.Radius = 1
 			if d.largest > 0 {
-				style.Radius = max(style.Radius, bubble*vg.Length(math.Sqrt(d.s.Size[i]/d.largest)))
+				style.Radius = max(style.Radius, bubbleRadius*vg.Length(math.Sqrt(d.s.Size[i]/d.largest)))
 			}
 		}
 		c.DrawGlyphNoClip(style, at(x, d.s.Y[i]))
 	}
 }
 
-func (d *dots) sample(c *draw.Canvas) { c.DrawGlyphNoClip(d.GlyphStyle, c.Center()) }
+func (d *dotMarks) drawSample(c *draw.Canvas) { c.DrawGlyphNoClip(d.GlyphStyle, c.Center()) }
 
-// bars are the error bars of the points.
-type bars struct {
+// errorBars are the error bars of the points.
+type errorBars struct {
 	s *Series
 	draw.LineStyle
 }
 
-func (b *bars) draw(c *draw.Canvas, at func(x, y float64) vg.Point) {
+func (b *errorBars) drawPart(c *draw.Canvas, at func(x, y float64) vg.Point) {
 	const half = 2.5 // of the line at an end
 	for i, x := range b.s.X {
 		low, high := at(x, b.s.Low[i]), at(x, b.s.High[i])
@@ -414,16 +414,16 @@ func (b *bars) draw(c *draw.Canvas, at func(x, y float64) vg.Point) {
 	}
 }
 
-func (b *bars) sample(*draw.Canvas) {}
+func (b *errorBars) drawSample(*draw.Canvas) {}
 
 // legend has the names of series, each beside a sample of what is drawn of it.
 type legend struct {
 	names  []string
-	parts  [][]part
+	parts  [][]drawnPart
 	places []vg.Point // of the samples' upper left corners, below 0
 }
 
-func (l *legend) add(name string, parts []part) {
+func (l *legend) addEntry(name string, parts []drawnPart) {
 	l.names, l.parts = append(l.names, name), append(l.parts, parts)
 }
 
@@ -435,8 +435,8 @@ const (
 
 func legendStyle() draw.TextStyle { return textOf(titleFont, draw.XLeft, draw.YTop) }
 
-// stack places entries one below the other and returns their width.
-func (l *legend) stack() (width vg.Length) {
+// stackEntries places entries one below the other and returns their width.
+func (l *legend) stackEntries() (width vg.Length) {
 	style := legendStyle()
 	var y vg.Length
 	for _, name := range l.names {
@@ -447,13 +447,13 @@ func (l *legend) stack() (width vg.Length) {
 	return sampleWidth + 5*margin + width
 }
 
-// flow places entries in lines of a width and returns the height of all. A longer name
+// flowEntries places entries in lines of a width and returns the height of all. A longer name
 // is broken between words.
-func (l *legend) flow(width vg.Length) (height vg.Length) {
+func (l *legend) flowEntries(width vg.Length) (height vg.Length) {
 	style := legendStyle()
 	var x, line vg.Length
 	for i, name := range l.names {
-		name = broken(style, name, width-sampleWidth-margin)
+		name = breakLines(style, name, width-sampleWidth-margin)
 		l.names[i] = name
 		w := sampleWidth + margin + style.Width(name)
 		if x > 0 && x+w > width {
@@ -466,9 +466,9 @@ func (l *legend) flow(width vg.Length) (height vg.Length) {
 	return height + line + margin
 }
 
-// broken returns text with line breaks between words, so that lines are no wider than
+// breakLines returns text with line breaks between words, so that lines are no wider than
 // width.
-func broken(style draw.TextStyle, text string, width vg.Length) string {
+func breakLines(style draw.TextStyle, text string, width vg.Length) string {
 	var b strings.Builder
 	line := ""
 	for _, word := range strings.Fields(text) {
@@ -482,8 +482,8 @@ func broken(style draw.TextStyle, text string, width vg.Length) string {
 	return b.String() + line
 }
 
-// draw draws the entries at their places below the upper left corner of c.
-func (l *legend) draw(c draw.Canvas) {
+// drawEntries draws the entries at their places below the upper left corner of c.
+func (l *legend) drawEntries(c draw.Canvas) {
 	style := legendStyle()
 	height := style.Height("0") + 2
 	for i, name := range l.names {
@@ -492,21 +492,21 @@ func (l *legend) draw(c draw.Canvas) {
 		place.Max = vg.Point{X: place.Min.X + sampleWidth, Y: c.Max.Y + l.places[i].Y}
 		place.Min.Y = place.Max.Y - height
 		for _, p := range l.parts[i] {
-			p.sample(&place)
+			p.drawSample(&place)
 		}
 		c.FillText(style, vg.Point{X: place.Max.X + margin, Y: place.Max.Y - 1}, name)
 	}
 }
 
-// pale is a colour through which others are seen.
-func pale(c color.Color) color.Color {
+// paleColour is a colour through which others are seen.
+func paleColour(c color.Color) color.Color {
 	r, g, b, _ := c.RGBA()
 	return color.NRGBA{uint8(r >> 8), uint8(g >> 8), uint8(b >> 8), 0xa0}
 }
 
-// drawn returns s with what is no character of a drawing replaced: line breaks
+// drawableText returns s with what is no character of a drawing replaced: line breaks
 // by spaces, controls and bytes that are no UTF-8 by a mark.
-func drawn(s string) string {
+func drawableText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n' || r == '\t':
@@ -518,23 +518,23 @@ func drawn(s string) string {
 	}, s)
 }
 
-// places numbers names in the order in which they come.
-type places struct {
-	at   map[string]int
-	next int
+// numbering numbers names in the order in which they come.
+type numbering struct {
+	numbers map[string]int
+	next    int
 }
 
-// of returns the number of name, a new one if there is none or it is to be
+// numberOf returns the number of name, a new one if there is none or it is to be
 // alone.
-func (p *places) of(name string, alone bool) int {
-	if i, seen := p.at[name]; seen && !alone {
+func (p *numbering) numberOf(name string, alone bool) int {
+	if i, seen := p.numbers[name]; seen && !alone {
 		return i
 	}
-	if p.at == nil {
-		p.at = map[string]int{}
+	if p.numbers == nil {
+		p.numbers = map[string]int{}
 	}
 	i := p.next
-	p.at[name] = i
+	p.numbers[name] = i
 	p.next++
 	return i
 }

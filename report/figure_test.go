@@ -20,7 +20,7 @@ func ExampleFigure_WriteSVG() {
 		Title: "time of a call", XLabel: "tokens", YLabel: "seconds",
 		Series: []report.Series{
 			{Name: "softmax", X: []float64{100, 1000}, Y: []float64{1e-4, 1e-2}},
-			{Name: "softmax, extrapolated", X: []float64{1000, 10000}, Y: []float64{1e-2, 1}, Style: report.Dashed},
+			{Name: "softmax, extrapolated", X: []float64{1000, 10000}, Y: []float64{1e-2, 1}, Style: report.DashedLine},
 		},
 	}
 	var b bytes.Buffer
@@ -29,14 +29,14 @@ func ExampleFigure_WriteSVG() {
 	// Output: <nil> 1
 }
 
-func TestWriteSVG(t *testing.T) {
+func TestSVGHasTitlesLabelsAndSeries(t *testing.T) {
 	f := report.Figure{
 		Title: "title", XLabel: "across", YLabel: "up",
 		YText: func(y float64) string { return fmt.Sprintf("<%g>", y) },
 		Series: []report.Series{
 			{Name: "first", X: []float64{1, 10, 100}, Y: []float64{1, 2, 4}},
 			{Name: "second", X: []float64{1, 10, 100}, Y: []float64{1, 100, 1e4}},
-			{Name: "beyond", X: []float64{100, 1000}, Y: []float64{1e4, 1e6}, Style: report.Dashed},
+			{Name: "beyond", X: []float64{100, 1000}, Y: []float64{1e4, 1e6}, Style: report.DashedLine},
 			{Name: "never", X: []float64{1000}, Y: []float64{1e8}, Style: report.Crosses},
 			{Name: "meeting", X: []float64{1}, Y: []float64{1}, Style: report.Rings},
 		},
@@ -65,7 +65,7 @@ func TestWriteSVG(t *testing.T) {
 	}
 }
 
-func TestWritePNG(t *testing.T) {
+func TestPNGShowsEverySeries(t *testing.T) {
 	line := report.Series{Name: "line", X: []float64{1, 10}, Y: []float64{1, 10}}
 	cross := report.Series{X: []float64{100}, Y: []float64{100}, Style: report.Crosses}
 	var plain, crossed bytes.Buffer
@@ -135,7 +135,7 @@ func TestLegendIsBeside(t *testing.T) {
 	}
 }
 
-func TestOnePoint(t *testing.T) {
+func TestFigureOfOnePointIsDrawn(t *testing.T) {
 	f := report.Figure{Series: []report.Series{{Name: "one", X: []float64{0.5}, Y: []float64{0.25}}}}
 	if err := f.WriteSVG(io.Discard); err != nil {
 		t.Error(err)
@@ -143,7 +143,7 @@ func TestOnePoint(t *testing.T) {
 }
 
 // Axes of any numbers that they show have ends and marks.
-func TestFarPoints(t *testing.T) {
+func TestAxesSpanAnyFiniteRange(t *testing.T) {
 	for _, y := range [][]float64{{1e-150, 1e150}, {1, math.Nextafter(1, 2)}, {-1e150, 1e150}, {0, 5e-324}, {-1e-310, 1e-310}, {1e150, math.Nextafter(1e150, 0)}} {
 		f := report.Figure{XLinear: true, YLinear: y[0] <= 0, Series: []report.Series{{X: []float64{1, 2}, Y: y}}}
 		var b bytes.Buffer
@@ -179,8 +179,8 @@ func TestFiguresThatCannotBe(t *testing.T) {
 func TestLinearAxes(t *testing.T) {
 	f := report.Figure{XLinear: true, YLinear: true, YText: func(y float64) string { return fmt.Sprintf("%g%%", y) }, Series: []report.Series{
 		{Name: "a", X: []float64{-1, 0, 1}, Y: []float64{-10, 0, 10}, Low: []float64{-12, -1, 9}, High: []float64{-9, 1, 11}},
-		{Name: "b", X: []float64{-1, 1}, Y: []float64{3, 3}, Style: report.Level},
-		{Name: "c", X: []float64{-1, 1}, Y: []float64{4, 5}, Style: report.Bare},
+		{Name: "b", X: []float64{-1, 1}, Y: []float64{3, 3}, Style: report.LevelLine},
+		{Name: "c", X: []float64{-1, 1}, Y: []float64{4, 5}, Style: report.PlainLine},
 	}}
 	var b strings.Builder
 	if err := f.WriteSVG(&b); err != nil {

@@ -34,8 +34,8 @@ type Heat struct {
 	Grey       bool      // from black to white, by its own ends: a picture
 }
 
-// Grey returns a picture of grey levels as a matrix, beside which others are drawn.
-func Grey(title string, height, width int, levels []byte) Heat {
+// NewGreyHeat returns a picture of grey levels as a matrix, beside which others are drawn.
+func NewGreyHeat(title string, height, width int, levels []byte) Heat {
 	h := Heat{Title: title, Rows: height, Cols: width, High: 255, Grey: true}
 	for _, p := range levels {
 		h.Values = append(h.Values, float64(p))
@@ -54,7 +54,7 @@ type Maps struct {
 const (
 	mapSize      = 220 * vg.Length(1) // of the longer side of a matrix, and of the least of the other
 	labelledCell = 9 * vg.Length(1)   // least distance of labels
-	mostLabelled = 64                 // rows or columns that are labelled one by one
+	maxLabelled  = 64                 // rows or columns that are labelled one by one
 	barWidth     = 62 * vg.Length(1)
 	titleHeight  = 24 * vg.Length(1)
 	mapsInARow   = 4
@@ -62,20 +62,20 @@ const (
 )
 
 // WriteSVG draws the matrix as SVG. The same matrix gives the same bytes.
-func (h *Heat) WriteSVG(w io.Writer) error { return h.alone().WriteSVG(w) }
+func (h *Heat) WriteSVG(w io.Writer) error { return h.singleMap().WriteSVG(w) }
 
 // WritePNG draws the same as PNG.
-func (h *Heat) WritePNG(w io.Writer) error { return h.alone().WritePNG(w) }
+func (h *Heat) WritePNG(w io.Writer) error { return h.singleMap().WritePNG(w) }
 
-func (h *Heat) alone() *Maps { return &Maps{Heats: []Heat{*h}} }
+func (h *Heat) singleMap() *Maps { return &Maps{Heats: []Heat{*h}} }
 
 // WriteSVG draws the matrices as SVG. The same ones give the same bytes.
-func (m *Maps) WriteSVG(w io.Writer) error { return sansSVG(w, m.write) }
+func (m *Maps) WriteSVG(w io.Writer) error { return sansSVG(w, m.writeTo) }
 
 // WritePNG draws the same as PNG.
-func (m *Maps) WritePNG(w io.Writer) error { return m.write(w, pngCanvas) }
+func (m *Maps) WritePNG(w io.Writer) error { return m.writeTo(w, pngCanvas) }
 
-func (m *Maps) write(w io.Writer, canvas newCanvas) error {
+func (m *Maps) writeTo(w io.Writer, canvas newCanvas) error {
 	if len(m.Heats) == 0 {
 		return fmt.Errorf("%s: has 0 matrices", m.Title)
 	}
@@ -84,14 +84,14 @@ func (m *Maps) write(w io.Writer, canvas newCanvas) error {
 		cols = min(len(m.Heats), mapsInARow)
 	}
 	cols = min(cols, len(m.Heats))
-	ends, err := m.ends()
+	ends, err := m.colourRanges()
 	if err != nil {
 		return err
 	}
 	panels := make([]panel, len(m.Heats))
 	var width, height vg.Length // of the widest and of the highest
 	for i := range m.Heats {
-		if panels[i], err = m.Heats[i].panel(ends[i], false); err != nil {
+		if panels[i], err = m.Heats[i].layOutPanel(ends[i], false); err != nil {
 			return err
 		}
 		width, height = max(width, panels[i].width), max(height, panels[i].height)
@@ -102,18 +102,18 @@ func (m *Maps) write(w io.Writer, canvas newCanvas) error {
 		top += titleHeight
 	}
 	rows := (len(panels) + cols - 1) / cols
-	all := vg.Point{X: max(vg.Length(cols)*width, style.Width(drawn(m.Title))) + 2*margin, Y: vg.Length(rows)*height + margin + top}
+	all := vg.Point{X: max(vg.Length(cols)*width, style.Width(drawableText(m.Title))) + 2*margin, Y: vg.Length(rows)*height + margin + top}
 	c := canvas(all.X, all.Y)
 	dc := draw.New(c)
 	dc.SetColor(color.White)
 	dc.Fill(dc.Rectangle.Path())
 	if m.Title != "" {
-		dc.FillText(style, vg.Point{X: all.X / 2, Y: all.Y - margin}, drawn(m.Title))
+		dc.FillText(style, vg.Point{X: all.X / 2, Y: all.Y - margin}, drawableText(m.Title))
 	}
 	for i := range panels {
 		x := margin + vg.Length(i%cols)*width
 		y := all.Y - top - vg.Length(i/cols+1)*height
-		panels[i].draw(draw.Canvas{Canvas: dc.Canvas, Rectangle: vg.Rectangle{
+		panels[i].drawPanel(draw.Canvas{Canvas: dc.Canvas, Rectangle: vg.Rectangle{
 			Min: vg.Point{X: x, Y: y + height - panels[i].height},
 			Max: vg.Point{X: x + panels[i].width, Y: y + height},
 		}})
@@ -122,8 +122,8 @@ func (m *Maps) write(w io.Writer, canvas newCanvas) error {
 	return err
 }
 
-// ends returns the lowest and the highest colour of each matrix.
-func (m *Maps) ends() ([][2]float64, error) {
+// colourRanges returns the lowest and the highest colour of each matrix.
+func (m *Maps) colourRanges() ([][2]float64, error) {
 	ends := make([][2]float64, len(m.Heats))
 	for i := range m.Heats {
 		h := &m.Heats[i]
@@ -136,10 +136,10 @@ func (m *Maps) ends() ([][2]float64, error) {
 		if err := errorsOf(h.Title, "x", h.X, h.Cols); err != nil {
 			return nil, err
 		}
-		if !shows(h.Low, true) || !shows(h.High, true) || h.Low > h.High {
+		if !canShow(h.Low, true) || !canShow(h.High, true) || h.Low > h.High {
 			return nil, fmt.Errorf("%s: colours are from %g to %g", h.Title, h.Low, h.High)
 		}
-		ends[i] = h.ends()
+		ends[i] = h.colourRange()
 	}
 	return ends, nil
 }
@@ -155,15 +155,15 @@ func errorsOf(title, name string, a Axis, n int) error {
 	return nil
 }
 
-// ends returns the ends of the colours: those that are given, or of the values
+// colourRange returns the ends of the colours: those that are given, or of the values
 // and 0.
-func (h *Heat) ends() [2]float64 {
+func (h *Heat) colourRange() [2]float64 {
 	if h.Low < h.High {
 		return [2]float64{h.Low, h.High}
 	}
 	var low, high float64
 	for _, x := range h.Values {
-		if shows(x, true) {
+		if canShow(x, true) {
 			low, high = min(low, x), max(high, x)
 		}
 	}
@@ -176,45 +176,45 @@ func (h *Heat) ends() [2]float64 {
 // panel is a matrix with its axes and the bar of its colours.
 type panel struct {
 	axes, bar     axes
-	bare          bool // without the bar
+	isBare        bool // without the bar
 	matrix, scale image.Image
 	width, height vg.Length // with both
 	size          vg.Point  // of the matrix
 }
 
-// panel lays out the matrix: with its title and the bar of its colours, or bare of
+// layOutPanel lays out the matrix: with its title and the bar of its colours, or bare of
 // both, for a page that has them elsewhere.
-func (h *Heat) panel(ends [2]float64, bare bool) (panel, error) {
-	colours, err := h.colours(ends)
+func (h *Heat) layOutPanel(ends [2]float64, bare bool) (panel, error) {
+	colours, err := h.colourPalette(ends)
 	if err != nil {
 		return panel{}, err
 	}
-	width, height := h.size()
-	x, y := h.X.ticks(h.Cols, width), h.Y.ticks(h.Rows, height)
+	width, height := h.pageSize()
+	x, y := h.X.layOutTicks(h.Cols, width), h.Y.layOutTicks(h.Rows, height)
 	for i := range y { // the first row is at the top
 		y[i].value = float64(h.Rows) - y[i].value
 	}
 	p := panel{
 		axes: axes{
-			title: drawn(h.Title),
-			x:     axis{label: drawn(h.X.Label), high: float64(h.Cols), ticks: x, upright: h.X.Ticks != nil && longest(x) > 2, tight: true},
-			y:     axis{label: drawn(h.Y.Label), high: float64(h.Rows), ticks: y, tight: true},
+			title: drawableText(h.Title),
+			x:     axis{label: drawableText(h.X.Label), high: float64(h.Cols), ticks: x, upright: h.X.Ticks != nil && longestLabel(x) > 2, tight: true},
+			y:     axis{label: drawableText(h.Y.Label), high: float64(h.Rows), ticks: y, tight: true},
 		},
 		bar: axes{
 			x: axis{hidden: true},
 			y: axis{low: ends[0], high: ends[1], ticks: h.barTicks(ends), tight: true},
 		},
-		matrix: h.picture(ends, colours, width, height), scale: scaleOf(colours),
+		matrix: h.rasterise(ends, colours, width, height), scale: scaleOf(colours),
 		size: vg.Point{X: width, Y: height},
 	}
 	barRoom := barWidth
 	if bare {
 		p.axes.title, barRoom = "", 0
 	}
-	p.bare = bare
+	p.isBare = bare
 	// What the axes take of a page.
 	page := draw.Canvas{Rectangle: vg.Rectangle{Max: vg.Point{X: 2 * width, Y: 2 * height}}}
-	inner := p.axes.inner(page)
+	inner := p.axes.innerCanvas(page)
 	left, below, above := inner.Min.X, inner.Min.Y, page.Max.Y-inner.Max.Y
 	title := textOf(titleFont, 0, 0).Width(p.axes.title)
 	p.width = max(width+left+2*margin, title) + barRoom
@@ -222,26 +222,26 @@ func (h *Heat) panel(ends [2]float64, bare bool) (panel, error) {
 	return p, nil
 }
 
-func (p *panel) draw(c draw.Canvas) {
+func (p *panel) drawPanel(c draw.Canvas) {
 	c = draw.Crop(c, 0, 0, margin, -margin)
-	inner := p.axes.inner(c)
+	inner := p.axes.innerCanvas(c)
 	inner.Max.X = inner.Min.X + p.size.X
-	p.axes.draw(c, inner)
+	p.axes.drawAxes(c, inner)
 	inner.DrawImage(inner.Rectangle, p.matrix)
-	if p.bare {
+	if p.isBare {
 		return
 	}
 	// The bar is as high as the matrix.
 	bar := c
 	bar.Min, bar.Max = vg.Point{X: c.Max.X - barWidth + 2*margin, Y: inner.Min.Y}, vg.Point{X: c.Max.X - 2*margin, Y: inner.Max.Y}
-	scale := p.bar.inner(bar)
-	p.bar.draw(bar, scale)
+	scale := p.bar.innerCanvas(bar)
+	p.bar.drawAxes(bar, scale)
 	scale.DrawImage(scale.Rectangle, p.scale)
 }
 
 // barTicks marks the bar of the colours, and the ends that values lie beyond.
 func (h *Heat) barTicks(ends [2]float64) []tick {
-	low, high := h.beyond(ends)
+	low, high := h.exceedsRange(ends)
 	list := evenTicks(ends[0], ends[1], nil)
 	room := (ends[1] - ends[0]) / 10
 	mark := func(value float64, sign string) {
@@ -261,19 +261,19 @@ func (h *Heat) barTicks(ends [2]float64) []tick {
 	return list
 }
 
-// beyond reports whether values lie below and above the ends.
-func (h *Heat) beyond(ends [2]float64) (low, high bool) {
+// exceedsRange reports whether values lie below and above the ends.
+func (h *Heat) exceedsRange(ends [2]float64) (low, high bool) {
 	for _, x := range h.Values {
-		if shows(x, true) {
+		if canShow(x, true) {
 			low, high = low || x < ends[0], high || x > ends[1]
 		}
 	}
 	return low, high
 }
 
-// size returns the sides of the matrix on the page: cells are squares, unless it
+// pageSize returns the sides of the matrix on the page: cells are squares, unless it
 // would be too flat.
-func (h *Heat) size() (width, height vg.Length) {
+func (h *Heat) pageSize() (width, height vg.Length) {
 	width, height = mapSize, mapSize
 	if r := vg.Length(h.Rows) / vg.Length(h.Cols); r < 1 {
 		height = max(height*r, mapSize/4)
@@ -281,22 +281,22 @@ func (h *Heat) size() (width, height vg.Length) {
 		width = max(width/r, mapSize/4)
 	}
 	grow := vg.Length(1)
-	if n := len(h.X.Ticks); n <= mostLabelled {
+	if n := len(h.X.Ticks); n <= maxLabelled {
 		grow = max(grow, labelledCell*vg.Length(n)/width)
 	}
-	if n := len(h.Y.Ticks); n <= mostLabelled {
+	if n := len(h.Y.Ticks); n <= maxLabelled {
 		grow = max(grow, labelledCell*vg.Length(n)/height)
 	}
 	return width * grow, height * grow
 }
 
-// ticks returns the labels of n cells on a side of so much length, at their
+// layOutTicks returns the labels of n cells on a side of so much length, at their
 // middles.
-func (a Axis) ticks(n int, length vg.Length) []tick {
+func (a Axis) layOutTicks(n int, length vg.Length) []tick {
 	var list []tick
-	if a.Ticks != nil && n <= mostLabelled {
+	if a.Ticks != nil && n <= maxLabelled {
 		for i, text := range a.Ticks {
-			list = append(list, tick{float64(i) + 0.5, drawn(text)})
+			list = append(list, tick{float64(i) + 0.5, drawableText(text)})
 		}
 		return list
 	}
@@ -323,17 +323,17 @@ func niceStep(x float64) int {
 	}
 }
 
-// longest is the number of characters of the longest label.
-func longest(list []tick) (n int) {
+// longestLabel is the number of characters of the longest label.
+func longestLabel(list []tick) (n int) {
 	for _, t := range list {
 		n = max(n, len([]rune(t.label)))
 	}
 	return n
 }
 
-// light are colours from dark to light that those who are blind to red or green
+// lightness are colours from dark to light that those who are blind to red or green
 // tell apart, too; between them lightness grows evenly.
-var light = []color.Color{
+var lightness = []color.Color{
 	color.RGBA{0x1b, 0x0c, 0x41, 0xff},
 	color.RGBA{0x3b, 0x4d, 0x8a, 0xff},
 	color.RGBA{0x1f, 0x8f, 0x8c, 0xff},
@@ -341,11 +341,11 @@ var light = []color.Color{
 	color.RGBA{0xfc, 0xf0, 0x8a, 0xff},
 }
 
-// colours returns those between two ends, whose lightness goes evenly with the
+// colourPalette returns those between two ends, whose lightness goes evenly with the
 // value: from dark to light, or, where 0 lies between the ends, from blue over
 // white, which is 0, to red.
-func (h *Heat) colours(ends [2]float64) (color.Palette, error) {
-	some := light
+func (h *Heat) colourPalette(ends [2]float64) (color.Palette, error) {
+	some := lightness
 	if h.Grey {
 		some = []color.Color{color.Black, color.White}
 	}
@@ -373,9 +373,9 @@ func (h *Heat) colours(ends [2]float64) (color.Palette, error) {
 	return append(list, color.RGBA{0x9a, 0x9a, 0x9a, 0xff}), nil
 }
 
-// picture has so many dots for each cell that it stays sharp where it is made
+// rasterise has so many dots for each cell that it stays sharp where it is made
 // larger.
-func (h *Heat) picture(ends [2]float64, colours color.Palette, width, height vg.Length) image.Image {
+func (h *Heat) rasterise(ends [2]float64, colours color.Palette, width, height vg.Length) image.Image {
 	const inch = 72
 	dots := func(cells int, length vg.Length) int {
 		return max(1, int(math.Ceil(float64(length)*dotsAnInch/inch/float64(cells))))
@@ -386,7 +386,7 @@ func (h *Heat) picture(ends [2]float64, colours color.Palette, width, height vg.
 		row := m.Pix[i*dy*m.Stride:]
 		for j := range h.Cols {
 			c := uint8(colourSteps) // grey
-			if x := h.Values[i*h.Cols+j]; shows(x, true) {
+			if x := h.Values[i*h.Cols+j]; canShow(x, true) {
 				c = uint8(math.Round(min(max((x-ends[0])/(ends[1]-ends[0]), 0), 1) * (colourSteps - 1)))
 			}
 			for d := range dx {
@@ -409,15 +409,15 @@ func scaleOf(colours color.Palette) image.Image {
 	return m
 }
 
-// Limit sets the ends of the colours of all matrices that are not grey to ±q, where
+// LimitColours sets the ends of the colours of all matrices that are not grey to ±q, where
 // the part share of the values other than 0 lies within ±q, so that a few large values
 // do not drown the rest. It returns q, and 0 where no value lies beyond ±q.
-func (m *Maps) Limit(share float64) float64 {
+func (m *Maps) LimitColours(share float64) float64 {
 	var sizes []float64
 	low := 0.
 	for _, h := range m.Heats {
 		for _, x := range h.Values {
-			if !h.Grey && x != 0 && shows(x, true) {
+			if !h.Grey && x != 0 && canShow(x, true) {
 				sizes = append(sizes, math.Abs(x))
 				low = min(low, x)
 			}
@@ -444,10 +444,10 @@ func (m *Maps) Limit(share float64) float64 {
 	return q
 }
 
-// Reduce returns the matrix with at most most rows and columns: means of square
+// ReduceCells returns the matrix with at most most rows and columns: means of square
 // blocks, whose sides it returns. What is not a number is left out of a mean. most is 1
 // or more; less is taken for 1.
-func (h Heat) Reduce(most int) (_ Heat, side int) {
+func (h Heat) ReduceCells(most int) (_ Heat, side int) {
 	most = max(most, 1)
 	side = max(1, (max(h.Rows, h.Cols)+most-1)/most)
 	if side == 1 {
@@ -461,7 +461,7 @@ func (h Heat) Reduce(most int) (_ Heat, side int) {
 			var n int
 			for r := i * side; r < min((i+1)*side, h.Rows); r++ {
 				for _, x := range h.Values[r*h.Cols+j*side : r*h.Cols+min((j+1)*side, h.Cols)] {
-					if shows(x, true) {
+					if canShow(x, true) {
 						sum += x
 						n++
 					}
@@ -470,18 +470,18 @@ func (h Heat) Reduce(most int) (_ Heat, side int) {
 			values[i*cols+j] = sum / float64(n)
 		}
 	}
-	h.X, h.Y = h.X.reduced(side), h.Y.reduced(side)
+	h.X, h.Y = h.X.reduceTicks(side), h.Y.reduceTicks(side)
 	h.Rows, h.Cols, h.Values = rows, cols, values
 	return h, side
 }
 
-func (a Axis) reduced(side int) Axis {
+func (a Axis) reduceTicks(side int) Axis {
 	a.Ticks, a.Step = nil, max(a.Step, 1)*side
 	return a
 }
 
-// turned is a column of dots laid down as a row, the last dot first.
-type turned struct{ image.Image }
+// turnedImage is a column of dots laid down as a row, the last dot first.
+type turnedImage struct{ image.Image }
 
-func (t turned) Bounds() image.Rectangle { return image.Rect(0, 0, t.Image.Bounds().Dy(), 1) }
-func (t turned) At(x, _ int) color.Color { return t.Image.At(0, t.Image.Bounds().Dy()-1-x) }
+func (t turnedImage) Bounds() image.Rectangle { return image.Rect(0, 0, t.Image.Bounds().Dy(), 1) }
+func (t turnedImage) At(x, _ int) color.Color { return t.Image.At(0, t.Image.Bounds().Dy()-1-x) }

@@ -38,7 +38,7 @@ func colours(m image.Image) map[[3]uint32]int {
 	return count
 }
 
-func TestHeatColours(t *testing.T) {
+func TestHeatColoursFollowValues(t *testing.T) {
 	heat := func(values ...float64) map[[3]uint32]int {
 		h := report.Heat{Rows: 1, Cols: len(values), Values: values}
 		return colours(decode(t, h.WritePNG))
@@ -67,8 +67,8 @@ func TestLimitKeepsLargeWeightsFromDrowningTheRest(t *testing.T) {
 			causal.Values[i*n+j] = 1 / float64(i+1)
 		}
 	}
-	m := report.Maps{Heats: []report.Heat{causal, {Title: "half", Rows: 1, Cols: 2, Values: []float64{0.02, -0.01}}, report.Grey("picture", 1, 2, []byte{0, 255})}}
-	end := m.Limit(0.98)
+	m := report.Maps{Heats: []report.Heat{causal, {Title: "half", Rows: 1, Cols: 2, Values: []float64{0.02, -0.01}}, report.NewGreyHeat("picture", 1, 2, []byte{0, 255})}}
+	end := m.LimitColours(0.98)
 	if !(end > 0.05 && end < 0.2) {
 		t.Errorf("the colours end at %g, the first row has 1 and the last 1/64", end)
 	}
@@ -83,16 +83,16 @@ func TestLimitKeepsLargeWeightsFromDrowningTheRest(t *testing.T) {
 		t.Error("the bar does not say that weights lie beyond it, or says it of maps where none does")
 	}
 	even := report.Maps{Heats: []report.Heat{{Rows: 1, Cols: 2, Values: []float64{1, 1.2}}}}
-	if end := even.Limit(0.98); end != 0 || even.Heats[0].High != 1.2 {
+	if end := even.LimitColours(0.98); end != 0 || even.Heats[0].High != 1.2 {
 		t.Errorf("weights of one size are cut off at %g", end)
 	}
 	nothing := report.Maps{Heats: []report.Heat{{Rows: 1, Cols: 2, Values: []float64{0, math.NaN()}}}}
-	if end := nothing.Limit(0.98); end != 0 {
+	if end := nothing.LimitColours(0.98); end != 0 {
 		t.Errorf("maps of zeros end at %g", end)
 	}
 }
 
-func TestHeatLabels(t *testing.T) {
+func TestHeatHasLabelsOfBothAxes(t *testing.T) {
 	h := report.Heat{Title: "head 3", Rows: 2, Cols: 3, Values: make([]float64, 6),
 		X: report.Axis{Label: "keys", Ticks: []string{"q", "<", "long label"}}, Y: report.Axis{Label: "queries", First: 40, Step: 5}}
 	var a, b bytes.Buffer
@@ -112,20 +112,20 @@ func TestHeatLabels(t *testing.T) {
 	}
 }
 
-func TestReduce(t *testing.T) {
+func TestReducedCellsAreMeansOfBlocks(t *testing.T) {
 	h := report.Heat{Rows: 3, Cols: 4, Values: []float64{
 		1, 3, 5, 5,
 		5, 7, 5, math.NaN(),
 		2, 4, 0, 9,
 	}, X: report.Axis{First: 10, Ticks: make([]string, 4)}}
-	got, side := h.Reduce(2)
+	got, side := h.ReduceCells(2)
 	if want := []float64{4, 5, 3, 4.5}; side != 2 || got.Rows != 2 || got.Cols != 2 || !slices.Equal(got.Values, want) {
 		t.Errorf("%d x %d by %d: %v, want %v", got.Rows, got.Cols, side, got.Values, want)
 	}
 	if got.X.First != 10 || got.X.Step != 2 || got.X.Ticks != nil {
 		t.Errorf("columns are %+v", got.X)
 	}
-	if _, side := h.Reduce(4); side != 1 {
+	if _, side := h.ReduceCells(4); side != 1 {
 		t.Errorf("a small matrix is reduced by %d", side)
 	}
 }
@@ -148,8 +148,8 @@ func TestMapsThatCannotBe(t *testing.T) {
 }
 
 // A grey picture keeps its own ends beside matrices.
-func TestGrey(t *testing.T) {
-	picture := report.Grey("a picture", 1, 3, []byte{0, 128, 255})
+func TestGreyPictureKeepsItsOwnRange(t *testing.T) {
+	picture := report.NewGreyHeat("a picture", 1, 3, []byte{0, 128, 255})
 	maps := &report.Maps{Heats: []report.Heat{picture, {Rows: 1, Cols: 2, Values: []float64{0, 1}}}}
 	c := colours(decode(t, maps.WritePNG))
 	const cell = 1000

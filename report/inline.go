@@ -38,7 +38,7 @@ func inlineMaps(m *Maps, name string) (*mapGrid, error) {
 	if g.Columns <= 0 {
 		g.Columns = mapsInARow
 	}
-	ends, err := m.ends()
+	ends, err := m.colourRanges()
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func inlineMaps(m *Maps, name string) (*mapGrid, error) {
 		}
 		return err
 	}
-	common := m.common(ends)
+	common := m.commonRange(ends)
 	if common >= 0 {
 		if err := add(func(w io.Writer, canvas newCanvas) error { return m.writeBar(w, canvas, common, ends[common]) }, "Colours of all maps"); err != nil {
 			return nil, err
@@ -61,12 +61,12 @@ func inlineMaps(m *Maps, name string) (*mapGrid, error) {
 		title := h.Title
 		h.Title = ""
 		err := add(func(w io.Writer, canvas newCanvas) error {
-			p, err := h.panel(ends[i], common >= 0 || h.Grey)
+			p, err := h.layOutPanel(ends[i], common >= 0 || h.Grey)
 			if err != nil {
 				return err
 			}
 			c := canvas(p.width, p.height)
-			p.draw(draw.New(c))
+			p.drawPanel(draw.New(c))
 			_, err = c.WriteTo(w)
 			return err
 		}, title)
@@ -78,9 +78,9 @@ func inlineMaps(m *Maps, name string) (*mapGrid, error) {
 	return g, nil
 }
 
-// common returns a matrix whose colours all others have that are not grey; -1 if there
+// commonRange returns a matrix whose colours all others have that are not grey; -1 if there
 // is none.
-func (m *Maps) common(ends [][2]float64) int {
+func (m *Maps) commonRange(ends [][2]float64) int {
 	first, n := -1, 0
 	for i, h := range m.Heats {
 		switch {
@@ -104,7 +104,7 @@ const barHeight = 14 * vg.Length(1)
 // writeBar draws the colours from left to right over their values.
 func (m *Maps) writeBar(w io.Writer, canvas newCanvas, i int, ends [2]float64) error {
 	all := m.Heats[i]
-	colours, err := all.colours(ends)
+	colours, err := all.colourPalette(ends)
 	if err != nil {
 		return err
 	}
@@ -117,9 +117,9 @@ func (m *Maps) writeBar(w io.Writer, canvas newCanvas, i int, ends [2]float64) e
 	a := axes{y: axis{hidden: true}, x: axis{low: ends[0], high: ends[1], ticks: all.barTicks(ends), tight: true}}
 	c := canvas(narrowWidth, barHeight+36)
 	dc := draw.Crop(draw.New(c), 6*margin, -6*margin, margin, -margin)
-	inner := a.inner(dc)
-	a.draw(dc, inner)
-	inner.DrawImage(inner.Rectangle, turned{scaleOf(colours)})
+	inner := a.innerCanvas(dc)
+	a.drawAxes(dc, inner)
+	inner.DrawImage(inner.Rectangle, turnedImage{scaleOf(colours)})
 	_, err = c.WriteTo(w)
 	return err
 }
@@ -157,6 +157,6 @@ func inlineSVG(write func(io.Writer, newCanvas) error, title, name string) (*inl
 	return &inlineDrawing{
 		Title: title, Width: int(size.X) + 1,
 		SVG: template.HTML(fmt.Sprintf(`<svg role="img" aria-label="%s" viewBox="0 0 %.5g %.5g">%s`,
-			template.HTMLEscapeString(drawn(label)), size.X.Points(), size.Y.Points(), rest)),
+			template.HTMLEscapeString(drawableText(label)), size.X.Points(), size.Y.Points(), rest)),
 	}, nil
 }

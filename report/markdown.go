@@ -19,13 +19,13 @@ type Drawing struct {
 func (p *Page) Drawings(prefix string) []Drawing {
 	var list []Drawing
 	for _, s := range p.Sections {
-		list = append(list, s.drawings(prefix, len(list))...)
+		list = append(list, s.sectionDrawings(prefix, len(list))...)
 	}
 	return list
 }
 
-// drawings returns those of a section, after so many of the page.
-func (s *Section) drawings(prefix string, before int) []Drawing {
+// sectionDrawings returns those of a section, after so many of the page.
+func (s *Section) sectionDrawings(prefix string, before int) []Drawing {
 	var list []Drawing
 	add := func(title, suffix string, write func(io.Writer) error) {
 		if title == "" {
@@ -48,59 +48,59 @@ func (s *Section) drawings(prefix string, before int) []Drawing {
 // WriteMarkdown writes the same as Markdown. Drawings are shown by the names that
 // Drawings gives them; with an empty prefix they are left out.
 func (p *Page) WriteMarkdown(w io.Writer, prefix string) error {
-	if err := p.check(); err != nil {
+	if err := p.checkTables(); err != nil {
 		return err
 	}
 	var m markdown
 	if p.Title != "" {
-		m.block("# " + inline(p.Title))
+		m.addBlock("# " + inlineText(p.Title))
 	}
 	if p.Verdict != "" {
-		m.block("**" + inline(p.Verdict) + "**")
+		m.addBlock("**" + inlineText(p.Verdict) + "**")
 	}
-	m.text(p.Lead)
+	m.addText(p.Lead)
 	shown := 0
 	for i := range p.Sections {
 		s := &p.Sections[i]
 		if s.Title != "" {
-			m.block("## " + inline(s.Title))
+			m.addBlock("## " + inlineText(s.Title))
 		}
-		m.text(s.Text)
+		m.addText(s.Text)
 		if s.Table != nil {
-			m.table(s.Table)
+			m.addTable(s.Table)
 		}
 		if prefix != "" {
-			list := s.drawings(prefix, shown)
+			list := s.sectionDrawings(prefix, shown)
 			for _, d := range list {
-				m.block("![" + inline(d.Title) + "](<" + strings.NewReplacer("<", "%3C", ">", "%3E", "\n", "%0A", "\\", "%5C").Replace(d.Name) + ">)")
+				m.addBlock("![" + inlineText(d.Title) + "](<" + strings.NewReplacer("<", "%3C", ">", "%3E", "\n", "%0A", "\\", "%5C").Replace(d.Name) + ">)")
 			}
 			if len(list) > 0 {
-				m.text(s.Caption)
+				m.addText(s.Caption)
 			}
 			shown += len(list)
 		}
-		m.code(s.Code)
+		m.addCode(s.Code)
 	}
 	settings, err := p.About.Settings()
 	if err != nil {
 		return err
 	}
 	if len(settings) > 0 {
-		m.block("## Configuration")
+		m.addBlock("## Configuration")
 	}
-	m.list(settings)
-	m.list(p.About.Rows())
+	m.addList(settings)
+	m.addList(p.About.Rows())
 	_, err = io.WriteString(w, m.String())
 	return err
 }
 
 // WriteMarkdown writes the table alone.
 func (t *Table) WriteMarkdown(w io.Writer) error {
-	if err := t.check(); err != nil {
+	if err := t.checkRows(); err != nil {
 		return err
 	}
 	var m markdown
-	m.table(t)
+	m.addTable(t)
 	_, err := io.WriteString(w, m.String())
 	return err
 }
@@ -108,32 +108,32 @@ func (t *Table) WriteMarkdown(w io.Writer) error {
 // markdown is made of blocks with an empty line between.
 type markdown struct{ strings.Builder }
 
-func (m *markdown) block(text string) {
+func (m *markdown) addBlock(text string) {
 	if m.Len() > 0 {
 		m.WriteString("\n")
 	}
 	m.WriteString(text + "\n")
 }
 
-func (m *markdown) text(text string) {
-	for _, p := range paragraphs(text) {
-		m.block(escape(p))
+func (m *markdown) addText(text string) {
+	for _, p := range splitParagraphs(text) {
+		m.addBlock(escapeMarks(p))
 	}
 }
 
-func (m *markdown) table(t *Table) {
+func (m *markdown) addTable(t *Table) {
 	if t.Title != "" {
-		m.block("**" + inline(t.Title) + "**")
+		m.addBlock("**" + inlineText(t.Title) + "**")
 	}
 	var b strings.Builder
 	row := func(cells []string) {
 		for _, c := range cells {
-			b.WriteString("| " + inline(c) + " ")
+			b.WriteString("| " + inlineText(c) + " ")
 		}
 		b.WriteString("|\n")
 	}
 	row(t.Head)
-	for _, right := range t.Right() {
+	for _, right := range t.NumericColumns() {
 		if right {
 			b.WriteString("|---:")
 		} else {
@@ -144,12 +144,12 @@ func (m *markdown) table(t *Table) {
 	for _, r := range t.Rows {
 		row(r)
 	}
-	m.block(strings.TrimSuffix(b.String(), "\n"))
-	m.text(t.Note)
+	m.addBlock(strings.TrimSuffix(b.String(), "\n"))
+	m.addText(t.Note)
 }
 
-// code is a block between fences longer than any run of the same mark in it.
-func (m *markdown) code(text string) {
+// addCode is a block between fences longer than any run of the same mark in it.
+func (m *markdown) addCode(text string) {
 	if text == "" {
 		return
 	}
@@ -164,26 +164,26 @@ func (m *markdown) code(text string) {
 			fence += "`"
 		}
 	}
-	m.block(fence + "\n" + strings.TrimSuffix(text, "\n") + "\n" + fence)
+	m.addBlock(fence + "\n" + strings.TrimSuffix(text, "\n") + "\n" + fence)
 }
 
-func (m *markdown) list(rows [][2]string) {
+func (m *markdown) addList(rows [][2]string) {
 	var lines []string
 	for _, r := range rows {
-		lines = append(lines, "- "+inline(r[0])+": "+inline(r[1]))
+		lines = append(lines, "- "+inlineText(r[0])+": "+inlineText(r[1]))
 	}
 	if lines != nil {
-		m.block(strings.Join(lines, "\n"))
+		m.addBlock(strings.Join(lines, "\n"))
 	}
 }
 
-// inline is text on one line, as in a cell.
-func inline(text string) string {
-	return escape(strings.Join(strings.Fields(text), " "))
+// inlineText is text on one line, as in a cell.
+func inlineText(text string) string {
+	return escapeMarks(strings.Join(strings.Fields(text), " "))
 }
 
-// escape puts a backslash before what Markdown would read as marks.
-func escape(text string) string {
+// escapeMarks puts a backslash before what Markdown would read as marks.
+func escapeMarks(text string) string {
 	var b strings.Builder
 	start := true // of a line, spaces and digits aside
 	runes := []rune(text)

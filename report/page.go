@@ -47,7 +47,7 @@ func (p *Picture) WritePNG(w io.Writer) error {
 var pageText string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
-	"paragraphs": paragraphs,
+	"paragraphs": splitParagraphs,
 	"figure":     inlineFigure,
 	"maps":       inlineMaps,
 	"png":        inlinePNG,
@@ -57,7 +57,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 // in it, there are no scripts and no addresses. The same page gives the same
 // bytes.
 func (p *Page) WriteHTML(w io.Writer) error {
-	if err := p.check(); err != nil {
+	if err := p.checkTables(); err != nil {
 		return err
 	}
 	var b bytes.Buffer
@@ -68,20 +68,20 @@ func (p *Page) WriteHTML(w io.Writer) error {
 	return err
 }
 
-func (p *Page) check() error {
+func (p *Page) checkTables() error {
 	for _, s := range p.Sections {
 		if s.Table == nil {
 			continue
 		}
-		if err := s.Table.check(); err != nil {
+		if err := s.Table.checkRows(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// paragraphs parts text at empty lines.
-func paragraphs(text string) []string {
+// splitParagraphs parts text at empty lines.
+func splitParagraphs(text string) []string {
 	var list []string
 	var open []string
 	for line := range strings.Lines(text + "\n\n") {

@@ -262,7 +262,7 @@ func TestChartsHaveTheFaceOfThePage(t *testing.T) {
 }
 
 func TestFlattenNamesFieldsInOrder(t *testing.T) {
-	got, err := report.Flatten(struct {
+	got, err := report.FlattenFields(struct {
 		B     int `json:"b"`
 		Model struct {
 			Set map[string]string `json:"set"`
@@ -330,7 +330,7 @@ func TestColumnsOfNumbers(t *testing.T) {
 		for _, cell := range c.cells {
 			table.Rows = append(table.Rows, []string{cell})
 		}
-		if got := table.Right(); got[0] != c.right {
+		if got := table.NumericColumns(); got[0] != c.right {
 			t.Errorf("%q: right %t, want %t", c.cells, got[0], c.right)
 		}
 	}

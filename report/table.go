@@ -15,7 +15,7 @@ type Table struct {
 	Note  string     `json:"note,omitempty"` // below it
 }
 
-func (t *Table) check() error {
+func (t *Table) checkRows() error {
 	for i, r := range t.Rows {
 		if len(r) != len(t.Head) {
 			return fmt.Errorf("table %s: row %d has %d cells, the head has %d", t.Title, i, len(r), len(t.Head))
@@ -24,9 +24,9 @@ func (t *Table) check() error {
 	return nil
 }
 
-// Right tells of each column whether it holds numbers: every cell that is not
+// NumericColumns tells of each column whether it holds numbers: every cell that is not
 // empty begins with one, and some cell does.
-func (t *Table) Right() []bool {
+func (t *Table) NumericColumns() []bool {
 	right := make([]bool, len(t.Head))
 	for j := range right {
 		some := false
@@ -34,7 +34,7 @@ func (t *Table) Right() []bool {
 		for _, r := range t.Rows {
 			switch cell := strings.TrimSpace(r[j]); {
 			case cell == "" || cell == "–" || cell == "—" || cell == "-":
-			case numeric(cell):
+			case isNumeric(cell):
 				some = true
 			default:
 				all = false
@@ -45,9 +45,9 @@ func (t *Table) Right() []bool {
 	return right
 }
 
-// numeric tells whether a cell begins with a number, with a sign or a relation
+// isNumeric tells whether a cell begins with a number, with a sign or a relation
 // before it or without.
-func numeric(cell string) bool {
+func isNumeric(cell string) bool {
 	cell = strings.TrimLeft(cell, "+-−±<>≤≥≈~× ")
 	cell = strings.TrimPrefix(cell, ".")
 	r, _ := utf8.DecodeRuneInString(cell)

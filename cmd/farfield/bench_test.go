@@ -197,8 +197,8 @@ func TestBenchFigure(t *testing.T) {
 		drawn = append(drawn, fmt.Sprint(s.Style, s.Name, len(s.X)))
 	}
 	want := []string{
-		fmt.Sprint(report.Solid, "a direct, D 8", 2), fmt.Sprint(report.Crosses, "does not fit", 1),
-		fmt.Sprint(report.Solid, "b linear, D 8", 2), fmt.Sprint(report.Rings, "linear form faster from here", 1),
+		fmt.Sprint(report.SolidLine, "a direct, D 8", 2), fmt.Sprint(report.Crosses, "does not fit", 1),
+		fmt.Sprint(report.SolidLine, "b linear, D 8", 2), fmt.Sprint(report.Rings, "linear form faster from here", 1),
 	}
 	if !slices.Equal(drawn, want) {
 		t.Fatalf("series %q, want %q", drawn, want)

@@ -205,7 +205,7 @@ func compareRuns(list []string) (*comparison, error) {
 func (x *comparison) add(r *trainedRun) error {
 	c := r.config
 	c.Seed, c.Folder = 0, "" // data sets lie anywhere
-	rows, err := report.Flatten(c)
+	rows, err := report.FlattenFields(c)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.dir, err)
 	}
@@ -486,7 +486,7 @@ func (x *comparison) print(e *env) error {
 
 // page lays the runs over each other.
 func (x *comparison) page(title string) *report.Page {
-	p := &report.Page{Title: title, Verdict: x.Verdict, Lead: x.Note, About: report.Here("farfield compare")}
+	p := &report.Page{Title: title, Verdict: x.Verdict, Lead: x.Note, About: report.DescribeBuild("farfield compare")}
 	p.About.Config = x.common
 	n := 0
 	for _, g := range x.Groups {
@@ -545,14 +545,14 @@ func (x *comparison) curves() (list []report.Section) {
 		for _, g := range x.Groups {
 			name := g.Name
 			for _, r := range g.runs {
-				s := report.Series{Name: name, Colour: g.Name, Mark: g.Name, Style: report.Solid}
+				s := report.Series{Name: name, Colour: g.Name, Mark: g.Name, Style: report.SolidLine}
 				for _, p := range points(r) {
 					x, y := at(p)
 					s.X, s.Y = append(s.X, x), append(s.Y, y)
 					low, high = min(low, x), max(high, x)
 				}
 				if len(s.X) > markedPoints || len(g.runs) > 1 {
-					s.Style = report.Bare
+					s.Style = report.PlainLine
 				}
 				if len(s.X) > 0 {
 					f.Series = append(f.Series, s)

@@ -148,7 +148,7 @@ func (s *scaling) figure() *report.Figure {
 		},
 	}
 	if last+1 < len(s.n) {
-		beyond := report.Series{Name: "softmax, extrapolated", Style: report.Dashed}
+		beyond := report.Series{Name: "softmax, extrapolated", Style: report.DashedLine}
 		for i := last; i < len(s.n); i++ {
 			t, _ := s.softmaxAt(i)
 			beyond.X, beyond.Y = append(beyond.X, s.n[i]), append(beyond.Y, t)

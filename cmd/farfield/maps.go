@@ -386,7 +386,7 @@ func (c *mapsCmd) sample(dir string, vocab *token.Vocabulary) (*reading, error) 
 		if err != nil {
 			return nil, err
 		}
-		h := report.Grey(title, m.Height, m.Width, m.Pixels)
+		h := report.NewGreyHeat(title, m.Height, m.Width, m.Pixels)
 		in.picture = &h
 		return in, nil
 	}
@@ -489,7 +489,7 @@ func (m *attentionMap) heat(most int) (report.Heat, int) {
 	if len(m.tokens) == h.Cols && m.first+h.Rows <= len(m.tokens) {
 		h.X.Ticks, h.Y.Ticks = m.tokens, m.tokens[m.first:][:h.Rows]
 	}
-	return h.Reduce(most)
+	return h.ReduceCells(most)
 }
 
 // colouredShare is the part of the weights that the common colours tell apart: the
@@ -526,7 +526,7 @@ func (c *mapsCmd) write(list []attentionMap) error {
 		}
 		scale := ""
 		if !c.OwnScales {
-			if end := maps.Limit(colouredShare); end > 0 {
+			if end := maps.LimitColours(colouredShare); end > 0 {
 				scale = fmt.Sprintf("One scale for all, which ends at %.2g: %.0f %% of the weights lie beyond.", end, 100*(1-colouredShare))
 			} else if len(list) > 1 {
 				scale = "One scale for all."
@@ -607,6 +607,6 @@ func mapsPage(maps *report.Maps, scale string, list []attentionMap) *report.Page
 			Title: "Where the weights lie",
 			Table: &report.Table{Head: head, Rows: rows, Note: "Means over queries. Entropy in nats; distance in tokens; diagonal is the share of the query's own place, column that of the key with most of all weight."},
 		}},
-		About: report.Here("farfield " + strings.Join(os.Args[1:], " ")),
+		About: report.DescribeBuild("farfield " + strings.Join(os.Args[1:], " ")),
 	}
 }

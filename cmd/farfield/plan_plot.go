@@ -82,7 +82,7 @@ func (c *planCmd) figure() (*report.Figure, error) {
 			add(&counted, d, x.Counted)
 		}
 		forward.Name, backward.Name, counted.Name = mask+", forward", mask+", backward", mask+", operations counted"
-		counted.Style = report.Dashed
+		counted.Style = report.DashedLine
 		for _, s := range []report.Series{forward, counted, backward} {
 			if len(s.X) > 0 {
 				f.Series = append(f.Series, s)

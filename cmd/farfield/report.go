@@ -174,7 +174,7 @@ func writeReport(out, dir, text string) error {
 // page is the page of the run: verdict, scores, curves.
 func (r *trainedRun) page() *report.Page {
 	c := &r.config
-	page := &report.Page{Title: "Training of " + r.name, Verdict: r.verdict(), About: report.Here("farfield train --config config.json")}
+	page := &report.Page{Title: "Training of " + r.name, Verdict: r.verdict(), About: report.DescribeBuild("farfield train --config config.json")}
 	page.About.Config, page.About.Seeds = *c, []uint64{c.Seed}
 	page.About.Took = time.Duration(r.seconds() * float64(time.Second))
 	page.Lead = fmt.Sprintf("%s by %s, layers %d, width %d, context %d: %d of %d updates.",
@@ -245,7 +245,7 @@ func (r *trainedRun) lossUnit() string {
 func (r *trainedRun) curves() (list []report.Section) {
 	var loss, rate, norm, checked, score report.Series
 	loss.Name, checked.Name = "training", "validation"
-	rate.Style, norm.Style, loss.Style = report.Bare, report.Bare, report.Bare
+	rate.Style, norm.Style, loss.Style = report.PlainLine, report.PlainLine, report.PlainLine
 	for _, some := range stretches(r.history.Steps) {
 		var mean train.Step
 		for _, s := range some {
@@ -303,7 +303,7 @@ func levels(baselines []task.Baseline, m measure, from, to float64) []report.Ser
 	if !ok {
 		return nil
 	}
-	return []report.Series{{Name: "baseline " + best.Name, X: []float64{from, to}, Y: []float64{best.Score, best.Score}, Style: report.Level}}
+	return []report.Series{{Name: "baseline " + best.Name, X: []float64{from, to}, Y: []float64{best.Score, best.Score}, Style: report.LevelLine}}
 }
 
 // What a page shows at most.

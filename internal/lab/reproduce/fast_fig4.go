@@ -195,7 +195,7 @@ func fig4Findings(out *Outcome, list []scored) error {
 					continue
 				}
 				if sample.Side > 0 {
-					maps.Heats = append(maps.Heats, report.Grey(x.Label, sample.Side, sample.Side, sample.Picture))
+					maps.Heats = append(maps.Heats, report.NewGreyHeat(x.Label, sample.Side, sample.Side, sample.Picture))
 				}
 				for j := range look[i].Heads {
 					m := &look[i].Heads[j]

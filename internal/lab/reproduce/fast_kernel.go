@@ -282,14 +282,14 @@ func kernelOutcome(o *Options, r *Results) (*Outcome, error) {
 // scores draws and tells how far T_p follows the exponential.
 func (out *Outcome) scores(c *kernelCurve) {
 	f := report.Figure{Title: "Weight of a key by score", XLabel: "score s", YLabel: "weight before division", XLinear: true, YLinear: true}
-	f.Series = append(f.Series, report.Series{Name: "exp", X: c.Score, Y: c.Exp, Style: report.Bare})
+	f.Series = append(f.Series, report.Series{Name: "exp", X: c.Score, Y: c.Exp, Style: report.PlainLine})
 	t := report.Table{
 		Title: "T_p against the exponential by score", Head: []string{"p", "scores within 10 % of exp", "error at |s| = 1", "error at |s| = 2", "least value"},
 		Note: fmt.Sprintf("Errors are |T_p(s) − exp(s)|/exp(s), the larger of both signs; least value between −%d and %d.", kernelReach, kernelReach),
 	}
 	for i, y := range c.Taylor {
 		p := i + 1
-		f.Series = append(f.Series, report.Series{Name: fmt.Sprintf("T%d", p), X: c.Score, Y: y, Style: report.Bare})
+		f.Series = append(f.Series, report.Series{Name: fmt.Sprintf("T%d", p), X: c.Score, Y: y, Style: report.PlainLine})
 		low, high, least := 0.0, 0.0, math.Inf(1)
 		off := func(s float64) float64 { return math.Abs(taylor(p, s)-math.Exp(s)) / math.Exp(s) }
 		for ; off(low) <= 0.1 && low > -kernelReach; low -= 0.01 {
