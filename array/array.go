@@ -82,11 +82,11 @@ type Source interface {
 	// Names lists the arrays in the order of the file, those of types that
 	// cannot be read included.
 	Names() []string
-	// Header returns type and shape of one array, and reads none of its data.
+	// ReadHeader returns type and shape of one array, and reads none of its data.
 	// Errors begin with its name.
-	Header(name string) (DType, []int, error)
-	// Array reads one array. Errors begin with its name.
-	Array(name string) (*Array, error)
+	ReadHeader(name string) (DType, []int, error)
+	// ReadArray reads one array. Errors begin with its name.
+	ReadArray(name string) (*Array, error)
 	Close() error
 }
 
@@ -95,8 +95,8 @@ type Source interface {
 // len(data) elements.
 func New[T Element](name string, data []T, shape ...int) (*Array, error) {
 	a := &Array{Name: name, Shape: append([]int{}, shape...), data: data}
-	a.DType, _ = a.stored()
-	if err := a.check(); err != nil {
+	a.DType, _ = a.elementType()
+	if err := a.checkShape(); err != nil {
 		return nil, a.errorf("%w", err)
 	}
 	return a, nil
@@ -108,10 +108,10 @@ const maxDims = 64
 // maxEmpty is how many elements an array without any may claim in its other dimensions.
 const maxEmpty = 1 << 16
 
-// Count returns the number of elements of a shape, 1 for the empty one. It is
+// CountElements returns the number of elements of a shape, 1 for the empty one. It is
 // an error if a dimension is negative, if there are more than 64, or if the
 // product of those that are not 0 is beyond what memory can address.
-func Count(shape []int) (int, error) {
+func CountElements(shape []int) (int, error) {
 	if len(shape) > maxDims {
 		return 0, fmt.Errorf("shape has %d dimensions, at most %d are read", len(shape), maxDims)
 	}
@@ -120,19 +120,19 @@ func Count(shape []int) (int, error) {
 	n, empty := 1, false
 	for _, d := range shape {
 		if d < 0 {
-			return 0, fmt.Errorf("shape %s has a negative dimension", tuple(shape))
+			return 0, fmt.Errorf("shape %s has a negative dimension", formatShape(shape))
 		}
 		if d == 0 {
 			empty = true
 			continue
 		}
 		if n > math.MaxInt/8/d {
-			return 0, fmt.Errorf("shape %s is too large", tuple(shape))
+			return 0, fmt.Errorf("shape %s is too large", formatShape(shape))
 		}
 		n *= d
 	}
 	if empty && n > maxEmpty {
-		return 0, fmt.Errorf("shape %s has no elements, but %d without its zeros; at most %d are read", tuple(shape), n, maxEmpty)
+		return 0, fmt.Errorf("shape %s has no elements, but %d without its zeros; at most %d are read", formatShape(shape), n, maxEmpty)
 	}
 	if empty {
 		return 0, nil
@@ -140,8 +140,8 @@ func Count(shape []int) (int, error) {
 	return n, nil
 }
 
-// tuple writes a shape as Python does: (), (3,) or (3, 4).
-func tuple(shape []int) string {
+// formatShape writes a shape as Python does: (), (3,) or (3, 4).
+func formatShape(shape []int) string {
 	var b strings.Builder
 	b.WriteByte('(')
 	for i, d := range shape {
@@ -157,8 +157,8 @@ func tuple(shape []int) string {
 	return b.String()
 }
 
-// stored returns the type and the number of the elements that a holds.
-func (a *Array) stored() (DType, int) {
+// elementType returns the type and the number of the elements that a holds.
+func (a *Array) elementType() (DType, int) {
 	switch data := a.data.(type) {
 	case []float32:
 		return F4, len(data)
@@ -176,18 +176,18 @@ func (a *Array) stored() (DType, int) {
 	return 0, 0
 }
 
-// check reports what of a's description does not fit its data.
-func (a *Array) check() error {
-	t, have := a.stored()
+// checkShape reports what of a's description does not fit its data.
+func (a *Array) checkShape() error {
+	t, have := a.elementType()
 	if t == 0 || t != a.DType {
 		return fmt.Errorf("dtype is %v, the data %v", a.DType, t)
 	}
-	n, err := Count(a.Shape)
+	n, err := CountElements(a.Shape)
 	if err != nil {
 		return err
 	}
 	if n != have {
-		return fmt.Errorf("shape %s has %d elements, the data %d", tuple(a.Shape), n, have)
+		return fmt.Errorf("shape %s has %d elements, the data %d", formatShape(a.Shape), n, have)
 	}
 	return nil
 }
@@ -201,8 +201,8 @@ func (a *Array) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", name, fmt.Errorf(format, args...))
 }
 
-// needs says which types would have done.
-func (a *Array) needs(types string) error {
+// typeError says which types would have done.
+func (a *Array) typeError(types string) error {
 	return a.errorf("dtype is %v; %s is needed", a.DType, types)
 }
 
@@ -223,7 +223,7 @@ func (a *Array) Float32() ([]float32, error) {
 		}
 		return out, nil
 	}
-	return nil, a.needs("f4 or f8")
+	return nil, a.typeError("f4 or f8")
 }
 
 // Float64 returns the elements of an f8 array, which the array keeps sharing,
@@ -233,9 +233,9 @@ func (a *Array) Float64() ([]float64, error) {
 	case []float64:
 		return data, nil
 	case []float32:
-		return convert[float64](data), nil
+		return widenElements[float64](data), nil
 	}
-	return nil, a.needs("f4 or f8")
+	return nil, a.typeError("f4 or f8")
 }
 
 // Int64 returns the elements of an i8 array, which the array keeps sharing, or
@@ -245,11 +245,11 @@ func (a *Array) Int64() ([]int64, error) {
 	case []int64:
 		return data, nil
 	case []int32:
-		return convert[int64](data), nil
+		return widenElements[int64](data), nil
 	case []uint8:
-		return convert[int64](data), nil
+		return widenElements[int64](data), nil
 	}
-	return nil, a.needs("i4, i8 or u1")
+	return nil, a.typeError("i4, i8 or u1")
 }
 
 // Bool returns the elements of a bool array, which the array keeps sharing, or
@@ -265,11 +265,11 @@ func (a *Array) Bool() ([]bool, error) {
 		}
 		return out, nil
 	}
-	return nil, a.needs("u1 or bool")
+	return nil, a.typeError("u1 or bool")
 }
 
-// convert widens each element.
-func convert[To float64 | int64, From float32 | int32 | uint8](data []From) []To {
+// widenElements widens each element.
+func widenElements[To float64 | int64, From float32 | int32 | uint8](data []From) []To {
 	out := make([]To, len(data))
 	for i, x := range data {
 		out[i] = To(x)

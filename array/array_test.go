@@ -78,7 +78,7 @@ func TestShapeIsCopied(t *testing.T) {
 	}
 }
 
-func TestCount(t *testing.T) {
+func TestCountElementsRefusesOverflow(t *testing.T) {
 	tests := []struct {
 		shape []int
 		n     int
@@ -97,14 +97,14 @@ func TestCount(t *testing.T) {
 		{[]int{5, -1}, 0, false},
 	}
 	for _, tt := range tests {
-		n, err := Count(tt.shape)
+		n, err := CountElements(tt.shape)
 		if n != tt.n || (err == nil) != tt.ok {
 			t.Errorf("Count(%v) is %d, %v", tt.shape, n, err)
 		}
 	}
 }
 
-func TestConversions(t *testing.T) {
+func TestConversionsWidenOrRefuse(t *testing.T) {
 	f4 := must(t, "f4", []float32{0.1, -3}, 2)
 	f8 := must(t, "f8", []float64{0.1, math.Inf(-1)}, 2)
 	i4 := must(t, "i4", []int32{math.MinInt32, 7}, 2)
@@ -170,7 +170,7 @@ func TestWritersRefuseTamperedArrays(t *testing.T) {
 // Sizes around the chunk of the codec, with every bit pattern of interest kept.
 func TestDecodeInvertsEncode(t *testing.T) {
 	nan := math.Float32frombits(0x7fa00001)
-	for _, n := range []int{0, 1, chunk - 1, chunk, chunk + 1, 16*chunk + 3, 37*chunk + 5} {
+	for _, n := range []int{0, 1, chunkElements - 1, chunkElements, chunkElements + 1, 16*chunkElements + 3, 37*chunkElements + 5} {
 		f4, f8, i4, i8 := make([]float32, n), make([]float64, n), make([]int32, n), make([]int64, n)
 		u1, yes := make([]uint8, n), make([]bool, n)
 		for i := range n {

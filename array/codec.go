@@ -10,8 +10,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// chunk is the number of elements that are turned to or from bytes at a time.
-const chunk = 8192
+// chunkElements is the number of elements that are turned to or from bytes at a time.
+const chunkElements = 8192
 
 // Decode reads the elements of an array of that type and shape from r: C order,
 // little-endian, nothing between them, which is the body of .npy and of
@@ -19,24 +19,24 @@ const chunk = 8192
 // than r has costs an error, not an allocation. r is left behind the last
 // element.
 func Decode(r io.Reader, t DType, shape []int) (*Array, error) {
-	n, err := Count(shape)
+	n, err := CountElements(shape)
 	if err != nil {
 		return nil, err
 	}
 	a := &Array{DType: t, Shape: append([]int{}, shape...)}
 	switch t {
 	case F4:
-		a.data, err = decode[float32](r, t, n)
+		a.data, err = decodeElements[float32](r, t, n)
 	case F8:
-		a.data, err = decode[float64](r, t, n)
+		a.data, err = decodeElements[float64](r, t, n)
 	case I4:
-		a.data, err = decode[int32](r, t, n)
+		a.data, err = decodeElements[int32](r, t, n)
 	case I8:
-		a.data, err = decode[int64](r, t, n)
+		a.data, err = decodeElements[int64](r, t, n)
 	case U1:
-		a.data, err = decode[uint8](r, t, n)
+		a.data, err = decodeElements[uint8](r, t, n)
 	case Bool:
-		a.data, err = decode[bool](r, t, n)
+		a.data, err = decodeElements[bool](r, t, n)
 	case F2:
 		a.DType = F4
 		a.data, err = decodeHalf(r, t, n, tensor.WidenFloat16)
@@ -52,8 +52,8 @@ func Decode(r io.Reader, t DType, shape []int) (*Array, error) {
 	return a, nil
 }
 
-func decode[T Element](r io.Reader, t DType, n int) ([]T, error) {
-	return decodeAs(r, t, n, func(data []T, b []byte) error {
+func decodeElements[T Element](r io.Reader, t DType, n int) ([]T, error) {
+	return decodeWith(r, t, n, func(data []T, b []byte) error {
 		_, err := binary.Decode(b, binary.LittleEndian, data)
 		return err
 	})
@@ -61,22 +61,22 @@ func decode[T Element](r io.Reader, t DType, n int) ([]T, error) {
 
 // decodeHalf decodes elements of 16 bits.
 func decodeHalf(r io.Reader, t DType, n int, widen func([]float32, []uint16)) ([]float32, error) {
-	bits := make([]uint16, min(n, chunk))
-	return decodeAs(r, t, n, func(data []float32, b []byte) error {
+	bits := make([]uint16, min(n, chunkElements))
+	return decodeWith(r, t, n, func(data []float32, b []byte) error {
 		_, err := binary.Decode(b, binary.LittleEndian, bits[:len(data)])
 		widen(data, bits[:len(data)])
 		return err
 	})
 }
 
-// decodeAs reads n elements of type t; turn makes elements of their bytes.
-func decodeAs[T Element](r io.Reader, t DType, n int, turn func([]T, []byte) error) ([]T, error) {
+// decodeWith reads n elements of type t; turn makes elements of their bytes.
+func decodeWith[T Element](r io.Reader, t DType, n int, turn func([]T, []byte) error) ([]T, error) {
 	size := t.Size()
-	buf := make([]byte, min(n, chunk)*size)
-	data := make([]T, 0, min(n, 16*chunk))
+	buf := make([]byte, min(n, chunkElements)*size)
+	data := make([]T, 0, min(n, 16*chunkElements))
 	for len(data) < n {
 		have := len(data)
-		k := min(n-have, chunk)
+		k := min(n-have, chunkElements)
 		got, err := io.ReadFull(r, buf[:k*size])
 		if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, fmt.Errorf("truncated: %d of %d bytes of data", have*size+got, n*size)
@@ -97,30 +97,30 @@ func decodeAs[T Element](r io.Reader, t DType, n int, turn func([]T, []byte) err
 
 // Encode writes the elements as Decode reads them.
 func (a *Array) Encode(w io.Writer) error {
-	err := a.check()
+	err := a.checkShape()
 	if err != nil {
 		return a.errorf("%w", err)
 	}
 	switch data := a.data.(type) {
 	case []float32:
-		err = encode(w, data)
+		err = encodeElements(w, data)
 	case []float64:
-		err = encode(w, data)
+		err = encodeElements(w, data)
 	case []int32:
-		err = encode(w, data)
+		err = encodeElements(w, data)
 	case []int64:
-		err = encode(w, data)
+		err = encodeElements(w, data)
 	case []uint8:
 		_, err = w.Write(data)
 	case []bool:
-		err = encode(w, data)
+		err = encodeElements(w, data)
 	}
 	return err
 }
 
-func encode[T Element](w io.Writer, data []T) error {
+func encodeElements[T Element](w io.Writer, data []T) error {
 	var buf []byte
-	for part := range slices.Chunk(data, chunk) {
+	for part := range slices.Chunk(data, chunkElements) {
 		var err error
 		if buf, err = binary.Append(buf[:0], binary.LittleEndian, part); err != nil {
 			return err

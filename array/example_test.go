@@ -27,13 +27,13 @@ func Example() {
 		log.Fatal(err)
 	}
 	for _, name := range f.Names() {
-		a, err := f.Array(name)
+		a, err := f.ReadArray(name)
 		if err != nil {
 			log.Fatal(err)
 		}
 		fmt.Println(a.Name, a.DType, a.Shape)
 	}
-	a, err := f.Array("keymask")
+	a, err := f.ReadArray("keymask")
 	if err != nil {
 		log.Fatal(err)
 	}

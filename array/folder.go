@@ -35,16 +35,16 @@ func OpenFolder(path string) (*Folder, error) {
 // Names lists the arrays in the order of their names.
 func (f *Folder) Names() []string { return slices.Clone(f.names) }
 
-func (f *Folder) open(name string) (*os.File, error) {
+func (f *Folder) openFile(name string) (*os.File, error) {
 	if !slices.Contains(f.names, name) {
 		return nil, fmt.Errorf("%s: no such array in the folder", name)
 	}
 	return infile.Open(filepath.Join(f.path, name+".npy"))
 }
 
-// Header returns type and shape of one array, whose data are not read.
-func (f *Folder) Header(name string) (t DType, shape []int, err error) {
-	file, err := f.open(name)
+// ReadHeader returns type and shape of one array, whose data are not read.
+func (f *Folder) ReadHeader(name string) (t DType, shape []int, err error) {
+	file, err := f.openFile(name)
 	if err != nil {
 		return t, nil, err
 	}
@@ -55,9 +55,9 @@ func (f *Folder) Header(name string) (t DType, shape []int, err error) {
 	return t, shape, err
 }
 
-// Array reads one array.
-func (f *Folder) Array(name string) (*Array, error) {
-	file, err := f.open(name)
+// ReadArray reads one array.
+func (f *Folder) ReadArray(name string) (*Array, error) {
+	file, err := f.openFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -70,9 +70,9 @@ func (f *Folder) Array(name string) (*Array, error) {
 	return a, nil
 }
 
-// Stored returns one array that stays in its file, which is open until Close.
-func (f *Folder) Stored(name string) (*Stored, error) {
-	file, err := f.open(name)
+// OpenStored returns one array that stays in its file, which is open until Close.
+func (f *Folder) OpenStored(name string) (*StoredArray, error) {
+	file, err := f.openFile(name)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (f *Folder) Stored(name string) (*Stored, error) {
 	if err != nil {
 		return nil, err
 	}
-	return StoredNPY(name, file, info.Size())
+	return OpenStoredNPY(name, file, info.Size())
 }
 
 // Close closes the files that Stored opened.

@@ -43,12 +43,12 @@ func FuzzNPZ(f *testing.F) {
 		for _, name := range z.Names() {
 			var a *Array
 			var err error
-			if n := check.Allocated(func() { a, err = z.Array(name) }); n > 32<<20 {
+			if n := check.Allocated(func() { a, err = z.ReadArray(name) }); n > 32<<20 {
 				t.Errorf("%s takes %d bytes of memory, %d are allowed to it", name, n, z.Limit)
 			}
 			if err == nil {
 				comesBack(t, a)
-				if _, shape, err := z.Header(name); err != nil || !slices.Equal(shape, a.Shape) {
+				if _, shape, err := z.ReadHeader(name); err != nil || !slices.Equal(shape, a.Shape) {
 					t.Errorf("%s has shape %v, its header %v, %v", name, a.Shape, shape, err)
 				}
 			}
@@ -77,7 +77,7 @@ func FuzzStored(f *testing.F) {
 	f.Add([]byte(npy(1, dict("'<f2'", "False", "(3,)"), "123456")), int64(-1), uint8(9))
 	f.Add([]byte(npy(1, dict("'|b1'", "False", "(4,)"), "\x00\x01\x02\x03")), int64(4), uint8(0))
 	f.Fuzz(func(t *testing.T, b []byte, at int64, n uint8) {
-		s, err := StoredNPY("a", bytes.NewReader(b), int64(len(b)))
+		s, err := OpenStoredNPY("a", bytes.NewReader(b), int64(len(b)))
 		if err != nil || n == 0 {
 			return
 		}

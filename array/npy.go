@@ -85,35 +85,35 @@ func parseNPYHeader(text string) (DType, []int, error) {
 		fortran bool
 		shape   []int
 		seen    = make(map[string]bool)
-		s       = literals{text}
+		s       = literalReader{text}
 	)
-	if !s.eat("{") {
+	if !s.skipToken("{") {
 		return bad()
 	}
-	for !s.eat("}") {
-		key, ok := s.str()
-		if !ok || seen[key] || !s.eat(":") {
+	for !s.skipToken("}") {
+		key, ok := s.readString()
+		if !ok || seen[key] || !s.skipToken(":") {
 			return bad()
 		}
 		seen[key] = true
 		switch key {
 		case "descr":
-			if s.eat("[") || s.eat("(") {
-				return 0, nil, fmt.Errorf("dtype is structured; %s is needed", readable)
+			if s.skipToken("[") || s.skipToken("(") {
+				return 0, nil, fmt.Errorf("dtype is structured; %s is needed", readableTypes)
 			}
-			descr, ok = s.str()
+			descr, ok = s.readString()
 		case "fortran_order":
-			fortran = s.eat("True")
-			ok = fortran || s.eat("False")
+			fortran = s.skipToken("True")
+			ok = fortran || s.skipToken("False")
 		case "shape":
-			shape, ok = s.ints()
+			shape, ok = s.readInts()
 		default:
 			ok = false
 		}
 		if !ok {
 			return bad()
 		}
-		if !s.eat(",") && !s.more("}") {
+		if !s.skipToken(",") && !s.hasNext("}") {
 			return bad()
 		}
 	}
@@ -125,17 +125,17 @@ func parseNPYHeader(text string) (DType, []int, error) {
 		return 0, nil, err
 	}
 	if fortran && len(shape) > 1 {
-		return 0, nil, fmt.Errorf("shape %s is in Fortran order; C order is needed", tuple(shape))
+		return 0, nil, fmt.Errorf("shape %s is in Fortran order; C order is needed", formatShape(shape))
 	}
 	return t, shape, nil
 }
 
-const readable = "f2, f4, f8, i4, i8, u1 or bool"
+const readableTypes = "f2, f4, f8, i4, i8, u1 or bool"
 
 // parseDescr reads numpy's name of a type: byte order, kind, size in bytes.
 func parseDescr(descr string) (DType, error) {
 	if len(descr) < 2 {
-		return 0, fmt.Errorf("dtype is %q; %s is needed", descr, readable)
+		return 0, fmt.Errorf("dtype is %q; %s is needed", descr, readableTypes)
 	}
 	var t DType
 	switch descr[1:] {
@@ -165,7 +165,7 @@ func parseDescr(descr string) (DType, error) {
 		case 'V':
 			what = "is structured"
 		}
-		return 0, fmt.Errorf("dtype %s %s; %s is needed", descr, what, readable)
+		return 0, fmt.Errorf("dtype %s %s; %s is needed", descr, what, readableTypes)
 	}
 	switch order := descr[0]; {
 	case order == '<', t.Size() == 1 && (order == '|' || order == '>'):
@@ -173,31 +173,31 @@ func parseDescr(descr string) (DType, error) {
 	case order == '>':
 		return 0, fmt.Errorf("dtype %s is big-endian; <%s is needed", descr, descr[1:])
 	}
-	return 0, fmt.Errorf("dtype is %q; %s is needed", descr, readable)
+	return 0, fmt.Errorf("dtype is %q; %s is needed", descr, readableTypes)
 }
 
-// literals reads the few Python literals of a header from the front of rest.
-type literals struct{ rest string }
+// literalReader reads the few Python literals of a header from the front of rest.
+type literalReader struct{ rest string }
 
-// more reports whether token comes next, blanks aside.
-func (s *literals) more(token string) bool {
+// hasNext reports whether token comes next, blanks aside.
+func (s *literalReader) hasNext(token string) bool {
 	s.rest = strings.TrimLeft(s.rest, " \t\r\n")
 	return strings.HasPrefix(s.rest, token)
 }
 
-// eat passes token if it comes next.
-func (s *literals) eat(token string) bool {
-	if !s.more(token) {
+// skipToken passes token if it comes next.
+func (s *literalReader) skipToken(token string) bool {
+	if !s.hasNext(token) {
 		return false
 	}
 	s.rest = s.rest[len(token):]
 	return true
 }
 
-// str passes a string between single or double quotes.
-func (s *literals) str() (string, bool) {
+// readString passes a string between single or double quotes.
+func (s *literalReader) readString() (string, bool) {
 	for _, quote := range []string{"'", `"`} {
-		if s.eat(quote) {
+		if s.skipToken(quote) {
 			text, rest, ok := strings.Cut(s.rest, quote)
 			s.rest = rest
 			return text, ok
@@ -206,14 +206,14 @@ func (s *literals) str() (string, bool) {
 	return "", false
 }
 
-// ints passes a tuple of integers that are not negative.
-func (s *literals) ints() ([]int, bool) {
-	if !s.eat("(") {
+// readInts passes a tuple of integers that are not negative.
+func (s *literalReader) readInts() ([]int, bool) {
+	if !s.skipToken("(") {
 		return nil, false
 	}
 	list := []int{}
-	for !s.eat(")") {
-		s.more("")
+	for !s.skipToken(")") {
+		s.hasNext("")
 		digits := s.rest[:len(s.rest)-len(strings.TrimLeft(s.rest, "0123456789"))]
 		d, err := strconv.Atoi(digits)
 		if err != nil {
@@ -221,7 +221,7 @@ func (s *literals) ints() ([]int, bool) {
 		}
 		s.rest = s.rest[len(digits):]
 		list = append(list, d)
-		if !s.eat(",") && !s.more(")") {
+		if !s.skipToken(",") && !s.hasNext(")") {
 			return nil, false
 		}
 	}
@@ -231,7 +231,7 @@ func (s *literals) ints() ([]int, bool) {
 // WriteNPY writes a in .npy format, version 1.0, with the data at a multiple of
 // 64 bytes, as numpy does.
 func WriteNPY(w io.Writer, a *Array) error {
-	if err := a.check(); err != nil {
+	if err := a.checkShape(); err != nil {
 		return a.errorf("%w", err)
 	}
 	if _, err := w.Write(NPYHeader(a.DType, a.Shape)); err != nil {
@@ -251,7 +251,7 @@ func NPYHeader(t DType, shape []int) []byte {
 	case Bool:
 		descr = "|b1"
 	}
-	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, tuple(shape))
+	text := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, formatShape(shape))
 	before := len(npyMagic) + 4
 	pad := -(before + len(text) + 1) & (npyAlign - 1)
 	text += strings.Repeat(" ", pad) + "\n"

@@ -60,7 +60,7 @@ func TestReadNumpyBytes(t *testing.T) {
 	}
 }
 
-func TestReadNPY(t *testing.T) {
+func TestReadNPYAcceptsAllVersions(t *testing.T) {
 	tests := []struct {
 		name, file string
 		want       *Array

@@ -71,14 +71,14 @@ func NewNPZ(r io.ReaderAt, size int64) (*File, error) {
 // Names lists the members in the order of the archive, without ".npy".
 func (f *File) Names() []string { return append([]string{}, f.names...) }
 
-// Array reads one array and checks its checksum. Its member must hold as many
+// ReadArray reads one array and checks its checksum. Its member must hold as many
 // bytes as the shape says, and no more than the limit.
-func (f *File) Array(name string) (*Array, error) {
+func (f *File) ReadArray(name string) (*Array, error) {
 	m := f.members[name]
 	if m == nil {
 		return nil, fmt.Errorf("%s: no such array in the file", name)
 	}
-	a, err := f.read(m)
+	a, err := f.readMember(m)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -86,8 +86,8 @@ func (f *File) Array(name string) (*Array, error) {
 	return a, nil
 }
 
-// Header returns type and shape of one array, whose data are not read.
-func (f *File) Header(name string) (t DType, shape []int, err error) {
+// ReadHeader returns type and shape of one array, whose data are not read.
+func (f *File) ReadHeader(name string) (t DType, shape []int, err error) {
 	m := f.members[name]
 	if m == nil {
 		return t, nil, fmt.Errorf("%s: no such array in the file", name)
@@ -103,7 +103,7 @@ func (f *File) Header(name string) (t DType, shape []int, err error) {
 	return t, shape, err
 }
 
-func (f *File) read(m *zip.File) (*Array, error) {
+func (f *File) readMember(m *zip.File) (*Array, error) {
 	r, err := m.Open()
 	if err != nil {
 		return nil, err
@@ -113,12 +113,12 @@ func (f *File) read(m *zip.File) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := Count(shape)
+	n, err := CountElements(shape)
 	if err != nil {
 		return nil, err
 	}
 	if size := int64(n) * int64(t.Size()); size > f.Limit {
-		return nil, fmt.Errorf("shape %s has %d bytes of data, the limit is %d", tuple(shape), size, f.Limit)
+		return nil, fmt.Errorf("shape %s has %d bytes of data, the limit is %d", formatShape(shape), size, f.Limit)
 	}
 	a, err := Decode(r, t, shape)
 	if err != nil {
@@ -127,7 +127,7 @@ func (f *File) read(m *zip.File) (*Array, error) {
 	// The end has to be met: there the checksum is compared.
 	switch k, err := io.ReadFull(r, make([]byte, 1)); {
 	case k > 0:
-		return nil, fmt.Errorf("bytes follow the data of shape %s", tuple(shape))
+		return nil, fmt.Errorf("bytes follow the data of shape %s", formatShape(shape))
 	case err != io.EOF:
 		return nil, err
 	}

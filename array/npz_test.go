@@ -57,22 +57,22 @@ func TestNPZReadsWhatIsAskedFor(t *testing.T) {
 		if got, want := f.Names(), []string{"v", "half", "folder/q", "README"}; !slices.Equal(got, want) {
 			t.Errorf("names are %q, want %q", got, want)
 		}
-		v, err := f.Array("v")
+		v, err := f.ReadArray("v")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if v.Name != "v" || v.DType != F4 || !reflect.DeepEqual(v.Shape, []int{2, 3}) {
 			t.Errorf("v is %q %v %v", v.Name, v.DType, v.Shape)
 		}
-		if q, err := f.Array("folder/q"); err != nil || !same(q, must(t, "folder/q", []uint8{1, 0}, 2)) {
+		if q, err := f.ReadArray("folder/q"); err != nil || !same(q, must(t, "folder/q", []uint8{1, 0}, 2)) {
 			t.Errorf("folder/q is %v, %v", q, err)
 		}
-		if half, err := f.Array("half"); err != nil || !same(half, must(t, "half", []float32{1, -2.5}, 2)) {
+		if half, err := f.ReadArray("half"); err != nil || !same(half, must(t, "half", []float32{1, -2.5}, 2)) {
 			t.Errorf("half is %v, %v", half, err)
 		}
-		_, err = f.Array("README")
+		_, err = f.ReadArray("README")
 		refused(t, err, "README: not in .npy format")
-		_, err = f.Array("k")
+		_, err = f.ReadArray("k")
 		refused(t, err, "k: no such array")
 		if err := f.Close(); err != nil {
 			t.Error(err)
@@ -90,31 +90,31 @@ func TestNPZRefuses(t *testing.T) {
 
 	for _, method := range []uint16{zip.Store, zip.Deflate} {
 		f := openBytes(t, archive(t, method, "short.npy", numpyF4[:140], "long.npy", numpyF4+"x", "empty.npy", ""))
-		_, err = f.Array("short")
+		_, err = f.ReadArray("short")
 		refused(t, err, "short: truncated: 12 of 24 bytes")
-		_, err = f.Array("long")
+		_, err = f.ReadArray("long")
 		refused(t, err, "long: bytes follow the data of shape (2, 3)")
-		_, err = f.Array("empty")
+		_, err = f.ReadArray("empty")
 		refused(t, err, "empty: truncated in the .npy header")
 	}
 }
 
-func TestNPZChecksum(t *testing.T) {
+func TestNPZChecksumIsCompared(t *testing.T) {
 	b := archive(t, zip.Store, "q.npy", numpyF4)
 	b[bytes.Index(b, []byte("\xcd\xcc\xcc\x3d"))] ^= 1
-	_, err := openBytes(t, b).Array("q")
+	_, err := openBytes(t, b).ReadArray("q")
 	refused(t, err, "q: zip: checksum error")
 }
 
-func TestNPZMethod(t *testing.T) {
+func TestNPZRefusesUnknownCompression(t *testing.T) {
 	b := archive(t, zip.Store, "q.npy", numpyF4)
 	// The method stands 10 bytes into the record of the central directory.
 	b[bytes.Index(b, []byte("PK\x01\x02"))+10] = 14
-	_, err := openBytes(t, b).Array("q")
+	_, err := openBytes(t, b).ReadArray("q")
 	refused(t, err, "q: zip: unsupported compression algorithm")
 }
 
-func TestNPZTruncated(t *testing.T) {
+func TestNPZRefusesTruncatedArchives(t *testing.T) {
 	whole := archive(t, zip.Deflate, "q.npy", numpyF4, "k.npy", numpyF4)
 	for n := range whole {
 		if _, err := NewNPZ(bytes.NewReader(whole[:n]), int64(n)); err == nil {
@@ -132,15 +132,15 @@ func TestNPZLimit(t *testing.T) {
 	}
 	f := openBytes(t, b)
 	f.Limit = n - 1
-	_, err := f.Array("bomb")
+	_, err := f.ReadArray("bomb")
 	refused(t, err, "bomb: shape (1048576,) has 1048576 bytes of data, the limit is 1048575")
 	f.Limit = n
-	if _, err := f.Array("bomb"); err != nil {
+	if _, err := f.ReadArray("bomb"); err != nil {
 		t.Error(err)
 	}
 	f = openBytes(t, archive(t, zip.Store, "wide.npy", npy(1, dict("'<f8'", "False", "(2,)"), string(make([]byte, 16)))))
 	f.Limit = 15
-	_, err = f.Array("wide")
+	_, err = f.ReadArray("wide")
 	refused(t, err, "wide: shape (2,) has 16 bytes of data, the limit is 15")
 }
 
@@ -149,7 +149,7 @@ func TestPromisesCostNothing(t *testing.T) {
 	f := openBytes(t, archive(t, zip.Deflate, "q.npy", npy(1, dict("'<f8'", "False", "(100000000,)"), "")))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, err := f.Array("q")
+	_, err := f.ReadArray("q")
 	runtime.ReadMemStats(&after)
 	refused(t, err, "q: truncated: 0 of 800000000 bytes")
 	if got := after.TotalAlloc - before.TotalAlloc; got > 2<<20 {
@@ -157,7 +157,7 @@ func TestPromisesCostNothing(t *testing.T) {
 	}
 }
 
-func TestWriteNPZ(t *testing.T) {
+func TestWriteNPZIsReproducible(t *testing.T) {
 	arrays := []*Array{
 		must(t, "v", []float32{1, 2, 3, 4, 5, 6}, 2, 3),
 		must(t, "q", []float64{0.5}),
@@ -191,7 +191,7 @@ func TestWriteNPZ(t *testing.T) {
 		t.Fatalf("names are %q", names)
 	}
 	for i, a := range arrays {
-		if got, err := f.Array(names[i]); err != nil || !same(got, a) {
+		if got, err := f.ReadArray(names[i]); err != nil || !same(got, a) {
 			t.Errorf("%s comes back as %v, %v", a.Name, got, err)
 		}
 	}
@@ -217,7 +217,7 @@ func TestOpenNPZRefuses(t *testing.T) {
 }
 
 // Files that numpy wrote: every array is read, and written back as numpy has it.
-func TestNumpyFiles(t *testing.T) {
+func TestNumpyFilesAreWrittenBackUnchanged(t *testing.T) {
 	folder := filepath.Join("..", "..", "shared", "fixtures", "poly")
 	path := filepath.Join(folder, "dropout_masks_N7_D8.npz")
 	if _, err := os.Stat(path); err != nil {
@@ -238,7 +238,7 @@ func TestNumpyFiles(t *testing.T) {
 		t.Errorf("%d names, %q", len(got), got)
 	}
 	for i, name := range f.Names() {
-		a, err := f.Array(name)
+		a, err := f.ReadArray(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,21 +259,21 @@ func TestNumpyFiles(t *testing.T) {
 		}
 	}
 
-	rate, err := f.Array("rate")
+	rate, err := f.ReadArray("rate")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if x, err := rate.Float64(); err != nil || !slices.Equal(x, []float64{0.25}) || !slices.Equal(rate.Shape, []int{1}) {
 		t.Errorf("rate is %v of shape %v, %v", x, rate.Shape, err)
 	}
-	mask, err := f.Array("mask_qtok")
+	mask, err := f.ReadArray("mask_qtok")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if x, err := mask.Bool(); err != nil || !slices.Equal(x, []bool{true, false, true, true, true, true, true}) {
 		t.Errorf("mask_qtok is %v of shape %v, %v", x, mask.Shape, err)
 	}
-	q, err := f.Array("q")
+	q, err := f.ReadArray("q")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Stored is an array that stays in its file. Any part of it is read without the
+// StoredArray is an array that stays in its file. Any part of it is read without the
 // rest, by several callers at a time.
-type Stored struct {
+type StoredArray struct {
 	Name  string
 	DType DType // as in the file: F2 and BF16, too
 	Shape []int
@@ -24,12 +24,12 @@ type Stored struct {
 	count int64
 }
 
-// NewStored returns the array of that type and shape whose elements, as Decode
+// NewStoredArray returns the array of that type and shape whose elements, as Decode
 // reads them, begin at byte start of r and are size bytes: as many as the shape
 // has.
-func NewStored(name string, t DType, shape []int, r io.ReaderAt, start, size int64) (*Stored, error) {
-	s := &Stored{Name: name, DType: t, Shape: append([]int{}, shape...), r: r, start: start}
-	n, err := Count(shape)
+func NewStoredArray(name string, t DType, shape []int, r io.ReaderAt, start, size int64) (*StoredArray, error) {
+	s := &StoredArray{Name: name, DType: t, Shape: append([]int{}, shape...), r: r, start: start}
+	n, err := CountElements(shape)
 	if err != nil {
 		return nil, s.errorf("%w", err)
 	}
@@ -37,7 +37,7 @@ func NewStored(name string, t DType, shape []int, r io.ReaderAt, start, size int
 		return nil, s.errorf("dtype is %v", t)
 	}
 	if want := int64(n) * int64(t.Size()); size != want {
-		return nil, s.errorf("shape %s of %v has %d bytes, the data %d", tuple(shape), t, want, size)
+		return nil, s.errorf("shape %s of %v has %d bytes, the data %d", formatShape(shape), t, want, size)
 	}
 	if start < 0 || start > math.MaxInt64-size {
 		return nil, s.errorf("%d bytes of data cannot begin at byte %d", size, start)
@@ -46,9 +46,9 @@ func NewStored(name string, t DType, shape []int, r io.ReaderAt, start, size int
 	return s, nil
 }
 
-// StoredNPY returns the array of the .npy file of size bytes in r, all of which
+// OpenStoredNPY returns the array of the .npy file of size bytes in r, all of which
 // are accounted for.
-func StoredNPY(name string, r io.ReaderAt, size int64) (*Stored, error) {
+func OpenStoredNPY(name string, r io.ReaderAt, size int64) (*StoredArray, error) {
 	head := io.NewSectionReader(r, 0, size)
 	t, shape, err := readNPYHeader(head)
 	if err != nil {
@@ -58,25 +58,25 @@ func StoredNPY(name string, r io.ReaderAt, size int64) (*Stored, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return NewStored(name, t, shape, r, start, size-start)
+	return NewStoredArray(name, t, shape, r, start, size-start)
 }
 
 // File returns the file that the array lies in, nil if it is in none.
-func (s *Stored) File() *os.File {
+func (s *StoredArray) File() *os.File {
 	f, _ := s.r.(*os.File)
 	return f
 }
 
-func (s *Stored) errorf(format string, args ...any) error {
+func (s *StoredArray) errorf(format string, args ...any) error {
 	return (&Array{Name: s.Name}).errorf(format, args...)
 }
 
 // littleEndian reports whether numbers lie in memory as they do in files.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// Bytes returns the memory of x where its numbers lie there as they do in files,
+// FloatBytes returns the memory of x where its numbers lie there as they do in files,
 // and nil where they do not.
-func Bytes[T float32 | float64](x []T) []byte {
+func FloatBytes[T float32 | float64](x []T) []byte {
 	if len(x) == 0 || !littleEndian {
 		return nil
 	}
@@ -86,7 +86,7 @@ func Bytes[T float32 | float64](x []T) []byte {
 // ReadFloats sets dst to the elements of s from element at on, counted in C
 // order. Elements of f4 in a float32, and of f8 in a float64, go there without
 // another copy; others are widened, and f8 rounded, as Array.Float32 has it.
-func ReadFloats[T float32 | float64](s *Stored, dst []T, at int64) error {
+func ReadFloats[T float32 | float64](s *StoredArray, dst []T, at int64) error {
 	var own DType
 	switch any(dst).(type) {
 	case []float32:
@@ -94,8 +94,8 @@ func ReadFloats[T float32 | float64](s *Stored, dst []T, at int64) error {
 	case []float64:
 		own = F8
 	}
-	if b := Bytes(dst); s.DType == own && b != nil {
-		return s.bytes(b, at)
+	if b := FloatBytes(dst); s.DType == own && b != nil {
+		return s.readBytes(b, at)
 	}
 	var turn func(dst []T, b []byte) error
 	switch s.DType {
@@ -136,7 +136,7 @@ func ReadFloats[T float32 | float64](s *Stored, dst []T, at int64) error {
 
 // ReadBools sets dst to the elements of a u1 or bool array from element at on:
 // which of them are not 0.
-func ReadBools(s *Stored, dst []bool, at int64) error {
+func ReadBools(s *StoredArray, dst []bool, at int64) error {
 	if s.DType != U1 && s.DType != Bool {
 		return s.errorf("dtype is %v; u1 or bool is needed", s.DType)
 	}
@@ -149,12 +149,12 @@ func ReadBools(s *Stored, dst []bool, at int64) error {
 }
 
 // readParts reads dst a few elements at a time.
-func readParts[T any](s *Stored, dst []T, at int64, turn func([]T, []byte) error) error {
+func readParts[T any](s *StoredArray, dst []T, at int64, turn func([]T, []byte) error) error {
 	size := s.DType.Size()
-	buf := make([]byte, min(len(dst), chunk)*size)
+	buf := make([]byte, min(len(dst), chunkElements)*size)
 	for len(dst) > 0 {
-		n := min(len(dst), chunk)
-		if err := s.bytes(buf[:n*size], at); err != nil {
+		n := min(len(dst), chunkElements)
+		if err := s.readBytes(buf[:n*size], at); err != nil {
 			return err
 		}
 		if err := turn(dst[:n], buf); err != nil {
@@ -165,8 +165,8 @@ func readParts[T any](s *Stored, dst []T, at int64, turn func([]T, []byte) error
 	return nil
 }
 
-// bytes fills b from element at on.
-func (s *Stored) bytes(b []byte, at int64) error {
+// readBytes fills b from element at on.
+func (s *StoredArray) readBytes(b []byte, at int64) error {
 	size := int64(s.DType.Size())
 	if at < 0 || at > s.count || int64(len(b)) > (s.count-at)*size {
 		return s.errorf("elements %d to %d: there are %d", at, at+int64(len(b))/size, s.count)

@@ -12,13 +12,13 @@ import (
 )
 
 // store puts an array in .npy format and returns it as it lies there.
-func store(t *testing.T, a *Array) *Stored {
+func store(t *testing.T, a *Array) *StoredArray {
 	t.Helper()
 	var b bytes.Buffer
 	if err := WriteNPY(&b, a); err != nil {
 		t.Fatal(err)
 	}
-	s, err := StoredNPY(a.Name, bytes.NewReader(b.Bytes()), int64(b.Len()))
+	s, err := OpenStoredNPY(a.Name, bytes.NewReader(b.Bytes()), int64(b.Len()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,21 +26,21 @@ func store(t *testing.T, a *Array) *Stored {
 }
 
 // Every part of a stored array is what the whole has there.
-func TestStoredParts(t *testing.T) {
-	const n = 3*chunk + 7
+func TestPartsOfStoredArraysEqualTheWhole(t *testing.T) {
+	const n = 3*chunkElements + 7
 	f4, f8, u1 := make([]float32, n), make([]float64, n), make([]uint8, n)
 	for i := range n {
 		f4[i], f8[i], u1[i] = float32(i)/7, -float64(i)/7, uint8(i%3)
 	}
 	narrow, wide, mask := store(t, must(t, "q", f4, n)), store(t, must(t, "q", f8, n)), store(t, must(t, "m", u1, n))
-	for _, at := range []int{0, 1, chunk - 1, chunk + 5, n - 1} {
-		for _, k := range []int{0, 1, 2, chunk, chunk + 1, n - at} {
+	for _, at := range []int{0, 1, chunkElements - 1, chunkElements + 5, n - 1} {
+		for _, k := range []int{0, 1, 2, chunkElements, chunkElements + 1, n - at} {
 			if at+k > n {
 				continue
 			}
 			a, b := make([]float32, k), make([]float64, k)
 			keep := make([]bool, k)
-			for _, s := range []*Stored{narrow, wide} {
+			for _, s := range []*StoredArray{narrow, wide} {
 				if err := ReadFloats(s, a, int64(at)); err != nil {
 					t.Fatal(err)
 				}
@@ -72,7 +72,7 @@ func TestStoredParts(t *testing.T) {
 		t    DType
 		want []float32
 	}{{F2, []float32{1, -2.5}}, {BF16, []float32{math.Float32frombits(0x3c000000), math.Float32frombits(0xc1000000)}}} {
-		s, err := NewStored("h", x.t, []int{2}, strings.NewReader(half), 0, 4)
+		s, err := NewStoredArray("h", x.t, []int{2}, strings.NewReader(half), 0, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,26 +91,26 @@ func TestStoredRefuses(t *testing.T) {
 	refused(t, ReadBools(q, make([]bool, 1), 0), "q: dtype is f4; u1 or bool is needed")
 	refused(t, ReadFloats(store(t, must(t, "m", []uint8{1}, 1)), make([]float32, 1), 0), "m: dtype is u1; f2, bf16, f4 or f8 is needed")
 	refused(t, ReadFloats(store(t, must(t, "q", []float64{1e39}, 1)), make([]float32, 1), 0), "q: an element is 1e+39, beyond the range of f4")
-	_, err := NewStored("q", F4, []int{3}, strings.NewReader(""), 0, 8)
+	_, err := NewStoredArray("q", F4, []int{3}, strings.NewReader(""), 0, 8)
 	refused(t, err, "q: shape (3,) of f4 has 12 bytes, the data 8")
-	_, err = NewStored("q", F4, []int{math.MaxInt, 2}, strings.NewReader(""), 0, 8)
+	_, err = NewStoredArray("q", F4, []int{math.MaxInt, 2}, strings.NewReader(""), 0, 8)
 	refused(t, err, "q: shape ", "too large")
 	for _, start := range []int64{-1, math.MaxInt64 - 11} {
-		_, err = NewStored("q", F4, []int{3}, strings.NewReader(""), start, 12)
+		_, err = NewStoredArray("q", F4, []int{3}, strings.NewReader(""), start, 12)
 		refused(t, err, fmt.Sprintf("q: 12 bytes of data cannot begin at byte %d", start))
 	}
-	_, err = StoredNPY("q", strings.NewReader(numpyF4[:140]), 140)
+	_, err = OpenStoredNPY("q", strings.NewReader(numpyF4[:140]), 140)
 	refused(t, err, "q: shape (2, 3) of f4 has 24 bytes, the data 12")
-	_, err = StoredNPY("q", strings.NewReader(numpyF4+"x"), int64(len(numpyF4)+1))
+	_, err = OpenStoredNPY("q", strings.NewReader(numpyF4+"x"), int64(len(numpyF4)+1))
 	refused(t, err, "q: shape (2, 3) of f4 has 24 bytes, the data 25")
-	s, err := NewStored("q", F8, []int{3}, strings.NewReader("0123456789"), 0, 24)
+	s, err := NewStoredArray("q", F8, []int{3}, strings.NewReader("0123456789"), 0, 24)
 	if err != nil {
 		t.Fatal(err)
 	}
 	refused(t, ReadFloats(s, make([]float64, 2), 0), "q: truncated: 10 of 24 bytes of data")
 }
 
-func TestFolder(t *testing.T) {
+func TestFolderReadsItsArrays(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"q.npy": numpyF4, "bad.npy": "no", "README": "no"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
@@ -125,11 +125,11 @@ func TestFolder(t *testing.T) {
 	if got := f.Names(); !slices.Equal(got, []string{"bad", "q"}) {
 		t.Errorf("names are %q", got)
 	}
-	a, err := f.Array("q")
+	a, err := f.ReadArray("q")
 	if err != nil || a.Name != "q" || !slices.Equal(a.Shape, []int{2, 3}) {
 		t.Errorf("q is %v, %v", a, err)
 	}
-	s, err := f.Stored("q")
+	s, err := f.OpenStored("q")
 	if err != nil || s.File() == nil {
 		t.Fatalf("q is %v, %v", s, err)
 	}
@@ -141,11 +141,11 @@ func TestFolder(t *testing.T) {
 	if err := ReadFloats(s, got, 0); err != nil || !slices.Equal(got, want) {
 		t.Errorf("q has %v, %v; want %v", got, err, want)
 	}
-	_, err = f.Array("bad")
+	_, err = f.ReadArray("bad")
 	refused(t, err, "bad: truncated")
-	_, err = f.Stored("bad")
+	_, err = f.OpenStored("bad")
 	refused(t, err, "bad: truncated")
-	_, err = f.Stored("k")
+	_, err = f.OpenStored("k")
 	refused(t, err, "k: no such array in the folder")
 	_, err = OpenFolder(filepath.Join(dir, "none"))
 	refused(t, err, "none")
@@ -162,10 +162,10 @@ func TestHeaderOfAFolderReadsNoData(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if dtype, shape, err := f.Header("q"); err != nil || dtype != F8 || !slices.Equal(shape, []int{2, 3}) {
+	if dtype, shape, err := f.ReadHeader("q"); err != nil || dtype != F8 || !slices.Equal(shape, []int{2, 3}) {
 		t.Errorf("%v %v, %v", dtype, shape, err)
 	}
-	if _, _, err := f.Header("k"); err == nil {
+	if _, _, err := f.ReadHeader("k"); err == nil {
 		t.Error("an array that is not there has a header")
 	}
 }

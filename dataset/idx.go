@@ -46,7 +46,7 @@ func ReadIDX(r io.Reader) (*IDX, error) {
 		}
 		a.Shape[i] = int(size)
 	}
-	n, err := array.Count(a.Shape)
+	n, err := array.CountElements(a.Shape)
 	if err != nil {
 		return nil, fmt.Errorf("dimensions: %w", err)
 	}

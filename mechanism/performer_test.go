@@ -207,7 +207,7 @@ func TestOrthogonalFeatures(t *testing.T) {
 	}
 	defer f.Close()
 	read := func(name string) []float64 {
-		a, err := f.Array(name)
+		a, err := f.ReadArray(name)
 		if err != nil {
 			t.Fatal(err)
 		}

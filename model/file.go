@@ -150,7 +150,7 @@ func read[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error) {
 		}
 	}
 	for _, p := range m.stored() {
-		a, err := f.Array(p.Name)
+		a, err := f.ReadArray(p.Name)
 		if err != nil {
 			return nil, err
 		}

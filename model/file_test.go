@@ -134,7 +134,7 @@ func rewrite(t *testing.T, dir string, change func(tensors map[string]*array.Arr
 	defer f.Close()
 	tensors, metadata := map[string]*array.Array{}, f.Metadata()
 	for _, name := range f.Names() {
-		if tensors[name], err = f.Array(name); err != nil {
+		if tensors[name], err = f.ReadArray(name); err != nil {
 			t.Fatal(err)
 		}
 	}

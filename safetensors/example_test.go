@@ -32,7 +32,7 @@ func Example() {
 	for _, t := range f.Tensors() {
 		fmt.Println(t.Name, t.DType, t.Shape, t.Bytes)
 	}
-	a, err := f.Array("layers.0.wq")
+	a, err := f.ReadArray("layers.0.wq")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -56,9 +56,9 @@ func parseHeader(header []byte) ([]Tensor, map[string]string, error) {
 		tensors  []Tensor
 		metadata map[string]string
 	)
-	err := object(d, func(name string) (err error) {
+	err := readObject(d, func(name string) (err error) {
 		if name == "__metadata__" {
-			if metadata, err = texts(d); err != nil {
+			if metadata, err = readTexts(d); err != nil {
 				return fmt.Errorf("__metadata__: %w", err)
 			}
 			return nil
@@ -84,18 +84,18 @@ func parseHeader(header []byte) ([]Tensor, map[string]string, error) {
 func parseTensor(d *json.Decoder) (Tensor, error) {
 	var t Tensor
 	keys := 0
-	err := object(d, func(key string) (err error) {
+	err := readObject(d, func(key string) (err error) {
 		switch key {
 		case "dtype":
 			keys++
-			t.DType, err = text(d)
+			t.DType, err = readText(d)
 		case "shape":
 			keys++
-			t.Shape, err = naturals(d)
+			t.Shape, err = readNaturals(d)
 		case "data_offsets":
 			keys++
 			var offsets []int
-			if offsets, err = naturals(d); err != nil {
+			if offsets, err = readNaturals(d); err != nil {
 				break
 			}
 			if len(offsets) != 2 || offsets[0] > offsets[1] {
@@ -118,14 +118,14 @@ func parseTensor(d *json.Decoder) (Tensor, error) {
 	return t, err
 }
 
-// object reads a JSON object and calls member with each key, to read its value.
-func object(d *json.Decoder, member func(key string) error) error {
-	if err := delimiter(d, '{'); err != nil {
+// readObject reads a JSON object and calls member with each key, to read its value.
+func readObject(d *json.Decoder, member func(key string) error) error {
+	if err := readDelimiter(d, '{'); err != nil {
 		return err
 	}
 	seen := make(map[string]bool)
 	for d.More() {
-		key, err := text(d)
+		key, err := readText(d)
 		if err != nil {
 			return err
 		}
@@ -137,14 +137,14 @@ func object(d *json.Decoder, member func(key string) error) error {
 			return err
 		}
 	}
-	return delimiter(d, '}')
+	return readDelimiter(d, '}')
 }
 
-// texts reads a JSON object of strings.
-func texts(d *json.Decoder) (map[string]string, error) {
+// readTexts reads a JSON object of strings.
+func readTexts(d *json.Decoder) (map[string]string, error) {
 	m := make(map[string]string)
-	err := object(d, func(key string) (err error) {
-		if m[key], err = text(d); err != nil {
+	err := readObject(d, func(key string) (err error) {
+		if m[key], err = readText(d); err != nil {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 		return nil
@@ -152,14 +152,14 @@ func texts(d *json.Decoder) (map[string]string, error) {
 	return m, err
 }
 
-// naturals reads a JSON array of integers that are not negative.
-func naturals(d *json.Decoder) ([]int, error) {
-	if err := delimiter(d, '['); err != nil {
+// readNaturals reads a JSON array of integers that are not negative.
+func readNaturals(d *json.Decoder) ([]int, error) {
+	if err := readDelimiter(d, '['); err != nil {
 		return nil, err
 	}
 	list := []int{}
 	for d.More() {
-		token, err := next(d)
+		token, err := readToken(d)
 		if err != nil {
 			return nil, err
 		}
@@ -173,12 +173,12 @@ func naturals(d *json.Decoder) ([]int, error) {
 		}
 		list = append(list, n)
 	}
-	return list, delimiter(d, ']')
+	return list, readDelimiter(d, ']')
 }
 
-// text reads a JSON string.
-func text(d *json.Decoder) (string, error) {
-	token, err := next(d)
+// readText reads a JSON string.
+func readText(d *json.Decoder) (string, error) {
+	token, err := readToken(d)
 	if err != nil {
 		return "", err
 	}
@@ -189,8 +189,8 @@ func text(d *json.Decoder) (string, error) {
 	return s, nil
 }
 
-func delimiter(d *json.Decoder, want json.Delim) error {
-	token, err := next(d)
+func readDelimiter(d *json.Decoder, want json.Delim) error {
+	token, err := readToken(d)
 	if err != nil {
 		return err
 	}
@@ -200,8 +200,8 @@ func delimiter(d *json.Decoder, want json.Delim) error {
 	return nil
 }
 
-// next returns the next token; there has to be one.
-func next(d *json.Decoder) (json.Token, error) {
+// readToken returns the next token; there has to be one.
+func readToken(d *json.Decoder) (json.Token, error) {
 	token, err := d.Token()
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF

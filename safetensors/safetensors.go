@@ -24,9 +24,9 @@ type Tensor struct {
 	start int64 // from the end of the header
 }
 
-// dtypes are the types that can be read; those that array widens are not
+// readableTypes are the types that can be read; those that array widens are not
 // written.
-var dtypes = map[string]array.DType{
+var readableTypes = map[string]array.DType{
 	"F16":  array.F2,
 	"BF16": array.BF16,
 	"F32":  array.F4,
@@ -37,9 +37,9 @@ var dtypes = map[string]array.DType{
 	"BOOL": array.Bool,
 }
 
-// sizes has the bytes of an element of the other types whose elements are whole
+// otherSizes has the bytes of an element of the other types whose elements are whole
 // bytes.
-var sizes = map[string]int{
+var otherSizes = map[string]int{
 	"I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
 	"I16": 2, "U16": 2,
 	"U32": 4,
@@ -104,7 +104,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 		if end > f.data.Size() {
 			return nil, fmt.Errorf("%s: data ends at %d, the file at %d", t.Name, end, f.data.Size())
 		}
-		if err := t.check(); err != nil {
+		if err := t.checkSize(); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
 		f.index[t.Name] = i
@@ -115,13 +115,13 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// check compares the shape with the bytes, for types whose size is known.
-func (t Tensor) check() error {
-	size := sizes[t.DType]
-	if d, ok := dtypes[t.DType]; ok {
+// checkSize compares the shape with the bytes, for types whose size is known.
+func (t Tensor) checkSize() error {
+	size := otherSizes[t.DType]
+	if d, ok := readableTypes[t.DType]; ok {
 		size = d.Size()
 	}
-	n, err := array.Count(t.Shape)
+	n, err := array.CountElements(t.Shape)
 	if err != nil {
 		return err
 	}
@@ -147,18 +147,18 @@ func (f *File) Names() []string {
 // Metadata returns the text entries of the file, which may be none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
-// Header returns type and shape of one tensor. Types are those of Array, F16 and BF16
+// ReadHeader returns type and shape of one tensor. Types are those of Array, F16 and BF16
 // as they are in the file.
-func (f *File) Header(name string) (array.DType, []int, error) {
-	t, d, err := f.tensor(name)
+func (f *File) ReadHeader(name string) (array.DType, []int, error) {
+	t, d, err := f.findTensor(name)
 	return d, slices.Clone(t.Shape), err
 }
 
-// Array reads one tensor and leaves the others where they are. F16 and BF16 are
+// ReadArray reads one tensor and leaves the others where they are. F16 and BF16 are
 // widened, exactly, to arrays of float32. Types other than these, F32, F64, I32,
 // I64, U8 and BOOL are refused.
-func (f *File) Array(name string) (*array.Array, error) {
-	t, d, err := f.tensor(name)
+func (f *File) ReadArray(name string) (*array.Array, error) {
+	t, d, err := f.findTensor(name)
 	if err != nil {
 		return nil, err
 	}
@@ -170,25 +170,25 @@ func (f *File) Array(name string) (*array.Array, error) {
 	return a, nil
 }
 
-// Stored returns one tensor that stays in the file, to be read in parts. Types are
+// OpenStored returns one tensor that stays in the file, to be read in parts. Types are
 // those of Array.
-func (f *File) Stored(name string) (*array.Stored, error) {
-	t, d, err := f.tensor(name)
+func (f *File) OpenStored(name string) (*array.StoredArray, error) {
+	t, d, err := f.findTensor(name)
 	if err != nil {
 		return nil, err
 	}
 	r, start, _ := f.data.Outer()
-	return array.NewStored(name, d, t.Shape, r, start+t.start, t.Bytes)
+	return array.NewStoredArray(name, d, t.Shape, r, start+t.start, t.Bytes)
 }
 
-// tensor returns what the header says of a tensor that can be read.
-func (f *File) tensor(name string) (Tensor, array.DType, error) {
+// findTensor returns what the header says of a tensor that can be read.
+func (f *File) findTensor(name string) (Tensor, array.DType, error) {
 	i, ok := f.index[name]
 	if !ok {
 		return Tensor{}, 0, fmt.Errorf("%s: no such tensor in the file", name)
 	}
 	t := f.tensors[i]
-	d, ok := dtypes[t.DType]
+	d, ok := readableTypes[t.DType]
 	if !ok {
 		return t, 0, fmt.Errorf("%s: dtype is %s; F16, BF16, F32, F64, I32, I64, U8 or BOOL is needed", name, t.DType)
 	}

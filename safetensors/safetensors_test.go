@@ -86,16 +86,16 @@ func TestReadsWhatIsAskedFor(t *testing.T) {
 	if got := f.Tensors(); !reflect.DeepEqual(got, want) {
 		t.Errorf("tensors are %v, want %v", got, want)
 	}
-	if w, err := f.Array("w"); err != nil || !same(w, must(t, "w", []float32{1, -2.5}, 1, 2)) {
+	if w, err := f.ReadArray("w"); err != nil || !same(w, must(t, "w", []float32{1, -2.5}, 1, 2)) {
 		t.Errorf("w is %v, %v", w, err)
 	}
-	if b, err := f.Array("b"); err != nil || !same(b, must(t, "b", []bool{true})) {
+	if b, err := f.ReadArray("b"); err != nil || !same(b, must(t, "b", []bool{true})) {
 		t.Errorf("b is %v, %v", b, err)
 	}
-	if h, err := f.Array("h"); err != nil || !same(h, must(t, "h", []float32{1, 2, 3}, 3)) {
+	if h, err := f.ReadArray("h"); err != nil || !same(h, must(t, "h", []float32{1, 2, 3}, 3)) {
 		t.Errorf("h is %v, %v", h, err)
 	}
-	_, err = f.Array("q")
+	_, err = f.ReadArray("q")
 	refused(t, err, "q: no such tensor")
 	if err := f.Close(); err != nil {
 		t.Error(err)
@@ -107,7 +107,7 @@ func one(dtype, shape, offsets string) string {
 	return fmt.Sprintf(`{"q":{"dtype":%s,"shape":%s,"data_offsets":%s}}`, dtype, shape, offsets)
 }
 
-func TestAccepts(t *testing.T) {
+func TestAcceptsValidHeaders(t *testing.T) {
 	tests := []struct{ name, header, data string }{
 		{"no tensors", `{}`, ""},
 		{"blanks behind", `{}      `, ""},
@@ -127,14 +127,14 @@ func TestAccepts(t *testing.T) {
 	}
 }
 
-func TestUnreadableTypes(t *testing.T) {
+func TestUnreadableTypesAreListedAndRefused(t *testing.T) {
 	f, err := open(file(`{"a":{"dtype":"I16","shape":[1],"data_offsets":[0,2]},"b":{"dtype":"F4","shape":[4],"data_offsets":[2,4]}}`, "1234"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.Array("a")
+	_, err = f.ReadArray("a")
 	refused(t, err, "a: dtype is I16; F16, BF16, F32, F64, I32, I64, U8 or BOOL is needed")
-	_, err = f.Array("b")
+	_, err = f.ReadArray("b")
 	refused(t, err, "b: dtype is F4; F16, BF16, F32, F64, I32, I64, U8 or BOOL is needed")
 }
 
@@ -192,7 +192,7 @@ func TestEveryTruncationIsAnError(t *testing.T) {
 		}
 		// The size may be wrong, too.
 		if f, err := New(strings.NewReader(golden[:n]), int64(len(golden))); err == nil {
-			if _, err := f.Array("b"); err == nil {
+			if _, err := f.ReadArray("b"); err == nil {
 				t.Errorf("the last tensor of %d of %d bytes is read without error", n, len(golden))
 			}
 		}
@@ -221,10 +221,10 @@ func TestOtherTensorsAreNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.from, r.to = start+14, size
-	if _, err := f.Array("b"); err != nil {
+	if _, err := f.ReadArray("b"); err != nil {
 		t.Error(err)
 	}
-	_, err = f.Array("w")
+	_, err = f.ReadArray("w")
 	refused(t, err, "w: not to be read")
 }
 
@@ -240,7 +240,7 @@ func tensors(t testing.TB) []*array.Array {
 	}
 }
 
-func TestWrite(t *testing.T) {
+func TestWrittenTensorsAreReadBack(t *testing.T) {
 	list := tensors(t)
 	metadata := map[string]string{"format": "pt", "config": `{"d": 8}`}
 	var b, again bytes.Buffer
@@ -275,7 +275,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("names are %q, want %q", f.Names(), want)
 	}
 	for _, tensor := range f.Tensors() {
-		if size := dtypes[tensor.DType].Size(); tensor.start%int64(size) != 0 {
+		if size := readableTypes[tensor.DType].Size(); tensor.start%int64(size) != 0 {
 			t.Errorf("%s of %s begins at %d", tensor.Name, tensor.DType, tensor.start)
 		}
 	}
@@ -283,13 +283,13 @@ func TestWrite(t *testing.T) {
 		t.Errorf("metadata is %v", f.Metadata())
 	}
 	for _, want := range list {
-		if got, err := f.Array(want.Name); err != nil || !same(got, want) {
+		if got, err := f.ReadArray(want.Name); err != nil || !same(got, want) {
 			t.Errorf("%s comes back as %v, %v", want.Name, got, err)
 		}
 	}
 }
 
-func TestWriteBytes(t *testing.T) {
+func TestWriteHasTheReferenceLayout(t *testing.T) {
 	var b bytes.Buffer
 	if err := Write(&b, []*array.Array{must(t, "w", []float32{1, -2.5}, 1, 2), must(t, "b", []bool{true})}, nil); err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func FuzzNew(f *testing.F) {
 		}
 		var list []*array.Array
 		for _, name := range in.Names() {
-			if a, err := in.Array(name); err == nil {
+			if a, err := in.ReadArray(name); err == nil {
 				list = append(list, a)
 			}
 		}
@@ -372,7 +372,7 @@ func FuzzNew(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, want := range list {
-			if got, err := out.Array(want.Name); err != nil || !same(got, want) {
+			if got, err := out.ReadArray(want.Name); err != nil || !same(got, want) {
 				t.Errorf("%q comes back as %v, %v", want.Name, got, err)
 			}
 		}
@@ -380,7 +380,7 @@ func FuzzNew(f *testing.F) {
 }
 
 // A tensor that stays in the file is the one that is read out of it.
-func TestStored(t *testing.T) {
+func TestStoredTensorEqualsTheReadOne(t *testing.T) {
 	a, err := array.New("a", []float64{1, 2, 3}, 3)
 	if err != nil {
 		t.Fatal(err)
@@ -393,7 +393,7 @@ func TestStored(t *testing.T) {
 	if err := Write(&file, []*array.Array{a, b}, nil); err != nil {
 		t.Fatal(err)
 	}
-	header, err := Header([]*array.Array{{Name: "a", DType: array.F8, Shape: []int{3}}, {Name: "b", DType: array.F4, Shape: []int{2, 2}}}, nil)
+	header, err := EncodeHeader([]*array.Array{{Name: "a", DType: array.F8, Shape: []int{3}}, {Name: "b", DType: array.F4, Shape: []int{2, 2}}}, nil)
 	if err != nil || !bytes.HasPrefix(file.Bytes(), header) {
 		t.Errorf("the header of shapes alone is another: %v", err)
 	}
@@ -401,7 +401,7 @@ func TestStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := f.Stored("b")
+	s, err := f.OpenStored("b")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,7 +409,7 @@ func TestStored(t *testing.T) {
 	if err := array.ReadFloats(s, got, 1); err != nil || got[0] != 5 || got[2] != 7 {
 		t.Errorf("b has %v, %v", got, err)
 	}
-	if _, err := f.Stored("c"); err == nil {
+	if _, err := f.OpenStored("c"); err == nil {
 		t.Error("a tensor that is not there is stored")
 	}
 }
@@ -419,10 +419,10 @@ func TestHeaderNamesTypeAndShape(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d, shape, err := f.Header("a"); err != nil || d != array.BF16 || !slices.Equal(shape, []int{2, 3}) {
+	if d, shape, err := f.ReadHeader("a"); err != nil || d != array.BF16 || !slices.Equal(shape, []int{2, 3}) {
 		t.Errorf("%v %v, %v", d, shape, err)
 	}
-	if _, _, err := f.Header("b"); err == nil {
+	if _, _, err := f.ReadHeader("b"); err == nil {
 		t.Error("a type that cannot be read has a header")
 	}
 }

@@ -30,7 +30,7 @@ func Write(w io.Writer, tensors []*array.Array, metadata map[string]string) erro
 	slices.SortFunc(tensors, func(a, b *array.Array) int {
 		return cmp.Or(cmp.Compare(b.DType.Size(), a.DType.Size()), cmp.Compare(a.Name, b.Name))
 	})
-	header, err := Header(tensors, metadata)
+	header, err := EncodeHeader(tensors, metadata)
 	if err != nil {
 		return err
 	}
@@ -45,10 +45,10 @@ func Write(w io.Writer, tensors []*array.Array, metadata map[string]string) erro
 	return nil
 }
 
-// Header returns all that comes before the data, a multiple of 8 bytes, of tensors
+// EncodeHeader returns all that comes before the data, a multiple of 8 bytes, of tensors
 // that lie in that order. Their names, types and shapes count, not their elements:
 // whoever writes these elsewhere needs none.
-func Header(tensors []*array.Array, metadata map[string]string) ([]byte, error) {
+func EncodeHeader(tensors []*array.Array, metadata map[string]string) ([]byte, error) {
 	keys := make(map[string]any)
 	if len(metadata) > 0 {
 		for key, value := range metadata {
@@ -66,7 +66,7 @@ func Header(tensors []*array.Array, metadata map[string]string) ([]byte, error) 
 		if keys[t.Name] != nil {
 			return nil, fmt.Errorf("%s: two tensors have this name", t.Name)
 		}
-		n, err := array.Count(t.Shape)
+		n, err := array.CountElements(t.Shape)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
@@ -93,7 +93,7 @@ func Header(tensors []*array.Array, metadata map[string]string) ([]byte, error) 
 }
 
 func dtypeName(d array.DType) string {
-	for name, t := range dtypes {
+	for name, t := range readableTypes {
 		if t == d {
 			return name
 		}

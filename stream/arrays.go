@@ -16,7 +16,7 @@ import (
 // *safetensors.File and *array.Folder.
 type Files interface {
 	array.Source
-	Stored(name string) (*array.Stored, error)
+	OpenStored(name string) (*array.StoredArray, error)
 }
 
 // ArraySource is a Source of arrays in files: q, k and v of shape (N,D), (H,N,D) or
@@ -25,9 +25,9 @@ type Files interface {
 type ArraySource[T tensor.Float] struct {
 	shape   Shape
 	rank    int
-	q, k, v *array.Stored
-	g, mask *array.Stored // nil: none
-	gRows   int           // rows of g; the key heads take them in turn
+	q, k, v *array.StoredArray
+	g, mask *array.StoredArray // nil: none
+	gRows   int                // rows of g; the key heads take them in turn
 	mRows   int
 	ids     []Field
 
@@ -50,12 +50,12 @@ func NewArraySource[T tensor.Float](f Files) (*ArraySource[T], error) {
 	var dims [3][4]int
 	for i, x := range []struct {
 		name string
-		to   **array.Stored
+		to   **array.StoredArray
 	}{{"q", &a.q}, {"k", &a.k}, {"v", &a.v}} {
 		if !slices.Contains(names, x.name) {
 			return nil, fmt.Errorf("%s: missing; the input has %s", x.name, strings.Join(names, ", "))
 		}
-		s, err := f.Stored(x.name)
+		s, err := f.OpenStored(x.name)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func NewArraySource[T tensor.Float](f Files) (*ArraySource[T], error) {
 func (a *ArraySource[T]) findMasks(f Files, names []string) (err error) {
 	m := int(a.shape.M)
 	if slices.Contains(names, "keymask") {
-		if a.mask, err = f.Stored("keymask"); err != nil {
+		if a.mask, err = f.OpenStored("keymask"); err != nil {
 			return err
 		}
 		if err := checkDType(a.mask, array.U1, array.Bool); err != nil {
@@ -113,7 +113,7 @@ func (a *ArraySource[T]) findMasks(f Files, names []string) (err error) {
 		a.mRows = rowsOf(a.mask.Shape)
 	}
 	if slices.Contains(names, "log_g") {
-		if a.g, err = f.Stored("log_g"); err != nil {
+		if a.g, err = f.OpenStored("log_g"); err != nil {
 			return err
 		}
 		if err := checkDType(a.g, array.F4, array.F8, array.F2, array.BF16); err != nil {
@@ -132,7 +132,7 @@ func (a *ArraySource[T]) findMasks(f Files, names []string) (err error) {
 func rowsOf(shape []int) int { return tensor.Size(shape[:len(shape)-1]...) }
 
 // checkDType reports an array of other types.
-func checkDType(s *array.Stored, types ...array.DType) error {
+func checkDType(s *array.StoredArray, types ...array.DType) error {
 	if slices.Contains(types, s.DType) {
 		return nil
 	}
@@ -146,7 +146,7 @@ func checkDType(s *array.Stored, types ...array.DType) error {
 // identifyFiles notes which files these are.
 func (a *ArraySource[T]) identifyFiles() error {
 	var seen []*os.File
-	for _, s := range []*array.Stored{a.q, a.k, a.v, a.mask, a.g} {
+	for _, s := range []*array.StoredArray{a.q, a.k, a.v, a.mask, a.g} {
 		if s == nil || s.File() == nil || slices.Contains(seen, s.File()) {
 			continue
 		}
@@ -181,7 +181,7 @@ func (a *ArraySource[T]) FillWindow(w *Window[T], query, key int64, n int) (int,
 	s := &a.shape
 	for _, x := range []struct {
 		name string
-		from *array.Stored
+		from *array.StoredArray
 		to   tensor.Heads[T]
 		rows int // that the heads take in turn
 		all  int64

@@ -125,7 +125,7 @@ func (o *Output[T]) bindShape(s Shape) error {
 		return nil
 	}
 	var err error
-	o.header, err = safetensors.Header([]*array.Array{{Name: "o", DType: t, Shape: shape}}, nil)
+	o.header, err = safetensors.EncodeHeader([]*array.Array{{Name: "o", DType: t, Shape: shape}}, nil)
 	return err
 }
 
@@ -298,7 +298,7 @@ func (o *Output[T]) selectRows(b []byte, size int, at int64) []byte {
 
 // bytesOf returns the bytes of x as files have them.
 func bytesOf[T tensor.Float](x []T) []byte {
-	if b := array.Bytes(x); b != nil {
+	if b := array.FloatBytes(x); b != nil {
 		return b
 	}
 	b, _ := binary.Append(nil, binary.LittleEndian, x) // fails for types of no fixed size alone

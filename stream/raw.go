@@ -129,7 +129,7 @@ func (r *RawSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, e
 // rawBytes returns memory that bytes of x are to be read into, and what is to be called
 // then.
 func rawBytes[T tensor.Float](x []T) ([]byte, func()) {
-	if b := array.Bytes(x); b != nil || len(x) == 0 {
+	if b := array.FloatBytes(x); b != nil || len(x) == 0 {
 		return b, func() {}
 	}
 	b := make([]byte, len(x)*int(elementSize[T]()))

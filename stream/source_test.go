@@ -125,7 +125,7 @@ func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 		t.Cleanup(func() { f.Close() })
 		return NewRawFileSource[float32](f, heads)
 	}
-	data := array.Bytes(numbers)
+	data := array.FloatBytes(numbers)
 	_, err = open(data[:len(data)-1])
 	refused(t, err, "in.raw: has 159 bytes, 15 more than whole tokens of 16")
 	src, err := open(data)

@@ -235,7 +235,7 @@ func TestStreamsEqualTheStepsOfAState(t *testing.T) {
 				if k := differ(got, want); k >= 0 {
 					t.Fatalf("window %d, %d threads: element %d is %v, steps give %v", x.window, x.threads, k, got[k], want[k])
 				}
-				if sum := crc32.Checksum(array.Bytes(want), castagnoli); r.Digest != sum {
+				if sum := crc32.Checksum(array.FloatBytes(want), castagnoli); r.Digest != sum {
 					t.Errorf("digest is %08x, of the output %08x", r.Digest, sum)
 				}
 				if names, _ := os.ReadDir(filepath.Dir(out)); len(names) != 1 {
@@ -354,13 +354,13 @@ func TestThinnedOutputIsASubsetOfAllRows(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !bytes.HasSuffix(b, array.Bytes(want)) || name == "o.raw" && len(b) != 4*len(want) {
+				if !bytes.HasSuffix(b, array.FloatBytes(want)) || name == "o.raw" && len(b) != 4*len(want) {
 					t.Errorf("%s: every %d of windows of %d: other rows are written", name, every, window)
 				}
 				if name == "o.npy" && len(read(t, path)) != len(want) {
 					t.Errorf("every %d: other rows are written", every)
 				}
-				if sum := crc32.Checksum(array.Bytes(all.Data), castagnoli); r.Digest != sum {
+				if sum := crc32.Checksum(array.FloatBytes(all.Data), castagnoli); r.Digest != sum {
 					t.Errorf("the digest depends on the rows that are written")
 				}
 			}
@@ -603,7 +603,7 @@ func records(c *attention.Call[float32]) []float32 {
 func TestRawInputEqualsArrays(t *testing.T) {
 	p := problem[float32]{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, c := p.mechanism(t), p.call()
-	data := array.Bytes(records(c))
+	data := array.FloatBytes(records(c))
 	want := p.steps(t, m, c, 96)
 	var tokens []float32
 	for n := range want.N {
@@ -620,13 +620,13 @@ func TestRawInputEqualsArrays(t *testing.T) {
 		}
 		return r
 	}
-	sum := crc32.Checksum(array.Bytes(want.Data), castagnoli)
+	sum := crc32.Checksum(array.FloatBytes(want.Data), castagnoli)
 	expect := func(what string, r *Report, err error, got []byte) {
 		t.Helper()
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		if !bytes.Equal(got, array.Bytes(tokens)) {
+		if !bytes.Equal(got, array.FloatBytes(tokens)) {
 			t.Errorf("%s: the output is not that of steps", what)
 		}
 		if r.Digest != sum || r.Shape.N != 301 || r.Tokens != 301 {
@@ -924,7 +924,7 @@ func TestOffsetsMayExceed32Bits(t *testing.T) {
 		if _, err := f.Write(head); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.WriteAt(array.Bytes(row), int64(len(head))+(2*n-2)*d*4); err != nil {
+		if _, err := f.WriteAt(array.FloatBytes(row), int64(len(head))+(2*n-2)*d*4); err != nil {
 			t.Skip(err)
 		}
 		if err := f.Truncate(int64(len(head)) + 2*n*d*4); err != nil {
@@ -960,7 +960,7 @@ func TestOffsetsMayExceed32Bits(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := make([]float32, d)
-	if _, err := o.file.ReadAt(array.Bytes(got), int64(len(o.header))+(2*n-2)*d*4); err != nil {
+	if _, err := o.file.ReadAt(array.FloatBytes(got), int64(len(o.header))+(2*n-2)*d*4); err != nil {
 		t.Fatal(err)
 	}
 	if differ(got, row) >= 0 {

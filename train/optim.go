@@ -56,7 +56,7 @@ func readOptim(path string, set *param.Set[float32], a *optim.AdamW[float32], st
 }
 
 func readMoment(f *safetensors.File, name string, shape []int, dst []float32) error {
-	a, err := f.Array(name)
+	a, err := f.ReadArray(name)
 	if err != nil {
 		return err
 	}

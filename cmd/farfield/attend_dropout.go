@@ -53,10 +53,10 @@ func (p *attendProblem[T]) readDropout(c *attendCmd, r *arrayReader[T]) error {
 		if err != nil {
 			return err
 		}
-		if n, err := array.Count(shape); err != nil || n != 1 {
+		if n, err := array.CountElements(shape); err != nil || n != 1 {
 			return fmt.Errorf("rate: has %d elements, needs 1", n)
 		}
-		a, err := r.Array("rate")
+		a, err := r.ReadArray("rate")
 		if err != nil {
 			return err
 		}

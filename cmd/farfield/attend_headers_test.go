@@ -21,7 +21,7 @@ type zeros struct {
 
 func newZeros(t *testing.T, dtype array.DType, shape ...int) zeros {
 	t.Helper()
-	n, err := array.Count(shape)
+	n, err := array.CountElements(shape)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,14 +56,14 @@ var (
 
 // shape returns the shape of an array, whose type has to be one of a list.
 func (r *arrayReader[T]) shape(name string, types []array.DType, needed string) ([]int, error) {
-	t, shape, err := r.Header(name)
+	t, shape, err := r.ReadHeader(name)
 	if err != nil {
 		return nil, err
 	}
 	if !slices.Contains(types, t) {
 		return nil, fmt.Errorf("%s: dtype is %v; %s is needed", name, t, needed)
 	}
-	if _, err := array.Count(shape); err != nil {
+	if _, err := array.CountElements(shape); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return shape, nil
@@ -78,7 +78,7 @@ func (r *arrayReader[T]) data(name string) ([]T, []int, error) {
 		shape, err := r.shape(name, floats, "f4 or f8")
 		return nil, shape, err
 	}
-	a, err := r.Array(name)
+	a, err := r.ReadArray(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -149,7 +149,7 @@ func (r *arrayReader[T]) flags(name string) ([]bool, error) {
 	if r.headers {
 		return nil, nil
 	}
-	a, err := r.Array(name)
+	a, err := r.ReadArray(name)
 	if err != nil {
 		return nil, err
 	}
@@ -164,10 +164,10 @@ func (r *arrayReader[T]) integers(name string) (x []int64, shape []int, n int, e
 	if len(shape) > 1 {
 		return nil, nil, 0, fmt.Errorf("%s: has %d dimensions, needs 1", name, len(shape))
 	}
-	if n, err = array.Count(shape); err != nil || r.headers {
+	if n, err = array.CountElements(shape); err != nil || r.headers {
 		return nil, shape, n, err
 	}
-	a, err := r.Array(name)
+	a, err := r.ReadArray(name)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -425,7 +425,7 @@ func (p *attendProblem[T]) readMechanism(c *attendCmd, r *arrayReader[T]) error 
 	}
 	for _, x := range slices.Concat(p.mech.Params().All(), p.mech.Constants().All()) {
 		data, ok := given[x.Name]
-		n, _ := array.Count(p.shapes[x.Name])
+		n, _ := array.CountElements(p.shapes[x.Name])
 		switch {
 		case !ok:
 			p.shapes[x.Name] = x.Shape

@@ -41,7 +41,7 @@ func made[T array.Element](t *testing.T, name string, data []T, shape ...int) *a
 // normal is an array of random numbers.
 func normal(t *testing.T, name string, seed uint64, shape ...int) *array.Array {
 	t.Helper()
-	n, err := array.Count(shape)
+	n, err := array.CountElements(shape)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func read(t *testing.T, path string) map[string]*array.Array {
 	defer src.Close()
 	m := map[string]*array.Array{}
 	for _, n := range src.Names() {
-		if m[n], err = src.Array(n); err != nil {
+		if m[n], err = src.ReadArray(n); err != nil {
 			t.Fatal(err)
 		}
 	}

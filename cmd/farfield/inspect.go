@@ -463,7 +463,7 @@ func inspectNPZ(file *os.File, size int64) (*finding, error) {
 	}
 	table := &rows{head: []string{"array", "type", "shape"}}
 	for _, name := range z.Names() {
-		t, shape, err := z.Header(name)
+		t, shape, err := z.ReadHeader(name)
 		if err != nil {
 			return nil, err
 		}
@@ -473,7 +473,7 @@ func inspectNPZ(file *os.File, size int64) (*finding, error) {
 }
 
 func inspectNPY(file *os.File, size int64) (*finding, error) {
-	a, err := array.StoredNPY("array", file, size)
+	a, err := array.OpenStoredNPY("array", file, size)
 	if err != nil {
 		return nil, err
 	}

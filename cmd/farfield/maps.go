@@ -217,18 +217,18 @@ type keysAlone struct{ array.Source }
 
 func (s keysAlone) Names() []string { return append(slices.Clone(s.Source.Names()), "v") }
 
-func (s keysAlone) Array(name string) (*array.Array, error) {
+func (s keysAlone) ReadArray(name string) (*array.Array, error) {
 	if name == "v" {
 		name = "k"
 	}
-	return s.Source.Array(name)
+	return s.Source.ReadArray(name)
 }
 
-func (s keysAlone) Header(name string) (array.DType, []int, error) {
+func (s keysAlone) ReadHeader(name string) (array.DType, []int, error) {
 	if name == "v" {
 		name = "k"
 	}
-	return s.Source.Header(name)
+	return s.Source.ReadHeader(name)
 }
 
 // arrays makes the maps of a file for each mechanism.

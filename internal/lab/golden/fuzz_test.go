@@ -59,7 +59,7 @@ func TestFilesThatDoNotFit(t *testing.T) {
 			}
 			var arrays []*array.Array
 			for _, name := range in.Names() {
-				a, err := in.Array(name)
+				a, err := in.ReadArray(name)
 				if err != nil {
 					t.Fatal(err)
 				}

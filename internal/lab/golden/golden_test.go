@@ -213,7 +213,7 @@ func TestOtherFilesNeedNoList(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	dir := t.TempDir()
 	random := func(name string, shape ...int) (*array.Array, []float64) {
-		n, _ := array.Count(shape)
+		n, _ := array.CountElements(shape)
 		x, wide := make([]float32, n), make([]float64, n)
 		for i := range x {
 			x[i] = float32(r.NormFloat64())

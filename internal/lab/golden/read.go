@@ -17,7 +17,7 @@ func (r *reader) array(name string) *array.Array {
 	if r.err != nil {
 		return nil
 	}
-	a, err := r.f.src.Array(name)
+	a, err := r.f.src.ReadArray(name)
 	r.err = err
 	return a
 }
