@@ -15,7 +15,7 @@
 //
 //	self-attention block    2·W + 2 + 2·H·D + 2·Hkv·D + H
 //	cross-attention block   2·W + 2 + 2·H·D + H, and 2·Hkv·D a token of the source
-//	MLP block               2·W + 2 + 2·U
+//	MLP block               2·W + 2 + 2·U, or 2·W + 2 + 3·U with a gate
 //	last norm               2·W + 2
 //	convolution             W
 //	decay                   Hkv

@@ -27,6 +27,14 @@ func with(c Config, change func(*Config)) Config {
 	return c
 }
 
+// llama is the smallest Llama: RMSNorm, SwiGLU, grouped heads and rotations, no biases.
+func llama() Config {
+	return Config{
+		Kind: Decoder, Vocab: 11, Layers: 2, Heads: 4, KVHeads: 2, Width: 12, Hidden: 17, Context: 7,
+		Positions: Rotary, Mechanism: "softmax", Norm: RMSNorm, Activation: SwiGLU,
+	}
+}
+
 // cases are configurations that together have everything.
 func cases() map[string]Config {
 	all := map[string]Config{}
@@ -69,6 +77,11 @@ func cases() map[string]Config {
 		"post-norm mixer": with(tiny(Decoder, "mamba-2"), func(c *Config) { c.PostNorm, c.Set = true, map[string]string{"state": "3"} }),
 		"relu":            with(tiny(Encoder, "softmax"), func(c *Config) { c.PostNorm, c.Activation = true, ReLU }),
 		"silu":            with(d, func(c *Config) { c.Activation, c.Norm = SiLU, LayerNorm }),
+		"llama":           llama(),
+		"rms bias":        with(tiny(Encoder, "linear"), func(c *Config) { c.Norm, c.Activation = RMSNorm, GEGLU }),
+		"rms post-norm":   with(d, func(c *Config) { c.Norm, c.Activation, c.PostNorm, c.Conv, c.Hidden = RMSNorm, SwiGLU, true, 2, 0 }),
+		"rms learned":     with(tiny(EncoderDecoder, "softmax"), func(c *Config) { c.Norm, c.Activation = RMSNorm, SwiGLU }),
+		"rms mixer":       with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Norm, c.Activation, c.Set = RMSNorm, SwiGLU, map[string]string{"state": "3"} }),
 		"default hidden":  with(d, func(c *Config) { c.Hidden = 0 }),
 		"order and scale": with(d, func(c *Config) { c.Order, c.Set = 4, map[string]string{"scale": "1/sqrt(D)"} }),
 	})

@@ -11,6 +11,7 @@ import (
 // The kinds of norm.
 const (
 	LayerNorm = "layer" // minus the mean, over the deviation
+	RMSNorm   = "rms"   // over the root mean square, without a bias
 )
 
 // The kinds of MLP, by their activation.
@@ -19,18 +20,24 @@ const (
 	GELU     = "gelu" // exact
 	ReLU     = "relu"
 	SiLU     = "silu"
+	SwiGLU   = "swiglu" // a SiLU gates a second projection
+	GEGLU    = "geglu"  // an exact GELU gates it
 )
 
 // norms and mlps list the kinds, the default first.
 var (
-	norms = []string{LayerNorm}
-	mlps  = []mlpKind{{TanhGELU, nn.TanhGELU}, {GELU, nn.GELU}, {ReLU, nn.ReLU}, {SiLU, nn.SiLU}}
+	norms = []string{LayerNorm, RMSNorm}
+	mlps  = []mlpKind{
+		{TanhGELU, nn.TanhGELU, false}, {GELU, nn.GELU, false}, {ReLU, nn.ReLU, false}, {SiLU, nn.SiLU, false},
+		{SwiGLU, nn.SiLU, true}, {GEGLU, nn.GELU, true},
+	}
 )
 
 // mlpKind is a kind of MLP.
 type mlpKind struct {
-	name string
-	act  nn.Activation
+	name  string
+	act   nn.Activation
+	gated bool
 }
 
 // checkKinds reports a norm or an activation that is not listed.
@@ -60,7 +67,11 @@ func (c Config) mlpKind() mlpKind {
 
 // norm makes a norm.
 func (b *builder[T]) norm(name string) nn.Norm[T] {
-	n := &nn.LayerNorm[T]{Gain: b.constant(name+".weight", 1, b.c.Width), Eps: normEps}
+	gain := b.constant(name+".weight", 1, b.c.Width)
+	if b.c.Norm == RMSNorm {
+		return &nn.RMSNorm[T]{Gain: gain, Eps: normEps}
+	}
+	n := &nn.LayerNorm[T]{Gain: gain, Eps: normEps}
 	if b.c.Bias {
 		n.Bias = b.constant(name+".bias", 0, b.c.Width)
 	}
@@ -69,9 +80,15 @@ func (b *builder[T]) norm(name string) nn.Norm[T] {
 
 // mlp makes an MLP.
 func (b *builder[T]) mlp(name string) nn.Branch[T] {
-	return &nn.MLP[T]{
-		Up:   b.linear(name+".up_proj", 1, b.c.hidden(), b.c.Width),
-		Down: b.linear(name+".down_proj", b.residual(), b.c.Width, b.c.hidden()),
-		Act:  b.c.mlpKind().act,
+	kind := b.c.mlpKind()
+	var gate nn.Linear[T]
+	if kind.gated {
+		gate = b.linear(name+".gate_proj", 1, b.c.hidden(), b.c.Width)
 	}
+	up := b.linear(name+".up_proj", 1, b.c.hidden(), b.c.Width)
+	down := b.linear(name+".down_proj", b.residual(), b.c.Width, b.c.hidden())
+	if kind.gated {
+		return &nn.GatedMLP[T]{Gate: gate, Up: up, Down: down, Act: kind.act}
+	}
+	return &nn.MLP[T]{Up: up, Down: down, Act: kind.act}
 }

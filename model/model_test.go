@@ -494,7 +494,11 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 		b.N += c.front()
 		w, h, kv := c.Width, c.Width+c.Heads, 2*c.kvHeads()*c.headWidth()
 		norm := 2*w + 2
-		layer := norm + w + h + kv + norm + 2*c.hidden()
+		units := 2
+		if c.mlpKind().gated {
+			units = 3
+		}
+		layer := norm + w + h + kv + norm + units*c.hidden()
 		if c.Conv > 0 {
 			layer += 2 * w
 		}

@@ -29,11 +29,13 @@ func (r *rebuilt) linear(name string, x []float64) []float64 {
 	return y
 }
 
-// norm is the layer norm with ε = 1e-5.
+// norm is the layer norm, or division by the root mean square, with ε = 1e-5.
 func (r *rebuilt) norm(name string, x []float64) []float64 {
 	mean, variance := 0.0, 0.0
 	for _, v := range x {
-		mean += v / float64(len(x))
+		if r.c.Norm != RMSNorm {
+			mean += v / float64(len(x))
+		}
 	}
 	for _, v := range x {
 		variance += (v - mean) * (v - mean) / float64(len(x))
@@ -144,22 +146,29 @@ func (r *rebuilt) attention(name string, x [][]float64) [][]float64 {
 	return y
 }
 
-// mlp is down(f(up(x))).
+// mlp is down(f(up(x))), or down(f(gate(x))∘up(x)).
 func (r *rebuilt) mlp(name string, x [][]float64) [][]float64 {
 	y := make([][]float64, len(x))
 	for t := range x {
 		u := r.linear(name+".up_proj", x[t])
+		var up []float64
+		if r.c.Activation == SwiGLU || r.c.Activation == GEGLU {
+			up, u = u, r.linear(name+".gate_proj", x[t])
+		}
 		for i, v := range u {
 			switch r.c.Activation {
 			case ReLU:
 				u[i] = max(v, 0)
-			case SiLU:
+			case SiLU, SwiGLU:
 				u[i] = v / (1 + math.Exp(-v))
-			case GELU:
+			case GELU, GEGLU:
 				u[i] = v * math.Erfc(-v/math.Sqrt2) / 2
 			default:
 				u[i] = v / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v)))
 			}
+		}
+		for i, v := range up {
+			u[i] *= v
 		}
 		y[t] = r.linear(name+".down_proj", u)
 	}
@@ -225,6 +234,8 @@ func TestForwardPassIsWhatThePageSays(t *testing.T) {
 		"sinusoidal, conv, relu": func(c *Config) { c.Positions, c.Conv, c.Activation = Sinusoidal, 3, ReLU },
 		"shared keys, exact":     func(c *Config) { c.KVHeads, c.Activation, c.Hidden = 2, GELU, 24 },
 		"silu":                   func(c *Config) { c.Activation, c.Norm = SiLU, LayerNorm },
+		"llama":                  func(c *Config) { c.KVHeads, c.Norm, c.Activation = 2, RMSNorm, SwiGLU },
+		"geglu with biases":      func(c *Config) { c.Norm, c.Activation, c.Bias = RMSNorm, GEGLU, true },
 		"post-norm":              func(c *Config) { c.PostNorm, c.Positions, c.Bias = true, NoPosition, true },
 	} {
 		c := base

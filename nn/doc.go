@@ -11,9 +11,11 @@
 //
 //	Embedding   nothing but the token ids
 //	LayerNorm   2 (mean and reciprocal deviation), and the caller's input, W
+//	RMSNorm     as LayerNorm
 //	Linear      the caller's input
 //	Attention   2·H·D + 2·Hkv·D + H (queries, keys, values, outputs, denominators)
-//	MLP         2·U (before and after GELU)
+//	MLP         2·U (before and after the activation)
+//	GatedMLP    3·U (gate, up, and their product)
 //	Conv        the caller's input
 //	Mamba2      7·H·P + 6·G·S + 4·H (projections, their convolution before and after
 //	            SiLU, steps, decays, values, outputs, what is projected, denominators)

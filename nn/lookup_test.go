@@ -33,10 +33,10 @@ func testLookup[T tensor.Float](t *testing.T, unit float64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 3 << 3 {
-		biased, normed, shifted := i&1 > 0, i&2 > 0, i&4 > 0
-		where := []string{"none", "learned", "sinusoidal"}[i>>3]
-		name := fmt.Sprintf("bias %t, norm %t with bias %t, positions %s", biased, normed, shifted, where)
+	for i := range 3 << 4 {
+		biased, normed, shifted, centred := i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0
+		where := []string{"none", "learned", "sinusoidal"}[i>>4]
+		name := fmt.Sprintf("bias %t, norm %t with mean %t and bias %t, positions %s", biased, normed, !centred, shifted, where)
 		set = param.Set[T]{}
 		layer := func(name string, out int) Linear[T] {
 			l := Linear[T]{W: draw(name, 0, out, width)}
@@ -53,7 +53,9 @@ func testLookup[T tensor.Float](t *testing.T, unit float64) {
 			if shifted {
 				layer.Bias = draw("shift", 0, width)
 			}
-			norm = layer
+			if norm = layer; !centred {
+				norm = &RMSNorm[T]{Gain: layer.Gain, Eps: layer.Eps}
+			}
 		}
 		var position Position[T]
 		switch where {

@@ -98,6 +98,35 @@ func layers(s *source) map[string]layer {
 		}
 		all[name] = x
 	}
+	rms := &RMSNorm[float64]{Gain: weight[float64](s, 7), Eps: 1e-5}
+	var stats []float64
+	all["rms norm"] = layer{
+		in: 7, out: 7, weights: []*param.Param[float64]{rms.Gain},
+		forward: func(y, x tensor.Mat[float64]) {
+			stats = make([]float64, 2*x.Rows)
+			rms.Forward(y, x, stats)
+		},
+		backward: func(dx, dy, x tensor.Mat[float64]) {
+			for i := range dx.Rows {
+				clear(dx.Row(i))
+			}
+			rms.Backward(dx, dy, x, stats)
+		},
+	}
+	for name, act := range map[string]Activation{"swiglu": SiLU, "geglu": GELU, "gated relu": ReLU} {
+		m := &GatedMLP[float64]{Gate: *linear(9, 5, true), Up: *linear(9, 5, true), Down: *linear(5, 9, true), Act: act}
+		var trace GatedMLPTrace[float64]
+		all[name] = layer{
+			in: 5, out: 5, weights: []*param.Param[float64]{m.Gate.W, m.Gate.B, m.Up.W, m.Up.B, m.Down.W, m.Down.B},
+			forward: func(y, x tensor.Mat[float64]) {
+				for i := range y.Rows {
+					clear(y.Row(i))
+				}
+				m.Forward(y, y, x, Scope[float64]{}, &trace, true)
+			},
+			backward: func(dx, dy, x tensor.Mat[float64]) { m.Backward(dx, dy, x, &trace, nil) },
+		}
+	}
 	m := &MLP[float64]{Up: *linear(9, 5, true), Down: *linear(5, 9, true)}
 	var trace MLPTrace[float64]
 	all["mlp"] = layer{

@@ -51,8 +51,8 @@ type trainCmd struct {
 	KVHeads      *int     `name:"kv-heads" placeholder:"N" help:"Key heads, shared by the query heads; they divide these."`
 	Width        *int     `placeholder:"N" help:"Width of the model."`
 	Conv         *int     `placeholder:"K" help:"Tokens of the short convolution before attention and MLP, which tells neighbours apart; 0 for none."`
-	Activation   string   `complete:"gelu-tanh,gelu,relu,silu" placeholder:"KIND" help:"MLP: gelu-tanh, gelu (exact), relu, silu (default gelu-tanh)."`
-	Norm         string   `complete:"layer" placeholder:"KIND" help:"Norm: layer."`
+	Activation   string   `complete:"gelu-tanh,gelu,relu,silu,swiglu,geglu" placeholder:"KIND" help:"MLP: gelu-tanh, gelu, relu, silu, swiglu, geglu (gelu-tanh)."`
+	Norm         string   `complete:"layer,rms" placeholder:"KIND" help:"Norm: layer or rms (default layer)."`
 	PostNorm     *bool    `help:"The norm after the sum, norm(x + f(x)), as in the first transformers."`
 	Decay        string   `complete:"none,fixed,learned" placeholder:"KIND" help:"How keys of attention lose weight with time: none, fixed by RetNet's factor of each key head, or learned by a gate of each that begins there."`
 	Context      *int     `placeholder:"N" help:"Tokens of a sequence."`

@@ -1,0 +1,83 @@
+package nn
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// RMSNorm divides every row by its root mean square √(Σ x²/width + Eps) and multiplies it
+// by the gain (Zhang and Sennrich 2019, arXiv 1910.07467, equation 4).
+type RMSNorm[T tensor.Float] struct {
+	Gain *param.Param[T] // [width]
+	Eps  T
+}
+
+// Affine returns the gain. A row keeps its mean.
+func (n *RMSNorm[T]) Affine() (gain, bias []T, centred bool) { return n.Gain.Data, nil, false }
+
+// Forward sets y [rows,width] from x [rows,width], which may be y. It sets stats
+// [2·rows]: 0 and the factor 1/√(mean square + Eps) for each row.
+func (n *RMSNorm[T]) Forward(y, x tensor.Mat[T], stats []T) {
+	if f := (rmsForward[T]{n, y, x, stats}); x.Rows <= normRows {
+		f.Piece(0, x.Rows)
+	} else {
+		par.Run(x.Rows, normRows, normWork*float64(x.Rows)*float64(x.Cols), f)
+	}
+}
+
+type rmsForward[T tensor.Float] struct {
+	n     *RMSNorm[T]
+	y, x  tensor.Mat[T]
+	stats []T
+}
+
+func (f *rmsForward[T]) Piece(i0, i1 int) {
+	t := kernel.Active[T]()
+	for i := i0; i < i1; i++ {
+		y, x := f.y.Row(i), f.x.Row(i)
+		factor := rms(t, x, float64(f.n.Eps))
+		f.stats[2*i], f.stats[2*i+1] = 0, factor
+		t.Scale(y, factor, x)
+		t.Mul(y, y, f.n.Gain.Data)
+	}
+}
+
+// Backward adds to dx [rows,width] and to the gradient of the gain, from dy [rows,width].
+// x and stats are those of Forward. dx overlaps no other. With r the factor of a row,
+//
+//	dx = r·(dy∘gain) - x·r³·Σ(dy∘gain∘x)/width
+func (n *RMSNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	pieces := (x.Rows + normRows - 1) / normRows
+	parts := view(arena.Zeros[T](ar, pieces*x.Cols), pieces, x.Cols) // of the gain's gradient
+	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(x.Cols), rmsBackward[T]{n, dx, dy, x, parts, stats})
+	addRows(n.Gain.Grad, parts)
+}
+
+type rmsBackward[T tensor.Float] struct {
+	n                *RMSNorm[T]
+	dx, dy, x, parts tensor.Mat[T]
+	stats            []T
+}
+
+func (f *rmsBackward[T]) Piece(i0, i1 int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	t, w := kernel.Active[T](), f.x.Cols
+	d, dgain := arena.Take[T](ar, w), f.parts.Row(i0/normRows)
+	for i := i0; i < i1; i++ {
+		dx, dy, x, factor := f.dx.Row(i), f.dy.Row(i), f.x.Row(i), f.stats[2*i+1]
+		t.Mul(d, dy, x)
+		t.Axpy(dgain, factor, d)
+		t.Mul(d, dy, f.n.Gain.Data)
+		cubed := float64(factor) * float64(factor) * float64(factor)
+		along := float64(t.Dot(d, x)) * cubed / float64(w)
+		t.Scale(d, factor, d)
+		t.Axpy(d, T(-along), x)
+		t.Add(dx, dx, d)
+	}
+}
