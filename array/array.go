@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// DType is the type of an array's elements, named as numpy names it.
+// DType is the element type of an array, with numpy's name.
 type DType uint8
 
-// The element types that are read and written, all little-endian.
+// Element types that are read and written, little-endian.
 const (
 	F4   DType = iota + 1 // float32
 	F8                    // float64
@@ -19,13 +19,12 @@ const (
 	U1                    // uint8
 	Bool                  // one byte, 0 is false
 
-	// Types that Decode reads and widens, exactly: their arrays are F4. They
-	// are not written.
+	// Types that Decode widens exactly to F4. They are not written.
 	F2   // float16, IEEE 754 binary16
 	BF16 // bfloat16, which numpy does not have
 )
 
-// Size returns the bytes of one element, 0 for a type that does not exist.
+// Size returns the bytes of one element, or 0 for an unknown type.
 func (t DType) Size() int {
 	switch t {
 	case F8, I8:
@@ -40,6 +39,7 @@ func (t DType) Size() int {
 	return 0
 }
 
+// String returns numpy's name of the type.
 func (t DType) String() string {
 	switch t {
 	case F4:
@@ -62,37 +62,36 @@ func (t DType) String() string {
 	return "DType(" + strconv.Itoa(int(t)) + ")"
 }
 
-// Element is the set of Go types that arrays are made of.
+// Element constrains the Go types of elements.
 type Element interface {
 	float32 | float64 | int32 | int64 | uint8 | bool
 }
 
-// Array is a named array in C order: the last index runs fastest. An empty
-// Shape is a scalar, one element. DType and Shape describe the data and are to
-// be read only; Name may be changed.
+// Array is a named array in C order: the last index runs fastest. An empty Shape is a scalar.
+// Callers may change Name, but neither DType nor Shape.
 type Array struct {
 	Name  string
 	DType DType
 	Shape []int
-	data  any // []E of the Element type E that DType names
+	data  any // slice of the Element type of DType
 }
 
-// Source is an open file of arrays, decoded one by one on request.
+// Source is an open file of arrays that are decoded on request.
 type Source interface {
-	// Names lists the arrays in the order of the file, those of types that
-	// cannot be read included.
+	// Names lists all arrays in the order of the file, including unreadable types.
 	Names() []string
-	// ReadHeader returns type and shape of one array, and reads none of its data.
-	// Errors begin with its name.
+	// ReadHeader returns type and shape of one array without reading its data.
+	// It returns an error, which begins with the name, if the header cannot be read.
 	ReadHeader(name string) (DType, []int, error)
-	// ReadArray reads one array. Errors begin with its name.
+	// ReadArray reads one array. It returns an error, which begins with the name, if the array
+	// cannot be read.
 	ReadArray(name string) (*Array, error)
+	// Close closes the file. It returns the error of closing.
 	Close() error
 }
 
-// New returns the array of that shape over data, which is not copied. No shape
-// at all is a scalar. It is an error if the shape does not hold exactly
-// len(data) elements.
+// New returns an array [shape...] over data without copying it. No shape means a scalar. It
+// returns an error if the shape does not have len(data) elements.
 func New[T Element](name string, data []T, shape ...int) (*Array, error) {
 	a := &Array{Name: name, Shape: append([]int{}, shape...), data: data}
 	a.DType, _ = a.elementType()
@@ -102,21 +101,21 @@ func New[T Element](name string, data []T, shape ...int) (*Array, error) {
 	return a, nil
 }
 
-// maxDims is numpy's.
+// maxDims is numpy's maximum number of dimensions.
 const maxDims = 64
 
-// maxEmpty is how many elements an array without any may claim in its other dimensions.
+// maxEmpty bounds the product of the nonzero dimensions of an empty array.
 const maxEmpty = 1 << 16
 
-// CountElements returns the number of elements of a shape, 1 for the empty one. It is
-// an error if a dimension is negative, if there are more than 64, or if the
-// product of those that are not 0 is beyond what memory can address.
+// CountElements returns the number of elements of a shape, 1 for a scalar. It returns an error if
+// a dimension is negative, there are more than 64, or the product of the nonzero dimensions is too
+// large for memory.
 func CountElements(shape []int) (int, error) {
 	if len(shape) > maxDims {
 		return 0, fmt.Errorf("shape has %d dimensions, at most %d are read", len(shape), maxDims)
 	}
-	// A 0 elsewhere must not hide an overflow, or claims that no byte of a file stands
-	// for: callers multiply some of the dimensions, too, and take them one by one.
+	// A dimension of 0 must not hide an overflow: callers also use products of some dimensions,
+	// and single dimensions.
 	n, empty := 1, false
 	for _, d := range shape {
 		if d < 0 {
@@ -140,7 +139,7 @@ func CountElements(shape []int) (int, error) {
 	return n, nil
 }
 
-// formatShape writes a shape as Python does: (), (3,) or (3, 4).
+// formatShape formats a shape as a Python tuple: (), (3,) or (3, 4).
 func formatShape(shape []int) string {
 	var b strings.Builder
 	b.WriteByte('(')
@@ -157,7 +156,7 @@ func formatShape(shape []int) string {
 	return b.String()
 }
 
-// elementType returns the type and the number of the elements that a holds.
+// elementType returns the type and number of the elements in data.
 func (a *Array) elementType() (DType, int) {
 	switch data := a.data.(type) {
 	case []float32:
@@ -176,7 +175,7 @@ func (a *Array) elementType() (DType, int) {
 	return 0, 0
 }
 
-// checkShape reports what of a's description does not fit its data.
+// checkShape returns an error if type or shape do not match the data.
 func (a *Array) checkShape() error {
 	t, have := a.elementType()
 	if t == 0 || t != a.DType {
@@ -192,7 +191,7 @@ func (a *Array) checkShape() error {
 	return nil
 }
 
-// errorf begins an error with the array's name.
+// errorf returns an error that begins with the array's name.
 func (a *Array) errorf(format string, args ...any) error {
 	name := a.Name
 	if name == "" {
@@ -201,14 +200,13 @@ func (a *Array) errorf(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", name, fmt.Errorf(format, args...))
 }
 
-// typeError says which types would have done.
+// typeError returns the error for an unsuitable type; types names the suitable ones.
 func (a *Array) typeError(types string) error {
 	return a.errorf("dtype is %v; %s is needed", a.DType, types)
 }
 
-// Float32 returns the elements of an f4 array, which the array keeps sharing,
-// or those of an f8 array rounded. A finite f8 beyond the range of f4 is an
-// error.
+// Float32 returns the elements of an f4 array, shared, or of an f8 array, rounded. It returns an
+// error for other types, or if a finite f8 exceeds the range of f4.
 func (a *Array) Float32() ([]float32, error) {
 	switch data := a.data.(type) {
 	case []float32:
@@ -226,8 +224,8 @@ func (a *Array) Float32() ([]float32, error) {
 	return nil, a.typeError("f4 or f8")
 }
 
-// Float64 returns the elements of an f8 array, which the array keeps sharing,
-// or those of an f4 array widened.
+// Float64 returns the elements of an f8 array, shared, or of an f4 array, widened. It returns an
+// error for other types.
 func (a *Array) Float64() ([]float64, error) {
 	switch data := a.data.(type) {
 	case []float64:
@@ -238,8 +236,8 @@ func (a *Array) Float64() ([]float64, error) {
 	return nil, a.typeError("f4 or f8")
 }
 
-// Int64 returns the elements of an i8 array, which the array keeps sharing, or
-// those of an i4 or u1 array widened.
+// Int64 returns the elements of an i8 array, shared, or of an i4 or u1 array, widened. It returns
+// an error for other types.
 func (a *Array) Int64() ([]int64, error) {
 	switch data := a.data.(type) {
 	case []int64:
@@ -252,8 +250,8 @@ func (a *Array) Int64() ([]int64, error) {
 	return nil, a.typeError("i4, i8 or u1")
 }
 
-// Bool returns the elements of a bool array, which the array keeps sharing, or
-// for a u1 array which of them are not 0.
+// Bool returns the elements of a bool array, shared, or x ≠ 0 for the elements of a u1 array. It
+// returns an error for other types.
 func (a *Array) Bool() ([]bool, error) {
 	switch data := a.data.(type) {
 	case []bool:
@@ -268,7 +266,7 @@ func (a *Array) Bool() ([]bool, error) {
 	return nil, a.typeError("u1 or bool")
 }
 
-// widenElements widens each element.
+// widenElements converts each element to a wider type.
 func widenElements[To float64 | int64, From float32 | int32 | uint8](data []From) []To {
 	out := make([]To, len(data))
 	for i, x := range data {

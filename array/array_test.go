@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// must builds an array that has to be right.
+// must returns a valid array, or fails the test.
 func must[T Element](t testing.TB, name string, data []T, shape ...int) *Array {
 	t.Helper()
 	a, err := New(name, data, shape...)
@@ -18,7 +18,7 @@ func must[T Element](t testing.TB, name string, data []T, shape ...int) *Array {
 	return a
 }
 
-// refused checks that err says each part of want.
+// refused checks that err contains each part of want.
 func refused(t *testing.T, err error, want ...string) {
 	t.Helper()
 	if err == nil {
@@ -167,7 +167,7 @@ func TestWritersRefuseTamperedArrays(t *testing.T) {
 	refused(t, WriteNPY(&bytes.Buffer{}, &Array{Name: "q"}), "q: dtype is DType(0)")
 }
 
-// Sizes around the chunk of the codec, with every bit pattern of interest kept.
+// Sizes around the codec's chunk, with all interesting bit patterns.
 func TestDecodeInvertsEncode(t *testing.T) {
 	nan := math.Float32frombits(0x7fa00001)
 	for _, n := range []int{0, 1, chunkElements - 1, chunkElements, chunkElements + 1, 16*chunkElements + 3, 37*chunkElements + 5} {

@@ -10,14 +10,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// chunkElements is the number of elements that are turned to or from bytes at a time.
+// chunkElements is the number of elements that are converted at a time.
 const chunkElements = 8192
 
-// Decode reads the elements of an array of that type and shape from r: C order,
-// little-endian, nothing between them, which is the body of .npy and of
-// safetensors alike. F2 and BF16 become F4. Memory grows as bytes arrive, so a shape that promises more
-// than r has costs an error, not an allocation. r is left behind the last
-// element.
+// Decode reads the elements of an array [shape...] from r, in contiguous little-endian C order, the
+// body of .npy and safetensors. F2 and BF16 become F4. Memory grows with the bytes that arrive. It
+// returns an error if the type or shape is invalid or r is truncated. It reads no byte after the
+// last element.
 func Decode(r io.Reader, t DType, shape []int) (*Array, error) {
 	n, err := CountElements(shape)
 	if err != nil {
@@ -52,6 +51,7 @@ func Decode(r io.Reader, t DType, shape []int) (*Array, error) {
 	return a, nil
 }
 
+// decodeElements reads n elements whose Go type has the layout of the file.
 func decodeElements[T Element](r io.Reader, t DType, n int) ([]T, error) {
 	return decodeWith(r, t, n, func(data []T, b []byte) error {
 		_, err := binary.Decode(b, binary.LittleEndian, data)
@@ -59,7 +59,7 @@ func decodeElements[T Element](r io.Reader, t DType, n int) ([]T, error) {
 	})
 }
 
-// decodeHalf decodes elements of 16 bits.
+// decodeHalf reads n elements of 16 bits and widens them.
 func decodeHalf(r io.Reader, t DType, n int, widen func([]float32, []uint16)) ([]float32, error) {
 	bits := make([]uint16, min(n, chunkElements))
 	return decodeWith(r, t, n, func(data []float32, b []byte) error {
@@ -69,8 +69,8 @@ func decodeHalf(r io.Reader, t DType, n int, widen func([]float32, []uint16)) ([
 	})
 }
 
-// decodeWith reads n elements of type t; turn makes elements of their bytes.
-func decodeWith[T Element](r io.Reader, t DType, n int, turn func([]T, []byte) error) ([]T, error) {
+// decodeWith reads n elements of type t; decode converts their bytes.
+func decodeWith[T Element](r io.Reader, t DType, n int, decode func([]T, []byte) error) ([]T, error) {
 	size := t.Size()
 	buf := make([]byte, min(n, chunkElements)*size)
 	data := make([]T, 0, min(n, 16*chunkElements))
@@ -88,14 +88,15 @@ func decodeWith[T Element](r io.Reader, t DType, n int, turn func([]T, []byte) e
 			data = append(make([]T, 0, min(n, 2*cap(data))), data...)
 		}
 		data = data[:have+k]
-		if err := turn(data[have:], buf[:k*size]); err != nil {
+		if err := decode(data[have:], buf[:k*size]); err != nil {
 			return nil, err
 		}
 	}
 	return data, nil
 }
 
-// Encode writes the elements as Decode reads them.
+// Encode writes the elements in the format of Decode. It returns an error if the shape does not
+// match the data or w fails.
 func (a *Array) Encode(w io.Writer) error {
 	err := a.checkShape()
 	if err != nil {
@@ -118,6 +119,7 @@ func (a *Array) Encode(w io.Writer) error {
 	return err
 }
 
+// encodeElements writes elements in little-endian order, in chunks.
 func encodeElements[T Element](w io.Writer, data []T) error {
 	var buf []byte
 	for part := range slices.Chunk(data, chunkElements) {

@@ -10,14 +10,15 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// Folder is a folder whose .npy files are arrays by their names. It is a Source.
+// Folder is a folder of .npy files, each an array of that name. It is a Source.
 type Folder struct {
 	path  string
 	names []string
 	files []*os.File
 }
 
-// OpenFolder lists the arrays of a folder. Files are opened as they are asked for.
+// OpenFolder lists the arrays of a folder. Files are opened on request. It returns an error if the
+// folder cannot be read.
 func OpenFolder(path string) (*Folder, error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -32,9 +33,10 @@ func OpenFolder(path string) (*Folder, error) {
 	return f, nil
 }
 
-// Names lists the arrays in the order of their names.
+// Names lists the arrays, sorted by name.
 func (f *Folder) Names() []string { return slices.Clone(f.names) }
 
+// openFile opens the file of one array. It returns an error if the folder has no such array.
 func (f *Folder) openFile(name string) (*os.File, error) {
 	if !slices.Contains(f.names, name) {
 		return nil, fmt.Errorf("%s: no such array in the folder", name)
@@ -42,7 +44,8 @@ func (f *Folder) openFile(name string) (*os.File, error) {
 	return infile.Open(filepath.Join(f.path, name+".npy"))
 }
 
-// ReadHeader returns type and shape of one array, whose data are not read.
+// ReadHeader returns type and shape of one array without reading its data. It returns an error if
+// the array does not exist or its header is malformed.
 func (f *Folder) ReadHeader(name string) (t DType, shape []int, err error) {
 	file, err := f.openFile(name)
 	if err != nil {
@@ -55,7 +58,7 @@ func (f *Folder) ReadHeader(name string) (t DType, shape []int, err error) {
 	return t, shape, err
 }
 
-// ReadArray reads one array.
+// ReadArray reads one array. It returns an error if the array does not exist or is malformed.
 func (f *Folder) ReadArray(name string) (*Array, error) {
 	file, err := f.openFile(name)
 	if err != nil {
@@ -70,7 +73,8 @@ func (f *Folder) ReadArray(name string) (*Array, error) {
 	return a, nil
 }
 
-// OpenStored returns one array that stays in its file, which is open until Close.
+// OpenStored returns one array that stays in its file, which is open until Close. It returns an
+// error if the array does not exist or is malformed.
 func (f *Folder) OpenStored(name string) (*StoredArray, error) {
 	file, err := f.openFile(name)
 	if err != nil {
@@ -84,7 +88,7 @@ func (f *Folder) OpenStored(name string) (*StoredArray, error) {
 	return OpenStoredNPY(name, file, info.Size())
 }
 
-// Close closes the files that Stored opened.
+// Close closes the files that OpenStored opened. It returns the first error.
 func (f *Folder) Close() error {
 	var first error
 	for _, file := range f.files {

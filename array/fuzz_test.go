@@ -9,7 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 )
 
-// Whatever ReadNPY accepts has to survive being written and read again.
+// Every array that ReadNPY accepts is written and read back unchanged.
 func FuzzReadNPY(f *testing.F) {
 	f.Add([]byte(numpyF4))
 	f.Add([]byte(npy(2, dict("'<i8'", "True", "()"), "12345678")))
@@ -71,7 +71,7 @@ func comesBack(t *testing.T, a *Array) {
 	}
 }
 
-// FuzzStored reads parts of an array that stays in its file.
+// Parts of a stored array are read or refused.
 func FuzzStored(f *testing.F) {
 	f.Add([]byte(numpyF4), int64(1), uint8(2))
 	f.Add([]byte(npy(1, dict("'<f2'", "False", "(3,)"), "123456")), int64(-1), uint8(9))

@@ -9,18 +9,17 @@ import (
 	"strings"
 )
 
-// The .npy format is described in NEP 1 and in numpy.lib.format: magic, version,
-// length of the header, header, data. The header is a Python dictionary.
+// The .npy format (NEP 1, numpy.lib.format) has magic, version, length of the header, header and
+// data. The header is a Python dictionary.
 const (
 	npyMagic  = "\x93NUMPY"
 	npyAlign  = 64
-	maxHeader = 1<<16 - 1 // all that version 1.0 can have
+	maxHeader = 1<<16 - 1 // maximum of version 1.0
 )
 
-// ReadNPY reads one array in .npy format, version 1.0, 2.0 or 3.0, from r and
-// leaves r behind its last byte. The array has no name. Types other than those of
-// this package, big-endian data, pickled objects and Fortran order (of two and
-// more dimensions) are refused.
+// ReadNPY reads one array without name in .npy format, version 1.0, 2.0 or 3.0. It reads no byte
+// after the array. It returns an error for types unknown to this package, big-endian data, pickled
+// objects, Fortran order of two or more dimensions, and malformed or truncated files.
 func ReadNPY(r io.Reader) (*Array, error) {
 	t, shape, err := readNPYHeader(r)
 	if err != nil {
@@ -29,6 +28,7 @@ func ReadNPY(r io.Reader) (*Array, error) {
 	return Decode(r, t, shape)
 }
 
+// readNPYHeader reads everything before the data and returns type and shape.
 func readNPYHeader(r io.Reader) (DType, []int, error) {
 	var start [len(npyMagic) + 2]byte
 	if err := readFull(r, start[:]); err != nil {
@@ -65,7 +65,7 @@ func readNPYHeader(r io.Reader) (DType, []int, error) {
 	return parseNPYHeader(string(text))
 }
 
-// readFull is io.ReadFull with an error that says which part is missing.
+// readFull is io.ReadFull with an error for a truncated header.
 func readFull(r io.Reader, b []byte) error {
 	_, err := io.ReadFull(r, b)
 	if err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -74,8 +74,7 @@ func readFull(r io.Reader, b []byte) error {
 	return err
 }
 
-// parseNPYHeader reads a dictionary with exactly the keys descr, fortran_order
-// and shape.
+// parseNPYHeader parses a dictionary with exactly the keys descr, fortran_order and shape.
 func parseNPYHeader(text string) (DType, []int, error) {
 	bad := func() (DType, []int, error) {
 		return 0, nil, fmt.Errorf("header is not a dictionary of descr, fortran_order and shape: %.100q", text)
@@ -132,7 +131,7 @@ func parseNPYHeader(text string) (DType, []int, error) {
 
 const readableTypes = "f2, f4, f8, i4, i8, u1 or bool"
 
-// parseDescr reads numpy's name of a type: byte order, kind, size in bytes.
+// parseDescr parses numpy's name of a type: byte order, kind, size in bytes.
 func parseDescr(descr string) (DType, error) {
 	if len(descr) < 2 {
 		return 0, fmt.Errorf("dtype is %q; %s is needed", descr, readableTypes)
@@ -176,16 +175,16 @@ func parseDescr(descr string) (DType, error) {
 	return 0, fmt.Errorf("dtype is %q; %s is needed", descr, readableTypes)
 }
 
-// literalReader reads the few Python literals of a header from the front of rest.
+// literalReader parses the Python literals of a header from the front of rest.
 type literalReader struct{ rest string }
 
-// hasNext reports whether token comes next, blanks aside.
+// hasNext skips blanks and reports whether token comes next.
 func (s *literalReader) hasNext(token string) bool {
 	s.rest = strings.TrimLeft(s.rest, " \t\r\n")
 	return strings.HasPrefix(s.rest, token)
 }
 
-// skipToken passes token if it comes next.
+// skipToken skips token if it comes next, and reports whether it did.
 func (s *literalReader) skipToken(token string) bool {
 	if !s.hasNext(token) {
 		return false
@@ -194,7 +193,7 @@ func (s *literalReader) skipToken(token string) bool {
 	return true
 }
 
-// readString passes a string between single or double quotes.
+// readString reads a string in single or double quotes.
 func (s *literalReader) readString() (string, bool) {
 	for _, quote := range []string{"'", `"`} {
 		if s.skipToken(quote) {
@@ -206,7 +205,7 @@ func (s *literalReader) readString() (string, bool) {
 	return "", false
 }
 
-// readInts passes a tuple of integers that are not negative.
+// readInts reads a tuple of non-negative integers.
 func (s *literalReader) readInts() ([]int, bool) {
 	if !s.skipToken("(") {
 		return nil, false
@@ -228,8 +227,8 @@ func (s *literalReader) readInts() ([]int, bool) {
 	return list, true
 }
 
-// WriteNPY writes a in .npy format, version 1.0, with the data at a multiple of
-// 64 bytes, as numpy does.
+// WriteNPY writes a in .npy format, version 1.0. The data begins at a multiple of 64 bytes, as in
+// numpy's files. It returns an error if the shape does not match the data or w fails.
 func WriteNPY(w io.Writer, a *Array) error {
 	if err := a.checkShape(); err != nil {
 		return a.errorf("%w", err)
@@ -240,9 +239,8 @@ func WriteNPY(w io.Writer, a *Array) error {
 	return a.Encode(w)
 }
 
-// NPYHeader returns what stands before the elements of an array of that type, one
-// that is written, and shape, of at most 64 dimensions: these stay far below what
-// version 1.0 can have.
+// NPYHeader returns the bytes before the elements of an array [shape...]. The type must be one that
+// is written, and shape must have at most 64 dimensions, which fit a header of version 1.0.
 func NPYHeader(t DType, shape []int) []byte {
 	descr := "<" + t.String()
 	switch t {

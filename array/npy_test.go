@@ -21,7 +21,7 @@ const numpyF4 = "\x93NUMPY\x01\x00\x76\x00" +
 	"\x00\x00\x80\x3f\x00\x00\x20\xc0\x00\x00\x00\x00" +
 	"\xcd\xcc\xcc\x3d\x00\x00\x80\x7f\x02\x00\x00\x00"
 
-// npy puts a header of any version before data.
+// npy returns a file with a header of any version.
 func npy(major byte, header, data string) string {
 	b := append([]byte(npyMagic), major, 0)
 	if major == 1 {
@@ -32,7 +32,7 @@ func npy(major byte, header, data string) string {
 	return string(b) + header + data
 }
 
-// dict is a header as numpy writes it, without the blanks.
+// dict returns numpy's header without padding.
 func dict(descr, order, shape string) string {
 	return fmt.Sprintf("{'descr': %s, 'fortran_order': %s, 'shape': %s, }\n", descr, order, shape)
 }
@@ -152,7 +152,7 @@ func TestReadErrorIsKept(t *testing.T) {
 	}
 }
 
-// readers passes over the end of the first of two readers.
+// readers continues with the second reader at the end of the first.
 type readers [2]io.Reader
 
 func (r readers) Read(b []byte) (int, error) {

@@ -11,15 +11,13 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// DefaultLimit is the most bytes of data that one array of an .npz may have
-// unless the File says otherwise: a deflated member can promise, and keep, a
-// thousand times the bytes of the file.
+// DefaultLimit is the default of File.Limit. Deflate allows a thousand times the bytes of the file.
 const DefaultLimit = 8 << 30
 
-// File is an open .npz, a zip archive with one .npy a member, stored or
-// deflated. It is a Source. Calls of Array may run at the same time.
+// File is an open .npz, a zip archive of stored or deflated .npy members. It is a Source. ReadArray
+// is safe for concurrent use.
 type File struct {
-	// Limit is the most bytes of data that Array reads.
+	// Limit bounds the bytes of data that ReadArray reads.
 	Limit int64
 
 	names   []string
@@ -27,7 +25,8 @@ type File struct {
 	file    io.Closer
 }
 
-// OpenNPZ opens the .npz file of that name. Its arrays are read by Array alone.
+// OpenNPZ opens an .npz file. ReadArray reads its arrays. It returns an error if the file is no zip
+// archive or two arrays have one name.
 func OpenNPZ(path string) (*File, error) {
 	r, err := infile.Open(path)
 	if err != nil {
@@ -47,7 +46,8 @@ func OpenNPZ(path string) (*File, error) {
 	return f, nil
 }
 
-// NewNPZ returns the .npz of size bytes in r, which the caller closes.
+// NewNPZ returns the .npz of size bytes in r, which the caller closes. It returns an error if r is
+// no zip archive or two arrays have one name.
 func NewNPZ(r io.ReaderAt, size int64) (*File, error) {
 	z, err := zip.NewReader(r, size)
 	if err != nil {
@@ -68,11 +68,11 @@ func NewNPZ(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// Names lists the members in the order of the archive, without ".npy".
+// Names lists the arrays in the order of the archive.
 func (f *File) Names() []string { return append([]string{}, f.names...) }
 
-// ReadArray reads one array and checks its checksum. Its member must hold as many
-// bytes as the shape says, and no more than the limit.
+// ReadArray reads one array and verifies its checksum. It returns an error if the array does not
+// exist, is malformed, exceeds Limit or has another length than its shape.
 func (f *File) ReadArray(name string) (*Array, error) {
 	m := f.members[name]
 	if m == nil {
@@ -86,7 +86,8 @@ func (f *File) ReadArray(name string) (*Array, error) {
 	return a, nil
 }
 
-// ReadHeader returns type and shape of one array, whose data are not read.
+// ReadHeader returns type and shape of one array without reading its data. It returns an error if
+// the array does not exist or its header is malformed.
 func (f *File) ReadHeader(name string) (t DType, shape []int, err error) {
 	m := f.members[name]
 	if m == nil {
@@ -103,6 +104,7 @@ func (f *File) ReadHeader(name string) (t DType, shape []int, err error) {
 	return t, shape, err
 }
 
+// readMember reads the array of a member and verifies its checksum.
 func (f *File) readMember(m *zip.File) (*Array, error) {
 	r, err := m.Open()
 	if err != nil {
@@ -124,7 +126,7 @@ func (f *File) readMember(m *zip.File) (*Array, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The end has to be met: there the checksum is compared.
+	// Reading the end makes zip compare the checksum.
 	switch k, err := io.ReadFull(r, make([]byte, 1)); {
 	case k > 0:
 		return nil, fmt.Errorf("bytes follow the data of shape %s", formatShape(shape))
@@ -134,7 +136,7 @@ func (f *File) readMember(m *zip.File) (*Array, error) {
 	return a, nil
 }
 
-// Close closes the file that OpenNPZ opened.
+// Close closes the file that OpenNPZ opened. It returns the error of closing.
 func (f *File) Close() error {
 	if f.file == nil {
 		return nil
@@ -142,8 +144,8 @@ func (f *File) Close() error {
 	return f.file.Close()
 }
 
-// WriteNPZ writes the arrays in their order as an uncompressed .npz. The same
-// arrays give the same bytes at any time of day.
+// WriteNPZ writes the arrays in order as an uncompressed .npz. The bytes depend on the arrays alone.
+// It returns an error if an array has no name, two have one name, or w fails.
 func WriteNPZ(w io.Writer, arrays []*Array) error {
 	z := zip.NewWriter(w)
 	written := make(map[string]bool)
@@ -158,7 +160,7 @@ func WriteNPZ(w io.Writer, arrays []*Array) error {
 		m, err := z.CreateHeader(&zip.FileHeader{
 			Name:   a.Name + ".npy",
 			Method: zip.Store,
-			// The first date that zip can tell, which is numpy's as well.
+			// The first date of zip, which numpy writes, too.
 			Modified: time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC),
 		})
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 
 var _ Source = (*File)(nil)
 
-// archive zips members, name and content in turn.
+// archive zips alternating names and contents.
 func archive(t testing.TB, method uint16, members ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -144,7 +144,7 @@ func TestNPZLimit(t *testing.T) {
 	refused(t, err, "wide: shape (2,) has 16 bytes of data, the limit is 15")
 }
 
-// A shape that promises far more than the member has must not be allocated.
+// A shape larger than the member is not allocated.
 func TestPromisesCostNothing(t *testing.T) {
 	f := openBytes(t, archive(t, zip.Deflate, "q.npy", npy(1, dict("'<f8'", "False", "(100000000,)"), "")))
 	var before, after runtime.MemStats
@@ -216,7 +216,7 @@ func TestOpenNPZRefuses(t *testing.T) {
 	refused(t, err, "text.npz: not a readable .npz")
 }
 
-// Files that numpy wrote: every array is read, and written back as numpy has it.
+// All arrays of numpy's files are read and written back byte for byte.
 func TestNumpyFilesAreWrittenBackUnchanged(t *testing.T) {
 	folder := filepath.Join("..", "..", "shared", "fixtures", "poly")
 	path := filepath.Join(folder, "dropout_masks_N7_D8.npz")

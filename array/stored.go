@@ -12,21 +12,20 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// StoredArray is an array that stays in its file. Any part of it is read without the
-// rest, by several callers at a time.
+// StoredArray is an array that stays in its file and is read in parts. It is safe for concurrent use.
 type StoredArray struct {
 	Name  string
-	DType DType // as in the file: F2 and BF16, too
+	DType DType // type in the file, including F2 and BF16
 	Shape []int
 
 	r     io.ReaderAt
-	start int64 // of the data in r
-	count int64
+	start int64 // offset of the data in r
+	count int64 // elements
 }
 
-// NewStoredArray returns the array of that type and shape whose elements, as Decode
-// reads them, begin at byte start of r and are size bytes: as many as the shape
-// has.
+// NewStoredArray returns an array [shape...] whose elements are the size bytes of r from byte start,
+// in the format of Decode. It returns an error if the type is unknown or size does not match the
+// shape.
 func NewStoredArray(name string, t DType, shape []int, r io.ReaderAt, start, size int64) (*StoredArray, error) {
 	s := &StoredArray{Name: name, DType: t, Shape: append([]int{}, shape...), r: r, start: start}
 	n, err := CountElements(shape)
@@ -46,8 +45,8 @@ func NewStoredArray(name string, t DType, shape []int, r io.ReaderAt, start, siz
 	return s, nil
 }
 
-// OpenStoredNPY returns the array of the .npy file of size bytes in r, all of which
-// are accounted for.
+// OpenStoredNPY returns the array of the .npy file of size bytes in r. It returns an error if the
+// header is malformed or size does not match the shape.
 func OpenStoredNPY(name string, r io.ReaderAt, size int64) (*StoredArray, error) {
 	head := io.NewSectionReader(r, 0, size)
 	t, shape, err := readNPYHeader(head)
@@ -61,21 +60,22 @@ func OpenStoredNPY(name string, r io.ReaderAt, size int64) (*StoredArray, error)
 	return NewStoredArray(name, t, shape, r, start, size-start)
 }
 
-// File returns the file that the array lies in, nil if it is in none.
+// File returns the file of the array, or nil if r is no file.
 func (s *StoredArray) File() *os.File {
 	f, _ := s.r.(*os.File)
 	return f
 }
 
+// errorf returns an error that begins with the array's name.
 func (s *StoredArray) errorf(format string, args ...any) error {
 	return (&Array{Name: s.Name}).errorf(format, args...)
 }
 
-// littleEndian reports whether numbers lie in memory as they do in files.
+// littleEndian reports whether memory has the byte order of files.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// FloatBytes returns the memory of x where its numbers lie there as they do in files,
-// and nil where they do not.
+// FloatBytes returns the memory of x [N] as bytes, or nil if the byte order differs from files or x
+// is empty.
 func FloatBytes[T float32 | float64](x []T) []byte {
 	if len(x) == 0 || !littleEndian {
 		return nil
@@ -83,9 +83,9 @@ func FloatBytes[T float32 | float64](x []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*int(unsafe.Sizeof(x[0])))
 }
 
-// ReadFloats sets dst to the elements of s from element at on, counted in C
-// order. Elements of f4 in a float32, and of f8 in a float64, go there without
-// another copy; others are widened, and f8 rounded, as Array.Float32 has it.
+// ReadFloats overwrites dst [N] with the elements of s from element at, in C order. Equal types are
+// read without a copy; others are widened or, from f8, rounded. It returns an error for other types,
+// elements beyond the array, a read error, or an f8 beyond the range of f4.
 func ReadFloats[T float32 | float64](s *StoredArray, dst []T, at int64) error {
 	var own DType
 	switch any(dst).(type) {
@@ -97,17 +97,17 @@ func ReadFloats[T float32 | float64](s *StoredArray, dst []T, at int64) error {
 	if b := FloatBytes(dst); s.DType == own && b != nil {
 		return s.readBytes(b, at)
 	}
-	var turn func(dst []T, b []byte) error
+	var decode func(dst []T, b []byte) error
 	switch s.DType {
 	case F4:
-		turn = func(dst []T, b []byte) error {
+		decode = func(dst []T, b []byte) error {
 			for i := range dst {
 				dst[i] = T(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
 			}
 			return nil
 		}
 	case F8:
-		turn = func(dst []T, b []byte) error {
+		decode = func(dst []T, b []byte) error {
 			for i := range dst {
 				x := math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))
 				dst[i] = T(x)
@@ -122,7 +122,7 @@ func ReadFloats[T float32 | float64](s *StoredArray, dst []T, at int64) error {
 		if s.DType == BF16 {
 			widen = tensor.BFloat16
 		}
-		turn = func(dst []T, b []byte) error {
+		decode = func(dst []T, b []byte) error {
 			for i := range dst {
 				dst[i] = T(widen(binary.LittleEndian.Uint16(b[2*i:])))
 			}
@@ -131,11 +131,11 @@ func ReadFloats[T float32 | float64](s *StoredArray, dst []T, at int64) error {
 	default:
 		return s.errorf("dtype is %v; f2, bf16, f4 or f8 is needed", s.DType)
 	}
-	return readParts(s, dst, at, turn)
+	return readParts(s, dst, at, decode)
 }
 
-// ReadBools sets dst to the elements of a u1 or bool array from element at on:
-// which of them are not 0.
+// ReadBools overwrites dst [N] with x ≠ 0 for the elements of a u1 or bool array from element at. It
+// returns an error for other types, elements beyond the array, or a read error.
 func ReadBools(s *StoredArray, dst []bool, at int64) error {
 	if s.DType != U1 && s.DType != Bool {
 		return s.errorf("dtype is %v; u1 or bool is needed", s.DType)
@@ -148,8 +148,8 @@ func ReadBools(s *StoredArray, dst []bool, at int64) error {
 	})
 }
 
-// readParts reads dst a few elements at a time.
-func readParts[T any](s *StoredArray, dst []T, at int64, turn func([]T, []byte) error) error {
+// readParts reads dst in chunks; decode converts their bytes.
+func readParts[T any](s *StoredArray, dst []T, at int64, decode func([]T, []byte) error) error {
 	size := s.DType.Size()
 	buf := make([]byte, min(len(dst), chunkElements)*size)
 	for len(dst) > 0 {
@@ -157,7 +157,7 @@ func readParts[T any](s *StoredArray, dst []T, at int64, turn func([]T, []byte) 
 		if err := s.readBytes(buf[:n*size], at); err != nil {
 			return err
 		}
-		if err := turn(dst[:n], buf); err != nil {
+		if err := decode(dst[:n], buf); err != nil {
 			return s.errorf("%w", err)
 		}
 		dst, at = dst[n:], at+int64(n)
@@ -165,7 +165,8 @@ func readParts[T any](s *StoredArray, dst []T, at int64, turn func([]T, []byte) 
 	return nil
 }
 
-// readBytes fills b from element at on.
+// readBytes fills b with the bytes of elements from element at. It returns an error if there are too
+// few.
 func (s *StoredArray) readBytes(b []byte, at int64) error {
 	size := int64(s.DType.Size())
 	if at < 0 || at > s.count || int64(len(b)) > (s.count-at)*size {

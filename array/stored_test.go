@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// store puts an array in .npy format and returns it as it lies there.
+// store encodes an array as .npy and returns it as a StoredArray.
 func store(t *testing.T, a *Array) *StoredArray {
 	t.Helper()
 	var b bytes.Buffer
@@ -25,7 +25,7 @@ func store(t *testing.T, a *Array) *StoredArray {
 	return s
 }
 
-// Every part of a stored array is what the whole has there.
+// Every part of a stored array equals that range of the decoded array.
 func TestPartsOfStoredArraysEqualTheWhole(t *testing.T) {
 	const n = 3*chunkElements + 7
 	f4, f8, u1 := make([]float32, n), make([]float64, n), make([]uint8, n)

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// readHeader returns the JSON between the length and the data.
+// readHeader returns the JSON header. It returns an error if the length is out of range.
 func readHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	if size < 8 {
 		return nil, fmt.Errorf("not a safetensors file: it has %d bytes, at least 8 are needed", size)
@@ -35,7 +35,7 @@ func readHeader(r io.ReaderAt, size int64) ([]byte, error) {
 	return header, nil
 }
 
-// readAt fills b, as an io.ReaderAt that meets its end may report both.
+// readAt fills b. A full read with io.EOF is no error.
 func readAt(r io.ReaderAt, b []byte, at int64) error {
 	if n, err := r.ReadAt(b, at); n < len(b) {
 		return fmt.Errorf("truncated in the header: %w", err)
@@ -43,9 +43,8 @@ func readAt(r io.ReaderAt, b []byte, at int64) error {
 	return nil
 }
 
-// parseHeader reads the tensors, in the order of the header, and the metadata.
-// The JSON is read token by token because encoding/json keeps the last of
-// several equal keys, takes null for anything, and ignores case.
+// parseHeader parses the tensors, in the order of the header, and the metadata. It reads JSON token
+// by token, since json.Unmarshal accepts duplicate keys, null for any value, and keys in any case.
 func parseHeader(header []byte) ([]Tensor, map[string]string, error) {
 	if !utf8.Valid(header) {
 		return nil, nil, errors.New("header is not UTF-8")
@@ -80,7 +79,7 @@ func parseHeader(header []byte) ([]Tensor, map[string]string, error) {
 	return tensors, metadata, nil
 }
 
-// parseTensor reads {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}.
+// parseTensor parses {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 48]}.
 func parseTensor(d *json.Decoder) (Tensor, error) {
 	var t Tensor
 	keys := 0
@@ -103,7 +102,7 @@ func parseTensor(d *json.Decoder) (Tensor, error) {
 			}
 			t.start, t.Bytes = int64(offsets[0]), int64(offsets[1]-offsets[0])
 		default:
-			// The reference implementation passes over keys that it does not know.
+			// The reference implementation ignores unknown keys.
 			var value json.RawMessage
 			err = d.Decode(&value)
 		}
@@ -118,7 +117,8 @@ func parseTensor(d *json.Decoder) (Tensor, error) {
 	return t, err
 }
 
-// readObject reads a JSON object and calls member with each key, to read its value.
+// readObject reads a JSON object. It calls member with each key, to read the value. It returns an
+// error if a key appears twice.
 func readObject(d *json.Decoder, member func(key string) error) error {
 	if err := readDelimiter(d, '{'); err != nil {
 		return err
@@ -152,7 +152,7 @@ func readTexts(d *json.Decoder) (map[string]string, error) {
 	return m, err
 }
 
-// readNaturals reads a JSON array of integers that are not negative.
+// readNaturals reads a JSON array of non-negative integers.
 func readNaturals(d *json.Decoder) ([]int, error) {
 	if err := readDelimiter(d, '['); err != nil {
 		return nil, err
@@ -189,6 +189,7 @@ func readText(d *json.Decoder) (string, error) {
 	return s, nil
 }
 
+// readDelimiter reads one delimiter. It returns an error if another token comes next.
 func readDelimiter(d *json.Decoder, want json.Delim) error {
 	token, err := readToken(d)
 	if err != nil {
@@ -200,7 +201,7 @@ func readDelimiter(d *json.Decoder, want json.Delim) error {
 	return nil
 }
 
-// readToken returns the next token; there has to be one.
+// readToken returns the next token. The end of the JSON is an error.
 func readToken(d *json.Decoder) (json.Token, error) {
 	token, err := d.Token()
 	if err == io.EOF {

@@ -11,21 +11,20 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// maxHeader is the bound of the reference implementation, in bytes.
+// maxHeader bounds the bytes of the header, as in the reference implementation.
 const maxHeader = 100_000_000
 
 // Tensor describes a tensor of a file.
 type Tensor struct {
 	Name  string
-	DType string // as in the file: "F32", "BF16", ...
+	DType string // name in the file: "F32", "BF16", ...
 	Shape []int
-	Bytes int64 // of data
+	Bytes int64 // size of the data
 
-	start int64 // from the end of the header
+	start int64 // offset from the end of the header
 }
 
-// readableTypes are the types that can be read; those that array widens are not
-// written.
+// readableTypes maps names to readable types. F16 and BF16 are widened and not written.
 var readableTypes = map[string]array.DType{
 	"F16":  array.F2,
 	"BF16": array.BF16,
@@ -37,8 +36,7 @@ var readableTypes = map[string]array.DType{
 	"BOOL": array.Bool,
 }
 
-// otherSizes has the bytes of an element of the other types whose elements are whole
-// bytes.
+// otherSizes has the element sizes of unreadable types with whole bytes.
 var otherSizes = map[string]int{
 	"I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
 	"I16": 2, "U16": 2,
@@ -46,8 +44,7 @@ var otherSizes = map[string]int{
 	"U64": 8, "C64": 8,
 }
 
-// File is an open safetensors file. It is an array.Source. Calls of Array may
-// run at the same time.
+// File is an open safetensors file. It is an array.Source. ReadArray is safe for concurrent use.
 type File struct {
 	tensors  []Tensor
 	index    map[string]int
@@ -56,7 +53,8 @@ type File struct {
 	file     io.Closer
 }
 
-// Open opens the file of that name and reads its header.
+// Open opens a file and reads its header. It returns an error if the file cannot be read or New
+// refuses it.
 func Open(path string) (*File, error) {
 	r, err := infile.Open(path)
 	if err != nil {
@@ -76,9 +74,9 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// New reads the header of the safetensors file of size bytes in r, which the
-// caller closes. Tensors that overlap, leave bytes unused, reach beyond the file
-// or have another number of bytes than their shape are errors.
+// New reads the header of the safetensors file of size bytes in r, which the caller closes. It
+// returns an error if the header is malformed, tensors overlap, leave bytes unused, exceed the file,
+// or do not match their shapes.
 func New(r io.ReaderAt, size int64) (*File, error) {
 	header, err := readHeader(r, size)
 	if err != nil {
@@ -91,7 +89,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	start := int64(8 + len(header))
 	f.data = io.NewSectionReader(r, start, size-start)
 
-	// Of tensors at one place the empty come first.
+	// At equal offsets empty tensors come first.
 	slices.SortFunc(f.tensors, func(a, b Tensor) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Name, b.Name))
 	})
@@ -115,7 +113,7 @@ func New(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// checkSize compares the shape with the bytes, for types whose size is known.
+// checkSize returns an error if the shape does not match the bytes, for types of known size.
 func (t Tensor) checkSize() error {
 	size := otherSizes[t.DType]
 	if d, ok := readableTypes[t.DType]; ok {
@@ -131,8 +129,7 @@ func (t Tensor) checkSize() error {
 	return nil
 }
 
-// Tensors describes the tensors in the order of their data, also those of types
-// that cannot be read.
+// Tensors describes all tensors in the order of their data, including unreadable types.
 func (f *File) Tensors() []Tensor { return slices.Clone(f.tensors) }
 
 // Names lists the tensors in the order of their data.
@@ -144,19 +141,18 @@ func (f *File) Names() []string {
 	return names
 }
 
-// Metadata returns the text entries of the file, which may be none.
+// Metadata returns the text entries of the file; nil if there are none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
-// ReadHeader returns type and shape of one tensor. Types are those of Array, F16 and BF16
-// as they are in the file.
+// ReadHeader returns the type in the file, which may be F2 or BF16, and the shape of one tensor. It
+// returns an error if the tensor does not exist or has an unreadable type.
 func (f *File) ReadHeader(name string) (array.DType, []int, error) {
 	t, d, err := f.findTensor(name)
 	return d, slices.Clone(t.Shape), err
 }
 
-// ReadArray reads one tensor and leaves the others where they are. F16 and BF16 are
-// widened, exactly, to arrays of float32. Types other than these, F32, F64, I32,
-// I64, U8 and BOOL are refused.
+// ReadArray reads one tensor only. It widens F16 and BF16 exactly to float32. It returns an error if
+// the tensor does not exist or is not of type F16, BF16, F32, F64, I32, I64, U8 or BOOL.
 func (f *File) ReadArray(name string) (*array.Array, error) {
 	t, d, err := f.findTensor(name)
 	if err != nil {
@@ -170,8 +166,8 @@ func (f *File) ReadArray(name string) (*array.Array, error) {
 	return a, nil
 }
 
-// OpenStored returns one tensor that stays in the file, to be read in parts. Types are
-// those of Array.
+// OpenStored returns one tensor that stays in the file, to be read in parts. It returns an error if
+// the tensor does not exist or has an unreadable type.
 func (f *File) OpenStored(name string) (*array.StoredArray, error) {
 	t, d, err := f.findTensor(name)
 	if err != nil {
@@ -181,7 +177,7 @@ func (f *File) OpenStored(name string) (*array.StoredArray, error) {
 	return array.NewStoredArray(name, d, t.Shape, r, start+t.start, t.Bytes)
 }
 
-// findTensor returns what the header says of a tensor that can be read.
+// findTensor returns the description and type of a readable tensor.
 func (f *File) findTensor(name string) (Tensor, array.DType, error) {
 	i, ok := f.index[name]
 	if !ok {
@@ -195,7 +191,7 @@ func (f *File) findTensor(name string) (Tensor, array.DType, error) {
 	return t, d, nil
 }
 
-// Close closes the file that Open opened.
+// Close closes the file that Open opened. It returns the error of closing.
 func (f *File) Close() error {
 	if f.file == nil {
 		return nil

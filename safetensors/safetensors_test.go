@@ -22,7 +22,7 @@ import (
 
 var _ array.Source = (*File)(nil)
 
-// file puts the length and the header before data.
+// file returns a file of header and data.
 func file(header, data string) string {
 	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(header)))) + header + data
 }
@@ -38,7 +38,7 @@ func must[T array.Element](t testing.TB, name string, data []T, shape ...int) *a
 	return a
 }
 
-// refused checks that err says what it has to.
+// refused checks that err contains want.
 func refused(t *testing.T, err error, want string) {
 	t.Helper()
 	if err == nil {
@@ -57,8 +57,8 @@ func same(a, b *array.Array) bool {
 	return a.Name == b.Name && a.DType == b.DType && reflect.DeepEqual(a.Shape, b.Shape) && bytes.Equal(x.Bytes(), y.Bytes())
 }
 
-// golden is a file as the reference implementation lays it out: the metadata
-// first, blanks behind, wide elements before narrow ones.
+// golden is a file in the layout of the reference implementation: metadata first, trailing blanks,
+// wide elements before narrow ones.
 const golden = "\xc8\x00\x00\x00\x00\x00\x00\x00" +
 	`{"__metadata__":{"format":"pt"},` +
 	`"w":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},` +
@@ -102,7 +102,7 @@ func TestReadsWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// one is a header with a single tensor.
+// one returns a header with a single tensor.
 func one(dtype, shape, offsets string) string {
 	return fmt.Sprintf(`{"q":{"dtype":%s,"shape":%s,"data_offsets":%s}}`, dtype, shape, offsets)
 }
@@ -199,7 +199,7 @@ func TestEveryTruncationIsAnError(t *testing.T) {
 	}
 }
 
-// strict fails on reads outside of what a test allows.
+// strict fails on reads outside the allowed range.
 type strict struct {
 	io.ReaderAt
 	from, to int64
@@ -336,8 +336,8 @@ func TestOpenRefuses(t *testing.T) {
 	refused(t, err, "half.safetensors: header of 200 bytes is beyond the end of the file, which has 99")
 }
 
-// Whatever opens has to read without a panic, and what can be read has to
-// survive being written and read again.
+// Every file that opens is read without a panic, and readable tensors are written and read back
+// unchanged.
 func FuzzNew(f *testing.F) {
 	f.Add([]byte(golden))
 	f.Add([]byte(file(`{}`, "")))
@@ -379,7 +379,7 @@ func FuzzNew(f *testing.F) {
 	})
 }
 
-// A tensor that stays in the file is the one that is read out of it.
+// A stored tensor equals the tensor that is read.
 func TestStoredTensorEqualsTheReadOne(t *testing.T) {
 	a, err := array.New("a", []float64{1, 2, 3}, 3)
 	if err != nil {

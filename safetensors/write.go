@@ -20,11 +20,10 @@ type entry struct {
 	Offsets [2]int64 `json:"data_offsets"`
 }
 
-// Write writes the tensors and the metadata, which may be nil. Wide elements lie
-// before narrow ones, and those of a type in the order of their names, so that
-// every tensor begins at a multiple of its element's size; keys are sorted. The
-// bytes depend on the content alone, not on the order of tensors. Nothing is
-// written if a name appears twice, is "__metadata__" or is not UTF-8.
+// Write writes the tensors and the metadata, which may be nil. Tensors are sorted by decreasing
+// element size, then by name, so that each begins at a multiple of its element size. The bytes do not
+// depend on the order of tensors. It returns an error, and writes nothing, if a name appears twice,
+// is "__metadata__" or is not UTF-8. It returns an error if w fails.
 func Write(w io.Writer, tensors []*array.Array, metadata map[string]string) error {
 	tensors = slices.Clone(tensors)
 	slices.SortFunc(tensors, func(a, b *array.Array) int {
@@ -45,9 +44,9 @@ func Write(w io.Writer, tensors []*array.Array, metadata map[string]string) erro
 	return nil
 }
 
-// EncodeHeader returns all that comes before the data, a multiple of 8 bytes, of tensors
-// that lie in that order. Their names, types and shapes count, not their elements:
-// whoever writes these elsewhere needs none.
+// EncodeHeader returns the bytes before the data of tensors in the given order, a multiple of 8. It
+// reads names, types and shapes only, so the tensors need no elements. It returns an error if a name
+// appears twice, is "__metadata__" or is not UTF-8, or the header is too long.
 func EncodeHeader(tensors []*array.Array, metadata map[string]string) ([]byte, error) {
 	keys := make(map[string]any)
 	if len(metadata) > 0 {
@@ -92,6 +91,7 @@ func EncodeHeader(tensors []*array.Array, metadata map[string]string) ([]byte, e
 	return append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...), nil
 }
 
+// dtypeName returns the name of a type in files.
 func dtypeName(d array.DType) string {
 	for name, t := range readableTypes {
 		if t == d {
