@@ -17,29 +17,29 @@ import (
 type Transport interface {
 	Rank() int
 	Size() int
-	// Exchange sends parts of send, which have the lengths toEach, one to each
-	// rank, and receives one of each into recv, of the lengths fromEach.
+	// Exchange sends a part of send to each rank, of the lengths toEach, and receives a
+	// part of each rank into recv, of the lengths fromEach.
 	Exchange(send []byte, toEach []int, recv []byte, fromEach []int) error
-	// Gather receives own of every rank into all, of the lengths given.
+	// Gather receives own of every rank into all; lengths are the ranks' lengths.
 	Gather(all []byte, lengths []int, own []byte) error
-	// Broadcast sets b, of the same length everywhere, to that of rank root.
+	// Broadcast sets b, of the same length on every rank, to rank root's b.
 	Broadcast(b []byte, root int) error
 	Barrier() error
-	// Abort ends the job for all ranks: what they wait for returns an error, or
-	// their processes end.
+	// Abort ends the job for all ranks: their operations return an error, or their
+	// processes end.
 	Abort(reason error)
 	// Close ends the rank's part in the job when all others close theirs.
 	Close() error
 }
 
-// ErrNoAnswer is in the errors of a transport that has waited for other ranks longer than
-// it may. What its operations were given is not to be used any more.
+// ErrNoAnswer is in the errors of a transport whose wait for other ranks timed out. The
+// buffers of its operations must not be used any more.
 var ErrNoAnswer = errors.New("no answer")
 
-// Element is what arrays of all operations but sums may hold.
+// Element is an element of arrays of all operations but sums.
 type Element interface{ byte | float32 | float64 }
 
-// Operation is what a rank has done of one kind.
+// Operation counts a rank's calls of one kind.
 type Operation struct {
 	Name  string
 	Calls int
@@ -53,7 +53,7 @@ type Comm struct {
 	transport  Transport
 	operations []Operation
 
-	// Memory that is used again.
+	// Reused memory.
 	parts   []float64
 	lengths [2][]int
 	total   []float64
@@ -70,7 +70,7 @@ func (c *Comm) Rank() int {
 	return c.transport.Rank()
 }
 
-// Size returns how many ranks there are.
+// Size returns the number of ranks.
 func (c *Comm) Size() int {
 	if c == nil {
 		return 1
@@ -78,14 +78,14 @@ func (c *Comm) Size() int {
 	return c.transport.Size()
 }
 
-// Operations tells what has been done so far, by name.
+// Operations returns the counted operations, sorted by name.
 func (c *Comm) Operations() []Operation {
 	list := slices.Clone(c.operations)
 	slices.SortFunc(list, func(a, b Operation) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 
-// SentBytes returns the bytes that this rank has sent to others.
+// SentBytes returns the number of bytes that this rank sent to others.
 func (c *Comm) SentBytes() (bytes int64) {
 	for _, o := range c.operations {
 		bytes += o.Bytes
@@ -93,7 +93,7 @@ func (c *Comm) SentBytes() (bytes int64) {
 	return bytes
 }
 
-// countCall notes a call and what it sends.
+// countCall counts calls of an operation and their bytes.
 func (c *Comm) countCall(name string, calls int, bytes int64) {
 	i := slices.IndexFunc(c.operations, func(o Operation) bool { return o.Name == name })
 	if i < 0 {
@@ -104,19 +104,19 @@ func (c *Comm) countCall(name string, calls int, bytes int64) {
 	c.operations[i].Bytes += bytes
 }
 
-// exchangeParts is the transport's, counted for an operation.
+// exchangeParts calls the transport's Exchange and counts its bytes.
 func (c *Comm) exchangeParts(name string, send []byte, toEach []int, recv []byte, fromEach []int) error {
 	c.countCall(name, 0, int64(len(send)-toEach[c.Rank()]))
 	return c.wrapError(name, c.transport.Exchange(send, toEach, recv, fromEach))
 }
 
-// gatherParts is the transport's, counted for an operation.
+// gatherParts calls the transport's Gather and counts its bytes.
 func (c *Comm) gatherParts(name string, all []byte, lengths []int, own []byte) error {
 	c.countCall(name, 0, int64(c.Size()-1)*int64(len(own)))
 	return c.wrapError(name, c.transport.Gather(all, lengths, own))
 }
 
-// wrapError names the rank and the operation of an error.
+// wrapError adds the rank and the operation to an error; nil stays nil.
 func (c *Comm) wrapError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -124,7 +124,7 @@ func (c *Comm) wrapError(name string, err error) error {
 	return fmt.Errorf("rank %d of %d: %s: %w", c.Rank(), c.Size(), name, err)
 }
 
-// Barrier waits for all ranks.
+// Barrier waits for all ranks. It returns an error of the transport.
 func (c *Comm) Barrier() error {
 	c.countCall("barrier", 1, 0)
 	return c.wrapError("barrier", c.transport.Barrier())
@@ -133,10 +133,12 @@ func (c *Comm) Barrier() error {
 // Abort ends the job for all ranks.
 func (c *Comm) Abort(reason error) { c.transport.Abort(reason) }
 
-// Close ends the rank's part in the job when all others close theirs.
+// Close ends the rank's part in the job when all others close theirs. It returns an error
+// of the transport.
 func (c *Comm) Close() error { return c.wrapError("close", c.transport.Close()) }
 
-// AllGather returns own of every rank, which may differ in length.
+// AllGather returns own [n] of every rank; lengths may differ. It returns an error of the
+// transport, and for more than 2^30 bytes.
 func AllGather[E Element](c *Comm, own []E) ([][]E, error) {
 	if c == nil {
 		return [][]E{own}, nil
@@ -171,7 +173,8 @@ func AllGather[E Element](c *Comm, own []E) ([][]E, error) {
 	return list, nil
 }
 
-// Broadcast sets x, of the same length everywhere, to that of rank root.
+// Broadcast sets x [n], of the same length on every rank, to rank root's x. It returns an
+// error of the transport, and for a root that is no rank.
 func Broadcast[E Element](c *Comm, x []E, root int) error {
 	if c == nil {
 		return nil
@@ -195,8 +198,8 @@ func Broadcast[E Element](c *Comm, x []E, root int) error {
 	return nil
 }
 
-// ShareError returns an error on every rank if it is not nil on one of them: a
-// *RankError of the lowest such rank. Ranks that would go on alone would wait for ever.
+// ShareError returns an error on every rank if err is not nil on one of them: a
+// *RankError of the lowest such rank. Ranks that continued alone would wait for ever.
 func ShareError(c *Comm, err error) error {
 	if c == nil {
 		return err
@@ -220,8 +223,8 @@ func ShareError(c *Comm, err error) error {
 	return nil
 }
 
-// CallOnRankZero has rank 0 call f, and returns on every rank what it returns, which goes to the
-// others as JSON.
+// CallOnRankZero calls f on rank 0 and returns its result on every rank; JSON carries it.
+// It returns f's error, as a *RankError, and an error of the transport.
 func CallOnRankZero[V any](c *Comm, f func() (V, error)) (v V, err error) {
 	var text []byte
 	if c.Rank() == 0 {
@@ -239,20 +242,23 @@ func CallOnRankZero[V any](c *Comm, f func() (V, error)) (v V, err error) {
 	return v, err
 }
 
-// RankError is an error that all ranks know of, and the rank that has it.
+// RankError is an error of one rank that every rank returns.
 type RankError struct {
 	Rank int
 	Err  error
 }
 
+// Error names the rank before its error.
 func (e *RankError) Error() string { return fmt.Sprintf("rank %d: %v", e.Rank, e.Err) }
+
+// Unwrap returns the error Err.
 func (e *RankError) Unwrap() error { return e.Err }
 
-// Field is something that all ranks must have the same of.
+// Field is a named value that must be equal on all ranks.
 type Field struct{ Name, Value string }
 
-// CheckAgreement reports, on every rank, the first field of which some rank has another value
-// than rank 0, with both values.
+// CheckAgreement returns an error on every rank if a field differs between some rank and rank
+// 0. The error names the first such field and both values.
 func CheckAgreement(c *Comm, fields ...Field) error {
 	if c == nil {
 		return nil
@@ -283,7 +289,7 @@ func CheckAgreement(c *Comm, fields ...Field) error {
 	return nil
 }
 
-// parseFields reads what Agree has written, of programs that write it likewise.
+// parseFields parses the fields that CheckAgreement wrote on another rank.
 func parseFields(b []byte) (list []Field) {
 	next := func() string {
 		var n, at int
@@ -303,7 +309,7 @@ func parseFields(b []byte) (list []Field) {
 	return list
 }
 
-// maxBytes bounds what an operation of a transport moves: MPI counts in 32 bits.
+// maxBytes bounds the bytes of a transport's operation: MPI counts in 32 bits.
 const maxBytes = 1 << 30
 
 // equalLengths returns lengths of n bytes for each rank, in memory i.
@@ -320,8 +326,7 @@ func sizeOf[E any]() int {
 	return int(unsafe.Sizeof(x))
 }
 
-// bytesOf returns the memory of x. Ranks with another order of bytes are refused
-// by Agree on what they run on.
+// bytesOf returns the memory of x. CheckAgreement refuses ranks with another byte order.
 func bytesOf[E byte | int64 | float32 | float64](x []E) []byte {
 	if len(x) == 0 {
 		return nil

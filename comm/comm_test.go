@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// numbers are those of a rank, of all sizes.
+// numbers returns n numbers of a rank, of all magnitudes.
 func numbers[T tensor.Float](rank, n int) []T {
 	r := rand.New(rand.NewPCG(uint64(rank), 1))
 	x := make([]T, n)
@@ -22,7 +22,7 @@ func numbers[T tensor.Float](rank, n int) []T {
 	return x
 }
 
-// The order of sums is that of the ranks, whatever the length of the array.
+// Sums add the ranks in their order, for every length of the array.
 func testSums[T tensor.Float](t *testing.T) {
 	for _, size := range []int{1, 2, 3, 4, 7} {
 		for _, n := range []int{0, 1, 5, 1001} {

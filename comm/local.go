@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// RunLocal calls f for each of n ranks, all at the same time in this process, and
-// returns the error of the first that failed. That ends the others too.
+// RunLocal calls f for each of n ranks, concurrently in this process. The first error ends the
+// other ranks, and RunLocal returns it; n below 1 is an error.
 func RunLocal(n int, f func(c *Comm) error) error {
 	if n < 1 {
 		return fmt.Errorf("ranks: %d, needs 1 or more", n)
@@ -34,8 +34,8 @@ func RunLocal(n int, f func(c *Comm) error) error {
 	return job.failed
 }
 
-// localJob is a job within a process. An operation has two meetings: all have posted
-// what they have, and all have taken what they want.
+// localJob is a job within a process. An operation has two meetings: one when all ranks have
+// posted their data, one when all have read the others'.
 type localJob struct {
 	mu         sync.Mutex
 	cond       sync.Cond
@@ -47,7 +47,7 @@ type localJob struct {
 	failedRank int   // the rank that ended it
 }
 
-// localPost is what a rank lets the others read.
+// localPost is the data of a rank for the others.
 type localPost struct {
 	operation string
 	data      []byte
@@ -69,7 +69,7 @@ func (l *localRank) Abort(reason error) {
 	j.endJob(l.rank, reason)
 }
 
-// endJob ends the job, unless it has been.
+// endJob ends the job with the first reason.
 func (j *localJob) endJob(by int, reason error) {
 	if j.failed == nil {
 		j.failed, j.failedRank = reason, by
@@ -89,7 +89,7 @@ func (l *localRank) Close() error {
 	return nil
 }
 
-// waitAll waits until all ranks have come.
+// waitAll waits until all ranks have called it.
 func (l *localRank) waitAll() error {
 	j := l.job
 	j.mu.Lock()
@@ -112,7 +112,7 @@ func (l *localRank) waitAll() error {
 	return nil
 }
 
-// sharePosts posts p, and has take read what all have posted.
+// sharePosts posts p and calls take with the posts of all ranks.
 func (l *localRank) sharePosts(p localPost, take func(from []localPost) error) error {
 	posts := l.job.posts
 	posts[l.rank] = p

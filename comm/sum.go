@@ -7,14 +7,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Each rank does its share of the elements for all: it receives them of every
-// rank, adds them in the order of the ranks, and sends back what each is to have.
-// A rank sends less than twice the array, however many ranks there are.
+// Each rank sums a share of the elements: it receives the share of every rank, adds in
+// the order of the ranks, and sends the sums back. For any number of ranks a rank sends
+// less than twice the array.
 
-// pieceBytes is what is summed at a time, which bounds the memory for it.
+// pieceBytes bounds the bytes that are summed at a time, and so the memory.
 const pieceBytes = 1 << 26
 
-// AllReduce sets x, of the same length on every rank, to the sum over all ranks.
+// AllReduce sets x [n], of the same length on every rank, to the sum over all ranks. It returns
+// an error of the transport.
 func AllReduce[T tensor.Float](c *Comm, x []T) error {
 	if c == nil {
 		return nil
@@ -41,21 +42,22 @@ func AllReduce[T tensor.Float](c *Comm, x []T) error {
 	})
 }
 
-// ExclusiveScan sets x, of the same length on every rank, to the sum over the ranks
-// before this one, 0 on rank 0. Left, unless it is nil, has for every rank what it
-// leaves of each of len(left[0]) equal stretches of the sum before it, and is the
-// same everywhere: y₀ = 0, y_{r+1} = left_r·y_r + x_r.
+// ExclusiveScan sets x [n], of the same length on every rank, to the sum over the ranks before
+// this one, 0 on rank 0. left [ranks][stretches], unless nil, holds each rank's factors of
+// equal stretches of the sum before it, and is equal on all ranks: y₀ = 0 and
+// y_{r+1} = left_r·y_r + x_r. It returns an error if left does not fit x and the ranks,
+// and an error of the transport.
 func ExclusiveScan[T tensor.Float](c *Comm, x []T, left [][]float64) error {
 	return scanRanks(c, "prefix", x, left, func(i int) int { return i })
 }
 
-// ReverseScan is Prefix for the ranks after this one: y_r = 0 on the last rank, and
-// y_{r-1} = left_r·y_r + x_r.
+// ReverseScan is ExclusiveScan for the ranks after this one: x [n] becomes 0 on the last
+// rank, and y_{r-1} = left_r·y_r + x_r. It returns the errors of ExclusiveScan.
 func ReverseScan[T tensor.Float](c *Comm, x []T, left [][]float64) error {
 	return scanRanks(c, "suffix", x, left, func(i int) int { return c.Size() - 1 - i })
 }
 
-// scanRanks is Prefix with the ranks in the order that rank gives.
+// scanRanks is ExclusiveScan with the ranks in the order of rank.
 func scanRanks[T tensor.Float](c *Comm, name string, x []T, left [][]float64, rank func(i int) int) error {
 	stretch := len(x)
 	if left != nil {
@@ -96,7 +98,7 @@ func scanRanks[T tensor.Float](c *Comm, name string, x []T, left [][]float64, ra
 	})
 }
 
-// inPieces calls f for ranges of n elements, of which each has some bytes.
+// inPieces calls f for ranges of n elements of the given bytes each.
 func (c *Comm) inPieces(name string, n, bytes int, f func(lo, hi int) error) error {
 	c.countCall(name, 1, 0)
 	piece := pieceBytes / bytes
@@ -108,8 +110,8 @@ func (c *Comm) inPieces(name string, n, bytes int, f func(lo, hi int) error) err
 	return nil
 }
 
-// collectParts receives this rank's share of the elements of x from every rank. Each
-// has the bytes of the shares.
+// collectParts receives this rank's share of the elements of x from every rank. each
+// holds the bytes of the shares.
 func collectParts[T tensor.Float](c *Comm, name string, x []T) (parts []T, each []int, err error) {
 	size, n := c.Size(), sizeOf[T]()
 	each = c.equalLengths(0, 0)

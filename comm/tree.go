@@ -8,12 +8,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Tree adds arrays, its leaves, in an order that their number alone decides, whichever
-// ranks have them: neighbours, then neighbouring pairs, and so on; what is left, where
-// the number is no power of two, from the last to the first. Every sum is rounded to T.
-// The bits are those of one rank for any number of ranks.
+// Tree adds arrays, its leaves, in an order that depends on their number alone: first
+// neighbours, then neighbouring pairs, and so on. If the number is no power of two, the
+// remaining sums are added from the last to the first. Every sum is rounded to T. The bits
+// do not depend on the number of ranks.
 //
-// The leaves of a rank lie next to each other, behind those of the rank before.
+// The leaves of a rank are consecutive and follow the leaves of the rank before.
 type Tree[T tensor.Float] struct {
 	nextLeaf int           // leaf
 	nodes    []treeNode[T] // from left to right
@@ -29,7 +29,7 @@ type treeNode[T tensor.Float] struct {
 	sum         []T
 }
 
-// Reset forgets all leaves. The next is number first of all ranks.
+// Reset removes all leaves. The next leaf has number first among the leaves of all ranks.
 func (t *Tree[T]) Reset(first int) {
 	for _, n := range t.nodes {
 		t.free = append(t.free, n.sum)
@@ -37,7 +37,7 @@ func (t *Tree[T]) Reset(first int) {
 	t.nodes, t.nextLeaf = t.nodes[:0], first
 }
 
-// AddLeaf adds the next leaf. All have the same length.
+// AddLeaf adds the next leaf x [n]. All leaves have the same length.
 func (t *Tree[T]) AddLeaf(x []T) {
 	var sum []T
 	if i := len(t.free) - 1; i >= 0 && cap(t.free[i]) >= len(x) {
@@ -50,7 +50,7 @@ func (t *Tree[T]) AddLeaf(x []T) {
 	t.nextLeaf++
 }
 
-// pushNode appends a node, and adds up those that are halves of a larger one.
+// pushNode appends a node and merges halves of larger nodes.
 func (t *Tree[T]) pushNode(n treeNode[T]) {
 	t.nodes = append(t.nodes, n)
 	for len(t.nodes) > 1 {
@@ -62,7 +62,7 @@ func (t *Tree[T]) pushNode(n treeNode[T]) {
 	}
 }
 
-// mergeLast adds the last node to the one before it.
+// mergeLast adds the last node to the node before it.
 func (t *Tree[T]) mergeLast() {
 	last := len(t.nodes) - 1
 	a, b := &t.nodes[last-1], t.nodes[last]
@@ -74,7 +74,7 @@ func (t *Tree[T]) mergeLast() {
 	t.nodes = t.nodes[:last]
 }
 
-// nodeSizes returns the sizes of the nodes that leaves lo ≤ i < hi make.
+// nodeSizes returns the sizes of the nodes of leaves lo ≤ i < hi.
 func nodeSizes(lo, hi int) (sizes []int) {
 	for lo < hi {
 		size := 1 << (bits.Len(uint(hi-lo)) - 1)
@@ -87,8 +87,9 @@ func nodeSizes(lo, hi int) (sizes []int) {
 	return sizes
 }
 
-// SumRanks sets x to the sum of the leaves of all ranks, and forgets them. Rank r has the
-// leaves lo ≤ i < hi that part says, and some rank has one.
+// SumRanks sets x [n] to the sum of the leaves of all ranks, and removes them. part returns the
+// range lo ≤ i < hi of a rank's leaves; some rank must have one. It returns an error if
+// this rank's leaves do not fit its part, and an error of the transport.
 func (t *Tree[T]) SumRanks(c *Comm, x []T, part func(rank int) (lo, hi int)) error {
 	const name = "tree"
 	defer t.Reset(0)

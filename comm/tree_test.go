@@ -26,8 +26,8 @@ func pairwise(lo, hi, length int) []float32 {
 	return sum
 }
 
-// A tree has the bits of its leaves' number, whoever has them, and again when it is
-// used again.
+// The bits of a tree depend on the number of its leaves alone, not on their ranks, also
+// when it is reused.
 func TestTreeSumDependsOnTheNumberOfLeavesAlone(t *testing.T) {
 	for _, leaves := range []int{1, 2, 3, 5, 8, 13} {
 		for _, length := range []int{1, 3, 1001} {

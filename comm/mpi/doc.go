@@ -5,9 +5,9 @@
 //
 //	mpirun -n 4 farfield attend --mechanism fastmax --causal --synthetic 1000000,32,8 o.npy
 //
-// The library is that of FARFIELD_MPI, a path or a name that the system's loader
-// knows, or the first of the usual names that there is; those of the launcher that
-// started the process come first.
+// FARFIELD_MPI names the library, as a path or a name for the system's loader. Without it
+// the first library with a usual name is taken; names that belong to the process's
+// launcher come first.
 //
 // Loading a library takes the system's own loader: only programs built with the tag mpi
 // have it, on linux and darwin, and they are not static. In others Open returns an error

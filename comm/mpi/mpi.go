@@ -18,21 +18,21 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 )
 
-// What both libraries have the same.
+// Constants of both libraries.
 const (
 	threadFunneled = 1 // MPI_THREAD_FUNNELED: one thread makes all calls
 	longestText    = 1 << 13
 )
 
-// Handles of Open MPI are addresses of what these symbols name. Those of MPICH, and
-// of all that share its binary interface, are numbers.
+// Handles of MPICH, and of libraries with its binary interface. Handles of Open MPI are
+// addresses of symbols.
 const (
 	mpichWorld        = 0x44000000
 	mpichByte         = 0x4c00010d
 	mpichErrorsReturn = 0x54000001
 )
 
-// libraryNames returns what the libraries are called, those of Open MPI first.
+// libraryNames returns the usual names of the libraries, with open set Open MPI's first.
 func libraryNames(open bool) []string {
 	a, b := []string{"libmpi.so.40", "libmpi.so"}, []string{"libmpich.so.12", "libmpi.so.12", "libmpich.so"}
 	if runtime.GOOS == "darwin" {
@@ -44,27 +44,27 @@ func libraryNames(open bool) []string {
 	return append(a, b...)
 }
 
-// functions are those that are called, by what they are called for.
+// functions lists the functions that this package calls.
 var functions = []string{
 	"MPI_Init_thread", "MPI_Initialized", "MPI_Finalize", "MPI_Abort", "MPI_Comm_rank", "MPI_Comm_size", "MPI_Comm_set_errhandler",
 	"MPI_Error_string", "MPI_Get_library_version", "MPI_Alltoallv", "MPI_Allgatherv", "MPI_Bcast", "MPI_Barrier",
 }
 
-// world is the job that this process is a rank of.
+// world is the job of this rank.
 type world struct {
 	library          string // as it calls itself
 	rank, size       int
 	functions        map[string]uintptr
 	all, byte, quiet uintptr // handles of MPI_COMM_WORLD, MPI_BYTE and MPI_ERRORS_RETURN
 
-	do   chan func() error // what the one thread is to do
-	done chan error
+	do      chan func() error // what the one thread is to do
+	results chan error
 
 	timeout time.Duration // of an operation; 0: none
 	timer   *time.Timer
 	failure error // the thread waits in an operation that was given up
 
-	// Memory that is used again: of what is sent, and of what is received.
+	// Reused memory, for sending and for receiving.
 	counts, offsets [2][]int32
 }
 
@@ -72,7 +72,7 @@ type world struct {
 // longer than timeout for other ranks is an error with comm.ErrNoAnswer, as is every one
 // after it: MPI waits for ever for a host that is cut off. 0 means no timeout.
 func Open(timeout time.Duration) (comm.Transport, error) {
-	w := &world{functions: map[string]uintptr{}, do: make(chan func() error), done: make(chan error, 1), timeout: timeout, timer: time.NewTimer(0)}
+	w := &world{functions: map[string]uintptr{}, do: make(chan func() error), results: make(chan error, 1), timeout: timeout, timer: time.NewTimer(0)}
 	by := findLauncher()
 	if err := w.loadLibrary(by); err != nil {
 		return nil, err
@@ -152,27 +152,27 @@ func sharesMPICH(version string) bool {
 	return false
 }
 
-// serveCalls does what it is given, all on one thread.
+// serveCalls calls the functions of do, all on one thread.
 func (w *world) serveCalls() {
 	runtime.LockOSThread()
 	for f := range w.do {
-		w.done <- f()
+		w.results <- f()
 	}
 }
 
-// runOnThread has the thread do f, and returns what it returns. Where that takes longer than
-// the timeout, the thread is left to itself, and the memory that f has is its own.
+// runOnThread calls f on the thread and returns its error. After the timeout it abandons
+// the thread, which then owns the memory of f.
 func (w *world) runOnThread(f func() error) error {
 	if w.failure != nil {
 		return w.failure
 	}
 	w.do <- f
 	if w.timeout == 0 {
-		return <-w.done
+		return <-w.results
 	}
 	w.timer.Reset(w.timeout)
 	select {
-	case err := <-w.done:
+	case err := <-w.results:
 		w.timer.Stop()
 		return err
 	case <-w.timer.C:
@@ -181,7 +181,7 @@ func (w *world) runOnThread(f func() error) error {
 	}
 }
 
-// describePeers names the ranks that this one waits for.
+// describePeers describes the ranks that this one waits for.
 func (w *world) describePeers() string {
 	switch {
 	case w.size < 2: // not known yet
@@ -192,9 +192,9 @@ func (w *world) describePeers() string {
 	return fmt.Sprintf("one of the %d other ranks", w.size-1)
 }
 
-// callMPI calls a function with numbers and with the addresses of Go's memory, which
-// stays where it is meanwhile. It is for the one thread, but for what may be called
-// before MPI has started.
+// callMPI calls a function with numbers and with addresses of Go's memory, which it pins
+// for the call. Only functions that MPI allows before its start may be called from other
+// threads.
 func (w *world) callMPI(name string, args ...any) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()
@@ -232,7 +232,7 @@ func (w *world) callText(name string, args ...any) string {
 	return strings.TrimRight(string(room[:min(max(int(n), 0), len(room))]), "\x00 \n")
 }
 
-// firstElement returns the address of the first element of x, nil of none.
+// firstElement returns the address of x[0]; nil for an empty x.
 func firstElement[E any](x []E) unsafe.Pointer {
 	if len(x) == 0 {
 		return nil
@@ -306,8 +306,8 @@ func (w *world) Barrier() error {
 	return w.runOnThread(func() error { return w.callMPI("MPI_Barrier", w.all) })
 }
 
-// Abort ends the processes of all ranks. The launcher says who began; the reason is
-// the caller's to print. After a timeout the launcher ends them when this process does.
+// Abort ends the processes of all ranks. The launcher names the first rank; the caller
+// prints the reason. After a timeout the launcher ends them when this process ends.
 func (w *world) Abort(error) {
 	_ = w.runOnThread(func() error { return w.callMPI("MPI_Abort", w.all, 1) })
 }

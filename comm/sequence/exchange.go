@@ -11,10 +11,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// ExchangeState turns st, the state of m that has met the keys of this rank, into what the
-// rank's queries see beside them: in causal calls the keys of the ranks before,
-// otherwise those of all ranks, its own too. An error that a rank has had is returned
-// on all; st may then be nil.
+// ExchangeState replaces st, a state of m with the keys of this rank, by the state of the keys
+// that the rank's queries see: in causal calls the keys of the ranks before it, otherwise
+// the keys of all ranks. failed is an error of this rank, with which st may be nil. An
+// error of one rank is returned on all.
 func ExchangeState[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st attention.State[T], causal bool, failed error) error {
 	var t attention.Total[T]
 	if failed == nil {
@@ -27,9 +27,10 @@ func ExchangeState[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st at
 	return attention.SetTotal(st, &t)
 }
 
-// exchangeTotals makes t, the total of this rank, that of what its queries see beside their
-// own keys. It calls keep with the rank's own sums, and returns with decay what each
-// rank leaves of the sums before it. What all ranks must do alike is in what.
+// exchangeTotals replaces t, the total of this rank, by the total of the keys that its
+// queries see beside their own. It calls keep with the rank's own sums first. With decay it
+// returns the factors by which each rank multiplies the sums before it. what describes the
+// call, which must be equal on all ranks.
 func exchangeTotals[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error, keep func(own []T)) (*rankTotals, error) {
 	all, err := gatherEnds(c, t, causal, what, failed)
 	if err != nil {
@@ -37,7 +38,7 @@ func exchangeTotals[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal 
 	}
 	keep(t.Sums)
 	if causal {
-		err = comm.ExclusiveScan(c, t.Sums, all.left)
+		err = comm.ExclusiveScan(c, t.Sums, all.decayFactors)
 	} else {
 		err = comm.AllReduce(c, t.Sums)
 	}
@@ -45,16 +46,16 @@ func exchangeTotals[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal 
 	return all, err
 }
 
-// rankTotals is what a rank knows of all before it has their sums.
+// rankTotals describes the other ranks' totals, without their sums.
 type rankTotals struct {
-	spans  []attention.Span // of what comes before this rank, or with unmasked calls of all
-	tokens int64            // likewise
-	decay  bool             // some rank's tokens have met a decay
-	left   [][]float64      // with decay, what each rank leaves of the sums before it
+	spans        []attention.Span // of the tokens before this rank, in unmasked calls of all tokens
+	tokens       int64            // likewise
+	decay        bool             // some rank's tokens have met a decay
+	decayFactors [][]float64      // with decay, each rank's factors of the sums before it
 }
 
-// gatherEnds has the ranks tell each other what they do, whether they can, and what there is
-// of their totals beside the sums. Its bytes do not depend on the tokens.
+// gatherEnds checks that all ranks make the same call without an error, and exchanges
+// their totals without the sums. Its bytes do not depend on the tokens.
 func gatherEnds[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error) (*rankTotals, error) {
 	if err := comm.ShareError(c, failed); err != nil {
 		return nil, err
@@ -80,14 +81,14 @@ func gatherEnds[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool
 			left[i] = span.Leaves(before[i])
 			before[i] = before[i].Then(span)
 		}
-		p.left = append(p.left, left)
+		p.decayFactors = append(p.decayFactors, left)
 		if !causal || r < c.Rank() {
 			copy(p.spans, before)
 			p.tokens += other.Tokens
 		}
 	}
 	if !p.decay || heads == 0 {
-		p.left = nil
+		p.decayFactors = nil
 	}
 	return p, nil
 }
@@ -95,7 +96,7 @@ func gatherEnds[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool
 // Bytes of a total beside its sums, and of a span.
 const endsBytes, spanBytes = 8 + 1, 1 + 8 + 8
 
-// appendEnds appends what there is of t beside its sums.
+// appendEnds appends the fields of t, its sums apart.
 func appendEnds[T tensor.Float](b []byte, t *attention.Total[T]) []byte {
 	flag := func(x bool) {
 		if x {
@@ -114,7 +115,7 @@ func appendEnds[T tensor.Float](b []byte, t *attention.Total[T]) []byte {
 	return b
 }
 
-// readEnds reads what appendEnds has written of so many heads.
+// readEnds parses the bytes of appendEnds for the given number of heads.
 func readEnds[T tensor.Float](t *attention.Total[T], b []byte, heads int) error {
 	if len(b) != endsBytes+spanBytes*heads {
 		return errors.New("tells of another number of heads")

@@ -10,19 +10,20 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// PartRange returns the tokens lo ≤ n < hi of n that rank has of size ranks, where all
-// have as many, or one more.
+// PartRange returns the range lo ≤ i < hi of n tokens that belongs to rank of size ranks. The
+// parts differ by one token at most.
 func PartRange(n int64, rank, size int) (lo, hi int64) {
 	q, rest := n/int64(size), n%int64(size)
 	at := func(r int64) int64 { return r*q + min(r, rest) }
 	return at(int64(rank)), at(int64(rank) + 1)
 }
 
-// planLength is the length of the sequence that chunks are chosen for: a rank does
-// not know how many tokens there are.
+// planLength is the sequence length for which chunks are chosen: a rank does not know the
+// whole length.
 const planLength = 1 << 20
 
-// CheckMechanism reports why m cannot be computed over a sequence that is divided.
+// CheckMechanism returns an error if m cannot be computed over a divided sequence: it has no
+// causal state, a state that grows, or needs causal set.
 func CheckMechanism[T tensor.Float](m attention.Mechanism[T], causal bool) error {
 	switch t := m.Traits(); {
 	case !t.Causal:
@@ -35,7 +36,7 @@ func CheckMechanism[T tensor.Float](m attention.Mechanism[T], causal bool) error
 	return nil
 }
 
-// checkCall reports what a part of a sequence may not have.
+// checkCall returns an error if the part's call is impossible with ranks.
 func checkCall[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c *attention.Call[T]) error {
 	if err := CheckMechanism(m, c.Causal); err != nil {
 		return err
@@ -73,17 +74,17 @@ func checkCall[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c
 	return nil
 }
 
-// Saved is what Forward leaves for Backward, and memory that is used again.
+// Saved holds the values that Forward saves for Backward, and reused memory.
 type Saved[T tensor.Float] struct {
-	Queries attention.Saved[T] // of the queries of this rank, with what the mechanism noticed
+	Queries attention.Saved[T] // of the queries of this rank, with the mechanism's counts
 
-	keys          attention.Saved[T] // of the keys alone
-	before, local attention.State[T] // what the queries begin after, and the rank's own keys
-	total         attention.Total[T] // of local, and then of before
-	own           []T                // sums of local
-	left          [][]float64        // with decay, what each rank leaves of the sums before it
-	dinit, dfinal attention.StateGrad[T]
-	sums          []T
+	keys             attention.Saved[T] // of the keys alone
+	initState, local attention.State[T] // the state before the queries, and the state of the rank's own keys
+	total            attention.Total[T] // of local, then of initState
+	own              []T                // sums of local
+	decayFactors     [][]float64        // with decay, each rank's factors of the sums before it
+	dinit, dfinal    attention.StateGrad[T]
+	sums             []T
 }
 
 // newState returns a state for the heads of a part.
@@ -113,13 +114,13 @@ func queriesOf[T tensor.Float](c *attention.Call[T], init attention.State[T]) *a
 	return &q
 }
 
-// Forward sets out to the outputs of the queries of this rank, where call has its
-// part of the queries, keys and values. All ranks have the same mechanism, with the
-// same parameters, B, H, Hkv, D and Dv. In causal calls the queries of a rank stand
-// at the last of its keys, as in any call; key lengths, masks and the rotation are
-// those of the part. Keep is nil at inference.
+// Forward sets out [B,H,N,Dv] to the outputs of the queries of this rank; call holds its
+// part of the queries, keys and values. Mechanism, parameters, B, H, Hkv, D and Dv are
+// equal on all ranks. In causal calls the queries of a rank have the positions of its last
+// keys, as in any call. Key lengths, masks and the rotation belong to the part. keep is nil
+// at inference.
 //
-// An error in what one rank is given is returned on all of them.
+// An error in the arguments of one rank is returned on all ranks.
 func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
 	x, saved := keep, (*attention.Saved[T])(nil)
 	if x == nil {
@@ -136,21 +137,21 @@ func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.
 	if err != nil {
 		return err
 	}
-	x.left = ranks.left
-	if err := attention.SetTotal(x.before, &x.total); err != nil {
+	x.decayFactors = ranks.decayFactors
+	if err := attention.SetTotal(x.initState, &x.total); err != nil {
 		return err
 	}
-	return m.Forward(out, queriesOf(call, x.before), saved)
+	return m.Forward(out, queriesOf(call, x.initState), saved)
 }
 
-// describeCall says what all ranks must compute alike.
+// describeCall describes the parts of a call that must be equal on all ranks.
 func describeCall[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) string {
 	var element T
 	return fmt.Sprintf("%s (%s) of [B %d, H %d, Hkv %d, D %d, Dv %d], causal %t, chunk %d, %d bytes a number",
 		m.Traits().Name, m.Setting(), c.Q.B, c.Q.H, c.K.H, c.Q.D, c.V.D, c.Causal, c.Chunk, unsafe.Sizeof(element))
 }
 
-// absorbKeys sums the keys of the part.
+// absorbKeys adds the keys of the part to a new state.
 func (x *Saved[T]) absorbKeys(m attention.Mechanism[T], out *tensor.Heads[T], call *attention.Call[T]) (err error) {
 	if err = checkCall(m, out, call); err != nil {
 		return err
@@ -158,7 +159,7 @@ func (x *Saved[T]) absorbKeys(m attention.Mechanism[T], out *tensor.Heads[T], ca
 	if x.local, err = newState(m, call); err != nil {
 		return err
 	}
-	if x.before, err = newState(m, call); err != nil {
+	if x.initState, err = newState(m, call); err != nil {
 		return err
 	}
 	none := *out
@@ -177,24 +178,25 @@ func totalOf[T tensor.Float](t *attention.Total[T], m attention.Mechanism[T], st
 	return nil
 }
 
-// Backward sets g from dout and what Forward has set, for the same calls on all
-// ranks. Gradients of the mechanism's parameters are those of this rank's tokens:
-// their sum over the ranks is that of the whole.
+// Backward sets g from dout [B,H,N,Dv] and the out and keep of Forward, for the same calls
+// on all ranks. It adds the gradients of this rank's tokens to the mechanism's parameters;
+// their sum over the ranks is the gradient of the whole. An error of one rank is returned
+// on all.
 func Backward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
 	sums, ages, err := keep.backQueries(m, g, dout, out, call)
 	if err = comm.ShareError(c, err); err != nil {
 		return err
 	}
 	if call.Causal {
-		err = comm.ReverseScan(c, sums, keep.left)
+		err = comm.ReverseScan(c, sums, keep.decayFactors)
 	} else {
 		err = comm.AllReduce(c, sums)
 	}
 	if err != nil {
 		return err
 	}
-	if keep.left != nil {
-		// What the keys of this rank add to dlog_g of tokens before them.
+	if keep.decayFactors != nil {
+		// The part of dlog_g of earlier tokens that comes from the keys of this rank.
 		own, err := attention.AgesOf(nil, keep.local, keep.own, sums)
 		if err != nil {
 			return err
@@ -212,11 +214,11 @@ func Backward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attenti
 	return keep.backKeys(m, g, sums, ages, call)
 }
 
-// backQueries goes back from the queries of the part to what they begin after, and
-// in causal calls to their own keys. It returns the gradient of the sums before the
-// part, and with decay the ages.
+// backQueries computes the gradients of the part's queries, of the state before them, and
+// in causal calls of their own keys. It returns the gradient of the sums before the part,
+// and with decay the ages.
 func (x *Saved[T]) backQueries(m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T]) (sums []T, ages []float64, err error) {
-	if x == nil || x.before == nil {
+	if x == nil || x.initState == nil {
 		return nil, nil, errors.New("saved: not what Forward left for this call")
 	}
 	if g.DInit != nil || g.DFinal != nil {
@@ -227,20 +229,20 @@ func (x *Saved[T]) backQueries(m attention.Mechanism[T], g *attention.Grads[T], 
 	if !call.Causal {
 		q.DK, q.DV = g.DK.Tokens(0, 0), g.DV.Tokens(0, 0)
 	}
-	if err := m.Backward(&q, dout, out, queriesOf(call, x.before), &x.Queries); err != nil {
+	if err := m.Backward(&q, dout, out, queriesOf(call, x.initState), &x.Queries); err != nil {
 		return nil, nil, err
 	}
 	if x.sums, err = x.dinit.AppendSums(x.sums[:0]); err != nil {
 		return nil, nil, err
 	}
-	if x.left != nil {
+	if x.decayFactors != nil {
 		ages = x.dinit.Ages(nil)
 	}
 	return x.sums, ages, nil
 }
 
-// backKeys adds to the gradients of the keys of the part what they have from the
-// queries of other ranks, which see them in sums.
+// backKeys adds the parts that come from queries of other ranks to the gradients of the
+// part's keys.
 func (x *Saved[T]) backKeys(m attention.Mechanism[T], g *attention.Grads[T], sums []T, ages []float64, call *attention.Call[T]) error {
 	if err := x.dfinal.SetSums(x.local, sums, ages); err != nil {
 		return err
@@ -248,7 +250,7 @@ func (x *Saved[T]) backKeys(m attention.Mechanism[T], g *attention.Grads[T], sum
 	k := attention.Grads[T]{DQ: g.DQ.Tokens(0, 0), DK: g.DK, DV: g.DV, DLogG: g.DLogG, DFinal: &x.dfinal}
 	var init attention.State[T]
 	if call.Causal {
-		init = x.before
+		init = x.initState
 		k.DK, k.DV, k.DLogG = newHeadsLike(g.DK), newHeadsLike(g.DV), newHeadsLike(g.DLogG)
 	}
 	none := tensor.HeadsOf[T](nil, call.Q.B, call.Q.H, 0, call.V.D)
@@ -263,12 +265,12 @@ func (x *Saved[T]) backKeys(m attention.Mechanism[T], g *attention.Grads[T], sum
 	return nil
 }
 
-// newHeadsLike returns heads of the shape of x.
+// newHeadsLike returns zero heads of the shape of x.
 func newHeadsLike[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
 	return tensor.NewHeads[T](x.B, x.H, x.N, x.D)
 }
 
-// addHeads adds y to x.
+// addHeads adds y to x, elementwise.
 func addHeads[T tensor.Float](x, y tensor.Heads[T]) {
 	for i := range x.B * x.H {
 		to, from := x.At(i/x.H, i%x.H), y.At(i/x.H, i%x.H)

@@ -107,8 +107,8 @@ func TestBytesDoNotDependOnTokens(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// 45 features of 8 values and a one under them, twice each way, of which a
-		// third stays at home.
+		// 45 features of 8 values and a one under them, twice each way. A third stays at
+		// home.
 		sums := int64(45 * 9 * 4)
 		if sent[0] != sent[1] || sent[1] != sent[2] || sent[2] < 8*sums/3 || sent[2] > 8*sums/3+2000 {
 			t.Errorf("causal %t: %d bytes were sent, %d are twice two thirds of the sums each way", causal, sent, 8*sums/3)
