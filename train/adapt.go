@@ -7,13 +7,13 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// levelMixtureSize is how many logistics the mixture of a level has, if the configuration
-// does not say: as many as linear transformers were published with.
+// levelMixtureSize is the default number of logistics in the mixture of a level
+// (Katharopoulos et al. 2020, section 4.2).
 const levelMixtureSize = 10
 
-// adaptModelToTask makes the model read the samples of a task and say what it asks: tokens or
-// numbers, one sequence or two, an output of each position or one of all. What the
-// configuration says itself, kind and pooling, stays.
+// adaptModelToTask sets the inputs, outputs and loss of the model to fit the task. A kind
+// or pooling that the configuration gives is kept. It returns an error if the two do not
+// fit.
 func (c *Config) adaptModelToTask(s task.Spec) error {
 	m := &c.Model
 	length := s.Length / s.Parts
@@ -25,7 +25,7 @@ func (c *Config) adaptModelToTask(s task.Spec) error {
 	if s.Parts == 2 {
 		m.Parts = 2
 	}
-	whole := false // there is one output of all positions
+	whole := false // one output for all positions
 	switch s.Kind {
 	case task.Next:
 		m.Outputs = s.Classes
@@ -74,8 +74,8 @@ func (c *Config) adaptModelToTask(s task.Spec) error {
 	return nil
 }
 
-// setPositions fills in how the model knows where positions are, if the configuration does not
-// say, and refuses what knows it where they have no order.
+// setPositions sets the default kind of positions. It returns an error if the model uses
+// the order of points that have none.
 func (c *Config) setPositions(src task.Source) error {
 	m := &c.Model
 	unordered := false

@@ -8,28 +8,28 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// packedBatch is a batch of samples.
+// packedBatch is a batch of samples, padded to one length.
 type packedBatch struct {
 	model.Batch
-	lengths []int64 // memory of Lens, which may be nil
-	counted int     // targets
+	lengths []int64 // memory for Lens, which is nil without padding
+	counted int     // targets that are not ignored
 }
 
-// collector puts samples together in batches.
+// collector combines samples into batches.
 type collector struct {
 	spec    task.Spec
 	samples []task.Sample
 }
 
-// PackBatch returns samples of a task as the batch that a model reads, as long as the
-// longest of them.
+// PackBatch returns samples of a task as one batch for a model, padded to the longest
+// sample.
 func PackBatch(spec task.Spec, samples ...task.Sample) *model.Batch {
 	b := new(packedBatch)
 	(&collector{spec: spec}).packBatch(b, samples)
 	return &b.Batch
 }
 
-// sampleBuffer returns the memory of n samples.
+// sampleBuffer returns n samples in memory that the collector keeps.
 func (c *collector) sampleBuffer(n int) []task.Sample {
 	if more := n - len(c.samples); more > 0 {
 		c.samples = append(c.samples, make([]task.Sample, more)...)
@@ -37,8 +37,8 @@ func (c *collector) sampleBuffer(n int) []task.Sample {
 	return c.samples[:n]
 }
 
-// packBatch sets b to samples, as long as the longest of them. Padded positions are told
-// by b.Lens, which is nil where there are none.
+// packBatch sets b to samples, padded to the longest of them. b.Lens holds the lengths,
+// and is nil if no sample is padded.
 func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
 	s := &c.spec
 	b.B, b.N = len(samples)*s.Parts, 0
@@ -93,7 +93,7 @@ func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
 	}
 }
 
-// countPositions returns how many positions a sample has, both parts together.
+// countPositions returns the number of positions of a sample, both parts together.
 func (c *collector) countPositions(s *task.Sample) int {
 	if c.spec.Vocab == 0 {
 		return len(s.Values) / c.spec.Channels
@@ -101,7 +101,7 @@ func (c *collector) countPositions(s *task.Sample) int {
 	return len(s.Tokens)
 }
 
-// partBounds returns where a part of a sample begins and ends.
+// partBounds returns the positions from ≤ n < to of one part of a sample.
 func (c *collector) partBounds(s *task.Sample, part int) (from, to int) {
 	n := c.countPositions(s)
 	switch {
@@ -113,7 +113,7 @@ func (c *collector) partBounds(s *task.Sample, part int) (from, to int) {
 	return s.Cut, n
 }
 
-// appendRepeated appends n times x.
+// appendRepeated appends x to list n times.
 func appendRepeated[T any](list []T, n int, x T) []T {
 	for range n {
 		list = append(list, x)

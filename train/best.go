@@ -9,8 +9,8 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// updateBest keeps the weights if none scored better. Of equal scores, of which a count
-// of few samples has many, the one of less loss is better.
+// updateBest keeps the weights if no validation score is better. Equal scores, frequent
+// for counts of few samples, are ordered by loss.
 func (t *Trainer) updateBest(s Score) error {
 	if b := t.best; b != nil && !s.Metric.IsBetter(s.Value, b.Value) && (s.Value != b.Value || s.Loss >= b.Loss) {
 		t.best = &bestEval{b.Step, b.Value, b.Loss, b.EvalsSince + 1}
@@ -32,7 +32,7 @@ func (t *Trainer) updateBest(s Score) error {
 	return err
 }
 
-// restoreBest gives the model the weights that were chosen.
+// restoreBest gives the model the weights with the best validation score.
 func (t *Trainer) restoreBest() error {
 	if t.dir == "" {
 		for i, p := range modelTensors(t.model) {
@@ -50,7 +50,8 @@ func (t *Trainer) restoreBest() error {
 	return t.broadcastModel()
 }
 
-// readBest gives the model the weights that were chosen, from their file.
+// readBest reads the weights with the best validation score from their checkpoint. It
+// returns an error if the checkpoint is of another update.
 func (t *Trainer) readBest() error {
 	path := filepath.Join(t.dir, checkpointsFolder, bestName)
 	m, err := readManifest(path)

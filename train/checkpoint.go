@@ -46,7 +46,7 @@ const (
 	checkpointVersion = 2
 )
 
-// manifest is checkpoint.json.
+// manifest is the content of checkpoint.json.
 type manifest struct {
 	Format  string             `json:"format"`
 	Version int                `json:"version"`
@@ -60,7 +60,7 @@ type manifest struct {
 	Sum     string             `json:"sha256"` // of this text with an empty sum
 }
 
-// bestEval is the look at the validation part that came out best.
+// bestEval is the evaluation with the best validation score.
 type bestEval struct {
 	Step       int     `json:"step"`
 	Value      float64 `json:"score"`
@@ -68,12 +68,13 @@ type bestEval struct {
 	EvalsSince int     `json:"looks_since"`
 }
 
+// fileSum is the size and checksum of a file in a checkpoint.
 type fileSum struct {
 	Bytes int64  `json:"bytes"`
 	Sum   string `json:"sha256"`
 }
 
-// checksum returns the manifest's own checksum.
+// checksum returns the SHA-256 of the manifest with an empty Sum.
 func (m manifest) checksum() (string, error) {
 	m.Sum = ""
 	text, err := json.Marshal(m)
@@ -84,6 +85,7 @@ func (m manifest) checksum() (string, error) {
 	return hex.EncodeToString(s[:]), nil
 }
 
+// hashFile returns the size and SHA-256 of a file.
 func hashFile(path string) (fileSum, error) {
 	f, err := infile.Open(path)
 	if err != nil {
@@ -95,9 +97,9 @@ func hashFile(path string) (fileSum, error) {
 	return fileSum{n, hex.EncodeToString(h.Sum(nil))}, err
 }
 
-// hashMember is sumFile for what a manifest names, which has to be a file in the folder
-// dir: a manifest may come from anybody. The sum is left out where the number of
-// bytes is not the one that is wanted.
+// hashMember is hashFile for a file that a manifest names. A manifest is untrusted, so
+// the name must be a regular file in the folder dir. The file is not hashed if its size
+// is not bytes.
 func hashMember(dir, name string, bytes int64) (fileSum, error) {
 	path := filepath.Join(dir, name)
 	if name != filepath.Base(name) || !filepath.IsLocal(name) {
@@ -115,9 +117,9 @@ func hashMember(dir, name string, bytes int64) (fileSum, error) {
 	return hashFile(path)
 }
 
-// writeCheckpoint makes the checkpoint of m.Step in the run folder dir out of
-// the files that fill writes into a folder. It appears whole or not at all, and
-// only then does latest name it. The one before it stays, others go.
+// writeCheckpoint makes the checkpoint of m.Step in the run folder dir from the files
+// that fill writes. The checkpoint appears complete or not at all, and only then does
+// latest name it. The checkpoint before it is kept, older ones are removed.
 func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path string, err error) {
 	all := filepath.Join(dir, checkpointsFolder)
 	name := fmt.Sprintf("%s%08d", stepPrefix, m.Step)
@@ -140,8 +142,8 @@ func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path 
 	})
 }
 
-// removeOlder removes the checkpoints older than the one before the checkpoint in path: a
-// kill may come between a checkpoint and the removal of others.
+// removeOlder removes the checkpoints before the predecessor of the checkpoint in path.
+// They remain if a run is killed between writing a checkpoint and removing old ones.
 func removeOlder(path string) error {
 	all, name := filepath.Dir(path), filepath.Base(path)
 	before, ok := checkpointBefore(all, name)
@@ -153,7 +155,7 @@ func removeOlder(path string) error {
 	})
 }
 
-// writeCheckpointFolder makes the folder of a checkpoint in the folder all, whole or not at all.
+// writeCheckpointFolder makes the folder name in the folder all, complete or not at all.
 func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) error) (path string, err error) {
 	if err := atomicfile.MakeFolder(all); err != nil {
 		return "", err
@@ -165,7 +167,7 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 	if err := os.Mkdir(temp, 0o777); err != nil {
 		return "", lock.Unwritable(temp, err)
 	}
-	// After the rename there is nothing left to remove.
+	// After the rename temp does not exist.
 	defer os.RemoveAll(temp)
 	if err := fill(temp); err != nil {
 		return "", err
@@ -174,7 +176,7 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 		return "", err
 	}
 	path = filepath.Join(all, name)
-	// A run that went back to an earlier checkpoint may find it in its way.
+	// A run that resumed an earlier checkpoint writes later ones over the old.
 	if err := os.RemoveAll(path); err != nil {
 		return "", lock.Unwritable(path, err)
 	}
@@ -185,7 +187,7 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 	return path, nil
 }
 
-// writeInto completes m with the files of dir and adds it to them.
+// writeInto adds the files of dir to m and writes m into dir.
 func (m manifest) writeInto(dir string) error {
 	m.Format, m.Version, m.Files = checkpointFormat, checkpointVersion, map[string]fileSum{}
 	entries, err := os.ReadDir(dir)
@@ -203,6 +205,7 @@ func (m manifest) writeInto(dir string) error {
 	return writeJSON(filepath.Join(dir, manifestFile), m)
 }
 
+// writeJSON writes v as indented JSON, atomically.
 func writeJSON(path string, v any) error {
 	return atomicfile.Write(path, func(w io.Writer) error {
 		e := json.NewEncoder(w)
@@ -211,7 +214,7 @@ func writeJSON(path string, v any) error {
 	})
 }
 
-// removeCheckpoints removes those entries of the folder all that are unwanted.
+// removeCheckpoints removes the unwanted entries of the folder all.
 func removeCheckpoints(all string, unwanted func(name string) bool) error {
 	entries, err := os.ReadDir(all)
 	if err != nil {
@@ -227,7 +230,7 @@ func removeCheckpoints(all string, unwanted func(name string) bool) error {
 	return nil
 }
 
-// checkpointBefore returns the name of the last checkpoint before name.
+// checkpointBefore returns the name of the last checkpoint before name, if there is one.
 func checkpointBefore(all, name string) (string, bool) {
 	entries, err := os.ReadDir(all) // in the order of their names
 	if err != nil {
@@ -242,10 +245,10 @@ func checkpointBefore(all, name string) (string, bool) {
 	return before, before != ""
 }
 
-// ErrNoCheckpoint is returned for a run folder that has none yet.
+// ErrNoCheckpoint is returned for a run without a checkpoint.
 var ErrNoCheckpoint = errors.New("the run has no checkpoint yet")
 
-// latestCheckpoint returns the checkpoint that a run folder goes on from.
+// latestCheckpoint returns the path of the checkpoint that Resume reads.
 func latestCheckpoint(dir string) (path string, err error) {
 	pointer := filepath.Join(dir, checkpointsFolder, latestFile)
 	text, err := infile.ReadFile(pointer)
@@ -263,8 +266,8 @@ func latestCheckpoint(dir string) (path string, err error) {
 	return filepath.Join(dir, checkpointsFolder, name), nil
 }
 
-// readManifest reads the manifest of the checkpoint in path and compares every
-// file with it.
+// readManifest reads the manifest of the checkpoint in path and verifies every file. It
+// returns an error that names an earlier checkpoint if a file is damaged.
 func readManifest(path string) (manifest, error) {
 	m, err := checkManifest(path)
 	if err == nil {
@@ -276,6 +279,7 @@ func readManifest(path string) (manifest, error) {
 	return m, err
 }
 
+// checkManifest is readManifest without the advice in the error.
 func checkManifest(path string) (m manifest, err error) {
 	name := filepath.Join(path, manifestFile)
 	text, err := infile.ReadFile(name)
@@ -313,13 +317,12 @@ func checkManifest(path string) (m manifest, err error) {
 	return m, nil
 }
 
-// modelTensors returns all that a model computes with: weights, and what mechanisms have
-// drawn.
+// modelTensors returns the weights and the constants of a model.
 func modelTensors(m *model.Model[float32]) []*param.Param[float32] {
 	return slices.Concat(m.Params().All(), m.Constants().All())
 }
 
-// writeModel writes the model and what it reads and writes with.
+// writeModel writes the model and, for a text, its vocabulary.
 func (t *Trainer) writeModel(dir string) error {
 	if err := t.model.Save(dir); err != nil || t.text == nil {
 		return err
@@ -327,7 +330,8 @@ func (t *Trainer) writeModel(dir string) error {
 	return t.text.Vocab.Save(filepath.Join(dir, vocabFile))
 }
 
-// saveCheckpoint writes a checkpoint, of what all ranks have, unless the latest is of this update.
+// saveCheckpoint writes a checkpoint unless the last one is of this update. The ranks
+// first agree on the weights.
 func (t *Trainer) saveCheckpoint(o Observer) error {
 	if t.dir == "" || t.savedStep == t.step {
 		return nil
@@ -346,7 +350,8 @@ func (t *Trainer) saveCheckpoint(o Observer) error {
 	return nil
 }
 
-// writeCheckpoint writes a checkpoint, and returns its folder.
+// writeCheckpoint writes a checkpoint and returns its folder; "" on ranks that write
+// none.
 func (t *Trainer) writeCheckpoint() (path string, err error) {
 	if !t.isWriter() {
 		return "", nil

@@ -14,11 +14,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// maxClassBytes is the largest file of names that is read.
+// maxClassBytes bounds the file of class names.
 const maxClassBytes = 16 << 20
 
-// writeClasses writes the names of classes to the folder of a run: one a line, quoted,
-// since a name may be any bytes.
+// writeClasses writes the names of classes to the folder of a run, one quoted name a
+// line. Names may contain any bytes.
 func writeClasses(dir string, classes []string) error {
 	return atomicfile.Write(filepath.Join(dir, classesFile), func(w io.Writer) error {
 		b := bufio.NewWriter(w)
@@ -29,7 +29,8 @@ func writeClasses(dir string, classes []string) error {
 	})
 }
 
-// readClasses returns the names of n classes from the folder of a run.
+// readClasses reads the names of n classes. It returns an error if the file is missing,
+// too long or has another number of names.
 func readClasses(dir string, n int) ([]string, error) {
 	path := filepath.Join(dir, classesFile)
 	text, err := infile.ReadBounded(path, maxClassBytes)

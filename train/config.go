@@ -20,87 +20,86 @@ import (
 
 const configVersion = 2
 
-// Config says everything that decides a run. Its JSON is the config.json of the
-// run folder; the same Config and data give the same bits.
+// Config is the complete configuration of a run. Its JSON is config.json in the run
+// folder. The same Config and data give the same bits.
 type Config struct {
 	Version  int               `json:"version"`
-	Task     string            `json:"task"`               // of package task
+	Task     string            `json:"task"`               // name in package task
 	TaskSet  map[string]string `json:"task_set,omitempty"` // its settings
-	Folder   string            `json:"folder,omitempty"`   // of the data sets
-	DataSeed uint64            `json:"data_seed"`          // of what the task draws or makes
+	Folder   string            `json:"folder,omitempty"`   // folder of the data sets
+	DataSeed uint64            `json:"data_seed"`          // seed of generated samples
 
-	// Values of a task are given to the model less InputMean, in InputDeviation, of
-	// each channel; with Standardise and none given they are those of the samples to
-	// learn from.
+	// With Standardise, input values are standardised per channel by InputMean and
+	// InputDeviation. The default is the mean and deviation of the training samples.
 	Standardise    bool      `json:"standardise"`
 	InputMean      []float64 `json:"input_mean,omitempty"`
 	InputDeviation []float64 `json:"input_deviation,omitempty"`
-	// LRAQuirk has samples padded as task.Pad does, and nothing masked.
+	// LRAQuirk pads samples as task.Pad does, without a mask.
 	LRAQuirk bool `json:"lra_quirk"`
 
-	Model model.Config `json:"model"` // what the task decides is filled in
+	Model model.Config `json:"model"` // inputs and outputs are set by the task
 
-	Batch      int `json:"batch"`      // samples of a pass, of a text windows of Model.Context tokens
-	Accumulate int `json:"accumulate"` // passes of an update, whose gradients add up to those of one
-	// Windows of a text begin with FirstContext tokens and double until they have
-	// Model.Context; a pass begins with FirstBatch of them, and has half as
-	// many each time, but not less than Batch. Each length gets the same number
-	// of tokens to learn from. Attention
-	// that is not sharp learns what is near sooner where there is less that is
-	// far (staged training, Press et al. 2021, arXiv 2012.15832). 0: as at the end.
+	Batch      int `json:"batch"`      // samples (or windows of Model.Context tokens) of a pass
+	Accumulate int `json:"accumulate"` // passes of an update, whose gradients are added
+	// FirstContext is the first window length of a text; it doubles until Model.Context.
+	// A pass begins with FirstBatch windows and halves their number with each doubling,
+	// to Batch at least. Each length trains on the same number of tokens. Short windows
+	// teach attention with smooth weights about near tokens sooner (staged training,
+	// Press et al. 2021, arXiv 2012.15832). 0 means Model.Context and Batch from the
+	// start.
 	FirstContext int `json:"first_context"`
 	FirstBatch   int `json:"first_batch"`
 
-	// Segment is how many tokens of a window are in memory at a time: longer windows go
-	// through the model in segments, with the gradient of the whole. 0: all of them.
+	// Segment is the number of tokens of a window held in memory at a time. Longer
+	// windows pass through the model in segments, with the gradient of the whole. 0
+	// holds all tokens.
 	Segment int `json:"segment,omitempty"`
 
 	Steps int `json:"steps"` // updates
-	// Lengthened has the numbers of updates that the run was to make before: until each
-	// of them, in ascending order, the schedule and the lengths of sequences are of a run
-	// of that number.
+	// Lengthened holds earlier values of Steps, in ascending order. Until each of them,
+	// the schedule and the lengths of windows follow a run of that many steps.
 	Lengthened []int `json:"lengthened,omitempty"`
 
 	Optimizer string  `json:"optimizer"` // AdamW, Adam or RAdam
 	Schedule  string  `json:"schedule"`  // Cosine, Linear or Constant
-	Rate      float64 `json:"lr"`        // after WarmUp updates; then by the schedule to MinRate
+	Rate      float64 `json:"lr"`        // peak rate, reached after WarmUp updates; MinRate is the last
 	MinRate   float64 `json:"min_lr"`
 	WarmUp    int     `json:"warmup"`
-	Decay     float64 `json:"weight_decay"` // of matrices
+	Decay     float64 `json:"weight_decay"` // weight decay of matrices
 	Beta1     float64 `json:"beta1"`
 	Beta2     float64 `json:"beta2"`
-	Clip      float64 `json:"clip"` // norm that gradients are brought down to; 0: none
-	Seed      uint64  `json:"seed"` // of the first weights and of the order of the data
+	Clip      float64 `json:"clip"` // maximum norm of the gradient; 0: none
+	Seed      uint64  `json:"seed"` // seed of the initial weights and of the data order
 
-	EvalEvery    int `json:"eval_every"`    // updates between two looks at the validation part; 0: none but the last
-	EvalSamples  int `json:"eval_samples"`  // of it at each look, always the same; 0: all
-	FinalSamples int `json:"final_samples"` // of what the run is judged by at the end; 0: all
-	Patience     int `json:"patience"`      // looks without a better score after which the run ends; 0: it makes all updates
-	SaveEvery    int `json:"save_every"`    // updates between two checkpoints; 0: none but the last
+	EvalEvery    int `json:"eval_every"`    // updates between validations; 0: only at the end
+	EvalSamples  int `json:"eval_samples"`  // validation samples, always the same; 0: all
+	FinalSamples int `json:"final_samples"` // samples of the final evaluation; 0: all
+	Patience     int `json:"patience"`      // early-stopping patience, in validations; 0: off
+	SaveEvery    int `json:"save_every"`    // updates between checkpoints; 0: only at the end
 }
 
-// How a run may improve its weights.
+// Optimisers.
 const (
 	AdamW = "adamw"
 	Adam  = "adam"  // without weight decay
-	RAdam = "radam" // rectified, as linear transformers were published with
+	RAdam = "radam" // rectified (Liu et al. 2019, arXiv 1908.03265)
 )
 
-// How the learning rate may fall.
+// Learning-rate schedules.
 const (
 	CosineSchedule   = "cosine"
 	LinearSchedule   = "linear"
 	ConstantSchedule = "constant"
 )
 
-// ReadConfig reads a file of JSON over the fields of c, which may hold defaults.
-// Fields that it does not know are refused.
+// ReadConfig reads a JSON file over the fields of c, which may hold defaults. It returns
+// an error for unknown fields, another version or trailing data.
 func ReadConfig(path string, c Config) (Config, error) {
 	text, err := infile.ReadFile(path)
 	if err != nil {
 		return c, err
 	}
-	// The version is held first: fields of another one are none of this one's.
+	// The version is checked first: other versions have other fields.
 	version := struct{ Version int }{c.Version}
 	if err := json.Unmarshal(text, &version); err == nil && version.Version != configVersion {
 		return c, fmt.Errorf("%s: version is %d, this program reads %d; train the model again, or use the program that wrote it", path, version.Version, configVersion)
@@ -116,14 +115,15 @@ func ReadConfig(path string, c Config) (Config, error) {
 	return c, nil
 }
 
-// OpenTask opens the task, and reads its data.
+// OpenTask opens the task and reads its data. It returns an error if the task is unknown
+// or its data is missing or damaged.
 func (c Config) OpenTask() (task.Source, error) {
 	return task.Open(c.Task, task.Options{Folder: c.Folder, Seed: c.DataSeed, Settings: c.TaskSet})
 }
 
-// PrepareTask returns src as the model sees it: in windows of its context,
-// standardised, padded. The Config is complete with what the task and the mechanism
-// decide. The first field that is not possible is an error.
+// PrepareTask returns src as the model reads it: in windows, standardised, padded. The
+// returned Config has all defaults of task and mechanism filled in. It returns an error
+// for the first invalid field.
 func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 	fail := func(err error) (Config, task.Source, error) { return c, nil, err }
 	if w, ok := src.(task.WindowSource); ok {
@@ -172,7 +172,7 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 	return c, src, nil
 }
 
-// checkFields reports the first field that is not possible.
+// checkFields returns an error for the first invalid field.
 func (c *Config) checkFields(src task.Source) error {
 	for _, f := range []struct {
 		name  string
@@ -238,8 +238,8 @@ func (c *Config) checkFields(src task.Source) error {
 // maxSteps bounds the updates of a run.
 const maxSteps = 1 << 40
 
-// plannedSteps returns the number of updates that the run was to make when it made update step,
-// counted from 0.
+// plannedSteps returns the number of updates planned when update step was made. step
+// counts from 0; the number differs from Steps for lengthened runs.
 func (c *Config) plannedSteps(step int) int {
 	for _, n := range c.Lengthened {
 		if step < n {
@@ -249,7 +249,8 @@ func (c *Config) plannedSteps(step int) int {
 	return c.Steps
 }
 
-// buildSchedule returns the learning rates.
+// buildSchedule returns the learning-rate schedule, a sequence of them for lengthened
+// runs.
 func (c *Config) buildSchedule() (optim.Schedule, error) {
 	var all scheduleList
 	for _, n := range append(slices.Clone(c.Lengthened), c.Steps) {
@@ -269,15 +270,16 @@ func (c *Config) buildSchedule() (optim.Schedule, error) {
 	return all, nil
 }
 
-// scheduleList follow each other.
+// scheduleList is a sequence of schedules, each until its number of steps.
 type scheduleList []boundedSchedule
 
-// boundedSchedule is a schedule of the updates before steps that no schedule before it has.
+// boundedSchedule is a schedule for the updates before steps.
 type boundedSchedule struct {
 	steps int
 	optim.Schedule
 }
 
+// Rate returns the learning rate of update step, counted from 0.
 func (s scheduleList) Rate(step int) float64 {
 	for _, x := range s[:len(s)-1] {
 		if step < x.steps {
@@ -287,16 +289,15 @@ func (s scheduleList) Rate(step int) float64 {
 	return s[len(s)-1].Schedule.Rate(step)
 }
 
-// needsBestWeights reports whether the weights that did best on the validation part are kept,
-// and the run is judged by them: where that part is not what it is judged by, or
-// where it may end early.
+// needsBestWeights reports whether the run is scored with the weights of the best
+// validation. They are kept if the final score is on another split, or if the run may
+// stop early.
 func (c *Config) needsBestWeights(spec task.Spec) bool {
 	return spec.Count[task.Valid] != 0 && (spec.JudgedSplit() != task.Valid || c.Patience > 0)
 }
 
-// SetTask makes the task that of the name. Of another one it leaves out what was
-// chosen for the one before: its settings, and what its samples decided. Texts are
-// learned alike, whatever their tokens are.
+// SetTask selects the task name. For another task it clears the settings and the input
+// statistics of the former task. Texts share their settings, whatever their tokens are.
 func (c *Config) SetTask(name string) {
 	before, was := task.Lookup(c.Task)
 	row, is := task.Lookup(name)
@@ -311,9 +312,9 @@ func (c *Config) SetTask(name string) {
 	c.FirstContext, c.FirstBatch = 0, 0
 }
 
-// SetMechanism makes the mechanism that of the name. Of another one it leaves out
-// what was chosen for the one before: order and settings, and where it owns its
-// projections rotations, a decay and shared key heads, which it has no place for.
+// SetMechanism selects the mechanism name. For another mechanism it clears order and
+// settings. A mixer with projections of its own also clears rotations, decay and shared
+// key heads, which it does not support.
 func (c *Config) SetMechanism(name string) {
 	m := &c.Model
 	if name == m.Mechanism {
@@ -331,10 +332,10 @@ func (c *Config) SetMechanism(name string) {
 	}
 }
 
-// BatchShape returns how many sequences of how many tokens a pass of update step has,
-// counted from 0, in a run on a text.
+// BatchShape returns the number of windows and their length for a pass of update step,
+// counted from 0, on a text.
 func (c *Config) BatchShape(step int) (batch, context int) {
-	var updates float64 // for one token of each length
+	var updates float64 // for one token of each window length
 	for stage := range c.countStages() {
 		batch, context = c.stageShape(stage)
 		updates += 1 / float64(batch*context)
@@ -350,7 +351,7 @@ func (c *Config) BatchShape(step int) (batch, context int) {
 	return batch, context
 }
 
-// countStages returns the number of lengths that sequences have.
+// countStages returns the number of window lengths.
 func (c *Config) countStages() int {
 	stages := 1
 	for n := c.FirstContext; n > 0 && n < c.Model.Context; n *= 2 {
@@ -359,6 +360,7 @@ func (c *Config) countStages() int {
 	return stages
 }
 
+// stageShape returns the batch and the window length of stage i.
 func (c *Config) stageShape(i int) (batch, context int) {
 	if i == c.countStages()-1 {
 		return c.Batch, c.Model.Context

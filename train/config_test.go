@@ -121,7 +121,7 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 	}
 }
 
-// Another mechanism leaves behind what it has no place for, the same one nothing.
+// Another mechanism drops settings that it does not support, the same one none.
 func TestSetMechanismDropsSettingsOfTheFormerOne(t *testing.T) {
 	var c Config
 	c.Model.Mechanism, c.Model.Order, c.Model.Set = "fastmax", 4, map[string]string{"scale": "1"}

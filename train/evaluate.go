@@ -12,28 +12,27 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// Score is how well a model does a task.
+// Score is the result of an evaluation.
 type Score struct {
-	Loss    float64     `json:"loss"`   // mean over targets of what the model is taught by: nats, or squares
-	Metric  task.Metric `json:"metric"` // the task's
-	Value   float64     `json:"score"`  // by that
+	Loss    float64     `json:"loss"`   // mean training loss over targets: nats, or squares
+	Metric  task.Metric `json:"metric"` // metric of the task
+	Value   float64     `json:"score"`  // value of Metric
 	Bits    float64     `json:"bits_per_byte,omitempty"`
 	Samples int64       `json:"samples"`
-	Tokens  int64       `json:"tokens"`          // targets that are counted
-	Bytes   int64       `json:"bytes,omitempty"` // of text that these stand for
+	Tokens  int64       `json:"tokens"`          // targets that are not ignored
+	Bytes   int64       `json:"bytes,omitempty"` // bytes of text of these targets
 }
 
-// Detail is where a Score comes from.
+// Detail is the breakdown of a Score.
 type Detail struct {
-	// Of a task that is judged by nats, by position.
+	// Positions holds the loss by position, of a task measured in nats.
 	Positions []Bucket `json:"by_position,omitempty"`
-	// Of a task of no more than 32 classes, how many targets of the class that is the
-	// row the model took for the one that is the column.
+	// Confusion counts targets by class (row) and predicted class (column), of a task of
+	// at most 32 classes.
 	Confusion [][]int64 `json:"confusion,omitempty"`
 }
 
-// Bucket is the loss of tokens that have First to Last tokens before them, of
-// which they see all.
+// Bucket is the loss of tokens that see First to Last earlier tokens.
 type Bucket struct {
 	First  int     `json:"first"`
 	Last   int     `json:"last"`
@@ -42,31 +41,34 @@ type Bucket struct {
 }
 
 const (
-	// evalTokens is the number of positions that are evaluated at a time: products are
-	// as fast as with more, and a small model needs no more memory than an update of
-	// it. evalSegment is that of a longer sequence, evalOutputs the number of outputs.
+	// evalTokens is the number of positions of a batch: products gain no speed from
+	// more. evalSegment is the segment length of a longer sequence. evalOutputs bounds
+	// the outputs of a batch.
 	evalTokens  = 1 << 11
 	evalSegment = 1 << 13
 	evalOutputs = 1 << 22
-	// endlessSamples is how many samples of a split without end are all of it.
+	// endlessSamples is the default number of samples of an endless split.
 	endlessSamples = 1000
-	// maxConfusionClasses is the largest number of classes that are told apart in a Detail.
+	// maxConfusionClasses is the largest number of classes with a confusion matrix.
 	maxConfusionClasses = 32
 )
 
-// Evaluate returns how well m does a split of the task src. Config.PrepareTask gives src
-// as the model learned it. With a limit above 0, that many samples are taken, always
-// the same: of a text windows that are spread evenly, of other tasks samples from
-// anywhere, and of a split without end the first, of which 1000 are all. A context
-// that ends returns its error.
+// Evaluate scores m on a split of the task src, as PrepareTask returns it. A limit above
+// 0 bounds the samples, always the same ones: windows spread evenly over a text,
+// otherwise a fixed random choice. Of an endless split the first limit samples are
+// scored, 1000 without a limit.
 //
-// The windows of a text follow each other and each begins anew, so that every token
+// The windows of a text follow each other and each starts a new sequence, so every token
 // but the first is predicted once.
+//
+// It returns an error if the model does not fit the task, the split is empty, or ctx
+// ends.
 func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, split task.Split, limit int) (Score, Detail, error) {
 	return Job{}.Evaluate(ctx, m, src, split, limit)
 }
 
-// Evaluate is the function Evaluate for the ranks of a job, which have the same model.
+// Evaluate is the function Evaluate for the ranks of a job, which hold the same model. It
+// returns an error on every rank if one rank has one.
 func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, split task.Split, limit int) (Score, Detail, error) {
 	fail := func(err error) (Score, Detail, error) { return Score{}, Detail{}, err }
 	spec, c := src.Spec(), m.Config()
@@ -93,12 +95,12 @@ func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Sou
 		case windows:
 			return i * count / chosen
 		}
-		// Samples may come in the order of their classes.
+		// Samples may be sorted by class.
 		return rng.New(0).Permute(i, count)
 	}
 	e := newEvaluation(m, src)
-	// Samples that go at a time are added up alone, and then in their order, whichever
-	// rank has them.
+	// Each batch is summed by itself and batches are added in order, so that the bits
+	// do not depend on the number of ranks.
 	err := func() error {
 		first, last := j.rankRange((chosen + e.rows - 1) / e.rows)
 		for i := first * e.rows; i < min(last*e.rows, chosen); i += e.rows {
@@ -128,13 +130,13 @@ func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Sou
 	return score, detail, nil
 }
 
-// evaluation adds up what a model makes of samples.
+// evaluation accumulates the scores of samples.
 type evaluation struct {
 	collector
 	model   *model.Model[float32]
-	text    *task.Text // nil: no text
-	rows    int        // samples at a time
-	outputs int        // numbers that the model says for a target
+	text    *task.Text // nil: the task is not a text
+	rows    int        // samples of a batch
+	outputs int        // outputs of the model for a target
 	batch   packedBatch
 	losses  []float64
 	logits  []float32
@@ -142,18 +144,19 @@ type evaluation struct {
 	samples, bytes int64
 	counted        int64
 	lossSum        float64 // sum over targets
-	valueSum       float64 // sum, of what the metric is the mean of
-	squareCount    int64   // that squares are summed over
+	valueSum       float64 // sum whose mean is the metric
+	squareCount    int64   // numbers in a sum of squares
 
-	// Losses by position: bucket k is of positions p with 2ᵏ ≤ p+1 < 2ᵏ⁺¹.
+	// Losses by position: bucket k holds positions p with 2ᵏ ≤ p+1 < 2ᵏ⁺¹.
 	bucketLosses []float64
 	bucketCounts []int64
 	lastPosition int // position
 	confusion    [][]int64
 
-	parts []float64 // loss, value and sums of each time that add was called
+	parts []float64 // loss, value and bucket sums of each batch
 }
 
+// newEvaluation returns an evaluation of m on the task src without samples.
 func newEvaluation(m *model.Model[float32], src task.Source) *evaluation {
 	spec := src.Spec()
 	e := &evaluation{collector: collector{spec: spec}, model: m, outputs: max(spec.Classes, spec.Outputs)}
@@ -176,6 +179,7 @@ func newEvaluation(m *model.Model[float32], src task.Source) *evaluation {
 	return e
 }
 
+// addSamples adds the scores of a batch of samples.
 func (e *evaluation) addSamples(ctx context.Context, samples []task.Sample) error {
 	b := &e.batch
 	e.packBatch(b, samples)
@@ -200,7 +204,8 @@ func (e *evaluation) addSamples(ctx context.Context, samples []task.Sample) erro
 	return nil
 }
 
-// addLosses adds nats by position. Long sequences go in segments where they can.
+// addLosses adds the losses of a batch by position. Long sequences pass through the model
+// in segments where it supports them.
 func (e *evaluation) addLosses(ctx context.Context, b *packedBatch) error {
 	e.losses = resize(e.losses, b.B*b.N)
 	losses := func() error { return e.model.Losses(&b.Batch, e.losses) }
@@ -223,7 +228,7 @@ func (e *evaluation) addLosses(ctx context.Context, b *packedBatch) error {
 	return nil
 }
 
-// addClasses adds what the largest output says, and its nats.
+// addClasses adds accuracy, cross-entropy and confusion of a batch.
 func (e *evaluation) addClasses(b *packedBatch) {
 	for i, y := range b.Targets {
 		if y < 0 {
@@ -245,8 +250,8 @@ func (e *evaluation) addClasses(b *packedBatch) {
 	}
 }
 
-// addSquares adds the squares of differences, and of each row their mean, which is
-// what the model is taught by.
+// addSquares adds the squared errors of a batch, and per row their mean, which is the
+// training loss.
 func (e *evaluation) addSquares(b *packedBatch) {
 	for i := 0; i < len(b.Numbers); i += e.outputs {
 		sum, n := 0., 0
@@ -265,14 +270,14 @@ func (e *evaluation) addSquares(b *packedBatch) {
 	}
 }
 
-// closePart sets the sums since it was called before aside.
+// closePart moves the sums of the current batch to parts.
 func (e *evaluation) closePart() {
 	e.parts = append(append(e.parts, e.lossSum, e.valueSum), e.bucketLosses...)
 	e.lossSum, e.valueSum = 0, 0
 	clear(e.bucketLosses)
 }
 
-// gatherRanks makes the sums and counts those of all ranks.
+// gatherRanks adds the sums and counts of all ranks.
 func (e *evaluation) gatherRanks(c *comm.Comm) error {
 	parts, err := comm.AllGather(c, e.parts)
 	if err != nil {
@@ -311,6 +316,7 @@ func (e *evaluation) gatherRanks(c *comm.Comm) error {
 	return err
 }
 
+// summarise returns the score and its breakdown.
 func (e *evaluation) summarise() (s Score, d Detail) {
 	s = Score{Metric: e.spec.Metric, Samples: e.samples, Tokens: e.counted, Bytes: e.bytes}
 	for k, sum := range e.bucketLosses {
@@ -337,7 +343,7 @@ func (e *evaluation) summarise() (s Score, d Detail) {
 	return s, d
 }
 
-// resize returns n elements, in the memory of list if it has as many.
+// resize returns list with n elements, reallocated if its capacity is smaller.
 func resize[T any](list []T, n int) []T {
 	if cap(list) < n {
 		return make([]T, n)

@@ -11,11 +11,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// maxForeignBytes bounds the configuration of another program that is looked at.
+// maxForeignBytes bounds a configuration file of another program.
 const maxForeignBytes = 1 << 20
 
-// CheckForeign reports a folder or file that another program wrote as a model, by what
-// it is.
+// CheckForeign recognises models of other programs. It returns an error that names the
+// format if path is one of them, otherwise nil.
 func CheckForeign(path string) error {
 	if what := describeForeign(path); what != "" {
 		return fmt.Errorf("%s: is %s, which this version does not read", path, what)
@@ -23,7 +23,7 @@ func CheckForeign(path string) error {
 	return nil
 }
 
-// describeForeign says what the model of another program is, such as "a Hugging Face folder
+// describeForeign describes the model of another program, such as "a Hugging Face folder
 // (config.json, model.safetensors)"; "" for anything else.
 func describeForeign(path string) string {
 	info, err := os.Stat(path)
@@ -70,7 +70,7 @@ func isTransformers(path string) bool {
 	return kind || classes
 }
 
-// describeForeignFile says what a file is that is no folder of a model.
+// describeForeignFile describes a single file of another program; "" for anything else.
 func describeForeignFile(path string) string {
 	f, err := infile.Open(path)
 	if err != nil {

@@ -12,20 +12,21 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// History is what metrics.jsonl of a run tells so far.
+// History is the content of metrics.jsonl.
 type History struct {
 	Steps []Step
 	Evals []Eval
 }
 
-// A file of metrics has at most so many bytes and rows.
+// Bounds of a metrics file and of a row, in bytes.
 const (
 	maxMetricsBytes = 1 << 30
 	maxRowBytes     = 1 << 16
 )
 
-// ReadHistory reads the metrics of the run in the folder dir, also of one that is
-// still going on: a last line that has no end yet is left out.
+// ReadHistory reads the metrics of the run in the folder dir, which may be in progress.
+// An unfinished last line is left out. It returns an error if the file is missing, too
+// long or has a damaged line.
 func ReadHistory(dir string) (*History, error) {
 	path := filepath.Join(dir, metricsFile)
 	f, err := infile.Open(path)
@@ -43,6 +44,7 @@ func ReadHistory(dir string) (*History, error) {
 	return h, nil
 }
 
+// readHistory reads all rows of r.
 func readHistory(r io.Reader) (*History, error) {
 	h := new(History)
 	return h, scanRows(r, func(s *Step, v *Eval, _ int64) bool {
@@ -55,9 +57,9 @@ func readHistory(r io.Reader) (*History, error) {
 	})
 }
 
-// scanRows calls row with each row that r has, an update or an evaluation, and how many
-// bytes of r end with it, until row returns false. A last line without an end is left
-// out: it is being written, or its writer was killed.
+// scanRows calls row with each row of r, an update or an evaluation, and the number of
+// bytes up to its end, until row returns false. An unfinished last line is left out: its
+// writer is still at work, or was killed.
 func scanRows(r io.Reader, row func(s *Step, v *Eval, end int64) bool) error {
 	in := bufio.NewReaderSize(io.LimitReader(r, maxMetricsBytes), maxRowBytes)
 	end := int64(0)
@@ -99,19 +101,20 @@ func scanRows(r io.Reader, row func(s *Step, v *Eval, end int64) bool) error {
 	}
 }
 
-// checksumField is the last field of a row: the CRC-32C of the row without it.
+// checksumField begins the last field of a row, the CRC-32C of the row without this
+// field.
 const checksumField = `,"crc32c":"`
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// appendChecksum returns the JSON object text with its checksum as the last field.
+// appendChecksum appends to the JSON object text its checksum as the last field.
 func appendChecksum(text []byte) []byte {
 	sum := crc32.Checksum(text, castagnoli)
 	return fmt.Appendf(text[:len(text)-1], `%s%08x"}`, checksumField, sum)
 }
 
-// verifyChecksum reports a row that is not what its checksum is of. A row without a checksum
-// passes: it is of a version before.
+// verifyChecksum returns an error if a row does not match its checksum. Rows of earlier
+// versions have no checksum and pass.
 func verifyChecksum(line []byte) error {
 	text := bytes.TrimRight(line, "\r\n")
 	i := len(text) - len(checksumField) - len(`01234567"}`)

@@ -13,27 +13,28 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 )
 
-// Job is where runs are made: in this process alone, or by the ranks of a job, which
-// all call the same with the same configuration and the same data.
+// Job says which processes make a run: this process alone, or the ranks of a job. All
+// ranks call the same functions with the same configuration and data.
 //
-// The ranks divide the passes of an update (Config.Accumulate), each of which has its
-// gradient alone, and the samples of an evaluation. Losses are added in the order of the
-// passes, gradients in pairs of neighbouring ones (comm.Tree): a run has the same bits
-// for any number of ranks, one process too. New cuts passes so that each rank has one,
-// which the configuration of the run then says.
+// By default the ranks divide the passes of an update (Config.Accumulate) and the samples
+// of an evaluation. Each pass has a gradient of its own. Losses are added in the order of
+// the passes, gradients in pairs of neighbours (comm.Tree). So a run has the same bits
+// for any number of ranks, including one process. New splits passes until each rank has
+// one, and the configuration of the run records the split.
 //
-// With Sequence they divide the tokens of each window instead (model.TrainDivided), which
-// then may be longer than one of them has memory for. Gradients are added in the order of
-// the ranks: losses are those of one process but for the rounding of sums.
+// With DivideSequence the ranks divide the tokens of each window instead
+// (model.TrainDivided). A window may then be longer than the memory of one rank allows.
+// Gradients are added in the order of the ranks. Losses equal the losses of one process
+// up to the rounding of sums.
 //
-// All ranks have the weights and what the optimiser remembers. Rank 0 alone reads and
-// writes the folder of the run; observers of the others may stay empty.
+// All ranks hold the weights and the state of the optimiser. Rank 0 alone reads and
+// writes the folder of the run; observers of other ranks may be empty.
 type Job struct {
 	Ranks  *comm.Comm // nil: this process alone
-	Divide string     // what ranks divide: Batch, also if it is empty, or Sequence
+	Divide string     // DivideBatch (also "") or DivideSequence
 }
 
-// What ranks may divide.
+// Kinds of division among ranks.
 const (
 	DivideBatch    = "batch"
 	DivideSequence = "sequence"
@@ -42,18 +43,19 @@ const (
 // isSequenceParallel reports whether ranks divide the tokens of a window.
 func (j Job) isSequenceParallel() bool { return j.Divide == DivideSequence && j.Ranks.Size() > 1 }
 
-// isRankZero reports whether this process speaks for all ranks.
+// isRankZero reports whether this process is rank 0, which owns the folder.
 func (j Job) isRankZero() bool { return j.Ranks.Rank() == 0 }
 
-// rankRange returns which of n parts this rank has.
+// rankRange returns the range lo ≤ i < hi of n parts that this rank takes.
 func (j Job) rankRange(n int) (lo, hi int) { return partRange(n, j.Ranks.Rank(), j.Ranks.Size()) }
 
+// partRange returns the range lo ≤ i < hi of n parts that one rank of size takes.
 func partRange(n, rank, size int) (lo, hi int) {
 	a, b := sequence.PartRange(int64(n), rank, size)
 	return int(a), int(b)
 }
 
-// passRange returns which passes of an update a rank has.
+// passRange returns the range lo ≤ i < hi of an update's passes that a rank computes.
 func (t *Trainer) passRange(rank int) (lo, hi int) {
 	if t.job.isSequenceParallel() {
 		return 0, len(t.batches)
@@ -64,10 +66,11 @@ func (t *Trainer) passRange(rank int) (lo, hi int) {
 // isWriter reports whether this rank writes the folder of the run.
 func (t *Trainer) isWriter() bool { return t.dir != "" && t.job.isRankZero() }
 
-// splitPasses cuts the passes of an update into as many equal ones as give each rank one.
+// splitPasses splits the passes of an update equally until there is one for each rank. It
+// returns an error if the batch sizes cannot be split that far.
 func (j Job) splitPasses(c Config) (Config, error) {
 	ranks := j.Ranks.Size()
-	if j.isSequenceParallel() || c.Accumulate < 1 || c.Batch < 1 { // Prepare says what cannot be
+	if j.isSequenceParallel() || c.Accumulate < 1 || c.Batch < 1 { // PrepareTask reports these
 		return c, nil
 	}
 	for cut := 1; cut <= c.Batch; cut++ {
@@ -78,8 +81,8 @@ func (j Job) splitPasses(c Config) (Config, error) {
 	return c, fmt.Errorf("batch: %d passes of %d samples (first_batch %d) cannot be cut into one or more for each of %d ranks", c.Accumulate, c.Batch, c.FirstBatch, ranks)
 }
 
-// cutPasses returns c with so many passes for each, of the same samples together, and whether
-// that can be.
+// cutPasses returns c with every pass split into n, on the same samples together. It
+// reports false if a batch size is no multiple of n.
 func (c Config) cutPasses(n int) (Config, bool) {
 	d := c
 	d.Batch, d.FirstBatch, d.Accumulate = c.Batch/n, c.FirstBatch/n, c.Accumulate*n
@@ -92,7 +95,7 @@ func (c Config) cutPasses(n int) (Config, bool) {
 	return d, true
 }
 
-// checkPasses reports a run whose updates have less passes than there are ranks.
+// checkPasses returns an error if an update has fewer passes than there are ranks.
 func (j Job) checkPasses(c *Config) error {
 	if ranks := j.Ranks.Size(); c.Accumulate < ranks && !j.isSequenceParallel() {
 		return fmt.Errorf("accumulate: an update has %d passes, too few for %d ranks; continue with %d ranks or fewer", c.Accumulate, ranks, c.Accumulate)
@@ -100,8 +103,8 @@ func (j Job) checkPasses(c *Config) error {
 	return nil
 }
 
-// agreeOnRun reports an error of any rank, and ranks that are about to train something else,
-// or with other bits.
+// agreeOnRun returns an error on every rank if one rank has one, or if the ranks differ
+// in configuration, data or instruction set.
 func (j Job) agreeOnRun(t *Trainer, err error) error {
 	if err = comm.ShareError(j.Ranks, err); err != nil || j.Ranks == nil {
 		return err
@@ -118,7 +121,7 @@ func (j Job) agreeOnRun(t *Trainer, err error) error {
 	)
 }
 
-// syncError returns on all ranks that one has failed, or that one was stopped.
+// syncError returns an error on every rank if one rank failed or was cancelled.
 func (j Job) syncError(err error) error {
 	if j.Ranks == nil {
 		return err
@@ -142,7 +145,7 @@ func (j Job) syncError(err error) error {
 		switch {
 		case of[0] == 2:
 			if own[0] != 2 {
-				err = nil // this rank goes well
+				err = nil // this rank did not fail
 			}
 			return comm.ShareError(j.Ranks, err)
 		case of[0] == 1 && stop == nil:
@@ -152,12 +155,13 @@ func (j Job) syncError(err error) error {
 	return stop
 }
 
-// isCanceled reports the end of a context.
+// isCanceled reports whether err is the end of a context.
 func isCanceled(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// broadcastState gives the other ranks what rank 0 has read of a checkpoint.
+// broadcastState sends the model and the optimiser of rank 0, read from a checkpoint, to
+// the other ranks.
 func (t *Trainer) broadcastState() error {
 	if err := t.broadcastModel(); err != nil {
 		return err
@@ -172,7 +176,7 @@ func (t *Trainer) broadcastState() error {
 	return nil
 }
 
-// broadcastModel gives the other ranks the model of rank 0.
+// broadcastModel sends the weights and constants of rank 0 to the other ranks.
 func (t *Trainer) broadcastModel() error {
 	for _, p := range modelTensors(t.model) {
 		if err := comm.Broadcast(t.job.Ranks, p.Data, 0); err != nil {
@@ -182,8 +186,8 @@ func (t *Trainer) broadcastModel() error {
 	return nil
 }
 
-// agreeOnWeights reports ranks that have other weights than rank 0, as after an error of
-// a machine.
+// agreeOnWeights returns an error if the weights of a rank differ from those on rank 0,
+// as after a fault of a machine.
 func (t *Trainer) agreeOnWeights() error {
 	if t.job.Ranks.Size() == 1 {
 		return nil

@@ -145,8 +145,8 @@ func TestRanksTrainToTheSameBits(t *testing.T) {
 }
 
 // A run of one pass an update is cut into passes for the ranks, as its configuration
-// says: one process repeats it to the same bits, and its first update is that of the
-// whole within the 2⁻²⁴ of a few hundred terms.
+// says. One process repeats it to the same bits. Its first update equals the update of
+// the whole batch within the 2⁻²⁴ of a few hundred terms.
 func TestRanksCutAnUpdate(t *testing.T) {
 	c := little("fastmax")
 	c.Batch, c.FirstBatch = 4, 16
@@ -280,7 +280,7 @@ func TestRankThatFailsEndsAll(t *testing.T) {
 }
 
 // Ranks that divide windows train as one process does: the first update within the 2⁻²⁴
-// of a few hundred terms, later ones within 1e-5, of which 1e-7 was measured. They go on
+// of a few hundred terms, later ones within 1e-5 (1e-7 measured). They continue
 // with another number of ranks, and with the batch divided.
 func TestRanksDivideSequences(t *testing.T) {
 	c := little("fastmax")

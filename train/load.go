@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/token"
 )
 
-// RunFolder returns the folder of the run that path, a run's folder or that of a
-// checkpoint, belongs to.
+// RunFolder returns the folder of the run to which path belongs. path is the folder of a
+// run or of one of its checkpoints.
 func RunFolder(path string) string {
 	if isCheckpoint(path) {
 		return filepath.Join(path, "..", "..")
@@ -20,16 +20,18 @@ func RunFolder(path string) string {
 	return path
 }
 
+// isCheckpoint reports whether path is a folder with a manifest.
 func isCheckpoint(path string) bool {
 	_, err := os.Stat(filepath.Join(path, manifestFile))
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// LoadModel reads the model of a checkpoint, after comparing every byte with what was
-// written, and the vocabulary of the text that it learned, nil if it learned
-// something else. path is the checkpoint's folder, or a run's, of which the
-// checkpoint that it is judged by is taken: the best where there is one, or the
-// latest.
+// LoadModel reads a model and the vocabulary of its text, which is nil for other tasks.
+// path is the folder of a checkpoint, or of a run, whose best checkpoint is preferred to
+// the latest one. Every file is verified by its checksum.
+//
+// It returns an error if path is neither, if a file is damaged, or if the vocabulary does
+// not fit the model.
 func LoadModel(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
@@ -70,7 +72,8 @@ func LoadModel(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	return m, v, nil
 }
 
-// LoadTextModel is Load of a model that learned a text.
+// LoadTextModel is LoadModel for a model of a text. It returns an error if the model has
+// no vocabulary.
 func LoadTextModel(path string) (*model.Model[float32], *token.Vocabulary, error) {
 	m, v, err := LoadModel(path)
 	if err == nil && v == nil {

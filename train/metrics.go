@@ -16,38 +16,38 @@ import (
 // Step is a row of metrics.jsonl: one update.
 type Step struct {
 	Step     int     `json:"step"` // counted from 1
-	Loss     float64 `json:"loss"` // mean over targets, before the update: nats, or squares
+	Loss     float64 `json:"loss"` // mean over targets before the update: nats, or squares
 	Bits     float64 `json:"bits_per_byte,omitempty"`
-	Aux      float64 `json:"aux,omitempty"` // what mechanisms lose of their own, beside Loss
+	Aux      float64 `json:"aux,omitempty"` // auxiliary loss of the mechanisms, not part of Loss
 	Rate     float64 `json:"lr"`
 	GradNorm float64 `json:"grad_norm"`    // before clipping
-	Speed    float64 `json:"tokens_per_s"` // positions of this step, padding too
-	Elapsed  float64 `json:"elapsed_s"`    // training and evaluation so far, interruptions left out
+	Speed    float64 `json:"tokens_per_s"` // positions of this step, including padding
+	Elapsed  float64 `json:"elapsed_s"`    // training and evaluation so far, without interruptions
 }
 
-// Eval is a row of metrics.jsonl: one look at a part that is not learned from.
+// Eval is a row of metrics.jsonl: one evaluation.
 type Eval struct {
 	Step  int    `json:"step"`
-	Eval  string `json:"eval"`  // Look, or at the end Part or Whole
+	Eval  string `json:"eval"`  // EvalLook during training, EvalPart or EvalWhole at the end
 	Split string `json:"split"` // valid or test
 	Score
 	Elapsed float64 `json:"elapsed_s"`
 }
 
-// How much of a split an Eval is of.
+// Kinds of evaluation, by the share of the split.
 const (
-	EvalLook  = "look" // Config.EvalSamples, while the model learns
-	EvalPart  = "part" // Config.FinalSamples
+	EvalLook  = "look" // Config.EvalSamples samples, during training
+	EvalPart  = "part" // Config.FinalSamples samples, at the end
 	EvalWhole = "whole"
 )
 
-// perByte turns nats per token into bits per byte.
+// perByte converts nats per token to bits per byte.
 func perByte(nats float64, tokens, bytes int64) float64 {
 	return nats / math.Ln2 * float64(tokens) / float64(bytes)
 }
 
-// ReadMetrics returns the updates and evaluations of the run in the folder dir, as
-// ReadHistory does.
+// ReadMetrics returns the updates and evaluations of the run in the folder dir. It
+// returns an error if ReadHistory does.
 func ReadMetrics(dir string) (steps []Step, evals []Eval, err error) {
 	h, err := ReadHistory(dir)
 	if err != nil {
@@ -56,14 +56,14 @@ func ReadMetrics(dir string) (steps []Step, evals []Eval, err error) {
 	return h.Steps, h.Evals, nil
 }
 
-// growingFile is a file that grows, of a length that a checkpoint knows.
+// growingFile is an append-only file whose length a checkpoint records.
 type growingFile struct {
 	f    *os.File
 	size int64
 }
 
-// openGrowingFile opens the file and cuts off what follows the size bytes that a checkpoint
-// counts. whole returns how many of them, from the beginning, are whole rows.
+// openGrowingFile opens the file and truncates it to whole rows within the size bytes
+// that a checkpoint counts. whole returns the number of bytes in whole rows.
 func openGrowingFile(path string, size int64, whole func(io.Reader) (int64, error)) (*growingFile, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o666)
 	if err != nil {
@@ -83,21 +83,21 @@ func openGrowingFile(path string, size int64, whole func(io.Reader) (int64, erro
 	return &growingFile{f, size}, nil
 }
 
+// add appends text to the file.
 func (t *growingFile) add(text []byte) error {
 	n, err := t.f.WriteAt(text, t.size)
 	t.size += int64(n)
 	return lock.Unwritable(t.f.Name(), err)
 }
 
-// metrics are the files of a run that grow. A nil *metrics keeps nothing.
+// metrics holds the append-only files of a run. A nil *metrics writes nothing.
 type metrics struct {
 	rows   *growingFile // metrics.jsonl
 	events *growingFile // the same for TensorBoard
 }
 
-// openMetrics opens the files, and keeps of them what was there at the checkpoint m.
-// Rows that are missing or cut off at the end cost no more than themselves: no update
-// depends on them.
+// openMetrics opens the files and keeps their rows up to the checkpoint m. Missing rows,
+// or rows cut off at the end, do no further harm: no update depends on them.
 func openMetrics(dir string, m *manifest) (*metrics, error) {
 	r, err := openGrowingFile(filepath.Join(dir, metricsFile), m.Metrics, func(in io.Reader) (size int64, err error) {
 		err = scanRows(in, func(s *Step, v *Eval, end int64) bool {
@@ -130,7 +130,7 @@ func openMetrics(dir string, m *manifest) (*metrics, error) {
 	return both, nil
 }
 
-// unixSeconds is the time in seconds since 1970.
+// unixSeconds returns the time in seconds since 1970.
 func unixSeconds() float64 { return float64(time.Now().UnixMicro()) / 1e6 }
 
 // addStep appends an update.
@@ -157,6 +157,7 @@ func (m *metrics) addEval(v *Eval) error {
 	return m.addRow(v, v.Step, list)
 }
 
+// addRow appends a row to both files.
 func (m *metrics) addRow(row any, step int, list []tensorboard.Scalar) error {
 	text, err := json.Marshal(row)
 	if err != nil {
@@ -168,7 +169,7 @@ func (m *metrics) addRow(row any, step int, list []tensorboard.Scalar) error {
 	return m.events.add(tensorboard.AppendScalars(nil, unixSeconds(), int64(step), list...))
 }
 
-// syncFiles brings all rows to the disk and returns the lengths of the files.
+// syncFiles flushes all rows to the disk and returns the lengths of the files.
 func (m *metrics) syncFiles() (rows, events int64, err error) {
 	if m == nil {
 		return 0, 0, nil
@@ -181,6 +182,7 @@ func (m *metrics) syncFiles() (rows, events int64, err error) {
 	return m.rows.size, m.events.size, nil
 }
 
+// close closes both files.
 func (m *metrics) close() error {
 	if m == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
-// Prefixes of a weight's name in optim.safetensors.
+// Prefixes of tensor names in optim.safetensors.
 const (
 	firstMoment  = "m."
 	secondMoment = "v."
@@ -36,7 +36,8 @@ func writeOptim(path string, set *param.Set[float32], a *optim.AdamW[float32]) e
 	return atomicfile.Write(path, func(w io.Writer) error { return safetensors.Write(w, list, nil) })
 }
 
-// readOptim sets a to what writeOptim wrote after a number of steps.
+// readOptim restores a from the file of writeOptim, after a number of steps. It returns
+// an error if a moment is missing or has another shape than its weight.
 func readOptim(path string, set *param.Set[float32], a *optim.AdamW[float32], steps int) error {
 	f, err := safetensors.Open(path)
 	if err != nil {
@@ -55,6 +56,8 @@ func readOptim(path string, set *param.Set[float32], a *optim.AdamW[float32], st
 	return a.Restore(int64(steps))
 }
 
+// readMoment overwrites dst with the tensor name. It returns an error if its shape is not
+// shape.
 func readMoment(f *safetensors.File, name string, shape []int, dst []float32) error {
 	a, err := f.ReadArray(name)
 	if err != nil {

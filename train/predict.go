@@ -8,28 +8,30 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// Predictor says what the model of a run makes of inputs that are not its data. It is
-// not for several goroutines at a time.
+// Predictor applies the model of a run to new inputs. Its methods must not run
+// concurrently.
 type Predictor struct {
 	question *task.Question
-	source   task.Source // question, as the model learned it
+	source   task.Source // question, prepared as in training
 	e        *evaluation
 	scales   *task.Scales
 	probs    []float64
 }
 
-// Prediction is what a model makes of an input. Its slices are valid until the next one.
+// Prediction is the output of a model for one input. Its slices are valid until the next
+// prediction.
 type Prediction struct {
 	Kind          task.Kind // Class, Regression, Labels, Next or Trace
 	Numbers       []float64 // Regression and Trace: [rows, Columns]
-	Columns       int       // of Numbers
-	Class         int       // Class: the most probable, the first of those that are equal
-	Probabilities []float64 // Class: of each
-	Labels        []int     // Labels and Next: the class of each position that is seen
+	Columns       int       // columns of Numbers
+	Class         int       // Class: the most probable class, the first among equals
+	Probabilities []float64 // Class: probability of each class [classes]
+	Labels        []int     // Labels and Next: class of each visible position
 }
 
-// OpenPredictor reads the model of a run, as Load does, and what the run knows of its
-// task: names of classes, scales of numbers.
+// OpenPredictor reads the model of a run, as LoadModel does, with its names of classes
+// and scales of numbers. It returns an error if the run is damaged, or if its task does
+// not predict.
 func OpenPredictor(path string) (*Predictor, error) {
 	if err := CheckForeign(path); err != nil {
 		return nil, err
@@ -85,24 +87,25 @@ func OpenPredictor(path string) (*Predictor, error) {
 	return p, nil
 }
 
-// Classes returns the names of the classes; none of a model of numbers.
+// Classes returns the names of the classes; nil for a model of numbers.
 func (p *Predictor) Classes() []string { return p.question.ClassNames() }
 
-// Kind returns what the model says: Class, Regression, Labels, Next or Trace.
+// Kind returns the kind of prediction: Class, Regression, Labels, Next or Trace.
 func (p *Predictor) Kind() task.Kind { return p.e.spec.Kind }
 
-// NeedsLines reports whether an input is a line of text, for Predict; else it is a file, for
-// PredictFile.
+// NeedsLines reports whether an input is a line of text, for Predict. Otherwise an input
+// is a file, for PredictFile.
 func (p *Predictor) NeedsLines() bool { return p.question.NeedsLine() }
 
-// HasByteLabels reports whether labels are those of the bytes of a text.
+// HasByteLabels reports whether the model labels the bytes of a text.
 func (p *Predictor) HasByteLabels() bool { return p.NeedsLines() && p.Kind() == task.Labels }
 
-// DescribeInput says what an input is.
+// DescribeInput returns a description of an input, for messages.
 func (p *Predictor) DescribeInput() string { return p.question.InputKind() }
 
-// Predict returns what the model makes of a line. Of a text the first bytes are seen, as
-// many as its task has. An empty line is an error, and so is any where inputs are files.
+// Predict returns the prediction for a line. Bytes beyond the length of the task are
+// ignored. It returns an error if the line is empty, if inputs are files, or if an output
+// is not finite.
 func (p *Predictor) Predict(text []byte) (Prediction, error) {
 	if !p.NeedsLines() {
 		return Prediction{}, fmt.Errorf("an input is %s, no line", p.DescribeInput())
@@ -113,9 +116,10 @@ func (p *Predictor) Predict(text []byte) (Prediction, error) {
 	return p.predictSamples()
 }
 
-// PredictFile calls each with what the model makes of the inputs in a file, and with their
-// names where it has several. Of a long one the positions are seen that the task has, where
-// it asks for a label of each, all in windows. It ends with the error of each.
+// PredictFile calls each with the prediction for every input of a file, and with its name
+// if the file has several. A long input is cut to the length of the task; a task with a
+// label for each position covers it in windows. It returns an error if the file cannot be
+// read, if inputs are lines, or if each returns one.
 func (p *Predictor) PredictFile(path string, each func(name string, r Prediction) error) error {
 	if p.NeedsLines() {
 		return fmt.Errorf("an input is %s, no file", p.DescribeInput())
@@ -137,7 +141,7 @@ func (p *Predictor) PredictFile(path string, each func(name string, r Prediction
 	return nil
 }
 
-// predictSamples returns what the model makes of the samples of the question, which follow each other.
+// predictSamples returns the joint prediction for the successive samples of the question.
 func (p *Predictor) predictSamples() (Prediction, error) {
 	spec := &p.e.spec
 	r := Prediction{Kind: spec.Kind}
@@ -157,7 +161,7 @@ func (p *Predictor) predictSamples() (Prediction, error) {
 	return r, nil
 }
 
-// addSample adds what the model makes of a sample.
+// addSample appends the prediction for sample i to r.
 func (p *Predictor) addSample(r *Prediction, i int) error {
 	spec := &p.e.spec
 	samples := p.e.sampleBuffer(1)
@@ -199,7 +203,7 @@ func (p *Predictor) addSample(r *Prediction, i int) error {
 	return nil
 }
 
-// largestIndex is the index of the largest number, the first of those that are equal.
+// largestIndex returns the index of the largest number, the first among equals.
 func largestIndex(row []float32) int {
 	at := 0
 	for i, x := range row {
@@ -210,7 +214,7 @@ func largestIndex(row []float32) int {
 	return at
 }
 
-// appendSoftmax appends the probabilities of a row whose largest number is row[top].
+// appendSoftmax appends the softmax of a row [n] to dst; row[top] is its largest number.
 func appendSoftmax(dst []float64, row []float32, top int) []float64 {
 	sum := 0.
 	for _, x := range row {

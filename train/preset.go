@@ -17,8 +17,7 @@ type Preset struct {
 	Config            Config
 }
 
-// presets are of texts, then of every task under its name, then of what was
-// published.
+// presets lists presets of texts, of every task by its name, and of published models.
 var presets = []Preset{
 	{"default", "a text, two minutes at most on two cores with AVX2", longContextPreset(3, 128, 4096, 450)},
 	{"small", "the same where there is no AVX2: a smaller model, shorter sequences", longContextPreset(2, 64, 1024, 600)},
@@ -58,7 +57,8 @@ var presets = []Preset{
 	{"lra-pathfinder", "the same", lraPreset("pathfinder", 256, 312, 62400)},
 }
 
-// standardPreset is a decoder over bytes with Fastmax attention and rotated positions.
+// standardPreset returns a decoder over bytes with Fastmax attention and rotated
+// positions.
 func standardPreset(layers, width, heads, context, batch, steps int) Config {
 	return Config{
 		Version: configVersion, Task: task.ByteLM, DataSeed: 1,
@@ -72,10 +72,9 @@ func standardPreset(layers, width, heads, context, batch, steps int) Config {
 	}
 }
 
-// longContextPreset learns from one long sequence an update, in narrow heads, so that the
-// linear form is what runs. Over a long context the weights of a polynomial of
-// low order are spread thin: convolutions tell neighbours apart, and sequences
-// begin short.
+// longContextPreset trains on one long sequence per update, in narrow heads, so that
+// attention runs in its linear form. The weights of a polynomial of low degree are smooth
+// over a long context. So convolutions separate neighbours, and sequences begin short.
 func longContextPreset(layers, width, context, steps int) Config {
 	c := standardPreset(layers, width, width/16, context, 1, steps)
 	c.Model.Conv = 4
@@ -86,7 +85,7 @@ func longContextPreset(layers, width, context, steps int) Config {
 }
 
 // shakespearePreset is config/train_shakespeare_char.py of nanoGPT (Karpathy) with the
-// changes that its README gives for the CPU.
+// changes for the CPU in its README.
 func shakespearePreset() Config {
 	c := standardPreset(4, 128, 4, 64, 12, 2000)
 	c.Task = task.CharLM
@@ -96,8 +95,8 @@ func shakespearePreset() Config {
 	return c
 }
 
-// samplePreset learns a task of samples with a small model whose narrow heads suit the
-// linear form. set are the task's settings.
+// samplePreset trains a small model on a task of samples, with narrow heads that suit the
+// linear form. set lists names and values of task settings in turn.
 func samplePreset(name string, batch, steps int, set ...string) Config {
 	c := standardPreset(2, 64, 4, 1, batch, steps)
 	c.SetTask(name)
@@ -111,12 +110,12 @@ func samplePreset(name string, batch, steps int, set ...string) Config {
 	return c
 }
 
-// standardisedTasks are the tasks of numbers, as the presets set them.
+// standardisedTasks are the tasks with numeric inputs.
 var standardisedTasks = map[string]bool{
 	"shapes": true, "mnist": true, "ecg": true, "ett": true, "acsf1": true, "wav": true, "picture": true, "series": true,
 }
 
-// seriesPreset leaves it to the task whether its rows have positions.
+// seriesPreset leaves the kind of positions to the task.
 func seriesPreset() Config {
 	c := samplePreset("series", 32, 600)
 	c.Model.Positions = ""
@@ -124,7 +123,7 @@ func seriesPreset() Config {
 	return c
 }
 
-// setTaskSettings changes settings of the task, given as names and values in turn.
+// setTaskSettings changes settings of the task. set lists names and values in turn.
 func (c *Config) setTaskSettings(set ...string) {
 	c.TaskSet = maps.Clone(c.TaskSet)
 	for pair := range slices.Chunk(set, 2) {
@@ -135,7 +134,7 @@ func (c *Config) setTaskSettings(set ...string) {
 	}
 }
 
-// patchesPreset are digits, 16 levels a token.
+// patchesPreset reads digits as patches of 16 levels.
 func patchesPreset() Config {
 	c := samplePreset("mnist", 64, 1000, "as", "patches")
 	c.Rate = 3e-3
@@ -150,8 +149,8 @@ func copyPreset() Config {
 	return c
 }
 
-// recallPreset has a short convolution, which puts a key beside its value, in front of
-// attention (Arora et al. 2023).
+// recallPreset puts a short convolution before attention, which joins a key with its
+// value (Arora et al. 2023).
 func recallPreset(name string, steps int, set ...string) Config {
 	c := samplePreset(name, 64, steps, set...)
 	c.Model.Conv = 3
@@ -159,7 +158,7 @@ func recallPreset(name string, steps int, set ...string) Config {
 	return c
 }
 
-// shapesPreset is the net of Fleuret's script with its training, shuffled.
+// shapesPreset is the network and training of Fleuret's script, with shuffled samples.
 func shapesPreset() Config {
 	c := samplePreset("shapes", 100, 2500)
 	c.Model = model.Config{
@@ -171,10 +170,9 @@ func shapesPreset() Config {
 	return c
 }
 
-// lraPreset is the model of the Long Range Arena in the PyTorch family of programs
-// (Xiong et al. 2021, Nyströmformer), whose training it has too: two layers of
-// width 64 with two heads, but no dropout of attention's weights, which the
-// mechanisms do not share.
+// lraPreset is the model and training of the Long Range Arena in PyTorch (Xiong et al.
+// 2021, Nyströmformer): two layers of width 64 with two heads. It has no attention
+// dropout, which not every mechanism supports.
 func lraPreset(name string, batch, warmUp, steps int) Config {
 	c := samplePreset(name, batch, steps)
 	m := &c.Model
@@ -186,8 +184,8 @@ func lraPreset(name string, batch, warmUp, steps int) Config {
 	return c
 }
 
-// imagePreset is the model of Katharopoulos et al. (2020, arXiv 2006.16236, section 4.2),
-// with its optimizer, which learns images level by level.
+// imagePreset is the model and optimiser of Katharopoulos et al. (2020, arXiv 2006.16236,
+// section 4.2), which learns images level by level.
 func imagePreset(name string, layers, width, batch, steps int) Config {
 	c := samplePreset(name, batch, steps)
 	m := &c.Model
@@ -201,9 +199,8 @@ func imagePreset(name string, layers, width, batch, steps int) Config {
 	return c
 }
 
-// LookupPreset returns the preset of that name; "" is "default", or "small" on
-// a machine without AVX2. The error for a name that is not there lists those
-// that are.
+// LookupPreset returns the preset name. "" means "default", or "small" on a machine
+// without AVX2. It returns an error that lists all names if there is no such preset.
 func LookupPreset(name string) (Preset, error) {
 	if name == "" {
 		name = "default"

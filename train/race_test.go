@@ -2,6 +2,6 @@
 
 package train
 
-// raced says that the race detector is on, under which pools give back only
-// some of what they were given, and allocations tell nothing.
+// raced reports the race detector, under which pools drop some of their items, so that
+// counts of allocations mean nothing.
 const raced = true

@@ -15,26 +15,30 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// RunConfig returns the configuration of the run in the folder dir.
+// RunConfig returns the configuration of the run in the folder dir. It returns an error
+// if ReadConfig does.
 func RunConfig(dir string) (Config, error) {
 	return ReadConfig(filepath.Join(dir, configFile), Config{})
 }
 
-// Resume continues the run in the folder dir after its latest checkpoint, or
-// from the beginning if it was stopped before the first. The trainer owns the folder
-// until Close. src is what the run's configuration opens; if it is not the same as
-// before, that is an error, and a folder with an owner is a lock.HeldError.
+// Resume continues the run in the folder dir from its latest checkpoint, or from the
+// start if there is none. src is the task that the configuration of the run opens. The
+// trainer owns the folder until Close.
+//
+// It returns an error if the data or the model has changed or a file is damaged, and a
+// lock.HeldError if the folder has an owner.
 func Resume(src task.Source, dir string) (*Trainer, error) {
 	return Job{}.Resume(src, dir)
 }
 
-// savedRun is what a run folder tells of a run that goes on.
+// savedRun is the state of a run read from its folder.
 type savedRun struct {
 	Config     Config
 	Checkpoint string // "": none yet
 	Manifest   manifest
 }
 
+// readSavedRun reads the configuration and the latest manifest of a run.
 func readSavedRun(dir string) (k savedRun, err error) {
 	if k.Config, err = RunConfig(dir); err != nil {
 		return k, err
@@ -49,8 +53,9 @@ func readSavedRun(dir string) (k savedRun, err error) {
 	return k, err
 }
 
-// Resume is the function Resume for the ranks of a job, which may be others, and
-// another number of them, than before. Rank 0 alone has to do with the folder.
+// Resume is the function Resume for the ranks of a job, whose number may differ from
+// before. Rank 0 alone reads the folder. It returns an error on every rank if one rank
+// has one.
 func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 	var held *lock.Lock
 	defer func() {
@@ -108,12 +113,12 @@ func lockRun(dir string) (*lock.Lock, error) {
 	return lock.Folder(dir)
 }
 
-// LengthenRuns gives finished runs a larger number of updates, which Resume then makes. The
-// data, the learning rate and the length of sequences after an old end are those of a
-// run of steps updates from the start; Config.Lengthened has the old ends, so that the
-// configuration repeats the whole run. A run that has the number already stays. If one
-// run has not made all its updates, or has made more, that is an error, and no run
-// changes.
+// LengthenRuns raises the number of updates of finished runs, which Resume then makes.
+// After the former end, the data, the learning rate and the window lengths follow a run
+// of steps updates. Config.Lengthened records the former ends, so that the configuration
+// repeats the whole run. Runs with this number of steps stay unchanged.
+//
+// It returns an error, and changes no run, if one of them is unfinished or longer.
 func LengthenRuns(steps int, dirs ...string) error {
 	changed := map[string]Config{}
 	for _, dir := range dirs {
@@ -148,7 +153,7 @@ func LengthenRuns(steps int, dirs ...string) error {
 	return nil
 }
 
-// restoreRun makes t what it was at a checkpoint, and opens its files.
+// restoreRun restores the state of a checkpoint and opens the files of the run.
 func (t *Trainer) restoreRun(k *savedRun) error {
 	m := &k.Manifest
 	t.step, t.elapsed, t.best = m.Step, time.Duration(m.Elapsed*float64(time.Second)), m.Best
@@ -183,7 +188,7 @@ func (t *Trainer) restoreRun(k *savedRun) error {
 	return t.openFiles(*m)
 }
 
-// sameModel reports a configuration that is not the checkpoint's.
+// sameModel returns an error if the configuration differs from the checkpoint's.
 func sameModel(saved, asked model.Config) error {
 	a, err := json.Marshal(saved)
 	if err != nil {

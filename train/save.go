@@ -10,9 +10,10 @@ import (
 	"github.com/farfield-ml/farfield/token"
 )
 
-// SaveModel writes a model and its vocabulary, if it has one, as a checkpoint to the folder dir, which
-// must be empty or not there, such that Load reads them. It has no state of an
-// optimizer: no training goes on from it. After an error the folder is as it was.
+// SaveModel writes a model, and its vocabulary unless nil, as a checkpoint that LoadModel
+// reads. The folder dir must be empty or absent. The checkpoint has no optimiser state,
+// so no training continues from it. It returns an error if the folder is not empty or
+// cannot be written; the folder is then as before.
 func SaveModel(dir string, m *model.Model[float32], vocab *token.Vocabulary) error {
 	return saveInto(dir, func() error {
 		if err := m.Save(dir); err != nil {
@@ -27,8 +28,8 @@ func SaveModel(dir string, m *model.Model[float32], vocab *token.Vocabulary) err
 	})
 }
 
-// saveInto calls fill for an empty folder, which it makes where there is none, and
-// removes what fill has left there if it fails.
+// saveInto calls fill for an empty folder, which it creates if absent. If fill fails,
+// saveInto removes its files.
 func saveInto(dir string, fill func() error) error {
 	_, absent := os.Stat(dir)
 	if err := atomicfile.MakeFolder(dir); err != nil {

@@ -79,7 +79,7 @@ func TestSavedModelLoadsToTheSameWeights(t *testing.T) {
 	}
 }
 
-// What an optimiser remembers has to be of every weight, in its shape.
+// The moments of an optimiser file must exist for every weight, in its shape.
 func TestMomentsFitTheirWeights(t *testing.T) {
 	trainer := func(width int) *Trainer {
 		c := little("softmax")

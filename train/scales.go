@@ -14,17 +14,18 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// maxScaleBytes is the largest file of scales that is read.
+// maxScaleBytes bounds the file of scales.
 const maxScaleBytes = 1 << 20
 
-// writeScales writes mean and deviation of a task's numbers to the folder of a run.
+// writeScales writes mean and deviation of a task's targets to the folder of a run.
 func writeScales(dir string, s *task.Scales) error {
 	return atomicfile.Write(filepath.Join(dir, scalesFile), func(w io.Writer) error {
 		return json.NewEncoder(w).Encode(s)
 	})
 }
 
-// readScales returns what writeScales has written, nil if it has not.
+// readScales reads the file of writeScales; nil if there is none. It returns an error if
+// the file is damaged or a deviation is not positive and finite.
 func readScales(dir string) (*task.Scales, error) {
 	path := filepath.Join(dir, scalesFile)
 	s := &task.Scales{}

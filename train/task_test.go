@@ -80,7 +80,7 @@ func littleTask(src task.Source, mechanism string) Config {
 	return c
 }
 
-// gradients returns the loss and the gradients of samples in passes of so many.
+// gradients returns the loss and the gradients of samples in passes of size samples.
 func gradients(t *testing.T, c Config, src task.Source, samples, size int) (loss float64, grads []float64) {
 	t.Helper()
 	c, src, err := c.PrepareTask(src)
@@ -201,7 +201,8 @@ func TestAccumulatedUpdateEqualsOneBatch(t *testing.T) {
 	}
 }
 
-// An update in segments is that of whole windows, and its interruption changes nothing.
+// An update in segments equals an update of whole windows, and its interruption changes
+// nothing.
 func TestSegmentedUpdateEqualsWholeWindows(t *testing.T) {
 	var first [2]Step
 	for i, segment := range []int{0, 7} {

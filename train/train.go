@@ -23,54 +23,54 @@ import (
 type Trainer struct {
 	job      Job
 	config   Config
-	dir      string // "": nothing is kept
+	dir      string // "": no files are written
 	source   task.Source
-	text     *task.Text // nil: the task is no text
+	text     *task.Text // nil: the task is not a text
 	windows  task.WindowSource
 	digest   string
-	classes  []string // their names; nil: they have none
+	classes  []string // names of the classes; nil: none
 	scales   *task.Scales
 	model    *model.Model[float32]
 	optim    *optim.AdamW[float32]
 	schedule optim.Schedule
 	metrics  *metrics
-	lock     *lock.Lock // of the folder, of rank 0
+	lock     *lock.Lock // of the folder, on rank 0
 
-	orderKey   rng.Key // of the data
+	orderKey   rng.Key // of the data order
 	dropoutKey rng.Key // of dropout
-	redrawKey  rng.Key // of what mechanisms draw anew
+	redrawKey  rng.Key // of redrawn features of mechanisms
 	collector  collector
 	batches    []packedBatch      // of an update
-	tree       comm.Tree[float32] // of the passes' gradients, where there is more than one
-	flatGrads  []float32          // all gradients, for the tree
-	rankCounts [3]float64         // of this rank's passes
-	passLosses []float64          // by them
-	singleRank [1][]float64       // what is gathered without ranks
+	tree       comm.Tree[float32] // adds the gradients of several passes
+	flatGrads  []float32          // all gradients in one list, a leaf of tree
+	rankCounts [3]float64         // targets, positions and bytes of this rank's passes
+	passLosses []float64          // loss and auxiliary loss of each pass of this rank
+	singleRank [1][]float64       // result of gatherRanks without ranks
 	step       int
-	savedStep  int // the update after which the latest checkpoint is; -1: there is none
+	savedStep  int // update of the latest checkpoint; -1: none
 	elapsed    time.Duration
 
-	detail      Detail      // of the last evaluation
-	best        *bestEval   // nil: none yet
-	bestWeights [][]float32 // of the best, of a run that keeps nothing
+	detail      Detail      // breakdown of the last evaluation
+	best        *bestEval   // best validation so far; nil: none
+	bestWeights [][]float32 // weights of best, of a run without a folder
 }
 
-// Observer is told what happens. Fields may be nil.
+// Observer holds callbacks of a run. Fields may be nil.
 type Observer struct {
 	Step func(Step)
 	Eval func(Eval)
-	Save func(checkpoint string) // its folder
-	// Progress is told how many positions of the passes of an update in segments are done.
+	Save func(checkpoint string) // folder of the checkpoint
+	// Progress is called while an update runs in segments, with the positions done.
 	Progress func(done, all int)
 }
 
-// ErrRunExists is returned by New for a folder that holds a run.
+// ErrRunExists is returned by New for a folder that contains a run.
 var ErrRunExists = errors.New("holds a run already")
 
-// ErrDiverged is in the error of a run whose loss or gradient is no number.
+// ErrDiverged is in the error of a run whose loss or gradient is not finite.
 var ErrDiverged = errors.New("the run diverged")
 
-// wrapDiverged is err as that of a step, with ErrDiverged where numbers are not finite.
+// wrapDiverged adds the step and ErrDiverged to an error about non-finite numbers.
 func wrapDiverged(step int, err error) error {
 	if errors.Is(err, attention.ErrNonFinite) {
 		return fmt.Errorf("step %d: %w: %w", step, ErrDiverged, err)
@@ -78,7 +78,7 @@ func wrapDiverged(step int, err error) error {
 	return err
 }
 
-// Streams of random numbers that a run's seed is the key of.
+// Streams of random numbers, derived from the seed of a run.
 const (
 	streamWeights = iota
 	streamOrder
@@ -86,16 +86,17 @@ const (
 	streamRedraws
 )
 
-// New starts a run on the task src in the folder dir, which is made; "" keeps
-// nothing. The trainer owns the folder until Close. A folder that holds a run already
-// is ErrRunExists, one with an owner a lock.HeldError, and the first field of c that is
-// not possible an error too.
+// New starts a run of the task src in the folder dir, which it creates. With dir "" no
+// files are written. The trainer owns the folder until Close.
+//
+// It returns ErrRunExists for a folder with a run, a lock.HeldError for a folder with an
+// owner, and an error for the first invalid field of c.
 func New(c Config, src task.Source, dir string) (*Trainer, error) {
 	return Job{}.New(c, src, dir)
 }
 
-// New is the function New for the ranks of a job. Rank 0 alone has to do with the
-// folder.
+// New is the function New for the ranks of a job. Rank 0 alone uses the folder. It
+// returns an error on every rank if one rank has one.
 func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 	t, err := func() (*Trainer, error) {
 		c, err := j.splitPasses(c)
@@ -122,7 +123,7 @@ func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 	return t, nil
 }
 
-// createFolder makes the folder of the run.
+// createFolder makes the folder of the run and writes its configuration.
 func (t *Trainer) createFolder() error {
 	if !t.isWriter() {
 		return nil
@@ -137,7 +138,7 @@ func (t *Trainer) createFolder() error {
 	if t.lock, err = lock.Folder(t.dir); err != nil {
 		return err
 	}
-	if err := t.checkNoRun(); err != nil { // an owner before may have begun a run
+	if err := t.checkNoRun(); err != nil { // another owner may have started a run meanwhile
 		return err
 	}
 	if err := writeJSON(filepath.Join(t.dir, configFile), t.config); err != nil {
@@ -146,7 +147,7 @@ func (t *Trainer) createFolder() error {
 	return t.openFiles(manifest{})
 }
 
-// checkNoRun reports a folder that holds a run.
+// checkNoRun returns ErrRunExists if the folder contains a run.
 func (t *Trainer) checkNoRun() error {
 	if _, err := os.Stat(filepath.Join(t.dir, configFile)); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", t.dir, ErrRunExists)
@@ -154,8 +155,8 @@ func (t *Trainer) checkNoRun() error {
 	return nil
 }
 
-// newTrainer returns a trainer that has made no updates, of src, which the model sees as
-// prepared.
+// newTrainer returns a trainer before its first update. prepared is the task src as the
+// model reads it.
 func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *model.Model[float32]) (*Trainer, error) {
 	if c.Segment > 0 {
 		if err := m.CanSegment(c.Segment); err != nil {
@@ -199,8 +200,8 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 	return t, err
 }
 
-// openFiles writes the names of the classes and the scales of numbers, and opens the metrics, of which what m says is
-// kept.
+// openFiles writes names of classes and scales, and opens the metrics, keeping the rows
+// that m counts.
 func (t *Trainer) openFiles(m manifest) (err error) {
 	if len(t.classes) > 0 {
 		if err := writeClasses(t.dir, t.classes); err != nil {
@@ -216,21 +217,21 @@ func (t *Trainer) openFiles(m manifest) (err error) {
 	return err
 }
 
-// Config returns the configuration, complete.
+// Config returns the complete configuration.
 func (t *Trainer) Config() Config { return t.config }
 
-// Model returns the model, which Train changes, and leaves with the weights that it
-// was judged by.
+// Model returns the model. Train changes it, and at the end leaves the weights that were
+// scored.
 func (t *Trainer) Model() *model.Model[float32] { return t.model }
 
-// Source returns the task as the model sees it.
+// Source returns the task as the model reads it.
 func (t *Trainer) Source() task.Source { return t.source }
 
 // StepsDone returns the number of updates made.
 func (t *Trainer) StepsDone() int { return t.step }
 
-// BestStep returns the number of updates after which the validation part came out best,
-// 0 if none was chosen by it.
+// BestStep returns the number of updates before the best validation score; 0 if the run
+// selects no weights.
 func (t *Trainer) BestStep() int {
 	if t.best == nil {
 		return 0
@@ -238,11 +239,11 @@ func (t *Trainer) BestStep() int {
 	return t.best.Step
 }
 
-// Detail returns where the last score comes from.
+// Detail returns the breakdown of the last score.
 func (t *Trainer) Detail() Detail { return t.detail }
 
-// Close closes the run's files and gives its folder to other owners. A second call does
-// nothing.
+// Close closes the files of the run and releases its folder. A second call does nothing.
+// It returns an error if a file cannot be closed.
 func (t *Trainer) Close() error {
 	err := t.metrics.close()
 	t.metrics = nil
@@ -250,11 +251,13 @@ func (t *Trainer) Close() error {
 	return err
 }
 
-// Train makes the updates that are left, evaluates and saves as configured, and
-// returns the score on the part that the task is judged by: of the weights that did
-// best on the validation part, if that is another or the run may end early, or of
-// the last. When ctx ends, of one rank or of all, it leaves out the update that it is at,
-// saves, and returns the error of ctx on all ranks.
+// Train makes the remaining updates, evaluates and saves as configured, and returns the
+// final score. The score is on the split by which the task is judged. If the run selects
+// weights by validation, the best weights are scored, otherwise the last ones.
+//
+// It returns the error of ctx on all ranks when ctx ends on one of them, after saving the
+// state before the unfinished update. It returns ErrDiverged if a loss or a gradient is
+// not finite, and the first error of the files.
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	c := &t.config
 	spec := t.source.Spec()
@@ -262,7 +265,7 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	for t.step < c.Steps && !t.isPatienceExhausted() {
 		if err := t.runUpdate(ctx, o); err != nil {
 			if isCanceled(err) {
-				if failed := t.saveCheckpoint(o); failed != nil { // the weights are as before the update
+				if failed := t.saveCheckpoint(o); failed != nil { // the weights precede the update
 					err = failed
 				}
 			}
@@ -270,8 +273,8 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 		}
 		last := t.step == c.plannedSteps(t.step-1)
 		if isDue(c.EvalEvery, t.step) && !last && spec.Count[task.Valid] != 0 || selects && last {
-			// Too short to be interrupted, so that no line of the metrics is
-			// missing whenever the run stops.
+			// Not interrupted, so that the metrics have the same lines
+			// wherever the run stops.
 			score, err := t.evaluateSplit(context.WithoutCancel(ctx), EvalLook, task.Valid, c.EvalSamples, o)
 			if err == nil && selects {
 				err = comm.ShareError(t.job.Ranks, t.updateBest(score))
@@ -305,15 +308,16 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	return t.evaluateSplit(ctx, what, spec.JudgedSplit(), c.FinalSamples, o)
 }
 
-// isPatienceExhausted reports whether patience is at its end.
+// isPatienceExhausted reports whether early stopping ends the run.
 func (t *Trainer) isPatienceExhausted() bool {
 	return t.config.Patience > 0 && t.best != nil && t.best.EvalsSince >= t.config.Patience
 }
 
-// isDue reports whether step is a multiple of n, which may be 0.
+// isDue reports whether step is a multiple of n; n = 0 is never due.
 func isDue(n, step int) bool { return n > 0 && step%n == 0 }
 
-// evaluateSplit scores limit samples of a split, or all of it.
+// evaluateSplit scores limit samples of a split, or all if limit is 0, and records the
+// score.
 func (t *Trainer) evaluateSplit(ctx context.Context, what string, split task.Split, limit int, o Observer) (Score, error) {
 	start := time.Now()
 	score, detail, err := t.job.Evaluate(ctx, t.model, t.source, split, limit)

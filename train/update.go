@@ -12,8 +12,8 @@ import (
 	"github.com/farfield-ml/farfield/task"
 )
 
-// runUpdate makes one update. When ctx ends before the gradient is complete, it returns the
-// error of ctx and has changed nothing. Ranks that divide a sequence make it complete.
+// runUpdate makes one update. It returns the error of ctx and changes nothing if ctx ends
+// before the gradient is complete. Ranks that divide a sequence complete the update.
 func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	start := time.Now()
 	c := &t.config
@@ -64,8 +64,8 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 	return nil
 }
 
-// countTargets returns of the whole update how many targets are counted, positions there are,
-// and bytes of text the targets stand for.
+// countTargets returns the numbers of targets, positions and text bytes of the whole
+// update.
 func (t *Trainer) countTargets() (counted, tokens, bytes int64, err error) {
 	own := &t.rankCounts // whole numbers far below 2⁵³
 	clear(own[:])
@@ -89,7 +89,7 @@ func (t *Trainer) countTargets() (counted, tokens, bytes int64, err error) {
 	return counted, tokens, bytes, err
 }
 
-// gatherRanks returns own of every rank.
+// gatherRanks returns the numbers own of every rank, in their order.
 func (t *Trainer) gatherRanks(own []float64) ([][]float64, error) {
 	if t.job.Ranks == nil {
 		t.singleRank[0] = own
@@ -98,10 +98,10 @@ func (t *Trainer) gatherRanks(own []float64) ([][]float64, error) {
 	return comm.AllGather(t.job.Ranks, own)
 }
 
-// accumulateGradients makes the passes of this rank, and returns of each its share of the loss and of
-// what mechanisms lose of their own. The mean over all targets is the mean of the
-// passes' means, each with its share of the targets. Where there is more than one pass,
-// each has its gradient alone, for the tree.
+// accumulateGradients runs the passes of this rank and returns pairs of loss and
+// auxiliary loss, one per pass. Each pass is weighted by its share of the counted
+// targets, so that the sum is the mean over all targets. With several passes each
+// gradient becomes a leaf of t.tree.
 func (t *Trainer) accumulateGradients(ctx context.Context, counted int64, o Observer) (lost []float64, err error) {
 	params := t.model.Params()
 	params.ZeroGrad()
@@ -135,7 +135,7 @@ func (t *Trainer) accumulateGradients(ctx context.Context, counted int64, o Obse
 	return t.passLosses, nil
 }
 
-// sumPasses adds up what all passes of the update have lost, and their gradients.
+// sumPasses adds the losses and the gradients of all passes of the update.
 func (t *Trainer) sumPasses(lost []float64) (loss, aux float64, err error) {
 	all, err := t.gatherRanks(lost)
 	if err != nil {
@@ -168,7 +168,7 @@ func (t *Trainer) sumPasses(lost []float64) (loss, aux float64, err error) {
 	return loss, aux, nil
 }
 
-// runPass adds share times the gradient of the mean loss of b, which it returns.
+// runPass adds share times the gradient of the mean loss of b, and returns that loss.
 func (t *Trainer) runPass(ctx context.Context, b *model.Batch, share float32, o Observer) (loss float64, err error) {
 	if t.job.isSequenceParallel() {
 		return t.model.TrainDivided(t.job.Ranks, b, share)
@@ -188,8 +188,8 @@ func (t *Trainer) runPass(ctx context.Context, b *model.Batch, share float32, o 
 	return loss, t.model.Backward(share)
 }
 
-// nextBatches sets this rank's batches of the next update: windows from places of their own, or the
-// samples that come next.
+// nextBatches fills the batches of this rank for the next update: windows at random
+// positions of a text, otherwise the next samples.
 func (t *Trainer) nextBatches() error {
 	c := &t.config
 	size, length := c.BatchShape(t.step)
@@ -217,9 +217,9 @@ func (t *Trainer) nextBatches() error {
 	return nil
 }
 
-// sampleIndex returns which sample to learn from comes in place i of the run: every one
-// once an epoch, in an order of its own; of samples without end those that follow
-// one that the seed chooses.
+// sampleIndex returns the sample for position i of the run. Each epoch visits every
+// sample once, in an order of its own. An endless task gives successive samples from a
+// start that the seed chooses.
 func (t *Trainer) sampleIndex(i int) int {
 	n := t.collector.spec.Count[task.Train]
 	if n == task.Endless {
