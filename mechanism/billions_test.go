@@ -13,7 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-var billions = flag.Bool("billions", false, "feed TestBillions 2^31 + 17 tokens, more than 32 bits count")
+var billions = flag.Bool("billions", false, "feed TestStateOfBillionsOfTokensKeepsTheErrorOfOneChunk 2^31 + 17 tokens, more than 32 bits count")
 
 const (
 	manyWidth = 4         // of the head, values and all
@@ -118,10 +118,10 @@ func (x *many) read(q []float32) (o [manyWidth]float64, cond float64) {
 	return o, terms / den
 }
 
-// TestBillions feeds a small head more tokens than 32 bits count, saves and
+// TestStateOfBillionsOfTokensKeepsTheErrorOfOneChunk feeds a small head more tokens than 32 bits count, saves and
 // restores it half-way, and holds its last rows against float64, whatever their
 // number to the limit of a single chunk.
-func TestBillions(t *testing.T) {
+func TestStateOfBillionsOfTokensKeepsTheErrorOfOneChunk(t *testing.T) {
 	total := int64(1) << 18
 	switch {
 	case *billions:

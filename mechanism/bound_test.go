@@ -288,7 +288,7 @@ func sizes(book *oracle.Mechanism, c *oracle.Call, b, h, kh, i int, keys []int) 
 
 // The bound of long streams is one rounding for each feature, token of a chunk
 // and chunk, and a little.
-func TestBoundOfAPlan(t *testing.T) {
+func TestPlannedBoundCountsRoundings(t *testing.T) {
 	m, err := New[float32]("taylorshift", Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -204,7 +204,7 @@ func TestEvaSeesChunksThatAreOver(t *testing.T) {
 	}
 }
 
-func TestEvaRefusals(t *testing.T) {
+func TestEvaRefusesSettingsThatDoNotFit(t *testing.T) {
 	for _, x := range []struct {
 		set  map[string]string
 		want string

@@ -21,7 +21,7 @@ func favorSubjects() (list []subject) {
 			whole: func(p numbers) oracle.HeadMatrix { return favorBook(kernel, p).Weights },
 		}
 		if kernel == "softmax" {
-			s.average, s.frozen = true, "the largest exponents count as constants, as in the program; TestPerformerHoldsTheLargest compares them so"
+			s.average, s.frozen = true, "the largest exponents count as constants, as in the program; TestPerformerGradientsHoldTheLargestExponents compares them so"
 		}
 		list = append(list, s)
 	}
@@ -41,7 +41,7 @@ func favorBook(kernel string, p numbers) *oracle.HeadFavor {
 // Gradients of softmax are those where the largest exponents stay as they are;
 // those of hyperbolic follow the longest rows, which matters where eps does: the
 // weights of long rows are as small as it is.
-func TestPerformerHoldsTheLargest(t *testing.T) {
+func TestPerformerGradientsHoldTheLargestExponents(t *testing.T) {
 	for _, s := range favorSubjects() {
 		oc, do := s.fit(shape{b: 1, h: 1, hkv: 1, n: 70, m: 67, d: 3, dv: 2, mask: true}).call(140)
 		size := 3.0 // most features of softmax are near 1e-4
@@ -100,7 +100,7 @@ func TestPerformerOfProgramsRefusesCausal(t *testing.T) {
 // With features less the longest key fast-transformers' eps is larger than the
 // weights: with values of 1 outputs are far below 1 at a width of 32, which form
 // paper does not have.
-func TestPerformerOfProgramsShrinks(t *testing.T) {
+func TestPerformerOfProgramsShrinksByItsEps(t *testing.T) {
 	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 64, m: 64, d: 32, dv: 1}.call(141)
 	for i := range oc.V.Data {
 		oc.V.Data[i] = 1

@@ -50,7 +50,7 @@ func TestLinformerDoesNotAllocate(t *testing.T) {
 }
 
 // What does not fit the projections is refused, with both numbers.
-func TestLinformerRefuses(t *testing.T) {
+func TestLinformerRefusesCallsThatDoNotFit(t *testing.T) {
 	oc, _ := shape{b: 1, h: 2, hkv: 2, n: 3, m: 9, d: 3, dv: 2}.call(92)
 	c := callIn[float32](oc)
 	for _, x := range []struct {

@@ -32,7 +32,7 @@ func TestLunaCausalHeedsMasks(t *testing.T) {
 
 // A float32 state of many tokens has the error of a few: its sums keep what their
 // roundings leave out.
-func TestLunaStateOfManyTokens(t *testing.T) {
+func TestLunaStateOfManyTokensHasTheErrorOfFew(t *testing.T) {
 	set := map[string]string{"form": "causal", "length": "4"}
 	m, err := New[float32]("luna", Options{Width: 4, Set: set})
 	if err != nil {
@@ -70,7 +70,7 @@ func TestLunaStateOfManyTokens(t *testing.T) {
 
 // What the encoder cannot do is refused with the reason, and so are calls that
 // its parameter does not fit.
-func TestLunaRefuses(t *testing.T) {
+func TestLunaRefusesCallsThatDoNotFit(t *testing.T) {
 	oc, _ := shape{b: 1, h: 2, hkv: 2, n: 3, m: 3, d: 3, dv: 2}.call(101)
 	for _, x := range []struct {
 		o      Options

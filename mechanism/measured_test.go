@@ -285,9 +285,9 @@ func measuredTables(list []figure) (text string, err error) {
 	return b.String(), nil
 }
 
-// TestPageMeasured holds the tables of docs/mechanisms.md to docs/zoo.jsonl and to
+// TestPageShowsWhatWasMeasured holds the tables of docs/mechanisms.md to docs/zoo.jsonl and to
 // the distances from softmax, which are computed here.
-func TestPageMeasured(t *testing.T) {
+func TestPageShowsWhatWasMeasured(t *testing.T) {
 	text, err := os.ReadFile(measured)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
@@ -320,7 +320,7 @@ func TestPageMeasured(t *testing.T) {
 	}
 }
 
-func TestMeasuredLine(t *testing.T) {
+func TestMeasuredLineFormatsFigures(t *testing.T) {
 	list, err := readFigures([]byte(`{"mechanism":"softmax","n":1024,"m":1024,"ms":0.25,"extra_bytes":2048,"form":"direct"}
 {"mechanism":"softmax","n":4096,"m":4096,"ms":12.34,"extra_bytes":1600000}
 {"mechanism":"softmax","n":16384,"m":16384,"ms":0,"guess_ms":31234}
@@ -343,7 +343,7 @@ func TestMeasuredLine(t *testing.T) {
 }
 
 // Softmax is at no distance from itself, in whatever scores.
-func TestDistances(t *testing.T) {
+func TestSoftmaxIsAtNoDistanceFromItself(t *testing.T) {
 	for name, want := range map[string]func(x float64) bool{
 		"softmax": func(x float64) bool { return x == 0 },
 		"based":   func(x float64) bool { return x > 0 && x < 2 },

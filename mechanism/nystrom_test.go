@@ -22,7 +22,7 @@ func nystromOf(t *testing.T, landmarks, iterations string) attention.Mechanism[f
 
 // What is iterated tells how near its end it came, and rows of A sum to one as
 // far as it did.
-func TestNystromTellsItsResidual(t *testing.T) {
+func TestNystromReportsItsResidual(t *testing.T) {
 	oc, _ := shape{b: 2, h: 2, hkv: 2, n: 40, m: 40, d: 4, dv: 3}.call(93)
 	before := math.Inf(1)
 	for _, iterations := range []string{"0", "3", "6", "12", "40"} {

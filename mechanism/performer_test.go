@@ -166,7 +166,7 @@ func TestPerformerMeetsKeysAlongItsRows(t *testing.T) {
 	}
 }
 
-func TestProjections(t *testing.T) {
+func TestProjectionRowsAreOrthogonal(t *testing.T) {
 	const d, rows = 6, 15
 	for _, even := range []bool{false, true} {
 		w := make([]float64, rows*d)
@@ -194,9 +194,9 @@ func TestProjections(t *testing.T) {
 	}
 }
 
-// TestOrthogonalFeatures compares with HazyResearch/fly, which makes the diagonal
+// TestOrthogonalFeaturesMatchGoldenFile compares with HazyResearch/fly, which makes the diagonal
 // of R positive; performer-pytorch does not.
-func TestOrthogonalFeatures(t *testing.T) {
+func TestOrthogonalFeaturesMatchGoldenFile(t *testing.T) {
 	path := filepath.Join("..", "..", "shared", "fixtures", "zoo", "performer_orthogonal_features.npz")
 	if _, err := os.Stat(path); err != nil {
 		t.Skip("no folder of golden files beside this checkout")

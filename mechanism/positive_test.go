@@ -17,7 +17,7 @@ func rationals(c ...float64) []*big.Rat {
 	return list
 }
 
-func TestNonNegative(t *testing.T) {
+func TestNonNegativeDecidesKnownPolynomials(t *testing.T) {
 	t.Parallel()
 	inf := math.Inf(1)
 	for _, c := range []struct {
@@ -59,7 +59,7 @@ func TestNonNegative(t *testing.T) {
 
 // Products of random factors, whose roots are known: no sign changes where none
 // has an odd number of equals within.
-func TestNonNegativeOfKnownRoots(t *testing.T) {
+func TestNonNegativeCountsRootsOfOddMultiplicity(t *testing.T) {
 	k := rng.New(5)
 	for n := range uint64(200) {
 		k := k.Fold(n)
@@ -84,7 +84,7 @@ func TestNonNegativeOfKnownRoots(t *testing.T) {
 	}
 }
 
-func TestTraitsOfPolynomials(t *testing.T) {
+func TestPolynomialTraitsFollowTheirSign(t *testing.T) {
 	for _, c := range []struct {
 		set   map[string]string
 		width int
@@ -146,7 +146,7 @@ func TestAQueryThatWeighsNothingIsZero(t *testing.T) {
 // can lose.
 // Weights that are never negative may all be 0: those of a polynomial that touches 0
 // where scores can lie. Such a row is weak, and none is where they cannot.
-func TestWeakRowsWithoutWeights(t *testing.T) {
+func TestRowsWithoutWeightsAreCounted(t *testing.T) {
 	opposed, _ := shape{b: 1, h: 1, hkv: 1, n: 1, m: 3, d: 2, dv: 1}.call(42)
 	c := callIn[float32](opposed)
 	copy(c.Q.Data, []float32{1, -1})
@@ -176,7 +176,7 @@ func TestWeakRowsWithoutWeights(t *testing.T) {
 	}
 }
 
-func TestWeakRowsWithoutNormalisation(t *testing.T) {
+func TestRowsThatCancelWithoutNormalisationAreCounted(t *testing.T) {
 	m, err := New[float32]("polynomial", Options{Set: map[string]string{"coef": "1,1", "scale": "1"}})
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func lossOf(b *oracle.Primal, oc *oracle.Call, square bool) float64 {
 
 // The loss is the textbook's, and its gradient beside that of the outputs is that
 // of finite differences.
-func TestPrimalLoss(t *testing.T) {
+func TestPrimalLossAndGradientAreTheTextbook(t *testing.T) {
 	for _, x := range []struct {
 		set            map[string]string
 		causal         bool
@@ -168,7 +168,7 @@ func TestPaddingIsInNoLossOfPrimal(t *testing.T) {
 
 // A state of means has the bits of any pieces, goes on behind keys alone, and is
 // not changed by Read.
-func TestStatesOfMeans(t *testing.T) {
+func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
 	m, err := New[float32]("primal", Options{Width: 8, Heads: 4})
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestStatesOfMeans(t *testing.T) {
 	}
 }
 
-func TestPrimalRefusals(t *testing.T) {
+func TestPrimalRefusesCallsThatDoNotFit(t *testing.T) {
 	for _, set := range []map[string]string{
 		{"rank": "0"}, {"data": "some"}, {"tokens": "0"}, {"eta": "-1"}, {"square": "no"}, {"loss": "mean"}, {"trace": "none"}, {"rank": "4096", "data": "dependent"},
 	} {

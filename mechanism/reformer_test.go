@@ -97,7 +97,7 @@ func TestReformerSortsByLaterTokens(t *testing.T) {
 // In two chunks each token meets all others in every round. Once removed, those
 // repeats leave what one round gives, exactly but for rounding; and where all
 // keys are found as often, counting them changes nothing either.
-func TestReformerRemovesRepeats(t *testing.T) {
+func TestReformerCountsRepeatedKeysOnce(t *testing.T) {
 	oc, do := shape{b: 1, h: 2, hkv: 1, n: 20, m: 20, d: 8, dv: 3}.call(122)
 	c := callIn[float64](oc)
 	want := both(t, reformerOf(t, 8, "bucket", "20", "rounds", "1"), c, do)
@@ -118,7 +118,7 @@ func TestReformerRemovesRepeats(t *testing.T) {
 
 // A token by itself gives its own value exactly, and so does one that sees no
 // other key; a token without length is a key like any other.
-func TestReformerTokensAlone(t *testing.T) {
+func TestReformerTokensAloneSeeThemselves(t *testing.T) {
 	for _, form := range []string{"paper", "fast-transformers"} {
 		m := reformerOf(t, 4, "bucket", "2", "rounds", "3", "form", form)
 		oc, do := shape{b: 1, h: 1, hkv: 1, n: 1, m: 1, d: 4, dv: 3}.call(123)
@@ -142,7 +142,7 @@ func TestReformerTokensAlone(t *testing.T) {
 }
 
 // What does not fit is refused, with both numbers.
-func TestReformerRefuses(t *testing.T) {
+func TestReformerRefusesCallsThatDoNotFit(t *testing.T) {
 	m := reformerOf(t, 4)
 	heads := func(n, d int) tensor.Heads[float64] { return tensor.NewHeads[float64](1, 1, n, d) }
 	for _, x := range []struct {

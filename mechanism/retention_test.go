@@ -44,7 +44,7 @@ func TestRetentionIsItsRecurrence(t *testing.T) {
 	}
 }
 
-func TestRetentionRefuses(t *testing.T) {
+func TestRetentionRefusesCallsThatDoNotFit(t *testing.T) {
 	oc, _ := shape{b: 1, h: 2, hkv: 2, n: 3, m: 3, d: 4, dv: 2}.call(71)
 	c := callIn[float32](oc)
 	refused := func(o Options, want string) {

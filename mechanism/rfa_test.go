@@ -64,9 +64,9 @@ func randomFeatures() (list []subject) {
 	return list
 }
 
-// TestSincos allows the rounding of the result, half of a unit, and a tenth of that
+// TestSincosIsAccurate allows the rounding of the result, half of a unit, and a tenth of that
 // for what comes before it, beside which the smallest sines are measured from 0.
-func TestSincos(t *testing.T) {
+func TestSincosIsAccurate(t *testing.T) {
 	x := []float32{0, 1e-30, -1e-5, 0.785, -0.786, 1.5707964, 3.1415927, -3, 7.5, 100.25, -4096.5, 3e5, 1e7, -1e20}
 	key := rng.New(8)
 	for i := range uint64(1 << 14) {
@@ -189,7 +189,7 @@ func TestRFACountsRowsThatCancel(t *testing.T) {
 }
 
 // With gates of 1 no key has entered, and with one of 0 nothing before it is left.
-func TestGates(t *testing.T) {
+func TestGateOfZeroForgetsEarlierTokens(t *testing.T) {
 	m, err := New[float32]("rfa", Options{Width: 8, Set: map[string]string{"gate": "true"}})
 	if err != nil {
 		t.Fatal(err)
@@ -234,7 +234,7 @@ func TestGates(t *testing.T) {
 }
 
 // The gradient of a gate is that of what it lets in and of what it keeps.
-func TestGradientOfGates(t *testing.T) {
+func TestGradientsOfGatesAreFiniteDifferences(t *testing.T) {
 	for _, s := range randomFeatures() {
 		if !s.book.Gated {
 			continue
@@ -260,7 +260,7 @@ func TestGradientOfGates(t *testing.T) {
 	}
 }
 
-func TestRFARefusals(t *testing.T) {
+func TestRFARefusesSettingsThatDoNotFit(t *testing.T) {
 	for _, set := range []map[string]string{
 		{"kernel": "cosine"}, {"features": "0"}, {"tau": "0"}, {"norm": "max"}, {"gate": "maybe"}, {"form": "program"},
 		{"form": "code", "gate": "true"}, {"form": "code", "kernel": "arccos"}, {"form": "code-cross", "eps": "1"}, {"form": "code-masked", "norm": "none"},

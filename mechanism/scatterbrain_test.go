@@ -117,7 +117,7 @@ func TestScatterbrainOfAllIsSoftmax(t *testing.T) {
 }
 
 // Blocks of sorted tokens have no causal form, which is said.
-func TestScatterbrainRefuses(t *testing.T) {
+func TestScatterbrainRefusesCallsThatDoNotFit(t *testing.T) {
 	m, err := New[float64]("scatterbrain", Options{Width: 4, Set: map[string]string{"support": "lsh"}})
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func TestUnknownNamesGetTheNearest(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
+func TestEditDistanceCountsLetters(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want int
@@ -37,7 +37,7 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-func TestOptionsThatAreRefused(t *testing.T) {
+func TestOptionsOutOfRangeAreRefused(t *testing.T) {
 	set := func(pairs ...string) map[string]string {
 		m := map[string]string{}
 		for i := 0; i < len(pairs); i += 2 {

@@ -141,7 +141,7 @@ func judged(t *testing.T, m attention.Mechanism[float64], c *attention.Call[floa
 // Where the data has few large axes, 153 monomials up to degree 4 are worth more
 // than the 153 of degree 2; where all axes are alike they are the same. Scores are
 // 2·cos, as in the table of docs/mechanisms.md.
-func TestCalibratedMonomials(t *testing.T) {
+func TestCalibrationFindsAxesAndMonomials(t *testing.T) {
 	for _, x := range []struct {
 		name        string
 		deviation   func(i int) float64
@@ -177,7 +177,7 @@ func TestCalibratedMonomials(t *testing.T) {
 }
 
 // The bound holds for whatever rotation and monomials, and is 0 where all are kept.
-func TestTruncationBound(t *testing.T) {
+func TestTruncationBoundHolds(t *testing.T) {
 	c := synthetic(40, func(i int) float64 { return 1 / float64(i) })
 	for _, settings := range [][]string{
 		{"norm", "none", "keep", "1"}, {"norm", "none", "keep", "50", "scale", "3"}, {"keep", "20"}, {"norm", "bounded", "keep", "300"}, {"norm", "unit", "keep", "700", "scale", "5"},
@@ -231,7 +231,7 @@ func TestTruncatedStartsAsFastmax(t *testing.T) {
 
 // Each key head has axes of its own, which its queries share, and they are those
 // that it has alone.
-func TestCalibrateHeadsApart(t *testing.T) {
+func TestCalibrationTreatsHeadsApart(t *testing.T) {
 	const h, kv, n, d = 4, 2, 50, 16
 	c := &attention.Call[float64]{Q: tensor.NewHeads[float64](1, h, n, d), K: tensor.NewHeads[float64](1, kv, n, d), V: tensor.NewHeads[float64](1, kv, n, d), Causal: true}
 	alone := func() *attention.Call[float64] {
@@ -282,7 +282,7 @@ func TestCalibrateHeadsApart(t *testing.T) {
 	forward(truncatedOf(t, 4, d, 1, "keep", "40"), c)
 }
 
-func TestCalibrateRefuses(t *testing.T) {
+func TestCalibrationRefusesWhatDoesNotFit(t *testing.T) {
 	c := synthetic(4, func(int) float64 { return 1 })
 	for name, want := range map[string]string{"fastmax": "has nothing to calibrate"} {
 		m, err := New[float64](name, Options{})
@@ -323,7 +323,7 @@ func TestCalibrateRefuses(t *testing.T) {
 	}
 }
 
-func TestEigenvectors(t *testing.T) {
+func TestEigenvectorsAreOrthonormalAndSorted(t *testing.T) {
 	for _, d := range []int{1, 2, 3, 17} {
 		a := make([]float64, d*d)
 		for i := range d {

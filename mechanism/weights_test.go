@@ -133,7 +133,7 @@ func constant[T tensor.Float](t *testing.T, o Options, d int) {
 
 // With D = 2 rows normalise to ±(1,-1), so scores are ±2 and for p = 1 weights
 // are 3 and -1: three keys of the one sign cancel one of the other.
-func TestWeakRows(t *testing.T) {
+func TestRowsThatCancelAreCounted(t *testing.T) {
 	oc, _ := shape{b: 2, h: 2, hkv: 1, n: 4, m: 4, d: 2, dv: 3}.call(30)
 	c := callIn[float32](oc)
 	for b := range 2 {
@@ -191,7 +191,7 @@ func unseen(t *testing.T, s subject) {
 
 // Every mechanism refuses a call, gradients, a matrix or a state that is not there,
 // before it looks at what is in it.
-func TestWhatIsNotThereIsRefused(t *testing.T) {
+func TestMissingArgumentsAreRefused(t *testing.T) {
 	for _, name := range Names() {
 		m, err := New[float32](name, Options{Heads: 4, Width: 16, Length: 16})
 		if err != nil {
@@ -308,7 +308,7 @@ func TestCallsThatDoNotFitAreRefused(t *testing.T) {
 
 // A row counts as ill-conditioned from the documented limit on, 2^-10 of what the
 // keys could weigh, and not only from half of it: 1 + s of a score s just above -1.
-func TestWeakRowsBeginAtTheDocumentedLimit(t *testing.T) {
+func TestIllConditionedRowsBeginAtTheDocumentedLimit(t *testing.T) {
 	for _, window := range []bool{false, true} {
 		set := map[string]string{"coef": "1,1", "scale": "1"}
 		if window {

@@ -13,7 +13,7 @@ var performerGroup = zooGroup{
 		"value_lengths", "phi_q", "phi_k"},
 	read: performerZoo,
 	cases: func(*file, relative) (*problem, string) {
-		return nil, "a projection alone, which mechanism.TestOrthogonalFeatures compares"
+		return nil, "a projection alone, which mechanism.TestOrthogonalFeaturesMatchGoldenFile compares"
 	},
 }
 

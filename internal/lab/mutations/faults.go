@@ -109,7 +109,7 @@ var faults = []fault{
 	{
 		"attention/weak.go", "< most*seen/1024", "< most*seen/2048",
 		"rows count as ill-conditioned from half of the documented limit",
-		"mechanism", "TestWeakRowsBeginAtTheDocumentedLimit",
+		"mechanism", "TestIllConditionedRowsBeginAtTheDocumentedLimit",
 	},
 	{
 		"attention/internal/rowscale/power.go", "if math.Abs(y) >= farPower {", "if math.Abs(y) >= 1e300 {",
